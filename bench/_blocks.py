@@ -117,8 +117,8 @@ def served_table(out):
                  ["... the long prompts' TTFT p50", *(f"{f['disturbed']['long_ttft_ms']['p50'] / 1e3:.1f} s" for f in sides)])
 
 
-ABLATION = {"default": "default", "idle": "`--lend-cores idle`", "own": "`--lend-cores off`", "fcfs": "`--prefill-order fcfs`",
-            "deadline": "`--prefill-order deadline` (nobody names one)", "fixed": "`--chunk-tokens 512`", "no-late": "`--late-join off`",
+ABLATION = {"default": "default", "idle": "`--share-idle-cores idle`", "own": "`--share-idle-cores off`", "fcfs": "`--prefill-order fcfs`",
+            "deadline": "`--prefill-order deadline` (nobody names one)", "fixed": "`--chunk-tokens 512`", "no-late": "`--midstep-join off`",
             "local": "`--local-prefill on`", "weighed": "`--local-prefill auto`", "static": "`--batching-strategy V1`",
             "max-util": "`--scheduler-policy max_utilization`"}
 
@@ -185,7 +185,7 @@ def overload(out):
                   "refused of offered"], *body)
 
 
-LENDING = {"lent": "default: a core each, and the other's while it is idle", "own": "`--lend-cores off`: a core each",
+LENDING = {"lent": "default: a core each, and the other's while it is idle", "own": "`--share-idle-cores off`: a core each",
            "oversubscribed": "oversubscribed: two threads each, not pinned", "engine": "engine, two threads",
            "engine-lent": "engine, a thread of its own and a lent one"}
 

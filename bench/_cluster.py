@@ -35,7 +35,7 @@ def worker_cores(threads):
     if 2 * threads > len(cores):
         return [], []
     first, second = ",".join(cores[:threads]), ",".join(cores[threads:2 * threads])
-    return ["--cores", first, "--lent-cores", second], ["--cores", second, "--lent-cores", first]
+    return ["--cores", first, "--borrowed-cores", second], ["--cores", second, "--borrowed-cores", first]
 
 
 class Cluster(harness.Cluster):

@@ -45,12 +45,12 @@ from table import ANSWER, CROWD, CROWD_IN, CROWD_OUT, SHORT, STREAMS, Named, bat
 
 VARIANTS = {
     "default": (),
-    "idle": ("--lend-cores", "idle"),
-    "own": ("--lend-cores", "off"),
+    "idle": ("--share-idle-cores", "idle"),
+    "own": ("--share-idle-cores", "off"),
     "fcfs": ("--prefill-order", "fcfs"),
     "deadline": ("--prefill-order", "deadline"),
     "fixed": ("--chunk-tokens", "512"),
-    "no-late": ("--late-join", "off"),
+    "no-late": ("--midstep-join", "off"),
     "local": ("--local-prefill", "on"),
     "weighed": ("--local-prefill", "auto"),
     "static": ("--batching-strategy", "V1"),

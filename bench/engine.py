@@ -11,7 +11,7 @@ Usage: ./baton bench engine [options]
   --after N          tokens that each of them holds before (default 128)
   --steps N          tokens that each then gets (default 32)
   --chunk N          rows of one prefill pass (default 512)
-  --kv-type TYPE     of the KV cache (default bf16)
+  --kv-dtype TYPE     of the KV cache (default bf16)
   --weight-cache W   auto, off or a folder, as of the server (default auto)
   --rounds N         times that everything is measured (default 5)
   --peer llama.cpp   the same work by llama.cpp in the same run, in turns
@@ -100,7 +100,7 @@ def rows_for(args):
 
 
 def measure_threads(args, threads, program, peers, progress):
-    ours = Half([program, args.model, threads, args.kv_type, args.chunk, max(args.prefill), max(args.batch), args.after,
+    ours = Half([program, args.model, threads, args.kv_dtype, args.chunk, max(args.prefill), max(args.batch), args.after,
                  args.steps, args.limit_mib, args.weight_cache])
     model = ours.read()
     contenders = [Contender("baton", ours)]
@@ -239,7 +239,7 @@ def parse():
     p.add_argument("--after", type=int, default=128)
     p.add_argument("--steps", type=int, default=32)
     p.add_argument("--chunk", type=int, default=512)
-    p.add_argument("--kv-type", default="bf16")
+    p.add_argument("--kv-dtype", default="bf16")
     p.add_argument("--weight-cache", default="auto")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--peer", choices=("llama.cpp",))

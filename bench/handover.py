@@ -8,8 +8,8 @@ Usage: ./baton bench handover [options]
   --output-tokens N   tokens of each answer (default 64)
   --requests N        requests of the load (default 256); a fifth as many long ones
   --load PERCENT      of what the cluster can take, measured first (default 80)
-  --transport T       shm or network (default shm)
-  --late-join J       on or off, of decode workers (default on)
+  --kv-transport T       shm or network (default shm)
+  --midstep-join J       on or off, of decode workers (default on)
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
   --seed N            of prompts and arrivals (default 1)
@@ -19,7 +19,7 @@ Usage: ./baton bench handover [options]
 
 Starts clusters of one prefill and one decode worker. Requests arrive at random
 (Poisson) at a share of the throughput that the same cluster just showed with as
-many clients as help. From the requests' own ledgers (--trace):
+many clients as help. From the requests' own ledgers (--trace-file):
   hand-over   last byte arrived -> may join: verifying and telling
   join wait   may join -> its first iteration: what is left of the running one
   tail        token #1's chunk done -> transfer over, that is what is left of it
@@ -106,9 +106,9 @@ def start(args, directory, overlap):
     threads = worker_threads(args)
     prefill, decode = worker_cores(threads)
     cluster = Cluster(args.model, kv_memory="1g",
-                      router_args=["--trace", trace],
-                      worker_args=["--threads", str(threads), "--transport", args.transport, "--prefix-cache", "off"],
-                      prefill_args=["--kv-overlap", overlap, *prefill], decode_args=["--max-batch", "32", "--late-join", args.late_join, *decode])
+                      router_args=["--trace-file", trace],
+                      worker_args=["--threads", str(threads), "--kv-transport", args.kv_transport, "--prefix-cache", "off"],
+                      prefill_args=["--kv-overlap", overlap, *prefill], decode_args=["--max-batch-size", "32", "--midstep-join", args.midstep_join, *decode])
     return cluster, trace
 
 
@@ -184,8 +184,8 @@ def main():
     p.add_argument("--output-tokens", type=int, default=64)
     p.add_argument("--requests", type=int, default=256)
     p.add_argument("--load", type=int, default=80)
-    p.add_argument("--transport", choices=("shm", "network"), default="shm")
-    p.add_argument("--late-join", choices=("on", "off"), default="on")
+    p.add_argument("--kv-transport", choices=("shm", "network"), default="shm")
+    p.add_argument("--midstep-join", choices=("on", "off"), default="on")
     add_model_option(p)
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--seed", type=int, default=1)

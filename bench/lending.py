@@ -51,8 +51,8 @@ def cluster_options(kind):
         return dict(worker_args=["--threads", str(len(cores))])
     lent = kind == "lent"
     return dict(worker_args=["--threads", str(half)],
-                prefill_args=["--cores", first] + (["--lent-cores", second] if lent else []),
-                decode_args=["--cores", second] + (["--lent-cores", first] if lent else []))
+                prefill_args=["--cores", first] + (["--borrowed-cores", second] if lent else []),
+                decode_args=["--cores", second] + (["--borrowed-cores", first] if lent else []))
 
 
 def ask(client, n_prompt):

@@ -88,8 +88,8 @@ def compute(args, program):
 def cluster_of(args, model, directory, tp, overlap):
     trace = os.path.join(directory, f"{tp}-{overlap}.jsonl")
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:args.tp]))
-    common = ["--prefix-cache", "off", "--sum-parts", str(args.tp)]
-    return Cluster(model, kv_memory="512m", router_args=["--trace", trace], worker_args=common, decode_args=["--threads", "1"],
+    common = ["--prefix-cache", "off", "--reduction-parts", str(args.tp)]
+    return Cluster(model, kv_memory="512m", router_args=["--trace-file", trace], worker_args=common, decode_args=["--threads", "1"],
                    prefill_args=["--tp", str(tp), "--kv-overlap", overlap, "--cores", cores]), trace
 
 

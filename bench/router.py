@@ -451,20 +451,20 @@ def parts(args, folder, router_args, bodies, model, step):
     if "many" in args.only:
         n = args.workers // 2
         # A stream of 64 tokens stays open for half a minute.
-        with Mocked(model, folder, [*router_args, "--max-connections", str(OPEN + 1000), "--max-client-connections", "0",
-                                          "--max-queue", str(OPEN + 1000)],
+        with Mocked(model, folder, [*router_args, "--max-connections", str(OPEN + 1000), "--max-connections-per-address", "0",
+                                          "--max-concurrent-requests", str(OPEN + 1000)],
                     n=(n, args.workers - n), seats=64, step_us=400000, transport=transport) as c:
             out["many"] = many(c, bodies, args)
         out["many"]["placements_per_s"] = placements(args)
         step()
     if "idle" in args.only:
-        with Mocked(model, folder, [*router_args, "--max-connections", str(IDLE + 1000), "--max-client-connections", "0"],
+        with Mocked(model, folder, [*router_args, "--max-connections", str(IDLE + 1000), "--max-connections-per-address", "0"],
                     n=(1, 1), transport=transport) as c:
             out["idle"] = idle(c)
         step()
     if "tls" in args.only:
         own = tempfile.mkdtemp(dir=bodies.folder)
-        room = ["--max-client-connections", "0"]
+        room = ["--max-connections-per-address", "0"]
         out["tls"] = {"streams": {}}
         for name, step_us in TLS_STEPS_US.items():
             more = dict(step_us=step_us, transport=transport)

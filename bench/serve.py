@@ -167,7 +167,7 @@ def worker_args(args):
     threads = worker_threads(args)
     prefill, decode = worker_cores(threads)
     # A group of choices gets half of the seats at most.
-    decode = decode + ["--max-batch", str(min(max(args.concurrency, 4, 2 * args.n), 256))]
+    decode = decode + ["--max-batch-size", str(min(max(args.concurrency, 4, 2 * args.n), 256))]
     if args.local_prefill:
         decode += ["--local-prefill", "--chunk-tokens", str(args.local_prefill)]
     return ["--threads", str(threads)], prefill, decode

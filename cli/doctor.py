@@ -27,8 +27,8 @@ ROOMS = (cpu, memory, limits, kernel, network, storage, leftovers, software, gpu
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ASK_S = 120
 # Without a launcher that knows them all: those that are looked at here.
-KNOWN = ("prefill", "decode", "routers", "http", "grpc", "metrics", "net-device", "transport", "kv-memory", "weight-cache",
-         "models-dir", "backend", "core-dumps", "share-http")
+KNOWN = ("prefill", "decode", "routers", "http", "grpc", "metrics", "kv-net-devices", "kv-transport", "kv-memory", "weight-cache",
+         "models-dir", "backend", "core-dumps", "reuse-http-port")
 
 
 def as_json(text):
@@ -72,7 +72,7 @@ def by_hand(machine, words):
         word = rest.pop(0)
         name, equals, value = word[2:].partition("=") if word.startswith("--") else ("", "", "")
         if not equals and rest and not rest[0].startswith("--"):
-            value = rest.pop(0) if name in KNOWN + ("config", "port") and name not in ("core-dumps", "share-http") else value
+            value = rest.pop(0) if name in KNOWN + ("config", "port") and name not in ("core-dumps", "reuse-http-port") else value
         if name == "config":
             config = value
         elif name in KNOWN + ("port",):

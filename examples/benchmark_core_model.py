@@ -40,7 +40,7 @@ def options_of(arguments):
     parser.add_argument("--stats_csv", "--stats-csv", "--op_stats_csv", help="file for the table as CSV")
     parser.add_argument("--metrics_url", "--metrics-url", help="HOST:PORT of /metrics, for rows of utilization")
     parser.add_argument("--seed", type=int, default=0, help="of all that is drawn (%(default)s)")
-    calls.refused(parser, "--dump_perfetto_trace", why="the server's --trace writes one")
+    calls.refused(parser, "--dump_perfetto_trace", why="the server's --trace-file writes one")
     kinds = parser.add_subparsers(dest="workload", required=True)
     dataset = kinds.add_parser("dataset", help="prompts of a JSON file")
     calls.dataset_options(dataset)

@@ -3,7 +3,7 @@
 # Router, prefill and decode workers in one MPI world, on this machine.
 # Usage: [PREFILL_TP=T] [PREFILL_PP=P] [DECODE_TP=T] [DECODE_PP=P] examples/mpirun.sh MODEL [N_PREFILL [N_DECODE]]
 # One fate: when one process dies, mpirun ends all. For separate fates start one
-# mpirun (or srun) per instance, with --join and --key-file: docs/OPERATIONS.md.
+# mpirun (or srun) per instance, with --join and --cluster-key-file: docs/OPERATIONS.md.
 set -eu
 fail() {
     echo "mpirun.sh: $*" >&2
@@ -35,6 +35,6 @@ export OMPI_MCA_mpi_yield_when_idle=1
 exec mpirun --oversubscribe --bind-to none \
     -np 1 "$router" --model "$model" --listen tcp://127.0.0.1:0 : \
     -np $((${2:-1} * prefill_tp * prefill_pp)) "$prefill_worker" --model "$model" \
-    --listen-host 127.0.0.1 --tp "$prefill_tp" --pp "$prefill_pp" --sum-parts "$parts" : \
+    --listen-host 127.0.0.1 --tp "$prefill_tp" --pp "$prefill_pp" --reduction-parts "$parts" : \
     -np $((${3:-1} * decode_tp * decode_pp)) "$decode_worker" --model "$model" \
-    --listen-host 127.0.0.1 --tp "$decode_tp" --pp "$decode_pp" --sum-parts "$parts"
+    --listen-host 127.0.0.1 --tp "$decode_tp" --pp "$decode_pp" --reduction-parts "$parts"

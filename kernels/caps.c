@@ -27,7 +27,7 @@ bt_status_t bt_kernels_check_kv(const bt_kernels_caps_t *caps,
 
     if ((info == NULL) || ((caps->kv_types >> kv->type & 1u) == 0)) {
         return refuse(why, why_bytes,
-                      "the %s back end does not have kv-type %s", caps->name,
+                      "the %s back end does not have kv-dtype %s", caps->name,
                       (info == NULL) ? "(unknown)" : info->name);
     }
     if (kv->head_dim > caps->max_head_dim) {

@@ -83,7 +83,7 @@ typedef enum bt_kv_type {
 
 /** Properties of a KV cache element type. */
 typedef struct bt_kv_type_info {
-    const char *name;     /**< --kv-type: "f16", "bf16", "int8", "fp8" */
+    const char *name;     /**< --kv-dtype: "f16", "bf16", "int8", "fp8" */
     uint32_t elem_bytes;  /**< bytes of one element */
     uint32_t scale_bytes; /**< bytes of a vector's scale (f32); 0: no scales */
 } bt_kv_type_info_t;

@@ -91,7 +91,7 @@ static void check_way(const ucx_t *ucx, const struct sockaddr *addr,
     if ((bt_kvt_route_to(addr, bytes, name) == BT_OK) &&
         (strcmp(name, ucx->interface) != 0) && (strcmp(name, "lo") != 0)) {
         BT_LOG_WARN("kv transfer: this process is on interface %s, and the way "
-                    "to its peer is over %s: see --net-device",
+                    "to its peer is over %s: see --kv-net-devices",
                     ucx->interface, name);
     }
 }

@@ -161,8 +161,8 @@ static void say_cores(const bt_plan_t *plan, uint32_t n_allowed)
 {
     if (plan->n_physical < n_allowed) {
         BT_LOG_INFO("%u cores are hardware threads of %u physical ones, which "
-                    "are what workers share; --threads-prefill and "
-                    "--threads-decode say otherwise",
+                    "are what workers share; --prefill-threads and "
+                    "--decode-threads say otherwise",
                     n_allowed, plan->n_physical);
     }
 }

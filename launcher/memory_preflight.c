@@ -145,7 +145,7 @@ static void check_shm(const sums_t *sums, const bt_preflight_headroom_t *room,
              "%s",
              (unsigned long long)mib(sums->shm),
              (unsigned long long)(room->shm_bytes >> 20),
-             room->needs_shm ? "with --transport shm a worker that finds no "
+             room->needs_shm ? "with --kv-transport shm a worker that finds no "
                                "room does not start"
                              : "a worker that finds no room sends KV over the "
                                "loopback network");

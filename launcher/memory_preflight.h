@@ -32,8 +32,8 @@ typedef struct bt_preflight_headroom {
         *limit_by;      /**< source of limit_bytes; NULL or "": there is none */
     uint64_t shm_bytes; /**< free space in /dev/shm */
     bool pools_given;   /**< --kv-memory sets the pool sizes */
-    bool uses_shm;      /**< not --transport network */
-    bool needs_shm;     /**< --transport shm */
+    bool uses_shm;      /**< not --kv-transport network */
+    bool needs_shm;     /**< --kv-transport shm */
 } bt_preflight_headroom_t;
 
 /** Inputs for the number of threads. */

@@ -30,8 +30,8 @@ void bt_plan_threads(const bt_config_t *config, uint32_t n_models,
 {
     const uint32_t n_prefill = n_models * config->prefill;
     const uint32_t n_decode = n_models * config->decode;
-    uint32_t prefill = config->threads_prefill;
-    uint32_t decode = config->threads_decode;
+    uint32_t prefill = config->prefill_threads;
+    uint32_t decode = config->decode_threads;
 
     if ((prefill == 0) && (decode == 0)) {
         prefill = share(n_cores, n_prefill + n_decode);
@@ -150,7 +150,7 @@ static void add_router_args(const bt_plan_t *plan,
         }
     }
     if (process->router > 0) {
-        if (!plan->config->share_http) {
+        if (!plan->config->reuse_http_port) {
             add_moved_address(args, "http", plan->config->http,
                               process->router);
         }
@@ -196,7 +196,7 @@ static void add_lent_cores(const bt_plan_t *plan,
     }
     CPU_OR(&others, &others, &own);
     if (CPU_COUNT(&others) > CPU_COUNT(&own)) {
-        bt_strbuf_puts(args, "--lent-cores=");
+        bt_strbuf_puts(args, "--borrowed-cores=");
         bt_cores_write_others(&plan->cores.topology, &own, &others, args);
         bt_strbuf_append(args, "", 1);
     }
@@ -239,7 +239,7 @@ static uint32_t sum_parts(const bt_config_t *config)
                               ? config->prefill_tp
                               : config->decode_tp;
 
-    return (config->sum_parts != 0) ? config->sum_parts : most;
+    return (config->reduction_parts != 0) ? config->reduction_parts : most;
 }
 
 static void add_worker_args(const bt_plan_t *plan,
@@ -249,7 +249,7 @@ static void add_worker_args(const bt_plan_t *plan,
     char text[32];
 
     add_model_arg(args, "", model->path);
-    add_arg(args, "model-name", model->name);
+    add_arg(args, "served-model-name", model->name);
     bt_strbuf_puts(args, "--join=");
     for (uint32_t i = 0; i < plan->config->routers; i++) {
         bt_strbuf_puts(args, (i == 0) ? "" : ",");
@@ -273,11 +273,11 @@ static void add_worker_args(const bt_plan_t *plan,
     }
     if (sum_parts(plan->config) > 1) {
         snprintf(text, sizeof(text), "%u", sum_parts(plan->config));
-        add_arg(args, "sum-parts", text);
+        add_arg(args, "reduction-parts", text);
     }
     if (process->cores != NULL) {
         add_arg(args, "cores", process->cores);
-        if ((strcmp(plan->config->lend_cores, "off") != 0) &&
+        if ((strcmp(plan->config->share_idle_cores, "off") != 0) &&
             (strcmp(plan->config->backend, "cpu") == 0)) {
             add_lent_cores(plan, process, args);
         }
@@ -290,7 +290,7 @@ static void add_worker_args(const bt_plan_t *plan,
     }
     if (process->is_standby) {
         snprintf(text, sizeof(text), "%d", BT_PLAN_PLACE_FD);
-        add_arg(args, "place-from", text);
+        add_arg(args, "assignment-fd", text);
     } else if (process->role != role_of(process->program)) {
         add_arg(args, "role", bt_orders_role_name(process->role));
     }
@@ -311,7 +311,7 @@ bt_status_t bt_plan_renew_args(const bt_plan_t *plan,
             add_worker_args(plan, process, &args);
         }
         add_arg(&args, "run-dir", plan->run_dir.path);
-        add_arg(&args, "key-file", plan->run_dir.key_file);
+        add_arg(&args, "cluster-key-file", plan->run_dir.key_file);
         add_arg(&args, "name", process->name);
         status = bt_strbuf_status(&args);
     }
@@ -633,7 +633,7 @@ static bt_status_t plan_all(bt_plan_t *plan)
            n_cores);
     for (uint32_t i = 0; (status == BT_OK) && (i < n_models); i++) {
         bt_config_model_name(&config->models[i],
-                             (i == 0) ? config->model_name : "", name);
+                             (i == 0) ? config->served_model_name : "", name);
         status = add_workers(plan, n_models > 1, name, config->models[i].path,
                              config->prefill, config->decode, pin);
     }

@@ -39,7 +39,7 @@ bt_status_t bt_reuseport_check(const bt_config_t *config)
     uint16_t port = 0;
     int error;
 
-    if (!config->share_http || (config->routers == 1) ||
+    if (!config->reuse_http_port || (config->routers == 1) ||
         (bt_config_split_address(config->http, host, sizeof(host), &port) !=
          BT_OK)) {
         return BT_OK; /* the router reports the problem */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file reuseport.h
  *
- * One port for all routers of a launch (--share-http): the kernel distributes
- * connections over all listeners of the port, including those of another
- * launch.
+ * One port for all routers of a launch (--reuse-http-port): the kernel
+ * distributes connections over all listeners of the port, including those of
+ * another launch.
  */
 #ifndef BT_LAUNCHER_REUSEPORT_H
 #define BT_LAUNCHER_REUSEPORT_H

@@ -38,7 +38,7 @@ uint64_t bt_survey_threads(const bt_config_t *config, uint32_t n_models,
         .n_online = bt_online_cpus(),
         /* With a quota no worker has cores of its own that could be lent. */
         .lends = (limits->cpus.by[0] == '\0') &&
-                 (strcmp(config->lend_cores, "off") != 0),
+                 (strcmp(config->share_idle_cores, "off") != 0),
     };
 
     return bt_preflight_threads(config, n_models, &cpus);
@@ -339,8 +339,8 @@ static bt_preflight_headroom_t room_of(const bt_config_t *config,
         .limit_bytes = limits->memory.most,
         .limit_by = limits->memory.by,
         .pools_given = config->kv_memory_bytes > 0,
-        .uses_shm = strcmp(config->transport, "network") != 0,
-        .needs_shm = strcmp(config->transport, "shm") == 0,
+        .uses_shm = strcmp(config->kv_transport, "network") != 0,
+        .needs_shm = strcmp(config->kv_transport, "shm") == 0,
         .shm_bytes = (statvfs("/dev/shm", &fs) == 0)
                          ? (uint64_t)fs.f_bavail * fs.f_frsize
                          : 0,

@@ -212,7 +212,7 @@ DRILLDOWN = [
         panel("Memory", "Bodies under way, answers that were not read, resident.", "bytes",
               ("sum by (instance, what) (baton_http_memory_bytes)", "{{instance}} {{what}}"),
               ("sum by (instance) (process_resident_memory_bytes{job=\"baton\"})", "{{instance}} resident")),
-        panel("Lost lines and spans", "Of traces, access logs, logs; spans for the collector of --otlp.", "short",
+        panel("Lost lines and spans", "Of traces, access logs, logs; spans for the collector of --otlp-traces-endpoint.", "short",
               ("sum by (instance) (rate(baton_trace_lines_lost_total" + RATE + "))", "{{instance}} trace"),
               ("sum by (instance) (rate(baton_access_log_lines_lost_total" + RATE + "))", "{{instance}} access log"),
               ("sum by (instance) (rate(baton_log_lines_dropped_total" + RATE + "))", "{{instance}} log"),

@@ -8,7 +8,7 @@
  * Token #1 goes straight to the router and never waits for the transfer.
  *
  * KV without a grant may hold only a share of the pool (option
- * waiting-kv-percent); beyond it no job without a grant is begun. When a
+ * max-ungranted-kv-percent); beyond it no job without a grant is begun. When a
  * granted request finds no blocks, waiting KV is dropped, and recomputed once
  * its grant is there. So granted requests always make progress, and no two
  * workers can wait for each other's blocks (I4); common/sched/sched_admit.h

@@ -22,7 +22,7 @@
 
 static bt_status_t check_key(const bt_config_t *config)
 {
-    return bt_key_check(config->key_file, config->munge_socket);
+    return bt_key_check(config->cluster_key_file, config->munge_socket);
 }
 
 static bt_status_t check_models(const bt_config_t *config)
@@ -37,7 +37,7 @@ static bt_status_t check_models(const bt_config_t *config)
         bt_status_t status;
 
         bt_config_model_name(&config->models[i],
-                             (i == 0) ? config->model_name : "", name);
+                             (i == 0) ? config->served_model_name : "", name);
         status = bt_served_read(&options, &served); /* logged */
         bt_served_free(served);
         first = (first == BT_OK) ? status : first;
@@ -95,7 +95,7 @@ static bt_status_t check_otlp(const bt_config_t *config)
     bt_strbuf_t headers;
 
     bt_strbuf_init(&headers, BT_OTLP_HEADERS_TEXT_BYTES);
-    status = bt_otlp_headers_load(config->otlp_headers, "", &headers);
+    status = bt_otlp_headers_load(config->otlp_headers_file, "", &headers);
     bt_otlp_headers_fini(&headers);
     return status;
 }
@@ -168,7 +168,7 @@ int bt_router_check(int argc, char **argv)
         status = checks[i](config);
         first = (first == BT_OK) ? status : first;
     }
-    status = check_log("trace", config->trace);
+    status = check_log("trace-file", config->trace_file);
     first = (first == BT_OK) ? status : first;
     status = check_log("access-log", config->access_log);
     first = (first == BT_OK) ? status : first;

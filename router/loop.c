@@ -222,7 +222,7 @@ static void on_signal(evutil_socket_t fd, short what, void *ctx)
 
 static void rekey(bt_loop_t *loop)
 {
-    const char *path = loop->front.config->key_file;
+    const char *path = loop->front.config->cluster_key_file;
     uint8_t key[BT_KEY_BYTES];
     char why[BT_KEY_WHY_BYTES];
 
@@ -297,7 +297,7 @@ static void hold_end(void *ctx, uint32_t us)
 
 static bt_status_t make_hold(bt_loop_t *loop)
 {
-    if (loop->front.config->queue_delay_us == 0) {
+    if (loop->front.config->max_queue_delay_us == 0) {
         return BT_OK;
     }
     loop->held = event_new(loop->base, -1, 0, on_held, loop);

@@ -93,16 +93,16 @@ static bt_status_t find_key_and_url(start_t *s)
     const char *url = s->config->listen;
     bt_status_t status;
 
-    if (s->config->key_file[0] != '\0') {
-        status =
-            bt_key_load(s->config->key_file, s->config->munge_socket, s->key);
+    if (s->config->cluster_key_file[0] != '\0') {
+        status = bt_key_load(s->config->cluster_key_file,
+                             s->config->munge_socket, s->key);
         if (status != BT_OK) {
             return status;
         }
     } else if (world) {
         bt_key_random(s->key, sizeof(s->key));
     } else {
-        BT_LOG_ERROR("no cluster key: use --key-file FILE");
+        BT_LOG_ERROR("no cluster key: use --cluster-key-file FILE");
         return BT_ERR_INVALID_PARAM;
     }
     if ((url[0] == '\0') && world) {

@@ -109,7 +109,7 @@ run_worker() {
     local net
     net=$(net_of_node) || return 1
     use_network "${net% *}"
-    exec "$@" --listen-host="${net#* }" --net-device="${net% *}"
+    exec "$@" --listen-host="${net#* }" --kv-net-devices="${net% *}"
 }
 
 # The batch script runs on the first node alone. When Slurm takes that node out of the
@@ -404,7 +404,7 @@ look_into() { # NODE
     local i there
     there=$(timeout 10 srun --overlap --mpi=none -N1 -n1 -w "$1" ${group_of[$1]:+--het-group="${group_of[$1]}"} \
         ps -ww -eo comm,args </dev/null) || return 1
-    there=$(grep -F -- " --key-file=$KEY_FILE " <<<"$there") # another job's have the same names
+    there=$(grep -F -- " --cluster-key-file=$KEY_FILE " <<<"$there") # another job's have the same names
     for i in "${!names[@]}"; do
         grep -q -- "^baton-.* --name=$NAME_PREFIX${names[i]} " <<<"$there" || leave_node "$1" "${names[i]}"
     done
@@ -482,7 +482,7 @@ is_ours() { # NAME KEY-FILE PORT
     local inode pid
     while read -r inode; do
         for pid in $(pgrep -f -- "/baton-router --name=$1 "); do
-            tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF -- "--key-file=$2" || continue
+            tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF -- "--cluster-key-file=$2" || continue
             find "/proc/$pid/fd" -lname "socket:\[$inode\]" 2>/dev/null | grep -q . && return 0
         done
     done < <(awk -v p="$(printf ':%04X$' "$3")" '$4 == "0A" && $2 ~ p { print $10 }' /proc/net/tcp /proc/net/tcp6 2>/dev/null)

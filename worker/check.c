@@ -97,7 +97,7 @@ static bt_status_t check_interface(const char *interface)
     if (all != NULL) { /* the check takes none */
         if_freenameindex(all);
     }
-    BT_LOG_ERROR("--net-device %s: there is no such interface%s", interface,
+    BT_LOG_ERROR("--kv-net-devices %s: there is no such interface%s", interface,
                  (others.data != NULL) ? others.data : "");
     bt_strbuf_fini(&others);
     return BT_ERR_INVALID_PARAM;
@@ -112,7 +112,7 @@ static bt_status_t check_device(const bt_config_t *config)
 
     for (uint32_t i = 0; i < n; i++) {
         bt_status_t step =
-            bt_interface_of(config->net_device, i, interface, &n);
+            bt_interface_of(config->kv_net_devices, i, interface, &n);
 
         if (step != BT_OK) {
             return step;
@@ -171,7 +171,7 @@ int bt_worker_check(bt_worker_t *w, unsigned program, int argc, char **argv)
     snprintf(w->name, sizeof(w->name), "%s",
              (w->config->name[0] != '\0') ? w->config->name
                                           : bt_role_name(w->program_role));
-    step = bt_key_check(w->config->key_file, w->config->munge_socket);
+    step = bt_key_check(w->config->cluster_key_file, w->config->munge_socket);
     status = (status == BT_OK) ? step : status;
     step = check_device(w->config);
     status = (status == BT_OK) ? step : status;

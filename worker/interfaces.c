@@ -38,7 +38,7 @@ bt_status_t bt_interface_of(const char *list, uint32_t rank,
     for (uint32_t i = 0; i < n; i++) {
         length = name_at(list, i, &at);
         if ((length == 0) || (length >= BT_INTERFACE_BYTES)) {
-            BT_LOG_ERROR("--net-device %s: name %u of the list is %s", list,
+            BT_LOG_ERROR("--kv-net-devices %s: name %u of the list is %s", list,
                          i + 1, (length == 0) ? "empty" : "too long");
             return BT_ERR_INVALID_PARAM;
         }

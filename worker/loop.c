@@ -642,10 +642,10 @@ static void check_progress(bt_worker_t *w, uint64_t now_ms)
     const bool busy = bt_engine_progress(w->engine, &marks);
 
     if (!w->hung && bt_compute_watchdog_check(&w->stuck, busy, marks, now_ms,
-                                              w->config->stuck_ms)) {
+                                              w->config->compute_watchdog_ms)) {
         w->hung = true;
         BT_LOG_ERROR("the compute thread made no progress for %u ms",
-                     w->config->stuck_ms);
+                     w->config->compute_watchdog_ms);
     }
 }
 

@@ -3,8 +3,8 @@
  *
  * Machine facts that only the worker program knows, for ./baton doctor: with
  * `--probe` as the first argument, optionally followed by the interface of
- * --net-device. One object on standard output; objections of UCX or of a limit
- * are JSON log lines on standard error.
+ * --kv-net-devices. One object on standard output; objections of UCX or of a
+ * limit are JSON log lines on standard error.
  *
  *     {"cpu":"cpu/avx2","mpi":"Open MPI v4.1.4","ucx":"1.13.1",
  *       "net_device":"lo","kv_network":true,"kv_shm":true}

@@ -411,7 +411,7 @@ static bt_status_t stand_by(bt_worker_t *w, const bt_start_t *s)
 {
     bt_status_t status;
 
-    if (w->config->place_from == 0) {
+    if (w->config->assignment_fd == 0) {
         return BT_OK;
     }
     status = bt_worker_stand_by_rank(w, bt_rank_group_collectives(&s->team));

@@ -26,7 +26,7 @@ bt_status_t bt_sighup_open(bt_worker_t *w)
 
 static void rekey(bt_worker_t *w)
 {
-    const char *path = w->config->key_file;
+    const char *path = w->config->cluster_key_file;
     uint8_t key[BT_KEY_BYTES], kv_key[BT_KEY_BYTES];
     char why[BT_KEY_WHY_BYTES];
 

@@ -54,8 +54,9 @@ static bt_status_t read_line(int fd, char line[LINE_BYTES], size_t *n)
 static bt_status_t wait_for_line(bt_worker_t *w, int signal_fd,
                                  char line[LINE_BYTES])
 {
-    struct pollfd fds[] = {{.fd = (int)w->config->place_from, .events = POLLIN},
-                           {.fd = signal_fd, .events = POLLIN}};
+    struct pollfd fds[] = {
+        {.fd = (int)w->config->assignment_fd, .events = POLLIN},
+        {.fd = signal_fd, .events = POLLIN}};
     bt_status_t status = BT_INPROGRESS;
     bool from_parent = false;
     size_t n = 0;
@@ -118,10 +119,10 @@ bt_status_t bt_worker_stand_by(bt_worker_t *w, const bt_collectives_t *coll,
         status = bt_standby_read_place(line, w->name, &w->roles);
     }
     if ((status != BT_OK) && (status != BT_ERR_CANCELED)) {
-        BT_LOG_ERROR("place-from %u: \"%s\": %s", w->config->place_from, line,
-                     bt_status_str(status));
+        BT_LOG_ERROR("assignment-fd %u: \"%s\": %s", w->config->assignment_fd,
+                     line, bt_status_str(status));
     }
-    close((int)w->config->place_from);
+    close((int)w->config->assignment_fd);
     if (coll != NULL) {
         char name[BT_WIRE_MAX_NAME] = "";
         bt_status_t shared;

@@ -5,7 +5,7 @@
  * pool, no name and no role, until the launcher gives it the name and role of
  * a worker to replace:
  *
- *     launcher ──"decode-0 decode\n"──▶ --place-from
+ *     launcher ──"decode-0 decode\n"──▶ --assignment-fd
  *              ◀──"ready\n"── first as a standby; again when it serves
  */
 #ifndef BT_WORKER_STANDBY_H
@@ -17,7 +17,7 @@
 /**
  * Rank 0: waits for the name and role of the worker to replace, sets w->name
  * and w->roles, and passes them to the other ranks. Closes the descriptor of
- * --place-from.
+ * --assignment-fd.
  *
  * @param [in] coll       Collectives of the instance; NULL: it is one rank.
  * @param [in] signal_fd  See bt_stop_open().

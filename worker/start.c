@@ -73,7 +73,7 @@ static bt_status_t open_board(bt_worker_t *w, const bt_start_t *s)
     bt_status_t status;
 
     if ((s->n_lent == 0) || (w->config->run_dir[0] == '\0') ||
-        (strcmp(w->config->lend_cores, "on") != 0)) {
+        (strcmp(w->config->share_idle_cores, "on") != 0)) {
         return BT_OK;
     }
     status = bt_core_demand_open(w->config->run_dir, s->cores, s->n_cores,
@@ -110,7 +110,7 @@ bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
 
     if ((status = bt_cores_parse(w->config->cores, s->cores, &s->n_cores)) !=
             BT_OK ||
-        (status = bt_cores_parse(w->config->lent_cores, s->lent_cores,
+        (status = bt_cores_parse(w->config->borrowed_cores, s->lent_cores,
                                  &s->n_lent)) != BT_OK ||
         (n_cores = s->n_cores,
          status = share_cores(s, s->cores, &s->n_cores, true)) != BT_OK ||
@@ -150,7 +150,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
         (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_start_model_load(w, s)) != BT_OK ||
-        (w->config->place_from == 0)) {
+        (w->config->assignment_fd == 0)) {
         return status;
     }
     status =
@@ -176,10 +176,10 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
     BT_LOG_INFO(
         "ready: %s, %s, %u threads and %u on lent cores, %u %s KV blocks of %u tokens (%zu MiB)",
         w->config->model, w->backend->caps->name, s->n_threads, s->n_lent,
-        w->n_blocks, w->config->kv_type, w->tokens_per_block,
+        w->n_blocks, w->config->kv_dtype, w->tokens_per_block,
         ((size_t)w->n_blocks * w->block_bytes) >> 20);
     bt_sched_admit_init(&w->admit, w->n_blocks, w->max_seqs,
-                        w->config->waiting_kv_percent);
+                        w->config->max_ungranted_kv_percent);
     bt_sched_batch_init(&w->admit.batch,
                         bt_worker_has_static_batches(w->config));
     if (w->admit.batch.is_static) {

@@ -61,7 +61,7 @@ typedef struct bt_start {
 
 /** Opens the model file, reads its hyper-parameters and settles the longest
  *  sequence.
- *  @retval BT_ERR_INVALID_PARAM  no model named, or context-tokens is larger
+ *  @retval BT_ERR_INVALID_PARAM  no model named, or max-seq-len is larger
  *                                than the model's maximum
  *  @retval  any of bt_gguf_open(), bt_hparams_read() */
 BT_MUST_CHECK bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s);

@@ -13,8 +13,8 @@
 bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
 {
     const char *join = w->config->join;
-    bt_status_t status =
-        bt_key_load(w->config->key_file, w->config->munge_socket, s->key);
+    bt_status_t status = bt_key_load(w->config->cluster_key_file,
+                                     w->config->munge_socket, s->key);
 
     if (status != BT_OK) {
         return status;
@@ -32,10 +32,11 @@ bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
         return BT_OK;
     }
     if (((join[0] == '\0') && (w->config->join_dir[0] == '\0')) ||
-        (w->config->key_file[0] == '\0')) {
-        BT_LOG_ERROR("no router given: use --join URL or --join-dir DIR, and "
-                     "--key-file FILE, or start router and workers by one "
-                     "mpirun");
+        (w->config->cluster_key_file[0] == '\0')) {
+        BT_LOG_ERROR(
+            "no router given: use --join URL or --join-dir DIR, and "
+            "--cluster-key-file FILE, or start router and workers by one "
+            "mpirun");
         return BT_ERR_INVALID_PARAM;
     }
     if ((size_t)snprintf(s->url, sizeof(s->url), "%s", join) >=
@@ -50,12 +51,12 @@ bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
 static const char *model_name(const bt_config_t *config)
 {
     return (config->models[0].name[0] != '\0') ? config->models[0].name
-                                               : config->model_name;
+                                               : config->served_model_name;
 }
 
 /* Appended to the numeric profile of models that compute differently when
- * --context-tokens is more than they were trained on. */
-#define LONG_CONTEXT " for long contexts (--context-tokens)"
+ * --max-seq-len is more than they were trained on. */
+#define LONG_CONTEXT " for long contexts (--max-seq-len)"
 
 /* Hello for a router of protocol 2, which it will refuse: there is nothing in
  * it that it could use. */
@@ -97,8 +98,9 @@ static bt_status_t list_ranks(bt_worker_t *w, bt_start_t *s,
 static void print_profile(const bt_worker_t *w, const bt_start_t *s,
                           char *profile, size_t bytes)
 {
-    const uint32_t parts =
-        (w->config->sum_parts != 0) ? w->config->sum_parts : s->team.tp;
+    const uint32_t parts = (w->config->reduction_parts != 0)
+                               ? w->config->reduction_parts
+                               : s->team.tp;
     char sums[32] = "";
 
     if (parts > 1) {

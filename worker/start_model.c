@@ -35,13 +35,13 @@ bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s)
         return status;
     }
     w->context_tokens = s->hp.context_tokens;
-    if (w->config->context_tokens != 0) {
-        if (w->config->context_tokens > s->hp.context_tokens) {
-            BT_LOG_ERROR("context-tokens %u exceeds the model's %u",
-                         w->config->context_tokens, s->hp.context_tokens);
+    if (w->config->max_seq_len != 0) {
+        if (w->config->max_seq_len > s->hp.context_tokens) {
+            BT_LOG_ERROR("max-seq-len %u exceeds the model's %u",
+                         w->config->max_seq_len, s->hp.context_tokens);
             return BT_ERR_INVALID_PARAM;
         }
-        w->context_tokens = w->config->context_tokens;
+        w->context_tokens = w->config->max_seq_len;
     }
     w->long_context = bt_hparams_long_context(&s->hp, w->context_tokens);
     return BT_OK;
@@ -116,8 +116,8 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     bt_kv_part_t part;
     bt_status_t status;
 
-    if (bt_kv_type_parse(config->kv_type, &s->kv_type) != BT_OK) {
-        BT_LOG_ERROR("kv-type %s is unknown", config->kv_type);
+    if (bt_kv_type_parse(config->kv_dtype, &s->kv_type) != BT_OK) {
+        BT_LOG_ERROR("kv-dtype %s is unknown", config->kv_dtype);
         return BT_ERR_INVALID_PARAM;
     }
     if (bt_worker_most_chunk(w) < config->tokens_per_block) {
@@ -134,7 +134,7 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
         return BT_ERR_INVALID_PARAM;
     }
     w->tokens_per_block = config->tokens_per_block;
-    w->max_seqs = config->max_batch;
+    w->max_seqs = config->max_batch_size;
     info = bt_kv_type_info(s->kv_type);
     s->shape = (bt_kv_shape_t){
         .n_layers = s->hp.n_layers,
@@ -237,7 +237,7 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .host_coll = bt_rank_group_collectives(&s->team),
         .n_stages = s->team.size / s->team.tp,
         .host_stage = bt_rank_group_stage(&s->team),
-        .sum_parts = w->config->sum_parts,
+        .sum_parts = w->config->reduction_parts,
     };
 
     return config;
@@ -441,18 +441,18 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         .max_seqs = w->max_seqs,
         .token_budget = bt_worker_most_chunk(w),
         .tunes_chunks = w->config->chunk_tokens == 0,
-        .itl_us = w->config->chunk_itl_ms * 1000,
+        .itl_us = w->config->itl_budget_ms * 1000,
         .order = w->order,
         .want_cores = (w->board != NULL) ? bt_core_demand_want : NULL,
         .cores_wanted = (w->board != NULL) ? bt_core_demand_wanted : NULL,
         .cores_ctx = w->board,
         .own_cores = s->n_cores > 0,
         /* A static batch starts as one; no sequence joins later. */
-        .late_join = (strcmp(w->config->late_join, "on") == 0) &&
+        .late_join = (strcmp(w->config->midstep_join, "on") == 0) &&
                      !bt_worker_has_static_batches(w->config),
-        .ahead = ahead_of(w->config->steps_ahead),
-        .rehearsal = {.pass_us = w->config->rehearse_us,
-                      .row_us = w->config->rehearse_token_us},
+        .ahead = ahead_of(w->config->overlap_scheduling),
+        .rehearsal = {.pass_us = w->config->simulate_step_us,
+                      .row_us = w->config->simulate_token_us},
     };
     char why[WHY_BYTES] = "";
     bt_status_t status = check_kv(w, s);

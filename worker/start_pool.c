@@ -104,7 +104,7 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
     char interface[BT_INTERFACE_BYTES];
     bt_kvt_config_t config = {
         .transport = &bt_kvt_transport_ucx,
-        .path = path_of(w->config->transport),
+        .path = path_of(w->config->kv_transport),
         .net_device = interface,
         .pool_bytes = (size_t)w->n_blocks * w->block_bytes,
         .instance = w->instance,
@@ -114,8 +114,8 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
         .quarantine_ms = w->config->quarantine_ms,
     };
     bool said = false;
-    bt_status_t status =
-        bt_interface_of(w->config->net_device, s->team.rank, interface, NULL);
+    bt_status_t status = bt_interface_of(w->config->kv_net_devices,
+                                         s->team.rank, interface, NULL);
 
     if (status == BT_OK) {
         status = bt_config_split_ports(w->config->kv_port_range,

@@ -53,7 +53,7 @@ def calls(machine, findings):
     if machine.is_real and not idle_class():
         bad = True
         findings.note("idle class", "SCHED_IDLE is refused: threads on lent cores are of nice 19, and give way later",
-                      "--lend-cores off, where latencies suffer")
+                      "--share-idle-cores off, where latencies suffer")
     if not bad:
         findings.ok("kernel", f"Linux {(machine.read('/proc/sys/kernel/osrelease') or '?').strip()}: pidfd, memfd and what else "
                     "processes of one host use")

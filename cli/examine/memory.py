@@ -111,12 +111,12 @@ def size_of(text):
 
 
 def shared(machine, findings):
-    if machine.options.get("transport") == "network":
+    if machine.options.get("kv-transport") == "network":
         return
     room, (needs, take) = shm_room(machine), pools(machine)
-    strict = machine.options.get("transport") == "shm"
+    strict = machine.options.get("kv-transport") == "shm"
     add = findings.problem if strict else findings.warning
-    without = "with --transport shm no worker starts" if strict else "KV goes over the loopback network"
+    without = "with --kv-transport shm no worker starts" if strict else "KV goes over the loopback network"
     if room is None:
         add("/dev/shm", f"there is none: {without}", "mount -t tmpfs -o mode=1777 tmpfs /dev/shm")
         return

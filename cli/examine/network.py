@@ -19,7 +19,7 @@ def wanted(machine):
         host, _, port = machine.options.get(name, default).rpartition(":")
         if not port.isdigit() or int(port) == 0:
             continue
-        shared = name == "http" and machine.options.get("share-http") == "yes"
+        shared = name == "http" and machine.options.get("reuse-http-port") == "yes"
         for i in range(1 if shared else routers):
             yield name, host.strip("[]"), int(port) + i * ROUTER_PORT_STEP
 
@@ -91,8 +91,8 @@ def ports(machine, findings):
 
 
 def devices(machine):
-    """Those of --net-device, which ranks take in turn"""
-    return [name.strip() for name in machine.options.get("net-device", "lo").split(",")]
+    """Those of --kv-net-devices, which ranks take in turn"""
+    return [name.strip() for name in machine.options.get("kv-net-devices", "lo").split(",")]
 
 
 def interface(machine, findings, device):
@@ -101,7 +101,7 @@ def interface(machine, findings, device):
     name = (machine.list(f"/sys/class/infiniband/{device.partition(':')[0]}/device/net") or [device])[0] if rdma else device
     there = ", ".join(n for n in all_names if n != "lo") or "no other"
     if name not in all_names:
-        findings.problem("interface", f"--net-device {device}: there is no such interface", f"--net-device NAME, of: lo, {there}")
+        findings.problem("interface", f"--kv-net-devices {device}: there is no such interface", f"--kv-net-devices NAME, of: lo, {there}")
         return
     flags = int((machine.read(f"/sys/class/net/{name}/flags") or "0").strip(), 16)
     state = (machine.read(f"/sys/class/net/{name}/operstate") or "unknown").strip()
@@ -115,7 +115,7 @@ def interface(machine, findings, device):
         mtu = machine.number(f"/sys/class/net/{name}/mtu")
         speed = machine.number(f"/sys/class/net/{name}/speed")
         findings.ok("interface", f"KV travels over {name}{' (RDMA)' if rdma else ''}, MTU {mtu}"
-                    + (f", {speed} Mbit/s" if speed and speed > 0 else "") + f"; --net-device may be: {', '.join(all_names)}")
+                    + (f", {speed} Mbit/s" if speed and speed > 0 else "") + f"; --kv-net-devices may be: {', '.join(all_names)}")
 
 
 def host_name(machine, findings):
@@ -136,10 +136,10 @@ def ucx(machine, findings):
         device = probe.get("net_device", "lo")
         if not probe["kv_network"]:
             findings.problem("ucx", f"UCX {probe['ucx']} cannot use {device}: {machine.probe_words or 'no reason was given'}{listed}",
-                             "--net-device NAME, of an interface that is up")
+                             "--kv-net-devices NAME, of an interface that is up")
         elif not probe["kv_shm"]:
             findings.warning("ucx", f"UCX {probe['ucx']} uses {device}, and no shared memory: {machine.probe_words or 'no reason was given'}"
-                             f"{listed}", "mend /dev/shm or the kernel, as said there; or --transport network")
+                             f"{listed}", "mend /dev/shm or the kernel, as said there; or --kv-transport network")
         else:
             findings.ok("ucx", f"UCX {probe['ucx']}: shared memory on this host, {device} between hosts{listed}")
     elif said is not None:

@@ -150,7 +150,7 @@ def slurm(machine, findings):
     else:
         findings.ok("slurm", "srun, with mpi/pmix")
     if not machine.exists(MUNGE_SOCKET):
-        findings.warning("munge", f"Slurm is there, and {MUNGE_SOCKET} is not: neither jobs nor --key-file with a credential work",
+        findings.warning("munge", f"Slurm is there, and {MUNGE_SOCKET} is not: neither jobs nor --cluster-key-file with a credential work",
                          "systemctl start munge")
 
 

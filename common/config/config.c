@@ -225,7 +225,9 @@ static void print_version(unsigned program, bt_strbuf_t *out)
     bt_strbuf_puts(out, "\n");
 }
 
-static bt_status_t print_and_stop(unsigned program, bool version)
+/* @param [in] tier  of the least common options to print */
+static bt_status_t print_and_stop(unsigned program, bool version,
+                                  bt_option_tier_t tier)
 {
     bt_strbuf_t out;
     bt_status_t status;
@@ -234,7 +236,7 @@ static bt_status_t print_and_stop(unsigned program, bool version)
     if (version) {
         print_version(program, &out);
     } else {
-        bt_config_help_print(program, &out);
+        bt_config_help_print(program, tier, &out);
     }
     status = bt_strbuf_status(&out);
     if (status == BT_OK) {
@@ -362,10 +364,13 @@ static bt_status_t read_arguments(bt_config_store_t *store, int argc,
         bt_status_t status;
 
         if ((strcmp(arg, "--help") == 0) || (strcmp(arg, "-h") == 0)) {
-            return print_and_stop(store->program, false);
+            return print_and_stop(store->program, false, BT_OPTION_COMMON);
+        }
+        if (strcmp(arg, "--help-all") == 0) {
+            return print_and_stop(store->program, false, BT_OPTION_ADVANCED);
         }
         if (strcmp(arg, "--version") == 0) {
-            return print_and_stop(store->program, true);
+            return print_and_stop(store->program, true, BT_OPTION_COMMON);
         }
         if (bt_config_synonyms_know(store, arg)) {
             status = bt_config_synonyms_take(store, arg, next, &used);
@@ -577,11 +582,11 @@ void bt_config_destroy(bt_config_store_t *store)
     bt_free(store);
 }
 
-/* --model and --model-name. */
+/* --model and --served-model-name. */
 static bool is_of_model(const bt_option_t *option)
 {
     return (option->type == BT_OPTION_MODELS) ||
-           (option->offset == offsetof(bt_config_t, model_name));
+           (option->offset == offsetof(bt_config_t, served_model_name));
 }
 
 bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,

@@ -72,19 +72,20 @@ typedef struct bt_config {
     uint32_t n_models;
     uint32_t prefill, decode; /* instances for each model, 1 and 1 */
     uint32_t routers;         /* 1 */
-    bool share_http;
-    uint32_t threads_prefill; /* 0 = share the cores */
-    uint32_t threads_decode;
-    uint32_t sum_parts;                      /* 0 = as many as ranks */
-    uint32_t rehearse_us, rehearse_token_us; /* least time of an iteration */
-    uint32_t prefill_tp;                     /* ranks of each instance */
+    bool reuse_http_port;
+    uint32_t prefill_threads; /* 0 = share the cores */
+    uint32_t decode_threads;
+    uint32_t reduction_parts; /* 0 = as many as ranks */
+    uint32_t simulate_step_us,
+        simulate_token_us; /* least time of an iteration */
+    uint32_t prefill_tp;   /* ranks of each instance */
     uint32_t decode_tp;
     uint32_t prefill_pp; /* stages of each instance */
     uint32_t decode_pp;
     uint64_t kv_memory_bytes;     /* --kv-memory SIZE per worker, 0 = auto */
-    uint32_t max_batch;           /* seats of a worker */
+    uint32_t max_batch_size;      /* seats of a worker */
     uint32_t chunk_tokens;        /* of a prefill iteration; 0 = tuned */
-    uint32_t chunk_itl_ms;        /* 50; target of tuned chunks */
+    uint32_t itl_budget_ms;       /* 50; target of tuned chunks */
     const char *prefill_order;    /* srpt, fcfs, deadline */
     const char *decode_order;     /* prompt, fcfs, length */
     const char *scheduler_policy; /* guaranteed_no_evict, max_utilization */
@@ -94,18 +95,18 @@ typedef struct bt_config {
     const char *metrics;          /* 127.0.0.1:8002 */
     const char *tls_cert;         /* "" = plain */
     const char *tls_key, *tls_client_ca;
-    const char *api_keys;            /* file, "" = no keys */
-    const char *tenant_header;       /* name of the header, "" = none */
-    const char *orders_without_keys; /* own-user, anybody */
-    bool insecure;                   /* beyond loopback without keys */
-    const char *allowed_hosts;       /* "" = the server's own names */
-    const char *cors_origins;        /* "" = none */
-    const char *chat_template;       /* NAME|FILE, "" = from the model file */
-    const char *content_format;      /* auto, string, openai */
-    const char *reasoning;           /* auto, off, think ... */
+    const char *api_keys;           /* file, "" = no keys */
+    const char *tenant_header;      /* name of the header, "" = none */
+    const char *admin_without_keys; /* own-user, anybody */
+    bool insecure;                  /* beyond loopback without keys */
+    const char *allowed_hosts;      /* "" = the server's own names */
+    const char *cors_origins;       /* "" = none */
+    const char *chat_template;      /* NAME|FILE, "" = from the model file */
+    const char *content_format;     /* auto, string, openai */
+    const char *reasoning_parser;   /* auto, off, think ... */
     uint32_t ttft_target_ms, itl_target_ms; /* 0 = none */
     const char *model_targets;              /* NAME=TTFT/ITL,..., "" = none */
-    const char *tool_format;                /* auto, off, hermes ... */
+    const char *tool_call_parser;           /* auto, off, hermes ... */
     const char *override_generation_config; /* JSON, "" = none */
     const char *log_level;                  /* info */
     const char *log_format;                 /* text, json */
@@ -113,12 +114,12 @@ typedef struct bt_config {
     uint64_t log_max_bytes;                 /* 0: files of any size */
     uint32_t log_keep;                      /* old files to keep */
     const char *access_log; /* "" = none, "-" = standard output */
-    const char *trace;      /* file of per-request timing records, "" = none */
-    const char *otlp;       /* URL of a trace collector, "" = none */
-    const char *otlp_headers; /* file of HTTP headers for otlp, "" = none */
+    const char *trace_file; /* file of per-request timing records, "" = none */
+    const char *otlp_traces_endpoint; /* URL of a trace collector, "" = none */
+    const char *otlp_headers_file; /* file of HTTP headers for it, "" = none */
     uint64_t otlp_queue_bytes;
     /* options of the processes (passed on by serve) */
-    const char *model_name;  /* of a single model without a name */
+    const char *served_model_name; /* of a single model without a name */
     const char *launcher;    /* router: the launcher's socket, "" = none */
     bool workers_pinned;     /* router: all workers here have dedicated cores */
     const char *join;        /* router URL(s), comma separated */
@@ -126,62 +127,64 @@ typedef struct bt_config {
     const char *listen;      /* router: URL for announcements */
     const char *listen_host; /* worker: address of its control links */
     const char *run_dir;     /* directory of ipc sockets */
-    const char *key_file;    /* cluster key */
-    const char *munge_socket; /* "" = munged's own */
-    const char *name;         /* instance name */
-    uint32_t standby;         /* spare processes of each model */
-    uint32_t place_from;    /* standby: descriptor of its assignment; 0: none */
+    const char *cluster_key_file; /* cluster key */
+    const char *munge_socket;     /* "" = munged's own */
+    const char *name;             /* instance name */
+    uint32_t standby;             /* spare processes of each model */
+    uint32_t assignment_fd; /* standby: descriptor of its assignment; 0: none */
     const char *devices;    /* GPUs; "": as CUDA_VISIBLE_DEVICES says */
-    const char *net_device; /* KV network interface, lo */
+    const char *kv_net_devices; /* KV network interface, lo */
     const char *kv_port_range;  /* "20000-20100"; "": any free ports */
-    const char *transport;      /* auto, shm, network */
+    const char *kv_transport;   /* auto, shm, network */
     const char *backend;        /* cpu, or a plugin's name: cuda */
     const char *numerics;       /* exact, tensor */
-    bool mixed_profiles;        /* router: accepts several numerics profiles */
+    bool allow_mixed_numerics;  /* router: accepts several numerics profiles */
     const char *cores;          /* cpu list to pin to, "" = no pinning */
     const char *role;           /* worker: auto, prefill, decode, both */
-    const char *lend_cores;     /* on, idle, off */
-    uint32_t worker_nice;       /* worker: added to its nice value */
-    const char *lent_cores;     /* worker: cpu list to borrow, "" = none */
-    uint32_t threads;           /* of this worker; 0 = all allowed cores */
-    uint32_t tp;                /* ranks of a stage of this worker */
-    uint32_t pp;                /* stages of this worker */
-    const char *kv_type;        /* bf16, f16, int8, fp8 */
-    const char *kv_overlap;     /* layers, chunks, none */
-    const char *late_join;      /* on, off */
-    const char *steps_ahead;    /* auto, on, off */
-    const char *prefix_cache;   /* on, off */
-    const char *weight_cache;   /* auto, off, DIR */
-    uint32_t tokens_per_block;  /* 16 */
-    uint32_t context_tokens;    /* 0 = the model's */
-    const char *local_prefill;  /* D: prefills, too: off, on, auto */
-    const char *link_transport; /* "auto" */
+    const char *share_idle_cores;   /* on, idle, off */
+    uint32_t worker_nice;           /* worker: added to its nice value */
+    const char *borrowed_cores;     /* worker: cpu list to borrow, "" = none */
+    uint32_t threads;               /* of this worker; 0 = all allowed cores */
+    uint32_t tp;                    /* ranks of a stage of this worker */
+    uint32_t pp;                    /* stages of this worker */
+    const char *kv_dtype;           /* bf16, f16, int8, fp8 */
+    const char *kv_overlap;         /* layers, chunks, none */
+    const char *midstep_join;       /* on, off */
+    const char *overlap_scheduling; /* auto, on, off */
+    const char *prefix_cache;       /* on, off */
+    const char *weight_cache;       /* auto, off, DIR */
+    uint32_t tokens_per_block;      /* 16 */
+    uint32_t max_seq_len;           /* 0 = the model's */
+    const char *local_prefill;      /* D: prefills, too: off, on, auto */
+    const char *link_transport;     /* "auto" */
     uint32_t heartbeat_ms, suspect_ms, dead_ms; /* 250, 1000, 2500 */
-    uint32_t stuck_ms;                          /* 120000 */
+    uint32_t compute_watchdog_ms;               /* 120000 */
     uint32_t quarantine_ms;                     /* 10000 */
-    uint32_t waiting_kv_percent;     /* P: share of blocks for waiting KV, 50 */
-    bool client_priority;            /* clients may set priorities */
-    uint32_t parse_threads;          /* router: 0 = a quarter of the cores */
-    uint32_t max_queue;              /* router: requests in flight, 4096 */
-    uint64_t max_logits_bytes;       /* of one request, 64 MiB; 0 = none */
-    uint64_t max_body_bytes;         /* 8 MiB */
-    uint32_t header_timeout_ms;      /* whole header, 10000 */
-    uint32_t body_timeout_ms;        /* whole body, 30000 */
-    uint32_t idle_timeout_ms;        /* keep-alive, 60000 */
-    uint32_t request_timeout_ms;     /* whole request, 600000 */
-    uint32_t client_buffer_bytes;    /* unread bytes of one client, 1 MiB */
-    uint64_t http_memory_bytes;      /* requests of all clients, 0 = auto */
-    uint64_t router_memory_bytes;    /* of a router's process, 0 = auto */
-    uint32_t max_connections;        /* of clients, 0 = auto */
-    uint32_t max_client_connections; /* from one address, 4096; 0 = no limit */
-    uint32_t sse_keepalive_s; /* comment in a silent stream, 15; 0 = none */
-    uint32_t max_watchers;    /* of live views, 16; 0 = none */
-    bool request_texts;       /* live views show prompts and answers */
-    uint32_t worker_wait_ms;  /* then 503 if no worker is available, 30000 */
-    uint32_t lame_duck_ms;    /* not ready, still serving, 2000 */
-    bool core_dumps;          /* a crash may write one */
-    uint32_t watchdog_ms;     /* silence that is a hang, 10000; 0 = never */
-    uint32_t drain_ms;        /* longest drain at SIGTERM, 30000 */
+    uint32_t
+        max_ungranted_kv_percent; /* P: share of blocks for waiting KV, 50 */
+    bool client_priority;         /* clients may set priorities */
+    uint32_t tokenizer_threads;   /* router: 0 = a quarter of the cores */
+    uint32_t max_concurrent_requests; /* router: requests in flight, 4096 */
+    uint64_t max_logits_bytes;        /* of one request, 64 MiB; 0 = none */
+    uint64_t max_body_bytes;          /* 8 MiB */
+    uint32_t header_timeout_ms;       /* whole header, 10000 */
+    uint32_t body_timeout_ms;         /* whole body, 30000 */
+    uint32_t idle_timeout_ms;         /* keep-alive, 60000 */
+    uint32_t request_timeout_ms;      /* whole request, 600000 */
+    uint32_t client_buffer_bytes;     /* unread bytes of one client, 1 MiB */
+    uint64_t http_memory_bytes;       /* requests of all clients, 0 = auto */
+    uint64_t router_memory_bytes;     /* of a router's process, 0 = auto */
+    uint32_t max_connections;         /* of clients, 0 = auto */
+    uint32_t
+        max_connections_per_address; /* from one address, 4096; 0 = no limit */
+    uint32_t sse_keepalive_s;   /* comment in a silent stream, 15; 0 = none */
+    uint32_t max_event_streams; /* of live views, 16; 0 = none */
+    bool expose_request_text;   /* live views show prompts and answers */
+    uint32_t worker_wait_ms;    /* then 503 if no worker is available, 30000 */
+    uint32_t lame_duck_ms;      /* not ready, still serving, 2000 */
+    bool core_dumps;            /* a crash may write one */
+    uint32_t watchdog_ms;       /* silence that is a hang, 10000; 0 = never */
+    uint32_t drain_ms;          /* longest drain at SIGTERM, 30000 */
     /* options for compatibility with Triton */
     const char *model_repository; /* folder of config.pbtxt files, "" = none */
     const bt_repository_t *repository; /* parsed model_repository, or NULL */
@@ -192,7 +195,7 @@ typedef struct bt_config {
     const char *unknown_fields;        /* ignore, warn, error */
     const char *shared_memory;         /* of clients' tensors: off, on */
     const char *out_of_vocabulary_ids; /* of prompts: refuse, modulo */
-    uint32_t queue_delay_us;           /* requests within it are batched */
+    uint32_t max_queue_delay_us;       /* requests within it are batched */
     uint32_t kv_tokens;       /* KV capacity of a worker, 0 = what fits */
     uint32_t kv_free_percent; /* share for KV, 0 = auto */
     bool cpu_metrics;         /* nv_cpu_* */
@@ -272,8 +275,8 @@ bool bt_config_next_effect(const bt_config_store_t *store, uint32_t *at_io,
  * folder of models, else the file's stem: "/x/SmolLM2-135M-Instruct.Q4_1.gguf"
  * is SmolLM2-135M-Instruct.Q4_1, with `-` for bytes that are invalid in names.
  *
- * @param [in] model_name_option  --model-name for the first model, "" for the
- *                                others.
+ * @param [in] model_name_option  --served-model-name for the first model, ""
+ * for the others.
  */
 void bt_config_model_name(const bt_config_model_t *model,
                           const char *model_name_option,

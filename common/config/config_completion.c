@@ -39,9 +39,10 @@ static value_kind_t kind_of(const bt_option_t *option)
     return ends_with(option->metavar, "DIR") ? VALUE_FOLDER : VALUE_OTHER;
 }
 
-static bool is_of_serve(const bt_option_t *option)
+static bool is_offered(const bt_option_t *option)
 {
-    return (option->programs & BT_PROG_SERVE) != 0;
+    return ((option->programs & BT_PROG_SERVE) != 0) &&
+           (option->tier != BT_OPTION_INTERNAL);
 }
 
 /* "a, b, c" as "a b c" */
@@ -70,7 +71,7 @@ static void print_pattern(value_kind_t kind, const char *more, bt_strbuf_t *out)
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         const bt_option_t *const option = &bt_config_options[i];
 
-        if (is_of_serve(option) && (kind_of(option) == kind)) {
+        if (is_offered(option) && (kind_of(option) == kind)) {
             bt_strbuf_printf(out, " | --%s", option->name);
         }
     }
@@ -86,7 +87,7 @@ static void print_bash_values(bt_strbuf_t *out)
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         const bt_option_t *const option = &bt_config_options[i];
 
-        if (is_of_serve(option) && (kind_of(option) == VALUE_WORDS)) {
+        if (is_offered(option) && (kind_of(option) == VALUE_WORDS)) {
             bt_strbuf_printf(out, "        --%s)\n            _baton_words \"",
                              option->name);
             print_choices(option, out);
@@ -139,20 +140,21 @@ static void print_bash(const char *const *commands, size_t n, bt_strbuf_t *out)
              "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        _baton_words \"");
     print_words(commands, n, out);
     bt_strbuf_puts(
-        out, "\"\n        return\n    fi\n"
-             "    # bash splits --option=value into three words.\n"
-             "    if [ \"$cur\" = = ]; then\n"
-             "        cur=\n"
-             "    elif [ \"$before\" = = ]; then\n"
-             "        before=${COMP_WORDS[COMP_CWORD - 2]}\n"
-             "    fi\n"
-             "    case $command in\n"
-             "        serve | check)\n"
-             "            _baton_value \"$before\" && return\n"
-             "            case $cur in\n"
-             "                -*) _baton_words \"--config --help --version");
+        out,
+        "\"\n        return\n    fi\n"
+        "    # bash splits --option=value into three words.\n"
+        "    if [ \"$cur\" = = ]; then\n"
+        "        cur=\n"
+        "    elif [ \"$before\" = = ]; then\n"
+        "        before=${COMP_WORDS[COMP_CWORD - 2]}\n"
+        "    fi\n"
+        "    case $command in\n"
+        "        serve | check)\n"
+        "            _baton_value \"$before\" && return\n"
+        "            case $cur in\n"
+        "                -*) _baton_words \"--config --help --help-all --version");
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-        if (is_of_serve(&bt_config_options[i])) {
+        if (is_offered(&bt_config_options[i])) {
             bt_strbuf_printf(out, " --%s", bt_config_options[i].name);
         }
     }
@@ -262,10 +264,11 @@ static void print_zsh(const char *const *commands, size_t n, bt_strbuf_t *out)
                         "    serve_options=(\n"
                         "        '--config=[Read options from a file]:FILE:"
                         "_files'\n"
-                        "        '--help[Print and stop]'\n"
-                        "        '--version[Print and stop]'\n");
+                        "        '--help[Print the common options]'\n"
+                        "        '--help-all[Print all options]'\n"
+                        "        '--version[Print the version]'\n");
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-        if (is_of_serve(&bt_config_options[i])) {
+        if (is_offered(&bt_config_options[i])) {
             print_zsh_option(&bt_config_options[i], out);
         }
     }

@@ -62,6 +62,10 @@ static void put_option(const bt_option_t *option, bt_strbuf_t *out)
     put_programs(option, out);
     bt_strbuf_puts(out, " | ");
     put_cell(option->help, out);
+    if (option->details[0] != '\0') {
+        bt_strbuf_puts(out, ". ");
+        put_cell(option->details, out);
+    }
     if (option->choices != NULL) {
         bt_strbuf_puts(out, ". One of: ");
         put_cell(option->choices, out);
@@ -96,7 +100,8 @@ void bt_config_print_doc(bt_strbuf_t *out)
                          "|---|---|---|---|\n",
                          bt_config_groups[group].title);
         for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-            if (bt_config_group_of(&bt_config_options[i]) == group) {
+            if ((bt_config_options[i].tier != BT_OPTION_INTERNAL) &&
+                (bt_config_group_of(&bt_config_options[i]) == group)) {
                 put_option(&bt_config_options[i], out);
             }
         }

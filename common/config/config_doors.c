@@ -56,12 +56,10 @@ static bt_status_t check_reach(const bt_config_store_t *store)
             (has_certs && (strcmp(names[i], "metrics") != 0))) {
             continue;
         }
-        bt_config_complain(store,
-                           "--%s %s is beyond loopback, where nobody would "
-                           "need a key: add --api-keys FILE (%s key new "
-                           "TENANT makes a key), or --insecure if whoever "
-                           "reaches it may use it",
-                           names[i], addresses[i], bt_process_command());
+        bt_config_complain(
+            store,
+            "--%s %s is beyond loopback, where clients need no key: add --api-keys FILE (%s key new TENANT makes a key), or --insecure to let every client that reaches it use it",
+            names[i], addresses[i], bt_process_command());
         status = bt_config_go_on(store, BT_ERR_INVALID_PARAM);
     }
     return status;
@@ -112,16 +110,17 @@ static bt_status_t check_otlp(const bt_config_store_t *store)
     bt_otlp_url_t url;
     const char *why;
 
-    if (c->otlp[0] == '\0') {
-        if (c->otlp_headers[0] != '\0') {
-            bt_config_complain(store, "--otlp-headers needs --otlp");
+    if (c->otlp_traces_endpoint[0] == '\0') {
+        if (c->otlp_headers_file[0] != '\0') {
+            bt_config_complain(
+                store, "--otlp-headers-file needs --otlp-traces-endpoint");
             return BT_ERR_INVALID_PARAM;
         }
         return BT_OK;
     }
     /* Not shown: a password may be in it. */
-    if (bt_otlp_url_read(c->otlp, &url, &why) != BT_OK) {
-        bt_config_complain(store, "--otlp: %s", why);
+    if (bt_otlp_url_read(c->otlp_traces_endpoint, &url, &why) != BT_OK) {
+        bt_config_complain(store, "--otlp-traces-endpoint: %s", why);
         return BT_ERR_INVALID_PARAM;
     }
     return BT_OK;

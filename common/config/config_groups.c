@@ -6,24 +6,24 @@
 #include "common/config/config_options.h"
 
 static const char *const models[] = {"model",
-                                     "model-name",
+                                     "served-model-name",
                                      "models-dir",
                                      "chat-template",
-                                     "context-tokens",
+                                     "max-seq-len",
                                      "model-repository",
-                                     "reasoning",
+                                     "reasoning-parser",
                                      "override-generation-config",
-                                     "tool-format",
+                                     "tool-call-parser",
                                      "chat-template-content-format",
                                      NULL};
 static const char *const processes[] = {"prefill",
                                         "decode",
                                         "routers",
-                                        "share-http",
-                                        "threads-prefill",
-                                        "threads-decode",
+                                        "reuse-http-port",
+                                        "prefill-threads",
+                                        "decode-threads",
                                         "threads",
-                                        "sum-parts",
+                                        "reduction-parts",
                                         "prefill-tp",
                                         "decode-tp",
                                         "tp",
@@ -31,10 +31,10 @@ static const char *const processes[] = {"prefill",
                                         "decode-pp",
                                         "pp",
                                         "standby",
-                                        "place-from",
+                                        "assignment-fd",
                                         "cores",
-                                        "lend-cores",
-                                        "lent-cores",
+                                        "share-idle-cores",
+                                        "borrowed-cores",
                                         "worker-nice",
                                         "role",
                                         "workers-pinned",
@@ -49,7 +49,7 @@ static const char *const doors[] = {"http",
                                     "tls-client-ca",
                                     "api-keys",
                                     "tenant-header",
-                                    "orders-without-keys",
+                                    "admin-without-keys",
                                     "insecure",
                                     "allowed-hosts",
                                     "cors-origins",
@@ -58,28 +58,33 @@ static const char *const doors[] = {"http",
                                     "vertex-health-route",
                                     "vertex-predict-route",
                                     NULL};
-static const char *const memory[] = {"kv-memory",          "kv-type",
-                                     "kv-tokens",          "kv-free-percent",
-                                     "tokens-per-block",   "prefix-cache",
-                                     "waiting-kv-percent", "quarantine-ms",
-                                     "weight-cache",       NULL};
+static const char *const memory[] = {"kv-memory",
+                                     "kv-dtype",
+                                     "kv-tokens",
+                                     "kv-free-percent",
+                                     "tokens-per-block",
+                                     "prefix-cache",
+                                     "max-ungranted-kv-percent",
+                                     "quarantine-ms",
+                                     "weight-cache",
+                                     NULL};
 static const char *const batching[] = {
-    "max-batch",      "chunk-tokens",      "chunk-itl-ms",
-    "prefill-order",  "decode-order",      "scheduler-policy",
-    "late-join",      "steps-ahead",       "kv-overlap",
-    "queue-delay-us", "batching-strategy", "client-priority",
-    "rehearse-us",    "rehearse-token-us", NULL};
-static const char *const requests[] = {"max-queue",
+    "max-batch-size",     "chunk-tokens",       "itl-budget-ms",
+    "prefill-order",      "decode-order",       "scheduler-policy",
+    "midstep-join",       "overlap-scheduling", "kv-overlap",
+    "max-queue-delay-us", "batching-strategy",  "client-priority",
+    "simulate-step-us",   "simulate-token-us",  NULL};
+static const char *const requests[] = {"max-concurrent-requests",
                                        "max-body-bytes",
                                        "max-logits-bytes",
                                        "client-buffer-bytes",
                                        "http-memory",
                                        "router-memory",
                                        "max-connections",
-                                       "max-client-connections",
-                                       "max-watchers",
-                                       "request-texts",
-                                       "parse-threads",
+                                       "max-connections-per-address",
+                                       "max-event-streams",
+                                       "expose-request-text",
+                                       "tokenizer-threads",
                                        "header-timeout-ms",
                                        "body-timeout-ms",
                                        "idle-timeout-ms",
@@ -94,30 +99,37 @@ static const char *const requests[] = {"max-queue",
                                        "unknown-fields",
                                        NULL};
 static const char *const devices[] = {
-    "backend",    "numerics",      "mixed-profiles", "devices", "transport",
-    "net-device", "kv-port-range", "link-transport", NULL};
+    "backend",       "numerics",       "allow-mixed-numerics",
+    "devices",       "kv-transport",   "kv-net-devices",
+    "kv-port-range", "link-transport", NULL};
 static const char *const logs[] = {"log-level",
                                    "log-format",
                                    "log-dir",
                                    "log-max-bytes",
                                    "log-keep",
                                    "access-log",
-                                   "trace",
-                                   "otlp",
-                                   "otlp-headers",
-                                   "otlp-queue",
+                                   "trace-file",
+                                   "otlp-traces-endpoint",
+                                   "otlp-headers-file",
+                                   "otlp-queue-bytes",
                                    "enable-cpu-metrics",
                                    "enable-gpu-metrics",
                                    NULL};
-static const char *const failures[] = {
-    "heartbeat-ms", "suspect-ms", "dead-ms",    "stuck-ms", "watchdog-ms",
-    "lame-duck-ms", "drain-ms",   "core-dumps", NULL};
+static const char *const failures[] = {"heartbeat-ms",
+                                       "suspect-ms",
+                                       "dead-ms",
+                                       "compute-watchdog-ms",
+                                       "watchdog-ms",
+                                       "lame-duck-ms",
+                                       "drain-ms",
+                                       "core-dumps",
+                                       NULL};
 static const char *const nothing[] = {NULL};
 
 const bt_option_group_t bt_config_groups[BT_CONFIG_N_GROUPS] = {
     {"Models", models},
     {"Processes and cores", processes},
-    {"Addresses and who may use them", doors},
+    {"Addresses and access", doors},
     {"Memory", memory},
     {"Batches", batching},
     {"Requests and their limits", requests},
@@ -143,14 +155,15 @@ size_t bt_config_group_of(const bt_option_t *option)
     return BT_CONFIG_N_GROUPS - 1;
 }
 
-bool bt_config_group_is_used(size_t group, unsigned programs)
+bool bt_config_group_is_used(size_t group, unsigned programs,
+                             bt_option_tier_t tier)
 {
     BT_ASSERT(group < BT_CONFIG_N_GROUPS);
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         const bt_option_t *const option = &bt_config_options[i];
 
         if (((programs == 0) || ((option->programs & programs) != 0)) &&
-            (bt_config_group_of(option) == group)) {
+            (option->tier <= tier) && (bt_config_group_of(option) == group)) {
             return true;
         }
     }

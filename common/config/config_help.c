@@ -65,16 +65,17 @@ static void print_option(const bt_option_t *option, bt_strbuf_t *out)
     bt_strbuf_fini(&text);
 }
 
-static void print_group(unsigned program, size_t group, bt_strbuf_t *out)
+static void print_group(unsigned program, bt_option_tier_t tier, size_t group,
+                        bt_strbuf_t *out)
 {
-    if (!bt_config_group_is_used(group, program)) {
+    if (!bt_config_group_is_used(group, program, tier)) {
         return;
     }
     bt_strbuf_printf(out, "%s:\n", bt_config_groups[group].title);
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         const bt_option_t *const option = &bt_config_options[i];
 
-        if (((option->programs & program) != 0) &&
+        if (((option->programs & program) != 0) && (option->tier <= tier) &&
             (bt_config_group_of(option) == group)) {
             print_option(option, out);
         }
@@ -82,7 +83,8 @@ static void print_group(unsigned program, size_t group, bt_strbuf_t *out)
     bt_strbuf_puts(out, "\n");
 }
 
-void bt_config_help_print(unsigned program, bt_strbuf_t *out)
+void bt_config_help_print(unsigned program, bt_option_tier_t tier,
+                          bt_strbuf_t *out)
 {
     const char *const name = bt_config_program_name(program);
     const bool serve = (program == BT_PROG_SERVE);
@@ -91,15 +93,22 @@ void bt_config_help_print(unsigned program, bt_strbuf_t *out)
                      bt_config_program_title(program), name,
                      serve ? "[[NAME=]MODEL]... " : "");
     for (size_t i = 0; i < BT_CONFIG_N_GROUPS; i++) {
-        print_group(program, i, out);
+        print_group(program, tier, i, out);
     }
     bt_strbuf_puts(
         out,
         "General:\n"
         "  --config FILE\n"
         "      Read options from FILE: lines `kv-memory = 1g`, # comments\n"
-        "  --help, --version\n"
-        "\n"
+        "  --help, --help-all, --version\n"
+        "\n");
+    bt_strbuf_printf(
+        out, "%s",
+        (tier == BT_OPTION_COMMON)
+            ? "These are the common options; --help-all lists the others too.\n"
+            : "The manual page says more about some of them.\n");
+    bt_strbuf_puts(
+        out,
         "Each option is also a variable: BATON_KV_MEMORY for --kv-memory. The\n"
         "command line wins over the environment, the environment over FILE.\n"
         "Sizes: 512m, 2g, 2GB, 2GiB: powers of 1024, all of them.\n");

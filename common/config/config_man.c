@@ -25,6 +25,10 @@ static void print_description(const bt_option_t *option, bt_strbuf_t *out)
 {
     print_escaped(option->help, out);
     bt_strbuf_puts(out, ".\n");
+    if (option->details[0] != '\0') {
+        print_escaped(option->details, out);
+        bt_strbuf_puts(out, ".\n");
+    }
     if (option->choices != NULL) {
         bt_strbuf_puts(out, "One of: ");
         print_escaped(option->choices, out);
@@ -48,6 +52,10 @@ static void print_description(const bt_option_t *option, bt_strbuf_t *out)
 static void print_option(const bt_option_t *option, bool file_key,
                          bt_strbuf_t *out)
 {
+    /* `./baton serve --help` reads these marks where nothing is built. */
+    bt_strbuf_printf(out, ".\\\" %s\n",
+                     (option->tier == BT_OPTION_COMMON) ? "common"
+                                                        : "advanced");
     bt_strbuf_puts(out, ".TP\n.B ");
     print_escaped(file_key ? "" : "--", out);
     print_escaped(option->name, out);
@@ -77,7 +85,7 @@ static void print_option(const bt_option_t *option, bool file_key,
 static void print_options(unsigned program, bt_strbuf_t *out)
 {
     for (size_t group = 0; group < BT_CONFIG_N_GROUPS; group++) {
-        if (!bt_config_group_is_used(group, program)) {
+        if (!bt_config_group_is_used(group, program, BT_OPTION_ADVANCED)) {
             continue;
         }
         bt_strbuf_printf(out, ".SS %s\n", bt_config_groups[group].title);
@@ -85,6 +93,7 @@ static void print_options(unsigned program, bt_strbuf_t *out)
             const bt_option_t *const option = &bt_config_options[i];
 
             if (((program == 0) || ((option->programs & program) != 0)) &&
+                (option->tier != BT_OPTION_INTERNAL) &&
                 (bt_config_group_of(option) == group)) {
                 print_option(option, program == 0, out);
             }
@@ -109,10 +118,10 @@ static void print_serve_synopsis(bt_strbuf_t *out)
         "[\\fB\\-\\-once\\fR]\n"
         "\\fBbaton start\\fR|\\fBstop\\fR|\\fBdrain\\fR|\\fBrestart\\fR "
         "\\fINAME\\fR\n"
-        "\\fBbaton load\\fR \\fIMODEL\\fR[=\\fIPATH\\fR] "
+        "\\fBbaton load\\-model\\fR \\fIMODEL\\fR[=\\fIPATH\\fR] "
         "[prefill=\\fIN\\fR] [decode=\\fIN\\fR]\n"
-        "\\fBbaton unload\\fR \\fIMODEL\\fR\n"
-        "\\fBbaton load\\fR [\\fIOPTION\\fR]...\n"
+        "\\fBbaton unload\\-model\\fR \\fIMODEL\\fR\n"
+        "\\fBbaton load\\-test\\fR [\\fIOPTION\\fR]...\n"
         "\\fBbaton pull\\fR "
         "\\fINAME\\fR|\\fIOWNER\\fR/\\fIREPO\\fR[:\\fIFILE\\fR]|\\fIURL\\fR "
         "[\\fIOPTION\\fR]...\n"
@@ -153,14 +162,14 @@ static void print_serve_head(bt_strbuf_t *out)
         "conversation. \\fBBATON_URL\\fR says where the server is, such as\n"
         "http://127.0.0.1:8000/v1; \\fBbaton ask \\-\\-help\\fR tells its options.\n"
         ".PP\n"
-        ".B baton load\n"
-        "without a model loads a server with requests, and prints latencies and\n"
-        "goodput; \\fBbaton load \\-\\-help\\fR tells its options.\n"
+        ".B baton load\\-test\n"
+        "sends requests to a server at a rate, and prints latencies and\n"
+        "goodput; \\fBbaton load\\-test \\-\\-help\\fR tells its options.\n"
         ".PP\n"
         ".B baton doctor\n"
         "tells what this machine can do, what stands in the way of serving on "
         "it, and\n"
-        "the lines that mend it.\n"
+        "the lines that fix it.\n"
         ".B baton check\n"
         "tells what options of\n"
         ".B baton serve\n"
@@ -172,7 +181,7 @@ static void print_serve_head(bt_strbuf_t *out)
         "lists the processes and models of the running server, and says why "
         "one of them\n"
         "does not serve;\n"
-        ".BR start ,\\  stop ,\\  drain ,\\  restart ,\\  load ,\\  unload\n"
+        ".BR start ,\\  stop ,\\  drain ,\\  restart ,\\  load\\-model ,\\  unload\\-model\n"
         "and\n"
         ".B role\n"
         "change them. \\fB\\-\\-run\\-dir\\fR \\fIDIR\\fR or "
@@ -239,8 +248,8 @@ static void print_tail(unsigned program, bt_strbuf_t *out)
         "Read options from a file; see\n"
         ".BR baton.conf (5).\n"
         ".TP\n"
-        ".BR \\-\\-help ,\\  \\-\\-version\n"
-        "Print and stop.\n"
+        ".BR \\-\\-help ,\\  \\-\\-help\\-all ,\\  \\-\\-version\n"
+        "Print and stop: the common options, all options, the version.\n"
         ".SH ENVIRONMENT\n"
         "Each option is also a variable: \\fBBATON_KV_MEMORY\\fR for\n"
         "\\fB\\-\\-kv\\-memory\\fR. The command line wins over the environment,\n"

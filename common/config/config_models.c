@@ -139,24 +139,26 @@ bt_status_t bt_config_models_check(const bt_config_store_t *store)
     const bt_config_t *const c = &store->config;
     char names[BT_CONFIG_MAX_MODELS][BT_CONFIG_MODEL_NAME_BYTES];
 
-    if ((c->model_name[0] != '\0') &&
-        !bt_config_is_model_name(c->model_name, strlen(c->model_name))) {
-        bt_config_complain(store,
-                           "--model-name: '%s' is no name: printable ASCII "
-                           "without space, / \" \\ , = and at most %d bytes",
-                           c->model_name, BT_CONFIG_MODEL_NAME_BYTES - 1);
+    if ((c->served_model_name[0] != '\0') &&
+        !bt_config_is_model_name(c->served_model_name,
+                                 strlen(c->served_model_name))) {
+        bt_config_complain(
+            store,
+            "--served-model-name: '%s' is no name: printable ASCII "
+            "without space, / \" \\ , = and at most %d bytes",
+            c->served_model_name, BT_CONFIG_MODEL_NAME_BYTES - 1);
         return BT_ERR_INVALID_PARAM;
     }
-    if ((c->model_name[0] != '\0') && (c->n_models > 0) &&
+    if ((c->served_model_name[0] != '\0') && (c->n_models > 0) &&
         (c->models[0].name[0] != '\0')) {
-        bt_config_complain(store,
-                           "--model-name %s: --model names it %s already",
-                           c->model_name, c->models[0].name);
+        bt_config_complain(
+            store, "--served-model-name %s: --model names it %s already",
+            c->served_model_name, c->models[0].name);
         return BT_ERR_INVALID_PARAM;
     }
     for (uint32_t i = 0; i < c->n_models; i++) {
-        bt_config_model_name(&c->models[i], (i == 0) ? c->model_name : "",
-                             names[i]);
+        bt_config_model_name(&c->models[i],
+                             (i == 0) ? c->served_model_name : "", names[i]);
         for (uint32_t k = 0; k < i; k++) {
             if (strcmp(names[i], names[k]) == 0) {
                 bt_config_complain(store,

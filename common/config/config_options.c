@@ -17,539 +17,689 @@
 #define GIGA    (UINT64_C(1) << 30)
 #define HOUR_MS UINT64_C(3600000)
 
-#define TEXT(name, metavar, def, programs, field, help)               \
-    {                                                                 \
-        name, BT_OPTION_TEXT, metavar, def, 0, 0, "", NULL, programs, \
-            offsetof(bt_config_t, field), help                        \
+#define TEXT(tier, name, metavar, def, programs, field, help, details)    \
+    {                                                                     \
+        name, BT_OPTION_TEXT, metavar, def, 0, 0, "", NULL, programs,     \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
     }
-#define CHOICE(name, def, choices, programs, field, help)                 \
+#define CHOICE(tier, name, def, choices, programs, field, help, details)  \
     {                                                                     \
         name, BT_OPTION_CHOICE, "NAME", def, 0, 0, "", choices, programs, \
-            offsetof(bt_config_t, field), help                            \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
     }
-#define ADDRESS(name, def, programs, field, help)                            \
+#define ADDRESS(tier, name, def, programs, field, help, details)             \
     {                                                                        \
         name, BT_OPTION_ADDRESS, "ADDR:PORT", def, 0, 0, "", NULL, programs, \
-            offsetof(bt_config_t, field), help                               \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details    \
     }
-#define COUNT(name, def, min, max, unit, programs, field, help)          \
-    {                                                                    \
-        name, BT_OPTION_COUNT, "N", def, min, max, unit, NULL, programs, \
-            offsetof(bt_config_t, field), help                           \
+#define COUNT(tier, name, def, min, max, unit, programs, field, help, details) \
+    {                                                                          \
+        name, BT_OPTION_COUNT, "N", def, min, max, unit, NULL, programs,       \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details      \
     }
-#define TIME(name, def, min, max, programs, field, help)                  \
+#define TIME(tier, name, def, min, max, programs, field, help, details)   \
     {                                                                     \
         name, BT_OPTION_COUNT, "MS", def, min, max, "ms", NULL, programs, \
-            offsetof(bt_config_t, field), help                            \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
     }
-#define SIZE(name, def, min, max, programs, field, help)                 \
-    {                                                                    \
-        name, BT_OPTION_SIZE, "SIZE", def, min, max, "", NULL, programs, \
-            offsetof(bt_config_t, field), help                           \
+#define SIZE(tier, name, def, min, max, programs, field, help, details)   \
+    {                                                                     \
+        name, BT_OPTION_SIZE, "SIZE", def, min, max, "", NULL, programs,  \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
     }
-#define SIZE32(name, def, min, max, programs, field, help)                 \
+#define SIZE32(tier, name, def, min, max, programs, field, help, details)  \
     {                                                                      \
         name, BT_OPTION_SIZE32, "SIZE", def, min, max, "", NULL, programs, \
-            offsetof(bt_config_t, field), help                             \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details  \
     }
-#define FLAG(name, programs, field, help)                           \
-    {                                                               \
-        name, BT_OPTION_FLAG, NULL, "no", 0, 1, "", NULL, programs, \
-            offsetof(bt_config_t, field), help                      \
+#define FLAG(tier, name, programs, field, help, details)                  \
+    {                                                                     \
+        name, BT_OPTION_FLAG, NULL, "no", 0, 1, "", NULL, programs,       \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
     }
-#define SWITCH(name, choices, programs, field, help)                        \
+#define SWITCH(tier, name, choices, programs, field, help, details)         \
     {                                                                       \
         name, BT_OPTION_SWITCH, "NAME", "off", 0, 0, "", choices, programs, \
-            offsetof(bt_config_t, field), help                              \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details   \
     }
 
-#define PORT(name, programs, field, help)                             \
-    {                                                                 \
-        name, BT_OPTION_PORT, "N", "0", 0, 65535, "", NULL, programs, \
-            offsetof(bt_config_t, field), help                        \
+#define PORT(tier, name, programs, field, help, details)                  \
+    {                                                                     \
+        name, BT_OPTION_PORT, "N", "0", 0, 65535, "", NULL, programs,     \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
     }
-#define MODELS(name, programs, field, help)                                  \
+#define MODELS(tier, name, programs, field, help, details)                   \
     {                                                                        \
         name, BT_OPTION_MODELS, "[NAME=]PATH", "", 0, 0, "", NULL, programs, \
-            offsetof(bt_config_t, field), help                               \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details    \
     }
 
-#define TARGETS(name, programs, field, help)                              \
+#define TARGETS(tier, name, programs, field, help, details)                 \
+    {                                                                       \
+        name, BT_OPTION_TARGETS, "NAME=TTFT/ITL,...", "", 0, 0, "", NULL,   \
+            programs, offsetof(bt_config_t, field), BT_OPTION_##tier, help, \
+            details                                                         \
+    }
+
+#define SAMPLING(tier, name, programs, field, help, details)              \
     {                                                                     \
-        name, BT_OPTION_TARGETS, "NAME=TTFT/ITL,...", "", 0, 0, "", NULL, \
-            programs, offsetof(bt_config_t, field), help                  \
-    }
-
-#define SAMPLING(name, programs, field, help)                           \
-    {                                                                   \
-        name, BT_OPTION_SAMPLING, "JSON", "", 0, 0, "", NULL, programs, \
-            offsetof(bt_config_t, field), help                          \
+        name, BT_OPTION_SAMPLING, "JSON", "", 0, 0, "", NULL, programs,   \
+            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
     }
 
 /* clang-format off */
 const bt_option_t bt_config_options[] = {
-    MODELS("model", ALL, model,
-           "Model to serve: a GGUF file, a folder with config.json and "
-           "safetensors, or the name of one that ./baton list shows; and the "
-           "name under which clients find "
-           "it (without spaces and / \" \\ , =); no name: that of the list, of the file, "
-           "without .gguf, or of the folder. baton serve and the router take up to 16: the "
-           "option again for each, a line for each in a file, a semicolon "
-           "between them in BATON_MODEL"),
-    TEXT("model-name", "NAME", "", ALL, model_name,
-         "Name of the model (the first one) where --model gives none"),
-    TEXT("models-dir", "DIR", "", ALL, models_dir,
-         "Folder of models, where --model NAME looks; empty: "
-         "$XDG_CACHE_HOME/baton (~/.cache/baton)"),
-    COUNT("prefill", "1", 0, 256, "workers", S, prefill,
-          "Prefill workers to start for each model; 0 only with "
-          "--local-prefill on"),
-    COUNT("decode", "1", 1, 256, "workers", S, decode,
-          "Decode workers to start for each model"),
-    COUNT("routers", "1", 1, BT_CONFIG_MAX_ROUTERS, "routers", S, routers,
-          "Routers to start, all for the same workers; each next one listens "
-          "at the ports of --http, --grpc and --metrics plus 10"),
-    FLAG("share-http", S | R, share_http,
-         "All routers listen at the one port of --http, and the kernel deals "
-         "out connections among them"),
-    COUNT("threads-prefill", "0", 0, 1024, "threads", S, threads_prefill,
-          "Compute threads of each prefill worker; 0: share the cores"),
-    COUNT("threads-decode", "0", 0, 1024, "threads", S, threads_decode,
-          "Compute threads of each decode worker; 0: share the cores"),
-    COUNT("threads", "0", 0, 1024, "threads", WORKERS, threads,
-          "Compute threads; 0: one for each core that the process may use"),
-    COUNT("sum-parts", "0", 0, 16, "parts", S | WORKERS, sum_parts,
-          "Parts of the sums that ranks share, which workers with the same "
-          "number give the same bits, whatever their --tp: a multiple of it; "
-          "0: for a worker as many as its ranks, for baton serve as the "
-          "largest of --prefill-tp and --decode-tp"),
-    COUNT("prefill-tp", "1", 1, 16, "ranks", S, prefill_tp,
-          "Ranks of each prefill worker: --tp"),
-    COUNT("decode-tp", "1", 1, 16, "ranks", S, decode_tp,
-          "Ranks of each decode worker: --tp"),
-    COUNT("tp", "1", 1, 16, "ranks", WORKERS, tp,
-          "Ranks of each of a worker's stages, each a process with a share of "
-          "the heads, of the feed-forward and of the words (tensor "
-          "parallelism), and of its cores"),
-    COUNT("prefill-pp", "1", 1, 16, "stages", S, prefill_pp,
-          "Stages of layers of each prefill worker: --pp"),
-    COUNT("decode-pp", "1", 1, 16, "stages", S, decode_pp,
-          "Stages of layers of each decode worker: --pp"),
-    COUNT("pp", "1", 1, 16, "stages", WORKERS, pp,
-          "Stages of this worker's layers, each of --tp ranks: a stage works on "
-          "some rows while the next one works on those before them"),
-    COUNT("standby", "0", 0, 64, "processes", S, standby,
-          "Processes for each model that have its weights mapped and take the "
-          "place of a worker that ends by itself, in less time than another "
-          "start takes; they compute on no cores of their own; as many for each "
-          "shape, where prefill and decode workers differ in ranks or stages"),
-    COUNT("place-from", "0", 0, 1023, "descriptor", WORKERS, place_from,
-          "Descriptor from which the launcher tells this process whose place it "
-          "takes; 0: it is a worker from the beginning"),
-    TEXT("cores", "LIST", "", WORKERS, cores,
+    MODELS(COMMON, "model", ALL, model,
+         "Model to serve: GGUF file, Hugging Face folder or a name that "
+         "./baton list shows; repeatable",
+         "A folder has config.json and safetensors. NAME is what clients "
+         "call the model (without spaces and / \" \\ , =); without it, that "
+         "of the list, of the file without .gguf, or of the folder. baton "
+         "serve and the router take up to 16 models: the option again for "
+         "each, a line for each in a file, a semicolon between them in "
+         "BATON_MODEL"),
+    TEXT(COMMON, "served-model-name", "NAME", "", ALL, served_model_name,
+         "Name of the first model for clients, where --model gives none",
+         ""),
+    TEXT(ADVANCED, "models-dir", "DIR", "", ALL, models_dir,
+         "Folder in which --model NAME is looked up",
+         "Empty: $XDG_CACHE_HOME/baton (~/.cache/baton)"),
+    COUNT(COMMON, "prefill", "1", 0, 256, "workers", S, prefill,
+         "Number of prefill workers for each model",
+         "0 only with --local-prefill on"),
+    COUNT(COMMON, "decode", "1", 1, 256, "workers", S, decode,
+         "Number of decode workers for each model",
+         ""),
+    COUNT(COMMON, "routers", "1", 1, BT_CONFIG_MAX_ROUTERS, "routers", S,
+         routers,
+         "Number of routers; all of them use the same workers",
+         "Each further router listens at the ports of --http, --grpc and "
+         "--metrics plus 10"),
+    FLAG(ADVANCED, "reuse-http-port", S | R, reuse_http_port,
+         "All routers listen at the one port of --http (SO_REUSEPORT)",
+         "The kernel distributes connections among them"),
+    COUNT(COMMON, "prefill-threads", "0", 0, 1024, "threads", S,
+         prefill_threads,
+         "Compute threads of each prefill worker; 0: share the cores",
+         ""),
+    COUNT(COMMON, "decode-threads", "0", 0, 1024, "threads", S,
+         decode_threads,
+         "Compute threads of each decode worker; 0: share the cores",
+         ""),
+    COUNT(COMMON, "threads", "0", 0, 1024, "threads", WORKERS, threads,
+         "Compute threads of the worker; 0: one for each core that the "
+         "process may use",
+         ""),
+    COUNT(ADVANCED, "reduction-parts", "0", 0, 16, "parts", S | WORKERS,
+         reduction_parts,
+         "Partial sums of a tensor-parallel reduction; 0: one for each rank",
+         "Workers with the same number compute the same bits, whatever "
+         "their --tp. It is a multiple of --tp. 0: for a worker the number "
+         "of its ranks, for baton serve the larger of --prefill-tp and "
+         "--decode-tp"),
+    COUNT(COMMON, "prefill-tp", "1", 1, 16, "ranks", S, prefill_tp,
+         "Tensor parallel ranks of each prefill worker (--tp)",
+         ""),
+    COUNT(COMMON, "decode-tp", "1", 1, 16, "ranks", S, decode_tp,
+         "Tensor parallel ranks of each decode worker (--tp)",
+         ""),
+    COUNT(COMMON, "tp", "1", 1, 16, "ranks", WORKERS, tp,
+         "Tensor parallel ranks of each pipeline stage of the worker",
+         "Each rank is a process. It has a share of the attention heads, of "
+         "the feed-forward layers, of the vocabulary and of the cores of "
+         "the worker"),
+    COUNT(ADVANCED, "prefill-pp", "1", 1, 16, "stages", S, prefill_pp,
+         "Pipeline stages of each prefill worker (--pp)",
+         ""),
+    COUNT(ADVANCED, "decode-pp", "1", 1, 16, "stages", S, decode_pp,
+         "Pipeline stages of each decode worker (--pp)",
+         ""),
+    COUNT(ADVANCED, "pp", "1", 1, 16, "stages", WORKERS, pp,
+         "Pipeline stages of the worker, each of --tp ranks",
+         "A stage computes some rows while the next stage computes those "
+         "before them"),
+    COUNT(ADVANCED, "standby", "0", 0, 64, "processes", S, standby,
+         "Standby processes for each model, with mapped weights, that "
+         "replace a failed worker",
+         "A replacement takes less time than another start. Standby "
+         "processes have no cores of their own. Where prefill and decode "
+         "workers differ in ranks or stages, the number counts for each "
+         "shape"),
+    COUNT(INTERNAL, "assignment-fd", "0", 0, 1023, "descriptor", WORKERS,
+         assignment_fd,
+         "Descriptor from which a standby process reads its assignment; 0: "
+         "not a standby",
+         ""),
+    TEXT(ADVANCED, "cores", "LIST", "", WORKERS, cores,
          "Cores to pin the compute threads to, such as 0-3,8; empty: no "
-         "pinning"),
-    COUNT("worker-nice", "5", 0, 19, "", S | WORKERS, worker_nice,
-          "Added to the nice value of workers that compute on the CPU "
-          "(setpriority(2)), so that a router on the same cores gets one before "
-          "they do; 0: workers and routers are equal"),
-    SIZE("kv-memory", "0", 0, 64 * TERA, S | WORKERS, kv_memory_bytes,
+         "pinning",
+         ""),
+    COUNT(ADVANCED, "worker-nice", "5", 0, 19, "", S | WORKERS, worker_nice,
+         "Nice value added to workers that compute on the CPU; 0: equal to "
+         "routers",
+         "Set by setpriority(2), so that a router on the same cores runs "
+         "first"),
+    SIZE(COMMON, "kv-memory", "0", 0, 64 * TERA, S | WORKERS, kv_memory_bytes,
          "Memory for the KV cache of each worker; 0: from the model and the "
-         "machine"),
-    CHOICE("lend-cores", "on", "on, idle, off", S | WORKERS, lend_cores,
-           "Where each worker has cores of its own: while it has no work the "
-           "others compute there too, with threads of the kernel's idle class, "
-           "which give way as soon as it has some. on: and while a prompt has "
-           "waited for four times as long as it takes, who generates sleeps "
-           "after each iteration for up to as long as that took, within "
-           "--chunk-itl-ms; idle: no such sleep"),
-    TEXT("lent-cores", "LIST", "", WORKERS, lent_cores,
-         "Cores of other workers of this machine, such as 4-7, to compute on "
-         "while these have no work, the nearest first; the launcher says them"),
-    CHOICE("role", "auto", "auto, prefill, decode, both", WORKERS, role,
-           "What the worker is given until an order says otherwise; auto: what "
-           "its program is called"),
-    COUNT("max-batch", "64", 1, 4096, "seats", S | WORKERS, max_batch,
-          "Sequences that a worker runs at the same time"),
-    COUNT("chunk-tokens", "0", 0, 65536, "tokens", S | WORKERS,
-          chunk_tokens,
-          "Prompt tokens computed in one iteration of the context phase, a "
-          "block at least; 0: tuned while running from what iterations take, "
-          "up to 1024"),
-    COUNT("chunk-itl-ms", "50", 1, 60000, "ms", S | WORKERS, chunk_itl_ms,
-          "Time between two tokens that a tuned chunk leaves to those who "
-          "generate at the same worker; where they alone need more than half "
-          "of it, at most twice what they need"),
-    CHOICE("prefill-order", "srpt", "srpt, fcfs, deadline", ALL, prefill_order,
-           "Which prompts are computed first, at equal priority: those with the "
-           "least left to compute, where each lets others pass for four times "
-           "the time that it takes itself and two minutes at most; first come, "
-           "first served; or those whose time-out is next"),
-    CHOICE("decode-order", "prompt", "prompt, fcfs, length", S | WORKERS,
-           decode_order,
-           "Which sequences come to generate first, at equal priority: in the "
-           "order of their prompts, by --prefill-order; first come, first "
-           "served; or those with the shortest answers, by the tokens that they "
-           "may have, where each lets others pass for four times the time that "
-           "it takes itself and two minutes at most: static batches are then of "
-           "like lengths"),
-    CHOICE("scheduler-policy", "guaranteed_no_evict",
-           "guaranteed_no_evict, max_utilization", ALL, scheduler_policy,
-           "What a sequence holds blocks for where it generates: all that it may "
-           "ever need, so that it never waits; or what it has, so that more run "
-           "at a time, and where blocks run out the last in order makes room and "
-           "goes on later, with the same tokens"),
-    ADDRESS("http", "127.0.0.1:8000", S | R, http,
-            "Where to serve HTTP"),
-    PORT("port", S | R, port,
-         "The port of --http, where its address is as it should be; no variable "
-         "of the environment"),
-    ADDRESS("grpc", BT_CONFIG_GRPC_DEFAULT, S | R, grpc,
-            "Where to serve gRPC"),
-    ADDRESS("metrics", "127.0.0.1:8002", S | R, metrics,
-            "Where to serve /metrics"),
-    TEXT("tls-cert", "FILE", "", S | R, tls_cert,
-         "Certificate (PEM, with those up to its root behind it) to serve "
-         "HTTP and gRPC over TLS with; empty: they are plain. /metrics is "
-         "always plain. Read anew at SIGHUP, together with --tls-key"),
-    TEXT("tls-key", "FILE", "", S | R, tls_key,
-         "Private key (PEM, without a passphrase) of --tls-cert, which only "
-         "its user may read"),
-    TEXT("tls-client-ca", "FILE", "", S | R, tls_client_ca,
-         "Certificates (PEM) one of which must have signed that of a client; "
-         "empty: clients need none"),
-    TEXT("api-keys", "FILE", "", S | R, api_keys,
-         "File with the hashes of API keys, the tenant of each and its limits; "
-         "every request but those for health then needs a key. ./baton key new "
-         "TENANT makes one. Read anew at SIGHUP; empty: no key is asked for"),
-    TEXT("tenant-header", "NAME", "", S | R, tenant_header,
-         "Header, such as X-Baton-Tenant, in which a gateway says whose request "
-         "it is, where there are no keys; whoever reaches the server may say "
-         "anything there; empty: all requests are one tenant's"),
-    CHOICE("orders-without-keys", "own-user", "own-user, anybody", S | R,
-           orders_without_keys,
-           "Whose orders are taken where there are no keys (load and unload "
-           "models, drain workers, change settings; HTTP and gRPC): own-user: "
-           "processes on the router's host of its own user or of root; anybody: "
-           "whoever reaches the port"),
-    FLAG("insecure", S | R, insecure,
-         "Listen beyond loopback though nobody needs a key: whoever reaches the "
-         "ports may use the server"),
-    TEXT("allowed-hosts", "NAME[,NAME]", "", S | R, allowed_hosts,
-         "Names by which clients, load balancers and web pages may call the "
-         "server, beside addresses, localhost, this machine's name and those "
-         "of --http, --metrics and --grpc; *.NAME: all below it; *: anything"),
-    CHOICE("reasoning", "auto",
-           "auto, off, think, seed, mistral, thinking, thought, reasoning, "
-           "granite",
-           S | R, reasoning,
-           "How a model marks what it thinks before it answers, which chat's "
-           "answers have as reasoning_content: <think>, <seed:think>, [THINK] "
-           "and so on; auto: as the file's chat template has it; off: all is "
-           "content"),
-    SAMPLING("override-generation-config", S | R, override_generation_config,
-             "Sampling of requests of the OpenAI API that do not say theirs, in "
-             "the place of what each model's file recommends: temperature, "
-             "top_p, top_k, min_p, repetition_penalty, such as "
-             "{\"temperature\":0.2,\"top_p\":0.9}"),
-    CHOICE("tool-format", "auto",
-           "auto, off, hermes, llama3, mistral, pythonic", S | R, tool_format,
-           "How a model writes that it calls a tool, which chat's answers have "
-           "as tool_calls: hermes (Qwen, too): JSON in <tool_call>; llama3: "
-           "JSON alone; mistral: behind [TOOL_CALLS]; pythonic: [f(a=1)]; "
-           "auto: as the chat template has it; off: requests with tools are "
-           "refused"),
-    TEXT("cors-origins", "ORIGIN[,ORIGIN]", "", S | R, cors_origins,
-         "Web pages whose scripts may use the server from a browser, such as "
-         "https://example.org or http://localhost:3000; *: all pages of "
-         "everybody; empty: none but what the server's own address shows"),
-    TEXT("chat-template", "NAME|FILE", "", S | R, chat_template,
-         "Chat template: the name of a family, or a file with a Jinja text; "
-         "empty: the model file's own"),
-    CHOICE("chat-template-content-format", "auto", "auto, string, openai",
-           S | R, content_format,
-           "How a chat template gets the content of a message: string: parts "
-           "are joined by line ends; openai: a list of parts, also of a "
-           "string; auto: as the client sent it, where the template shows "
-           "that form"),
-    CHOICE("log-level", "info", "error, warn, info, debug", ALL, log_level,
-           "Least severe messages to print"),
-    CHOICE("log-format", "text", "text, json", ALL, log_format,
-           "Form of the messages: lines to read, or one JSON object per line"),
-    TEXT("log-dir", "DIR", "", S, log_dir,
-         "Directory for one log file per process; empty: standard error"),
-    SIZE("log-max-bytes", "100m", 0, TERA, S, log_max_bytes,
-         "Size at which a file of --log-dir is moved aside, to NAME.log.1; 0: "
-         "never"),
-    COUNT("log-keep", "5", 1, 1000, "files", S, log_keep,
-          "Files of each process that are kept aside in --log-dir; the oldest "
-          "goes"),
-    TEXT("access-log", "FILE", "", S | R, access_log,
-         "File to append one line to for each request that was answered; -: "
-         "standard output; empty: none"),
-    TEXT("trace", "FILE", "", S | R, trace,
-         "File to append one line of JSON to for each request that ended, with "
-         "where its time went (OpenTelemetry's OTLP); empty: none"),
-    TEXT("otlp", "URL", "", S | R, otlp,
-         "OpenTelemetry collector that gets the same while the server runs, by "
-         "OTLP over HTTP as JSON, such as http://127.0.0.1:4318, or https:// "
-         "by the certificates that this system trusts; /v1/traces is added "
-         "where the URL does not end so; empty: none"),
-    TEXT("otlp-headers", "FILE", "", S | R, otlp_headers,
-         "Headers for --otlp, such as Authorization: a file that only its "
-         "owner may read, with a line `Name: value` for each; read anew at "
-         "SIGHUP"),
-    SIZE("otlp-queue", "8m", 65536, GIGA, S | R, otlp_queue_bytes,
-         "Memory for what waits for --otlp; what finds no room there is "
-         "dropped and counted"),
-    TEXT("backend", "NAME", "cpu", S | WORKERS, backend,
-         "What computes the model: cpu, cuda, auto (cuda where the host has an "
-         "NVIDIA driver, else cpu), or another NAME whose plugin baton_NAME.so "
-         "is installed"),
-    CHOICE("numerics", "exact", "exact, tensor", S | WORKERS, numerics,
-           "Whose numbers a back end computes: exact: the bits of the CPU, on "
-           "every device; tensor: products with F16, BF16 and FP8 weights "
-           "and attention by a GPU's tensor cores, whose sums are its own"),
-    FLAG("mixed-profiles", S | R, mixed_profiles,
-         "Take workers of several numeric profiles: a prompt may be computed "
-         "by one and go on at another; a request that runs again may get other "
-         "tokens"),
-    TEXT("devices", "LIST", "", S | WORKERS, devices,
-         "GPUs, with commas, as CUDA_VISIBLE_DEVICES names them (also MIG-...); "
-         "serve deals them out, the ranks of a worker share them; empty: those "
-         "of that variable, or all there are"),
-    CHOICE("transport", "auto", "auto, shm, network", S | WORKERS, transport,
-           "How KV blocks travel; auto: shared memory on one host, or from GPU "
-           "to GPU there, the network between hosts"),
-    TEXT("net-device", "LIST", "lo", S | WORKERS, net_device,
-         "Network interface that carries KV blocks; must be a private "
-         "network. Of several, with commas, the ranks of a worker take one "
-         "each, in turn; each must reach all of the other workers'"),
-    TEXT("kv-port-range", "FIRST-LAST", "", S | WORKERS, kv_port_range,
-         "Ports at which workers listen for KV blocks, such as 20000-20100, for "
-         "firewalls between their hosts; two for each worker, and for each of "
-         "its ranks; empty: any free ports"),
-    CHOICE("kv-type", "bf16", "bf16, f16, int8, fp8", S | WORKERS, kv_type,
-           "Number format of the KV cache, the same for all workers; int8 and fp8 "
-           "have a scale per token and head and take about half the memory and "
-           "wire"),
-    CHOICE("kv-overlap", "layers", "layers, chunks, none", S | WORKERS,
-           kv_overlap,
-           "What of a prompt's KV leaves while the rest is computed: finished "
-           "chunks and of the last one finished layers, finished chunks only, "
-           "or nothing (to compare)"),
-    CHOICE("late-join", "on", "on, off", S | WORKERS, late_join,
-           "A sequence whose KV has come joins the iteration that is under way, "
-           "between two layers; off: the next one (to compare)"),
-    CHOICE("steps-ahead", "auto", "auto, on, off", S | WORKERS, steps_ahead,
-           "An iteration on a GPU is prepared, and begun, while the one before "
-           "is under way: with auto where that saves a 64th of its time at "
-           "least, with on wherever it can be; off: after the one before"),
-    COUNT("rehearse-us", "0", 0, 1000000, "us", S | WORKERS, rehearse_us,
-          "So long takes an iteration at least, by waiting: with a small model "
-          "a rehearsal of a large one, on few cores; 0: as long as it takes"),
-    COUNT("rehearse-token-us", "0", 0, 100000, "us", S | WORKERS, rehearse_token_us,
-          "The same, more for each token that it computes"),
-    COUNT("tokens-per-block", "16", 1, 256, "tokens", S | WORKERS,
-          tokens_per_block, "Tokens in one KV block; an even number"),
-    COUNT("context-tokens", "0", 0, 1u << 24, "tokens", ALL, context_tokens,
-          "Longest prompt plus answer; 0: the model's own limit"),
-    CHOICE("prefix-cache", "on", "on, off", S | WORKERS, prefix_cache,
-           "Keep the KV blocks of prompts, so that a prompt that begins like an "
-           "earlier one computes only the rest"),
-    TEXT("weight-cache", "auto|off|DIR", "auto", S | WORKERS, weight_cache,
-         "Folder in which packed weights are kept, for the next start and for "
-         "all workers of one host, which share one copy; auto: "
-         "$XDG_CACHE_HOME/baton/weights (~/.cache/baton/weights); off: each "
+         "machine",
+         ""),
+    CHOICE(ADVANCED, "share-idle-cores", "on", "on, idle, off", S | WORKERS,
+         share_idle_cores,
+         "Workers compute on the cores of other workers that are idle",
+         "Applies where each worker has cores of its own. Borrowing threads "
+         "are of the kernel's idle class and yield as soon as the owner has "
+         "work. on: a worker that generates also sleeps after each "
+         "iteration, for at most its duration and within --itl-budget-ms, "
+         "while a prompt has waited for four times as long as its "
+         "computation takes. idle: no such sleep"),
+    TEXT(INTERNAL, "borrowed-cores", "LIST", "", WORKERS, borrowed_cores,
+         "Cores of other workers to compute on while these are idle, "
+         "nearest first, such as 4-7",
+         "Set by the launcher"),
+    CHOICE(ADVANCED, "role", "auto", "auto, prefill, decode, both", WORKERS,
+         role,
+         "Initial role of the worker; auto: by the name of its program",
+         "An administrator can change the role later"),
+    COUNT(COMMON, "max-batch-size", "64", 1, 4096, "seats", S | WORKERS,
+         max_batch_size,
+         "Maximum number of sequences that a worker runs at the same time",
+         ""),
+    COUNT(ADVANCED, "chunk-tokens", "0", 0, 65536, "tokens", S | WORKERS,
+         chunk_tokens,
+         "Prompt tokens per iteration in chunked prefill, at least one "
+         "block; 0: tuned at run time",
+         "The tuned size follows the measured time of iterations, up to 1024"),
+    COUNT(ADVANCED, "itl-budget-ms", "50", 1, 60000, "ms", S | WORKERS,
+         itl_budget_ms,
+         "Inter-token latency that a tuned prefill chunk leaves to "
+         "sequences of the same worker",
+         "Where decoding alone needs more than half of it, a chunk may take "
+         "as long as makes it twice what decoding needs"),
+    CHOICE(ADVANCED, "prefill-order", "srpt", "srpt, fcfs, deadline", ALL,
+         prefill_order,
+         "Order in which prompts of equal priority are prefilled",
+         "srpt: shortest remaining prefill first; a prompt is passed for at "
+         "most four times its own time, and two minutes. fcfs: first come, "
+         "first served. deadline: the earliest time-out first"),
+    CHOICE(ADVANCED, "decode-order", "prompt", "prompt, fcfs, length", S |
+         WORKERS, decode_order,
+         "Order in which sequences of equal priority start to decode",
+         "prompt: in the order of their prompts, by --prefill-order. fcfs: "
+         "first come, first served. length: the smallest token limit first; "
+         "a sequence is passed for at most four times its own time, and two "
+         "minutes. Static batches (V1) are then of similar lengths"),
+    CHOICE(COMMON, "scheduler-policy", "guaranteed_no_evict",
+         "guaranteed_no_evict, max_utilization", ALL, scheduler_policy,
+         "KV allocation: maximum length up front, or on demand with "
+         "preemption",
+         "guaranteed_no_evict reserves the maximum length of a sequence, so "
+         "that it never waits for blocks. max_utilization allocates as a "
+         "sequence grows, so that more run at a time; where blocks run out, "
+         "the last sequence in order is preempted and continues later with "
+         "the same tokens"),
+    ADDRESS(COMMON, "http", "127.0.0.1:8000", S | R, http,
+         "Address of the HTTP server",
+         ""),
+    PORT(COMMON, "port", S | R, port,
+         "Port of --http; its address stays as it is",
+         "No environment variable sets it"),
+    ADDRESS(COMMON, "grpc", BT_CONFIG_GRPC_DEFAULT, S | R, grpc,
+         "Address of the gRPC server",
+         ""),
+    ADDRESS(COMMON, "metrics", "127.0.0.1:8002", S | R, metrics,
+         "Address of the Prometheus endpoint /metrics",
+         ""),
+    TEXT(COMMON, "tls-cert", "FILE", "", S | R, tls_cert,
+         "TLS certificate chain (PEM) for HTTP and gRPC; empty: plain text",
+         "The file has the certificate first, then the intermediate ones. "
+         "/metrics is always plain. Reloaded at SIGHUP, together with "
+         "--tls-key"),
+    TEXT(COMMON, "tls-key", "FILE", "", S | R, tls_key,
+         "Private key (PEM, without a passphrase) of --tls-cert",
+         "Only its owner may have access to the file"),
+    TEXT(ADVANCED, "tls-client-ca", "FILE", "", S | R, tls_client_ca,
+         "CA certificates (PEM) that sign client certificates; empty: "
+         "clients need none",
+         ""),
+    TEXT(COMMON, "api-keys", "FILE", "", S | R, api_keys,
+         "File with hashes of API keys, their tenants and limits; empty: no "
+         "authentication",
+         "With it, every request except for health needs a key. ./baton key "
+         "new TENANT creates one. Reloaded at SIGHUP"),
+    TEXT(ADVANCED, "tenant-header", "NAME", "", S | R, tenant_header,
+         "HTTP header in which a gateway names the tenant, such as "
+         "X-Baton-Tenant",
+         "Used where there are no API keys. Every client that reaches the "
+         "server can set it. Empty: all requests have one tenant"),
+    CHOICE(ADVANCED, "admin-without-keys", "own-user", "own-user, anybody", S
+         | R, admin_without_keys,
+         "Clients that may administrate the server where there are no API "
+         "keys",
+         "Administration: load and unload models, drain workers, change "
+         "settings; by HTTP and gRPC. own-user: processes on the host of "
+         "the router that run as its user or root. anybody: every client "
+         "that reaches the port"),
+    FLAG(COMMON, "insecure", S | R, insecure,
+         "Listen beyond loopback without API keys",
+         "Every client that reaches the ports can then use the server"),
+    TEXT(ADVANCED, "allowed-hosts", "NAME[,NAME]", "", S | R, allowed_hosts,
+         "Host names by which clients may address the server; *.NAME: "
+         "subdomains; *: any",
+         "Always allowed: IP addresses, localhost, the name of this machine "
+         "and those in --http, --metrics and --grpc"),
+    CHOICE(ADVANCED, "reasoning-parser", "auto",
+         "auto, off, think, seed, mistral, thinking, thought, reasoning_parser, "
+         "granite", S | R, reasoning_parser,
+         "Parser that separates reasoning from the answer, as "
+         "reasoning_content of chat",
+         "The name is that of the marks: <think>, <seed:think>, [THINK] and "
+         "so on. auto: detected from the chat template of the model. off: "
+         "everything is content"),
+    SAMPLING(ADVANCED, "override-generation-config", S | R,
+         override_generation_config,
+         "Default sampling parameters for the OpenAI API, as JSON, instead "
+         "of those of the model",
+         "They apply where a request does not set its own: temperature, "
+         "top_p, top_k, min_p, repetition_penalty, such as "
+         "{\"temperature\":0.2,\"top_p\":0.9}"),
+    CHOICE(ADVANCED, "tool-call-parser", "auto",
+         "auto, off, hermes, llama3, mistral, pythonic", S | R,
+         tool_call_parser,
+         "Parser for tool calls in answers of the model, as tool_calls of "
+         "chat",
+         "hermes (also Qwen): JSON in <tool_call>. llama3: JSON alone. "
+         "mistral: after [TOOL_CALLS]. pythonic: [f(a=1)]. auto: detected "
+         "from the chat template. off: requests with tools are refused"),
+    TEXT(ADVANCED, "cors-origins", "ORIGIN[,ORIGIN]", "", S | R, cors_origins,
+         "Origins whose web pages may call the server (CORS), such as "
+         "https://example.org",
+         "*: every origin. Empty: only pages of the server itself"),
+    TEXT(COMMON, "chat-template", "NAME|FILE", "", S | R, chat_template,
+         "Chat template: the name of a family, or a file with Jinja text",
+         "Empty: that of the model file"),
+    CHOICE(ADVANCED, "chat-template-content-format", "auto",
+         "auto, string, openai", S | R, content_format,
+         "Form in which a chat template gets the content of a message",
+         "string: parts are joined by line ends. openai: a list of parts, "
+         "also for a string. auto: as the client sent it, where the "
+         "template handles that form"),
+    CHOICE(COMMON, "log-level", "info", "error, warn, info, debug", ALL,
+         log_level,
+         "Least severe messages to log",
+         ""),
+    CHOICE(ADVANCED, "log-format", "text", "text, json", ALL, log_format,
+         "Form of log messages: lines of text, or one JSON object per line",
+         ""),
+    TEXT(COMMON, "log-dir", "DIR", "", S, log_dir,
+         "Directory for one log file per process; empty: standard error",
+         ""),
+    SIZE(ADVANCED, "log-max-bytes", "100m", 0, TERA, S, log_max_bytes,
+         "Size at which a file of --log-dir is rotated to NAME.log.1; 0: "
+         "never",
+         ""),
+    COUNT(ADVANCED, "log-keep", "5", 1, 1000, "files", S, log_keep,
+         "Rotated files to keep for each process in --log-dir",
+         "The oldest file is deleted"),
+    TEXT(COMMON, "access-log", "FILE", "", S | R, access_log,
+         "File to append one line to for each answered request; -: standard "
+         "output; empty: none",
+         ""),
+    TEXT(ADVANCED, "trace-file", "FILE", "", S | R, trace_file,
+         "File to append the trace of each ended request to, one line of "
+         "OTLP JSON; empty: none",
+         ""),
+    TEXT(ADVANCED, "otlp-traces-endpoint", "URL", "", S | R,
+         otlp_traces_endpoint,
+         "URL of an OpenTelemetry collector for traces (OTLP over HTTP, as "
+         "JSON); empty: none",
+         "For example http://127.0.0.1:4318. https:// uses the certificates "
+         "that the system trusts. /v1/traces is appended where the URL does "
+         "not end so"),
+    TEXT(ADVANCED, "otlp-headers-file", "FILE", "", S | R, otlp_headers_file,
+         "File with HTTP headers for --otlp-traces-endpoint, such as "
+         "Authorization",
+         "A line `Name: value` for each. Only its owner may have access to "
+         "the file. Reloaded at SIGHUP"),
+    SIZE(ADVANCED, "otlp-queue-bytes", "8m", 65536, GIGA, S | R,
+         otlp_queue_bytes,
+         "Memory for spans that wait for the collector; further spans are "
+         "dropped and counted",
+         ""),
+    TEXT(COMMON, "backend", "NAME", "cpu", S | WORKERS, backend,
+         "Compute backend: cpu, cuda, auto or the NAME of a plugin",
+         "auto: cuda where the host has an NVIDIA driver, else cpu. The "
+         "plugin of NAME is baton_NAME.so"),
+    CHOICE(ADVANCED, "numerics", "exact", "exact, tensor", S | WORKERS,
+         numerics,
+         "Numerics of the backend: the exact bits of the CPU, or tensor "
+         "cores of the GPU",
+         "exact: the bits of the CPU on every device. tensor: attention and "
+         "products with F16, BF16 and FP8 weights use the tensor cores of a "
+         "GPU, whose sums differ"),
+    FLAG(ADVANCED, "allow-mixed-numerics", S | R, allow_mixed_numerics,
+         "Accept workers of several numeric profiles",
+         "A prompt may be prefilled by one and decoded by another. A "
+         "request that is retried may get other tokens"),
+    TEXT(COMMON, "devices", "LIST", "", S | WORKERS, devices,
+         "GPUs to use, comma separated, as in CUDA_VISIBLE_DEVICES",
+         "MIG-... too. baton serve distributes them among workers; the "
+         "ranks of a worker share them. Empty: those of "
+         "CUDA_VISIBLE_DEVICES, or all"),
+    CHOICE(ADVANCED, "kv-transport", "auto", "auto, shm, network", S |
+         WORKERS, kv_transport,
+         "Transport of KV blocks",
+         "auto: shared memory on one host, or GPU to GPU there; the network "
+         "between hosts"),
+    TEXT(COMMON, "kv-net-devices", "LIST", "lo", S | WORKERS, kv_net_devices,
+         "Network interfaces for KV transfers, comma separated, of a "
+         "private network",
+         "The ranks of a worker take one each, in turn. Each interface must "
+         "reach all interfaces of other workers"),
+    TEXT(ADVANCED, "kv-port-range", "FIRST-LAST", "", S | WORKERS,
+         kv_port_range,
+         "Ports for KV transfers, such as 20000-20100, for firewalls; "
+         "empty: any free ports",
+         "Two ports for each worker, and for each of its ranks"),
+    CHOICE(COMMON, "kv-dtype", "bf16", "bf16, f16, int8, fp8", S | WORKERS,
+         kv_dtype,
+         "Data type of the KV cache, the same for all workers",
+         "int8 and fp8 have a scale per token and head. They halve the "
+         "memory and the transfer of bf16, about"),
+    CHOICE(INTERNAL, "kv-overlap", "layers", "layers, chunks, none", S |
+         WORKERS, kv_overlap,
+         "Parts of the KV of a prompt that are sent during its prefill",
+         "layers: finished chunks, and finished layers of the last one. "
+         "chunks: finished chunks. none: nothing, as a baseline"),
+    CHOICE(INTERNAL, "midstep-join", "on", "on, off", S | WORKERS,
+         midstep_join,
+         "A sequence whose KV has arrived joins the running iteration "
+         "between two layers",
+         "off: it joins the next iteration, as a baseline"),
+    CHOICE(ADVANCED, "overlap-scheduling", "auto", "auto, on, off", S |
+         WORKERS, overlap_scheduling,
+         "Prepare the next iteration on the host while the GPU computes the "
+         "current one",
+         "auto: where that saves at least 1/64 of its time. on: wherever "
+         "possible. off: never"),
+    COUNT(ADVANCED, "simulate-step-us", "0", 0, 1000000, "us", S | WORKERS,
+         simulate_step_us,
+         "Minimum duration of an iteration, to simulate a larger model; 0: "
+         "no minimum",
+         "A worker waits when its iteration was faster"),
+    COUNT(ADVANCED, "simulate-token-us", "0", 0, 100000, "us", S | WORKERS,
+         simulate_token_us,
+         "Duration added to --simulate-step-us for each token of an "
+         "iteration",
+         ""),
+    COUNT(ADVANCED, "tokens-per-block", "16", 1, 256, "tokens", S | WORKERS,
+         tokens_per_block,
+         "Tokens in one KV block; an even number",
+         ""),
+    COUNT(COMMON, "max-seq-len", "0", 0, 1u << 24, "tokens", ALL, max_seq_len,
+         "Maximum length of a sequence, prompt and answer; 0: the limit of "
+         "the model",
+         ""),
+    CHOICE(COMMON, "prefix-cache", "on", "on, off", S | WORKERS, prefix_cache,
+         "Reuse the KV blocks of equal prompt prefixes",
+         ""),
+    TEXT(ADVANCED, "weight-cache", "auto|off|DIR", "auto", S | WORKERS,
+         weight_cache,
+         "Folder for packed weights, which all workers of the host share",
+         "It makes the next start faster. auto: "
+         "$XDG_CACHE_HOME/baton/weights (~/.cache/baton/weights). off: each "
          "worker packs for itself"),
-    SWITCH("local-prefill", "auto, on, off", S | WORKERS, local_prefill,
-           "Decode workers run the context phase too, of all prompts where no "
-           "prefill worker is left, and: on (or no value) of a share of those "
-           "that queue up; auto of each prompt that gains more time by it than "
-           "the batch there loses, as steps and transfers were measured"),
-    TEXT("join", "URL[,URL]", "", WORKERS, join,
-         "Control URLs of the routers to work for"),
-    TEXT("join-dir", "DIR", "", R | WORKERS, join_dir,
-         "Directory that routers and workers share: a router keeps a file with "
-         "its --listen address there while it takes requests, and a worker "
-         "works for those that it finds, as they come and go"),
-    TEXT("listen", "URL", "", R, listen,
-         "Control URL at which workers announce themselves"),
-    TEXT("listen-host", "ADDR", "127.0.0.1", WORKERS, listen_host,
-         "Address of the worker's own control links"),
-    FLAG("workers-pinned", R, workers_pinned,
-         "Every worker of this machine has --cores of its own, so the router's "
-         "threads may use them for longer at a time and still come first; the "
-         "launcher says so where it is true"),
-    TEXT("launcher", "PATH", "", R, launcher,
-         "Socket of the launcher that started this router, which tells it what "
-         "runs and takes its orders; empty: there is none"),
-    TEXT("run-dir", "DIR", "", R | WORKERS, run_dir,
-         "Directory for the sockets of processes on one host"),
-    TEXT("key-file", "FILE", "", R | WORKERS, key_file,
-         "File with the cluster key, the same for all processes; or with a MUNGE "
-         "credential that has it, made for this user alone"),
-    TEXT("munge-socket", "PATH", "", R | WORKERS, munge_socket,
-         "Socket of munged, for a --key-file that is a credential; empty: "
-         "munged's own"),
-    TEXT("name", "NAME", "", R | WORKERS, name,
-         "Name of this instance in logs and metrics"),
-    TIME("heartbeat-ms", "250", 10, HOUR_MS, ALL, heartbeat_ms,
-         "Time between two heartbeats"),
-    CHOICE("link-transport", "auto", "auto, nng", ALL, link_transport,
-           "How control messages travel; auto: memory that router and worker "
-           "share on one host, nng between hosts"),
-    TIME("suspect-ms", "1000", 20, HOUR_MS, ALL, suspect_ms,
-         "Silence after which a peer gets no new work"),
-    TIME("dead-ms", "2500", 40, HOUR_MS, ALL, dead_ms,
-         "Silence after which a peer counts as dead"),
-    TIME("stuck-ms", "120000", 100, HOUR_MS, S | WORKERS, stuck_ms,
-         "How long a worker that computes may end no operation of a layer "
-         "before it ends itself, to be started again"),
-    TIME("quarantine-ms", "10000", 100, HOUR_MS, S | WORKERS, quarantine_ms,
-         "Longest time that blocks of a revoked lease are set aside"),
-    COUNT("waiting-kv-percent", "50", 1, 99, "percent", S | WORKERS,
-          waiting_kv_percent,
-          "Share of a worker's blocks for finished KV that waits for its "
-          "transfer"),
-    COUNT("parse-threads", "0", 0, 256, "threads", S | R, parse_threads,
-          "Threads of the router that read large bodies and turn them into "
-          "tokens, at least 2; 0: a quarter of the cores, from 2 to 8"),
-    FLAG("client-priority", S | R, client_priority,
-         "Take the priority that requests ask for (docs/CLIENTS.md says which "
-         "way each API's number goes); else all have the same, for any client "
-         "could put itself before the others"),
-    COUNT("max-queue", "4096", 1, 1000000, "requests", S | R, max_queue,
-          "Requests in flight before new ones are answered with 429"),
-    SIZE("max-logits-bytes", "64m", 0, 64 * (uint64_t)GIGA, S | R | WORKERS,
-         max_logits_bytes,
-         "Logits that one request may ask for, 4 bytes for each token of the "
-         "vocabulary and each position, kept by the worker and by the router "
-         "until the answer is sent; 0: none"),
-    SIZE("max-body-bytes", "8m", 1024, GIGA, S | R, max_body_bytes,
-         "Longest request body"),
-    TIME("header-timeout-ms", "10000", 100, HOUR_MS, S | R, header_timeout_ms,
-         "Time for a client to send a whole request header"),
-    TIME("body-timeout-ms", "30000", 100, HOUR_MS, S | R, body_timeout_ms,
-         "Time for a client to send a whole request body"),
-    TIME("idle-timeout-ms", "60000", 100, HOUR_MS, S | R, idle_timeout_ms,
-         "How long an idle connection stays open"),
-    TIME("ttft-target-ms", "0", 0, 24 * HOUR_MS, S | R, ttft_target_ms,
-         "Time to the first token that requests are to have, unless they name "
-         "one: whoever would be later gets 429 at once, with the time after "
-         "which to come again; 0: none"),
-    TIME("itl-target-ms", "0", 0, HOUR_MS, S | R, itl_target_ms,
-         "Mean time between tokens that requests are to have, unless they name "
-         "one: decode workers get no more sequences at a time than keep it; "
-         "0: none"),
-    TARGETS("model-targets", S | R, model_targets,
-            "Targets of single models in the place of those of all: ms to the "
-            "first token / between tokens, each 0 for none"),
-    TIME("request-timeout-ms", "600000", 100, 24 * HOUR_MS, S | R,
-         request_timeout_ms, "Longest time that one request may take"),
-    SIZE32("client-buffer-bytes", "1m", 4096, GIGA, S | R,
-           client_buffer_bytes,
-           "Unread answer bytes that one client may leave before it is cut "
-           "off"),
-    SIZE("http-memory", "0", 0, TERA, S | R, http_memory_bytes,
-         "Memory for the requests of all clients that are being read or worked "
-         "on, half of it for one client; as much again for answers that are "
-         "written, and for those that they have not read; at least 4 times "
-         "--max-body-bytes; 0: a 16th of what is available, 64m to 1g"),
-    SIZE("router-memory", "0", 0, 64 * TERA, S | R, router_memory_bytes,
-         "Private memory of a router over which requests of more than 64 KiB "
-         "are refused with 503, whatever takes it; 0: half of what is "
-         "available, at least 4 times http-memory and 256m"),
-    COUNT("max-connections", "0", 0, 1000000, "connections", S | R,
-          max_connections,
-          "Connections of clients at a time; 0: what the limit of file "
-          "descriptors allows, at most 16384"),
-    COUNT("max-client-connections", "4096", 0, 1000000, "connections", S | R,
-          max_client_connections,
-          "Connections from one address at a time; a reverse proxy or NAT is "
-          "one address with all of its clients; 0: no limit"),
-    COUNT("sse-keepalive-s", "15", 0, 3600, "s", S | R, sse_keepalive_s,
-          "A streamed answer (SSE) that has been silent for so long, in the "
-          "queue, in the context phase or between tokens, gets a comment line, "
-          "which clients skip, so that no proxy takes it for dead; 0: none"),
-    COUNT("max-watchers", "16", 0, 1000, "readers", S | R, max_watchers,
-          "Readers of GET /v2/cluster/events at a time; 0: none may"),
-    FLAG("request-texts", S | R, request_texts,
-         "GET /v2/cluster/requests/{id} tells the beginnings of prompt and "
-         "answer, too, 2 KiB of each: who may read that reads what clients "
-         "write"),
-    TIME("worker-wait-ms", "30000", 0, HOUR_MS, S | R, worker_wait_ms,
-         "How long a request waits for a worker before it is answered with "
-         "503; for one that the launcher starts (again) it waits to its own "
-         "deadline"),
-    TIME("lame-duck-ms", "2000", 0, HOUR_MS, S | R, lame_duck_ms,
-         "How long a router that stops says it is not ready and takes requests "
-         "all the same, for balancers to notice; none where nobody asked for "
-         "its readiness within 30 s"),
-    FLAG("core-dumps", ALL, core_dumps,
-         "Let a crash write a core dump, as the limits of the system have it; "
-         "it holds keys and prompts"),
-    TIME("watchdog-ms", "10000", 0, HOUR_MS, S, watchdog_ms,
-         "A router or worker whose loop is silent for so long is hung: it is "
-         "killed and started again; at least 500, or 0: never, for a "
-         "debugger"),
-    TIME("drain-ms", "30000", 0, HOUR_MS, ALL, drain_ms,
-         "Longest time to finish running requests at SIGTERM"),
-    TEXT("model-repository", "DIR", "", S | R, model_repository,
-         "Folder with the config.pbtxt of preprocessing, tensorrt_llm, "
-         "postprocessing, ensemble and tensorrt_llm_bls, as Triton has it; what "
-         "they set takes effect where no option says otherwise"),
-    CHOICE("batching-strategy", "inflight_fused_batching",
-           "inflight_fused_batching, inflight_batching, V1", ALL,
-           batching_strategy,
-           "Who generates together: whoever comes joins the others with the "
-           "next iteration, which both names of in-flight batching mean; or V1, "
-           "a baseline: static batches, each started as one, and nobody joins "
-           "until all of it have ended. With V1 /metrics has "
-           "nv_trt_llm_v1_metrics in place of in-flight's family, and "
-           "--late-join is off"),
-    FLAG("exclude-input-in-output", S | R, exclude_input_in_output,
-         "The text and ids of Triton's models leave the prompt out where a "
-         "request does not say it; a stream's always do"),
-    CHOICE("unknown-fields", "warn", "ignore, warn, error", S | R,
-           unknown_fields,
-           "What becomes of fields of a client's JSON that nobody here knows: "
-           "ignored; ignored and named in the answer's header "
-           "x-baton-ignored-fields; or an error that names them and what may "
-           "have been meant"),
-    FLAG("accumulate-tokens", S | R, accumulate_tokens,
-         "Each response of a stream of tensorrt_llm_bls has all text so far"),
-    CHOICE("shared-memory", "off", "off, on", S | R, shared_memory,
-           "Whether clients may pass tensors in POSIX shared memory of this "
-           "host; whoever reaches the server can then have it read and write "
-           "any such memory of its own user by name"),
-    CHOICE("out-of-vocabulary-ids", "refuse", "refuse, modulo", S | R,
-           out_of_vocabulary_ids,
-           "What becomes of token ids of a prompt that the model does not have: "
-           "the request is refused; or each counts modulo the vocabulary, for "
-           "load generators that draw any number as an id"),
-    COUNT("queue-delay-us", "0", 0, 1000000, "us", S | R, queue_delay_us,
-          "How long a request waits in the router for others, to be sent to "
-          "workers together with them"),
-    COUNT("kv-tokens", "0", 0, 1u << 30, "tokens", S | WORKERS, kv_tokens,
-          "Tokens of KV that each worker holds at most; 0: as many as "
-          "--kv-memory has room for"),
-    COUNT("kv-free-percent", "0", 0, 100, "percent", S | WORKERS,
-          kv_free_percent,
-          "Share for KV of the memory that the model leaves, where --kv-memory "
-          "is 0; of the host's, which others need too, never more than by "
-          "default; 0: a quarter"),
-    FLAG("enable-cpu-metrics", S | R, cpu_metrics,
-         "/metrics has nv_cpu_utilization and nv_cpu_memory_*"),
-    FLAG("enable-gpu-metrics", S | R, gpu_metrics,
-         "Taken where there is no GPU, and so no series of nv_gpu_*, as Triton "
-         "has it; refused where there is one: this version does not measure it"),
-    TEXT("vertex-health-route", "PATH", "", S | R, vertex_health_route,
-         "Path of Vertex AI's health checks; empty: that of AIP_HEALTH_ROUTE, "
-         "if it is set"),
-    TEXT("vertex-predict-route", "PATH", "", S | R, vertex_predict_route,
-         "Path of Vertex AI's predictions; empty: that of AIP_PREDICT_ROUTE, if "
-         "it is set"),
+    SWITCH(COMMON, "local-prefill", "auto, on, off", S | WORKERS,
+         local_prefill,
+         "Decode workers also prefill: never, to relieve the queue (on), or "
+         "where it is faster (auto)",
+         "With each value but off they also prefill every prompt when no "
+         "prefill worker is left. on (or no value): a share of the prompts "
+         "that queue up. auto: each prompt that gains more time than the "
+         "batch there loses, by measured iterations and transfers"),
+    TEXT(COMMON, "join", "URL[,URL]", "", WORKERS, join,
+         "Control URLs of the routers to work for, comma separated",
+         ""),
+    TEXT(ADVANCED, "join-dir", "DIR", "", R | WORKERS, join_dir,
+         "Directory shared by routers and workers for discovery",
+         "A router keeps a file with its --listen address there while it "
+         "takes requests. A worker works for all routers that it finds "
+         "there, as they come and go"),
+    TEXT(COMMON, "listen", "URL", "", R, listen,
+         "Control URL at which workers announce themselves",
+         ""),
+    TEXT(COMMON, "listen-host", "ADDR", "127.0.0.1", WORKERS, listen_host,
+         "Address at which the worker accepts control links",
+         ""),
+    FLAG(INTERNAL, "workers-pinned", R, workers_pinned,
+         "All workers of this host have --cores of their own",
+         "Set by the launcher. The threads of the router may then run "
+         "longer at a time"),
+    TEXT(INTERNAL, "launcher", "PATH", "", R, launcher,
+         "Socket of the launcher that started this router; empty: none",
+         "It reports processes to the router and takes administration "
+         "commands"),
+    TEXT(ADVANCED, "run-dir", "DIR", "", R | WORKERS, run_dir,
+         "Directory for the sockets of processes on one host",
+         ""),
+    TEXT(COMMON, "cluster-key-file", "FILE", "", R | WORKERS,
+         cluster_key_file,
+         "File with the cluster key, the same for all processes",
+         "Or with a MUNGE credential that contains the key, made for this "
+         "user alone"),
+    TEXT(ADVANCED, "munge-socket", "PATH", "", R | WORKERS, munge_socket,
+         "Socket of munged, where --cluster-key-file is a credential; "
+         "empty: the default of munged",
+         ""),
+    TEXT(ADVANCED, "name", "NAME", "", R | WORKERS, name,
+         "Name of this instance in logs and metrics",
+         ""),
+    TIME(ADVANCED, "heartbeat-ms", "250", 10, HOUR_MS, ALL, heartbeat_ms,
+         "Interval of heartbeats",
+         ""),
+    CHOICE(INTERNAL, "link-transport", "auto", "auto, nng", ALL,
+         link_transport,
+         "Transport of control messages",
+         "auto: shared memory between a router and a worker on one host, "
+         "nng between hosts"),
+    TIME(ADVANCED, "suspect-ms", "1000", 20, HOUR_MS, ALL, suspect_ms,
+         "Silence after which a peer gets no new work",
+         ""),
+    TIME(ADVANCED, "dead-ms", "2500", 40, HOUR_MS, ALL, dead_ms,
+         "Silence after which a peer counts as dead",
+         ""),
+    TIME(ADVANCED, "compute-watchdog-ms", "120000", 100, HOUR_MS, S | WORKERS,
+         compute_watchdog_ms,
+         "Longest time without a finished layer operation before a worker "
+         "exits to be restarted",
+         ""),
+    TIME(ADVANCED, "quarantine-ms", "10000", 100, HOUR_MS, S | WORKERS,
+         quarantine_ms,
+         "Longest quarantine of the KV blocks of a revoked lease",
+         ""),
+    COUNT(ADVANCED, "max-ungranted-kv-percent", "50", 1, 99, "percent", S |
+         WORKERS, max_ungranted_kv_percent,
+         "Maximum share of the blocks of a worker for finished KV that "
+         "waits for its transfer",
+         ""),
+    COUNT(ADVANCED, "tokenizer-threads", "0", 0, 256, "threads", S | R,
+         tokenizer_threads,
+         "Threads of a router that parse and tokenize large requests",
+         "At least 2. 0: a quarter of the cores, from 2 to 8"),
+    FLAG(ADVANCED, "client-priority", S | R, client_priority,
+         "Use the priority that requests ask for; else all have the same",
+         "docs/CLIENTS.md says in which direction the number of each API "
+         "counts. Any client could put itself before the others"),
+    COUNT(COMMON, "max-concurrent-requests", "4096", 1, 1000000, "requests", S
+         | R, max_concurrent_requests,
+         "Maximum number of requests in progress; further ones get 429",
+         ""),
+    SIZE(ADVANCED, "max-logits-bytes", "64m", 0, 64 * (uint64_t)GIGA, S | R |
+         WORKERS, max_logits_bytes,
+         "Maximum size of the logits that one request may ask for; 0: none",
+         "4 bytes for each token of the vocabulary and each position. The "
+         "worker and the router keep them until the answer is sent"),
+    SIZE(ADVANCED, "max-body-bytes", "8m", 1024, GIGA, S | R, max_body_bytes,
+         "Maximum size of a request body",
+         ""),
+    TIME(ADVANCED, "header-timeout-ms", "10000", 100, HOUR_MS, S | R,
+         header_timeout_ms,
+         "Time for a client to send a whole request header",
+         ""),
+    TIME(ADVANCED, "body-timeout-ms", "30000", 100, HOUR_MS, S | R,
+         body_timeout_ms,
+         "Time for a client to send a whole request body",
+         ""),
+    TIME(ADVANCED, "idle-timeout-ms", "60000", 100, HOUR_MS, S | R,
+         idle_timeout_ms,
+         "Time after which an idle connection is closed",
+         ""),
+    TIME(ADVANCED, "ttft-target-ms", "0", 0, 24 * HOUR_MS, S | R,
+         ttft_target_ms,
+         "Target (SLO) of the time to first token, where requests name "
+         "none; 0: none",
+         "A request that would miss it gets 429 at once, with Retry-After"),
+    TIME(ADVANCED, "itl-target-ms", "0", 0, HOUR_MS, S | R, itl_target_ms,
+         "Target (SLO) of the mean inter-token latency, where requests name "
+         "none; 0: none",
+         "Decode workers get at most as many sequences at a time as keep it"),
+    TARGETS(ADVANCED, "model-targets", S | R, model_targets,
+         "Targets of single models: NAME=TTFT/ITL in ms, comma separated; "
+         "0: none",
+         "They replace --ttft-target-ms and --itl-target-ms for that model"),
+    TIME(COMMON, "request-timeout-ms", "600000", 100, 24 * HOUR_MS, S | R,
+         request_timeout_ms,
+         "Maximum duration of a request",
+         ""),
+    SIZE32(ADVANCED, "client-buffer-bytes", "1m", 4096, GIGA, S | R,
+         client_buffer_bytes,
+         "Unread answer bytes after which a slow client is disconnected",
+         ""),
+    SIZE(ADVANCED, "http-memory", "0", 0, TERA, S | R, http_memory_bytes,
+         "Memory for requests of all clients that are read or processed; 0: "
+         "from the machine",
+         "Half of it for one client. As much again for answers that are "
+         "written, and for answers that clients have not read. At least 4 "
+         "times --max-body-bytes. 0: a 16th of the available memory, 64m to "
+         "1g"),
+    SIZE(ADVANCED, "router-memory", "0", 0, 64 * TERA, S | R,
+         router_memory_bytes,
+         "Private memory of a router above which requests over 64 KiB get "
+         "503",
+         "Whatever takes the memory counts. 0: half of the available "
+         "memory, at least 4 times --http-memory and 256m"),
+    COUNT(ADVANCED, "max-connections", "0", 0, 1000000, "connections", S | R,
+         max_connections,
+         "Maximum number of client connections; 0: from the file descriptor "
+         "limit",
+         "0: at most 16384"),
+    COUNT(ADVANCED, "max-connections-per-address", "4096", 0, 1000000,
+         "connections", S | R, max_connections_per_address,
+         "Maximum number of connections from one address; 0: no limit",
+         "A reverse proxy or NAT is one address with all of its clients"),
+    COUNT(ADVANCED, "sse-keepalive-s", "15", 0, 3600, "s", S | R,
+         sse_keepalive_s,
+         "Interval of keep-alive comments in a silent event stream (SSE); "
+         "0: none",
+         "A silent stream is one whose request is in the queue, in prefill "
+         "or between two tokens. Clients skip comments; proxies keep the "
+         "connection open"),
+    COUNT(ADVANCED, "max-event-streams", "16", 0, 1000, "readers", S | R,
+         max_event_streams,
+         "Maximum number of readers of GET /v2/cluster/events; 0: none",
+         ""),
+    FLAG(ADVANCED, "expose-request-text", S | R, expose_request_text,
+         "Include prompts and answers in GET /v2/cluster/requests/{id}",
+         "The first 2 KiB of each. Every reader of that path can read what "
+         "clients write"),
+    TIME(ADVANCED, "worker-wait-ms", "30000", 0, HOUR_MS, S | R,
+         worker_wait_ms,
+         "Time that a request waits for a worker before it gets 503",
+         "For a worker that the launcher is starting, a request waits until "
+         "its own deadline"),
+    TIME(ADVANCED, "lame-duck-ms", "2000", 0, HOUR_MS, S | R, lame_duck_ms,
+         "Time for which a stopping router is not ready but still accepts "
+         "requests",
+         "Load balancers notice it within this time. None where no client "
+         "asked for readiness within 30 s"),
+    FLAG(ADVANCED, "core-dumps", ALL, core_dumps,
+         "Let a crash write a core dump, which has keys and prompts",
+         "The limits of the system apply"),
+    TIME(ADVANCED, "watchdog-ms", "10000", 0, HOUR_MS, S, watchdog_ms,
+         "Silence of an event loop after which the launcher kills and "
+         "restarts the process",
+         "At least 500, or 0: never, for a debugger"),
+    TIME(ADVANCED, "drain-ms", "30000", 0, HOUR_MS, ALL, drain_ms,
+         "Maximum time to finish running requests at SIGTERM",
+         ""),
+    TEXT(COMMON, "model-repository", "DIR", "", S | R, model_repository,
+         "Triton model repository whose config.pbtxt files set options",
+         "Its models are preprocessing, tensorrt_llm, postprocessing, "
+         "ensemble and tensorrt_llm_bls. A setting takes effect where no "
+         "option says otherwise"),
+    CHOICE(ADVANCED, "batching-strategy", "inflight_fused_batching",
+         "inflight_fused_batching, inflight_batching, V1", ALL,
+         batching_strategy,
+         "Batching: in flight, or static batches (V1)",
+         "inflight_fused_batching and inflight_batching are the same: "
+         "sequences join at the next iteration. V1 is a baseline: a static "
+         "batch starts as one, and no sequence joins until all of it have "
+         "ended. With V1, /metrics has nv_trt_llm_v1_metrics instead of the "
+         "in-flight family, and no sequence joins an iteration midway"),
+    FLAG(ADVANCED, "exclude-input-in-output", S | R, exclude_input_in_output,
+         "Triton models leave the prompt out of text and ids where a "
+         "request does not say",
+         "Streams always leave it out"),
+    CHOICE(ADVANCED, "unknown-fields", "warn", "ignore, warn, error", S | R,
+         unknown_fields,
+         "Handling of unknown JSON fields in requests",
+         "warn: ignored, and named in the response header "
+         "x-baton-ignored-fields. error: refused with an error that names "
+         "them and what may have been meant"),
+    FLAG(ADVANCED, "accumulate-tokens", S | R, accumulate_tokens,
+         "Each response of a tensorrt_llm_bls stream contains all text so "
+         "far",
+         ""),
+    CHOICE(ADVANCED, "shared-memory", "off", "off, on", S | R, shared_memory,
+         "Clients may pass tensors in POSIX shared memory of this host",
+         "Every client that reaches the server can then make it read and "
+         "write, by name, any such memory of its own user"),
+    CHOICE(ADVANCED, "out-of-vocabulary-ids", "refuse", "refuse, modulo", S |
+         R, out_of_vocabulary_ids,
+         "Handling of prompt token ids outside the vocabulary",
+         "refuse: the request is refused. modulo: each id counts modulo the "
+         "vocabulary, for load generators that draw any number as an id"),
+    COUNT(ADVANCED, "max-queue-delay-us", "0", 0, 1000000, "us", S | R,
+         max_queue_delay_us,
+         "Time that a request waits in the router to be batched with others",
+         ""),
+    COUNT(ADVANCED, "kv-tokens", "0", 0, 1u << 30, "tokens", S | WORKERS,
+         kv_tokens,
+         "Maximum number of KV tokens of each worker; 0: what --kv-memory "
+         "holds",
+         ""),
+    COUNT(ADVANCED, "kv-free-percent", "0", 0, 100, "percent", S | WORKERS,
+         kv_free_percent,
+         "Share for KV of the memory that the model leaves, where "
+         "--kv-memory is 0",
+         "Of the memory of the host, which other processes need too, never "
+         "more than the default. 0: a quarter"),
+    FLAG(ADVANCED, "enable-cpu-metrics", S | R, cpu_metrics,
+         "Export nv_cpu_utilization and nv_cpu_memory_* in /metrics",
+         ""),
+    FLAG(ADVANCED, "enable-gpu-metrics", S | R, gpu_metrics,
+         "Accepted as by Triton on a host without a GPU; refused on one "
+         "with a GPU",
+         "This version does not measure nv_gpu_*"),
+    TEXT(ADVANCED, "vertex-health-route", "PATH", "", S | R,
+         vertex_health_route,
+         "Path of health checks of Vertex AI; empty: that of "
+         "AIP_HEALTH_ROUTE, if set",
+         ""),
+    TEXT(ADVANCED, "vertex-predict-route", "PATH", "", S | R,
+         vertex_predict_route,
+         "Path of predictions of Vertex AI; empty: that of "
+         "AIP_PREDICT_ROUTE, if set",
+         ""),
 };
 /* clang-format on */
 
@@ -603,8 +753,8 @@ const char *bt_config_word_closest(const char *name, size_t n,
 {
     /* The last two are for the script, which removes them from the options
      * that it passes on. */
-    static const char *const words[] = {"help", "version", "config", "yes",
-                                        "no-install"};
+    static const char *const words[] = {"help",   "help-all", "version",
+                                        "config", "yes",      "no-install"};
     const size_t n_words =
         BT_ARRAY_LEN(words) - ((programs & S) != 0 ? 0u : 2u);
     const char *best = NULL;

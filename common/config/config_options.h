@@ -33,6 +33,16 @@ typedef enum bt_option_type {
     BT_OPTION_SAMPLING, /**< const char *, JSON of sampling defaults */
 } bt_option_type_t;
 
+/** Readers that an option is meant for. */
+typedef enum bt_option_tier {
+    BT_OPTION_COMMON,   /**< in --help */
+    BT_OPTION_ADVANCED, /**< in --help-all, completions and the manual */
+    BT_OPTION_INTERNAL, /**< between the launcher and its programs, or for
+                             benchmarks: listed nowhere */
+} bt_option_tier_t;
+
+#define BT_OPTION_HELP_CHARS 100 /* tests/lint checks it too */
+
 /** Row of the option table. */
 typedef struct bt_option {
     const char *name; /**< without the dashes */
@@ -44,7 +54,11 @@ typedef struct bt_option {
     const char *choices; /**< BT_OPTION_CHOICE: "a, b, c" */
     unsigned programs;   /**< BT_PROG_ bits */
     size_t offset;       /**< into bt_config_t */
-    const char *help;    /**< one sentence or two, no full stop at the end */
+    bt_option_tier_t tier;
+    const char *help;    /**< one line of at most BT_OPTION_HELP_CHARS, no full
+                              stop at the end */
+    const char *details; /**< sentences for the manual, no full stop at the
+                              end; "" = none */
 } bt_option_t;
 
 /** Option table, in the order of --help. */
@@ -79,8 +93,10 @@ extern const bt_option_group_t bt_config_groups[BT_CONFIG_N_GROUPS];
 /** Returns the index of an option's group. */
 size_t bt_config_group_of(const bt_option_t *option);
 
-/** True when the group has an option of one of these programs (0: of any). */
-bool bt_config_group_is_used(size_t group, unsigned programs);
+/** True when the group has an option of one of these programs (0: of any) and
+ *  of @a tier or a more common one. */
+bool bt_config_group_is_used(size_t group, unsigned programs,
+                             bt_option_tier_t tier);
 
 /** Writes the environment variable's name, `BATON_KV_MEMORY`, into @a out. */
 void bt_config_option_env(const bt_option_t *option, char *out, size_t bytes);
@@ -276,8 +292,10 @@ BT_MUST_CHECK bt_status_t bt_config_check_doors(const bt_config_store_t *store);
 BT_MUST_CHECK bt_status_t
 bt_config_check_together(const bt_config_store_t *store);
 
-/** Prints the text of --help for one program. */
-void bt_config_help_print(unsigned program, bt_strbuf_t *out);
+/** Prints the text of --help or --help-all for one program.
+ *  @param [in] tier  of the least common options to print */
+void bt_config_help_print(unsigned program, bt_option_tier_t tier,
+                          bt_strbuf_t *out);
 
 /** Returns one line that describes the program. */
 const char *bt_config_program_title(unsigned program);

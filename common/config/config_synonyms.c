@@ -2,7 +2,8 @@
 /* Options of vLLM, SGLang, llama-server, text-generation-inference and
  * trtllm-serve, for users and scripts that know those: each is a synonym of
  * a Baton option, has no effect here, which is noted, or is refused with an
- * alternative. The program's own options take precedence. Options of
+ * alternative. The program's own options take precedence; a row with a name
+ * of ours is for its spelling with _. Options of
  * tritonserver are in config_triton.c. Source: the options' texts of the
  * releases of 2024 to 2026. */
 #include <stdio.h>
@@ -42,7 +43,7 @@ static const char as_in_file[] = "weights are computed as the file has them; "
 static const char kv_share[] =
     "--kv-memory SIZE is the memory for the KV cache of each worker, and "
     "--kv-free-percent N the share for it of what the model leaves";
-static const char kv_types[] = "--kv-type bf16, f16, int8 or fp8 is the type "
+static const char kv_types[] = "--kv-dtype bf16, f16, int8 or fp8 is the type "
                                "of keys and values";
 static const char keys[] = "--api-keys FILE has the hashes of keys, and baton "
                            "key new TENANT makes one; others on this machine "
@@ -57,18 +58,18 @@ static const row_t rows[] = {
     {"model", "m", AS, {"model"}, ""},
     {"model-path", NULL, AS, {"model"}, ""},
     {"model-id", NULL, AS, {"model"}, ""},
-    {"served-model-name", NULL, AS, {"model-name"}, ""},
-    {"alias", "a", AS, {"model-name"}, ""},
-    {"max-model-len", NULL, AS, {"context-tokens"}, ""},
-    {"max-seq-len", NULL, AS, {"context-tokens"}, ""},
-    {"max-total-tokens", NULL, AS, {"context-tokens"}, ""},
-    {"context-length", NULL, AS, {"context-tokens"}, ""},
-    {"ctx-size", "c", AS, {"context-tokens"}, ""},
-    {"max-num-seqs", NULL, AS, {"max-batch"}, ""},
-    {"max-batch-size", NULL, AS, {"max-batch"}, ""},
-    {"max-running-requests", NULL, AS, {"max-batch"}, ""},
-    {"parallel", "np", AS, {"max-batch"}, ""},
-    {"max-concurrent-requests", NULL, AS, {"max-queue"}, ""},
+    {"served-model-name", NULL, AS, {"served-model-name"}, ""},
+    {"alias", "a", AS, {"served-model-name"}, ""},
+    {"max-model-len", NULL, AS, {"max-seq-len"}, ""},
+    {"max-seq-len", NULL, AS, {"max-seq-len"}, ""},
+    {"max-total-tokens", NULL, AS, {"max-seq-len"}, ""},
+    {"context-length", NULL, AS, {"max-seq-len"}, ""},
+    {"ctx-size", "c", AS, {"max-seq-len"}, ""},
+    {"max-num-seqs", NULL, AS, {"max-batch-size"}, ""},
+    {"max-batch-size", NULL, AS, {"max-batch-size"}, ""},
+    {"max-running-requests", NULL, AS, {"max-batch-size"}, ""},
+    {"parallel", "np", AS, {"max-batch-size"}, ""},
+    {"max-concurrent-requests", NULL, AS, {"max-concurrent-requests"}, ""},
     {"max-num-batched-tokens", NULL, AS, {"chunk-tokens"}, ""},
     {"max-num-tokens", NULL, AS, {"chunk-tokens"}, ""},
     {"chunked-prefill-size", NULL, AS, {"chunk-tokens"}, ""},
@@ -78,7 +79,7 @@ static const row_t rows[] = {
      REFUSED,
      {NULL},
      "--chunk-tokens N is the tokens of a prompt in one iteration, and "
-     "--max-batch N the sequences of a worker"},
+     "--max-batch-size N the sequences of a worker"},
     {"tensor-parallel-size", "tp", AS, {"prefill-tp", "decode-tp", "tp"}, ""},
     {"tp-size", NULL, AS, {"prefill-tp", "decode-tp", "tp"}, ""},
     {"tp", NULL, AS, {"prefill-tp", "decode-tp", "tp"}, ""},
@@ -93,7 +94,7 @@ static const row_t rows[] = {
      "t",
      AS,
      {"threads"},
-     "--threads-prefill N and --threads-decode N are those of each worker"},
+     "--prefill-threads N and --decode-threads N are those of each worker"},
     {"gpu-memory-utilization", NULL, REFUSED, {NULL}, kv_share},
     {"mem-fraction-static", NULL, REFUSED, {NULL}, kv_share},
     {"cuda-memory-fraction", NULL, REFUSED, {NULL}, kv_share},
@@ -115,7 +116,7 @@ static const row_t rows[] = {
     {"dtype", NULL, AUTO, {NULL}, as_in_file},
     {"quantization", "q", REFUSED, {NULL}, as_in_file},
     {"quantize", NULL, REFUSED, {NULL}, as_in_file},
-    {"kv-cache-dtype", NULL, KV_TYPE, {"kv-type"}, kv_types},
+    {"kv-cache-dtype", NULL, KV_TYPE, {"kv-dtype"}, kv_types},
     {"cache-type-k", "ctk", REFUSED, {NULL}, kv_types},
     {"cache-type-v", "ctv", REFUSED, {NULL}, kv_types},
     {"block-size", NULL, AS, {"tokens-per-block"}, ""},
@@ -139,12 +140,12 @@ static const row_t rows[] = {
      NULL,
      NO_WORD,
      {NULL},
-     "only --access-log and --trace tell of requests"},
+     "requests are logged only by --access-log and --trace-file"},
     {"no-enable-log-requests",
      NULL,
      NO_WORD,
      {NULL},
-     "only --access-log and --trace tell of requests"},
+     "requests are logged only by --access-log and --trace-file"},
     {"enable-metrics",
      NULL,
      NO_WORD,
@@ -171,7 +172,7 @@ static const row_t rows[] = {
      NULL,
      REFUSED,
      {NULL},
-     "--tls-client-ca FILE has those who sign the certificates of clients"},
+     "--tls-client-ca FILE has the CA certificates of clients"},
     {"allowed-origins",
      NULL,
      REFUSED,
@@ -182,16 +183,8 @@ static const row_t rows[] = {
      REFUSED,
      {NULL},
      "--request-timeout-ms and --idle-timeout-ms are for that"},
-    {"tool-call-parser",
-     NULL,
-     REFUSED,
-     {NULL},
-     "--tool-format NAME is for that, where its auto does not find it"},
-    {"reasoning-parser",
-     NULL,
-     REFUSED,
-     {NULL},
-     "--reasoning NAME is for that, where its auto does not find it"},
+    {"tool-call-parser", NULL, AS, {"tool-call-parser"}, ""},
+    {"reasoning-parser", NULL, AS, {"reasoning-parser"}, ""},
     {"enable-auto-tool-choice",
      NULL,
      NO_WORD,

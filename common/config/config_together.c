@@ -82,9 +82,9 @@ static bt_status_t check_prefill(const bt_config_store_t *store)
     if ((c->prefill > 0) || (strcmp(c->local_prefill, "on") == 0)) {
         return BT_OK;
     }
-    bt_config_complain(store,
-                       "--prefill 0 leaves nobody to run the context phase; "
-                       "add --local-prefill on or a prefill worker");
+    bt_config_complain(
+        store,
+        "--prefill 0 leaves no worker to run prefill; add --local-prefill on or a prefill worker");
     return BT_ERR_INVALID_PARAM;
 }
 
@@ -100,10 +100,11 @@ static bt_status_t check_ports(const bt_config_store_t *store)
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
         const char *const colon = strrchr(addresses[i], ':');
 
-        if ((i == 0) && c->share_http && (c->routers > 1)) {
+        if ((i == 0) && c->reuse_http_port && (c->routers > 1)) {
             if ((colon != NULL) && (strtoul(colon + 1, NULL, 10) == 0)) {
                 bt_config_complain(
-                    store, "--share-http needs a port in --http %s", c->http);
+                    store, "--reuse-http-port needs a port in --http %s",
+                    c->http);
                 return BT_ERR_INVALID_PARAM;
             }
             continue; /* one port for all routers */

@@ -37,7 +37,8 @@ static const char own_threads[] = "Baton has its own threads";
 static const char described[] = "what a file leaves out is always completed";
 static const char logs[] = "--log-level, --log-format and --log-dir say what "
                            "is logged, how and where";
-static const char traces[] = "--trace FILE and --otlp URL trace requests";
+static const char traces[] =
+    "--trace-file FILE and --otlp-traces-endpoint URL trace requests";
 static const char cache[] = "answers are not kept; --prefix-cache keeps the KV "
                             "of prompts";
 static const char certs[] = "--tls-cert and --tls-key serve HTTP and gRPC "
@@ -120,12 +121,10 @@ static const row_t rows[] = {
     {"grpc-max-connection-age", NONE, "", "--idle-timeout-ms ends connections"},
     {"grpc-max-connection-age-grace", NONE, "",
      "--idle-timeout-ms ends connections"},
-    {"reuse-http-port", NONE, "", "--share-http is for that"},
-    {"reuse-grpc-port", NONE, "", "--share-http is for that"},
+    {"reuse-grpc-port", NONE, "", "--reuse-http-port is for that"},
     {"http-header-forward-pattern", NONE, "", "no model sees headers"},
     {"grpc-header-forward-pattern", NONE, "", "no model sees headers"},
     {"id", NONE, "", "the server's name is its own"},
-    {"trace-file", NONE, "", traces},
     {"trace-level", NONE, "", traces},
     {"trace-rate", NONE, "", traces},
     {"trace-count", NONE, "", traces},

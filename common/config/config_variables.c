@@ -157,7 +157,8 @@ void bt_config_note_variables(const bt_config_store_t *store)
             continue;
         }
         is_meant = find_meant(name, n, meant, sizeof(meant));
-        bt_config_note(store, "BATON_%.*s is no option and has no effect%s%s%s",
+        bt_config_note(store,
+                       "BATON_%.*s is not an option and has no effect%s%s%s",
                        (n > NAME_BYTES) ? NAME_BYTES : (int)n, name,
                        is_meant ? "; did you mean " : "", is_meant ? meant : "",
                        is_meant ? "?" : "");

@@ -49,7 +49,7 @@ static bt_status_t read_authority(const char *text, size_t n,
 
     if (memchr(text, '@', n) != NULL) {
         return refuse(why_p, "it has a name or password, which everybody "
-                             "could see: use --otlp-headers");
+                             "could see: use --otlp-headers-file");
     }
     if (bracketed && (close == NULL)) {
         return refuse(why_p, "it has a '[' without a ']'");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file otlp_url.h
  *
- * Parser of --otlp: the URL to which traces are sent.
+ * Parser of --otlp-traces-endpoint: the URL to which traces are sent.
  */
 #ifndef BT_COMMON_CONFIG_OTLP_URL_H
 #define BT_COMMON_CONFIG_OTLP_URL_H

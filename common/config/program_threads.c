@@ -33,7 +33,7 @@ static uint64_t nng_threads(uint32_t n_online)
 /* Tokenizing is the pool's main work: some 10 MB/s a thread. */
 uint32_t bt_parse_threads(const bt_config_t *config, uint32_t n_cpus)
 {
-    uint32_t n = config->parse_threads;
+    uint32_t n = config->tokenizer_threads;
 
     if (n == 0) {
         n = n_cpus / 4;

@@ -12,7 +12,7 @@
 #include "common/base/status.h"
 #include "common/config/config.h"
 
-/** Returns the threads of a router that parse requests: --parse-threads, or
+/** Returns the threads of a router that parse requests: --tokenizer-threads, or
  *  2 to 8 by the CPUs that may compute. */
 uint32_t bt_parse_threads(const bt_config_t *config, uint32_t n_cpus);
 

@@ -110,12 +110,12 @@ const bt_repo_field_t bt_repo_fields[] = {
     NOTED("", "dynamic_batching.preferred_batch_size",
           "its work is done for each request by itself"),
     EFFECT(LLM, "dynamic_batching.max_queue_delay_microseconds",
-           "queue-delay-us", "", "requests that come within it are placed "
+           "max-queue-delay-us", "", "requests that come within it are placed "
            "together"),
     NOTED("", "dynamic_batching.max_queue_delay_microseconds",
           "its work is done for each request by itself"),
     EFFECT(LLM, "dynamic_batching.default_queue_policy.max_queue_size",
-           "max-queue", "", "requests in flight before new ones are refused; 0: "
+           "max-concurrent-requests", "", "requests in flight before new ones are refused; 0: "
            "Baton's own limit"),
     NOTED("", "dynamic_batching.default_queue_policy.max_queue_size",
           "the queue is tensorrt_llm's"),
@@ -129,7 +129,7 @@ const bt_repo_field_t bt_repo_fields[] = {
           "the queue is tensorrt_llm's"),
     EFFECT(LLM, "instance_group.count", "decode", "",
            "more than 1: decode workers"),
-    EFFECT(PRE, "instance_group.count", "parse-threads", "",
+    EFFECT(PRE, "instance_group.count", "tokenizer-threads", "",
            "threads that turn text into tokens, at least 2"),
     NOTED(POST, "instance_group.count", "text is made as tokens come"),
     NOTED("", "instance_group.count", "requests of all are handled together"),
@@ -168,7 +168,7 @@ const bt_repo_field_t bt_repo_fields[] = {
     EFFECT(LLM, "parameters.exclude_input_in_output",
            "exclude-input-in-output", "true, false",
            "what a request gets that does not say it"),
-    EFFECT(LLM, "parameters.max_num_sequences", "max-batch", "",
+    EFFECT(LLM, "parameters.max_num_sequences", "max-batch-size", "",
            "sequences that a worker runs at the same time"),
     EFFECT(LLM, "parameters.batch_scheduler_policy", "scheduler-policy",
            "guaranteed_no_evict, max_utilization",

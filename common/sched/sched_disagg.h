@@ -63,7 +63,7 @@
 #include "common/sched/sched_cost.h"
 
 /** Assumed maximum time of a decode worker's iteration beside prompts, if
- *  the worker does not report its own: the default of `--chunk-itl-ms`. */
+ *  the worker does not report its own: the default of `--itl-budget-ms`. */
 #define BT_SCHED_DISAGG_ITL_US 50000u
 
 /** Worker that could compute the prompt. */

@@ -35,10 +35,11 @@ static bt_status_t check_parts(const bt_hparams_t *hp, uint32_t n_parts,
         return BT_ERR_UNSUPPORTED;
     }
     if ((n_parts > BT_MAX_SUM_PARTS) || !bt_coll_tree_divides(n_parts, size)) {
-        snprintf(why, why_bytes,
-                 "sums of %u parts (--sum-parts) cannot be divided among %u "
-                 "ranks",
-                 n_parts, size);
+        snprintf(
+            why, why_bytes,
+            "sums of %u parts (--reduction-parts) cannot be divided among %u "
+            "ranks",
+            n_parts, size);
         return BT_ERR_UNSUPPORTED;
     }
     return BT_OK;

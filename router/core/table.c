@@ -52,12 +52,12 @@ static bt_status_t check_against(const bt_table_t *table,
         snprintf(why, BT_TABLE_WHY_BYTES,
                  "%s has numeric profile %s, but %s has %s%s", hello->name,
                  hello->profile, mine->name, mine->profile,
-                 may_mix ? " (--mixed-profiles)" : "");
+                 may_mix ? " (--allow-mixed-numerics)" : "");
         return BT_ERR_MISMATCH;
     }
     if (hello->kv_type != mine->kv_type) {
         snprintf(why, BT_TABLE_WHY_BYTES,
-                 "%s stores KV as type %u, but %s as type %u (--kv-type)",
+                 "%s stores KV as type %u, but %s as type %u (--kv-dtype)",
                  hello->name, hello->kv_type, mine->name, mine->kv_type);
         return BT_ERR_MISMATCH;
     }

@@ -738,14 +738,14 @@ static void begin_running(bt_call_t *call, bt_intake_t *in)
     }
 }
 
-/* --queue-delay-us: the first call starts the delay, and all calls that arrive
- * meanwhile begin with it. */
+/* --max-queue-delay-us: the first call starts the delay, and all calls that
+ * arrive meanwhile begin with it. */
 static void hold(bt_call_t *call)
 {
     bt_frontend_t *front = call->front;
 
     if (bt_list_empty(&front->held)) {
-        front->hold_end(front->hold_ctx, front->config->queue_delay_us);
+        front->hold_end(front->hold_ctx, front->config->max_queue_delay_us);
     }
     bt_list_push_back(&front->held, &call->held);
     front->n_held++;

@@ -28,7 +28,7 @@ static bt_status_t open_models(bt_frontend_t *front)
         bt_served_t *served = NULL;
 
         bt_config_model_name(&config->models[i],
-                             (i == 0) ? config->model_name : "", name);
+                             (i == 0) ? config->served_model_name : "", name);
         status = bt_served_read(&options, &served);
         if (status == BT_OK) {
             status = bt_registry_add(&front->models, served, options.path);
@@ -54,9 +54,9 @@ static bt_status_t open_trace(bt_frontend_t *front)
 {
     const bt_config_t *config = front->config;
     const bt_trace_options_t options = {
-        .path = config->trace,
-        .url = config->otlp,
-        .headers = config->otlp_headers,
+        .path = config->trace_file,
+        .url = config->otlp_traces_endpoint,
+        .headers = config->otlp_headers_file,
         .otlp_queue_bytes = config->otlp_queue_bytes,
         .instance = config->name,
     };
@@ -114,8 +114,8 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     if ((status == BT_OK) && (strcmp(config->shared_memory, "on") == 0)) {
         status = bt_regions_create(max_held_bytes(config), &front->regions);
     }
-    if ((status == BT_OK) &&
-        ((config->trace[0] != '\0') || (config->otlp[0] != '\0'))) {
+    if ((status == BT_OK) && ((config->trace_file[0] != '\0') ||
+                              (config->otlp_traces_endpoint[0] != '\0'))) {
         status = open_trace(front);
     }
     if ((status == BT_OK) && (config->access_log[0] != '\0')) {
@@ -249,7 +249,7 @@ static bool has_its_places(const bt_frontend_t *front,
                            const bt_tenant_t *tenant, uint32_t in_flight,
                            size_t n, uint32_t n_mine)
 {
-    const uint32_t max_queue = front->config->max_queue;
+    const uint32_t max_queue = front->config->max_concurrent_requests;
     const uint32_t kept = max_queue / 8;
     uint32_t n_now;
 
@@ -266,7 +266,7 @@ bt_status_t bt_frontend_check_room(const bt_frontend_t *front,
                                    const bt_tenant_t *tenant, size_t n,
                                    uint32_t n_mine, bt_api_error_t *error_p)
 {
-    const uint32_t max_queue = front->config->max_queue;
+    const uint32_t max_queue = front->config->max_concurrent_requests;
     const uint32_t in_flight = bt_frontend_n_in_flight(front) - n_mine;
 
     if (front->draining) {
@@ -317,5 +317,5 @@ uint32_t bt_frontend_n_legs(const bt_frontend_t *front)
 
 bool bt_frontend_obeys_anybody(const bt_frontend_t *front)
 {
-    return strcmp(front->config->orders_without_keys, "anybody") == 0;
+    return strcmp(front->config->admin_without_keys, "anybody") == 0;
 }

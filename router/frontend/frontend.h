@@ -41,7 +41,7 @@
 #define BT_ORDER_REFUSED                                                     \
     "this is an order to the server: where there are no keys (--api-keys), " \
     "it takes those of its own user and of root on its own host, and with "  \
-    "--orders-without-keys anybody those of whoever reaches the port"
+    "--admin-without-keys anybody those of whoever reaches the port"
 
 typedef struct bt_frontend {
     const bt_config_t *config;
@@ -73,7 +73,7 @@ typedef struct bt_frontend {
     bt_budget_t answers;     /**< ... and of answers being written */
     uint64_t most_bytes;     /**< memory limit of the process; 0: no limit */
     bool said_priority;      /**< logged that clients' priorities are ignored */
-    bt_list_t held;          /**< calls held for batching: queue-delay-us */
+    bt_list_t held;          /**< calls held for batching: max-queue-delay-us */
     uint32_t n_held;
     /** Starts the timer for bt_call_begin_held(), in us, when calls are held;
      *  NULL: calls are never held. */

@@ -40,7 +40,7 @@ static const char *why_less(const bt_served_t *served, uint32_t context,
     if (context < served->context_tokens) {
         snprintf(why, WHY_BYTES,
                  " (the model has %u; the workers' kv-memory or "
-                 "context-tokens allow fewer)",
+                 "max-seq-len allow fewer)",
                  served->context_tokens);
     }
     return why;
@@ -214,7 +214,7 @@ static bt_status_t check_tools(const bt_served_t *served, bt_api_error_t *error)
         bt_api_error_set(error, 400, BAD_REQUEST, "tools",
                          "tools: how model %s writes calls is not known from "
                          "its chat template, or off; start the server with "
-                         "--tool-format",
+                         "--tool-call-parser",
                          served->name);
         return BT_ERR_UNSUPPORTED;
     }

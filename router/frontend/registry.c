@@ -40,7 +40,7 @@ static bt_status_t read_context(bt_served_t *served,
         return BT_ERR_BAD_FILE;
     }
     if (options->context_tokens > served->context_tokens) {
-        BT_LOG_ERROR("context-tokens %u exceeds the model's %u",
+        BT_LOG_ERROR("max-seq-len %u exceeds the model's %u",
                      options->context_tokens, served->context_tokens);
         return BT_ERR_INVALID_PARAM;
     }
@@ -230,7 +230,8 @@ static bt_status_t find_template(bt_served_t *served,
     return BT_OK;
 }
 
-/* --reasoning: off, the name of a model family, or as in the file's template.
+/* --reasoning-parser: off, the name of a model family, or as in the file's
+ * template.
  */
 static const bt_reason_marks_t *find_reason(const bt_served_t *served,
                                             const char *option)
@@ -388,13 +389,13 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         .model = served->identity,
         .tok = served->tok,
         .n_vocab = bt_tokenizer_n_vocab(served->tok),
-        .max_queue = config->max_queue,
+        .max_queue = config->max_concurrent_requests,
         .max_logits_bytes = LOGITS_AT_A_TIME * config->max_logits_bytes,
         .worker_wait_ms = config->worker_wait_ms,
         .request_timeout_ms = config->request_timeout_ms,
         .still_ms = config->dead_ms,
         .has_tenants = bt_tenants_are_many(&served->front->tenants),
-        .mixes_profiles = config->mixed_profiles,
+        .mixes_profiles = config->allow_mixed_numerics,
     };
     const bt_core_ops_t ops = {
         .send = send,
@@ -506,9 +507,9 @@ bt_served_options_t bt_served_options_of(const bt_config_t *config,
         .path = path,
         .chat_template = config->chat_template,
         .content_format = config->content_format,
-        .reasoning = config->reasoning,
-        .tool_format = config->tool_format,
-        .context_tokens = config->context_tokens,
+        .reasoning = config->reasoning_parser,
+        .tool_format = config->tool_call_parser,
+        .context_tokens = config->max_seq_len,
     };
     char why[WHY_BYTES];
 

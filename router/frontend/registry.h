@@ -82,8 +82,8 @@ typedef struct bt_served_options {
     const char *chat_template; /**< --chat-template; "" = the file's */
     /** --chat-template-content-format; NULL: auto. */
     const char *content_format;
-    const char *reasoning;         /**< --reasoning; NULL: auto */
-    const char *tool_format;       /**< --tool-format; NULL: auto */
+    const char *reasoning;         /**< --reasoning-parser; NULL: auto */
+    const char *tool_format;       /**< --tool-call-parser; NULL: auto */
     bt_config_sampling_t sampling; /**< --override-generation-config */
     uint32_t context_tokens;       /**< 0 = the file's */
 } bt_served_options_t;

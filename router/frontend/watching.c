@@ -102,7 +102,7 @@ void bt_watching_record(bt_served_t *served, const bt_gen_record_t *record)
 {
     bt_recent_requests_texts_t texts = {0};
 
-    if (served->front->config->request_texts) {
+    if (served->front->config->expose_request_text) {
         texts.prompt =
             beginning_of(served->tok, record->prompt, record->ledger->n_prompt);
         texts.answer =

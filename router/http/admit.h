@@ -14,7 +14,7 @@
  *
  * Where there are no keys, all clients may use every route, but changes through
  * ADMIN and ORDERS are restricted to processes of the router's user and of root
- * on its host (403; --orders-without-keys).
+ * on its host (403; --admin-without-keys).
  *
  * Threads: the event loop's.
  */

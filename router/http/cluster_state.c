@@ -72,7 +72,7 @@ static void write_router(const bt_door_t *door, bt_json_t *json)
     bt_json_u64(json, "uptime_ms", (bt_now_us() - watch->start_us) / 1000);
     bt_json_u64(json, "connections", n_connections);
     bt_json_u64(json, "watchers", door->watchers.n);
-    bt_json_u64(json, "max_watchers", front->config->max_watchers);
+    bt_json_u64(json, "max_watchers", front->config->max_event_streams);
     bt_json_end_object(json);
 }
 
@@ -89,7 +89,7 @@ static void write_queue(const bt_frontend_t *front, bt_json_t *json)
     bt_json_u64(json, "waiting", waiting);
     bt_json_u64(json, "running", running);
     bt_json_u64(json, "arriving", front->n_arriving + front->n_held);
-    bt_json_u64(json, "max", front->config->max_queue);
+    bt_json_u64(json, "max", front->config->max_concurrent_requests);
     bt_json_end_object(json);
 }
 

@@ -255,7 +255,7 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
         .max_per_client = limits->per_client,
         .memory_bytes = limits->memory_bytes,
         .budget = &door->front->requests,
-        .shares_ports = config->share_http,
+        .shares_ports = config->reuse_http_port,
         .tls = tls,
     };
     bt_http_config_t metrics_config = main_config;

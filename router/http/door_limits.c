@@ -77,7 +77,7 @@ static bt_status_t set_connections(const bt_config_t *config,
     limits->connections = clients;
     limits->metrics_connections = metrics;
     limits->grpc_connections = grpc;
-    limits->per_client = config->max_client_connections;
+    limits->per_client = config->max_connections_per_address;
     return BT_OK;
 }
 

@@ -195,19 +195,20 @@ static void tell(bt_watcher_t *w, uint64_t now_us, bool with_handovers)
 
 static bool refuse(const bt_watchers_t *watchers, bt_visit_t *visit)
 {
-    const uint32_t most = watchers->door->front->config->max_watchers;
+    const uint32_t most = watchers->door->front->config->max_event_streams;
     bt_api_error_t error = {0};
 
     if (watchers->door->front->draining) {
         bt_api_error_set(&error, 503, "server_error", NULL,
                          "the server is stopping");
     } else if (most == 0) {
-        bt_api_error_set(&error, 403, "invalid_request_error", NULL,
-                         "nobody may read these events (--max-watchers 0)");
+        bt_api_error_set(
+            &error, 403, "invalid_request_error", NULL,
+            "nobody may read these events (--max-event-streams 0)");
     } else if (watchers->n >= most) {
         bt_api_error_set(&error, 503, "server_error", NULL,
                          "%u read these events already, which is the limit "
-                         "(--max-watchers): try again later",
+                         "(--max-event-streams): try again later",
                          watchers->n);
     } else {
         return false;

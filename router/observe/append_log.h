@@ -26,7 +26,7 @@ typedef struct bt_append_log bt_append_log_t;
  *
  * @param [in] path    copied; "-" = standard output
  * @param [in] what    name for the log, such as "trace"; a literal
- * @param [in] option  name of the option, such as "--trace"; a literal
+ * @param [in] option  name of the option, such as "--trace-file"; a literal
  * @retval BT_OK
  * @retval BT_ERR_IO         Logged, with the file and the reason.
  * @retval BT_ERR_NO_MEMORY

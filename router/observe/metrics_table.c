@@ -536,7 +536,7 @@ const bt_family_def_t bt_metrics_families[] = {
     {COUNTER, "baton_trace_lines_lost_total",
      "Lines that the trace file did not take", SERIES(PROCESS(TRACE_LOST))},
     {COUNTER, "baton_otlp_spans_total",
-     "Spans for the collector of --otlp: it has them (sent), it would not have "
+     "Spans for the collector of --otlp-traces-endpoint: it has them (sent), it would not have "
      "them (rejected), or they are lost: the queue was full, it took none for "
      "too long, or the router stopped (dropped)",
      SERIES({BT_SCOPE_PROCESS, "result=\"sent\"", BT_PC_OTLP_SENT},

@@ -476,8 +476,8 @@ bt_status_t bt_trace_open(const bt_trace_options_t *options,
         status = bt_ids_init(&trace->ids);
     }
     if ((status == BT_OK) && (options->path[0] != '\0')) {
-        status =
-            bt_append_log_open(options->path, "trace", "--trace", &trace->file);
+        status = bt_append_log_open(options->path, "trace", "--trace-file",
+                                    &trace->file);
     }
     if ((status == BT_OK) && (options->url[0] != '\0')) {
         status = open_otlp(trace, options);

@@ -2,8 +2,8 @@
 /** @file trace.h
  *
  * Exports the timing record of each finished generation as OpenTelemetry
- * spans: a line in the file of --trace, to the collector of --otlp
- * (router/otlp), or both.
+ * spans: a line in the file of --trace-file, to the collector of
+ * --otlp-traces-endpoint (router/otlp), or both.
  *
  * A line is an OTLP TracesData object, so an OpenTelemetry collector's
  * otlpjsonfile receiver reads the file unchanged; a collector receives these

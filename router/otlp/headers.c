@@ -184,7 +184,7 @@ bt_status_t bt_otlp_headers_load(const char *path, const char *then,
     if (path[0] != '\0') {
         status = bt_otlp_headers_read(path, out, why);
         if (status != BT_OK) {
-            BT_LOG_ERROR("--otlp-headers %s: %s%s", path, why, then);
+            BT_LOG_ERROR("--otlp-headers-file %s: %s%s", path, why, then);
         }
     }
     return status;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file headers.h
  *
- * Parses the file of --otlp-headers: HTTP headers that a receiver requires in
- * each request, such as a key. One header per line; empty lines and lines that
- * begin with # are ignored.
+ * Parses the file of --otlp-headers-file: HTTP headers that a receiver requires
+ * in each request, such as a key. One header per line; empty lines and lines
+ * that begin with # are ignored.
  *
  *     Authorization: Bearer 0f8c…
  *     X-Scope-OrgID: baton

@@ -528,7 +528,7 @@ bt_status_t bt_otlp_open(const bt_otlp_options_t *options, bt_otlp_t **otlp_p)
     bt_strbuf_init(&otlp->packed, LARGEST_BYTES);
     status = bt_otlp_url_read(options->url, &otlp->url, &why);
     if (status != BT_OK) {
-        BT_LOG_ERROR("--otlp: %s", why);
+        BT_LOG_ERROR("--otlp-traces-endpoint: %s", why);
     } else {
         status = make_parts(otlp, options);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file otlp.h
  *
- * Exports spans to an OpenTelemetry collector while the server runs: --otlp.
- * Adding spans never blocks and never allocates.
+ * Exports spans to an OpenTelemetry collector while the server runs:
+ * --otlp-traces-endpoint. Adding spans never blocks and never allocates.
  *
  *     add ─▶ queue ─▶ thread: batch ─▶ gzip ─▶ POST ─┬─ 2xx ──────▶ sent
  *              │ full                     ▲         ├─ partial ───▶ rejected

@@ -26,7 +26,7 @@
 #include "common/base/strbuf.h"
 
 typedef struct bt_reason_marks {
-    const char *name; /**< value of --reasoning */
+    const char *name; /**< value of --reasoning-parser */
     const char *open, *close;
 } bt_reason_marks_t;
 

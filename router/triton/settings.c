@@ -220,7 +220,7 @@ void bt_describe_trace(const bt_frontend_t *front, bt_settings_t *settings)
     add_text(settings, "trace_count", BT_SETTING_TEXT, "-1");
     add_text(settings, "log_frequency", BT_SETTING_TEXT, "0");
     add_text(settings, "trace_file", BT_SETTING_TEXT,
-             (front->trace != NULL) ? front->config->trace : "");
+             (front->trace != NULL) ? front->config->trace_file : "");
     add_text(settings, "trace_mode", BT_SETTING_TEXT, "opentelemetry");
 }
 
@@ -242,9 +242,10 @@ static bt_status_t take_level(const bt_frontend_t *front,
                       "there are OFF and TIMESTAMPS alone");
     }
     if (front->trace == NULL) {
-        return refuse(error_p, "trace_level",
-                      "the server was started without a place for it: --trace "
-                      "or --otlp");
+        return refuse(
+            error_p, "trace_level",
+            "the server was started without a place for it: --trace-file "
+            "or --otlp-traces-endpoint");
     }
     *off = false;
     return BT_OK;

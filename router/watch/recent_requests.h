@@ -4,7 +4,7 @@
  * Recently finished generations: their timing records and placement, for
  * debugging slow requests. The latest 1,024, in memory that is allocated once
  * (1.6 MB, touched as they come). The beginnings of prompt and answer are kept
- * only if the operator enables it (--request-texts).
+ * only if the operator enables it (--expose-request-text).
  *
  * Pure. Threads: one owns it.
  */

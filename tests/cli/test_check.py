@@ -60,15 +60,15 @@ class Check(unittest.TestCase):
         self.assertEqual(len([t for t in texts if part in t]), 1, (part, texts))
 
     def test_every_option_is_told_with_where_it_came_from(self):
-        conf = self.path("ok.conf", "# a comment\n\nmax-batch = 8\nkv-memory = 64m\nport = 9000\n")
+        conf = self.path("ok.conf", "# a comment\n\nmax-batch-size = 8\nkv-memory = 64m\nport = 9000\n")
         options, findings = self.check("--config", conf, "--prefill=2", "--model", "m=" + self.model, code=0,
-                                       environment={"BATON_DECODE": "3", "BATON_MAX_BATCH": "16"})
+                                       environment={"BATON_DECODE": "3", "BATON_MAX_BATCH_SIZE": "16"})
         self.assertEqual([f for f in findings if f["level"] == "problem"], [])
         for name, value, source, where in (
                 ("model", "m=" + self.model, "command line", "--model"), ("prefill", "2", "command line", "--prefill"),
-                ("decode", "3", "environment", "BATON_DECODE"), ("max-batch", "16", "environment", "BATON_MAX_BATCH"),
+                ("decode", "3", "environment", "BATON_DECODE"), ("max-batch-size", "16", "environment", "BATON_MAX_BATCH_SIZE"),
                 ("kv-memory", "64m", "file", conf + ":4"), ("http", "127.0.0.1:9000", "file", conf + ":5"),
-                ("kv-type", "bf16", "default", None), ("log-dir", "", "default", None)):
+                ("kv-dtype", "bf16", "default", None), ("log-dir", "", "default", None)):
             self.assertEqual(options[name], {"name": name, "value": value, "source": source, "where": where})
         # Pools of two prefill workers and a decode worker.
         said = json.loads(self.run_check("--kv-memory", "64m", "--prefill=2", "--model", self.model, "--json", code=0))
@@ -80,12 +80,12 @@ class Check(unittest.TestCase):
         self.assertEqual(helped - set(options), set())
 
     def test_all_errors_are_told_and_not_the_first_alone(self):
-        conf = self.path("bad.conf", "kv-memory = 2x\nprefil = 3\nmax-batch = 9999\nmax-batch = 1\nno line\n")
+        conf = self.path("bad.conf", "kv-memory = 2x\nprefil = 3\nmax-batch-size = 9999\nmax-batch-size = 1\nno line\n")
         texts = self.texts("--config", conf, "--bogus", "5", "--heartbeat-ms", "2000", "--tokens-per-block", "15",
                            "--http", "nowhere", "--tls-cert", "x", "--model", self.model, environment={"BATON_DECODE": "none"})
         for part in (f"{conf}:1: kv-memory: '2x' is not a size", f"{conf}:2: unknown key 'prefil'; did you mean prefill",
-                     f"{conf}:3: max-batch: '9999' is not a whole number from 1 to 4096",
-                     f"{conf}:4: 'max-batch' was given already in line 3", f"{conf}:5: 'no line' is not `key = value`",
+                     f"{conf}:3: max-batch-size: '9999' is not a whole number from 1 to 4096",
+                     f"{conf}:4: 'max-batch-size' was given already in line 3", f"{conf}:5: 'no line' is not `key = value`",
                      "unknown option --bogus", "must rise in this order", "--tokens-per-block 15 must be an even number",
                      "--http: 'nowhere' is not ADDR:PORT", "--tls-cert needs --tls-key, too", "BATON_DECODE: 'none' is not"):
             self.assert_one(part, texts)
@@ -100,12 +100,12 @@ class Check(unittest.TestCase):
         headers = self.path("headers", "no header\n")
         texts = self.texts("--model", "a=" + self.path("cut.gguf"), "--model", "b=" + self.path("not.gguf"), "--model",
                            "c=" + self.model, "--tls-key", key, "--tls-cert", cert, "--api-keys", keys,
-                           "--trace", "/nowhere/trace", "--log-dir", "/nowhere/logs", "--cors-origins", "x",
-                           "--net-device", "eth-none", "--otlp", "http://127.0.0.1:1", "--otlp-headers", headers)
+                           "--trace-file", "/nowhere/trace", "--log-dir", "/nowhere/logs", "--cors-origins", "x",
+                           "--kv-net-devices", "eth-none", "--otlp-traces-endpoint", "http://127.0.0.1:1", "--otlp-headers-file", headers)
         for part in ("cannot open the model " + self.path("not.gguf"), "model " + self.path("cut.gguf") + ": ",
-                     "TLS certificate " + cert, "--api-keys " + keys, "--otlp-headers " + headers, "--trace /nowhere/trace cannot be written: No such file",
+                     "TLS certificate " + cert, "--api-keys " + keys, "--otlp-headers-file " + headers, "--trace-file /nowhere/trace cannot be written: No such file",
                      "--log-dir /nowhere/logs cannot be written", "--cors-origins: \"x\" is no origin",
-                     "--net-device eth-none: there is no such interface"):
+                     "--kv-net-devices eth-none: there is no such interface"):
             self.assert_one(part, texts)
         self.assertEqual(len(texts), 9, texts)
 
@@ -133,7 +133,7 @@ class Check(unittest.TestCase):
         key = self.path("cluster-key", "0123456789abcdef0123456789abcdef\n")
 
         def ask(program, *args):
-            done = subprocess.run([os.path.join(BUILD, program), "--check", "--key-file", key, *args], capture_output=True, text=True,
+            done = subprocess.run([os.path.join(BUILD, program), "--check", "--cluster-key-file", key, *args], capture_output=True, text=True,
                                   timeout=60, check=False, env={"PATH": os.environ["PATH"], "HOME": self.folder.name})
             return done.returncode, [json.loads(line)["message"] for line in done.stderr.splitlines()], done.stdout
 
@@ -153,7 +153,7 @@ class Check(unittest.TestCase):
             for program in (router, worker):
                 self.assert_one(f"cluster key {key}: it belongs to user 12345, and this is user 0", ask(*program)[1])
             os.chown(key, 0, 0)
-        code, words, _ = ask(*worker, "--model-name", "a/b", "--max-batch", "x")
+        code, words, _ = ask(*worker, "--served-model-name", "a/b", "--max-batch-size", "x")
         self.assertEqual(code, 2)
         self.assertEqual(len(words), 2, words)
 
@@ -164,7 +164,7 @@ class Check(unittest.TestCase):
         self.assert_one("pipeline parallelism over 3 stages: the model has 2 layers", texts)
 
     def test_memory_that_is_not_there_is_told_with_pools_that_would_fit(self):
-        options = ["--model", self.model, "--transport", "network"]
+        options = ["--model", self.model, "--kv-transport", "network"]
         _, findings = self.check(*options, "--kv-memory", "30t", code=1)
         wrong = [f for f in findings if f["about"] == "memory"]
         self.assertEqual(len(wrong), 1, findings)
@@ -192,10 +192,10 @@ class Check(unittest.TestCase):
         self.assertEqual(self.texts(*args[:2], code=0, before=lambda: of_length(63)), [])
 
     def test_a_password_is_not_shown(self):
-        out = self.run_check("--otlp", "http://me:secret@host:4318/x", "--model", self.model, code=1)
+        out = self.run_check("--otlp-traces-endpoint", "http://me:secret@host:4318/x", "--model", self.model, code=1)
         self.assertIn("it has a name or password", out)
         self.assertNotIn("secret", out)
-        self.assertRegex(out, r"--otlp +http://\*+@host:4318/x +command line")
+        self.assertRegex(out, r"--otlp-traces-endpoint +http://\*+@host:4318/x +command line")
 
     def test_a_port_that_is_taken_is_no_matter_of_the_options(self):
         """What runs may be this very server; ./baton doctor says who has it."""

@@ -197,9 +197,9 @@ class Doctor(unittest.TestCase):
         small = {"/dev/shm.room": f"{64 << 20} {63 << 20}\n"}
         self.changed("warning", "/dev/shm", "63 MiB of 64 MiB are free, and the KV pools of a launch take at most 2,048 MiB",
                      "mount -o remount,size=2113m /dev/shm", **small)
-        self.changed("problem", "/dev/shm", "no worker starts", "--shm-size", "--transport", "shm", **small)
+        self.changed("problem", "/dev/shm", "no worker starts", "--shm-size", "--kv-transport", "shm", **small)
         self.changed("warning", "/dev/shm", "take 512 MiB", "--kv-memory 15m", "--kv-memory=256m", **small)
-        self.assertEqual(self.of("/dev/shm", "--transport=network", root=self.machine(**small)), [])
+        self.assertEqual(self.of("/dev/shm", "--kv-transport=network", root=self.machine(**small)), [])
         self.fake("baton-launch", """[ "$1" != --check ] || echo '{"options":[],"findings":[],"shm_bytes":73400320}'""")
         self.assert_found("warning", "/dev/shm", "the KV pools of a launch take 70 MiB", "remount", root=self.machine(**small),
                           launch=os.path.join(self.bin, "baton-launch"))
@@ -269,11 +269,11 @@ class Doctor(unittest.TestCase):
 
     def test_interfaces(self):
         down = {"/sys/class/net/eth0/flags": "0x1002\n", "/sys/class/net/eth0/operstate": "down\n"}
-        self.changed("problem", "interface", "eth0 is down", "ip link set eth0 up", "--net-device", "eth0", **down)
-        self.changed("problem", "interface", "eth0 has no link (down)", "ip -s link show eth0", "--net-device=eth0",
+        self.changed("problem", "interface", "eth0 is down", "ip link set eth0 up", "--kv-net-devices", "eth0", **down)
+        self.changed("problem", "interface", "eth0 has no link (down)", "ip -s link show eth0", "--kv-net-devices=eth0",
                      **dict(down, **{"/sys/class/net/eth0/flags": "0x1003\n"}))
-        self.changed("problem", "interface", "--net-device eth9: there is no such interface", "of: lo, eth0", "--net-device", "eth9", **down)
-        self.changed("problem", "interface", "eth0 is down", "ip link set eth0 up", "--net-device", "lo,eth0", **down)
+        self.changed("problem", "interface", "--kv-net-devices eth9: there is no such interface", "of: lo, eth0", "--kv-net-devices", "eth9", **down)
+        self.changed("problem", "interface", "eth0 is down", "ip link set eth0 up", "--kv-net-devices", "lo,eth0", **down)
 
     def test_ports_of_a_machine_of_files(self):
         tcp = good_machine()["/proc/net/tcp"]
@@ -427,7 +427,7 @@ class Doctor(unittest.TestCase):
 
     @unittest.skipUnless(os.access(LAUNCH, os.X_OK), "nothing is built")
     def test_what_is_built_is_asked(self):
-        found = self.findings("--net-device", "lo,lo", "--http=127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+        found = self.findings("--kv-net-devices", "lo,lo", "--http=127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
                               launch=LAUNCH)
         said = {f["about"]: f for f in found}
         # A processor with AMX has a second line about it.
@@ -456,8 +456,8 @@ class Doctor(unittest.TestCase):
                 found = self.assert_found("problem", "ports", f"port {port} (--metrics)", "--metrics", "--config", conf, launch=launch, code=1,
                                           environment={"BATON_GRPC": "127.0.0.1:0"})
             self.assertNotIn("options", {f["about"] for f in found})
-            self.assert_found("note", "options", "before something is built: --kv-type, --max-batch", "./baton serve", "--kv-type", "int8",
-                              "--max-batch=3")
+            self.assert_found("note", "options", "before something is built: --kv-dtype, --max-batch-size", "./baton serve", "--kv-dtype", "int8",
+                              "--max-batch-size=3")
             self.assert_found("problem", "options", "unknown key 'kv-memroy'; did you mean kv-memory", "./baton check", "--config", conf,
                               launch=LAUNCH)
 

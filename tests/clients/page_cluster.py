@@ -47,7 +47,7 @@ def write_model(folder):
     with open(template, "w", encoding="utf-8") as f:
         f.write(TEMPLATE)
     # A browser on a busy machine reads an endless answer slowly: it is not cut off for that, as it would be by default.
-    return path, ["--chat-template", template, "--model-name", NAME, "--client-buffer-bytes", "64m"]
+    return path, ["--chat-template", template, "--served-model-name", NAME, "--client-buffer-bytes", "64m"]
 
 
 def missing():

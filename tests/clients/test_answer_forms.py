@@ -90,8 +90,8 @@ class Form:
         scripted_model.write(path, scripts, step=5)
         with open(template, "w", encoding="utf-8") as f:
             f.write(TEMPLATE)
-        self.cluster = harness.Cluster(path, router_args=["--chat-template", template, "--reasoning", reasoning or "off",
-                                                          "--tool-format", tools or "off"])
+        self.cluster = harness.Cluster(path, router_args=["--chat-template", template, "--reasoning-parser", reasoning or "off",
+                                                          "--tool-call-parser", tools or "off"])
 
     def __enter__(self):
         self.cluster.__enter__()

@@ -642,7 +642,7 @@ def settings_and_orders(client_call, wrong):
     assert trace["trace_level"] == ["OFF"] == client_call("get_trace_settings", MODEL)["trace_level"], trace
     assert client_call("update_trace_settings", settings={"trace_level": ["OFF"], "trace_rate": None}) == trace
     wrong("trace_rate", "update_trace_settings", settings={"trace_rate": "9"})
-    wrong("--trace", "update_trace_settings", settings={"trace_level": ["TIMESTAMPS"]})
+    wrong("--trace-file", "update_trace_settings", settings={"trace_level": ["TIMESTAMPS"]})
     for kind in ("system", "cuda"):
         assert client_call(f"get_{kind}_shared_memory_status") == []
         client_call(f"unregister_{kind}_shared_memory")
@@ -926,7 +926,7 @@ def test_metrics_move_with_the_events_they_name(_):
     """One seat: a running request, one that waits for it, and both gone."""
     names = ("active", "scheduled", "context", "waiting")
     # Small chunks: both phases of the long request take long enough to be seen, however fast the machine is.
-    with harness.Cluster(harness.default_model(), decode_args=["--max-batch", "1"], kv_memory="256m",
+    with harness.Cluster(harness.default_model(), decode_args=["--max-batch-size", "1"], kv_memory="256m",
                          prefill_args=["--chunk-tokens", "16"]) as c:
         def request_metric(kind):
             return c.metric(TRT + "request_metrics", request_type=kind)

@@ -139,7 +139,7 @@ def test_small_models_say_what_float32_with_their_roundings_says(_):
         with tempfile.TemporaryDirectory() as d:
             model = harness.tiny_model(d, **options)
             for more in ((), ("--chunk-tokens", "16")):
-                with harness.Cluster(model, worker_args=["--kv-type", "f16", *more]) as c:
+                with harness.Cluster(model, worker_args=["--kv-dtype", "f16", *more]) as c:
                     found = asked(c, said["pairs"], 4), asked(c, said["windows"], 3)
                     if not more:
                         first = found

@@ -193,7 +193,7 @@ def test_the_end_to_end_client_asks_a_batch_of_three(c):
         found = re.search(rf"^Input: {prompt}\nOutput: (.*)$", out, re.M)
         assert found and found[1].startswith(prompt) and len(found[1]) > len(prompt), out
     # One after the other, as streams, from the other model: the same texts less the prompts.
-    single, _ = run("end_to_end_grpc_client.py", "-u", at(c.grpc), "-o", "5", "-p", THREE, "--streaming", "--model-name",
+    single, _ = run("end_to_end_grpc_client.py", "-u", at(c.grpc), "-o", "5", "-p", THREE, "--streaming", "--served-model-name",
                     "tensorrt_llm_bls")
     texts = re.findall(r"^Output: (.*)$", out, re.M)
     answers = re.findall(r"^Output: (.*)$", single, re.M)
@@ -343,7 +343,7 @@ def test_the_launch_script_starts_a_repository(_):
                      # As the seeds' Slurm script starts tritonserver.
                      "--disable-auto-complete-config", "--backend-config=python,shm-region-prefix-name=prefix0_",
                      "--log-verbose", "1", "--", "--kv-memory", "64m",
-                     "--threads-prefill", "1", "--threads-decode", "1", "--drain-ms", "2000"]
+                     "--prefill-threads", "1", "--decode-threads", "1", "--drain-ms", "2000"]
         out, said = run("launch_triton_server.py", *arguments, env=environment)
         pid = os.pidfd_open(int(re.search(r"^PID (\d+)$", out, re.M)[1]))
         try:

@@ -260,7 +260,7 @@ def test_orders_without_keys_are_those_of_the_servers_own_user(c):
     with passed_on(c.grpc) as other, triton.InferenceServerClient("%s:%d" % other) as t, client(c) as own:
         for order in ("load_model", "unload_model"):
             code, text = code_of(lambda: getattr(t, order)(MODEL))  # pylint: disable=cell-var-from-loop
-            assert code == "StatusCode.PERMISSION_DENIED" and "--orders-without-keys anybody" in text, (order, code, text)
+            assert code == "StatusCode.PERMISSION_DENIED" and "--admin-without-keys anybody" in text, (order, code, text)
         for settings in ("update_log_settings", "update_trace_settings"):
             code, text = code_of(lambda: getattr(t, settings)(settings={}))  # pylint: disable=cell-var-from-loop
             assert code == "StatusCode.PERMISSION_DENIED", (settings, code, text)

@@ -66,7 +66,7 @@ def make_cluster():
     scripted_model.write(path, dict({k: script(v) for k, v in SCRIPTS.items()}, P=PLAIN), step=PIECE)
     with open(template, "w", encoding="utf-8") as f:
         f.write(TEMPLATE)
-    return path, ["--reasoning", "think", "--tool-format", "hermes", "--chat-template", template]
+    return path, ["--reasoning-parser", "think", "--tool-call-parser", "hermes", "--chat-template", template]
 
 
 def post(c, path, body, status=200):

@@ -389,7 +389,7 @@ def test_responses_tell_what_was_thought_apart(c):
     path = os.path.join(c.dir, "thinks.jinja")
     with open(path, "w", encoding="utf-8") as file:
         file.write(THINKS)
-    with harness.Cluster(c.model, router_args=["--chat-template", path, "--reasoning", "mistral"]) as thinker:
+    with harness.Cluster(c.model, router_args=["--chat-template", path, "--reasoning-parser", "mistral"]) as thinker:
         client = openai_client(thinker)
         ask = dict(model=MODEL, input="3", max_output_tokens=24, temperature=0, extra_body={"stop": ["\n"]})
         whole = client.responses.create(**ask)
@@ -430,7 +430,7 @@ def test_clients_pass_over_the_comments_of_a_silent_stream(_):
     words = "word " * 10
     asked = dict(model="tiny", max_tokens=4, temperature=0)
     with tempfile.TemporaryDirectory() as d, harness.Cluster(
-            harness.small_model(d), prefill_args=["--rehearse-token-us", "28000", "--chunk-tokens", "512"],
+            harness.small_model(d), prefill_args=["--simulate-token-us", "28000", "--chunk-tokens", "512"],
             router_args=["--sse-keepalive-s", "1"]) as c, Tap(c.http) as tap:
         client = openai.OpenAI(base_url=tap.url + "/v1", api_key="none", max_retries=0, timeout=60)
         messages = [{"role": "user", "content": words}]

@@ -80,6 +80,6 @@ if __name__ == "__main__":
         template = os.path.join(folder, "template.jinja")
         with open(template, "w", encoding="utf-8") as text:
             text.write(TEMPLATE)
-        code = client_tests.main(globals(), missing(), router_args=["--chat-template", template, "--tool-format", "hermes",
-                                                                         "--max-watchers", "0"])  # who reads on never ends
+        code = client_tests.main(globals(), missing(), router_args=["--chat-template", template, "--tool-call-parser", "hermes",
+                                                                         "--max-event-streams", "0"])  # who reads on never ends
     sys.exit(code)

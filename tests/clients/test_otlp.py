@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Traces that go live to a collector (--otlp), read by OpenTelemetry's own messages.
+"""Traces that go live to a collector (--otlp-traces-endpoint), read by OpenTelemetry's own messages.
 
 Usage: test_otlp.py [NAME ...]
 
 Needs BATON_BUILD, BATON_TEST_MODEL and opentelemetry-proto. The collector is the test's: it does what it is told, and
-what it takes it reads with protobuf's JSON into ExportTraceServiceRequest. The file of --trace says what must come.
+what it takes it reads with protobuf's JSON into ExportTraceServiceRequest. The file of --trace-file says what must come.
 """
 import base64
 import gzip
@@ -159,7 +159,7 @@ def write_headers(text, mode=0o600):
 
 
 def in_file(path=TRACE):
-    """@return the spans that the file of --trace has"""
+    """@return the spans that the file of --trace-file has"""
     from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
     with open(path, encoding="utf-8") as f:
         return [s for line in f.read().split("\n")[:-1] for s in spans_of(parsed(line, TracesData))]
@@ -322,8 +322,8 @@ def test_the_rest_is_sent_when_the_server_stops(_):
         for mode in ("take", "hang"):
             COLLECTOR.become(mode)
             before = len(COLLECTOR.spans())
-            with Cluster(small_model(d), router_args=["--otlp", f"http://127.0.0.1:{COLLECTOR.port}",
-                                                      "--trace", path]) as c:
+            with Cluster(small_model(d), router_args=["--otlp-traces-endpoint", f"http://127.0.0.1:{COLLECTOR.port}",
+                                                      "--trace-file", path]) as c:
                 ask(c, 3, traced=False)  # not in the file of the others
                 c.wait_idle()
                 assert set(c.stop().values()) == {0}, c.logs()
@@ -358,7 +358,7 @@ def test_over_tls_a_collector_is_trusted_that_this_system_trusts(_):
                                       (expired_identity(d, authority), "127.0.0.1", "TLS: certificate has expired")):
             collector = Collector(identity)
             collector.listen()
-            with Cluster(small_model(d), router_args=["--otlp", f"https://{host}:{collector.port}", "--trace", path],
+            with Cluster(small_model(d), router_args=["--otlp-traces-endpoint", f"https://{host}:{collector.port}", "--trace-file", path],
                          env={"SSL_CERT_FILE": authority[0], "SSL_CERT_DIR": d}) as c:
                 ask(c, 3, traced=False)  # not in the file of the others
                 if words is None:
@@ -377,10 +377,10 @@ def test_over_tls_a_collector_is_trusted_that_this_system_trusts(_):
 
 def test_what_cannot_be_is_said_at_the_start(_):
     write_headers("Authorization: Bearer third\n", 0o644)
-    for arguments, word in ((["--otlp", "localhost:4318"], "http://"),
-                            (["--otlp", "http://me:secret@c.example"], "--otlp-headers"),
-                            (["--otlp-headers", HEADERS], "needs --otlp"),
-                            (["--otlp", "http://c.example", "--otlp-headers", HEADERS], "0644")):
+    for arguments, word in ((["--otlp-traces-endpoint", "localhost:4318"], "http://"),
+                            (["--otlp-traces-endpoint", "http://me:secret@c.example"], "--otlp-headers-file"),
+                            (["--otlp-headers-file", HEADERS], "needs --otlp-traces-endpoint"),
+                            (["--otlp-traces-endpoint", "http://c.example", "--otlp-headers-file", HEADERS], "0644")):
         run = subprocess.run([os.path.join(harness.BUILD, harness.PROGRAMS["router"]), "--model", harness.default_model(),
                               *(x for name in ("http", "grpc", "metrics") for x in ("--" + name, "127.0.0.1:0")),
                               *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
@@ -395,5 +395,5 @@ if __name__ == "__main__":
     COLLECTOR.listen()
     sys.exit(client_tests.main(
         globals(), absent and "opentelemetry-proto of PyPI is not installed",
-        router_args=["--trace", TRACE, "--otlp", f"http://127.0.0.1:{COLLECTOR.port}", "--otlp-headers", HEADERS,
-                     "--otlp-queue", str(QUEUE)]))
+        router_args=["--trace-file", TRACE, "--otlp-traces-endpoint", f"http://127.0.0.1:{COLLECTOR.port}", "--otlp-headers-file", HEADERS,
+                     "--otlp-queue-bytes", str(QUEUE)]))

@@ -444,4 +444,4 @@ def test_the_accessibility_checker_finds_nothing(c):
 
 
 if __name__ == "__main__":
-    sys.exit(page_cluster.main(globals(), ["--max-watchers", "2"], decode=2))
+    sys.exit(page_cluster.main(globals(), ["--max-event-streams", "2"], decode=2))

@@ -34,7 +34,7 @@ except ImportError as why:  # the runner says so
 
 FOLDER = tempfile.TemporaryDirectory(prefix="baton-test-")
 TRACE = os.path.join(FOLDER.name, "trace")
-ONE_SEAT = dict(prefill=0, decode_args=["--local-prefill", "--max-batch", "1", "--prefill-order", "fcfs",
+ONE_SEAT = dict(prefill=0, decode_args=["--local-prefill", "--max-batch-size", "1", "--prefill-order", "fcfs",
                                         "--decode-order", "fcfs", "--prefix-cache", "off"])
 
 
@@ -172,7 +172,7 @@ def test_a_priority_that_is_none_is_refused_with_what_is_taken(c):
 def own_cluster(*router_args):
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         trace = os.path.join(directory, "trace")
-        with harness.Cluster(endless(), kv_memory="128m", router_args=["--trace", trace, *router_args], **ONE_SEAT) as c:
+        with harness.Cluster(endless(), kv_memory="128m", router_args=["--trace-file", trace, *router_args], **ONE_SEAT) as c:
             yield c, trace
 
 
@@ -212,4 +212,4 @@ def test_without_client_priority_no_value_is_judged(_):
 
 if __name__ == "__main__":
     sys.exit(client_tests.main(globals(), missing=MISSING, model_of=endless, kv_memory="128m",
-                               router_args=["--trace", TRACE, "--client-priority"], **ONE_SEAT))
+                               router_args=["--trace-file", TRACE, "--client-priority"], **ONE_SEAT))

@@ -366,7 +366,7 @@ def test_a_float32_models_logits_are_exact_however_its_prompt_is_cut(_):
     with tempfile.TemporaryDirectory() as d:
         model = harness.tiny_model(d, **dict(zip((x[2:] for x in options[::2]), options[1::2])))
         for more in ((), ("--chunk-tokens", "16")):
-            with harness.Cluster(model, worker_args=["--kv-type", "f16", *more]) as c:
+            with harness.Cluster(model, worker_args=["--kv-dtype", "f16", *more]) as c:
                 with client(c, "http") as t:
                     answer = t.infer("tensorrt_llm", ids_request("http", ids, 3, *on, ("end_id", "INT32", [[-1]])))
                 seen.append([answer.as_numpy(x) for x in ("context_logits", "generation_logits", "output_log_probs")])

@@ -222,7 +222,7 @@ def test_templates_render_as_transformers_renders_them(_):
     templates = dict(all_templates())
     assert len(templates) >= N_TEMPLATES, len(templates)
     n_texts = n_all = 0
-    with served_templates.Served(templates, "--tool-format", "hermes") as served:
+    with served_templates.Served(templates, "--tool-call-parser", "hermes") as served:
         for name, template in templates.items():
             shown = served_templates.Shown(template)
             n_mine = 0
@@ -291,7 +291,7 @@ def test_messages_reach_the_template_as_they_were_sent(_):
         assert got is None and "shows no tools" in error, (got, error)
     tools = ("{% for t in tools or [] %}{{ t.function.name }}{{ known }}{% endfor %}"
              "{% for m in messages %}{{ m.content }}{% endfor %}")
-    with served_templates.Served({"tools": tools}, "--tool-format", "hermes") as served:
+    with served_templates.Served({"tools": tools}, "--tool-call-parser", "hermes") as served:
         got, error = served.prompt("tools", messages=[USER], **more)
         assert got and got.startswith("f1q"), (got, error)
         assert served.ignored == (

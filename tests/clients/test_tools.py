@@ -59,7 +59,7 @@ FORMATS = {
         "N": f"[TOOL_CALLS]weather[ARGS]{json.dumps(ROME, ensure_ascii=False)}[TOOL_CALLS]time[ARGS]{json.dumps(OSLO)}",
         "A": "".join(f"[TOOL_CALLS]time[ARGS]{x}" for x in NOTHING),
         " ": json.dumps(OSLO) + "}]", '"': "weather\", \"arguments\": " + json.dumps(OSLO) + "}]"}),
-    "pythonic": dict(template=None, args=["--tool-format", "pythonic"], scripts={
+    "pythonic": dict(template=None, args=["--tool-call-parser", "pythonic"], scripts={
         "O": "[weather(city='Rome \u2600', days=[1, 2.5], more={'deep': None, 'on': True})]",
         "T": "[weather(city='Rome \u2600', days=[1, 2.5], more={'deep': None, 'on': True}), time(city=\"Oslo\")]",
         "E": f"[{', '.join(['time()'] * (len(NOTHING) + 1))}]", "B": "[weather(city)]", "C": "[weather(city='Os",

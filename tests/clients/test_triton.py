@@ -478,9 +478,9 @@ def test_text_held_back_for_a_stop_word_is_told_when_its_request_is_stopped(_):
 
 
 def test_a_request_that_is_stopped_before_it_runs_is_answered_without_an_answer(_):
-    """--queue-delay-us holds it back."""
+    """--max-queue-delay-us holds it back."""
     with tempfile.TemporaryDirectory() as d:
-        with harness.Cluster(harness.small_model(d), router_args=["--queue-delay-us", "1000000"]) as c:
+        with harness.Cluster(harness.small_model(d), router_args=["--max-queue-delay-us", "1000000"]) as c:
             cases = [(model, batch, more) for model in ("ensemble", "tensorrt_llm") for batch in (1, 2)
                      for more in ((), streamed(model, batch))]
             s = Stream(c)

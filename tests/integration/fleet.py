@@ -40,7 +40,7 @@ class Fleet(Cluster):
 
     def add_router(self, i):
         router = Process("router", f"router-{i}", [
-            "--model", self.model, "--listen", self.control_url(i), "--key-file", self.key, "--run-dir", self.dir,
+            "--model", self.model, "--listen", self.control_url(i), "--cluster-key-file", self.key, "--run-dir", self.dir,
             "--name", f"router-{i}", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
             + ([] if self.url else ["--join-dir", self.meet]) + self.router_args, self.dir, self.build, self.env)
         self.processes.append(router)

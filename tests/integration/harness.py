@@ -211,7 +211,7 @@ class Cluster:
 
     def start_router(self):
         router = Process("router", "router", [
-            "--model", self.model, "--listen", self.url, "--key-file", self.key, "--run-dir", self.dir,
+            "--model", self.model, "--listen", self.url, "--cluster-key-file", self.key, "--run-dir", self.dir,
             "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"] + self.router_args, self.dir, self.router_build, self.env,
             self.hosts[0] if self.hosts else None)
         self.processes.append(router)
@@ -220,9 +220,9 @@ class Cluster:
     def start_worker(self, role, index, extra=()):
         hosts = self.decode_hosts if role == "decode" else self.hosts
         host = hosts[index % len(hosts)] if hosts else None
-        args = ["--model", self.model, "--join", self.url, "--key-file", self.key,
+        args = ["--model", self.model, "--join", self.url, "--cluster-key-file", self.key,
                 "--name", f"{role}-{index}"] + self.worker_args
-        args += ["--listen-host", host.address, "--net-device", "eth0"] if host else ["--run-dir", self.dir]
+        args += ["--listen-host", host.address, "--kv-net-devices", "eth0"] if host else ["--run-dir", self.dir]
         args += (self.prefill_args if role == "prefill" else self.decode_args) + list(extra)
         worker = Process(role, f"{role}-{index}", args, self.dir, self.build, self.env, host)
         self.processes.append(worker)

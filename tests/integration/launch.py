@@ -28,7 +28,7 @@ class Launch:
         self.environment = (environment or (lambda d: {"XDG_RUNTIME_DIR": d, "BATON_WEIGHT_CACHE": d + "/weights"}))(self.dir)
         self.logs_dir = os.path.join(self.dir, "logs")
         self.args = [os.path.join(BUILD, "launcher/baton-launch"), *args, "--http", http,
-                     "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--threads-prefill", "1", "--threads-decode", "1",
+                     "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--prefill-threads", "1", "--decode-threads", "1",
                      "--suspect-ms", str(silence[0]), "--dead-ms", str(silence[1]),
                      "--kv-memory", "192m", "--drain-ms", "2000", "--log-dir", self.logs_dir]
         self.popen = None

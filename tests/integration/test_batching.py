@@ -11,7 +11,7 @@ WAYS = {
     "static": [*STATIC],
     "static, by length": [*STATIC, "--decode-order", "length"],
     "static, with pauses": [*STATIC, "--decode-order", "fcfs", "--scheduler-policy", "max_utilization", "--kv-tokens", str(POOL)],
-    "in flight, by length": ["--decode-order", "length", "--max-batch", "4"],
+    "in flight, by length": ["--decode-order", "length", "--max-batch-size", "4"],
 }
 
 

@@ -290,7 +290,7 @@ def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False, pol
         c = Cluster(slow_model(d), prefill=2, decode=2, hosts=net.hosts if net else (), kv_memory="32m", silence=None,
                     router_args=["--request-timeout-ms", str(int(1000 * TIMEOUT)), *policy.get("router_args", [])],
                     worker_args=["--chunk-tokens", "32", *policy.get("worker_args", [])],
-                    decode_args=["--max-batch", "8", *(PAUSES if pauses else []), *policy.get("decode_args", [])])
+                    decode_args=["--max-batch-size", "8", *(PAUSES if pauses else []), *policy.get("decode_args", [])])
         reader = stack.enter_context(LogReader(c)) if attacked else None
         with c:
             expected = asyncio.run(ask_all(c))

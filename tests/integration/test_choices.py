@@ -9,8 +9,8 @@ from test_failures import until
 
 N = 4
 WAYS = {
-    "shm": dict(worker_args=["--transport", "shm"]),
-    "tcp": dict(worker_args=["--transport", "network"]),
+    "shm": dict(worker_args=["--kv-transport", "shm"]),
+    "tcp": dict(worker_args=["--kv-transport", "network"]),
     "local": dict(prefill=0, decode_args=["--local-prefill"]),
 }
 DRAWN = dict(temperature=0.9, top_p=0.95, top_k=40)
@@ -106,7 +106,7 @@ def test_choices_are_as_calls_of_their_own():
 def test_more_choices_than_fit_are_several_groups():
     """Half of 8 seats are a group: 9 choices are 4, 4 and 1, and each waits for its turn."""
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(small(d), decode_args=["--max-batch", "8"], worker_args=["--prefix-cache", "off"]) as c:
+        with Cluster(small(d), decode_args=["--max-batch-size", "8"], worker_args=["--prefix-cache", "off"]) as c:
             prompt = prompt_of(100)
             got = choices(c, prompt, 9, seed=50, ignore_eos=True, **DRAWN)
             Count(c).add(100, 3)

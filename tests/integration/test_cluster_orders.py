@@ -99,7 +99,7 @@ def test_a_cluster_grows_changes_and_shrinks_under_load():
 
 
 # What a decode worker can do is its own: a seat, and steps of 30 ms that it waits out, of which a request is 23.
-REHEARSAL = ["--rehearse-us", "30000", "--max-batch", "1"]
+REHEARSAL = ["--simulate-step-us", "30000", "--max-batch-size", "1"]
 ANSWER_S = 23 * 0.03
 
 
@@ -170,7 +170,7 @@ def test_an_address_that_is_no_address_is_no_meeting_place():
         for listen, meet, why in (("tcp://0.0.0.0:0", fleet.meet, "workers elsewhere cannot use the address"),
                                   (fleet.control_url(9), fleet.meet + "/not", "No such file or directory")):
             router = Process("router", "refused", [
-                "--model", fleet.model, "--listen", listen, "--key-file", fleet.key, "--run-dir", fleet.dir, "--http",
+                "--model", fleet.model, "--listen", listen, "--cluster-key-file", fleet.key, "--run-dir", fleet.dir, "--http",
                 "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--join-dir", meet], directory)
             assert router.popen.wait(60) != 0
             assert why in router.log(), router.log()

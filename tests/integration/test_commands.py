@@ -123,7 +123,7 @@ def test_people_and_pages_are_served():
 
 def test_requests_that_are_refused_are_misses_of_goodput():
     """Two seats in the router, answers that do not end: what more is offered gets 429."""
-    with tempfile.TemporaryDirectory() as d, Cluster(endless_model(d), router_args=["--max-queue", "2"]) as c:
+    with tempfile.TemporaryDirectory() as d, Cluster(endless_model(d), router_args=["--max-concurrent-requests", "2"]) as c:
         status, text, said = command(c, "load.py", "--json", "--warmup", "0", "--rate", "1000", "--requests", "6",
                                      "--output-tokens", "20000", "--ignore-eos", "--timeout", "3", "--ttft-ms", "60000")
         out = json.loads(text)

@@ -16,7 +16,7 @@ TEXTS = ["a b c", "a b d", "once upon a time there was a " * 12, "one two three 
 
 def cluster(model, prefill=DEVICE, decode=DEVICE, transport="auto", workers=1, **more):
     env = dict(plugin(), BATON_SIMT_RACES="0", **more.pop("env", {}))
-    args = ["--stuck-ms", "600000", "--chunk-tokens", "64", "--transport", transport] + more.pop("worker_args", [])
+    args = ["--compute-watchdog-ms", "600000", "--chunk-tokens", "64", "--kv-transport", transport] + more.pop("worker_args", [])
     return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode], worker_args=args,
                    prefill=workers, decode=workers, env=env, **more)
 

@@ -29,7 +29,7 @@ def plugin():
 
 def cluster(model, prefill, decode, steps_ahead="on", **env):
     return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode],
-                   worker_args=["--stuck-ms", "600000", "--chunk-tokens", "64", "--steps-ahead", steps_ahead],
+                   worker_args=["--compute-watchdog-ms", "600000", "--chunk-tokens", "64", "--overlap-scheduling", steps_ahead],
                    env=dict(plugin(), **env))
 
 
@@ -37,7 +37,7 @@ def ranks_cluster(model, backend, prefill, decode, sum_parts, races=True, worker
     """Ranks "2x3" (2 of each of 3 stages) of either side."""
     sides = {f"{side}_args": ["--backend", backend, "--tp", str(split(text)[0]), "--pp", str(split(text)[1])]
              for side, text in (("prefill", prefill), ("decode", decode))}
-    return Cluster(model, worker_args=["--stuck-ms", "600000", "--sum-parts", str(sum_parts), "--chunk-tokens", "64"],
+    return Cluster(model, worker_args=["--compute-watchdog-ms", "600000", "--reduction-parts", str(sum_parts), "--chunk-tokens", "64"],
                    env=dict(plugin(), BATON_SIMT_RACES=str(int(races)), **(env or {})), kv_memory="64m", decode=workers,
                    **sides, **more)
 
@@ -120,7 +120,7 @@ def test_steps_that_begin_ahead_say_the_same():
                 c.wait_idle()
                 begun = c.metric("baton_worker_steps_ahead_total", role="decode")
                 assert (begun > 0) == (ahead == "on"), begun
-                print(f"    --steps-ahead {ahead}: {rate:.0f} tokens/s, {begun:.0f} iterations began ahead")
+                print(f"    --overlap-scheduling {ahead}: {rate:.0f} tokens/s, {begun:.0f} iterations began ahead")
                 left_nothing(c)
     assert got["on"] == got["off"], got
 
@@ -155,7 +155,7 @@ def tensor_cluster(model, prefill="tensor", decode="tensor", kv_type="bf16", env
     """The profile of tensor cores, on either side or on both; "cpu" is the CPU's."""
     sides = {f"{side}_args": ["--backend", "cpu"] if what == "cpu" else ["--backend", DEVICE, "--numerics", what]
              for side, what in (("prefill", prefill), ("decode", decode))}
-    return Cluster(model, worker_args=["--stuck-ms", "600000", "--chunk-tokens", "64", "--kv-type", kv_type],
+    return Cluster(model, worker_args=["--compute-watchdog-ms", "600000", "--chunk-tokens", "64", "--kv-dtype", kv_type],
                    env=dict(plugin(), **(env or {})), **sides, **more)
 
 
@@ -200,7 +200,7 @@ def test_two_profiles_meet_where_the_operator_wants_it():
             worker = c.start_worker("decode", 8, ["--numerics", "tensor"])
             wait_until("the worker ended", lambda: not worker.alive())
             assert "back end cpu: the CPU has exact numerics only, no tensor cores (--numerics)" in worker.log()
-        with tensor_cluster(model, "cpu", "tensor", router_args=["--mixed-profiles"]) as c:
+        with tensor_cluster(model, "cpu", "tensor", router_args=["--allow-mixed-numerics"]) as c:
             assert len(c.complete("a b c", 4, patience=600, ignore_eos=True)["token_ids"]) == 4
             left_nothing(c)
 

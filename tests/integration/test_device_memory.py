@@ -17,7 +17,7 @@ def test_a_device_takes_what_was_planned_and_no_more():
     with tempfile.TemporaryDirectory() as d:
         model, said = tiny_model(d, **SHAPE), os.path.join(d, "state")
         # One side alone is a device: its process tells what it took at the most.
-        with tensor_cluster(model, "cpu", "tensor", router_args=["--mixed-profiles"], env={"BATON_SIMT_STATE": said}) as c:
+        with tensor_cluster(model, "cpu", "tensor", router_args=["--allow-mixed-numerics"], env={"BATON_SIMT_STATE": said}) as c:
             free, takes, scratch, pool, later = map(int, SAID.search(c.decodes[0].log()).groups())
             # Attention of each row in up to 7 parts: there is scratch for it.
             c.complete("once upon a time there was a " * 30, 4, patience=600, ignore_eos=True)

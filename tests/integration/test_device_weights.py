@@ -16,7 +16,7 @@ SAID = (": built in ", ": found and verified in ", " cannot be kept in ", "build
 def start(model, cache, *sides, **more):
     """@return tokens, and how many workers built, found, did without, found a wrong one"""
     both = [["--backend", "cpu"] if side == "cpu" else ["--backend", "cuda_sim", "--numerics", side] for side in sides]
-    with Cluster(model, prefill_args=both[0], decode_args=both[1], worker_args=["--stuck-ms", "600000", "--chunk-tokens", "64"],
+    with Cluster(model, prefill_args=both[0], decode_args=both[1], worker_args=["--compute-watchdog-ms", "600000", "--chunk-tokens", "64"],
                  env=dict(plugin(), BATON_WEIGHT_CACHE=cache), **more) as c:
         counts = tuple(lines(c, text) for text in SAID)
         ids = c.complete("a b c", 4, patience=600, ignore_eos=True, temperature=0)["token_ids"]

@@ -72,7 +72,7 @@ def freed_by(role, transport, backend="cpu", env=None):
     @return seconds until the other one holds nothing."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(endless_model(d), kv_memory="256m", env=env, router_args=SOON,
-                     worker_args=["--chunk-tokens", "16", "--transport", transport, "--backend", backend]) as c:
+                     worker_args=["--chunk-tokens", "16", "--kv-transport", transport, "--backend", backend]) as c:
             body = dict(BODY, prompt=LONG_PROMPT)
 
             def leases(of):
@@ -118,7 +118,7 @@ def test_silent_sender_that_may_still_write_is_ended():
     the limit ends it (I2)."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(endless_model(d), kv_memory="256m", silence=SILENCE,
-                     worker_args=["--chunk-tokens", "16", "--transport", "shm", "--quarantine-ms", "4000"]) as c:
+                     worker_args=["--chunk-tokens", "16", "--kv-transport", "shm", "--quarantine-ms", "4000"]) as c:
             body = dict(BODY, prompt=LONG_PROMPT)
 
             def set_aside():
@@ -434,7 +434,7 @@ def test_a_key_file_that_is_refused_is_told_why():
                     with open(key, "wb") as f:
                         f.write(content)
                     os.chmod(key, mode)
-                args = ["--model", model, "--key-file", key]
+                args = ["--model", model, "--cluster-key-file", key]
                 args += ["--listen", f"ipc://{d}/r.ipc", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0"] \
                     if role == "router" else ["--join", f"ipc://{d}/r.ipc", "--kv-memory", "16m", "--run-dir", d]
                 process = Process(role, f"{role}-{mode}", args, d)

@@ -65,9 +65,9 @@ def test_contexts_on_both_sides_of_the_trained_one_do_not_meet():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, architecture="phi3", context=512, long_factors=True, key=[
             "rope.scaling.type=s:longrope", "rope.scaling.original_context_length=u:300"])
-        with Cluster(model, worker_args=["--context-tokens", "256"]) as c:
-            expect_refusal(c, c.start_worker("decode", 9, ["--context-tokens", "512"]),
-                           "decode-9 has numeric profile q8-bf16 for long contexts (--context-tokens), but ")
-            expect_refusal(c, c.start_worker("prefill", 9, ["--context-tokens", "512"]),
-                           "prefill-9 has numeric profile q8-bf16 for long contexts (--context-tokens), but ")
+        with Cluster(model, worker_args=["--max-seq-len", "256"]) as c:
+            expect_refusal(c, c.start_worker("decode", 9, ["--max-seq-len", "512"]),
+                           "decode-9 has numeric profile q8-bf16 for long contexts (--max-seq-len), but ")
+            expect_refusal(c, c.start_worker("prefill", 9, ["--max-seq-len", "512"]),
+                           "prefill-9 has numeric profile q8-bf16 for long contexts (--max-seq-len), but ")
             ask(c, TEXTS[0])

@@ -116,7 +116,7 @@ def test_routers_of_one_launch_live_on_alone():
 def test_routers_share_one_port():
     """Connections are dealt out; who dies takes its own only; another launch does not get in among them."""
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
-        args = [*models(directory)[2:], "--routers", "2", "--share-http"]
+        args = [*models(directory)[2:], "--routers", "2", "--reuse-http-port"]
         address = f"127.0.0.1:{free_port()}"
         with Launch(*args, http=address) as launch:
             routers = [launch.process(f"router-{i}") for i in range(2)]

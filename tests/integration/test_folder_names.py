@@ -51,7 +51,7 @@ def test_a_folder_that_cannot_have_sockets_is_named_by_a_worker():
         key = os.path.join(directory, "key")
         with open(key, "w", opener=lambda path, flags: os.open(path, flags, 0o600), encoding="ascii") as f:
             f.write("00" * 32 + "\n")
-        done = subprocess.run([os.path.join(BUILD, "worker_main/baton-decode-worker"), "--model", small_model(directory), "--key-file", key,
+        done = subprocess.run([os.path.join(BUILD, "worker_main/baton-decode-worker"), "--model", small_model(directory), "--cluster-key-file", key,
                                "--kv-memory", "16m", "--run-dir", folder, "--join", f"ipc://{directory}/r,t.ipc"],
                               stderr=subprocess.PIPE, text=True, timeout=60, check=False)
         assert done.returncode != 0 and "control characters" in done.stderr, (done.returncode, done.stderr)

@@ -27,7 +27,7 @@ class Kills:
     def __init__(self, directory, seed, is_bounded):
         self.dir = directory
         # In control groups a launch finds by itself what fits.
-        self.sizes = [] if is_bounded else ["--kv-memory", "64m", "--threads-prefill", "1", "--threads-decode", "1"]
+        self.sizes = [] if is_bounded else ["--kv-memory", "64m", "--prefill-threads", "1", "--decode-threads", "1"]
         self.model = small_model(directory)
         self.run_dirs = os.path.join(directory, "run")
         os.mkdir(self.run_dirs)
@@ -56,7 +56,7 @@ class Kills:
     def lone_worker(self):
         """As mpirun, srun or a hand would start it: nobody watches it, and it looks for a router that is not there."""
         return self.popen(os.path.join(BUILD, "worker_main/baton-decode-worker"), "--model", self.model, "--kv-memory", "64m",
-                          "--key-file", self.key, "--join", f"ipc://{self.dir}/none.ipc", "--run-dir", self.run_dirs,
+                          "--cluster-key-file", self.key, "--join", f"ipc://{self.dir}/none.ipc", "--run-dir", self.run_dirs,
                           "--threads", "1")
 
     def processes(self):

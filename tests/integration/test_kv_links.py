@@ -20,7 +20,7 @@ def blocked(hosts, model, blocks, prefill_hosts=1, decode_args=(), **more):
         for i, k in blocks:
             net.block(net.hosts[i], f"10.79.0.{k + 1}")
         with UnprovenCluster(model(d), hosts=net.hosts[:prefill_hosts], decode_hosts=net.hosts[prefill_hosts:], silence=SILENCE,
-                     prefill_args=["--net-device", "eth1"], decode_args=["--net-device", "eth1", *decode_args], **more) as c:
+                     prefill_args=["--kv-net-devices", "eth1"], decode_args=["--kv-net-devices", "eth1", *decode_args], **more) as c:
             yield net, c
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--kv-type: what it takes, and what differs is refused."""
+"""--kv-dtype: what it takes, and what differs is refused."""
 import re
 import tempfile
 
@@ -15,21 +15,21 @@ BLOCK_BYTES = {"bf16": 2880 * 128, "f16": 2880 * 128, "int8": 2880 * (64 + 4),
 def test_worker_with_another_kv_type_is_refused_by_name():
     with tempfile.TemporaryDirectory() as d:
         model = small_model(d)
-        with Cluster(model, worker_args=["--kv-type", "int8"]) as c:
+        with Cluster(model, worker_args=["--kv-dtype", "int8"]) as c:
             # Elements of one size: f16 and bf16 differ in nothing else.
-            expect_refusal(c, c.start_worker("decode", 9, ["--kv-type", "f16"]),
+            expect_refusal(c, c.start_worker("decode", 9, ["--kv-dtype", "f16"]),
                            "decode-9 stores KV as type 0, but ")
-            expect_refusal(c, c.start_worker("prefill", 9, ["--kv-type", "bf16"]),
+            expect_refusal(c, c.start_worker("prefill", 9, ["--kv-dtype", "bf16"]),
                            "prefill-9 stores KV as type 1, but ")
             # The same, with scales.
-            expect_refusal(c, c.start_worker("decode", 9, ["--kv-type", "fp8"]),
+            expect_refusal(c, c.start_worker("decode", 9, ["--kv-dtype", "fp8"]),
                            "decode-9 stores KV as type 3, but ")
 
 
 def test_kv_memory_holds_more_blocks_of_a_smaller_type():
     model = default_model()
     for kv_type, block_bytes in BLOCK_BYTES.items():
-        with Cluster(model, kv_memory="64m", worker_args=["--kv-type", kv_type]) as c:
+        with Cluster(model, kv_memory="64m", worker_args=["--kv-dtype", kv_type]) as c:
             for worker in c.prefills + c.decodes:
                 wait_until("pool's size logged", lambda w=worker: "KV blocks" in w.log())
                 found = re.search(r"(\d+) (\w+) KV blocks of 16 tokens", worker.log())
@@ -47,7 +47,7 @@ def test_layers_that_leave_early_bring_their_scales():
     answers = []
     for way, overlap in (("local", "none"), ("shm", "layers"), ("tcp", "layers")):
         more = options(way, 512)
-        more["worker_args"] += ["--kv-type", "int8"]
+        more["worker_args"] += ["--kv-dtype", "int8"]
         with Cluster(model, kv_memory="128m", prefill_args=["--kv-overlap", overlap], **more) as c:
             def pieces(cluster=c):
                 """of the KV of one answer"""

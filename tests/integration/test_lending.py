@@ -30,8 +30,8 @@ def cores():
 
 def options(lend):
     first, second = cores()
-    return dict(prefill_args=["--cores", first] + (["--lent-cores", second] if lend else []),
-                decode_args=["--cores", second, "--max-batch", "16"] + (["--lent-cores", first] if lend else []),
+    return dict(prefill_args=["--cores", first] + (["--borrowed-cores", second] if lend else []),
+                decode_args=["--cores", second, "--max-batch-size", "16"] + (["--borrowed-cores", first] if lend else []),
                 worker_args=["--prefix-cache", "off"])
 
 

@@ -148,7 +148,7 @@ def test_check_doctor_and_programs_by_hand_say_the_same_of_limits():
         group.set("max", 8)
         for program, options in (("router/baton-router", ["--listen", f"ipc://{directory}/r.ipc", "--http", "127.0.0.1:0"]),
                                  ("worker_main/baton-decode-worker", ["--join", f"ipc://{directory}/r.ipc", "--kv-memory", "16m"])):
-            status, _, errors = in_group(group, os.path.join(BUILD, program), "--model", model, "--key-file", key, *options)
+            status, _, errors = in_group(group, os.path.join(BUILD, program), "--model", model, "--cluster-key-file", key, *options)
             assert status == 78, (program, status, errors)
             assert re.search(rf"error .*: up to \d+ threads are needed, and \d of 8 are left \({group.file('max')}\)", errors), errors
 

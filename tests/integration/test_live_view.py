@@ -168,7 +168,7 @@ def test_a_requests_waterfall_adds_up_and_says_where_it_was():
 def test_pages_of_others_take_no_places_of_readers():
     """What a page embeds has no Origin; what the browser says of it is enough."""
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(small_model(d), prefill=1, router_args=["--max-watchers", "1"]) as c:
+        with Cluster(small_model(d), prefill=1, router_args=["--max-event-streams", "1"]) as c:
             for site, dest, right in (("cross-site", "image", 403), ("same-site", "script", 403), ("cross-site", "iframe", 403),
                                       ("cross-site", None, 403), ("same-origin", "empty", 200), ("none", "document", 200),
                                       ("cross-site", "document", 200), (None, None, 200)):
@@ -190,7 +190,7 @@ def test_pages_of_others_take_no_places_of_readers():
 
 def test_readers_that_stop_reading_cost_nobody_anything():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
-            Cluster(small_model(directory), router_args=["--max-watchers", "4"]) as cluster, ExitStack() as stack:
+            Cluster(small_model(directory), router_args=["--max-event-streams", "4"]) as cluster, ExitStack() as stack:
         for _ in range(3):
             stopped = stack.enter_context(socket.create_connection(cluster.http, 60))
             stopped.sendall(b"GET /v2/cluster/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -198,7 +198,7 @@ def test_readers_that_stop_reading_cost_nobody_anything():
         watcher = stack.enter_context(Watcher(cluster.http))
         wait_until("four read", lambda: watcher.of("state") and watcher.of("state")[-1]["router"]["watchers"] == 4)
         status, headers, data = cluster.request("GET", "/v2/cluster/events")
-        assert status == 503 and "Retry-After" in headers and b"--max-watchers" in data, (status, data)
+        assert status == 503 and "Retry-After" in headers and b"--max-event-streams" in data, (status, data)
         before = len(watcher.of("state"))
         for _ in range(5):
             cluster.complete(PROMPT)

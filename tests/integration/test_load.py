@@ -42,7 +42,7 @@ def run_load(build):
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=512, seed=3)
         env = {"ASAN_OPTIONS": "exitcode=86:detect_leaks=1", "UBSAN_OPTIONS": "halt_on_error=1:exitcode=87"}
-        with Cluster(model, build=build, env=env, decode_args=["--max-batch", "32"]) as c:
+        with Cluster(model, build=build, env=env, decode_args=["--max-batch-size", "32"]) as c:
             expected = [c.complete(prompt(i), 24, temperature=0, ignore_eos=True)["text"] for i in range(N_PROMPTS)]
             c.wait_idle()
             fds = {p.name: open_fds(p.pid) for p in c.processes}

@@ -50,7 +50,7 @@ def choices(c, body):
 def test_log_probs_are_those_of_float32_within_the_models_accuracy():
     model = default_model()
     windows = golden()
-    with Cluster(model, kv_memory="128m", worker_args=["--kv-type", "f16"]) as c:
+    with Cluster(model, kv_memory="128m", worker_args=["--kv-dtype", "f16"]) as c:
         ours = theirs = 0.0
         n_same = n = 0
         for window in choices(c, {"prompt": [list(w[0]) for w in windows], "max_tokens": 0, "echo": True,
@@ -121,7 +121,7 @@ def test_log_probs_are_the_same_by_whatever_way():
             "one worker, one at a time": dict(prefill=0, decode_args=["--local-prefill"],
                                               worker_args=["--prefix-cache", "off", "--chunk-tokens", "512"]),
             "a pair, chunks of 16, a cache": dict(worker_args=["--chunk-tokens", "16"]),
-            "two of each, over the network": dict(prefill=2, decode=2, worker_args=["--transport", "network"]),
+            "two of each, over the network": dict(prefill=2, decode=2, worker_args=["--kv-transport", "network"]),
         }
         reference = None
         for i, (way, options) in enumerate(ways.items()):

@@ -76,20 +76,20 @@ def test_a_process_ends_in_time_where_nobody_reads_its_log():
 
 
 def test_a_trace_and_an_access_log_that_nobody_reads_stop_nothing():
-    options = ("trace", "access-log")
+    options = ("trace-file", "access-log")
     with tempfile.TemporaryDirectory() as d, unread(small_model(d), names=(), options=options) as (c, pipes):
         for _ in range(4):
             c.complete("hello", 8)
         assert c.request("GET", "/v2/health/ready")[0] == 200
         wait_until("the log says so", lambda: re.search(
-            r"trace file .*: Resource temporarily unavailable; lines are kept for now\n", c.router.log()))
-        wait_until("every line comes once it is read", lambda: pipes["trace"].read().count("\n") == 5)
+            r"trace file .*: Resource temporarily unavailable; lines are buffered\n", c.router.log()))
+        wait_until("every line comes once it is read", lambda: pipes["trace-file"].read().count("\n") == 5)
         wait_until("the access log's too", lambda: len(re.findall(r" route=/v1/completions .* status=200 ",
                                                                   pipes["access-log"].read())) == 4)
-        for line in pipes["trace"].text.split("\n")[1:-1]:
+        for line in pipes["trace-file"].text.split("\n")[1:-1]:
             assert json.loads(line)["resourceSpans"]
         wait_until("and so does the log", lambda: re.search(r"trace file .*: written again\n", c.router.log()))
-        assert c.metric("baton_trace_lines_lost_total") == 0
+        assert c.metric("baton_trace_lines_dropped_total") == 0
         assert c.stop() == {"router": 0, "prefill-0": 0, "decode-0": 0}
 
 

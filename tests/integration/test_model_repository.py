@@ -272,7 +272,7 @@ def test_an_engine_is_refused_and_no_other_model_is_served_for_it():
 def test_requests_within_the_queue_delay_are_placed_together():
     """Half a second, so that four that are sent at once are all there before it is over."""
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
-        with Cluster(small_model(directory), router_args=["--queue-delay-us", "500000"]) as c:
+        with Cluster(small_model(directory), router_args=["--max-queue-delay-us", "500000"]) as c:
             answers = []
 
             def one():

@@ -99,7 +99,7 @@ def test_orchestrator_mode_answers_and_leaves_nothing():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=3, dim=96, heads=8, kv_heads=4, head_dim=16, ffn=160, context=512, seed=5)
         for tp in ("2", "1"):
-            command = ["mpirun", "-np", "1", LAUNCHER, model, "--decode-tp", tp, "--sum-parts", "2"]
+            command = ["mpirun", "-np", "1", LAUNCHER, model, "--decode-tp", tp, "--reduction-parts", "2"]
             with started(command, model) as (client, run):
                 answers.append([client.complete("spawned " * n, 12, temperature=0, ignore_eos=True)["token_ids"]
                                 for n in (1, 20)])

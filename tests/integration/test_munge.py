@@ -73,7 +73,7 @@ def test_a_cluster_whose_key_only_its_user_can_open():
             # The same key, in a file that is the key itself.
             plain = os.path.join(d, "plain")
             write(plain, KEY + "\n", 0o600)
-            late = Process("decode", "late", ["--model", c.model, "--join", c.url, "--key-file", plain, "--name", "late",
+            late = Process("decode", "late", ["--model", c.model, "--join", c.url, "--cluster-key-file", plain, "--name", "late",
                                               "--run-dir", c.dir] + c.worker_args, c.dir)
             c.processes.append(late)
             wait_until("it joined", lambda: c.total("baton_workers", role="decode", state="up") == 2)
@@ -99,7 +99,7 @@ def test_credentials_that_keep_no_secret_are_refused_by_name():
                                               "--metrics", "127.0.0.1:0"]),
                                   ("decode", ["--join", f"ipc://{d}/r.ipc", "--name", "d"])):
                 process = Process(role, name.replace(" ", "-") + "-" + role, [
-                    "--model", model, "--key-file", path, "--munge-socket", socket, "--run-dir", d] + options, d)
+                    "--model", model, "--cluster-key-file", path, "--munge-socket", socket, "--run-dir", d] + options, d)
                 assert process.popen.wait(60) != 0, name
                 said = process.log()
                 process.close()

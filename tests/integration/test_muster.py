@@ -25,14 +25,14 @@ def test_a_worker_that_is_refused_is_named_with_the_reason():
         wrong_key = os.path.join(directory, "key")
         with os.fdopen(os.open(wrong_key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
             f.write(secrets.token_hex(32))
-        stranger = fleet.start_worker("decode", 7, ["--key-file", wrong_key])
+        stranger = fleet.start_worker("decode", 7, ["--cluster-key-file", wrong_key])
         fleet.model, own = other, fleet.model
         fleet.start_worker("decode", 8)
         fleet.model = own
         fleet.start_worker("prefill", 9, ["--tokens-per-block", "32"])
-        fleet.start_worker("decode", 10, ["--kv-type", "int8"])
+        fleet.start_worker("decode", 10, ["--kv-dtype", "int8"])
         why = {"decode-7": "another cluster key: both sides need the same key file", "decode-8": "runs another model",
-               "prefill-9": "has 32 tokens per block, but", "decode-10": "(--kv-type)"}
+               "prefill-9": "has 32 tokens per block, but", "decode-10": "(--kv-dtype)"}
         for i in range(2):
             wait_until("all are refused", lambda i=i: set(why) <= set(refused(fleet, i)))
             seen = refused(fleet, i)

@@ -106,7 +106,7 @@ def test_access_log_trace_and_what_explains_a_request_have_the_same_ids():
     trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
     with tempfile.TemporaryDirectory() as d:
         log, trace = os.path.join(d, "access.log"), os.path.join(d, "trace")
-        with Cluster(small_model(d), router_args=["--access-log", log, "--trace", trace, "--tenant-header", "X-Tenant"]) as c:
+        with Cluster(small_model(d), router_args=["--access-log", log, "--trace-file", trace, "--tenant-header", "X-Tenant"]) as c:
             infer = {"inputs": [{"name": "text_input", "shape": [1, 1], "datatype": "BYTES", "data": ["a"]},
                                 {"name": "max_tokens", "shape": [1, 1], "datatype": "INT32", "data": [2]}]}
             for i, (route, body) in enumerate(((COMPLETIONS, {"prompt": "a", "max_tokens": 2}),

@@ -24,7 +24,7 @@ def at_workers(c):
 def test_one_token_sends_no_kv_and_asks_no_decode_worker():
     with tempfile.TemporaryDirectory() as d:
         trace = d + "/trace.jsonl"
-        with Cluster(small_model(d), router_args=["--trace", trace]) as c:
+        with Cluster(small_model(d), router_args=["--trace-file", trace]) as c:
             first = [ids(c, p, 1) for p in PROMPTS]
             c.decodes[0].kill(signal.SIGSTOP)  # what were asked of it would stay open
             assert [ids(c, p, 1) for p in PROMPTS] == first

@@ -104,7 +104,7 @@ def test_options_of_vllm_and_llama_server_start_the_server_that_they_mean():
 
 def test_options_of_other_servers_that_are_not_served_name_what_is():
     for arguments, words in ((["--gpu-memory-utilization", "0.9"], "--kv-free-percent N"), (["--api-key", "sk-1"], "--api-keys FILE"),
-                             (["--dtype", "half"], "baton convert"), (["-t", "8"], "--threads-prefill N")):
+                             (["--dtype", "half"], "baton convert"), (["-t", "8"], "--prefill-threads N")):
         done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model", "none", *arguments],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=60, check=False)
         assert done.returncode == 2 and words in done.stdout and "sk-1" not in done.stdout, (arguments, done)

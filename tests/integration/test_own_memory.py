@@ -9,7 +9,7 @@ import test_pausing as pausing
 from test_failures import expect_refusal, freed_by
 from test_same_bytes import ask_all, prompts
 
-# (prefill's and decode's back end, --transport, how KV travels). A pool in a device is no shared memory: what is sent
+# (prefill's and decode's back end, --kv-transport, how KV travels). A pool in a device is no shared memory: what is sent
 # to it goes over the network, what it sends to a pool of this host goes there directly.
 PAIRS = (("cpu", "cpu", "auto", "shm"), ("trap", "trap", "auto", "network"), ("trap", "cpu", "auto", "shm"),
          ("trap", "cpu", "network", "network"), ("cpu", "trap", "auto", "network"))
@@ -25,9 +25,9 @@ def plugin():
 
 
 def cluster(model, prefill, decode, transport="auto", **more):
-    more["worker_args"] = ["--transport", transport, "--chunk-tokens", "64", "--steps-ahead", "on"] + \
+    more["worker_args"] = ["--kv-transport", transport, "--chunk-tokens", "64", "--overlap-scheduling", "on"] + \
         more.get("worker_args", [])
-    return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode, "--max-batch", "16"],
+    return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode, "--max-batch-size", "16"],
                    env=plugin(), **more)
 
 
@@ -77,8 +77,8 @@ def test_device_memory_holds_what_makes_room_for_others():
         model = pausing.model_of(d)
         with Cluster(model) as c:
             reference = pausing.ask_all(c, 1)
-        with Cluster(model, prefill_args=["--backend", "trap"], worker_args=["--steps-ahead", "on"], env=plugin(),
-                     decode_args=["--backend", "trap", "--kv-tokens", str(pausing.POOL), "--max-batch", "16",
+        with Cluster(model, prefill_args=["--backend", "trap"], worker_args=["--overlap-scheduling", "on"], env=plugin(),
+                     decode_args=["--backend", "trap", "--kv-tokens", str(pausing.POOL), "--max-batch-size", "16",
                                   *pausing.POLICY]) as c:
             for request, want, got in zip(pausing.requests(), reference,
                                           pausing.ask_all(c, len(pausing.requests()))):
@@ -125,6 +125,6 @@ def test_device_memory_cannot_be_shared_memory():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
         with cluster(model, "cpu", "cpu") as c:
-            worker = c.start_worker("decode", 9, ["--backend", "trap", "--transport", "shm"])
+            worker = c.start_worker("decode", 9, ["--backend", "trap", "--kv-transport", "shm"])
             expect_refusal(c, worker, "a pool in device memory cannot be shared memory")
             wait_until("the worker ended", lambda: not worker.alive())

@@ -11,8 +11,8 @@ from harness import Cluster, Stream, slow_model, tiny_model, wait_until
 POOL = 640  # tokens of the decode worker: 40 blocks of 16
 POLICY = ["--scheduler-policy", "max_utilization"]
 WAYS = {
-    "memory": dict(worker_args=["--transport", "shm"]),
-    "network": dict(worker_args=["--transport", "network"]),
+    "memory": dict(worker_args=["--kv-transport", "shm"]),
+    "network": dict(worker_args=["--kv-transport", "network"]),
     "local, no cache": dict(prefill=0, decode_args=["--local-prefill"], worker_args=["--prefix-cache", "off"]),
 }
 WORDS = "one of them makes room for the others and goes on later as if nothing had been".split()
@@ -64,7 +64,7 @@ def total(c, what):
 
 def small_cluster(model, way="memory", pool=POOL, **more):
     options = dict(WAYS[way])
-    options["decode_args"] = options.get("decode_args", []) + ["--kv-tokens", str(pool), "--max-batch", "16", *POLICY]
+    options["decode_args"] = options.get("decode_args", []) + ["--kv-tokens", str(pool), "--max-batch-size", "16", *POLICY]
     return Cluster(model, **options, **more)
 
 

@@ -46,7 +46,7 @@ def answers_in_a_small_shm():
     """Runs in a mount namespace of its own, whose /dev/shm has room for one of the two pools at most."""
     with tempfile.TemporaryDirectory() as d:
         model = small_model(d)
-        with Cluster(model, kv_memory="64m", worker_args=["--transport", "network"]) as c:
+        with Cluster(model, kv_memory="64m", worker_args=["--kv-transport", "network"]) as c:
             expected = c.complete(PROMPT, 16, temperature=0)["text"]
         with Cluster(model, kv_memory="64m") as c:
             assert c.complete(PROMPT, 16, temperature=0)["text"] == expected

@@ -27,7 +27,7 @@ def test_same_bytes_under_every_order_with_tuned_chunks():
     with tempfile.TemporaryDirectory() as d:
         model = model_of(d)
         for order, chunk, local in (("fcfs", 512, False), *((o, 0, local) for o in ORDERS for local in (False, True))):
-            more = everywhere(order, "--chunk-tokens", str(chunk), "--chunk-itl-ms", "1")
+            more = everywhere(order, "--chunk-tokens", str(chunk), "--itl-budget-ms", "1")
             if local:
                 more.update(prefill=0, decode_args=["--local-prefill"])
             with Cluster(model, kv_memory="64m", **more) as c:
@@ -60,7 +60,7 @@ def test_a_short_prompt_overtakes_a_long_one_where_its_order_says_so():
                                                   ("fcfs", {"priority": -12}, "short"))):
             trace = os.path.join(d, f"trace-{i}")
             options = everywhere(order, "--chunk-tokens", "16")
-            options["router_args"] += ["--trace", trace]
+            options["router_args"] += ["--trace-file", trace]
             with Cluster(model, kv_memory="128m", **options) as c:
                 assert who_is_first(c, trace, long, **more) == first, (order, more)
                 c.wait_idle()

@@ -43,7 +43,7 @@ def check_layouts(cases, sum_parts):
         model = model_of(d)
         want = None
         for prefill, decode, way, chunk, parallel, cache in cases:
-            more = layout(prefill, decode, way, chunk, cache, ["--sum-parts", str(sum_parts)])
+            more = layout(prefill, decode, way, chunk, cache, ["--reduction-parts", str(sum_parts)])
             with Cluster(model, kv_memory="64m", **more) as c:
                 ranks = [pid for worker in c.prefills + c.decodes for pid in children_of(worker.pid)]
                 assert len(ranks) == (0 if way == "local" else n_ranks(prefill) - 1) + n_ranks(decode) - 1, ranks
@@ -60,7 +60,7 @@ def check_layouts(cases, sum_parts):
 
 
 def test_every_layout_gives_the_same_bytes_every_way():
-    """With the same --sum-parts it does not matter how many ranks either side has: by shared memory and the network, in
+    """With the same --reduction-parts it does not matter how many ranks either side has: by shared memory and the network, in
     small chunks and large, alone and beside others, computed and found in the prefix cache."""
     check_layouts((
         (1, 1, "shm", 512, 8, "off"), (1, 2, "shm", 16, 4, "on"), (1, 2, "tcp", 64, 8, "off"),
@@ -81,7 +81,7 @@ def test_ranks_hand_over_blocks_with_scales():
         model = model_of(d)
         want = None
         for prefill, decode, way in ((2, 2, "local"), (1, 2, "shm"), (2, 1, "tcp")):
-            more = layout(prefill, decode, way, 64, "off", ["--kv-type", "int8", "--sum-parts", "2"])
+            more = layout(prefill, decode, way, 64, "off", ["--kv-dtype", "int8", "--reduction-parts", "2"])
             with Cluster(model, kv_memory="64m", **more) as c:
                 got = ask_all(c, TEXTS, 8, 12)
                 want = want or got
@@ -92,9 +92,9 @@ def test_ranks_hand_over_blocks_with_scales():
 
 def over_two_interfaces(net, model, decode, check, kind=Cluster):
     """Two ranks on host a hand over to `decode` of them on host b, where all have eth0 and eth1 in turn."""
-    more = layout(2, decode, "tcp", 512, "off", ["--sum-parts", "2"])
+    more = layout(2, decode, "tcp", 512, "off", ["--reduction-parts", "2"])
     for side in ("prefill_args", "decode_args"):
-        more[side] += ["--net-device", "eth0,eth1"]
+        more[side] += ["--kv-net-devices", "eth0,eth1"]
     with kind(model, kv_memory="256m", hosts=net.hosts[:1], decode_hosts=net.hosts[1:], **more) as c:
         check(c)
 
@@ -116,7 +116,7 @@ def test_ranks_hand_over_on_an_interface_each():
         wait_until("it is named", c.unreachable)
         assert c.ready() == 503
         assert c.unreachable()[0]["text"].startswith("prefill-0 cannot reach decode-0 at 10.78.0.2:"), c.unreachable()
-        assert "this process is on interface eth1, and the way to its peer is over eth0: see --net-device" in c.prefills[0].log()
+        assert "this process is on interface eth1, and the way to its peer is over eth0: see --kv-net-devices" in c.prefills[0].log()
 
     with tempfile.TemporaryDirectory() as d, Network("a", "b", interfaces=2) as net:
         model = tiny_model(d, layers=4, dim=64, heads=8, kv_heads=8, head_dim=64, ffn=64, context=4096, seed=5)
@@ -141,7 +141,7 @@ def test_stages_of_a_model_with_windows_give_the_same_bytes():
                            window=64, seed=44)
         want = None
         for prefill, decode, way in (("1x1", "1x1", "shm"), ("1x1", "1x2", "shm"), ("1x2", "1x1", "tcp"), ("2x2", "1x4", "shm")):
-            more = layout(prefill, decode, way, 32, "off", ["--sum-parts", "2", "--kv-type", "int8"])
+            more = layout(prefill, decode, way, 32, "off", ["--reduction-parts", "2", "--kv-dtype", "int8"])
             with Cluster(model, kv_memory="64m", **more) as c:
                 got = [c.complete(p, 12, temperature=0, ignore_eos=True)["token_ids"] for p in ids]
                 want = want or got
@@ -177,7 +177,7 @@ def disturb(c, worker, sig):
 def check_loss(sig, decode):
     with tempfile.TemporaryDirectory() as d:
         model = slow_model(d)
-        with Cluster(model, decode=2, kv_memory="64m", silence=(1500, 3000), **layout(1, decode, more_workers=["--sum-parts", "2"])) as c:
+        with Cluster(model, decode=2, kv_memory="64m", silence=(1500, 3000), **layout(1, decode, more_workers=["--reduction-parts", "2"])) as c:
             got, want = disturb(c, c.decodes, sig)
             assert got == want
             c.wait_idle()
@@ -197,8 +197,8 @@ def test_a_rank_of_a_stage_that_stops_takes_its_instance_and_no_answer():
 
 def many(prefill, decode, way="shm"):
     """So many seats that an instance's sequences go through its stages in lots, of 16 and more."""
-    more = layout(prefill, decode, way, 64, "off", ["--sum-parts", "2"])
-    more["decode_args"] += ["--max-batch", "64"]
+    more = layout(prefill, decode, way, 64, "off", ["--reduction-parts", "2"])
+    more["decode_args"] += ["--max-batch-size", "64"]
     return more
 
 

@@ -10,8 +10,8 @@ from trace_lines import read
 
 N_PROMPTS = 32
 WAYS = {
-    "shm": dict(worker_args=["--transport", "shm"]),
-    "tcp": dict(worker_args=["--transport", "network"]),
+    "shm": dict(worker_args=["--kv-transport", "shm"]),
+    "tcp": dict(worker_args=["--kv-transport", "network"]),
     "local": dict(prefill=0, decode_args=["--local-prefill"]),
 }
 WORDS = ("the quick brown fox jumps over a lazy dog while seven wizards boxed "
@@ -42,7 +42,7 @@ def options(way, chunk, cache="off"):
     """Without the prefix cache, since what is found in it is not computed by chunks of this size."""
     more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
     more["worker_args"] = more.get("worker_args", []) + ["--chunk-tokens", str(chunk), "--prefix-cache", cache]
-    more["decode_args"] = more.get("decode_args", []) + ["--max-batch", "16"]
+    more["decode_args"] = more.get("decode_args", []) + ["--max-batch-size", "16"]
     return more
 
 
@@ -109,7 +109,7 @@ def compare_kv_type(kv_type):
         for way, chunk, parallel, cache in (("shm", 512, 16, "off"), ("tcp", 16, 4, "off"), ("shm", 64, 16, "on"),
                                             ("tcp", 64, 16, "on"), ("local", 64, 16, "off")):
             more = options(way, chunk, cache)
-            more["worker_args"] += ["--kv-type", kv_type]
+            more["worker_args"] += ["--kv-dtype", kv_type]
             with Cluster(model, kv_memory="64m", **more) as c:
                 for again in range(2 if cache == "on" else 1):
                     got = ask_all(c, texts, parallel, 12)
@@ -232,7 +232,7 @@ def test_same_bytes_whatever_leaves_when():
         for way, overlap in (("shm", "none"), ("shm", "chunks"), ("shm", "layers"), ("tcp", "layers")):
             trace = os.path.join(d, f"{way}-{overlap}.jsonl")
             with Cluster(model, kv_memory="512m", prefill_args=["--kv-overlap", overlap],
-                         router_args=["--trace", trace], **options(way, 512)) as c:
+                         router_args=["--trace-file", trace], **options(way, 512)) as c:
                 def ask(cluster=c, path=trace):
                     """@return the pieces that the KV of all of them left in"""
                     before = len(read(path))

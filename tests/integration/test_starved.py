@@ -108,7 +108,7 @@ def test_a_starved_worker_of_another_host_is_not_cut_off():
 
 def test_a_starved_rank_does_not_end_its_instance():
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(slow_model(d), worker_args=[*TIMES, "--sum-parts", "2", "--suspect-ms", str(SILENCE[0]), "--dead-ms",
+        with Cluster(slow_model(d), worker_args=[*TIMES, "--reduction-parts", "2", "--suspect-ms", str(SILENCE[0]), "--dead-ms",
                                                  str(SILENCE[1])], decode_args=["--tp", "2"]) as c:
             ranks = children_of(c.decodes[0].pid)
             assert len(ranks) == 1, ranks

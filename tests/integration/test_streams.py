@@ -15,7 +15,7 @@ ASKS = {
     "/v2/models/ensemble/generate_stream": {"text_input": TEXT, "max_tokens": 2},
 }
 # The context phases take 10 s and more: no token comes until the worker is killed.
-SLOW = ["--rehearse-token-us", "100000", "--prefix-cache", "off"]
+SLOW = ["--simulate-token-us", "100000", "--prefix-cache", "off"]
 
 
 class Stream:
@@ -65,7 +65,7 @@ def check_refusal(stream, status, text):
 def test_a_stream_has_its_head_before_its_first_token_and_comments_while_it_is_silent():
     with tempfile.TemporaryDirectory() as d, Cluster(
             small_model(d), prefill_args=SLOW, kv_memory="128m",
-            router_args=["--sse-keepalive-s", "1", "--max-queue", str(len(ASKS) + 1), "--worker-wait-ms", "300"]) as c:
+            router_args=["--sse-keepalive-s", "1", "--max-concurrent-requests", str(len(ASKS) + 1), "--worker-wait-ms", "300"]) as c:
         began = time.monotonic()
         streams = [Stream(c, path, body) for path, body in ASKS.items()]
         streams.append(Stream(c, "/v1/completions", ASKS["/v1/completions"], "1.0"))

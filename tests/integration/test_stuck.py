@@ -17,7 +17,7 @@ PRODUCT_MS = 60
 
 def cluster(directory, **env):
     model = tiny_model(directory, layers=LAYERS, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
-    return Cluster(model, worker_args=["--backend", "trap", "--stuck-ms", str(LIMIT_MS)], env=dict(plugin(), **env))
+    return Cluster(model, worker_args=["--backend", "trap", "--compute-watchdog-ms", str(LIMIT_MS)], env=dict(plugin(), **env))
 
 
 def test_a_slow_step_is_no_hang():
@@ -32,7 +32,7 @@ def test_a_slow_step_is_no_hang():
 
 
 def test_a_worker_that_hangs_can_be_stopped():
-    """With the default of --stuck-ms: who says stop need not wait for that."""
+    """With the default of --compute-watchdog-ms: who says stop need not wait for that."""
     with tempfile.TemporaryDirectory() as d:
         hang = os.path.join(d, "hang")
         model = tiny_model(d, layers=LAYERS, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
@@ -76,7 +76,7 @@ def test_a_hang_ends_the_worker():
 
 
 def test_a_server_whose_work_does_not_move_is_not_ready():
-    """Long before --stuck-ms: health says so, and is well again when the work is."""
+    """Long before --compute-watchdog-ms: health says so, and is well again when the work is."""
     with tempfile.TemporaryDirectory() as d:
         hang = os.path.join(d, "hang")
         model = tiny_model(d, layers=LAYERS, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)

@@ -88,7 +88,7 @@ def forecast_ms(c, prompt):
 def test_an_idle_server_that_was_slow_once_corrects_itself():
     short = [20 + i for i in range(20)]
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(slow_model(d), router_args=["--model-name", "m"]) as c:
+        with Cluster(slow_model(d), router_args=["--served-model-name", "m"]) as c:
             with slowed(c.prefills[0]):  # the first prompts that it measures
                 for first in range(3, 6):
                     status, _ = c.post("/v1/completions", dict(prompt=[first] + short, max_tokens=1))
@@ -117,7 +117,7 @@ def test_an_idle_server_that_was_slow_once_corrects_itself():
 
 def test_who_would_be_late_is_told_at_once():
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(slow_model(d), router_args=["--model-name", "m"]) as c:
+        with Cluster(slow_model(d), router_args=["--served-model-name", "m"]) as c:
             first = learn(c)
             # Nobody computes 700 tokens in a millisecond, and no sequence gets on so fast.
             answer, probes = ask_until_refused(c, first, ttft_target_ms=1)
@@ -146,7 +146,7 @@ def test_who_would_be_late_is_told_at_once():
 
 def test_a_model_s_targets_are_of_those_that_name_none():
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(slow_model(d), router_args=["--model-name", "m", "--ttft-target-ms", "100000", "--model-targets", "other=90000/0,m=1/0"]) as c:
+        with Cluster(slow_model(d), router_args=["--served-model-name", "m", "--ttft-target-ms", "100000", "--model-targets", "other=90000/0,m=1/0"]) as c:
             # Before anything is measured all are taken, and are late.
             first = 3
             status, _, body = ask(c, [first] + LONG)

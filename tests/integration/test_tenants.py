@@ -155,14 +155,14 @@ def test_orders_without_keys_are_those_of_the_servers_own_user():
         with Cluster(model) as c, passed_on(c.http) as other:
             for path, body in ORDERS:
                 status, data = post_to(other, path, body)
-                assert status == 403 and b"--orders-without-keys anybody" in data, (path, status, data)
+                assert status == 403 and b"--admin-without-keys anybody" in data, (path, status, data)
                 status, data = post_to(c.http, path, body)
                 assert status != 403, (path, status, data)
             assert post_to(other, *ask_of)[0] == 200
             with contextlib.closing(http.client.HTTPConnection(*other, timeout=300)) as connection:
                 connection.request("GET", "/v2/logging")
                 assert connection.getresponse().status == 200
-        with Cluster(model, router_args=["--orders-without-keys", "anybody"]) as c, passed_on(c.http) as other:
+        with Cluster(model, router_args=["--admin-without-keys", "anybody"]) as c, passed_on(c.http) as other:
             for path, body in ORDERS:
                 status, data = post_to(other, path, body)
                 assert status != 403, (path, status, data)
@@ -289,7 +289,7 @@ def test_one_that_floods_stands_before_nobody():
     first of all that came after the flood's first, though the workers never have room for more than a few."""
     n_flood = 40
     with served(endless_model, flood="", other="",
-                cluster=dict(worker_args=["--max-batch", "2"], kv_memory="32m")) as (c, keys):
+                cluster=dict(worker_args=["--max-batch-size", "2"], kv_memory="32m")) as (c, keys):
         ended, began = [], threading.Event()
 
         def one(name, i):

@@ -122,7 +122,7 @@ def test_a_request_ends_early_by_its_id():
 
 def test_a_request_that_is_stopped_before_it_runs_has_an_empty_answer():
     # Requests are held for a second, and a stop that finds one running on a slow machine is tried again.
-    with tempfile.TemporaryDirectory() as d, Cluster(endless_model(d), router_args=["--queue-delay-us", "1000000"]) as c:
+    with tempfile.TemporaryDirectory() as d, Cluster(endless_model(d), router_args=["--max-queue-delay-us", "1000000"]) as c:
         def whole(answers):
             answers.append(infer(c, "ensemble", [
                 prompt("a", "b"), tensor("max_tokens", "INT32", [2, 1], [ENDLESS] * 2),
@@ -212,7 +212,7 @@ def test_bodies_of_orders_and_settings_may_be_packed():
             status, answer = send("/v2/repository/index", {"ready": True}, coding, pack)
             assert status == 200 and any(x["name"] == "tiny" for x in answer), answer
             status, answer = send("/v2/trace/setting", {"trace_level": ["TIMESTAMPS"]}, coding, pack)
-            assert status == 400 and "--trace" in answer["error"], answer
+            assert status == 400 and "--trace-file" in answer["error"], answer
             status, answer = send("/v2/repository/models/tiny/load", {}, coding, pack)
             assert status == 400 and "no launcher" in answer["error"], answer
         status, answer = send("/v2/logging", {}, "gzip", lambda x: b"no gzip")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of --trace: one line for each request that ended, however it did."""
+"""The file of --trace-file: one line for each request that ended, however it did."""
 import asyncio
 import json
 import os
@@ -24,7 +24,7 @@ def test_trace_has_one_line_for_each_request():
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "trace.jsonl")
         with Cluster(endless_model(d), kv_memory="256m",
-                     router_args=["--trace", path, "--model-name", "tiny"]) as c:
+                     router_args=["--trace-file", path, "--served-model-name", "tiny"]) as c:
             for i in range(4):
                 c.complete(f"Number {i} is", 5, temperature=0, ignore_eos=True)
             c.complete("Only one token", 1, temperature=0, ignore_eos=True)  # no KV is moved
@@ -108,7 +108,7 @@ def test_trace_of_a_request_that_a_killed_worker_interrupted():
     """The decode worker is stopped before it can finish, and dies when there is another."""
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "trace.jsonl")
-        with Cluster(slow_model(d), router_args=["--trace", path], silence=(60000, 90000)) as c:
+        with Cluster(slow_model(d), router_args=["--trace-file", path], silence=(60000, 90000)) as c:
             body = {"prompt": "tell me everything", "max_tokens": 600, "temperature": 0, "stream": True,
                     "ignore_eos": True}
 
@@ -144,15 +144,15 @@ def test_trace_file_that_cannot_be_opened_is_named():
         model = small_model(d)
         for path, word in ((os.path.join(d, "no/such/file"), "No such file"), (d, "directory")):
             run = subprocess.run([os.path.join(BUILD, PROGRAMS["router"]), "--model", model, "--http", "127.0.0.1:0",
-                                  "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--trace", path], stdin=subprocess.DEVNULL,
+                                  "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--trace-file", path], stdin=subprocess.DEVNULL,
                                  stderr=subprocess.PIPE, timeout=30, check=False)
             text = run.stderr.decode()
-            assert run.returncode == 1 and f"--trace {path}" in text and word in text, (run.returncode, text)
+            assert run.returncode == 1 and f"--trace-file {path}" in text and word in text, (run.returncode, text)
 
 
 def test_full_trace_file_harms_nobody():
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(small_model(d), router_args=["--trace", "/dev/full"]) as c:
+        with Cluster(small_model(d), router_args=["--trace-file", "/dev/full"]) as c:
             for i in range(3):
                 c.complete(f"Number {i} is", 5, ignore_eos=True)
             wait_until("the log says it", lambda: "/dev/full: No space left" in c.router.log())

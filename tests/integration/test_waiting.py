@@ -11,7 +11,7 @@ from harness import ROOT, Cluster, small_model, wait_until
 N = 12
 PROMPT = [5] * 100
 # An iteration of 32 prompt tokens takes 3 s: nothing moves while the figures are read.
-SLOW = ["--chunk-tokens", "32", "--rehearse-token-us", "100000", "--prefill-order", "fcfs", "--prefix-cache", "off"]
+SLOW = ["--chunk-tokens", "32", "--simulate-token-us", "100000", "--prefill-order", "fcfs", "--prefix-cache", "off"]
 
 
 def send(c, body):
@@ -39,7 +39,7 @@ def everywhere(c):
 
 def test_prompts_that_wait_are_counted_at_the_prefill_worker():
     """One of twelve is in its context phase; the others wait for theirs, and the decode worker has room for all."""
-    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), prefill_args=SLOW, decode_args=["--max-batch", "16"]) as c:
+    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), prefill_args=SLOW, decode_args=["--max-batch-size", "16"]) as c:
         clients = [send(c, {"prompt": PROMPT, "max_tokens": 4, "stream": i % 2 == 0}) for i in range(N)]
         try:
             wait_until("all but one wait at the prefill worker",
@@ -61,7 +61,7 @@ def test_prompts_that_wait_are_counted_at_the_prefill_worker():
 
 def test_requests_that_wait_for_a_seat_are_counted_at_the_decode_worker():
     """Two seats: two requests wait for their KV in them, the others for a seat."""
-    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), prefill_args=SLOW, decode_args=["--max-batch", "2"]) as c:
+    with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), prefill_args=SLOW, decode_args=["--max-batch-size", "2"]) as c:
         clients = [send(c, {"prompt": PROMPT, "max_tokens": 4}) for _ in range(5)]
         try:
             wait_until("three wait for a seat",

@@ -20,8 +20,8 @@ MODELS = {
 }
 WAYS = {
     "local": dict(prefill=0, decode_args=["--local-prefill"]),
-    "shm": dict(worker_args=["--transport", "shm"]),
-    "tcp": dict(worker_args=["--transport", "network"]),
+    "shm": dict(worker_args=["--kv-transport", "shm"]),
+    "tcp": dict(worker_args=["--kv-transport", "network"]),
 }
 
 
@@ -56,7 +56,7 @@ def ask(c, i, n=PROMPT, max_tokens=ANSWER):
 def in_one_step(model, kv_type="bf16", n_prompts=2):
     """By a worker that has all of the prompt in its pool, and computes it in one chunk."""
     with Cluster(model, prefill=0, kv_memory="64m", decode_args=["--local-prefill", "--chunk-tokens", str(PROMPT + 1024)],
-                 worker_args=["--prefix-cache", "off", "--kv-type", kv_type]) as c:
+                 worker_args=["--prefix-cache", "off", "--kv-dtype", kv_type]) as c:
         return [ask(c, i) for i in range(n_prompts)]
 
 
@@ -74,7 +74,7 @@ def check(name, way, kv_type, want):
     sent = n_whole * spans(PROMPT) + n_windowed * sent_of_window()
     kept_whole = (n_whole + n_windowed) * spans(PROMPT)
     more = {k: list(v) if isinstance(v, list) else v for k, v in WAYS[way].items()}
-    more["worker_args"] = more.get("worker_args", []) + ["--kv-type", kv_type]
+    more["worker_args"] = more.get("worker_args", []) + ["--kv-dtype", kv_type]
     more["prefill_args"] = ["--kv-memory", str(context * page)]
     more["decode_args"] = more.get("decode_args", []) + ["--kv-memory", str((both if way == "local" else decode) * page)]
     with tempfile.TemporaryDirectory() as d:
@@ -164,7 +164,7 @@ def test_who_dies_within_a_window_is_replaced_and_the_text_goes_on():
         model = tiny_model(d, **shape)
         for transport, n_events, role in (("shm", 0, "prefill"), ("network", 100, "decode")):
             with Cluster(model, prefill=2, decode=2, kv_memory="32m", worker_args=[
-                    "--transport", transport, "--heartbeat-ms", "20", "--prefix-cache", "off"]) as c:
+                    "--kv-transport", transport, "--heartbeat-ms", "20", "--prefix-cache", "off"]) as c:
                 body = dict(prompt=prompt(2), max_tokens=300, temperature=0.9, seed=3, ignore_eos=True, stream=True)
                 whole = c.complete(body["prompt"], 300, temperature=0.9, seed=3, ignore_eos=True, patience=300)["text"]
                 s = stream_and_kill(c, body, n_events, c.prefills if role == "prefill" else c.decodes)

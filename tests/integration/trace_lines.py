@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the file of --trace: one line of OTLP JSON for each request that ended."""
+"""Reads the file of --trace-file: one line of OTLP JSON for each request that ended."""
 import json
 
 

@@ -34,12 +34,12 @@ class LaunchTest(LauncherTest):
         self.assertEqual(self.option("router", "listen"),
                          f"ipc://{run_dir}/router.ipc")
         self.assertEqual(stat.S_IMODE(os.stat(run_dir).st_mode), 0o700)
-        key = self.option("decode-0", "key-file")
+        key = self.option("decode-0", "cluster-key-file")
         self.assertEqual(stat.S_IMODE(os.stat(key).st_mode), 0o600)
         for name in ("prefill-0", "prefill-1", "decode-0"):
             self.assertEqual(self.option(name, "join"),
                              f"ipc://{run_dir}/router.ipc")
-            self.assertEqual(self.option(name, "key-file"), key)
+            self.assertEqual(self.option(name, "cluster-key-file"), key)
             self.assertEqual(self.option(name, "kv-memory"), "1g")
             self.assertEqual(self.option(name, "model"), self.model)
         self.assertEqual(self.started("prefill-1")[0], "baton-prefill-worker")
@@ -634,11 +634,11 @@ class LaunchTest(LauncherTest):
         self.assertEqual(self.run_dirs(), [])
 
     def test_children_get_their_options_from_the_launcher_alone(self):
-        launched = self.launch("--max-batch", "64", BATON_MAX_BATCH="32",
+        launched = self.launch("--max-batch-size", "64", BATON_MAX_BATCH_SIZE="32",
                                BATON_CHUNK_TOKENS="128")
         launched.wait_ready()
         poll(lambda: len(self.events("start")) == 3, "all processes")
-        self.assertEqual(self.option("decode-0", "max-batch"), None)
+        self.assertEqual(self.option("decode-0", "max-batch-size"), None)
         self.assertEqual(self.option("prefill-0", "chunk-tokens"), "128")
         variables = [line for line in self.started("decode-0")
                      if line.startswith("BATON_")]

@@ -249,7 +249,7 @@ class OrdersTest(LauncherTest):
                                           "b.decode-1"])
         self.assertEqual({row["state"] for row in rows.values()}, {"ready"})
         self.assertEqual(self.option("b.decode-1", "model"), path)
-        self.assertEqual(self.option("b.decode-1", "model-name"), "b")
+        self.assertEqual(self.option("b.decode-1", "served-model-name"), "b")
         with open(os.path.join(logs, "b.decode-1.log")) as file:
             self.assertEqual(file.read(), "b.decode-1 says hello\n")
 
@@ -363,7 +363,7 @@ class OrdersTest(LauncherTest):
         os.rename(path + ".new", path)
 
     def test_a_role_changes_while_the_worker_serves(self):
-        launched = self.launch("--max-batch", "7", "--dead-ms", "60000")
+        launched = self.launch("--max-batch-size", "7", "--dead-ms", "60000")
         self.wait_all_ready()
         pid = self.status()["prefill-0"]["pid"]
         watch = self.client()
@@ -388,7 +388,7 @@ class OrdersTest(LauncherTest):
         # Who starts again is what it was last.
         self.ask("restart prefill-0 wait=yes")
         self.assertEqual(self.option("prefill-0", "role"), "both")
-        self.assertEqual(self.option("prefill-0", "max-batch"), "7")
+        self.assertEqual(self.option("prefill-0", "max-batch-size"), "7")
         self.assertEqual(self.started("prefill-0")[0], "baton-prefill-worker")
 
         self.assertEqual(self.refused("role router decode"),

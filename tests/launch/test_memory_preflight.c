@@ -198,12 +198,12 @@ static void threads_are_those_of_all_processes(void **state)
     (void)state;
     assert_int_equal(threads_of("", 1, &two_cpus), 4 + 24 + 2 * 22);
     assert_int_equal(threads_of("", 2, &two_cpus), 4 + 24 + 4 * 22);
-    assert_int_equal(threads_of(" --lend-cores off", 1, &quota),
+    assert_int_equal(threads_of(" --share-idle-cores off", 1, &quota),
                      4 + 42 + 2 * 39);
     assert_int_equal(threads_of("", 1, &many), 4 + 48 + 2 * 102);
     assert_int_equal(
-        threads_of(" --routers 2 --parse-threads 5 --threads-prefill 3 "
-                   "--threads-decode 3 --standby 1 --decode 2",
+        threads_of(" --routers 2 --tokenizer-threads 5 --prefill-threads 3 "
+                   "--decode-threads 3 --standby 1 --decode 2",
                    1, &quota),
         4 + 2 * 45 + 4 * 41);
     /* 2 ranks with a thread each. */

@@ -118,7 +118,7 @@ static bool has_arg(const bt_plan_t *plan, uint32_t i, const char *want)
 
 static void the_plan_pins_workers_to_cores_of_their_own(void **state)
 {
-    planned_t p = make_plan(6, "--model m.gguf --max-batch 9");
+    planned_t p = make_plan(6, "--model m.gguf --max-batch-size 9");
 
     (void)state;
     assert_int_equal(p.plan->n_processes, 4);
@@ -126,26 +126,26 @@ static void the_plan_pins_workers_to_cores_of_their_own(void **state)
         p.plan, 0, "router",
         "--model=m.gguf --listen=ipc:///run/x/router.ipc "
         "--launcher=/run/x/orders --workers-pinned=yes --run-dir=/run/x "
-        "--key-file=/run/x/key --name=router");
+        "--cluster-key-file=/run/x/key --name=router");
     assert_args(p.plan, 1, "prefill-0",
-                "--max-batch=9 --model=m.gguf --model-name=m "
+                "--max-batch-size=9 --model=m.gguf --served-model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
-                "--lent-cores=4-5,7-8 --run-dir=/run/x "
-                "--key-file=/run/x/key --name=prefill-0");
+                "--borrowed-cores=4-5,7-8 --run-dir=/run/x "
+                "--cluster-key-file=/run/x/key --name=prefill-0");
     assert_args(p.plan, 2, "prefill-1",
-                "--max-batch=9 --model=m.gguf --model-name=m "
+                "--max-batch-size=9 --model=m.gguf --served-model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=4-5 "
-                "--lent-cores=1-2,7-8 --run-dir=/run/x "
-                "--key-file=/run/x/key --name=prefill-1");
+                "--borrowed-cores=1-2,7-8 --run-dir=/run/x "
+                "--cluster-key-file=/run/x/key --name=prefill-1");
     assert_args(p.plan, 3, "decode-0",
-                "--max-batch=9 --model=m.gguf --model-name=m "
+                "--max-batch-size=9 --model=m.gguf --served-model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=7-8 "
-                "--lent-cores=1-2,4-5 --run-dir=/run/x "
-                "--key-file=/run/x/key --name=decode-0");
+                "--borrowed-cores=1-2,4-5 --run-dir=/run/x "
+                "--cluster-key-file=/run/x/key --name=decode-0");
     destroy(&p);
 
     /* Three of the six go to decode, so one is left for each prefill worker. */
-    p = make_plan(6, "--model m.gguf --threads-decode 3");
+    p = make_plan(6, "--model m.gguf --decode-threads 3");
     assert_true(has_arg(p.plan, 3, "--threads=3"));
     assert_true(has_arg(p.plan, 3, "--cores=4-5,7"));
     destroy(&p);
@@ -171,16 +171,16 @@ static void a_worker_has_cores_of_one_memory_where_they_fit(void **state)
         CPU_SET(core, &allowed);
         topology.node[core] = (uint8_t)(core % 2);
     }
-    p = plan_for(&allowed, &topology, "--model m --threads-decode 3");
+    p = plan_for(&allowed, &topology, "--model m --decode-threads 3");
     assert_cores(p.plan, 1, "0,2");
     assert_cores(p.plan, 2, "4,6");
     assert_cores(p.plan, 3, "1,3,5");
     /* The near ones of others come first. */
-    assert_true(has_arg(p.plan, 1, "--lent-cores=4,6,1,3,5"));
-    assert_true(has_arg(p.plan, 3, "--lent-cores=0,2,4,6"));
+    assert_true(has_arg(p.plan, 1, "--borrowed-cores=4,6,1,3,5"));
+    assert_true(has_arg(p.plan, 3, "--borrowed-cores=0,2,4,6"));
     destroy(&p);
 
-    p = plan_for(&allowed, &topology, "--model m --threads-decode 6");
+    p = plan_for(&allowed, &topology, "--model m --decode-threads 6");
     assert_cores(p.plan, 1, "0");
     assert_cores(p.plan, 2, "2");
     assert_cores(p.plan, 3, "1,3-7");
@@ -215,7 +215,7 @@ static void threads_of_one_core_count_once(void **state)
     assert_cores(p.plan, 1, "0,2");
     assert_cores(p.plan, 2, "4,6");
     destroy(&p);
-    p = plan_for(&allowed, &apart, "--model m --threads-decode 6");
+    p = plan_for(&allowed, &apart, "--model m --decode-threads 6");
     assert_cores(p.plan, 1, "0");
     assert_cores(p.plan, 2, "1");
     assert_cores(p.plan, 3, "2-7");
@@ -245,15 +245,15 @@ static bool is_any_lent(const bt_plan_t *plan)
     for (uint32_t i = 0; i < plan->n_processes; i++) {
         const bt_strbuf_t *const args = &plan->processes[i]->args;
 
-        lent =
-            lent || (memmem(args->data, args->len, "--lent-cores", 12) != NULL);
+        lent = lent ||
+               (memmem(args->data, args->len, "--borrowed-cores", 12) != NULL);
     }
     return lent;
 }
 
 static void cores_are_lent_unless_told_otherwise(void **state)
 {
-    planned_t p = make_plan(6, "--model m.gguf --lend-cores off");
+    planned_t p = make_plan(6, "--model m.gguf --share-idle-cores off");
 
     (void)state;
     assert_true(has_arg(p.plan, 1, "--cores=1-2"));
@@ -276,10 +276,11 @@ static void too_few_cores_means_no_pinning(void **state)
     planned_t p = make_plan(2, "--model m.gguf");
 
     (void)state;
-    assert_args(p.plan, 3, "decode-0",
-                "--model=m.gguf --model-name=m --join=ipc:///run/x/router.ipc "
-                "--threads=1 --run-dir=/run/x --key-file=/run/x/key "
-                "--name=decode-0");
+    assert_args(
+        p.plan, 3, "decode-0",
+        "--model=m.gguf --served-model-name=m --join=ipc:///run/x/router.ipc "
+        "--threads=1 --run-dir=/run/x --cluster-key-file=/run/x/key "
+        "--name=decode-0");
     destroy(&p);
 }
 
@@ -378,8 +379,8 @@ static void threads_share_the_cores_evenly(void **state)
         const bt_config_t config = {
             .prefill = cases[i].prefill,
             .decode = cases[i].decode,
-            .threads_prefill = cases[i].threads_prefill,
-            .threads_decode = cases[i].threads_decode,
+            .prefill_threads = cases[i].threads_prefill,
+            .decode_threads = cases[i].threads_decode,
         };
         uint32_t prefill = 0;
         uint32_t decode = 0;
@@ -402,17 +403,17 @@ static void each_of_several_models_has_workers_of_its_own(void **state)
         p.plan, 0, "router",
         "--model=a=A.gguf --model=/d/B=1.gguf "
         "--listen=ipc:///run/x/router.ipc --launcher=/run/x/orders "
-        "--workers-pinned=yes --run-dir=/run/x --key-file=/run/x/key --name=router");
+        "--workers-pinned=yes --run-dir=/run/x --cluster-key-file=/run/x/key --name=router");
     assert_args(p.plan, 1, "a.prefill-0",
-                "--model=A.gguf --model-name=a "
+                "--model=A.gguf --served-model-name=a "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
-                "--lent-cores=4-5,7-8,10-11 --run-dir=/run/x "
-                "--key-file=/run/x/key --name=a.prefill-0");
+                "--borrowed-cores=4-5,7-8,10-11 --run-dir=/run/x "
+                "--cluster-key-file=/run/x/key --name=a.prefill-0");
     assert_args(p.plan, 4, "B-1.decode-0",
-                "--model=/d/B=1.gguf --model-name=B-1 "
+                "--model=/d/B=1.gguf --served-model-name=B-1 "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=10-11 "
-                "--lent-cores=1-2,4-5,7-8 --run-dir=/run/x "
-                "--key-file=/run/x/key --name=B-1.decode-0");
+                "--borrowed-cores=1-2,4-5,7-8 --run-dir=/run/x "
+                "--cluster-key-file=/run/x/key --name=B-1.decode-0");
     destroy(&p);
 }
 
@@ -423,16 +424,18 @@ static void several_routers_have_ports_and_sockets_of_their_own(void **state)
 
     (void)state;
     assert_int_equal(p.plan->n_processes, 6);
-    assert_args(p.plan, 0, "router-0",
-                "--http=[::1]:9000 --grpc=127.0.0.1:0 --model=m.gguf "
-                "--listen=ipc:///run/x/router-0.ipc --launcher=/run/x/orders "
-                "--run-dir=/run/x --key-file=/run/x/key --name=router-0");
+    assert_args(
+        p.plan, 0, "router-0",
+        "--http=[::1]:9000 --grpc=127.0.0.1:0 --model=m.gguf "
+        "--listen=ipc:///run/x/router-0.ipc --launcher=/run/x/orders "
+        "--run-dir=/run/x --cluster-key-file=/run/x/key --name=router-0");
     /* The last one of an option counts. */
-    assert_args(p.plan, 2, "router-2",
-                "--http=[::1]:9000 --grpc=127.0.0.1:0 --model=m.gguf "
-                "--http=[::1]:9020 --metrics=127.0.0.1:8022 "
-                "--listen=ipc:///run/x/router-2.ipc --launcher=/run/x/orders "
-                "--run-dir=/run/x --key-file=/run/x/key --name=router-2");
+    assert_args(
+        p.plan, 2, "router-2",
+        "--http=[::1]:9000 --grpc=127.0.0.1:0 --model=m.gguf "
+        "--http=[::1]:9020 --metrics=127.0.0.1:8022 "
+        "--listen=ipc:///run/x/router-2.ipc --launcher=/run/x/orders "
+        "--run-dir=/run/x --cluster-key-file=/run/x/key --name=router-2");
     assert_true(has_arg(p.plan, 5,
                         "--join=ipc:///run/x/router-0.ipc,"
                         "ipc:///run/x/router-1.ipc,"
@@ -451,8 +454,8 @@ static void each_router_has_a_port_for_grpc(void **state)
 
 static void a_model_added_later_gets_what_cores_are_left(void **state)
 {
-    planned_t p = make_plan(8, "--model m.gguf --threads-prefill 1 "
-                               "--threads-decode 2");
+    planned_t p = make_plan(8, "--model m.gguf --prefill-threads 1 "
+                               "--decode-threads 2");
     bt_plan_t *const plan = p.plan;
 
     (void)state;
@@ -463,13 +466,13 @@ static void a_model_added_later_gets_what_cores_are_left(void **state)
     assert_int_equal(bt_plan_count(plan, 0, BT_ORDERS_ROLE_PREFILL), 2);
     assert_int_equal(bt_plan_count(plan, 1, BT_ORDERS_ROLE_PREFILL), 1);
     assert_args(plan, 4, "b.prefill-0",
-                "--model=./b=1.gguf --model-name=b "
+                "--model=./b=1.gguf --served-model-name=b "
                 "--join=ipc:///run/x/router.ipc --threads=1 --cores=7 "
-                "--lent-cores=1-2,4-5 --run-dir=/run/x "
-                "--key-file=/run/x/key --name=b.prefill-0");
+                "--borrowed-cores=1-2,4-5 --run-dir=/run/x "
+                "--cluster-key-file=/run/x/key --name=b.prefill-0");
     /* Before it starts the one behind it is known too. */
     assert_int_equal(bt_plan_renew_args(plan, plan->processes[4]), BT_OK);
-    assert_true(has_arg(plan, 4, "--lent-cores=1-2,4-5,8,10"));
+    assert_true(has_arg(plan, 4, "--borrowed-cores=1-2,4-5,8,10"));
     assert_cores(plan, 5, "8,10");
 
     /* One core is left for three threads. */
@@ -513,16 +516,16 @@ static void sixteen_models_are_the_most(void **state)
 
 static void a_new_role_keeps_name_threads_and_cores(void **state)
 {
-    planned_t p = make_plan(6, "--model m.gguf --max-batch 9");
+    planned_t p = make_plan(6, "--model m.gguf --max-batch-size 9");
 
     (void)state;
     p.plan->processes[1]->role = BT_ORDERS_ROLE_BOTH;
     assert_int_equal(bt_plan_renew_args(p.plan, p.plan->processes[1]), BT_OK);
     assert_args(p.plan, 1, "prefill-0",
-                "--max-batch=9 --model=m.gguf --model-name=m "
+                "--max-batch-size=9 --model=m.gguf --served-model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
-                "--lent-cores=4-5,7-8 --role=both --run-dir=/run/x "
-                "--key-file=/run/x/key --name=prefill-0");
+                "--borrowed-cores=4-5,7-8 --role=both --run-dir=/run/x "
+                "--cluster-key-file=/run/x/key --name=prefill-0");
     assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_PREFILL), 1);
     assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_DECODE), 1);
     assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_BOTH), 1);
@@ -568,10 +571,11 @@ static void a_standby_is_planned_behind_the_workers(void **state)
 
     (void)state;
     assert_int_equal(p.plan->n_processes, 5);
-    assert_args(p.plan, 4, "standby-0",
-                "--model=m.gguf --model-name=m "
-                "--join=ipc:///run/x/router.ipc --threads=2 --place-from=5 "
-                "--run-dir=/run/x --key-file=/run/x/key --name=standby-0");
+    assert_args(
+        p.plan, 4, "standby-0",
+        "--model=m.gguf --served-model-name=m "
+        "--join=ipc:///run/x/router.ipc --threads=2 --assignment-fd=5 "
+        "--run-dir=/run/x --cluster-key-file=/run/x/key --name=standby-0");
     assert_true(has_arg(p.plan, 0, "--workers-pinned=yes"));
     assert_true(has_arg(p.plan, 3, "--cores=7-8"));
     assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_DECODE), 1);

@@ -63,7 +63,7 @@ class Compose(unittest.TestCase):
             address = service["networks"]["cluster"]["ipv4_address"]
             options = dict(word.lstrip("-").partition("=")[::2] for word in service["command"])
             self.assertEqual(options["name"], name)
-            self.assertEqual(options["key-file"], "/var/lib/baton/cluster-key")
+            self.assertEqual(options["cluster-key-file"], "/var/lib/baton/cluster-key")
             check = service["healthcheck"]["test"]
             if name == "router":
                 self.assertEqual(options["listen"], f"tcp://{address}:7000")

@@ -200,7 +200,7 @@ class Installed(unittest.TestCase):
         self.assertEqual(complete("baton", "serve", "--"), listed | {"--help", "--version"})
         self.assertEqual(complete("baton", "check", "--"), complete("baton", "serve", "--"))
         self.assertEqual(complete("baton", "serve", "--kv"), {option for option in listed if option.startswith("--kv")})
-        for words in (("--kv-type", ""), ("--kv-type", "=", ""), ("--kv-type", "=")):
+        for words in (("--kv-dtype", ""), ("--kv-dtype", "=", ""), ("--kv-dtype", "=")):
             self.assertEqual(complete(self.baton, "serve", *words), {"bf16", "f16", "int8", "fp8"})
         self.assertEqual(complete("baton", "serve", "--kv-memory", ""), set())
         with open(os.path.join(self.home.dir, "some.pem"), "w", encoding="ascii"):
@@ -226,7 +226,7 @@ class Installed(unittest.TestCase):
         found = complete("baton", "serve", "")
         options = set(re.findall(r"^\*?(--[a-z0-9-]+)", "\n".join(found), re.M))
         self.assertEqual(options, options_of(self.run_baton("serve", "--help")) | {"--help", "--version"})
-        kv_type = next(line for line in found if line.startswith("--kv-type="))
+        kv_type = next(line for line in found if line.startswith("--kv-dtype="))
         self.assertTrue(kv_type.endswith(":NAME:(bf16 f16 int8 fp8)"), kv_type)
         self.assertTrue(next(line for line in found if line.startswith("--tls-cert=")).endswith(":FILE:_files"))
         self.assertIn("--max-tokens", complete(self.baton, "ask", "--m"))

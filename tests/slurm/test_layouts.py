@@ -33,7 +33,7 @@ def bodies(n):
 
 
 def answers_on_one_machine(model, asked, prefill_tp, decode_tp, sum_parts):
-    more = ["--sum-parts", str(sum_parts)]
+    more = ["--reduction-parts", str(sum_parts)]
     with Cluster(model, prefill=2, decode=2, kv_memory="64m", worker_args=more,
                  prefill_args=["--tp", str(prefill_tp)], decode_args=["--tp", str(decode_tp)]) as c:
         got = []

@@ -17,7 +17,7 @@ static void defaults_are_those_of_the_manual(void **state)
     assert_string_equal(c->grpc, "127.0.0.1:8001");
     assert_string_equal(c->metrics, "127.0.0.1:8002");
     assert_string_equal(c->log_level, "info");
-    assert_string_equal(c->net_device, "lo");
+    assert_string_equal(c->kv_net_devices, "lo");
     assert_int_equal(c->kv_memory_bytes, 0);
     assert_int_equal(c->max_body_bytes, 8388608);
     assert_int_equal(c->client_buffer_bytes, 1048576);
@@ -32,12 +32,13 @@ static void both_spellings_of_an_option_work(void **state)
     bt_config_store_t *store = NULL;
 
     (void)state;
-    assert_int_equal(load(BT_PROG_DECODE,
-                          "--max-batch 16 --kv-memory=2GiB --local-prefill "
-                          "--model ./a=b.gguf --join=ipc:///r --max-batch=17",
-                          &c, &store),
-                     BT_OK);
-    assert_int_equal(c->max_batch, 17); /* the last one counts */
+    assert_int_equal(
+        load(BT_PROG_DECODE,
+             "--max-batch-size 16 --kv-memory=2GiB --local-prefill "
+             "--model ./a=b.gguf --join=ipc:///r --max-batch-size=17",
+             &c, &store),
+        BT_OK);
+    assert_int_equal(c->max_batch_size, 17); /* the last one counts */
     assert_int_equal(c->kv_memory_bytes, 2147483648);
     assert_string_equal(c->local_prefill, "on");
     assert_string_equal(c->model, "./a=b.gguf");
@@ -57,7 +58,7 @@ static void a_switch_needs_no_value_and_takes_only_its_own(void **state)
         const char *line, *want;
     } cases[] = {
         {"--local-prefill", "on"},
-        {"--local-prefill --max-batch 4", "on"},
+        {"--local-prefill --max-batch-size 4", "on"},
         {"--local-prefill=yes", "on"},
         {"--local-prefill on", "on"},
         {"--local-prefill /dev/null", "on"}, /* that is the model */
@@ -133,9 +134,10 @@ static void bad_values_are_named_with_what_is_allowed(void **state)
                                             "99999999999999t"};
 
     (void)state;
-    assert_refused(BT_PROG_SERVE, "--max-batch 0",
-                   "baton serve: --max-batch: '0' is not a whole number from 1 "
-                   "to 4096 seats\n");
+    assert_refused(
+        BT_PROG_SERVE, "--max-batch-size 0",
+        "baton serve: --max-batch-size: '0' is not a whole number from 1 "
+        "to 4096 seats\n");
     assert_refused(BT_PROG_SERVE, "--decode=2x",
                    "baton serve: --decode: '2x' is not a whole number from 1 "
                    "to 256 workers\n");
@@ -178,12 +180,12 @@ static void options_that_contradict_each_other_are_refused(void **state)
     assert_refused(BT_PROG_DECODE, "--tokens-per-block 15",
                    "baton-decode-worker: --tokens-per-block 15 must be an even "
                    "number\n");
-    assert_refused(BT_PROG_SERVE, "--prefill 0 --local-prefill auto",
-                   "baton serve: --prefill 0 leaves nobody to run the context "
-                   "phase; add --local-prefill on or a prefill worker\n");
-    assert_refused(BT_PROG_SERVE, "--prefill 0",
-                   "baton serve: --prefill 0 leaves nobody to run the context "
-                   "phase; add --local-prefill on or a prefill worker\n");
+    assert_refused(
+        BT_PROG_SERVE, "--prefill 0 --local-prefill auto",
+        "baton serve: --prefill 0 leaves no worker to run prefill; add --local-prefill on or a prefill worker\n");
+    assert_refused(
+        BT_PROG_SERVE, "--prefill 0",
+        "baton serve: --prefill 0 leaves no worker to run prefill; add --local-prefill on or a prefill worker\n");
 }
 
 static void command_line_wins_over_environment_over_file(void **state)
@@ -194,17 +196,18 @@ static void command_line_wins_over_environment_over_file(void **state)
     char line[128];
 
     (void)state;
-    write_file("# a comment\n\n  max-batch = 3 # seats\nchunk-tokens=64\r\n"
-               "\tprefill = 5\nmodel = /a#b.gguf\nlisten = tcp://x:1\n",
-               path, sizeof(path));
-    setenv("BATON_MAX_BATCH", "4", 1);
+    write_file(
+        "# a comment\n\n  max-batch-size = 3 # seats\nchunk-tokens=64\r\n"
+        "\tprefill = 5\nmodel = /a#b.gguf\nlisten = tcp://x:1\n",
+        path, sizeof(path));
+    setenv("BATON_MAX_BATCH_SIZE", "4", 1);
     setenv("BATON_CHUNK_TOKENS", "128", 1);
     setenv("BATON_DECODE", "", 1);          /* as if unset */
     setenv("BATON_LISTEN", "tcp://y:1", 1); /* another program's */
     snprintf(line, sizeof(line), "--chunk-tokens 256 --config %s", path);
     assert_int_equal(load(BT_PROG_SERVE, line, &c, &store), BT_OK);
     assert_int_equal(c->chunk_tokens, 256);
-    assert_int_equal(c->max_batch, 4);
+    assert_int_equal(c->max_batch_size, 4);
     assert_int_equal(c->prefill, 5);
     assert_int_equal(c->decode, 1);
     assert_string_equal(c->model, "/a#b.gguf");
@@ -218,7 +221,7 @@ static void command_line_wins_over_environment_over_file(void **state)
     bt_config_destroy(store);
 
     bt_config_unset_environment();
-    assert_null(getenv("BATON_MAX_BATCH"));
+    assert_null(getenv("BATON_MAX_BATCH_SIZE"));
     assert_null(getenv("BATON_CONFIG"));
     assert_int_equal(load(BT_PROG_SERVE, "", &c, &store), BT_OK);
     assert_int_equal(c->prefill, 1);
@@ -241,9 +244,9 @@ static void a_bad_environment_is_named(void **state)
     setenv("BATON_KV_MEMROY", "1g", 1);
     setenv("BATON_TEST_MODEL", "x", 1);
     assert_int_equal(load(BT_PROG_SERVE, "", &c, &store), BT_OK);
-    assert_string_equal(complaint,
-                        "baton serve: note: BATON_KV_MEMROY is no option and "
-                        "has no effect; did you mean BATON_KV_MEMORY?\n");
+    assert_string_equal(
+        complaint,
+        "baton serve: note: BATON_KV_MEMROY is not an option and has no effect; did you mean BATON_KV_MEMORY?\n");
     bt_config_destroy(store);
     unsetenv("BATON_KV_MEMROY");
     unsetenv("BATON_TEST_MODEL");
@@ -255,8 +258,8 @@ static void a_bad_file_is_named_with_its_line(void **state)
         const char *content;
         const char *why;
     } cases[] = {
-        {"max-batch = 4\nmax_batch = 5\n",
-         ":2: unknown key 'max_batch'; did you mean max-batch\n"},
+        {"max-batch-size = 4\nmax_batch_size = 5\n",
+         ":2: unknown key 'max_batch_size'; did you mean max-batch-size\n"},
         {"\n\nhello\n", ":3: 'hello' is not `key = value`\n"},
         {"decode = 1\ndecode = 1",
          ":2: 'decode' was given already in line 1\n"},
@@ -298,9 +301,9 @@ static void help_lists_what_the_program_takes_and_nothing_else(void **state)
     assert_non_null(strstr(printed, "\n  --kv-memory SIZE\n"));
     assert_non_null(strstr(printed, "\n  --config FILE\n"));
     assert_non_null(strstr(printed, "(default 127.0.0.1:8000)"));
-    assert_null(strstr(printed, "--key-file"));
+    assert_null(strstr(printed, "--cluster-key-file"));
     assert_int_equal(load(BT_PROG_PREFILL, "-h", &c, &store), BT_ERR_CANCELED);
-    assert_non_null(strstr(printed, "\n  --key-file FILE\n"));
+    assert_non_null(strstr(printed, "\n  --cluster-key-file FILE\n"));
     assert_null(strstr(printed, "--http"));
     assert_int_equal(load(BT_PROG_ROUTER, "--version", &c, &store),
                      BT_ERR_CANCELED);
@@ -316,7 +319,7 @@ static void no_line_of_help_is_longer_than_a_terminal(void **state)
     char *next = printed;
 
     (void)state;
-    assert_int_equal(load(BT_PROG_SERVE, "--help", &c, &store),
+    assert_int_equal(load(BT_PROG_SERVE, "--help-all", &c, &store),
                      BT_ERR_CANCELED);
     while (next != NULL) {
         assert_true(strlen(strsep(&next, "\n")) < 80);
@@ -328,7 +331,7 @@ static void no_line_of_help_is_longer_than_a_terminal(void **state)
 static void children_get_exactly_what_differs(void **state)
 {
     static const char want[] = "--kv-memory=1536m\0"
-                               "--max-batch=8\0"
+                               "--max-batch-size=8\0"
                                "--log-level=debug\0"
                                "--local-prefill=on\0";
     const bt_config_t *c = NULL;
@@ -338,11 +341,12 @@ static void children_get_exactly_what_differs(void **state)
     (void)state;
     setenv("BATON_LOG_LEVEL", "debug", 1);
     setenv("BATON_MODEL", "/m odel.gguf", 1);
-    assert_int_equal(load(BT_PROG_SERVE,
-                          "--kv-memory 1536m --max-batch 8 --decode 3 --http "
-                          "127.0.0.1:0 --local-prefill --chunk-tokens 0",
-                          &c, &store),
-                     BT_OK);
+    assert_int_equal(
+        load(BT_PROG_SERVE,
+             "--kv-memory 1536m --max-batch-size 8 --decode 3 --http "
+             "127.0.0.1:0 --local-prefill --chunk-tokens 0",
+             &c, &store),
+        BT_OK);
     bt_strbuf_init(&out, OUTPUT_BYTES);
     assert_int_equal(bt_config_args_for(store, BT_PROG_DECODE, &out), BT_OK);
     assert_int_equal(out.len, sizeof(want) - 1);
@@ -355,7 +359,8 @@ static void children_get_exactly_what_differs(void **state)
     bt_config_unset_environment();
 
     bt_strbuf_init(&out, 10);
-    assert_int_equal(load(BT_PROG_SERVE, "--max-batch 8", &c, &store), BT_OK);
+    assert_int_equal(load(BT_PROG_SERVE, "--max-batch-size 8", &c, &store),
+                     BT_OK);
     assert_int_equal(bt_config_args_for(store, BT_PROG_DECODE, &out),
                      BT_ERR_TOO_LARGE);
     bt_strbuf_fini(&out);
@@ -519,16 +524,18 @@ static void models_that_nobody_could_tell_apart_are_refused(void **state)
                    "baton-router: two models have the name b: x.gguf and "
                    "/d/b.gguf; --model NAME=PATH gives them others\n");
     assert_refused(BT_PROG_ROUTER,
-                   "--model x.gguf --model c=y.gguf --model-name c",
+                   "--model x.gguf --model c=y.gguf --served-model-name c",
                    "baton-router: two models have the name c: x.gguf and "
                    "y.gguf; --model NAME=PATH gives them others\n");
     assert_refused(BT_PROG_SERVE,
                    "--model a=", "baton serve: --model: 'a=' names no file\n");
-    assert_refused(BT_PROG_SERVE, "--model a=x.gguf --model-name b",
-                   "baton serve: --model-name b: --model names it a already\n");
-    assert_refused(BT_PROG_SERVE, "--model-name a/b",
-                   "baton serve: --model-name: 'a/b' is no name: printable "
-                   "ASCII without space, / \" \\ , = and at most 63 bytes\n");
+    assert_refused(
+        BT_PROG_SERVE, "--model a=x.gguf --served-model-name b",
+        "baton serve: --served-model-name b: --model names it a already\n");
+    assert_refused(
+        BT_PROG_SERVE, "--served-model-name a/b",
+        "baton serve: --served-model-name: 'a/b' is no name: printable "
+        "ASCII without space, / \" \\ , = and at most 63 bytes\n");
     assert_refused(BT_PROG_DECODE, "--model a.gguf --model b.gguf",
                    "baton-decode-worker: --model: 'b.gguf' is one model too "
                    "many: baton-decode-worker takes 1\n");
@@ -553,12 +560,13 @@ static void the_last_routers_ports_must_exist(void **state)
     assert_refused(BT_PROG_SERVE, "--routers 4 --grpc 127.0.0.1:65506",
                    "baton serve: --routers 4: the ports from --grpc "
                    "127.0.0.1:65506 on would pass 65535\n");
-    assert_refused(BT_PROG_SERVE, "--routers 2 --share-http --http 127.0.0.1:0",
-                   "baton serve: --share-http needs a port in --http "
+    assert_refused(BT_PROG_SERVE,
+                   "--routers 2 --reuse-http-port --http 127.0.0.1:0",
+                   "baton serve: --reuse-http-port needs a port in --http "
                    "127.0.0.1:0\n");
     assert_int_equal(load(BT_PROG_SERVE,
-                          "--routers 16 --share-http --http [::1]:65535", &c,
-                          &store),
+                          "--routers 16 --reuse-http-port --http [::1]:65535",
+                          &c, &store),
                      BT_OK);
     bt_config_destroy(store);
     assert_refused(BT_PROG_SERVE, "--routers 17",
@@ -646,15 +654,16 @@ static void a_model_repository_sets_what_nothing_stronger_does(void **state)
 
     (void)state;
     write_repository(dir, text);
-    snprintf(line, sizeof(line), "--model-repository %s --max-queue 500", dir);
+    snprintf(line, sizeof(line),
+             "--model-repository %s --max-concurrent-requests 500", dir);
     assert_int_equal(load(BT_PROG_SERVE, line, &c, &store), BT_OK);
     assert_string_equal(c->model, "/m.gguf");
-    assert_int_equal(c->max_queue, 500); /* the command line's */
-    assert_int_equal(c->queue_delay_us, 300);
+    assert_int_equal(c->max_concurrent_requests, 500); /* the command line's */
+    assert_int_equal(c->max_queue_delay_us, 300);
     assert_int_equal(c->decode, 2);
     assert_int_equal(c->kv_tokens, 2560);
     assert_int_equal(c->kv_free_percent, 50);
-    assert_int_equal(c->max_batch, 9);
+    assert_int_equal(c->max_batch_size, 9);
     assert_string_equal(c->batching_strategy, "V1");
     assert_true(c->exclude_input_in_output);
     assert_string_equal(c->prefix_cache, "off");
@@ -672,7 +681,7 @@ static void a_model_repository_sets_what_nothing_stronger_does(void **state)
     assert_int_equal(load(BT_PROG_ROUTER, line, &c, &store), BT_OK);
     assert_int_equal(c->n_models, 1);
     assert_string_equal(c->model, "/other.gguf");
-    assert_int_equal(c->max_queue, 12);
+    assert_int_equal(c->max_concurrent_requests, 12);
     bt_config_destroy(store);
     remove_repository(dir);
 }
@@ -795,7 +804,7 @@ static void a_range_of_ports_has_a_first_and_a_last_one(void **state)
 static void all_mistakes_are_found_where_all_are_wanted(void **state)
 {
     static const char *const wanted[] = {
-        "--max-batch: '0' is not a whole number from 1 to 4096 seats",
+        "--max-batch-size: '0' is not a whole number from 1 to 4096 seats",
         "unknown option --prefil; did you mean --prefill?",
         "BATON_DECODE: 'x' is not a whole number from 1 to 256 workers",
         "--tokens-per-block 7 must be an even number",
@@ -805,7 +814,7 @@ static void all_mistakes_are_found_where_all_are_wanted(void **state)
     };
     char program[] = "serve";
     char *args[] = {program,
-                    (char[]){"--max-batch=0"},
+                    (char[]){"--max-batch-size=0"},
                     (char[]){"--prefil"},
                     (char[]){"9"},
                     (char[]){"--tokens-per-block"},
@@ -829,7 +838,7 @@ static void all_mistakes_are_found_where_all_are_wanted(void **state)
         assert_string_equal(bt_config_finding(store, i)->text, wanted[i]);
     }
     assert_null(bt_config_finding(store, sizeof(wanted) / sizeof(wanted[0])));
-    assert_int_equal(c->max_batch, 64);
+    assert_int_equal(c->max_batch_size, 64);
     assert_int_equal(c->decode, 1);
     assert_int_equal(c->prefill, 2);
     bt_config_destroy(store);

@@ -26,24 +26,17 @@ static void beyond_loopback_needs_keys_or_the_operators_word(void **state)
         assert_int_equal(load(BT_PROG_ROUTER, allowed[i], &c, &store), BT_OK);
         bt_config_destroy(store);
     }
-    assert_refused(BT_PROG_SERVE, "--http 0.0.0.0:8000",
-                   "baton serve: --http 0.0.0.0:8000 is beyond loopback, where "
-                   "nobody would need a key: add --api-keys FILE (./baton key "
-                   "new TENANT makes a key), or --insecure if whoever reaches "
-                   "it may use it\n");
-    assert_refused(BT_PROG_ROUTER, "--grpc gpu1:8001",
-                   "baton-router: --grpc gpu1:8001 is beyond loopback, where "
-                   "nobody would need a key: add --api-keys FILE (./baton key "
-                   "new TENANT makes a key), or --insecure if whoever reaches "
-                   "it may use it\n");
+    assert_refused(
+        BT_PROG_SERVE, "--http 0.0.0.0:8000",
+        "baton serve: --http 0.0.0.0:8000 is beyond loopback, where clients need no key: add --api-keys FILE (./baton key new TENANT makes a key), or --insecure to let every client that reaches it use it\n");
+    assert_refused(
+        BT_PROG_ROUTER, "--grpc gpu1:8001",
+        "baton-router: --grpc gpu1:8001 is beyond loopback, where clients need no key: add --api-keys FILE (./baton key new TENANT makes a key), or --insecure to let every client that reaches it use it\n");
     /* That port asks for no certificate. */
     assert_refused(
         BT_PROG_ROUTER,
         "--metrics [::]:1 --tls-cert c --tls-key k --tls-client-ca a",
-        "baton-router: --metrics [::]:1 is beyond loopback, where "
-        "nobody would need a key: add --api-keys FILE (./baton key "
-        "new TENANT makes a key), or --insecure if whoever reaches "
-        "it may use it\n");
+        "baton-router: --metrics [::]:1 is beyond loopback, where clients need no key: add --api-keys FILE (./baton key new TENANT makes a key), or --insecure to let every client that reaches it use it\n");
     /* Workers have none of these ports. */
     assert_int_equal(load(BT_PROG_DECODE, "", &c, &store), BT_OK);
     bt_config_destroy(store);

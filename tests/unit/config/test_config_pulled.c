@@ -88,7 +88,7 @@ static void assert_model(unsigned program, const char *options,
              (path[0] == '/') ? "" : "/", path);
     assert_string_equal(c->models[0].path, whole);
     assert_ptr_equal(c->model, c->models[0].path);
-    bt_config_model_name(&c->models[0], c->model_name, shown);
+    bt_config_model_name(&c->models[0], c->served_model_name, shown);
     assert_string_equal(shown, name);
     bt_config_destroy(store);
 }
@@ -203,7 +203,7 @@ static void clients_may_find_it_under_another_name(void **state)
     (void)state;
     assert_model(BT_PROG_SERVE, "--model mine=pulled",
                  "pulled/Some-Q4_K_M.gguf", "mine");
-    assert_model(BT_PROG_SERVE, "--model pulled --model-name ours",
+    assert_model(BT_PROG_SERVE, "--model pulled --served-model-name ours",
                  "pulled/Some-Q4_K_M.gguf", "ours");
 }
 

@@ -18,9 +18,9 @@ static void options_of_other_servers_have_their_meaning(void **state)
     assert_string_equal(complaint, "");
     assert_string_equal(c->model, "/dev/null");
     assert_string_equal(c->http, "127.0.0.2:9000");
-    assert_string_equal(c->model_name, "shop");
-    assert_int_equal(c->context_tokens, 4096);
-    assert_int_equal(c->max_batch, 7);
+    assert_string_equal(c->served_model_name, "shop");
+    assert_int_equal(c->max_seq_len, 4096);
+    assert_int_equal(c->max_batch_size, 7);
     assert_int_equal(c->prefill_tp, 2);
     assert_int_equal(c->decode_tp, 2);
     bt_config_destroy(store);
@@ -32,13 +32,13 @@ static void options_of_other_servers_have_their_meaning(void **state)
                           &c, &store),
                      BT_OK);
     assert_string_equal(complaint, "");
-    assert_int_equal(c->context_tokens, 2048);
-    assert_int_equal(c->max_batch, 3);
+    assert_int_equal(c->max_seq_len, 2048);
+    assert_int_equal(c->max_batch_size, 3);
     assert_string_equal(c->backend, "cpu");
     assert_int_equal(c->chunk_tokens, 256);
     assert_int_equal(c->kv_free_percent, 35);
     assert_string_equal(c->prefix_cache, "off");
-    assert_string_equal(c->kv_type, "fp8");
+    assert_string_equal(c->kv_dtype, "fp8");
     bt_config_destroy(store);
 
     /* Each program has its own names for what it has. */
@@ -48,7 +48,7 @@ static void options_of_other_servers_have_their_meaning(void **state)
                      BT_OK);
     assert_int_equal(c->tp, 2);
     assert_int_equal(c->threads, 3);
-    assert_int_equal(c->context_tokens, 512);
+    assert_int_equal(c->max_seq_len, 512);
     bt_config_destroy(store);
     assert_int_equal(
         load(BT_PROG_ROUTER, "--host=::1 --dtype auto --port 9", &c, &store),
@@ -93,8 +93,8 @@ static void what_is_not_served_names_what_to_use(void **state)
          "baton serve: --dtype bfloat16 is not served: weights are computed as "
          "the file has them; baton convert makes files of other types\n"},
         {BT_PROG_SERVE, "--threads 8",
-         "baton serve: --threads is not served: --threads-prefill N and "
-         "--threads-decode N are those of each worker\n"},
+         "baton serve: --threads is not served: --prefill-threads N and "
+         "--decode-threads N are those of each worker\n"},
         {BT_PROG_SERVE, "-ngl many",
          "baton serve: -ngl: 'many' is no number of layers\n"},
         {BT_PROG_SERVE, "-c", "baton serve: -c needs a value\n"},
@@ -135,7 +135,7 @@ static void variables_that_are_no_option_s_are_named(void **state)
         const char *name, *value, *meant;
     } cases[] = {
         {"BATON_KV_MEMROY", "1g", "; did you mean BATON_KV_MEMORY?"},
-        {"BATON_MAX_MODEL_LEN", "1", "; did you mean BATON_CONTEXT_TOKENS?"},
+        {"BATON_MAX_MODEL_LEN", "1", "; did you mean BATON_MAX_SEQ_LEN?"},
         {"BATON_API_KYE", "x", "; did you mean BATON_API_KEY?"},
         {"BATON_HTTP_PORT", "9000", "; did you mean BATON_HTTP?"},
         {"BATON_PORT", "9000", "; did you mean BATON_HTTP?"},
@@ -156,7 +156,7 @@ static void variables_that_are_no_option_s_are_named(void **state)
         char want[256];
 
         snprintf(want, sizeof(want),
-                 "baton serve: note: %s is no option and has no effect%s\n",
+                 "baton serve: note: %s is not an option and has no effect%s\n",
                  cases[i].name, cases[i].meant);
         load_with(cases[i].name, cases[i].value);
         assert_string_equal(complaint, want);
@@ -183,7 +183,7 @@ static void a_file_s_key_may_be_another_server_s(void **state)
     snprintf(line, sizeof(line), "--config=%s", path);
     snprintf(want, sizeof(want),
              "baton serve: %s:1: unknown key 'max-model-len'; did you mean "
-             "context-tokens\n",
+             "max-seq-len\n",
              path);
     assert_refused(BT_PROG_SERVE, line, want);
     unlink(path);

@@ -9,9 +9,9 @@ static void unknown_options_name_the_closest(void **state)
     assert_refused(BT_PROG_SERVE, "--kv-memroy 1g",
                    "baton serve: unknown option --kv-memroy; did you mean "
                    "--kv-memory?\n");
-    assert_refused(BT_PROG_SERVE, "--thread-prefill=1",
-                   "baton serve: unknown option --thread-prefill; did you mean "
-                   "--threads-prefill?\n");
+    assert_refused(BT_PROG_SERVE, "--prefil-threads=1",
+                   "baton serve: unknown option --prefil-threads; did you mean "
+                   "--prefill-threads?\n");
     assert_refused(BT_PROG_SERVE, "--zzz",
                    "baton serve: unknown option --zzz; see baton serve "
                    "--help\n");
@@ -233,13 +233,56 @@ static void a_size_may_have_a_space_before_its_unit(void **state)
     unlink(path);
 }
 
+static void help_lists_common_and_help_all_advanced_options_too(void **state)
+{
+    static const struct {
+        const char *line;
+        unsigned program;
+        bool in_help, in_help_all;
+    } cases[] = {
+        {"\n  --max-batch-size N\n", BT_PROG_SERVE, true, true},
+        {"\n  --quarantine-ms MS\n", BT_PROG_SERVE, false, true},
+        {"\n  --midstep-join NAME\n", BT_PROG_SERVE, false, false},
+        {"\n  --borrowed-cores LIST\n", BT_PROG_DECODE, false, false},
+        {"\n  --launcher PATH\n", BT_PROG_ROUTER, false, false},
+        {"--help-all lists the others too", BT_PROG_SERVE, true, false},
+    };
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        assert_int_equal(load(cases[i].program, "--help", &c, &store),
+                         BT_ERR_CANCELED);
+        assert_int_equal(strstr(printed, cases[i].line) != NULL,
+                         cases[i].in_help);
+        assert_int_equal(load(cases[i].program, "--help-all", &c, &store),
+                         BT_ERR_CANCELED);
+        assert_int_equal(strstr(printed, cases[i].line) != NULL,
+                         cases[i].in_help_all);
+    }
+}
+
+static void help_texts_are_one_line(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *const option = &bt_config_options[i];
+
+        assert_in_range(strlen(option->help), 1, BT_OPTION_HELP_CHARS);
+        assert_null(strchr(option->help, '\n'));
+        assert_int_not_equal(option->help[strlen(option->help) - 1], '.');
+    }
+}
+
 /* "Other options" is for what is between processes that are started by hand,
  * and for an option that nobody has given a heading. */
 static void every_option_has_one_heading(void **state)
 {
     static const char *const others[] = {
-        "join",    "join-dir", "listen",       "listen-host", "launcher",
-        "run-dir", "key-file", "munge-socket", "name"};
+        "join",     "join-dir", "listen",           "listen-host",
+        "launcher", "run-dir",  "cluster-key-file", "munge-socket",
+        "name"};
 
     (void)state;
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
@@ -276,6 +319,8 @@ int main(void)
         BT_TEST(models_may_stand_without_their_option),
         BT_TEST(the_port_can_be_told_alone),
         BT_TEST(a_size_may_have_a_space_before_its_unit),
+        BT_TEST(help_lists_common_and_help_all_advanced_options_too),
+        BT_TEST(help_texts_are_one_line),
         BT_TEST(every_option_has_one_heading),
     };
 

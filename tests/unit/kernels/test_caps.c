@@ -53,10 +53,10 @@ static void unsupported_kv_type_is_refused_by_name(void **state)
     (void)state;
     assert_int_equal(bt_kernels_check_kv(&caps, &kv, why, sizeof(why)), BT_OK);
     kv.type = BT_KV_F16;
-    assert_refused(&kv, "the test/some back end does not have kv-type f16");
+    assert_refused(&kv, "the test/some back end does not have kv-dtype f16");
     kv.type = (bt_kv_type_t)4;
     assert_refused(&kv,
-                   "the test/some back end does not have kv-type (unknown)");
+                   "the test/some back end does not have kv-dtype (unknown)");
     kv = good_view();
     kv.head_dim = 192;
     assert_refused(&kv, "the test/some back end supports heads of at most 128 "

@@ -191,7 +191,7 @@ static void forward_reads_only_blocks_of_its_sequences(void **state)
     own_blocks_alone(N_VARIANTS + 1);
 }
 
-/* What --kv-type chooses is used: each type gives numbers of its own, near
+/* What --kv-dtype chooses is used: each type gives numbers of its own, near
  * those of f16 (logits of this model are some tenths). */
 static void other_kv_types_give_near_numbers_of_their_own(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What --otlp is made of: URL, headers, answers, waits, queue. Expected values
- * are worked by hand from OTLP 1.x and RFC 9110 and 9112. */
+/* What --otlp-traces-endpoint is made of: URL, headers, answers, waits, queue.
+ * Expected values are worked by hand from OTLP 1.x and RFC 9110 and 9112. */
 #include "tests/support/testsupport.h"
 
 #include <ctype.h>
@@ -69,7 +69,7 @@ static void what_is_no_such_url_is_refused_with_a_reason(void **state)
         {"http://:4318", "no host"},
         {"http://a b", "no host"},
         {"http://a\r\nX: y", "no host"},
-        {"http://user:secret@c.example", "--otlp-headers"},
+        {"http://user:secret@c.example", "--otlp-headers-file"},
         {"http://c.example:", "no port"},
         {"http://c.example:0", "no port"},
         {"http://c.example:65536", "no port"},

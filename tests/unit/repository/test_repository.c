@@ -145,7 +145,7 @@ static const expected_t parameters[] = {
     {TRT, "tokenizer_dir", 'N', "/t", "tokenizer", NULL},
     {TRT, "guided_decoding_backend", 'O', "", "", "xgrammar"},
     {TRT, "xgrammar_tokenizer_info_path", 'O', "", "", "/x"},
-    {TRT, "max_num_sequences", 'E', "32", "max-batch=32", "many"},
+    {TRT, "max_num_sequences", 'E', "32", "max-batch-size=32", "many"},
 };
 
 static const expected_t *expectation(const char *model, const char *key)
@@ -376,9 +376,9 @@ static void the_documented_quick_start_takes_effect(void **state)
     if (bt_repository_read(dir, &repository, why) != BT_OK) {
         fail_msg("%s", why);
     }
-    is_set(repository, "queue-delay-us=250");
-    is_set(repository, "max-queue=77");
-    is_set(repository, "parse-threads=3");
+    is_set(repository, "max-queue-delay-us=250");
+    is_set(repository, "max-concurrent-requests=77");
+    is_set(repository, "tokenizer-threads=3");
     is_set(repository, "batching-strategy=inflight_fused_batching");
     is_set(repository, "model=/engines/gpt/fp16/4-gpu"); /* who starts looks */
     assert_int_equal(repository->n_settings, 5);
@@ -407,7 +407,7 @@ static void instance_groups_and_queues_are_taken_by_model(void **state)
     static const char group[] =
         "instance_group [ { count: 3 kind: KIND_GPU gpus: [ 0, 1 ] } ]";
     static const char *const counts[BT_REPO_N_MODELS] = {
-        "parse-threads=3", "decode=3", NULL, NULL, NULL};
+        "tokenizer-threads=3", "decode=3", NULL, NULL, NULL};
 
     (void)state;
     for (uint32_t i = 0; i < BT_REPO_N_MODELS; i++) {

@@ -358,12 +358,12 @@ static inline void start(world_t *w, bool with_workers)
     w->config.models[0] =
         (bt_config_model_t){.name = "tiny", .path = model_path};
     w->config.n_models = 1;
-    w->config.model_name = "";
+    w->config.served_model_name = "";
     w->config.chat_template = template_option;
-    w->config.trace = "";
-    w->config.otlp = "";
+    w->config.trace_file = "";
+    w->config.otlp_traces_endpoint = "";
     w->config.access_log = access_path;
-    w->config.orders_without_keys = "own-user";
+    w->config.admin_without_keys = "own-user";
     w->config.log_format = "text";
     w->config.log_level = "info";
     w->config.name = "";
@@ -374,14 +374,14 @@ static inline void start(world_t *w, bool with_workers)
     w->config.unknown_fields = "warn";
     w->config.out_of_vocabulary_ids = "refuse";
     w->config.override_generation_config = "";
-    w->config.reasoning = reasoning;
-    w->config.tool_format = tool_format;
+    w->config.reasoning_parser = reasoning;
+    w->config.tool_call_parser = tool_format;
     w->config.cors_origins = "";
     w->config.api_keys = api_keys;
     w->config.tenant_header = tenant_header;
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";
-    w->config.max_queue = 8;
+    w->config.max_concurrent_requests = 8;
     w->config.prefill_order = "fcfs";
     w->config.model_targets = "";
     w->config.scheduler_policy = "guaranteed_no_evict";
@@ -390,7 +390,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.worker_wait_ms = 1000;
     w->config.request_timeout_ms = 60000;
     w->config.max_body_bytes = 1u << 20;
-    w->config.max_watchers = 2;
+    w->config.max_event_streams = 2;
     assert_int_equal(bt_frontend_open(&w->front, &w->config, w_send, w), BT_OK);
     w->door.front = &w->front;
     bt_strbuf_init(&w->door.out, BT_ANSWER_LIMIT);

@@ -215,7 +215,7 @@ static void what_cannot_be_served_is_refused_with_its_numbers(void **state)
     w->d->hello.n_blocks = 4; /* of 16 tokens */
     refused(w, COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":62}", 400,
             "maximum context length is 64 tokens (the model has 512; the "
-            "workers' kv-memory or context-tokens allow fewer). However, you "
+            "workers' kv-memory or max-seq-len allow fewer). However, you "
             "requested 65 tokens");
     send_to(w, &ex, BT_HTTP_GET, "/v1/models", "");
     has(&ex, "\"max_model_len\":64,");

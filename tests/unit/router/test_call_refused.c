@@ -9,7 +9,7 @@
 static void start_full(world_t *w, bt_exchange_t *running)
 {
     start(w, true);
-    w->config.max_queue = 1;
+    w->config.max_concurrent_requests = 1;
     post(w, running, COMPLETIONS, ASK);
     assert_int_equal(running->n_ends, 0);
     w->front.tenants.plain->pace.due_us = UINT64_MAX;
@@ -97,10 +97,10 @@ static void other_errors_and_the_first_refusals_are_told_at_once(void **state)
 
     (void)state;
     start_full(w, &running);
-    w->config.max_queue = 8;
+    w->config.max_concurrent_requests = 8;
     post(w, &ex, COMPLETIONS, "{\"prompt\":\"Hi\",\"max_tokens\":-1}");
     assert_int_equal(ex.status, 400);
-    w->config.max_queue = 1;
+    w->config.max_concurrent_requests = 1;
     w->front.tenants.plain->pace.due_us = 0;
     post(w, &ex, COMPLETIONS, ASK);
     assert_int_equal(ex.status, 429);

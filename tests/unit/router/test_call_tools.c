@@ -226,11 +226,11 @@ static void models_that_know_no_tools_refuse_them(void **state)
     stop(w);
     memcpy(before, model_path, sizeof(before));
     start_own(w, "{{ messages[0].content }}{{ tools }}");
-    refused(w, CHAT, BODY(""), 400, "start the server with --tool-format");
+    refused(w, CHAT, BODY(""), 400, "start the server with --tool-call-parser");
     stop_own(w, before);
     tool_format = "off";
     start_own(w, hermes);
-    refused(w, CHAT, BODY(""), 400, "--tool-format");
+    refused(w, CHAT, BODY(""), 400, "--tool-call-parser");
     stop_own(w, before);
 }
 

@@ -11,7 +11,7 @@
 
 static const bt_config_t defaults = {.max_body_bytes = 8 * MIB,
                                      .client_buffer_bytes = 1 * MIB,
-                                     .max_client_connections = 4096};
+                                     .max_connections_per_address = 4096};
 static const bt_door_means_t large = {
     .descriptors = 1048576, .in_use = 30, .memory_bytes = 8192 * MIB};
 
@@ -73,7 +73,7 @@ static void the_option_counts_where_descriptors_allow_it(void **state)
 
     (void)state;
     config.max_connections = 100000;
-    config.max_client_connections = 0;
+    config.max_connections_per_address = 0;
     assert_int_equal(limits_of(&config, &means).connections, 100000);
     assert_int_equal(limits_of(&config, &means).per_client, 0);
     means.descriptors = 4096;

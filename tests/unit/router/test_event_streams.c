@@ -185,7 +185,7 @@ static void one_that_takes_nothing_for_ten_seconds_is_cut_off(void **state)
     static bt_exchange_t stopped, drips, quick;
 
     (void)state;
-    world.config.max_watchers = 3;
+    world.config.max_event_streams = 3;
     watch(&stopped, NULL);
     watch(&drips, NULL);
     watch(&quick, NULL);
@@ -220,10 +220,10 @@ static void no_more_may_read_than_the_option_says(void **state)
     assert_int_equal(ex[2].status, 200);
     leave(&ex[1]);
     leave(&ex[2]);
-    world.config.max_watchers = 0;
+    world.config.max_event_streams = 0;
     watch(&ex[0], NULL);
     assert_int_equal(ex[0].status, 403);
-    has(&ex[0], "--max-watchers 0");
+    has(&ex[0], "--max-event-streams 0");
 }
 
 static void one_that_goes_in_the_middle_leaves_the_others(void **state)

@@ -59,7 +59,7 @@ static void a_row_that_is_stopped_before_it_runs_is_empty(void **state)
 
     (void)state;
     start(w, true);
-    w->config.queue_delay_us = 300;
+    w->config.max_queue_delay_us = 300;
     w->front.hold_end = ignore_hold;
     begin(w, &s, "ensemble", "a",
           "{\"id\":\"7\",\"inputs\":[" T("text_input", "BYTES", "[2,1]",

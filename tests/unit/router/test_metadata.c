@@ -317,7 +317,7 @@ the_traces_settings_are_told_and_its_level_can_be_changed(void **state)
             "null}",
             "\"OFF\"");
     refused(w, "/v2/trace/setting", "{\"trace_level\":[\"TIMESTAMPS\"]}", 400,
-            "--trace");
+            "--trace-file");
     refused(w, "/v2/trace/setting", "{\"trace_level\":[\"TENSORS\"]}", 400,
             "trace_level");
     refused(w, "/v2/trace/setting", "{\"trace_rate\":\"7\"}", 400,
@@ -474,7 +474,7 @@ static void requests_within_the_queue_delay_begin_together(void **state)
 
     (void)state;
     start(w, true);
-    w->config.queue_delay_us = 300;
+    w->config.max_queue_delay_us = 300;
     w->front.hold_end = note_hold;
     post(w, &a, GENERATE, "{\"text_input\":\"ab\",\"max_tokens\":2}");
     assert_int_equal(hold_us, 300);

@@ -175,10 +175,10 @@ static void a_worker_that_differs_is_refused_by_name(void **state)
     snprintf(hello.profile, sizeof(hello.profile), "cpu-tp2");
     refused(&table, &hello,
             "numeric profile cpu-tp2, but prefill-0 has cpu-tp1 "
-            "(--mixed-profiles)");
+            "(--allow-mixed-numerics)");
     hello = hello_of("decode-1", BT_ROLE_DECODE);
     hello.kv_type = 2;
-    refused(&table, &hello, "--kv-type");
+    refused(&table, &hello, "--kv-dtype");
     hello = hello_of("decode-1", BT_ROLE_DECODE);
     hello.tokens_per_block = 32;
     refused(&table, &hello, "32 tokens per block, but prefill-0 has 16");
@@ -207,7 +207,7 @@ static void workers_of_several_profiles_meet_where_they_may(void **state)
             "numeric profile cpu-tp1 for long ones, but prefill-0 has cpu-tp1");
     hello = hello_of("decode-2", BT_ROLE_DECODE);
     hello.kv_type = 2;
-    refused(&table, &hello, "--kv-type");
+    refused(&table, &hello, "--kv-dtype");
     bt_table_fini(&table);
 
     bt_table_init(&table, our_model);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lines of --trace. The expected one is written by hand from OTLP 1.3's
- * JSON encoding and the semantic conventions for generative AI. */
+/* The lines of --trace-file. The expected one is written by hand from
+ * OTLP 1.3's JSON encoding and the semantic conventions for generative AI. */
 #include "tests/support/testsupport.h"
 
 #include <fcntl.h>

@@ -104,7 +104,7 @@ static void texts_are_told_where_the_operator_says_so(void **state)
     complete(0, "abc");
     ask(&one, "/v2/cluster/requests/1", "");
     has(&one, "\"prompt_text\":null,\"answer_text\":null,");
-    world.config.request_texts = true;
+    world.config.expose_request_text = true;
     complete(1, "abc");
     ask(&one, "/v2/cluster/requests/2", "");
     has(&one, "\"prompt_text\":\"zqzqzq\",\"answer_text\":\"abc\",");

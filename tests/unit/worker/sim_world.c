@@ -114,9 +114,9 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
 
     node->config.heartbeat_ms = 10;
     node->config.dead_ms = kvt.dead_ms;
-    node->config.waiting_kv_percent = 50;
+    node->config.max_ungranted_kv_percent = 50;
     node->config.drain_ms = 500;
-    node->config.stuck_ms = 120000;
+    node->config.compute_watchdog_ms = 120000;
     node->config.kv_overlap = "layers";
     node->config.max_logits_bytes = SIM_CONTEXT * SIM_VOCAB * sizeof(float);
     node->config.local_prefill = "on";
@@ -145,7 +145,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     w->n_blocks = n_blocks;
     w->max_seqs = SIM_MAX_SEQS;
     bt_sched_admit_init(&w->admit, n_blocks, SIM_MAX_SEQS,
-                        node->config.waiting_kv_percent);
+                        node->config.max_ungranted_kv_percent);
     bt_sched_preempt_init(&w->pause, false, SIM_T, SIM_T);
     bt_jobs_init(w);
     bt_strbuf_init(&w->out, BT_RPC_MAX_MESSAGE);

@@ -82,7 +82,7 @@ static void time_without_looks_hardly_counts(void **state)
 static bt_engine_t *busy_engine(void)
 {
     sim_open(1, 8, 32, BT_KVT_PATH_AUTO);
-    sim.nodes[0].config.stuck_ms = LIMIT_MS;
+    sim.nodes[0].config.compute_watchdog_ms = LIMIT_MS;
     sim.nodes[0].engine.busy = true;
     return &sim.nodes[0].engine;
 }

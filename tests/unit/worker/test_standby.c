@@ -47,7 +47,7 @@ static bt_status_t told(const char *words, bool is_over)
     if (is_over) {
         close(place[1]);
     }
-    config.place_from = (uint32_t)place[0];
+    config.assignment_fd = (uint32_t)place[0];
     w = (bt_worker_t){.config = &config, .ready_fd = -1};
     status = bt_worker_stand_by(&w, NULL, signals[0]);
     if (status == BT_OK) {
