@@ -78,8 +78,8 @@ def under_load(client, trace, n_prompt, n_requests, n_clients, args):
     out = {"prompt_tokens": n_prompt, "output_tokens": args.output_tokens, "requests": n_requests,
            "capacity_per_s": capacity, "rate_per_s": rate, "first_gap_ms": spread(gaps), "itl_ms": spread(itl)}
     out["first_gap_p99_by_itl_p50"] = out["first_gap_ms"]["p99"] / out["itl_ms"]["p50"]
-    for name in ("handover", "join_wait", "tail", "grant_wait", "data"):
-        out[name + "_ms"] = spread([a[f"baton.kv.{name}_us"] / 1e3 for a in lines])
+    for name, key in (("handover", "verify"), ("join_wait", "join_wait"), ("tail", "tail"), ("grant_wait", "grant_wait"), ("data", "transfer")):
+        out[name + "_ms"] = spread([a[f"baton.kv.{key}_us"] / 1e3 for a in lines])
     return out
 
 

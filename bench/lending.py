@@ -97,8 +97,8 @@ def open_engine(args, program, threads, prompt):
 
 
 def lent_figures(cluster):
-    return {role: {key: cluster.metric(f"baton_worker_lent_{name}_total", role=role)
-                   for key, name in (("pieces", "pieces"), ("seconds", "cpu_seconds"), ("again", "repeated_pieces"))}
+    return {role: {key: cluster.metric(f"baton_worker_borrowed_core_{name}_total", role=role)
+                   for key, name in (("pieces", "tasks"), ("seconds", "cpu_seconds"), ("again", "task_retries"))}
             for role in ("prefill", "decode")}
 
 

@@ -125,8 +125,10 @@ def measure(order, args, load):
             long_s, short_s = client.alone(args.long, 2), client.alone(args.short, 8)
             before = figures(*client.mixed(args.seconds / 2, False))
             beside = figures(*client.mixed(args.seconds, True))
-        learned = {work: {name: c.total(f"baton_worker_cost_{name}", worker=worker, work=work)
-                          for name in ("step_seconds", "item_seconds", "kilopair_seconds", "kiloread_seconds", "error_ratio")}
+        learned = {work: {name: c.total(f"baton_cost_model_{metric}", worker=worker, work=work) for name, metric in (
+                       ("step_seconds", "step_seconds"), ("item_seconds", "item_seconds"),
+                       ("kilopair_seconds", "attention_per_1k_pairs_seconds"),
+                       ("kiloread_seconds", "kv_read_per_1k_positions_seconds"), ("error_ratio", "error_ratio"))}
                    for worker, work in (("prefill-0", "prefill"), ("decode-0", "decode"), ("prefill-0", "transfer"))}
     out = {"order": order, "alone_long_ms": 1e3 * percentile(long_s, 50), "alone_short_ms": 1e3 * percentile(short_s, 50),
            "undisturbed": before, "disturbed": beside, "learned": learned}

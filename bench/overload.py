@@ -22,7 +22,7 @@ Usage: ./baton bench overload [options]
 Starts a cluster of one prefill and one decode worker without targets, which a closed loop
 of clients keeps busy, then one with targets: rates until one is sustainable, that many
 times it, and the closed loop again (greedy), whose clients come again at once when they
-were refused, whatever Retry-After says. The client is `./baton load`. The peak is the most
+were refused, whatever Retry-After says. The client is `./baton load-test`. The peak is the most
 tokens a second of any run that offers no more than is sustainable, and of the closed loop
 without targets.
 """
@@ -41,7 +41,7 @@ SUSTAINED = 0.99  # of all that were offered keep both targets
 
 def offer(cluster, args, how, seed):
     """@param seed  another one for each run: prompts of before are in the prefix cache
-    @return what ./baton load says of a run"""
+    @return what ./baton load-test says of a run"""
     command = [sys.executable, os.path.join(ROOT, "cli", "load.py"), "--json", "--quiet", "--ignore-eos",
                "--url", "http://{}:{}".format(*cluster.http), "--prompt-tokens", str(args.prompt),
                "--output-tokens", str(args.output_tokens), "--duration", str(args.seconds), "--seed", str(seed),

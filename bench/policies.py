@@ -78,8 +78,8 @@ def measure(policy, args, load):
         warm_up(c)
         with load.during(pids_of(c)), no_collector():
             done, begin, end = asyncio.run(load_of(c, args))
-        counts = {name: c.total(f"baton_worker_{name}_total", worker="decode-0")
-                  for name in ("pauses", "recomputed_tokens", "generation_tokens")}
+        counts = {name: c.total(f"baton_worker_{metric}_total", worker="decode-0") for name, metric in (
+            ("pauses", "preemptions"), ("recomputed_tokens", "recomputed_tokens"), ("generation_tokens", "generation_tokens"))}
     times = [t for _, ts in done for t in ts if begin <= t <= end]
     whole = [(s, ts) for s, ts in done if begin <= ts[-1] <= end]
     gaps = [b - a for _, ts in done for a, b in zip(ts, ts[1:]) if a >= begin]

@@ -118,7 +118,7 @@ def hand_overs(args, overlap):
                     line, = lines_of(trace, seen, 1)
                     if i >= 2:
                         step_us = line.part_us("decode") / (OUTPUT - 2)
-                        ms[tp].append((line.part_us("prefill.rest") + line.part_us("handover") - step_us) / 1e3)
+                        ms[tp].append((line.part_us("first_token") + line.part_us("handover") - step_us) / 1e3)
                         tails[tp].append(line.a["baton.kv.tail_us"] / 1e3)
     return {"overlap": overlap, **compared(args, ms), "tail": compared(args, tails)}
 

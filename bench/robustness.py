@@ -159,7 +159,7 @@ def held(cluster, most_descriptors=1 << 30):
         wait_until("connections are closed", lambda: descriptors(cluster) <= most_descriptors)
     return {"blocks": sum(v for k, v in values.items() if 'kv_cache_block_type="used"' in k),
             "seats": sum(v for k, v in values.items() if k.startswith("nv_trt_llm_request_metrics") and 'request_type="active"' in k),
-            "leases": sum(v for k, v in values.items() if k.startswith("baton_leases")),
+            "leases": sum(v for k, v in values.items() if k.startswith("baton_kv_leases")),
             "descriptors": descriptors(cluster)}
 
 

@@ -551,11 +551,11 @@ static bool may_load(const bt_supervisor_t *s,
     if ((decode == 0) ||
         ((prefill == 0) &&
          (strcmp(s->plan->config->local_prefill, "on") != 0))) {
-        copy((decode == 0)
-                 ? "decode=0 leaves nobody to generate"
-                 : "prefill=0 leaves nobody to run the context phase: the "
-                   "launch has no --local-prefill on",
-             error, ERROR_BYTES);
+        copy(
+            (decode == 0)
+                ? "decode=0 leaves no decode worker"
+                : "prefill=0 leaves no worker to run prefill: the launch has no --local-prefill on",
+            error, ERROR_BYTES);
         return false;
     }
     if (s->plan->n_models == BT_CONFIG_MAX_MODELS) {

@@ -177,7 +177,7 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
     gen->ledger.itl_target_us = (uint64_t)gen->target.itl_ms * 1000;
     bt_sched_turn_init(&gen->turn, spec->priority, now_us);
     gen->arrived_us = now_us - spec->held_us;
-    gen->ledger.wait_us = spec->held_us;
+    gen->ledger.queue_us = spec->held_us;
     gen->deadline_us = now_us + (uint64_t)timeout_ms * 1000;
     gen->ledger.parse_us = spec->parse_us;
     gen->ledger.tokenize_us = spec->tokenize_us;

@@ -193,11 +193,11 @@ static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
     if ((bt_gen_state_is_live(gen->state) || (gen->state == BT_GEN_IS_ENDED)) &&
         (gen->attempt.from == 0)) {
         gen->ledger.prefill_queue_us = m->queue_us;
-        gen->ledger.prefill_compute_us = m->compute_us;
+        gen->ledger.prefill_us = m->compute_us;
         gen->ledger.n_chunks = m->n_chunks;
         gen->ledger.n_cached = m->n_cached;
         gen->ledger.n_kept = n_kept_of(gen, worker, m->n_cached);
-        bt_gen_time(core, BT_TIME_QUEUE, gen->ledger.wait_us + m->queue_us);
+        bt_gen_time(core, BT_TIME_QUEUE, gen->ledger.queue_us + m->queue_us);
     }
     bt_gen_settle(core, gen);
 }
@@ -222,7 +222,7 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
         l->transfer_us += m->transfer_us;
         l->transfer_bytes += m->transfer_bytes;
         l->transfer_pieces += m->n_descriptors;
-        l->kv_handover_us += m->handover_us;
+        l->kv_verify_us += m->handover_us;
         core->ops.on_transfer(core->ops.ctx, m, l->n_transfers == 1);
         if (bt_leg_is_current(leg)) {
             bt_gen_handover(core, gen, BT_HANDOVER_ENDED, m);

@@ -122,16 +122,15 @@ void bt_gen_close_ledger(bt_gen_t *gen)
     const uint64_t first = (gen->first_token_at_us != 0)
                                ? gen->first_token_at_us - gen->arrived_us
                                : l->total_us - before;
-    uint64_t left = saturating_sub(first, l->wait_us);
+    uint64_t left = saturating_sub(first, l->queue_us);
 
     l->prefill_queue_us =
         (l->prefill_queue_us < left) ? l->prefill_queue_us : left;
     left -= l->prefill_queue_us;
-    l->prefill_compute_us =
-        (l->prefill_compute_us < left) ? l->prefill_compute_us : left;
-    l->first_rest_us = left - l->prefill_compute_us;
+    l->prefill_us = (l->prefill_us < left) ? l->prefill_us : left;
+    l->first_token_us = left - l->prefill_us;
     if (gen->first_token_at_us != 0) {
-        l->first_token_us = before + first;
+        l->ttft_us = before + first;
     }
     if (gen->second_token_at_us != 0) {
         l->handover_us = gen->second_token_at_us - gen->first_token_at_us;

@@ -45,7 +45,7 @@ static void gen_leave(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         bt_flow_rest(core, gen);
         core->n_waiting--;
         if (gen->first_token_at_us == 0) {
-            gen->ledger.wait_us += now_us - gen->waiting_since_us;
+            gen->ledger.queue_us += now_us - gen->waiting_since_us;
         }
         break;
     case BT_GEN_IS_RUNNING:

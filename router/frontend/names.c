@@ -134,7 +134,7 @@ void bt_names_part(const bt_names_t *names, bt_name_t name, bool ok, uint32_t n,
 {
     bt_model_metrics_t *metrics = names->metrics[name];
     const bt_ledger_t ledger = {
-        .wait_us = queue_us, .total_us = queue_us + infer_us, .ok = ok};
+        .queue_us = queue_us, .total_us = queue_us + infer_us, .ok = ok};
 
     if (metrics == NULL) {
         return;

@@ -120,7 +120,7 @@ static void say_state(bt_append_log_t *file, uint64_t now_ms)
 
     if (failing && !file->failing) {
         errno = fault;
-        BT_LOG_WARN("%s file %s: %m; lines are kept for now", file->what,
+        BT_LOG_WARN("%s file %s: %m; lines are buffered", file->what,
                     file->path);
     } else if (file->failing && (fault == 0)) {
         BT_LOG_INFO("%s file %s: written again", file->what, file->path);
@@ -155,9 +155,9 @@ void bt_append_log_reopen(bt_append_log_t *file)
     }
     fd = open_path(file->path);
     if (fd < 0) {
-        BT_LOG_WARN("cannot open the %s file %s %s again: %m; the old one "
-                    "goes on",
-                    file->what, file->option, file->path);
+        BT_LOG_WARN(
+            "cannot reopen the %s file %s %s: %m; the old file stays open",
+            file->what, file->option, file->path);
         return;
     }
     bt_async_writer_reopen(file->writer, fd);

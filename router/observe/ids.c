@@ -14,7 +14,7 @@ bt_status_t bt_ids_init(bt_ids_t *ids)
     ids->n = 0;
     if (getrandom(ids->seed, sizeof(ids->seed), 0) !=
         (ssize_t)sizeof(ids->seed)) {
-        BT_LOG_ERROR("no random numbers: %m");
+        BT_LOG_ERROR("cannot read random numbers: %m");
         return BT_ERR_IO;
     }
     return BT_OK;

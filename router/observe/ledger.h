@@ -23,12 +23,12 @@
 typedef struct bt_ledger {
     uint64_t parse_us;
     uint64_t tokenize_us;
-    uint64_t wait_us;            /**< in the router, for a pair of workers */
-    uint64_t prefill_queue_us;   /**< at P: arrival to the first chunk */
-    uint64_t prefill_compute_us; /**< at P: its chunks */
-    uint64_t first_rest_us;      /**< remaining time to token #1 */
-    uint64_t handover_us;        /**< token #1 to token #2 */
-    uint64_t decode_us;          /**< token #2 to the end */
+    uint64_t queue_us;         /**< in the router, for a pair of workers */
+    uint64_t prefill_queue_us; /**< at P: arrival to the first chunk */
+    uint64_t prefill_us;       /**< at P: its chunks */
+    uint64_t first_token_us;   /**< remaining time to token #1 */
+    uint64_t handover_us;      /**< token #1 to token #2 */
+    uint64_t decode_us;        /**< token #2 to the end */
 
     /* Sums over the attempts. If on_ledger() is called before a worker's last
      * message, on_record() has the values of that message. */
@@ -38,7 +38,7 @@ typedef struct bt_ledger {
     uint64_t transfer_bytes;
     uint64_t transfer_pieces;  /**< descriptors */
     uint64_t transfer_tail_us; /**< at P: KV and grant present to all arrived */
-    uint64_t kv_handover_us;   /**< at D: last byte's arrival to "may join" */
+    uint64_t kv_verify_us;     /**< at D: last byte's arrival to "may join" */
     uint64_t join_wait_us;     /**< at D: waiting for the end of an iteration */
     uint64_t worker_decode_us; /**< in D's running batch */
     uint64_t paused_us;        /**< at D: preempted */
@@ -52,7 +52,7 @@ typedef struct bt_ledger {
     /** Latency targets; 0: none. The ITL target is for the mean of an
      *  answer. */
     uint64_t ttft_target_us, itl_target_us;
-    uint64_t first_token_us; /**< sum of the first six; 0: no token came */
+    uint64_t ttft_us; /**< sum of the first six; 0: no token came */
     uint64_t total_us;
     uint32_t n_prompt, n_output;
     uint32_t n_attempts;

@@ -278,7 +278,7 @@ void bt_router_metrics_ledger(bt_model_metrics_t *mm, const bt_ledger_t *ledger)
 {
     const double n = (ledger->n_of_request > 1) ? ledger->n_of_request : 1;
     const uint64_t input = ledger->parse_us + ledger->tokenize_us;
-    const uint64_t queue = ledger->wait_us + ledger->prefill_queue_us;
+    const uint64_t queue = ledger->queue_us + ledger->prefill_queue_us;
 
     count_targets(mm, ledger);
     add(mm, BT_MC_CACHED_TOKENS, ledger->n_cached);
@@ -307,7 +307,6 @@ void bt_router_metrics_transfer(bt_model_metrics_t *mm,
     const double ms = (double)joined->transfer_us / 1000.0;
 
     add(mm, BT_MC_TRANSFER_MS, ms);
-    bt_histogram_observe(&mm->values.hists[BT_MH_TRANSFER_MS], ms);
     observe_us(mm, BT_MH_TRANSFER, joined->transfer_us);
     observe_us(mm, BT_MH_GRANT_WAIT, joined->grant_wait_us);
     observe_us(mm, BT_MH_HANDOVER, joined->handover_us);

@@ -13,14 +13,12 @@ static const char *const scope_labels[BT_N_SCOPES] = {
     [BT_SCOPE_MODEL] = "`model`",
     [BT_SCOPE_SEED] = "`model`",
     [BT_SCOPE_INFERENCE] = "`model`",
-    [BT_SCOPE_SUM] = "",
     [BT_SCOPE_WORKER] = "`worker`, `role`, `model`",
-    [BT_SCOPE_ROLE] = "`role`",
     [BT_SCOPE_ROUTE] = "`route`, `method`, `code`",
     [BT_SCOPE_EXPECTED] = "`role`, `model`",
     [BT_SCOPE_RESTARTS] = "`worker`",
     [BT_SCOPE_TENANT] = "`tenant`",
-    [BT_SCOPE_CUT] = "`prefill`, `decode`, `at`, `why`, `model`",
+    [BT_SCOPE_CUT] = "`prefill`, `decode`, `at`, `reason`, `model`",
 };
 
 /* ---- labels ---- */
@@ -128,11 +126,6 @@ static bool is_seed(const bt_family_def_t *family)
     return strncmp(family->name, "nv_", 3) == 0;
 }
 
-static bool is_alias(const bt_family_def_t *family)
-{
-    return family->alias_of != NULL;
-}
-
 static bool is_process(const bt_family_def_t *family)
 {
     return strncmp(family->name, "process_", 8) == 0;
@@ -140,15 +133,13 @@ static bool is_process(const bt_family_def_t *family)
 
 static bool is_own(const bt_family_def_t *family)
 {
-    return !is_seed(family) && !is_alias(family) && !is_process(family);
+    return !is_seed(family) && !is_process(family);
 }
 
 static void put_section(const char *title,
                         bool (*belongs)(const bt_family_def_t *),
                         bt_strbuf_t *out)
 {
-    char help[256];
-
     bt_strbuf_printf(out,
                      "\n### %s\n\n| Name | Type | Labels | What |\n"
                      "|---|---|---|---|\n",
@@ -160,8 +151,7 @@ static void put_section(const char *title,
             bt_strbuf_printf(out, "| `%s` | %s | ", family->name,
                              bt_metric_type_name(family->type));
             put_labels(family, out);
-            bt_strbuf_printf(out, " | %s |\n",
-                             bt_metrics_help(family, help, sizeof(help)));
+            bt_strbuf_printf(out, " | %s |\n", family->help);
         }
     }
 }
@@ -171,5 +161,4 @@ void bt_router_metrics_print_doc(bt_strbuf_t *out)
     put_section("Baton's own", is_own, out);
     put_section("The router's process", is_process, out);
     put_section("As Triton's TensorRT-LLM backend prints them", is_seed, out);
-    put_section("Old names", is_alias, out);
 }

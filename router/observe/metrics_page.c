@@ -220,13 +220,10 @@ static void fill_worker(const bt_worker_row_t *worker, double *w)
 
 static void begin_family(page_t *page)
 {
-    char help[256];
-
     if (!page->began) {
         page->began = true;
-        bt_metrics_put_family(
-            page->out, page->family->type, page->family->name,
-            bt_metrics_help(page->family, help, sizeof(help)));
+        bt_metrics_put_family(page->out, page->family->type, page->family->name,
+                              page->family->help);
     }
 }
 
@@ -354,31 +351,6 @@ static void put_inference(page_t *page, const bt_series_def_t *series)
     }
 }
 
-static void put_sum_hist(page_t *page, const bt_series_def_t *series)
-{
-    bt_histogram_t sum = page->s->nowhere.hists[series->cell]; /* empty */
-
-    for (uint32_t i = 0; i < page->s->n_models; i++) {
-        bt_histogram_add(&sum, &page->s->models[i].values.hists[series->cell]);
-    }
-    put_hist(page, series, "", &sum);
-}
-
-static void put_sum(page_t *page, const bt_series_def_t *series)
-{
-    const double nowhere = page->s->nowhere.cells[series->cell];
-    double sum = isnan(nowhere) ? 0 : nowhere;
-
-    if (page->family->type == BT_METRIC_HISTOGRAM) {
-        put_sum_hist(page, series);
-        return;
-    }
-    for (uint32_t i = 0; i < page->s->n_models; i++) {
-        sum += page->s->models[i].values.cells[series->cell];
-    }
-    put(page, series, "", sum);
-}
-
 static void put_workers(page_t *page, const bt_series_def_t *series)
 {
     const char *labels = page->workers.data;
@@ -388,26 +360,6 @@ static void put_workers(page_t *page, const bt_series_def_t *series)
         fill_worker(&page->s->workers[i], w);
         put(page, series, labels, w[series->cell]);
         labels += strlen(labels) + 1;
-    }
-}
-
-static void put_roles(page_t *page, const bt_series_def_t *series)
-{
-    double sums[BT_ROLES_BOTH + 1] = {0};
-    double w[BT_WC_N];
-
-    for (uint32_t i = 0; i < page->s->n_workers; i++) {
-        fill_worker(&page->s->workers[i], w);
-        if (!isnan(w[series->cell])) {
-            sums[page->s->workers[i].role] += w[series->cell];
-        }
-    }
-    for (uint32_t roles = 1; roles <= BT_ROLES_BOTH; roles++) {
-        char scope[32];
-
-        snprintf(scope, sizeof(scope), "role=\"%s\"",
-                 bt_metrics_role_name(roles));
-        put(page, series, scope, sums[roles]);
     }
 }
 
@@ -476,7 +428,7 @@ static void put_cuts(page_t *page, const bt_series_def_t *series)
             bt_metrics_put_label(&scope, "prefill", cuts[k].prefill);
             bt_metrics_put_label(&scope, "decode", cuts[k].decode);
             bt_metrics_put_label(&scope, "at", cuts[k].at);
-            bt_metrics_put_label(&scope, "why", cuts[k].why);
+            bt_metrics_put_label(&scope, "reason", cuts[k].why);
             bt_strbuf_append(&scope, ",", 1);
             bt_strbuf_puts(&scope, s->models[m].labels);
             if (bt_strbuf_status(&scope) != BT_OK) {
@@ -607,9 +559,8 @@ void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,
                                               const bt_series_def_t *) = {
         [BT_SCOPE_PROCESS] = put_process,     [BT_SCOPE_BUILD] = put_build,
         [BT_SCOPE_LOOP] = put_loop,           [BT_SCOPE_MODEL] = put_models,
-        [BT_SCOPE_SEED] = put_seeds,          [BT_SCOPE_SUM] = put_sum,
+        [BT_SCOPE_SEED] = put_seeds,          [BT_SCOPE_ROUTE] = put_routes,
         [BT_SCOPE_INFERENCE] = put_inference, [BT_SCOPE_WORKER] = put_workers,
-        [BT_SCOPE_ROLE] = put_roles,          [BT_SCOPE_ROUTE] = put_routes,
         [BT_SCOPE_EXPECTED] = put_fleet,      [BT_SCOPE_RESTARTS] = put_fleet,
         [BT_SCOPE_TENANT] = put_tenants,      [BT_SCOPE_CUT] = put_cuts,
     };

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/observe/metrics_table.h"
 
-#include <stdio.h>
-
 #include "common/base/assert.h"
-
-/* The version in which aliases are no longer printed. */
-#define ALIASES_END "0.3"
 
 #define SERIES(...)                                              \
     .series = (const bt_series_def_t[]){__VA_ARGS__},            \
@@ -39,14 +34,6 @@
 #define WORKER_BY(labels, cell)                    \
     {                                              \
         BT_SCOPE_WORKER, "@," labels, BT_WC_##cell \
-    }
-#define SUM(labels, cell)                  \
-    {                                      \
-        BT_SCOPE_SUM, labels, BT_MC_##cell \
-    }
-#define ROLE(cell)                       \
-    {                                    \
-        BT_SCOPE_ROLE, "@", BT_WC_##cell \
     }
 #define TENANT(cell)                       \
     {                                      \
@@ -120,7 +107,8 @@ const bt_family_def_t bt_metrics_families[] = {
             KV_BLOCK("reused", KV_REUSED),
             KV_BLOCK("fraction", KV_FRACTION))},
     {GAUGE, "nv_trt_llm_inflight_batcher_metrics",
-     "TRT LLM inflight_batcher-specific metrics", .when = BT_FAMILY_INFLIGHT,
+     "TRT LLM inflight_batcher-specific metrics",
+     .when = BT_FAMILY_INFLIGHT,
      SERIES(INFLIGHT("micro_batch_id", MICRO_BATCH),
             INFLIGHT("generation_requests", REQ_GENERATION),
             INFLIGHT("total_context_tokens", CONTEXT_TOKENS),
@@ -133,7 +121,8 @@ const bt_family_def_t bt_metrics_families[] = {
             V1("total_context_tokens", CONTEXT_TOKENS))},
     {GAUGE, "nv_trt_llm_general_metrics", "General TRT LLM metrics",
      SERIES(GENERAL("iteration_counter", ITERATION),
-            GENERAL("timestamp", TIMESTAMP))},
+            GENERAL("timestamp",
+     TIMESTAMP))},
     {COUNTER, "nv_trt_llm_disaggregated_serving_metrics",
      "TRT LLM disaggregated serving metrics",
      SERIES(DISAGG("kv_cache_transfer_ms", TRANSFER_MS),
@@ -188,61 +177,64 @@ const bt_family_def_t bt_metrics_families[] = {
 
     /* ---- requests ---- */
     {COUNTER, "baton_http_requests_total",
-     "HTTP exchanges that were answered, or whose clients left before (499)",
+     "Answered HTTP and gRPC requests; code 499: the client left before the "
+     "answer",
      SERIES(OTHER(ROUTE))},
-    {GAUGE, "baton_http_connections", "Open HTTP connections of clients",
+    {GAUGE, "baton_http_connections",
+     "Open client connections",
      SERIES(PROCESS(CONNECTIONS))},
     {GAUGE, "baton_http_memory_bytes",
-     "Memory that clients' requests take: while they are read (requests), and "
-     "while they are worked on and generated (work); and answers, while they "
-     "are written (writing), and until clients have read them (answers)",
-     SERIES(PROCESS_BY("what=\"requests\"", REQUEST_BYTES),
-            PROCESS_BY("what=\"work\"", WORK_BYTES),
-            PROCESS_BY("what=\"writing\"", WRITING_BYTES),
-            PROCESS_BY("what=\"answers\"", ANSWER_BYTES))},
+     "Memory of client requests: while they are read (requests), while they "
+     "are processed (processing), while answers are written (writing), and "
+     "for answers that clients have not read (unread)",
+     SERIES(PROCESS_BY("kind=\"requests\"", REQUEST_BYTES),
+            PROCESS_BY("kind=\"processing\"", WORK_BYTES),
+            PROCESS_BY("kind=\"writing\"", WRITING_BYTES),
+            PROCESS_BY("kind=\"unread\"", ANSWER_BYTES))},
     {COUNTER, "baton_http_limited_total",
-     "Clients that met a limit of them all: quiet connections closed for new "
-     "ones, connections turned away (503, 429), bodies refused (503), and "
-     "readers cut off because together they had left too much unread",
-     SERIES(PROCESS_BY("limit=\"quiet\"", QUIET_CLOSED),
-            PROCESS_BY("limit=\"connections\"", TURNED_AWAY),
-            PROCESS_BY("limit=\"bodies\"", BODIES_REFUSED),
-            PROCESS_BY("limit=\"unread\"", READERS_CUT))},
+     "Clients that met a limit of the server: idle connections closed for new "
+     "ones (idle_closed), connections refused with 503 or 429 (connections), "
+     "bodies refused with 503 (bodies), slow readers disconnected "
+     "(slow_reader)",
+     SERIES(PROCESS_BY("reason=\"idle_closed\"", QUIET_CLOSED),
+            PROCESS_BY("reason=\"connections\"", TURNED_AWAY),
+            PROCESS_BY("reason=\"bodies\"", BODIES_REFUSED),
+            PROCESS_BY("reason=\"slow_reader\"", READERS_CUT))},
     {COUNTER, "baton_memory_refused_total",
-     "Requests refused while they were worked on, for the memory that they, "
-     "their client's together (429), all together (503) or the whole router "
-     "(503) would have taken; request: 413",
-     SERIES(PROCESS_BY("cause=\"request\"", MEMORY_REQUEST),
-            PROCESS_BY("cause=\"client\"", MEMORY_CLIENT),
-            PROCESS_BY("cause=\"server\"", MEMORY_SERVER),
-            PROCESS_BY("cause=\"process\"", MEMORY_PROCESS))},
-    {GAUGE, "baton_jobs",
-     "Work of the router's pool that waits or runs: unpacking, parsing, "
-     "tokenizing, writing of long answers",
+     "Requests refused during processing for the memory that they would take: "
+     "request: itself (413); client: all of its client (429); server: all "
+     "clients (503); process: the router process (503)",
+     SERIES(PROCESS_BY("reason=\"request\"", MEMORY_REQUEST),
+            PROCESS_BY("reason=\"client\"", MEMORY_CLIENT),
+            PROCESS_BY("reason=\"server\"", MEMORY_SERVER),
+            PROCESS_BY("reason=\"process\"", MEMORY_PROCESS))},
+    {GAUGE, "baton_pool_jobs",
+     "Jobs of the thread pool of the router that wait or run: decompression, "
+     "parsing, tokenization, writing of long answers",
      SERIES(PROCESS(JOBS))},
-    {COUNTER, "baton_jobs_inside_total",
-     "Shorter work that a thread ran while longer work of the same lane "
-     "paused for it",
+    {COUNTER, "baton_pool_jobs_nested_total",
+     "Short jobs that ran on a thread whose longer job of the same class "
+     "paused for them",
      SERIES(PROCESS(JOBS_INSIDE))},
-    {COUNTER, "baton_jobs_canceled_total",
-     "Parsing, unpacking and tokenizing that was given up because the client "
-     "had left: before its turn (queued), or while it ran",
-     SERIES(PROCESS_BY("when=\"queued\"", CANCELED_QUEUED),
-            PROCESS_BY("when=\"running\"", CANCELED_RUNNING))},
-    {GAUGE, "baton_requests_in_flight", "Sequences whose clients wait",
+    {COUNTER, "baton_pool_jobs_canceled_total",
+     "Jobs canceled because the client had left, before they ran (queued) or "
+     "while they ran (running)",
+     SERIES(PROCESS_BY("state=\"queued\"", CANCELED_QUEUED),
+            PROCESS_BY("state=\"running\"", CANCELED_RUNNING))},
+    {GAUGE, "baton_requests_in_flight",
+     "Sequences in progress",
      SERIES(MODEL(IN_FLIGHT))},
     {GAUGE, "baton_requests_waiting",
-     "Sequences that wait in the router for workers",
+     "Sequences in the queue of the router",
      SERIES(MODEL(WAITING))},
     {COUNTER, "baton_requests_refused_total",
-     "Requests turned away before they were started; without model: they named "
-     "none that is here",
+     "Requests refused before they started; without the label model: the "
+     "model is unknown",
      SERIES(MODEL(REFUSED))},
-    {COUNTER, "baton_target_sequences_total",
-     "Sequences that had a target: of the time to the first token (ttft), of "
-     "the mean time between tokens (itl). Those that were refused, because they "
-     "would have been late, were offered as well; those that their clients "
-     "gave up are not counted",
+    {COUNTER, "baton_slo_sequences_total",
+     "Sequences with a latency target (SLO): time to first token (ttft), mean "
+     "inter-token latency (itl). refused: refused because the target would "
+     "have been missed. Canceled sequences are not counted",
      SERIES(MODEL_BY("target=\"ttft\",result=\"met\"", TTFT_MET),
             MODEL_BY("target=\"ttft\",result=\"missed\"", TTFT_MISSED),
             MODEL_BY("target=\"ttft\",result=\"refused\"", TTFT_REFUSED),
@@ -250,108 +242,123 @@ const bt_family_def_t bt_metrics_families[] = {
             MODEL_BY("target=\"itl\",result=\"missed\"", ITL_MISSED),
             MODEL_BY("target=\"itl\",result=\"refused\"", ITL_REFUSED))},
     {COUNTER, "baton_attempts_total",
-     "Attempts of sequences, by the way that they were sent: to a worker for "
-     "each phase (pair), to a prefill worker for an only token (one_token), to "
-     "one worker for both phases: as no prefill worker took it (no_prefill), "
-     "as prompts queued up (relief), as the worker has both roles "
-     "(both_roles), as it cost less (weighed)",
-     SERIES(MODEL_BY("way=\"pair\"", SENT_PAIR),
-            MODEL_BY("way=\"one_token\"", SENT_ONE_TOKEN),
-            MODEL_BY("way=\"no_prefill\"", SENT_NO_PREFILL),
-            MODEL_BY("way=\"relief\"", SENT_RELIEF),
-            MODEL_BY("way=\"both_roles\"", SENT_BOTH_ROLES),
-            MODEL_BY("way=\"weighed\"", SENT_WEIGHED))},
-    {COUNTER, "baton_reruns_total",
-     "Times a sequence was run again after a worker failed",
+     "Attempts by path and reason. disaggregated: a prefill and a decode "
+     "worker. prefill_only: a request for one token. aggregated: one worker "
+     "for both phases, because no prefill worker was available "
+     "(no_prefill_worker), prompts queued up (queue), the worker has both "
+     "roles (both_roles) or it cost less (cost)",
+     SERIES(MODEL_BY("path=\"disaggregated\",reason=\"default\"", SENT_PAIR),
+            MODEL_BY("path=\"prefill_only\",reason=\"one_token\"", SENT_ONE_TOKEN),
+            MODEL_BY("path=\"aggregated\",reason=\"no_prefill_worker\"", SENT_NO_PREFILL),
+            MODEL_BY("path=\"aggregated\",reason=\"queue\"", SENT_RELIEF),
+            MODEL_BY("path=\"aggregated\",reason=\"both_roles\"", SENT_BOTH_ROLES),
+            MODEL_BY("path=\"aggregated\",reason=\"cost\"", SENT_WEIGHED))},
+    {COUNTER, "baton_retries_total",
+     "Retries of sequences after a worker failed",
      SERIES(MODEL(RERUNS))},
     {COUNTER, "baton_attempt_failures_total",
-     "Attempts of sequences that failed, run again or not: the decode worker's "
-     "lease ended before its KV had come (lease_expired); KV could not be sent, "
-     "or was not what was sent (transfer); a worker did not take the request "
-     "(refused), its link ended (worker_lost); the request's time was over, and "
-     "no lease waited for KV (deadline); a device or memory (other)",
-     SERIES(MODEL_BY("cause=\"lease_expired\"", LEASES_EXPIRED),
-            MODEL_BY("cause=\"transfer\"", TRANSFERS_FAILED),
-            MODEL_BY("cause=\"refused\"", ATTEMPTS_REFUSED),
-            MODEL_BY("cause=\"worker_lost\"", WORKERS_LOST),
-            MODEL_BY("cause=\"deadline\"", DEADLINES_PASSED),
-            MODEL_BY("cause=\"other\"", OTHER_LOSSES))},
+     "Failed attempts, retried or not. lease_expired: the lease ended before "
+     "the KV arrived. transfer: the KV could not be sent or verified. "
+     "refused: a worker refused the request. worker_lost: its control link "
+     "ended. deadline: the deadline passed and no lease waited for KV. other: "
+     "a device, memory",
+     SERIES(MODEL_BY("reason=\"lease_expired\"", LEASES_EXPIRED),
+            MODEL_BY("reason=\"transfer\"", TRANSFERS_FAILED),
+            MODEL_BY("reason=\"refused\"", ATTEMPTS_REFUSED),
+            MODEL_BY("reason=\"worker_lost\"", WORKERS_LOST),
+            MODEL_BY("reason=\"deadline\"", DEADLINES_PASSED),
+            MODEL_BY("reason=\"other\"", OTHER_LOSSES))},
     {COUNTER, "baton_prompt_tokens_total",
-     "Tokens of prompts that were accepted",
+     "Prompt tokens of accepted requests",
      SERIES(MODEL(PROMPT_TOKENS))},
     {COUNTER, "baton_prompt_tokens_cached_total",
-     "Of those, tokens that a prefill worker found in its prefix cache",
+     "Prompt tokens that a prefill worker found in its prefix cache",
      SERIES(MODEL(CACHED_TOKENS))},
     {COUNTER, "baton_generation_tokens_total",
-     "Tokens generated; rises with each as it comes",
+     "Generated tokens; counted as each one arrives",
      SERIES(MODEL(GENERATION_TOKENS))},
 
     /* ---- times ---- */
     {HISTOGRAM, "baton_time_to_first_token_seconds",
-     "From a request's arrival to its token #1", TIME(FIRST_TOKEN)},
+     "Time from the arrival of a request to its first token",
+     TIME(FIRST_TOKEN)},
     {HISTOGRAM, "baton_inter_token_latency_seconds",
-     "Between two tokens of a sequence, as the router gets them",
+     "Time between two tokens of a sequence, as the router receives them",
      TIME(NEXT_TOKEN)},
     {HISTOGRAM, "baton_queue_seconds",
-     "In the router and at the prefill worker, to the first chunk of the "
-     "context phase", TIME(QUEUE)},
+     "Time in the queues of the router and of the prefill worker, up to the "
+     "first chunk",
+     TIME(QUEUE)},
     {HISTOGRAM, "baton_request_duration_seconds",
-     "Whole time of sequences that ended well", TIME(REQUEST)},
+     "Total time of successful sequences",
+     TIME(REQUEST)},
     {HISTOGRAM, "baton_kv_grant_wait_seconds",
-     "Finished KV waited for the decode worker's grant", TIME(GRANT_WAIT)},
-    {HISTOGRAM, "baton_kv_transfer_data_seconds",
-     "KV under way, and its check on arrival", TIME(TRANSFER)},
+     "Time that finished KV waited for the grant of the decode worker",
+     TIME(GRANT_WAIT)},
+    {HISTOGRAM, "baton_kv_transfer_seconds",
+     "Time of a KV transfer, with its verification",
+     TIME(TRANSFER)},
     {HISTOGRAM, "baton_kv_transfer_tail_seconds",
-     "From finished KV with its grant to the word that all has arrived",
+     "Part of a KV transfer that did not overlap the prefill: from finished "
+     "and granted KV until all of it has arrived",
      TIME(TAIL)},
-    {HISTOGRAM, "baton_kv_handover_seconds",
-     "From the last KV byte's arrival until the sequence may join the batch",
+    {HISTOGRAM, "baton_kv_verify_seconds",
+     "Time from the arrival of the last KV byte until the sequence may join "
+     "the batch",
      TIME(HANDOVER)},
     {HISTOGRAM, "baton_kv_join_wait_seconds",
-     "From there to the start of the next iteration", TIME(JOIN_WAIT)},
+     "Time from then to the start of the next iteration",
+     TIME(JOIN_WAIT)},
 
     /* ---- transfers of KV ---- */
     {COUNTER, "baton_kv_transfers_total",
-     "KV transfers that decode workers proved complete",
+     "KV transfers that decode workers verified as complete",
      SERIES(MODEL(TRANSFERS))},
-    {COUNTER, "baton_kv_transfer_bytes_total", "Bytes of those transfers",
+    {COUNTER, "baton_kv_transfer_bytes_total",
+     "Bytes of verified KV transfers",
      SERIES(MODEL(TRANSFER_BYTES))},
     {COUNTER, "baton_kv_transfer_descriptors_total",
-     "Descriptors (pieces) of those transfers",
+     "Descriptors (pieces) of verified KV transfers",
      SERIES(MODEL(TRANSFER_PIECES))},
-    {COUNTER, "baton_kv_bytes_total", "Bytes of KV that workers moved",
+    {COUNTER, "baton_kv_bytes_total",
+     "KV bytes sent and received by workers",
      SERIES(MODEL_BY("direction=\"sent\"", KV_SENT),
             MODEL_BY("direction=\"received\"", KV_RECEIVED))},
     {COUNTER, "baton_kv_stale_discarded_total",
-     "Stale or foreign KV writes refused", SERIES(MODEL(KV_STALE))},
+     "Stale or unauthenticated KV writes that were discarded",
+     SERIES(MODEL(KV_STALE))},
     {COUNTER, "baton_kv_checksum_failures_total",
-     "KV extents whose checksum did not match", SERIES(MODEL(KV_CHECKSUM))},
+     "KV extents with a wrong checksum",
+     SERIES(MODEL(KV_CHECKSUM))},
 
     /* ---- tenants ---- */
     {COUNTER, "baton_tenant_requests_total",
-     "Sequences that were begun for a tenant; the first 64 tenants have series, "
-     "all others are other", SERIES(TENANT(REQUESTS))},
+     "Sequences started for a tenant; the first 64 tenants have series, the "
+     "rest are tenant=\"other\"",
+     SERIES(TENANT(REQUESTS))},
     {COUNTER, "baton_tenant_prompt_tokens_total",
-     "Prompt tokens of a tenant's sequences, found in a cache or not",
+     "Prompt tokens of a tenant, cached ones included",
      SERIES(TENANT(PROMPT_TOKENS))},
     {COUNTER, "baton_tenant_generation_tokens_total",
-     "Tokens generated for a tenant", SERIES(TENANT(GENERATION_TOKENS))},
+     "Tokens generated for a tenant",
+     SERIES(TENANT(GENERATION_TOKENS))},
     {GAUGE, "baton_tenant_requests_in_flight",
-     "A tenant's sequences under way, those that wait included",
+     "Sequences of a tenant in progress, waiting ones included",
      SERIES(TENANT(RUNNING))},
     {COUNTER, "baton_tenant_refused_total",
-     "A tenant's requests that were answered with 429 or 503: for more tokens "
-     "than its rate, for more at once than it may have, or because the server "
-     "had no room for anybody",
-     SERIES(TENANT_BY("cause=\"tokens\"", REFUSED_TOKENS),
-            TENANT_BY("cause=\"requests\"", REFUSED_REQUESTS),
-            TENANT_BY("cause=\"server\"", REFUSED_SERVER))},
-    {COUNTER, "baton_unauthorized_total",
-     "Requests without a key that is one of the server's, where it wants one",
+     "Requests of a tenant refused with 429 or 503: over its token rate "
+     "(tokens), over its concurrency (requests), or the server was full "
+     "(server)",
+     SERIES(TENANT_BY("reason=\"tokens\"", REFUSED_TOKENS),
+            TENANT_BY("reason=\"requests\"", REFUSED_REQUESTS),
+            TENANT_BY("reason=\"server\"", REFUSED_SERVER))},
+    {COUNTER, "baton_requests_unauthorized_total",
+     "Requests without a valid API key",
      SERIES(PROCESS(UNAUTHORIZED))},
 
     /* ---- workers ---- */
-    {GAUGE, "baton_workers", "Workers linked to this router",
+    {GAUGE, "baton_workers",
+     "Workers linked to this router",
      SERIES(STATE("prefill", "up", PREFILL_UP),
             STATE("prefill", "suspect", PREFILL_SUSPECT),
             STATE("prefill", "draining", PREFILL_DRAINING),
@@ -365,193 +372,209 @@ const bt_family_def_t bt_metrics_families[] = {
             STATE("both", "draining", BOTH_DRAINING),
             STATE("both", "starved", BOTH_STARVED))},
     {GAUGE, "baton_kv_links",
-     "KV links, of each prefill worker to each decode worker: proven ones may "
-     "be used, failed ones are tried again, of unproven ones nothing is known "
-     "yet",
+     "KV links from prefill to decode workers: proven ones are used, failed "
+     "ones are tried again, unproven ones are not known yet",
      SERIES(MODEL_BY("state=\"proven\"", LINKS_PROVEN),
             MODEL_BY("state=\"failed\"", LINKS_FAILED),
             MODEL_BY("state=\"unproven\"", LINKS_UNPROVEN))},
     {GAUGE, "baton_kv_link_failed",
-     "1: no KV can go from this prefill worker to this decode worker: where it "
-     "was tried, and what happened; of 64 pairs of a model at most",
+     "1: no KV can be sent from this prefill worker to this decode worker; "
+     "at: where it was tried; reason: the error. At most 64 pairs of a model",
      SERIES(OTHER(CUT))},
     {GAUGE, "baton_expected_workers",
-     "Workers that the launcher means to run", SERIES(OTHER(EXPECTED))},
+     "Workers that the launcher is to run",
+     SERIES(OTHER(EXPECTED))},
     {COUNTER, "baton_worker_restarts_total",
-     "Times the launcher started a worker again", SERIES(OTHER(RESTARTS))},
+     "Restarts of a worker by the launcher",
+     SERIES(OTHER(RESTARTS))},
     {GAUGE, "baton_worker_requests",
-     "Requests at workers, sent by this router and not ended",
+     "Requests of this router at workers",
      SERIES(MODEL(LEGS))},
     {GAUGE, "baton_worker_up",
      "1: the worker takes requests; 0: it is silent, starved or drains",
      SERIES(WORKER(UP))},
-    {GAUGE, "baton_worker_seats", "Requests that a worker runs at most",
+    {GAUGE, "baton_worker_seats",
+     "Maximum number of requests that a worker runs (--max-batch-size)",
      SERIES(WORKER(SEATS))},
     {GAUGE, "baton_worker_active_requests",
-     "Requests that a worker accepted and did not end, of all routers",
+     "Requests that a worker accepted and has not finished, from all routers",
      SERIES(WORKER(ACTIVE))},
     {GAUGE, "baton_worker_queued_requests",
-     "Of those, requests that wait for their turn: at a prefill worker for "
-     "their context phase, at a decode worker for a seat or blocks",
+     "Active requests that wait: at a prefill worker for their prefill, at a "
+     "decode worker for a seat or blocks",
      SERIES(WORKER(QUEUED))},
     {GAUGE, "baton_worker_waiting_for_kv_requests",
-     "Of those, requests that have a seat and blocks at a decode worker and "
-     "wait for their KV, which a prefill worker computes or sends",
+     "Active requests of a decode worker that have a seat and blocks and wait "
+     "for their KV",
      SERIES(WORKER(WAITING_FOR_KV))},
     {GAUGE, "baton_worker_paused_requests",
-     "Of those, requests that stand still for lack of blocks: their context "
-     "phase, or what they generate (--scheduler-policy)",
+     "Active requests that are paused for lack of blocks, in prefill or in "
+     "decode (--scheduler-policy)",
      SERIES(WORKER(PAUSED))},
-    {COUNTER, "baton_worker_pauses_total",
-     "Times that a sequence of a worker gave its blocks up to others in the "
-     "middle of its answer (--scheduler-policy max_utilization)",
+    {COUNTER, "baton_worker_preemptions_total",
+     "Preemptions: a sequence gave its blocks to others (--scheduler-policy "
+     "max_utilization)",
      SERIES(WORKER(PAUSES))},
-    {COUNTER, "baton_worker_resumes_total", "Times that one went on",
+    {COUNTER, "baton_worker_preemption_resumes_total",
+     "Preempted sequences that continued",
      SERIES(WORKER(RESUMES))},
     {COUNTER, "baton_worker_recomputed_tokens_total",
-     "Tokens that a worker computed once more for it; those found in the prefix "
-     "cache are not among them",
+     "Tokens recomputed after preemptions, without those found in the prefix "
+     "cache",
      SERIES(WORKER(RECOMPUTED))},
     {GAUGE, "baton_worker_batch_requests",
-     "Sequences in a worker's last iteration",
-     SERIES(WORKER_BY("phase=\"context\"", BATCH_CONTEXT),
-            WORKER_BY("phase=\"generation\"", BATCH_GENERATION))},
-    {GAUGE, "baton_worker_batch_context_tokens",
-     "Prompt tokens in a worker's last iteration",
+     "Sequences in the last iteration of a worker",
+     SERIES(WORKER_BY("phase=\"prefill\"", BATCH_CONTEXT),
+            WORKER_BY("phase=\"decode\"", BATCH_GENERATION))},
+    {GAUGE, "baton_worker_batch_prefill_tokens",
+     "Prompt tokens in the last iteration of a worker",
      SERIES(WORKER(BATCH_TOKENS))},
     {COUNTER, "baton_worker_iterations_total",
-     "Iterations since the worker started", SERIES(WORKER(ITERATIONS))},
+     "Iterations since the start of a worker",
+     SERIES(WORKER(ITERATIONS))},
     {GAUGE, "baton_kv_blocks",
-     "KV blocks of a worker: in use, free, free with a prefix that may be found "
-     "again (cached), or set aside until nobody can write them",
+     "KV blocks of a worker: used, free, free with a reusable prefix "
+     "(cached), or quarantined until no late write can reach them",
      SERIES(WORKER_BY("state=\"used\"", BLOCKS_USED),
             WORKER_BY("state=\"free\"", BLOCKS_FREE),
             WORKER_BY("state=\"cached\"", BLOCKS_CACHED),
             WORKER_BY("state=\"quarantined\"", BLOCKS_QUARANTINED))},
     {COUNTER, "baton_kv_blocks_reused_total",
-     "KV blocks found in a worker's prefix cache", SERIES(WORKER(BLOCKS_REUSED))},
+     "KV blocks found in the prefix cache of a worker",
+     SERIES(WORKER(BLOCKS_REUSED))},
     {GAUGE, "baton_kv_window_blocks",
-     "Of a worker's used KV blocks, those of layers that see only a window",
+     "Used KV blocks of layers with a sliding attention window",
      SERIES(WORKER(BLOCKS_WINDOWED))},
-    {COUNTER, "baton_kv_blocks_slid_total",
-     "KV blocks that a worker's sequences let go of because no window reached "
-     "them any more",
+    {COUNTER, "baton_kv_blocks_window_evicted_total",
+     "KV blocks evicted because they left the attention window",
      SERIES(WORKER(BLOCKS_SLID))},
     {GAUGE, "baton_kv_leases",
      "Open leases (decode) and transfers (prefill) of a worker",
      SERIES(WORKER(LEASES))},
     {GAUGE, "baton_worker_memory_bytes",
-     "Memory for weights, KV and scratch of a worker; of a device what stays "
-     "for libraries, too; pinned memory is not in cpu",
+     "Memory of a worker for weights, KV and scratch; gpu includes what "
+     "libraries keep; cpu excludes pinned memory",
      SERIES(WORKER_BY("memory=\"cpu\"", MEMORY_CPU),
             WORKER_BY("memory=\"gpu\"", MEMORY_GPU),
             WORKER_BY("memory=\"pinned\"", MEMORY_PINNED))},
     {COUNTER, "baton_worker_kv_staged_bytes_total",
-     "KV bytes that crossed between a worker's pool in device memory and the "
-     "host's, both ways", SERIES(WORKER(KV_STAGED))},
+     "KV bytes copied between device and host memory of a worker, both "
+     "directions",
+     SERIES(WORKER(KV_STAGED))},
     {COUNTER, "baton_worker_kv_device_bytes_total",
-     "KV bytes that a worker's device wrote into another worker's, on one host",
+     "KV bytes that the device of a worker wrote directly to that of another "
+     "on one host",
      SERIES(WORKER(KV_SHARED))},
     {COUNTER, "baton_worker_kv_stage_waits_total",
-     "Times that such bytes had to wait for a slot of host memory",
+     "Times that staged KV waited for a slot of host memory",
      SERIES(WORKER(KV_STAGE_WAITS))},
-    {COUNTER, "baton_worker_kv_foreign_pieces_total",
-     "What came to a worker's KV plane from somebody that is none of the "
-     "cluster: pieces for one of its windows without the window's secret, "
-     "messages without their proof, connections that proved nothing; written "
-     "nowhere",
+    {COUNTER, "baton_kv_unauthenticated_messages_total",
+     "Unauthenticated traffic at the KV port of a worker, discarded: pieces "
+     "without the secret of their receive window, messages without proof, "
+     "connections that proved nothing",
      SERIES(WORKER(KV_FOREIGN_PIECES))},
     {COUNTER, "baton_worker_log_lines_dropped_total",
-     "Lines of a worker's log that were dropped because nobody read its "
-     "standard error", SERIES(WORKER(LOG_DROPPED))},
-    {COUNTER, "baton_worker_lent_pieces_total",
-     "Pieces of a worker's operations that were computed on cores of other "
-     "workers, which had no work", SERIES(WORKER(LENT_PIECES))},
-    {COUNTER, "baton_worker_lent_cpu_seconds_total",
-     "Time that a worker computed on cores of other workers",
+     "Log lines of a worker dropped because standard error was not read",
+     SERIES(WORKER(LOG_DROPPED))},
+    {COUNTER, "baton_worker_borrowed_core_tasks_total",
+     "Tasks that a worker computed on idle cores of other workers",
+     SERIES(WORKER(LENT_PIECES))},
+    {COUNTER, "baton_worker_borrowed_core_cpu_seconds_total",
+     "CPU time of a worker on idle cores of other workers",
      SERIES(WORKER(LENT_S))},
-    {COUNTER, "baton_worker_lent_repeated_pieces_total",
-     "Of a worker's pieces on cores of others, those that were done again "
-     "because the core was taken back in the middle",
+    {COUNTER, "baton_worker_borrowed_core_task_retries_total",
+     "Tasks on borrowed cores that were repeated because the core was taken "
+     "back",
      SERIES(WORKER(LENT_AGAIN))},
-    {COUNTER, "baton_worker_yielded_seconds_total",
-     "Time that a worker which generates slept between its steps, since prompts "
-     "that had waited too long wanted its cores",
+    {COUNTER, "baton_worker_donated_seconds_total",
+     "Time that a generating worker slept between iterations to leave its "
+     "cores to prompts that had waited too long",
      SERIES(WORKER(YIELDED_S))},
-    {COUNTER, "baton_worker_steps_ahead_total",
-     "Iterations of a worker that began while its device was at the one before",
+    {COUNTER, "baton_worker_overlapped_iterations_total",
+     "Iterations that began while the device computed the one before",
      SERIES(WORKER(STEPS_AHEAD))},
-    {GAUGE, "baton_worker_open_fds", "Open file descriptors of a worker",
+    {GAUGE, "baton_worker_open_fds",
+     "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},
     {COUNTER, "baton_worker_prompt_tokens_total",
-     "Prompt tokens that a worker computed", SERIES(WORKER(PROMPT_TOKENS))},
+     "Prompt tokens that a worker computed",
+     SERIES(WORKER(PROMPT_TOKENS))},
     {COUNTER, "baton_worker_prompt_tokens_reused_total",
      "Prompt tokens that a worker found in its prefix cache",
      SERIES(WORKER(REUSED_TOKENS))},
     {COUNTER, "baton_worker_generation_tokens_total",
-     "Tokens that a worker drew; a prefill worker draws the first of each "
-     "sequence", SERIES(WORKER(GENERATED_TOKENS))},
+     "Tokens that a worker sampled; a prefill worker samples the first of "
+     "each sequence",
+     SERIES(WORKER(GENERATED_TOKENS))},
     {COUNTER, "baton_worker_cpu_seconds_total",
-     "User and system time of a worker", SERIES(WORKER(CPU_S))},
+     "User and system CPU time of a worker",
+     SERIES(WORKER(CPU_S))},
     {GAUGE, "baton_worker_resident_memory_bytes",
      "Resident memory of a worker, shared pages included",
      SERIES(WORKER(RESIDENT))},
-    {GAUGE, "baton_worker_cost_step_seconds",
-     "What an iteration of a worker takes whatever is in it, and a transfer of "
-     "KV, as it has learned from those that it measured",
+    {GAUGE, "baton_cost_model_step_seconds",
+     "Cost model: fixed time of an iteration (prefill, decode) or of a KV "
+     "transfer, learned from measurements",
      SERIES(WORKER_BY("work=\"prefill\"", PREFILL_STEP),
             WORKER_BY("work=\"decode\"", DECODE_STEP),
             WORKER_BY("work=\"transfer\"", TRANSFER_START))},
-    {GAUGE, "baton_worker_cost_item_seconds",
-     "What one more of it takes: a token of a prompt (prefill), a sequence that "
-     "generates (decode), a MiB (transfer)",
+    {GAUGE, "baton_cost_model_item_seconds",
+     "Cost model: time for each prompt token (prefill), generating sequence "
+     "(decode) or MiB (transfer)",
      SERIES(WORKER_BY("work=\"prefill\"", PREFILL_TOKEN),
             WORKER_BY("work=\"decode\"", DECODE_SEQ),
             WORKER_BY("work=\"transfer\"", TRANSFER_MIB))},
-    {GAUGE, "baton_worker_cost_kilopair_seconds",
-     "What attention of a chunk takes for 1,024 pairs of a token and a position",
+    {GAUGE, "baton_cost_model_attention_per_1k_pairs_seconds",
+     "Cost model: attention time of a chunk for 1,024 pairs of a token and a "
+     "position",
      SERIES(WORKER_BY("work=\"prefill\"", PREFILL_KILOPAIR))},
-    {GAUGE, "baton_worker_cost_kiloread_seconds",
-     "What reading K and V of 1,024 positions takes, once for each chunk and "
+    {GAUGE, "baton_cost_model_kv_read_per_1k_positions_seconds",
+     "Cost model: time to read K and V of 1,024 positions, for each chunk and "
      "each sequence of an iteration",
      SERIES(WORKER_BY("work=\"prefill\"", PREFILL_KILOREAD),
             WORKER_BY("work=\"decode\"", DECODE_KILOREAD))},
-    {GAUGE, "baton_worker_cost_error_ratio",
-     "How far off such predictions were of late, as a part of the time",
+    {GAUGE, "baton_cost_model_error_ratio",
+     "Cost model: recent prediction error, as a part of the measured time",
      SERIES(WORKER_BY("work=\"prefill\"", PREFILL_ERROR),
             WORKER_BY("work=\"decode\"", DECODE_ERROR),
             WORKER_BY("work=\"transfer\"", TRANSFER_ERROR))},
     {GAUGE, "baton_worker_start_time_seconds",
-     "When a worker started, since the Unix epoch", SERIES(WORKER(START_S))},
+     "Start time of a worker since the Unix epoch",
+     SERIES(WORKER(START_S))},
 
     /* ---- the router's process ---- */
-    {GAUGE, "baton_build_info", "1; the labels tell what is running",
+    {GAUGE, "baton_build_info",
+     "1; the labels name the running version",
      SERIES({BT_SCOPE_BUILD, "@", BT_PC_ONE})},
     {HISTOGRAM, "baton_event_loop_delay_seconds",
-     "How much later than asked the router's event loop came to its tick, every "
-     "50 ms", SERIES({BT_SCOPE_LOOP, "", BT_LH_DELAY})},
+     "Delay of the tick of the event loop of the router, every 50 ms",
+     SERIES({BT_SCOPE_LOOP, "", BT_LH_DELAY})},
     {HISTOGRAM, "baton_event_loop_turn_seconds",
-     "CPU time of each turn of the router's event loop: one callback and what "
-     "finding it took", SERIES({BT_SCOPE_LOOP, "", BT_LH_TURN})},
-    {COUNTER, "baton_trace_lines_lost_total",
-     "Lines that the trace file did not take", SERIES(PROCESS(TRACE_LOST))},
+     "CPU time of one turn of the event loop of the router: one callback and "
+     "its dispatch",
+     SERIES({BT_SCOPE_LOOP, "", BT_LH_TURN})},
+    {COUNTER, "baton_trace_lines_dropped_total",
+     "Trace lines that could not be written",
+     SERIES(PROCESS(TRACE_LOST))},
     {COUNTER, "baton_otlp_spans_total",
-     "Spans for the collector of --otlp-traces-endpoint: it has them (sent), it would not have "
-     "them (rejected), or they are lost: the queue was full, it took none for "
-     "too long, or the router stopped (dropped)",
+     "Spans for the collector: exported (sent), refused by it (rejected), or "
+     "lost because the queue was full, the collector was away for too long, "
+     "or the router stopped (dropped)",
      SERIES({BT_SCOPE_PROCESS, "result=\"sent\"", BT_PC_OTLP_SENT},
             {BT_SCOPE_PROCESS, "result=\"rejected\"", BT_PC_OTLP_REJECTED},
             {BT_SCOPE_PROCESS, "result=\"dropped\"", BT_PC_OTLP_DROPPED})},
-    {COUNTER, "baton_otlp_failed_tries_total",
-     "Requests to that collector that failed and that are, or would be, tried "
-     "again", SERIES(PROCESS(OTLP_FAILED_TRIES))},
+    {COUNTER, "baton_otlp_export_failures_total",
+     "Failed export requests to the collector that are retried",
+     SERIES(PROCESS(OTLP_FAILED_TRIES))},
     {GAUGE, "baton_otlp_queue_bytes",
-     "Spans that wait for that collector", SERIES(PROCESS(OTLP_QUEUED))},
-    {COUNTER, "baton_access_log_lines_lost_total",
-     "Lines that the access log did not take", SERIES(PROCESS(ACCESS_LOST))},
+     "Spans that wait for export",
+     SERIES(PROCESS(OTLP_QUEUED))},
+    {COUNTER, "baton_access_log_lines_dropped_total",
+     "Access log lines that could not be written",
+     SERIES(PROCESS(ACCESS_LOST))},
     {COUNTER, "baton_log_lines_dropped_total",
-     "Lines of this router's log that were dropped because nobody read its "
-     "standard error", SERIES(PROCESS(LOG_DROPPED))},
+     "Log lines of this router dropped because standard error was not read",
+     SERIES(PROCESS(LOG_DROPPED))},
     {COUNTER, "process_cpu_seconds_total",
      "Total user and system CPU time spent in seconds.",
      SERIES(PROCESS(CPU_S))},
@@ -566,34 +589,6 @@ const bt_family_def_t bt_metrics_families[] = {
      SERIES(PROCESS(OPEN_FDS))},
     {GAUGE, "process_max_fds", "Maximum number of open file descriptors.",
      SERIES(PROCESS(MAX_FDS))},
-
-    /* ---- old names, with the labels that they had ----
-     * Gauges, also of counters: readers give a counter without _total this
-     * ending, and then it is there twice. */
-    {GAUGE, "baton_requests_refused",
-     .alias_of = "baton_requests_refused_total", SERIES(SUM("", REFUSED))},
-    {GAUGE, "baton_reruns", .alias_of = "baton_reruns_total",
-     SERIES(SUM("", RERUNS))},
-    {GAUGE, "baton_leases", .alias_of = "baton_kv_leases",
-     SERIES(ROLE(LEASES))},
-    {GAUGE, "baton_quarantined_blocks",
-     .alias_of = "baton_kv_blocks{state=\"quarantined\"}",
-     SERIES(ROLE(BLOCKS_QUARANTINED))},
-    {GAUGE, "baton_kv_bytes", .alias_of = "baton_kv_bytes_total",
-     SERIES(SUM("direction=\"sent\"", KV_SENT),
-            SUM("direction=\"received\"", KV_RECEIVED))},
-    {GAUGE, "baton_kv_stale_discarded",
-     .alias_of = "baton_kv_stale_discarded_total", SERIES(SUM("", KV_STALE))},
-    {GAUGE, "baton_kv_checksum_failures",
-     .alias_of = "baton_kv_checksum_failures_total",
-     SERIES(SUM("", KV_CHECKSUM))},
-    {HISTOGRAM, "baton_kv_transfer_ms",
-     .alias_of = "baton_kv_transfer_data_seconds (in milliseconds)",
-     SERIES({BT_SCOPE_SUM, "", BT_MH_TRANSFER_MS})},
-    {GAUGE, "baton_open_fds",
-     .alias_of = "process_open_fds and baton_worker_open_fds",
-     SERIES({BT_SCOPE_PROCESS, "role=\"router\"", BT_PC_OPEN_FDS},
-            ROLE(OPEN_FDS))},
 };
 /* clang-format on */
 
@@ -612,26 +607,12 @@ void bt_metrics_hist_init_seconds(bt_histogram_t *hist)
 void bt_metrics_hist_init(bt_histogram_t hists[BT_MH_N])
 {
     static const double token_bounds[] = {10, 50, 100, 500, 1000};
-    static const double ms_bounds[] = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
 
     bt_histogram_init(&hists[BT_MH_INPUT_TOKENS], token_bounds,
                       BT_ARRAY_LEN(token_bounds));
     bt_histogram_init(&hists[BT_MH_OUTPUT_TOKENS], token_bounds,
                       BT_ARRAY_LEN(token_bounds));
-    bt_histogram_init(&hists[BT_MH_TRANSFER_MS], ms_bounds,
-                      BT_ARRAY_LEN(ms_bounds));
     for (uint32_t i = BT_MH_N_COUNTED; i < BT_MH_N; i++) {
         bt_metrics_hist_init_seconds(&hists[i]);
     }
-}
-
-const char *bt_metrics_help(const bt_family_def_t *family, char *scratch,
-                            uint32_t bytes)
-{
-    if (family->alias_of == NULL) {
-        return family->help;
-    }
-    snprintf(scratch, bytes, "Alias of %s, goes away in " ALIASES_END,
-             family->alias_of);
-    return scratch;
 }

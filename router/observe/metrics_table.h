@@ -2,8 +2,8 @@
 /** @file metrics_table.h
  *
  * The table of all metric families and series, and the cells that hold their
- * values. A line of the table has a name, type, help, labels, the cell of the
- * value, and for an alias the name of the original.
+ * values. A line of the table has a name, type, help, labels and the cell of
+ * the value.
  *
  *     scope      "@" in the labels is        cell          series
  *     PROCESS    nothing                     process cell  one
@@ -11,14 +11,12 @@
  *     BUILD      version, wire protocol      process cell  one
  *     MODEL      model="NAME"                model cell    one per model
  *     SEED       model="tensorrt_llm" (first) model cell   one per model
- *     SUM        nothing                     model cell    one: of all models
  *     WORKER     worker, role, model         worker cell   one per worker
- *     ROLE       role="…"                    worker cell   one per role: a sum
  *     ROUTE      route, method, code         counts        one per combination
  *     EXPECTED   model, role                 launcher's    one per report
  *     RESTARTS   worker                      launcher's    one per report
  *     TENANT     tenant                      tenant cell   one per tenant
- *     CUT        prefill, decode, at, why, model  1        one per failed pair
+ *     CUT        prefill, decode, at, reason, model  1     one per failed pair
  */
 #ifndef BT_ROUTER_OBSERVE_METRICS_TABLE_H
 #define BT_ROUTER_OBSERVE_METRICS_TABLE_H
@@ -37,9 +35,7 @@ typedef enum bt_series_scope {
     BT_SCOPE_MODEL,
     BT_SCOPE_SEED,
     BT_SCOPE_INFERENCE,
-    BT_SCOPE_SUM,
     BT_SCOPE_WORKER,
-    BT_SCOPE_ROLE,
     BT_SCOPE_ROUTE,
     BT_SCOPE_EXPECTED,
     BT_SCOPE_RESTARTS,
@@ -139,7 +135,6 @@ typedef enum bt_model_cell {
 typedef enum bt_model_hist {
     BT_MH_INPUT_TOKENS,
     BT_MH_OUTPUT_TOKENS,
-    BT_MH_TRANSFER_MS,
     BT_MH_N_COUNTED, /**< histograms before this one have their own bounds */
     BT_MH_FIRST_TOKEN = BT_MH_N_COUNTED,
     BT_MH_NEXT_TOKEN,
@@ -287,8 +282,6 @@ typedef struct bt_family_def {
     bt_metric_type_t type;
     const char *name;
     const char *help;
-    /** NULL, or the new name of this family, which is the old name. */
-    const char *alias_of;
     const bt_series_def_t *series;
     uint32_t n_series;
     bt_family_when_t when;
@@ -301,9 +294,5 @@ extern const uint32_t bt_metrics_n_families;
 void bt_metrics_hist_init(bt_histogram_t hists[BT_MH_N]);
 /** Sets the bounds of a histogram in seconds. */
 void bt_metrics_hist_init_seconds(bt_histogram_t *hist);
-/** Returns the help text as exported; for an alias: the name of its
- *  original. */
-const char *bt_metrics_help(const bt_family_def_t *family, char *scratch,
-                            uint32_t bytes);
 
 #endif

@@ -9,8 +9,8 @@ bt_slo_attainment_t bt_slo_attainment_of(const bt_ledger_t *ledger)
     return (bt_slo_attainment_t){
         .has_ttft = counts && (ledger->ttft_target_us > 0),
         .has_itl = counts && (ledger->itl_target_us > 0),
-        .met_ttft = ledger->ok && (ledger->first_token_us > 0) &&
-                    (ledger->first_token_us <= ledger->ttft_target_us),
+        .met_ttft = ledger->ok && (ledger->ttft_us > 0) &&
+                    (ledger->ttft_us <= ledger->ttft_target_us),
         .met_itl = ledger->ok &&
                    ((ledger->n_output < 2) ||
                     (between_us <=

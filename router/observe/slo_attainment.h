@@ -10,7 +10,7 @@
 
 #include "router/observe/ledger.h"
 
-/** Attainment of the targets, as counted by baton_target_sequences_total. A
+/** Attainment of the targets, as counted by baton_slo_sequences_total. A
  *  sequence canceled by its client has no targets. */
 typedef struct bt_slo_attainment {
     bool has_ttft, met_ttft, has_itl, met_itl;

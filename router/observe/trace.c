@@ -191,9 +191,9 @@ static void put_request(bt_strbuf_t *out, const char *model,
                      "{\"arrayValue\":{\"values\":[{\"stringValue\":\"%s\"}]}}"
                      "},",
                      bt_finish_name(r->finish));
-    if (r->ledger->first_token_us > 0) {
+    if (r->ledger->ttft_us > 0) {
         put_double(out, "gen_ai.server.time_to_first_token",
-                   (double)r->ledger->first_token_us / 1e6);
+                   (double)r->ledger->ttft_us / 1e6);
     }
     if (r->http_status != 0) {
         bt_strbuf_printf(out,
@@ -239,9 +239,9 @@ static void put_ledger(bt_strbuf_t *out, const bt_gen_record_t *r)
         {"baton.kv.bytes", l->transfer_bytes},
         {"baton.kv.descriptors", l->transfer_pieces},
         {"baton.kv.grant_wait_us", l->grant_wait_us},
-        {"baton.kv.data_us", l->transfer_us},
+        {"baton.kv.transfer_us", l->transfer_us},
         {"baton.kv.tail_us", l->transfer_tail_us},
-        {"baton.kv.handover_us", l->kv_handover_us},
+        {"baton.kv.verify_us", l->kv_verify_us},
         {"baton.kv.join_wait_us", l->join_wait_us},
     };
 
@@ -277,10 +277,10 @@ static void put_events(bt_strbuf_t *out, const span_t *span,
         close_list(out);
         bt_strbuf_puts(out, "},");
     }
-    if (r->ledger->first_token_us > 0) {
+    if (r->ledger->ttft_us > 0) {
         bt_strbuf_puts(out, "{");
         put_time(out, span, "timeUnixNano",
-                 span->start_us + r->ledger->first_token_us);
+                 span->start_us + r->ledger->ttft_us);
         bt_strbuf_puts(out, "\"name\":\"baton.first_token\"},");
     }
     close_list(out);
@@ -336,14 +336,10 @@ static uint32_t put_parts(bt_strbuf_t *out, bt_trace_t *trace,
         const char *name;
         uint64_t us;
     } parts[] = {
-        {"parse", l->parse_us},
-        {"tokenize", l->tokenize_us},
-        {"wait", l->wait_us},
-        {"prefill.queue", l->prefill_queue_us},
-        {"prefill.compute", l->prefill_compute_us},
-        {"prefill.rest", l->first_rest_us},
-        {"handover", l->handover_us},
-        {"decode", l->decode_us},
+        {"parse", l->parse_us},       {"tokenize", l->tokenize_us},
+        {"queue", l->queue_us},       {"prefill_queue", l->prefill_queue_us},
+        {"prefill", l->prefill_us},   {"first_token", l->first_token_us},
+        {"handover", l->handover_us}, {"decode", l->decode_us},
     };
     uint64_t at_us = span->start_us;
     uint8_t id[SPAN_BYTES];

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ledger of one request, drawn: its stations below each other on one axis of time,
+/* The ledger of one request, drawn: its phases below each other on one axis of time,
  * what lay beside them, and why it was placed where it was. */
 
 import { h, setText } from './dom.js';
 import { bytes, clock, count, ms, percent, plural } from './format.js';
 
-/* What the stations are called here, and what they are. Names that are not known yet are shown as they are. */
-const STATIONS = {
+/* What the phases are called here, and what they are. Names that are not known yet are shown as they are. */
+const PHASES = {
   parse: ['Reading', 'The body was read and checked.'],
   tokenize: ['Tokenizing', 'The template was applied and the text became tokens.'],
   queue: ['Waiting for workers', 'In the router, until there was room.'],
-  prefill_queue: ['Waiting for the context phase', 'At the prefill worker, until its first chunk.'],
-  context: ['Context phase', 'The prompt was computed.'],
+  prefill_queue: ['Waiting for prefill', 'At the prefill worker, until its first chunk.'],
+  prefill: ['Prefill', 'The prompt was computed.'],
   first_token: ['First token on its way', 'Ways between processes, text, earlier attempts.'],
   grant_wait: ['Waiting for a place', 'The KV was there, the decode worker had no seat or blocks yet.'],
-  transfer: ['Hand-over', 'The part of the transfer that nothing hid.'],
+  kv_transfer: ['KV transfer', 'The part of the transfer that did not overlap the prefill.'],
   join_wait: ['Waiting to join', 'For the end of the iteration under way.'],
   second_token: ['Second token', 'Its iteration, and its way.'],
-  generation: ['Generation', 'From the second token to the end.'],
+  decode: ['Decode', 'From the second token to the end.'],
 };
-const BESIDE = {
-  transfer_data: 'All of the data’s way',
+const OVERLAPPED = {
+  kv_transfer_data: 'All of the data’s way',
   decode_queue: 'Wait for a lease',
-  handover: 'Proof of the KV',
+  kv_verify: 'Verification of the KV',
   paused: 'Out of the batch for others',
 };
 const PLACES = { router: 'Router', prefill: 'Prefill', decode: 'Decode' };
@@ -34,44 +34,44 @@ function finishOf(request) {
   return FINISHES[request.finish] ?? String(request.finish);
 }
 
-function nameOf(station) {
-  return STATIONS[station.name]?.[0] ?? String(station.name).replaceAll('_', ' ');
+function nameOf(phase) {
+  return PHASES[phase.name]?.[0] ?? String(phase.name).replaceAll('_', ' ');
 }
 
-/* ---- the stations ---- */
+/* ---- the phases ---- */
 
-function bar(station, total) {
-  if (station.length_ms === 0) {
+function bar(phase, total) {
+  if (phase.length_ms === 0) {
     return h('span', { class: 'lane', 'aria-hidden': 'true' });
   }
-  const fill = h('i', { class: `bar ${PLACES[station.at] === undefined ? 'router' : station.at}` });
-  fill.style.insetInlineStart = `${Math.min(100, (100 * station.start_ms) / total)}%`;
-  fill.style.inlineSize = `${Math.max(0, Math.min(100 - (100 * station.start_ms) / total, (100 * station.length_ms) / total))}%`;
+  const fill = h('i', { class: `bar ${PLACES[phase.at] === undefined ? 'router' : phase.at}` });
+  fill.style.insetInlineStart = `${Math.min(100, (100 * phase.start_ms) / total)}%`;
+  fill.style.inlineSize = `${Math.max(0, Math.min(100 - (100 * phase.start_ms) / total, (100 * phase.length_ms) / total))}%`;
   return h('span', { class: 'lane', 'aria-hidden': 'true' }, fill);
 }
 
-function row(station, total, all) {
+function row(phase, total, all) {
   const more = [
-    station.worker, station.chunks > 0 ? plural(station.chunks, 'chunk') : null,
+    phase.worker, phase.chunks > 0 ? plural(phase.chunks, 'chunk') : null,
   ].filter(Boolean).join(' · ');
-  return h('tr', { data: { station: station.name } },
-    h('th', { scope: 'row', title: STATIONS[station.name]?.[1] }, h('span', {}, nameOf(station)),
-      h('small', {}, h('i', { class: `spot ${station.at}` }), PLACES[station.at] ?? station.at, more === '' ? '' : ` · ${more}`)),
-    h('td', { class: 'lane-cell' }, bar(station, total)),
-    h('td', { class: 'number' }, ms(station.start_ms)),
-    h('td', { class: 'number strong', data: { ms: station.length_ms } }, ms(station.length_ms)),
-    h('td', { class: 'number faint' }, percent(station.length_ms, all)));
+  return h('tr', { data: { phase: phase.name } },
+    h('th', { scope: 'row', title: PHASES[phase.name]?.[1] }, h('span', {}, nameOf(phase)),
+      h('small', {}, h('i', { class: `spot ${phase.at}` }), PLACES[phase.at] ?? phase.at, more === '' ? '' : ` · ${more}`)),
+    h('td', { class: 'lane-cell' }, bar(phase, total)),
+    h('td', { class: 'number' }, ms(phase.start_ms)),
+    h('td', { class: 'number strong', data: { ms: phase.length_ms } }, ms(phase.length_ms)),
+    h('td', { class: 'number faint' }, percent(phase.length_ms, all)));
 }
 
 export class Waterfall {
   constructor(request) {
     this.request = request;
-    this.stations = (request.stations ?? []).filter((station) => Number.isFinite(station.start_ms) && Number.isFinite(station.length_ms));
+    this.phases = (request.phases ?? []).filter((phase) => Number.isFinite(phase.start_ms) && Number.isFinite(phase.length_ms));
     this.body = h('tbody');
     this.axis = h('span');
-    this.element = h('div', { class: 'waterfall' }, this.scales(), h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'Stations' },
-      h('table', {}, h('caption', { class: 'unseen' }, 'Stations of the request, in their order'),
-        h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Station'), h('th', { scope: 'col', class: 'lane-cell' }, h('span', { class: 'axis' }, h('span', {}, '0'), this.axis)),
+    this.element = h('div', { class: 'waterfall' }, this.scales(), h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'Phases' },
+      h('table', {}, h('caption', { class: 'unseen' }, 'Phases of the request, in their order'),
+        h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Phase'), h('th', { scope: 'col', class: 'lane-cell' }, h('span', { class: 'axis' }, h('span', {}, '0'), this.axis)),
           ['From', 'Length', 'Share'].map((name) => h('th', { scope: 'col', class: 'number' }, name)))),
         this.body, this.foot())));
     this.show(request.duration_ms);
@@ -79,7 +79,7 @@ export class Waterfall {
 
   /* The generation is most of the time of most requests: what was before it can be seen alone. */
   scales() {
-    const second = this.stations.find((station) => station.name === 'generation')?.start_ms;
+    const second = this.phases.find((phase) => phase.name === 'decode')?.start_ms;
     const ends = [['All of it', this.request.duration_ms], ['To the first token', this.request.first_token_ms], ['To the second', second]]
       .filter(([, end]) => Number.isFinite(end) && end > 0);
     return h('div', { class: 'segments', role: 'group', 'aria-label': 'Scale', hidden: ends.length < 2 }, ends.map(([name, end], i) => h('button', {
@@ -92,13 +92,13 @@ export class Waterfall {
 
   /* Up to the first or second token there is no generation: it begins with the second, which may come with the first. */
   show(end, before = false) {
-    const shown = this.stations.filter((station) => !(before && station.name === 'generation') && (station.start_ms < end || (station.start_ms === 0 && end === 0)));
-    this.body.replaceChildren(...shown.map((station) => row(station, end || 1, this.request.duration_ms)));
+    const shown = this.phases.filter((phase) => !(before && phase.name === 'decode') && (phase.start_ms < end || (phase.start_ms === 0 && end === 0)));
+    this.body.replaceChildren(...shown.map((phase) => row(phase, end || 1, this.request.duration_ms)));
     setText(this.axis, ms(end));
   }
 
   foot() {
-    const sum = this.stations.reduce((all, station) => all + station.length_ms, 0);
+    const sum = this.phases.reduce((all, phase) => all + phase.length_ms, 0);
     return h('tfoot', {}, h('tr', {}, h('th', { scope: 'row' }, 'Together'), h('td', { class: 'lane-cell' }), h('td'),
       h('td', { class: 'number strong', data: { sum: sum.toFixed(3) } }, ms(sum)), h('td', { class: 'number faint' }, percent(sum, this.request.duration_ms))));
   }
@@ -107,7 +107,7 @@ export class Waterfall {
 /** One bar: which part of the time was whose. */
 export function partsOf(request) {
   const parts = new Map(Object.keys(PLACES).map((place) => [place, 0]));
-  for (const { at, length_ms: length } of request.stations ?? []) {
+  for (const { at, length_ms: length } of request.phases ?? []) {
     parts.set(at, (parts.get(at) ?? 0) + length);
   }
   const shown = [...parts].filter(([, length]) => length > 0);
@@ -141,12 +141,12 @@ export function summaryOf(request) {
 }
 
 function besideOf(request) {
-  const list = (request.beside ?? []).filter((one) => one.length_ms > 0 || one.bytes > 0 || one.times > 0);
+  const list = (request.overlapped ?? []).filter((one) => one.length_ms > 0 || one.bytes > 0 || one.times > 0);
   if (list.length === 0) {
     return null;
   }
-  return h('section', {}, h('h3', {}, 'Beside them'), h('p', { class: 'note' }, 'Durations that lie within the stations or next to them: they are in the sum already, or cost nothing.'),
-    h('ul', { class: 'beside' }, list.map((one) => h('li', {}, h('span', {}, BESIDE[one.name] ?? String(one.name).replaceAll('_', ' ')), h('b', {}, ms(one.length_ms)),
+  return h('section', {}, h('h3', {}, 'Beside them'), h('p', { class: 'note' }, 'Durations that lie within the phases or next to them: they are in the sum already, or cost nothing.'),
+    h('ul', { class: 'overlapped' }, list.map((one) => h('li', {}, h('span', {}, OVERLAPPED[one.name] ?? String(one.name).replaceAll('_', ' ')), h('b', {}, ms(one.length_ms)),
       h('small', {}, [one.bytes > 0 ? bytes(one.bytes) : null, one.pieces > 0 ? plural(one.pieces, 'piece') : null, one.times > 0 ? plural(one.times, 'time') : null,
         PLACES[one.at] ?? one.at].filter(Boolean).join(' · '))))));
 }

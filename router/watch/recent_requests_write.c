@@ -24,7 +24,7 @@ static void write_times(const bt_ledger_t *l, bt_json_t *json)
     const uint64_t between_us = l->handover_us + l->decode_us;
 
     bt_write_ms(json, "duration_ms", l->total_us);
-    bt_write_some_ms(json, "first_token_ms", l->first_token_us);
+    bt_write_some_ms(json, "first_token_ms", l->ttft_us);
     bt_write_some_ms(json, "mean_gap_ms",
                      (l->n_output > 1) ? between_us / (l->n_output - 1) : 0);
     bt_write_some_ms(json, "max_gap_ms", l->max_gap_us);
@@ -79,14 +79,14 @@ static const char *worker_at(const bt_gen_attempt_t *try, bt_place_t at)
     return (try->decode[0] != '\0') ? try->decode : try->prefill;
 }
 
-static void write_stations(const bt_recent_request_t *one, bt_json_t *json)
+static void write_phases(const bt_recent_request_t *one, bt_json_t *json)
 {
     bt_waterfall_t w;
 
     bt_waterfall_of(&one->ledger, &w);
-    bt_json_array(json, "stations");
+    bt_json_array(json, "phases");
     for (uint32_t i = 0; i < w.n; i++) {
-        const bt_station_t *s = &w.stations[i];
+        const bt_phase_t *s = &w.phases[i];
         const char *worker = worker_at(last_try(one), s->at);
 
         bt_json_object(json, NULL);
@@ -105,8 +105,8 @@ static void write_stations(const bt_recent_request_t *one, bt_json_t *json)
     bt_json_end_array(json);
 }
 
-static void begin_beside(const char *name, bt_place_t at, uint64_t us,
-                         bt_json_t *json)
+static void begin_overlapped(const char *name, bt_place_t at, uint64_t us,
+                             bt_json_t *json)
 {
     bt_json_object(json, NULL);
     bt_json_str(json, "name", name);
@@ -114,21 +114,23 @@ static void begin_beside(const char *name, bt_place_t at, uint64_t us,
     bt_write_ms(json, "length_ms", us);
 }
 
-static void write_beside(const bt_ledger_t *l, bt_json_t *json)
+static void write_overlapped(const bt_ledger_t *l, bt_json_t *json)
 {
-    bt_json_array(json, "beside");
+    bt_json_array(json, "overlapped");
     if (l->n_transfers > 0) {
-        begin_beside("transfer_data", BT_AT_PREFILL, l->transfer_us, json);
+        begin_overlapped("kv_transfer_data", BT_AT_PREFILL, l->transfer_us,
+                         json);
         bt_json_u64(json, "bytes", l->transfer_bytes);
         bt_json_u64(json, "pieces", l->transfer_pieces);
         bt_json_end_object(json);
-        begin_beside("decode_queue", BT_AT_DECODE, l->decode_queue_us, json);
+        begin_overlapped("decode_queue", BT_AT_DECODE, l->decode_queue_us,
+                         json);
         bt_json_end_object(json);
-        begin_beside("handover", BT_AT_DECODE, l->kv_handover_us, json);
+        begin_overlapped("kv_verify", BT_AT_DECODE, l->kv_verify_us, json);
         bt_json_end_object(json);
     }
     if (l->n_pauses > 0) {
-        begin_beside("paused", BT_AT_DECODE, l->paused_us, json);
+        begin_overlapped("paused", BT_AT_DECODE, l->paused_us, json);
         bt_json_u64(json, "times", l->n_pauses);
         bt_json_end_object(json);
     }
@@ -181,8 +183,8 @@ void bt_recent_requests_write_one(const bt_recent_request_t *one,
     bt_recent_requests_write_fields(one, json);
     bt_json_str(json, "prompt_text", one->prompt);
     bt_json_str(json, "answer_text", one->answer);
-    write_stations(one, json);
-    write_beside(&one->ledger, json);
+    write_phases(one, json);
+    write_overlapped(&one->ledger, json);
     bt_json_array(json, "tries");
     for (uint32_t i = 0; i < one->n_tries; i++) {
         write_try(one, i, json);

@@ -29,8 +29,8 @@ static void add(bt_waterfall_t *w, const char *name, bt_place_t at, uint64_t us,
     if (us == 0) {
         return;
     }
-    BT_ASSERT(w->n < BT_WATERFALL_STATIONS);
-    w->stations[w->n++] = (bt_station_t){
+    BT_ASSERT(w->n < BT_WATERFALL_PHASES);
+    w->phases[w->n++] = (bt_phase_t){
         .name = name, .at = at, .start_us = *at_us, .length_us = us};
     *at_us += us;
 }
@@ -46,19 +46,19 @@ void bt_waterfall_of(const bt_ledger_t *l, bt_waterfall_t *waterfall_p)
 
     add(&w, "parse", BT_AT_ROUTER, l->parse_us, &at_us);
     add(&w, "tokenize", BT_AT_ROUTER, l->tokenize_us, &at_us);
-    add(&w, "queue", BT_AT_ROUTER, l->wait_us, &at_us);
+    add(&w, "queue", BT_AT_ROUTER, l->queue_us, &at_us);
     add(&w, "prefill_queue", BT_AT_PREFILL, l->prefill_queue_us, &at_us);
-    add(&w, "context", BT_AT_PREFILL, l->prefill_compute_us, &at_us);
-    if (l->prefill_compute_us > 0) {
-        w.stations[w.n - 1].n_chunks = l->n_chunks;
+    add(&w, "prefill", BT_AT_PREFILL, l->prefill_us, &at_us);
+    if (l->prefill_us > 0) {
+        w.phases[w.n - 1].n_chunks = l->n_chunks;
     }
-    add(&w, (l->first_token_us > 0) ? "first_token" : "rest", BT_AT_ROUTER,
-        l->first_rest_us, &at_us);
+    add(&w, (l->ttft_us > 0) ? "first_token" : "rest", BT_AT_ROUTER,
+        l->first_token_us, &at_us);
     add(&w, "grant_wait", BT_AT_PREFILL, grant_us, &at_us);
-    add(&w, "transfer", BT_AT_PREFILL, tail_us, &at_us);
+    add(&w, "kv_transfer", BT_AT_PREFILL, tail_us, &at_us);
     add(&w, "join_wait", BT_AT_DECODE, join_us, &at_us);
     add(&w, (l->n_output > 1) ? "second_token" : "rest", BT_AT_DECODE, left_us,
         &at_us);
-    add(&w, "generation", BT_AT_DECODE, l->decode_us, &at_us);
+    add(&w, "decode", BT_AT_DECODE, l->decode_us, &at_us);
     *waterfall_p = w;
 }

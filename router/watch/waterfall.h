@@ -5,11 +5,11 @@
  * record's own parts already do; the part between the first two tokens is
  * split further by the durations that workers report:
  *
- *     ledger   parse tokenize wait  P queue       P compute rest
- *     phases   parse tokenize queue prefill_queue context   first_token
+ *     ledger   parse tokenize queue prefill_queue prefill first_token
+ *     phases   parse tokenize queue prefill_queue prefill first_token
  *
- *     ledger   handover                                   decode
- *     phases   grant_wait transfer join_wait second_token generation
+ *     ledger   handover                                     decode
+ *     phases   grant_wait kv_transfer join_wait second_token decode
  *
  * Reported durations are capped at the time that there was. Without a first or
  * second token, its phase is called "rest".
@@ -23,7 +23,7 @@
 
 #include "router/observe/ledger.h"
 
-#define BT_WATERFALL_STATIONS 11u
+#define BT_WATERFALL_PHASES 11u
 
 typedef enum bt_place {
     BT_AT_ROUTER,
@@ -34,17 +34,17 @@ typedef enum bt_place {
 /** Returns the name of a place: "router", "prefill" or "decode". */
 const char *bt_place_name(bt_place_t at);
 
-typedef struct bt_station {
+typedef struct bt_phase {
     const char *name; /**< static */
     bt_place_t at;
     uint64_t start_us; /**< since the beginning */
     uint64_t length_us;
     uint32_t n_chunks; /**< chunks of the prefill; else 0 */
-} bt_station_t;
+} bt_phase_t;
 
 typedef struct bt_waterfall {
     uint32_t n; /**< phases that took any time */
-    bt_station_t stations[BT_WATERFALL_STATIONS];
+    bt_phase_t phases[BT_WATERFALL_PHASES];
 } bt_waterfall_t;
 
 /** Splits the timing record of a finished generation into phases. */

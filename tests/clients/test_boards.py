@@ -32,8 +32,8 @@ RULES = os.path.join(FOLDER, "alerts.yml")
 BOARDS = ("baton.json", "baton-drilldown.json")
 OF_SCRAPES = {"up": set()}  # what Prometheus adds by itself
 LABELS_OF_SCRAPES = {"job", "instance", "le"}
-# What `check metrics` says of names that are Triton's, or that stay until version 0.3.
-NOT_OURS = re.compile(r"^(nv_\S+|baton_kv_transfer_ms|baton_open_fds|baton_kv_bytes|baton_reruns) ")
+# What `check metrics` says of names that are Triton's.
+NOT_OURS = re.compile(r"^nv_\S+ ")
 
 
 def program(name):
@@ -160,7 +160,7 @@ def test_rules_are_rules_and_each_has_a_part_of_the_manual(_):
 
 ASKED = 'baton_http_requests_total{route="/v1/completions", method="POST", instance="r", '
 W = 'worker="decode-0", role="decode", model="m"'
-CUT = 'prefill="prefill-0", decode="decode-0", at="10.0.0.2:20001 on eth0", why="no answer for 2.5 s (a firewall?)", model="m"'
+CUT = 'prefill="prefill-0", decode="decode-0", at="10.0.0.2:20001 on eth0", reason="no answer for 2.5 s (a firewall?)", model="m"'
 
 
 def blocks(used, free, quarantined=0):
@@ -192,8 +192,8 @@ def lost(role, left=0, others=0):
 
 
 def failures(cause, each_minute, jump="0"):
-    return {f'baton_attempt_failures_total{{instance="r", model="m", cause="{cause}"}}': f"{jump}+{each_minute}x60",
-            'baton_attempts_total{instance="r", model="m", way="pair"}': "0+100x60"}
+    return {f'baton_attempt_failures_total{{instance="r", model="m", reason="{cause}"}}': f"{jump}+{each_minute}x60",
+            'baton_attempts_total{instance="r", model="m", path="disaggregated", reason="default"}': "0+100x60"}
 
 
 def counter(series, text):
@@ -210,28 +210,28 @@ CASES = [
     ("BatonRoleLost", 12, None, None,  # one that is started again
      counter('baton_workers{instance="r", model="m", role="decode", state="up"}', "2x10 0 2x60")),
     ("BatonRoleLost", 12, None, None, workers(1)),  # no worker computes prompts alone, and none ever did
-    ("BatonNobodyGenerates", 15, workers(0), {"model": "m"}, workers(1)),
-    ("BatonNobodyGenerates", 15, workers(3, "prefill"), {"model": "m"}, workers(1, "both")),
-    ("BatonNobodyGenerates", 5, None, None, workers(0)),  # it starts
-    ("BatonErrors", 15, {ASKED + 'code="200"}': "0+100x60", ASKED + 'code="503"}': "0+3x60"}, {},
+    ("BatonNoDecodeWorkers", 15, workers(0), {"model": "m"}, workers(1)),
+    ("BatonNoDecodeWorkers", 15, workers(3, "prefill"), {"model": "m"}, workers(1, "both")),
+    ("BatonNoDecodeWorkers", 5, None, None, workers(0)),  # it starts
+    ("BatonHighErrorRate", 15, {ASKED + 'code="200"}': "0+100x60", ASKED + 'code="503"}': "0+3x60"}, {},
      {ASKED + 'code="200"}': "0+1000x60", ASKED + 'code="503"}': "0+3x60"}),
-    ("BatonErrors", 15, None, None, {  # not ready yet, and one lone failure
+    ("BatonHighErrorRate", 15, None, None, {  # not ready yet, and one lone failure
         ASKED.replace("/v1/completions", "/v2/health/ready") + 'code="503"}': "0+60x60",
         ASKED + 'code="500"}': "0x10 1x60"}),
-    ("BatonErrors", 15, None, None, {ASKED + 'code="200"}': "0x60", ASKED + 'code="500"}': "7x60"}),  # idle since
-    ("BatonSlowFirstToken", 20, first_token(10, 2), {"model": "m"}, first_token(1000, 1)),
-    ("BatonSlowFirstToken", 20, None, None, first_token(0, 0)),
-    ("BatonTargetsMissed", 25,
-     {f'baton_target_sequences_total{{instance="r", model="m", target="itl", result="{r}"}}': f"0+{n}x60"
+    ("BatonHighErrorRate", 15, None, None, {ASKED + 'code="200"}': "0x60", ASKED + 'code="500"}': "7x60"}),  # idle since
+    ("BatonHighTtft", 20, first_token(10, 2), {"model": "m"}, first_token(1000, 1)),
+    ("BatonHighTtft", 20, None, None, first_token(0, 0)),
+    ("BatonSloMissed", 25,
+     {f'baton_slo_sequences_total{{instance="r", model="m", target="itl", result="{r}"}}': f"0+{n}x60"
       for r, n in (("met", 9), ("missed", 1), ("refused", 0))}, {"model": "m", "target": "itl"},
-     {f'baton_target_sequences_total{{instance="r", model="m", target="itl", result="{r}"}}': f"0+{n}x60"
+     {f'baton_slo_sequences_total{{instance="r", model="m", target="itl", result="{r}"}}': f"0+{n}x60"
       for r, n in (("met", 99), ("missed", 1), ("refused", 90))}),
-    ("BatonRequestsWait", 20, counter('baton_requests_waiting{instance="r", model="m"}', "4x60"), {"model": "m"},
+    ("BatonRequestsQueued", 20, counter('baton_requests_waiting{instance="r", model="m"}', "4x60"), {"model": "m"},
      counter('baton_requests_waiting{instance="r", model="m"}', "4x12 0 4x60")),
     ("BatonKvPoolFull", 15, blocks(96, 4), {"worker": "decode-0", "role": "decode", "model": "m"}, blocks(90, 10)),
     ("BatonLeasesExpire", 25, failures("lease_expired", 3), {"model": "m"}, failures("lease_expired", 0, "50")),
-    ("BatonRouterBusy", 20, loop_delay(60), {"instance": "r"}, loop_delay(2)),
-    ("BatonFilesRunOut", 10, {'process_open_fds{job="baton", instance="r"}': "900x60",
+    ("BatonEventLoopLate", 20, loop_delay(60), {"instance": "r"}, loop_delay(2)),
+    ("BatonFdLimitNear", 10, {'process_open_fds{job="baton", instance="r"}': "900x60",
                               'process_max_fds{job="baton", instance="r"}': "1000x60"},
      {"job": "baton", "instance": "r"}, {'process_open_fds{job="baton", instance="r"}': "100x60",
                                          'process_max_fds{job="baton", instance="r"}': "1000x60"}),
@@ -243,31 +243,31 @@ CASES = [
      dict(workers(1), **{'baton_expected_workers{instance="r", role="decode", model="m"}': "2x60"})),
     ("BatonWorkerRestarts", 40, counter('baton_worker_restarts_total{instance="r", worker="w"}', "0x20 1x5 2x5 3x60"),
      {"worker": "w"}, counter('baton_worker_restarts_total{instance="r", worker="w"}', "7x20 8x10 9x60")),
-    ("BatonKvPathBroken", 10, counter(f'baton_kv_link_failed{{{CUT}, instance="r"}}', "1x60"),
+    ("BatonKvLinkFailed", 10, counter(f'baton_kv_link_failed{{{CUT}, instance="r"}}', "1x60"),
      {"model": "m", "prefill": "prefill-0", "decode": "decode-0", "at": "10.0.0.2:20001 on eth0",
-      "why": "no answer for 2.5 s (a firewall?)"},
+      "reason": "no answer for 2.5 s (a firewall?)"},
      counter(f'baton_kv_link_failed{{{CUT}, instance="r"}}', "1x1 _x60")),
-    ("BatonAttemptsFail", 30, failures("transfer", 1), {"model": "m", "cause": "transfer"}, failures("deadline", 9)),
+    ("BatonAttemptFailures", 30, failures("transfer", 1), {"model": "m", "reason": "transfer"}, failures("deadline", 9)),
     ("BatonKvCorrupt", 30, counter('baton_kv_checksum_failures_total{instance="r", model="m"}', "0x20 1x60"),
      {"model": "m"}, counter('baton_kv_checksum_failures_total{instance="r", model="m"}', "5x90")),
-    ("BatonQuarantineStays", 15, blocks(1, 9, 2), {"worker": "decode-0", "role": "decode", "model": "m"},
+    ("BatonKvBlocksQuarantined", 15, blocks(1, 9, 2), {"worker": "decode-0", "role": "decode", "model": "m"},
      {f'baton_kv_blocks{{{W}, instance="r", state="quarantined"}}': "2x8 0 2x60"}),
-    ("BatonLinesLost", 20,
-     {f'baton_{n}_total{{instance="r"}}': t for n, t in (("trace_lines_lost", "0x15 9x60"),
-                                                          ("access_log_lines_lost", "0x60"), ("log_lines_dropped", "0x60"))},
+    ("BatonLogLinesDropped", 20,
+     {f'baton_{n}_total{{instance="r"}}': t for n, t in (("trace_lines_dropped", "0x15 9x60"),
+                                                          ("access_log_lines_dropped", "0x60"), ("log_lines_dropped", "0x60"))},
      {"instance": "r"},
-     {f'baton_{n}_total{{instance="r"}}': "9x60" for n in ("trace_lines_lost", "access_log_lines_lost", "log_lines_dropped")}),
-    ("BatonLinesLost", 20, counter(f'baton_worker_log_lines_dropped_total{{{W}, instance="r"}}', "0x15 3x60"),
+     {f'baton_{n}_total{{instance="r"}}': "9x60" for n in ("trace_lines_dropped", "access_log_lines_dropped", "log_lines_dropped")}),
+    ("BatonLogLinesDropped", 20, counter(f'baton_worker_log_lines_dropped_total{{{W}, instance="r"}}', "0x15 3x60"),
      {"worker": "decode-0", "role": "decode", "model": "m"},
      counter(f'baton_worker_log_lines_dropped_total{{{W}, instance="r"}}', "3x60")),
-    ("BatonTracesLost", 20, counter('baton_otlp_spans_total{instance="r", result="dropped"}', "0x15 9x60"),
+    ("BatonSpansDropped", 20, counter('baton_otlp_spans_total{instance="r", result="dropped"}', "0x15 9x60"),
      {"instance": "r"}, {'baton_otlp_spans_total{instance="r", result="sent"}': "0+9x60",
                          'baton_otlp_spans_total{instance="r", result="dropped"}': "9x60"}),
-    ("BatonKeysRefused", 30, counter('baton_unauthorized_total{instance="r"}', "0+120x60"), {"instance": "r"},
-     counter('baton_unauthorized_total{instance="r"}', "0+6x60")),
-    ("BatonForeignKv", 20, counter(f'baton_worker_kv_foreign_pieces_total{{{W}, instance="r"}}', "0x15 1x60"),
+    ("BatonUnauthorizedRequests", 30, counter('baton_requests_unauthorized_total{instance="r"}', "0+120x60"), {"instance": "r"},
+     counter('baton_requests_unauthorized_total{instance="r"}', "0+6x60")),
+    ("BatonKvUnauthenticated", 20, counter(f'baton_kv_unauthenticated_messages_total{{{W}, instance="r"}}', "0x15 1x60"),
      {"worker": "decode-0", "role": "decode", "model": "m"},
-     counter(f'baton_worker_kv_foreign_pieces_total{{{W}, instance="r"}}', "1x60")),
+     counter(f'baton_kv_unauthenticated_messages_total{{{W}, instance="r"}}', "1x60")),
 ]
 
 
@@ -359,7 +359,7 @@ def check_panels(c, address):
         ask(address, "/api/v1/query", query=expression)
     # An idle cluster has no cause for any, not even for one that would fire later; what a busy machine is late with may
     # be counted against it for a while.
-    late = {"BatonSlowFirstToken", "BatonRouterBusy"}
+    late = {"BatonHighTtft", "BatonEventLoopLate"}
 
     def of_alerts():
         return [a["labels"]["alertname"] for a in ask(address, "/api/v1/alerts")["alerts"]]

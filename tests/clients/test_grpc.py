@@ -581,7 +581,7 @@ def test_a_client_with_more_than_its_share_of_memory_has_exhausted_it(_):
                     t.join()
                 return any(code == "StatusCode.RESOURCE_EXHAUSTED" and "http-memory" in text for code, text in found)
             wait_until("some are refused for their share", some_are_refused)
-            assert c.metric("baton_memory_refused_total", cause="client") > 0
+            assert c.metric("baton_memory_refused_total", reason="client") > 0
             c.wait_idle()
 
 

@@ -291,13 +291,13 @@ def test_a_collector_that_is_busy_is_asked_again_when_it_said(c):
 def test_what_fails_is_kept_until_it_is_taken(c):
     for mode in ("garbage", "absent"):  # others are in tests/unit/otlp
         before = settle(c)
-        failed = c.metric("baton_otlp_failed_tries_total")
+        failed = c.metric("baton_otlp_export_failures_total")
         if mode == "absent":
             COLLECTOR.close()
         else:
             COLLECTOR.become(mode)
         ask(c, 2)
-        wait_until(f"{mode}: a try failed", lambda: c.metric("baton_otlp_failed_tries_total") > failed)
+        wait_until(f"{mode}: a try failed", lambda: c.metric("baton_otlp_export_failures_total") > failed)
         ask(c, 1)
         COLLECTOR.become("take")
         if mode == "absent":
@@ -365,7 +365,7 @@ def test_over_tls_a_collector_is_trusted_that_this_system_trusts(_):
                     spans = wait_until("all are there", lambda: len(in_file(path)) == len(collector.spans()) > 3 and collector.spans())
                     assert same(spans, in_file(path))
                 else:
-                    wait_until("a try failed", lambda: c.metric("baton_otlp_failed_tries_total") > 0)
+                    wait_until("a try failed", lambda: c.metric("baton_otlp_export_failures_total") > 0)
                     ask(c, 1, traced=False)  # nobody waits for it
                     wait_until("it is said", lambda: f"otlp {host}:{collector.port}: {words}; spans are kept" in c.router.log())
                     wait_until("its spans wait", lambda: c.metric("baton_otlp_queue_bytes") > 0)

@@ -254,7 +254,7 @@ def test_the_scale_of_a_chart_has_room_for_its_numbers(c):
             assert words in cut[0] and cut[1] == [], cut
 
 
-def test_the_stations_of_a_request_fit_beside_the_list(c):
+def test_phases_of_a_request_fit_beside_the_list(c):
     ask(c)
     with opened(c, "explain") as page:
         for width in (390, 1080, 1100, 1280, 1440):
@@ -360,8 +360,8 @@ def test_where_the_time_of_an_answer_went(c):
         page.wait("document.querySelector('.waterfall tbody tr')")
         answer = page.run("decodeURIComponent(location.hash.split('/')[2])")
         told = cluster(c, "/requests/" + answer)
-        shown = page.run("[...document.querySelectorAll('.waterfall tbody tr')].map((x) => [x.dataset.station, Number(x.querySelector('[data-ms]').dataset.ms)])")
-        assert shown == [[s["name"], s["length_ms"]] for s in told["stations"]], (shown, told)
+        shown = page.run("[...document.querySelectorAll('.waterfall tbody tr')].map((x) => [x.dataset.phase, Number(x.querySelector('[data-ms]').dataset.ms)])")
+        assert shown == [[s["name"], s["length_ms"]] for s in told["phases"]], (shown, told)
         # It adds up: to the microsecond, the sum that the page shows is how long it took.
         assert abs(float(page.run("document.querySelector('[data-sum]').dataset.sum")) - told["duration_ms"]) < 0.01, told
         assert abs(sum(length for _, length in shown) - told["duration_ms"]) < 0.01
@@ -378,7 +378,7 @@ def test_where_the_time_of_an_answer_went(c):
         # A part of the time alone.
         page.click(".segments button:nth-child(2)")
         page.wait("document.querySelector('.segments button:nth-child(2)').getAttribute('aria-pressed') === 'true'")
-        page.wait("[...document.querySelectorAll('.waterfall tbody tr')].every((x) => x.dataset.station !== 'generation')")
+        page.wait("[...document.querySelectorAll('.waterfall tbody tr')].every((x) => x.dataset.phase !== 'decode')")
     c.wait_idle()
 
 
@@ -387,14 +387,14 @@ def test_what_was_before_the_first_token_has_no_generation_in_it(c):
     with opened(c, "talk") as page:
         page.wait("document.querySelector('#talk .title')")
         shown = page.run("""import(new URL('waterfall.js', document.querySelector('script[src]').src)).then(({ Waterfall }) => {
-            const station = (name, at, start_ms, length_ms) => ({ name, at, start_ms, length_ms });
-            const all = new Waterfall({ duration_ms: 3, first_token_ms: 2.6, stations: [station('prefill', 'prefill', 0, 2.5),
-                station('generation', 'decode', 2.5, 0.5)] });
-            const rows = () => [...all.element.querySelectorAll('tbody tr')].map((x) => x.dataset.station);
+            const phase = (name, at, start_ms, length_ms) => ({ name, at, start_ms, length_ms });
+            const all = new Waterfall({ duration_ms: 3, first_token_ms: 2.6, phases: [phase('prefill', 'prefill', 0, 2.5),
+                phase('decode', 'decode', 2.5, 0.5)] });
+            const rows = () => [...all.element.querySelectorAll('tbody tr')].map((x) => x.dataset.phase);
             const out = [rows()];
             all.element.querySelectorAll('.segments button')[1].click();
             return [...out, rows()]; })""")
-        assert shown == [["prefill", "generation"], ["prefill"]], shown
+        assert shown == [["prefill", "decode"], ["prefill"]], shown
     c.wait_idle()
 
 

@@ -377,7 +377,7 @@ class Cluster:
             m = self.metrics()
             used = [v for k, v in m.items() if 'kv_cache_block_type="used"' in k]
             active = [v for k, v in m.items() if 'nv_trt_llm_request_metrics' in k and 'request_type="active"' in k]
-            leases = [v for k, v in m.items() if k.startswith("baton_leases")]
+            leases = [v for k, v in m.items() if k.startswith("baton_kv_leases")]
             return used and active and not any(used + active + leases)
         wait_until("all blocks, seats and leases returned", idle, seconds)
 

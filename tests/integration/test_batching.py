@@ -30,7 +30,7 @@ def test_same_bytes_in_every_batch_and_order():
                     wrong = [i for i, (a, b) in enumerate(zip(reference, got)) if a != b]
                     assert not wrong, f"{way}, local {local}: {wrong} differ"
                     if "pauses" in way:
-                        wait_until("there were pauses", lambda: total(c, "pauses") > 0)
+                        wait_until("there were pauses", lambda: total(c, "preemptions") > 0)
                     c.wait_idle()
 
 

@@ -240,8 +240,9 @@ def held(c, fds):
     """What is not given back, by name; empty = nothing."""
     found = {}
     for name, value in c.metrics().items():
-        if value and (name.startswith(("baton_leases", "baton_quarantined_blocks", "baton_requests_in_flight",
-                                       "baton_requests_waiting", "baton_worker_requests")) or
+        if value and (name.startswith(("baton_kv_leases", "baton_requests_in_flight", "baton_requests_waiting",
+                                       "baton_worker_requests")) or
+                      (name.startswith("baton_kv_blocks") and 'state="quarantined"' in name) or
                       'kv_cache_block_type="used"' in name or
                       ("nv_trt_llm_request_metrics" in name and 'request_type="active"' in name)):
             found[name] = value
@@ -301,7 +302,7 @@ def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False, pol
             seconds = time.monotonic() - began
             wait_until("all workers are here again", c.all_joined)
             leaked = leaks_after(c, fds)
-            reruns = int(c.metric("baton_reruns"))
+            reruns = int(c.total("baton_retries_total"))
             after = asyncio.run(ask_all(c))
             tally.wrong += [(i, a, b) for i, (a, b) in enumerate(zip(after, expected)) if a != b]
             leaked.update(leaks_after(c, fds))
@@ -314,7 +315,7 @@ def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False, pol
                 print(f"    attacks: {attacks}", flush=True)
             for message in sorted(set(tally.failed)):
                 print(f"      {tally.failed.count(message)} x {message}")
-            paused = c.total("baton_worker_pauses_total")
+            paused = c.total("baton_worker_preemptions_total")
             assert (paused > 0) == pauses, paused
             assert not leaked, leaked
             assert not tally.wrong, tally.wrong[:3]

@@ -145,7 +145,7 @@ def killed(role, when):
                 return s
             s = asyncio.run(go())
             assert s.done and not s.errors(), s.events[-1:]
-            assert c.metric("baton_reruns") >= 3
+            assert c.total("baton_retries_total") >= 3
             wait_until("the next one is served", lambda: c.post(
                 "/v1/completions", {"prompt": "next", "max_tokens": 2})[0] == 200)
             status, answer = c.post("/v1/completions", body, timeout=300)

@@ -81,7 +81,7 @@ def killed(role):
                 """One of that role with an open hand-over, after something of these prompts has gone."""
                 m = {w.name: c.metric("baton_worker_kv_device_bytes_total", worker=w.name) for w in c.prefills}
                 busy = [w for w in (c.prefills if role == "prefill" else c.decodes)
-                        if c.metric("baton_kv_leases", worker=w.name) > 0]
+                        if c.total("baton_kv_leases", worker=w.name) > 0]
                 return busy[0] if busy and m != moved else None
 
             with concurrent.futures.ThreadPoolExecutor(len(texts)) as pool:

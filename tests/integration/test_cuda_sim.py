@@ -51,7 +51,7 @@ def states(path):
 
 def left_nothing(c):
     c.wait_idle()
-    assert c.metric("baton_kv_leases", role="prefill") == c.metric("baton_kv_leases", role="decode") == 0
+    assert c.total("baton_kv_leases", role="prefill") == c.total("baton_kv_leases", role="decode") == 0
     used = [v for k, v in c.metrics().items() if k.startswith("baton_kv_blocks{") and
             ('"used"' in k or '"quarantined"' in k)]
     assert used and not any(used), used
@@ -118,7 +118,7 @@ def test_steps_that_begin_ahead_say_the_same():
                         pass
                 got[ahead] = free, ended, ask_all(c, texts, 12, n)
                 c.wait_idle()
-                begun = c.metric("baton_worker_steps_ahead_total", role="decode")
+                begun = c.metric("baton_worker_overlapped_iterations_total", role="decode")
                 assert (begun > 0) == (ahead == "on"), begun
                 print(f"    --overlap-scheduling {ahead}: {rate:.0f} tokens/s, {begun:.0f} iterations began ahead")
                 left_nothing(c)

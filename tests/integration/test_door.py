@@ -45,8 +45,8 @@ def check_quiet_connections(c):
                        b"Content-Length: 99\r\n\r\n{")[i % 3])
         for _ in range(5):
             assert c.complete("a", 2)["text"] is not None
-    assert c.metric("baton_http_limited_total", limit="quiet") > 0
-    assert c.metric("baton_http_limited_total", limit="connections") == 0
+    assert c.metric("baton_http_limited_total", reason="idle_closed") > 0
+    assert c.metric("baton_http_limited_total", reason="connections") == 0
 
 
 def check_bodies(c):
@@ -57,14 +57,14 @@ def check_bodies(c):
             s = open_ones.enter_context(socket.create_connection(c.http, timeout=60))
             s.sendall(head + b"\r\n" + b" " * 900000)
             wait_until("the body is held", lambda least=900000 * (n + 1): c.metric(
-                "baton_http_memory_bytes", what="requests") > least)
+                "baton_http_memory_bytes", kind="requests") > least)
         late = open_ones.enter_context(socket.create_connection(c.http, timeout=60))
         late.sendall(head + b"Expect: 100-continue\r\n\r\n")
         answer = late.recv(65536)
         assert answer.startswith(b"HTTP/1.1 503 ") and b"\r\nRetry-After: 1\r\n" in answer, answer
         assert c.complete("a", 2)["text"] is not None
-        assert 0 < c.metric("baton_http_memory_bytes", what="requests") < 4 << 20
-    assert c.metric("baton_http_limited_total", limit="bodies") > 0
+        assert 0 < c.metric("baton_http_memory_bytes", kind="requests") < 4 << 20
+    assert c.metric("baton_http_limited_total", reason="bodies") > 0
 
 
 def test_the_door_stands():

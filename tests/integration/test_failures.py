@@ -76,7 +76,7 @@ def freed_by(role, transport, backend="cpu", env=None):
             body = dict(BODY, prompt=LONG_PROMPT)
 
             def leases(of):
-                return c.metric("baton_leases", role=of)
+                return c.total("baton_kv_leases", role=of)
 
             def held():
                 # Only the living tell, so after the kill these are the survivor's.
@@ -122,12 +122,12 @@ def test_silent_sender_that_may_still_write_is_ended():
             body = dict(BODY, prompt=LONG_PROMPT)
 
             def set_aside():
-                return c.metric("baton_quarantined_blocks", role="decode")
+                return c.total("baton_kv_blocks", role="decode", state="quarantined")
 
             async def go():
                 tasks = [asyncio.ensure_future(Stream(c.http, "/v1/completions", body).run()) for _ in range(4)]
                 # It has written into the first lease at least, and will need that for long. Before, it is no writer.
-                await until("the prompts are under way", lambda: c.metric("baton_leases", role="prefill") >= 1 and
+                await until("the prompts are under way", lambda: c.total("baton_kv_leases", role="prefill") >= 1 and
                             c.metric("baton_kv_bytes_total", direction="sent") > 0)
                 c.prefills[0].kill(signal.SIGSTOP)
                 await until("blocks are set aside", lambda: set_aside() > 0)
@@ -200,7 +200,7 @@ def test_interrupted_request_runs_elsewhere_with_the_same_bytes():
             s, seconds = asyncio.run(stream_and(c, 60, kill_the_busy_one))
             assert s.done and not s.errors(), s.events[-1:]
             assert s.text() == whole
-            assert c.metric("baton_reruns") == 1
+            assert c.total("baton_retries_total") == 1
             print(f"    went on after the death of its decode worker, done {seconds:.2f} s later")
             c.wait_idle()
 
@@ -272,7 +272,7 @@ def test_no_request_fails_while_the_only_worker_of_a_role_is_killed_again_and_ag
                 thread.join(300)
         failed = [answer for answer in answers if answer[0] != 200]
         assert not failed, (len(answers), failed[:4])
-        reruns = launch.metric(metrics, "baton_reruns_total")
+        reruns = launch.metric(metrics, "baton_retries_total")
         print(f"{kills} kills, {len(answers)} requests, none failed, {reruns:.0f} re-run")
         assert reruns > 0, "the kills met requests"
 
@@ -531,7 +531,7 @@ def test_a_lease_whose_kv_does_not_come_is_counted_apart():
         status, answer = c.post("/v1/completions", {"prompt": "hello", "max_tokens": 8})
         assert status == 504, answer
         c.prefills[0].kill(signal.SIGCONT)
-        failures = {cause: c.metric("baton_attempt_failures_total", cause=cause)
+        failures = {cause: c.metric("baton_attempt_failures_total", reason=cause)
                     for cause in ("lease_expired", "transfer", "refused", "worker_lost", "deadline", "other")}
         assert failures == dict.fromkeys(failures, 0) | {"lease_expired": 1}, failures
         next_one_works(c)

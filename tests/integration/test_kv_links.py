@@ -63,7 +63,7 @@ def test_requests_go_through_the_prefill_worker_that_reaches():
         assert [ask(c)[0] for _ in range(12)] == [200] * 12
         wait_until("the other is named", c.unreachable)
         assert [ask(c)[0] for _ in range(12)] == [200] * 12
-        assert c.total("baton_reruns_total") == 0
+        assert c.total("baton_retries_total") == 0
         assert {(u["prefill"], u["decode"]) for u in c.unreachable()} == {("prefill-0", "decode-0")}
         assert c.total("baton_worker_prompt_tokens_total", worker="prefill-0") == 0
 

@@ -71,7 +71,7 @@ def test_large_bodies_hold_up_nobody():
 
         asyncio.run(beside_a_stream(c, work))
         wait_until("the stream's request is over", lambda: c.total("baton_requests_in_flight") == 0)
-        assert c.total("baton_reruns_total") == 0
+        assert c.total("baton_retries_total") == 0
         assert long_turns(c) == 0, [l for l in c.metrics().items() if "turn" in l[0]]
         c.wait_idle()
         for p in c.processes:

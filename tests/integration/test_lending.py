@@ -40,7 +40,7 @@ def model_in(folder):
 
 
 def lent(c, what):
-    return {role: c.metric(f"baton_worker_lent_{what}_total", role=role) for role in ("prefill", "decode")}
+    return {role: c.metric(f"baton_worker_borrowed_core_{what}_total", role=role) for role in ("prefill", "decode")}
 
 
 def test_workers_have_a_lower_priority_than_the_router():

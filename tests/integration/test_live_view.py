@@ -113,10 +113,10 @@ def test_a_worker_that_is_killed_is_seen_to_go_and_to_come_back():
 
 def check_waterfall(one):
     at = 0
-    for station in one["stations"]:
-        assert abs(station["start_ms"] - at) < 0.0005, one
-        at += station["length_ms"]
-    assert abs(at - one["duration_ms"]) < 0.0005 * (len(one["stations"]) + 1), (at, one)
+    for phase in one["phases"]:
+        assert abs(phase["start_ms"] - at) < 0.0005, one
+        at += phase["length_ms"]
+    assert abs(at - one["duration_ms"]) < 0.0005 * (len(one["phases"]) + 1), (at, one)
 
 
 def test_a_requests_waterfall_adds_up_and_says_where_it_was():
@@ -131,17 +131,17 @@ def test_a_requests_waterfall_adds_up_and_says_where_it_was():
         assert len(listed) == 1, listed
         one = get(cluster.http, f"/v2/cluster/requests/{listed[0]['id']}")
         assert one == get(cluster.http, f"/v2/cluster/requests/{answer['id']}")
-        more = {"stations", "beside", "tries", "prompt_text", "answer_text"}
+        more = {"phases", "overlapped", "tries", "prompt_text", "answer_text"}
         assert {k: v for k, v in one.items() if k not in more} == listed[0] and more <= one.keys(), one
         assert one["prompt_text"] is None and one["answer_text"] is None, one
         check_waterfall(one)
         assert 0 < one["first_token_ms"] < one["duration_ms"] <= elapsed_ms, (one, elapsed_ms)
         assert (one["prompt_tokens"], one["output_tokens"], one["finish"]) == (n_prompt, n_output, "length"), one
         assert (one["prefill"], one["decode"]) == ("prefill-0", "decode-0"), one
-        stations = {s["name"]: s for s in one["stations"]}
-        assert stations["context"]["worker"] == "prefill-0" and stations["context"]["chunks"] >= 1, one
-        assert stations["generation"]["worker"] == "decode-0", one
-        data = [b for b in one["beside"] if b["name"] == "transfer_data"][0]
+        phases = {s["name"]: s for s in one["phases"]}
+        assert phases["prefill"]["worker"] == "prefill-0" and phases["prefill"]["chunks"] >= 1, one
+        assert phases["decode"]["worker"] == "decode-0", one
+        data = [b for b in one["overlapped"] if b["name"] == "kv_transfer_data"][0]
         assert data["bytes"] == cluster.total("baton_kv_transfer_bytes_total") > 0, one
         knew = one["tries"][0]
         assert (knew["prefill"]["of_workers"], knew["decode"]["of_workers"]) == (1, 1), one

@@ -238,7 +238,7 @@ def test_log_probs_survive_the_death_of_a_worker_each_once():
                 return whole_of(s.events)
             got = asyncio.run(interrupted())
             n = len(got["tokens"])
-            wait_until("it ran again", lambda: c.metric("baton_reruns_total") == 1)
+            wait_until("it ran again", lambda: c.total("baton_retries_total") == 1)
             n_new = n - len(choice(c, {"prompt": TEXT, "max_tokens": 0, "echo": True, "logprobs": 0})
                             ["logprobs"]["tokens"])
             want = choice(c, dict(body, max_tokens=n_new, stream=False))

@@ -94,7 +94,7 @@ def test_access_log_has_a_line_for_each_exchange():
             wait_until("the new file", lambda: os.path.exists(path))
             c.request("GET", "/v1/models")
             assert lines(1)[0]["path"] == "/v1/models"
-            assert c.metric("baton_access_log_lines_lost_total") == 0
+            assert c.metric("baton_access_log_lines_dropped_total") == 0
             c.stop()
             for name in (path, path + ".1"):
                 with open(name, encoding="utf-8") as f:

@@ -64,8 +64,8 @@ def test_device_memory_gives_the_same_bytes_over_every_path():
                                lambda r=role, n=moved if own else 0: staged(c, r) == n)
                     assert (c.metric("baton_worker_memory_bytes", role=role, memory="gpu") > 63 << 20) == own
                     assert c.metric("baton_worker_memory_bytes", role=role, memory="pinned") == SLOTS_BYTES * own
-                    assert (c.metric("baton_worker_steps_ahead_total", role=role) > 0) == own
-                assert c.metric("baton_kv_leases", role="prefill") == c.metric("baton_kv_leases", role="decode") == 0
+                    assert (c.metric("baton_worker_overlapped_iterations_total", role=role) > 0) == own
+                assert c.total("baton_kv_leases", role="prefill") == c.total("baton_kv_leases", role="decode") == 0
                 stop_well(c)  # a buffer of the device that was not freed would end it otherwise
     assert len({tuple(ids) for ids in reference}) > len(texts)
 
@@ -85,10 +85,10 @@ def test_device_memory_holds_what_makes_room_for_others():
                 assert got == want, f"{request} differs: {got}, {want}"
             c.wait_idle()
             wait_until("every pause is over, and there were some", lambda: (
-                pausing.total(c, "pauses") == pausing.total(c, "resumes") > 0))
-            assert c.metric("baton_worker_steps_ahead_total", role="decode") > 0
+                pausing.total(c, "preemptions") == pausing.total(c, "preemption_resumes") > 0))
+            assert c.metric("baton_worker_overlapped_iterations_total", role="decode") > 0
             print(f"    {pausing.total(c, 'pauses'):.0f} pauses, "
-                  f"{c.metric('baton_worker_steps_ahead_total', role='decode'):.0f} iterations began ahead", flush=True)
+                  f"{c.metric('baton_worker_overlapped_iterations_total', role='decode'):.0f} iterations began ahead", flush=True)
             stop_well(c)
 
 

@@ -73,7 +73,7 @@ def test_answers_are_the_same_with_pauses():
         model = model_of(d)
         with Cluster(model) as c:
             reference = ask_all(c, 1)
-            assert total(c, "pauses") == 0
+            assert total(c, "preemptions") == 0
             c.wait_idle()
         for way in WAYS:
             with small_cluster(model, way) as c:
@@ -82,7 +82,7 @@ def test_answers_are_the_same_with_pauses():
                         assert a == b, f"{way}, turn {turn}: {request} differs"
                 c.wait_idle()
                 wait_until("every pause is over, and there were some", lambda: (
-                    total(c, "pauses") == total(c, "resumes") > 0 and
+                    total(c, "preemptions") == total(c, "preemption_resumes") > 0 and
                     c.metric("baton_worker_paused_requests", worker="decode-0") == 0))
                 assert total(c, "recomputed_tokens") > 0
                 print(f"    {way}: {total(c, 'pauses'):.0f} pauses, "
@@ -106,7 +106,7 @@ def test_streams_go_on_where_they_were():
             reference = asyncio.run(all_of(c, 12))
         with small_cluster(model) as c:
             assert asyncio.run(all_of(c, 12)) == reference
-            wait_until("there were pauses", lambda: total(c, "pauses") > 0)
+            wait_until("there were pauses", lambda: total(c, "preemptions") > 0)
             c.wait_idle()
 
 
@@ -153,5 +153,5 @@ def test_one_that_fits_alone_ends_and_one_that_never_fits_is_refused():
                 got = list(pool.map(lambda i: c.complete(prompt, POOL - 40, temperature=0, ignore_eos=True, patience=300),
                                     range(4)))
             assert all(g == one for g in got)
-            wait_until("they took turns", lambda: total(c, "pauses") > 0)
+            wait_until("they took turns", lambda: total(c, "preemptions") > 0)
             c.wait_idle()

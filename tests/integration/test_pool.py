@@ -25,7 +25,7 @@ def send(c, path, body, packed=False, headers=""):
 
 
 def canceled(c, when):
-    return c.metric("baton_jobs_canceled_total", when=when)
+    return c.metric("baton_pool_jobs_canceled_total", state=when)
 
 
 def check_clients_that_left(c):
@@ -33,9 +33,9 @@ def check_clients_that_left(c):
     with contextlib.ExitStack() as gone:
         for _ in range(N_GONE):
             gone.enter_context(send(c, "/tokenize", PACKED, packed=True))
-        wait_until("all are at the pool", lambda: c.metric("baton_jobs") >= N_GONE - 2)
+        wait_until("all are at the pool", lambda: c.metric("baton_pool_jobs") >= N_GONE - 2)
         answered = c.total("baton_http_requests_total", route="/tokenize", code="200")
-    wait_until("nothing of them is left", lambda: c.metric("baton_jobs") == 0)
+    wait_until("nothing of them is left", lambda: c.metric("baton_pool_jobs") == 0)
     assert answered < N_GONE / 2, answered
     assert canceled(c, "queued") >= N_GONE / 2, canceled(c, "queued")
     left = c.total("baton_http_requests_total", route="/tokenize", code="499")
@@ -46,18 +46,18 @@ def check_clients_that_left(c):
 def check_long_bodies_of_others(c):
     """A prompt of 100 kB, and one of a megabyte, come before the longer work of others that was there before, even where that
     has begun: the first in a lane of its own, the other inside."""
-    inside = c.metric("baton_jobs_inside_total")
+    inside = c.metric("baton_pool_jobs_nested_total")
     refused = c.total("baton_http_requests_total", route="/tokenize", code="400")
     with contextlib.ExitStack() as others:
         for _ in range(N_OTHERS):
             others.enter_context(send(c, "/tokenize", PACKED, packed=True))
-        wait_until("all are at the pool", lambda: c.metric("baton_jobs") >= N_OTHERS - 2)
+        wait_until("all are at the pool", lambda: c.metric("baton_pool_jobs") >= N_OTHERS - 2)
         assert c.post("/tokenize", {"prompt": "hello " * 17000})[0] == 200
         answered = c.total("baton_http_requests_total", route="/tokenize", code="400") - refused
         assert answered <= N_OTHERS / 2, answered
         assert c.post("/tokenize", {"prompt": "hello " * 170_000})[0] in (200, 400)
-        assert c.metric("baton_jobs_inside_total") > inside
-    wait_until("nothing of them is left", lambda: c.metric("baton_jobs") == 0)
+        assert c.metric("baton_pool_jobs_nested_total") > inside
+    wait_until("nothing of them is left", lambda: c.metric("baton_pool_jobs") == 0)
 
 
 def test_the_pool_is_fair_and_forgets_who_left():
@@ -80,7 +80,7 @@ def at_once(c, path, body, n):
 
 
 def refused(c, cause):
-    return c.metric("baton_memory_refused_total", cause=cause)
+    return c.metric("baton_memory_refused_total", reason=cause)
 
 
 def check_large_request(c):
@@ -98,8 +98,8 @@ def check_large_client(c):
     assert {200, 429} <= statuses <= {200, 429, 503}, answers
     assert all("Retry-After" in headers for status, headers in answers if status != 200), answers
     assert refused(c, "client") > 0
-    wait_until("nothing is held", lambda: c.metric("baton_jobs") == 0 and c.metric("baton_http_memory_bytes", what="work") == 0 and
-               c.metric("baton_http_memory_bytes", what="writing") == 0)
+    wait_until("nothing is held", lambda: c.metric("baton_pool_jobs") == 0 and c.metric("baton_http_memory_bytes", kind="processing") == 0 and
+               c.metric("baton_http_memory_bytes", kind="writing") == 0)
 
 
 def test_memory_of_the_pool_is_bounded():

@@ -70,10 +70,10 @@ def test_what_steps_take_is_learned_and_told():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(model_of(d), kv_memory="64m", **everywhere("srpt")) as c:
             ask_all(c, prompts()[:8], 4, 8)
-            wait_until("prefill times", lambda: c.total("baton_worker_cost_item_seconds", worker="prefill-0", work="prefill") +
-                       c.total("baton_worker_cost_step_seconds", worker="prefill-0", work="prefill") > 0)
-            wait_until("decode times", lambda: c.total("baton_worker_cost_item_seconds", worker="decode-0", work="decode") +
-                       c.total("baton_worker_cost_step_seconds", worker="decode-0", work="decode") > 0)
-            wait_until("transfer times", lambda: c.total("baton_worker_cost_item_seconds", worker="prefill-0", work="transfer") +
-                       c.total("baton_worker_cost_step_seconds", worker="prefill-0", work="transfer") > 0)
-            assert 0 <= c.metric("baton_worker_cost_error_ratio", worker="prefill-0", work="prefill") <= 1
+            wait_until("prefill times", lambda: c.total("baton_cost_model_item_seconds", worker="prefill-0", work="prefill") +
+                       c.total("baton_cost_model_step_seconds", worker="prefill-0", work="prefill") > 0)
+            wait_until("decode times", lambda: c.total("baton_cost_model_item_seconds", worker="decode-0", work="decode") +
+                       c.total("baton_cost_model_step_seconds", worker="decode-0", work="decode") > 0)
+            wait_until("transfer times", lambda: c.total("baton_cost_model_item_seconds", worker="prefill-0", work="transfer") +
+                       c.total("baton_cost_model_step_seconds", worker="prefill-0", work="transfer") > 0)
+            assert 0 <= c.metric("baton_cost_model_error_ratio", worker="prefill-0", work="prefill") <= 1

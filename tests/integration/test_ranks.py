@@ -146,7 +146,7 @@ def test_stages_of_a_model_with_windows_give_the_same_bytes():
                 got = [c.complete(p, 12, temperature=0, ignore_eos=True)["token_ids"] for p in ids]
                 want = want or got
                 assert got == want, f"{prefill} to {decode}, {way}"
-                wait_until("blocks slid", lambda c=c: c.total("baton_kv_blocks_slid_total") > 0)
+                wait_until("blocks slid", lambda c=c: c.total("baton_kv_blocks_window_evicted_total") > 0)
                 c.wait_idle()
 
 

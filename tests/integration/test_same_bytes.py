@@ -199,7 +199,8 @@ def test_same_bytes_where_each_prompt_is_weighed():
     texts = prompts()[:16]
 
     def ways(c):
-        return {w: c.metric("baton_attempts_total", way=w) for w in ("pair", "weighed", "no_prefill", "relief")}
+        return {w: c.metric("baton_attempts_total", reason=reason) for w, reason in
+                (("pair", "default"), ("weighed", "cost"), ("no_prefill", "no_prefill_worker"), ("relief", "queue"))}
 
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=8)
@@ -211,7 +212,7 @@ def test_same_bytes_where_each_prompt_is_weighed():
             # Nothing is measured yet, then the first transfer is: on an idle machine it is what is saved.
             assert ask_all(c, texts[:1], 1, 12) == reference[:2]
             assert ways(c)["pair"] > 0, ways(c)
-            wait_until("what things take", lambda: c.total("baton_worker_cost_step_seconds", work="transfer") > 0)
+            wait_until("what things take", lambda: c.total("baton_cost_model_step_seconds", work="transfer") > 0)
             wait_until("one that costs less there", lambda: ask_all(c, texts[:1], 1, 12) == reference[:2]
                        and ways(c)["weighed"] > 0)
             for _ in range(2):

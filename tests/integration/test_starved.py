@@ -70,7 +70,7 @@ def test_starved_workers_of_a_launch_lose_nothing():
             wait_until("the launcher knows that, too", lambda: not any(says_starved(p["name"]) for p in workers))
             assert all(launch.process(p["name"])["restarts"] == "0" for p in workers), launch.output()
             assert "is hung" not in launch.output(), launch.output()
-            assert launch.metric(router["metrics"], "baton_attempt_failures_total", cause="worker_lost") == 0
+            assert launch.metric(router["metrics"], "baton_attempt_failures_total", reason="worker_lost") == 0
 
 
 def test_a_starved_worker_of_another_host_is_not_cut_off():
@@ -91,7 +91,7 @@ def test_a_starved_worker_of_another_host_is_not_cut_off():
                 assert silences() > 0 and not lost(), c.router.log()
                 quota.lift()
                 requests.check()
-                assert c.metric("baton_attempt_failures_total", cause="worker_lost") == 0
+                assert c.metric("baton_attempt_failures_total", reason="worker_lost") == 0
 
                 # A cut is found as soon as ever, however silent it was before.
                 Requests(lambda body: c.post("/v1/completions", body))  # which it then has no time for
@@ -119,4 +119,4 @@ def test_a_starved_rank_does_not_end_its_instance():
                 assert c.decodes[0].alive(), c.decodes[0].log()
                 quota.lift()
                 requests.check()
-            assert c.metric("baton_attempt_failures_total", cause="worker_lost") == 0
+            assert c.metric("baton_attempt_failures_total", reason="worker_lost") == 0

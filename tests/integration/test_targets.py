@@ -20,15 +20,15 @@ def learn(c, first=3):
         status, _ = c.post("/v1/completions", dict(prompt=[first] + LONG, max_tokens=4, temperature=0, ignore_eos=True))
         assert status == 200
         first += 1
-        return (c.total("baton_worker_cost_item_seconds", work="prefill") > 0 and
-                c.total("baton_worker_cost_step_seconds", work="decode") > 0)
+        return (c.total("baton_cost_model_item_seconds", work="prefill") > 0 and
+                c.total("baton_cost_model_step_seconds", work="decode") > 0)
 
     wait_until("workers know what steps take", known)
     return first
 
 
 def count(c, target, result):
-    return c.total("baton_target_sequences_total", target=target, result=result)
+    return c.total("baton_slo_sequences_total", target=target, result=result)
 
 
 def ask(c, prompt, **more):
@@ -94,7 +94,7 @@ def test_an_idle_server_that_was_slow_once_corrects_itself():
                     status, _ = c.post("/v1/completions", dict(prompt=[first] + short, max_tokens=1))
                     assert status == 200
             wait_until("the router has heard what a prompt takes",
-                       lambda: c.total("baton_worker_cost_item_seconds", work="prefill") > 0)
+                       lambda: c.total("baton_cost_model_item_seconds", work="prefill") > 0)
             was = forecast_ms(c, [6] + short)
             target = was // 3  # five times what it takes, and more
             first = 7

@@ -130,7 +130,7 @@ def test_a_key_opens_everything_but_orders():
         assert c.metric("baton_tenant_requests_total", tenant="acme") == 3
         assert c.metric("baton_tenant_generation_tokens_total", tenant="acme") == 12
         assert c.metric("baton_tenant_requests_total", tenant="ops") == 0
-        assert c.metric("baton_unauthorized_total") == 15
+        assert c.metric("baton_requests_unauthorized_total") == 15
 
 
 ORDERS = (("/v2/repository/models/ensemble/unload", "{}"), ("/v2/repository/models/ensemble/load", "{}"),
@@ -184,7 +184,7 @@ def test_wrong_keys_harm_nobody():
             connection.sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + good.encode()
                                     + b"\0\r\nContent-Length: 2\r\n\r\n{}")
             assert b" 400 " in connection.sock.recv(64)
-        before = c.metric("baton_unauthorized_total")
+        before = c.metric("baton_requests_unauthorized_total")
         failed = []
 
         def knock():
@@ -200,7 +200,7 @@ def test_wrong_keys_harm_nobody():
         for one in crowd:
             one.join()
         assert not failed
-        assert c.metric("baton_unauthorized_total") - before == 400
+        assert c.metric("baton_requests_unauthorized_total") - before == 400
 
 
 def test_keys_change_while_streams_run():
@@ -336,7 +336,7 @@ def test_tokenizing_is_charged():
             assert status == 200, (tenant, status, answer)
             status, headers, error = call()
             assert status == 429 and int(headers["retry-after"]) > 30, (tenant, status, headers, error)
-            assert c.metric("baton_tenant_refused_total", tenant=tenant, cause="tokens") == 1
+            assert c.metric("baton_tenant_refused_total", tenant=tenant, reason="tokens") == 1
         assert ask(c, keys.of("free"), prompt="word " * 60, path="/tokenize")[0] == 200
         c.wait_idle()
 
@@ -368,8 +368,8 @@ def test_limits_say_when_to_come_again():
         assert 60 <= int(headers["retry-after"]) <= 100, headers
         assert int(headers["x-ratelimit-remaining-tokens"]) < 15, headers
         assert headers["x-ratelimit-reset-tokens"].endswith("s")
-        assert c.metric("baton_tenant_refused_total", tenant="slow", cause="tokens") == 1
-        assert c.metric("baton_tenant_refused_total", tenant="few", cause="requests") >= 2
-        assert c.metric("baton_tenant_refused_total", tenant="free", cause="tokens") == 0
+        assert c.metric("baton_tenant_refused_total", tenant="slow", reason="tokens") == 1
+        assert c.metric("baton_tenant_refused_total", tenant="few", reason="requests") >= 2
+        assert c.metric("baton_tenant_refused_total", tenant="free", reason="tokens") == 0
         c.wait_idle()
         assert c.total("baton_tenant_requests_in_flight") == 0

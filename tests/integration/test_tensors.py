@@ -86,7 +86,7 @@ def check_packed(c):
                                 {"Content-Encoding": "gzip"})
     assert status == 413, (status, data)
     wait_until("the room of bodies is free again",
-               lambda: c.metric("baton_http_memory_bytes", what="requests") < 65536)
+               lambda: c.metric("baton_http_memory_bytes", kind="requests") < 65536)
 
 
 def test_the_models_agree_with_each_other():

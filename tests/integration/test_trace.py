@@ -55,8 +55,8 @@ def test_trace_has_one_line_for_each_request():
             assert a["baton.attempts"] == 1 and a["baton.worker.prefill"] == "prefill-0", a
             assert a["gen_ai.usage.input_tokens"] > 0
             # TTFT is the sum of the parts up to token #1.
-            first = sum(line.part_us(p) for p in ("parse", "tokenize", "wait", "prefill.queue", "prefill.compute",
-                                                  "prefill.rest"))
+            first = sum(line.part_us(p) for p in ("parse", "tokenize", "queue", "prefill_queue", "prefill",
+                                                  "first_token"))
             n = a["gen_ai.usage.output_tokens"]
             if n > 0:
                 assert abs(a["gen_ai.server.time_to_first_token"] * 1e6 - first) < 1, (a, first)
@@ -65,7 +65,7 @@ def test_trace_has_one_line_for_each_request():
             if n != 1 or line.finish == "length":  # else it ended while its KV was on the way, or not
                 assert moved == (n > 1 and not follows), a
             assert (a["baton.kv.bytes"] > 0) == moved and (a["baton.kv.descriptors"] > 0) == moved, a
-            assert (a["baton.kv.data_us"] > 0) == moved, a
+            assert (a["baton.kv.transfer_us"] > 0) == moved, a
             if line.finish == "length":
                 assert (a["baton.kv.tail_us"] > 0) == moved and (a["baton.decode.batch_us"] > 0) == (n > 1), a
         failed = next(line for line in lines if line.finish == "error")
@@ -86,13 +86,13 @@ def test_trace_has_one_line_for_each_request():
         def total(key):
             return sum(line.a[key] for line in lines)
 
-        assert abs(total("baton.kv.data_us") / 1000 -
+        assert abs(total("baton.kv.transfer_us") / 1000 -
                    metric(DISAGG, disaggregated_serving_type="kv_cache_transfer_ms")) < 1e-6
-        for key, name in (("data", "transfer_data"), ("grant_wait", "grant_wait"), ("handover", "handover"),
+        for key, name in (("transfer", "transfer"), ("grant_wait", "grant_wait"), ("verify", "verify"),
                           ("join_wait", "join_wait"), ("tail", "transfer_tail")):
             assert abs(total(f"baton.kv.{key}_us") / 1e6 - metric(f"baton_kv_{name}_seconds_sum")) < 1e-6, name
         assert total("baton.kv.transfers") in (6, 7)  # the late one has none when the machine is very busy
-        for name in ("kv_transfer_data_seconds_count", "kv_grant_wait_seconds_count", "kv_handover_seconds_count",
+        for name in ("kv_transfer_seconds_count", "kv_grant_wait_seconds_count", "kv_verify_seconds_count",
                      "kv_transfers_total"):
             assert metric("baton_" + name) == total("baton.kv.transfers"), name
         assert total("baton.kv.bytes") == metric("baton_kv_transfer_bytes_total")

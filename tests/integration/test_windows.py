@@ -61,7 +61,7 @@ def in_one_step(model, kv_type="bf16", n_prompts=2):
 
 
 def slid(c):
-    return c.total("baton_kv_blocks_slid_total")
+    return c.total("baton_kv_blocks_window_evicted_total")
 
 
 def check(name, way, kv_type, want):
@@ -194,6 +194,6 @@ def test_windows_with_pauses():
             assert ask_all(c) == want
             c.wait_idle()
             wait_until("every pause is over, and there were some", lambda: (
-                c.total("baton_worker_pauses_total", worker="decode-0") ==
-                c.total("baton_worker_resumes_total", worker="decode-0") > 0))
+                c.total("baton_worker_preemptions_total", worker="decode-0") ==
+                c.total("baton_worker_preemption_resumes_total", worker="decode-0") > 0))
             assert slid(c) > 0

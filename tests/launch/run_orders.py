@@ -301,7 +301,7 @@ class OrdersTest(LauncherTest):
                          f"the model {self.folder} is a folder without a "
                          "config.json, so not a model's")
         self.assertEqual(self.refused(f"load b={path} prefill=0"),
-                         "prefill=0 leaves nobody to run the context phase: "
+                         "prefill=0 leaves no worker to run prefill: "
                          "the launch has no --local-prefill on")
         self.assertEqual(self.refused(f"load b={path} decode=0"),
                          "decode=0 leaves nobody to generate")

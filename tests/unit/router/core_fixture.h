@@ -128,9 +128,9 @@ static inline void w_ledger(void *ctx, const bt_ledger_t *ledger)
 
     w->n_ledgers++;
     w->ledger = *ledger;
-    assert_int_equal(ledger->parse_us + ledger->tokenize_us + ledger->wait_us +
-                         ledger->prefill_queue_us + ledger->prefill_compute_us +
-                         ledger->first_rest_us + ledger->handover_us +
+    assert_int_equal(ledger->parse_us + ledger->tokenize_us + ledger->queue_us +
+                         ledger->prefill_queue_us + ledger->prefill_us +
+                         ledger->first_token_us + ledger->handover_us +
                          ledger->decode_us,
                      ledger->total_us);
 }

@@ -133,7 +133,7 @@ static inline void play(world_t *w)
     };
     const bt_ledger_t ledger = {.parse_us = 10,
                                 .tokenize_us = 20,
-                                .wait_us = 30,
+                                .queue_us = 30,
                                 .prefill_queue_us = 40,
                                 .total_us = 1000,
                                 .n_attempts = 1,

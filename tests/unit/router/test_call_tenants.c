@@ -80,7 +80,7 @@ static void a_route_is_locked_unless_its_line_says_otherwise(void **state)
     assert_int_equal(ex.status, 403);
     ask(w, &ex, "second-key", "/v2/logging", "{}");
     assert_int_equal(ex.status, 200);
-    assert_int_equal(metric(w, "\nbaton_unauthorized_total "), 2);
+    assert_int_equal(metric(w, "\nbaton_requests_unauthorized_total "), 2);
     stop(w);
 }
 
@@ -207,7 +207,8 @@ static void a_call_costs_what_it_took(void **state)
     assert_non_null(strstr(other.headers, "Retry-After: 4\n"));
     assert_int_equal(left(w, "a"), 23);
     assert_int_equal(
-        metric(w, "baton_tenant_refused_total{tenant=\"a\",cause=\"tokens\"} "),
+        metric(w,
+               "baton_tenant_refused_total{tenant=\"a\",reason=\"tokens\"} "),
         1);
     assert_int_equal(metric(w, "baton_tenant_requests_total{tenant=\"a\"} "),
                      3);
@@ -238,7 +239,8 @@ static void what_is_refused_is_not_counted(void **state)
     assert_int_equal(left(w, "a"), 30);
     assert_int_equal(tenant_of(w, "a")->n_under_way, 0);
     assert_int_equal(
-        metric(w, "baton_tenant_refused_total{tenant=\"a\",cause=\"server\"} "),
+        metric(w,
+               "baton_tenant_refused_total{tenant=\"a\",reason=\"server\"} "),
         1);
     for (int n = 1; n < 60; n++) { /* wherever memory is short */
         bt_alloc_fail_at(n);

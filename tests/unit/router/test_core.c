@@ -54,10 +54,10 @@ static void a_request_goes_to_both_workers_and_its_text_comes_back(void **state)
 
     /* The clock moved 1 ms with each message: token #1 at 2 ms, token #2 at
      * 6 ms, the end at 7 ms. */
-    assert_int_equal(w->ledger.first_token_us, 30 + 2 * MS);
+    assert_int_equal(w->ledger.ttft_us, 30 + 2 * MS);
     assert_int_equal(w->ledger.prefill_queue_us, 100);
-    assert_int_equal(w->ledger.prefill_compute_us, 300);
-    assert_int_equal(w->ledger.first_rest_us, 2 * MS - 400);
+    assert_int_equal(w->ledger.prefill_us, 300);
+    assert_int_equal(w->ledger.first_token_us, 2 * MS - 400);
     assert_int_equal(w->ledger.handover_us, 4 * MS);
     assert_int_equal(w->ledger.decode_us, 1 * MS);
     assert_int_equal(w->ledger.total_us, 30 + 7 * MS);

@@ -75,7 +75,7 @@ static void the_record_waits_for_what_both_workers_say_last(void **state)
     assert_int_equal(w->final.transfer_bytes, 1002);
     assert_int_equal(w->final.transfer_pieces, 1003);
     assert_int_equal(w->final.decode_queue_us, 1004);
-    assert_int_equal(w->final.kv_handover_us, 1005);
+    assert_int_equal(w->final.kv_verify_us, 1005);
     assert_int_equal(w->final.transfer_tail_us, 77);
     assert_int_equal(w->final.join_wait_us, 60);
     assert_int_equal(w->final.worker_decode_us, 500);

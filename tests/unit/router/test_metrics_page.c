@@ -166,9 +166,9 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_worker_active_requests" D0 "} 6",
         "baton_worker_queued_requests" P0 "} 1",
         "baton_worker_waiting_for_kv_requests" D0 "} 2",
-        "baton_worker_batch_requests" P0 ",phase=\"context\"} 1",
-        "baton_worker_batch_requests" D0 ",phase=\"generation\"} 4",
-        "baton_worker_batch_context_tokens" P0 "} 384",
+        "baton_worker_batch_requests" P0 ",phase=\"prefill\"} 1",
+        "baton_worker_batch_requests" D0 ",phase=\"decode\"} 4",
+        "baton_worker_batch_prefill_tokens" P0 "} 384",
         "# TYPE baton_worker_iterations_total counter",
         "baton_worker_iterations_total" P0 "} 30",
         "baton_worker_iterations_total" D0 "} 100",
@@ -187,27 +187,27 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_kv_blocks" D0 ",state=\"quarantined\"} 9",
         "baton_kv_leases" D0 "} 2",
         "baton_kv_window_blocks" D0 "} 5",
-        "baton_kv_blocks_slid_total" D0 "} 420",
+        "baton_kv_blocks_window_evicted_total" D0 "} 420",
         "baton_worker_memory_bytes" D0 ",memory=\"gpu\"} 1610236",
         "baton_worker_kv_staged_bytes_total" D0 "} 65536",
         "baton_worker_kv_device_bytes_total" D0 "} 131072",
         "baton_worker_kv_stage_waits_total" D0 "} 21",
-        "baton_worker_kv_foreign_pieces_total" D0 "} 6",
+        "baton_kv_unauthenticated_messages_total" D0 "} 6",
         "baton_worker_log_lines_dropped_total" D0 "} 8",
-        "baton_worker_lent_pieces_total" D0 "} 900",
-        "baton_worker_lent_cpu_seconds_total" D0 "} 1.5",
-        "baton_worker_lent_repeated_pieces_total" D0 "} 4",
-        "baton_worker_yielded_seconds_total" D0 "} 2.25",
-        "baton_worker_steps_ahead_total" D0 "} 77",
-        "baton_worker_pauses_total" D0 "} 14",
-        "baton_worker_resumes_total" D0 "} 13",
+        "baton_worker_borrowed_core_tasks_total" D0 "} 900",
+        "baton_worker_borrowed_core_cpu_seconds_total" D0 "} 1.5",
+        "baton_worker_borrowed_core_task_retries_total" D0 "} 4",
+        "baton_worker_donated_seconds_total" D0 "} 2.25",
+        "baton_worker_overlapped_iterations_total" D0 "} 77",
+        "baton_worker_preemptions_total" D0 "} 14",
+        "baton_worker_preemption_resumes_total" D0 "} 13",
         "baton_worker_recomputed_tokens_total" D0 "} 1200",
         "baton_worker_open_fds" D0 "} 31",
         "baton_kv_bytes_total{model=\"tiny\",direction=\"received\"} 4096",
         "baton_http_connections 3",
         "baton_requests_refused_total" OF " 0",
         "baton_requests_refused_total 0",
-#define LOST "baton_attempt_failures_total{model=\"tiny\",cause="
+#define LOST "baton_attempt_failures_total{model=\"tiny\",reason="
         LOST "\"lease_expired\"} 1",
         LOST "\"transfer\"} 2",
         LOST "\"refused\"} 3",
@@ -228,17 +228,17 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "baton_queue_seconds_bucket" LE "\"+Inf\"} 1",
         "baton_request_duration_seconds_sum" OF " 2",
         "baton_kv_grant_wait_seconds_sum" OF " 0.0006",
-        "baton_kv_transfer_data_seconds_sum" OF " 0.004",
-        "baton_kv_transfer_data_seconds_count" OF " 2",
+        "baton_kv_transfer_seconds_sum" OF " 0.004",
+        "baton_kv_transfer_seconds_count" OF " 2",
         "baton_kv_transfer_tail_seconds_bucket" LE "\"0.001\"} 1",
-        "baton_kv_handover_seconds_bucket" LE "\"0.0005\"} 2",
-        "baton_kv_handover_seconds_bucket" LE "\"0.00025\"} 0",
+        "baton_kv_verify_seconds_bucket" LE "\"0.0005\"} 2",
+        "baton_kv_verify_seconds_bucket" LE "\"0.00025\"} 0",
         "baton_kv_join_wait_seconds_bucket" LE "\"0.001\"} 1",
         "baton_kv_transfers_total" OF " 2",
         "baton_kv_transfer_bytes_total" OF " 20",
         "baton_kv_transfer_descriptors_total" OF " 8",
-        "baton_trace_lines_lost_total 3",
-        "baton_access_log_lines_lost_total 4",
+        "baton_trace_lines_dropped_total 3",
+        "baton_access_log_lines_dropped_total 4",
         "baton_log_lines_dropped_total 5",
         "baton_event_loop_delay_seconds_bucket{le=\"0.0001\"} 1",
         "baton_event_loop_delay_seconds_bucket{le=\"0.05\"} 2",
@@ -247,36 +247,6 @@ static void every_own_family_has_its_labels_and_values(void **state)
         "process_resident_memory_bytes 4096",
         "process_open_fds 7",
         "process_max_fds 1024",
-    };
-
-    (void)state;
-    assert_page_has(lines, BT_ARRAY_LEN(lines));
-}
-
-/* As version 0.1 printed them: whatever watches Baton goes on until 0.3. */
-static void old_names_have_their_labels_and_the_new_values(void **state)
-{
-    static const char *const lines[] = {
-        "# HELP baton_leases Alias of baton_kv_leases, goes away in 0.3",
-        "# TYPE baton_leases gauge",
-        "baton_leases{role=\"prefill\"} 0",
-        "baton_leases{role=\"decode\"} 2",
-        "baton_quarantined_blocks{role=\"prefill\"} 0",
-        "baton_quarantined_blocks{role=\"decode\"} 9",
-        "baton_requests_refused 0",
-        "baton_reruns 0",
-        "baton_kv_bytes{direction=\"sent\"} 0",
-        "baton_kv_bytes{direction=\"received\"} 4096",
-        "baton_kv_stale_discarded 0",
-        "baton_kv_checksum_failures 0",
-        "# TYPE baton_kv_transfer_ms histogram",
-        "baton_kv_transfer_ms_bucket{le=\"1\"} 0",
-        "baton_kv_transfer_ms_bucket{le=\"3\"} 2",
-        "baton_kv_transfer_ms_sum 4",
-        "baton_kv_transfer_ms_count 2",
-        "baton_open_fds{role=\"router\"} 7",
-        "baton_open_fds{role=\"prefill\"} 0",
-        "baton_open_fds{role=\"decode\"} 31",
     };
 
     (void)state;
@@ -388,7 +358,6 @@ only_what_the_server_could_not_do_is_a_failed_inference(void **state)
     bt_router_metrics_refused(w.m, NULL, 404);
     line_is(&w, "baton_requests_refused_total 1");
     line_is(&w, "baton_requests_refused_total{model=\"tiny\"} 5");
-    line_is(&w, "baton_requests_refused 6");
     bt_router_metrics_destroy(w.m);
 }
 
@@ -459,7 +428,6 @@ static void each_model_has_series_of_its_own(void **state)
                    "\"1\"} 9");
     has_line(&out, "baton_requests_in_flight{model=\"tiny\"} 0");
     has_line(&out, "baton_requests_in_flight{model=\"b\\\"x\"} 5");
-    has_line(&out, "baton_requests_refused 1");
     bt_strbuf_fini(&out);
 
     /* One that is not served now keeps its counters and has no gauges. */
@@ -500,8 +468,7 @@ static void a_worker_is_shown_with_the_role_that_it_has_now(void **state)
     line_is(&w, "baton_workers{model=\"tiny\",role=\"both\",state=\"up\"} 1");
     line_is(&w, "baton_workers{model=\"tiny\",role=\"decode\",state=\"up\"} 0");
     line_is(&w, "baton_worker_up{worker=\"w\",role=\"both\",model=\"tiny\"} 1");
-    line_is(&w, "baton_leases{role=\"both\"} 3");
-    line_is(&w, "baton_leases{role=\"decode\"} 0");
+    line_is(&w, "baton_kv_leases{worker=\"w\",role=\"both\",model=\"tiny\"} 3");
     w.stats[0].roles = BT_ROLE_PREFILL | 4u; /* what is newer is not read */
     line_is(&w, "baton_worker_up{worker=\"w\",role=\"prefill\",model=\"tiny\"} "
                 "1");
@@ -527,7 +494,7 @@ static void what_nobody_knows_is_left_out_with_its_labels(void **state)
     no_line(&w, "baton_worker_iterations_total");
     no_line(&w, "process_virtual_memory_bytes");
     no_line(&w, "baton_expected_workers");
-    line_is(&w, "baton_leases{role=\"decode\"} 0");
+    no_line(&w, "\nbaton_kv_leases{");
 
     (void)add_worker(&w, BT_ROLE_PREFILL, "older"); /* has no start_unix_s */
     line_is(&w, "baton_kv_blocks{worker=\"older\",role=\"prefill\",model="
@@ -627,7 +594,7 @@ statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series(
 {
     const bt_ledger_t good = {.parse_us = 10,
                               .tokenize_us = 20,
-                              .wait_us = 30,
+                              .queue_us = 30,
                               .prefill_queue_us = 40,
                               .total_us = 1000,
                               .ok = true};
@@ -872,7 +839,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_line_of_the_documented_sample_is_there),
         BT_TEST(every_own_family_has_its_labels_and_values),
-        BT_TEST(old_names_have_their_labels_and_the_new_values),
         BT_TEST(the_seeds_families_are_the_same_bytes_as_ever),
         BT_TEST(
             where_batches_are_static_their_family_stands_in_place_of_in_flights),

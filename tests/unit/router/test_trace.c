@@ -166,9 +166,9 @@ static const char want[] =
     INT("baton.kv.bytes", "27")
     INT("baton.kv.descriptors", "28")
     INT("baton.kv.grant_wait_us", "29")
-    INT("baton.kv.data_us", "30")
+    INT("baton.kv.transfer_us", "30")
     INT("baton.kv.tail_us", "31")
-    INT("baton.kv.handover_us", "32")
+    INT("baton.kv.verify_us", "32")
     INT("baton.kv.join_wait_us", "33")
     TEXT("baton.worker.decode", "decode-1")
     "{\"key\":\"baton.worker.prefill\",\"value\":{\"stringValue\":"
@@ -183,9 +183,9 @@ static const char want[] =
     "\"status\":{\"code\":2,\"message\":\"line\\nend \xEF\xBF\xBD\"}}"
     PART("parse", "1699999999999970000", "1699999999999980000")
     PART("tokenize", "1699999999999980000", "1700000000000000000")
-    PART("wait", "1700000000000000000", "1700000000000040000")
-    PART("prefill.compute", "1700000000000040000", "1700000000000540000")
-    PART("prefill.rest", "1700000000000540000", "1700000000000570000")
+    PART("queue", "1700000000000000000", "1700000000000040000")
+    PART("prefill", "1700000000000040000", "1700000000000540000")
+    PART("first_token", "1700000000000540000", "1700000000000570000")
     PART("handover", "1700000000000570000", "1700000000000670000")
     PART("decode", "1700000000000670000", "1700000000000970000")
     "]}]}]}\n";
@@ -194,10 +194,10 @@ static const char want[] =
 static const bt_ledger_t ledger = {
     .parse_us = 10,
     .tokenize_us = 20,
-    .wait_us = 40,
+    .queue_us = 40,
     .prefill_queue_us = 0, /* no time, no span */
-    .prefill_compute_us = 500,
-    .first_rest_us = 30,
+    .prefill_us = 500,
+    .first_token_us = 30,
     .handover_us = 100,
     .decode_us = 300,
     .decode_queue_us = 24,
@@ -206,7 +206,7 @@ static const bt_ledger_t ledger = {
     .transfer_bytes = 27,
     .transfer_pieces = 28,
     .transfer_tail_us = 31,
-    .kv_handover_us = 32,
+    .kv_verify_us = 32,
     .join_wait_us = 33,
     .worker_decode_us = 25,
     .n_pauses = 2,
@@ -215,7 +215,7 @@ static const bt_ledger_t ledger = {
     .n_chunks = 22,
     .n_cached = 23,
     .max_gap_us = 21,
-    .first_token_us = 600,
+    .ttft_us = 600,
     .total_us = 1000,
     .n_prompt = 9,
     .n_output = 4,

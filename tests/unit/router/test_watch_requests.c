@@ -50,10 +50,10 @@ static uint64_t us_of(const bt_json_doc_t *doc, const bt_json_node_t *node,
     return (uint64_t)(ms * 1000 + 0.5);
 }
 
-static void one_that_ended_is_listed_and_its_stations_add_up(void **state)
+static void one_that_ended_is_listed_and_its_phases_add_up(void **state)
 {
     static bt_exchange_t list, one;
-    const bt_json_node_t *stations, *station;
+    const bt_json_node_t *phases, *phase;
     char why[256];
     bt_json_doc_t *doc = NULL;
     uint64_t at_us = 0;
@@ -74,13 +74,13 @@ static void one_that_ended_is_listed_and_its_stations_add_up(void **state)
     assert_int_equal(
         bt_json_doc_parse(one.out, one.out_bytes, why, sizeof(why), &doc),
         BT_OK);
-    stations = bt_json_get(doc, bt_json_doc_root(doc), "stations");
-    assert_true(stations->n > 1);
-    station = bt_json_first(stations);
-    for (uint32_t i = 0; i < stations->n; i++) {
-        assert_int_equal(us_of(doc, station, "start_ms"), at_us);
-        at_us += us_of(doc, station, "length_ms");
-        station = bt_json_next(doc, station);
+    phases = bt_json_get(doc, bt_json_doc_root(doc), "phases");
+    assert_true(phases->n > 1);
+    phase = bt_json_first(phases);
+    for (uint32_t i = 0; i < phases->n; i++) {
+        assert_int_equal(us_of(doc, phase, "start_ms"), at_us);
+        at_us += us_of(doc, phase, "length_ms");
+        phase = bt_json_next(doc, phase);
     }
     assert_int_equal(us_of(doc, bt_json_doc_root(doc), "duration_ms"), at_us);
     bt_json_doc_free(doc);
@@ -303,7 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
-        TEST(one_that_ended_is_listed_and_its_stations_add_up),
+        TEST(one_that_ended_is_listed_and_its_phases_add_up),
         TEST(texts_are_told_where_the_operator_says_so),
         TEST(filters_that_are_none_are_refused_by_name),
         TEST(filters_reach_the_list),

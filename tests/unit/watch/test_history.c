@@ -115,7 +115,7 @@ static void an_end_is_of_one_kind_and_a_cancel_misses_no_target(void **state)
     const bt_ledger_t met = {.ok = true,
                              .ttft_target_us = 100,
                              .itl_target_us = 10,
-                             .first_token_us = 100,
+                             .ttft_us = 100,
                              .n_output = 3,
                              .handover_us = 12,
                              .decode_us = 8};
@@ -123,11 +123,11 @@ static void an_end_is_of_one_kind_and_a_cancel_misses_no_target(void **state)
 
     (void)state;
     bt_series_ledger(a, &ledger);
-    ledger.first_token_us = 101; /* late */
-    ledger.decode_us = 9;        /* 21 us for two gaps of 10 */
+    ledger.ttft_us = 101; /* late */
+    ledger.decode_us = 9; /* 21 us for two gaps of 10 */
     bt_series_ledger(a, &ledger);
     ledger.ok = false; /* an error, without a token */
-    ledger.first_token_us = 0;
+    ledger.ttft_us = 0;
     bt_series_ledger(a, &ledger);
     ledger.canceled = true;
     bt_series_ledger(a, &ledger);

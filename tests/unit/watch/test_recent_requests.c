@@ -89,7 +89,7 @@ static void filters_let_through_what_they_say_the_latest_first(void **state)
     add(1, "a", 1000, BT_FINISH_STOP);
     add(2, "b", 5000, BT_FINISH_ERROR);
     ledger.ttft_target_us = 10;
-    ledger.first_token_us = 11;
+    ledger.ttft_us = 11;
     add(3, "a", 9000, BT_FINISH_LENGTH);
     ledger.ttft_target_us = 0;
     add(4, "a", 3000, BT_FINISH_CANCELED);
@@ -185,8 +185,8 @@ static void one_says_why_it_was_placed_so_and_why_a_try_ended(void **state)
                                      "\"decode\":\"d-1\","));
     assert_non_null(strstr(
         out.data,
-        "\"stations\":[{\"name\":\"parse\",\"at\":\"router\",\"start_ms\":0,"
-        "\"length_ms\":0.1},{\"name\":\"generation\",\"at\":\"decode\","
+        "\"phases\":[{\"name\":\"parse\",\"at\":\"router\",\"start_ms\":0,"
+        "\"length_ms\":0.1},{\"name\":\"decode\",\"at\":\"decode\","
         "\"worker\":\"d-1\",\"start_ms\":0.1,\"length_ms\":0.9}]"));
     assert_non_null(strstr(
         out.data,
