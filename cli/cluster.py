@@ -58,7 +58,7 @@ def check(parser, options):
     if verb not in counts:
         parser.error(f"no order '{verb}' for a cluster"
                      + (f"; did you mean {near(verb, counts)}?" if near(verb, counts) else "")
-                     + " (start, stop, restart, load and unload are a launcher's)")
+                     + " (start, stop, restart, load-model and unload-model are a launcher's)")
     if len(rest) != counts[verb]:
         parser.error(f"{verb} takes {('nothing', 'a worker', 'a worker and a role')[counts[verb]]}")
     if verb == "role" and rest[1] not in ROLES:

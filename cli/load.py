@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Load a server of OpenAI's API, and tell how it bore it.
 
-  baton load --rate 4 --duration 60               open loop: requests come when they
+  baton load-test --rate 4 --duration 60               open loop: requests come when they
                                                   come, whatever the server does
-  baton load --concurrency 32 --requests 500      closed loop: so many clients, each
+  baton load-test --concurrency 32 --requests 500      closed loop: so many clients, each
                                                   waits for its answer
 
 The server's address is in BATON_URL or --url, else in BATON_HTTP as it serves there
-(127.0.0.1:8000 by default), a key in BATON_API_KEY (or OPENAI_API_KEY) or --api-key. (baton load MODEL=PATH is
-something else: an order to the running server, to serve one more model.)
+(127.0.0.1:8000 by default), a key in BATON_API_KEY (or OPENAI_API_KEY) or --api-key. (baton load-model
+is something else: it makes the running server serve one more model.)
 
 Latencies count from the moment when a request was due, also where it was sent
 later: with --rate that is its time by the schedule, otherwise the moment its
@@ -58,7 +58,7 @@ extra_fields.__name__ = "JSON object"
 
 
 def make_parser():
-    parser = Parser(prog="baton load", description=__doc__)
+    parser = Parser(prog="baton load-test", description=__doc__)
     add = parser.add_argument
     add("--url", metavar="URL", help="the server (default: BATON_URL, or BATON_HTTP, or 127.0.0.1:8000)")
     add("--model", metavar="NAME", help="one of several models (default: the first)")

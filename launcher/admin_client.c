@@ -35,17 +35,17 @@ static const char usage[] =
     "  stop NAME            let a process finish its requests and end\n"
     "  drain NAME           the same, and wait for its end\n"
     "  restart NAME         the same, and start it again\n"
-    "  load MODEL=PATH [prefill=N] [decode=N]\n"
+    "  load-model MODEL=PATH [prefill=N] [decode=N]\n"
     "                       start workers for one more model\n"
-    "  load MODEL           the same for one that was pulled, or unloaded; with\n"
+    "  load-model MODEL     the same for one that was pulled, or unloaded; with\n"
     "                       counts, more workers for one that has fewer\n"
-    "  unload MODEL         stop all workers of a model\n"
+    "  unload-model MODEL   stop all workers of a model\n"
     "  role NAME prefill|decode|both\n"
     "                       what a worker is given from now on; it goes on\n"
     "                       serving\n"
     "\n"
-    "start, restart and load come back when it is ready, role when the worker\n"
-    "has it, unload when it is over; --no-wait: when the launcher knows. --run-dir DIR, or\n"
+    "start, restart and load-model come back when it is ready, role when the worker\n"
+    "has it, unload-model when it is over; --no-wait: when the launcher knows. --run-dir DIR, or\n"
     "BATON_RUN_DIR, names one of several launchers.\n";
 
 /* Parsed command line. */

@@ -17,7 +17,7 @@
 # ends with `run_command "$@"`, and may add to `commands` those of its own.
 
 # A command NAME is the function cmd_NAME, or else an order to the launcher.
-commands=(serve ask check doctor status top start stop drain undrain restart load unload pull list rm role
+commands=(serve ask check doctor status top start stop drain undrain restart load-model unload-model load-test pull list rm role
           key convert accuracy completion version help)
 
 say() { printf '%s\n' "$*" >&2; }
@@ -81,40 +81,40 @@ cmd_help() {
     cat <<'END' |
 Baton serves large language models with prefill and decode on separate workers.
 
-  ./baton serve [MODEL] [OPTION]...    serve; where no model is named, fetch a
-                                       small one. --help lists the options
-  ./baton check [OPTION]... [--json]   what these options of serve come to, where
-                                       each was said, and all that is wrong
-  ./baton doctor [--json] [OPTION]...  what this machine can do, what stands in the
-                                       way of serve, and the lines that mend it
-  ./baton ask [WORDS]...               ask the running server, stream the answer;
-                                       without words a conversation. --help tells
-                                       its options
-  ./baton status [--json]              what runs: processes, models, addresses
-  ./baton top [--url URL] [--once]     how the cluster stands, live, in a terminal;
-                                       --help tells its options
+  ./baton serve [MODEL] [OPTION]...    start a server; without a model, fetch a
+                                       small one. --help lists the common options,
+                                       --help-all all of them
+  ./baton check [OPTION]... [--json]   check the options of serve, and show where
+                                       each value was set
+  ./baton doctor [--json] [OPTION]...  check this machine, and print how to fix
+                                       what is wrong
+  ./baton ask [WORDS]...               ask the running server and stream the answer;
+                                       without words, start a conversation. --help
+                                       lists its options
+  ./baton status [--json]              show processes, models and addresses
+  ./baton top [--url URL] [--once]     monitor the cluster in a terminal; --help
+                                       lists its options
   ./baton start|stop|drain|restart NAME
-                                       one process of the running server
-  ./baton load MODEL=PATH, unload MODEL
-                                       a model of the running server
+                                       control one process of the running server
+  ./baton load-model MODEL=PATH, unload-model MODEL
+                                       load or unload a model of the running server
   ./baton pull NAME|OWNER/REPO[:FILE]|URL
-                                       fetch a model: --model NAME is it then
-  ./baton list [--known], rm NAME...   the models that are here, or could be
+                                       fetch a model, then serve it by --model NAME
+  ./baton list [--known], rm NAME...   list or remove fetched models
   ./baton role NAME prefill|decode|both
-                                       what a worker is given from now on
+                                       change the role of a worker
   ./baton status|drain|undrain|role ... --url URL
-                                       the same of any cluster, through a router;
-                                       status --url URL --help tells more
-  ./baton load [OPTION]...             without a model: load the server with
-                                       requests and tell how it bore it; --help
-                                       tells its options
-  ./baton key new TENANT               an API key, and its line for --api-keys
+                                       the same for any cluster, through a router;
+                                       see status --url URL --help
+  ./baton load-test [OPTION]...        send requests to a server and print latencies
+                                       and goodput; --help lists its options
+  ./baton key new TENANT               create an API key and its line for --api-keys
   ./baton convert MODEL NEW --type TYPE
-                                       a model as a GGUF file of another type;
-                                       --help tells the types
-  ./baton accuracy A B [--text FILE]   how far model B is from model A
-  ./baton completion bash|zsh          what such a shell reads to complete words
-  ./baton version                      which one this is, and how it was built
+                                       convert a model to a GGUF file of another type;
+                                       --help lists the types
+  ./baton accuracy A B [--text FILE]   measure how far model B is from model A
+  ./baton completion bash|zsh          print the completion script of a shell
+  ./baton version                      print version and build
   ./baton help
 END
         sed -E "$as_typed"
@@ -157,7 +157,7 @@ cmd_doctor() {
 cmd_order() {
     local argument where=${BATON_URL:+url}
     [ -z "${BATON_RUN_DIR:-}" ] || where=
-    case $1 in start | stop | restart | load | unload) where= ;; esac
+    case $1 in start | stop | restart | load-model | unload-model) where= ;; esac
     for argument; do
         case $argument in
         --run-dir*) where= ;;
@@ -172,14 +172,7 @@ cmd_order() {
     exec "$launch" --order "$@"
 }
 
-# Two commands of one name: an order names a model, the load generator has options
-# alone.
-cmd_load() {
-    case ${1:-} in
-    --run-dir* | --no-wait | [!-]*) cmd_order load "$@" ;;
-    *) exec python3 "$root/cli/load.py" "$@" ;;
-    esac
-}
+cmd_load-test() { exec python3 "$root/cli/load.py" "$@"; }
 
 cmd_top() { exec python3 "$root/cli/top.py" "$@"; }
 

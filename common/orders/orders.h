@@ -11,8 +11,8 @@
  *     start|stop|restart NAME       ─▶  ok | error TEXT
  *     drain NAME                    ─▶  ok | error TEXT, once the process has
  *                                       ended
- *     load MODEL[=PATH] [prefill=N] [decode=N]
- *     unload MODEL
+ *     load-model MODEL[=PATH] [prefill=N] [decode=N]
+ *     unload-model MODEL
  *     role NAME prefill|decode|both
  *
  *     launcher pid=7 version=0.1.0 run_dir=/tmp/baton-a1b2c3 state=running

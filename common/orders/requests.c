@@ -23,10 +23,10 @@ static const struct {
     const char *word;
     operands_t operands;
 } verbs[] = {
-    {"status", OPERANDS_NONE},    {"watch", OPERANDS_NONE},
-    {"start", OPERANDS_NAME},     {"stop", OPERANDS_NAME},
-    {"drain", OPERANDS_NAME},     {"restart", OPERANDS_NAME},
-    {"load", OPERANDS_LOAD},      {"unload", OPERANDS_MODEL},
+    {"status", OPERANDS_NONE},     {"watch", OPERANDS_NONE},
+    {"start", OPERANDS_NAME},      {"stop", OPERANDS_NAME},
+    {"drain", OPERANDS_NAME},      {"restart", OPERANDS_NAME},
+    {"load-model", OPERANDS_LOAD}, {"unload-model", OPERANDS_MODEL},
     {"role", OPERANDS_NAME_ROLE},
 };
 

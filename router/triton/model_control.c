@@ -44,14 +44,27 @@ static bool is_of_model(const bt_model_control_t *order)
            (order->request.verb == BT_ORDERS_UNLOAD);
 }
 
+/* Triton's words: "failed to load 'm', ..." */
+static const char *verb_name(bt_orders_verb_t verb)
+{
+    switch (verb) {
+    case BT_ORDERS_LOAD:
+        return "load";
+    case BT_ORDERS_UNLOAD:
+        return "unload";
+    default:
+        return bt_orders_verb_name(verb);
+    }
+}
+
 static void explain(const bt_model_control_t *order, int status,
                     const char *why, bt_api_error_t *error_p)
 {
-    bt_api_error_set(
-        error_p, status,
-        (status >= 500) ? "server_error" : "invalid_request_error",
-        is_of_model(order) ? "model" : NULL, "failed to %s '%.64s', %.400s",
-        bt_orders_verb_name(order->request.verb), order->request.name, why);
+    bt_api_error_set(error_p, status,
+                     (status >= 500) ? "server_error" : "invalid_request_error",
+                     is_of_model(order) ? "model" : NULL,
+                     "failed to %s '%.64s', %.400s",
+                     verb_name(order->request.verb), order->request.name, why);
 }
 
 static void finish(bt_model_control_t *order, const bt_api_error_t *error)

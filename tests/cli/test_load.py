@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`./baton load` against servers of the test's own, some of them broken, and its figures worked by hand."""
+"""`./baton load-test` against servers of the test's own, some of them broken, and its figures worked by hand."""
 import contextlib
 import itertools
 import json

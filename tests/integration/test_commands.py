@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""People at a terminal and pages in a browser: ./baton ask, ./baton load, the path / and CORS, with real programs."""
+"""People at a terminal and pages in a browser: ./baton ask, ./baton load-test, the path / and CORS, with real programs."""
 import gzip
 import json
 import os

@@ -42,7 +42,7 @@ def test_models_of_one_launch_are_apart():
         assert tokens_of("a") >= 4, tokens_of("a")
         wait_until("the router knows what is expected", lambda: expected("b", "decode") == 1)
 
-        launch.order("unload", "b", "wait=yes")
+        launch.order("unload-model", "b", "wait=yes")
         states = {name: p["state"] for name, p in launch.processes().items()}
         assert states == {"router": "ready", "a.prefill-0": "ready", "a.decode-0": "ready",
                           "b.prefill-0": "stopped", "b.decode-0": "stopped"}, states
@@ -51,7 +51,7 @@ def test_models_of_one_launch_are_apart():
         assert status == 503 and "unloaded" in answer["error"]["message"], (status, answer)
         stream.read(4)
 
-        launch.order("load", "b", "wait=yes")
+        launch.order("load-model", "b", "wait=yes")
         wait_until("b is served again", lambda: launch.post(
             http, "/v1/completions", {"model": "b", "prompt": PROMPT, "max_tokens": 1})[0] == 200)
         before = tokens_of("b")
@@ -77,13 +77,13 @@ def test_a_model_is_loaded_while_others_are_served():
             stream = Reading(http, PROMPT, ENDLESS).read(2)
             status, answer = launch.post(http, "/v1/completions", {"model": "late", "prompt": PROMPT})
             assert status == 404 and "'late'" in answer["error"]["message"], (status, answer)
-            launch.order("load", f"late={late}", "wait=yes")
+            launch.order("load-model", f"late={late}", "wait=yes")
             wait_until("it is served", lambda: launch.post(
                 http, "/v1/completions", {"model": "late", "prompt": PROMPT, "max_tokens": 1})[0] == 200)
             # More workers for a model that has fewer, in a launch of one model, too.
             metrics = launch.process("router")["metrics"]
             for model, name in (("late", "late.decode-1"), ("a", "decode-1")):
-                launch.order("load", model, "decode=2", "wait=yes")
+                launch.order("load-model", model, "decode=2", "wait=yes")
                 assert launch.process(name)["state"] == "ready"
                 wait_until("it has joined", lambda: sum(launch.metric(metrics, "baton_workers", model=model, role="decode", state=state)
                                                         or 0 for state in ("up", "starved")) == 2)

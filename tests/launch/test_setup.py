@@ -603,7 +603,7 @@ class BatonTest(unittest.TestCase):
         self.assertEqual(self.baton("help")[0], 0)
 
     def test_near_misses_are_answered_with_what_was_meant(self):
-        for typed, meant in (("sreve", "serve"), ("loaad", "load"), ("verzion", "version"), ("statsu", "status")):
+        for typed, meant in (("sreve", "serve"), ("load-modl", "load-model"), ("verzion", "version"), ("statsu", "status")):
             self.assertEqual(self.baton(typed), (
                 1, "", f"baton: no command '{typed}'; did you mean {meant}?\nSee ./baton help.\n"))
         self.assertEqual(self.baton("zzzz")[2], "baton: no command 'zzzz'\nSee ./baton help.\n")
@@ -641,14 +641,14 @@ class BatonTest(unittest.TestCase):
             file.write("import sys\nprint('generator', *sys.argv[1:])\n")
         for words in (("a=b.gguf", "prefill=2"), ("a",), ("--no-wait", "a=b"), ("--run-dir", "/x", "a=b"),
                       ("--run-dir=/x", "a=b")):
-            self.assertEqual(self.baton("load", *words), (
-                0, "<--order><load>" + "".join(f"<{word}>" for word in words), ""))
+            self.assertEqual(self.baton("load-model", *words), (
+                0, "<--order><load-model>" + "".join(f"<{word}>" for word in words), ""))
         for words in ((), ("--rate", "4"), ("--help",)):
-            self.assertEqual(self.baton("load", *words), (0, " ".join(("generator", *words)) + "\n", ""))
+            self.assertEqual(self.baton("load-test", *words), (0, " ".join(("generator", *words)) + "\n", ""))
         # BATON_URL says which server is asked. What a launcher alone does goes to the launcher all the same.
         with open(os.path.join(self.source, "cli/cluster.py"), "w") as file:
             file.write("import sys\nprint('cluster', *sys.argv[1:])\n")
-        for words, said in ((("load", "a"), "<--order><load><a>"), (("stop", "x"), "<--order><stop><x>"),
+        for words, said in ((("load-model", "a"), "<--order><load-model><a>"), (("stop", "x"), "<--order><stop><x>"),
                             (("drain", "x"), "cluster drain x\n"), (("status",), "cluster status\n")):
             self.assertEqual(self.baton(*words, BATON_URL="http://127.0.0.1:1/v1"), (0, said, ""))
 
@@ -747,7 +747,7 @@ class BatonTest(unittest.TestCase):
         with open(launcher, "w") as file:
             file.write('#!/bin/sh\nprintf "<%s>" "$@"\nexit 2\n')
         os.chmod(launcher, 0o755)
-        for word in ("status", "start", "stop", "drain", "restart", "unload",
+        for word in ("status", "start", "stop", "drain", "restart", "unload-model",
                      "role"):
             self.assertEqual(self.baton(word, "a b", "--json"),
                              (2, f"<--order><{word}><a b><--json>", ""))

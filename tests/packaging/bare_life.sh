@@ -29,7 +29,7 @@ grep -q 'Baton is ready' "$bare/root/try/log" || fail "the server is not ready"
 answer=$("${here[@]}" baton ask Hello --max-tokens 8) || fail "no answer"
 [ -n "$answer" ] || fail "an empty answer"
 "${here[@]}" baton status | grep '^decode-0 .* ready ' >/dev/null || fail "no decode-0 in the status"
-"${here[@]}" baton load --requests 4 --concurrency 2 --prompt-tokens 8 --output-tokens 4 | grep '4 answered' >/dev/null || fail "no load"
+"${here[@]}" baton load-test --requests 4 --concurrency 2 --prompt-tokens 8 --output-tokens 4 | grep '4 answered' >/dev/null || fail "no load"
 "${here[@]}" baton version
 kill -TERM "$server"
 wait "$server" || fail "the server ended with $?"

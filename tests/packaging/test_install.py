@@ -14,7 +14,7 @@ import unittest
 from confined import settings
 from installed import BUILD, ROOT, Home, Server, hidden, install, prefix, small_model, tiny_model
 
-PYTHON = ["ask", "key", "load", "pull", "list", "rm"]
+PYTHON = ["ask", "key", "load-test", "pull", "list", "rm"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -54,7 +54,7 @@ class Installed(unittest.TestCase):
             self.assertRegex(self.run_baton("status", *here), r"(?m)^decode-0 +decode +\S+ +ready ")
             self.assertIn("decode-0", self.run_baton("status", "--url", f"http://{server.http}"))
             self.assertIn("decode-0", self.run_baton("top", "--once", "--url", f"http://{server.http}"))
-            self.assertIn("4 answered, 0 refused", self.run_baton("load", "--requests", "4", "--concurrency", "2", "--output-tokens", "4",
+            self.assertIn("4 answered, 0 refused", self.run_baton("load-test", "--requests", "4", "--concurrency", "2", "--output-tokens", "4",
                                                     "--prompt-tokens", "8", "--url", f"http://{server.http}/v1"))
             health = os.path.join(self.prefix, "libexec/baton/baton-health")
             self.home.run(health, BATON_HTTP=server.http)

@@ -53,8 +53,8 @@ static void every_order_is_read_and_written_alike(void **state)
         {"stop a.prefill-1", BT_ORDERS_STOP, "a.prefill-1", false},
         {"drain decode-0", BT_ORDERS_DRAIN, "decode-0", true},
         {"restart router-1 wait=yes", BT_ORDERS_RESTART, "router-1", true},
-        {"load a", BT_ORDERS_LOAD, "a", false},
-        {"unload a wait=yes", BT_ORDERS_UNLOAD, "a", true},
+        {"load-model a", BT_ORDERS_LOAD, "a", false},
+        {"unload-model a wait=yes", BT_ORDERS_UNLOAD, "a", true},
         {"role decode-0 prefill", BT_ORDERS_ROLE, "decode-0", false},
     };
 
@@ -94,14 +94,15 @@ static void only_load_says_how_many_workers(void **state)
 static void a_path_may_have_any_byte_but_zero(void **state)
 {
     (void)state;
-    assert_int_equal(read_request("load b=/m/a%20b=100%25%C3%A9%0A.gguf "
+    assert_int_equal(read_request("load-model b=/m/a%20b=100%25%C3%A9%0A.gguf "
                                   "decode=2 prefill=0"),
                      BT_OK);
     assert_string_equal(request.name, "b");
     assert_string_equal(request.path, "/m/a b=100%\xc3\xa9\n.gguf");
     assert_int_equal(request.prefill, 0);
     assert_int_equal(request.decode, 2);
-    assert_written("load b=/m/a%20b=100%25%C3%A9%0A.gguf prefill=0 decode=2\n");
+    assert_written(
+        "load-model b=/m/a%20b=100%25%C3%A9%0A.gguf prefill=0 decode=2\n");
 }
 
 static void the_longest_path_and_name_travel_in_the_worst_bytes(void **state)
@@ -132,21 +133,22 @@ static void a_bad_order_is_named_with_what_there_is(void **state)
     (void)state;
     assert_refused("reboot",
                    "no order 'reboot'; there are: status, watch, start, stop, "
-                   "drain, restart, load, unload, role");
+                   "drain, restart, load-model, unload-model, role");
     assert_refused(
         "restat a",
         "no order 'restat' (did you mean restart?); there are: status, "
-        "watch, start, stop, drain, restart, load, unload, role");
+        "watch, start, stop, drain, restart, load-model, unload-model, role");
     assert_refused("role decode-0 decoed",
                    "no role 'decoed' (did you mean decode?); there are: "
                    "prefill, decode, both");
-    assert_refused("load a=/m prefil=2",
-                   "'prefil=2' does not belong to load MODEL[=PATH] "
+    assert_refused("load-model a=/m prefil=2",
+                   "'prefil=2' does not belong to load-model MODEL[=PATH] "
                    "[prefill=N] [decode=N]; did you mean prefill=N?");
     assert_refused("stop a prefil=2",
                    "'prefil=2' does not belong to stop NAME");
     assert_refused("stop", "it is: stop NAME");
-    assert_refused("load", "it is: load MODEL[=PATH] [prefill=N] [decode=N]");
+    assert_refused("load-model",
+                   "it is: load-model MODEL[=PATH] [prefill=N] [decode=N]");
     assert_refused("role decode-0", "it is: role NAME prefill|decode|both");
     assert_refused("role decode-0 none",
                    "no role 'none'; there are: prefill, decode, both");
@@ -156,13 +158,13 @@ static void a_bad_order_is_named_with_what_there_is(void **state)
     assert_refused("stop a b", "'b' does not belong to stop NAME");
     assert_refused("stop a prefill=1",
                    "'prefill=1' does not belong to stop NAME");
-    assert_refused("load a=", "a has no path or one that is too long");
-    assert_refused("load =/a", "'=/a' is not a name");
-    assert_refused("load a prefill=257",
+    assert_refused("load-model a=", "a has no path or one that is too long");
+    assert_refused("load-model =/a", "'=/a' is not a name");
+    assert_refused("load-model a prefill=257",
                    "'prefill=257': not a whole number from 0 to 256");
-    assert_refused("load a decode=",
+    assert_refused("load-model a decode=",
                    "'decode=': not a whole number from 0 to 256");
-    assert_refused("load a prefill=99999999999999999999",
+    assert_refused("load-model a prefill=99999999999999999999",
                    "'prefill=99999999999999999999': not a whole number from 0 "
                    "to 256");
 }

@@ -173,8 +173,8 @@ static void orders_that_nobody_reads_are_refused_whole(void **state)
     for (ssize_t n; (n = read(fake.peer, got, sizeof(got))) > 0;) {
         n_read += (size_t)n;
     }
-    /* "load a=" and the newline around 4095 bytes */
-    assert_int_equal(n_read, (size_t)n_sent * 4103);
+    /* "load-model a=" and the newline around 4095 bytes */
+    assert_int_equal(n_read, (size_t)n_sent * 4109);
     teardown(&fake);
 }
 

@@ -127,7 +127,7 @@ static void an_order_is_done_when_the_launcher_has_done_it(void **state)
     world_start(&w);
     assert_int_equal(begin(&w, "b", false), BT_OK);
     assert_int_equal(w.front.n_orders, 1);
-    expect_order(&w, "unload b ");
+    expect_order(&w, "unload-model b ");
     event_base_loop(w.base, EVLOOP_ONCE); /* its timer: nothing was said */
     assert_int_equal(w.n_done, 0);
     say(&w, "ok\n");
@@ -143,7 +143,7 @@ static void what_the_launcher_refuses_is_told_in_its_words(void **state)
     (void)state;
     world_start(&w);
     assert_int_equal(begin(&w, "b", true), BT_OK);
-    expect_order(&w, "load b ");
+    expect_order(&w, "load-model b ");
     say(&w, "error there is no model b\n");
     wait_done(&w);
     assert_int_equal(w.status, 400);
@@ -158,7 +158,7 @@ static void a_launcher_that_ends_is_said_to_be_gone(void **state)
     (void)state;
     world_start(&w);
     assert_int_equal(begin(&w, "b", true), BT_OK);
-    expect_order(&w, "load b ");
+    expect_order(&w, "load-model b ");
     close(w.peer);
     w.peer = -1;
     wait_done(&w);
