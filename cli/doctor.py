@@ -11,7 +11,7 @@ themselves, and with a model, is told by `baton check`.
 
 Each line has a level: ok, note, warning (Baton serves, worse than it could) or
 problem (it does not start, or does not serve), and where not ok the line that
-mends it.
+fixes it.
 
 Exit status: 0, 1 where there are problems, 2 for a mistake in the options.
 """

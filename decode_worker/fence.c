@@ -12,8 +12,8 @@ void bt_decode_fence(int32_t pid)
     int fd;
 
     if ((pid <= 1) || (pid == getpid())) {
-        BT_LOG_ERROR("a silent sender of unknown process holds a lease in "
-                     "quarantine");
+        BT_LOG_ERROR(
+            "lease in quarantine: its sender is silent and its process is unknown");
         return;
     }
     fd = (int)syscall(SYS_pidfd_open, pid, 0);

@@ -376,9 +376,9 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
     }
     if (!proven) {
         kvt->counters.foreign_pieces++;
-        BT_LOG_WARN("kv transfer: message %d in the name of instance %016llx "
-                    "without its proof dropped",
-                    (int)msg.type, (unsigned long long)msg.from);
+        BT_LOG_WARN(
+            "kv transfer: unauthenticated message %d of instance %016llx dropped",
+            (int)msg.type, (unsigned long long)msg.from);
         return NULL;
     }
     if (msg.type == BT_KVT_MSG_HELLO) {

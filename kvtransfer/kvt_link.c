@@ -310,7 +310,7 @@ static bt_kvt_link_t *link_of_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg,
     }
     status = link_create(kvt, info, &link);
     if (status != BT_OK) {
-        BT_LOG_WARN("kv transfer: no way back to instance %016llx: %s",
+        BT_LOG_WARN("kv transfer: cannot connect back to instance %016llx: %s",
                     (unsigned long long)msg->from, bt_status_str(status));
         return NULL;
     }

@@ -60,16 +60,16 @@ void bt_kvt_share_offer(bt_kvt_t *kvt)
     copier = stage->copier;
     status = copier->share(copier->user, kvt->pool, stage->handle);
     if (status != BT_OK) {
-        BT_LOG_INFO("kv transfer: the pool is not shared by %s, what comes is "
-                    "staged: %s",
-                    copier->share_name, copier->why_not(copier->user));
+        BT_LOG_INFO(
+            "kv transfer: the pool cannot be shared by %s, incoming KV is staged: %s",
+            copier->share_name, copier->why_not(copier->user));
         return;
     }
     status = probe_write(kvt);
     if (status != BT_OK) {
-        BT_LOG_WARN("kv transfer: the pool is not shared by %s, what comes is "
-                    "staged: its probe cannot be written: %s",
-                    copier->share_name, bt_status_str(status));
+        BT_LOG_WARN(
+            "kv transfer: the pool cannot be shared by %s, incoming KV is staged: its probe cannot be written: %s",
+            copier->share_name, bt_status_str(status));
         return;
     }
     stage->offered = true;
@@ -149,9 +149,9 @@ void bt_kvt_share_map(bt_kvt_link_t *link, const bt_kvt_export_info_t *info)
     why = map(link, info);
     link->by_device = why == NULL;
     if (why != NULL) {
-        BT_LOG_INFO("kv transfer: what goes to instance %016llx is staged "
-                    "through host memory: %s",
-                    (unsigned long long)info->instance, why);
+        BT_LOG_INFO(
+            "kv transfer: KV to instance %016llx is staged through host memory: %s",
+            (unsigned long long)info->instance, why);
     }
 }
 

@@ -51,11 +51,12 @@ bt_status_t bt_kvt_stage_open(bt_kvt_t *kvt)
         copier->user, (size_t)BT_KVT_N_WAYS * n * BT_KVT_STAGE_SLOT_BYTES,
         &memory);
     if (status != BT_OK) {
-        BT_LOG_ERROR("kv transfer: no %u MiB of pinned memory to stage in: %s",
-                     (unsigned)(((uint64_t)BT_KVT_N_WAYS * n *
-                                 BT_KVT_STAGE_SLOT_BYTES) >>
-                                20),
-                     bt_status_str(status));
+        BT_LOG_ERROR(
+            "kv transfer: cannot allocate %u MiB of pinned memory for staging: %s",
+            (unsigned)(((uint64_t)BT_KVT_N_WAYS * n *
+                        BT_KVT_STAGE_SLOT_BYTES) >>
+                       20),
+            bt_status_str(status));
         goto err_slots;
     }
     stage->kvt = kvt;

@@ -303,7 +303,7 @@ static bt_status_t epoll_open(ucx_t *ucx)
     ucx->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if ((ucx->epoll_fd < 0) ||
         (epoll_ctl(ucx->epoll_fd, EPOLL_CTL_ADD, ucx->net_fd, &event) != 0)) {
-        BT_LOG_ERROR("kv transfer: no descriptor to wait with: %m");
+        BT_LOG_ERROR("kv transfer: cannot create the event descriptor: %m");
         return BT_ERR_IO;
     }
     return BT_OK;

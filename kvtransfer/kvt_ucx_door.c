@@ -289,9 +289,9 @@ void bt_kvt_ucx_door_close(ucx_door_t *door, const char *interface)
     door->closed = found && filter_set(door);
     if (!door->closed) {
         door_open(door);
-        BT_LOG_WARN("kv transfer: connections to %s cannot be filtered here; "
-                    "keep others from it",
-                    interface);
+        BT_LOG_WARN(
+            "kv transfer: connections to %s cannot be filtered on this host; use a firewall",
+            interface);
     }
 }
 
@@ -346,9 +346,9 @@ void bt_kvt_ucx_admit(bt_kvt_t *kvt, const bt_kvt_export_info_t *info)
     }
     if (!done) {
         door_open(door);
-        BT_LOG_WARN("kv transfer: no room for a filter of %u addresses: "
-                    "connections come in from everywhere; keep others out",
-                    door->n_sources);
+        BT_LOG_WARN(
+            "kv transfer: the connection filter has no space for %u addresses: connections are accepted from everywhere; use a firewall",
+            door->n_sources);
     }
 }
 

@@ -90,9 +90,9 @@ static void check_way(const ucx_t *ucx, const struct sockaddr *addr,
 
     if ((bt_kvt_route_to(addr, bytes, name) == BT_OK) &&
         (strcmp(name, ucx->interface) != 0) && (strcmp(name, "lo") != 0)) {
-        BT_LOG_WARN("kv transfer: this process is on interface %s, and the way "
-                    "to its peer is over %s: see --kv-net-devices",
-                    ucx->interface, name);
+        BT_LOG_WARN(
+            "kv transfer: this process uses interface %s, but its peer is reached over %s: see --kv-net-devices",
+            ucx->interface, name);
     }
 }
 
@@ -393,8 +393,7 @@ void bt_kvt_ucx_unproven_end(ucx_t *ucx)
         }
         if (!ul->failed &&
             ((too_many > 0) || (ucx->ran_ms - ul->since_ms >= UNPROVEN_MS))) {
-            BT_LOG_INFO("kv transfer: a connection that said no hello is "
-                        "ended");
+            BT_LOG_INFO("kv transfer: connection closed: no hello received");
             ucx->kvt->counters.foreign_pieces++;
             bt_kvt_ucx_connection_fail(ul);
         }

@@ -282,7 +282,7 @@ static void warm_pool(bt_kvt_t *kvt)
 
     if ((pages.n > 0) && (bt_kvt_warmer_start(&pages, bt_kvt_pages_ready,
                                               &kvt->warmer) != BT_OK)) {
-        BT_LOG_WARN("no thread for the KV pool's large pages");
+        BT_LOG_WARN("cannot start the thread that prefaults the KV pool");
     }
 }
 

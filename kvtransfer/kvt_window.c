@@ -208,10 +208,10 @@ static void entered(bt_kvt_window_t *w, bt_kvt_window_state_t from,
         break;
     case BT_KVT_WINDOW_IS_OVERDUE:
         if (from == BT_KVT_WINDOW_IS_DRAINING) {
-            BT_LOG_WARN("kv transfer: window %llu waits for copies of the own "
-                        "device for %llu ms",
-                        (unsigned long long)w->lease.id,
-                        (unsigned long long)(kvt->now_ms - w->close_ms));
+            BT_LOG_WARN(
+                "kv transfer: window %llu waits for copies of its own device for %llu ms",
+                (unsigned long long)w->lease.id,
+                (unsigned long long)(kvt->now_ms - w->close_ms));
         }
         bt_kvt_window_settle(w);
         break;

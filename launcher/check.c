@@ -57,10 +57,9 @@ static void take_repository(check_t *c)
     }
     snprintf(text, sizeof(text), "%s: folders that are not served: %s",
              c->config->model_repository, repository->others);
-    bt_diagnostics_add(&c->findings, BT_FINDING_NOTE, "model repository", text,
-                       "Baton has preprocessing, tensorrt_llm, postprocessing, "
-                       "ensemble and tensorrt_llm_bls, and runs neither other "
-                       "back ends nor a model.py");
+    bt_diagnostics_add(
+        &c->findings, BT_FINDING_NOTE, "model repository", text,
+        "Baton has preprocessing, tensorrt_llm, postprocessing, ensemble and tensorrt_llm_bls, and runs no other back ends and no model.py");
 }
 
 /* Checks the models; those that can be opened are checked by the programs too.

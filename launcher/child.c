@@ -214,7 +214,7 @@ bt_status_t bt_child_take_place(bt_child_t *child, bt_child_t *standby)
     /* A line this short is written whole or not at all. */
     if ((standby->place_fd < 0) ||
         (write(standby->place_fd, line, (size_t)n) != n)) {
-        BT_LOG_WARN("%s cannot be told whose place it takes: %m",
+        BT_LOG_WARN("%s cannot receive its assignment: %m",
                     standby->process->name);
         return BT_ERR_IO;
     }

@@ -118,8 +118,7 @@ void bt_control_socket_restore(bt_control_socket_t *desk)
     }
     fd = listen_at(&desk->address);
     if (fd >= 0) {
-        BT_LOG_WARN("%s was removed, and is there again",
-                    desk->address.sun_path);
+        BT_LOG_WARN("%s was removed and is recreated", desk->address.sun_path);
         close(desk->listener);
         desk->listener = fd;
     }
@@ -183,9 +182,9 @@ static void write_line(client_t *client, const bt_orders_event_t *event)
 {
     bt_orders_event_write(event, &client->stream.out);
     if (bt_strbuf_status(&client->stream.out) != BT_OK) {
-        BT_LOG_WARN("somebody at the launcher's socket does not read and is "
-                    "dropped: %s",
-                    bt_status_str(bt_strbuf_status(&client->stream.out)));
+        BT_LOG_WARN(
+            "a client of the launcher socket does not read and is disconnected: %s",
+            bt_status_str(bt_strbuf_status(&client->stream.out)));
         move(client, PHASE_NONE);
     }
 }
@@ -249,11 +248,12 @@ static const char *refusal(int fd, const client_t *slot)
     socklen_t bytes = sizeof(peer);
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
-        BT_LOG_WARN("cannot tell who speaks at the launcher's socket: %m");
+        BT_LOG_WARN(
+            "cannot read the credentials of a client of the launcher socket: %m");
         return "cannot tell who you are";
     }
     if ((peer.uid != geteuid()) && (peer.uid != 0)) {
-        BT_LOG_WARN("user %u, process %d is refused at the launcher's socket",
+        BT_LOG_WARN("user %u, process %d is refused at the launcher socket",
                     peer.uid, peer.pid);
         return "this launcher takes orders of its own user and root only";
     }

@@ -16,11 +16,11 @@ static void free_texts(const bt_diagnostic_t *finding)
 {
     bt_free(finding->about);
     bt_free(finding->text);
-    bt_free(finding->mend);
+    bt_free(finding->fix);
 }
 
 void bt_diagnostics_add(bt_diagnostics_t *findings, bt_diagnostic_level_t level,
-                        const char *about, const char *text, const char *mend)
+                        const char *about, const char *text, const char *fix)
 {
     bt_diagnostic_t finding;
     bt_diagnostic_t *list;
@@ -40,9 +40,9 @@ void bt_diagnostics_add(bt_diagnostics_t *findings, bt_diagnostic_level_t level,
     finding = (bt_diagnostic_t){.level = level,
                                 .about = bt_strdup(about),
                                 .text = bt_strdup(text),
-                                .mend = bt_strdup(mend)};
+                                .fix = bt_strdup(fix)};
     if ((finding.about == NULL) || (finding.text == NULL) ||
-        (finding.mend == NULL)) {
+        (finding.fix == NULL)) {
         free_texts(&finding);
         findings->status = BT_ERR_NO_MEMORY;
         return;
@@ -82,8 +82,8 @@ void bt_diagnostics_print(const bt_diagnostics_t *findings, bt_strbuf_t *out)
 
         bt_strbuf_printf(out, "%-8s %s: %s\n", names[finding->level],
                          finding->about, finding->text);
-        if (finding->mend[0] != '\0') {
-            bt_strbuf_printf(out, "%-8s mend: %s\n", "", finding->mend);
+        if (finding->fix[0] != '\0') {
+            bt_strbuf_printf(out, "%-8s fix: %s\n", "", finding->fix);
         }
     }
     bt_strbuf_printf(out, "%u problem%s, %u warning%s\n", n_problems,
@@ -101,8 +101,8 @@ void bt_diagnostics_json(const bt_diagnostics_t *findings, bt_json_t *json)
         bt_json_str(json, "level", names[finding->level]);
         bt_json_str(json, "about", finding->about);
         bt_json_str(json, "text", finding->text);
-        bt_json_str(json, "mend",
-                    (finding->mend[0] != '\0') ? finding->mend : NULL);
+        bt_json_str(json, "fix",
+                    (finding->fix[0] != '\0') ? finding->fix : NULL);
         bt_json_end_object(json);
     }
     bt_json_end_array(json);

@@ -23,7 +23,7 @@ typedef struct bt_diagnostic {
     bt_diagnostic_level_t level;
     char *about; /**< "configuration", "memory", the name of a process */
     char *text;
-    char *mend; /**< how to fix it; "": the text says it */
+    char *fix; /**< how to fix it; "": the text says it */
 } bt_diagnostic_t;
 
 /** List of findings. All zero: empty. */
@@ -35,18 +35,18 @@ typedef struct bt_diagnostics {
 
 /** Adds a finding, unless its text is there already. Sets status on errors. */
 void bt_diagnostics_add(bt_diagnostics_t *findings, bt_diagnostic_level_t level,
-                        const char *about, const char *text, const char *mend);
+                        const char *about, const char *text, const char *fix);
 void bt_diagnostics_fini(bt_diagnostics_t *findings);
 
 /** @return the number of findings of that level. */
 uint32_t bt_diagnostics_count(const bt_diagnostics_t *findings,
                               bt_diagnostic_level_t level);
 
-/** Appends "problem memory: TEXT" and, below it, " mend: MEND" for each
+/** Appends "problem memory: TEXT" and, below it, " fix: MEND" for each
  *  finding; then the counts. */
 void bt_diagnostics_print(const bt_diagnostics_t *findings, bt_strbuf_t *out);
 
-/** Writes "findings":[{"level":"problem","about":…,"text":…,"mend":…|null},…]
+/** Writes "findings":[{"level":"problem","about":…,"text":…,"fix":…|null},…]
  */
 void bt_diagnostics_json(const bt_diagnostics_t *findings, bt_json_t *json);
 

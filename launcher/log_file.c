@@ -78,7 +78,7 @@ static void open_anew(bt_log_file_t *file)
     const int fd = open_path(file->path);
 
     if (fd < 0) {
-        BT_LOG_WARN("cannot open %s again: %m; the old one goes on",
+        BT_LOG_WARN("cannot reopen %s: %m; the old file stays open",
                     file->path);
         return;
     }
@@ -111,7 +111,7 @@ static void rotate(bt_log_file_t *file)
         if ((rename(name_aside(file, k - 1, from), name_aside(file, k, to)) !=
              0) &&
             (errno != ENOENT)) {
-            BT_LOG_WARN("cannot move %s aside: %m; it goes on",
+            BT_LOG_WARN("cannot rotate %s: %m; logging continues",
                         name_aside(file, k - 1, from));
             return;
         }

@@ -160,10 +160,9 @@ static void say_start(const bt_config_t *config)
 static void say_cores(const bt_plan_t *plan, uint32_t n_allowed)
 {
     if (plan->n_physical < n_allowed) {
-        BT_LOG_INFO("%u cores are hardware threads of %u physical ones, which "
-                    "are what workers share; --prefill-threads and "
-                    "--decode-threads say otherwise",
-                    n_allowed, plan->n_physical);
+        BT_LOG_INFO(
+            "%u CPUs are hardware threads of %u physical cores; workers share the physical cores unless --prefill-threads and --decode-threads are set",
+            n_allowed, plan->n_physical);
     }
 }
 
@@ -216,8 +215,8 @@ static bt_status_t say_findings(bt_diagnostics_t *findings)
 
             if (finding->level == level) {
                 bt_log(levels[level], "%s: %s%s%s", finding->about,
-                       finding->text, (finding->mend[0] != '\0') ? "; " : "",
-                       finding->mend);
+                       finding->text, (finding->fix[0] != '\0') ? "; " : "",
+                       finding->fix);
             }
         }
     }
@@ -345,10 +344,9 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         goto out_notify;
     }
     if (bt_run_dir_ends_with_session(&run_dir)) {
-        BT_LOG_WARN("%s goes away when this user logs out, and processes of "
-                    "the session may be ended then: loginctl enable-linger "
-                    "keeps both",
-                    run_dir.path);
+        BT_LOG_WARN(
+            "%s is removed when this user logs out, and processes of the session may be killed; loginctl enable-linger keeps both",
+            run_dir.path);
     }
     bt_cores_allowed(&allowed);
     bt_topology_read(BT_TOPOLOGY_DIR, &topology);

@@ -96,7 +96,7 @@ static void check_memory(const sums_t *sums,
 {
     const uint64_t rest = sums->weights + sums->own;
     char text[TEXT_BYTES];
-    char mend[TEXT_BYTES] = "";
+    char fix[TEXT_BYTES] = "";
     char of[OF_BYTES] = "";
     uint64_t most;
 
@@ -121,21 +121,21 @@ static void check_memory(const sums_t *sums,
                ? (room->available_bytes - rest) / sums->n_pools >> 20
                : 0;
     if (most > 0) {
-        snprintf(mend, sizeof(mend), "--kv-memory %llum",
+        snprintf(fix, sizeof(fix), "--kv-memory %llum",
                  (unsigned long long)most);
     } else {
-        snprintf(mend, sizeof(mend),
+        snprintf(fix, sizeof(fix),
                  "fewer workers (--prefill, --decode), a smaller model, or "
                  "more memory");
     }
-    bt_diagnostics_add(findings, BT_FINDING_PROBLEM, "memory", text, mend);
+    bt_diagnostics_add(findings, BT_FINDING_PROBLEM, "memory", text, fix);
 }
 
 static void check_shm(const sums_t *sums, const bt_preflight_headroom_t *room,
                       bt_diagnostics_t *findings)
 {
     char text[TEXT_BYTES];
-    char mend[TEXT_BYTES];
+    char fix[TEXT_BYTES];
 
     if (!room->uses_shm || (sums->shm <= room->shm_bytes)) {
         return;
@@ -149,14 +149,14 @@ static void check_shm(const sums_t *sums, const bt_preflight_headroom_t *room,
                                "room does not start"
                              : "a worker that finds no room sends KV over the "
                                "loopback network");
-    snprintf(mend, sizeof(mend),
+    snprintf(fix, sizeof(fix),
              "mount -o remount,size=%llum /dev/shm (a container: "
              "--shm-size %llum)",
              (unsigned long long)mib(sums->shm) + 64,
              (unsigned long long)mib(sums->shm) + 64);
     bt_diagnostics_add(
         findings, room->needs_shm ? BT_FINDING_PROBLEM : BT_FINDING_WARNING,
-        "/dev/shm", text, mend);
+        "/dev/shm", text, fix);
 }
 
 uint64_t bt_preflight_check(const bt_preflight_need_t *needs, uint32_t n,

@@ -144,7 +144,7 @@ static bool send_text(bt_notify_t *notify, const bt_strbuf_t *text)
         return true;
     }
     if (!notify->complained && (errno != EAGAIN) && (errno != ENOBUFS)) {
-        BT_LOG_WARN("cannot tell the service manager: %m");
+        BT_LOG_WARN("cannot notify the service manager: %m");
         notify->complained = true;
     }
     return false;

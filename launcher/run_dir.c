@@ -95,7 +95,7 @@ static bool keep_key(bt_run_dir_t *dir)
         fd = (n > 0) ? write_key(dir->key_file, text, (size_t)n) : -1;
         explicit_bzero(text, sizeof(text));
         if (fd >= 0) {
-            BT_LOG_WARN("%s was removed, and is there again", dir->key_file);
+            BT_LOG_WARN("%s was removed and is recreated", dir->key_file);
         }
     }
     if (fd < 0) {
@@ -141,16 +141,16 @@ bt_status_t bt_run_dir_restore(bt_run_dir_t *dir)
     if ((!was_whole && (bt_own_dir_restore(&dir->own) != BT_OK)) ||
         !keep_key(dir)) {
         if (!dir->is_broken) {
-            BT_LOG_ERROR("%s was removed, and cannot be made again now: %m; "
-                         "until then no process can start",
-                         dir->path);
+            BT_LOG_ERROR(
+                "%s was removed and cannot be recreated: %m; until then no process can start",
+                dir->path);
         }
         dir->is_broken = true;
         return BT_ERR_IO;
     }
     dir->is_broken = false;
     if (!was_whole) {
-        BT_LOG_WARN("the run directory %s was removed, and is there again",
+        BT_LOG_WARN("the run directory %s was removed and is recreated",
                     dir->path);
     }
     return BT_OK;

@@ -94,8 +94,7 @@ static bool take_standby(bt_supervisor_t *s, bt_child_t *child)
     if ((standby == NULL) || (bt_child_take_place(child, standby) != BT_OK)) {
         return false;
     }
-    BT_LOG_INFO("%s takes the place of %s", standby->process->name,
-                child->process->name);
+    BT_LOG_INFO("%s replaces %s", standby->process->name, child->process->name);
     standby->due_ms = bt_now_ms() + STANDBY_PAUSE_MS;
     bt_supervisor_apply(s, standby, BT_LIFE_ENDED);
     return true;
@@ -257,7 +256,7 @@ static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
 
 static void reopen_logs(bt_supervisor_t *s)
 {
-    BT_LOG_INFO("SIGHUP: log files are opened anew");
+    BT_LOG_INFO("SIGHUP: reopening log files");
     bt_log_file_reopen(s->options->log);
     for (uint32_t i = 0; i < s->n_children; i++) {
         bt_child_t *const child = s->children[i];
@@ -286,8 +285,8 @@ static void on_signals(bt_supervisor_t *s)
         }
         wish = bt_stop_request(&s->wishes, bt_now_ms(), false);
         if (s->phase == BT_SUPERVISOR_RUNNING) {
-            BT_LOG_INFO("stopping after the running requests; once more after "
-                        "a second stops at once");
+            BT_LOG_INFO(
+                "stopping after the running requests; another signal after one second stops at once");
             bt_supervisor_stop(s, 0);
         } else if (wish != BT_STOP_SAME) {
             kill_all(s); /* it was stopping already */

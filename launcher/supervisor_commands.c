@@ -310,7 +310,8 @@ static outcome_t outcome_of(const bt_pending_t *order, const bt_child_t *child,
     }
     bt_stderr_tail_cause(&child->words, last);
     snprintf(error, ERROR_BYTES, "%s could not start: it ended %s%s%s", name,
-             child->end, (last[0] == '\0') ? "" : "; its last words: ", last);
+             child->end,
+             (last[0] == '\0') ? "" : "; its last log lines: ", last);
     return OUTCOME_FALSE;
 }
 

@@ -48,12 +48,12 @@ static void give_up_after(bt_supervisor_t *s, bt_child_t *child,
     char why[BT_LAST_WORDS_BYTES];
 
     if (is_final) {
-        BT_LOG_ERROR("%s could not start: it ended %s; its last words:", name,
-                     child->end);
+        BT_LOG_ERROR("%s could not start: it ended %s; its last log lines:",
+                     name, child->end);
     } else {
-        BT_LOG_ERROR("%s could not start %u times, the last time it ended %s; "
-                     "its last words:",
-                     name, child->restart.early_exits, child->end);
+        BT_LOG_ERROR(
+            "%s could not start %u times, the last time it ended %s; its last log lines:",
+            name, child->restart.early_exits, child->end);
     }
     bt_child_print_last_words(child, s->options->log);
     bt_stderr_tail_cause(&child->words, why);
@@ -119,10 +119,9 @@ static void note_memory(bt_supervisor_t *s, bt_child_t *child, int wait_status)
     snprintf(child->end + len, sizeof(child->end) - len,
              ", out of memory: the cgroup has %llu MiB",
              (unsigned long long)(limit.most >> 20));
-    BT_LOG_ERROR("%s was killed: its cgroup is out of memory, of which it has "
-                 "%llu MiB (%s)",
-                 child->process->name, (unsigned long long)(limit.most >> 20),
-                 limit.by);
+    BT_LOG_ERROR(
+        "%s was killed: its cgroup is out of memory (limit %llu MiB, %s)",
+        child->process->name, (unsigned long long)(limit.most >> 20), limit.by);
 }
 
 /* A process ended by itself while all else runs. */
@@ -146,7 +145,7 @@ static void on_own_end(bt_supervisor_t *s, bt_child_t *child, int wait_status)
     if (bt_supervisor_standby_for(s, child) != NULL) {
         pause_ms = 0;
     }
-    BT_LOG_WARN("%s ended %s; it starts again in %u.%u s", child->process->name,
+    BT_LOG_WARN("%s ended %s; restarting in %u.%u s", child->process->name,
                 child->end, pause_ms / 1000, pause_ms % 1000 / 100);
     child->due_ms = now_ms + pause_ms;
     bt_supervisor_apply(s, child, BT_LIFE_ENDED);
@@ -164,7 +163,7 @@ void bt_supervisor_no_start(bt_supervisor_t *s, bt_child_t *child,
         bt_supervisor_give_up(s, child, BT_EXIT_FAILURE, bt_status_str(why));
         return;
     }
-    BT_LOG_WARN("%s could not be started: %s; it is tried again in %u.%u s",
+    BT_LOG_WARN("%s could not be started: %s; retrying in %u.%u s",
                 child->process->name, bt_status_str(why), pause_ms / 1000,
                 pause_ms % 1000 / 100);
     child->due_ms = now_ms + pause_ms;
@@ -225,10 +224,10 @@ static void tell_starved(bt_supervisor_t *s, bt_child_t *child)
     }
     child->is_starved = is_starved;
     if (is_starved) {
-        BT_LOG_WARN("%s is starved: it waits for a core, and is not hung",
+        BT_LOG_WARN("%s is starved: it waits for a core and is not hung",
                     child->process->name);
     } else {
-        BT_LOG_INFO("%s is not starved any more", child->process->name);
+        BT_LOG_INFO("%s is no longer starved", child->process->name);
     }
     bt_supervisor_tell_process(s, child);
 }
@@ -251,10 +250,9 @@ void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms)
         if (bt_watchdog_look(&child->watchdog, now_ms, has_beaten, waited_ms,
                              limit_ms)) {
             bt_child_log_threads(child);
-            BT_LOG_WARN("%s is hung (stopped, blocked or spinning): silent for "
-                        "%u.%u s, it is killed",
-                        child->process->name, limit_ms / 1000,
-                        limit_ms % 1000 / 100);
+            BT_LOG_WARN(
+                "%s is hung (stopped, blocked or spinning): silent for %u.%u s; killing it",
+                child->process->name, limit_ms / 1000, limit_ms % 1000 / 100);
             bt_child_signal(child, SIGKILL);
         }
         tell_starved(s, child);

@@ -51,7 +51,7 @@ void bt_survey_check_threads(const bt_config_t *config, uint32_t n_models,
     const bt_limit_t *const limit = &limits->threads;
     const uint64_t n = bt_survey_threads(config, n_models, limits);
     char text[TEXT_BYTES];
-    char mend[256] = "";
+    char fix[256] = "";
 
     /* Most users have a limit, which is far away. */
     if ((limit->most == UINT64_MAX) ||
@@ -64,7 +64,7 @@ void bt_survey_check_threads(const bt_config_t *config, uint32_t n_models,
              (unsigned long long)n, (unsigned long long)limit->left,
              (unsigned long long)limit->most, limit->by);
     if (limit->left < n) {
-        snprintf(mend, sizeof(mend),
+        snprintf(fix, sizeof(fix),
                  is_of_user(limit) ? "ulimit -u %llu (systemd: LimitNPROC=%llu)"
                                    : "%llu or more there (systemd: "
                                      "TasksMax=%llu; docker: --pids-limit)",
@@ -73,7 +73,7 @@ void bt_survey_check_threads(const bt_config_t *config, uint32_t n_models,
     }
     bt_diagnostics_add(findings,
                        (limit->left < n) ? BT_FINDING_PROBLEM : BT_FINDING_NOTE,
-                       "processes", text, mend);
+                       "processes", text, fix);
 }
 
 void bt_survey_note_limits(const bt_plan_t *plan,

@@ -253,7 +253,7 @@ void bt_prefill_on_peer(bt_worker_t *w, bt_worker_link_t *from,
     }
     if ((peer == NULL) ||
         (!peer->is_fit && (take_ranks(w, peer, msg) != BT_OK))) {
-        BT_LOG_ERROR("no memory for another decode worker");
+        BT_LOG_ERROR("out of memory for another decode worker");
         return;
     }
     peer->routers |= from->bit; /* every router reports every worker */

@@ -243,7 +243,7 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
         return; /* canceled meanwhile, as it is at the decode worker */
     }
     if (job->ops != &bt_prefill_ops) {
-        BT_LOG_WARN("request %llu: a grant came where it generates",
+        BT_LOG_WARN("request %llu: GRANT for a locally decoded request ignored",
                     (unsigned long long)job->key.id);
         return;
     }
@@ -252,7 +252,7 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
         return; /* an older router asked a decode worker anyway */
     }
     if (!bt_prefill_phase_after(pj->phase, BT_PREFILL_GRANT, &next)) {
-        BT_LOG_WARN("request %llu was granted twice",
+        BT_LOG_WARN("request %llu received a second GRANT",
                     (unsigned long long)job->key.id);
         return;
     }

@@ -107,10 +107,9 @@ static bt_status_t check_names(const bt_config_t *config)
     bt_status_t status = BT_OK;
 
     if (!bt_cors_are_valid(config->cors_origins, origin)) {
-        BT_LOG_ERROR("--cors-origins: \"%s\" is no origin, such as "
-                     "https://example.org or http://localhost:3000 without a "
-                     "path, nor *",
-                     origin);
+        BT_LOG_ERROR(
+            "--cors-origins: \"%s\" is not an origin, such as https://example.org or http://localhost:3000 without a path, nor *",
+            origin);
         status = BT_ERR_INVALID_PARAM;
     }
     if (!bt_hosts_are_valid(config->allowed_hosts, name)) {

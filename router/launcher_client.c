@@ -52,7 +52,7 @@ static void on_process(bt_launcher_client_t *fleet,
     bt_orders_process_t *place = place_of(fleet, process->name);
 
     if (place == NULL) {
-        BT_LOG_WARN("no room to note process %s", process->name);
+        BT_LOG_WARN("the process table has no space for %s", process->name);
         return;
     }
     *place = *process;

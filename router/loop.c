@@ -88,7 +88,7 @@ static void drain_step(bt_loop_t *loop, uint64_t now_ms)
     const uint32_t n = bt_frontend_n_in_flight(&loop->front);
 
     if ((now_ms >= loop->drain_end_ms) && (n > 0)) {
-        BT_LOG_WARN("%u requests did not end in time and are given up", n);
+        BT_LOG_WARN("%u requests did not end in time and are canceled", n);
         bt_frontend_end_all(&loop->front, "the server is stopping",
                             bt_now_us());
     }
@@ -190,9 +190,8 @@ static void begin_leaving(bt_loop_t *loop)
         begin_drain(loop);
         return;
     }
-    BT_LOG_INFO(
-        "stopping: not ready any more, requests are taken for %u ms yet",
-        lame_duck_ms);
+    BT_LOG_INFO("stopping: no longer ready, still accepting requests for %u ms",
+                lame_duck_ms);
     loop->duck_end_ms = now_ms + lame_duck_ms;
 }
 
@@ -231,13 +230,13 @@ static void rekey(bt_loop_t *loop)
     }
     if (bt_key_read(path, loop->front.config->munge_socket, key, why) !=
         BT_OK) {
-        BT_LOG_ERROR("SIGHUP: cluster key %s: %s; the one before stays", path,
-                     why);
+        BT_LOG_ERROR("SIGHUP: cluster key %s: %s; the previous one is kept",
+                     path, why);
         return;
     }
     if (bt_worker_links_rekey(&loop->links, key, sizeof(key))) {
-        BT_LOG_INFO("SIGHUP: new links use the new cluster key; the one before "
-                    "is taken for 10 minutes");
+        BT_LOG_INFO(
+            "SIGHUP: new links use the new cluster key; the previous one is accepted for 10 minutes");
     } else {
         BT_LOG_INFO("SIGHUP: the cluster key is the same");
     }
@@ -252,7 +251,7 @@ static void renew_tls(bt_loop_t *loop)
         return;
     }
     if (bt_tls_reload(loop->tls, why) != BT_OK) {
-        BT_LOG_ERROR("SIGHUP: TLS %s; what was read before stays", why);
+        BT_LOG_ERROR("SIGHUP: TLS %s; the previous files stay in use", why);
         return;
     }
     BT_LOG_INFO("SIGHUP: TLS for new connections: %s",
@@ -265,7 +264,7 @@ static void on_hangup(evutil_socket_t signal_number, short what, void *ctx)
 
     (void)signal_number;
     (void)what;
-    BT_LOG_INFO("SIGHUP: trace and access log are opened anew");
+    BT_LOG_INFO("SIGHUP: reopening trace and access log");
     bt_frontend_reopen(&loop->front);
     bt_tenants_reload(&loop->front.tenants, bt_now_us());
     rekey(loop);
@@ -302,7 +301,7 @@ static bt_status_t make_hold(bt_loop_t *loop)
     }
     loop->held = event_new(loop->base, -1, 0, on_held, loop);
     if (loop->held == NULL) {
-        BT_LOG_ERROR("cannot make the event loop");
+        BT_LOG_ERROR("cannot create the event loop");
         return BT_ERR_NO_MEMORY;
     }
     loop->front.hold_ctx = loop;
@@ -331,7 +330,7 @@ static bt_status_t make_events(bt_loop_t *loop)
         (event_add(loop->stop, NULL) != 0) ||
         (event_add(loop->sighup, NULL) != 0) ||
         (event_add(loop->tick, &period) != 0)) {
-        BT_LOG_ERROR("cannot make the event loop");
+        BT_LOG_ERROR("cannot create the event loop");
         return BT_ERR_NO_MEMORY;
     }
     return BT_OK;
@@ -400,7 +399,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
     signal(SIGXFSZ, SIG_IGN); /* the write reports it (ulimit -f) */
     loop->base = bt_net_loop_create();
     if (loop->base == NULL) {
-        BT_LOG_ERROR("cannot make the event loop");
+        BT_LOG_ERROR("cannot create the event loop");
         goto err_loop;
     }
     if ((status = bt_worker_links_open(&loop->links, loop->base,
@@ -441,7 +440,7 @@ static bt_status_t publish(bt_loop_t *loop, const char *url)
     }
     status = bt_rendezvous_publish(dir, url, &loop->place);
     if (status != BT_OK) {
-        BT_LOG_ERROR("--join-dir %s: no file can be made there: %m", dir);
+        BT_LOG_ERROR("--join-dir %s: cannot create a file there: %m", dir);
         return status;
     }
     BT_LOG_INFO("workers find this router in %s", dir);

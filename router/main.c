@@ -77,11 +77,9 @@ static void say_repository(const bt_config_t *config)
         say_notes(bt_repo_names[i], repository->notes[i]);
     }
     if ((repository != NULL) && (repository->others[0] != '\0')) {
-        BT_LOG_WARN("%s: not served, for Baton has the models preprocessing, "
-                    "tensorrt_llm, postprocessing, ensemble and "
-                    "tensorrt_llm_bls, and runs neither other back ends nor a "
-                    "model.py: %s",
-                    config->model_repository, repository->others);
+        BT_LOG_WARN(
+            "%s: not served: Baton has only the models preprocessing, tensorrt_llm, postprocessing, ensemble and tensorrt_llm_bls, and runs no other back ends and no model.py: %s",
+            config->model_repository, repository->others);
     }
 }
 
@@ -129,8 +127,9 @@ static bt_status_t start(start_t *s)
         status =
             bt_cluster_exchange(s->cluster, s->url, sizeof(s->url), s->key);
         if (status != BT_OK) {
-            BT_LOG_ERROR("cannot tell the workers our address: %s",
-                         bt_status_str(status));
+            BT_LOG_ERROR(
+                "cannot send the address of this router to the workers: %s",
+                bt_status_str(status));
             return status;
         }
     }

@@ -129,8 +129,9 @@ static void drop_all(bt_core_t *core, const char *why)
         bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
         bt_rpc_link_t *link = worker->link_user;
 
-        BT_LOG_WARN("worker %s is let go, for others can serve: %s",
-                    worker->hello.name, why);
+        BT_LOG_WARN(
+            "worker %s is disconnected in favour of compatible workers: %s",
+            worker->hello.name, why);
         bt_core_worker_down(core, worker, "others can serve", bt_now_us());
         bt_rpc_link_set_user(link, NULL);
         bt_rpc_link_close(link, why);
@@ -227,16 +228,16 @@ static void link_message(bt_worker_links_t *links, bt_instance_t *worker,
         const bt_wire_skip_t skipped = bt_wire_skipped(links->decoder);
 
         if (skipped.say) {
-            BT_LOG_WARN("worker %s sends messages of type %u, which this "
-                        "router does not know: skipped, %llu so far",
-                        worker->hello.name, skipped.type,
-                        (unsigned long long)skipped.n);
+            BT_LOG_WARN(
+                "worker %s sends messages of type %u, unknown to this router: skipped, %llu so far",
+                worker->hello.name, skipped.type,
+                (unsigned long long)skipped.n);
         }
         return;
     }
     if (status != BT_OK) {
-        BT_LOG_WARN("worker %s sent a message that is refused: %s",
-                    worker->hello.name, bt_status_str(status));
+        BT_LOG_WARN("worker %s sent an invalid message: %s", worker->hello.name,
+                    bt_status_str(status));
         bt_rpc_link_close(event->link, bt_status_str(status));
     }
 }
@@ -394,7 +395,7 @@ bt_status_t bt_worker_links_open(bt_worker_links_t *links,
     if ((links->more == NULL) ||
         (event_priority_set(links->more,
                             event_base_get_npriorities(base) - 1) != 0)) {
-        BT_LOG_ERROR("cannot make the events of the control links");
+        BT_LOG_ERROR("cannot create the event sources of the control links");
         return BT_ERR_NO_MEMORY;
     }
     return BT_OK;

@@ -34,8 +34,8 @@ void bt_admin_state_send(bt_worker_t *w)
 
 static void go_off(bt_worker_t *w, bool leaves)
 {
-    BT_LOG_INFO("drained by order%s, %u requests left",
-                leaves ? ", to end then" : "", w->n_jobs);
+    BT_LOG_INFO("draining by an admin command%s, %u requests left",
+                leaves ? ", then exiting" : "", w->n_jobs);
     w->off_duty = true;
     w->leaves = leaves;
     bt_admin_state_send(w);
@@ -43,12 +43,12 @@ static void go_off(bt_worker_t *w, bool leaves)
 
 static void go_on(bt_worker_t *w)
 {
-    BT_LOG_INFO("on duty again");
+    BT_LOG_INFO("in service again");
     w->off_duty = false;
     w->next_stats_ms = 0;
     for (uint32_t i = 0; i < w->n_links; i++) {
         if (!w->links[i]->reads_duty) {
-            bt_rpc_link_close(w->links[i]->rpc, "it is on duty again");
+            bt_rpc_link_close(w->links[i]->rpc, "it is in service again");
         }
     }
 }
@@ -83,15 +83,14 @@ void bt_admin_state_on_role(bt_worker_t *w, const bt_msg_role_t *role)
     if (((role->roles & ~BT_ROLES_BOTH) != 0) ||
         (role->duty > BT_ADMIN_STATE_END) ||
         ((role->roles == 0) && (role->duty == BT_ADMIN_STATE_AS_IT_IS))) {
-        BT_LOG_WARN("router sent roles %u and duty %u, which this worker does "
-                    "not know",
+        BT_LOG_WARN("router sent roles %u and state %u, unknown to this worker",
                     role->roles, role->duty);
         return;
     }
     if ((role->roles != 0) && (role->roles != w->roles)) {
-        BT_LOG_INFO("role %s, was %s; %u requests end as they began",
-                    bt_role_name(role->roles), bt_role_name(w->roles),
-                    w->n_jobs);
+        BT_LOG_INFO(
+            "role %s, was %s; %u running requests finish in their old role",
+            bt_role_name(role->roles), bt_role_name(w->roles), w->n_jobs);
         bt_worker_set_roles(w, role->roles);
     }
     take_duty(w, (bt_admin_state_t)role->duty);

@@ -205,7 +205,7 @@ static void admit(bt_worker_t *w, const bt_msg_peer_t *peer)
             bt_kvt_admit(w->kvt, peer->ranks[i].kvt, peer->ranks[i].kvt_bytes);
 
         if (status != BT_OK) {
-            BT_LOG_ERROR("no KV can come from %s: %s", peer->name,
+            BT_LOG_ERROR("cannot receive KV from %s: %s", peer->name,
                          bt_status_str(status));
         }
     }
@@ -213,7 +213,7 @@ static void admit(bt_worker_t *w, const bt_msg_peer_t *peer)
     if (bt_peer_sharding_add(w, peer->instance,
                              (bt_kv_split_t){.tp = peer->tp, .pp = peer->pp}) !=
         BT_OK) {
-        BT_LOG_ERROR("no memory for another prefill worker");
+        BT_LOG_ERROR("out of memory for another prefill worker");
     }
 }
 
@@ -261,9 +261,9 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
         const bt_wire_skip_t skipped = bt_wire_skipped(w->decoder);
 
         if (skipped.say) {
-            BT_LOG_WARN("router sends messages of type %u, which this worker "
-                        "does not know: skipped, %llu so far",
-                        skipped.type, (unsigned long long)skipped.n);
+            BT_LOG_WARN(
+                "router sends messages of type %u, unknown to this worker: skipped, %llu so far",
+                skipped.type, (unsigned long long)skipped.n);
         }
         return;
     }
@@ -343,7 +343,7 @@ static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event,
         status = BT_ERR_BAD_MESSAGE;
     }
     if (status != BT_OK) {
-        BT_LOG_WARN("router refused: its hello cannot be read: %s",
+        BT_LOG_WARN("router refused: its hello is invalid: %s",
                     bt_status_str(status));
         bt_rpc_link_close(event->link, "the router's hello cannot be read");
         return false;
@@ -465,7 +465,7 @@ static void take_rpc(bt_worker_t *w)
             BT_LOG_INFO("router is starved: it waits for a core");
             break;
         case BT_RPC_LINK_HEALTHY:
-            BT_LOG_INFO("router speaks again");
+            BT_LOG_INFO("router responds again");
             break;
         case BT_RPC_LINK_ROOM:
             break; /* bt_logprob_output_send() looks at each turn */
@@ -657,14 +657,13 @@ static void check_routers(bt_worker_t *w, uint64_t now_ms)
         bt_no_router_warning_check(&w->alone, w->n_links > 0, now_ms);
 
     if ((alone_s > 0) && !w->draining) {
-        BT_LOG_WARN("no router has answered for %llu s at %s: this worker "
-                    "serves nobody",
-                    (unsigned long long)alone_s,
-                    (join[0] != '\0') ? join
-                    : (w->config->join_dir[0] != '\0')
-                        ? w->config->join_dir
-                        : "the address that came "
-                          "by MPI");
+        BT_LOG_WARN(
+            "no router has answered for %llu s at %s: this worker serves no router",
+            (unsigned long long)alone_s,
+            (join[0] != '\0')                  ? join
+            : (w->config->join_dir[0] != '\0') ? w->config->join_dir
+                                               : "the address that came "
+                                                 "by MPI");
     }
 }
 
@@ -774,7 +773,7 @@ static void take_ranks(bt_worker_t *w)
     if (!bt_plane_take_ranks(w->plane)) {
         /* Its compute thread may wait in an all-reduce that never ends; routers
          * with a request here see the worker gone, and run it elsewhere. */
-        BT_LOG_ERROR("a rank of this instance is lost: so is it");
+        BT_LOG_ERROR("lost a rank of this instance: exiting");
         bt_log_flush();
         _exit(BT_EXIT_FAILURE);
     }
@@ -819,7 +818,7 @@ int bt_worker_loop(bt_worker_t *w, int signal_fd)
     }
     /* A step that does not end may not keep the process alive. */
     if (w->hung || !bt_engine_stop(w->engine, STEP_MS)) {
-        BT_LOG_WARN("ended within a step of the compute thread");
+        BT_LOG_WARN("exiting during an iteration of the compute thread");
         bt_log_flush();
         _exit(code);
     }

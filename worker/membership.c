@@ -104,10 +104,9 @@ void bt_membership_tick(bt_worker_t *w)
     if (bt_rendezvous_watch_take(m->watch, &m->there)) {
         m->is_behind = true;
         if (m->there.n_passed > 0) {
-            BT_LOG_WARN("join directory %s: %u files are passed over; they say "
-                        "no URL, or are more than %d",
-                        w->config->join_dir, m->there.n_passed,
-                        BT_RENDEZVOUS_MAX);
+            BT_LOG_WARN(
+                "join directory %s: %u files are ignored: they have no URL, or are more than %d",
+                w->config->join_dir, m->there.n_passed, BT_RENDEZVOUS_MAX);
         }
     }
     if (m->is_behind) {

@@ -672,7 +672,7 @@ static void take_export(bt_plane_t *plane, uint32_t rank,
     if ((plane->exports[rank] != NULL) ||
         (bt_plane_read_ranks(reader, ranks) != 1) ||
         (bt_wire_ranks_copy(ranks, 1, &plane->exports[rank]) != BT_OK)) {
-        BT_LOG_WARN("rank %u says wrongly where its pool is", rank);
+        BT_LOG_WARN("rank %u: invalid location of its pool", rank);
     }
 }
 
@@ -707,7 +707,7 @@ static void take_frame(bt_plane_t *plane, uint32_t rank,
         take_event(plane, rank, frame->id, &event);
         break;
     default:
-        BT_LOG_WARN("rank %u says what rank 0 does not know", rank);
+        BT_LOG_WARN("rank %u: unknown message", rank);
         break;
     }
 }

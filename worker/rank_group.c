@@ -90,7 +90,7 @@ static bt_status_t find_place(bt_rank_group_t *team)
          5) ||
         (rank == 0) || (rank >= size) || (size > BT_TEAM_MAX) || (tp == 0) ||
         (fd < 3) || (link < 3)) {
-        BT_LOG_ERROR(ENV " is for rank 0 to set, and makes no sense");
+        BT_LOG_ERROR(ENV " is set by rank 0 and is invalid here");
         return BT_ERR_INVALID_PARAM;
     }
     team->rank = rank;
@@ -175,7 +175,7 @@ static bt_status_t start_child(bt_rank_group_t *team, uint32_t rank, int fd,
         return BT_ERR_NO_MEMORY;
     }
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-        BT_LOG_ERROR("rank %u cannot be spoken to: %m", rank);
+        BT_LOG_ERROR("rank %u cannot be connected: %m", rank);
         free(env);
         return BT_ERR_IO;
     }
@@ -207,7 +207,7 @@ static void tell_who(const bt_rank_group_t *team)
         int how = 0;
 
         if (waitpid(team->pids[r], &how, WNOHANG) == team->pids[r]) {
-            BT_LOG_ERROR("rank %u ended (%s %d): so does its instance", r,
+            BT_LOG_ERROR("rank %u ended (%s %d): its instance exits", r,
                          WIFSIGNALED(how) ? "signal" : "exit status",
                          WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
         }
@@ -260,7 +260,7 @@ static bt_status_t start_all(bt_rank_group_t *team, char **argv)
         return status;
     }
     if (pthread_create(&team->watcher, NULL, watch, team) != 0) {
-        BT_LOG_ERROR("ranks cannot be watched: no thread");
+        BT_LOG_ERROR("cannot start the thread that watches the ranks");
         return BT_ERR_NO_MEMORY;
     }
     team->is_watched = true;

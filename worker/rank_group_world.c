@@ -157,7 +157,7 @@ static bt_status_t accept_all(bt_rank_group_t *team, const place_t *place,
         int fd;
 
         if (now_ms >= until_ms) {
-            BT_LOG_ERROR("%u of %u ranks did not come", team->size - 1 - n,
+            BT_LOG_ERROR("%u of %u ranks did not connect", team->size - 1 - n,
                          team->size - 1);
             return BT_ERR_TIMED_OUT;
         }

@@ -74,7 +74,7 @@ void bt_rank_link_send(bt_rank_link_t *link, bt_rank_kind_t kind, uint64_t id,
         (bytes > BT_RANK_LINK_MAX_BYTES) ||
         !write_all(link->fd, &head, sizeof(head), until_ms) ||
         ((bytes > 0) && !write_all(link->fd, payload->data, bytes, until_ms))) {
-        BT_LOG_ERROR("a rank of this instance does not take what it is told");
+        BT_LOG_ERROR("a rank of this instance does not read its messages");
         link->is_lost = true;
     }
 }
@@ -175,8 +175,7 @@ void bt_rank_link_beat(bt_rank_link_t *link, uint64_t now_ms,
     link->silent_ms += (since_ms < most_ms) ? since_ms : most_ms;
     pardon_starved(link, now_ms, dead_ms);
     if (!link->is_lost && (link->silent_ms >= dead_ms)) {
-        BT_LOG_ERROR("a rank of this instance has said nothing for %u ms",
-                     dead_ms);
+        BT_LOG_ERROR("a rank of this instance is silent for %u ms", dead_ms);
         link->is_lost = true;
     }
     if (now_ms - link->beat_ms >= heartbeat_ms) {

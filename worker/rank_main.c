@@ -146,7 +146,7 @@ static void on_admit(follow_t *f, bt_rank_reader_t *reader)
             bt_kvt_admit(f->w->kvt, f->ranks[i].kvt, f->ranks[i].kvt_bytes);
 
         if (status != BT_OK) {
-            BT_LOG_ERROR("no KV can come from another instance: %s",
+            BT_LOG_ERROR("cannot receive KV from another instance: %s",
                          bt_status_str(status));
         }
     }
@@ -330,7 +330,7 @@ static void take_frame(follow_t *f, const bt_rank_frame_t *frame)
     case BT_RANK_EXPORT:
     case BT_RANK_OPENED:
     case BT_RANK_EVENT:
-        BT_LOG_WARN("rank 0 says what is for it to hear");
+        BT_LOG_WARN("unexpected type of message from rank 0");
         break;
     }
 }
@@ -494,8 +494,7 @@ static void leave_sums(const bt_worker_t *w, const bt_start_t *s)
         bt_coll_shm_break(s->team.shm);
         return;
     }
-    BT_LOG_ERROR("rank 0 of this instance is lost: so is rank %u",
-                 s->team.rank);
+    BT_LOG_ERROR("lost rank 0 of this instance: rank %u exits", s->team.rank);
     bt_log_flush();
     _exit(BT_EXIT_FAILURE);
 }
@@ -522,7 +521,7 @@ static bt_status_t serve(bt_worker_t *w, bt_start_t *s)
         (void)pthread_join(f->compute, NULL);
         status = f->computed;
         if (status != BT_OK) {
-            BT_LOG_ERROR("rank %u: what rank 0 asked for failed: %s",
+            BT_LOG_ERROR("rank %u: the command of rank 0 failed: %s",
                          s->team.rank, bt_status_str(status));
         }
     }

@@ -35,16 +35,16 @@ static void rekey(bt_worker_t *w)
         return;
     }
     if (bt_key_read(path, w->config->munge_socket, key, why) != BT_OK) {
-        BT_LOG_ERROR("SIGHUP: cluster key %s: %s; the one before stays", path,
-                     why);
+        BT_LOG_ERROR("SIGHUP: cluster key %s: %s; the previous one is kept",
+                     path, why);
         return;
     }
     if (bt_rpc_rekey(w->rpc, key, sizeof(key), bt_now_ms())) {
         bt_kvt_plane_key(key, kv_key);
         bt_kvt_rekey(w->kvt, kv_key, bt_now_ms());
         bt_key_wipe(kv_key, sizeof(kv_key));
-        BT_LOG_INFO("SIGHUP: new links use the new cluster key; the one before "
-                    "is taken for 10 minutes");
+        BT_LOG_INFO(
+            "SIGHUP: new links use the new cluster key; the previous one is accepted for 10 minutes");
     } else {
         BT_LOG_INFO("SIGHUP: the cluster key is the same");
     }

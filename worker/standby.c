@@ -83,8 +83,7 @@ static bt_status_t share_place(const bt_collectives_t *coll,
         coll->broadcast(coll->ctx, name, BT_WIRE_MAX_NAME, 0);
 
     if (status != BT_OK) {
-        BT_LOG_ERROR("the ranks do not come together: %s",
-                     bt_status_str(status));
+        BT_LOG_ERROR("the ranks cannot connect: %s", bt_status_str(status));
     }
     return status;
 }
@@ -112,7 +111,7 @@ bt_status_t bt_worker_stand_by(bt_worker_t *w, const bt_collectives_t *coll,
     char line[LINE_BYTES] = "";
     bt_status_t status;
 
-    BT_LOG_INFO("standing by, with the weights of %s", w->config->model);
+    BT_LOG_INFO("on standby, with the weights of %s", w->config->model);
     bt_ready_fd_say(&w->ready_fd, "ready\n");
     status = wait_for_line(w, signal_fd, line);
     if (status == BT_OK) {

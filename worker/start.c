@@ -79,9 +79,9 @@ static bt_status_t open_board(bt_worker_t *w, const bt_start_t *s)
     status = bt_core_demand_open(w->config->run_dir, s->cores, s->n_cores,
                                  s->lent_cores, s->n_lent, &w->board);
     if (status == BT_ERR_IO) {
-        BT_LOG_WARN("%s/cores cannot be used: cores are lent while they are "
-                    "idle, and no longer where prompts wait",
-                    w->config->run_dir);
+        BT_LOG_WARN(
+            "%s/cores cannot be used: cores are shared only while they are idle",
+            w->config->run_dir);
         return BT_OK;
     }
     return status;
@@ -174,7 +174,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
         return status;
     }
     BT_LOG_INFO(
-        "ready: %s, %s, %u threads and %u on lent cores, %u %s KV blocks of %u tokens (%zu MiB)",
+        "ready: %s, %s, %u threads and %u on borrowed cores, %u %s KV blocks of %u tokens (%zu MiB)",
         w->config->model, w->backend->caps->name, s->n_threads, s->n_lent,
         w->n_blocks, w->config->kv_dtype, w->tokens_per_block,
         ((size_t)w->n_blocks * w->block_bytes) >> 20);

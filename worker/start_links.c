@@ -23,7 +23,7 @@ bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
         status =
             bt_cluster_exchange(s->cluster, s->url, sizeof(s->url), s->key);
         if (status != BT_OK) {
-            BT_LOG_ERROR("the router's address did not come: %s",
+            BT_LOG_ERROR("the address of the router was not received: %s",
                          bt_status_str(status));
         }
         return status;
@@ -119,7 +119,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     bt_status_t status = list_ranks(w, s, ranks);
 
     if (status != BT_OK) {
-        BT_LOG_ERROR("the KV pool cannot be made known: %s",
+        BT_LOG_ERROR("the address of the KV pool cannot be published: %s",
                      bt_status_str(status));
         return status;
     }

@@ -101,10 +101,10 @@ static bt_status_t plan_groups(bt_worker_t *w, const bt_start_t *s,
     }
     bt_window_eviction_open(w);
     if (w->n_whole < w->groups.n) {
-        BT_LOG_INFO("KV blocks of %u of %u groups of layers slide with windows "
-                    "of up to %u tokens; chunks of %u tokens at most",
-                    w->groups.n - w->n_whole, w->groups.n, w->window_tokens,
-                    bt_worker_most_chunk(w));
+        BT_LOG_INFO(
+            "KV blocks of %u of %u layer groups have attention windows of up to %u tokens; chunks of %u tokens at most",
+            w->groups.n - w->n_whole, w->groups.n, w->window_tokens,
+            bt_worker_most_chunk(w));
     }
     return BT_OK;
 }
@@ -153,8 +153,9 @@ bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s)
     }
     status = plan_groups(w, s, &part);
     if (status != BT_OK) {
-        BT_LOG_ERROR("model %s: no KV blocks of %u tokens: %s", config->model,
-                     config->tokens_per_block, bt_status_str(status));
+        BT_LOG_ERROR("model %s: cannot lay out KV blocks of %u tokens: %s",
+                     config->model, config->tokens_per_block,
+                     bt_status_str(status));
         return status;
     }
     w->block_bytes = w->own_groups.page_bytes;
@@ -261,8 +262,7 @@ static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
         status = coll->broadcast(coll->ctx, &instance, sizeof(instance), 0);
     }
     if (status != BT_OK) {
-        BT_LOG_ERROR("the ranks do not come together: %s",
-                     bt_status_str(status));
+        BT_LOG_ERROR("the ranks cannot connect: %s", bt_status_str(status));
         return status;
     }
     for (uint32_t r = 0; r < s->team.size; r++) {
@@ -469,7 +469,7 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
     }
     status = bt_engine_create(&config, &w->engine);
     if (status != BT_OK) {
-        BT_LOG_ERROR("the compute thread does not start: %s",
+        BT_LOG_ERROR("cannot start the compute thread: %s",
                      bt_status_str(status));
     }
     return status;

@@ -94,7 +94,7 @@ static bt_status_t open_plane(bt_worker_t *w, const bt_start_t *s)
         status = bt_plane_open(&plane, &w->plane);
     }
     if (status != BT_OK) {
-        BT_LOG_ERROR("no memory for hand-overs");
+        BT_LOG_ERROR("out of memory for hand-overs");
     }
     return status;
 }
@@ -131,7 +131,7 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
     do {
         status = bt_kvt_open(&config, &w->kvt);
         if ((status == BT_ERR_BUSY) && !wait_for_link(interface, &said)) {
-            BT_LOG_INFO("told to stop while waiting for a link");
+            BT_LOG_INFO("stopped while waiting for a link");
             bt_key_wipe(config.key, sizeof(config.key));
             return BT_ERR_CANCELED;
         }
@@ -164,7 +164,7 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
         status = (w->acquired == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
     }
     if (status != BT_OK) {
-        BT_LOG_ERROR("no table of %u KV blocks: %s", w->n_blocks,
+        BT_LOG_ERROR("cannot create the table of %u KV blocks: %s", w->n_blocks,
                      bt_status_str(status));
     }
     return status;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found: a level, what it is about, one sentence, and the line that mends it. launcher/diagnostics.h has the same
+"""What was found: a level, what it is about, one sentence, and the line that fixes it. launcher/diagnostics.h has the same
 forms for ./baton check."""
 import json
 
@@ -10,21 +10,21 @@ class Findings:
     def __init__(self):
         self.rows = []
 
-    def add(self, level, about, text, mend=None):
-        assert level in LEVELS and (mend or level in ("ok", "note")), (level, about, text)
-        self.rows.append({"level": level, "about": about, "text": text, "mend": mend})
+    def add(self, level, about, text, fix=None):
+        assert level in LEVELS and (fix or level in ("ok", "note")), (level, about, text)
+        self.rows.append({"level": level, "about": about, "text": text, "fix": fix})
 
     def ok(self, about, text):
         self.add("ok", about, text)
 
-    def note(self, about, text, mend=None):
-        self.add("note", about, text, mend)
+    def note(self, about, text, fix=None):
+        self.add("note", about, text, fix)
 
-    def warning(self, about, text, mend):
-        self.add("warning", about, text, mend)
+    def warning(self, about, text, fix):
+        self.add("warning", about, text, fix)
 
-    def problem(self, about, text, mend):
-        self.add("problem", about, text, mend)
+    def problem(self, about, text, fix):
+        self.add("problem", about, text, fix)
 
     def count(self, level):
         return sum(row["level"] == level for row in self.rows)
@@ -34,8 +34,8 @@ class Findings:
         lines = []
         for row in self.rows:
             lines.append(f"{row['level']:<8} {row['about']:<{width}}  {row['text']}")
-            if row["mend"]:
-                lines.append(f"{'':<8} {'':<{width}}  mend: {row['mend']}")
+            if row["fix"]:
+                lines.append(f"{'':<8} {'':<{width}}  fix: {row['fix']}")
         lines.append("")
         lines.append(", ".join(f"{n} {level}{'s' if n != 1 else ''}" for level in ("problem", "warning")
                                for n in (self.count(level),)))

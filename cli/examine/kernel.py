@@ -52,7 +52,7 @@ def calls(machine, findings):
                          "sysctl vm.memfd_noexec=1" if noexec else unconfined)
     if machine.is_real and not idle_class():
         bad = True
-        findings.note("idle class", "SCHED_IDLE is refused: threads on lent cores are of nice 19, and give way later",
+        findings.note("idle class", "SCHED_IDLE is refused: threads on borrowed cores have nice 19 and yield later",
                       "--share-idle-cores off, where latencies suffer")
     if not bad:
         findings.ok("kernel", f"Linux {(machine.read('/proc/sys/kernel/osrelease') or '?').strip()}: pidfd, memfd and what else "

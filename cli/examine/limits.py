@@ -26,15 +26,15 @@ def clients(descriptors):
 
 def descriptors(found, findings):
     hard = found.get("Max open files", (None, None))[1]
-    mend = "ulimit -Hn 65536 (systemd: LimitNOFILE=65536; docker: --ulimit nofile=65536:65536)"
+    fix = "ulimit -Hn 65536 (systemd: LimitNOFILE=65536; docker: --ulimit nofile=65536:65536)"
     if hard is None:
         findings.ok("descriptors", "no limit")
         return
     n = max(0, min(clients(hard), 16384))
     if n < LEAST_CLIENTS:
-        findings.problem("descriptors", f"the hard limit of {hard} files is too low for a router to start", mend)
+        findings.problem("descriptors", f"the hard limit of {hard} files is too low for a router to start", fix)
     elif n < 1024:
-        findings.warning("descriptors", f"the hard limit of {hard} files leaves a router {n} connections of clients", mend)
+        findings.warning("descriptors", f"the hard limit of {hard} files leaves a router {n} connections of clients", fix)
     else:
         findings.ok("descriptors", f"{hard} files at most, which leaves a router {n:,} connections of clients")
 

@@ -139,7 +139,7 @@ def ucx(machine, findings):
                              "--kv-net-devices NAME, of an interface that is up")
         elif not probe["kv_shm"]:
             findings.warning("ucx", f"UCX {probe['ucx']} uses {device}, and no shared memory: {machine.probe_words or 'no reason was given'}"
-                             f"{listed}", "mend /dev/shm or the kernel, as said there; or --kv-transport network")
+                             f"{listed}", "fix /dev/shm or the kernel, as said there; or --kv-transport network")
         else:
             findings.ok("ucx", f"UCX {probe['ucx']}: shared memory on this host, {device} between hosts{listed}")
     elif said is not None:

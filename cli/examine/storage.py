@@ -33,25 +33,25 @@ def wanted_bytes(machine):
     return sum(sizes) or DEFAULT_MODEL
 
 
-def folder(machine, findings, about, path, needs, mend, without):
+def folder(machine, findings, about, path, needs, fix, without):
     there = nearest(path)
     try:
         free, is_ro = room(there)
         owner = os.stat(there).st_uid
     except OSError as why:
-        findings.warning(about, f"{path}: {why.strerror}: {without}", mend)
+        findings.warning(about, f"{path}: {why.strerror}: {without}", fix)
         return
     _, kind, _ = machine.mount_of(os.path.realpath(there))
     if is_ro or not os.access(there, os.W_OK | os.X_OK):
         why = "its file system is read-only" if is_ro else f"user {os.geteuid()} may not write {there}, of user {owner}"
-        findings.warning(about, f"{path} cannot be written ({why}): {without}", mend)
+        findings.warning(about, f"{path} cannot be written ({why}): {without}", fix)
     elif there == path and owner not in (os.geteuid(), 0):
         findings.warning(about, f"{path} is user {owner}'s, and this is user {os.geteuid()}: what another user left there is not used",
-                         mend)
+                         fix)
     elif free < needs:
-        findings.warning(about, f"{path} has {mib(free)} left, and some {mib(needs)} are needed: {without}", mend)
+        findings.warning(about, f"{path} has {mib(free)} left, and some {mib(needs)} are needed: {without}", fix)
     elif kind.startswith("nfs"):
-        findings.note(about, f"{path} is on {kind}: locks (flock) have to work there", mend)
+        findings.note(about, f"{path} is on {kind}: locks (flock) have to work there", fix)
     else:
         findings.ok(about, f"{path}{'' if there == path else ' (not there yet)'}, {mib(free)} left")
 

@@ -159,7 +159,7 @@ bt_status_t bt_log_start(void)
     const bt_status_t status = bt_async_writer_open(&options, &out);
 
     if (status != BT_OK) {
-        BT_LOG_ERROR("cannot make the log's thread: %s", bt_status_str(status));
+        BT_LOG_ERROR("cannot create the log thread: %s", bt_status_str(status));
         return status;
     }
     atomic_store(&state.out, out);

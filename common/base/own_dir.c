@@ -335,8 +335,7 @@ static bool remove_at(int dir, const char *path)
 
     if (n_kept > 0) {
         (void)unlinkat(dir, LOCK, 0);
-        BT_LOG_WARN("%s stays: %u of what is in it is none of Baton's, such as "
-                    "%s",
+        BT_LOG_WARN("%s stays: %u of its entries are not Baton's, such as %s",
                     path, n_kept, kept);
         return false;
     }
@@ -406,7 +405,7 @@ static void remove_if_dead(void *arg, const char *path)
         gone = rmdir(path) == 0; /* only where it is empty */
     }
     if (gone) {
-        BT_LOG_INFO("removed %s, left behind by a process that is dead", path);
+        BT_LOG_INFO("removed %s, left by a dead process", path);
     }
 }
 

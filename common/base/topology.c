@@ -129,6 +129,6 @@ void bt_topology_stay_near(const bt_topology_t *topology, const uint32_t *cores,
     }
     if ((CPU_COUNT(&set) > 0) &&
         (sched_setaffinity(0, sizeof(set), &set) != 0)) {
-        BT_LOG_WARN("cannot stay on the memory nodes of the cores: %m");
+        BT_LOG_WARN("cannot bind memory to the NUMA nodes of the cores: %m");
     }
 }

@@ -149,9 +149,9 @@ bt_status_t bt_cluster_team(bt_cluster_t *cl, uint32_t tp, uint32_t pp,
     bt_status_t status = BT_OK;
 
     if ((size == 0) || (cl->role_size % size != 0)) {
-        BT_LOG_ERROR("%u processes of this role are no instances of %u ranks "
-                     "each (--tp x --pp)",
-                     cl->role_size, size);
+        BT_LOG_ERROR(
+            "%u processes of this role do not form instances of %u ranks each (--tp x --pp)",
+            cl->role_size, size);
         return BT_ERR_INVALID_PARAM;
     }
     team.index = cl->role_rank / size;

@@ -45,8 +45,7 @@ static bool scan(bt_rendezvous_watch_t *watch)
     }
     if (!watch->unreadable) {
         watch->unreadable = true;
-        BT_LOG_WARN("join directory %s: %m; the routers stay those that were "
-                    "there",
+        BT_LOG_WARN("join directory %s: %m; the known routers are kept",
                     watch->dir);
     }
     return false;

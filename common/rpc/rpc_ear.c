@@ -239,15 +239,14 @@ static void look_after_name(rpc_listener_t *listener, uint64_t now_ms)
     }
     fd = open_ipc(listener->name.sun_path, &name);
     if ((fd >= 0) && (listen(fd, BACKLOG) == 0)) {
-        BT_LOG_WARN("%s was removed, and is there again",
-                    listener->name.sun_path);
+        BT_LOG_WARN("%s was removed and is recreated", listener->name.sun_path);
         close(listener->fd);
         listener->fd = fd;
         listener->is_gone = false;
         return;
     }
     if (!listener->is_gone) {
-        BT_LOG_WARN("%s was removed, and cannot be made again now: %m",
+        BT_LOG_WARN("%s was removed and cannot be recreated: %m",
                     listener->name.sun_path);
         listener->is_gone = true;
     }

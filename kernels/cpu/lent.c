@@ -431,8 +431,8 @@ bt_status_t bt_cpu_pool_lend(bt_cpu_pool_t *pool, const uint32_t *cores,
         err = bt_thread_start(&lent->id, lent_main, lent);
         if (err != 0) {
             errno = err;
-            BT_LOG_ERROR("cannot start a thread for lent core %u of %u: %m", i,
-                         n);
+            BT_LOG_ERROR("cannot start a thread for borrowed core %u of %u: %m",
+                         i, n);
             bt_cpu_lent_fini(pool);
             return BT_ERR_NO_MEMORY;
         }

@@ -602,8 +602,8 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
         return;
     }
     bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);
-    BT_LOG_INFO("request %" PRIu64 " attempt %u given up: %s; runs again "
-                "after %u tokens",
+    BT_LOG_INFO("request %" PRIu64
+                " attempt %u failed: %s; retrying after %u tokens",
                 gen->id, gen->attempt.number, gen->trouble, gen->n_output);
     if (core->ops.on_rerun != NULL) {
         core->ops.on_rerun(core->ops.ctx, &gen->origin, gen->trouble);

@@ -150,7 +150,7 @@ void bt_core_kv_link(bt_core_t *core, bt_instance_t *prefill,
         bt_cut_print(&cut, text);
         if ((decode->sched.health == BT_SCHED_UP) &&
             (prefill->sched.health == BT_SCHED_UP)) {
-            BT_LOG_WARN("%s; no request is given to the two together", text);
+            BT_LOG_WARN("%s; no request is placed on both", text);
         } else { /* one of them is leaving */
             BT_LOG_INFO("%s", text);
         }
@@ -250,7 +250,7 @@ static bool heed_duty(const bt_core_t *core, bt_instance_t *worker,
     const bool drains = worker->sched.health == BT_SCHED_DRAINING;
 
     if ((duty == BT_ADMIN_STATE_ON) && drains) {
-        BT_LOG_INFO("worker %s is on duty again", worker->hello.name);
+        BT_LOG_INFO("worker %s is in service again", worker->hello.name);
         worker->sched.health = health_of(worker);
         bt_core_worker_news(core, worker, BT_WORKER_ON, "takes requests again");
         return true;
@@ -330,10 +330,10 @@ bt_status_t bt_core_order_worker(bt_core_t *core, bt_instance_t *worker,
          (worker->stats.duty == BT_ADMIN_STATE_AS_IT_IS))) {
         return BT_ERR_UNSUPPORTED;
     }
-    BT_LOG_INFO("worker %s is told: role %s, duty %s", worker->hello.name,
-                (roles != 0) ? bt_role_name(roles) : "as it is",
+    BT_LOG_INFO("worker %s: requested role %s, state %s", worker->hello.name,
+                (roles != 0) ? bt_role_name(roles) : "unchanged",
                 (duty != BT_ADMIN_STATE_AS_IT_IS) ? bt_duty_name(duty)
-                                                  : "as it is");
+                                                  : "unchanged");
     core->ops.send(core->ops.send_ctx, worker, &msg);
     return BT_OK;
 }

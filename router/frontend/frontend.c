@@ -79,13 +79,13 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     bt_loads_init(&front->loads, front);
     bt_list_init(&front->stoppable);
     if (getrandom(&front->id_start, sizeof(front->id_start), 0) < 0) {
-        BT_LOG_ERROR("no random numbers: %m");
+        BT_LOG_ERROR("cannot read random numbers: %m");
         return BT_ERR_IO;
     }
     status = bt_pool_create(bt_parse_threads(config, bt_limits_n_cpus()),
                             &front->pool);
     if (status != BT_OK) {
-        BT_LOG_ERROR("cannot make threads: %s", bt_status_str(status));
+        BT_LOG_ERROR("cannot create threads: %s", bt_status_str(status));
         return status;
     }
     bt_budget_init(&front->requests, UINT64_MAX);
@@ -93,7 +93,7 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     bt_work_orders_init(&front->orders, front->pool);
     status = bt_router_metrics_create(&front->metrics);
     if (status != BT_OK) {
-        BT_LOG_ERROR("cannot make the metrics: %s", bt_status_str(status));
+        BT_LOG_ERROR("cannot create the metrics: %s", bt_status_str(status));
         return status;
     }
     bt_router_metrics_v1(front->metrics,
@@ -165,9 +165,9 @@ static void look_at_memory(bt_frontend_t *front)
                       (bt_process_private_bytes() > front->most_bytes);
 
     if (full && !front->requests.process_is_full) {
-        BT_LOG_WARN("the router has more than %llu MiB of memory "
-                    "(router-memory): requests over 64 KiB are refused",
-                    (unsigned long long)(front->most_bytes >> 20));
+        BT_LOG_WARN(
+            "the router uses more than %llu MiB of memory (router-memory): requests over 64 KiB are refused",
+            (unsigned long long)(front->most_bytes >> 20));
     }
     front->requests.process_is_full = full;
     front->answers.process_is_full = full;

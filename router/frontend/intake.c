@@ -240,8 +240,8 @@ static bt_status_t set_priority(bt_intake_t *in)
     } else if ((in->request.priority.kind != BT_API_PRIORITY_NONE) &&
                !front->said_priority) {
         front->said_priority = true;
-        BT_LOG_INFO("a request has a priority: ignored, here and in others, "
-                    "without --client-priority");
+        BT_LOG_INFO(
+            "priorities of requests are ignored without --client-priority");
     }
     return BT_OK;
 }

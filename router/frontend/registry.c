@@ -154,8 +154,9 @@ static bt_status_t chosen_template(bt_served_t *served,
 
     status = bt_chat_template_of_family(option, &served->chat);
     if ((status == BT_OK) && (source.content == BT_CHAT_CONTENT_OPENAI)) {
-        BT_LOG_ERROR("chat-template %s shows strings alone: "
-                     "chat-template-content-format openai is for Jinja texts",
+        BT_LOG_ERROR("chat-template %s supports only strings; "
+                     "chat-template-content-format openai needs a Jinja "
+                     "template",
                      option);
         return BT_ERR_INVALID_PARAM;
     }
@@ -486,8 +487,8 @@ static bt_status_t check_new(const bt_registry_t *registry,
     const bt_served_t *same = bt_registry_of_file(registry, made->identity);
 
     if (same != NULL) {
-        BT_LOG_ERROR("model %s (%s) is the file that model %s serves already",
-                     made->name, path, same->name);
+        BT_LOG_ERROR("model %s (%s) is already served as model %s", made->name,
+                     path, same->name);
         return BT_ERR_EXISTS;
     }
     if (bt_registry_named(registry, made->name) != NULL) {

@@ -24,7 +24,7 @@ bt_status_t bt_watching_open(bt_frontend_t *front)
                         unix_ms(), &front->watch);
 
     if (status != BT_OK) {
-        BT_LOG_ERROR("cannot make what live views read: %s",
+        BT_LOG_ERROR("cannot create the event publisher: %s",
                      bt_status_str(status));
     }
     return status;

@@ -368,7 +368,8 @@ bt_status_t bt_gdoor_open(bt_gdoor_t *door, struct event_base *base,
     bt_turn_work_init(&door->flush, flush);
     status = bt_grpc_create(base, &limits, &handlers, &door->grpc);
     if (status != BT_OK) {
-        BT_LOG_ERROR("cannot make the gRPC server: %s", bt_status_str(status));
+        BT_LOG_ERROR("cannot create the gRPC server: %s",
+                     bt_status_str(status));
         return status;
     }
     return listen_at(door, config->grpc);

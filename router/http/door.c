@@ -132,10 +132,9 @@ static bt_status_t find_names(bt_door_t *door)
     uint16_t port;
 
     if (!bt_cors_are_valid(config->cors_origins, origin)) {
-        BT_LOG_ERROR("--cors-origins: \"%s\" is no origin, such as "
-                     "https://example.org or http://localhost:3000 without a "
-                     "path, nor *",
-                     origin);
+        BT_LOG_ERROR(
+            "--cors-origins: \"%s\" is not an origin, such as https://example.org or http://localhost:3000 without a path, nor *",
+            origin);
         return BT_ERR_INVALID_PARAM;
     }
     if (!bt_hosts_are_valid(config->allowed_hosts, name)) {
@@ -215,10 +214,9 @@ static bt_status_t listen_for_vertex(bt_door_t *door)
     }
     if (!door->front->config->insecure &&
         !bt_tenants_are_keyed(&door->front->tenants)) {
-        BT_LOG_ERROR("Vertex AI's port %.16s (AIP_HTTP_PORT) is beyond "
-                     "loopback, where nobody would need a key: add --api-keys "
-                     "FILE, or --insecure if whoever reaches it may use it",
-                     text);
+        BT_LOG_ERROR(
+            "Vertex AI's port %.16s (AIP_HTTP_PORT) is beyond loopback, where clients need no key: add --api-keys FILE, or --insecure to let every client that reaches it use it",
+            text);
         return BT_ERR_INVALID_PARAM;
     }
     snprintf(address, sizeof(address), "0.0.0.0:%.16s", text);
@@ -294,7 +292,8 @@ static bt_status_t make_servers(bt_door_t *door, struct event_base *base,
                                 &door->metrics_http);
     }
     if (status != BT_OK) {
-        BT_LOG_ERROR("cannot make the HTTP server: %s", bt_status_str(status));
+        BT_LOG_ERROR("cannot create the HTTP server: %s",
+                     bt_status_str(status));
     }
     return status;
 }

@@ -65,7 +65,7 @@ static void end_data(bt_strbuf_t *out, bt_json_t *json)
 static void check_shared(bt_strbuf_t *out)
 {
     if (bt_strbuf_status(out) != BT_OK) {
-        BT_LOG_WARN("out of memory for readers of the cluster's events");
+        BT_LOG_WARN("out of memory for readers of cluster events");
         bt_strbuf_reset(out);
     }
 }
@@ -143,7 +143,7 @@ static void add_handovers(bt_watcher_t *w,
 static bool send_out(bt_watcher_t *w, const bt_strbuf_t *out)
 {
     if (bt_strbuf_status(out) != BT_OK) {
-        BT_LOG_WARN("out of memory for a reader of the cluster's events");
+        BT_LOG_WARN("out of memory for a reader of cluster events");
         bt_exchange_cut_off(w->visit->ex);
         return false;
     }
@@ -161,9 +161,9 @@ static bool is_up_to_date(bt_watcher_t *w, uint64_t now_us)
     w->unsent = unsent;
     w->moved_us = moved ? now_us : w->moved_us;
     if (now_us - w->moved_us >= STALL_US) {
-        BT_LOG_INFO("a reader of the cluster's events takes nothing for %u s: "
-                    "it is cut off",
-                    STALL_US / 1000000u);
+        BT_LOG_INFO(
+            "a reader of cluster events has read nothing for %u s: disconnected",
+            STALL_US / 1000000u);
         bt_exchange_cut_off(w->visit->ex);
         return false; /* and gone */
     }

@@ -201,7 +201,7 @@ bt_status_t bt_describe_set_log(const bt_frontend_t *front,
         if (level > bt_log_level()) {
             bt_log_set_level(level);
         }
-        BT_LOG_INFO("log: another level, by a client's order");
+        BT_LOG_INFO("log level changed by a client");
         bt_log_set_level(level);
     }
     return status;
@@ -281,7 +281,7 @@ bt_status_t bt_describe_set_trace(bt_frontend_t *front, const char *model,
     }
     if (off != front->trace_is_off) {
         front->trace_is_off = off;
-        BT_LOG_INFO("trace: %s, by a client's order", off ? "off" : "on");
+        BT_LOG_INFO("trace: %s, by a client", off ? "off" : "on");
     }
     return BT_OK;
 }

@@ -104,7 +104,7 @@ class Check(unittest.TestCase):
                            "--kv-net-devices", "eth-none", "--otlp-traces-endpoint", "http://127.0.0.1:1", "--otlp-headers-file", headers)
         for part in ("cannot open the model " + self.path("not.gguf"), "model " + self.path("cut.gguf") + ": ",
                      "TLS certificate " + cert, "--api-keys " + keys, "--otlp-headers-file " + headers, "--trace-file /nowhere/trace cannot be written: No such file",
-                     "--log-dir /nowhere/logs cannot be written", "--cors-origins: \"x\" is no origin",
+                     "--log-dir /nowhere/logs cannot be written", "--cors-origins: \"x\" is not an origin",
                      "--kv-net-devices eth-none: there is no such interface"):
             self.assert_one(part, texts)
         self.assertEqual(len(texts), 9, texts)
@@ -169,7 +169,7 @@ class Check(unittest.TestCase):
         wrong = [f for f in findings if f["about"] == "memory"]
         self.assertEqual(len(wrong), 1, findings)
         self.assertRegex(wrong[0]["text"], r"KV pools \d+\), and \d+ MiB are available: \d+ MiB are missing")
-        word, size = wrong[0]["mend"].split()
+        word, size = wrong[0]["fix"].split()
         self.assertEqual(word, "--kv-memory")
         # A little less, for others take memory meanwhile.
         self.assertEqual(self.texts(*options, "--kv-memory", f"{int(size[:-1]) // 2}m", code=0), [])
@@ -187,7 +187,7 @@ class Check(unittest.TestCase):
         texts = self.texts(*args, before=lambda: of_length(64))
         self.assert_one("the name of this host has 64 characters", texts)
         self.assert_one("hostname NAME, or hostnamectl set-hostname NAME, with a shorter one", texts)
-        self.assert_one('--cors-origins: "x" is no origin', texts)  # the router is asked all the same
+        self.assert_one('--cors-origins: "x" is not an origin', texts)  # the router is asked all the same
         self.assertEqual(len(texts), 2, texts)
         self.assertEqual(self.texts(*args[:2], code=0, before=lambda: of_length(63)), [])
 

@@ -104,25 +104,25 @@ class Doctor(unittest.TestCase):
     def of(self, about, *args, **more):
         return [f for f in self.findings(*args, **more) if f["about"] == about]
 
-    def assert_found(self, level, about, text, mend, *args, **more):
+    def assert_found(self, level, about, text, fix, *args, **more):
         """There is such a finding, and its cure is this line. @return all"""
         found = self.findings(*args, **more)
         hits = [f for f in found if f["level"] == level and f["about"] == about and text in f["text"]]
         self.assertEqual(len(hits), 1, json.dumps(found, indent=1))
-        self.assertIn(mend, hits[0]["mend"])
+        self.assertIn(fix, hits[0]["fix"])
         return found
 
-    def changed(self, level, about, text, mend, *args, environment=None, **files):
+    def changed(self, level, about, text, fix, *args, environment=None, **files):
         """The good machine with one thing wrong: that is told, and nothing else is worse than a note."""
-        found = self.assert_found(level, about, text, mend, *args, root=self.machine(**files), environment=environment)
+        found = self.assert_found(level, about, text, fix, *args, root=self.machine(**files), environment=environment)
         self.assertEqual([f for f in found if f["level"] in ("warning", "problem") and f["about"] not in (about, "packages")], [])
 
-    def bounded(self, level, about, text, mend, *args, **files):
+    def bounded(self, level, about, text, fix, *args, **files):
         """As changed(), where a launcher that is built reads the limits of this machine of files."""
         if not os.access(LAUNCH, os.X_OK):
             self.skipTest("nothing is built")
         self.fake("baton-launch", f"""[ "$1" != --print-limits ] || exec {LAUNCH} "$@" """)
-        found = self.assert_found(level, about, text, mend, *args, root=self.machine(**files), launch=os.path.join(self.bin, "baton-launch"))
+        found = self.assert_found(level, about, text, fix, *args, root=self.machine(**files), launch=os.path.join(self.bin, "baton-launch"))
         self.assertEqual([f for f in found if f["level"] in ("warning", "problem") and f["about"] not in (about, "packages", "build")], [])
 
     # ---- machines of files ----
@@ -231,7 +231,7 @@ class Doctor(unittest.TestCase):
         with open(root + "/tmp/baton-bbbbbb/lock", "rb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             found = self.of("leftovers", root=root)
-        self.assertEqual([(f["level"], f["mend"]) for f in found],
+        self.assertEqual([(f["level"], f["fix"]) for f in found],
                          [("note", "rm -r /tmp/baton-aaaaaa"), ("note", "rm -r /tmp/baton-eeeeee"),
                           ("warning", "rm /dev/shm/ucx_shm_posix_1a2b")])
         lock_bytes = os.path.getsize(root + "/tmp/baton-aaaaaa/lock")
@@ -390,7 +390,7 @@ class Doctor(unittest.TestCase):
         wrong = [f for f in found if f["about"] == "weight cache"]
         self.assertEqual([f["level"] for f in wrong], ["warning"], wrong)
         self.assertIn("may not write", wrong[0]["text"])
-        self.assertIn("--weight-cache DIR", wrong[0]["mend"])
+        self.assertIn("--weight-cache DIR", wrong[0]["fix"])
         self.assertEqual(self.of("weight cache", "--weight-cache", "off", environment=where), [])
         if os.geteuid() == 0:
             os.chmod(cache + "/baton/weights", stat.S_IRWXU)
@@ -441,7 +441,7 @@ class Doctor(unittest.TestCase):
             self.assert_found("warning", "cpu", "because of BATON_CPU_TIER=avx2; it could be avx512", "unset BATON_CPU_TIER", launch=LAUNCH,
                               environment={"BATON_CPU_TIER": "avx2"})
         prefix = self.in_namespace("mount -t tmpfs -o size=512k tmpfs /dev/shm")
-        found = self.assert_found("warning", "ucx", "no shared memory: kv transfer: no shared memory for a pool", "mend /dev/shm",
+        found = self.assert_found("warning", "ucx", "no shared memory: kv transfer: no shared memory for a pool", "fix /dev/shm",
                                   launch=LAUNCH, prefix=prefix)
         self.assertNotIn("options", {f["about"] for f in found})
 

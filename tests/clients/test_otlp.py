@@ -233,7 +233,7 @@ def test_a_secret_comes_by_file_and_is_read_anew(c):
     assert {h["Authorization"] for h in COLLECTOR.headers} == {"Bearer first"}
     write_headers("Authorization: Bearer second\n")
     c.router.kill(signal.SIGHUP)
-    wait_until("the router read it", lambda: "opened anew" in c.router.log())
+    wait_until("the router read it", lambda: "SIGHUP: reopening" in c.router.log())
 
     def second():
         ask(c, 1)

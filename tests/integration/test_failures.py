@@ -361,7 +361,7 @@ def test_a_worker_that_no_router_answers_says_so():
         c = Cluster(small_model(d))
         try:
             worker = c.start_worker("decode", 0)
-            warning = f"no router has answered for 3 s at {c.url}: this worker serves nobody"
+            warning = f"no router has answered for 3 s at {c.url}: this worker serves no router"
             wait_until("it says that it is alone", lambda: warning in worker.log() or not worker.alive())
             c.router = c.start_router()  # its patience is not at an end
             wait_until("it joins", lambda: "router router joined" in worker.log())
@@ -413,7 +413,7 @@ def test_a_cluster_key_is_replaced_while_clients_are_served():
             c.router.kill(signal.SIGHUP)
             os.chmod(c.key, 0o644)
             c.prefills[1].kill(signal.SIGHUP)
-            wait_until("it is refused", lambda: "the one before stays" in c.prefills[1].log())
+            wait_until("it is refused", lambda: "the previous one is kept" in c.prefills[1].log())
             serves()
             codes = c.stop()
             assert set(codes.values()) == {0}, (codes, c.logs())

@@ -64,16 +64,16 @@ def test_work_on_lent_cores_gives_the_same_bytes():
         model = model_in(d)
         with Cluster(model, **options(False)) as c:
             want = ask_all(c, texts, 1, 12)
-            assert not any(lent(c, "pieces").values())
+            assert not any(lent(c, "tasks").values())
         with Cluster(model, **options(True)) as c:
             for parallel in (1, 16):
                 got = ask_all(c, texts, parallel, 12)
                 assert got == want, [i for i, (a, b) in enumerate(zip(want, got)) if a != b]
-            wait_until("both have lent", lambda: ask_all(c, texts, 1, 12) == want and all(lent(c, "pieces").values()))
+            wait_until("both have lent", lambda: ask_all(c, texts, 1, 12) == want and all(lent(c, "tasks").values()))
             with subprocess.Popen([sys.executable, "-c", BURN, *cores()]) as burner:
                 try:
                     wait_until("a piece is done again",
-                               lambda: ask_all(c, texts, 1, 12) == want and sum(lent(c, "repeated_pieces").values()) > 0)
+                               lambda: ask_all(c, texts, 1, 12) == want and sum(lent(c, "task_retries").values()) > 0)
                 finally:
                     burner.kill()
             assert sum(lent(c, "cpu_seconds").values()) > 0

@@ -89,7 +89,7 @@ def test_a_launch_fits_into_its_cgroups():
             launch.says(f"baton: memory: the cgroup has 900 MiB and leaves 89")
             launch.says(f"decode-0: memory: the cgroup has 900 MiB and leaves 8")
             launch.says(f"({memory.file('limit_in_bytes')})")
-            assert launch.output().count(" 1 threads and 0 on lent cores") == 2, launch.output()
+            assert launch.output().count(" 1 threads and 0 on borrowed cores") == 2, launch.output()
             assert "oom_kill 0" in memory.read("oom_control", memory.folder)
         with Group("memory", limit_in_bytes=1200 << 20) as memory, Group("pids", max=64) as pids:
             with Serve(model, groups=(memory.folder, pids.folder)) as launch:
@@ -192,11 +192,11 @@ def test_a_process_that_the_kernel_kills_for_memory_is_told():
                     f.write(str(eater.pid))
                 eater.stdin.write("\n")
                 eater.stdin.flush()
-                told = rf"error baton: decode-0 was killed: .* it has 700 MiB \({memory.file('limit_in_bytes')}\)"
+                told = rf"error baton: decode-0 was killed: .* \(limit 700 MiB, {memory.file('limit_in_bytes')}\)"
                 wait_until("the kill is told", lambda: re.search(told, launch.output()), 60)
             finally:
                 eater.kill()
-        launch.says("ended by signal 9 (Killed), out of memory: the cgroup has 700 MiB; it starts again")
+        launch.says("ended by signal 9 (Killed), out of memory: the cgroup has 700 MiB; restarting in")
 
 
 def in_files(place, parent):
@@ -212,7 +212,7 @@ def assert_bounded(launch, where):
     launch.says(f"the cgroup has the time of 1 CPU ({where}/cpu.max), and the workers have 2 threads")
     launch.says(f"memory: the cgroup has 700 MiB and leaves 600 ({where}/memory.max)")
     launch.says(f"500 of 500 are left ({where}/pids.max)")
-    assert launch.output().count(" 1 threads and 0 on lent cores") == 2, launch.output()
+    assert launch.output().count(" 1 threads and 0 on borrowed cores") == 2, launch.output()
 
 
 def test_version_2_bounds_in_the_same_way():

@@ -116,7 +116,7 @@ def test_ranks_hand_over_on_an_interface_each():
         wait_until("it is named", c.unreachable)
         assert c.ready() == 503
         assert c.unreachable()[0]["text"].startswith("prefill-0 cannot reach decode-0 at 10.78.0.2:"), c.unreachable()
-        assert "this process is on interface eth1, and the way to its peer is over eth0: see --kv-net-devices" in c.prefills[0].log()
+        assert "this process uses interface eth1, but its peer is reached over eth0: see --kv-net-devices" in c.prefills[0].log()
 
     with tempfile.TemporaryDirectory() as d, Network("a", "b", interfaces=2) as net:
         model = tiny_model(d, layers=4, dim=64, heads=8, kv_heads=8, head_dim=64, ffn=64, context=4096, seed=5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that has its weights mapped takes the place of a worker that ends by itself."""
+"""A process that has its weights mapped replaces a worker that ends by itself."""
 import os
 import signal
 import tempfile
@@ -43,7 +43,7 @@ def test_a_standby_takes_the_place_of_either_role():
                 wait_until(f"{name} is back", lambda name=name, before=before: is_ready(launch, name, before), 30)
                 assert launch.process(name)["pid"] == standby, launch.output()
             assert launch.process("standby-0")["program"] == "standby"
-            assert launch.output().count("takes the place of") == 4
+            assert launch.output().count(" replaces ") == 4
             launch.order("stop", "standby-0", "wait=yes")
             assert launch.process("standby-0")["state"] == "stopped"
             os.kill(int(launch.process("decode-0")["pid"]), signal.SIGKILL)

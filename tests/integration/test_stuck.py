@@ -48,7 +48,7 @@ def test_a_worker_that_hangs_can_be_stopped():
             worker.kill(signal.SIGTERM)
             wait_until("the worker ends", lambda: not worker.alive(), 30)
             assert worker.popen.returncode == 0, worker.popen.returncode
-            assert "ended within a step" in worker.log(), worker.log()
+            assert "exiting during an iteration" in worker.log(), worker.log()
             os.unlink(hang)
             client.join()
 

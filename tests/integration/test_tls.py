@@ -161,7 +161,7 @@ def test_certificate_and_key_are_renewed_together():
 
             os.replace(second[0], cert)  # half of the new pair
             c.router.kill(signal.SIGHUP)
-            wait_until("the refusal", lambda: "key values mismatch; what was read before stays" in c.router.log())
+            wait_until("the refusal", lambda: "key values mismatch; the previous files stay in use" in c.router.log())
             assert subject(connect(c, both)) == "first"
             os.replace(second[1], key)
             c.router.kill(signal.SIGHUP)

@@ -23,7 +23,7 @@ def test_a_stopped_process_of_a_launch_comes_back():
                            lambda name=name: launch.process(name)["restarts"] == "1"
                            and launch.process(name)["state"] == "ready")
                 assert launch.process(name)["pid"] != before["pid"]
-                assert f"{name} is hung (stopped, blocked or spinning): silent for 2.0 s, it is killed" \
+                assert f"{name} is hung (stopped, blocked or spinning): silent for 2.0 s; killing it" \
                     in launch.output(), launch.output()
                 # What its threads did is said before.
                 assert re.search(rf"{name} thread {before['pid']} \(.+\): state T, waits in \S.*, ran [0-9]+ ms, waited "

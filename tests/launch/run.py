@@ -80,8 +80,8 @@ class LaunchTest(LauncherTest):
         first = poll(lambda: self.events("start", "prefill-0"), "a start")[0]
         os.kill(first[2], signal.SIGKILL)
         poll(lambda: len(self.events("start", "prefill-0")) == 2, "a restart")
-        launched.wait_says(r"prefill-0 ended by signal 9 \(Killed\); it starts "
-                           r"again in 0\.5 s\n")
+        launched.wait_says(r"prefill-0 ended by signal 9 \(Killed\); restarting in "
+                           r"0\.5 s\n")
         self.assertEqual(len(self.events("start", "decode-0")), 1)
         self.assertEqual(launched.stdout().count("curl"), 1)
         self.assertEqual(launched.stop(), 0)
@@ -94,9 +94,9 @@ class LaunchTest(LauncherTest):
         poll(lambda: not is_alive(pid), f"the end of {name}")
         poll(lambda: len(self.events("start", name)) == 2, "a restart")
         launched.wait_says(fr"{name} is hung \(stopped, blocked or spinning\): "
-                           r"silent for 1\.5 s, it is killed\n")
-        launched.wait_says(fr"{name} ended by signal 9 \(Killed\); it starts "
-                           r"again in 0\.5 s\n")
+                           r"silent for 1\.5 s; killing it\n")
+        launched.wait_says(fr"{name} ended by signal 9 \(Killed\); restarting in "
+                           r"0\.5 s\n")
         poll(lambda: "ready" in self.state_of(name), f"{name} is back")
         self.assertIn("restarts=1", self.state_of(name))
 
@@ -176,12 +176,12 @@ class LaunchTest(LauncherTest):
         self.assertEqual(len(self.events("start", "decode-0")), 5)
         self.assertIn(
             "decode-0 could not start 5 times, the last time it ended with "
-            "exit status 3; its last words:\n"
+            "exit status 3; its last log lines:\n"
             "    decode-0 | decode-0 says hello\n"
             "    decode-0 | cannot bind 127.0.0.1:1: address in use\n"
             "    decode-0 | no newline\n", launched.stderr())
         for pause in ("0.5", "1.0", "2.0", "4.0"):
-            self.assertIn(f"it starts again in {pause} s\n", launched.stderr())
+            self.assertIn(f"restarting in {pause} s\n", launched.stderr())
         self.assertRegex(launched.err[-1], "error baton: decode-0 could not "
                          "start: no newline\n$")
         self.assertEqual(launched.stdout(), "")
@@ -193,7 +193,7 @@ class LaunchTest(LauncherTest):
         self.assertEqual(launched.wait(), 1)
         self.assertEqual(len(self.events("start", "router")), 1)
         self.assertIn("router could not start: it ended with exit status 3; "
-                      "its last words:\n    router | router says hello\n"
+                      "its last log lines:\n    router | router says hello\n"
                       "    router | cannot bind 127.0.0.1:1: address in use\n",
                       launched.stderr())
         # The workers were to wait for its sockets.
@@ -204,9 +204,9 @@ class LaunchTest(LauncherTest):
         for format in ("text", "json"):
             launched = self.launch("--log-format", format)
             self.assertEqual(launched.wait(), 78)
-            self.assertNotIn("starts again", launched.stderr())
+            self.assertNotIn("restarting in", launched.stderr())
             self.assertIn("decode-0 could not start: it ended with exit status "
-                          "78; its last words:", launched.stderr())
+                          "78; its last log lines:", launched.stderr())
             # The last line is the cause, in one sentence.
             self.assertIn("decode-0 could not start: memory: 3 MiB are missing",
                           launched.err[-1])
@@ -232,8 +232,8 @@ class LaunchTest(LauncherTest):
         self.behave("decode-0", "hopeless")
         poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is ready")
         os.kill(self.events("start", "decode-0")[0][2], signal.SIGKILL)
-        launched.wait_says("decode-0 ended with exit status 78; it starts "
-                           "again in 1.0 s")
+        launched.wait_says("decode-0 ended with exit status 78; restarting in "
+                           "1.0 s")
         self.behave("decode-0", "ready")
         poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is back")
         self.assertEqual(launched.stop(), 0)
@@ -247,8 +247,8 @@ class LaunchTest(LauncherTest):
         # Fewer than it has: no pipe can be made, and poll() takes none.
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (4, limits[1]))
         os.kill(self.events("start", "decode-0")[0][2], signal.SIGKILL)
-        launched.wait_says("decode-0 could not be started: .*; it is tried "
-                           "again in 2.0 s")
+        launched.wait_says("decode-0 could not be started: .*; retrying in "
+                           "2.0 s")
         self.assertEqual(launched.stderr().count("cannot wait for"), 1)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
         poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is back")
@@ -388,7 +388,7 @@ class LaunchTest(LauncherTest):
             done = subprocess.run(enter + [f'{mounts} && {more} && exec "$@"', "sh", launcher(), "--model", self.model],
                                   env={**os.environ, "BATON_LIBEXEC": "/nowhere", "XDG_RUNTIME_DIR": "/run/user/0"}, check=False,
                                   capture_output=True, text=True, timeout=60)
-            self.assertEqual(len(re.findall(r"/run/user/0/baton-\w{6} goes away when this user logs out.*loginctl enable-linger",
+            self.assertEqual(len(re.findall(r"/run/user/0/baton-\w{6} is removed when this user logs out.*loginctl enable-linger",
                                             done.stderr)), is_warned, done.stderr)
 
     def test_what_dead_launchers_left_is_removed_at_the_next_start(self):
@@ -414,8 +414,8 @@ class LaunchTest(LauncherTest):
         self.assertIn("lock", os.listdir(copied))
         living = self.launch()
         living.wait_ready()
-        living.wait_says(f"removed {self.folder}/{left[0]}, left behind by a "
-                         "process that is dead\n")
+        living.wait_says(f"removed {self.folder}/{left[0]}, left by a dead "
+                         "process\n")
         others = ["baton-backup", "baton-copied", "baton-d4e5f6"]
         mine = [entry for entry in self.run_dirs() if entry not in others]
         self.assertEqual(sorted(os.listdir(cache)), ["key", "lock", "model.gguf"])
@@ -511,7 +511,7 @@ class LaunchTest(LauncherTest):
         self.assertEqual(lines("decode-0.old"), "decode-0 says hello\n")
         self.assertEqual(lines("decode-0.log"), "decode-0 says hello\n")
         self.assertEqual(lines("router.log"), "")
-        self.assertIn("SIGHUP: log files are opened anew", lines("launcher.old"))
+        self.assertIn("SIGHUP: reopening log files", lines("launcher.old"))
         self.assertIn("decode-0 ended by signal 9", lines("launcher.log"))
         self.assertEqual(lines("launcher.old") + lines("launcher.log"),
                          launched.stderr())
@@ -586,7 +586,7 @@ class LaunchTest(LauncherTest):
                                "--log-keep", "1")
         poll(lambda: len(self.events("wrote")) == 2, "what the worker writes")
         self.assertEqual(launched.stop(), 0)
-        self.assertIn(f"cannot move {logs}/decode-0.log aside: ",
+        self.assertIn(f"cannot rotate {logs}/decode-0.log: ",
                       launched.stderr())
         with open(os.path.join(logs, "decode-0.log")) as file:
             self.assertEqual(len(file.read().splitlines()), 20001)

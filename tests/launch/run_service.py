@@ -122,7 +122,7 @@ class ServiceTest(LauncherTest):
         os.unlink(self.path)
         launched = self.serve()
         launched.wait_ready()
-        launched.wait_says("cannot tell the service manager: No such file or directory")
+        launched.wait_says("cannot notify the service manager: No such file or directory")
         self.assertEqual(launched.stop(), 0)
         launched = self.launch(NOTIFY_SOCKET="notify")
         self.assertEqual(launched.wait(), 2)

@@ -68,7 +68,7 @@ static void what_is_missing_is_said_with_the_pools_that_would_fit(void **state)
                         "the workers take 220 MiB together (weights 100, their "
                         "own 20, KV pools 100), and 219 MiB are available: 1 "
                         "MiB are missing");
-    assert_string_equal(findings.list[0].mend, "--kv-memory 49m");
+    assert_string_equal(findings.list[0].fix, "--kv-memory 49m");
 }
 
 static void pools_of_no_given_size_share_half_of_what_is_left(void **state)
@@ -93,7 +93,7 @@ static void pools_of_no_given_size_share_half_of_what_is_left(void **state)
     room.available_bytes = 119 * MIB;
     bt_preflight_check(two, 2, &room, &findings);
     assert_int_equal(findings.n, 1);
-    assert_non_null(strstr(findings.list[0].mend, "fewer workers"));
+    assert_non_null(strstr(findings.list[0].fix, "fewer workers"));
 }
 
 static void a_file_of_weights_is_counted_once_for_each_shape(void **state)
@@ -137,7 +137,7 @@ static void a_small_dev_shm_is_a_warning_unless_it_is_needed(void **state)
     assert_non_null(strstr(findings.list[0].text,
                            "take 100 MiB of /dev/shm, which has 64 MiB left"));
     assert_non_null(
-        strstr(findings.list[0].mend, "mount -o remount,size=164m /dev/shm"));
+        strstr(findings.list[0].fix, "mount -o remount,size=164m /dev/shm"));
     bt_diagnostics_fini(&findings);
     room.needs_shm = true;
     bt_preflight_check(two, 2, &room, &findings);

@@ -630,7 +630,7 @@ class BatonTest(unittest.TestCase):
             said = self.baton("test", "--no-install", name)[2]
             self.assertIn("Baton needs packages", said, name)
 
-    def test_load_is_an_order_with_a_model_and_else_a_load_generator(self):
+    def test_load_model_is_an_order_and_load_test_a_load_generator(self):
         launcher = os.path.join(self.source, "build/launcher/baton-launch")
         os.makedirs(os.path.dirname(launcher))
         with open(launcher, "w") as file:
@@ -760,7 +760,7 @@ class BatonTest(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("\n  --kv-memory SIZE\n", shown)
         self.assertEqual(shown.count("--no-install"), 1)
-        self.assertIn("\nAddresses and who may use them:\n", shown)
+        self.assertIn("\nAddresses and access:\n", shown)
         self.assertNotIn(".SS", shown)
         self.assertNotIn("\\", shown)
         self.assertEqual(self.logged(), [])
