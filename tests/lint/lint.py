@@ -39,6 +39,10 @@ ONE_INCLUDER = {
     r"cmocka\.h": ("tests/support/", "tests/simt/test_"),
 }
 BANNED = re.compile(r"(?<![\w.>])(strcpy|strcat|sprintf|vsprintf|atoi|atol|atof|strtok|gets|alloca)\s*\(")
+# Where users' names are looked for, and what is measured or written by others.
+TEXTS = (".c", ".h", ".cu", ".cc", ".py", ".sh", ".bash", ".sbatch", ".md", ".js", ".json", ".yml", ".yaml", ".1", ".5", ".conf",
+         ".service", ".build", "baton", "baton-health")
+NOT_OURS = ("tests/golden/", "tests/bench/", "docs/adr/")
 MAX_FUNCTION_LINES = 120
 MAX_COMPLEXITY = 20
 MAX_FILE_LINES = 900
@@ -127,6 +131,16 @@ def check_requests_doc():
 
 def check_retired_names():
     return plain.retired_names(read(plain.RENAMED), tracked(""), {p: read(p) for p in sources()})
+
+
+def check_retired_options():
+    """And metrics, alerts and all else that users see."""
+    texts = {p: read(p) for p in tracked(*TEXTS) if not p.startswith(NOT_OURS) and not os.path.islink(os.path.join(ROOT, p))}
+    return plain.retired_by_users(read(plain.RENAMED), texts)
+
+
+def check_help():
+    return plain.long_help(read(plain.OPTIONS))
 
 
 def check_doc_comments():

@@ -1,21 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that are retired, and doc comments that cannot be read alone."""
+"""Names that are retired, help texts that are too long, and doc comments that cannot be read alone."""
 import re
 
 RENAMED = "docs/RENAMED.md"
-ROW = re.compile(r"\| (file|prefix|symbol) \| `([^`]+)` \|")
+KINDS_OF_CODE = ("file", "prefix", "symbol")
+# What users see: these names are looked for in code, scripts and documentation.
+KINDS_OF_USERS = ("option", "metric", "alert", "phase", "command", "log")
+ROW = re.compile(r"\| (\w+) \| `([^`]+)` \|")
 NAME = re.compile(r"[A-Za-z_]\w*")
 DOC = re.compile(r"/\*\*<?(?!\*)\s*(?:@file \S+\s*)?((?:.|\n)*?)\*/")
 # A reader of one comment does not see the one before: it says what it speaks of.
 DANGLING = re.compile(r"(?:\s*\*\s*)*(the same|it|its|of|what|who|whose|whoever|those|they|them|theirs|likewise|as above)\b",
                       re.I)
+OPTIONS = "common/config/config_options.c"
+MAX_HELP = 100
+OPTION = re.compile(r"^    [A-Z0-9]+\((?:COMMON|ADVANCED|INTERNAL), \"([\w-]+)\"(.*?)\),$", re.M | re.S)
+LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+# Pages that list the old names; other programs whose options have such names.
+MAY_SAY = {"CHANGELOG.md": KINDS_OF_USERS, "docs/RENAMED.md": KINDS_OF_USERS, "tests/lint/plain.py": KINDS_OF_USERS,
+           "tests/lint/test_plain.py": KINDS_OF_USERS}
+OTHERS = {"--model-name": ("examples/",)}
 
 
 def retired(page):
     """@return {kind: names} of the page's table"""
-    names = {"file": set(), "prefix": set(), "symbol": set()}
+    names = {kind: set() for kind in KINDS_OF_CODE + KINDS_OF_USERS}
     for kind, name in ROW.findall(page):
-        names[kind].add(name.rstrip("*"))
+        if kind in names:
+            names[kind].add(name.rstrip("*"))
     return names
 
 
@@ -30,6 +42,49 @@ def retired_names(page, paths, texts):
                 if word in names["symbol"] or word.startswith(prefixes):
                     bad.append(f"{path}:{n}: {RENAMED} retired {word}")
     return bad
+
+
+def pattern(names):
+    """A pattern of names that stand alone: not inside a longer one."""
+    found = []
+    for name in names:
+        before = r"(?<![\w-])" if name.startswith("-") else r"(?<!\w)" if name[0].isalnum() else ""
+        after = r"(?![\w-])" if name[-1].isalnum() else ""
+        found.append(before + re.escape(name) + after)
+    return re.compile("|".join(sorted(found, key=len, reverse=True)))
+
+
+def retired_by_users(page, texts):
+    """texts: {path: text} of code, scripts and documentation"""
+    names = set().union(*(retired(page)[kind] for kind in KINDS_OF_USERS))
+    bad = []
+    if not names:
+        return bad
+    words = pattern(names)
+    for path, text in texts.items():
+        if path in MAY_SAY:
+            continue
+        text = text.replace("\\\\-", "-").replace("\\-", "-")  # as groff writes it
+        for found in words.finditer(text):
+            if not path.startswith(OTHERS.get(found[0], ("\0",))):
+                line = text.count("\n", 0, found.start()) + 1
+                bad.append(f"{path}:{line}: {RENAMED} retired {found[0]}")
+    return bad
+
+
+def long_help(table):
+    """table: the source of the options"""
+    bad = []
+    rows = OPTION.findall(table)
+    for name, row in rows:
+        # The last but one argument is the help; its literals follow each other.
+        arguments = re.sub(r'"\s*\n\s*"', "", row)
+        texts = LITERAL.findall(arguments)
+        if len(texts) < 2 or not texts[-2]:
+            bad.append(f"{OPTIONS}: --{name} has no help")
+        elif len(texts[-2].replace("\\\\", "\\").replace('\\"', '"')) > MAX_HELP:
+            bad.append(f"{OPTIONS}: the help of --{name} has {len(texts[-2])} characters, at most {MAX_HELP}; more is for its details")
+    return bad if rows else [f"{OPTIONS}: no option was found"]
 
 
 def dangling(texts):

@@ -9,6 +9,17 @@ PAGE = """| Kind | Before | Now |
 | file | `common/base/sink` | `common/base/async_writer` |
 | prefix | `bt_sink_*` | `bt_async_writer_*` |
 | symbol | `bt_sink` | `bt_async_writer` |
+| option | `--late-join` | `--midstep-join` |
+| option | `--model-name` | `--served-model-name` |
+| metric | `baton_kv_bytes` | `baton_kv_bytes_total` |
+| alert | `BatonForeignKv` | `BatonKvUnauthenticated` |
+| log | `is on duty again` | is in service again |
+"""
+OPTIONS = """    TEXT(COMMON, "a", "FILE", "", ALL, a,
+         "Short, with \\" and a bracket (x); "
+         "in two literals", "Details"),
+    COUNT(INTERNAL, "b", "0", 0, 1, "ms", S | R, b,
+         "%s", ""),
 """
 
 
@@ -25,6 +36,22 @@ class Plain(unittest.TestCase):
         names = plain.retired(page)
         self.assertEqual(sum(len(n) for n in names.values()), page.count("\n| ") - 1)
         self.assertTrue(all(names.values()))
+
+    def test_retired_names_of_users_are_found_where_they_stand_alone(self):
+        texts = {"a.md": "--late-join off\n--late-joining x--late-join\nbaton_kv_bytes{x} baton_kv_bytes_total\n",
+                 "b.yml": "BatonForeignKv\n", "c.c": '"worker %s is on duty again"', "examples/d.py": "--model-name",
+                 "CHANGELOG.md": "--late-join"}
+        self.assertEqual(plain.retired_by_users(PAGE, texts), [
+            "a.md:1: docs/RENAMED.md retired --late-join", "a.md:3: docs/RENAMED.md retired baton_kv_bytes",
+            "b.yml:1: docs/RENAMED.md retired BatonForeignKv", "c.c:1: docs/RENAMED.md retired is on duty again"])
+        self.assertEqual(plain.retired_by_users(PAGE, {"x.py": "--model-name"}), ["x.py:1: docs/RENAMED.md retired --model-name"])
+
+    def test_help_texts_over_the_limit_are_found(self):
+        self.assertEqual(plain.long_help(OPTIONS % ("x" * 100)), [])
+        self.assertEqual(plain.long_help(OPTIONS % ("x" * 101)), [
+            "common/config/config_options.c: the help of --b has 101 characters, at most 100; more is for its details"])
+        self.assertEqual(plain.long_help(OPTIONS % ""), ["common/config/config_options.c: --b has no help"])
+        self.assertEqual(plain.long_help(""), ["common/config/config_options.c: no option was found"])
 
     def test_comments_that_point_at_others_are_found(self):
         texts = {"a.h": "/** @file a.h\n *\n * What it does. */\nint a; /**< the same */\n/** Itself. */\n/* Of it. */\n"
