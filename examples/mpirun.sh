@@ -3,7 +3,7 @@
 # Router, prefill and decode workers in one MPI world, on this machine.
 # Usage: [PREFILL_TP=T] [PREFILL_PP=P] [DECODE_TP=T] [DECODE_PP=P] examples/mpirun.sh MODEL [N_PREFILL [N_DECODE]]
 # One fate: when one process dies, mpirun ends all. For separate fates start one
-# mpirun (or srun) per instance, with --join and --cluster-key-file: docs/OPERATIONS.md.
+# mpirun (or srun) per instance, with --join and --cluster-key-file: docs/DEPLOY.md.
 set -eu
 fail() {
     echo "mpirun.sh: $*" >&2

@@ -171,7 +171,7 @@ static bool read_request(const arguments_t *arguments,
         return false;
     }
     if (request->verb == BT_ORDERS_WATCH) {
-        complain("watch is for programs: see docs/OPERATIONS.md");
+        complain("watch is for programs: see docs/RUN.md");
         return false;
     }
     if (arguments->json && (request->verb != BT_ORDERS_STATUS)) {

@@ -73,7 +73,7 @@ OVERVIEW = [
         panel("Requests turned away", "Refused before they were started, and run again after a failure.", "reqps",
               (rate("baton_requests_refused_total"), "{{model}} refused"),
               (rate("baton_retries_total"), "{{model}} run again")),
-        panel("Failed attempts, by reason", "docs/OPERATIONS.md, BatonAttemptFailures and BatonLeasesExpire.", "reqps",
+        panel("Failed attempts, by reason", "docs/MONITORING.md, BatonAttemptFailures and BatonLeasesExpire.", "reqps",
               (rate("baton_attempt_failures_total", by="model, reason"), "{{model}} {{reason}}")),
     ]),
     ("Where does time go?", [

@@ -357,7 +357,7 @@ signal_steps() { # SIGNAL PATTERN: of names
 # An instance that ended by itself: say so and set the time of its next start.
 # Whoever fails five times within ten seconds of its start is left alone, and who
 # ends its first start by saying that the next would be the same: 2 and 78, see
-# "Exit status" in docs/OPERATIONS.md.
+# "Exit status" in docs/RUN.md.
 ended() { # INDEX STATUS
     local i=$1 lived=$((SECONDS - started[$1])) node
     pids[i]=

@@ -52,7 +52,7 @@ def large_pages(machine, findings):
     shmem = chosen(machine.read("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))
     kernel = machine.kernel()
     if enabled in ("", "never"):
-        # inference/packed/packed_pages.c, huge_allowed(); 12 %: docs/OPERATIONS.md, "Packed weights".
+        # inference/packed/packed_pages.c, huge_allowed(); 12 %: docs/MODELS.md, "Packed weights".
         findings.warning("large pages", ("this kernel has no" if enabled == "" else "never allowed:") + " transparent huge pages: a "
                          "decode step of one sequence takes some 12 % longer",
                          "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled" if enabled else "a kernel with "

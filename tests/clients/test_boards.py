@@ -147,12 +147,12 @@ def test_boards_are_what_is_made_of_their_description(_):
 
 def test_rules_are_rules_and_each_has_a_part_of_the_manual(_):
     assert f"{len(alerts())} rules found" in promtool("check", "rules", RULES)
-    with open(os.path.join(harness.ROOT, "docs", "OPERATIONS.md"), encoding="utf-8") as f:
+    with open(os.path.join(harness.ROOT, "docs", "MONITORING.md"), encoding="utf-8") as f:
         anchors = {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-")
                    for line in re.findall(r"^#+ (.*)$", f.read(), re.M)}
     for rule in alerts():
         page, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert page == "docs/OPERATIONS.md" and anchor == rule["alert"].lower() and anchor in anchors, rule["alert"]
+        assert page == "docs/MONITORING.md" and anchor == rule["alert"].lower() and anchor in anchors, rule["alert"]
         assert rule["labels"]["severity"] in ("page", "ticket") and rule["annotations"]["summary"].endswith("."), rule
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import unittest
 
+import doc_links
 import layers
 import openapi
 import plain
@@ -147,10 +148,17 @@ def check_doc_comments():
     return plain.dangling({p: read(p) for p in product()})
 
 
+def check_doc_links():
+    """Links of the documents, and the files that maps of the tree name."""
+    pages = {p: read(p) for p in tracked(".md")}
+    return (doc_links.broken_links(pages, lambda path: os.path.exists(os.path.join(ROOT, path))) +
+            doc_links.missing_files(pages, tracked("")))
+
+
 def check_itself():
     """The tests of the checks above."""
     found = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromNames(["test_layers", "test_openapi", "test_plain", "test_requests_doc"]).run(found)
+    unittest.defaultTestLoader.loadTestsFromNames(["test_doc_links", "test_layers", "test_openapi", "test_plain", "test_requests_doc"]).run(found)
     bad = [f"{test.id()}: {text.strip().splitlines()[-1]}" for test, text in found.failures + found.errors]
     return bad if found.testsRun else ["no test of the checks was found"]
 
