@@ -17,7 +17,7 @@ print(next(o["value"] for o in json.load(sys.stdin) if o["name"] == sys.argv[1])
     exit 1
 }
 
-# 0.1.0+57.g1a2b3c4d5e6f: later commits are later versions.
+# 0.2.0+57.g1a2b3c4d5e6f: later commits are later versions.
 number=$(meson introspect --projectinfo "$build" | python3 -c 'import json, sys; print(json.load(sys.stdin)["version"])')
 version=$number
 date=$(date -R)

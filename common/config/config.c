@@ -213,7 +213,7 @@ static void complain_unknown(const bt_config_store_t *store, const char *name,
     }
 }
 
-/* "baton-router 0.1.0 (1a2b3c4d5e6f)" */
+/* "baton-router 0.2.0 (1a2b3c4d5e6f)" */
 static void print_version(unsigned program, bt_strbuf_t *out)
 {
     const char *const commit = bt_build_commit;

@@ -365,7 +365,7 @@ BT_MUST_CHECK bt_status_t bt_config_print_completion(
  *  "baton-router"; never NULL. */
 const char *bt_config_program_name(unsigned program);
 
-/** Returns the version of this build, such as "0.1.0". */
+/** Returns the version of this build, such as "0.2.0". */
 const char *bt_config_version(void);
 
 /**

@@ -15,7 +15,7 @@
  *     unload-model MODEL
  *     role NAME prefill|decode|both
  *
- *     launcher pid=7 version=0.1.0 run_dir=/tmp/baton-a1b2c3 state=running
+ *     launcher pid=7 version=0.2.0 run_dir=/tmp/baton-a1b2c3 state=running
  *     model name=a path=/m/a.gguf prefill=1 decode=1 state=loaded
  *     process name=a.decode-0 program=decode role=both model=a state=ready
  *             pid=9 restarts=0 since_ms=1700000000000

@@ -151,7 +151,7 @@ typedef struct bt_msg_hello {
     uint32_t protocol_min; /**< oldest version it speaks; default: protocol */
     char model_name[BT_WIRE_MAX_MODEL];  /**< name configured at a worker, or
                                               "" */
-    char version_text[BT_WIRE_MAX_NAME]; /**< version of its build, "0.1.0",
+    char version_text[BT_WIRE_MAX_NAME]; /**< version of its build, "0.2.0",
                                               or "" */
     uint32_t tp, pp; /**< tensor and pipeline parallelism; default: 1 */
     /** Blocks of n_blocks that a sequence of n spans of tokens_per_block
