@@ -630,6 +630,46 @@ class BatonTest(unittest.TestCase):
             said = self.baton("test", "--no-install", name)[2]
             self.assertIn("Baton needs packages", said, name)
 
+    def test_a_named_unit_test_installs_and_builds_only_what_it_needs(self):
+        for folder in ("tests/integration", "tests/clients", "tests/unit/router", "router/core"):
+            os.makedirs(os.path.join(self.source, folder))
+        for path, text in (("tests/integration/test_a.py", "def test_a_rank_that_stops():\n"),
+                           ("tests/clients/test_b.py", "def test_a_server_stops(c):\n"),
+                           ("tests/unit/router/meson.build", "unit_tests = {'stops': [x], 'stops_late': [x]}\n"),
+                           ("tests/unit/router/test_stops.c", ""), ("router/core/stops.c", "")):
+            with open(os.path.join(self.source, path), "w") as file:
+                file.write(text)
+        names = []
+        for page in ("packages.txt", "packages-unit.txt"):
+            with open(os.path.join(ROOT, "setup", page)) as file:
+                names += [n for line in file if line.strip() and not line.startswith("#") for n in line.split()[0].split("|")]
+        self.fake("dpkg-query", "\n".join(f"echo {name} install ok installed" for name in names))
+        build = os.path.join(self.source, "build/test-gcc")
+        tests = [{"name": name, "suite": ["baton:unit"], "cmd": [f"{build}/tests/unit/test_{name}"], "depends": [name], "env": {}}
+                 for name in ("stops", "stops_late")]
+        targets = [{"id": name, "name": "test_" + name, "type": "executable",
+                    "filename": [f"{build}/tests/unit/test_{name}"]} for name in ("stops", "stops_late")]
+        for name, rows in (("tests", tests), ("targets", targets)):
+            with open(os.path.join(self.folder, name), "w") as file:
+                json.dump(rows, file)
+        self.fake("meson", f"""echo "meson $*" >>'{self.log}'
+case "$*" in
+setup*) mkdir -p '{build}'; : >'{build}/build.ninja' ;;
+introspect*--tests*) cat '{self.folder}/tests' ;;
+introspect*--targets*) cat '{self.folder}/targets' ;;
+test*) mkdir -p '{build}/meson-logs'
+    echo '{{"name": "stops", "result": "OK", "stdout": "", "returncode": 0}}' >'{build}/meson-logs/named.json' ;;
+esac""")
+        self.fake("ninja", f"""echo "ninja $*" >>'{self.log}'""")
+        for name in ("stops", "test_stops", "tests/unit/router/test_stops.c", "router/core/stops.c"):
+            status, out, said = self.baton("test", name)
+            self.assertEqual((status, out.splitlines()[-1]), (0, "1 passed, 0 failed, 0 skipped"), (name, out, said))
+            log = self.logged()
+            os.unlink(self.log)
+            self.assertEqual([line for line in log if not line.startswith(("meson", "ninja"))], [], name)
+            built = [line.split(" -C ")[1].split(".gcc", 1)[-1] for line in log if line.startswith("ninja")]
+            self.assertEqual([line.replace(build, "").strip() for line in built], ["tests/unit/test_stops"], name)
+
     def test_load_model_is_an_order_and_load_test_a_load_generator(self):
         launcher = os.path.join(self.source, "build/launcher/baton-launch")
         os.makedirs(os.path.dirname(launcher))
