@@ -11,8 +11,9 @@
  *
  * A sequence belongs to the engine from submit() until the owner reads its LEFT
  * item in a report; its KV blocks are only accessed in between. The compute
- * thread makes no system call, takes no lock and allocates no memory while it
- * has work; it sleeps on its ring when it has none.
+ * thread takes no lock and allocates no memory while it has work, and makes no
+ * system call but to sleep for core donation (core_donation.c) and simulated
+ * latency (simulated_latency.c). It sleeps on its ring when it has no work.
  *
  * Sequences with one prompt and different samples (the choices of a request)
  * can be submitted as a group, whose prompt is computed once:

@@ -13,7 +13,6 @@
  *     world_worker.c   a worker: as worker/admit.c, worker/preempt.c and an
  *                      engine do it
  *     world_check.c    what must be true after every event
- *     world_lend.c     a step on lent cores: the real queue of pieces
  *
  * A leg that its request has left goes on to hold its blocks for as long as its
  * step or a write to them may last, as in a worker.
