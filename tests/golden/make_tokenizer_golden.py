@@ -10,15 +10,16 @@ the independent implementations that inference/tokenizer is compared with. The
 tests themselves read only what this script wrote:
 
   tok_corpus.txt      the lines to tokenize, backslash escapes \\n \\r \\t \\0 \\\\
-  tok_model.ids       expected ids with the default model's vocabulary
+  tok_model.ids.gz    expected ids with the default model's vocabulary
   tok_small.gguf      the first merges of the same vocabulary, more special
-                      tokens;  tok_small.ids: expected ids of every 3rd line
+                      tokens;  tok_small.ids.gz: expected ids of every 3rd line
   tok_spm_bytes.gguf  SentencePiece pieces trained here, with byte fallback
-  tok_spm_plain.gguf  without it, with user-defined pieces; both with .ids
+  tok_spm_plain.gguf  without it, with user-defined pieces; both with .ids.gz
   tok_detok.txt       random ids of the small vocabulary, a tab, their text
   tok_chat.txt        conversations as the families' Jinja texts render them
 
-A .ids file has sections "= name"; under each, one line for each line of the
+An .ids.gz file is gzip of text, the same bytes for the same ids: `zcat` shows it, and `git diff --textconv` does with
+`git config diff.gzip.textconv zcat` (.gitattributes names these files). It has sections "= name"; under each, one line for each line of the
 corpus (or of its part): the ids in base 36, "" for none, or "~" when they are
 those of the section before.
 """
@@ -26,6 +27,7 @@ import os
 import random
 import sys
 import tempfile
+import zlib
 
 import gguf
 import jinja2
@@ -182,14 +184,18 @@ def base36(n):
 
 def write_ids(name, sections):
     """sections: (name, list of lists of ids), in the order that diffs best"""
-    with open(os.path.join(HERE, name), "w", encoding="ascii") as out:
-        before = None
-        for title, lines in sections:
-            out.write("= %s\n" % title)
-            for i, ids in enumerate(lines):
-                same = before is not None and before[i] == ids
-                out.write("~\n" if same else " ".join(map(base36, ids)) + "\n")
-            before = lines
+    text = []
+    before = None
+    for title, lines in sections:
+        text.append("= %s\n" % title)
+        for i, ids in enumerate(lines):
+            same = before is not None and before[i] == ids
+            text.append("~\n" if same else " ".join(map(base36, ids)) + "\n")
+        before = lines
+    with open(os.path.join(HERE, name), "wb") as out:
+        # zlib's own gzip header has neither a time nor a name: the same ids are the same file.
+        packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+        out.write(packer.compress("".join(text).encode("ascii")) + packer.flush())
 
 
 def pretok(name):
@@ -315,7 +321,7 @@ def train(corpus, name, fallback, prefix, symbols):
     out.write_header_to_file()
     out.write_kv_data_to_file()
     out.close()
-    write_ids(name + ".ids", [("spm", [sp.encode(line) for line in corpus])])
+    write_ids(name + ".ids.gz", [("spm", [sp.encode(line) for line in corpus])])
 
 
 # ------------------------------------------------------------- chat templates
@@ -549,12 +555,12 @@ def main():
     with open(os.path.join(HERE, "tok_corpus.txt"), "w", encoding="utf-8",
               newline="\n") as out:
         out.writelines(escape(line) + "\n" for line in corpus)
-    write_ids("tok_model.ids", sections_for(vocab, corpus))
+    write_ids("tok_model.ids.gz", sections_for(vocab, corpus))
     part = corpus[::SMALL_STEP]
     small = small_vocab(vocab)
     write_small(small)
     write_detok(small)
-    write_ids("tok_small.ids", sections_for(small, part))
+    write_ids("tok_small.ids.gz", sections_for(small, part))
     train(part, "tok_spm_bytes", True, True, [])
     train(part, "tok_spm_plain", False, False, ["<tool>", "<tool_x>"])
     write_chat(model_template)

@@ -10,12 +10,12 @@ those of the families' tokenizer.json; where none is published as such (spark,
 youtu, falcon, fallback, jais2, minicpm5, exaone_moe, superbpe) those of
 llama.cpp's src/llama-vocab.cpp.
 
-  tok_rules.ids     ids of every 6th line with tok_small.gguf's vocabulary, a
+  tok_rules.ids.gz     ids of every 6th line with tok_small.gguf's vocabulary, a
                     section for each rule of inference/tokenizer/pretok_names.c
   tok_unigram.gguf  a SentencePiece Unigram model with a table of replacements,
-                    trained here;  tok_unigram.ids
+                    trained here;  tok_unigram.ids.gz
   tok_plain.gguf    BPE over characters with byte fallback, normalizers and added
-                    tokens with rules, trained here;  tok_plain.ids
+                    tokens with rules, trained here;  tok_plain.ids.gz
   tok_normal.txt    name, a tab, a text, a tab, its normal form
 """
 import os
@@ -138,7 +138,7 @@ def write_rules(lines):
             [pre_tokenizers.Split(Regex(p), "isolated") for p in patterns] +
             [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
         sections.append((name, [tok.encode(line).ids for line in lines]))
-    base.write_ids("tok_rules.ids", sections)
+    base.write_ids("tok_rules.ids.gz", sections)
 
 
 def open_gguf(name, model, tokens, types):
@@ -196,7 +196,7 @@ def write_unigram(lines):
                                    unk_id=sp.unk_id(), byte_fallback=False))
     ids = [tok.encode(sp.normalize(line)).ids for line in lines]
     assert sum(a != sp.encode(line) for a, line in zip(ids, lines)) <= 1
-    base.write_ids("tok_unigram.ids", [("unigram", ids)])
+    base.write_ids("tok_unigram.ids.gz", [("unigram", ids)])
 
 
 def charsmap_of(raw):
@@ -264,7 +264,7 @@ def write_plain(lines):
     words = [t for t, _ in RULED] + ["<s>", " ", "  ", "\n", "a", "x1", "ﬁ", "É", "\u00a0", "!", "you", "中",
                                      "\U0001F600", "<mask", "then", "breathe"]
     extra = ["".join(rng.choice(words) for _ in range(rng.randint(1, 9))) for _ in range(len(lines))]
-    base.write_ids("tok_plain.ids", [("plain", [tok.encode(t).ids for t in lines]),
+    base.write_ids("tok_plain.ids.gz", [("plain", [tok.encode(t).ids for t in lines]),
                                      ("ruled", [tok.encode(t).ids for t in extra])])
     with open(os.path.join(HERE, "tok_ruled.txt"), "w", encoding="utf-8", newline="\n") as file:
         file.writelines(base.escape(t) + "\n" for t in extra)

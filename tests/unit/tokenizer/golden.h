@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/golden_file.h"
 #include "tests/support/testsupport.h"
 
 #include "common/base/alloc.h"
@@ -31,19 +32,11 @@ typedef struct golden_lines {
 
 static inline void golden_read(const char *name, golden_lines_t *out)
 {
-    FILE *file = fopen(bt_test_path(name), "rb");
     size_t bytes;
     size_t at = 0;
 
-    assert_non_null(file);
-    assert_int_equal(fseek(file, 0, SEEK_END), 0);
-    bytes = (size_t)ftell(file);
-    rewind(file);
     memset(out, 0, sizeof(*out));
-    out->data = bt_calloc(bytes + 1, 1);
-    assert_non_null(out->data);
-    assert_int_equal(fread(out->data, 1, bytes, file), bytes);
-    fclose(file);
+    out->data = bt_golden_read(name, &bytes);
     for (size_t i = 0; i < bytes; i++) {
         out->n += (out->data[i] == '\n');
     }

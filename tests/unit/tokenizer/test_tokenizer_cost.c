@@ -253,7 +253,7 @@ static void threads_that_share_a_tokenizer_get_the_reference_ids(void **state)
     (void)state;
     golden_load(bt_test_path("golden/tok_small.gguf"), &gguf, &tok);
     golden_read_corpus(&corpus);
-    golden_read("golden/tok_small.ids", &expected);
+    golden_read("golden/tok_small.ids.gz", &expected);
     shared.tok = tok;
     shared.corpus = &corpus;
     shared.expected = &expected;

@@ -31,7 +31,7 @@ static void small_vocabulary_gives_the_reference_ids(void **state)
     files_t f;
 
     (void)state;
-    open_files(&f, "golden/tok_small.gguf", "golden/tok_small.ids");
+    open_files(&f, "golden/tok_small.gguf", "golden/tok_small.ids.gz");
     golden_compare(f.tok, &f.corpus, GOLDEN_STEP, &f.expected, "smollm",
                    BT_TOK_PARSE_SPECIAL);
     golden_compare(f.tok, &f.corpus, GOLDEN_STEP, &f.expected, "smollm as text",
@@ -53,7 +53,7 @@ static void small_vocabulary_comes_back_as_the_same_text(void **state)
     files_t f;
 
     (void)state;
-    open_files(&f, "golden/tok_small.gguf", "golden/tok_small.ids");
+    open_files(&f, "golden/tok_small.gguf", "golden/tok_small.ids.gz");
     assert_true(golden_round_trip(f.tok, &f.corpus) > f.corpus.n * 9 / 10);
     close_files(&f);
 }
@@ -97,7 +97,7 @@ sentencepiece_with_byte_fallback_gives_the_reference_ids(void **state)
     files_t f;
 
     (void)state;
-    open_files(&f, "golden/tok_spm_bytes.gguf", "golden/tok_spm_bytes.ids");
+    open_files(&f, "golden/tok_spm_bytes.gguf", "golden/tok_spm_bytes.ids.gz");
     golden_compare(f.tok, &f.corpus, GOLDEN_STEP, &f.expected, "spm", 0);
     assert_int_equal(golden_round_trip(f.tok, &f.corpus), f.corpus.n);
     close_files(&f);
@@ -109,7 +109,7 @@ sentencepiece_with_unknown_token_gives_the_reference_ids(void **state)
     files_t f;
 
     (void)state;
-    open_files(&f, "golden/tok_spm_plain.gguf", "golden/tok_spm_plain.ids");
+    open_files(&f, "golden/tok_spm_plain.gguf", "golden/tok_spm_plain.ids.gz");
     golden_compare(f.tok, &f.corpus, GOLDEN_STEP, &f.expected, "spm", 0);
     close_files(&f);
 }

@@ -20,7 +20,7 @@ static void corpus_gives_the_reference_ids_and_comes_back(void **state)
     (void)state;
     golden_load(model_path, &gguf, &tok);
     golden_read_corpus(&corpus);
-    golden_read("golden/tok_model.ids", &expected);
+    golden_read("golden/tok_model.ids.gz", &expected);
     assert_true(corpus.n >= 1000);
 
     golden_compare(tok, &corpus, 1, &expected, "smollm", BT_TOK_PARSE_SPECIAL);

@@ -61,7 +61,7 @@ static void every_rule_gives_the_reference_ids(void **state)
     (void)state;
     golden_load(bt_test_path("golden/tok_small.gguf"), &gguf, &tok);
     golden_read_corpus(&corpus);
-    golden_read("golden/tok_rules.ids", &expected);
+    golden_read("golden/tok_rules.ids.gz", &expected);
     for (size_t i = 0; i < expected.n; i++) {
         if (strncmp(expected.lines[i], "= ", 2) == 0) {
             use_rule(tok, rule_named(expected.lines[i] + 2));
@@ -84,7 +84,7 @@ static void every_name_has_a_rule_that_was_compared(void **state)
     size_t n = 0;
 
     (void)state;
-    golden_read("golden/tok_rules.ids", &expected);
+    golden_read("golden/tok_rules.ids.gz", &expected);
     for (; bt_pretok_name_at(n) != NULL; n++) {
         const bt_pretok_name_t *name = bt_pretok_name_at(n);
 
@@ -181,8 +181,8 @@ static void compare_file(const char *gguf_name, const char *ids,
 static void unigram_gives_the_reference_ids(void **state)
 {
     (void)state;
-    compare_file("golden/tok_unigram.gguf", "golden/tok_unigram.ids", "unigram",
-                 "golden/tok_corpus.txt", STEP, 0);
+    compare_file("golden/tok_unigram.gguf", "golden/tok_unigram.ids.gz",
+                 "unigram", "golden/tok_corpus.txt", STEP, 0);
 }
 
 static void
@@ -190,14 +190,14 @@ plain_text_with_normalizers_and_byte_fallback_gives_the_reference_ids(
     void **state)
 {
     (void)state;
-    compare_file("golden/tok_plain.gguf", "golden/tok_plain.ids", "plain",
+    compare_file("golden/tok_plain.gguf", "golden/tok_plain.ids.gz", "plain",
                  "golden/tok_corpus.txt", STEP, BT_TOK_PARSE_SPECIAL);
 }
 
 static void added_tokens_take_white_space_as_in_the_reference(void **state)
 {
     (void)state;
-    compare_file("golden/tok_plain.gguf", "golden/tok_plain.ids", "ruled",
+    compare_file("golden/tok_plain.gguf", "golden/tok_plain.ids.gz", "ruled",
                  "golden/tok_ruled.txt", 1, BT_TOK_PARSE_SPECIAL);
 }
 
