@@ -13,7 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "accuracy/progress.h"
 #include "accuracy/score.h"
 #include "common/base/alloc.h"
 #include "common/base/exit_code.h"

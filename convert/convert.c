@@ -9,7 +9,6 @@
 #include "common/base/cleanup.h"
 #include "common/base/printable.h"
 #include "common/base/strbuf.h"
-#include "convert/header.h"
 #include "convert/part_file.h"
 #include "convert/quantize.h"
 #include "kernels/kernels.h"

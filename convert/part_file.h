@@ -16,6 +16,9 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/base/strbuf.h"
+#include "convert/plan.h"
+#include "imatrix/imatrix.h"
 
 typedef struct bt_part_file {
     char *name;     /**< owned */
@@ -49,5 +52,24 @@ BT_MUST_CHECK bt_status_t bt_part_file_write(bt_part_file_t *file,
 BT_MUST_CHECK bt_status_t bt_part_file_finish(bt_part_file_t *file);
 /** Closes the file. Allowed after any of these functions, and twice. */
 void bt_part_file_close(bt_part_file_t *file);
+
+/* Header of a new GGUF file: everything but the tensors'
+ *  data. */
+
+/** Metadata key of the source: the input file (bt_gguf_identity()), the
+ *  quantizer's version and the importance matrix. Two headers are equal only if
+ *  the data after them is. */
+#define BT_CONVERT_KEY_SOURCE "baton.convert.source"
+
+/**
+ * Appends the header: the metadata pairs of @a gguf, except those that describe
+ * the number format, and the tensor table, padded to the start of the data.
+ *
+ * @param [in]  imatrix  NULL: none
+ * @param [out] out  holds the status of failures
+ */
+void bt_convert_header(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
+                       const bt_imatrix_t *imatrix,
+                       const bt_convert_plan_t *plan, bt_strbuf_t *out);
 
 #endif

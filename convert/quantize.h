@@ -9,7 +9,7 @@
  * with the scale as the file stores it. The weight w is the mean square of the
  * matrix's input at the number's column, if an importance matrix provides it
  * (imatrix.h), else constant. Then the shrinkage of the block is removed
- * (fit.h): a matrix whose blocks are all slightly short gives outputs that are
+ * (plan.h): a matrix whose blocks are all slightly short gives outputs that are
  * too small, increasingly with each layer. Without this step the outputs of
  * Q4_0 matrices are 1.2 % short (mean over the layers of the default model).
  *

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "convert/fit.h"
+#include "convert/plan.h"
 #include "convert/quantize.h"
 
 /** Writes a 16-bit value in little-endian order. */

@@ -52,16 +52,16 @@
  *
  * Mid-step join: a sequence with one token left to compute, as when its KV
  * came from another worker, need not wait for the next iteration. It may join
- * the running iteration between two layers (midstep_join.c).
+ * the running iteration between two layers (passes.c).
  *
  * Layer-boundary preemption: a prompt that is ordered before everything in the
  * running iteration need not wait either. Between two layers a chunk of it may
  * be computed through all layers, while the running iteration waits
- * (layer_preemption.c). So a short prompt waits for one layer of a long one's
+ * (passes.c). So a short prompt waits for one layer of a long one's
  * chunk.
  *
  * Overlapped scheduling: on a device an iteration may begin while the previous
- * one is still running, with input tokens that are not known yet (overlap.c). A
+ * one is still running, with input tokens that are not known yet (passes.c). A
  * sequence whose last token is drawn by the previous iteration has its LEFT in
  * the report of the next.
  *

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file engine_priv.h
  *
- * Shared by engine.c (the thread and its rings), step.c (one iteration),
- * inflight_pass.c (several passes in flight), microbatches.c (microbatches of a
- * pipeline-parallel model), overlap.c (overlapped scheduling on a device),
- * draw.c (tokens from logits), midstep_join.c (mid-step joins),
- * layer_preemption.c (layer-boundary preemption), simulated_latency.c
- * (simulated durations), core_donation.c (core donation), device_sampling.c
- * (draws on the back end) and rows.c (requested logits) only.
+ * Shared by engine.c (the thread and its rings), iteration.c (one iteration),
+ * passes.c (several passes in flight), passes.c (microbatches of a
+ * pipeline-parallel model), passes.c (overlapped scheduling on a device),
+ * sampling.c (tokens from logits), passes.c (mid-step joins),
+ * passes.c (layer-boundary preemption), passes.c
+ * (simulated durations), core_donation.c (core donation), sampling.c
+ * (draws on the back end) and iteration.c (requested logits) only.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -59,8 +59,8 @@ typedef struct bt_inflight_pass {
     bt_pass_t pass;
     bt_forward_t fwd;
     /** Sequences of the pass that are not in engine->running meanwhile: all
-     *  (microbatches.c), or those that do not continue before it ends
-     * (overlap.c). */
+     *  (passes.c), or those that do not continue before it ends
+     * (passes.c). */
     bt_list_t seqs;
     uint32_t n_context_tokens;
     bool is_ahead;  /**< sequences have their state after the pass */
@@ -204,7 +204,7 @@ void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
 /** Removes all running sequences after a failure. */
 void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report);
 
-/* inflight_pass.c: a ring of passes, the oldest at 0 */
+/* passes.c: a ring of passes, the oldest at 0 */
 
 /** Allocates the in-flight passes, as many as the model can have started.
  *  @retval BT_ERR_NO_MEMORY */
@@ -228,19 +228,19 @@ void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
  *  ranks may still compute them. */
 void bt_engine_ground(bt_engine_t *engine);
 
-/* overlap.c */
+/* passes.c */
 
 /** Overlapped scheduling on a device: starts a pass, and the next one behind it
  *  where that is possible and worthwhile; completes the oldest. */
 void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report);
 
-/* microbatches.c */
+/* passes.c */
 
 /** Starts passes while another pipeline stage is idle, and completes the oldest
  *  pass in flight, if there is one. */
 void bt_engine_run_lots(bt_engine_t *engine, bt_report_t *report);
 
-/* draw.c */
+/* sampling.c */
 
 /** Appends an event of a sequence to the report; @a token and @a finish are
  *  those of a TOKEN. */
@@ -262,7 +262,7 @@ float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
                             const bt_sched_item_t *item, uint32_t first,
                             float *logits);
 
-/* device_sampling.c */
+/* sampling.c */
 
 /** Assigns the draws from the next logit row, of the sequence and all its
  *  followers (@a draws), or its scoring where the owner wants that, to the back
@@ -279,19 +279,19 @@ void bt_engine_store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
                           const bt_seq_t *seq, uint32_t position,
                           uint32_t n_vocab);
 
-/* midstep_join.c */
+/* passes.c */
 
 /** Adds sequences to the running pass: bt_forward_t.take_late; @a engine is a
  *  bt_engine_t. */
 uint32_t bt_engine_take_late(void *engine, uint32_t n_layers);
 
-/* simulated_latency.c */
+/* passes.c */
 
 /** Waits until the pass may have computed this many layers by
  *  bt_engine_rehearsal_t; all layers include the work after them. */
 void bt_engine_rehearse(const bt_engine_t *engine, uint32_t n_layers);
 
-/* layer_preemption.c */
+/* passes.c */
 
 /** Runs a preempting pass if one is due: bt_forward_t.between_layers; @a engine
  *  is a bt_engine_t. */
@@ -309,7 +309,7 @@ void bt_engine_give_way(bt_engine_t *engine, bt_report_t *report);
  *  first one. */
 void bt_engine_pace(bt_seq_t *seq);
 
-/* rows.c */
+/* iteration.c */
 
 /** True when the owner wants the row of logits of this position. */
 bool bt_engine_wants_row(const bt_seq_t *seq, uint32_t position);

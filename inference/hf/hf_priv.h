@@ -8,8 +8,8 @@
 #define BT_INFERENCE_HF_HF_PRIV_H
 
 #include "common/base/printable.h"
-#include "inference/gguf/gguf_assemble.h"
 #include "inference/gguf/gguf_meta.h"
+#include "inference/gguf/gguf_split.h"
 #include "inference/hf/families.h"
 #include "inference/hf/folder.h"
 #include "inference/hf/hf.h"

@@ -18,7 +18,6 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "inference/packed/packed_dir.h"
 #include "inference/packed/packed_pages.h"
 #include "inference/packed/packed_writer.h"
 

@@ -6,6 +6,8 @@
 #ifndef BT_INFERENCE_PACKED_PACKED_WRITER_H
 #define BT_INFERENCE_PACKED_PACKED_WRITER_H
 
+#include <stdint.h>
+
 #include "common/base/strbuf.h"
 #include "inference/packed/packed_store.h"
 
@@ -47,5 +49,21 @@ static inline void bt_packed_writer_step(const bt_packed_writer_t *writer)
         writer->on_step(writer->ctx);
     }
 }
+
+/*
+ * Folder of packed weights: creates it, and removes files that are no longer
+ * used.
+ */
+
+#define BT_PACKED_UNUSED_S (INT64_C(30) * 86400)
+
+/** Creates @a dir and its missing parents, for this user alone.
+ *  @return 0 or an errno */
+int bt_packed_dir_make(const char *dir);
+
+/** Removes files of this format that no process has opened for
+ *  BT_PACKED_UNUSED_S before @a now_s (seconds since 1970). @a keep: a name
+ *  that stays. */
+void bt_packed_dir_clear(const char *dir, const char *keep, int64_t now_s);
 
 #endif

@@ -64,7 +64,7 @@ static inline void bt_group_min_step(bt_quant_group_t *group, uint32_t h,
 typedef void bt_block_reader_t(const uint8_t *block, uint32_t j,
                                bt_quant_group_t *group);
 
-/* legacy.c */
+/* kquants.c */
 bt_block_reader_t bt_read_q4_0;
 bt_block_reader_t bt_read_q4_1;
 bt_block_reader_t bt_read_q5_0;
@@ -88,7 +88,7 @@ extern const int8_t bt_book_iq1[BT_QUANT_BOOK];
 extern const int8_t bt_book_iq2[BT_QUANT_BOOK];
 extern const int8_t bt_book_iq3_xxs[BT_QUANT_BOOK];
 extern const int8_t bt_book_iq3_s[BT_QUANT_BOOK];
-/* iq.c */
+/* kquants.c */
 bt_block_reader_t bt_read_iq1_s;
 bt_block_reader_t bt_read_iq1_m;
 bt_block_reader_t bt_read_iq2_xxs;
@@ -96,7 +96,7 @@ bt_block_reader_t bt_read_iq2_xs;
 bt_block_reader_t bt_read_iq2_s;
 bt_block_reader_t bt_read_iq3_xxs;
 bt_block_reader_t bt_read_iq3_s;
-/* ternary.c */
+/* kquants.c */
 bt_block_reader_t bt_read_tq1_0;
 bt_block_reader_t bt_read_tq2_0;
 

@@ -4,7 +4,7 @@
  * Grid points of the IQ types: short vectors of small numbers, chosen by the
  * authors of the types and not given by a formula. A point is 16 bits, four
  * points a word: eight numbers of 2 bits, or (IQ3) four of 4 bits, the first in
- * the lowest bits. iq.c has the meaning of the numbers.
+ * the lowest bits. kquants.c has the meaning of the numbers.
  * Source: ggml, "ggml-common.h" (iq2xxs_grid and the others).
  */
 #ifndef BT_KERNELS_QUANT_GRIDS_H

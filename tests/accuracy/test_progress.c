@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "accuracy/progress.h"
+#include "accuracy/score.h"
 
 #define WINDOW 512u
 

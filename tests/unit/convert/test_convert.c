@@ -10,7 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "convert/convert.h"
-#include "convert/header.h"
+#include "convert/part_file.h"
 #include "convert/quantize.h"
 #include "kernels/kernels.h"
 #include "tests/support/tiny_model.h"

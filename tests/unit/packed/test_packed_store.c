@@ -22,8 +22,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "inference/packed/packed_dir.h"
 #include "inference/packed/packed_store.h"
+#include "inference/packed/packed_writer.h"
 #include "tests/support/tiny_model.h"
 
 #define N_PIECES    5

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file gguf_assemble.h
+/** @file gguf_split.h
  *
  * Assembles a model of another format so that it is read like a GGUF file:
  *
@@ -9,8 +9,8 @@
  *
  * Threads: see gguf.h.
  */
-#ifndef BT_INFERENCE_GGUF_GGUF_ASSEMBLE_H
-#define BT_INFERENCE_GGUF_GGUF_ASSEMBLE_H
+#ifndef BT_INFERENCE_GGUF_GGUF_SPLIT_H
+#define BT_INFERENCE_GGUF_GGUF_SPLIT_H
 
 #include "inference/gguf/gguf.h"
 

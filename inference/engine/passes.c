@@ -1,0 +1,578 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/alloc.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/sched/sched_microbatch.h"
+#include "inference/engine/engine_priv.h"
+
+/* In-flight passes, which run while others begin: microbatches of a
+ * pipeline-parallel model, and overlapped passes on a device. */
+
+bt_inflight_pass_t *bt_engine_flight(bt_engine_t *engine, uint32_t i)
+{
+    return &engine->flights[(engine->first_flight + i) % engine->max_flights];
+}
+
+void bt_engine_unload(bt_engine_t *engine, bt_inflight_pass_t *flight)
+{
+    while (!bt_list_empty(&flight->seqs)) {
+        bt_seq_t *seq = bt_engine_seq_at(flight->seqs.next);
+
+        bt_list_remove(&seq->sched.turn.link);
+        bt_sched_queue_insert(&engine->running, &seq->sched.turn);
+    }
+}
+
+/* Returns the sequences of a pass to their state before it. */
+static void take_back(bt_inflight_pass_t *flight)
+{
+    for (uint32_t i = 0; i < flight->pass.n_planned; i++) {
+        const bt_sched_item_t *item = &flight->pass.plan[i];
+        bt_seq_t *seq = bt_engine_seq_of(item->seq);
+
+        seq->n_under_way--;
+        seq->from_id = UINT32_MAX;
+        if (flight->is_ahead) {
+            seq->sched.n_computed -= item->n_new;
+            seq->sched.n_tokens -= item->last_chunk ? 1 : 0;
+        }
+    }
+    flight->is_ahead = false;
+}
+
+bt_status_t bt_engine_take_off(bt_engine_t *engine)
+{
+    bt_inflight_pass_t *flight = bt_engine_flight(engine, engine->n_flights);
+    bt_model_t *model = engine->config.model;
+    bt_pass_t *pass = &flight->pass;
+    bt_status_t status;
+
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        bt_engine_seq_of(pass->plan[i].seq)->n_under_way++;
+    }
+    engine->pass = pass;
+    bt_engine_lay_rows(engine);
+    flight->fwd = bt_engine_forward_of(engine);
+    pass->start_ns = bt_now_ns();
+    bt_engine_mark(engine);
+    pass->lent_ns = bt_model_lent_ns(model);
+    status = bt_model_start(model, &flight->fwd);
+    pass->lent_ns = bt_model_lent_ns(model) - pass->lent_ns;
+    if (status != BT_OK) {
+        BT_LOG_ERROR("forward pass of %u rows failed: %s", pass->n_rows,
+                     bt_status_str(status));
+    }
+    engine->pass = &engine->whole;
+    engine->n_flights++;
+    return status;
+}
+
+/* Reports sequences of a failed pass that had left before. */
+static void tell_gone(bt_report_t *report, const bt_inflight_pass_t *flight)
+{
+    for (uint32_t i = 0; i < flight->pass.n_planned; i++) {
+        bt_seq_t *seq = bt_engine_seq_of(flight->pass.plan[i].seq);
+
+        if (seq->is_gone) {
+            bt_engine_report(report, BT_REPORT_LEFT, seq, 0, seq->gone_finish);
+        }
+    }
+}
+
+void bt_engine_land(bt_engine_t *engine, bt_report_t *report)
+{
+    bt_inflight_pass_t *flight = bt_engine_flight(engine, 0);
+    float *logits = NULL;
+    bt_status_t status;
+
+    engine->pass = &flight->pass;
+    status = bt_model_finish(engine->config.model, &flight->fwd, &logits);
+    bt_engine_rehearse(engine, engine->n_layers);
+    take_back(flight);
+    bt_engine_unload(engine, flight);
+    report->n_context_tokens = flight->n_context_tokens;
+    bt_engine_settle(engine, report, status, logits);
+    if (status != BT_OK) {
+        tell_gone(report, flight);
+    }
+    engine->pass = &engine->whole;
+    engine->first_flight = (engine->first_flight + 1) % engine->max_flights;
+    engine->n_flights--;
+}
+
+void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
+                     bt_status_t status)
+{
+    for (; engine->n_flights > 0; engine->n_flights--) {
+        bt_inflight_pass_t *flight =
+            bt_engine_flight(engine, engine->n_flights - 1);
+
+        tell_gone(report, flight);
+        take_back(flight);
+        bt_engine_unload(engine, flight);
+    }
+    report->status = status;
+    bt_engine_fail_all(engine, report);
+}
+
+void bt_engine_ground(bt_engine_t *engine)
+{
+    bt_status_t status = BT_OK;
+    float *logits;
+
+    for (; engine->n_flights > 0; engine->n_flights--) {
+        bt_inflight_pass_t *flight = bt_engine_flight(engine, 0);
+
+        if (status == BT_OK) {
+            status =
+                bt_model_finish(engine->config.model, &flight->fwd, &logits);
+        }
+        take_back(flight);
+        bt_engine_unload(engine, flight);
+        engine->first_flight = (engine->first_flight + 1) % engine->max_flights;
+    }
+}
+
+bt_status_t bt_engine_alloc_flights(bt_engine_t *engine)
+{
+    const bt_engine_config_t *config = &engine->config;
+    const uint32_t rows = bt_engine_max_rows(
+        config->max_seqs, config->token_budget, config->kv.tokens_per_block);
+    bt_status_t status = BT_OK;
+
+    engine->max_flights = bt_model_max_started(config->model);
+    if (engine->max_flights == 1) {
+        return BT_OK;
+    }
+    engine->flights = bt_calloc(engine->max_flights, sizeof(*engine->flights));
+    if (engine->flights == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < engine->max_flights; i++) {
+        bt_list_init(&engine->flights[i].seqs);
+        if (status == BT_OK) {
+            status = bt_engine_alloc_pass(engine->config.model,
+                                          &engine->flights[i].pass,
+                                          config->max_seqs, rows);
+        }
+    }
+    return status;
+}
+
+void bt_engine_free_flights(bt_engine_t *engine)
+{
+    for (uint32_t i = 0; (engine->flights != NULL) && (i < engine->max_flights);
+         i++) {
+        bt_engine_free_pass(&engine->flights[i].pass);
+    }
+    bt_free(engine->flights);
+}
+
+/* Layer-boundary preemption: passes computed while an iteration waits. */
+
+static void take_in_all(bt_engine_t *engine)
+{
+    bt_seq_t *seq;
+
+    while ((seq = bt_engine_pop(engine)) != NULL) {
+        bt_engine_take_in(engine, seq);
+    }
+}
+
+/* Plans a chunk of one prompt that is ordered before everything in the running
+ * iteration; no larger than a chunk of its own would be, nor than the free
+ * rows. */
+static bool plan_inside(bt_engine_t *engine, uint32_t *n_context_p)
+{
+    const bt_engine_config_t *config = &engine->config;
+    const bt_pass_t *whole = &engine->whole;
+    const uint32_t n_free =
+        bt_engine_max_rows(config->max_seqs, config->token_budget,
+                           config->kv.tokens_per_block) -
+        whole->n_rows;
+    const uint32_t chunk = engine->chunk.alone.tokens;
+    bt_sched_item_t *item = engine->inside.plan;
+
+    if (!bt_sched_plan_inside(&engine->running, whole->plan, whole->n_planned,
+                              (chunk < n_free) ? chunk : n_free,
+                              config->kv.tokens_per_block, item) ||
+        bt_engine_is_canceled(bt_engine_seq_of(item->seq))) {
+        return false;
+    }
+    *n_context_p = item->n_new;
+    engine->inside.n_planned = bt_sched_limit_rows(
+        item, 1, BT_ENGINE_EXTRA_ROWS - BT_ENGINE_MAX_DRAFTS, n_context_p);
+    return engine->inside.n_planned > 0;
+}
+
+void bt_engine_look_inside(void *engine_p, uint32_t n_layers)
+{
+    bt_engine_t *engine = engine_p;
+    uint32_t n_context;
+    bt_report_t *report;
+
+    bt_engine_rehearse(engine, n_layers);
+    take_in_all(engine); /* late joins were taken in before this call */
+    if ((engine->inside_status != BT_OK) || !plan_inside(engine, &n_context)) {
+        return;
+    }
+    report = bt_ring_pop(engine->spare);
+    if (report == NULL) {
+        return; /* the owner has not recycled reports yet */
+    }
+    bt_engine_reset_report(report);
+    report->n_context_tokens = n_context;
+    engine->pass = &engine->inside;
+    bt_engine_run_pass(engine, report);
+    engine->pass = &engine->whole;
+    engine->inside_ns += bt_now_ns() - report->start_ns;
+    engine->inside_lent_ns += report->work.lent_ns;
+    /* After a failure all sequences leave with the running iteration. */
+    engine->inside_status = report->status;
+    report->status = BT_OK;
+    bt_engine_push_report(engine, report);
+}
+
+/* Microbatches of a pipeline-parallel model: a pass begins while later stages
+ * still compute the previous ones. Each pass has its own sequences, and a
+ * sequence's next token is started when the previous one is drawn;
+ * common/sched/sched_microbatch.h assigns sequences to passes. */
+
+/* Counts the rows of a sequence that has room: a token and drafts, or a
+ * chunk. */
+static void count(const bt_engine_t *engine, const bt_sched_seq_t *seq,
+                  bt_sched_ready_t *ready)
+{
+    const uint32_t left = seq->n_tokens - seq->n_computed;
+    const uint32_t chunk = engine->chunk.alone.tokens;
+
+    if (bt_sched_seq_has_chunks(seq)) {
+        ready->n_rows += (left < chunk) ? left : chunk;
+    } else {
+        ready->n_rows += left;
+        ready->n_generating++;
+    }
+}
+
+/* Counts the sequences that are in no pass. */
+static bt_sched_ready_t count_free(bt_engine_t *engine)
+{
+    bt_sched_ready_t ready = {0};
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    (void)bt_engine_has_work(engine); /* updates the rooms */
+    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
+    {
+        const bt_sched_seq_t *seq = &bt_engine_seq_at(pos)->sched;
+
+        if (bt_sched_seq_has_room(seq)) {
+            count(engine, seq, &ready);
+        }
+    }
+    return ready;
+}
+
+static bt_sched_ready_t count_all(bt_engine_t *engine,
+                                  const bt_sched_ready_t *free)
+{
+    bt_sched_ready_t all = *free;
+
+    for (uint32_t i = 0; i < engine->n_flights; i++) {
+        const bt_pass_t *pass = &bt_engine_flight(engine, i)->pass;
+
+        for (uint32_t k = 0; k < pass->n_planned; k++) {
+            count(engine, pass->plan[k].seq, &all);
+        }
+    }
+    return all;
+}
+
+/* Drops the drafts of a sequence that is not in the pass after all. */
+static void drop_drafts(bt_sched_seq_t *seq)
+{
+    seq->n_tokens -= seq->n_drafts;
+    seq->n_drafts = 0;
+}
+
+/* Plans a microbatch, whose sequences leave the queue.
+ * @return whether it has any */
+static bool load(bt_engine_t *engine, bt_inflight_pass_t *flight,
+                 uint32_t n_most)
+{
+    bt_pass_t *pass = &flight->pass;
+    const uint32_t n = bt_engine_plan(engine, pass, &flight->n_context_tokens);
+
+    pass->n_planned = bt_sched_microbatch_cut(pass->plan, n, n_most);
+    for (uint32_t i = pass->n_planned; i < n; i++) {
+        drop_drafts(pass->plan[i].seq);
+    }
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        bt_list_t *link = &pass->plan[i].seq->turn.link;
+
+        bt_list_remove(link);
+        bt_list_push_back(&flight->seqs, link);
+    }
+    return pass->n_planned > 0;
+}
+
+/* @return false: none begins now */
+static bool begin_microbatch(bt_engine_t *engine, bt_status_t *status_p)
+{
+    bt_inflight_pass_t *flight = bt_engine_flight(engine, engine->n_flights);
+    const uint32_t least = bt_model_least_rows(engine->config.model);
+    const bt_sched_ready_t free = count_free(engine);
+    const bt_sched_ready_t all = count_all(engine, &free);
+    const bt_sched_microbatches_t lots =
+        bt_sched_microbatches(&all, engine->max_flights, least);
+
+    if (!bt_sched_microbatch_begins(&lots, engine->n_flights, free.n_rows,
+                                    least) ||
+        !load(engine, flight, lots.n_generating)) {
+        return false;
+    }
+    *status_p = bt_engine_take_off(engine);
+    return true;
+}
+
+void bt_engine_run_lots(bt_engine_t *engine, bt_report_t *report)
+{
+    bt_status_t status = BT_OK;
+
+    while ((status == BT_OK) && (engine->n_flights < engine->max_flights) &&
+           begin_microbatch(engine, &status)) {
+        bt_engine_take_changes(engine, report);
+    }
+    if ((status == BT_OK) && (engine->n_flights > 0)) {
+        bt_engine_land(engine, report);
+        status = report->status;
+    }
+    if (status != BT_OK) {
+        bt_engine_crash(engine, report, status);
+    }
+}
+
+/* Mid-step joins: sequences that enter the running iteration. */
+
+/* True for a sequence with one token to compute and no followers. Any other
+ * sequence begins with the next iteration, or preempts this one
+ * (passes.c). */
+static bool is_ready(const bt_engine_t *engine, const bt_seq_t *seq)
+{
+    return (seq->sched.n_tokens - seq->sched.n_computed == 1) &&
+           bt_list_empty(&seq->followers) && !bt_engine_is_canceled(seq) &&
+           bt_sched_seq_has_room(&seq->sched) &&
+           (engine->whole.n_planned < engine->config.max_seqs);
+}
+
+uint32_t bt_engine_take_late(void *engine_p, uint32_t n_layers)
+{
+    bt_engine_t *engine = engine_p;
+    uint32_t n = 0;
+
+    if (!bt_sched_midstep_join_may(&engine->late, n_layers)) {
+        return 0;
+    }
+    while (n < BT_MODEL_MAX_LATE) {
+        bt_seq_t *seq = bt_engine_pop(engine);
+
+        if (seq == NULL) {
+            break;
+        }
+        bt_engine_take_in(engine, seq);
+        if (!is_ready(engine, seq)) {
+            continue;
+        }
+        seq->late_ns = bt_now_ns();
+        engine->whole.plan[engine->whole.n_planned] = (bt_sched_item_t){
+            .seq = &seq->sched, .n_new = 1, .last_chunk = true};
+        bt_engine_lay_item(engine, engine->whole.n_planned);
+        engine->whole.n_planned++;
+        n++;
+    }
+    if (n > 0) {
+        bt_sched_midstep_join_spend(&engine->late, n_layers);
+    }
+    return n;
+}
+
+/*
+ * Overlapped scheduling on a device: a pass begins while the previous one is
+ * running (sched_overlap.h). The second pass is planned as if the first were
+ * finished: its sequences are *put ahead*, advanced by the first pass's tokens,
+ * and where it draws, by a token that is not known yet; the device inserts that
+ * (bt_forward_t.from_ids). When the first is finished they are taken back to
+ * the known state, and it is completed like any other.
+ *
+ * A sequence that then turns out to have ended is computed once more in the
+ * second pass, and keeps its blocks until that is finished: only then it has
+ * LEFT. A sequence that surely ends with the first pass, or is canceled, is not
+ * in the second.
+ */
+
+static bool ends_with(const bt_sched_item_t *item)
+{
+    const bt_seq_t *seq = bt_engine_seq_of(item->seq);
+
+    return item->last_chunk &&
+           (seq->leave_after_first || (seq->n_drawn + 1 == seq->max_new));
+}
+
+static bool group_is_canceled(const bt_seq_t *seq)
+{
+    const bt_list_t *head = &seq->followers;
+    bool canceled = bt_engine_is_canceled(seq);
+
+    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+        canceled = canceled || bt_engine_is_canceled(bt_engine_seq_at(pos));
+    }
+    return canceled;
+}
+
+/* True when the position behind the next token can be planned before that token
+ * is known. Not with a drafter, nor where a draw depends on previous tokens.
+ * Followers begin with that token. */
+static bool needs_no_token(const bt_sched_item_t *item)
+{
+    const bt_seq_t *seq = bt_engine_seq_of(item->seq);
+
+    return !item->last_chunk ||
+           (bt_list_empty(&seq->followers) &&
+            (ends_with(item) || ((seq->drafter.propose == NULL) &&
+                                 !bt_sampling_reads_tokens(&seq->sampling))));
+}
+
+/* True when the results of the pass are only ids, which the device has. */
+static bool can_be_followed(const bt_inflight_pass_t *flight)
+{
+    const bt_pass_t *pass = &flight->pass;
+
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        if ((pass->plan[i].seq->n_drafts > 0) ||
+            !needs_no_token(&pass->plan[i])) {
+            return false;
+        }
+    }
+    return bt_model_is_followed(&flight->fwd);
+}
+
+/* Advances the sequences of a pass to their state after it. Those that do not
+ * continue are set aside until it ends. */
+static void put_ahead(bt_inflight_pass_t *flight)
+{
+    bt_pass_t *pass = &flight->pass;
+    uint32_t row = 0;
+
+    for (uint32_t i = 0; i < pass->n_planned; i++) {
+        const bt_sched_item_t *item = &pass->plan[i];
+        bt_seq_t *seq = bt_engine_seq_of(item->seq);
+
+        seq->sched.n_computed += item->n_new;
+        if (item->last_chunk) {
+            seq->from_id = row++;
+            seq->tokens[seq->sched.n_tokens++] = 0; /* any valid id */
+        }
+        if (!seq->is_gone && (ends_with(item) || group_is_canceled(seq))) {
+            bt_list_remove(&seq->sched.turn.link);
+            bt_list_push_back(&flight->seqs, &seq->sched.turn.link);
+        }
+    }
+    flight->is_ahead = true;
+}
+
+/* @return false: there is nothing to compute */
+static bool begin_overlapped(bt_engine_t *engine, bt_status_t *status_p)
+{
+    bt_inflight_pass_t *flight = bt_engine_flight(engine, engine->n_flights);
+
+    flight->pass.n_planned =
+        bt_engine_plan(engine, &flight->pass, &flight->n_context_tokens);
+    if (flight->pass.n_planned == 0) {
+        return false;
+    }
+    flight->is_behind = engine->n_flights > 0;
+    *status_p = bt_engine_take_off(engine);
+    if (engine->landed_ns != 0) {
+        bt_sched_overlap_learn_host(&engine->ahead,
+                                    bt_now_ns() - engine->landed_ns);
+        engine->landed_ns = 0;
+    }
+    return true;
+}
+
+/* Completes the oldest pass. Its time begins where that of the previous one
+ * ended. */
+static void land(bt_engine_t *engine, bt_report_t *report)
+{
+    bt_inflight_pass_t *flight = bt_engine_flight(engine, 0);
+    bt_pass_t *pass = &flight->pass;
+
+    report->ahead = flight->is_behind;
+    if (pass->start_ns < engine->ended_ns) {
+        pass->start_ns = engine->ended_ns;
+    }
+    bt_engine_land(engine, report);
+    engine->ended_ns = engine->landed_ns = report->end_ns;
+    engine->ahead.step_ns = report->end_ns - report->start_ns;
+}
+
+void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report)
+{
+    bt_status_t status = BT_OK;
+    bt_inflight_pass_t *first;
+
+    if ((engine->n_flights == 0) && !begin_overlapped(engine, &status)) {
+        return;
+    }
+    first = bt_engine_flight(engine, 0);
+    if ((status == BT_OK) &&
+        bt_sched_overlap_pays(&engine->ahead, engine->config.ahead) &&
+        can_be_followed(first)) {
+        bt_engine_take_changes(engine, report);
+        put_ahead(first);
+        (void)begin_overlapped(engine, &status);
+    }
+    if (status == BT_OK) {
+        land(engine, report);
+        status = report->status;
+    }
+    if (status != BT_OK) {
+        bt_engine_crash(engine, report, status);
+    }
+}
+
+/* Simulates the duration of a pass of another model on another machine. */
+
+static void wait_until(uint64_t ns)
+{
+    const struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u),
+                                   .tv_nsec = (long)(ns % 1000000000u)};
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) ==
+           EINTR) {
+    }
+}
+
+void bt_engine_rehearse(const bt_engine_t *engine, uint32_t n_layers)
+{
+    const bt_engine_rehearsal_t *as = &engine->config.rehearsal;
+    const bt_pass_t *pass = engine->pass;
+    const uint64_t whole_ns =
+        1000 * (as->pass_us + (uint64_t)as->row_us * pass->n_rows);
+    uint64_t due_ns;
+
+    if (whole_ns == 0) {
+        return;
+    }
+    due_ns = pass->start_ns + whole_ns * n_layers / engine->n_layers;
+    if (pass == &engine->whole) {
+        due_ns += engine->inside_ns;
+    }
+    if (due_ns > bt_now_ns()) {
+        wait_until(due_ns);
+    }
+}
