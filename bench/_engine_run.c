@@ -37,7 +37,7 @@
 #include "common/base/log.h"
 #include "common/coll/coll_shm.h"
 #include "common/kv/kv_layout.h"
-#include "common/sched/sched_microbatch.h"
+#include "common/sched/sched_pipeline.h"
 #include "inference/model/model.h"
 #include "inference/model/shard.h"
 #include "inference/packed/packed_store.h"

@@ -2,7 +2,7 @@
 /** @file decode.h
  *
  * Decode worker: admission, leases, generation with in-flight or static
- * batching (sched_batch.h).
+ * batching (sched_admit.h).
  *
  * The states of a job are in job_life.h; only bt_decode_move() changes them.
  *

@@ -30,7 +30,7 @@
 
 #include <stdbool.h>
 
-#include "common/sched/sched_batch.h"
+#include "common/sched/sched_admit.h"
 
 typedef enum bt_decode_phase {
     BT_DECODE_QUEUED,      /**< waits for a seat and blocks */

@@ -4,12 +4,12 @@
  * Shared board on which the workers of one host ask for cores: a file in the
  * launcher's run directory, mapped by all workers, with one word per core of
  * the host. A worker that borrows idle cores of others writes the time until
- * which it wants them exclusively (common/sched/sched_core_donation.h); the
+ * which it wants them exclusively (common/sched/sched_pipeline.h); the
  * owner of the core reads the word. A word expires by itself, so nothing needs
  * cleaning up after a process that dies.
  *
  * Words are only hints: a wrong value costs its reader some time, within the
- * bounds of sched_core_donation.h.
+ * bounds of sched_pipeline.h.
  *
  * Threads: the owner opens and closes; only the compute thread does the rest.
  */

@@ -45,8 +45,8 @@
 #include "common/sched/sched_admit.h"
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_cost.h"
-#include "common/sched/sched_order.h"
 #include "common/sched/sched_preempt.h"
+#include "common/sched/sched_queue.h"
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
@@ -95,7 +95,7 @@ typedef struct bt_job {
     uint64_t submitted_us, tail_us;
     uint64_t deadline_us; /**< UINT64_MAX = none */
     uint64_t slack_us;    /**< slack of claim.turn while the job waits to begin
-                             here (sched_order.h) */
+                             here (sched_queue.h) */
     /** Spans that the job has, holds and may need: tokens_per_block tokens with
      *  one block per group. The spans it begins with make claim.n_blocks.
      *  Queued while the job generates and may grow (preempt.h). */

@@ -5,6 +5,48 @@
 
 #include "common/base/assert.h"
 
+void bt_sched_batch_init(bt_sched_batch_t *batch, bool is_static)
+{
+    memset(batch, 0, sizeof(*batch));
+    batch->is_static = is_static;
+}
+
+static bool is_empty(const bt_sched_batch_t *batch)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = BT_SCHED_COMING; i < BT_SCHED_N_PARTS; i++) {
+        n += batch->n[i];
+    }
+    return n == 0;
+}
+
+void bt_sched_batch_move(bt_sched_batch_t *batch, bt_sched_part_t *part_p,
+                         bt_sched_part_t next)
+{
+    const bt_sched_part_t part = *part_p;
+
+    if (next != BT_SCHED_OUTSIDE) {
+        batch->n[next]++;
+    }
+    if (part != BT_SCHED_OUTSIDE) {
+        BT_ASSERT(batch->n[part] > 0);
+        batch->n[part]--;
+    }
+    *part_p = next;
+    batch->is_closed = batch->is_closed && !is_empty(batch);
+}
+
+void bt_sched_batch_round(bt_sched_batch_t *batch)
+{
+    if (batch->is_static &&
+        (batch->n[BT_SCHED_READY] + batch->n[BT_SCHED_INSIDE] +
+             batch->n[BT_SCHED_PAUSED] >
+         0)) {
+        batch->is_closed = true;
+    }
+}
+
 void bt_sched_admit_init(bt_sched_admit_t *admit, uint32_t n_blocks,
                          uint32_t max_seats, uint32_t waiting_kv_percent)
 {
@@ -227,4 +269,134 @@ void bt_sched_admit_shrink(bt_sched_admit_t *admit, bt_sched_claim_t *claim,
         admit->leased_blocks -= n_blocks;
         admit->leased_seats--;
     }
+}
+
+#define MILLION 1000000
+
+static int64_t full(const bt_sched_bucket_t *bucket)
+{
+    return (int64_t)bucket->burst * MILLION;
+}
+
+/* Adds the tokens since the last update. */
+static void settle(bt_sched_bucket_t *bucket, uint64_t now_us)
+{
+    const int64_t room = full(bucket) - bucket->level;
+    uint64_t passed = 0;
+
+    if (now_us > bucket->at_us) {
+        passed = now_us - bucket->at_us;
+        bucket->at_us = now_us;
+    }
+    if (bucket->rate == 0) {
+        return;
+    }
+    if (passed >= (uint64_t)room / bucket->rate + 1) {
+        bucket->level = full(bucket);
+    } else {
+        bucket->level += (int64_t)(passed * bucket->rate);
+    }
+    if (bucket->level > full(bucket)) {
+        bucket->level = full(bucket);
+    }
+}
+
+void bt_sched_bucket_init(bt_sched_bucket_t *bucket, uint32_t rate,
+                          uint32_t burst, uint64_t now_us)
+{
+    *bucket =
+        (bt_sched_bucket_t){.rate = rate, .burst = burst, .at_us = now_us};
+    bucket->level = full(bucket);
+}
+
+void bt_sched_bucket_change(bt_sched_bucket_t *bucket, uint32_t rate,
+                            uint32_t burst, uint64_t now_us)
+{
+    settle(bucket, now_us);
+    if (bucket->rate == 0) {
+        bt_sched_bucket_init(bucket, rate, burst, now_us);
+        return;
+    }
+    bucket->rate = rate;
+    bucket->burst = burst;
+    if (bucket->level > full(bucket)) {
+        bucket->level = full(bucket);
+    }
+}
+
+/* us until the level is so high. */
+static uint64_t until(const bt_sched_bucket_t *bucket, int64_t level)
+{
+    const int64_t missing = level - bucket->level;
+
+    if ((bucket->rate == 0) || (missing <= 0)) {
+        return 0;
+    }
+    return ((uint64_t)missing + bucket->rate - 1) / bucket->rate;
+}
+
+uint64_t bt_sched_bucket_wait_us(bt_sched_bucket_t *bucket, uint64_t n,
+                                 uint64_t now_us)
+{
+    settle(bucket, now_us);
+    return until(bucket,
+                 (n < bucket->burst) ? (int64_t)n * MILLION : full(bucket));
+}
+
+void bt_sched_bucket_take(bt_sched_bucket_t *bucket, uint64_t n,
+                          uint64_t now_us)
+{
+    const uint64_t most = (uint64_t)BT_SCHED_BUCKET_MOST * 4;
+
+    settle(bucket, now_us);
+    if (bucket->rate != 0) {
+        bucket->level -= (int64_t)((n < most) ? n : most) * MILLION;
+    }
+}
+
+void bt_sched_bucket_give(bt_sched_bucket_t *bucket, uint64_t n,
+                          uint64_t now_us)
+{
+    settle(bucket, now_us);
+    if (bucket->rate == 0) {
+        return;
+    }
+    if (n >= (uint64_t)(full(bucket) - bucket->level) / MILLION + 1) {
+        bucket->level = full(bucket);
+    } else {
+        bucket->level += (int64_t)n * MILLION;
+    }
+    if (bucket->level > full(bucket)) {
+        bucket->level = full(bucket);
+    }
+}
+
+uint64_t bt_sched_bucket_left(bt_sched_bucket_t *bucket, uint64_t now_us)
+{
+    settle(bucket, now_us);
+    return (bucket->level > 0) ? (uint64_t)bucket->level / MILLION : 0;
+}
+
+uint64_t bt_sched_bucket_full_us(bt_sched_bucket_t *bucket, uint64_t now_us)
+{
+    settle(bucket, now_us);
+    return until(bucket, full(bucket));
+}
+
+#define APART_US (1000000u / BT_SCHED_REJECT_DELAY_RATE)
+#define BURST_US (APART_US * BT_SCHED_REJECT_DELAY_BURST)
+
+uint64_t bt_sched_reject_delay_us(bt_sched_reject_delay_t *pace,
+                                  uint64_t now_us)
+{
+    const uint64_t last_us = now_us + BURST_US + BT_SCHED_REJECT_DELAY_MOST_US;
+    uint64_t due_us = pace->due_us;
+
+    if (due_us < now_us) {
+        due_us = now_us;
+    } else if (due_us > last_us) { /* many at once are no debt for later */
+        due_us = last_us;
+    }
+    pace->due_us = due_us + APART_US;
+    return (due_us - now_us > BURST_US) ? due_us - now_us - BURST_US : 0;
 }

@@ -1,6 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_admit.h
  *
+ * Decides which sequences may join the generation batch: any at any time
+ * (in-flight batching), or, with static batches (V1), none until the whole
+ * batch has ended.
+ *
+ *     empty ──▶ gathering: sequences that may begin join; KV arrives
+ *                  │ the first member is ready; others that may begin now
+ *                  ▼ join too
+ *               closed: no other sequence joins
+ *                  │ no member is left whose KV has not arrived
+ *                  ▼
+ *               all ready members start together; seats of those that end
+ *               stay empty; preempted members resume
+ *                  │ the last has ended, for whatever reason
+ *                  ▼
+ *               empty
+ *
+ * A batch waits only for members whose KV comes from other workers.
+ * sched_admit.h shows that it arrives: a ready member counts as a lease until
+ * it starts, so prefills still have what leases leave to them, and no worker's
+ * batch waits for another's. A lease that fails, is canceled or exceeds its
+ * deadline leaves the batch, and the rest starts without it. A member whose
+ * prompt is computed here as well (local) starts at once: that is the batch's
+ * prefill. A prefill for another worker is in no batch.
+ *
+ * Threads: pure; one thread owns it.
+ * Source:  TensorRT-LLM's V1 batching, as the comparison for its in-flight
+ *          batching; Yu et al., "Orca", OSDI 2022, section 3 (what static
+ *          batches waste).
+ */
+#ifndef BT_COMMON_SCHED_SCHED_ADMIT_H
+#define BT_COMMON_SCHED_SCHED_ADMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/sched/sched_queue.h"
+
+/** State of a sequence with respect to the batch. */
+typedef enum bt_sched_part {
+    BT_SCHED_OUTSIDE, /**< not a member: waits, has ended, or begins with a
+                           group leader */
+    BT_SCHED_COMING,  /**< member; its KV has not arrived */
+    BT_SCHED_READY,   /**< KV has arrived; not started */
+    BT_SCHED_INSIDE,  /**< generates, or is leaving */
+    BT_SCHED_PAUSED,  /**< preempted; waits to resume */
+    BT_SCHED_N_PARTS,
+} bt_sched_part_t;
+
+typedef struct bt_sched_batch {
+    bool is_static;
+    bool is_closed;
+    uint32_t n[BT_SCHED_N_PARTS]; /**< members by state; OUTSIDE is not
+                                       counted */
+} bt_sched_batch_t;
+
+/** Initialises an empty batch. */
+void bt_sched_batch_init(bt_sched_batch_t *batch, bool is_static);
+
+/** Sets a sequence's state. When the last member leaves, a closed batch
+ *  opens again. */
+void bt_sched_batch_move(bt_sched_batch_t *batch, bt_sched_part_t *part_p,
+                         bt_sched_part_t next);
+
+/** Closes a static batch if a member is ready. Call after each round of
+ *  admissions. */
+void bt_sched_batch_round(bt_sched_batch_t *batch);
+
+/** True when a sequence in this state may begin. */
+static inline bool bt_sched_batch_admits(const bt_sched_batch_t *batch,
+                                         bt_sched_part_t part)
+{
+    return !batch->is_closed || (part == BT_SCHED_PAUSED);
+}
+
+/** True when ready members may start. */
+static inline bool bt_sched_batch_starts(const bt_sched_batch_t *batch)
+{
+    return !batch->is_static ||
+           (batch->is_closed && (batch->n[BT_SCHED_COMING] == 0));
+}
+
+/*
  * Decides which request may begin at a worker: seats, blocks, the share of
  * blocks for KV without a grant, and whose KV is dropped to free blocks. Pure:
  * queues and counts in, one decision out; the worker carries the decision out,
@@ -21,7 +103,7 @@
  *   local     a seat and blocks for both phases of a request; depends on no
  *             other worker
  *
- * Static batches: while a batch is closed (sched_batch.h), leases and local
+ * Static batches: while a batch is closed (sched_admit.h), leases and local
  * requests wait, except preempted ones of the batch, and block none behind
  * them.
  *
@@ -42,14 +124,6 @@
  *
  * Threads: one thread owns it.
  */
-#ifndef BT_COMMON_SCHED_ADMIT_H
-#define BT_COMMON_SCHED_ADMIT_H
-
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "common/sched/sched_batch.h"
-#include "common/sched/sched_queue.h"
 
 typedef enum bt_sched_want {
     BT_SCHED_CONTEXT,
@@ -174,5 +248,87 @@ static inline bt_sched_claim_t *bt_sched_claim_of(bt_sched_turn_t *turn)
 {
     return BT_CONTAINER_OF(turn, bt_sched_claim_t, turn);
 }
+
+/*
+ * Token bucket: rate and burst limit of one tenant.
+ *
+ *     rate, tokens/s ──▶ ┌────────┐ take(n) ──▶ request proceeds
+ *                        │ burst  │
+ *     give(n), unused ─▶ └────────┘ too few tokens ──▶ time to wait
+ *
+ * A request larger than the burst would never fit, so a full bucket admits it:
+ * the level is then below zero, and nothing else passes until it recovers. So
+ * over any time t at most rate * t + burst + the largest request pass.
+ *
+ * Integers: a level is in millionths of a token, the amount that one token a
+ * second adds in a microsecond; so reading the level often loses nothing.
+ *
+ * Threads: one thread owns a bucket. Pure: the owner's clock.
+ * Source:  J. Turner, "New Directions in Communications", IEEE Communications
+ *          Magazine, 1986 (the leaky bucket as a meter).
+ */
+
+#define BT_SCHED_BUCKET_MOST 1000000000u /**< maximum of rate and of burst */
+
+typedef struct bt_sched_bucket {
+    int64_t level; /**< millionths of a token; below 0: a debt */
+    uint64_t at_us;
+    uint32_t rate, burst; /**< tokens a second, tokens; rate 0: no limit */
+} bt_sched_bucket_t;
+
+/**
+ * Initialises a full bucket.
+ * @param [in] rate, burst  up to BT_SCHED_BUCKET_MOST; burst at least 1
+ */
+void bt_sched_bucket_init(bt_sched_bucket_t *bucket, uint32_t rate,
+                          uint32_t burst, uint64_t now_us);
+/** Changes rate and burst; the level stays, up to the new burst. A bucket
+ *  without a limit becomes full. */
+void bt_sched_bucket_change(bt_sched_bucket_t *bucket, uint32_t rate,
+                            uint32_t burst, uint64_t now_us);
+/** Returns when n tokens would pass. @return 0: now; else us to wait */
+uint64_t bt_sched_bucket_wait_us(bt_sched_bucket_t *bucket, uint64_t n,
+                                 uint64_t now_us);
+/** Takes n tokens. Call when bt_sched_bucket_wait_us() has returned 0. */
+void bt_sched_bucket_take(bt_sched_bucket_t *bucket, uint64_t n,
+                          uint64_t now_us);
+/** Returns n unused tokens to the bucket. */
+void bt_sched_bucket_give(bt_sched_bucket_t *bucket, uint64_t n,
+                          uint64_t now_us);
+/** Returns the whole tokens available; 0 when the bucket is in debt. */
+uint64_t bt_sched_bucket_left(bt_sched_bucket_t *bucket, uint64_t now_us);
+/** Returns us until the bucket is full. */
+uint64_t bt_sched_bucket_full_us(bt_sched_bucket_t *bucket, uint64_t now_us);
+
+/*
+ * Delays 429 responses. A client that retries immediately costs the server less
+ * if its rejection is delayed; a client that waits for its response sends
+ * nothing meanwhile.
+ *
+ *     rejections ──▶ up to BURST beyond RATE ──▶ sent at once
+ *                    more than that          ──▶ one each 1/RATE s, none later
+ *                                                than MOST
+ *
+ * So n clients that send and are rejected without a pause get RATE responses a
+ * second, or n / MOST if that is more; an occasional rejection is not delayed.
+ *
+ * Threads: one thread owns a state. Pure: the owner's clock.
+ * Source:  ITU-T I.371, annex A (the virtual scheduling algorithm).
+ */
+
+#define BT_SCHED_REJECT_DELAY_RATE  100u /**< responses a second */
+#define BT_SCHED_REJECT_DELAY_BURST 20u
+/** Longest delay. Shorter than any Retry-After: a client that heeds it is
+ *  not slowed down. */
+#define BT_SCHED_REJECT_DELAY_MOST_US 250000u
+
+/** State of the rate limit. Zero-initialise. */
+typedef struct bt_sched_reject_delay {
+    uint64_t due_us; /**< time of the next response by the rate alone */
+} bt_sched_reject_delay_t;
+
+/** Records a rejection. @return us until its response is sent; 0: now */
+uint64_t bt_sched_reject_delay_us(bt_sched_reject_delay_t *pace,
+                                  uint64_t now_us);
 
 #endif

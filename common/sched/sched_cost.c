@@ -5,7 +5,32 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/sched/sched_age.h"
+
+double bt_sched_age_left(uint64_t age_us, uint64_t half_us)
+{
+    return (half_us > 0) ? exp2(-(double)age_us / (double)half_us) : 0;
+}
+
+double bt_sched_age_share(double share, uint64_t age_us, uint64_t half_us)
+{
+    return fmax(share, 1 - bt_sched_age_left(age_us, half_us));
+}
+
+bool bt_sched_probe_is_due(const bt_sched_probe_t *probe, uint64_t now_us)
+{
+    return !probe->is_out && (now_us >= probe->rests_until_us);
+}
+
+void bt_sched_probe_sent(bt_sched_probe_t *probe)
+{
+    probe->is_out = true;
+}
+
+void bt_sched_probe_back(bt_sched_probe_t *probe, uint64_t now_us)
+{
+    probe->is_out = false;
+    probe->rests_until_us = now_us + BT_SCHED_PROBE_EVERY_US;
+}
 
 #define TERMS       BT_SCHED_COST_TERMS
 #define NOISE       0.1   /* of a step's time, taken for usual */
@@ -359,4 +384,176 @@ uint64_t bt_sched_rates_transfer_us(const bt_sched_rates_t *rates,
         1000;
 
     return ((bytes > 0) && (us < NS_MOST)) ? (uint64_t)us : 0;
+}
+
+#define UP          0.1 /* at most, for a promise that was broken */
+#define DOWN        (UP / BT_SCHED_SAFETY_FACTOR_ONE_OF)
+#define MOST        ((double)BT_SCHED_SAFETY_FACTOR_MOST / 1000)
+#define PROBE_SHARE 0.25 /* of the way down */
+
+void bt_sched_safety_factor_init(bt_sched_safety_factor_t *margin,
+                                 uint32_t least)
+{
+    *margin =
+        (bt_sched_safety_factor_t){.factor = 1, .least = (double)least / 1000};
+}
+
+static double aged(const bt_sched_safety_factor_t *margin, uint64_t now_us)
+{
+    const uint64_t age_us = bt_sched_age_us(margin->at_us, now_us);
+
+    if (age_us <= BT_SCHED_SAFETY_FACTOR_REST_US) {
+        return margin->factor;
+    }
+    return 1 + (margin->factor - 1) *
+                   bt_sched_age_left(age_us - BT_SCHED_SAFETY_FACTOR_REST_US,
+                                     BT_SCHED_SAFETY_FACTOR_HALF_US);
+}
+
+/* @param down  of a promise that was kept: so far at most */
+static void move(bt_sched_safety_factor_t *margin, double to, double down,
+                 uint64_t now_us)
+{
+    double factor = aged(margin, now_us);
+    const double more = to - factor;
+
+    if (more > 0) {
+        factor += (more < UP) ? more : UP;
+    } else {
+        factor -= (more > -down) ? -more : down;
+    }
+    if (factor > MOST) {
+        factor = MOST;
+    } else if (factor < margin->least) {
+        factor = margin->least;
+    }
+    margin->factor = factor;
+    margin->at_us = now_us;
+}
+
+void bt_sched_safety_factor_learn(bt_sched_safety_factor_t *margin,
+                                  uint64_t forecast_us, uint64_t us,
+                                  uint64_t now_us)
+{
+    if (forecast_us > 0) {
+        move(margin, (double)us / (double)forecast_us, DOWN, now_us);
+    }
+}
+
+void bt_sched_safety_factor_probe(bt_sched_safety_factor_t *margin,
+                                  uint64_t forecast_us, uint64_t us,
+                                  uint64_t now_us)
+{
+    const double took =
+        (forecast_us > 0) ? (double)us / (double)forecast_us : 0;
+    const double way = aged(margin, now_us) - took;
+
+    if (forecast_us > 0) {
+        move(margin, took, (way > 0) ? PROBE_SHARE * way : 0, now_us);
+    }
+}
+
+uint32_t bt_sched_safety_factor_now(const bt_sched_safety_factor_t *margin,
+                                    uint64_t now_us)
+{
+    return (uint32_t)(aged(margin, now_us) * 1000 + 0.5);
+}
+
+#define SEQS_SHARE 0.1 /* of the newest in the mean */
+/* Implausibly large, and far from overflow: charges can be added. */
+#define WORK_MOST ((double)(UINT64_C(1) << 40))
+
+void bt_sched_token_cost_init(bt_sched_token_cost_t *price)
+{
+    memset(price, 0, sizeof(*price));
+}
+
+static bool knows_prefill(const bt_sched_rates_t *rates)
+{
+    return bt_sched_rates_prompt_us(rates, 1024, BT_SCHED_RATES_CHUNK) > 0;
+}
+
+static bool knows_decode(const bt_sched_rates_t *rates)
+{
+    return (rates->decode_step_ns > 0) || (rates->decode_seq_ns > 0);
+}
+
+void bt_sched_token_cost_learn(bt_sched_token_cost_t *price,
+                               const bt_sched_rates_t *rates, uint32_t n_seqs)
+{
+    bt_sched_rates_t *mine = &price->rates;
+
+    if (knows_prefill(rates)) {
+        mine->prefill_step_ns = rates->prefill_step_ns;
+        mine->prefill_token_ns = rates->prefill_token_ns;
+        mine->prefill_kilopair_ns = rates->prefill_kilopair_ns;
+        mine->prefill_kiloread_ns = rates->prefill_kiloread_ns;
+    }
+    if (knows_decode(rates)) {
+        mine->decode_step_ns = rates->decode_step_ns;
+        mine->decode_seq_ns = rates->decode_seq_ns;
+        mine->decode_kiloread_ns = rates->decode_kiloread_ns;
+        if (n_seqs > 0) {
+            price->n_seqs += ((price->n_seqs > 0) ? SEQS_SHARE : 1) *
+                             ((double)n_seqs - price->n_seqs);
+        }
+    }
+}
+
+static double prompt_us(const bt_sched_rates_t *rates, uint32_t n_tokens)
+{
+    return (n_tokens > 0) ? (double)bt_sched_rates_prompt_us(
+                                rates, n_tokens, BT_SCHED_RATES_CHUNK)
+                          : 0;
+}
+
+static double generation_us(const bt_sched_token_cost_t *price,
+                            const bt_sched_charge_t *piece)
+{
+    const bt_sched_rates_t *rates = &price->rates;
+    const double n = piece->n_new;
+    const double n_seqs = (price->n_seqs > 1) ? price->n_seqs : 1;
+    const double kiloreads = n * ((double)piece->n_context + n / 2) / 1024;
+
+    return (n * ((double)rates->decode_step_ns / n_seqs +
+                 (double)rates->decode_seq_ns) +
+            kiloreads * (double)rates->decode_kiloread_ns) /
+           1000;
+}
+
+uint64_t bt_sched_token_cost_of(const bt_sched_token_cost_t *price,
+                                const bt_sched_charge_t *piece)
+{
+    const uint32_t n_cached =
+        (piece->n_cached < piece->n_prompt) ? piece->n_cached : piece->n_prompt;
+    double work;
+
+    if (!knows_prefill(&price->rates) || !knows_decode(&price->rates)) {
+        work = (double)(piece->n_prompt - n_cached) + piece->n_new;
+    } else {
+        /* The whole prompt's cost less that of its cached prefix: the pairs
+         * of what follows the prefix are charged. */
+        work = prompt_us(&price->rates, piece->n_prompt) -
+               prompt_us(&price->rates, n_cached);
+        work += generation_us(price, piece);
+    }
+    if (!(work >= 1)) {
+        return 1;
+    }
+    return (work < WORK_MOST) ? (uint64_t)work : (uint64_t)WORK_MOST;
+}
+
+uint64_t bt_sched_token_cost_settled(const bt_sched_token_cost_t *price,
+                                     uint64_t charged,
+                                     const bt_sched_charge_t *thought,
+                                     const bt_sched_charge_t *was)
+{
+    const double work = (double)charged *
+                        (double)bt_sched_token_cost_of(price, was) /
+                        (double)bt_sched_token_cost_of(price, thought);
+
+    if (!(work >= 1)) {
+        return 1;
+    }
+    return (work < WORK_MOST) ? (uint64_t)(work + 0.5) : (uint64_t)WORK_MOST;
 }

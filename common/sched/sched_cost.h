@@ -1,6 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_cost.h
  *
+ * Estimates that age. A forecast decides what is admitted, and only admitted
+ * requests are measured: a wrong estimate that rejects everything would never
+ * be corrected. Two remedies, for every learned estimate in this folder:
+ *
+ *     ageing   an estimate that has not been measured for a while weighs
+ *              less, so that the next measurement weighs more
+ *     probe    a request that would be rejected is admitted anyway, when
+ *              nothing is queued before it, no other probe is in flight and
+ *              the last one ended at least BT_SCHED_PROBE_EVERY_US ago
+ *
+ *     due ──sent──▶ out ──back──▶ resting ── BT_SCHED_PROBE_EVERY_US ──▶ due
+ *
+ * A probe ends with its first token, or when it ends without one.
+ *
+ * Threads: pure; no clock of its own.
+ * Source:  R. S. Sutton, A. G. Barto, "Reinforcement Learning", 2nd ed., 2.5
+ *          (weights of a nonstationary mean), 2.7 (untried actions are tried
+ *          again); M. Nygard, "Release It!", 2nd ed., 5.2 (a circuit breaker
+ *          that is half open lets one call through).
+ */
+#ifndef BT_COMMON_SCHED_SCHED_COST_H
+#define BT_COMMON_SCHED_SCHED_COST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** Time from the end of one probe to the next. */
+#define BT_SCHED_PROBE_EVERY_US 1000000u
+
+/** State of the probes of one estimate. All zero at first: one is due. */
+typedef struct bt_sched_probe {
+    bool is_out;
+    uint64_t rests_until_us;
+} bt_sched_probe_t;
+
+/** Returns the fraction of its weight that a measurement keeps: half at the
+ *  age half_us, a quarter at twice that. @return 1 to 0 */
+double bt_sched_age_left(uint64_t age_us, uint64_t half_us);
+
+/**
+ * Returns the weight of the newest sample in a moving mean.
+ * @param [in] share   weight when samples are dense
+ * @param [in] age_us  time since the previous sample
+ * @return share, or the weight that older samples have lost by age, if larger
+ */
+double bt_sched_age_share(double share, uint64_t age_us, uint64_t half_us);
+
+/** Returns the time from @a earlier_us to @a now_us; 0 if negative, or if @a
+ *  earlier_us is 0 (never). */
+static inline uint64_t bt_sched_age_us(uint64_t earlier_us, uint64_t now_us)
+{
+    return ((earlier_us > 0) && (now_us > earlier_us)) ? now_us - earlier_us
+                                                       : 0;
+}
+
+/** True when a probe may be sent now. */
+bool bt_sched_probe_is_due(const bt_sched_probe_t *probe, uint64_t now_us);
+/** Records that a probe is in flight: no other is due until it ends. */
+void bt_sched_probe_sent(bt_sched_probe_t *probe);
+/** Records the end of a probe, or that an ordinary request was just
+ *  measured: the next probe is due BT_SCHED_PROBE_EVERY_US later. */
+void bt_sched_probe_back(bt_sched_probe_t *probe, uint64_t now_us);
+
+/*
  * Cost model of a worker: step times, learned from measured steps as one linear
  * model for each kind of work.
  *
@@ -40,11 +104,6 @@
  *          P. Huber, "Robust Estimation of a Location Parameter", 1964 (the
  *          clipped residual).
  */
-#ifndef BT_COMMON_SCHED_COST_H
-#define BT_COMMON_SCHED_COST_H
-
-#include <stdbool.h>
-#include <stdint.h>
 
 #define BT_SCHED_COST_TERMS 5u
 /** Longest gap between consecutive steps: nothing ages within it. */
@@ -162,5 +221,122 @@ uint64_t bt_sched_rates_rest_us(const bt_sched_rates_t *rates, uint32_t from,
  */
 uint64_t bt_sched_rates_transfer_us(const bt_sched_rates_t *rates,
                                     uint64_t bytes);
+
+/*
+ * Safety factor for latency forecasts: how much longer than forecast a promised
+ * request takes at worst, such that one of BT_SCHED_SAFETY_FACTOR_ONE_OF takes
+ * longer still. A mean error does not show that: whether a promise holds
+ * depends on everything that happens afterwards, such as cores that others want
+ * back and prompts that overtake.
+ *
+ * A broken promise raises the factor, at most to the value that would have kept
+ * it; a kept one lowers it a little, so that after overload it is low again
+ * within some hundred requests. If nothing is promised for more than
+ * BT_SCHED_SAFETY_FACTOR_REST_US the factor decays to 1, with the half-life
+ * BT_SCHED_SAFETY_FACTOR_HALF_US: an old overload says little about the
+ * present.
+ *
+ * A probe (sched_cost.h) is promised nothing. If it would have kept its promise
+ * it moves the factor a quarter of the way to its own ratio: while the factor
+ * rejects other requests there are no hundred to learn from.
+ *
+ * Threads: pure; the holder owns it.
+ * Source:  Robbins, Monro, "A Stochastic Approximation Method", 1951 (of a
+ *          quantile).
+ */
+
+#define BT_SCHED_SAFETY_FACTOR_ONE_OF 200u
+/** Upper limit, in thousandths; beyond it nothing would be promised:
+ *  requests take twice as long as forecast. */
+#define BT_SCHED_SAFETY_FACTOR_MOST 2000u
+
+#define BT_SCHED_SAFETY_FACTOR_REST_US 10000000u
+#define BT_SCHED_SAFETY_FACTOR_HALF_US 30000000u
+/** Learned safety factor. */
+
+typedef struct bt_sched_safety_factor {
+    double factor;
+    double least;   /**< lower limit of the factor */
+    uint64_t at_us; /**< when it was last learned; 0: never */
+} bt_sched_safety_factor_t;
+
+/**
+ * Initialises the factor to 1.
+ * @param [in] least  lower limit in thousandths, at most 1000
+ */
+void bt_sched_safety_factor_init(bt_sched_safety_factor_t *margin,
+                                 uint32_t least);
+/** Learns from a promised request: its forecast, without the factor, and its
+ *  actual time. A forecast of 0 teaches nothing. */
+void bt_sched_safety_factor_learn(bt_sched_safety_factor_t *margin,
+                                  uint64_t forecast_us, uint64_t us,
+                                  uint64_t now_us);
+/** Learns from a probe: its forecast, without the factor, and its actual
+ *  time. A forecast of 0 teaches nothing. */
+void bt_sched_safety_factor_probe(bt_sched_safety_factor_t *margin,
+                                  uint64_t forecast_us, uint64_t us,
+                                  uint64_t now_us);
+/** Returns the factor in thousandths, for bt_sched_forecast_t.first_factor
+ *  and .between_factor. */
+uint32_t bt_sched_safety_factor_now(const bt_sched_safety_factor_t *margin,
+                                    uint64_t now_us);
+
+/*
+ * Cost of a request for fair queueing (sched_fair.h): microseconds of workers,
+ * from their measured step times (sched_cost.h).
+ *
+ *     prompt      its chunks, tokens and pairs, less those of its cached part
+ *     each token  a part of an iteration with the mean number of generating
+ *                 sequences, and its reads
+ *
+ * So a token of a long context costs more than one of a short one, a generated
+ * token more than a prompt token, and no factor is configured by hand. Until
+ * workers have measured both phases each token costs 1.
+ *
+ * Costs change over time. A charge made at one time and corrected at another is
+ * corrected in proportion: bt_sched_token_cost_settled().
+ *
+ * Threads: pure; the holder owns it.
+ * Source:  Y. Sheng et al., "Fairness in Serving Large Language Models", OSDI
+ *          2024, section 3 (service as a cost function of both phases).
+ */
+
+/** Token counts that a request is charged for. */
+typedef struct bt_sched_charge {
+    uint32_t n_cached; /**< cached tokens of the prompt: cost nothing; up to
+                            n_prompt */
+    uint32_t n_prompt;
+    uint32_t n_context; /**< tokens before the generated ones; n_prompt, or
+                             more if another worker computes the prompt */
+    uint32_t n_new;
+} bt_sched_charge_t;
+
+/** Learned cost of tokens. */
+typedef struct bt_sched_token_cost {
+    bt_sched_rates_t rates; /**< latest rates of each phase */
+    double n_seqs;          /**< mean of an iteration; 0: none was seen */
+} bt_sched_token_cost_t;
+
+/** Initialises the costs to 1 for each token. */
+void bt_sched_token_cost_init(bt_sched_token_cost_t *price);
+/**
+ * Learns a worker's measured rates; a phase that it has not measured is
+ * ignored.
+ * @param [in] n_seqs  sequences that generate there now
+ */
+void bt_sched_token_cost_learn(bt_sched_token_cost_t *price,
+                               const bt_sched_rates_t *rates, uint32_t n_seqs);
+/** Returns the cost of a request. @return at least 1 */
+uint64_t bt_sched_token_cost_of(const bt_sched_token_cost_t *price,
+                                const bt_sched_charge_t *piece);
+/**
+ * Returns what a request should have been charged, given its charge, its
+ * estimated tokens and its actual tokens.
+ * @return at least 1
+ */
+uint64_t bt_sched_token_cost_settled(const bt_sched_token_cost_t *price,
+                                     uint64_t charged,
+                                     const bt_sched_charge_t *thought,
+                                     const bt_sched_charge_t *was);
 
 #endif

@@ -1,6 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file sched_place.h
  *
+ * Set of small numbers: those of the decode workers that a prefill worker's KV
+ * is proven to reach. One bit each, so that all pairs of 1,000 workers take 32
+ * KiB.
+ *
+ * Threads: one thread owns a set.
+ */
+#ifndef BT_COMMON_SCHED_SCHED_PLACE_H
+#define BT_COMMON_SCHED_SCHED_PLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/hash.h"
+#include "common/base/list.h"
+#include "common/base/status.h"
+
+/** Bit set. All zero: empty. */
+typedef struct bt_sched_links {
+    uint64_t *words; /**< owned */
+    uint32_t n_words;
+    uint32_t n; /**< numbers in the set */
+} bt_sched_links_t;
+
+/**
+ * Adds a number.
+ * @retval BT_ERR_NO_MEMORY  The set is unchanged.
+ */
+BT_MUST_CHECK bt_status_t bt_sched_links_add(bt_sched_links_t *links,
+                                             uint32_t number);
+void bt_sched_links_remove(bt_sched_links_t *links, uint32_t number);
+
+static inline bool bt_sched_links_has(const bt_sched_links_t *links,
+                                      uint32_t number)
+{
+    const uint32_t word = number / 64;
+
+    return (word < links->n_words) &&
+           (((links->words[word] >> (number % 64)) & 1u) != 0);
+}
+
+/** Returns the smallest number that is not in the set. */
+uint32_t bt_sched_links_free(const bt_sched_links_t *links);
+/** Empties the set and frees its memory. */
+void bt_sched_links_fini(bt_sched_links_t *links);
+
+/*
  * Placement: which workers take a request, and why. Pure: a request and plain
  * numbers of each worker in, a placement with its reasons out; equal numbers
  * give equal placements.
@@ -27,7 +73,7 @@
  * least four outstanding prompt tokens for each of the local worker's own, plus
  * 1,024. A worker with BT_SCHED_WEIGHED does both if no prefill worker is
  * healthy; otherwise the placement names it beside the pair, for the owner to
- * compare the two ways (sched_disagg.h), which takes more than is known here. A
+ * compare the two ways (sched_slo.h), which takes more than is known here. A
  * worker that is the best one in both roles does both phases, too; and if the
  * best ones are two workers with both roles each, the best decode worker does
  * both: no KV has to be transferred, and no two workers hold blocks for each
@@ -39,15 +85,6 @@
  *
  * Threads: one thread owns the workers.
  */
-#ifndef BT_COMMON_SCHED_PLACE_H
-#define BT_COMMON_SCHED_PLACE_H
-
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "common/base/hash.h"
-#include "common/base/list.h"
-#include "common/sched/sched_links.h"
 
 /** Roles and abilities of a worker, as a bit set. */
 #define BT_SCHED_PREFILL 1u  /**< prefill; its KV goes to another worker */

@@ -389,7 +389,7 @@ typedef struct bt_msg_stats {
      *  (common/sched/sched_preempt.h). */
     uint64_t pauses, resumes, tokens_recomputed;
     /** Time slept between iterations to donate cores
-     *  (common/sched/sched_core_donation.h). */
+     *  (common/sched/sched_pipeline.h). */
     uint64_t yielded_us;
     /** Blocks of sliding-window layers (common/kv/kv_hold.h): part of
      *  blocks_used now; and blocks evicted from the attention window since
@@ -404,7 +404,7 @@ typedef struct bt_msg_stats {
                                  of duty */
     uint64_t kv_bytes_shared; /**< written by its device into another's pool */
     /** Iterations that began while the device computed the one before
-     *  (common/sched/sched_overlap.h). */
+     *  (common/sched/sched_pipeline.h). */
     uint64_t steps_ahead;
     /** Requests at D with a seat and blocks, whose KV is still computed or
      *  sent elsewhere. */

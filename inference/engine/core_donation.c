@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Core donation: cores that other workers want, and cores of others that are
- * wanted here (common/sched/sched_core_donation.h). */
+ * wanted here (common/sched/sched_pipeline.h). */
 #include "common/base/clock.h"
-#include "common/sched/sched_core_donation.h"
+#include "common/sched/sched_pipeline.h"
 #include "inference/engine/engine_priv.h"
 
 /* Requests for cores are renewed before each iteration; none takes longer than

@@ -79,9 +79,8 @@
 #include "common/base/status.h"
 #include "common/kv/kv_fork.h"
 #include "common/sched/sched_cost.h"
-#include "common/sched/sched_order.h"
-#include "common/sched/sched_overlap.h"
-#include "common/sched/sched_plan.h"
+#include "common/sched/sched_pipeline.h"
+#include "common/sched/sched_queue.h"
 #include "common/wire/request.h"
 #include "inference/model/model.h"
 #include "inference/model/processor.h"
@@ -151,7 +150,7 @@ typedef struct bt_seq {
                                  one token */
     bool tell_layers;       /**< publish layer progress for bt_seq_layers() */
     /** Target in us of the mean time between its tokens, beyond which no cores
-     *  are donated (sched_core_donation.h); 0: the engine's target, for each
+     *  are donated (sched_pipeline.h); 0: the engine's target, for each
      *  iteration. */
     uint64_t itl_us;
     /** Time (bt_now_us()) of the token after which the mean for itl_us is
@@ -257,7 +256,7 @@ typedef struct bt_engine_config {
                                 0: a default */
     bt_sched_order_t order;
     /** Hooks for borrowing cores between the workers of a host
-     *  (sched_core_donation.h). want_cores publishes until when (bt_now_ns())
+     *  (sched_pipeline.h). want_cores publishes until when (bt_now_ns())
      *  this worker wants the cores of others, 0: no longer; cores_wanted
      *  returns until when others want the cores of this one. Both run on the
      *  compute thread: no lock, no system call. NULL: no borrowing. */
@@ -267,10 +266,10 @@ typedef struct bt_engine_config {
     bool own_cores;  /**< no other thread computes on the compute thread's
                           core */
     bool late_join;  /**< sequences with one token to compute may join a
-                          running iteration (sched_midstep_join.h) */
+                          running iteration (sched_pipeline.h) */
     bt_engine_rehearsal_t rehearsal;
     /** Overlapped scheduling: whether an iteration on a device may begin while
-     *  the previous one is running (sched_overlap.h). Ignored on other back
+     *  the previous one is running (sched_pipeline.h). Ignored on other back
      *  ends. */
     bt_sched_overlap_mode_t ahead;
 } bt_engine_config_t;

@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/sched/sched_microbatch.h"
+#include "common/sched/sched_pipeline.h"
 #include "inference/engine/engine_priv.h"
 
 /* In-flight passes, which run while others begin: microbatches of a
@@ -240,7 +240,7 @@ void bt_engine_look_inside(void *engine_p, uint32_t n_layers)
 /* Microbatches of a pipeline-parallel model: a pass begins while later stages
  * still compute the previous ones. Each pass has its own sequences, and a
  * sequence's next token is started when the previous one is drawn;
- * common/sched/sched_microbatch.h assigns sequences to passes. */
+ * common/sched/sched_pipeline.h assigns sequences to passes. */
 
 /* Counts the rows of a sequence that has room: a token and drafts, or a
  * chunk. */
@@ -402,7 +402,7 @@ uint32_t bt_engine_take_late(void *engine_p, uint32_t n_layers)
 
 /*
  * Overlapped scheduling on a device: a pass begins while the previous one is
- * running (sched_overlap.h). The second pass is planned as if the first were
+ * running (sched_pipeline.h). The second pass is planned as if the first were
  * finished: its sequences are *put ahead*, advanced by the first pass's tokens,
  * and where it draws, by a token that is not known yet; the device inserts that
  * (bt_forward_t.from_ids). When the first is finished they are taken back to

@@ -49,9 +49,9 @@
 
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
+#include "common/sched/sched_cost.h"
 #include "common/sched/sched_fair.h"
-#include "common/sched/sched_order.h"
-#include "common/sched/sched_safety_factor.h"
+#include "common/sched/sched_queue.h"
 #include "common/sched/sched_slo.h"
 #include "common/wire/wire.h"
 #include "inference/tokenizer/tokenizer.h"

@@ -21,12 +21,9 @@
 #define BT_ROUTER_CORE_CORE_PRIV_H
 
 #include "common/base/hmap.h"
-#include "common/sched/sched_age.h"
 #include "common/sched/sched_cost.h"
-#include "common/sched/sched_disagg.h"
-#include "common/sched/sched_prefix_estimate.h"
 #include "common/sched/sched_queue.h"
-#include "common/sched/sched_token_cost.h"
+#include "common/sched/sched_slo.h"
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
 #include "router/core/kv_need.h"
@@ -262,7 +259,7 @@ bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input);
 bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input);
 
 /** Returns the slack in us by which a request lets others go first
- *  (sched_order.h). */
+ *  (sched_queue.h). */
 uint64_t bt_core_slack_us(const bt_core_t *core, uint32_t n_tokens,
                           uint64_t since_us, uint64_t deadline_us,
                           const bt_sched_slo_t *target);

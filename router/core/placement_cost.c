@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides whether a prompt is computed at the decode worker (sched_disagg.h),
+/* Decides whether a prompt is computed at the decode worker (sched_slo.h),
  * from the work in progress at both workers and their cached prefixes. */
 #include "router/core/core_priv.h"
 

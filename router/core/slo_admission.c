@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Admission by latency targets: whether a request can be served in time, from
  * the work in progress (sched_slo.h), and corrections learned from past
- * forecasts (sched_age.h). */
+ * forecasts (sched_cost.h). */
 #include "router/core/core_priv.h"
 
 #define MEAN_SHARE 0.05      /* weight of the newest in a mean */
@@ -44,7 +44,7 @@ void bt_core_init_margins(bt_core_t *core)
     bt_sched_safety_factor_init(&core->between_margin, BETWEEN_FACTOR_LEAST);
 }
 
-/* Updates a safety factor; a probe counts separately (sched_safety_factor.h).
+/* Updates a safety factor; a probe counts separately (sched_cost.h).
  */
 static void learn(bt_sched_safety_factor_t *margin, const bt_gen_t *gen,
                   uint64_t forecast_us, uint64_t us, uint64_t now_us)

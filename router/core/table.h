@@ -45,9 +45,9 @@ typedef struct bt_instance {
     uint32_t n_others;
     /** Number of times that the worker had less of a prompt cached than
      *  estimated; each time all earlier estimates become void
-     *  (sched_prefix_estimate.h). */
+     *  (sched_slo.h). */
     uint32_t n_forgot;
-    /** Time of the last weighed prompt (sched_disagg.h): sent to this worker
+    /** Time of the last weighed prompt (sched_slo.h): sent to this worker
      *  for prefill on behalf of a decode worker, and sent with both phases.
      */
     uint64_t away_at_us, here_at_us;

@@ -45,7 +45,7 @@ void bt_call_begin_placed(bt_frontend_t *front);
  *  be silent (--sse-keepalive-s): a 503 can only be a failure then. Call every
  *  50 ms or so. */
 void bt_call_begin_waiting(bt_frontend_t *front, uint64_t now_us);
-/** Sends refusals whose delay is over (sched_reject_delay.h). */
+/** Sends refusals whose delay is over (sched_admit.h). */
 void bt_call_tell_refused(bt_frontend_t *front, uint64_t now_us);
 /** Cancels a call whose client left. The call must not be used afterwards. */
 void bt_call_gone(bt_call_t *call);

@@ -3,7 +3,7 @@
  *
  * Queues clients' work for the frontend's pool (unpacking, parsing, templates,
  * tokenizing) in a fair order: among tenants by their weights, within a tenant
- * among addresses, within an address among connections (sched_tree.h). So a
+ * among addresses, within an address among connections (sched_fair.h). So a
  * client that sends much delays only itself. The memory of that work is counted
  * (budget.h).
  *
@@ -13,7 +13,7 @@
 #define BT_ROUTER_FRONTEND_WORK_H
 
 #include "common/base/pool.h"
-#include "common/sched/sched_tree.h"
+#include "common/sched/sched_fair.h"
 #include "router/frontend/api.h"
 #include "router/tenants/tenants.h"
 

@@ -13,7 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/read_file.h"
-#include "common/sched/sched_bucket.h"
+#include "common/sched/sched_admit.h"
 
 #define BLANK         " \t"
 #define DEFAULT_RATES 60u /* default burst, in seconds of the rate */

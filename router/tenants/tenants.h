@@ -23,8 +23,7 @@
 #define BT_ROUTER_TENANTS_TENANTS_H
 
 #include "common/base/list.h"
-#include "common/sched/sched_bucket.h"
-#include "common/sched/sched_reject_delay.h"
+#include "common/sched/sched_admit.h"
 #include "router/observe/metrics.h"
 #include "router/tenants/keys_file.h"
 

@@ -561,7 +561,7 @@ static void let_begin(cluster_t *c, c_node_t *node)
     }
 }
 
-/* What the plan gives is as sched_plan.h promises. */
+/* What the plan gives is as sched_queue.h promises. */
 static void check_plan(const c_node_t *node, const bt_sched_item_t *items,
                        uint32_t n, uint32_t n_context)
 {

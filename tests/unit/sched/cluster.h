@@ -20,9 +20,8 @@
 #include <stdint.h>
 
 #include "common/sched/sched_admit.h"
-#include "common/sched/sched_order.h"
 #include "common/sched/sched_place.h"
-#include "common/sched/sched_plan.h"
+#include "common/sched/sched_queue.h"
 
 #define C_T        16u  /* tokens per block */
 #define C_NODES    6u   /* at most */

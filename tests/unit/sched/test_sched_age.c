@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
-#include "common/sched/sched_age.h"
+#include "common/sched/sched_cost.h"
 
 #define S UINT64_C(1000000)
 

@@ -5,7 +5,7 @@
 
 #include "common/base/assert.h"
 #include "common/sched/sched_admit.h"
-#include "common/sched/sched_order.h"
+#include "common/sched/sched_queue.h"
 
 #define N   16u
 #define SEC 1000000u /* µs */

@@ -4,7 +4,7 @@
 #include "tests/support/testsupport.h"
 
 #include "common/sched/sched_chunk.h"
-#include "common/sched/sched_plan.h"
+#include "common/sched/sched_queue.h"
 #include "tests/support/draw.h"
 
 #define T 16u /* tokens per block */

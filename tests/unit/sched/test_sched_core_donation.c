@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
-#include "common/sched/sched_core_donation.h"
+#include "common/sched/sched_pipeline.h"
 
 /* A prompt of 100 ms that came at 1 s: four times that later it wants the
  * cores. */

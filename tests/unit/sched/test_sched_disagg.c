@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "common/sched/sched_disagg.h"
+#include "common/sched/sched_slo.h"
 #include "tests/support/draw.h"
 
 #define MS  UINT64_C(1000)

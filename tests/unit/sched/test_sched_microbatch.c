@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/assert.h"
-#include "common/sched/sched_microbatch.h"
+#include "common/sched/sched_pipeline.h"
 #include "tests/support/testsupport.h"
 
 static bt_sched_microbatches_t lots_of(uint32_t n_generating, uint32_t n_rows)

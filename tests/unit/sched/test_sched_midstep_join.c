@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
-#include "common/sched/sched_midstep_join.h"
+#include "common/sched/sched_pipeline.h"
 
 /* Of 32 layers the last eighth is 4: 28 done is the last chance. */
 static void nothing_joins_in_the_last_layers(void **state)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
-#include "common/sched/sched_order.h"
 #include "common/sched/sched_queue.h"
 
 #define SEC 1000000u /* µs */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/assert.h"
-#include "common/sched/sched_overlap.h"
+#include "common/sched/sched_pipeline.h"
 #include "tests/support/testsupport.h"
 
 /* By hand: a 64th of 6,400 us is 100 us. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
-#include "common/sched/sched_plan.h"
+#include "common/sched/sched_queue.h"
 #include "tests/support/draw.h"
 
 #define T        16u /* tokens per block */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/sched/sched_prefix_estimate.h"
+#include "common/sched/sched_slo.h"
 
 #define N   100000u
 #define PER 16u

@@ -16,8 +16,7 @@
 
 #include "common/base/assert.h"
 #include "common/sched/sched_chunk.h"
-#include "common/sched/sched_order.h"
-#include "common/sched/sched_plan.h"
+#include "common/sched/sched_queue.h"
 #include "tests/support/draw.h"
 
 #define T        16u /* tokens per block */
@@ -94,7 +93,7 @@ static uint64_t slack_of(const life_t *l, const prompt_t *p, uint64_t left)
     return bt_sched_slack_us(l->order, &work);
 }
 
-/* As sched_order.h promises, with what it lacks of the top priority. */
+/* As sched_queue.h promises, with what it lacks of the top priority. */
 static uint64_t bound_of(const life_t *l, const prompt_t *p)
 {
     const uint64_t most_us = (uint64_t)BT_SCHED_SLACK_MS * 1000;

@@ -2,7 +2,7 @@
 /* All times by hand: 100 a second are 10 ms apart, and 20 are a burst. */
 #include "tests/support/testsupport.h"
 
-#include "common/sched/sched_reject_delay.h"
+#include "common/sched/sched_admit.h"
 
 #define MS 1000u
 

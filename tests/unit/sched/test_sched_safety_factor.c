@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
-#include "common/sched/sched_safety_factor.h"
+#include "common/sched/sched_cost.h"
 
 /* At most 100 up, never beyond what the promise took; 100 / 200 down. */
 static void missed_forecast_weighs_as_many_met_ones(void **state)

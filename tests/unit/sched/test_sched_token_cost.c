@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
-#include "common/sched/sched_token_cost.h"
+#include "common/sched/sched_cost.h"
 
 /* 1 ms an iteration of prompts and 100 us a token, 2 us for 1,024 pairs; 8 ms
  * an iteration of generation, 1 ms for a sequence, 4 ms for 1,024 reads. */

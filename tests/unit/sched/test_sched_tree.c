@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/sched/sched_tree.h"
+#include "common/sched/sched_fair.h"
 
 typedef struct work {
     bt_sched_tree_item_t item;

@@ -27,10 +27,9 @@
 #include "common/sched/sched_admit.h"
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_fair.h"
-#include "common/sched/sched_order.h"
 #include "common/sched/sched_place.h"
-#include "common/sched/sched_plan.h"
 #include "common/sched/sched_preempt.h"
+#include "common/sched/sched_queue.h"
 
 #define W_T         8u  /* tokens per block */
 #define W_NODES     4u  /* at most */
@@ -150,7 +149,7 @@ static inline uint32_t w_blocks_for(uint32_t n_tokens)
     return (n_tokens + W_T - 1) / W_T;
 }
 /** What the order and the level of this one let pass, worked from the words of
- *  sched_order.h and not from its code. */
+ *  sched_queue.h and not from its code. */
 uint64_t w_slack_most(bt_sched_order_t order, uint64_t whole_us,
                       uint64_t since_us, uint64_t deadline_us);
 

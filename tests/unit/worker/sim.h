@@ -268,7 +268,7 @@ void sim_order_prompts(bt_sched_order_t order);
 bool sim_is(uint32_t n, bt_role_t role);
 /** Every worker lets sequences grow and pauses some (worker/preempt.h). */
 void sim_let_grow(void);
-/** Every worker has static batches (sched_batch.h). */
+/** Every worker has static batches (sched_admit.h). */
 void sim_batch_statically(void);
 void sim_close(void);
 
