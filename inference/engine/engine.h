@@ -83,7 +83,6 @@
 #include "common/sched/sched_queue.h"
 #include "common/wire/request.h"
 #include "inference/model/model.h"
-#include "inference/model/processor.h"
 #include "kernels/kernels.h"
 
 /** Most drafts in one iteration, over all sequences. */

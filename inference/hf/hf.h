@@ -10,7 +10,7 @@
  *     tokenizer.model           sentencepiece.c         baton.tokenizer.* keys
  *     generation_config.json,
  *     tokenizer_config.json,
- *     chat_template.jinja       texts.c                 sampling, chat template
+ *     chat_template.jinja       vocab.c                 sampling, chat template
  *
  * Tensor data stays in the mapped files. A matrix that GGUF stores in another
  * order or type is converted when it is loaded (recipe.h).

@@ -145,7 +145,7 @@ BT_MUST_CHECK bt_status_t bt_quant_part(bt_hf_t *hf,
                                         char *name, bt_quant_part_t *part_p,
                                         uint32_t *type_p, bt_recipe_t *recipe);
 
-/* ---- tokenizer_json.c, texts.c ---- */
+/* ---- tokenizer_json.c, vocab.c ---- */
 
 BT_MUST_CHECK bt_status_t bt_hf_read_tokenizer(bt_hf_t *hf);
 /** Reads the sampling defaults of generation_config.json, and the chat

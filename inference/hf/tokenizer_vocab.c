@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens of a tokenizer.json: those of its model, by name or in a list, and the
- * added ones with their rules. */
 #include <math.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/utf8.h"
 #include "inference/hf/vocab.h"
+
+/* Tokens of a tokenizer.json: those of its model, by name or in a list, and the
+ * added ones with their rules. */
 
 #define FILE_NAME "tokenizer.json"
 /* Unused ids allowed, beyond as many as there are tokens. */
@@ -254,5 +257,276 @@ bt_status_t bt_hf_read_vocab(const bt_hf_t *hf, bt_hf_vocab_t *v)
     if (status == BT_OK) {
         drop_idle_rules(v);
     }
+    return status;
+}
+
+/* Writes merges of BPE: as a list, or as scores. */
+
+#define NO_RANK    UINT32_MAX
+#define TEXT_BYTES 2048 /* most bytes of a merge */
+
+/* Reads the two parts of a merge: "a b", or ["a","b"]. */
+static bool parts_of(const bt_hf_vocab_t *v, const bt_json_node_t *merge,
+                     bt_gguf_str_t *left_p, bt_gguf_str_t *right_p)
+{
+    const bt_json_node_t *a;
+    const bt_json_node_t *b;
+
+    if (merge->kind == BT_JSON_STRING) {
+        /* Only in the newer form a part may contain a space. */
+        const char *const space =
+            (merge->len > 2) ? memchr(merge->text + 1, ' ', merge->len - 1)
+                             : NULL;
+
+        if (space == NULL) {
+            return false;
+        }
+        *left_p = (bt_gguf_str_t){merge->text, (size_t)(space - merge->text)};
+        *right_p = (bt_gguf_str_t){
+            space + 1, merge->len - (size_t)(space - merge->text) - 1};
+    } else {
+        if ((merge->kind != BT_JSON_ARRAY) || (merge->n != 2)) {
+            return false;
+        }
+        a = bt_json_first(merge);
+        b = bt_json_next(v->doc, a);
+        if ((a->kind != BT_JSON_STRING) || (b->kind != BT_JSON_STRING)) {
+            return false;
+        }
+        *left_p = (bt_gguf_str_t){a->text, a->len};
+        *right_p = (bt_gguf_str_t){b->text, b->len};
+    }
+    return (left_p->len > 0) && (right_p->len > 0) &&
+           (left_p->len + right_p->len <= TEXT_BYTES);
+}
+
+static bt_status_t bad_merge(const bt_hf_t *hf, uint32_t i)
+{
+    return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                      FILE_NAME ": merge %u does not join two tokens to a "
+                                "third",
+                      i);
+}
+
+static bt_status_t find_merges(const bt_hf_t *hf, const bt_hf_vocab_t *v,
+                               const bt_json_node_t **merges_p)
+{
+    const bt_json_node_t *const merges =
+        bt_json_get(v->doc, v->model, "merges");
+
+    if ((merges == NULL) || (merges->kind != BT_JSON_ARRAY)) {
+        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                          FILE_NAME ": merges is missing or no list");
+    }
+    *merges_p = merges;
+    return BT_OK;
+}
+
+static bool is_special(const bt_hf_vocab_t *v, const char *text, size_t len)
+{
+    const uint32_t id = bt_hf_vocab_find(v, text, len);
+
+    return (id != BT_HF_NO_TOKEN) &&
+           ((v->pieces[id].type == BT_HF_TOKEN_CONTROL) ||
+            (v->pieces[id].type == BT_HF_TOKEN_UNKNOWN));
+}
+
+/* Copies a part. In vocabularies of text a space is written as its mark, which
+ * is equivalent. */
+static size_t copy_part(const bt_hf_vocab_t *v, const bt_gguf_str_t *part,
+                        char *out)
+{
+    static const char mark[] = "\xE2\x96\x81"; /* U+2581 */
+    size_t n = 0;
+
+    for (size_t i = 0; i < part->len; i++) {
+        if ((part->data[i] == ' ') && v->marks_spaces) {
+            memcpy(out + n, mark, sizeof(mark) - 1);
+            n += sizeof(mark) - 1;
+        } else {
+            out[n++] = part->data[i];
+        }
+    }
+    return n;
+}
+
+/* True when the part can be written: a space in a part could not be
+ * distinguished from the separator. */
+static bool can_be_written(const bt_hf_vocab_t *v, const bt_gguf_str_t *part)
+{
+    return v->marks_spaces || (memchr(part->data, ' ', part->len) == NULL);
+}
+
+/* @return false: the merge makes a special token of text, which no text
+ *         becomes */
+static bool is_of_text(const bt_hf_vocab_t *v, const bt_gguf_str_t *left,
+                       const bt_gguf_str_t *right)
+{
+    char text[TEXT_BYTES];
+
+    memcpy(text, left->data, left->len);
+    memcpy(text + left->len, right->data, right->len);
+    return !is_special(v, left->data, left->len) &&
+           !is_special(v, right->data, right->len) &&
+           !is_special(v, text, left->len + right->len);
+}
+
+static bt_status_t count_merges(const bt_hf_t *hf, const bt_hf_vocab_t *v,
+                                const bt_json_node_t *merges, uint64_t *n_p)
+{
+    const bt_json_node_t *at = bt_json_first(merges);
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < merges->n; i++) {
+        bt_gguf_str_t left;
+        bt_gguf_str_t right;
+
+        if (!parts_of(v, at, &left, &right)) {
+            return bad_merge(hf, i);
+        }
+        if (!can_be_written(v, &left) || !can_be_written(v, &right)) {
+            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                              FILE_NAME ": merges of tokens with spaces are "
+                                        "not supported (merge %u)",
+                              i);
+        }
+        n += is_of_text(v, &left, &right);
+        at = bt_json_next(v->doc, at);
+    }
+    *n_p = n;
+    return BT_OK;
+}
+
+bt_status_t bt_hf_put_merges(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
+{
+    const bt_json_node_t *merges = NULL;
+    const bt_json_node_t *at;
+    uint64_t n_merges = 0;
+    bt_status_t status = find_merges(hf, vocab, &merges);
+
+    if (status == BT_OK) {
+        status = count_merges(hf, vocab, merges, &n_merges);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_gguf_meta_array(&hf->meta, "tokenizer.ggml.merges", BT_GGUF_META_STR,
+                       n_merges);
+    at = bt_json_first(merges);
+    for (uint32_t i = 0; i < merges->n; i++) {
+        char text[3 * TEXT_BYTES + 1];
+        bt_gguf_str_t left;
+        bt_gguf_str_t right;
+        size_t n;
+
+        if (parts_of(vocab, at, &left, &right) &&
+            is_of_text(vocab, &left, &right)) {
+            n = copy_part(vocab, &left, text);
+            text[n++] = ' ';
+            n += copy_part(vocab, &right, text + n);
+            bt_gguf_meta_item_str(&hf->meta, text, n);
+        }
+        at = bt_json_next(vocab->doc, at);
+    }
+    return BT_OK;
+}
+
+/* ---- scores ---- */
+
+/* Records the rank of each token's first merge; the merges of one token must be
+ * consecutive. */
+static bt_status_t rank_tokens(const bt_hf_t *hf, const bt_hf_vocab_t *v,
+                               const bt_json_node_t *merges, uint32_t *ranks,
+                               uint32_t *ways, bool *same_p)
+{
+    const bt_json_node_t *at = bt_json_first(merges);
+    uint32_t before = BT_HF_NO_TOKEN;
+
+    for (uint32_t i = 0; i < merges->n; i++) {
+        char text[TEXT_BYTES];
+        bt_gguf_str_t left;
+        bt_gguf_str_t right;
+        uint32_t id;
+
+        if (!parts_of(v, at, &left, &right)) {
+            return bad_merge(hf, i);
+        }
+        memcpy(text, left.data, left.len);
+        memcpy(text + left.len, right.data, right.len);
+        id = bt_hf_vocab_find(v, text, left.len + right.len);
+        if ((id == BT_HF_NO_TOKEN) ||
+            (bt_hf_vocab_find(v, left.data, left.len) == BT_HF_NO_TOKEN) ||
+            (bt_hf_vocab_find(v, right.data, right.len) == BT_HF_NO_TOKEN)) {
+            return bad_merge(hf, i);
+        }
+        if (ranks[id] == NO_RANK) {
+            ranks[id] = i;
+        } else if (id != before) {
+            *same_p = false;
+        }
+        ways[id]++;
+        before = id;
+        at = bt_json_next(v->doc, at);
+    }
+    return BT_OK;
+}
+
+/* Ways to make a token of two others must all be among the merges, since
+ * merging by scores uses any of them. */
+static uint32_t count_ways(const bt_hf_vocab_t *v, uint32_t id)
+{
+    const bt_hf_piece_t *const p = &v->pieces[id];
+    const uint8_t *const text = (const uint8_t *)p->text;
+    uint32_t n = 0;
+    uint32_t cp;
+
+    for (size_t at = (p->len > 0) ? bt_utf8_decode(text, &cp) : 0; at < p->len;
+         at += bt_utf8_decode(text + at, &cp)) {
+        n += (bt_hf_vocab_find(v, p->text, at) != BT_HF_NO_TOKEN) &&
+             (bt_hf_vocab_find(v, p->text + at, p->len - at) != BT_HF_NO_TOKEN);
+    }
+    return n;
+}
+
+/* Merging by scores makes every token that is not special. */
+static bool is_made(const bt_hf_piece_t *p)
+{
+    return (p->text != NULL) && ((p->type == BT_HF_TOKEN_NORMAL) ||
+                                 (p->type == BT_HF_TOKEN_USER_DEFINED));
+}
+
+bt_status_t bt_hf_score_merges(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
+                               bool *same_p)
+{
+    const bt_json_node_t *merges = NULL;
+    uint32_t *ranks = NULL;
+    uint32_t *ways = NULL;
+    bool same = true;
+    bt_status_t status = find_merges(hf, vocab, &merges);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    ranks = bt_calloc(vocab->n, sizeof(*ranks));
+    ways = bt_calloc(vocab->n, sizeof(*ways));
+    if ((ranks == NULL) || (ways == NULL)) {
+        status = bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
+        goto out;
+    }
+    memset(ranks, 0xFF, vocab->n * sizeof(*ranks));
+    status = rank_tokens(hf, vocab, merges, ranks, ways, &same);
+    for (uint32_t i = 0; (status == BT_OK) && same && (i < vocab->n); i++) {
+        same = !is_made(&vocab->pieces[i]) || (count_ways(vocab, i) == ways[i]);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && same && (i < vocab->n); i++) {
+        if (is_made(&vocab->pieces[i])) {
+            vocab->pieces[i].score =
+                (ranks[i] == NO_RANK) ? 0.0 : -(double)ranks[i];
+        }
+    }
+    *same_p = same;
+out:
+    bt_free(ways);
+    bt_free(ranks);
     return status;
 }

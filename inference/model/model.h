@@ -16,6 +16,7 @@
 
 #include "common/coll/coll.h"
 #include "common/kv/kv_groups.h"
+#include "common/wire/request.h"
 #include "inference/gguf/gguf.h"
 #include "kernels/kernels.h"
 
@@ -155,7 +156,7 @@ typedef struct bt_model_config {
     /** Collectives over host memory of the ranks that compute the model
      *  together, each a shard (shard.h); borrowed. A back end with memory of
      *  its own opens further collectives over that memory, set up through these
-     *  (rank_tables.h). NULL: this process alone. */
+     *  (ranks.h). NULL: this process alone. */
     const bt_collectives_t *host_coll;
     /** Pipeline stages, each of an equal number of ranks, one behind the other;
      *  0 is 1. With more than one, there are no mid-step joins and no
@@ -436,5 +437,33 @@ void bt_model_copy_block(bt_model_t *model, const bt_kv_view_t *kv,
  *  failure shows in the next bt_model_forward(). */
 void bt_model_clear_block(bt_model_t *model, const bt_kv_view_t *kv,
                           uint32_t id);
+
+/*
+ * Logits processors, which change a sequence's logits before a token is drawn:
+ * a bias, a mask, a grammar. Processors run in their order on the model's
+ * logits, and the sampler's own steps (sampler.h) follow: so a banned word
+ * stays banned, whatever a processor adds.
+ *
+ * Threads: the compute thread. No allocation, lock or system call.
+ */
+
+typedef struct bt_logits_processor {
+    /** Applies the processor to one row of logits.
+     *  @param [in]     tokens  Prompt and generated tokens so far, n_tokens.
+     *  @param [in,out] logits  n_vocab; -INFINITY: cannot be drawn. The result
+     *          must depend on ctx and tokens alone, because a row is processed
+     *          again when drafts before it were wrong. */
+    void (*apply)(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                  float *logits, uint32_t n_vocab);
+    void *ctx; /**< owner's context */
+} bt_logits_processor_t;
+
+/** Returns a processor that adds the logit biases of a request; ids that the
+ *  model does not have are ignored.
+ *  @param [in] sampling  Outlives the processor. */
+bt_logits_processor_t bt_logit_bias_processor(bt_sampling_t *sampling);
+/** Returns the request whose biases the processor adds.
+ *  @return NULL: it is of another kind */
+const bt_sampling_t *bt_logit_biases_of(const bt_logits_processor_t *processor);
 
 #endif

@@ -245,7 +245,7 @@ BT_MUST_CHECK bt_status_t bt_model_run_layers(bt_model_t *model,
 BT_MUST_CHECK bt_status_t bt_model_fetch_logits(bt_model_t *model, uint32_t i,
                                                 uint32_t n);
 
-/* drawn.c */
+/* drawing.c */
 
 /** Returns the batch of a call. */
 bt_batch_t bt_model_batch(const bt_forward_t *fwd);
@@ -352,7 +352,7 @@ struct bt_model {
     uint32_t n_own_first; /**< candidates found of each row of the last call;
                                0: its rows are in host_own_logits */
     uint32_t *drawn;      /**< back end: ids of draws, from the first one on,
-                               and scores (drawn.c); NULL: it cannot draw */
+                               and scores (drawing.c); NULL: it cannot draw */
     uint32_t *host_drawn; /**< drawn in host memory */
     bt_ahead_t ahead;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/model/processor.h"
+#include "inference/model/model.h"
 
 #include <stddef.h>
 

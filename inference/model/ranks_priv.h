@@ -8,7 +8,6 @@
 #ifndef BT_INFERENCE_MODEL_RANKS_PRIV_H
 #define BT_INFERENCE_MODEL_RANKS_PRIV_H
 
-#include "inference/model/rank_tables.h"
 #include "inference/model/ranks.h"
 #include "inference/model/sampler.h"
 #include "inference/model/select.h"

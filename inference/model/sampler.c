@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "inference/model/sampler_steps.h"
 #include "inference/model/select.h"
 #include "kernels/draw_formula.h"
 
@@ -116,7 +115,7 @@ static void apply_penalties(bt_sampler_t *sampler, const bt_sampling_t *params,
     }
 }
 
-static void ban(void *logits, uint32_t id)
+static void ban_token(void *logits, uint32_t id)
 {
     ((float *)logits)[id] = -INFINITY;
 }
@@ -382,8 +381,8 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
     uint64_t bits;
 
     apply_penalties(sampler, params, logits, history, n_history, n_prompt);
-    bt_sampler_bans(params, sampler->n_vocab, history, n_history, n_prompt, ban,
-                    logits);
+    bt_sampler_bans(params, sampler->n_vocab, history, n_history, n_prompt,
+                    ban_token, logits);
     best = bt_sampler_best(logits, sampler->n_vocab);
     /* An infinite best logit leaves nothing to draw. */
     if ((params->temperature == 0.0f) || (params->top_k == 1) ||
@@ -397,4 +396,41 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
                         order_top_k(sampler, logits, params->top_k), bits);
     }
     return draw_all(sampler, params, logits, logits[best], bits);
+}
+
+/* Returns the last token of a bad word whose other tokens precede; else
+ * UINT32_MAX. */
+static uint32_t banned_by(const bt_bad_word_t *word, const uint32_t *history,
+                          uint32_t n_history)
+{
+    if ((word->n == 0) || (word->n - 1 > n_history)) {
+        return UINT32_MAX;
+    }
+    if ((word->n > 1) && (memcmp(&history[n_history - (word->n - 1)], word->ids,
+                                 (word->n - 1) * sizeof(*history)) != 0)) {
+        return UINT32_MAX;
+    }
+    return word->ids[word->n - 1];
+}
+
+void bt_sampler_bans(const bt_sampling_t *params, uint32_t n_vocab,
+                     const uint32_t *history, uint32_t n_history,
+                     uint32_t n_prompt, void (*ban)(void *ctx, uint32_t id),
+                     void *ctx)
+{
+    for (uint32_t i = 0; i < params->n_bad_words; i++) {
+        const uint32_t id =
+            banned_by(&params->bad_words[i], history, n_history);
+
+        if (id < n_vocab) {
+            ban(ctx, id);
+        }
+    }
+    if (n_history - n_prompt < params->min_tokens) {
+        for (uint32_t i = 0; i < params->n_end_ids; i++) {
+            if (params->end_ids[i] < n_vocab) {
+                ban(ctx, params->end_ids[i]);
+            }
+        }
+    }
 }

@@ -75,4 +75,24 @@ bool bt_sampling_reads_tokens(const bt_sampling_t *params);
  *  largest; 0 when nothing is above -infinity. Equals argmax() of kernels.h. */
 uint32_t bt_sampler_best(const float *logits, uint32_t n_vocab);
 
+/*
+ * Changes that a draw makes to logits first, for the sampler and for draws on a
+ * back end (drawing.h); within this folder.
+ */
+
+/** True when there is any penalty. */
+static inline bool bt_sampler_penalizes(const bt_sampling_t *params)
+{
+    return (params->repetition_penalty != 1.0f) ||
+           (params->presence_penalty != 0.0f) ||
+           (params->frequency_penalty != 0.0f);
+}
+
+/** Calls @a ban for each token that cannot be drawn now, perhaps twice: tokens
+ *  that complete bad words, and end tokens that come too early. */
+void bt_sampler_bans(const bt_sampling_t *params, uint32_t n_vocab,
+                     const uint32_t *history, uint32_t n_history,
+                     uint32_t n_prompt, void (*ban)(void *ctx, uint32_t id),
+                     void *ctx);
+
 #endif

@@ -2,7 +2,7 @@
 /** @file chat_priv.h
  *
  * Parts of chat.c: the texts of families (chat_families.c) and the probe that
- * finds which message forms a model's own text can render (chat_probe.c).
+ * finds which message forms a model's own text can render (chat_families.c).
  *
  * Threads: as chat.h.
  */

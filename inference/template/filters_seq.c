@@ -3,9 +3,9 @@
  * jinja2 give iterators here as well: true, without a length, read once. */
 #include <string.h>
 
+#include "inference/template/builtins.h"
 #include "inference/template/filters.h"
 #include "inference/template/print.h"
-#include "inference/template/tests.h"
 #include "inference/template/textops.h"
 
 /* ---- what an attribute argument means ---- */

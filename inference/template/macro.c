@@ -1,6 +1,231 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/template/macro.h"
 
+#include <string.h>
+
+#include "inference/template/exec.h"
+
+typedef struct growing {
+    bt_tmpl_args_t *args;
+    uint32_t cap_places, cap_named;
+} growing_t;
+
+static bool add_place(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
+{
+    bt_tmpl_args_t *args = g->args;
+
+    if (args->n_places == g->cap_places) {
+        const uint32_t cap = (g->cap_places == 0) ? 4 : g->cap_places * 2;
+        bt_tmpl_value_t *places = bt_tmpl_run_take(run, cap, sizeof(*places));
+
+        if (places == NULL) {
+            return false;
+        }
+        if (args->n_places > 0) {
+            memcpy(places, args->places, args->n_places * sizeof(*places));
+        }
+        args->places = places;
+        g->cap_places = cap;
+    }
+    args->places[args->n_places++] = value;
+    return true;
+}
+
+/* Always with room for one more: a call block's caller. */
+static bool room_for_named(bt_tmpl_run_t *run, growing_t *g)
+{
+    bt_tmpl_args_t *args = g->args;
+    const uint32_t cap = (g->cap_named == 0) ? 2 : g->cap_named * 2;
+    const bt_tmpl_text_t **names;
+    bt_tmpl_value_t *named;
+
+    if (args->n_named + 2 <= g->cap_named) {
+        return true;
+    }
+    names = bt_tmpl_run_take(run, (size_t)cap + 1, sizeof(*names));
+    named = bt_tmpl_run_take(run, (size_t)cap + 1, sizeof(*named));
+    if ((names == NULL) || (named == NULL)) {
+        return false;
+    }
+    if (args->n_named > 0) {
+        memcpy(names, args->names, args->n_named * sizeof(*names));
+        memcpy(named, args->named, args->n_named * sizeof(*named));
+    }
+    args->names = names;
+    args->named = named;
+    g->cap_named = cap + 1;
+    return true;
+}
+
+static bool add_named(bt_tmpl_run_t *run, growing_t *g,
+                      const bt_tmpl_text_t *name, bt_tmpl_value_t value)
+{
+    bt_tmpl_args_t *args = g->args;
+
+    for (uint32_t i = 0; i < args->n_named; i++) {
+        if (bt_tmpl_text_equal(args->names[i], name)) {
+            bt_tmpl_run_fail(
+                run, BT_ERR_INVALID_PARAM, "argument '%.*s' is given twice",
+                (name->len < 100) ? (int)name->len : 100, name->data);
+            return false;
+        }
+    }
+    if (!room_for_named(run, g) || !bt_tmpl_run_step(run, args->n_named)) {
+        return false;
+    }
+    args->names[args->n_named] = name;
+    args->named[args->n_named++] = value;
+    return true;
+}
+
+static bool add_star(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
+{
+    const bt_tmpl_seq_t *seq;
+    uint32_t at;
+
+    if (!bt_tmpl_v_items(run, value, &seq, &at)) {
+        return false;
+    }
+    for (; at < seq->n; at++) {
+        if (!bt_tmpl_run_step(run, 1) || !add_place(run, g, seq->items[at])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool add_stars(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
+{
+    if (value.kind != BT_V_DICT) {
+        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                         "** needs a mapping, not %s",
+                         bt_tmpl_v_kind_name(value));
+        return false;
+    }
+    for (uint32_t i = 0; i < value.u.dict->n; i++) {
+        const bt_tmpl_entry_t *entry = &value.u.dict->entries[i];
+
+        if (entry->key.kind != BT_V_TEXT) {
+            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                             "** needs texts for names");
+            return false;
+        }
+        if (!add_named(run, g, entry->key.u.text,
+                       bt_tmpl_entry_use(value.u.dict, i))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool bt_tmpl_args_eval(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
+                       bt_tmpl_args_t *args_p)
+{
+    growing_t g = {.args = args_p};
+
+    memset(args_p, 0, sizeof(*args_p));
+    for (; node != NULL; node = node->next) {
+        const bt_tmpl_value_t value = bt_tmpl_eval(x, node->a);
+        bool added;
+
+        if (!bt_tmpl_run_ok(x->run)) {
+            return false;
+        }
+        switch (node->op) {
+        case BT_ARG_PLACE:
+            added = add_place(x->run, &g, value);
+            break;
+        case BT_ARG_NAME:
+            added = add_named(x->run, &g, node->text, value);
+            break;
+        case BT_ARG_STAR:
+            added = add_star(x->run, &g, value);
+            break;
+        default:
+            added = add_stars(x->run, &g, value);
+        }
+        if (!added) {
+            return false;
+        }
+    }
+    return (args_p->n_named > 0) || room_for_named(x->run, &g);
+}
+
+static bool bind_named(bt_tmpl_run_t *run, bt_tmpl_args_t *args,
+                       const bt_tmpl_params_t *params, uint32_t i,
+                       const char *callee)
+{
+    const bt_tmpl_text_t *name = args->names[i];
+
+    for (unsigned k = 0; (k < BT_MAX_PARAMS) && (params->names[k] != NULL);
+         k++) {
+        if (!bt_tmpl_text_is(name, params->names[k])) {
+            continue;
+        }
+        if (args->slot[k] != NULL) {
+            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                             "%s is given '%s' twice", callee,
+                             params->names[k]);
+            return false;
+        }
+        args->slot[k] = &args->named[i];
+        return true;
+    }
+    bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s has no argument '%.*s'",
+                     callee, (name->len < 100) ? (int)name->len : 100,
+                     name->data);
+    return false;
+}
+
+bool bt_tmpl_args_bind(bt_tmpl_run_t *run, bt_tmpl_args_t *args,
+                       const bt_tmpl_params_t *params, const char *callee)
+{
+    uint32_t n = 0;
+
+    if (params->any) {
+        return true;
+    }
+    while ((n < BT_MAX_PARAMS) && (params->names[n] != NULL)) {
+        n++;
+    }
+    if (args->n_places > n) {
+        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                         "%s takes not more than %u argument(s)", callee, n);
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        args->slot[i] = (i < args->n_places) ? &args->places[i] : NULL;
+    }
+    for (uint32_t i = 0; i < args->n_named; i++) {
+        if (!bind_named(run, args, params, i, callee)) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < params->n_required; i++) {
+        if (args->slot[i] == NULL) {
+            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s needs '%s'", callee,
+                             params->names[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+int64_t bt_tmpl_args_int(bt_tmpl_run_t *run, const bt_tmpl_args_t *args,
+                         unsigned slot, int64_t otherwise)
+{
+    if (args->slot[slot] == NULL) {
+        return otherwise;
+    }
+    if (!bt_tmpl_v_is_integer(*args->slot[slot])) {
+        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                         "an integer is needed, not %s",
+                         bt_tmpl_v_kind_name(*args->slot[slot]));
+        return 0;
+    }
+    return bt_tmpl_v_as_int(*args->slot[slot]);
+}
+
 struct bt_tmpl_macro {
     const bt_tmpl_node_t *node; /* BT_N_MACRO */
     bt_tmpl_frame_t *scope;

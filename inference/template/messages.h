@@ -15,7 +15,7 @@
  *                                     only the other one
  *
  * Which conversions a template needs is detected when it is loaded
- * (chat_probe.c).
+ * (chat_families.c).
  *
  * Threads: as value.h.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "inference/template/builtins.h"
 #include "inference/template/filters.h"
 #include "inference/template/parser.h"
-#include "inference/template/tests.h"
 
 static bt_tmpl_node_t *parse_unary(bt_tmpl_parser_t *p, bool with_filters);
 static bt_tmpl_node_t *parse_or(bt_tmpl_parser_t *p);

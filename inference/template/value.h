@@ -52,7 +52,7 @@ typedef enum bt_tmpl_kind {
     BT_V_DICT,
     BT_V_NAMESPACE,
     BT_V_MACRO,
-    BT_V_BUILTIN, /**< sub: BT_CALL_… of globals.c */
+    BT_V_BUILTIN, /**< sub: BT_CALL_… of builtins.c */
     BT_V_METHOD,  /**< sub: row of the table in methods.c */
     BT_V_LOOP,
     BT_V_STATE, /**< a cycler or joiner; sub: which of the two */

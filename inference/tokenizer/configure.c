@@ -4,7 +4,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "inference/tokenizer/pretok_names.h"
+#include "inference/tokenizer/pretok.h"
 #include "inference/tokenizer/tokenizer_priv.h"
 
 #define KEY_MODEL       "tokenizer.ggml.model"

@@ -61,11 +61,11 @@ static inline BT_MUST_CHECK bt_status_t bt_encode_push(bt_encoder_t *enc,
  *  spent on it. */
 bool bt_encode_too_many(const bt_encoder_t *enc, size_t n_symbols);
 
-/** Encodes a character that is no piece (pieces.c): its bytes as byte tokens,
+/** Encodes a character that is no piece (words.c): its bytes as byte tokens,
  *  or the unknown token, one for a run of such characters. */
 BT_MUST_CHECK bt_status_t bt_encode_bare_char(bt_encoder_t *enc, uint32_t cp);
 
-/** Encodes a text between special tokens, whose tokens are texts (pieces.c). */
+/** Encodes a text between special tokens, whose tokens are texts (words.c). */
 BT_MUST_CHECK bt_status_t bt_encode_pieces(bt_encoder_t *enc,
                                            const uint8_t *text, size_t bytes);
 

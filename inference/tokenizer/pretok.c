@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "inference/tokenizer/unicode.h"
 
 #define LONG_S 0x17Fu /* folds to s, so (?i:'s) matches it */
@@ -269,4 +270,341 @@ size_t bt_pretok_next(bt_pretok_t pretok, const uint8_t *text, size_t bytes)
     default:
         return next_gpt2(text, bytes);
     }
+}
+
+/* ---- what patterns are made of ---- */
+
+#define SHORT_FORMS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define WORD        "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define SIGNS       " ?[^\\s\\p{L}\\p{N}]+"
+#define LINES       "\\s*[\\r\\n]+"
+#define SPACES      "\\s+(?!\\S)|\\s+"
+#define LLAMA3(n) \
+    SHORT_FORMS "|" WORD "|" n "|" SIGNS "[\\r\\n]*|" LINES "|" SPACES
+#define GPT2 \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" SPACES
+#define UPPER    "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LEAD     "[^\\r\\n\\p{L}\\p{N}]?"
+#define CASED(s) LEAD UPPER "*" LOWER "+" s "|" LEAD UPPER "+" LOWER "*" s
+#define O200K(n) \
+    CASED(SHORT_FORMS "?") "|" n "|" SIGNS "[\\r\\n/]*|" LINES "|" SPACES
+#define NOT_HAN(set) "[" set "&&[^\\p{Han}]]"
+#define KIMI_UPPER   NOT_HAN("\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}")
+#define KIMI_LOWER   NOT_HAN("\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}")
+#define KANA         "\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
+#define CJK          "[\\x{4E00}-\\x{9FA5}" KANA "]+"
+#define V3_SIGN      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
+#define V3_WORD      "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+#define V3_MAIN \
+    V3_SIGN "|" V3_WORD "| ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINES "|" SPACES
+
+/* The letters of deepseek-llm: Latin, Greek, Cyrillic and some more. */
+#define DEEPSEEK_LETTERS                                         \
+    "[A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-"       \
+    "\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-"        \
+    "\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}" \
+    "\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}" \
+    "\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}"        \
+    "\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}"    \
+    "\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}"  \
+    "\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}"  \
+    "\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}"  \
+    "\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}"   \
+    "\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-"  \
+    "\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}"   \
+    "\\x{1FD0}-\\x{1FD3}\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}"  \
+    "\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}"   \
+    "\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}"   \
+    "\\x{2126}\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}"   \
+    "\\x{2139}\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}\\x{214E}"   \
+    "\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}"   \
+    "\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}"   \
+    "\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}"  \
+    "\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}"  \
+    "\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}"  \
+    "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-"      \
+    "\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}"       \
+    "\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}]"
+#define AFMOE_ASIAN                                              \
+    "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{8C48}-\\x{FAFF}" \
+    "\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}\\x{FF65}-\\x{FF9F}"  \
+    "\\x{2F00}-\\x{2FDF}\\x{E40}-\\x{E7F}\\x{E80}-\\x{EFF}"      \
+    "\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}"  \
+    "\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]"
+#define DEEPSEEK_ASIAN \
+    "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
+
+#define CUT(text)                                        \
+    {                                                    \
+        BT_SPLIT_PATTERN, text, BT_SPLIT_ISOLATED, false \
+    }
+#define CUT_SPECIAL(kind)                    \
+    {                                        \
+        kind, NULL, BT_SPLIT_ISOLATED, false \
+    }
+
+/* ---- the rules ---- */
+
+static const bt_split_t gpt2[] = {CUT(GPT2)};
+static const bt_split_t smollm[] = {CUT("\\p{N}"), CUT(GPT2)};
+static const bt_split_t llama3[] = {CUT(LLAMA3("\\p{N}{1,3}"))};
+static const bt_split_t qwen2[] = {CUT(LLAMA3("\\p{N}"))};
+static const bt_split_t qwen35[] = {CUT(
+    SHORT_FORMS "|" LEAD "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+"
+                "[\\r\\n]*|" LINES "|" SPACES)};
+static const bt_split_t jais2[] = {
+    CUT(SHORT_FORMS "|" WORD "|\\p{N}{1,3}|" SIGNS "[\\r\\n]*|" LINES
+                    "|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)"
+                    "|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)"
+                    "|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}")};
+static const bt_split_t deepseek_llm[] = {
+    CUT("[\\r\\n]"),
+    CUT("\\s?" DEEPSEEK_LETTERS "+"),
+    CUT("\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}"
+        "\\x{3000}-\\x{3002}]+"),
+    CUT("\\s+$"),
+    CUT(DEEPSEEK_ASIAN),
+    CUT("\\p{N}+"),
+};
+static const bt_split_t deepseek_coder[] = {
+    CUT("[\\r\\n]"),     CUT("\\s?\\p{L}+"), CUT("\\s?\\p{P}+"),
+    CUT(DEEPSEEK_ASIAN), CUT("\\p{N}"),
+};
+static const bt_split_t deepseek_v3[] = {CUT("\\p{N}{1,3}"), CUT(CJK),
+                                         CUT(V3_MAIN)};
+static const bt_split_t spark[] = {
+    CUT("\\p{N}{1,3}"), CUT(CJK),
+    CUT(V3_SIGN "|" V3_WORD "| ?[\\p{P}\\p{S}]+|[\\r\\n]|" SPACES),
+    CUT("\\p{N}")};
+static const bt_split_t youtu[] = {
+    CUT("[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}"
+        "\\x{201D}\\x{2018}\\x{2019}\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}"
+        "\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|" CJK),
+    CUT(O200K("\\p{N}"))};
+static const bt_split_t falcon[] = {CUT("[\\p{P}$+<=>\\^~|`]+"), CUT(GPT2),
+                                    CUT("[0-9][0-9][0-9]")};
+static const bt_split_t fallback[] = {CUT("[\\p{P}$+<=>\\^~|]+"), CUT(GPT2),
+                                      CUT("\\p{N}+"), CUT("[0-9][0-9][0-9]")};
+static const bt_split_t bloom[] = {
+    CUT(" ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}"
+        "\\x{60C})]+")};
+static const bt_split_t viking[] = {
+    CUT(" ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}"
+        "\\x{60C})]+"),
+    CUT("\\p{N}")};
+static const bt_split_t tekken[] = {
+    CUT(CASED("") "|\\p{N}|" SIGNS "[\\r\\n/]*|" LINES "|" SPACES)};
+static const bt_split_t gpt4o[] = {CUT(O200K("\\p{N}{1,3}"))};
+static const bt_split_t tiny_aya[] = {CUT_SPECIAL(BT_SPLIT_THREES),
+                                      CUT(O200K("\\p{N}{1,3}"))};
+static const bt_split_t chameleon[] = {
+    CUT("<sentinel:[0-9]+>"),      CUT("(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z"),
+    CUT("([\\t\\n]|    |  )"),     CUT("\\p{N}"),
+    CUT("[\\p{P}!-/:-@\\[-`{-~]"), CUT(GPT2)};
+static const bt_split_t kimi_k2[] = {
+    CUT("[\\p{Han}]+|" LEAD KIMI_UPPER "*" KIMI_LOWER "+" SHORT_FORMS
+        "?|" LEAD KIMI_UPPER "+" KIMI_LOWER "*" SHORT_FORMS
+        "?|\\p{N}{1,3}|" SIGNS "[\\r\\n]*|" LINES "|" SPACES)};
+static const bt_split_t superbpe[] = {CUT("\\p{N}+"),
+                                      CUT_SPECIAL(BT_SPLIT_BEFORE_THREES)};
+static const bt_split_t bailing[] = {
+    CUT("'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}"
+        "| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|" SPACES)};
+static const bt_split_t seed_coder[] = {
+    CUT(SHORT_FORMS "|" WORD "|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" LINES
+                    "|" SPACES)};
+static const bt_split_t ufakzeka[] = {
+    CUT(WORD "|\\p{N}|" SIGNS "[\\r\\n]*|" LINES "|" SPACES)};
+static const bt_split_t afmoe[] = {CUT_SPECIAL(BT_SPLIT_THREES),
+                                   CUT(AFMOE_ASIAN "+"), CUT(V3_MAIN)};
+static const bt_split_t laguna[] = {CUT("[^\\n]+|[\\n]+"),
+                                    CUT(LLAMA3("\\p{N}"))};
+static const bt_split_t exaone_moe[] = {CUT(
+    SHORT_FORMS "|" LEAD "(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}|" SIGNS
+                "[\\r\\n/]?|\\s*[\\r\\n]|" SPACES)};
+static const bt_split_t minicpm5[] = {CUT("\\p{N}{1,3}"),
+                                      CUT(LLAMA3("\\p{N}+"))};
+#define RULE(name)                                        \
+    {                                                     \
+#name, BT_PRETOK_SPLITS, name, BT_ARRAY_LEN(name) \
+    }
+#define SCANNED(name, by)                   \
+    {                                       \
+#name, by, name, BT_ARRAY_LEN(name) \
+    }
+
+enum {
+    R_GPT2,
+    R_SMOLLM,
+    R_LLAMA3,
+    R_QWEN2,
+    R_QWEN35,
+    R_JAIS2,
+    R_DEEPSEEK_LLM,
+    R_DEEPSEEK_CODER,
+    R_DEEPSEEK_V3,
+    R_SPARK,
+    R_YOUTU,
+    R_FALCON,
+    R_FALLBACK,
+    R_BLOOM,
+    R_VIKING,
+    R_TEKKEN,
+    R_GPT4O,
+    R_TINY_AYA,
+    R_CHAMELEON,
+    R_KIMI_K2,
+    R_SUPERBPE,
+    R_BAILING,
+    R_SEED_CODER,
+    R_UFAKZEKA,
+    R_AFMOE,
+    R_LAGUNA,
+    R_EXAONE_MOE,
+    R_MINICPM5,
+};
+
+static const bt_pretok_rule_t rules[] = {
+    [R_GPT2] = SCANNED(gpt2, BT_PRETOK_GPT2),
+    [R_SMOLLM] = SCANNED(smollm, BT_PRETOK_SMOLLM),
+    [R_LLAMA3] = SCANNED(llama3, BT_PRETOK_LLAMA_BPE),
+    [R_QWEN2] = SCANNED(qwen2, BT_PRETOK_QWEN2),
+    [R_QWEN35] = RULE(qwen35),
+    [R_JAIS2] = RULE(jais2),
+    [R_DEEPSEEK_LLM] = RULE(deepseek_llm),
+    [R_DEEPSEEK_CODER] = RULE(deepseek_coder),
+    [R_DEEPSEEK_V3] = RULE(deepseek_v3),
+    [R_SPARK] = RULE(spark),
+    [R_YOUTU] = RULE(youtu),
+    [R_FALCON] = RULE(falcon),
+    [R_FALLBACK] = RULE(fallback),
+    [R_BLOOM] = RULE(bloom),
+    [R_VIKING] = RULE(viking),
+    [R_TEKKEN] = RULE(tekken),
+    [R_GPT4O] = RULE(gpt4o),
+    [R_TINY_AYA] = RULE(tiny_aya),
+    [R_CHAMELEON] = RULE(chameleon),
+    [R_KIMI_K2] = RULE(kimi_k2),
+    [R_SUPERBPE] = RULE(superbpe),
+    [R_BAILING] = RULE(bailing),
+    [R_SEED_CODER] = RULE(seed_coder),
+    [R_UFAKZEKA] = RULE(ufakzeka),
+    [R_AFMOE] = RULE(afmoe),
+    [R_LAGUNA] = RULE(laguna),
+    [R_EXAONE_MOE] = RULE(exaone_moe),
+    [R_MINICPM5] = RULE(minicpm5),
+};
+
+/* ---- the names ---- */
+
+#define NFC   .form = BT_NORMAL_NFC
+#define WHOLE .ignore_merges = true
+#define BOS   .add_bos = true
+#define NAME(n, r, ...)                           \
+    {                                             \
+        .name = n, .rule = &rules[r], __VA_ARGS__ \
+    }
+
+static const bt_pretok_name_t names[] = {
+    NAME("gpt-2", R_GPT2, .add_bos = false),
+    NAME("phi-2", R_GPT2, .add_bos = false),
+    NAME("jina-es", R_GPT2, .add_bos = false),
+    NAME("jina-de", R_GPT2, .add_bos = false),
+    NAME("jina-v2-es", R_GPT2, .add_bos = false),
+    NAME("jina-v2-de", R_GPT2, .add_bos = false),
+    NAME("gigachat", R_GPT2, .add_bos = false),
+    NAME("a.x-4.0", R_GPT2, .add_bos = false),
+    NAME("mellum", R_GPT2, .add_bos = false),
+    NAME("exaone4", R_GPT2, .add_bos = false),
+    NAME("mpt", R_GPT2, NFC),
+    NAME("olmo", R_GPT2, NFC),
+    NAME("jais", R_GPT2, .add_bos = false),
+    NAME("trillion", R_GPT2, .add_bos = false),
+    NAME("granite-docling", R_GPT2, .add_bos = false),
+    NAME("smollm", R_SMOLLM, .add_bos = false),
+    NAME("starcoder", R_SMOLLM, .add_bos = false),
+    NAME("refact", R_SMOLLM, .add_bos = false),
+    NAME("command-r", R_SMOLLM, NFC),
+    NAME("codeshell", R_SMOLLM, .add_bos = false),
+    NAME("exaone", R_SMOLLM, .add_bos = false),
+    NAME("minerva-7b", R_SMOLLM, .add_bos = false),
+    NAME("mellum2", R_SMOLLM, .add_bos = false),
+    NAME("llama-bpe", R_LLAMA3, WHOLE, BOS),
+    NAME("llama3", R_LLAMA3, WHOLE, BOS),
+    NAME("llama-v3", R_LLAMA3, WHOLE, BOS),
+    NAME("falcon3", R_LLAMA3, WHOLE, BOS),
+    NAME("falcon-h1", R_LLAMA3, WHOLE, BOS),
+    NAME("pixtral", R_LLAMA3, WHOLE, BOS),
+    NAME("midm-2.0", R_LLAMA3, WHOLE, BOS),
+    NAME("lfm2", R_LLAMA3, WHOLE, BOS),
+    NAME("dbrx", R_LLAMA3, .add_bos = false),
+    NAME("smaug-bpe", R_LLAMA3, .add_bos = false),
+    NAME("chatglm-bpe", R_LLAMA3, .add_bos = false),
+    NAME("glm4", R_LLAMA3, WHOLE),
+    NAME("glm5", R_LLAMA3, WHOLE),
+    NAME("qwen2", R_QWEN2, NFC),
+    NAME("deepseek-r1-qwen", R_QWEN2, NFC),
+    NAME("kormo", R_QWEN2, .add_bos = false),
+    NAME("f2llmv2", R_QWEN2, NFC),
+    NAME("megrez", R_QWEN2, NFC),
+    NAME("stablelm2", R_QWEN2, NFC),
+    NAME("hunyuan", R_QWEN2, .add_bos = false),
+    NAME("solar-open", R_QWEN2, .add_bos = false),
+    NAME("grok-2", R_QWEN2, .add_bos = false),
+    NAME("qwen35", R_QWEN35, NFC),
+    NAME("jais-2", R_JAIS2, .add_bos = false),
+    NAME("deepseek-llm", R_DEEPSEEK_LLM, .add_bos = false),
+    NAME("deepseek-coder", R_DEEPSEEK_CODER, .add_bos = false),
+    NAME("deepseek-v3", R_DEEPSEEK_V3, .add_bos = false),
+    NAME("hunyuan-dense", R_DEEPSEEK_V3, .add_bos = false),
+    NAME("joyai-llm", R_DEEPSEEK_V3, .add_bos = false),
+    NAME("hy_v4", R_DEEPSEEK_V3, .add_bos = false),
+    NAME("spark2_5", R_SPARK, .add_bos = false),
+    NAME("youtu", R_YOUTU, WHOLE),
+    NAME("falcon", R_FALCON, .add_bos = false),
+    NAME("default", R_FALLBACK, .add_bos = false),
+    NAME("poro-chat", R_BLOOM, .add_bos = false),
+    NAME("bloom", R_BLOOM, .add_bos = false),
+    NAME("gpt3-finnish", R_BLOOM, .add_bos = false),
+    NAME("viking", R_VIKING, .add_bos = false),
+    NAME("tekken", R_TEKKEN, WHOLE, BOS),
+    NAME("gpt-4o", R_GPT4O, .add_bos = false),
+    NAME("llama4", R_GPT4O, .add_bos = false),
+    NAME("kanana2", R_GPT4O, .add_bos = false),
+    NAME("talkie", R_GPT4O, .add_bos = false),
+    NAME("minimax-m2", R_GPT4O, .add_bos = false),
+    NAME("tiny_aya", R_TINY_AYA, .add_bos = false),
+    NAME("cohere2moe", R_TINY_AYA, .add_bos = false),
+    NAME("chameleon", R_CHAMELEON, BOS),
+    NAME("kimi-k2", R_KIMI_K2, .by_id = true),
+    NAME("superbpe", R_SUPERBPE, .add_bos = false),
+    NAME("bailingmoe", R_BAILING, .add_bos = false),
+    NAME("bailingmoe2", R_BAILING, .add_bos = false),
+    NAME("llada-moe", R_BAILING, .add_bos = false),
+    NAME("seed-coder", R_SEED_CODER, .add_bos = false),
+    NAME("ufakzeka", R_UFAKZEKA, .add_bos = false),
+    NAME("afmoe", R_AFMOE, .add_bos = false),
+    NAME("laguna", R_LAGUNA, .add_bos = false),
+    NAME("exaone-moe", R_EXAONE_MOE, .add_bos = false),
+    NAME("minicpm5", R_MINICPM5, WHOLE),
+    {.name = "gemma4", .plain_text = true},
+    {.name = "sarvam-moe", .plain_text = true},
+    {0},
+};
+
+const bt_pretok_name_t *bt_pretok_find(const char *name, size_t bytes)
+{
+    for (size_t i = 0; names[i].name != NULL; i++) {
+        if ((strlen(names[i].name) == bytes) &&
+            (memcmp(names[i].name, name, bytes) == 0)) {
+            return &names[i];
+        }
+    }
+    return NULL;
+}
+
+const bt_pretok_name_t *bt_pretok_name_at(size_t i)
+{
+    return (i + 1 < BT_ARRAY_LEN(names)) ? &names[i] : NULL;
 }

@@ -16,7 +16,6 @@
 #include "inference/tokenizer/splits.h"
 #include "inference/tokenizer/tables.h"
 #include "inference/tokenizer/tokenizer.h"
-#include "inference/tokenizer/trie.h"
 #include "inference/tokenizer/words.h"
 
 /* The longest token of a published file is a thousand spaces, written with two
@@ -160,7 +159,7 @@ BT_MUST_CHECK bt_status_t bt_tok_configure(bt_tokenizer_t *tok,
                                            const bt_gguf_t *gguf, char *why,
                                            size_t why_bytes);
 /** Fills special and special_normal, once the tokens are loaded
- *  (load_added.c). */
+ *  (load_merges.c). */
 BT_MUST_CHECK bt_status_t bt_tok_load_added(bt_tokenizer_t *tok,
                                             const bt_gguf_t *gguf, char *why,
                                             size_t why_bytes);
@@ -198,16 +197,16 @@ BT_MUST_CHECK bt_status_t bt_tok_read_scores(const bt_tokenizer_t *tok,
                                              size_t why_bytes);
 
 /** Builds joins, whole … pool, for the current pretok and ignore_merges
- *  (load_words.c); call again after these change, which only tests do.
+ *  (load_vocab.c); call again after these change, which only tests do.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_tok_index_words(bt_tokenizer_t *tok);
 void bt_tok_free_words(bt_tokenizer_t *tok);
 
 /** Returns the character that stands for a byte in byte-level vocabularies
- *  (bytelevel.c). */
+ *  (decode.c). */
 uint32_t bt_bytelevel_char(uint8_t byte);
 
-/** Decodes a byte-level token to its bytes (bytelevel.c).
+/** Decodes a byte-level token to its bytes (decode.c).
  *  @param [out] out  capacity: @a bytes
  *  @return bytes written; the text itself when some character is outside the
  *          byte alphabet */

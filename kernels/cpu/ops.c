@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Splits each operation into items for the thread pool. */
 #include <string.h>
 
 #include "kernels/cpu/backend.h"
+
+/* Splits each operation into items for the thread pool. */
 
 #define CHUNKS_PER_THREAD 16u
 
@@ -196,4 +197,293 @@ void bt_cpu_argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
     argmax_job_t job = {.isa = cpu->isa, .x = x, .dim = dim, .ids = ids};
 
     bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, argmax_rows, &job);
+}
+
+/* Operations that Llama models do not use: other norms and activations, biases,
+ * learned positions, scales and caps. */
+
+typedef struct norm_job {
+    const bt_cpu_isa_t *isa;
+    const float *x;
+    const float *weight;
+    const float *bias;
+    float eps;
+    uint32_t dim;
+    float *out;
+} norm_job_t;
+
+static void layer_norm_rows(void *ctx, uint32_t thread, uint32_t begin,
+                            uint32_t end)
+{
+    const norm_job_t *job = ctx;
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++) {
+        job->isa->layer_norm(job->x + r * job->dim, job->weight, job->bias,
+                             job->eps, job->dim, job->out + r * job->dim);
+    }
+}
+
+void bt_cpu_layer_norm(bt_backend_t *be, const float *x, const float *weight,
+                       const float *bias, float eps, uint32_t n_rows,
+                       uint32_t dim, float *out)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    norm_job_t job = {.isa = cpu->isa,
+                      .x = x,
+                      .weight = weight,
+                      .bias = bias,
+                      .eps = eps,
+                      .dim = dim,
+                      .out = out};
+
+    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, layer_norm_rows, &job);
+}
+
+typedef struct head_job {
+    const bt_cpu_isa_t *isa;
+    float *x; /* the first head of row 0 */
+    const float *weight;
+    float eps;
+    size_t row_floats;
+    uint32_t n_heads;
+    uint32_t dim;
+} head_job_t;
+
+static void head_norm_rows(void *ctx, uint32_t thread, uint32_t begin,
+                           uint32_t end)
+{
+    const head_job_t *job = ctx;
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++) {
+        for (uint32_t h = 0; h < job->n_heads; h++) {
+            float *const x =
+                job->x + r * job->row_floats + (size_t)h * job->dim;
+
+            job->isa->rmsnorm(x, job->weight, job->eps, job->dim, x);
+        }
+    }
+}
+
+void bt_cpu_head_norm(bt_backend_t *be, float *x, const float *weight,
+                      float eps, uint32_t n_rows, size_t row_floats, size_t at,
+                      uint32_t n_heads, uint32_t dim)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    head_job_t job = {.isa = cpu->isa,
+                      .x = x + at,
+                      .weight = weight,
+                      .eps = eps,
+                      .row_floats = row_floats,
+                      .n_heads = n_heads,
+                      .dim = dim};
+
+    bt_cpu_run(cpu, n_rows, (uint64_t)n_heads * dim, BT_CPU_MIN_ELEMS,
+               head_norm_rows, &job);
+}
+
+typedef struct positions_job {
+    cpu_backend_t *cpu;
+    const bt_weight_t *w;
+    const bt_batch_t *batch;
+    float *x;
+} positions_job_t;
+
+typedef struct rows {
+    uint32_t first, end;
+} rows_t;
+
+/* Rows of a sequence that are in [begin, end). */
+static rows_t rows_in(const bt_ragged_seq_t *seq, uint32_t begin, uint32_t end)
+{
+    const uint32_t seq_end = seq->row + seq->n_rows;
+
+    return (rows_t){.first = (seq->row > begin) ? seq->row : begin,
+                    .end = (seq_end < end) ? seq_end : end};
+}
+
+/* Items are rows of the batch in the order of the sequences. */
+static void add_positions_rows(void *ctx, uint32_t thread, uint32_t begin,
+                               uint32_t end)
+{
+    const positions_job_t *job = ctx;
+    const uint32_t dim = job->w->n_in;
+    float *const line = job->cpu->lines + thread * job->cpu->line_floats;
+
+    for (uint32_t s = 0; s < job->batch->n_seqs; s++) {
+        const bt_ragged_seq_t *seq = &job->batch->seqs[s];
+        const rows_t rows = rows_in(seq, begin, end);
+
+        for (uint32_t r = rows.first; r < rows.end; r++) {
+            bt_pack_read_row(job->w, seq->pos + (r - seq->row), line);
+            job->cpu->isa->add(job->x + (size_t)r * dim, line, dim);
+        }
+    }
+}
+
+void bt_cpu_add_positions(bt_backend_t *be, const bt_weight_t *w,
+                          const bt_batch_t *batch, float *x)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    positions_job_t job = {.cpu = cpu, .w = w, .batch = batch, .x = x};
+
+    bt_cpu_run(cpu, batch->n_rows, w->n_in, BT_CPU_MIN_ELEMS / 4,
+               add_positions_rows, &job);
+}
+
+typedef struct temper_job {
+    const bt_cpu_isa_t *isa;
+    const bt_batch_t *batch;
+    const float *factors;
+    float *x;
+    size_t row_floats;
+    uint32_t dim;
+} temper_job_t;
+
+/* Items are rows of the batch in the order of the sequences. */
+static void scale_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const temper_job_t *job = ctx;
+
+    (void)thread;
+    for (uint32_t s = 0; s < job->batch->n_seqs; s++) {
+        const bt_ragged_seq_t *seq = &job->batch->seqs[s];
+        const rows_t rows = rows_in(seq, begin, end);
+
+        for (uint32_t r = rows.first; r < rows.end; r++) {
+            job->isa->scale(job->x + r * job->row_floats,
+                            job->factors[seq->pos + (r - seq->row)], job->dim);
+        }
+    }
+}
+
+void bt_cpu_scale_positions(bt_backend_t *be, float *x, const float *factors,
+                            const bt_batch_t *batch, size_t row_floats,
+                            uint32_t dim)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    temper_job_t job = {.isa = cpu->isa,
+                        .batch = batch,
+                        .factors = factors,
+                        .x = x,
+                        .row_floats = row_floats,
+                        .dim = dim};
+
+    bt_cpu_run(cpu, batch->n_rows, dim, BT_CPU_MIN_ELEMS * 2, scale_rows, &job);
+}
+
+typedef struct activate_job {
+    const bt_cpu_isa_t *isa;
+    bt_activation_t act;
+    bool gated;
+    const float *x;
+    uint32_t dim;
+    float *out;
+} activate_job_t;
+
+static void activate_rows(void *ctx, uint32_t thread, uint32_t begin,
+                          uint32_t end)
+{
+    const activate_job_t *job = ctx;
+    const size_t dim = job->dim;
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++) {
+        const float *const x = job->x + r * (job->gated ? 2 * dim : dim);
+
+        job->isa->activate(job->act, x, job->gated ? x + dim : NULL, job->dim,
+                           job->out + r * dim);
+    }
+}
+
+void bt_cpu_activate(bt_backend_t *be, bt_activation_t act, bool gated,
+                     const float *x, uint32_t n_rows, uint32_t dim, float *out)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    activate_job_t job = {.isa = cpu->isa,
+                          .act = act,
+                          .gated = gated,
+                          .x = x,
+                          .dim = dim,
+                          .out = out};
+
+    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS / 4, activate_rows, &job);
+}
+
+typedef struct bias_job {
+    const bt_cpu_isa_t *isa;
+    float *x;
+    const float *bias;
+    uint32_t dim;
+} bias_job_t;
+
+static void bias_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const bias_job_t *job = ctx;
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++) {
+        job->isa->add(job->x + r * job->dim, job->bias, job->dim);
+    }
+}
+
+void bt_cpu_add_bias(bt_backend_t *be, float *x, const float *bias,
+                     uint32_t n_rows, uint32_t dim)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    bias_job_t job = {.isa = cpu->isa, .x = x, .bias = bias, .dim = dim};
+
+    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS * 2, bias_rows, &job);
+}
+
+typedef struct factor_job {
+    void (*fn)(float *x, float factor, size_t n);
+    float *x;
+    float factor;
+    size_t n;
+} factor_job_t;
+
+static void factor_pieces(void *ctx, uint32_t thread, uint32_t begin,
+                          uint32_t end)
+{
+    const factor_job_t *job = ctx;
+    const size_t first = (size_t)begin * BT_CPU_PIECE;
+    size_t last = (size_t)end * BT_CPU_PIECE;
+
+    (void)thread;
+    last = (last > job->n) ? job->n : last;
+    job->fn(job->x + first, job->factor, last - first);
+}
+
+static void run_factor(cpu_backend_t *cpu, factor_job_t *job, uint64_t min_work)
+{
+    bt_cpu_run(cpu, (uint32_t)((job->n + BT_CPU_PIECE - 1) / BT_CPU_PIECE),
+               BT_CPU_PIECE, min_work, factor_pieces, job);
+}
+
+void bt_cpu_scale(bt_backend_t *be, float *x, float factor, size_t n)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    factor_job_t job = {
+        .fn = cpu->isa->scale, .x = x, .factor = factor, .n = n};
+
+    run_factor(cpu, &job, BT_CPU_MIN_ELEMS * 2);
+}
+
+void bt_cpu_soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    factor_job_t job = {
+        .fn = cpu->isa->soft_cap, .x = x, .factor = cap, .n = n};
+
+    run_factor(cpu, &job, BT_CPU_MIN_ELEMS / 4);
+}
+
+void bt_cpu_clamp(bt_backend_t *be, float *x, float limit, size_t n)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    factor_job_t job = {.fn = cpu->isa->clamp, .x = x, .factor = limit, .n = n};
+
+    run_factor(cpu, &job, BT_CPU_MIN_ELEMS * 2);
 }

@@ -9,7 +9,6 @@
 #include "common/base/assert.h"
 #include "inference/tokenizer/normal.h"
 #include "inference/tokenizer/pretok.h"
-#include "inference/tokenizer/pretok_names.h"
 #include "inference/tokenizer/tokenizer_priv.h"
 #include "inference/tokenizer/unicode.h"
 

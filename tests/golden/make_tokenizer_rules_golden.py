@@ -10,8 +10,8 @@ those of the families' tokenizer.json; where none is published as such (spark,
 youtu, falcon, fallback, jais2, minicpm5, exaone_moe, superbpe) those of
 llama.cpp's src/llama-vocab.cpp.
 
-  tok_rules.ids.gz     ids of every 6th line with tok_small.gguf's vocabulary, a
-                    section for each rule of inference/tokenizer/pretok_names.c
+  tok_rules.ids.gz  ids of every 6th line with tok_small.gguf's vocabulary, a
+                    section for each rule of inference/tokenizer/pretok.c
   tok_unigram.gguf  a SentencePiece Unigram model with a table of replacements,
                     trained here;  tok_unigram.ids.gz
   tok_plain.gguf    BPE over characters with byte fallback, normalizers and added

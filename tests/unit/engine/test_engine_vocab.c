@@ -6,7 +6,7 @@
 #include "tests/unit/engine/bench.h"
 
 #include "common/base/assert.h"
-#include "inference/model/processor.h"
+#include "inference/model/model.h"
 
 #define N_WAYS   8u
 #define N_GROUP  3u

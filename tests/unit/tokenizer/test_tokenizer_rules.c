@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every rule of pretok_names.c, Unigram, normalizers and the rules of added
+/* Every rule of pretok.c, Unigram, normalizers and the rules of added
  * tokens against the Hugging Face library and SentencePiece:
  * tests/golden/make_tokenizer_rules_golden.py says how. What patterns mean is
  * also compared with the scanners that were written by hand for four of them,
@@ -8,7 +8,7 @@
 #include "tests/unit/tokenizer/golden.h"
 
 #include "common/base/assert.h"
-#include "inference/tokenizer/pretok_names.h"
+#include "inference/tokenizer/pretok.h"
 
 #define STEP      6u /* of the script */
 #define MAX_BYTES 400u

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file tests.h
+/** @file builtins.h
  *
  * Jinja tests, the names that may follow `is`.
  *
  * Source: jinja2 3.1, tests.py.
  * Threads: the table is constant.
  */
-#ifndef BT_INFERENCE_TEMPLATE_TESTS_H
-#define BT_INFERENCE_TEMPLATE_TESTS_H
+#ifndef BT_INFERENCE_TEMPLATE_BUILTINS_H
+#define BT_INFERENCE_TEMPLATE_BUILTINS_H
 
 #include "inference/template/exec.h"
 
