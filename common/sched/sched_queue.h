@@ -168,12 +168,12 @@ bool bt_sched_order_find(const char *name, bt_sched_order_t *order_p);
  *      found in a cache;
  *   2. the rest of the budget, but never less than a block, goes to sequences
  *      with more to compute, as chunks, in their order (sched_queue.h). So a
- * shorter prompt, or one of a higher priority, also goes before one that is
- * half computed. A chunk that is not a prompt's last ends on a block boundary
- * of absolute positions, so that whole blocks become ready to send. Where no
- * chunk fits, nothing further back overtakes. Behind a prompt of the top level
- * that completes in this iteration none of level 0 begins: the first token
- * comes with the iteration's end.
+ *      shorter prompt, or one of a higher priority, also goes before one that
+ *      is half computed. A chunk that is not a prompt's last ends on a block
+ *      boundary of absolute positions, so that whole blocks become ready to
+ *      send. Where no chunk fits, nothing further back overtakes. Behind a
+ *      prompt of the top level that completes in this iteration none of level 0
+ *      begins: the first token comes with the iteration's end.
  *
  * A sequence that joins is in the next plan; one that leaves is no longer in
  * the list. There is no padding.
