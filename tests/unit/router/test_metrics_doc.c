@@ -74,8 +74,8 @@ static bool is_family(const char *name, size_t bytes)
 static void every_name_in_the_documents_is_a_family(void **state)
 {
     static const char *const docs[] = {
-        "METRICS.md", "MONITORING.md", "RUN.md",      "DEPLOY.md", "FAILURES.md",
-        "MODELS.md",  "SCHEDULING.md", "TENANTS_AND_TLS.md"};
+        "METRICS.md",  "MONITORING.md", "RUN.md",        "DEPLOY.md",
+        "FAILURES.md", "MODELS.md",     "SCHEDULING.md", "TENANTS_AND_TLS.md"};
     static const char *const prefixes[] = {"baton_", "process_", "nv_"};
     unsigned n = 0;
 
