@@ -4,11 +4,11 @@
  * are recorded. */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/base/assert.h"
 #include "common/base/process.h"
 #include "common/config/config_options.h"
-#include "common/config/otlp_url.h"
 
 #define MAX_HEADER_BYTES 64
 
@@ -104,11 +104,37 @@ static bt_status_t check_tenants(const bt_config_store_t *store)
     return BT_OK;
 }
 
+/* Returns what is wrong with a collector's URL, or NULL; the router's HTTP
+ * client checks host and port. */
+static const char *otlp_url_error(const char *url)
+{
+    const char *const scheme_end = strstr(url, "://");
+    const size_t n_scheme =
+        (scheme_end != NULL) ? (size_t)(scheme_end - url) : 0;
+
+    if (((n_scheme != 4) || (strncasecmp(url, "http", 4) != 0)) &&
+        ((n_scheme != 5) || (strncasecmp(url, "https", 5) != 0))) {
+        return "the URL does not begin with http:// or https://";
+    }
+    if (memchr(scheme_end + 3, '@', strcspn(scheme_end + 3, "/")) != NULL) {
+        return "the URL has a name or password, which everybody could see: "
+               "use --otlp-headers-file";
+    }
+    if (strpbrk(url, "?#") != NULL) {
+        return "the URL has a query or a fragment";
+    }
+    for (const char *at = url; *at != '\0'; at++) {
+        if ((*at <= ' ') || (*at > '~')) {
+            return "the URL has a space, or a byte that is not ASCII";
+        }
+    }
+    return NULL;
+}
+
 static bt_status_t check_otlp(const bt_config_store_t *store)
 {
     const bt_config_t *const c = &store->config;
-    bt_otlp_url_t url;
-    const char *why;
+    const char *error;
 
     if (c->otlp_traces_endpoint[0] == '\0') {
         if (c->otlp_headers_file[0] != '\0') {
@@ -119,8 +145,9 @@ static bt_status_t check_otlp(const bt_config_store_t *store)
         return BT_OK;
     }
     /* Not shown: a password may be in it. */
-    if (bt_otlp_url_read(c->otlp_traces_endpoint, &url, &why) != BT_OK) {
-        bt_config_complain(store, "--otlp-traces-endpoint: %s", why);
+    error = otlp_url_error(c->otlp_traces_endpoint);
+    if (error != NULL) {
+        bt_config_complain(store, "--otlp-traces-endpoint: %s", error);
         return BT_ERR_INVALID_PARAM;
     }
     return BT_OK;

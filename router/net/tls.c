@@ -6,7 +6,6 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +30,6 @@
 #define MAX_CHAIN_BYTES   (64L * 1024)
 #define TICKETS           1 /* a session of 1.3 gets two by default */
 #define SESSIONS_OF_BATON "baton"
-#define MAX_NAME_BYTES    256 /* of a server name: RFC 1035, and zero byte */
 
 struct bt_tls {
     bt_tls_files_t files;
@@ -338,23 +336,6 @@ static SSL_CTX *make_server_ctx(void)
     return ctx;
 }
 
-static SSL_CTX *make_client_ctx(void)
-{
-    static const unsigned char protocols[] = "\x08http/1.1";
-    SSL_CTX *ctx = make_ctx(TLS_client_method());
-
-    if (ctx == NULL) {
-        return NULL;
-    }
-    if ((SSL_CTX_set_default_verify_paths(ctx) != 1) ||
-        (SSL_CTX_set_alpn_protos(ctx, protocols, sizeof(protocols) - 1) != 0)) {
-        SSL_CTX_free(ctx);
-        return NULL;
-    }
-    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
-    return ctx;
-}
-
 static void summarize(bt_tls_t *tls)
 {
     const X509 *cert = SSL_CTX_get0_certificate(tls->ctx);
@@ -435,23 +416,6 @@ bt_status_t bt_tls_create(const bt_tls_files_t *files, bt_tls_t **tls_p,
     return BT_OK;
 }
 
-bt_tls_t *bt_tls_create_client(void)
-{
-    bt_tls_t *tls = bt_calloc(1, sizeof(*tls));
-
-    if (tls == NULL) {
-        return NULL;
-    }
-    tls->ctx = make_client_ctx();
-    tls->socket = make_socket();
-    ERR_clear_error(); /* files may be missing: then none is trusted */
-    if ((tls->ctx == NULL) || (tls->socket == NULL)) {
-        bt_tls_destroy(tls);
-        return NULL;
-    }
-    return tls;
-}
-
 bt_status_t bt_tls_reload(bt_tls_t *tls, char why[BT_TLS_WHY_BYTES])
 {
     return load(tls, why);
@@ -493,7 +457,7 @@ static bool put_on_socket(bt_tls_session_t *session, const BIO_METHOD *method)
     return true;
 }
 
-static bt_tls_session_t *begin(bt_tls_t *tls, int fd)
+bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
 {
     bt_tls_session_t *session = bt_calloc(1, sizeof(*session));
 
@@ -501,6 +465,7 @@ static bt_tls_session_t *begin(bt_tls_t *tls, int fd)
         return NULL;
     }
     session->fd = fd;
+    session->protocol = protocol;
     session->ssl = SSL_new(tls->ctx);
     if ((session->ssl == NULL) || !put_on_socket(session, tls->socket) ||
         (SSL_set_app_data(session->ssl, session) != 1)) {
@@ -508,48 +473,7 @@ static bt_tls_session_t *begin(bt_tls_t *tls, int fd)
         bt_tls_end(session);
         return NULL;
     }
-    return session;
-}
-
-bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol)
-{
-    bt_tls_session_t *session = begin(tls, fd);
-
-    if (session != NULL) {
-        session->protocol = protocol;
-        SSL_set_accept_state(session->ssl);
-    }
-    return session;
-}
-
-/* Sets the expected name of the certificate, and the server name to send. */
-static bool expect(SSL *ssl, const char *host)
-{
-    X509_VERIFY_PARAM *const param = SSL_get0_param(ssl);
-    char name[MAX_NAME_BYTES]; /* what OpenSSL takes is not const */
-
-    if (X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1) {
-        return true; /* an address is not a server name */
-    }
-    X509_VERIFY_PARAM_set_hostflags(param,
-                                    X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-    snprintf(name, sizeof(name), "%s", host);
-    return (X509_VERIFY_PARAM_set1_host(param, host, 0) == 1) &&
-           (SSL_set_tlsext_host_name(ssl, name) == 1);
-}
-
-bt_tls_session_t *bt_tls_begin_client(bt_tls_t *tls, int fd, const char *host)
-{
-    bt_tls_session_t *session = begin(tls, fd);
-
-    if ((session != NULL) && !expect(session->ssl, host)) {
-        bt_tls_end(session);
-        session = NULL;
-    }
-    ERR_clear_error();
-    if (session != NULL) {
-        SSL_set_connect_state(session->ssl);
-    }
+    SSL_set_accept_state(session->ssl);
     return session;
 }
 
@@ -557,26 +481,10 @@ bt_tls_session_t *bt_tls_begin_client(bt_tls_t *tls, int fd, const char *host)
 static bt_tls_step_t step_of_error(bt_tls_session_t *session)
 {
     const unsigned long error = ERR_peek_error();
-    const bool is_client = SSL_is_server(session->ssl) == 0;
 
     session->trouble = ERR_reason_error_string(error);
-    switch (ERR_GET_REASON(error)) {
-    case SSL_R_HTTP_REQUEST:
-        return BT_TLS_IS_HTTP;
-    case SSL_R_CERTIFICATE_VERIFY_FAILED:
-        if (is_client) {
-            session->trouble = X509_verify_cert_error_string(
-                SSL_get_verify_result(session->ssl));
-        }
-        return BT_TLS_FAILED;
-    case SSL_R_WRONG_VERSION_NUMBER:
-        if (is_client) {
-            session->trouble = "what answers speaks no TLS";
-        }
-        return BT_TLS_FAILED;
-    default:
-        return BT_TLS_FAILED;
-    }
+    return (ERR_GET_REASON(error) == SSL_R_HTTP_REQUEST) ? BT_TLS_IS_HTTP
+                                                         : BT_TLS_FAILED;
 }
 
 /* Maps @a rc of a call to a step; errors of other sessions were cleared before

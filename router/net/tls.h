@@ -6,7 +6,7 @@
  *
  *     files ─▶ bt_tls_t (certificate, key, CA) ◀── SIGHUP: bt_tls_reload()
  *                 └─▶ session of each stream, which keeps the files it began
- * with CAs that this system trusts ─▶ bt_tls_t of a client ─▶ sessions
+ *                     with
  *
  * A session works on the stream's own socket, not on libevent's: sockets, their
  * events and all limits are the net's, with TLS and without.
@@ -56,12 +56,6 @@ const char *bt_tls_summary(const bt_tls_t *tls);
 /** True when the certificate has expired. */
 bool bt_tls_has_expired(const bt_tls_t *tls);
 
-/** Creates a context for outgoing connections: the peer's certificate is
- *  verified against the authorities that OpenSSL finds on this system, or in
- *  the file SSL_CERT_FILE and the folder SSL_CERT_DIR. They are read here.
- *  @return NULL: no memory */
-bt_tls_t *bt_tls_create_client(void);
-
 /* ---- one stream ---- */
 
 /** Memory of a session during the handshake, and after it when idle: the net
@@ -83,13 +77,6 @@ typedef enum bt_tls_step {
  *    that offers only others is refused, one without ALPN is accepted.
  *  @return NULL: no memory */
 bt_tls_session_t *bt_tls_begin(bt_tls_t *tls, int fd, const char *protocol);
-/** Begins the client's side of HTTP/1.1. The handshake fails, before any data
- *  is sent or read, if the certificate is not for @a host, not of a trusted
- *  authority, or not valid now; bt_tls_trouble() says which.
- *  @param [in] tls   of bt_tls_create_client()
- *  @param [in] host  a name or an address, without [ ]
- *  @return NULL: no memory */
-bt_tls_session_t *bt_tls_begin_client(bt_tls_t *tls, int fd, const char *host);
 bt_tls_step_t bt_tls_handshake(bt_tls_session_t *session);
 /** Returns why the last step failed: a phrase, static. */
 const char *bt_tls_trouble(const bt_tls_session_t *session);

@@ -91,9 +91,9 @@ static bt_status_t take_line(const char *text, size_t n, unsigned line,
         return complain(why, line, "its value has bytes that no header has");
     }
     bt_strbuf_append(out, text, (size_t)(colon - text));
-    bt_strbuf_puts(out, ": ");
+    bt_strbuf_puts(out, (value < text + n) ? ": " : ";");
     bt_strbuf_append(out, value, (size_t)(text + n - value));
-    bt_strbuf_puts(out, "\r\n");
+    bt_strbuf_append(out, "", 1);
     return BT_OK;
 }
 

@@ -20,15 +20,16 @@
 #include "common/base/strbuf.h"
 
 #define BT_OTLP_HEADERS_BYTES ((size_t)16 << 10) /**< limit per file */
-/** Largest size of the headers as sent: each line may gain a line end. */
+/** Largest size of parsed headers: each line may gain a space and a NUL. */
 #define BT_OTLP_HEADERS_TEXT_BYTES (2 * BT_OTLP_HEADERS_BYTES)
 #define BT_OTLP_HEADERS_WHY_BYTES  256
 
 /**
  * Parses headers.
  *
- * @param [in,out] out  the headers are appended as sent in a request, each
- *                      with CRLF; unchanged on failure
+ * @param [in,out] out  the headers are appended as libcurl takes them, each
+ *                      NUL-terminated: `Name: value`, or `Name;` if the value
+ *                      is empty; unchanged on failure
  * @param [out]    why  on failure: line and cause, without any header value
  * @retval BT_ERR_BAD_FILE, BT_ERR_NO_MEMORY
  */

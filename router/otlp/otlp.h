@@ -29,21 +29,21 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "router/otlp/retry.h"
+#include "router/otlp/response.h"
 
 typedef struct bt_otlp bt_otlp_t;
 
 typedef struct bt_otlp_options {
-    const char *url;       /**< see common/config/otlp_url.h */
-    const char *headers;   /**< file (headers.h), or "" */
-    const char *before;    /**< JSON before the spans of a batch, up to the */
-    const char *behind;    /**< `[`, and after them, from the `]` of `spans` */
-    size_t queue_bytes;    /**< queued spans, above 0 */
-    size_t batch_bytes;    /**< a batch's JSON, approximately */
-    uint32_t batch_ms;     /**< longest wait of a span for others */
-    uint32_t try_ms;       /**< timeout of one request and its answer */
-    bt_otlp_waits_t waits; /**< delays between tries */
-    uint32_t give_up_ms;   /**< timeout of a batch, with all tries */
+    const char *url;     /**< http[s]://HOST[:PORT][/PATH] (client.h) */
+    const char *headers; /**< file (headers.h), or "" */
+    const char *before;  /**< JSON before the spans of a batch, up to the */
+    const char *behind;  /**< `[`, and after them, from the `]` of `spans` */
+    size_t queue_bytes;  /**< queued spans, above 0 */
+    size_t batch_bytes;  /**< a batch's JSON, approximately */
+    uint32_t batch_ms;   /**< longest wait of a span for others */
+    uint32_t try_ms;     /**< timeout of one request and its answer */
+    bt_otlp_backoff_t backoff; /**< delays between tries */
+    uint32_t give_up_ms;       /**< timeout of a batch, with all tries */
 } bt_otlp_options_t;
 
 typedef struct bt_otlp_counts {
@@ -75,9 +75,8 @@ void bt_otlp_counts(bt_otlp_t *otlp, bt_otlp_counts_t *counts);
  *  old headers stay. */
 void bt_otlp_reload(bt_otlp_t *otlp);
 /** Sends queued spans at once, for @a timeout_ms at most, and stops the
- *  exporter; the remaining spans are dropped, and their number is logged. If
- *  the thread is still resolving a host name then, it is left running. NULL is
- *  allowed.
+ *  exporter; the remaining spans are dropped, and their number is logged. NULL
+ *  is allowed.
  *  @param [out] counts  final counts; may be NULL */
 void bt_otlp_close(bt_otlp_t *otlp, uint32_t timeout_ms,
                    bt_otlp_counts_t *counts);

@@ -23,6 +23,7 @@ LIBRARIES = {
     "dl": "kernels",
     "ucx": "kvtransfer",
     "libevent_core": "router/net",
+    "libcurl": "router/otlp",
     "openssl": ("router/net", "bench"),
     "libnghttp2": "router/grpc",
     "libprotobuf-c": "router/grpc",
@@ -39,7 +40,7 @@ PROGRAMS = {
     "router": {
         "never": ["inference/packed", "inference/model", "inference/engine", "kernels", "kvtransfer", "worker",
                   "launcher"],
-        "libraries": ["libxxhash", "msgpack-c", "nng", "libsodium", "munge", "mpi", "libevent_core", "openssl",
+        "libraries": ["libxxhash", "msgpack-c", "nng", "libsodium", "munge", "mpi", "libevent_core", "libcurl", "openssl",
                       "libnghttp2", "libprotobuf-c", "zlib"],
     },
     "worker_main": {

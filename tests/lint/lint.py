@@ -32,6 +32,7 @@ ONE_INCLUDER = {
     r"cuda.*\.h|nccl\.h": ("kernels/cuda/", "bench/_gpu_peer.cu"),
     r"cublasLt\.h": "bench/_gpu_peer.cu",
     r"xxhash\.h": "common/base/hash.c",
+    r"curl/": "router/otlp/client.c",
     r"zlib\.h": "common/zip/zip.c",
     r"event2/.*": ("router/net/", "router/triton/model_control.c", "router/launcher_client.c", "router/worker_links.c", "router/loop.c"),
     r"openssl/.*": ("router/net/tls.c", "bench/_router_load.c"),

@@ -64,11 +64,50 @@ static void a_tenant_is_said_in_one_way(void **state)
                    "shared memory are not kept apart by tenant\n");
 }
 
+static void otlp_takes_http_urls_without_password_or_query(void **state)
+{
+    static const char *const accepted[] = {
+        "--otlp http://localhost:4318",
+        "--otlp HTTPS://[fd00::7]/a@b",
+    };
+    static const struct {
+        const char *options, *message;
+    } refused[] = {
+        {"--otlp localhost:4318", "the URL does not begin with http:// or "
+                                  "https://"},
+        {"--otlp grpc://localhost:4317", "the URL does not begin with http:// "
+                                         "or https://"},
+        {"--otlp http://me:secret@c.example",
+         "the URL has a name or password, which everybody could see: use "
+         "--otlp-headers"},
+        {"--otlp http://c.example/?a=b", "the URL has a query or a fragment"},
+        {"--otlp http://c.example#x", "the URL has a query or a fragment"},
+        {"--otlp http://c.example/\xff",
+         "the URL has a space, or a byte that is not ASCII"},
+    };
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(accepted); i++) {
+        assert_int_equal(load(BT_PROG_ROUTER, accepted[i], &c, &store), BT_OK);
+        bt_config_destroy(store);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(refused); i++) {
+        char message[256];
+
+        snprintf(message, sizeof(message), "baton-router: --otlp: %s\n",
+                 refused[i].message);
+        assert_refused(BT_PROG_ROUTER, refused[i].options, message);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(beyond_loopback_needs_keys_or_the_operators_word),
         BT_TEST(a_tenant_is_said_in_one_way),
+        BT_TEST(otlp_takes_http_urls_without_password_or_query),
     };
 
     bt_config_unset_environment();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests to receivers that speak TLS: who is trusted, and what becomes of the
- * others. A receiver is a thread of the test; all names are of this machine. */
+/* The HTTP client of the exporter against receivers that speak TLS. A receiver
+ * is a thread of the test; all names resolve to the loopback address. */
 #include "tests/unit/router/identity.h"
 
 #include <arpa/inet.h>
@@ -13,9 +13,9 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "common/base/alloc.h"
-#include "common/base/clock.h"
-#include "router/otlp/exchange.h"
+#include "common/base/assert.h"
+#include "router/net/tls.h"
+#include "router/otlp/client.h"
 
 #define DEADLINE_MS 60000u
 #define HOST        "collector.example"
@@ -242,9 +242,10 @@ static struct addrinfo info = {.ai_family = AF_INET,
                                .ai_addr = (struct sockaddr *)&address,
                                .ai_addrlen = sizeof(address)};
 
-/* In place of the C library's. */
-int getaddrinfo(const char *node, const char *service,
-                const struct addrinfo *hints, struct addrinfo **found)
+/* Replaces the C library's function. */
+__attribute__((visibility("default"))) int
+getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+            struct addrinfo **found)
 {
     (void)node;
     (void)hints;
@@ -256,118 +257,165 @@ int getaddrinfo(const char *node, const char *service,
     return 0;
 }
 
-void freeaddrinfo(struct addrinfo *found)
+__attribute__((visibility("default"))) void freeaddrinfo(struct addrinfo *found)
 {
     (void)found;
 }
 
-/* ---- who asks ---- */
+/* ---- the client ---- */
 
-typedef struct asker {
-    bt_otlp_link_t link;
-    bt_otlp_url_t url;
+typedef struct sender {
+    bt_otlp_client_t *client;
     _Atomic uint64_t end_ms;
     char *body;
     size_t body_bytes;
-    char head[128];
-} asker_t;
+    char error[BT_OTLP_ERROR_BYTES];
+} sender_t;
 
-static void asker_open(asker_t *a, const char *host, uint16_t port,
-                       size_t body_bytes)
+static void sender_open(sender_t *s, const char *host, uint16_t port,
+                        size_t body_bytes)
 {
-    *a = (asker_t){.link = {.fd = -1}, .body_bytes = body_bytes};
-    a->link.tls = bt_tls_create_client();
-    assert_non_null(a->link.tls);
-    snprintf(a->url.host, sizeof(a->url.host), "%s", host);
-    snprintf(a->url.port, sizeof(a->url.port), "%u", port);
-    a->body = malloc(body_bytes);
-    assert_non_null(a->body);
-    memset(a->body, 'x', body_bytes);
-    snprintf(a->head, sizeof(a->head),
-             "POST /v1/traces HTTP/1.1\r\nContent-Length: %zu\r\n\r\n",
-             body_bytes);
+    char url[64];
+
+    *s = (sender_t){.body_bytes = body_bytes};
+    snprintf(url, sizeof(url), "https://%s:%u", host, port);
+    assert_int_equal(bt_otlp_client_create(url, &s->client, s->error), BT_OK);
+    s->body = malloc(body_bytes);
+    assert_non_null(s->body);
+    memset(s->body, 'x', body_bytes);
+    assert_int_equal(bt_otlp_client_set_headers(s->client, NULL, 0), BT_OK);
 }
 
-/* @return the status of the answer, or 0: link.trouble says why */
-static int ask(asker_t *a, uint64_t try_ms)
+/* @return the status of the response, or 0: s->error says why */
+static int post(sender_t *s, uint32_t try_ms)
 {
-    const bt_otlp_until_t until = {.try_end_ms = bt_now_ms() + try_ms,
-                                   .end_ms = &a->end_ms,
-                                   .wake_fd = -1};
-    const bt_otlp_request_t request = {.head = a->head,
-                                       .head_bytes = strlen(a->head),
-                                       .body = a->body,
-                                       .body_bytes = a->body_bytes};
-    bt_otlp_answer_t answer = {0};
+    const bt_otlp_request_t request = {.body = s->body,
+                                       .body_bytes = s->body_bytes,
+                                       .try_ms = try_ms,
+                                       .end_ms = &s->end_ms};
+    bt_otlp_response_t response = {0};
 
-    return (bt_otlp_exchange(&a->link, &a->url, &request, &until, &answer) ==
+    return (bt_otlp_client_post(s->client, &request, &response, s->error) ==
             BT_OK)
-               ? answer.http_status
+               ? response.http_status
                : 0;
 }
 
-static void asker_close(asker_t *a)
+static void sender_close(sender_t *s)
 {
-    bt_otlp_link_close(&a->link);
-    bt_tls_destroy(a->link.tls);
-    free(a->body);
+    bt_otlp_client_destroy(s->client);
+    free(s->body);
 }
 
 /* ---- tests ---- */
 
-/* More than sockets hold, so that writing waits, and is told apart from an
- * answer what TLS itself has to say meanwhile: a ticket. */
+static void v1_traces_is_appended_to_a_base_url(void **state)
+{
+    static const struct {
+        const char *url, *host, *path;
+    } cases[] = {
+        {"http://localhost:4318", "localhost:4318", "/v1/traces"},
+        {"http://localhost:4318/", "localhost:4318", "/v1/traces"},
+        {"http://c.example/v1/traces", "c.example", "/v1/traces"},
+        {"HTTP://c.example/a/b/", "c.example", "/a/b/v1/traces"},
+        {"http://c:1/a/v1/traces/", "c:1", "/a/v1/traces"},
+        {"http://[::1]:4318/x", "[::1]:4318", "/x/v1/traces"},
+        {"https://c.example", "c.example", "/v1/traces"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        char error[BT_OTLP_ERROR_BYTES];
+        bt_otlp_client_t *client = NULL;
+
+        assert_int_equal(bt_otlp_client_create(cases[i].url, &client, error),
+                         BT_OK);
+        assert_string_equal(bt_otlp_client_host(client), cases[i].host);
+        assert_string_equal(bt_otlp_client_path(client), cases[i].path);
+        bt_otlp_client_destroy(client);
+    }
+}
+
+static void a_url_without_host_or_with_a_bad_port_is_invalid(void **state)
+{
+    static const char *const urls[] = {
+        "",
+        "localhost:4318",
+        "ftp://c.example",
+        "grpc://localhost:4317",
+        "http://",
+        "http://:4318",
+        "http://a b",
+        "http://c.example:65536",
+        "http://c.example:12x",
+        "http://[::1",
+        "http://[::1]x",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(urls); i++) {
+        char error[BT_OTLP_ERROR_BYTES] = "";
+        bt_otlp_client_t *client = NULL;
+
+        if (bt_otlp_client_create(urls[i], &client, error) !=
+            BT_ERR_INVALID_PARAM) {
+            fail_msg("%s", urls[i]);
+        }
+        assert_null(client);
+        assert_true(error[0] != '\0');
+    }
+}
+
+/* The body is larger than the sockets' buffers, so sending has to wait, and a
+ * TLS session ticket arrives meanwhile. */
 static void requests_follow_each_other_on_one_connection(void **state)
 {
     const size_t large = (size_t)7 << 20;
     receiver_t r;
-    asker_t a;
+    sender_t s;
 
     (void)state;
     receiver_start(&r, DEED_LATE, HOST, 9, &authority);
-    asker_open(&a, HOST, r.port, large);
+    sender_open(&s, HOST, r.port, large);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(ask(&a, DEADLINE_MS), 200);
-        assert_true(a.link.fd >= 0);
+        assert_int_equal(post(&s, DEADLINE_MS), 200);
     }
-    asker_close(&a);
+    sender_close(&s);
     receiver_stop(&r);
     assert_int_equal(atomic_load(&r.n_connections), 1);
     assert_true(r.sum == 3 * large * 'x');
 }
 
-/* Before anything of the request is sent. */
-static void who_is_not_trusted_is_told_nothing(void **state)
+static void an_untrusted_receiver_gets_no_byte_of_the_request(void **state)
 {
     identity_t stranger = identity_make("stranger", NULL, false, 9);
     const struct {
         const char *name, *host;
         int days;
         const identity_t *issuer;
-        const char *why;
+        const char *error;
     } cases[] = {
         {HOST, HOST, 9, &stranger, "unable to get local issuer certificate"},
         {HOST, HOST, 9, NULL, "self-signed certificate"},
         {HOST, HOST, 0, &authority, "certificate has expired"},
-        {"other.example", HOST, 9, &authority, "hostname mismatch"},
-        {HOST, "example", 9, &authority, "hostname mismatch"},
-        {HOST, "127.0.0.1", 9, &authority, "IP address mismatch"},
+        {"other.example", HOST, 9, &authority, "does not match target host"},
+        {HOST, "example", 9, &authority, "does not match target host"},
+        {HOST, "127.0.0.1", 9, &authority, "does not match target host"},
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char trouble[BT_OTLP_TROUBLE_BYTES];
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
         receiver_t r;
-        asker_t a;
+        sender_t s;
 
         receiver_start(&r, DEED_ANSWER, cases[i].name, cases[i].days,
                        cases[i].issuer);
-        asker_open(&a, cases[i].host, r.port, 8);
-        assert_int_equal(ask(&a, DEADLINE_MS), 0);
-        snprintf(trouble, sizeof(trouble), "TLS: %s", cases[i].why);
-        assert_string_equal(a.link.trouble, trouble);
-        assert_true(a.link.fd < 0);
-        asker_close(&a);
+        sender_open(&s, cases[i].host, r.port, 8);
+        assert_int_equal(post(&s, DEADLINE_MS), 0);
+        if (strstr(s.error, cases[i].error) == NULL) {
+            fail_msg("%zu: %s", i, s.error);
+        }
+        sender_close(&s);
         receiver_stop(&r);
         assert_int_equal(atomic_load(&r.n_connections), 1);
         assert_int_equal(atomic_load(&r.n_bytes), 0);
@@ -375,80 +423,61 @@ static void who_is_not_trusted_is_told_nothing(void **state)
     identity_free(&stranger);
 }
 
-static void who_shakes_no_hands_costs_the_time_of_a_try(void **state)
+static void a_receiver_without_tls_handshake_costs_one_try(void **state)
 {
     static const struct {
         deed_t deed;
-        uint64_t try_ms;
-        const char *trouble;
+        uint32_t try_ms;
+        const char *error;
     } cases[] = {
-        {DEED_HANG, 20, "TLS: no handshake in time"},
-        {DEED_PLAIN, DEADLINE_MS, "TLS: what answers speaks no TLS"},
+        {DEED_HANG, 20, "timed out"},
+        {DEED_PLAIN, DEADLINE_MS, "wrong version number"},
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
         receiver_t r;
-        asker_t a;
+        sender_t s;
 
         receiver_start(&r, cases[i].deed, HOST, 9, &authority);
-        asker_open(&a, HOST, r.port, 8);
-        assert_int_equal(ask(&a, cases[i].try_ms), 0);
-        assert_string_equal(a.link.trouble, cases[i].trouble);
-        asker_close(&a);
+        sender_open(&s, HOST, r.port, 8);
+        assert_int_equal(post(&s, cases[i].try_ms), 0);
+        if (strstr(s.error, cases[i].error) == NULL) {
+            fail_msg("%zu: %s", i, s.error);
+        }
+        sender_close(&s);
         receiver_stop(&r);
     }
 }
 
-/* It reads nothing, so the request would never be over. */
-static void an_answer_that_comes_early_is_taken(void **state)
+/* The receiver reads nothing, so sending would never end. */
+static void a_response_before_the_end_of_the_request_counts(void **state)
 {
     receiver_t r;
-    asker_t a;
+    sender_t s;
 
     (void)state;
     receiver_start(&r, DEED_EARLY, HOST, 9, &authority);
-    asker_open(&a, HOST, r.port, (size_t)64 << 20);
-    assert_int_equal(ask(&a, DEADLINE_MS), 413);
-    assert_true(a.link.fd < 0);
-    asker_close(&a);
+    sender_open(&s, HOST, r.port, (size_t)64 << 20);
+    assert_int_equal(post(&s, DEADLINE_MS), 413);
+    sender_close(&s);
     receiver_stop(&r);
 }
 
-static void a_connection_that_was_ended_is_made_anew(void **state)
+static void a_closed_connection_is_opened_again(void **state)
 {
     receiver_t r;
-    asker_t a;
+    sender_t s;
 
     (void)state;
     receiver_start(&r, DEED_END, HOST, 9, &authority);
-    asker_open(&a, HOST, r.port, 8);
+    sender_open(&s, HOST, r.port, 8);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(ask(&a, DEADLINE_MS), 200);
+        assert_int_equal(post(&s, DEADLINE_MS), 200);
     }
-    asker_close(&a);
+    sender_close(&s);
     receiver_stop(&r);
     assert_int_equal(atomic_load(&r.n_connections), 3);
-}
-
-/* The receiver asks for none meanwhile. */
-static void a_session_without_memory_is_a_try_that_failed(void **state)
-{
-    receiver_t r;
-    asker_t a;
-
-    (void)state;
-    receiver_start(&r, DEED_PLAIN, HOST, 9, &authority);
-    asker_open(&a, HOST, r.port, 8);
-    for (int n = 1; n <= 2; n++) { /* room for answers, then a session */
-        bt_alloc_fail_at(n);
-        assert_int_equal(ask(&a, DEADLINE_MS), 0);
-        bt_alloc_fail_at(0);
-        assert_string_equal(a.link.trouble, "out of memory");
-        assert_true(a.link.fd < 0);
-    }
-    asker_close(&a);
-    receiver_stop(&r);
 }
 
 static int make_authority(void **state)
@@ -483,12 +512,13 @@ static int remove_authority(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        BT_TEST(v1_traces_is_appended_to_a_base_url),
+        BT_TEST(a_url_without_host_or_with_a_bad_port_is_invalid),
         BT_TEST(requests_follow_each_other_on_one_connection),
-        BT_TEST(who_is_not_trusted_is_told_nothing),
-        BT_TEST(who_shakes_no_hands_costs_the_time_of_a_try),
-        BT_TEST(an_answer_that_comes_early_is_taken),
-        BT_TEST(a_connection_that_was_ended_is_made_anew),
-        BT_TEST(a_session_without_memory_is_a_try_that_failed),
+        BT_TEST(an_untrusted_receiver_gets_no_byte_of_the_request),
+        BT_TEST(a_receiver_without_tls_handshake_costs_one_try),
+        BT_TEST(a_response_before_the_end_of_the_request_counts),
+        BT_TEST(a_closed_connection_is_opened_again),
     };
 
     (void)signal(SIGPIPE, SIG_IGN); /* as the router does */
