@@ -35,21 +35,21 @@ static void send_grant(bt_worker_t *w, const bt_decode_job_t *dj,
 static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
 {
     bt_decode_t *state = w->decode;
-    const bt_lanes_job_t job = {.instance = dj->job.peer,
-                                .theirs =
-                                    bt_peer_sharding_split(w, dj->job.peer),
-                                .n_tokens = dj->job.n_tokens,
-                                .n_cached = dj->job.n_reused};
+    const bt_rank_transfer_job_t job = {
+        .instance = dj->job.peer,
+        .theirs = bt_peer_sharding_split(w, dj->job.peer),
+        .n_tokens = dj->job.n_tokens,
+        .n_cached = dj->job.n_reused};
     const bt_wire_window_t *windows = NULL;
     uint32_t n_windows = 0;
     bt_status_t status;
     bt_list_t *pos;
     bt_list_t *tmp;
 
-    status =
-        bt_plane_in_open(w->plane, ++state->lease_id, dj->job.key.attempt + 1,
-                         &job, dj->job.block_ids, dj->job.grower.n_held, dj,
-                         &windows, &n_windows, &dj->window);
+    status = bt_transfer_in_open(w->transfers, ++state->lease_id,
+                                 dj->job.key.attempt + 1, &job,
+                                 dj->job.block_ids, dj->job.grower.n_held, dj,
+                                 &windows, &n_windows, &dj->window);
     if ((status != BT_OK) && (status != BT_INPROGRESS)) {
         bt_worker_fanout_fail(w, &dj->job, status, "grant",
                               "the lease could not be opened");
@@ -67,7 +67,7 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
 
 /* The windows of all ranks are open, unless revoked meanwhile. */
 static void on_opened(bt_worker_t *w, bt_decode_job_t *dj,
-                      const bt_plane_event_t *event)
+                      const bt_transfer_event_t *event)
 {
     if (dj->phase != BT_DECODE_LEASED) {
         return;
@@ -248,7 +248,7 @@ static void start(bt_worker_t *w, bt_decode_job_t *dj)
 
 /* The manifests prove that all bytes have arrived (I2). */
 static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
-                           const bt_lanes_event_t *event)
+                           const bt_rank_transfer_event_t *event)
 {
     bt_status_t status;
 
@@ -283,39 +283,39 @@ void bt_decode_advance(bt_worker_t *w)
     }
 }
 
-void bt_decode_on_plane(bt_worker_t *w, const bt_plane_event_t *event)
+void bt_decode_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event)
 {
     bt_decode_t *state = w->decode;
     bt_decode_job_t *dj = event->lanes.user;
     bt_decode_phase_t next;
 
     switch (event->type) {
-    case BT_PLANE_OPENED:
+    case BT_TRANSFER_OPENED:
         on_opened(w, dj, event);
         break;
-    case BT_PLANE_IN_DONE:
+    case BT_TRANSFER_IN_DONE:
         /* A result after the lease was revoked proves nothing. */
         if (bt_decode_phase_after(dj->phase, BT_DECODE_PROVEN, &next)) {
             on_window_done(w, dj, &event->lanes);
         }
         break;
-    case BT_PLANE_IN_FAILED:
+    case BT_TRANSFER_IN_FAILED:
         bt_worker_fanout_fail(w, &dj->job, event->lanes.status, "transfer",
                               bt_status_str(event->lanes.status));
         break;
-    case BT_PLANE_IN_CLOSED:
+    case BT_TRANSFER_IN_CLOSED:
         dj->window = NULL;
         state->n_leases--;
         if (bt_decode_phase_after(dj->phase, BT_DECODE_FREE, &next)) {
             bt_decode_move(w, dj, BT_DECODE_FREE);
         }
         break;
-    case BT_PLANE_STUCK:
+    case BT_TRANSFER_STUCK:
         bt_decode_fence(event->lanes.pid);
         break;
-    case BT_PLANE_OUT_DONE:
-    case BT_PLANE_PEER_LOST:
-    case BT_PLANE_PEER_UP:
+    case BT_TRANSFER_OUT_DONE:
+    case BT_TRANSFER_PEER_LOST:
+    case BT_TRANSFER_PEER_UP:
         break; /* events of transfers, which decode does not have */
     }
 }

@@ -112,10 +112,10 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
         break;
     case BT_DECODE_JOINING:
         bt_list_push_back(&state->ready, &dj->job.claim.turn.link);
-        bt_plane_in_close(dj->window); /* WINDOW_CLOSED follows */
+        bt_transfer_in_close(dj->window); /* WINDOW_CLOSED follows */
         break;
     case BT_DECODE_QUARANTINED:
-        bt_plane_in_close(dj->window);
+        bt_transfer_in_close(dj->window);
         break;
     case BT_DECODE_FOLLOWING:
     case BT_DECODE_SHARING:
@@ -311,9 +311,9 @@ static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
 
 const bt_worker_ops_t bt_decode_ops = {
     .kinds = 1u << BT_REQUEST_GENERATE | 1u << BT_REQUEST_LOCAL,
-    .events = 1u << BT_PLANE_OPENED | 1u << BT_PLANE_IN_DONE |
-              1u << BT_PLANE_IN_FAILED | 1u << BT_PLANE_IN_CLOSED |
-              1u << BT_PLANE_STUCK,
+    .events = 1u << BT_TRANSFER_OPENED | 1u << BT_TRANSFER_IN_DONE |
+              1u << BT_TRANSFER_IN_FAILED | 1u << BT_TRANSFER_IN_CLOSED |
+              1u << BT_TRANSFER_STUCK,
     .job_bytes = sizeof(bt_decode_job_t),
     .spans_needed = spans_needed,
     .open = open_role,
@@ -325,7 +325,7 @@ const bt_worker_ops_t bt_decode_ops = {
     .pause = pause_one,
     .on_peer_gone = on_peer_gone,
     .on_report_item = on_report_item,
-    .on_plane = bt_decode_on_plane,
+    .on_transfer = bt_decode_on_transfer,
     .advance = bt_decode_advance,
     .waits_for = waits_for,
     .fill_stats = fill_stats,

@@ -35,7 +35,7 @@ typedef struct bt_decode {
 typedef struct bt_decode_job {
     bt_job_t job; /**< first */
     bt_decode_phase_t phase;
-    bt_plane_in_t *window; /**< open in LEASED, else closing; NULL: none */
+    bt_transfer_in_t *window; /**< open in LEASED, else closing; NULL: none */
     uint64_t granted_us;
     /* For a leader in JOINING: results of the transfer. */
     bt_manifest_payload_t note;
@@ -58,7 +58,7 @@ void bt_decode_move(bt_worker_t *w, bt_decode_job_t *dj,
 /** Begins a job that has its turn and its blocks: sends the grant, or runs a
  *  local job. */
 void bt_decode_begin(bt_worker_t *w, bt_job_t *job);
-void bt_decode_on_plane(bt_worker_t *w, const bt_plane_event_t *event);
+void bt_decode_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event);
 /** Starts a batch that is complete, after a round of admissions. */
 void bt_decode_advance(bt_worker_t *w);
 

@@ -113,11 +113,11 @@ static void connect_peer(bt_worker_t *w, bt_prefill_peer_t *peer)
     }
     bt_list_remove(&peer->link); /* other peers are next */
     bt_list_push_back(&state->peers, &peer->link);
-    status = bt_plane_connect(w->plane, peer->split, peer->ranks, peer->n_ranks,
-                              peer, &peer->plane);
+    status = bt_transfer_connect(w->transfers, peer->split, peer->ranks,
+                                 peer->n_ranks, peer, &peer->transfer_peer);
     peer->retry_ms = bt_now_ms() + w->config->dead_ms;
     if (status != BT_OK) {
-        peer->plane = NULL;
+        peer->transfer_peer = NULL;
         set_link(w, peer, BT_KV_LINK_FAILED, NULL, bt_status_str(status));
         return;
     }
@@ -137,8 +137,8 @@ static void end_try(bt_prefill_t *state, bt_prefill_peer_t *peer)
 static void disconnect_peer(bt_prefill_t *state, bt_prefill_peer_t *peer)
 {
     end_try(state, peer);
-    bt_plane_disconnect(peer->plane);
-    peer->plane = NULL;
+    bt_transfer_disconnect(peer->transfer_peer);
+    peer->transfer_peer = NULL;
 }
 
 /* True when the reported block size matches ranks of such a split. */
@@ -169,7 +169,8 @@ static const char *why_unfit(bt_worker_t *w, const bt_msg_peer_t *msg)
     } else if (msg->n_ranks == 0) {
         why = "it did not say where its KV pool is";
     } else {
-        status = bt_lanes_route(w->lanes, BT_KV_SRC, theirs, &route);
+        status = bt_rank_transfer_route(w->rank_transfers, BT_KV_SRC, theirs,
+                                        &route);
     }
     if ((why == NULL) && (status != BT_OK)) {
         why = bt_status_str(status);
@@ -260,7 +261,7 @@ void bt_prefill_on_peer(bt_worker_t *w, bt_worker_link_t *from,
     if (peer->state != BT_KV_LINK_UNPROVEN) {
         tell_link(w, from, peer);
     }
-    if (peer->plane == NULL) {
+    if (peer->transfer_peer == NULL) {
         peer->retry_ms = 0; /* it may be back */
     }
 }
@@ -314,7 +315,7 @@ void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
         bt_prefill_peer_t *peer = BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
 
         peer->routers &= ~from->bit;
-        if ((peer->routers == 0) && (peer->plane == NULL)) {
+        if ((peer->routers == 0) && (peer->transfer_peer == NULL)) {
             bt_prefill_peer_forget(w, peer);
         }
     }
@@ -348,7 +349,7 @@ void bt_prefill_reconnect(bt_worker_t *w)
         if (state->n_tries >= BT_PREFILL_MAX_TRIES) {
             continue;
         }
-        if ((peer->plane == NULL) && (now_ms >= peer->retry_ms)) {
+        if ((peer->transfer_peer == NULL) && (now_ms >= peer->retry_ms)) {
             connect_peer(w, peer);
         }
     }
@@ -358,7 +359,7 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     bt_prefill_t *state = w->prefill;
     bt_prefill_peer_t *peer = peer_find(state, pj->job.peer);
-    bt_lanes_job_t job;
+    bt_rank_transfer_job_t job;
     bt_status_t status;
 
     if (peer == NULL) {
@@ -367,18 +368,18 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
     if (!peer->is_fit) {
         return BT_ERR_MISMATCH;
     }
-    if (peer->plane == NULL) { /* it gave a grant: it is back */
+    if (peer->transfer_peer == NULL) { /* it gave a grant: it is back */
         connect_peer(w, peer);
     }
-    if (peer->plane == NULL) {
+    if (peer->transfer_peer == NULL) {
         return BT_ERR_PEER_LOST;
     }
-    job = (bt_lanes_job_t){.instance = peer->instance,
-                           .theirs = peer->split,
-                           .n_tokens = pj->job.n_tokens,
-                           .n_cached = pj->spans_cached};
-    status = bt_plane_out_begin(peer->plane, &job, pj->grant, pj->n_windows, pj,
-                                &pj->xfer);
+    job = (bt_rank_transfer_job_t){.instance = peer->instance,
+                                   .theirs = peer->split,
+                                   .n_tokens = pj->job.n_tokens,
+                                   .n_cached = pj->spans_cached};
+    status = bt_transfer_out_begin(peer->transfer_peer, &job, pj->grant,
+                                   pj->n_windows, pj, &pj->xfer);
     if (status == BT_OK) {
         state->n_xfers++;
     }
@@ -415,8 +416,8 @@ static bt_status_t finish(bt_prefill_job_t *pj)
     note.n_tokens = pj->job.n_tokens;
     note.grant_wait_us = now_us - pj->complete_us;
     fill_tokens(pj, &note);
-    status = bt_plane_out_finish(pj->xfer, bytes,
-                                 bt_manifest_payload_encode(&note, bytes));
+    status = bt_transfer_out_finish(pj->xfer, bytes,
+                                    bt_manifest_payload_encode(&note, bytes));
     pj->granted_us = now_us;
     return status;
 }
@@ -455,7 +456,7 @@ static void end_sent(bt_worker_t *w, bt_prefill_job_t *pj)
     bt_prefill_move(w, pj, BT_PREFILL_SENT);
 }
 
-static void on_xfer_done(bt_worker_t *w, const bt_lanes_event_t *event)
+static void on_xfer_done(bt_worker_t *w, const bt_rank_transfer_event_t *event)
 {
     bt_prefill_t *state = w->prefill;
     bt_prefill_job_t *pj = event->user;
@@ -481,16 +482,17 @@ static void on_xfer_done(bt_worker_t *w, const bt_lanes_event_t *event)
     }
 }
 
-static void on_peer_up(bt_worker_t *w, const bt_lanes_event_t *event)
+static void on_peer_up(bt_worker_t *w, const bt_rank_transfer_event_t *event)
 {
     bt_prefill_peer_t *peer = event->user;
 
     end_try(w->prefill, peer);
-    BT_LOG_INFO("KV goes to %s by %s", peer->name, bt_plane_path(peer->plane));
+    BT_LOG_INFO("KV goes to %s by %s", peer->name,
+                bt_transfer_path(peer->transfer_peer));
     set_link(w, peer, BT_KV_LINK_PROVEN, NULL, NULL);
 }
 
-static void on_peer_lost(bt_worker_t *w, const bt_lanes_event_t *event)
+static void on_peer_lost(bt_worker_t *w, const bt_rank_transfer_event_t *event)
 {
     bt_prefill_t *state = w->prefill;
     const uint64_t retry_ms = bt_now_ms() + w->config->heartbeat_ms;
@@ -511,23 +513,23 @@ static void on_peer_lost(bt_worker_t *w, const bt_lanes_event_t *event)
     }
 }
 
-void bt_prefill_on_plane(bt_worker_t *w, const bt_plane_event_t *event)
+void bt_prefill_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event)
 {
     switch (event->type) {
-    case BT_PLANE_OUT_DONE:
+    case BT_TRANSFER_OUT_DONE:
         on_xfer_done(w, &event->lanes);
         break;
-    case BT_PLANE_PEER_LOST:
+    case BT_TRANSFER_PEER_LOST:
         on_peer_lost(w, &event->lanes);
         break;
-    case BT_PLANE_PEER_UP:
+    case BT_TRANSFER_PEER_UP:
         on_peer_up(w, &event->lanes);
         break;
-    case BT_PLANE_OPENED:
-    case BT_PLANE_IN_DONE:
-    case BT_PLANE_IN_FAILED:
-    case BT_PLANE_IN_CLOSED:
-    case BT_PLANE_STUCK:
+    case BT_TRANSFER_OPENED:
+    case BT_TRANSFER_IN_DONE:
+    case BT_TRANSFER_IN_FAILED:
+    case BT_TRANSFER_IN_CLOSED:
+    case BT_TRANSFER_STUCK:
         break; /* events of windows, which prefill does not have */
     }
 }

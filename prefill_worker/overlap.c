@@ -37,8 +37,8 @@ uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
 static bt_status_t post(const bt_prefill_job_t *pj, uint32_t end, uint32_t from,
                         uint32_t to)
 {
-    return bt_plane_out_post(pj->xfer, pj->job.block_ids, pj->spans_posted, end,
-                             from, to);
+    return bt_transfer_out_post(pj->xfer, pj->job.block_ids, pj->spans_posted,
+                                end, from, to);
 }
 
 /* Spans [spans_posted, end) are ready. */

@@ -92,7 +92,7 @@ static void let_go(bt_worker_t *w, bt_prefill_job_t *pj)
         bt_engine_cancel(&pj->job.seq);
     }
     if (pj->xfer != NULL) {
-        bt_plane_out_cancel(pj->xfer);
+        bt_transfer_out_cancel(pj->xfer);
     }
     if (!pj->job.in_engine && (pj->xfer == NULL)) {
         bt_prefill_move(w, pj, BT_PREFILL_FREE);
@@ -484,8 +484,8 @@ static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
 
 const bt_worker_ops_t bt_prefill_ops = {
     .kinds = 1u << BT_REQUEST_PREFILL,
-    .events = 1u << BT_PLANE_OUT_DONE | 1u << BT_PLANE_PEER_LOST |
-              1u << BT_PLANE_PEER_UP,
+    .events = 1u << BT_TRANSFER_OUT_DONE | 1u << BT_TRANSFER_PEER_LOST |
+              1u << BT_TRANSFER_PEER_UP,
     .job_bytes = sizeof(bt_prefill_job_t),
     .spans_needed = spans_needed,
     .open = open_role,
@@ -499,7 +499,7 @@ const bt_worker_ops_t bt_prefill_ops = {
     .on_peer_gone = bt_prefill_on_peer_gone,
     .on_router_gone = bt_prefill_on_router_gone,
     .on_report_item = on_report_item,
-    .on_plane = bt_prefill_on_plane,
+    .on_transfer = bt_prefill_on_transfer,
     .advance = advance,
     .waits_for = waits_for,
     .fill_stats = fill_stats,

@@ -30,12 +30,12 @@ typedef struct bt_prefill_peer {
     bt_wire_rank_t *ranks; /**< owned: exports of its ranks, to reconnect */
     uint32_t n_ranks;
     bt_kv_split_t split;
-    bool is_fit;            /**< compatible; else never sent to */
-    bt_plane_peer_t *plane; /**< NULL: lost, or not tried yet */
-    uint64_t retry_ms;      /**< when to reconnect */
-    bool is_tried;          /**< counted in bt_prefill_t.n_tries */
-    uint64_t again_ms;      /**< when to restart a first attempt */
-    uint64_t order;         /**< random: order among peers not tried yet */
+    bool is_fit;                       /**< compatible; else never sent to */
+    bt_transfer_peer_t *transfer_peer; /**< NULL: lost, or not tried yet */
+    uint64_t retry_ms;                 /**< when to reconnect */
+    bool is_tried;                     /**< counted in bt_prefill_t.n_tries */
+    uint64_t again_ms;                 /**< when to restart a first attempt */
+    uint64_t order; /**< random: order among peers not tried yet */
     /** Result of the last connection: answered, or why it failed. */
     bt_kv_link_state_t state;
     char at[BT_WIRE_MAX_AT], why[BT_WIRE_MAX_WHY];
@@ -75,7 +75,7 @@ typedef struct bt_prefill_job {
     bt_job_t job; /**< first */
     bt_prefill_phase_t phase;
     bt_wire_window_t *grant; /**< owned; NULL: no grant yet */
-    bt_plane_out_t *xfer;    /**< begun, not yet over; NULL: none */
+    bt_transfer_out_t *xfer; /**< begun, not yet over; NULL: none */
     uint32_t n_windows;      /**< windows of the grant */
     uint32_t n_computed;     /**< as last reported by the engine */
     bool token_sent; /**< token #1 was sent to the router, in any phase */
@@ -114,7 +114,7 @@ void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from);
 void bt_prefill_reconnect(bt_worker_t *w);
 /** Frees a peer and cancels its transfers. */
 void bt_prefill_peer_forget(bt_worker_t *w, bt_prefill_peer_t *peer);
-void bt_prefill_on_plane(bt_worker_t *w, const bt_plane_event_t *event);
+void bt_prefill_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event);
 
 /** Sends what is ready of a STREAMING job, the rest and the manifest of a
  *  SENDING one; fails the job on errors. */
@@ -136,7 +136,7 @@ uint32_t bt_prefill_layer_group(const bt_prefill_split_t *split,
 uint32_t bt_prefill_look_ms(uint32_t before_ms, bool moved);
 
 /** Posts what is computed and not posted; the job has a transfer.
- *  @return any error of bt_plane_out_post() */
+ *  @return any error of bt_transfer_out_post() */
 BT_MUST_CHECK bt_status_t bt_prefill_post(bt_worker_t *w, bt_prefill_job_t *pj);
 /** Posts layers of streaming jobs that have become ready; sets w->poll_ms. */
 void bt_prefill_stream(bt_worker_t *w);

@@ -209,7 +209,7 @@ static void admit(bt_worker_t *w, const bt_msg_peer_t *peer)
                          bt_status_str(status));
         }
     }
-    bt_plane_admit(w->plane, peer->ranks, peer->n_ranks);
+    bt_transfer_admit(w->transfers, peer->ranks, peer->n_ranks);
     if (bt_peer_sharding_add(w, peer->instance,
                              (bt_kv_split_t){.tp = peer->tp, .pp = peer->pp}) !=
         BT_OK) {
@@ -725,7 +725,7 @@ static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
         {.fd = signal_fd, .events = POLLIN},
         {.fd = w->hangup_fd, .events = POLLIN},
     };
-    const uint32_t n_ranks = bt_plane_n_links(w->plane);
+    const uint32_t n_ranks = bt_transfer_n_links(w->transfers);
     const bool warming = w->pool_is_cold && (w->n_jobs == 0) && !w->draining;
     int timeout_ms = (w->poll_ms != 0) ? (int)w->poll_ms : POLL_MS;
 
@@ -737,8 +737,8 @@ static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
         timeout_ms = 0;
     }
     for (uint32_t i = 0; i < n_ranks; i++) {
-        fds[OWN_FDS + i] = (struct pollfd){.fd = bt_plane_link_fd(w->plane, i),
-                                           .events = POLLIN};
+        fds[OWN_FDS + i] = (struct pollfd){
+            .fd = bt_transfer_link_fd(w->transfers, i), .events = POLLIN};
     }
     if ((poll(fds, OWN_FDS + n_ranks, timeout_ms) == 0) && warming &&
         (timeout_ms != 0)) {
@@ -753,24 +753,24 @@ static void take_kvt(bt_worker_t *w, bool *busy_p)
 
     *busy_p = bt_kvt_progress(w->kvt, bt_now_ms(), COPY_BUDGET_BYTES);
     while (bt_kvt_poll(w->kvt, &event)) {
-        bt_plane_take_kvt(w->plane, &event);
+        bt_transfer_take_kvt(w->transfers, &event);
     }
 }
 
-void bt_worker_on_plane(void *ctx, const bt_plane_event_t *event)
+void bt_worker_on_transfer(void *ctx, const bt_transfer_event_t *event)
 {
     bt_worker_t *w = ctx;
 
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         if (((w->ops[i]->events >> event->type) & 1u) != 0) {
-            w->ops[i]->on_plane(w, event);
+            w->ops[i]->on_transfer(w, event);
         }
     }
 }
 
 static void take_ranks(bt_worker_t *w)
 {
-    if (!bt_plane_take_ranks(w->plane)) {
+    if (!bt_transfer_take_ranks(w->transfers)) {
         /* Its compute thread may wait in an all-reduce that never ends; routers
          * with a request here see the worker gone, and run it elsewhere. */
         BT_LOG_ERROR("lost a rank of this instance: exiting");

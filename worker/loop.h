@@ -19,7 +19,7 @@ int bt_worker_loop(bt_worker_t *w, int signal_fd);
 
 /** Passes events of KV transfers to the role's handlers.
  *  @param ctx  the worker */
-void bt_worker_on_plane(void *ctx, const bt_plane_event_t *event);
+void bt_worker_on_transfer(void *ctx, const bt_transfer_event_t *event);
 
 /** Sets the roles of the worker: at start-up and by order of a router. Reports
  *  them to all routers (by STATS) and to the parent process.

@@ -2,7 +2,7 @@
 /** @file rank_link.h
  *
  * Link between rank 0 and another rank of its instance, beside the links of
- * the compute threads (plane.h, rank_main.h): frames on a stream socket.
+ * the compute threads (transfer.h, rank_main.h): frames on a stream socket.
  *
  *     kind u32 │ bytes u32 │ id u64 │ payload        both run the same program
  *
@@ -39,7 +39,8 @@ typedef enum bt_rank_kind {
     /* from the other rank */
     BT_RANK_EXPORT, /**< block bytes, blob */
     BT_RANK_OPENED, /**< id: a lease; status, windows */
-    BT_RANK_EVENT,  /**< id: of the transfer or peer; bt_lanes_event_t, note */
+    BT_RANK_EVENT,  /**< id: of the transfer or peer; bt_rank_transfer_event_t,
+                       note */
 } bt_rank_kind_t;
 
 typedef struct bt_rank_link {

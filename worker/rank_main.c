@@ -24,9 +24,9 @@ typedef struct thing {
     kind_t kind;
     uint64_t id;
     union {
-        bt_lanes_peer_t *peer;
-        bt_lanes_in_t *in;
-        bt_lanes_out_t *out;
+        bt_rank_transfer_peer_t *peer;
+        bt_rank_transfer_in_t *in;
+        bt_rank_transfer_out_t *out;
     } u;
 } thing_t;
 
@@ -87,14 +87,16 @@ static bt_strbuf_t *new_frame(follow_t *f)
     return &f->frame;
 }
 
-static void say_event(follow_t *f, uint64_t id, const bt_lanes_event_t *event)
+static void say_event(follow_t *f, uint64_t id,
+                      const bt_rank_transfer_event_t *event)
 {
     bt_strbuf_t *frame = new_frame(f);
 
     bt_strbuf_append(frame, event, sizeof(*event));
-    if (event->type == BT_LANES_PEER_LOST) { /* what its pointers lead to */
-        bt_plane_put_text(frame, event->at);
-        bt_plane_put_text(frame, event->why);
+    if (event->type ==
+        BT_RANK_TRANSFER_PEER_LOST) { /* what its pointers lead to */
+        bt_transfer_put_text(frame, event->at);
+        bt_transfer_put_text(frame, event->why);
     }
     bt_rank_link_send(f->to_lead, BT_RANK_EVENT, id, frame);
 }
@@ -103,17 +105,18 @@ static void say_event(follow_t *f, uint64_t id, const bt_lanes_event_t *event)
 
 static void on_peer(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
 {
-    bt_lanes_event_t lost = {.type = BT_LANES_PEER_LOST, .at = ""};
+    bt_rank_transfer_event_t lost = {.type = BT_RANK_TRANSFER_PEER_LOST,
+                                     .at = ""};
     thing_t *thing = thing_new(f, KIND_PEER, id);
     bt_status_t status = BT_ERR_NO_MEMORY;
     bt_kv_split_t theirs;
     uint32_t n;
 
     bt_rank_read(reader, &theirs, sizeof(theirs));
-    n = bt_plane_read_ranks(reader, f->ranks);
+    n = bt_transfer_read_ranks(reader, f->ranks);
     if (thing != NULL) {
-        status = bt_lanes_connect(f->w->lanes, theirs, f->ranks, n, thing,
-                                  &thing->u.peer);
+        status = bt_rank_transfer_connect(f->w->rank_transfers, theirs,
+                                          f->ranks, n, thing, &thing->u.peer);
     }
     if (status == BT_OK) {
         return;
@@ -132,14 +135,14 @@ static void on_peer_gone(follow_t *f, uint64_t id)
     thing_t *thing = find(f, KIND_PEER, id);
 
     if (thing != NULL) {
-        bt_lanes_disconnect(thing->u.peer);
+        bt_rank_transfer_disconnect(thing->u.peer);
         thing_free(thing);
     }
 }
 
 static void on_admit(follow_t *f, bt_rank_reader_t *reader)
 {
-    const uint32_t n = bt_plane_read_ranks(reader, f->ranks);
+    const uint32_t n = bt_transfer_read_ranks(reader, f->ranks);
 
     for (uint32_t i = 0; i < n; i++) {
         const bt_status_t status =
@@ -185,7 +188,7 @@ static void on_in_open(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
     thing_t *thing = thing_new(f, KIND_IN, id);
     bt_status_t status = BT_ERR_NO_MEMORY;
     uint32_t generation;
-    bt_lanes_job_t job;
+    bt_rank_transfer_job_t job;
     uint32_t n_windows = 0;
     bt_strbuf_t *frame;
     uint32_t n_spans;
@@ -198,14 +201,14 @@ static void on_in_open(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
     }
     if ((thing != NULL) && read_table(f, reader, 0, n_spans)) {
         make_ready(f, n_spans);
-        status = bt_lanes_in_open(f->w->lanes, id, generation, &job, f->table,
-                                  n_spans, thing, f->windows, &n_windows,
-                                  &thing->u.in);
+        status = bt_rank_transfer_in_open(f->w->rank_transfers, id, generation,
+                                          &job, f->table, n_spans, thing,
+                                          f->windows, &n_windows, &thing->u.in);
     }
     frame = new_frame(f);
     bt_strbuf_append(frame, &status, sizeof(status));
     if (status == BT_OK) {
-        bt_plane_put_windows(frame, f->windows, n_windows);
+        bt_transfer_put_windows(frame, f->windows, n_windows);
     } else if (thing != NULL) {
         thing_free(thing);
     }
@@ -217,30 +220,30 @@ static void on_in_close(follow_t *f, uint64_t id)
     thing_t *thing = find(f, KIND_IN, id);
 
     if (thing != NULL) {
-        bt_lanes_in_close(thing->u.in);
+        bt_rank_transfer_in_close(thing->u.in);
     }
 }
 
 static void on_out_begin(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
 {
-    bt_lanes_event_t failed = {.type = BT_LANES_OUT_DONE};
+    bt_rank_transfer_event_t failed = {.type = BT_RANK_TRANSFER_OUT_DONE};
     thing_t *thing = thing_new(f, KIND_OUT, id);
-    bt_lanes_job_t job;
+    bt_rank_transfer_job_t job;
     uint64_t peer_id;
     thing_t *peer;
     uint32_t n;
 
     bt_rank_read(reader, &peer_id, sizeof(peer_id));
     bt_rank_read(reader, &job, sizeof(job));
-    n = bt_plane_read_windows(reader, f->windows, BT_WIRE_MAX_WINDOWS);
+    n = bt_transfer_read_windows(reader, f->windows, BT_WIRE_MAX_WINDOWS);
     peer = find(f, KIND_PEER, peer_id);
     if (thing == NULL) {
         failed.status = BT_ERR_NO_MEMORY;
     } else if (peer == NULL) {
         failed.status = BT_ERR_PEER_LOST;
     } else {
-        failed.status = bt_lanes_out_begin(peer->u.peer, &job, f->windows, n,
-                                           thing, &thing->u.out);
+        failed.status = bt_rank_transfer_out_begin(
+            peer->u.peer, &job, f->windows, n, thing, &thing->u.out);
     }
     if (failed.status != BT_OK) {
         if (thing != NULL) {
@@ -254,7 +257,7 @@ static void on_out_begin(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
 static void check_out(thing_t *thing, bt_status_t status)
 {
     if (status != BT_OK) {
-        bt_lanes_out_cancel(thing->u.out);
+        bt_rank_transfer_out_cancel(thing->u.out);
     }
 }
 
@@ -267,10 +270,11 @@ static void on_out_post(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
     if (thing == NULL) { /* it failed before */
         return;
     }
-    check_out(thing, read_table(f, reader, head[0], head[1])
-                         ? bt_lanes_out_post(thing->u.out, f->table, head[0],
-                                             head[1], head[2], head[3])
-                         : BT_ERR_BAD_MESSAGE);
+    check_out(thing,
+              read_table(f, reader, head[0], head[1])
+                  ? bt_rank_transfer_out_post(thing->u.out, f->table, head[0],
+                                              head[1], head[2], head[3])
+                  : BT_ERR_BAD_MESSAGE);
 }
 
 static void on_out_finish(follow_t *f, uint64_t id,
@@ -279,8 +283,8 @@ static void on_out_finish(follow_t *f, uint64_t id,
     thing_t *thing = find(f, KIND_OUT, id);
 
     if (thing != NULL) {
-        check_out(thing,
-                  bt_lanes_out_finish(thing->u.out, frame->data, frame->bytes));
+        check_out(thing, bt_rank_transfer_out_finish(thing->u.out, frame->data,
+                                                     frame->bytes));
     }
 }
 
@@ -289,7 +293,7 @@ static void on_out_cancel(follow_t *f, uint64_t id)
     thing_t *thing = find(f, KIND_OUT, id);
 
     if (thing != NULL) {
-        bt_lanes_out_cancel(thing->u.out);
+        bt_rank_transfer_out_cancel(thing->u.out);
     }
 }
 
@@ -343,16 +347,16 @@ static void take_kvt(follow_t *f, bool *busy_p)
 
     *busy_p = bt_kvt_progress(f->w->kvt, bt_now_ms(), COPY_BUDGET_BYTES);
     while (bt_kvt_poll(f->w->kvt, &event)) {
-        bt_lanes_event_t lanes;
+        bt_rank_transfer_event_t lanes;
         thing_t *thing;
 
-        if (!bt_lanes_take(&event, &lanes)) {
+        if (!bt_rank_transfer_take(&event, &lanes)) {
             continue;
         }
         thing = lanes.user;
         say_event(f, (thing != NULL) ? thing->id : 0, &lanes);
-        if ((lanes.type == BT_LANES_IN_CLOSED) ||
-            (lanes.type == BT_LANES_OUT_DONE)) {
+        if ((lanes.type == BT_RANK_TRANSFER_IN_CLOSED) ||
+            (lanes.type == BT_RANK_TRANSFER_OUT_DONE)) {
             thing_free(thing);
         }
     }
@@ -400,7 +404,7 @@ static bt_status_t say_export(follow_t *f, bt_start_t *s)
                                  .kvt_bytes = (uint32_t)bytes};
 
     if (status == BT_OK) {
-        bt_plane_put_ranks(frame, &rank, 1);
+        bt_transfer_put_ranks(frame, &rank, 1);
         bt_rank_link_send(f->to_lead, BT_RANK_EXPORT, 0, frame);
     }
     return status;
@@ -476,7 +480,7 @@ static void follow_free(follow_t *f)
         thing_t *thing = BT_CONTAINER_OF(pos, thing_t, link);
 
         if (thing->kind == KIND_PEER) {
-            bt_lanes_disconnect(thing->u.peer);
+            bt_rank_transfer_disconnect(thing->u.peer);
         }
         thing_free(thing);
     }

@@ -89,7 +89,7 @@ static bt_status_t list_ranks(bt_worker_t *w, bt_start_t *s,
                                 .kvt = s->export,
                                 .kvt_bytes = (uint32_t)bytes};
     for (uint32_t r = 1; (status == BT_OK) && (r < s->team.size); r++) {
-        status = bt_plane_await_export(w->plane, r, &ranks[r]);
+        status = bt_transfer_await_export(w->transfers, r, &ranks[r]);
     }
     return status;
 }

@@ -268,7 +268,7 @@ static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
     for (uint32_t r = 0; r < s->team.size; r++) {
         w->n_blocks = (all[r] < w->n_blocks) ? all[r] : w->n_blocks;
     }
-    w->instance = bt_lanes_instance(instance, s->team.rank);
+    w->instance = bt_rank_transfer_instance(instance, s->team.rank);
     return BT_OK;
 }
 

@@ -73,25 +73,25 @@ static bt_status_t choose_memory(bt_worker_t *w, bt_kvt_config_t *config)
 }
 
 /* Opens the KV transfers of this rank, and of the instance. */
-static bt_status_t open_plane(bt_worker_t *w, const bt_start_t *s)
+static bt_status_t open_transfers(bt_worker_t *w, const bt_start_t *s)
 {
-    const bt_lanes_config_t lanes = {.kvt = w->kvt,
-                                     .groups = &w->groups,
-                                     .own = &w->own_groups,
-                                     .split = w->split,
-                                     .rank = s->team.rank,
-                                     .base = w->kv_base};
-    bt_plane_config_t plane = {.links = s->team.links,
-                               .n_others = s->team.size - 1,
-                               .heartbeat_ms = w->config->heartbeat_ms,
-                               .dead_ms = w->config->dead_ms,
-                               .on_event = bt_worker_on_plane,
-                               .ctx = w};
-    bt_status_t status = bt_lanes_open(&lanes, &w->lanes);
+    const bt_rank_transfer_config_t own = {.kvt = w->kvt,
+                                           .groups = &w->groups,
+                                           .own = &w->own_groups,
+                                           .split = w->split,
+                                           .rank = s->team.rank,
+                                           .base = w->kv_base};
+    bt_transfer_config_t all = {.links = s->team.links,
+                                .n_others = s->team.size - 1,
+                                .heartbeat_ms = w->config->heartbeat_ms,
+                                .dead_ms = w->config->dead_ms,
+                                .on_event = bt_worker_on_transfer,
+                                .ctx = w};
+    bt_status_t status = bt_rank_transfer_open(&own, &w->rank_transfers);
 
-    plane.lanes = w->lanes;
+    all.own_rank = w->rank_transfers;
     if ((status == BT_OK) && (s->team.rank == 0)) {
-        status = bt_plane_open(&plane, &w->plane);
+        status = bt_transfer_open(&all, &w->transfers);
     }
     if (status != BT_OK) {
         BT_LOG_ERROR("out of memory for hand-overs");
@@ -143,7 +143,7 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
         return status;
     }
     w->kv_base = bt_kvt_pool(w->kvt);
-    status = open_plane(w, s);
+    status = open_transfers(w, s);
     if (status != BT_OK) {
         return status;
     }
@@ -172,9 +172,9 @@ bt_status_t bt_start_pool_open(bt_worker_t *w, const bt_start_t *s)
 
 void bt_start_pool_close(bt_worker_t *w)
 {
-    bt_plane_close(w->plane);
+    bt_transfer_close(w->transfers);
     bt_kvt_close(w->kvt);
-    bt_lanes_close(w->lanes);
+    bt_rank_transfer_close(w->rank_transfers);
     if (w->copier.user != NULL) {
         w->backend->ops->copier_close(&w->copier);
     }

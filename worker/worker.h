@@ -55,7 +55,7 @@
 #include "worker/link_status.h"
 #include "worker/membership.h"
 #include "worker/no_router_warning.h"
-#include "worker/plane.h"
+#include "worker/transfer.h"
 
 #define BT_WORKER_TROUBLE_BYTES 448
 
@@ -142,7 +142,7 @@ typedef enum bt_job_wait {
  *  worker, whatever its roles are. */
 struct bt_worker_ops {
     uint32_t kinds;   /**< bit per bt_request_kind_t of the role */
-    uint32_t events;  /**< bit per bt_plane_event_type_t of the role */
+    uint32_t events;  /**< bit per bt_transfer_event_type_t of the role */
     size_t job_bytes; /**< size of the role's job struct */
     /** Returns the spans of tokens_per_block that a job needs blocks for here;
      *  a job that needs more than there are is refused. */
@@ -183,7 +183,7 @@ struct bt_worker_ops {
     /** Called after the router's jobs were aborted. May be NULL. */
     void (*on_router_gone)(bt_worker_t *w, const bt_worker_link_t *from);
     void (*on_report_item)(bt_worker_t *w, const bt_report_item_t *item);
-    void (*on_plane)(bt_worker_t *w, const bt_plane_event_t *event);
+    void (*on_transfer)(bt_worker_t *w, const bt_transfer_event_t *event);
     /** Called after any of the callbacks above, when all jobs that may begin
      *  have. May be NULL. */
     void (*advance)(bt_worker_t *w);
@@ -227,12 +227,12 @@ struct bt_worker {
     size_t layer_bytes; /**< KV bytes of one layer in a span; on average */
     uint32_t n_blocks;
     bt_kvt_t *kvt;
-    bt_lanes_t *lanes; /**< lanes of this rank */
-    bt_plane_t *plane; /**< KV transfers of all ranks */
-    uint8_t *kv_base;  /**< in the back end's memory, or shared memory of kvt's;
-                          in the first case an address that the host must not
-                          read or write */
-    void *kv_memory;   /**< the back end's buffer; NULL: kvt's */
+    bt_rank_transfer_t *rank_transfers;   /**< KV transfers of this rank */
+    bt_transfer_coordinator_t *transfers; /**< KV transfers of all ranks */
+    uint8_t *kv_base; /**< in the back end's memory, or shared memory of kvt's;
+                         in the first case an address that the host must not
+                         read or write */
+    void *kv_memory;  /**< the back end's buffer; NULL: kvt's */
     bt_copier_t copier; /**< copies to and from kv_memory */
     bt_kv_pool_t *pool;
     bt_kv_prefix_t *prefix;   /**< NULL: disabled by option */

@@ -67,22 +67,22 @@ static void a_tenant_is_said_in_one_way(void **state)
 static void otlp_takes_http_urls_without_password_or_query(void **state)
 {
     static const char *const accepted[] = {
-        "--otlp http://localhost:4318",
-        "--otlp HTTPS://[fd00::7]/a@b",
+        "--otlp-traces-endpoint http://localhost:4318",
+        "--otlp-traces-endpoint HTTPS://[fd00::7]/a@b",
     };
     static const struct {
         const char *options, *message;
     } refused[] = {
-        {"--otlp localhost:4318", "the URL does not begin with http:// or "
+        {"--otlp-traces-endpoint localhost:4318", "the URL does not begin with http:// or "
                                   "https://"},
-        {"--otlp grpc://localhost:4317", "the URL does not begin with http:// "
+        {"--otlp-traces-endpoint grpc://localhost:4317", "the URL does not begin with http:// "
                                          "or https://"},
-        {"--otlp http://me:secret@c.example",
+        {"--otlp-traces-endpoint http://me:secret@c.example",
          "the URL has a name or password, which everybody could see: use "
-         "--otlp-headers"},
-        {"--otlp http://c.example/?a=b", "the URL has a query or a fragment"},
-        {"--otlp http://c.example#x", "the URL has a query or a fragment"},
-        {"--otlp http://c.example/\xff",
+         "--otlp-headers-file"},
+        {"--otlp-traces-endpoint http://c.example/?a=b", "the URL has a query or a fragment"},
+        {"--otlp-traces-endpoint http://c.example#x", "the URL has a query or a fragment"},
+        {"--otlp-traces-endpoint http://c.example/\xff",
          "the URL has a space, or a byte that is not ASCII"},
     };
     const bt_config_t *c = NULL;
@@ -96,7 +96,7 @@ static void otlp_takes_http_urls_without_password_or_query(void **state)
     for (size_t i = 0; i < BT_ARRAY_LEN(refused); i++) {
         char message[256];
 
-        snprintf(message, sizeof(message), "baton-router: --otlp: %s\n",
+        snprintf(message, sizeof(message), "baton-router: --otlp-traces-endpoint: %s\n",
                  refused[i].message);
         assert_refused(BT_PROG_ROUTER, refused[i].options, message);
     }

@@ -82,18 +82,18 @@ static const bt_worker_ops_t *const sim_ops[BT_WORKER_HANDLERS] = {
     &bt_decode_ops, &bt_prefill_ops};
 
 /* One rank. */
-static void sim_plane_open(bt_worker_t *w)
+static void sim_transfers_open(bt_worker_t *w)
 {
-    const bt_lanes_config_t lanes = {.kvt = w->kvt,
-                                     .groups = &w->groups,
-                                     .own = &w->own_groups,
-                                     .split = w->split,
-                                     .base = w->kv_base};
-    bt_plane_config_t plane = {.on_event = bt_worker_on_plane, .ctx = w};
+    const bt_rank_transfer_config_t own = {.kvt = w->kvt,
+                                           .groups = &w->groups,
+                                           .own = &w->own_groups,
+                                           .split = w->split,
+                                           .base = w->kv_base};
+    bt_transfer_config_t all = {.on_event = bt_worker_on_transfer, .ctx = w};
 
-    assert_int_equal(bt_lanes_open(&lanes, &w->lanes), BT_OK);
-    plane.lanes = w->lanes;
-    assert_int_equal(bt_plane_open(&plane, &w->plane), BT_OK);
+    assert_int_equal(bt_rank_transfer_open(&own, &w->rank_transfers), BT_OK);
+    all.own_rank = w->rank_transfers;
+    assert_int_equal(bt_transfer_open(&all, &w->transfers), BT_OK);
 }
 
 static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
@@ -151,7 +151,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     bt_strbuf_init(&w->out, BT_RPC_MAX_MESSAGE);
     assert_int_equal(bt_kvt_open(&kvt, &w->kvt), BT_OK);
     w->kv_base = bt_kvt_pool(w->kvt);
-    sim_plane_open(w);
+    sim_transfers_open(w);
     assert_int_equal(bt_kv_pool_create(n_blocks, &w->pool), BT_OK);
     assert_int_equal(bt_kv_prefix_create(w->pool, n_blocks, &w->groups,
                                          kvt.instance, &w->prefix),
@@ -425,9 +425,9 @@ static void sim_node_close(sim_node_t *node)
         bt_free(w->links[i]);
     }
     sim_rpc_close(node);
-    bt_plane_close(w->plane);
+    bt_transfer_close(w->transfers);
     bt_kvt_close(w->kvt);
-    bt_lanes_close(w->lanes);
+    bt_rank_transfer_close(w->rank_transfers);
     bt_peer_sharding_fini(w);
     assert_int_equal(sim_n_free(node), w->n_blocks);
     bt_kv_prefix_destroy(w->prefix);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/lanes.h"
+#include "worker/rank_transfer.h"
 
 #include <string.h>
 
@@ -14,8 +14,8 @@ typedef struct route {
     bt_kv_route_t route;
 } route_t;
 
-struct bt_lanes {
-    bt_lanes_config_t config;
+struct bt_rank_transfer {
+    bt_rank_transfer_config_t config;
     bt_list_t routes;
     bt_list_t ins, outs;      /* open ones */
     bt_kvt_extent_t *extents; /* scratch: of one window */
@@ -24,13 +24,13 @@ struct bt_lanes {
 
 /* One lane of a KV transfer. */
 typedef struct in_lane {
-    bt_lanes_in_t *in;
+    bt_rank_transfer_in_t *in;
     bt_kvt_window_t *window; /* NULL: closed */
 } in_lane_t;
 
-struct bt_lanes_in {
+struct bt_rank_transfer_in {
     bt_list_t link;
-    bt_lanes_event_t event; /* combined event of its lanes */
+    bt_rank_transfer_event_t event; /* combined event of its lanes */
     uint32_t n_lanes;
     uint32_t n_done;
     uint32_t n_open; /* or closing */
@@ -41,28 +41,28 @@ struct bt_lanes_in {
 };
 
 typedef struct out_lane {
-    bt_lanes_out_t *out;
+    bt_rank_transfer_out_t *out;
     bt_kvt_xfer_t *xfer; /* NULL: over */
     bt_kv_handover_t handover;
 } out_lane_t;
 
-struct bt_lanes_out {
+struct bt_rank_transfer_out {
     bt_list_t link;
-    bt_lanes_t *all;
-    bt_lanes_event_t event;
+    bt_rank_transfer_t *all;
+    bt_rank_transfer_event_t event;
     uint32_t n_lanes;
     uint32_t n_open;
     out_lane_t lanes[];
 };
 
 typedef struct peer_lane {
-    bt_lanes_peer_t *peer;
+    bt_rank_transfer_peer_t *peer;
     const bt_kv_lane_t *lane;
     bt_kvt_peer_t *kvt;
 } peer_lane_t;
 
-struct bt_lanes_peer {
-    bt_lanes_t *all;
+struct bt_rank_transfer_peer {
+    bt_rank_transfer_t *all;
     void *user;
     bool is_lost;  /* was reported */
     uint32_t n_up; /* lanes on which it has answered */
@@ -70,23 +70,24 @@ struct bt_lanes_peer {
     peer_lane_t lanes[];
 };
 
-uint32_t bt_lanes_n_groups(const bt_lanes_t *lanes)
+uint32_t bt_rank_transfer_n_groups(const bt_rank_transfer_t *own)
 {
-    return lanes->config.groups->n;
+    return own->config.groups->n;
 }
 
 /* ---- routes ---- */
 
-bt_status_t bt_lanes_route(bt_lanes_t *lanes, bt_kv_end_t end,
-                           bt_kv_split_t theirs, const bt_kv_route_t **route_p)
+bt_status_t bt_rank_transfer_route(bt_rank_transfer_t *own, bt_kv_end_t end,
+                                   bt_kv_split_t theirs,
+                                   const bt_kv_route_t **route_p)
 {
-    const bt_lanes_config_t *c = &lanes->config;
+    const bt_rank_transfer_config_t *c = &own->config;
     bt_list_t *pos;
     bt_list_t *tmp;
     bt_status_t status;
     route_t *r;
 
-    BT_LIST_FOR_EACH(pos, tmp, &lanes->routes)
+    BT_LIST_FOR_EACH(pos, tmp, &own->routes)
     {
         r = BT_CONTAINER_OF(pos, route_t, link);
         if ((r->end == end) && (r->theirs.tp == theirs.tp) &&
@@ -107,16 +108,16 @@ bt_status_t bt_lanes_route(bt_lanes_t *lanes, bt_kv_end_t end,
         bt_free(r);
         return status;
     }
-    bt_list_push_back(&lanes->routes, &r->link);
+    bt_list_push_back(&own->routes, &r->link);
     *route_p = &r->route;
     return BT_OK;
 }
 
-static bt_kv_handover_t handover_of(const bt_lanes_t *lanes,
+static bt_kv_handover_t handover_of(const bt_rank_transfer_t *own,
                                     const bt_kv_lane_t *lane,
-                                    const bt_lanes_job_t *job)
+                                    const bt_rank_transfer_job_t *job)
 {
-    return (bt_kv_handover_t){.groups = lanes->config.groups,
+    return (bt_kv_handover_t){.groups = own->config.groups,
                               .lane = lane,
                               .n_tokens = job->n_tokens,
                               .n_cached = job->n_cached};
@@ -124,20 +125,20 @@ static bt_kv_handover_t handover_of(const bt_lanes_t *lanes,
 
 /* ---- receiving ---- */
 
-static void free_in(bt_lanes_in_t *in)
+static void free_in(bt_rank_transfer_in_t *in)
 {
     bt_list_remove(&in->link);
     bt_free(in);
 }
 
 /* Extents of one window that the sender fills. @return extents, 0: too many */
-static uint32_t lay_extents(const bt_lanes_t *lanes,
+static uint32_t lay_extents(const bt_rank_transfer_t *own,
                             const bt_kv_handover_t *handover,
                             const uint32_t *table, uint32_t n_spans)
 {
     uint32_t n = 0;
 
-    for (uint32_t g = 0; g < lanes->config.groups->n; g++) {
+    for (uint32_t g = 0; g < own->config.groups->n; g++) {
         bt_kv_walk_t walk =
             bt_kv_handover_walk(handover, g, BT_KV_DST, table, 0, n_spans);
         bt_kv_piece_t piece;
@@ -146,22 +147,25 @@ static uint32_t lay_extents(const bt_lanes_t *lanes,
             if (n == BT_KVT_MAX_EXTENTS) {
                 return 0;
             }
-            lanes->extents[n++] =
+            own->extents[n++] =
                 (bt_kvt_extent_t){.offset = piece.pool, .bytes = piece.bytes};
         }
     }
     return n;
 }
 
-bt_status_t bt_lanes_in_open(bt_lanes_t *lanes, uint64_t lease,
-                             uint32_t generation, const bt_lanes_job_t *job,
-                             const uint32_t *table, uint32_t n_spans,
-                             void *user, bt_wire_window_t *windows,
-                             uint32_t *n_windows_p, bt_lanes_in_t **in_p)
+bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
+                                     uint32_t generation,
+                                     const bt_rank_transfer_job_t *job,
+                                     const uint32_t *table, uint32_t n_spans,
+                                     void *user, bt_wire_window_t *windows,
+                                     uint32_t *n_windows_p,
+                                     bt_rank_transfer_in_t **in_p)
 {
     const bt_kv_route_t *route = NULL;
-    bt_status_t status = bt_lanes_route(lanes, BT_KV_DST, job->theirs, &route);
-    bt_lanes_in_t *in;
+    bt_status_t status =
+        bt_rank_transfer_route(own, BT_KV_DST, job->theirs, &route);
+    bt_rank_transfer_in_t *in;
     size_t at = 0;
 
     if (status != BT_OK) {
@@ -171,13 +175,13 @@ bt_status_t bt_lanes_in_open(bt_lanes_t *lanes, uint64_t lease,
     if (in == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    bt_list_push_back(&lanes->ins, &in->link);
+    bt_list_push_back(&own->ins, &in->link);
     in->event.user = user;
     in->n_lanes = route->n_lanes;
     for (uint32_t i = 0; (status == BT_OK) && (i < route->n_lanes); i++) {
         const bt_kv_lane_t *lane = &route->lanes[i];
-        const bt_kv_handover_t handover = handover_of(lanes, lane, job);
-        const uint32_t n = lay_extents(lanes, &handover, table, n_spans);
+        const bt_kv_handover_t handover = handover_of(own, lane, job);
+        const uint32_t n = lay_extents(own, &handover, table, n_spans);
         size_t bytes = 0;
 
         in->lanes[i].in = in;
@@ -187,20 +191,20 @@ bt_status_t bt_lanes_in_open(bt_lanes_t *lanes, uint64_t lease,
         }
         /* Each window has a lease id of its own. */
         status = bt_kvt_window_open(
-            lanes->config.kvt, lease * BT_WIRE_MAX_RANKS + lane->rank,
-            generation, bt_lanes_instance(job->instance, lane->rank),
-            lanes->extents, n, &in->lanes[i], lanes->descs + at,
-            BT_WIRE_MAX_BLOB - at, &bytes, &in->lanes[i].window);
-        windows[i] = (bt_wire_window_t){.to = lanes->config.rank,
+            own->config.kvt, lease * BT_WIRE_MAX_RANKS + lane->rank, generation,
+            bt_rank_transfer_instance(job->instance, lane->rank), own->extents,
+            n, &in->lanes[i], own->descs + at, BT_WIRE_MAX_BLOB - at, &bytes,
+            &in->lanes[i].window);
+        windows[i] = (bt_wire_window_t){.to = own->config.rank,
                                         .from = lane->rank,
-                                        .blob = lanes->descs + at,
+                                        .blob = own->descs + at,
                                         .blob_bytes = (uint32_t)bytes};
         at += bytes;
         in->n_open += (status == BT_OK);
     }
     if (status != BT_OK) {
         in->event.user = NULL; /* never reported */
-        bt_lanes_in_close(in);
+        bt_rank_transfer_in_close(in);
         return status;
     }
     *n_windows_p = route->n_lanes;
@@ -208,7 +212,7 @@ bt_status_t bt_lanes_in_open(bt_lanes_t *lanes, uint64_t lease,
     return BT_OK;
 }
 
-void bt_lanes_in_close(bt_lanes_in_t *in)
+void bt_rank_transfer_in_close(bt_rank_transfer_in_t *in)
 {
     in->closing = true;
     if (in->n_open == 0) {
@@ -224,10 +228,10 @@ void bt_lanes_in_close(bt_lanes_in_t *in)
 }
 
 static bool take_done(in_lane_t *lane, const bt_kvt_event_t *event,
-                      bt_lanes_event_t *event_p)
+                      bt_rank_transfer_event_t *event_p)
 {
-    bt_lanes_in_t *in = lane->in;
-    bt_lanes_event_t *sum = &in->event;
+    bt_rank_transfer_in_t *in = lane->in;
+    bt_rank_transfer_event_t *sum = &in->event;
 
     if (lane == &in->lanes[0]) {
         memcpy(in->note, event->note, event->note_bytes);
@@ -243,27 +247,27 @@ static bool take_done(in_lane_t *lane, const bt_kvt_event_t *event,
         return false;
     }
     *event_p = *sum;
-    event_p->type = BT_LANES_IN_DONE;
+    event_p->type = BT_RANK_TRANSFER_IN_DONE;
     event_p->note = in->note;
     return true;
 }
 
-static bool take_failed(bt_lanes_in_t *in, const bt_kvt_event_t *event,
-                        bt_lanes_event_t *event_p)
+static bool take_failed(bt_rank_transfer_in_t *in, const bt_kvt_event_t *event,
+                        bt_rank_transfer_event_t *event_p)
 {
     if (in->failed || in->closing) {
         return false;
     }
     in->failed = true;
-    *event_p = (bt_lanes_event_t){.type = BT_LANES_IN_FAILED,
-                                  .status = event->status,
-                                  .user = in->event.user};
+    *event_p = (bt_rank_transfer_event_t){.type = BT_RANK_TRANSFER_IN_FAILED,
+                                          .status = event->status,
+                                          .user = in->event.user};
     return true;
 }
 
-static bool take_closed(in_lane_t *lane, bt_lanes_event_t *event_p)
+static bool take_closed(in_lane_t *lane, bt_rank_transfer_event_t *event_p)
 {
-    bt_lanes_in_t *in = lane->in;
+    bt_rank_transfer_in_t *in = lane->in;
     void *user = in->event.user;
 
     lane->window = NULL;
@@ -271,25 +275,28 @@ static bool take_closed(in_lane_t *lane, bt_lanes_event_t *event_p)
         return false;
     }
     free_in(in);
-    *event_p = (bt_lanes_event_t){.type = BT_LANES_IN_CLOSED, .user = user};
+    *event_p = (bt_rank_transfer_event_t){.type = BT_RANK_TRANSFER_IN_CLOSED,
+                                          .user = user};
     return user != NULL;
 }
 
 /* ---- sending ---- */
 
-static void free_out(bt_lanes_out_t *out)
+static void free_out(bt_rank_transfer_out_t *out)
 {
     bt_list_remove(&out->link);
     bt_free(out);
 }
 
-bt_status_t bt_lanes_connect(bt_lanes_t *lanes, bt_kv_split_t theirs,
-                             const bt_wire_rank_t *ranks, uint32_t n_ranks,
-                             void *user, bt_lanes_peer_t **peer_p)
+bt_status_t bt_rank_transfer_connect(bt_rank_transfer_t *own,
+                                     bt_kv_split_t theirs,
+                                     const bt_wire_rank_t *ranks,
+                                     uint32_t n_ranks, void *user,
+                                     bt_rank_transfer_peer_t **peer_p)
 {
     const bt_kv_route_t *route = NULL;
-    bt_status_t status = bt_lanes_route(lanes, BT_KV_SRC, theirs, &route);
-    bt_lanes_peer_t *peer;
+    bt_status_t status = bt_rank_transfer_route(own, BT_KV_SRC, theirs, &route);
+    bt_rank_transfer_peer_t *peer;
 
     if (status != BT_OK) {
         return status;
@@ -298,7 +305,7 @@ bt_status_t bt_lanes_connect(bt_lanes_t *lanes, bt_kv_split_t theirs,
     if (peer == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    peer->all = lanes;
+    peer->all = own;
     peer->user = user;
     for (uint32_t i = 0; (status == BT_OK) && (i < route->n_lanes); i++) {
         const uint32_t r = route->lanes[i].rank;
@@ -307,19 +314,19 @@ bt_status_t bt_lanes_connect(bt_lanes_t *lanes, bt_kv_split_t theirs,
         *lane = (peer_lane_t){.peer = peer, .lane = &route->lanes[i]};
         peer->n_lanes++;
         status = (r < n_ranks)
-                     ? bt_kvt_import(lanes->config.kvt, ranks[r].kvt,
+                     ? bt_kvt_import(own->config.kvt, ranks[r].kvt,
                                      ranks[r].kvt_bytes, lane, &lane->kvt)
                      : BT_ERR_BAD_MESSAGE;
     }
     if (status != BT_OK) {
-        bt_lanes_disconnect(peer);
+        bt_rank_transfer_disconnect(peer);
         return status;
     }
     *peer_p = peer;
     return BT_OK;
 }
 
-void bt_lanes_disconnect(bt_lanes_peer_t *peer)
+void bt_rank_transfer_disconnect(bt_rank_transfer_peer_t *peer)
 {
     if (peer == NULL) {
         return;
@@ -332,18 +339,18 @@ void bt_lanes_disconnect(bt_lanes_peer_t *peer)
     bt_free(peer);
 }
 
-const char *bt_lanes_path(const bt_lanes_peer_t *peer)
+const char *bt_rank_transfer_path(const bt_rank_transfer_peer_t *peer)
 {
     return bt_kvt_peer_path(peer->lanes[0].kvt);
 }
 
 /* The grant's window from this rank to that of a lane. NULL: there is none. */
-static const bt_wire_window_t *window_of(const bt_lanes_t *lanes,
+static const bt_wire_window_t *window_of(const bt_rank_transfer_t *own,
                                          const bt_wire_window_t *windows,
                                          uint32_t n_windows, uint32_t to)
 {
     for (uint32_t i = 0; i < n_windows; i++) {
-        if ((windows[i].from == lanes->config.rank) && (windows[i].to == to)) {
+        if ((windows[i].from == own->config.rank) && (windows[i].to == to)) {
             return &windows[i];
         }
     }
@@ -361,8 +368,9 @@ static uint32_t n_from(uint32_t rank, const bt_wire_window_t *windows,
     return n;
 }
 
-static bt_status_t begin_lane(bt_lanes_out_t *out, const peer_lane_t *to,
-                              const bt_lanes_job_t *job,
+static bt_status_t begin_lane(bt_rank_transfer_out_t *out,
+                              const peer_lane_t *to,
+                              const bt_rank_transfer_job_t *job,
                               const bt_wire_window_t *window)
 {
     out_lane_t *lane = &out->lanes[out->n_lanes++];
@@ -386,12 +394,13 @@ static bt_status_t begin_lane(bt_lanes_out_t *out, const peer_lane_t *to,
                : BT_ERR_MISMATCH;
 }
 
-bt_status_t bt_lanes_out_begin(bt_lanes_peer_t *peer, const bt_lanes_job_t *job,
-                               const bt_wire_window_t *windows,
-                               uint32_t n_windows, void *user,
-                               bt_lanes_out_t **out_p)
+bt_status_t bt_rank_transfer_out_begin(bt_rank_transfer_peer_t *peer,
+                                       const bt_rank_transfer_job_t *job,
+                                       const bt_wire_window_t *windows,
+                                       uint32_t n_windows, void *user,
+                                       bt_rank_transfer_out_t **out_p)
 {
-    bt_lanes_out_t *out =
+    bt_rank_transfer_out_t *out =
         bt_calloc(1, sizeof(*out) + peer->n_lanes * sizeof(*out->lanes));
     bt_status_t status = BT_OK;
 
@@ -418,31 +427,31 @@ bt_status_t bt_lanes_out_begin(bt_lanes_peer_t *peer, const bt_lanes_job_t *job,
         return BT_OK;
     }
     out->event.user = NULL; /* never reported */
-    bt_lanes_out_cancel(out);
+    bt_rank_transfer_out_cancel(out);
     return status;
 }
 
 /* Bytes of each block at this rank, up to @a layers layers of the model. */
-static size_t bytes_of(const bt_lanes_t *lanes, uint32_t group,
+static size_t bytes_of(const bt_rank_transfer_t *own, uint32_t group,
                        uint32_t n_layers)
 {
-    return bt_kv_group_bytes_of(lanes->config.own, group, n_layers);
+    return bt_kv_group_bytes_of(own->config.own, group, n_layers);
 }
 
-static bt_status_t post_lane(const bt_lanes_t *lanes, const out_lane_t *lane,
-                             const uint32_t *table, uint32_t first,
-                             uint32_t end, uint32_t from, uint32_t to)
+static bt_status_t post_lane(const bt_rank_transfer_t *own,
+                             const out_lane_t *lane, const uint32_t *table,
+                             uint32_t first, uint32_t end, uint32_t from,
+                             uint32_t to)
 {
-    for (uint32_t g = 0; g < lanes->config.groups->n; g++) {
+    for (uint32_t g = 0; g < own->config.groups->n; g++) {
         bt_kv_walk_t walk = bt_kv_handover_walk(&lane->handover, g, BT_KV_SRC,
                                                 table, first, end);
         bt_kv_piece_t piece;
 
-        bt_kv_walk_clip(&walk, bytes_of(lanes, g, from),
-                        bytes_of(lanes, g, to));
+        bt_kv_walk_clip(&walk, bytes_of(own, g, from), bytes_of(own, g, to));
         while (bt_kv_walk_next(&walk, &piece)) {
             const bt_status_t status =
-                bt_kvt_post(lane->xfer, lanes->config.base + piece.pool,
+                bt_kvt_post(lane->xfer, own->config.base + piece.pool,
                             piece.window, piece.bytes);
 
             if (status != BT_OK) {
@@ -453,9 +462,9 @@ static bt_status_t post_lane(const bt_lanes_t *lanes, const out_lane_t *lane,
     return BT_OK;
 }
 
-bt_status_t bt_lanes_out_post(bt_lanes_out_t *out, const uint32_t *table,
-                              uint32_t first, uint32_t end, uint32_t from,
-                              uint32_t to)
+bt_status_t bt_rank_transfer_out_post(bt_rank_transfer_out_t *out,
+                                      const uint32_t *table, uint32_t first,
+                                      uint32_t end, uint32_t from, uint32_t to)
 {
     bt_status_t status = BT_OK;
 
@@ -468,8 +477,8 @@ bt_status_t bt_lanes_out_post(bt_lanes_out_t *out, const uint32_t *table,
     return status;
 }
 
-bt_status_t bt_lanes_out_finish(bt_lanes_out_t *out, const void *note,
-                                size_t note_bytes)
+bt_status_t bt_rank_transfer_out_finish(bt_rank_transfer_out_t *out,
+                                        const void *note, size_t note_bytes)
 {
     bt_status_t status = BT_OK;
 
@@ -481,7 +490,7 @@ bt_status_t bt_lanes_out_finish(bt_lanes_out_t *out, const void *note,
     return status;
 }
 
-void bt_lanes_out_cancel(bt_lanes_out_t *out)
+void bt_rank_transfer_out_cancel(bt_rank_transfer_out_t *out)
 {
     if (out->n_open == 0) {
         BT_ASSERT(out->event.user == NULL);
@@ -496,58 +505,61 @@ void bt_lanes_out_cancel(bt_lanes_out_t *out)
 }
 
 static bool take_sent(out_lane_t *lane, const bt_kvt_event_t *event,
-                      bt_lanes_event_t *event_p)
+                      bt_rank_transfer_event_t *event_p)
 {
-    bt_lanes_out_t *out = lane->out;
-    bt_lanes_event_t *sum = &out->event;
+    bt_rank_transfer_out_t *out = lane->out;
+    bt_rank_transfer_event_t *sum = &out->event;
 
     bt_kvt_release(lane->xfer);
     lane->xfer = NULL;
     sum->bytes += event->bytes;
     if ((event->status != BT_OK) && (sum->status == BT_OK)) {
         sum->status = event->status;
-        bt_lanes_out_cancel(out); /* the others are of no use */
+        bt_rank_transfer_out_cancel(out); /* the others are of no use */
     }
     if (--out->n_open > 0) {
         return false;
     }
     *event_p = *sum;
-    event_p->type = BT_LANES_OUT_DONE;
+    event_p->type = BT_RANK_TRANSFER_OUT_DONE;
     free_out(out);
     return event_p->user != NULL;
 }
 
 /* The peer is up when the last of its lanes is. */
-static bool take_peer_up(const peer_lane_t *lane, bt_lanes_event_t *event_p)
+static bool take_peer_up(const peer_lane_t *lane,
+                         bt_rank_transfer_event_t *event_p)
 {
-    bt_lanes_peer_t *peer = lane->peer;
+    bt_rank_transfer_peer_t *peer = lane->peer;
 
     peer->n_up++;
     if (peer->is_lost || (peer->n_up < peer->n_lanes)) {
         return false;
     }
-    *event_p = (bt_lanes_event_t){.type = BT_LANES_PEER_UP, .user = peer->user};
+    *event_p = (bt_rank_transfer_event_t){.type = BT_RANK_TRANSFER_PEER_UP,
+                                          .user = peer->user};
     return true;
 }
 
 /* One lost lane loses the peer. */
 static bool take_peer_lost(const peer_lane_t *lane, const bt_kvt_event_t *event,
-                           bt_lanes_event_t *event_p)
+                           bt_rank_transfer_event_t *event_p)
 {
-    bt_lanes_peer_t *peer = lane->peer;
+    bt_rank_transfer_peer_t *peer = lane->peer;
 
     if (peer->is_lost) {
         return false;
     }
     peer->is_lost = true;
-    *event_p = (bt_lanes_event_t){.type = BT_LANES_PEER_LOST,
-                                  .user = peer->user,
-                                  .at = event->at,
-                                  .why = event->why};
+    *event_p = (bt_rank_transfer_event_t){.type = BT_RANK_TRANSFER_PEER_LOST,
+                                          .user = peer->user,
+                                          .at = event->at,
+                                          .why = event->why};
     return true;
 }
 
-bool bt_lanes_take(const bt_kvt_event_t *event, bt_lanes_event_t *event_p)
+bool bt_rank_transfer_take(const bt_kvt_event_t *event,
+                           bt_rank_transfer_event_t *event_p)
 {
     switch (event->type) {
     case BT_KVT_WINDOW_DONE:
@@ -563,8 +575,8 @@ bool bt_lanes_take(const bt_kvt_event_t *event, bt_lanes_event_t *event_p)
     case BT_KVT_PEER_UP:
         return take_peer_up(event->user, event_p);
     case BT_KVT_QUARANTINE_STUCK:
-        *event_p =
-            (bt_lanes_event_t){.type = BT_LANES_STUCK, .pid = event->pid};
+        *event_p = (bt_rank_transfer_event_t){.type = BT_RANK_TRANSFER_STUCK,
+                                              .pid = event->pid};
         return true;
     }
     return false;
@@ -572,36 +584,37 @@ bool bt_lanes_take(const bt_kvt_event_t *event, bt_lanes_event_t *event_p)
 
 /* ---- life ---- */
 
-bt_status_t bt_lanes_open(const bt_lanes_config_t *config, bt_lanes_t **lanes_p)
+bt_status_t bt_rank_transfer_open(const bt_rank_transfer_config_t *config,
+                                  bt_rank_transfer_t **own_p)
 {
-    bt_lanes_t *lanes = bt_calloc(1, sizeof(*lanes));
+    bt_rank_transfer_t *own = bt_calloc(1, sizeof(*own));
 
-    if (lanes == NULL) {
+    if (own == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    lanes->config = *config;
-    bt_list_init(&lanes->routes);
-    bt_list_init(&lanes->ins);
-    bt_list_init(&lanes->outs);
-    lanes->extents = bt_calloc(BT_KVT_MAX_EXTENTS, sizeof(*lanes->extents));
-    lanes->descs = bt_calloc(BT_WIRE_MAX_BLOB, 1);
-    if ((lanes->extents == NULL) || (lanes->descs == NULL)) {
-        bt_lanes_close(lanes);
+    own->config = *config;
+    bt_list_init(&own->routes);
+    bt_list_init(&own->ins);
+    bt_list_init(&own->outs);
+    own->extents = bt_calloc(BT_KVT_MAX_EXTENTS, sizeof(*own->extents));
+    own->descs = bt_calloc(BT_WIRE_MAX_BLOB, 1);
+    if ((own->extents == NULL) || (own->descs == NULL)) {
+        bt_rank_transfer_close(own);
         return BT_ERR_NO_MEMORY;
     }
-    *lanes_p = lanes;
+    *own_p = own;
     return BT_OK;
 }
 
-void bt_lanes_close(bt_lanes_t *lanes)
+void bt_rank_transfer_close(bt_rank_transfer_t *own)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
 
-    if (lanes == NULL) {
+    if (own == NULL) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &lanes->routes)
+    BT_LIST_FOR_EACH(pos, tmp, &own->routes)
     {
         route_t *r = BT_CONTAINER_OF(pos, route_t, link);
 
@@ -609,15 +622,15 @@ void bt_lanes_close(bt_lanes_t *lanes)
         bt_kv_route_fini(&r->route);
         bt_free(r);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &lanes->ins)
+    BT_LIST_FOR_EACH(pos, tmp, &own->ins)
     {
-        free_in(BT_CONTAINER_OF(pos, bt_lanes_in_t, link));
+        free_in(BT_CONTAINER_OF(pos, bt_rank_transfer_in_t, link));
     }
-    BT_LIST_FOR_EACH(pos, tmp, &lanes->outs)
+    BT_LIST_FOR_EACH(pos, tmp, &own->outs)
     {
-        free_out(BT_CONTAINER_OF(pos, bt_lanes_out_t, link));
+        free_out(BT_CONTAINER_OF(pos, bt_rank_transfer_out_t, link));
     }
-    bt_free(lanes->extents);
-    bt_free(lanes->descs);
-    bt_free(lanes);
+    bt_free(own->extents);
+    bt_free(own->descs);
+    bt_free(own);
 }

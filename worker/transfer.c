@@ -1,0 +1,841 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/transfer.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
+
+struct bt_transfer_coordinator {
+    bt_transfer_config_t config;
+    bt_list_t ins, outs, peers;
+    uint64_t last_id; /* of peers and transfers */
+    bt_strbuf_t frame;
+    bt_wire_window_t *windows;                  /* scratch: of one call */
+    bt_wire_rank_t *exports[BT_WIRE_MAX_RANKS]; /* owned; NULL: none yet */
+};
+
+/* An object that ranks name by a number, in one of the coordinator's lists. */
+typedef struct numbered {
+    bt_list_t link;
+    uint64_t id;
+} numbered_t;
+
+/* Windows that the ranks have opened, until all have. */
+typedef struct opening {
+    bt_wire_window_t *windows; /* owned: windows of all ranks */
+    uint32_t n_windows;
+    bt_wire_window_t *parts[BT_WIRE_MAX_RANKS]; /* owned: per rank */
+    uint32_t n_parts[BT_WIRE_MAX_RANKS];
+} opening_t;
+
+/* Ranks 1 … as bits: rank r is bit r. */
+struct bt_transfer_in {
+    numbered_t as; /* by its lease; first */
+    bt_transfer_coordinator_t *coordinator;
+    void *user;
+    bt_rank_transfer_in_t *local; /* NULL: closed */
+    uint64_t to_open;             /* ranks that have not answered */
+    uint64_t open; /* ranks that have windows, or may come to have */
+    uint32_t n_done;
+    bt_status_t status; /* of the open */
+    bool failed;
+    bool closing;
+    bt_rank_transfer_event_t done;
+    opening_t *opening; /* owned; NULL: one rank */
+};
+
+struct bt_transfer_out {
+    numbered_t as; /* first */
+    bt_transfer_coordinator_t *coordinator;
+    void *user;
+    bt_rank_transfer_out_t *local; /* NULL: over */
+    uint64_t open;                 /* ranks with a transfer in flight */
+    bt_status_t status;            /* of the first rank to fail */
+    uint64_t bytes;
+};
+
+struct bt_transfer_peer {
+    numbered_t as; /* first */
+    bt_transfer_coordinator_t *coordinator;
+    void *user;
+    bt_rank_transfer_peer_t *local;
+    uint64_t unproven; /* ranks that the peer has not answered */
+    bool is_lost;
+};
+
+/* ---- frames ---- */
+
+void bt_transfer_put_ranks(bt_strbuf_t *out, const bt_wire_rank_t *ranks,
+                           uint32_t n)
+{
+    bt_strbuf_append(out, &n, sizeof(n));
+    for (uint32_t i = 0; i < n; i++) {
+        bt_strbuf_append(out, &ranks[i].block_bytes,
+                         sizeof(ranks[i].block_bytes));
+        bt_strbuf_append(out, &ranks[i].kvt_bytes, sizeof(ranks[i].kvt_bytes));
+        bt_strbuf_append(out, ranks[i].kvt, ranks[i].kvt_bytes);
+    }
+}
+
+uint32_t bt_transfer_read_ranks(bt_rank_reader_t *reader, bt_wire_rank_t *ranks)
+{
+    uint32_t n = 0;
+
+    bt_rank_read(reader, &n, sizeof(n));
+    for (uint32_t i = 0; (i < n) && (n <= BT_WIRE_MAX_RANKS); i++) {
+        bt_rank_read(reader, &ranks[i].block_bytes,
+                     sizeof(ranks[i].block_bytes));
+        bt_rank_read(reader, &ranks[i].kvt_bytes, sizeof(ranks[i].kvt_bytes));
+        ranks[i].kvt = bt_rank_read_bytes(reader, ranks[i].kvt_bytes);
+    }
+    return ((n > BT_WIRE_MAX_RANKS) || reader->is_short) ? 0 : n;
+}
+
+void bt_transfer_put_windows(bt_strbuf_t *out, const bt_wire_window_t *windows,
+                             uint32_t n)
+{
+    bt_strbuf_append(out, &n, sizeof(n));
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t head[] = {windows[i].to, windows[i].from,
+                                 windows[i].blob_bytes};
+
+        bt_strbuf_append(out, head, sizeof(head));
+        bt_strbuf_append(out, windows[i].blob, windows[i].blob_bytes);
+    }
+}
+
+uint32_t bt_transfer_read_windows(bt_rank_reader_t *reader,
+                                  bt_wire_window_t *windows, uint32_t max)
+{
+    uint32_t n = 0;
+
+    bt_rank_read(reader, &n, sizeof(n));
+    for (uint32_t i = 0; (i < n) && (n <= max); i++) {
+        uint32_t head[3];
+
+        bt_rank_read(reader, head, sizeof(head));
+        windows[i] =
+            (bt_wire_window_t){.to = head[0],
+                               .from = head[1],
+                               .blob = bt_rank_read_bytes(reader, head[2]),
+                               .blob_bytes = head[2]};
+    }
+    return ((n > max) || reader->is_short) ? 0 : n;
+}
+
+void bt_transfer_put_text(bt_strbuf_t *out, const char *text)
+{
+    char padded[BT_TRANSFER_TEXT_BYTES] = "";
+
+    snprintf(padded, sizeof(padded), "%s", (text != NULL) ? text : "");
+    bt_strbuf_append(out, padded, sizeof(padded));
+}
+
+static void read_text(bt_rank_reader_t *reader,
+                      char text[BT_TRANSFER_TEXT_BYTES])
+{
+    bt_rank_read(reader, text, BT_TRANSFER_TEXT_BYTES);
+    text[BT_TRANSFER_TEXT_BYTES - 1] = '\0';
+}
+
+static bt_strbuf_t *new_frame(bt_transfer_coordinator_t *coordinator)
+{
+    bt_strbuf_reset(&coordinator->frame);
+    return &coordinator->frame;
+}
+
+/* Sends a frame to a set of ranks, as bits. */
+static void tell(bt_transfer_coordinator_t *coordinator, uint64_t ranks,
+                 bt_rank_kind_t kind, uint64_t id, const bt_strbuf_t *payload)
+{
+    for (uint32_t i = 0; i < coordinator->config.n_others; i++) {
+        if (((ranks >> (i + 1)) & 1u) != 0) {
+            bt_rank_link_send(&coordinator->config.links[i], kind, id, payload);
+        }
+    }
+}
+
+static uint64_t all_others(const bt_transfer_coordinator_t *coordinator)
+{
+    return ((1ull << coordinator->config.n_others) - 1) << 1;
+}
+
+static void say(bt_transfer_coordinator_t *coordinator,
+                bt_transfer_event_type_t type,
+                const bt_rank_transfer_event_t *lanes)
+{
+    const bt_transfer_event_t event = {.type = type, .lanes = *lanes};
+
+    coordinator->config.on_event(coordinator->config.ctx, &event);
+}
+
+/* ---- receiving ---- */
+
+static void free_opening(opening_t *opening)
+{
+    if (opening == NULL) {
+        return;
+    }
+    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
+        bt_free(opening->parts[r]);
+    }
+    bt_free(opening->windows);
+    bt_free(opening);
+}
+
+static void free_in(bt_transfer_in_t *in)
+{
+    bt_list_remove(&in->as.link);
+    free_opening(in->opening);
+    bt_free(in);
+}
+
+/* Keeps the windows of a rank. */
+static bt_status_t keep_windows(opening_t *opening, uint32_t rank,
+                                const bt_wire_window_t *windows, uint32_t n)
+{
+    opening->n_parts[rank] = n;
+    return bt_wire_windows_copy(windows, n, &opening->parts[rank]);
+}
+
+bt_status_t bt_transfer_in_open(bt_transfer_coordinator_t *coordinator,
+                                uint64_t lease, uint32_t generation,
+                                const bt_rank_transfer_job_t *job,
+                                const uint32_t *table, uint32_t n_spans,
+                                void *user, const bt_wire_window_t **windows_p,
+                                uint32_t *n_windows_p, bt_transfer_in_t **in_p)
+{
+    bt_transfer_in_t *in = bt_calloc(1, sizeof(*in));
+    bt_strbuf_t *frame;
+    bt_status_t status = BT_OK;
+
+    if (in == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    *in = (bt_transfer_in_t){
+        .as = {.id = lease}, .coordinator = coordinator, .user = user};
+    bt_list_init(&in->as.link);
+    if (coordinator->config.n_others > 0) {
+        in->opening = bt_calloc(1, sizeof(*in->opening));
+        status = (in->opening == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
+    }
+    if (status == BT_OK) {
+        status = bt_rank_transfer_in_open(
+            coordinator->config.own_rank, lease, generation, job, table,
+            n_spans, in, coordinator->windows, n_windows_p, &in->local);
+    }
+    if (status != BT_OK) {
+        free_in(in);
+        return status;
+    }
+    bt_list_push_back(&coordinator->ins, &in->as.link);
+    if (in->opening != NULL) {
+        status =
+            keep_windows(in->opening, 0, coordinator->windows, *n_windows_p);
+    }
+    if (status != BT_OK) {
+        in->user = NULL; /* never reported */
+        bt_transfer_in_close(in);
+        return status;
+    }
+    *in_p = in;
+    if (coordinator->config.n_others == 0) {
+        *windows_p = coordinator->windows;
+        return BT_OK;
+    }
+    in->to_open = in->open = all_others(coordinator);
+    frame = new_frame(coordinator);
+    bt_strbuf_append(frame, &generation, sizeof(generation));
+    bt_strbuf_append(frame, job, sizeof(*job));
+    bt_strbuf_append(frame, &n_spans, sizeof(n_spans));
+    bt_strbuf_append(
+        frame, table,
+        (size_t)n_spans *
+            bt_rank_transfer_n_groups(coordinator->config.own_rank) *
+            sizeof(*table));
+    tell(coordinator, in->open, BT_RANK_IN_OPEN, lease, frame);
+    return BT_INPROGRESS;
+}
+
+/* Reports IN_CLOSED when no sender can write any more. */
+static void check_closed(bt_transfer_in_t *in)
+{
+    const bt_rank_transfer_event_t event = {.type = BT_RANK_TRANSFER_IN_CLOSED,
+                                            .user = in->user};
+    bt_transfer_coordinator_t *coordinator = in->coordinator;
+
+    if (!in->closing || (in->local != NULL) || (in->open != 0)) {
+        return;
+    }
+    free_in(in);
+    if (event.user != NULL) {
+        say(coordinator, BT_TRANSFER_IN_CLOSED, &event);
+    }
+}
+
+void bt_transfer_in_close(bt_transfer_in_t *in)
+{
+    in->closing = true;
+    bt_rank_transfer_in_close(in->local);
+    tell(in->coordinator, in->open, BT_RANK_IN_CLOSE, in->as.id, NULL);
+}
+
+/* Joins all ranks' windows in one list. */
+static bt_status_t join_windows(opening_t *opening)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
+        n += opening->n_parts[r];
+    }
+    opening->windows = bt_calloc(n, sizeof(*opening->windows));
+    if (opening->windows == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
+        for (uint32_t i = 0; i < opening->n_parts[r]; i++) {
+            opening->windows[opening->n_windows++] = opening->parts[r][i];
+        }
+    }
+    return BT_OK;
+}
+
+static void take_opened(bt_transfer_in_t *in, uint32_t rank,
+                        bt_rank_reader_t *reader)
+{
+    bt_transfer_coordinator_t *coordinator = in->coordinator;
+    bt_transfer_event_t event = {.type = BT_TRANSFER_OPENED,
+                                 .lanes = {.user = in->user}};
+    bt_status_t status = BT_OK;
+    uint32_t n;
+
+    bt_rank_read(reader, &status, sizeof(status));
+    in->to_open &= ~(1ull << rank);
+    if (status == BT_OK) {
+        n = bt_transfer_read_windows(reader, coordinator->windows,
+                                     BT_WIRE_MAX_RANKS);
+        status = (n == 0)
+                     ? BT_ERR_BAD_MESSAGE
+                     : keep_windows(in->opening, rank, coordinator->windows, n);
+    } else {
+        in->open &= ~(1ull << rank);
+    }
+    in->status = (in->status == BT_OK) ? status : in->status;
+    if (in->closing) {
+        check_closed(in);
+        return;
+    }
+    if (in->to_open != 0) {
+        return;
+    }
+    if (in->status == BT_OK) {
+        in->status = join_windows(in->opening);
+    }
+    event.lanes.status = in->status;
+    event.windows = in->opening->windows;
+    event.n_windows = in->opening->n_windows;
+    coordinator->config.on_event(coordinator->config.ctx, &event);
+}
+
+static void take_in_done(bt_transfer_in_t *in,
+                         const bt_rank_transfer_event_t *event, bool is_local)
+{
+    bt_rank_transfer_event_t *sum = &in->done;
+
+    if (is_local) {
+        sum->note = event->note; /* valid as long as in->local */
+        sum->note_bytes = event->note_bytes;
+        sum->arrived_us = event->arrived_us;
+    }
+    sum->elapsed_us = (event->elapsed_us > sum->elapsed_us) ? event->elapsed_us
+                                                            : sum->elapsed_us;
+    sum->bytes += event->bytes;
+    sum->n_descriptors += event->n_descriptors;
+    in->n_done++;
+    if ((in->n_done <= in->coordinator->config.n_others) || in->failed ||
+        in->closing) {
+        return;
+    }
+    sum->type = BT_RANK_TRANSFER_IN_DONE;
+    sum->user = in->user;
+    say(in->coordinator, BT_TRANSFER_IN_DONE, sum);
+}
+
+static void take_in_failed(bt_transfer_in_t *in, bt_status_t status)
+{
+    const bt_rank_transfer_event_t event = {.status = status, .user = in->user};
+
+    if (!in->failed && !in->closing) {
+        in->failed = true;
+        say(in->coordinator, BT_TRANSFER_IN_FAILED, &event);
+    }
+}
+
+/* ---- sending ---- */
+
+bt_status_t bt_transfer_connect(bt_transfer_coordinator_t *coordinator,
+                                bt_kv_split_t theirs,
+                                const bt_wire_rank_t *ranks, uint32_t n_ranks,
+                                void *user, bt_transfer_peer_t **peer_p)
+{
+    bt_transfer_peer_t *peer = bt_calloc(1, sizeof(*peer));
+    bt_strbuf_t *frame;
+    bt_status_t status;
+
+    if (peer == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    peer->coordinator = coordinator;
+    peer->user = user;
+    peer->as.id = ++coordinator->last_id;
+    status = bt_rank_transfer_connect(coordinator->config.own_rank, theirs,
+                                      ranks, n_ranks, peer, &peer->local);
+    if (status != BT_OK) {
+        bt_free(peer);
+        return status;
+    }
+    peer->unproven = all_others(coordinator) | 1u;
+    bt_list_push_back(&coordinator->peers, &peer->as.link);
+    frame = new_frame(coordinator);
+    bt_strbuf_append(frame, &theirs, sizeof(theirs));
+    bt_transfer_put_ranks(frame, ranks, n_ranks);
+    tell(coordinator, all_others(coordinator), BT_RANK_PEER, peer->as.id,
+         frame);
+    *peer_p = peer;
+    return BT_OK;
+}
+
+void bt_transfer_disconnect(bt_transfer_peer_t *peer)
+{
+    if (peer == NULL) {
+        return;
+    }
+    tell(peer->coordinator, all_others(peer->coordinator), BT_RANK_PEER_GONE,
+         peer->as.id, NULL);
+    bt_rank_transfer_disconnect(peer->local);
+    bt_list_remove(&peer->as.link);
+    bt_free(peer);
+}
+
+const char *bt_transfer_path(const bt_transfer_peer_t *peer)
+{
+    return bt_rank_transfer_path(peer->local);
+}
+
+static void take_peer_up(bt_transfer_peer_t *peer, uint32_t rank)
+{
+    const bt_rank_transfer_event_t event = {.user = peer->user};
+    const bool was_up = peer->unproven == 0;
+
+    peer->unproven &= ~(1ull << rank);
+    if (!was_up && (peer->unproven == 0) && !peer->is_lost) {
+        say(peer->coordinator, BT_TRANSFER_PEER_UP, &event);
+    }
+}
+
+static void take_peer_lost(bt_transfer_peer_t *peer,
+                           const bt_rank_transfer_event_t *lanes)
+{
+    const bt_rank_transfer_event_t event = {
+        .user = peer->user, .at = lanes->at, .why = lanes->why};
+
+    if (!peer->is_lost) {
+        peer->is_lost = true;
+        say(peer->coordinator, BT_TRANSFER_PEER_LOST, &event);
+    }
+}
+
+static bool come_from_here(const bt_transfer_coordinator_t *coordinator,
+                           const bt_wire_window_t *windows, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (windows[i].from > coordinator->config.n_others) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bt_status_t bt_transfer_out_begin(bt_transfer_peer_t *peer,
+                                  const bt_rank_transfer_job_t *job,
+                                  const bt_wire_window_t *windows,
+                                  uint32_t n_windows, void *user,
+                                  bt_transfer_out_t **out_p)
+{
+    bt_transfer_coordinator_t *coordinator = peer->coordinator;
+    bt_transfer_out_t *out;
+    bt_strbuf_t *frame;
+    bt_status_t status;
+
+    if (!come_from_here(coordinator, windows, n_windows)) {
+        return BT_ERR_MISMATCH;
+    }
+    out = bt_calloc(1, sizeof(*out));
+    if (out == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    out->coordinator = coordinator;
+    out->user = user;
+    out->as.id = ++coordinator->last_id;
+    status = bt_rank_transfer_out_begin(peer->local, job, windows, n_windows,
+                                        out, &out->local);
+    if (status != BT_OK) {
+        bt_free(out);
+        return status;
+    }
+    bt_list_push_back(&coordinator->outs, &out->as.link);
+    out->open = all_others(coordinator);
+    if (out->open != 0) {
+        frame = new_frame(coordinator);
+        bt_strbuf_append(frame, &peer->as.id, sizeof(peer->as.id));
+        bt_strbuf_append(frame, job, sizeof(*job));
+        bt_transfer_put_windows(frame, windows, n_windows);
+        tell(coordinator, out->open, BT_RANK_OUT_BEGIN, out->as.id, frame);
+    }
+    *out_p = out;
+    return BT_OK;
+}
+
+bt_status_t bt_transfer_out_post(bt_transfer_out_t *out, const uint32_t *table,
+                                 uint32_t first, uint32_t end, uint32_t from,
+                                 uint32_t to)
+{
+    const uint32_t head[] = {first, end, from, to};
+    bt_transfer_coordinator_t *coordinator = out->coordinator;
+    const size_t n_groups =
+        bt_rank_transfer_n_groups(coordinator->config.own_rank);
+    bt_strbuf_t *frame;
+
+    if (out->open != 0) {
+        frame = new_frame(coordinator);
+        bt_strbuf_append(frame, head, sizeof(head));
+        bt_strbuf_append(frame, table + first * n_groups,
+                         (end - first) * n_groups * sizeof(*table));
+        tell(coordinator, out->open, BT_RANK_OUT_POST, out->as.id, frame);
+    }
+    return (out->local == NULL) ? BT_ERR_CANCELED
+                                : bt_rank_transfer_out_post(
+                                      out->local, table, first, end, from, to);
+}
+
+bt_status_t bt_transfer_out_finish(bt_transfer_out_t *out, const void *note,
+                                   size_t note_bytes)
+{
+    bt_transfer_coordinator_t *coordinator = out->coordinator;
+    bt_strbuf_t *frame;
+
+    if (out->open != 0) {
+        frame = new_frame(coordinator);
+        bt_strbuf_append(frame, note, note_bytes);
+        tell(coordinator, out->open, BT_RANK_OUT_FINISH, out->as.id, frame);
+    }
+    return (out->local == NULL)
+               ? BT_ERR_CANCELED
+               : bt_rank_transfer_out_finish(out->local, note, note_bytes);
+}
+
+void bt_transfer_out_cancel(bt_transfer_out_t *out)
+{
+    tell(out->coordinator, out->open, BT_RANK_OUT_CANCEL, out->as.id, NULL);
+    if (out->local != NULL) {
+        bt_rank_transfer_out_cancel(out->local);
+    }
+}
+
+/* A rank has ended its part; the first failure makes all parts useless. */
+static void take_out_done(bt_transfer_out_t *out, uint32_t rank,
+                          bt_status_t status, uint64_t bytes)
+{
+    bt_transfer_coordinator_t *coordinator = out->coordinator;
+    bt_rank_transfer_event_t event;
+
+    if (rank == 0) {
+        out->local = NULL;
+    } else {
+        out->open &= ~(1ull << rank);
+    }
+    out->bytes += bytes;
+    if ((status != BT_OK) && (out->status == BT_OK)) {
+        out->status = status;
+        bt_transfer_out_cancel(out);
+    }
+    if ((out->local != NULL) || (out->open != 0)) {
+        return;
+    }
+    event = (bt_rank_transfer_event_t){
+        .status = out->status, .user = out->user, .bytes = out->bytes};
+    bt_list_remove(&out->as.link);
+    bt_free(out);
+    say(coordinator, BT_TRANSFER_OUT_DONE, &event);
+}
+
+/* ---- what happens ---- */
+
+void bt_transfer_take_kvt(bt_transfer_coordinator_t *coordinator,
+                          const bt_kvt_event_t *event)
+{
+    bt_rank_transfer_event_t lanes;
+    bt_transfer_in_t *in;
+
+    if (!bt_rank_transfer_take(event, &lanes)) {
+        return;
+    }
+    switch (lanes.type) {
+    case BT_RANK_TRANSFER_IN_DONE:
+        take_in_done(lanes.user, &lanes, true);
+        break;
+    case BT_RANK_TRANSFER_IN_FAILED:
+        take_in_failed(lanes.user, lanes.status);
+        break;
+    case BT_RANK_TRANSFER_IN_CLOSED:
+        in = lanes.user;
+        in->local = NULL;
+        check_closed(in);
+        break;
+    case BT_RANK_TRANSFER_OUT_DONE:
+        take_out_done(lanes.user, 0, lanes.status, lanes.bytes);
+        break;
+    case BT_RANK_TRANSFER_PEER_LOST:
+        take_peer_lost(lanes.user, &lanes);
+        break;
+    case BT_RANK_TRANSFER_PEER_UP:
+        take_peer_up(lanes.user, 0);
+        break;
+    case BT_RANK_TRANSFER_STUCK:
+        say(coordinator, BT_TRANSFER_STUCK, &lanes);
+        break;
+    }
+}
+
+static numbered_t *numbered_at(bt_list_t *link)
+{
+    return BT_CONTAINER_OF(link, numbered_t, link);
+}
+
+/* Finds an object in one of the coordinator's lists; NULL: it is gone. */
+static void *find(bt_list_t *list, uint64_t id)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, list)
+    {
+        if (numbered_at(pos)->id == id) {
+            return numbered_at(pos);
+        }
+    }
+    return NULL;
+}
+
+/* The object of the event may be gone. */
+static void take_event(bt_transfer_coordinator_t *coordinator, uint32_t rank,
+                       uint64_t id, const bt_rank_transfer_event_t *event)
+{
+    bt_transfer_in_t *in = find(&coordinator->ins, id);
+    bt_transfer_out_t *out = find(&coordinator->outs, id);
+    bt_transfer_peer_t *peer = find(&coordinator->peers, id);
+
+    switch (event->type) {
+    case BT_RANK_TRANSFER_IN_DONE:
+        if (in != NULL) {
+            take_in_done(in, event, false);
+        }
+        break;
+    case BT_RANK_TRANSFER_IN_FAILED:
+        if (in != NULL) {
+            take_in_failed(in, event->status);
+        }
+        break;
+    case BT_RANK_TRANSFER_IN_CLOSED:
+        if (in != NULL) {
+            in->open &= ~(1ull << rank);
+            check_closed(in);
+        }
+        break;
+    case BT_RANK_TRANSFER_OUT_DONE:
+        if (out != NULL) {
+            take_out_done(out, rank, event->status, event->bytes);
+        }
+        break;
+    case BT_RANK_TRANSFER_PEER_LOST:
+        if (peer != NULL) {
+            take_peer_lost(peer, event);
+        }
+        break;
+    case BT_RANK_TRANSFER_PEER_UP:
+        if (peer != NULL) {
+            take_peer_up(peer, rank);
+        }
+        break;
+    case BT_RANK_TRANSFER_STUCK:
+        say(coordinator, BT_TRANSFER_STUCK, event);
+        break;
+    }
+}
+
+static void take_export(bt_transfer_coordinator_t *coordinator, uint32_t rank,
+                        bt_rank_reader_t *reader)
+{
+    bt_wire_rank_t ranks[BT_WIRE_MAX_RANKS];
+
+    if ((coordinator->exports[rank] != NULL) ||
+        (bt_transfer_read_ranks(reader, ranks) != 1) ||
+        (bt_wire_ranks_copy(ranks, 1, &coordinator->exports[rank]) != BT_OK)) {
+        BT_LOG_WARN("rank %u says wrongly where its pool is", rank);
+    }
+}
+
+static void take_frame(bt_transfer_coordinator_t *coordinator, uint32_t rank,
+                       const bt_rank_frame_t *frame)
+{
+    bt_rank_reader_t reader = bt_rank_reader(frame);
+    bt_rank_transfer_event_t event = {0};
+    char at[BT_TRANSFER_TEXT_BYTES] = "", why[BT_TRANSFER_TEXT_BYTES] = "";
+    bt_transfer_in_t *in;
+
+    switch (frame->kind) {
+    case BT_RANK_EXPORT:
+        take_export(coordinator, rank, &reader);
+        break;
+    case BT_RANK_OPENED:
+        in = find(&coordinator->ins, frame->id);
+        if (in != NULL) {
+            take_opened(in, rank, &reader);
+        }
+        break;
+    case BT_RANK_EVENT:
+        bt_rank_read(&reader, &event, sizeof(event));
+        event.note = NULL;
+        event.note_bytes = 0;
+        event.at = at; /* its own pointers belong to the other process */
+        event.why = why;
+        if (event.type == BT_RANK_TRANSFER_PEER_LOST) {
+            read_text(&reader, at);
+            read_text(&reader, why);
+        }
+        take_event(coordinator, rank, frame->id, &event);
+        break;
+    default:
+        BT_LOG_WARN("rank %u says what rank 0 does not know", rank);
+        break;
+    }
+}
+
+bool bt_transfer_take_ranks(bt_transfer_coordinator_t *coordinator)
+{
+    const uint64_t now_ms =
+        (coordinator->config.n_others > 0) ? bt_now_ms() : 0;
+
+    for (uint32_t i = 0; i < coordinator->config.n_others; i++) {
+        bt_rank_frame_t frame;
+
+        while (bt_rank_link_next(&coordinator->config.links[i], &frame)) {
+            take_frame(coordinator, i + 1, &frame);
+        }
+        bt_rank_link_beat(&coordinator->config.links[i], now_ms,
+                          coordinator->config.heartbeat_ms,
+                          coordinator->config.dead_ms);
+        if (coordinator->config.links[i].is_lost) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bt_status_t bt_transfer_await_export(bt_transfer_coordinator_t *coordinator,
+                                     uint32_t rank, bt_wire_rank_t *rank_p)
+{
+    struct pollfd fd = {.fd = coordinator->config.links[rank - 1].fd,
+                        .events = POLLIN};
+
+    while (coordinator->exports[rank] == NULL) {
+        if (!bt_transfer_take_ranks(coordinator)) {
+            return BT_ERR_PEER_LOST;
+        }
+        if (coordinator->exports[rank] == NULL) {
+            (void)poll(&fd, 1, -1);
+        }
+    }
+    *rank_p = *coordinator->exports[rank];
+    return BT_OK;
+}
+
+uint32_t bt_transfer_n_links(const bt_transfer_coordinator_t *coordinator)
+{
+    return coordinator->config.n_others;
+}
+
+int bt_transfer_link_fd(const bt_transfer_coordinator_t *coordinator,
+                        uint32_t i)
+{
+    return coordinator->config.links[i].fd;
+}
+
+void bt_transfer_admit(bt_transfer_coordinator_t *coordinator,
+                       const bt_wire_rank_t *ranks, uint32_t n_ranks)
+{
+    bt_strbuf_t *frame = new_frame(coordinator);
+
+    bt_transfer_put_ranks(frame, ranks, n_ranks);
+    tell(coordinator, all_others(coordinator), BT_RANK_ADMIT, 0, frame);
+}
+
+/* ---- life ---- */
+
+bt_status_t bt_transfer_open(const bt_transfer_config_t *config,
+                             bt_transfer_coordinator_t **plane_p)
+{
+    bt_transfer_coordinator_t *coordinator = bt_calloc(1, sizeof(*coordinator));
+
+    if (coordinator == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    coordinator->config = *config;
+    bt_list_init(&coordinator->ins);
+    bt_list_init(&coordinator->outs);
+    bt_list_init(&coordinator->peers);
+    bt_strbuf_init(&coordinator->frame, BT_RANK_LINK_MAX_BYTES);
+    coordinator->windows =
+        bt_calloc(BT_WIRE_MAX_RANKS, sizeof(*coordinator->windows));
+    if (coordinator->windows == NULL) {
+        bt_free(coordinator);
+        return BT_ERR_NO_MEMORY;
+    }
+    *plane_p = coordinator;
+    return BT_OK;
+}
+
+void bt_transfer_close(bt_transfer_coordinator_t *coordinator)
+{
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    if (coordinator == NULL) {
+        return;
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &coordinator->ins)
+    {
+        free_in((bt_transfer_in_t *)numbered_at(pos));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &coordinator->outs)
+    {
+        bt_list_remove(pos);
+        bt_free(numbered_at(pos));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &coordinator->peers)
+    {
+        bt_transfer_disconnect((bt_transfer_peer_t *)numbered_at(pos));
+    }
+    for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
+        bt_free(coordinator->exports[r]);
+    }
+    bt_strbuf_fini(&coordinator->frame);
+    bt_free(coordinator->windows);
+    bt_free(coordinator);
+}
