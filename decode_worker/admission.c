@@ -35,11 +35,11 @@ static void send_grant(bt_worker_t *w, const bt_decode_job_t *dj,
 static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
 {
     bt_decode_t *state = w->decode;
-    const bt_rank_transfer_job_t job = {
-        .instance = dj->job.peer,
-        .theirs = bt_peer_sharding_split(w, dj->job.peer),
-        .n_tokens = dj->job.n_tokens,
-        .n_cached = dj->job.n_reused};
+    const bt_transfer_job_t job = {.instance = dj->job.peer,
+                                   .theirs =
+                                       bt_peer_sharding_split(w, dj->job.peer),
+                                   .n_tokens = dj->job.n_tokens,
+                                   .n_cached = dj->job.n_reused};
     const bt_wire_window_t *windows = NULL;
     uint32_t n_windows = 0;
     bt_status_t status;
@@ -72,8 +72,8 @@ static void on_opened(bt_worker_t *w, bt_decode_job_t *dj,
     if (dj->phase != BT_DECODE_LEASED) {
         return;
     }
-    if (event->lanes.status != BT_OK) {
-        bt_worker_fanout_fail(w, &dj->job, event->lanes.status, "grant",
+    if (event->status != BT_OK) {
+        bt_worker_fanout_fail(w, &dj->job, event->status, "grant",
                               "the lease could not be opened");
         return;
     }
@@ -248,7 +248,7 @@ static void start(bt_worker_t *w, bt_decode_job_t *dj)
 
 /* The manifests prove that all bytes have arrived (I2). */
 static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
-                           const bt_rank_transfer_event_t *event)
+                           const bt_transfer_event_t *event)
 {
     bt_status_t status;
 
@@ -286,7 +286,7 @@ void bt_decode_advance(bt_worker_t *w)
 void bt_decode_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event)
 {
     bt_decode_t *state = w->decode;
-    bt_decode_job_t *dj = event->lanes.user;
+    bt_decode_job_t *dj = event->user;
     bt_decode_phase_t next;
 
     switch (event->type) {
@@ -296,12 +296,12 @@ void bt_decode_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event)
     case BT_TRANSFER_IN_DONE:
         /* A result after the lease was revoked proves nothing. */
         if (bt_decode_phase_after(dj->phase, BT_DECODE_PROVEN, &next)) {
-            on_window_done(w, dj, &event->lanes);
+            on_window_done(w, dj, event);
         }
         break;
     case BT_TRANSFER_IN_FAILED:
-        bt_worker_fanout_fail(w, &dj->job, event->lanes.status, "transfer",
-                              bt_status_str(event->lanes.status));
+        bt_worker_fanout_fail(w, &dj->job, event->status, "transfer",
+                              bt_status_str(event->status));
         break;
     case BT_TRANSFER_IN_CLOSED:
         dj->window = NULL;
@@ -311,7 +311,7 @@ void bt_decode_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event)
         }
         break;
     case BT_TRANSFER_STUCK:
-        bt_decode_fence(event->lanes.pid);
+        bt_decode_fence(event->pid);
         break;
     case BT_TRANSFER_OUT_DONE:
     case BT_TRANSFER_PEER_LOST:

@@ -359,7 +359,7 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     bt_prefill_t *state = w->prefill;
     bt_prefill_peer_t *peer = peer_find(state, pj->job.peer);
-    bt_rank_transfer_job_t job;
+    bt_transfer_job_t job;
     bt_status_t status;
 
     if (peer == NULL) {
@@ -374,10 +374,10 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
     if (peer->transfer_peer == NULL) {
         return BT_ERR_PEER_LOST;
     }
-    job = (bt_rank_transfer_job_t){.instance = peer->instance,
-                                   .theirs = peer->split,
-                                   .n_tokens = pj->job.n_tokens,
-                                   .n_cached = pj->spans_cached};
+    job = (bt_transfer_job_t){.instance = peer->instance,
+                              .theirs = peer->split,
+                              .n_tokens = pj->job.n_tokens,
+                              .n_cached = pj->spans_cached};
     status = bt_transfer_out_begin(peer->transfer_peer, &job, pj->grant,
                                    pj->n_windows, pj, &pj->xfer);
     if (status == BT_OK) {
@@ -456,7 +456,7 @@ static void end_sent(bt_worker_t *w, bt_prefill_job_t *pj)
     bt_prefill_move(w, pj, BT_PREFILL_SENT);
 }
 
-static void on_xfer_done(bt_worker_t *w, const bt_rank_transfer_event_t *event)
+static void on_xfer_done(bt_worker_t *w, const bt_transfer_event_t *event)
 {
     bt_prefill_t *state = w->prefill;
     bt_prefill_job_t *pj = event->user;
@@ -482,7 +482,7 @@ static void on_xfer_done(bt_worker_t *w, const bt_rank_transfer_event_t *event)
     }
 }
 
-static void on_peer_up(bt_worker_t *w, const bt_rank_transfer_event_t *event)
+static void on_peer_up(bt_worker_t *w, const bt_transfer_event_t *event)
 {
     bt_prefill_peer_t *peer = event->user;
 
@@ -492,7 +492,7 @@ static void on_peer_up(bt_worker_t *w, const bt_rank_transfer_event_t *event)
     set_link(w, peer, BT_KV_LINK_PROVEN, NULL, NULL);
 }
 
-static void on_peer_lost(bt_worker_t *w, const bt_rank_transfer_event_t *event)
+static void on_peer_lost(bt_worker_t *w, const bt_transfer_event_t *event)
 {
     bt_prefill_t *state = w->prefill;
     const uint64_t retry_ms = bt_now_ms() + w->config->heartbeat_ms;
@@ -517,13 +517,13 @@ void bt_prefill_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event)
 {
     switch (event->type) {
     case BT_TRANSFER_OUT_DONE:
-        on_xfer_done(w, &event->lanes);
+        on_xfer_done(w, event);
         break;
     case BT_TRANSFER_PEER_LOST:
-        on_peer_lost(w, &event->lanes);
+        on_peer_lost(w, event);
         break;
     case BT_TRANSFER_PEER_UP:
-        on_peer_up(w, &event->lanes);
+        on_peer_up(w, event);
         break;
     case BT_TRANSFER_OPENED:
     case BT_TRANSFER_IN_DONE:

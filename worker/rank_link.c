@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -206,4 +207,78 @@ void bt_rank_read(bt_rank_reader_t *reader, void *out, size_t bytes)
     } else {
         memset(out, 0, bytes);
     }
+}
+
+/* ---- fields of payloads ---- */
+
+void bt_rank_put_ranks(bt_strbuf_t *out, const bt_wire_rank_t *ranks,
+                       uint32_t n)
+{
+    bt_strbuf_append(out, &n, sizeof(n));
+    for (uint32_t i = 0; i < n; i++) {
+        bt_strbuf_append(out, &ranks[i].block_bytes,
+                         sizeof(ranks[i].block_bytes));
+        bt_strbuf_append(out, &ranks[i].kvt_bytes, sizeof(ranks[i].kvt_bytes));
+        bt_strbuf_append(out, ranks[i].kvt, ranks[i].kvt_bytes);
+    }
+}
+
+uint32_t bt_rank_read_ranks(bt_rank_reader_t *reader, bt_wire_rank_t *ranks)
+{
+    uint32_t n = 0;
+
+    bt_rank_read(reader, &n, sizeof(n));
+    for (uint32_t i = 0; (i < n) && (n <= BT_WIRE_MAX_RANKS); i++) {
+        bt_rank_read(reader, &ranks[i].block_bytes,
+                     sizeof(ranks[i].block_bytes));
+        bt_rank_read(reader, &ranks[i].kvt_bytes, sizeof(ranks[i].kvt_bytes));
+        ranks[i].kvt = bt_rank_read_bytes(reader, ranks[i].kvt_bytes);
+    }
+    return ((n > BT_WIRE_MAX_RANKS) || reader->is_short) ? 0 : n;
+}
+
+void bt_rank_put_windows(bt_strbuf_t *out, const bt_wire_window_t *windows,
+                         uint32_t n)
+{
+    bt_strbuf_append(out, &n, sizeof(n));
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t head[] = {windows[i].to, windows[i].from,
+                                 windows[i].blob_bytes};
+
+        bt_strbuf_append(out, head, sizeof(head));
+        bt_strbuf_append(out, windows[i].blob, windows[i].blob_bytes);
+    }
+}
+
+uint32_t bt_rank_read_windows(bt_rank_reader_t *reader,
+                              bt_wire_window_t *windows, uint32_t max)
+{
+    uint32_t n = 0;
+
+    bt_rank_read(reader, &n, sizeof(n));
+    for (uint32_t i = 0; (i < n) && (n <= max); i++) {
+        uint32_t head[3];
+
+        bt_rank_read(reader, head, sizeof(head));
+        windows[i] =
+            (bt_wire_window_t){.to = head[0],
+                               .from = head[1],
+                               .blob = bt_rank_read_bytes(reader, head[2]),
+                               .blob_bytes = head[2]};
+    }
+    return ((n > max) || reader->is_short) ? 0 : n;
+}
+
+void bt_rank_put_text(bt_strbuf_t *out, const char *text)
+{
+    char padded[BT_RANK_TEXT_BYTES] = "";
+
+    snprintf(padded, sizeof(padded), "%s", (text != NULL) ? text : "");
+    bt_strbuf_append(out, padded, sizeof(padded));
+}
+
+void bt_rank_read_text(bt_rank_reader_t *reader, char text[BT_RANK_TEXT_BYTES])
+{
+    bt_rank_read(reader, text, BT_RANK_TEXT_BYTES);
+    text[BT_RANK_TEXT_BYTES - 1] = '\0';
 }

@@ -20,6 +20,7 @@
 
 #include "common/base/core_wait.h"
 #include "common/base/strbuf.h"
+#include "common/wire/wire.h"
 
 #define BT_RANK_LINK_WAIT_MS   3000
 #define BT_RANK_LINK_MAX_BYTES (16u << 20) /**< largest frame */
@@ -39,7 +40,7 @@ typedef enum bt_rank_kind {
     /* from the other rank */
     BT_RANK_EXPORT, /**< block bytes, blob */
     BT_RANK_OPENED, /**< id: a lease; status, windows */
-    BT_RANK_EVENT,  /**< id: of the transfer or peer; bt_rank_transfer_event_t,
+    BT_RANK_EVENT,  /**< id: of the transfer or peer; bt_transfer_event_t,
                        note */
 } bt_rank_kind_t;
 
@@ -98,5 +99,25 @@ static inline bt_rank_reader_t bt_rank_reader(const bt_rank_frame_t *frame)
 void bt_rank_read(bt_rank_reader_t *reader, void *out, size_t bytes);
 /** Returns a pointer to the next bytes in place; NULL: not enough are left. */
 const void *bt_rank_read_bytes(bt_rank_reader_t *reader, size_t bytes);
+
+/* Fields of payloads. */
+
+#define BT_RANK_TEXT_BYTES 160u
+
+void bt_rank_put_ranks(bt_strbuf_t *out, const bt_wire_rank_t *ranks,
+                       uint32_t n);
+/** Reads a list of ranks. @return how many, at most BT_WIRE_MAX_RANKS; blobs
+ *  point into the frame */
+uint32_t bt_rank_read_ranks(bt_rank_reader_t *reader, bt_wire_rank_t *ranks);
+void bt_rank_put_windows(bt_strbuf_t *out, const bt_wire_window_t *windows,
+                         uint32_t n);
+/** Reads a list of windows. @return how many, at most @a max; blobs point into
+ *  the frame */
+uint32_t bt_rank_read_windows(bt_rank_reader_t *reader,
+                              bt_wire_window_t *windows, uint32_t max);
+/** Appends a text; NULL counts as "". Text longer than BT_RANK_TEXT_BYTES is
+ *  cut. */
+void bt_rank_put_text(bt_strbuf_t *out, const char *text);
+void bt_rank_read_text(bt_rank_reader_t *reader, char text[BT_RANK_TEXT_BYTES]);
 
 #endif

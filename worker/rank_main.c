@@ -8,7 +8,6 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/exit_code.h"
-#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/thread.h"
 #include "worker/standby.h"
@@ -16,25 +15,10 @@
 #define POLL_MS           20
 #define COPY_BUDGET_BYTES ((size_t)4 << 20)
 
-typedef enum kind { KIND_PEER, KIND_IN, KIND_OUT } kind_t;
-
-/* An object that rank 0 names by a number. */
-typedef struct thing {
-    bt_list_t link;
-    kind_t kind;
-    uint64_t id;
-    union {
-        bt_rank_transfer_peer_t *peer;
-        bt_rank_transfer_in_t *in;
-        bt_rank_transfer_out_t *out;
-    } u;
-} thing_t;
-
 typedef struct follow {
     bt_worker_t *w;
     const bt_start_t *s;
     bt_rank_link_t *to_lead;
-    bt_list_t things;
     bt_strbuf_t frame;
     uint32_t *table; /* scratch: table of one sequence */
     uint32_t max_spans;
@@ -45,104 +29,50 @@ typedef struct follow {
     _Atomic bool ended;
 } follow_t;
 
-/* ---- the numbers of rank 0 ---- */
-
-static thing_t *find(follow_t *f, kind_t kind, uint64_t id)
-{
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &f->things)
-    {
-        thing_t *thing = BT_CONTAINER_OF(pos, thing_t, link);
-
-        if ((thing->kind == kind) && (thing->id == id)) {
-            return thing;
-        }
-    }
-    return NULL;
-}
-
-static thing_t *thing_new(follow_t *f, kind_t kind, uint64_t id)
-{
-    thing_t *thing = bt_calloc(1, sizeof(*thing));
-
-    if (thing != NULL) {
-        thing->kind = kind;
-        thing->id = id;
-        bt_list_push_back(&f->things, &thing->link);
-    }
-    return thing;
-}
-
-static void thing_free(thing_t *thing)
-{
-    bt_list_remove(&thing->link);
-    bt_free(thing);
-}
-
 static bt_strbuf_t *new_frame(follow_t *f)
 {
     bt_strbuf_reset(&f->frame);
     return &f->frame;
 }
 
-static void say_event(follow_t *f, uint64_t id,
-                      const bt_rank_transfer_event_t *event)
+static void say_event(follow_t *f, const bt_transfer_event_t *event)
 {
     bt_strbuf_t *frame = new_frame(f);
 
     bt_strbuf_append(frame, event, sizeof(*event));
-    if (event->type ==
-        BT_RANK_TRANSFER_PEER_LOST) { /* what its pointers lead to */
-        bt_transfer_put_text(frame, event->at);
-        bt_transfer_put_text(frame, event->why);
+    if (event->type == BT_TRANSFER_PEER_LOST) { /* what its pointers lead to */
+        bt_rank_put_text(frame, event->at);
+        bt_rank_put_text(frame, event->why);
     }
-    bt_rank_link_send(f->to_lead, BT_RANK_EVENT, id, frame);
+    bt_rank_link_send(f->to_lead, BT_RANK_EVENT, event->id, frame);
 }
 
 /* ---- what rank 0 asks ---- */
 
 static void on_peer(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
 {
-    bt_rank_transfer_event_t lost = {.type = BT_RANK_TRANSFER_PEER_LOST,
-                                     .at = ""};
-    thing_t *thing = thing_new(f, KIND_PEER, id);
-    bt_status_t status = BT_ERR_NO_MEMORY;
+    bt_transfer_event_t lost = {
+        .type = BT_TRANSFER_PEER_LOST, .id = id, .at = ""};
+    bt_rank_transfer_peer_t *peer;
     bt_kv_split_t theirs;
+    bt_status_t status;
     uint32_t n;
 
     bt_rank_read(reader, &theirs, sizeof(theirs));
-    n = bt_transfer_read_ranks(reader, f->ranks);
-    if (thing != NULL) {
-        status = bt_rank_transfer_connect(f->w->rank_transfers, theirs,
-                                          f->ranks, n, thing, &thing->u.peer);
-    }
-    if (status == BT_OK) {
-        return;
-    }
-    BT_LOG_ERROR("cannot reach another instance's KV pool: %s",
-                 bt_status_str(status));
-    if (thing != NULL) {
-        thing_free(thing);
-    }
-    lost.why = bt_status_str(status);
-    say_event(f, id, &lost);
-}
-
-static void on_peer_gone(follow_t *f, uint64_t id)
-{
-    thing_t *thing = find(f, KIND_PEER, id);
-
-    if (thing != NULL) {
-        bt_rank_transfer_disconnect(thing->u.peer);
-        thing_free(thing);
+    n = bt_rank_read_ranks(reader, f->ranks);
+    status = bt_rank_transfer_connect(f->w->rank_transfers, id, theirs,
+                                      f->ranks, n, f, &peer);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot reach another instance's KV pool: %s",
+                     bt_status_str(status));
+        lost.why = bt_status_str(status);
+        say_event(f, &lost);
     }
 }
 
 static void on_admit(follow_t *f, bt_rank_reader_t *reader)
 {
-    const uint32_t n = bt_transfer_read_ranks(reader, f->ranks);
+    const uint32_t n = bt_rank_read_ranks(reader, f->ranks);
 
     for (uint32_t i = 0; i < n; i++) {
         const bt_status_t status =
@@ -185,121 +115,98 @@ static void make_ready(follow_t *f, uint32_t n_spans)
 
 static void on_in_open(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
 {
-    thing_t *thing = thing_new(f, KIND_IN, id);
-    bt_status_t status = BT_ERR_NO_MEMORY;
-    uint32_t generation;
-    bt_rank_transfer_job_t job;
+    bt_status_t status = BT_ERR_BAD_MESSAGE;
+    bt_rank_transfer_in_t *in;
     uint32_t n_windows = 0;
+    bt_transfer_job_t job;
+    uint32_t generation;
     bt_strbuf_t *frame;
     uint32_t n_spans;
 
     bt_rank_read(reader, &generation, sizeof(generation));
     bt_rank_read(reader, &job, sizeof(job));
     bt_rank_read(reader, &n_spans, sizeof(n_spans));
-    if (thing != NULL) {
-        status = BT_ERR_BAD_MESSAGE;
-    }
-    if ((thing != NULL) && read_table(f, reader, 0, n_spans)) {
+    if (read_table(f, reader, 0, n_spans)) {
         make_ready(f, n_spans);
         status = bt_rank_transfer_in_open(f->w->rank_transfers, id, generation,
-                                          &job, f->table, n_spans, thing,
-                                          f->windows, &n_windows, &thing->u.in);
+                                          &job, f->table, n_spans, f,
+                                          f->windows, &n_windows, &in);
     }
     frame = new_frame(f);
     bt_strbuf_append(frame, &status, sizeof(status));
     if (status == BT_OK) {
-        bt_transfer_put_windows(frame, f->windows, n_windows);
-    } else if (thing != NULL) {
-        thing_free(thing);
+        bt_rank_put_windows(frame, f->windows, n_windows);
     }
     bt_rank_link_send(f->to_lead, BT_RANK_OPENED, id, frame);
 }
 
-static void on_in_close(follow_t *f, uint64_t id)
-{
-    thing_t *thing = find(f, KIND_IN, id);
-
-    if (thing != NULL) {
-        bt_rank_transfer_in_close(thing->u.in);
-    }
-}
-
 static void on_out_begin(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
 {
-    bt_rank_transfer_event_t failed = {.type = BT_RANK_TRANSFER_OUT_DONE};
-    thing_t *thing = thing_new(f, KIND_OUT, id);
-    bt_rank_transfer_job_t job;
+    bt_transfer_event_t failed = {.type = BT_TRANSFER_OUT_DONE, .id = id};
+    bt_rank_transfer_peer_t *peer;
+    bt_rank_transfer_out_t *out;
+    bt_transfer_job_t job;
     uint64_t peer_id;
-    thing_t *peer;
     uint32_t n;
 
     bt_rank_read(reader, &peer_id, sizeof(peer_id));
     bt_rank_read(reader, &job, sizeof(job));
-    n = bt_transfer_read_windows(reader, f->windows, BT_WIRE_MAX_WINDOWS);
-    peer = find(f, KIND_PEER, peer_id);
-    if (thing == NULL) {
-        failed.status = BT_ERR_NO_MEMORY;
-    } else if (peer == NULL) {
-        failed.status = BT_ERR_PEER_LOST;
-    } else {
-        failed.status = bt_rank_transfer_out_begin(
-            peer->u.peer, &job, f->windows, n, thing, &thing->u.out);
-    }
+    n = bt_rank_read_windows(reader, f->windows, BT_WIRE_MAX_WINDOWS);
+    peer = bt_rank_transfer_find_peer(f->w->rank_transfers, peer_id);
+    failed.status = (peer == NULL)
+                        ? BT_ERR_PEER_LOST
+                        : bt_rank_transfer_out_begin(peer, id, &job, f->windows,
+                                                     n, f, &out);
     if (failed.status != BT_OK) {
-        if (thing != NULL) {
-            thing_free(thing);
-        }
-        say_event(f, id, &failed);
+        say_event(f, &failed);
     }
 }
 
 /* Cancels a transfer that failed; OUT_DONE reports it. */
-static void check_out(thing_t *thing, bt_status_t status)
+static void check_out(bt_rank_transfer_out_t *out, bt_status_t status)
 {
     if (status != BT_OK) {
-        bt_rank_transfer_out_cancel(thing->u.out);
+        bt_rank_transfer_out_cancel(out);
     }
 }
 
-static void on_out_post(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
+static void on_out_post(follow_t *f, bt_rank_transfer_out_t *out,
+                        bt_rank_reader_t *reader)
 {
-    thing_t *thing = find(f, KIND_OUT, id);
     uint32_t head[4];
 
     bt_rank_read(reader, head, sizeof(head));
-    if (thing == NULL) { /* it failed before */
+    check_out(out, read_table(f, reader, head[0], head[1])
+                       ? bt_rank_transfer_out_post(out, f->table, head[0],
+                                                   head[1], head[2], head[3])
+                       : BT_ERR_BAD_MESSAGE);
+}
+
+/* A message about an open send. One that failed before is gone: no error. */
+static void take_out_frame(follow_t *f, const bt_rank_frame_t *frame)
+{
+    bt_rank_transfer_out_t *out =
+        bt_rank_transfer_find_out(f->w->rank_transfers, frame->id);
+    bt_rank_reader_t reader = bt_rank_reader(frame);
+
+    if (out == NULL) {
         return;
     }
-    check_out(thing,
-              read_table(f, reader, head[0], head[1])
-                  ? bt_rank_transfer_out_post(thing->u.out, f->table, head[0],
-                                              head[1], head[2], head[3])
-                  : BT_ERR_BAD_MESSAGE);
-}
-
-static void on_out_finish(follow_t *f, uint64_t id,
-                          const bt_rank_frame_t *frame)
-{
-    thing_t *thing = find(f, KIND_OUT, id);
-
-    if (thing != NULL) {
-        check_out(thing, bt_rank_transfer_out_finish(thing->u.out, frame->data,
-                                                     frame->bytes));
-    }
-}
-
-static void on_out_cancel(follow_t *f, uint64_t id)
-{
-    thing_t *thing = find(f, KIND_OUT, id);
-
-    if (thing != NULL) {
-        bt_rank_transfer_out_cancel(thing->u.out);
+    if (frame->kind == BT_RANK_OUT_POST) {
+        on_out_post(f, out, &reader);
+    } else if (frame->kind == BT_RANK_OUT_FINISH) {
+        check_out(out,
+                  bt_rank_transfer_out_finish(out, frame->data, frame->bytes));
+    } else {
+        bt_rank_transfer_out_cancel(out);
     }
 }
 
 static void take_frame(follow_t *f, const bt_rank_frame_t *frame)
 {
+    bt_rank_transfer_t *own = f->w->rank_transfers;
     bt_rank_reader_t reader = bt_rank_reader(frame);
+    bt_rank_transfer_in_t *in;
 
     switch (frame->kind) {
     case BT_RANK_BEAT: /* handled before */
@@ -308,7 +215,7 @@ static void take_frame(follow_t *f, const bt_rank_frame_t *frame)
         on_peer(f, frame->id, &reader);
         break;
     case BT_RANK_PEER_GONE:
-        on_peer_gone(f, frame->id);
+        bt_rank_transfer_disconnect(bt_rank_transfer_find_peer(own, frame->id));
         break;
     case BT_RANK_ADMIT:
         on_admit(f, &reader);
@@ -317,24 +224,24 @@ static void take_frame(follow_t *f, const bt_rank_frame_t *frame)
         on_in_open(f, frame->id, &reader);
         break;
     case BT_RANK_IN_CLOSE:
-        on_in_close(f, frame->id);
+        in = bt_rank_transfer_find_in(own, frame->id);
+        if (in != NULL) {
+            bt_rank_transfer_in_close(in);
+        }
         break;
     case BT_RANK_OUT_BEGIN:
         on_out_begin(f, frame->id, &reader);
         break;
     case BT_RANK_OUT_POST:
-        on_out_post(f, frame->id, &reader);
-        break;
     case BT_RANK_OUT_FINISH:
-        on_out_finish(f, frame->id, frame);
-        break;
     case BT_RANK_OUT_CANCEL:
-        on_out_cancel(f, frame->id);
+        take_out_frame(f, frame);
         break;
     case BT_RANK_EXPORT:
     case BT_RANK_OPENED:
     case BT_RANK_EVENT:
-        BT_LOG_WARN("unexpected type of message from rank 0");
+        BT_LOG_WARN("rank 0: unexpected message of type %u",
+                    (unsigned)frame->kind);
         break;
     }
 }
@@ -347,17 +254,10 @@ static void take_kvt(follow_t *f, bool *busy_p)
 
     *busy_p = bt_kvt_progress(f->w->kvt, bt_now_ms(), COPY_BUDGET_BYTES);
     while (bt_kvt_poll(f->w->kvt, &event)) {
-        bt_rank_transfer_event_t lanes;
-        thing_t *thing;
+        bt_transfer_event_t own;
 
-        if (!bt_rank_transfer_take(&event, &lanes)) {
-            continue;
-        }
-        thing = lanes.user;
-        say_event(f, (thing != NULL) ? thing->id : 0, &lanes);
-        if ((lanes.type == BT_RANK_TRANSFER_IN_CLOSED) ||
-            (lanes.type == BT_RANK_TRANSFER_OUT_DONE)) {
-            thing_free(thing);
+        if (bt_rank_transfer_take(&event, &own)) {
+            say_event(f, &own);
         }
     }
 }
@@ -404,7 +304,7 @@ static bt_status_t say_export(follow_t *f, bt_start_t *s)
                                  .kvt_bytes = (uint32_t)bytes};
 
     if (status == BT_OK) {
-        bt_transfer_put_ranks(frame, &rank, 1);
+        bt_rank_put_ranks(frame, &rank, 1);
         bt_rank_link_send(f->to_lead, BT_RANK_EXPORT, 0, frame);
     }
     return status;
@@ -460,7 +360,6 @@ static follow_t *follow_new(bt_worker_t *w, const bt_start_t *s)
     f->s = s;
     f->to_lead = &s->team.links[0];
     f->max_spans = w->context_tokens / w->tokens_per_block + 1; /* round up */
-    bt_list_init(&f->things);
     bt_strbuf_init(&f->frame, BT_RANK_LINK_MAX_BYTES);
     f->table = bt_calloc((size_t)f->max_spans * w->groups.n, sizeof(*f->table));
     if (f->table == NULL) {
@@ -472,18 +371,7 @@ static follow_t *follow_new(bt_worker_t *w, const bt_start_t *s)
 
 static void follow_free(follow_t *f)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &f->things)
-    {
-        thing_t *thing = BT_CONTAINER_OF(pos, thing_t, link);
-
-        if (thing->kind == KIND_PEER) {
-            bt_rank_transfer_disconnect(thing->u.peer);
-        }
-        thing_free(thing);
-    }
+    bt_rank_transfer_disconnect_all(f->w->rank_transfers);
     bt_strbuf_fini(&f->frame);
     bt_free(f->table);
     bt_free(f);

@@ -17,58 +17,99 @@ typedef struct route {
 struct bt_rank_transfer {
     bt_rank_transfer_config_t config;
     bt_list_t routes;
-    bt_list_t ins, outs;      /* open ones */
+    bt_list_t ins, outs, peers;
     bt_kvt_extent_t *extents; /* scratch: of one window */
     uint8_t *descs;           /* descriptors of a call's windows */
 };
 
-/* One lane of a KV transfer. */
-typedef struct in_lane {
+/* Receives from one rank. */
+typedef struct in_part {
     bt_rank_transfer_in_t *in;
     bt_kvt_window_t *window; /* NULL: closed */
-} in_lane_t;
+} in_part_t;
 
 struct bt_rank_transfer_in {
-    bt_list_t link;
-    bt_rank_transfer_event_t event; /* combined event of its lanes */
-    uint32_t n_lanes;
+    bt_transfer_object_t as; /* first; the id is the lease */
+    bt_transfer_in_state_t state;
+    bt_transfer_event_t event; /* combined event of its parts */
+    uint32_t n_parts;
     uint32_t n_done;
     uint32_t n_open; /* or closing */
-    bool failed;
-    bool closing;
     uint8_t note[BT_KVT_MAX_NOTE];
-    in_lane_t lanes[];
+    in_part_t parts[];
 };
 
-typedef struct out_lane {
+/* Sends to one rank. */
+typedef struct out_part {
     bt_rank_transfer_out_t *out;
     bt_kvt_xfer_t *xfer; /* NULL: over */
     bt_kv_handover_t handover;
-} out_lane_t;
+} out_part_t;
 
 struct bt_rank_transfer_out {
-    bt_list_t link;
-    bt_rank_transfer_t *all;
-    bt_rank_transfer_event_t event;
-    uint32_t n_lanes;
+    bt_transfer_object_t as; /* first */
+    bt_rank_transfer_t *own;
+    bool is_abandoned; /* its begin failed: nothing is reported */
+    bt_transfer_event_t event;
+    uint32_t n_parts;
     uint32_t n_open;
-    out_lane_t lanes[];
+    out_part_t parts[];
 };
 
-typedef struct peer_lane {
+typedef struct peer_part {
     bt_rank_transfer_peer_t *peer;
     const bt_kv_lane_t *lane;
     bt_kvt_peer_t *kvt;
-} peer_lane_t;
+} peer_part_t;
 
 struct bt_rank_transfer_peer {
-    bt_rank_transfer_t *all;
+    bt_transfer_object_t as; /* first */
+    bt_rank_transfer_t *own;
     void *user;
-    bool is_lost;  /* was reported */
-    uint32_t n_up; /* lanes on which it has answered */
-    uint32_t n_lanes;
-    peer_lane_t lanes[];
+    bt_transfer_peer_state_t state;
+    uint32_t n_up; /* parts that have answered */
+    uint32_t n_parts;
+    peer_part_t parts[];
 };
+
+/* ---- ids ---- */
+
+void *bt_transfer_find(const bt_list_t *list, uint64_t id)
+{
+    for (bt_list_t *pos = list->next; pos != list; pos = pos->next) {
+        bt_transfer_object_t *object =
+            BT_CONTAINER_OF(pos, bt_transfer_object_t, link);
+
+        if (object->id == id) {
+            return object;
+        }
+    }
+    return NULL;
+}
+
+bt_rank_transfer_in_t *bt_rank_transfer_find_in(bt_rank_transfer_t *own,
+                                                uint64_t id)
+{
+    bt_rank_transfer_in_t *in = bt_transfer_find(&own->ins, id);
+
+    return ((in != NULL) && (in->state != BT_TRANSFER_IN_STATE_ABANDONED))
+               ? in
+               : NULL;
+}
+
+bt_rank_transfer_out_t *bt_rank_transfer_find_out(bt_rank_transfer_t *own,
+                                                  uint64_t id)
+{
+    bt_rank_transfer_out_t *out = bt_transfer_find(&own->outs, id);
+
+    return ((out != NULL) && !out->is_abandoned) ? out : NULL;
+}
+
+bt_rank_transfer_peer_t *bt_rank_transfer_find_peer(bt_rank_transfer_t *own,
+                                                    uint64_t id)
+{
+    return bt_transfer_find(&own->peers, id);
+}
 
 uint32_t bt_rank_transfer_n_groups(const bt_rank_transfer_t *own)
 {
@@ -115,7 +156,7 @@ bt_status_t bt_rank_transfer_route(bt_rank_transfer_t *own, bt_kv_end_t end,
 
 static bt_kv_handover_t handover_of(const bt_rank_transfer_t *own,
                                     const bt_kv_lane_t *lane,
-                                    const bt_rank_transfer_job_t *job)
+                                    const bt_transfer_job_t *job)
 {
     return (bt_kv_handover_t){.groups = own->config.groups,
                               .lane = lane,
@@ -127,8 +168,23 @@ static bt_kv_handover_t handover_of(const bt_rank_transfer_t *own,
 
 static void free_in(bt_rank_transfer_in_t *in)
 {
-    bt_list_remove(&in->link);
+    bt_list_remove(&in->as.link);
     bt_free(in);
+}
+
+/* Closes the windows; frees an abandoned receive without any. */
+static void close_windows(bt_rank_transfer_in_t *in)
+{
+    if (in->n_open == 0) {
+        BT_ASSERT(in->state == BT_TRANSFER_IN_STATE_ABANDONED);
+        free_in(in);
+        return;
+    }
+    for (uint32_t i = 0; i < in->n_parts; i++) {
+        if (in->parts[i].window != NULL) {
+            bt_kvt_window_close(in->parts[i].window);
+        }
+    }
 }
 
 /* Extents of one window that the sender fills. @return extents, 0: too many */
@@ -156,7 +212,7 @@ static uint32_t lay_extents(const bt_rank_transfer_t *own,
 
 bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
                                      uint32_t generation,
-                                     const bt_rank_transfer_job_t *job,
+                                     const bt_transfer_job_t *job,
                                      const uint32_t *table, uint32_t n_spans,
                                      void *user, bt_wire_window_t *windows,
                                      uint32_t *n_windows_p,
@@ -171,20 +227,22 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
     if (status != BT_OK) {
         return status;
     }
-    in = bt_calloc(1, sizeof(*in) + route->n_lanes * sizeof(*in->lanes));
+    in = bt_calloc(1, sizeof(*in) + route->n_lanes * sizeof(*in->parts));
     if (in == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    bt_list_push_back(&own->ins, &in->link);
+    bt_list_push_back(&own->ins, &in->as.link);
+    in->as.id = lease;
     in->event.user = user;
-    in->n_lanes = route->n_lanes;
+    in->event.id = lease;
+    in->n_parts = route->n_lanes;
     for (uint32_t i = 0; (status == BT_OK) && (i < route->n_lanes); i++) {
         const bt_kv_lane_t *lane = &route->lanes[i];
         const bt_kv_handover_t handover = handover_of(own, lane, job);
         const uint32_t n = lay_extents(own, &handover, table, n_spans);
         size_t bytes = 0;
 
-        in->lanes[i].in = in;
+        in->parts[i].in = in;
         if (n == 0) {
             status = BT_ERR_TOO_LARGE;
             break;
@@ -193,8 +251,8 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
         status = bt_kvt_window_open(
             own->config.kvt, lease * BT_WIRE_MAX_RANKS + lane->rank, generation,
             bt_rank_transfer_instance(job->instance, lane->rank), own->extents,
-            n, &in->lanes[i], own->descs + at, BT_WIRE_MAX_BLOB - at, &bytes,
-            &in->lanes[i].window);
+            n, &in->parts[i], own->descs + at, BT_WIRE_MAX_BLOB - at, &bytes,
+            &in->parts[i].window);
         windows[i] = (bt_wire_window_t){.to = own->config.rank,
                                         .from = lane->rank,
                                         .blob = own->descs + at,
@@ -203,8 +261,8 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
         in->n_open += (status == BT_OK);
     }
     if (status != BT_OK) {
-        in->event.user = NULL; /* never reported */
-        bt_rank_transfer_in_close(in);
+        in->state = BT_TRANSFER_IN_STATE_ABANDONED;
+        close_windows(in);
         return status;
     }
     *n_windows_p = route->n_lanes;
@@ -214,26 +272,17 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
 
 void bt_rank_transfer_in_close(bt_rank_transfer_in_t *in)
 {
-    in->closing = true;
-    if (in->n_open == 0) {
-        BT_ASSERT(in->event.user == NULL);
-        free_in(in);
-        return;
-    }
-    for (uint32_t i = 0; i < in->n_lanes; i++) {
-        if (in->lanes[i].window != NULL) {
-            bt_kvt_window_close(in->lanes[i].window);
-        }
-    }
+    in->state = BT_TRANSFER_IN_STATE_CLOSING;
+    close_windows(in);
 }
 
-static bool take_done(in_lane_t *lane, const bt_kvt_event_t *event,
-                      bt_rank_transfer_event_t *event_p)
+static bool take_done(in_part_t *part, const bt_kvt_event_t *event,
+                      bt_transfer_event_t *event_p)
 {
-    bt_rank_transfer_in_t *in = lane->in;
-    bt_rank_transfer_event_t *sum = &in->event;
+    bt_rank_transfer_in_t *in = part->in;
+    bt_transfer_event_t *sum = &in->event;
 
-    if (lane == &in->lanes[0]) {
+    if (part == &in->parts[0]) {
         memcpy(in->note, event->note, event->note_bytes);
         sum->note_bytes = event->note_bytes;
     }
@@ -243,52 +292,54 @@ static bool take_done(in_lane_t *lane, const bt_kvt_event_t *event,
                                                             : sum->arrived_us;
     sum->bytes += event->bytes;
     sum->n_descriptors += event->n_descriptors;
-    if ((++in->n_done < in->n_lanes) || in->failed || in->closing) {
+    if ((++in->n_done < in->n_parts) ||
+        (in->state != BT_TRANSFER_IN_STATE_OPEN)) {
         return false;
     }
     *event_p = *sum;
-    event_p->type = BT_RANK_TRANSFER_IN_DONE;
+    event_p->type = BT_TRANSFER_IN_DONE;
     event_p->note = in->note;
     return true;
 }
 
 static bool take_failed(bt_rank_transfer_in_t *in, const bt_kvt_event_t *event,
-                        bt_rank_transfer_event_t *event_p)
+                        bt_transfer_event_t *event_p)
 {
-    if (in->failed || in->closing) {
+    if (in->state != BT_TRANSFER_IN_STATE_OPEN) {
         return false;
     }
-    in->failed = true;
-    *event_p = (bt_rank_transfer_event_t){.type = BT_RANK_TRANSFER_IN_FAILED,
-                                          .status = event->status,
-                                          .user = in->event.user};
+    in->state = BT_TRANSFER_IN_STATE_FAILED;
+    *event_p = (bt_transfer_event_t){.type = BT_TRANSFER_IN_FAILED,
+                                     .status = event->status,
+                                     .user = in->event.user,
+                                     .id = in->as.id};
     return true;
 }
 
-static bool take_closed(in_lane_t *lane, bt_rank_transfer_event_t *event_p)
+static bool take_closed(in_part_t *part, bt_transfer_event_t *event_p)
 {
-    bt_rank_transfer_in_t *in = lane->in;
-    void *user = in->event.user;
+    bt_rank_transfer_in_t *in = part->in;
+    const bool reported = in->state != BT_TRANSFER_IN_STATE_ABANDONED;
 
-    lane->window = NULL;
+    part->window = NULL;
     if (--in->n_open > 0) {
         return false;
     }
+    *event_p = (bt_transfer_event_t){
+        .type = BT_TRANSFER_IN_CLOSED, .user = in->event.user, .id = in->as.id};
     free_in(in);
-    *event_p = (bt_rank_transfer_event_t){.type = BT_RANK_TRANSFER_IN_CLOSED,
-                                          .user = user};
-    return user != NULL;
+    return reported;
 }
 
 /* ---- sending ---- */
 
 static void free_out(bt_rank_transfer_out_t *out)
 {
-    bt_list_remove(&out->link);
+    bt_list_remove(&out->as.link);
     bt_free(out);
 }
 
-bt_status_t bt_rank_transfer_connect(bt_rank_transfer_t *own,
+bt_status_t bt_rank_transfer_connect(bt_rank_transfer_t *own, uint64_t id,
                                      bt_kv_split_t theirs,
                                      const bt_wire_rank_t *ranks,
                                      uint32_t n_ranks, void *user,
@@ -301,21 +352,23 @@ bt_status_t bt_rank_transfer_connect(bt_rank_transfer_t *own,
     if (status != BT_OK) {
         return status;
     }
-    peer = bt_calloc(1, sizeof(*peer) + route->n_lanes * sizeof(*peer->lanes));
+    peer = bt_calloc(1, sizeof(*peer) + route->n_lanes * sizeof(*peer->parts));
     if (peer == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    peer->all = own;
+    peer->own = own;
     peer->user = user;
+    peer->as.id = id;
+    bt_list_push_back(&own->peers, &peer->as.link);
     for (uint32_t i = 0; (status == BT_OK) && (i < route->n_lanes); i++) {
         const uint32_t r = route->lanes[i].rank;
-        peer_lane_t *lane = &peer->lanes[i];
+        peer_part_t *part = &peer->parts[i];
 
-        *lane = (peer_lane_t){.peer = peer, .lane = &route->lanes[i]};
-        peer->n_lanes++;
+        *part = (peer_part_t){.peer = peer, .lane = &route->lanes[i]};
+        peer->n_parts++;
         status = (r < n_ranks)
                      ? bt_kvt_import(own->config.kvt, ranks[r].kvt,
-                                     ranks[r].kvt_bytes, lane, &lane->kvt)
+                                     ranks[r].kvt_bytes, part, &part->kvt)
                      : BT_ERR_BAD_MESSAGE;
     }
     if (status != BT_OK) {
@@ -331,20 +384,29 @@ void bt_rank_transfer_disconnect(bt_rank_transfer_peer_t *peer)
     if (peer == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < peer->n_lanes; i++) {
-        if (peer->lanes[i].kvt != NULL) {
-            bt_kvt_peer_release(peer->lanes[i].kvt);
+    for (uint32_t i = 0; i < peer->n_parts; i++) {
+        if (peer->parts[i].kvt != NULL) {
+            bt_kvt_peer_release(peer->parts[i].kvt);
         }
     }
+    bt_list_remove(&peer->as.link);
     bt_free(peer);
+}
+
+void bt_rank_transfer_disconnect_all(bt_rank_transfer_t *own)
+{
+    while (!bt_list_empty(&own->peers)) {
+        bt_rank_transfer_disconnect((bt_rank_transfer_peer_t *)BT_CONTAINER_OF(
+            own->peers.next, bt_transfer_object_t, link));
+    }
 }
 
 const char *bt_rank_transfer_path(const bt_rank_transfer_peer_t *peer)
 {
-    return bt_kvt_peer_path(peer->lanes[0].kvt);
+    return bt_kvt_peer_path(peer->parts[0].kvt);
 }
 
-/* The grant's window from this rank to that of a lane. NULL: there is none. */
+/* The grant's window from this rank to rank `to`. NULL: there is none. */
 static const bt_wire_window_t *window_of(const bt_rank_transfer_t *own,
                                          const bt_wire_window_t *windows,
                                          uint32_t n_windows, uint32_t to)
@@ -368,65 +430,68 @@ static uint32_t n_from(uint32_t rank, const bt_wire_window_t *windows,
     return n;
 }
 
-static bt_status_t begin_lane(bt_rank_transfer_out_t *out,
-                              const peer_lane_t *to,
-                              const bt_rank_transfer_job_t *job,
+static bt_status_t begin_part(bt_rank_transfer_out_t *out,
+                              const peer_part_t *to,
+                              const bt_transfer_job_t *job,
                               const bt_wire_window_t *window)
 {
-    out_lane_t *lane = &out->lanes[out->n_lanes++];
+    out_part_t *part = &out->parts[out->n_parts++];
     bt_status_t status;
 
-    *lane = (out_lane_t){.out = out,
-                         .handover = handover_of(out->all, to->lane, job)};
+    *part = (out_part_t){.out = out,
+                         .handover = handover_of(out->own, to->lane, job)};
     if (window == NULL) {
         return BT_ERR_MISMATCH;
     }
-    status = bt_kvt_prep(to->kvt, window->blob, window->blob_bytes, lane,
-                         &lane->xfer);
+    status = bt_kvt_prep(to->kvt, window->blob, window->blob_bytes, part,
+                         &part->xfer);
     if (status != BT_OK) {
-        lane->xfer = NULL;
+        part->xfer = NULL;
         return status;
     }
     out->n_open++;
-    return (bt_kvt_xfer_window_bytes(lane->xfer) ==
-            bt_kv_handover_bytes(&lane->handover))
+    return (bt_kvt_xfer_window_bytes(part->xfer) ==
+            bt_kv_handover_bytes(&part->handover))
                ? BT_OK
                : BT_ERR_MISMATCH;
 }
 
 bt_status_t bt_rank_transfer_out_begin(bt_rank_transfer_peer_t *peer,
-                                       const bt_rank_transfer_job_t *job,
+                                       uint64_t id,
+                                       const bt_transfer_job_t *job,
                                        const bt_wire_window_t *windows,
                                        uint32_t n_windows, void *user,
                                        bt_rank_transfer_out_t **out_p)
 {
     bt_rank_transfer_out_t *out =
-        bt_calloc(1, sizeof(*out) + peer->n_lanes * sizeof(*out->lanes));
+        bt_calloc(1, sizeof(*out) + peer->n_parts * sizeof(*out->parts));
     bt_status_t status = BT_OK;
 
     if (out == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    bt_list_push_back(&peer->all->outs, &out->link);
-    out->all = peer->all;
+    bt_list_push_back(&peer->own->outs, &out->as.link);
+    out->own = peer->own;
+    out->as.id = id;
     out->event.user = user;
-    if (n_from(peer->all->config.rank, windows, n_windows) != peer->n_lanes) {
+    out->event.id = id;
+    if (n_from(peer->own->config.rank, windows, n_windows) != peer->n_parts) {
         status = BT_ERR_MISMATCH;
     }
-    for (uint32_t i = 0; (status == BT_OK) && (i < peer->n_lanes); i++) {
-        const peer_lane_t *to = &peer->lanes[i];
+    for (uint32_t i = 0; (status == BT_OK) && (i < peer->n_parts); i++) {
+        const peer_part_t *to = &peer->parts[i];
 
         status = (to->kvt == NULL)
                      ? BT_ERR_PEER_LOST
-                     : begin_lane(out, to, job,
-                                  window_of(peer->all, windows, n_windows,
+                     : begin_part(out, to, job,
+                                  window_of(peer->own, windows, n_windows,
                                             to->lane->rank));
     }
     if (status == BT_OK) {
         *out_p = out;
         return BT_OK;
     }
-    out->event.user = NULL; /* never reported */
+    out->is_abandoned = true;
     bt_rank_transfer_out_cancel(out);
     return status;
 }
@@ -438,20 +503,20 @@ static size_t bytes_of(const bt_rank_transfer_t *own, uint32_t group,
     return bt_kv_group_bytes_of(own->config.own, group, n_layers);
 }
 
-static bt_status_t post_lane(const bt_rank_transfer_t *own,
-                             const out_lane_t *lane, const uint32_t *table,
+static bt_status_t post_part(const bt_rank_transfer_t *own,
+                             const out_part_t *part, const uint32_t *table,
                              uint32_t first, uint32_t end, uint32_t from,
                              uint32_t to)
 {
     for (uint32_t g = 0; g < own->config.groups->n; g++) {
-        bt_kv_walk_t walk = bt_kv_handover_walk(&lane->handover, g, BT_KV_SRC,
+        bt_kv_walk_t walk = bt_kv_handover_walk(&part->handover, g, BT_KV_SRC,
                                                 table, first, end);
         bt_kv_piece_t piece;
 
         bt_kv_walk_clip(&walk, bytes_of(own, g, from), bytes_of(own, g, to));
         while (bt_kv_walk_next(&walk, &piece)) {
             const bt_status_t status =
-                bt_kvt_post(lane->xfer, own->config.base + piece.pool,
+                bt_kvt_post(part->xfer, own->config.base + piece.pool,
                             piece.window, piece.bytes);
 
             if (status != BT_OK) {
@@ -468,10 +533,10 @@ bt_status_t bt_rank_transfer_out_post(bt_rank_transfer_out_t *out,
 {
     bt_status_t status = BT_OK;
 
-    for (uint32_t i = 0; (status == BT_OK) && (i < out->n_lanes); i++) {
-        status = (out->lanes[i].xfer == NULL)
+    for (uint32_t i = 0; (status == BT_OK) && (i < out->n_parts); i++) {
+        status = (out->parts[i].xfer == NULL)
                      ? BT_ERR_CANCELED
-                     : post_lane(out->all, &out->lanes[i], table, first, end,
+                     : post_part(out->own, &out->parts[i], table, first, end,
                                  from, to);
     }
     return status;
@@ -482,10 +547,10 @@ bt_status_t bt_rank_transfer_out_finish(bt_rank_transfer_out_t *out,
 {
     bt_status_t status = BT_OK;
 
-    for (uint32_t i = 0; (status == BT_OK) && (i < out->n_lanes); i++) {
-        status = (out->lanes[i].xfer == NULL)
+    for (uint32_t i = 0; (status == BT_OK) && (i < out->n_parts); i++) {
+        status = (out->parts[i].xfer == NULL)
                      ? BT_ERR_CANCELED
-                     : bt_kvt_finish(out->lanes[i].xfer, note, note_bytes);
+                     : bt_kvt_finish(out->parts[i].xfer, note, note_bytes);
     }
     return status;
 }
@@ -493,25 +558,26 @@ bt_status_t bt_rank_transfer_out_finish(bt_rank_transfer_out_t *out,
 void bt_rank_transfer_out_cancel(bt_rank_transfer_out_t *out)
 {
     if (out->n_open == 0) {
-        BT_ASSERT(out->event.user == NULL);
+        BT_ASSERT(out->is_abandoned);
         free_out(out);
         return;
     }
-    for (uint32_t i = 0; i < out->n_lanes; i++) {
-        if (out->lanes[i].xfer != NULL) {
-            bt_kvt_cancel(out->lanes[i].xfer);
+    for (uint32_t i = 0; i < out->n_parts; i++) {
+        if (out->parts[i].xfer != NULL) {
+            bt_kvt_cancel(out->parts[i].xfer);
         }
     }
 }
 
-static bool take_sent(out_lane_t *lane, const bt_kvt_event_t *event,
-                      bt_rank_transfer_event_t *event_p)
+static bool take_sent(out_part_t *part, const bt_kvt_event_t *event,
+                      bt_transfer_event_t *event_p)
 {
-    bt_rank_transfer_out_t *out = lane->out;
-    bt_rank_transfer_event_t *sum = &out->event;
+    bt_rank_transfer_out_t *out = part->out;
+    bt_transfer_event_t *sum = &out->event;
+    const bool reported = !out->is_abandoned;
 
-    bt_kvt_release(lane->xfer);
-    lane->xfer = NULL;
+    bt_kvt_release(part->xfer);
+    part->xfer = NULL;
     sum->bytes += event->bytes;
     if ((event->status != BT_OK) && (sum->status == BT_OK)) {
         sum->status = event->status;
@@ -521,51 +587,53 @@ static bool take_sent(out_lane_t *lane, const bt_kvt_event_t *event,
         return false;
     }
     *event_p = *sum;
-    event_p->type = BT_RANK_TRANSFER_OUT_DONE;
+    event_p->type = BT_TRANSFER_OUT_DONE;
     free_out(out);
-    return event_p->user != NULL;
+    return reported;
 }
 
-/* The peer is up when the last of its lanes is. */
-static bool take_peer_up(const peer_lane_t *lane,
-                         bt_rank_transfer_event_t *event_p)
+/* The peer is up when the last of its ranks is. */
+static bool take_peer_up(const peer_part_t *part, bt_transfer_event_t *event_p)
 {
-    bt_rank_transfer_peer_t *peer = lane->peer;
+    bt_rank_transfer_peer_t *peer = part->peer;
 
     peer->n_up++;
-    if (peer->is_lost || (peer->n_up < peer->n_lanes)) {
+    if ((peer->state != BT_TRANSFER_PEER_STATE_CONNECTING) ||
+        (peer->n_up < peer->n_parts)) {
         return false;
     }
-    *event_p = (bt_rank_transfer_event_t){.type = BT_RANK_TRANSFER_PEER_UP,
-                                          .user = peer->user};
+    peer->state = BT_TRANSFER_PEER_STATE_UP;
+    *event_p = (bt_transfer_event_t){
+        .type = BT_TRANSFER_PEER_UP, .user = peer->user, .id = peer->as.id};
     return true;
 }
 
-/* One lost lane loses the peer. */
-static bool take_peer_lost(const peer_lane_t *lane, const bt_kvt_event_t *event,
-                           bt_rank_transfer_event_t *event_p)
+/* One lost rank loses the peer. */
+static bool take_peer_lost(const peer_part_t *part, const bt_kvt_event_t *event,
+                           bt_transfer_event_t *event_p)
 {
-    bt_rank_transfer_peer_t *peer = lane->peer;
+    bt_rank_transfer_peer_t *peer = part->peer;
 
-    if (peer->is_lost) {
+    if (peer->state == BT_TRANSFER_PEER_STATE_LOST) {
         return false;
     }
-    peer->is_lost = true;
-    *event_p = (bt_rank_transfer_event_t){.type = BT_RANK_TRANSFER_PEER_LOST,
-                                          .user = peer->user,
-                                          .at = event->at,
-                                          .why = event->why};
+    peer->state = BT_TRANSFER_PEER_STATE_LOST;
+    *event_p = (bt_transfer_event_t){.type = BT_TRANSFER_PEER_LOST,
+                                     .user = peer->user,
+                                     .id = peer->as.id,
+                                     .at = event->at,
+                                     .why = event->why};
     return true;
 }
 
 bool bt_rank_transfer_take(const bt_kvt_event_t *event,
-                           bt_rank_transfer_event_t *event_p)
+                           bt_transfer_event_t *event_p)
 {
     switch (event->type) {
     case BT_KVT_WINDOW_DONE:
         return take_done(event->user, event, event_p);
     case BT_KVT_WINDOW_FAILED:
-        return take_failed(((in_lane_t *)event->user)->in, event, event_p);
+        return take_failed(((in_part_t *)event->user)->in, event, event_p);
     case BT_KVT_WINDOW_CLOSED:
         return take_closed(event->user, event_p);
     case BT_KVT_XFER_DONE:
@@ -575,8 +643,8 @@ bool bt_rank_transfer_take(const bt_kvt_event_t *event,
     case BT_KVT_PEER_UP:
         return take_peer_up(event->user, event_p);
     case BT_KVT_QUARANTINE_STUCK:
-        *event_p = (bt_rank_transfer_event_t){.type = BT_RANK_TRANSFER_STUCK,
-                                              .pid = event->pid};
+        *event_p =
+            (bt_transfer_event_t){.type = BT_TRANSFER_STUCK, .pid = event->pid};
         return true;
     }
     return false;
@@ -596,6 +664,7 @@ bt_status_t bt_rank_transfer_open(const bt_rank_transfer_config_t *config,
     bt_list_init(&own->routes);
     bt_list_init(&own->ins);
     bt_list_init(&own->outs);
+    bt_list_init(&own->peers);
     own->extents = bt_calloc(BT_KVT_MAX_EXTENTS, sizeof(*own->extents));
     own->descs = bt_calloc(BT_WIRE_MAX_BLOB, 1);
     if ((own->extents == NULL) || (own->descs == NULL)) {
@@ -624,11 +693,13 @@ void bt_rank_transfer_close(bt_rank_transfer_t *own)
     }
     BT_LIST_FOR_EACH(pos, tmp, &own->ins)
     {
-        free_in(BT_CONTAINER_OF(pos, bt_rank_transfer_in_t, link));
+        free_in((bt_rank_transfer_in_t *)BT_CONTAINER_OF(
+            pos, bt_transfer_object_t, link));
     }
     BT_LIST_FOR_EACH(pos, tmp, &own->outs)
     {
-        free_out(BT_CONTAINER_OF(pos, bt_rank_transfer_out_t, link));
+        free_out((bt_rank_transfer_out_t *)BT_CONTAINER_OF(
+            pos, bt_transfer_object_t, link));
     }
     bt_free(own->extents);
     bt_free(own->descs);

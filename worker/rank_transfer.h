@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rank_transfer.h
  *
- * KV transfers of one rank: each has one receive window or transfer per lane
- * (kv_route.h), that is per peer rank. All lanes of a transfer begin, end and
- * fail together.
+ * KV transfers of one rank: one receive window or send for each rank of the
+ * other instance with which this rank shares heads or layers (kv_route.h). All
+ * parts of a transfer begin, end and fail together.
  *
  *     rank of the receiver                      rank of a sender
- *     bt_rank_transfer_in_open ── windows ──(transfer.h)──▶
- * bt_rank_transfer_out_begin one per sender rank                       one per
- * receiver rank ◀══════ pieces ═══════    bt_rank_transfer_out_post … IN_DONE
- * ◀────── manifests ────    bt_rank_transfer_out_finish
- *     bt_rank_transfer_in_close                          OUT_DONE
+ *     bt_rank_transfer_in_open ─ windows ──────▶ bt_rank_transfer_out_begin
+ *       one per sender rank       (transfer.h)    one per receiver rank
+ *                      ◀══════ pieces ═══════    bt_rank_transfer_out_post …
+ *     IN_DONE          ◀────── manifests ────    bt_rank_transfer_out_finish
+ *     bt_rank_transfer_in_close                  OUT_DONE
  *     IN_CLOSED
  *
- * IN_DONE follows when the windows of all lanes are verified, IN_FAILED when
- * the first one fails, IN_CLOSED when no peer can write to any of them.
- * OUT_DONE follows when all transfers have ended, with the status of the first
- * one that failed.
+ * IN_DONE follows when all windows are verified, IN_FAILED when the first one
+ * fails, IN_CLOSED when no peer can write to any of them. OUT_DONE follows when
+ * all sends have ended, with the status of the first one that failed.
  *
- * Between instances of one rank each there is one lane: a plain kvt.h
+ * Between instances of one rank each a transfer has one part: a plain kvt.h
  * transfer.
  *
  * Threads: the control thread.
@@ -26,6 +25,7 @@
 #ifndef BT_WORKER_RANK_TRANSFER_H
 #define BT_WORKER_RANK_TRANSFER_H
 
+#include "common/base/list.h"
 #include "common/kv/kv_route.h"
 #include "common/wire/wire.h"
 #include "kvtransfer/kvt.h"
@@ -48,37 +48,62 @@ typedef struct bt_rank_transfer_config {
 } bt_rank_transfer_config_t;
 
 /** KV of one sequence to transfer. */
-typedef struct bt_rank_transfer_job {
+typedef struct bt_transfer_job {
     uint64_t instance;    /**< the other instance */
     bt_kv_split_t theirs; /**< how the other instance splits the model */
     uint32_t n_tokens;    /**< tokens that have K and V */
     uint32_t n_cached;    /**< leading spans that the receiver already has */
-} bt_rank_transfer_job_t;
+} bt_transfer_job_t;
 
-typedef enum bt_rank_transfer_event_type {
-    BT_RANK_TRANSFER_IN_DONE,
-    BT_RANK_TRANSFER_IN_FAILED,
-    BT_RANK_TRANSFER_IN_CLOSED, /**< the handle is invalid afterwards */
-    BT_RANK_TRANSFER_OUT_DONE,  /**< the handle is invalid afterwards */
-    BT_RANK_TRANSFER_PEER_LOST,
-    BT_RANK_TRANSFER_PEER_UP, /**< the peer has answered on all lanes */
-    BT_RANK_TRANSFER_STUCK,   /**< BT_KVT_QUARANTINE_STUCK */
-} bt_rank_transfer_event_type_t;
+typedef enum bt_transfer_event_type {
+    BT_TRANSFER_OPENED, /**< coordinator only: windows of all ranks; or an
+                           error status, and then close it next */
+    BT_TRANSFER_IN_DONE,
+    BT_TRANSFER_IN_FAILED,
+    BT_TRANSFER_IN_CLOSED, /**< the handle is invalid afterwards */
+    BT_TRANSFER_OUT_DONE,  /**< the handle is invalid afterwards */
+    BT_TRANSFER_PEER_LOST,
+    BT_TRANSFER_PEER_UP, /**< all ranks of the peer have answered */
+    BT_TRANSFER_STUCK,   /**< BT_KVT_QUARANTINE_STUCK */
+} bt_transfer_event_type_t;
 
-typedef struct bt_rank_transfer_event {
-    bt_rank_transfer_event_type_t type;
+typedef struct bt_transfer_event {
+    bt_transfer_event_type_t type;
     bt_status_t status;
-    void *user; /**< user pointer of the transfer or peer */
-    /** IN_DONE: the note of the first lane's sender; valid until IN_CLOSED. */
+    void *user;  /**< user pointer of the transfer or peer */
+    uint64_t id; /**< id of the transfer or peer; the lease of a receive */
+    /** IN_DONE: the note of the first rank's sender; valid until IN_CLOSED. */
     const void *note;
     size_t note_bytes;
-    uint64_t elapsed_us; /**< IN_DONE: time of the longest lane */
-    uint64_t arrived_us; /**< IN_DONE: arrival of the last lane */
-    uint64_t bytes;      /**< IN_DONE, OUT_DONE: sum of all lanes */
+    uint64_t elapsed_us; /**< IN_DONE: time of the longest part */
+    uint64_t arrived_us; /**< IN_DONE: arrival of the last part */
+    uint64_t bytes;      /**< IN_DONE, OUT_DONE: sum of all parts */
     uint32_t n_descriptors;
     int32_t pid;
-    const char *at, *why; /**< PEER_LOST: see bt_kvt_event_t */
-} bt_rank_transfer_event_t;
+    const char *at, *why;            /**< PEER_LOST: see bt_kvt_event_t */
+    const bt_wire_window_t *windows; /**< OPENED */
+    uint32_t n_windows;
+} bt_transfer_event_t;
+
+/** State of a receive.
+ *
+ *     OPEN ──▶ FAILED ──▶ CLOSING ──▶ IN_CLOSED
+ *      └─────────────────────▲
+ *      └──▶ ABANDONED: its open failed, nothing is reported
+ */
+typedef enum bt_transfer_in_state {
+    BT_TRANSFER_IN_STATE_OPEN,
+    BT_TRANSFER_IN_STATE_FAILED, /**< IN_FAILED was reported */
+    BT_TRANSFER_IN_STATE_CLOSING,
+    BT_TRANSFER_IN_STATE_ABANDONED,
+} bt_transfer_in_state_t;
+
+/** State of a peer: CONNECTING ──▶ UP ──▶ LOST, or LOST at once. */
+typedef enum bt_transfer_peer_state {
+    BT_TRANSFER_PEER_STATE_CONNECTING,
+    BT_TRANSFER_PEER_STATE_UP,   /**< PEER_UP was reported */
+    BT_TRANSFER_PEER_STATE_LOST, /**< PEER_LOST was reported */
+} bt_transfer_peer_state_t;
 
 /** Returns the instance id of a rank's process, as in bt_kvt_config_t.instance.
  */
@@ -88,11 +113,11 @@ static inline uint64_t bt_rank_transfer_instance(uint64_t instance,
     return instance + rank;
 }
 
-/** Creates the lanes of this rank.
+/** Creates the transfers of this rank.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_rank_transfer_open(
     const bt_rank_transfer_config_t *config, bt_rank_transfer_t **own_p);
-/** Frees the lanes. Call after the kvt was closed. NULL is allowed. */
+/** Frees all transfers. Call after the kvt was closed. NULL is allowed. */
 void bt_rank_transfer_close(bt_rank_transfer_t *own);
 
 /** Returns the number of the model's layer groups: block ids per span. */
@@ -101,10 +126,10 @@ uint32_t bt_rank_transfer_n_groups(const bt_rank_transfer_t *own);
 /** Converts a kvt event to an event of the transfer it belongs to.
  *  @return false: no event for the caller yet */
 bool bt_rank_transfer_take(const bt_kvt_event_t *event,
-                           bt_rank_transfer_event_t *event_p);
+                           bt_transfer_event_t *event_p);
 
 /** Returns the route to an instance that splits the model as @a theirs.
- *  @param [out] route_p  Lives as long as @a lanes.
+ *  @param [out] route_p  Lives as long as @a own.
  *  @retval BT_ERR_INVALID_PARAM  the model cannot be split like that
  *  @retval BT_ERR_UNSUPPORTED, BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_rank_transfer_route(bt_rank_transfer_t *own,
@@ -112,12 +137,30 @@ BT_MUST_CHECK bt_status_t bt_rank_transfer_route(bt_rank_transfer_t *own,
                                                  bt_kv_split_t theirs,
                                                  const bt_kv_route_t **route_p);
 
+/** Object in a list, found by its id; first member of it. */
+typedef struct bt_transfer_object {
+    bt_list_t link;
+    uint64_t id;
+} bt_transfer_object_t;
+
+/** Finds an object of a list. @return NULL: there is none */
+void *bt_transfer_find(const bt_list_t *list, uint64_t id);
+
+/** Finds an open receive, an open send or a peer by its id.
+ *  @return NULL: there is none, or it has ended */
+bt_rank_transfer_in_t *bt_rank_transfer_find_in(bt_rank_transfer_t *own,
+                                                uint64_t id);
+bt_rank_transfer_out_t *bt_rank_transfer_find_out(bt_rank_transfer_t *own,
+                                                  uint64_t id);
+bt_rank_transfer_peer_t *bt_rank_transfer_find_peer(bt_rank_transfer_t *own,
+                                                    uint64_t id);
+
 /* ---- receiving ---- */
 
 /**
- * Opens a receive window for each lane.
+ * Opens a receive window for each rank that sends to this one.
  *
- * @param [in]  lease       Never used before here.
+ * @param [in]  lease       Never used before here; the id of the receive.
  * @param [in]  table       The receiver's block ids: bt_kv_groups_t ids of
  *                          n_spans spans.
  * @param [out] windows     BT_WIRE_MAX_RANKS entries; their blobs are valid
@@ -127,7 +170,7 @@ BT_MUST_CHECK bt_status_t bt_rank_transfer_route(bt_rank_transfer_t *own,
  */
 BT_MUST_CHECK bt_status_t bt_rank_transfer_in_open(
     bt_rank_transfer_t *own, uint64_t lease, uint32_t generation,
-    const bt_rank_transfer_job_t *job, const uint32_t *table, uint32_t n_spans,
+    const bt_transfer_job_t *job, const uint32_t *table, uint32_t n_spans,
     void *user, bt_wire_window_t *windows, uint32_t *n_windows_p,
     bt_rank_transfer_in_t **in_p);
 /** Closes the windows. IN_CLOSED follows. */
@@ -138,26 +181,30 @@ void bt_rank_transfer_in_close(bt_rank_transfer_in_t *in);
 /**
  * Connects to the ranks of an instance that this rank sends to.
  *
+ * @param [in] id     Never used before here.
  * @param [in] ranks  All ranks of that instance.
  * @retval  any of bt_rank_transfer_route(), bt_kvt_import()
  */
 BT_MUST_CHECK bt_status_t bt_rank_transfer_connect(
-    bt_rank_transfer_t *own, bt_kv_split_t theirs, const bt_wire_rank_t *ranks,
-    uint32_t n_ranks, void *user, bt_rank_transfer_peer_t **peer_p);
+    bt_rank_transfer_t *own, uint64_t id, bt_kv_split_t theirs,
+    const bt_wire_rank_t *ranks, uint32_t n_ranks, void *user,
+    bt_rank_transfer_peer_t **peer_p);
 void bt_rank_transfer_disconnect(
     bt_rank_transfer_peer_t *peer); /**< NULL is allowed. */
-/** Returns the path of the peer's first lane; see bt_kvt_peer_path(). */
+/** Disconnects all peers, before the kvt is closed. */
+void bt_rank_transfer_disconnect_all(bt_rank_transfer_t *own);
+/** Returns the path to the peer's first rank; see bt_kvt_peer_path(). */
 const char *bt_rank_transfer_path(const bt_rank_transfer_peer_t *peer);
 
 /**
  * Begins a transfer into each window of the grant that is for this rank.
  *
- * @retval BT_ERR_MISMATCH  the windows do not match our lanes in number, ranks
+ * @retval BT_ERR_MISMATCH  the windows do not match our route in number, ranks
  *                          or size
  * @retval  any of bt_kvt_prep(), BT_ERR_NO_MEMORY; nothing was begun
  */
 BT_MUST_CHECK bt_status_t bt_rank_transfer_out_begin(
-    bt_rank_transfer_peer_t *peer, const bt_rank_transfer_job_t *job,
+    bt_rank_transfer_peer_t *peer, uint64_t id, const bt_transfer_job_t *job,
     const bt_wire_window_t *windows, uint32_t n_windows, void *user,
     bt_rank_transfer_out_t **out_p);
 /**

@@ -2,7 +2,6 @@
 #include "worker/transfer.h"
 
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -20,12 +19,6 @@ struct bt_transfer_coordinator {
     bt_wire_rank_t *exports[BT_WIRE_MAX_RANKS]; /* owned; NULL: none yet */
 };
 
-/* An object that ranks name by a number, in one of the coordinator's lists. */
-typedef struct numbered {
-    bt_list_t link;
-    uint64_t id;
-} numbered_t;
-
 /* Windows that the ranks have opened, until all have. */
 typedef struct opening {
     bt_wire_window_t *windows; /* owned: windows of all ranks */
@@ -34,115 +27,53 @@ typedef struct opening {
     uint32_t n_parts[BT_WIRE_MAX_RANKS];
 } opening_t;
 
-/* Ranks 1 … as bits: rank r is bit r. */
+/* Sets of ranks are bits: rank r is bit r. */
 struct bt_transfer_in {
-    numbered_t as; /* by its lease; first */
+    bt_transfer_object_t as; /* first; the id is the lease */
     bt_transfer_coordinator_t *coordinator;
     void *user;
-    bt_rank_transfer_in_t *local; /* NULL: closed */
+    bt_transfer_in_state_t state;
+    bt_rank_transfer_in_t *local; /* part of rank 0; NULL: closed */
     uint64_t to_open;             /* ranks that have not answered */
     uint64_t open; /* ranks that have windows, or may come to have */
     uint32_t n_done;
     bt_status_t status; /* of the open */
-    bool failed;
-    bool closing;
-    bt_rank_transfer_event_t done;
+    bt_transfer_event_t done;
     opening_t *opening; /* owned; NULL: one rank */
 };
 
 struct bt_transfer_out {
-    numbered_t as; /* first */
+    bt_transfer_object_t as; /* first */
     bt_transfer_coordinator_t *coordinator;
     void *user;
-    bt_rank_transfer_out_t *local; /* NULL: over */
-    uint64_t open;                 /* ranks with a transfer in flight */
+    bt_rank_transfer_out_t *local; /* part of rank 0; NULL: over */
+    uint64_t open;                 /* ranks that are sending */
     bt_status_t status;            /* of the first rank to fail */
     uint64_t bytes;
 };
 
 struct bt_transfer_peer {
-    numbered_t as; /* first */
+    bt_transfer_object_t as; /* first */
     bt_transfer_coordinator_t *coordinator;
     void *user;
+    bt_transfer_peer_state_t state;
     bt_rank_transfer_peer_t *local;
     uint64_t unproven; /* ranks that the peer has not answered */
-    bool is_lost;
 };
 
+#define RANK_0 1ull
+
+static uint64_t bit_of(uint32_t rank)
+{
+    return 1ull << rank;
+}
+
+static uint64_t others_of(uint64_t ranks)
+{
+    return ranks & ~RANK_0;
+}
+
 /* ---- frames ---- */
-
-void bt_transfer_put_ranks(bt_strbuf_t *out, const bt_wire_rank_t *ranks,
-                           uint32_t n)
-{
-    bt_strbuf_append(out, &n, sizeof(n));
-    for (uint32_t i = 0; i < n; i++) {
-        bt_strbuf_append(out, &ranks[i].block_bytes,
-                         sizeof(ranks[i].block_bytes));
-        bt_strbuf_append(out, &ranks[i].kvt_bytes, sizeof(ranks[i].kvt_bytes));
-        bt_strbuf_append(out, ranks[i].kvt, ranks[i].kvt_bytes);
-    }
-}
-
-uint32_t bt_transfer_read_ranks(bt_rank_reader_t *reader, bt_wire_rank_t *ranks)
-{
-    uint32_t n = 0;
-
-    bt_rank_read(reader, &n, sizeof(n));
-    for (uint32_t i = 0; (i < n) && (n <= BT_WIRE_MAX_RANKS); i++) {
-        bt_rank_read(reader, &ranks[i].block_bytes,
-                     sizeof(ranks[i].block_bytes));
-        bt_rank_read(reader, &ranks[i].kvt_bytes, sizeof(ranks[i].kvt_bytes));
-        ranks[i].kvt = bt_rank_read_bytes(reader, ranks[i].kvt_bytes);
-    }
-    return ((n > BT_WIRE_MAX_RANKS) || reader->is_short) ? 0 : n;
-}
-
-void bt_transfer_put_windows(bt_strbuf_t *out, const bt_wire_window_t *windows,
-                             uint32_t n)
-{
-    bt_strbuf_append(out, &n, sizeof(n));
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t head[] = {windows[i].to, windows[i].from,
-                                 windows[i].blob_bytes};
-
-        bt_strbuf_append(out, head, sizeof(head));
-        bt_strbuf_append(out, windows[i].blob, windows[i].blob_bytes);
-    }
-}
-
-uint32_t bt_transfer_read_windows(bt_rank_reader_t *reader,
-                                  bt_wire_window_t *windows, uint32_t max)
-{
-    uint32_t n = 0;
-
-    bt_rank_read(reader, &n, sizeof(n));
-    for (uint32_t i = 0; (i < n) && (n <= max); i++) {
-        uint32_t head[3];
-
-        bt_rank_read(reader, head, sizeof(head));
-        windows[i] =
-            (bt_wire_window_t){.to = head[0],
-                               .from = head[1],
-                               .blob = bt_rank_read_bytes(reader, head[2]),
-                               .blob_bytes = head[2]};
-    }
-    return ((n > max) || reader->is_short) ? 0 : n;
-}
-
-void bt_transfer_put_text(bt_strbuf_t *out, const char *text)
-{
-    char padded[BT_TRANSFER_TEXT_BYTES] = "";
-
-    snprintf(padded, sizeof(padded), "%s", (text != NULL) ? text : "");
-    bt_strbuf_append(out, padded, sizeof(padded));
-}
-
-static void read_text(bt_rank_reader_t *reader,
-                      char text[BT_TRANSFER_TEXT_BYTES])
-{
-    bt_rank_read(reader, text, BT_TRANSFER_TEXT_BYTES);
-    text[BT_TRANSFER_TEXT_BYTES - 1] = '\0';
-}
 
 static bt_strbuf_t *new_frame(bt_transfer_coordinator_t *coordinator)
 {
@@ -166,13 +97,16 @@ static uint64_t all_others(const bt_transfer_coordinator_t *coordinator)
     return ((1ull << coordinator->config.n_others) - 1) << 1;
 }
 
-static void say(bt_transfer_coordinator_t *coordinator,
-                bt_transfer_event_type_t type,
-                const bt_rank_transfer_event_t *lanes)
+/* Reports an event; the rank's user pointer is replaced. */
+static void report(bt_transfer_coordinator_t *coordinator,
+                   bt_transfer_event_type_t type, void *user,
+                   const bt_transfer_event_t *event)
 {
-    const bt_transfer_event_t event = {.type = type, .lanes = *lanes};
+    bt_transfer_event_t copy = *event;
 
-    coordinator->config.on_event(coordinator->config.ctx, &event);
+    copy.type = type;
+    copy.user = user;
+    coordinator->config.on_event(coordinator->config.ctx, &copy);
 }
 
 /* ---- receiving ---- */
@@ -204,53 +138,43 @@ static bt_status_t keep_windows(opening_t *opening, uint32_t rank,
     return bt_wire_windows_copy(windows, n, &opening->parts[rank]);
 }
 
-bt_status_t bt_transfer_in_open(bt_transfer_coordinator_t *coordinator,
-                                uint64_t lease, uint32_t generation,
-                                const bt_rank_transfer_job_t *job,
-                                const uint32_t *table, uint32_t n_spans,
-                                void *user, const bt_wire_window_t **windows_p,
-                                uint32_t *n_windows_p, bt_transfer_in_t **in_p)
+/* Reports IN_CLOSED when no sender can write any more. */
+static void check_closed(bt_transfer_in_t *in)
 {
-    bt_transfer_in_t *in = bt_calloc(1, sizeof(*in));
-    bt_strbuf_t *frame;
-    bt_status_t status = BT_OK;
+    const bt_transfer_event_t event = {.id = in->as.id};
+    const bt_transfer_in_state_t state = in->state;
+    bt_transfer_coordinator_t *coordinator = in->coordinator;
+    void *const user = in->user;
 
-    if (in == NULL) {
-        return BT_ERR_NO_MEMORY;
+    if ((in->open != 0) || (state == BT_TRANSFER_IN_STATE_OPEN) ||
+        (state == BT_TRANSFER_IN_STATE_FAILED)) {
+        return;
     }
-    *in = (bt_transfer_in_t){
-        .as = {.id = lease}, .coordinator = coordinator, .user = user};
-    bt_list_init(&in->as.link);
-    if (coordinator->config.n_others > 0) {
-        in->opening = bt_calloc(1, sizeof(*in->opening));
-        status = (in->opening == NULL) ? BT_ERR_NO_MEMORY : BT_OK;
+    free_in(in);
+    if (state == BT_TRANSFER_IN_STATE_CLOSING) {
+        report(coordinator, BT_TRANSFER_IN_CLOSED, user, &event);
     }
-    if (status == BT_OK) {
-        status = bt_rank_transfer_in_open(
-            coordinator->config.own_rank, lease, generation, job, table,
-            n_spans, in, coordinator->windows, n_windows_p, &in->local);
-    }
-    if (status != BT_OK) {
-        free_in(in);
-        return status;
-    }
-    bt_list_push_back(&coordinator->ins, &in->as.link);
-    if (in->opening != NULL) {
-        status =
-            keep_windows(in->opening, 0, coordinator->windows, *n_windows_p);
-    }
-    if (status != BT_OK) {
-        in->user = NULL; /* never reported */
-        bt_transfer_in_close(in);
-        return status;
-    }
-    *in_p = in;
-    if (coordinator->config.n_others == 0) {
-        *windows_p = coordinator->windows;
-        return BT_OK;
-    }
-    in->to_open = in->open = all_others(coordinator);
-    frame = new_frame(coordinator);
+}
+
+static void close_in(bt_transfer_in_t *in, bt_transfer_in_state_t state)
+{
+    in->state = state;
+    bt_rank_transfer_in_close(in->local);
+    tell(in->coordinator, in->open, BT_RANK_IN_CLOSE, in->as.id, NULL);
+}
+
+void bt_transfer_in_close(bt_transfer_in_t *in)
+{
+    close_in(in, BT_TRANSFER_IN_STATE_CLOSING);
+}
+
+static void tell_open(bt_transfer_in_t *in, uint32_t generation,
+                      const bt_transfer_job_t *job, const uint32_t *table,
+                      uint32_t n_spans)
+{
+    bt_transfer_coordinator_t *coordinator = in->coordinator;
+    bt_strbuf_t *frame = new_frame(coordinator);
+
     bt_strbuf_append(frame, &generation, sizeof(generation));
     bt_strbuf_append(frame, job, sizeof(*job));
     bt_strbuf_append(frame, &n_spans, sizeof(n_spans));
@@ -259,31 +183,58 @@ bt_status_t bt_transfer_in_open(bt_transfer_coordinator_t *coordinator,
         (size_t)n_spans *
             bt_rank_transfer_n_groups(coordinator->config.own_rank) *
             sizeof(*table));
-    tell(coordinator, in->open, BT_RANK_IN_OPEN, lease, frame);
+    tell(coordinator, in->to_open, BT_RANK_IN_OPEN, in->as.id, frame);
+}
+
+bt_status_t bt_transfer_in_open(bt_transfer_coordinator_t *coordinator,
+                                uint64_t lease, uint32_t generation,
+                                const bt_transfer_job_t *job,
+                                const uint32_t *table, uint32_t n_spans,
+                                void *user, const bt_wire_window_t **windows_p,
+                                uint32_t *n_windows_p, bt_transfer_in_t **in_p)
+{
+    bt_transfer_in_t *in = bt_calloc(1, sizeof(*in));
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    if (in == NULL) {
+        return status;
+    }
+    *in = (bt_transfer_in_t){
+        .as = {.id = lease}, .coordinator = coordinator, .user = user};
+    bt_list_init(&in->as.link);
+    if (coordinator->config.n_others > 0) {
+        in->opening = bt_calloc(1, sizeof(*in->opening));
+        if (in->opening == NULL) {
+            goto err_free;
+        }
+    }
+    status = bt_rank_transfer_in_open(
+        coordinator->config.own_rank, lease, generation, job, table, n_spans,
+        in, coordinator->windows, n_windows_p, &in->local);
+    if (status != BT_OK) {
+        goto err_free;
+    }
+    bt_list_push_back(&coordinator->ins, &in->as.link);
+    in->open = RANK_0;
+    if (in->opening == NULL) {
+        *windows_p = coordinator->windows;
+        *in_p = in;
+        return BT_OK;
+    }
+    status = keep_windows(in->opening, 0, coordinator->windows, *n_windows_p);
+    if (status != BT_OK) {
+        close_in(in, BT_TRANSFER_IN_STATE_ABANDONED);
+        return status;
+    }
+    in->to_open = all_others(coordinator);
+    in->open |= in->to_open;
+    tell_open(in, generation, job, table, n_spans);
+    *in_p = in;
     return BT_INPROGRESS;
-}
 
-/* Reports IN_CLOSED when no sender can write any more. */
-static void check_closed(bt_transfer_in_t *in)
-{
-    const bt_rank_transfer_event_t event = {.type = BT_RANK_TRANSFER_IN_CLOSED,
-                                            .user = in->user};
-    bt_transfer_coordinator_t *coordinator = in->coordinator;
-
-    if (!in->closing || (in->local != NULL) || (in->open != 0)) {
-        return;
-    }
+err_free:
     free_in(in);
-    if (event.user != NULL) {
-        say(coordinator, BT_TRANSFER_IN_CLOSED, &event);
-    }
-}
-
-void bt_transfer_in_close(bt_transfer_in_t *in)
-{
-    in->closing = true;
-    bt_rank_transfer_in_close(in->local);
-    tell(in->coordinator, in->open, BT_RANK_IN_CLOSE, in->as.id, NULL);
+    return status;
 }
 
 /* Joins all ranks' windows in one list. */
@@ -310,24 +261,23 @@ static void take_opened(bt_transfer_in_t *in, uint32_t rank,
                         bt_rank_reader_t *reader)
 {
     bt_transfer_coordinator_t *coordinator = in->coordinator;
-    bt_transfer_event_t event = {.type = BT_TRANSFER_OPENED,
-                                 .lanes = {.user = in->user}};
+    bt_transfer_event_t event = {.id = in->as.id};
     bt_status_t status = BT_OK;
     uint32_t n;
 
     bt_rank_read(reader, &status, sizeof(status));
-    in->to_open &= ~(1ull << rank);
+    in->to_open &= ~bit_of(rank);
     if (status == BT_OK) {
-        n = bt_transfer_read_windows(reader, coordinator->windows,
-                                     BT_WIRE_MAX_RANKS);
+        n = bt_rank_read_windows(reader, coordinator->windows,
+                                 BT_WIRE_MAX_RANKS);
         status = (n == 0)
                      ? BT_ERR_BAD_MESSAGE
                      : keep_windows(in->opening, rank, coordinator->windows, n);
     } else {
-        in->open &= ~(1ull << rank);
+        in->open &= ~bit_of(rank);
     }
     in->status = (in->status == BT_OK) ? status : in->status;
-    if (in->closing) {
+    if (in->state == BT_TRANSFER_IN_STATE_CLOSING) {
         check_closed(in);
         return;
     }
@@ -337,18 +287,18 @@ static void take_opened(bt_transfer_in_t *in, uint32_t rank,
     if (in->status == BT_OK) {
         in->status = join_windows(in->opening);
     }
-    event.lanes.status = in->status;
+    event.status = in->status;
     event.windows = in->opening->windows;
     event.n_windows = in->opening->n_windows;
-    coordinator->config.on_event(coordinator->config.ctx, &event);
+    report(coordinator, BT_TRANSFER_OPENED, in->user, &event);
 }
 
-static void take_in_done(bt_transfer_in_t *in,
-                         const bt_rank_transfer_event_t *event, bool is_local)
+static void take_in_done(bt_transfer_in_t *in, uint32_t rank,
+                         const bt_transfer_event_t *event)
 {
-    bt_rank_transfer_event_t *sum = &in->done;
+    bt_transfer_event_t *sum = &in->done;
 
-    if (is_local) {
+    if (rank == 0) {
         sum->note = event->note; /* valid as long as in->local */
         sum->note_bytes = event->note_bytes;
         sum->arrived_us = event->arrived_us;
@@ -358,23 +308,26 @@ static void take_in_done(bt_transfer_in_t *in,
     sum->bytes += event->bytes;
     sum->n_descriptors += event->n_descriptors;
     in->n_done++;
-    if ((in->n_done <= in->coordinator->config.n_others) || in->failed ||
-        in->closing) {
-        return;
+    if ((in->n_done > in->coordinator->config.n_others) &&
+        (in->state == BT_TRANSFER_IN_STATE_OPEN)) {
+        report(in->coordinator, BT_TRANSFER_IN_DONE, in->user, sum);
     }
-    sum->type = BT_RANK_TRANSFER_IN_DONE;
-    sum->user = in->user;
-    say(in->coordinator, BT_TRANSFER_IN_DONE, sum);
 }
 
-static void take_in_failed(bt_transfer_in_t *in, bt_status_t status)
+static void take_in_failed(bt_transfer_in_t *in,
+                           const bt_transfer_event_t *event)
 {
-    const bt_rank_transfer_event_t event = {.status = status, .user = in->user};
-
-    if (!in->failed && !in->closing) {
-        in->failed = true;
-        say(in->coordinator, BT_TRANSFER_IN_FAILED, &event);
+    if (in->state == BT_TRANSFER_IN_STATE_OPEN) {
+        in->state = BT_TRANSFER_IN_STATE_FAILED;
+        report(in->coordinator, BT_TRANSFER_IN_FAILED, in->user, event);
     }
+}
+
+static void take_in_closed(bt_transfer_in_t *in, uint32_t rank)
+{
+    in->open &= ~bit_of(rank);
+    in->local = (rank == 0) ? NULL : in->local;
+    check_closed(in);
 }
 
 /* ---- sending ---- */
@@ -394,17 +347,18 @@ bt_status_t bt_transfer_connect(bt_transfer_coordinator_t *coordinator,
     peer->coordinator = coordinator;
     peer->user = user;
     peer->as.id = ++coordinator->last_id;
-    status = bt_rank_transfer_connect(coordinator->config.own_rank, theirs,
-                                      ranks, n_ranks, peer, &peer->local);
+    status =
+        bt_rank_transfer_connect(coordinator->config.own_rank, peer->as.id,
+                                 theirs, ranks, n_ranks, peer, &peer->local);
     if (status != BT_OK) {
         bt_free(peer);
         return status;
     }
-    peer->unproven = all_others(coordinator) | 1u;
+    peer->unproven = all_others(coordinator) | RANK_0;
     bt_list_push_back(&coordinator->peers, &peer->as.link);
     frame = new_frame(coordinator);
     bt_strbuf_append(frame, &theirs, sizeof(theirs));
-    bt_transfer_put_ranks(frame, ranks, n_ranks);
+    bt_rank_put_ranks(frame, ranks, n_ranks);
     tell(coordinator, all_others(coordinator), BT_RANK_PEER, peer->as.id,
          frame);
     *peer_p = peer;
@@ -428,26 +382,23 @@ const char *bt_transfer_path(const bt_transfer_peer_t *peer)
     return bt_rank_transfer_path(peer->local);
 }
 
-static void take_peer_up(bt_transfer_peer_t *peer, uint32_t rank)
+static void take_peer_up(bt_transfer_peer_t *peer, uint32_t rank,
+                         const bt_transfer_event_t *event)
 {
-    const bt_rank_transfer_event_t event = {.user = peer->user};
-    const bool was_up = peer->unproven == 0;
-
-    peer->unproven &= ~(1ull << rank);
-    if (!was_up && (peer->unproven == 0) && !peer->is_lost) {
-        say(peer->coordinator, BT_TRANSFER_PEER_UP, &event);
+    peer->unproven &= ~bit_of(rank);
+    if ((peer->state == BT_TRANSFER_PEER_STATE_CONNECTING) &&
+        (peer->unproven == 0)) {
+        peer->state = BT_TRANSFER_PEER_STATE_UP;
+        report(peer->coordinator, BT_TRANSFER_PEER_UP, peer->user, event);
     }
 }
 
 static void take_peer_lost(bt_transfer_peer_t *peer,
-                           const bt_rank_transfer_event_t *lanes)
+                           const bt_transfer_event_t *event)
 {
-    const bt_rank_transfer_event_t event = {
-        .user = peer->user, .at = lanes->at, .why = lanes->why};
-
-    if (!peer->is_lost) {
-        peer->is_lost = true;
-        say(peer->coordinator, BT_TRANSFER_PEER_LOST, &event);
+    if (peer->state != BT_TRANSFER_PEER_STATE_LOST) {
+        peer->state = BT_TRANSFER_PEER_STATE_LOST;
+        report(peer->coordinator, BT_TRANSFER_PEER_LOST, peer->user, event);
     }
 }
 
@@ -463,7 +414,7 @@ static bool come_from_here(const bt_transfer_coordinator_t *coordinator,
 }
 
 bt_status_t bt_transfer_out_begin(bt_transfer_peer_t *peer,
-                                  const bt_rank_transfer_job_t *job,
+                                  const bt_transfer_job_t *job,
                                   const bt_wire_window_t *windows,
                                   uint32_t n_windows, void *user,
                                   bt_transfer_out_t **out_p)
@@ -483,19 +434,19 @@ bt_status_t bt_transfer_out_begin(bt_transfer_peer_t *peer,
     out->coordinator = coordinator;
     out->user = user;
     out->as.id = ++coordinator->last_id;
-    status = bt_rank_transfer_out_begin(peer->local, job, windows, n_windows,
-                                        out, &out->local);
+    status = bt_rank_transfer_out_begin(peer->local, out->as.id, job, windows,
+                                        n_windows, out, &out->local);
     if (status != BT_OK) {
         bt_free(out);
         return status;
     }
     bt_list_push_back(&coordinator->outs, &out->as.link);
-    out->open = all_others(coordinator);
-    if (out->open != 0) {
+    out->open = all_others(coordinator) | RANK_0;
+    if (others_of(out->open) != 0) {
         frame = new_frame(coordinator);
         bt_strbuf_append(frame, &peer->as.id, sizeof(peer->as.id));
         bt_strbuf_append(frame, job, sizeof(*job));
-        bt_transfer_put_windows(frame, windows, n_windows);
+        bt_rank_put_windows(frame, windows, n_windows);
         tell(coordinator, out->open, BT_RANK_OUT_BEGIN, out->as.id, frame);
     }
     *out_p = out;
@@ -512,7 +463,7 @@ bt_status_t bt_transfer_out_post(bt_transfer_out_t *out, const uint32_t *table,
         bt_rank_transfer_n_groups(coordinator->config.own_rank);
     bt_strbuf_t *frame;
 
-    if (out->open != 0) {
+    if (others_of(out->open) != 0) {
         frame = new_frame(coordinator);
         bt_strbuf_append(frame, head, sizeof(head));
         bt_strbuf_append(frame, table + first * n_groups,
@@ -530,7 +481,7 @@ bt_status_t bt_transfer_out_finish(bt_transfer_out_t *out, const void *note,
     bt_transfer_coordinator_t *coordinator = out->coordinator;
     bt_strbuf_t *frame;
 
-    if (out->open != 0) {
+    if (others_of(out->open) != 0) {
         frame = new_frame(coordinator);
         bt_strbuf_append(frame, note, note_bytes);
         tell(coordinator, out->open, BT_RANK_OUT_FINISH, out->as.id, frame);
@@ -550,133 +501,118 @@ void bt_transfer_out_cancel(bt_transfer_out_t *out)
 
 /* A rank has ended its part; the first failure makes all parts useless. */
 static void take_out_done(bt_transfer_out_t *out, uint32_t rank,
-                          bt_status_t status, uint64_t bytes)
+                          const bt_transfer_event_t *event)
 {
     bt_transfer_coordinator_t *coordinator = out->coordinator;
-    bt_rank_transfer_event_t event;
+    bt_transfer_event_t done = {.id = out->as.id};
+    void *const user = out->user;
 
-    if (rank == 0) {
-        out->local = NULL;
-    } else {
-        out->open &= ~(1ull << rank);
-    }
-    out->bytes += bytes;
-    if ((status != BT_OK) && (out->status == BT_OK)) {
-        out->status = status;
+    out->open &= ~bit_of(rank);
+    out->local = (rank == 0) ? NULL : out->local;
+    out->bytes += event->bytes;
+    if ((event->status != BT_OK) && (out->status == BT_OK)) {
+        out->status = event->status;
         bt_transfer_out_cancel(out);
     }
-    if ((out->local != NULL) || (out->open != 0)) {
+    if (out->open != 0) {
         return;
     }
-    event = (bt_rank_transfer_event_t){
-        .status = out->status, .user = out->user, .bytes = out->bytes};
+    done.status = out->status;
+    done.bytes = out->bytes;
     bt_list_remove(&out->as.link);
     bt_free(out);
-    say(coordinator, BT_TRANSFER_OUT_DONE, &event);
+    report(coordinator, BT_TRANSFER_OUT_DONE, user, &done);
 }
 
-/* ---- what happens ---- */
+/* ---- events of ranks ---- */
+
+/* Handles an event of a rank. @param object  NULL: it is gone */
+static void take_event(bt_transfer_coordinator_t *coordinator, uint32_t rank,
+                       void *object, const bt_transfer_event_t *event)
+{
+    if (event->type == BT_TRANSFER_STUCK) {
+        report(coordinator, BT_TRANSFER_STUCK, NULL, event);
+        return;
+    }
+    if (object == NULL) {
+        return;
+    }
+    switch (event->type) {
+    case BT_TRANSFER_IN_DONE:
+        take_in_done(object, rank, event);
+        break;
+    case BT_TRANSFER_IN_FAILED:
+        take_in_failed(object, event);
+        break;
+    case BT_TRANSFER_IN_CLOSED:
+        take_in_closed(object, rank);
+        break;
+    case BT_TRANSFER_OUT_DONE:
+        take_out_done(object, rank, event);
+        break;
+    case BT_TRANSFER_PEER_LOST:
+        take_peer_lost(object, event);
+        break;
+    case BT_TRANSFER_PEER_UP:
+        take_peer_up(object, rank, event);
+        break;
+    case BT_TRANSFER_OPENED: /* not an event of one rank */
+    case BT_TRANSFER_STUCK:
+        break;
+    }
+}
 
 void bt_transfer_take_kvt(bt_transfer_coordinator_t *coordinator,
                           const bt_kvt_event_t *event)
 {
-    bt_rank_transfer_event_t lanes;
-    bt_transfer_in_t *in;
+    bt_transfer_event_t own;
 
-    if (!bt_rank_transfer_take(event, &lanes)) {
-        return;
-    }
-    switch (lanes.type) {
-    case BT_RANK_TRANSFER_IN_DONE:
-        take_in_done(lanes.user, &lanes, true);
-        break;
-    case BT_RANK_TRANSFER_IN_FAILED:
-        take_in_failed(lanes.user, lanes.status);
-        break;
-    case BT_RANK_TRANSFER_IN_CLOSED:
-        in = lanes.user;
-        in->local = NULL;
-        check_closed(in);
-        break;
-    case BT_RANK_TRANSFER_OUT_DONE:
-        take_out_done(lanes.user, 0, lanes.status, lanes.bytes);
-        break;
-    case BT_RANK_TRANSFER_PEER_LOST:
-        take_peer_lost(lanes.user, &lanes);
-        break;
-    case BT_RANK_TRANSFER_PEER_UP:
-        take_peer_up(lanes.user, 0);
-        break;
-    case BT_RANK_TRANSFER_STUCK:
-        say(coordinator, BT_TRANSFER_STUCK, &lanes);
-        break;
+    if (bt_rank_transfer_take(event, &own)) {
+        take_event(coordinator, 0, own.user, &own);
     }
 }
 
-static numbered_t *numbered_at(bt_list_t *link)
+/* Finds the object of another rank's event. NULL: it is gone */
+static void *object_of(bt_transfer_coordinator_t *coordinator,
+                       bt_transfer_event_type_t type, uint64_t id)
 {
-    return BT_CONTAINER_OF(link, numbered_t, link);
-}
-
-/* Finds an object in one of the coordinator's lists; NULL: it is gone. */
-static void *find(bt_list_t *list, uint64_t id)
-{
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, list)
-    {
-        if (numbered_at(pos)->id == id) {
-            return numbered_at(pos);
-        }
+    switch (type) {
+    case BT_TRANSFER_IN_DONE:
+    case BT_TRANSFER_IN_FAILED:
+    case BT_TRANSFER_IN_CLOSED:
+        return bt_transfer_find(&coordinator->ins, id);
+    case BT_TRANSFER_OUT_DONE:
+        return bt_transfer_find(&coordinator->outs, id);
+    case BT_TRANSFER_PEER_LOST:
+    case BT_TRANSFER_PEER_UP:
+        return bt_transfer_find(&coordinator->peers, id);
+    case BT_TRANSFER_OPENED:
+    case BT_TRANSFER_STUCK:
+        break;
     }
     return NULL;
 }
 
-/* The object of the event may be gone. */
-static void take_event(bt_transfer_coordinator_t *coordinator, uint32_t rank,
-                       uint64_t id, const bt_rank_transfer_event_t *event)
+static void take_rank_event(bt_transfer_coordinator_t *coordinator,
+                            uint32_t rank, bt_rank_reader_t *reader)
 {
-    bt_transfer_in_t *in = find(&coordinator->ins, id);
-    bt_transfer_out_t *out = find(&coordinator->outs, id);
-    bt_transfer_peer_t *peer = find(&coordinator->peers, id);
+    char at[BT_RANK_TEXT_BYTES] = "", why[BT_RANK_TEXT_BYTES] = "";
+    bt_transfer_event_t event = {0};
 
-    switch (event->type) {
-    case BT_RANK_TRANSFER_IN_DONE:
-        if (in != NULL) {
-            take_in_done(in, event, false);
-        }
-        break;
-    case BT_RANK_TRANSFER_IN_FAILED:
-        if (in != NULL) {
-            take_in_failed(in, event->status);
-        }
-        break;
-    case BT_RANK_TRANSFER_IN_CLOSED:
-        if (in != NULL) {
-            in->open &= ~(1ull << rank);
-            check_closed(in);
-        }
-        break;
-    case BT_RANK_TRANSFER_OUT_DONE:
-        if (out != NULL) {
-            take_out_done(out, rank, event->status, event->bytes);
-        }
-        break;
-    case BT_RANK_TRANSFER_PEER_LOST:
-        if (peer != NULL) {
-            take_peer_lost(peer, event);
-        }
-        break;
-    case BT_RANK_TRANSFER_PEER_UP:
-        if (peer != NULL) {
-            take_peer_up(peer, rank);
-        }
-        break;
-    case BT_RANK_TRANSFER_STUCK:
-        say(coordinator, BT_TRANSFER_STUCK, event);
-        break;
+    bt_rank_read(reader, &event, sizeof(event));
+    /* Pointers of the other process are not valid here. */
+    event.note = NULL;
+    event.note_bytes = 0;
+    event.windows = NULL;
+    event.n_windows = 0;
+    event.at = at;
+    event.why = why;
+    if (event.type == BT_TRANSFER_PEER_LOST) {
+        bt_rank_read_text(reader, at);
+        bt_rank_read_text(reader, why);
     }
+    take_event(coordinator, rank, object_of(coordinator, event.type, event.id),
+               &event);
 }
 
 static void take_export(bt_transfer_coordinator_t *coordinator, uint32_t rank,
@@ -685,9 +621,9 @@ static void take_export(bt_transfer_coordinator_t *coordinator, uint32_t rank,
     bt_wire_rank_t ranks[BT_WIRE_MAX_RANKS];
 
     if ((coordinator->exports[rank] != NULL) ||
-        (bt_transfer_read_ranks(reader, ranks) != 1) ||
+        (bt_rank_read_ranks(reader, ranks) != 1) ||
         (bt_wire_ranks_copy(ranks, 1, &coordinator->exports[rank]) != BT_OK)) {
-        BT_LOG_WARN("rank %u says wrongly where its pool is", rank);
+        BT_LOG_WARN("rank %u: invalid description of its KV pool", rank);
     }
 }
 
@@ -695,8 +631,6 @@ static void take_frame(bt_transfer_coordinator_t *coordinator, uint32_t rank,
                        const bt_rank_frame_t *frame)
 {
     bt_rank_reader_t reader = bt_rank_reader(frame);
-    bt_rank_transfer_event_t event = {0};
-    char at[BT_TRANSFER_TEXT_BYTES] = "", why[BT_TRANSFER_TEXT_BYTES] = "";
     bt_transfer_in_t *in;
 
     switch (frame->kind) {
@@ -704,25 +638,17 @@ static void take_frame(bt_transfer_coordinator_t *coordinator, uint32_t rank,
         take_export(coordinator, rank, &reader);
         break;
     case BT_RANK_OPENED:
-        in = find(&coordinator->ins, frame->id);
+        in = bt_transfer_find(&coordinator->ins, frame->id);
         if (in != NULL) {
             take_opened(in, rank, &reader);
         }
         break;
     case BT_RANK_EVENT:
-        bt_rank_read(&reader, &event, sizeof(event));
-        event.note = NULL;
-        event.note_bytes = 0;
-        event.at = at; /* its own pointers belong to the other process */
-        event.why = why;
-        if (event.type == BT_RANK_TRANSFER_PEER_LOST) {
-            read_text(&reader, at);
-            read_text(&reader, why);
-        }
-        take_event(coordinator, rank, frame->id, &event);
+        take_rank_event(coordinator, rank, &reader);
         break;
     default:
-        BT_LOG_WARN("rank %u says what rank 0 does not know", rank);
+        BT_LOG_WARN("rank %u: unexpected message of type %u", rank,
+                    (unsigned)frame->kind);
         break;
     }
 }
@@ -782,7 +708,7 @@ void bt_transfer_admit(bt_transfer_coordinator_t *coordinator,
 {
     bt_strbuf_t *frame = new_frame(coordinator);
 
-    bt_transfer_put_ranks(frame, ranks, n_ranks);
+    bt_rank_put_ranks(frame, ranks, n_ranks);
     tell(coordinator, all_others(coordinator), BT_RANK_ADMIT, 0, frame);
 }
 
@@ -811,6 +737,11 @@ bt_status_t bt_transfer_open(const bt_transfer_config_t *config,
     return BT_OK;
 }
 
+static bt_transfer_object_t *object_at(bt_list_t *link)
+{
+    return BT_CONTAINER_OF(link, bt_transfer_object_t, link);
+}
+
 void bt_transfer_close(bt_transfer_coordinator_t *coordinator)
 {
     bt_list_t *pos;
@@ -821,16 +752,16 @@ void bt_transfer_close(bt_transfer_coordinator_t *coordinator)
     }
     BT_LIST_FOR_EACH(pos, tmp, &coordinator->ins)
     {
-        free_in((bt_transfer_in_t *)numbered_at(pos));
+        free_in((bt_transfer_in_t *)object_at(pos));
     }
     BT_LIST_FOR_EACH(pos, tmp, &coordinator->outs)
     {
         bt_list_remove(pos);
-        bt_free(numbered_at(pos));
+        bt_free(object_at(pos));
     }
     BT_LIST_FOR_EACH(pos, tmp, &coordinator->peers)
     {
-        bt_transfer_disconnect((bt_transfer_peer_t *)numbered_at(pos));
+        bt_transfer_disconnect((bt_transfer_peer_t *)object_at(pos));
     }
     for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
         bt_free(coordinator->exports[r]);

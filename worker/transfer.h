@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file transfer.h
  *
- * KV transfers of an instance: combines the transfers of all its ranks
- * (rank_transfer.h) into one.
+ * KV transfers of an instance: the transfer coordinator makes one transfer of
+ * those of all ranks (rank_transfer.h). An instance of a single rank has a
+ * coordinator of one.
  *
- *     handlers ─ bt_transfer_in_open ─┬─ lanes of rank 0
- *                                  └─ IN_OPEN ─▶ rank 1: its lanes
- *              ◀──── OPENED ───────┬─ windows of rank 0
- *                                  └─ OPENED ◀─ rank 1: its windows
+ *     handlers ─ bt_transfer_in_open ─┬─ windows of rank 0
+ *                                     └─ IN_OPEN ─▶ rank 1: its windows
+ *              ◀──── OPENED ──────────┬─ windows of rank 0
+ *                                     └─ OPENED ◀── rank 1
  *
  * OPENED, IN_DONE, IN_CLOSED and OUT_DONE are reported when all ranks have
  * reached them; a failure at any rank fails the transfer. With one rank all
@@ -24,34 +25,13 @@
 #include "worker/rank_link.h"
 #include "worker/rank_transfer.h"
 
-#define BT_TRANSFER_TEXT_BYTES 160u
-
 typedef struct bt_transfer_coordinator bt_transfer_coordinator_t;
 typedef struct bt_transfer_peer bt_transfer_peer_t;
 typedef struct bt_transfer_in bt_transfer_in_t;
 typedef struct bt_transfer_out bt_transfer_out_t;
 
-typedef enum bt_transfer_event_type {
-    BT_TRANSFER_OPENED, /**< windows of all ranks; or an error status, and then
-                        close it next */
-    BT_TRANSFER_IN_DONE,
-    BT_TRANSFER_IN_FAILED,
-    BT_TRANSFER_IN_CLOSED,
-    BT_TRANSFER_OUT_DONE,
-    BT_TRANSFER_PEER_LOST,
-    BT_TRANSFER_PEER_UP, /**< the peer has answered to all ranks */
-    BT_TRANSFER_STUCK,
-} bt_transfer_event_type_t;
-
-typedef struct bt_transfer_event {
-    bt_transfer_event_type_t type;
-    bt_rank_transfer_event_t lanes; /**< status, user and all other fields */
-    const bt_wire_window_t *windows;
-    uint32_t n_windows;
-} bt_transfer_event_t;
-
 typedef struct bt_transfer_config {
-    bt_rank_transfer_t *own_rank; /**< lanes of this rank; borrowed */
+    bt_rank_transfer_t *own_rank; /**< transfers of rank 0; borrowed */
     bt_rank_link_t *links;        /**< to ranks 1 … n_others; borrowed */
     uint32_t n_others;
     uint32_t heartbeat_ms, dead_ms; /**< links to other ranks */
@@ -97,7 +77,7 @@ void bt_transfer_admit(bt_transfer_coordinator_t *coordinator,
  */
 BT_MUST_CHECK bt_status_t bt_transfer_in_open(
     bt_transfer_coordinator_t *coordinator, uint64_t lease, uint32_t generation,
-    const bt_rank_transfer_job_t *job, const uint32_t *table, uint32_t n_spans,
+    const bt_transfer_job_t *job, const uint32_t *table, uint32_t n_spans,
     void *user, const bt_wire_window_t **windows_p, uint32_t *n_windows_p,
     bt_transfer_in_t **in_p);
 /** Closes the windows. IN_CLOSED follows. */
@@ -115,10 +95,11 @@ const char *bt_transfer_path(const bt_transfer_peer_t *peer);
  * bt_rank_transfer_out_post() and so on for the functions below. Errors of
  * other ranks are reported by OUT_DONE.
  */
-BT_MUST_CHECK bt_status_t bt_transfer_out_begin(
-    bt_transfer_peer_t *peer, const bt_rank_transfer_job_t *job,
-    const bt_wire_window_t *windows, uint32_t n_windows, void *user,
-    bt_transfer_out_t **out_p);
+BT_MUST_CHECK bt_status_t bt_transfer_out_begin(bt_transfer_peer_t *peer,
+                                                const bt_transfer_job_t *job,
+                                                const bt_wire_window_t *windows,
+                                                uint32_t n_windows, void *user,
+                                                bt_transfer_out_t **out_p);
 BT_MUST_CHECK bt_status_t bt_transfer_out_post(bt_transfer_out_t *out,
                                                const uint32_t *table,
                                                uint32_t first, uint32_t end,
@@ -127,21 +108,5 @@ BT_MUST_CHECK bt_status_t bt_transfer_out_finish(bt_transfer_out_t *out,
                                                  const void *note,
                                                  size_t note_bytes);
 void bt_transfer_out_cancel(bt_transfer_out_t *out);
-
-/* Fields of frames that rank 0 and the other ranks both use. */
-
-void bt_transfer_put_ranks(bt_strbuf_t *out, const bt_wire_rank_t *ranks,
-                           uint32_t n);
-/** Reads a list of ranks. @return how many, at most BT_WIRE_MAX_RANKS; blobs
- *  point into the frame */
-uint32_t bt_transfer_read_ranks(bt_rank_reader_t *reader,
-                                bt_wire_rank_t *ranks);
-void bt_transfer_put_windows(bt_strbuf_t *out, const bt_wire_window_t *windows,
-                             uint32_t n);
-/** Appends a text; NULL counts as "". Text longer than BT_TRANSFER_TEXT_BYTES
- * is cut. */
-void bt_transfer_put_text(bt_strbuf_t *out, const char *text);
-uint32_t bt_transfer_read_windows(bt_rank_reader_t *reader,
-                                  bt_wire_window_t *windows, uint32_t max);
 
 #endif
