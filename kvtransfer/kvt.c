@@ -344,8 +344,8 @@ static const uint8_t *key_of(const bt_kvt_t *kvt, const bt_kvt_link_t *over,
     if (greets(msg)) {
         return (msg->to == kvt->config.instance) ? kvt->config.key : NULL;
     }
-    return ((over != NULL) && !over->lost && (over->instance == msg->from) &&
-            (over->peer_nonce == msg->nonce))
+    return ((over != NULL) && !bt_kvt_link_is_lost(over->state) &&
+            (over->instance == msg->from) && (over->peer_nonce == msg->nonce))
                ? over->peer_key
                : NULL;
 }
@@ -388,8 +388,8 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
         link_message(over, &msg);
         return over;
     }
-    if ((over == NULL) || over->lost || (over->instance != msg.from) ||
-        (msg.echo != over->nonce)) {
+    if ((over == NULL) || bt_kvt_link_is_lost(over->state) ||
+        (over->instance != msg.from) || (msg.echo != over->nonce)) {
         kvt->counters.stale_discarded++;
         return NULL;
     }

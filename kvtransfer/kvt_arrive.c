@@ -121,7 +121,7 @@ static void on_begin(bt_kvt_link_t *link, bt_kvt_window_t *w,
 {
     bt_status_t status = BT_ERR_STALE;
 
-    if ((w != NULL) && link->remote_direct &&
+    if ((w != NULL) && (link->remote == BT_KVT_REMOTE_WRITES) &&
         bt_kvt_window_move(w, BT_KVT_WINDOW_ON_BEGIN, BT_OK)) {
         status = BT_OK;
     }

@@ -165,7 +165,7 @@ struct bt_kvt {
     bool ticked;
     bool closing; /**< inside bt_kvt_close() */
     bool frozen;  /**< set by a transport: progress does nothing */
-    bool broken;  /**< some link is broken; see bt_kvt_link.broken */
+    bool broken;  /**< some link is BT_KVT_LINK_IS_BROKEN */
     uint8_t key_before[BT_KEY_BYTES]; /**< previous config.key */
     uint64_t before_until_ms; /**< end of the previous key's validity; 0 = there
                                  is none */
@@ -204,6 +204,20 @@ struct bt_kvt {
     bool unhashed;
 };
 
+/** Permission of the peer on our pool. */
+typedef enum bt_kvt_remote {
+    BT_KVT_REMOTE_UNKNOWN, /**< no HELLO of the peer was accepted */
+    BT_KVT_REMOTE_SENDS,   /**< the peer may send to us */
+    BT_KVT_REMOTE_WRITES,  /**< the peer may also write directly */
+} bt_kvt_remote_t;
+
+/** Watch over a silent peer. */
+typedef enum bt_kvt_probe {
+    BT_KVT_PROBE_IDLE,      /**< nothing is in flight */
+    BT_KVT_PROBE_ASKED,     /**< idle; a ping is unanswered */
+    BT_KVT_PROBE_KEEPALIVE, /**< greeting, or something is in flight */
+} bt_kvt_probe_t;
+
 struct bt_kvt_link {
     bt_list_t all;
     bt_kvt_t *kvt;
@@ -217,15 +231,10 @@ struct bt_kvt_link {
     /** Keys of the tags on our messages, and (with peer_nonce) on those of the
      *  peer. */
     uint8_t key[BT_KEY_BYTES], peer_key[BT_KEY_BYTES];
-    bool broken; /**< a send failed; lost at the next progress */
-    bool lost;
-    bool gone; /**< the peer's process, or at least the session, is over */
-    bool hello_sent;    /**< our HELLO was sent */
-    bool acked;         /**< our HELLO was acknowledged: we may write */
-    bool hello_taken;   /**< the peer's HELLO was accepted: it may send to us */
-    bool remote_direct; /**< the peer may write directly into our pool */
-    bool active;        /**< keepalive is running */
-    uint8_t *map;       /**< the peer's pool, if we write directly */
+    bt_kvt_link_state_t state; /**< kvt_life.h; bt_kvt_link_move() */
+    bt_kvt_remote_t remote;
+    bt_kvt_probe_t probe;
+    uint8_t *map;   /**< the peer's pool, if we write directly */
     bool by_device; /**< our device writes to `map`; only the device can access
                        it */
     uint64_t pool_bytes;
@@ -239,8 +248,7 @@ struct bt_kvt_link {
     bool stalled;      /**< transfers wait for inflight_bytes to fall */
     uint64_t inflight_bytes;
     uint64_t last_heard_ms, last_ping_ms;
-    bool asked;                 /**< a ping of an idle link is unanswered */
-    uint64_t asked_ms;          /**< since when a ping is unanswered */
+    uint64_t asked_ms;          /**< ASKED: since when a ping is unanswered */
     char at[BT_KVT_AT_BYTES];   /**< location of the peer */
     char why[BT_KVT_WHY_BYTES]; /**< lost: reason */
     uint64_t *over; /**< owned: grants to which we must not write any more */
@@ -395,6 +403,8 @@ void bt_kvt_test_unhashed(bt_kvt_t *kvt, bool unhashed);
 /* kvt_link.c */
 /** Finds the link to an instance. @return a link that is not lost, or NULL. */
 bt_kvt_link_t *bt_kvt_link_find(bt_kvt_t *kvt, uint64_t instance);
+/** Moves a link by @a input. @return false: refused (bt_kvt_link_next()) */
+bool bt_kvt_link_move(bt_kvt_link_t *link, bt_kvt_link_input_t input);
 /** Fills in from and nonce, and sends a message. A failure loses the link. */
 void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg);
 /** Sends a message about a lease. */

@@ -6,12 +6,41 @@
 #include "common/base/assert.h"
 
 /* Cells of the tables: 0 is "refused". */
+#define L(state) (BT_KVT_LINK_IS_##state + 1)
 #define W(state) (BT_KVT_WINDOW_IS_##state + 1)
 #define X(state) (BT_KVT_XFER_IS_##state + 1)
 
 #define FIRST_OF_OURS BT_KVT_WINDOW_ON_PROVEN
 
 /* clang-format off */
+static const uint8_t link_edges[BT_KVT_LINK_N_STATES][BT_KVT_LINK_N_INPUTS] = {
+    [BT_KVT_LINK_IS_NEW] = {
+        [BT_KVT_LINK_ON_HELLO] = L(GREETING),
+        [BT_KVT_LINK_ON_SEND_FAILED] = L(BROKEN),
+        [BT_KVT_LINK_ON_LOSE] = L(LOST),
+        [BT_KVT_LINK_ON_GONE] = L(GONE),
+    },
+    [BT_KVT_LINK_IS_GREETING] = {
+        [BT_KVT_LINK_ON_ACK] = L(OPEN),
+        [BT_KVT_LINK_ON_HELLO] = L(GREETING),
+        [BT_KVT_LINK_ON_SEND_FAILED] = L(BROKEN),
+        [BT_KVT_LINK_ON_LOSE] = L(LOST),
+        [BT_KVT_LINK_ON_GONE] = L(GONE),
+    },
+    [BT_KVT_LINK_IS_OPEN] = {
+        [BT_KVT_LINK_ON_SEND_FAILED] = L(BROKEN),
+        [BT_KVT_LINK_ON_LOSE] = L(LOST),
+        [BT_KVT_LINK_ON_GONE] = L(GONE),
+    },
+    [BT_KVT_LINK_IS_BROKEN] = {
+        [BT_KVT_LINK_ON_LOSE] = L(LOST),
+        [BT_KVT_LINK_ON_GONE] = L(GONE),
+    },
+    [BT_KVT_LINK_IS_LOST] = {
+        [BT_KVT_LINK_ON_GONE] = L(GONE),
+    },
+};
+
 static const uint8_t window_edges[BT_KVT_WINDOW_N_STATES]
                                  [BT_KVT_WINDOW_N_INPUTS] = {
     [BT_KVT_WINDOW_IS_OPEN] = {
@@ -92,6 +121,19 @@ static const uint8_t xfer_edges[BT_KVT_XFER_N_STATES][BT_KVT_XFER_N_INPUTS] = {
     },
 };
 /* clang-format on */
+
+bt_status_t bt_kvt_link_next(bt_kvt_link_state_t state,
+                             bt_kvt_link_input_t input,
+                             bt_kvt_link_state_t *next_p)
+{
+    const uint8_t cell = link_edges[state][input];
+
+    if (cell == 0) {
+        return BT_ERR_STALE;
+    }
+    *next_p = (bt_kvt_link_state_t)(cell - 1);
+    return BT_OK;
+}
 
 bt_status_t bt_kvt_window_next(bt_kvt_window_state_t state,
                                bt_kvt_window_input_t input,

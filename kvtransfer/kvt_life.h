@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kvt_life.h
  *
- * State machines of a window and of a transfer. Pure; the actions on entering
- * a state are in kvt_window.c and kvt_xfer.c, in one place each.
+ * State machines of a link, a window and a transfer. Pure; the actions on
+ * entering a state are in kvt_link.c, kvt_window.c and kvt_xfer.c, in one place
+ * each.
+ *
+ * A link:
+ *
+ *     NEW ── HELLO ──▶ GREETING ── ACK ──▶ OPEN
+ *      │                  │                 │
+ *      └───────────────── SEND_FAILED ──────┘
+ *                         ▼
+ *                       BROKEN ── LOSE ──▶ LOST ── GONE ──▶ GONE
+ *
+ * HELLO is repeated in GREETING until it is answered. LOSE and GONE end a link
+ * in any state; GONE says that the peer cannot write any more.
  *
  * A window:
  *
@@ -56,6 +68,42 @@
 #include <stdbool.h>
 
 #include "common/base/status.h"
+
+typedef enum bt_kvt_link_state {
+    BT_KVT_LINK_IS_NEW,      /**< no HELLO was sent: the peer connected to us */
+    BT_KVT_LINK_IS_GREETING, /**< our HELLO was sent, and is unanswered */
+    BT_KVT_LINK_IS_OPEN,     /**< our HELLO was answered: we may write */
+    BT_KVT_LINK_IS_BROKEN,   /**< a send failed; lost at the next progress */
+    BT_KVT_LINK_IS_LOST,     /**< the peer may still be writing */
+    BT_KVT_LINK_IS_GONE,     /**< lost; the peer's process, or at least the
+                                session, is over */
+    BT_KVT_LINK_N_STATES
+} bt_kvt_link_state_t;
+
+typedef enum bt_kvt_link_input {
+    BT_KVT_LINK_ON_ACK,   /**< from the peer. All others are from this side: */
+    BT_KVT_LINK_ON_HELLO, /**< a HELLO is sent */
+    BT_KVT_LINK_ON_SEND_FAILED,
+    BT_KVT_LINK_ON_LOSE, /**< the link is given up */
+    BT_KVT_LINK_ON_GONE, /**< LOSE, with the proof that the peer cannot write */
+    BT_KVT_LINK_N_INPUTS
+} bt_kvt_link_input_t;
+
+/**
+ * Computes the state of a link after @a input in @a state.
+ *
+ * @retval BT_OK
+ * @retval BT_ERR_STALE  refused: nothing changes
+ */
+BT_MUST_CHECK bt_status_t bt_kvt_link_next(bt_kvt_link_state_t state,
+                                           bt_kvt_link_input_t input,
+                                           bt_kvt_link_state_t *next_p);
+
+/** True once a link is lost. */
+static inline bool bt_kvt_link_is_lost(bt_kvt_link_state_t state)
+{
+    return state >= BT_KVT_LINK_IS_LOST;
+}
 
 typedef enum bt_kvt_window_state {
     BT_KVT_WINDOW_IS_OPEN,

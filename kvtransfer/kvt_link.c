@@ -17,11 +17,25 @@ bt_kvt_link_t *bt_kvt_link_find(bt_kvt_t *kvt, uint64_t instance)
     {
         bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
 
-        if ((link->instance == instance) && !link->lost) {
+        if ((link->instance == instance) && !bt_kvt_link_is_lost(link->state)) {
             return link;
         }
     }
     return NULL;
+}
+
+bool bt_kvt_link_move(bt_kvt_link_t *link, bt_kvt_link_input_t input)
+{
+    bt_kvt_link_state_t next;
+
+    if (bt_kvt_link_next(link->state, input, &next) != BT_OK) {
+        return false;
+    }
+    link->state = next;
+    if (next == BT_KVT_LINK_IS_BROKEN) {
+        link->kvt->broken = true;
+    }
+    return true;
 }
 
 /** True for messages sent before the reader knows our random bytes. */
@@ -37,7 +51,7 @@ void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg)
     size_t bytes = 0;
     bt_status_t status;
 
-    if (link->lost || link->broken) {
+    if (link->state >= BT_KVT_LINK_IS_BROKEN) {
         return;
     }
     msg->from = kvt->config.instance;
@@ -53,8 +67,7 @@ void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg)
     }
     if (status != BT_OK) {
         /* Not lost at once: callers are in the middle of lists. */
-        link->broken = true;
-        kvt->broken = true;
+        (void)bt_kvt_link_move(link, BT_KVT_LINK_ON_SEND_FAILED);
     }
 }
 
@@ -74,7 +87,7 @@ static void hello_send(bt_kvt_link_t *link)
 
     msg.export.data = kvt->export_blob;
     msg.export.bytes = (uint32_t)kvt->export_bytes;
-    link->hello_sent = true;
+    (void)bt_kvt_link_move(link, BT_KVT_LINK_ON_HELLO);
     link->last_ping_ms = kvt->now_ms;
     bt_kvt_link_send(link, &msg);
 }
@@ -173,14 +186,13 @@ static void unmap(bt_kvt_link_t *link)
 void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why)
 {
     bt_kvt_t *kvt = link->kvt;
-    const bool first = !link->lost;
+    const bool first = !bt_kvt_link_is_lost(link->state);
     bt_list_t *pos, *tmp;
 
-    if (!first && (!gone || link->gone)) {
+    if (!bt_kvt_link_move(link,
+                          gone ? BT_KVT_LINK_ON_GONE : BT_KVT_LINK_ON_LOSE)) {
         return;
     }
-    link->lost = true;
-    link->gone = link->gone || gone;
     if (first) {
         snprintf(link->why, sizeof(link->why), "%s", why);
         BT_LOG_INFO("kv transfer: link to instance %016llx pid %d lost: %s",
@@ -196,7 +208,7 @@ void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why)
     BT_LIST_FOR_EACH(pos, tmp, &link->windows)
     {
         bt_kvt_window_link_lost(BT_CONTAINER_OF(pos, bt_kvt_window_t, of_link),
-                                link->gone);
+                                link->state == BT_KVT_LINK_IS_GONE);
     }
     if (first) {
         BT_LIST_FOR_EACH(pos, tmp, &link->peers)
@@ -342,7 +354,8 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
         return NULL;
     }
     /* A repeated HELLO is answered again; otherwise it must be a new one. */
-    if ((link == NULL) || link->lost || !link->hello_taken ||
+    if ((link == NULL) || bt_kvt_link_is_lost(link->state) ||
+        (link->remote == BT_KVT_REMOTE_UNKNOWN) ||
         (link->instance != msg->from) || (link->peer_nonce != msg->nonce)) {
         link = link_of_news(kvt, msg, &info);
     }
@@ -351,13 +364,14 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
     }
 
     peer_know(link, msg, key);
-    if (!link->hello_taken) {
-        link->hello_taken = true;
-        link->remote_direct = msg->direct && may_be_written(kvt) &&
-                              (kvt->ops->watch(link, &info) == BT_OK);
+    if (link->remote == BT_KVT_REMOTE_UNKNOWN) {
+        link->remote = (msg->direct && may_be_written(kvt) &&
+                        (kvt->ops->watch(link, &info) == BT_OK))
+                           ? BT_KVT_REMOTE_WRITES
+                           : BT_KVT_REMOTE_SENDS;
         bt_kvt_windows_bind(link);
     }
-    ack.direct = link->remote_direct;
+    ack.direct = link->remote == BT_KVT_REMOTE_WRITES;
     bt_kvt_link_send(link, &ack);
     return link;
 }
@@ -374,10 +388,9 @@ void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg,
         return;
     }
     peer_know(link, msg, key);
-    if (link->acked || !link->hello_sent) {
-        return;
+    if (!bt_kvt_link_move(link, BT_KVT_LINK_ON_ACK)) {
+        return; /* repeated, or never asked for */
     }
-    link->acked = true;
     if ((link->map != NULL) && !msg->direct) {
         unmap(link);
         if (link->kvt->config.path == BT_KVT_PATH_SHM) {
@@ -402,7 +415,7 @@ void bt_kvt_links_mend(bt_kvt_t *kvt)
     {
         bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
 
-        if (link->broken && !link->lost) {
+        if (link->state == BT_KVT_LINK_IS_BROKEN) {
             bt_kvt_link_lost(link, false, "a message could not be sent");
         }
     }
@@ -445,18 +458,22 @@ static void idle_tick(bt_kvt_link_t *link)
     const uint64_t now = link->kvt->now_ms;
     bt_kvt_msg_t ping = {.type = BT_KVT_MSG_PING};
 
-    if (link->asked && (link->last_heard_ms >= link->asked_ms)) {
-        link->asked = false;
+    if ((link->probe == BT_KVT_PROBE_ASKED) &&
+        (link->last_heard_ms >= link->asked_ms)) {
+        link->probe = BT_KVT_PROBE_IDLE;
     }
-    if (link->asked && (now - link->asked_ms >= config->dead_ms)) {
-        lose_silent(link);
-        return;
-    }
-    if (!link->asked && (now - link->last_heard_ms >= config->dead_ms)) {
-        link->asked = true;
+    if (link->probe == BT_KVT_PROBE_ASKED) {
+        if (now - link->asked_ms >= config->dead_ms) {
+            lose_silent(link);
+            return;
+        }
+        if (now - link->last_ping_ms < config->keepalive_ms) {
+            return;
+        }
+    } else if (now - link->last_heard_ms >= config->dead_ms) {
+        link->probe = BT_KVT_PROBE_ASKED;
         link->asked_ms = now;
-    } else if (!link->asked ||
-               (now - link->last_ping_ms < config->keepalive_ms)) {
+    } else {
         return;
     }
     link->last_ping_ms = now;
@@ -467,25 +484,27 @@ static void link_tick(bt_kvt_link_t *link)
 {
     bt_kvt_t *kvt = link->kvt;
     const uint64_t now = kvt->now_ms;
-    const bool greeting = link->hello_sent && !link->acked;
+    const bool greeting = link->state == BT_KVT_LINK_IS_GREETING;
     const bool active = greeting || !bt_list_empty(&link->xfers) ||
                         !bt_list_empty(&link->windows);
     /* A stopped process on this host keeps its connection and may go on
      * writing: only its end counts there, see bt_kvt_link_lost(gone). */
     const bool silence_counts =
-        greeting || ((link->map == NULL) && !link->remote_direct);
+        greeting ||
+        ((link->map == NULL) && (link->remote != BT_KVT_REMOTE_WRITES));
     bt_kvt_msg_t ping = {.type = BT_KVT_MSG_PING};
 
     if (!active) {
-        link->active = false;
-        if (link->acked && silence_counts) {
+        if (link->probe == BT_KVT_PROBE_KEEPALIVE) {
+            link->probe = BT_KVT_PROBE_IDLE;
+        }
+        if ((link->state == BT_KVT_LINK_IS_OPEN) && silence_counts) {
             idle_tick(link);
         }
         return;
     }
-    if (!link->active) {
-        link->active = true;
-        link->asked = false;
+    if (link->probe != BT_KVT_PROBE_KEEPALIVE) {
+        link->probe = BT_KVT_PROBE_KEEPALIVE;
         link->last_heard_ms = now;
         link->last_ping_ms = now;
         return;
@@ -531,7 +550,7 @@ void bt_kvt_links_slept(bt_kvt_t *kvt, uint64_t pause_ms)
         if (link->last_heard_ms > kvt->now_ms) {
             link->last_heard_ms = kvt->now_ms;
         }
-        if (link->asked) { /* and so is its time to answer */
+        if (link->probe == BT_KVT_PROBE_ASKED) { /* and its time to answer */
             link->asked_ms = kvt->now_ms;
         }
     }
@@ -545,7 +564,7 @@ void bt_kvt_links_tick(bt_kvt_t *kvt)
     {
         bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
 
-        if (!link->lost) {
+        if (!bt_kvt_link_is_lost(link->state)) {
             link_tick(link);
         } else if (bt_list_empty(&link->peers) && bt_list_empty(&link->xfers) &&
                    bt_list_empty(&link->windows)) {
@@ -652,7 +671,7 @@ bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob, size_t bytes,
         }
         created = true;
     }
-    if (!link->hello_sent) {
+    if (link->state == BT_KVT_LINK_IS_NEW) {
         if (kvt->config.path != BT_KVT_PATH_NETWORK) {
             status = kvt->ops->map(link, &info);
             if (link->map == NULL) {
@@ -678,7 +697,7 @@ bt_status_t bt_kvt_import(bt_kvt_t *kvt, const void *blob, size_t bytes,
     bt_list_init(&peer->up.link);
     bt_list_push_back(&link->peers, &peer->of_link);
     kvt->counters.peers++;
-    if (link->acked) {
+    if (link->state == BT_KVT_LINK_IS_OPEN) {
         bt_kvt_event_push(kvt, &peer->up);
     }
     *peer_p = peer;

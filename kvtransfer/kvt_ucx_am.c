@@ -401,7 +401,7 @@ static void message_take(ucx_link_t *ul, const void *data, size_t bytes)
     if (ul->owner != NULL) {
         return;
     }
-    if ((link == NULL) || link->lost) {
+    if ((link == NULL) || bt_kvt_link_is_lost(link->state)) {
         if (ul->n_taken >= UNPROVEN_MESSAGES) {
             bt_kvt_ucx_connection_fail(ul);
         }

@@ -345,11 +345,12 @@ bt_status_t bt_kvt_ucx_watch(bt_kvt_link_t *link,
 
 static void lose(ucx_link_t *ul)
 {
-    const bool said = (ul->error != UCS_OK) && !ul->owner->acked;
+    const bool said = (ul->error != UCS_OK) && (ul->owner->peer_nonce == 0);
     char why[BT_KVT_WHY_BYTES];
 
     snprintf(why, sizeof(why), "%s%s%s",
-             ul->owner->acked ? "its connection ended" : "no connection",
+             (ul->owner->peer_nonce != 0) ? "its connection ended"
+                                          : "no connection",
              said ? ": " : "", said ? ucs_status_string(ul->error) : "");
     bt_kvt_link_lost(ul->owner, false, why);
 }
@@ -369,7 +370,7 @@ void bt_kvt_ucx_failed_report(ucx_t *ucx)
         if (ul->owner == NULL) { /* accepted, and no authenticated HELLO */
             connection_close(ul, true);
             link_reap(ul);
-        } else if (!ul->owner->lost) {
+        } else if (!bt_kvt_link_is_lost(ul->owner->state)) {
             lose(ul);
         }
     }

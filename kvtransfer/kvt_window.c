@@ -305,7 +305,9 @@ bt_status_t bt_kvt_window_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
     d->lease = w->lease;
     bt_key_random(w->secret, sizeof(w->secret));
     memcpy(d->secret, w->secret, sizeof(d->secret));
-    d->session = ((link != NULL) && link->hello_taken) ? link->nonce : 0;
+    d->session = ((link != NULL) && (link->remote != BT_KVT_REMOTE_UNKNOWN))
+                     ? link->nonce
+                     : 0;
     d->n_extents = w->map.n_runs;
     for (uint32_t i = 0; i < w->map.n_runs; i++) {
         d->extents[i].offset = w->map.runs[i].offset;
@@ -323,7 +325,7 @@ bt_status_t bt_kvt_window_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
     bt_list_push_back(&kvt->windows, &w->all);
     bt_hmap_insert(&kvt->windows_by_id, hash_of(id), &w->by_id);
     kvt->counters.windows_open++;
-    if ((d->session != 0) && link->remote_direct) {
+    if ((d->session != 0) && (link->remote == BT_KVT_REMOTE_WRITES)) {
         (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_BEGIN,
                                  BT_OK); /* it need not ask */
     }

@@ -83,7 +83,7 @@ bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
     bt_kvt_xfer_t *x;
     bt_status_t status;
 
-    if (link->lost) {
+    if (bt_kvt_link_is_lost(link->state)) {
         return BT_ERR_PEER_LOST;
     }
     status = bt_kvt_desc_decode(desc, desc_bytes, d);
@@ -219,7 +219,7 @@ void bt_kvt_xfer_end(bt_kvt_xfer_t *x, bt_status_t outcome)
 
 static bool has_work(const bt_kvt_xfer_t *x)
 {
-    return bt_kvt_xfer_is_live(x) && x->link->acked &&
+    return bt_kvt_xfer_is_live(x) && (x->link->state == BT_KVT_LINK_IS_OPEN) &&
            ((x->n_moved < x->n_records) || (x->n_listed < x->n_joined) ||
             (x->state == BT_KVT_XFER_IS_FINISHED));
 }
@@ -512,8 +512,7 @@ static bool record_send(bt_kvt_xfer_t *x, bt_kvt_record_t *r,
         return false;
     }
     if (pieces_send(x, r, src, slot) != BT_OK) {
-        link->broken = true;
-        x->kvt->broken = true;
+        (void)bt_kvt_link_move(link, BT_KVT_LINK_ON_SEND_FAILED);
         return false;
     }
     return true;
@@ -634,8 +633,7 @@ static bool xfer_step(bt_kvt_xfer_t *x, size_t *budget_p)
     const bool direct = (x->link != NULL) && (x->link->map != NULL);
     const bt_kvt_record_t *r;
 
-    if (!has_work(x) || x->link->broken || (direct && !direct_begin(x)) ||
-        !records_fetch(x)) {
+    if (!has_work(x) || (direct && !direct_begin(x)) || !records_fetch(x)) {
         return false;
     }
     if (part_due(x)) {

@@ -572,7 +572,8 @@ static void break_deliver(mem_node_t *node, const packet_t *p)
     {
         bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
 
-        if ((link->instance == p->from->instance) && (p->gone || !link->lost)) {
+        if ((link->instance == p->from->instance) &&
+            (p->gone || !bt_kvt_link_is_lost(link->state))) {
             bt_kvt_link_lost(link, p->gone,
                              p->gone ? "its process ended"
                                      : "its connection ended");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The states of a window and of a transfer: every step that the drawing of
+/* The states of a link, a window and a transfer: every step that the drawing of
  * kvt_life.h has, and none besides; then the same on windows of a process, by
  * the messages, calls and clock that cause the steps. */
 #include <sys/resource.h>
@@ -45,9 +45,40 @@ static const char *const xfer_steps[BT_KVT_XFER_N_STATES] = {
     [BT_KVT_XFER_IS_ENDED] = "......",
 };
 
+/* N new, G greeting, O open, B broken, L lost, X gone. */
+static const char link_letters[] = "NGOBLX";
+static const char *const link_steps[BT_KVT_LINK_N_STATES] = {
+    /* ack | hello send_failed lose gone */
+    [BT_KVT_LINK_IS_NEW] = ".GBLX",  [BT_KVT_LINK_IS_GREETING] = "OGBLX",
+    [BT_KVT_LINK_IS_OPEN] = "..BLX", [BT_KVT_LINK_IS_BROKEN] = "...LX",
+    [BT_KVT_LINK_IS_LOST] = "....X", [BT_KVT_LINK_IS_GONE] = ".....",
+};
+
 static bool is_the_senders(int input)
 {
     return input <= BT_KVT_WINDOW_ON_STOP;
+}
+
+static void every_step_of_a_link_is_in_the_drawing(void **state)
+{
+    (void)state;
+    for (int from = 0; from < BT_KVT_LINK_N_STATES; from++) {
+        assert_int_equal(strlen(link_steps[from]), BT_KVT_LINK_N_INPUTS);
+        for (int input = 0; input < BT_KVT_LINK_N_INPUTS; input++) {
+            const char want = link_steps[from][input];
+            bt_kvt_link_state_t to = BT_KVT_LINK_N_STATES;
+            const bt_status_t status = bt_kvt_link_next(
+                (bt_kvt_link_state_t)from, (bt_kvt_link_input_t)input, &to);
+
+            if (want == '.') {
+                assert_int_equal(status, BT_ERR_STALE);
+                assert_int_equal(to, BT_KVT_LINK_N_STATES);
+            } else {
+                assert_int_equal(status, BT_OK);
+                assert_int_equal(link_letters[to], want);
+            }
+        }
+    }
 }
 
 static void every_step_of_a_window_is_in_the_drawing(void **state)
@@ -269,7 +300,8 @@ static void world_open(world_t *w)
     w->t = pair_window(&w->pair, 1, 0, 0, PIECE_BYTES, 2 * PIECE_BYTES, 2);
     w->window = w->t->window;
     w->lease = w->window->lease;
-    assert_true(bt_kvt_link_find(w->pair.receiver, PAIR_SENDER)->remote_direct);
+    assert_int_equal(bt_kvt_link_find(w->pair.receiver, PAIR_SENDER)->remote,
+                     BT_KVT_REMOTE_WRITES);
     assert_int_equal(w->window->state, BT_KVT_WINDOW_IS_OPEN);
 }
 
@@ -712,6 +744,7 @@ static void only_the_first_answer_to_a_begin_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        BT_TEST(every_step_of_a_link_is_in_the_drawing),
         BT_TEST(every_step_of_a_window_is_in_the_drawing),
         BT_TEST(every_step_of_a_transfer_is_in_the_drawing),
         BT_TEST(who_may_write_is_waited_for),

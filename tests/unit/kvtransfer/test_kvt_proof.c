@@ -211,7 +211,7 @@ static void a_recorded_hello_is_refused(void **state)
     hello.nonce = 4;
     assert_null(tell(pair.receiver, NULL, &hello, key));
     assert_null(tell(pair.receiver, link, &hello, key));
-    assert_false(link->lost);
+    assert_false(bt_kvt_link_is_lost(link->state));
 
     bt_kvt_link_lost(link, false, "test");
     hello.nonce = 5;
@@ -270,7 +270,8 @@ static void a_message_counts_only_on_its_own_link(void **state)
     pair_import(&pair);
     t = pair_window(&pair, 7, PAIR_SENDER, 0, 4096, 8192, 2);
     prep(&pair, t);
-    PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->acked);
+    PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->state ==
+                          BT_KVT_LINK_IS_OPEN);
     link = bt_kvt_link_find(pair.receiver, PAIR_SENDER);
     plane_key = pair.receiver->config.key;
     assert_int_equal(bt_kvt_desc_decode(t->desc, t->desc_bytes, &desc), BT_OK);
@@ -325,9 +326,9 @@ static void an_acknowledgement_is_of_this_hello(void **state)
     ack.echo = link->nonce;
     assert_null(tell(pair.sender, link, &ack, other));
     assert_null(tell(pair.sender, NULL, &ack, key));
-    assert_false(link->acked);
+    assert_int_equal(link->state, BT_KVT_LINK_IS_GREETING);
     assert_ptr_equal(tell(pair.sender, link, &ack, key), link);
-    assert_true(link->acked);
+    assert_int_equal(link->state, BT_KVT_LINK_IS_OPEN);
     bt_test_expect_log_lines(1);
     pair_close(&pair);
 }
@@ -394,7 +395,8 @@ static void silent_connections_end_and_keep_nobody_out(void **state)
                      BT_OK);
     assert_int_equal(bt_kvt_export_decode(blob, n, &info), BT_OK);
     for (uint32_t i = 0; i < N_SILENT; i++) {
-        silent[i] = (bt_kvt_link_t){.kvt = pair.sender, .lost = true};
+        silent[i] =
+            (bt_kvt_link_t){.kvt = pair.sender, .state = BT_KVT_LINK_IS_LOST};
         assert_int_equal(pair.sender->ops->connect(&silent[i], &info), BT_OK);
     }
     /* All have come, in whatever order UCX hands them out, so that the next one
@@ -432,13 +434,13 @@ static void a_pause_of_ours_ends_no_connection(void **state)
     link = bt_kvt_link_find(pair.sender, PAIR_RECEIVER);
     PAIR_UNTIL(&pair, receiver->n_unproven == 1);
     start_ms = now_ms = bt_now_ms();
-    while (!link->acked && !link->lost &&
+    while ((link->state < BT_KVT_LINK_IS_OPEN) &&
            (now_ms - start_ms < pair_patience_ms(&pair))) {
         now_ms = bt_now_ms();
         (void)bt_kvt_progress(pair.receiver, now_ms + PAUSE_MS, MIB);
         (void)bt_kvt_progress(pair.sender, now_ms + PAUSE_MS, MIB);
     }
-    assert_true(link->acked);
+    assert_int_equal(link->state, BT_KVT_LINK_IS_OPEN);
     assert_int_equal(n_foreign(pair.receiver), 0);
     pair_close(&pair);
 }

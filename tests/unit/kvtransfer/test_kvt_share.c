@@ -49,7 +49,8 @@ static track_t *begin_withheld(pair_t *pair, uint32_t kind, uint64_t bytes)
     track_t *t;
 
     open_with(pair, kind, 8 * MIB, 0);
-    PAIR_UNTIL(pair, bt_kvt_link_find(pair->sender, PAIR_RECEIVER)->acked);
+    PAIR_UNTIL(pair, bt_kvt_link_find(pair->sender, PAIR_RECEIVER)->state ==
+                         BT_KVT_LINK_IS_OPEN);
     pair->sender_device.withheld = true;
     t = begin(pair, 1, 0, bytes);
     PAIR_UNTIL(pair, pair->sender_device.n_under_way > 1);

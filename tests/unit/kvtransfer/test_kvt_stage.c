@@ -172,7 +172,8 @@ static void no_memory_while_bytes_are_staged_ends_the_transfer(void **state)
         track_t *t;
 
         open_with(&pair, PAIR_UCX_HOST_STAGED, 4 * MIB, 2);
-        PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->acked);
+        PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->state ==
+                              BT_KVT_LINK_IS_OPEN);
         t = begin_small(&pair, 1);
         bt_alloc_fail_at(nth);
         PAIR_UNTIL(&pair, over(t));
@@ -387,7 +388,8 @@ static void a_piece_larger_than_a_slot_is_refused(void **state)
 
     (void)state;
     open_with(&pair, PAIR_MEM_HOST_STAGED, 4 * MIB, 0);
-    PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->acked);
+    PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->state ==
+                          BT_KVT_LINK_IS_OPEN);
     /* One that does not heed our export. */
     bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->max_record_bytes = SLOT + 1;
     t = begin(&pair, 1, 0, 2 * MIB);
@@ -438,8 +440,7 @@ static void nobody_may_write_directly_into_a_staged_pool(void **state)
                      BT_OK);
     link = bt_kvt_take_message(pair.receiver, NULL, hello, n);
     assert_non_null(link);
-    assert_true(link->hello_taken);
-    assert_false(link->remote_direct);
+    assert_int_equal(link->remote, BT_KVT_REMOTE_SENDS);
     pair_close(&pair);
 }
 
