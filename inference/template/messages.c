@@ -85,7 +85,7 @@ static bool open_arguments(bt_tmpl_run_t *run, bt_tmpl_value_t *arguments)
     bt_json_doc_t *doc = NULL;
     bt_json_fault_t fault;
     bt_status_t status;
-    bool is_object;
+    bool read;
 
     if (arguments->kind != BT_V_TEXT) {
         return true;
@@ -97,17 +97,17 @@ static bool open_arguments(bt_tmpl_run_t *run, bt_tmpl_value_t *arguments)
         bt_tmpl_run_fail(run, status, "%s", fault.what);
         return false;
     }
-    is_object = (status == BT_OK) &&
-                bt_json_is_kind(bt_json_doc_root(doc), BT_JSON_OBJECT);
-    bt_json_doc_free(doc);
-    if (!is_object) {
+    if ((status != BT_OK) ||
+        !bt_json_is_kind(bt_json_doc_root(doc), BT_JSON_OBJECT)) {
+        bt_json_doc_free(doc);
         return true;
     }
-    if (!bt_tmpl_json_read(run, text->data, text->len, arguments)) {
-        return false;
+    read = bt_tmpl_json_value(run, doc, arguments);
+    bt_json_doc_free(doc);
+    if (read) {
+        arguments->u.dict->text = text;
     }
-    arguments->u.dict->text = text;
-    return true;
+    return read;
 }
 
 bool bt_tmpl_messages_open_arguments(bt_tmpl_run_t *run,

@@ -9,6 +9,7 @@
 #ifndef BT_INFERENCE_TEMPLATE_PRINT_H
 #define BT_INFERENCE_TEMPLATE_PRINT_H
 
+#include "common/base/json_doc.h"
 #include "inference/template/text.h"
 
 /** Prints str() of a value. Errors are recorded in the run. */
@@ -30,6 +31,11 @@ typedef struct bt_tmpl_json_style {
 
 void bt_tmpl_print_json(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
                         bt_tmpl_value_t value);
+
+/** Makes values of a parsed document, all marked as a client's; see
+ *  bt_tmpl_json_read(). */
+bool bt_tmpl_json_value(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
+                        bt_tmpl_value_t *value_p);
 
 /**
  * Reads a JSON text into values, all marked as a client's. Of two members of
