@@ -135,7 +135,7 @@ static int parse(int argc, char **argv, args_t *args)
 
 /* Scores a window of @a n tokens, each predicted but the first. */
 static bt_status_t score_window(subject_t *subjects, const uint32_t *tokens,
-                                uint32_t n, bt_score_t *score)
+                                uint32_t n, bt_accuracy_t *score)
 {
     const uint32_t n_vocab = subjects[0].reader.hp.n_vocab;
 
@@ -153,18 +153,18 @@ static bt_status_t score_window(subject_t *subjects, const uint32_t *tokens,
             }
         }
         for (uint32_t r = 0; r < rows; r++) {
-            bt_score_add(score, logits[0] + (size_t)r * n_vocab,
-                         logits[1] + (size_t)r * n_vocab, n_vocab,
-                         tokens[pos + r + 1]);
+            bt_accuracy_add(score, logits[0] + (size_t)r * n_vocab,
+                            logits[1] + (size_t)r * n_vocab, n_vocab,
+                            tokens[pos + r + 1]);
         }
     }
     return BT_OK;
 }
 
-static void print(const bt_score_t *score)
+static void print(const bt_accuracy_t *score)
 {
-    const bt_score_mean_t kl = bt_score_kl(score);
-    const bt_score_mean_t lost = bt_score_lost(score);
+    const bt_accuracy_mean_t kl = bt_accuracy_kl(score);
+    const bt_accuracy_mean_t lost = bt_accuracy_lost(score);
 
     printf("positions      %" PRIu64 "\n"
            "perplexity A   %.4f\n"
@@ -173,14 +173,14 @@ static void print(const bt_score_t *score)
            "mean KL(A||B)  %.6f +- %.6f\n"
            "largest KL     %.6f\n"
            "same top-1     %.2f%%\n",
-           score->n, bt_score_perplexity(score, 0),
-           bt_score_perplexity(score, 1), lost.mean, lost.error, kl.mean,
+           score->n, bt_accuracy_perplexity(score, 0),
+           bt_accuracy_perplexity(score, 1), lost.mean, lost.error, kl.mean,
            kl.error, score->kl_max,
            100.0 * (double)score->same_top / (double)score->n);
 }
 
 /* Prints a progress bar of the windows that are done. */
-static void show_bar(uint64_t done, uint64_t all, const bt_score_t *score)
+static void show_bar(uint64_t done, uint64_t all, const bt_accuracy_t *score)
 {
     static const char marks[] = "####################";
     const int n = (int)(done * 20 / all);
@@ -192,8 +192,8 @@ static void show_bar(uint64_t done, uint64_t all, const bt_score_t *score)
 
 static bt_status_t score_text(const args_t *args, subject_t *subjects,
                               const bt_token_vec_t *tokens,
-                              const bt_progress_t *progress, bt_score_t *score,
-                              char *why)
+                              const bt_progress_t *progress,
+                              bt_accuracy_t *score, char *why)
 {
     const bool is_terminal = (isatty(STDERR_FILENO) != 0);
     uint64_t at = bt_progress_read(progress, tokens->n, args->window, score);
@@ -235,7 +235,7 @@ static bt_status_t score_text(const args_t *args, subject_t *subjects,
 static bt_status_t compare(const args_t *args, subject_t *subjects, char *why)
 {
     bt_token_vec_t tokens = {0};
-    bt_score_t score = {0};
+    bt_accuracy_t score = {0};
     bt_progress_t progress;
     bt_status_t status;
 

@@ -35,8 +35,8 @@ static double log_sum(const float *logits, uint32_t n, float most)
     return log(sum) + (double)most;
 }
 
-void bt_score_add(bt_score_t *score, const float *a, const float *b,
-                  uint32_t n_vocab, uint32_t token)
+void bt_accuracy_add(bt_accuracy_t *score, const float *a, const float *b,
+                     uint32_t n_vocab, uint32_t token)
 {
     const uint32_t top_a = top(a, n_vocab);
     const uint32_t top_b = top(b, n_vocab);
@@ -60,14 +60,14 @@ void bt_score_add(bt_score_t *score, const float *a, const float *b,
     score->same_top += (top_a == top_b) ? 1 : 0;
 }
 
-double bt_score_perplexity(const bt_score_t *score, uint32_t model)
+double bt_accuracy_perplexity(const bt_accuracy_t *score, uint32_t model)
 {
     return (score->n > 0) ? exp(score->nll[model] / (double)score->n) : 0.0;
 }
 
-static bt_score_mean_t mean_of(double n, double sum, double squares)
+static bt_accuracy_mean_t mean_of(double n, double sum, double squares)
 {
-    bt_score_mean_t m = {0};
+    bt_accuracy_mean_t m = {0};
 
     if (n > 0.0) {
         m.mean = sum / n;
@@ -78,12 +78,12 @@ static bt_score_mean_t mean_of(double n, double sum, double squares)
     return m;
 }
 
-bt_score_mean_t bt_score_kl(const bt_score_t *score)
+bt_accuracy_mean_t bt_accuracy_kl(const bt_accuracy_t *score)
 {
     return mean_of((double)score->n, score->kl, score->kl_squares);
 }
 
-bt_score_mean_t bt_score_lost(const bt_score_t *score)
+bt_accuracy_mean_t bt_accuracy_lost(const bt_accuracy_t *score)
 {
     return mean_of((double)score->n, score->nll[1] - score->nll[0],
                    score->lost_squares);
@@ -142,13 +142,13 @@ static bool is_sum(double value)
 }
 
 uint64_t bt_progress_read(const bt_progress_t *progress, uint64_t n_tokens,
-                          uint32_t window, bt_score_t *score)
+                          uint32_t window, bt_accuracy_t *score)
 {
     char line[MAX_LINE + 1];
     char key[36];
     size_t n = 0;
     uint64_t at = 0;
-    bt_score_t s = {0};
+    bt_accuracy_t s = {0};
     int fd;
     bt_status_t status;
 
@@ -182,7 +182,7 @@ uint64_t bt_progress_read(const bt_progress_t *progress, uint64_t n_tokens,
 }
 
 void bt_progress_write(const bt_progress_t *progress, uint64_t at,
-                       const bt_score_t *score)
+                       const bt_accuracy_t *score)
 {
     char fresh[BT_PROGRESS_PATH_BYTES + 8];
     FILE *file;

@@ -23,7 +23,7 @@
 #include "common/base/hash.h"
 
 /** Sums over positions. Zero-initialise before use. */
-typedef struct bt_score {
+typedef struct bt_accuracy {
     uint64_t n;    /**< positions */
     double nll[2]; /**< sums of -log p, of either model */
     double kl;
@@ -31,24 +31,24 @@ typedef struct bt_score {
     double kl_squares;   /**< sum of squares of KL */
     double lost_squares; /**< sum of squares of the second model's loss */
     uint64_t same_top;
-} bt_score_t;
+} bt_accuracy_t;
 
 /** Adds a position. @param a, b  (n_vocab) logits of the two models
  *  @param token  next token of the text, below n_vocab */
-void bt_score_add(bt_score_t *score, const float *a, const float *b,
-                  uint32_t n_vocab, uint32_t token);
+void bt_accuracy_add(bt_accuracy_t *score, const float *a, const float *b,
+                     uint32_t n_vocab, uint32_t token);
 
-double bt_score_perplexity(const bt_score_t *score, uint32_t model);
+double bt_accuracy_perplexity(const bt_accuracy_t *score, uint32_t model);
 
 /** Mean over positions and its standard error, which is 0 for fewer than
  *  two. */
-typedef struct bt_score_mean {
+typedef struct bt_accuracy_mean {
     double mean;
     double error;
-} bt_score_mean_t;
+} bt_accuracy_mean_t;
 
-bt_score_mean_t bt_score_kl(const bt_score_t *score);
-bt_score_mean_t bt_score_lost(const bt_score_t *score);
+bt_accuracy_mean_t bt_accuracy_kl(const bt_accuracy_t *score);
+bt_accuracy_mean_t bt_accuracy_lost(const bt_accuracy_t *score);
 
 /*
  * Saves the progress of a comparison in a file, so that the same command
@@ -82,10 +82,10 @@ bt_progress_t bt_progress_of(bt_hash128_t a, bt_hash128_t b,
  *  @return tokens of the text that are done, a whole number of windows and
  *  below @a n_tokens; 0: none */
 uint64_t bt_progress_read(const bt_progress_t *progress, uint64_t n_tokens,
-                          uint32_t window, bt_score_t *score);
+                          uint32_t window, bt_accuracy_t *score);
 /** Writes the progress. A file that cannot be written is left unchanged. */
 void bt_progress_write(const bt_progress_t *progress, uint64_t at,
-                       const bt_score_t *score);
+                       const bt_accuracy_t *score);
 void bt_progress_remove(const bt_progress_t *progress);
 
 #endif

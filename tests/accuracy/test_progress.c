@@ -15,13 +15,13 @@ static char dir[64];
 static const bt_hash128_t a = {.hi = 1, .lo = 2};
 static const bt_hash128_t b = {.hi = 3, .lo = 4};
 static const bt_hash128_t text = {.hi = 5, .lo = 6};
-static const bt_score_t sums = {.n = 2 * (WINDOW - 1),
-                                .nll = {1.0 / 3.0, 2.5e3},
-                                .kl = 0.1,
-                                .kl_max = 1e-300,
-                                .kl_squares = 1.0 / 7.0,
-                                .lost_squares = 77.7,
-                                .same_top = 1000};
+static const bt_accuracy_t sums = {.n = 2 * (WINDOW - 1),
+                                   .nll = {1.0 / 3.0, 2.5e3},
+                                   .kl = 0.1,
+                                   .kl_max = 1e-300,
+                                   .kl_squares = 1.0 / 7.0,
+                                   .lost_squares = 77.7,
+                                   .same_top = 1000};
 
 static int make_dir(void **state)
 {
@@ -44,7 +44,7 @@ static int remove_dir(void **state)
 static void sums_come_back_bit_for_bit(void **state)
 {
     const bt_progress_t p = bt_progress_of(a, b, text, WINDOW);
-    bt_score_t found = {0};
+    bt_accuracy_t found = {0};
 
     (void)state;
     assert_int_equal(bt_progress_read(&p, 5000, WINDOW, &found), 0);
@@ -66,7 +66,7 @@ static void other_models_texts_and_windows_are_other_runs(void **state)
     const bt_progress_t others[] = {bt_progress_of(b, a, text, WINDOW),
                                     bt_progress_of(a, b, a, WINDOW),
                                     bt_progress_of(a, b, text, WINDOW / 2)};
-    bt_score_t found = {0};
+    bt_accuracy_t found = {0};
 
     (void)state;
     bt_progress_write(&p, 2 * WINDOW, &sums);
@@ -110,7 +110,7 @@ static void what_is_no_progress_is_not_gone_on_with(void **state)
         {"", ""},
     };
     const bt_progress_t p = bt_progress_of(a, b, text, WINDOW);
-    bt_score_t found = {.n = 77};
+    bt_accuracy_t found = {.n = 77};
 
     (void)state;
     put(&p, MAGIC, " 512 511 0x1p3 0x1p3 0x1p3 0x1p3 0x1p4 0x1p4 400\n");
