@@ -193,7 +193,7 @@ class Check(unittest.TestCase):
 
     def test_a_password_is_not_shown(self):
         out = self.run_check("--otlp-traces-endpoint", "http://me:secret@host:4318/x", "--model", self.model, code=1)
-        self.assertIn("it has a name or password", out)
+        self.assertIn("the URL has a name or password", out)
         self.assertNotIn("secret", out)
         self.assertRegex(out, r"--otlp-traces-endpoint +http://\*+@host:4318/x +command line")
 

@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def commands_of(script_help):
-    return set(re.findall(r"^  (?:\./)?baton ([a-z]+)", script_help, re.M))
+    return set(re.findall(r"^  (?:\./)?baton ([a-z-]+)", script_help, re.M))
 
 
 def options_of(text):
@@ -194,10 +194,10 @@ class Installed(unittest.TestCase):
         self.assertIn("-F _baton baton", self.home.run("bash", "-c", f". {shlex.quote(path)}; complete -p baton"))
         self.assertEqual(complete("baton", "s"), {"serve", "status", "start", "stop"})
         text = self.run_baton("help")
-        self.assertTrue(commands_of(text) <= complete("baton", ""))
+        self.assertEqual(commands_of(text) - complete("baton", ""), set())
         self.assertEqual({word for word in complete("baton", "") if not re.search(rf"\b{word}\b", text)}, set())
-        listed = options_of(self.run_baton("serve", "--help"))
-        self.assertEqual(complete("baton", "serve", "--"), listed | {"--help", "--version"})
+        listed = options_of(self.run_baton("serve", "--help-all"))
+        self.assertEqual(complete("baton", "serve", "--"), listed | {"--help", "--help-all", "--version"})
         self.assertEqual(complete("baton", "check", "--"), complete("baton", "serve", "--"))
         self.assertEqual(complete("baton", "serve", "--kv"), {option for option in listed if option.startswith("--kv")})
         for words in (("--kv-dtype", ""), ("--kv-dtype", "=", ""), ("--kv-dtype", "=")):
@@ -225,7 +225,7 @@ class Installed(unittest.TestCase):
         self.assertIn("serve", complete("baton", ""))
         found = complete("baton", "serve", "")
         options = set(re.findall(r"^\*?(--[a-z0-9-]+)", "\n".join(found), re.M))
-        self.assertEqual(options, options_of(self.run_baton("serve", "--help")) | {"--help", "--version"})
+        self.assertEqual(options, options_of(self.run_baton("serve", "--help-all")) | {"--help", "--help-all", "--version"})
         kv_type = next(line for line in found if line.startswith("--kv-dtype="))
         self.assertTrue(kv_type.endswith(":NAME:(bf16 f16 int8 fp8)"), kv_type)
         self.assertTrue(next(line for line in found if line.startswith("--tls-cert=")).endswith(":FILE:_files"))
@@ -256,7 +256,7 @@ class Installed(unittest.TestCase):
     def test_the_service_waits_as_long_as_stopping_takes(self):
         unit = settings(self.unit)
         defaults = dict(re.findall(r"--(lame-duck-ms|drain-ms|watchdog-ms) MS\n(?:      .*\n)*?.*\(default\s+(\d+)",
-                                   self.run_baton("serve", "--help")))
+                                   self.run_baton("serve", "--help-all")))
         self.assertEqual(len(defaults), 3)
         least = (int(defaults["lame-duck-ms"]) + int(defaults["drain-ms"])) / 1000
         self.assertGreater(int(unit["TimeoutStopSec"][0]), least + 12)

@@ -73,15 +73,19 @@ static void otlp_takes_http_urls_without_password_or_query(void **state)
     static const struct {
         const char *options, *message;
     } refused[] = {
-        {"--otlp-traces-endpoint localhost:4318", "the URL does not begin with http:// or "
-                                  "https://"},
-        {"--otlp-traces-endpoint grpc://localhost:4317", "the URL does not begin with http:// "
-                                         "or https://"},
+        {"--otlp-traces-endpoint localhost:4318",
+         "the URL does not begin with http:// or "
+         "https://"},
+        {"--otlp-traces-endpoint grpc://localhost:4317",
+         "the URL does not begin with http:// "
+         "or https://"},
         {"--otlp-traces-endpoint http://me:secret@c.example",
          "the URL has a name or password, which everybody could see: use "
          "--otlp-headers-file"},
-        {"--otlp-traces-endpoint http://c.example/?a=b", "the URL has a query or a fragment"},
-        {"--otlp-traces-endpoint http://c.example#x", "the URL has a query or a fragment"},
+        {"--otlp-traces-endpoint http://c.example/?a=b",
+         "the URL has a query or a fragment"},
+        {"--otlp-traces-endpoint http://c.example#x",
+         "the URL has a query or a fragment"},
         {"--otlp-traces-endpoint http://c.example/\xff",
          "the URL has a space, or a byte that is not ASCII"},
     };
@@ -96,7 +100,8 @@ static void otlp_takes_http_urls_without_password_or_query(void **state)
     for (size_t i = 0; i < BT_ARRAY_LEN(refused); i++) {
         char message[256];
 
-        snprintf(message, sizeof(message), "baton-router: --otlp-traces-endpoint: %s\n",
+        snprintf(message, sizeof(message),
+                 "baton-router: --otlp-traces-endpoint: %s\n",
                  refused[i].message);
         assert_refused(BT_PROG_ROUTER, refused[i].options, message);
     }
