@@ -270,7 +270,7 @@ def main():
     args = parse()
     program = build("engine-run", make=not args.no_build)
     peers, version = start_peers(args)
-    out = dict(describe(args, ("threads", "prefill", "batch", "after", "steps", "chunk", "kv_type", "weight_cache", "rounds")
+    out = dict(describe(args, ("threads", "prefill", "batch", "after", "steps", "chunk", "kv_dtype", "weight_cache", "rounds")
                         + (("peer", "peer_files") if args.peer else ())),
                model=os.path.basename(args.model), peer=version, threads=[])
     progress = Progress(len(args.threads) * args.rounds * len(rows_for(args)), args.json)

@@ -121,7 +121,7 @@ def warm_client(cluster, trace, args):
 def run(args):
     brief()
     build("steady")
-    out = describe(args, ("short", "long", "output_tokens", "requests", "load", "transport", "late_join", "seed"))
+    out = describe(args, ("short", "long", "output_tokens", "requests", "load", "kv_transport", "midstep_join", "seed"))
     load = Load()
     with tempfile.TemporaryDirectory() as d:
         cluster, trace = start(args, d, "layers")

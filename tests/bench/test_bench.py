@@ -202,7 +202,7 @@ class BenchTest(Figures):
 
     def test_prompts_that_are_left_out_do_not_keep_the_progress_bar_open(self):
         progress = _shared.Progress(2 * 3, True)
-        args = argparse.Namespace(model=self.model, kv_type="f16", chunk=16, prefill=[8, 100000], batch=[1], after=1,
+        args = argparse.Namespace(model=self.model, kv_dtype="f16", chunk=16, prefill=[8, 100000], batch=[1], after=1,
                                   steps=1, limit_mib=1, limit_ms=1, sample_ms=1, rounds=2, weight_cache="off")
         engine.measure_threads(args, 1, _shared.build("engine-run", make=False), [], progress)
         self.assertEqual((progress.done, progress.total), (4, 4))

@@ -179,7 +179,7 @@ start_munged() {
     mkdir -m 700 "$priv"
     mkdir -m 755 "$BASE/munge"
     (umask 077 && head -c 128 /dev/urandom >"$priv/key")
-    (cd / && on ctl munged --force --num-threads=4 --cluster-key-file="$priv/key" --seed-file="$priv/seed" \
+    (cd / && on ctl munged --force --num-threads=4 --key-file="$priv/key" --seed-file="$priv/seed" \
         --socket="$BASE/munge/munge.sock" --pid-file="$priv/pid" --log-file="$priv/log" \
         </dev/null >"$priv/out" 2>&1) || die "munged: $(cat "$priv/out")"
 }
