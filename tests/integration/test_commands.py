@@ -91,7 +91,7 @@ def check_ask(c):
     assert (status, said) == (0, "[cut at 8 tokens]\n"), (status, text, said)
     assert command(c, "ask.py", *greedy, piped="a b\n") == (status, text, said)
     assert command(c, "ask.py", "--model", "tiney", "x")[0] == 1
-    status, text, said = command(c, "ask.py", "--stats", *greedy, "hello")
+    status, text, said = command(c, "ask.py", "--stats", *greedy, "a", "b")
     assert status == 0 and "first token after" in said, (status, text, said)
 
 
