@@ -118,7 +118,7 @@ def test_who_cannot_share_memory_says_why_and_stages():
             want = answers(c, 3)
         for host, said_by, why in (
                 ("without-peer-access", "prefill", "is staged through host memory: peer access is not supported"),
-                ("without-ipc", "decode", "the pool is not shared by cuda_ipc, incoming KV is staged: operation not")):
+                ("without-ipc", "decode", "the pool cannot be shared by cuda_ipc, incoming KV is staged: operation not")):
             with cluster(model, env={"BATON_SIMT_HOST": host}) as c:
                 assert answers(c, 3) == want
                 worker = c.prefills[0] if said_by == "prefill" else c.decodes[0]

@@ -37,7 +37,7 @@ def test_a_blocked_kv_path_is_not_ready_and_is_named_until_it_heals():
         assert pair["address"].startswith("10.79.0.2:") and pair["address"].endswith(" on eth1"), pair
         assert c.ready() == 503 and c.links("proven") == 0 and c.links("failed") == 1
         assert c.metric("baton_kv_link_failed", prefill="prefill-0", decode="decode-0", at=pair["address"],
-                        why="no answer for 1 s (a firewall?)") == 1
+                        reason="no answer for 1 s (a firewall?)") == 1
         assert said in c.prefills[0].log() and said in c.router.log()
         assert c.prefills[0].log().count(said) == 1, "it is said at each try"
         assert json.loads(c.request("GET", "/v2/cluster")[2])["unreachable"] == [pair]

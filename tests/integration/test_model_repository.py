@@ -235,7 +235,7 @@ def test_the_article_s_config_is_served_and_other_folders_are_named():
             assert status == 200 and "data: " in text, text
             with open(os.path.join(launch.logs_dir, "router.log"), encoding="utf-8") as f:
                 log = f.read()
-            assert re.search(r"warn .*repository: not served, .*: my_reranker$", log, re.M), log
+            assert re.search(r"warn .*repository: not served: .*: my_reranker$", log, re.M), log
             for said in ("parameters.gpt_model_path (not served: --model names the model)", "optimization (--backend",
                          "model_warmup (a worker", "response_cache (answers are not kept", "default_model_filename (Baton"):
                 assert log.count(said) == 1, (said, log)
