@@ -288,7 +288,7 @@ const bt_option_t bt_config_options[] = {
          "Always allowed: IP addresses, localhost, the name of this machine "
          "and those in --http, --metrics and --grpc"),
     CHOICE(ADVANCED, "reasoning-parser", "auto",
-         "auto, off, think, seed, mistral, thinking, thought, reasoning_parser, "
+         "auto, off, think, seed, mistral, thinking, thought, reasoning, "
          "granite", S | R, reasoning_parser,
          "Parser that separates reasoning from the answer, as "
          "reasoning_content of chat",
