@@ -193,7 +193,7 @@ def test_the_end_to_end_client_asks_a_batch_of_three(c):
         found = re.search(rf"^Input: {prompt}\nOutput: (.*)$", out, re.M)
         assert found and found[1].startswith(prompt) and len(found[1]) > len(prompt), out
     # One after the other, as streams, from the other model: the same texts less the prompts.
-    single, _ = run("end_to_end_grpc_client.py", "-u", at(c.grpc), "-o", "5", "-p", THREE, "--streaming", "--served-model-name",
+    single, _ = run("end_to_end_grpc_client.py", "-u", at(c.grpc), "-o", "5", "-p", THREE, "--streaming", "--model-name",
                     "tensorrt_llm_bls")
     texts = re.findall(r"^Output: (.*)$", out, re.M)
     answers = re.findall(r"^Output: (.*)$", single, re.M)

@@ -19,7 +19,7 @@ LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 # Pages that list the old names; other programs whose options have such names.
 MAY_SAY = {"CHANGELOG.md": KINDS_OF_USERS, "docs/RENAMED.md": KINDS_OF_USERS, "tests/lint/plain.py": KINDS_OF_USERS,
            "tests/lint/test_plain.py": KINDS_OF_USERS}
-OTHERS = {"--model-name": ("examples/",), "--key-file": ("tests/slurm/cluster.sh",)}
+OTHERS = {"--model-name": ("examples/", "tests/clients/test_examples.py"), "--key-file": ("tests/slurm/cluster.sh",)}
 
 
 def retired(page):
