@@ -58,14 +58,12 @@ def retired_by_users(page, texts):
     """texts: {path: text} of code, scripts and documentation"""
     names = set().union(*(retired(page)[kind] for kind in KINDS_OF_USERS))
     bad = []
-    if not names:
-        return bad
-    words = pattern(names)
     for path, text in texts.items():
         if path in MAY_SAY:
             continue
         text = text.replace("\\\\-", "-").replace("\\-", "-")  # as groff writes it
-        for found in words.finditer(text):
+        there = [name for name in names if name in text]  # a pattern of all names takes a hundred times as long
+        for found in pattern(there).finditer(text) if there else ():
             if not path.startswith(OTHERS.get(found[0], ("\0",))):
                 line = text.count("\n", 0, found.start()) + 1
                 bad.append(f"{path}:{line}: {RENAMED} retired {found[0]}")
