@@ -8,22 +8,22 @@ bt_sched_microbatches_t bt_sched_microbatches(const bt_sched_ready_t *ready,
                                               uint32_t least_rows)
 {
     const uint32_t n = ready->n_rows / least_rows;
-    bt_sched_microbatches_t lots = {.n = (n == 0)         ? 1
-                                         : (n < n_stages) ? n
-                                                          : n_stages};
+    bt_sched_microbatches_t split = {.n = (n == 0)         ? 1
+                                          : (n < n_stages) ? n
+                                                           : n_stages};
 
-    lots.n_generating = (ready->n_generating + lots.n - 1) / lots.n;
-    if (lots.n_generating == 0) {
-        lots.n_generating = 1;
+    split.n_generating = (ready->n_generating + split.n - 1) / split.n;
+    if (split.n_generating == 0) {
+        split.n_generating = 1;
     }
-    return lots;
+    return split;
 }
 
-bool bt_sched_microbatch_begins(const bt_sched_microbatches_t *lots,
+bool bt_sched_microbatch_begins(const bt_sched_microbatches_t *split,
                                 uint32_t n_under_way, uint32_t n_rows,
                                 uint32_t least_rows)
 {
-    if ((n_under_way >= lots->n) || (n_rows == 0)) {
+    if ((n_under_way >= split->n) || (n_rows == 0)) {
         return false;
     }
     return (n_under_way == 0) || (n_rows >= least_rows);

@@ -50,7 +50,7 @@ bt_sched_microbatches_t bt_sched_microbatches(const bt_sched_ready_t *ready,
 /** True when another microbatch of @a n_rows rows should begin while @a
  *  n_under_way are in flight. A few rows wait for those of the next
  *  microbatch that ends. */
-bool bt_sched_microbatch_begins(const bt_sched_microbatches_t *lots,
+bool bt_sched_microbatch_begins(const bt_sched_microbatches_t *split,
                                 uint32_t n_under_way, uint32_t n_rows,
                                 uint32_t least_rows);
 

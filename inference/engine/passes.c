@@ -327,12 +327,12 @@ static bool begin_microbatch(bt_engine_t *engine, bt_status_t *status_p)
     const uint32_t least = bt_model_least_rows(engine->config.model);
     const bt_sched_ready_t free = count_free(engine);
     const bt_sched_ready_t all = count_all(engine, &free);
-    const bt_sched_microbatches_t lots =
+    const bt_sched_microbatches_t split =
         bt_sched_microbatches(&all, engine->max_flights, least);
 
-    if (!bt_sched_microbatch_begins(&lots, engine->n_flights, free.n_rows,
+    if (!bt_sched_microbatch_begins(&split, engine->n_flights, free.n_rows,
                                     least) ||
-        !load(engine, flight, lots.n_generating)) {
+        !load(engine, flight, split.n_generating)) {
         return false;
     }
     *status_p = bt_engine_take_off(engine);
