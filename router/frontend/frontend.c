@@ -69,7 +69,8 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
 {
     bt_status_t status;
 
-    *front = (bt_frontend_t){.config = config};
+    *front =
+        (bt_frontend_t){.config = config, .inline_us = BT_INTAKE_INLINE_US};
     bt_turn_init(&front->turn);
     bt_list_init(&front->held);
     bt_list_init(&front->waiting);

@@ -69,6 +69,7 @@ typedef struct bt_frontend {
     uint64_t ready_asked_ms;
     bt_pool_t *pool;         /**< threads for long work; bt_frontend_step() */
     bt_work_orders_t orders; /**< queues of the pool */
+    uint64_t inline_us;      /**< time limit of tokenizing on the event loop */
     bt_budget_t requests;    /**< memory of requests in progress */
     bt_budget_t answers;     /**< ... and of answers being written */
     uint64_t most_bytes;     /**< memory limit of the process; 0: no limit */

@@ -143,7 +143,7 @@ static void look_at_clock(void *ctx)
 static bool tokenize_briefly(bt_intake_t *in)
 {
     const size_t n_ignored = strlen(in->request.ignored);
-    brief_t brief = {.until_us = bt_now_us() + BT_INTAKE_INLINE_US};
+    brief_t brief = {.until_us = bt_now_us() + in->front->inline_us};
     bt_task_t *before;
 
     bt_task_init(&brief.task);

@@ -296,6 +296,8 @@ static const char *tool_format = "auto";
 static const char *api_keys = "";
 static const char *tenant_header = "";
 static const char *template_option = "chatml";
+/* On a slow machine any text would go to the pool now and then. */
+static uint64_t inline_us = UINT32_MAX;
 
 static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
 {
@@ -392,6 +394,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.max_body_bytes = 1u << 20;
     w->config.max_event_streams = 2;
     assert_int_equal(bt_frontend_open(&w->front, &w->config, w_send, w), BT_OK);
+    w->front.inline_us = inline_us;
     w->door.front = &w->front;
     bt_strbuf_init(&w->door.out, BT_ANSWER_LIMIT);
     bt_scrape_init(&w->door.scrape, &w->door);

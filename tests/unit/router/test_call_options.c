@@ -529,6 +529,26 @@ static void a_long_text_is_tokenized_whole(void **state)
     stop(w);
 }
 
+/* With no time left on the event loop. */
+static void
+a_short_text_over_the_time_limit_is_tokenized_by_the_pool(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    inline_us = 0;
+    start(w, true);
+    inline_us = UINT32_MAX;
+    post(w, &ex, CHAT, "{" HI ",\"max_tokens\":2}");
+    assert_int_equal(w->n_sent, 0);
+    drain_pool(w);
+    answer(w, 0, "ab", BT_FINISH_LENGTH);
+    assert_int_equal(ex.status, 200);
+    has(&ex, "\"content\":\"ab\"");
+    stop(w);
+}
+
 static void tokens_survive_every_failed_allocation(void **state)
 {
     static const char *const calls[][2] = {
@@ -574,6 +594,7 @@ int main(void)
         BT_TEST(what_is_thought_first_is_told_apart),
         BT_TEST(texts_become_tokens_and_tokens_texts),
         BT_TEST(a_long_text_is_tokenized_whole),
+        BT_TEST(a_short_text_over_the_time_limit_is_tokenized_by_the_pool),
         BT_TEST(tokens_survive_every_failed_allocation),
     };
 
