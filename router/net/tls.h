@@ -59,7 +59,7 @@ bool bt_tls_has_expired(const bt_tls_t *tls);
 /* ---- one stream ---- */
 
 /** Memory of a session during the handshake, and after it when idle: the net
- *  charges this (tests/unit/router/test_tls.c measures it). */
+ *  charges this (tests/unit/router/net/test_tls.c measures it). */
 #define BT_TLS_HANDSHAKE_BYTES ((size_t)64 * 1024)
 #define BT_TLS_IDLE_BYTES      ((size_t)32 * 1024)
 

@@ -29,7 +29,7 @@ from harness import Skip  # noqa: E402
 with open(os.path.join(harness.ROOT, "tests", "golden", "evaluation.json"), encoding="utf-8") as file:
     GOLDEN = json.load(file)
 # Of the default model, whose weights are multiplied by activations of 8 bits; the first as
-# tests/unit/model/test_accuracy.c has it, the others of single tokens as test_seed_requests.py has them.
+# tests/unit/inference/model/test_accuracy.c has it, the others of single tokens as test_seed_requests.py has them.
 MAX_PERPLEXITY_CHANGE = 0.0067
 MAX_CHANGE, MAX_MEAN_CHANGE = 0.45, 0.08
 # Of weights that are no integers nothing is rounded but attention's operands (to bfloat16), the KV (to float16) and, of

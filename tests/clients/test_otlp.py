@@ -289,7 +289,7 @@ def test_a_collector_that_is_busy_is_asked_again_when_it_said(c):
 
 
 def test_what_fails_is_kept_until_it_is_taken(c):
-    for mode in ("garbage", "absent"):  # others are in tests/unit/otlp
+    for mode in ("garbage", "absent"):  # others are in tests/unit/router/otlp
         before = settle(c)
         failed = c.metric("baton_otlp_export_failures_total")
         if mode == "absent":

@@ -39,7 +39,7 @@ THREE = ["This is a test", "I want you to", "The cat is"]
 # Of the default model, whose weights are multiplied by activations of 8 bits: how far log-probs of what is likely are
 # from float32's. Over these prompts they are at most 0.31 off, 0.06 in the mean, and draw the same tokens.
 MAX_LOGIT_CHANGE, MAX_MEAN_CHANGE = 0.45, 0.08
-TINY_CHANGE = 1e-4  # as tests/unit/model/test_model_golden.c has it: float32 against float64
+TINY_CHANGE = 1e-4  # as tests/unit/inference/model/test_model_golden.c has it: float32 against float64
 KINDS = {"INT32": "int32", "FP32": "float32", "BOOL": "bool", "UINT64": "uint64", "FP16": "float16", "BYTES": "object",
          "INT64": "int64", "UINT8": "uint8"}
 

@@ -10,7 +10,7 @@ from test_same_bytes import WORDS, options, reused
 
 WINDOW = 40
 OLD = dict(kv_heads=4, ffn=256)
-# How a small model of each family differs from llama's: tests/unit/model/families.h has the same ones.
+# How a small model of each family differs from llama's: tests/unit/inference/model/families.h has the same ones.
 FAMILIES = {
     "llama": dict(window=WINDOW),
     "qwen2": {}, "qwen3": dict(head_dim=24), "gemma": dict(head_dim=24),

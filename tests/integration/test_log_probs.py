@@ -11,7 +11,7 @@ import tempfile
 
 from harness import ENDLESS, ROOT, Cluster, Stream, default_model, endless_model, small_model, tiny_model, wait_until
 
-# As tests/unit/model/test_accuracy.c has them, and why.
+# As tests/unit/inference/model/test_accuracy.c has them, and why.
 MAX_PERPLEXITY_CHANGE = 0.0067
 MIN_SAME_TOP = 0.965
 TEXT = "the quick brown fox jumps over a lazy dog while seven wizards boxed quietly near an old stone bridge"

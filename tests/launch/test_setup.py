@@ -613,11 +613,11 @@ class BatonTest(unittest.TestCase):
                          "baton: baton test has no option --lnog; did you mean --long?\n")
 
     def test_names_of_tests_are_checked_before_anything_is_installed(self):
-        for folder in ("tests/integration", "tests/clients", "tests/unit/base", "launcher"):
+        for folder in ("tests/integration", "tests/clients", "tests/unit/common/base", "launcher"):
             os.makedirs(os.path.join(self.source, folder))
         for path, text in (("tests/integration/test_a.py", "def test_first_prompt():\n"),
                            ("tests/clients/test_b.py", "def test_openai_chat(c):\n"),
-                           ("tests/unit/base/meson.build", "unit_tests = {\n  'hashmap': [x],\n}\n"
+                           ("tests/unit/common/base/meson.build", "unit_tests = {\n  'hashmap': [x],\n}\n"
                             "test('replay_' + name, x)\ntest(name + '_nng', x)\n"),
                            ("launcher/meson.build", "foreach name : ['plan', 'status']\n")):
             with open(os.path.join(self.source, path), "w") as file:
@@ -631,12 +631,12 @@ class BatonTest(unittest.TestCase):
             self.assertIn("Baton needs packages", said, name)
 
     def test_a_named_unit_test_installs_and_builds_only_what_it_needs(self):
-        for folder in ("tests/integration", "tests/clients", "tests/unit/router", "router/core"):
+        for folder in ("tests/integration", "tests/clients", "tests/unit/router/core", "router/core"):
             os.makedirs(os.path.join(self.source, folder))
         for path, text in (("tests/integration/test_a.py", "def test_a_rank_that_stops():\n"),
                            ("tests/clients/test_b.py", "def test_a_server_stops(c):\n"),
-                           ("tests/unit/router/meson.build", "unit_tests = {'stops': [x], 'stops_late': [x]}\n"),
-                           ("tests/unit/router/test_stops.c", ""), ("router/core/stops.c", "")):
+                           ("tests/unit/router/core/meson.build", "unit_tests = {'stops': [x], 'stops_late': [x]}\n"),
+                           ("tests/unit/router/core/test_stops.c", ""), ("router/core/stops.c", "")):
             with open(os.path.join(self.source, path), "w") as file:
                 file.write(text)
         names = []
@@ -661,7 +661,7 @@ test*) mkdir -p '{build}/meson-logs'
     echo '{{"name": "stops", "result": "OK", "stdout": "", "returncode": 0}}' >'{build}/meson-logs/named.json' ;;
 esac""")
         self.fake("ninja", f"""echo "ninja $*" >>'{self.log}'""")
-        for name in ("stops", "test_stops", "tests/unit/router/test_stops.c", "router/core/stops.c"):
+        for name in ("stops", "test_stops", "tests/unit/router/core/test_stops.c", "router/core/stops.c"):
             status, out, said = self.baton("test", name)
             self.assertEqual((status, out.splitlines()[-1]), (0, "1 passed, 0 failed, 0 skipped"), (name, out, said))
             log = self.logged()

@@ -193,7 +193,7 @@ class StagesTest(unittest.TestCase):
         base = ["packages.txt", "packages-unit.txt"]
         for word, name, suite, more in (
                 ("stops", "stops", "unit", []), ("router/text/stops.c", "stops", "unit", []),
-                ("test_stops", "stops", "unit", []), ("tests/unit/wire/test_wire.c", "wire", "unit", []),
+                ("test_stops", "stops", "unit", []), ("tests/unit/common/wire/test_wire.c", "wire", "unit", []),
                 ("accuracy_ranks", "accuracy_ranks", "accuracy", ["model"]),
                 ("replay_http1", "replay_http1", "setup", [*base, "packages-test.txt", "model"])):
             status, lines, said = self.run_stages(self.NAMED, word, TESTS=name, SUITE=suite)

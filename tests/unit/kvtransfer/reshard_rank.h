@@ -2,7 +2,7 @@
 /** @file reshard_rank.h
  *
  * A rank of an instance, as a process: the source of a sequence's KV or its
- * destination. Made-up KV (tests/unit/kv/made_up.h). The test orders:
+ * destination. Made-up KV (tests/unit/common/kv/made_up.h). The test orders:
  *
  *     test ── OPEN ──▶ destination ranks: a window for each source rank
  *          ◀─ grants ─
@@ -23,7 +23,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt.h"
-#include "tests/unit/kv/made_up.h"
+#include "tests/unit/common/kv/made_up.h"
 #include "tests/unit/kvtransfer/fds.h"
 #include "tests/unit/kvtransfer/process.h"
 

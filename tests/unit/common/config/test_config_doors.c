@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may reach the server, and who says who he is. */
+#include "common/base/assert.h"
+#include "tests/unit/common/config/config_fixture.h"
+
+static void beyond_loopback_needs_keys_or_the_operators_word(void **state)
+{
+    static const char *const inside[] = {
+        "--http 127.0.0.1:1", "--http 127.8.9.1:1",          "--http [::1]:1",
+        "--grpc localhost:1", "--http [::ffff:127.0.0.1]:1",
+    };
+    static const char *const allowed[] = {
+        "--http 0.0.0.0:1 --insecure",
+        "--http 0.0.0.0:1 --api-keys k --metrics 10.0.0.1:2 --grpc [::]:3",
+        "--http 0.0.0.0:1 --tls-cert c --tls-key k --tls-client-ca a",
+    };
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(inside); i++) {
+        assert_int_equal(load(BT_PROG_SERVE, inside[i], &c, &store), BT_OK);
+        bt_config_destroy(store);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(allowed); i++) {
+        assert_int_equal(load(BT_PROG_ROUTER, allowed[i], &c, &store), BT_OK);
+        bt_config_destroy(store);
+    }
+    assert_refused(
+        BT_PROG_SERVE, "--http 0.0.0.0:8000",
+        "baton serve: --http 0.0.0.0:8000 is beyond loopback, where clients need no key: add --api-keys FILE (./baton key new TENANT makes a key), or --insecure to let every client that reaches it use it\n");
+    assert_refused(
+        BT_PROG_ROUTER, "--grpc gpu1:8001",
+        "baton-router: --grpc gpu1:8001 is beyond loopback, where clients need no key: add --api-keys FILE (./baton key new TENANT makes a key), or --insecure to let every client that reaches it use it\n");
+    /* That port asks for no certificate. */
+    assert_refused(
+        BT_PROG_ROUTER,
+        "--metrics [::]:1 --tls-cert c --tls-key k --tls-client-ca a",
+        "baton-router: --metrics [::]:1 is beyond loopback, where clients need no key: add --api-keys FILE (./baton key new TENANT makes a key), or --insecure to let every client that reaches it use it\n");
+    /* Workers have none of these ports. */
+    assert_int_equal(load(BT_PROG_DECODE, "", &c, &store), BT_OK);
+    bt_config_destroy(store);
+}
+
+static void a_tenant_is_said_in_one_way(void **state)
+{
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    assert_int_equal(
+        load(BT_PROG_ROUTER, "--tenant-header X-Baton-Tenant", &c, &store),
+        BT_OK);
+    assert_string_equal(c->tenant_header, "X-Baton-Tenant");
+    bt_config_destroy(store);
+    assert_refused(BT_PROG_ROUTER, "--tenant-header a:b",
+                   "baton-router: --tenant-header: 'a:b' is no name of a "
+                   "header, such as X-Baton-Tenant\n");
+    assert_refused(BT_PROG_ROUTER, "--tenant-header X-A --api-keys f",
+                   "baton-router: --tenant-header and --api-keys: with keys "
+                   "the key says whose request it is\n");
+    assert_refused(BT_PROG_SERVE, "--shared-memory on --api-keys f",
+                   "baton serve: --shared-memory on and --api-keys: regions of "
+                   "shared memory are not kept apart by tenant\n");
+}
+
+static void otlp_takes_http_urls_without_password_or_query(void **state)
+{
+    static const char *const accepted[] = {
+        "--otlp-traces-endpoint http://localhost:4318",
+        "--otlp-traces-endpoint HTTPS://[fd00::7]/a@b",
+    };
+    static const struct {
+        const char *options, *message;
+    } refused[] = {
+        {"--otlp-traces-endpoint localhost:4318",
+         "the URL does not begin with http:// or "
+         "https://"},
+        {"--otlp-traces-endpoint grpc://localhost:4317",
+         "the URL does not begin with http:// "
+         "or https://"},
+        {"--otlp-traces-endpoint http://me:secret@c.example",
+         "the URL has a name or password, which everybody could see: use "
+         "--otlp-headers-file"},
+        {"--otlp-traces-endpoint http://c.example/?a=b",
+         "the URL has a query or a fragment"},
+        {"--otlp-traces-endpoint http://c.example#x",
+         "the URL has a query or a fragment"},
+        {"--otlp-traces-endpoint http://c.example/\xff",
+         "the URL has a space, or a byte that is not ASCII"},
+    };
+    const bt_config_t *c = NULL;
+    bt_config_store_t *store = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(accepted); i++) {
+        assert_int_equal(load(BT_PROG_ROUTER, accepted[i], &c, &store), BT_OK);
+        bt_config_destroy(store);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(refused); i++) {
+        char message[256];
+
+        snprintf(message, sizeof(message),
+                 "baton-router: --otlp-traces-endpoint: %s\n",
+                 refused[i].message);
+        assert_refused(BT_PROG_ROUTER, refused[i].options, message);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(beyond_loopback_needs_keys_or_the_operators_word),
+        BT_TEST(a_tenant_is_said_in_one_way),
+        BT_TEST(otlp_takes_http_urls_without_password_or_query),
+    };
+
+    bt_config_unset_environment();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Passes on a device that begin while the one before is under way: the tokens
+ * of one pass after the other, who ends, comes and goes meanwhile, and a device
+ * that fails. */
+#include "tests/unit/inference/engine/device.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "common/base/assert.h"
+
+#define BUDGET 64u
+#define N_SEQS 7u /* as many as have blocks of their own (bench.h) */
+
+/* What sequences are like. */
+typedef enum kind {
+    BEST,    /* all take the best */
+    MIXED,   /* some draw from all, some from a few */
+    ENDING,  /* all take the best, and end at different ones */
+    GUESSED, /* some have a drafter */
+    READING, /* draws ask which tokens there were */
+    N_KINDS,
+} kind_t;
+
+static void open_ahead(bench_t *b, bt_sched_overlap_mode_t mode)
+{
+    bt_engine_config_t config = open_device(b, BUDGET);
+
+    config.ahead = mode;
+    assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
+}
+
+/* Right now and then. */
+static uint32_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                      uint32_t max, uint32_t *drafts)
+{
+    (void)ctx;
+    drafts[0] = tokens[n_tokens - 1];
+    return (max > 0) ? 1 : 0;
+}
+
+/* One token twice; which, known after a run without. */
+static bt_bad_word_t pair = {.n = 2};
+
+static bt_seq_t *make_one(bench_t *b, uint32_t i, kind_t kind)
+{
+    bt_seq_t *seq =
+        make_seq(b, i, ((kind == MIXED) && (i % 3 != 0)) ? 0.9f : 0.0f);
+
+    seq->sampling.top_k = ((kind == MIXED) && (i % 3 == 1)) ? 5 : 0;
+    if ((kind == GUESSED) && (i % 2 == 0)) {
+        seq->drafter = (bt_drafter_t){.propose = guess};
+    }
+    if (kind == READING) {
+        seq->sampling.frequency_penalty = (i % 2 == 0) ? 1.5f : 0.0f;
+        seq->sampling.bad_words = &pair;
+        seq->sampling.n_bad_words = (i % 2 == 1) ? 1 : 0;
+    }
+    if (kind == ENDING) {
+        seq->max_new = 3 + 2 * i;
+        seq->leave_after_first = (i == 2);
+    }
+    return seq;
+}
+
+static void make_seqs(bench_t *b, kind_t kind, bt_seq_t **seqs)
+{
+    b->next_block = 0;
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        seqs[i] = make_one(b, i, kind);
+    }
+}
+
+static atomic_bool all_are_there;
+
+static void wait_for_all(void *ctx)
+{
+    (void)ctx;
+    while (!atomic_load(&all_are_there)) {
+        sched_yield();
+    }
+}
+
+/* The first pass is under way until all are submitted, so that they meet. */
+static void submit_all(bench_t *b, bt_seq_t **seqs)
+{
+    atomic_store(&all_are_there, false);
+    bt_trap_before_matmul(b->be, wait_for_all, NULL);
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        assert_int_equal(bt_engine_submit(b->engine, seqs[i]), BT_OK);
+    }
+    atomic_store(&all_are_there, true);
+}
+
+static void free_seqs(bt_seq_t **seqs)
+{
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        free_seq(seqs[i]);
+    }
+}
+
+/* What reports came to. */
+typedef struct told {
+    uint32_t n_left, n_canceled, n_failed;
+    uint32_t n_ahead;     /* iterations */
+    uint32_t n_late_left; /* LEFT in a later report than the last token */
+    uint32_t n_behind;    /* items of a sequence behind its LEFT */
+} told_t;
+
+/* By the owner's number of a sequence, user. */
+static void hear(const bt_report_t *report, told_t *told, uint8_t *ended,
+                 uint8_t *left)
+{
+    told->n_ahead += report->ahead ? 1 : 0;
+    for (uint32_t k = 0; k < N_SEQS; k++) {
+        ended[k] = (ended[k] == 1) ? 2 : ended[k];
+    }
+    for (uint32_t i = 0; i < report->n_items; i++) {
+        const bt_report_item_t *item = &report->items[i];
+        const size_t k = (size_t)(uintptr_t)item->seq->user;
+
+        told->n_behind += left[k];
+        if ((item->kind == BT_REPORT_TOKEN) &&
+            (item->finish != BT_FINISH_NONE)) {
+            ended[k] = 1;
+        }
+        if (item->kind == BT_REPORT_LEFT) {
+            told->n_left++;
+            told->n_canceled += (item->finish == BT_FINISH_CANCELED) ? 1 : 0;
+            told->n_failed += (item->finish == BT_FINISH_ERROR) ? 1 : 0;
+            told->n_late_left += (ended[k] == 2) ? 1 : 0;
+            left[k] = 1;
+        }
+    }
+}
+
+/* Until all have left. @param [in] at_token  called at the first token of
+ * sequence 0; NULL: nothing */
+static told_t run_all(bench_t *b, bt_seq_t **seqs,
+                      void (*at_token)(bt_seq_t **seqs))
+{
+    const uint64_t end = bt_now_ns() + DEADLINE_NS;
+    uint8_t ended[N_SEQS] = {0};
+    uint8_t left[N_SEQS] = {0};
+    told_t told = {0};
+
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        seqs[i]->user = (void *)(uintptr_t)i;
+    }
+    submit_all(b, seqs);
+    while (told.n_left < N_SEQS) {
+        bt_report_t *report = bt_engine_next(b->engine);
+
+        assert_true(bt_now_ns() < end);
+        if (report == NULL) {
+            continue;
+        }
+        hear(report, &told, ended, left);
+        for (uint32_t i = 0; i < report->n_items; i++) {
+            const bt_report_item_t *item = &report->items[i];
+
+            if ((at_token != NULL) && (item->kind == BT_REPORT_TOKEN) &&
+                (item->seq == seqs[0])) {
+                at_token(seqs);
+                at_token = NULL;
+            }
+        }
+        bt_engine_recycle(b->engine, report);
+    }
+    assert_int_equal(told.n_behind, 0);
+    return told;
+}
+
+static void expect_same(bt_seq_t *const *want, bt_seq_t *const *got)
+{
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        assert_int_equal(got[i]->n_drawn, want[i]->n_drawn);
+        assert_int_equal(got[i]->sched.n_tokens, want[i]->sched.n_tokens);
+        assert_int_equal(got[i]->sched.n_computed, want[i]->sched.n_computed);
+        assert_memory_equal(got[i]->tokens, want[i]->tokens,
+                            got[i]->sched.n_tokens * sizeof(uint32_t));
+    }
+}
+
+/* Sequences 1, 3 and 5 end with a token that they are known to come to. */
+static void end_at(bt_seq_t **seqs, bt_seq_t *const *known)
+{
+    for (uint32_t i = 1; i < N_SEQS; i += 2) {
+        seqs[i]->sampling.n_end_ids = 1;
+        seqs[i]->sampling.end_ids[0] =
+            known[i]->tokens[known[i]->n_prompt + known[i]->n_drawn / 2];
+    }
+}
+
+static void overlapped_passes_give_the_tokens_of_serial_passes(void **state)
+{
+    (void)state;
+    for (uint32_t kind = 0; kind < N_KINDS; kind++) {
+        bt_seq_t *want[N_SEQS], *got[N_SEQS], *known[N_SEQS];
+        bench_t one, two;
+        told_t told;
+
+        open_ahead(&one, BT_SCHED_OVERLAP_OFF);
+        open_ahead(&two, BT_SCHED_OVERLAP_ON);
+        make_seqs(&one, kind, known);
+        told = run_all(&one, known, NULL);
+        assert_int_equal(told.n_ahead, 0);
+        assert_int_equal(told.n_late_left, 0);
+        pair.ids[0] = pair.ids[1] = known[1]->tokens[known[1]->n_prompt];
+        make_seqs(&one, kind, want);
+        end_at(want, known);
+        (void)run_all(&one, want, NULL);
+        assert_int_equal(bt_trap_most_under_way(one.be), 1);
+        make_seqs(&two, kind, got);
+        end_at(got, known);
+        told = run_all(&two, got, NULL);
+        expect_same(want, got);
+        if (kind == READING) {
+            assert_true(told.n_ahead < MAX_NEW / 2); /* chunks of prompts */
+        } else if (kind != GUESSED) {
+            assert_int_equal(bt_trap_most_under_way(two.be), 2);
+            assert_true(told.n_ahead >= MAX_NEW / 2);
+            assert_true(told.n_late_left >= 1); /* known only afterwards */
+        }
+        free_seqs(known);
+        free_seqs(want);
+        free_seqs(got);
+        close_device(&one);
+        close_device(&two);
+    }
+}
+
+static void cancel_two(bt_seq_t **seqs)
+{
+    bt_engine_cancel(seqs[0]);
+    bt_engine_cancel(seqs[4]);
+}
+
+/* Who is in every pass leaves all the same, and nobody else sees it. */
+static void canceled_sequence_leaves_overlapped_passes(void **state)
+{
+    bt_seq_t *want[N_SEQS], *got[N_SEQS];
+    bench_t one, two;
+    told_t told;
+
+    (void)state;
+    open_ahead(&one, BT_SCHED_OVERLAP_OFF);
+    open_ahead(&two, BT_SCHED_OVERLAP_ON);
+    make_seqs(&one, BEST, want);
+    (void)run_all(&one, want, NULL);
+    make_seqs(&two, BEST, got);
+    told = run_all(&two, got, cancel_two);
+    assert_in_range(told.n_canceled, 1, 2); /* 4 may have been through */
+    assert_true(told.n_ahead > 0);
+    assert_true(got[0]->n_drawn < MAX_NEW);
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        /* None is told of that was not known. */
+        assert_int_equal(got[i]->sched.n_tokens,
+                         got[i]->n_prompt + got[i]->n_drawn);
+        assert_memory_equal(got[i]->tokens, want[i]->tokens,
+                            got[i]->sched.n_tokens * sizeof(uint32_t));
+    }
+    free_seqs(want);
+    free_seqs(got);
+    close_device(&one);
+    close_device(&two);
+}
+
+/* Three choices of one prompt, whose first tokens come from one row, in a pass
+ * with first tokens of others behind it. */
+static void choices_sample_unchanged_under_overlap(void **state)
+{
+    static const uint32_t prompts[] = {6, 0, 0, 0, 1, 2};
+    bt_seq_t *seqs[2][6];
+    bench_t b;
+
+    (void)state;
+    for (uint32_t mode = 0; mode < 2; mode++) {
+        open_ahead(&b,
+                   (mode == 0) ? BT_SCHED_OVERLAP_OFF : BT_SCHED_OVERLAP_ON);
+        for (uint32_t i = 0; i < 6; i++) {
+            seqs[mode][i] =
+                make_seq(&b, prompts[i], (i % 2 == 0) ? 0.9f : 0.0f);
+            seqs[mode][i]->sampling.seed = i;
+        }
+        atomic_store(&all_are_there, false);
+        bt_trap_before_matmul(b.be, wait_for_all, NULL);
+        assert_int_equal(bt_engine_submit(b.engine, seqs[mode][0]), BT_OK);
+        assert_int_equal(bt_engine_submit_group(b.engine, &seqs[mode][1], 3),
+                         BT_OK);
+        assert_int_equal(bt_engine_submit(b.engine, seqs[mode][4]), BT_OK);
+        assert_int_equal(bt_engine_submit(b.engine, seqs[mode][5]), BT_OK);
+        atomic_store(&all_are_there, true);
+        assert_int_equal(run_until_left(&b, 6), 0);
+        close_device(&b);
+    }
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_memory_equal(seqs[0][i]->tokens, seqs[1][i]->tokens,
+                            (seqs[0][i]->n_prompt + MAX_NEW) *
+                                sizeof(uint32_t));
+        free_seq(seqs[0][i]);
+        free_seq(seqs[1][i]);
+    }
+}
+
+/* Each wait in turn: all leave once, those that had ended as they did, and none
+ * with a token that is not known. */
+static void failed_device_ends_all_sequences(void **state)
+{
+    (void)state;
+    bt_test_expect_log_lines(12);
+    for (uint32_t number = 1; number <= 12; number++) {
+        bt_seq_t *known[N_SEQS], *seqs[N_SEQS];
+        bench_t b;
+        told_t told;
+
+        open_ahead(&b, BT_SCHED_OVERLAP_ON);
+        make_seqs(&b, ENDING, known);
+        (void)run_all(&b, known, NULL);
+        make_seqs(&b, ENDING, seqs);
+        end_at(seqs, known);
+        bt_trap_fail_wait(b.be, number);
+        told = run_all(&b, seqs, NULL);
+        assert_int_equal(told.n_left, N_SEQS);
+        for (uint32_t i = 0; i < N_SEQS; i++) {
+            assert_int_equal(seqs[i]->sched.n_tokens,
+                             seqs[i]->n_prompt + seqs[i]->n_drawn);
+            assert_memory_equal(seqs[i]->tokens, known[i]->tokens,
+                                seqs[i]->sched.n_tokens * sizeof(uint32_t));
+        }
+        assert_in_range(told.n_failed, 1, N_SEQS);
+        if (number == 1) {
+            assert_int_equal(told.n_failed, N_SEQS);
+        }
+        free_seqs(known);
+        free_seqs(seqs);
+        close_device(&b);
+    }
+}
+
+/* With passes under way: they are over before anything is freed. */
+static void destroyed_engine_waits_for_passes_and_frees_all(void **state)
+{
+    bt_seq_t *seqs[N_SEQS];
+    bt_report_t *report = NULL;
+    bench_t b;
+
+    (void)state;
+    open_ahead(&b, BT_SCHED_OVERLAP_ON);
+    make_seqs(&b, BEST, seqs);
+    submit_all(&b, seqs);
+    while (report == NULL) {
+        report = bt_engine_next(b.engine);
+    }
+    bt_engine_recycle(b.engine, report);
+    close_device(&b);
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        assert_int_equal(seqs[i]->sched.n_tokens,
+                         seqs[i]->n_prompt + seqs[i]->n_drawn);
+    }
+    free_seqs(seqs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(overlapped_passes_give_the_tokens_of_serial_passes),
+        BT_TEST(canceled_sequence_leaves_overlapped_passes),
+        BT_TEST(choices_sample_unchanged_under_overlap),
+        BT_TEST(failed_device_ends_all_sequences),
+        BT_TEST(destroyed_engine_waits_for_passes_and_frees_all),
+    };
+
+    return cmocka_run_group_tests(tests, make_model, remove_model);
+}

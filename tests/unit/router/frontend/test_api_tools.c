@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What requests say of tools: OpenAI's API reference, "Create chat completion".
+ */
+#include "tests/unit/router/frontend/api_fixture.h"
+
+#include "common/base/assert.h"
+
+#define TOOL(name)                                                            \
+    "{'type': 'function', 'function': {'name': '" name                        \
+    "', 'description': 'd', 'parameters': {'type': 'object', 'properties': {" \
+    "'x': {'type': 'number', 'maximum': 0.1}}}}}"
+#define FG "'tools': [" TOOL("f") ", " TOOL("g.h-1") "]"
+
+static void tools_are_kept_as_templates_have_them(void **state)
+{
+    bt_api_request_t r = parsed(H, CHT(FG));
+
+    (void)state;
+    assert_string_equal(
+        r.tools.json,
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+        "\"description\":\"d\",\"parameters\":{\"type\":\"object\","
+        "\"properties\":{\"x\":{\"type\":\"number\",\"maximum\":0.1}}}}},"
+        "{\"type\":\"function\",\"function\":{\"name\":\"g.h-1\","
+        "\"description\":\"d\",\"parameters\":{\"type\":\"object\","
+        "\"properties\":{\"x\":{\"type\":\"number\",\"maximum\":0.1}}}}}]");
+    assert_int_equal(r.tools.names_bytes, 8);
+    assert_memory_equal(r.tools.names, "f\0g.h-1", 8);
+    assert_false(r.tools.required);
+    assert_false(r.tools.only_one);
+    bt_api_request_fini(&r);
+    r = parsed(H, CHT("'tools': [], 'tool_choice': 'auto', "
+                      "'parallel_tool_calls': true"));
+    assert_null(r.tools.json);
+    bt_api_request_fini(&r);
+    /* Nothing holds an answer to a schema, and the client is told. */
+    r = parsed(H,
+               CHT("'tools': [{'function': {'name': 'f', 'strict': true}}]"));
+    assert_string_equal(r.ignored, "tools[0].function.strict");
+    bt_api_request_fini(&r);
+}
+
+static void which_are_called_can_be_chosen(void **state)
+{
+    bt_api_request_t r = parsed(H, CHT(FG ", 'tool_choice': 'none'"));
+
+    (void)state;
+    assert_null(r.tools.json);
+    bt_api_request_fini(&r);
+    r = parsed(H, CHT(FG ", 'tool_choice': 'required',"
+                         "'parallel_tool_calls': false"));
+    assert_true(r.tools.required);
+    assert_null(r.tools.forced);
+    assert_true(r.tools.only_one);
+    bt_api_request_fini(&r);
+    r = parsed(H, CHT("'tool_choice': {'type': 'function', 'function': "
+                      "{'name': 'g.h-1'}}, " FG));
+    assert_true(r.tools.required);
+    assert_string_equal(r.tools.forced, "g.h-1");
+    bt_api_request_fini(&r);
+}
+
+static void what_is_no_tool_is_refused(void **state)
+{
+#define CHOICES                                    \
+    "tool_choice must be none, auto, required or " \
+    "{\"type\": \"function\", \"function\": {\"name\": …}}, got "
+#define NAME                                                              \
+    "tools[0].function.name must be 1 to 128 letters, digits and any of " \
+    "_-.:/, got "
+
+    (void)state;
+    refused(H, CHT("'tools': {}"), "tools",
+            "tools must be a list, got an object");
+    refused(H, CHT("'tools': [1]"), "tools",
+            "tools[0] must be an object, got 1");
+    refused(H, CHT("'tools': [{}]"), "tools", NAME "nothing");
+    refused(H, CHT("'tools': [{'function': {'name': ''}}]"), "tools",
+            NAME "\"\"");
+    refused(H, CHT("'tools': [{'function': {'name': 'a b'}}]"), "tools",
+            NAME "\"a b\"");
+    refused(H, CHT("'tools': [{'function': {'name': 'é'}}]"), "tools",
+            NAME "\"é\"");
+    refused(H, CHT("'tools': [{'type': 'web_search'}]"), "tools",
+            "tools[0] is of type \"web_search\": only function is supported");
+    refused(H, CHT("'tools': [{'type': 5}]"), "tools",
+            "tools[0] is of type 5: only function is supported");
+    refused(H, CHT("'tools': [{'function': {'name': 'f', 'parameters': []}}]"),
+            "tools",
+            "tools[0].function.parameters must be an object, got an array");
+    refused(H, CHT(FG ", 'tool_choice': 'any'"), "tool_choice",
+            CHOICES "\"any\"");
+    refused(H, CHT(FG ", 'tool_choice': 5"), "tool_choice", CHOICES "5");
+    refused(H, CHT(FG ", 'tool_choice': {'type': 'allowed_tools'}"),
+            "tool_choice", CHOICES "an object");
+    refused(H,
+            CHT(FG ", 'tool_choice': {'type': 'function', 'function': {"
+                   "'name': 'h'}}"),
+            "tool_choice", "tool_choice: no tool is called h");
+    refused(H, CHT("'tool_choice': 'required'"), "tool_choice",
+            "tool_choice asks for a call, and there are no tools");
+    refused(H,
+            "{'messages': [{'role': 'assistant', 'content': 'b'}], " FG
+            ", 'tool_choice': 'required', 'continue_final_message': true}",
+            "tool_choice",
+            "tool_choice cannot ask for a call where continue_final_message "
+            "goes on with a text");
+}
+
+static void calls_and_their_answers_come_back(void **state)
+{
+    bt_api_request_t r = parsed(
+        H,
+        "{'messages': [{'role': 'assistant', 'content': null, 'tool_calls': ["
+        "{'id': 'c1', 'type': 'function', 'function': {'name': 'f',"
+        "'arguments': '{\\u0022b\\u0022: [1.5], \\u0022a\\u0022: 2}'}},"
+        "{'function': {'name': 'g', 'arguments': {'c': 3}}},"
+        "{'function': {'name': 'h'}},"
+        "{'function': {'name': 'i', 'arguments': 'no json'}}]},"
+        "{'role': 'tool', 'tool_call_id': 'c1', 'name': 'f',"
+        "'content': [{'type': 'text', 'text': '4'}]}]}");
+
+    (void)state;
+    assert_int_equal(r.messages.n, 2);
+    assert_string_equal(
+        r.messages.json,
+        "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+        "\"arguments\":\"{\\\"b\\\": [1.5], \\\"a\\\": "
+        "2}\"}},{\"function\":{\"name\":\"g\",\"arguments\":{\"c\": 3}},"
+        "\"type\":\"function\"},"
+        "{\"function\":{\"name\":\"h\",\"arguments\":{}},\"type\":\"function\"},"
+        "{\"function\":{\"name\":\"i\",\"arguments\":\"no json\"},"
+        "\"type\":\"function\"}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"name\":\"f\",\"content\":["
+        "{\"type\": \"text\", \"text\": \"4\"}]}]");
+    bt_api_request_fini(&r);
+    refused(H,
+            "{'messages': [{'role': 'user', 'content': 'x', 'tool_calls': "
+            "[{}]}]}",
+            "messages",
+            "messages[0].tool_calls is for messages of the assistant");
+    refused(
+        H,
+        "{'messages': [{'role': 'tool', 'content': 'x', 'tool_call_id': "
+        "5}]}",
+        "messages",
+        "messages[0].tool_call_id must be a string of at most 256 bytes, got 5");
+    refused(H,
+            "{'messages': [{'role': 'assistant', 'tool_calls': [{'id': 5,"
+            "'function': {'name': 'f'}}]}]}",
+            "messages", "messages[0].tool_calls[0].id must be a string, got 5");
+}
+
+static void memory_that_is_short_is_said(void **state)
+{
+    char *body = quoted(
+        "{'messages': [{'role': 'assistant', 'tool_calls': [{'id': 'c',"
+        "'function': {'name': 'f', 'arguments': '{}'}}]}, {'role': 'tool',"
+        "'tool_call_id': 'c', 'name': 'n', 'content': 'x'}], " FG
+        ", 'tool_choice': {'type': 'function', 'function': {'name': 'f'}}}");
+    bt_api_request_t request;
+    bt_api_error_t error;
+    bt_status_t status;
+    int nth = 0;
+
+    (void)state;
+    do {
+        memset(&error, 0, sizeof(error));
+        bt_alloc_fail_at(++nth);
+        status = bt_api_parse(H, body, strlen(body), &request, &error);
+        if (status != BT_OK) {
+            assert_int_equal(status, BT_ERR_NO_MEMORY);
+            assert_int_equal(error.http_status, 503);
+        }
+    } while (status != BT_OK);
+    bt_alloc_fail_at(0);
+    assert_true(nth > 5);
+    bt_api_request_fini(&request);
+    bt_free(body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(tools_are_kept_as_templates_have_them),
+        BT_TEST(which_are_called_can_be_chosen),
+        BT_TEST(what_is_no_tool_is_refused),
+        BT_TEST(calls_and_their_answers_come_back),
+        BT_TEST(memory_that_is_short_is_said),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
