@@ -18,6 +18,7 @@ import layers
 import openapi
 import plain
 import requests_doc
+import tests_by_path
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -156,10 +157,16 @@ def check_doc_links():
             doc_links.missing_files(pages, tracked("")))
 
 
+def check_tests_by_path():
+    """A source without a test beside its path in tests/unit."""
+    return tests_by_path.check(tracked(""), read(tests_by_path.LIST))
+
+
 def check_itself():
     """The tests of the checks above."""
     found = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromNames(["test_doc_links", "test_layers", "test_openapi", "test_plain", "test_requests_doc"]).run(found)
+    unittest.defaultTestLoader.loadTestsFromNames(["test_doc_links", "test_layers", "test_openapi", "test_plain", "test_requests_doc",
+                                                     "test_tests_by_path"]).run(found)
     bad = [f"{test.id()}: {text.strip().splitlines()[-1]}" for test, text in found.failures + found.errors]
     return bad if found.testsRun else ["no test of the checks was found"]
 
