@@ -14,12 +14,12 @@
 #include "common/base/stop_signals.h"
 #include "common/crypt/key.h"
 #include "common/rendezvous/rendezvous.h"
-#include "router/frontend/call.h"
 #include "router/frontend/frontend.h"
 #include "router/grpc/gdoor.h"
 #include "router/http/door.h"
 #include "router/launcher_client.h"
 #include "router/net/net.h"
+#include "router/request/request.h"
 #include "router/worker_links.h"
 
 #define TICK_MS 50
@@ -279,7 +279,7 @@ static void on_held(evutil_socket_t fd, short what, void *ctx)
 
     (void)fd;
     (void)what;
-    bt_call_begin_held(&loop->front);
+    bt_request_begin_held(&loop->front);
     bt_frontend_turn(&loop->front);
 }
 
@@ -404,8 +404,9 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
     }
     if ((status = bt_worker_links_open(&loop->links, loop->base,
                                        &loop->front)) != BT_OK ||
-        (status = bt_frontend_open(&loop->front, config, bt_worker_links_send,
-                                   &loop->links)) != BT_OK ||
+        (status =
+             bt_frontend_open(&loop->front, config, &bt_request_frontend_ops,
+                              bt_worker_links_send, &loop->links)) != BT_OK ||
         (status = make_events(loop)) != BT_OK ||
         (status = make_hold(loop)) != BT_OK ||
         (status = open_tls(config, &loop->tls)) != BT_OK ||

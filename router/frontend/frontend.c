@@ -9,7 +9,6 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/config/program_threads.h"
-#include "router/frontend/call.h"
 #include "router/frontend/watching.h"
 
 static bt_status_t open_models(bt_frontend_t *front)
@@ -65,12 +64,13 @@ static bt_status_t open_trace(bt_frontend_t *front)
 }
 
 bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
-                             bt_send_t send, void *send_ctx)
+                             const bt_frontend_ops_t *ops, bt_send_t send,
+                             void *send_ctx)
 {
     bt_status_t status;
 
-    *front =
-        (bt_frontend_t){.config = config, .inline_us = BT_INTAKE_INLINE_US};
+    *front = (bt_frontend_t){
+        .ops = ops, .config = config, .inline_us = BT_FRONTEND_INLINE_US};
     bt_turn_init(&front->turn);
     bt_list_init(&front->held);
     bt_list_init(&front->waiting);
@@ -176,7 +176,7 @@ static void look_at_memory(bt_frontend_t *front)
 
 void bt_frontend_turn(bt_frontend_t *front)
 {
-    bt_call_begin_placed(front);
+    front->ops->turn(front);
     bt_turn_step(&front->turn, bt_now_us());
     bt_router_metrics_turn(front->metrics);
 }
@@ -200,8 +200,7 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     {
         bt_core_tick(served->core, now_us);
     }
-    bt_call_begin_waiting(front, now_us);
-    bt_call_tell_refused(front, now_us);
+    front->ops->tick(front, now_us);
     bt_watching_tick(front, now_us);
     if (front->trace != NULL) {
         bt_router_metrics_trace_lost(

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file frontend.h
  *
- * Connects the client protocols to the cores: the served models, and the state
- * shared by all calls.
+ * Shared state of all requests: the served models, their cores, and what they
+ * are accounted in.
  *
- *     HTTP, gRPC ─ bt_call_json() ─▶ call ──▶ its model's core ──▶ workers
- *       ▲                             │  ▲            │
- *       └────────── reply ────────────┘  └── text ────┘
+ *     HTTP, gRPC ──▶ request ──▶ its model's core ──▶ workers
+ *       ▲              │  ▲            │
+ *       └── pieces ────┘  └── text ────┘
  *
  * Threads: everything on the event loop's thread.
  */
@@ -43,7 +43,27 @@
     "it takes those of its own user and of root on its own host, and with "  \
     "--admin-without-keys anybody those of whoever reaches the port"
 
-typedef struct bt_frontend {
+typedef struct bt_frontend bt_frontend_t;
+
+/** Functions of the requests, which stand above the frontend
+ *  (router/request/request.h). */
+typedef struct bt_frontend_ops {
+    /** Events of a generation, as in bt_core_ops_t. */
+    void (*on_placed)(void *ctx, void *user);
+    void (*on_text)(void *ctx, void *user, const char *text, size_t bytes,
+                    uint32_t n_output);
+    void (*on_end)(void *ctx, void *user, const bt_gen_end_t *end);
+    /** At the end of each callback of the event loop. */
+    void (*turn)(bt_frontend_t *front);
+    /** Every 50 ms or so. */
+    void (*tick)(bt_frontend_t *front, uint64_t now_us);
+} bt_frontend_ops_t;
+
+/** Templates and tokenizing that take longer move to the pool, in us. */
+#define BT_FRONTEND_INLINE_US 1000u
+
+struct bt_frontend {
+    const bt_frontend_ops_t *ops;
     const bt_config_t *config;
     bt_registry_t models;
     bt_tenants_t tenants; /**< tenants and their limits */
@@ -76,8 +96,8 @@ typedef struct bt_frontend {
     bool said_priority;      /**< logged that clients' priorities are ignored */
     bt_list_t held;          /**< calls held for batching: max-queue-delay-us */
     uint32_t n_held;
-    /** Starts the timer for bt_call_begin_held(), in us, when calls are held;
-     *  NULL: calls are never held. */
+    /** Starts the timer for bt_request_begin_held(), in us, when calls are
+     * held; NULL: calls are never held. */
     void (*hold_end)(void *ctx, uint32_t us);
     void *hold_ctx;
     bt_list_t waiting;   /**< stream calls that wait for workers, in order */
@@ -89,7 +109,7 @@ typedef struct bt_frontend {
     bt_list_t stoppable; /**< calls that clients can stop by id */
     uint64_t id_start;   /**< random: makes answer ids unique */
     uint64_t n_calls;
-} bt_frontend_t;
+};
 
 /** True when, without keys, admin commands of all clients are accepted; false
  *  when only those of the router's own user are. */
@@ -99,11 +119,13 @@ bool bt_frontend_obeys_anybody(const bt_frontend_t *front);
  * Opens the models that the options name.
  *
  * @param [in] config    borrowed
+ * @param [in] ops       static: bt_request_frontend_ops
  * @param [in] send      posts to a worker, see bt_core_ops_t
  * @retval others  Logged.
  */
 BT_MUST_CHECK bt_status_t bt_frontend_open(bt_frontend_t *front,
                                            const bt_config_t *config,
+                                           const bt_frontend_ops_t *ops,
                                            bt_send_t send, void *send_ctx);
 /** Ends running generations and writes their records. Also accepts a zeroed
  *  frontend. */

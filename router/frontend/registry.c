@@ -12,7 +12,6 @@
 #include "common/base/log.h"
 #include "inference/gguf/architectures.h"
 #include "inference/modelfile/modelfile.h"
-#include "router/frontend/call.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/watching.h"
 
@@ -401,9 +400,9 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
     const bt_core_ops_t ops = {
         .send = send,
         .send_ctx = send_ctx,
-        .on_placed = bt_call_on_placed,
-        .on_text = bt_call_on_text,
-        .on_end = bt_call_on_end,
+        .on_placed = served->front->ops->on_placed,
+        .on_text = served->front->ops->on_text,
+        .on_end = served->front->ops->on_end,
         .on_ledger = on_ledger,
         .on_record = on_record,
         .on_transfer = on_transfer,

@@ -15,7 +15,6 @@
 
 #define REQUEST_ID  "x-request-id"
 #define SMALL_BYTES 65536u /* of messages that are no inference requests */
-#define CLIENT_LEFT 499
 
 /* ---- the methods ---- */
 
@@ -131,68 +130,28 @@ static const char *on_check(void *ctx, const char *authority,
     return why;
 }
 
-static const char *finish_name(const bt_reply_facts_t *facts, int code)
-{
-    if (code == CLIENT_LEFT) {
-        return "canceled";
-    }
-    switch (facts->finish) {
-    case BT_FINISH_STOP:
-        return "stop";
-    case BT_FINISH_LENGTH:
-        return "length";
-    case BT_FINISH_ERROR:
-        return "error";
-    default:
-        return "";
-    }
-}
-
 /* @param id  for one without a call */
 static void note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
-                 const char *path, const bt_reply_facts_t *facts,
+                 const char *path, const bt_request_facts_t *facts,
                  uint64_t start_us, int http_status)
 {
-    static const bt_reply_facts_t none;
-    const bt_reply_facts_t *f = (facts == NULL) ? &none : facts;
-    const uint64_t now_us = bt_now_us();
     char client[BT_NET_PEER_BYTES] = "";
-
-    bt_router_metrics_http(door->front->metrics, path, "GRPC", http_status);
-    if (door->front->access == NULL) {
-        return;
-    }
-    if (call != NULL) {
-        bt_gcall_peer(call, client);
-    }
-    const bt_access_t access = {
-        .unix_ms =
-            (bt_unix_minus_monotonic_ns() + (int64_t)now_us * 1000) / 1000000,
+    bt_access_t access = {
         .id = (call != NULL) ? bt_gcall_memo(call) : id,
         .client = client,
         .method = "GRPC",
         .route = path,
         .path = path,
-        .status = (uint32_t)http_status,
-        .model = f->model,
-        .generated = f->n_prompt > 0,
-        .n_prompt = f->n_prompt,
-        .n_output = f->n_output,
-        .first_us = f->first_token_us,
-        .total_us = now_us - start_us,
-        .prefill = f->prefill,
-        .decode = f->decode,
-        .finish = (f->n_prompt > 0) ? finish_name(f, http_status) : "",
-        .tenant = f->tenant,
-        .answer_id = f->answer_id,
-        .trace_id = f->trace_id,
     };
 
-    bt_access_log_add(door->front->access, &access);
+    if ((call != NULL) && (door->front->access != NULL)) {
+        bt_gcall_peer(call, client);
+    }
+    bt_request_log(door->front, &access, facts, start_us, http_status);
 }
 
 void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
-                   const bt_reply_facts_t *facts, uint64_t start_us,
+                   const bt_request_facts_t *facts, uint64_t start_us,
                    int http_status)
 {
     note(door, call, "", path, facts, start_us, http_status);

@@ -4,23 +4,21 @@
  * Shared by the files of the gRPC server: gdoor.c, infer.c, services.c,
  * describe.c, memory.c, manage.c, health.c and reflection.c only. The methods
  * are one table, in gdoor.c.
- *
- * A *visit* is one request as the access log and the metrics count it: a call,
- * or one message of a stream.
  */
 #ifndef BT_ROUTER_GRPC_GDOOR_PRIV_H
 #define BT_ROUTER_GRPC_GDOOR_PRIV_H
 
-#include "router/frontend/reply.h"
 #include "router/grpc/gdoor.h"
 #include "router/grpc/pb.h"
+#include "router/request/request.h"
 
 #define BT_INFERENCE "/inference.GRPCInferenceService/"
 
-/** Records a visit in the access log and the metrics.
+/** Records a request, which is a call or one message of a stream, in the access
+ * log and the metrics.
  *  @param [in] facts  NULL: nothing was generated */
 void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
-                   const bt_reply_facts_t *facts, uint64_t start_us,
+                   const bt_request_facts_t *facts, uint64_t start_us,
                    int http_status);
 
 /** Reads the single message of a call. The message is consumed in any case.

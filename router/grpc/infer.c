@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ModelInfer and ModelStreamInfer.
  *
- *     unary call ── one visit ──▶ one response ─▶ the call's code
- *     stream ──┬── visit ──▶ response … (or one error_message)
- *              ├── visit ──▶ response …
- *              └── half-close, and no visit is left ─▶ OK
+ *     unary call ── one request ──▶ one response ─▶ the call's code
+ *     stream ──┬── request ──▶ response … (or one error_message)
+ *              ├── request ──▶ response …
+ *              └── half-close, and no request is left ─▶ OK
  *
  * Every response of a stream has the parameter triton_final_response, as in
  * Triton: true in the last response of a request, false in earlier ones. The
@@ -20,58 +20,59 @@
 #include "common/zip/zip.h"
 #include "router/grpc/gdoor_priv.h"
 #include "router/grpc/pb_infer.h"
-#include "router/triton/infer_call.h"
+#include "router/triton/infer_request.h"
 
-#define CLIENT_LEFT  499
 #define LONG_MESSAGE (1u << 20)
 #define PATH_UNARY   BT_INFERENCE "ModelInfer"
 #define PATH_STREAM  BT_INFERENCE "ModelStreamInfer"
 
-/* One request. */
-typedef struct visit {
-    bt_infer_reply_t reply; /* first: the call knows only this */
-    bt_list_t link;         /* in stream->visits */
-    struct stream *stream;  /* NULL: a unary call */
+typedef struct grpc_request {
+    bt_request_t base;     /* first */
+    bt_list_t link;        /* in stream->requests */
+    struct stream *stream; /* NULL: a unary call */
     bt_gcall_t *call;
-    uint64_t start_us;
     bool final_told;              /* stream: the last response was sent */
     char id[BT_INFER_NAME_BYTES]; /* the client's id, for an error */
-} visit_t;
+} grpc_request_t;
 
 /* A call of ModelStreamInfer. */
 typedef struct stream {
     bt_gcall_t *call;
-    bt_list_t visits;
+    bt_list_t requests;
     bool half_closed;
 } stream_t;
 
-static bt_gdoor_t *door_of(const visit_t *visit)
+static grpc_request_t *grpc_of(bt_request_t *request)
 {
-    return bt_gcall_ctx(visit->call);
+    return BT_CONTAINER_OF(request, grpc_request_t, base);
 }
 
-/* Ends the visit. @return its stream, or NULL */
-static stream_t *leave(visit_t *visit, int http_status)
+static bt_gdoor_t *door_of(const grpc_request_t *r)
 {
-    stream_t *stream = visit->stream;
+    return bt_gcall_ctx(r->call);
+}
 
-    bt_gdoor_note(door_of(visit), visit->call,
-                  (stream == NULL) ? PATH_UNARY : PATH_STREAM,
-                  &visit->reply.facts, visit->start_us, http_status);
-    bt_list_remove(&visit->link);
+/* Logs the request, which is over. @return its stream, or NULL */
+static stream_t *leave(grpc_request_t *r, int http_status)
+{
+    stream_t *stream = r->stream;
+
+    bt_request_move(&r->base, BT_REQUEST_LOG);
+    bt_gdoor_note(door_of(r), r->call,
+                  (stream == NULL) ? PATH_UNARY : PATH_STREAM, &r->base.facts,
+                  r->base.start_us, http_status);
+    bt_list_remove(&r->link);
     if (stream == NULL) {
-        bt_gcall_set_user(visit->call, NULL);
+        bt_gcall_set_user(r->call, NULL);
     }
-    bt_free(visit);
+    bt_request_unref(&r->base);
     return stream;
 }
 
-static void give_up(visit_t *visit)
+static void give_up(grpc_request_t *r)
 {
-    if (visit->reply.call != NULL) {
-        bt_infer_gone(visit->reply.call);
-    }
-    (void)leave(visit, CLIENT_LEFT);
+    bt_request_gone(&r->base);
+    (void)leave(r, BT_REQUEST_CLIENT_LEFT);
 }
 
 /* Frees the large buffer that a message with logits needed. */
@@ -85,44 +86,40 @@ static void trim(bt_strbuf_t *out)
 
 /* ---- one response for one call ---- */
 
-static void unary_error(bt_infer_reply_t *reply, const bt_api_error_t *error)
+static void unary_error(bt_request_t *request, const bt_api_error_t *error)
 {
-    visit_t *visit = (visit_t *)reply;
-    bt_gcall_t *call = visit->call;
+    grpc_request_t *r = grpc_of(request);
+    bt_gcall_t *call = r->call;
 
-    (void)leave(visit, error->http_status);
+    (void)leave(r, error->http_status);
     bt_gdoor_fail(call, error);
 }
 
-static void unary_finish(bt_infer_reply_t *reply, bt_infer_call_t *infer,
+static void unary_finish(bt_request_t *request,
                          const bt_infer_response_t *whole)
 {
-    visit_t *visit = (visit_t *)reply;
-    bt_gcall_t *call = visit->call;
-    bt_strbuf_t *out = &door_of(visit)->out;
+    grpc_request_t *r = grpc_of(request);
+    bt_gcall_t *call = r->call;
+    bt_strbuf_t *out = &door_of(r)->out;
 
-    (void)infer;
     bt_strbuf_reset(out);
     bt_pb_infer_write(whole, out);
     if (bt_strbuf_status(out) != BT_OK) {
-        (void)leave(visit, 503);
+        (void)leave(r, 503);
         bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
                      "out of memory for this answer");
         return;
     }
-    (void)leave(visit, 200);
+    (void)leave(r, 200);
     if (bt_gcall_send(call, (out->len > 0) ? out->data : "", out->len)) {
         bt_gcall_end(call, BT_GRPC_OK, NULL);
     }
     trim(out);
 }
 
+static const bt_request_ops_t unary_ops = {.error = unary_error};
 /* Without streaming, so no pieces come. */
-static const bt_infer_reply_ops_t unary_ops = {
-    .piece = NULL,
-    .finish = unary_finish,
-    .error = unary_error,
-};
+static const bt_infer_ops_t unary_infer_ops = {.finish = unary_finish};
 
 /* ---- many responses for many requests ---- */
 
@@ -130,7 +127,7 @@ static void end_if_done(stream_t *stream)
 {
     bt_gcall_t *call = stream->call;
 
-    if (stream->half_closed && bt_list_empty(&stream->visits)) {
+    if (stream->half_closed && bt_list_empty(&stream->requests)) {
         bt_gcall_set_user(call, NULL);
         bt_free(stream);
         bt_gcall_end(call, BT_GRPC_OK, NULL);
@@ -155,68 +152,60 @@ static bool send_out(bt_gcall_t *call)
     return is_sent;
 }
 
-static bool tell(visit_t *visit, const bt_infer_response_t *response,
+static bool tell(grpc_request_t *r, const bt_infer_response_t *response,
                  bool final)
 {
-    bt_strbuf_t *out = &door_of(visit)->out;
+    bt_strbuf_t *out = &door_of(r)->out;
 
-    visit->final_told = final;
+    r->final_told = final;
     bt_strbuf_reset(out);
     bt_pb_infer_write_piece(response, final, out);
-    return send_out(visit->call);
+    return send_out(r->call);
 }
 
-static void stream_piece(bt_infer_reply_t *reply,
+static void stream_piece(bt_request_t *request,
                          const bt_infer_response_t *piece)
 {
-    (void)tell((visit_t *)reply, piece, piece->final);
+    (void)tell(grpc_of(request), piece, piece->final);
 }
 
-static void stream_finish(bt_infer_reply_t *reply, bt_infer_call_t *infer,
+static void stream_finish(bt_request_t *request,
                           const bt_infer_response_t *whole)
 {
-    visit_t *visit = (visit_t *)reply;
+    grpc_request_t *r = grpc_of(request);
     bt_infer_response_t empty = *whole;
 
-    (void)infer;
     empty.outputs = NULL;
     empty.n_outputs = 0;
-    if ((whole->n_outputs > 0) && !tell(visit, whole, !whole->empty_final)) {
+    if ((whole->n_outputs > 0) && !tell(r, whole, !whole->empty_final)) {
         return;
     }
     /* Also for a request that was stopped before any output. */
-    if (!visit->final_told && !tell(visit, &empty, true)) {
+    if (!r->final_told && !tell(r, &empty, true)) {
         return;
     }
-    end_if_done(leave(visit, 200));
+    end_if_done(leave(r, 200));
 }
 
-static void stream_error(bt_infer_reply_t *reply, const bt_api_error_t *error)
+static void stream_error(bt_request_t *request, const bt_api_error_t *error)
 {
-    visit_t *visit = (visit_t *)reply;
-    bt_strbuf_t *out = &door_of(visit)->out;
+    grpc_request_t *r = grpc_of(request);
+    bt_strbuf_t *out = &door_of(r)->out;
 
     bt_strbuf_reset(out);
-    bt_pb_infer_write_error(error->message, visit->id, out);
-    if (send_out(visit->call)) {
-        end_if_done(leave(visit, error->http_status));
+    bt_pb_infer_write_error(error->message, r->id, out);
+    if (send_out(r->call)) {
+        end_if_done(leave(r, error->http_status));
     }
 }
 
-static const bt_infer_reply_ops_t stream_ops = {
+static const bt_request_ops_t stream_ops = {.error = stream_error};
+static const bt_infer_ops_t stream_infer_ops = {
     .piece = stream_piece,
     .finish = stream_finish,
-    .error = stream_error,
 };
 
 /* ---- the beginning ---- */
-
-static void body_freed(void *ctx, size_t bytes)
-{
-    const bt_gdoor_t *door = ctx;
-
-    bt_net_give_back(bt_grpc_net(door->grpc), bytes);
-}
 
 /* Reserves memory for a compressed message before it is decompressed. */
 static bool hold_unpacked(const bt_gdoor_t *door, bt_gmessage_t *message)
@@ -242,97 +231,98 @@ static const char *field_of(const void *call, const char *name)
     return bt_gcall_field(call, name);
 }
 
-/* A stream may be older than the current keys. @return NULL: refused, and the
- * visit is over */
-static bt_tenant_t *find_tenant(visit_t *visit, bt_gmessage_t *message)
+/* Finds the tenant: a stream may be older than the current keys. */
+static bt_status_t authenticate(grpc_request_t *r, bt_api_error_t *error)
 {
-    bt_gdoor_t *door = door_of(visit);
-    bt_api_error_t error = {0};
     bt_tenant_t *tenant = NULL;
     const char *why = NULL;
-    const bt_status_t status = bt_tenants_find(&door->front->tenants, field_of,
-                                               visit->call, &tenant, &why);
+    const bt_status_t status = bt_tenants_find(
+        &r->base.front->tenants, field_of, r->call, &tenant, &why);
 
+    bt_request_move(&r->base, BT_REQUEST_AUTHENTICATE);
     if (status == BT_OK) {
-        return tenant;
+        r->base.tenant = bt_tenant_ref(tenant);
+        return BT_OK;
     }
-    bt_gmessage_fini(door->grpc, message);
-    bt_api_error_set(&error,
+    bt_api_error_set(error,
                      (status == BT_ERR_UNAUTHORIZED)    ? 401
                      : (status == BT_ERR_INVALID_PARAM) ? 400
                                                         : 503,
                      "invalid_request_error", NULL, "%s", why);
-    visit->reply.ops->error(&visit->reply, &error);
-    return NULL;
+    return status;
 }
 
-static void begin_for(visit_t *visit, bt_tenant_t *tenant,
-                      bt_gmessage_t *message)
+/* Checks what has to hold before the message is parsed. */
+static bt_status_t admit(grpc_request_t *r, bt_gmessage_t *message,
+                         bt_api_error_t *error)
 {
-    bt_gdoor_t *door = door_of(visit);
+    const char *traceparent = bt_gcall_field(r->call, "traceparent");
+    const bt_status_t status = authenticate(r, error);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (!hold_unpacked(door_of(r), message) ||
+        !bt_arena_strdup(&r->base.arena, traceparent, &r->base.traceparent)) {
+        bt_api_error_set(
+            error, 503, "server_error", NULL,
+            "the server has no room for this message now (http-memory, "
+            "router-memory), try again later");
+        return BT_ERR_BUSY;
+    }
+    return BT_OK;
+}
+
+/* The request may be over afterwards. */
+static void begin(grpc_request_t *r, const bt_infer_ops_t *ops,
+                  bt_gmessage_t *message)
+{
+    bt_gdoor_t *door = door_of(r);
     const bt_pb_infer_form_t form = {
         .compressed = message->compressed,
         .max_bytes = door->front->config->max_body_bytes,
     };
     char client[BT_NET_PEER_BYTES] = "";
-    bt_infer_source_t source = {
-        .may_stream = visit->stream != NULL,
-        .traceparent = bt_gcall_field(visit->call, "traceparent"),
-        .tenant = tenant,
+    const bt_infer_source_t source = {
+        .ops = ops,
+        .may_stream = r->stream != NULL,
+        .peer = client,
         .parse = bt_pb_infer_parse,
         .parse_ctx = &form,
         .parse_ctx_bytes = sizeof(form),
-        .body_freed = body_freed,
-        .ctx = door,
     };
+    bt_api_error_t error = {0};
 
-    bt_gcall_ids(visit->call, &source.who.address, &source.who.connection);
-    bt_gcall_peer(visit->call, client);
-    source.client = (client[0] != '\0') ? client : NULL;
-
-    if (!hold_unpacked(door, message)) {
-        bt_api_error_t error = {0};
-
+    _Static_assert(sizeof(form) <= BT_INFER_CTX_BYTES, "it is copied");
+    if (admit(r, message, &error) != BT_OK) {
         bt_gmessage_fini(door->grpc, message);
-        bt_api_error_set(
-            &error, 503, "server_error", NULL,
-            "the server has no room for this message now (http-memory, "
-            "router-memory), try again later");
-        visit->reply.ops->error(&visit->reply, &error);
+        bt_request_fail(&r->base, &error);
         return;
     }
+    bt_gcall_peer(r->call, client);
     if (!message->compressed) {
-        bt_pb_infer_id(message->body.data, message->body.len, visit->id);
+        bt_pb_infer_id(message->body.data, message->body.len, r->id);
     }
-    source.body_bytes = message->charged;
-    _Static_assert(sizeof(form) <= BT_INFER_CTX_BYTES, "it is copied");
-    bt_infer_begin(door->front, &visit->reply, &source, &message->body);
+    bt_infer_begin(&r->base, &source, &message->body);
+    bt_net_give_back(bt_grpc_net(door->grpc), message->charged);
 }
 
-/* The visit may be over afterwards. */
-static void begin(visit_t *visit, bt_gmessage_t *message)
+static grpc_request_t *create(bt_gcall_t *call, stream_t *stream,
+                              const bt_request_ops_t *ops)
 {
-    bt_tenant_t *tenant = find_tenant(visit, message);
+    const bt_gdoor_t *door = bt_gcall_ctx(call);
+    bt_request_t *base =
+        bt_request_create(door->front, ops, sizeof(grpc_request_t));
+    grpc_request_t *r = (base != NULL) ? grpc_of(base) : NULL;
 
-    if (tenant != NULL) {
-        begin_for(visit, tenant, message);
+    if (r != NULL) {
+        base->request_id = bt_gcall_memo(call);
+        bt_gcall_ids(call, &base->client.address, &base->client.connection);
+        r->call = call;
+        r->stream = stream;
+        bt_list_init(&r->link);
     }
-}
-
-static visit_t *visit_create(bt_gcall_t *call, stream_t *stream,
-                             const bt_infer_reply_ops_t *ops)
-{
-    visit_t *visit = bt_calloc(1, sizeof(*visit));
-
-    if (visit != NULL) {
-        visit->reply.ops = ops;
-        visit->reply.request_id = bt_gcall_memo(call);
-        visit->call = call;
-        visit->stream = stream;
-        visit->start_us = bt_now_us();
-        bt_list_init(&visit->link);
-    }
-    return visit;
+    return r;
 }
 
 static const char short_of_memory[] =
@@ -340,23 +330,23 @@ static const char short_of_memory[] =
 
 void bt_infer_unary(bt_gcall_t *call, bt_gmessage_t *message)
 {
-    visit_t *visit = visit_create(call, NULL, &unary_ops);
+    grpc_request_t *r = create(call, NULL, &unary_ops);
 
-    if (visit == NULL) {
+    if (r == NULL) {
         bt_gmessage_fini(bt_gcall_grpc(call), message);
         bt_gcall_end(call, BT_GRPC_UNAVAILABLE, short_of_memory);
         return;
     }
-    bt_gcall_set_user(call, visit);
-    begin(visit, message);
+    bt_gcall_set_user(call, r);
+    begin(r, &unary_infer_ops, message);
 }
 
 void bt_infer_unary_gone(bt_gcall_t *call)
 {
-    visit_t *visit = bt_gcall_user(call);
+    grpc_request_t *r = bt_gcall_user(call);
 
-    if (visit != NULL) {
-        give_up(visit);
+    if (r != NULL) {
+        give_up(r);
     }
 }
 
@@ -371,7 +361,7 @@ static stream_t *stream_of(bt_gcall_t *call)
             return NULL;
         }
         stream->call = call;
-        bt_list_init(&stream->visits);
+        bt_list_init(&stream->requests);
         bt_gcall_set_user(call, stream);
     }
     return stream;
@@ -380,19 +370,19 @@ static stream_t *stream_of(bt_gcall_t *call)
 void bt_infer_stream(bt_gcall_t *call, bt_gmessage_t *message)
 {
     stream_t *stream = stream_of(call);
-    visit_t *visit =
-        (stream == NULL) ? NULL : visit_create(call, stream, &stream_ops);
+    grpc_request_t *r =
+        (stream == NULL) ? NULL : create(call, stream, &stream_ops);
     bt_gdoor_t *door = bt_gcall_ctx(call);
 
-    if (visit == NULL) {
+    if (r == NULL) {
         bt_gmessage_fini(bt_gcall_grpc(call), message);
         bt_strbuf_reset(&door->out);
         bt_pb_infer_write_error(short_of_memory, "", &door->out);
         (void)send_out(call);
         return;
     }
-    bt_list_push_back(&stream->visits, &visit->link);
-    begin(visit, message);
+    bt_list_push_back(&stream->requests, &r->link);
+    begin(r, &stream_infer_ops, message);
 }
 
 void bt_infer_stream_half_close(bt_gcall_t *call)
@@ -414,8 +404,8 @@ void bt_infer_stream_gone(bt_gcall_t *call)
     if (stream == NULL) {
         return;
     }
-    while (!bt_list_empty(&stream->visits)) {
-        give_up(BT_CONTAINER_OF(stream->visits.next, visit_t, link));
+    while (!bt_list_empty(&stream->requests)) {
+        give_up(BT_CONTAINER_OF(stream->requests.next, grpc_request_t, link));
     }
     bt_gcall_set_user(call, NULL);
     bt_free(stream);

@@ -37,19 +37,19 @@ const char *bt_door_admit(void *ctx, const bt_http1_head_t *head,
     return why;
 }
 
-static void refuse(bt_visit_t *visit, int http_status, const char *why)
+static void refuse(bt_http_request_t *r, int http_status, const char *why)
 {
     bt_api_error_t error = {0};
 
     if (http_status == 401) {
-        bt_exchange_add_header(visit->ex, CHALLENGE, CHALLENGE_VALUE);
-        bt_router_metrics_unauthorized(visit->door->front->metrics);
+        bt_exchange_add_header(r->ex, CHALLENGE, CHALLENGE_VALUE);
+        bt_router_metrics_unauthorized(r->door->front->metrics);
     }
     bt_api_error_set(&error, http_status,
                      (http_status >= 500) ? "server_error"
                                           : "invalid_request_error",
                      NULL, "%s", why);
-    bt_visit_fail(visit, &error);
+    bt_http_request_fail(r, &error);
 }
 
 static int http_of(bt_status_t status)
@@ -64,47 +64,48 @@ static int http_of(bt_status_t status)
     }
 }
 
-static bool is_inside(const bt_visit_t *visit)
+static bool is_inside(const bt_http_request_t *r)
 {
     char client[BT_HTTP_CLIENT_BYTES] = "";
 
-    bt_exchange_client(visit->ex, client);
+    bt_exchange_client(r->ex, client);
     return bt_config_is_loopback(client);
 }
 
-bool bt_visit_admit(bt_visit_t *visit, bt_access_kind_t kind, bool changes)
+bool bt_http_request_admit(bt_http_request_t *r, bt_access_kind_t kind,
+                           bool changes)
 {
-    bt_tenants_t *tenants = &visit->door->front->tenants;
+    bt_tenants_t *tenants = &r->door->front->tenants;
     const bool is_keyed = bt_tenants_are_keyed(tenants);
     bt_tenant_t *tenant = NULL;
     const char *why = NULL;
     bt_status_t status;
 
+    bt_request_move(&r->base, BT_REQUEST_AUTHENTICATE);
     if ((kind == BT_ACCESS_ANYBODY) ||
-        ((kind == BT_ACCESS_INSIDE) && (!is_keyed || is_inside(visit)))) {
+        ((kind == BT_ACCESS_INSIDE) && (!is_keyed || is_inside(r)))) {
         return true;
     }
-    status =
-        bt_tenants_find(tenants, field_of_exchange, visit->ex, &tenant, &why);
+    status = bt_tenants_find(tenants, field_of_exchange, r->ex, &tenant, &why);
     if (status != BT_OK) {
-        refuse(visit, http_of(status), why);
+        refuse(r, http_of(status), why);
         return false;
     }
     if (!is_keyed && changes &&
         ((kind == BT_ACCESS_ADMIN) || (kind == BT_ACCESS_ORDERS)) &&
-        !bt_frontend_obeys_anybody(visit->door->front) &&
-        !bt_exchange_is_of_own_user(visit->ex)) {
-        refuse(visit, 403, BT_ORDER_REFUSED);
+        !bt_frontend_obeys_anybody(r->door->front) &&
+        !bt_exchange_is_of_own_user(r->ex)) {
+        refuse(r, 403, BT_ORDER_REFUSED);
         return false;
     }
     if (is_keyed && !tenant->limits.admin &&
         ((kind == BT_ACCESS_INSIDE) || (kind == BT_ACCESS_ADMIN) ||
          ((kind == BT_ACCESS_ORDERS) && changes))) {
-        refuse(visit, 403,
+        refuse(r, 403,
                "this needs the key of a tenant that is `admin` in the file of "
                "--api-keys");
         return false;
     }
-    visit->tenant = bt_tenant_ref(tenant);
+    r->base.tenant = bt_tenant_ref(tenant);
     return true;
 }

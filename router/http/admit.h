@@ -35,14 +35,15 @@ typedef enum bt_access_kind {
     BT_ACCESS_INSIDE, /**< metrics of all tenants, for scrapers */
 } bt_access_kind_t;
 
-typedef struct bt_visit bt_visit_t;
+typedef struct bt_http_request bt_http_request_t;
 
 /** Handler `admit` of bt_http_handlers_t; @a door is a bt_door_t. */
 const char *bt_door_admit(void *door, const bt_http1_head_t *head,
                           bt_strbuf_t *out);
-/** Finds the visit's tenant and checks its access. @param [in] changes  the
+/** Finds the request's tenant and checks its access. @param [in] changes  the
  *  request is not read-only
- *  @return false: it was refused, and the visit is over */
-bool bt_visit_admit(bt_visit_t *visit, bt_access_kind_t kind, bool changes);
+ *  @return false: it was refused, and the request is over */
+bool bt_http_request_admit(bt_http_request_t *r, bt_access_kind_t kind,
+                           bool changes);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file answer.h
  *
- * Writes whole answers that take long to encode as JSON (some 4 ms per
- * megabyte) on the frontend's pool. A reference keeps the call, which owns the
- * whole content of its answer, until writing is done; nothing is copied:
+ * Writes whole answers as JSON, those that take long to encode (some 4 ms per
+ * megabyte) on the frontend's pool. The request owns the whole content of its
+ * answer, so nothing is copied:
  *
- *     finish(call, choices) ─▶ bt_call_ref ─▶ written ─▶ the visit is answered
- *                                             (pool) └─▶ client left: nothing
+ *     finish(row, choices) ─▶ written ─▶ the request is answered
+ *                             (pool) └─▶ client left: nothing
  *
  * The pool writes one slice at a time, and other jobs run between two slices. A
  * client that leaves ends the job at the next slice.
@@ -20,7 +20,7 @@
 #include <stddef.h>
 
 #include "router/frontend/api.h"
-#include "router/frontend/call.h"
+#include "router/triton/infer.h"
 
 /** Answers up to this size are written on the event loop: that takes 100 us. */
 #define BT_ANSWER_INLINE_BYTES ((size_t)24 * 1024)
@@ -28,21 +28,21 @@
 /** Bytes of an answer that the pool writes in one go: some 2 ms. */
 #define BT_ANSWER_SLICE_BYTES ((size_t)256 * 1024)
 
-typedef struct bt_visit bt_visit_t;
+typedef struct bt_http_request bt_http_request_t;
 typedef struct bt_answer bt_answer_t; /**< answer that is being written */
 
 /** Returns the approximate JSON size of an answer in bytes. */
 size_t bt_answer_bytes(const bt_api_answer_t *answer,
                        const bt_api_choice_t *choices, size_t n);
-/** Writes an answer for the visit, which is over when writing is done. Until
+/** Writes an answer on the pool; the request is over when that is done. Until
  *  then the answer counts as in flight.
- *  @param [in] call  owns @a answer and @a choices; a reference is taken
+ *  @param [in] answer, choices  the request's
  *  @return false if memory is short: nothing was done */
-bool bt_answer_begin(bt_visit_t *visit, bt_call_t *call,
-                     const bt_api_answer_t *answer,
+bool bt_answer_begin(bt_http_request_t *r, const bt_api_answer_t *answer,
                      const bt_api_choice_t *choices, size_t n,
                      const bt_api_usage_t *usage);
-/** Abandons an answer whose visit is over. */
-void bt_answer_leave(bt_answer_t *answer);
+/** Writes a response of tensors, on the pool if it is long: JSON, then raw
+ *  outputs, compressed if the client accepts that. The request is over then. */
+void bt_answer_tensors(bt_http_request_t *r, const bt_infer_response_t *whole);
 
 #endif

@@ -57,7 +57,7 @@ static void write_models(const bt_frontend_t *front, bt_json_t *json)
     bt_json_end_array(json);
 }
 
-void bt_route_cluster(const bt_request_t *r)
+void bt_route_cluster(bt_http_request_t *r)
 {
     const bt_frontend_t *front = r->door->front;
     bt_list_t *pos, *tmp;
@@ -84,7 +84,7 @@ void bt_route_cluster(const bt_request_t *r)
                     bt_cluster_is_here, r->door->front, &json);
     bt_cluster_write_unreachable(front, &json);
     bt_json_end_object(&json);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
 /* ---- orders ---- */
@@ -94,7 +94,7 @@ typedef struct order {
     bt_admin_state_t duty;
 } order_t;
 
-static void refuse(const bt_request_t *r, int status, const char *param,
+static void refuse(bt_http_request_t *r, int status, const char *param,
                    const char *why)
 {
     bt_api_error_t error = {0};
@@ -102,7 +102,7 @@ static void refuse(const bt_request_t *r, int status, const char *param,
     bt_api_error_set(&error, status,
                      (status >= 500) ? "server_error" : "invalid_request_error",
                      param, "%.64s: %s", r->name, why);
-    bt_request_fail(r, &error);
+    bt_http_request_fail(r, &error);
 }
 
 static bool read_duty(const char *text, bt_admin_state_t *duty_p)
@@ -118,12 +118,12 @@ static bool read_duty(const char *text, bt_admin_state_t *duty_p)
 }
 
 /* @return false: it was refused, and the error was sent */
-static bool read_order(const bt_request_t *r, order_t *order_p)
+static bool read_order(bt_http_request_t *r, order_t *order_p)
 {
     order_t order = {0};
     bt_settings_t settings;
 
-    if (!bt_request_read(r, NULL, &settings)) {
+    if (!bt_http_request_read_settings(r, NULL, &settings)) {
         return false;
     }
     for (size_t i = 0; i < settings.n; i++) {
@@ -167,7 +167,7 @@ static bool is_it(const bt_instance_t *worker, const char *word)
 
 /* Finds a worker by name or id. @return false: none or several; the error was
  * sent */
-static bool find_worker(const bt_request_t *r, bt_core_t **core_p,
+static bool find_worker(bt_http_request_t *r, bt_core_t **core_p,
                         bt_instance_t **worker_p)
 {
     bt_list_t *pos, *tmp;
@@ -197,20 +197,20 @@ static bool find_worker(const bt_request_t *r, bt_core_t **core_p,
 
 static void order_done(void *ctx, const bt_api_error_t *error)
 {
-    bt_visit_t *visit = ctx;
+    bt_http_request_t *r = ctx;
 
-    visit->order = NULL;
+    r->order = NULL;
     if (error != NULL) {
-        bt_visit_fail(visit, error);
+        bt_http_request_fail(r, error);
     } else {
-        bt_visit_respond(visit, 202, BT_JSON_TYPE, "{}", 2);
+        bt_http_request_respond(r, 202, BT_JSON_TYPE, "{}", 2);
     }
 }
 
 /* A launcher would restore its own setting, so the command is forwarded to it.
  * A worker that drains there also ends, and stays stopped until it is started.
  */
-static void order_launcher(const bt_request_t *r, const bt_instance_t *worker,
+static void order_launcher(bt_http_request_t *r, const bt_instance_t *worker,
                            const order_t *order)
 {
     bt_orders_request_t request = {
@@ -232,13 +232,12 @@ static void order_launcher(const bt_request_t *r, const bt_instance_t *worker,
     }
     snprintf(request.name, sizeof(request.name), "%s", worker->hello.name);
     if (bt_model_control_process(r->door->front, r->door->base, &request,
-                                 order_done, r->visit, &r->visit->order,
-                                 &error) != BT_OK) {
-        bt_request_fail(r, &error);
+                                 order_done, r, &r->order, &error) != BT_OK) {
+        bt_http_request_fail(r, &error);
     }
 }
 
-void bt_route_worker(const bt_request_t *r)
+void bt_route_worker(bt_http_request_t *r)
 {
     bt_instance_t *worker = NULL;
     bt_core_t *core = NULL;
@@ -256,5 +255,5 @@ void bt_route_worker(const bt_request_t *r)
                "this worker is of a build that takes no such orders");
         return;
     }
-    bt_visit_respond(r->visit, 202, BT_JSON_TYPE, "{}", 2);
+    bt_http_request_respond(r, 202, BT_JSON_TYPE, "{}", 2);
 }

@@ -8,13 +8,13 @@
 #include "router/triton/metadata.h"
 
 /* Begins an answer in the door's scratch buffer. */
-static void begin(const bt_request_t *r, bt_json_t *json)
+static void begin(bt_http_request_t *r, bt_json_t *json)
 {
     bt_strbuf_reset(&r->door->out);
     bt_json_init(json, &r->door->out);
 }
 
-void bt_route_server(const bt_request_t *r)
+void bt_route_server(bt_http_request_t *r)
 {
     const char *extensions[BT_DESCRIBE_MAX_EXTENSIONS];
     const size_t n = bt_describe_extensions(r->door->front, extensions);
@@ -30,18 +30,18 @@ void bt_route_server(const bt_request_t *r)
     }
     bt_json_end_array(&json);
     bt_json_end_object(&json);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
 /* ---- a model ---- */
 
 /* @return false: memory was short, and the error was sent */
-static bool describe(const bt_request_t *r, bt_repo_model_t *model)
+static bool describe(bt_http_request_t *r, bt_repo_model_t *model)
 {
-    if (bt_describe_model(r->door->front, r->model, model) == BT_OK) {
+    if (bt_describe_model(r->door->front, r->base.model, model) == BT_OK) {
         return true;
     }
-    bt_visit_fail_for_memory(r->visit);
+    bt_http_request_fail_for_memory(r);
     return false;
 }
 
@@ -75,7 +75,7 @@ static void write_tensors(bt_json_t *json, const char *key, bool batches,
     bt_json_end_array(json);
 }
 
-void bt_route_model(const bt_request_t *r)
+void bt_route_model(bt_http_request_t *r)
 {
     bt_repo_model_t model;
     bt_json_t json;
@@ -97,7 +97,7 @@ void bt_route_model(const bt_request_t *r)
     write_tensors(&json, "outputs", batches, model.outputs, model.n_outputs);
     bt_json_end_object(&json);
     bt_repo_model_fini(&model);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
 /* ---- its configuration ---- */
@@ -281,7 +281,7 @@ static void write_config(bt_json_t *json, const bt_repo_model_t *model,
     bt_json_end_object(json);
 }
 
-void bt_route_config(const bt_request_t *r)
+void bt_route_config(bt_http_request_t *r)
 {
     bt_repo_model_t model;
     bt_json_t json;
@@ -291,9 +291,9 @@ void bt_route_config(const bt_request_t *r)
     }
     begin(r, &json);
     write_config(&json, &model,
-                 bt_describe_is_decoupled(r->door->front, r->model));
+                 bt_describe_is_decoupled(r->door->front, r->base.model));
     bt_repo_model_fini(&model);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
 /* ---- statistics ---- */
@@ -381,8 +381,8 @@ static void write_statistics(bt_json_t *json, const bt_described_t *described,
     bt_json_end_object(json);
 }
 
-static void respond_statistics(const bt_request_t *r,
-                               const bt_described_t *list, size_t n)
+static void respond_statistics(bt_http_request_t *r, const bt_described_t *list,
+                               size_t n)
 {
     bt_json_t json;
 
@@ -394,17 +394,17 @@ static void respond_statistics(const bt_request_t *r,
     }
     bt_json_end_array(&json);
     bt_json_end_object(&json);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
-void bt_route_stats(const bt_request_t *r)
+void bt_route_stats(bt_http_request_t *r)
 {
-    const bt_described_t one = {r->model, r->served};
+    const bt_described_t one = {r->base.model, r->served};
 
     respond_statistics(r, &one, 1);
 }
 
-void bt_route_all_stats(const bt_request_t *r)
+void bt_route_all_stats(bt_http_request_t *r)
 {
     bt_described_t list[BT_DOOR_MAX_MODELS];
 

@@ -3,10 +3,10 @@
  *
  * The clients' HTTP interface: maps paths to handlers, encodes answers in the
  * clients' dialects. It owns the sockets of clients, finds the route of each
- * exchange (routes.c) and implements the reply of calls (reply.h) as one JSON
- * body or as server-sent events.
+ * exchange (routes.c) and answers requests (router/request/request.h) with one
+ * JSON body or with server-sent events.
  *
- *     exchange ── routes.c ──▶ bt_call_json() ─▶ … ─▶ reply ── door.c ──▶ bytes
+ *     exchange ── routes.c ──▶ request ─▶ … ─▶ http_request.c ──▶ bytes
  *
  * Threads: everything on the event loop's thread.
  */
@@ -37,8 +37,8 @@ struct bt_door {
     bt_scrape_t scrape;
     bt_cluster_page_t cluster;
     bt_watchers_t watchers; /**< readers of the cluster's events */
-    bt_list_t streams;   /**< visits with event streams, longest silent first */
-    bool secure;         /**< main port uses TLS */
+    bt_list_t streams; /**< requests with event streams, longest silent first */
+    bool secure;       /**< main port uses TLS */
     size_t inline_bytes; /**< longer answers are written by the pool */
     /** Vertex AI paths; "" = none. */
     char vertex_health[BT_DOOR_PATH_BYTES], vertex_predict[BT_DOOR_PATH_BYTES];

@@ -10,24 +10,18 @@
 #include <strings.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/zip/zip.h"
 #include "router/frontend/watching.h"
 #include "router/http/door_priv.h"
 
-#define NAME_BYTES  1024 /* maximum length of a path */
 #define LEAST_BYTES ((size_t)1024)
 /* Typical ratio of JSON with a long text. A body that exceeds it is
  * decompressed again in the queue class of the largest possible size. */
 #define LIKELY_RATIO 8u
 
 struct bt_unpack {
-    bt_work_t work;
     bt_door_t *door;
-    bt_visit_t *visit; /* NULL: the client left */
     bt_zip_t format;
-    bt_visit_how_t how;
-    char model[NAME_BYTES], version[NAME_BYTES];
     bt_strbuf_t packed, body;
     size_t limit; /* limit of decompressed bytes, this time */
     size_t packed_bytes,
@@ -48,15 +42,15 @@ static bool find_format(const bt_exchange_t *ex, bt_zip_t *format_p)
     return true;
 }
 
-static void fail(bt_visit_t *visit, int status, const char *why)
+static void fail(bt_http_request_t *r, int status, const char *why)
 {
     bt_api_error_t error = {0};
 
-    bt_watching_refused(visit->door->front, NULL, status);
+    bt_watching_refused(r->door->front, NULL, status);
     bt_api_error_set(&error, status,
                      (status >= 500) ? "server_error" : "invalid_request_error",
                      NULL, "%s", why);
-    bt_visit_fail(visit, &error);
+    bt_http_request_fail(r, &error);
 }
 
 static void unpack_free(bt_unpack_t *u)
@@ -67,6 +61,15 @@ static void unpack_free(bt_unpack_t *u)
     bt_free(u);
 }
 
+/* Begins with a body; the request's account counts it from then on. */
+static void begin(bt_http_request_t *r, bt_strbuf_t *body, size_t body_bytes)
+{
+    bt_http_t *http = r->door->http;
+
+    r->begin(r, body);
+    bt_http_give_back(http, body_bytes);
+}
+
 /* True when it exceeded the likely size, and may still be valid. */
 static bool is_unlikely(const bt_unpack_t *u)
 {
@@ -75,7 +78,8 @@ static bool is_unlikely(const bt_unpack_t *u)
 
 static void unpack(bt_pool_job_t *job)
 {
-    bt_unpack_t *u = BT_CONTAINER_OF(job, bt_unpack_t, work.job);
+    bt_unpack_t *u =
+        BT_REQUEST_JOB_OF(job, bt_http_request_t, base.job)->unpack;
 
     u->status = bt_unzip(u->format, u->packed.data, u->packed.len, &u->body);
     if (!is_unlikely(u)) {
@@ -83,54 +87,59 @@ static void unpack(bt_pool_job_t *job)
     }
 }
 
-static void refuse(bt_unpack_t *u)
+static void refuse(bt_http_request_t *r, bt_status_t status)
 {
-    switch (u->status) {
+    switch (status) {
     case BT_ERR_TOO_LARGE:
-        fail(u->visit, 413, "the body is too large once it is unpacked");
+        fail(r, 413, "the body is too large once it is unpacked");
         break;
     case BT_ERR_CORRUPT:
-        fail(u->visit, 400, "the body is not what its Content-Encoding says");
+        fail(r, 400, "the body is not what its Content-Encoding says");
         break;
     case BT_ERR_CANCELED:
-        fail(u->visit, 503, "the server is stopping");
+        fail(r, 503, "the server is stopping");
         break;
     default:
-        fail(u->visit, 503, "out of memory for this request, try again later");
+        fail(r, 503, "out of memory for this request, try again later");
         break;
     }
 }
 
+static void unpacked(bt_pool_job_t *job);
+
 /* Posts decompression of up to @a bytes. */
-static void post(bt_unpack_t *u, size_t bytes)
+static void post(bt_http_request_t *r, size_t bytes)
 {
+    bt_unpack_t *u = r->unpack;
+
     bt_strbuf_fini(&u->body);
     bt_strbuf_init(&u->body, bytes);
     u->limit = bytes;
-    bt_work_post(&u->work, u->door->front->pool, bt_work_lane(bytes), bytes);
+    bt_request_post(&r->base.job, false, unpack, unpacked, bt_work_lane(bytes),
+                    bytes);
 }
 
 static void unpacked(bt_pool_job_t *job)
 {
-    bt_unpack_t *u = BT_CONTAINER_OF(job, bt_unpack_t, work.job);
-    bt_visit_t *visit = u->visit;
+    bt_http_request_t *r = BT_REQUEST_JOB_OF(job, bt_http_request_t, base.job);
+    bt_unpack_t *u = r->unpack;
     bt_strbuf_t body;
     size_t body_bytes;
 
     if (!job->ran) {
         u->status = BT_ERR_CANCELED;
     }
-    if (visit == NULL) {
-        unpack_free(u);
+    if (bt_request_is_open(&r->base) && is_unlikely(u)) {
+        post(r, u->body_bytes);
         return;
     }
-    if (is_unlikely(u)) {
-        post(u, u->body_bytes);
+    r->unpack = NULL;
+    if (!bt_request_is_open(&r->base)) {
+        unpack_free(u); /* the client left */
         return;
     }
-    visit->unpacking = NULL;
     if (u->status != BT_OK) {
-        refuse(u);
+        refuse(r, u->status);
         unpack_free(u);
         return;
     }
@@ -138,7 +147,7 @@ static void unpacked(bt_pool_job_t *job)
     bt_strbuf_init(&u->body, 0);
     body_bytes = (body.cap < u->body_bytes) ? body.cap : u->body_bytes;
     u->body_bytes -= body_bytes; /* the rest is released */
-    u->how.begin(visit, &u->how, &body, body_bytes);
+    begin(r, &body, body_bytes);
     unpack_free(u);
 }
 
@@ -155,67 +164,48 @@ static size_t most_bytes(const bt_door_t *door, size_t packed_bytes)
     return (size_t)((most < LEAST_BYTES) ? LEAST_BYTES : most);
 }
 
-static const char *copy_name(const char *name, char out[NAME_BYTES])
+static void begin_unpack(bt_http_request_t *r, bt_zip_t format,
+                         bt_strbuf_t *body, size_t body_bytes)
 {
-    if (name == NULL) {
-        return NULL;
-    }
-    BT_ASSERT(strlen(name) < NAME_BYTES); /* it is a part of a path */
-    memcpy(out, name, strlen(name) + 1);
-    return out;
-}
-
-static void begin_unpack(bt_visit_t *visit, const bt_visit_how_t *how,
-                         bt_zip_t format, bt_strbuf_t *body, size_t body_bytes)
-{
-    const size_t most = most_bytes(visit->door, body->len);
+    const size_t most = most_bytes(r->door, body->len);
     const size_t likely = body->len * LIKELY_RATIO;
     bt_unpack_t *u = bt_calloc(1, sizeof(*u));
-    bt_work_client_t client;
 
-    if ((u == NULL) || !bt_http_hold(visit->door->http, most)) {
+    if ((u == NULL) || !bt_http_hold(r->door->http, most)) {
         bt_free(u);
         bt_strbuf_fini(body);
-        bt_http_give_back(visit->door->http, body_bytes);
-        fail(visit, 503, "no room to unpack this body, try again later");
+        bt_http_give_back(r->door->http, body_bytes);
+        fail(r, 503, "no room to unpack this body, try again later");
         return;
     }
-    u->door = visit->door;
-    u->visit = visit;
+    u->door = r->door;
     u->format = format;
-    u->how = *how;
-    u->how.model = copy_name(how->model, u->model);
-    u->how.version = copy_name(how->version, u->version);
     u->packed = *body;
     u->packed_bytes = body_bytes;
     u->body_bytes = most;
-    u->work.job.run = unpack;
-    u->work.job.done = unpacked;
-    visit->unpacking = u;
-    client = bt_visit_client(visit);
-    bt_work_init(&u->work, visit->tenant, &client);
-    post(u, (likely < most) ? likely : most);
+    r->unpack = u;
+    post(r, (likely < most) ? likely : most);
 }
 
-void bt_visit_take_body(bt_visit_t *visit, const bt_visit_how_t *how)
+void bt_http_request_take_body(bt_http_request_t *r, bt_http_begin_t begin_fn)
 {
+    const char *traceparent = bt_exchange_header(r->ex, "traceparent");
+    bt_request_t *base = &r->base;
     bt_zip_t format = BT_ZIP_GZIP;
     bt_strbuf_t body;
-    const size_t body_bytes = bt_exchange_take_body(visit->ex, &body);
+    const size_t body_bytes = bt_exchange_take_body(r->ex, &body);
 
-    if (find_format(visit->ex, &format) && (body.len > 0)) {
-        begin_unpack(visit, how, format, &body, body_bytes);
+    r->begin = begin_fn;
+    bt_request_move(base, BT_REQUEST_PARSE);
+    if (!bt_arena_strdup(&base->arena, traceparent, &base->traceparent)) {
+        bt_strbuf_fini(&body);
+        bt_http_give_back(r->door->http, body_bytes);
+        fail(r, 503, "out of memory for this request, try again later");
+    } else if (find_format(r->ex, &format) && (body.len > 0)) {
+        begin_unpack(r, format, &body, body_bytes);
     } else {
-        how->begin(visit, how, &body, body_bytes);
+        begin(r, &body, body_bytes);
     }
-}
-
-bt_work_client_t bt_visit_client(const bt_visit_t *visit)
-{
-    bt_work_client_t client = {0};
-
-    bt_exchange_ids(visit->ex, &client.address, &client.connection);
-    return client;
 }
 
 bt_status_t bt_unpack_short(const bt_exchange_t *ex, bt_strbuf_t *body)
@@ -236,10 +226,4 @@ bt_status_t bt_unpack_short(const bt_exchange_t *ex, bt_strbuf_t *body)
     bt_strbuf_fini(body);
     *body = plain;
     return BT_OK;
-}
-
-void bt_unpack_leave(bt_unpack_t *unpack)
-{
-    unpack->visit = NULL;
-    bt_pool_cancel(unpack->door->front->pool, &unpack->work.job);
 }

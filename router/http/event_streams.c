@@ -14,7 +14,7 @@
 struct bt_watcher {
     bt_list_t link;
     bt_watchers_t *watchers;
-    bt_visit_t *visit;
+    bt_http_request_t *r;
     uint64_t next_event;  /* number of the next event */
     uint64_t n_handovers; /* hand-overs sent */
     uint64_t n_points;    /* points of the history sent */
@@ -144,18 +144,18 @@ static bool send_out(bt_watcher_t *w, const bt_strbuf_t *out)
 {
     if (bt_strbuf_status(out) != BT_OK) {
         BT_LOG_WARN("out of memory for a reader of cluster events");
-        bt_exchange_cut_off(w->visit->ex);
+        bt_exchange_cut_off(w->r->ex);
         return false;
     }
     return (out->len == 0) ||
-           bt_exchange_stream_append(w->visit->ex, out->data, out->len);
+           bt_exchange_stream_append(w->r->ex, out->data, out->len);
 }
 
 /* True when the reader has received everything sent. One that stalls is
  * disconnected. */
 static bool is_up_to_date(bt_watcher_t *w, uint64_t now_us)
 {
-    const size_t unsent = bt_exchange_unsent(w->visit->ex);
+    const size_t unsent = bt_exchange_unsent(w->r->ex);
     const bool moved = (unsent == 0) || (unsent < w->unsent);
 
     w->unsent = unsent;
@@ -164,7 +164,7 @@ static bool is_up_to_date(bt_watcher_t *w, uint64_t now_us)
         BT_LOG_INFO(
             "a reader of cluster events has read nothing for %u s: disconnected",
             STALL_US / 1000000u);
-        bt_exchange_cut_off(w->visit->ex);
+        bt_exchange_cut_off(w->r->ex);
         return false; /* and gone */
     }
     return unsent == 0;
@@ -187,13 +187,13 @@ static void tell(bt_watcher_t *w, uint64_t now_us, bool with_handovers)
     }
     bt_strbuf_append(out, watchers->state.data, watchers->state.len);
     if (send_out(w, out)) {
-        w->unsent = bt_exchange_unsent(w->visit->ex);
+        w->unsent = bt_exchange_unsent(w->r->ex);
     }
 }
 
 /* ---- all of them ---- */
 
-static bool refuse(const bt_watchers_t *watchers, bt_visit_t *visit)
+static bool refuse(const bt_watchers_t *watchers, bt_http_request_t *r)
 {
     const uint32_t most = watchers->door->front->config->max_event_streams;
     bt_api_error_t error = {0};
@@ -213,27 +213,27 @@ static bool refuse(const bt_watchers_t *watchers, bt_visit_t *visit)
     } else {
         return false;
     }
-    bt_visit_fail(visit, &error);
+    bt_http_request_fail(r, &error);
     return true;
 }
 
-void bt_watchers_add(bt_watchers_t *watchers, bt_visit_t *visit)
+void bt_watchers_add(bt_watchers_t *watchers, bt_http_request_t *r)
 {
     const bt_watch_t *watch = watchers->door->front->watch;
-    const char *last = bt_exchange_header(visit->ex, "Last-Event-ID");
+    const char *last = bt_exchange_header(r->ex, "Last-Event-ID");
     bt_strbuf_t *out = &watchers->out;
     bt_watcher_t *w;
 
-    if (refuse(watchers, visit)) {
+    if (refuse(watchers, r)) {
         return;
     }
     w = bt_calloc(1, sizeof(*w));
     if (w == NULL) {
-        bt_visit_fail_for_memory(visit);
+        bt_http_request_fail_for_memory(r);
         return;
     }
     w->watchers = watchers;
-    w->visit = visit;
+    w->r = r;
     w->next_event = (last != NULL) ? bt_events_after(&watch->events, last)
                                    : watch->events.n_ever + 1;
     w->n_handovers = watch->handovers.n_ever;
@@ -241,8 +241,8 @@ void bt_watchers_add(bt_watchers_t *watchers, bt_visit_t *visit)
     w->moved_us = bt_now_us();
     bt_list_push_back(&watchers->all, &w->link);
     watchers->n++;
-    visit->watcher = w;
-    bt_visit_begin_stream(visit);
+    r->watcher = w;
+    bt_http_request_begin_stream(r);
     bt_strbuf_reset(out);
     bt_strbuf_puts(out, "retry: 2000\n\n");
     put_events(w, &watch->events, out);
@@ -255,14 +255,14 @@ static void end_all(bt_watchers_t *watchers)
     while (!bt_list_empty(&watchers->all)) {
         bt_watcher_t *w =
             BT_CONTAINER_OF(watchers->all.next, bt_watcher_t, link);
-        bt_visit_t *visit = w->visit;
+        bt_http_request_t *r = w->r;
         bt_strbuf_t *out = &watchers->out;
 
         bt_strbuf_reset(out);
         put_events(w, &watchers->door->front->watch->events, out);
-        visit->watcher = NULL;
+        r->watcher = NULL;
         bt_watcher_leave(w);
-        bt_visit_end_stream(visit, out);
+        bt_http_request_end_stream(r, out);
     }
 }
 

@@ -22,7 +22,7 @@
 #include "common/base/strbuf.h"
 
 typedef struct bt_door bt_door_t;
-typedef struct bt_visit bt_visit_t;
+typedef struct bt_http_request bt_http_request_t;
 typedef struct bt_watcher bt_watcher_t; /**< reader of the events */
 
 typedef struct bt_watchers {
@@ -36,9 +36,9 @@ typedef struct bt_watchers {
 } bt_watchers_t;
 
 void bt_watchers_init(bt_watchers_t *watchers, bt_door_t *door);
-/** Turns the visit into a reader; or answers with an error at the limit of
+/** Turns the request into a reader; or answers with an error at the limit of
  *  readers or when the server stops. */
-void bt_watchers_add(bt_watchers_t *watchers, bt_visit_t *visit);
+void bt_watchers_add(bt_watchers_t *watchers, bt_http_request_t *r);
 /** Sends due items; call every 50 ms or so. */
 void bt_watchers_tick(bt_watchers_t *watchers, uint64_t now_us);
 /** Removes a reader whose client left. */

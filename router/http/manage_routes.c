@@ -9,7 +9,7 @@
 #include "router/triton/settings_json.h"
 
 /* @return false: the error says why. */
-static bool unpack(const bt_request_t *r, bt_strbuf_t *body,
+static bool unpack(bt_http_request_t *r, bt_strbuf_t *body,
                    bt_api_error_t *error)
 {
     const bt_status_t status = bt_unpack_short(r->ex, body);
@@ -27,8 +27,8 @@ static bool unpack(const bt_request_t *r, bt_strbuf_t *body,
     return status == BT_OK;
 }
 
-bool bt_request_read(const bt_request_t *r, const char *under,
-                     bt_settings_t *settings)
+bool bt_http_request_read_settings(bt_http_request_t *r, const char *under,
+                                   bt_settings_t *settings)
 {
     bt_api_error_t error = {0};
     bt_strbuf_t body;
@@ -46,20 +46,20 @@ bool bt_request_read(const bt_request_t *r, const char *under,
     bt_strbuf_fini(&body);
     bt_http_give_back(r->door->http, held);
     if (status != BT_OK) {
-        bt_request_fail(r, &error);
+        bt_http_request_fail(r, &error);
         return false;
     }
     return true;
 }
 
-static void refuse_by_name(const bt_request_t *r, const char *name,
+static void refuse_by_name(bt_http_request_t *r, const char *name,
                            const char *what)
 {
     bt_api_error_t error = {0};
 
     bt_api_error_set(&error, 400, "invalid_request_error", name, "%.64s: %s",
                      name, what);
-    bt_request_fail(r, &error);
+    bt_http_request_fail(r, &error);
 }
 
 /* ---- models ---- */
@@ -88,13 +88,13 @@ static void write_index(const bt_frontend_t *front, bool ready_only,
     bt_json_end_array(json);
 }
 
-void bt_route_index(const bt_request_t *r)
+void bt_route_index(bt_http_request_t *r)
 {
     bt_settings_t settings;
     bt_json_t json;
     bool ready_only = false;
 
-    if (!bt_request_read(r, NULL, &settings)) {
+    if (!bt_http_request_read_settings(r, NULL, &settings)) {
         return;
     }
     for (size_t i = 0; i < settings.n; i++) {
@@ -115,49 +115,48 @@ void bt_route_index(const bt_request_t *r)
     bt_strbuf_reset(&r->door->out);
     bt_json_init(&json, &r->door->out);
     write_index(r->door->front, ready_only, &json);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
 static void order_done(void *ctx, const bt_api_error_t *error)
 {
-    bt_visit_t *visit = ctx;
+    bt_http_request_t *r = ctx;
 
-    visit->order = NULL;
+    r->order = NULL;
     if (error != NULL) {
-        bt_visit_fail(visit, error);
+        bt_http_request_fail(r, error);
     } else {
-        bt_visit_respond(visit, 200, BT_JSON_TYPE, "", 0);
+        bt_http_request_respond(r, 200, BT_JSON_TYPE, "", 0);
     }
 }
 
-static void order(const bt_request_t *r, bool load)
+static void order(bt_http_request_t *r, bool load)
 {
     bt_api_error_t error = {0};
     bt_settings_t parameters;
 
-    if (!bt_request_read(r, "parameters", &parameters)) {
+    if (!bt_http_request_read_settings(r, "parameters", &parameters)) {
         return;
     }
     for (size_t i = 0; i < parameters.n; i++) {
         if (bt_model_control_check_parameter(parameters.list[i].name, &error) !=
             BT_OK) {
-            bt_request_fail(r, &error);
+            bt_http_request_fail(r, &error);
             return;
         }
     }
     if (bt_model_control_begin(r->door->front, r->door->base, r->name, load,
-                               order_done, r->visit, &r->visit->order,
-                               &error) != BT_OK) {
-        bt_request_fail(r, &error);
+                               order_done, r, &r->order, &error) != BT_OK) {
+        bt_http_request_fail(r, &error);
     }
 }
 
-void bt_route_load(const bt_request_t *r)
+void bt_route_load(bt_http_request_t *r)
 {
     order(r, true);
 }
 
-void bt_route_unload(const bt_request_t *r)
+void bt_route_unload(bt_http_request_t *r)
 {
     order(r, false);
 }
@@ -179,7 +178,7 @@ static void write_list(bt_json_t *json, const bt_setting_t *setting)
     bt_json_end_array(json);
 }
 
-static void respond_settings(const bt_request_t *r,
+static void respond_settings(bt_http_request_t *r,
                              const bt_settings_t *settings)
 {
     bt_json_t json;
@@ -209,20 +208,20 @@ static void respond_settings(const bt_request_t *r,
         }
     }
     bt_json_end_object(&json);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
-void bt_route_log(const bt_request_t *r)
+void bt_route_log(bt_http_request_t *r)
 {
     bt_api_error_t error = {0};
     bt_settings_t settings;
 
     if (bt_exchange_method(r->ex) == BT_HTTP_POST) {
-        if (!bt_request_read(r, NULL, &settings)) {
+        if (!bt_http_request_read_settings(r, NULL, &settings)) {
             return;
         }
         if (bt_describe_set_log(r->door->front, &settings, &error) != BT_OK) {
-            bt_request_fail(r, &error);
+            bt_http_request_fail(r, &error);
             return;
         }
     }
@@ -230,18 +229,18 @@ void bt_route_log(const bt_request_t *r)
     respond_settings(r, &settings);
 }
 
-void bt_route_trace(const bt_request_t *r)
+void bt_route_trace(bt_http_request_t *r)
 {
     bt_api_error_t error = {0};
     bt_settings_t settings;
 
     if (bt_exchange_method(r->ex) == BT_HTTP_POST) {
-        if (!bt_request_read(r, NULL, &settings)) {
+        if (!bt_http_request_read_settings(r, NULL, &settings)) {
             return;
         }
-        if (bt_describe_set_trace(r->door->front, r->model, &settings,
+        if (bt_describe_set_trace(r->door->front, r->base.model, &settings,
                                   &error) != BT_OK) {
-            bt_request_fail(r, &error);
+            bt_http_request_fail(r, &error);
             return;
         }
     }

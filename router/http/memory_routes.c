@@ -9,25 +9,25 @@
 
 #define INVALID "invalid_request_error"
 
-static void respond_nothing(const bt_request_t *r)
+static void respond_nothing(bt_http_request_t *r)
 {
-    bt_visit_respond(r->visit, 200, BT_JSON_TYPE, "", 0);
+    bt_http_request_respond(r, 200, BT_JSON_TYPE, "", 0);
 }
 
-static void respond_none(const bt_request_t *r)
+static void respond_none(bt_http_request_t *r)
 {
     static const char none[] = "[]";
 
-    bt_visit_respond(r->visit, 200, BT_JSON_TYPE, none, sizeof(none) - 1);
+    bt_http_request_respond(r, 200, BT_JSON_TYPE, none, sizeof(none) - 1);
 }
 
-static void fail(const bt_request_t *r, int status, const char *what)
+static void fail(bt_http_request_t *r, int status, const char *what)
 {
     bt_api_error_t error = {0};
 
     bt_api_error_set(&error, status, INVALID, NULL, "%.127s: %s", r->name,
                      what);
-    bt_request_fail(r, &error);
+    bt_http_request_fail(r, &error);
 }
 
 /* ---- of the system ---- */
@@ -42,7 +42,7 @@ static void write_region(bt_json_t *json, const bt_region_info_t *info)
     bt_json_end_object(json);
 }
 
-void bt_route_memory_status(const bt_request_t *r)
+void bt_route_memory_status(bt_http_request_t *r)
 {
     const bt_regions_t *regions = r->door->front->regions;
     const size_t n = (regions != NULL) ? bt_regions_count(regions) : 0;
@@ -62,7 +62,7 @@ void bt_route_memory_status(const bt_request_t *r)
     }
     bt_json_end_array(&json);
     if (any) {
-        bt_request_respond_json(r);
+        bt_http_request_respond_json(r);
     } else {
         fail(r, 404, "no such region of shared memory is registered");
     }
@@ -96,7 +96,7 @@ static const char *read_form(const bt_settings_t *body, form_t *form)
     return (form->key == NULL) ? "key" : NULL;
 }
 
-void bt_route_memory_register(const bt_request_t *r)
+void bt_route_memory_register(bt_http_request_t *r)
 {
     bt_api_error_t error = {0};
     bt_settings_t body;
@@ -109,7 +109,7 @@ void bt_route_memory_register(const bt_request_t *r)
              "send the tensors themselves");
         return;
     }
-    if (!bt_request_read(r, NULL, &body)) {
+    if (!bt_http_request_read_settings(r, NULL, &body)) {
         return;
     }
     wrong = read_form(&body, &form);
@@ -119,19 +119,19 @@ void bt_route_memory_register(const bt_request_t *r)
                          "text \"key\" and numbers \"offset\" and "
                          "\"byte_size\"",
                          r->name, wrong);
-        bt_request_fail(r, &error);
+        bt_http_request_fail(r, &error);
         return;
     }
     if (bt_regions_register(r->door->front->regions, r->name, form.key,
                             form.offset, form.bytes, &error) != BT_OK) {
-        bt_request_fail(r, &error);
+        bt_http_request_fail(r, &error);
         return;
     }
     respond_nothing(r);
 }
 
 /* A missing region counts as unregistered. */
-void bt_route_memory_unregister(const bt_request_t *r)
+void bt_route_memory_unregister(bt_http_request_t *r)
 {
     if (r->door->front->regions != NULL) {
         bt_regions_unregister(r->door->front->regions, r->name);
@@ -141,7 +141,7 @@ void bt_route_memory_unregister(const bt_request_t *r)
 
 /* ---- of devices ---- */
 
-void bt_route_cuda_status(const bt_request_t *r)
+void bt_route_cuda_status(bt_http_request_t *r)
 {
     if (r->name != NULL) {
         fail(r, 404, "no such region of CUDA shared memory is registered");
@@ -150,14 +150,14 @@ void bt_route_cuda_status(const bt_request_t *r)
     }
 }
 
-void bt_route_cuda_register(const bt_request_t *r)
+void bt_route_cuda_register(bt_http_request_t *r)
 {
     fail(r, 400,
          "CUDA shared memory is not served: tensors are in the router's "
          "memory, which has no device");
 }
 
-void bt_route_cuda_unregister(const bt_request_t *r)
+void bt_route_cuda_unregister(bt_http_request_t *r)
 {
     respond_nothing(r);
 }

@@ -6,8 +6,8 @@
 #include "router/http/accept.h"
 #include "router/http/routes_priv.h"
 
-void bt_request_respond_page(const bt_request_t *r, const bt_page_file_t *file,
-                             const char *vary)
+void bt_http_request_respond_page(bt_http_request_t *r,
+                                  const bt_page_file_t *file, const char *vary)
 {
     const bool packs = bt_accept_has_coding(
         bt_exchange_header(r->ex, "Accept-Encoding"), "gzip");
@@ -23,26 +23,26 @@ void bt_request_respond_page(const bt_request_t *r, const bt_page_file_t *file,
     bt_exchange_add_header(r->ex, "Cross-Origin-Resource-Policy",
                            "same-origin");
     if (bt_page_is_known(bt_exchange_header(r->ex, "If-None-Match"), tag)) {
-        bt_visit_respond(r->visit, 304, file->type, "", 0);
+        bt_http_request_respond(r, 304, file->type, "", 0);
         return;
     }
     if (packs) {
         bt_exchange_add_header(r->ex, "Content-Encoding", "gzip");
-        bt_visit_respond(r->visit, 200, file->type, file->packed,
-                         file->packed_bytes);
+        bt_http_request_respond(r, 200, file->type, file->packed,
+                                file->packed_bytes);
         return;
     }
-    bt_visit_respond(r->visit, 200, file->type, file->plain, file->plain_bytes);
+    bt_http_request_respond(r, 200, file->type, file->plain, file->plain_bytes);
 }
 
-void bt_route_page(const bt_request_t *r)
+void bt_route_page(bt_http_request_t *r)
 {
     const bt_page_file_t *file = bt_page_find(r->name);
 
     /* The index is at "/", where its paths are right. */
     if ((file == NULL) || (strcmp(r->name, BT_PAGE_INDEX) == 0)) {
-        bt_request_refuse(r, 404, "the page has no such file");
+        bt_http_request_refuse(r, 404, "the page has no such file");
         return;
     }
-    bt_request_respond_page(r, file, "Accept-Encoding");
+    bt_http_request_respond_page(r, file, "Accept-Encoding");
 }

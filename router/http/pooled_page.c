@@ -8,12 +8,13 @@
 
 static void begin(bt_pooled_page_t *page);
 
-static bt_visit_t *take(bt_list_t *list)
+static bt_http_request_t *take(bt_list_t *list)
 {
-    bt_visit_t *visit = BT_CONTAINER_OF(list->next, bt_visit_t, waits);
+    bt_http_request_t *r =
+        BT_CONTAINER_OF(list->next, bt_http_request_t, waits);
 
-    bt_list_remove(&visit->waits);
-    return visit;
+    bt_list_remove(&r->waits);
+    return r;
 }
 
 static void fail_all(bt_list_t *list, const char *why)
@@ -22,7 +23,7 @@ static void fail_all(bt_list_t *list, const char *why)
         bt_api_error_t error = {0};
 
         bt_api_error_set(&error, 503, "server_error", NULL, "%s", why);
-        bt_visit_fail(take(list), &error);
+        bt_http_request_fail(take(list), &error);
     }
 }
 
@@ -64,8 +65,8 @@ static void answer(bt_pool_job_t *job)
     }
     end_us = bt_now_us() + ANSWERS_US;
     while (!bt_list_empty(&page->readers)) {
-        bt_visit_respond(take(&page->readers), 200, page->ops->type,
-                         page->text.data, page->text.len);
+        bt_http_request_respond(take(&page->readers), 200, page->ops->type,
+                                page->text.data, page->text.len);
         if ((bt_now_us() >= end_us) && !bt_list_empty(&page->readers)) {
             /* At least one per turn, however slow the machine. */
             job->run = do_nothing;
@@ -95,9 +96,9 @@ static void begin(bt_pooled_page_t *page)
     bt_pool_post(page->door->front->pool, &page->job, BT_POOL_FIRST);
 }
 
-void bt_pooled_page_ask(bt_pooled_page_t *page, bt_visit_t *visit)
+void bt_pooled_page_ask(bt_pooled_page_t *page, bt_http_request_t *r)
 {
-    bt_list_push_back(&page->asked, &visit->waits);
+    bt_list_push_back(&page->asked, &r->waits);
     if (!page->is_under_way) {
         begin(page);
     }

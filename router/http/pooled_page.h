@@ -20,7 +20,7 @@
 #include "common/base/strbuf.h"
 
 typedef struct bt_door bt_door_t;
-typedef struct bt_visit bt_visit_t;
+typedef struct bt_http_request bt_http_request_t;
 typedef struct bt_pooled_page bt_pooled_page_t;
 
 typedef struct bt_pooled_page_ops {
@@ -39,8 +39,8 @@ struct bt_pooled_page {
     bt_pool_job_t job;
     bt_door_t *door;
     const bt_pooled_page_ops_t *ops;
-    bt_list_t asked;   /**< visits that get the next page */
-    bt_list_t readers; /**< visits that get the page being written */
+    bt_list_t asked;   /**< requests that get the next page */
+    bt_list_t readers; /**< requests that get the page being written */
     bool is_under_way;
     bt_strbuf_t text;
 };
@@ -48,9 +48,9 @@ struct bt_pooled_page {
 /** Initializes a page. @param [in] ops  static. @param [in] door  borrowed */
 void bt_pooled_page_init(bt_pooled_page_t *page,
                          const bt_pooled_page_ops_t *ops, bt_door_t *door);
-/** Answers the visit with a page, or with 503 when memory is short or the pool
- *  stops. A visit that is over earlier removes itself from the list. */
-void bt_pooled_page_ask(bt_pooled_page_t *page, bt_visit_t *visit);
+/** Answers the request with a page, or with 503 when memory is short or the
+ * pool stops. A request that is over earlier removes itself from the list. */
+void bt_pooled_page_ask(bt_pooled_page_t *page, bt_http_request_t *r);
 /** Frees the page; the pool must have been stopped. Also accepts a zeroed page.
  */
 void bt_pooled_page_fini(bt_pooled_page_t *page);

@@ -5,12 +5,12 @@
 #include "router/http/accept.h"
 #include "router/http/routes_priv.h"
 
-static bool is_serving(const bt_request_t *r, const bt_served_t *served)
+static bool is_serving(bt_http_request_t *r, const bt_served_t *served)
 {
     return !r->door->front->leaving && bt_served_ready(served);
 }
 
-static void put_json(const bt_request_t *r, bt_strbuf_t *out)
+static void put_json(bt_http_request_t *r, bt_strbuf_t *out)
 {
     size_t n = 0;
     bt_json_t json;
@@ -42,21 +42,21 @@ static void put_json(const bt_request_t *r, bt_strbuf_t *out)
 
 /* The page is public, since a browser requests it without a key and it is
  * independent of this server; the JSON for programs requires a key. */
-void bt_route_welcome(const bt_request_t *r)
+void bt_route_welcome(bt_http_request_t *r)
 {
     bt_strbuf_t *const out = &r->door->out;
 
     if (bt_accept_wants_html(bt_exchange_header(r->ex, "Accept"))) {
-        bt_request_respond_page(r, bt_page_find(BT_PAGE_INDEX),
-                                "Accept, Accept-Encoding");
+        bt_http_request_respond_page(r, bt_page_find(BT_PAGE_INDEX),
+                                     "Accept, Accept-Encoding");
         return;
     }
-    if (!bt_visit_admit(r->visit, BT_ACCESS_BY_KEY, false)) {
+    if (!bt_http_request_admit(r, BT_ACCESS_BY_KEY, false)) {
         return;
     }
     bt_strbuf_reset(out);
     bt_exchange_add_header(r->ex, "Vary", "Accept");
     bt_exchange_add_header(r->ex, "Cache-Control", "no-store");
     put_json(r, out);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }

@@ -17,16 +17,15 @@ typedef struct path {
     char text[1024];
     const char *segments[MAX_SEGMENTS];
     size_t n;
+    const char *model, *version, *name; /* segments in braces, or NULL */
 } path_t;
-
-typedef bt_request_t request_t;
 
 typedef enum methods { READ, POST, READ_OR_POST, ANY } methods_t;
 
 typedef struct route {
     const char *pattern; /* segments in braces match anything */
     methods_t methods;
-    void (*handle)(const request_t *r);
+    void (*handle)(bt_http_request_t *r);
     bt_access_kind_t access;
 } route_t;
 
@@ -67,75 +66,70 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
     return BT_API_GENERATE;
 }
 
-void bt_request_refuse(const request_t *r, int status, const char *what)
+void bt_http_request_refuse(bt_http_request_t *r, int status, const char *what)
 {
     const char *path = bt_exchange_path(r->ex);
     bt_api_error_t error = {0};
 
     bt_api_error_set(&error, status, "invalid_request_error", NULL,
                      "%s: %.200s", what, path);
-    bt_visit_fail(r->visit, &error);
+    bt_http_request_fail(r, &error);
 }
 
-void bt_request_fail(const request_t *r, const bt_api_error_t *error)
-{
-    bt_visit_fail(r->visit, error);
-}
-
-static void refuse_model(const request_t *r)
+static void refuse_model(bt_http_request_t *r)
 {
     bt_api_error_t error = {0};
 
-    bt_registry_refuse(&r->door->front->models, r->model, &error);
-    bt_visit_fail(r->visit, &error);
+    bt_registry_refuse(&r->door->front->models, r->base.model, &error);
+    bt_http_request_fail(r, &error);
 }
 
-void bt_request_respond_json(const request_t *r)
+void bt_http_request_respond_json(bt_http_request_t *r)
 {
     const bt_strbuf_t *out = &r->door->out;
 
     if (bt_strbuf_status(out) != BT_OK) {
-        bt_request_refuse(r, 503, "out of memory for this answer");
+        bt_http_request_refuse(r, 503, "out of memory for this answer");
         return;
     }
-    bt_visit_respond(r->visit, 200, BT_JSON_TYPE, out->data, out->len);
+    bt_http_request_respond(r, 200, BT_JSON_TYPE, out->data, out->len);
 }
 
 /* ---- health and metrics ---- */
 
-static void respond_health(const request_t *r, bool ok)
+static void respond_health(bt_http_request_t *r, bool ok)
 {
     if (!ok) {
         bt_exchange_add_header(r->ex, "Retry-After", "1");
     }
-    bt_visit_respond(r->visit, ok ? 200 : 503, BT_JSON_TYPE, "", 0);
+    bt_http_request_respond(r, ok ? 200 : 503, BT_JSON_TYPE, "", 0);
 }
 
-static void server_live(const request_t *r)
+static void server_live(bt_http_request_t *r)
 {
     respond_health(r, true);
 }
 
 /* Load balancers poll this; shutdown waits for them. */
-static void server_ready(const request_t *r)
+static void server_ready(bt_http_request_t *r)
 {
     r->door->front->ready_asked_ms = bt_now_ms();
     respond_health(r, bt_frontend_ready(r->door->front));
 }
 
-static void model_ready(const request_t *r)
+static void model_ready(bt_http_request_t *r)
 {
     r->door->front->ready_asked_ms = bt_now_ms();
     respond_health(r, !r->door->front->leaving && bt_served_ready(r->served));
 }
 
-static void metrics(const request_t *r)
+static void metrics(bt_http_request_t *r)
 {
-    bt_scrape_ask(&r->door->scrape, r->visit);
+    bt_scrape_ask(&r->door->scrape, r);
 }
 
 /* vLLM's. */
-static void version(const request_t *r)
+static void version(bt_http_request_t *r)
 {
     bt_json_t json;
 
@@ -144,7 +138,7 @@ static void version(const request_t *r)
     bt_json_object(&json, NULL);
     bt_json_str(&json, "version", bt_config_version());
     bt_json_end_object(&json);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
 /* ---- OpenAI's models ---- */
@@ -161,7 +155,7 @@ static bt_api_model_t api_model(const bt_served_t *served, const char *name)
     };
 }
 
-static void list_models(const request_t *r)
+static void list_models(bt_http_request_t *r)
 {
     bt_api_model_t models[BT_DOOR_MAX_MODELS];
     size_t n = 0;
@@ -174,65 +168,56 @@ static void list_models(const request_t *r)
     }
     bt_strbuf_reset(&r->door->out);
     bt_api_write_models(models, n, &r->door->out);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
-static void one_model(const request_t *r)
+static void one_model(bt_http_request_t *r)
 {
-    const bt_api_model_t model = api_model(r->served, r->model);
+    const bt_api_model_t model = api_model(r->served, r->base.model);
 
     bt_strbuf_reset(&r->door->out);
     bt_api_write_model(&model, &r->door->out);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
 /* vLLM's; of the default model, as the path names none. */
-static void tokenizer_info(const request_t *r)
+static void tokenizer_info(bt_http_request_t *r)
 {
     const bt_served_t *served =
         bt_registry_find(&r->door->front->models, BT_DEFAULT_MODEL);
 
     if (served == NULL) {
-        bt_request_refuse(r, 404, "no model is served");
+        bt_http_request_refuse(r, 404, "no model is served");
         return;
     }
     bt_strbuf_reset(&r->door->out);
     bt_served_write_tokenizer(served, &r->door->out);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
 /* ---- calls ---- */
 
-static void generate(const request_t *r)
+static void generate(bt_http_request_t *r)
 {
-    bt_visit_call(r->visit, r->model, false);
+    bt_http_request_generate(r, false);
 }
 
-static void generate_stream(const request_t *r)
+static void generate_stream(bt_http_request_t *r)
 {
-    if (!bt_describe_is_decoupled(r->door->front, r->model)) {
-        bt_request_refuse(r, 400,
-                          "Streaming is only supported if model is "
-                          "deployed using decoupled mode");
+    if (!bt_describe_is_decoupled(r->door->front, r->base.model)) {
+        bt_http_request_refuse(r, 400,
+                               "Streaming is only supported if model is "
+                               "deployed using decoupled mode");
         return;
     }
-    bt_visit_call(r->visit, r->model, true);
-}
-
-static void infer(const request_t *r)
-{
-    bt_visit_infer(r->visit, r->model, r->version);
-}
-
-static void openai(const request_t *r)
-{
-    bt_visit_call(r->visit, NULL, false);
+    bt_http_request_generate(r, true);
 }
 
 /* SageMaker's and Vertex AI's: a request to infer for the default model. */
-static void invocations(const request_t *r)
+static void invocations(bt_http_request_t *r)
 {
-    bt_visit_infer(r->visit, BT_DEFAULT_MODEL, NULL);
+    r->base.model = BT_DEFAULT_MODEL;
+    bt_http_request_infer(r);
 }
 
 /* ---- the table ---- */
@@ -264,7 +249,7 @@ static const route_t main_routes[] = {
     {MODEL "/ready", READ, model_ready, BY_KEY},
     {MODEL "/generate", POST, generate, BY_KEY},
     {MODEL "/generate_stream", POST, generate_stream, BY_KEY},
-    {MODEL "/infer", POST, infer, BY_KEY},
+    {MODEL "/infer", POST, bt_http_request_infer, BY_KEY},
     {MODEL "/config", READ, bt_route_config, BY_KEY},
     {MODEL "/stats", READ, bt_route_stats, BY_KEY},
     {MODEL "/trace/setting", READ_OR_POST, bt_route_trace, ORDERS},
@@ -272,7 +257,7 @@ static const route_t main_routes[] = {
     {MODEL_VERSION "/ready", READ, model_ready, BY_KEY},
     {MODEL_VERSION "/generate", POST, generate, BY_KEY},
     {MODEL_VERSION "/generate_stream", POST, generate_stream, BY_KEY},
-    {MODEL_VERSION "/infer", POST, infer, BY_KEY},
+    {MODEL_VERSION "/infer", POST, bt_http_request_infer, BY_KEY},
     {MODEL_VERSION "/config", READ, bt_route_config, BY_KEY},
     {MODEL_VERSION "/stats", READ, bt_route_stats, BY_KEY},
     {MODEL_VERSION "/trace/setting", READ_OR_POST, bt_route_trace, ORDERS},
@@ -293,13 +278,13 @@ static const route_t main_routes[] = {
                   bt_route_cuda_register, bt_route_cuda_unregister),
     {"/ping", READ, server_ready, ANYBODY},
     {"/invocations", POST, invocations, BY_KEY},
-    {"/v1/completions", POST, openai, BY_KEY},
-    {"/v1/chat/completions", POST, openai, BY_KEY},
-    {"/v1/responses", POST, openai, BY_KEY},
+    {"/v1/completions", POST, generate, BY_KEY},
+    {"/v1/chat/completions", POST, generate, BY_KEY},
+    {"/v1/responses", POST, generate, BY_KEY},
     {"/v1/models", READ, list_models, BY_KEY},
     {"/v1/models/{model}", READ, one_model, BY_KEY},
-    {"/tokenize", POST, openai, BY_KEY},
-    {"/detokenize", POST, openai, BY_KEY},
+    {"/tokenize", POST, generate, BY_KEY},
+    {"/detokenize", POST, generate, BY_KEY},
     {"/tokenizer_info", READ, tokenizer_info, BY_KEY},
     {"/health", READ, server_ready, ANYBODY},
     {"/version", READ, version, BY_KEY},
@@ -337,14 +322,15 @@ static bool split_path(const char *path, path_t *p)
     return true;
 }
 
-/* Matches a path with a pattern, and stores its {model} and {version}. */
-static bool matches(const path_t *p, const char *pattern, request_t *r)
+/* Matches a path with a pattern, and stores its {model}, {version} and
+ * {name}. */
+static bool matches(path_t *p, const char *pattern)
 {
     const char *at = pattern;
 
-    r->model = NULL;
-    r->version = NULL;
-    r->name = NULL;
+    p->model = NULL;
+    p->version = NULL;
+    p->name = NULL;
     if ((p->n == 0) || (strcmp(pattern, "/") == 0)) {
         /* "/" alone; "*" has no segments either, "//" has an empty one. */
         return (p->n == 0) && (p->text[0] == '\0') && (pattern[1] == '\0');
@@ -365,11 +351,11 @@ static bool matches(const path_t *p, const char *pattern, request_t *r)
                 return false;
             }
         } else if (strncmp(at, "{model}", n) == 0) {
-            r->model = segment;
+            p->model = segment;
         } else if (strncmp(at, "{version}", n) == 0) {
-            r->version = segment;
+            p->version = segment;
         } else if (strncmp(at, "{name}", n) == 0) {
-            r->name = segment;
+            p->name = segment;
         }
         at += n;
     }
@@ -390,29 +376,30 @@ static bool is_allowed(methods_t methods, bt_http_method_t method)
     }
 }
 
-static void follow(request_t *r, const route_t *route)
+static void follow(bt_http_request_t *r, const route_t *route)
 {
     const bool changes = bt_exchange_method(r->ex) == BT_HTTP_POST;
 
-    if (!bt_visit_admit(r->visit, route->access, changes)) {
+    if (!bt_http_request_admit(r, route->access, changes)) {
         return;
     }
-    if (r->model != NULL) {
-        r->served = bt_registry_find(&r->door->front->models, r->model);
+    if (r->base.model != NULL) {
+        r->served = bt_registry_find(&r->door->front->models, r->base.model);
         if (r->served == NULL) {
             refuse_model(r);
             return;
         }
     }
-    if ((r->version != NULL) && (strcmp(r->version, r->served->version) != 0)) {
-        bt_request_refuse(r, 404,
-                          "this model has version " BT_SERVED_VERSION " only");
+    if ((r->base.version != NULL) &&
+        (strcmp(r->base.version, r->served->version) != 0)) {
+        bt_http_request_refuse(
+            r, 404, "this model has version " BT_SERVED_VERSION " only");
         return;
     }
     if (!is_allowed(route->methods, bt_exchange_method(r->ex))) {
         bt_exchange_add_header(r->ex, "Allow",
                                (route->methods == POST) ? "POST" : "GET, HEAD");
-        bt_request_refuse(r, 405, "this method is not allowed here");
+        bt_http_request_refuse(r, 405, "this method is not allowed here");
         return;
     }
     route->handle(r);
@@ -422,27 +409,32 @@ static void follow(request_t *r, const route_t *route)
 static void find_route(bt_door_t *door, bt_exchange_t *ex, const char *text,
                        const route_t *routes, size_t n, const char *otherwise)
 {
-    request_t r = {.door = door, .ex = ex};
     const route_t *route = NULL;
+    bt_http_request_t *r;
     path_t path;
 
     if (split_path(text, &path)) {
         for (size_t i = 0; (i < n) && (route == NULL); i++) {
-            if (matches(&path, routes[i].pattern, &r)) {
+            if (matches(&path, routes[i].pattern)) {
                 route = &routes[i];
             }
         }
     }
-    r.visit =
-        bt_visit_begin(door, ex, (route != NULL) ? route->pattern : "none",
-                       bt_door_dialect_of(text));
-    if (r.visit == NULL) {
+    r = bt_http_request_begin(door, ex,
+                              (route != NULL) ? route->pattern : "none",
+                              bt_door_dialect_of(text));
+    if (r == NULL) {
         return;
     }
-    if (route != NULL) {
-        follow(&r, route);
+    if (route == NULL) {
+        bt_http_request_refuse(r, 404, otherwise);
+    } else if (!bt_arena_strdup(&r->base.arena, path.model, &r->base.model) ||
+               !bt_arena_strdup(&r->base.arena, path.version,
+                                &r->base.version) ||
+               !bt_arena_strdup(&r->base.arena, path.name, &r->name)) {
+        bt_http_request_fail_for_memory(r);
     } else {
-        bt_request_refuse(&r, 404, otherwise);
+        follow(r, route);
     }
 }
 

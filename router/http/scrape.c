@@ -79,9 +79,9 @@ void bt_scrape_init(bt_scrape_t *scrape, bt_door_t *door)
     bt_pooled_page_init(&scrape->page, &ops, door);
 }
 
-void bt_scrape_ask(bt_scrape_t *scrape, bt_visit_t *visit)
+void bt_scrape_ask(bt_scrape_t *scrape, bt_http_request_t *r)
 {
-    bt_pooled_page_ask(&scrape->page, visit);
+    bt_pooled_page_ask(&scrape->page, r);
 }
 
 void bt_scrape_fini(bt_scrape_t *scrape)

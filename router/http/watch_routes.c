@@ -11,31 +11,31 @@
 #define DEFAULT_LIMIT 100u
 #define MAX_LIMIT     256u
 
-void bt_route_watch(const bt_request_t *r)
+void bt_route_watch(bt_http_request_t *r)
 {
-    bt_pooled_page_ask(&r->door->cluster.page, r->visit);
+    bt_pooled_page_ask(&r->door->cluster.page, r);
 }
 
-void bt_route_watch_events(const bt_request_t *r)
+void bt_route_watch_events(bt_http_request_t *r)
 {
     if (bt_exchange_method(r->ex) == BT_HTTP_HEAD) {
-        bt_visit_respond(r->visit, 200, "text/event-stream; charset=utf-8", "",
-                         0);
+        bt_http_request_respond(r, 200, "text/event-stream; charset=utf-8", "",
+                                0);
         return;
     }
-    bt_watchers_add(&r->door->watchers, r->visit);
+    bt_watchers_add(&r->door->watchers, r);
 }
 
 /* ---- requests ---- */
 
-static void refuse(const bt_request_t *r, const char *param, const char *why)
+static void refuse(bt_http_request_t *r, const char *param, const char *why)
 {
     bt_api_error_t error = {0};
 
     bt_api_error_set(&error, 400, "invalid_request_error", param, "%s%s%s",
                      (param != NULL) ? param : "", (param != NULL) ? ": " : "",
                      why);
-    bt_request_fail(r, &error);
+    bt_http_request_fail(r, &error);
 }
 
 /* Reads digits only, from @a least to @a most. */
@@ -107,7 +107,7 @@ static const char *read_field(const bt_query_t *query,
 }
 
 /* @return false: it was refused, and the error was sent */
-static bool read_filter(const bt_request_t *r,
+static bool read_filter(bt_http_request_t *r,
                         bt_recent_requests_filter_t *filter,
                         char model[BT_QUERY_BYTES])
 {
@@ -130,7 +130,7 @@ static bool read_filter(const bt_request_t *r,
     return true;
 }
 
-void bt_route_watch_requests(const bt_request_t *r)
+void bt_route_watch_requests(bt_http_request_t *r)
 {
     bt_recent_requests_filter_t filter = {.limit = DEFAULT_LIMIT};
     char model[BT_QUERY_BYTES];
@@ -144,10 +144,10 @@ void bt_route_watch_requests(const bt_request_t *r)
     bt_json_object(&json, NULL);
     bt_recent_requests_write(&r->door->front->watch->past, &filter, &json);
     bt_json_end_object(&json);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }
 
-void bt_route_watch_request(const bt_request_t *r)
+void bt_route_watch_request(bt_http_request_t *r)
 {
     const bt_recent_request_t *one =
         bt_recent_requests_find(&r->door->front->watch->past, r->name);
@@ -158,11 +158,11 @@ void bt_route_watch_request(const bt_request_t *r)
         bt_api_error_set(&error, 404, "invalid_request_error", NULL,
                          "request %.64s is not among the latest that ended",
                          r->name);
-        bt_request_fail(r, &error);
+        bt_http_request_fail(r, &error);
         return;
     }
     bt_strbuf_reset(&r->door->out);
     bt_json_init(&json, &r->door->out);
     bt_recent_requests_write_one(one, &json);
-    bt_request_respond_json(r);
+    bt_http_request_respond_json(r);
 }

@@ -4,9 +4,9 @@
  * Inference requests and responses in a form independent of the protocol: HTTP
  * and gRPC handlers parse into it and write from it.
  *
- *     bytes ── bt_infer_parse_t ──▶ request ── infer_call.h ──▶ responses
- *              (the handler's)                                  │
- *     bytes ◀─────────────── the handler's writer ◀─────────────┘
+ *     bytes ── bt_infer_parse_t ──▶ request ── infer_request.h ──▶ responses
+ *              (the handler's)                                     │
+ *     bytes ◀─────────────── the handler's writer ◀────────────────┘
  *
  * Threads: pure functions.
  */

@@ -393,7 +393,9 @@ static inline void start(world_t *w, bool with_workers)
     w->config.request_timeout_ms = 60000;
     w->config.max_body_bytes = 1u << 20;
     w->config.max_event_streams = 2;
-    assert_int_equal(bt_frontend_open(&w->front, &w->config, w_send, w), BT_OK);
+    assert_int_equal(bt_frontend_open(&w->front, &w->config,
+                                      &bt_request_frontend_ops, w_send, w),
+                     BT_OK);
     w->front.inline_us = inline_us;
     w->door.front = &w->front;
     bt_strbuf_init(&w->door.out, BT_ANSWER_LIMIT);

@@ -14,6 +14,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/crypt/key.h"
+#include "router/request/request.h"
 #include "router/worker_links.h"
 #include "tests/support/tiny_model.h"
 
@@ -53,9 +54,10 @@ static void open_router(world_t *w)
                      BT_OK);
     w->base = event_base_new();
     assert_non_null(w->base);
-    assert_int_equal(
-        bt_frontend_open(&w->front, w->config, bt_worker_links_send, &w->links),
-        BT_OK);
+    assert_int_equal(bt_frontend_open(&w->front, w->config,
+                                      &bt_request_frontend_ops,
+                                      bt_worker_links_send, &w->links),
+                     BT_OK);
     assert_int_equal(bt_worker_links_open(&w->links, w->base, &w->front),
                      BT_OK);
     w->identity = bt_registry_find(&w->front.models, NULL)->identity;

@@ -143,17 +143,15 @@ static void begin_long_answer(world_t *w, bt_exchange_t *ex,
         .dialect = BT_API_GENERATE, .id = "i", .model = "m", .version = "1"};
     static const bt_api_usage_t usage;
     static bt_api_choice_t choice;
-    bt_visit_t *visit;
-    bt_call_t *call;
+    bt_http_request_t *r;
 
     choice =
         (bt_api_choice_t){.text = "", .finish = BT_FINISH_LENGTH, .rows = rows};
     post(w, ex, COMPLETIONS, THREE);
     ex->is_long = true;
-    visit = ex->user;
-    call = visit->reply.call;
-    assert_true(bt_answer_begin(visit, call, &whole, &choice, 1, &usage));
-    bt_call_gone(call); /* as after its last word: the answer keeps it */
+    r = ex->user;
+    bt_request_close(&r->base);
+    assert_true(bt_answer_begin(r, &whole, &choice, 1, &usage));
 }
 
 static void a_long_answer_is_written_in_slices_between_other_jobs(void **state)
@@ -217,15 +215,14 @@ static void without_memory_it_is_refused(void **state)
 
     (void)state;
     start(w, true);
-    bt_visit_t *visit;
+    bt_http_request_t *r;
 
     post(w, &ex, COMPLETIONS, THREE);
-    visit = ex.user;
+    r = ex.user;
     bt_alloc_fail_at(1);
-    assert_false(
-        bt_answer_begin(visit, visit->reply.call, &whole, &choice, 1, &usage));
+    assert_false(bt_answer_begin(r, &whole, &choice, 1, &usage));
     bt_alloc_fail_at(0);
-    assert_null(visit->writing);
+    assert_null(r->answer);
     assert_int_equal(w->front.n_answers, 0);
     bt_door_gone(&w->door, &ex);
     stop(w);

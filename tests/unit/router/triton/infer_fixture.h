@@ -8,8 +8,8 @@
 
 #include "tests/unit/router/call_fixture.h"
 
-#include "router/triton/infer_call.h"
 #include "router/triton/infer_json.h"
+#include "router/triton/infer_request.h"
 
 #define INFER(model) "/v2/models/" model "/infer"
 #define T(name, type, shape, data)                                      \
@@ -18,10 +18,11 @@
 #define BODY(inputs) "{\"inputs\":[" inputs "]}"
 
 typedef struct stream {
-    bt_infer_reply_t reply;
+    bt_request_t *request; /* NULL once it has ended */
     unsigned n_pieces, n_finished, n_errors, n_ends_of_rows, n_final;
     unsigned leave_after; /* pieces; 0: stays */
     int status;
+    uint32_t n_output;   /* tokens, as the log would say */
     char text[512];      /* "row:text;" of each piece */
     char last[1u << 16]; /* the last response as JSON */
 } stream_t;
@@ -37,9 +38,38 @@ static void note(stream_t *s, const bt_infer_response_t *response)
     bt_strbuf_fini(&out);
 }
 
-static void on_piece(bt_infer_reply_t *reply, const bt_infer_response_t *piece)
+/* A request of the written door. */
+typedef struct stream_request {
+    bt_request_t base;
+    stream_t *s;
+} stream_request_t;
+
+static stream_t *stream_of(bt_request_t *request)
 {
-    stream_t *s = BT_CONTAINER_OF(reply, stream_t, reply);
+    return BT_CONTAINER_OF(request, stream_request_t, base)->s;
+}
+
+/* The door is done with the request. */
+static void leave(stream_t *s)
+{
+    bt_request_t *request = s->request;
+
+    assert_false(bt_request_is_open(request));
+    s->request = NULL;
+    s->n_output = request->facts.n_output;
+    bt_request_move(request, BT_REQUEST_LOG);
+    bt_request_unref(request);
+}
+
+static void leave_early(stream_t *s)
+{
+    bt_request_gone(s->request);
+    leave(s);
+}
+
+static void on_piece(bt_request_t *request, const bt_infer_response_t *piece)
+{
+    stream_t *s = stream_of(request);
     const size_t n = strlen(s->text);
 
     note(s, piece);
@@ -60,60 +90,56 @@ static void on_piece(bt_infer_reply_t *reply, const bt_infer_response_t *piece)
                  (unsigned)bt_tensor_elements(&piece->outputs[0]));
     }
     if (s->n_pieces == s->leave_after) {
-        bt_infer_gone(reply->call);
+        leave_early(s);
     }
 }
 
-static void on_finish(bt_infer_reply_t *reply, bt_infer_call_t *call,
-                      const bt_infer_response_t *whole)
+static void on_finish(bt_request_t *request, const bt_infer_response_t *whole)
 {
-    stream_t *s = BT_CONTAINER_OF(reply, stream_t, reply);
+    stream_t *s = stream_of(request);
 
-    (void)call;
-    assert_null(reply->call);
     note(s, whole);
     s->n_finished++;
+    leave(s);
 }
 
-static void on_error(bt_infer_reply_t *reply, const bt_api_error_t *error)
+static void on_error(bt_request_t *request, const bt_api_error_t *error)
 {
-    stream_t *s = BT_CONTAINER_OF(reply, stream_t, reply);
+    stream_t *s = stream_of(request);
 
-    assert_null(reply->call);
+    leave(s);
     s->n_errors++;
     s->status = error->http_status;
     snprintf(s->last, sizeof(s->last), "%s", error->message);
 }
 
-static void on_freed(void *ctx, size_t bytes)
-{
-    (void)ctx;
-    lent_bytes -= bytes;
-}
-
-static const bt_infer_reply_ops_t stream_ops = {on_piece, on_finish, on_error};
+static const bt_request_ops_t stream_ops = {.error = on_error};
+static const bt_infer_ops_t default_ops = {on_piece, on_finish};
+static const bt_infer_ops_t *infer_ops = &default_ops;
 
 static void begin(world_t *w, stream_t *s, const char *model,
                   const char *client, const char *text)
 {
     const bt_infer_http_t http = {0};
     const bt_infer_source_t source = {
-        .model = model,
+        .ops = infer_ops,
         .may_stream = true,
-        .client = client,
+        .peer = (client != NULL) ? client : "",
         .parse = bt_infer_parse_json,
         .parse_ctx = &http,
         .parse_ctx_bytes = sizeof(http),
-        .body_freed = on_freed,
-        .body_bytes = 10,
     };
+    bt_request_t *request =
+        bt_request_create(&w->front, &stream_ops, sizeof(stream_request_t));
     bt_strbuf_t body;
 
-    lent_bytes += 10;
-    *s = (stream_t){.reply.ops = &stream_ops, .leave_after = s->leave_after};
+    assert_non_null(request);
+    *s = (stream_t){.request = request, .leave_after = s->leave_after};
+    BT_CONTAINER_OF(request, stream_request_t, base)->s = s;
+    request->model = model;
     bt_strbuf_init(&body, 1u << 20);
     bt_strbuf_puts(&body, text);
-    bt_infer_begin(&w->front, &s->reply, &source, &body);
+    bt_infer_begin(request, &source, &body);
 }
 
 #endif

@@ -78,32 +78,32 @@ static void a_row_that_is_stopped_before_it_runs_is_empty(void **state)
 /* The client of both reads no more, which is found when the first is told. */
 static stream_t *leaves_too;
 
-static void leave_both(bt_infer_reply_t *reply, bt_infer_call_t *call,
-                       const bt_infer_response_t *whole)
+static void leave_both(bt_request_t *request, const bt_infer_response_t *whole)
 {
-    on_finish(reply, call, whole);
-    bt_infer_gone(leaves_too->reply.call);
+    on_finish(request, whole);
+    leave_early(leaves_too);
 }
 
 static void
 a_stop_whose_client_leaves_at_the_end_of_the_other_is_dropped(void **state)
 {
-    static const bt_infer_reply_ops_t ops = {on_piece, leave_both, on_error};
+    static const bt_infer_ops_t ops = {on_piece, leave_both};
     world_t *w = &world;
     stream_t s = {0};
     stream_t stopping = {0};
 
     (void)state;
     start(w, true);
+    infer_ops = &ops;
     begin(w, &s, "tensorrt_llm", "a",
           "{\"id\":\"7\",\"inputs\":[" T("input_ids", "INT32", "[1,1]",
                                          "[5]") "]}");
-    s.reply.ops = &ops;
+    infer_ops = &default_ops;
     leaves_too = &stopping;
     begin(w, &stopping, "tensorrt_llm", "a", STOP_7);
     assert_int_equal(s.n_finished, 1);
     assert_int_equal(stopping.n_finished, 0);
-    assert_null(stopping.reply.call);
+    assert_null(stopping.request);
     assert_int_equal(lent_bytes, 0);
     stop(w);
 }

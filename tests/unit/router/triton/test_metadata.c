@@ -486,7 +486,7 @@ static void requests_within_the_queue_delay_begin_together(void **state)
     assert_int_equal(bt_frontend_n_in_flight(&w->front), 3);
     bt_door_gone(&w->door, &b); /* and is held no more */
     assert_int_equal(bt_frontend_n_in_flight(&w->front), 2);
-    bt_call_begin_held(&w->front);
+    bt_request_begin_held(&w->front);
     assert_int_equal(count(w, BT_MSG_REQUEST), 4); /* two, to P and D each */
     answer(w, 0, "AB", BT_FINISH_LENGTH);
     answer(w, 1, "CD", BT_FINISH_LENGTH);

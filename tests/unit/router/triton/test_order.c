@@ -13,6 +13,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fd_limit.h"
+#include "router/request/request.h"
 #include "router/triton/model_control.h"
 
 #define PATIENCE_MS 20000
@@ -55,6 +56,7 @@ static void world_start(world_t *w)
     w->base = bt_net_loop_create();
     assert_non_null(w->base);
     w->config.launcher = w->path;
+    w->front.ops = &bt_request_frontend_ops;
     w->front.config = &w->config;
     bt_list_init(&w->front.models.models);
     bt_list_init(&w->front.placed);

@@ -4,7 +4,7 @@
 #include <poll.h>
 
 #include "common/base/assert.h"
-#include "router/frontend/intake.h"
+#include "router/request/request.h"
 #include "tests/unit/router/call_fixture.h"
 
 #define PATIENCE_MS 60000
@@ -49,7 +49,7 @@ static void settle(world_t *w)
 
 static void a_large_body_is_read_by_the_pool(void **state)
 {
-    const size_t sizes[] = {BT_INTAKE_INLINE_BYTES, BT_WORK_LONG_BYTES,
+    const size_t sizes[] = {BT_REQUEST_INLINE_BYTES, BT_WORK_LONG_BYTES,
                             BT_WORK_BACKGROUND_BYTES};
     world_t *w = &world;
     bt_exchange_t ex;
@@ -98,7 +98,7 @@ static void what_is_wrong_with_a_large_body_is_said(void **state)
     (void)state;
     start(w, true);
     for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
-        char *body = body_of(cases[i].fields, BT_INTAKE_INLINE_BYTES);
+        char *body = body_of(cases[i].fields, BT_REQUEST_INLINE_BYTES);
         bt_exchange_t ex;
 
         post(w, &ex, COMPLETIONS, body);
@@ -144,7 +144,7 @@ static void tokenizing_stops_where_the_context_ends(void **state)
 
 static void who_leaves_early_leaves_nothing_behind(void **state)
 {
-    char *body = body_of(HI FILLER, BT_INTAKE_INLINE_BYTES);
+    char *body = body_of(HI FILLER, BT_REQUEST_INLINE_BYTES);
     world_t *w = &world;
     bt_exchange_t ex;
 
@@ -168,7 +168,7 @@ static void who_leaves_early_leaves_nothing_behind(void **state)
 /* max_queue is 8. */
 static void those_that_arrive_have_places_in_the_queue(void **state)
 {
-    char *body = body_of(HI FILLER, BT_INTAKE_INLINE_BYTES);
+    char *body = body_of(HI FILLER, BT_REQUEST_INLINE_BYTES);
     world_t *w = &world;
     bt_exchange_t ex[9];
 
@@ -221,7 +221,7 @@ static void a_server_that_stops_says_so_to_those_that_arrive(void **state)
 
 static void an_intake_without_memory_is_refused(void **state)
 {
-    char *body = body_of(HI FILLER, BT_INTAKE_INLINE_BYTES);
+    char *body = body_of(HI FILLER, BT_REQUEST_INLINE_BYTES);
     world_t *w = &world;
     bt_exchange_t ex;
     int nth = 1;

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests over HTTP, and their answers: one JSON body, or server-sent events.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "router/http/door_priv.h"
+
+/* Triton's clients compare this text exactly. */
+#define EVENT_STREAM "text/event-stream; charset=utf-8"
+#define REQUEST_ID   "X-Request-Id"
+
+/* ---- life ---- */
+
+static const bt_request_ops_t http_ops;
+
+static const char *method_name(const bt_exchange_t *ex)
+{
+    switch (bt_exchange_method(ex)) {
+    case BT_HTTP_GET:
+        return "GET";
+    case BT_HTTP_HEAD:
+        return "HEAD";
+    case BT_HTTP_POST:
+        return "POST";
+    default:
+        return "other";
+    }
+}
+
+bt_http_request_t *bt_http_request_begin(bt_door_t *door, bt_exchange_t *ex,
+                                         const char *route,
+                                         bt_api_dialect_t dialect)
+{
+    static const char answer[] = "{\"error\":\"out of memory\"}";
+    bt_http_request_t *r;
+    bt_request_t *base = bt_request_create(door->front, &http_ops, sizeof(*r));
+
+    if (base == NULL) {
+        bt_router_metrics_http(door->front->metrics, route, method_name(ex),
+                               503);
+        bt_exchange_add_header(ex, "Retry-After", "1");
+        bt_exchange_respond(ex, 503, BT_JSON_TYPE, answer, sizeof(answer) - 1);
+        return NULL;
+    }
+    r = bt_http_of(base);
+    r->door = door;
+    r->ex = ex;
+    r->route = route;
+    base->dialect = dialect;
+    base->request_id = r->id;
+    bt_exchange_ids(ex, &base->client.address, &base->client.connection);
+    bt_list_init(&r->waits);
+    bt_list_init(&r->stream);
+    bt_request_id(&door->front->ids, bt_exchange_header(ex, REQUEST_ID), r->id);
+    bt_exchange_add_header(ex, REQUEST_ID, r->id);
+    if (door->front->access != NULL) {
+        bt_exchange_client(ex, r->client);
+    }
+    bt_exchange_set_user(ex, r);
+    return r;
+}
+
+/* Logs the request, which is over; @return its exchange, for the last bytes. */
+static bt_exchange_t *leave(bt_http_request_t *r, int http_status)
+{
+    bt_exchange_t *ex = r->ex;
+    bt_access_t access = {
+        .id = r->id,
+        .client = r->client,
+        .method = method_name(ex),
+        .route = r->route,
+        .path = bt_exchange_path(ex),
+        .tenant = (r->base.tenant != NULL) ? r->base.tenant->name : NULL,
+    };
+
+    bt_request_close(&r->base);
+    bt_request_move(&r->base, BT_REQUEST_LOG);
+    bt_request_log(r->door->front, &access, &r->base.facts, r->base.start_us,
+                   http_status);
+    bt_exchange_set_user(ex, NULL);
+    bt_list_remove(&r->waits);
+    bt_list_remove(&r->stream);
+    bt_request_unref(&r->base);
+    return ex;
+}
+
+void bt_http_request_respond(bt_http_request_t *r, int status, const char *type,
+                             const void *body, size_t bytes)
+{
+    bt_exchange_respond(leave(r, status), status, type, body, bytes);
+}
+
+void bt_http_request_respond_take(bt_http_request_t *r, int status,
+                                  const char *type, bt_strbuf_t *body)
+{
+    bt_exchange_respond_take(leave(r, status), status, type, body);
+}
+
+static void add_header(void *ctx, const char *name, const char *value)
+{
+    bt_exchange_add_header(ctx, name, value);
+}
+
+/* Adds rate-limit headers of the tenant. Before the head is sent. */
+static void tell_limits(bt_http_request_t *r)
+{
+    if (r->base.tenant != NULL) {
+        bt_tenant_tell_limits(r->base.tenant, bt_now_us(), add_header, r->ex);
+    }
+}
+
+void bt_http_request_fail(bt_http_request_t *r, const bt_api_error_t *error)
+{
+    bt_strbuf_t *out = &r->door->out;
+    char retry[16];
+
+    if ((error->http_status == 429) || (error->http_status == 503)) {
+        snprintf(retry, sizeof(retry), "%u",
+                 (error->retry_after_s > 0) ? error->retry_after_s : 1);
+        bt_exchange_add_header(r->ex, "Retry-After", retry);
+        tell_limits(r);
+    }
+    bt_strbuf_reset(out);
+    bt_api_write_error(r->base.dialect, error, out);
+    bt_http_request_respond(r, error->http_status, BT_JSON_TYPE,
+                            (out->len > 0) ? out->data : "", out->len);
+}
+
+void bt_door_turn(void *ctx)
+{
+    const bt_door_t *door = ctx;
+
+    bt_frontend_turn(door->front);
+}
+
+/* Errors of the HTTP server itself have no request. */
+void bt_door_format_error(void *ctx, const char *path, int status,
+                          const char *message, bt_strbuf_t *out)
+{
+    bt_door_t *door = ctx;
+    bt_api_error_t error = {0};
+
+    bt_router_metrics_http(door->front->metrics, "none", "other", status);
+    bt_api_error_set(&error, status,
+                     (status >= 500) ? "server_error" : "invalid_request_error",
+                     NULL, "%s", message);
+    bt_api_write_error(bt_door_dialect_of(path), &error, out);
+}
+
+/* @param cached  Cache-Control of the answer. Proxies like nginx must not
+ *   buffer events. */
+static void begin_events(bt_http_request_t *r, const char *cached)
+{
+    r->began = true;
+    bt_exchange_add_header(r->ex, "Cache-Control", cached);
+    bt_exchange_add_header(r->ex, "X-Accel-Buffering", "no");
+    bt_exchange_stream_begin(r->ex, EVENT_STREAM);
+}
+
+void bt_http_request_begin_stream(bt_http_request_t *r)
+{
+    begin_events(r, "no-store");
+}
+
+void bt_http_request_end_stream(bt_http_request_t *r, const bt_strbuf_t *last)
+{
+    bt_exchange_stream_end(leave(r, 200), last->data, last->len);
+}
+
+/* ---- answers ---- */
+
+/* Adds the header for ignored fields. Before the head is sent. */
+static void tell_ignored(bt_http_request_t *r)
+{
+    char *const ignored = r->base.facts.ignored;
+
+    if (ignored[0] != '\0') {
+        bt_exchange_add_header(r->ex, "X-Baton-Ignored-Fields", ignored);
+        ignored[0] = '\0';
+    }
+}
+
+/* Adds headers to an answer that is not an error. Before the head is sent. */
+static void tell_head(bt_http_request_t *r)
+{
+    tell_ignored(r);
+    tell_limits(r);
+}
+
+static void open_event(bt_strbuf_t *out)
+{
+    bt_strbuf_puts(out, "data: ");
+}
+
+static void close_event(bt_strbuf_t *out)
+{
+    bt_strbuf_puts(out, "\n\n");
+}
+
+static void on_error(bt_request_t *request, const bt_api_error_t *error)
+{
+    bt_http_request_t *r = bt_http_of(request);
+    bt_strbuf_t *out = &r->door->out;
+
+    if (!r->began) {
+        tell_ignored(r);
+        bt_http_request_fail(r, error);
+        return;
+    }
+    bt_strbuf_reset(out);
+    if (r->base.dialect == BT_API_RESPONSES) {
+        bt_api_write_error_event(error, &r->sequence, out);
+    } else {
+        open_event(out);
+        bt_api_write_error(r->base.dialect, error, out);
+        close_event(out);
+    }
+    bt_exchange_stream_end(leave(r, error->http_status),
+                           (out->len > 0) ? out->data : "", out->len);
+}
+
+void bt_http_request_fail_for_memory(bt_http_request_t *r)
+{
+    bt_api_error_t error = {0};
+
+    bt_request_close(&r->base);
+    bt_api_error_set(&error, 503, "server_error", NULL,
+                     "out of memory for this answer");
+    on_error(&r->base, &error);
+}
+
+void bt_http_request_fail_for_length(bt_http_request_t *r)
+{
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, 400, "invalid_request_error", NULL,
+                     "the answer is more than the %u bytes that one has room "
+                     "for; ask for fewer log-probs or logits, or for outputs "
+                     "of infer with the parameter binary_data",
+                     BT_ANSWER_LIMIT);
+    bt_http_request_fail(r, &error);
+}
+
+/* ---- comments in streams that are silent ---- */
+
+/* Returns the keep-alive comment for a client, NULL: none. The blank line after
+ * it does not end an event, as there is none (the HTML standard, 9.2.6), and
+ * clients that split a stream at blank lines before they look for comments need
+ * it. */
+static const char *comment_for(const bt_exchange_t *ex)
+{
+    static const struct {
+        const char *agent; /* prefix of its User-Agent */
+        const char *comment;
+    } clients[] = {
+        /* openai-go treats each blank line as an event and parses its empty
+         * data as JSON. */
+        {"OpenAI/Go", ": keep-alive\n"},
+        /* perf_analyzer, which uses this name, counts everything it reads as a
+         * token. */
+        {"libcurl-agent/1.0", NULL},
+    };
+    const char *agent = bt_exchange_header(ex, "User-Agent");
+
+    for (size_t i = 0; (agent != NULL) && (i < BT_ARRAY_LEN(clients)); i++) {
+        if (strncmp(agent, clients[i].agent, strlen(clients[i].agent)) == 0) {
+            return clients[i].comment;
+        }
+    }
+    return ": keep-alive\n\n";
+}
+
+/* Most recently written streams are at the end. */
+static void note_written(bt_http_request_t *r, uint64_t now_us)
+{
+    if (r->comment != NULL) {
+        r->written_us = now_us;
+        bt_list_remove(&r->stream);
+        bt_list_push_back(&r->door->streams, &r->stream);
+    }
+}
+
+void bt_door_keep_alive(bt_door_t *door, uint64_t now_us)
+{
+    const uint64_t silent_us =
+        (uint64_t)door->front->config->sse_keepalive_s * 1000000;
+
+    while (!bt_list_empty(&door->streams)) {
+        bt_http_request_t *r =
+            BT_CONTAINER_OF(door->streams.next, bt_http_request_t, stream);
+
+        if (now_us < r->written_us + silent_us) {
+            break;
+        }
+        note_written(r, now_us);
+        /* The client may be gone, and the request with it. */
+        (void)bt_exchange_stream_write(r->ex, r->comment, strlen(r->comment));
+    }
+}
+
+/* Sends the head of an event stream. */
+static void begin_answer(bt_http_request_t *r)
+{
+    tell_head(r);
+    if (r->door->front->config->sse_keepalive_s > 0) {
+        r->comment = comment_for(r->ex);
+    }
+    begin_events(r, "no-cache");
+}
+
+/* Sends the door's scratch buffer. On a failure the client is gone, and
+ * bt_door_gone() was called, or memory was short and the error was sent. */
+static void send_event(bt_http_request_t *r)
+{
+    const bt_strbuf_t *out = &r->door->out;
+
+    if (bt_strbuf_status(out) != BT_OK) {
+        bt_http_request_fail_for_memory(r);
+        return;
+    }
+    if (!r->began) {
+        begin_answer(r);
+    }
+    note_written(r, bt_now_us());
+    (void)bt_exchange_stream_write(r->ex, out->data, out->len);
+}
+
+/* Shows clients, and proxies, that the request is in progress; for responses
+ * with events of their own. */
+static void on_begin(bt_row_t *row)
+{
+    bt_http_request_t *r = bt_http_of(row->request);
+    bt_strbuf_t *out = &r->door->out;
+
+    if (!r->began) {
+        begin_answer(r);
+        note_written(r, bt_now_us());
+    }
+    if (r->base.dialect == BT_API_RESPONSES) {
+        bt_strbuf_reset(out);
+        bt_api_write_begin_events(&row->answer, &r->sequence, out);
+        send_event(r);
+    }
+}
+
+static void on_piece(bt_row_t *row, const bt_api_choice_t *choice, bool first,
+                     const bt_api_usage_t *usage)
+{
+    bt_http_request_t *r = bt_http_of(row->request);
+    bt_strbuf_t *out = &r->door->out;
+
+    /* generate has no field for the finish reason, so an empty last event would
+     * carry nothing; OpenAI's last event of a choice carries it. */
+    if ((r->base.dialect == BT_API_GENERATE) && choice->no_new_text && !first &&
+        (choice->rows == NULL)) {
+        return;
+    }
+    bt_strbuf_reset(out);
+    if (r->base.dialect == BT_API_RESPONSES) {
+        bt_api_write_events(&row->answer, choice, usage, &r->sequence, out);
+    } else {
+        bt_api_write_chunks(&row->answer, choice, first, usage, out);
+    }
+    send_event(r);
+}
+
+/* Ends the stream of a call: usage and "[DONE]" where the dialect has them, in
+ * one write with the end of the chunks. */
+static void end_stream(bt_http_request_t *r, const bt_api_answer_t *answer,
+                       const bt_api_usage_t *usage)
+{
+    bt_strbuf_t *out = &r->door->out;
+
+    bt_strbuf_reset(out);
+    if (r->base.dialect == BT_API_RESPONSES) { /* its last event was sent */
+        bt_exchange_stream_end(leave(r, 200), "", 0);
+        return;
+    }
+    if ((r->base.dialect != BT_API_GENERATE) && answer->include_usage) {
+        open_event(out);
+        bt_api_write_usage(answer, usage, out);
+        close_event(out);
+    }
+    if (r->base.dialect != BT_API_GENERATE) {
+        bt_strbuf_puts(out, "data: [DONE]\n\n");
+    }
+    bt_exchange_stream_end(leave(r, 200), (out->len > 0) ? out->data : "",
+                           out->len);
+}
+
+static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
+                      const bt_api_usage_t *usage)
+{
+    bt_http_request_t *r = bt_http_of(row->request);
+    const bt_api_answer_t *answer = &row->answer;
+    bt_strbuf_t *out = &r->door->out;
+
+    if (n == 0) {
+        end_stream(r, answer, usage);
+        return;
+    }
+    bt_request_close(&r->base);
+    tell_head(r);
+    if (bt_answer_bytes(answer, choices, n) > r->door->inline_bytes) {
+        if (!bt_answer_begin(r, answer, choices, n, usage)) {
+            bt_http_request_fail_for_memory(r);
+        }
+        return;
+    }
+    bt_strbuf_reset(out);
+    bt_api_write_answer(answer, choices, n, usage, out);
+    if (bt_strbuf_status(out) != BT_OK) {
+        bt_http_request_fail_for_memory(r);
+        return;
+    }
+    bt_http_request_respond(r, 200, BT_JSON_TYPE, out->data, out->len);
+}
+
+static const bt_request_ops_t http_ops = {
+    .begin = on_begin,
+    .piece = on_piece,
+    .finish = on_finish,
+    .error = on_error,
+};
+
+static void begin_generate(bt_http_request_t *r, bt_strbuf_t *body)
+{
+    bt_request_begin(&r->base, body);
+}
+
+void bt_http_request_generate(bt_http_request_t *r, bool stream)
+{
+    r->base.stream = stream;
+    bt_http_request_take_body(r, begin_generate);
+}
+
+void bt_door_gone(void *door, bt_exchange_t *ex)
+{
+    bt_http_request_t *r = bt_exchange_user(ex);
+
+    (void)door;
+    if (r == NULL) {
+        return;
+    }
+    bt_request_gone(&r->base);
+    if (r->watcher != NULL) {
+        bt_watcher_leave(r->watcher);
+    }
+    if (r->order != NULL) {
+        bt_model_control_leave(r->order);
+    }
+    (void)leave(r, BT_REQUEST_CLIENT_LEFT);
+}

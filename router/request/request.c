@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/request/request.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "router/frontend/watching.h"
+#include "router/request/request_priv.h"
+
+/* ---- life ---- */
+
+bt_request_t *bt_request_create(bt_frontend_t *front,
+                                const bt_request_ops_t *ops, size_t bytes)
+{
+    bt_request_t *r = bt_calloc(1, bytes);
+
+    if (r != NULL) {
+        r->front = front;
+        r->ops = ops;
+        r->n_refs = 1;
+        r->start_us = bt_now_us();
+        r->job.request = r;
+        bt_list_init(&r->stoppable);
+        bt_list_init(&r->paced);
+    }
+    return r;
+}
+
+bt_request_t *bt_request_ref(bt_request_t *r)
+{
+    r->n_refs++;
+    return r;
+}
+
+void bt_request_unref(bt_request_t *r)
+{
+    BT_ASSERT(r->n_refs > 0);
+    if (--r->n_refs > 0) {
+        return;
+    }
+    for (size_t i = 0; i < r->n_rows; i++) {
+        bt_row_free_parts(&r->rows[i]);
+    }
+    bt_free(r->rows);
+    if (r->ops->destroy != NULL) {
+        r->ops->destroy(r);
+    }
+    bt_account_unref(r->account);
+    bt_tenant_unref(r->tenant);
+    bt_arena_fini(&r->arena);
+    bt_free(r);
+}
+
+#define TO(phase) (1u << BT_REQUEST_##phase)
+#define ENDS      (TO(RESPOND) | TO(LOG))
+
+static const uint32_t edges[] = {
+    [BT_REQUEST_RECEIVE] = TO(AUTHENTICATE) | TO(PARSE) | ENDS,
+    [BT_REQUEST_AUTHENTICATE] = TO(PARSE) | ENDS,
+    [BT_REQUEST_PARSE] = TO(TOKENIZE) | ENDS,
+    [BT_REQUEST_TOKENIZE] = TO(QUEUE) | ENDS,
+    [BT_REQUEST_QUEUE] = TO(RUN) | ENDS,
+    [BT_REQUEST_RUN] = ENDS,
+    [BT_REQUEST_RESPOND] = TO(LOG),
+    [BT_REQUEST_LOG] = 0,
+};
+
+void bt_request_move(bt_request_t *r, bt_request_phase_t phase)
+{
+    if (phase > r->phase) {
+        BT_ASSERT((edges[r->phase] & (1u << phase)) != 0);
+        r->phase = phase;
+    }
+}
+
+/* ---- the end ---- */
+
+void bt_request_close(bt_request_t *r)
+{
+    for (size_t i = 0; i < r->n_rows; i++) {
+        bt_row_close(&r->rows[i]);
+    }
+    /* The answer may still be written for some time: the id must not find this
+     * request. */
+    bt_list_remove(&r->stoppable);
+    bt_list_remove(&r->paced);
+    bt_request_move(r, BT_REQUEST_RESPOND);
+}
+
+void bt_request_gone(bt_request_t *r)
+{
+    bt_request_close(r);
+    bt_request_move(r, BT_REQUEST_LOG);
+    if (r->job.posted) {
+        bt_pool_cancel(r->front->pool, &r->job.work.job);
+    }
+}
+
+void bt_request_fail(bt_request_t *r, const bt_api_error_t *error)
+{
+    const bt_api_error_t copy = *error; /* a row's input may have it */
+
+    if (bt_request_is_open(r)) {
+        bt_request_close(r);
+        r->ops->error(r, &copy);
+    }
+}
+
+void bt_request_fail_for_memory(bt_request_t *r)
+{
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, 503, "server_error", NULL,
+                     "out of memory for this answer");
+    bt_request_fail(r, &error);
+}
+
+/* Delays a 429, so that clients that retry at once do so less often.
+ * @return false: it is due now */
+static bool delay_refusal(bt_request_t *r, const bt_api_error_t *error)
+{
+    const uint64_t now_us = bt_now_us();
+    uint64_t delay_us;
+
+    /* In a batch of several rows, one refused row ends the others at once. */
+    if ((error->http_status != 429) || r->front->draining || (r->n_rows != 1)) {
+        return false;
+    }
+    delay_us = bt_sched_reject_delay_us(&r->tenant->pace, now_us);
+    if (delay_us == 0) {
+        return false;
+    }
+    r->refusal = bt_arena_dup(&r->arena, error, sizeof(*error));
+    if (r->refusal == NULL) {
+        return false;
+    }
+    bt_row_cancel(&r->rows[0]);
+    bt_row_free_parts(&r->rows[0]);
+    r->refuse_us = now_us + delay_us;
+    bt_list_push_back(&r->front->paced, &r->paced);
+    return true;
+}
+
+void bt_request_tell_refused(bt_frontend_t *front, uint64_t now_us)
+{
+    bt_list_t due, *pos, *tmp;
+
+    bt_list_init(&due);
+    BT_LIST_FOR_EACH(pos, tmp, &front->paced)
+    {
+        if ((BT_CONTAINER_OF(pos, bt_request_t, paced)->refuse_us <= now_us) ||
+            front->draining) {
+            bt_list_remove(pos);
+            bt_list_push_back(&due, pos);
+        }
+    }
+    /* An answer may trigger the next request, or remove other clients. */
+    while (!bt_list_empty(&due)) {
+        bt_request_t *r =
+            bt_request_ref(BT_CONTAINER_OF(due.next, bt_request_t, paced));
+
+        bt_request_fail(r, r->refusal);
+        bt_request_unref(r);
+    }
+}
+
+static void end_refused(bt_request_t *r, const bt_api_error_t *error)
+{
+    if (!delay_refusal(r, error)) {
+        bt_request_fail(r, error);
+    }
+}
+
+void bt_request_refuse(bt_request_t *r, const bt_api_error_t *error)
+{
+    const int http_status = error->http_status;
+
+    /* Other rows, canceled because of this one, do not count it again. */
+    r->failed = r->failed || (http_status == 429) || (http_status >= 500);
+    if (r->served != NULL) {
+        bt_names_refused(&r->front->names, bt_name_of(r->front, r->model),
+                         http_status);
+    }
+    bt_watching_refused(r->front, r->served, http_status);
+    end_refused(r, error);
+}
+
+void bt_request_refuse_for_memory(bt_request_t *r)
+{
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, 503, "server_error", NULL,
+                     "out of memory for this request, try again later");
+    bt_request_refuse(r, &error);
+}
+
+void bt_request_deny(const bt_tenant_denial_t *denial, bt_api_error_t *error_p)
+{
+    bt_api_error_set(error_p, 429,
+                     (denial->cause == BT_TENANT_REFUSED_TOKENS) ? "tokens"
+                                                                 : "requests",
+                     NULL, "%s", denial->message);
+    error_p->retry_after_s = denial->retry_after_s;
+}
+
+/* ---- steps at the pool ---- */
+
+static void job_done(bt_pool_job_t *pool_job)
+{
+    bt_request_job_t *job =
+        BT_CONTAINER_OF(pool_job, bt_request_job_t, work.job);
+    bt_request_t *r = job->request;
+
+    job->posted = false;
+    job->next(pool_job);
+    bt_request_unref(r);
+}
+
+void bt_request_post(bt_request_job_t *job, bool at_once,
+                     void (*run)(bt_pool_job_t *),
+                     void (*next)(bt_pool_job_t *), bt_pool_lane_t lane,
+                     size_t bytes)
+{
+    bt_request_t *r = bt_request_ref(job->request);
+    bt_pool_job_t *pool_job = &job->work.job;
+
+    bt_work_init(&job->work, r->tenant, &r->client);
+    pool_job->run = run;
+    pool_job->done = job_done;
+    pool_job->account = (job->account != NULL) ? job->account : r->account;
+    job->next = next;
+    if (at_once) {
+        run(pool_job);
+        pool_job->ran = true;
+        job_done(pool_job);
+    } else {
+        job->posted = true;
+        bt_work_post(&job->work, r->front->pool, lane, bytes);
+    }
+}
+
+bt_status_t bt_request_open_account(bt_request_t *r, size_t bytes,
+                                    bt_api_error_t *error_p)
+{
+    if (r->account != NULL) {
+        return BT_OK;
+    }
+    r->account = bt_work_account(&r->front->requests, r->tenant, &r->client);
+    return bt_work_admit(r->account, bytes, error_p);
+}
+
+bt_status_t bt_request_step_status(const bt_request_job_t *job,
+                                   bt_status_t status, bt_api_error_t *error)
+{
+    if (!job->work.job.ran) {
+        bt_api_error_set(error, 503, "server_error", NULL,
+                         "the server is stopping");
+        return BT_ERR_CANCELED;
+    }
+    if ((status != BT_OK) && bt_work_refuse(job->request->account, error)) {
+        return BT_ERR_BUSY;
+    }
+    return status;
+}
+
+/* ---- the model ---- */
+
+bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
+                                  const char *version, bt_api_error_t *error_p)
+{
+    bt_served_t *served = bt_registry_find(&r->front->models, name);
+
+    if (served == NULL) {
+        bt_registry_refuse(&r->front->models, name, error_p);
+        return BT_ERR_NOT_FOUND;
+    }
+    r->served = served;
+    r->model = (name != NULL) ? name : served->name;
+    if ((version != NULL) && (version[0] != '\0') &&
+        (strcmp(version, served->version) != 0)) {
+        bt_api_error_set(
+            error_p, 404, "invalid_request_error", "model",
+            "model '%.200s' has version " BT_SERVED_VERSION " only", name);
+        return BT_ERR_NOT_FOUND;
+    }
+    if (served->unloaded) {
+        bt_api_error_set(error_p, 503, "server_error", "model",
+                         "model '%s' is unloaded", served->name);
+        return BT_ERR_BUSY;
+    }
+    memcpy(r->facts.model, served->name, sizeof(r->facts.model));
+    r->context_tokens = bt_served_context_tokens(served);
+    return BT_OK;
+}
+
+/* ---- the log ---- */
+
+static const char *finish_name(bt_finish_t finish, int http_status)
+{
+    if (http_status == BT_REQUEST_CLIENT_LEFT) {
+        return "canceled";
+    }
+    switch (finish) {
+    case BT_FINISH_STOP:
+        return "stop";
+    case BT_FINISH_LENGTH:
+        return "length";
+    case BT_FINISH_ERROR:
+        return "error";
+    default:
+        return "";
+    }
+}
+
+void bt_request_log(const bt_frontend_t *front, bt_access_t *access,
+                    const bt_request_facts_t *facts, uint64_t start_us,
+                    int http_status)
+{
+    static const bt_request_facts_t none;
+    const bt_request_facts_t *f = (facts != NULL) ? facts : &none;
+    const uint64_t now_us = bt_now_us();
+
+    bt_router_metrics_http(front->metrics, access->route, access->method,
+                           http_status);
+    if (front->access == NULL) {
+        return;
+    }
+    access->unix_ms =
+        (bt_unix_minus_monotonic_ns() + (int64_t)now_us * 1000) / 1000000;
+    access->status = (uint32_t)http_status;
+    access->model = f->model;
+    access->generated = f->n_prompt > 0;
+    access->n_prompt = f->n_prompt;
+    access->n_output = f->n_output;
+    access->first_us = f->first_token_us;
+    access->total_us = now_us - start_us;
+    access->prefill = f->prefill;
+    access->decode = f->decode;
+    access->finish =
+        access->generated ? finish_name(f->finish, http_status) : "";
+    access->tenant = (access->tenant != NULL) ? access->tenant : f->tenant;
+    access->answer_id = f->answer_id;
+    access->trace_id = f->trace_id;
+    bt_access_log_add(front->access, access);
+}

@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the generations of a row give: text, pieces, and the end. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "router/request/request_priv.h"
+
+#define MAX_OPENING_BYTES 4096
+
+/* Counts an ended sequence, successful or not, and possibly its request. */
+static void count_end(const bt_row_t *row, bool ok, uint32_t n_prompt,
+                      uint32_t n_output)
+{
+    bt_request_t *r = row->request;
+    const bt_names_t *names = &r->front->names;
+
+    if (ok) {
+        bt_router_metrics_end(r->served->metrics, n_prompt, n_output);
+        r->n_ok++;
+    }
+    bt_names_end(names, r->name, ok, n_prompt, n_output);
+    if (!r->failed && (!ok || (r->n_ok == r->n_sequences))) {
+        r->failed = !ok;
+        bt_router_metrics_request(r->served->metrics, ok);
+        bt_names_request(names, r->name, ok);
+    }
+}
+
+/* @param start_us when processing of its text began */
+static void count_output(const bt_row_t *row, uint64_t start_us)
+{
+    const uint64_t us = bt_now_us() - start_us;
+
+    bt_router_metrics_output(row->request->served->metrics, us);
+    bt_names_output(&row->request->front->names, row->request->name, us);
+}
+
+static void count_piece(bt_row_t *row)
+{
+    const uint64_t now_us = bt_now_us();
+    const uint64_t us = now_us - row->piece_us;
+
+    bt_router_metrics_response(row->request->served->metrics, row->n_pieces,
+                               us);
+    bt_names_response(&row->request->front->names, row->request->name,
+                      row->n_pieces, us);
+    row->n_pieces++;
+    row->piece_us = now_us;
+}
+
+/* Counts new tokens of a choice. */
+static void count_tokens(bt_row_t *row, bt_choice_t *choice, uint32_t n)
+{
+    if (n > choice->n_used) {
+        bt_tenant_metrics_output(row->request->tenant->metrics,
+                                 n - choice->n_used);
+        choice->n_used = n;
+    }
+}
+
+/* Ends a choice: unused tokens are refunded to its tenant. */
+static void close_choice(bt_row_t *row, const bt_choice_t *choice)
+{
+    row->n_open--;
+    bt_tenant_leave(row->request->tenant, 1);
+    if (choice->max_new > choice->n_used) {
+        bt_sched_bucket_give(&row->request->tenant->bucket,
+                             choice->max_new - choice->n_used, bt_now_us());
+    }
+}
+
+void bt_row_cancel(bt_row_t *row)
+{
+    for (uint32_t i = 0; i < row->n_choices; i++) {
+        bt_choice_t *choice = &row->choices[i];
+        bt_gen_t *gen = choice->gen;
+
+        if (gen != NULL) {
+            choice->gen = NULL;
+            close_choice(row, choice);
+            count_end(row, false, 0, 0);
+            bt_core_cancel(row->request->served->core, gen, bt_now_us());
+        }
+    }
+}
+
+static bt_api_usage_t usage_of(const bt_row_t *row)
+{
+    bt_api_usage_t usage = {.prompt_tokens = (uint32_t)row->n_prompt_tokens};
+
+    for (uint32_t i = 0; i < row->n_choices; i += row->n_of_prompt) {
+        uint32_t n_cached = 0;
+        uint32_t n_kept = 0;
+
+        for (uint32_t k = i; k < i + row->n_of_prompt; k++) {
+            const bt_choice_t *choice = &row->choices[k];
+
+            usage.completion_tokens += choice->n_output;
+            usage.thought_tokens += choice->n_thought;
+            n_cached =
+                (choice->n_cached > n_cached) ? choice->n_cached : n_cached;
+            n_kept = (choice->n_kept > n_kept) ? choice->n_kept : n_kept;
+        }
+        usage.cached_tokens += n_cached; /* a prompt is computed once */
+        usage.kept_tokens += n_kept;
+    }
+    return usage;
+}
+
+void bt_row_add_facts(bt_row_t *row)
+{
+    bt_request_facts_t *facts = &row->request->facts;
+    const bt_api_usage_t usage = usage_of(row);
+    const uint64_t first_us = row->first_token_us;
+
+    facts->n_prompt += usage.prompt_tokens;
+    facts->n_output += usage.completion_tokens;
+    if ((first_us > 0) &&
+        ((facts->first_token_us == 0) || (first_us < facts->first_token_us))) {
+        facts->first_token_us = first_us;
+    }
+}
+
+/* ---- pieces ---- */
+
+static const char *text_of(const bt_strbuf_t *buf)
+{
+    return (buf->len > 0) ? buf->data : "";
+}
+
+/* Without memory each event writes its own opening. */
+static void make_opening(bt_row_t *row)
+{
+    bt_api_answer_t *answer = &row->answer;
+
+    if ((answer->dialect == BT_API_GENERATE) ||
+        (answer->dialect == BT_API_RESPONSES)) {
+        return;
+    }
+    bt_strbuf_init(&row->opening, MAX_OPENING_BYTES);
+    bt_api_write_opening(answer, &row->opening);
+    if (bt_strbuf_status(&row->opening) == BT_OK) {
+        answer->opening = row->opening.data;
+        answer->opening_bytes = row->opening.len;
+    }
+}
+
+/* Adds log-probs and logits of the piece or the whole choice. */
+static void add_rows(const bt_row_t *row, const bt_choice_t *choice,
+                     uint32_t from, bt_api_choice_t *out)
+{
+    if ((choice->rows == NULL) || row->hides_logprobs) {
+        return;
+    }
+    out->rows = choice->rows;
+    out->from = from;
+    out->to = row->is_echo ? choice->rows->n_front : choice->walk.n;
+    out->offsets = choice->walk.offsets;
+    out->cum_logprob = choice->walk.cum_logprob;
+}
+
+/* Adds tool calls, and marks those that were sent. */
+static void add_calls(bt_choice_t *choice, bt_api_choice_t *out)
+{
+    const uint32_t n = choice->tools.n_calls;
+
+    out->calls = choice->tools.calls;
+    out->n_calls = n;
+    out->n_calls_told = choice->n_calls_told;
+    out->args_told = choice->args_told;
+    out->is_cut_call =
+        (choice->finish != BT_FINISH_NONE) && bt_tools_is_cut(&choice->tools);
+    if (n > 0) {
+        choice->n_calls_told = n;
+        choice->args_told = choice->tools.calls[n - 1].arguments.len;
+    }
+}
+
+/* Adds all text so far, which the last events of a response repeat.
+ * @return false: memory is short */
+static bool add_whole(bt_choice_t *choice, bt_api_choice_t *piece)
+{
+    bt_strbuf_append(&choice->text, piece->text, piece->text_bytes);
+    bt_strbuf_append(&choice->thoughts, piece->thought, piece->thought_bytes);
+    piece->whole = text_of(&choice->text);
+    piece->whole_bytes = choice->text.len;
+    piece->whole_thought = text_of(&choice->thoughts);
+    piece->whole_thought_bytes = choice->thoughts.len;
+    return (bt_strbuf_status(&choice->text) == BT_OK) &&
+           (bt_strbuf_status(&choice->thoughts) == BT_OK);
+}
+
+static void tell_piece(bt_row_t *row, bt_choice_t *choice, const char *text,
+                       size_t bytes, const bt_strbuf_t *thought)
+{
+    const bt_api_usage_t usage = usage_of(row);
+    const bool first = choice->first;
+    bt_api_choice_t piece = {
+        .index = choice->index,
+        .text = text,
+        .text_bytes = bytes,
+        .no_new_text = (bytes == 0) && (!first || (choice->echo == NULL)),
+        .thought = (thought != NULL) ? text_of(thought) : "",
+        .thought_bytes = (thought != NULL) ? thought->len : 0,
+        .finish = choice->finish,
+    };
+
+    if (!bt_list_empty(&row->unbegun)) {
+        bt_row_begin_stream(row);
+        if (!row->is_open) {
+            return;
+        }
+    }
+    add_rows(row, choice, choice->n_scored, &piece);
+    choice->n_scored = piece.to;
+    add_calls(choice, &piece);
+    if (choice->told_from != NULL) {
+        piece.token_ids = choice->told_from + choice->n_told;
+        piece.n_token_ids = choice->n_output - choice->n_told;
+        piece.by_end_id = choice->by_end_id;
+        choice->n_told = choice->n_output;
+    }
+    if ((first && (choice->echo != NULL)) || row->accumulates) {
+        if (first && (choice->echo != NULL)) {
+            bt_strbuf_append(&choice->text, choice->echo, choice->echo_bytes);
+        }
+        bt_strbuf_append(&choice->text, text, bytes);
+        if (bt_strbuf_status(&choice->text) != BT_OK) {
+            bt_request_fail_for_memory(row->request);
+            return;
+        }
+        piece.text = text_of(&choice->text);
+        piece.text_bytes = choice->text.len;
+    }
+    if ((row->answer.dialect == BT_API_RESPONSES) &&
+        !add_whole(choice, &piece)) {
+        bt_request_fail_for_memory(row->request);
+        return;
+    }
+    choice->first = false;
+    count_piece(row);
+    if (row->answer.opening == NULL) {
+        make_opening(row);
+    }
+    /* The client may be gone afterwards: check row->is_open. */
+    row->request->ops->piece(row, &piece, first, &usage);
+}
+
+/* True when tool calls, or more of their arguments, were not sent yet. */
+static bool has_more_calls(const bt_choice_t *choice)
+{
+    const uint32_t n = choice->tools.n_calls;
+
+    return (n > choice->n_calls_told) ||
+           ((n > 0) &&
+            (choice->tools.calls[n - 1].arguments.len > choice->args_told));
+}
+
+/* Separates reasoning and tool calls from the text. Text that is held back is
+ * sent with the next piece, and so are its tokens' ids and log-probs. */
+static void sort_text(bt_row_t *row, bt_choice_t *choice, const char *text,
+                      size_t bytes)
+{
+    const bool last = choice->finish != BT_FINISH_NONE;
+    bt_strbuf_t said;
+    bt_strbuf_t content;
+
+    bt_strbuf_init(&said, BT_ANSWER_LIMIT);
+    bt_strbuf_init(&content, BT_ANSWER_LIMIT);
+    bt_reason_push(&choice->reason, text, bytes, last, &choice->thought, &said);
+    if (bt_reason_is_thinking(&choice->reason)) {
+        choice->n_thought = choice->n_output;
+    }
+    bt_tools_push(&choice->tools, text_of(&said), said.len, last,
+                  row->stream ? &content : &choice->text);
+    if ((bt_strbuf_status(&choice->thought) != BT_OK) ||
+        (bt_strbuf_status(&choice->text) != BT_OK) ||
+        (bt_strbuf_status(&said) != BT_OK) ||
+        (bt_strbuf_status(&content) != BT_OK)) {
+        bt_request_fail_for_memory(row->request);
+    } else if (row->stream &&
+               (last || (content.len > 0) || (choice->thought.len > 0) ||
+                has_more_calls(choice) || (choice->told_from != NULL))) {
+        tell_piece(row, choice, text_of(&content), content.len,
+                   &choice->thought);
+        bt_strbuf_reset(&choice->thought);
+    }
+    bt_strbuf_fini(&said);
+    bt_strbuf_fini(&content);
+}
+
+static void add_text(bt_row_t *row, bt_choice_t *choice, const char *text,
+                     size_t bytes)
+{
+    if (!row->is_open) {
+        return;
+    }
+    if ((choice->reason.marks != NULL) || (choice->tools.spec.format != NULL)) {
+        sort_text(row, choice, text, bytes);
+        return;
+    }
+    if (row->stream) {
+        tell_piece(row, choice, text, bytes, NULL);
+        return;
+    }
+    bt_strbuf_append(&choice->text, text, bytes);
+    if (bt_strbuf_status(&choice->text) != BT_OK) {
+        bt_request_fail_for_memory(row->request);
+    }
+}
+
+/* Adds log-probs of new tokens. @return false: the row has failed */
+static bool hear_rows(bt_row_t *row, bt_choice_t *choice, bt_gen_rows_t *rows)
+{
+    if (rows == NULL) {
+        return true;
+    }
+    if (choice->rows == NULL) {
+        choice->rows = bt_gen_rows_ref(rows);
+    }
+    if (bt_score_walk_on(&choice->walk, rows) != BT_OK) {
+        bt_request_fail_for_memory(row->request);
+        return false;
+    }
+    return true;
+}
+
+void bt_row_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
+                    uint32_t n_output)
+{
+    bt_choice_t *choice = choice_p;
+    bt_row_t *row = choice->row;
+    bt_request_t *r = bt_request_ref(row->request);
+
+    (void)ctx;
+    choice->n_output = n_output;
+    count_tokens(row, choice, n_output);
+    choice->n_cached = bt_core_n_cached(choice->gen);
+    choice->n_kept = bt_core_n_kept(choice->gen);
+    if (row->want_ids && row->stream) {
+        choice->told_from = bt_core_output(choice->gen, &n_output);
+    }
+    if (hear_rows(row, choice, bt_core_rows(choice->gen))) {
+        add_text(row, choice, text, bytes);
+    }
+    choice->told_from = NULL;
+    bt_request_unref(r);
+}
+
+/* ---- the end of a choice, and of the row ---- */
+
+static void note_end(bt_row_t *row, const bt_gen_end_t *end)
+{
+    bt_request_facts_t *facts = &row->request->facts;
+
+    facts->finish = end->finish;
+    if (row->first_token_us == 0) {
+        row->first_token_us = end->first_token_us;
+    }
+    if (end->attempt != NULL) {
+        memcpy(facts->prefill, end->attempt->prefill, sizeof(facts->prefill));
+        memcpy(facts->decode, end->attempt->decode, sizeof(facts->decode));
+    }
+}
+
+/* Returns the mean log-prob of the choice's tokens. */
+static double goodness(const bt_choice_t *choice)
+{
+    const uint32_t n_front = (choice->rows != NULL) ? choice->rows->n_front : 0;
+    const uint32_t n = choice->walk.n;
+
+    return (n > n_front) ? choice->walk.cum_logprob / (double)(n - n_front)
+                         : 0.0;
+}
+
+/* Returns how many choices of the prompt are better. */
+static uint32_t rank_of(const bt_row_t *row, uint32_t i)
+{
+    const uint32_t first = i - i % row->n_of_prompt;
+    const double mine = goodness(&row->choices[i]);
+    uint32_t rank = 0;
+
+    for (uint32_t k = first; k < first + row->n_of_prompt; k++) {
+        const double theirs = goodness(&row->choices[k]);
+
+        rank += ((theirs > mine) || ((theirs == mine) && (k < i))) ? 1 : 0;
+    }
+    return rank;
+}
+
+static void fill_choice(const bt_row_t *row, bt_choice_t *choice,
+                        uint32_t index, bt_api_choice_t *out)
+{
+    out->index = index;
+    out->text = text_of(&choice->text);
+    out->text_bytes = choice->text.len;
+    out->thought = text_of(&choice->thought);
+    out->thought_bytes = choice->thought.len;
+    out->finish = choice->finish;
+    out->token_ids = choice->ids;
+    out->n_token_ids = choice->n_output;
+    out->by_end_id = choice->by_end_id;
+    add_calls(choice, out);
+    add_rows(row, choice, 0, out);
+}
+
+static void row_end(bt_row_t *row)
+{
+    row->is_open = false;
+    bt_row_add_facts(row);
+    bt_list_remove(&row->unbegun);
+}
+
+static void finish_whole(bt_row_t *row)
+{
+    const bt_api_usage_t usage = usage_of(row);
+    const uint32_t n_told = row->n_choices / row->n_of_prompt * row->n_told;
+    bt_api_choice_t *choices =
+        bt_arena_alloc(&row->request->arena, n_told * sizeof(*choices));
+
+    if (choices == NULL) {
+        bt_request_fail_for_memory(row->request);
+        return;
+    }
+    for (uint32_t i = 0; i < row->n_choices; i++) {
+        const bool all = row->n_told == row->n_of_prompt;
+        const uint32_t rank = all ? i % row->n_told : rank_of(row, i);
+        const uint32_t at = i / row->n_of_prompt * row->n_told + rank;
+
+        if (rank < row->n_told) {
+            fill_choice(row, &row->choices[i], at, &choices[at]);
+        }
+    }
+    row_end(row);
+    row->request->ops->finish(row, choices, n_told, &usage);
+}
+
+static void request_respond(bt_row_t *row)
+{
+    if (row->stream) {
+        const bt_api_usage_t usage = usage_of(row);
+
+        row_end(row);
+        row->request->ops->finish(row, NULL, 0, &usage);
+    } else {
+        finish_whole(row);
+    }
+}
+
+/* Fails the request of a generation that failed. */
+static void fail(bt_row_t *row, const bt_gen_end_t *end)
+{
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, end->http_status,
+                     (end->http_status == 429)   ? "rate_limit_error"
+                     : (end->http_status >= 500) ? "server_error"
+                                                 : "invalid_request_error",
+                     NULL, "%s", end->message);
+    bt_request_fail(row->request, &error);
+}
+
+static void end_choice(bt_row_t *row, bt_choice_t *choice, const char *text,
+                       size_t bytes)
+{
+    add_text(row, choice, text, bytes);
+    if (row->is_open && (row->n_open == 0)) {
+        request_respond(row);
+    }
+}
+
+void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
+{
+    const uint64_t start_us = bt_now_us();
+    bt_choice_t *choice = choice_p;
+    bt_row_t *row = choice->row;
+    const bool ok = end->finish != BT_FINISH_ERROR;
+    const bool is_echo = row->is_echo && ok;
+    bt_request_t *r = bt_request_ref(row->request);
+
+    (void)ctx;
+    choice->gen = NULL;
+    choice->finish = is_echo ? BT_FINISH_LENGTH : end->finish;
+    choice->n_output = is_echo ? 0 : end->n_output;
+    choice->by_end_id = end->by_end_id;
+    choice->n_cached = end->n_cached;
+    choice->n_kept = end->n_kept;
+    count_tokens(row, choice, end->n_output);
+    close_choice(row, choice);
+    if (ok) {
+        bt_tenant_note_end(row->request->tenant, start_us);
+    }
+    if (row->is_open) {
+        note_end(row, end);
+    }
+    count_end(row, ok, end->n_prompt, end->n_output);
+    if (ok && row->want_ids) {
+        choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
+        choice->told_from = row->stream ? choice->ids : NULL;
+    }
+    if (ok && row->want_ids && (choice->ids == NULL)) {
+        bt_request_fail_for_memory(row->request);
+    } else if (ok) {
+        if (hear_rows(row, choice, end->rows)) {
+            end_choice(row, choice, end->text, is_echo ? 0 : end->text_bytes);
+        }
+    } else {
+        fail(row, end);
+    }
+    if (ok) {
+        count_output(row, start_us);
+    }
+    bt_request_unref(r);
+}
+
+/* ---- an end that the client asks for ---- */
+
+/* Ends a choice as served, with its tokens so far. @return false if memory is
+ * short. */
+static bool stop_choice(bt_row_t *row, bt_choice_t *choice)
+{
+    bt_gen_t *gen = choice->gen;
+    const uint32_t *ids = bt_core_output(gen, &choice->n_output);
+    bt_strbuf_t rest;
+    bool ok;
+
+    if (row->want_ids) {
+        choice->ids = bt_memdup(ids, choice->n_output * sizeof(*ids));
+    }
+    bt_strbuf_init(&rest, BT_ANSWER_LIMIT);
+    bt_core_end_text(row->request->served->core, gen, &rest);
+    ok = (bt_strbuf_status(&rest) == BT_OK) &&
+         (!row->want_ids || (choice->ids != NULL));
+    choice->finish = BT_FINISH_STOP;
+    choice->gen = NULL;
+    count_tokens(row, choice, choice->n_output);
+    close_choice(row, choice);
+    count_end(row, true, choice->n_prompt, choice->n_output);
+    bt_core_cancel(row->request->served->core, gen, bt_now_us());
+    if (ok && (rest.len > 0)) {
+        choice->told_from = row->stream ? choice->ids : NULL;
+        add_text(row, choice, rest.data, rest.len);
+        choice->told_from = NULL;
+    }
+    bt_strbuf_fini(&rest);
+    return ok;
+}
+
+bool bt_row_stop(bt_row_t *row)
+{
+    bt_request_t *r = row->request;
+    bool ok = true;
+
+    if (row->n_open == 0) {
+        return false;
+    }
+    bt_request_ref(r);
+    for (uint32_t i = 0; i < row->n_choices; i++) {
+        if (row->choices[i].gen != NULL) {
+            ok = stop_choice(row, &row->choices[i]) && ok;
+        }
+    }
+    if (!ok) {
+        bt_request_fail_for_memory(r);
+    } else if (row->is_open) {
+        /* Else the client left, or was answered, with the rest of a text. */
+        request_respond(row);
+    }
+    bt_request_unref(r);
+    return true;
+}

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a body to tokenized prompts: parsing, model lookup, chat template,
+ * tokenizing, all checks. Long work runs on the frontend's pool, so that no
+ * client's body blocks the event loop; short work is done at once.
+ *
+ *     begin ─▶ parse ─▶ model, space in the queue ─▶ tokenize ─▶ ready
+ *                │              │                       │
+ *                └── refused ───┴───────────────────────┘
+ *              (pool)        (event loop)             (pool)
+ *
+ * Meanwhile the input holds slots in the queue (max_queue), which bounds the
+ * pool's work.
+ */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "router/frontend/priority.h"
+#include "router/request/request_priv.h"
+
+static bt_input_t *input_of(bt_pool_job_t *job)
+{
+    return BT_REQUEST_JOB_OF(job, bt_input_t, job);
+}
+
+/* ---- places in the queue ---- */
+
+static void hold_places(bt_input_t *in, uint32_t n)
+{
+    bt_request_t *r = in->job.request;
+
+    bt_tenant_begin(r->tenant, n);
+    bt_tenant_leave(r->tenant, in->n_places);
+    r->front->n_arriving += n;
+    r->front->n_arriving -= in->n_places;
+    in->n_places = n;
+}
+
+/* Checks for space for the row's answers, not counting this input's own slots.
+ */
+static bt_status_t check_room(bt_input_t *in, size_t n_choices)
+{
+    const bt_request_t *r = in->job.request;
+    bt_tenant_denial_t denial;
+    bt_status_t status = bt_frontend_check_room(r->front, r->tenant, n_choices,
+                                                in->n_places, &in->error);
+
+    if (status != BT_OK) {
+        if (in->error.http_status != 400) {
+            bt_tenant_metrics_refused(r->tenant->metrics,
+                                      BT_TENANT_REFUSED_SERVER);
+        }
+        return status;
+    }
+    status = bt_tenant_check_requests(r->tenant, (uint32_t)n_choices,
+                                      in->n_places, &denial);
+    if (status != BT_OK) {
+        bt_request_deny(&denial, &in->error);
+    }
+    return status;
+}
+
+/* Checks whether the tenant may use @a n more tokens. */
+static bt_status_t check_tokens(bt_input_t *in, uint64_t n, uint64_t now_us)
+{
+    bt_tenant_denial_t denial;
+
+    if (bt_tenant_check_tokens(in->job.request->tenant, n, now_us, &denial) ==
+        BT_OK) {
+        return BT_OK;
+    }
+    bt_request_deny(&denial, &in->error);
+    return BT_ERR_BUSY;
+}
+
+bt_status_t bt_input_check_tokens(bt_input_t *in)
+{
+    uint64_t n = 0;
+
+    for (size_t k = 0; k < in->prepared.n_prompts; k++) {
+        n += bt_input_tokens(in, k);
+    }
+    return check_tokens(in, n, bt_now_us());
+}
+
+uint64_t bt_input_tokens(const bt_input_t *in, size_t k)
+{
+    const bt_prepared_prompt_t *prompt = &in->prepared.prompts[k];
+
+    return prompt->prompt->n + (uint64_t)in->api.n * prompt->max_new;
+}
+
+/* ---- the steps; those of the pool first ---- */
+
+static bool is_word(const char *option, const char *word)
+{
+    return (option != NULL) && (strcmp(option, word) == 0);
+}
+
+/* Refuses unknown fields, if the operator wants that. */
+static bt_status_t judge_ignored(bt_input_t *in)
+{
+    const char *option = in->job.request->front->config->unknown_fields;
+
+    if (is_word(option, "error") &&
+        bt_api_refuse_ignored(&in->api, &in->error)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (is_word(option, "ignore")) {
+        in->api.ignored[0] = '\0';
+    }
+    return BT_OK;
+}
+
+static void request_parse(bt_pool_job_t *job)
+{
+    bt_input_t *in = input_of(job);
+    const bt_request_t *r = in->job.request;
+    bt_api_request_t *api = &in->api;
+
+    in->status =
+        bt_api_parse(r->dialect, (in->body.data != NULL) ? in->body.data : "",
+                     in->body.len, api, &in->error);
+    bt_strbuf_fini(&in->body);
+    if (in->status == BT_OK) {
+        in->status = judge_ignored(in);
+    }
+    if (in->status == BT_OK) {
+        api->n = (api->n > 0) ? api->n : 1;
+        api->stream =
+            (api->dialect == BT_API_GENERATE) ? r->stream : api->stream;
+    }
+}
+
+static void request_tokenize(bt_pool_job_t *job)
+{
+    bt_input_t *in = input_of(job);
+    const bt_request_t *r = in->job.request;
+
+    in->status = bt_prepare(r->served, r->context_tokens, &in->api,
+                            &in->prepared, &in->error);
+    if (in->status == BT_OK) {
+        in->status = judge_ignored(in);
+        if (in->status != BT_OK) {
+            bt_prepared_fini(&in->prepared);
+        }
+    }
+    if ((in->status == BT_OK) && r->tenant->is_named) {
+        in->prepared.space = bt_space_of_tenant(
+            r->front->space_key, r->tenant->name, in->api.cache_salt);
+    }
+}
+
+/* Time-limited work on the event loop. */
+typedef struct brief {
+    bt_task_t task;
+    uint64_t until_us;
+} brief_t;
+
+static void look_at_clock(void *ctx)
+{
+    brief_t *brief = ctx;
+
+    if (bt_now_us() >= brief->until_us) {
+        bt_task_cancel(&brief->task);
+    }
+}
+
+/* Tokenizes on the event loop. A chat template may run long however short the
+ * request is. @return false: the time was over, and nothing has changed */
+static bool tokenize_briefly(bt_input_t *in)
+{
+    const size_t n_ignored = strlen(in->api.ignored);
+    brief_t brief = {.until_us =
+                         bt_now_us() + in->job.request->front->inline_us};
+    bt_task_t *before;
+
+    bt_task_init(&brief.task);
+    brief.task.yield = look_at_clock;
+    brief.task.ctx = &brief;
+    before = bt_task_enter(&brief.task);
+    request_tokenize(&in->job.work.job);
+    bt_task_leave(before);
+    if ((in->status == BT_OK) || !bt_task_is_canceled(&brief.task)) {
+        return true;
+    }
+    in->status = BT_OK;
+    in->error = (bt_api_error_t){0};
+    in->api.ignored[n_ignored] = '\0';
+    return false;
+}
+
+/* @return true when the row continues */
+static bool step_ended(bt_input_t *in, uint64_t *took_us_p)
+{
+    const uint64_t now_us = bt_now_us();
+
+    *took_us_p = now_us - in->step_us;
+    in->step_us = now_us;
+    in->status = bt_request_step_status(&in->job, in->status, &in->error);
+    return (in->status == BT_OK) && (in->row != NULL);
+}
+
+/* Hands the input to its row, or refuses it. */
+static void input_done(bt_input_t *in)
+{
+    bt_request_t *r = in->job.request;
+    bt_row_t *row = in->row;
+
+    hold_places(in, 0);
+    if (row == NULL) {
+        bt_input_free(in);
+        return;
+    }
+    memcpy(r->facts.ignored, in->api.ignored, sizeof(r->facts.ignored));
+    if (in->status == BT_OK) {
+        bt_row_ready(row);
+        return;
+    }
+    row->input = NULL;
+    bt_request_refuse(r, &in->error);
+    bt_input_free(in);
+}
+
+/* Any client could put itself first, so priorities count only if the operator
+ * allows them. Otherwise values are not checked either. */
+static bt_status_t set_priority(bt_input_t *in)
+{
+    const bt_request_t *r = in->job.request;
+    bt_frontend_t *front = r->front;
+    const bt_priority_scale_t scale = bt_priority_scale(front->config);
+    uint32_t level = 0;
+
+    if (front->config->client_priority) {
+        const uint32_t most =
+            bt_priority_default(&scale) + r->tenant->limits.max_priority;
+
+        if (bt_priority_level(&scale, &in->api, &level, &in->error) != BT_OK) {
+            return BT_ERR_INVALID_PARAM;
+        }
+        in->priority = (level < most) ? level : most;
+    } else if ((in->api.priority.kind != BT_API_PRIORITY_NONE) &&
+               !front->said_priority) {
+        front->said_priority = true;
+        BT_LOG_INFO(
+            "priorities of requests are ignored without --client-priority");
+    }
+    return BT_OK;
+}
+
+/* As in TensorRT-LLM: the operator's default applies if the client does not set
+ * it, and stream pieces have new text only, in any case. */
+static void set_exclude_input(bt_input_t *in)
+{
+    bt_api_request_t *api = &in->api;
+
+    if (!api->says_exclude_input) {
+        api->exclude_input_in_output =
+            in->job.request->front->config->exclude_input_in_output;
+    }
+    if (api->stream) {
+        api->exclude_input_in_output = true;
+    }
+}
+
+/* The rows of a batch have one model, found by the first. */
+static bt_status_t find_model(bt_input_t *in)
+{
+    bt_request_t *r = in->job.request;
+
+    if (r->served != NULL) {
+        return BT_OK;
+    }
+    if ((r->model == NULL) &&
+        !bt_arena_strdup(&r->arena, in->api.model, &r->model)) {
+        bt_api_error_set(&in->error, 503, "server_error", NULL,
+                         "out of memory for this request, try again later");
+        return BT_ERR_NO_MEMORY;
+    }
+    return bt_request_find_model(r, r->model, NULL, &in->error);
+}
+
+static void tokenized(bt_pool_job_t *job)
+{
+    bt_input_t *in = input_of(job);
+
+    (void)step_ended(in, &in->tokenize_us);
+    input_done(in);
+}
+
+static void parsed(bt_pool_job_t *job)
+{
+    bt_input_t *in = input_of(job);
+    bt_request_t *r = in->job.request;
+    uint64_t took_us = 0;
+    size_t n_choices;
+
+    if (!step_ended(in, &took_us)) {
+        input_done(in);
+        return;
+    }
+    in->parse_us = r->parse_us + took_us;
+    n_choices = (bt_api_is_chat(&in->api) ? 1 : in->api.n_prompts) * in->api.n;
+    in->status = find_model(in);
+    if (in->status == BT_OK) {
+        in->status = set_priority(in);
+    }
+    if (in->status == BT_OK) {
+        in->status = check_room(in, n_choices);
+    }
+    if (in->status != BT_OK) {
+        input_done(in);
+        return;
+    }
+    bt_request_move(r, BT_REQUEST_TOKENIZE);
+    hold_places(in, (uint32_t)n_choices);
+    set_exclude_input(in);
+    if (in->is_inline && tokenize_briefly(in)) {
+        in->job.work.job.ran = true;
+        tokenized(job);
+        return;
+    }
+    if (in->is_inline) {
+        in->is_inline = false;
+        in->lane = BT_POOL_LONG;
+        in->status = bt_request_open_account(r, in->text_bytes, &in->error);
+        if (in->status != BT_OK) {
+            input_done(in);
+            return;
+        }
+    }
+    bt_request_post(&in->job, false, request_tokenize, tokenized, in->lane,
+                    in->text_bytes);
+}
+
+/* ---- birth and end ---- */
+
+/* Sets the queue class by the bytes to tokenize, or to parse. */
+static void set_lane(bt_input_t *in)
+{
+    size_t bytes = in->body.len;
+
+    for (size_t i = 0; i < in->api.n_prompts; i++) {
+        const bt_api_prompt_t *prompt = &in->api.prompts[i];
+
+        bytes += (prompt->text != NULL) ? prompt->text_bytes
+                                        : prompt->n_ids * sizeof(*prompt->ids);
+    }
+    in->text_bytes = bytes;
+    in->is_inline = bytes <= BT_REQUEST_INLINE_BYTES;
+    in->lane = bt_work_lane(bytes);
+}
+
+/* @return NULL: no memory; body and request are freed */
+static bt_input_t *input_create(bt_row_t *row, bt_strbuf_t *body,
+                                bt_api_request_t *api)
+{
+    bt_input_t *in = bt_calloc(1, sizeof(*in));
+
+    if (in == NULL) {
+        if (body != NULL) {
+            bt_strbuf_fini(body);
+        }
+        bt_api_request_fini(api);
+        return NULL;
+    }
+    in->row = row;
+    in->job.request = row->request;
+    in->start_us = in->step_us = bt_now_us();
+    if (body != NULL) {
+        in->body = *body;
+        bt_strbuf_init(body, body->limit);
+    }
+    if (api != NULL) {
+        in->api = *api;
+        memset(api, 0, sizeof(*api));
+    }
+    set_lane(in);
+    return in;
+}
+
+void bt_row_begin(bt_row_t *row, bt_strbuf_t *body, bt_api_request_t *api)
+{
+    bt_request_t *r = row->request;
+    const bool is_parsed = body == NULL;
+    bt_input_t *in = input_create(row, body, api);
+
+    row->is_open = true;
+    if (in == NULL) {
+        bt_request_refuse_for_memory(r);
+        return;
+    }
+    row->input = in;
+    if (!in->is_inline) {
+        in->status = bt_request_open_account(r, in->body.cap, &in->error);
+    }
+    if (in->status == BT_OK) {
+        in->status = check_room(in, 1);
+    }
+    if (in->status == BT_OK) {
+        in->status = check_tokens(in, 1, in->start_us);
+    }
+    if (in->status != BT_OK) {
+        input_done(in);
+        return;
+    }
+    hold_places(in, 1);
+    if (is_parsed) { /* nothing for the pool yet */
+        in->job.work.job.ran = true;
+        parsed(&in->job.work.job);
+    } else {
+        bt_request_post(&in->job, in->is_inline, request_parse, parsed,
+                        in->lane, in->text_bytes);
+    }
+}
+
+bool bt_request_make_rows(bt_request_t *r, size_t n)
+{
+    r->rows = bt_calloc(n, sizeof(*r->rows));
+    if (r->rows == NULL) {
+        return false;
+    }
+    r->n_rows = n;
+    for (size_t i = 0; i < n; i++) {
+        r->rows[i].request = r;
+        r->rows[i].index = (uint32_t)i;
+        bt_list_init(&r->rows[i].held);
+        bt_list_init(&r->rows[i].unbegun);
+    }
+    return true;
+}
+
+void bt_request_begin(bt_request_t *r, bt_strbuf_t *body)
+{
+    bt_request_ref(r);
+    bt_request_move(r, BT_REQUEST_PARSE);
+    if (r->tenant == NULL) {
+        r->tenant = bt_tenant_ref(r->front->tenants.plain);
+    }
+    if (bt_request_make_rows(r, 1)) {
+        bt_row_begin(&r->rows[0], body, NULL);
+    } else {
+        bt_strbuf_fini(body);
+        bt_request_refuse_for_memory(r);
+    }
+    bt_request_unref(r);
+}
+
+static void drop(bt_pool_job_t *job)
+{
+    bt_input_t *in = input_of(job);
+
+    bt_prepared_fini(&in->prepared);
+    bt_api_request_fini(&in->api);
+    bt_strbuf_fini(&in->body);
+}
+
+static void dropped(bt_pool_job_t *job)
+{
+    if (!job->ran) {
+        drop(job);
+    }
+    bt_free(input_of(job));
+}
+
+void bt_input_free(bt_input_t *in)
+{
+    if (in->row != NULL) {
+        in->row->input = NULL;
+        in->row = NULL;
+    }
+    /* Freeing megabytes takes some time, so the pool does it, first in its
+     * queue. */
+    bt_request_post(&in->job, in->is_inline, drop, dropped, BT_POOL_FIRST,
+                    in->text_bytes);
+}
+
+void bt_input_leave(bt_input_t *in)
+{
+    in->row->input = NULL;
+    in->row = NULL;
+    if (in->job.posted) {
+        bt_pool_cancel(in->job.request->front->pool, &in->job.work.job);
+    } else { /* ready, and held */
+        bt_input_free(in);
+    }
+}

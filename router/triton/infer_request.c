@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A request of tensors from its body to its rows: parsing, shared memory, the
+ * model, and what stops another request. */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "router/triton/infer_request_priv.h"
+#include "router/triton/metadata.h"
+#include "router/triton/pre_postprocessing.h"
+
+static bt_tensors_t *tensors_of(bt_pool_job_t *job)
+{
+    return BT_REQUEST_JOB_OF(job, bt_request_t, job)->tensors;
+}
+
+static void give_place(bt_tensors_t *t)
+{
+    t->request->front->n_arriving -= t->holds_place ? 1 : 0;
+    t->holds_place = false;
+}
+
+static void destroy(bt_request_t *r)
+{
+    bt_tensors_t *t = r->tensors;
+
+    give_place(t);
+    bt_infer_free_outputs(t);
+    bt_tensor_requests_fini(&t->lowered);
+    bt_infer_request_fini(&t->api);
+    bt_strbuf_fini(&t->body);
+    bt_shm_tensors_end(t->uses);
+}
+
+static void post(bt_tensors_t *t, void (*run)(bt_pool_job_t *),
+                 void (*next)(bt_pool_job_t *))
+{
+    bt_request_post(&t->request->job, t->is_inline, run, next, t->lane,
+                    t->work_bytes);
+}
+
+/* ---- rows begin ---- */
+
+static void on_error(bt_request_t *r, const bt_api_error_t *error)
+{
+    r->tensors->door->error(r, error);
+}
+
+static const bt_request_ops_t row_ops = {
+    .piece = bt_infer_on_piece,
+    .finish = bt_infer_on_finish,
+    .error = on_error,
+    .destroy = destroy,
+};
+
+/* Most bytes of logits of a row in a response of all rows. As JSON, a float
+ * takes four times as many. Outputs that are not requested have no
+ * encoding. */
+static uint64_t whole_logits(const bt_tensors_t *t)
+{
+    uint64_t bytes = BT_ANSWER_LOGITS / t->lowered.n_rows;
+
+    for (size_t i = 0; i < t->spec->n_outputs; i++) {
+        const bt_model_tensor_t *output = &t->spec->outputs[i];
+        const uint32_t needs = bt_infer_result_wants(output->what);
+
+        if ((t->api.n_wanted > 0) &&
+            (bt_infer_wanted(&t->api, output->name) == NULL)) {
+            continue;
+        }
+        if (((needs & t->lowered.wants & BT_WANT_ANY_LOGITS) != 0) &&
+            !bt_infer_is_raw(&t->api, output->name) &&
+            (bt_infer_place(&t->api, output->name) == NULL)) {
+            return bytes / 4;
+        }
+    }
+    return bytes;
+}
+
+/* Moves a row's prompt ids into its request; ids to be returned before the
+ * output are kept here. */
+static bool make_row(bt_tensors_t *t, bt_row_t *row)
+{
+    bt_request_t *r = t->request;
+    bt_api_request_t *api = &t->lowered.rows[row->index];
+    const bt_api_prompt_t *prompt = &api->prompts[0];
+
+    api->stream = t->stream;
+    if (t->may_stream) {
+        api->stream_logits =
+            (r->n_rows == 1)
+                ? UINT64_MAX
+                : r->front->config->client_buffer_bytes / r->n_rows;
+    }
+    api->whole_logits = whole_logits(t);
+    api->return_token_ids = t->spec->role == BT_ROLE_IDS;
+    if (t->stream) {
+        api->exclude_input_in_output = true; /* pieces have new text only */
+    } else if (!api->says_exclude_input) {
+        api->exclude_input_in_output =
+            r->front->config->exclude_input_in_output;
+    }
+    api->says_exclude_input = true;
+    if (!api->exclude_input_in_output && (prompt->ids != NULL)) {
+        row->n_prompt = prompt->n_ids;
+        row->prompt = bt_arena_dup(&r->arena, prompt->ids,
+                                   prompt->n_ids * sizeof(*prompt->ids));
+        if (row->prompt == NULL) {
+            return false;
+        }
+        bt_served_fold_ids(r->served, row->prompt, row->n_prompt);
+    }
+    return true;
+}
+
+static bool make_rows(bt_tensors_t *t)
+{
+    bt_request_t *r = t->request;
+    bool ok = bt_request_make_rows(r, t->lowered.n_rows);
+
+    for (size_t i = 0; ok && (i < r->n_rows); i++) {
+        ok = make_row(t, &r->rows[i]);
+    }
+    return ok;
+}
+
+static void begin_rows(bt_tensors_t *t)
+{
+    bt_request_t *r = t->request;
+    const size_t n = t->lowered.n_rows;
+    bt_status_t status =
+        bt_frontend_check_room(r->front, r->tenant, n, 1, &t->error);
+
+    give_place(t);
+    if (status != BT_OK) {
+        bt_request_refuse(r, &t->error);
+        return;
+    }
+    t->stream = t->may_stream && t->lowered.stream;
+    t->row_by_row = t->may_stream && !t->stream && (n > 1);
+    if (!make_rows(t)) {
+        bt_request_fail_for_memory(r);
+        return;
+    }
+    if ((t->api.id[0] != '\0') && (t->peer[0] != '\0')) {
+        bt_list_push_back(&r->front->stoppable, &r->stoppable);
+    }
+    t->n_open = n;
+    r->n_sequences = (uint32_t)n;
+    for (size_t i = 0; (i < n) && bt_request_is_open(r); i++) {
+        bt_row_begin(&r->rows[i], NULL, &t->lowered.rows[i]);
+    }
+    bt_shm_tensors_give_back(t->uses); /* nothing refers to the inputs now */
+}
+
+/* ---- stopping a request ---- */
+
+static void stop_rows(bt_request_t *r)
+{
+    bt_request_ref(r);
+    for (size_t i = 0; (i < r->n_rows) && bt_request_is_open(r); i++) {
+        bt_row_t *row = &r->rows[i];
+
+        if (row->is_open && !bt_row_stop(row)) {
+            /* Not running yet: there is no output. */
+            r->n_sequences--;
+            bt_row_close(row);
+            bt_infer_row_ended(row);
+        }
+    }
+    bt_request_unref(r);
+}
+
+static void stop_other(bt_tensors_t *t)
+{
+    const bt_request_t *r = t->request;
+    bt_list_t *list = &r->front->stoppable;
+
+    for (bt_list_t *at = list->next; at != list; at = at->next) {
+        bt_request_t *other = BT_CONTAINER_OF(at, bt_request_t, stoppable);
+
+        if ((strcmp(other->tensors->api.id, t->api.id) == 0) &&
+            (other->tenant == r->tenant) && (t->peer[0] != '\0') &&
+            (strcmp(other->tensors->peer, t->peer) == 0)) {
+            stop_rows(other);
+            break;
+        }
+    }
+    if (bt_request_is_open(r)) { /* one client may have cancelled both */
+        bt_infer_finish(t);
+    }
+}
+
+/* ---- the steps; those of the pool first ---- */
+
+static void forget_inputs(bt_infer_request_t *request)
+{
+    for (size_t i = 0; i < request->n_inputs; i++) {
+        bt_tensor_fini(&request->inputs[i].tensor);
+    }
+    request->n_inputs = 0;
+    bt_strbuf_fini(&request->body);
+}
+
+static void lower(bt_tensors_t *t)
+{
+    bt_infer_request_t *request = &t->api;
+
+    t->spec = bt_model_spec(request->model);
+    t->status = bt_infer_check_outputs(t->spec, request, &t->error);
+    if (t->status != BT_OK) {
+        return;
+    }
+    if (t->spec->role == BT_ROLE_POSTPROCESS) {
+        t->status = bt_infer_check_inputs(t->spec, request, &t->error);
+        return;
+    }
+    t->status =
+        bt_tensors_to_requests(t->spec, request, &t->lowered, &t->error);
+    if (t->status == BT_OK) {
+        forget_inputs(request);
+    }
+}
+
+/* @return false: it is too long */
+static bool copy_name(const char *text, char out[BT_INFER_NAME_BYTES])
+{
+    const size_t bytes = (text != NULL) ? strlen(text) : 0;
+
+    if (bytes >= BT_INFER_NAME_BYTES) {
+        return false;
+    }
+    memset(out, 0, BT_INFER_NAME_BYTES);
+    memcpy(out, (text != NULL) ? text : "", bytes);
+    return true;
+}
+
+static void run_parse(bt_pool_job_t *job)
+{
+    bt_tensors_t *t = tensors_of(job);
+    const bt_request_t *r = t->request;
+
+    t->status = t->parse(t->parse_ctx, &t->body, &t->api, &t->error);
+    bt_strbuf_fini(&t->body);
+    if (t->status != BT_OK) {
+        return;
+    }
+    if (r->model != NULL) { /* the path's; their lengths were checked */
+        (void)copy_name(r->model, t->api.model);
+        (void)copy_name(r->version, t->api.version);
+    }
+    if (!bt_shm_tensors_any(&t->api)) {
+        lower(t);
+    }
+}
+
+/* Reads the tensors in shared memory, which have been looked up. */
+static void run_read(bt_pool_job_t *job)
+{
+    bt_tensors_t *t = tensors_of(job);
+
+    t->status = bt_shm_tensors_read(t->uses, &t->api, &t->error);
+    if (t->status == BT_OK) {
+        lower(t);
+    }
+}
+
+static void run_process(bt_pool_job_t *job)
+{
+    bt_tensors_t *t = tensors_of(job);
+
+    t->status = bt_infer_process(t->request->served, t->request->context_tokens,
+                                 t->spec, &t->api, &t->lowered, t->outputs,
+                                 &t->n_outputs, &t->error);
+    if ((t->status == BT_OK) && bt_shm_tensors_writes(t->uses)) {
+        t->status = bt_shm_tensors_write(t->uses, &t->api, t->outputs,
+                                         t->n_outputs, UINT64_MAX, &t->error);
+    }
+}
+
+/* @return true: the request goes on; false: it has ended */
+static bool step_ended(bt_tensors_t *t)
+{
+    bt_request_t *r = t->request;
+    const uint64_t now_us = bt_now_us();
+
+    r->parse_us += now_us - t->step_us;
+    t->step_us = now_us;
+    t->status = bt_request_step_status(&r->job, t->status, &t->error);
+    if (bt_request_is_open(r) && (t->status != BT_OK)) {
+        bt_request_refuse(r, &t->error);
+    }
+    return bt_request_is_open(r);
+}
+
+static bool asks_for_empty_final(const bt_tensors_t *t)
+{
+    const bt_infer_param_t *param =
+        bt_infer_param(&t->api.params, BT_INFER_EMPTY_FINAL);
+
+    return (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
+}
+
+/* Checks the limits of the model's configuration. @return false: t->error
+ * is set */
+static bool check_config(bt_tensors_t *t)
+{
+    const char *model = t->api.model;
+    const uint32_t most = bt_describe_max_batch(t->request->front, model);
+    bool decoupled;
+
+    if ((t->lowered.n_rows > most) && (t->lowered.n_rows > 1)) {
+        bt_api_error_set(&t->error, 400, "invalid_request_error", NULL,
+                         "inference request batch-size must be <= %u for "
+                         "'%.200s'",
+                         most, model);
+        return false;
+    }
+    if (!t->may_stream) {
+        return true;
+    }
+    decoupled = bt_describe_is_decoupled(t->request->front, model);
+    t->empty_final = decoupled && asks_for_empty_final(t);
+    if (t->lowered.stream && !decoupled) {
+        bt_api_error_set(&t->error, 400, "invalid_request_error", NULL,
+                         "Streaming is only supported if model is deployed "
+                         "using decoupled mode");
+        return false;
+    }
+    return true;
+}
+
+static uint64_t n_ids_in(const bt_tensor_t *tensor, const char *name)
+{
+    return (strcmp(tensor->name, name) == 0) ? tensor->bytes / sizeof(int32_t)
+                                             : 0;
+}
+
+/* Charges the tenant for the tokens of pre- and postprocessing; an overdraft
+ * is a debt. */
+static void charge_tokens(bt_tensors_t *t)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < t->n_outputs; i++) {
+        n += n_ids_in(&t->outputs[i], "INPUT_ID");
+    }
+    for (size_t i = 0; i < t->api.n_inputs; i++) {
+        n += n_ids_in(&t->api.inputs[i].tensor, "TOKENS_BATCH");
+    }
+    bt_sched_bucket_take(&t->request->tenant->bucket, n, t->step_us);
+}
+
+/* @return false: the tenant has used up its tokens; t->error is set */
+static bool has_tokens(bt_tensors_t *t)
+{
+    bt_tenant_denial_t denial;
+
+    if (bt_tenant_check_tokens(t->request->tenant, 1, t->step_us, &denial) ==
+        BT_OK) {
+        return true;
+    }
+    bt_request_deny(&denial, &t->error);
+    return false;
+}
+
+static void processed(bt_pool_job_t *job)
+{
+    bt_tensors_t *t = tensors_of(job);
+    const bt_request_t *r = t->request;
+    const uint64_t start_us = t->step_us;
+
+    if (step_ended(t)) {
+        charge_tokens(t);
+        bt_names_part(&r->front->names, bt_name_of(r->front, r->model), true, 1,
+                      0, t->step_us - start_us);
+        bt_infer_finish(t);
+    }
+}
+
+static void go_on(bt_tensors_t *t)
+{
+    bt_request_t *r = t->request;
+
+    if ((bt_request_find_model(r, t->api.model, t->api.version, &t->error) !=
+         BT_OK) ||
+        !check_config(t)) {
+        bt_request_refuse(r, &t->error);
+    } else if (t->lowered.stop && (t->api.id[0] == '\0')) {
+        /* The text of TensorRT-LLM's backend. */
+        bt_api_error_set(&t->error, 400, "invalid_request_error", NULL,
+                         "Trying to stop a request but request ID is not "
+                         "provided");
+        bt_request_refuse(r, &t->error);
+    } else if (t->lowered.stop) {
+        stop_other(t);
+    } else if ((t->spec->role == BT_ROLE_TEXT) ||
+               (t->spec->role == BT_ROLE_IDS)) {
+        begin_rows(t);
+    } else if (!has_tokens(t)) {
+        bt_request_refuse(r, &t->error);
+    } else {
+        post(t, run_process, processed);
+    }
+}
+
+static void was_read(bt_pool_job_t *job)
+{
+    bt_tensors_t *t = tensors_of(job);
+
+    if (step_ended(t)) {
+        go_on(t);
+    }
+}
+
+/* A short body may refer to long tensors. */
+static void begin_read(bt_tensors_t *t)
+{
+    bt_request_t *r = t->request;
+    uint64_t bytes;
+
+    t->status = bt_shm_tensors_begin(r->front->regions, &t->api,
+                                     r->front->config->max_body_bytes, &t->uses,
+                                     &t->error);
+    if (t->status == BT_OK) {
+        bytes = bt_shm_tensors_input_bytes(t->uses);
+        t->is_inline = t->is_inline && (bytes <= BT_REQUEST_INLINE_BYTES) &&
+                       !bt_shm_tensors_writes(t->uses);
+        t->work_bytes += bytes;
+        t->lane = bt_work_lane(t->work_bytes);
+        t->status =
+            t->is_inline ? BT_OK : bt_request_open_account(r, 0, &t->error);
+    }
+    if (t->status == BT_OK) {
+        post(t, run_read, was_read);
+    } else {
+        bt_request_refuse(r, &t->error);
+    }
+}
+
+static void parsed(bt_pool_job_t *job)
+{
+    bt_tensors_t *t = tensors_of(job);
+
+    if (step_ended(t)) {
+        if (bt_shm_tensors_any(&t->api)) {
+            begin_read(t);
+        } else {
+            go_on(t);
+        }
+    }
+}
+
+/* ---- the beginning ---- */
+
+/* Checks before the pool gets the request. */
+static bt_status_t enter(bt_tensors_t *t)
+{
+    bt_request_t *r = t->request;
+    bt_status_t status;
+
+    if (!t->is_inline) {
+        status = bt_request_open_account(r, t->body.cap, &t->error);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    if (!copy_name(r->model, t->api.model) ||
+        !copy_name(r->version, t->api.version)) {
+        bt_api_error_set(&t->error, 404, "invalid_request_error", "model",
+                         "no model has a name or version of more than %d "
+                         "bytes",
+                         BT_INFER_NAME_BYTES - 1);
+        return BT_ERR_NOT_FOUND;
+    }
+    status = bt_frontend_check_room(r->front, r->tenant, 1, 0, &t->error);
+    if (status == BT_OK) {
+        t->holds_place = true;
+        r->front->n_arriving++;
+    }
+    return status;
+}
+
+/* @return false: no memory */
+static bool make_tensors(bt_request_t *r, const bt_infer_source_t *source)
+{
+    bt_tensors_t *t = bt_arena_alloc(&r->arena, sizeof(*t));
+
+    if ((t == NULL) || !bt_arena_strdup(&r->arena, source->peer, &t->peer)) {
+        return false;
+    }
+    t->request = r;
+    t->ops = source->ops;
+    t->door = r->ops;
+    t->may_stream = source->may_stream;
+    t->step_us = bt_now_us();
+    t->parse = source->parse;
+    BT_ASSERT(source->parse_ctx_bytes <= sizeof(t->parse_ctx));
+    memcpy(t->parse_ctx, source->parse_ctx, source->parse_ctx_bytes);
+    r->tensors = t;
+    r->ops = &row_ops;
+    return true;
+}
+
+void bt_infer_begin(bt_request_t *r, const bt_infer_source_t *source,
+                    bt_strbuf_t *body)
+{
+    bt_tensors_t *t;
+
+    bt_request_ref(r);
+    bt_request_move(r, BT_REQUEST_PARSE);
+    r->dialect = BT_API_GENERATE;
+    if (r->tenant == NULL) {
+        r->tenant = bt_tenant_ref(r->front->tenants.plain);
+    }
+    if (!make_tensors(r, source)) {
+        bt_strbuf_fini(body);
+        bt_request_refuse_for_memory(r);
+        bt_request_unref(r);
+        return;
+    }
+    t = r->tensors;
+    t->body = *body;
+    bt_strbuf_init(body, body->limit);
+    t->work_bytes = t->body.len;
+    t->is_inline = t->body.len <= BT_REQUEST_INLINE_BYTES;
+    t->lane = bt_work_lane(t->work_bytes);
+    t->status = enter(t);
+    if (t->status == BT_OK) {
+        post(t, run_parse, parsed);
+    } else {
+        bt_request_refuse(r, &t->error);
+    }
+    bt_request_unref(r);
+}
