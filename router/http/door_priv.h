@@ -96,6 +96,8 @@ void bt_door_format_error(void *door, const char *path, int status,
 /** Begins with the exchange's body; a compressed body is decompressed first, so
  *  that it begins later. */
 void bt_http_request_take_body(bt_http_request_t *r, bt_http_begin_t begin);
+/** Frees a body that is being decompressed. NULL is allowed. */
+void bt_unpack_free(bt_unpack_t *unpack);
 /** Decompresses a short body at once, if it is compressed.
  *  @param [in,out] body  decompressed afterwards; owned
  *  @retval BT_ERR_TOO_LARGE  it is more than BT_UNPACK_SHORT_BYTES

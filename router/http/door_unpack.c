@@ -11,7 +11,6 @@
 
 #include "common/base/alloc.h"
 #include "common/zip/zip.h"
-#include "router/frontend/watching.h"
 #include "router/http/door_priv.h"
 
 #define LEAST_BYTES ((size_t)1024)
@@ -23,10 +22,10 @@ struct bt_unpack {
     bt_door_t *door;
     bt_zip_t format;
     bt_strbuf_t packed, body;
-    size_t limit; /* limit of decompressed bytes, this time */
+    size_t limit;  /* limit of decompressed bytes, this time */
+    bool exceeded; /* it exceeded the likely size, and may still be valid */
     size_t packed_bytes,
         body_bytes; /* counted as held in the server's memory */
-    bt_status_t status;
 };
 
 /* Finds the coding. @return false: it is not compressed. */
@@ -42,23 +41,24 @@ static bool find_format(const bt_exchange_t *ex, bt_zip_t *format_p)
     return true;
 }
 
-static void fail(bt_http_request_t *r, int status, const char *why)
+static bt_status_t fail(bt_request_t *r, bt_status_t status, int http_status,
+                        const char *why)
 {
-    bt_api_error_t error = {0};
-
-    bt_watching_refused(r->door->front, NULL, status);
-    bt_api_error_set(&error, status,
-                     (status >= 500) ? "server_error" : "invalid_request_error",
+    bt_api_error_set(&r->error, http_status,
+                     (http_status >= 500) ? "server_error"
+                                          : "invalid_request_error",
                      NULL, "%s", why);
-    bt_http_request_fail(r, &error);
+    return status;
 }
 
-static void unpack_free(bt_unpack_t *u)
+void bt_unpack_free(bt_unpack_t *u)
 {
-    bt_strbuf_fini(&u->packed);
-    bt_strbuf_fini(&u->body);
-    bt_http_give_back(u->door->http, u->packed_bytes + u->body_bytes);
-    bt_free(u);
+    if (u != NULL) {
+        bt_strbuf_fini(&u->packed);
+        bt_strbuf_fini(&u->body);
+        bt_http_give_back(u->door->http, u->packed_bytes + u->body_bytes);
+        bt_free(u);
+    }
 }
 
 /* Begins with a body; the request's account counts it from then on. */
@@ -70,42 +70,33 @@ static void begin(bt_http_request_t *r, bt_strbuf_t *body, size_t body_bytes)
     bt_http_give_back(http, body_bytes);
 }
 
-/* True when it exceeded the likely size, and may still be valid. */
-static bool is_unlikely(const bt_unpack_t *u)
+static bt_status_t request_unpack(bt_request_t *request)
 {
-    return (u->status == BT_ERR_TOO_LARGE) && (u->limit < u->body_bytes);
-}
+    bt_unpack_t *u = bt_http_of(request)->unpack;
+    const bt_status_t status =
+        bt_unzip(u->format, u->packed.data, u->packed.len, &u->body);
 
-static void unpack(bt_pool_job_t *job)
-{
-    bt_unpack_t *u =
-        BT_REQUEST_JOB_OF(job, bt_http_request_t, base.job)->unpack;
-
-    u->status = bt_unzip(u->format, u->packed.data, u->packed.len, &u->body);
-    if (!is_unlikely(u)) {
-        bt_strbuf_fini(&u->packed);
+    u->exceeded = (status == BT_ERR_TOO_LARGE) && (u->limit < u->body_bytes);
+    if (u->exceeded) {
+        return BT_OK;
     }
-}
-
-static void refuse(bt_http_request_t *r, bt_status_t status)
-{
+    bt_strbuf_fini(&u->packed);
     switch (status) {
+    case BT_OK:
+        return BT_OK;
     case BT_ERR_TOO_LARGE:
-        fail(r, 413, "the body is too large once it is unpacked");
-        break;
+        return fail(request, status, 413,
+                    "the body is too large once it is unpacked");
     case BT_ERR_CORRUPT:
-        fail(r, 400, "the body is not what its Content-Encoding says");
-        break;
-    case BT_ERR_CANCELED:
-        fail(r, 503, "the server is stopping");
-        break;
+        return fail(request, status, 400,
+                    "the body is not what its Content-Encoding says");
     default:
-        fail(r, 503, "out of memory for this request, try again later");
-        break;
+        return fail(request, status, 503,
+                    "out of memory for this request, try again later");
     }
 }
 
-static void unpacked(bt_pool_job_t *job);
+static void unpacked(bt_request_t *request);
 
 /* Posts decompression of up to @a bytes. */
 static void post(bt_http_request_t *r, size_t bytes)
@@ -115,40 +106,29 @@ static void post(bt_http_request_t *r, size_t bytes)
     bt_strbuf_fini(&u->body);
     bt_strbuf_init(&u->body, bytes);
     u->limit = bytes;
-    bt_request_post(&r->base.job, false, unpack, unpacked, bt_work_lane(bytes),
-                    bytes);
+    r->base.lane = bt_work_lane(bytes);
+    r->base.work_bytes = bytes;
+    bt_request_step(&r->base, request_unpack, unpacked);
 }
 
-static void unpacked(bt_pool_job_t *job)
+static void unpacked(bt_request_t *request)
 {
-    bt_http_request_t *r = BT_REQUEST_JOB_OF(job, bt_http_request_t, base.job);
+    bt_http_request_t *r = bt_http_of(request);
     bt_unpack_t *u = r->unpack;
     bt_strbuf_t body;
     size_t body_bytes;
 
-    if (!job->ran) {
-        u->status = BT_ERR_CANCELED;
-    }
-    if (bt_request_is_open(&r->base) && is_unlikely(u)) {
+    if (u->exceeded) {
         post(r, u->body_bytes);
         return;
     }
     r->unpack = NULL;
-    if (!bt_request_is_open(&r->base)) {
-        unpack_free(u); /* the client left */
-        return;
-    }
-    if (u->status != BT_OK) {
-        refuse(r, u->status);
-        unpack_free(u);
-        return;
-    }
     body = u->body;
     bt_strbuf_init(&u->body, 0);
     body_bytes = (body.cap < u->body_bytes) ? body.cap : u->body_bytes;
     u->body_bytes -= body_bytes; /* the rest is released */
     begin(r, &body, body_bytes);
-    unpack_free(u);
+    bt_unpack_free(u);
 }
 
 /* Returns the largest possible size. */
@@ -175,7 +155,9 @@ static void begin_unpack(bt_http_request_t *r, bt_zip_t format,
         bt_free(u);
         bt_strbuf_fini(body);
         bt_http_give_back(r->door->http, body_bytes);
-        fail(r, 503, "no room to unpack this body, try again later");
+        (void)fail(&r->base, BT_ERR_BUSY, 503,
+                   "no room to unpack this body, try again later");
+        bt_request_refuse(&r->base, &r->base.error);
         return;
     }
     u->door = r->door;
@@ -200,7 +182,7 @@ void bt_http_request_take_body(bt_http_request_t *r, bt_http_begin_t begin_fn)
     if (!bt_arena_strdup(&base->arena, traceparent, &base->traceparent)) {
         bt_strbuf_fini(&body);
         bt_http_give_back(r->door->http, body_bytes);
-        fail(r, 503, "out of memory for this request, try again later");
+        bt_request_refuse_for_memory(base);
     } else if (find_format(r->ex, &format) && (body.len > 0)) {
         begin_unpack(r, format, &body, body_bytes);
     } else {

@@ -420,11 +420,20 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
     bt_http_request_respond(r, 200, BT_JSON_TYPE, out->data, out->len);
 }
 
+static void destroy(bt_request_t *request)
+{
+    bt_unpack_free(bt_http_of(request)->unpack);
+}
+
 static const bt_request_ops_t http_ops = {
+    .admit = bt_text_admit,
+    .parse = bt_text_parse,
+    .parsed = bt_text_parsed,
     .begin = on_begin,
     .piece = on_piece,
     .finish = on_finish,
     .error = on_error,
+    .destroy = destroy,
 };
 
 static void begin_generate(bt_http_request_t *r, bt_strbuf_t *body)

@@ -47,6 +47,8 @@ void bt_request_unref(bt_request_t *r)
     if (r->ops->destroy != NULL) {
         r->ops->destroy(r);
     }
+    bt_request_hold_places(r, &r->n_places, 0);
+    bt_strbuf_fini(&r->body);
     bt_account_unref(r->account);
     bt_tenant_unref(r->tenant);
     bt_arena_fini(&r->arena);
@@ -263,6 +265,119 @@ bt_status_t bt_request_step_status(const bt_request_job_t *job,
         return BT_ERR_BUSY;
     }
     return status;
+}
+
+void bt_request_hold_places(bt_request_t *r, uint32_t *n_places_p, uint32_t n)
+{
+    if (n != *n_places_p) {
+        bt_tenant_begin(r->tenant, n);
+        bt_tenant_leave(r->tenant, *n_places_p);
+        r->front->n_arriving += n;
+        r->front->n_arriving -= *n_places_p;
+        *n_places_p = n;
+    }
+}
+
+/* Frees the inputs of rows that have not begun. */
+static void drop_inputs(bt_request_t *r)
+{
+    for (size_t i = 0; i < r->n_rows; i++) {
+        if (!r->rows[i].is_open && (r->rows[i].input != NULL)) {
+            bt_input_free(r->rows[i].input);
+        }
+    }
+}
+
+static void refuse_unparsed(bt_request_t *r)
+{
+    drop_inputs(r);
+    bt_request_hold_places(r, &r->n_places, 0);
+    bt_request_refuse(r, &r->error);
+}
+
+static void run_step(bt_pool_job_t *job)
+{
+    bt_request_t *r = BT_REQUEST_JOB_OF(job, bt_request_t, job);
+
+    r->status = r->run(r);
+}
+
+static void end_step(bt_pool_job_t *job)
+{
+    bt_request_t *r = BT_REQUEST_JOB_OF(job, bt_request_t, job);
+    const uint64_t now_us = bt_now_us();
+
+    r->parse_us += now_us - r->step_us;
+    r->step_us = now_us;
+    r->status = bt_request_step_status(&r->job, r->status, &r->error);
+    if (!bt_request_is_open(r)) {
+        drop_inputs(r);
+    } else if (r->status == BT_OK) {
+        r->then(r);
+    } else {
+        refuse_unparsed(r);
+    }
+}
+
+void bt_request_step(bt_request_t *r, bt_status_t (*run)(bt_request_t *),
+                     void (*then)(bt_request_t *))
+{
+    r->run = run;
+    r->then = then;
+    bt_request_post(&r->job, r->is_inline, run_step, end_step, r->lane,
+                    r->work_bytes);
+}
+
+/* ---- the beginning ---- */
+
+bool bt_request_make_rows(bt_request_t *r, size_t n)
+{
+    r->rows = bt_calloc(n, sizeof(*r->rows));
+    if (r->rows == NULL) {
+        return false;
+    }
+    r->n_rows = n;
+    for (size_t i = 0; i < n; i++) {
+        r->rows[i].request = r;
+        r->rows[i].index = (uint32_t)i;
+        bt_list_init(&r->rows[i].held);
+        bt_list_init(&r->rows[i].unbegun);
+    }
+    return true;
+}
+
+static bt_status_t admit(bt_request_t *r)
+{
+    bt_status_t status = BT_OK;
+
+    if (!r->is_inline) {
+        status = bt_request_open_account(r, r->body.cap, &r->error);
+    }
+    return (status == BT_OK) ? r->ops->admit(r) : status;
+}
+
+void bt_request_begin(bt_request_t *r, bt_strbuf_t *body)
+{
+    bt_request_ref(r);
+    bt_request_move(r, BT_REQUEST_PARSE);
+    if (r->tenant == NULL) {
+        r->tenant = bt_tenant_ref(r->front->tenants.plain);
+    }
+    r->body = *body;
+    bt_strbuf_init(body, body->limit);
+    r->step_us = bt_now_us();
+    r->parse_us = 0; /* unpacking is apart */
+    r->work_bytes = r->body.len;
+    r->is_inline = r->body.len <= BT_REQUEST_INLINE_BYTES;
+    r->lane = bt_work_lane(r->work_bytes);
+    r->status = admit(r);
+    if (r->status == BT_OK) {
+        bt_request_hold_places(r, &r->n_places, 1);
+        bt_request_step(r, r->ops->parse, r->ops->parsed);
+    } else {
+        refuse_unparsed(r);
+    }
+    bt_request_unref(r);
 }
 
 /* ---- the model ---- */

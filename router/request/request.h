@@ -75,6 +75,15 @@ typedef enum bt_request_phase {
 } bt_request_phase_t;
 
 typedef struct bt_request_ops {
+    /** Checks a request before its body is parsed.
+     *  @retval others  request->error is filled */
+    bt_status_t (*admit)(bt_request_t *request);
+    /** Parses request->body; on the pool if it is long.
+     *  @retval others  request->error is filled */
+    bt_status_t (*parse)(bt_request_t *request);
+    /** Continues on the event loop once the body is parsed: finds the model and
+     *  begins the rows. */
+    void (*parsed)(bt_request_t *request);
     /** Called first for a stream: the request is admitted. Workers have it, or
      *  it has waited so long for busy ones that the client should get a sign of
      *  life. An answer or a failure follows, not a refusal. May call
@@ -200,7 +209,19 @@ struct bt_request {
     bt_served_t *served;   /**< NULL: not found yet */
     bt_name_t name;        /**< model name used by the client */
     uint32_t context_tokens;
-    uint64_t parse_us;
+
+    /* Steps of the whole request (bt_request_step()). */
+    bt_strbuf_t body;
+    bool is_inline; /**< short: runs on the event loop */
+    bt_pool_lane_t lane;
+    size_t work_bytes; /**< bytes to process, for the pool's order */
+    uint32_t n_places; /**< queue slots held until it is parsed */
+    uint64_t step_us, parse_us;
+    bt_status_t (*run)(bt_request_t *request);
+    void (*then)(bt_request_t *request);
+    bt_status_t status;   /**< result of the last step */
+    bt_api_error_t error; /**< valid unless the status is BT_OK */
+
     bt_row_t *rows;
     size_t n_rows;
     bt_tensors_t *tensors; /**< owned; NULL: none */
@@ -261,10 +282,15 @@ void bt_request_post(bt_request_job_t *job, bool at_once,
 BT_MUST_CHECK bt_status_t bt_request_open_account(bt_request_t *request,
                                                   size_t bytes,
                                                   bt_api_error_t *error_p);
-/** Reports the result of a step at the pool: an error of the account, or that
- *  the server is stopping, comes first. */
-bt_status_t bt_request_step_status(const bt_request_job_t *job,
-                                   bt_status_t status, bt_api_error_t *error);
+/** Runs a step of the whole request, at the pool unless it is inline; then
+ *  continues with then(), unless the step failed, which refuses the request.
+ *  @param run  returns the status, and fills request->error */
+void bt_request_step(bt_request_t *request,
+                     bt_status_t (*run)(bt_request_t *request),
+                     void (*then)(bt_request_t *request));
+/** Changes the number of queue slots that *n_places_p holds. */
+void bt_request_hold_places(bt_request_t *request, uint32_t *n_places_p,
+                            uint32_t n);
 /** Finds the model of this name, else the default one, and sets `served`.
  *  @param [in] version  NULL or "": any
  *  @retval BT_ERR_NOT_FOUND, BT_ERR_BUSY  error_p is filled */
@@ -284,14 +310,18 @@ void bt_request_log(const bt_frontend_t *front, bt_access_t *access,
 
 /* ---- request_parse.c, request_run.c, request_output.c ---- */
 
-/** Begins a request of the dialect with its body, which is taken over (and left
- *  empty): it is parsed, tokenized and run, now or later, on the pool if that
- *  takes long. The request may be freed afterwards. */
+/** Begins a request with its body, which is taken over (and left empty): it is
+ *  parsed, tokenized and run, now or later, on the pool if that takes long. The
+ *  request may be freed afterwards. */
 void bt_request_begin(bt_request_t *request, bt_strbuf_t *body);
+/** Functions of bt_request_ops_t for dialects of text, whose body is JSON. */
+bt_status_t bt_text_admit(bt_request_t *request);
+bt_status_t bt_text_parse(bt_request_t *request);
+void bt_text_parsed(bt_request_t *request);
 /** Creates the rows of a request. @return false: no memory */
 bool bt_request_make_rows(bt_request_t *request, size_t n);
 /** Begins a row of a parsed request, which is taken over (and left zeroed). */
-void bt_row_begin(bt_row_t *row, bt_strbuf_t *body, bt_api_request_t *api);
+void bt_row_begin(bt_row_t *row, bt_api_request_t *api);
 /** Ends a row with the answer generated so far, as a success; reports it from
  *  inside.
  *  @return false: the row is not running yet; nothing was done */

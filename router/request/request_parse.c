@@ -24,53 +24,40 @@ static bt_input_t *input_of(bt_pool_job_t *job)
     return BT_REQUEST_JOB_OF(job, bt_input_t, job);
 }
 
-/* ---- places in the queue ---- */
+/* ---- checks ---- */
 
-static void hold_places(bt_input_t *in, uint32_t n)
+/* Checks for space for @a n answers. */
+static bt_status_t check_room(const bt_request_t *r, size_t n,
+                              bt_api_error_t *error)
 {
-    bt_request_t *r = in->job.request;
-
-    bt_tenant_begin(r->tenant, n);
-    bt_tenant_leave(r->tenant, in->n_places);
-    r->front->n_arriving += n;
-    r->front->n_arriving -= in->n_places;
-    in->n_places = n;
-}
-
-/* Checks for space for the row's answers, not counting this input's own slots.
- */
-static bt_status_t check_room(bt_input_t *in, size_t n_choices)
-{
-    const bt_request_t *r = in->job.request;
     bt_tenant_denial_t denial;
-    bt_status_t status = bt_frontend_check_room(r->front, r->tenant, n_choices,
-                                                in->n_places, &in->error);
+    bt_status_t status =
+        bt_frontend_check_room(r->front, r->tenant, n, 0, error);
 
     if (status != BT_OK) {
-        if (in->error.http_status != 400) {
+        if (error->http_status != 400) {
             bt_tenant_metrics_refused(r->tenant->metrics,
                                       BT_TENANT_REFUSED_SERVER);
         }
         return status;
     }
-    status = bt_tenant_check_requests(r->tenant, (uint32_t)n_choices,
-                                      in->n_places, &denial);
+    status = bt_tenant_check_requests(r->tenant, (uint32_t)n, 0, &denial);
     if (status != BT_OK) {
-        bt_request_deny(&denial, &in->error);
+        bt_request_deny(&denial, error);
     }
     return status;
 }
 
 /* Checks whether the tenant may use @a n more tokens. */
-static bt_status_t check_tokens(bt_input_t *in, uint64_t n, uint64_t now_us)
+static bt_status_t check_tokens(const bt_request_t *r, uint64_t n,
+                                uint64_t now_us, bt_api_error_t *error)
 {
     bt_tenant_denial_t denial;
 
-    if (bt_tenant_check_tokens(in->job.request->tenant, n, now_us, &denial) ==
-        BT_OK) {
+    if (bt_tenant_check_tokens(r->tenant, n, now_us, &denial) == BT_OK) {
         return BT_OK;
     }
-    bt_request_deny(&denial, &in->error);
+    bt_request_deny(&denial, error);
     return BT_ERR_BUSY;
 }
 
@@ -81,7 +68,7 @@ bt_status_t bt_input_check_tokens(bt_input_t *in)
     for (size_t k = 0; k < in->prepared.n_prompts; k++) {
         n += bt_input_tokens(in, k);
     }
-    return check_tokens(in, n, bt_now_us());
+    return check_tokens(in->job.request, n, bt_now_us(), &in->error);
 }
 
 uint64_t bt_input_tokens(const bt_input_t *in, size_t k)
@@ -113,24 +100,24 @@ static bt_status_t judge_ignored(bt_input_t *in)
     return BT_OK;
 }
 
-static void request_parse(bt_pool_job_t *job)
+static bt_status_t request_parse(bt_input_t *in)
 {
-    bt_input_t *in = input_of(job);
-    const bt_request_t *r = in->job.request;
+    bt_request_t *r = in->job.request;
     bt_api_request_t *api = &in->api;
+    bt_status_t status =
+        bt_api_parse(r->dialect, (r->body.data != NULL) ? r->body.data : "",
+                     r->body.len, api, &in->error);
 
-    in->status =
-        bt_api_parse(r->dialect, (in->body.data != NULL) ? in->body.data : "",
-                     in->body.len, api, &in->error);
-    bt_strbuf_fini(&in->body);
-    if (in->status == BT_OK) {
-        in->status = judge_ignored(in);
+    bt_strbuf_fini(&r->body);
+    if (status == BT_OK) {
+        status = judge_ignored(in);
     }
-    if (in->status == BT_OK) {
+    if (status == BT_OK) {
         api->n = (api->n > 0) ? api->n : 1;
         api->stream =
             (api->dialect == BT_API_GENERATE) ? r->stream : api->stream;
     }
+    return status;
 }
 
 static void request_tokenize(bt_pool_job_t *job)
@@ -191,24 +178,13 @@ static bool tokenize_briefly(bt_input_t *in)
     return false;
 }
 
-/* @return true when the row continues */
-static bool step_ended(bt_input_t *in, uint64_t *took_us_p)
-{
-    const uint64_t now_us = bt_now_us();
-
-    *took_us_p = now_us - in->step_us;
-    in->step_us = now_us;
-    in->status = bt_request_step_status(&in->job, in->status, &in->error);
-    return (in->status == BT_OK) && (in->row != NULL);
-}
-
 /* Hands the input to its row, or refuses it. */
 static void input_done(bt_input_t *in)
 {
     bt_request_t *r = in->job.request;
     bt_row_t *row = in->row;
 
-    hold_places(in, 0);
+    bt_request_hold_places(r, &in->n_places, 0);
     if (row == NULL) {
         bt_input_free(in);
         return;
@@ -264,61 +240,54 @@ static void set_exclude_input(bt_input_t *in)
     }
 }
 
-/* The rows of a batch have one model, found by the first. */
-static bt_status_t find_model(bt_input_t *in)
-{
-    bt_request_t *r = in->job.request;
-
-    if (r->served != NULL) {
-        return BT_OK;
-    }
-    if ((r->model == NULL) &&
-        !bt_arena_strdup(&r->arena, in->api.model, &r->model)) {
-        bt_api_error_set(&in->error, 503, "server_error", NULL,
-                         "out of memory for this request, try again later");
-        return BT_ERR_NO_MEMORY;
-    }
-    return bt_request_find_model(r, r->model, NULL, &in->error);
-}
-
 static void tokenized(bt_pool_job_t *job)
 {
     bt_input_t *in = input_of(job);
+    const uint64_t now_us = bt_now_us();
 
-    (void)step_ended(in, &in->tokenize_us);
+    in->tokenize_us = now_us - in->step_us;
+    in->status = bt_request_step_status(&in->job, in->status, &in->error);
     input_done(in);
 }
 
-static void parsed(bt_pool_job_t *job)
+/* Sets the queue class by the bytes to tokenize. */
+static void set_lane(bt_input_t *in)
 {
-    bt_input_t *in = input_of(job);
-    bt_request_t *r = in->job.request;
-    uint64_t took_us = 0;
-    size_t n_choices;
+    for (size_t i = 0; i < in->api.n_prompts; i++) {
+        const bt_api_prompt_t *prompt = &in->api.prompts[i];
 
-    if (!step_ended(in, &took_us)) {
-        input_done(in);
-        return;
+        in->text_bytes += (prompt->text != NULL)
+                              ? prompt->text_bytes
+                              : prompt->n_ids * sizeof(*prompt->ids);
     }
-    in->parse_us = r->parse_us + took_us;
-    n_choices = (bt_api_is_chat(&in->api) ? 1 : in->api.n_prompts) * in->api.n;
-    in->status = find_model(in);
+    in->is_inline = in->text_bytes <= BT_REQUEST_INLINE_BYTES;
+    in->lane = bt_work_lane(in->text_bytes);
+}
+
+/* Tokenizes a row that is parsed, once there is space for its choices. */
+static void row_tokenize(bt_input_t *in)
+{
+    bt_request_t *r = in->job.request;
+    const size_t n_choices =
+        (bt_api_is_chat(&in->api) ? 1 : in->api.n_prompts) * in->api.n;
+
+    in->status = set_priority(in);
     if (in->status == BT_OK) {
-        in->status = set_priority(in);
+        in->status = check_room(r, n_choices, &in->error);
     }
-    if (in->status == BT_OK) {
-        in->status = check_room(in, n_choices);
+    if ((in->status == BT_OK) && !in->is_inline) {
+        in->status = bt_request_open_account(r, 0, &in->error);
     }
     if (in->status != BT_OK) {
         input_done(in);
         return;
     }
     bt_request_move(r, BT_REQUEST_TOKENIZE);
-    hold_places(in, (uint32_t)n_choices);
+    bt_request_hold_places(r, &in->n_places, (uint32_t)n_choices);
     set_exclude_input(in);
     if (in->is_inline && tokenize_briefly(in)) {
         in->job.work.job.ran = true;
-        tokenized(job);
+        tokenized(&in->job.work.job);
         return;
     }
     if (in->is_inline) {
@@ -334,118 +303,102 @@ static void parsed(bt_pool_job_t *job)
                     in->text_bytes);
 }
 
-/* ---- birth and end ---- */
+/* ---- the beginning of a row ---- */
 
-/* Sets the queue class by the bytes to tokenize, or to parse. */
-static void set_lane(bt_input_t *in)
-{
-    size_t bytes = in->body.len;
-
-    for (size_t i = 0; i < in->api.n_prompts; i++) {
-        const bt_api_prompt_t *prompt = &in->api.prompts[i];
-
-        bytes += (prompt->text != NULL) ? prompt->text_bytes
-                                        : prompt->n_ids * sizeof(*prompt->ids);
-    }
-    in->text_bytes = bytes;
-    in->is_inline = bytes <= BT_REQUEST_INLINE_BYTES;
-    in->lane = bt_work_lane(bytes);
-}
-
-/* @return NULL: no memory; body and request are freed */
-static bt_input_t *input_create(bt_row_t *row, bt_strbuf_t *body,
-                                bt_api_request_t *api)
+/* @return false: no memory */
+static bool make_input(bt_row_t *row)
 {
     bt_input_t *in = bt_calloc(1, sizeof(*in));
 
-    if (in == NULL) {
-        if (body != NULL) {
-            bt_strbuf_fini(body);
-        }
-        bt_api_request_fini(api);
-        return NULL;
+    row->input = in;
+    if (in != NULL) {
+        in->row = row;
+        in->job.request = row->request;
+        in->is_inline = row->request->is_inline;
+        in->start_us = in->step_us = bt_now_us();
     }
-    in->row = row;
-    in->job.request = row->request;
-    in->start_us = in->step_us = bt_now_us();
-    if (body != NULL) {
-        in->body = *body;
-        bt_strbuf_init(body, body->limit);
-    }
-    if (api != NULL) {
-        in->api = *api;
-        memset(api, 0, sizeof(*api));
-    }
-    set_lane(in);
-    return in;
+    return in != NULL;
 }
 
-void bt_row_begin(bt_row_t *row, bt_strbuf_t *body, bt_api_request_t *api)
+void bt_row_begin(bt_row_t *row, bt_api_request_t *api)
 {
     bt_request_t *r = row->request;
-    const bool is_parsed = body == NULL;
-    bt_input_t *in = input_create(row, body, api);
+    bt_input_t *in;
 
+    if (!make_input(row)) {
+        bt_request_refuse_for_memory(r);
+        return;
+    }
+    in = row->input;
     row->is_open = true;
-    if (in == NULL) {
-        bt_request_refuse_for_memory(r);
-        return;
-    }
-    row->input = in;
-    if (!in->is_inline) {
-        in->status = bt_request_open_account(r, in->body.cap, &in->error);
-    }
+    in->api = *api;
+    memset(api, 0, sizeof(*api));
+    set_lane(in);
+    in->status = check_tokens(r, 1, in->start_us, &in->error);
     if (in->status == BT_OK) {
-        in->status = check_room(in, 1);
-    }
-    if (in->status == BT_OK) {
-        in->status = check_tokens(in, 1, in->start_us);
-    }
-    if (in->status != BT_OK) {
+        row_tokenize(in);
+    } else {
         input_done(in);
+    }
+}
+
+/* ---- requests of text: one row, whose body is JSON ---- */
+
+static bt_status_t no_memory(bt_request_t *r)
+{
+    bt_api_error_set(&r->error, 503, "server_error", NULL,
+                     "out of memory for this request, try again later");
+    return BT_ERR_NO_MEMORY;
+}
+
+/* A tenant over its token limit is refused before its body is parsed. */
+bt_status_t bt_text_admit(bt_request_t *r)
+{
+    bt_status_t status;
+
+    if (!bt_request_make_rows(r, 1) || !make_input(&r->rows[0])) {
+        return no_memory(r);
+    }
+    status = check_room(r, 1, &r->error);
+    return (status == BT_OK) ? check_tokens(r, 1, r->step_us, &r->error)
+                             : status;
+}
+
+bt_status_t bt_text_parse(bt_request_t *r)
+{
+    bt_input_t *in = r->rows[0].input;
+    const bt_status_t status = request_parse(in);
+
+    if (status != BT_OK) {
+        r->error = in->error;
+    }
+    return status;
+}
+
+void bt_text_parsed(bt_request_t *r)
+{
+    bt_input_t *in = r->rows[0].input;
+
+    r->rows[0].is_open = true;
+    bt_request_hold_places(r, &r->n_places, 0);
+    memcpy(r->facts.ignored, in->api.ignored, sizeof(r->facts.ignored));
+    if ((r->model == NULL) &&
+        !bt_arena_strdup(&r->arena, in->api.model, &r->model)) {
+        r->status = no_memory(r);
+    } else {
+        r->status = bt_request_find_model(r, r->model, NULL, &r->error);
+    }
+    if (r->status != BT_OK) {
+        bt_request_refuse(r, &r->error);
         return;
     }
-    hold_places(in, 1);
-    if (is_parsed) { /* nothing for the pool yet */
-        in->job.work.job.ran = true;
-        parsed(&in->job.work.job);
-    } else {
-        bt_request_post(&in->job, in->is_inline, request_parse, parsed,
-                        in->lane, in->text_bytes);
-    }
+    in->step_us = r->step_us;
+    in->lane = r->lane;
+    in->text_bytes = r->work_bytes;
+    row_tokenize(in);
 }
 
-bool bt_request_make_rows(bt_request_t *r, size_t n)
-{
-    r->rows = bt_calloc(n, sizeof(*r->rows));
-    if (r->rows == NULL) {
-        return false;
-    }
-    r->n_rows = n;
-    for (size_t i = 0; i < n; i++) {
-        r->rows[i].request = r;
-        r->rows[i].index = (uint32_t)i;
-        bt_list_init(&r->rows[i].held);
-        bt_list_init(&r->rows[i].unbegun);
-    }
-    return true;
-}
-
-void bt_request_begin(bt_request_t *r, bt_strbuf_t *body)
-{
-    bt_request_ref(r);
-    bt_request_move(r, BT_REQUEST_PARSE);
-    if (r->tenant == NULL) {
-        r->tenant = bt_tenant_ref(r->front->tenants.plain);
-    }
-    if (bt_request_make_rows(r, 1)) {
-        bt_row_begin(&r->rows[0], body, NULL);
-    } else {
-        bt_strbuf_fini(body);
-        bt_request_refuse_for_memory(r);
-    }
-    bt_request_unref(r);
-}
+/* ---- the end ---- */
 
 static void drop(bt_pool_job_t *job)
 {
@@ -453,7 +406,6 @@ static void drop(bt_pool_job_t *job)
 
     bt_prepared_fini(&in->prepared);
     bt_api_request_fini(&in->api);
-    bt_strbuf_fini(&in->body);
 }
 
 static void dropped(bt_pool_job_t *job)

@@ -43,20 +43,26 @@ struct bt_choice {
 
 struct bt_input {
     bt_request_job_t job;
-    bt_row_t *row;    /* NULL once the row runs or is closed */
-    bt_strbuf_t body; /* owned; empty once it is parsed */
+    bt_row_t *row; /* NULL once the row runs or is closed */
     bool is_inline;
     bt_pool_lane_t lane;
-    size_t text_bytes; /* bytes to parse or tokenize */
+    size_t text_bytes; /* bytes to tokenize */
     uint32_t n_places; /* queue slots held */
     uint32_t priority; /* scheduler's level (priority.h) */
     uint64_t start_us, step_us;
-    uint64_t parse_us, tokenize_us; /* including the wait for the pool */
-    bt_status_t status;             /* result of the last step */
-    bt_api_error_t error;           /* valid unless the status is BT_OK */
+    uint64_t tokenize_us; /* including the wait for the pool */
+    bt_status_t status;   /* result of the last step */
+    bt_api_error_t error; /* valid unless the status is BT_OK */
     bt_api_request_t api;
     bt_prepared_t prepared;
 };
+
+/* ---- request.c ---- */
+
+/** Returns the result of a step at the pool: an error of the account, or that
+ *  the server is stopping, comes first. */
+bt_status_t bt_request_step_status(const bt_request_job_t *job,
+                                   bt_status_t status, bt_api_error_t *error);
 
 /* ---- request_parse.c ---- */
 

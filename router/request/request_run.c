@@ -273,7 +273,7 @@ static bt_gen_spec_t spec_of(const bt_input_t *in,
         .priority = in->priority,
         .timeout_ms = api->timeout_ms,
         .target = target_of(api, r->tenant),
-        .parse_us = in->parse_us,
+        .parse_us = r->parse_us,
         .tokenize_us = in->tokenize_us,
         .n_of_request = r->n_sequences,
         .held_us =

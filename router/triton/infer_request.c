@@ -10,49 +10,17 @@
 #include "router/triton/metadata.h"
 #include "router/triton/pre_postprocessing.h"
 
-static bt_tensors_t *tensors_of(bt_pool_job_t *job)
-{
-    return BT_REQUEST_JOB_OF(job, bt_request_t, job)->tensors;
-}
-
-static void give_place(bt_tensors_t *t)
-{
-    t->request->front->n_arriving -= t->holds_place ? 1 : 0;
-    t->holds_place = false;
-}
-
 static void destroy(bt_request_t *r)
 {
     bt_tensors_t *t = r->tensors;
 
-    give_place(t);
     bt_infer_free_outputs(t);
     bt_tensor_requests_fini(&t->lowered);
     bt_infer_request_fini(&t->api);
-    bt_strbuf_fini(&t->body);
     bt_shm_tensors_end(t->uses);
 }
 
-static void post(bt_tensors_t *t, void (*run)(bt_pool_job_t *),
-                 void (*next)(bt_pool_job_t *))
-{
-    bt_request_post(&t->request->job, t->is_inline, run, next, t->lane,
-                    t->work_bytes);
-}
-
 /* ---- rows begin ---- */
-
-static void on_error(bt_request_t *r, const bt_api_error_t *error)
-{
-    r->tensors->door->error(r, error);
-}
-
-static const bt_request_ops_t row_ops = {
-    .piece = bt_infer_on_piece,
-    .finish = bt_infer_on_finish,
-    .error = on_error,
-    .destroy = destroy,
-};
 
 /* Most bytes of logits of a row in a response of all rows. As JSON, a float
  * takes four times as many. Outputs that are not requested have no
@@ -129,12 +97,11 @@ static void begin_rows(bt_tensors_t *t)
 {
     bt_request_t *r = t->request;
     const size_t n = t->lowered.n_rows;
-    bt_status_t status =
-        bt_frontend_check_room(r->front, r->tenant, n, 1, &t->error);
 
-    give_place(t);
-    if (status != BT_OK) {
-        bt_request_refuse(r, &t->error);
+    bt_request_hold_places(r, &r->n_places, 0);
+    r->status = bt_frontend_check_room(r->front, r->tenant, n, 0, &r->error);
+    if (r->status != BT_OK) {
+        bt_request_refuse(r, &r->error);
         return;
     }
     t->stream = t->may_stream && t->lowered.stream;
@@ -149,7 +116,7 @@ static void begin_rows(bt_tensors_t *t)
     t->n_open = n;
     r->n_sequences = (uint32_t)n;
     for (size_t i = 0; (i < n) && bt_request_is_open(r); i++) {
-        bt_row_begin(&r->rows[i], NULL, &t->lowered.rows[i]);
+        bt_row_begin(&r->rows[i], &t->lowered.rows[i]);
     }
     bt_shm_tensors_give_back(t->uses); /* nothing refers to the inputs now */
 }
@@ -203,24 +170,24 @@ static void forget_inputs(bt_infer_request_t *request)
     bt_strbuf_fini(&request->body);
 }
 
-static void lower(bt_tensors_t *t)
+static bt_status_t lower(bt_request_t *r)
 {
-    bt_infer_request_t *request = &t->api;
+    bt_tensors_t *t = r->tensors;
+    bt_status_t status;
 
-    t->spec = bt_model_spec(request->model);
-    t->status = bt_infer_check_outputs(t->spec, request, &t->error);
-    if (t->status != BT_OK) {
-        return;
+    t->spec = bt_model_spec(t->api.model);
+    status = bt_infer_check_outputs(t->spec, &t->api, &r->error);
+    if (status != BT_OK) {
+        return status;
     }
     if (t->spec->role == BT_ROLE_POSTPROCESS) {
-        t->status = bt_infer_check_inputs(t->spec, request, &t->error);
-        return;
+        return bt_infer_check_inputs(t->spec, &t->api, &r->error);
     }
-    t->status =
-        bt_tensors_to_requests(t->spec, request, &t->lowered, &t->error);
-    if (t->status == BT_OK) {
-        forget_inputs(request);
+    status = bt_tensors_to_requests(t->spec, &t->api, &t->lowered, &r->error);
+    if (status == BT_OK) {
+        forget_inputs(&t->api);
     }
+    return status;
 }
 
 /* @return false: it is too long */
@@ -236,62 +203,43 @@ static bool copy_name(const char *text, char out[BT_INFER_NAME_BYTES])
     return true;
 }
 
-static void run_parse(bt_pool_job_t *job)
+static bt_status_t parse(bt_request_t *r)
 {
-    bt_tensors_t *t = tensors_of(job);
-    const bt_request_t *r = t->request;
+    bt_tensors_t *t = r->tensors;
+    bt_status_t status = t->parse(t->parse_ctx, &r->body, &t->api, &r->error);
 
-    t->status = t->parse(t->parse_ctx, &t->body, &t->api, &t->error);
-    bt_strbuf_fini(&t->body);
-    if (t->status != BT_OK) {
-        return;
+    bt_strbuf_fini(&r->body);
+    if (status != BT_OK) {
+        return status;
     }
     if (r->model != NULL) { /* the path's; their lengths were checked */
         (void)copy_name(r->model, t->api.model);
         (void)copy_name(r->version, t->api.version);
     }
-    if (!bt_shm_tensors_any(&t->api)) {
-        lower(t);
-    }
+    return bt_shm_tensors_any(&t->api) ? BT_OK : lower(r);
 }
 
 /* Reads the tensors in shared memory, which have been looked up. */
-static void run_read(bt_pool_job_t *job)
+static bt_status_t read_shared(bt_request_t *r)
 {
-    bt_tensors_t *t = tensors_of(job);
+    const bt_status_t status =
+        bt_shm_tensors_read(r->tensors->uses, &r->tensors->api, &r->error);
 
-    t->status = bt_shm_tensors_read(t->uses, &t->api, &t->error);
-    if (t->status == BT_OK) {
-        lower(t);
-    }
+    return (status == BT_OK) ? lower(r) : status;
 }
 
-static void run_process(bt_pool_job_t *job)
+static bt_status_t process(bt_request_t *r)
 {
-    bt_tensors_t *t = tensors_of(job);
+    bt_tensors_t *t = r->tensors;
+    bt_status_t status =
+        bt_infer_process(r->served, r->context_tokens, t->spec, &t->api,
+                         &t->lowered, t->outputs, &t->n_outputs, &r->error);
 
-    t->status = bt_infer_process(t->request->served, t->request->context_tokens,
-                                 t->spec, &t->api, &t->lowered, t->outputs,
-                                 &t->n_outputs, &t->error);
-    if ((t->status == BT_OK) && bt_shm_tensors_writes(t->uses)) {
-        t->status = bt_shm_tensors_write(t->uses, &t->api, t->outputs,
-                                         t->n_outputs, UINT64_MAX, &t->error);
+    if ((status == BT_OK) && bt_shm_tensors_writes(t->uses)) {
+        status = bt_shm_tensors_write(t->uses, &t->api, t->outputs,
+                                      t->n_outputs, UINT64_MAX, &r->error);
     }
-}
-
-/* @return true: the request goes on; false: it has ended */
-static bool step_ended(bt_tensors_t *t)
-{
-    bt_request_t *r = t->request;
-    const uint64_t now_us = bt_now_us();
-
-    r->parse_us += now_us - t->step_us;
-    t->step_us = now_us;
-    t->status = bt_request_step_status(&r->job, t->status, &t->error);
-    if (bt_request_is_open(r) && (t->status != BT_OK)) {
-        bt_request_refuse(r, &t->error);
-    }
-    return bt_request_is_open(r);
+    return status;
 }
 
 static bool asks_for_empty_final(const bt_tensors_t *t)
@@ -302,8 +250,8 @@ static bool asks_for_empty_final(const bt_tensors_t *t)
     return (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
 }
 
-/* Checks the limits of the model's configuration. @return false: t->error
- * is set */
+/* Checks the limits of the model's configuration. @return false: the
+ * error is set */
 static bool check_config(bt_tensors_t *t)
 {
     const char *model = t->api.model;
@@ -311,7 +259,7 @@ static bool check_config(bt_tensors_t *t)
     bool decoupled;
 
     if ((t->lowered.n_rows > most) && (t->lowered.n_rows > 1)) {
-        bt_api_error_set(&t->error, 400, "invalid_request_error", NULL,
+        bt_api_error_set(&t->request->error, 400, "invalid_request_error", NULL,
                          "inference request batch-size must be <= %u for "
                          "'%.200s'",
                          most, model);
@@ -323,7 +271,7 @@ static bool check_config(bt_tensors_t *t)
     decoupled = bt_describe_is_decoupled(t->request->front, model);
     t->empty_final = decoupled && asks_for_empty_final(t);
     if (t->lowered.stream && !decoupled) {
-        bt_api_error_set(&t->error, 400, "invalid_request_error", NULL,
+        bt_api_error_set(&t->request->error, 400, "invalid_request_error", NULL,
                          "Streaming is only supported if model is deployed "
                          "using decoupled mode");
         return false;
@@ -339,8 +287,9 @@ static uint64_t n_ids_in(const bt_tensor_t *tensor, const char *name)
 
 /* Charges the tenant for the tokens of pre- and postprocessing; an overdraft
  * is a debt. */
-static void charge_tokens(bt_tensors_t *t)
+static void processed(bt_request_t *r)
 {
+    bt_tensors_t *t = r->tensors;
     uint64_t n = 0;
 
     for (size_t i = 0; i < t->n_outputs; i++) {
@@ -349,188 +298,130 @@ static void charge_tokens(bt_tensors_t *t)
     for (size_t i = 0; i < t->api.n_inputs; i++) {
         n += n_ids_in(&t->api.inputs[i].tensor, "TOKENS_BATCH");
     }
-    bt_sched_bucket_take(&t->request->tenant->bucket, n, t->step_us);
+    bt_sched_bucket_take(&r->tenant->bucket, n, r->step_us);
+    bt_names_part(&r->front->names, bt_name_of(r->front, r->model), true, 1, 0,
+                  r->step_us - t->process_us);
+    bt_infer_finish(t);
 }
 
-/* @return false: the tenant has used up its tokens; t->error is set */
-static bool has_tokens(bt_tensors_t *t)
-{
-    bt_tenant_denial_t denial;
-
-    if (bt_tenant_check_tokens(t->request->tenant, 1, t->step_us, &denial) ==
-        BT_OK) {
-        return true;
-    }
-    bt_request_deny(&denial, &t->error);
-    return false;
-}
-
-static void processed(bt_pool_job_t *job)
-{
-    bt_tensors_t *t = tensors_of(job);
-    const bt_request_t *r = t->request;
-    const uint64_t start_us = t->step_us;
-
-    if (step_ended(t)) {
-        charge_tokens(t);
-        bt_names_part(&r->front->names, bt_name_of(r->front, r->model), true, 1,
-                      0, t->step_us - start_us);
-        bt_infer_finish(t);
-    }
-}
-
-static void go_on(bt_tensors_t *t)
+static void begin_process(bt_tensors_t *t)
 {
     bt_request_t *r = t->request;
+    bt_tenant_denial_t denial;
 
-    if ((bt_request_find_model(r, t->api.model, t->api.version, &t->error) !=
+    if (bt_tenant_check_tokens(r->tenant, 1, r->step_us, &denial) != BT_OK) {
+        bt_request_deny(&denial, &r->error);
+        bt_request_refuse(r, &r->error);
+        return;
+    }
+    t->process_us = r->step_us;
+    bt_request_step(r, process, processed);
+}
+
+static void go_on(bt_request_t *r)
+{
+    bt_tensors_t *t = r->tensors;
+
+    if ((bt_request_find_model(r, t->api.model, t->api.version, &r->error) !=
          BT_OK) ||
         !check_config(t)) {
-        bt_request_refuse(r, &t->error);
+        bt_request_refuse(r, &r->error);
     } else if (t->lowered.stop && (t->api.id[0] == '\0')) {
         /* The text of TensorRT-LLM's backend. */
-        bt_api_error_set(&t->error, 400, "invalid_request_error", NULL,
+        bt_api_error_set(&r->error, 400, "invalid_request_error", NULL,
                          "Trying to stop a request but request ID is not "
                          "provided");
-        bt_request_refuse(r, &t->error);
+        bt_request_refuse(r, &r->error);
     } else if (t->lowered.stop) {
         stop_other(t);
     } else if ((t->spec->role == BT_ROLE_TEXT) ||
                (t->spec->role == BT_ROLE_IDS)) {
         begin_rows(t);
-    } else if (!has_tokens(t)) {
-        bt_request_refuse(r, &t->error);
     } else {
-        post(t, run_process, processed);
+        begin_process(t);
     }
 }
 
-static void was_read(bt_pool_job_t *job)
+/* Looks up tensors in shared memory: a short body may refer to long ones. */
+static void parsed(bt_request_t *r)
 {
-    bt_tensors_t *t = tensors_of(job);
-
-    if (step_ended(t)) {
-        go_on(t);
-    }
-}
-
-/* A short body may refer to long tensors. */
-static void begin_read(bt_tensors_t *t)
-{
-    bt_request_t *r = t->request;
+    bt_tensors_t *t = r->tensors;
     uint64_t bytes;
 
-    t->status = bt_shm_tensors_begin(r->front->regions, &t->api,
+    if (!bt_shm_tensors_any(&t->api)) {
+        go_on(r);
+        return;
+    }
+    r->status = bt_shm_tensors_begin(r->front->regions, &t->api,
                                      r->front->config->max_body_bytes, &t->uses,
-                                     &t->error);
-    if (t->status == BT_OK) {
+                                     &r->error);
+    if (r->status == BT_OK) {
         bytes = bt_shm_tensors_input_bytes(t->uses);
-        t->is_inline = t->is_inline && (bytes <= BT_REQUEST_INLINE_BYTES) &&
+        r->is_inline = r->is_inline && (bytes <= BT_REQUEST_INLINE_BYTES) &&
                        !bt_shm_tensors_writes(t->uses);
-        t->work_bytes += bytes;
-        t->lane = bt_work_lane(t->work_bytes);
-        t->status =
-            t->is_inline ? BT_OK : bt_request_open_account(r, 0, &t->error);
+        r->work_bytes += bytes;
+        r->lane = bt_work_lane(r->work_bytes);
+        r->status =
+            r->is_inline ? BT_OK : bt_request_open_account(r, 0, &r->error);
     }
-    if (t->status == BT_OK) {
-        post(t, run_read, was_read);
+    if (r->status == BT_OK) {
+        bt_request_step(r, read_shared, go_on);
     } else {
-        bt_request_refuse(r, &t->error);
-    }
-}
-
-static void parsed(bt_pool_job_t *job)
-{
-    bt_tensors_t *t = tensors_of(job);
-
-    if (step_ended(t)) {
-        if (bt_shm_tensors_any(&t->api)) {
-            begin_read(t);
-        } else {
-            go_on(t);
-        }
+        bt_request_refuse(r, &r->error);
     }
 }
 
 /* ---- the beginning ---- */
 
-/* Checks before the pool gets the request. */
-static bt_status_t enter(bt_tensors_t *t)
+static bt_status_t admit(bt_request_t *r)
 {
-    bt_request_t *r = t->request;
-    bt_status_t status;
+    bt_tensors_t *t = r->tensors;
 
-    if (!t->is_inline) {
-        status = bt_request_open_account(r, t->body.cap, &t->error);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
     if (!copy_name(r->model, t->api.model) ||
         !copy_name(r->version, t->api.version)) {
-        bt_api_error_set(&t->error, 404, "invalid_request_error", "model",
+        bt_api_error_set(&r->error, 404, "invalid_request_error", "model",
                          "no model has a name or version of more than %d "
                          "bytes",
                          BT_INFER_NAME_BYTES - 1);
         return BT_ERR_NOT_FOUND;
     }
-    status = bt_frontend_check_room(r->front, r->tenant, 1, 0, &t->error);
-    if (status == BT_OK) {
-        t->holds_place = true;
-        r->front->n_arriving++;
-    }
-    return status;
+    return bt_frontend_check_room(r->front, r->tenant, 1, 0, &r->error);
 }
 
-/* @return false: no memory */
-static bool make_tensors(bt_request_t *r, const bt_infer_source_t *source)
+static void on_error(bt_request_t *r, const bt_api_error_t *error)
+{
+    r->tensors->door->error(r, error);
+}
+
+static const bt_request_ops_t infer_ops = {
+    .admit = admit,
+    .parse = parse,
+    .parsed = parsed,
+    .piece = bt_infer_on_piece,
+    .finish = bt_infer_on_finish,
+    .error = on_error,
+    .destroy = destroy,
+};
+
+void bt_infer_begin(bt_request_t *r, const bt_infer_source_t *source,
+                    bt_strbuf_t *body)
 {
     bt_tensors_t *t = bt_arena_alloc(&r->arena, sizeof(*t));
 
+    r->dialect = BT_API_GENERATE;
     if ((t == NULL) || !bt_arena_strdup(&r->arena, source->peer, &t->peer)) {
-        return false;
+        bt_strbuf_fini(body);
+        bt_request_refuse_for_memory(r);
+        return;
     }
     t->request = r;
     t->ops = source->ops;
     t->door = r->ops;
     t->may_stream = source->may_stream;
-    t->step_us = bt_now_us();
     t->parse = source->parse;
     BT_ASSERT(source->parse_ctx_bytes <= sizeof(t->parse_ctx));
     memcpy(t->parse_ctx, source->parse_ctx, source->parse_ctx_bytes);
     r->tensors = t;
-    r->ops = &row_ops;
-    return true;
-}
-
-void bt_infer_begin(bt_request_t *r, const bt_infer_source_t *source,
-                    bt_strbuf_t *body)
-{
-    bt_tensors_t *t;
-
-    bt_request_ref(r);
-    bt_request_move(r, BT_REQUEST_PARSE);
-    r->dialect = BT_API_GENERATE;
-    if (r->tenant == NULL) {
-        r->tenant = bt_tenant_ref(r->front->tenants.plain);
-    }
-    if (!make_tensors(r, source)) {
-        bt_strbuf_fini(body);
-        bt_request_refuse_for_memory(r);
-        bt_request_unref(r);
-        return;
-    }
-    t = r->tensors;
-    t->body = *body;
-    bt_strbuf_init(body, body->limit);
-    t->work_bytes = t->body.len;
-    t->is_inline = t->body.len <= BT_REQUEST_INLINE_BYTES;
-    t->lane = bt_work_lane(t->work_bytes);
-    t->status = enter(t);
-    if (t->status == BT_OK) {
-        post(t, run_parse, parsed);
-    } else {
-        bt_request_refuse(r, &t->error);
-    }
-    bt_request_unref(r);
+    r->ops = &infer_ops;
+    bt_request_begin(r, body);
 }

@@ -19,17 +19,9 @@ struct bt_tensors {
     const bt_request_ops_t *door;
     const char *peer;
     bool may_stream;
-    bool is_inline;
-    bool holds_place; /* counted as arriving until its rows are queued */
-    bt_pool_lane_t lane;
-    size_t work_bytes; /* bytes to process, for the pool's order */
-    uint64_t step_us;
     bt_infer_parse_t parse;
     uint8_t parse_ctx[BT_INFER_CTX_BYTES];
-    bt_strbuf_t body;
-
-    bt_status_t status; /* result of the last step */
-    bt_api_error_t error;
+    uint64_t process_us; /* when pre- or postprocessing began */
     bt_infer_request_t api;
     bt_shm_tensors_t *uses; /* owned; NULL: no tensor is in shared memory */
     const bt_model_spec_t *spec;

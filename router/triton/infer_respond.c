@@ -51,7 +51,7 @@ static uint32_t pad_id(const bt_tensors_t *t)
 }
 
 /* @retval BT_ERR_NO_MEMORY, BT_ERR_TOO_LARGE  see bt_infer_outputs()
- * @retval others  t->error is set */
+ * @retval others  the request's error is set */
 static bt_status_t make(bt_tensors_t *t, const bt_infer_result_t *results,
                         size_t n, uint64_t max_written)
 {
@@ -68,8 +68,9 @@ static bt_status_t make(bt_tensors_t *t, const bt_infer_result_t *results,
     bt_infer_free_outputs(t);
     status = bt_infer_outputs(&shape, results, n, t->outputs, &t->n_outputs);
     if ((status == BT_OK) && bt_shm_tensors_writes(t->uses)) {
-        status = bt_shm_tensors_write(t->uses, &t->api, t->outputs,
-                                      t->n_outputs, max_written, &t->error);
+        status =
+            bt_shm_tensors_write(t->uses, &t->api, t->outputs, t->n_outputs,
+                                 max_written, &t->request->error);
     }
     return status;
 }
@@ -82,13 +83,13 @@ static void fail_to_make(bt_tensors_t *t, bt_status_t status)
     }
     if (status == BT_ERR_TOO_LARGE) {
         bt_api_error_set(
-            &t->error, 400, "invalid_request_error", NULL,
+            &t->request->error, 400, "invalid_request_error", NULL,
             "the logits of this batch are more than the %u bytes that "
             "an answer has room for: ask return_context_logits and "
             "return_generation_logits of fewer rows at a time",
             BT_ANSWER_LOGITS);
     }
-    bt_request_fail(t->request, &t->error);
+    bt_request_fail(t->request, &t->request->error);
 }
 
 /* True when the request has no response after this piece of a row. */
@@ -173,7 +174,7 @@ static void run_whole(bt_pool_job_t *job)
     for (size_t i = 0; i < r->n_rows; i++) {
         results[i] = result_of(&r->rows[i], r->rows[i].choice);
     }
-    r->tensors->status = make(r->tensors, results, r->n_rows, UINT64_MAX);
+    r->status = make(r->tensors, results, r->n_rows, UINT64_MAX);
 }
 
 static void made_whole(bt_pool_job_t *job)
@@ -181,17 +182,17 @@ static void made_whole(bt_pool_job_t *job)
     bt_request_t *r = BT_REQUEST_JOB_OF(job, bt_request_t, job);
     bt_tensors_t *t = r->tensors;
 
-    r->front->n_answers -= t->is_inline ? 0 : 1;
+    r->front->n_answers -= r->is_inline ? 0 : 1;
     if (!bt_request_is_open(r)) {
         return;
     }
     if (!job->ran) {
         run_whole(job); /* the server is stopping: the rows are done */
     }
-    if (t->status == BT_OK) {
+    if (r->status == BT_OK) {
         bt_infer_finish(t);
     } else {
-        fail_to_make(t, t->status);
+        fail_to_make(t, r->status);
     }
 }
 
@@ -199,12 +200,12 @@ static void respond_whole(bt_tensors_t *t)
 {
     bt_request_t *r = t->request;
 
-    t->is_inline =
+    r->is_inline =
         !bt_shm_tensors_writes(t->uses) &&
         ((r->n_rows == 1) || ((t->lowered.wants & BT_WANT_ANY_LOGITS) == 0));
-    r->front->n_answers += t->is_inline ? 0 : 1;
-    bt_request_post(&r->job, t->is_inline, run_whole, made_whole, t->lane,
-                    t->work_bytes);
+    r->front->n_answers += r->is_inline ? 0 : 1;
+    bt_request_post(&r->job, r->is_inline, run_whole, made_whole, r->lane,
+                    r->work_bytes);
 }
 
 /* ---- events of a row ---- */
