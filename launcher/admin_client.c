@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/admin/connection.h"
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/fuzzy_match.h"
 #include "common/base/process.h"
 #include "common/config/config.h"
-#include "common/orders/client.h"
 #include "launcher/run_dir.h"
 #include "launcher/status.h"
 
@@ -24,7 +24,7 @@
 #define MOST_FOUND   16
 /* Time limit of an answer that does not wait for a result. */
 #define ANSWER_MS  10000
-#define PATH_BYTES (BT_ORDERS_PATH_BYTES + 32)
+#define PATH_BYTES (BT_ADMIN_PATH_BYTES + 32)
 
 static const char usage[] =
     "Usage: baton COMMAND [--run-dir DIR]\n"
@@ -133,12 +133,12 @@ static bool read_arguments(int argc, char **argv, arguments_t *out)
 
 /* The launcher may have another working directory, and another folder of
  * models. */
-static bool make_absolute(bt_orders_request_t *request)
+static bool make_absolute(bt_admin_command_t *request)
 {
     const char *const models_dir = getenv("BATON_MODELS_DIR");
     BT_CLEANUP(free) char *pulled = NULL;
     char whole[PATH_BYTES];
-    char here[BT_ORDERS_PATH_BYTES];
+    char here[BT_ADMIN_PATH_BYTES];
 
     if ((request->path[0] == '\0') || (request->path[0] == '/')) {
         return true;
@@ -161,55 +161,55 @@ static bool make_absolute(bt_orders_request_t *request)
 }
 
 static bool read_request(const arguments_t *arguments,
-                         bt_orders_request_t *request)
+                         bt_admin_command_t *request)
 {
     char why[512];
 
-    if (bt_orders_request_from_words(arguments->n_words, arguments->words,
-                                     request, why, sizeof(why)) != BT_OK) {
+    if (bt_admin_command_from_words(arguments->n_words, arguments->words,
+                                    request, why, sizeof(why)) != BT_OK) {
         complain("%s", why);
         return false;
     }
-    if (request->verb == BT_ORDERS_WATCH) {
+    if (request->verb == BT_ADMIN_VERB_WATCH) {
         complain("watch is for programs: see docs/RUN.md");
         return false;
     }
-    if (arguments->json && (request->verb != BT_ORDERS_STATUS)) {
+    if (arguments->json && (request->verb != BT_ADMIN_VERB_STATUS)) {
         complain("--json is an option of status");
         return false;
     }
-    if ((request->verb != BT_ORDERS_STATUS) &&
-        (request->verb != BT_ORDERS_STOP) &&
-        (request->verb != BT_ORDERS_DRAIN)) {
+    if ((request->verb != BT_ADMIN_VERB_STATUS) &&
+        (request->verb != BT_ADMIN_VERB_STOP) &&
+        (request->verb != BT_ADMIN_VERB_DRAIN)) {
         request->wait = request->wait || !arguments->no_wait;
     } else if (arguments->no_wait) {
         complain("--no-wait is no option of %s",
-                 bt_orders_verb_name(request->verb));
+                 bt_admin_verb_name(request->verb));
         return false;
     }
     return make_absolute(request);
 }
 
-static bt_status_t connect_to(const char *dir, bt_orders_client_t **client_p)
+static bt_status_t connect_to(const char *dir, bt_admin_client_t **client_p)
 {
     char path[PATH_BYTES];
 
-    if ((size_t)snprintf(path, sizeof(path), "%s/" BT_ORDERS_SOCKET, dir) >=
+    if ((size_t)snprintf(path, sizeof(path), "%s/" BT_ADMIN_SOCKET, dir) >=
         sizeof(path)) {
         return BT_ERR_TOO_LARGE;
     }
-    return bt_orders_connect(path, client_p);
+    return bt_admin_client_connect(path, client_p);
 }
 
 /* A bt_own_dir_fn: remembers a directory with a launcher that answers. */
 static void try_run_dir(void *arg, const char *path)
 {
     found_t *const found = arg;
-    bt_orders_client_t *client = NULL;
+    bt_admin_client_t *client = NULL;
 
     if ((found->n < MOST_FOUND) && (connect_to(path, &client) == BT_OK)) {
         snprintf(found->paths[found->n++], sizeof(found->paths[0]), "%s", path);
-        bt_orders_close(client);
+        bt_admin_client_close(client);
     }
 }
 
@@ -236,9 +236,9 @@ static const char *find_launcher(found_t *found)
 
 /* Connects to a launcher. @param [in] run_dir NULL: of the only launcher
  * @return a connection, or NULL: reported on standard error. */
-static bt_orders_client_t *reach(const char *run_dir)
+static bt_admin_client_t *reach(const char *run_dir)
 {
-    bt_orders_client_t *client = NULL;
+    bt_admin_client_t *client = NULL;
     found_t found;
     bt_status_t status;
 
@@ -270,23 +270,23 @@ static bt_orders_client_t *reach(const char *run_dir)
 }
 
 /* Sends the command and collects the answer. @return the exit status. */
-static int give(bt_orders_client_t *client, const bt_orders_request_t *request,
+static int give(bt_admin_client_t *client, const bt_admin_command_t *request,
                 bt_status_report_t *report)
 {
     const uint64_t deadline_ms =
         request->wait ? UINT64_MAX : bt_now_ms() + ANSWER_MS;
-    bt_status_t status = bt_orders_send(client, request);
-    bt_orders_event_t event;
+    bt_status_t status = bt_admin_client_send(client, request);
+    bt_admin_event_t event;
 
     while (status == BT_OK) {
-        status = bt_orders_wait(client, deadline_ms, &event);
+        status = bt_admin_client_wait(client, deadline_ms, &event);
         if (status != BT_OK) {
             break;
         }
-        if (event.kind == BT_ORDERS_EVENT_OK) {
+        if (event.kind == BT_ADMIN_EVENT_OK) {
             return 0;
         }
-        if (event.kind == BT_ORDERS_EVENT_ERROR) {
+        if (event.kind == BT_ADMIN_EVENT_ERROR) {
             complain("%s", event.u.error);
             return EXIT_REFUSED;
         }
@@ -311,7 +311,7 @@ static const char *named_run_dir(const arguments_t *arguments)
 
 /* Prints the status of all launchers: tables one below the other, or an array
  * of JSON. @return the exit status */
-static int show_all(const found_t *found, const bt_orders_request_t *request,
+static int show_all(const found_t *found, const bt_admin_command_t *request,
                     bool json)
 {
     const char *before = json ? "[" : "";
@@ -319,7 +319,7 @@ static int show_all(const found_t *found, const bt_orders_request_t *request,
 
     for (uint32_t i = 0; i < found->n; i++) {
         bt_status_report_t report = {.processes = NULL};
-        bt_orders_client_t *const client = reach(found->paths[i]);
+        bt_admin_client_t *const client = reach(found->paths[i]);
         int failed = EXIT_REFUSED;
 
         if (client != NULL) {
@@ -332,7 +332,7 @@ static int show_all(const found_t *found, const bt_orders_request_t *request,
         }
         exit_status = (failed != 0) ? failed : exit_status;
         bt_status_report_fini(&report);
-        bt_orders_close(client);
+        bt_admin_client_close(client);
     }
     if (json) {
         fputs((before[0] == '[') ? "[]\n" : "]\n", stdout);
@@ -345,8 +345,8 @@ int bt_admin_client_main(int argc, char **argv)
     found_t found = {.n = 0};
     arguments_t arguments = {.run_dir = NULL};
     bt_status_report_t report = {.processes = NULL};
-    bt_orders_request_t request;
-    bt_orders_client_t *client;
+    bt_admin_command_t request;
+    bt_admin_client_t *client;
     int exit_status;
 
     if (!read_arguments(argc, argv, &arguments)) {
@@ -361,7 +361,7 @@ int bt_admin_client_main(int argc, char **argv)
         fputs(usage, stderr);
         return EXIT_USAGE;
     }
-    if ((request.verb == BT_ORDERS_STATUS) &&
+    if ((request.verb == BT_ADMIN_VERB_STATUS) &&
         (named_run_dir(&arguments) == NULL)) {
         bt_run_dir_each(try_run_dir, &found);
         if (found.n > 1) {
@@ -373,11 +373,11 @@ int bt_admin_client_main(int argc, char **argv)
         return EXIT_REFUSED;
     }
     exit_status = give(client, &request, &report);
-    if ((exit_status == 0) && (request.verb == BT_ORDERS_STATUS)) {
+    if ((exit_status == 0) && (request.verb == BT_ADMIN_VERB_STATUS)) {
         exit_status =
             bt_status_report_print(&report, arguments.json) ? 0 : EXIT_REFUSED;
     }
     bt_status_report_fini(&report);
-    bt_orders_close(client);
+    bt_admin_client_close(client);
     return exit_status;
 }

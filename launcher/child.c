@@ -209,7 +209,7 @@ bt_status_t bt_child_take_place(bt_child_t *child, bt_child_t *standby)
 {
     char line[BT_PLAN_NAME_BYTES + BT_READY_ROLE_BYTES];
     const int n = snprintf(line, sizeof(line), "%s %s\n", child->process->name,
-                           bt_orders_role_name(child->process->role));
+                           bt_admin_role_name(child->process->role));
 
     /* A line this short is written whole or not at all. */
     if ((standby->place_fd < 0) ||

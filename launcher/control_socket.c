@@ -8,10 +8,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/admin/stream.h"
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
-#include "common/orders/stream.h"
 
 /* Most unread bytes of one client: the status of 8000 processes and more. */
 #define OUT_BYTES (4u << 20)
@@ -28,7 +28,7 @@ typedef struct client {
     phase_t phase;
     uint64_t id;
     bool is_watching;
-    bt_orders_stream_t stream;
+    bt_admin_stream_t stream;
 } client_t;
 
 struct bt_control_socket {
@@ -53,7 +53,7 @@ static void move(client_t *client, phase_t next)
     BT_ASSERT(edges[client->phase][next]);
     client->phase = next;
     if (next == PHASE_NONE) {
-        bt_orders_stream_fini(&client->stream);
+        bt_admin_stream_fini(&client->stream);
         client->is_watching = false;
     }
 }
@@ -98,7 +98,7 @@ bt_status_t bt_control_socket_create(const char *run_dir,
     desk->address.sun_family = AF_UNIX;
     /* A run directory's path is short enough by its type. */
     snprintf(desk->address.sun_path, sizeof(desk->address.sun_path), "%s/%s",
-             run_dir, BT_ORDERS_SOCKET);
+             run_dir, BT_ADMIN_SOCKET);
     desk->listener = listen_at(&desk->address);
     if (desk->listener < 0) {
         BT_LOG_ERROR("cannot listen at %s: %m", desk->address.sun_path);
@@ -178,9 +178,9 @@ static client_t *find(bt_control_socket_t *desk, uint64_t id)
 }
 
 /* Appends a line; a client with too much unread is dropped. */
-static void write_line(client_t *client, const bt_orders_event_t *event)
+static void write_line(client_t *client, const bt_admin_event_t *event)
 {
-    bt_orders_event_write(event, &client->stream.out);
+    bt_admin_event_write(event, &client->stream.out);
     if (bt_strbuf_status(&client->stream.out) != BT_OK) {
         BT_LOG_WARN(
             "a client of the launcher socket does not read and is disconnected: %s",
@@ -191,10 +191,10 @@ static void write_line(client_t *client, const bt_orders_event_t *event)
 
 static void answer(client_t *client, const char *error)
 {
-    bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_OK};
+    bt_admin_event_t event = {.kind = BT_ADMIN_EVENT_OK};
 
     if (error != NULL) {
-        event.kind = BT_ORDERS_EVENT_ERROR;
+        event.kind = BT_ADMIN_EVENT_ERROR;
         snprintf(event.u.error, sizeof(event.u.error), "%s", error);
     }
     write_line(client, &event);
@@ -213,7 +213,7 @@ void bt_control_socket_answer(bt_control_socket_t *desk, uint64_t id,
 }
 
 void bt_control_socket_say(bt_control_socket_t *desk, uint64_t id,
-                           const bt_orders_event_t *event)
+                           const bt_admin_event_t *event)
 {
     client_t *const client = find(desk, id);
 
@@ -232,7 +232,7 @@ void bt_control_socket_watch(bt_control_socket_t *desk, uint64_t id)
 }
 
 void bt_control_socket_tell(bt_control_socket_t *desk,
-                            const bt_orders_event_t *event)
+                            const bt_admin_event_t *event)
 {
     for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
         if (desk->clients[i].is_watching) {
@@ -293,7 +293,7 @@ static void accept_clients(bt_control_socket_t *desk)
             continue;
         }
         client->id = ++desk->last_id;
-        bt_orders_stream_init(&client->stream, fd, OUT_BYTES);
+        bt_admin_stream_init(&client->stream, fd, OUT_BYTES);
         move(client, PHASE_IDLE);
     }
 }
@@ -301,7 +301,7 @@ static void accept_clients(bt_control_socket_t *desk)
 /* @return false: the client is gone. */
 static bool send_queued(client_t *client)
 {
-    if (!bt_orders_stream_send(&client->stream)) {
+    if (!bt_admin_stream_send(&client->stream)) {
         move(client, PHASE_NONE);
         return false;
     }
@@ -311,24 +311,24 @@ static bool send_queued(client_t *client)
 /* @return whether a line was there and handled. */
 static bool take_line(bt_control_socket_t *desk, client_t *client)
 {
-    bt_orders_request_t request;
+    bt_admin_command_t request;
     bt_status_t status;
     const char *line;
     char why[512];
     size_t n;
 
-    if (bt_orders_stream_is_clogged(&client->stream)) {
+    if (bt_admin_stream_is_clogged(&client->stream)) {
         client->stream.n_in = 0;
         client->stream.is_at_end = true; /* where would the next line begin? */
         answer(client, "the line is too long");
         return false;
     }
-    line = bt_orders_stream_line(&client->stream, &n);
+    line = bt_admin_stream_line(&client->stream, &n);
     if (line == NULL) {
         return false;
     }
-    status = bt_orders_request_read(line, n, &request, why, sizeof(why));
-    bt_orders_stream_drop(&client->stream, n);
+    status = bt_admin_command_read(line, n, &request, why, sizeof(why));
+    bt_admin_stream_drop(&client->stream, n);
     if (status != BT_OK) {
         answer(client, why);
         return true;
@@ -356,7 +356,7 @@ static void serve(bt_control_socket_t *desk, client_t *client)
         if (!send_queued(client)) {
             return;
         }
-        bt_orders_stream_receive(&client->stream);
+        bt_admin_stream_receive(&client->stream);
     } while ((client->phase == PHASE_IDLE) && (client->stream.out.len == 0) &&
              take_line(desk, client) && (client->phase != PHASE_NONE));
 
@@ -365,7 +365,7 @@ static void serve(bt_control_socket_t *desk, client_t *client)
         move(client, PHASE_NONE); /* its command is carried out all the same */
     }
     if ((client->phase == PHASE_IDLE) && client->stream.is_at_end &&
-        (bt_orders_stream_line(&client->stream, &n) == NULL)) {
+        (bt_admin_stream_line(&client->stream, &n) == NULL)) {
         client->is_watching = false;
         move(client, PHASE_LEAVING);
     }

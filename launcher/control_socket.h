@@ -2,7 +2,7 @@
 /** @file control_socket.h
  *
  * Socket for admin commands, in the run directory, and its clients.
- * common/orders defines the lines; the caller carries the commands out.
+ * common/admin defines the lines; the caller carries the commands out.
  *
  *     IDLE ──a line──▶ BUSY ──bt_control_socket_answer()──▶ IDLE
  *     IDLE ──it closed its side──▶ LEAVING ──all is sent──▶ closed
@@ -22,8 +22,8 @@
 #include <poll.h>
 #include <stdint.h>
 
+#include "common/admin/admin.h"
 #include "common/base/status.h"
-#include "common/orders/orders.h"
 
 #define BT_DESK_CLIENTS 32
 #define BT_DESK_FDS     (1 + BT_DESK_CLIENTS)
@@ -34,10 +34,10 @@ typedef struct bt_control_socket bt_control_socket_t;
  * now or later.
  *  @param [in] client  Id of the client; never used twice. */
 typedef void (*bt_control_socket_order_fn)(void *arg, uint64_t client,
-                                           const bt_orders_request_t *request);
+                                           const bt_admin_command_t *request);
 
 /**
- * Listens at BT_ORDERS_SOCKET in @a run_dir.
+ * Listens at BT_ADMIN_SOCKET in @a run_dir.
  *
  * @retval BT_ERR_IO  Logged.
  * @retval BT_ERR_NO_MEMORY
@@ -67,13 +67,13 @@ void bt_control_socket_answer(bt_control_socket_t *desk, uint64_t client,
 
 /** Sends one line of an answer. */
 void bt_control_socket_say(bt_control_socket_t *desk, uint64_t client,
-                           const bt_orders_event_t *event);
+                           const bt_admin_event_t *event);
 
 /** Subscribes a client to the events of bt_control_socket_tell(). */
 void bt_control_socket_watch(bt_control_socket_t *desk, uint64_t client);
 
 /** Sends an event to all subscribed clients. */
 void bt_control_socket_tell(bt_control_socket_t *desk,
-                            const bt_orders_event_t *event);
+                            const bt_admin_event_t *event);
 
 #endif

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/admin/admin.h"
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
-#include "common/orders/orders.h"
 
 #define ARGS_BYTES  65536
 #define CORES_BYTES 8192
@@ -60,7 +60,7 @@ uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name)
 }
 
 uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model,
-                       bt_orders_role_t role)
+                       bt_admin_role_t role)
 {
     uint32_t n = 0;
 
@@ -162,7 +162,7 @@ static void add_router_args(const bt_plan_t *plan,
     print_url(plan, process->router, args);
     bt_strbuf_append(args, "", 1);
     if (plan->has_desk) {
-        bt_strbuf_printf(args, "--launcher=%s/" BT_ORDERS_SOCKET,
+        bt_strbuf_printf(args, "--launcher=%s/" BT_ADMIN_SOCKET,
                          plan->run_dir.path);
         bt_strbuf_append(args, "", 1);
     }
@@ -172,11 +172,11 @@ static void add_router_args(const bt_plan_t *plan,
 }
 
 /* Role of the program's name, without --role. */
-static bt_orders_role_t role_of(unsigned program)
+static bt_admin_role_t role_of(unsigned program)
 {
-    return (program == BT_PROG_PREFILL)  ? BT_ORDERS_ROLE_PREFILL
-           : (program == BT_PROG_DECODE) ? BT_ORDERS_ROLE_DECODE
-                                         : BT_ORDERS_NO_ROLE;
+    return (program == BT_PROG_PREFILL)  ? BT_ADMIN_ROLE_PREFILL
+           : (program == BT_PROG_DECODE) ? BT_ADMIN_ROLE_DECODE
+                                         : BT_ADMIN_ROLE_NONE;
 }
 
 /* Cores of all other workers, whatever model they serve. */
@@ -292,7 +292,7 @@ static void add_worker_args(const bt_plan_t *plan,
         snprintf(text, sizeof(text), "%d", BT_PLAN_PLACE_FD);
         add_arg(args, "assignment-fd", text);
     } else if (process->role != role_of(process->program)) {
-        add_arg(args, "role", bt_orders_role_name(process->role));
+        add_arg(args, "role", bt_admin_role_name(process->role));
     }
 }
 
@@ -382,7 +382,7 @@ static bt_status_t add_process(bt_plan_t *plan, const bt_plan_process_t *known)
     *process = *known;
     bt_strbuf_init(&process->args, ARGS_BYTES);
     process->role =
-        process->is_standby ? BT_ORDERS_NO_ROLE : role_of(process->program);
+        process->is_standby ? BT_ADMIN_ROLE_NONE : role_of(process->program);
     status = bt_plan_renew_args(plan, process);
     if (status != BT_OK) {
         process->cores = NULL; /* the caller's */

@@ -20,12 +20,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/admin/admin.h"
 #include "common/base/devices.h"
 #include "common/base/status.h"
 #include "common/base/strbuf.h"
 #include "common/base/topology.h"
 #include "common/config/config.h"
-#include "common/orders/orders.h"
 #include "launcher/cores.h"
 #include "launcher/run_dir.h"
 
@@ -36,7 +36,7 @@
 typedef struct bt_plan_process {
     char name[BT_PLAN_NAME_BYTES];
     unsigned program;      /**< a BT_PROG_ bit */
-    bt_orders_role_t role; /**< planned role of a worker */
+    bt_admin_role_t role;  /**< planned role of a worker */
     bool is_standby;       /**< not a worker yet; role is NO_ROLE */
     uint32_t model;        /**< index, or BT_PLAN_NO_MODEL for a router */
     uint32_t router;       /**< number of a router */
@@ -152,7 +152,7 @@ uint32_t bt_plan_find_model(const bt_plan_t *plan, const char *name);
 
 /** Returns the number of a model's workers planned for this role only. */
 uint32_t bt_plan_count(const bt_plan_t *plan, uint32_t model,
-                       bt_orders_role_t role);
+                       bt_admin_role_t role);
 
 /** True when @a standby may replace @a worker: they have one model, and equal
  *  numbers of ranks and stages. */

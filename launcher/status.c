@@ -20,20 +20,20 @@ typedef struct row {
 } row_t;
 
 bt_status_t bt_status_report_add(bt_status_report_t *report,
-                                 const bt_orders_event_t *event)
+                                 const bt_admin_event_t *event)
 {
-    bt_orders_process_t *grown;
+    bt_admin_process_t *grown;
 
     switch (event->kind) {
-    case BT_ORDERS_EVENT_LAUNCHER:
+    case BT_ADMIN_EVENT_LAUNCHER:
         report->launcher = event->u.launcher;
         break;
-    case BT_ORDERS_EVENT_MODEL:
+    case BT_ADMIN_EVENT_MODEL:
         if (report->n_models < BT_ARRAY_LEN(report->models)) {
             report->models[report->n_models++] = event->u.model;
         }
         break;
-    case BT_ORDERS_EVENT_PROCESS:
+    case BT_ADMIN_EVENT_PROCESS:
         grown = bt_realloc_array(
             report->processes, (size_t)report->n_processes + 1, sizeof(*grown));
         if (grown == NULL) {
@@ -42,8 +42,8 @@ bt_status_t bt_status_report_add(bt_status_report_t *report,
         report->processes = grown;
         grown[report->n_processes++] = event->u.process;
         break;
-    case BT_ORDERS_EVENT_OK:
-    case BT_ORDERS_EVENT_ERROR:
+    case BT_ADMIN_EVENT_OK:
+    case BT_ADMIN_EVENT_ERROR:
         break;
     }
     return BT_OK;
@@ -75,12 +75,12 @@ static void print_age(uint64_t ms, char *out, size_t bytes)
 }
 
 /* Time in the current state. */
-static uint64_t age_ms(const bt_orders_process_t *process, uint64_t now_ms)
+static uint64_t age_ms(const bt_admin_process_t *process, uint64_t now_ms)
 {
     return (now_ms > process->since_ms) ? now_ms - process->since_ms : 0;
 }
 
-static void fill_row(const bt_orders_process_t *process, uint64_t now_ms,
+static void fill_row(const bt_admin_process_t *process, uint64_t now_ms,
                      row_t *row)
 {
     char(*const cells)[CELL_BYTES] = row->cells;
@@ -88,12 +88,13 @@ static void fill_row(const bt_orders_process_t *process, uint64_t now_ms,
     memset(row, 0, sizeof(*row));
     snprintf(cells[0], CELL_BYTES, "%s", process->name);
     snprintf(cells[1], CELL_BYTES, "%s",
-             (process->role == BT_ORDERS_NO_ROLE)
-                 ? bt_orders_program_name(process->program)
-                 : bt_orders_role_name(process->role));
+             (process->role == BT_ADMIN_ROLE_NONE)
+                 ? bt_admin_program_name(process->program)
+                 : bt_admin_role_name(process->role));
     snprintf(cells[2], CELL_BYTES, "%s",
              (process->model[0] == '\0') ? "-" : process->model);
-    snprintf(cells[3], CELL_BYTES, "%s", bt_orders_state_name(process->state));
+    snprintf(cells[3], CELL_BYTES, "%s",
+             bt_admin_process_state_name(process->state));
     snprintf(cells[4], CELL_BYTES, "-");
     if (process->pid != 0) {
         snprintf(cells[4], CELL_BYTES, "%" PRIu64, process->pid);
@@ -134,7 +135,7 @@ static void print_troubles(const bt_status_report_t *report, bt_strbuf_t *out)
     const char *before = "\n";
 
     for (uint32_t i = 0; i < report->n_processes; i++) {
-        const bt_orders_process_t *const process = &report->processes[i];
+        const bt_admin_process_t *const process = &report->processes[i];
 
         if (process->why[0] != '\0') {
             bt_strbuf_printf(out, "%s%s: %s\n", before, process->name,
@@ -149,7 +150,7 @@ void bt_status_report_table(const bt_status_report_t *report, uint64_t now_ms,
 {
     static const row_t titles = {{"PROCESS", "ROLE", "MODEL", "STATE", "PID",
                                   "SINCE", "RESTARTS", "ADDRESS"}};
-    const bt_orders_launcher_t *const launcher = &report->launcher;
+    const bt_admin_launcher_t *const launcher = &report->launcher;
     int widths[N_COLUMNS] = {0};
     row_t row;
 
@@ -157,7 +158,7 @@ void bt_status_report_table(const bt_status_report_t *report, uint64_t now_ms,
                      launcher->version, launcher->pid, launcher->run_dir,
                      (launcher->stopping != 0) ? ", stopping" : "");
     for (uint32_t i = 0; i < report->n_models; i++) {
-        const bt_orders_model_t *const model = &report->models[i];
+        const bt_admin_model_t *const model = &report->models[i];
 
         bt_strbuf_printf(
             out, "model %s: %s, %" PRIu64 " prefill, %" PRIu64 " decode, ",
@@ -182,19 +183,19 @@ void bt_status_report_table(const bt_status_report_t *report, uint64_t now_ms,
     print_troubles(report, out);
 }
 
-static void write_process(const bt_orders_process_t *process, uint64_t now_ms,
+static void write_process(const bt_admin_process_t *process, uint64_t now_ms,
                           bt_json_t *json)
 {
     bt_json_object(json, NULL);
     bt_json_str(json, "name", process->name);
-    bt_json_str(json, "program", bt_orders_program_name(process->program));
+    bt_json_str(json, "program", bt_admin_program_name(process->program));
     bt_json_str(json, "role",
-                (process->role == BT_ORDERS_NO_ROLE)
+                (process->role == BT_ADMIN_ROLE_NONE)
                     ? NULL
-                    : bt_orders_role_name(process->role));
+                    : bt_admin_role_name(process->role));
     bt_json_str(json, "model",
                 (process->model[0] == '\0') ? NULL : process->model);
-    bt_json_str(json, "state", bt_orders_state_name(process->state));
+    bt_json_str(json, "state", bt_admin_process_state_name(process->state));
     bt_json_u64(json, "pid", process->pid);
     bt_json_u64(json, "restarts", process->restarts);
     bt_json_u64(json, "since_ms", process->since_ms);
@@ -210,7 +211,7 @@ static void write_process(const bt_orders_process_t *process, uint64_t now_ms,
 void bt_status_report_json(const bt_status_report_t *report, uint64_t now_ms,
                            bt_strbuf_t *out)
 {
-    const bt_orders_launcher_t *const launcher = &report->launcher;
+    const bt_admin_launcher_t *const launcher = &report->launcher;
     bt_json_t json;
 
     bt_json_init(&json, out);
@@ -224,7 +225,7 @@ void bt_status_report_json(const bt_status_report_t *report, uint64_t now_ms,
     bt_json_end_object(&json);
     bt_json_array(&json, "models");
     for (uint32_t i = 0; i < report->n_models; i++) {
-        const bt_orders_model_t *const model = &report->models[i];
+        const bt_admin_model_t *const model = &report->models[i];
 
         bt_json_object(&json, NULL);
         bt_json_str(&json, "name", model->name);

@@ -6,22 +6,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/admin/admin.h"
 #include "common/base/status.h"
 #include "common/config/config.h"
-#include "common/orders/orders.h"
 
 /** Collected status. All zero: nothing is known yet. */
 typedef struct bt_status_report {
-    bt_orders_launcher_t launcher;
-    bt_orders_model_t models[BT_CONFIG_MAX_MODELS];
+    bt_admin_launcher_t launcher;
+    bt_admin_model_t models[BT_CONFIG_MAX_MODELS];
     uint32_t n_models;
-    bt_orders_process_t *processes; /**< owned */
+    bt_admin_process_t *processes; /**< owned */
     uint32_t n_processes;
 } bt_status_report_t;
 
 /** Adds an event. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_status_report_add(bt_status_report_t *report,
-                                               const bt_orders_event_t *event);
+                                               const bt_admin_event_t *event);
 
 void bt_status_report_fini(bt_status_report_t *report);
 

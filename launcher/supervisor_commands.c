@@ -11,7 +11,7 @@
 #include "launcher/supervisor_priv.h"
 #include "launcher/survey.h"
 
-#define ERROR_BYTES BT_ORDERS_TEXT_BYTES
+#define ERROR_BYTES BT_ADMIN_TEXT_BYTES
 #define ANY_MODEL   UINT32_MAX
 /* A role change is awaited for this many times the silence after which a router
  * or worker counts as dead and is restarted: by then it should have been
@@ -28,27 +28,27 @@ static bool is_worker(const bt_child_t *child)
 static uint32_t program_of(const bt_child_t *child)
 {
     if (child->process->is_standby) {
-        return BT_ORDERS_STANDBY;
+        return BT_ADMIN_PROGRAM_STANDBY;
     }
     switch (child->process->program) {
     case BT_PROG_ROUTER:
-        return BT_ORDERS_ROUTER;
+        return BT_ADMIN_PROGRAM_ROUTER;
     case BT_PROG_PREFILL:
-        return BT_ORDERS_PREFILL;
+        return BT_ADMIN_PROGRAM_PREFILL;
     default:
-        return BT_ORDERS_DECODE;
+        return BT_ADMIN_PROGRAM_DECODE;
     }
 }
 
 static uint32_t state_of(const bt_child_t *child)
 {
-    static const bt_orders_state_t states[BT_LIFE_STATES] = {
-        [BT_LIFE_STOPPED] = BT_ORDERS_STOPPED,
-        [BT_LIFE_STARTING] = BT_ORDERS_STARTING,
-        [BT_LIFE_READY] = BT_ORDERS_READY,
-        [BT_LIFE_STOPPING] = BT_ORDERS_STOPPING,
-        [BT_LIFE_CHANGING] = BT_ORDERS_STOPPING,
-        [BT_LIFE_WAITING] = BT_ORDERS_WAITING,
+    static const bt_admin_process_state_t states[BT_LIFE_STATES] = {
+        [BT_LIFE_STOPPED] = BT_ADMIN_PROCESS_STOPPED,
+        [BT_LIFE_STARTING] = BT_ADMIN_PROCESS_STARTING,
+        [BT_LIFE_READY] = BT_ADMIN_PROCESS_READY,
+        [BT_LIFE_STOPPING] = BT_ADMIN_PROCESS_STOPPING,
+        [BT_LIFE_CHANGING] = BT_ADMIN_PROCESS_STOPPING,
+        [BT_LIFE_WAITING] = BT_ADMIN_PROCESS_WAITING,
     };
 
     return states[child->life];
@@ -59,13 +59,12 @@ static void copy(const char *text, char *out, size_t bytes)
     snprintf(out, bytes, "%s", text);
 }
 
-static void describe_launcher(const bt_supervisor_t *s,
-                              bt_orders_event_t *event)
+static void describe_launcher(const bt_supervisor_t *s, bt_admin_event_t *event)
 {
-    bt_orders_launcher_t *const launcher = &event->u.launcher;
+    bt_admin_launcher_t *const launcher = &event->u.launcher;
 
     memset(event, 0, sizeof(*event));
-    event->kind = BT_ORDERS_EVENT_LAUNCHER;
+    event->kind = BT_ADMIN_EVENT_LAUNCHER;
     launcher->pid = (uint64_t)getpid();
     launcher->stopping = (s->phase != BT_SUPERVISOR_RUNNING);
     copy(bt_config_version(), launcher->version, sizeof(launcher->version));
@@ -73,24 +72,24 @@ static void describe_launcher(const bt_supervisor_t *s,
 }
 
 static void describe_model(const bt_supervisor_t *s, uint32_t i,
-                           bt_orders_event_t *event)
+                           bt_admin_event_t *event)
 {
     const bt_plan_model_t *const model = &s->plan->models[i];
 
     memset(event, 0, sizeof(*event));
-    event->kind = BT_ORDERS_EVENT_MODEL;
+    event->kind = BT_ADMIN_EVENT_MODEL;
     copy(model->name, event->u.model.name, sizeof(event->u.model.name));
     copy(model->path, event->u.model.path, sizeof(event->u.model.path));
-    event->u.model.prefill = bt_plan_count(s->plan, i, BT_ORDERS_ROLE_PREFILL);
-    event->u.model.decode = bt_plan_count(s->plan, i, BT_ORDERS_ROLE_DECODE);
-    event->u.model.both = bt_plan_count(s->plan, i, BT_ORDERS_ROLE_BOTH);
+    event->u.model.prefill = bt_plan_count(s->plan, i, BT_ADMIN_ROLE_PREFILL);
+    event->u.model.decode = bt_plan_count(s->plan, i, BT_ADMIN_ROLE_DECODE);
+    event->u.model.both = bt_plan_count(s->plan, i, BT_ADMIN_ROLE_BOTH);
     event->u.model.unloaded = model->is_unloaded;
 }
 
 /* Describes what keeps a process from serving; while it starts, its last log
  * line. */
 static void describe_trouble(const bt_child_t *child,
-                             bt_orders_process_t *process)
+                             bt_admin_process_t *process)
 {
     char line[BT_LAST_WORDS_BYTES];
 
@@ -126,12 +125,12 @@ static void describe_trouble(const bt_child_t *child,
 }
 
 static void describe_process(const bt_supervisor_t *s, const bt_child_t *child,
-                             bt_orders_event_t *event)
+                             bt_admin_event_t *event)
 {
-    bt_orders_process_t *const process = &event->u.process;
+    bt_admin_process_t *const process = &event->u.process;
 
     memset(event, 0, sizeof(*event));
-    event->kind = BT_ORDERS_EVENT_PROCESS;
+    event->kind = BT_ADMIN_EVENT_PROCESS;
     copy(child->process->name, process->name, sizeof(process->name));
     process->program = program_of(child);
     process->role = child->process->role;
@@ -158,7 +157,7 @@ static void describe_process(const bt_supervisor_t *s, const bt_child_t *child,
 
 void bt_supervisor_tell_launcher(bt_supervisor_t *s)
 {
-    bt_orders_event_t event;
+    bt_admin_event_t event;
 
     describe_launcher(s, &event);
     bt_control_socket_tell(s->desk, &event);
@@ -166,7 +165,7 @@ void bt_supervisor_tell_launcher(bt_supervisor_t *s)
 
 void bt_supervisor_tell_model(bt_supervisor_t *s, uint32_t model)
 {
-    bt_orders_event_t event;
+    bt_admin_event_t event;
 
     describe_model(s, model, &event);
     bt_control_socket_tell(s->desk, &event);
@@ -174,7 +173,7 @@ void bt_supervisor_tell_model(bt_supervisor_t *s, uint32_t model)
 
 void bt_supervisor_tell_process(bt_supervisor_t *s, const bt_child_t *child)
 {
-    bt_orders_event_t event;
+    bt_admin_event_t event;
 
     describe_process(s, child, &event);
     bt_control_socket_tell(s->desk, &event);
@@ -182,7 +181,7 @@ void bt_supervisor_tell_process(bt_supervisor_t *s, const bt_child_t *child)
 
 static void say_status(bt_supervisor_t *s, uint64_t client)
 {
-    bt_orders_event_t event;
+    bt_admin_event_t event;
 
     describe_launcher(s, &event);
     bt_control_socket_say(s->desk, client, &event);
@@ -256,11 +255,11 @@ static outcome_t outcome_of_role(const bt_pending_t *order,
                                  const bt_child_t *child, char *error)
 {
     const char *const name = child->process->name;
-    const char *const role = bt_orders_role_name(order->role);
+    const char *const role = bt_admin_role_name(order->role);
 
     if (child->process->role != order->role) {
         snprintf(error, ERROR_BYTES, "another order gave %s the role %s", name,
-                 bt_orders_role_name(child->process->role));
+                 bt_admin_role_name(child->process->role));
         return OUTCOME_FALSE;
     }
     if (strcmp(child->ready.role, role) == 0) {
@@ -297,7 +296,7 @@ static outcome_t outcome_of(const bt_pending_t *order, const bt_child_t *child,
         return OUTCOME_FALSE;
     }
     if (child->life == BT_LIFE_READY) {
-        return (order->role == BT_ORDERS_NO_ROLE)
+        return (order->role == BT_ADMIN_ROLE_NONE)
                    ? OUTCOME_TRUE
                    : outcome_of_role(order, child, error);
     }
@@ -365,7 +364,7 @@ void bt_supervisor_answer_pending(bt_supervisor_t *s)
 /* Answers at once, or when the child, or all workers of the model, have reached
  * the requested state. */
 static void answer_when_done(bt_supervisor_t *s, uint64_t client,
-                             const bt_orders_request_t *request,
+                             const bt_admin_command_t *request,
                              bt_child_t *child, uint32_t model)
 {
     if (!request->wait) {
@@ -376,13 +375,13 @@ static void answer_when_done(bt_supervisor_t *s, uint64_t client,
         if (s->pending[i].client == 0) {
             s->pending[i] = (bt_pending_t){
                 .client = client,
-                .until_ended = (request->verb == BT_ORDERS_STOP) ||
-                               (request->verb == BT_ORDERS_DRAIN) ||
-                               (request->verb == BT_ORDERS_UNLOAD),
+                .until_ended = (request->verb == BT_ADMIN_VERB_STOP) ||
+                               (request->verb == BT_ADMIN_VERB_DRAIN) ||
+                               (request->verb == BT_ADMIN_VERB_UNLOAD),
                 .child = child,
                 .model = model,
             };
-            if (request->verb == BT_ORDERS_ROLE) {
+            if (request->verb == BT_ADMIN_VERB_ROLE) {
                 s->pending[i].role = request->role;
                 s->pending[i].due_ms =
                     bt_now_ms() + ROLE_DEADS * s->plan->config->dead_ms;
@@ -415,7 +414,7 @@ static void start_by_order(bt_supervisor_t *s, bt_child_t *child,
 }
 
 static void order_process(bt_supervisor_t *s, uint64_t client,
-                          const bt_orders_request_t *request)
+                          const bt_admin_command_t *request)
 {
     char error[ERROR_BYTES];
     bt_child_t *const child = find_child(s, request->name, error);
@@ -424,9 +423,9 @@ static void order_process(bt_supervisor_t *s, uint64_t client,
         bt_control_socket_answer(s->desk, client, error);
         return;
     }
-    if (request->verb == BT_ORDERS_START) {
+    if (request->verb == BT_ADMIN_VERB_START) {
         start_by_order(s, child, BT_LIFE_START);
-    } else if (request->verb == BT_ORDERS_RESTART) {
+    } else if (request->verb == BT_ADMIN_VERB_RESTART) {
         start_by_order(s, child, BT_LIFE_RESTART);
     } else {
         bt_supervisor_apply(s, child, BT_LIFE_STOP);
@@ -435,7 +434,7 @@ static void order_process(bt_supervisor_t *s, uint64_t client,
 }
 
 static void order_role(bt_supervisor_t *s, uint64_t client,
-                       const bt_orders_request_t *request)
+                       const bt_admin_command_t *request)
 {
     char error[ERROR_BYTES];
     bt_child_t *const child = find_child(s, request->name, error);
@@ -485,7 +484,7 @@ static void apply_to_workers(bt_supervisor_t *s, uint32_t model, bool load)
 }
 
 static void order_unload(bt_supervisor_t *s, uint64_t client,
-                         const bt_orders_request_t *request)
+                         const bt_admin_command_t *request)
 {
     char error[ERROR_BYTES];
     const uint32_t model = find_model(s, request->name, error);
@@ -500,12 +499,12 @@ static void order_unload(bt_supervisor_t *s, uint64_t client,
 
 static uint32_t count_or(uint32_t asked, uint32_t otherwise)
 {
-    return (asked == BT_ORDERS_UNSET) ? otherwise : asked;
+    return (asked == BT_ADMIN_UNSET) ? otherwise : asked;
 }
 
 /* Checks that a known model may be loaded like that. */
 static bool may_load_again(const bt_supervisor_t *s, uint32_t i,
-                           const bt_orders_request_t *request, char *error)
+                           const bt_admin_command_t *request, char *error)
 {
     const bt_plan_model_t *const model = &s->plan->models[i];
     const uint32_t prefill = model->prefill;
@@ -532,7 +531,7 @@ static bool may_load_again(const bt_supervisor_t *s, uint32_t i,
 
 /* Checks that there may be such a model. */
 static bool may_load(const bt_supervisor_t *s,
-                     const bt_orders_request_t *request, uint32_t prefill,
+                     const bt_admin_command_t *request, uint32_t prefill,
                      uint32_t decode, char *error)
 {
     if (!bt_config_is_model_name(request->name, strlen(request->name))) {
@@ -568,7 +567,7 @@ static bool may_load(const bt_supervisor_t *s,
 }
 
 /* `load NAME` of a model of the launch's folder of models. */
-static void find_pulled(const bt_config_t *config, bt_orders_request_t *request)
+static void find_pulled(const bt_config_t *config, bt_admin_command_t *request)
 {
     BT_CLEANUP(free) char *path = NULL;
 
@@ -602,13 +601,13 @@ static bool has_threads_for(const bt_config_t *config, uint32_t prefill,
 }
 
 /* @return its index, or BT_PLAN_NO_MODEL with the reason. */
-static uint32_t add_model(bt_supervisor_t *s,
-                          const bt_orders_request_t *request, char *error)
+static uint32_t add_model(bt_supervisor_t *s, const bt_admin_command_t *request,
+                          char *error)
 {
     const bt_config_t *const config = s->plan->config;
     const uint32_t prefill = count_or(request->prefill, config->prefill);
     const uint32_t decode = count_or(request->decode, config->decode);
-    bt_orders_request_t found = *request;
+    bt_admin_command_t found = *request;
     bt_status_t status;
 
     find_pulled(config, &found);
@@ -637,7 +636,7 @@ static uint32_t add_model(bt_supervisor_t *s,
 /* Adds workers to a model that has fewer than requested. @return false: @a
  * error says why not */
 static bool add_workers(bt_supervisor_t *s, uint32_t i,
-                        const bt_orders_request_t *request, char *error)
+                        const bt_admin_command_t *request, char *error)
 {
     const bt_plan_model_t *const model = &s->plan->models[i];
     const uint32_t prefill =
@@ -669,7 +668,7 @@ static bool add_workers(bt_supervisor_t *s, uint32_t i,
 }
 
 static void order_load(bt_supervisor_t *s, uint64_t client,
-                       const bt_orders_request_t *request)
+                       const bt_admin_command_t *request)
 {
     uint32_t model = bt_plan_find_model(s->plan, request->name);
     char error[ERROR_BYTES];
@@ -689,14 +688,14 @@ static void order_load(bt_supervisor_t *s, uint64_t client,
 }
 
 void bt_supervisor_order(void *arg, uint64_t client,
-                         const bt_orders_request_t *request)
+                         const bt_admin_command_t *request)
 {
     bt_supervisor_t *const s = arg;
-    const bool is_question = (request->verb == BT_ORDERS_STATUS) ||
-                             (request->verb == BT_ORDERS_WATCH);
+    const bool is_question = (request->verb == BT_ADMIN_VERB_STATUS) ||
+                             (request->verb == BT_ADMIN_VERB_WATCH);
 
     if (!is_question) {
-        BT_LOG_INFO("order: %s %s", bt_orders_verb_name(request->verb),
+        BT_LOG_INFO("order: %s %s", bt_admin_verb_name(request->verb),
                     request->name);
         if (s->phase != BT_SUPERVISOR_RUNNING) {
             bt_control_socket_answer(s->desk, client,
@@ -705,28 +704,28 @@ void bt_supervisor_order(void *arg, uint64_t client,
         }
     }
     switch (request->verb) {
-    case BT_ORDERS_STATUS:
+    case BT_ADMIN_VERB_STATUS:
         say_status(s, client);
         bt_control_socket_answer(s->desk, client, NULL);
         break;
-    case BT_ORDERS_WATCH:
+    case BT_ADMIN_VERB_WATCH:
         say_status(s, client);
         bt_control_socket_watch(s->desk, client);
         bt_control_socket_answer(s->desk, client, NULL);
         break;
-    case BT_ORDERS_START:
-    case BT_ORDERS_STOP:
-    case BT_ORDERS_DRAIN:
-    case BT_ORDERS_RESTART:
+    case BT_ADMIN_VERB_START:
+    case BT_ADMIN_VERB_STOP:
+    case BT_ADMIN_VERB_DRAIN:
+    case BT_ADMIN_VERB_RESTART:
         order_process(s, client, request);
         break;
-    case BT_ORDERS_LOAD:
+    case BT_ADMIN_VERB_LOAD:
         order_load(s, client, request);
         break;
-    case BT_ORDERS_UNLOAD:
+    case BT_ADMIN_VERB_UNLOAD:
         order_unload(s, client, request);
         break;
-    case BT_ORDERS_ROLE:
+    case BT_ADMIN_VERB_ROLE:
         order_role(s, client, request);
         break;
     }

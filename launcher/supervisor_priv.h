@@ -41,8 +41,8 @@ typedef struct bt_pending {
     bool until_ended;  /**< otherwise until ready */
     bt_child_t *child; /**< NULL = all workers of the model */
     uint32_t model;
-    bt_orders_role_t role; /**< role to be reported; NO_ROLE: any */
-    uint64_t due_ms;       /**< deadline of the wait; 0 = none */
+    bt_admin_role_t role; /**< role to be reported; NO_ROLE: any */
+    uint64_t due_ms;      /**< deadline of the wait; 0 = none */
 } bt_pending_t;
 
 typedef struct bt_supervisor {
@@ -111,7 +111,7 @@ BT_MUST_CHECK bt_status_t bt_supervisor_add_children(bt_supervisor_t *s);
  * bt_supervisor_t.
  */
 void bt_supervisor_order(void *s, uint64_t client,
-                         const bt_orders_request_t *request);
+                         const bt_admin_command_t *request);
 
 /** Answers the admin commands whose result is reached, or cannot be any more.
  */

@@ -14,8 +14,8 @@
 
 /* ---- processes ---- */
 
-static bt_orders_process_t *place_of(bt_launcher_client_t *fleet,
-                                     const char *name)
+static bt_admin_process_t *place_of(bt_launcher_client_t *fleet,
+                                    const char *name)
 {
     for (uint32_t i = 0; i < fleet->n_processes; i++) {
         if (strcmp(fleet->processes[i].name, name) == 0) {
@@ -27,7 +27,7 @@ static bt_orders_process_t *place_of(bt_launcher_client_t *fleet,
     }
     if (fleet->n_processes == fleet->cap_processes) {
         const uint32_t cap = fleet->cap_processes * 2 + 8;
-        bt_orders_process_t *processes =
+        bt_admin_process_t *processes =
             bt_realloc_array(fleet->processes, cap, sizeof(*processes));
 
         if (processes == NULL) {
@@ -40,16 +40,16 @@ static bt_orders_process_t *place_of(bt_launcher_client_t *fleet,
 }
 
 /* Passes the list on, which may have moved. */
-static void tell_muster(const bt_launcher_client_t *fleet)
+static void publish_processes(const bt_launcher_client_t *fleet)
 {
-    bt_muster_expect(&fleet->front->muster, fleet->processes,
-                     fleet->n_processes);
+    bt_members_expect(&fleet->front->members, fleet->processes,
+                      fleet->n_processes);
 }
 
 static void on_process(bt_launcher_client_t *fleet,
-                       const bt_orders_process_t *process)
+                       const bt_admin_process_t *process)
 {
-    bt_orders_process_t *place = place_of(fleet, process->name);
+    bt_admin_process_t *place = place_of(fleet, process->name);
 
     if (place == NULL) {
         BT_LOG_WARN("the process table has no space for %s", process->name);
@@ -57,23 +57,24 @@ static void on_process(bt_launcher_client_t *fleet,
     }
     *place = *process;
     fleet->changed = true;
-    tell_muster(fleet);
+    publish_processes(fleet);
 }
 
-static bool is_worker(const bt_orders_process_t *process)
+static bool is_worker(const bt_admin_process_t *process)
 {
-    return (process->program == BT_ORDERS_PREFILL) ||
-           (process->program == BT_ORDERS_DECODE);
+    return (process->program == BT_ADMIN_PROGRAM_PREFILL) ||
+           (process->program == BT_ADMIN_PROGRAM_DECODE);
 }
 
 /* Returns the intended roles; an older launcher reports its program only. */
-static uint32_t roles_of(const bt_orders_process_t *process)
+static uint32_t roles_of(const bt_admin_process_t *process)
 {
-    if (process->role != BT_ORDERS_NO_ROLE) {
+    if (process->role != BT_ADMIN_ROLE_NONE) {
         return process->role; /* the same bits */
     }
-    return (process->program == BT_ORDERS_PREFILL) ? (uint32_t)BT_ROLE_PREFILL
-                                                   : (uint32_t)BT_ROLE_DECODE;
+    return (process->program == BT_ADMIN_PROGRAM_PREFILL)
+               ? (uint32_t)BT_ROLE_PREFILL
+               : (uint32_t)BT_ROLE_DECODE;
 }
 
 /* Orders the workers to take the roles that the launcher intends. Every router
@@ -82,11 +83,11 @@ static uint32_t roles_of(const bt_orders_process_t *process)
 static void order_roles(bt_launcher_client_t *fleet)
 {
     for (uint32_t i = 0; i < fleet->n_processes; i++) {
-        const bt_orders_process_t *process = &fleet->processes[i];
+        const bt_admin_process_t *process = &fleet->processes[i];
         const bt_served_t *served =
             bt_registry_named(&fleet->front->models, process->model);
 
-        if ((process->role != BT_ORDERS_NO_ROLE) && (served != NULL)) {
+        if ((process->role != BT_ADMIN_ROLE_NONE) && (served != NULL)) {
             bt_core_order_role(served->core, process->name, process->role);
         }
     }
@@ -97,10 +98,10 @@ static void order_roles(bt_launcher_client_t *fleet)
 static void expect_workers(const bt_launcher_client_t *fleet, uint64_t now_us)
 {
     for (uint32_t i = 0; i < fleet->n_processes; i++) {
-        const bt_orders_process_t *process = &fleet->processes[i];
-        const bool comes =
-            is_worker(process) && ((process->state == BT_ORDERS_WAITING) ||
-                                   (process->state == BT_ORDERS_STARTING));
+        const bt_admin_process_t *process = &fleet->processes[i];
+        const bool comes = is_worker(process) &&
+                           ((process->state == BT_ADMIN_PROCESS_WAITING) ||
+                            (process->state == BT_ADMIN_PROCESS_STARTING));
         const bt_served_t *served =
             comes ? bt_registry_named(&fleet->front->models, process->model)
                   : NULL;
@@ -113,10 +114,10 @@ static void expect_workers(const bt_launcher_client_t *fleet, uint64_t now_us)
 
 /* Adds the process to the count of its model and role. */
 static void expect(bt_metrics_expected_t *expected, uint32_t *n,
-                   const bt_orders_process_t *process)
+                   const bt_admin_process_t *process)
 {
     const uint32_t role = roles_of(process);
-    const uint32_t here = (process->state != BT_ORDERS_STOPPED) ? 1 : 0;
+    const uint32_t here = (process->state != BT_ADMIN_PROCESS_STOPPED) ? 1 : 0;
 
     for (uint32_t i = 0; i < *n; i++) {
         if ((expected[i].role == role) &&
@@ -141,7 +142,7 @@ static void tell_metrics(bt_launcher_client_t *fleet)
         goto end;
     }
     for (uint32_t i = 0; i < fleet->n_processes; i++) {
-        const bt_orders_process_t *process = &fleet->processes[i];
+        const bt_admin_process_t *process = &fleet->processes[i];
 
         if (is_worker(process)) {
             expect(expected, &told.n_expected, process);
@@ -168,7 +169,7 @@ static void leave(bt_launcher_client_t *fleet)
         event_free(fleet->readable);
         fleet->readable = NULL;
     }
-    bt_orders_close(fleet->client);
+    bt_admin_client_close(fleet->client);
     fleet->client = NULL;
 }
 
@@ -186,23 +187,23 @@ static void lose(bt_launcher_client_t *fleet, bt_status_t status)
 
 static void take(bt_launcher_client_t *fleet)
 {
-    const bt_status_t status = bt_orders_step(fleet->client);
-    bt_orders_event_t event;
+    const bt_status_t status = bt_admin_client_step(fleet->client);
+    bt_admin_event_t event;
 
-    while (bt_orders_next(fleet->client, &event)) {
+    while (bt_admin_client_next(fleet->client, &event)) {
         switch (event.kind) {
-        case BT_ORDERS_EVENT_MODEL:
+        case BT_ADMIN_EVENT_MODEL:
             bt_loads_want(&fleet->front->loads, event.u.model.name,
                           event.u.model.path, event.u.model.unloaded != 0);
             break;
-        case BT_ORDERS_EVENT_PROCESS:
+        case BT_ADMIN_EVENT_PROCESS:
             on_process(fleet, &event.u.process);
             break;
-        case BT_ORDERS_EVENT_ERROR:
+        case BT_ADMIN_EVENT_ERROR:
             BT_LOG_WARN("launcher: %s", event.u.error);
             break;
-        case BT_ORDERS_EVENT_OK:
-        case BT_ORDERS_EVENT_LAUNCHER:
+        case BT_ADMIN_EVENT_OK:
+        case BT_ADMIN_EVENT_LAUNCHER:
             break;
         }
     }
@@ -227,26 +228,26 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 
 static bt_status_t enter(bt_launcher_client_t *fleet)
 {
-    const bt_orders_request_t watch = {.verb = BT_ORDERS_WATCH,
-                                       .prefill = BT_ORDERS_UNSET,
-                                       .decode = BT_ORDERS_UNSET};
+    const bt_admin_command_t watch = {.verb = BT_ADMIN_VERB_WATCH,
+                                      .prefill = BT_ADMIN_UNSET,
+                                      .decode = BT_ADMIN_UNSET};
     bt_status_t status =
-        bt_orders_connect(fleet->front->config->launcher, &fleet->client);
+        bt_admin_client_connect(fleet->front->config->launcher, &fleet->client);
 
     if (status == BT_OK) {
-        status = bt_orders_send(fleet->client, &watch);
+        status = bt_admin_client_send(fleet->client, &watch);
     }
     if (status != BT_OK) {
         return status;
     }
-    fleet->readable = event_new(fleet->base, bt_orders_fd(fleet->client),
+    fleet->readable = event_new(fleet->base, bt_admin_client_fd(fleet->client),
                                 EV_READ | EV_PERSIST, on_readable, fleet);
     if ((fleet->readable == NULL) || (event_add(fleet->readable, NULL) != 0)) {
         return BT_ERR_NO_MEMORY;
     }
     /* Processes reported before may be gone. */
     fleet->n_processes = 0;
-    tell_muster(fleet);
+    publish_processes(fleet);
     fleet->was_lost = false;
     return BT_OK;
 }
@@ -269,7 +270,7 @@ void bt_launcher_client_tick(bt_launcher_client_t *fleet, uint64_t now_ms)
         order_roles(fleet);
     }
     if (fleet->client != NULL) {
-        if (bt_orders_wants_write(fleet->client)) {
+        if (bt_admin_client_wants_write(fleet->client)) {
             take(fleet);
         }
         expect_workers(fleet, bt_now_us());
@@ -288,7 +289,7 @@ void bt_launcher_client_fini(bt_launcher_client_t *fleet)
 {
     leave(fleet);
     if (fleet->front != NULL) {
-        bt_muster_expect(&fleet->front->muster, NULL, 0);
+        bt_members_expect(&fleet->front->members, NULL, 0);
     }
     bt_free(fleet->processes);
     *fleet = (bt_launcher_client_t){0};

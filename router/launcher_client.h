@@ -2,7 +2,7 @@
 /** @file launcher_client.h
  *
  * Follows the launcher's state: loaded models, expected number of workers, and
- * their restarts. The router reads the launcher's socket (common/orders);
+ * their restarts. The router reads the launcher's socket (common/admin);
  * without one (--launcher "") this state is unknown, and the models are those
  * of the options.
  *
@@ -18,7 +18,7 @@
 #ifndef BT_ROUTER_LAUNCHER_CLIENT_H
 #define BT_ROUTER_LAUNCHER_CLIENT_H
 
-#include "common/orders/client.h"
+#include "common/admin/connection.h"
 #include "router/frontend/frontend.h"
 
 struct event_base;
@@ -27,12 +27,12 @@ struct event;
 typedef struct bt_launcher_client {
     bt_frontend_t *front;
     struct event_base *base;
-    bt_orders_client_t *client;     /**< NULL: not connected */
-    struct event *readable;         /**< event of the client's descriptor */
-    uint64_t retry_ms;              /**< when to reconnect */
-    bool was_lost;                  /**< loss was logged, until reconnected */
-    bool changed;                   /**< metrics are not updated yet */
-    bt_orders_process_t *processes; /**< owned; last reported by the launcher */
+    bt_admin_client_t *client;     /**< NULL: not connected */
+    struct event *readable;        /**< event of the client's descriptor */
+    uint64_t retry_ms;             /**< when to reconnect */
+    bool was_lost;                 /**< loss was logged, until reconnected */
+    bool changed;                  /**< metrics are not updated yet */
+    bt_admin_process_t *processes; /**< owned; last reported by the launcher */
     uint32_t n_processes, cap_processes;
     uint64_t roles_ms; /**< when to check the workers' roles again */
 } bt_launcher_client_t;

@@ -80,11 +80,11 @@ static void flush(bt_turn_work_t *work)
 static void refuse_link(const bt_worker_links_t *links, bt_rpc_link_t *link,
                         const char *name, const char *why)
 {
-    const bt_refused_t who = {
+    const bt_rejection_t who = {
         .name = name, .address = "", .why = why, .proven = true};
 
     BT_LOG_WARN("worker refused: %s", why);
-    bt_muster_refuse(&links->front->muster, &who, (uint64_t)bt_walltime_ms());
+    bt_members_reject(&links->front->members, &who, (uint64_t)bt_walltime_ms());
     bt_rpc_link_close(link, why);
 }
 
@@ -93,15 +93,15 @@ static void refuse_link(const bt_worker_links_t *links, bt_rpc_link_t *link,
 static void on_refused(void *ctx, const bt_rpc_refused_t *refused)
 {
     const bt_worker_links_t *links = ctx;
-    const bt_refused_t who = {.name = refused->name,
-                              .address = refused->url,
-                              .why = refused->why,
-                              .proven = refused->proven};
+    const bt_rejection_t who = {.name = refused->name,
+                                .address = refused->url,
+                                .why = refused->why,
+                                .proven = refused->proven};
 
     if (!refused->unreachable ||
         !bt_registry_has_worker(&links->front->models, refused->name)) {
-        bt_muster_refuse(&links->front->muster, &who,
-                         (uint64_t)bt_walltime_ms());
+        bt_members_reject(&links->front->members, &who,
+                          (uint64_t)bt_walltime_ms());
     }
 }
 
@@ -205,7 +205,7 @@ static void link_up(bt_worker_links_t *links, const bt_rpc_event_t *event)
         refuse_link(links, event->link, msg.u.hello.name, why);
         return;
     }
-    bt_muster_join(&links->front->muster, worker->hello.name);
+    bt_members_join(&links->front->members, worker->hello.name);
     bt_rpc_link_set_user(event->link, worker);
 }
 

@@ -25,12 +25,12 @@
 #include "router/frontend/space.h"
 #include "router/frontend/turn.h"
 #include "router/frontend/work.h"
-#include "router/muster/muster.h"
 #include "router/observe/access_log.h"
 #include "router/observe/ids.h"
 #include "router/observe/metrics.h"
 #include "router/observe/trace.h"
 #include "router/tenants/tenants.h"
+#include "router/watch/membership.h"
 #include "router/watch/watch.h"
 
 #define BT_ANSWER_LIMIT (64u << 20) /**< bytes of one answer */
@@ -68,7 +68,7 @@ struct bt_frontend {
     bt_registry_t models;
     bt_tenants_t tenants; /**< tenants and their limits */
     bt_loads_t loads;     /**< models being loaded */
-    bt_muster_t muster;   /**< missing workers, and why */
+    bt_members_t members; /**< missing workers, and why */
     bt_turn_t turn;       /**< deferred work of the event loop */
     bt_router_metrics_t *metrics;
     bt_watch_t *watch;           /**< data of live views; owned */

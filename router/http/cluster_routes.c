@@ -80,8 +80,8 @@ void bt_route_cluster(bt_http_request_t *r)
         }
     }
     bt_json_end_array(&json);
-    bt_muster_write(&front->muster, (uint64_t)bt_walltime_ms(),
-                    bt_cluster_is_here, r->door->front, &json);
+    bt_members_write(&front->members, (uint64_t)bt_walltime_ms(),
+                     bt_cluster_is_here, r->door->front, &json);
     bt_cluster_write_unreachable(front, &json);
     bt_json_end_object(&json);
     bt_http_request_respond_json(r);
@@ -213,18 +213,18 @@ static void order_done(void *ctx, const bt_api_error_t *error)
 static void order_launcher(bt_http_request_t *r, const bt_instance_t *worker,
                            const order_t *order)
 {
-    bt_orders_request_t request = {
-        .verb = BT_ORDERS_ROLE,
-        .prefill = BT_ORDERS_UNSET,
-        .decode = BT_ORDERS_UNSET,
-        .role = (bt_orders_role_t)order->roles, /* the same bits */
+    bt_admin_command_t request = {
+        .verb = BT_ADMIN_VERB_ROLE,
+        .prefill = BT_ADMIN_UNSET,
+        .decode = BT_ADMIN_UNSET,
+        .role = (bt_admin_role_t)order->roles, /* the same bits */
     };
     bt_api_error_t error = {0};
 
     if (order->roles == 0) {
-        request.verb = (order->duty == BT_ADMIN_STATE_ON) ? BT_ORDERS_START
-                                                          : BT_ORDERS_DRAIN;
-        request.role = BT_ORDERS_NO_ROLE;
+        request.verb = (order->duty == BT_ADMIN_STATE_ON) ? BT_ADMIN_VERB_START
+                                                          : BT_ADMIN_VERB_DRAIN;
+        request.role = BT_ADMIN_ROLE_NONE;
     } else if (order->duty != BT_ADMIN_STATE_AS_IT_IS) {
         refuse(r, 400, "duty",
                "a launcher runs this worker, and takes one order at a time");

@@ -117,15 +117,15 @@ static void write_models(const bt_frontend_t *front, bt_json_t *json)
 
 /* ---- workers ---- */
 
-static void write_known(const bt_muster_t *muster, const bt_instance_t *worker,
-                        bt_json_t *json)
+static void write_known(const bt_members_t *members,
+                        const bt_instance_t *worker, bt_json_t *json)
 {
-    const bt_orders_process_t *process =
-        bt_muster_process(muster, worker->hello.name);
+    const bt_admin_process_t *process =
+        bt_members_process(members, worker->hello.name);
 
-    if (muster->n_expected > 0) {
+    if (members->n_expected > 0) {
         bt_json_bool(json, "expected",
-                     (process != NULL) && bt_muster_expects(process));
+                     (process != NULL) && bt_members_expects(process));
     } else {
         bt_json_null(json, "expected"); /* unknown without a launcher */
     }
@@ -176,7 +176,7 @@ static void write_totals(const bt_msg_stats_t *s, bt_json_t *json)
     bt_json_u64(json, "still_ms", s->still_ms);
 }
 
-static void write_worker(const bt_muster_t *muster, const bt_served_t *served,
+static void write_worker(const bt_members_t *members, const bt_served_t *served,
                          const bt_instance_t *worker, bt_json_t *json)
 {
     const bt_msg_hello_t *hello = &worker->hello;
@@ -191,7 +191,7 @@ static void write_worker(const bt_muster_t *muster, const bt_served_t *served,
     bt_json_str(json, "role", bt_role_name(worker->roles));
     bt_json_str(json, "state", bt_cluster_worker_state(worker));
     bt_json_str(json, "duty", bt_duty_name(s->duty));
-    write_known(muster, worker, json);
+    write_known(members, worker, json);
     bt_json_str(json, "version", hello->version_text);
     bt_json_u64(json, "tp", hello->tp);
     bt_json_u64(json, "pp", hello->pp);
@@ -217,10 +217,10 @@ bool bt_cluster_is_here(void *ctx, const char *name)
 /* Writes the workers that the launcher expects and that are missing. */
 static void write_missing(bt_frontend_t *front, bt_json_t *json)
 {
-    for (uint32_t i = 0; i < front->muster.n_expected; i++) {
-        const bt_orders_process_t *process = &front->muster.expected[i];
+    for (uint32_t i = 0; i < front->members.n_expected; i++) {
+        const bt_admin_process_t *process = &front->members.expected[i];
 
-        if (!bt_muster_expects(process) ||
+        if (!bt_members_expects(process) ||
             bt_cluster_is_here(front, process->name)) {
             continue;
         }
@@ -228,12 +228,13 @@ static void write_missing(bt_frontend_t *front, bt_json_t *json)
         bt_json_str(json, "name", process->name);
         bt_json_null(json, "id");
         bt_json_str(json, "model", process->model);
-        bt_json_str(json, "role", bt_orders_role_name(bt_muster_role(process)));
+        bt_json_str(json, "role", bt_admin_role_name(bt_members_role(process)));
         bt_json_str(json, "state", "missing");
         bt_json_bool(json, "expected", true);
         bt_json_bool(json, "launched", true);
         bt_json_u64(json, "restarts", process->restarts);
-        bt_json_str(json, "process", bt_orders_state_name(process->state));
+        bt_json_str(json, "process",
+                    bt_admin_process_state_name(process->state));
         bt_write_some_text(json, "why", process->why);
         bt_json_end_object(json);
     }
@@ -248,7 +249,7 @@ static void write_workers(bt_frontend_t *front, bt_json_t *json)
     {
         BT_LIST_FOR_EACH(pos, tmp, &bt_core_table(served->core)->workers)
         {
-            write_worker(&front->muster, served,
+            write_worker(&front->members, served,
                          BT_CONTAINER_OF(pos, bt_instance_t, link), json);
         }
     }
@@ -343,8 +344,8 @@ void bt_cluster_write_state(const bt_door_t *door, bt_json_t *json)
     write_queue(door->front, json);
     write_models(door->front, json);
     write_workers(door->front, json);
-    bt_muster_write(&door->front->muster, (uint64_t)bt_walltime_ms(),
-                    bt_cluster_is_here, door->front, json);
+    bt_members_write(&door->front->members, (uint64_t)bt_walltime_ms(),
+                     bt_cluster_is_here, door->front, json);
     bt_cluster_write_unreachable(door->front, json);
     write_tenants(&door->front->tenants, json);
 }

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/admin/connection.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/config/config.h"
-#include "common/orders/client.h"
 
 #define POLL_MS 20
 /* Time from the launcher's report that workers are ready until this router
@@ -19,10 +19,10 @@ struct bt_model_control {
     bt_frontend_t *front;
     bt_model_control_done_t *done;
     void *ctx;
-    bt_orders_client_t *client;
+    bt_admin_client_t *client;
     struct event *readable, *poll;
     uint64_t end_ms; /* 0: the launcher has not reported completion */
-    bt_orders_request_t request;
+    bt_admin_command_t request;
 };
 
 void bt_model_control_leave(bt_model_control_t *order)
@@ -33,27 +33,27 @@ void bt_model_control_leave(bt_model_control_t *order)
     if (order->poll != NULL) {
         event_free(order->poll);
     }
-    bt_orders_close(order->client);
+    bt_admin_client_close(order->client);
     order->front->n_orders--;
     bt_free(order);
 }
 
 static bool is_of_model(const bt_model_control_t *order)
 {
-    return (order->request.verb == BT_ORDERS_LOAD) ||
-           (order->request.verb == BT_ORDERS_UNLOAD);
+    return (order->request.verb == BT_ADMIN_VERB_LOAD) ||
+           (order->request.verb == BT_ADMIN_VERB_UNLOAD);
 }
 
 /* Triton's words: "failed to load 'm', ..." */
-static const char *verb_name(bt_orders_verb_t verb)
+static const char *verb_name(bt_admin_verb_t verb)
 {
     switch (verb) {
-    case BT_ORDERS_LOAD:
+    case BT_ADMIN_VERB_LOAD:
         return "load";
-    case BT_ORDERS_UNLOAD:
+    case BT_ADMIN_VERB_UNLOAD:
         return "unload";
     default:
-        return bt_orders_verb_name(verb);
+        return bt_admin_verb_name(verb);
     }
 }
 
@@ -92,9 +92,9 @@ static bool has_come_true(const bt_model_control_t *order)
         bt_registry_named(&order->front->models, order->request.name);
 
     switch (order->request.verb) {
-    case BT_ORDERS_LOAD:
+    case BT_ADMIN_VERB_LOAD:
         return (served != NULL) && bt_served_ready(served);
-    case BT_ORDERS_UNLOAD:
+    case BT_ADMIN_VERB_UNLOAD:
         return (served == NULL) || served->unloaded;
     default: /* processes: the launcher's report is sufficient */
         return true;
@@ -114,15 +114,15 @@ static void settle(bt_model_control_t *order)
 
 static void take(bt_model_control_t *order)
 {
-    const bt_status_t status = bt_orders_step(order->client);
-    bt_orders_event_t event;
+    const bt_status_t status = bt_admin_client_step(order->client);
+    bt_admin_event_t event;
 
-    while (bt_orders_next(order->client, &event)) {
-        if (event.kind == BT_ORDERS_EVENT_ERROR) {
+    while (bt_admin_client_next(order->client, &event)) {
+        if (event.kind == BT_ADMIN_EVENT_ERROR) {
             fail(order, 400, event.u.error);
             return;
         }
-        if (event.kind == BT_ORDERS_EVENT_OK) {
+        if (event.kind == BT_ADMIN_EVENT_OK) {
             order->end_ms = bt_now_ms() + SETTLE_MS;
             event_free(order->readable);
             order->readable = NULL;
@@ -155,7 +155,7 @@ static void on_poll(evutil_socket_t fd, short what, void *ctx)
     (void)what;
     if (order->end_ms != 0) {
         settle(order);
-    } else if (bt_orders_wants_write(order->client)) {
+    } else if (bt_admin_client_wants_write(order->client)) {
         take(order);
     }
     bt_frontend_turn(front);
@@ -165,16 +165,16 @@ static bt_status_t give_on(bt_model_control_t *order, struct event_base *base)
 {
     const struct timeval period = {.tv_usec = POLL_MS * 1000};
     bt_status_t status =
-        bt_orders_connect(order->front->config->launcher, &order->client);
+        bt_admin_client_connect(order->front->config->launcher, &order->client);
 
     if (status != BT_OK) {
         return status;
     }
-    status = bt_orders_send(order->client, &order->request);
+    status = bt_admin_client_send(order->client, &order->request);
     if (status != BT_OK) {
         return status;
     }
-    order->readable = event_new(base, bt_orders_fd(order->client),
+    order->readable = event_new(base, bt_admin_client_fd(order->client),
                                 EV_READ | EV_PERSIST, on_readable, order);
     order->poll = event_new(base, -1, EV_PERSIST, on_poll, order);
     return ((order->readable != NULL) && (order->poll != NULL) &&
@@ -217,7 +217,7 @@ static const char *name_for_launcher(bt_frontend_t *front, const char *name)
 }
 
 static bt_status_t begin(bt_frontend_t *front, struct event_base *base,
-                         const bt_orders_request_t *request,
+                         const bt_admin_command_t *request,
                          bt_model_control_done_t *done, void *ctx,
                          bt_model_control_t **order_p, bt_api_error_t *error_p)
 {
@@ -265,11 +265,11 @@ bt_status_t bt_model_control_begin(bt_frontend_t *front,
                                    void *ctx, bt_model_control_t **order_p,
                                    bt_api_error_t *error_p)
 {
-    bt_orders_request_t request = {
-        .verb = load ? BT_ORDERS_LOAD : BT_ORDERS_UNLOAD,
+    bt_admin_command_t request = {
+        .verb = load ? BT_ADMIN_VERB_LOAD : BT_ADMIN_VERB_UNLOAD,
         .wait = true,
-        .prefill = BT_ORDERS_UNSET,
-        .decode = BT_ORDERS_UNSET,
+        .prefill = BT_ADMIN_UNSET,
+        .decode = BT_ADMIN_UNSET,
     };
 
     if (!bt_config_is_model_name(name, strlen(name))) {
@@ -282,7 +282,7 @@ bt_status_t bt_model_control_begin(bt_frontend_t *front,
 
 bt_status_t bt_model_control_process(bt_frontend_t *front,
                                      struct event_base *base,
-                                     const bt_orders_request_t *request,
+                                     const bt_admin_command_t *request,
                                      bt_model_control_done_t *done, void *ctx,
                                      bt_model_control_t **order_p,
                                      bt_api_error_t *error_p)

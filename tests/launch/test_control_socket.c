@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/admin/connection.h"
 #include "common/base/alloc.h"
 #include "common/base/fd_limit.h"
-#include "common/orders/client.h"
 #include "launcher/control_socket.h"
 #include "launcher/run_dir.h"
 
@@ -19,11 +19,11 @@ typedef struct office {
     bt_control_socket_t *desk;
     uint64_t client; /* who ordered last; 0 = nobody */
     uint32_t n_orders;
-    bt_orders_request_t request;
+    bt_admin_command_t request;
 } office_t;
 
 static void on_order(void *arg, uint64_t client,
-                     const bt_orders_request_t *request)
+                     const bt_admin_command_t *request)
 {
     office_t *const office = arg;
 
@@ -37,7 +37,7 @@ static void setup(office_t *office)
     memset(office, 0, sizeof(*office));
     assert_int_equal(bt_run_dir_create(&office->dir), BT_OK);
     snprintf(office->path, sizeof(office->path), "%s/%s", office->dir.path,
-             BT_ORDERS_SOCKET);
+             BT_ADMIN_SOCKET);
     assert_int_equal(bt_control_socket_create(office->dir.path, on_order,
                                               office, &office->desk),
                      BT_OK);
@@ -49,38 +49,38 @@ static void teardown(office_t *office)
     bt_run_dir_remove(&office->dir);
 }
 
-static bt_orders_client_t *enter(office_t *office)
+static bt_admin_client_t *enter(office_t *office)
 {
-    bt_orders_client_t *client = NULL;
+    bt_admin_client_t *client = NULL;
 
-    assert_int_equal(bt_orders_connect(office->path, &client), BT_OK);
+    assert_int_equal(bt_admin_client_connect(office->path, &client), BT_OK);
     bt_control_socket_run(office->desk);
     return client;
 }
 
-static void ask(office_t *office, bt_orders_client_t *client,
-                bt_orders_verb_t verb)
+static void ask(office_t *office, bt_admin_client_t *client,
+                bt_admin_verb_t verb)
 {
-    bt_orders_request_t request = {
-        .verb = verb, .prefill = BT_ORDERS_UNSET, .decode = BT_ORDERS_UNSET};
+    bt_admin_command_t request = {
+        .verb = verb, .prefill = BT_ADMIN_UNSET, .decode = BT_ADMIN_UNSET};
 
-    if (verb == BT_ORDERS_STOP) {
+    if (verb == BT_ADMIN_VERB_STOP) {
         strncpy(request.name, "decode-0", sizeof(request.name) - 1);
     }
-    assert_int_equal(bt_orders_send(client, &request), BT_OK);
+    assert_int_equal(bt_admin_client_send(client, &request), BT_OK);
     bt_control_socket_run(office->desk);
 }
 
 /* All that the desk has for it by now. */
-static bool next_event(office_t *office, bt_orders_client_t *client,
-                       bt_orders_event_t *event)
+static bool next_event(office_t *office, bt_admin_client_t *client,
+                       bt_admin_event_t *event)
 {
     bt_status_t status;
 
     bt_control_socket_run(office->desk);
-    status = bt_orders_step(client);
+    status = bt_admin_client_step(client);
     assert_true((status == BT_OK) || (status == BT_ERR_PEER_LOST));
-    return bt_orders_next(client, event);
+    return bt_admin_client_next(client, event);
 }
 
 static uint32_t count_fds(const office_t *office)
@@ -92,15 +92,15 @@ static uint32_t count_fds(const office_t *office)
 
 static void an_order_is_answered_when_it_is_done(void **state)
 {
-    bt_orders_client_t *client;
-    bt_orders_event_t event;
+    bt_admin_client_t *client;
+    bt_admin_event_t event;
     office_t office;
 
     (void)state;
     setup(&office);
     client = enter(&office);
-    ask(&office, client, BT_ORDERS_STOP);
-    ask(&office, client, BT_ORDERS_STATUS); /* waits for the first */
+    ask(&office, client, BT_ADMIN_VERB_STOP);
+    ask(&office, client, BT_ADMIN_VERB_STATUS); /* waits for the first */
     assert_int_equal(office.n_orders, 1);
     assert_string_equal(office.request.name, "decode-0");
     assert_false(next_event(&office, client, &event));
@@ -111,8 +111,8 @@ static void an_order_is_answered_when_it_is_done(void **state)
     assert_int_equal(office.n_orders, 2);
     bt_control_socket_answer(office.desk, office.client, NULL);
     assert_true(next_event(&office, client, &event));
-    assert_int_equal(event.kind, BT_ORDERS_EVENT_OK);
-    bt_orders_close(client);
+    assert_int_equal(event.kind, BT_ADMIN_EVENT_OK);
+    bt_admin_client_close(client);
     bt_control_socket_run(office.desk);
     assert_int_equal(count_fds(&office), 1);
     teardown(&office);
@@ -120,42 +120,42 @@ static void an_order_is_answered_when_it_is_done(void **state)
 
 static void an_answer_to_one_who_left_goes_nowhere(void **state)
 {
-    bt_orders_client_t *client;
+    bt_admin_client_t *client;
     office_t office;
 
     (void)state;
     setup(&office);
     client = enter(&office);
-    ask(&office, client, BT_ORDERS_STOP);
-    bt_orders_close(client);
+    ask(&office, client, BT_ADMIN_VERB_STOP);
+    bt_admin_client_close(client);
     bt_control_socket_run(office.desk);
     assert_int_equal(count_fds(&office), 1); /* nothing to spin on */
     client = enter(&office); /* in the same seat, with a number of its own */
     bt_control_socket_answer(office.desk, office.client, NULL);
     bt_control_socket_watch(office.desk, office.client);
-    assert_int_equal(bt_orders_step(client), BT_OK);
-    bt_orders_close(client);
+    assert_int_equal(bt_admin_client_step(client), BT_OK);
+    bt_admin_client_close(client);
     teardown(&office);
 }
 
 /* 4 MiB is what one may leave unread. The others get every line meanwhile. */
 static void a_watcher_that_never_reads_is_dropped(void **state)
 {
-    bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_PROCESS};
-    bt_orders_event_t got;
-    bt_orders_client_t *deaf;
-    bt_orders_client_t *client;
+    bt_admin_event_t event = {.kind = BT_ADMIN_EVENT_PROCESS};
+    bt_admin_event_t got;
+    bt_admin_client_t *deaf;
+    bt_admin_client_t *client;
     uint32_t n = 0;
     office_t office;
 
     (void)state;
     setup(&office);
     deaf = enter(&office);
-    ask(&office, deaf, BT_ORDERS_WATCH);
+    ask(&office, deaf, BT_ADMIN_VERB_WATCH);
     bt_control_socket_watch(office.desk, office.client);
     bt_control_socket_answer(office.desk, office.client, NULL);
     client = enter(&office);
-    ask(&office, client, BT_ORDERS_WATCH);
+    ask(&office, client, BT_ADMIN_VERB_WATCH);
     bt_control_socket_watch(office.desk, office.client);
     bt_control_socket_answer(office.desk, office.client, NULL);
     assert_true(next_event(&office, client, &got));
@@ -172,16 +172,16 @@ static void a_watcher_that_never_reads_is_dropped(void **state)
     assert_true(n > (4u << 20) / 512);
     bt_control_socket_tell(office.desk, &event);
     assert_true(next_event(&office, client, &got));
-    bt_orders_close(client);
-    bt_orders_close(deaf);
+    bt_admin_client_close(client);
+    bt_admin_client_close(deaf);
     teardown(&office);
 }
 
 /* One who asks and does not read is not asked for more. */
 static void answers_do_not_pile_up(void **state)
 {
-    bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_MODEL};
-    bt_orders_client_t *client;
+    bt_admin_event_t event = {.kind = BT_ADMIN_EVENT_MODEL};
+    bt_admin_client_t *client;
     uint32_t n_orders = 0;
     office_t office;
 
@@ -190,7 +190,7 @@ static void answers_do_not_pile_up(void **state)
     client = enter(&office);
     memset(event.u.model.path, 0xff, sizeof(event.u.model.path) - 1);
     for (int i = 0; i < 1000; i++) {
-        ask(&office, client, BT_ORDERS_STATUS);
+        ask(&office, client, BT_ADMIN_VERB_STATUS);
         if (office.client != 0) {
             bt_control_socket_say(office.desk, office.client, &event);
             bt_control_socket_answer(office.desk, office.client, NULL);
@@ -200,7 +200,7 @@ static void answers_do_not_pile_up(void **state)
     }
     /* A socket holds some 200 KiB, an answer has 12. */
     assert_true((n_orders > 1) && (n_orders < 200));
-    bt_orders_close(client);
+    bt_admin_client_close(client);
     bt_control_socket_run(office.desk);
     assert_int_equal(count_fds(&office), 1);
     teardown(&office);

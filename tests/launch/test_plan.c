@@ -463,8 +463,8 @@ static void a_model_added_later_gets_what_cores_are_left(void **state)
     assert_int_equal(plan->n_processes, 6);
     assert_int_equal(bt_plan_find_model(plan, "b"), 1);
     assert_int_equal(bt_plan_find_model(plan, "x"), BT_PLAN_NO_MODEL);
-    assert_int_equal(bt_plan_count(plan, 0, BT_ORDERS_ROLE_PREFILL), 2);
-    assert_int_equal(bt_plan_count(plan, 1, BT_ORDERS_ROLE_PREFILL), 1);
+    assert_int_equal(bt_plan_count(plan, 0, BT_ADMIN_ROLE_PREFILL), 2);
+    assert_int_equal(bt_plan_count(plan, 1, BT_ADMIN_ROLE_PREFILL), 1);
     assert_args(plan, 4, "b.prefill-0",
                 "--model=./b=1.gguf --served-model-name=b "
                 "--join=ipc:///run/x/router.ipc --threads=1 --cores=7 "
@@ -519,17 +519,17 @@ static void a_new_role_keeps_name_threads_and_cores(void **state)
     planned_t p = make_plan(6, "--model m.gguf --max-batch-size 9");
 
     (void)state;
-    p.plan->processes[1]->role = BT_ORDERS_ROLE_BOTH;
+    p.plan->processes[1]->role = BT_ADMIN_ROLE_BOTH;
     assert_int_equal(bt_plan_renew_args(p.plan, p.plan->processes[1]), BT_OK);
     assert_args(p.plan, 1, "prefill-0",
                 "--max-batch-size=9 --model=m.gguf --served-model-name=m "
                 "--join=ipc:///run/x/router.ipc --threads=2 --cores=1-2 "
                 "--borrowed-cores=4-5,7-8 --role=both --run-dir=/run/x "
                 "--cluster-key-file=/run/x/key --name=prefill-0");
-    assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_PREFILL), 1);
-    assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_DECODE), 1);
-    assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_BOTH), 1);
-    p.plan->processes[1]->role = BT_ORDERS_ROLE_PREFILL; /* its name's */
+    assert_int_equal(bt_plan_count(p.plan, 0, BT_ADMIN_ROLE_PREFILL), 1);
+    assert_int_equal(bt_plan_count(p.plan, 0, BT_ADMIN_ROLE_DECODE), 1);
+    assert_int_equal(bt_plan_count(p.plan, 0, BT_ADMIN_ROLE_BOTH), 1);
+    p.plan->processes[1]->role = BT_ADMIN_ROLE_PREFILL; /* its name's */
     assert_int_equal(bt_plan_renew_args(p.plan, p.plan->processes[1]), BT_OK);
     assert_false(has_arg(p.plan, 1, "--role=prefill"));
     destroy(&p);
@@ -578,7 +578,7 @@ static void a_standby_is_planned_behind_the_workers(void **state)
         "--run-dir=/run/x --cluster-key-file=/run/x/key --name=standby-0");
     assert_true(has_arg(p.plan, 0, "--workers-pinned=yes"));
     assert_true(has_arg(p.plan, 3, "--cores=7-8"));
-    assert_int_equal(bt_plan_count(p.plan, 0, BT_ORDERS_ROLE_DECODE), 1);
+    assert_int_equal(bt_plan_count(p.plan, 0, BT_ADMIN_ROLE_DECODE), 1);
     assert_true(bt_plan_may_replace(p.plan, p.plan->processes[4],
                                     p.plan->processes[1]));
     assert_false(bt_plan_may_replace(p.plan, p.plan->processes[4],

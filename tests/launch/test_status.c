@@ -12,26 +12,26 @@
 static void add_process(bt_status_report_t *report, const char *name,
                         uint32_t program, uint32_t state, uint64_t age_ms)
 {
-    bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_PROCESS};
+    bt_admin_event_t event = {.kind = BT_ADMIN_EVENT_PROCESS};
 
     strncpy(event.u.process.name, name, sizeof(event.u.process.name) - 1);
     event.u.process.program = program;
     event.u.process.state = state;
     event.u.process.since_ms = NOW_MS - age_ms;
-    if (program == BT_ORDERS_ROUTER) {
+    if (program == BT_ADMIN_PROGRAM_ROUTER) {
         strncpy(event.u.process.http, "[::1]:8000", 11);
         strncpy(event.u.process.metrics, "127.0.0.1:8002", 15);
     } else {
         strncpy(event.u.process.model, "tiny", 5);
         event.u.process.role = program;
     }
-    event.u.process.pid = (state == BT_ORDERS_READY) ? 4711 : 0;
+    event.u.process.pid = (state == BT_ADMIN_PROCESS_READY) ? 4711 : 0;
     assert_int_equal(bt_status_report_add(report, &event), BT_OK);
 }
 
 static void fill(bt_status_report_t *report)
 {
-    bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_LAUNCHER};
+    bt_admin_event_t event = {.kind = BT_ADMIN_EVENT_LAUNCHER};
 
     memset(report, 0, sizeof(*report));
     event.u.launcher.pid = 12;
@@ -39,19 +39,21 @@ static void fill(bt_status_report_t *report)
     strncpy(event.u.launcher.run_dir, "/tmp/baton-a1b2c3", 18);
     assert_int_equal(bt_status_report_add(report, &event), BT_OK);
     memset(&event, 0, sizeof(event));
-    event.kind = BT_ORDERS_EVENT_MODEL;
+    event.kind = BT_ADMIN_EVENT_MODEL;
     strncpy(event.u.model.name, "tiny", 5);
     strncpy(event.u.model.path, "/m/\"tiny\".gguf", 15);
     event.u.model.prefill = 1;
     event.u.model.decode = 1;
     assert_int_equal(bt_status_report_add(report, &event), BT_OK);
-    add_process(report, "router", BT_ORDERS_ROUTER, BT_ORDERS_READY, 93784000);
-    add_process(report, "prefill-0", BT_ORDERS_PREFILL, BT_ORDERS_READY,
-                3661000);
-    add_process(report, "prefill-1", BT_ORDERS_PREFILL, BT_ORDERS_STOPPED,
-                61999);
-    add_process(report, "decode-0", BT_ORDERS_DECODE, BT_ORDERS_WAITING, 999);
-    report->processes[2].role = BT_ORDERS_ROLE_BOTH;
+    add_process(report, "router", BT_ADMIN_PROGRAM_ROUTER,
+                BT_ADMIN_PROCESS_READY, 93784000);
+    add_process(report, "prefill-0", BT_ADMIN_PROGRAM_PREFILL,
+                BT_ADMIN_PROCESS_READY, 3661000);
+    add_process(report, "prefill-1", BT_ADMIN_PROGRAM_PREFILL,
+                BT_ADMIN_PROCESS_STOPPED, 61999);
+    add_process(report, "decode-0", BT_ADMIN_PROGRAM_DECODE,
+                BT_ADMIN_PROCESS_WAITING, 999);
+    report->processes[2].role = BT_ADMIN_ROLE_BOTH;
     report->models[0].both = 1;
 }
 
@@ -104,13 +106,13 @@ static void who_does_not_serve_is_named_with_the_reason(void **state)
 
 static void an_address_with_tls_is_shown_as_the_router_said_it(void **state)
 {
-    bt_orders_event_t event = {.kind = BT_ORDERS_EVENT_PROCESS,
-                               .u.process = {.name = "router",
-                                             .program = BT_ORDERS_ROUTER,
-                                             .state = BT_ORDERS_READY,
-                                             .pid = 7,
-                                             .http = "https://[::1]:8000",
-                                             .since_ms = NOW_MS}};
+    bt_admin_event_t event = {.kind = BT_ADMIN_EVENT_PROCESS,
+                              .u.process = {.name = "router",
+                                            .program = BT_ADMIN_PROGRAM_ROUTER,
+                                            .state = BT_ADMIN_PROCESS_READY,
+                                            .pid = 7,
+                                            .http = "https://[::1]:8000",
+                                            .since_ms = NOW_MS}};
     bt_status_report_t report;
     bt_strbuf_t out;
 

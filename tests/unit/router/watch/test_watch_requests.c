@@ -248,29 +248,29 @@ static void the_page_has_what_is_and_what_was(void **state)
 static void workers_that_should_be_here_are_told_as_missing(void **state)
 {
     static bt_exchange_t ex;
-    const bt_orders_process_t told[] = {
+    const bt_admin_process_t told[] = {
         {.name = "prefill-0",
          .model = "tiny",
-         .program = BT_ORDERS_PREFILL,
-         .role = BT_ORDERS_ROLE_PREFILL,
-         .state = BT_ORDERS_READY,
+         .program = BT_ADMIN_PROGRAM_PREFILL,
+         .role = BT_ADMIN_ROLE_PREFILL,
+         .state = BT_ADMIN_PROCESS_READY,
          .restarts = 2},
         {.name = "decode-7",
          .model = "tiny",
-         .program = BT_ORDERS_DECODE,
-         .role = BT_ORDERS_ROLE_DECODE,
-         .state = BT_ORDERS_WAITING,
+         .program = BT_ADMIN_PROGRAM_DECODE,
+         .role = BT_ADMIN_ROLE_DECODE,
+         .state = BT_ADMIN_PROCESS_WAITING,
          .why = "it ended",
          .restarts = 5},
         {.name = "decode-8",
          .model = "tiny",
-         .program = BT_ORDERS_DECODE,
-         .role = BT_ORDERS_ROLE_DECODE,
-         .state = BT_ORDERS_STOPPED},
+         .program = BT_ADMIN_PROGRAM_DECODE,
+         .role = BT_ADMIN_ROLE_DECODE,
+         .state = BT_ADMIN_PROCESS_STOPPED},
     };
 
     (void)state;
-    bt_muster_expect(&world.front.muster, told, 3);
+    bt_members_expect(&world.front.members, told, 3);
     ask(&ex, "/v2/cluster", "");
     step_until_answered(&ex);
     has(&ex, "\"expected\":true,\"launched\":false,\"restarts\":2,");
@@ -281,7 +281,7 @@ static void workers_that_should_be_here_are_told_as_missing(void **state)
              "\"why\":\"it ended\"}");
     has(&ex, "\"missing\":[{\"name\":\"decode-7\",");
     assert_null(strstr(ex.out, "decode-8"));
-    bt_muster_expect(&world.front.muster, NULL, 0);
+    bt_members_expect(&world.front.members, NULL, 0);
 }
 
 static void without_memory_for_the_page_who_asks_is_told(void **state)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/orders/stream.h"
+#include "common/admin/stream.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-void bt_orders_stream_init(bt_orders_stream_t *stream, int fd, size_t out_bytes)
+void bt_admin_stream_init(bt_admin_stream_t *stream, int fd, size_t out_bytes)
 {
     stream->fd = fd;
     stream->is_at_end = false;
@@ -14,7 +14,7 @@ void bt_orders_stream_init(bt_orders_stream_t *stream, int fd, size_t out_bytes)
     bt_strbuf_init(&stream->out, out_bytes);
 }
 
-void bt_orders_stream_fini(bt_orders_stream_t *stream)
+void bt_admin_stream_fini(bt_admin_stream_t *stream)
 {
     if (stream->fd >= 0) {
         close(stream->fd);
@@ -23,7 +23,7 @@ void bt_orders_stream_fini(bt_orders_stream_t *stream)
     bt_strbuf_fini(&stream->out);
 }
 
-bool bt_orders_stream_send(bt_orders_stream_t *stream)
+bool bt_admin_stream_send(bt_admin_stream_t *stream)
 {
     while (stream->out.len > 0) {
         const ssize_t n = send(stream->fd, stream->out.data, stream->out.len,
@@ -43,7 +43,7 @@ bool bt_orders_stream_send(bt_orders_stream_t *stream)
     return true;
 }
 
-void bt_orders_stream_receive(bt_orders_stream_t *stream)
+void bt_admin_stream_receive(bt_admin_stream_t *stream)
 {
     while (!stream->is_at_end && (stream->n_in < sizeof(stream->in))) {
         const ssize_t n = recv(stream->fd, stream->in + stream->n_in,
@@ -63,7 +63,7 @@ void bt_orders_stream_receive(bt_orders_stream_t *stream)
     }
 }
 
-const char *bt_orders_stream_line(const bt_orders_stream_t *stream, size_t *n_p)
+const char *bt_admin_stream_line(const bt_admin_stream_t *stream, size_t *n_p)
 {
     const char *const end = memchr(stream->in, '\n', stream->n_in);
 
@@ -74,16 +74,16 @@ const char *bt_orders_stream_line(const bt_orders_stream_t *stream, size_t *n_p)
     return stream->in;
 }
 
-void bt_orders_stream_drop(bt_orders_stream_t *stream, size_t n)
+void bt_admin_stream_drop(bt_admin_stream_t *stream, size_t n)
 {
     stream->n_in -= n + 1;
     memmove(stream->in, stream->in + n + 1, stream->n_in);
 }
 
-bool bt_orders_stream_is_clogged(const bt_orders_stream_t *stream)
+bool bt_admin_stream_is_clogged(const bt_admin_stream_t *stream)
 {
     size_t n;
 
     return (stream->n_in == sizeof(stream->in)) &&
-           (bt_orders_stream_line(stream, &n) == NULL);
+           (bt_admin_stream_line(stream, &n) == NULL);
 }

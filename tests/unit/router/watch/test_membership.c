@@ -5,20 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "router/muster/muster.h"
+#include "router/watch/membership.h"
 
 #define NOW_MS UINT64_C(1700000000000)
 
-static bt_muster_t muster;
+static bt_members_t members;
 static bt_strbuf_t out;
 
 static void refuse(const char *name, const char *why, bool proven,
                    uint64_t now_ms)
 {
-    const bt_refused_t who = {
+    const bt_rejection_t who = {
         .name = name, .address = "", .why = why, .proven = proven};
 
-    bt_muster_refuse(&muster, &who, now_ms);
+    bt_members_reject(&members, &who, now_ms);
 }
 
 static bool is_decode_1(void *ctx, const char *name)
@@ -35,7 +35,7 @@ static const char *written(uint64_t now_ms)
     bt_strbuf_reset(&out);
     bt_json_init(&json, &out);
     bt_json_object(&json, NULL);
-    bt_muster_write(&muster, now_ms, is_decode_1, NULL, &json);
+    bt_members_write(&members, now_ms, is_decode_1, NULL, &json);
     bt_json_end_object(&json);
     assert_int_equal(bt_strbuf_status(&out), BT_OK);
     return out.data;
@@ -53,7 +53,7 @@ static uint32_t count(const char *text)
 
 static int begin(void **state)
 {
-    muster = (bt_muster_t){0};
+    members = (bt_members_t){0};
     bt_strbuf_init(&out, 1u << 20);
     return bt_test_setup(state);
 }
@@ -72,25 +72,25 @@ static void nobody_is_missed_at_first(void **state)
 
 static void a_refused_worker_is_one_line_until_it_joins(void **state)
 {
-    bt_refused_t who = {.name = "decode-0",
-                        .address = "tcp://10.0.0.3:4000",
-                        .why = "another model",
-                        .proven = true};
+    bt_rejection_t who = {.name = "decode-0",
+                          .address = "tcp://10.0.0.3:4000",
+                          .why = "another model",
+                          .proven = true};
 
     (void)state;
-    bt_muster_refuse(&muster, &who, NOW_MS);
+    bt_members_reject(&members, &who, NOW_MS);
     who.address = ""; /* as it was */
     who.why = "32 tokens per block";
-    bt_muster_refuse(&muster, &who, NOW_MS + 2000);
+    bt_members_reject(&members, &who, NOW_MS + 2000);
     assert_string_equal(
         written(NOW_MS + 2000),
         "{\"missing\":[],\"refused\":[{\"name\":\"decode-0\",\"address\":"
         "\"tcp://10.0.0.3:4000\",\"why\":\"32 tokens per block\",\"proven\":"
         "true,\"times\":2,\"first_ms\":1700000000000,\"last_ms\":"
         "1700000002000}]}");
-    bt_muster_join(&muster, "decode-00");
+    bt_members_join(&members, "decode-00");
     assert_int_equal(count("\"why\""), 1);
-    bt_muster_join(&muster, "decode-0");
+    bt_members_join(&members, "decode-0");
     assert_int_equal(count("\"why\""), 0);
 }
 
@@ -99,15 +99,16 @@ static void who_is_not_heard_any_more_is_forgotten(void **state)
     (void)state;
     refuse("a", "x", true, NOW_MS);
     refuse("a", "x", true, NOW_MS + 1);
-    assert_non_null(strstr(written(NOW_MS + 1 + BT_MUSTER_KEEP_MS), "\"a\""));
-    assert_null(strstr(written(NOW_MS + 2 + BT_MUSTER_KEEP_MS), "\"a\""));
+    assert_non_null(strstr(written(NOW_MS + 1 + BT_MEMBERS_KEEP_MS), "\"a\""));
+    assert_null(strstr(written(NOW_MS + 2 + BT_MEMBERS_KEEP_MS), "\"a\""));
     /* A clock that was set back makes nobody older. */
     assert_non_null(strstr(written(NOW_MS - 5000), "\"a\""));
     refuse("a", "x", true, NOW_MS - 5000);
     assert_non_null(strstr(written(NOW_MS), "\"times\":3"));
     /* It begins anew. */
-    refuse("a", "x", true, NOW_MS + BT_MUSTER_KEEP_MS);
-    assert_non_null(strstr(written(NOW_MS + BT_MUSTER_KEEP_MS), "\"times\":1"));
+    refuse("a", "x", true, NOW_MS + BT_MEMBERS_KEEP_MS);
+    assert_non_null(
+        strstr(written(NOW_MS + BT_MEMBERS_KEEP_MS), "\"times\":1"));
 }
 
 static void the_last_one_is_first(void **state)
@@ -135,7 +136,7 @@ static void strangers_take_no_place_of_workers_with_the_key(void **state)
         snprintf(name, sizeof(name), "stranger-%u", i);
         refuse(name, "another key", false, NOW_MS + 1 + i / 100);
     }
-    assert_int_equal(count("\"proven\":false"), BT_MUSTER_STRANGERS);
+    assert_int_equal(count("\"proven\":false"), BT_MEMBERS_UNPROVEN);
     assert_int_equal(count("another model"), 1);
     /* Where those with the key fill all of it there is no room for others. */
     for (uint32_t i = 0; i < 100; i++) {
@@ -144,14 +145,14 @@ static void strangers_take_no_place_of_workers_with_the_key(void **state)
     }
     refuse("stranger", "another key", false, NOW_MS + 50);
     assert_int_equal(count("\"proven\":false"), 0);
-    assert_int_equal(count("\"proven\":true"), BT_MUSTER_PLACES);
+    assert_int_equal(count("\"proven\":true"), BT_MEMBERS_REJECTIONS);
     assert_int_equal(count("\"worker-99\""), 1);
 }
 
 static void what_is_too_long_is_cut_and_stays_one(void **state)
 {
     char name[4 * BT_WIRE_MAX_NAME];
-    char why[4 * BT_MUSTER_WHY_BYTES];
+    char why[4 * BT_MEMBERS_WHY_BYTES];
 
     (void)state;
     memset(name, 'n', sizeof(name) - 1);
@@ -164,32 +165,32 @@ static void what_is_too_long_is_cut_and_stays_one(void **state)
 
 static void an_expected_worker_that_is_not_here_is_missing(void **state)
 {
-    static bt_orders_process_t processes[] = {
-        {.name = "router", .program = BT_ORDERS_ROUTER},
-        {.name = "spare-0", .program = BT_ORDERS_STANDBY},
+    static bt_admin_process_t processes[] = {
+        {.name = "router", .program = BT_ADMIN_PROGRAM_ROUTER},
+        {.name = "spare-0", .program = BT_ADMIN_PROGRAM_STANDBY},
         {.name = "decode-1",
-         .program = BT_ORDERS_DECODE,
-         .state = BT_ORDERS_READY},
+         .program = BT_ADMIN_PROGRAM_DECODE,
+         .state = BT_ADMIN_PROCESS_READY},
         {.name = "decode-2",
-         .program = BT_ORDERS_DECODE,
+         .program = BT_ADMIN_PROGRAM_DECODE,
          .model = "m",
-         .state = BT_ORDERS_STARTING,
+         .state = BT_ADMIN_PROCESS_STARTING,
          .since_ms = 7},
         {.name = "decode-3",
-         .program = BT_ORDERS_DECODE,
+         .program = BT_ADMIN_PROGRAM_DECODE,
          .model = "m",
-         .state = BT_ORDERS_STOPPED},
+         .state = BT_ADMIN_PROCESS_STOPPED},
         {.name = "prefill-4",
-         .program = BT_ORDERS_PREFILL,
-         .role = BT_ORDERS_ROLE_BOTH,
+         .program = BT_ADMIN_PROGRAM_PREFILL,
+         .role = BT_ADMIN_ROLE_BOTH,
          .model = "m",
-         .state = BT_ORDERS_STOPPED,
+         .state = BT_ADMIN_PROCESS_STOPPED,
          .why = "ended with exit status 78: no memory"},
     };
 
     (void)state;
-    bt_muster_expect(&muster, processes,
-                     sizeof(processes) / sizeof(processes[0]));
+    bt_members_expect(&members, processes,
+                      sizeof(processes) / sizeof(processes[0]));
     assert_string_equal(
         written(NOW_MS),
         "{\"missing\":[{\"name\":\"decode-2\",\"model\":\"m\",\"role\":"
@@ -197,7 +198,7 @@ static void an_expected_worker_that_is_not_here_is_missing(void **state)
         "{\"name\":\"prefill-4\",\"model\":\"m\",\"role\":\"both\",\"state\":"
         "\"stopped\",\"since_ms\":0,\"why\":\"ended with exit status 78: no "
         "memory\"}],\"refused\":[]}");
-    bt_muster_expect(&muster, NULL, 0);
+    bt_members_expect(&members, NULL, 0);
     assert_int_equal(count("decode-2"), 0);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/orders/client.h"
+#include "common/admin/connection.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -9,15 +9,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/admin/stream.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/orders/stream.h"
 
-#define OUT_BYTES (4 * BT_ORDERS_LINE_BYTES)
+#define OUT_BYTES (4 * BT_ADMIN_LINE_BYTES)
 
-struct bt_orders_client {
+struct bt_admin_client {
     bt_status_t status; /* BT_OK until it is over */
-    bt_orders_stream_t stream;
+    bt_admin_stream_t stream;
 };
 
 /* Is the other end ours or root's? */
@@ -47,10 +47,11 @@ static bt_status_t connect_status(void)
     }
 }
 
-bt_status_t bt_orders_connect(const char *path, bt_orders_client_t **client_p)
+bt_status_t bt_admin_client_connect(const char *path,
+                                    bt_admin_client_t **client_p)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    bt_orders_client_t *client;
+    bt_admin_client_t *client;
     bt_status_t status = BT_ERR_TOO_LARGE;
     int saved;
 
@@ -62,7 +63,7 @@ bt_status_t bt_orders_connect(const char *path, bt_orders_client_t **client_p)
     if (client == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    bt_orders_stream_init(
+    bt_admin_stream_init(
         &client->stream,
         socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
         OUT_BYTES);
@@ -81,43 +82,43 @@ bt_status_t bt_orders_connect(const char *path, bt_orders_client_t **client_p)
 
 err_client:
     saved = errno;
-    bt_orders_close(client);
+    bt_admin_client_close(client);
     errno = saved;
     return status;
 }
 
-void bt_orders_close(bt_orders_client_t *client)
+void bt_admin_client_close(bt_admin_client_t *client)
 {
     if (client == NULL) {
         return;
     }
-    bt_orders_stream_fini(&client->stream);
+    bt_admin_stream_fini(&client->stream);
     bt_free(client);
 }
 
-int bt_orders_fd(const bt_orders_client_t *client)
+int bt_admin_client_fd(const bt_admin_client_t *client)
 {
     return client->stream.fd;
 }
 
-bool bt_orders_wants_write(const bt_orders_client_t *client)
+bool bt_admin_client_wants_write(const bt_admin_client_t *client)
 {
     return (client->stream.out.len > 0) && (client->status == BT_OK);
 }
 
-static void send_queued(bt_orders_client_t *client)
+static void send_queued(bt_admin_client_t *client)
 {
-    if (!bt_orders_stream_send(&client->stream)) {
+    if (!bt_admin_stream_send(&client->stream)) {
         /* Bytes sent before the close are still to be read. */
         bt_strbuf_reset(&client->stream.out);
     }
 }
 
-bt_status_t bt_orders_step(bt_orders_client_t *client)
+bt_status_t bt_admin_client_step(bt_admin_client_t *client)
 {
     send_queued(client);
     if (client->status == BT_OK) {
-        bt_orders_stream_receive(&client->stream);
+        bt_admin_stream_receive(&client->stream);
         if (client->stream.is_at_end) {
             client->status = BT_ERR_PEER_LOST;
         }
@@ -125,8 +126,8 @@ bt_status_t bt_orders_step(bt_orders_client_t *client)
     return client->status;
 }
 
-bt_status_t bt_orders_send(bt_orders_client_t *client,
-                           const bt_orders_request_t *request)
+bt_status_t bt_admin_client_send(bt_admin_client_t *client,
+                                 const bt_admin_command_t *request)
 {
     bt_strbuf_t line;
     bt_status_t status;
@@ -135,8 +136,8 @@ bt_status_t bt_orders_send(bt_orders_client_t *client,
         return client->status;
     }
     /* Apart first, so that no half of a line is ever queued. */
-    bt_strbuf_init(&line, BT_ORDERS_LINE_BYTES);
-    bt_orders_request_write(request, &line);
+    bt_strbuf_init(&line, BT_ADMIN_LINE_BYTES);
+    bt_admin_command_write(request, &line);
     status = bt_strbuf_status(&line);
     if ((status == BT_OK) && (client->stream.out.len + line.len > OUT_BYTES)) {
         status = BT_ERR_TOO_LARGE;
@@ -150,39 +151,40 @@ bt_status_t bt_orders_send(bt_orders_client_t *client,
     return status;
 }
 
-bool bt_orders_next(bt_orders_client_t *client, bt_orders_event_t *event_p)
+bool bt_admin_client_next(bt_admin_client_t *client, bt_admin_event_t *event_p)
 {
     const char *line;
     size_t n;
 
-    while ((line = bt_orders_stream_line(&client->stream, &n)) != NULL) {
-        const bt_status_t status = bt_orders_event_read(line, n, event_p);
+    while ((line = bt_admin_stream_line(&client->stream, &n)) != NULL) {
+        const bt_status_t status = bt_admin_event_read(line, n, event_p);
 
         if ((status != BT_OK) && (status != BT_ERR_UNSUPPORTED)) {
             client->status = BT_ERR_BAD_MESSAGE;
             return false;
         }
-        bt_orders_stream_drop(&client->stream, n);
+        bt_admin_stream_drop(&client->stream, n);
         if (status == BT_OK) {
             return true;
         }
     }
-    if (bt_orders_stream_is_clogged(&client->stream)) {
+    if (bt_admin_stream_is_clogged(&client->stream)) {
         client->status = BT_ERR_BAD_MESSAGE;
     }
     return false;
 }
 
-bt_status_t bt_orders_wait(bt_orders_client_t *client, uint64_t deadline_ms,
-                           bt_orders_event_t *event_p)
+bt_status_t bt_admin_client_wait(bt_admin_client_t *client,
+                                 uint64_t deadline_ms,
+                                 bt_admin_event_t *event_p)
 {
     for (;;) {
-        const bt_status_t status = bt_orders_step(client);
+        const bt_status_t status = bt_admin_client_step(client);
         struct pollfd fd = {.fd = client->stream.fd, .events = POLLIN};
         uint64_t now_ms;
         uint64_t left_ms;
 
-        if (bt_orders_next(client, event_p)) {
+        if (bt_admin_client_next(client, event_p)) {
             return BT_OK;
         }
         if ((status != BT_OK) || (client->status != BT_OK)) {
@@ -193,7 +195,7 @@ bt_status_t bt_orders_wait(bt_orders_client_t *client, uint64_t deadline_ms,
             return BT_ERR_TIMED_OUT;
         }
         left_ms = deadline_ms - now_ms;
-        if (bt_orders_wants_write(client)) {
+        if (bt_admin_client_wants_write(client)) {
             fd.events |= POLLOUT;
         }
         /* An interruption only looks again. */

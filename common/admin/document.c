@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/admin/admin_priv.h"
 #include "common/base/assert.h"
-#include "common/orders/orders_priv.h"
 
 typedef enum field_kind {
     FIELD_TEXT,   /* char[size] */
@@ -22,7 +22,7 @@ typedef struct field {
 
 typedef struct record {
     const char *word;
-    bt_orders_event_kind_t kind;
+    bt_admin_event_kind_t kind;
     const field_t *fields;
     size_t n_fields;
 } record_t;
@@ -50,41 +50,41 @@ static const char *const loads[] = {"loaded", "unloaded", NULL};
     }
 
 static const field_t launcher_fields[] = {
-    NUMBER(bt_orders_launcher_t, pid),
-    TEXT(bt_orders_launcher_t, version),
-    TEXT(bt_orders_launcher_t, run_dir),
-    CHOICE(bt_orders_launcher_t, "state", stopping, lives),
+    NUMBER(bt_admin_launcher_t, pid),
+    TEXT(bt_admin_launcher_t, version),
+    TEXT(bt_admin_launcher_t, run_dir),
+    CHOICE(bt_admin_launcher_t, "state", stopping, lives),
 };
 
 static const field_t model_fields[] = {
-    TEXT(bt_orders_model_t, name),
-    TEXT(bt_orders_model_t, path),
-    NUMBER(bt_orders_model_t, prefill),
-    NUMBER(bt_orders_model_t, decode),
-    NUMBER(bt_orders_model_t, both),
-    CHOICE(bt_orders_model_t, "state", unloaded, loads),
+    TEXT(bt_admin_model_t, name),
+    TEXT(bt_admin_model_t, path),
+    NUMBER(bt_admin_model_t, prefill),
+    NUMBER(bt_admin_model_t, decode),
+    NUMBER(bt_admin_model_t, both),
+    CHOICE(bt_admin_model_t, "state", unloaded, loads),
 };
 
 static const field_t process_fields[] = {
-    TEXT(bt_orders_process_t, name),
-    CHOICE(bt_orders_process_t, "program", program, programs),
-    CHOICE(bt_orders_process_t, "role", role, roles),
-    TEXT(bt_orders_process_t, model),
-    CHOICE(bt_orders_process_t, "state", state, states),
-    NUMBER(bt_orders_process_t, pid),
-    NUMBER(bt_orders_process_t, restarts),
-    NUMBER(bt_orders_process_t, since_ms),
-    TEXT(bt_orders_process_t, http),
-    TEXT(bt_orders_process_t, metrics),
-    TEXT(bt_orders_process_t, why),
+    TEXT(bt_admin_process_t, name),
+    CHOICE(bt_admin_process_t, "program", program, programs),
+    CHOICE(bt_admin_process_t, "role", role, roles),
+    TEXT(bt_admin_process_t, model),
+    CHOICE(bt_admin_process_t, "state", state, states),
+    NUMBER(bt_admin_process_t, pid),
+    NUMBER(bt_admin_process_t, restarts),
+    NUMBER(bt_admin_process_t, since_ms),
+    TEXT(bt_admin_process_t, http),
+    TEXT(bt_admin_process_t, metrics),
+    TEXT(bt_admin_process_t, why),
 };
 
 static const record_t records[] = {
-    {"ok", BT_ORDERS_EVENT_OK, NULL, 0},
-    {"launcher", BT_ORDERS_EVENT_LAUNCHER, launcher_fields,
+    {"ok", BT_ADMIN_EVENT_OK, NULL, 0},
+    {"launcher", BT_ADMIN_EVENT_LAUNCHER, launcher_fields,
      BT_ARRAY_LEN(launcher_fields)},
-    {"model", BT_ORDERS_EVENT_MODEL, model_fields, BT_ARRAY_LEN(model_fields)},
-    {"process", BT_ORDERS_EVENT_PROCESS, process_fields,
+    {"model", BT_ADMIN_EVENT_MODEL, model_fields, BT_ARRAY_LEN(model_fields)},
+    {"process", BT_ADMIN_EVENT_PROCESS, process_fields,
      BT_ARRAY_LEN(process_fields)},
 };
 
@@ -96,17 +96,17 @@ static const char *word_of(const char *const *words, size_t n, uint32_t i)
     return (i < n - 1) ? words[i] : "unknown";
 }
 
-const char *bt_orders_program_name(uint32_t program)
+const char *bt_admin_program_name(uint32_t program)
 {
     return word_of(programs, BT_ARRAY_LEN(programs), program);
 }
 
-const char *bt_orders_role_name(uint32_t role)
+const char *bt_admin_role_name(uint32_t role)
 {
     return word_of(roles, BT_ARRAY_LEN(roles), role);
 }
 
-const char *bt_orders_state_name(uint32_t state)
+const char *bt_admin_process_state_name(uint32_t state)
 {
     return word_of(states, BT_ARRAY_LEN(states), state);
 }
@@ -118,10 +118,10 @@ static bt_status_t read_field(const field_t *field, const char *value,
 
     switch (field->kind) {
     case FIELD_TEXT:
-        return bt_orders_copy(value, out, field->size) ? BT_OK
-                                                       : BT_ERR_BAD_MESSAGE;
+        return bt_admin_copy(value, out, field->size) ? BT_OK
+                                                      : BT_ERR_BAD_MESSAGE;
     case FIELD_NUMBER:
-        return bt_orders_number(value, (uint64_t *)(void *)out);
+        return bt_admin_number(value, (uint64_t *)(void *)out);
     case FIELD_CHOICE:
         for (uint32_t i = 0; field->words[i] != NULL; i++) {
             if (strcmp(field->words[i], value) == 0) {
@@ -135,7 +135,7 @@ static bt_status_t read_field(const field_t *field, const char *value,
 }
 
 static bt_status_t read_fields(const record_t *type,
-                               const bt_orders_words_t *words, char *record)
+                               const bt_admin_words_t *words, char *record)
 {
     for (uint32_t i = 1; i < words->n_words; i++) {
         const char *const word = words->words[i];
@@ -158,25 +158,25 @@ static bt_status_t read_fields(const record_t *type,
     return BT_OK;
 }
 
-bt_status_t bt_orders_event_read(const char *line, size_t n,
-                                 bt_orders_event_t *event_p)
+bt_status_t bt_admin_event_read(const char *line, size_t n,
+                                bt_admin_event_t *event_p)
 {
     const size_t n_error = sizeof(error_word) - 1;
-    bt_orders_words_t words;
-    bt_orders_event_t event;
+    bt_admin_words_t words;
+    bt_admin_event_t event;
     bt_status_t status;
 
     memset(&event, 0, sizeof(event));
     if ((n >= n_error) && (memcmp(line, error_word, n_error) == 0)) {
-        event.kind = BT_ORDERS_EVENT_ERROR;
-        status = bt_orders_decode(line + n_error, n - n_error, event.u.error,
-                                  sizeof(event.u.error));
+        event.kind = BT_ADMIN_EVENT_ERROR;
+        status = bt_admin_decode(line + n_error, n - n_error, event.u.error,
+                                 sizeof(event.u.error));
         if (status == BT_OK) {
             *event_p = event;
         }
         return status;
     }
-    status = bt_orders_split(line, n, &words);
+    status = bt_admin_split(line, n, &words);
     if (status != BT_OK) {
         return status;
     }
@@ -202,7 +202,7 @@ static void write_field(const field_t *field, const char *record,
     case FIELD_TEXT:
         if (at[0] != '\0') {
             bt_strbuf_printf(out, " %s=", field->key);
-            bt_orders_encode(at, false, out);
+            bt_admin_encode(at, false, out);
         }
         break;
     case FIELD_NUMBER:
@@ -216,11 +216,11 @@ static void write_field(const field_t *field, const char *record,
     }
 }
 
-void bt_orders_event_write(const bt_orders_event_t *event, bt_strbuf_t *out)
+void bt_admin_event_write(const bt_admin_event_t *event, bt_strbuf_t *out)
 {
-    if (event->kind == BT_ORDERS_EVENT_ERROR) {
+    if (event->kind == BT_ADMIN_EVENT_ERROR) {
         bt_strbuf_puts(out, error_word);
-        bt_orders_encode(event->u.error, true, out);
+        bt_admin_encode(event->u.error, true, out);
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(records); i++) {
         if (records[i].kind != event->kind) {

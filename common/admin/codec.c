@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "common/orders/orders_priv.h"
+#include "common/admin/admin_priv.h"
 
 /* True when the byte needs no encoding in a word. */
 static bool is_plain(char c)
@@ -9,7 +9,7 @@ static bool is_plain(char c)
     return (c > ' ') && (c <= '~') && (c != '%');
 }
 
-void bt_orders_encode(const char *text, bool keep_spaces, bt_strbuf_t *out)
+void bt_admin_encode(const char *text, bool keep_spaces, bt_strbuf_t *out)
 {
     static const char digits[] = "0123456789ABCDEF";
 
@@ -35,8 +35,7 @@ static unsigned hex_digit(char c)
     return ((c >= 'A') && (c <= 'F')) ? (unsigned)(c - 'A') + 10 : 16;
 }
 
-bt_status_t bt_orders_decode(const char *text, size_t n, char *out,
-                             size_t bytes)
+bt_status_t bt_admin_decode(const char *text, size_t n, char *out, size_t bytes)
 {
     size_t used = 0;
 
@@ -68,8 +67,7 @@ bt_status_t bt_orders_decode(const char *text, size_t n, char *out,
     return BT_OK;
 }
 
-bt_status_t bt_orders_split(const char *line, size_t n,
-                            bt_orders_words_t *words)
+bt_status_t bt_admin_split(const char *line, size_t n, bt_admin_words_t *words)
 {
     char *out = words->text;
 
@@ -84,8 +82,8 @@ bt_status_t bt_orders_split(const char *line, size_t n,
 
         /* A decoded word with its zero is no longer than the word and its
          * space, so all of them fit. */
-        if ((n_word == 0) || (words->n_words == BT_ORDERS_WORDS) ||
-            (bt_orders_decode(line + at, n_word, out, n_word + 1) != BT_OK)) {
+        if ((n_word == 0) || (words->n_words == BT_ADMIN_WORDS) ||
+            (bt_admin_decode(line + at, n_word, out, n_word + 1) != BT_OK)) {
             return BT_ERR_BAD_MESSAGE;
         }
         words->words[words->n_words++] = out;
@@ -97,7 +95,7 @@ bt_status_t bt_orders_split(const char *line, size_t n,
     }
 }
 
-bt_status_t bt_orders_number(const char *text, uint64_t *out_p)
+bt_status_t bt_admin_number(const char *text, uint64_t *out_p)
 {
     uint64_t number = 0;
     const char *c = text;
@@ -115,7 +113,7 @@ bt_status_t bt_orders_number(const char *text, uint64_t *out_p)
     return BT_OK;
 }
 
-bool bt_orders_copy(const char *text, char *out, size_t bytes)
+bool bt_admin_copy(const char *text, char *out, size_t bytes)
 {
     const size_t n = strlen(text);
 

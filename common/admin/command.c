@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/admin/admin_priv.h"
 #include "common/base/assert.h"
 #include "common/base/fuzzy_match.h"
-#include "common/orders/orders_priv.h"
 
 #define LIST_BYTES   256
 #define MOST_WORKERS 256 /* of a model and role, as --prefill and --decode */
@@ -18,7 +18,7 @@ typedef enum operands {
     OPERANDS_NAME_ROLE, /* NAME prefill|decode|both */
 } operands_t;
 
-/* In the order of bt_orders_verb_t. */
+/* In the order of bt_admin_verb_t. */
 static const struct {
     const char *word;
     operands_t operands;
@@ -30,7 +30,7 @@ static const struct {
     {"role", OPERANDS_NAME_ROLE},
 };
 
-const char *bt_orders_verb_name(bt_orders_verb_t verb)
+const char *bt_admin_verb_name(bt_admin_verb_t verb)
 {
     return ((size_t)verb < BT_ARRAY_LEN(verbs)) ? verbs[verb].word : "unknown";
 }
@@ -71,14 +71,14 @@ static void say_unknown(const char *what, const char *word,
 }
 
 /* @return whether there is such a verb. */
-static bool find_verb(const char *word, bt_orders_verb_t *verb_p, char *why,
+static bool find_verb(const char *word, bt_admin_verb_t *verb_p, char *why,
                       size_t why_bytes)
 {
     const char *names[BT_ARRAY_LEN(verbs)];
 
     for (size_t i = 0; i < BT_ARRAY_LEN(verbs); i++) {
         if (strcmp(verbs[i].word, word) == 0) {
-            *verb_p = (bt_orders_verb_t)i;
+            *verb_p = (bt_admin_verb_t)i;
             return true;
         }
         names[i] = verbs[i].word;
@@ -98,7 +98,7 @@ static bool take_count(const char *word, const char *key, uint32_t *out_p,
     if ((strncmp(word, key, n) != 0) || (word[n] != '=')) {
         return false;
     }
-    if ((bt_orders_number(word + n + 1, &number) != BT_OK) ||
+    if ((bt_admin_number(word + n + 1, &number) != BT_OK) ||
         (number > MOST_WORKERS)) {
         snprintf(why, why_bytes, "'%s': not a whole number from 0 to %d", word,
                  MOST_WORKERS);
@@ -108,15 +108,15 @@ static bool take_count(const char *word, const char *key, uint32_t *out_p,
     return true;
 }
 
-static bool take_role(const char *word, bt_orders_role_t *role_p, char *why,
+static bool take_role(const char *word, bt_admin_role_t *role_p, char *why,
                       size_t why_bytes)
 {
-    const char *names[BT_ORDERS_ROLE_BOTH];
+    const char *names[BT_ADMIN_ROLE_BOTH];
 
-    for (uint32_t i = BT_ORDERS_ROLE_PREFILL; i <= BT_ORDERS_ROLE_BOTH; i++) {
-        names[i - 1] = bt_orders_role_name(i);
+    for (uint32_t i = BT_ADMIN_ROLE_PREFILL; i <= BT_ADMIN_ROLE_BOTH; i++) {
+        names[i - 1] = bt_admin_role_name(i);
         if (strcmp(word, names[i - 1]) == 0) {
-            *role_p = (bt_orders_role_t)i;
+            *role_p = (bt_admin_role_t)i;
             return true;
         }
     }
@@ -125,14 +125,14 @@ static bool take_role(const char *word, bt_orders_role_t *role_p, char *why,
 }
 
 /* The first operand. */
-static bool take_name(const char *word, bt_orders_request_t *request, char *why,
+static bool take_name(const char *word, bt_admin_command_t *request, char *why,
                       size_t why_bytes)
 {
-    const bool has_path = (request->verb == BT_ORDERS_LOAD);
+    const bool has_path = (request->verb == BT_ADMIN_VERB_LOAD);
     const size_t n = has_path ? strcspn(word, "=") : strlen(word);
 
     if ((n == 0) || (n >= sizeof(request->name))) {
-        snprintf(why, why_bytes, "'%.*s' is not a name", BT_ORDERS_NAME_BYTES,
+        snprintf(why, why_bytes, "'%.*s' is not a name", BT_ADMIN_NAME_BYTES,
                  word);
         return false;
     }
@@ -142,7 +142,7 @@ static bool take_name(const char *word, bt_orders_request_t *request, char *why,
         return true;
     }
     if ((word[n + 1] == '\0') ||
-        !bt_orders_copy(word + n + 1, request->path, sizeof(request->path))) {
+        !bt_admin_copy(word + n + 1, request->path, sizeof(request->path))) {
         snprintf(why, why_bytes, "%s has no path or one that is too long",
                  request->name);
         return false;
@@ -150,30 +150,30 @@ static bool take_name(const char *word, bt_orders_request_t *request, char *why,
     return true;
 }
 
-static void say_misplaced(const char *word, bt_orders_verb_t verb, char *why,
+static void say_misplaced(const char *word, bt_admin_verb_t verb, char *why,
                           size_t why_bytes)
 {
     static const char *const keys[] = {"prefill", "decode"};
     const char *near = NULL;
 
-    if (verb == BT_ORDERS_LOAD) {
+    if (verb == BT_ADMIN_VERB_LOAD) {
         near =
             bt_fuzzy_match(word, strcspn(word, "="), keys, BT_ARRAY_LEN(keys));
     }
     snprintf(why, why_bytes, "'%s' does not belong to %s%s%s%s%s", word,
-             bt_orders_verb_name(verb), operands_text(verbs[verb].operands),
+             bt_admin_verb_name(verb), operands_text(verbs[verb].operands),
              (near != NULL) ? "; did you mean " : "",
              (near != NULL) ? near : "", (near != NULL) ? "=N?" : "");
 }
 
 /* One word behind the name. */
-static bool take_more(const char *word, bt_orders_request_t *request, char *why,
+static bool take_more(const char *word, bt_admin_command_t *request, char *why,
                       size_t why_bytes)
 {
     why[0] = '\0';
     if (strcmp(word, "wait=yes") == 0) {
         request->wait = true;
-    } else if ((request->verb != BT_ORDERS_LOAD) ||
+    } else if ((request->verb != BT_ADMIN_VERB_LOAD) ||
                (!take_count(word, "prefill", &request->prefill, why,
                             why_bytes) &&
                 !take_count(word, "decode", &request->decode, why,
@@ -183,20 +183,20 @@ static bool take_more(const char *word, bt_orders_request_t *request, char *why,
     return why[0] == '\0';
 }
 
-bt_status_t bt_orders_request_from_words(uint32_t n_words,
-                                         const char *const *words,
-                                         bt_orders_request_t *request_p,
-                                         char *why, size_t why_bytes)
+bt_status_t bt_admin_command_from_words(uint32_t n_words,
+                                        const char *const *words,
+                                        bt_admin_command_t *request_p,
+                                        char *why, size_t why_bytes)
 {
-    bt_orders_request_t request;
+    bt_admin_command_t request;
     uint32_t n_operands;
     operands_t operands;
     uint32_t at = 1;
 
     BT_ASSERT(why_bytes > 0);
     memset(&request, 0, sizeof(request));
-    request.prefill = BT_ORDERS_UNSET;
-    request.decode = BT_ORDERS_UNSET;
+    request.prefill = BT_ADMIN_UNSET;
+    request.decode = BT_ADMIN_UNSET;
     if (n_words == 0) {
         snprintf(why, why_bytes, "no order");
         return BT_ERR_INVALID_PARAM;
@@ -225,49 +225,48 @@ bt_status_t bt_orders_request_from_words(uint32_t n_words,
             return BT_ERR_INVALID_PARAM;
         }
     }
-    request.wait = request.wait || (request.verb == BT_ORDERS_DRAIN);
+    request.wait = request.wait || (request.verb == BT_ADMIN_VERB_DRAIN);
     *request_p = request;
     return BT_OK;
 }
 
-bt_status_t bt_orders_request_read(const char *line, size_t n,
-                                   bt_orders_request_t *request_p, char *why,
-                                   size_t why_bytes)
+bt_status_t bt_admin_command_read(const char *line, size_t n,
+                                  bt_admin_command_t *request_p, char *why,
+                                  size_t why_bytes)
 {
-    bt_orders_words_t words;
+    bt_admin_words_t words;
 
-    if (bt_orders_split(line, n, &words) != BT_OK) {
+    if (bt_admin_split(line, n, &words) != BT_OK) {
         snprintf(why, why_bytes, "not a line of words");
         return BT_ERR_INVALID_PARAM;
     }
-    return bt_orders_request_from_words(words.n_words, words.words, request_p,
-                                        why, why_bytes);
+    return bt_admin_command_from_words(words.n_words, words.words, request_p,
+                                       why, why_bytes);
 }
 
-void bt_orders_request_write(const bt_orders_request_t *request,
-                             bt_strbuf_t *out)
+void bt_admin_command_write(const bt_admin_command_t *request, bt_strbuf_t *out)
 {
-    const bool loads = request->verb == BT_ORDERS_LOAD;
+    const bool loads = request->verb == BT_ADMIN_VERB_LOAD;
 
-    bt_strbuf_puts(out, bt_orders_verb_name(request->verb));
+    bt_strbuf_puts(out, bt_admin_verb_name(request->verb));
     if (request->name[0] != '\0') {
         bt_strbuf_puts(out, " ");
-        bt_orders_encode(request->name, false, out);
+        bt_admin_encode(request->name, false, out);
     }
     if (request->path[0] != '\0') {
         bt_strbuf_puts(out, "=");
-        bt_orders_encode(request->path, false, out);
+        bt_admin_encode(request->path, false, out);
     }
-    if (request->verb == BT_ORDERS_ROLE) {
-        bt_strbuf_printf(out, " %s", bt_orders_role_name(request->role));
+    if (request->verb == BT_ADMIN_VERB_ROLE) {
+        bt_strbuf_printf(out, " %s", bt_admin_role_name(request->role));
     }
-    if (loads && (request->prefill != BT_ORDERS_UNSET)) {
+    if (loads && (request->prefill != BT_ADMIN_UNSET)) {
         bt_strbuf_printf(out, " prefill=%u", request->prefill);
     }
-    if (loads && (request->decode != BT_ORDERS_UNSET)) {
+    if (loads && (request->decode != BT_ADMIN_UNSET)) {
         bt_strbuf_printf(out, " decode=%u", request->decode);
     }
-    if (request->wait && (request->verb != BT_ORDERS_DRAIN)) {
+    if (request->wait && (request->verb != BT_ADMIN_VERB_DRAIN)) {
         bt_strbuf_puts(out, " wait=yes");
     }
     bt_strbuf_puts(out, "\n");

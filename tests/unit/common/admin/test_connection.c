@@ -8,10 +8,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/admin/connection.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/fd_limit.h"
-#include "common/orders/client.h"
 
 #define DEADLINE_MS 60000
 
@@ -21,7 +21,7 @@ typedef struct fake {
     char path[64];
     int listener;
     int peer; /* its side of the connection */
-    bt_orders_client_t *client;
+    bt_admin_client_t *client;
 } fake_t;
 
 static void listen_at(fake_t *fake)
@@ -42,14 +42,14 @@ static void listen_at(fake_t *fake)
 static void setup(fake_t *fake)
 {
     listen_at(fake);
-    assert_int_equal(bt_orders_connect(fake->path, &fake->client), BT_OK);
+    assert_int_equal(bt_admin_client_connect(fake->path, &fake->client), BT_OK);
     fake->peer = accept(fake->listener, NULL, NULL);
     assert_true(fake->peer >= 0);
 }
 
 static void teardown(fake_t *fake)
 {
-    bt_orders_close(fake->client);
+    bt_admin_client_close(fake->client);
     if (fake->peer >= 0) {
         close(fake->peer);
     }
@@ -63,50 +63,50 @@ static void say(const fake_t *fake, const char *text)
     assert_int_equal(write(fake->peer, text, strlen(text)), strlen(text));
 }
 
-static bt_status_t next_event(const fake_t *fake, bt_orders_event_t *event)
+static bt_status_t next_event(const fake_t *fake, bt_admin_event_t *event)
 {
-    return bt_orders_wait(fake->client, bt_now_ms() + DEADLINE_MS, event);
+    return bt_admin_client_wait(fake->client, bt_now_ms() + DEADLINE_MS, event);
 }
 
 static void an_order_goes_out_and_events_come_in_pieces(void **state)
 {
-    const bt_orders_request_t order = {.verb = BT_ORDERS_STOP,
-                                       .name = "decode-0",
-                                       .prefill = BT_ORDERS_UNSET,
-                                       .decode = BT_ORDERS_UNSET};
-    bt_orders_event_t event;
+    const bt_admin_command_t order = {.verb = BT_ADMIN_VERB_STOP,
+                                      .name = "decode-0",
+                                      .prefill = BT_ADMIN_UNSET,
+                                      .decode = BT_ADMIN_UNSET};
+    bt_admin_event_t event;
     char got[64] = "";
     fake_t fake;
 
     (void)state;
     setup(&fake);
-    assert_int_equal(bt_orders_send(fake.client, &order), BT_OK);
-    assert_false(bt_orders_wants_write(fake.client));
+    assert_int_equal(bt_admin_client_send(fake.client, &order), BT_OK);
+    assert_false(bt_admin_client_wants_write(fake.client));
     assert_int_equal(read(fake.peer, got, sizeof(got) - 1), 14);
     assert_string_equal(got, "stop decode-0\n");
 
     say(&fake, "process name=decode-0 state=sto");
-    assert_int_equal(bt_orders_step(fake.client), BT_OK);
-    assert_false(bt_orders_next(fake.client, &event));
+    assert_int_equal(bt_admin_client_step(fake.client), BT_OK);
+    assert_false(bt_admin_client_next(fake.client, &event));
     say(&fake, "pping\nsomething new\nok\nerror x\n");
     assert_int_equal(next_event(&fake, &event), BT_OK);
-    assert_int_equal(event.kind, BT_ORDERS_EVENT_PROCESS);
-    assert_int_equal(event.u.process.state, BT_ORDERS_STOPPING);
+    assert_int_equal(event.kind, BT_ADMIN_EVENT_PROCESS);
+    assert_int_equal(event.u.process.state, BT_ADMIN_PROCESS_STOPPING);
     assert_int_equal(next_event(&fake, &event), BT_OK);
-    assert_int_equal(event.kind, BT_ORDERS_EVENT_OK);
+    assert_int_equal(event.kind, BT_ADMIN_EVENT_OK);
     assert_int_equal(next_event(&fake, &event), BT_OK);
     assert_string_equal(event.u.error, "x");
-    assert_int_equal(bt_orders_wait(fake.client, bt_now_ms() + 1, &event),
+    assert_int_equal(bt_admin_client_wait(fake.client, bt_now_ms() + 1, &event),
                      BT_ERR_TIMED_OUT);
     teardown(&fake);
 }
 
 static void what_came_before_the_end_is_still_there(void **state)
 {
-    const bt_orders_request_t order = {.verb = BT_ORDERS_STATUS,
-                                       .prefill = BT_ORDERS_UNSET,
-                                       .decode = BT_ORDERS_UNSET};
-    bt_orders_event_t event;
+    const bt_admin_command_t order = {.verb = BT_ADMIN_VERB_STATUS,
+                                      .prefill = BT_ADMIN_UNSET,
+                                      .decode = BT_ADMIN_UNSET};
+    bt_admin_event_t event;
     fake_t fake;
 
     (void)state;
@@ -114,25 +114,26 @@ static void what_came_before_the_end_is_still_there(void **state)
     say(&fake, "error go away\nprocess name=cut");
     close(fake.peer);
     fake.peer = -1;
-    assert_int_equal(bt_orders_send(fake.client, &order), BT_OK);
+    assert_int_equal(bt_admin_client_send(fake.client, &order), BT_OK);
     assert_int_equal(next_event(&fake, &event), BT_OK);
     assert_string_equal(event.u.error, "go away");
     assert_int_equal(next_event(&fake, &event), BT_ERR_PEER_LOST);
-    assert_int_equal(bt_orders_send(fake.client, &order), BT_ERR_PEER_LOST);
+    assert_int_equal(bt_admin_client_send(fake.client, &order),
+                     BT_ERR_PEER_LOST);
     teardown(&fake);
 }
 
 static void a_launcher_that_speaks_something_else_is_left(void **state)
 {
-    bt_orders_event_t event;
-    static char line[3 * BT_ORDERS_LINE_BYTES];
+    bt_admin_event_t event;
+    static char line[3 * BT_ADMIN_LINE_BYTES];
     fake_t fake;
 
     (void)state;
     setup(&fake);
     say(&fake, "HTTP/1.1  400\n");
     assert_int_equal(next_event(&fake, &event), BT_ERR_BAD_MESSAGE);
-    assert_int_equal(bt_orders_step(fake.client), BT_ERR_BAD_MESSAGE);
+    assert_int_equal(bt_admin_client_step(fake.client), BT_ERR_BAD_MESSAGE);
     teardown(&fake);
 
     setup(&fake);
@@ -146,10 +147,10 @@ static void a_launcher_that_speaks_something_else_is_left(void **state)
  * cut. */
 static void orders_that_nobody_reads_are_refused_whole(void **state)
 {
-    bt_orders_request_t order = {.verb = BT_ORDERS_LOAD,
-                                 .name = "a",
-                                 .prefill = BT_ORDERS_UNSET,
-                                 .decode = BT_ORDERS_UNSET};
+    bt_admin_command_t order = {.verb = BT_ADMIN_VERB_LOAD,
+                                .name = "a",
+                                .prefill = BT_ADMIN_UNSET,
+                                .decode = BT_ADMIN_UNSET};
     bt_status_t status;
     char got[4096];
     size_t n_read = 0;
@@ -159,16 +160,16 @@ static void orders_that_nobody_reads_are_refused_whole(void **state)
     (void)state;
     setup(&fake);
     memset(order.path, 'p', sizeof(order.path) - 1);
-    while ((status = bt_orders_send(fake.client, &order)) == BT_OK) {
+    while ((status = bt_admin_client_send(fake.client, &order)) == BT_OK) {
         n_sent++;
     }
     assert_int_equal(status, BT_ERR_TOO_LARGE);
-    assert_true(bt_orders_wants_write(fake.client));
-    while (bt_orders_wants_write(fake.client)) {
+    assert_true(bt_admin_client_wants_write(fake.client));
+    while (bt_admin_client_wants_write(fake.client)) {
         n_read += (size_t)read(fake.peer, got, sizeof(got));
-        assert_int_equal(bt_orders_step(fake.client), BT_OK);
+        assert_int_equal(bt_admin_client_step(fake.client), BT_OK);
     }
-    bt_orders_close(fake.client);
+    bt_admin_client_close(fake.client);
     fake.client = NULL;
     for (ssize_t n; (n = read(fake.peer, got, sizeof(got))) > 0;) {
         n_read += (size_t)n;
@@ -180,21 +181,22 @@ static void orders_that_nobody_reads_are_refused_whole(void **state)
 
 static void a_socket_without_a_launcher_is_not_found(void **state)
 {
-    bt_orders_client_t *client = NULL;
+    bt_admin_client_t *client = NULL;
     char path[200];
     fake_t fake;
 
     (void)state;
-    assert_int_equal(bt_orders_connect("/nowhere/orders", &client),
+    assert_int_equal(bt_admin_client_connect("/nowhere/orders", &client),
                      BT_ERR_NOT_FOUND);
-    assert_int_equal(bt_orders_connect("/dev/null/orders", &client),
+    assert_int_equal(bt_admin_client_connect("/dev/null/orders", &client),
                      BT_ERR_NOT_FOUND);
     memset(path, 'x', sizeof(path));
     path[sizeof(path) - 1] = '\0';
-    assert_int_equal(bt_orders_connect(path, &client), BT_ERR_TOO_LARGE);
+    assert_int_equal(bt_admin_client_connect(path, &client), BT_ERR_TOO_LARGE);
     listen_at(&fake);
     close(fake.listener); /* as after a launcher that was killed */
-    assert_int_equal(bt_orders_connect(fake.path, &client), BT_ERR_NOT_FOUND);
+    assert_int_equal(bt_admin_client_connect(fake.path, &client),
+                     BT_ERR_NOT_FOUND);
     assert_null(client);
     unlink(fake.path);
     rmdir(fake.dir);
@@ -204,23 +206,25 @@ static void
 a_client_survives_failed_allocations_and_leaves_nothing(void **state)
 {
     const uint32_t n_fds = bt_count_open_fds();
-    const bt_orders_request_t order = {.verb = BT_ORDERS_WATCH,
-                                       .prefill = BT_ORDERS_UNSET,
-                                       .decode = BT_ORDERS_UNSET};
-    bt_orders_client_t *client = NULL;
+    const bt_admin_command_t order = {.verb = BT_ADMIN_VERB_WATCH,
+                                      .prefill = BT_ADMIN_UNSET,
+                                      .decode = BT_ADMIN_UNSET};
+    bt_admin_client_t *client = NULL;
     fake_t fake;
 
     (void)state;
     setup(&fake);
     bt_alloc_fail_at(1);
-    assert_int_equal(bt_orders_connect(fake.path, &client), BT_ERR_NO_MEMORY);
+    assert_int_equal(bt_admin_client_connect(fake.path, &client),
+                     BT_ERR_NO_MEMORY);
     for (int nth = 1; nth <= 2; nth++) {
         bt_alloc_fail_at(nth);
-        assert_int_equal(bt_orders_send(fake.client, &order), BT_ERR_NO_MEMORY);
+        assert_int_equal(bt_admin_client_send(fake.client, &order),
+                         BT_ERR_NO_MEMORY);
     }
     bt_alloc_fail_at(0);
     teardown(&fake);
-    bt_orders_close(NULL);
+    bt_admin_client_close(NULL);
     assert_int_equal(bt_count_open_fds(), n_fds);
 }
 

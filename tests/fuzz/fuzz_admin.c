@@ -5,52 +5,52 @@
 
 #include <string.h>
 
+#include "common/admin/admin.h"
 #include "common/base/assert.h"
-#include "common/orders/orders.h"
 
-#define OUT_BYTES (2 * BT_ORDERS_LINE_BYTES)
+#define OUT_BYTES (2 * BT_ADMIN_LINE_BYTES)
 
 static void try_request(const char *line, size_t n)
 {
-    bt_orders_request_t request;
-    bt_orders_request_t again;
+    bt_admin_command_t request;
+    bt_admin_command_t again;
     bt_strbuf_t out;
     char why[300] = "";
 
     memset(&request, 0, sizeof(request));
     memset(&again, 0, sizeof(again));
-    if (bt_orders_request_read(line, n, &request, why, sizeof(why)) != BT_OK) {
+    if (bt_admin_command_read(line, n, &request, why, sizeof(why)) != BT_OK) {
         BT_ASSERT_ALWAYS(why[0] != '\0');
         return;
     }
     bt_strbuf_init(&out, OUT_BYTES);
-    bt_orders_request_write(&request, &out);
+    bt_admin_command_write(&request, &out);
     BT_ASSERT_ALWAYS(bt_strbuf_status(&out) == BT_OK);
-    BT_ASSERT_ALWAYS(out.len <= BT_ORDERS_LINE_BYTES);
-    BT_ASSERT_ALWAYS(bt_orders_request_read(out.data, out.len - 1, &again, why,
-                                            sizeof(why)) == BT_OK);
+    BT_ASSERT_ALWAYS(out.len <= BT_ADMIN_LINE_BYTES);
+    BT_ASSERT_ALWAYS(bt_admin_command_read(out.data, out.len - 1, &again, why,
+                                           sizeof(why)) == BT_OK);
     BT_ASSERT_ALWAYS(memcmp(&request, &again, sizeof(request)) == 0);
     bt_strbuf_fini(&out);
 }
 
 static void try_event(const char *line, size_t n)
 {
-    bt_orders_event_t event;
-    bt_orders_event_t again;
+    bt_admin_event_t event;
+    bt_admin_event_t again;
     bt_strbuf_t first;
     bt_strbuf_t second;
 
-    if (bt_orders_event_read(line, n, &event) != BT_OK) {
+    if (bt_admin_event_read(line, n, &event) != BT_OK) {
         return;
     }
     bt_strbuf_init(&first, OUT_BYTES);
     bt_strbuf_init(&second, OUT_BYTES);
-    bt_orders_event_write(&event, &first);
+    bt_admin_event_write(&event, &first);
     BT_ASSERT_ALWAYS(bt_strbuf_status(&first) == BT_OK);
-    BT_ASSERT_ALWAYS(first.len <= BT_ORDERS_LINE_BYTES);
-    BT_ASSERT_ALWAYS(bt_orders_event_read(first.data, first.len - 1, &again) ==
+    BT_ASSERT_ALWAYS(first.len <= BT_ADMIN_LINE_BYTES);
+    BT_ASSERT_ALWAYS(bt_admin_event_read(first.data, first.len - 1, &again) ==
                      BT_OK);
-    bt_orders_event_write(&again, &second);
+    bt_admin_event_write(&again, &second);
     BT_ASSERT_ALWAYS((first.len == second.len) &&
                      (memcmp(first.data, second.data, first.len) == 0));
     bt_strbuf_fini(&first);
