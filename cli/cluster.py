@@ -13,7 +13,7 @@ ID is a worker's name, or its id where several have the same name. Any router wi
 do: the worker tells all of them. Each command comes back when the worker is so;
 --no-wait: when it was told. URL (or BATON_URL) is a router's HTTP port; a key, of
 a tenant that is `admin`, is in BATON_API_KEY or behind --api-key. A worker that a
-launcher runs is that one's: it gets the order, and who drains there also ends.
+launcher runs is that one's: it gets the command, and who drains there also ends.
 
 Exit status: 0, 1 after an error, 2 for a mistake in the options, 130 after Ctrl-C.
 """
@@ -27,10 +27,10 @@ import command
 import endpoint as endpoints
 from words import Parser, Trouble, above_0, near, shown
 
-POLL_S = 0.1
+POLL_S = 0.2
 ROLES = ("prefill", "decode", "both")
 COLUMNS = (("WORKER", "name"), ("ID", "id"), ("MODEL", "model"), ("ROLE", "role"), ("STATE", "state"),
-           ("REQUESTS", "requests"), ("SEATS", "seats"), ("VERSION", "version"))
+           ("REQUESTS", "active"), ("SEATS", "seats"), ("VERSION", "version"))
 MISSING = (("NOT HERE", "name"), ("MODEL", "model"), ("ROLE", "role"), ("STATE", "state"), ("SINCE", "since"),
            ("WHY", "why"))
 REFUSED = (("REFUSED", "name"), ("LAST", "last"), ("TIMES", "times"), ("ADDRESS", "address"), ("WHY", "why"))
@@ -56,7 +56,7 @@ def check(parser, options):
     verb, *rest = options.words or ["status"]
     counts = {"status": 0, "drain": 1, "undrain": 1, "role": 2}
     if verb not in counts:
-        parser.error(f"no order '{verb}' for a cluster"
+        parser.error(f"no command '{verb}' for a cluster"
                      + (f"; did you mean {near(verb, counts)}?" if near(verb, counts) else "")
                      + " (start, stop, restart, load-model and unload-model are a launcher's)")
     if len(rest) != counts[verb]:
@@ -91,10 +91,10 @@ class Router:
         return json.loads(data)
 
     def workers(self):
-        return self.ask("GET", "/cluster")["workers"]
+        return [w for w in self.ask("GET", "/v2/cluster")["workers"] if w["state"] != "missing"]
 
     def order(self, worker, **what):
-        self.ask("POST", f"/cluster/workers/{quote(worker, safe='')}", what)
+        self.ask("POST", f"/v2/cluster/workers/{quote(worker, safe='')}", what)
 
 
 def table(rows, columns=COLUMNS):
@@ -110,13 +110,13 @@ def age(unix_ms, now_s):
 
 
 def print_absent(said, now_s):
-    """Who is meant to be here, and who came and was refused: a router of an older version says neither."""
-    missing = [dict(row, since=age(row["since_ms"], now_s), why=row["why"] or "it has not said why")
-               for row in said.get("missing", [])]
+    """Workers that the launcher runs and that are missing, and workers that were refused."""
+    missing = [dict(row, state=row["process"], since=age(row["since_ms"], now_s), why=row["why"] or "it has not said why")
+               for row in said["workers"] if row["state"] == "missing"]
     refused = [dict(row, name=(row["name"] or "?") + ("" if row["proven"] else " (unproven)"),
                     address=row["address"] or "-", last=age(row["last_ms"], now_s) + " ago")
-               for row in said.get("refused", [])]
-    for pair in said.get("unreachable", []):
+               for row in said["refused"]]
+    for pair in said["unreachable"]:
         print(shown(pair["text"]))
     for rows, columns in ((missing, MISSING), (refused, REFUSED)):
         if rows:
@@ -125,17 +125,17 @@ def print_absent(said, now_s):
 
 
 def print_status(router, as_json):
-    said = router.ask("GET", "/cluster")
+    said = router.ask("GET", "/v2/cluster")
     if as_json:
         print(json.dumps(said, indent=1))
         return
-    print(shown(f"router {said['router']}, Baton {said['version']}, {'ready' if said['ready'] else 'not ready'}"))
+    print(shown(f"router {said['router']['name']}, Baton {said['router']['version']}, {said['router']['state'].replace('_', ' ')}"))
     for model in said["models"]:
         print(shown(f"model {model['name']}, "
                     + ("unloaded" if not model["loaded"] else "ready" if model["ready"] else "not ready")
-                    + f", {model['requests']} requests here"))
-    table(said["workers"])
-    print_absent(said, time.time())
+                    + f", {model['running']} requests here"))
+    table([w for w in said["workers"] if w["state"] != "missing"])
+    print_absent(said, said["now_unix_ms"] / 1000)
 
 
 def identity(router, word):

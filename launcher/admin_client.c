@@ -15,8 +15,8 @@
 #include "common/base/fuzzy_match.h"
 #include "common/base/process.h"
 #include "common/config/config.h"
+#include "launcher/document.h"
 #include "launcher/run_dir.h"
-#include "launcher/status.h"
 
 #define EXIT_REFUSED 1
 #define EXIT_USAGE   2
@@ -133,61 +133,61 @@ static bool read_arguments(int argc, char **argv, arguments_t *out)
 
 /* The launcher may have another working directory, and another folder of
  * models. */
-static bool make_absolute(bt_admin_command_t *request)
+static bool make_absolute(bt_admin_command_t *command)
 {
     const char *const models_dir = getenv("BATON_MODELS_DIR");
     BT_CLEANUP(free) char *pulled = NULL;
     char whole[PATH_BYTES];
     char here[BT_ADMIN_PATH_BYTES];
 
-    if ((request->path[0] == '\0') || (request->path[0] == '/')) {
+    if ((command->path[0] == '\0') || (command->path[0] == '/')) {
         return true;
     }
-    if ((access(request->path, F_OK) != 0) &&
+    if ((access(command->path, F_OK) != 0) &&
         (bt_config_pulled_find((models_dir == NULL) ? "" : models_dir,
-                               request->path, &pulled) == BT_OK) &&
-        (strlen(pulled) < sizeof(request->path)) && (pulled[0] == '/')) {
-        memcpy(request->path, pulled, strlen(pulled) + 1);
+                               command->path, &pulled) == BT_OK) &&
+        (strlen(pulled) < sizeof(command->path)) && (pulled[0] == '/')) {
+        memcpy(command->path, pulled, strlen(pulled) + 1);
         return true;
     }
     if ((getcwd(here, sizeof(here)) == NULL) ||
-        ((size_t)snprintf(whole, sizeof(whole), "%s/%s", here, request->path) >=
-         sizeof(request->path))) {
-        complain("the path of %s is too long", request->name);
+        ((size_t)snprintf(whole, sizeof(whole), "%s/%s", here, command->path) >=
+         sizeof(command->path))) {
+        complain("the path of %s is too long", command->name);
         return false;
     }
-    memcpy(request->path, whole, strlen(whole) + 1);
+    memcpy(command->path, whole, strlen(whole) + 1);
     return true;
 }
 
-static bool read_request(const arguments_t *arguments,
-                         bt_admin_command_t *request)
+static bool read_command(const arguments_t *arguments,
+                         bt_admin_command_t *command)
 {
     char why[512];
 
     if (bt_admin_command_from_words(arguments->n_words, arguments->words,
-                                    request, why, sizeof(why)) != BT_OK) {
+                                    command, why, sizeof(why)) != BT_OK) {
         complain("%s", why);
         return false;
     }
-    if (request->verb == BT_ADMIN_VERB_WATCH) {
+    if (command->verb == BT_ADMIN_VERB_WATCH) {
         complain("watch is for programs: see docs/RUN.md");
         return false;
     }
-    if (arguments->json && (request->verb != BT_ADMIN_VERB_STATUS)) {
+    if (arguments->json && (command->verb != BT_ADMIN_VERB_STATUS)) {
         complain("--json is an option of status");
         return false;
     }
-    if ((request->verb != BT_ADMIN_VERB_STATUS) &&
-        (request->verb != BT_ADMIN_VERB_STOP) &&
-        (request->verb != BT_ADMIN_VERB_DRAIN)) {
-        request->wait = request->wait || !arguments->no_wait;
+    if ((command->verb != BT_ADMIN_VERB_STATUS) &&
+        (command->verb != BT_ADMIN_VERB_STOP) &&
+        (command->verb != BT_ADMIN_VERB_DRAIN)) {
+        command->wait = command->wait || !arguments->no_wait;
     } else if (arguments->no_wait) {
         complain("--no-wait is no option of %s",
-                 bt_admin_verb_name(request->verb));
+                 bt_admin_verb_name(command->verb));
         return false;
     }
-    return make_absolute(request);
+    return make_absolute(command);
 }
 
 static bt_status_t connect_to(const char *dir, bt_admin_client_t **client_p)
@@ -269,34 +269,63 @@ static bt_admin_client_t *reach(const char *run_dir)
     return client;
 }
 
-/* Sends the command and collects the answer. @return the exit status. */
-static int give(bt_admin_client_t *client, const bt_admin_command_t *request,
-                bt_status_report_t *report)
+/* Prints the status of an answer to standard output. @return the exit status */
+static int print_status(const bt_admin_client_t *client,
+                        const bt_admin_reply_t *reply, bool json)
+{
+    const char *text;
+    bt_strbuf_t out;
+    size_t n;
+    bool done;
+
+    bt_strbuf_init(&out, 2 * BT_ADMIN_REPLY_BYTES);
+    if (json) {
+        text = bt_admin_client_text(client, &n);
+        bt_strbuf_append(&out, text, n);
+        bt_strbuf_puts(&out, "\n");
+    } else {
+        bt_document_print_table(&reply->document, &out);
+    }
+    done = (bt_strbuf_status(&out) == BT_OK) &&
+           (fputs(out.data, stdout) >= 0) && (fflush(stdout) == 0);
+    if (!done) {
+        complain("the status cannot be printed");
+    }
+    bt_strbuf_fini(&out);
+    return done ? 0 : EXIT_REFUSED;
+}
+
+/* Sends the command and waits for the answer; prints a status.
+ * @param [in] before  printed before a status
+ * @return the exit status */
+static int run(bt_admin_client_t *client, const bt_admin_command_t *command,
+               bool json, const char *before)
 {
     const uint64_t deadline_ms =
-        request->wait ? UINT64_MAX : bt_now_ms() + ANSWER_MS;
-    bt_status_t status = bt_admin_client_send(client, request);
-    bt_admin_event_t event;
+        command->wait ? UINT64_MAX : bt_now_ms() + ANSWER_MS;
+    bt_admin_reply_t reply;
+    bt_status_t status = bt_admin_client_send(client, command);
+    int exit_status = 0;
 
-    while (status == BT_OK) {
-        status = bt_admin_client_wait(client, deadline_ms, &event);
-        if (status != BT_OK) {
-            break;
-        }
-        if (event.kind == BT_ADMIN_EVENT_OK) {
-            return 0;
-        }
-        if (event.kind == BT_ADMIN_EVENT_ERROR) {
-            complain("%s", event.u.error);
-            return EXIT_REFUSED;
-        }
-        status = bt_status_report_add(report, &event);
+    if (status == BT_OK) {
+        status = bt_admin_client_wait(client, deadline_ms, &reply);
     }
-    complain((status == BT_ERR_PEER_LOST)
-                 ? "the launcher has ended: %s"
-                 : "the launcher does not answer as it should: %s",
-             bt_status_str(status));
-    return EXIT_REFUSED;
+    if (status != BT_OK) {
+        complain((status == BT_ERR_PEER_LOST)
+                     ? "the launcher has ended: %s"
+                     : "the launcher does not answer as it should: %s",
+                 bt_status_str(status));
+        return EXIT_REFUSED;
+    }
+    if (reply.result != BT_ADMIN_OK) {
+        complain("%s", reply.error);
+        exit_status = EXIT_REFUSED;
+    } else if (command->verb == BT_ADMIN_VERB_STATUS) {
+        fputs(before, stdout);
+        exit_status = print_status(client, &reply, json);
+    }
+    bt_admin_document_fini(&reply.document);
+    return exit_status;
 }
 
 /* The launcher named by the arguments, or NULL. */
@@ -311,27 +340,22 @@ static const char *named_run_dir(const arguments_t *arguments)
 
 /* Prints the status of all launchers: tables one below the other, or an array
  * of JSON. @return the exit status */
-static int show_all(const found_t *found, const bt_admin_command_t *request,
-                    bool json)
+static int run_all(const found_t *found, const bt_admin_command_t *command,
+                   bool json)
 {
     const char *before = json ? "[" : "";
     int exit_status = 0;
 
     for (uint32_t i = 0; i < found->n; i++) {
-        bt_status_report_t report = {.processes = NULL};
         bt_admin_client_t *const client = reach(found->paths[i]);
-        int failed = EXIT_REFUSED;
+        const int failed = (client == NULL)
+                               ? EXIT_REFUSED
+                               : run(client, command, json, before);
 
-        if (client != NULL) {
-            failed = give(client, request, &report);
-        }
         if (failed == 0) {
-            fputs(before, stdout);
             before = json ? "," : "\n";
-            failed = bt_status_report_print(&report, json) ? 0 : EXIT_REFUSED;
         }
         exit_status = (failed != 0) ? failed : exit_status;
-        bt_status_report_fini(&report);
         bt_admin_client_close(client);
     }
     if (json) {
@@ -344,10 +368,9 @@ int bt_admin_client_main(int argc, char **argv)
 {
     found_t found = {.n = 0};
     arguments_t arguments = {.run_dir = NULL};
-    bt_status_report_t report = {.processes = NULL};
-    bt_admin_command_t request;
+    bt_admin_command_t command;
     bt_admin_client_t *client;
-    int exit_status;
+    int exit_status = EXIT_REFUSED;
 
     if (!read_arguments(argc, argv, &arguments)) {
         return EXIT_USAGE;
@@ -356,28 +379,22 @@ int bt_admin_client_main(int argc, char **argv)
         fputs(usage, stdout);
         return 0;
     }
-    if (!read_request(&arguments, &request)) {
+    if (!read_command(&arguments, &command)) {
         fputs("\n", stderr);
         fputs(usage, stderr);
         return EXIT_USAGE;
     }
-    if ((request.verb == BT_ADMIN_VERB_STATUS) &&
+    if ((command.verb == BT_ADMIN_VERB_STATUS) &&
         (named_run_dir(&arguments) == NULL)) {
         bt_run_dir_each(try_run_dir, &found);
         if (found.n > 1) {
-            return show_all(&found, &request, arguments.json);
+            return run_all(&found, &command, arguments.json);
         }
     }
     client = reach(named_run_dir(&arguments));
-    if (client == NULL) {
-        return EXIT_REFUSED;
+    if (client != NULL) {
+        exit_status = run(client, &command, arguments.json, "");
     }
-    exit_status = give(client, &request, &report);
-    if ((exit_status == 0) && (request.verb == BT_ADMIN_VERB_STATUS)) {
-        exit_status =
-            bt_status_report_print(&report, arguments.json) ? 0 : EXIT_REFUSED;
-    }
-    bt_status_report_fini(&report);
     bt_admin_client_close(client);
     return exit_status;
 }

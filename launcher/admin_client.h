@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file admin_client.h  Command line for admin commands to a running launcher:
- *  `baton-launch --order status --json`, which is `./baton status --json`. */
+ *  `baton-launch --admin status --json`, which is `./baton status --json`. */
 #ifndef BT_LAUNCHER_ADMIN_CLIENT_H
 #define BT_LAUNCHER_ADMIN_CLIENT_H
 

@@ -35,12 +35,12 @@
 typedef struct bt_child {
     bt_plan_process_t *process; /**< borrowed */
     bt_process_state_t life;
-    uint64_t since_ms; /**< Unix time of the last change of state */
-    uint64_t due_ms;   /**< WAITING: when to start; STOPPING, CHANGING: when to
-                          kill; 0 = never */
-    bool is_by_order;  /**< started by an admin command: may fail alone */
-    bool has_given_up; /**< the child could not start */
-    bool was_killed;   /**< the child took too long to stop */
+    uint64_t since_ms;  /**< Unix time of the last change of state */
+    uint64_t due_ms;    /**< WAITING: when to start; STOPPING, CHANGING: when to
+                           kill; 0 = never */
+    bool is_by_command; /**< started by an admin command: may fail alone */
+    bool has_given_up;  /**< the child could not start */
+    bool was_killed;    /**< the child took too long to stop */
     bool may_be_replaced; /**< the child ended by itself: a standby may replace
                              it */
     uint64_t n_restarts;  /**< restarts after the child ended by itself */

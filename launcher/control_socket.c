@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/admin/stream.h"
+#include "common/admin/connection.h"
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
 #include "common/base/log.h"
@@ -34,10 +34,10 @@ typedef struct client {
 struct bt_control_socket {
     struct sockaddr_un address;
     int listener;
-    bt_control_socket_order_fn on_order;
+    bt_control_socket_command_fn on_command;
     void *arg;
     uint64_t last_id;
-    client_t clients[BT_DESK_CLIENTS];
+    client_t clients[BT_CONTROL_SOCKET_CLIENTS];
 };
 
 static const bool edges[N_PHASES][N_PHASES] = {
@@ -70,7 +70,7 @@ static int listen_at(const struct sockaddr_un *address)
     failed =
         (fd < 0) ||
         (bind(fd, (const struct sockaddr *)address, sizeof(*address)) != 0) ||
-        (listen(fd, BT_DESK_CLIENTS) != 0);
+        (listen(fd, BT_CONTROL_SOCKET_CLIENTS) != 0);
     umask(mask);
     if (failed) {
         const int why = errno;
@@ -85,69 +85,70 @@ static int listen_at(const struct sockaddr_un *address)
 }
 
 bt_status_t bt_control_socket_create(const char *run_dir,
-                                     bt_control_socket_order_fn on_order,
-                                     void *arg, bt_control_socket_t **desk_p)
+                                     bt_control_socket_command_fn on_command,
+                                     void *arg, bt_control_socket_t **control_p)
 {
-    bt_control_socket_t *const desk = bt_calloc(1, sizeof(*desk));
+    bt_control_socket_t *const control = bt_calloc(1, sizeof(*control));
 
-    if (desk == NULL) {
+    if (control == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    desk->on_order = on_order;
-    desk->arg = arg;
-    desk->address.sun_family = AF_UNIX;
+    control->on_command = on_command;
+    control->arg = arg;
+    control->address.sun_family = AF_UNIX;
     /* A run directory's path is short enough by its type. */
-    snprintf(desk->address.sun_path, sizeof(desk->address.sun_path), "%s/%s",
-             run_dir, BT_ADMIN_SOCKET);
-    desk->listener = listen_at(&desk->address);
-    if (desk->listener < 0) {
-        BT_LOG_ERROR("cannot listen at %s: %m", desk->address.sun_path);
-        bt_control_socket_destroy(desk);
+    snprintf(control->address.sun_path, sizeof(control->address.sun_path),
+             "%s/%s", run_dir, BT_ADMIN_SOCKET);
+    control->listener = listen_at(&control->address);
+    if (control->listener < 0) {
+        BT_LOG_ERROR("cannot listen at %s: %m", control->address.sun_path);
+        bt_control_socket_destroy(control);
         return BT_ERR_IO;
     }
-    *desk_p = desk;
+    *control_p = control;
     return BT_OK;
 }
 
-void bt_control_socket_restore(bt_control_socket_t *desk)
+void bt_control_socket_restore(bt_control_socket_t *control)
 {
     int fd;
 
-    if ((access(desk->address.sun_path, F_OK) == 0) || (errno != ENOENT)) {
+    if ((access(control->address.sun_path, F_OK) == 0) || (errno != ENOENT)) {
         return;
     }
-    fd = listen_at(&desk->address);
+    fd = listen_at(&control->address);
     if (fd >= 0) {
-        BT_LOG_WARN("%s was removed and is recreated", desk->address.sun_path);
-        close(desk->listener);
-        desk->listener = fd;
+        BT_LOG_WARN("%s was removed and is recreated",
+                    control->address.sun_path);
+        close(control->listener);
+        control->listener = fd;
     }
 }
 
-void bt_control_socket_destroy(bt_control_socket_t *desk)
+void bt_control_socket_destroy(bt_control_socket_t *control)
 {
-    if (desk == NULL) {
+    if (control == NULL) {
         return;
     }
-    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
-        if (desk->clients[i].phase != PHASE_NONE) {
-            move(&desk->clients[i], PHASE_NONE);
+    for (size_t i = 0; i < BT_CONTROL_SOCKET_CLIENTS; i++) {
+        if (control->clients[i].phase != PHASE_NONE) {
+            move(&control->clients[i], PHASE_NONE);
         }
     }
-    if (desk->listener >= 0) {
-        close(desk->listener);
+    if (control->listener >= 0) {
+        close(control->listener);
     }
-    bt_free(desk);
+    bt_free(control);
 }
 
-nfds_t bt_control_socket_poll_fds(const bt_control_socket_t *desk,
+nfds_t bt_control_socket_poll_fds(const bt_control_socket_t *control,
                                   struct pollfd *fds)
 {
     nfds_t n = 0;
 
-    fds[n++] = (struct pollfd){.fd = desk->listener, .events = POLLIN};
-    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
-        const client_t *const client = &desk->clients[i];
+    fds[n++] = (struct pollfd){.fd = control->listener, .events = POLLIN};
+    for (size_t i = 0; i < BT_CONTROL_SOCKET_CLIENTS; i++) {
+        const client_t *const client = &control->clients[i];
         short events = 0;
 
         if (client->phase == PHASE_NONE) {
@@ -166,21 +167,21 @@ nfds_t bt_control_socket_poll_fds(const bt_control_socket_t *desk,
     return n;
 }
 
-static client_t *find(bt_control_socket_t *desk, uint64_t id)
+static client_t *find(bt_control_socket_t *control, uint64_t id)
 {
-    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
-        if ((desk->clients[i].phase != PHASE_NONE) &&
-            (desk->clients[i].id == id)) {
-            return &desk->clients[i];
+    for (size_t i = 0; i < BT_CONTROL_SOCKET_CLIENTS; i++) {
+        if ((control->clients[i].phase != PHASE_NONE) &&
+            (control->clients[i].id == id)) {
+            return &control->clients[i];
         }
     }
     return NULL;
 }
 
 /* Appends a line; a client with too much unread is dropped. */
-static void write_line(client_t *client, const bt_admin_event_t *event)
+static void write_line(client_t *client, const bt_strbuf_t *line)
 {
-    bt_admin_event_write(event, &client->stream.out);
+    bt_strbuf_append(&client->stream.out, line->data, line->len);
     if (bt_strbuf_status(&client->stream.out) != BT_OK) {
         BT_LOG_WARN(
             "a client of the launcher socket does not read and is disconnected: %s",
@@ -189,56 +190,74 @@ static void write_line(client_t *client, const bt_admin_event_t *event)
     }
 }
 
-static void answer(client_t *client, const char *error)
+static void write_error(client_t *client, const char *error)
 {
-    bt_admin_event_t event = {.kind = BT_ADMIN_EVENT_OK};
+    bt_admin_reply_t reply = {.result = BT_ADMIN_ERROR};
+    bt_strbuf_t line;
 
-    if (error != NULL) {
-        event.kind = BT_ADMIN_EVENT_ERROR;
-        snprintf(event.u.error, sizeof(event.u.error), "%s", error);
+    snprintf(reply.error, sizeof(reply.error), "%s", error);
+    bt_strbuf_init(&line, BT_ADMIN_REPLY_BYTES);
+    bt_admin_reply_write(&reply, &line);
+    if (bt_strbuf_status(&line) == BT_OK) {
+        write_line(client, &line);
+    } else {
+        move(client, PHASE_NONE); /* out of memory */
     }
-    write_line(client, &event);
+    bt_strbuf_fini(&line);
 }
 
-void bt_control_socket_answer(bt_control_socket_t *desk, uint64_t id,
-                              const char *error)
+void bt_control_socket_answer(bt_control_socket_t *control, uint64_t id,
+                              const bt_admin_reply_t *reply)
 {
-    client_t *const client = find(desk, id);
+    client_t *const client = find(control, id);
+    bt_strbuf_t line;
 
-    if (client != NULL) {
-        BT_ASSERT(client->phase == PHASE_BUSY);
-        move(client, PHASE_IDLE);
-        answer(client, error);
+    if (client == NULL) {
+        return;
     }
+    BT_ASSERT(client->phase == PHASE_BUSY);
+    move(client, PHASE_IDLE);
+    bt_strbuf_init(&line, BT_ADMIN_REPLY_BYTES);
+    bt_admin_reply_write(reply, &line);
+    if (bt_strbuf_status(&line) == BT_OK) {
+        write_line(client, &line);
+    } else {
+        write_error(client, bt_status_str(bt_strbuf_status(&line)));
+    }
+    bt_strbuf_fini(&line);
 }
 
-void bt_control_socket_say(bt_control_socket_t *desk, uint64_t id,
-                           const bt_admin_event_t *event)
+void bt_control_socket_watch(bt_control_socket_t *control, uint64_t id)
 {
-    client_t *const client = find(desk, id);
-
-    if (client != NULL) {
-        write_line(client, event);
-    }
-}
-
-void bt_control_socket_watch(bt_control_socket_t *desk, uint64_t id)
-{
-    client_t *const client = find(desk, id);
+    client_t *const client = find(control, id);
 
     if (client != NULL) {
         client->is_watching = true;
     }
 }
 
-void bt_control_socket_tell(bt_control_socket_t *desk,
-                            const bt_admin_event_t *event)
+void bt_control_socket_publish(bt_control_socket_t *control,
+                               const bt_admin_reply_t *change)
 {
-    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
-        if (desk->clients[i].is_watching) {
-            write_line(&desk->clients[i], event);
+    bt_strbuf_t line;
+
+    bt_strbuf_init(&line, BT_ADMIN_REPLY_BYTES);
+    for (size_t i = 0; i < BT_CONTROL_SOCKET_CLIENTS; i++) {
+        client_t *const client = &control->clients[i];
+
+        if (!client->is_watching) {
+            continue;
+        }
+        if (line.len == 0) {
+            bt_admin_reply_write(change, &line);
+        }
+        if (bt_strbuf_status(&line) == BT_OK) {
+            write_line(client, &line);
+        } else {
+            move(client, PHASE_NONE); /* it would miss a change */
         }
     }
+    bt_strbuf_fini(&line);
 }
 
 /* The reason to refuse a connection, or NULL. */
@@ -255,34 +274,35 @@ static const char *refusal(int fd, const client_t *slot)
     if ((peer.uid != geteuid()) && (peer.uid != 0)) {
         BT_LOG_WARN("user %u, process %d is refused at the launcher socket",
                     peer.uid, peer.pid);
-        return "this launcher takes orders of its own user and root only";
+        return "this launcher takes commands of its own user and root only";
     }
     return (slot == NULL) ? "too many connections" : NULL;
 }
 
 /* A free slot, or NULL. */
-static client_t *free_slot(bt_control_socket_t *desk)
+static client_t *free_slot(bt_control_socket_t *control)
 {
-    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
-        if (desk->clients[i].phase == PHASE_NONE) {
-            return &desk->clients[i];
+    for (size_t i = 0; i < BT_CONTROL_SOCKET_CLIENTS; i++) {
+        if (control->clients[i].phase == PHASE_NONE) {
+            return &control->clients[i];
         }
     }
     return NULL;
 }
 
-static void accept_clients(bt_control_socket_t *desk)
+static void accept_clients(bt_control_socket_t *control)
 {
     int fd;
 
-    while ((fd = accept4(desk->listener, NULL, NULL,
+    while ((fd = accept4(control->listener, NULL, NULL,
                          SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-        client_t *const client = free_slot(desk);
+        client_t *const client = free_slot(control);
         const char *const why = refusal(fd, client);
 
         if (why != NULL) {
             char line[128];
-            const int n = snprintf(line, sizeof(line), "error %s\n", why);
+            const int n = snprintf(line, sizeof(line),
+                                   "{\"ok\":false,\"error\":\"%s\"}\n", why);
 
             /* A fresh socket has enough buffer, and there is no waiting for
              * more. */
@@ -292,8 +312,9 @@ static void accept_clients(bt_control_socket_t *desk)
             close(fd);
             continue;
         }
-        client->id = ++desk->last_id;
-        bt_admin_stream_init(&client->stream, fd, OUT_BYTES);
+        client->id = ++control->last_id;
+        bt_admin_stream_init(&client->stream, fd, OUT_BYTES,
+                             BT_ADMIN_COMMAND_BYTES);
         move(client, PHASE_IDLE);
     }
 }
@@ -309,32 +330,32 @@ static bool send_queued(client_t *client)
 }
 
 /* @return whether a line was there and handled. */
-static bool take_line(bt_control_socket_t *desk, client_t *client)
+static bool take_line(bt_control_socket_t *control, client_t *client)
 {
-    bt_admin_command_t request;
+    bt_admin_command_t command;
     bt_status_t status;
     const char *line;
     char why[512];
     size_t n;
 
     if (bt_admin_stream_is_clogged(&client->stream)) {
-        client->stream.n_in = 0;
+        bt_strbuf_fini(&client->stream.in);
         client->stream.is_at_end = true; /* where would the next line begin? */
-        answer(client, "the line is too long");
+        write_error(client, "the line is too long");
         return false;
     }
     line = bt_admin_stream_line(&client->stream, &n);
     if (line == NULL) {
         return false;
     }
-    status = bt_admin_command_read(line, n, &request, why, sizeof(why));
+    status = bt_admin_command_read(line, n, &command, why, sizeof(why));
     bt_admin_stream_drop(&client->stream, n);
     if (status != BT_OK) {
-        answer(client, why);
+        write_error(client, why);
         return true;
     }
     move(client, PHASE_BUSY);
-    desk->on_order(desk->arg, client->id, &request);
+    control->on_command(control->arg, client->id, &command);
     return true;
 }
 
@@ -348,7 +369,7 @@ static bool is_gone(const client_t *client)
 
 /* Reads and sends without blocking. A line is read once the one before it is
  * answered and sent, so that answers cannot pile up. */
-static void serve(bt_control_socket_t *desk, client_t *client)
+static void serve(bt_control_socket_t *control, client_t *client)
 {
     size_t n;
 
@@ -358,7 +379,7 @@ static void serve(bt_control_socket_t *desk, client_t *client)
         }
         bt_admin_stream_receive(&client->stream);
     } while ((client->phase == PHASE_IDLE) && (client->stream.out.len == 0) &&
-             take_line(desk, client) && (client->phase != PHASE_NONE));
+             take_line(control, client) && (client->phase != PHASE_NONE));
 
     if ((client->phase == PHASE_BUSY) && client->stream.is_at_end &&
         is_gone(client)) {
@@ -375,12 +396,12 @@ static void serve(bt_control_socket_t *desk, client_t *client)
     }
 }
 
-void bt_control_socket_run(bt_control_socket_t *desk)
+void bt_control_socket_run(bt_control_socket_t *control)
 {
-    accept_clients(desk);
-    for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
-        if (desk->clients[i].phase != PHASE_NONE) {
-            serve(desk, &desk->clients[i]);
+    accept_clients(control);
+    for (size_t i = 0; i < BT_CONTROL_SOCKET_CLIENTS; i++) {
+        if (control->clients[i].phase != PHASE_NONE) {
+            serve(control, &control->clients[i]);
         }
     }
 }

@@ -470,7 +470,7 @@ int main(int argc, char **argv)
     if ((argc >= 3) && (strcmp(argv[1], "--print-limits") == 0)) {
         return bt_check_print_limits(argv[2], argc - 2, argv + 2);
     }
-    if ((argc >= 2) && (strcmp(argv[1], "--order") == 0)) {
+    if ((argc >= 2) && (strcmp(argv[1], "--admin") == 0)) {
         return bt_admin_client_main(argc - 2, argv + 2);
     }
     status = bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store);

@@ -161,7 +161,7 @@ static void add_router_args(const bt_plan_t *plan,
     bt_strbuf_puts(args, "--listen=");
     print_url(plan, process->router, args);
     bt_strbuf_append(args, "", 1);
-    if (plan->has_desk) {
+    if (plan->has_control_socket) {
         bt_strbuf_printf(args, "--launcher=%s/" BT_ADMIN_SOCKET,
                          plan->run_dir.path);
         bt_strbuf_append(args, "", 1);
@@ -654,11 +654,13 @@ bt_status_t bt_plan_find_devices(const bt_config_t *config,
                            BT_DEVICES_DIR, devices_p);
 }
 
-bt_status_t
-bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
-               const bt_run_dir_t *run_dir, const cpu_set_t *allowed,
-               uint32_t n_cpus, const bt_topology_t *topology,
-               const bt_devices_t *devices, bool has_desk, bt_plan_t **plan_p)
+bt_status_t bt_plan_create(const bt_config_store_t *store,
+                           const bt_config_t *config,
+                           const bt_run_dir_t *run_dir,
+                           const cpu_set_t *allowed, uint32_t n_cpus,
+                           const bt_topology_t *topology,
+                           const bt_devices_t *devices, bool has_control_socket,
+                           bt_plan_t **plan_p)
 {
     bt_plan_t *const plan = bt_calloc(1, sizeof(*plan));
     bt_status_t status;
@@ -667,7 +669,7 @@ bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
         return BT_ERR_NO_MEMORY;
     }
     plan->store = store;
-    plan->has_desk = has_desk;
+    plan->has_control_socket = has_control_socket;
     plan->devices = devices;
     plan->config = config;
     plan->run_dir = *run_dir;

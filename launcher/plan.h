@@ -71,7 +71,8 @@ typedef struct bt_plan {
     bt_plan_model_t models[BT_CONFIG_MAX_MODELS];
     uint32_t n_models;
     uint32_t threads_prefill, threads_decode; /**< per worker */
-    bool has_desk; /**< the launcher takes admin commands, also from routers */
+    bool has_control_socket; /**< the launcher takes admin commands, also from
+                                routers */
 } bt_plan_t;
 
 /** Finds the GPUs for bt_plan_create(): by the options, CUDA_VISIBLE_DEVICES or
@@ -92,15 +93,15 @@ BT_MUST_CHECK bt_status_t bt_plan_find_devices(const bt_config_t *config,
  *                      Fewer than allowed: a CPU time quota, which does not say
  *                      on which cores others compute, so no worker is pinned.
  * @param [in] devices  Borrowed as well.
- * @param [in] has_desk  See bt_plan_t.
+ * @param [in] has_control_socket  See bt_plan_t.
  * @retval BT_ERR_NO_MEMORY
  * @retval BT_ERR_TOO_LARGE  The options of one process are too long.
  */
-BT_MUST_CHECK bt_status_t
-bt_plan_create(const bt_config_store_t *store, const bt_config_t *config,
-               const bt_run_dir_t *run_dir, const cpu_set_t *allowed,
-               uint32_t n_cpus, const bt_topology_t *topology,
-               const bt_devices_t *devices, bool has_desk, bt_plan_t **plan_p);
+BT_MUST_CHECK bt_status_t bt_plan_create(
+    const bt_config_store_t *store, const bt_config_t *config,
+    const bt_run_dir_t *run_dir, const cpu_set_t *allowed, uint32_t n_cpus,
+    const bt_topology_t *topology, const bt_devices_t *devices,
+    bool has_control_socket, bt_plan_t **plan_p);
 void bt_plan_destroy(bt_plan_t *plan);
 
 /**

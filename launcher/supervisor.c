@@ -14,6 +14,7 @@
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/walltime.h"
+#include "launcher/document.h"
 #include "launcher/programs.h"
 #include "launcher/sighup_source.h"
 #include "launcher/supervisor_priv.h"
@@ -65,7 +66,7 @@ static void move_phase(bt_supervisor_t *s, bt_supervisor_phase_t next,
     for (uint32_t i = 0; i < s->n_children; i++) {
         put_into_phase(s, s->children[i]);
     }
-    bt_supervisor_tell_launcher(s);
+    bt_supervisor_publish_launcher(s);
 }
 
 static void kill_all(bt_supervisor_t *s)
@@ -105,7 +106,7 @@ static bool take_standby(bt_supervisor_t *s, bt_child_t *child)
 static void look_after_run_dir(bt_supervisor_t *s)
 {
     if (bt_run_dir_restore(s->options->run_dir) == BT_OK) {
-        bt_control_socket_restore(s->desk);
+        bt_control_socket_restore(s->control);
     }
 }
 
@@ -169,7 +170,7 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_process_state_t next)
     case BT_LIFE_WAITING:
         break; /* the caller sets due_ms */
     }
-    bt_supervisor_tell_process(s, child);
+    bt_supervisor_publish_process(s, child);
 }
 
 void bt_supervisor_apply(bt_supervisor_t *s, bt_child_t *child,
@@ -238,7 +239,7 @@ static void announce(bt_supervisor_t *s)
 static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
 {
     if (!bt_ready_is_done(&child->ready)) {
-        bt_supervisor_tell_process(s, child); /* its addresses */
+        bt_supervisor_publish_process(s, child); /* its addresses */
         return;
     }
     if (child->life == BT_LIFE_STARTING) {
@@ -246,7 +247,7 @@ static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
         child->trouble[0] = '\0';
         bt_supervisor_apply(s, child, BT_LIFE_SAID_READY);
     } else if (child->ready.said_joined) {
-        bt_supervisor_tell_process(s, child); /* its problem */
+        bt_supervisor_publish_process(s, child); /* its problem */
     }
     if ((s->phase == BT_SUPERVISOR_RUNNING) && !s->was_announced &&
         all_routers_are_ready(s)) {
@@ -428,7 +429,7 @@ static int next_timeout_ms(const bt_supervisor_t *s)
 
             due_ms = ((at_ms != 0) && (at_ms < due_ms)) ? at_ms : due_ms;
         }
-        for (size_t i = 0; i < BT_DESK_CLIENTS; i++) {
+        for (size_t i = 0; i < BT_CONTROL_SOCKET_CLIENTS; i++) {
             const uint64_t at_ms = s->pending[i].due_ms;
 
             due_ms = ((s->pending[i].client != 0) && (at_ms != 0) &&
@@ -485,7 +486,7 @@ static void run_once(bt_supervisor_t *s)
     nfds_t n = 0;
 
     s->fds[n++] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
-    n += bt_control_socket_poll_fds(s->desk, s->fds + n);
+    n += bt_control_socket_poll_fds(s->control, s->fds + n);
     for (uint32_t i = 0; i < s->n_children; i++) {
         /* poll() skips negative descriptors. */
         s->fds[n++] =
@@ -508,7 +509,7 @@ static void run_once(bt_supervisor_t *s)
     on_time(s);
     bt_log_tick();
     start_held(s);
-    bt_control_socket_run(s->desk);
+    bt_control_socket_run(s->control);
     bt_supervisor_answer_pending(s);
     bt_supervisor_notify(s);
 }
@@ -545,8 +546,9 @@ static bt_status_t make_room(bt_supervisor_t *s, uint32_t n)
         return BT_ERR_NO_MEMORY;
     }
     s->children = children;
-    fds = bt_realloc_array(s->fds, 1 + BT_DESK_FDS + FDS_PER_CHILD * (size_t)n,
-                           sizeof(*fds));
+    fds = bt_realloc_array(
+        s->fds, 1 + BT_CONTROL_SOCKET_FDS + FDS_PER_CHILD * (size_t)n,
+        sizeof(*fds));
     if (fds == NULL) {
         return BT_ERR_NO_MEMORY;
     }
@@ -589,7 +591,7 @@ static void fini(bt_supervisor_t *s)
         bt_child_fini(s->children[i]);
         bt_free(s->children[i]);
     }
-    bt_control_socket_destroy(s->desk);
+    bt_control_socket_destroy(s->control);
     bt_async_writer_close(s->out, BT_LOG_FLUSH_MS);
     if (s->signal_fd >= 0) {
         close(s->signal_fd);
@@ -612,8 +614,8 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
         status = bt_async_writer_open(&out, &s.out);
     }
     if (status == BT_OK) {
-        status = bt_control_socket_create(plan->run_dir.path,
-                                          bt_supervisor_order, &s, &s.desk);
+        status = bt_control_socket_create(
+            plan->run_dir.path, bt_supervisor_command, &s, &s.control);
     }
     if (status != BT_OK) {
         s.exit_status = BT_EXIT_CONFIG;
@@ -634,7 +636,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
     while ((s.phase == BT_SUPERVISOR_RUNNING) || anybody_runs(&s)) {
         run_once(&s);
     }
-    bt_control_socket_run(s.desk); /* watchers see the last ones end */
+    bt_control_socket_run(s.control); /* watchers see the last ones end */
     BT_LOG_INFO("stopped");
     if (s.cause[0] != '\0') {
         BT_LOG_ERROR("%s", s.cause); /* the last line */

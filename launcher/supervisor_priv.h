@@ -6,7 +6,8 @@
  *     supervisor.c         the loop, the phases, starts
  *     supervisor_restarts.c    ended processes, and whether they are restarted
  *     supervisor_notify.c  reports to a service manager
- *     supervisor_commands.c  admin commands, and reports of their results
+ *     admin_commands.c  admin commands
+ *     document.c        the state, for clients of the control socket
  */
 #ifndef BT_LAUNCHER_SUPERVISOR_PRIV_H
 #define BT_LAUNCHER_SUPERVISOR_PRIV_H
@@ -37,7 +38,7 @@ typedef enum bt_supervisor_phase {
 
 /** Admin command that is answered when its result is reached. */
 typedef struct bt_pending {
-    uint64_t client;   /**< client id of the desk; 0 = free */
+    uint64_t client;   /**< client id of the control socket; 0 = free */
     bool until_ended;  /**< otherwise until ready */
     bt_child_t *child; /**< NULL = all workers of the model */
     uint32_t model;
@@ -48,9 +49,9 @@ typedef struct bt_pending {
 typedef struct bt_supervisor {
     const bt_supervisor_options_t *options;
     bt_plan_t *plan;
-    bt_control_socket_t *desk; /**< owned */
-    bt_async_writer_t *out;    /**< owned; standard output */
-    bt_child_t **children;     /**< owned; in the order of the plan */
+    bt_control_socket_t *control; /**< owned */
+    bt_async_writer_t *out;       /**< owned; standard output */
+    bt_child_t **children;        /**< owned; in the order of the plan */
     uint32_t n_children;
     struct pollfd *fds; /**< owned; large enough for all descriptors */
     bt_stop_requests_t wishes;
@@ -68,7 +69,7 @@ typedef struct bt_supervisor {
     bool holds_workers; /**< launch: until router ports are bound */
     int exit_status;
     char cause[BT_SUPERVISOR_CAUSE_BYTES]; /**< cause, one sentence, or "" */
-    bt_pending_t pending[BT_DESK_CLIENTS];
+    bt_pending_t pending[BT_CONTROL_SOCKET_CLIENTS];
 } bt_supervisor_t;
 
 /** Applies an event to a child's state, with all its effects. */
@@ -107,11 +108,11 @@ void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms);
  *  @retval BT_ERR_NO_MEMORY  Nothing was added. */
 BT_MUST_CHECK bt_status_t bt_supervisor_add_children(bt_supervisor_t *s);
 
-/** Carries out an admin command; a bt_control_socket_order_fn; @a s is a
+/** Carries out an admin command; a bt_control_socket_command_fn; @a s is a
  * bt_supervisor_t.
  */
-void bt_supervisor_order(void *s, uint64_t client,
-                         const bt_admin_command_t *request);
+void bt_supervisor_command(void *s, uint64_t client,
+                           const bt_admin_command_t *command);
 
 /** Answers the admin commands whose result is reached, or cannot be any more.
  */
@@ -120,9 +121,7 @@ void bt_supervisor_answer_pending(bt_supervisor_t *s);
 /** Reports changes to the service manager. */
 void bt_supervisor_notify(bt_supervisor_t *s);
 
-/** Sends the state of the launcher, a model or a process to all who watch. */
-void bt_supervisor_tell_launcher(bt_supervisor_t *s);
-void bt_supervisor_tell_model(bt_supervisor_t *s, uint32_t model);
-void bt_supervisor_tell_process(bt_supervisor_t *s, const bt_child_t *child);
+/** True for a worker or standby, which has a model. */
+bool bt_supervisor_is_worker(const bt_child_t *child);
 
 #endif

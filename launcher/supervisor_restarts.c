@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "launcher/document.h"
 #include "launcher/supervisor_priv.h"
 
 /* An end counts as a kill by the OOM killer if the kernel's counter rose within
@@ -20,7 +21,7 @@ void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
 {
     child->has_given_up = true;
     bt_supervisor_apply(s, child, BT_LIFE_GAVE_UP);
-    if (child->is_by_order) { /* the client of the command is notified */
+    if (child->is_by_command) { /* the client of the command is notified */
         return;
     }
     if (s->cause[0] == '\0') { /* others may follow from it */
@@ -229,7 +230,7 @@ static void tell_starved(bt_supervisor_t *s, bt_child_t *child)
     } else {
         BT_LOG_INFO("%s is no longer starved", child->process->name);
     }
-    bt_supervisor_tell_process(s, child);
+    bt_supervisor_publish_process(s, child);
 }
 
 void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms)

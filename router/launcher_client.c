@@ -8,57 +8,10 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-#define RETRY_MS  1000
-#define ROLES_MS  500  /* between two role orders to a worker */
-#define MAX_KNOWN 4096 /* limit of a launcher's known processes */
+#define RETRY_MS 1000
+#define ROLES_MS 500 /* between two role orders to a worker */
 
 /* ---- processes ---- */
-
-static bt_admin_process_t *place_of(bt_launcher_client_t *fleet,
-                                    const char *name)
-{
-    for (uint32_t i = 0; i < fleet->n_processes; i++) {
-        if (strcmp(fleet->processes[i].name, name) == 0) {
-            return &fleet->processes[i];
-        }
-    }
-    if (fleet->n_processes == MAX_KNOWN) {
-        return NULL;
-    }
-    if (fleet->n_processes == fleet->cap_processes) {
-        const uint32_t cap = fleet->cap_processes * 2 + 8;
-        bt_admin_process_t *processes =
-            bt_realloc_array(fleet->processes, cap, sizeof(*processes));
-
-        if (processes == NULL) {
-            return NULL;
-        }
-        fleet->processes = processes;
-        fleet->cap_processes = cap;
-    }
-    return &fleet->processes[fleet->n_processes++];
-}
-
-/* Passes the list on, which may have moved. */
-static void publish_processes(const bt_launcher_client_t *fleet)
-{
-    bt_members_expect(&fleet->front->members, fleet->processes,
-                      fleet->n_processes);
-}
-
-static void on_process(bt_launcher_client_t *fleet,
-                       const bt_admin_process_t *process)
-{
-    bt_admin_process_t *place = place_of(fleet, process->name);
-
-    if (place == NULL) {
-        BT_LOG_WARN("the process table has no space for %s", process->name);
-        return;
-    }
-    *place = *process;
-    fleet->changed = true;
-    publish_processes(fleet);
-}
 
 static bool is_worker(const bt_admin_process_t *process)
 {
@@ -66,24 +19,13 @@ static bool is_worker(const bt_admin_process_t *process)
            (process->program == BT_ADMIN_PROGRAM_DECODE);
 }
 
-/* Returns the intended roles; an older launcher reports its program only. */
-static uint32_t roles_of(const bt_admin_process_t *process)
-{
-    if (process->role != BT_ADMIN_ROLE_NONE) {
-        return process->role; /* the same bits */
-    }
-    return (process->program == BT_ADMIN_PROGRAM_PREFILL)
-               ? (uint32_t)BT_ROLE_PREFILL
-               : (uint32_t)BT_ROLE_DECODE;
-}
-
 /* Orders the workers to take the roles that the launcher intends. Every router
  * does so, and a worker may join later: so it is repeated, and skipped for
  * workers that have these roles. */
 static void order_roles(bt_launcher_client_t *fleet)
 {
-    for (uint32_t i = 0; i < fleet->n_processes; i++) {
-        const bt_admin_process_t *process = &fleet->processes[i];
+    for (uint32_t i = 0; i < fleet->document.n_processes; i++) {
+        const bt_admin_process_t *process = &fleet->document.processes[i];
         const bt_served_t *served =
             bt_registry_named(&fleet->front->models, process->model);
 
@@ -97,8 +39,8 @@ static void order_roles(bt_launcher_client_t *fleet)
  * launcher, which may be longer than the wait for unknown workers. */
 static void expect_workers(const bt_launcher_client_t *fleet, uint64_t now_us)
 {
-    for (uint32_t i = 0; i < fleet->n_processes; i++) {
-        const bt_admin_process_t *process = &fleet->processes[i];
+    for (uint32_t i = 0; i < fleet->document.n_processes; i++) {
+        const bt_admin_process_t *process = &fleet->document.processes[i];
         const bool comes = is_worker(process) &&
                            ((process->state == BT_ADMIN_PROCESS_WAITING) ||
                             (process->state == BT_ADMIN_PROCESS_STARTING));
@@ -116,7 +58,7 @@ static void expect_workers(const bt_launcher_client_t *fleet, uint64_t now_us)
 static void expect(bt_metrics_expected_t *expected, uint32_t *n,
                    const bt_admin_process_t *process)
 {
-    const uint32_t role = roles_of(process);
+    const uint32_t role = process->role;
     const uint32_t here = (process->state != BT_ADMIN_PROCESS_STOPPED) ? 1 : 0;
 
     for (uint32_t i = 0; i < *n; i++) {
@@ -130,9 +72,9 @@ static void expect(bt_metrics_expected_t *expected, uint32_t *n,
         .model = process->model, .role = role, .n_workers = here};
 }
 
-static void tell_metrics(bt_launcher_client_t *fleet)
+static void update_metrics(bt_launcher_client_t *fleet)
 {
-    const size_t n = (size_t)fleet->n_processes + 1;
+    const size_t n = (size_t)fleet->document.n_processes + 1;
     bt_metrics_expected_t *expected = bt_calloc(n, sizeof(*expected));
     bt_metrics_restarts_t *restarts = bt_calloc(n, sizeof(*restarts));
     bt_metrics_fleet_t told = {.expected = expected, .restarts = restarts};
@@ -141,8 +83,8 @@ static void tell_metrics(bt_launcher_client_t *fleet)
     if ((expected == NULL) || (restarts == NULL)) {
         goto end;
     }
-    for (uint32_t i = 0; i < fleet->n_processes; i++) {
-        const bt_admin_process_t *process = &fleet->processes[i];
+    for (uint32_t i = 0; i < fleet->document.n_processes; i++) {
+        const bt_admin_process_t *process = &fleet->document.processes[i];
 
         if (is_worker(process)) {
             expect(expected, &told.n_expected, process);
@@ -185,30 +127,53 @@ static void lose(bt_launcher_client_t *fleet, bt_status_t status)
     leave(fleet);
 }
 
+static void load_models(bt_launcher_client_t *fleet,
+                        const bt_admin_document_t *change)
+{
+    for (uint32_t i = 0; i < change->n_models; i++) {
+        const bt_admin_model_t *model = &change->models[i];
+
+        bt_loads_want(&fleet->front->loads, model->name, model->path,
+                      !model->loaded);
+    }
+}
+
+/* Takes over the whole document of an answer, or a change of it. */
+static void take_reply(bt_launcher_client_t *fleet, bt_admin_reply_t *reply)
+{
+    bt_admin_document_t *change = &reply->document;
+    bt_status_t status = BT_OK;
+
+    if (reply->result == BT_ADMIN_ERROR) {
+        BT_LOG_WARN("launcher: %s", reply->error);
+        return;
+    }
+    load_models(fleet, change);
+    fleet->changed = fleet->changed || (change->processes != NULL);
+    if (reply->result == BT_ADMIN_OK) {
+        const bt_admin_document_t before = fleet->document;
+
+        fleet->document = *change;
+        *change = before; /* freed by the caller */
+    } else {
+        status = bt_admin_document_merge(&fleet->document, change);
+    }
+    if (status != BT_OK) {
+        BT_LOG_WARN("launcher: a change is lost: %s", bt_status_str(status));
+    }
+}
+
 static void take(bt_launcher_client_t *fleet)
 {
     const bt_status_t status = bt_admin_client_step(fleet->client);
-    bt_admin_event_t event;
+    bt_admin_reply_t reply;
 
-    while (bt_admin_client_next(fleet->client, &event)) {
-        switch (event.kind) {
-        case BT_ADMIN_EVENT_MODEL:
-            bt_loads_want(&fleet->front->loads, event.u.model.name,
-                          event.u.model.path, event.u.model.unloaded != 0);
-            break;
-        case BT_ADMIN_EVENT_PROCESS:
-            on_process(fleet, &event.u.process);
-            break;
-        case BT_ADMIN_EVENT_ERROR:
-            BT_LOG_WARN("launcher: %s", event.u.error);
-            break;
-        case BT_ADMIN_EVENT_OK:
-        case BT_ADMIN_EVENT_LAUNCHER:
-            break;
-        }
+    while (bt_admin_client_next(fleet->client, &reply)) {
+        take_reply(fleet, &reply);
+        bt_admin_document_fini(&reply.document);
     }
     if (fleet->changed) {
-        tell_metrics(fleet);
+        update_metrics(fleet);
         fleet->roles_ms = 0;
     }
     if (status != BT_OK) {
@@ -245,9 +210,6 @@ static bt_status_t enter(bt_launcher_client_t *fleet)
     if ((fleet->readable == NULL) || (event_add(fleet->readable, NULL) != 0)) {
         return BT_ERR_NO_MEMORY;
     }
-    /* Processes reported before may be gone. */
-    fleet->n_processes = 0;
-    publish_processes(fleet);
     fleet->was_lost = false;
     return BT_OK;
 }
@@ -256,6 +218,7 @@ void bt_launcher_client_init(bt_launcher_client_t *fleet,
                              struct event_base *base, bt_frontend_t *front)
 {
     *fleet = (bt_launcher_client_t){.front = front, .base = base};
+    front->members.launcher = &fleet->document;
 }
 
 void bt_launcher_client_tick(bt_launcher_client_t *fleet, uint64_t now_ms)
@@ -289,8 +252,8 @@ void bt_launcher_client_fini(bt_launcher_client_t *fleet)
 {
     leave(fleet);
     if (fleet->front != NULL) {
-        bt_members_expect(&fleet->front->members, NULL, 0);
+        fleet->front->members.launcher = NULL;
     }
-    bt_free(fleet->processes);
+    bt_admin_document_fini(&fleet->document);
     *fleet = (bt_launcher_client_t){0};
 }

@@ -2,15 +2,15 @@
 /** @file launcher_client.h
  *
  * Follows the launcher's state: loaded models, expected number of workers, and
- * their restarts. The router reads the launcher's socket (common/admin);
+ * their restarts. The router watches the launcher's socket (common/admin);
  * without one (--launcher "") this state is unknown, and the models are those
  * of the options.
  *
- *     model line    ─▶ loads: a new model is read, a known one is loaded or
+ *     models        ─▶ loads: a new model is read, a known one is loaded or
  *                      unloaded
- *     process line  ─▶ metrics: expected workers, restarts; worker membership:
- *                      which workers they are, and why one is missing; requests
- *                      wait for workers that start, or restart after a pause
+ *     processes     ─▶ metrics: expected workers, restarts; requests wait for
+ *                      workers that start, or restart after a pause
+ *     the document  ─▶ membership, and so GET /v2/cluster
  *     lost          ─▶ the last state is kept; reconnects after a second
  *
  * Threads: everything on the event loop's thread.
@@ -27,21 +27,20 @@ struct event;
 typedef struct bt_launcher_client {
     bt_frontend_t *front;
     struct event_base *base;
-    bt_admin_client_t *client;     /**< NULL: not connected */
-    struct event *readable;        /**< event of the client's descriptor */
-    uint64_t retry_ms;             /**< when to reconnect */
-    bool was_lost;                 /**< loss was logged, until reconnected */
-    bool changed;                  /**< metrics are not updated yet */
-    bt_admin_process_t *processes; /**< owned; last reported by the launcher */
-    uint32_t n_processes, cap_processes;
-    uint64_t roles_ms; /**< when to check the workers' roles again */
+    bt_admin_client_t *client;    /**< NULL: not connected */
+    struct event *readable;       /**< event of the client's descriptor */
+    uint64_t retry_ms;            /**< when to reconnect */
+    bool was_lost;                /**< loss was logged, until reconnected */
+    bool changed;                 /**< metrics are not updated yet */
+    bt_admin_document_t document; /**< last reported by the launcher */
+    uint64_t roles_ms;            /**< when to check the workers' roles again */
 } bt_launcher_client_t;
 
 /** Initializes with borrowed @a base and @a front; connects at the first tick.
  */
 void bt_launcher_client_init(bt_launcher_client_t *fleet,
                              struct event_base *base, bt_frontend_t *front);
-/** Connects if needed, and handles received lines; call every 50 ms or so. */
+/** Connects if needed, and handles received replies; call every 50 ms or so. */
 void bt_launcher_client_tick(bt_launcher_client_t *fleet, uint64_t now_ms);
 void bt_launcher_client_fini(
     bt_launcher_client_t *fleet); /**< also accepts a zeroed one */

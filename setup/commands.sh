@@ -169,7 +169,7 @@ cmd_order() {
         die "undrain is for a cluster (--url); a launcher's worker is started again: $self start NAME"
     [ -x "$launch" ] ||
         die "nothing is built yet, so nothing runs; $self serve does both"
-    exec "$launch" --order "$@"
+    exec "$launch" --admin "$@"
 }
 
 cmd_load-test() { exec python3 "$root/cli/load.py" "$@"; }

@@ -9,14 +9,111 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/admin/stream.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-#define OUT_BYTES (4 * BT_ADMIN_LINE_BYTES)
+#define OUT_BYTES   (4 * BT_ADMIN_COMMAND_BYTES)
+#define CHUNK_BYTES 16384
+
+/* ---- lines over a socket ---- */
+
+void bt_admin_stream_init(bt_admin_stream_t *stream, int fd, size_t out_bytes,
+                          size_t in_bytes)
+{
+    stream->fd = fd;
+    stream->is_at_end = false;
+    bt_strbuf_init(&stream->out, out_bytes);
+    bt_strbuf_init(&stream->in, in_bytes);
+}
+
+void bt_admin_stream_fini(bt_admin_stream_t *stream)
+{
+    if (stream->fd >= 0) {
+        close(stream->fd);
+    }
+    stream->fd = -1;
+    bt_strbuf_fini(&stream->out);
+    bt_strbuf_fini(&stream->in);
+}
+
+bool bt_admin_stream_send(bt_admin_stream_t *stream)
+{
+    while (stream->out.len > 0) {
+        const ssize_t n = send(stream->fd, stream->out.data, stream->out.len,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if ((n < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if ((n < 0) && (errno == EAGAIN)) {
+            return true;
+        }
+        if (n < 0) {
+            return false;
+        }
+        bt_strbuf_consume(&stream->out, (size_t)n);
+    }
+    return true;
+}
+
+void bt_admin_stream_receive(bt_admin_stream_t *stream)
+{
+    char bytes[CHUNK_BYTES];
+
+    while (!stream->is_at_end && (stream->in.len < stream->in.limit) &&
+           (bt_strbuf_status(&stream->in) == BT_OK)) {
+        const size_t left = stream->in.limit - stream->in.len;
+        const ssize_t n =
+            recv(stream->fd, bytes,
+                 (left < sizeof(bytes)) ? left : sizeof(bytes), MSG_DONTWAIT);
+
+        if ((n < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if ((n < 0) && (errno == EAGAIN)) {
+            return;
+        }
+        if (n <= 0) {
+            stream->is_at_end = true;
+            return;
+        }
+        bt_strbuf_append(&stream->in, bytes, (size_t)n);
+    }
+}
+
+const char *bt_admin_stream_line(const bt_admin_stream_t *stream, size_t *n_p)
+{
+    const char *const end = (stream->in.len == 0)
+                                ? NULL
+                                : memchr(stream->in.data, '\n', stream->in.len);
+
+    if (end == NULL) {
+        return NULL;
+    }
+    *n_p = (size_t)(end - stream->in.data);
+    return stream->in.data;
+}
+
+void bt_admin_stream_drop(bt_admin_stream_t *stream, size_t n)
+{
+    bt_strbuf_consume(&stream->in, n + 1);
+}
+
+bool bt_admin_stream_is_clogged(const bt_admin_stream_t *stream)
+{
+    size_t n;
+
+    return ((stream->in.len == stream->in.limit) ||
+            (bt_strbuf_status(&stream->in) != BT_OK)) &&
+           (bt_admin_stream_line(stream, &n) == NULL);
+}
+
+/* ---- client ---- */
 
 struct bt_admin_client {
     bt_status_t status; /* BT_OK until it is over */
+    size_t n_taken;     /* bytes of the line of the last reply */
+    bool has_taken;
     bt_admin_stream_t stream;
 };
 
@@ -66,7 +163,7 @@ bt_status_t bt_admin_client_connect(const char *path,
     bt_admin_stream_init(
         &client->stream,
         socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
-        OUT_BYTES);
+        OUT_BYTES, BT_ADMIN_REPLY_BYTES);
     if ((client->stream.fd < 0) ||
         (connect(client->stream.fd, (const struct sockaddr *)&address,
                  sizeof(address)) != 0)) {
@@ -114,10 +211,21 @@ static void send_queued(bt_admin_client_t *client)
     }
 }
 
+/* Removes the line of the last reply, which was kept for
+ * bt_admin_client_text(). */
+static void drop_taken(bt_admin_client_t *client)
+{
+    if (client->has_taken) {
+        bt_admin_stream_drop(&client->stream, client->n_taken);
+        client->has_taken = false;
+    }
+}
+
 bt_status_t bt_admin_client_step(bt_admin_client_t *client)
 {
     send_queued(client);
     if (client->status == BT_OK) {
+        drop_taken(client);
         bt_admin_stream_receive(&client->stream);
         if (client->stream.is_at_end) {
             client->status = BT_ERR_PEER_LOST;
@@ -127,7 +235,7 @@ bt_status_t bt_admin_client_step(bt_admin_client_t *client)
 }
 
 bt_status_t bt_admin_client_send(bt_admin_client_t *client,
-                                 const bt_admin_command_t *request)
+                                 const bt_admin_command_t *command)
 {
     bt_strbuf_t line;
     bt_status_t status;
@@ -136,8 +244,8 @@ bt_status_t bt_admin_client_send(bt_admin_client_t *client,
         return client->status;
     }
     /* Apart first, so that no half of a line is ever queued. */
-    bt_strbuf_init(&line, BT_ADMIN_LINE_BYTES);
-    bt_admin_command_write(request, &line);
+    bt_strbuf_init(&line, BT_ADMIN_COMMAND_BYTES);
+    bt_admin_command_write(command, &line);
     status = bt_strbuf_status(&line);
     if ((status == BT_OK) && (client->stream.out.len + line.len > OUT_BYTES)) {
         status = BT_ERR_TOO_LARGE;
@@ -151,32 +259,38 @@ bt_status_t bt_admin_client_send(bt_admin_client_t *client,
     return status;
 }
 
-bool bt_admin_client_next(bt_admin_client_t *client, bt_admin_event_t *event_p)
+bool bt_admin_client_next(bt_admin_client_t *client, bt_admin_reply_t *reply_p)
 {
     const char *line;
     size_t n;
 
-    while ((line = bt_admin_stream_line(&client->stream, &n)) != NULL) {
-        const bt_status_t status = bt_admin_event_read(line, n, event_p);
+    drop_taken(client);
+    line = bt_admin_stream_line(&client->stream, &n);
+    if (line != NULL) {
+        const bt_status_t status = bt_admin_reply_read(line, n, reply_p);
 
-        if ((status != BT_OK) && (status != BT_ERR_UNSUPPORTED)) {
-            client->status = BT_ERR_BAD_MESSAGE;
-            return false;
+        client->has_taken = (status == BT_OK);
+        client->n_taken = n;
+        if (status != BT_OK) {
+            client->status = status;
         }
-        bt_admin_stream_drop(&client->stream, n);
-        if (status == BT_OK) {
-            return true;
-        }
+    } else if (bt_admin_stream_is_clogged(&client->stream)) {
+        client->status = (client->stream.in.len == BT_ADMIN_REPLY_BYTES)
+                             ? BT_ERR_BAD_MESSAGE
+                             : BT_ERR_NO_MEMORY;
     }
-    if (bt_admin_stream_is_clogged(&client->stream)) {
-        client->status = BT_ERR_BAD_MESSAGE;
-    }
-    return false;
+    return client->has_taken;
+}
+
+const char *bt_admin_client_text(const bt_admin_client_t *client, size_t *n_p)
+{
+    *n_p = client->n_taken;
+    return client->stream.in.data;
 }
 
 bt_status_t bt_admin_client_wait(bt_admin_client_t *client,
                                  uint64_t deadline_ms,
-                                 bt_admin_event_t *event_p)
+                                 bt_admin_reply_t *reply_p)
 {
     for (;;) {
         const bt_status_t status = bt_admin_client_step(client);
@@ -184,7 +298,7 @@ bt_status_t bt_admin_client_wait(bt_admin_client_t *client,
         uint64_t now_ms;
         uint64_t left_ms;
 
-        if (bt_admin_client_next(client, event_p)) {
+        if (bt_admin_client_next(client, reply_p)) {
             return BT_OK;
         }
         if ((status != BT_OK) || (client->status != BT_OK)) {

@@ -15,7 +15,7 @@
 
 /* ---- words ---- */
 
-const char *bt_cluster_router_name(const bt_frontend_t *front)
+static const char *router_name(const bt_frontend_t *front)
 {
     return (front->config->name[0] != '\0') ? front->config->name : "router";
 }
@@ -26,7 +26,7 @@ void bt_cluster_print_id(const bt_instance_t *worker,
     snprintf(id, BT_CLUSTER_ID_BYTES, "%016" PRIx64, worker->hello.instance);
 }
 
-const char *bt_cluster_worker_state(const bt_instance_t *worker)
+static const char *worker_state(const bt_instance_t *worker)
 {
     switch (worker->sched.health) {
     case BT_SCHED_UP:
@@ -64,7 +64,7 @@ static void write_router(const bt_door_t *door, bt_json_t *json)
     n_connections +=
         (door->other != NULL) ? bt_net_n_connections(door->other) : 0;
     bt_json_object(json, "router");
-    bt_json_str(json, "name", bt_cluster_router_name(front));
+    bt_json_str(json, "name", router_name(front));
     bt_json_str(json, "version", bt_config_version());
     bt_json_bool(json, "ready", bt_frontend_ready(front));
     bt_json_str(json, "state", router_state(front));
@@ -93,6 +93,21 @@ static void write_queue(const bt_frontend_t *front, bt_json_t *json)
     bt_json_end_object(json);
 }
 
+/* Writes the members that the launcher knows. */
+static void write_launched_model(const bt_frontend_t *front,
+                                 const bt_served_t *served, bt_json_t *json)
+{
+    const bt_admin_model_t *model =
+        bt_members_model(&front->members, served->name);
+
+    if (model != NULL) {
+        bt_admin_write_model_members(model, json);
+    } else {
+        bt_json_str(json, "name", served->name);
+        bt_json_bool(json, "loaded", !served->unloaded);
+    }
+}
+
 static void write_models(const bt_frontend_t *front, bt_json_t *json)
 {
     bt_json_array(json, "models");
@@ -102,8 +117,7 @@ static void write_models(const bt_frontend_t *front, bt_json_t *json)
 
         bt_config_model_targets(front->config, served->name, &ttft_ms, &itl_ms);
         bt_json_object(json, NULL);
-        bt_json_str(json, "name", served->name);
-        bt_json_bool(json, "loaded", !served->unloaded);
+        write_launched_model(front, served, json);
         bt_json_bool(json, "ready", bt_served_ready(served));
         bt_json_u64(json, "running", bt_core_n_in_flight(served->core));
         bt_json_u64(json, "waiting", bt_core_n_waiting(served->core));
@@ -123,7 +137,7 @@ static void write_known(const bt_members_t *members,
     const bt_admin_process_t *process =
         bt_members_process(members, worker->hello.name);
 
-    if (members->n_expected > 0) {
+    if (bt_members_are_known(members)) {
         bt_json_bool(json, "expected",
                      (process != NULL) && bt_members_expects(process));
     } else {
@@ -189,7 +203,7 @@ static void write_worker(const bt_members_t *members, const bt_served_t *served,
     bt_json_str(json, "id", id);
     bt_json_str(json, "model", served->name);
     bt_json_str(json, "role", bt_role_name(worker->roles));
-    bt_json_str(json, "state", bt_cluster_worker_state(worker));
+    bt_json_str(json, "state", worker_state(worker));
     bt_json_str(json, "duty", bt_duty_name(s->duty));
     write_known(members, worker, json);
     bt_json_str(json, "version", hello->version_text);
@@ -207,40 +221,37 @@ static void write_worker(const bt_members_t *members, const bt_served_t *served,
     bt_json_end_object(json);
 }
 
-bool bt_cluster_is_here(void *ctx, const char *name)
-{
-    const bt_frontend_t *front = ctx;
-
-    return bt_registry_has_worker(&front->models, name);
-}
-
 /* Writes the workers that the launcher expects and that are missing. */
-static void write_missing(bt_frontend_t *front, bt_json_t *json)
+static void write_missing(const bt_frontend_t *front, bt_json_t *json)
 {
-    for (uint32_t i = 0; i < front->members.n_expected; i++) {
-        const bt_admin_process_t *process = &front->members.expected[i];
+    const bt_admin_document_t *launcher = front->members.launcher;
+
+    for (uint32_t i = 0; (launcher != NULL) && (i < launcher->n_processes);
+         i++) {
+        const bt_admin_process_t *process = &launcher->processes[i];
 
         if (!bt_members_expects(process) ||
-            bt_cluster_is_here(front, process->name)) {
+            bt_registry_has_worker(&front->models, process->name)) {
             continue;
         }
         bt_json_object(json, NULL);
         bt_json_str(json, "name", process->name);
         bt_json_null(json, "id");
         bt_json_str(json, "model", process->model);
-        bt_json_str(json, "role", bt_admin_role_name(bt_members_role(process)));
+        bt_json_str(json, "role", bt_admin_role_name(process->role));
         bt_json_str(json, "state", "missing");
         bt_json_bool(json, "expected", true);
         bt_json_bool(json, "launched", true);
         bt_json_u64(json, "restarts", process->restarts);
         bt_json_str(json, "process",
                     bt_admin_process_state_name(process->state));
+        bt_json_u64(json, "since_ms", process->since_ms);
         bt_write_some_text(json, "why", process->why);
         bt_json_end_object(json);
     }
 }
 
-static void write_workers(bt_frontend_t *front, bt_json_t *json)
+static void write_workers(const bt_frontend_t *front, bt_json_t *json)
 {
     bt_list_t *pos, *tmp;
 
@@ -273,7 +284,7 @@ static void write_cut(const bt_served_t *served, const bt_cut_t *cut,
     bt_json_end_object(json);
 }
 
-void bt_cluster_write_unreachable(const bt_frontend_t *front, bt_json_t *json)
+static void write_unreachable(const bt_frontend_t *front, bt_json_t *json)
 {
     bt_list_t *pos, *tmp;
 
@@ -344,9 +355,8 @@ void bt_cluster_write_state(const bt_door_t *door, bt_json_t *json)
     write_queue(door->front, json);
     write_models(door->front, json);
     write_workers(door->front, json);
-    bt_members_write(&door->front->members, (uint64_t)bt_walltime_ms(),
-                     bt_cluster_is_here, door->front, json);
-    bt_cluster_write_unreachable(door->front, json);
+    bt_members_write(&door->front->members, (uint64_t)bt_walltime_ms(), json);
+    write_unreachable(door->front, json);
     write_tenants(&door->front->tenants, json);
 }
 

@@ -2,7 +2,8 @@
 /** @file cluster_state.h
  *
  * Writes this router's current view of the cluster as JSON: for GET /v2/cluster
- * and its events (docs/CLUSTER_API.md), and the common part of GET /cluster.
+ * and its events (docs/CLUSTER_API.md). Members that come from the launcher are
+ * those of its own document (common/admin/admin.h).
  *
  * Threads: the event loop's.
  */
@@ -17,22 +18,12 @@
     17 /**< worker instance id: 16 hexadecimal digits \
         */
 
-/** Appends the fields: now, router, queue, models, workers, tenants. */
+/** Appends the members: now_unix_ms, router, queue, models, workers, launcher,
+ *  processes, refused, unreachable, tenants. */
 void bt_cluster_write_state(const bt_door_t *door, bt_json_t *json);
 
-const char *bt_cluster_router_name(const bt_frontend_t *front);
 void bt_cluster_print_id(const bt_instance_t *worker,
                          char id[BT_CLUSTER_ID_BYTES]);
-/** Returns "up", "silent", "starved", "draining", "drained" or "ending": as the
- *  worker reports, or as inferred for an older build. */
-const char *bt_cluster_worker_state(const bt_instance_t *worker);
-
-/** Writes one field: "unreachable", the worker pairs without a working KV link,
- *  of all models. */
-void bt_cluster_write_unreachable(const bt_frontend_t *front, bt_json_t *json);
-
-/** True when a worker of this name has joined. @a front is a bt_frontend_t. */
-bool bt_cluster_is_here(void *front, const char *name);
 
 /** GET /v2/cluster: a page with the current state, and a copy of the history.
  */

@@ -51,9 +51,8 @@ void bt_route_trace(bt_http_request_t *r);
 bool bt_http_request_read_settings(bt_http_request_t *r, const char *under,
                                    bt_settings_t *settings);
 
-/* ---- cluster_routes.c: workers, and orders to them ---- */
+/* ---- cluster_routes.c: commands to workers ---- */
 
-void bt_route_cluster(bt_http_request_t *r);
 void bt_route_worker(bt_http_request_t *r);
 
 /* ---- watch_routes.c: what live views read ---- */

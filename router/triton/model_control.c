@@ -22,7 +22,7 @@ struct bt_model_control {
     bt_admin_client_t *client;
     struct event *readable, *poll;
     uint64_t end_ms; /* 0: the launcher has not reported completion */
-    bt_admin_command_t request;
+    bt_admin_command_t command;
 };
 
 void bt_model_control_leave(bt_model_control_t *order)
@@ -40,8 +40,8 @@ void bt_model_control_leave(bt_model_control_t *order)
 
 static bool is_of_model(const bt_model_control_t *order)
 {
-    return (order->request.verb == BT_ADMIN_VERB_LOAD) ||
-           (order->request.verb == BT_ADMIN_VERB_UNLOAD);
+    return (order->command.verb == BT_ADMIN_VERB_LOAD) ||
+           (order->command.verb == BT_ADMIN_VERB_UNLOAD);
 }
 
 /* Triton's words: "failed to load 'm', ..." */
@@ -64,7 +64,7 @@ static void explain(const bt_model_control_t *order, int status,
                      (status >= 500) ? "server_error" : "invalid_request_error",
                      is_of_model(order) ? "model" : NULL,
                      "failed to %s '%.64s', %.400s",
-                     verb_name(order->request.verb), order->request.name, why);
+                     verb_name(order->command.verb), order->command.name, why);
 }
 
 static void finish(bt_model_control_t *order, const bt_api_error_t *error)
@@ -89,9 +89,9 @@ static void fail(bt_model_control_t *order, int status, const char *why)
 static bool has_come_true(const bt_model_control_t *order)
 {
     const bt_served_t *served =
-        bt_registry_named(&order->front->models, order->request.name);
+        bt_registry_named(&order->front->models, order->command.name);
 
-    switch (order->request.verb) {
+    switch (order->command.verb) {
     case BT_ADMIN_VERB_LOAD:
         return (served != NULL) && bt_served_ready(served);
     case BT_ADMIN_VERB_UNLOAD:
@@ -115,14 +115,15 @@ static void settle(bt_model_control_t *order)
 static void take(bt_model_control_t *order)
 {
     const bt_status_t status = bt_admin_client_step(order->client);
-    bt_admin_event_t event;
+    bt_admin_reply_t reply;
 
-    while (bt_admin_client_next(order->client, &event)) {
-        if (event.kind == BT_ADMIN_EVENT_ERROR) {
-            fail(order, 400, event.u.error);
+    while (bt_admin_client_next(order->client, &reply)) {
+        bt_admin_document_fini(&reply.document);
+        if (reply.result == BT_ADMIN_ERROR) {
+            fail(order, 400, reply.error);
             return;
         }
-        if (event.kind == BT_ADMIN_EVENT_OK) {
+        if (reply.result == BT_ADMIN_OK) {
             order->end_ms = bt_now_ms() + SETTLE_MS;
             event_free(order->readable);
             order->readable = NULL;
@@ -170,7 +171,7 @@ static bt_status_t give_on(bt_model_control_t *order, struct event_base *base)
     if (status != BT_OK) {
         return status;
     }
-    status = bt_admin_client_send(order->client, &order->request);
+    status = bt_admin_client_send(order->client, &order->command);
     if (status != BT_OK) {
         return status;
     }
@@ -217,7 +218,7 @@ static const char *name_for_launcher(bt_frontend_t *front, const char *name)
 }
 
 static bt_status_t begin(bt_frontend_t *front, struct event_base *base,
-                         const bt_admin_command_t *request,
+                         const bt_admin_command_t *command,
                          bt_model_control_done_t *done, void *ctx,
                          bt_model_control_t **order_p, bt_api_error_t *error_p)
 {
@@ -226,18 +227,18 @@ static bt_status_t begin(bt_frontend_t *front, struct event_base *base,
 
     if (front->n_orders >= BT_ORDER_MAX) {
         bt_api_error_set(error_p, 429, "rate_limit_error", NULL,
-                         "%d orders are under way, try again later",
+                         "%d commands are under way, try again later",
                          BT_ORDER_MAX);
         return BT_ERR_BUSY;
     }
     order = bt_calloc(1, sizeof(*order));
     if (order == NULL) {
         bt_api_error_set(error_p, 503, "server_error", NULL,
-                         "out of memory for this order, try again later");
+                         "out of memory for this command, try again later");
         return BT_ERR_NO_MEMORY;
     }
     *order = (bt_model_control_t){
-        .front = front, .done = done, .ctx = ctx, .request = *request};
+        .front = front, .done = done, .ctx = ctx, .command = *command};
     front->n_orders++;
     if (front->config->launcher[0] == '\0') {
         explain(order, 400,
@@ -265,7 +266,7 @@ bt_status_t bt_model_control_begin(bt_frontend_t *front,
                                    void *ctx, bt_model_control_t **order_p,
                                    bt_api_error_t *error_p)
 {
-    bt_admin_command_t request = {
+    bt_admin_command_t command = {
         .verb = load ? BT_ADMIN_VERB_LOAD : BT_ADMIN_VERB_UNLOAD,
         .wait = true,
         .prefill = BT_ADMIN_UNSET,
@@ -275,17 +276,17 @@ bt_status_t bt_model_control_begin(bt_frontend_t *front,
     if (!bt_config_is_model_name(name, strlen(name))) {
         return refuse(name, "this is no model's name", error_p);
     }
-    snprintf(request.name, sizeof(request.name), "%s",
+    snprintf(command.name, sizeof(command.name), "%s",
              name_for_launcher(front, name));
-    return begin(front, base, &request, done, ctx, order_p, error_p);
+    return begin(front, base, &command, done, ctx, order_p, error_p);
 }
 
 bt_status_t bt_model_control_process(bt_frontend_t *front,
                                      struct event_base *base,
-                                     const bt_admin_command_t *request,
+                                     const bt_admin_command_t *command,
                                      bt_model_control_done_t *done, void *ctx,
                                      bt_model_control_t **order_p,
                                      bt_api_error_t *error_p)
 {
-    return begin(front, base, request, done, ctx, order_p, error_p);
+    return begin(front, base, command, done, ctx, order_p, error_p);
 }

@@ -54,7 +54,7 @@ BT_MUST_CHECK bt_status_t bt_model_control_begin(
  *  those of bt_model_control_begin(). */
 BT_MUST_CHECK bt_status_t bt_model_control_process(
     bt_frontend_t *front, struct event_base *base,
-    const bt_admin_command_t *request, bt_model_control_done_t *done, void *ctx,
+    const bt_admin_command_t *command, bt_model_control_done_t *done, void *ctx,
     bt_model_control_t **order_p, bt_api_error_t *error_p);
 /** Detaches the client from an order: done is not called. */
 void bt_model_control_leave(bt_model_control_t *order);

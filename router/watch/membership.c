@@ -4,99 +4,113 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_recent(const bt_rejection_record_t *place, uint64_t now_ms)
+static bool is_recent(const bt_rejection_record_t *slot, uint64_t now_ms)
 {
-    return (now_ms < place->last_ms) || /* the clock was set back */
-           (now_ms - place->last_ms <= BT_MEMBERS_KEEP_MS);
+    return (now_ms < slot->last_ms) || /* the clock was set back */
+           (now_ms - slot->last_ms <= BT_MEMBERS_KEEP_MS);
 }
 
 /* Returns the slot of this name, or a free one, or else the slot of the least
  * recent peer without the cluster key, or of the least recent one if all
  * have it. NULL: a peer without the key when all slots belong to workers
  * with it. */
-static bt_rejection_record_t *place_of(bt_members_t *members,
-                                       const bt_rejection_t *who)
+static bt_rejection_record_t *slot_of(bt_members_t *members,
+                                      const bt_rejection_t *who)
 {
-    bt_rejection_record_t *oldest = NULL, *oldest_stranger = NULL;
-    bt_rejection_record_t *place;
-    uint32_t n_strangers = 0;
+    bt_rejection_record_t *oldest = NULL, *oldest_unproven = NULL;
+    bt_rejection_record_t *slot;
+    uint32_t n_unproven = 0;
 
     for (uint32_t i = 0; i < members->n; i++) {
-        place = &members->places[i];
-        if ((place->proven == who->proven) &&
-            (strncmp(place->name, who->name, sizeof(place->name) - 1) == 0)) {
-            return place;
+        slot = &members->rejections[i];
+        if ((slot->proven == who->proven) &&
+            (strncmp(slot->name, who->name, sizeof(slot->name) - 1) == 0)) {
+            return slot;
         }
-        if (!place->proven) {
-            n_strangers++;
-            if ((oldest_stranger == NULL) ||
-                (place->last_ms < oldest_stranger->last_ms)) {
-                oldest_stranger = place;
+        if (!slot->proven) {
+            n_unproven++;
+            if ((oldest_unproven == NULL) ||
+                (slot->last_ms < oldest_unproven->last_ms)) {
+                oldest_unproven = slot;
             }
         }
-        if ((oldest == NULL) || (place->last_ms < oldest->last_ms)) {
-            oldest = place;
+        if ((oldest == NULL) || (slot->last_ms < oldest->last_ms)) {
+            oldest = slot;
         }
     }
     if ((members->n < BT_MEMBERS_REJECTIONS) &&
-        (who->proven || (n_strangers < BT_MEMBERS_UNPROVEN))) {
-        place = &members->places[members->n++];
+        (who->proven || (n_unproven < BT_MEMBERS_UNPROVEN))) {
+        slot = &members->rejections[members->n++];
     } else {
-        place = (who->proven && (oldest_stranger == NULL)) ? oldest
-                                                           : oldest_stranger;
+        slot = (who->proven && (oldest_unproven == NULL)) ? oldest
+                                                          : oldest_unproven;
     }
-    if (place == NULL) {
+    if (slot == NULL) {
         return NULL;
     }
-    *place = (bt_rejection_record_t){.proven = who->proven};
-    snprintf(place->name, sizeof(place->name), "%s", who->name);
-    return place;
+    *slot = (bt_rejection_record_t){.proven = who->proven};
+    snprintf(slot->name, sizeof(slot->name), "%s", who->name);
+    return slot;
 }
 
 void bt_members_reject(bt_members_t *members, const bt_rejection_t *who,
                        uint64_t now_ms)
 {
-    bt_rejection_record_t *place = place_of(members, who);
+    bt_rejection_record_t *slot = slot_of(members, who);
 
-    if (place == NULL) {
+    if (slot == NULL) {
         return;
     }
-    if ((place->n == 0) || !is_recent(place, now_ms)) {
-        place->n = 0;
-        place->first_ms = now_ms;
+    if ((slot->n == 0) || !is_recent(slot, now_ms)) {
+        slot->n = 0;
+        slot->first_ms = now_ms;
     }
-    place->n++;
-    place->last_ms = now_ms;
-    snprintf(place->why, sizeof(place->why), "%s", who->why);
+    slot->n++;
+    slot->last_ms = now_ms;
+    snprintf(slot->why, sizeof(slot->why), "%s", who->why);
     if (who->address[0] != '\0') {
-        snprintf(place->address, sizeof(place->address), "%s", who->address);
+        snprintf(slot->address, sizeof(slot->address), "%s", who->address);
     }
 }
 
 void bt_members_join(bt_members_t *members, const char *name)
 {
     for (uint32_t i = 0; i < members->n;) {
-        if (strcmp(members->places[i].name, name) == 0) {
-            members->places[i] = members->places[--members->n];
+        if (strcmp(members->rejections[i].name, name) == 0) {
+            members->rejections[i] = members->rejections[--members->n];
         } else {
             i++;
         }
     }
 }
 
-void bt_members_expect(bt_members_t *members,
-                       const bt_admin_process_t *processes, uint32_t n)
+bool bt_members_are_known(const bt_members_t *members)
 {
-    members->expected = processes;
-    members->n_expected = n;
+    return (members->launcher != NULL) && members->launcher->has_launcher;
 }
 
 const bt_admin_process_t *bt_members_process(const bt_members_t *members,
                                              const char *name)
 {
-    for (uint32_t i = 0; i < members->n_expected; i++) {
-        if (strcmp(members->expected[i].name, name) == 0) {
-            return &members->expected[i];
+    const bt_admin_document_t *launcher = members->launcher;
+
+    for (uint32_t i = 0; (launcher != NULL) && (i < launcher->n_processes);
+         i++) {
+        if (strcmp(launcher->processes[i].name, name) == 0) {
+            return &launcher->processes[i];
+        }
+    }
+    return NULL;
+}
+
+const bt_admin_model_t *bt_members_model(const bt_members_t *members,
+                                         const char *name)
+{
+    const bt_admin_document_t *launcher = members->launcher;
+
+    for (uint32_t i = 0; (launcher != NULL) && (i < launcher->n_models); i++) {
+        if (strcmp(launcher->models[i].name, name) == 0) {
+            return &launcher->models[i];
         }
     }
     return NULL;
@@ -112,67 +126,47 @@ bool bt_members_expects(const bt_admin_process_t *process)
             (process->why[0] != '\0'));
 }
 
-uint32_t bt_members_role(const bt_admin_process_t *process)
-{
-    return (process->role != BT_ADMIN_ROLE_NONE)
-               ? process->role
-               : process->program; /* an older launcher's field */
-}
-
-static void write_missing(const bt_admin_process_t *process, bt_json_t *json)
+static void write_rejection(const bt_rejection_record_t *slot, bt_json_t *json)
 {
     bt_json_object(json, NULL);
-    bt_json_str(json, "name", process->name);
-    bt_json_str(json, "model", process->model);
-    bt_json_str(json, "role", bt_admin_role_name(bt_members_role(process)));
-    bt_json_str(json, "state", bt_admin_process_state_name(process->state));
-    bt_json_u64(json, "since_ms", process->since_ms);
-    bt_json_str(json, "why", (process->why[0] != '\0') ? process->why : NULL);
-    bt_json_end_object(json);
-}
-
-static void write_place(const bt_rejection_record_t *place, bt_json_t *json)
-{
-    bt_json_object(json, NULL);
-    bt_json_str(json, "name", (place->name[0] != '\0') ? place->name : NULL);
+    bt_json_str(json, "name", (slot->name[0] != '\0') ? slot->name : NULL);
     bt_json_str(json, "address",
-                (place->address[0] != '\0') ? place->address : NULL);
-    bt_json_str(json, "why", place->why);
-    bt_json_bool(json, "proven", place->proven);
-    bt_json_u64(json, "times", place->n);
-    bt_json_u64(json, "first_ms", place->first_ms);
-    bt_json_u64(json, "last_ms", place->last_ms);
+                (slot->address[0] != '\0') ? slot->address : NULL);
+    bt_json_str(json, "why", slot->why);
+    bt_json_bool(json, "proven", slot->proven);
+    bt_json_u64(json, "times", slot->n);
+    bt_json_u64(json, "first_ms", slot->first_ms);
+    bt_json_u64(json, "last_ms", slot->last_ms);
     bt_json_end_object(json);
 }
 
 void bt_members_write(const bt_members_t *members, uint64_t now_ms,
-                      bool (*is_here)(void *ctx, const char *name), void *ctx,
                       bt_json_t *json)
 {
     bool is_written[BT_MEMBERS_REJECTIONS] = {false};
 
-    bt_json_array(json, "missing");
-    for (uint32_t i = 0; i < members->n_expected; i++) {
-        if (bt_members_expects(&members->expected[i]) &&
-            !is_here(ctx, members->expected[i].name)) {
-            write_missing(&members->expected[i], json);
-        }
+    if (bt_members_are_known(members)) {
+        bt_admin_write_launcher(&members->launcher->launcher, json);
+        bt_admin_write_processes(members->launcher->processes,
+                                 members->launcher->n_processes, json);
+    } else {
+        bt_json_null(json, "launcher");
+        bt_admin_write_processes(NULL, 0, json);
     }
-    bt_json_end_array(json);
     bt_json_array(json, "refused");
     for (uint32_t n = 0; n < members->n; n++) {
         uint32_t last = BT_MEMBERS_REJECTIONS;
 
         for (uint32_t i = 0; i < members->n; i++) {
             if (!is_written[i] && ((last == BT_MEMBERS_REJECTIONS) ||
-                                   (members->places[i].last_ms >
-                                    members->places[last].last_ms))) {
+                                   (members->rejections[i].last_ms >
+                                    members->rejections[last].last_ms))) {
                 last = i;
             }
         }
         is_written[last] = true;
-        if (is_recent(&members->places[last], now_ms)) {
-            write_place(&members->places[last], json);
+        if (is_recent(&members->rejections[last], now_ms)) {
+            write_rejection(&members->rejections[last], json);
         }
     }
     bt_json_end_array(json);

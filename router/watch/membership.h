@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file members.h
  *
- * Missing workers, and the reasons: workers that the launcher runs and that
- * have not joined, and workers that were rejected. Source of this part of GET
- * /cluster, and so of ./baton status.
+ * Membership of workers: what the launcher runs, and so which workers are
+ * missing; and the workers that were rejected. A part of GET /v2/cluster.
  *
  *     rejected ─▶ recorded by name ─▶ it joins, or does not try again for
  *                                     BT_MEMBERS_KEEP_MS ─▶ removed
@@ -47,12 +46,13 @@ typedef struct bt_rejection_record {
     uint64_t n;                 /**< number of rejections */
 } bt_rejection_record_t;
 
-/** Missing and rejected workers. All zero: none. */
+/** Rejected workers, and what the launcher runs. All zero: none. */
 typedef struct bt_members {
-    bt_rejection_record_t places[BT_MEMBERS_REJECTIONS];
+    bt_rejection_record_t rejections[BT_MEMBERS_REJECTIONS];
     uint32_t n;
-    const bt_admin_process_t *expected; /**< borrowed */
-    uint32_t n_expected;
+    /** Borrowed; what the launcher runs. NULL, or without a launcher in it:
+     *  unknown. */
+    const bt_admin_document_t *launcher;
 } bt_members_t;
 
 /** Records a rejected worker. O(BT_MEMBERS_REJECTIONS).
@@ -63,28 +63,23 @@ void bt_members_reject(bt_members_t *members, const bt_rejection_t *who,
 /** Removes a worker's rejections because it has joined. */
 void bt_members_join(bt_members_t *members, const char *name);
 
-/** Sets the processes that the launcher runs.
- *  @param [in] processes  Borrowed until the next call. */
-void bt_members_expect(bt_members_t *members,
-                       const bt_admin_process_t *processes, uint32_t n);
-
+/** True when a launcher has reported its processes. */
+bool bt_members_are_known(const bt_members_t *members);
 /** Returns the launcher's entry of this name; NULL: none. */
 const bt_admin_process_t *bt_members_process(const bt_members_t *members,
                                              const char *name);
+/** Returns the launcher's entry of a model; NULL: none. */
+const bt_admin_model_t *bt_members_model(const bt_members_t *members,
+                                         const char *name);
 /** True for the entry of a worker that should be present. */
 bool bt_members_expects(const bt_admin_process_t *process);
-/** Returns the intended role of a process: bt_admin_role_t. */
-uint32_t bt_members_role(const bt_admin_process_t *process);
 
 /**
- * Writes two fields of an object: "missing", workers that a launcher runs and
- * that have not joined, and "refused", the latest rejection first.
- *
- * @param [in] now_ms   Unix time.
- * @param [in] is_here  True when a worker of that name has joined.
+ * Writes three fields of an object: "launcher" (null: unknown), "processes",
+ * and "refused", the latest rejection first.
+ * @param [in] now_ms  Unix time.
  */
 void bt_members_write(const bt_members_t *members, uint64_t now_ms,
-                      bool (*is_here)(void *ctx, const char *name), void *ctx,
                       bt_json_t *json);
 
 #endif

@@ -72,7 +72,7 @@ ACCOUNT = (
     ("docs/RUN.md", "./baton ask", "tests/cli/test_ask.py"),
     ("docs/RUN.md", "cat report.txt |", "tests/integration/test_commands.py"),
     ("docs/RUN.md", "./baton load-test", "tests/cli/test_load.py"),
-    ("docs/RUN.md", "printf 'status", "tests/launch/run_orders.py"),
+    ("docs/RUN.md", "printf '{\"command\":\"status\"}", "tests/launch/run_orders.py"),
     ("docs/DEPLOY.md", "head -c 32", "tests/clients/test_docs_commands.py"),
     ("docs/DEPLOY.md", "build/", CLUSTER),
     ("docs/DEPLOY.md", "(umask 022", "tests/integration/test_munge.py"),

@@ -40,7 +40,7 @@ def cluster(c, path=""):
 
 
 def order(c, worker, **what):
-    status, _, data = c.request("POST", "/cluster/workers/" + worker, json.dumps(what), {"Content-Type": "application/json"})
+    status, _, data = c.request("POST", "/v2/cluster/workers/" + worker, json.dumps(what), {"Content-Type": "application/json"})
     assert status in (200, 202), (status, data)
 
 

@@ -81,7 +81,7 @@ class Fleet(Cluster):
 
     def cluster(self, i):
         """What a router sees."""
-        status, _, data = self.request("GET", "/cluster", at=self.https[i])
+        status, _, data = self.request("GET", "/v2/cluster", at=self.https[i])
         assert status == 200, (status, data)
         return json.loads(data)
 

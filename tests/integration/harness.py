@@ -401,7 +401,7 @@ class UnprovenCluster(Cluster):
         return self.request("GET", "/v2/health/ready")[0]
 
     def unreachable(self):
-        return json.loads(self.request("GET", "/cluster")[2])["unreachable"]
+        return json.loads(self.request("GET", "/v2/cluster")[2])["unreachable"]
 
     def links(self, state):
         return self.metric("baton_kv_links", state=state)

@@ -4,12 +4,14 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
+import sys
 import tempfile
-import urllib.parse
 
 from harness import BUILD, Cluster, wait_until
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+import admin_socket  # noqa: E402
 
 ORDER_SECONDS = 120
 # Models with random weights fall into loops of tokens without text when they are greedy.
@@ -69,23 +71,12 @@ class Launch:
         return False
 
     def order(self, *words):
-        """@return the lines before `ok`, as (word, {key: value})."""
+        """@return the answer to an admin command."""
         run_dir = [d for d in os.listdir(self.dir) if d.startswith("baton-")][0]
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(ORDER_SECONDS)
-            s.connect(os.path.join(self.dir, run_dir, "orders"))
-            s.sendall((" ".join(words) + "\n").encode())
-            lines = []
-            for line in s.makefile(encoding="ascii"):
-                word, *pairs = line.rstrip("\n").split(" ")
-                if word == "ok":
-                    return lines
-                assert word != "error", line
-                lines.append((word, {k: urllib.parse.unquote(v) for k, v in (p.split("=", 1) for p in pairs)}))
-        raise AssertionError(f"no end of the answer to {words}: {lines}")
+        return admin_socket.ask(os.path.join(self.dir, run_dir, admin_socket.NAME), " ".join(words), ORDER_SECONDS)
 
     def processes(self):
-        return {f["name"]: f for word, f in self.order("status") if word == "process"}
+        return {process["name"]: process for process in self.order("status")["processes"]}
 
     def process(self, name):
         return self.processes()[name]

@@ -32,7 +32,7 @@ def test_orders_reach_a_worker_through_any_router():
         late = []
         waiting = threading.Thread(target=lambda: late.append(fleet.complete(PROMPT, max_tokens=4)))
         waiting.start()
-        wait_until("it waits", lambda: fleet.cluster(0)["models"][0]["requests"] == 1)
+        wait_until("it waits", lambda: fleet.cluster(0)["models"][0]["running"] == 1)
         assert not late
         fleet.order(1, "undrain", fleet.seen(0)["decode-1"]["id"])
         waiting.join(60)
@@ -56,12 +56,12 @@ def test_orders_that_cannot_be_are_refused_by_name():
         fleet.start_worker("decode", 1)  # another one of this name
         wait_until("two of one name", lambda: fleet.names(0).count("decode-1") == 2)
         assert "several workers have this name" in fleet.order(0, "drain", "decode-1", code=1)
-        for body, why in ((b"", "nothing is ordered"), ({"role": "router"}, "prefill, decode or both"),
+        for body, why in ((b"", "the command is empty"), ({"role": "router"}, "prefill, decode or both"),
                           ({"role": 3}, "prefill, decode or both"), ({"duty": "away"}, "on, off"),
                           ({"roles": "both"}, "nothing else"), ("[1]", ""), ({"role": "both", "x": None}, "nothing else")):
-            status, _, data = fleet.request("POST", "/cluster/workers/prefill-0", body)
+            status, _, data = fleet.request("POST", "/v2/cluster/workers/prefill-0", body)
             assert status == 400 and why in data.decode(), (body, status, data)
-        status, _, data = fleet.request("GET", "/cluster/workers/prefill-0")
+        status, _, data = fleet.request("GET", "/v2/cluster/workers/prefill-0")
         assert status == 405, (status, data)
         assert states(fleet.seen(0)) == {"prefill-0": "up", "decode-1": "up"}
 

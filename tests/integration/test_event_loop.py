@@ -14,12 +14,13 @@ N_PAGES = 100
 N_VOCAB = 400_000  # tokens whose table takes tenths of a second
 
 
-class Orders:
-    """In place of a launcher: says to each router what there is. with Orders(directory) as orders: orders.say(line)"""
+class AdminSocket:
+    """In place of a launcher: sends each router a document, and changes. with AdminSocket(directory) as admin: admin.send(change)"""
 
-    def __init__(self, directory, lines=()):
-        self.path = os.path.join(directory, "orders")
-        self.lines, self.clients = list(lines), []
+    def __init__(self, directory, processes=()):
+        self.path = os.path.join(directory, "admin.sock")
+        self.document = {"ok": True, "launcher": {"pid": 1}, "models": [], "processes": list(processes)}
+        self.clients = []
         self.lock = threading.Lock()
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
@@ -34,14 +35,13 @@ class Orders:
                 return
             client.recv(4096)  # "watch"
             with self.lock:
-                client.sendall("".join(line + "\n" for line in self.lines + ["ok"]).encode())
+                client.sendall((json.dumps(self.document) + "\n").encode())
                 self.clients.append(client)
 
-    def say(self, line):
+    def send(self, change):
         with self.lock:
-            self.lines.append(line)
             for client in self.clients:
-                client.sendall((line + "\n").encode())
+                client.sendall((json.dumps(change) + "\n").encode())
 
     def __enter__(self):
         self.thread.start()
@@ -62,10 +62,10 @@ def loop_cpu(metrics):
 
 def test_pages_of_metrics_are_written_beside_the_event_loop():
     """One after another, and several at once, some of whom do not wait for theirs."""
-    lines = [f"process name=w-{i} program=decode role=decode model=m-{i} state=ready pid=1 restarts={i}"
-             for i in range(N_PROCESSES)]
-    with tempfile.TemporaryDirectory() as d, Orders(d, lines) as orders:
-        with Cluster(small_model(d), router_args=["--launcher", orders.path]) as c:
+    processes = [{"name": f"w-{i}", "program": "decode", "role": "decode", "model": f"m-{i}", "state": "ready", "pid": 1, "restarts": i}
+                 for i in range(N_PROCESSES)]
+    with tempfile.TemporaryDirectory() as d, AdminSocket(d, processes) as admin:
+        with Cluster(small_model(d), router_args=["--launcher", admin.path]) as c:
             last = f'baton_worker_restarts_total{{worker="w-{N_PROCESSES - 1}"}}'
             wait_until("the page has all processes", lambda: c.metrics().get(last) == N_PROCESSES - 1)
             before = loop_cpu(c.metrics())
@@ -106,19 +106,19 @@ def test_pages_of_metrics_are_written_beside_the_event_loop():
 
 def test_a_model_is_read_beside_the_event_loop():
     """One with a large vocabulary, while others are asked for."""
-    with tempfile.TemporaryDirectory() as d, Orders(d) as orders:
-        with Cluster(small_model(d), router_args=["--launcher", orders.path]) as c:
+    with tempfile.TemporaryDirectory() as d, AdminSocket(d) as admin:
+        with Cluster(small_model(d), router_args=["--launcher", admin.path]) as c:
             os.mkdir(os.path.join(d, "big"))
             path = tiny_model(os.path.join(d, "big"), layers=1, dim=32, heads=1, kv_heads=1, ffn=32, context=64,
                               vocab=N_VOCAB, embedding_type="Q4_0")
-            wait_until("the router hears what is loaded", lambda: orders.clients)
+            wait_until("the router hears what is loaded", lambda: admin.clients)
             before, health, text = loop_cpu(c.metrics()), [], c.complete("hello", 5, temperature=0)["token_ids"]
 
             def is_there():
                 health.append(c.request("GET", "/v2/health/live")[0])
                 return b'"big"' in c.request("GET", "/v1/models")[2]
 
-            orders.say(f"model name=big path={path} prefill=1 decode=1 state=loaded")
+            admin.send({"models": [{"name": "big", "loaded": True, "path": path, "prefill": 1, "decode": 1}]})
             wait_until("the model is there", is_there)
             assert c.complete("hello", 5, temperature=0, model="tiny")["token_ids"] == text
             after = loop_cpu(c.metrics())

@@ -265,7 +265,7 @@ def test_no_request_fails_while_the_only_worker_of_a_role_is_killed_again_and_ag
                 wait_until("requests are served", lambda: len(answers) >= served + 4, 120)
                 pid = launch.process(name)["pid"]
                 os.kill(int(pid), signal.SIGKILL)
-                wait_until("another one runs", lambda: launch.process(name)["pid"] not in (pid, "0"), 120)
+                wait_until("another one runs", lambda: launch.process(name)["pid"] not in (pid, 0), 120)
         finally:
             over.set()
             for thread in clients:

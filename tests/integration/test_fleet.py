@@ -60,7 +60,7 @@ def test_models_of_one_launch_are_apart():
         stream.read(4)
 
         # A worker that dies is started again, and counted.
-        os.kill(int(launch.process("b.decode-0")["pid"]), signal.SIGKILL)
+        os.kill(launch.process("b.decode-0")["pid"], signal.SIGKILL)
         wait_until("the worker's restart is counted", lambda: launch.metric(
             metrics, "baton_worker_restarts_total", worker="b.decode-0") == 1, 60)
         stream.read(4)
@@ -98,10 +98,10 @@ def test_routers_of_one_launch_live_on_alone():
         with Launch(*args, "--routers", "2") as launch:
             routers = [launch.process(f"router-{i}") for i in range(2)]
             streams = [Reading(r["http"], PROMPT, ENDLESS).read(3) for r in routers]
-            os.kill(int(routers[0]["pid"]), signal.SIGKILL)
+            os.kill(routers[0]["pid"], signal.SIGKILL)
             streams[1].read(20)
             again = wait_until("the router is back", lambda: (lambda p: p if p["state"] == "ready" and
-                               p["restarts"] == "1" else None)(launch.process("router-0")), 60)
+                               p["restarts"] == 1 else None)(launch.process("router-0")), 60)
             streams[1].read(20)
             # Both give the bytes of the stream that nothing disturbed.
             # A token may be a part of a character, so there are more of them than events.
@@ -130,7 +130,7 @@ def test_routers_share_one_port():
             wait_until("both have served", lambda: min(served()) > 0)
             other = subprocess.run([launch.args[0], *args, "--http", address], capture_output=True, text=True, timeout=60)
             assert other.returncode == 78 and "Address already in use" in other.stderr, (other.returncode, other.stderr)
-            os.kill(int(routers[0]["pid"]), signal.SIGKILL)
+            os.kill(routers[0]["pid"], signal.SIGKILL)
             wait_until("it is gone", lambda: launch.process("router-0")["pid"] != routers[0]["pid"])
             for _ in range(10):
                 launch.complete(address, PROMPT, max_tokens=2)
@@ -249,11 +249,11 @@ def test_an_order_through_a_router_goes_to_the_launcher_that_runs_the_worker():
             http = launch.process("router")["http"]
 
             def order(**what):
-                status, answer = launch.post(http, "/cluster/workers/prefill-0", what)
+                status, answer = launch.post(http, "/v2/cluster/workers/prefill-0", what)
                 return status, answer
 
             def worker():
-                with urllib.request.urlopen(f"http://{http}/cluster", timeout=60) as reply:
+                with urllib.request.urlopen(f"http://{http}/v2/cluster", timeout=60) as reply:
                     found = [w for w in json.load(reply)["workers"] if w["name"] == "prefill-0"]
                 return found[0] if found else None
 
@@ -262,7 +262,7 @@ def test_an_order_through_a_router_goes_to_the_launcher_that_runs_the_worker():
             wait_until("the launcher means it so", lambda: launch.process("prefill-0")["role"] == "both")
             wait_until("it is so", lambda: worker()["role"] == "both")
             status, answer = order(role="decode", duty="off")
-            assert status == 400 and "one order at a time" in json.dumps(answer), (status, answer)
+            assert status == 400 and "one command at a time" in json.dumps(answer), (status, answer)
             assert order(duty="off")[0] == 202
             wait_until("it has drained and ended", lambda: launch.process("prefill-0")["state"] == "stopped")
             wait_until("the router saw it go", lambda: worker() is None)

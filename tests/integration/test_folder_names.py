@@ -18,12 +18,12 @@ def check(name, variable, *options):
         place = os.path.join(directory, name)
         os.mkdir(place)
         with Launch("--model", small_model(place), *options, folder=name, environment=in_home(variable)) as launch:
-            launcher, = (fields for word, fields in launch.order("status") if word == "launcher")
+            launcher = launch.order("status")["launcher"]
             assert os.path.dirname(launcher["run_dir"]) == launch.dir, launcher
             assert launch.complete(launch.process("router" if "--routers" not in options else "router-1")["http"], "a")
             weights = os.path.join(launch.dir, "ca,che/baton/weights")
             wait_until("packed weights are kept", lambda: os.path.isdir(weights) and os.listdir(weights), 60)
-            told = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--order", "status"], text=True, check=True,
+            told = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--admin", "status"], text=True, check=True,
                                   env=dict(os.environ, **launch.environment), stdout=subprocess.PIPE).stdout
             assert launcher["run_dir"] in told, told
             assert "control port" not in launch.output(), launch.output()

@@ -101,7 +101,7 @@ def test_a_launch_fits_into_its_cgroups():
                 launch.says(f"info  baton: processes: up to {needed - 2} processes and threads are needed, and {needed - 2} of {needed} are "
                             f"left ({pids.file('max')})")
                 assert int(pids.read("current")) > needed * 3 // 4, pids.read("current")  # it is no wild guess
-                more = subprocess.run([LAUNCHER, "--order", "load-model", f"late={model}", "--run-dir", launch.run_dir()], capture_output=True,
+                more = subprocess.run([LAUNCHER, "--admin", "load-model", f"late={model}", "--run-dir", launch.run_dir()], capture_output=True,
                                       text=True, timeout=60, check=False)
                 assert more.returncode != 0 and re.search(rf"threads are needed, and \d+ of {needed} are left", more.stderr), more
             assert "max 0" in pids.read("events"), pids.read("events")

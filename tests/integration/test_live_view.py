@@ -93,7 +93,7 @@ def test_a_worker_that_is_killed_is_seen_to_go_and_to_come_back():
             wait_until("the model's readiness is told", lambda: "model_ready" in [
                 event["kind"] for event in get(address, "/v2/cluster")["events"]])
             first = named(get(address, "/v2/cluster"), name)
-            os.kill(int(launch.process(name)["pid"]), signal.SIGKILL)
+            os.kill(launch.process(name)["pid"], signal.SIGKILL)
             wait_until("its loss is told", lambda: "worker_lost" in watcher.kinds(name))
             wait_until("its return is told", lambda: watcher.kinds(name)[-1:] == ["worker_joined"])
             wait_until("the model's loss and return are told", lambda: (

@@ -40,7 +40,7 @@ def test_a_worker_that_is_refused_is_named_with_the_reason():
             for name, text in why.items():
                 assert text in seen[name]["why"] and seen[name]["times"] > 0, seen[name]
             assert [name for name in why if not seen[name]["proven"]] == ["decode-7"], seen
-            assert fleet.cluster(i)["missing"] == []  # nobody knows who is meant to be here
+            assert fleet.cluster(i)["launcher"] is None and fleet.cluster(i)["processes"] == []  # nobody knows who is meant to be here
         shown = fleet.order(1, "status")
         for name, text in why.items():
             assert any(name in line and text in line for line in shown.splitlines()), (name, shown)
@@ -71,7 +71,7 @@ def test_a_worker_that_the_router_cannot_reach_is_named():
         worker = cluster.start_worker("decode", 1, ["--listen-host", "127.0.0.1"])
 
         def seen():
-            status, _, data = cluster.request("GET", "/cluster")
+            status, _, data = cluster.request("GET", "/v2/cluster")
             assert status == 200, (status, data)
             return {w["name"]: w for w in json.loads(data)["refused"]}
 
@@ -82,7 +82,7 @@ def test_a_worker_that_the_router_cannot_reach_is_named():
 
 def baton_status(launch, *more):
     run_dir = [d for d in os.listdir(launch.dir) if d.startswith("baton-")][0]
-    done = subprocess.run([launch.args[0], "--order", "status", "--run-dir", os.path.join(launch.dir, run_dir), *more],
+    done = subprocess.run([launch.args[0], "--admin", "status", "--run-dir", os.path.join(launch.dir, run_dir), *more],
                           capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
 
@@ -110,17 +110,19 @@ def test_the_launcher_says_what_keeps_a_worker():
         launch.order("restart", "decode-0", "wait=yes")
         wait_until("it is named", lambda: "both sides have the same cluster key" in (whys(launch)["decode-0"] or ""))
         assert not whys(launch)["prefill-0"]
-        status, said = launch.ask(launch.process("router")["http"], "/cluster")
+        status, said = launch.ask(launch.process("router")["http"], "/v2/cluster")
         assert status == 200
-        assert [(w["name"], w["state"]) for w in said["missing"]] == [("decode-0", "ready")], said
-        assert "same cluster key" in said["missing"][0]["why"], said
+        missing = [w for w in said["workers"] if w["state"] == "missing"]
+        assert [(w["name"], w["process"]) for w in missing] == [("decode-0", "ready")], said
+        assert "same cluster key" in missing[0]["why"], said
+        assert {p["name"]: p["why"] for p in said["processes"]} == whys(launch), said
         assert "another cluster key" in said["refused"][0]["why"] and said["refused"][0]["name"] == "decode-0", said
 
 
 def test_the_launcher_says_why_a_process_ended():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Launch("--model", small_model(directory)) as launch:
-        pid = int(launch.process("decode-0")["pid"])
+        pid = launch.process("decode-0")["pid"]
         os.kill(pid, signal.SIGKILL)
         wait_until("its end is told", lambda: "ended by signal 9 (Killed)" in (whys(launch)["decode-0"] or "")
-                   or launch.process("decode-0")["restarts"] != "0")
+                   or launch.process("decode-0")["restarts"] != 0)
         wait_until("it is back", lambda: launch.process("decode-0")["state"] == "ready" and not any(whys(launch).values()))

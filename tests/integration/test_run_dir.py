@@ -14,7 +14,7 @@ def restarts(launch, names):
     """Kill them, and wait until they are there again."""
     before = launch.processes()
     for name in names:
-        os.kill(int(before[name]["pid"]), signal.SIGKILL)
+        os.kill(before[name]["pid"], signal.SIGKILL)
 
     def are_back():
         now = launch.processes()
@@ -31,7 +31,7 @@ def test_processes_start_again_where_the_run_directory_was_removed():
             key = f.read()
 
         def is_whole():
-            return all(os.path.exists(os.path.join(run_dir, name)) for name in ("lock", "key", "orders", "router.ipc"))
+            return all(os.path.exists(os.path.join(run_dir, name)) for name in ("lock", "key", "admin.sock", "router.ipc"))
         shutil.rmtree(run_dir)
         assert launch.complete(address, "Once upon a time", 8) == expected
         wait_until("the directory is there again", is_whole)
@@ -44,7 +44,7 @@ def test_processes_start_again_where_the_run_directory_was_removed():
         address = launch.process("router")["http"]
         assert launch.complete(address, "Once upon a time", 8) == expected
         # And what is in it, as who cleans up old files does.
-        for name in ("key", "lock", "orders", "router.ipc"):
+        for name in ("key", "lock", "admin.sock", "router.ipc"):
             os.unlink(os.path.join(run_dir, name))
         wait_until("what was in it is there again", is_whole)
         launch.popen.terminate()

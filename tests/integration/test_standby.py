@@ -46,7 +46,7 @@ def test_a_standby_takes_the_place_of_either_role():
             assert launch.output().count(" replaces ") == 4
             launch.order("stop", "standby-0", "wait=yes")
             assert launch.process("standby-0")["state"] == "stopped"
-            os.kill(int(launch.process("decode-0")["pid"]), signal.SIGKILL)
+            os.kill(launch.process("decode-0")["pid"], signal.SIGKILL)
             wait_until("it is missed", lambda: launch.process("decode-0")["state"] != "ready", 30)
             wait_until("another start without one", lambda: is_ready(launch, "decode-0"), 60)
             assert ask(launch) == want

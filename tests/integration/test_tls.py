@@ -186,7 +186,7 @@ def test_a_launch_passes_tls_on_to_its_routers():
         both = context_of(cert)
         both.load_verify_locations(second[0])
         with Launch("--model", small_model(d), "--routers", "2", *tls_options(cert, key)) as launch:
-            addresses = [p["http"] for word, p in launch.order("status") if word == "process" and p.get("http")]
+            addresses = [p["http"] for p in launch.processes().values() if p["http"]]
             assert len(addresses) == 2 and all(a.startswith("https://127.0.0.1:") for a in addresses), addresses
             assert f"  HTTP     {addresses[0]}\n           {addresses[1]}\n" in launch.output(), launch.output()
             assert [shown_by(a, both) for a in addresses] == ["first", "first"]

@@ -34,7 +34,7 @@ def build_before():
 
 
 def up(fleet, i, role):
-    """How many a router sees. By its metrics: the version before has no GET /cluster."""
+    """How many a router sees. By its metrics, which every version has."""
     fleet.metrics_at = fleet.metrics_of[i]
     return fleet.total("baton_workers", role=role, state="up")
 

@@ -18,9 +18,9 @@ def test_a_stopped_process_of_a_launch_comes_back():
             for name in ("decode-0", "prefill-0", "router"):
                 wait_until(f"{name} is ready", lambda name=name: launch.process(name)["state"] == "ready")
                 before = launch.process(name)
-                os.kill(int(before["pid"]), signal.SIGSTOP)
+                os.kill(before["pid"], signal.SIGSTOP)
                 wait_until(f"{name} is started again",
-                           lambda name=name: launch.process(name)["restarts"] == "1"
+                           lambda name=name: launch.process(name)["restarts"] == 1
                            and launch.process(name)["state"] == "ready")
                 assert launch.process(name)["pid"] != before["pid"]
                 assert f"{name} is hung (stopped, blocked or spinning): silent for 2.0 s; killing it" \
@@ -47,5 +47,5 @@ def test_a_step_that_takes_longer_than_the_watchdog_is_no_hang():
                                              {"prompt": f"{words} " + "word " * words, "max_tokens": 1}, 600)
                 took = time.monotonic() - since
                 assert status == 200, (status, answer)
-            assert launch.process("prefill-0")["restarts"] == "0", launch.output()
+            assert launch.process("prefill-0")["restarts"] == 0, launch.output()
             assert "is hung" not in launch.output(), launch.output()

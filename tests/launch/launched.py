@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import admin_socket  # noqa: E402
 DEADLINE_S = 60
 LAUNCHER = []
 
@@ -179,26 +180,18 @@ class LauncherTest(unittest.TestCase):
                 return line.split("=", 1)[1]
         return None
 
-    def order(self, text):
-        """Of the only launcher. @return the lines of its answer."""
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(DEADLINE_S)
-            client.connect(os.path.join(self.folder, self.run_dirs()[0],
-                                        "orders"))
-            client.sendall((text + "\n").encode())
-            lines = []
-            for line in client.makefile(encoding="ascii"):
-                lines.append(line.rstrip("\n"))
-                if lines[-1].split(" ")[0] in ("ok", "error"):
-                    return lines
-        raise AssertionError(f"no end of the answer to {text}: {lines}")
+    def ask(self, words):
+        """A command to the only launcher. @return its answer."""
+        return admin_socket.ask(
+            os.path.join(self.folder, self.run_dirs()[0], admin_socket.NAME),
+            words, DEADLINE_S)
 
     def state_of(self, name):
-        """The process' line of the status, or ""."""
-        for line in self.order("status"):
-            if f" name={name} " in line + " " and line.startswith("process"):
-                return line
-        return ""
+        """The process' entry of the status, or nothing."""
+        for process in self.ask("status")["processes"]:
+            if process["name"] == name:
+                return process
+        return {"state": None, "restarts": None}
 
     def run_dirs(self):
         return [entry for entry in os.listdir(self.folder)

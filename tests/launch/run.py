@@ -97,14 +97,14 @@ class LaunchTest(LauncherTest):
                            r"silent for 1\.5 s; killing it\n")
         launched.wait_says(fr"{name} ended by signal 9 \(Killed\); restarting in "
                            r"0\.5 s\n")
-        poll(lambda: "ready" in self.state_of(name), f"{name} is back")
-        self.assertIn("restarts=1", self.state_of(name))
+        poll(lambda: self.state_of(name)["state"] == "ready", f"{name} is back")
+        self.assertEqual(self.state_of(name)["restarts"], 1)
 
     def test_a_stopped_process_is_killed_and_started_again(self):
         for name in ("decode-0", "router"):
             launched = self.launch(*self.WATCHED)
             launched.wait_ready()
-            poll(lambda name=name: "ready" in self.state_of(name), name)
+            poll(lambda name=name: self.state_of(name)["state"] == "ready", name)
             pid = self.events("start", name)[0][2]
             os.kill(pid, signal.SIGSTOP)
             self.check_hung(launched, name, pid)
@@ -136,7 +136,7 @@ class LaunchTest(LauncherTest):
     def test_a_launcher_that_was_stopped_itself_kills_nobody(self):
         launched = self.launch(*self.WATCHED)
         launched.wait_ready()
-        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0")
+        poll(lambda: self.state_of("decode-0")["state"] == "ready", "decode-0")
         pids = [pid for _, _, pid in self.events("start")]
         everybody = [launched.process.pid, *pids]
         for pid in everybody:
@@ -145,7 +145,7 @@ class LaunchTest(LauncherTest):
         poll(lambda: time.monotonic() - since > 3, "a sleep")
         for pid in everybody:
             os.kill(pid, signal.SIGCONT)
-        poll(lambda: "ready" in self.state_of("decode-0"), "an answer")
+        poll(lambda: self.state_of("decode-0")["state"] == "ready", "an answer")
         self.assertEqual(launched.stop(), 0)
         self.assertNotIn("is hung", launched.stderr())
 
@@ -153,7 +153,7 @@ class LaunchTest(LauncherTest):
         launched = self.launch("--watchdog-ms", "0")
         launched.wait_ready()
         pid = poll(lambda: self.events("start", "decode-0"), "a start")[0][2]
-        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0")
+        poll(lambda: self.state_of("decode-0")["state"] == "ready", "decode-0")
         os.kill(pid, signal.SIGSTOP)
         since = time.monotonic()
         poll(lambda: time.monotonic() - since > 0.7, "some time")
@@ -230,18 +230,18 @@ class LaunchTest(LauncherTest):
         poll(lambda: self.events("start", "decode-0"), "a start")
         launched.wait_says("decode-0 says hello")
         self.behave("decode-0", "hopeless")
-        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is ready")
+        poll(lambda: self.state_of("decode-0")["state"] == "ready", "decode-0 is ready")
         os.kill(self.events("start", "decode-0")[0][2], signal.SIGKILL)
         launched.wait_says("decode-0 ended with exit status 78; restarting in "
                            "1.0 s")
         self.behave("decode-0", "ready")
-        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is back")
+        poll(lambda: self.state_of("decode-0")["state"] == "ready", "decode-0 is back")
         self.assertEqual(launched.stop(), 0)
 
     def test_what_cannot_be_started_again_now_is_tried_later(self):
         launched = self.launch()
         launched.wait_ready()
-        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is ready")
+        poll(lambda: self.state_of("decode-0")["state"] == "ready", "decode-0 is ready")
         pid = launched.process.pid
         limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         # Fewer than it has: no pipe can be made, and poll() takes none.
@@ -251,7 +251,7 @@ class LaunchTest(LauncherTest):
                            "2.0 s")
         self.assertEqual(launched.stderr().count("cannot wait for"), 1)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-        poll(lambda: "ready" in self.state_of("decode-0"), "decode-0 is back")
+        poll(lambda: self.state_of("decode-0")["state"] == "ready", "decode-0 is back")
         for name in ("router", "prefill-0"):
             self.assertEqual(len(self.events("start", name)), 1)
         self.assertEqual(launched.stop(), 0)
@@ -260,26 +260,26 @@ class LaunchTest(LauncherTest):
         self.behave("router-1", "unbound")
         launched = self.launch("--routers", "2")
         poll(lambda: self.events("start", "router-1"), "the routers")
-        poll(lambda: "ready" in self.state_of("router-0"), "the first one")
+        poll(lambda: self.state_of("router-0")["state"] == "ready", "the first one")
         for name in ("prefill-0", "decode-0"):
-            self.assertIn("state=waiting", self.state_of(name))
+            self.assertEqual(self.state_of(name)["state"], "waiting")
         open(os.path.join(self.folder, "router-1.finish"), "w").close()
         launched.wait_ready()
         poll(lambda: len(self.events("start")) == 4, "the workers")
         self.assertNotIn("again", launched.stderr())
         for name in ("prefill-0", "decode-0"):
-            poll(lambda: "ready" in self.state_of(name), f"{name} to be ready")
-            self.assertIn("restarts=0", self.state_of(name))
+            poll(lambda: self.state_of(name)["state"] == "ready", f"{name} to be ready")
+            self.assertEqual(self.state_of(name)["restarts"], 0)
         self.assertEqual(launched.stop(), 0)
 
     def test_a_worker_that_waits_for_the_routers_can_be_stopped(self):
         self.behave("router", "unbound")
         launched = self.launch()
         poll(lambda: self.events("start", "router"), "the router")
-        self.order("stop decode-0")
+        self.ask("stop decode-0")
         open(os.path.join(self.folder, "router.finish"), "w").close()
         poll(lambda: self.events("start", "prefill-0"), "the other worker")
-        self.assertIn("state=stopped", self.state_of("decode-0"))
+        self.assertEqual(self.state_of("decode-0")["state"], "stopped")
         self.assertEqual(launched.stop(), 0)
         self.assertEqual(self.events("start", "decode-0"), [])
 
@@ -605,7 +605,7 @@ class LaunchTest(LauncherTest):
         for line in ("first second", "third", "fourth"):
             self.say("prefill-0", line)
         for _ in range(2): # by the second answer it has read all of them
-            self.order("status")
+            self.ask("status")
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
         self.say("prefill-0", "fifth")
         poll(lambda: "fifth" in self.read(path), "the line after the gap")

@@ -11,56 +11,12 @@ import socket
 import stat
 import subprocess
 import unittest
-from urllib.parse import unquote
 
-from launched import DEADLINE_S, LauncherTest, launcher, main, poll
+from launched import DEADLINE_S, LauncherTest, admin_socket, launcher, main, poll
+
+Client, Refused = admin_socket.Client, admin_socket.Refused
 
 NOBODY = 65534
-
-
-class Refused(Exception):
-    """What the launcher answered instead of ok."""
-
-
-class Client:
-    """A connection to the launcher's socket."""
-
-    def __init__(self, path):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(DEADLINE_S)
-        self.socket.connect(path)
-        self.lines = self.socket.makefile("r", encoding="ascii")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.lines.close()
-        self.socket.close()
-
-    def send(self, line):
-        self.socket.sendall(line.encode() + b"\n")
-
-    def line(self):
-        """One line: its first word and its values."""
-        words = self.lines.readline().rstrip("\n").split(" ")
-        return words[0], {key: unquote(value) for key, value in
-                          (word.split("=", 1) for word in words[1:])}
-
-    def answer(self):
-        """The lines before ok."""
-        lines = []
-        for line in self.lines:
-            if line == "ok\n":
-                return lines
-            if line.startswith("error "):
-                raise Refused(unquote(line[6:].rstrip("\n")))
-            lines.append(line)
-        raise Refused("the connection ended")
-
-    def ask(self, line):
-        self.send(line)
-        return self.answer()
 
 
 class OrdersTest(LauncherTest):
@@ -70,32 +26,27 @@ class OrdersTest(LauncherTest):
         return launched
 
     def socket_path(self):
-        return os.path.join(self.folder, self.run_dirs()[0], "orders")
+        return os.path.join(self.folder, self.run_dirs()[0],
+                            admin_socket.NAME)
 
     def client(self):
         client = Client(self.socket_path())
         self.addCleanup(client.__exit__)
         return client
 
-    def ask(self, line):
-        with Client(self.socket_path()) as client:
-            return client.ask(line)
-
     def refused(self, line):
         with self.assertRaises(Refused) as caught:
             self.ask(line)
         return str(caught.exception)
 
-    def status(self, kind="process"):
-        """name -> values, of what the status lists."""
-        rows = {}
-        for line in self.ask("status"):
-            word, *rest = line.split()
-            values = {k: unquote(v) for k, v in
-                      (field.split("=", 1) for field in rest)}
-            if word == kind:
-                rows[values.get("name", "")] = values
-        return rows
+    def status(self, kind="processes"):
+        """name -> entry, of what the status lists."""
+        return {row["name"]: row for row in self.ask("status")[kind]}
+
+    def line(self, client):
+        """One change: "launcher", "models" or "processes", and its entry."""
+        (kind, value), = client.reply().items()
+        return kind, value if kind == "launcher" else value[0]
 
     def state(self, name):
         return self.status()[name]["state"]
@@ -123,17 +74,17 @@ class OrdersTest(LauncherTest):
                                       "decode-0"])
         self.assertEqual(rows["router"]["http"], "127.0.0.1:41000")
         self.assertEqual(rows["router"]["metrics"], "127.0.0.1:41002")
-        self.assertNotIn("model", rows["router"])
+        self.assertIsNone(rows["router"]["model"])
         self.assertEqual(rows["decode-0"]["model"], "model")
         self.assertEqual(rows["decode-0"]["program"], "decode")
-        self.assertEqual(rows["prefill-1"]["restarts"], "0")
+        self.assertEqual(rows["prefill-1"]["restarts"], 0)
         for _, name, pid in self.events("start"):
-            self.assertEqual(rows[name]["pid"], str(pid))
-        self.assertEqual(self.status("model"), {"model": {
-            "name": "model", "path": self.model, "prefill": "2",
-            "decode": "1", "both": "0", "state": "loaded"}})
-        row = self.status("launcher")[""]
-        self.assertEqual(row["pid"], str(launched.process.pid))
+            self.assertEqual(rows[name]["pid"], pid)
+        self.assertEqual(self.status("models"), {"model": {
+            "name": "model", "loaded": True, "path": self.model,
+            "prefill": 2, "decode": 1, "both": 0}})
+        row = self.ask("status")["launcher"]
+        self.assertEqual(row["pid"], launched.process.pid)
         self.assertEqual(row["state"], "running")
         self.assertEqual(row["run_dir"], os.path.dirname(
             self.socket_path()))
@@ -148,7 +99,7 @@ class OrdersTest(LauncherTest):
         self.wait_state("decode-0", "ready")
         self.ask("stop decode-0")
         self.wait_state("decode-0", "stopped")
-        self.assertEqual(self.status()["decode-0"]["pid"], "0")
+        self.assertEqual(self.status()["decode-0"]["pid"], 0)
         self.ask("stop decode-0 wait=yes")
         self.assertEqual(len(self.events("start", "decode-0")), 1)
         self.ask("start decode-0 wait=yes")
@@ -186,7 +137,7 @@ class OrdersTest(LauncherTest):
         start = self.client()
         start.send("start decode-0 wait=yes")
         with self.assertRaisesRegex(Refused,
-                                    "another order started decode-0 again"):
+                                    "another command started decode-0 again"):
             drain.answer()
         self.assertEqual(len(self.events("start", "decode-0")), 1)
         self.finish("decode-0")
@@ -202,7 +153,7 @@ class OrdersTest(LauncherTest):
         self.ask("restart prefill-0 wait=yes")
         after = self.status()["prefill-0"]
         self.assertNotEqual(before["pid"], after["pid"])
-        self.assertEqual(after["restarts"], "0")
+        self.assertEqual(after["restarts"], 0)
         self.assertEqual(len(self.events("term", "prefill-0")), 1)
         self.assertEqual(launched.stderr().count("ended"), 0)
         self.assertEqual(launched.stop(), 0)
@@ -211,22 +162,23 @@ class OrdersTest(LauncherTest):
         launched = self.launch()
         self.wait_all_ready()
         client = self.client()
-        self.assertEqual(client.ask("watch"), self.ask("status"))
+        self.assertEqual(client.ask("watch")["processes"],
+                         self.ask("status")["processes"])
         pid = self.status()["decode-0"]["pid"]
-        os.kill(int(pid), signal.SIGKILL)
-        seen = [client.line() for _ in range(3)]
-        self.assertEqual([word for word, _ in seen], ["process"] * 3)
+        os.kill(pid, signal.SIGKILL)
+        seen = [self.line(client) for _ in range(3)]
+        self.assertEqual([word for word, _ in seen], ["processes"] * 3)
         self.assertEqual([v["name"] for _, v in seen], ["decode-0"] * 3)
         self.assertEqual([v["state"] for _, v in seen],
                          ["waiting", "starting", "ready"])
-        self.assertEqual([v["restarts"] for _, v in seen], ["0", "1", "1"])
+        self.assertEqual([v["restarts"] for _, v in seen], [0, 1, 1])
         # An order of the same client: its ok stands among the changes.
         client.send("stop decode-0 wait=yes")
-        self.assertEqual(client.line()[1]["state"], "stopping")
-        self.assertEqual(client.line()[1]["state"], "stopped")
-        self.assertEqual(client.answer(), [])
+        self.assertEqual(self.line(client)[1]["state"], "stopping")
+        self.assertEqual(self.line(client)[1]["state"], "stopped")
+        self.assertEqual(client.reply(), {"ok": True})
         launched.process.send_signal(signal.SIGTERM)
-        states = [client.line() for _ in range(2)]
+        states = [self.line(client) for _ in range(2)]
         self.assertEqual(states[0][1]["name"], "router")
         self.assertEqual(states[1][0], "launcher")
         self.assertEqual(states[1][1]["state"], "stopping")
@@ -237,13 +189,13 @@ class OrdersTest(LauncherTest):
         launched = self.launch("--log-dir", logs)
         self.wait_all_ready()
         first = self.status()
-        path = self.model_file("b=1 .gguf")
+        path = self.model_file("b=1%.gguf")
         client = self.client()
         client.ask("watch")
-        self.ask(f"load-model b={path.replace(' ', '%20')} decode=2 wait=yes")
-        self.assertEqual(client.line(), ("model", {
-            "name": "b", "path": path, "prefill": "1", "decode": "2",
-            "both": "0", "state": "loaded"}))
+        self.ask(f"load-model b={path} decode=2 wait=yes")
+        self.assertEqual(self.line(client), ("models", {
+            "name": "b", "loaded": True, "path": path, "prefill": 1,
+            "decode": 2, "both": 0}))
         rows = self.status()
         self.assertEqual(list(rows)[3:], ["b.prefill-0", "b.decode-0",
                                           "b.decode-1"])
@@ -254,13 +206,13 @@ class OrdersTest(LauncherTest):
             self.assertEqual(file.read(), "b.decode-1 says hello\n")
 
         self.ask("unload-model b wait=yes")
-        self.assertEqual(self.status("model")["b"]["state"], "unloaded")
+        self.assertFalse(self.status("models")["b"]["loaded"])
         self.assertEqual(self.state("b.decode-1"), "stopped")
         # With the same file's other path, or without any.
-        other = os.path.join(self.folder, ".", "b=1%20.gguf")
+        other = os.path.join(self.folder, ".", "b=1%.gguf")
         self.ask(f"load-model b={other} wait=yes")
         self.ask("load-model b wait=yes")
-        self.assertEqual(self.status("model")["b"]["state"], "loaded")
+        self.assertTrue(self.status("models")["b"]["loaded"])
         self.assertEqual(self.state("b.decode-1"), "ready")
         self.assertEqual(len(self.events("start", "b.decode-1")), 2)
         for name, row in first.items():
@@ -281,7 +233,7 @@ class OrdersTest(LauncherTest):
         launched = self.launch("--models-dir", models)
         self.wait_all_ready()
         self.ask("load-model pulled wait=yes")
-        self.assertEqual(self.status("model")["pulled"]["path"], path)
+        self.assertEqual(self.status("models")["pulled"]["path"], path)
         self.assertEqual(self.option("pulled.decode-0", "model"), path)
         self.assertEqual(launched.stop(), 0)
 
@@ -312,11 +264,11 @@ class OrdersTest(LauncherTest):
                          f"model is the model {self.model} already; another "
                          "file needs another name")
         self.assertEqual(self.refused("load-model model prefill=0"),
-                         "model has prefill=1 and decode=1: an order to stop "
+                         "model has prefill=1 and decode=1: a command to stop "
                          "one names it")
         self.assertEqual(self.refused("unload-model b"),
                          "no model 'b'; there are: model")
-        self.assertEqual(len(self.status("model")), 1)
+        self.assertEqual(len(self.status("models")), 1)
         self.assertEqual(launched.stop(), 0)
 
     def test_a_loaded_model_that_cannot_start_fails_alone(self):
@@ -328,7 +280,7 @@ class OrdersTest(LauncherTest):
                          "b.decode-0 could not start: it ended with exit "
                          "status 3; its last log lines: no newline")
         self.assertEqual(self.state("b.decode-0"), "stopped")
-        self.assertEqual(self.status()["b.decode-0"]["restarts"], "4")
+        self.assertEqual(self.status()["b.decode-0"]["restarts"], 4)
         self.assertEqual(self.state("decode-0"), "ready")
         self.behave("b.decode-0", "ready")
         self.ask("load-model b wait=yes")
@@ -342,7 +294,7 @@ class OrdersTest(LauncherTest):
         self.assertEqual(self.refused(f"load-model b={path} wait=yes"),
                          "b.decode-0 could not start: it ended with exit "
                          "status 78; its last log lines: memory: 3 MiB are missing")
-        self.assertEqual(self.status()["b.decode-0"]["restarts"], "0")
+        self.assertEqual(self.status()["b.decode-0"]["restarts"], 0)
         self.assertEqual(self.state("decode-0"), "ready")
         self.assertEqual(launched.stop(), 0)
 
@@ -371,18 +323,18 @@ class OrdersTest(LauncherTest):
         client = self.client()
         client.send("role prefill-0 both wait=yes")
         # The routers are told at once; the order waits for the worker's word.
-        word, row = watch.line()
+        word, row = self.line(watch)
         self.assertEqual((word, row["name"], row["role"], row["state"]),
-                         ("process", "prefill-0", "both", "ready"))
-        word, row = watch.line()
+                         ("processes", "prefill-0", "both", "ready"))
+        word, row = self.line(watch)
         self.assertEqual((word, row["prefill"], row["decode"], row["both"]),
-                         ("model", "0", "1", "1"))
+                         ("models", 0, 1, 1))
         self.tell_role("prefill-0", "both")
         client.answer()
         row = self.status()["prefill-0"]
         self.assertEqual((row["program"], row["role"], row["state"],
                           row["pid"], row["restarts"]),
-                         ("prefill", "both", "ready", pid, "0"))
+                         ("prefill", "both", "ready", pid, 0))
         self.ask("role prefill-0 both wait=yes")  # it is that already
         self.assertEqual(len(self.events("start", "prefill-0")), 1)
         # Who starts again is what it was last.
@@ -417,7 +369,7 @@ class OrdersTest(LauncherTest):
         first.send("role prefill-0 decode wait=yes")
         second.send("role prefill-0 both")
         second.answer()
-        with self.assertRaisesRegex(Refused, "another order gave prefill-0 "
+        with self.assertRaisesRegex(Refused, "another command gave prefill-0 "
                                     "the role both|is still prefill"):
             first.answer()
         self.assertEqual(launched.stop(), 0)
@@ -485,7 +437,7 @@ class OrdersTest(LauncherTest):
             drain.answer()
         self.assertEqual(self.refused("start decode-0"),
                          "the launcher is stopping")
-        self.assertEqual(self.status("launcher")[""]["state"], "stopping")
+        self.assertEqual(self.ask("status")["launcher"]["state"], "stopping")
         self.assertEqual(self.state("router"), "stopping")
         self.finish("router")
         self.finish("decode-0")
@@ -498,21 +450,28 @@ class OrdersTest(LauncherTest):
         self.assertEqual(self.refused("stop x"),
                          "no process 'x'; there are: router, prefill-0, "
                          "decode-0")
-        self.assertIn("no order 'halt'; there are: status, watch, start",
+        self.assertIn("no command 'halt'; there are: status, watch, start",
                       self.refused("halt"))
         self.assertEqual(launched.stop(), 0)
 
     def test_hostile_lines_are_answered_and_hurt_nobody(self):
         launched = self.launch()
-        for line in ("", " ", "stop %zz", "stop  a", "stop \x7f"):
-            self.assertEqual(self.refused(line), "not a line of words")
+        for line, why in (("", "JSON"), ("[]", "not an object"), ("{}", "not an object"),
+                          ('{"command":"stop","name":7}', "'' is not a name"),
+                          ('{"command":"stop","name":"a","x":1}', "'x' does not belong to stop NAME"),
+                          ('{"command":"stop"}', "usage: stop NAME"), ("\xff", "JSON")):
+            with Client(self.socket_path()) as client:
+                client.socket.sendall(line.encode("latin-1") + b"\n")
+                with self.assertRaisesRegex(Refused, why):
+                    client.answer()
         with Client(self.socket_path()) as client:
             # Both answers, then the end: it cannot be told where the next
             # line would begin.
-            client.send("nonsense\n" + 20000 * "x")
-            self.assertIn("no order 'nonsense'", client.lines.readline())
-            self.assertEqual(client.lines.readline(),
-                             "error the line is too long\n")
+            client.send("nonsense")
+            client.socket.sendall(40000 * b"x")
+            self.assertIn("no command 'nonsense'", client.reply()["error"])
+            self.assertEqual(client.reply(),
+                             {"ok": False, "error": "the line is too long"})
             with contextlib.suppress(ConnectionResetError):
                 self.assertEqual(client.lines.readline(), "")
         with Client(self.socket_path()) as client, \
@@ -524,7 +483,7 @@ class OrdersTest(LauncherTest):
         with Client(self.socket_path()) as client:
             client.send("drain prefill-0")
         with Client(self.socket_path()) as client:
-            client.send("\n".join(100 * ["status"]))
+            client.socket.sendall(100 * b'{"command":"status"}\n')
             client.socket.shutdown(socket.SHUT_WR)
             for _ in range(100):
                 self.assertTrue(client.answer())
@@ -547,8 +506,8 @@ class OrdersTest(LauncherTest):
         for client in clients:
             self.assertTrue(client.ask("status"))
         with Client(self.socket_path()) as client:
-            self.assertEqual(client.lines.readline(),
-                             "error too many connections\n")
+            self.assertEqual(client.reply(), {
+                "ok": False, "error": "too many connections"})
         clients[7].__exit__()
         poll(lambda: self.try_status(), "a free seat")
         self.assertEqual(launched.stop(), 0)
@@ -567,7 +526,7 @@ class OrdersTest(LauncherTest):
         if "BATON_RUN_DIR" not in environment and self.run_dirs():
             env["BATON_RUN_DIR"] = os.path.dirname(self.socket_path())
         env.update(environment)
-        done = subprocess.run([launcher(), "--order", *words], env=env,
+        done = subprocess.run([launcher(), "--admin", *words], env=env,
                               cwd=self.folder, capture_output=True, text=True,
                               check=False, timeout=DEADLINE_S)
         return done.returncode, done.stdout, done.stderr
@@ -588,7 +547,8 @@ class OrdersTest(LauncherTest):
         self.assertEqual(rows[0], ["PROCESS", "ROLE", "MODEL", "STATE", "PID",
                                    "SINCE", "RESTARTS", "ADDRESS"])
         pid = self.status()["router"]["pid"]
-        self.assertEqual(rows[1][:5], ["router", "router", "-", "ready", pid])
+        self.assertEqual(rows[1][:5], ["router", "router", "-", "ready",
+                                       str(pid)])
         self.assertEqual(rows[1][7], "http://127.0.0.1:41000")
         self.assertEqual(rows[3][:5], ["prefill-1", "prefill", "model",
                                        "stopped", "-"])
@@ -604,17 +564,10 @@ class OrdersTest(LauncherTest):
         data = json.loads(text)
         self.assertEqual(data["launcher"]["pid"], launched.process.pid)
         self.assertEqual(data["launcher"]["state"], "running")
-        self.assertEqual(data["models"], [{
-            "name": "model", "path": self.model, "prefill": 1, "decode": 1,
-            "both": 0, "state": "loaded"}])
-        rows = self.status()
-        for process in data["processes"]:
-            row = rows[process["name"]]
-            for key in ("program", "state", "model", "http", "metrics"):
-                self.assertEqual(process[key], row.get(key))
-            self.assertEqual(process["role"] or "none", row["role"])
-            for key in ("pid", "restarts", "since_ms"):
-                self.assertEqual(process[key], int(row[key]))
+        answer = self.ask("status")
+        self.assertEqual(data.keys(), answer.keys())
+        for part in ("launcher", "models", "processes"):
+            self.assertEqual(data[part], answer[part])
         self.assertEqual(launched.stop(), 0)
 
     def test_a_person_gives_orders(self):
@@ -629,7 +582,7 @@ class OrdersTest(LauncherTest):
         # The path is this command's, not the launcher's.
         self.assertEqual(self.order("load-model", "b=b 1.gguf", "prefill=2",
                                     f"--run-dir={run_dir}"), (0, "", ""))
-        self.assertEqual(self.status("model")["b"]["path"],
+        self.assertEqual(self.status("models")["b"]["path"],
                          os.path.join(self.folder, "b 1.gguf"))
         self.assertEqual(self.state("b.prefill-1"), "ready")
         self.tell_role("b.prefill-1", "decode")
@@ -640,7 +593,7 @@ class OrdersTest(LauncherTest):
         self.assertEqual(self.order("load-model", "b", "prefill=3", "decode=1"),
                          (0, "", ""))
         self.assertEqual(self.order("load-model", "b", "prefill=2"), (
-            1, "", "baton: b has prefill=3 and decode=1: an order to stop one "
+            1, "", "baton: b has prefill=3 and decode=1: a command to stop one "
             "names it\n"))
         self.assertEqual(self.order("unload-model", "b"), (0, "", ""))
         self.assertEqual(self.state("b.prefill-2"), "stopped")
@@ -655,11 +608,11 @@ class OrdersTest(LauncherTest):
 
     def test_an_order_that_is_not_understood_is_explained(self):
         for words, why in (
-                (("halt",), "no order 'halt'; there are: status, watch"),
-                ((), "no order\n"),
-                (("stop",), "it is: stop NAME\n"),
+                (("halt",), "no command 'halt'; there are: status, watch"),
+                ((), "no command\n"),
+                (("stop",), "usage: stop NAME\n"),
                 (("role", "a", "neither"), "no role 'neither'; there are:"),
-                (("restat", "a"), "no order 'restat' (did you mean restart?); "
+                (("restat", "a"), "no command 'restat' (did you mean restart?); "
                  "there are: status"),
                 (("role", "a", "prefil"),
                  "no role 'prefil' (did you mean prefill?); there are:"),
@@ -686,7 +639,7 @@ class OrdersTest(LauncherTest):
     @staticmethod
     def another_runs():
         """A launcher where every search looks, which no test may speak to."""
-        for path in glob.glob("/tmp/baton-??????/orders"):
+        for path in glob.glob("/tmp/baton-??????/" + admin_socket.NAME):
             with contextlib.suppress(OSError), socket.socket(
                     socket.AF_UNIX) as other:
                 other.connect(path)
@@ -744,7 +697,7 @@ import socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.connect(sys.argv[1])
 try:
-    s.sendall(b"stop decode-0\\n")
+    s.sendall(b'{"command":"stop","name":"decode-0"}\\n')
 except BrokenPipeError:
     pass  # closed already
 print(s.makefile().readline(), end="")
@@ -762,8 +715,8 @@ print(s.makefile().readline(), end="")
         os.chmod(os.path.dirname(path), 0o755)
         os.chmod(path, 0o666)
         self.assertEqual(as_nobody().stdout,
-                         "error this launcher takes orders of its own user "
-                         "and root only\n")
+                         '{"ok":false,"error":"this launcher takes commands '
+                         'of its own user and root only"}\n')
         launched.wait_says(f"user {NOBODY}, process [0-9]+ is refused at the "
                            "launcher socket\n")
         self.assertEqual(self.state("decode-0"), "ready")

@@ -125,7 +125,7 @@ static void the_plan_pins_workers_to_cores_of_their_own(void **state)
     assert_args(
         p.plan, 0, "router",
         "--model=m.gguf --listen=ipc:///run/x/router.ipc "
-        "--launcher=/run/x/orders --workers-pinned=yes --run-dir=/run/x "
+        "--launcher=/run/x/admin.sock --workers-pinned=yes --run-dir=/run/x "
         "--cluster-key-file=/run/x/key --name=router");
     assert_args(p.plan, 1, "prefill-0",
                 "--max-batch-size=9 --model=m.gguf --served-model-name=m "
@@ -402,7 +402,7 @@ static void each_of_several_models_has_workers_of_its_own(void **state)
     assert_args(
         p.plan, 0, "router",
         "--model=a=A.gguf --model=/d/B=1.gguf "
-        "--listen=ipc:///run/x/router.ipc --launcher=/run/x/orders "
+        "--listen=ipc:///run/x/router.ipc --launcher=/run/x/admin.sock "
         "--workers-pinned=yes --run-dir=/run/x --cluster-key-file=/run/x/key --name=router");
     assert_args(p.plan, 1, "a.prefill-0",
                 "--model=A.gguf --served-model-name=a "
@@ -427,14 +427,14 @@ static void several_routers_have_ports_and_sockets_of_their_own(void **state)
     assert_args(
         p.plan, 0, "router-0",
         "--http=[::1]:9000 --grpc=127.0.0.1:0 --model=m.gguf "
-        "--listen=ipc:///run/x/router-0.ipc --launcher=/run/x/orders "
+        "--listen=ipc:///run/x/router-0.ipc --launcher=/run/x/admin.sock "
         "--run-dir=/run/x --cluster-key-file=/run/x/key --name=router-0");
     /* The last one of an option counts. */
     assert_args(
         p.plan, 2, "router-2",
         "--http=[::1]:9000 --grpc=127.0.0.1:0 --model=m.gguf "
         "--http=[::1]:9020 --metrics=127.0.0.1:8022 "
-        "--listen=ipc:///run/x/router-2.ipc --launcher=/run/x/orders "
+        "--listen=ipc:///run/x/router-2.ipc --launcher=/run/x/admin.sock "
         "--run-dir=/run/x --cluster-key-file=/run/x/key --name=router-2");
     assert_true(has_arg(p.plan, 5,
                         "--join=ipc:///run/x/router-0.ipc,"

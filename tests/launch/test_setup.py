@@ -682,13 +682,13 @@ esac""")
         for words in (("a=b.gguf", "prefill=2"), ("a",), ("--no-wait", "a=b"), ("--run-dir", "/x", "a=b"),
                       ("--run-dir=/x", "a=b")):
             self.assertEqual(self.baton("load-model", *words), (
-                0, "<--order><load-model>" + "".join(f"<{word}>" for word in words), ""))
+                0, "<--admin><load-model>" + "".join(f"<{word}>" for word in words), ""))
         for words in ((), ("--rate", "4"), ("--help",)):
             self.assertEqual(self.baton("load-test", *words), (0, " ".join(("generator", *words)) + "\n", ""))
         # BATON_URL says which server is asked. What a launcher alone does goes to the launcher all the same.
         with open(os.path.join(self.source, "cli/cluster.py"), "w") as file:
             file.write("import sys\nprint('cluster', *sys.argv[1:])\n")
-        for words, said in ((("load-model", "a"), "<--order><load-model><a>"), (("stop", "x"), "<--order><stop><x>"),
+        for words, said in ((("load-model", "a"), "<--admin><load-model><a>"), (("stop", "x"), "<--admin><stop><x>"),
                             (("drain", "x"), "cluster drain x\n"), (("status",), "cluster status\n")):
             self.assertEqual(self.baton(*words, BATON_URL="http://127.0.0.1:1/v1"), (0, said, ""))
 
@@ -790,7 +790,7 @@ esac""")
         for word in ("status", "start", "stop", "drain", "restart", "unload-model",
                      "role"):
             self.assertEqual(self.baton(word, "a b", "--json"),
-                             (2, f"<--order><{word}><a b><--json>", ""))
+                             (2, f"<--admin><{word}><a b><--json>", ""))
 
     def test_help_needs_no_build(self):
         os.makedirs(os.path.join(self.source, "docs"))

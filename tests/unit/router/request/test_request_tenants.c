@@ -88,7 +88,7 @@ static void how_the_cluster_stands_is_for_those_who_run_it(void **state)
 {
     static const char *const paths[] = {"/v2/cluster", "/v2/cluster/events",
                                         "/v2/cluster/requests",
-                                        "/v2/cluster/requests/1", "/cluster"};
+                                        "/v2/cluster/requests/1"};
     world_t *w = &world;
     bt_exchange_t ex;
 

@@ -46,7 +46,7 @@ static void world_start(world_t *w)
 
     *w = (world_t){.peer = -1, .dir = "/tmp/baton-order-XXXXXX"};
     assert_non_null(mkdtemp(w->dir));
-    snprintf(w->path, sizeof(w->path), "%s/orders", w->dir);
+    snprintf(w->path, sizeof(w->path), "%s/admin.sock", w->dir);
     snprintf(address.sun_path, sizeof(address.sun_path), "%s", w->path);
     w->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(
@@ -129,10 +129,10 @@ static void an_order_is_done_when_the_launcher_has_done_it(void **state)
     world_start(&w);
     assert_int_equal(begin(&w, "b", false), BT_OK);
     assert_int_equal(w.front.n_orders, 1);
-    expect_order(&w, "unload-model b ");
+    expect_order(&w, "{\"command\":\"unload-model\",\"name\":\"b\",");
     event_base_loop(w.base, EVLOOP_ONCE); /* its timer: nothing was said */
     assert_int_equal(w.n_done, 0);
-    say(&w, "ok\n");
+    say(&w, "{\"ok\":true}\n");
     wait_done(&w);
     assert_int_equal(w.status, 0);
     world_stop(&w);
@@ -145,8 +145,8 @@ static void what_the_launcher_refuses_is_told_in_its_words(void **state)
     (void)state;
     world_start(&w);
     assert_int_equal(begin(&w, "b", true), BT_OK);
-    expect_order(&w, "load-model b ");
-    say(&w, "error there is no model b\n");
+    expect_order(&w, "{\"command\":\"load-model\",\"name\":\"b\",");
+    say(&w, "{\"ok\":false,\"error\":\"there is no model b\"}\n");
     wait_done(&w);
     assert_int_equal(w.status, 400);
     assert_string_equal(w.message, "failed to load 'b', there is no model b");
@@ -160,7 +160,7 @@ static void a_launcher_that_ends_is_said_to_be_gone(void **state)
     (void)state;
     world_start(&w);
     assert_int_equal(begin(&w, "b", true), BT_OK);
-    expect_order(&w, "load-model b ");
+    expect_order(&w, "{\"command\":\"load-model\",\"name\":\"b\",");
     close(w.peer);
     w.peer = -1;
     wait_done(&w);
@@ -198,7 +198,7 @@ static void what_cannot_begin_is_refused_at_once(void **state)
     assert_int_not_equal(begin(&w, "b", true), BT_OK);
     assert_int_equal(w.status, 400);
     assert_non_null(strstr(w.message, "no launcher"));
-    w.config.launcher = "/nowhere/orders";
+    w.config.launcher = "/nowhere/admin.sock";
     assert_int_not_equal(begin(&w, "b", false), BT_OK);
     assert_int_equal(w.status, 503);
     assert_int_equal(w.n_done, 0);

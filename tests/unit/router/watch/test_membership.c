@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is not among a router's workers, and why. */
+/* Rejected and missing workers. */
 #include "tests/support/testsupport.h"
 
 #include <stdio.h>
@@ -21,13 +21,7 @@ static void refuse(const char *name, const char *why, bool proven,
     bt_members_reject(&members, &who, now_ms);
 }
 
-static bool is_decode_1(void *ctx, const char *name)
-{
-    (void)ctx;
-    return strcmp(name, "decode-1") == 0;
-}
-
-/* What GET /cluster has of it. */
+/* Members of GET /v2/cluster. */
 static const char *written(uint64_t now_ms)
 {
     bt_json_t json;
@@ -35,7 +29,7 @@ static const char *written(uint64_t now_ms)
     bt_strbuf_reset(&out);
     bt_json_init(&json, &out);
     bt_json_object(&json, NULL);
-    bt_members_write(&members, now_ms, is_decode_1, NULL, &json);
+    bt_members_write(&members, now_ms, &json);
     bt_json_end_object(&json);
     assert_int_equal(bt_strbuf_status(&out), BT_OK);
     return out.data;
@@ -64,13 +58,14 @@ static int end(void **state)
     return bt_test_teardown(state);
 }
 
-static void nobody_is_missed_at_first(void **state)
+static void an_empty_membership_has_no_entries(void **state)
 {
     (void)state;
-    assert_string_equal(written(NOW_MS), "{\"missing\":[],\"refused\":[]}");
+    assert_string_equal(written(NOW_MS),
+                        "{\"launcher\":null,\"processes\":[],\"refused\":[]}");
 }
 
-static void a_refused_worker_is_one_line_until_it_joins(void **state)
+static void a_rejected_worker_is_one_entry_until_it_joins(void **state)
 {
     bt_rejection_t who = {.name = "decode-0",
                           .address = "tcp://10.0.0.3:4000",
@@ -84,7 +79,7 @@ static void a_refused_worker_is_one_line_until_it_joins(void **state)
     bt_members_reject(&members, &who, NOW_MS + 2000);
     assert_string_equal(
         written(NOW_MS + 2000),
-        "{\"missing\":[],\"refused\":[{\"name\":\"decode-0\",\"address\":"
+        "{\"launcher\":null,\"processes\":[],\"refused\":[{\"name\":\"decode-0\",\"address\":"
         "\"tcp://10.0.0.3:4000\",\"why\":\"32 tokens per block\",\"proven\":"
         "true,\"times\":2,\"first_ms\":1700000000000,\"last_ms\":"
         "1700000002000}]}");
@@ -94,7 +89,7 @@ static void a_refused_worker_is_one_line_until_it_joins(void **state)
     assert_int_equal(count("\"why\""), 0);
 }
 
-static void who_is_not_heard_any_more_is_forgotten(void **state)
+static void a_rejection_is_dropped_after_its_time(void **state)
 {
     (void)state;
     refuse("a", "x", true, NOW_MS);
@@ -111,7 +106,7 @@ static void who_is_not_heard_any_more_is_forgotten(void **state)
         strstr(written(NOW_MS + BT_MEMBERS_KEEP_MS), "\"times\":1"));
 }
 
-static void the_last_one_is_first(void **state)
+static void the_latest_rejection_is_first(void **state)
 {
     const char *text;
 
@@ -125,7 +120,7 @@ static void the_last_one_is_first(void **state)
 }
 
 /* Under however many names they come. */
-static void strangers_take_no_place_of_workers_with_the_key(void **state)
+static void peers_without_the_key_take_no_slot_of_workers_with_it(void **state)
 {
     char name[32];
 
@@ -149,7 +144,7 @@ static void strangers_take_no_place_of_workers_with_the_key(void **state)
     assert_int_equal(count("\"worker-99\""), 1);
 }
 
-static void what_is_too_long_is_cut_and_stays_one(void **state)
+static void a_text_that_is_too_long_is_cut_and_stays_one_entry(void **state)
 {
     char name[4 * BT_WIRE_MAX_NAME];
     char why[4 * BT_MEMBERS_WHY_BYTES];
@@ -163,42 +158,48 @@ static void what_is_too_long_is_cut_and_stays_one(void **state)
     assert_int_equal(count("\"times\":2"), 1);
 }
 
-static void an_expected_worker_that_is_not_here_is_missing(void **state)
+static void a_worker_is_expected_unless_a_command_stopped_it(void **state)
 {
+    static bt_admin_model_t models[] = {{.name = "m", .loaded = true}};
     static bt_admin_process_t processes[] = {
         {.name = "router", .program = BT_ADMIN_PROGRAM_ROUTER},
         {.name = "spare-0", .program = BT_ADMIN_PROGRAM_STANDBY},
-        {.name = "decode-1",
-         .program = BT_ADMIN_PROGRAM_DECODE,
-         .state = BT_ADMIN_PROCESS_READY},
         {.name = "decode-2",
          .program = BT_ADMIN_PROGRAM_DECODE,
-         .model = "m",
-         .state = BT_ADMIN_PROCESS_STARTING,
-         .since_ms = 7},
+         .state = BT_ADMIN_PROCESS_STARTING},
         {.name = "decode-3",
          .program = BT_ADMIN_PROGRAM_DECODE,
-         .model = "m",
          .state = BT_ADMIN_PROCESS_STOPPED},
         {.name = "prefill-4",
          .program = BT_ADMIN_PROGRAM_PREFILL,
-         .role = BT_ADMIN_ROLE_BOTH,
-         .model = "m",
          .state = BT_ADMIN_PROCESS_STOPPED,
          .why = "ended with exit status 78: no memory"},
     };
+    static const bool expected[] = {false, false, true, false, true};
+    const bt_admin_document_t launcher = {.has_launcher = true,
+                                          .launcher = {.pid = 7},
+                                          .models = models,
+                                          .n_models = 1,
+                                          .processes = processes,
+                                          .n_processes = 5};
 
     (void)state;
-    bt_members_expect(&members, processes,
-                      sizeof(processes) / sizeof(processes[0]));
-    assert_string_equal(
-        written(NOW_MS),
-        "{\"missing\":[{\"name\":\"decode-2\",\"model\":\"m\",\"role\":"
-        "\"decode\",\"state\":\"starting\",\"since_ms\":7,\"why\":null},"
-        "{\"name\":\"prefill-4\",\"model\":\"m\",\"role\":\"both\",\"state\":"
-        "\"stopped\",\"since_ms\":0,\"why\":\"ended with exit status 78: no "
-        "memory\"}],\"refused\":[]}");
-    bt_members_expect(&members, NULL, 0);
+    assert_false(bt_members_are_known(&members));
+    assert_null(bt_members_process(&members, "decode-2"));
+    assert_null(bt_members_model(&members, "m"));
+    members.launcher = &launcher;
+    assert_true(bt_members_are_known(&members));
+    for (size_t i = 0; i < 5; i++) {
+        assert_ptr_equal(bt_members_process(&members, processes[i].name),
+                         &processes[i]);
+        assert_int_equal(bt_members_expects(&processes[i]), expected[i]);
+    }
+    assert_null(bt_members_process(&members, "decode-1"));
+    assert_ptr_equal(bt_members_model(&members, "m"), &models[0]);
+    assert_null(bt_members_model(&members, "n"));
+    assert_int_equal(count("{\"launcher\":{\"pid\":7,"), 1);
+    assert_int_equal(count("\"processes\":[{\"name\":\"router\","), 1);
+    members.launcher = NULL;
     assert_int_equal(count("decode-2"), 0);
 }
 
@@ -207,13 +208,13 @@ static void an_expected_worker_that_is_not_here_is_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(nobody_is_missed_at_first),
-        TEST(a_refused_worker_is_one_line_until_it_joins),
-        TEST(who_is_not_heard_any_more_is_forgotten),
-        TEST(the_last_one_is_first),
-        TEST(strangers_take_no_place_of_workers_with_the_key),
-        TEST(what_is_too_long_is_cut_and_stays_one),
-        TEST(an_expected_worker_that_is_not_here_is_missing),
+        TEST(an_empty_membership_has_no_entries),
+        TEST(a_rejected_worker_is_one_entry_until_it_joins),
+        TEST(a_rejection_is_dropped_after_its_time),
+        TEST(the_latest_rejection_is_first),
+        TEST(peers_without_the_key_take_no_slot_of_workers_with_it),
+        TEST(a_text_that_is_too_long_is_cut_and_stays_one_entry),
+        TEST(a_worker_is_expected_unless_a_command_stopped_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

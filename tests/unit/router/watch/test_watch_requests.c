@@ -248,7 +248,7 @@ static void the_page_has_what_is_and_what_was(void **state)
 static void workers_that_should_be_here_are_told_as_missing(void **state)
 {
     static bt_exchange_t ex;
-    const bt_admin_process_t told[] = {
+    static bt_admin_process_t processes[] = {
         {.name = "prefill-0",
          .model = "tiny",
          .program = BT_ADMIN_PROGRAM_PREFILL,
@@ -268,9 +268,16 @@ static void workers_that_should_be_here_are_told_as_missing(void **state)
          .role = BT_ADMIN_ROLE_DECODE,
          .state = BT_ADMIN_PROCESS_STOPPED},
     };
+    static bt_admin_model_t models[] = {
+        {.name = "tiny", .path = "/m", .decode = 2, .loaded = true}};
+    const bt_admin_document_t launcher = {.has_launcher = true,
+                                          .models = models,
+                                          .n_models = 1,
+                                          .processes = processes,
+                                          .n_processes = 3};
 
     (void)state;
-    bt_members_expect(&world.front.members, told, 3);
+    world.front.members.launcher = &launcher;
     ask(&ex, "/v2/cluster", "");
     step_until_answered(&ex);
     has(&ex, "\"expected\":true,\"launched\":false,\"restarts\":2,");
@@ -278,10 +285,13 @@ static void workers_that_should_be_here_are_told_as_missing(void **state)
     has(&ex, "{\"name\":\"decode-7\",\"id\":null,\"model\":\"tiny\","
              "\"role\":\"decode\",\"state\":\"missing\",\"expected\":true,"
              "\"launched\":true,\"restarts\":5,\"process\":\"waiting\","
-             "\"why\":\"it ended\"}");
-    has(&ex, "\"missing\":[{\"name\":\"decode-7\",");
-    assert_null(strstr(ex.out, "decode-8"));
-    bt_members_expect(&world.front.members, NULL, 0);
+             "\"since_ms\":0,\"why\":\"it ended\"}");
+    assert_null(strstr(ex.out, "\"name\":\"decode-8\",\"id\""));
+    has(&ex,
+        "{\"name\":\"decode-8\",\"program\":\"decode\",\"role\":\"decode\",");
+    has(&ex, "{\"name\":\"tiny\",\"loaded\":true,\"path\":\"/m\",\"prefill\":0,"
+             "\"decode\":2,\"both\":0,\"ready\":true,");
+    world.front.members.launcher = NULL;
 }
 
 static void without_memory_for_the_page_who_asks_is_told(void **state)
