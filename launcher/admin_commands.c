@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "launcher/document.h"
-#include "launcher/model_file.h"
+#include "launcher/preflight.h"
 #include "launcher/supervisor_priv.h"
 #include "launcher/survey.h"
 
@@ -141,31 +141,32 @@ static outcome_t outcome_of(const bt_pending_t *pending,
                             const bt_child_t *child, char *error)
 {
     const char *const name = child->process->name;
-    char last[BT_LAST_WORDS_BYTES];
+    char last[BT_STDERR_TAIL_BYTES];
 
     if (pending->until_ended) {
-        if (child->life == BT_LIFE_STOPPED) {
+        if (child->state == BT_PROCESS_STOPPED) {
             return OUTCOME_TRUE;
         }
-        if (child->life == BT_LIFE_STOPPING) {
+        if (child->state == BT_PROCESS_STOPPING) {
             return OUTCOME_OPEN;
         }
         snprintf(error, ERROR_BYTES, "another command started %s again", name);
         return OUTCOME_FALSE;
     }
-    if (child->life == BT_LIFE_READY) {
+    if (child->state == BT_PROCESS_READY) {
         return (pending->role == BT_ADMIN_ROLE_NONE)
                    ? OUTCOME_TRUE
                    : outcome_of_role(pending, child, error);
     }
-    if ((child->life != BT_LIFE_STOPPED) && (child->life != BT_LIFE_STOPPING)) {
+    if ((child->state != BT_PROCESS_STOPPED) &&
+        (child->state != BT_PROCESS_STOPPING)) {
         return OUTCOME_OPEN;
     }
     if (!child->has_given_up) {
         snprintf(error, ERROR_BYTES, "another command stopped %s", name);
         return OUTCOME_FALSE;
     }
-    bt_stderr_tail_cause(&child->words, last);
+    bt_stderr_tail_cause(&child->tail, last);
     snprintf(error, ERROR_BYTES, "%s could not start: it ended %s%s%s", name,
              child->end,
              (last[0] == '\0') ? "" : "; its last log lines: ", last);
@@ -257,7 +258,7 @@ static void answer_when_done(bt_supervisor_t *s, uint64_t client,
 static void start_by_command(bt_supervisor_t *s, bt_child_t *child,
                              bt_process_state_event_t event)
 {
-    if (!bt_process_state_runs(child->life)) {
+    if (!bt_process_state_runs(child->state)) {
         bt_restart_init(&child->restart);
         child->is_by_command = true;
     }
@@ -280,11 +281,11 @@ static void command_process(bt_supervisor_t *s, uint64_t client,
         return;
     }
     if (command->verb == BT_ADMIN_VERB_START) {
-        start_by_command(s, child, BT_LIFE_START);
+        start_by_command(s, child, BT_PROCESS_EVENT_START);
     } else if (command->verb == BT_ADMIN_VERB_RESTART) {
-        start_by_command(s, child, BT_LIFE_RESTART);
+        start_by_command(s, child, BT_PROCESS_EVENT_RESTART);
     } else {
-        bt_supervisor_apply(s, child, BT_LIFE_STOP);
+        bt_supervisor_apply(s, child, BT_PROCESS_EVENT_STOP);
     }
     answer_when_done(s, client, command, child, ANY_MODEL);
 }
@@ -306,7 +307,7 @@ static void command_role(bt_supervisor_t *s, uint64_t client,
         answer(s, client, error);
         return;
     }
-    if ((child->life == BT_LIFE_READY) && (child->ready.role[0] == '\0')) {
+    if ((child->state == BT_PROCESS_READY) && (child->ready.role[0] == '\0')) {
         say_fixed(child, error);
         answer(s, client, error);
         return;
@@ -317,8 +318,9 @@ static void command_role(bt_supervisor_t *s, uint64_t client,
         bt_supervisor_publish_process(s, child);
         bt_supervisor_publish_model(s, child->process->model);
     }
-    if ((child->life != BT_LIFE_STARTING) && (child->life != BT_LIFE_READY)) {
-        start_by_command(s, child, BT_LIFE_START);
+    if ((child->state != BT_PROCESS_STARTING) &&
+        (child->state != BT_PROCESS_READY)) {
+        start_by_command(s, child, BT_PROCESS_EVENT_START);
     }
     answer_when_done(s, client, command, child, ANY_MODEL);
 }
@@ -332,9 +334,9 @@ static void apply_to_workers(bt_supervisor_t *s, uint32_t model, bool load)
             continue;
         }
         if (load) {
-            start_by_command(s, s->children[i], BT_LIFE_START);
+            start_by_command(s, s->children[i], BT_PROCESS_EVENT_START);
         } else {
-            bt_supervisor_apply(s, s->children[i], BT_LIFE_STOP);
+            bt_supervisor_apply(s, s->children[i], BT_PROCESS_EVENT_STOP);
         }
     }
 }

@@ -13,11 +13,10 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "launcher/cores.h"
-#include "launcher/diagnostics.h"
-#include "launcher/model_file.h"
+#include "launcher/health.h"
 #include "launcher/plan.h"
+#include "launcher/preflight.h"
 #include "launcher/survey.h"
-#include "launcher/watchdog.h"
 
 #define TEXT_BYTES 4096
 #define OUT_BYTES  (4u << 20)

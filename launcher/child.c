@@ -15,7 +15,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "launcher/threads.h"
+#include "launcher/health.h"
 
 #define PIECE_BYTES 4096
 
@@ -122,7 +122,7 @@ static void begin(bt_child_t *child)
     child->core_wait.looked_ms = 0;
     child->is_starved = false;
     child->end[0] = '\0';
-    bt_stderr_tail_reset(&child->words);
+    bt_stderr_tail_reset(&child->tail);
     bt_ready_reset(&child->ready);
 }
 
@@ -250,7 +250,7 @@ void bt_child_read_output(bt_child_t *child)
             child->output_fd = -1;
             return;
         }
-        bt_stderr_tail_add(&child->words, piece, (size_t)n);
+        bt_stderr_tail_add(&child->tail, piece, (size_t)n);
         bt_output_add(&child->output, piece, (size_t)n);
     }
 }
@@ -334,7 +334,7 @@ bool bt_child_reap(bt_child_t *child, int *wait_status_p)
     }
     child->pid = 0;
     bt_child_read_output(child);
-    bt_stderr_tail_finish(&child->words);
+    bt_stderr_tail_finish(&child->tail);
     bt_output_finish(&child->output);
     close_fd(&child->output_fd);
     close_fd(&child->ready_fd);
@@ -353,12 +353,12 @@ void bt_child_signal(const bt_child_t *child, int signal_number)
     }
 }
 
-void bt_child_print_last_words(const bt_child_t *child, bt_log_file_t *log)
+void bt_child_print_tail(const bt_child_t *child, bt_log_file_t *log)
 {
-    char text[BT_LAST_WORDS_BYTES + BT_PLAN_NAME_BYTES + 16];
+    char text[BT_STDERR_TAIL_BYTES + BT_PLAN_NAME_BYTES + 16];
     const char *line;
 
-    for (uint32_t i = 0; (line = bt_stderr_tail_line(&child->words, i)) != NULL;
+    for (uint32_t i = 0; (line = bt_stderr_tail_line(&child->tail, i)) != NULL;
          i++) {
         const int n = snprintf(text, sizeof(text), "    %s | %s\n",
                                child->process->name, line);

@@ -19,22 +19,19 @@
 
 #include "common/base/core_wait.h"
 #include "common/base/status.h"
-#include "launcher/output.h"
+#include "launcher/health.h"
+#include "launcher/logs.h"
 #include "launcher/plan.h"
 #include "launcher/process_state.h"
-#include "launcher/ready.h"
-#include "launcher/restart.h"
-#include "launcher/stderr_tail.h"
-#include "launcher/watchdog.h"
 
 #define BT_CHILD_READY_FD      3
 #define BT_CHILD_BEAT_FD       4
 #define BT_CHILD_END_BYTES     128
-#define BT_CHILD_TROUBLE_BYTES (BT_LAST_WORDS_BYTES + BT_CHILD_END_BYTES + 16)
+#define BT_CHILD_TROUBLE_BYTES (BT_STDERR_TAIL_BYTES + BT_CHILD_END_BYTES + 16)
 
 typedef struct bt_child {
     bt_plan_process_t *process; /**< borrowed */
-    bt_process_state_t life;
+    bt_process_state_t state;
     uint64_t since_ms;  /**< Unix time of the last change of state */
     uint64_t due_ms;    /**< WAITING: when to start; STOPPING, CHANGING: when to
                            kill; 0 = never */
@@ -45,7 +42,7 @@ typedef struct bt_child {
                              it */
     uint64_t n_restarts;  /**< restarts after the child ended by itself */
     bt_restart_t restart;
-    bt_stderr_tail_t words;
+    bt_stderr_tail_t tail;
     bt_ready_t ready;
     pid_t pid;     /**< 0 while not running */
     int output_fd; /**< -1 while not running */
@@ -125,6 +122,6 @@ void bt_child_signal(const bt_child_t *child, int signal_number);
 
 /** Writes the child's last lines to standard error, and to @a log if it has a
  *  file. */
-void bt_child_print_last_words(const bt_child_t *child, bt_log_file_t *log);
+void bt_child_print_tail(const bt_child_t *child, bt_log_file_t *log);
 
 #endif

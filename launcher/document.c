@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/walltime.h"
 #include "launcher/supervisor_priv.h"
 
@@ -38,16 +39,16 @@ static uint32_t program_of(const bt_child_t *child)
 
 static uint32_t state_of(const bt_child_t *child)
 {
-    static const bt_admin_process_state_t states[BT_LIFE_STATES] = {
-        [BT_LIFE_STOPPED] = BT_ADMIN_PROCESS_STOPPED,
-        [BT_LIFE_STARTING] = BT_ADMIN_PROCESS_STARTING,
-        [BT_LIFE_READY] = BT_ADMIN_PROCESS_READY,
-        [BT_LIFE_STOPPING] = BT_ADMIN_PROCESS_STOPPING,
-        [BT_LIFE_CHANGING] = BT_ADMIN_PROCESS_STOPPING,
-        [BT_LIFE_WAITING] = BT_ADMIN_PROCESS_WAITING,
+    static const bt_admin_process_state_t states[BT_PROCESS_STATES] = {
+        [BT_PROCESS_STOPPED] = BT_ADMIN_PROCESS_STOPPED,
+        [BT_PROCESS_STARTING] = BT_ADMIN_PROCESS_STARTING,
+        [BT_PROCESS_READY] = BT_ADMIN_PROCESS_READY,
+        [BT_PROCESS_STOPPING] = BT_ADMIN_PROCESS_STOPPING,
+        [BT_PROCESS_CHANGING] = BT_ADMIN_PROCESS_STOPPING,
+        [BT_PROCESS_WAITING] = BT_ADMIN_PROCESS_WAITING,
     };
 
-    return states[child->life];
+    return states[child->state];
 }
 
 static void copy(const char *text, char *out, size_t bytes)
@@ -84,16 +85,16 @@ static void describe_model(const bt_supervisor_t *s, uint32_t i,
 static void describe_trouble(const bt_child_t *child,
                              bt_admin_process_t *process)
 {
-    char line[BT_LAST_WORDS_BYTES];
+    char line[BT_STDERR_TAIL_BYTES];
 
-    switch (child->life) {
-    case BT_LIFE_READY:
+    switch (child->state) {
+    case BT_PROCESS_READY:
         copy(child->is_starved ? "starved: it waits for a core"
                                : child->ready.why,
              process->why, sizeof(process->why));
         break;
-    case BT_LIFE_STARTING:
-        bt_stderr_tail_cause(&child->words, line);
+    case BT_PROCESS_STARTING:
+        bt_stderr_tail_cause(&child->tail, line);
         if (line[0] != '\0') {
             snprintf(process->why, sizeof(process->why), "it says: %s%s%s",
                      line,
@@ -103,16 +104,16 @@ static void describe_trouble(const bt_child_t *child,
         }
         copy(child->trouble, process->why, sizeof(process->why));
         break;
-    case BT_LIFE_WAITING:
+    case BT_PROCESS_WAITING:
         copy(child->trouble, process->why, sizeof(process->why));
         break;
-    case BT_LIFE_STOPPED: /* by a command, unless it could not start */
+    case BT_PROCESS_STOPPED: /* by a command, unless it could not start */
         if (child->has_given_up) {
             copy(child->trouble, process->why, sizeof(process->why));
         }
         break;
-    case BT_LIFE_STOPPING:
-    case BT_LIFE_CHANGING:
+    case BT_PROCESS_STOPPING:
+    case BT_PROCESS_CHANGING:
         break;
     }
 }
@@ -333,4 +334,81 @@ void bt_document_print_table(const bt_admin_document_t *document,
         print_row(&row, widths, out);
     }
     print_troubles(document, out);
+}
+
+/* ---- state for a service manager ---- */
+
+#define ADDRESS_BYTES 128
+/* Time for the launcher's own end, after all processes have ended. */
+#define END_MS 5000u
+
+typedef struct counts {
+    uint32_t n_meant, n_ready; /* processes, standbys included */
+    uint32_t n_left;           /* that have not ended yet */
+    uint32_t n_routers, n_serving;
+    const bt_child_t *router; /* the first that is ready, or NULL */
+} counts_t;
+
+static void count(const bt_supervisor_t *s, counts_t *counts)
+{
+    for (uint32_t i = 0; i < s->n_children; i++) {
+        const bt_child_t *const child = s->children[i];
+        const bool is_meant = (child->state != BT_PROCESS_STOPPED) &&
+                              (child->state != BT_PROCESS_STOPPING);
+        const bool is_ready = (child->state == BT_PROCESS_READY);
+
+        counts->n_meant += is_meant;
+        counts->n_ready += is_ready;
+        counts->n_left += (child->pid != 0);
+        if (bt_child_is_router(child)) {
+            counts->n_routers += is_meant;
+            counts->n_serving += is_ready;
+            if (is_ready && (counts->router == NULL)) {
+                counts->router = child;
+            }
+        }
+    }
+}
+
+static void describe(const bt_supervisor_t *s, const counts_t *counts,
+                     char *out, size_t bytes)
+{
+    char http[ADDRESS_BYTES];
+
+    if (s->phase != BT_SUPERVISOR_RUNNING) {
+        snprintf(out, bytes, "Stopping: %u processes are left", counts->n_left);
+    } else if (!s->was_announced) {
+        snprintf(out, bytes, "Starting: %u of %u processes are ready",
+                 counts->n_ready, counts->n_meant);
+    } else if ((counts->router != NULL) &&
+               bt_ready_address(&counts->router->ready, "http", http,
+                                sizeof(http))) {
+        snprintf(out, bytes, "Serving at %s: %u of %u processes are ready",
+                 http, counts->n_ready, counts->n_meant);
+    } else {
+        snprintf(out, bytes, "No router is ready: %u of %u processes are",
+                 counts->n_ready, counts->n_meant);
+    }
+}
+
+void bt_supervisor_notify(bt_supervisor_t *s)
+{
+    char status[BT_NOTIFY_STATUS_BYTES];
+    counts_t counts = {0};
+    bt_notify_state_t state = {
+        .is_ready = s->was_announced,
+        .is_stopping = (s->phase != BT_SUPERVISOR_RUNNING),
+        .stop_ms = s->options->drain_ms + BT_SUPERVISOR_DRAIN_GRACE_MS +
+                   BT_SUPERVISOR_WORKER_GRACE_MS + END_MS,
+        .status = status,
+    };
+
+    if (s->options->notify->fd < 0) {
+        return; /* no service manager */
+    }
+    count(s, &counts);
+    state.n_routers = counts.n_routers;
+    state.n_serving = counts.n_serving;
+    describe(s, &counts, status, sizeof(status));
+    bt_notify_tell(s->options->notify, &state, bt_now_ms());
 }

@@ -18,17 +18,16 @@
 #include "common/base/process.h"
 #include "common/config/config.h"
 #include "launcher/admin_client.h"
-#include "launcher/build_info.h"
 #include "launcher/check.h"
 #include "launcher/child.h"
-#include "launcher/model_file.h"
-#include "launcher/orchestrate.h"
+#include "launcher/health.h"
+#include "launcher/mpi.h"
 #include "launcher/plan.h"
-#include "launcher/reuseport.h"
+#include "launcher/preflight.h"
+#include "launcher/programs.h"
 #include "launcher/run_dir.h"
 #include "launcher/supervisor.h"
 #include "launcher/survey.h"
-#include "launcher/watchdog.h"
 
 #define MAN_BYTES    (1u << 20)
 #define PATH_BYTES   4096

@@ -27,7 +27,7 @@
 #define BT_NOTIFY_STATUS_BYTES 256
 
 /** Time without a ready router after which the cluster is not alive: four of
- *  the longest pauses before a restart (restart.h). */
+ *  the longest pauses before a restart (process_state.h). */
 #define BT_NOTIFY_UNSERVED_MS 120000u
 
 typedef struct bt_notify {

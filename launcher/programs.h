@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file programs.h  Locations of Baton's other programs. */
+/** @file programs.h
+ *
+ * Baton's other programs: their paths, their output when they are run to the
+ * end, and how all of them were built (`baton version`).
+ *
+ * A probe runs a program to its end and collects its output, up to a limit; a
+ * program that takes too long is killed.
+ */
 #ifndef BT_LAUNCHER_PROGRAMS_H
 #define BT_LAUNCHER_PROGRAMS_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/base/strbuf.h"
 
 #define BT_PROGRAM_PATH_BYTES 4096
 
@@ -29,5 +39,26 @@ BT_MUST_CHECK bt_status_t bt_program_path_named(const char *libexec,
                                                 const char *name,
                                                 const char *folder, char *out,
                                                 size_t bytes);
+
+#define BT_PROBE_BYTES (1u << 20) /**< limit of each of the two outputs */
+
+typedef struct bt_probe {
+    bt_strbuf_t out, err; /**< cut at the limit */
+    int exit_status;      /**< exit status; 128 and the number of a signal */
+    bool took_too_long;
+} bt_probe_t;
+
+/** Runs a program.
+ *  @param [in] argv  argv[0] is the program's path; ends with NULL
+ *  @retval BT_ERR_IO  No pipe or process; logged. Otherwise call
+ *                     bt_probe_fini(). */
+BT_MUST_CHECK bt_status_t bt_probe_run(char *const *argv, uint32_t timeout_ms,
+                                       bt_probe_t *probe_p);
+void bt_probe_fini(bt_probe_t *probe);
+
+/** Appends lines: kind of build and compiler, kernel tiers (from the plainest)
+ *  and back ends of the build, external libraries with the versions that they
+ *  were compiled against. */
+void bt_build_info_print(bt_strbuf_t *out);
 
 #endif

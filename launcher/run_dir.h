@@ -3,6 +3,10 @@
  *
  * Private directory of one run (common/base/own_dir.h): the processes'
  * sockets, and the file with the random cluster key (mode 0600).
+ *
+ * Shared port: one for all routers of a launch (--reuse-http-port); the kernel
+ * distributes connections over all listeners of the port, including those of
+ * another launch.
  */
 #ifndef BT_LAUNCHER_RUN_DIR_H
 #define BT_LAUNCHER_RUN_DIR_H
@@ -11,6 +15,7 @@
 
 #include "common/base/own_dir.h"
 #include "common/base/status.h"
+#include "common/config/config.h"
 
 #define BT_RUN_DIR_BYTES 64 /**< a whole socket path has 108 bytes */
 
@@ -49,5 +54,10 @@ void bt_run_dir_remove_dead(void);
 
 /** Removes the directory by bt_own_dir_remove(). */
 void bt_run_dir_remove(bt_run_dir_t *dir);
+
+/** Checks that no process listens at the port of --http yet, if it is to be
+ *  shared. Call before our own routers start. @retval any of
+ *  bt_status_of_bind() logged */
+BT_MUST_CHECK bt_status_t bt_reuseport_check(const bt_config_t *config);
 
 #endif

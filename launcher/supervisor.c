@@ -2,7 +2,9 @@
 #include "launcher/supervisor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -16,7 +18,6 @@
 #include "common/base/walltime.h"
 #include "launcher/document.h"
 #include "launcher/programs.h"
-#include "launcher/sighup_source.h"
 #include "launcher/supervisor_priv.h"
 
 /* Pause before a standby starts again: the worker that it became comes first.
@@ -32,6 +33,40 @@
 /* Output and readiness. */
 #define FDS_PER_CHILD 2
 
+/* ---- SIGHUP: the terminal is gone, or the logs are to be opened anew ---- */
+
+/* -1 with errno: ENXIO, EIO: there is no terminal any more */
+static int open_terminal(void)
+{
+    return open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+}
+
+static bool has_own_terminal(void)
+{
+    struct sigaction action;
+    int fd;
+
+    if ((sigaction(SIGHUP, NULL, &action) != 0) ||
+        (action.sa_handler == SIG_IGN) || ((fd = open_terminal()) < 0)) {
+        return false;
+    }
+    close(fd);
+    return true;
+}
+
+static bool is_terminal_gone(void)
+{
+    const int fd = open_terminal();
+
+    if (fd >= 0) {
+        close(fd);
+        return false;
+    }
+    return (errno == ENXIO) || (errno == EIO);
+}
+
+/* ---- phases ---- */
+
 static const bool edges[BT_SUPERVISOR_PHASES][BT_SUPERVISOR_PHASES] = {
     [BT_SUPERVISOR_RUNNING] =
         {[BT_SUPERVISOR_DRAIN] = true, [BT_SUPERVISOR_KILL] = true},
@@ -43,12 +78,13 @@ static const bool edges[BT_SUPERVISOR_PHASES][BT_SUPERVISOR_PHASES] = {
 /* Applies the phase to one child. */
 static void put_into_phase(bt_supervisor_t *s, bt_child_t *child)
 {
-    const bool may_go_on =
-        (s->phase == BT_SUPERVISOR_DRAIN) && !bt_child_is_router(child) &&
-        bt_process_state_runs(child->life) && (child->life != BT_LIFE_CHANGING);
+    const bool may_go_on = (s->phase == BT_SUPERVISOR_DRAIN) &&
+                           !bt_child_is_router(child) &&
+                           bt_process_state_runs(child->state) &&
+                           (child->state != BT_PROCESS_CHANGING);
 
     if (!may_go_on) {
-        bt_supervisor_apply(s, child, BT_LIFE_STOP);
+        bt_supervisor_apply(s, child, BT_PROCESS_EVENT_STOP);
     }
     child->due_ms = 0; /* the phase's deadline is for all */
     if (s->phase == BT_SUPERVISOR_KILL) {
@@ -97,7 +133,7 @@ static bool take_standby(bt_supervisor_t *s, bt_child_t *child)
     }
     BT_LOG_INFO("%s replaces %s", standby->process->name, child->process->name);
     standby->due_ms = bt_now_ms() + STANDBY_PAUSE_MS;
-    bt_supervisor_apply(s, standby, BT_LIFE_ENDED);
+    bt_supervisor_apply(s, standby, BT_PROCESS_EVENT_ENDED);
     return true;
 }
 
@@ -136,27 +172,27 @@ static bt_status_t start_child(bt_supervisor_t *s, bt_child_t *child)
 
 static void move(bt_supervisor_t *s, bt_child_t *child, bt_process_state_t next)
 {
-    const bt_process_state_t from = child->life;
+    const bt_process_state_t from = child->state;
     const bool was_told =
-        (from == BT_LIFE_STOPPING) || (from == BT_LIFE_CHANGING);
+        (from == BT_PROCESS_STOPPING) || (from == BT_PROCESS_CHANGING);
     bt_status_t status;
 
     BT_ASSERT(bt_process_state_is_edge(from, next));
-    child->life = next;
+    child->state = next;
     child->since_ms = (uint64_t)bt_walltime_ms();
     switch (next) {
-    case BT_LIFE_STARTING:
+    case BT_PROCESS_STARTING:
         child->due_ms = 0;
         status = start_child(s, child);
         if (status != BT_OK) {
             bt_supervisor_no_start(s, child, status);
         }
         break;
-    case BT_LIFE_READY:
+    case BT_PROCESS_READY:
         bt_restart_ready(&child->restart, bt_now_ms());
         break;
-    case BT_LIFE_STOPPING:
-    case BT_LIFE_CHANGING:
+    case BT_PROCESS_STOPPING:
+    case BT_PROCESS_CHANGING:
         child->restart.is_ready = false;
         if (!was_told) {
             child->due_ms = bt_now_ms() + s->options->drain_ms +
@@ -164,10 +200,10 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_process_state_t next)
             bt_child_signal(child, SIGTERM);
         }
         break;
-    case BT_LIFE_STOPPED:
+    case BT_PROCESS_STOPPED:
         child->due_ms = 0;
         break;
-    case BT_LIFE_WAITING:
+    case BT_PROCESS_WAITING:
         break; /* the caller sets due_ms */
     }
     bt_supervisor_publish_process(s, child);
@@ -176,9 +212,9 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_process_state_t next)
 void bt_supervisor_apply(bt_supervisor_t *s, bt_child_t *child,
                          bt_process_state_event_t event)
 {
-    const bt_process_state_t next = bt_process_state_after(child->life, event);
+    const bt_process_state_t next = bt_process_state_after(child->state, event);
 
-    if (next != child->life) {
+    if (next != child->state) {
         move(s, child, next);
     }
 }
@@ -191,10 +227,11 @@ static bool all_routers_are_ready(const bt_supervisor_t *s)
     for (uint32_t i = 0; i < s->n_children; i++) {
         const bt_child_t *const child = s->children[i];
 
-        if (!bt_child_is_router(child) || (child->life == BT_LIFE_STOPPED)) {
+        if (!bt_child_is_router(child) ||
+            (child->state == BT_PROCESS_STOPPED)) {
             continue;
         }
-        if (child->life != BT_LIFE_READY) {
+        if (child->state != BT_PROCESS_READY) {
             return false;
         }
         n++;
@@ -212,7 +249,7 @@ static void announce(bt_supervisor_t *s)
 
     for (uint32_t i = 0; i < s->n_children; i++) {
         if (bt_child_is_router(s->children[i]) &&
-            (s->children[i]->life == BT_LIFE_READY)) {
+            (s->children[i]->state == BT_PROCESS_READY)) {
             BT_ASSERT(n < BT_CONFIG_MAX_ROUTERS);
             routers[n++] = &s->children[i]->ready;
         }
@@ -242,10 +279,10 @@ static void on_readiness(bt_supervisor_t *s, bt_child_t *child)
         bt_supervisor_publish_process(s, child); /* its addresses */
         return;
     }
-    if (child->life == BT_LIFE_STARTING) {
+    if (child->state == BT_PROCESS_STARTING) {
         BT_LOG_DEBUG("%s is ready", child->process->name);
         child->trouble[0] = '\0';
-        bt_supervisor_apply(s, child, BT_LIFE_SAID_READY);
+        bt_supervisor_apply(s, child, BT_PROCESS_EVENT_READY);
     } else if (child->ready.said_joined) {
         bt_supervisor_publish_process(s, child); /* its problem */
     }
@@ -280,11 +317,11 @@ static void on_signals(bt_supervisor_t *s)
             continue; /* the loop looks after every wake-up */
         }
         if ((info.ssi_signo == SIGHUP) &&
-            !(s->has_terminal && bt_terminal_is_gone())) {
+            !(s->has_terminal && is_terminal_gone())) {
             reopen_logs(s);
             continue;
         }
-        wish = bt_stop_request(&s->wishes, bt_now_ms(), false);
+        wish = bt_stop_request(&s->stop_requests, bt_now_ms(), false);
         if (s->phase == BT_SUPERVISOR_RUNNING) {
             BT_LOG_INFO(
                 "stopping after the running requests; another signal after one second stops at once");
@@ -299,8 +336,8 @@ static void on_signals(bt_supervisor_t *s)
 static bool is_bound(const bt_child_t *router)
 {
     return bt_ready_has_line(&router->ready) ||
-           (router->life == BT_LIFE_STOPPED) ||
-           (router->life == BT_LIFE_STOPPING);
+           (router->state == BT_PROCESS_STOPPED) ||
+           (router->state == BT_PROCESS_STOPPING);
 }
 
 static void say_who_is_awaited(bt_supervisor_t *s, uint64_t now_ms)
@@ -313,8 +350,8 @@ static void say_who_is_awaited(bt_supervisor_t *s, uint64_t now_ms)
 
         if (s->holds_workers ? bt_child_is_router(child) && !is_bound(child)
                              : !bt_child_is_router(child) &&
-                                   (child->life != BT_LIFE_READY) &&
-                                   (child->life != BT_LIFE_STOPPED)) {
+                                   (child->state != BT_PROCESS_READY) &&
+                                   (child->state != BT_PROCESS_STOPPED)) {
             bt_strbuf_printf(&names, " %s", child->process->name);
         }
     }
@@ -329,10 +366,10 @@ static void say_who_is_awaited(bt_supervisor_t *s, uint64_t now_ms)
 static void on_due(bt_supervisor_t *s, bt_child_t *child)
 {
     child->due_ms = 0;
-    if (child->life == BT_LIFE_WAITING) {
+    if (child->state == BT_PROCESS_WAITING) {
         BT_LOG_INFO("starting %s again", child->process->name);
         child->n_restarts++;
-        bt_supervisor_apply(s, child, BT_LIFE_PAUSE_OVER);
+        bt_supervisor_apply(s, child, BT_PROCESS_EVENT_PAUSE_OVER);
     } else {
         BT_LOG_WARN("%s did not stop in time and is killed",
                     child->process->name);
@@ -367,9 +404,9 @@ static void start_held(bt_supervisor_t *s)
     for (uint32_t i = 0; i < s->n_children; i++) {
         bt_child_t *const child = s->children[i];
 
-        if (!bt_child_is_router(child) && (child->life == BT_LIFE_WAITING) &&
-            (child->due_ms == 0)) {
-            bt_supervisor_apply(s, child, BT_LIFE_PAUSE_OVER);
+        if (!bt_child_is_router(child) &&
+            (child->state == BT_PROCESS_WAITING) && (child->due_ms == 0)) {
+            bt_supervisor_apply(s, child, BT_PROCESS_EVENT_PAUSE_OVER);
         }
     }
 }
@@ -405,7 +442,7 @@ static void on_time(bt_supervisor_t *s)
     if ((s->phase != BT_SUPERVISOR_KILL) && (s->deadline_ms <= now_ms)) {
         for (uint32_t i = 0; i < s->n_children; i++) {
             if ((s->children[i]->pid != 0) &&
-                (s->children[i]->life == BT_LIFE_STOPPING)) {
+                (s->children[i]->state == BT_PROCESS_STOPPING)) {
                 BT_LOG_WARN("%s did not stop in time and is killed",
                             s->children[i]->process->name);
             }
@@ -622,15 +659,16 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
         goto out;
     }
     s.waiting_ms = bt_now_ms() + STILL_WAITING_MS;
-    s.has_terminal = bt_terminal_is_ours();
+    s.has_terminal = has_own_terminal();
     s.oom_kills = bt_cgroup_oom_kills("");
     s.look_ms = (options->watchdog_ms == 0) ? 0 : bt_now_ms();
     s.holds_workers = true;
     for (uint32_t i = 0;
          (i < s.n_children) && (s.phase == BT_SUPERVISOR_RUNNING); i++) {
         bt_supervisor_apply(&s, s.children[i],
-                            bt_child_is_router(s.children[i]) ? BT_LIFE_START
-                                                              : BT_LIFE_HOLD);
+                            bt_child_is_router(s.children[i])
+                                ? BT_PROCESS_EVENT_START
+                                : BT_PROCESS_EVENT_HOLD);
     }
     bt_supervisor_notify(&s);
     while ((s.phase == BT_SUPERVISOR_RUNNING) || anybody_runs(&s)) {

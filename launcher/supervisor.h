@@ -11,7 +11,7 @@
  *     any ──deadline, second signal, no way to wait──▶ KILL: SIGKILL to all
  *     DRAIN, STOP, KILL ──no process left──▶ return
  *
- * A running process that hangs (watchdog.h) is killed, after its threads'
+ * A running process that hangs (health.h) is killed, after its threads'
  * states are logged, and treated like any other that ended by itself; a
  * process that is stopping has a time limit anyway.
  *
@@ -25,7 +25,7 @@
 #ifndef BT_LAUNCHER_SUPERVISOR_H
 #define BT_LAUNCHER_SUPERVISOR_H
 
-#include "launcher/log_file.h"
+#include "launcher/logs.h"
 #include "launcher/notify.h"
 #include "launcher/plan.h"
 

@@ -34,7 +34,7 @@ typedef enum bt_supervisor_phase {
  *  gone. */
 #define BT_SUPERVISOR_WORKER_GRACE_MS 5000
 
-#define BT_SUPERVISOR_CAUSE_BYTES (BT_LAST_WORDS_BYTES + 256)
+#define BT_SUPERVISOR_CAUSE_BYTES (BT_STDERR_TAIL_BYTES + 256)
 
 /** Admin command that is answered when its result is reached. */
 typedef struct bt_pending {
@@ -54,7 +54,7 @@ typedef struct bt_supervisor {
     bt_child_t **children;        /**< owned; in the order of the plan */
     uint32_t n_children;
     struct pollfd *fds; /**< owned; large enough for all descriptors */
-    bt_stop_requests_t wishes;
+    bt_stop_requests_t stop_requests;
     int signal_fd;
     bool has_terminal; /**< a hang-up is a stop request */
     bt_supervisor_phase_t phase;

@@ -20,7 +20,7 @@ void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
                            int exit_status, const char *cause)
 {
     child->has_given_up = true;
-    bt_supervisor_apply(s, child, BT_LIFE_GAVE_UP);
+    bt_supervisor_apply(s, child, BT_PROCESS_EVENT_GAVE_UP);
     if (child->is_by_command) { /* the client of the command is notified */
         return;
     }
@@ -46,7 +46,7 @@ static void give_up_after(bt_supervisor_t *s, bt_child_t *child,
                           int wait_status, bool is_final)
 {
     const char *const name = child->process->name;
-    char why[BT_LAST_WORDS_BYTES];
+    char why[BT_STDERR_TAIL_BYTES];
 
     if (is_final) {
         BT_LOG_ERROR("%s could not start: it ended %s; its last log lines:",
@@ -56,8 +56,8 @@ static void give_up_after(bt_supervisor_t *s, bt_child_t *child,
             "%s could not start %u times, the last time it ended %s; its last log lines:",
             name, child->restart.early_exits, child->end);
     }
-    bt_child_print_last_words(child, s->options->log);
-    bt_stderr_tail_cause(&child->words, why);
+    bt_child_print_tail(child, s->options->log);
+    bt_stderr_tail_cause(&child->tail, why);
     if (why[0] == '\0') {
         snprintf(why, sizeof(why), "it ended %s", child->end);
     }
@@ -73,7 +73,7 @@ bt_child_t *bt_supervisor_standby_for(const bt_supervisor_t *s,
     for (uint32_t i = 0; i < s->n_children; i++) {
         bt_child_t *const other = s->children[i];
 
-        if ((other->life == BT_LIFE_READY) && (other->place_fd >= 0) &&
+        if ((other->state == BT_PROCESS_READY) && (other->place_fd >= 0) &&
             bt_plan_may_replace(s->plan, other->process, child->process)) {
             return other;
         }
@@ -84,9 +84,9 @@ bt_child_t *bt_supervisor_standby_for(const bt_supervisor_t *s,
 /* Sets the reason why the process is not there. */
 static void note_trouble(bt_child_t *child)
 {
-    char why[BT_LAST_WORDS_BYTES];
+    char why[BT_STDERR_TAIL_BYTES];
 
-    bt_stderr_tail_cause(&child->words, why);
+    bt_stderr_tail_cause(&child->tail, why);
     snprintf(child->trouble, sizeof(child->trouble), "ended %s%s%s", child->end,
              (why[0] != '\0') ? ": " : "", why);
 }
@@ -149,7 +149,7 @@ static void on_own_end(bt_supervisor_t *s, bt_child_t *child, int wait_status)
     BT_LOG_WARN("%s ended %s; restarting in %u.%u s", child->process->name,
                 child->end, pause_ms / 1000, pause_ms % 1000 / 100);
     child->due_ms = now_ms + pause_ms;
-    bt_supervisor_apply(s, child, BT_LIFE_ENDED);
+    bt_supervisor_apply(s, child, BT_PROCESS_EVENT_ENDED);
 }
 
 void bt_supervisor_no_start(bt_supervisor_t *s, bt_child_t *child,
@@ -168,7 +168,7 @@ void bt_supervisor_no_start(bt_supervisor_t *s, bt_child_t *child,
                 child->process->name, bt_status_str(why), pause_ms / 1000,
                 pause_ms % 1000 / 100);
     child->due_ms = now_ms + pause_ms;
-    bt_supervisor_apply(s, child, BT_LIFE_ENDED);
+    bt_supervisor_apply(s, child, BT_PROCESS_EVENT_ENDED);
 }
 
 /* A process ended by an admin command, or because everything stops. */
@@ -185,9 +185,9 @@ static void on_ordered_end(bt_supervisor_t *s, bt_child_t *child,
         BT_LOG_WARN("%s ended %s while stopping", child->process->name,
                     child->end);
     }
-    bt_supervisor_apply(s, child, BT_LIFE_ENDED);
+    bt_supervisor_apply(s, child, BT_PROCESS_EVENT_ENDED);
     if (s->phase != BT_SUPERVISOR_RUNNING) {
-        bt_supervisor_apply(s, child, BT_LIFE_STOP);
+        bt_supervisor_apply(s, child, BT_PROCESS_EVENT_STOP);
     }
 }
 
@@ -195,8 +195,8 @@ void bt_supervisor_reap(bt_supervisor_t *s)
 {
     for (uint32_t i = 0; i < s->n_children; i++) {
         bt_child_t *const child = s->children[i];
-        const bool was_told = (child->life == BT_LIFE_STOPPING) ||
-                              (child->life == BT_LIFE_CHANGING);
+        const bool was_told = (child->state == BT_PROCESS_STOPPING) ||
+                              (child->state == BT_PROCESS_CHANGING);
         int wait_status;
 
         if (!bt_child_reap(child, &wait_status)) {
@@ -244,8 +244,8 @@ void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms)
         const uint64_t waited_ms =
             bt_child_core_wait_ms(child, has_beaten, now_ms);
 
-        if ((child->life != BT_LIFE_STARTING) &&
-            (child->life != BT_LIFE_READY)) {
+        if ((child->state != BT_PROCESS_STARTING) &&
+            (child->state != BT_PROCESS_READY)) {
             continue;
         }
         if (bt_watchdog_look(&child->watchdog, now_ms, has_beaten, waited_ms,

@@ -10,7 +10,6 @@
 #include "common/base/exit_code.h"
 #include "common/base/json_doc.h"
 #include "common/config/program_threads.h"
-#include "launcher/probe.h"
 #include "launcher/programs.h"
 
 #define ASK_MS     60000u /* against hangs: it reads headers */

@@ -7,7 +7,7 @@
  *
  *     limits (limits.h)            how much there is, and the source of a limit
  *     each program, `--check`      its needs, and its problems
- *     memory_preflight.h                      the sums
+ *     preflight.h                  the sums
  *
  * One of several identical programs is asked. No resource is taken.
  */
@@ -16,9 +16,8 @@
 
 #include "common/base/json.h"
 #include "common/base/limits.h"
-#include "launcher/diagnostics.h"
-#include "launcher/memory_preflight.h"
 #include "launcher/plan.h"
+#include "launcher/preflight.h"
 
 #define BT_SURVEY_NEEDS (2 * BT_CONFIG_MAX_MODELS)
 

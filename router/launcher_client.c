@@ -22,12 +22,12 @@ static bool is_worker(const bt_admin_process_t *process)
 /* Orders the workers to take the roles that the launcher intends. Every router
  * does so, and a worker may join later: so it is repeated, and skipped for
  * workers that have these roles. */
-static void order_roles(bt_launcher_client_t *fleet)
+static void order_roles(bt_launcher_client_t *launcher)
 {
-    for (uint32_t i = 0; i < fleet->document.n_processes; i++) {
-        const bt_admin_process_t *process = &fleet->document.processes[i];
+    for (uint32_t i = 0; i < launcher->document.n_processes; i++) {
+        const bt_admin_process_t *process = &launcher->document.processes[i];
         const bt_served_t *served =
-            bt_registry_named(&fleet->front->models, process->model);
+            bt_registry_named(&launcher->front->models, process->model);
 
         if ((process->role != BT_ADMIN_ROLE_NONE) && (served != NULL)) {
             bt_core_order_role(served->core, process->name, process->role);
@@ -37,15 +37,16 @@ static void order_roles(bt_launcher_client_t *fleet)
 
 /* Requests wait for workers that start, or restart after a pause of the
  * launcher, which may be longer than the wait for unknown workers. */
-static void expect_workers(const bt_launcher_client_t *fleet, uint64_t now_us)
+static void expect_workers(const bt_launcher_client_t *launcher,
+                           uint64_t now_us)
 {
-    for (uint32_t i = 0; i < fleet->document.n_processes; i++) {
-        const bt_admin_process_t *process = &fleet->document.processes[i];
+    for (uint32_t i = 0; i < launcher->document.n_processes; i++) {
+        const bt_admin_process_t *process = &launcher->document.processes[i];
         const bool comes = is_worker(process) &&
                            ((process->state == BT_ADMIN_PROCESS_WAITING) ||
                             (process->state == BT_ADMIN_PROCESS_STARTING));
         const bt_served_t *served =
-            comes ? bt_registry_named(&fleet->front->models, process->model)
+            comes ? bt_registry_named(&launcher->front->models, process->model)
                   : NULL;
 
         if (served != NULL) {
@@ -72,9 +73,9 @@ static void expect(bt_metrics_expected_t *expected, uint32_t *n,
         .model = process->model, .role = role, .n_workers = here};
 }
 
-static void update_metrics(bt_launcher_client_t *fleet)
+static void update_metrics(bt_launcher_client_t *launcher)
 {
-    const size_t n = (size_t)fleet->document.n_processes + 1;
+    const size_t n = (size_t)launcher->document.n_processes + 1;
     bt_metrics_expected_t *expected = bt_calloc(n, sizeof(*expected));
     bt_metrics_restarts_t *restarts = bt_calloc(n, sizeof(*restarts));
     bt_metrics_fleet_t told = {.expected = expected, .restarts = restarts};
@@ -83,8 +84,8 @@ static void update_metrics(bt_launcher_client_t *fleet)
     if ((expected == NULL) || (restarts == NULL)) {
         goto end;
     }
-    for (uint32_t i = 0; i < fleet->document.n_processes; i++) {
-        const bt_admin_process_t *process = &fleet->document.processes[i];
+    for (uint32_t i = 0; i < launcher->document.n_processes; i++) {
+        const bt_admin_process_t *process = &launcher->document.processes[i];
 
         if (is_worker(process)) {
             expect(expected, &told.n_expected, process);
@@ -92,54 +93,54 @@ static void update_metrics(bt_launcher_client_t *fleet)
                 .worker = process->name, .n = process->restarts};
         }
     }
-    status = bt_metrics_fleet(fleet->front->metrics, &told);
+    status = bt_metrics_fleet(launcher->front->metrics, &told);
 
 end:
     if (status != BT_OK) {
         BT_LOG_WARN("metrics of the processes: %s", bt_status_str(status));
     }
-    fleet->changed = false;
+    launcher->changed = false;
     bt_free(restarts);
     bt_free(expected);
 }
 
 /* ---- the connection ---- */
 
-static void leave(bt_launcher_client_t *fleet)
+static void leave(bt_launcher_client_t *launcher)
 {
-    if (fleet->readable != NULL) {
-        event_free(fleet->readable);
-        fleet->readable = NULL;
+    if (launcher->readable != NULL) {
+        event_free(launcher->readable);
+        launcher->readable = NULL;
     }
-    bt_admin_client_close(fleet->client);
-    fleet->client = NULL;
+    bt_admin_client_close(launcher->client);
+    launcher->client = NULL;
 }
 
-static void lose(bt_launcher_client_t *fleet, bt_status_t status)
+static void lose(bt_launcher_client_t *launcher, bt_status_t status)
 {
-    if (!fleet->was_lost) {
-        fleet->was_lost = true;
+    if (!launcher->was_lost) {
+        launcher->was_lost = true;
         BT_LOG_WARN("launcher at %s: %s; trying again every %d ms",
-                    fleet->front->config->launcher, bt_status_str(status),
+                    launcher->front->config->launcher, bt_status_str(status),
                     RETRY_MS);
     }
-    fleet->retry_ms = bt_now_ms() + RETRY_MS;
-    leave(fleet);
+    launcher->retry_ms = bt_now_ms() + RETRY_MS;
+    leave(launcher);
 }
 
-static void load_models(bt_launcher_client_t *fleet,
+static void load_models(bt_launcher_client_t *launcher,
                         const bt_admin_document_t *change)
 {
     for (uint32_t i = 0; i < change->n_models; i++) {
         const bt_admin_model_t *model = &change->models[i];
 
-        bt_loads_want(&fleet->front->loads, model->name, model->path,
+        bt_loads_want(&launcher->front->loads, model->name, model->path,
                       !model->loaded);
     }
 }
 
 /* Takes over the whole document of an answer, or a change of it. */
-static void take_reply(bt_launcher_client_t *fleet, bt_admin_reply_t *reply)
+static void take_reply(bt_launcher_client_t *launcher, bt_admin_reply_t *reply)
 {
     bt_admin_document_t *change = &reply->document;
     bt_status_t status = BT_OK;
@@ -148,112 +149,114 @@ static void take_reply(bt_launcher_client_t *fleet, bt_admin_reply_t *reply)
         BT_LOG_WARN("launcher: %s", reply->error);
         return;
     }
-    load_models(fleet, change);
-    fleet->changed = fleet->changed || (change->processes != NULL);
+    load_models(launcher, change);
+    launcher->changed = launcher->changed || (change->processes != NULL);
     if (reply->result == BT_ADMIN_OK) {
-        const bt_admin_document_t before = fleet->document;
+        const bt_admin_document_t before = launcher->document;
 
-        fleet->document = *change;
+        launcher->document = *change;
         *change = before; /* freed by the caller */
     } else {
-        status = bt_admin_document_merge(&fleet->document, change);
+        status = bt_admin_document_merge(&launcher->document, change);
     }
     if (status != BT_OK) {
         BT_LOG_WARN("launcher: a change is lost: %s", bt_status_str(status));
     }
 }
 
-static void take(bt_launcher_client_t *fleet)
+static void take(bt_launcher_client_t *launcher)
 {
-    const bt_status_t status = bt_admin_client_step(fleet->client);
+    const bt_status_t status = bt_admin_client_step(launcher->client);
     bt_admin_reply_t reply;
 
-    while (bt_admin_client_next(fleet->client, &reply)) {
-        take_reply(fleet, &reply);
+    while (bt_admin_client_next(launcher->client, &reply)) {
+        take_reply(launcher, &reply);
         bt_admin_document_fini(&reply.document);
     }
-    if (fleet->changed) {
-        update_metrics(fleet);
-        fleet->roles_ms = 0;
+    if (launcher->changed) {
+        update_metrics(launcher);
+        launcher->roles_ms = 0;
     }
     if (status != BT_OK) {
-        lose(fleet, status);
+        lose(launcher, status);
     }
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *ctx)
 {
-    bt_launcher_client_t *fleet = ctx;
+    bt_launcher_client_t *launcher = ctx;
 
     (void)fd;
     (void)what;
-    take(fleet);
-    bt_frontend_turn(fleet->front);
+    take(launcher);
+    bt_frontend_turn(launcher->front);
 }
 
-static bt_status_t enter(bt_launcher_client_t *fleet)
+static bt_status_t enter(bt_launcher_client_t *launcher)
 {
     const bt_admin_command_t watch = {.verb = BT_ADMIN_VERB_WATCH,
                                       .prefill = BT_ADMIN_UNSET,
                                       .decode = BT_ADMIN_UNSET};
-    bt_status_t status =
-        bt_admin_client_connect(fleet->front->config->launcher, &fleet->client);
+    bt_status_t status = bt_admin_client_connect(
+        launcher->front->config->launcher, &launcher->client);
 
     if (status == BT_OK) {
-        status = bt_admin_client_send(fleet->client, &watch);
+        status = bt_admin_client_send(launcher->client, &watch);
     }
     if (status != BT_OK) {
         return status;
     }
-    fleet->readable = event_new(fleet->base, bt_admin_client_fd(fleet->client),
-                                EV_READ | EV_PERSIST, on_readable, fleet);
-    if ((fleet->readable == NULL) || (event_add(fleet->readable, NULL) != 0)) {
+    launcher->readable =
+        event_new(launcher->base, bt_admin_client_fd(launcher->client),
+                  EV_READ | EV_PERSIST, on_readable, launcher);
+    if ((launcher->readable == NULL) ||
+        (event_add(launcher->readable, NULL) != 0)) {
         return BT_ERR_NO_MEMORY;
     }
-    fleet->was_lost = false;
+    launcher->was_lost = false;
     return BT_OK;
 }
 
-void bt_launcher_client_init(bt_launcher_client_t *fleet,
+void bt_launcher_client_init(bt_launcher_client_t *launcher,
                              struct event_base *base, bt_frontend_t *front)
 {
-    *fleet = (bt_launcher_client_t){.front = front, .base = base};
-    front->members.launcher = &fleet->document;
+    *launcher = (bt_launcher_client_t){.front = front, .base = base};
+    front->members.launcher = &launcher->document;
 }
 
-void bt_launcher_client_tick(bt_launcher_client_t *fleet, uint64_t now_ms)
+void bt_launcher_client_tick(bt_launcher_client_t *launcher, uint64_t now_ms)
 {
     bt_status_t status;
 
-    if (fleet->front->config->launcher[0] == '\0') {
+    if (launcher->front->config->launcher[0] == '\0') {
         return;
     }
-    if ((fleet->client != NULL) && (now_ms >= fleet->roles_ms)) {
-        fleet->roles_ms = now_ms + ROLES_MS;
-        order_roles(fleet);
+    if ((launcher->client != NULL) && (now_ms >= launcher->roles_ms)) {
+        launcher->roles_ms = now_ms + ROLES_MS;
+        order_roles(launcher);
     }
-    if (fleet->client != NULL) {
-        if (bt_admin_client_wants_write(fleet->client)) {
-            take(fleet);
+    if (launcher->client != NULL) {
+        if (bt_admin_client_wants_write(launcher->client)) {
+            take(launcher);
         }
-        expect_workers(fleet, bt_now_us());
+        expect_workers(launcher, bt_now_us());
         return;
     }
-    if (now_ms < fleet->retry_ms) {
+    if (now_ms < launcher->retry_ms) {
         return;
     }
-    status = enter(fleet);
+    status = enter(launcher);
     if (status != BT_OK) {
-        lose(fleet, status);
+        lose(launcher, status);
     }
 }
 
-void bt_launcher_client_fini(bt_launcher_client_t *fleet)
+void bt_launcher_client_fini(bt_launcher_client_t *launcher)
 {
-    leave(fleet);
-    if (fleet->front != NULL) {
-        fleet->front->members.launcher = NULL;
+    leave(launcher);
+    if (launcher->front != NULL) {
+        launcher->front->members.launcher = NULL;
     }
-    bt_admin_document_fini(&fleet->document);
-    *fleet = (bt_launcher_client_t){0};
+    bt_admin_document_fini(&launcher->document);
+    *launcher = (bt_launcher_client_t){0};
 }

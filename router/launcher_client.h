@@ -38,11 +38,11 @@ typedef struct bt_launcher_client {
 
 /** Initializes with borrowed @a base and @a front; connects at the first tick.
  */
-void bt_launcher_client_init(bt_launcher_client_t *fleet,
+void bt_launcher_client_init(bt_launcher_client_t *launcher,
                              struct event_base *base, bt_frontend_t *front);
 /** Connects if needed, and handles received replies; call every 50 ms or so. */
-void bt_launcher_client_tick(bt_launcher_client_t *fleet, uint64_t now_ms);
+void bt_launcher_client_tick(bt_launcher_client_t *launcher, uint64_t now_ms);
 void bt_launcher_client_fini(
-    bt_launcher_client_t *fleet); /**< also accepts a zeroed one */
+    bt_launcher_client_t *launcher); /**< also accepts a zeroed one */
 
 #endif

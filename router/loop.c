@@ -40,7 +40,7 @@ struct bt_loop {
     struct event *held;    /* NULL: no request is held */
     int signal_fd;         /* SIGTERM and SIGINT */
     bt_rendezvous_t place; /* of --join-dir */
-    bt_stop_requests_t wishes;
+    bt_stop_requests_t stop_requests;
     int ready_fd; /* -1: none, or signaled */
     bt_heartbeat_t beat;
     bool again;           /* a second signal came */
@@ -203,7 +203,8 @@ static void on_signal(evutil_socket_t fd, short what, void *ctx)
 
     (void)what;
     while ((number = bt_stop_next(fd, &from_parent)) != 0) {
-        switch (bt_stop_request(&loop->wishes, bt_now_ms(), from_parent)) {
+        switch (
+            bt_stop_request(&loop->stop_requests, bt_now_ms(), from_parent)) {
         case BT_STOP_BEGIN:
             begin_leaving(loop);
             break;

@@ -6,7 +6,7 @@
 . "$root/setup/commands.sh"
 
 build="$root/build"
-programs=(launcher/baton-launch router/baton-router orchestrator/baton-orchestrator
+programs=(launcher/baton-launch router/baton-router launcher/orchestrator/baton-orchestrator
           worker_main/baton-prefill-worker worker_main/baton-decode-worker)
 
 # read_packages FILE...: a word for each package, its name or its names with | between.

@@ -3,7 +3,7 @@
  *
  * Reports this worker's router links to the launcher, so that the launcher's
  * status shows which router keeps the worker from serving. The report is the
- * line `joined` of launcher/ready.h on the readiness descriptor, sent when it
+ * line `joined` of launcher/health.h on the readiness descriptor, sent when it
  * changes and at most once in BT_JOINED_EVERY_MS. Active only when
  * BATON_READY_JOINED is set.
  *

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found: a level, what it is about, one sentence, and the line that fixes it. launcher/diagnostics.h has the same
+"""What was found: a level, what it is about, one sentence, and the line that fixes it. launcher/preflight.h has the same
 forms for ./baton check."""
 import json
 

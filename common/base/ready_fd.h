@@ -3,7 +3,7 @@
  *
  * Readiness notification of a program to the process that started it: lines of
  * text written to the descriptor that BATON_READY_FD names, the last of them
- * `ready`. launcher/ready.h defines the lines.
+ * `ready`. launcher/health.h defines the lines.
  *
  * The program keeps the descriptor in an int, -1 if no notification was
  * requested. No failure here stops a program: a warning is logged, and no more

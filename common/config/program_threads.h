@@ -3,7 +3,7 @@
  *
  * Number of threads of each program, so that too low a limit is reported before
  * nng, UCX or MPI hit it, which then hang or crash. The launcher adds up those
- * of a launch (launcher/memory_preflight.h); a program without a launcher
+ * of a launch (launcher/preflight.h); a program without a launcher
  * checks by itself.
  */
 #ifndef BT_COMMON_CONFIG_PROGRAM_THREADS_H

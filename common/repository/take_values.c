@@ -233,7 +233,7 @@ static bt_status_t set_choice(const reading_t *r, const bt_pbtxt_field_t *field,
 }
 
 /* The value is not checked here: an engine must not become the default
- * model. The launcher checks it (launcher/model_file.h). */
+ * model. The launcher checks it (launcher/preflight.h). */
 static bt_status_t take_model_path(const reading_t *r,
                                    const bt_pbtxt_field_t *field,
                                    const char *path)

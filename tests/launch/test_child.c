@@ -104,7 +104,7 @@ static void nobody_of_its_group_outlives_it(void **state)
     add_arg(&process, "sleep 1000 & echo $!");
     assert_int_equal(bt_child_start(child, "/bin/sh"), BT_OK);
     assert_int_equal(WEXITSTATUS(reap(child)), 0);
-    left = (int)strtol(bt_stderr_tail_line(&child->words, 0), NULL, 10);
+    left = (int)strtol(bt_stderr_tail_line(&child->tail, 0), NULL, 10);
     assert_true(left > 1);
     while (true) { /* a zombie is whoever's it is now */
         char path[64];
@@ -137,7 +137,7 @@ static bool said(const bt_child_t *child, const char *text)
 {
     const char *line;
 
-    for (uint32_t i = 0; (line = bt_stderr_tail_line(&child->words, i)) != NULL;
+    for (uint32_t i = 0; (line = bt_stderr_tail_line(&child->tail, i)) != NULL;
          i++) {
         if (strcmp(line, text) == 0) {
             return true;

@@ -37,6 +37,10 @@ PROGRAMS = {
                   "inference", "kernels", "kvtransfer", "worker", "router"],
         "libraries": ["libxxhash"],
     },
+    "launcher/orchestrator": {
+        "never": ["common/rpc", "inference", "kernels", "kvtransfer", "worker", "router", "launcher"],
+        "libraries": ["libxxhash", "mpi"],
+    },
     "router": {
         "never": ["inference/packed", "inference/model", "inference/engine", "kernels", "kvtransfer", "worker",
                   "launcher"],

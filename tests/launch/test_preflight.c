@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/memory_preflight.h"
+#include "launcher/preflight.h"
 
 #define MIB (UINT64_C(1) << 20)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/log_file.h"
+#include "launcher/logs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+
+/* ---- log files ---- */
 
 #define PATH_BYTES   4096
 #define NUMBER_BYTES 16 /* for ".1" and so on */
@@ -201,5 +203,172 @@ void bt_log_file_write(bt_log_file_t *file, const char *lines, size_t n)
     if (is_first) { /* a full disk stops no service */
         file->why = errno;
         BT_LOG_WARN("cannot write %s: %m; lines are dropped", file->path);
+    }
+}
+
+/* ---- a child's output, line by line ---- */
+
+void bt_output_init(bt_output_t *output, bt_log_file_t *file)
+{
+    output->file = file;
+    output->len = 0;
+}
+
+static void put(const bt_output_t *output, const char *lines, size_t n)
+{
+    if (bt_log_file_is_open(output->file)) {
+        bt_log_file_write(output->file, lines, n);
+    } else {
+        bt_log_pass_on(lines, n);
+    }
+}
+
+/* Keeps bytes of a line; there is always space for its end. */
+static size_t keep(bt_output_t *output, const char *data, size_t n)
+{
+    const size_t room = sizeof(output->line) - 1 - output->len;
+    const size_t take = (n < room) ? n : room;
+
+    memcpy(output->line + output->len, data, take);
+    output->len += take;
+    return take;
+}
+
+void bt_output_finish(bt_output_t *output)
+{
+    if (output->len > 0) {
+        output->line[output->len++] = '\n';
+        put(output, output->line, output->len);
+        output->len = 0;
+    }
+}
+
+void bt_output_add(bt_output_t *output, const char *data, size_t n)
+{
+    while (n > 0) {
+        const char *const end = memchr(data, '\n', n);
+        const char *const last = memrchr(data, '\n', n);
+        size_t done;
+
+        if ((output->len == 0) && (last != NULL)) {
+            done = (size_t)(last + 1 - data); /* whole lines, at once */
+            put(output, data, done);
+        } else {
+            done = keep(output, data, (end != NULL) ? (size_t)(end - data) : n);
+            if ((end != NULL) && (data + done == end)) {
+                done++;
+                output->line[output->len++] = '\n';
+                put(output, output->line, output->len);
+                output->len = 0;
+            } else if (output->len == sizeof(output->line) - 1) {
+                bt_output_finish(output);
+            }
+        }
+        data += done;
+        n -= done;
+    }
+}
+
+/* ---- the last lines ---- */
+
+void bt_stderr_tail_reset(bt_stderr_tail_t *tail)
+{
+    tail->n_lines = 0;
+    tail->next = 0;
+    tail->len = 0;
+}
+
+static void end_line(bt_stderr_tail_t *tail)
+{
+    tail->lines[tail->next][tail->len] = '\0';
+    tail->len = 0;
+    tail->next = (tail->next + 1) % BT_STDERR_TAIL_LINES;
+    /* The slot being written is the oldest line's: at most one less is held
+     * while a line is open, and all of them are between two lines. */
+    if (tail->n_lines < BT_STDERR_TAIL_LINES) {
+        tail->n_lines++;
+    }
+}
+
+void bt_stderr_tail_add(bt_stderr_tail_t *tail, const char *data, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (data[i] == '\n') {
+            end_line(tail);
+        } else if (tail->len + 1 < BT_STDERR_TAIL_BYTES) {
+            if ((tail->len == 0) && (tail->n_lines == BT_STDERR_TAIL_LINES)) {
+                tail->n_lines--;
+            }
+            tail->lines[tail->next][tail->len++] = data[i];
+        }
+    }
+}
+
+void bt_stderr_tail_finish(bt_stderr_tail_t *tail)
+{
+    if (tail->len > 0) {
+        end_line(tail);
+    }
+}
+
+const char *bt_stderr_tail_line(const bt_stderr_tail_t *tail, uint32_t i)
+{
+    uint32_t oldest;
+
+    if (i >= tail->n_lines) {
+        return NULL;
+    }
+    oldest = (tail->next + BT_STDERR_TAIL_LINES - tail->n_lines) %
+             BT_STDERR_TAIL_LINES;
+    return tail->lines[(oldest + i) % BT_STDERR_TAIL_LINES];
+}
+
+/* The text of a line "TIME error NAME: TEXT", or NULL. */
+static const char *text_of_line(const char *line)
+{
+    const char *const level = strstr(line, " error ");
+    const char *const colon = (level == NULL) ? NULL : strstr(level, ": ");
+
+    return (colon == NULL) ? NULL : colon + strlen(": ");
+}
+
+/* The text of a line in JSON, as log.c writes it. Characters escaped by number
+ * (control characters) stay as they are. */
+static bool copy_json_text(const char *line, char *out)
+{
+    static const char key[] = "\"message\":\"";
+    const char *at = strstr(line, key);
+
+    if ((strstr(line, "\"level\":\"error\"") == NULL) || (at == NULL)) {
+        return false;
+    }
+    for (at += sizeof(key) - 1; (*at != '\0') && (*at != '"'); at++) {
+        if ((*at == '\\') && ((at[1] == '"') || (at[1] == '\\'))) {
+            at++;
+        }
+        *out++ = *at; /* never longer than the line */
+    }
+    *out = '\0';
+    return true;
+}
+
+void bt_stderr_tail_cause(const bt_stderr_tail_t *tail,
+                          char cause[BT_STDERR_TAIL_BYTES])
+{
+    const char *last = "";
+    const char *line;
+
+    cause[0] = '\0';
+    for (uint32_t i = 0; (line = bt_stderr_tail_line(tail, i)) != NULL; i++) {
+        const char *const text = text_of_line(line);
+
+        if (text != NULL) {
+            snprintf(cause, BT_STDERR_TAIL_BYTES, "%s", text);
+        } else if (!copy_json_text(line, cause) && (line[0] != '\0')) {
+            last = line;
+        }
+    }
+    if (cause[0] == '\0') {
+        snprintf(cause, BT_STDERR_TAIL_BYTES, "%s", last);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file orchestrate.h
+/** @file mpi.h
  *
  * Launch under mpirun (`mpirun -np 1 baton serve`): MPI, and not the launcher,
  * starts the processes of the plan, each instance as a world of its own,
@@ -7,8 +7,8 @@
  * ends all of them. There are no admin commands, no restarts and no watchdog
  * then.
  */
-#ifndef BT_LAUNCHER_ORCHESTRATE_H
-#define BT_LAUNCHER_ORCHESTRATE_H
+#ifndef BT_LAUNCHER_MPI_H
+#define BT_LAUNCHER_MPI_H
 
 #include <stdint.h>
 

@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/memory_preflight.h"
+#include "launcher/preflight.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
+#include "common/base/alloc.h"
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+#include "common/config/model_hint.h"
 #include "common/config/program_threads.h"
 #include "launcher/plan.h"
+
+/* ---- memory and threads ---- */
 
 #define TEXT_BYTES 2048 /* with the path of a cgroup */
 #define OF_BYTES   1152
@@ -208,4 +218,191 @@ uint64_t bt_preflight_threads(const bt_config_t *config, uint32_t n_models,
     return LAUNCHER_THREADS + config->routers * router +
            n_models * (config->prefill * prefill + config->decode * decode +
                        config->standby * largest(prefill, decode));
+}
+
+/* ---- model files ---- */
+
+/* trtllm-build writes rank0.engine beside a config.json. */
+static bool is_engine(int fd, const struct stat *info, const char *path)
+{
+    const size_t n = strlen(path);
+    static const char suffix[] = ".engine";
+
+    if (S_ISDIR(info->st_mode)) {
+        return faccessat(fd, "rank0.engine", F_OK, 0) == 0;
+    }
+    return (n > sizeof(suffix)) &&
+           (strcmp(path + n - (sizeof(suffix) - 1), suffix) == 0);
+}
+
+bt_status_t bt_model_file_check(const char *path, char *why, size_t why_bytes)
+{
+    /* Do not hang on a pipe of that name. */
+    BT_CLEANUP(close)
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+
+    if ((fd < 0) && ((errno == ENOENT) || (errno == ENOTDIR))) {
+        snprintf(why, why_bytes, "cannot open the model %s: %m; ", path);
+        bt_model_hint(path, why + strlen(why), why_bytes - strlen(why));
+        return BT_ERR_IO;
+    }
+    if ((fd < 0) || (fstat(fd, &info) != 0)) {
+        snprintf(why, why_bytes, "cannot open the model %s: %m", path);
+        return BT_ERR_IO;
+    }
+    if (is_engine(fd, &info, path)) {
+        snprintf(why, why_bytes,
+                 "%s is an engine of TensorRT, which is not served; a GGUF "
+                 "file or the folder of Hugging Face that it was built from is",
+                 path);
+        return BT_ERR_IO;
+    }
+    if (S_ISDIR(info.st_mode) && (faccessat(fd, "config.json", R_OK, 0) != 0)) {
+        snprintf(why, why_bytes,
+                 "the model %s is a folder without a config.json, so not a "
+                 "model's",
+                 path);
+        return BT_ERR_IO;
+    }
+    if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+        snprintf(why, why_bytes, "the model %s is neither a file nor a folder",
+                 path);
+        return BT_ERR_IO;
+    }
+    return BT_OK;
+}
+
+void bt_model_file_origin(const bt_config_t *config, const char *path,
+                          char *out, size_t out_bytes)
+{
+    const bt_repository_t *repository = config->repository;
+    const char *named =
+        (repository != NULL)
+            ? bt_repo_parameter(&repository->models[BT_REPO_LLM],
+                                "gpt_model_path")
+            : NULL;
+
+    out[0] = '\0';
+    if ((named != NULL) && (strcmp(named, path) == 0)) {
+        snprintf(out, out_bytes,
+                 " (gpt_model_path, fill_template's engine_dir, of "
+                 "%s/tensorrt_llm/config.pbtxt says so: --model PATH names "
+                 "the model that is served)",
+                 config->model_repository);
+    }
+}
+
+bool bt_model_file_is_same(const char *path, const char *other)
+{
+    struct stat one;
+    struct stat two;
+
+    return (strcmp(path, other) == 0) ||
+           ((stat(path, &one) == 0) && (stat(other, &two) == 0) &&
+            (one.st_dev == two.st_dev) && (one.st_ino == two.st_ino));
+}
+
+/* ---- findings ---- */
+
+static const char *const names[] = {
+    [BT_FINDING_NOTE] = "note",
+    [BT_FINDING_WARNING] = "warning",
+    [BT_FINDING_PROBLEM] = "problem",
+};
+
+static void free_texts(const bt_diagnostic_t *finding)
+{
+    bt_free(finding->about);
+    bt_free(finding->text);
+    bt_free(finding->fix);
+}
+
+void bt_diagnostics_add(bt_diagnostics_t *findings, bt_diagnostic_level_t level,
+                        const char *about, const char *text, const char *fix)
+{
+    bt_diagnostic_t finding;
+    bt_diagnostic_t *list;
+
+    for (uint32_t i = 0; i < findings->n; i++) {
+        if (strcmp(findings->list[i].text, text) == 0) {
+            return;
+        }
+    }
+    list = bt_realloc_array(findings->list, (size_t)findings->n + 1,
+                            sizeof(*list));
+    if (list == NULL) {
+        findings->status = BT_ERR_NO_MEMORY;
+        return;
+    }
+    findings->list = list;
+    finding = (bt_diagnostic_t){.level = level,
+                                .about = bt_strdup(about),
+                                .text = bt_strdup(text),
+                                .fix = bt_strdup(fix)};
+    if ((finding.about == NULL) || (finding.text == NULL) ||
+        (finding.fix == NULL)) {
+        free_texts(&finding);
+        findings->status = BT_ERR_NO_MEMORY;
+        return;
+    }
+    list[findings->n++] = finding;
+}
+
+void bt_diagnostics_fini(bt_diagnostics_t *findings)
+{
+    for (uint32_t i = 0; i < findings->n; i++) {
+        free_texts(&findings->list[i]);
+    }
+    bt_free(findings->list);
+    *findings = (bt_diagnostics_t){0};
+}
+
+uint32_t bt_diagnostics_count(const bt_diagnostics_t *findings,
+                              bt_diagnostic_level_t level)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < findings->n; i++) {
+        n += (findings->list[i].level == level) ? 1 : 0;
+    }
+    return n;
+}
+
+void bt_diagnostics_print(const bt_diagnostics_t *findings, bt_strbuf_t *out)
+{
+    const uint32_t n_problems =
+        bt_diagnostics_count(findings, BT_FINDING_PROBLEM);
+    const uint32_t n_warnings =
+        bt_diagnostics_count(findings, BT_FINDING_WARNING);
+
+    for (uint32_t i = 0; i < findings->n; i++) {
+        const bt_diagnostic_t *const finding = &findings->list[i];
+
+        bt_strbuf_printf(out, "%-8s %s: %s\n", names[finding->level],
+                         finding->about, finding->text);
+        if (finding->fix[0] != '\0') {
+            bt_strbuf_printf(out, "%-8s fix: %s\n", "", finding->fix);
+        }
+    }
+    bt_strbuf_printf(out, "%u problem%s, %u warning%s\n", n_problems,
+                     (n_problems == 1) ? "" : "s", n_warnings,
+                     (n_warnings == 1) ? "" : "s");
+}
+
+void bt_diagnostics_json(const bt_diagnostics_t *findings, bt_json_t *json)
+{
+    bt_json_array(json, "findings");
+    for (uint32_t i = 0; i < findings->n; i++) {
+        const bt_diagnostic_t *const finding = &findings->list[i];
+
+        bt_json_object(json, NULL);
+        bt_json_str(json, "level", names[finding->level]);
+        bt_json_str(json, "about", finding->about);
+        bt_json_str(json, "text", finding->text);
+        bt_json_str(json, "fix",
+                    (finding->fix[0] != '\0') ? finding->fix : NULL);
+        bt_json_end_object(json);
+    }
+    bt_json_end_array(json);
 }

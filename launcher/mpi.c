@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/orchestrate.h"
+#include "launcher/mpi.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -94,8 +94,8 @@ static bt_status_t find_programs(const char *libexec, paths_t *paths)
                                   sizeof(paths->decode))) != BT_OK) {
         return status;
     }
-    return bt_program_path_named(libexec, "baton-orchestrator", "orchestrator",
-                                 paths->orchestrator,
+    return bt_program_path_named(libexec, "baton-orchestrator",
+                                 "launcher/orchestrator", paths->orchestrator,
                                  sizeof(paths->orchestrator));
 }
 
