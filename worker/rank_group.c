@@ -317,9 +317,14 @@ static uint32_t n_links(const bt_rank_group_t *team)
     return (team->links == NULL) ? 0 : (team->rank > 0) ? 1 : team->size - 1;
 }
 
-void bt_rank_group_close(bt_rank_group_t *team)
+void bt_rank_group_expect_end(bt_rank_group_t *team)
 {
     atomic_store(&team->ends, true);
+}
+
+void bt_rank_group_close(bt_rank_group_t *team)
+{
+    bt_rank_group_expect_end(team);
     if (team->is_watched) {
         (void)pthread_join(team->watcher, NULL);
     }

@@ -78,6 +78,9 @@ BT_MUST_CHECK bt_status_t bt_rank_group_open(uint32_t tp, uint32_t pp,
                                              char **argv, const char *host,
                                              bt_cluster_t *cluster,
                                              bt_rank_group_t *team);
+/** Expects the children to end from here on: the caller tells them to. Without
+ *  it a child that ends takes this process with it. */
+void bt_rank_group_expect_end(bt_rank_group_t *team);
 /** Returns the collectives of the instance. NULL: it is one rank. */
 const bt_collectives_t *bt_rank_group_collectives(const bt_rank_group_t *team);
 /** Returns the collectives of this rank's stage. NULL: the stage is one rank.

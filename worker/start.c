@@ -197,7 +197,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
     return BT_OK;
 }
 
-static void close_all(bt_worker_t *w)
+static void close_all(bt_worker_t *w, bt_start_t *s)
 {
     bt_engine_destroy(w->engine);
     bt_core_demand_close(w->board);
@@ -218,6 +218,7 @@ static void close_all(bt_worker_t *w)
     bt_kv_groups_fini(&w->groups);
     bt_kv_groups_fini(&w->own_groups);
     if (w->model != NULL) {
+        bt_rank_group_expect_end(&s->team);
         bt_model_end_ranks(w->model);
     }
     bt_model_destroy(w->model);
@@ -301,7 +302,7 @@ static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
     } else {
         code = bt_exit_of_start(status);
     }
-    close_all(w);
+    close_all(w, s);
     return code;
 }
 

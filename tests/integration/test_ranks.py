@@ -3,6 +3,8 @@
 import itertools
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 
@@ -193,6 +195,36 @@ def test_a_stage_that_dies_takes_its_instance_and_no_answer():
 
 def test_a_rank_of_a_stage_that_stops_takes_its_instance_and_no_answer():
     check_loss(signal.SIGSTOP, "2x2")
+
+
+def starve(pid):
+    """Only one core for a process, which eight others share. @return them"""
+    core = {min(os.sched_getaffinity(0))}
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(thread), core)
+    os.setpriority(os.PRIO_PROCESS, pid, 19)
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.setpriority(os.PRIO_PROCESS, int(thread), 19)
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
+    for hog in hogs:
+        os.sched_setaffinity(hog.pid, core)
+    return hogs
+
+
+def test_a_starved_rank_zero_ends_without_error_when_it_is_stopped():
+    """Its ranks end while it still closes its own part: once it took that for a failure."""
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(model_of(d), kv_memory="64m", **layout(1, "2x2", more_workers=["--reduction-parts", "2"])) as c:
+            c.complete("a b c", 6, temperature=0, ignore_eos=True)
+            c.wait_idle()
+            hogs = starve(c.decodes[0].pid)
+            try:
+                codes = c.stop()
+            finally:
+                for hog in hogs:
+                    hog.kill()
+                    hog.wait()
+            assert not any(codes.values()), codes
 
 
 def many(prefill, decode, way="shm"):
