@@ -207,9 +207,9 @@ void bt_detok_finish(bt_detok_t *detok, bt_strbuf_t *out)
 {
     /* What is pending is the beginning of one character, so one stands for
      * all of it, or one for each byte token. */
-    for (uint8_t i = 0;
-         i < (detok->tok->is_spm ? detok->n_pending : (detok->n_pending > 0));
-         i++) {
+    const int n = detok->tok->is_spm ? detok->n_pending : detok->n_pending > 0;
+
+    for (int i = 0; i < n; i++) {
         bt_strbuf_puts(out, replacement);
     }
     detok->n_pending = 0;

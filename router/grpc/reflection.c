@@ -63,6 +63,7 @@ static bool send_file(bt_gcall_t *call, response_t *response,
     ProtobufCBinaryData files[MAX_FILES];
     bt_proto_span_t import;
     size_t n = 0;
+    bool sent;
 
     files[n++] = borrow(file);
     for (size_t i = 0; (n < MAX_FILES) && bt_proto_import(file, i, &import);
@@ -81,7 +82,9 @@ static bool send_file(bt_gcall_t *call, response_t *response,
     response->message_response_case =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE;
     response->file_descriptor_response = &answer;
-    return bt_gdoor_send(call, &response->base);
+    sent = bt_gdoor_send(call, &response->base);
+    response->file_descriptor_response = NULL;
+    return sent;
 }
 
 static bool send_error(bt_gcall_t *call, response_t *response,
@@ -90,6 +93,7 @@ static bool send_error(bt_gcall_t *call, response_t *response,
     Grpc__Reflection__V1__ErrorResponse answer =
         GRPC__REFLECTION__V1__ERROR_RESPONSE__INIT;
     char text[128];
+    bool sent;
 
     snprintf(text, sizeof(text), "%s", message);
     answer.error_code = (int32_t)code;
@@ -97,7 +101,9 @@ static bool send_error(bt_gcall_t *call, response_t *response,
     response->message_response_case =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
     response->error_response = &answer;
-    return bt_gdoor_send(call, &response->base);
+    sent = bt_gdoor_send(call, &response->base);
+    response->error_response = NULL;
+    return sent;
 }
 
 static bool answer(bt_gcall_t *call, request_t *request)
