@@ -154,7 +154,12 @@ stage_gcc() {
 stage_clang() {
     CC=clang set_up clang --werror -Dbuildtype=debug -Dtests=enabled \
         -Dcuda=disabled || return 0
-    compile clang
+    compile clang || return 0
+    # Of what the last commits and the work tree change; with --long, of all.
+    local all=()
+    [ "$long" != yes ] || all=(--all)
+    check clang-tidy "$logs/clang-tidy.log" \
+        python3 "$root/tests/lint/tidy.py" "$build/test-clang" "${all[@]}" || return 0
 }
 
 stage_asan() {

@@ -166,7 +166,7 @@ def check_itself():
     """The tests of the checks above."""
     found = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromNames(["test_doc_links", "test_layers", "test_openapi", "test_plain", "test_requests_doc",
-                                                     "test_tests_by_path"]).run(found)
+                                                     "test_tests_by_path", "test_tidy"]).run(found)
     bad = [f"{test.id()}: {text.strip().splitlines()[-1]}" for test, text in found.failures + found.errors]
     return bad if found.testsRun else ["no test of the checks was found"]
 
