@@ -281,12 +281,11 @@ static void open_worker(worker_t *w, uint32_t number, char **argv,
                               .key_bytes = BT_KEY_BYTES,
                               .name = name,
                               .range = bt_wire_range_ours(),
-                              .listen_dir = argv[4],
                               .heartbeat_ms = HEARTBEAT_MS,
                               .suspect_ms = SUSPECT_MS,
                               .dead_ms = DEAD_MS,
                               .max_queue_bytes = QUEUE_BYTES,
-                              .share_memory = strcmp(argv[9], "auto") == 0};
+                              .share_memory = strcmp(argv[8], "auto") == 0};
 
     w->instance = MOCK_INSTANCE + ((uint64_t)getpid() << 12) + number;
     snprintf(name, sizeof(name), "mock-%s-%u", w->decodes ? "d" : "p", number);
@@ -394,8 +393,8 @@ int main(int argc, char **argv)
     worker_t *workers;
     int epoll_fd;
 
-    if (argc != 10) {
-        die("usage", "MODEL URL KEY RUN_DIR N_PREFILL N_DECODE SEATS STEP_US "
+    if (argc != 9) {
+        die("usage", "MODEL URL KEY N_PREFILL N_DECODE SEATS STEP_US "
                      "auto|nng");
     }
     bt_log_init("router-mock", BT_LOG_LEVEL_WARN);
@@ -407,10 +406,10 @@ int main(int argc, char **argv)
     bt_strbuf_init(&frame, BT_WIRE_MAX_BYTES);
     must(bt_gguf_open(argv[1], why, sizeof(why), &gguf), argv[1]);
     must(bt_key_read(argv[3], NULL, key, why), argv[3]);
-    n_prefill = number(argv[5]);
-    n = n_prefill + number(argv[6]);
-    seats = number(argv[7]);
-    step_us = number(argv[8]);
+    n_prefill = number(argv[4]);
+    n = n_prefill + number(argv[5]);
+    seats = number(argv[6]);
+    step_us = number(argv[7]);
     workers = bt_calloc(n, sizeof(*workers));
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if ((workers == NULL) || (epoll_fd < 0) ||

@@ -142,7 +142,7 @@ class Mocked(Cluster):
 
     def start(self, seconds=120):
         self.router = self.start_router()
-        self.mock = Half([build("router-mock", make=False), self.model, self.url, self.key, self.dir, *self.mock_args])
+        self.mock = Half([build("router-mock", make=False), self.model, self.url, self.key, *self.mock_args])
         wait_until("the router is ready", self.router.is_ready, seconds)
         self.read_addresses()
         wait_until("all workers joined", self.all_joined, seconds)

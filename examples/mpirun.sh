@@ -35,6 +35,6 @@ export OMPI_MCA_mpi_yield_when_idle=1
 exec mpirun --oversubscribe --bind-to none \
     -np 1 "$router" --model "$model" --listen tcp://127.0.0.1:0 : \
     -np $((${2:-1} * prefill_tp * prefill_pp)) "$prefill_worker" --model "$model" \
-    --listen-host 127.0.0.1 --tp "$prefill_tp" --pp "$prefill_pp" --reduction-parts "$parts" : \
+    --rank-host 127.0.0.1 --tp "$prefill_tp" --pp "$prefill_pp" --reduction-parts "$parts" : \
     -np $((${3:-1} * decode_tp * decode_pp)) "$decode_worker" --model "$model" \
-    --listen-host 127.0.0.1 --tp "$decode_tp" --pp "$decode_pp" --reduction-parts "$parts"
+    --rank-host 127.0.0.1 --tp "$decode_tp" --pp "$decode_pp" --reduction-parts "$parts"

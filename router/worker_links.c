@@ -88,8 +88,7 @@ static void refuse_link(const bt_worker_links_t *links, bt_rpc_link_t *link,
     bt_rpc_link_close(link, why);
 }
 
-/* Handles a worker that failed before its hello. Leftover attempts of a worker
- * that has joined meanwhile are ignored. */
+/* Handles a peer that failed before its hello. */
 static void on_refused(void *ctx, const bt_rpc_refused_t *refused)
 {
     const bt_worker_links_t *links = ctx;
@@ -98,11 +97,7 @@ static void on_refused(void *ctx, const bt_rpc_refused_t *refused)
                                 .why = refused->why,
                                 .proven = refused->proven};
 
-    if (!refused->unreachable ||
-        !bt_registry_has_worker(&links->front->models, refused->name)) {
-        bt_members_reject(&links->front->members, &who,
-                          (uint64_t)bt_walltime_ms());
-    }
+    bt_members_reject(&links->front->members, &who, (uint64_t)bt_walltime_ms());
 }
 
 /* A worker that lost its link may reconnect before the router noticed. */
@@ -412,7 +407,6 @@ static bt_status_t open_rpc(bt_worker_links_t *links, const uint8_t *key,
         .key_bytes = key_bytes,
         .name = hello.u.hello.name,
         .range = bt_wire_range_ours(),
-        .listen_dir = config->run_dir,
         .heartbeat_ms = config->heartbeat_ms,
         .suspect_ms = config->suspect_ms,
         .dead_ms = config->dead_ms,

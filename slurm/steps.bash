@@ -109,7 +109,7 @@ run_worker() {
     local net
     net=$(net_of_node) || return 1
     use_network "${net% *}"
-    exec "$@" --listen-host="${net#* }" --kv-net-devices="${net% *}"
+    exec "$@" --rank-host="${net#* }" --kv-net-devices="${net% *}"
 }
 
 # The batch script runs on the first node alone. When Slurm takes that node out of the

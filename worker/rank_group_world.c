@@ -85,7 +85,7 @@ static int listen_here(const bt_cluster_team_t *at, const char *host,
     }
     if ((fd < 0) || (rc != 0) || (listen(fd, BT_TEAM_MAX) != 0)) {
         BT_LOG_ERROR("rank 0 cannot listen for the others at %s "
-                     "(--listen-host): %m",
+                     "(--rank-host): %m",
                      at->is_local ? "a socket of this host" : host);
         if (fd >= 0) {
             close(fd);

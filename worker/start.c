@@ -315,7 +315,7 @@ static int join_team(bt_worker_t *w, bt_start_t *s, int argc, char **argv,
         return BT_EXIT_FAILURE;
     }
     if (bt_rank_group_open(w->config->tp, w->config->pp, argv,
-                           w->config->listen_host, s->cluster,
+                           w->config->rank_host, s->cluster,
                            &s->team) != BT_OK) {
         return BT_EXIT_USAGE;
     }

@@ -58,25 +58,6 @@ static const char *model_name(const bt_config_t *config)
  * --max-seq-len is more than they were trained on. */
 #define LONG_CONTEXT " for long contexts (--max-seq-len)"
 
-/* Hello for a router of protocol 2, which it will refuse: there is nothing in
- * it that it could use. */
-static bt_status_t encode_old_hello(const bt_worker_t *w, const bt_start_t *s,
-                                    bt_strbuf_t *out)
-{
-    bt_msg_t msg = {.type = BT_MSG_HELLO};
-    bt_msg_hello_t *hello = &msg.u.hello;
-
-    hello->protocol = BT_WIRE_PROTOCOL;
-    hello->protocol_min = BT_WIRE_PROTOCOL_MIN;
-    hello->role =
-        ((w->roles & BT_ROLE_DECODE) != 0) ? BT_ROLE_DECODE : BT_ROLE_PREFILL;
-    memcpy(hello->name, w->name, sizeof(hello->name));
-    hello->model = bt_gguf_identity(s->gguf);
-    hello->tp = hello->pp = 1;
-    bt_wire_encode(&msg, out);
-    return bt_strbuf_status(out);
-}
-
 /* Exports of all ranks: what others need to send to them. */
 static bt_status_t list_ranks(bt_worker_t *w, bt_start_t *s,
                               bt_wire_rank_t ranks[BT_TEAM_MAX])
@@ -192,8 +173,6 @@ bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
         .key_bytes = sizeof(s->key),
         .name = w->name,
         .range = bt_wire_range_ours(),
-        .listen_dir = w->config->run_dir,
-        .listen_host = w->config->listen_host,
         .heartbeat_ms = w->config->heartbeat_ms,
         .suspect_ms = w->config->suspect_ms,
         .dead_ms = w->config->dead_ms,
@@ -201,24 +180,16 @@ bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
         .max_queue_bytes = RPC_QUEUE_BYTES,
         .share_memory = strcmp(w->config->link_transport, "auto") == 0,
     };
-    bt_strbuf_t old_hello;
     bt_strbuf_t hello;
     bt_status_t status;
 
     bt_strbuf_init(&hello, BT_RPC_MAX_PAYLOAD);
-    bt_strbuf_init(&old_hello, BT_RPC_MAX_PAYLOAD);
     status = encode_hello(w, s, &hello);
-    if (status == BT_OK) {
-        status = encode_old_hello(w, s, &old_hello);
-    }
     if (status == BT_OK) {
         config.hello = hello.data;
         config.hello_bytes = hello.len;
-        config.old_hello = old_hello.data;
-        config.old_hello_bytes = old_hello.len;
         status = bt_rpc_open(&config, &w->rpc);
     }
-    bt_strbuf_fini(&old_hello);
     bt_strbuf_fini(&hello);
     if (status == BT_OK) {
         status = join_routers(w, s);

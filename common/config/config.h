@@ -120,13 +120,13 @@ typedef struct bt_config {
     uint64_t otlp_queue_bytes;
     /* options of the processes (passed on by serve) */
     const char *served_model_name; /* of a single model without a name */
-    const char *launcher;    /* router: the launcher's socket, "" = none */
-    bool workers_pinned;     /* router: all workers here have dedicated cores */
-    const char *join;        /* router URL(s), comma separated */
-    const char *join_dir;    /* or "" */
-    const char *listen;      /* router: URL for announcements */
-    const char *listen_host; /* worker: address of its control links */
-    const char *run_dir;     /* directory of ipc sockets */
+    const char *launcher;  /* router: the launcher's socket, "" = none */
+    bool workers_pinned;   /* router: all workers here have dedicated cores */
+    const char *join;      /* router URL(s), comma separated */
+    const char *join_dir;  /* or "" */
+    const char *listen;    /* router: URL at which it accepts workers */
+    const char *rank_host; /* worker: address of rank 0 for the others */
+    const char *run_dir;   /* directory of ipc sockets */
     const char *cluster_key_file; /* cluster key */
     const char *munge_socket;     /* "" = munged's own */
     const char *name;             /* instance name */

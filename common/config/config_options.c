@@ -465,11 +465,12 @@ const bt_option_t bt_config_options[] = {
          "takes requests. A worker works for all routers that it finds "
          "there, as they come and go"),
     TEXT(COMMON, "listen", "URL", "", R, listen,
-         "Control URL at which workers announce themselves",
+         "Control URL at which the router accepts workers",
          ""),
-    TEXT(COMMON, "listen-host", "ADDR", "127.0.0.1", WORKERS, listen_host,
-         "Address at which the worker accepts control links",
-         ""),
+    TEXT(ADVANCED, "rank-host", "ADDR", "127.0.0.1", WORKERS, rank_host,
+         "Address at which rank 0 accepts the other ranks of its instance",
+         "For --tp and --pp over several hosts. Control links need no "
+         "address: workers dial their routers"),
     FLAG(INTERNAL, "workers-pinned", R, workers_pinned,
          "All workers of this host have --cores of their own",
          "Set by the launcher. The threads of the router may then run "

@@ -14,19 +14,15 @@
 #include "common/base/log.h"
 #include "common/rpc/rpc_inner.h"
 
-#define MIN_KEY_BYTES     16
-#define FIRST_VERSION     3     /* of these frames */
-#define UNREACHABLE_MS    50    /* pause while no router is found */
-#define REDIAL_MS         10000 /* names are looked up, packets sent again */
-#define HINT_AFTER_DEATHS 2     /* times dead_ms without an answer */
+#define MIN_KEY_BYTES 16
+#define FIRST_VERSION 4 /* of these frames */
 
 static const char *config_fault(const bt_rpc_config_t *config)
 {
     if ((config->key == NULL) || (config->key_bytes < MIN_KEY_BYTES)) {
         return "the cluster key needs at least 16 bytes";
     }
-    if ((config->hello_bytes > BT_RPC_MAX_PAYLOAD) ||
-        (config->old_hello_bytes > BT_RPC_MAX_PAYLOAD)) {
+    if (config->hello_bytes > BT_RPC_MAX_PAYLOAD) {
         return "the hello payload is too large";
     }
     if ((config->name == NULL) || (config->range.oldest < FIRST_VERSION) ||
@@ -40,13 +36,6 @@ static const char *config_fault(const bt_rpc_config_t *config)
     }
     if (config->max_queue_bytes == 0) {
         return "the send queue needs room";
-    }
-    if ((config->listen_host != NULL) &&
-        ((strcmp(config->listen_host, "0.0.0.0") == 0) ||
-         (strcmp(config->listen_host, "::") == 0) ||
-         (strcmp(config->listen_host, "*") == 0) ||
-         (config->listen_host[0] == '\0'))) {
-        return "the listen host must be one address that the router can reach";
     }
     return NULL;
 }
@@ -63,8 +52,6 @@ static void init_lists(bt_rpc_t *rpc)
 
 static bt_status_t copy_config(bt_rpc_t *rpc, const bt_rpc_config_t *config)
 {
-    const bool has_old = config->old_hello != NULL;
-
     bt_rpc_keys_make(config->key, config->key_bytes, &rpc->ring.now);
     rpc->range = config->range;
     snprintf(rpc->name, sizeof(rpc->name), "%s", config->name);
@@ -78,15 +65,7 @@ static bt_status_t copy_config(bt_rpc_t *rpc, const bt_rpc_config_t *config)
     rpc->refused_ctx = config->refused_ctx;
     rpc->hello_bytes = config->hello_bytes;
     rpc->hello = bt_memdup(config->hello, config->hello_bytes);
-    rpc->old_hello_bytes =
-        has_old ? config->old_hello_bytes : config->hello_bytes;
-    rpc->old_hello = bt_memdup(has_old ? config->old_hello : config->hello,
-                               rpc->old_hello_bytes);
-    rpc->listen_host = bt_strdup(config->listen_host);
-    rpc->listen_dir = bt_strdup(config->listen_dir);
-    if ((rpc->hello == NULL) || (rpc->old_hello == NULL) ||
-        ((config->listen_host != NULL) && (rpc->listen_host == NULL)) ||
-        ((config->listen_dir != NULL) && (rpc->listen_dir == NULL))) {
+    if (rpc->hello == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     return BT_OK;
@@ -104,14 +83,8 @@ static void close_fds(const bt_rpc_t *rpc)
 
 static void free_rpc(bt_rpc_t *rpc)
 {
-    if (rpc->ipc_dir.path[0] != '\0') {
-        bt_own_dir_remove(&rpc->ipc_dir);
-    }
     bt_free(rpc->lane_bytes);
-    bt_free(rpc->listen_dir);
-    bt_free(rpc->listen_host);
     bt_free(rpc->hello);
-    bt_free(rpc->old_hello);
     bt_key_wipe(&rpc->ring, sizeof(rpc->ring));
     bt_free(rpc);
 }
@@ -156,7 +129,7 @@ bt_status_t bt_rpc_open(const bt_rpc_config_t *config, bt_rpc_t **rpc_p)
         status = BT_ERR_NO_MEMORY;
         goto err_event_fd;
     }
-    status = bt_rpc_undertaker_start(rpc);
+    status = bt_rpc_reaper_start(rpc);
     if (status != BT_OK) {
         goto err_mutex;
     }
@@ -213,13 +186,15 @@ static void say_good_bye(bt_rpc_t *rpc)
                 nng_msg_free(msg);
             }
             if (ended) {
-                link->state = LINK_OVER;
+                bt_rpc_link_over(link, "the connection ended");
             }
         }
         BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
         {
-            left |= BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all)->state ==
-                    LINK_CLOSING;
+            const link_state_t state =
+                BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all)->state;
+
+            left |= (state == LINK_CLOSING) || (state == LINK_BYE_SENT);
         }
         if (!left) {
             return;
@@ -237,18 +212,17 @@ void bt_rpc_close(bt_rpc_t *rpc)
         return;
     }
     drop_current(rpc);
-    bt_rpc_announces_drop(rpc);
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->listeners)
+    {
+        bt_rpc_listener_free(BT_CONTAINER_OF(pos, rpc_listener_t, in_all));
+    }
     say_good_bye(rpc);
     BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
     {
         bt_rpc_link_retire(BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all));
     }
-    if (!bt_rpc_undertaker_stop(rpc)) {
+    if (!bt_rpc_reaper_stop(rpc)) {
         return; /* callbacks may still run: their data must stay */
-    }
-    BT_LIST_FOR_EACH(pos, tmp, &rpc->listeners)
-    {
-        bt_rpc_listener_free(BT_CONTAINER_OF(pos, rpc_listener_t, in_all));
     }
     BT_LIST_FOR_EACH(pos, tmp, &rpc->joins)
     {
@@ -262,7 +236,7 @@ void bt_rpc_close(bt_rpc_t *rpc)
 static bool is_url(const char *url)
 {
     return bt_rpc_is_url((const uint8_t *)url, strlen(url)) &&
-           (bt_rpc_sp_is_ipc(url) || (strchr(url + 6, ':') != NULL));
+           (bt_rpc_is_ipc(url) || (strchr(url + 6, ':') != NULL));
 }
 
 /* Returns the comma that ends the URL at text, or its end. */
@@ -270,8 +244,8 @@ static char *url_end(char *text)
 {
     char *end = strchrnul(text, ',');
 
-    while (bt_rpc_sp_is_ipc(text) && (*end == ',') && (end[1] != '\0') &&
-           !bt_rpc_sp_is_ipc(end + 1) && (strncmp(end + 1, "tcp://", 6) != 0)) {
+    while (bt_rpc_is_ipc(text) && (*end == ',') && (end[1] != '\0') &&
+           !bt_rpc_is_ipc(end + 1) && (strncmp(end + 1, "tcp://", 6) != 0)) {
         end = strchrnul(end + 1, ',');
     }
     return end;
@@ -297,67 +271,25 @@ bt_status_t bt_rpc_listen(bt_rpc_t *rpc, const char *url, char *bound,
         BT_LOG_ERROR("%s: expected ipc://PATH or tcp://HOST:PORT", url);
         return BT_ERR_INVALID_PARAM;
     }
-    status = bt_rpc_listener_create(rpc, url, bound, bound_bytes, &listener);
-    if (status == BT_OK) {
-        bt_list_push_back(&rpc->listeners, &listener->in_all);
+    status = bt_rpc_listener_create(rpc, url, &listener);
+    if (status != BT_OK) {
+        return status;
     }
-    return status;
-}
-
-/* Composes the announcement of a link's socket, which is repeated until a
- * router proves to have read it. */
-static void announce_socket(bt_rpc_link_t *link)
-{
-    bt_rpc_t *rpc = link->rpc;
-    rpc_intro_t intro = {.range = rpc->range,
-                         .incarnation = rpc->incarnation,
-                         .count = ++rpc->n_sockets};
-
-    bt_key_random(intro.nonce, sizeof(intro.nonce));
-    memcpy(intro.name, rpc->name, sizeof(intro.name));
-    memcpy(intro.url, link->url, sizeof(intro.url));
-    link->announce_bytes =
-        bt_rpc_announce_put(&rpc->ring.now, &intro, link->announce);
+    if (strlen(listener->url) >= bound_bytes) {
+        BT_LOG_ERROR("cannot listen for workers at %s: its name is too long",
+                     url);
+        bt_rpc_listener_free(listener);
+        return BT_ERR_TOO_LARGE;
+    }
+    memcpy(bound, listener->url, strlen(listener->url) + 1);
+    bt_list_push_back(&rpc->listeners, &listener->in_all);
+    return BT_OK;
 }
 
 bool bt_rpc_rekey(bt_rpc_t *rpc, const uint8_t *key, size_t key_bytes,
                   uint64_t now_ms)
 {
-    bt_list_t *pos, *tmp;
-
-    if (!bt_rpc_ring_turn(&rpc->ring, key, key_bytes, now_ms)) {
-        return false;
-    }
-    BT_LIST_FOR_EACH(pos, tmp, &rpc->links)
-    {
-        bt_rpc_link_t *link = BT_CONTAINER_OF(pos, bt_rpc_link_t, in_all);
-
-        if ((link->join != NULL) && (link->state == LINK_WAITING)) {
-            announce_socket(link);
-        }
-    }
-    return true;
-}
-
-/* A fresh pipe for the next link to a router. */
-static bt_status_t open_join_link(rpc_join_t *join)
-{
-    bt_rpc_link_t *link;
-    bt_status_t status = bt_rpc_link_create(join->rpc, &link);
-
-    if (status != BT_OK) {
-        return status;
-    }
-    status = bt_rpc_link_listen(link, join->over_ipc);
-    if (status != BT_OK) {
-        bt_rpc_link_free(link);
-        return status;
-    }
-    link->join = join;
-    join->link = link;
-    announce_socket(link);
-    bt_list_push_back(&join->rpc->links, &link->in_all);
-    return BT_OK;
+    return bt_rpc_ring_turn(&rpc->ring, key, key_bytes, now_ms);
 }
 
 static rpc_join_t *find_join(bt_rpc_t *rpc, const char *url)
@@ -385,22 +317,11 @@ bt_status_t bt_rpc_join(bt_rpc_t *rpc, const char *url)
         BT_LOG_ERROR("%s: expected ipc://PATH or tcp://HOST:PORT", url);
         return BT_ERR_INVALID_PARAM;
     }
-    if ((bt_rpc_sp_is_ipc(url)) ? (rpc->listen_dir == NULL)
-                                : (rpc->listen_host == NULL)) {
-        BT_LOG_ERROR("joining %s needs a %s of our own", url,
-                     (url[0] == 'i') ? "folder for sockets" : "listen host");
-        return BT_ERR_INVALID_PARAM;
-    }
     if (find_join(rpc, url) != NULL) {
         return BT_ERR_EXISTS;
     }
     status = bt_rpc_join_create(rpc, url, &join);
     if (status != BT_OK) {
-        return status;
-    }
-    status = open_join_link(join);
-    if (status != BT_OK) {
-        bt_rpc_join_free(join);
         return status;
     }
     bt_list_push_back(&rpc->joins, &join->in_all);
@@ -415,10 +336,10 @@ bool bt_rpc_leave(bt_rpc_t *rpc, const char *url)
         return true;
     }
     if (join->link != NULL) {
-        if (join->link->state != LINK_WAITING) {
+        if (join->link->proven) {
             return false; /* up, or about to be */
         }
-        /* Its pipe goes with it; nothing was reported to the owner yet. */
+        /* Nothing was reported to the owner yet. */
         bt_rpc_link_over(join->link, "the router is not to be joined any more");
     }
     bt_rpc_join_free(join);
@@ -481,7 +402,7 @@ bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p)
         if (next_message(rpc, event_p)) {
             return true;
         }
-        bt_rpc_announces_take(rpc);
+        bt_rpc_listeners_take(rpc);
         link = bt_rpc_pop_ready(rpc);
         if (link == NULL) {
             if (!rpc->looked && bt_rpc_look(rpc)) {
@@ -503,126 +424,6 @@ bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p)
             break;
         }
     }
-}
-
-/* No router is there, or the way to it is not open yet. */
-static void not_reached(rpc_join_t *join, bool ended)
-{
-    const uint64_t now = join->rpc->now_ms;
-
-    if (join->lost_ms == 0) {
-        join->lost_ms = now;
-    }
-    if (ended || (now - join->lost_ms >= REDIAL_MS)) {
-        join->lost_ms = now;
-        if (bt_rpc_join_dial(join) != BT_OK) {
-            BT_LOG_DEBUG("router at %s: dialed again later", join->url);
-        }
-    }
-    snprintf(join->why, sizeof(join->why), "no router answers there");
-    join->next_announce_ms = now + UNREACHABLE_MS;
-    join->first_announce_ms = 0;
-    join->pause_ms = RPC_ANNOUNCE_MS;
-}
-
-/* It was called, and has not come. */
-static void wait_for_answer(rpc_join_t *join, uint64_t waited_ms)
-{
-    const bt_rpc_t *rpc = join->rpc;
-
-    if (waited_ms < RPC_OPEN_MS) {
-        return;
-    }
-    snprintf(join->why, sizeof(join->why),
-             "it is there but does not answer; do both sides have the same "
-             "cluster key, and can it reach %s?",
-             join->link->url);
-    if (!join->complained &&
-        (waited_ms >= (uint64_t)HINT_AFTER_DEATHS * rpc->dead_ms)) {
-        join->complained = true;
-        BT_LOG_WARN("router at %s: %s", join->url, join->why);
-    }
-}
-
-/* The socket that a router was to connect to was removed, perhaps with the
- * whole directory: the next link has another one. */
-static void drop_without_socket(rpc_join_t *join)
-{
-    if (join->over_ipc && (access(join->link->url + 6, F_OK) != 0) &&
-        (errno == ENOENT)) {
-        bt_rpc_link_over(join->link, "its socket was removed");
-    }
-}
-
-static void tick_join(rpc_join_t *join)
-{
-    bt_rpc_t *rpc = join->rpc;
-    const uint64_t now = rpc->now_ms;
-    rpc_announced_t announced;
-
-    if (join->link == NULL) {
-        if (now < join->next_open_ms) {
-            return;
-        }
-        if (open_join_link(join) != BT_OK) {
-            join->next_open_ms = now + RPC_BACKOFF_MAX_MS;
-            return;
-        }
-    }
-    if ((join->link->state != LINK_WAITING) || (now < join->next_announce_ms)) {
-        return;
-    }
-    drop_without_socket(join);
-    if (join->link == NULL) {
-        return;
-    }
-    announced = bt_rpc_join_announce(join, false);
-    if (announced != RPC_ANNOUNCED) {
-        not_reached(join, announced == RPC_NOBODY_THERE);
-        return;
-    }
-    join->lost_ms = 0;
-    join->next_announce_ms = now + join->pause_ms;
-    join->pause_ms = (2 * join->pause_ms > RPC_BACKOFF_MAX_MS)
-                         ? RPC_BACKOFF_MAX_MS
-                         : 2 * join->pause_ms;
-    if (join->first_announce_ms == 0) {
-        join->first_announce_ms = now;
-    }
-    if ((now - join->first_announce_ms >= RPC_OLD_AFTER_MS) &&
-        (now >= join->next_old_ms) &&
-        (bt_rpc_join_announce(join, true) == RPC_ANNOUNCED)) {
-        join->next_old_ms = now + RPC_OLD_EVERY_MS;
-        join->link->old_announced = true;
-    }
-    wait_for_answer(join, now - join->first_announce_ms);
-}
-
-static bool is_up(const rpc_join_t *join)
-{
-    const bt_rpc_link_t *link = join->link;
-
-    return (link != NULL) && (link->state == LINK_UP) &&
-           (join->rpc->now_ms - link->up_ms >= RPC_PROVEN_MS);
-}
-
-uint32_t bt_rpc_routers(const bt_rpc_t *rpc, bt_rpc_router_t *list,
-                        uint32_t most)
-{
-    uint32_t n = 0;
-
-    for (bt_list_t *pos = rpc->joins.next; pos != &rpc->joins;
-         pos = pos->next) {
-        const rpc_join_t *join = BT_CONTAINER_OF(pos, rpc_join_t, in_all);
-
-        if (n < most) {
-            list[n].url = join->url;
-            list[n].is_up = is_up(join);
-            list[n].why = list[n].is_up ? "" : join->why;
-        }
-        n++;
-    }
-    return n;
 }
 
 void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms)
@@ -650,7 +451,11 @@ void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms)
     }
     BT_LIST_FOR_EACH(pos, tmp, &rpc->joins)
     {
-        tick_join(BT_CONTAINER_OF(pos, rpc_join_t, in_all));
+        bt_rpc_join_tick(BT_CONTAINER_OF(pos, rpc_join_t, in_all));
+    }
+    BT_LIST_FOR_EACH(pos, tmp, &rpc->listeners)
+    {
+        bt_rpc_listener_tick(BT_CONTAINER_OF(pos, rpc_listener_t, in_all));
     }
 }
 

@@ -5,10 +5,10 @@
  * is the only includer of nng headers.
  *
  *     worker                                   router
- *     bt_rpc_join(url) ───── "my link is at URL u" ────▶ bt_rpc_listen
- *     listener at u     ◀───────────── dial ─────────────  (one per worker)
+ *     bt_rpc_join(url) ────────── dial ─────────▶ bt_rpc_listen
+ *     JOIN: range, nonce ───────────────────────▶
  *                       ◀─── OPEN: range, nonce, proof of the key
- *          ACCEPT: version, hello ───▶
+ *          ACCEPT: version, hello ──────────────▶ the worker's proof
  *                       ◀─── READY: version, hello
  *          DATA [message, …], each frame with a sequence and a tag …
  *
@@ -16,15 +16,10 @@
  * memory (rpc_lanes.c); heartbeats and BYE stay with nng, which also reports
  * the end of either.
  *
- * The router receives announcements with a listener of its own that speaks the
- * protocol of a sub0 socket (rpc_ear.c has the reason).
- *
- * A worker sends nothing on a connection before the router has proven the key.
- * It repeats its announcement until the link is up, and starts anew with a
- * fresh listener when the link is lost or a caller proves nothing, for every
- * configured router. If the two have no common version the link is refused by
- * name; a peer of protocol 2, which had other frames, is UP only for its hello
- * to be refused, and never exchanges a message. Messages posted during one
+ * A worker keeps one link to each router that it joins, and dials again when
+ * that ends. If the two have no common version the link is refused by name.
+ * A peer that has proven nothing costs the router little: the number of such
+ * peers, their frames and their time are bounded. Messages posted during one
  * wake-up travel in one frame (bt_rpc_flush), and more than 512 KiB of them in
  * several, so that a slow link still receives something. An empty frame is the
  * heartbeat. Silence for suspect_ms is reported, silence for dead_ms ends the
@@ -58,11 +53,9 @@ typedef struct bt_rpc_link bt_rpc_link_t;
  *  for the call, and text from a stranger is unfiltered. */
 typedef struct bt_rpc_refused {
     const char *name; /**< name that it sent; "": none */
-    const char *url;  /**< address where it listens; "": unknown */
+    const char *url;  /**< address of the peer; of a local one the router's */
     const char *why;
-    bool proven;      /**< the peer knows the cluster key */
-    bool unreachable; /**< not refused: no answer at its url, which may be
-                           that of an earlier link */
+    bool proven; /**< the peer knows the cluster key */
 } bt_rpc_refused_t;
 
 /** Configuration of a bt_rpc_t. */
@@ -71,14 +64,8 @@ typedef struct bt_rpc_config {
     size_t key_bytes;   /**< at least 16 */
     const void *hello;  /**< our hello payload, copied */
     size_t hello_bytes;
-    /** Hello payload for a peer of protocol 2, which refuses us by it: such
-     *  a peer has proven less. Copied; NULL: `hello`. */
-    const void *old_hello;
-    size_t old_hello_bytes;
-    const char *name;       /**< for logs, copied; more than 63 bytes are cut */
-    bt_wire_range_t range;  /**< supported versions, 3 or later */
-    const char *listen_dir; /**< worker: directory for ipc:// sockets, or */
-    const char *listen_host; /**< worker: address for tcp:// listeners */
+    const char *name;      /**< for logs, copied; more than 63 bytes are cut */
+    bt_wire_range_t range; /**< supported versions, 4 or later */
     uint32_t heartbeat_ms, suspect_ms, dead_ms;
     /** Tolerates starved peers. Time in which a peer's process, on this
      *  host, waited for a core does not count as silence; and a link ends
@@ -111,7 +98,7 @@ bool bt_rpc_rekey(bt_rpc_t *rpc, const uint8_t *key, size_t key_bytes,
                   uint64_t now_ms);
 
 /**
- * Accepts announcements at @a url (ipc:// or tcp://; tcp port 0 picks one). For
+ * Accepts workers at @a url (ipc:// or tcp://; tcp port 0 picks one). For
  * routers.
  * @param [out] bound  the url with the real port.
  * @retval any of bt_status_of_bind(), BT_ERR_INVALID_PARAM, BT_ERR_TOO_LARGE
@@ -183,7 +170,7 @@ int bt_rpc_fd(const bt_rpc_t *rpc);
  *  cause only a log line. */
 bool bt_rpc_next(bt_rpc_t *rpc, uint64_t now_ms, bt_rpc_event_t *event_p);
 
-/** Processes heartbeats, time-outs and repeated announcements. Call at least
+/** Processes heartbeats, time-outs and dials. Call at least
  *  every heartbeat_ms / 2. */
 void bt_rpc_tick(bt_rpc_t *rpc, uint64_t now_ms);
 

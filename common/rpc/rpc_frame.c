@@ -41,7 +41,7 @@ void bt_rpc_frame_seal(const uint8_t key[BT_KEY_BYTES], uint8_t kind,
 static bool body_fits(const rpc_frame_t *frame)
 {
     switch (frame->kind) {
-    case RPC_ANNOUNCE:
+    case RPC_JOIN:
     case RPC_OPEN:
         return false; /* they have no tag */
     case RPC_ACCEPT:

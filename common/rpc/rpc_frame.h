@@ -4,7 +4,8 @@
  * Private to common/rpc: the frames of a link whose key is derived, and the
  * messages in them. Pure functions; docs/WIRE.md has the protocol.
  *
- *     frame     "BTN3" kind[1] 0[3] sequence[8] body tag[16]
+ *     stream    { length[4] frame }*
+ *     frame     "BTN4" kind[1] 0[3] sequence[8] body tag[16]
  *     ACCEPT    version[4] payload        of the worker, its first
  *     READY     version[4] payload        of the router, its first
  *     DATA      a piece of { length[4] message }*     none = heartbeat
@@ -30,11 +31,11 @@
 #include "common/crypt/key.h"
 #include "common/rpc/rpc.h"
 
-#define RPC_MAGIC         "BTN3"
+#define RPC_MAGIC         "BTN4"
 #define RPC_MAGIC_BYTES   4u
 #define RPC_HEADER_BYTES  16u
 #define RPC_VERSION_BYTES 4u
-#define RPC_LENGTH_BYTES  4u
+#define RPC_LENGTH_BYTES  4u /**< before a frame, and before a message */
 #define RPC_DATA_BYTES    (512u << 10) /**< most of the stream in one frame */
 #define RPC_MAX_URL       256u         /**< with its zero byte */
 #define RPC_MAX_REASON    256u         /**< with its zero byte */
@@ -44,8 +45,8 @@
 #define RPC_MAX_FRAME (BT_RPC_MAX_PAYLOAD + 64u)
 
 typedef enum rpc_kind {
-    RPC_ANNOUNCE = 1, /* rpc_intro.h */
-    RPC_OPEN = 2,     /* rpc_intro.h */
+    RPC_JOIN = 1, /* rpc_intro.h */
+    RPC_OPEN = 2, /* rpc_intro.h */
     RPC_ACCEPT = 3,
     RPC_READY = 4,
     RPC_DATA = 5,

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handshake: how a link gets its key (docs/WIRE.md, "Links").
  *
- *     worker  WAITING ─connection─▶ OPENING ─OPEN─▶ PROVEN ─READY─▶ UP
- *     router  WAITING ─connection─▶ OPENING ─ACCEPT───────────────▶ UP
+ *     W                                      R
+ *     JOIN: nonce, its range, mac ──────────▶ mac right, else the end
+ *              ◀────────── OPEN: nonce, its range, the router's proof
+ *     ACCEPT: version, hello, tag ──────────▶ tag right: the worker's proof
+ *              ◀────────────────────── READY: version, hello, tag
  *
- * The worker sends nothing before OPEN has proven the key for the very
- * socket that it announced. The link's key is derived from both frames that
- * open it, so that none of their fields can be another's: nonces,
- * incarnations, names, versions. */
+ * The link's key is derived from both frames that open it, so that none of
+ * their fields can be another's: nonces, incarnations, names, versions. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static const rpc_keys_t *keys_of(const bt_rpc_link_t *link)
 {
     return bt_rpc_ring_find(
         &link->rpc->ring,
-        bt_rpc_intro_key_id(link->announce, link->announce_bytes));
+        bt_rpc_intro_key_id(link->join_frame, link->join_bytes));
 }
 
 /* Both frames are known: the key of this link and no other. */
@@ -28,37 +29,77 @@ static void make_session(bt_rpc_link_t *link, const void *open,
 {
     const bool worker = link->join != NULL;
 
-    bt_rpc_session_make(keys_of(link), link->announce, link->announce_bytes,
-                        open, open_bytes, &link->session);
+    bt_rpc_session_make(keys_of(link), link->join_frame, link->join_bytes, open,
+                        open_bytes, &link->session);
     link->seal_key = worker ? link->session.to_router : link->session.to_worker;
     link->open_key = worker ? link->session.to_worker : link->session.to_router;
+}
+
+static rpc_intro_t introduce(const bt_rpc_t *rpc)
+{
+    rpc_intro_t intro = {.range = rpc->range, .incarnation = rpc->incarnation};
+
+    bt_key_random(intro.nonce, sizeof(intro.nonce));
+    memcpy(intro.name, rpc->name, sizeof(intro.name));
+    return intro;
+}
+
+static void send_intro(bt_rpc_link_t *link, const uint8_t *frame, size_t bytes)
+{
+    nng_msg *msg = NULL;
+
+    if (nng_msg_alloc(&msg, bytes) == 0) {
+        memcpy(nng_msg_body(msg), frame, bytes);
+    }
+    bt_rpc_link_control(link, msg);
 }
 
 void bt_rpc_handshake_start(bt_rpc_link_t *link)
 {
     bt_rpc_t *rpc = link->rpc;
-    rpc_intro_t intro = {.range = rpc->range, .incarnation = rpc->incarnation};
+    const rpc_intro_t intro = introduce(rpc);
+
+    bt_rpc_link_move(link, LINK_GREETING);
+    link->join_bytes =
+        bt_rpc_join_put(&rpc->ring.now, &intro, link->join_frame);
+    send_intro(link, link->join_frame, link->join_bytes);
+}
+
+/* At the router. Whoever made the frame knows the key; who recorded it cannot
+ * make the next one. */
+static void on_join(bt_rpc_link_t *link, const void *data, size_t bytes)
+{
+    bt_rpc_t *rpc = link->rpc;
+    const rpc_keys_t *keys =
+        bt_rpc_ring_find(&rpc->ring, bt_rpc_intro_key_id(data, bytes));
     uint8_t frame[RPC_MAX_INTRO];
-    nng_msg *msg;
+    rpc_intro_t intro;
+    bt_status_t status = bt_rpc_join_check(keys, data, bytes, &intro);
     size_t n;
 
-    link->state = LINK_OPENING;
-    if (link->join != NULL) {
-        link->deadline_ms = rpc->now_ms + RPC_OPEN_MS;
+    if (status == BT_ERR_BAD_MESSAGE) {
+        bt_rpc_complain(link, "something that is not a worker of ours talks to "
+                              "the control port");
+        bt_rpc_link_over(link, "malformed handshake");
         return;
     }
-    link->deadline_ms = rpc->now_ms + rpc->dead_ms;
-    bt_key_random(intro.nonce, sizeof(intro.nonce));
-    memcpy(intro.name, rpc->name, sizeof(intro.name));
-    n = bt_rpc_open_put(keys_of(link), link->announce, link->announce_bytes,
-                        &intro, frame);
-    make_session(link, frame, n);
-    if (nng_msg_alloc(&msg, n) == 0) {
-        memcpy(nng_msg_body(msg), frame, n);
-    } else {
-        msg = NULL;
+    link->incarnation = intro.incarnation;
+    memcpy(link->name, intro.name, sizeof(link->name));
+    if (status != BT_OK) {
+        bt_rpc_complain(link, "refused, it has another cluster key: both sides "
+                              "need the same key file");
+        bt_rpc_link_over(link, "cluster key not proven");
+        return;
     }
-    bt_rpc_link_control(link, msg);
+    link->version = bt_wire_common(rpc->range, intro.range);
+    memcpy(link->join_frame, data, bytes);
+    link->join_bytes = bytes;
+    intro = introduce(rpc);
+    n = bt_rpc_open_put(keys, data, bytes, &intro, frame);
+    make_session(link, frame, n);
+    bt_rpc_pipe_allow(link->pipe, RPC_MAX_FRAME); /* ACCEPT has a hello */
+    bt_rpc_link_move(link, LINK_PROVING);
+    send_intro(link, frame, n);
 }
 
 static void send_hello(bt_rpc_link_t *link, rpc_kind_t kind)
@@ -92,8 +133,8 @@ static void on_open(bt_rpc_link_t *link, const void *data, size_t bytes)
     bt_rpc_t *rpc = link->rpc;
     rpc_intro_t intro;
 
-    switch (bt_rpc_open_check(keys_of(link), link->announce,
-                              link->announce_bytes, data, bytes, &intro)) {
+    switch (bt_rpc_open_check(keys_of(link), link->join_frame, link->join_bytes,
+                              data, bytes, &intro)) {
     case BT_OK:
         break;
     case BT_ERR_UNAUTHORIZED:
@@ -116,8 +157,8 @@ static void on_open(bt_rpc_link_t *link, const void *data, size_t bytes)
         refuse_version(link, intro.range);
         return;
     }
-    link->state = LINK_PROVEN;
-    link->deadline_ms = rpc->now_ms + rpc->dead_ms;
+    bt_rpc_pipe_allow(link->pipe, RPC_MAX_FRAME); /* READY has a hello */
+    bt_rpc_link_move(link, LINK_PROVING);
     send_hello(link, RPC_ACCEPT);
 }
 
@@ -158,7 +199,7 @@ static void on_tagged(bt_rpc_link_t *link, const void *data, size_t bytes)
     }
     if (wanted == RPC_ACCEPT) {
         send_hello(link, RPC_READY);
-        if (link->state != LINK_OPENING) {
+        if (link->state != LINK_PROVING) {
             return; /* no memory for it */
         }
     }
@@ -167,12 +208,11 @@ static void on_tagged(bt_rpc_link_t *link, const void *data, size_t bytes)
 
 void bt_rpc_handshake_frame(bt_rpc_link_t *link, const void *data, size_t bytes)
 {
-    if ((link->join == NULL) || (link->state == LINK_PROVEN)) {
+    if (link->state == LINK_PROVING) {
         on_tagged(link, data, bytes);
-    } else if (link->old_announced && bt_rpc_old_is(data, bytes)) {
-        bt_rpc_refuse_start(link);
-        bt_rpc_refuse_frame(link, data, bytes);
-    } else {
+    } else if (link->join != NULL) {
         on_open(link, data, bytes);
+    } else {
+        on_join(link, data, bytes);
     }
 }

@@ -6,79 +6,88 @@
  *     nng threads                          owner thread
  *     callbacks of rpc_pipe.h ──▶ inbox + rpc->ready ──eventfd──▶ rpc_next
  *
- * A link has one pipe in its life: when that ends, so does the link, and a new
- * link gets a new pipe and url. Everything under "mutex" is shared with nng's
- * threads, which allocate nothing while they hold it; the owner calls no nng
- * function while holding it.
+ * A link has one pipe in its life: when that ends, so does the link. Everything
+ * under "mutex" is shared with nng's threads, which allocate nothing while they
+ * hold it; the owner calls no nng function while holding it.
  *
- * Pipes are closed by a separate thread (rpc_undertaker.c), so that the owner
- * never waits for nng.
+ * Pipes are closed by a separate thread (rpc_reaper.c), so that the owner never
+ * waits for nng.
  */
 #ifndef BT_COMMON_RPC_RPC_INNER_H
 #define BT_COMMON_RPC_RPC_INNER_H
 
-#include <poll.h>
 #include <pthread.h>
-#include <sys/un.h>
 
 #include <nng/nng.h>
 
 #include "common/base/core_wait.h"
 #include "common/base/list.h"
-#include "common/base/own_dir.h"
 #include "common/base/strbuf.h"
 #include "common/rpc/rpc.h"
 #include "common/rpc/rpc_frame.h"
 #include "common/rpc/rpc_intro.h"
-#include "common/rpc/rpc_old.h"
 #include "common/rpc/rpc_pipe.h"
 #include "common/rpc/rpc_shm.h"
 
-#define RPC_LANE_READ      (64u << 10)
-#define RPC_INBOX_FRAMES   64
-#define RPC_INBOX_BYTES    (32u << 20) /* reading pauses above it */
-#define RPC_TAG_THERE      (16u << 10) /* nng's threads check longer frames */
-#define RPC_ANNOUNCES      256
-#define RPC_SAID           64
-#define RPC_ANNOUNCE_MS    250   /* first pause between announcements */
-#define RPC_BACKOFF_MAX_MS 2000  /* longest one */
-#define RPC_PROVEN_MS      1000  /* a link this old resets the pause */
-#define RPC_OPEN_MS        1000  /* from a connection to its proof */
-#define RPC_UNPROVEN       64    /* unproven dials at a time */
-#define RPC_KNOWN          256   /* processes whose announcements are known */
-#define RPC_LATER_MAX_MS   60000 /* longest pause for an unproven one */
-#define RPC_OLD_AFTER_MS   3000  /* no answer: is it a router of protocol 2? */
-#define RPC_OLD_EVERY_MS   60000 /* interval of refusals to a peer of it */
-#define RPC_CLOSE_MS       200   /* time for a last message to be sent */
-#define RPC_BURY_MS        2000  /* how long bt_rpc_close() waits for pipes */
-#define RPC_MAX_WHY        512   /* a reason, with a url in it */
+#define RPC_LANE_READ    (64u << 10)
+#define RPC_NO_ROOM      SIZE_MAX
+#define RPC_INBOX_FRAMES 64
+#define RPC_INBOX_BYTES  (32u << 20) /* reading pauses above it */
+#define RPC_TAG_THERE    (16u << 10) /* nng's threads check longer frames */
+#define RPC_SAID         64
+#define RPC_UNPROVEN     64   /* peers that have proven nothing, at a time */
+#define RPC_RETIRED      256  /* above it no peer is accepted */
+#define RPC_CLOSE_MS     200  /* time for a last message to be sent */
+#define RPC_REAP_MS      2000 /* how long bt_rpc_close() waits for pipes */
+#define RPC_MAX_WHY      512  /* a reason, with a url in it */
 
+/** State of a link; changed by bt_rpc_link_move() alone, whose table has the
+ *  edges.
+ *
+ *     worker  CONNECTING ─▶ GREETING ─OPEN─▶ PROVING ─READY─▶ UP
+ *     router                GREETING ─JOIN─▶ PROVING ─ACCEPT▶ UP
+ *
+ *     UP ─closed by its owner─▶ CLOSING ─BYE is sent─▶ BYE_SENT ─▶ OVER
+ *     all ─────────────────────the connection ends───────────────▶ OVER
+ */
 typedef enum link_state {
-    LINK_WAITING,   /* its pipe is not open */
-    LINK_OPENING,   /* the worker awaits OPEN; the router has sent it */
-    LINK_PROVEN,    /* the worker has sent ACCEPT and awaits READY */
-    LINK_OLD_HELLO, /* protocol 2: our hello is sent, the peer's awaited */
-    LINK_OLD_PROOF, /* and our proof */
+    LINK_CONNECTING, /**< the worker dials */
+    LINK_GREETING,   /**< the peer's first frame is awaited: OPEN, or JOIN */
+    LINK_PROVING,    /**< the worker awaits READY, the router ACCEPT */
     LINK_UP,
-    LINK_CLOSING, /* the owner has closed it; the reason is being sent */
-    LINK_OVER,    /* to be reported, then freed */
+    LINK_CLOSING,  /**< BYE follows what was posted */
+    LINK_BYE_SENT, /**< the peer is to end the connection */
+    LINK_OVER,     /**< to be reported, then freed */
 } link_state_t;
+
+/** Last event that the owner of a link got about its life. */
+typedef enum link_reported {
+    REPORTED_NOTHING,
+    REPORTED_UP,
+    REPORTED_DOWN,
+} link_reported_t;
 
 typedef struct rpc_join rpc_join_t;
 
+/** How far messages have moved into shared memory. */
+typedef enum rpc_lanes_state {
+    LANES_OFF,
+    LANES_WRITING,  /**< LANE is sent: messages go into `out` */
+    LANES_OPEN,     /**< and LANE was received: messages come from `in` */
+    LANES_DRAINING, /**< and the other side ended: the rest of its messages is
+                         still read */
+} rpc_lanes_state_t;
+
 /* Shared memory of the two ends of a link; rpc_lanes.c. Owner only. */
 typedef struct rpc_lanes {
+    rpc_lanes_state_t state;
     bt_shm_t shm;
     int socket; /* the router accepts the taker of the memory there, the
                    worker receives the memory; -1: none */
     int bell;   /* ours, in shm; -1: not watched */
     bt_lane_t out, in;
-    bool writes;     /* LANE is sent: messages go into `out` */
-    bool reads;      /* LANE was received: messages come from `in` */
-    bool rings;      /* our bell may be readable */
-    bool last_words; /* the other side ended: the rest of its messages is
-                        still read ... */
-    size_t n_left;   /* ... up to this number of bytes */
+    bool rings;    /* our bell may be readable */
+    size_t n_left; /* DRAINING: most bytes to be read yet */
     bool bye_heard;
     char bye[RPC_MAX_REASON]; /* reason in BYE */
 } rpc_lanes_t;
@@ -106,7 +115,7 @@ struct bt_rpc_link {
     bt_list_t in_dirty; /* something to send; empty = nothing */
     rpc_join_t *join;   /* NULL on the router's side */
     void *user;
-    char url[RPC_MAX_URL];
+    char url[RPC_MAX_URL]; /* of the other side, for logs */
 
     rpc_pipe_t *pipe;
 
@@ -118,32 +127,28 @@ struct bt_rpc_link {
     uint32_t inbox_n;
     size_t inbox_bytes;
     bool recv_paused;
-    bool gone; /* with the undertaker: nothing is read or reported any more */
+    bool gone; /* with the reaper: nothing is read or reported any more */
     bool has_open_key; /* open_key stays unchanged: tags can be checked */
     bool send_wake;    /* the owner waits until it may send */
 
     /* owner only */
     link_state_t state;
-    bool proven;                     /* the peer knows the key */
-    uint8_t announce[RPC_MAX_INTRO]; /* of the worker's end; as sent */
-    size_t announce_bytes;
-    uint64_t count;          /* the number in it */
+    link_reported_t reported;
+    bool proven;                       /* the peer knows the key */
+    uint8_t join_frame[RPC_MAX_INTRO]; /* the worker's first, as sent */
+    size_t join_bytes;
     const uint8_t *seal_key; /* in session */
     const uint8_t *open_key;
     rpc_session_t session;
     uint32_t version;
     uint64_t incarnation; /* the peer's */
     char name[RPC_MAX_NAME];
-    bool old;           /* the peer speaks protocol 2, and is refused */
-    bool old_announced; /* so the first frame may be of protocol 2 */
-    rpc_old_side_t old_ours, old_theirs;
-    bool up_pending, up_told, down_told;
     rpc_told_t is, told; /* current state; last reported state */
     rpc_silence_t silence;
     rpc_lanes_t lanes;
-    bool bye_wanted, bye_sent, heartbeat_due;
-    bool room_wanted;
-    size_t room_bytes;   /* the event is due at or below this number */
+    bool heartbeat_due;
+    size_t room_bytes;   /* ROOM is due at or below this number; RPC_NO_ROOM:
+                            it is not wanted */
     nng_msg *control[4]; /* READY, OFFER, GIVEN, LANE: not yet with nng */
     uint32_t n_control;
     bt_strbuf_t out;            /* { length, message }* */
@@ -153,7 +158,7 @@ struct bt_rpc_link {
     void *hello;                /* the peer's payload until UP is reported;
                                    owned */
     size_t hello_bytes;
-    uint64_t deadline_ms; /* of the handshake, or of closing; 0 = none */
+    uint64_t deadline_ms; /* of the state; 0 = none */
     uint64_t up_ms, heard_ms, sent_ms;
     char reason[RPC_MAX_REASON];
 };
@@ -163,59 +168,39 @@ struct rpc_join {
     bt_list_t in_all;
     bt_rpc_t *rpc;
     char url[RPC_MAX_URL];
-    bool over_ipc;
-    rpc_pipe_t *pipe; /* NULL: could not be created */
-    uint64_t lost_ms; /* time since when no router is there; 0 = one is */
-    bt_rpc_link_t *link;
-    uint64_t next_open_ms;
-    uint64_t next_announce_ms;
-    uint64_t first_announce_ms; /* since the last link; 0 = none was sent */
-    uint64_t pause_ms;
-    bool complained;       /* logged once until a link is up */
-    char why[RPC_MAX_WHY]; /* reason why there is no link, as far as known */
-    uint64_t next_old_ms;  /* earliest next announcement of protocol 2 */
+    bt_rpc_link_t *link; /* NULL: until the next dial */
+    uint64_t next_dial_ms;
+    uint64_t pause_ms;      /* before the dial after that */
+    uint64_t unanswered_ms; /* since when it hangs up unproven; 0: it does
+                               not */
+    bool complained;        /* logged once until a link is up */
+    bool is_explained;      /* of the present link: `why` says more than its
+                               end */
+    char why[RPC_MAX_WHY];  /* reason why there is no link, as far as known */
 };
 
-/* Process that announced itself to this router. */
-typedef struct rpc_known {
-    uint64_t incarnation; /* 0: a free slot */
-    uint64_t count;       /* highest count of its sockets */
-    uint64_t seen_ms;
-    uint64_t not_before_ms; /* for this count */
-    uint64_t later_ms;      /* next pause */
-    uint64_t next_old_ms;   /* earliest next refusal in protocol 2 */
-} rpc_known_t;
-
-/* Listener for announcements of a router; rpc_ear.c. Between creation and
- * end all but in_all belongs to its thread. */
+/* Control port of a router; rpc_listener.c. */
 typedef struct rpc_listener {
     bt_list_t in_all;
     bt_rpc_t *rpc;
-    bool ipc;
-    struct sockaddr_un name; /* ipc: removed at the end */
-    uint64_t look_ms;        /* ipc: next check that it exists */
-    bool is_gone;            /* ipc: it was removed, and that was logged */
-    int fd;
-    int stop_fd; /* readable: the thread must end */
-    pthread_t thread;
-    struct rpc_caller **callers; /* owned, with all entries */
-    uint32_t n_callers;
-    struct pollfd *fds; /* owned: for fd, stop_fd and all callers */
+    bool is_ipc;
+    char url[RPC_MAX_URL];         /* with the real port */
+    nng_stream_listener *listener; /* NULL: it cannot be opened again */
+    nng_aio *aio;
+    uint64_t look_ms; /* ipc: next check that its name exists */
+    bool is_gone;     /* ipc: it was removed, and that was logged */
+
+    /* under rpc->mutex */
+    bool is_accepting;  /* aio is with nng */
+    nng_stream *stream; /* accepted; NULL: none */
 } rpc_listener_t;
 
 struct bt_rpc {
     rpc_ring_t ring;
     void *hello;
     size_t hello_bytes;
-    void *old_hello;
-    size_t old_hello_bytes;
     char name[RPC_MAX_NAME];
     bt_wire_range_t range;
-    uint64_t n_sockets; /* sockets announced so far or being announced */
-    rpc_known_t known[RPC_KNOWN];
-    char *listen_host;
-    bt_own_dir_t ipc_dir; /* for our sockets; no path: not needed yet */
-    char *listen_dir;
     uint32_t heartbeat_ms, suspect_ms, dead_ms, max_queue_bytes;
     bool tells_starved;
     uint64_t incarnation;
@@ -247,31 +232,27 @@ struct bt_rpc {
     int fd; /* epoll: of event_fd and of links' sockets and bells */
     int event_fd;
     pthread_mutex_t mutex;
-    bt_list_t ready; /* links with something for the owner */
-    bool signalled;  /* event_fd is readable, or soon will be */
-    nng_msg *announces[RPC_ANNOUNCES]; /* ring: delivered in order */
-    uint32_t first_announce;
-    uint32_t n_announces;
-    bool closing; /* announcements are dropped */
+    bt_list_t ready;     /* links with something for the owner */
+    bool signalled;      /* event_fd is readable, or soon will be */
+    uint32_t n_accepted; /* streams of listeners that are no links yet */
 
-    pthread_t undertaker;
-    pthread_cond_t burial;
+    pthread_t reaper;
+    pthread_cond_t reap;
     bt_list_t retired; /* links by in_all, oldest first */
+    uint32_t n_retired;
     bool stopping;
-    bool buried; /* the undertaker has ended */
+    bool reaped; /* the reaper has ended */
 };
 
-/* rpc_socket.c: pipes of links and joins. Errors are logged there. */
+/* rpc_socket.c: links and their pipes. Errors are logged there. */
 
-/** Creates a link with an unconnected pipe; not in rpc->links. */
-BT_MUST_CHECK bt_status_t bt_rpc_link_create(bt_rpc_t *rpc,
-                                             bt_rpc_link_t **link_p);
-/** Frees a link. Waits for nng's callbacks: on the undertaker's thread, or
- *  before any. */
+/** Creates a link to a router, which is dialled. */
+BT_MUST_CHECK bt_status_t bt_rpc_link_dial(rpc_join_t *join);
+/** Creates a link of an accepted stream, which it owns in any case. */
+void bt_rpc_link_adopt(bt_rpc_t *rpc, nng_stream *stream, const char *url);
+/** Frees a link. Waits for nng's callbacks: on the reaper's thread, or before
+ *  any. */
 void bt_rpc_link_free(bt_rpc_link_t *link);
-BT_MUST_CHECK bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc);
-BT_MUST_CHECK bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link,
-                                           const char *url);
 void bt_rpc_mark_ready(bt_rpc_link_t *link);
 /** Makes event_fd readable, so that the thread that owns the links wakes.
  *  The caller has set `signalled` under the mutex, and has released the
@@ -299,49 +280,37 @@ bool bt_rpc_send(bt_rpc_link_t *link, nng_msg *msg);
 /** True when a message can be sent. When false, the link is marked ready as
  *  soon as one can. */
 bool bt_rpc_can_send(bt_rpc_link_t *link);
+
+/* rpc_join.c */
+
 BT_MUST_CHECK bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
                                              rpc_join_t **join_p);
 void bt_rpc_join_free(rpc_join_t *join);
-/** Replaces the pipe to the router by a fresh one. */
-BT_MUST_CHECK bt_status_t bt_rpc_join_dial(rpc_join_t *join);
+void bt_rpc_join_tick(rpc_join_t *join);
+/** Plans the next dial. @param link  the link in the state that it ended in */
+void bt_rpc_join_ended(rpc_join_t *join, const bt_rpc_link_t *link);
+/** Returns the time until which a dial must have connected. */
+uint64_t bt_rpc_join_deadline(const bt_rpc_t *rpc);
 
-typedef enum rpc_announced {
-    RPC_ANNOUNCED,
-    RPC_NOT_REACHED,  /* not connected yet */
-    RPC_NOBODY_THERE, /* needs another dial */
-} rpc_announced_t;
-
-/**
- * Announces this worker to the router.
- * @param old  in the frames of protocol 2
- */
-rpc_announced_t bt_rpc_join_announce(rpc_join_t *join, bool old);
-
-/* rpc_announce.c: announcements of workers to this router. */
-
-void bt_rpc_announces_take(bt_rpc_t *rpc);
-void bt_rpc_announces_drop(bt_rpc_t *rpc);
-/** Records that a dialled link ended without a proof. */
-void bt_rpc_dial_failed(const bt_rpc_link_t *link);
-
-/* rpc_ear.c */
+/* rpc_listener.c */
 
 BT_MUST_CHECK bt_status_t bt_rpc_listener_create(bt_rpc_t *rpc, const char *url,
-                                                 char *bound,
-                                                 size_t bound_bytes,
                                                  rpc_listener_t **listener_p);
 void bt_rpc_listener_free(rpc_listener_t *listener);
+void bt_rpc_listener_tick(rpc_listener_t *listener);
+/** Makes links of accepted streams. */
+void bt_rpc_listeners_take(bt_rpc_t *rpc);
 
-/* rpc_undertaker.c */
+/* rpc_reaper.c */
 
-BT_MUST_CHECK bt_status_t bt_rpc_undertaker_start(bt_rpc_t *rpc);
-/** Hands a link to the undertaker, which frees it later. */
+BT_MUST_CHECK bt_status_t bt_rpc_reaper_start(bt_rpc_t *rpc);
+/** Hands a link to the reaper, which frees it later. */
 void bt_rpc_link_retire(bt_rpc_link_t *link);
 /**
  * Waits until all retired links are freed.
  * @return false when nng does not release one: @a rpc must stay, too
  */
-bool bt_rpc_undertaker_stop(bt_rpc_t *rpc);
+bool bt_rpc_reaper_stop(bt_rpc_t *rpc);
 
 /* rpc_link.c: the life of one link. */
 
@@ -352,16 +321,17 @@ typedef enum link_step {
     STEP_FREED, /* the link is freed */
 } link_step_t;
 
+/** Changes the state of a link, and sets its deadline. */
+void bt_rpc_link_move(bt_rpc_link_t *link, link_state_t next);
 link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p);
 void bt_rpc_link_tick(bt_rpc_link_t *link);
 /** Ends a link without notifying the peer. */
 void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason);
 /** Ends a link and notifies the peer, which can verify our frames. */
 void bt_rpc_link_refuse(bt_rpc_link_t *link, const char *reason);
-/** Logs one line about a peer that gets no link. */
+/** Logs one line about a peer that gets no link, and tells the router's owner
+ *  of it. */
 void bt_rpc_complain(bt_rpc_link_t *link, const char *what);
-/** Calls on_refused of the router's owner, if set. */
-void bt_rpc_tell_refused(const bt_rpc_t *rpc, const bt_rpc_refused_t *refused);
 /** Keeps the peer's hello for UP. @return false: no memory, the link has
  *  ended */
 bool bt_rpc_link_keep(bt_rpc_link_t *link, const void *hello, size_t bytes);
@@ -396,6 +366,15 @@ nng_msg *bt_rpc_link_seal(bt_rpc_link_t *link, rpc_kind_t kind,
 
 /* rpc_lanes.c: the path through shared memory. */
 
+static inline bool bt_rpc_lanes_writes(const bt_rpc_link_t *link)
+{
+    return link->lanes.state >= LANES_WRITING;
+}
+static inline bool bt_rpc_lanes_reads(const bt_rpc_link_t *link)
+{
+    return link->lanes.state >= LANES_OPEN;
+}
+
 /** Offers shared memory when the link is up. For routers. */
 void bt_rpc_lanes_offer(bt_rpc_link_t *link);
 /** Processes an OFFER, GIVEN or LANE frame. */
@@ -418,18 +397,9 @@ bool bt_rpc_look(bt_rpc_t *rpc);
 
 /* rpc_handshake.c */
 
+/** Sends JOIN. For workers, when the connection is open. */
 void bt_rpc_handshake_start(bt_rpc_link_t *link);
 void bt_rpc_handshake_frame(bt_rpc_link_t *link, const void *data,
                             size_t bytes);
-
-/* rpc_refuse.c: peers of protocol 2. */
-
-/** Sends our hello. */
-void bt_rpc_refuse_start(bt_rpc_link_t *link);
-void bt_rpc_refuse_frame(bt_rpc_link_t *link, const void *data, size_t bytes);
-/** Builds a BYE frame. @return NULL: no memory */
-nng_msg *bt_rpc_refuse_bye(const bt_rpc_link_t *link);
-/** True the first time for this peer (and not too often for all). */
-bool bt_rpc_say_once(bt_rpc_t *rpc, uint64_t peer);
 
 #endif

@@ -32,48 +32,42 @@ static uint64_t get_number(const uint8_t **at_io, size_t bytes)
     return value;
 }
 
+/* All but the mac. @return its bytes */
 static size_t put(const rpc_keys_t *keys, rpc_kind_t kind,
                   const rpc_intro_t *intro, uint8_t out[RPC_MAX_INTRO])
 {
-    const bool announce = kind == RPC_ANNOUNCE;
     const size_t name_bytes = strnlen(intro->name, RPC_MAX_NAME - 1);
     cursor_t c = {out};
 
     put_bytes(&c, RPC_MAGIC, RPC_MAGIC_BYTES);
     put_number(&c, kind, 4); /* its one byte, and three zeros */
-    put_number(&c, announce ? RPC_ANNOUNCE_FIXED : RPC_OPEN_FIXED, 4);
+    put_number(&c, RPC_INTRO_FIXED, 4);
     put_number(&c, intro->range.oldest, 4);
     put_number(&c, intro->range.newest, 4);
     put_bytes(&c, keys->id, RPC_KEY_ID_BYTES);
     put_number(&c, intro->incarnation, 8);
-    if (announce) {
-        put_number(&c, intro->count, 8);
-    }
     put_bytes(&c, intro->nonce, RPC_NONCE_BYTES);
     put_number(&c, name_bytes, 4);
     put_bytes(&c, intro->name, name_bytes);
-    if (announce) {
-        put_bytes(&c, intro->url, strnlen(intro->url, RPC_MAX_URL - 1));
-    }
     return (size_t)(c.at - out);
 }
 
-size_t bt_rpc_announce_put(const rpc_keys_t *keys, const rpc_intro_t *intro,
-                           uint8_t out[RPC_MAX_INTRO])
+size_t bt_rpc_join_put(const rpc_keys_t *keys, const rpc_intro_t *intro,
+                       uint8_t out[RPC_MAX_INTRO])
 {
-    const size_t n = put(keys, RPC_ANNOUNCE, intro, out);
+    const size_t n = put(keys, RPC_JOIN, intro, out);
     const bt_key_part_t said = {out, n};
 
-    bt_key_derive(keys->announce, NULL, &said, 1, out + n);
+    bt_key_derive(keys->join, NULL, &said, 1, out + n);
     return n + MAC_BYTES;
 }
 
-size_t bt_rpc_open_put(const rpc_keys_t *keys, const void *announce,
-                       size_t announce_bytes, const rpc_intro_t *intro,
+size_t bt_rpc_open_put(const rpc_keys_t *keys, const void *join,
+                       size_t join_bytes, const rpc_intro_t *intro,
                        uint8_t out[RPC_MAX_INTRO])
 {
     const size_t n = put(keys, RPC_OPEN, intro, out);
-    const bt_key_part_t said[] = {{announce, announce_bytes}, {out, n}};
+    const bt_key_part_t said[] = {{join, join_bytes}, {out, n}};
 
     bt_key_derive(keys->open, NULL, said, 2, out + n);
     return n + MAC_BYTES;
@@ -83,9 +77,14 @@ const uint8_t *bt_rpc_intro_key_id(const void *data, size_t bytes)
 {
     const uint8_t *p = data;
 
-    return (bytes < RPC_INTRO_HEADER + RPC_OPEN_FIXED)
+    return (bytes < RPC_INTRO_HEADER + RPC_INTRO_FIXED)
                ? NULL
                : p + RPC_INTRO_HEADER + 8; /* behind the range */
+}
+
+bool bt_rpc_is_ipc(const char *url)
+{
+    return strncmp(url, "ipc://", 6) == 0;
 }
 
 /* A folder of sockets may be called anything, hosts are plain ASCII. */
@@ -127,14 +126,12 @@ static bool get(rpc_kind_t kind, const uint8_t *data, size_t bytes,
                 rpc_intro_t *intro, const uint8_t **id_p)
 {
     static const uint8_t zeros[FIXED_AT - KIND_AT - 1];
-    const bool announce = kind == RPC_ANNOUNCE;
-    const size_t known = announce ? RPC_ANNOUNCE_FIXED : RPC_OPEN_FIXED;
     const uint8_t *p = data + RPC_INTRO_HEADER;
     size_t rest;
     size_t fixed;
     size_t n;
 
-    if ((bytes < RPC_INTRO_HEADER + known + MAC_BYTES) ||
+    if ((bytes < RPC_INTRO_HEADER + RPC_INTRO_FIXED + MAC_BYTES) ||
         (bytes > RPC_MAX_INTRO) ||
         (memcmp(data, RPC_MAGIC, RPC_MAGIC_BYTES) != 0) ||
         (data[KIND_AT] != kind) ||
@@ -143,7 +140,7 @@ static bool get(rpc_kind_t kind, const uint8_t *data, size_t bytes,
     }
     fixed = (size_t)bt_rpc_get_le(data + FIXED_AT, 4);
     rest = bytes - RPC_INTRO_HEADER - MAC_BYTES;
-    if ((fixed < known) || (fixed > rest)) {
+    if ((fixed < RPC_INTRO_FIXED) || (fixed > rest)) {
         return false;
     }
     memset(intro, 0, sizeof(*intro));
@@ -152,63 +149,59 @@ static bool get(rpc_kind_t kind, const uint8_t *data, size_t bytes,
     *id_p = p;
     p += RPC_KEY_ID_BYTES;
     intro->incarnation = get_number(&p, 8);
-    intro->count = announce ? get_number(&p, 8) : 0;
     memcpy(intro->nonce, p, RPC_NONCE_BYTES);
     p += RPC_NONCE_BYTES;
     n = (size_t)get_number(&p, 4);
     p = data + RPC_INTRO_HEADER + fixed;
-    rest -= fixed;
-    if ((n > rest) || !is_name(p, n) ||
-        (announce ? !bt_rpc_is_url(p + n, rest - n) : (rest != n))) {
+    if ((n != rest - fixed) || !is_name(p, n)) {
         return false;
     }
     memcpy(intro->name, p, n);
-    if (announce) {
-        memcpy(intro->url, p + n, rest - n);
-    }
     return true;
 }
 
-bt_status_t bt_rpc_announce_check(const rpc_keys_t *keys, const void *data,
-                                  size_t bytes, rpc_intro_t *intro_p)
+/* Checks a frame whose mac covers these parts; the last is the frame without
+ * its mac. */
+static bt_status_t check(rpc_kind_t kind, const rpc_keys_t *keys,
+                         const uint8_t key[BT_KEY_BYTES],
+                         const bt_key_part_t *parts, size_t n,
+                         rpc_intro_t *intro_p)
 {
-    const uint8_t *p = data;
+    const uint8_t *data = parts[n - 1].data;
+    const size_t bytes = parts[n - 1].bytes;
     uint8_t mac[MAC_BYTES];
     const uint8_t *id;
     rpc_intro_t intro;
-    bt_key_part_t said;
 
-    if (!get(RPC_ANNOUNCE, p, bytes, &intro, &id)) {
+    if (!get(kind, data, bytes + MAC_BYTES, &intro, &id)) {
         return BT_ERR_BAD_MESSAGE;
     }
     *intro_p = intro;
-    said = (bt_key_part_t){p, bytes - MAC_BYTES};
-    bt_key_derive(keys->announce, NULL, &said, 1, mac);
+    bt_key_derive(key, NULL, parts, n, mac);
     return ((memcmp(id, keys->id, RPC_KEY_ID_BYTES) == 0) &&
-            bt_key_equal(mac, p + said.bytes, sizeof(mac)))
+            bt_key_equal(mac, data + bytes, sizeof(mac)))
                ? BT_OK
                : BT_ERR_UNAUTHORIZED;
 }
 
-bt_status_t bt_rpc_open_check(const rpc_keys_t *keys, const void *announce,
-                              size_t announce_bytes, const void *data,
+bt_status_t bt_rpc_join_check(const rpc_keys_t *keys, const void *data,
                               size_t bytes, rpc_intro_t *intro_p)
 {
-    const uint8_t *p = data;
-    uint8_t mac[MAC_BYTES];
-    const uint8_t *id;
-    rpc_intro_t intro;
-    bt_key_part_t said[2];
+    const bt_key_part_t said = {data, bytes - MAC_BYTES};
 
-    if (!get(RPC_OPEN, p, bytes, &intro, &id)) {
-        return BT_ERR_BAD_MESSAGE;
-    }
-    *intro_p = intro;
-    said[0] = (bt_key_part_t){announce, announce_bytes};
-    said[1] = (bt_key_part_t){p, bytes - MAC_BYTES};
-    bt_key_derive(keys->open, NULL, said, 2, mac);
-    return ((memcmp(id, keys->id, RPC_KEY_ID_BYTES) == 0) &&
-            bt_key_equal(mac, p + said[1].bytes, sizeof(mac)))
-               ? BT_OK
-               : BT_ERR_UNAUTHORIZED;
+    return (bytes <= MAC_BYTES)
+               ? BT_ERR_BAD_MESSAGE
+               : check(RPC_JOIN, keys, keys->join, &said, 1, intro_p);
+}
+
+bt_status_t bt_rpc_open_check(const rpc_keys_t *keys, const void *join,
+                              size_t join_bytes, const void *data, size_t bytes,
+                              rpc_intro_t *intro_p)
+{
+    const bt_key_part_t said[] = {{join, join_bytes},
+                                  {data, bytes - MAC_BYTES}};
+
+    return (bytes <= MAC_BYTES)
+               ? BT_ERR_BAD_MESSAGE
+               : check(RPC_OPEN, keys, keys->open, said, 2, intro_p);
 }

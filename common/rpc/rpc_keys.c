@@ -18,12 +18,11 @@ void bt_rpc_keys_make(const uint8_t *key, size_t key_bytes, rpc_keys_t *keys)
 {
     uint8_t id[BT_KEY_BYTES];
 
-    under(key, key_bytes, "baton 3 key id", id);
+    under(key, key_bytes, "baton 4 key id", id);
     memcpy(keys->id, id, sizeof(keys->id));
-    under(key, key_bytes, "baton 3 announc", keys->announce);
-    under(key, key_bytes, "baton 3 open", keys->open);
-    under(key, key_bytes, "baton 3 session", keys->session);
-    under(key, key_bytes, "baton rpc key 1", keys->old);
+    under(key, key_bytes, "baton 4 join", keys->join);
+    under(key, key_bytes, "baton 4 open", keys->open);
+    under(key, key_bytes, "baton 4 session", keys->session);
 }
 
 bool bt_rpc_ring_turn(rpc_ring_t *ring, const uint8_t *key, size_t key_bytes,
@@ -60,16 +59,15 @@ const rpc_keys_t *bt_rpc_ring_find(const rpc_ring_t *ring,
                : &ring->now;
 }
 
-void bt_rpc_session_make(const rpc_keys_t *keys, const void *announce,
-                         size_t announce_bytes, const void *open,
-                         size_t open_bytes, rpc_session_t *session)
+void bt_rpc_session_make(const rpc_keys_t *keys, const void *join,
+                         size_t join_bytes, const void *open, size_t open_bytes,
+                         rpc_session_t *session)
 {
-    const bt_key_part_t opening[] = {{announce, announce_bytes},
-                                     {open, open_bytes}};
+    const bt_key_part_t opening[] = {{join, join_bytes}, {open, open_bytes}};
     uint8_t s[BT_KEY_BYTES];
 
     bt_key_derive(keys->session, NULL, opening, BT_ARRAY_LEN(opening), s);
-    bt_key_derive(s, "baton 3 r to w", NULL, 0, session->to_worker);
-    bt_key_derive(s, "baton 3 w to r", NULL, 0, session->to_router);
+    bt_key_derive(s, "baton 4 r to w", NULL, 0, session->to_worker);
+    bt_key_derive(s, "baton 4 w to r", NULL, 0, session->to_router);
     bt_key_wipe(s, sizeof(s));
 }

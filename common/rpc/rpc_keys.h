@@ -4,10 +4,9 @@
  * Private to common/rpc: keys derived from the cluster key (docs/WIRE.md,
  * "Keys"). Pure functions.
  *
- *     cluster key ─┬─ id        identifies the key; no secret
- *                  ├─ announce  for announcements
- *                  ├─ open      for the router's proof
- *                  ├─ old       for links of protocol 2, to refuse them
+ *     cluster key ─┬─ id       identifies the key; no secret
+ *                  ├─ join     for the worker's first frame
+ *                  ├─ open     for the router's proof
  *                  └─ session ─── both frames that open a link ─┬─ to_worker
  *                                                               └─ to_router
  */
@@ -26,10 +25,9 @@
 /** Keys derived from one cluster key. Secret but for the id; to be wiped. */
 typedef struct rpc_keys {
     uint8_t id[RPC_KEY_ID_BYTES];
-    uint8_t announce[BT_KEY_BYTES];
+    uint8_t join[BT_KEY_BYTES];
     uint8_t open[BT_KEY_BYTES];
     uint8_t session[BT_KEY_BYTES];
-    uint8_t old[BT_KEY_BYTES];
 } rpc_keys_t;
 
 /** Current key, and for some time the previous one: processes learn of a new
@@ -64,8 +62,8 @@ const rpc_keys_t *bt_rpc_ring_find(const rpc_ring_t *ring,
 
 /** Derives the keys of a link from the two frames that opened it: both
  *  whole, as they were sent. */
-void bt_rpc_session_make(const rpc_keys_t *keys, const void *announce,
-                         size_t announce_bytes, const void *open,
-                         size_t open_bytes, rpc_session_t *session);
+void bt_rpc_session_make(const rpc_keys_t *keys, const void *join,
+                         size_t join_bytes, const void *open, size_t open_bytes,
+                         rpc_session_t *session);
 
 #endif

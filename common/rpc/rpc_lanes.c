@@ -9,9 +9,9 @@
  *     LANE ───────────────────────────────────▶
  *
  * LANE is the last frame with messages over nng: the rest of the stream is
- * in the memory, so nothing is delivered twice or out of order. A peer that
- * does not know these frames skips OFFER, and everything stays on nng; so
- * does a peer that cannot reach the socket. Heartbeats and BYE stay on nng. */
+ * in the memory, so nothing is delivered twice or out of order. Where the
+ * worker cannot reach the socket everything stays on nng. Heartbeats and BYE
+ * stay there in any case. */
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -57,7 +57,8 @@ void bt_rpc_lanes_close(bt_rpc_link_t *link)
     }
     bt_shm_close(&lanes->shm);
     lanes->bell = -1;
-    lanes->writes = lanes->reads = lanes->rings = false;
+    lanes->state = LANES_OFF;
+    lanes->rings = false;
 }
 
 static void go_without(bt_rpc_link_t *link, const char *why)
@@ -75,7 +76,7 @@ void bt_rpc_lanes_offer(bt_rpc_link_t *link)
     size_t bytes = 0;
     bt_status_t status;
 
-    if (!link->rpc->share_memory || !bt_rpc_sp_is_ipc(link->url)) {
+    if (!link->rpc->share_memory || !bt_rpc_pipe_is_ipc(link->pipe)) {
         return;
     }
     status = bt_shm_give_open(&lanes->shm, name, &bytes, &lanes->socket);
@@ -104,7 +105,7 @@ static void begin(bt_rpc_link_t *link, bool giver)
     }
     bt_lane_init(&lanes->out, &lanes->shm.memory->lanes[giver ? 0 : 1]);
     bt_lane_init(&lanes->in, &lanes->shm.memory->lanes[giver ? 1 : 0]);
-    lanes->writes = true;
+    lanes->state = LANES_WRITING;
     bt_rpc_link_control(link,
                         bt_rpc_link_seal(link, RPC_LANE, NULL, 0, NULL, 0));
 }
@@ -166,7 +167,7 @@ static void on_given(bt_rpc_link_t *link, const rpc_frame_t *frame)
     rpc_lanes_t *lanes = &link->lanes;
 
     if ((link->join != NULL) || (lanes->shm.memory == NULL) ||
-        (lanes->socket >= 0) || lanes->writes ||
+        (lanes->socket >= 0) || bt_rpc_lanes_writes(link) ||
         !bt_key_equal(frame->body, lanes->shm.memory->secret, frame->bytes)) {
         bt_rpc_link_over(link, "malformed frame");
         return;
@@ -184,11 +185,11 @@ void bt_rpc_lanes_frame(bt_rpc_link_t *link, const rpc_frame_t *frame)
         on_given(link, frame);
         break;
     default:
-        if (!link->lanes.writes || link->lanes.reads) {
+        if (link->lanes.state != LANES_WRITING) {
             bt_rpc_link_over(link, "malformed frame");
             return;
         }
-        link->lanes.reads = true;
+        link->lanes.state = LANES_OPEN;
         break;
     }
 }
@@ -266,10 +267,10 @@ bool bt_rpc_lanes_read(bt_rpc_link_t *link)
     size_t most = RPC_LANE_READ;
     size_t n = 0;
 
-    if (!lanes->reads) {
+    if (!bt_rpc_lanes_reads(link)) {
         return false;
     }
-    if (lanes->last_words && (lanes->n_left < most)) {
+    if ((lanes->state == LANES_DRAINING) && (lanes->n_left < most)) {
         most = lanes->n_left;
     }
     for (;;) {
@@ -294,22 +295,22 @@ bool bt_rpc_lanes_read(bt_rpc_link_t *link)
     if (bt_lane_wakes_writer(&lanes->in)) {
         ring(lanes);
     }
-    lanes->n_left -= lanes->last_words ? n : 0;
+    lanes->n_left -= (lanes->state == LANES_DRAINING) ? n : 0;
     hand_out(link, n);
     return true;
 }
 
 bool bt_rpc_lanes_any(const bt_rpc_link_t *link)
 {
-    return link->lanes.reads && bt_lane_any(&link->lanes.in);
+    return bt_rpc_lanes_reads(link) && bt_lane_any(&link->lanes.in);
 }
 
 bool bt_rpc_lanes_last(bt_rpc_link_t *link)
 {
     rpc_lanes_t *lanes = &link->lanes;
 
-    if (!lanes->last_words) {
-        lanes->last_words = true;
+    if (lanes->state == LANES_OPEN) {
+        lanes->state = LANES_DRAINING;
         lanes->n_left = BT_LANE_BYTES; /* there is no more; the position is
                                           invalid */
     }
@@ -332,7 +333,7 @@ static void on_ring(bt_rpc_link_t *link)
         return;
     }
     lanes->rings = true;
-    if (!lanes->reads || (link->state != LINK_UP)) {
+    if (!bt_rpc_lanes_reads(link) || (link->state != LINK_UP)) {
         silence(lanes); /* there is space, LANE is in flight, or it is
                            spurious */
     }

@@ -3,10 +3,12 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/rpc/rpc_inner.h"
 
-bool bt_rpc_say_once(bt_rpc_t *rpc, uint64_t peer)
+/* True the first time for this peer, and not too often for all. */
+static bool say_once(bt_rpc_t *rpc, uint64_t peer)
 {
     for (uint32_t i = 0; (i < rpc->n_said) && (i < RPC_SAID); i++) {
         if (rpc->said[i] == peer) {
@@ -22,80 +24,81 @@ bool bt_rpc_say_once(bt_rpc_t *rpc, uint64_t peer)
     return true;
 }
 
-void bt_rpc_tell_refused(const bt_rpc_t *rpc, const bt_rpc_refused_t *refused)
-{
-    if (rpc->on_refused != NULL) {
-        rpc->on_refused(rpc->refused_ctx, refused);
-    }
-}
-
 void bt_rpc_complain(bt_rpc_link_t *link, const char *what)
 {
     const bt_rpc_refused_t refused = {.name = link->name,
                                       .url = link->url,
                                       .why = what,
                                       .proven = link->proven};
+    bt_rpc_t *rpc = link->rpc;
     rpc_join_t *join = link->join;
 
-    if (join == NULL) {
-        bt_rpc_tell_refused(link->rpc, &refused);
-    }
     if (join != NULL) {
         snprintf(join->why, sizeof(join->why), "%s", what);
+        join->is_explained = true;
         if (!join->complained) {
             join->complained = true;
             BT_LOG_WARN("router at %s: %s", join->url, what);
         }
-    } else if (bt_rpc_say_once(link->rpc, link->incarnation)) {
-        BT_LOG_WARN("worker %s at %s: %s",
-                    (link->name[0] != '\0') ? link->name : "unnamed", link->url,
-                    what);
-    }
-}
-
-/* The worker's next try: at once after a link that worked, later and later
- * where links do not last. */
-static void leave_join(bt_rpc_link_t *link)
-{
-    rpc_join_t *join = link->join;
-    const uint64_t now = link->rpc->now_ms;
-
-    if (join == NULL) {
         return;
     }
-    link->join = NULL;
-    join->link = NULL;
-    if (link->up_told && (now - link->up_ms >= RPC_PROVEN_MS)) {
-        join->pause_ms = RPC_ANNOUNCE_MS;
-        join->next_open_ms = now;
-    } else if (!link->proven) {
-        join->next_open_ms = now; /* the router may still dial */
-        join->pause_ms = RPC_ANNOUNCE_MS;
-    } else {
-        join->next_open_ms = now + join->pause_ms;
-        join->pause_ms = (2 * join->pause_ms > RPC_BACKOFF_MAX_MS)
-                             ? RPC_BACKOFF_MAX_MS
-                             : 2 * join->pause_ms;
+    if (rpc->on_refused != NULL) {
+        rpc->on_refused(rpc->refused_ctx, &refused);
     }
-    join->next_announce_ms = 0;
-    if (link->proven) {
-        join->first_announce_ms = 0;
-        snprintf(join->why, sizeof(join->why), "%s", link->reason);
+    if (say_once(rpc, link->incarnation)) {
+        BT_LOG_WARN(
+            "%s%s at %s: %s", (link->incarnation == 0) ? "peer" : "worker ",
+            (link->incarnation == 0) ? "" : link->name, link->url, what);
     }
 }
 
-/* The router's dial reached no worker. Refusals were reported. */
-static void tell_unreachable(const bt_rpc_link_t *link)
-{
-    const bt_rpc_refused_t refused = {
-        .name = link->name,
-        .url = link->url,
-        .why = "this router cannot reach it at the address that it gave; is "
-               "its --listen-host one that this host sees?",
-        .unreachable = true};
+/* ---- states ---- */
 
-    if (link->state == LINK_WAITING) {
-        bt_rpc_tell_refused(link->rpc, &refused);
+#define EDGE(to) (1u << (to))
+
+void bt_rpc_link_move(bt_rpc_link_t *link, link_state_t next)
+{
+    static const uint32_t edges[] = {
+        [LINK_CONNECTING] = EDGE(LINK_GREETING) | EDGE(LINK_OVER),
+        [LINK_GREETING] =
+            EDGE(LINK_PROVING) | EDGE(LINK_CLOSING) | EDGE(LINK_OVER),
+        [LINK_PROVING] = EDGE(LINK_UP) | EDGE(LINK_OVER),
+        [LINK_UP] = EDGE(LINK_CLOSING) | EDGE(LINK_OVER),
+        [LINK_CLOSING] = EDGE(LINK_BYE_SENT) | EDGE(LINK_OVER),
+        [LINK_BYE_SENT] = EDGE(LINK_OVER),
+        [LINK_OVER] = 0,
+    };
+    const bt_rpc_t *rpc = link->rpc;
+
+    /* An accepted link begins where a dialled one connects. */
+    BT_ASSERT((edges[link->state] & EDGE(next)) != 0);
+    link->state = next;
+    switch (next) {
+    case LINK_GREETING:
+    case LINK_PROVING:
+        link->deadline_ms =
+            rpc->now_ms + rpc->dead_ms * ((link->join != NULL) ? 2 : 1);
+        break;
+    case LINK_UP:
+        link->deadline_ms = 0;
+        link->up_ms = link->heard_ms = link->sent_ms = rpc->now_ms;
+        break;
+    case LINK_CLOSING:
+        link->deadline_ms = rpc->now_ms + RPC_CLOSE_MS;
+        break;
+    case LINK_CONNECTING:
+    case LINK_BYE_SENT:
+    case LINK_OVER:
+        break;
+    }
+}
+
+/* Plans the next dial of the router that this link was to. */
+static void leave_join(bt_rpc_link_t *link)
+{
+    if (link->join != NULL) {
+        bt_rpc_join_ended(link->join, link);
+        link->join = NULL;
     }
 }
 
@@ -118,15 +121,11 @@ void bt_rpc_link_over(bt_rpc_link_t *link, const char *reason)
     if (link->state == LINK_OVER) {
         return;
     }
-    if (link->state != LINK_CLOSING) {
+    if (link->state < LINK_CLOSING) {
         set_reason(link, reason, strlen(reason));
-        if ((link->join == NULL) && !link->proven) {
-            tell_unreachable(link);
-            bt_rpc_dial_failed(link);
-        }
         leave_join(link);
     }
-    link->state = LINK_OVER;
+    bt_rpc_link_move(link, LINK_OVER);
     bt_rpc_mark_ready(link);
 }
 
@@ -141,9 +140,7 @@ void bt_rpc_link_refuse(bt_rpc_link_t *link, const char *reason)
 {
     set_reason(link, reason, strlen(reason));
     leave_join(link);
-    link->state = LINK_CLOSING;
-    link->bye_wanted = true;
-    link->deadline_ms = link->rpc->now_ms + RPC_CLOSE_MS;
+    bt_rpc_link_move(link, LINK_CLOSING);
     bt_rpc_link_pump(link);
     bt_rpc_mark_ready(link);
 }
@@ -186,18 +183,14 @@ bool bt_rpc_link_keep(bt_rpc_link_t *link, const void *hello, size_t bytes)
 void bt_rpc_link_up(bt_rpc_link_t *link)
 {
     link->proven = true;
-    if (!link->old) {
-        replace_older(link);
-        bt_rpc_inbox_share_key(link);
-    }
-    link->state = LINK_UP;
-    link->up_pending = true;
-    link->deadline_ms = 0;
-    link->up_ms = link->heard_ms = link->sent_ms = link->rpc->now_ms;
+    replace_older(link);
+    bt_rpc_inbox_share_key(link);
+    bt_rpc_link_move(link, LINK_UP);
     bt_rpc_silence_init(link);
     if (link->join != NULL) {
         link->join->complained = false;
-    } else if (!link->old) {
+        link->join->unanswered_ms = 0;
+    } else {
         bt_rpc_lanes_offer(link);
     }
 }
@@ -258,7 +251,7 @@ static bool on_frame(bt_rpc_link_t *link, nng_msg *msg, bool is_tagged)
         bt_rpc_lanes_frame(link, &frame);
         break;
     case RPC_DATA:
-        if (link->lanes.reads && (frame.bytes > 0)) {
+        if (bt_rpc_lanes_reads(link) && (frame.bytes > 0)) {
             bt_rpc_link_over(link, "malformed frame");
             break;
         }
@@ -293,8 +286,7 @@ static link_step_t emit(bt_rpc_link_t *link, bt_rpc_event_type_t type,
 
 static link_step_t emit_up(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
-    link->up_pending = false;
-    link->up_told = true;
+    link->reported = REPORTED_UP;
     link->rpc->event_data = link->hello; /* freed at the next call */
     link->hello = NULL;
     return emit(link, BT_RPC_LINK_UP, link->rpc->event_data, link->hello_bytes,
@@ -330,10 +322,7 @@ static link_step_t step_inbox(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
         }
         return ended ? STEP_AGAIN : STEP_IDLE;
     }
-    if (link->state == LINK_CLOSING) {
-        nng_msg_free(msg);
-    } else if (link->old) {
-        bt_rpc_refuse_frame(link, nng_msg_body(msg), nng_msg_len(msg));
+    if (link->state > LINK_UP) {
         nng_msg_free(msg);
     } else if (link->state != LINK_UP) {
         bt_rpc_handshake_frame(link, nng_msg_body(msg), nng_msg_len(msg));
@@ -361,56 +350,73 @@ static link_step_t step_in(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
     return step_inbox(link, event_p);
 }
 
+/* The dialled connection. @return false: there is none yet */
+static bool step_connecting(bt_rpc_link_t *link)
+{
+    switch (bt_rpc_pipe_state(link->pipe)) {
+    case RPC_PIPE_CONNECTING:
+        return false;
+    case RPC_PIPE_OPEN:
+        bt_rpc_handshake_start(link);
+        break;
+    case RPC_PIPE_ENDED:
+        bt_rpc_link_over(link, "no router answers there");
+        break;
+    }
+    return true;
+}
+
 link_step_t bt_rpc_link_step(bt_rpc_link_t *link, bt_rpc_event_t *event_p)
 {
-    if ((link->state >= LINK_CLOSING) && link->up_told && !link->down_told) {
-        link->down_told = true;
+    if ((link->state >= LINK_CLOSING) && (link->reported == REPORTED_UP)) {
+        link->reported = REPORTED_DOWN;
         return emit(link, BT_RPC_LINK_DOWN, link->reason, strlen(link->reason),
                     event_p);
     }
     if (link->state == LINK_OVER) {
-        if (!link->up_told) {
+        if (link->reported == REPORTED_NOTHING) {
             BT_LOG_DEBUG("link at %s given up: %s", link->url, link->reason);
         }
         bt_rpc_link_retire(link);
         return STEP_FREED;
     }
-    if (link->state == LINK_WAITING) {
-        switch (bt_rpc_pipe_state(link->pipe)) {
-        case RPC_PIPE_CONNECTING:
-            return STEP_IDLE;
-        case RPC_PIPE_OPEN:
-            if (link->old) {
-                bt_rpc_refuse_start(link);
-            } else {
-                bt_rpc_handshake_start(link);
-            }
-            break;
-        case RPC_PIPE_ENDED:
-            bt_rpc_link_over(link, "connection lost");
-            return STEP_AGAIN;
-        }
+    if ((link->state == LINK_CONNECTING) && !step_connecting(link)) {
+        return STEP_IDLE;
+    }
+    if (link->state == LINK_OVER) {
+        return STEP_AGAIN;
     }
     bt_rpc_link_pump(link);
     if (link->state == LINK_OVER) {
         return STEP_AGAIN;
     }
-    if (link->up_pending) {
-        return emit_up(link, event_p);
-    }
-    if (link->old && (link->state == LINK_UP)) {
-        bt_rpc_link_close(link, "it speaks the frames of protocol 2");
-        return STEP_AGAIN; /* the owner has not refused it by itself */
-    }
-    if ((link->state == LINK_UP) && (link->told != link->is)) {
-        return emit_news(link, event_p);
-    }
-    if (link->room_wanted && (link->state == LINK_UP) &&
-        (bt_rpc_queued(link) <= link->room_bytes)) {
-        link->room_wanted = false;
-        return emit(link, BT_RPC_LINK_ROOM, NULL, 0, event_p);
+    if (link->state == LINK_UP) {
+        if (link->reported == REPORTED_NOTHING) {
+            return emit_up(link, event_p);
+        }
+        if (link->told != link->is) {
+            return emit_news(link, event_p);
+        }
+        if ((link->room_bytes != RPC_NO_ROOM) &&
+            (bt_rpc_queued(link) <= link->room_bytes)) {
+            link->room_bytes = RPC_NO_ROOM;
+            return emit(link, BT_RPC_LINK_ROOM, NULL, 0, event_p);
+        }
     }
     return step_in(link, event_p);
+}
+
+/* True when the link has not moved on in time, and is over. */
+static bool tick_deadline(bt_rpc_link_t *link)
+{
+    if ((link->deadline_ms == 0) || (link->rpc->now_ms < link->deadline_ms)) {
+        return false;
+    }
+    if (link->state == LINK_PROVING) {
+        bt_rpc_complain(link, "refused, it did not finish the handshake");
+    }
+    bt_rpc_link_over(link, "timed out");
+    return true;
 }
 
 void bt_rpc_link_tick(bt_rpc_link_t *link)
@@ -419,22 +425,12 @@ void bt_rpc_link_tick(bt_rpc_link_t *link)
     const uint64_t now = rpc->now_ms;
     bool unread;
 
-    if (link->state == LINK_OVER) {
-        return;
-    }
-    if ((link->deadline_ms != 0) && (now >= link->deadline_ms)) {
-        if ((link->state > LINK_WAITING) && (link->state < LINK_UP)) {
-            bt_rpc_complain(link, "refused, it did not finish the handshake");
-        }
-        bt_rpc_link_over(link, "timed out");
-        return;
-    }
-    if (link->state != LINK_UP) {
+    if ((link->state == LINK_OVER) || tick_deadline(link) ||
+        (link->state != LINK_UP)) {
         return;
     }
     bt_rpc_lanes_tick(link);
-    if (!link->old && (now - link->sent_ms >= rpc->heartbeat_ms) &&
-        bt_rpc_can_send(link)) {
+    if ((now - link->sent_ms >= rpc->heartbeat_ms) && bt_rpc_can_send(link)) {
         link->heartbeat_due = true;
         bt_rpc_link_pump(link);
     }

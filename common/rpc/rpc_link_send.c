@@ -40,7 +40,6 @@ void bt_rpc_want_room(bt_rpc_link_t *link, size_t bytes)
     if (link->state != LINK_UP) {
         return;
     }
-    link->room_wanted = true;
     link->room_bytes = bytes;
     if (bt_rpc_queued(link) <= bytes) {
         bt_rpc_mark_ready(link);
@@ -56,7 +55,8 @@ void bt_rpc_link_drop_queued(bt_rpc_link_t *link, size_t bytes)
         bt_strbuf_consume(&link->out, link->out_at);
         link->out_at = 0;
     }
-    if (link->room_wanted && (bt_rpc_queued(link) <= link->room_bytes)) {
+    if ((link->room_bytes != RPC_NO_ROOM) &&
+        (bt_rpc_queued(link) <= link->room_bytes)) {
         bt_rpc_mark_ready(link);
     }
 }
@@ -69,27 +69,27 @@ static nng_msg *next_frame(bt_rpc_link_t *link, size_t *whole_p, bool *due_p)
     if (link->n_control > 0) {
         nng_msg *msg = link->control[0];
 
-        link->control[0] = link->control[1];
         link->n_control--;
+        memmove(&link->control[0], &link->control[1],
+                link->n_control * sizeof(msg));
         return msg;
     }
     if ((link->state != LINK_UP) && (link->state != LINK_CLOSING)) {
         *due_p = false;
         return NULL;
     }
-    if (!link->lanes.writes && (bt_rpc_queued(link) > 0)) {
+    if (!bt_rpc_lanes_writes(link) && (bt_rpc_queued(link) > 0)) {
         *whole_p = (bt_rpc_queued(link) < RPC_DATA_BYTES) ? bt_rpc_queued(link)
                                                           : RPC_DATA_BYTES;
         return bt_rpc_link_seal(link, RPC_DATA, NULL, 0,
                                 link->out.data + link->out_at, *whole_p);
     }
-    if (link->bye_wanted && !link->bye_sent && (bt_rpc_queued(link) == 0)) {
-        link->bye_sent = true;
-        return link->old ? bt_rpc_refuse_bye(link)
-                         : bt_rpc_link_seal(link, RPC_BYE, NULL, 0,
-                                            link->reason, strlen(link->reason));
+    if ((link->state == LINK_CLOSING) && (bt_rpc_queued(link) == 0)) {
+        bt_rpc_link_move(link, LINK_BYE_SENT);
+        return bt_rpc_link_seal(link, RPC_BYE, NULL, 0, link->reason,
+                                strlen(link->reason));
     }
-    if (link->heartbeat_due && !link->bye_sent) {
+    if (link->heartbeat_due && (link->state == LINK_UP)) {
         return bt_rpc_link_seal(link, RPC_DATA, NULL, 0, NULL, 0);
     }
     *due_p = false;
@@ -99,9 +99,9 @@ static nng_msg *next_frame(bt_rpc_link_t *link, size_t *whole_p, bool *due_p)
 void bt_rpc_link_pump(bt_rpc_link_t *link)
 {
     bt_list_remove(&link->in_dirty);
-    if (link->lanes.writes) {
+    if (bt_rpc_lanes_writes(link)) {
         bt_rpc_lanes_write(link);
-        if ((link->n_control == 0) && !link->bye_wanted &&
+        if ((link->n_control == 0) && (link->state == LINK_UP) &&
             !link->heartbeat_due) {
             return; /* nothing for nng */
         }
@@ -134,7 +134,7 @@ bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
     bt_rpc_t *rpc = link->rpc;
     uint8_t length[RPC_LENGTH_BYTES];
 
-    if ((link->state != LINK_UP) || link->old) {
+    if (link->state != LINK_UP) {
         return BT_ERR_BUSY;
     }
     if (bytes > BT_RPC_MAX_MESSAGE) {

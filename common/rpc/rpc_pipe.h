@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rpc_pipe.h
  *
- * Private to common/rpc: one connection for whole messages, over a byte stream
- * of nng, in the format of nng's own sockets (rpc_sp.h).
+ * Private to common/rpc: one connection for whole frames, over a byte stream
+ * of nng. Each frame follows its length in 4 bytes, little endian.
  *
- *     dial ───┐
- *             ├─▶ greetings ─▶ OPEN ─▶ on_message … ─▶ ENDED
- *     accept ─┘       │
- *        ▲            │ an invalid one, none in time,
- *        └────────────┘ or another connection before
+ *     dial ──▶ CONNECTING ──┐
+ *                           ├─▶ OPEN ─▶ on_frame … ─▶ ENDED
+ *     accepted stream ──────┘
  *
- * A pair0 socket would do, but cannot be used in nng 1.5: when its pipe is
+ * Sockets of nng 1.5 cannot be used (docs/adr/0011, 0023): when a pipe is
  * closed between two parts of a message, which a failed send does at any time,
- * the rest is submitted on an aio that is stopped already and never completes.
- * nng's one reaper then waits permanently: no end of any connection is reported
- * in that process any more, and each nng_close() hangs. A byte stream has one
- * aio for each direction and nothing above it, so it always ends.
+ * the rest is submitted on an aio that is stopped already and never completes;
+ * and a listener stops accepting when a peer hangs up in the negotiation. A
+ * byte stream has one aio for each direction and nothing above it, so it always
+ * ends.
  *
  * Threads: the callbacks are called by nng's threads, or from
  *          bt_rpc_pipe_resume(); no lock of the pipe is held. None is called
@@ -31,33 +29,30 @@
 #include <nng/nng.h>
 
 #include "common/base/status.h"
-#include "common/rpc/rpc_sp.h"
 
 typedef struct rpc_pipe rpc_pipe_t;
 
-/** Callbacks and protocols of a pipe. */
+/** Callbacks of a pipe. */
 typedef struct rpc_pipe_ops {
-    rpc_sp_protocol_t ours, theirs;
-    /** Callback with a message, which takes ownership of msg. @return false:
-     *  no more before bt_rpc_pipe_resume() */
-    bool (*on_message)(void *ctx, nng_msg *msg);
-    /** Callback when bt_rpc_pipe_state() has changed. May be NULL, like
-     *  on_sent. */
+    /** Callback with a frame, which takes ownership of msg. @return false: no
+     *  more before bt_rpc_pipe_resume() */
+    bool (*on_frame)(void *ctx, nng_msg *msg);
+    /** Callback when bt_rpc_pipe_state() has changed. */
     void (*on_change)(void *ctx);
-    /** Callback when another message may be sent. */
+    /** Callback when another frame may be sent. */
     void (*on_sent)(void *ctx);
 } rpc_pipe_ops_t;
 
 typedef enum rpc_pipe_state {
     RPC_PIPE_CONNECTING,
-    RPC_PIPE_OPEN,  /* both sides have sent greetings: messages may be sent */
+    RPC_PIPE_OPEN,  /* frames may be sent */
     RPC_PIPE_ENDED, /* nothing more arrives; everything received was
                        delivered */
 } rpc_pipe_state_t;
 
 /**
  * Creates a pipe.
- * @param max_bytes  a longer message ends the pipe
+ * @param max_bytes  a longer frame ends the pipe
  */
 BT_MUST_CHECK bt_status_t bt_rpc_pipe_create(const rpc_pipe_ops_t *ops,
                                              void *ctx, size_t max_bytes,
@@ -67,21 +62,18 @@ BT_MUST_CHECK bt_status_t bt_rpc_pipe_create(const rpc_pipe_ops_t *ops,
 void bt_rpc_pipe_free(rpc_pipe_t *pipe);
 
 /**
- * Accepts one peer at ipc://PATH or tcp://HOST:PORT; once for a pipe, and not
- * with a dial.
- * @param [out] port_p  for tcp, the real port; otherwise untouched
- * @retval BT_ERR_IO, BT_ERR_NO_MEMORY  logged
- */
-BT_MUST_CHECK bt_status_t bt_rpc_pipe_listen(rpc_pipe_t *pipe, const char *url,
-                                             int *port_p);
-/**
- * Dials an address. Never blocks; without a listener there, the pipe ends.
+ * Dials ipc://PATH or tcp://HOST:PORT; once for a pipe. Never blocks; without
+ * a listener there, the pipe ends.
  * @retval BT_ERR_IO, BT_ERR_NO_MEMORY  logged
  */
 BT_MUST_CHECK bt_status_t bt_rpc_pipe_dial(rpc_pipe_t *pipe, const char *url);
+/** Takes over an accepted stream; once for a pipe, and not with a dial. */
+void bt_rpc_pipe_adopt(rpc_pipe_t *pipe, nng_stream *stream, bool is_ipc);
 
 rpc_pipe_state_t bt_rpc_pipe_state(rpc_pipe_t *pipe);
-
+/** Changes the length of the longest frame. */
+void bt_rpc_pipe_allow(rpc_pipe_t *pipe, size_t max_bytes);
+bool bt_rpc_pipe_is_ipc(const rpc_pipe_t *pipe);
 /** Returns the process at the other end of an open ipc pipe; 0: not ipc, or
  *  that process has no number here (pid namespaces). */
 pid_t bt_rpc_pipe_peer(rpc_pipe_t *pipe);
@@ -89,14 +81,14 @@ pid_t bt_rpc_pipe_peer(rpc_pipe_t *pipe);
 bool bt_rpc_pipe_addresses(rpc_pipe_t *pipe, nng_sockaddr *local_p,
                            nng_sockaddr *remote_p);
 
-/** Resumes delivery after an on_message that returned false. */
+/** Resumes delivery after an on_frame that returned false. */
 void bt_rpc_pipe_resume(rpc_pipe_t *pipe);
 
-/** True when a message can be sent. After false, on_change or on_sent
- *  signals when to ask again. */
+/** True when a frame can be sent. After false, on_change or on_sent signals
+ *  when to ask again. */
 bool bt_rpc_pipe_can_send(rpc_pipe_t *pipe);
-/** Sends a message. For one thread. @return false when it cannot send;
- *  otherwise the pipe owns msg */
+/** Sends a frame. For one thread. @return false when it cannot send; otherwise
+ *  the pipe owns msg */
 bool bt_rpc_pipe_send(rpc_pipe_t *pipe, nng_msg *msg);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -57,7 +57,7 @@ static bool is_tagged(bt_rpc_link_t *link, nng_msg *msg)
                                              nng_msg_len(msg));
 }
 
-static bool on_message(void *ctx, nng_msg *msg)
+static bool on_frame(void *ctx, nng_msg *msg)
 {
     bt_rpc_link_t *link = ctx;
     bt_rpc_t *rpc = link->rpc;
@@ -107,9 +107,7 @@ static void on_change(void *ctx)
 }
 
 static const rpc_pipe_ops_t link_pipe_ops = {
-    .ours = RPC_SP_PAIR0,
-    .theirs = RPC_SP_PAIR0,
-    .on_message = on_message,
+    .on_frame = on_frame,
     .on_change = on_change,
     .on_sent = on_sent,
 };
@@ -145,7 +143,8 @@ bt_rpc_link_t *bt_rpc_pop_ready(bt_rpc_t *rpc)
     if (!bt_list_empty(&rpc->ready)) {
         link = BT_CONTAINER_OF(rpc->ready.next, bt_rpc_link_t, in_ready);
         bt_list_remove(&link->in_ready);
-    } else if ((rpc->n_announces == 0) && rpc->signalled) {
+    } else if (rpc->signalled &&
+               ((rpc->n_accepted == 0) || (rpc->n_retired >= RPC_RETIRED))) {
         /* Not yet written: the signal is in flight. */
         rpc->signalled =
             read(rpc->event_fd, &count, sizeof(count)) != sizeof(count);
@@ -210,7 +209,8 @@ bool bt_rpc_send(bt_rpc_link_t *link, nng_msg *msg)
 
 /* ---- links ---- */
 
-bt_status_t bt_rpc_link_create(bt_rpc_t *rpc, bt_rpc_link_t **link_p)
+/* A link with an unconnected pipe; not in rpc->links. */
+static bt_status_t link_create(bt_rpc_t *rpc, bt_rpc_link_t **link_p)
 {
     bt_rpc_link_t *link = bt_calloc(1, sizeof(*link));
     bt_status_t status;
@@ -230,8 +230,9 @@ bt_status_t bt_rpc_link_create(bt_rpc_t *rpc, bt_rpc_link_t **link_p)
     link->lanes.bell = -1;
     link->next_out = 1;
     link->next_in = 1;
+    link->room_bytes = RPC_NO_ROOM;
     status =
-        bt_rpc_pipe_create(&link_pipe_ops, link, RPC_MAX_FRAME, &link->pipe);
+        bt_rpc_pipe_create(&link_pipe_ops, link, RPC_MAX_INTRO, &link->pipe);
     if (status != BT_OK) {
         bt_free(link);
         return status;
@@ -259,173 +260,58 @@ void bt_rpc_link_free(bt_rpc_link_t *link)
     bt_free(link);
 }
 
-/* Folder for this process' sockets, inaccessible to others. Removes those
- * left by dead processes. */
-static bt_status_t make_ipc_dir(bt_rpc_t *rpc)
+bt_status_t bt_rpc_link_dial(rpc_join_t *join)
 {
-    bt_status_t status;
+    bt_rpc_t *rpc = join->rpc;
+    bt_rpc_link_t *link;
+    bt_status_t status = link_create(rpc, &link);
 
-    if (rpc->ipc_dir.path[0] != '\0') {
-        if (bt_own_dir_is_whole(&rpc->ipc_dir)) {
-            return BT_OK;
-        }
-        bt_own_dir_remove(&rpc->ipc_dir); /* the rest of it */
-        rpc->ipc_dir.path[0] = '\0';
-    }
-    bt_own_dir_remove_dead(rpc->listen_dir);
-    status = bt_own_dir_create(rpc->listen_dir, &rpc->ipc_dir);
-    if (status == BT_ERR_TOO_LARGE) {
-        BT_LOG_ERROR("%s is too long a path for a folder of sockets",
-                     rpc->listen_dir);
-    } else if (status != BT_OK) {
-        BT_LOG_ERROR("cannot make a folder for sockets in %s: %m",
-                     rpc->listen_dir);
-    }
-    return status;
-}
-
-static bt_status_t listen_url(bt_rpc_t *rpc, bool ipc, char url[RPC_MAX_URL])
-{
-    const char *brackets = "";
-    uint64_t name;
-    bt_status_t status;
-    int n;
-
-    if (!ipc) {
-        brackets = (strchr(rpc->listen_host, ':') == NULL) ? "" : "[]";
-        n = snprintf(url, RPC_MAX_URL, "tcp://%.1s%s%s:0", brackets,
-                     rpc->listen_host, (*brackets == '\0') ? "" : "]");
-        return ((n > 0) && (n < (int)RPC_MAX_URL)) ? BT_OK
-                                                   : BT_ERR_INVALID_PARAM;
-    }
-    status = make_ipc_dir(rpc);
     if (status != BT_OK) {
         return status;
     }
-    bt_key_random(&name, sizeof(name));
-    n = snprintf(url, RPC_MAX_URL, "ipc://%s/%016llx", rpc->ipc_dir.path,
-                 (unsigned long long)name);
-    if ((n < 0) || !bt_rpc_is_url((const uint8_t *)url, (size_t)n)) {
-        BT_LOG_ERROR("no sockets can be made in %s: its name is too long or "
-                     "has control characters",
-                     rpc->listen_dir);
-        return BT_ERR_INVALID_PARAM;
+    snprintf(link->url, sizeof(link->url), "%s", join->url);
+    status = bt_rpc_pipe_dial(link->pipe, join->url);
+    if (status != BT_OK) {
+        bt_rpc_link_free(link);
+        return status;
     }
+    link->deadline_ms = bt_rpc_join_deadline(rpc);
+    link->join = join;
+    join->link = link;
+    join->is_explained = false;
+    bt_list_push_back(&rpc->links, &link->in_all);
     return BT_OK;
 }
 
-bt_status_t bt_rpc_link_listen(bt_rpc_link_t *link, bool ipc)
+/* The peer's address, as a url; of a local socket our own. */
+static void print_peer(bt_rpc_link_t *link, const char *url)
 {
-    bt_status_t status = listen_url(link->rpc, ipc, link->url);
-    int port = 0;
+    nng_sockaddr ours, peer;
+    char host[INET6_ADDRSTRLEN] = "";
 
-    if (status == BT_OK) {
-        status = bt_rpc_pipe_listen(link->pipe, link->url, &port);
+    if (!bt_rpc_pipe_addresses(link->pipe, &ours, &peer)) {
+        snprintf(link->url, sizeof(link->url), "%s", url);
+    } else if (peer.s_family == NNG_AF_INET6) {
+        (void)inet_ntop(AF_INET6, peer.s_in6.sa_addr, host, sizeof(host));
+        snprintf(link->url, sizeof(link->url), "tcp://[%s]:%u", host,
+                 ntohs(peer.s_in6.sa_port));
+    } else {
+        (void)inet_ntop(AF_INET, &peer.s_in.sa_addr, host, sizeof(host));
+        snprintf(link->url, sizeof(link->url), "tcp://%s:%u", host,
+                 ntohs(peer.s_in.sa_port));
     }
-    if ((status == BT_OK) && !ipc) { /* actual address of "tcp://host:0" */
-        char *colon = strrchr(link->url, ':');
-
-        snprintf(colon, (size_t)(link->url + RPC_MAX_URL - colon), ":%d", port);
-    }
-    return status;
 }
 
-bt_status_t bt_rpc_link_dial(bt_rpc_link_t *link, const char *url)
+void bt_rpc_link_adopt(bt_rpc_t *rpc, nng_stream *stream, const char *url)
 {
-    snprintf(link->url, sizeof(link->url), "%s", url);
-    return bt_rpc_pipe_dial(link->pipe, url);
-}
+    bt_rpc_link_t *link;
 
-/* ---- announcements ---- */
-
-/* Routers say nothing here. */
-static bool on_join_message(void *ctx, nng_msg *msg)
-{
-    (void)ctx;
-    nng_msg_free(msg);
-    return true;
-}
-
-static const rpc_pipe_ops_t join_pipe_ops = {
-    .ours = RPC_SP_PUB0,
-    .theirs = RPC_SP_SUB0,
-    .on_message = on_join_message,
-};
-
-bt_status_t bt_rpc_join_dial(rpc_join_t *join)
-{
-    bt_status_t status;
-
-    bt_rpc_pipe_free(join->pipe);
-    join->pipe = NULL;
-    status =
-        bt_rpc_pipe_create(&join_pipe_ops, join, RPC_MAX_INTRO, &join->pipe);
-    if (status != BT_OK) {
-        return status;
-    }
-    status = bt_rpc_pipe_dial(join->pipe, join->url);
-    if (status != BT_OK) {
-        bt_rpc_pipe_free(join->pipe);
-        join->pipe = NULL;
-    }
-    return status;
-}
-
-bt_status_t bt_rpc_join_create(bt_rpc_t *rpc, const char *url,
-                               rpc_join_t **join_p)
-{
-    rpc_join_t *join = bt_calloc(1, sizeof(*join));
-    bt_status_t status;
-
-    if (join == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    bt_list_init(&join->in_all);
-    join->rpc = rpc;
-    join->pause_ms = RPC_ANNOUNCE_MS;
-    join->over_ipc = bt_rpc_sp_is_ipc(url);
-    snprintf(join->url, sizeof(join->url), "%s", url);
-    status = bt_rpc_join_dial(join);
-    if (status != BT_OK) {
-        bt_free(join);
-        return status;
-    }
-    *join_p = join;
-    return BT_OK;
-}
-
-void bt_rpc_join_free(rpc_join_t *join)
-{
-    if (join == NULL) {
+    if (link_create(rpc, &link) != BT_OK) {
+        nng_stream_free(stream); /* the worker dials again */
         return;
     }
-    bt_rpc_pipe_free(join->pipe);
-    bt_list_remove(&join->in_all);
-    bt_free(join);
-}
-
-rpc_announced_t bt_rpc_join_announce(rpc_join_t *join, bool old)
-{
-    const bt_rpc_link_t *link = join->link;
-    uint8_t old_frame[RPC_OLD_MAX_ANNOUNCE];
-    nng_msg *msg;
-    size_t n;
-
-    if ((join->pipe == NULL) ||
-        (bt_rpc_pipe_state(join->pipe) == RPC_PIPE_ENDED)) {
-        return RPC_NOBODY_THERE;
-    }
-    n = old ? bt_rpc_old_announce_put(join->rpc->ring.now.old,
-                                      join->rpc->incarnation, link->url,
-                                      old_frame)
-            : link->announce_bytes;
-    if (nng_msg_alloc(&msg, n) != 0) {
-        return RPC_NOT_REACHED;
-    }
-    memcpy(nng_msg_body(msg), old ? old_frame : link->announce, n);
-    if (!bt_rpc_pipe_send(join->pipe, msg)) { /* not open yet, perhaps */
-        nng_msg_free(msg);
-        return RPC_NOT_REACHED;
-    }
-    return RPC_ANNOUNCED;
+    bt_list_push_back(&rpc->links, &link->in_all);
+    bt_rpc_link_move(link, LINK_GREETING);
+    bt_rpc_pipe_adopt(link->pipe, stream, bt_rpc_is_ipc(url));
+    print_peer(link, url);
 }

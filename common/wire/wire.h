@@ -64,8 +64,8 @@
 #include "common/sched/sched_cost.h"
 #include "common/wire/request.h"
 
-#define BT_WIRE_PROTOCOL     3 /**< newest version that this build speaks */
-#define BT_WIRE_PROTOCOL_MIN 3 /**< oldest version that this build speaks */
+#define BT_WIRE_PROTOCOL     4 /**< newest version that this build speaks */
+#define BT_WIRE_PROTOCOL_MIN 4 /**< oldest version that this build speaks */
 
 #define BT_WIRE_MAX_TOKENS (1u << 20) /**< tokens of one request */
 #define BT_WIRE_MAX_TEXT   512        /**< bytes of an error text */

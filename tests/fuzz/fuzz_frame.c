@@ -13,14 +13,12 @@ static volatile uint64_t sink;
  * that knows no later fields: then it must be the same bytes. */
 static void introduce(const rpc_keys_t *keys, const uint8_t *data, size_t size)
 {
-    static const char answered[] = "an announcement";
+    static const char answered[] = "a JOIN frame";
     uint8_t again[RPC_MAX_INTRO];
     rpc_intro_t intro;
 
-    if (bt_rpc_announce_check(keys, data, size, &intro) == BT_OK) {
-        BT_ASSERT_ALWAYS(
-            bt_rpc_is_url((const uint8_t *)intro.url, strlen(intro.url)));
-        BT_ASSERT_ALWAYS(bt_rpc_announce_put(keys, &intro, again) <= size);
+    if (bt_rpc_join_check(keys, data, size, &intro) == BT_OK) {
+        BT_ASSERT_ALWAYS(bt_rpc_join_put(keys, &intro, again) <= size);
     }
     if (bt_rpc_open_check(keys, answered, sizeof(answered), data, size,
                           &intro) == BT_OK) {

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of the fuzz targets wire, frame and old, from the formats as
-common/wire/wire.h, common/rpc/rpc_frame.h, rpc_intro.h and rpc_old.h describe
-them.
+"""Writes the seeds of the fuzz targets wire and frame, from the formats as
+common/wire/wire.h, common/rpc/rpc_frame.h and rpc_intro.h describe them.
 usage: make_wire_corpus.py FOLDER_OF_CORPORA
-       make_wire_corpus.py --golden | --golden-frames | --golden-links"""
+       make_wire_corpus.py --golden | --golden-links"""
 import hashlib
 import struct
 import sys
@@ -166,59 +165,10 @@ WIRE = {
 }
 
 
-def frame(kind, incarnation, sequence, body=b""):
-    return b"BTN1" + bytes([kind, 0, 0, 0]) + struct.pack("<QQ", incarnation, sequence) + body
-
-
-def announce(url):
-    key = bytes([1, 2, 3]) + bytes(29)  # fuzz_old.c has the same
-    said = b"baton announce 1" + struct.pack("<Q", 5) + url
-    return frame(5, 5, 0, hashlib.blake2b(said, digest_size=32, key=key).digest() + url)
-
-
-# Protocol 2, of which only refusals are left.
-OLD = {
-    "hello": frame(1, 7, 0, bytes(range(32)) + b"payload"),
-    "proof": frame(2, 7, 0, bytes(32)),
-    "heartbeat": frame(3, 7, 1),
-    "messages": frame(3, 7, 2, struct.pack("<I", 2) + b"hi" + struct.pack("<I", 0)),
-    "bye": frame(4, 7, 3, b"model mismatch"),
-    "announce": announce(b"tcp://127.0.0.1:4711"),
-    "announce_ipc": announce(b"ipc:///run/baton/x"),
-    "announce_http": announce(b"http://127.0.0.1/"),
-}
-
-
 LINK_KEY = bytes(range(32))
 FUZZ_KEY = bytes([1, 2, 3]) + bytes(29)  # fuzz_frame.c has the same
 NONCE_R, NONCE_W = bytes([0xA0] * 32), bytes([0xB0] * 32)
 INCARNATION_R, INCARNATION_W = 0x1112131415161718, 0x2122232425262728
-
-
-def keyed(data):
-    return hashlib.blake2b(data, digest_size=32, key=LINK_KEY).digest()
-
-
-def proof(side, nonces, incarnations, payloads):
-    """`side` is R or W; of each pair the prover's comes first."""
-    said = b"baton link 1".ljust(16, b"\0") + side + nonces[0] + nonces[1]
-    return keyed(said + struct.pack("<QQ", *incarnations) + keyed(payloads[0]) + keyed(payloads[1]))
-
-
-# Frames of a link, likewise kept as tests/golden/wire_v2/frames.txt.
-GOLDEN_FRAMES = {
-    "hello_router": frame(1, INCARNATION_R, 0, NONCE_R + b"the router"),
-    "hello_worker": frame(1, INCARNATION_W, 0, NONCE_W + b"the worker"),
-    "proof_router": frame(2, INCARNATION_R, 0, proof(
-        b"R", (NONCE_R, NONCE_W), (INCARNATION_R, INCARNATION_W), (b"the router", b"the worker"))),
-    "proof_worker": frame(2, INCARNATION_W, 0, proof(
-        b"W", (NONCE_W, NONCE_R), (INCARNATION_W, INCARNATION_R), (b"the worker", b"the router"))),
-    "heartbeat": frame(3, INCARNATION_W, 1),
-    "messages": frame(3, INCARNATION_W, 2, struct.pack("<I", 2) + b"hi" + struct.pack("<I", 0)),
-    "bye": frame(4, INCARNATION_R, 3, b"model mismatch"),
-    "announce": frame(5, INCARNATION_W, 0, keyed(
-        b"baton announce 1" + struct.pack("<Q", INCARNATION_W) + b"tcp://127.0.0.1:4711") + b"tcp://127.0.0.1:4711"),
-}
 
 
 def blake(key, *parts, size=32):
@@ -233,46 +183,46 @@ class Keys:
     """What is made of a cluster key (docs/WIRE.md, "Keys")."""
 
     def __init__(self, cluster_key):
-        self.id = blake(cluster_key, domain(b"baton 3 key id"))[:8]
-        self.announce = blake(cluster_key, domain(b"baton 3 announc"))
-        self.open = blake(cluster_key, domain(b"baton 3 open"))
-        self.session = blake(cluster_key, domain(b"baton 3 session"))
+        self.id = blake(cluster_key, domain(b"baton 4 key id"))[:8]
+        self.join = blake(cluster_key, domain(b"baton 4 join"))
+        self.open = blake(cluster_key, domain(b"baton 4 open"))
+        self.session = blake(cluster_key, domain(b"baton 4 session"))
 
 
 def intro(kind, fixed, rest, later=b""):
-    return b"BTN3" + struct.pack("<II", kind, len(fixed) + len(later)) + fixed + later + rest
+    return b"BTN4" + struct.pack("<II", kind, len(fixed) + len(later)) + fixed + later + rest
 
 
-def announce3(keys, oldest, newest, incarnation, count, nonce, name, url, later=b""):
-    fixed = struct.pack("<II", oldest, newest) + keys.id + struct.pack("<QQ", incarnation, count)
-    said = intro(1, fixed + nonce + struct.pack("<I", len(name)), name + url, later)
-    return said + blake(keys.announce, said)
+def join(keys, oldest, newest, incarnation, nonce, name, later=b""):
+    fixed = struct.pack("<II", oldest, newest) + keys.id + struct.pack("<Q", incarnation)
+    said = intro(1, fixed + nonce + struct.pack("<I", len(name)), name, later)
+    return said + blake(keys.join, said)
 
 
-def open3(keys, answered, oldest, newest, incarnation, nonce, name, later=b""):
+def open_frame(keys, answered, oldest, newest, incarnation, nonce, name, later=b""):
     fixed = struct.pack("<II", oldest, newest) + keys.id + struct.pack("<Q", incarnation)
     said = intro(2, fixed + nonce + struct.pack("<I", len(name)), name, later)
     return said + blake(keys.open, answered, said)
 
 
 def sealed(key, kind, sequence, body=b""):
-    said = b"BTN3" + struct.pack("<IQ", kind, sequence) + body
+    said = b"BTN4" + struct.pack("<IQ", kind, sequence) + body
     return said + blake(key, said, size=16)
 
 
-def link3(cluster_key):
-    """A link from its announcement to its farewell."""
+def link(cluster_key):
+    """A link from its first frame to its farewell."""
     keys = Keys(cluster_key)
-    told = announce3(keys, 3, 4, INCARNATION_W, 2, NONCE_W, b"decode-0", b"tcp://127.0.0.1:4711", b"later")
-    opened = open3(keys, told, 3, 5, INCARNATION_R, NONCE_R, b"the router", b"later fields")
+    told = join(keys, 4, 5, INCARNATION_W, NONCE_W, b"decode-0", b"later")
+    opened = open_frame(keys, told, 4, 6, INCARNATION_R, NONCE_R, b"the router", b"later fields")
     session = blake(keys.session, told, opened)
-    to_worker = blake(session, domain(b"baton 3 r to w"))
-    to_router = blake(session, domain(b"baton 3 w to r"))
+    to_worker = blake(session, domain(b"baton 4 r to w"))
+    to_router = blake(session, domain(b"baton 4 w to r"))
     return {
-        "announce": told,
+        "join": told,
         "open": opened,
-        "accept": sealed(to_router, 3, 1, struct.pack("<I", 4) + b"the worker"),
-        "ready": sealed(to_worker, 4, 1, struct.pack("<I", 4) + b"the router"),
+        "accept": sealed(to_router, 3, 1, struct.pack("<I", 5) + b"the worker"),
+        "ready": sealed(to_worker, 4, 1, struct.pack("<I", 5) + b"the router"),
         "heartbeat": sealed(to_router, 5, 2),
         "messages": sealed(to_router, 5, 3, struct.pack("<I", 2) + b"hi" + struct.pack("<I", 0) + b"\x05\0"),
         "rest": sealed(to_router, 5, 4, b"\0\0" + b"hello"),
@@ -282,11 +232,10 @@ def link3(cluster_key):
 
 
 # What a version without later fields sends: byte by byte what this build does.
-def plain3(cluster_key):
+def plain(cluster_key):
     keys = Keys(cluster_key)
-    told = announce3(keys, 3, 3, INCARNATION_W, 2, NONCE_W, b"decode-0", b"tcp://127.0.0.1:4711")
-    return {"plain_announce": told,
-            "plain_open": open3(keys, told, 3, 3, INCARNATION_R, NONCE_R, b"the router")}
+    told = join(keys, 4, 4, INCARNATION_W, NONCE_W, b"decode-0")
+    return {"plain_join": told, "plain_open": open_frame(keys, told, 4, 4, INCARNATION_R, NONCE_R, b"the router")}
 
 
 def main():
@@ -294,17 +243,12 @@ def main():
         for name, message in GOLDEN.items():
             print(name, pack(message).hex())
         return
-    if sys.argv[1:] == ["--golden-frames"]:
-        for name, data in GOLDEN_FRAMES.items():
-            print(name, data.hex())
-        return
     if sys.argv[1:] == ["--golden-links"]:
-        for name, data in {**link3(LINK_KEY), **plain3(LINK_KEY)}.items():
+        for name, data in {**link(LINK_KEY), **plain(LINK_KEY)}.items():
             print(name, data.hex())
         return
     corpus = Path(sys.argv[1])
-    targets = {"wire": {k: pack(v) for k, v in WIRE.items()}, "old": OLD,
-               "frame": {**link3(FUZZ_KEY), **plain3(FUZZ_KEY)}}
+    targets = {"wire": {k: pack(v) for k, v in WIRE.items()}, "frame": {**link(FUZZ_KEY), **plain(FUZZ_KEY)}}
     for folder, seeds in ((corpus / name, seeds) for name, seeds in targets.items()):
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in seeds.items():

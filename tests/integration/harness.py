@@ -222,7 +222,7 @@ class Cluster:
         host = hosts[index % len(hosts)] if hosts else None
         args = ["--model", self.model, "--join", self.url, "--cluster-key-file", self.key,
                 "--name", f"{role}-{index}"] + self.worker_args
-        args += ["--listen-host", host.address, "--kv-net-devices", "eth0"] if host else ["--run-dir", self.dir]
+        args += ["--kv-net-devices", "eth0"] if host else ["--run-dir", self.dir]
         args += (self.prefill_args if role == "prefill" else self.decode_args) + list(extra)
         worker = Process(role, f"{role}-{index}", args, self.dir, self.build, self.env, host)
         self.processes.append(worker)
@@ -250,6 +250,9 @@ class Cluster:
             elif word == "grpc":
                 self.grpc = (host, int(port))
         assert self.http and self.metrics_at, self.router.ready_text
+
+    def here(self):
+        return tuple(self.total("baton_workers", role=role, state="up") for role in ("prefill", "decode"))
 
     def all_joined(self):
         return all(self.total("baton_workers", role=role, state="up") == n
@@ -393,9 +396,6 @@ class UnprovenCluster(Cluster):
         self.read_addresses()
         wait_until("all are here", lambda: self.here() == (self.n_prefill, self.n_decode) or self._check_alive(), seconds)
         return self
-
-    def here(self):
-        return tuple(self.total("baton_workers", role=role, state="up") for role in ("prefill", "decode"))
 
     def ready(self):
         return self.request("GET", "/v2/health/ready")[0]

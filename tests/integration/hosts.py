@@ -15,6 +15,7 @@ import os
 import select
 import shutil
 import socket
+import struct
 import subprocess
 import time
 
@@ -172,3 +173,78 @@ class Network:
 
     def heal(self, host):
         self.switch.run("ip", "link", "set", "v-" + host.name, "up")
+
+
+NETLINK_NETFILTER, NF_TABLES = 12, 10
+BATCH_BEGIN, BATCH_END, NEW_TABLE, NEW_CHAIN, NEW_RULE = 0x10, 0x11, NF_TABLES << 8, NF_TABLES << 8 | 3, NF_TABLES << 8 | 6
+
+
+def attribute(kind, data):
+    return struct.pack("=HH", 4 + len(data), kind) + data + b"\0" * (-len(data) % 4)
+
+
+def nest(kind, *attributes):
+    return attribute(kind | 0x8000, b"".join(attributes))
+
+
+def message(kind, sequence, body=b"", flags=0, family=socket.AF_UNSPEC, subsystem=0):
+    """One of nfnetlink. Its acknowledgement is asked for where it has flags."""
+    body = struct.pack("=BBH", family, 0, socket.htons(subsystem)) + body
+    return struct.pack("=IHHII", 16 + len(body), kind, 1 | flags, sequence, 0) + body
+
+
+def masquerade(host):
+    """What this host forwards has its own address: `nft add rule ip nat postrouting masquerade`, without that program."""
+    table, chain = attribute(1, b"nat\0"), b"out\0"
+    hook = nest(4, attribute(1, struct.pack(">I", 4)), attribute(2, struct.pack(">i", 100)))  # postrouting, srcnat
+    masq = nest(4, nest(1, attribute(1, b"masq\0"), nest(2)))
+    create = 0x400 | 4  # NLM_F_CREATE, NLM_F_ACK
+    batch = message(BATCH_BEGIN, 0, subsystem=NF_TABLES)
+    for kind, body in ((NEW_TABLE, table), (NEW_CHAIN, table + attribute(3, chain) + hook + attribute(7, b"nat\0")),
+                       (NEW_RULE, table + attribute(2, chain) + masq)):
+        batch += message(kind, kind, body, create, socket.AF_INET)
+    batch += message(BATCH_END, 0, subsystem=NF_TABLES)
+    with host.there(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)) as s:
+        s.settimeout(10)
+        s.bind((0, 0))
+        s.send(batch)
+        left = {NEW_TABLE, NEW_CHAIN, NEW_RULE}
+        while left:
+            answers = s.recv(65536)
+            while answers:
+                length, _, _, sequence, _, error = struct.unpack_from("=IHHIIi", answers)
+                if error != 0:
+                    raise Skip(f"no nf_tables here: {os.strerror(-error)}")
+                left.discard(sequence)
+                answers = answers[(length + 3) & ~3:]
+
+
+class NatNetwork(Network):
+    """Some hosts are behind a router that translates addresses: they can dial the others, and nobody can dial them.
+
+        host a 10.78.0.1 ─── br0 ─ switch 10.78.0.254, 10.79.0.254 ─ br1 ─── host b 10.79.0.2
+    """
+
+    def __init__(self, outside, inside):
+        super().__init__(*outside, *inside)
+        self.n_outside = len(outside)
+
+    def __enter__(self):
+        super().__enter__()
+        try:
+            self.switch.run("sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+            self.switch.run("ip", "addr", "add", "10.78.0.254/24", "dev", "br0")
+            self.switch.run("ip", "link", "add", "br1", "type", "bridge", "forward_delay", "0")
+            self.switch.run("ip", "addr", "add", "10.79.0.254/24", "dev", "br1")
+            self.switch.run("ip", "link", "set", "br1", "up")
+            for i, host in list(enumerate(self.hosts))[self.n_outside:]:
+                self.switch.run("ip", "link", "set", "v-" + host.name, "master", "br1")
+                host.run("ip", "addr", "flush", "dev", "eth0")
+                host.address = f"10.79.0.{i + 1}"
+                host.run("ip", "addr", "add", host.address + "/24", "dev", "eth0")
+                host.run("ip", "route", "add", "default", "via", "10.79.0.254")
+            masquerade(self.switch)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self

@@ -8,8 +8,7 @@ import subprocess
 import tempfile
 
 from fleet import Fleet
-from harness import Cluster, small_model, tiny_model, wait_until
-from hosts import Network
+from harness import small_model, tiny_model, wait_until
 from launch import Launch
 
 
@@ -52,32 +51,6 @@ def test_a_worker_that_is_refused_is_named_with_the_reason():
         fleet.start_worker("decode", 7)
         wait_until("it is here", lambda: "decode-7" in fleet.seen(0) and "decode-7" not in refused(fleet))
         assert "decode-8" in refused(fleet)
-
-
-class Lonely(Cluster):
-    """A router that has no workers yet."""
-
-    def start(self, seconds=120):
-        self.router = self.start_router()
-        wait_until("the router serves", lambda: self.router.is_ready() or "metrics " in self.router.ready_text, seconds)
-        self.read_addresses()
-        return self
-
-
-def test_a_worker_that_the_router_cannot_reach_is_named():
-    """Its --listen-host is loopback, which on the router's host is another one."""
-    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Network("a", "b") as net, \
-            Lonely(small_model(directory), hosts=net.hosts) as cluster:
-        worker = cluster.start_worker("decode", 1, ["--listen-host", "127.0.0.1"])
-
-        def seen():
-            status, _, data = cluster.request("GET", "/v2/cluster")
-            assert status == 200, (status, data)
-            return {w["name"]: w for w in json.loads(data)["refused"]}
-
-        wait_until("it is named", lambda: "decode-1" in seen() or cluster._check_alive())  # pylint: disable=protected-access
-        assert "cannot reach it" in seen()["decode-1"]["why"] and "127.0.0.1" in seen()["decode-1"]["address"], seen()
-        assert worker.alive()
 
 
 def baton_status(launch, *more):

@@ -69,7 +69,6 @@ class Compose(unittest.TestCase):
                 self.assertEqual(options["listen"], f"tcp://{address}:7000")
                 self.assertEqual(check[2:], [])
             else:
-                self.assertEqual(options["listen-host"], address)
                 self.assertEqual("tcp://" + check[2].replace(":8002", ":7000"), options["join"])
                 self.assertEqual(check[3], name)
                 self.assertEqual(os.path.basename(service["entrypoint"][0]), f"baton-{name.split('-')[0]}-worker")

@@ -77,7 +77,6 @@ static void open_worker(world_t *w, uint32_t protocol, uint32_t protocol_min,
                               .key_bytes = sizeof(key),
                               .name = "decode-0",
                               .range = bt_wire_range_ours(),
-                              .listen_dir = dir,
                               .heartbeat_ms = w->config->heartbeat_ms,
                               .suspect_ms = w->config->suspect_ms,
                               .dead_ms = w->config->dead_ms,
@@ -241,7 +240,7 @@ static void a_worker_of_other_protocols_is_refused_by_name(void **state)
     open_worker(&w, 9, 7, NULL);
     UNTIL(&w, w.n_down == 1);
     assert_string_equal(
-        w.why, "decode-0 speaks protocol 7 to 9, this router speaks 3");
+        w.why, "decode-0 speaks protocol 7 to 9, this router speaks 4");
     assert_null(worker_of(&w));
     close_all(&w);
 }

@@ -340,7 +340,7 @@ static void a_router_of_other_protocols_is_refused_by_name(void **state)
     assert_null(node->links[1]);
     assert_string_equal(node->closed_why,
                         "router router-1 speaks protocol 7 to 9, decode-1 "
-                        "speaks 3");
+                        "speaks 4");
     sim_link_up_speaking(1, 1, overlapping);
     sim_rounds(2);
     assert_non_null(node->links[1]);

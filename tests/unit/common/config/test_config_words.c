@@ -280,9 +280,8 @@ static void help_texts_are_one_line(void **state)
 static void every_option_has_one_heading(void **state)
 {
     static const char *const others[] = {
-        "join",     "join-dir", "listen",           "listen-host",
-        "launcher", "run-dir",  "cluster-key-file", "munge-socket",
-        "name"};
+        "join",    "join-dir",         "listen",       "rank-host", "launcher",
+        "run-dir", "cluster-key-file", "munge-socket", "name"};
 
     (void)state;
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {

@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file rpc_fake.h  For the rpc tests: peers made by hand on plain sockets.
- *
- * What nng itself says on a TCP connection (source: nanomsg RFC
- * "sp-tcp-mapping-01"): 8 bytes 0 'S' 'P' 0 protocol[2] 0 0 from each side,
- * then messages, each after its length in 8 bytes, big endian. Protocols: pair
- * 0x10, pub 0x20, sub 0x21. */
+/** @file rpc_fake.h  For the rpc tests: peers made by hand on plain sockets. */
 #ifndef BT_TESTS_UNIT_RPC_RPC_FAKE_H
 #define BT_TESTS_UNIT_RPC_RPC_FAKE_H
 
@@ -18,10 +13,6 @@
 
 #include "common/base/assert.h"
 #include "common/rpc/rpc_intro.h"
-
-#define PAIR 0x10
-#define PUB  0x20
-#define SUB  0x21
 
 static char url[256];
 static rpc_keys_t link_keys; /* what rpc makes of key_a */
@@ -87,47 +78,21 @@ static inline void read_all(int fd, void *data, size_t n)
     }
 }
 
-static inline void sp_say_hello(int fd, uint8_t protocol)
+static inline void frame_send_claiming(int fd, uint32_t claimed,
+                                       const void *data, size_t n)
 {
-    const uint8_t hello[8] = {0, 'S', 'P', 0, 0, protocol, 0, 0};
+    uint8_t length[RPC_LENGTH_BYTES];
 
-    write_all(fd, hello, sizeof(hello));
-}
-
-static inline void sp_greet(int fd, uint8_t protocol)
-{
-    uint8_t theirs[8];
-
-    sp_say_hello(fd, protocol);
-    read_all(fd, theirs, sizeof(theirs));
-    assert_memory_equal(theirs, "\0SP", 4);
-}
-
-static inline int sp_connect(uint16_t port, uint8_t protocol)
-{
-    const int fd = tcp_connect(port);
-
-    sp_greet(fd, protocol);
-    return fd;
-}
-
-static inline void sp_send_claiming(int fd, uint64_t claimed, const void *data,
-                                    size_t n)
-{
-    uint8_t length[8];
-
-    for (int i = 0; i < 8; i++) {
-        length[i] = (uint8_t)(claimed >> (56 - 8 * i));
-    }
+    bt_rpc_put_le(length, claimed, sizeof(length));
     write_all(fd, length, sizeof(length));
     if (n > 0) {
         write_all(fd, data, n);
     }
 }
 
-static inline void sp_send(int fd, const void *data, size_t n)
+static inline void frame_send(int fd, const void *data, size_t n)
 {
-    sp_send_claiming(fd, n, data, n);
+    frame_send_claiming(fd, (uint32_t)n, data, n);
 }
 
 static inline bool readable(int fd)
@@ -138,29 +103,26 @@ static inline bool readable(int fd)
 }
 
 /* One frame from the driven end. @return its bytes in `data` */
-static inline size_t sp_recv(int fd, side_t *side, uint8_t *data, size_t cap)
+static inline size_t frame_recv(int fd, side_t *side, uint8_t *data, size_t cap)
 {
-    uint8_t length[8];
-    size_t n = 0;
+    uint8_t length[RPC_LENGTH_BYTES];
+    size_t n;
 
     UNTIL(side, NULL, readable(fd));
     read_all(fd, length, sizeof(length));
-    for (int i = 0; i < 8; i++) {
-        n = (n << 8) | length[i];
-    }
+    n = (size_t)bt_rpc_get_le(length, sizeof(length));
     assert_true(n <= cap);
     read_all(fd, data, n);
     return n;
 }
 
-/* ---- a router made by hand: a place to announce to ---- */
+/* ---- a router made by hand ---- */
 
 typedef struct fake {
     int listener;
-    int sub;                         /* connection with announcements */
-    int pair;                        /* connection to the worker's socket */
-    uint8_t announce[RPC_MAX_INTRO]; /* the newest, as it was sent */
-    size_t announce_bytes;
+    int link;                    /* the worker's connection */
+    uint8_t join[RPC_MAX_INTRO]; /* its first frame, as it was sent */
+    size_t join_bytes;
     rpc_intro_t worker; /* what it says */
     rpc_intro_t own;
     uint8_t open[RPC_MAX_INTRO]; /* what was sent last */
@@ -170,64 +132,69 @@ typedef struct fake {
     rpc_session_t session;
 } fake_t;
 
-static inline void fake_open(fake_t *fake, side_t *worker)
+/* @param [in] range  versions that the worker speaks */
+static inline void fake_open_for(fake_t *fake, side_t *worker,
+                                 bt_wire_range_t range)
 {
+    bt_rpc_config_t config = side_config(key_a, "w");
     uint16_t port;
 
     memset(fake, 0, sizeof(*fake));
     fake->own = (rpc_intro_t){
-        .range = {3, 3}, .incarnation = 4711, .name = "fake router"};
+        .range = {4, 4}, .incarnation = 4711, .name = "fake router"};
     fake->listener = tcp_listen(&port);
     snprintf(url, sizeof(url), "tcp://127.0.0.1:%u", port);
-    side_open(worker, key_a, "w");
+    memset(worker, 0, sizeof(*worker));
+    worker->in_order = true;
+    config.range = range;
+    assert_int_equal(bt_rpc_open(&config, &worker->rpc), BT_OK);
     assert_int_equal(bt_rpc_join(worker->rpc, url), BT_OK);
-    UNTIL(worker, NULL, readable(fake->listener));
-    fake->sub = accept(fake->listener, NULL, NULL);
-    assert_true(fake->sub >= 0);
-    sp_greet(fake->sub, SUB);
+}
+
+static inline void fake_open(fake_t *fake, side_t *worker)
+{
+    fake_open_for(fake, worker, (bt_wire_range_t){4, 4});
 }
 
 static inline void fake_close(fake_t *fake, side_t *worker)
 {
     bt_rpc_close(worker->rpc);
-    close(fake->sub);
     close(fake->listener);
 }
 
-/* The newest announcement: waits for one of another socket than the last. */
-static inline void fake_learn(fake_t *fake, side_t *worker)
+/* The worker's next connection, and its JOIN. */
+static inline void fake_accept(fake_t *fake, side_t *worker)
 {
-    const uint64_t known = fake->worker.count;
-    uint8_t data[RPC_MAX_INTRO];
-    size_t n;
-
-    do {
-        n = sp_recv(fake->sub, worker, data, sizeof(data));
-        if (memcmp(data, "BTN1", 4) == 0) {
-            continue; /* after a while it thinks that we may be old */
-        }
-        memcpy(fake->announce, data, n);
-        fake->announce_bytes = n;
-        assert_int_equal(
-            bt_rpc_announce_check(&link_keys, data, n, &fake->worker), BT_OK);
-    } while ((fake->worker.count == known) || readable(fake->sub));
-}
-
-static inline void fake_dial(fake_t *fake, side_t *worker)
-{
-    fake_learn(fake, worker);
-    fake->pair = sp_connect(port_of(fake->worker.url), PAIR);
+    UNTIL(worker, NULL, readable(fake->listener));
+    fake->link = accept(fake->listener, NULL, NULL);
+    assert_true(fake->link >= 0);
+    fake->join_bytes =
+        frame_recv(fake->link, worker, fake->join, sizeof(fake->join));
+    assert_int_equal(bt_rpc_join_check(&link_keys, fake->join, fake->join_bytes,
+                                       &fake->worker),
+                     BT_OK);
 }
 
 /* OPEN, made with some keys; the session is what the true ones make of it. */
 static inline void fake_send_open(fake_t *fake, const rpc_keys_t *keys)
 {
     bt_key_random(fake->own.nonce, sizeof(fake->own.nonce));
-    fake->open_bytes = bt_rpc_open_put(
-        keys, fake->announce, fake->announce_bytes, &fake->own, fake->open);
-    bt_rpc_session_make(&link_keys, fake->announce, fake->announce_bytes,
-                        fake->open, fake->open_bytes, &fake->session);
-    sp_send(fake->pair, fake->open, fake->open_bytes);
+    fake->open_bytes = bt_rpc_open_put(keys, fake->join, fake->join_bytes,
+                                       &fake->own, fake->open);
+    bt_rpc_session_make(&link_keys, fake->join, fake->join_bytes, fake->open,
+                        fake->open_bytes, &fake->session);
+    frame_send(fake->link, fake->open, fake->open_bytes);
+}
+
+/* The answer to it. */
+static inline void fake_recv_accept(fake_t *fake, side_t *worker,
+                                    rpc_frame_t *frame_p)
+{
+    fake->accept_bytes =
+        frame_recv(fake->link, worker, fake->accept, sizeof(fake->accept));
+    assert_int_equal(bt_rpc_frame_open(fake->session.to_router, fake->accept,
+                                       fake->accept_bytes, frame_p),
+                     BT_OK);
 }
 
 static inline void send_sealed(int fd, const uint8_t *key, uint8_t kind,
@@ -240,13 +207,13 @@ static inline void send_sealed(int fd, const uint8_t *key, uint8_t kind,
         memcpy(frame + RPC_HEADER_BYTES, body, n);
     }
     bt_rpc_frame_seal(key, kind, sequence, frame, bt_rpc_frame_bytes(n));
-    sp_send(fd, frame, bt_rpc_frame_bytes(n));
+    frame_send(fd, frame, bt_rpc_frame_bytes(n));
 }
 
 static inline void fake_send(fake_t *fake, uint8_t kind, uint64_t sequence,
                              const void *body, size_t n)
 {
-    send_sealed(fake->pair, fake->session.to_worker, kind, sequence, body, n);
+    send_sealed(fake->link, fake->session.to_worker, kind, sequence, body, n);
 }
 
 /* All of it, as a true router would. The worker's process may be asleep for
@@ -257,21 +224,17 @@ static inline void fake_link_asleep(fake_t *fake, side_t *worker,
     const unsigned was = worker->n_up;
     rpc_frame_t frame;
 
-    fake_dial(fake, worker);
+    fake_accept(fake, worker);
     fake_send_open(fake, &link_keys);
-    fake->accept_bytes =
-        sp_recv(fake->pair, worker, fake->accept, sizeof(fake->accept));
-    assert_int_equal(bt_rpc_frame_open(fake->session.to_router, fake->accept,
-                                       fake->accept_bytes, &frame),
-                     BT_OK);
+    fake_recv_accept(fake, worker, &frame);
     assert_int_equal(frame.kind, RPC_ACCEPT);
     assert_int_equal(frame.sequence, 1);
     assert_int_equal(frame.bytes, 5);
-    assert_memory_equal(frame.body, "\3\0\0\0w", 5);
+    assert_memory_equal(frame.body, "\4\0\0\0w", 5);
     if (asleep_ms > 0) {
         side_turn_at(worker, bt_now_ms() + asleep_ms);
     }
-    fake_send(fake, RPC_READY, 1, "\3\0\0\0r", 5);
+    fake_send(fake, RPC_READY, 1, "\4\0\0\0r", 5);
     UNTIL(worker, NULL, worker->n_up == was + 1);
 }
 
@@ -285,7 +248,7 @@ static inline void fake_unlink(fake_t *fake, side_t *worker)
 {
     const unsigned was = worker->n_down;
 
-    close(fake->pair);
+    close(fake->link);
     UNTIL(worker, NULL, worker->n_down == was + 1);
 }
 
@@ -295,16 +258,6 @@ static inline bool is_closed(int fd)
     uint8_t byte;
 
     return readable(fd) && (recv(fd, &byte, 1, 0) <= 0);
-}
-
-/* ---- announcements made by hand ---- */
-
-static inline int announce_bytes(uint16_t port, const void *data, size_t n)
-{
-    const int fd = sp_connect(port, PUB);
-
-    sp_send(fd, data, n);
-    return fd;
 }
 
 /* Of a program of tests. */

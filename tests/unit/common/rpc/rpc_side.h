@@ -162,8 +162,8 @@ static inline bool sides_share(void)
 /* The way of this link's messages does not change any more. */
 static inline bool is_settled(const bt_rpc_link_t *link)
 {
-    return !sides_share() || !bt_rpc_sp_is_ipc(link->url) ||
-           (link->lanes.reads && link->lanes.writes && (link->n_control == 0));
+    return !sides_share() || !bt_rpc_pipe_is_ipc(link->pipe) ||
+           ((link->lanes.state == LANES_OPEN) && (link->n_control == 0));
 }
 
 static inline bt_rpc_config_t side_config(const uint8_t *key, const char *hello)
@@ -173,9 +173,7 @@ static inline bt_rpc_config_t side_config(const uint8_t *key, const char *hello)
                                     .hello = hello,
                                     .hello_bytes = strlen(hello),
                                     .name = hello,
-                                    .range = {.oldest = 3, .newest = 3},
-                                    .listen_dir = getenv("RPC_TEST_DIR"),
-                                    .listen_host = "127.0.0.1",
+                                    .range = {.oldest = 4, .newest = 4},
                                     .heartbeat_ms = HEARTBEAT_MS,
                                     .suspect_ms = SUSPECT_MS,
                                     .dead_ms = DEAD_MS,

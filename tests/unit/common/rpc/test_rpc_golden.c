@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames of a link as other builds send them, kept in tests/golden: written by
- * Python, whose hashlib made keys, macs, tags and proofs. A change of any byte
- * here is a break of the wire (docs/WIRE.md). */
+ * Python, whose hashlib made keys, macs and tags. A change of any byte here is
+ * a break of the wire (docs/WIRE.md). */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/rpc/rpc_intro.h"
-#include "common/rpc/rpc_old.h"
 #include "tests/support/testsupport.h"
 
-#define LINKS     "golden/wire_v3/frames.txt"
-#define OLD       "golden/wire_v2/frames.txt"
+#define LINKS     "golden/wire_v4/frames.txt"
 #define MAX_BYTES 512
 
 #define OF_ROUTER 0x1112131415161718u
@@ -26,7 +24,7 @@ typedef struct bytes {
 typedef struct world {
     rpc_keys_t keys;
     rpc_session_t session;
-    bytes_t announce, open;
+    bytes_t join, open;
 } world_t;
 
 static void cluster_key(uint8_t key[BT_KEY_BYTES])
@@ -50,9 +48,9 @@ static void world_open(world_t *w)
 
     cluster_key(key);
     bt_rpc_keys_make(key, sizeof(key), &w->keys);
-    w->announce = read_frame(LINKS, "announce");
+    w->join = read_frame(LINKS, "join");
     w->open = read_frame(LINKS, "open");
-    bt_rpc_session_make(&w->keys, w->announce.data, w->announce.n, w->open.data,
+    bt_rpc_session_make(&w->keys, w->join.data, w->join.n, w->open.data,
                         w->open.n, &w->session);
 }
 
@@ -63,34 +61,28 @@ static void a_later_versions_first_frames_are_read(void **state)
 
     (void)state;
     world_open(&w);
-    assert_int_equal(
-        bt_rpc_announce_check(&w.keys, w.announce.data, w.announce.n, &intro),
-        BT_OK);
-    assert_int_equal(intro.range.oldest, 3);
-    assert_int_equal(intro.range.newest, 4);
+    assert_int_equal(bt_rpc_join_check(&w.keys, w.join.data, w.join.n, &intro),
+                     BT_OK);
+    assert_int_equal(intro.range.oldest, 4);
+    assert_int_equal(intro.range.newest, 5);
     assert_int_equal(intro.incarnation, OF_WORKER);
-    assert_int_equal(intro.count, 2);
     for (size_t i = 0; i < RPC_NONCE_BYTES; i++) {
         assert_int_equal(intro.nonce[i], 0xb0);
     }
     assert_string_equal(intro.name, "decode-0");
-    assert_string_equal(intro.url, "tcp://127.0.0.1:4711");
-    assert_int_equal(bt_rpc_open_check(&w.keys, w.announce.data, w.announce.n,
+    assert_int_equal(bt_rpc_open_check(&w.keys, w.join.data, w.join.n,
                                        w.open.data, w.open.n, &intro),
                      BT_OK);
-    assert_int_equal(intro.range.newest, 5);
+    assert_int_equal(intro.range.newest, 6);
     assert_int_equal(intro.incarnation, OF_ROUTER);
     assert_string_equal(intro.name, "the router");
 }
 
 static void our_first_frames_are_these_bytes(void **state)
 {
-    rpc_intro_t intro = {.range = {3, 3},
-                         .incarnation = OF_WORKER,
-                         .count = 2,
-                         .name = "decode-0",
-                         .url = "tcp://127.0.0.1:4711"};
-    const bytes_t announce = read_frame(LINKS, "plain_announce");
+    rpc_intro_t intro = {
+        .range = {4, 4}, .incarnation = OF_WORKER, .name = "decode-0"};
+    const bytes_t join = read_frame(LINKS, "plain_join");
     const bytes_t open = read_frame(LINKS, "plain_open");
     uint8_t ours[RPC_MAX_INTRO];
     world_t w;
@@ -98,14 +90,13 @@ static void our_first_frames_are_these_bytes(void **state)
     (void)state;
     world_open(&w);
     memset(intro.nonce, 0xb0, sizeof(intro.nonce));
-    assert_int_equal(bt_rpc_announce_put(&w.keys, &intro, ours), announce.n);
-    assert_memory_equal(ours, announce.data, announce.n);
+    assert_int_equal(bt_rpc_join_put(&w.keys, &intro, ours), join.n);
+    assert_memory_equal(ours, join.data, join.n);
     memset(intro.nonce, 0xa0, sizeof(intro.nonce));
     intro.incarnation = OF_ROUTER;
     snprintf(intro.name, sizeof(intro.name), "the router");
-    assert_int_equal(
-        bt_rpc_open_put(&w.keys, announce.data, announce.n, &intro, ours),
-        open.n);
+    assert_int_equal(bt_rpc_open_put(&w.keys, join.data, join.n, &intro, ours),
+                     open.n);
     assert_memory_equal(ours, open.data, open.n);
 }
 
@@ -120,8 +111,8 @@ static void tagged_frames_are_read_and_made_alike(void **state)
         const char *body;
         size_t n;
     } cases[] = {
-        {"accept", RPC_ACCEPT, 1, false, "\4\0\0\0the worker", 14},
-        {"ready", RPC_READY, 1, true, "\4\0\0\0the router", 14},
+        {"accept", RPC_ACCEPT, 1, false, "\5\0\0\0the worker", 14},
+        {"ready", RPC_READY, 1, true, "\5\0\0\0the router", 14},
         {"heartbeat", RPC_DATA, 2, false, "", 0},
         {"messages", RPC_DATA, 3, false, "\2\0\0\0hi\0\0\0\0\5\0", 12},
         {"rest", RPC_DATA, 4, false, "\0\0hello", 7},
@@ -202,12 +193,12 @@ static bool is_accepted(const world_t *w, const char *name, const bytes_t *b)
     rpc_intro_t intro;
     rpc_frame_t frame;
 
-    if (strcmp(name, "announce") == 0) {
-        return bt_rpc_announce_check(&w->keys, b->data, b->n, &intro) == BT_OK;
+    if (strcmp(name, "join") == 0) {
+        return bt_rpc_join_check(&w->keys, b->data, b->n, &intro) == BT_OK;
     }
     if (strcmp(name, "open") == 0) {
-        return bt_rpc_open_check(&w->keys, w->announce.data, w->announce.n,
-                                 b->data, b->n, &intro) == BT_OK;
+        return bt_rpc_open_check(&w->keys, w->join.data, w->join.n, b->data,
+                                 b->n, &intro) == BT_OK;
     }
     session = w->session;
     return bt_rpc_frame_open((strcmp(name, "ready") == 0) ? session.to_worker
@@ -217,7 +208,7 @@ static bool is_accepted(const world_t *w, const char *name, const bytes_t *b)
 
 static void no_bit_of_the_handshake_can_be_another(void **state)
 {
-    static const char *const names[] = {"announce", "open", "accept", "ready"};
+    static const char *const names[] = {"join", "open", "accept", "ready"};
     world_t w;
 
     (void)state;
@@ -239,7 +230,7 @@ static void no_bit_of_the_handshake_can_be_another(void **state)
 }
 
 /* Whatever either of the two said makes another link, with other keys: so a
- * lowered range, too, in an announcement that R had otherwise than W sent. */
+ * lowered range, too, in a JOIN that R had otherwise than W sent. */
 static void the_links_key_is_made_of_both_first_frames(void **state)
 {
     rpc_session_t other;
@@ -247,12 +238,12 @@ static void the_links_key_is_made_of_both_first_frames(void **state)
 
     (void)state;
     world_open(&w);
-    for (size_t bit = 0; bit < 8 * (w.announce.n + w.open.n); bit++) {
-        bytes_t *b = (bit < 8 * w.announce.n) ? &w.announce : &w.open;
-        const size_t at = (b == &w.announce) ? bit : bit - 8 * w.announce.n;
+    for (size_t bit = 0; bit < 8 * (w.join.n + w.open.n); bit++) {
+        bytes_t *b = (bit < 8 * w.join.n) ? &w.join : &w.open;
+        const size_t at = (b == &w.join) ? bit : bit - 8 * w.join.n;
 
         b->data[at / 8] ^= (uint8_t)(1u << (at % 8));
-        bt_rpc_session_make(&w.keys, w.announce.data, w.announce.n, w.open.data,
+        bt_rpc_session_make(&w.keys, w.join.data, w.join.n, w.open.data,
                             w.open.n, &other);
         b->data[at / 8] ^= (uint8_t)(1u << (at % 8));
         assert_memory_not_equal(other.to_worker, w.session.to_worker,
@@ -262,98 +253,12 @@ static void the_links_key_is_made_of_both_first_frames(void **state)
     }
 }
 
-/* ---- protocol 2, which is refused in its own frames ---- */
-
-static bytes_t take_old(const char *name, rpc_old_kind_t kind,
-                        uint64_t incarnation, uint64_t sequence)
-{
-    const bytes_t b = read_frame(OLD, name);
-    rpc_old_frame_t frame;
-
-    assert_int_equal(bt_rpc_old_parse(b.data, b.n, &frame), BT_OK);
-    assert_int_equal(frame.kind, kind);
-    assert_int_equal(frame.incarnation, incarnation);
-    assert_int_equal(frame.sequence, sequence);
-    return b;
-}
-
-static rpc_old_side_t side_of(const bytes_t *hello, uint64_t incarnation)
-{
-    const uint8_t *body = hello->data + RPC_OLD_HEADER_BYTES;
-    const size_t bytes = hello->n - RPC_OLD_HEADER_BYTES;
-    rpc_old_side_t side = {.incarnation = incarnation};
-    uint8_t key[BT_KEY_BYTES];
-
-    cluster_key(key);
-    memcpy(side.nonce, body, RPC_OLD_NONCE_BYTES);
-    bt_key_proof(key, sizeof(key), body + RPC_OLD_NONCE_BYTES,
-                 bytes - RPC_OLD_NONCE_BYTES, side.payload_hash);
-    return side;
-}
-
-static void proofs_of_protocol_2_are_taken(void **state)
-{
-    const bytes_t hello_r =
-        take_old("hello_router", RPC_OLD_HELLO, OF_ROUTER, 0);
-    const bytes_t hello_w =
-        take_old("hello_worker", RPC_OLD_HELLO, OF_WORKER, 0);
-    const bytes_t proof_r =
-        take_old("proof_router", RPC_OLD_PROOF, OF_ROUTER, 0);
-    const bytes_t proof_w =
-        take_old("proof_worker", RPC_OLD_PROOF, OF_WORKER, 0);
-    const rpc_old_side_t router = side_of(&hello_r, OF_ROUTER);
-    const rpc_old_side_t worker = side_of(&hello_w, OF_WORKER);
-    uint8_t proof[BT_PROOF_BYTES];
-    uint8_t key[BT_KEY_BYTES];
-
-    (void)state;
-    cluster_key(key);
-    bt_rpc_old_proof(key, true, &router, &worker, proof);
-    assert_memory_equal(proof, proof_r.data + RPC_OLD_HEADER_BYTES,
-                        sizeof(proof));
-    bt_rpc_old_proof(key, false, &worker, &router, proof);
-    assert_memory_equal(proof, proof_w.data + RPC_OLD_HEADER_BYTES,
-                        sizeof(proof));
-    (void)take_old("heartbeat", RPC_OLD_DATA, OF_WORKER, 1);
-    (void)take_old("messages", RPC_OLD_DATA, OF_WORKER, 2);
-    (void)take_old("bye", RPC_OLD_BYE, OF_ROUTER, 3);
-}
-
-static void announcements_of_protocol_2_are_taken(void **state)
-{
-    bytes_t b = read_frame(OLD, "announce");
-    uint8_t ours[RPC_OLD_MAX_ANNOUNCE];
-    uint8_t key[BT_KEY_BYTES];
-    char url[RPC_MAX_URL];
-    uint64_t incarnation;
-
-    (void)state;
-    cluster_key(key);
-    assert_int_equal(
-        bt_rpc_old_announce_check(key, b.data, b.n, &incarnation, url), BT_OK);
-    assert_int_equal(incarnation, OF_WORKER);
-    assert_string_equal(url, "tcp://127.0.0.1:4711");
-    assert_int_equal(bt_rpc_old_announce_put(key, OF_WORKER, url, ours), b.n);
-    assert_memory_equal(ours, b.data, b.n);
-    for (size_t i = 0; i < b.n; i++) { /* every byte is covered */
-        b.data[i] ^= 0x40;
-        assert_int_not_equal(
-            bt_rpc_old_announce_check(key, b.data, b.n, &incarnation, url),
-            BT_OK);
-        b.data[i] ^= 0x40;
-    }
-}
-
 /* A frame names its key: that in use, or for ten minutes the one before. */
 static void the_key_before_is_known_for_ten_minutes(void **state)
 {
     static const uint8_t a[32] = {1}, b[32] = {2};
     uint8_t frame[RPC_MAX_INTRO];
-    rpc_intro_t intro = {.range = {3, 3},
-                         .incarnation = 7,
-                         .count = 1,
-                         .name = "w",
-                         .url = "ipc:///tmp/x"};
+    rpc_intro_t intro = {.range = {4, 4}, .incarnation = 7, .name = "w"};
     rpc_intro_t got;
     rpc_ring_t ring = {0};
     const uint8_t *id;
@@ -361,7 +266,7 @@ static void the_key_before_is_known_for_ten_minutes(void **state)
 
     (void)state;
     bt_rpc_keys_make(a, sizeof(a), &ring.now);
-    n = bt_rpc_announce_put(&ring.now, &intro, frame);
+    n = bt_rpc_join_put(&ring.now, &intro, frame);
     id = bt_rpc_intro_key_id(frame, n);
     assert_memory_equal(id, ring.now.id, RPC_KEY_ID_BYTES);
     assert_null(bt_rpc_intro_key_id(frame, 11));
@@ -371,8 +276,7 @@ static void the_key_before_is_known_for_ten_minutes(void **state)
     assert_true(bt_rpc_ring_turn(&ring, b, sizeof(b), 1000));
     assert_ptr_equal(bt_rpc_ring_find(&ring, id), &ring.before);
     assert_int_equal(
-        bt_rpc_announce_check(bt_rpc_ring_find(&ring, id), frame, n, &got),
-        BT_OK);
+        bt_rpc_join_check(bt_rpc_ring_find(&ring, id), frame, n, &got), BT_OK);
     assert_ptr_equal(bt_rpc_ring_find(&ring, ring.now.id), &ring.now);
     assert_ptr_equal(bt_rpc_ring_find(&ring, NULL), &ring.now);
 
@@ -380,7 +284,7 @@ static void the_key_before_is_known_for_ten_minutes(void **state)
     assert_ptr_equal(bt_rpc_ring_find(&ring, id), &ring.before);
     bt_rpc_ring_expire(&ring, 1000 + 600000);
     assert_int_equal(
-        bt_rpc_announce_check(bt_rpc_ring_find(&ring, id), frame, n, &got),
+        bt_rpc_join_check(bt_rpc_ring_find(&ring, id), frame, n, &got),
         BT_ERR_UNAUTHORIZED);
 }
 
@@ -393,8 +297,6 @@ int main(void)
         BT_TEST(messages_cross_frames),
         BT_TEST(no_bit_of_the_handshake_can_be_another),
         BT_TEST(the_links_key_is_made_of_both_first_frames),
-        BT_TEST(proofs_of_protocol_2_are_taken),
-        BT_TEST(announcements_of_protocol_2_are_taken),
         BT_TEST(the_key_before_is_known_for_ten_minutes),
     };
 

@@ -35,7 +35,7 @@ static void close_ends(side_t *router, side_t *worker)
 
 static bool shares(const side_t *side)
 {
-    return side->link->lanes.reads && side->link->lanes.writes;
+    return side->link->lanes.state == LANES_OPEN;
 }
 
 static void share(side_t *router, side_t *worker)
@@ -300,7 +300,7 @@ static void last_words_are_no_longer_than_the_memory(void **state)
     smuggle(&worker, zeros, BT_LANE_BYTES);
     say(&worker, RPC_BYE, "enough", 6);
     UNTIL(&router, &worker,
-          (router.n_down == 1) || router.link->lanes.last_words);
+          (router.n_down == 1) || (router.link->lanes.state == LANES_DRAINING));
     while (router.n_down == 0) {
         side_t *const sides[] = {&router};
         size_t n = 0;

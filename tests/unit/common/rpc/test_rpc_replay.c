@@ -5,12 +5,12 @@
 
 /* A worker made by hand, for a router that is driven. */
 typedef struct puppet {
-    int listener; /* its socket */
-    int pub;
     int link;
     rpc_intro_t intro;
-    uint8_t announce[RPC_MAX_INTRO];
-    size_t announce_bytes;
+    uint8_t join[RPC_MAX_INTRO];
+    size_t join_bytes;
+    uint8_t open[RPC_MAX_INTRO];
+    size_t open_bytes;
     rpc_session_t session;
 } puppet_t;
 
@@ -21,124 +21,93 @@ static void router_open(side_t *router)
         bt_rpc_listen(router->rpc, fresh_url(false), url, sizeof(url)), BT_OK);
 }
 
-static void puppet_announce(puppet_t *p, uint64_t count)
+static void puppet_init(puppet_t *p)
 {
-    uint16_t port;
-
     memset(p, 0, sizeof(*p));
-    p->listener = tcp_listen(&port);
-    p->intro = (rpc_intro_t){
-        .range = {3, 3}, .incarnation = 815, .count = count, .name = "puppet"};
+    p->intro =
+        (rpc_intro_t){.range = {4, 4}, .incarnation = 815, .name = "puppet"};
     bt_key_random(p->intro.nonce, sizeof(p->intro.nonce));
-    snprintf(p->intro.url, sizeof(p->intro.url), "tcp://127.0.0.1:%u", port);
-    p->announce_bytes = bt_rpc_announce_put(&link_keys, &p->intro, p->announce);
-    p->pub = announce_bytes(port_of(url), p->announce, p->announce_bytes);
+    p->join_bytes = bt_rpc_join_put(&link_keys, &p->intro, p->join);
 }
 
-/* The router dials and opens. */
-static void puppet_accept(puppet_t *p, side_t *router)
+/* Says its JOIN, recorded or not, and takes OPEN. */
+static void puppet_join(puppet_t *p, side_t *router)
 {
-    uint8_t open[RPC_MAX_INTRO];
     rpc_intro_t intro;
-    size_t n;
 
-    UNTIL(router, NULL, readable(p->listener));
-    p->link = accept(p->listener, NULL, NULL);
-    assert_true(p->link >= 0);
-    sp_greet(p->link, PAIR);
-    n = sp_recv(p->link, router, open, sizeof(open));
-    assert_int_equal(bt_rpc_open_check(&link_keys, p->announce,
-                                       p->announce_bytes, open, n, &intro),
+    p->link = tcp_connect(port_of(url));
+    frame_send(p->link, p->join, p->join_bytes);
+    p->open_bytes = frame_recv(p->link, router, p->open, sizeof(p->open));
+    assert_int_equal(bt_rpc_open_check(&link_keys, p->join, p->join_bytes,
+                                       p->open, p->open_bytes, &intro),
                      BT_OK);
     assert_string_equal(intro.name, "r");
-    bt_rpc_session_make(&link_keys, p->announce, p->announce_bytes, open, n,
-                        &p->session);
+    bt_rpc_session_make(&link_keys, p->join, p->join_bytes, p->open,
+                        p->open_bytes, &p->session);
 }
 
-static void puppet_close(puppet_t *p)
+static void puppet_accept(puppet_t *p, const rpc_session_t *session)
 {
-    close(p->link);
-    close(p->pub);
-    close(p->listener);
+    send_sealed(p->link, session->to_router, RPC_ACCEPT, 1, "\4\0\0\0p", 5);
 }
 
-static void a_recorded_announcement_leads_to_no_link(void **state)
+/* A recorded JOIN is answered with another OPEN, so nothing else that was
+ * recorded fits. */
+static void a_recorded_join_and_accept_make_no_link(void **state)
 {
-    puppet_t newer;
-    puppet_t older;
-    side_t router;
-    int again;
-
-    (void)state;
-    bt_test_expect_log_lines(1);
-    router_open(&router);
-    puppet_announce(&newer, 7);
-    puppet_accept(&newer, &router);
-    send_sealed(newer.link, newer.session.to_router, RPC_ACCEPT, 1, "\3\0\0\0p",
-                5);
-    UNTIL(&router, NULL, router.n_up == 1);
-    /* the same again, while its link is up */
-    again = announce_bytes(port_of(url), newer.announce, newer.announce_bytes);
-    /* an older socket of the same process */
-    puppet_announce(&older, 6);
-    for (int i = 0; i < 6; i++) {
-        send_sealed(newer.link, newer.session.to_router, RPC_DATA,
-                    2 + (uint64_t)i, "", 0);
-        run_for(&router, NULL, DEAD_MS / 4);
-    }
-    assert_false(readable(older.listener));
-    assert_false(readable(newer.listener));
-    assert_int_equal(router.n_up - router.n_down, 1);
-    close(again);
-
-    /* After its link somebody else has its port, and the router forgot it. */
-    close(newer.link);
-    UNTIL(&router, NULL, router.n_down == 1);
-    bt_rpc_close(router.rpc);
-    router_open(&router);
-    again = announce_bytes(port_of(url), newer.announce, newer.announce_bytes);
-    puppet_accept(&newer, &router);
-    send_sealed(newer.link, older.session.to_router, RPC_ACCEPT, 1, "\3\0\0\0p",
-                5);
-    UNTIL(&router, NULL, is_closed(newer.link));
-    assert_int_equal(router.n_up, 0);
-    /* and is left alone: a second, then longer */
-    close(again);
-    again = announce_bytes(port_of(url), newer.announce, newer.announce_bytes);
-    run_for(&router, NULL, 300);
-    assert_false(readable(newer.listener));
-    close(again);
-    newer.link = dup(newer.listener); /* closed above; puppet_close() has it */
-    older.link = dup(older.listener);
-    puppet_close(&newer);
-    puppet_close(&older);
-    bt_rpc_close(router.rpc);
-}
-
-static void a_recorded_accept_is_no_workers(void **state)
-{
-    uint8_t accepted[512];
     rpc_session_t first;
-    puppet_t p;
+    puppet_t live;
+    puppet_t recorded;
     side_t router;
 
     (void)state;
     bt_test_expect_log_lines(1);
     router_open(&router);
-    puppet_announce(&p, 1);
-    puppet_accept(&p, &router);
-    first = p.session;
-    send_sealed(p.link, first.to_router, RPC_ACCEPT, 1, "\3\0\0\0p", 5);
+    puppet_init(&live);
+    puppet_join(&live, &router);
+    first = live.session;
+    puppet_accept(&live, &first);
     UNTIL(&router, NULL, router.n_up == 1);
-    assert_true(sp_recv(p.link, &router, accepted, sizeof(accepted)) > 0);
-    puppet_close(&p);
-    UNTIL(&router, NULL, router.n_down == 1);
-    puppet_announce(&p, 2); /* another socket of it */
-    puppet_accept(&p, &router);
-    send_sealed(p.link, first.to_router, RPC_ACCEPT, 1, "\3\0\0\0p", 5);
-    UNTIL(&router, NULL, is_closed(p.link));
-    puppet_close(&p);
-    assert_int_equal(router.n_up, 1);
+    /* again, while its link is up, and when it is not */
+    for (int i = 0; i < 2; i++) {
+        recorded = live;
+        puppet_join(&recorded, &router);
+        assert_memory_not_equal(&recorded.session, &first, sizeof(first));
+        puppet_accept(&recorded, &first);
+        UNTIL(&router, NULL, is_closed(recorded.link));
+        close(recorded.link);
+        assert_int_equal(router.n_up, 1);
+        if (i == 0) {
+            assert_int_equal(router.n_down, 0);
+            close(live.link);
+            UNTIL(&router, NULL, router.n_down == 1);
+        }
+    }
+    bt_rpc_close(router.rpc);
+}
+
+/* A process that links up again has lost its former link. */
+static void a_second_link_of_a_process_replaces_the_first(void **state)
+{
+    puppet_t first;
+    puppet_t second;
+    side_t router;
+
+    (void)state;
+    router_open(&router);
+    puppet_init(&first);
+    puppet_join(&first, &router);
+    puppet_accept(&first, &first.session);
+    UNTIL(&router, NULL, router.n_up == 1);
+    puppet_init(&second);
+    puppet_join(&second, &router);
+    assert_int_equal(router.n_down, 0); /* nothing is proven */
+    puppet_accept(&second, &second.session);
+    UNTIL(&router, NULL, router.n_up == 2);
+    assert_int_equal(router.n_down, 1);
+    assert_string_equal(router.reason, "replaced by a newer link of the peer");
+    close(first.link);
+    close(second.link);
     bt_rpc_close(router.rpc);
 }
 
@@ -165,23 +134,23 @@ static void recorded_frames_of_a_router_open_nothing(void **state)
     for (int anew = 0; anew < 2; anew++) {
         const unsigned was = worker.n_up;
 
-        fake_dial(&fake, &worker);
-        sp_send(fake.pair, open, n);
-        UNTIL(&worker, NULL, is_closed(fake.pair));
-        close(fake.pair);
+        fake_accept(&fake, &worker);
+        frame_send(fake.link, open, n);
+        UNTIL(&worker, NULL, is_closed(fake.link));
+        close(fake.link);
         assert_int_equal(worker.n_up, was);
         fake_link(&fake, &worker); /* recorded DATA on a link that is up */
-        send_sealed(fake.pair, session.to_worker, RPC_DATA, 2,
+        send_sealed(fake.link, session.to_worker, RPC_DATA, 2,
                     "\4\0\0\0\1\0\0\0", 8);
         UNTIL(&worker, NULL, worker.n_down == was + 1);
         assert_string_equal(worker.reason, "frame without a right tag");
-        close(fake.pair);
-        fake_dial(&fake, &worker); /* recorded READY */
+        close(fake.link);
+        fake_accept(&fake, &worker); /* recorded READY */
         fake_send_open(&fake, &link_keys);
-        (void)sp_recv(fake.pair, &worker, fake.accept, sizeof(fake.accept));
-        send_sealed(fake.pair, session.to_worker, RPC_READY, 1, "\3\0\0\0r", 5);
-        UNTIL(&worker, NULL, is_closed(fake.pair));
-        close(fake.pair);
+        (void)frame_recv(fake.link, &worker, fake.accept, sizeof(fake.accept));
+        send_sealed(fake.link, session.to_worker, RPC_READY, 1, "\4\0\0\0r", 5);
+        UNTIL(&worker, NULL, is_closed(fake.link));
+        close(fake.link);
         assert_int_equal(worker.n_up, was + 1);
         if (anew == 0) {
             fake_close(&fake, &worker);
@@ -200,13 +169,13 @@ static void a_frame_sent_back_to_its_sender_is_nobodys(void **state)
     (void)state;
     bt_test_expect_log_lines(1);
     fake_open(&fake, &worker);
-    fake_dial(&fake, &worker);
+    fake_accept(&fake, &worker);
     fake_send_open(&fake, &link_keys);
     fake.accept_bytes =
-        sp_recv(fake.pair, &worker, fake.accept, sizeof(fake.accept));
-    sp_send(fake.pair, fake.accept, fake.accept_bytes);
-    UNTIL(&worker, NULL, is_closed(fake.pair));
-    close(fake.pair);
+        frame_recv(fake.link, &worker, fake.accept, sizeof(fake.accept));
+    frame_send(fake.link, fake.accept, fake.accept_bytes);
+    UNTIL(&worker, NULL, is_closed(fake.link));
+    close(fake.link);
     assert_int_equal(worker.n_up, 0);
     fake_close(&fake, &worker);
 }
@@ -230,7 +199,7 @@ static void send_numbers(fake_t *fake, uint64_t sequence, uint32_t first,
     bt_rpc_frame_seal(fake->session.to_worker, RPC_DATA, sequence, frame,
                       whole);
     frame[spoilt] ^= (spoilt > 0) ? 1 : 0;
-    sp_send(fake->pair, frame, whole);
+    frame_send(fake->link, frame, whole);
     free(frame);
 }
 
@@ -259,7 +228,7 @@ static void frames_of_any_length_are_checked(void **state)
         UNTIL(&worker, NULL, worker.n_down == i + 1);
         assert_string_equal(worker.reason, "frame without a right tag");
         assert_int_equal(worker.n_messages, was + 2 * n);
-        close(fake.pair);
+        close(fake.link);
     }
     fake_close(&fake, &worker);
 }
@@ -276,34 +245,23 @@ static void open_with(side_t *side, const char *name, bt_wire_range_t range)
 
 static void the_newest_common_version_is_said(void **state)
 {
-    const bt_wire_range_t ours = {3, 4};
+    const bt_wire_range_t ours = {4, 5};
     rpc_frame_t frame;
     side_t worker;
     fake_t fake;
 
     (void)state;
-    fake_open(&fake, &worker);
-    bt_rpc_close(worker.rpc);
-    open_with(&worker, "w", ours);
-    assert_int_equal(bt_rpc_join(worker.rpc, url), BT_OK);
-    close(fake.sub);
-    UNTIL(&worker, NULL, readable(fake.listener));
-    fake.sub = accept(fake.listener, NULL, NULL);
-    sp_greet(fake.sub, SUB);
-    fake.own.range = (bt_wire_range_t){3, 9};
-    fake_dial(&fake, &worker);
+    fake_open_for(&fake, &worker, ours);
+    fake.own.range = (bt_wire_range_t){4, 9};
+    fake_accept(&fake, &worker);
     fake_send_open(&fake, &link_keys);
-    fake.accept_bytes =
-        sp_recv(fake.pair, &worker, fake.accept, sizeof(fake.accept));
-    assert_int_equal(bt_rpc_frame_open(fake.session.to_router, fake.accept,
-                                       fake.accept_bytes, &frame),
-                     BT_OK);
-    assert_memory_equal(frame.body, "\4\0\0\0w", 5);
+    fake_recv_accept(&fake, &worker, &frame);
+    assert_memory_equal(frame.body, "\5\0\0\0w", 5);
     /* a router that takes an older one than it could is none of ours */
     bt_test_expect_log_lines(1);
-    fake_send(&fake, RPC_READY, 1, "\3\0\0\0r", 5);
-    UNTIL(&worker, NULL, is_closed(fake.pair));
-    close(fake.pair);
+    fake_send(&fake, RPC_READY, 1, "\4\0\0\0r", 5);
+    UNTIL(&worker, NULL, is_closed(fake.link));
+    close(fake.link);
     assert_int_equal(worker.n_up, 0);
     fake_close(&fake, &worker);
 }
@@ -320,18 +278,14 @@ static void versions_that_do_not_fit_are_refused_by_name(void **state)
     bt_test_expect_log_lines(3);
     fake_open(&fake, &worker);
     fake.own.range = newer;
-    fake_dial(&fake, &worker);
+    fake_accept(&fake, &worker);
     fake_send_open(&fake, &link_keys);
-    fake.accept_bytes =
-        sp_recv(fake.pair, &worker, fake.accept, sizeof(fake.accept));
-    assert_int_equal(bt_rpc_frame_open(fake.session.to_router, fake.accept,
-                                       fake.accept_bytes, &frame),
-                     BT_OK);
+    fake_recv_accept(&fake, &worker, &frame);
     assert_int_equal(frame.kind, RPC_BYE);
     assert_int_equal(frame.bytes, 46);
     assert_memory_equal(frame.body,
-                        "fake router speaks protocol 5 to 6, w speaks 3", 46);
-    close(fake.pair);
+                        "fake router speaks protocol 5 to 6, w speaks 4", 46);
+    close(fake.link);
     fake_close(&fake, &worker);
 
     /* two true ones: each says it once */
@@ -349,8 +303,8 @@ static void versions_that_do_not_fit_are_refused_by_name(void **state)
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_recorded_announcement_leads_to_no_link),
-        BT_TEST(a_recorded_accept_is_no_workers),
+        BT_TEST(a_recorded_join_and_accept_make_no_link),
+        BT_TEST(a_second_link_of_a_process_replaces_the_first),
         BT_TEST(recorded_frames_of_a_router_open_nothing),
         BT_TEST(a_frame_sent_back_to_its_sender_is_nobodys),
         BT_TEST(frames_of_any_length_are_checked),

@@ -161,9 +161,9 @@ static void a_worker_that_differs_is_refused_by_name(void **state)
     hello.protocol = 9;
     hello.protocol_min = 7;
     refused(&table, &hello,
-            "decode-1 speaks protocol 7 to 9, this router speaks 3");
+            "decode-1 speaks protocol 7 to 9, this router speaks 4");
     hello.protocol = hello.protocol_min = 1;
-    refused(&table, &hello, "decode-1 speaks protocol 1, this router speaks 3");
+    refused(&table, &hello, "decode-1 speaks protocol 1, this router speaks 4");
     hello = hello_of("router-7", BT_ROLE_ROUTER);
     refused(&table, &hello, "no worker");
     hello = hello_of("decode-1", BT_ROLE_DECODE);

@@ -17,10 +17,10 @@ static bool wait_until(bt_rpc_t *rpc, uint64_t end_ms)
                                  .tv_nsec =
                                      (long)(end_ms % MS_PER_S) * NS_PER_MS};
 
-    return pthread_cond_timedwait(&rpc->burial, &rpc->mutex, &end) != ETIMEDOUT;
+    return pthread_cond_timedwait(&rpc->reap, &rpc->mutex, &end) != ETIMEDOUT;
 }
 
-static void *undertake(void *arg)
+static void *run_reaper(void *arg)
 {
     bt_rpc_t *rpc = arg;
 
@@ -32,7 +32,7 @@ static void *undertake(void *arg)
             if (rpc->stopping) {
                 break;
             }
-            pthread_cond_wait(&rpc->burial, &rpc->mutex);
+            pthread_cond_wait(&rpc->reap, &rpc->mutex);
             continue;
         }
         link = BT_CONTAINER_OF(rpc->retired.next, bt_rpc_link_t, in_all);
@@ -40,14 +40,15 @@ static void *undertake(void *arg)
         pthread_mutex_unlock(&rpc->mutex);
         bt_rpc_link_free(link);
         pthread_mutex_lock(&rpc->mutex);
+        rpc->n_retired--;
     }
-    rpc->buried = true;
-    pthread_cond_broadcast(&rpc->burial);
+    rpc->reaped = true;
+    pthread_cond_broadcast(&rpc->reap);
     pthread_mutex_unlock(&rpc->mutex);
     return NULL;
 }
 
-bt_status_t bt_rpc_undertaker_start(bt_rpc_t *rpc)
+bt_status_t bt_rpc_reaper_start(bt_rpc_t *rpc)
 {
     pthread_condattr_t attr;
     int rv;
@@ -56,15 +57,15 @@ bt_status_t bt_rpc_undertaker_start(bt_rpc_t *rpc)
         return BT_ERR_NO_MEMORY;
     }
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* bt_now_ms() */
-    rv = pthread_cond_init(&rpc->burial, &attr);
+    rv = pthread_cond_init(&rpc->reap, &attr);
     pthread_condattr_destroy(&attr);
     if (rv != 0) {
         return BT_ERR_NO_MEMORY;
     }
-    rv = pthread_create(&rpc->undertaker, NULL, undertake, rpc);
+    rv = pthread_create(&rpc->reaper, NULL, run_reaper, rpc);
     if (rv != 0) {
         BT_LOG_ERROR("control links: no thread");
-        pthread_cond_destroy(&rpc->burial);
+        pthread_cond_destroy(&rpc->reap);
         return BT_ERR_IO;
     }
     return BT_OK;
@@ -81,29 +82,30 @@ void bt_rpc_link_retire(bt_rpc_link_t *link)
     link->gone = true;
     bt_list_remove(&link->in_ready);
     bt_list_push_back(&rpc->retired, &link->in_all);
-    pthread_cond_signal(&rpc->burial);
+    rpc->n_retired++;
+    pthread_cond_signal(&rpc->reap);
     pthread_mutex_unlock(&rpc->mutex);
 }
 
-bool bt_rpc_undertaker_stop(bt_rpc_t *rpc)
+bool bt_rpc_reaper_stop(bt_rpc_t *rpc)
 {
-    const uint64_t end_ms = bt_now_ms() + RPC_BURY_MS;
-    bool buried;
+    const uint64_t end_ms = bt_now_ms() + RPC_REAP_MS;
+    bool reaped;
 
     pthread_mutex_lock(&rpc->mutex);
     rpc->stopping = true;
-    pthread_cond_broadcast(&rpc->burial);
-    while (!rpc->buried && wait_until(rpc, end_ms)) {
+    pthread_cond_broadcast(&rpc->reap);
+    while (!rpc->reaped && wait_until(rpc, end_ms)) {
     }
-    buried = rpc->buried;
+    reaped = rpc->reaped;
     pthread_mutex_unlock(&rpc->mutex);
-    if (!buried) {
+    if (!reaped) {
         BT_LOG_WARN("a control link does not close; its memory and descriptor "
                     "are left behind");
-        (void)pthread_detach(rpc->undertaker);
+        (void)pthread_detach(rpc->reaper);
         return false;
     }
-    (void)pthread_join(rpc->undertaker, NULL);
-    pthread_cond_destroy(&rpc->burial);
+    (void)pthread_join(rpc->reaper, NULL);
+    pthread_cond_destroy(&rpc->reap);
     return true;
 }
