@@ -17,11 +17,12 @@ COMMANDS = {
     "status": ("cluster.py", "status"), "drain": ("cluster.py", "drain", "w"), "role": ("cluster.py", "role", "w", "both"),
 }
 CLUSTER = {
-    "router": EVIL, "version": EVIL, "ready": True,
-    "models": [{"name": EVIL, "loaded": True, "ready": True, "requests": EVIL}],
-    "workers": [{key: EVIL for key in ("name", "id", "model", "role", "state", "requests", "seats", "version")}],
-    "missing": [{"name": EVIL, "model": EVIL, "role": EVIL, "state": EVIL, "since_ms": 1, "why": EVIL}],
+    "now_unix_ms": 1, "router": {"name": EVIL, "version": EVIL, "state": EVIL},
+    "models": [{"name": EVIL, "loaded": True, "ready": True, "running": EVIL}],
+    "workers": [{key: EVIL for key in ("name", "id", "model", "role", "state", "active", "seats", "version")},
+                {"name": EVIL, "model": EVIL, "role": EVIL, "state": "missing", "process": EVIL, "since_ms": 1, "why": EVIL}],
     "refused": [{"name": EVIL, "proven": False, "address": EVIL, "last_ms": 1, "times": EVIL, "why": EVIL}],
+    "unreachable": [{"text": EVIL}],
 }
 
 
