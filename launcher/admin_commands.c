@@ -94,14 +94,6 @@ static uint32_t find_model(const bt_supervisor_t *s, const char *name,
 
 /* Commands that are answered later. */
 
-/* A ready worker of this build has reported its role. */
-static void say_fixed(const bt_child_t *child, char *error)
-{
-    snprintf(error, ERROR_BYTES,
-             "%s is of a build that cannot change its role while it serves",
-             child->process->name);
-}
-
 typedef enum outcome {
     OUTCOME_OPEN,
     OUTCOME_TRUE,
@@ -122,10 +114,6 @@ static outcome_t outcome_of_role(const bt_pending_t *pending,
     }
     if (strcmp(child->ready.role, role) == 0) {
         return OUTCOME_TRUE;
-    }
-    if (child->ready.role[0] == '\0') {
-        say_fixed(child, error);
-        return OUTCOME_FALSE;
     }
     if (bt_now_ms() < pending->due_ms) {
         return OUTCOME_OPEN;
@@ -304,11 +292,6 @@ static void command_role(bt_supervisor_t *s, uint64_t client,
         snprintf(error, sizeof(error), "%s is a %s: only workers have a role",
                  command->name,
                  child->process->is_standby ? "standby" : "router");
-        answer(s, client, error);
-        return;
-    }
-    if ((child->state == BT_PROCESS_READY) && (child->ready.role[0] == '\0')) {
-        say_fixed(child, error);
         answer(s, client, error);
         return;
     }

@@ -15,7 +15,6 @@ $FAKE_DIR/events, then behaves as the file $FAKE_DIR/NAME.behave says:
   drain          be ready; after SIGTERM end once $FAKE_DIR/NAME.finish is there
   spin           be ready, then turn round and round without a heartbeat
   heartless      be ready and never say by heartbeats that it lives
-  old            as a worker that never says its role
   chatty         be ready, write 20000 lines, note "wrote"
 Asked with --check it tells nothing. A worker takes the role that is in $FAKE_DIR/NAME.role, as from a router, and
 everybody writes what is in $FAKE_DIR/NAME.say to standard error.
@@ -98,7 +97,7 @@ if program == "baton-router":
     ready.flush()
 if behave == "fail-after":
     sys.exit(4)
-if program != "baton-router" and behave != "old":
+if program != "baton-router":
     role = options.get("role", program.split("-")[1])
     ready.write(f"role {role}\n")
 beat()  # it is watched from here on: who has seen that it is ready may stop it
