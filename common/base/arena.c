@@ -6,7 +6,7 @@
 
 #include "common/base/alloc.h"
 
-#define BLOCK_BYTES 1024u
+#define BLOCK_BYTES 2048u
 
 typedef struct bt_arena_block {
     struct bt_arena_block *next;

@@ -43,7 +43,6 @@ void bt_request_unref(bt_request_t *r)
     for (size_t i = 0; i < r->n_rows; i++) {
         bt_row_free_parts(&r->rows[i]);
     }
-    bt_free(r->rows);
     if (r->ops->destroy != NULL) {
         r->ops->destroy(r);
     }
@@ -134,10 +133,7 @@ static bool delay_refusal(bt_request_t *r, const bt_api_error_t *error)
     if (delay_us == 0) {
         return false;
     }
-    r->refusal = bt_arena_dup(&r->arena, error, sizeof(*error));
-    if (r->refusal == NULL) {
-        return false;
-    }
+    r->error = *error;
     bt_row_cancel(&r->rows[0]);
     bt_row_free_parts(&r->rows[0]);
     r->refuse_us = now_us + delay_us;
@@ -163,7 +159,7 @@ void bt_request_tell_refused(bt_frontend_t *front, uint64_t now_us)
         bt_request_t *r =
             bt_request_ref(BT_CONTAINER_OF(due.next, bt_request_t, paced));
 
-        bt_request_fail(r, r->refusal);
+        bt_request_fail(r, &r->error);
         bt_request_unref(r);
     }
 }
@@ -332,7 +328,7 @@ void bt_request_step(bt_request_t *r, bt_status_t (*run)(bt_request_t *),
 
 bool bt_request_make_rows(bt_request_t *r, size_t n)
 {
-    r->rows = bt_calloc(n, sizeof(*r->rows));
+    r->rows = bt_arena_alloc(&r->arena, n * sizeof(*r->rows));
     if (r->rows == NULL) {
         return false;
     }

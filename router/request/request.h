@@ -16,7 +16,7 @@
  * has one row; a batch of tensors has a row for each prompt, and its phase is
  * that of the most advanced row. Requests that need no model have no rows.
  *
- *     request ─┬─▶ arena: texts of the client, choices
+ *     request ─┬─▶ arena: texts of the client, rows, choices
  *              ├─▶ rows ─┬─▶ input:   parsed body, tokenized prompts
  *              │         │            (freed once the row runs)
  *              │         └─▶ choices: one generation of the core each
@@ -230,9 +230,8 @@ struct bt_request {
      *  the first has failed. */
     uint32_t n_sequences, n_ok;
     bool failed;
-    bt_list_t paced; /**< link in front->paced, until refuse_us */
-    uint64_t refuse_us;
-    bt_api_error_t *refusal; /**< error to send then; in the arena */
+    bt_list_t paced;    /**< link in front->paced, until refuse_us */
+    uint64_t refuse_us; /**< when `error` is due */
     bt_request_facts_t facts;
 };
 
