@@ -232,7 +232,7 @@ static const char *field_of(const void *call, const char *name)
 }
 
 /* Finds the tenant: a stream may be older than the current keys. */
-static bt_status_t authenticate(grpc_request_t *r, bt_api_error_t *error)
+static bt_status_t authenticate(grpc_request_t *r)
 {
     bt_tenant_t *tenant = NULL;
     const char *why = NULL;
@@ -244,7 +244,7 @@ static bt_status_t authenticate(grpc_request_t *r, bt_api_error_t *error)
         r->base.tenant = bt_tenant_ref(tenant);
         return BT_OK;
     }
-    bt_api_error_set(error,
+    bt_api_error_set(&r->base.error,
                      (status == BT_ERR_UNAUTHORIZED)    ? 401
                      : (status == BT_ERR_INVALID_PARAM) ? 400
                                                         : 503,
@@ -253,11 +253,10 @@ static bt_status_t authenticate(grpc_request_t *r, bt_api_error_t *error)
 }
 
 /* Checks what has to hold before the message is parsed. */
-static bt_status_t admit(grpc_request_t *r, bt_gmessage_t *message,
-                         bt_api_error_t *error)
+static bt_status_t admit(grpc_request_t *r, bt_gmessage_t *message)
 {
     const char *traceparent = bt_gcall_field(r->call, "traceparent");
-    const bt_status_t status = authenticate(r, error);
+    const bt_status_t status = authenticate(r);
 
     if (status != BT_OK) {
         return status;
@@ -265,7 +264,7 @@ static bt_status_t admit(grpc_request_t *r, bt_gmessage_t *message,
     if (!hold_unpacked(door_of(r), message) ||
         !bt_arena_strdup(&r->base.arena, traceparent, &r->base.traceparent)) {
         bt_api_error_set(
-            error, 503, "server_error", NULL,
+            &r->base.error, 503, "server_error", NULL,
             "the server has no room for this message now (http-memory, "
             "router-memory), try again later");
         return BT_ERR_BUSY;
@@ -291,12 +290,11 @@ static void begin(grpc_request_t *r, const bt_infer_ops_t *ops,
         .parse_ctx = &form,
         .parse_ctx_bytes = sizeof(form),
     };
-    bt_api_error_t error = {0};
 
     _Static_assert(sizeof(form) <= BT_INFER_CTX_BYTES, "it is copied");
-    if (admit(r, message, &error) != BT_OK) {
+    if (admit(r, message) != BT_OK) {
         bt_gmessage_fini(door->grpc, message);
-        bt_request_fail(&r->base, &error);
+        bt_request_fail(&r->base);
         return;
     }
     bt_gcall_peer(r->call, client);

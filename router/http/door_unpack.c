@@ -157,7 +157,7 @@ static void begin_unpack(bt_http_request_t *r, bt_zip_t format,
         bt_http_give_back(r->door->http, body_bytes);
         (void)fail(&r->base, BT_ERR_BUSY, 503,
                    "no room to unpack this body, try again later");
-        bt_request_refuse(&r->base, &r->base.error);
+        bt_request_refuse(&r->base);
         return;
     }
     u->door = r->door;

@@ -99,41 +99,39 @@ void bt_request_gone(bt_request_t *r)
     }
 }
 
-void bt_request_fail(bt_request_t *r, const bt_api_error_t *error)
+void bt_request_fail(bt_request_t *r)
 {
-    const bt_api_error_t copy = *error; /* a row's input may have it */
-
     if (bt_request_is_open(r)) {
+        bt_request_ref(r); /* it has the error */
         bt_request_close(r);
-        r->ops->error(r, &copy);
+        r->ops->error(r, &r->error);
+        bt_request_unref(r);
     }
 }
 
 void bt_request_fail_for_memory(bt_request_t *r)
 {
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, 503, "server_error", NULL,
+    bt_api_error_set(&r->error, 503, "server_error", NULL,
                      "out of memory for this answer");
-    bt_request_fail(r, &error);
+    bt_request_fail(r);
 }
 
 /* Delays a 429, so that clients that retry at once do so less often.
  * @return false: it is due now */
-static bool delay_refusal(bt_request_t *r, const bt_api_error_t *error)
+static bool delay_refusal(bt_request_t *r)
 {
     const uint64_t now_us = bt_now_us();
     uint64_t delay_us;
 
     /* In a batch of several rows, one refused row ends the others at once. */
-    if ((error->http_status != 429) || r->front->draining || (r->n_rows != 1)) {
+    if ((r->error.http_status != 429) || r->front->draining ||
+        (r->n_rows != 1)) {
         return false;
     }
     delay_us = bt_sched_reject_delay_us(&r->tenant->pace, now_us);
     if (delay_us == 0) {
         return false;
     }
-    r->error = *error;
     bt_row_cancel(&r->rows[0]);
     bt_row_free_parts(&r->rows[0]);
     r->refuse_us = now_us + delay_us;
@@ -156,24 +154,13 @@ void bt_request_tell_refused(bt_frontend_t *front, uint64_t now_us)
     }
     /* An answer may trigger the next request, or remove other clients. */
     while (!bt_list_empty(&due)) {
-        bt_request_t *r =
-            bt_request_ref(BT_CONTAINER_OF(due.next, bt_request_t, paced));
-
-        bt_request_fail(r, &r->error);
-        bt_request_unref(r);
+        bt_request_fail(BT_CONTAINER_OF(due.next, bt_request_t, paced));
     }
 }
 
-static void end_refused(bt_request_t *r, const bt_api_error_t *error)
+void bt_request_refuse(bt_request_t *r)
 {
-    if (!delay_refusal(r, error)) {
-        bt_request_fail(r, error);
-    }
-}
-
-void bt_request_refuse(bt_request_t *r, const bt_api_error_t *error)
-{
-    const int http_status = error->http_status;
+    const int http_status = r->error.http_status;
 
     /* Other rows, canceled because of this one, do not count it again. */
     r->failed = r->failed || (http_status == 429) || (http_status >= 500);
@@ -182,16 +169,16 @@ void bt_request_refuse(bt_request_t *r, const bt_api_error_t *error)
                          http_status);
     }
     bt_watching_refused(r->front, r->served, http_status);
-    end_refused(r, error);
+    if (!delay_refusal(r)) {
+        bt_request_fail(r);
+    }
 }
 
 void bt_request_refuse_for_memory(bt_request_t *r)
 {
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, 503, "server_error", NULL,
+    bt_api_error_set(&r->error, 503, "server_error", NULL,
                      "out of memory for this request, try again later");
-    bt_request_refuse(r, &error);
+    bt_request_refuse(r);
 }
 
 void bt_request_deny(const bt_tenant_denial_t *denial, bt_api_error_t *error_p)
@@ -288,7 +275,7 @@ static void refuse_unparsed(bt_request_t *r)
 {
     drop_inputs(r);
     bt_request_hold_places(r, &r->n_places, 0);
-    bt_request_refuse(r, &r->error);
+    bt_request_refuse(r);
 }
 
 static void run_step(bt_pool_job_t *job)

@@ -220,7 +220,7 @@ struct bt_request {
     bt_status_t (*run)(bt_request_t *request);
     void (*then)(bt_request_t *request);
     bt_status_t status;   /**< result of the last step */
-    bt_api_error_t error; /**< valid unless the status is BT_OK */
+    bt_api_error_t error; /**< error of that step, or of the request */
 
     bt_row_t *rows;
     size_t n_rows;
@@ -257,14 +257,16 @@ static inline bool bt_request_is_open(const bt_request_t *request)
 void bt_request_close(bt_request_t *request);
 /** Closes a request because its client left. The door logs it then. */
 void bt_request_gone(bt_request_t *request);
-/** Closes a request, and calls error(), unless it is closed. */
-void bt_request_fail(bt_request_t *request, const bt_api_error_t *error);
+/** Closes a request, and calls error() with request->error, unless it is
+ * closed.
+ */
+void bt_request_fail(bt_request_t *request);
 /** Fails with 503: no memory for the request, or for its answer. */
 void bt_request_fail_for_memory(bt_request_t *request);
-/** Fails a request that did not run, and counts the refusal. A 429 may be
- *  delayed by a quarter of a second for a tenant with many refusals; the
- *  request holds no slot in the queue meanwhile. */
-void bt_request_refuse(bt_request_t *request, const bt_api_error_t *error);
+/** Fails a request that did not run with request->error, and counts the
+ * refusal. A 429 may be delayed by a quarter of a second for a tenant with many
+ * refusals; the request holds no slot in the queue meanwhile. */
+void bt_request_refuse(bt_request_t *request);
 /** Refuses with 503: no memory. */
 void bt_request_refuse_for_memory(bt_request_t *request);
 /** Turns a tenant's denial into a 429 error, worded as OpenAI's servers do. */

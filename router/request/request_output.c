@@ -452,14 +452,12 @@ static void request_respond(bt_row_t *row)
 /* Fails the request of a generation that failed. */
 static void fail(bt_row_t *row, const bt_gen_end_t *end)
 {
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, end->http_status,
+    bt_api_error_set(&row->request->error, end->http_status,
                      (end->http_status == 429)   ? "rate_limit_error"
                      : (end->http_status >= 500) ? "server_error"
                                                  : "invalid_request_error",
                      NULL, "%s", end->message);
-    bt_request_fail(row->request, &error);
+    bt_request_fail(row->request);
 }
 
 static void end_choice(bt_row_t *row, bt_choice_t *choice, const char *text,

@@ -195,7 +195,8 @@ static void input_done(bt_input_t *in)
         return;
     }
     row->input = NULL;
-    bt_request_refuse(r, &in->error);
+    r->error = in->error;
+    bt_request_refuse(r);
     bt_input_free(in);
 }
 
@@ -389,7 +390,7 @@ void bt_text_parsed(bt_request_t *r)
         r->status = bt_request_find_model(r, r->model, NULL, &r->error);
     }
     if (r->status != BT_OK) {
-        bt_request_refuse(r, &r->error);
+        bt_request_refuse(r);
         return;
     }
     in->step_us = r->step_us;

@@ -350,38 +350,36 @@ static bt_status_t request_queue(bt_row_t *row)
 
 static void refuse(bt_row_t *row, int http_status, const char *why)
 {
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, http_status,
+    bt_api_error_set(&row->request->error, http_status,
                      (http_status >= 500) ? "server_error"
                                           : "invalid_request_error",
                      NULL, "%s", why);
-    bt_request_refuse(row->request, &error);
+    bt_request_refuse(row->request);
 }
 
 /* Refuses a row whose latency targets cannot be met. */
 static void refuse_late(bt_row_t *row)
 {
-    const bt_served_t *served = row->request->served;
-    const bt_core_late_t *late = bt_core_late(served->core);
-    bt_api_error_t error = {0};
+    bt_request_t *r = row->request;
+    const bt_core_late_t *late = bt_core_late(r->served->core);
 
-    bt_router_metrics_late(served->metrics, late->first, row->n_choices);
-    bt_api_error_set(&error, 429, "rate_limit_error",
+    bt_router_metrics_late(r->served->metrics, late->first, row->n_choices);
+    bt_api_error_set(&r->error, 429, "rate_limit_error",
                      late->first ? "ttft_target_ms" : "itl_target_ms",
                      "the %s would be %" PRIu64
                      " ms, more than the target of %u ms; try again in %u s",
                      late->first ? "time to the first token"
                                  : "time between tokens",
                      late->forecast_ms, late->target_ms, late->retry_s);
-    error.retry_after_s = late->retry_s;
-    bt_request_refuse(row->request, &error);
+    r->error.retry_after_s = late->retry_s;
+    bt_request_refuse(r);
 }
 
 static void generate(bt_row_t *row)
 {
     if (bt_input_check_tokens(row->input) != BT_OK) {
-        bt_request_refuse(row->request, &row->input->error);
+        row->request->error = row->input->error;
+        bt_request_refuse(row->request);
         return;
     }
     if (!make_choices(row)) {

@@ -101,7 +101,7 @@ static void begin_rows(bt_tensors_t *t)
     bt_request_hold_places(r, &r->n_places, 0);
     r->status = bt_frontend_check_room(r->front, r->tenant, n, 0, &r->error);
     if (r->status != BT_OK) {
-        bt_request_refuse(r, &r->error);
+        bt_request_refuse(r);
         return;
     }
     t->stream = t->may_stream && t->lowered.stream;
@@ -311,7 +311,7 @@ static void begin_process(bt_tensors_t *t)
 
     if (bt_tenant_check_tokens(r->tenant, 1, r->step_us, &denial) != BT_OK) {
         bt_request_deny(&denial, &r->error);
-        bt_request_refuse(r, &r->error);
+        bt_request_refuse(r);
         return;
     }
     t->process_us = r->step_us;
@@ -325,13 +325,13 @@ static void go_on(bt_request_t *r)
     if ((bt_request_find_model(r, t->api.model, t->api.version, &r->error) !=
          BT_OK) ||
         !check_config(t)) {
-        bt_request_refuse(r, &r->error);
+        bt_request_refuse(r);
     } else if (t->lowered.stop && (t->api.id[0] == '\0')) {
         /* The text of TensorRT-LLM's backend. */
         bt_api_error_set(&r->error, 400, "invalid_request_error", NULL,
                          "Trying to stop a request but request ID is not "
                          "provided");
-        bt_request_refuse(r, &r->error);
+        bt_request_refuse(r);
     } else if (t->lowered.stop) {
         stop_other(t);
     } else if ((t->spec->role == BT_ROLE_TEXT) ||
@@ -367,7 +367,7 @@ static void parsed(bt_request_t *r)
     if (r->status == BT_OK) {
         bt_request_step(r, read_shared, go_on);
     } else {
-        bt_request_refuse(r, &r->error);
+        bt_request_refuse(r);
     }
 }
 

@@ -89,7 +89,7 @@ static void fail_to_make(bt_tensors_t *t, bt_status_t status)
             "return_generation_logits of fewer rows at a time",
             BT_ANSWER_LOGITS);
     }
-    bt_request_fail(t->request, &t->request->error);
+    bt_request_fail(t->request);
 }
 
 /* True when the request has no response after this piece of a row. */
