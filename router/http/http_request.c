@@ -191,34 +191,124 @@ static void tell_head(bt_http_request_t *r)
     tell_limits(r);
 }
 
-static void open_event(bt_strbuf_t *out)
+/* ---- events of a stream, by dialect ---- */
+
+/* Writers of events; each appends to the door's scratch buffer, or nothing. */
+typedef struct events {
+    void (*begin)(bt_http_request_t *r, const bt_api_answer_t *answer);
+    void (*piece)(bt_http_request_t *r, const bt_api_answer_t *answer,
+                  const bt_api_choice_t *choice, bool first,
+                  const bt_api_usage_t *usage);
+    void (*end)(bt_http_request_t *r, const bt_api_answer_t *answer,
+                const bt_api_usage_t *usage);
+    void (*error)(bt_http_request_t *r, const bt_api_error_t *error);
+} events_t;
+
+static void no_begin(bt_http_request_t *r, const bt_api_answer_t *answer)
 {
-    bt_strbuf_puts(out, "data: ");
+    (void)r;
+    (void)answer;
 }
 
-static void close_event(bt_strbuf_t *out)
+static void no_end(bt_http_request_t *r, const bt_api_answer_t *answer,
+                   const bt_api_usage_t *usage)
 {
-    bt_strbuf_puts(out, "\n\n");
+    (void)r;
+    (void)answer;
+    (void)usage;
+}
+
+static void chunks_piece(bt_http_request_t *r, const bt_api_answer_t *answer,
+                         const bt_api_choice_t *choice, bool first,
+                         const bt_api_usage_t *usage)
+{
+    bt_api_write_chunks(answer, choice, first, usage, &r->door->out);
+}
+
+/* Usage and "[DONE]", in one write with the end of the chunks. */
+static void chunks_end(bt_http_request_t *r, const bt_api_answer_t *answer,
+                       const bt_api_usage_t *usage)
+{
+    bt_strbuf_t *out = &r->door->out;
+
+    if (answer->include_usage) {
+        bt_strbuf_puts(out, "data: ");
+        bt_api_write_usage(answer, usage, out);
+        bt_strbuf_puts(out, "\n\n");
+    }
+    bt_strbuf_puts(out, "data: [DONE]\n\n");
+}
+
+static void chunks_error(bt_http_request_t *r, const bt_api_error_t *error)
+{
+    bt_strbuf_puts(&r->door->out, "data: ");
+    bt_api_write_error(r->base.dialect, error, &r->door->out);
+    bt_strbuf_puts(&r->door->out, "\n\n");
+}
+
+/* generate has no field for the finish reason, so an empty last event would
+ * carry nothing; OpenAI's last event of a choice carries it. */
+static void generate_piece(bt_http_request_t *r, const bt_api_answer_t *answer,
+                           const bt_api_choice_t *choice, bool first,
+                           const bt_api_usage_t *usage)
+{
+    if (!choice->no_new_text || first || (choice->rows != NULL)) {
+        chunks_piece(r, answer, choice, first, usage);
+    }
+}
+
+static void responses_begin(bt_http_request_t *r, const bt_api_answer_t *answer)
+{
+    bt_api_write_begin_events(answer, &r->sequence, &r->door->out);
+}
+
+/* Its last piece has the end. */
+static void responses_piece(bt_http_request_t *r, const bt_api_answer_t *answer,
+                            const bt_api_choice_t *choice, bool first,
+                            const bt_api_usage_t *usage)
+{
+    (void)first;
+    bt_api_write_events(answer, choice, usage, &r->sequence, &r->door->out);
+}
+
+static void responses_error(bt_http_request_t *r, const bt_api_error_t *error)
+{
+    bt_api_write_error_event(error, &r->sequence, &r->door->out);
+}
+
+#define CHUNKS                                           \
+    {                                                    \
+        no_begin, chunks_piece, chunks_end, chunks_error \
+    }
+
+static const events_t events[] = {
+    [BT_API_GENERATE] = {no_begin, generate_piece, no_end, chunks_error},
+    [BT_API_COMPLETIONS] = CHUNKS,
+    [BT_API_CHAT] = CHUNKS,
+    [BT_API_TOKENIZE] = CHUNKS,
+    [BT_API_DETOKENIZE] = CHUNKS,
+    [BT_API_RESPONSES] = {responses_begin, responses_piece, no_end,
+                          responses_error},
+};
+
+/* @return the empty scratch buffer */
+static bt_strbuf_t *clear(const bt_http_request_t *r)
+{
+    bt_strbuf_reset(&r->door->out);
+    return &r->door->out;
 }
 
 static void on_error(bt_request_t *request, const bt_api_error_t *error)
 {
     bt_http_request_t *r = bt_http_of(request);
-    bt_strbuf_t *out = &r->door->out;
+    bt_strbuf_t *out = clear(r);
 
     if (!r->began) {
         tell_ignored(r);
         bt_http_request_fail(r, error);
         return;
     }
-    bt_strbuf_reset(out);
-    if (r->base.dialect == BT_API_RESPONSES) {
-        bt_api_write_error_event(error, &r->sequence, out);
-    } else {
-        open_event(out);
-        bt_api_write_error(r->base.dialect, error, out);
-        close_event(out);
-    }
+    events[r->base.dialect].error(r, error);
     bt_exchange_stream_end(leave(r, error->http_status),
                            (out->len > 0) ? out->data : "", out->len);
 }
@@ -322,6 +412,9 @@ static void send_event(bt_http_request_t *r)
         bt_http_request_fail_for_memory(r);
         return;
     }
+    if (out->len == 0) {
+        return;
+    }
     if (!r->began) {
         begin_answer(r);
     }
@@ -329,67 +422,28 @@ static void send_event(bt_http_request_t *r)
     (void)bt_exchange_stream_write(r->ex, out->data, out->len);
 }
 
-/* Shows clients, and proxies, that the request is in progress; for responses
- * with events of their own. */
+/* Shows clients, and proxies, that the request is in progress. */
 static void on_begin(bt_row_t *row)
 {
     bt_http_request_t *r = bt_http_of(row->request);
-    bt_strbuf_t *out = &r->door->out;
 
     if (!r->began) {
         begin_answer(r);
         note_written(r, bt_now_us());
     }
-    if (r->base.dialect == BT_API_RESPONSES) {
-        bt_strbuf_reset(out);
-        bt_api_write_begin_events(&row->answer, &r->sequence, out);
-        send_event(r);
-    }
+    (void)clear(r);
+    events[r->base.dialect].begin(r, &row->answer);
+    send_event(r);
 }
 
 static void on_piece(bt_row_t *row, const bt_api_choice_t *choice, bool first,
                      const bt_api_usage_t *usage)
 {
     bt_http_request_t *r = bt_http_of(row->request);
-    bt_strbuf_t *out = &r->door->out;
 
-    /* generate has no field for the finish reason, so an empty last event would
-     * carry nothing; OpenAI's last event of a choice carries it. */
-    if ((r->base.dialect == BT_API_GENERATE) && choice->no_new_text && !first &&
-        (choice->rows == NULL)) {
-        return;
-    }
-    bt_strbuf_reset(out);
-    if (r->base.dialect == BT_API_RESPONSES) {
-        bt_api_write_events(&row->answer, choice, usage, &r->sequence, out);
-    } else {
-        bt_api_write_chunks(&row->answer, choice, first, usage, out);
-    }
+    (void)clear(r);
+    events[r->base.dialect].piece(r, &row->answer, choice, first, usage);
     send_event(r);
-}
-
-/* Ends the stream of a call: usage and "[DONE]" where the dialect has them, in
- * one write with the end of the chunks. */
-static void end_stream(bt_http_request_t *r, const bt_api_answer_t *answer,
-                       const bt_api_usage_t *usage)
-{
-    bt_strbuf_t *out = &r->door->out;
-
-    bt_strbuf_reset(out);
-    if (r->base.dialect == BT_API_RESPONSES) { /* its last event was sent */
-        bt_exchange_stream_end(leave(r, 200), "", 0);
-        return;
-    }
-    if ((r->base.dialect != BT_API_GENERATE) && answer->include_usage) {
-        open_event(out);
-        bt_api_write_usage(answer, usage, out);
-        close_event(out);
-    }
-    if (r->base.dialect != BT_API_GENERATE) {
-        bt_strbuf_puts(out, "data: [DONE]\n\n");
-    }
-    bt_exchange_stream_end(leave(r, 200), (out->len > 0) ? out->data : "",
-                           out->len);
 }
 
 static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
@@ -397,10 +451,12 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
 {
     bt_http_request_t *r = bt_http_of(row->request);
     const bt_api_answer_t *answer = &row->answer;
-    bt_strbuf_t *out = &r->door->out;
+    bt_strbuf_t *out = clear(r);
 
     if (n == 0) {
-        end_stream(r, answer, usage);
+        events[r->base.dialect].end(r, answer, usage);
+        bt_exchange_stream_end(leave(r, 200), (out->len > 0) ? out->data : "",
+                               out->len);
         return;
     }
     bt_request_close(&r->base);
@@ -411,7 +467,6 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
         }
         return;
     }
-    bt_strbuf_reset(out);
     bt_api_write_answer(answer, choices, n, usage, out);
     if (bt_strbuf_status(out) != BT_OK) {
         bt_http_request_fail_for_memory(r);
