@@ -15,10 +15,10 @@
 
 #include "accuracy/score.h"
 #include "common/base/alloc.h"
-#include "common/base/exit_code.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
+#include "common/base/status.h"
 #include "inference/modelfile/modelfile.h"
 #include "inference/reader/reader.h"
 

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/read_file.h"
+#include "common/base/files.h"
 
 static uint32_t top(const float *logits, uint32_t n)
 {

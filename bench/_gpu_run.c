@@ -28,9 +28,9 @@
 #include "bench/_gpu_copy.h"
 #include "bench/_half.h"
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/kv/kv_layout.h"
 
 #define TOKENS_PER_BLOCK 16u

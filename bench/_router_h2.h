@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 #define BT_H2_FRAME_BYTES 16384u /**< maximum frame and request size */
 

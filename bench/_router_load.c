@@ -39,7 +39,7 @@
 #include "bench/_router_h2.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/base/thread.h"
 
 #define MAX_CONNECTIONS 20000u

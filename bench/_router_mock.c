@@ -23,7 +23,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/base/thread.h"
 #include "common/crypt/key.h"
 #include "common/rpc/rpc.h"

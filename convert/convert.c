@@ -6,9 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/cleanup.h"
-#include "common/base/printable.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "convert/part_file.h"
 #include "convert/quantize.h"
 #include "kernels/kernels.h"

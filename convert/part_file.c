@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "convert/quantize.h"
 
 #define COMPARE_BYTES 65536u

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "convert/plan.h"
 #include "imatrix/imatrix.h"
 

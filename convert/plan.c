@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "convert/quantize.h"
 #include "kernels/half.h"
 

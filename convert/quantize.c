@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "convert/quantize_priv.h"
 #include "kernels/half.h"
 

@@ -9,10 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/exit_code.h"
 #include "common/base/limits.h"
-#include "common/base/printable.h"
 #include "common/base/process.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "convert/convert.h"
 #include "convert_main/options.h"
 #include "imatrix/collect.h"

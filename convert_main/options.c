@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
-#include "common/base/fuzzy_match.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "imatrix/collect.h"
 #include "inference/reader/reader.h"
 

@@ -2,8 +2,8 @@
 #include "decode_worker/decode.h"
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/kv/kv_layout.h"
 #include "common/sched/sched_queue.h"
 #include "worker/preempt.h"

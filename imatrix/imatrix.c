@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/read_file.h"
-#include "common/base/strbuf.h"
+#include "common/base/files.h"
+#include "common/base/text.h"
 #include "inference/gguf/gguf_meta.h"
 
 #define LEAST 1e-3f /* minimum weight of a column, for a mean of 1 */

@@ -137,7 +137,7 @@ typedef struct bt_kvt_config {
     uint32_t keepalive_ms; /**< network peers: ping interval */
     uint32_t dead_ms; /**< network peers: silence after which a peer is lost */
     /** Time that a peer on this host waits for a core does not count as silence
-     *  (core_wait.h). */
+     *  (process.h). */
     bool tells_starved;
     uint32_t quarantine_ms; /**< longest quarantine before QUARANTINE_STUCK */
 } bt_kvt_config_t;

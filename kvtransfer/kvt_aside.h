@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 
 /** Affinity state of the verifying thread. */
 typedef struct bt_kvt_aside {

@@ -44,10 +44,9 @@
 #ifndef BT_KVTRANSFER_KVT_CORE_H
 #define BT_KVTRANSFER_KVT_CORE_H
 
-#include "common/base/core_wait.h"
+#include "common/base/containers.h"
 #include "common/base/hash.h"
-#include "common/base/hmap.h"
-#include "common/base/list.h"
+#include "common/base/process.h"
 #include "kvtransfer/kvt.h"
 #include "kvtransfer/kvt_aside.h"
 #include "kvtransfer/kvt_life.h"

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/base/cleanup.h"
+#include "common/base/alloc.h"
 
 #define STAT_TEXT_BYTES 1024
 #define START_TIME_AT   22 /* field of /proc/PID/stat, from 1; proc(5) */

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 /* Cells of the tables: 0 is "refused". */
 #define L(state) (BT_KVT_LINK_IS_##state + 1)

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_share.h"
 
 bt_kvt_link_t *bt_kvt_link_find(bt_kvt_t *kvt, uint64_t instance)
@@ -422,7 +422,7 @@ void bt_kvt_links_mend(bt_kvt_t *kvt)
 }
 
 /* Silence while the peer's process, on this host, waits for a core does not
- * count (core_wait.h). */
+ * count (process.h). */
 static void pardon_starved(bt_kvt_link_t *link)
 {
     const uint64_t now = link->kvt->now_ms;

@@ -8,7 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "common/base/cleanup.h"
+#include "common/base/alloc.h"
 
 /* From Linux 5.14 and 6.1, which may be newer than the headers. */
 #ifndef MADV_POPULATE_READ

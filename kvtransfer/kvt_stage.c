@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 
 /* A piece that arrived when no slot was free, followed by its bytes. */
 typedef struct held {

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_stage.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 

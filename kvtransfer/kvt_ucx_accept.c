@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/base/tcp_peer.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 

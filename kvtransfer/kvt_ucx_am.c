@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_stage.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 

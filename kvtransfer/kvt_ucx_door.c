@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
 /* Offsets in the packet, which begins with TCP's header. */

@@ -9,7 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "common/base/cleanup.h"
+#include "common/base/alloc.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "kvtransfer/kvt_host.h"

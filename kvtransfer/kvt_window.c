@@ -2,10 +2,10 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/crypt/key.h"
 #include "kvtransfer/kvt_stage.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/hash.h"
+#include "common/base/status.h"
 
 #define MAGIC_EXPORT 0x58564b42u /* "BKVX" */
 #define MAGIC_DESC   0x44564b42u /* "BKVD" */

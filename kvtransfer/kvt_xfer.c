@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_share.h"
 
 /** Number of records after which the receiver is notified at once. */

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "common/admin/connection.h"
-#include "common/base/assert.h"
-#include "common/base/cleanup.h"
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fuzzy_match.h"
 #include "common/base/process.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "common/config/config.h"
 #include "launcher/document.h"
 #include "launcher/run_dir.h"

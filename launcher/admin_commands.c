@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
-#include "common/base/cleanup.h"
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "launcher/document.h"
 #include "launcher/preflight.h"
 #include "launcher/supervisor_priv.h"

@@ -20,7 +20,7 @@ int bt_check_main(int argc, char **argv);
 
 /** Runs `baton-launch --print-limits ROOT [OPTION]...`, used by ./baton doctor:
  *  prints the limits that a start would find, see bt_survey_limits_json().
- *  @param [in] root  See cgroup.h, or "/".
+ *  @param [in] root  See limits.h, or "/".
  *  @param [in] argc, argv  Options; the first one is ignored.
  *  @return 0; 2: the options are wrong, or printing failed */
 int bt_check_print_limits(const char *root, int argc, char **argv);

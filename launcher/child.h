@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "common/base/core_wait.h"
+#include "common/base/process.h"
 #include "common/base/status.h"
 #include "launcher/health.h"
 #include "launcher/logs.h"

@@ -10,8 +10,8 @@
 
 #include "common/admin/connection.h"
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 
 /* Most unread bytes of one client: the status of 8000 processes and more. */
 #define OUT_BYTES (4u << 20)

@@ -7,7 +7,7 @@
 #include <sched.h>
 #include <stdint.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/base/topology.h"
 
 typedef struct bt_cores {

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "common/base/walltime.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
 #include "launcher/supervisor_priv.h"
 
 #define CELL_BYTES 256

@@ -19,14 +19,14 @@
  * problem.
  *
  * Watchdog: detects hung processes by missing heartbeats
- * (common/base/heartbeat.h). Pure: the caller passes the time.
+ * (common/base/process.h). Pure: the caller passes the time.
  *
  *     launcher looks:   ·     ·     ·     ·     ·     ·     ·
  *     heartbeats:       ||||  |||   ....stopped............
  *     silent for:       0     0     p    2p    3p  … limit: hung
  *
  * A process that waits for a core is starved, not hung: that time
- * (common/base/core_wait.h) does not count as silence.
+ * (common/base/process.h) does not count as silence.
  *
  * A process is watched from its first heartbeat on, so not while it loads a
  * model. Time in which the launcher itself did not run (the machine slept, the
@@ -49,8 +49,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "common/base/heartbeat.h"
-#include "common/base/strbuf.h"
+#include "common/base/process.h"
+#include "common/base/text.h"
 
 #define BT_READY_BYTES      2048
 #define BT_READY_ROLE_BYTES 16

@@ -11,11 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
-#include "common/base/core_dump.h"
-#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
+#include "common/base/status.h"
 #include "common/config/config.h"
 #include "launcher/admin_client.h"
 #include "launcher/check.h"

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "launcher/programs.h"
 
 #define NUMBER_BYTES 16

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 #define MESSAGE_BYTES   1024
 #define AGAIN_MS        100u

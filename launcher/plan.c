@@ -7,7 +7,7 @@
 
 #include "common/admin/admin.h"
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define ARGS_BYTES  65536
 #define CORES_BYTES 8192

@@ -21,9 +21,8 @@
 #include <stdint.h>
 
 #include "common/admin/admin.h"
-#include "common/base/devices.h"
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/base/topology.h"
 #include "common/config/config.h"
 #include "launcher/cores.h"

@@ -8,8 +8,7 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/cleanup.h"
+#include "common/base/status.h"
 #include "common/config/model_hint.h"
 #include "common/config/program_threads.h"
 #include "launcher/plan.h"

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 #define BT_PROGRAM_PATH_BYTES 4096
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file run_dir.h
  *
- * Private directory of one run (common/base/own_dir.h): the processes'
+ * Private directory of one run (common/base/files.h): the processes'
  * sockets, and the file with the random cluster key (mode 0600).
  *
  * Shared port: one for all routers of a launch (--reuse-http-port); the kernel
@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-#include "common/base/own_dir.h"
+#include "common/base/files.h"
 #include "common/base/status.h"
 #include "common/config/config.h"
 

@@ -10,12 +10,10 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/cgroup.h"
 #include "common/base/clock.h"
-#include "common/base/exit_code.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/base/walltime.h"
+#include "common/base/status.h"
 #include "launcher/document.h"
 #include "launcher/programs.h"
 #include "launcher/supervisor_priv.h"

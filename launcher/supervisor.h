@@ -45,7 +45,7 @@ typedef struct bt_supervisor_options {
 /** Runs the plan. The last logged line is the cause, unless an admin command or
  *  a signal ended the launch.
  *  @return the exit status for the whole program: 0 after a clean stop; that of
- *          a process that could not start where it was final (exit_code.h); 1
+ *          a process that could not start where it was final (status.h); 1
  *          when another one could not, or one had to be killed. */
 int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options);
 

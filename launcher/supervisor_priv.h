@@ -15,7 +15,7 @@
 #include <poll.h>
 
 #include "common/base/async_writer.h"
-#include "common/base/stop_signals.h"
+#include "common/base/process.h"
 #include "launcher/child.h"
 #include "launcher/control_socket.h"
 #include "launcher/supervisor.h"

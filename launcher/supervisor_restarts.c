@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "common/base/cgroup.h"
 #include "common/base/clock.h"
-#include "common/base/exit_code.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "launcher/document.h"
 #include "launcher/supervisor_priv.h"
 

@@ -7,8 +7,8 @@
 #include <sys/statvfs.h>
 
 #include "common/base/alloc.h"
-#include "common/base/exit_code.h"
 #include "common/base/json_doc.h"
+#include "common/base/status.h"
 #include "common/config/program_threads.h"
 #include "launcher/programs.h"
 

@@ -39,7 +39,7 @@ typedef struct bt_survey {
     bool is_partial; /**< some programs did not report their needs */
 } bt_survey_t;
 
-/** Reads the limits. @param [in] root  See cgroup.h. */
+/** Reads the limits. @param [in] root  See limits.h. */
 void bt_survey_limits_read(const char *root, bt_survey_limits_t *limits_p);
 
 /** Returns the most processes and threads of a launch of @a n_models models

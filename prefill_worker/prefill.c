@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/kv/kv_layout.h"
 #include "common/sched/sched_queue.h"
 

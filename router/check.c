@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/config/config.h"
 #include "common/crypt/key.h"
 #include "router/frontend/registry.h"

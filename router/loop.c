@@ -8,10 +8,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/heartbeat.h"
 #include "common/base/log.h"
-#include "common/base/ready_fd.h"
-#include "common/base/stop_signals.h"
+#include "common/base/process.h"
 #include "common/crypt/key.h"
 #include "common/rendezvous/rendezvous.h"
 #include "router/frontend/frontend.h"

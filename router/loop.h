@@ -8,7 +8,7 @@
  *         accepted for lame_duck_ms more, for load balancers to notice; then:
  *         stop listening, answer 503 to new requests, continue until the last
  *         request ended or drain_ms passed, exit with 0. A second signal
- *         (stop_signals.h) ends at once.
+ *         (process.h) ends at once.
  *     SIGHUP ─▶ trace and access log are reopened, the cluster key and the TLS
  *         files are read again.
  */

@@ -5,11 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/core_dump.h"
-#include "common/base/exit_code.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/base/stop_signals.h"
+#include "common/base/process.h"
+#include "common/base/status.h"
 #include "common/base/thread.h"
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"

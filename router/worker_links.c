@@ -8,7 +8,6 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/walltime.h"
 
 #define LINK_QUEUE_BYTES (64u << 20)
 /* Requests wait in the router while this many bytes are queued on a worker's

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/exit_code.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "worker/interfaces.h"
 #include "worker/start.h"
 

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/cleanup.h"
 #include "worker/cores.h"
 
 #define BOARD_BYTES (BT_MAX_CORES * sizeof(uint64_t))

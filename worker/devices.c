@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/devices.h"
 #include "common/base/log.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
+#include "common/base/topology.h"
 #include "inference/model/shard.h"
 
 bt_status_t bt_worker_use_devices(const char *list, uint32_t rank,

@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/sched/sched_place.h"
 #include "worker/job.h"
 

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/kv/kv_layout.h"
 #include "worker/logprob_output.h"
 #include "worker/window_eviction.h"

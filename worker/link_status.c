@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/ready_fd.h"
+#include "common/base/process.h"
 #include "common/rendezvous/rendezvous.h"
 #include "worker/worker.h"
 

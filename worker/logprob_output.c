@@ -2,7 +2,7 @@
 #include "worker/logprob_output.h"
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define PIECE_BYTES 65536u /* of logits, or of log-probs of the prompt */
 /* With this much queued, a link gets no further piece: tokens wait for no more

@@ -8,13 +8,10 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "common/base/exit_code.h"
-#include "common/base/fd_limit.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
-#include "common/base/ready_fd.h"
+#include "common/base/status.h"
 #include "worker/admin_state.h"
 #include "worker/fanout.h"
 #include "worker/job.h"

@@ -2,7 +2,7 @@
 #include "worker/peer_sharding.h"
 
 #include "common/base/alloc.h"
-#include "common/base/list.h"
+#include "common/base/containers.h"
 
 #define MAX_SENDERS 1024u /* then the oldest is dropped */
 

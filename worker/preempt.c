@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "worker/job.h"
 #include "worker/logprob_output.h"
 

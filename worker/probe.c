@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/exit_code.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/cluster/cluster.h"
 #include "kernels/kernels.h"
 #include "kvtransfer/kvt.h"

@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
+#include "common/base/status.h"
 
 #define ENV        "BATON_TEAM" /* rank, size, tp, segment, link to rank 0 */
 #define SLOT_BYTES (1u << 20)

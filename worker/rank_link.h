@@ -18,8 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/core_wait.h"
-#include "common/base/strbuf.h"
+#include "common/base/process.h"
+#include "common/base/text.h"
 #include "common/wire/wire.h"
 
 #define BT_RANK_LINK_WAIT_MS   3000

@@ -7,8 +7,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/base/thread.h"
 #include "worker/standby.h"
 

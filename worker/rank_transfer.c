@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/list.h"
+#include "common/base/containers.h"
+#include "common/base/status.h"
 
 typedef struct route {
     bt_list_t link;

@@ -25,7 +25,7 @@
 #ifndef BT_WORKER_RANK_TRANSFER_H
 #define BT_WORKER_RANK_TRANSFER_H
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 #include "common/kv/kv_route.h"
 #include "common/wire/wire.h"
 #include "kvtransfer/kvt.h"

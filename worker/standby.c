@@ -6,11 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/ready_fd.h"
-#include "common/base/stop_signals.h"
+#include "common/base/process.h"
+#include "common/base/status.h"
 #include "worker/start.h"
 
 #define LINE_BYTES 256

@@ -10,13 +10,9 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/core_dump.h"
-#include "common/base/exit_code.h"
-#include "common/base/fd_limit.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
-#include "common/base/ready_fd.h"
-#include "common/base/stop_signals.h"
+#include "common/base/status.h"
 #include "common/base/thread.h"
 #include "common/base/topology.h"
 #include "common/config/program_threads.h"

@@ -5,7 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "common/base/stop_signals.h"
+#include "common/base/process.h"
 #include "worker/interfaces.h"
 #include "worker/loop.h"
 #include "worker/start.h"

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "common/base/list.h"
+#include "common/base/containers.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 
 struct bt_transfer_coordinator {
     bt_transfer_config_t config;

@@ -29,12 +29,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/base/heartbeat.h"
-#include "common/base/hmap.h"
-#include "common/base/list.h"
+#include "common/base/containers.h"
+#include "common/base/process.h"
 #include "common/base/status.h"
-#include "common/base/stop_signals.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/config/config.h"
 #include "common/kv/kv_block_pool.h"
 #include "common/kv/kv_groups.h"

@@ -5,7 +5,7 @@ import os
 import re
 import stat
 
-# common/base/own_dir.h
+# common/base/files.h
 RUN_DIR, HALF_MADE = re.compile(r"baton-[A-Za-z0-9]{6}"), 0o1700
 MARK = "run directory of baton-launch: {} {}\n"
 # What UCX and Open MPI name there while they work: UCX in workers of earlier versions, Open MPI under mpirun and srun.

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/json_doc.h"
+#include "common/base/status.h"
 
 #define WHY_BYTES 160 /* of the JSON reader; nobody reads it */
 

@@ -58,7 +58,7 @@
 
 #include "common/base/json.h"
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 #define BT_ADMIN_SOCKET        "admin.sock"
 #define BT_ADMIN_COMMAND_BYTES 32768       /**< longest line of a command */

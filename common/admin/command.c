@@ -4,10 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
-#include "common/base/fuzzy_match.h"
 #include "common/base/json_doc.h"
-#include "common/base/utf8.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 
 #define LIST_BYTES   256
 #define MOST_WORKERS 256 /* of a model and role, as --prefill and --decode */

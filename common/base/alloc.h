@@ -10,6 +10,7 @@
 #define BT_COMMON_BASE_ALLOC_H
 
 #include <stddef.h>
+#include <unistd.h>
 
 /** Allocates zeroed memory for @a n elements; freed with bt_free(). */
 void *bt_calloc(size_t n, size_t size);
@@ -38,5 +39,23 @@ void bt_free(void *ptr);
  *     above 0 it has not failed
  */
 int bt_alloc_fail_at(int nth);
+
+/*
+ * BT_CLEANUP(free|close) for resources that do not outlive the function.
+ */
+
+static inline void bt_cleanup_free(void *ptr_p)
+{
+    bt_free(*(void **)ptr_p);
+}
+
+static inline void bt_cleanup_close(const int *fd_p)
+{
+    if (*fd_p >= 0) {
+        close(*fd_p);
+    }
+}
+
+#define BT_CLEANUP(what) __attribute__((cleanup(bt_cleanup_##what)))
 
 #endif

@@ -9,7 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 #include "common/base/task.h"
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 
 #define FIRST_NODES  64u
 #define NUMBER_BYTES 64 /* of a number's text in a file, at most */

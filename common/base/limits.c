@@ -4,9 +4,412 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "common/base/status.h"
+
+#define CGROUP_PATH_BYTES BT_LIMIT_BY_BYTES
+#define CGROUP_LINE_BYTES 4096
+/* Version 1 says "no limit" with the largest number of whole pages. */
+#define NO_LIMIT (UINT64_C(1) << 62)
+
+/* Group as a folder, below the mount point of its hierarchy. */
+typedef struct group {
+    char dir[CGROUP_PATH_BYTES]; /* with root in front */
+    size_t root_len;
+    size_t top_len; /* of the mounted one's; the walk up ends there */
+    bool is_v1;
+} group_t;
+
+/* Limit at one level; most UINT64_MAX: none. */
+typedef void level_fn(const group_t *group, bt_limit_t *limit);
+
+/* ---- files ---- */
+
+/* The number behind a word at the start of a line; UINT64_MAX: there is none,
+ * as in a limit that is "max". */
+static uint64_t read_field(const char *dir, const char *name, const char *word)
+{
+    const size_t n = strlen(word);
+    unsigned long long number = 0;
+    uint64_t value = UINT64_MAX;
+    char path[2 * CGROUP_PATH_BYTES];
+    char line[256];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    file = fopen(path, "re");
+    if (file == NULL) {
+        return value;
+    }
+    while ((value == UINT64_MAX) && (fgets(line, sizeof(line), file) != NULL)) {
+        /* -1 is no number of anything, though sscanf() takes it. */
+        if ((strncmp(line, word, n) == 0) && (strchr(line, '-') == NULL) &&
+            (sscanf(line + n, " %llu", &number) == 1)) {
+            value = number;
+        }
+    }
+    fclose(file);
+    return value;
+}
+
+static uint64_t or_zero(uint64_t value)
+{
+    return (value == UINT64_MAX) ? 0 : value;
+}
+
+/* ---- where the group is ---- */
+
+/* Is the word in a list like "cpu,cpuacct"? */
+static bool is_in_list(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+
+    for (const char *at = list; (at = strstr(at, word)) != NULL; at += n) {
+        if (((at == list) || (at[-1] == ',')) &&
+            ((at[n] == '\0') || (at[n] == ','))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The path in a line "4:memory:/a/b" of /proc/self/cgroup, or in "0::/a/b"
+ * where the controller is NULL. */
+static bool read_own_path(const char *root, const char *controller,
+                          char path[CGROUP_PATH_BYTES])
+{
+    char name[CGROUP_PATH_BYTES];
+    char line[CGROUP_LINE_BYTES];
+    bool found = false;
+    FILE *file;
+
+    snprintf(name, sizeof(name), "%s/proc/self/cgroup", root);
+    file = fopen(name, "re");
+    if (file == NULL) {
+        return false;
+    }
+    while (!found && (fgets(line, sizeof(line), file) != NULL)) {
+        char *const list = strchr(line, ':');
+        char *const own = (list != NULL) ? strchr(list + 1, ':') : NULL;
+
+        if (own == NULL) {
+            continue;
+        }
+        *own = '\0';
+        own[1 + strcspn(own + 1, "\n")] = '\0';
+        if ((strlen(own + 1) < CGROUP_PATH_BYTES) &&
+            ((controller == NULL) ? (list[1] == '\0')
+                                  : is_in_list(list + 1, controller))) {
+            snprintf(path, CGROUP_PATH_BYTES, "%s", own + 1);
+            found = true;
+        }
+    }
+    fclose(file);
+    return found;
+}
+
+/* "\040" is a space, as in all of the kernel's lists of mounts. */
+static void unescape(char *text)
+{
+    char *to = text;
+
+    for (const char *at = text; *at != '\0'; to++) {
+        if ((at[0] == '\\') && (strspn(at + 1, "01234567") >= 3)) {
+            *to = (char)(((at[1] - '0') << 6) | ((at[2] - '0') << 3) |
+                         (at[3] - '0'));
+            at += 4;
+        } else {
+            *to = *at++;
+        }
+    }
+    *to = '\0';
+}
+
+/* Parses one line of /proc/self/mountinfo: true if it is the hierarchy of
+ * the controller (of version 2 if that is NULL), with the mounted group and
+ * mount point. */
+static bool read_mount(char *line, const char *controller,
+                       char mounted[CGROUP_PATH_BYTES],
+                       char place[CGROUP_PATH_BYTES])
+{
+    char *const behind = strstr(line, " - ");
+    char type[32];
+    char options[CGROUP_LINE_BYTES];
+    char from[CGROUP_PATH_BYTES];
+    char at[CGROUP_PATH_BYTES];
+
+    if ((behind == NULL) ||
+        (sscanf(behind, " - %31s %*s %4095s", type, options) != 2) ||
+        (sscanf(line, "%*s %*s %*s %1023s %1023s", from, at) != 2)) {
+        return false;
+    }
+    if ((controller == NULL) ? (strcmp(type, "cgroup2") != 0)
+                             : (strcmp(type, "cgroup") != 0) ||
+                                   !is_in_list(options, controller)) {
+        return false;
+    }
+    unescape(from);
+    unescape(at);
+    snprintf(mounted, CGROUP_PATH_BYTES, "%s", from);
+    snprintf(place, CGROUP_PATH_BYTES, "%s", at);
+    return true;
+}
+
+/* The last visible mount hides those before it. */
+static bool find_mount(const char *root, const char *controller,
+                       char mounted[CGROUP_PATH_BYTES],
+                       char place[CGROUP_PATH_BYTES])
+{
+    char name[2 * CGROUP_PATH_BYTES];
+    char line[CGROUP_LINE_BYTES];
+    char from[CGROUP_PATH_BYTES];
+    char at[CGROUP_PATH_BYTES];
+    bool found = false;
+    FILE *file;
+
+    snprintf(name, sizeof(name), "%s/proc/self/mountinfo", root);
+    file = fopen(name, "re");
+    if (file == NULL) {
+        return false;
+    }
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (!read_mount(line, controller, from, at)) {
+            continue;
+        }
+        snprintf(name, sizeof(name), "%s%s", root, at);
+        if (access(name, F_OK) == 0) {
+            memcpy(mounted, from, CGROUP_PATH_BYTES);
+            memcpy(place, at, CGROUP_PATH_BYTES);
+            found = true;
+        }
+    }
+    fclose(file);
+    return found;
+}
+
+/* @return the rest of the path below the mounted group, or NULL where it is not
+ * below it (a mount of another namespace) */
+static const char *below(const char *mounted, const char *path)
+{
+    const size_t n = (strcmp(mounted, "/") == 0) ? 0 : strlen(mounted);
+
+    return ((strncmp(path, mounted, n) == 0) &&
+            ((path[n] == '/') || (path[n] == '\0')))
+               ? path + n
+               : NULL;
+}
+
+static bool find_group(const char *root, const char *controller, group_t *group)
+{
+    char path[CGROUP_PATH_BYTES];
+    char mounted[CGROUP_PATH_BYTES] = "/";
+    char place[CGROUP_PATH_BYTES];
+    const char *rest;
+    int top, all;
+
+    if (!read_own_path(root, controller, path)) {
+        return false;
+    }
+    if (!find_mount(root, controller, mounted, place)) {
+        snprintf(place, sizeof(place), "/sys/fs/cgroup%s%s",
+                 (controller != NULL) ? "/" : "",
+                 (controller != NULL) ? controller : "");
+    }
+    rest = below(mounted, path);
+    rest = ((rest == NULL) || (strstr(rest, "/..") != NULL)) ? "" : rest;
+    group->is_v1 = controller != NULL;
+    group->root_len = strlen(root);
+    top = snprintf(group->dir, sizeof(group->dir), "%s%s", root, place);
+    if (top >= (int)sizeof(group->dir)) {
+        return false;
+    }
+    group->top_len = (size_t)top;
+    all = snprintf(group->dir, sizeof(group->dir), "%s%s%s", root, place, rest);
+    if (all >= (int)sizeof(group->dir)) { /* too long: the limits above hold */
+        group->dir[group->top_len] = '\0';
+    }
+    while ((all > top) && (group->dir[strlen(group->dir) - 1] == '/')) {
+        group->dir[strlen(group->dir) - 1] = '\0';
+        all--;
+    }
+    return true;
+}
+
+/* ---- levels ---- */
+
+/* The level above. @return false: it was the mounted one */
+static bool go_up(group_t *group)
+{
+    char *slash;
+
+    if (strlen(group->dir) <= group->top_len) {
+        return false;
+    }
+    slash = strrchr(group->dir + group->top_len, '/');
+    group
+        ->dir[(slash != NULL) ? (size_t)(slash - group->dir) : group->top_len] =
+        '\0';
+    return true;
+}
+
+static void name_file(const group_t *group, const char *name, bt_limit_t *limit)
+{
+    const int n = snprintf(limit->by, sizeof(limit->by), "%s/%s",
+                           group->dir + group->root_len, name);
+
+    if (n >= (int)sizeof(limit->by)) {
+        snprintf(limit->by, sizeof(limit->by), "%s", name);
+    }
+}
+
+static void look_at_cpus(const group_t *group, bt_limit_t *limit)
+{
+    static const char v2[] = "cpu.max";
+    static const char v1[] = "cpu.cfs_quota_us";
+    uint64_t quota = UINT64_MAX;
+    uint64_t period = 0;
+    uint64_t n;
+
+    if (group->is_v1) {
+        quota = read_field(group->dir, v1, "");
+        period = or_zero(read_field(group->dir, "cpu.cfs_period_us", ""));
+    } else { /* "MOST PERIOD" in microseconds, or "max PERIOD" */
+        char path[2 * CGROUP_PATH_BYTES];
+        unsigned long long words[2] = {0, 0};
+        FILE *file;
+
+        snprintf(path, sizeof(path), "%s/%s", group->dir, v2);
+        file = fopen(path, "re");
+        if (file == NULL) {
+            return;
+        }
+        if (fscanf(file, "%llu %llu", &words[0], &words[1]) == 2) {
+            quota = words[0];
+            period = words[1];
+        }
+        fclose(file);
+    }
+    if ((quota == UINT64_MAX) || (period == 0)) {
+        return;
+    }
+    n = quota / period;
+    limit->most = limit->left = (n == 0) ? 1 : n;
+    name_file(group, group->is_v1 ? v1 : v2, limit);
+}
+
+/* Version 1 counts child groups separately, and "used" includes them. */
+static uint64_t file_pages(const group_t *group)
+{
+    static const char *const words[2][2] = {
+        {"active_file ", "inactive_file "},
+        {"total_active_file ", "total_inactive_file "}};
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(words[0]); i++) {
+        bytes += or_zero(
+            read_field(group->dir, "memory.stat", words[group->is_v1][i]));
+    }
+    return bytes;
+}
+
+static void look_at_memory(const group_t *group, bt_limit_t *limit)
+{
+    const char *const name =
+        group->is_v1 ? "memory.limit_in_bytes" : "memory.max";
+    const uint64_t most = read_field(group->dir, name, "");
+    uint64_t used = read_field(
+        group->dir, group->is_v1 ? "memory.usage_in_bytes" : "memory.current",
+        "");
+    uint64_t files;
+
+    if ((most >= NO_LIMIT) || (used == UINT64_MAX)) {
+        return;
+    }
+    files = file_pages(group);
+    used -= (files < used) ? files : used;
+    limit->most = most;
+    limit->left = (used < most) ? most - used : 0;
+    name_file(group, name, limit);
+}
+
+static void look_at_tasks(const group_t *group, bt_limit_t *limit)
+{
+    const uint64_t most = read_field(group->dir, "pids.max", "");
+    const uint64_t used = or_zero(read_field(group->dir, "pids.current", ""));
+
+    if (most == UINT64_MAX) {
+        return;
+    }
+    limit->most = most;
+    limit->left = (used < most) ? most - used : 0;
+    name_file(group, "pids.max", limit);
+}
+
+/* Reads all levels of both versions and keeps the one that leaves the least:
+ * if both are mounted, each controller is in one of them. */
+static void find_tightest(const char *root, const char *controller,
+                          level_fn *look, bt_limit_t *limit_p)
+{
+    const char *const hierarchies[] = {controller, NULL};
+    bt_limit_t tightest = {.most = UINT64_MAX, .left = UINT64_MAX, .by = ""};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(hierarchies); i++) {
+        group_t group;
+        bool more = find_group(root, hierarchies[i], &group);
+
+        for (; more; more = go_up(&group)) {
+            bt_limit_t limit = {.most = UINT64_MAX, .left = UINT64_MAX};
+
+            look(&group, &limit);
+            if (limit.left < tightest.left) {
+                tightest = limit;
+            }
+        }
+    }
+    *limit_p = tightest;
+}
+
+void bt_cgroup_cpus(const char *root, bt_limit_t *limit_p)
+{
+    find_tightest(root, "cpu", look_at_cpus, limit_p);
+}
+
+void bt_cgroup_memory(const char *root, bt_limit_t *limit_p)
+{
+    find_tightest(root, "memory", look_at_memory, limit_p);
+}
+
+void bt_cgroup_tasks(const char *root, bt_limit_t *limit_p)
+{
+    find_tightest(root, "pids", look_at_tasks, limit_p);
+}
+
+uint64_t bt_cgroup_oom_kills(const char *root)
+{
+    static const struct {
+        const char *controller, *file;
+    } counters[] = {{"memory", "memory.oom_control"}, {NULL, "memory.events"}};
+    char proc[CGROUP_PATH_BYTES];
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(counters); i++) {
+        uint64_t n = UINT64_MAX;
+        group_t group;
+
+        if (find_group(root, counters[i].controller, &group)) {
+            n = read_field(group.dir, counters[i].file, "oom_kill ");
+        }
+        if (n != UINT64_MAX) {
+            return n;
+        }
+    }
+    snprintf(proc, sizeof(proc), "%s/proc", root);
+    return or_zero(read_field(proc, "vmstat", "oom_kill "));
+}
 
 #define PATH_BYTES 1024
 #define LINE_BYTES 8192 /* a list of every second of 1,024 CPUs */

@@ -7,18 +7,18 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
 #include "common/base/async_writer.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
-#include "common/base/log_limit.h"
-#include "common/base/strbuf.h"
-#include "common/base/walltime.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 
 #define NAME_BYTES 64
 #define TEXT_BYTES 1024
@@ -288,4 +288,105 @@ void bt_assert_fail(const char *expr, const char *file, int line)
     BT_LOG_ERROR("assertion failed: %s at %s:%d", expr, file, line);
     bt_log_flush();
     abort();
+}
+
+int64_t bt_walltime_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void bt_walltime_print(int64_t unix_ms, char text[BT_WALLTIME_BYTES])
+{
+    const time_t seconds = (time_t)(unix_ms / 1000);
+    struct tm tm = {0};
+
+    gmtime_r(&seconds, &tm);
+    /* The remainders show the compiler that it fits. */
+    snprintf(text, BT_WALLTIME_BYTES,
+             "%04u-%02u-%02uT%02u:%02u:%02u.%03u+00:00",
+             (unsigned)(tm.tm_year + 1900) % 10000u,
+             (unsigned)(tm.tm_mon + 1) % 100u, (unsigned)tm.tm_mday % 100u,
+             (unsigned)tm.tm_hour % 100u, (unsigned)tm.tm_min % 100u,
+             (unsigned)tm.tm_sec % 100u, (unsigned)(unix_ms % 1000) % 1000u);
+}
+
+/* One of the table, or NULL: it is full. */
+static bt_log_kind_t *find(bt_log_limit_t *limit, const char *format)
+{
+    const uint32_t mask = BT_LOG_LIMIT_KINDS - 1;
+    /* Fibonacci hashing of the address. */
+    const uint64_t hash = (uint64_t)(uintptr_t)format * 0x9e3779b97f4a7c15u;
+    uint32_t at = (uint32_t)(hash >> 32) & mask;
+
+    for (uint32_t i = 0; i < BT_LOG_LIMIT_KINDS; i++) {
+        bt_log_kind_t *const kind = &limit->kinds[(at + i) & mask];
+
+        if (kind->format == format) {
+            return kind;
+        }
+        if (kind->format == NULL) {
+            kind->format = format;
+            return kind;
+        }
+    }
+    return NULL;
+}
+
+bool bt_log_limit_take(bt_log_limit_t *limit, const char *format, int level,
+                       uint64_t now_ms)
+{
+    bt_log_kind_t *const kind = find(limit, format);
+
+    if (kind == NULL) {
+        return true;
+    }
+    if ((kind->n_lines == 0) || (now_ms - kind->begin_ms >= BT_LOG_LIMIT_MS)) {
+        kind->begin_ms = now_ms;
+        kind->n_lines = 0;
+    }
+    if (kind->n_lines < BT_LOG_LIMIT_LINES) {
+        kind->n_lines++;
+        return true;
+    }
+    if (kind->n_held == 0) {
+        const uint64_t due_ms = kind->begin_ms + BT_LOG_LIMIT_MS;
+
+        if ((limit->n_holding == 0) || (due_ms < limit->due_ms)) {
+            limit->due_ms = due_ms;
+        }
+        limit->n_holding++;
+    }
+    kind->n_held++;
+    kind->level = level;
+    return false;
+}
+
+bool bt_log_limit_over(bt_log_limit_t *limit, uint64_t now_ms,
+                       bt_log_kind_t *told_p)
+{
+    uint64_t due_ms = UINT64_MAX;
+
+    if ((limit->n_holding == 0) || (now_ms < limit->due_ms)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < BT_LOG_LIMIT_KINDS; i++) {
+        bt_log_kind_t *const kind = &limit->kinds[i];
+        const uint64_t at_ms = kind->begin_ms + BT_LOG_LIMIT_MS;
+
+        if (kind->n_held == 0) {
+            continue;
+        }
+        if (now_ms >= at_ms) {
+            *told_p = *kind;
+            kind->n_held = 0;
+            limit->n_holding--;
+            return true;
+        }
+        due_ms = (at_ms < due_ms) ? at_ms : due_ms;
+    }
+    limit->due_ms = due_ms;
+    return false;
 }

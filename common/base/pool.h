@@ -37,7 +37,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 #include "common/base/status.h"
 #include "common/base/task.h"
 

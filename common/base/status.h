@@ -1,10 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file status.h
  *
- * Return type of everything that can fail.
+ * Outcomes: status codes of functions, exit codes of programs, and assertions.
  */
 #ifndef BT_COMMON_BASE_STATUS_H
 #define BT_COMMON_BASE_STATUS_H
+
+#include <stdbool.h>
+
+/*
+ * Assertions of our own invariants, never of outside input.
+ */
+
+void bt_assert_fail(const char *expr, const char *file, int line)
+    __attribute__((noreturn));
+
+/** Assertion that stays in release builds: only where continuing would leak
+ *  or corrupt another tenant's data. */
+#define BT_ASSERT_ALWAYS(expr) \
+    ((expr) ? (void)0 : bt_assert_fail(#expr, __FILE__, __LINE__))
+
+#ifdef NDEBUG
+#define BT_ASSERT(expr) ((void)sizeof((expr) ? 1 : 0))
+#else
+#define BT_ASSERT(expr) BT_ASSERT_ALWAYS(expr)
+#endif
+
+#define BT_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+/*
+ * Return type of everything that can fail.
+ */
 
 /* Grouped by the largest thing a failure breaks, so a caller can decide from
  * the range alone: fail one request, drop one peer, or stop the process.
@@ -57,5 +83,40 @@ bt_status_t bt_status_of_bind(int error_number);
 
 /** Returns static English text; never NULL, also for unknown values. */
 const char *bt_status_str(bt_status_t status);
+
+/*
+ * Exit codes of Baton's programs, which show the parent process whether to
+ * restart one. Numbers from 64 on are those of sysexits.h.
+ *
+ *     0         success, or stopped on request
+ *     1         a failure that may pass: restart
+ *     2         options cannot be understood or met           final
+ *     70        stuck, or its device failed: restart
+ *     78        this machine, model or file does not meet
+ *               the options: not enough memory, unsupported
+ *               architecture, no device, address in use, key
+ *               file refused                                  final
+ *     126, 127  no such program to execute                    final
+ *
+ * A final failure would repeat on a restart. That holds for a first start only:
+ * what was available once (memory, an address) may come back.
+ */
+
+typedef enum bt_exit {
+    BT_EXIT_OK = 0,
+    BT_EXIT_FAILURE = 1,
+    BT_EXIT_USAGE = 2,
+    BT_EXIT_STUCK = 70,           /* EX_SOFTWARE */
+    BT_EXIT_CONFIG = 78,          /* EX_CONFIG */
+    BT_EXIT_CANNOT_EXECUTE = 126, /* as shells do */
+    BT_EXIT_NO_SUCH_PROGRAM = 127,
+} bt_exit_t;
+
+/** Returns the exit code of a program whose start ended with @a status; OK
+ *  and BT_ERR_CANCELED (stopped meanwhile) are no failure. */
+int bt_exit_of_start(bt_status_t status);
+
+/** True when a first start that ended with this code would end so again. */
+bool bt_exit_is_final(int code);
 
 #endif

@@ -3,6 +3,205 @@
 
 #include <stddef.h>
 
+#include "common/base/alloc.h"
+
+void bt_budget_init(bt_budget_t *budget, uint64_t limit)
+{
+    budget->limit = limit;
+    atomic_init(&budget->used, 0);
+    atomic_init(&budget->process_is_full, false);
+    for (int i = 0; i < BT_BUDGET_N_REFUSALS; i++) {
+        atomic_init(&budget->n_refused[i], 0);
+    }
+    bt_list_init(&budget->shares);
+}
+
+void bt_budget_take(bt_budget_t *budget, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&budget->used, bytes, memory_order_relaxed);
+}
+
+void bt_budget_give(bt_budget_t *budget, uint64_t bytes)
+{
+    atomic_fetch_sub_explicit(&budget->used, bytes, memory_order_relaxed);
+}
+
+static uint64_t limit_for(const bt_budget_t *budget, uint64_t bytes)
+{
+    return (bytes > BT_BUDGET_SMALL_BYTES) ? budget->limit - budget->limit / 4
+                                           : budget->limit;
+}
+
+bool bt_budget_has_room(const bt_budget_t *budget, uint64_t have, uint64_t more)
+{
+    const uint64_t limit = limit_for(budget, have + more);
+    const uint64_t used =
+        atomic_load_explicit(&budget->used, memory_order_relaxed);
+
+    if ((have + more > BT_BUDGET_SMALL_BYTES) &&
+        atomic_load_explicit(&budget->process_is_full, memory_order_relaxed)) {
+        return false;
+    }
+    return (used <= limit) && (more <= limit - used);
+}
+
+/* ---- shares ---- */
+
+static bt_budget_share_t *share_of(bt_budget_t *budget, uint64_t tenant,
+                                   uint64_t address)
+{
+    bt_budget_share_t *share;
+    bt_list_t *at;
+    bt_list_t *next;
+
+    BT_LIST_FOR_EACH(at, next, &budget->shares)
+    {
+        share = BT_CONTAINER_OF(at, bt_budget_share_t, link);
+        if ((share->tenant == tenant) && (share->address == address)) {
+            return share;
+        }
+    }
+    share = bt_calloc(1, sizeof(*share));
+    if (share != NULL) {
+        share->tenant = tenant;
+        share->address = address;
+        bt_list_push_back(&budget->shares, &share->link);
+    }
+    return share;
+}
+
+static void share_leave(bt_budget_share_t *share)
+{
+    if (--share->n_accounts == 0) {
+        bt_list_remove(&share->link);
+        bt_free(share);
+    }
+}
+
+/* ---- accounts ---- */
+
+bt_status_t bt_account_create(bt_budget_t *budget, uint64_t tenant,
+                              uint64_t address, bt_account_t **account_p)
+{
+    bt_account_t *account = bt_calloc(1, sizeof(*account));
+
+    if (account == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    account->share = share_of(budget, tenant, address);
+    if (account->share == NULL) {
+        bt_free(account);
+        return BT_ERR_NO_MEMORY;
+    }
+    account->share->n_accounts++;
+    account->refs = 1;
+    account->budget = budget;
+    atomic_init(&account->refusal, BT_BUDGET_N_REFUSALS);
+    *account_p = account;
+    return BT_OK;
+}
+
+bt_account_t *bt_account_ref(bt_account_t *account)
+{
+    if (account != NULL) {
+        account->refs++;
+    }
+    return account;
+}
+
+void bt_account_unref(bt_account_t *account)
+{
+    if ((account == NULL) || (--account->refs > 0)) {
+        return;
+    }
+    bt_account_give(account, account->held);
+    share_leave(account->share);
+    bt_free(account);
+}
+
+/* Decides whether an account may have @a held bytes, with its client at
+ * @a of_client and all accounts at @a used. @return the refusal, or
+ * BT_BUDGET_N_REFUSALS */
+static bt_budget_refusal_t judge(const bt_budget_t *budget, uint64_t held,
+                                 uint64_t of_client, uint64_t used)
+{
+    if (used > limit_for(budget, held)) {
+        if (held > budget->limit / 2) {
+            return BT_BUDGET_REQUEST;
+        }
+        return (of_client > budget->limit / 2) ? BT_BUDGET_CLIENT
+                                               : BT_BUDGET_SERVER;
+    }
+    if (held <= BT_BUDGET_SMALL_BYTES) {
+        return BT_BUDGET_N_REFUSALS;
+    }
+    if (atomic_load_explicit(&budget->process_is_full, memory_order_relaxed)) {
+        return BT_BUDGET_PROCESS;
+    }
+    if (held > budget->limit / 2) {
+        return BT_BUDGET_REQUEST;
+    }
+    return (of_client > budget->limit / 2) ? BT_BUDGET_CLIENT
+                                           : BT_BUDGET_N_REFUSALS;
+}
+
+static uint64_t add(_Atomic uint64_t *sum, uint64_t bytes)
+{
+    return atomic_fetch_add_explicit(sum, bytes, memory_order_relaxed) + bytes;
+}
+
+static void take_off(_Atomic uint64_t *sum, uint64_t bytes)
+{
+    atomic_fetch_sub_explicit(sum, bytes, memory_order_relaxed);
+}
+
+void bt_account_give(bt_account_t *account, uint64_t bytes)
+{
+    uint64_t held = atomic_load_explicit(&account->held, memory_order_relaxed);
+    uint64_t given;
+
+    /* Memory allocated elsewhere may be freed here: clamped at 0. */
+    do {
+        given = (bytes < held) ? bytes : held;
+    } while (
+        !atomic_compare_exchange_weak(&account->held, &held, held - given));
+    take_off(&account->share->used, given);
+    take_off(&account->budget->used, given);
+}
+
+void bt_account_add(bt_account_t *account, uint64_t bytes)
+{
+    (void)add(&account->held, bytes);
+    (void)add(&account->share->used, bytes);
+    (void)add(&account->budget->used, bytes);
+}
+
+bool bt_account_take(bt_account_t *account, uint64_t bytes)
+{
+    bt_budget_t *budget = account->budget;
+    const uint64_t held = add(&account->held, bytes);
+    const uint64_t of_client = add(&account->share->used, bytes);
+    const uint64_t used = add(&budget->used, bytes);
+    const bt_budget_refusal_t why = judge(budget, held, of_client, used);
+    uint32_t none = BT_BUDGET_N_REFUSALS;
+
+    if (why == BT_BUDGET_N_REFUSALS) {
+        return true;
+    }
+    bt_account_give(account, bytes);
+    if (atomic_compare_exchange_strong(&account->refusal, &none,
+                                       (uint32_t)why)) {
+        (void)add(&budget->n_refused[why], 1);
+    }
+    return false;
+}
+
+bt_budget_refusal_t bt_account_refusal(const bt_account_t *account)
+{
+    return (account != NULL) ? (bt_budget_refusal_t)account->refusal
+                             : BT_BUDGET_N_REFUSALS;
+}
+
 /* Taken from the account at a time, so that small allocations are cheap. */
 #define CREDIT_BYTES ((int64_t)16 * 1024)
 

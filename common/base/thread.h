@@ -62,4 +62,18 @@ int bt_thread_start(pthread_t *id_p, void *(*main)(void *), void *arg);
  *  for a thread. */
 void bt_thread_deadline(uint64_t timeout_ms, struct timespec *when_p);
 
+/*
+ * Pause instruction for spin loops that wait for another core.
+ */
+
+/** Lets this core's other hardware thread run, and saves power. */
+static inline void bt_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 #endif

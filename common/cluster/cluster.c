@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
+#include "common/base/status.h"
 #include "common/cluster/cluster_priv.h"
 #include "common/cluster/coll_mpi.h"
 

@@ -12,7 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/cpu_relax.h"
+#include "common/base/thread.h"
 #include "common/coll/coll_tree.h"
 
 #define LINE       64u

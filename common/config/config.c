@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/cleanup.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 #include "common/config/version.h"
 

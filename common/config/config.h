@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/repository/repository.h"
 
 /** Programs that an option belongs to (bits). The file and the environment

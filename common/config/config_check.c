@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 
 #define TEXT_BYTES  1024

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 
 /* Completion of an option's value. */

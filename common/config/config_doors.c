@@ -6,8 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/assert.h"
 #include "common/base/process.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 
 #define MAX_HEADER_BYTES 64

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/cleanup.h"
 #include "common/config/config_options.h"
 
 #define FILE_MAX_BYTES (1u << 20)

@@ -2,7 +2,7 @@
 /* Headings of --help and their options. */
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 
 static const char *const models[] = {"model",

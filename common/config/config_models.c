@@ -4,7 +4,7 @@
 #include <strings.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 
 #define SUFFIX ".gguf"

@@ -4,8 +4,8 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "common/base/assert.h"
-#include "common/base/fuzzy_match.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 
 #define S       BT_PROG_SERVE
 #define R       BT_PROG_ROUTER

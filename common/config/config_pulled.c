@@ -14,11 +14,10 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/cleanup.h"
-#include "common/base/fuzzy_match.h"
+#include "common/base/files.h"
 #include "common/base/json_doc.h"
 #include "common/base/process.h"
-#include "common/base/read_file.h"
+#include "common/base/text.h"
 #include "common/config/config_options.h"
 #include "common/config/model_hint.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 
 static bool is_given(const bt_config_store_t *store, const bt_option_t *option)

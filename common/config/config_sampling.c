@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/json_doc.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 
 typedef struct field {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 
 #define MOST_OURS  3

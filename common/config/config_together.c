@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 
 static bt_status_t check_times(const bt_config_store_t *store)

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/config/config_options.h"
 
 #define HOST_BYTES 256

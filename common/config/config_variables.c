@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
-#include "common/base/fuzzy_match.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "common/config/config_options.h"
 
 #define NAME_BYTES 64

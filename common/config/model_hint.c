@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/base/fuzzy_match.h"
 #include "common/base/process.h"
+#include "common/base/text.h"
 
 #define NAME_BYTES 256
 

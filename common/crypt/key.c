@@ -10,10 +10,10 @@
 
 #include <sodium.h>
 
-#include "common/base/assert.h"
-#include "common/base/cleanup.h"
+#include "common/base/alloc.h"
+#include "common/base/files.h"
 #include "common/base/log.h"
-#include "common/base/read_file.h"
+#include "common/base/status.h"
 #include "common/crypt/munge.h"
 
 #define MIN_FILE_BYTES 16u

@@ -2,8 +2,8 @@
 #include "common/kv/kv_block_pool.h"
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 
 /* Invariants: refs[id] == 0 exactly when id is in free_ids[0 .. n_free - 1];
  * n_idle counts the kept ids with refs[id] == 1; n_windowed counts the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/kv/kv_fork.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 bt_status_t bt_kv_fork_groups(bt_kv_pool_t *pool, uint32_t n_groups,
                               const uint32_t *table, uint32_t n_tokens,

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 static uint32_t least(uint32_t a, uint32_t b)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/kv/kv_layout.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 bt_status_t bt_kv_block_bytes(const bt_kv_shape_t *shape, size_t *bytes_p)
 {

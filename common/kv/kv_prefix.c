@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/hash.h"
+#include "common/base/status.h"
 
 #define NONE UINT32_MAX
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
-#include "common/base/utf8.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 
 #define NUMBER_BYTES 40
 /* Up to here every whole number is an exact double. */

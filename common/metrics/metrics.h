@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 #define BT_HISTOGRAM_MAX_BOUNDS 24
 

@@ -2,7 +2,7 @@
 /* Table of the fields of a config.pbtxt and their effects. */
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/repository/repository.h"
 
 #define LLM  "tensorrt_llm"

@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/cleanup.h"
+#include "common/base/status.h"
 
 #define FILE_NAME "config.pbtxt"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/repository/take_priv.h"
 
 #define FIELD_BYTES 256

@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/crypt/key.h"
 #include "common/rpc/rpc.h"
 

@@ -20,9 +20,9 @@
 
 #include <nng/nng.h>
 
-#include "common/base/core_wait.h"
-#include "common/base/list.h"
-#include "common/base/strbuf.h"
+#include "common/base/containers.h"
+#include "common/base/process.h"
+#include "common/base/text.h"
 #include "common/rpc/rpc.h"
 #include "common/rpc/rpc_frame.h"
 #include "common/rpc/rpc_intro.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 static void under(const uint8_t *key, size_t key_bytes, const char *text,
                   uint8_t out[BT_KEY_BYTES])

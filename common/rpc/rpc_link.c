@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/rpc/rpc_inner.h"
 
 /* True the first time for this peer, and not too often for all. */

@@ -3,8 +3,8 @@
  * before them, a BYE behind them. */
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/rpc/rpc_inner.h"
 
 nng_msg *bt_rpc_link_seal(bt_rpc_link_t *link, rpc_kind_t kind,

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/crypt/key.h"
 
 #define N_FDS     3 /* the memory and two bells */

@@ -5,7 +5,7 @@
  *                      └───▶ STARVED   (most of the time does not count)
  *
  * On one host the kernel reports how long the peer's process waited for a
- * core (core_wait.h), and whether it exists: its end of the connection. That
+ * core (process.h), and whether it exists: its end of the connection. That
  * time does not count. A process that is stopped, blocked or spinning does
  * not wait.
  *

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/rpc/rpc_inner.h"
 
 /* ---- on nng's threads ---- */

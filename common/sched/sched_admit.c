@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 void bt_sched_batch_init(bt_sched_batch_t *batch, bool is_static)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/sched/sched_chunk.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define WASTE_PART 40.0 /* the fixed cost is one of this many parts */
 #define WASTE_MOST 10.0 /* or of this many, at least */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 double bt_sched_age_left(uint64_t age_us, uint64_t half_us)
 {

@@ -2,7 +2,7 @@
 #include "common/sched/sched_fair.h"
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 void bt_sched_fair_init(bt_sched_fair_t *fair)
 {

@@ -38,7 +38,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 
 #define BT_SCHED_FAIR_MAX_WEIGHT 1000u
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/sched/sched_pipeline.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 bt_sched_microbatches_t bt_sched_microbatches(const bt_sched_ready_t *ready,
                                               uint32_t n_stages,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 bt_status_t bt_sched_links_add(bt_sched_links_t *links, uint32_t number)
 {

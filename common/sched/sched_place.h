@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/containers.h"
 #include "common/base/hash.h"
-#include "common/base/list.h"
 #include "common/base/status.h"
 
 /** Bit set. All zero: empty. */

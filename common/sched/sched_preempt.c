@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 void bt_sched_preempt_init(bt_sched_preempt_t *pause, bool is_on,
                            uint32_t tokens_per_block, uint32_t ahead_tokens)

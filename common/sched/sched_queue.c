@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 static uint32_t level_of(const bt_sched_turn_t *turn)
 {

@@ -28,7 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 
 #define BT_SCHED_LEVEL_MS  5000u
 #define BT_SCHED_TOP_LEVEL 24u

@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/sched/sched_cost.h"
 #include "common/sched/sched_pipeline.h"
 

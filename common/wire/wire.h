@@ -60,7 +60,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/sched/sched_cost.h"
 #include "common/wire/request.h"
 

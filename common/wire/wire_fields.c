@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/wire/wire_fields.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define ANY UINT32_MAX
 

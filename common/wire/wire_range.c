@@ -4,7 +4,7 @@
 
 #include "common/wire/wire.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 bt_wire_range_t bt_wire_range_ours(void)
 {

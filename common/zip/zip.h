@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 typedef enum bt_zip {
     BT_ZIP_GZIP,

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/base/thread.h"
 
 #define ITL_US 50000u

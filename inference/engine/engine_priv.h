@@ -14,8 +14,8 @@
 
 #include <pthread.h>
 
-#include "common/base/assert.h"
-#include "common/base/ring.h"
+#include "common/base/containers.h"
+#include "common/base/status.h"
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_pipeline.h"
 #include "inference/engine/engine.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/engine/engine_priv.h"
 #include "inference/model/logprob.h"
 

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
-#include "common/base/cleanup.h"
 #include "inference/gguf/gguf_priv.h"
 
 #define REASON_BYTES 512

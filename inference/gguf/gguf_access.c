@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/gguf/gguf_priv.h"
 
 #define SAMPLE_BYTES 256 /* hashed at the start, middle and end of a tensor */

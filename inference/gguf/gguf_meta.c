@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
-#include "common/base/printable.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "inference/gguf/architectures.h"
 #include "inference/gguf/gguf.h"
 #include "inference/gguf/gguf_priv.h"

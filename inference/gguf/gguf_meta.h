@@ -10,7 +10,7 @@
  *     bt_gguf_meta_item_str(&meta, "b", 1);
  *     bt_gguf_meta_end(&meta);
  *
- * Errors are kept in the buffer (strbuf.h). Duplicate keys are detected by the
+ * Errors are kept in the buffer (text.h). Duplicate keys are detected by the
  * parser, as in any file.
  *
  * Threads: a writer belongs to one thread.
@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 /** Element types of arrays. */
 typedef enum bt_gguf_meta_type {

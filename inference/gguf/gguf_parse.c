@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/printable.h"
+#include "common/base/text.h"
 #include "inference/gguf/gguf_priv.h"
 
 #define VERSION           3

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/cleanup.h"
-#include "common/base/printable.h"
+#include "common/base/alloc.h"
+#include "common/base/text.h"
 
 /* Cuts the last path component, in place; false: there is none. */
 static bool cut_last(char *path, const char **last_p)

@@ -7,7 +7,7 @@
 #ifndef BT_INFERENCE_HF_HF_PRIV_H
 #define BT_INFERENCE_HF_HF_PRIV_H
 
-#include "common/base/printable.h"
+#include "common/base/text.h"
 #include "inference/gguf/gguf_meta.h"
 #include "inference/gguf/gguf_split.h"
 #include "inference/hf/families.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/hf/settings.h"
 
 /* ---- RoPE ---- */

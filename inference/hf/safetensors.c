@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/printable.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 
 static const struct {
     const char *name;

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/utf8.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "inference/hf/vocab.h"
 
 #define FILE_NAME     "tokenizer.model"

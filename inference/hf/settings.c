@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 bt_status_t bt_hf_fail(const bt_hf_t *hf, bt_status_t status, const char *fmt,
                        ...)

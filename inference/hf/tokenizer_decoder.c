@@ -4,7 +4,7 @@
  * spaces of a text. */
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/hf/vocab.h"
 
 #define FILE_NAME  "tokenizer.json"

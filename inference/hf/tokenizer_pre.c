@@ -3,7 +3,7 @@
  * baton.tokenizer.splits, and finds GGUF's name for them. */
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/hf/vocab.h"
 
 #define FILE_NAME  "tokenizer.json"

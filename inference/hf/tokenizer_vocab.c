@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/utf8.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "inference/hf/vocab.h"
 
 /* Tokens of a tokenizer.json: those of its model, by name or in a list, and the

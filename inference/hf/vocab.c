@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/hash.h"
+#include "common/base/status.h"
 #include "inference/hf/hf_priv.h"
 
 bt_status_t bt_hf_vocab_init(const bt_hf_t *hf, bt_hf_vocab_t *vocab,

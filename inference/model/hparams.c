@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/gguf/architectures.h"
 #include "inference/model/model_priv.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/printable.h"
+#include "common/base/text.h"
 #include "inference/model/model_priv.h"
 
 #define NAME_BYTES 96

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/model/model.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/model/model_priv.h"
 #include "inference/model/ranks.h"
 

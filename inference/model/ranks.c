@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/model/ranks_priv.h"
 
 /* Message of rank 0 about the second communicator. */

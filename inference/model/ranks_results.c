@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/model/ranks_priv.h"
 
 /* Size of a rank's result for a row, equal for all ranks. */

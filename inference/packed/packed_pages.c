@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/cleanup.h"
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
 
 #ifndef MADV_COLLAPSE

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "inference/packed/packed_store.h"
 
 struct bt_packed_writer {

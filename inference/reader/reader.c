@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/read_file.h"
+#include "common/base/files.h"
 #include "common/kv/kv_layout.h"
 #include "inference/gguf/architectures.h"
 

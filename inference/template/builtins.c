@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/template/exec.h"
 #include "inference/template/filters.h"
 #include "inference/template/lexer.h"

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "inference/tokenizer/tokenizer.h"
 
 typedef struct bt_chat_template bt_chat_template_t;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/template/lexer.h"
 #include "inference/template/print.h"
 #include "inference/template/textops.h"

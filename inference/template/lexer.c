@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define MAX_BRACES   200u
 #define NUMBER_BYTES 400u

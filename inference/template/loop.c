@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/template/loop.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 struct bt_tmpl_loop {
     bt_tmpl_exec_t *x;

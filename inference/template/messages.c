@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/json_doc.h"
+#include "common/base/status.h"
 #include "inference/template/print.h"
 #include "inference/template/text.h"
 

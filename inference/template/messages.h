@@ -22,7 +22,7 @@
 #ifndef BT_INFERENCE_TEMPLATE_MESSAGES_H
 #define BT_INFERENCE_TEMPLATE_MESSAGES_H
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "inference/template/value.h"
 
 typedef enum bt_tmpl_role {

@@ -3,7 +3,7 @@
  * are known and refused, as in jinja2's immutable sandbox. */
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/template/exec.h"
 #include "inference/template/loop.h"
 #include "inference/template/print.h"

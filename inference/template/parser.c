@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 static bt_tmpl_node_t *parse_body(bt_tmpl_parser_t *p, const char *const *ends);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/template/exec.h"
 #include "inference/template/messages.h"
 #include "inference/template/print.h"

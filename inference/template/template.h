@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "inference/tokenizer/tokenizer.h"
 
 struct bt_tmpl_forms; /* messages.h */

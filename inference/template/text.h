@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 #include "inference/template/value.h"
 
 /** Most bytes of one string. */

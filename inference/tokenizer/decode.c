@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/tokenizer/tokenizer_priv.h"
 #include "inference/tokenizer/unicode.h"
 

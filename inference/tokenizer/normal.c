@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/base/task.h"
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 #include "inference/tokenizer/unicode.h"
 #include "inference/tokenizer/unicode_clusters.h"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 #include "inference/tokenizer/normal.h"
 #include "inference/tokenizer/unicode_forms.h"
 

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/tokenizer/unicode.h"
 
 #define LONG_S 0x17Fu /* folds to s, so (?i:'s) matches it */

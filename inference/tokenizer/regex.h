@@ -38,7 +38,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 
 #define BT_REGEX_MAX_BYTES    4096u /**< most bytes of a pattern */
 #define BT_REGEX_MAX_RUNS     16u

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/tokenizer/regex_priv.h"
 #include "inference/tokenizer/unicode_props.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 #include "inference/tokenizer/unicode.h"
 #include "inference/tokenizer/unicode_props.h"
 

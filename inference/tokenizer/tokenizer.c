@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/tokenizer/tokenizer_priv.h"
 
 /* What can only be said once everything is loaded. */

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "inference/gguf/gguf.h"
 
 typedef struct bt_tokenizer bt_tokenizer_t;

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 
 typedef enum bt_unicode_class {
     BT_UNICODE_OTHER = 0,

@@ -2,7 +2,7 @@
 #include "inference/tokenizer/words.h"
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/base/task.h"
 #include "inference/tokenizer/encode.h"
 #include "inference/tokenizer/unicode.h"

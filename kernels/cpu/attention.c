@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/kv_slot.h"
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 
 /* Per thread: keys and values of one step in bf16 and their scales, the queries
  * in bf16 and the sums of all pairs of a work item. */

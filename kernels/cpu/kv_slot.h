@@ -4,7 +4,7 @@
 #ifndef BT_KERNELS_CPU_KV_SLOT_H
 #define BT_KERNELS_CPU_KV_SLOT_H
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "kernels/cpu/cpu.h"
 
 /** Address of one vector of the cache, or of the first of several in

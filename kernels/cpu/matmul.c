@@ -9,7 +9,7 @@
  * matrix. Many: preparation is a job of its own, with rows as its items. */
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "kernels/cpu/backend.h"
 
 /* Below this many elements to prepare, or multiply-adds, waking a helper costs

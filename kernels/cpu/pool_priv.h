@@ -31,7 +31,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "common/base/cpu_relax.h"
+#include "common/base/thread.h"
 #include "kernels/cpu/pool.h"
 
 #define BT_CPU_MAX_TAG   0xffffu

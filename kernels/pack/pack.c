@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "kernels/e4m3.h"
 #include "kernels/half.h"
 #include "kernels/pack/pack.h"

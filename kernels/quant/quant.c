@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "kernels/e4m3.h"
 #include "kernels/quant/blocks.h"
 

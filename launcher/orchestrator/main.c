@@ -13,8 +13,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/cluster/orchestrate.h"
 
 static volatile sig_atomic_t is_told;

@@ -48,7 +48,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/sched/sched_cost.h"
 #include "common/sched/sched_fair.h"
 #include "common/sched/sched_queue.h"

@@ -20,7 +20,7 @@
 #ifndef BT_ROUTER_CORE_CORE_PRIV_H
 #define BT_ROUTER_CORE_CORE_PRIV_H
 
-#include "common/base/hmap.h"
+#include "common/base/containers.h"
 #include "common/sched/sched_cost.h"
 #include "common/sched/sched_queue.h"
 #include "common/sched/sched_slo.h"

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 
 void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
 {

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 #define BT_STOPS_MAX       64
 #define BT_STOPS_MAX_BYTES 1024 /**< maximum bytes of one stop word */

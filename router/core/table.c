@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/hash.h"
+#include "common/base/status.h"
 #include "router/core/kv_links.h"
 #include "router/core/kv_need.h"
 

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 #include "common/base/status.h"
 #include "common/sched/sched_place.h"
 #include "common/wire/wire.h"

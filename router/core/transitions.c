@@ -3,7 +3,7 @@
  * file does them. */
 #include "router/core/core_priv.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 /* ---- a generation ---- */
 

@@ -21,7 +21,7 @@
 
 #include "common/base/json.h"
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/sched/sched_slo.h"
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/fuzzy_match.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "router/frontend/api_prompt.h"
 
 /* ---- lists of words ---- */

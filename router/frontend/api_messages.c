@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/frontend/api_prompt.h"
 
 #define JSON_LIMIT ((size_t)1 << 31)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 #include "router/frontend/api_priv.h"
 
 /* ---- texts of tokens ---- */

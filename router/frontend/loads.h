@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 
 typedef struct bt_frontend bt_frontend_t;
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/repository/repository.h"
 #include "common/sched/sched_queue.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define INVALID "invalid_request_error"
 

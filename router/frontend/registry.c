@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "inference/gguf/architectures.h"
 #include "inference/modelfile/modelfile.h"
 #include "router/frontend/frontend.h"

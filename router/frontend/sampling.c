@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/sampling.h"
 
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 
 static const bt_sampling_defaults_t nothing_said = {
     .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};

@@ -10,7 +10,7 @@
 #define BT_ROUTER_FRONTEND_SCORES_H
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/rows.h"
 

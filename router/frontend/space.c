@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/crypt/key.h"
 
 _Static_assert(BT_SPACE_KEY_BYTES == BT_PROOF_BYTES, "a key is a proof");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Describes a model's tokenizer, for clients that tokenize through this server:
  * vLLM's route, with the parts of its answer that evaluation harnesses read. */
-#include "common/base/assert.h"
 #include "common/base/json.h"
+#include "common/base/status.h"
 #include "router/frontend/registry.h"
 
 static void put_token(const bt_served_t *served, const char *name,

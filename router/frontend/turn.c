@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/turn.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 void bt_turn_init(bt_turn_t *turn)
 {

@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 
 #define BT_TURN_US 500 /**< maximum delay of deferred work in us */
 

@@ -6,7 +6,6 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/walltime.h"
 
 #define LOOK_US       500000u
 #define TEXT_BYTES    2048u /* of a prompt or an answer */

@@ -5,7 +5,7 @@
  * tokenizing) in a fair order: among tenants by their weights, within a tenant
  * among addresses, within an address among connections (sched_fair.h). So a
  * client that sends much delays only itself. The memory of that work is counted
- * (budget.h).
+ * (task.h).
  *
  * Threads: the event loop's; the order is kept under the pool's lock.
  */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define TIMEOUT_DIGITS 8
 

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 #define BT_GRPC_PREFIX_BYTES 5
 

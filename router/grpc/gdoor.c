@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/config/config.h"
 #include "common/zip/zip.h"
 #include "router/grpc/gdoor_priv.h"

@@ -37,7 +37,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "router/grpc/framing.h"
 #include "router/net/net.h"
 

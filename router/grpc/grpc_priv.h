@@ -13,7 +13,7 @@
 #ifndef BT_ROUTER_GRPC_GRPC_PRIV_H
 #define BT_ROUTER_GRPC_GRPC_PRIV_H
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 #include "router/grpc/grpc.h"
 #include "router/grpc/h2.h"
 

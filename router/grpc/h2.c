@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/list.h"
-#include "common/base/strbuf.h"
+#include "common/base/containers.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 
 #define MAX_FIELDS    16
 #define RESERVE_BYTES ((size_t)16 * 1024)

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "common/zip/zip.h"
 #include "router/grpc/gdoor_priv.h"
 #include "router/grpc/pb_infer.h"

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 /** Memory budget for parsing a message: a multiple of its bytes, plus a
  *  constant. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <grpc_service.pb-c.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/grpc/pb.h"
 #include "router/grpc/pb_infer.h"
 

@@ -23,7 +23,7 @@
 
 #include <stdbool.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "router/http/http1.h"
 
 /** Required access of a route; by default any key. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/json_slices.h"
+#include "common/base/json.h"
 #include "common/zip/zip.h"
 #include "router/http/accept.h"
 #include "router/http/door_priv.h"

@@ -6,7 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/walltime.h"
+#include "common/base/log.h"
 #include "router/core/kv_links.h"
 #include "router/http/door_priv.h"
 #include "router/watch/write.h"

@@ -20,7 +20,7 @@
 
 #include <stdbool.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "router/http/http1.h"
 
 #define BT_CORS_ORIGIN_BYTES \

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "router/http/cors.h"
 #include "router/http/door_limits.h"
 #include "router/http/door_priv.h"

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#include "common/base/fd_limit.h"
 #include "common/base/limits.h"
+#include "common/base/process.h"
 
 #define MIB              (UINT64_C(1) << 20)
 #define MOST_RESERVED    1024u /* descriptors of links, logs and the like */

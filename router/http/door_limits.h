@@ -12,7 +12,7 @@
 #ifndef BT_ROUTER_HTTP_DOOR_LIMITS_H
 #define BT_ROUTER_HTTP_DOOR_LIMITS_H
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/config/config.h"
 
 #define BT_DOOR_MAX_CONNECTIONS     16384u

@@ -18,8 +18,8 @@
 
 #include <stdint.h>
 
-#include "common/base/list.h"
-#include "common/base/strbuf.h"
+#include "common/base/containers.h"
+#include "common/base/text.h"
 
 typedef struct bt_door bt_door_t;
 typedef struct bt_http_request bt_http_request_t;

@@ -53,7 +53,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "router/http/http1.h"
 #include "router/net/net.h"
 

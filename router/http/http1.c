@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 static bt_status_t fail(bt_http1_fault_t *fault_p, int http_status,
                         const char *why)

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/http/http_priv.h"
 
 static const char *const days[] = {"Sun", "Mon", "Tue", "Wed",

@@ -16,7 +16,7 @@
 #ifndef BT_ROUTER_HTTP_HTTP_PRIV_H
 #define BT_ROUTER_HTTP_HTTP_PRIV_H
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "router/http/http.h"
 #include "router/http/http1.h"
 #include "router/net/net.h"

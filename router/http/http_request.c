@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "router/http/door_priv.h"
 
 /* Triton's clients compare this text exactly. */

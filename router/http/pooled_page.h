@@ -15,9 +15,9 @@
 
 #include <stdbool.h>
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 #include "common/base/pool.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 typedef struct bt_door bt_door_t;
 typedef struct bt_http_request bt_http_request_t;

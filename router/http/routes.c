@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
+#include "common/base/status.h"
 #include "router/http/routes_priv.h"
 #include "router/triton/metadata.h"
 

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "router/net/net_priv.h"
 
 #define ACCEPTS_PER_TURN 16

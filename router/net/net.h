@@ -55,9 +55,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/budget.h"
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/task.h"
+#include "common/base/text.h"
 #include "router/net/tls.h"
 
 struct event_base;

@@ -11,8 +11,7 @@
 #include <event2/event_struct.h>
 #include <sys/socket.h>
 
-#include "common/base/hmap.h"
-#include "common/base/list.h"
+#include "common/base/containers.h"
 #include "router/net/net.h"
 
 #define BT_NET_MAX_LISTENERS 16

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/base/tcp_peer.h"
 #include "router/net/net_priv.h"
 

@@ -14,8 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/cleanup.h"
-#include "common/base/read_file.h"
+#include "common/base/files.h"
 #include "common/crypt/key.h"
 
 /* Limit of handshake bytes per step: a hello may have up to 128 KiB, with each

@@ -4,10 +4,10 @@
 #include <inttypes.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/json.h"
-#include "common/base/strbuf.h"
-#include "common/base/walltime.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "router/observe/append_log.h"
 #include "router/observe/ids.h"
 

@@ -6,7 +6,7 @@
 #ifndef BT_ROUTER_OBSERVE_METRICS_PRIV_H
 #define BT_ROUTER_OBSERVE_METRICS_PRIV_H
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 #include "router/observe/metrics.h"
 #include "router/observe/metrics_table.h"
 

@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/fd_limit.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "router/observe/metrics_priv.h"

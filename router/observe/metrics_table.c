@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/observe/metrics_table.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define SERIES(...)                                              \
     .series = (const bt_series_def_t[]){__VA_ARGS__},            \

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/json.h"
+#include "common/base/status.h"
 #include "common/config/config.h"
 #include "router/observe/append_log.h"
 #include "router/observe/ids.h"

@@ -10,7 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/config/config.h"
 #include "common/crypt/key.h"
 

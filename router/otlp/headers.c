@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/files.h"
 #include "common/base/log.h"
-#include "common/base/read_file.h"
+#include "common/base/status.h"
 #include "common/crypt/key.h"
 
 static bt_status_t complain(char *why, unsigned line, const char *what)

@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 #define BT_OTLP_HEADERS_BYTES ((size_t)16 << 10) /**< limit per file */
 /** Largest size of parsed headers: each line may gain a space and a NUL. */

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 /** Queue of spans. Zero-initialise. */
 typedef struct bt_otlp_queue {

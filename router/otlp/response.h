@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/printable.h"
+#include "common/base/text.h"
 
 typedef enum bt_otlp_verdict {
     BT_OTLP_ACCEPTED,

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "router/frontend/watching.h"
 #include "router/request/request_priv.h"
 

@@ -10,9 +10,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/cleanup.h"
-#include "common/base/read_file.h"
+#include "common/base/files.h"
+#include "common/base/status.h"
 #include "common/sched/sched_admit.h"
 
 #define BLANK         " \t"

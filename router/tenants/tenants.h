@@ -22,7 +22,7 @@
 #ifndef BT_ROUTER_TENANTS_TENANTS_H
 #define BT_ROUTER_TENANTS_TENANTS_H
 
-#include "common/base/list.h"
+#include "common/base/containers.h"
 #include "common/sched/sched_admit.h"
 #include "router/observe/metrics.h"
 #include "router/tenants/keys_file.h"

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 /* In the order in which they are searched in a template. */
 static const bt_reason_marks_t families[] = {

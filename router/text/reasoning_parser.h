@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 typedef struct bt_reason_marks {
     const char *name; /**< value of --reasoning-parser */

@@ -48,7 +48,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "router/text/json_scan.h"
 
 #define BT_TOOLS_MAX_CALLS      64

@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/text/tools_priv.h"
 
 /* In the order in which they are searched in a template. */

@@ -2,7 +2,7 @@
 /* Parses calls in JSON form. */
 #include <string.h>
 
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 #include "router/text/tools_priv.h"
 
 /* White space of JSON. */

@@ -3,10 +3,9 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/json.h"
-#include "common/base/strbuf.h"
-#include "common/base/utf8.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "router/text/tools_priv.h"
 
 #define MAX_DEPTH      32

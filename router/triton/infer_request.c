@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "router/triton/infer_request_priv.h"
 #include "router/triton/metadata.h"
 #include "router/triton/pre_postprocessing.h"

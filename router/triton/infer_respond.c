@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results of a request's rows, as tensors. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/triton/infer_request_priv.h"
 
 /* Most bytes that a piece of a stream writes to shared memory on the event

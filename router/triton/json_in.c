@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 
 #define NUMBER_BYTES 64 /* longer numbers are parsed in place */
 #define BOM          "\xEF\xBB\xBF"

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 #define BT_JSON_IN_MAX_DEPTH 64
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 static const char *const extensions[] = {
     "model_repository",

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 /* clang-format off */
 #define IN(name, type, field, ...)                                       \

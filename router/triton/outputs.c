@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 typedef bt_status_t (*make_t)(const bt_infer_shape_t *shape,
                               const bt_infer_result_t *results, size_t n,

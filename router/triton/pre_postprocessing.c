@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/base/task.h"
 #include "inference/tokenizer/tokenizer.h"
 

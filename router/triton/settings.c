@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "router/triton/metadata.h"
 
 bt_setting_t *bt_settings_add(bt_settings_t *settings, const char *name)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define LENGTH_BYTES sizeof(uint32_t) /* before an element of BYTES */
 

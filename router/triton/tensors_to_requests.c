@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/frontend/sampling.h"
 #include "router/triton/outputs.h"
 #include "router/triton/tensors_to_requests_priv.h"

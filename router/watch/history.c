@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/watch/write.h"
 
 #define STEP_US (BT_HISTORY_STEP_MS * UINT64_C(1000))

@@ -20,8 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/containers.h"
 #include "common/base/json.h"
-#include "common/base/list.h"
 #include "common/base/status.h"
 #include "common/config/config.h"
 #include "router/observe/ledger.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a finished generation as JSON. */
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/observe/slo_attainment.h"
 #include "router/watch/recent_requests.h"
 #include "router/watch/waterfall.h"

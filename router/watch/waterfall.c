@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/watch/waterfall.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 const char *bt_place_name(bt_place_t at)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/admin/admin.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 static void try_command(const char *line, size_t n)
 {

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/json_doc.h"
+#include "common/base/status.h"
 #include "common/wire/wire.h"
 #include "router/frontend/api.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/gguf/gguf.h"
 #include "inference/model/model.h"
 

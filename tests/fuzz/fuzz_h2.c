@@ -4,7 +4,7 @@
  * a session that has failed stays so. */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/grpc/h2.h"
 
 #define MAX_STREAMS 8

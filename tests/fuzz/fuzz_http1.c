@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/strbuf.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "router/http/http1.h"
 
 static bt_status_t decode(const char *data, size_t size, size_t step,

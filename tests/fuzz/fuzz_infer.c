@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/triton/infer_json.h"
 #include "router/triton/shm_tensors.h"
 #include "router/triton/tensors_to_requests.h"

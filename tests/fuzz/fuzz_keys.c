@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/tenants/keys_file.h"
 
 static void check(const bt_keys_file_t *file)

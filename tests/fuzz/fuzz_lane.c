@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/rpc/rpc_frame.h"
 #include "common/rpc/rpc_lane.h"
 

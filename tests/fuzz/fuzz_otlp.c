@@ -3,7 +3,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/otlp/response.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/grpc/pb_infer.h"
 
 static void check(const bt_infer_request_t *request)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/repository/repository.h"
 
 static size_t sum; /* what is looked at is not optimised away */

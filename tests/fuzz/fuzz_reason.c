@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
-#include "common/base/strbuf.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "router/text/reasoning_parser.h"
 
 #define LIMIT ((size_t)64 << 20)

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/utf8.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "tests/fuzz/hf_files.h"
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/text/tools.h"
 
 static const char names[] = "f\0g\0get_weather";

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/wire/wire.h"
 
 static volatile uint64_t sink;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/zip/zip.h"
 
 #define LIMIT ((size_t)64 * 1024)

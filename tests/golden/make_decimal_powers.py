@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes common/base/decimal_powers.c: the powers of ten by which decimal_text.c finds shortest decimal texts, from
+"""Writes common/base/decimal.c: the powers of ten by which decimal.c finds shortest decimal texts, from
 exact fractions.
 
-Usage: make_decimal_powers.py >common/base/decimal_powers.c
+Usage: make_decimal_powers.py >common/base/decimal.c
 """
 import math
 from fractions import Fraction
 
 HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
 /* Made by tests/golden/make_decimal_powers.py. */
-#include "common/base/decimal_powers.h"
+#include "common/base/decimal.h"
 """
 
 

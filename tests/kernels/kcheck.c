@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kernels/cpu/cpu.h"
 
 #define CANARY_FLOATS 64u

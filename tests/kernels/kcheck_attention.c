@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/kernels/kcheck_attention_case.h"
 
 #define N_ORDINARY 160u

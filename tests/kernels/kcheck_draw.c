@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "kernels/draw_formula.h"
 #include "tests/kernels/kcheck.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/kernels/kcheck.h"
 
 #define EPS 1e-5f

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/kernels/kcheck.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "kernels/half.h"
 #include "kernels/quant/quant.h"
 #include "tests/kernels/kcheck.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/kernels/kcheck.h"
 
 static const uint32_t dims[] = {1,  2,  7,  15,  16,  17,   31,  32,

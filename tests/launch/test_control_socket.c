@@ -8,7 +8,7 @@
 
 #include "common/admin/connection.h"
 #include "common/base/alloc.h"
-#include "common/base/fd_limit.h"
+#include "common/base/process.h"
 #include "launcher/control_socket.h"
 #include "launcher/run_dir.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "launcher/plan.h"
 
 #define MAX_ARGS 16

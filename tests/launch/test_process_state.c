@@ -5,8 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "common/base/assert.h"
-#include "common/base/exit_code.h"
+#include "common/base/status.h"
 #include "launcher/process_state.h"
 
 static void pauses_double_from_half_a_second_to_thirty(void **state)

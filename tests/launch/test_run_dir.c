@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "launcher/run_dir.h"
 
 static void the_run_directory_is_private_and_leaves_nothing(void **state)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
-#include "common/base/utf8.h"
+#include "common/base/text.h"
 #include "tests/support/testsupport.h"
 
 #define LIMIT (64u << 20)

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 /** A new folder below TMPDIR. @return its path, in a static buffer */
 const char *bt_hf_folder_make(void);

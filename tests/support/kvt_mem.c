@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_stage.h"
 
 #define DELAY_ROUNDS      50u

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/hash.h"
-#include "common/base/strbuf.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "inference/gguf/gguf.h"
 #include "tests/support/tiny_family.h"
 #include "tests/support/tiny_quant.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/gguf/gguf.h"
 #include "tests/support/tiny_model.h"
 

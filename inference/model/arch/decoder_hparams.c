@@ -3,7 +3,7 @@
  * the name of the family. */
 #include <math.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/model/arch/family.h"
 #include "inference/model/arch/keys.h"
 #include "inference/model/arch/positions.h"

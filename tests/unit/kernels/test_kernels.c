@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/status.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/kernels.h"

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "kernels/cpu/pool.h"
 
 #define N_OWN   2u

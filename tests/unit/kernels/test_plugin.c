@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "kernels/kernels.h"
 
 #define BYTES 1000u

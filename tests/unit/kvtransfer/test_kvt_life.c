@@ -6,8 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_core.h"
 #include "tests/unit/kvtransfer/pair.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What kvt.h promises to refuse, on every transport and path. */
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_core.h"
 #include "tests/unit/kvtransfer/before_check.h"
 #include "tests/unit/kvtransfer/each_kind.h"

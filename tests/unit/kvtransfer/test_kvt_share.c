@@ -3,8 +3,8 @@
  * runs over such pools too (each_kind.h). Nobody is told that nothing is
  * written any more while a copy runs; bytes are proven where they lie; whoever
  * cannot share stages, and says why. */
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_share.h"
 #include "tests/unit/kvtransfer/stage.h"
 

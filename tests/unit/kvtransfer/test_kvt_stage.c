@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_core.h"
 #include "kvtransfer/kvt_stage.h"
 #include "tests/unit/kvtransfer/stage.h"

@@ -2,8 +2,8 @@
 /* Staged pools when somebody stops or a copy fails: nobody is told, and nobody
  * gets bytes back, before the device is done with them; slots are free again
  * whatever happens. */
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 #include "tests/unit/kvtransfer/stage.h"
 

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "common/crypt/key.h"
 #include "router/request/request.h"
 #include "router/worker_links.h"

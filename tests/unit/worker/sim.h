@@ -26,8 +26,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/list.h"
-#include "common/base/strbuf.h"
+#include "common/base/containers.h"
+#include "common/base/text.h"
 #include "common/config/config.h"
 #include "common/rpc/rpc.h"
 #include "common/wire/wire.h"

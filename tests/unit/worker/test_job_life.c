@@ -3,7 +3,7 @@
  * hand, and grants that come at a wrong time to real jobs. */
 #include "tests/unit/worker/sim.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "decode_worker/decode.h"
 #include "prefill_worker/prefill.h"
 

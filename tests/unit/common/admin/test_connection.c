@@ -11,7 +11,7 @@
 #include "common/admin/connection.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fd_limit.h"
+#include "common/base/process.h"
 
 #define DEADLINE_MS 60000
 

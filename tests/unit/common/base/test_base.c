@@ -7,15 +7,13 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/containers.h"
 #include "common/base/hash.h"
 #include "common/base/hash_tier.h"
-#include "common/base/hmap.h"
-#include "common/base/list.h"
 #include "common/base/process.h"
-#include "common/base/ring.h"
-#include "common/base/strbuf.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 
 static void strbuf_over_its_limit_reports_too_large(void **state)
 {

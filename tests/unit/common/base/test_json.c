@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/decimal_text.h"
-#include "common/base/json_slices.h"
+#include "common/base/decimal.h"
+#include "common/base/json.h"
+#include "common/base/status.h"
 
 static void expect(bt_strbuf_t *out, const char *text)
 {

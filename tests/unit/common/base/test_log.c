@@ -11,7 +11,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "common/base/walltime.h"
 
 /* Standard error, while a line is logged. */
 typedef struct capture {

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/base/log_limit.h"
+#include "common/base/log.h"
 
 #define N BT_LOG_LIMIT_LINES
 

@@ -10,7 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/list.h"
+#include "common/base/containers.h"
 #include "tests/support/testsupport.h"
 
 #define PATIENCE_MS 60000

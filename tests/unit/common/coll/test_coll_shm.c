@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/coll/coll_shm.h"
 #include "common/coll/coll_tree.h"
 #include "tests/support/testsupport.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may reach the server, and who says who he is. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/common/config/config_fixture.h"
 
 static void beyond_loopback_needs_keys_or_the_operators_word(void **state)

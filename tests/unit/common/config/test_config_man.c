@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "common/base/alloc.h"
-#include "common/base/cleanup.h"
 #include "common/config/config.h"
 
 #define PAGE_BYTES 65536

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of other servers, and variables that are no option's. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/common/config/config_fixture.h"
 
 static void options_of_other_servers_have_their_meaning(void **state)

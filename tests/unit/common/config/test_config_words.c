@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the command line forgives, and how it says what it does not. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/common/config/config_fixture.h"
 
 static void unknown_options_name_the_closest(void **state)

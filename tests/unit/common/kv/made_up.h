@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/kv/kv_reshard.h"
 
 /** @a array 0: an element, 1: a scale */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/kv/kv_groups.h"
 #include "tests/support/testsupport.h"
 

@@ -4,7 +4,7 @@
 #include "tests/support/testsupport.h"
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/kv/kv_plan.h"
 
 #define MOST_LAYERS 64u

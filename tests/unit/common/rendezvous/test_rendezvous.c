@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "common/rendezvous/watch.h"
 
 #define DEADLINE_MS 60000

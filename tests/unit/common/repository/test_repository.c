@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/repository/repository.h"
 
 #define LLM        1

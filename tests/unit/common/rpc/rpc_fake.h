@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/rpc/rpc_intro.h"
 
 static char url[256];

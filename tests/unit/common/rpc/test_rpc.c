@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 static char url[256];
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/rpc/rpc_intro.h"
 #include "tests/support/testsupport.h"
 

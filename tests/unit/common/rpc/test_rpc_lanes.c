@@ -3,8 +3,8 @@
  * an end that lies or dies does to the other one. */
 #include "tests/unit/common/rpc/rpc_side.h"
 
-#include "common/base/assert.h"
-#include "common/base/fd_limit.h"
+#include "common/base/process.h"
+#include "common/base/status.h"
 
 static char url[256];
 

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/fd_limit.h"
+#include "common/base/process.h"
 #include "common/rpc/rpc_shm.h"
 
 static bool is_readable(int fd)

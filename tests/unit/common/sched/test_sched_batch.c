@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/sched/sched_admit.h"
 #include "common/sched/sched_queue.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/sched/sched_fair.h"
 
 #define UNIT BT_SCHED_FAIR_UNIT

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/sched/sched_pipeline.h"
 #include "tests/support/testsupport.h"
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_queue.h"
 #include "tests/support/draw.h"

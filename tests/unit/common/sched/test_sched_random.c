@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/common/sched/cluster.h"
 
 #define N_ROUNDS 300u

@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/common/sched/world.h"
 
 #define N_EVENTS 15000u  /* of a life */

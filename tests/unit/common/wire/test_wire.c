@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/common/wire/wire_fixture.h"
 
 static void every_message_comes_back_as_it_was(void **state)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/common/wire/wire_fixture.h"
 
 #define SAMPLING_AT 10 /* of REQUEST's elements, the type being 0 */

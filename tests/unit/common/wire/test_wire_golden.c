@@ -4,7 +4,7 @@
  * tests/fuzz/make_wire_corpus.py, which knows nothing of our encoder. */
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/common/wire/wire_fixture.h"
 
 #define MAX_BYTES 512

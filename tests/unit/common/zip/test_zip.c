@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/zip/zip.h"
 
 /* Made by Python 3.11: gzip.compress(b"hello hello hello", mtime=0),

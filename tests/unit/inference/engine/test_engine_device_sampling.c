@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/model/sampler.h"
 
 #define N_KINDS 7u

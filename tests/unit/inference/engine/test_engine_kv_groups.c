@@ -2,7 +2,7 @@
 /* An engine whose cache is in groups of layers draws what one with a single
  * group draws, in any company and in any chunks. The expected tokens are those
  * of each sequence alone, its prompt in a single step, in one group. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/kv/kv_block_pool.h"
 #include "tests/unit/inference/engine/bench.h"
 

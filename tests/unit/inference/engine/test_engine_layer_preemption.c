@@ -2,7 +2,7 @@
 /* Prompts that are computed inside an iteration under way. It is held in the
  * middle of a layer, so nothing here is a race. The bytes of single runs are
  * the expected ones. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/inference/engine/gate.h"
 
 #define BUDGET  64u

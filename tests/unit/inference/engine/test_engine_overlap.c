@@ -7,7 +7,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define BUDGET 64u
 #define N_SEQS 7u /* as many as have blocks of their own (bench.h) */

@@ -4,7 +4,7 @@
  * in each forward call. */
 #include <math.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/model/logprob.h"
 #include "inference/model/sampler.h"
 #include "tests/unit/inference/engine/bench.h"

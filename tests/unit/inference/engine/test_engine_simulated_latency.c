@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Passes that take as long as another machine's would; never less, and with
  * the tokens that they have without. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/inference/engine/bench.h"
 
 #define BUDGET  32u

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/support/rank_team.h"
 
 #define N_SEQS 7u /* as many as have blocks of their own (bench.h) */

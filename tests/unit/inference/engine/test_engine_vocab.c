@@ -5,7 +5,7 @@
  * (tiny_model.h). */
 #include "tests/unit/inference/engine/bench.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/model/model.h"
 
 #define N_WAYS   8u

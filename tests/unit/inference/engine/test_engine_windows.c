@@ -4,7 +4,7 @@
  * at once with what is not a number in any type. The expected tokens are those
  * of each sequence alone, its prompt in a single step, with all blocks of all
  * layers in one group. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/kv/kv_block_pool.h"
 #include "common/kv/kv_hold.h"
 #include "common/kv/kv_plan.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "inference/gguf/gguf.h"
 #include "tests/support/tiny_model.h"
 #include "tests/unit/inference/gguf/writing.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/gguf/gguf.h"
 #include "tests/unit/inference/gguf/writing.h"
 

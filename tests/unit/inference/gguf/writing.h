@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 
 /* Value types, source: the GGUF specification. */
 enum {

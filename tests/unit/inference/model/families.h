@@ -4,7 +4,7 @@
 #ifndef BT_TESTS_UNIT_MODEL_FAMILIES_H
 #define BT_TESTS_UNIT_MODEL_FAMILIES_H
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/inference/model/rig.h"
 
 #define N_KEYS 8

@@ -4,7 +4,7 @@
 #ifndef BT_TESTS_UNIT_MODEL_SAME_BITS_H
 #define BT_TESTS_UNIT_MODEL_SAME_BITS_H
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/inference/model/rig.h"
 
 static inline void check_chunks(rig_t *rig, logits_of_prompt_t *p)

@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "tests/support/rank_team.h"
 #include "tests/support/testsupport.h"

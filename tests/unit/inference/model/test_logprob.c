@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/model/logprob.h"
 #include "tests/support/draw.h"
 

@@ -2,7 +2,7 @@
 /* Batches cut into micro-batches; the cuts worked by hand. */
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/model/micro.h"
 #include "tests/support/testsupport.h"
 

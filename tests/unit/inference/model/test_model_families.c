@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define N_GOLDEN 40
 #define N_KEPT   4

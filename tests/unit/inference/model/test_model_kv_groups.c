@@ -4,7 +4,7 @@
  * one group as the expected value. */
 #include "tests/unit/inference/model/rig.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/support/trap_backend.h"
 
 #define LAYERS   5u

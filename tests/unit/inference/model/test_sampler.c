@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "kernels/philox.h"
 #include "tests/unit/inference/model/sampler_rig.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/inference/model/sampler_rig.h"
 
 #define N_HISTORY 230u

@@ -4,7 +4,7 @@
 #include "tests/support/testsupport.h"
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/tokenizer/tokenizer_priv.h"
 #include "tests/unit/inference/tokenizer/build_gguf.h"
 

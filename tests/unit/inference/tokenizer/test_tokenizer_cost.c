@@ -3,7 +3,7 @@
  * threads with one tokenizer. Nothing here is timed. */
 #include <pthread.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/base/task.h"
 #include "tests/unit/inference/tokenizer/build_gguf.h"
 #include "tests/unit/inference/tokenizer/golden.h"

@@ -4,7 +4,7 @@
 #include "tests/unit/inference/tokenizer/build_gguf.h"
 #include "tests/unit/inference/tokenizer/golden.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 /* -------------------------------------------------------------- loading */
 

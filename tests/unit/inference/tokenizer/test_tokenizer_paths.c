@@ -4,7 +4,7 @@
  * hard to cut: BATON_TEST_CASES texts for each vocabulary and pre-tokenizer. */
 #include <stdlib.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/inference/tokenizer/build_gguf.h"
 #include "tests/unit/inference/tokenizer/golden.h"
 #include "tests/unit/inference/tokenizer/plain.h"

@@ -7,7 +7,7 @@
 #include "tests/unit/inference/tokenizer/build_gguf.h"
 #include "tests/unit/inference/tokenizer/golden.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/tokenizer/pretok.h"
 
 #define STEP      6u /* of the script */

@@ -2,7 +2,7 @@
 /* Which of the listed tokens are ids at all. */
 #include "tests/unit/inference/tokenizer/build_gguf.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/tokenizer/tokenizer.h"
 
 #define N 8u

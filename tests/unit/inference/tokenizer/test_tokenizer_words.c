@@ -5,7 +5,7 @@
 
 #include "tests/support/testsupport.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "inference/tokenizer/merge.h"
 #include "inference/tokenizer/pretok.h"
 #include "inference/tokenizer/unicode.h"

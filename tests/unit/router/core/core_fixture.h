@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "router/core/core.h"
 
 #define MAX_SENT    4096

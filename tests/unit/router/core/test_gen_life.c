@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/core/gen_life.h"
 
 /* ---- what is the same for all three ---- */

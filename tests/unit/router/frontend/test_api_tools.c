@@ -3,7 +3,7 @@
  */
 #include "tests/unit/router/frontend/api_fixture.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define TOOL(name)                                                            \
     "{'type': 'function', 'function': {'name': '" name                        \

@@ -3,8 +3,8 @@
  * documentation of Triton's TensorRT-LLM backend. */
 #include <string.h>
 
-#include "common/base/assert.h"
-#include "common/base/strbuf.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "router/frontend/api.h"
 #include "tests/support/testsupport.h"
 

@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <semaphore.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/router/call_fixture.h"
 
 #define PATIENCE_MS 60000

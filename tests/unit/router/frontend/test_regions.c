@@ -4,8 +4,8 @@
 #include "tests/support/shm_object.h"
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
-#include "common/base/fd_limit.h"
+#include "common/base/process.h"
+#include "common/base/status.h"
 #include "router/frontend/regions.h"
 
 #define HELD_MOST 1000u

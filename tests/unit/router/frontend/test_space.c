@@ -4,7 +4,7 @@
  * first 16 bytes, as two little-endian numbers. */
 #include "tests/support/testsupport.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/frontend/space.h"
 
 static void a_salt_has_the_space_of_its_keyed_hash(void **state)

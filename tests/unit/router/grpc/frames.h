@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "tests/support/testsupport.h"
 
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

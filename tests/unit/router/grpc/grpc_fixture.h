@@ -17,8 +17,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "router/grpc/grpc.h"
 #include "tests/unit/router/grpc/frames.h"
 

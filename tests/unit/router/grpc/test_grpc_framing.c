@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/support/testsupport.h"
 
 static void messages_are_split_however_they_come(void **state)

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 
 #define PATH "/a.B/C"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/zip/zip.h"
 #include "tests/support/testsupport.h"
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/grpc/reflection.h"
 #include "tests/support/testsupport.h"
 

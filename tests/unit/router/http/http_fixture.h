@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "common/base/strbuf.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
 #include "router/http/http.h"
 #include "tests/support/testsupport.h"
 

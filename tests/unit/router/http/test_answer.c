@@ -3,7 +3,7 @@
  * behind by whoever does not wait for them. */
 #include <poll.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/router/call_fixture.h"
 
 #define PATIENCE_MS 60000

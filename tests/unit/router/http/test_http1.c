@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/http/http1.h"
 #include "tests/support/testsupport.h"
 

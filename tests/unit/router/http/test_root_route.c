@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The path / : the page for people, JSON for programs; and the page's files. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/page/page.h"
 #include "tests/unit/router/call_fixture.h"
 

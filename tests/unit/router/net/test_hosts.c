@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/net/hosts.h"
 
 static bt_hosts_t hosts_of(const char *allowed)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/router/observe/metrics_fixture.h"
 
 #define LINE_BYTES   1024

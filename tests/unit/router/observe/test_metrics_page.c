@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "tests/unit/router/observe/metrics_fixture.h"
 
 #define GOLDEN_BYTES 65536

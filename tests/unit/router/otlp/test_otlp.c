@@ -17,7 +17,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "common/zip/zip.h"
 #include "router/otlp/otlp.h"
 

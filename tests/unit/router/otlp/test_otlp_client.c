@@ -13,7 +13,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/net/tls.h"
 #include "router/otlp/client.h"
 

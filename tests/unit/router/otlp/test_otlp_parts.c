@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/otlp/headers.h"
 #include "router/otlp/queue.h"
 #include "router/otlp/response.h"

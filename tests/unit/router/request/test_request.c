@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one call gets, in each dialect: whole, streamed, refused, given up. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/sched/sched_queue.h"
 #include "router/frontend/priority.h"
 #include "tests/unit/router/call_fixture.h"

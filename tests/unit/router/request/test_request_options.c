@@ -3,7 +3,7 @@
  * what ends a text, special tokens, usage, how a chat's prompt ends. Meanings:
  * OpenAI's API reference and vLLM's documentation of its OpenAI server.
  */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/router/call_fixture.h"
 
 #define HI "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"

@@ -3,7 +3,7 @@
  * by the pool, and whoever leaves meanwhile leaves nothing behind. */
 #include <poll.h>
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/request/request.h"
 #include "tests/unit/router/call_fixture.h"
 

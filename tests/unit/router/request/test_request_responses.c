@@ -2,7 +2,7 @@
 /* OpenAI's responses, whole and as events. Forms: OpenAI's API reference,
  * "Responses" and "Streaming events"; the order of events is the one of its
  * example of a text response. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/router/call_fixture.h"
 
 #define RESPONSES "/v1/responses"

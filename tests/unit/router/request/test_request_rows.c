@@ -3,7 +3,7 @@
  * reference (completions, chat completions), and the answer printed in the
  * documentation of Triton's TensorRT-LLM backend. The values are score_of()'s.
  */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/router/call_fixture.h"
 
 #define N_VOCAB_MAX 1024

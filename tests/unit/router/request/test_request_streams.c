@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streamed answers before their first token: when the head goes out, what keeps
  * its status, and comments while nothing else is sent. */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/router/call_fixture.h"
 
 #define KEEPALIVE_S 15

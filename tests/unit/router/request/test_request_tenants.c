@@ -3,7 +3,7 @@
 #include "router/frontend/priority.h"
 #include "tests/unit/router/call_fixture.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/core/core_priv.h"
 
 /* printf %s first-key | b2sum -l 256; the same of second-key */

@@ -2,7 +2,7 @@
 /* Calls of tools from the request to the answer. What clients are told:
  * OpenAI's API reference, "The chat completion object" and "... chunk object".
  */
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "tests/unit/router/call_fixture.h"
 
 #define HI "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"

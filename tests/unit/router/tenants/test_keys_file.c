@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/tenants/keys_file.h"
 
 /* printf %s first-key | b2sum -l 256; printf %s second-key | sha256sum */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/tenants/tenants.h"
 
 /* printf %s first-key | b2sum -l 256; the same of second-key */

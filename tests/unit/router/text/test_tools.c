@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/text/tools.h"
 
 typedef struct parsing {

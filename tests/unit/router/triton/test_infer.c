@@ -3,7 +3,7 @@
  * through a written door that streams. */
 #include "tests/unit/router/triton/infer_fixture.h"
 
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "common/zip/zip.h"
 
 /* ---- HTTP ---- */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/triton/infer_json.h"
 
 static bt_status_t parse(const char *json, const void *raw, size_t raw_bytes,

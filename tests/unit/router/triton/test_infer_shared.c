@@ -4,8 +4,8 @@
 #include "tests/support/shm_object.h"
 #include "tests/unit/router/call_fixture.h"
 
-#include "common/base/assert.h"
-#include "common/base/fd_limit.h"
+#include "common/base/process.h"
+#include "common/base/status.h"
 
 #define INFER(model) "/v2/models/" model "/infer"
 #define MEMORY       "/v2/systemsharedmemory"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/assert.h"
+#include "common/base/status.h"
 #include "router/triton/infer_json.h"
 #include "router/triton/tensors_to_requests.h"
 

@@ -3,8 +3,8 @@
  * last byte. */
 #include "tests/unit/router/call_fixture.h"
 
-#include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/repository/repository.h"
 #include "router/triton/metadata.h"
 

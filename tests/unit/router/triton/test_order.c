@@ -12,7 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/fd_limit.h"
+#include "common/base/process.h"
 #include "router/request/request.h"
 #include "router/triton/model_control.h"
 

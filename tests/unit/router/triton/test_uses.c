@@ -3,7 +3,7 @@
 #include "tests/support/shm_object.h"
 
 #include "common/base/alloc.h"
-#include "common/base/fd_limit.h"
+#include "common/base/process.h"
 #include "router/triton/shm_tensors.h"
 
 #define MOST      1000u /* of all requests */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "router/watch/events.h"
 
 static bt_events_t events;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "router/watch/history.h"
 
 #define STEP  UINT64_C(5000000)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "router/watch/kv_transfer_log.h"
 
 static bt_kv_transfer_log_t handovers;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/strbuf.h"
+#include "common/base/text.h"
 #include "router/watch/recent_requests.h"
 
 #define DAY_NS INT64_C(1700000000000000000)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/ready_fd.h"
+#include "common/base/process.h"
 
 #include <fcntl.h>
 #include <signal.h>

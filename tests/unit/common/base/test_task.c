@@ -3,7 +3,6 @@
 #include "tests/support/testsupport.h"
 
 #include "common/base/alloc.h"
-#include "common/base/budget.h"
 #include "common/base/task.h"
 
 #define MIB ((uint64_t)1 << 20)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/ring.h"
+#include "common/base/containers.h"
 
 #include <poll.h>
 #include <stdatomic.h>

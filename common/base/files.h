@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file own_dir.h
+/** @file files.h
  *
+ * Private directories, and whole files of bounded size.
+ */
+#ifndef BT_COMMON_BASE_FILES_H
+#define BT_COMMON_BASE_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/status.h"
+
+/*
  * Private directory (mode 0700) of a process. If the process dies without
  * removing it, the next process does. Its name is `baton-` and six letters or
  * digits, which any directory may have, so the directory itself shows its
@@ -16,12 +27,6 @@
  * well. Only files that Baton's processes create in it are removed, by name and
  * kind; anything else stays.
  */
-#ifndef BT_COMMON_BASE_OWN_DIR_H
-#define BT_COMMON_BASE_OWN_DIR_H
-
-#include <stdbool.h>
-
-#include "common/base/status.h"
 
 #define BT_OWN_DIR_BYTES 96 /**< a socket's whole path has only 108 */
 
@@ -71,5 +76,20 @@ void bt_own_dir_each(const char *parent, bt_own_dir_fn fn, void *arg);
 /** Removes private directories in @a parent that dead processes of this user
  *  left behind. Logs the removals. */
 void bt_own_dir_remove_dead(const char *parent);
+
+/*
+ * Reads whole files of bounded size.
+ */
+
+/**
+ * Reads the rest of a file that does not block, whatever size is reported for
+ * it.
+ *
+ * @param [out] data  Capacity of max_bytes + 1; partly written on failure.
+ * @param [out] n_p   Bytes; max_bytes + 1 when there are more than max_bytes.
+ * @retval BT_ERR_IO  errno has the reason
+ */
+BT_MUST_CHECK bt_status_t bt_read_file(int fd, void *data, size_t max_bytes,
+                                       size_t *n_p);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/own_dir.h"
+#include "common/base/files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
-#include "common/base/cleanup.h"
+#include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 
 #define LOCK     "lock"
 #define LOCK_NEW "lock.new"
@@ -412,4 +412,23 @@ static void remove_if_dead(void *arg, const char *path)
 void bt_own_dir_remove_dead(const char *parent)
 {
     bt_own_dir_each(parent, remove_if_dead, NULL);
+}
+
+bt_status_t bt_read_file(int fd, void *data, size_t max_bytes, size_t *n_p)
+{
+    size_t n = 0;
+
+    while (n <= max_bytes) {
+        const ssize_t got = read(fd, (char *)data + n, max_bytes + 1 - n);
+
+        if ((got < 0) && (errno != EINTR)) {
+            return BT_ERR_IO;
+        }
+        if (got == 0) {
+            break;
+        }
+        n += (got > 0) ? (size_t)got : 0;
+    }
+    *n_p = n;
+    return BT_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long a process waits for a core. */
-#include "common/base/core_wait.h"
+#include "common/base/process.h"
 
 #include <sched.h>
 #include <signal.h>

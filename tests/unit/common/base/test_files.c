@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/own_dir.h"
+#include "common/base/files.h"
 #include "tests/support/testsupport.h"
 
 static char parent[] = "/tmp/bt-own-XXXXXX";

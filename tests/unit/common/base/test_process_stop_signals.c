@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/base/stop_signals.h"
+#include "common/base/process.h"
 
 #include <signal.h>
 #include <unistd.h>
