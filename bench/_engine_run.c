@@ -36,7 +36,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/coll/coll_shm.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 #include "common/sched/sched_pipeline.h"
 #include "inference/model/model.h"
 #include "inference/model/shard.h"

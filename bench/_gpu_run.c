@@ -31,7 +31,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 
 #define TOKENS_PER_BLOCK 16u
 #define MAX_COUNT        (1u << 20)

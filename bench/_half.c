@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 
 void bt_half_die(bt_status_t status, const char *fmt, ...)
 {

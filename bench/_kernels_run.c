@@ -23,7 +23,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 
 #define TOKENS_PER_BLOCK 16u
 #define MAX_CALLS        4000u

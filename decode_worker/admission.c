@@ -2,7 +2,7 @@
 /* Seats, blocks, leases: from the waiting queue to a verified sequence. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 #include "decode_worker/decode.h"
 #include "worker/manifest_payload.h"
 #include "worker/peer_sharding.h"

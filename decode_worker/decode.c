@@ -4,7 +4,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 #include "common/sched/sched_queue.h"
 #include "worker/preempt.h"
 

@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 #include "prefill_worker/prefill.h"
 #include "worker/manifest_payload.h"
 

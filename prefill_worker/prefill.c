@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 #include "common/sched/sched_queue.h"
 
 static bt_prefill_job_t *job_of(bt_job_t *job)

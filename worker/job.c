@@ -9,7 +9,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 #include "worker/logprob_output.h"
 #include "worker/window_eviction.h"
 

@@ -22,7 +22,7 @@
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"
 #include "common/crypt/key.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 #include "inference/gguf/gguf.h"
 #include "inference/model/model.h"
 #include "kernels/kernels.h"

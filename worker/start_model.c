@@ -7,7 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/kv/kv_plan.h"
+#include "common/kv/kv_groups.h"
 #include "inference/model/shard.h"
 #include "inference/modelfile/modelfile.h"
 #include "inference/packed/packed_store.h"

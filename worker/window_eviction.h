@@ -2,7 +2,7 @@
 /** @file window_eviction.h
  *
  * Jobs of a model with sliding-window attention: how many blocks they hold,
- * and how the blocks follow the window (common/kv/kv_hold.h).
+ * and how the blocks follow the window (common/kv/kv_block_pool.h).
  *
  *     CHUNK of n, TOKEN at n ─▶ blocks before first_span(n) are offered to the
  *                               prefix cache, and evicted
@@ -30,7 +30,7 @@
 #ifndef BT_WORKER_WINDOW_EVICTION_H
 #define BT_WORKER_WINDOW_EVICTION_H
 
-#include "common/kv/kv_hold.h"
+#include "common/kv/kv_block_pool.h"
 #include "worker/worker.h"
 
 /** Sets the window parameters of @a w. Call when w->groups, tokens_per_block

@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kv_block_pool.h
  *
+ * KV blocks: the pool, forks that share blocks, and what a sequence holds.
+ */
+#ifndef BT_COMMON_KV_KV_BLOCK_POOL_H
+#define BT_COMMON_KV_KV_BLOCK_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/kv/kv_groups.h"
+
+/*
  * Pool of KV-cache blocks: which are free, and how many sequences share each
  * one.
  *
@@ -12,7 +25,7 @@
  * cache can evict it at any time.
  *
  * A holder of a *windowed* block (of a sliding-window layer) releases it while
- * it proceeds, and acquires another for its next tokens (kv_hold.h). If others
+ * it proceeds, and acquires another for its next tokens. If others
  * still hold the block, releasing it frees nothing, so one block is set aside
  * for each holder but one:
  *
@@ -29,14 +42,6 @@
  *          Model Serving with PagedAttention", SOSP 2023, section 4.4
  *          (sharing blocks by reference count).
  */
-#ifndef BT_COMMON_KV_BLOCK_POOL_H
-#define BT_COMMON_KV_BLOCK_POOL_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "common/base/status.h"
 
 typedef struct bt_kv_pool bt_kv_pool_t; /* private to kv_block_pool.c */
 
@@ -122,5 +127,182 @@ static inline uint32_t bt_kv_pool_n_overdrawn(const bt_kv_pool_t *pool)
 
     return (n < n_aside) ? n_aside - n : 0;
 }
+
+/*
+ * Forks a sequence: copy on write of its K and V.
+ *
+ *     origin  [ 0 … 15 ][ 16 … 31 ][ 32 … 39        ]   40 tokens, T = 16
+ *                 │          │          ┆ copied: both go on writing there
+ *     fork    [ shared ][ shared  ][ 32 … 39      ][ new ]
+ *
+ * Whole blocks are never written again, so they are shared by reference. The
+ * partly filled one is written by both, each from its own next token on: the
+ * fork has its own block, and the content has to be copied. This module decides
+ * which; the owner of the memory moves the bytes.
+ *
+ * With several groups (kv_groups.h) a span has a block of each: whole spans are
+ * shared, of the partial one each group's block is copied.
+ *
+ * Threads: the pool's owner. Nothing is allocated.
+ * Source:  W. Kwon et al., "Efficient Memory Management for Large Language
+ *          Model Serving with PagedAttention", SOSP 2023, section 4.4
+ *          (parallel sampling: copy on write of the last block).
+ */
+
+/** Copy of one block's content into another; equal: nothing to do. */
+typedef struct bt_kv_copy {
+    uint32_t from, to;
+} bt_kv_copy_t;
+
+static inline bool bt_kv_copy_is_due(bt_kv_copy_t copy)
+{
+    return copy.from != copy.to;
+}
+
+/** Returns the leading blocks that a fork after @a n_tokens tokens shares. */
+static inline uint32_t bt_kv_fork_n_shared(uint32_t n_tokens,
+                                           uint32_t tokens_per_block)
+{
+    return n_tokens / tokens_per_block;
+}
+
+/**
+ * Builds the block table of a fork, or nothing.
+ *
+ * @param [in]  ids       The origin's, held by the caller; those of its first
+ *                        n_tokens tokens are read.
+ * @param [in]  n_tokens  Leading tokens of the origin that the fork shares,
+ *                        with K and V, or once the origin has them.
+ * @param [in]  n_blocks  Of the fork, at least those of n_tokens.
+ * @param [out] fork_ids  n_blocks ids, one reference each, owned by the caller:
+ *                        the shared ones first, the others new.
+ * @param [out] copy_p    Copy to be done once the origin has its K and V,
+ *                        before the fork writes and before the origin's
+ *                        reference to `from` is dropped. What the origin may
+ *                        have written behind n_tokens is copied too: the fork
+ *                        writes each of those positions before it reads them.
+ *
+ * @retval BT_OK
+ * @retval BT_ERR_NO_BLOCKS  Fewer than bt_kv_fork_n_new() are free.
+ */
+BT_MUST_CHECK bt_status_t bt_kv_fork(bt_kv_pool_t *pool, const uint32_t *ids,
+                                     uint32_t n_tokens,
+                                     uint32_t tokens_per_block,
+                                     uint32_t n_blocks, uint32_t *fork_ids,
+                                     bt_kv_copy_t *copy_p);
+
+/**
+ * Builds the table of a fork with several groups, as bt_kv_fork() does for one.
+ *
+ * A STATE group's block changes with every token, so in such a group the origin
+ * has exactly n_tokens tokens, or n_tokens is a whole number of spans.
+ *
+ * @param [in]  n_groups    At least 1.
+ * @param [in]  table       The origin's: n_groups ids per span. BT_KV_NO_BLOCK
+ *                          of a whole span is kept in the fork.
+ * @param [in]  n_spans     Of the fork.
+ * @param [out] fork_table  n_spans x n_groups ids.
+ * @param [out] copies      n_groups copies to be done, one for each group.
+ * @retval  as bt_kv_fork()
+ */
+BT_MUST_CHECK bt_status_t
+bt_kv_fork_groups(bt_kv_pool_t *pool, uint32_t n_groups, const uint32_t *table,
+                  uint32_t n_tokens, uint32_t tokens_per_block,
+                  uint32_t n_spans, uint32_t *fork_table, bt_kv_copy_t *copies);
+
+/** Returns the new blocks that bt_kv_fork() acquires, for each group. */
+static inline uint32_t bt_kv_fork_n_new(uint32_t n_tokens,
+                                        uint32_t tokens_per_block,
+                                        uint32_t n_blocks)
+{
+    return n_blocks - bt_kv_fork_n_shared(n_tokens, tokens_per_block);
+}
+
+/*
+ * Tracks which blocks of its table a sequence holds. In a full-attention group,
+ * those of all its spans; in a windowed one (kv_groups.h), those that the next
+ * token attends to and some ahead, a range that slides along with the
+ * computation:
+ *
+ *     n tokens computed           first_span(n)      n
+ *                                       ▼            ▼
+ *     full group       [■ ■ ■ ■ ■ ■ ■ ■ ■ ■ ■ ■ ■ ■ ■│■ ■ ■ ■ ■ ■ ■ ■]
+ *     windowed group    · · · · · · · · [■ ■ ■ ■ ■ ■ │■ ■ ■ ■] · · ·
+ *                       released        first        ahead  end
+ *
+ * So the number of blocks held in a windowed group depends on the window and
+ * not on the length, bt_kv_group_most_spans(), from begin to end: for each
+ * block released one ahead is acquired. The pool has that block, even where
+ * others hold the released one, so a sequence that has begun
+ * never waits for a block of a window.
+ *
+ * A table may be read by the compute thread, as far as end(): entries of
+ * released spans stay unchanged there, and no reader whose window does not
+ * reach them uses them.
+ *
+ * Threads: the pool's owner. Nothing is allocated.
+ */
+
+/** Held spans [first, end) of the table, for each group. All zero: none. */
+typedef struct bt_kv_hold {
+    uint32_t first[BT_KV_MAX_GROUPS];
+    uint32_t end[BT_KV_MAX_GROUPS];
+} bt_kv_hold_t;
+
+/** Limits of how far a sequence may proceed. */
+typedef struct bt_kv_reach {
+    uint32_t n_spans; /**< spans held in full-attention groups */
+    uint32_t n_most;  /**< for all that it may ever compute, at least n_spans */
+    uint32_t ahead_tokens; /**< tokens computed before windows slide */
+} bt_kv_reach_t;
+
+/** Returns the most blocks that a sequence holds with this reach. */
+uint64_t bt_kv_reach_blocks(const bt_kv_groups_t *groups,
+                            const bt_kv_reach_t *reach);
+
+/** Returns the blocks that a sequence holds. */
+uint32_t bt_kv_hold_blocks(const bt_kv_groups_t *groups,
+                           const bt_kv_hold_t *hold);
+
+/** Sets the hold of a new sequence to what bt_kv_prefix_match() with this @a
+ *  n_known found: @a n_spans, and nothing else. */
+void bt_kv_hold_found(const bt_kv_groups_t *groups, bt_kv_hold_t *hold,
+                      uint32_t n_spans, uint64_t n_known);
+
+/** True when bt_kv_hold_pass() would release a block or move a window. */
+bool bt_kv_hold_passes(const bt_kv_groups_t *groups, const bt_kv_hold_t *hold,
+                       uint64_t n_tokens);
+
+/**
+ * Releases blocks that are not needed after @a n_tokens tokens. A window that
+ * lies wholly behind the held range begins there, empty.
+ *
+ * @param [in] table  n_groups ids per span
+ * @return number of blocks released
+ */
+uint32_t bt_kv_hold_pass(const bt_kv_groups_t *groups, bt_kv_pool_t *pool,
+                         bt_kv_hold_t *hold, const uint32_t *table,
+                         uint64_t n_tokens);
+
+/** Returns the blocks that the hold lacks of its reach. */
+uint32_t bt_kv_hold_lacks(const bt_kv_groups_t *groups,
+                          const bt_kv_hold_t *hold, const bt_kv_reach_t *reach);
+
+/**
+ * Adds blocks up to the reach; those of a group get adjacent ids.
+ * @param [in]     ids    bt_kv_hold_lacks() ids, just acquired
+ * @param [in,out] table  n_groups ids per span, for reach->n_most spans
+ */
+void bt_kv_hold_fill(const bt_kv_groups_t *groups, bt_kv_pool_t *pool,
+                     bt_kv_hold_t *hold, const bt_kv_reach_t *reach,
+                     const uint32_t *ids, uint32_t *table);
+
+/** Releases all blocks. */
+void bt_kv_hold_return(const bt_kv_groups_t *groups, bt_kv_pool_t *pool,
+                       bt_kv_hold_t *hold, const uint32_t *table);
+
+/** Returns the leading spans that have a block, or need none, in every
+ *  group: the sequence can be computed up to there. */
+uint32_t bt_kv_hold_end(const bt_kv_groups_t *groups, const bt_kv_hold_t *hold);
 
 #endif

@@ -1,6 +1,90 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kv_groups.h
  *
+ * Layer groups: the layout of their KV, their blocks, and how memory is divided
+ * among them.
+ */
+#ifndef BT_COMMON_KV_KV_GROUPS_H
+#define BT_COMMON_KV_KV_GROUPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/hash.h"
+#include "common/base/status.h"
+
+/*
+ * Byte layout of one KV block, and which blocks hold which tokens.
+ *
+ *     elem[layer][kv][head][...]     row-major; a head of keys is
+ *                                    [dim / 2][slot][2], two elements side by
+ *                                    side, one of values [slot / 2][dim][2],
+ *                                    two slots side by side
+ *     layer < n_layers, kv: 0 = key 1 = value, head < n_kv_heads,
+ *     slot < tokens_per_block, dim < head_dim
+ *
+ * Types with scales (int8, fp8) have them after all elements of the block, one
+ * per token, head, layer and key or value:
+ *
+ *     scale[layer][kv][head][slot]
+ *
+ * So a whole block is one extent; one layer of a block is one extent, and one
+ * more for its scales.
+ *
+ * Threads: pure functions.
+ */
+
+/** Shape of a block. Counts, except those in bytes. All but scale_bytes must
+ *  be non-zero. */
+typedef struct bt_kv_shape {
+    uint32_t n_layers;
+    uint32_t n_kv_heads; /**< after GQA: fewer than the query heads */
+    uint32_t tokens_per_block;
+    uint32_t head_dim;
+    uint32_t elem_bytes;  /**< bytes: 1 (int8, fp8), 2 (f16, bf16), 4 (f32) */
+    uint32_t scale_bytes; /**< bytes: 0 = no scales, 2 or 4 */
+} bt_kv_shape_t;
+
+/**
+ * Computes the size of one block.
+ *
+ * @param [in]  shape    Any values; a model file supplies them.
+ * @param [out] bytes_p  Bytes per block. Written only on success.
+ *
+ * @retval BT_OK
+ * @retval BT_ERR_INVALID_PARAM  A count is zero, or elem_bytes or scale_bytes
+ *                               is unknown.
+ * @retval BT_ERR_OVERFLOW       The size exceeds SIZE_MAX.
+ */
+BT_MUST_CHECK bt_status_t bt_kv_block_bytes(const bt_kv_shape_t *shape,
+                                            size_t *bytes_p);
+
+/** Returns the bytes of the elements of one layer of a block: layer l begins
+ *  at l times this. Only for a shape whose block has a size. */
+static inline size_t bt_kv_layer_bytes(const bt_kv_shape_t *shape)
+{
+    return (size_t)2 * shape->n_kv_heads * shape->tokens_per_block *
+           shape->head_dim * shape->elem_bytes;
+}
+
+/**
+ * Returns the identity of a layout; both ends of a transfer compare it.
+ * @param [in] kv_type  Element type number, as on the wire.
+ * @param [in] order    Number of the order of dimensions, as the back end gives
+ *                      it: 3 is the one above.
+ */
+bt_hash128_t bt_kv_layout_identity(const bt_kv_shape_t *shape, uint32_t kv_type,
+                                   uint32_t order);
+
+/** Returns the blocks that @a n_tokens tokens need, rounded up. */
+static inline uint32_t bt_kv_blocks_for(uint64_t n_tokens,
+                                        uint32_t tokens_per_block)
+{
+    return (uint32_t)((n_tokens + tokens_per_block - 1) / tokens_per_block);
+}
+
+/*
  * KV groups: layers of a model that share blocks. Each *group* has blocks of
  * its own, because not all layers need to keep the same tokens. A model whose
  * layers all use full attention is one group.
@@ -16,7 +100,7 @@
  *     table   [ span 0: group 0, group 1 ][ span 1: group 0, group 1 ] …
  *
  * A block of a PAGED group holds K and V of the span's tokens in the group's
- * layers (kv_layout.h). A block of a STATE group holds the state of its layers
+ * layers. A block of a STATE group holds the state of its layers
  * (a recurrence, a convolution) after the span's last computed token. To
  * compute on after n tokens, a group needs
  *
@@ -24,8 +108,8 @@
  *     PAGED with window W    the spans of the last W - 1 tokens
  *     STATE                  the last span
  *
- * and that is what a sequence holds (kv_hold.h), what one worker sends to
- * another, and what a cached prefix must have to count as found. kv_plan.h
+ * and that is what a sequence holds (kv_block_pool.h), what one worker sends to
+ * another, and what a cached prefix must have to count as found. kv_groups.h
  * plans which layers share a group.
  *
  * All blocks of the pool, its *pages*, are as large as the largest group's: a
@@ -34,16 +118,6 @@
  *
  * Threads: pure functions.
  */
-#ifndef BT_COMMON_KV_KV_GROUPS_H
-#define BT_COMMON_KV_KV_GROUPS_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "common/base/hash.h"
-#include "common/base/status.h"
-#include "common/kv/kv_layout.h"
 
 #define BT_KV_MAX_GROUPS 8u
 #define BT_KV_NO_BLOCK   UINT32_MAX /**< in a table: absent, not needed */
@@ -112,7 +186,7 @@ BT_MUST_CHECK bt_status_t bt_kv_groups_one(const bt_kv_shape_t *shape,
 void bt_kv_groups_fini(bt_kv_groups_t *groups);
 /**
  * Derives the groups of a rank that holds some of the layers and KV heads
- * (kv_reshard.h): as many groups, with the rank's layers, which are counted
+ * (kv_route.h): as many groups, with the rank's layers, which are counted
  * from 0; a group may have none.
  * @param [out] groups_p  Owned by the caller: bt_kv_groups_fini().
  * @retval BT_ERR_INVALID_PARAM  layers that the model does not have, or none
@@ -148,7 +222,7 @@ bt_hash128_t bt_kv_groups_identity(const bt_kv_groups_t *groups,
 uint32_t bt_kv_group_first_span(const bt_kv_group_t *group, uint64_t n_tokens);
 
 /** True when a group needs only the last of the earlier spans. Sequences
- *  then release its other blocks (kv_hold.h). */
+ *  then release its other blocks (kv_block_pool.h). */
 static inline bool bt_kv_group_is_windowed(const bt_kv_group_t *group)
 {
     return (group->kind == BT_KV_STATE) || (group->window_tokens != 0);
@@ -177,5 +251,47 @@ size_t bt_kv_groups_layer_bytes(const bt_kv_groups_t *groups);
  */
 size_t bt_kv_group_bytes_of(const bt_kv_groups_t *groups, uint32_t group,
                             uint32_t n_layers);
+
+/*
+ * Plans the groups in which a model's KV is kept, from the
+ * attention window of each layer.
+ *
+ * All pages of the pool are as large as the largest group's block, so a group
+ * of few layers leaves most of its pages empty. Therefore the layers of one
+ * window size may be spread over several groups, so that all groups have about
+ * as many layers. For a model of 26 layers, every sixth with full attention:
+ *
+ *     2 groups    22 windowed, 4 full           18 of the 22 slots of a page
+ *                                               are empty in the full group
+ *     7 groups    4 4 4 4 3 3 windowed, 4 full  2 of 28 slots
+ *
+ * Chosen is the division into at most BT_KV_MAX_GROUPS groups with which the
+ * longest sequence takes the fewest bytes: full-attention groups count with the
+ * whole context, windowed ones with their window. Among equals, the one with
+ * the fewest groups, because each group costs a view, a transfer plan and an id
+ * per span.
+ *
+ * A window no shorter than the context counts as full attention. So a model
+ * without windows, and one whose windows are never full, is one group.
+ *
+ * Threads: pure functions.
+ */
+
+/**
+ * Plans the groups of a model.
+ *
+ * @param [in]  shape           Of all layers together; they differ only in
+ *                              their windows.
+ * @param [in]  windows         [shape->n_layers] tokens that a token attends
+ *                              to, itself included; 0: all before it.
+ * @param [in]  context_tokens  Of the longest sequence, at least 1.
+ * @param [out] groups_p        Owned by the caller: bt_kv_groups_fini().
+ * @retval BT_ERR_UNSUPPORTED  more different windows than groups
+ * @retval otherwise as bt_kv_groups_init()
+ */
+BT_MUST_CHECK bt_status_t bt_kv_groups_plan(const bt_kv_shape_t *shape,
+                                            const uint32_t *windows,
+                                            uint32_t context_tokens,
+                                            bt_kv_groups_t *groups_p);
 
 #endif

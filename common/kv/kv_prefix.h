@@ -47,7 +47,6 @@
 #include "common/base/hash.h"
 #include "common/kv/kv_block_pool.h"
 #include "common/kv/kv_groups.h"
-#include "common/kv/kv_hold.h"
 
 typedef struct bt_kv_prefix bt_kv_prefix_t;
 

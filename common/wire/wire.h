@@ -143,7 +143,7 @@ typedef struct bt_msg_hello {
     uint32_t max_batch;      /**< seats */
     uint32_t n_blocks;
     uint32_t flags; /**< BT_HELLO_* */
-    /** Ranks in order: tp x pp of them, stage after stage (kv_reshard.h);
+    /** Ranks in order: tp x pp of them, stage after stage (kv_route.h);
      *  NULL and 0 for a router. Rank 0 is the sender of this message. */
     const bt_wire_rank_t *ranks;
     uint32_t n_ranks;
@@ -391,7 +391,7 @@ typedef struct bt_msg_stats {
     /** Time slept between iterations to donate cores
      *  (common/sched/sched_pipeline.h). */
     uint64_t yielded_us;
-    /** Blocks of sliding-window layers (common/kv/kv_hold.h): part of
+    /** Blocks of sliding-window layers (common/kv/kv_block_pool.h): part of
      *  blocks_used now; and blocks evicted from the attention window since
      *  the start. */
     uint32_t blocks_windowed;

@@ -77,7 +77,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/kv/kv_fork.h"
+#include "common/kv/kv_block_pool.h"
 #include "common/sched/sched_cost.h"
 #include "common/sched/sched_pipeline.h"
 #include "common/sched/sched_queue.h"

@@ -9,7 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/files.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 #include "inference/gguf/architectures.h"
 
 #define TOKENS_PER_BLOCK 16u

@@ -12,7 +12,7 @@ WINDOW, PROMPT, ANSWER, TOKENS_PER_BLOCK = 512, 8192, 64, 16
 CHUNK = 256  # half the window, as workers choose it
 AHEAD = 40   # tokens, of who generates
 SHAPE = dict(kv_heads=2, heads=4, dim=64, head_dim=16, context=PROMPT + 1024, window=WINDOW)
-# Groups of how many layers, that keep all and that have the window (tests/unit/common/kv/test_kv_plan.c has how they come about).
+# Groups of how many layers, that keep all and that have the window (tests/unit/common/kv/test_kv_groups_plan.c has how they come about).
 MODELS = {
     "gemma3": (dict(architecture="gemma3", layers=6, seed=44, **SHAPE), 1, 5, 1),
     "cohere2": (dict(architecture="cohere2", layers=8, seed=58, key="logit_scale=f:0.5", **SHAPE), 1, 3, 2),

@@ -3,7 +3,7 @@
  *
  * KV in which every byte says whose it is: a hash of (seed, element or scale,
  * layer, k or v, head, token's position, byte). Written through the definition
- * of the layout (kv_layout.h), element by element, and not through a plan. Of
+ * of the layout (kv_groups.h), element by element, and not through a plan. Of
  * n bytes in a wrong place, all are what belongs there once in 256^n. */
 #ifndef BT_TESTS_UNIT_KV_MADE_UP_H
 #define BT_TESTS_UNIT_KV_MADE_UP_H
@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 #include "common/base/status.h"
-#include "common/kv/kv_reshard.h"
+#include "common/kv/kv_route.h"
 
 /** @a array 0: an element, 1: a scale */
 __attribute__((unused)) static uint8_t

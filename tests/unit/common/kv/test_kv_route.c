@@ -10,7 +10,7 @@
 
 #define MAX_IDS 40u
 
-/* h = 12 bytes a head in a block; the picture in kv_reshard.h. */
+/* h = 12 bytes a head in a block; the picture in kv_route.h. */
 static const bt_kv_shape_t hand = {.n_layers = 2,
                                    .n_kv_heads = 4,
                                    .tokens_per_block = 2,

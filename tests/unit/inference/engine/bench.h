@@ -13,7 +13,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 #include "inference/engine/engine.h"
 #include "tests/support/tiny_model.h"
 

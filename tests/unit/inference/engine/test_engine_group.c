@@ -2,7 +2,6 @@
 /* Sequences that begin alike: one of them computes the prompt, and each draws
  * what it draws alone (I1). The bytes of single runs are the expected ones. */
 #include "common/kv/kv_block_pool.h"
-#include "common/kv/kv_fork.h"
 #include "tests/unit/inference/engine/bench.h"
 
 #define MOST       4u /* sequences of a group here */

@@ -6,8 +6,7 @@
  * layers in one group. */
 #include "common/base/status.h"
 #include "common/kv/kv_block_pool.h"
-#include "common/kv/kv_hold.h"
-#include "common/kv/kv_plan.h"
+#include "common/kv/kv_groups.h"
 #include "tests/unit/inference/engine/bench.h"
 
 #define WINDOW 40u

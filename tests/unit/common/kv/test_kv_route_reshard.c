@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/kv/kv_reshard.h"
+#include "common/kv/kv_route.h"
 #include "kvtransfer/kvt_plan.h"
 #include "tests/support/testsupport.h"
 #include "tests/unit/common/kv/made_up.h"
@@ -70,7 +70,7 @@ static void side_close(side_t *side)
 }
 
 /* The model worked by hand: 2 layers, 4 heads of 2 slots of 3 dims of 2 bytes,
- * so 12 bytes a head; the picture in kv_reshard.h with h = 12. */
+ * so 12 bytes a head; the picture in kv_route.h with h = 12. */
 static const bt_kv_shape_t hand = {.n_layers = 2,
                                    .n_kv_heads = 4,
                                    .tokens_per_block = 2,

@@ -5,7 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "common/kv/kv_plan.h"
+#include "common/kv/kv_groups.h"
 
 #define MOST_LAYERS 64u
 

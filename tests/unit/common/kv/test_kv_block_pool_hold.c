@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/kv/kv_hold.h"
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_block_pool.h"
+#include "common/kv/kv_groups.h"
 #include "common/kv/kv_prefix.h"
 
 #define T  4u

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/kv/kv_layout.h"
+#include "common/kv/kv_groups.h"
 
 #define UNTOUCHED 0xA5A5A5A5u
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "common/kv/kv_fork.h"
+#include "common/kv/kv_block_pool.h"
 #include "tests/support/draw.h"
 
 #define T 4u /* tokens per block */
