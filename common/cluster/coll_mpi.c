@@ -5,7 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/cluster/cluster_priv.h"
-#include "common/coll/coll_tree.h"
+#include "common/coll/coll_shm.h"
 
 #define CHUNK_FLOATS 16384u      /* of one all-reduce step, per rank */
 #define CHUNK_BYTES  (64u << 20) /* of one broadcast or message */

@@ -2,7 +2,7 @@
 /** @file coll_mpi.h
  *
  * Collectives of a communicator's ranks over MPI. Sums are gathered and added
- * by each rank in the order of coll_tree.h.
+ * by each rank in the order of coll_shm.h.
  *
  * Threads: as in cluster.h.
  */

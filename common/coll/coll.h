@@ -33,7 +33,7 @@ typedef struct bt_collectives {
     uint32_t size; /**< at least 2 */
     /**
      * Adds in place: buf[i] = the sum of all ranks' buf[i], bit-identical on
-     * every rank: added in the order of coll_tree.h with every transport.
+     * every rank: added in the order of coll_shm.h with every transport.
      * @retval BT_ERR_INTERNAL  MPI failed
      * @retval BT_ERR_DEVICE    NCCL failed
      */

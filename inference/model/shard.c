@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "common/coll/coll_tree.h"
+#include "common/coll/coll_shm.h"
 
 bt_share_t bt_share_of(uint32_t n, uint32_t unit, uint32_t rank, uint32_t size)
 {

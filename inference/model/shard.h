@@ -20,7 +20,7 @@
  *     output, its norm                     the last one
  *
  * The products of columns are summed in *parts*, S of them, in the order of
- * coll_tree.h: cut as for S ranks, of which each of T has S / T. So S alone
+ * coll_shm.h: cut as for S ranks, of which each of T has S / T. So S alone
  * determines the sums, to the last bit, and T only which rank computes them.
  *
  * Threads: pure functions.

@@ -3,7 +3,7 @@
  *
  * A sum is not ncclAllReduce(), whose order NCCL chooses by sizes and machines:
  * all parts are gathered, piece by piece, and each rank adds them in the order
- * of coll_tree.h (coll_sum.cu). So ranks on devices have the bytes of ranks on
+ * of coll_shm.h (coll_sum.cu). So ranks on devices have the bytes of ranks on
  * CPUs, over any interconnect. */
 #include <cuda_runtime.h>
 #include <nccl.h>

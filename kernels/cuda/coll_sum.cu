@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adds the parts of a sum, which all ranks have, in the order of coll_tree.h:
+/* Adds the parts of a sum, which all ranks have, in the order of coll_shm.h:
  * every rank gets the same bits, equal to those of CPU ranks. */
 #include <cuda_runtime.h>
 

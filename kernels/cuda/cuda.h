@@ -74,7 +74,7 @@ BT_MUST_CHECK bt_status_t bt_cuda_upload(bt_backend_t *be, const void *src,
 #define BT_CUDA_SUM_BYTES ((size_t)4 << 20)
 
 /** Computes out[i] = the sum over r of parts[r * n_each + i], in the order of
- *  coll_tree.h; n_parts from 2 to BT_CUDA_MAX_RANKS, n_each > 0. */
+ *  coll_shm.h; n_parts from 2 to BT_CUDA_MAX_RANKS, n_each > 0. */
 void bt_cuda_sum_parts(bt_backend_t *be, const float *parts, uint32_t n_parts,
                        size_t n_each, float *out);
 

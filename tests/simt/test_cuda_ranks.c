@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/coll/coll.h"
-#include "common/coll/coll_tree.h"
+#include "common/coll/coll_shm.h"
 #include "kernels/kernels.h"
 
 #define MAX_RANKS  5u

@@ -2,7 +2,7 @@
 /* Forward pass of a dense decoder: family.h. */
 #include "inference/model/arch/decoder.h"
 
-#include "common/coll/coll_tree.h"
+#include "common/coll/coll_shm.h"
 #include "inference/model/ranks.h"
 
 static bt_norm_t norm_of(const bt_model_t *model,

@@ -7,7 +7,6 @@
 #include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "common/coll/coll_shm.h"
-#include "common/coll/coll_tree.h"
 #include "tests/support/testsupport.h"
 
 #define SLOT_BYTES 8192 /* 2,048 floats: long vectors go in several */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/status.h"
-#include "common/coll/coll_tree.h"
+#include "common/coll/coll_shm.h"
 #include "tests/support/testsupport.h"
 
 /* 2^24 + 1 rounds to 2^24 in float, so the order shows. */
