@@ -11,7 +11,6 @@
 #include "common/base/process.h"
 #include "common/base/status.h"
 #include "common/cluster/cluster_priv.h"
-#include "common/cluster/coll_mpi.h"
 
 #define ROLE_ROUTER 0u
 #define N_ROLES     3u

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/cluster/coll_mpi.h"
+#include "common/cluster/cluster.h"
 
 #include <limits.h>
 
