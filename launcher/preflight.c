@@ -9,8 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "common/config/model_hint.h"
-#include "common/config/program_threads.h"
+#include "common/config/config.h"
 #include "launcher/plan.h"
 
 /* ---- memory and threads ---- */

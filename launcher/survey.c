@@ -9,7 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/json_doc.h"
 #include "common/base/status.h"
-#include "common/config/program_threads.h"
+#include "common/config/config.h"
 #include "launcher/programs.h"
 
 #define ASK_MS     60000u /* against hangs: it reads headers */

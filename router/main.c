@@ -12,7 +12,6 @@
 #include "common/base/thread.h"
 #include "common/cluster/cluster.h"
 #include "common/config/config.h"
-#include "common/config/program_threads.h"
 #include "common/crypt/key.h"
 #include "common/wire/wire.h"
 #include "router/check.h"

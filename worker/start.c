@@ -15,7 +15,7 @@
 #include "common/base/status.h"
 #include "common/base/thread.h"
 #include "common/base/topology.h"
-#include "common/config/program_threads.h"
+#include "common/config/config.h"
 #include "inference/model/shard.h"
 #include "worker/check.h"
 #include "worker/devices.h"

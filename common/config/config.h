@@ -395,4 +395,46 @@ BT_MUST_CHECK bt_status_t bt_config_split_address(const char *text, char *host,
  *  localhost. */
 bool bt_config_is_loopback(const char *host);
 
+/*
+ * Hints for a --model that names no existing path.
+ */
+
+/**
+ * True when the text is OWNER/REPO[@REVISION][:FILE], as `./baton pull` takes
+ * it. A relative path of two words looks like that, too.
+ * @param [out] repository_bytes_p  Length of OWNER/REPO.
+ */
+bool bt_model_is_hub_name(const char *text, size_t *repository_bytes_p);
+
+/** Writes a hint for the user: a similar name beside the path, a copy in the
+ *  cache of the Hugging Face Hub ($HF_HUB_CACHE, $HF_HOME), or how to get
+ *  one. */
+void bt_model_hint(const char *path, char *hint, size_t hint_bytes);
+
+/*
+ * Number of threads of each program, so that too low a limit is reported before
+ * nng, UCX or MPI hit it, which then hang or crash. The launcher adds up those
+ * of a launch (launcher/preflight.h); a program without a launcher
+ * checks by itself.
+ */
+
+/** Returns the threads of a router that parse requests: --tokenizer-threads, or
+ *  2 to 8 by the CPUs that may compute. */
+uint32_t bt_parse_threads(const bt_config_t *config, uint32_t n_cpus);
+
+/** Returns the most threads of a router of which @a n_parse parse requests,
+ *  where @a n_online CPUs are online, whether usable by it or not. */
+uint64_t bt_router_threads(uint32_t n_online, uint64_t n_parse);
+
+/** Returns the most threads of a worker, or of one rank of it, with @a
+ *  n_compute compute threads, those on borrowed cores included. */
+uint64_t bt_worker_threads(uint32_t n_online, uint64_t n_compute);
+
+/** Returns the CPUs that are online. */
+uint32_t bt_online_cpus(void);
+
+/** Checks that this process may start this many threads. @retval
+ *  BT_ERR_NO_MEMORY  No; logged. */
+BT_MUST_CHECK bt_status_t bt_program_threads_check(uint64_t n);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "common/base/process.h"
 #include "common/config/config_options.h"
 
 /* groff: a backslash and a dot or quote at the start of a line have meaning,
@@ -337,4 +338,220 @@ void bt_config_print_man(unsigned program, bt_strbuf_t *out)
     }
     print_options(program, out);
     print_tail(program, out);
+}
+
+/* The option table as Markdown, for docs/OPTIONS.md. */
+
+/* A bar would end the cell; <think> would be HTML, and not shown. */
+static void put_cell(const char *text, bt_strbuf_t *out)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '<') {
+            bt_strbuf_puts(out, "&lt;");
+            continue;
+        }
+        if ((*text == '|') || (*text == '*')) {
+            bt_strbuf_puts(out, "\\");
+        }
+        bt_strbuf_append(out, text, 1);
+    }
+}
+
+static void put_default(const bt_option_t *option, bt_strbuf_t *out)
+{
+    if ((option->def[0] == '\0') || (option->type == BT_OPTION_PORT)) {
+        return;
+    }
+    bt_strbuf_puts(out, "`");
+    put_cell(option->def, out);
+    bt_strbuf_printf(out, "`%s",
+                     (strcmp(option->unit, "ms") == 0) ? " ms" : "");
+}
+
+static void put_programs(const bt_option_t *option, bt_strbuf_t *out)
+{
+    static const struct {
+        unsigned program;
+        const char *name;
+    } programs[] = {
+        {BT_PROG_SERVE, "serve"},
+        {BT_PROG_ROUTER, "router"},
+        {BT_PROG_PREFILL, "prefill"},
+        {BT_PROG_DECODE, "decode"},
+    };
+    const char *separator = "";
+
+    for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
+        if ((option->programs & programs[i].program) != 0) {
+            bt_strbuf_printf(out, "%s%s", separator, programs[i].name);
+            separator = ", ";
+        }
+    }
+}
+
+static void put_option(const bt_option_t *option, bt_strbuf_t *out)
+{
+    bt_strbuf_printf(out, "| `--%s%s", option->name,
+                     (option->metavar == NULL) ? "" : " ");
+    put_cell((option->metavar == NULL) ? "" : option->metavar, out);
+    bt_strbuf_puts(out, "` | ");
+    put_default(option, out);
+    bt_strbuf_puts(out, " | ");
+    put_programs(option, out);
+    bt_strbuf_puts(out, " | ");
+    put_cell(option->help, out);
+    if (option->details[0] != '\0') {
+        bt_strbuf_puts(out, ". ");
+        put_cell(option->details, out);
+    }
+    if (option->choices != NULL) {
+        bt_strbuf_puts(out, ". One of: ");
+        put_cell(option->choices, out);
+    }
+    if (option->max > 1) {
+        bt_strbuf_puts(out, ". From ");
+        bt_config_value_print(option, option->min, out);
+        bt_strbuf_puts(out, " to ");
+        bt_config_value_print(option, option->max, out);
+        bt_strbuf_printf(out, "%s%s", (option->unit[0] == '\0') ? "" : " ",
+                         option->unit);
+    }
+    bt_strbuf_puts(out, " |\n");
+}
+
+void bt_config_print_doc(bt_strbuf_t *out)
+{
+    bt_strbuf_puts(
+        out,
+        "<!-- made by baton-launch --print-man OPTIONS.md -->\n"
+        "# Options\n\n"
+        "Of `./baton serve` (serve), `baton-router`, `baton-prefill-worker` and "
+        "`baton-decode-worker`;\n`./baton serve` gives its processes what is "
+        "theirs. Each option is also a variable, `BATON_KV_MEMORY` for\n"
+        "`--kv-memory`, and a line of the file of `--config`, `kv-memory = 1g`. "
+        "The command line wins over the\nenvironment, the environment over "
+        "the file. Sizes: `512m`, `2g`: powers of 1024. The manual pages in\n"
+        "`docs/man` say the same.\n");
+    for (size_t group = 0; group < BT_CONFIG_N_GROUPS; group++) {
+        bt_strbuf_printf(out,
+                         "\n## %s\n\n| Option | Default | Read by | What |\n"
+                         "|---|---|---|---|\n",
+                         bt_config_groups[group].title);
+        for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+            if ((bt_config_options[i].tier != BT_OPTION_INTERNAL) &&
+                (bt_config_group_of(&bt_config_options[i]) == group)) {
+                put_option(&bt_config_options[i], out);
+            }
+        }
+    }
+}
+
+#define HELP_COLUMN 6
+#define LAST_COLUMN 79
+
+/* Append words of text, broken at LAST_COLUMN and indented. */
+static void print_wrapped(const char *text, bt_strbuf_t *out)
+{
+    size_t column = 0;
+
+    while (*text != '\0') {
+        size_t n;
+
+        /* Help is written for the source tree. */
+        if ((strncmp(text, "./baton", 7) == 0) &&
+            (bt_process_command()[0] != '.')) {
+            text += 2;
+        }
+        n = strcspn(text, " ");
+        if (column == 0) {
+            bt_strbuf_printf(out, "%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        } else if (column + 1 + n > LAST_COLUMN) {
+            bt_strbuf_printf(out, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        } else {
+            bt_strbuf_puts(out, " ");
+            column++;
+        }
+        bt_strbuf_append(out, text, n);
+        column += n;
+        text += n;
+        text += strspn(text, " ");
+    }
+    bt_strbuf_puts(out, "\n");
+}
+
+static void print_help_option(const bt_option_t *option, bt_strbuf_t *out)
+{
+    bt_strbuf_t text;
+
+    bt_strbuf_printf(out, "  --%s%s%s\n", option->name,
+                     (option->metavar == NULL) ? "" : " ",
+                     (option->metavar == NULL) ? "" : option->metavar);
+
+    bt_strbuf_init(&text, 4096);
+    bt_strbuf_puts(&text, option->help);
+    if (option->choices != NULL) {
+        bt_strbuf_printf(&text, ": %s", option->choices);
+    }
+    if ((option->def[0] != '\0') && (option->type != BT_OPTION_FLAG) &&
+        (option->type != BT_OPTION_PORT)) {
+        bt_strbuf_printf(&text, " (default %s%s)", option->def,
+                         (strcmp(option->unit, "ms") == 0) ? " ms" : "");
+    }
+    if (bt_strbuf_status(&text) == BT_OK) {
+        print_wrapped(text.data, out);
+    } else {
+        out->status = bt_strbuf_status(&text);
+    }
+    bt_strbuf_fini(&text);
+}
+
+static void print_group(unsigned program, bt_option_tier_t tier, size_t group,
+                        bt_strbuf_t *out)
+{
+    if (!bt_config_group_is_used(group, program, tier)) {
+        return;
+    }
+    bt_strbuf_printf(out, "%s:\n", bt_config_groups[group].title);
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *const option = &bt_config_options[i];
+
+        if (((option->programs & program) != 0) && (option->tier <= tier) &&
+            (bt_config_group_of(option) == group)) {
+            print_help_option(option, out);
+        }
+    }
+    bt_strbuf_puts(out, "\n");
+}
+
+void bt_config_help_print(unsigned program, bt_option_tier_t tier,
+                          bt_strbuf_t *out)
+{
+    const char *const name = bt_config_program_name(program);
+    const bool serve = (program == BT_PROG_SERVE);
+
+    bt_strbuf_printf(out, "%s: %s\n\nUsage: %s %s[--OPTION VALUE]...\n\n", name,
+                     bt_config_program_title(program), name,
+                     serve ? "[[NAME=]MODEL]... " : "");
+    for (size_t i = 0; i < BT_CONFIG_N_GROUPS; i++) {
+        print_group(program, tier, i, out);
+    }
+    bt_strbuf_puts(
+        out,
+        "General:\n"
+        "  --config FILE\n"
+        "      Read options from FILE: lines `kv-memory = 1g`, # comments\n"
+        "  --help, --help-all, --version\n"
+        "\n");
+    bt_strbuf_printf(
+        out, "%s",
+        (tier == BT_OPTION_COMMON)
+            ? "These are the common options; --help-all lists the others too.\n"
+            : "The manual page says more about some of them.\n");
+    bt_strbuf_puts(
+        out,
+        "Each option is also a variable: BATON_KV_MEMORY for --kv-memory. The\n"
+        "command line wins over the environment, the environment over FILE.\n"
+        "Sizes: 512m, 2g, 2GB, 2GiB: powers of 1024, all of them.\n");
 }

@@ -18,8 +18,8 @@
 #include "common/base/json_doc.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/config/config.h"
 #include "common/config/config_options.h"
-#include "common/config/model_hint.h"
 
 #define SUFFIX         ".gguf"
 #define FIRST_PART     "-00001-of-"

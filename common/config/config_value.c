@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
+#include "common/base/limits.h"
+#include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/config/config.h"
 #include "common/config/config_options.h"
 
 #define HOST_BYTES 256
@@ -245,4 +250,160 @@ void bt_config_value_print(const bt_option_t *option, uint64_t number,
     if (unit > 0) {
         bt_strbuf_append(out, &letters[unit - 1], 1);
     }
+}
+
+static bt_status_t parse_port(const char *text, uint16_t *port_p)
+{
+    uint32_t port = 0;
+    size_t n = 0;
+
+    for (; (text[n] >= '0') && (text[n] <= '9') && (n < 5); n++) {
+        port = port * 10 + (uint32_t)(text[n] - '0');
+    }
+    if ((n == 0) || (text[n] != '\0') || (port > UINT16_MAX)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    *port_p = (uint16_t)port;
+    return BT_OK;
+}
+
+bt_status_t bt_config_split_ports(const char *text, uint16_t *first_p,
+                                  uint16_t *last_p)
+{
+    const char *const dash = strchr(text, '-');
+    char first_text[8] = "";
+    uint16_t first, last;
+
+    if (text[0] == '\0') {
+        *first_p = *last_p = 0;
+        return BT_OK;
+    }
+    if ((dash == NULL) || ((size_t)(dash - text) >= sizeof(first_text))) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    memcpy(first_text, text, (size_t)(dash - text));
+    if ((parse_port(first_text, &first) != BT_OK) ||
+        (parse_port(dash + 1, &last) != BT_OK) || (first == 0) ||
+        (first > last)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    *first_p = first;
+    *last_p = last;
+    return BT_OK;
+}
+
+bt_status_t bt_config_split_address(const char *text, char *host,
+                                    size_t host_bytes, uint16_t *port_p)
+{
+    const char *const colon = strrchr(text, ':');
+    const char *start = text;
+    size_t n;
+
+    if (colon == NULL) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    n = (size_t)(colon - text);
+    if (text[0] == '[') {
+        if ((n < 3) || (text[n - 1] != ']')) {
+            return BT_ERR_INVALID_PARAM;
+        }
+        start++;
+        n -= 2;
+    } else if (memchr(text, ':', n) != NULL) {
+        return BT_ERR_INVALID_PARAM; /* a bare IPv6 address is ambiguous */
+    }
+    if ((n == 0) || (n >= host_bytes) || (memchr(start, '[', n) != NULL) ||
+        (memchr(start, ']', n) != NULL) || (memchr(start, '/', n) != NULL) ||
+        (memchr(start, ' ', n) != NULL)) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (parse_port(colon + 1, port_p) != BT_OK) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    memcpy(host, start, n);
+    host[n] = '\0';
+    return BT_OK;
+}
+
+bool bt_config_is_loopback(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+
+    if (inet_pton(AF_INET, host, &v4) == 1) {
+        return (ntohl(v4.s_addr) >> 24) == 127;
+    }
+    if (inet_pton(AF_INET6, host, &v6) == 1) {
+        return IN6_IS_ADDR_LOOPBACK(&v6) ||
+               (IN6_IS_ADDR_V4MAPPED(&v6) && (v6.s6_addr[12] == 127));
+    }
+    return strcasecmp(host, "localhost") == 0;
+}
+
+/* Numbers as counted of running processes; tests/integration/test_limits.py
+ * counts them again.
+ *
+ * Of nng (1.5.2) four threads resolve names, and three poll, reap and keep
+ * time. The others depend on the CPUs that are online: twice as many run
+ * tasks, 16 at most, and as many again expire, 8 at most. */
+#define NNG_THREADS 7
+#define NNG_TASKS   16
+#define NNG_EXPIRE  8
+/* A router itself; its main, access and trace logs, an OTLP exporter; links;
+ * the background and file threads of the parsing pool. */
+#define ROUTER_THREADS 9
+/* A worker itself, its log, links, the directory of routers, what touches
+ * the pool's pages, UCX, a team of ranks. */
+#define WORKER_THREADS 7
+
+static uint64_t nng_threads(uint32_t n_online)
+{
+    const uint32_t tasks = 2 * n_online;
+
+    return NNG_THREADS + ((tasks < NNG_TASKS) ? tasks : NNG_TASKS) +
+           ((n_online < NNG_EXPIRE) ? n_online : NNG_EXPIRE);
+}
+
+/* Tokenizing is the pool's main work: some 10 MB/s a thread. */
+uint32_t bt_parse_threads(const bt_config_t *config, uint32_t n_cpus)
+{
+    uint32_t n = config->tokenizer_threads;
+
+    if (n == 0) {
+        n = n_cpus / 4;
+        n = (n > 8) ? 8 : n;
+    }
+    return (n < 2) ? 2 : n;
+}
+
+uint64_t bt_router_threads(uint32_t n_online, uint64_t n_parse)
+{
+    return nng_threads(n_online) + ROUTER_THREADS + n_parse;
+}
+
+uint64_t bt_worker_threads(uint32_t n_online, uint64_t n_compute)
+{
+    return nng_threads(n_online) + WORKER_THREADS + n_compute;
+}
+
+uint32_t bt_online_cpus(void)
+{
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+    return (n < 1) ? 1 : (uint32_t)n;
+}
+
+bt_status_t bt_program_threads_check(uint64_t n)
+{
+    bt_limit_t limit;
+
+    bt_limits_threads("", &limit);
+    if (n <= limit.left) {
+        return BT_OK;
+    }
+    BT_LOG_ERROR("up to %llu threads are needed, and %llu of %llu are left "
+                 "(%s)",
+                 (unsigned long long)n, (unsigned long long)limit.left,
+                 (unsigned long long)limit.most, limit.by);
+    return BT_ERR_NO_MEMORY;
 }

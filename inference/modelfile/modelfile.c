@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/config/model_hint.h"
+#include "common/config/config.h"
 #include "inference/hf/hf.h"
 
 bt_status_t bt_modelfile_open(const char *path, char *why, size_t why_bytes,

@@ -8,7 +8,7 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
-#include "common/config/program_threads.h"
+#include "common/config/config.h"
 #include "router/frontend/watching.h"
 
 static bt_status_t open_models(bt_frontend_t *front)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models by their name in the folder of models, or by where they came from. */
 #include "common/base/status.h"
-#include "common/config/model_hint.h"
+#include "common/config/config.h"
 #include "tests/unit/common/config/config_fixture.h"
 
 static char folder[64];
