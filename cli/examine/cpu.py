@@ -5,7 +5,7 @@ from .machine import cores_of
 # kernels/dispatch.c, bt_cpu_tier_detect(): what each tier asks for.
 AVX2 = ("avx2", "fma", "f16c")
 AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni")
-BF16 = "avx512_bf16"  # kernels/cpu/avx512_attn.c, avx512_bf16.c: products of bf16
+BF16 = "avx512_bf16"  # kernels/cpu/avx512_attn.c, avx512_ops.c: products of bf16
 TIERS = ("plain", "avx2", "avx512")
 PASS_ON = "of a virtual machine: pass the host's CPU on (QEMU: -cpu host)"
 

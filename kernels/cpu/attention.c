@@ -5,7 +5,7 @@
 
 #include "common/base/status.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/kv_slot.h"
+#include "kernels/cpu/cpu.h"
 
 #define PREFETCH_PAIRS 16u
 #define ROWS_OF_THREAD 4u

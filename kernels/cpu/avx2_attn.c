@@ -3,8 +3,8 @@
  * over keys and values together, so that each load serves both. A dot product
  * of bf16 is two FMAs of floats in a mode where subnormal numbers are zeros. */
 #include "kernels/cpu/avx2.h"
-#include "kernels/cpu/simd.h"
 #include "kernels/cpu/tier_attn.h"
+#include "kernels/cpu/tiers.h"
 
 #define TOGETHER 2u
 

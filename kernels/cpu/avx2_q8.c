@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/body.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/tiers.h"
 
 typedef __m256i codes_t;
 

@@ -3,8 +3,8 @@
  * four pairs go over keys and values together, so that each load serves all,
  * and through one softmax, a quarter of a register each. */
 #include "kernels/cpu/avx512.h"
-#include "kernels/cpu/simd.h"
 #include "kernels/cpu/tier_attn.h"
+#include "kernels/cpu/tiers.h"
 
 /* Processors before 2020, and some after, have no dot product of bf16. */
 static inline bool has_bf16(void)

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/avx512.h"
 #include "kernels/cpu/body.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/tiers.h"
 
 typedef __m512i codes_t;
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/kv_slot.h"
+#include "kernels/cpu/cpu.h"
 
 #define MIN_ELEMS_PER_THREAD 4096u
 

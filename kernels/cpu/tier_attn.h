@@ -5,7 +5,7 @@
 #ifndef BT_KERNELS_CPU_TIER_ATTN_H
 #define BT_KERNELS_CPU_TIER_ATTN_H
 
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/tiers.h"
 
 /** Loads keys and values; defined by the tier. See bt_cpu_isa_t. */
 SPECIALIZE void load_keys(bt_kv_type_t type, const void *keys, size_t stride,

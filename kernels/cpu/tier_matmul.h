@@ -15,7 +15,7 @@
 #ifndef BT_KERNELS_CPU_TIER_MATMUL_H
 #define BT_KERNELS_CPU_TIER_MATMUL_H
 
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/tiers.h"
 
 /** Multiplies all rows of the batch with panels begin .. end - 1; defined by
  *  the tier. */

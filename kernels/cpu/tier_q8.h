@@ -6,8 +6,7 @@
 #ifndef BT_KERNELS_CPU_TIER_Q8_H
 #define BT_KERNELS_CPU_TIER_Q8_H
 
-#include "kernels/cpu/ahead.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/tiers.h"
 
 /* Up to this many rows read a panel in place, since memory is their limit: see
  * pack.h. */
