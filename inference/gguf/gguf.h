@@ -16,7 +16,7 @@
  * Every count, size and offset is checked against the file at open; afterwards
  * nothing that this module returns can reach outside the map. All returned
  * pointers are borrowed from the open file. Models of other formats are read
- * through this interface: their readers assemble one (gguf_split.h), and
+ * through this interface: their readers assemble one (gguf_meta.h), and
  * inference/modelfile opens any.
  *
  * Threads: immutable after open; any number of readers.

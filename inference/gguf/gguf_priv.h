@@ -6,7 +6,7 @@
 #ifndef BT_INFERENCE_GGUF_GGUF_PRIV_H
 #define BT_INFERENCE_GGUF_GGUF_PRIV_H
 
-#include "inference/gguf/gguf_split.h"
+#include "inference/gguf/gguf_meta.h"
 
 /** One metadata pair. A scalar is stored as an array of one, with is_array
  *  unset. */
@@ -39,7 +39,7 @@ struct bt_gguf {
 
     struct bt_gguf **more; /**< owned: the parts after this first one */
     uint32_t n_more;
-    /* For an assembled model (gguf_split.h): base has the metadata alone,
+    /* For an assembled model (gguf_meta.h): base has the metadata alone,
      * bytes count the files too. */
     const bt_gguf_file_t *files; /**< NULL: one file, or memory */
     uint32_t n_files;

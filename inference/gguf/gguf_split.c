@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/gguf/gguf_split.h"
+#include "inference/gguf/gguf_meta.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -9,7 +9,6 @@
 
 #include "common/base/text.h"
 #include "inference/gguf/gguf_meta.h"
-#include "inference/gguf/gguf_split.h"
 #include "inference/hf/families.h"
 #include "inference/hf/folder.h"
 #include "inference/hf/hf.h"
