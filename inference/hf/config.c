@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inference/hf/settings.h"
+#include "inference/hf/hf_priv.h"
 
 /* Larger than any model; they keep products of two inside 64 bits. */
 #define MAX_LAYERS 4096u

@@ -3,7 +3,7 @@
  *
  * Mapping of config.json and tensor names of a family of models to GGUF's keys
  * and names: one table each, a line for a setting or a name. A new family is
- * one more table in families_llama.c or families_gpt.c; behavior of its own
+ * one more table in families_llama.c or families.c; behavior of its own
  * code that tables cannot express has a flag here.
  *
  * Source: names of keys and tensors of the gguf package (constants.py,
@@ -121,5 +121,33 @@ extern const bt_hf_family_t bt_hf_gpts[];
 const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len);
 /** Returns all model_types, for error messages. */
 const char *bt_hf_family_names(void);
+
+/*
+ * Strings shared by the tables of families: names of settings and activations,
+ * and how a table ends.
+ */
+
+/* clang-format off: one line for a setting or a name */
+
+#define END_KEYS                           \
+    {                                      \
+        NULL, NULL, BT_HF_U32, false, NULL \
+    }
+#define END_NAMES               \
+    {                           \
+        NULL, NULL, BT_HF_AS_IS \
+    }
+
+#define CONTEXT \
+    "max_position_embeddings|n_ctx|n_positions|max_sequence_length|max_seq_len|model_max_length"
+#define WIDTH  "hidden_size|n_embd|n_embed|d_model"
+#define LAYERS "num_hidden_layers|n_layer|n_layers"
+#define HEADS  "num_attention_heads|n_head|n_heads"
+#define FFN    "intermediate_size|n_inner"
+
+#define SILU "silu|swish"
+#define TANH "gelu_pytorch_tanh|gelu_new|gelu_fast"
+
+/* clang-format on */
 
 #endif

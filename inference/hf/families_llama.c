@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Llama and its kin: RMS norms, gates, matrices apart. */
-#include "inference/hf/families_words.h"
+#include "inference/hf/families.h"
 
 /* clang-format off: one line for a setting or a name */
 

@@ -6,7 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "inference/hf/settings.h"
+#include "inference/hf/hf_priv.h"
 
 /* ---- RoPE ---- */
 

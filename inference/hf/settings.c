@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/hf/settings.h"
+#include "inference/hf/hf_priv.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -143,7 +143,7 @@ BT_MUST_CHECK bt_status_t bt_hf_vocab_put(bt_hf_t *hf,
 BT_MUST_CHECK bt_status_t bt_hf_read_vocab(const bt_hf_t *hf, bt_hf_vocab_t *v);
 
 /** Reads the normalizers, as strings of baton.tokenizer.normalizers, and the
- *  table of replacements (tokenizer_normal.c). */
+ *  table of replacements (tokenizer_steps.c). */
 BT_MUST_CHECK bt_status_t bt_hf_read_normalizers(bt_hf_t *hf, bt_hf_vocab_t *v);
 
 /** Reads the pre-tokenizers, as strings of baton.tokenizer.splits and GGUF's
@@ -153,12 +153,12 @@ BT_MUST_CHECK bt_status_t bt_hf_read_pretokenizer(bt_hf_t *hf,
 /** True when the pre-tokenizers include a ByteLevel. */
 bool bt_hf_has_bytes(const bt_hf_vocab_t *v);
 
-/** Checks the decoder (tokenizer_decoder.c): most of what it does to tokens
+/** Checks the decoder (tokenizer_steps.c): most of what it does to tokens
  *  follows from the other components, and must agree with them. Called after
  *  the others. */
 BT_MUST_CHECK bt_status_t bt_hf_read_decoder(bt_hf_t *hf, bt_hf_vocab_t *v);
 
-/** Reads BOS and EOS from the post-processors (tokenizer_ends.c). */
+/** Reads BOS and EOS from the post-processors (tokenizer_steps.c). */
 BT_MUST_CHECK bt_status_t bt_hf_read_ends(bt_hf_t *hf, bt_hf_vocab_t *v);
 
 /** Writes the merges of BPE, except those that would make a special token. */
