@@ -81,7 +81,7 @@ typedef struct bt_scoring {
     uint32_t id;
 } bt_scoring_t;
 
-/** Inputs of log p = logit - (best + log(sum)) (inference/model/logprob.h). */
+/** Inputs of log p = logit - (best + log(sum)) (inference/model/logits.h). */
 typedef struct bt_scored {
     float best;  /**< best logit of the row; NaN where the first logit is NaN,
                       other NaNs are ignored */

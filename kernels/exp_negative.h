@@ -50,7 +50,7 @@ BT_FORMULA double bt_exp_negative(double x)
 }
 
 /** Returns exp(x) for x <= 0: 0 below -87 and for NaN, else within 3 units in
- *  the last place, by the series to r^7 (remainder below 2^-27). logprob.c has
+ *  the last place, by the series to r^7 (remainder below 2^-27). logits.c has
  *  a vectorised version. */
 BT_FORMULA float bt_exp_negative_float(float x)
 {

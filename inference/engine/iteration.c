@@ -5,7 +5,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "inference/engine/engine_priv.h"
-#include "inference/model/logprob.h"
+#include "inference/model/logits.h"
 
 /* One iteration of the compute thread: changes to the running set, the plan,
  * the forward pass, and a token for each sequence whose tokens are all

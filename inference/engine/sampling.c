@@ -4,7 +4,7 @@
 
 #include "common/base/status.h"
 #include "inference/engine/engine_priv.h"
-#include "inference/model/logprob.h"
+#include "inference/model/logits.h"
 
 /* Turns rows of logits into tokens and reports them: for single sequences,
  * groups, and drafts. */

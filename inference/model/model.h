@@ -80,7 +80,7 @@ typedef struct bt_hparams {
     bool learned_positions;  /**< positions are rows of position_embd instead
                                   of RoPE */
     float alibi;             /**< ALiBi instead of RoPE: largest exponent of
-                                  a slope (positions.h); 0: none */
+                                  a slope (decoder.h); 0: none */
     float slope_scale;       /**< factor on the ALiBi slopes */
     float temperature;       /**< queries at position p are multiplied by 1 +
                                   temperature ln(1 + floor(p /
@@ -167,7 +167,7 @@ typedef struct bt_model_config {
      *  alone there. Ignored where there is one stage, which contains all
      *  ranks. */
     const bt_collectives_t *host_stage;
-    /** Fewest rows of a microbatch (micro.h); 0: BT_MICRO_ROWS. */
+    /** Fewest rows of a microbatch (ahead.h); 0: BT_MICRO_ROWS. */
     uint32_t micro_rows;
     /** Number of parts in which sums of products across ranks are added
      *  (shard.h): models with equal numbers give equal bits on any number of

@@ -18,7 +18,7 @@
 #define BT_INFERENCE_MODEL_RANKS_H
 
 #include "common/coll/coll.h"
-#include "inference/model/micro.h"
+#include "inference/model/ahead.h"
 #include "inference/model/model_priv.h"
 #include "kernels/kernels.h"
 
@@ -65,7 +65,7 @@ void bt_rank_tables_close(bt_rank_tables_t *tables);
  *
  * Σ is a sum over the ranks of a stage (bt_collectives_t). Where there are
  * several stages, rows go from each rank to the corresponding one of the next
- * stage, in microbatches (micro.h), and results from the last stage to the
+ * stage, in microbatches (ahead.h), and results from the last stage to the
  * first:
  *
  *     stage 0   STEP │ m0 │ m1 │ m2 │                     │ results

@@ -8,9 +8,9 @@
 #ifndef BT_INFERENCE_MODEL_RANKS_PRIV_H
 #define BT_INFERENCE_MODEL_RANKS_PRIV_H
 
+#include "inference/model/logits.h"
 #include "inference/model/ranks.h"
 #include "inference/model/sampler.h"
-#include "inference/model/select.h"
 
 typedef enum bt_rank_kind {
     BT_RANK_STEP = 1,

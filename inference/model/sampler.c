@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "inference/model/select.h"
+#include "inference/model/logits.h"
 #include "kernels/draw_formula.h"
 
 /* Candidates this many nats below the best are only read when the others did

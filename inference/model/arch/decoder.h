@@ -1,13 +1,106 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file decoder.h
  *
- * State of a dense decoder, shared by its loader and its forward pass. All of
- * it is in back-end memory.
+ * Decoder of all families: keys of its hyper-parameters, positions, weights.
  */
 #ifndef BT_INFERENCE_MODEL_ARCH_DECODER_H
 #define BT_INFERENCE_MODEL_ARCH_DECODER_H
 
+#include "inference/gguf/gguf.h"
 #include "inference/model/arch/family.h"
+#include "inference/model/model_priv.h"
+
+/*
+ * Keys "ARCHITECTURE.name" of a model file, read and checked, with a reason for
+ * the user where a value is refused.
+ */
+
+typedef struct bt_keys {
+    const bt_gguf_t *gguf;
+    const char *prefix; /**< architecture name */
+    char *why;
+    size_t why_bytes;
+} bt_keys_t;
+
+#define BT_KEY_BYTES 96 /* of a whole key */
+
+/** Writes "PREFIX.name".
+ *  @param key  buffer of BT_KEY_BYTES
+ *  @return key */
+const char *bt_key_name(const bt_keys_t *keys, const char *name, char *key);
+
+/** Writes the reason and returns @a status. */
+bt_status_t bt_keys_refuse(const bt_keys_t *keys, bt_status_t status,
+                           const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+bool bt_keys_have(const bt_keys_t *keys, const char *name);
+
+/** Reads a whole number from @a min to @a max.
+ *  @retval BT_ERR_BAD_FILE  Out of range, or missing. */
+BT_MUST_CHECK bt_status_t bt_keys_number(const bt_keys_t *keys,
+                                         const char *name, uint32_t min,
+                                         uint32_t max, uint32_t *value_p);
+/** Reads a whole number from @a min to @a max; where there is no such key
+ *  *value_p is unchanged. */
+BT_MUST_CHECK bt_status_t bt_keys_number_if(const bt_keys_t *keys,
+                                            const char *name, uint32_t min,
+                                            uint32_t max, uint32_t *value_p);
+
+/** Reads a finite number above 0.
+ *  @retval BT_ERR_NOT_FOUND  no such key; no reason is written
+ *  @retval BT_ERR_BAD_FILE */
+BT_MUST_CHECK bt_status_t bt_keys_positive(const bt_keys_t *keys,
+                                           const char *name, float *value_p);
+/** Reads a finite number above 0; where there is no such key, or it is 0, which
+ *  means unused, *value_p is unchanged. */
+BT_MUST_CHECK bt_status_t bt_keys_positive_if(const bt_keys_t *keys,
+                                              const char *name, float *value_p);
+
+/** Reads a truth value; where there is no such key *value_p is unchanged. */
+BT_MUST_CHECK bt_status_t bt_keys_bool_if(const bt_keys_t *keys,
+                                          const char *name, bool *value_p);
+
+bool bt_str_is(bt_gguf_str_t str, const char *text);
+
+/*
+ * RoPE: parameters of the model file, and the table of rope_store().
+ */
+
+/**
+ * Reads the keys "rope.*": dimensions, base, and scaling of the types none,
+ * linear, yarn and longrope. (NTK-aware scaling is a larger base. The factors
+ * of Llama 3 and LongRoPE are tensors: bt_rope_load().)
+ *
+ * @param head_dim, context_tokens  defaults where the file has no key
+ * @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE
+ */
+BT_MUST_CHECK bt_status_t bt_rope_read(const bt_keys_t *keys, uint32_t head_dim,
+                                       uint32_t context_tokens,
+                                       bt_rope_t *rope_p);
+
+/** Removes the position scaling; the base stays. */
+void bt_rope_unscale(bt_rope_t *rope);
+
+/**
+ * Computes the rotation table (context_tokens, dims / 2, 2) of rope_store().
+ *
+ * Frequencies are divided by factors, if there are any: those of
+ * rope_freqs.weight, or (LongRoPE) of rope_factors_long.weight where the
+ * configured context is longer than the trained one, else of
+ * rope_factors_short.weight. A sequence is computed with one of the two from
+ * its first token to its last, since keys of both kinds do not match; so
+ * workers of one model must have contexts on the same side of the trained one.
+ *
+ * Source: Su et al., RoFormer; Peng et al., "YaRN"; Ding et al., "LongRoPE".
+ */
+BT_MUST_CHECK bt_status_t bt_rope_load(bt_loader_t *loader,
+                                       const bt_rope_t *rope, float **ptr_p);
+
+/*
+ * State of a dense decoder, shared by its loader and its forward pass. All of
+ * it is in back-end memory.
+ */
 
 #define BT_SUM_DEPTH 4u /* of BT_MAX_SUM_PARTS */
 
@@ -79,5 +172,32 @@ static inline uint32_t bt_decoder_up_dim(const bt_family_t *family,
 {
     return family->plain_ffn ? hp->ffn_dim : 2 * hp->ffn_dim;
 }
+
+/*
+ * Position encodings of a decoder: RoPE of queries and keys, learned
+ * rows added to x, or a slope times the distance subtracted from scores (ALiBi:
+ * Press et al., "Train Short, Test Long"). In addition, queries may be scaled
+ * by position.
+ */
+
+/** Fills rope, window_rope, turned, learned_positions, alibi, slope_scale and
+ *  temperature of *hp, whose other sizes and attention are filled in.
+ *  @retval BT_ERR_BAD_FILE
+ *  @retval BT_ERR_UNSUPPORTED */
+BT_MUST_CHECK bt_status_t bt_positions_read(const bt_keys_t *keys,
+                                            const bt_family_t *family,
+                                            bt_hparams_t *hp);
+
+/** Loads or computes the position tables of @a d, which its free function
+ *  frees. */
+BT_MUST_CHECK bt_status_t bt_positions_load(bt_loader_t *ld, bt_decoder_t *d);
+
+/** Computes the ALiBi slopes of @a n_heads heads, the steepest 2^(-max_bias /
+ *  n) for n heads: for n = 2^k its powers 1 .. n; for another n those of the
+ *  next smaller 2^k, then each second one of twice as many, as the paper's
+ *  authors do.
+ *  @param [out] slopes  (n_heads) */
+void bt_positions_slopes(uint32_t n_heads, float max_bias, float scale,
+                         float *slopes);
 
 #endif

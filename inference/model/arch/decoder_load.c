@@ -5,7 +5,6 @@
 
 #include "common/base/alloc.h"
 #include "inference/model/arch/decoder.h"
-#include "inference/model/arch/positions.h"
 
 #define NAME_BYTES 96
 

@@ -11,7 +11,7 @@
  *
  * and share one reader of hyperparameters (decoder_hparams.c), one loader
  * (decoder_load.c) and one forward pass (decoder.c). A family is a file of this
- * folder with a bt_arch_t, which arch.c lists: docs/ADDING_A_MODEL.md.
+ * folder with a bt_arch_t, which families.c lists: docs/ADDING_A_MODEL.md.
  */
 #ifndef BT_INFERENCE_MODEL_ARCH_FAMILY_H
 #define BT_INFERENCE_MODEL_ARCH_FAMILY_H

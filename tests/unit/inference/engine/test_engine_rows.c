@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "common/base/status.h"
-#include "inference/model/logprob.h"
+#include "inference/model/logits.h"
 #include "inference/model/sampler.h"
 #include "tests/unit/inference/engine/bench.h"
 

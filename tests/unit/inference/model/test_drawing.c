@@ -8,7 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "inference/model/drawing.h"
-#include "inference/model/logprob.h"
+#include "inference/model/logits.h"
 #include "kernels/kernels.h"
 #include "tests/unit/inference/model/sampler_rig.h"
 

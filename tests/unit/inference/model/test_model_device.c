@@ -4,7 +4,7 @@
 #include "tests/unit/inference/model/families.h"
 
 #include "inference/model/drawing.h"
-#include "inference/model/logprob.h"
+#include "inference/model/logits.h"
 #include "inference/model/sampler.h"
 #include "kernels/batch.h"
 #include "tests/support/trap_backend.h"

@@ -2,7 +2,7 @@
 /* Every family, on a small model of it: the logits of numpy in float64, which
  * tests/golden/make_family_golden.py holds against transformers; and the same
  * bits whatever the chunks, the batch, the operations and the threads. */
-#include "inference/model/arch/positions.h"
+#include "inference/model/arch/decoder.h"
 #include "tests/unit/inference/model/families.h"
 #include "tests/unit/inference/model/same_bits.h"
 

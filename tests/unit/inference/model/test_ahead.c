@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "inference/model/micro.h"
+#include "inference/model/ahead.h"
 #include "tests/support/testsupport.h"
 
 static void microbatch_count_keeps_all_stages_busy(void **state)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "inference/model/select.h"
+#include "inference/model/logits.h"
 #include "tests/support/draw.h"
 
 #define MOST 3000u

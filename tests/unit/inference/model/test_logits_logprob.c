@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "common/base/status.h"
-#include "inference/model/logprob.h"
+#include "inference/model/logits.h"
 #include "tests/support/draw.h"
 
 #define N 1000u
@@ -29,7 +29,7 @@ static void the_sum_is_the_log_of_the_sum_of_exp(void **state)
     assert_true(bt_logprob_sum(one, 1) == -7.25);
 }
 
-/* Lane by lane in plain C, as logprob.h says it: the bits do not depend on the
+/* Lane by lane in plain C, as logits.h says it: the bits do not depend on the
  * machine's vectors. */
 static float plain_exp(float x)
 {
