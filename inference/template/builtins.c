@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/template/builtins.h"
+#include "inference/template/exec.h"
 
 #include <string.h>
 #include <time.h>
 
 #include "common/base/status.h"
-#include "inference/template/exec.h"
-#include "inference/template/filters.h"
-#include "inference/template/lexer.h"
-#include "inference/template/print.h"
-#include "inference/template/textops.h"
+#include "inference/template/parser.h"
+#include "inference/template/text.h"
 
 /* Functions that every template has: Jinja's own, and the two of transformers.
  */

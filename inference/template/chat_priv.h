@@ -1,17 +1,90 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file chat_priv.h
  *
- * Parts of chat.c: the texts of families (chat_families.c) and the probe that
- * finds which message forms a model's own text can render (chat_families.c).
+ * Parts of chat.c: the texts of families (chat.c) and the probe that
+ * finds which message forms a model's own text can render (chat.c).
  *
  * Threads: as chat.h.
  */
 #ifndef BT_INFERENCE_TEMPLATE_CHAT_PRIV_H
 #define BT_INFERENCE_TEMPLATE_CHAT_PRIV_H
 
+#include "common/base/text.h"
 #include "inference/template/chat.h"
-#include "inference/template/messages.h"
 #include "inference/template/template.h"
+#include "inference/template/value.h"
+
+/*
+ * Messages of a request as template values. A template gets each message as the
+ * client sent it, with two exceptions. Arguments of tool calls, a JSON text,
+ * are an object where the template needs one, and that text elsewhere, as
+ * transformers' and vLLM's templates need them. And forms that the template
+ * cannot render are converted:
+ *
+ *     content   a list of parts    joined by newlines, if it takes strings
+ *               a string           a list of one part, if it takes parts
+ *               null               "", if it raises or prints "None"
+ *     role      developer          system, if it does not know developer
+ *     reasoning, reasoning_content    copied to the other name, if it knows
+ *                                     only the other one
+ *
+ * Which conversions a template needs is detected when it is loaded
+ * (chat.c).
+ *
+ * Threads: as value.h.
+ */
+
+typedef enum bt_tmpl_role {
+    BT_ROLE_SYSTEM,
+    BT_ROLE_USER, /**< also any role other than these */
+    BT_ROLE_ASSISTANT,
+    BT_ROLE_TOOL,
+    BT_N_ROLES,
+} bt_tmpl_role_t;
+
+typedef enum bt_tmpl_parts {
+    BT_PARTS_NONE, /**< a list is not rendered, or printed like a Python list */
+    BT_PARTS_ONE,  /**< only one part of a list is rendered */
+    BT_PARTS_ALL,
+} bt_tmpl_parts_t;
+
+/** Message forms that a template can render. */
+typedef struct bt_tmpl_forms {
+    bool strings[BT_N_ROLES]; /**< content is a string */
+    bt_tmpl_parts_t parts[BT_N_ROLES];
+    bool null_calls; /**< content is null, beside tool calls */
+    bool null_alone; /**< content is null, without tool calls */
+    bool developer;  /**< the role "developer" */
+    bool reasoning, reasoning_content; /**< the message member */
+} bt_tmpl_forms_t;
+
+/** Forms of the template families: only strings. */
+extern const bt_tmpl_forms_t bt_tmpl_forms_strings;
+
+bt_tmpl_role_t bt_tmpl_role_of(const char *role, size_t bytes);
+
+/** Converts messages whose form @a forms excludes; messages that do not follow
+ *  OpenAI's API stay as they are.
+ *  @param [in,out] unused  bt_tmpl_unused() of the content of lists that became
+ *          strings; NULL: not collected
+ *  @return false: the reason is in run->status */
+bool bt_tmpl_messages_adapt(bt_tmpl_run_t *run, bt_tmpl_value_t messages,
+                            const bt_tmpl_forms_t *forms, bt_strbuf_t *unused);
+/** Parses arguments of tool calls (tool_calls[].function.arguments): the text
+ *  of a JSON object becomes that object, with the text kept beside it; an empty
+ *  text becomes {}.
+ *  @return false: the reason is in run->status */
+bool bt_tmpl_messages_open_arguments(bt_tmpl_run_t *run,
+                                     bt_tmpl_value_t messages);
+/** Allows roles that templates know to become part of a special token. */
+void bt_tmpl_messages_trust(bt_tmpl_value_t messages);
+
+/** Appends the paths of a client's members that no template has read, one per
+ *  line, as messages[1].foo. Omits members without a value (null, "", [], {})
+ *  and structural members of OpenAI's format (role, type, id, index,
+ *  tool_call_id, strict).
+ *  @param [in] path  path of @a value */
+void bt_tmpl_unused(bt_tmpl_value_t value, const char *path, bt_strbuf_t *out);
 
 enum {
     BT_CHAT_BOS,

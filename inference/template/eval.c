@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/template/exec.h"
 
-#include "inference/template/builtins.h"
-#include "inference/template/filters.h"
-#include "inference/template/lexer.h"
-#include "inference/template/loop.h"
-#include "inference/template/macro.h"
-#include "inference/template/print.h"
+#include "inference/template/parser.h"
+#include "inference/template/text.h"
 
 static bt_tmpl_value_t fail(bt_tmpl_exec_t *x, const char *why)
 {

@@ -3,9 +3,296 @@
 
 #include <string.h>
 
-#include "inference/template/loop.h"
-#include "inference/template/macro.h"
-#include "inference/template/print.h"
+#include "common/base/status.h"
+#include "inference/template/text.h"
+
+struct bt_tmpl_loop {
+    bt_tmpl_exec_t *x;
+    const bt_tmpl_node_t *node;
+    bt_tmpl_frame_t *scope;
+    bt_tmpl_frame_t *asked; /* where the condition sees the target */
+    const bt_tmpl_seq_t *items;
+    uint32_t at; /* next of items */
+    bool filters;
+    int64_t length; /* -1: not known yet */
+    int64_t index0;
+    uint32_t depth0;
+    bt_tmpl_value_t current, before, after;
+    bool has_after;
+    bt_tmpl_value_t changed;
+    bool has_changed;
+};
+
+/* The next item that the condition lets pass. */
+static bool fetch(bt_tmpl_loop_t *loop, bt_tmpl_value_t *item_p)
+{
+    bt_tmpl_exec_t *x = loop->x;
+
+    while ((loop->at < loop->items->n) && bt_tmpl_run_step(x->run, 1)) {
+        const bt_tmpl_value_t item = loop->items->items[loop->at++];
+        bt_tmpl_frame_t *frame = x->frame;
+        bool passes = true;
+
+        if (loop->filters) {
+            loop->asked->n = 0;
+            x->frame = loop->asked;
+            passes = bt_tmpl_exec_assign(x, loop->node->a, item) &&
+                     bt_tmpl_v_truth(bt_tmpl_eval(x, loop->node->e));
+            x->frame = frame;
+        }
+        if (!bt_tmpl_run_ok(x->run)) {
+            return false;
+        }
+        if (passes) {
+            *item_p = item;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool look_ahead(bt_tmpl_loop_t *loop)
+{
+    if (!loop->has_after) {
+        loop->has_after = fetch(loop, &loop->after);
+    }
+    return loop->has_after;
+}
+
+static bool advance(bt_tmpl_loop_t *loop)
+{
+    bt_tmpl_value_t item;
+
+    if (loop->has_after) {
+        item = loop->after;
+        loop->has_after = false;
+    } else if (!fetch(loop, &item)) {
+        return false;
+    }
+    loop->index0++;
+    loop->before = loop->current;
+    loop->current = item;
+    return true;
+}
+
+int64_t bt_tmpl_loop_length(bt_tmpl_run_t *run, bt_tmpl_loop_t *loop)
+{
+    bt_tmpl_seq_t *rest;
+    bt_tmpl_value_t item;
+
+    if (loop->length >= 0) {
+        return loop->length;
+    }
+    rest = bt_tmpl_seq_make(run, 0);
+    while ((rest != NULL) && fetch(loop, &item)) {
+        if (!bt_tmpl_seq_add(run, rest, item)) {
+            return 0;
+        }
+    }
+    if ((rest == NULL) || !bt_tmpl_run_ok(run)) {
+        return 0;
+    }
+    loop->items = rest;
+    loop->at = 0;
+    loop->filters = false;
+    loop->length = rest->n + loop->index0 + 1 + (loop->has_after ? 1 : 0);
+    return loop->length;
+}
+
+static bt_tmpl_value_t no_item(const char *text)
+{
+    static const bt_tmpl_text_t before = {.data = "there is no previous item",
+                                          .len = 25};
+    static const bt_tmpl_text_t after = {.data = "there is no next item",
+                                         .len = 21};
+
+    return bt_tmpl_v_undefined(BT_UNDEF_OTHER,
+                               (*text == 'p') ? &before : &after);
+}
+
+typedef enum attr {
+    INDEX,
+    INDEX0,
+    FIRST,
+    LAST,
+    LENGTH,
+    PREVITEM,
+    NEXTITEM,
+    REVINDEX,
+    REVINDEX0,
+    DEPTH,
+    DEPTH0,
+} attr_t;
+
+static bt_tmpl_value_t value_of(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
+                                attr_t which)
+{
+    switch (which) {
+    case INDEX:
+        return bt_tmpl_v_int(loop->index0 + 1);
+    case INDEX0:
+        return bt_tmpl_v_int(loop->index0);
+    case FIRST:
+        return bt_tmpl_v_bool(loop->index0 == 0);
+    case LAST:
+        return bt_tmpl_v_bool(!look_ahead(loop));
+    case LENGTH:
+        return bt_tmpl_v_int(bt_tmpl_loop_length(x->run, loop));
+    case PREVITEM:
+        return (loop->index0 > 0) ? loop->before : no_item("previous");
+    case NEXTITEM:
+        return look_ahead(loop) ? loop->after : no_item("next");
+    case REVINDEX:
+        return bt_tmpl_v_int(bt_tmpl_loop_length(x->run, loop) - loop->index0);
+    case REVINDEX0:
+        return bt_tmpl_v_int(bt_tmpl_loop_length(x->run, loop) - loop->index0 -
+                             1);
+    case DEPTH:
+        return bt_tmpl_v_int((int64_t)loop->depth0 + 1);
+    case DEPTH0:
+        break;
+    }
+    return bt_tmpl_v_int(loop->depth0);
+}
+
+bt_tmpl_value_t bt_tmpl_loop_attr(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
+                                  const bt_tmpl_text_t *name)
+{
+    static const char *const names[] = {
+        [INDEX] = "index",         [INDEX0] = "index0",
+        [FIRST] = "first",         [LAST] = "last",
+        [LENGTH] = "length",       [PREVITEM] = "previtem",
+        [NEXTITEM] = "nextitem",   [REVINDEX] = "revindex",
+        [REVINDEX0] = "revindex0", [DEPTH] = "depth",
+        [DEPTH0] = "depth0",
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
+        if (bt_tmpl_text_is(name, names[i])) {
+            return value_of(x, loop, (attr_t)i);
+        }
+    }
+    return bt_tmpl_v_undefined(BT_UNDEF_ATTRIBUTE, name);
+}
+
+/* ---- the walk ---- */
+
+static bt_tmpl_loop_t *make_loop(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
+                                 bt_tmpl_value_t iterable,
+                                 bt_tmpl_frame_t *scope, uint32_t depth0)
+{
+    bt_tmpl_loop_t *loop = bt_tmpl_run_take(x->run, 1, sizeof(*loop));
+
+    if ((loop == NULL) ||
+        !bt_tmpl_v_items(x->run, iterable, &loop->items, &loop->at)) {
+        return NULL;
+    }
+    loop->x = x;
+    loop->node = node;
+    loop->scope = scope;
+    loop->depth0 = depth0;
+    loop->index0 = -1;
+    loop->filters = node->e != NULL;
+    loop->length = loop->filters ? -1 : (int64_t)loop->items->n - loop->at;
+    if (loop->filters) {
+        loop->asked = bt_tmpl_frame_make(x->run, scope);
+        loop = (loop->asked != NULL) ? loop : NULL;
+    }
+    return loop;
+}
+
+void bt_tmpl_loop_run(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
+                      bt_tmpl_value_t iterable, bt_tmpl_frame_t *scope,
+                      uint32_t depth0)
+{
+    bt_tmpl_loop_t *loop = make_loop(x, node, iterable, scope, depth0);
+    bt_tmpl_frame_t *frame = bt_tmpl_frame_make(x->run, scope);
+    bt_tmpl_frame_t *outer = x->frame;
+    const bt_tmpl_value_t variable = {.kind = BT_V_LOOP, .u.loop = loop};
+
+    if ((loop == NULL) || (frame == NULL)) {
+        return;
+    }
+    while ((x->flow != BT_FLOW_BREAK) && advance(loop)) {
+        x->frame = frame;
+        frame->n = 0; /* what an iteration sets ends with it */
+        x->flow = BT_FLOW_ON;
+        if (bt_tmpl_frame_set(x->run, frame, BT_NAME_LOOP, variable) &&
+            bt_tmpl_exec_assign(x, node->a, loop->current)) {
+            bt_tmpl_exec_body(x, node->c);
+        }
+        x->frame = outer;
+    }
+    x->flow = BT_FLOW_ON;
+    if ((loop->index0 < 0) && bt_tmpl_run_ok(x->run)) {
+        frame->n = 0;
+        x->frame = frame;
+        bt_tmpl_exec_body(x, node->d);
+        x->frame = outer;
+    }
+}
+
+bt_tmpl_value_t bt_tmpl_loop_recurse(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
+                                     const bt_tmpl_args_t *args)
+{
+    bt_tmpl_build_t *outer = x->out;
+    bt_tmpl_build_t build;
+
+    if (loop->node->op == 0) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "a loop needs 'recursive' to be called");
+        return bt_tmpl_v_failed();
+    }
+    if ((args->n_places != 1) || (args->n_named != 0)) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "loop() takes one argument");
+        return bt_tmpl_v_failed();
+    }
+    if (!bt_tmpl_run_enter(x->run)) {
+        return bt_tmpl_v_failed();
+    }
+    bt_tmpl_build_init(&build, x->run);
+    x->out = &build;
+    bt_tmpl_loop_run(x, loop->node, args->places[0], loop->scope,
+                     loop->depth0 + 1);
+    x->out = outer;
+    bt_tmpl_run_leave(x->run);
+    return bt_tmpl_build_value(&build);
+}
+
+bt_tmpl_value_t bt_tmpl_loop_cycle(bt_tmpl_exec_t *x,
+                                   const bt_tmpl_loop_t *loop,
+                                   const bt_tmpl_args_t *args)
+{
+    if (args->n_places == 0) {
+        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                         "loop.cycle() needs values");
+        return bt_tmpl_v_failed();
+    }
+    return args->places[loop->index0 % args->n_places];
+}
+
+bt_tmpl_value_t bt_tmpl_loop_changed(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
+                                     const bt_tmpl_args_t *args)
+{
+    bt_tmpl_seq_t *seq = bt_tmpl_seq_make(x->run, 0);
+    bt_tmpl_value_t now;
+    bool same;
+
+    for (uint32_t i = 0; (seq != NULL) && (i < args->n_places); i++) {
+        if (!bt_tmpl_seq_add(x->run, seq, args->places[i])) {
+            return bt_tmpl_v_failed();
+        }
+    }
+    if (seq == NULL) {
+        return bt_tmpl_v_failed();
+    }
+    now = bt_tmpl_v_seq(BT_SEQ_TUPLE, seq);
+    same = loop->has_changed && bt_tmpl_v_equal(x->run, loop->changed, now);
+    loop->changed = now;
+    loop->has_changed = true;
+    return bt_tmpl_v_bool(!same);
+}
 
 /* ---- scopes ---- */
 

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file exec.h
  *
+ * Execution of a parsed template: statements, loops, macros, filters, builtins.
+ */
+#ifndef BT_INFERENCE_TEMPLATE_EXEC_H
+#define BT_INFERENCE_TEMPLATE_EXEC_H
+
+#include "inference/template/parser.h"
+#include "inference/template/text.h"
+
+/*
  * Execution state of one rendering: scopes, output, and evaluation.
  *
  *     frames   root (variables of the request, set at the top)
@@ -11,11 +20,6 @@
  *
  * Threads: a rendering belongs to one thread.
  */
-#ifndef BT_INFERENCE_TEMPLATE_EXEC_H
-#define BT_INFERENCE_TEMPLATE_EXEC_H
-
-#include "inference/template/ast.h"
-#include "inference/template/text.h"
 
 typedef struct bt_tmpl_slot {
     uint32_t id;
@@ -145,5 +149,97 @@ bt_tmpl_value_t bt_tmpl_method_find(bt_tmpl_exec_t *x, bt_tmpl_value_t of,
 bt_tmpl_value_t bt_tmpl_method_call(bt_tmpl_exec_t *x,
                                     const bt_tmpl_method_t *method,
                                     bt_tmpl_args_t *args);
+
+/*
+ * Iteration of one for loop, and its `loop` variable. A condition of the loop
+ * is evaluated item by item, when the loop reaches the item or the template
+ * looks ahead.
+ *
+ * Threads: as exec.h.
+ */
+
+/** Runs the loop of @a node over @a iterable; the frame of its body is a child
+ *  of @a scope.
+ *  @param [in] depth0  depth of enclosing recursive loops */
+void bt_tmpl_loop_run(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
+                      bt_tmpl_value_t iterable, bt_tmpl_frame_t *scope,
+                      uint32_t depth0);
+/** Returns `loop.name`. */
+bt_tmpl_value_t bt_tmpl_loop_attr(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
+                                  const bt_tmpl_text_t *name);
+int64_t bt_tmpl_loop_length(bt_tmpl_run_t *run, bt_tmpl_loop_t *loop);
+/** Runs `loop(items)` of a recursive loop. */
+bt_tmpl_value_t bt_tmpl_loop_recurse(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
+                                     const bt_tmpl_args_t *args);
+bt_tmpl_value_t bt_tmpl_loop_cycle(bt_tmpl_exec_t *x,
+                                   const bt_tmpl_loop_t *loop,
+                                   const bt_tmpl_args_t *args);
+bt_tmpl_value_t bt_tmpl_loop_changed(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
+                                     const bt_tmpl_args_t *args);
+
+/*
+ * Macros, and the bodies of call blocks, which are macros named caller.
+ *
+ * Threads: as exec.h.
+ */
+
+bt_tmpl_value_t bt_tmpl_macro_make(bt_tmpl_run_t *run,
+                                   const bt_tmpl_node_t *node,
+                                   bt_tmpl_frame_t *scope);
+const bt_tmpl_text_t *bt_tmpl_macro_name(const bt_tmpl_macro_t *macro);
+/** Calls a macro and returns its output. */
+bt_tmpl_value_t bt_tmpl_macro_call(bt_tmpl_exec_t *x,
+                                   const bt_tmpl_macro_t *macro,
+                                   const bt_tmpl_args_t *args);
+
+/*
+ * Filters, by name. filters.c has the table and the filters of one value,
+ * filters_seq.c those that iterate.
+ *
+ * Source: jinja2 3.1, filters.py; tojson is transformers'.
+ * Threads: the table is constant.
+ */
+
+typedef bt_tmpl_value_t bt_tmpl_filter_fn_t(bt_tmpl_exec_t *x,
+                                            bt_tmpl_value_t value,
+                                            const bt_tmpl_args_t *args);
+
+typedef struct bt_tmpl_filter {
+    const char *name;
+    bt_tmpl_filter_fn_t *fn;
+    bt_tmpl_params_t params;
+} bt_tmpl_filter_t;
+
+/** Finds a filter by name. @return NULL: there is none */
+const bt_tmpl_filter_t *bt_tmpl_filter_find(const bt_tmpl_text_t *name);
+bt_tmpl_value_t bt_tmpl_filter_call(bt_tmpl_exec_t *x,
+                                    const bt_tmpl_filter_t *filter,
+                                    bt_tmpl_value_t value,
+                                    bt_tmpl_args_t *args);
+
+/* filters_seq.c */
+bt_tmpl_filter_fn_t bt_tmpl_filter_batch, bt_tmpl_filter_dictsort,
+    bt_tmpl_filter_first, bt_tmpl_filter_items, bt_tmpl_filter_join,
+    bt_tmpl_filter_last, bt_tmpl_filter_list, bt_tmpl_filter_map,
+    bt_tmpl_filter_max, bt_tmpl_filter_min, bt_tmpl_filter_reject,
+    bt_tmpl_filter_rejectattr, bt_tmpl_filter_reverse, bt_tmpl_filter_select,
+    bt_tmpl_filter_selectattr, bt_tmpl_filter_slice, bt_tmpl_filter_sort,
+    bt_tmpl_filter_sum, bt_tmpl_filter_unique;
+
+/*
+ * Jinja tests, the names that may follow `is`.
+ *
+ * Source: jinja2 3.1, tests.py.
+ * Threads: the table is constant.
+ */
+
+typedef struct bt_tmpl_test bt_tmpl_test_t;
+
+/** Finds a test by name. @return NULL: there is none */
+const bt_tmpl_test_t *bt_tmpl_test_find(const bt_tmpl_text_t *name);
+/** Evaluates a test.
+ *  @return false also on failure, which is recorded in the run */
+bool bt_tmpl_test_call(bt_tmpl_exec_t *x, const bt_tmpl_test_t *test,
+                       bt_tmpl_value_t value, bt_tmpl_args_t *args);
 
 #endif

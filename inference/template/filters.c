@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/template/filters.h"
+#include "inference/template/exec.h"
 
 #include <errno.h>
 #include <math.h>
@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "inference/template/lexer.h"
-#include "inference/template/print.h"
-#include "inference/template/textops.h"
+#include "inference/template/parser.h"
+#include "inference/template/text.h"
 
 #define FILTER(name)                                                      \
     static bt_tmpl_value_t name(bt_tmpl_exec_t *x, bt_tmpl_value_t value, \

@@ -3,10 +3,8 @@
  * jinja2 give iterators here as well: true, without a length, read once. */
 #include <string.h>
 
-#include "inference/template/builtins.h"
-#include "inference/template/filters.h"
-#include "inference/template/print.h"
-#include "inference/template/textops.h"
+#include "inference/template/exec.h"
+#include "inference/template/text.h"
 
 /* ---- what an attribute argument means ---- */
 

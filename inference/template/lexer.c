@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/template/lexer.h"
+#include "inference/template/parser.h"
 
 #include <errno.h>
 #include <stdlib.h>

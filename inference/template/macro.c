@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/template/macro.h"
+#include "inference/template/exec.h"
 
 #include <string.h>
-
-#include "inference/template/exec.h"
 
 typedef struct growing {
     bt_tmpl_args_t *args;

@@ -51,7 +51,7 @@ def main():
     out = sys.stdout
     out.write("/* SPDX-License-Identifier: Apache-2.0 */\n"
               "/* Made by make_case_table.py, of Unicode %s; not to be edited. */\n"
-              "#include \"inference/template/case_table.h\"\n\n/* clang-format off */\n" % unicodedata.unidata_version)
+              "#include \"inference/template/text.h\"\n\n/* clang-format off */\n" % unicodedata.unidata_version)
     many = {}
     for number, name in enumerate(("lower", "upper", "title")):
         simple = {}

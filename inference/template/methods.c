@@ -5,9 +5,7 @@
 
 #include "common/base/status.h"
 #include "inference/template/exec.h"
-#include "inference/template/loop.h"
-#include "inference/template/print.h"
-#include "inference/template/textops.h"
+#include "inference/template/text.h"
 
 typedef struct bt_tmpl_method_row row_t;
 

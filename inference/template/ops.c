@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "inference/template/exec.h"
-#include "inference/template/lexer.h"
+#include "inference/template/parser.h"
 
 static bt_tmpl_value_t wrong_kinds(bt_tmpl_run_t *run, const char *op,
                                    bt_tmpl_value_t a, bt_tmpl_value_t b)

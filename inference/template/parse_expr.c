@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "inference/template/builtins.h"
-#include "inference/template/filters.h"
+#include "inference/template/exec.h"
 #include "inference/template/parser.h"
 
 static bt_tmpl_node_t *parse_unary(bt_tmpl_parser_t *p, bool with_filters);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/template/print.h"
+#include "inference/template/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inference/template/macro.h"
+#include "inference/template/exec.h"
 
 #define NUMBER_BYTES 48
 

@@ -6,9 +6,9 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
+#include "inference/template/chat_priv.h"
 #include "inference/template/exec.h"
-#include "inference/template/messages.h"
-#include "inference/template/print.h"
+#include "inference/template/text.h"
 
 /* A byte of a template can become a token and a node or two. */
 #define PARSE_BYTES ((size_t)512 << 20)

@@ -26,7 +26,7 @@
 #include "common/base/text.h"
 #include "inference/tokenizer/tokenizer.h"
 
-struct bt_tmpl_forms; /* messages.h */
+struct bt_tmpl_forms; /* chat_priv.h */
 
 typedef struct bt_template bt_template_t;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/template/textops.h"
+#include "inference/template/text.h"
 
 #include <string.h>
 

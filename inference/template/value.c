@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
-#include "inference/template/loop.h"
+#include "inference/template/exec.h"
 #include "inference/template/text.h"
 
 #define SMALL_DICT 8u /* entries that are looked through one by one */

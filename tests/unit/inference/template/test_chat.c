@@ -362,7 +362,7 @@ typedef struct shown {
     "{\"type\":\"text\",\"text\":\"y\",\"more\":1}]}]"
 #define CALLS "\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\"}}]"
 
-/* Each text as jinja2 has it for messages that are as the table of messages.h
+/* Each text as jinja2 has it for messages that are as the table of chat_priv.h
  * says. */
 static void messages_take_the_form_that_the_template_can_render(void **state)
 {
