@@ -4,7 +4,6 @@
 #include "common/base/alloc.h"
 #include "common/base/task.h"
 #include "inference/tokenizer/encode.h"
-#include "inference/tokenizer/merge.h"
 #include "inference/tokenizer/unicode.h"
 
 #define MAX_TEXT_BYTES ((size_t)1 << 30)

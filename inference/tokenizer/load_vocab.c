@@ -4,7 +4,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "inference/tokenizer/merge.h"
+#include "inference/tokenizer/encode.h"
 #include "inference/tokenizer/tokenizer_priv.h"
 
 #define KEY_TOKENS "tokenizer.ggml.tokens"

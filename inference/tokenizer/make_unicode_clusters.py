@@ -67,7 +67,7 @@ def main():
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Written by make_unicode_clusters.py; do not edit. */")
     print("/* clang-format off */")
-    print('#include "inference/tokenizer/unicode_clusters.h"\n')
+    print('#include "inference/tokenizer/unicode.h"\n')
     print("const uint32_t bt_unicode_n_cluster_runs = %du;" % len(runs))
     print("const uint32_t bt_unicode_cluster_runs[] = {")
     for i in range(0, len(runs), 10):

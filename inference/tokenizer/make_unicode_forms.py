@@ -89,7 +89,7 @@ def main():
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Written by make_unicode_forms.py; do not edit. */")
     print("/* clang-format off */")
-    print('#include "inference/tokenizer/unicode_forms.h"\n')
+    print('#include "inference/tokenizer/unicode.h"\n')
     table("uint32_t", "parts", parts)
     table("uint64_t", "canonical", keys["NFD"])
     table("uint64_t", "compatible", keys["NFKD"])

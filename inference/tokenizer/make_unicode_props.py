@@ -81,7 +81,7 @@ def main():
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Written by make_unicode_props.py; do not edit. */")
     print("/* clang-format off */")
-    print('#include "inference/tokenizer/unicode_props.h"\n')
+    print('#include "inference/tokenizer/unicode.h"\n')
     print("const uint32_t bt_unicode_n_runs = %du;" % len(runs))
     print("const uint32_t bt_unicode_runs[] = {")
     for i in range(0, len(runs), 8):

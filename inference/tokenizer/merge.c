@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/tokenizer/merge.h"
+#include "inference/tokenizer/encode.h"
 
 #include <string.h>
 

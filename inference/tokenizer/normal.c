@@ -8,7 +8,6 @@
 #include "common/base/task.h"
 #include "common/base/text.h"
 #include "inference/tokenizer/unicode.h"
-#include "inference/tokenizer/unicode_clusters.h"
 
 #define FIRST_CAP     256u
 #define SMALL_CLUSTER 6u   /* bytes that are too many */

@@ -4,7 +4,7 @@
 #include "common/base/alloc.h"
 #include "common/base/text.h"
 #include "inference/tokenizer/normal.h"
-#include "inference/tokenizer/unicode_forms.h"
+#include "inference/tokenizer/unicode.h"
 
 /* Hangul syllables are leads × vowels × tails in order; the Unicode Standard,
  * section 3.12. */

@@ -6,7 +6,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/task.h"
-#include "inference/tokenizer/regex_priv.h"
 
 #define MAX_CODE    8192u /* instructions of a program */
 #define MAX_STATES  4096u

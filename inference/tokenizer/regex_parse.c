@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "inference/tokenizer/regex_priv.h"
-#include "inference/tokenizer/unicode_props.h"
+#include "inference/tokenizer/regex.h"
+#include "inference/tokenizer/unicode.h"
 
 #define MAX_NESTING 16u   /* of groups and of sets */
 #define MAX_REPEAT  1000u /* {n} */

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "inference/tokenizer/regex_priv.h"
-#include "inference/tokenizer/unicode_props.h"
+#include "inference/tokenizer/regex.h"
+#include "inference/tokenizer/unicode.h"
 
 #define CODES       0x110000u
 #define PAGES       (CODES >> 8)

@@ -6,7 +6,6 @@
 #include "common/base/alloc.h"
 #include "common/base/text.h"
 #include "inference/tokenizer/unicode.h"
-#include "inference/tokenizer/unicode_props.h"
 
 #define FIRST_CAP 64u
 #define NO_NODE   UINT32_MAX

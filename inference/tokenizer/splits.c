@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/tokenizer/splits.h"
+#include "inference/tokenizer/pretok.h"
 
 #include <stdio.h>
 #include <string.h>

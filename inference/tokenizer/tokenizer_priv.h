@@ -13,7 +13,6 @@
 #include "inference/tokenizer/normal.h"
 #include "inference/tokenizer/pretok.h"
 #include "inference/tokenizer/special.h"
-#include "inference/tokenizer/splits.h"
 #include "inference/tokenizer/tables.h"
 #include "inference/tokenizer/tokenizer.h"
 #include "inference/tokenizer/words.h"
@@ -203,10 +202,10 @@ BT_MUST_CHECK bt_status_t bt_tok_index_words(bt_tokenizer_t *tok);
 void bt_tok_free_words(bt_tokenizer_t *tok);
 
 /** Returns the character that stands for a byte in byte-level vocabularies
- *  (decode.c). */
+ *  (tokenizer.c). */
 uint32_t bt_bytelevel_char(uint8_t byte);
 
-/** Decodes a byte-level token to its bytes (decode.c).
+/** Decodes a byte-level token to its bytes (tokenizer.c).
  *  @param [out] out  capacity: @a bytes
  *  @return bytes written; the text itself when some character is outside the
  *          byte alphabet */

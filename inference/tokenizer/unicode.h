@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file unicode.h
  *
- * The three character classes of the pre-tokenizers: letters (\p{L}), numbers
- * (\p{N}) and white space (\s).
- *
- * Threads: pure functions over constant tables.
- * Source: the Unicode Standard 16.0; make_unicode_table.py makes the tables.
+ * Unicode: properties, normalization forms, and clusters.
  */
 #ifndef BT_INFERENCE_TOKENIZER_UNICODE_H
 #define BT_INFERENCE_TOKENIZER_UNICODE_H
@@ -15,6 +11,14 @@
 #include <stdint.h>
 
 #include "common/base/text.h"
+
+/*
+ * The three character classes of the pre-tokenizers: letters (\p{L}), numbers
+ * (\p{N}) and white space (\s).
+ *
+ * Threads: pure functions over constant tables.
+ * Source: the Unicode Standard 16.0; make_unicode_table.py makes the tables.
+ */
 
 typedef enum bt_unicode_class {
     BT_UNICODE_OTHER = 0,
@@ -40,5 +44,140 @@ static inline bt_unicode_class_t bt_unicode_class(uint32_t cp)
                                     (cp & 31) * 2 &
                                 3);
 }
+
+/*
+ * Character properties that patterns refer to (\p{Lu}, \s, \w, \p{Han}), as
+ * runs of code points with equal properties: bt_unicode_runs[i] is the first
+ * code point << BT_UNICODE_RUN_BITS | the bt_unicode_prop_t bits of all up to
+ * the next run.
+ *
+ * Source: make_unicode_props.py.
+ */
+
+/** General category in bits 0 … 4, as numbered here. */
+typedef enum bt_unicode_category {
+    BT_UNICODE_CN,
+    BT_UNICODE_LU,
+    BT_UNICODE_LL,
+    BT_UNICODE_LT,
+    BT_UNICODE_LM,
+    BT_UNICODE_LO,
+    BT_UNICODE_MN,
+    BT_UNICODE_MC,
+    BT_UNICODE_ME,
+    BT_UNICODE_ND,
+    BT_UNICODE_NL,
+    BT_UNICODE_NO,
+    BT_UNICODE_PC,
+    BT_UNICODE_PD,
+    BT_UNICODE_PS,
+    BT_UNICODE_PE,
+    BT_UNICODE_PI,
+    BT_UNICODE_PF,
+    BT_UNICODE_PO,
+    BT_UNICODE_SM,
+    BT_UNICODE_SC,
+    BT_UNICODE_SK,
+    BT_UNICODE_SO,
+    BT_UNICODE_ZS,
+    BT_UNICODE_ZL,
+    BT_UNICODE_ZP,
+    BT_UNICODE_CC,
+    BT_UNICODE_CF,
+    BT_UNICODE_CO,
+    BT_UNICODE_CS,
+    BT_UNICODE_N_CATEGORIES,
+} bt_unicode_category_t;
+
+typedef enum bt_unicode_prop {
+    BT_UNICODE_IS_SPACE = 0x20,
+    BT_UNICODE_IS_WORD = 0x40,
+    BT_UNICODE_IS_HAN = 0x80,
+    /** Letters, marks and digits next to which a single-word token does not
+     *  match: those of another engine than that of \w, with few differences.
+     *  The library's Whitespace takes these for words, too. */
+    BT_UNICODE_IS_BESIDE = 0x100,
+    /** Properties for two steps of the library, which use tables of other
+     *  Unicode versions than patterns do. */
+    BT_UNICODE_IS_PUNCTUATION = 0x200,
+    BT_UNICODE_IS_ACCENT = 0x400,
+} bt_unicode_prop_t;
+
+#define BT_UNICODE_RUN_BITS  11u
+#define BT_UNICODE_RUN_PROPS ((1u << BT_UNICODE_RUN_BITS) - 1)
+extern const uint32_t bt_unicode_n_runs;
+extern const uint32_t bt_unicode_runs[];
+
+/** Returns the bits of one character. Cost: a binary search in the runs. */
+static inline uint32_t bt_unicode_props(uint32_t cp)
+{
+    uint32_t low = 0;
+    uint32_t n = bt_unicode_n_runs;
+
+    while (n > 1) {
+        const uint32_t half = n / 2;
+
+        if (bt_unicode_runs[low + half] >> BT_UNICODE_RUN_BITS <= cp) {
+            low += half;
+            n -= half;
+        } else {
+            n = half;
+        }
+    }
+    return bt_unicode_runs[low] & BT_UNICODE_RUN_PROPS;
+}
+
+/*
+ * Tables of Unicode's normal forms; Hangul is computed and not included.
+ *
+ * Source: make_unicode_forms.py.
+ */
+
+/** Decompositions: code point << 21 | number of parts << 16 | index in
+ *  bt_unicode_parts, ascending: complete canonical decompositions, and those
+ *  compatible ones that differ. */
+extern const uint32_t bt_unicode_n_canonical;
+extern const uint64_t bt_unicode_canonical[];
+extern const uint32_t bt_unicode_n_compatible;
+extern const uint64_t bt_unicode_compatible[];
+extern const uint32_t bt_unicode_n_parts;
+extern const uint32_t bt_unicode_parts[];
+
+/** Runs of code points: the first << 8 | canonical combining class. */
+extern const uint32_t bt_unicode_n_combining;
+extern const uint32_t bt_unicode_combining[];
+
+/** Compositions: (first << 21 | second) << 21 | composed code point,
+ *  ascending. */
+extern const uint32_t bt_unicode_n_pairs;
+extern const uint64_t bt_unicode_pairs[];
+
+/** Runs of code points: the first << 8 | 1 where form C leaves a character and
+ *  its neighbours unchanged. */
+extern const uint32_t bt_unicode_n_stable;
+extern const uint32_t bt_unicode_stable[];
+
+/** Lower case: code point << 21 | its lower case, ascending. */
+extern const uint32_t bt_unicode_n_lower;
+extern const uint64_t bt_unicode_lower[];
+
+/*
+ * Grapheme cluster properties, as far as they matter for clusters of a few
+ * bytes: marks extend their base character, and a few characters belong to the
+ * next one. Hangul syllables, flags and joined emoji are longer than that.
+ *
+ * Source: Unicode Standard Annex 29, section 3.1.1; make_unicode_clusters.py.
+ */
+
+typedef enum bt_unicode_cluster {
+    BT_UNICODE_STANDS,  /**< begins a cluster */
+    BT_UNICODE_JOINS,   /**< belongs to the previous character */
+    BT_UNICODE_CONTROL, /**< always alone */
+    BT_UNICODE_PREPEND, /**< belongs to the next character */
+} bt_unicode_cluster_t;
+
+extern const uint32_t bt_unicode_n_cluster_runs;
+/** Runs: first code point << 2 | bt_unicode_cluster_t of all in the run. */
+extern const uint32_t bt_unicode_cluster_runs[];
 
 #endif

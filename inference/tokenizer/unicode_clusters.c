@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Written by make_unicode_clusters.py; do not edit. */
 /* clang-format off */
-#include "inference/tokenizer/unicode_clusters.h"
+#include "inference/tokenizer/unicode.h"
 
 const uint32_t bt_unicode_n_cluster_runs = 706u;
 const uint32_t bt_unicode_cluster_runs[] = {

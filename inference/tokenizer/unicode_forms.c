@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Written by make_unicode_forms.py; do not edit. */
 /* clang-format off */
-#include "inference/tokenizer/unicode_forms.h"
+#include "inference/tokenizer/unicode.h"
 
 const uint32_t bt_unicode_n_parts = 6619u;
 const uint32_t bt_unicode_parts[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Written by make_unicode_props.py; do not edit. */
 /* clang-format off */
-#include "inference/tokenizer/unicode_props.h"
+#include "inference/tokenizer/unicode.h"
 
 const uint32_t bt_unicode_n_runs = 4126u;
 const uint32_t bt_unicode_runs[] = {

@@ -6,7 +6,7 @@
 #include "tests/support/testsupport.h"
 
 #include "common/base/status.h"
-#include "inference/tokenizer/merge.h"
+#include "inference/tokenizer/encode.h"
 #include "inference/tokenizer/pretok.h"
 #include "inference/tokenizer/unicode.h"
 #include "tests/unit/inference/tokenizer/plain.h"
