@@ -6,8 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "kvtransfer/kvt_share.h"
-#include "kvtransfer/kvt_sync.h"
+#include "kvtransfer/kvt_stage.h"
 
 static bt_status_t own_export_make(bt_kvt_t *kvt)
 {

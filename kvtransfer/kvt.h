@@ -67,7 +67,7 @@ typedef struct bt_kvt_window bt_kvt_window_t; /**< where a sender writes */
 typedef struct bt_kvt_xfer bt_kvt_xfer_t;     /**< our side of a window */
 
 typedef enum bt_kvt_path {
-    BT_KVT_PATH_AUTO,    /**< shared memory (between devices: kvt_share.h) when
+    BT_KVT_PATH_AUTO,    /**< shared memory (between devices: kvt_stage.h) when
                             possible, else network */
     BT_KVT_PATH_SHM,     /**< shared memory or fail */
     BT_KVT_PATH_NETWORK, /**< active messages, also on one host */
@@ -85,7 +85,7 @@ typedef enum bt_kvt_memory {
                              with sending. Sends directly into shared pools of
                              this host; receives by the network, or, where
                              devices of this host can share memory, from device
-                             to device (kvt_share.h) */
+                             to device (kvt_stage.h) */
 } bt_kvt_memory_t;
 
 /** Bytes behind a pool that others can map, reserved for the probe. */

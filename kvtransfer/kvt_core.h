@@ -6,13 +6,13 @@
  *     kvt.c         open, progress, poll; timers; dispatch of messages
  *     kvt_link.c    one link per other process: hello, keepalive, loss
  *     kvt_window.c  the receiving side      kvt_xfer.c  the sending side
- *     kvt_arrive.c  ...arriving data        kvt_post.c  ...posted pieces
- *     kvt_verify.c  ...checks
+ *     kvt_arrive.c  ...arriving data        kvt_arrive.c  ...posted pieces
+ *     kvt_window.c  ...checks
  *     kvt_life.c    state machines of both
- *     kvt_pages.c   large pages for the pool, kvt_warmer.c ...in a thread
+ *     kvt_pages.c   large pages for the pool, kvt_pages.c ...in a thread
  *     kvt_stage.c   staging slots for device memory
  *     kvt_share.c   ...and copies from device to device without them
- *     kvt_sync.c    copies for a pool that the transport reaches itself
+ *     kvt_stage.c    copies for a pool that the transport reaches itself
  *     ───────────── bt_kvt_transport_t ─────────────
  *     kvt_ucx*.c    shared memory and network      tests/support/kvt_mem.c
  *
@@ -48,10 +48,9 @@
 #include "common/base/hash.h"
 #include "common/base/process.h"
 #include "kvtransfer/kvt.h"
-#include "kvtransfer/kvt_aside.h"
 #include "kvtransfer/kvt_life.h"
+#include "kvtransfer/kvt_pages.h"
 #include "kvtransfer/kvt_plan.h"
-#include "kvtransfer/kvt_warmer.h"
 #include "kvtransfer/kvt_wire.h"
 
 /** Most ended transfers whose memory is kept for reuse; none under
@@ -194,7 +193,7 @@ struct bt_kvt {
     uint32_t n_spare_xfers, n_spare_windows;
     bt_kvt_path_t asked_path; /**< as configured; config.path is in use */
     uint8_t *bounce;          /**< DEVICE: BT_KVT_MAX_RECORD_BYTES; else NULL */
-    void *pinned;             /**< DEVICE, kvt_sync.h; else NULL */
+    void *pinned;             /**< DEVICE, kvt_stage.h; else NULL */
     bt_kvt_stage_t *stage;    /**< STAGED; else NULL */
     bt_kvt_host_t host;       /**< this process, as in its export */
     bt_kvt_aside_t aside;     /**< list of bt_kvt_window.writer */
@@ -481,7 +480,7 @@ void bt_kvt_window_put(bt_kvt_window_t *window, uint8_t *dst, const void *src,
                        uint64_t offset, uint64_t bytes);
 void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
 
-/* kvt_verify.c */
+/* kvt_window.c */
 /** Compares @a hash of the pool bytes with the record. A match marks the record
  *  as verified; a mismatch fails the window. */
 bool bt_kvt_window_prove(bt_kvt_window_t *window, const bt_kvt_record_t *record,

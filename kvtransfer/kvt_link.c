@@ -7,7 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "kvtransfer/kvt_share.h"
+#include "kvtransfer/kvt_stage.h"
 
 bt_kvt_link_t *bt_kvt_link_find(bt_kvt_t *kvt, uint64_t instance)
 {

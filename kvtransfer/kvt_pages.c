@@ -3,12 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/thread.h"
 
 /* From Linux 5.14 and 6.1, which may be newer than the headers. */
 #ifndef MADV_POPULATE_READ
@@ -137,5 +141,216 @@ void bt_kvt_pages_ready(bt_kvt_pages_t *pages, uint64_t bytes)
     }
     if (wanted > pages->n_asked) {
         next_ask(pages, wanted - pages->n_asked);
+    }
+}
+
+struct bt_kvt_warmer {
+    pthread_t thread;
+    int fd; /* eventfd: something changed for the thread */
+    bt_kvt_warm_t warm;
+    bt_kvt_pages_t pages;    /* used by the thread only */
+    _Atomic uint64_t wanted; /* large pages from the front */
+    _Atomic uint64_t done;
+    atomic_bool over; /* all is done, or nothing more is possible */
+    atomic_bool stop;
+};
+
+static void wake(const bt_kvt_warmer_t *warmer)
+{
+    /* Cannot fail: the count never comes near its limit. */
+    (void)!eventfd_write(warmer->fd, 1);
+}
+
+/* In small steps, so that stop() does not wait long. */
+static void warm_wanted(bt_kvt_warmer_t *warmer)
+{
+    while (!atomic_load(&warmer->stop) && !atomic_load(&warmer->over) &&
+           (warmer->pages.n_asked < atomic_load(&warmer->wanted))) {
+        warmer->warm(&warmer->pages,
+                     (warmer->pages.n_asked + 1) * BT_KVT_PAGE_BYTES);
+        atomic_store(&warmer->done, warmer->pages.n_asked);
+        if (warmer->pages.n_asked == warmer->pages.n) {
+            atomic_store(&warmer->over, true);
+        }
+    }
+}
+
+static void *warmer_main(void *arg)
+{
+    bt_kvt_warmer_t *warmer = arg;
+    eventfd_t n;
+
+    while (!atomic_load(&warmer->stop)) {
+        (void)!eventfd_read(warmer->fd, &n);
+        warm_wanted(warmer);
+    }
+    return NULL;
+}
+
+bt_status_t bt_kvt_warmer_start(const bt_kvt_pages_t *pages, bt_kvt_warm_t warm,
+                                bt_kvt_warmer_t **warmer_p)
+{
+    bt_kvt_warmer_t *warmer = bt_calloc(1, sizeof(*warmer));
+
+    if (warmer == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    warmer->pages = *pages;
+    warmer->warm = warm;
+    atomic_init(&warmer->over, pages->n_asked == pages->n);
+    warmer->fd = eventfd(0, EFD_CLOEXEC);
+    if (warmer->fd < 0) {
+        goto err_warmer;
+    }
+    if (bt_thread_start(&warmer->thread, warmer_main, warmer) != 0) {
+        goto err_fd;
+    }
+    *warmer_p = warmer;
+    return BT_OK;
+
+err_fd:
+    close(warmer->fd);
+err_warmer:
+    bt_free(warmer);
+    return BT_ERR_NO_MEMORY;
+}
+
+void bt_kvt_warmer_stop(bt_kvt_warmer_t *warmer)
+{
+    if (warmer == NULL) {
+        return;
+    }
+    atomic_store(&warmer->stop, true);
+    wake(warmer);
+    pthread_join(warmer->thread, NULL);
+    close(warmer->fd);
+    bt_free(warmer);
+}
+
+void bt_kvt_warmer_use(bt_kvt_warmer_t *warmer, uint64_t bytes)
+{
+    const uint64_t n = (bytes + BT_KVT_PAGE_BYTES - 1) / BT_KVT_PAGE_BYTES;
+
+    if (n > atomic_load_explicit(&warmer->wanted, memory_order_relaxed)) {
+        atomic_store(&warmer->wanted, n);
+        wake(warmer);
+    }
+}
+
+bool bt_kvt_warmer_more(bt_kvt_warmer_t *warmer)
+{
+    const uint64_t done = atomic_load(&warmer->done);
+
+    if (atomic_load(&warmer->over)) {
+        return false;
+    }
+    if (done >= atomic_load(&warmer->wanted)) {
+        atomic_store(&warmer->wanted, done + 1);
+        wake(warmer);
+    }
+    return true;
+}
+
+void bt_kvt_aside_init(bt_kvt_aside_t *aside)
+{
+    *aside = (bt_kvt_aside_t){.away = false};
+    bt_list_init(&aside->writers);
+}
+
+void bt_kvt_writer_init(bt_kvt_writer_t *writer)
+{
+    bt_list_init(&writer->link);
+    writer->cpu = 0;
+}
+
+uint32_t bt_kvt_aside_here(void)
+{
+    const int cpu = sched_getcpu();
+
+    return (cpu < 0) ? 0 : (uint32_t)cpu + 1;
+}
+
+bool bt_kvt_aside_choose(const bt_kvt_aside_t *aside, const cpu_set_t *allowed,
+                         cpu_set_t *set_p)
+{
+    cpu_set_t set = *allowed;
+
+    for (bt_list_t *pos = aside->writers.next; pos != &aside->writers;
+         pos = pos->next) {
+        const bt_kvt_writer_t *writer =
+            BT_CONTAINER_OF(pos, bt_kvt_writer_t, link);
+
+        CPU_CLR(writer->cpu - 1, &set);
+    }
+    if ((CPU_COUNT(&set) == 0) || CPU_EQUAL(&set, allowed)) {
+        return false;
+    }
+    *set_p = set;
+    return true;
+}
+
+static void come_back(bt_kvt_aside_t *aside)
+{
+    if (aside->away) {
+        /* Fails if these were taken from the process meanwhile: then the kernel
+         * has chosen others. */
+        (void)sched_setaffinity(0, sizeof(aside->before), &aside->before);
+        aside->away = false;
+    }
+}
+
+static void step_aside(bt_kvt_aside_t *aside)
+{
+    cpu_set_t set;
+
+    if (!aside->away &&
+        (sched_getaffinity(0, sizeof(aside->before), &aside->before) != 0)) {
+        return;
+    }
+    if (!bt_kvt_aside_choose(aside, &aside->before, &set)) {
+        come_back(aside);
+        return;
+    }
+    if ((!aside->away || !CPU_EQUAL(&set, &aside->now)) &&
+        (sched_setaffinity(0, sizeof(set), &set) == 0)) {
+        aside->now = set;
+        aside->away = true;
+    }
+}
+
+/* Once away, the thread stays away until the writers are done; otherwise only
+ * where it would matter. */
+static bool is_in_the_way(const bt_kvt_aside_t *aside)
+{
+    const uint32_t here = bt_kvt_aside_here();
+
+    for (bt_list_t *pos = aside->writers.next; pos != &aside->writers;
+         pos = pos->next) {
+        if (BT_CONTAINER_OF(pos, bt_kvt_writer_t, link)->cpu == here) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void bt_kvt_aside_note(bt_kvt_aside_t *aside, bt_kvt_writer_t *writer,
+                       uint32_t cpu)
+{
+    if (cpu > CPU_SETSIZE) {
+        cpu = 0;
+    }
+    if ((cpu == 0) && (writer->cpu == 0)) {
+        return; /* as for all that copy only briefly */
+    }
+    writer->cpu = cpu;
+    if (cpu == 0) {
+        bt_list_remove(&writer->link);
+    } else if (bt_list_empty(&writer->link)) {
+        bt_list_push_back(&aside->writers, &writer->link);
+    }
+    if (bt_list_empty(&aside->writers)) {
+        come_back(aside);
+    } else if (aside->away || is_in_the_way(aside)) {
+        step_aside(aside);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kvtransfer/kvt_share.h"
+#include "kvtransfer/kvt_stage.h"
 
 #include <string.h>
 

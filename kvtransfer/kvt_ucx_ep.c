@@ -13,7 +13,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "kvtransfer/kvt_route.h"
+#include "kvtransfer/kvt_host.h"
 #include "kvtransfer/kvt_ucx_priv.h"
 
 #define CLOSE_LIMIT_MS   20u

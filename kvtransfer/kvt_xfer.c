@@ -6,7 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/status.h"
-#include "kvtransfer/kvt_share.h"
+#include "kvtransfer/kvt_stage.h"
 
 /** Number of records after which the receiver is notified at once. */
 #define PART_RECORDS 256u
@@ -14,7 +14,7 @@
  *  receiver checks one and not thirty, but the last check stays short. */
 #define JOINED_BYTES (256u << 10)
 /** Bytes left to copy from which on the sender's processor is reported
- *  (kvt_aside.h). */
+ *  (kvt_pages.h). */
 #define AHEAD_BYTES (2u << 20)
 /** Bytes after which the receiver is notified, or a share of the window: it
  *  verifies while more comes, and has at most that much left after the last

@@ -236,7 +236,7 @@ static int open_signals(void)
 }
 
 /* When the heap grows or shrinks, the thread waits for all others that use the
- * memory map of this process, also within the kernel (kvt_warmer.h). The heap
+ * memory map of this process, also within the kernel (kvt_pages.h). The heap
  * keeps its memory from here on, so that the control thread never waits; memory
  * used for loading is returned. */
 static void keep_heap(void)

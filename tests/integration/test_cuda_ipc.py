@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KV that goes from device to device on one host (kvtransfer/kvt_share.h): the simulated devices open each other's
+"""KV that goes from device to device on one host (kvtransfer/kvt_stage.h): the simulated devices open each other's
 memory by the calls of CUDA's (tests/simt), the processes are real ones."""
 import concurrent.futures
 import os

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From device to device (kvt_share.h): what holds beyond the contract, which
+/* From device to device (kvt_stage.h): what holds beyond the contract, which
  * runs over such pools too (each_kind.h). Nobody is told that nothing is
  * written any more while a copy runs; bytes are proven where they lie; whoever
  * cannot share stages, and says why. */
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "kvtransfer/kvt_share.h"
+#include "kvtransfer/kvt_stage.h"
 #include "tests/unit/kvtransfer/stage.h"
 
 static const uint32_t shared[] = {PAIR_MEM_SHARED, PAIR_UCX_SHARED};

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
-#include "kvtransfer/kvt_warmer.h"
+#include "kvtransfer/kvt_pages.h"
 #include "tests/support/testsupport.h"
 
 #define PAGE        BT_KVT_PAGE_BYTES

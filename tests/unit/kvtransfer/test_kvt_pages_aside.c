@@ -190,6 +190,6 @@ int main(void)
         TEST_EACH(it_lasts_as_long_as_the_copying),
     };
 
-    bt_log_init("test_kvt_aside", BT_LOG_LEVEL_ERROR);
+    bt_log_init("test_kvt_pages_aside", BT_LOG_LEVEL_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
