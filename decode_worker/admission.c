@@ -4,9 +4,9 @@
 #include "common/base/log.h"
 #include "common/kv/kv_groups.h"
 #include "decode_worker/decode.h"
+#include "worker/fanout.h"
 #include "worker/manifest_payload.h"
-#include "worker/peer_sharding.h"
-#include "worker/preempt.h"
+#include "worker/worker_priv.h"
 
 /* Each follower of a leader; the loop may remove it. */
 #define FOR_EACH_FOLLOWER(pos, tmp, dj) \

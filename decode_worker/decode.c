@@ -6,7 +6,7 @@
 #include "common/base/status.h"
 #include "common/kv/kv_groups.h"
 #include "common/sched/sched_queue.h"
-#include "worker/preempt.h"
+#include "worker/worker_priv.h"
 
 static bt_decode_job_t *job_of(bt_job_t *job)
 {

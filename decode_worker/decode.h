@@ -10,7 +10,7 @@
  * nothing, so a running sequence never waits and is never preempted. With
  * --scheduler-policy max_utilization it reserves what the prompt needs and
  * some ahead: the sequence grows, and may be preempted for others
- * (worker/preempt.h). Grants are given during the prefill, in the order of
+ * (worker/worker_priv.h). Grants are given during the prefill, in the order of
  * common/sched (sched_admit.h).
  *
  * With --local-prefill this worker also runs the prefill of requests that the

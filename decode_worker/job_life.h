@@ -13,7 +13,7 @@
  *
  *     RUNNING ──LEFT──▶ ENDING ──FREE──▶ ENDED
  *
- *     a job preempted for others (worker/preempt.h):
+ *     a job preempted for others (worker/worker_priv.h):
  *
  *     RUNNING ──PAUSE──▶ PAUSING ──PARK──▶ PAUSED ──RUN──▶ RUNNING
  *                           └──LEFT, with its last token──▶ ENDING

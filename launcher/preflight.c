@@ -16,7 +16,7 @@
 
 #define TEXT_BYTES 2048 /* with the path of a cgroup */
 #define OF_BYTES   1152
-#define POOL_PART  4 /* worker/memory.c: a quarter of what is left */
+#define POOL_PART  4 /* worker/preflight.c: a quarter of what is left */
 
 /* The launcher itself, its log, its output; a program being asked. */
 #define LAUNCHER_THREADS 4

@@ -63,7 +63,7 @@ void bt_diagnostics_print(const bt_diagnostics_t *findings, bt_strbuf_t *out);
 void bt_diagnostics_json(const bt_diagnostics_t *findings, bt_json_t *json);
 
 /** Memory needs of a group of identical workers, as they report them
- *  (worker/check.h). */
+ *  (worker/preflight.h). */
 typedef struct bt_preflight_need {
     uint32_t model;   /**< index; workers of one model share packed weights */
     unsigned program; /**< a BT_PROG_ bit */

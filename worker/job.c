@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/job.h"
+#include "worker/worker_priv.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +10,6 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/kv/kv_groups.h"
-#include "worker/logprob_output.h"
-#include "worker/window_eviction.h"
 
 void bt_jobs_init(bt_worker_t *w)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/logprob_output.h"
+#include "worker/worker_priv.h"
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"

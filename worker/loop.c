@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/loop.h"
+#include "worker/worker_priv.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -12,15 +12,10 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/base/status.h"
-#include "worker/admin_state.h"
+#include "worker/admin.h"
 #include "worker/fanout.h"
-#include "worker/job.h"
 #include "worker/link_status.h"
-#include "worker/logprob_output.h"
-#include "worker/peer_sharding.h"
 #include "worker/rank_group.h"
-#include "worker/sighup_reload.h"
-#include "worker/window_eviction.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
 #define OWN_FDS           5u         /* descriptors to wait for */

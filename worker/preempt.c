@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/preempt.h"
+#include "worker/worker_priv.h"
 
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "worker/job.h"
-#include "worker/logprob_output.h"
+#include "worker/fanout.h"
 
 static bt_job_t *job_of(bt_sched_kv_demand_t *grower)
 {
@@ -154,4 +153,237 @@ bool bt_preempt_serve(bt_worker_t *w)
         bt_engine_wake(w->engine);
     }
     return enough;
+}
+
+void bt_window_eviction_open(bt_worker_t *w)
+{
+    w->n_whole = bt_kv_groups_n_whole(&w->groups);
+    w->window_tokens = 0;
+    for (uint32_t g = 0; g < w->groups.n; g++) {
+        const uint32_t window = w->groups.group[g].window_tokens;
+
+        w->window_tokens =
+            (window > w->window_tokens) ? window : w->window_tokens;
+    }
+}
+
+/* The current iteration, and the next one. */
+static uint32_t ahead_of(const bt_worker_t *w, bool computes_chunks)
+{
+    return 2 *
+           (computes_chunks ? bt_worker_most_chunk(w) : w->pause.ahead_tokens);
+}
+
+bt_kv_reach_t bt_window_eviction_reach(const bt_worker_t *w,
+                                       const bt_job_t *job, uint32_t n_spans)
+{
+    return (bt_kv_reach_t){
+        .n_spans = n_spans,
+        .n_most = job->grower.n_most,
+        .ahead_tokens = ahead_of(w, job->claim.want != BT_SCHED_LEASE),
+    };
+}
+
+/* A preempted job computes chunks when it resumes. */
+static uint32_t most_ahead(const bt_worker_t *w, bt_sched_want_t want)
+{
+    return ahead_of(w, (want != BT_SCHED_LEASE) || w->pause.is_on);
+}
+
+uint64_t bt_window_eviction_most_blocks(const bt_worker_t *w,
+                                        bt_sched_want_t want, uint32_t n_most)
+{
+    const bt_kv_reach_t reach = {
+        .n_spans = n_most,
+        .n_most = n_most,
+        .ahead_tokens = most_ahead(w, want),
+    };
+
+    return bt_kv_reach_blocks(&w->groups, &reach);
+}
+
+void bt_window_eviction_tell(const bt_worker_t *w, bt_msg_hello_t *hello)
+{
+    const bool may_compute = ((w->roles & BT_ROLE_PREFILL) != 0) ||
+                             (strcmp(w->config->local_prefill, "off") != 0) ||
+                             bt_preempt_is_wanted(w->config);
+    const uint32_t ahead = ahead_of(w, may_compute);
+
+    hello->span_blocks = w->n_whole;
+    hello->window_blocks = w->groups.n - w->n_whole;
+    hello->window_spans = 0;
+    for (uint32_t g = 0; g < w->groups.n; g++) {
+        const bt_kv_group_t *group = &w->groups.group[g];
+        const uint32_t n = bt_kv_group_is_windowed(group)
+                               ? bt_kv_group_most_spans(group, ahead)
+                               : 0;
+
+        hello->window_spans =
+            (n > hello->window_spans) ? n : hello->window_spans;
+    }
+}
+
+/* Offers the prompt's blocks: tokens before n are computed. */
+static void offer(bt_worker_t *w, bt_job_t *job, uint32_t n)
+{
+    const uint32_t n_tokens = (n < job->n_tokens) ? n : job->n_tokens;
+
+    if (n_tokens / w->tokens_per_block > job->n_offered) {
+        bt_worker_job_remember(w, job, n_tokens);
+        job->n_offered = n_tokens / w->tokens_per_block;
+    }
+}
+
+static void slide(bt_worker_t *w, bt_job_t *job, uint32_t n, bool is_chunk)
+{
+    bt_kv_reach_t reach = bt_window_eviction_reach(w, job, job->grower.n_held);
+    bt_status_t status;
+
+    if (!job->has_blocks || !bt_kv_hold_passes(&w->groups, &job->hold, n)) {
+        return;
+    }
+    offer(w, job, n);
+    w->n_blocks_slid +=
+        bt_kv_hold_pass(&w->groups, w->pool, &job->hold, job->block_ids, n);
+    if (!is_chunk) { /* from now on it needs less */
+        reach.ahead_tokens = ahead_of(w, false);
+    }
+    status = bt_job_reach(w, job, &reach);
+    BT_ASSERT(status == BT_OK); /* it evicted as many (kv_block_pool.h) */
+    if (status != BT_OK) {
+        bt_worker_job_fail(w, job, BT_ERR_NO_BLOCKS, "compute",
+                           "there is no block for what its window slides to");
+        return;
+    }
+    bt_engine_wake(w->engine); /* it may have waited for blocks */
+}
+
+void bt_window_eviction_on_item(bt_worker_t *w, bt_job_t *job,
+                                const bt_report_item_t *item)
+{
+    if (w->n_whole == w->groups.n) { /* no windowed layers */
+        return;
+    }
+    switch (item->kind) {
+    case BT_REPORT_CHUNK:
+        slide(w, job, item->n_computed, true);
+        break;
+    case BT_REPORT_TOKEN: /* all before it are computed */
+        slide(w, job, job->seq.n_prompt + item->index, false);
+        break;
+    case BT_REPORT_LEFT:
+        break;
+    }
+}
+
+/* Carries out admission; common/sched decides which job begins when. */
+
+static bt_job_t *job_of_claim(bt_sched_claim_t *claim)
+{
+    return BT_CONTAINER_OF(claim, bt_job_t, claim);
+}
+
+static uint32_t free_seats(const bt_worker_t *w)
+{
+    const uint32_t taken = w->n_in_engine + w->admit.leased_seats;
+
+    return (taken < w->max_seqs) ? w->max_seqs - taken : 0;
+}
+
+static void drop(bt_worker_t *w)
+{
+    bt_job_t *job = job_of_claim(bt_sched_admit_victim(&w->admit));
+
+    BT_LOG_DEBUG("request %llu: waiting KV dropped",
+                 (unsigned long long)job->key.id);
+    job->ops->drop(w, job);
+}
+
+/* Blocks that a claim may take. Generating jobs keep one each to grow; a
+ * prefill ends by itself and returns all that it took. */
+static uint32_t free_blocks_for(const bt_worker_t *w, const bt_job_t *job)
+{
+    const uint32_t n_spare =
+        (job->claim.want == BT_SCHED_CONTEXT)
+            ? 0
+            : bt_sched_preempt_spare(&w->pause) * w->n_whole;
+    const uint32_t n_free = bt_job_free_blocks(w);
+
+    return (n_free > n_spare) ? n_free - n_spare : 0;
+}
+
+/* Blocks of the claim beyond the reused ones it holds, and blocks it is short
+ * of already: found blocks may be shared with others, which need as many. */
+static uint32_t blocks_to_take(const bt_worker_t *w, const bt_job_t *job)
+{
+    return job->claim.n_blocks - bt_kv_hold_blocks(&w->groups, &job->hold) +
+           job->claim.more_blocks + bt_kv_pool_n_overdrawn(w->pool);
+}
+
+/* @return false when the job has to wait, and all others with it */
+static bool admit(bt_worker_t *w, bt_job_t *job)
+{
+    bt_sched_verdict_t verdict;
+
+    bt_job_hold_known(w, job); /* shared blocks need not be taken */
+    verdict =
+        bt_sched_admit_judge(&w->admit, &job->claim, blocks_to_take(w, job),
+                             free_blocks_for(w, job));
+    if ((verdict == BT_SCHED_BEGIN) &&
+        (bt_fanout_take_blocks(w, job) == BT_OK)) {
+        job->ops->begin(w, job);
+        return true;
+    }
+    bt_job_drop_known(w, job);
+    if (verdict == BT_SCHED_DROP) {
+        drop(w);
+        return true;
+    }
+    return false;
+}
+
+/* Of two workers that wait for each other one gives in first: instances are
+ * random. */
+static uint64_t patience_ms(const bt_worker_t *w)
+{
+    return w->config->dead_ms + w->instance % w->config->dead_ms;
+}
+
+static void take_back(bt_worker_t *w)
+{
+    for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
+        if ((w->ops[i]->take_back != NULL) && w->ops[i]->take_back(w)) {
+            return;
+        }
+    }
+}
+
+/* Where leases leave the first job too few blocks, two workers might wait for
+ * each other: after a time one lease is taken back. Its request runs again. */
+static void unstick(bt_worker_t *w)
+{
+    const uint64_t now_ms = bt_now_ms();
+
+    if (!bt_sched_admit_is_stuck(&w->admit) &&
+        !bt_sched_preempt_is_stuck(&w->pause)) {
+        w->stuck_since_ms = 0;
+    } else if (w->stuck_since_ms == 0) {
+        w->stuck_since_ms = now_ms;
+    } else if (now_ms - w->stuck_since_ms >= patience_ms(w)) {
+        w->stuck_since_ms = now_ms;
+        take_back(w);
+    }
+}
+
+void bt_worker_admit(bt_worker_t *w)
+{
+    bt_sched_claim_t *claim = NULL;
+
+    do {
+        if (!bt_preempt_serve(w)) {
+            break;
+        }
+        claim = bt_sched_admit_next(&w->admit, free_seats(w));
+    } while ((claim != NULL) && admit(w, job_of_claim(claim)));
+    unstick(w);
 }

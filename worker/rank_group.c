@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/rank_group_priv.h"
-
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,13 +13,17 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/base/status.h"
+#include "common/crypt/key.h"
+#include "worker/rank_group.h"
 
 #define ENV        "BATON_TEAM" /* rank, size, tp, segment, link to rank 0 */
 #define SLOT_BYTES (1u << 20)
@@ -343,4 +347,294 @@ void bt_rank_group_close(bt_rank_group_t *team)
         (void)munmap(team->segment, team->segment_bytes);
     }
     *team = (bt_rank_group_t){.size = 1};
+}
+
+/* Ranks of an instance as processes of an MPI world: rank 0 sends its address
+ * and a token over MPI; on one host also the location of its shared memory. */
+
+#define TOKEN_BYTES 32
+#define JOIN_MS     60000 /* for a rank to connect */
+#define HELLO_MS    5000  /* for a connected rank to send its token */
+
+/* Data that rank 0 sends to the other ranks. */
+typedef struct place {
+    uint8_t token[TOKEN_BYTES];
+    int32_t pid; /* on one host: process whose descriptor is the segment */
+    int32_t fd;
+    uint32_t address; /* on several hosts: IPv4, network byte order */
+    uint16_t port;
+    uint8_t ok;
+    uint8_t pad;
+} place_t;
+
+/* First data that a rank sends on its stream. */
+typedef struct hello {
+    uint8_t token[TOKEN_BYTES];
+    uint32_t rank;
+} hello_t;
+
+/* On one host an abstract socket name, made from the token. */
+static socklen_t local_name(const place_t *place, struct sockaddr_un *name)
+{
+    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                       (size_t)snprintf(
+                           name->sun_path + 1, sizeof(name->sun_path) - 1,
+                           "baton-team-%02x%02x%02x%02x%02x%02x%02x%02x-%d",
+                           place->token[0], place->token[1], place->token[2],
+                           place->token[3], place->token[4], place->token[5],
+                           place->token[6], place->token[7], place->pid));
+}
+
+static struct sockaddr_in remote_name(const place_t *place)
+{
+    return (struct sockaddr_in){.sin_family = AF_INET,
+                                .sin_addr.s_addr = place->address,
+                                .sin_port = place->port};
+}
+
+/* @return a listening socket, -1: logged */
+static int listen_here(const bt_cluster_team_t *at, const char *host,
+                       place_t *place)
+{
+    const int family = at->is_local ? AF_UNIX : AF_INET;
+    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un local;
+    struct sockaddr_in remote = {0};
+    socklen_t bytes = local_name(place, &local);
+    int rc = -1;
+
+    if (at->is_local) {
+        rc = bind(fd, (struct sockaddr *)&local, bytes);
+    } else if (inet_pton(AF_INET, host, &place->address) == 1) {
+        remote = remote_name(place);
+        bytes = sizeof(remote);
+        rc = bind(fd, (struct sockaddr *)&remote, bytes);
+        if (rc == 0) {
+            rc = getsockname(fd, (struct sockaddr *)&remote, &bytes);
+        }
+        place->port = remote.sin_port;
+    } else {
+        errno = EADDRNOTAVAIL;
+    }
+    if ((fd < 0) || (rc != 0) || (listen(fd, BT_TEAM_MAX) != 0)) {
+        BT_LOG_ERROR("rank 0 cannot listen for the others at %s "
+                     "(--rank-host): %m",
+                     at->is_local ? "a socket of this host" : host);
+        if (fd >= 0) {
+            close(fd);
+        }
+        return -1;
+    }
+    return fd;
+}
+
+static bool token_is_right(const place_t *place, const hello_t *hello)
+{
+    uint8_t wrong = 0;
+
+    for (size_t i = 0; i < TOKEN_BYTES; i++) {
+        wrong |= place->token[i] ^ hello->token[i];
+    }
+    return wrong == 0;
+}
+
+/* Reads the hello of a connection. @return the rank, 0: unknown */
+static uint32_t greet(const bt_rank_group_t *team, const place_t *place, int fd)
+{
+    const uint64_t until_ms = bt_now_ms() + HELLO_MS;
+    hello_t hello;
+    size_t have = 0;
+
+    while (have < sizeof(hello)) {
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        const uint64_t now_ms = bt_now_ms();
+        ssize_t n;
+
+        if ((now_ms >= until_ms) ||
+            (poll(&wait, 1, (int)(until_ms - now_ms)) < 0)) {
+            return 0;
+        }
+        n = recv(fd, (uint8_t *)&hello + have, sizeof(hello) - have,
+                 MSG_DONTWAIT);
+        if (n > 0) {
+            have += (size_t)n;
+        } else if ((n == 0) || ((errno != EAGAIN) && (errno != EINTR))) {
+            return 0;
+        }
+    }
+    return (token_is_right(place, &hello) && (hello.rank > 0) &&
+            (hello.rank < team->size) && (team->links[hello.rank - 1].fd < 0))
+               ? hello.rank
+               : 0;
+}
+
+static void set_stream(int fd, bool is_local)
+{
+    const int one = 1;
+
+    if (!is_local) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    }
+}
+
+static bt_status_t accept_all(bt_rank_group_t *team, const place_t *place,
+                              bool is_local, int listener)
+{
+    const uint64_t until_ms = bt_now_ms() + JOIN_MS;
+    uint32_t n = 0;
+
+    while (n < team->size - 1) {
+        struct pollfd wait = {.fd = listener, .events = POLLIN};
+        const uint64_t now_ms = bt_now_ms();
+        uint32_t rank;
+        int fd;
+
+        if (now_ms >= until_ms) {
+            BT_LOG_ERROR("%u of %u ranks did not connect", team->size - 1 - n,
+                         team->size - 1);
+            return BT_ERR_TIMED_OUT;
+        }
+        if (poll(&wait, 1, (int)(until_ms - now_ms)) <= 0) {
+            continue;
+        }
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        rank = (fd < 0) ? 0 : greet(team, place, fd);
+        if (rank != 0) {
+            set_stream(fd, is_local);
+            bt_rank_link_init(&team->links[rank - 1], fd);
+            n++;
+        } else if (fd >= 0) {
+            close(fd);
+        }
+    }
+    return BT_OK;
+}
+
+static bt_status_t connect_to_lead(bt_rank_group_t *team, const place_t *place,
+                                   bool is_local)
+{
+    const int family = is_local ? AF_UNIX : AF_INET;
+    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const struct sockaddr_in remote = remote_name(place);
+    hello_t hello = {.rank = team->rank};
+    struct sockaddr_un local;
+    socklen_t bytes = local_name(place, &local);
+    int rc;
+
+    memcpy(hello.token, place->token, sizeof(hello.token));
+    rc = is_local
+             ? connect(fd, (struct sockaddr *)&local, bytes)
+             : connect(fd, (const struct sockaddr *)&remote, sizeof(remote));
+    if ((fd < 0) || (rc != 0) ||
+        (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) !=
+         (ssize_t)sizeof(hello))) {
+        BT_LOG_ERROR("rank %u does not reach rank 0: %m", team->rank);
+        if (fd >= 0) {
+            close(fd);
+        }
+        return BT_ERR_PEER_LOST;
+    }
+    set_stream(fd, is_local);
+    bt_rank_link_init(&team->links[0], fd);
+    return BT_OK;
+}
+
+/* Maps rank 0's memory, which this process may open as the same user. */
+static bt_status_t map_of(bt_rank_group_t *team, const place_t *place)
+{
+    char path[64];
+    bt_status_t status = BT_ERR_IO;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", place->pid, place->fd);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        BT_LOG_ERROR("rank %u: the memory of rank 0 (%s): %m", team->rank,
+                     path);
+        return status;
+    }
+    status = bt_rank_group_map(team, fd);
+    close(fd);
+    return status;
+}
+
+static bt_status_t lead(bt_rank_group_t *team, const bt_cluster_team_t *at,
+                        const char *host)
+{
+    place_t place = {.pid = getpid(), .fd = -1};
+    bt_status_t status = BT_OK;
+    int listener = -1;
+
+    bt_key_random(place.token, sizeof(place.token));
+    if (at->is_local) {
+        place.fd = bt_rank_group_segment(team);
+        status = (place.fd < 0) ? BT_ERR_NO_MEMORY
+                                : bt_rank_group_map(team, place.fd);
+    }
+    if (status == BT_OK) {
+        listener = listen_here(at, host, &place);
+        status = (listener < 0) ? BT_ERR_IO : BT_OK;
+    }
+    place.ok = status == BT_OK; /* the others wait, even after an error */
+    if (at->coll->broadcast(at->coll->ctx, &place, sizeof(place), 0) != BT_OK) {
+        status = BT_ERR_INTERNAL;
+    }
+    if (status == BT_OK) {
+        status = accept_all(team, &place, at->is_local, listener);
+    }
+    if (listener >= 0) {
+        close(listener);
+    }
+    if (place.fd >= 0) {
+        close(place.fd);
+    }
+    bt_key_wipe(place.token, sizeof(place.token));
+    return status;
+}
+
+static bt_status_t follow(bt_rank_group_t *team, const bt_cluster_team_t *at)
+{
+    place_t place;
+    bt_status_t status =
+        at->coll->broadcast(at->coll->ctx, &place, sizeof(place), 0);
+
+    if ((status == BT_OK) && (place.ok == 0)) {
+        status = BT_ERR_PEER_LOST; /* logged there */
+    }
+    if ((status == BT_OK) && at->is_local) {
+        status = map_of(team, &place);
+    }
+    return (status == BT_OK) ? connect_to_lead(team, &place, at->is_local)
+                             : status;
+}
+
+bt_status_t bt_rank_group_join(uint32_t tp, uint32_t pp, const char *host,
+                               bt_cluster_t *cluster, bt_rank_group_t *team)
+{
+    bt_cluster_team_t at;
+    bt_status_t status = bt_cluster_team(cluster, tp, pp, &at);
+    uint32_t n_links;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    team->index = at.index;
+    team->rank = at.rank;
+    team->size = at.size;
+    team->tp = tp;
+    if (at.size == 1) {
+        return BT_OK;
+    }
+    team->coll = at.is_local ? NULL : at.coll;
+    team->stage = at.is_local ? NULL : at.stage;
+    n_links = (at.rank == 0) ? at.size - 1 : 1;
+    team->links = bt_calloc(n_links, sizeof(*team->links));
+    if (team->links == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < n_links; i++) {
+        bt_rank_link_init(&team->links[i], -1);
+    }
+    return (at.rank == 0) ? lead(team, &at, host) : follow(team, &at);
 }

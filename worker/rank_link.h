@@ -2,7 +2,7 @@
 /** @file rank_link.h
  *
  * Link between rank 0 and another rank of its instance, beside the links of
- * the compute threads (transfer.h, rank_main.h): frames on a stream socket.
+ * the compute threads (transfer.h, start.h): frames on a stream socket.
  *
  *     kind u32 │ bytes u32 │ id u64 │ payload        both run the same program
  *

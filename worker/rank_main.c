@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/rank_main.h"
+#include "worker/start.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -8,7 +8,7 @@
  *
  *     start_model.c   file → options → memory → back end and weights, engine
  *     start_links.c   router's address and key... hello → joins
- *     start_pool.c    ...KV pool, which needs the key; prefix cache
+ *     start.c    ...KV pool, which needs the key; prefix cache
  */
 #ifndef BT_WORKER_START_H
 #define BT_WORKER_START_H
@@ -96,7 +96,7 @@ BT_MUST_CHECK bt_status_t bt_start_engine_open(bt_worker_t *w,
  */
 BT_MUST_CHECK bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s);
 
-/* start_pool.c */
+/* start.c */
 
 /** Opens KV transfer with the pool, in the memory that the back end wants,
  *  under the cluster key, and the prefix cache over the pool. Waits for the
@@ -129,5 +129,13 @@ BT_MUST_CHECK bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s);
 /** Introduces this worker to every router found. Modifies s->url.
  *  @retval  any of bt_kvt_export(), bt_rpc_open(), bt_rpc_join() */
 BT_MUST_CHECK bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s);
+
+/* A rank other than 0 of an instance: runs its share of the
+ *  model and of the KV pool, and serves the requests of rank 0 (rank_group.h).
+ */
+
+/** Runs a rank other than 0 to its end, in place of the worker's own main loop.
+ *  @return the exit code */
+int bt_rank_main_run(bt_worker_t *w, bt_start_t *s);
 
 #endif

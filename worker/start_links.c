@@ -6,7 +6,7 @@
 #include "common/base/log.h"
 #include "worker/fanout.h"
 #include "worker/start.h"
-#include "worker/window_eviction.h"
+#include "worker/worker_priv.h"
 
 #define RPC_QUEUE_BYTES (64u << 20)
 

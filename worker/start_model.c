@@ -11,9 +11,9 @@
 #include "inference/model/shard.h"
 #include "inference/modelfile/modelfile.h"
 #include "inference/packed/packed_store.h"
-#include "worker/memory.h"
+#include "worker/preflight.h"
 #include "worker/start.h"
-#include "worker/window_eviction.h"
+#include "worker/worker_priv.h"
 
 #define WHY_BYTES 2048 /* with the path of a cgroup */
 

@@ -15,7 +15,7 @@
  * happens at once, and OPENED never comes: bt_transfer_in_open() returns the
  * windows.
  *
- * Rank 0 has a coordinator, the other ranks serve it (rank_main.h).
+ * Rank 0 has a coordinator, the other ranks serve it (start.h).
  *
  * Threads: the control thread.
  */

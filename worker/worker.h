@@ -47,8 +47,7 @@
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
-#include "worker/compute_watchdog.h"
-#include "worker/core_demand.h"
+#include "worker/cores.h"
 #include "worker/link_status.h"
 #include "worker/membership.h"
 #include "worker/no_router_warning.h"
@@ -95,16 +94,16 @@ typedef struct bt_job {
                              here (sched_queue.h) */
     /** Spans that the job has, holds and may need: tokens_per_block tokens with
      *  one block per group. The spans it begins with make claim.n_blocks.
-     *  Queued while the job generates and may grow (preempt.h). */
+     *  Queued while the job generates and may grow (worker_priv.h). */
     bt_sched_kv_demand_t grower;
     uint32_t n_reused; /**< leading spans found in the prefix cache */
-    /* Of a preempted job (preempt.h). */
+    /* Of a preempted job (worker_priv.h). */
     uint32_t n_computed; /**< tokens with KV when the job left the engine */
     uint64_t paused_at_us, paused_us;
     uint32_t n_begin; /**< spans of whole groups that the job begins with */
     uint32_t
-        n_offered; /**< spans offered to the prefix cache (window_eviction.h) */
-    bool has_blocks; /**< holds all blocks of its reach (window_eviction.h), not
+        n_offered;   /**< spans offered to the prefix cache (worker_priv.h) */
+    bool has_blocks; /**< holds all blocks of its reach (worker_priv.h), not
                         just the reused ones */
     bool in_engine;
     bool ending;         /**< done, canceled or failed: only clean-up is left */
@@ -123,7 +122,7 @@ typedef struct bt_job {
     bt_logit_bias_t *logit_biases;
     bt_logits_processor_t bias_processor;
     bt_hash128_t space;       /**< cache namespace */
-    struct bt_job_rows *rows; /**< logprob_output.h; NULL: none are wanted */
+    struct bt_job_rows *rows; /**< worker_priv.h; NULL: none are wanted */
     bt_seq_t seq;
 } bt_job_t;
 
@@ -212,12 +211,12 @@ struct bt_worker {
     uint32_t tokens_per_block;
     bt_kv_groups_t groups;     /**< layer groups of the model */
     bt_kv_groups_t own_groups; /**< layer groups of this rank's heads */
-    uint32_t n_whole;       /**< groups without a window (window_eviction.h) */
+    uint32_t n_whole;          /**< groups without a window (worker_priv.h) */
     uint32_t window_tokens; /**< widest attention window of the other groups; 0:
                                there is none */
     bt_hash128_t kv_layout; /**< identity of the groups' layout */
     bt_kv_split_t split;    /**< split of the model; this is rank 0 */
-    bt_list_t senders;      /**< peer_sharding.h */
+    bt_list_t senders;      /**< fanout.h */
     uint32_t n_senders;
     size_t block_bytes; /**< size of a pool block: a page of the groups */
     uint32_t n_layers;  /**< layers of the model */
@@ -276,7 +275,7 @@ struct bt_worker {
     uint32_t n_links;
     bt_stop_requests_t wishes;
     bool draining; /**< shutting down, by a signal or because it leaves */
-    bool off_duty; /**< admin_state.h */
+    bool off_duty; /**< admin.h */
     bool leaves;   /**< off duty, and ends when no job is left */
     bool failed;   /**< the device is broken: stop */
     bool hung;     /**< the compute thread hangs: stop, and do not join it */
@@ -290,7 +289,7 @@ struct bt_worker {
     uint64_t next_stats_ms;
     bool pool_is_cold;           /**< pages are left to touch when idle */
     bt_membership_t *membership; /**< NULL: no --join-dir */
-    int hangup_fd;               /**< sighup_reload.h; -1: none */
+    int hangup_fd;               /**< admin.h; -1: none */
     bt_heartbeat_t beat;         /**< heartbeat of the control thread */
     int ready_fd; /**< readiness descriptor of the parent process; -1: none */
 };
@@ -375,7 +374,7 @@ void bt_worker_fanout_fail(bt_worker_t *w, bt_job_t *leader, bt_status_t status,
  *  followers need it. Harmless when repeated. */
 void bt_worker_job_abort(bt_worker_t *w, bt_job_t *job);
 /** Returns blocks, sends ENDED and frees the job; if logits are left to send,
- *  sends ENDED and frees it later (logprob_output.h). The job must be out of
+ *  sends ENDED and frees it later (worker_priv.h). The job must be out of
  * engine and kvt. */
 void bt_worker_job_end(bt_worker_t *w, bt_job_t *job);
 

@@ -7,7 +7,7 @@ from .machine import MIB, mib
 
 # Of the default model two workers take 92 MiB of weights together and 76 MiB each while they load (./baton check tells it).
 LEAST_BYTES = 256 * MIB
-POOL_MOST = 1024 * MIB     # worker/memory.c, DEFAULT_POOL_BYTES: of each worker, or a quarter of what is left
+POOL_MOST = 1024 * MIB     # worker/preflight.c, DEFAULT_POOL_BYTES: of each worker, or a quarter of what is left
 
 
 def kib(fields, name):

@@ -266,7 +266,7 @@ void sim_open_mixed(uint32_t n_groups, uint32_t n, const uint32_t *roles,
 void sim_order_prompts(bt_sched_order_t order);
 /** Has, or had, it this role? */
 bool sim_is(uint32_t n, bt_role_t role);
-/** Every worker lets sequences grow and pauses some (worker/preempt.h). */
+/** Every worker lets sequences grow and pauses some (worker/worker_priv.h). */
 void sim_let_grow(void);
 /** Every worker has static batches (sched_admit.h). */
 void sim_batch_statically(void);

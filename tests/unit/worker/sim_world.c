@@ -12,10 +12,8 @@
 #include "common/base/log.h"
 #include "decode_worker/decode.h"
 #include "prefill_worker/prefill.h"
-#include "worker/job.h"
-#include "worker/loop.h"
-#include "worker/peer_sharding.h"
-#include "worker/window_eviction.h"
+#include "worker/fanout.h"
+#include "worker/worker_priv.h"
 
 struct sim sim;
 static unsigned long lines_before;

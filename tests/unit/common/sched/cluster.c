@@ -525,7 +525,7 @@ static void check_shares(const c_node_t *node)
     assert_true(a->waiting_blocks <= node->used_blocks);
 }
 
-/* As worker/admit.c has it. */
+/* As worker/preempt.c has it. */
 static void let_begin(cluster_t *c, c_node_t *node)
 {
     bt_sched_admit_t *a = &node->admit;

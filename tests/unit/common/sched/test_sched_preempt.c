@@ -317,7 +317,7 @@ static bool begin(job_t *job)
     return true;
 }
 
-/* As worker/admit.c. */
+/* As worker/preempt.c. */
 static void admit(void)
 {
     bt_sched_claim_t *claim = NULL;

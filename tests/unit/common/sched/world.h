@@ -10,7 +10,7 @@
  *           sched_chunk, sched_plan, sched_order, sched_cost ──▶ a step
  *
  *     world.c          tenants, router, messages: what is under way
- *     world_worker.c   a worker: as worker/admit.c, worker/preempt.c and an
+ *     world_worker.c   a worker: as worker/preempt.c, worker/preempt.c and an
  *                      engine do it
  *     world_check.c    what must be true after every event
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker: as worker/admit.c, worker/preempt.c and an engine do it. */
+/* A worker: as worker/preempt.c, worker/preempt.c and an engine do it. */
 #include <string.h>
 
 #include "tests/support/testsupport.h"

@@ -3,7 +3,7 @@
  * does time in which nobody looked. */
 #include "tests/unit/worker/sim.h"
 
-#include "worker/compute_watchdog.h"
+#include "worker/cores.h"
 
 #define LIMIT_MS 800u /* an eighth of it is 100 */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/status.h"
 #include "tests/support/testsupport.h"
-#include "worker/interfaces.h"
+#include "worker/preflight.h"
 
 static void ranks_take_interfaces_in_turn(void **state)
 {

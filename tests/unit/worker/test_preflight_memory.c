@@ -2,7 +2,7 @@
 /* What a model and its pool may take of the memory that is there. */
 #include "tests/support/testsupport.h"
 
-#include "worker/memory.h"
+#include "worker/preflight.h"
 
 #define MIB (UINT64_C(1) << 20)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/devices.h"
+#include "worker/preflight.h"
 
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "worker/core_demand.h"
+#include "worker/cores.h"
 
 static const uint32_t first[] = {0, 1};
 static const uint32_t second[] = {2, 3};

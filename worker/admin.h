@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file admin_state.h
+/** @file admin.h
  *
+ * Control of a running worker from outside: role, drain, and SIGHUP.
+ */
+#ifndef BT_WORKER_ADMIN_H
+#define BT_WORKER_ADMIN_H
+
+#include "common/base/status.h"
+#include "worker/worker.h"
+
+/*
  * Role of a worker and whether it accepts requests, as routers set it on
  * behalf of the cluster's operator. The worker is the authority: routers do
  * not know each other, so the worker reports its current state to all of them.
@@ -18,10 +27,6 @@
  *
  * Threads: the control thread.
  */
-#ifndef BT_WORKER_ADMIN_STATE_H
-#define BT_WORKER_ADMIN_STATE_H
-
-#include "worker/worker.h"
 
 /** Carries out a router's ROLE message. An unknown role or duty is logged, and
  *  nothing of the message is carried out. */
@@ -36,5 +41,17 @@ bt_admin_state_t bt_admin_state_of(const bt_worker_t *w); /**< for STATS */
 /** Notifies all routers that the worker accepts nothing new; STATS follow at
  *  once. */
 void bt_admin_state_send(bt_worker_t *w);
+
+/* SIGHUP: a worker reads its key file again. Open links
+ * stay; new links, to routers and to other workers, use the new key, and for
+ * ten minutes also accept the previous one. */
+
+/** Blocks SIGHUP and opens its descriptor. Call before other threads exist.
+ *  @retval BT_ERR_IO  logged */
+BT_MUST_CHECK bt_status_t bt_sighup_open(bt_worker_t *w);
+/** Handles the signals received since the last call. */
+void bt_sighup_take(bt_worker_t *w);
+/** Closes the descriptor, if open. */
+void bt_sighup_close(bt_worker_t *w);
 
 #endif
