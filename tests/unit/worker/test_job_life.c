@@ -11,7 +11,7 @@ typedef struct arrow {
     unsigned from, event, to;
 } arrow_t;
 
-/* prefill_worker/job_life.h, arrow by arrow. */
+/* prefill_worker/prefill.h, arrow by arrow. */
 static const arrow_t prefill_arrows[] = {
     {BT_PREFILL_QUEUED, BT_PREFILL_GRANT, BT_PREFILL_GRANTED},
     {BT_PREFILL_QUEUED, BT_PREFILL_START, BT_PREFILL_COMPUTING},
@@ -41,7 +41,7 @@ static const arrow_t prefill_arrows[] = {
     {BT_PREFILL_ENDING, BT_PREFILL_FREE, BT_PREFILL_ENDED},
 };
 
-/* decode_worker/job_life.h, the same. */
+/* decode_worker/decode.h, the same. */
 static const arrow_t decode_arrows[] = {
     {BT_DECODE_QUEUED, BT_DECODE_OPEN, BT_DECODE_LEASED},
     {BT_DECODE_QUEUED, BT_DECODE_RUN, BT_DECODE_RUNNING},
