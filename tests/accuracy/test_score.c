@@ -9,7 +9,7 @@
 
 /* By hand: p = (1/2, 1/4, 1/4), q = (1/3, 1/3, 1/3): KL = 1/2 ln(3/2) + 1/2
  * ln(3/4) = 0.0588915; of q from itself it is 0. */
-static void a_position_is_as_worked_by_hand(void **state)
+static void position_is_as_worked_by_hand(void **state)
 {
     static const float p[] = {0.69314718f, 0.0f, 0.0f};
     static const float q[] = {5.0f, 5.0f, 5.0f};
@@ -49,7 +49,7 @@ static void another_likeliest_token_is_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_position_is_as_worked_by_hand),
+        BT_TEST(position_is_as_worked_by_hand),
         BT_TEST(another_likeliest_token_is_counted),
     };
 

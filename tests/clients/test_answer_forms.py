@@ -225,27 +225,27 @@ def check(reasoning, tools, *parts):
             part(m)
 
 
-def test_calls_of_hermes_behind_think(_):
+def test_hermes_tool_calls_follow_a_think_block(_):
     check("think", "hermes", check_marks, check_cuts, check_stops, check_forced)
 
 
-def test_calls_of_mistral_behind_its_thoughts(_):
+def test_mistral_tool_calls_follow_reasoning(_):
     check("mistral", "mistral", check_marks, check_cuts, check_stops, check_forced)
 
 
-def test_calls_of_llama_3_behind_thinking(_):
+def test_llama_3_tool_calls_follow_reasoning(_):
     check("thinking", "llama3", check_marks, check_cuts, check_stops, check_forced)
 
 
-def test_calls_as_python_behind_seed(_):
+def test_pythonic_tool_calls_follow_seed_reasoning(_):
     check("seed", "pythonic", check_marks, check_cuts, check_stops, check_forced)
 
 
-def test_calls_without_thoughts(_):
+def test_tool_calls_without_reasoning_are_parsed(_):
     check(None, "hermes", check_marks)
 
 
-def test_thoughts_of_other_forms(_):
+def test_other_reasoning_formats_are_parsed(_):
     for reasoning in ("thought", "reasoning", "granite"):
         check(reasoning, None, check_marks, check_cuts)
 

@@ -113,7 +113,7 @@ def test_models_chained_by_hand_equal_the_ensemble_and_bls(c):
                 check_one(c, t, kind, text, n, i % 2 == 0, str(i))
 
 
-def test_raw_logits_of_a_long_prompt_come_at_both_doors_with_every_output_named(c):
+def test_raw_logits_of_a_long_prompt_come_over_http_and_grpc(c):
     """With as many tokens as end_to_end_test's articles have: 42 MB, more than JSON has room for."""
     text, names = BORN + " word" * 180, ("cum_log_probs", "output_log_probs", "context_logits", "generation_logits")
     flags = switches("return_log_probs", "return_context_logits", "return_generation_logits")
@@ -127,7 +127,7 @@ def test_raw_logits_of_a_long_prompt_come_at_both_doors_with_every_output_named(
                                       "generation_logits": (1, 1, 5, vocabulary())}, shapes
 
 
-def test_concurrent_requests_of_the_ensemble_have_their_own_answers(c):
+def test_concurrent_ensemble_requests_have_their_own_answers(c):
     expected = {text: text + answer_of(c, text, n) for text, n in PROMPTS}
     jobs = PROMPTS * 3
     with by_http.InferenceServerClient(f"{c.http[0]}:{c.http[1]}", concurrency=len(jobs)) as t:
@@ -194,7 +194,7 @@ def test_only_the_last_response_of_a_stream_is_final_and_it_has_content(c):
         assert final == [False] * (n_responses - 1) + [True], (stream, final)
 
 
-def test_outputs_that_are_asked_for_come_with_a_streams_request(c):
+def test_streams_return_the_requested_outputs(c):
     n_prompt = golden(BORN)["n_prompt"]
     more = [(name, "BOOL", True) for name in ("return_log_probs", "return_context_logits", "return_generation_logits")]
     names = ("cum_log_probs", "output_log_probs", "context_logits", "generation_logits")
@@ -238,7 +238,7 @@ def buckets(c):
             for name, kind in LENGTHS.items()]
 
 
-def test_the_models_of_the_ensemble_count_its_requests_alike(c):
+def test_ensemble_models_count_the_same_requests(c):
     c.wait_idle()
     before, lengths_before = counters(c), buckets(c)
     assert set(COMPOSING) | {"ensemble"} <= set(before), list(before)
@@ -281,7 +281,7 @@ def custom(c):
     return found
 
 
-def test_the_batchers_metrics_are_those_of_tensorrt_llm_and_agree_with_what_ran(c):
+def test_batcher_metrics_match_tensorrt_llm_and_the_requests(c):
     c.wait_idle()
     before = custom(c)
     assert set(before) == {(kind, x) for kind, values in CUSTOM.items() for x in values}, sorted(before)

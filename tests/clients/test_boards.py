@@ -108,14 +108,14 @@ def check_names(where, expression, families):
     assert grouped <= labels | LABELS_OF_SCRAPES, f"{where}: no series has {grouped - labels}"
 
 
-def test_a_parser_of_expressions_sees_what_is_named(_):
+def test_promql_parser_finds_all_metric_names(_):
     series, labels = promql.parts_of(
         'histogram_quantile(0.9, sum by (model, le) (rate(a_bucket{x="1,2", y=~"a|b"}[5m]))) > on (z) max(b) / 2 or vector(0)')
     assert series == [("a_bucket", [("x", "=", "1,2"), ("y", "=~", "a|b")]), ("b", [])], series
     assert labels == {"model", "le", "z"}
 
 
-def test_boards_and_rules_name_what_is_in_the_table(_):
+def test_boards_and_rules_use_existing_metrics(_):
     families = table()
     assert len(families) > 90 and families["baton_kv_blocks"]["state"] == {"used", "free", "cached", "quarantined"}
     for where, expression in queries() + [(rule["alert"], rule["expr"]) for rule in alerts()]:
@@ -128,7 +128,7 @@ def test_boards_and_rules_name_what_is_in_the_table(_):
         assert panel["type"] == "row" or panel["targets"], panel["title"]
 
 
-def test_boards_are_what_is_made_of_their_description(_):
+def test_committed_boards_are_current(_):
     run = subprocess.run([sys.executable, os.path.join(FOLDER, "boards.py"), "--check"], capture_output=True, text=True,
                          check=False)
     assert run.returncode == 0, run.stderr
@@ -145,7 +145,7 @@ def test_boards_are_what_is_made_of_their_description(_):
             taken |= cells
 
 
-def test_rules_are_rules_and_each_has_a_part_of_the_manual(_):
+def test_alert_rules_are_valid_and_documented(_):
     assert f"{len(alerts())} rules found" in promtool("check", "rules", RULES)
     with open(os.path.join(harness.ROOT, "docs", "MONITORING.md"), encoding="utf-8") as f:
         anchors = {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-")
@@ -275,7 +275,7 @@ def expanded(text, labels):
     return re.sub(r"{{ \$labels\.(\w+) }}", lambda m: labels[m[1]], text)
 
 
-def test_each_alert_fires_where_it_should_and_nowhere_else(_):
+def test_each_alert_fires_only_on_its_condition(_):
     import yaml
     rules = {rule["alert"]: rule for rule in alerts()}
     assert {c[0] for c in CASES if c[2]} == set(rules) and {c[0] for c in CASES if c[4]} == set(rules)
@@ -300,7 +300,7 @@ def test_each_alert_fires_where_it_should_and_nowhere_else(_):
 
 # --- a live router
 
-def test_what_a_router_prints_is_as_prometheus_wants_it(c):
+def test_router_metrics_pass_promtool(c):
     c.complete("A", 2)
     _, _, page = c.request("GET", "/metrics", at=c.metrics_at)
     said = promtool("check", "metrics", text=page.decode(), codes=(0, 3))
@@ -318,7 +318,7 @@ MAY_BE_EMPTY = re.compile(r"baton_expected_workers|baton_worker_restarts_total|b
                           r"|baton_target_sequences|baton_worker_cost_")
 
 
-def test_a_prometheus_that_scrapes_it_answers_every_panel(c):
+def test_prometheus_answers_every_board_panel(c):
     with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
         path, address = os.path.join(d, "prometheus.json"), f"127.0.0.1:{harness.free_port()}"
         with open(path, "w", encoding="utf-8") as f:

@@ -333,7 +333,7 @@ def test_openai_logit_bias_and_cache_salt(c):
     assert e.param == "cache_salt", e
 
 
-def test_openai_a_closed_stream_is_cancelled(c):
+def test_openai_closed_stream_is_cancelled(c):
     client = openai_client(c)
     stream = client.completions.create(model=MODEL, prompt="Count: 1, 2, 3,", max_tokens=1000, stream=True,
                                        extra_body={"ignore_eos": True})
@@ -564,7 +564,7 @@ def test_tritonclient_compresses_both_ways(c):
         client.close()
 
 
-def test_tritonclient_hears_what_is_wrong(c):
+def test_tritonclient_receives_errors(c):
     http = client_module("tritonclient.http")
     utils = client_module("tritonclient.utils")
     client = http.InferenceServerClient("%s:%d" % c.http)
@@ -652,7 +652,7 @@ def settings_and_orders(client_call, wrong):
     wrong("no launcher", "unload_model", MODEL)
 
 
-def test_tritonclient_describes_and_orders(c):
+def test_tritonclient_reads_metadata_and_controls_models(c):
     http = client_module("tritonclient.http")
     utils = client_module("tritonclient.utils")
     client = http.InferenceServerClient("%s:%d" % c.http)
@@ -669,7 +669,7 @@ def test_tritonclient_describes_and_orders(c):
         client.close()
 
 
-def test_tritonclient_aio_describes_and_orders(c):
+def test_tritonclient_aio_reads_metadata_and_controls_models(c):
     aio = client_module("tritonclient.http.aio")
     utils = client_module("tritonclient.utils")
     loop = asyncio.new_event_loop()
@@ -693,7 +693,7 @@ def test_tritonclient_aio_describes_and_orders(c):
         loop.close()
 
 
-def test_a_load_generators_session_agrees_with_what_it_sent(c):
+def test_load_generator_session_counts_match(c):
     """Metadata, configuration and statistics; 200 requests from 16 threads, half by generate and half by infer;
     statistics again."""
     http = client_module("tritonclient.http")
@@ -922,7 +922,7 @@ def test_metrics_are_well_formed(c):
     assert {x.rpartition(" ")[0] for x in other.decode().split("\n")} == series
 
 
-def test_metrics_move_with_the_events_they_name(_):
+def test_metrics_change_with_their_events(_):
     """One seat: a running request, one that waits for it, and both gone."""
     names = ("active", "scheduled", "context", "waiting")
     # Small chunks: both phases of the long request take long enough to be seen, however fast the machine is.
@@ -1052,7 +1052,7 @@ class Reader(FastHttpUser):
 """
 
 
-def test_locust_without_a_failure(c):
+def test_locust_run_has_no_failure(c):
     if importlib.util.find_spec("locust") is None:
         raise Skip("locust is not installed")
     with tempfile.TemporaryDirectory() as directory:

@@ -112,12 +112,12 @@ def row_of(page, command):
     return next((row for row in ACCOUNT if row[0] == page and command.startswith(row[1])), None)
 
 
-def test_commands_are_told_from_their_comments(_):
+def test_documented_commands_are_parsed_without_comments(_):
     code = "# what\n./baton serve        # installs\na \\\n    b  # c\n\ncat <<END\n# kept\nEND\nx 'one\n# two' y\nz\n"
     assert docs_commands.commands(code) == ["./baton serve", "a \\\n    b  # c", "cat <<END\n# kept\nEND", "x 'one\n# two' y", "z"]
 
 
-def test_every_command_of_a_page_is_run_or_has_a_reason(_):
+def test_every_documented_command_runs_or_has_a_reason(_):
     used = set()
     for page in docs_commands.PAGES:
         for command in commands_of(page):
@@ -145,7 +145,7 @@ def run_in_order(desk, title):
     return {docs_commands.commands(code)[0][:40]: desk.run(code) for code in blocks_of(title)}
 
 
-def test_the_guide_runs_from_the_first_day_to_the_first_outage_and_what_else_wants_a_server(_):
+def test_guide_and_other_server_commands_run(_):
     with docs_commands.Desk(programs()) as desk:
         said = run_in_order(desk, DAY)
         first = next(text for start, text in said.items() if start.startswith("./baton ask \"Name three"))
@@ -194,7 +194,7 @@ def run_commands_of_other_pages(desk):
                     check_command(desk, page, command)
 
 
-def test_the_page_reads_an_access_log_of_json(c):
+def test_documented_json_access_log_reader_works(c):
     c.complete("hello", 4)
     with docs_commands.Desk() as desk:
         os.symlink(ACCESS, os.path.join(desk.dir, "access.json"))

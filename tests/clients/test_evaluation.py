@@ -132,7 +132,7 @@ def test_long_windows_have_the_perplexity_of_float32(c):
     assert sum(off) / len(off) < MAX_MEAN_CHANGE, described(off)
 
 
-def test_small_models_say_what_float32_with_their_roundings_says(_):
+def test_small_models_equal_float32_with_their_roundings(_):
     for name in ("tiny_f32", "tiny_bf16"):
         said = GOLDEN[name]
         options = dict(zip((x[2:] for x in said["arguments"][::2]), said["arguments"][1::2]))
@@ -152,7 +152,7 @@ def test_small_models_say_what_float32_with_their_roundings_says(_):
         assert check_greedy(said["pairs"], found[0], TINY_CHANGE) >= 8
 
 
-def test_no_new_token_and_texts_give_the_same_numbers(c):
+def test_scoring_by_ids_and_by_text_gives_the_same_numbers(c):
     said = GOLDEN["default"]
     pairs = said["pairs"][:8]
     prompts = [w["context"] + w["continuation"] for w in pairs]
@@ -214,7 +214,7 @@ def samples(directory, kind):
         return sorted((json.loads(line) for line in f), key=lambda x: x["doc_id"])
 
 
-def test_the_harness_itself(c):
+def test_evaluation_harness_itself(c):
     python = os.environ.get("BATON_LM_EVAL_PYTHON")
     if not python:
         raise Skip("BATON_LM_EVAL_PYTHON names no Python that has lm-eval")

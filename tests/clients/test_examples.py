@@ -84,7 +84,7 @@ def here(c, code):
     return code
 
 
-def test_python_examples_of_the_page_run_as_they_stand(c):
+def test_documented_python_examples_run_unchanged(c):
     codes = [code for kind, code in blocks_of_the_page() if kind == "python"]
     assert len(codes) == 6, codes
     # Who hangs says where, and ends: what a client's threads wait for is not to be seen from here.
@@ -97,7 +97,7 @@ def test_python_examples_of_the_page_run_as_they_stand(c):
         assert "tritonclient" not in code or "Paris" in done.stdout, (code, done.stdout)
 
 
-def test_shell_examples_of_the_page_run_as_they_stand(c):
+def test_documented_shell_examples_run_unchanged(c):
     if shutil.which("curl") is None:
         raise Skip("curl is not installed")
     curls, load = (code for kind, code in blocks_of_the_page() if kind == "sh")
@@ -114,7 +114,7 @@ def test_shell_examples_of_the_page_run_as_they_stand(c):
 # --- one request of ids
 
 
-def test_the_batcher_client_prints_input_and_output_of_ids(c):
+def test_batcher_client_prints_input_and_output_of_ids(c):
     out, said = batcher(c, "--request-output-len", "20", "--tokenizer-dir", "/gpt2", "--text", FRANCE)
     assert "--tokenizer-dir has no effect" in said, said
     assert int(line_of(out, "Using pad_id")) >= 0 and int(line_of(out, "Using end_id")) >= 0
@@ -136,7 +136,7 @@ def test_the_batcher_client_prints_input_and_output_of_ids(c):
     assert "\nFAIL" in batcher(c, *same, "1," + expected, code=1)[0]
 
 
-def test_the_batcher_client_ends_a_request_early(c):
+def test_batcher_client_ends_a_request_early(c):
     """--end-id -1: nothing but the stop ends it before 1500 tokens."""
     long = ["--request-output-len", "1500", "--stop-after-ms", "200", "--end-id", "-1", "--exclude-input-in-output"]
     for more in (["--request-id", "1"], ["--streaming"]):
@@ -149,7 +149,7 @@ def test_the_batcher_client_ends_a_request_early(c):
     c.wait_idle()
 
 
-def test_the_batcher_client_returns_logits(c):
+def test_batcher_client_returns_logits(c):
     line = ["inflight_batcher_llm_client.py", "-u", at(c.grpc), "--request-output-len", "20", "--text", FRANCE,
             "--return-context-logits", "--return-generation-logits"]
     done = subprocess.run([sys.executable, os.path.join(EXAMPLES, line[0]), *line[1:]], capture_output=True, text=True,
@@ -168,7 +168,7 @@ def test_the_batcher_client_returns_logits(c):
     assert re.findall(r"^output_log_probs.shape: (.*)$", texts, re.M) == ["(1, 1, 5)"] * 3, texts
 
 
-def test_what_is_not_there_is_refused_by_name(c):
+def test_batcher_client_refuses_unsupported_options_by_name(c):
     for option in ("--lora-path", "--prompt-embedding-table-path", "--draft-tokens-csv"):
         _, said = batcher(c, option, "x", code=2)
         assert f"{option}: " in said and "not there" in said, said
@@ -186,7 +186,7 @@ def test_what_is_not_there_is_refused_by_name(c):
 # --- texts
 
 
-def test_the_end_to_end_client_asks_a_batch_of_three(c):
+def test_end_to_end_client_asks_a_batch_of_three(c):
     out, _ = run("end_to_end_grpc_client.py", "-u", at(c.grpc), "-o", "5", "-p", THREE, "--batch-inputs")
     assert re.findall(r"^batch_index: (\d)$", out, re.M) == ["0", "1", "2"], out
     for prompt in json.loads(THREE):
@@ -200,7 +200,7 @@ def test_the_end_to_end_client_asks_a_batch_of_three(c):
     assert [p + a for p, a in zip(json.loads(THREE), answers)] == texts, (texts, answers)
 
 
-def test_the_end_to_end_client_takes_words_and_sampling(c):
+def test_end_to_end_client_takes_words_and_sampling(c):
     ask = ["end_to_end_grpc_client.py", "-u", at(c.grpc), "-o", "8", "-p", FRANCE, "--exclude-input-in-output"]
     plain, _ = run(*ask)
     assert "Paris" in line_of(plain, "Output"), plain
@@ -215,7 +215,7 @@ def curl(command):
     return done.stdout
 
 
-def test_curl_lines_of_the_quick_start(c):
+def test_quick_start_curl_lines_run(c):
     if shutil.which("curl") is None:
         raise Skip("curl is not installed")
     for model in ("ensemble", "tensorrt_llm_bls"):
@@ -228,7 +228,7 @@ def test_curl_lines_of_the_quick_start(c):
         assert f"\nnv_trt_llm_{name}_metrics{{" in page, name
 
 
-def test_texts_come_back_and_the_models_agree(c):
+def test_example_texts_return_and_models_agree(c):
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "dataset.json")
         with open(path, "w", encoding="utf-8") as f:
@@ -256,7 +256,7 @@ def n_inferences(c):
     return stats["inference_count"]
 
 
-def test_the_benchmark_of_drawn_lengths(c):
+def test_example_benchmark_with_random_lengths_runs(c):
     before = n_inferences(c)
     out, _ = run("benchmark_core_model.py", "-u", at(c.grpc), "-i", "grpc", "--request_rate", "40", "token_norm_dist",
                  "--input_mean", "32", "--input_stdev", "0", "--output_mean", "10", "--output_stdev", "0",
@@ -272,7 +272,7 @@ def test_the_benchmark_of_drawn_lengths(c):
     assert n_inferences(c) == before + 12 + 4  # four to warm up
 
 
-def test_the_benchmark_of_a_dataset(c):
+def test_example_benchmark_with_a_dataset_runs(c):
     with tempfile.TemporaryDirectory() as directory:
         path, table = os.path.join(directory, "dataset.json"), os.path.join(directory, "stats.csv")
         with open(path, "w", encoding="utf-8") as f:
@@ -292,7 +292,7 @@ def test_the_benchmark_of_a_dataset(c):
     assert {name: float(value) for name, value in told[1:]} == rows, told
 
 
-def test_arrivals_of_the_benchmark(_):
+def test_example_benchmark_arrivals_follow_the_rate(_):
     sys.path.insert(0, EXAMPLES)
     benchmark = __import__("benchmark_core_model")
     few = ["token-norm-dist", "--input_mean", "1", "--input_stdev", "0", "--output_mean", "1", "--output_stdev", "0"]
@@ -328,7 +328,7 @@ def started_by(out):
     return {name: (host, int(port)) for name, host, port in re.findall(r"Started (.*) at (\S+):(\d+)$", out, re.M)}
 
 
-def test_the_launch_script_starts_a_repository(_):
+def test_launch_script_starts_a_repository(_):
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         where = os.path.join(directory, "triton_model_repo")
         shutil.copytree(TEMPLATES, where)
@@ -376,7 +376,7 @@ def test_the_launch_script_starts_a_repository(_):
         assert " debug " in text, text[:3000]
 
 
-def test_the_launch_script_makes_halves_of_the_world(_):
+def test_launch_script_splits_the_mpi_world_in_halves(_):
     sys.path.insert(0, EXAMPLES)
     launch = __import__("launch_triton_server")
     for size, n_prefill, n_decode in ((1, 1, 1), (2, 1, 1), (3, 1, 2), (4, 2, 2)):
@@ -386,7 +386,7 @@ def test_the_launch_script_makes_halves_of_the_world(_):
                            "127.0.0.1:81", "--metrics", "127.0.0.1:8002"], command
 
 
-def test_the_launch_script_says_why_nothing_starts(_):
+def test_launch_script_reports_why_nothing_starts(_):
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         _, said = run("launch_triton_server.py", "--model_repo", os.path.join(directory, "none"), "--tritonserver",
                       os.path.join(harness.BUILD, "launcher/baton-launch"),

@@ -101,7 +101,7 @@ class Stream:
 # --- calls that are answered at once
 
 
-def test_every_call_about_the_server_and_its_models(c):
+def test_grpc_server_and_model_calls_answer(c):
     with client(c) as t:
         assert t.is_server_live() and t.is_server_ready() and t.is_model_ready(MODEL) and t.is_model_ready(MODEL, "1")
         assert not t.is_model_ready("nobody") and not t.is_model_ready(MODEL, "2")
@@ -129,7 +129,7 @@ def test_every_call_about_the_server_and_its_models(c):
             assert code == "StatusCode.NOT_FOUND" and "nobody" in text, (code, text)
 
 
-def test_settings_and_shared_memory_answer(c):
+def test_grpc_settings_and_shared_memory_calls_answer(c):
     with client(c) as t:
         log = t.get_log_settings(as_json=True)["settings"]
         assert "log_info" in log, log
@@ -163,7 +163,7 @@ def test_health_service(c):
         assert next(health.Watch(health_pb2.HealthCheckRequest(service="x"))).status == 3
 
 
-def test_reflection_tells_what_the_client_knows(c):
+def test_grpc_reflection_equals_the_clients_descriptors(c):
     from google.protobuf.descriptor_pool import DescriptorPool
     from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
     with grpc.insecure_channel(address(c)) as channel:
@@ -180,7 +180,7 @@ def test_reflection_tells_what_the_client_knows(c):
                 (f.name, f.number, f.type) for f in message.fields], name
 
 
-def test_names_that_are_not_this_server_s_are_denied(c):
+def test_grpc_unknown_names_are_denied(c):
     def call_as(name, metadata=None):
         with grpc.insecure_channel(address(c), [("grpc.default_authority", name)]) as channel:
             channel.unary_unary(SERVICE + "ServerLive", lambda x: x, lambda x: x)(b"", metadata=metadata, timeout=30)
@@ -194,7 +194,7 @@ def test_names_that_are_not_this_server_s_are_denied(c):
         assert code == "StatusCode.PERMISSION_DENIED" and "--allowed-hosts" in text, (name, code, text)
 
 
-def test_a_request_s_id_is_in_the_head_of_its_answer(c):
+def test_grpc_response_metadata_has_the_request_id(c):
     def ids(method, request, metadata=None, call_of="unary_unary"):
         with grpc.insecure_channel(address(c)) as channel:
             call = getattr(channel, call_of)(SERVICE + method, lambda x: x, lambda x: x)
@@ -219,7 +219,7 @@ def test_a_request_s_id_is_in_the_head_of_its_answer(c):
     assert len(set(fresh)) == 3 and all(len(x) == 32 for x in fresh), fresh
 
 
-def test_models_are_loaded_and_unloaded_by_the_launchers_orders(c):
+def test_grpc_loads_and_unloads_models_through_the_launcher(c):
     import tempfile
     from launch import Launch
     with client(c) as t:
@@ -271,7 +271,7 @@ def test_orders_without_keys_are_those_of_the_servers_own_user(c):
 # --- infer
 
 
-def test_infer_gives_what_http_gives(c):
+def test_grpc_infer_equals_http(c):
     text = c.generate(QUESTION.decode(), 8)
     with client(c) as t:
         answer = t.infer(MODEL, question(), request_id="abc", outputs=[triton.InferRequestedOutput("text_output")])
@@ -289,7 +289,7 @@ def switch(*names):
     return [tensor(x, np.array([[True]]), "BOOL") for x in names]
 
 
-def test_a_stream_has_log_probs_by_piece_and_logits_at_its_end(c):
+def test_grpc_stream_has_log_probs_by_piece_and_logits_at_its_end(c):
     """The logits are more bytes than --client-buffer-bytes, and a last word follows them at once."""
     status, answer = c.post("/v1/completions", {"prompt": QUESTION.decode(), "max_tokens": 4, "temperature": 0,
                                                 "logprobs": 0, "ignore_eos": True})
@@ -326,7 +326,7 @@ def test_a_stream_has_log_probs_by_piece_and_logits_at_its_end(c):
     s.close()
 
 
-def test_a_batch_of_three_answers_once(c):
+def test_grpc_batch_of_three_answers_once(c):
     texts = np.array([[b"One"], [b"Two"], [b"Three"]], dtype=object)
     asked = [tensor("text_input", texts, "BYTES"),
              tensor("max_tokens", np.array([[4], [5], [6]], dtype=np.int32), "INT32")]
@@ -337,7 +337,7 @@ def test_a_batch_of_three_answers_once(c):
         assert [x for x in answer.reshape(-1)] == alone, (answer, alone)
 
 
-def test_errors_have_codes_that_say_what_to_do(c):
+def test_grpc_errors_have_the_documented_codes(c):
     with client(c) as t:
         code, text = code_of(lambda: t.infer(MODEL, question(max_tokens=-1)))
         assert code == "StatusCode.INVALID_ARGUMENT" and "max_tokens" in text, (code, text)
@@ -360,7 +360,7 @@ def test_errors_have_codes_that_say_what_to_do(c):
     c.wait_idle()
 
 
-def test_gzip_both_ways(c):
+def test_grpc_gzip_works_both_ways(c):
     long_text = b"The capital of France is Paris. " * 64
     with client(c) as t:
         plain = t.infer(MODEL, question(2, long_text)).as_numpy("text_output")[0]
@@ -377,7 +377,7 @@ def test_gzip_both_ways(c):
 # --- streams
 
 
-def test_a_stream_has_many_requests_and_ends_each(c):
+def test_grpc_stream_ends_each_of_its_requests(c):
     whole = c.generate(QUESTION.decode(), 8)
     s = Stream(c)
     s.ask("pieces", stream=True, enable_empty_final_response=True)
@@ -406,7 +406,7 @@ def test_a_stream_has_many_requests_and_ends_each(c):
     s.close()
 
 
-def test_a_config_that_grpc_tells_is_read_as_config_pbtxt(c):
+def test_grpc_model_config_parses_as_config_pbtxt(c):
     """Written by protobuf's own text_format; the launcher's --check reads it and starts nothing."""
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         for name in ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls"):
@@ -421,7 +421,7 @@ def test_a_config_that_grpc_tells_is_read_as_config_pbtxt(c):
         assert done.returncode == 0, done
 
 
-def test_a_half_close_waits_for_what_runs(c):
+def test_grpc_half_close_waits_for_running_requests(c):
     def requests():
         yield triton._utils._get_inference_request(  # pylint: disable=protected-access
             model_name=MODEL, inputs=question(24, stream=True), model_version="", request_id="1", outputs=None,
@@ -435,7 +435,7 @@ def test_a_half_close_waits_for_what_runs(c):
         assert call.code() == grpc.StatusCode.OK
 
 
-def test_64_streams_on_one_connection(c):
+def test_grpc_64_streams_share_one_connection(c):
     with grpc.insecure_channel(address(c)) as channel:
         stub = channel.stream_stream(SERVICE + "ModelStreamInfer", service_pb2.ModelInferRequest.SerializeToString,
                                      service_pb2.ModelStreamInferResponse.FromString)
@@ -458,7 +458,7 @@ def test_64_streams_on_one_connection(c):
     c.wait_idle()
 
 
-def test_a_cancel_frees_seat_and_blocks(c):
+def test_grpc_cancel_frees_seat_and_blocks(c):
     key = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="tensorrt_llm",version="1"}'
     for leave in ("cancel", "close"):
         s = Stream(c)
@@ -475,7 +475,7 @@ def test_a_cancel_frees_seat_and_blocks(c):
         wait_until("the blocks are free", lambda: c.metrics()[key] == 0)
 
 
-def test_the_same_by_asyncio(c):
+def test_grpc_asyncio_client_works(c):
     import tritonclient.grpc.aio as aio
 
     async def run():
@@ -502,7 +502,7 @@ def test_the_same_by_asyncio(c):
     asyncio.run(run())
 
 
-def test_a_load_generator_s_counts_agree(c):
+def test_grpc_load_generator_counts_agree_with_metrics(c):
     def counts(t):
         s = t.get_inference_statistics("tensorrt_llm").model_stats[0]
         return s.inference_stats.success.count, s.inference_stats.queue.count, s.inference_count
@@ -516,7 +516,7 @@ def test_a_load_generator_s_counts_agree(c):
         assert grew == [200, 200, 200], grew
 
 
-def test_keep_alive_and_large_messages(c):
+def test_grpc_keep_alive_and_large_messages_work(c):
     options = triton.KeepAliveOptions(keepalive_time_ms=1000, keepalive_timeout_ms=1000,
                                       keepalive_permit_without_calls=True, http2_max_pings_without_data=0)
     with client(c, keepalive_options=options) as t:
@@ -555,7 +555,7 @@ def both_doors_refuse(c, text):
     return code, said, status, answer["error"]
 
 
-def test_a_router_without_memory_for_a_request_is_unavailable(_):
+def test_grpc_router_without_memory_answers_unavailable(_):
     with tempfile.TemporaryDirectory() as d:
         with harness.Cluster(harness.small_model(d), router_args=["--router-memory", "1m"]) as c:
             wait_until("the router knows what it has", lambda: c.post("/tokenize", {"prompt": "hello " * 17000})[0] == 503)
@@ -564,7 +564,7 @@ def test_a_router_without_memory_for_a_request_is_unavailable(_):
             assert status == 503 and "router-memory" in error, (status, error)
 
 
-def test_a_client_with_more_than_its_share_of_memory_has_exhausted_it(_):
+def test_grpc_client_over_its_memory_share_gets_resource_exhausted(_):
     with tempfile.TemporaryDirectory() as d:
         with harness.Cluster(harness.small_model(d), router_args=["--http-memory", "32m", "--max-body-bytes", "8m"]) as c:
             found = []
@@ -585,7 +585,7 @@ def test_a_client_with_more_than_its_share_of_memory_has_exhausted_it(_):
             c.wait_idle()
 
 
-def test_keys_are_metadata(c):
+def test_grpc_api_keys_are_metadata(c):
     """Also of a stream that is older than the keys in force."""
     import tempfile
     from test_tenants import Keys, hang_up
@@ -621,7 +621,7 @@ def test_keys_are_metadata(c):
 # --- the runner
 
 
-def test_the_last_a_drain_ends_streams_and_connections(c):
+def test_grpc_drain_ends_streams_and_connections(c):
     """Last: the cluster stops."""
     s = Stream(c)
     s.ask("1", max_tokens=40, stream=True, enable_empty_final_response=True)

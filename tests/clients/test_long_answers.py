@@ -169,7 +169,7 @@ def test_chat_answers_around_the_size_of_the_pool_are_whole(c):
         assert choice["finish_reason"] == "length" and "<think>a thought</think>" + choice["message"]["content"] == said, n
 
 
-def test_long_answers_at_a_time_do_not_mix(c):
+def test_concurrent_long_answers_do_not_mix(c):
     def ask(k):
         last = "MACTtM"[k % 6]
         if k % 4 == 3:
@@ -339,7 +339,7 @@ def leave(c, path, body, after):
         s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def test_clients_that_leave_long_answers_take_nobody_with_them(c):
+def test_clients_leaving_long_answers_do_not_affect_others(c):
     """While it is computed, written by the pool, or sent; the router runs under ASan, and a last answer is whole."""
     n = LIMIT // PIECE + 40
     whole = [("/v2/models/ensemble/infer", infer_body(n, False)), ("/v2/models/ensemble/infer", infer_body(n, True)),

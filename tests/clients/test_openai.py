@@ -78,7 +78,7 @@ class Tap:
 
 # --- options of completions and chat
 
-def test_the_best_of_several(c):
+def test_best_of_returns_the_best_choice(c):
     client = openai_client(c)
     ask = dict(prompt="Once upon a time", temperature=1.3, seed=11, max_tokens=6, logprobs=0)
     each = complete(client, n=4, **ask).choices
@@ -115,7 +115,7 @@ def test_sampling_options_reach_the_sampler(c):
     assert len(ids) == len(set(ids)), ids
 
 
-def test_where_a_text_ends(c):
+def test_finish_reason_tells_stop_and_length(c):
     client = openai_client(c)
     whole = complete(client, max_tokens=16).choices[0].text
     word = whole[4:9]
@@ -141,7 +141,7 @@ def test_where_a_text_ends(c):
     assert on.usage.completion_tokens == n + 4 and on.choices[0].finish_reason == "length", on
 
 
-def test_a_chat_goes_on_with_its_last_message(c):
+def test_chat_continues_its_last_message(c):
     client = openai_client(c)
     said = chat(client, max_tokens=12).choices[0].message.content
     begun = HI + [{"role": "assistant", "content": said[:5]}]
@@ -158,7 +158,7 @@ def test_a_chat_goes_on_with_its_last_message(c):
     assert e.param == "continue_final_message", e
 
 
-def test_messages_in_every_form(c):
+def test_messages_in_every_form_are_accepted(c):
     client = openai_client(c)
     plain = chat(client, [{"role": "system", "content": "Be brief."}] + HI)
     forms = [
@@ -180,7 +180,7 @@ def test_messages_in_every_form(c):
         assert e.param == field, e
 
 
-def test_usage_tells_what_was_cached(c):
+def test_usage_counts_cached_tokens(c):
     client = openai_client(c)
     prompt = "The quick brown fox jumps over the lazy dog. " * 20
     ask = dict(prompt=prompt, extra={"cache_salt": "usage test"})
@@ -196,7 +196,7 @@ def test_usage_tells_what_was_cached(c):
     assert counts[0].completion_tokens == 1 and counts[-1].completion_tokens == 8, counts
 
 
-def test_a_stream_lists_token_ids(c):
+def test_stream_lists_token_ids(c):
     client = openai_client(c)
     ids = complete(client, extra={"return_token_ids": True}).choices[0].model_dump()["token_ids"]
     pieces = list(complete(client, stream=True, extra={"return_token_ids": True}))
@@ -215,7 +215,7 @@ def test_unknown_fields_are_named_in_a_header(c):
 
 # --- models, tokens, health
 
-def test_models_say_how_they_are_served(c):
+def test_models_list_describes_serving_limits(c):
     client = openai_client(c)
     model = client.models.list().data[0].model_dump()
     assert model == client.models.retrieve(model["id"]).model_dump()
@@ -228,7 +228,7 @@ def test_models_say_how_they_are_served(c):
     assert silent.choices[0].message.content == said.choices[0].message.content
 
 
-def test_the_operators_sampling_counts_before_the_files(_):
+def test_operator_sampling_defaults_override_the_models(_):
     with tempfile.TemporaryDirectory() as d:
         model = harness.tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1,
                                    key=["general.sampling.temp=f:50", "general.sampling.top_k=u:100"])
@@ -355,7 +355,7 @@ def test_responses_async(c):
     assert streamed == whole and whole
 
 
-def test_responses_begin_before_there_is_a_token(c):
+def test_responses_stream_begins_before_the_first_token(c):
     client = openai_client(c)
     c.prefills[0].kill(signal.SIGSTOP)  # no token comes while it sleeps
     try:
@@ -385,7 +385,7 @@ Q: {% for m in messages %}{{ m.content }}
 A: {% endfor %}[THINK]"""
 
 
-def test_responses_tell_what_was_thought_apart(c):
+def test_responses_separate_reasoning(c):
     path = os.path.join(c.dir, "thinks.jinja")
     with open(path, "w", encoding="utf-8") as file:
         file.write(THINKS)
@@ -424,7 +424,7 @@ def test_responses_tell_what_was_thought_apart(c):
         assert [x.type for x in cut.output] == ["reasoning"] and cut.status == "incomplete", cut
 
 
-def test_clients_pass_over_the_comments_of_a_silent_stream(_):
+def test_sdk_ignores_sse_comments(_):
     """Context phases of a second and more: what is streamed then is what is answered whole."""
     openai, httpx, httpx_sse = client_module("openai"), client_module("httpx"), client_module("httpx_sse")
     words = "word " * 10
@@ -459,7 +459,7 @@ def missing():
     return None if importlib.util.find_spec("openai") else "openai is not installed"
 
 
-def test_a_key_opens_and_a_limit_is_an_error_of_the_sdk(c):
+def test_sdk_reports_key_and_limit_errors(c):
     """As the SDK has it: its key is a bearer token, 401 and 429 are exceptions of their own."""
     from test_tenants import Keys
     openai = client_module("openai")

@@ -53,14 +53,14 @@ def figures(out):
     return int(operations.group(1)), int(requests.group(1))
 
 
-def test_openai_paths_are_as_the_file_says(c):
+def test_openai_paths_match_the_openapi_file(c):
     tried = figures(hold(c, r"^/(v1/.*|tokenize|detokenize|tokenizer_info|health|version|metrics|ping|page/.*|)$", 5))
     assert tried[0] == 14 and tried[1] > 1000, tried
     print(f"# {tried[0]} operations, {tried[1]} requests")
     c.wait_idle()
 
 
-def test_triton_paths_are_as_the_file_says(c):
+def test_triton_paths_match_the_openapi_file(c):
     """The file says less of tensors and orders than what is allowed: that depends on the model."""
     loose = [x for x in CHECKS if x not in ("positive_data_acceptance", "negative_data_rejection")]
     tried = figures(hold(c, r"^/(v2(?!.*\{version\}).*|invocations)$", 1, loose))

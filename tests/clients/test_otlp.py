@@ -226,7 +226,7 @@ def test_every_span_of_every_request_arrives_as_the_file_has_it(c):
     assert b"baton-router" in resource and all(len(m.resource_spans) == 1 for m in COLLECTOR.messages)
 
 
-def test_a_secret_comes_by_file_and_is_read_anew(c):
+def test_otlp_secret_file_is_read_again(c):
     COLLECTOR.become("take")
     ask(c, 1)
     settle(c)
@@ -243,7 +243,7 @@ def test_a_secret_comes_by_file_and_is_read_anew(c):
     assert "Bearer" not in c.router.log()
 
 
-def test_a_client_turns_it_off_and_on(c):
+def test_client_turns_otlp_off_and_on(c):
     COLLECTOR.become("take")
     before, n_lines = settle(c), lines_so_far()
     try:
@@ -258,7 +258,7 @@ def test_a_client_turns_it_off_and_on(c):
     assert lines_so_far() == n_lines + 1 and counts["sent"] > before["sent"], counts
 
 
-def test_a_collector_that_hangs_slows_nobody_and_costs_its_queue(c):
+def test_hanging_otlp_collector_costs_only_its_queue(c):
     COLLECTOR.become("hang")
     before = c.metric(SPANS, result="dropped")
     n_asked = 0
@@ -275,7 +275,7 @@ def test_a_collector_that_hangs_slows_nobody_and_costs_its_queue(c):
     assert "spans are lost" in c.router.log()
 
 
-def test_a_collector_that_is_busy_is_asked_again_when_it_said(c):
+def test_busy_otlp_collector_is_retried_after_its_delay(c):
     COLLECTOR.become("busy")
     before = settle(c)
     ask(c, 2)
@@ -288,7 +288,7 @@ def test_a_collector_that_is_busy_is_asked_again_when_it_said(c):
     assert asked - said >= 1.0, asked - said
 
 
-def test_what_fails_is_kept_until_it_is_taken(c):
+def test_failed_otlp_batches_are_retried(c):
     for mode in ("garbage", "absent"):  # others are in tests/unit/router/otlp
         before = settle(c)
         failed = c.metric("baton_otlp_export_failures_total")
@@ -307,7 +307,7 @@ def test_what_fails_is_kept_until_it_is_taken(c):
     assert "speaks no HTTP/1.1" in c.router.log() and "Connection refused" in c.router.log()
 
 
-def test_what_a_collector_rejects_is_counted_and_said_once(c):
+def test_rejected_otlp_spans_are_counted_and_logged_once(c):
     COLLECTOR.become("take", body=b'{"partialSuccess":{"rejectedSpans":"1","errorMessage":"too old"}}')
     for n in (1, 2):
         ask(c, 1)
@@ -316,7 +316,7 @@ def test_what_a_collector_rejects_is_counted_and_said_once(c):
     assert len(re.findall("were rejected: too old", c.router.log())) == 1
 
 
-def test_the_rest_is_sent_when_the_server_stops(_):
+def test_otlp_queue_is_flushed_at_shutdown(_):
     with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
         path = os.path.join(d, "trace.jsonl")
         for mode in ("take", "hang"):
@@ -348,7 +348,7 @@ def expired_identity(directory, authority):
     return cert, key
 
 
-def test_over_tls_a_collector_is_trusted_that_this_system_trusts(_):
+def test_otlp_over_tls_trusts_the_system_certificates(_):
     with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
         authority, stranger = (make_identity(d, name) for name in ("authority", "stranger"))
         trusted = make_identity(d, "trusted", authority)
@@ -375,7 +375,7 @@ def test_over_tls_a_collector_is_trusted_that_this_system_trusts(_):
             collector.close()
 
 
-def test_what_cannot_be_is_said_at_the_start(_):
+def test_invalid_otlp_options_fail_the_start(_):
     write_headers("Authorization: Bearer third\n", 0o644)
     for arguments, word in ((["--otlp-traces-endpoint", "localhost:4318"], "http://"),
                             (["--otlp-traces-endpoint", "http://me:secret@c.example"], "--otlp-headers-file"),

@@ -34,7 +34,7 @@ def opened(c, place="talk", **look):
 
 # --- what is served
 
-def test_the_page_comes_whole_and_is_not_sent_twice(c):
+def test_page_is_complete_and_cached(c):
     with opened(c) as page:
         page.wait(TITLE)
         files = [x for x in page.answered if "/page/" in x[0]]
@@ -48,7 +48,7 @@ def test_the_page_comes_whole_and_is_not_sent_twice(c):
         assert len(told) >= len(files) - 1 and set(told.values()) == {304}, told
 
 
-def test_nothing_that_stands_in_html_can_run(c):
+def test_page_html_cannot_inject_scripts(c):
     with opened(c) as page:
         page.wait(TITLE)
         for script in ("document.body.innerHTML = '<b>x</b>'", "new DOMParser().parseFromString('<b>', 'text/html')",
@@ -63,7 +63,7 @@ def test_nothing_that_stands_in_html_can_run(c):
 
 # --- talking
 
-def test_an_answer_streams_and_says_what_it_took(c):
+def test_page_streams_an_answer_with_its_timings(c):
     with opened(c) as page:
         page.wait(TITLE)
         assert page.text("#talk .title") == NAME
@@ -89,7 +89,7 @@ def test_an_answer_streams_and_says_what_it_took(c):
     c.wait_idle()
 
 
-def test_an_endless_answer_is_stopped(c):
+def test_page_stops_an_endless_answer(c):
     with opened(c) as page:
         page.wait(TITLE)
         let_go_on(page)
@@ -105,7 +105,7 @@ def test_an_endless_answer_is_stopped(c):
     c.wait_idle()  # the cluster has stopped, too
 
 
-def test_any_message_is_edited_and_asked_again(c):
+def test_page_edits_and_resends_any_message(c):
     with opened(c) as page:
         page.wait(TITLE)
         say(page, "Where is it.")
@@ -144,7 +144,7 @@ def test_any_message_is_edited_and_asked_again(c):
     c.wait_idle()
 
 
-def test_settings_reach_the_server_and_what_is_wrong_is_said(c):
+def test_page_settings_reach_the_server_and_errors_are_shown(c):
     with opened(c) as page:
         page.wait(TITLE)
         assert page.run("document.querySelector('[name=temperature]').placeholder") == "0.7"
@@ -189,7 +189,7 @@ def test_settings_reach_the_server_and_what_is_wrong_is_said(c):
     c.wait_idle()
 
 
-def test_what_a_model_writes_stays_text(c):
+def test_page_shows_model_output_as_text(c):
     with opened(c) as page:
         page.wait(TITLE)
         say(page, "<b>Show</b> #")
@@ -208,7 +208,7 @@ def test_what_a_model_writes_stays_text(c):
 
 # --- modules by themselves
 
-def test_long_answers_cost_no_more_than_short_ones(c):
+def test_page_cost_per_token_is_constant(c):
     """Of an answer some hundreds of times as long a piece is drawn as quickly, within the same number of elements."""
     with opened(c) as page:
         page.wait(TITLE)
@@ -241,7 +241,7 @@ def test_long_answers_cost_no_more_than_short_ones(c):
             assert sections <= 301 and elements < 120_000, (kind, told)
 
 
-def test_a_text_that_comes_in_pieces_is_drawn_as_the_whole(c):
+def test_page_draws_streamed_text_as_the_whole(c):
     """Cut at every place, also within a fence."""
     text = ("# Title\n\ntext *a* b\nmore\n\n- one\n- two\n  1. deep\n\n  still two\n\n```js\nlet a = `x`;\n  ``` no end\n```\n"
             "after\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> quote\n> more\n\n---\nend")
@@ -270,7 +270,7 @@ def test_a_text_that_comes_in_pieces_is_drawn_as_the_whole(c):
                            "td", "blockquote", "p", "hr", "p"], told[1]
 
 
-def test_a_page_that_is_open_for_days_keeps_no_more(c):
+def test_page_memory_is_bounded_over_days(c):
     """A day of points each five seconds, events and models that come and go."""
     with opened(c) as page:
         page.wait(TITLE)
@@ -292,7 +292,7 @@ def test_a_page_that_is_open_for_days_keeps_no_more(c):
         assert told == [180, 180, 17100, 17279, 3, 256, 256, "a-17279", 180], told
 
 
-def test_events_are_cut_as_the_standard_says(c):
+def test_page_parses_sse_as_the_standard_says(c):
     """The HTML standard, 9.2.6, whatever the pieces: also with the line ends of all three kinds."""
     stream = ": hello\n\nretry: 2000\n\nevent: state\r\ndata: {\"a\":\r\ndata: 1}\r\n\r\nid: 7\rdata:x\r\rdata: a\ndata\ndata:  b\n\nevent: none\n\ndata: cut"
     expected = [["message", None, 2000, ""], ["state", None, None, '{"a":\n1}'], ["message", "7", None, "x"], ["message", None, None, "a\n\n b"]]
@@ -310,7 +310,7 @@ def test_events_are_cut_as_the_standard_says(c):
             assert told == expected, (step, told)
 
 
-def test_what_a_server_may_send_is_an_answer_or_an_error(c):
+def test_page_shows_any_server_reply_as_answer_or_error(c):
     """Not ours, broken, cut, an error in the middle: what came is kept, and it is said why there is no more."""
     def chunk(text, **more):
         return "data: " + json.dumps(dict({"id": "x", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}, **more)) + "\n\n"
@@ -366,7 +366,7 @@ def tab_to(page, selector, most=60):
     raise AssertionError(f"Tab does not come to {selector}")
 
 
-def test_the_keyboard_is_enough(c):
+def test_page_works_by_keyboard_alone(c):
     with opened(c) as page:
         page.wait(TITLE)
         page.run("document.activeElement.blur()")
@@ -405,7 +405,7 @@ def test_the_keyboard_is_enough(c):
     c.wait_idle()
 
 
-def test_the_accessibility_checker_finds_nothing_in_talk(c):
+def test_chat_page_passes_the_accessibility_checker(c):
     with opened(c) as page:
         page.wait(TITLE)
         world = page.isolated()
@@ -430,7 +430,7 @@ def test_the_accessibility_checker_finds_nothing_in_talk(c):
         find("talk")
 
 
-def test_without_motion_nothing_moves(c):
+def test_page_respects_reduced_motion(c):
     with opened(c, motion=False) as page:
         page.wait(TITLE)
         let_go_on(page)
@@ -444,7 +444,7 @@ def test_without_motion_nothing_moves(c):
 
 # --- when it fails
 
-def test_a_server_that_dies_within_an_answer_and_comes_back(_):
+def test_page_recovers_from_a_server_restart_mid_answer(_):
     with tempfile.TemporaryDirectory() as folder:
         path, options = write_model(folder)
         port = harness.free_port()
@@ -486,7 +486,7 @@ def enter_key(page, key):
     page.wait("!document.querySelector('#key-dialog').open")
 
 
-def test_a_key_is_asked_for_and_kept_in_this_tab(_):
+def test_page_asks_for_an_api_key_and_keeps_it_in_the_tab(_):
     with tempfile.TemporaryDirectory() as folder:
         path, options = write_model(folder)
         keys = Keys(folder, acme="", ops="admin")

@@ -46,7 +46,7 @@ def order(c, worker, **what):
 
 # --- watch
 
-def test_workers_are_drawn_as_they_say(c):
+def test_page_draws_workers_as_the_api_reports_them(c):
     with opened(c) as page:
         page.wait(OPEN)
         page.wait("document.querySelectorAll('.worker:not(.router)').length === 3")
@@ -78,7 +78,7 @@ COUNT = """new Promise((done) => {
 })"""
 
 
-def test_hand_overs_move_unless_motion_is_not_wanted(c):
+def test_hand_overs_are_animated_unless_reduced_motion(c):
     with opened(c) as page, opened(c, motion=False) as calm:
         for one in (page, calm):
             one.wait(OPEN)
@@ -128,7 +128,7 @@ def hold(c, page, kind, worker, before):
     assert late < SEEN_MS, f"{kind}: {late} ms later"
 
 
-def test_a_worker_that_is_lost_and_comes_back_is_seen(c):
+def test_page_shows_a_lost_worker_and_its_return(c):
     with opened(c) as page:
         page.wait(OPEN)
         page.wait(f"({CARD % 'decode-1'})?.dataset.state === 'up'")
@@ -149,7 +149,7 @@ def test_a_worker_that_is_lost_and_comes_back_is_seen(c):
     wait_until("all is as before", c.all_joined)
 
 
-def test_what_a_launcher_starts_again_is_missing_meanwhile(_):
+def test_page_shows_a_restarting_worker_as_missing(_):
     with tempfile.TemporaryDirectory() as folder:
         path, options = write_model(folder)
         with Launch("--model", path, *options) as launch:
@@ -169,7 +169,7 @@ def test_what_a_launcher_starts_again_is_missing_meanwhile(_):
                 page.wait(f"({CARD % name}).querySelector('.worker-note').innerText.includes('started again 1 time')")
 
 
-def test_a_request_that_ran_again_says_so(c):
+def test_page_marks_a_retried_request(c):
     with opened(c) as page, opened(c, "talk") as talk:
         page.wait(OPEN)
         talk.wait("document.querySelector('#talk .title')")
@@ -199,7 +199,7 @@ def test_a_request_that_ran_again_says_so(c):
     c.wait_idle()
 
 
-def test_a_role_that_changes_moves_the_worker(c):
+def test_page_moves_a_worker_on_role_change(c):
     with opened(c) as page:
         page.wait(OPEN)
         page.wait(f"({CARD % 'prefill-0'})?.closest('.zone').matches('.prefill')")
@@ -211,7 +211,7 @@ def test_a_role_that_changes_moves_the_worker(c):
         assert page.run("document.querySelector('.zone.both').hidden")
 
 
-def test_charts_say_what_the_history_has(c):
+def test_charts_show_the_values_of_the_history(c):
     with opened(c) as page:
         page.wait(OPEN)
         for _ in range(4):
@@ -236,7 +236,7 @@ def test_charts_say_what_the_history_has(c):
     c.wait_idle()
 
 
-def test_the_scale_of_a_chart_has_room_for_its_numbers(c):
+def test_chart_axis_fits_its_labels(c):
     with opened(c) as page:
         page.wait(OPEN)
         for value, words in ((3, "3 ms"), (123456, "150,000 ms")):
@@ -268,7 +268,7 @@ def test_phases_of_a_request_fit_beside_the_list(c):
             assert cut == [], (width, cut)
 
 
-def test_the_stream_is_found_again_and_nothing_is_told_twice(c):
+def test_page_reconnects_its_event_stream_without_duplicates(c):
     with opened(c) as page:
         page.wait(OPEN)
         page.wait("document.querySelectorAll('.events li').length > 0")
@@ -285,7 +285,7 @@ def test_the_stream_is_found_again_and_nothing_is_told_twice(c):
         assert len(asked) == 2 and asked[1].get("Last-Event-ID") == ids[0], asked
 
 
-def test_who_finds_no_place_waits_for_one(c):
+def test_page_waits_for_a_free_event_stream(c):
     with opened(c) as first, opened(c) as second:
         for page in (first, second):
             page.wait(OPEN)
@@ -297,7 +297,7 @@ def test_who_finds_no_place_waits_for_one(c):
             third.check("status of 503")
 
 
-def test_a_router_that_dies_and_comes_back_is_watched_on(_):
+def test_page_resumes_after_a_router_restart(_):
     with tempfile.TemporaryDirectory() as folder:
         path, options = write_model(folder)
         port = harness.free_port()
@@ -318,7 +318,7 @@ def test_a_router_that_dies_and_comes_back_is_watched_on(_):
                 page.check("ERR_")
 
 
-def test_a_server_that_is_away_is_asked_less_and_less(c):
+def test_page_backs_off_while_the_server_is_down(c):
     """The waits double up to half a minute, each a quarter more or less, and what the server asks for counts."""
     with opened(c, "talk") as page:
         page.wait("document.querySelector('#talk .title')")
@@ -351,7 +351,7 @@ def test_a_server_that_is_away_is_asked_less_and_less(c):
 
 # --- explain
 
-def test_where_the_time_of_an_answer_went(c):
+def test_explain_shows_the_phases_of_an_answer(c):
     with opened(c, "talk") as page:
         page.wait("document.querySelector('#talk .title')")
         say(page, "Where is it.")
@@ -382,7 +382,7 @@ def test_where_the_time_of_an_answer_went(c):
     c.wait_idle()
 
 
-def test_what_was_before_the_first_token_has_no_generation_in_it(c):
+def test_explain_has_no_decode_before_the_first_token(c):
     """Also where the second token came with the first, and so is no later by the router's clock."""
     with opened(c, "talk") as page:
         page.wait("document.querySelector('#talk .title')")
@@ -398,7 +398,7 @@ def test_what_was_before_the_first_token_has_no_generation_in_it(c):
     c.wait_idle()
 
 
-def test_requests_are_listed_and_chosen_among(c):
+def test_page_lists_and_filters_requests(c):
     for i in range(3):
         ask(c, f"{i} and so on.")
     c.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "Late."}], "ttft_target_ms": 0, "max_tokens": 1}))
@@ -417,7 +417,7 @@ def test_requests_are_listed_and_chosen_among(c):
     c.wait_idle()
 
 
-def test_the_accessibility_checker_finds_nothing(c):
+def test_watch_page_passes_the_accessibility_checker(c):
     script = axe()
     for i in range(2):
         ask(c, f"{i} for axe.")

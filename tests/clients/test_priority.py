@@ -145,12 +145,12 @@ def test_triton_serves_priority_one_first(c):
         assert served(c, TRACE, send, [25, None, 1]) == [1, None, 25], door
 
 
-def test_a_share_of_one_serves_the_highest_first(c):
+def test_share_of_one_serves_the_highest_first(c):
     for send in (by_openai, by_generate):
         assert served(c, TRACE, send, [0.0, None, 0.8, 1.0]) == [1.0, 0.8, None, 0.0], send
 
 
-def test_numbers_of_different_apis_are_on_one_scale(c):
+def test_priorities_of_all_apis_share_one_scale(c):
     """Triton's 13 is the default of 25, so its 12 is before OpenAI's 0 and its 14 behind."""
     def send(c, n, said):
         (by_openai if said[0] == "openai" else by_generate)(c, n, said[1])
@@ -158,7 +158,7 @@ def test_numbers_of_different_apis_are_on_one_scale(c):
     assert served(c, TRACE, send, given) == list(reversed(given))
 
 
-def test_a_priority_that_is_none_is_refused_with_what_is_taken(c):
+def test_invalid_priority_is_refused_with_the_allowed_range(c):
     for path, body, words in (
             ("/v1/completions", {"prompt": "a"}, "the lowest is the first"),
             ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}, "the lowest is the first"),
@@ -176,7 +176,7 @@ def own_cluster(*router_args):
             yield c, trace
 
 
-def test_priority_levels_of_a_repository_take_triton_s_meaning(_):
+def test_priority_levels_of_a_repository_follow_triton(_):
     """Three levels, of which the last is the default: 7 is above them, so the default, too. No --client-priority."""
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         os.makedirs(os.path.join(directory, "tensorrt_llm"))
@@ -191,7 +191,7 @@ def test_priority_levels_of_a_repository_take_triton_s_meaning(_):
             assert b'"priority_levels":3,"default_priority_level":3' in config, config
 
 
-def test_without_client_priority_no_value_is_judged(_):
+def test_priority_is_unchecked_without_client_priority(_):
     """What is documented as ignored: any value, at every API, and the order is that of arrival."""
     with own_cluster() as (c, trace):
         for value in (-1, 0.5, 1.5, "high", True, [1, 2], {"a": 1}, 2**40):

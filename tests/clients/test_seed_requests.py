@@ -130,7 +130,7 @@ def token_ids(c, text):
     return client(c, "http").infer("preprocessing", asked).as_numpy("INPUT_ID")[0].tolist()
 
 
-def test_the_metrics_curl_prints_every_family_with_its_help_type_and_labels(c):
+def test_metrics_curl_prints_every_family_with_help_type_and_labels(c):
     """The sample of "Triton metrics", name by name; numbers are each server's own."""
     _, _, data = c.request("GET", "/metrics", at=c.metrics_at)
     page = data.decode().split("\n")
@@ -187,7 +187,7 @@ V1 = ("nv_trt_llm_v1_metrics", "gauge", "TRT LLM v1-specific metrics", "v1_speci
       ("total_generation_tokens", "empty_generation_slots", "total_context_tokens"))
 
 
-def test_a_v1_model_has_its_family_in_place_of_the_in_flight_one(_):
+def test_v1_model_has_the_v1_metric_family(_):
     with tempfile.TemporaryDirectory() as d:
         with harness.Cluster(harness.small_model(d), router_args=["--batching-strategy", "V1"]) as c:
             _, _, data = c.request("GET", "/metrics", at=c.metrics_at)
@@ -262,7 +262,7 @@ def generate_one(c, row):
     return "", set(answer) - {"model_name", "model_version", "sequence_end", "sequence_id", "sequence_start"}
 
 
-def test_every_input_of_the_table_is_served_or_refused_by_its_name_at_each_door(c):
+def test_every_documented_input_is_served_or_refused_by_name(c):
     doors = (lambda row: infer_one(c, "http", row), lambda row: infer_one(c, "grpc", row), lambda row: generate_one(c, row))
     for row in INPUTS:
         for i, door in enumerate(doors):
@@ -281,7 +281,7 @@ def test_every_input_of_the_table_is_served_or_refused_by_its_name_at_each_door(
             assert "embedding_bias_" in infer_one(c, kind, one)[0], (kind, one)
 
 
-def test_the_tables_of_outputs_have_their_types_and_shapes_at_both_doors(c):
+def test_documented_outputs_have_their_types_and_shapes(c):
     n, vocab = golden(BORN)["n_prompt"], vocabulary()
     on = switches("return_log_probs", "return_context_logits", "return_generation_logits")
     scores = {"cum_log_probs": ("FP32", [1, 1]), "output_log_probs": ("FP32", [1, 1, 5]),
@@ -358,7 +358,7 @@ def tiny_golden():
     return lines[0].split(), [int(x) for x in lines[1].split()], rows
 
 
-def test_a_float32_models_logits_are_exact_however_its_prompt_is_cut(_):
+def test_float32_logits_are_exact_for_any_chunking(_):
     """Chunks of the context phase change none of its bits, as chunked context promises; the values are float64's."""
     options, ids, rows = tiny_golden()
     seen = []
@@ -382,7 +382,7 @@ def test_a_float32_models_logits_are_exact_however_its_prompt_is_cut(_):
 # --- the client scripts
 
 
-def test_the_batcher_clients_run_prints_each_field_as_documented(c):
+def test_batcher_clients_run_prints_each_field_as_documented(c):
     said = golden(BORN)
     n = said["n_prompt"]
     out, _ = batcher(c, "--request-output-len", "20", "--tokenizer-dir", "/gpt2", "--text", BORN, "--end-id", "-1",
@@ -405,7 +405,7 @@ def test_the_batcher_clients_run_prints_each_field_as_documented(c):
     assert np.isclose(float(printed), logits[0, 0, 0], rtol=1e-5), (printed, logits[0, 0, 0])
 
 
-def test_the_end_to_end_clients_batch_comes_back_row_by_row_with_its_index(c):
+def test_end_to_end_clients_batch_comes_back_row_by_row_with_its_index(c):
     """-o 5 -p '[three prompts]' --batch-inputs: one request of batch size 3, three responses of batch size 1."""
     out, _ = run("end_to_end_grpc_client.py", "-u", at(c.grpc), "-o", "5", "-p", json.dumps(THREE), "--batch-inputs")
     assert re.findall(r"^batch_index: (\d)$", out, re.M) == ["0", "1", "2"], out
@@ -428,7 +428,7 @@ def test_the_end_to_end_clients_batch_comes_back_row_by_row_with_its_index(c):
         assert abs(scores[0] - best) < MAX_LOGIT_CHANGE, (prompt, scores[0], best)
 
 
-def test_a_stop_request_of_the_same_id_ends_a_stream_early(c):
+def test_stop_request_of_the_same_id_ends_a_stream_early(c):
     """--stop-after-ms and --request-id, without the time: what a client heard decides."""
     s = Stream(c)
     ids = golden(BORN)["ids"][:golden(BORN)["n_prompt"]]
@@ -452,7 +452,7 @@ def test_a_stop_request_of_the_same_id_ends_a_stream_early(c):
     c.wait_idle()
 
 
-def test_a_stream_follows_the_transaction_policy_and_accumulates(_):
+def test_stream_follows_the_transaction_policy_and_accumulates(_):
     """decoupled_mode:false and accumulate_tokens of the model repository, as gRPC's streams have them."""
     with tempfile.TemporaryDirectory() as d:
         for name, words in (("tensorrt_llm", "model_transaction_policy { decoupled: false }"),
@@ -499,7 +499,7 @@ def test_a_stream_follows_the_transaction_policy_and_accumulates(_):
             assert len(pieces) > 2 and all(b.startswith(a) for a, b in zip(pieces, pieces[1:])), pieces
 
 
-def test_the_articles_client_sends_ids_alone(c):
+def test_published_client_sends_ids_alone(c):
     """input_ids [[1, 2, 3, 4, 5]] and output_ids wanted: no lengths, nothing else."""
     with client(c, "http") as t:
         assert t.is_server_ready() and t.is_model_ready("tensorrt_llm")

@@ -123,7 +123,7 @@ def there(handle, datatype, shape, offset=0):
     return np.array(shm.get_contents_as_numpy(handle, datatype, shape, offset))
 
 
-def test_regions_are_registered_told_and_unregistered_over_both_doors(c):
+def test_regions_are_registered_listed_and_unregistered_over_http_and_grpc(c):
     (_, http), (_, grpc) = both = clients(c)
     assert "system_shared_memory" in http.get_server_metadata()["extensions"]
     assert "system_shared_memory" in grpc.get_server_metadata().extensions
@@ -150,7 +150,7 @@ def test_regions_are_registered_told_and_unregistered_over_both_doors(c):
                 assert told == [] or not told.regions
 
 
-def test_keys_that_are_no_objects_of_ours_are_refused(c):
+def test_foreign_shared_memory_keys_are_refused(c):
     link = "/dev/shm" + key_of("link")
     linked = "/dev/shm" + key_of("linked")
     ucx = f"/dev/shm/ucx_shm_posix_{os.getpid()}"
@@ -200,7 +200,7 @@ def test_text_goes_in_and_out_in_shared_memory(c):
                     "unable to find shared memory region 'out'")
 
 
-def test_a_batch_and_logits_of_many_bytes_are_the_same_as_plain(c):
+def test_large_shared_memory_tensors_equal_inline_ones(c):
     texts = [QUESTION, b"One, two, three,", b"A"]
     for module, t in clients(c):
         asked = question(module, plain(module, "text_input", np.array([[x] for x in texts], dtype=object), "BYTES"),
@@ -222,7 +222,7 @@ def test_a_batch_and_logits_of_many_bytes_are_the_same_as_plain(c):
             t.unregister_system_shared_memory()
 
 
-def test_preprocessing_and_ids_pass_shared_memory_on(c):
+def test_preprocessing_and_ids_work_in_shared_memory(c):
     """The ids that one model wrote are what the next one reads: nothing of them is in any message."""
     for module, t in clients(c):
         with region("ids", 8192) as handle:
@@ -243,7 +243,7 @@ def test_preprocessing_and_ids_pass_shared_memory_on(c):
             t.unregister_system_shared_memory()
 
 
-def test_an_object_that_shrinks_is_an_error_and_the_server_lives(c):
+def test_shrinking_shared_memory_object_is_an_error(c):
     for module, t in clients(c):
         with region("in", 1 << 20) as source, region("out", 1 << 20):
             t.register_system_shared_memory("in", key_of("in"), 1 << 20)
@@ -266,7 +266,7 @@ def test_an_object_that_shrinks_is_an_error_and_the_server_lives(c):
             t.unregister_system_shared_memory()
 
 
-def test_what_is_too_much_or_no_tensor_is_refused(c):
+def test_oversized_or_invalid_shared_tensors_are_refused(c):
     for module, t in clients(c):
         with region("in", 16 << 20) as source:
             t.register_system_shared_memory("in", key_of("in"), 16 << 20)
@@ -283,7 +283,7 @@ def test_what_is_too_much_or_no_tensor_is_refused(c):
             t.unregister_system_shared_memory()
 
 
-def test_streams_over_grpc_read_it_and_write_each_response(c):
+def test_grpc_streams_use_shared_memory_for_each_response(c):
     t = over_grpc.InferenceServerClient("%s:%d" % c.grpc)
     text = plain(over_grpc, "text_input", np.array([[QUESTION]], dtype=object), "BYTES")
     expected = t.infer(MODEL, question(over_grpc, text)).as_numpy("text_output")[0][len(QUESTION):]
@@ -329,7 +329,7 @@ def test_streams_over_grpc_read_it_and_write_each_response(c):
     t.close()
 
 
-def test_aio_clients_use_it_as_well(c):
+def test_aio_clients_use_shared_memory(c):
     async def run(module, address):
         async with module.InferenceServerClient("%s:%d" % address) as t:
             text = plain(module, "text_input", np.array([[QUESTION]], dtype=object), "BYTES")

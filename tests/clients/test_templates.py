@@ -326,7 +326,7 @@ def test_items_of_a_response_are_messages_of_a_chat(_):
             assert named == [header] * bool(header), (body, named)
 
 
-def test_unused_members_are_an_error_where_the_operator_wants_it(_):
+def test_unused_template_variables_are_an_error_on_request(_):
     import served_templates
     text = "{% for m in messages %}{{ m.content }}{% endfor %}"
     with served_templates.Served({"text": text}, "--unknown-fields", "error") as served:
@@ -338,7 +338,7 @@ def test_unused_members_are_an_error_where_the_operator_wants_it(_):
         assert served.prompt("text", messages=[dict(USER, x=1)])[0] == "q" and served.ignored == "", served.ignored
 
 
-def test_contents_have_the_form_that_the_operator_wants(_):
+def test_content_format_is_that_of_the_option(_):
     """As vLLM's option of the same name: string and openai."""
     import served_templates
     form = "{% for m in messages %}{{ m.content | tojson }}|{% endfor %}"
@@ -355,7 +355,7 @@ def test_contents_have_the_form_that_the_operator_wants(_):
         assert "chat-template chatml supports only strings" in str(why), why
 
 
-def test_random_expressions_give_what_jinja2_gives(ours):
+def test_random_expressions_equal_jinja2(ours):
     import template_fuzz
     chance = random.Random(20261124)
     n_texts = 0
@@ -367,7 +367,7 @@ def test_random_expressions_give_what_jinja2_gives(ours):
     assert n_texts > N_EXPRESSIONS // 4, n_texts
 
 
-def test_random_blocks_give_what_jinja2_gives(ours):
+def test_random_blocks_equal_jinja2(ours):
     import template_fuzz
     chance = random.Random(20261125)
     n_texts = 0
@@ -394,7 +394,7 @@ def in_runes(value, key=""):
     return value
 
 
-def test_what_clients_say_is_quoted_in_every_template(ours):
+def test_client_text_is_quoted_in_every_template(ours):
     """Contents in letters that templates have not: each such byte of a rendering must lie in a quote, and no byte of a
     special token that the template spells itself."""
     n_runes = n_tokens = 0

@@ -250,23 +250,23 @@ def check(name):
             part(m, name)
 
 
-def test_calls_as_hermes_and_qwen_write_them(_):
+def test_hermes_and_qwen_tool_calls_are_parsed(_):
     check("hermes")
 
 
-def test_calls_as_llama_3_writes_them(_):
+def test_llama_3_tool_calls_are_parsed(_):
     check("llama3")
 
 
-def test_calls_as_mistral_writes_them(_):
+def test_mistral_tool_calls_are_parsed(_):
     check("mistral")
 
 
-def test_calls_as_python_writes_them(_):
+def test_pythonic_tool_calls_are_parsed(_):
     check("pythonic")
 
 
-def test_what_is_no_tool_is_refused(_):
+def test_invalid_tools_are_refused(_):
     bad = client_module("openai").BadRequestError
     with Model("hermes") as m:
         for more, param in ((dict(tools=[{"type": "web_search"}]), "tools"), (dict(tools=[{"function": {}}]), "tools"),
@@ -277,7 +277,7 @@ def test_what_is_no_tool_is_refused(_):
             assert e.param == param, (more, e)
 
 
-def test_a_model_that_knows_no_tools_says_so(c):
+def test_model_without_tool_support_is_reported(c):
     e = expect(client_module("openai").BadRequestError, lambda: openai_client(c).chat.completions.create(
         model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=TOOLS))
     assert e.param == "tools" and "--chat-template" in e.message, e

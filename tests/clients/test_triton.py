@@ -101,7 +101,7 @@ def check_outputs(c, kinds=("http", "grpc")):
                     assert set(got) == expected, (kind, model, switch, got)
 
 
-def test_every_output_of_the_metadata_may_be_asked_for_and_those_not_computed_are_left_out(c):
+def test_every_metadata_output_may_be_requested_and_uncomputed_ones_are_omitted(c):
     check_outputs(c)
     s = Stream(c)
     for model in MODELS:
@@ -113,7 +113,7 @@ def test_every_output_of_the_metadata_may_be_asked_for_and_those_not_computed_ar
     s.close()
 
 
-def test_an_output_that_the_metadata_does_not_list_is_an_error_in_tritons_words(c):
+def test_output_that_the_metadata_does_not_list_is_an_error_in_tritons_words(c):
     for model in MODELS:
         words = f"unexpected inference output 'logits' for model '{model}'"
         for kind in ("http", "grpc"):
@@ -198,7 +198,7 @@ def test_every_input_of_the_metadata_is_accepted_alone_and_with_all_others(c):
                 assert status == 200 or one["name"] in answer["error"], answer
 
 
-def test_what_config_files_of_the_backend_list_is_served_left_out_or_refused_by_its_name(_):
+def test_config_fields_of_the_backend_are_served_ignored_or_refused_by_name(_):
     """The names in all_models/inflight_batcher_llm/*/config.pbtxt that the documentation does not have."""
     from test_model_repository import fill
     with tempfile.TemporaryDirectory() as d:
@@ -318,11 +318,11 @@ def check_draws(c):
         s.close()
 
 
-def test_the_most_probable_token_is_drawn_unless_a_distribution_is_asked_for(c):
+def test_most_probable_token_is_drawn_unless_a_distribution_is_asked_for(c):
     check_draws(c)
 
 
-def test_what_a_file_recommends_does_not_count_at_tritons_doors(_):
+def test_model_sampling_defaults_do_not_apply_to_triton_requests(_):
     with tempfile.TemporaryDirectory() as d:
         model = harness.tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1,
                                    key=["general.sampling.temp=f:50", "general.sampling.top_k=u:100"])
@@ -386,7 +386,7 @@ def test_every_response_of_a_stream_says_whether_it_is_the_final_one(c):
     assert s.answers.empty()
 
 
-def test_an_answer_that_ends_by_its_end_id_has_a_final_response_with_outputs(c):
+def test_answer_that_ends_by_its_end_id_has_a_final_response_with_outputs(c):
     """The end id is no token of the answer, so the last response adds nothing; clients read its outputs all the same."""
     with client(c, "grpc") as t:
         ids = t.infer("tensorrt_llm", request_of("grpc", "tensorrt_llm")).as_numpy("output_ids")[0, 0, 3:].tolist()
@@ -408,7 +408,7 @@ def test_an_answer_that_ends_by_its_end_id_has_a_final_response_with_outputs(c):
     s.close()
 
 
-def test_requests_of_one_stream_each_have_one_final_response_and_an_error_is_one(c):
+def test_each_request_of_a_stream_has_one_final_response(c):
     def requests():
         for i, (model, inputs) in enumerate((
                 ("ensemble", request_of("grpc", "ensemble", *streamed("ensemble"))),
@@ -432,7 +432,7 @@ def test_requests_of_one_stream_each_have_one_final_response_and_an_error_is_one
     assert len(answers) == 6 + 1 + 6 + 1 + 1, answers
 
 
-def test_a_stopped_request_and_the_one_that_stops_it_each_have_a_final_response(c):
+def test_stopped_and_stopping_request_each_have_a_final_response(c):
     """model_instance_state.cc answers a stop request with a response without outputs, flagged as the final one."""
     s = Stream(c)
     ask_stream(s, "1", "tensorrt_llm", request_of("grpc", "tensorrt_llm", *streamed("tensorrt_llm"),
@@ -450,7 +450,7 @@ def test_a_stopped_request_and_the_one_that_stops_it_each_have_a_final_response(
     c.wait_idle()
 
 
-def test_text_held_back_for_a_stop_word_is_told_when_its_request_is_stopped(_):
+def test_text_held_for_a_stop_word_is_sent_when_the_request_is_stopped(_):
     """As at any other end. Each token is three characters, of which four are always held back."""
     import scripted_model  # pylint: disable=import-outside-toplevel
     with tempfile.TemporaryDirectory() as d:
@@ -477,7 +477,7 @@ def test_text_held_back_for_a_stop_word_is_told_when_its_request_is_stopped(_):
             c.wait_idle()
 
 
-def test_a_request_that_is_stopped_before_it_runs_is_answered_without_an_answer(_):
+def test_triton_request_stopped_before_it_runs_has_an_empty_answer(_):
     """--max-queue-delay-us holds it back."""
     with tempfile.TemporaryDirectory() as d:
         with harness.Cluster(harness.small_model(d), router_args=["--max-queue-delay-us", "1000000"]) as c:
@@ -503,14 +503,14 @@ def test_a_request_that_is_stopped_before_it_runs_is_answered_without_an_answer(
                     assert all(x.as_numpy("output_ids").size == (0 if more else 3) for x in made), answers
 
 
-def test_a_unary_answer_says_nothing_of_a_final_response(c):
+def test_unary_answer_has_no_final_response_parameter(c):
     with client(c, "grpc") as t:
         for model in MODELS:
             answer = t.infer(model, request_of("grpc", model), parameters=None).get_response()
             assert not answer.parameters, answer
 
 
-def test_parameters_with_tritons_prefix_are_checked_in_its_words(c):
+def test_triton_prefixed_parameters_are_checked_with_tritons_errors(c):
     """infer_handler.cc, SetInferenceRequestMetadata and SetStateParameterFromTritonParameter."""
     request = by_grpc._utils._get_inference_request(  # pylint: disable=protected-access
         model_name="ensemble", inputs=request_of("grpc", "ensemble"), model_version="", request_id="", outputs=None,
@@ -534,7 +534,7 @@ def test_parameters_with_tritons_prefix_are_checked_in_its_words(c):
 # --- stop, health, ids
 
 
-def test_a_stop_request_without_an_id_is_an_error_in_the_backends_words(c):
+def test_stop_request_without_an_id_is_an_error_in_the_backends_words(c):
     """model_instance_state.cc, handleStopRequest."""
     words = "Trying to stop a request but request ID is not provided"
     for model in GENERATE:
@@ -552,7 +552,7 @@ def test_a_stop_request_without_an_id_is_an_error_in_the_backends_words(c):
         s.close()
 
 
-def test_an_answer_without_a_body_has_no_content_type(c):
+def test_answer_without_a_body_has_no_content_type(c):
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/ensemble/ready", "/health"):
         status, headers, body = c.request("GET", path)
         assert status == 200 and not body and headers["Content-Length"] == "0" and "Content-Type" not in headers, headers
@@ -561,7 +561,7 @@ def test_an_answer_without_a_body_has_no_content_type(c):
     assert c.request("HEAD", "/v2/models/ensemble/config")[1]["Content-Type"] == "application/json"
 
 
-def test_ids_that_the_model_does_not_have_are_refused_or_folded_into_its_vocabulary(c):
+def test_ids_outside_the_vocabulary_are_refused_or_folded(c):
     """benchmark_core_model.py, token_norm_dist: ids are any numbers below 2^31."""
     with client(c, "grpc") as t:
         metadata_of = t.infer("tensorrt_llm", request_of("grpc", "tensorrt_llm", *switches("return_context_logits")))

@@ -42,7 +42,7 @@ static void assert_refused(const char *line, const char *reason)
     }
 }
 
-static void a_line_names_model_file_and_type(void **state)
+static void line_names_model_file_and_type(void **state)
 {
     (void)state;
     assert_int_equal(parse("a.gguf b.gguf --type=Q4_K --threads 3"), BT_OK);
@@ -53,7 +53,7 @@ static void a_line_names_model_file_and_type(void **state)
     assert_false(args.overwrite);
 }
 
-static void an_importance_matrix_is_read_or_made(void **state)
+static void importance_matrix_is_read_or_made(void **state)
 {
     (void)state;
     assert_int_equal(parse("a b.gguf --type q4_k --imatrix f.dat"), BT_OK);
@@ -74,7 +74,7 @@ static void an_importance_matrix_is_read_or_made(void **state)
 }
 
 /* The lines of TensorRT-LLM backend's readme for gpt2. */
-static void the_lines_of_convert_checkpoint_and_trtllm_build_work(void **state)
+static void lines_of_convert_checkpoint_and_trtllm_build_work(void **state)
 {
     (void)state;
     assert_int_equal(parse("--model_dir gpt2 --dtype float16 --tp_size 4 "
@@ -122,9 +122,9 @@ static void what_cannot_be_understood_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_line_names_model_file_and_type),
-        BT_TEST(an_importance_matrix_is_read_or_made),
-        BT_TEST(the_lines_of_convert_checkpoint_and_trtllm_build_work),
+        BT_TEST(line_names_model_file_and_type),
+        BT_TEST(importance_matrix_is_read_or_made),
+        BT_TEST(lines_of_convert_checkpoint_and_trtllm_build_work),
         BT_TEST(what_cannot_be_understood_is_named),
     };
 

@@ -34,7 +34,7 @@ def test_same_bytes_in_every_batch_and_order():
                     c.wait_idle()
 
 
-def test_who_comes_later_waits_for_the_batch_under_v1_alone():
+def test_late_request_waits_for_the_batch_only_in_static_batching():
     """A short answer asked for when a long one has begun to come: in flight it has ended long before; in a static batch its
     first token, which is the prefill worker's, comes, and the second one when the long answer is whole."""
     async def who_is_first(c):

@@ -329,7 +329,7 @@ def run_chaos(seconds, seed, attacked=False, names=("a", "b"), pauses=False, pol
             assert set(codes.values()) == {0}, (codes, c.logs())
 
 
-def test_a_worker_started_without_link_waits_for_it():
+def test_worker_started_without_link_waits_for_it():
     """As after a cut that ended it: it must not be there and useless."""
     with tempfile.TemporaryDirectory() as d, Network("a", "b") as net:
         model = small_model(d)

@@ -29,7 +29,7 @@ def bytes_of(text):
     return len(text.encode())
 
 
-def test_the_files_own_template_is_rendered():
+def test_chat_template_of_the_model_file_is_rendered():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, context=256, seed=1, chat_template=OWN)
         with Cluster(model) as c:
@@ -43,7 +43,7 @@ def test_the_files_own_template_is_rendered():
             c.wait_idle()
 
 
-def test_a_template_that_is_not_understood_leaves_the_rest():
+def test_unsupported_chat_template_disables_only_chat():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, context=256, seed=1, chat_template=BROKEN)
         with Cluster(model) as c:
@@ -56,7 +56,7 @@ def test_a_template_that_is_not_understood_leaves_the_rest():
             c.wait_idle()
 
 
-def test_a_template_of_a_file():
+def test_chat_template_option_reads_a_file():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, context=256, seed=1, chat_template="")
         path = os.path.join(d, "own.jinja")
@@ -69,7 +69,7 @@ def test_a_template_of_a_file():
             assert status == 400 and "has no chat template" in data["error"]["message"], data
 
 
-def test_a_broken_file_is_no_start():
+def test_broken_chat_template_file_fails_the_start():
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "broken.jinja")
         with open(path, "w", encoding="utf-8") as file:

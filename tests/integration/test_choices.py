@@ -95,7 +95,7 @@ def small(d):
     return tiny_model(d, layers=3, dim=96, heads=6, kv_heads=3, ffn=160, context=1024, seed=5)
 
 
-def test_choices_are_as_calls_of_their_own():
+def test_choices_equal_separate_requests():
     with tempfile.TemporaryDirectory() as d:
         model = small(d)
         for way in WAYS:
@@ -103,7 +103,7 @@ def test_choices_are_as_calls_of_their_own():
                 check_way(model, way, cache)
 
 
-def test_more_choices_than_fit_are_several_groups():
+def test_choices_over_the_group_size_form_several_groups():
     """Half of 8 seats are a group: 9 choices are 4, 4 and 1, and each waits for its turn."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(small(d), decode_args=["--max-batch-size", "8"], worker_args=["--prefix-cache", "off"]) as c:
@@ -163,7 +163,7 @@ def test_choices_survive_the_death_of_their_decode_worker():
     killed("decode", lambda c, s: len(s.events) > 10)
 
 
-def test_a_client_that_leaves_frees_all_choices():
+def test_client_that_leaves_frees_all_choices():
     """While the prompt is computed, and while the choices are drawn."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(endless_model(d), kv_memory="256m", worker_args=["--chunk-tokens", "16"]) as c:
@@ -182,7 +182,7 @@ def test_a_client_that_leaves_frees_all_choices():
             assert c.post("/v1/completions", {"prompt": "next", "max_tokens": 2, "n": 2})[0] == 200
 
 
-def test_one_of_several_prompts_is_a_group_of_its_own():
+def test_each_prompt_of_a_request_is_its_own_group():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(small_model(d), worker_args=["--prefix-cache", "off"]) as c:
             prompts = [prompt_of(20), prompt_of(33)]

@@ -109,7 +109,7 @@ def check_load(c):
     assert "no request gave a token: HTTP 400" in said, said
 
 
-def test_people_and_pages_are_served():
+def test_browsers_and_curl_are_served():
     with tempfile.TemporaryDirectory() as d:
         options = ["--cors-origins", f"{PAGE}, {LOCAL}", "--max-body-bytes", "65536", "--http-memory", "4m"]
         with Cluster(small_model(d), router_args=options) as c:
@@ -121,7 +121,7 @@ def test_people_and_pages_are_served():
             c.wait_idle()
 
 
-def test_requests_that_are_refused_are_misses_of_goodput():
+def test_rejected_requests_count_against_goodput():
     """Two seats in the router, answers that do not end: what more is offered gets 429."""
     with tempfile.TemporaryDirectory() as d, Cluster(endless_model(d), router_args=["--max-concurrent-requests", "2"]) as c:
         status, text, said = command(c, "load.py", "--json", "--warmup", "0", "--rate", "1000", "--requests", "6",
@@ -133,7 +133,7 @@ def test_requests_that_are_refused_are_misses_of_goodput():
         c.wait_idle()
 
 
-def test_origins_that_are_none_are_refused_at_the_start():
+def test_invalid_cors_origins_fail_the_start():
     with tempfile.TemporaryDirectory() as d:
         c = Cluster(small_model(d), router_args=["--cors-origins", f"{PAGE}/app"])
         try:

@@ -29,7 +29,7 @@ def staged(c):
     return sum(c.metric("baton_worker_kv_staged_bytes_total", role=role) for role in ("prefill", "decode"))
 
 
-def test_kv_goes_from_device_to_device():
+def test_kv_is_transferred_from_device_to_device():
     """With the CPU's tokens; neither end has it in host memory, and nothing of the other one's is left open."""
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, **SHAPE)
@@ -101,16 +101,16 @@ def killed(role):
     return lived
 
 
-def test_a_sender_that_dies_in_a_hand_over_leaves_nothing():
+def test_sender_death_during_hand_over_leaks_nothing():
     killed("prefill")
 
 
-def test_a_receiver_that_dies_in_a_hand_over_leaves_nothing():
+def test_receiver_death_during_hand_over_leaks_nothing():
     """Those who had its pool open close it."""
     assert sum(s["opens"] for s in killed("decode")) >= 2
 
 
-def test_who_cannot_share_memory_says_why_and_stages():
+def test_device_without_shared_memory_stages_and_logs_why():
     """On a device without peer access, or where the system has no handles; and a CPU's worker at either end."""
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, **SHAPE)

@@ -69,7 +69,7 @@ def answers(model, prefill, decode, texts, n, sampling=None, **env):
     return [(choice["token_ids"], choice["logprobs"]) if sampling.get("logprobs") else choice["token_ids"] for choice in got]
 
 
-def test_a_simulated_device_gives_the_bytes_of_the_cpu():
+def test_simulated_device_gives_the_bytes_of_the_cpu():
     """On both ends, and on either: its numbers are those of the CPU, so a mixed cluster has one profile."""
     texts = ["a b c", "a b c", "a b d", "once upon a time there was a " * 6]
     with tempfile.TemporaryDirectory() as d:
@@ -79,7 +79,7 @@ def test_a_simulated_device_gives_the_bytes_of_the_cpu():
     assert not wrong, f"{wrong} differ: {got}"
 
 
-def test_a_simulated_device_gives_the_same_bytes_in_every_batch():
+def test_simulated_device_gives_the_same_bytes_in_every_batch():
     """Prompts that are new and again with what the prefix caches hold, one by one and 8 at a time, in chunks."""
     texts = sorted(prompts(), key=len)[::6]
     reference = None
@@ -96,7 +96,7 @@ def test_a_simulated_device_gives_the_same_bytes_in_every_batch():
     assert len({tuple(ids) for ids in reference}) >= len(texts)
 
 
-def test_steps_that_begin_ahead_say_the_same():
+def test_overlapped_steps_give_the_same_bytes():
     """Six prompts, twice each, of all lengths, some ended by a word that nobody sees coming, some left by their client;
     with and without."""
     texts = sorted(prompts(), key=len)[:6]
@@ -131,7 +131,7 @@ def log_probs(c, texts):
             c.complete(text, 1, patience=600, temperature=0, echo=True, logprobs=1)["logprobs"]["token_logprobs"][1:-1]]
 
 
-def test_how_near_a_device_comes_to_the_cpu():
+def test_device_logits_are_close_to_the_cpus():
     """What log-probabilities of the same tokens differ by, of all that a model computes: nothing, or by --numerics tensor as
     much as roundings of 2^-8 of few layers of a random model may come to."""
     size = dict(layers=8, dim=512, heads=8, kv_heads=4, ffn=1536) if REAL else \
@@ -169,7 +169,7 @@ def sure_tokens(choice, least):
     return ids
 
 
-def test_the_tensor_profile_says_what_the_cpu_says_where_that_is_sure():
+def test_tensor_profile_agrees_with_the_cpu_on_certain_tokens():
     """Both kinds of its products, and a cache of 16 and of 8 bits; a token is compared as long as none before it was a
     matter of rounding. And what it says is the same alone and among others (I1)."""
     texts = ["a b c", "a b d", "once upon a time there was a " * 3]
@@ -191,7 +191,7 @@ def test_the_tensor_profile_says_what_the_cpu_says_where_that_is_sure():
     assert compared >= len(texts) * n, "too few tokens are sure"
 
 
-def test_two_profiles_meet_where_the_operator_wants_it():
+def test_two_numeric_profiles_are_mixed_only_on_request():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=1, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
         with tensor_cluster(model, "cpu", "cpu") as c:
@@ -205,7 +205,7 @@ def test_two_profiles_meet_where_the_operator_wants_it():
             left_nothing(c)
 
 
-def test_steps_that_decode_are_one_launch_each():
+def test_each_decode_step_is_one_launch():
     """As many sequences make the same calls at each step: from the third on, a graph; and nothing of it is left."""
     n = 12
     with tempfile.TemporaryDirectory() as d:
@@ -218,7 +218,7 @@ def test_steps_that_decode_are_one_launch_each():
     assert state["bytes_left"] == state["graphs_left"] == 0, state
 
 
-def test_a_worker_says_what_its_host_lacks():
+def test_worker_names_what_its_host_lacks():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
         with cluster(model, "cpu", "cpu", BATON_SIMT_HOST="with-old-driver") as c:
@@ -228,7 +228,7 @@ def test_a_worker_says_what_its_host_lacks():
                    "build needs one for 13.0" in worker.log(), worker.log()
 
 
-def test_what_is_drawn_on_a_simulated_device_is_what_the_cpu_draws():
+def test_simulated_device_samples_the_tokens_of_the_cpu():
     """Whatever is asked for, the device draws: ids come, and of log-probs a few numbers, but no row of logits."""
     few = dict(temperature=0.9, top_k=40, top_p=0.95, seed=11)
     every = dict(temperature=1.1, seed=5)
@@ -257,7 +257,7 @@ def test_what_is_drawn_on_a_simulated_device_is_what_the_cpu_draws():
     assert scored == tokens * (8 + 16 + 2 * 8), scored
 
 
-def test_the_default_model_on_a_simulated_device():
+def test_default_model_runs_on_a_simulated_device():
     """A prompt of many rows and one of few. Races are for smaller models to find: to look for them here takes long."""
     model = default_model()
     texts = ["The capital of France is", "One, two, three, four, five, six,"]
@@ -295,7 +295,7 @@ def test_ranks_on_simulated_devices_give_the_bytes_of_the_cpu():
     check_ranks(((2, 2), (2, 1), (1, 2)), layers=2)
 
 
-def test_steps_of_ranks_on_simulated_devices_are_one_launch_each():
+def test_each_step_of_simulated_device_ranks_is_one_launch():
     """Sums over NCCL and all: calls of it are in the graph."""
     n = 12
     with tempfile.TemporaryDirectory() as d:
@@ -326,9 +326,9 @@ def check_loss(sig, decode):
             c.wait_idle()
 
 
-def test_a_rank_on_a_device_that_dies_takes_its_instance_and_no_answer():
+def test_dead_device_rank_ends_its_instance_but_no_request():
     check_loss(signal.SIGKILL, 2)
 
 
-def test_a_stage_on_a_device_that_stops_takes_its_instance_and_no_answer():
+def test_stopped_device_stage_ends_its_instance_but_no_request():
     check_loss(signal.SIGSTOP, "1x2")

@@ -13,7 +13,7 @@ SAID = re.compile(r"device memory: (\d+) MiB are free; the model takes (\d+) MiB
                   r"the KV pool (\d+) MiB, (\d+) MiB stay for libraries and graphs")
 
 
-def test_a_device_takes_what_was_planned_and_no_more():
+def test_device_allocates_exactly_the_planned_memory():
     with tempfile.TemporaryDirectory() as d:
         model, said = tiny_model(d, **SHAPE), os.path.join(d, "state")
         # One side alone is a device: its process tells what it took at the most.
@@ -30,7 +30,7 @@ def test_a_device_takes_what_was_planned_and_no_more():
     assert abs(planned - (takes + pool + later) * MIB) < 3 * MIB, (planned, takes, pool, later)
 
 
-def test_a_device_that_is_too_small_is_told_with_figures():
+def test_too_small_device_is_reported_with_figures():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, **SHAPE)
         with cluster(model, "cpu", "cpu", BATON_SIMT_MEMORY=str(70 * MIB)) as c:
@@ -40,7 +40,7 @@ def test_a_device_that_is_too_small_is_told_with_figures():
                              r"\d+ MiB, 70 MiB are available, \d+ MiB are missing", worker.log()), worker.log()
 
 
-def test_ranks_leave_room_for_what_they_sum_by():
+def test_device_plan_includes_collective_buffers():
     with tempfile.TemporaryDirectory() as d:
         with ranks_cluster(tiny_model(d, **SHAPE), "cuda_sim", "2x1", "1x1", 2, races=False) as c:
             logs = [SAID.search(p.log()).groups() for p in c.prefills + c.decodes]

@@ -24,7 +24,7 @@ def start(model, cache, *sides, **more):
     return ids, counts
 
 
-def test_a_device_takes_weights_from_the_file_of_its_host():
+def test_device_loads_weights_from_the_packed_file():
     with tempfile.TemporaryDirectory() as d:
         model, cache = tiny_model(d, **SHAPE), os.path.join(d, "cache")
         want, counts = start(model, "off", "exact", "exact")
@@ -44,7 +44,7 @@ def test_a_device_takes_weights_from_the_file_of_its_host():
         assert start(model, os.path.join(model, "no", "folder"), "exact", "exact") == (want, (0, 0, 2, 0))
 
 
-def test_codes_of_a_device_and_numbers_of_a_cpu_are_two_files():
+def test_device_and_cpu_weights_are_separate_packed_files():
     with tempfile.TemporaryDirectory() as d:
         cache = os.path.join(d, "cache")
         folder = fp8_folder(tiny_model(d, **FP8_SHAPE), os.path.join(d, "folder"), (64, 64), False)
@@ -53,7 +53,7 @@ def test_codes_of_a_device_and_numbers_of_a_cpu_are_two_files():
         assert start(folder, cache, "exact", "cpu") == (want, (0, 2, 0, 0))
 
 
-def test_slices_of_a_model_have_a_file_each():
+def test_each_shard_of_a_model_has_its_own_packed_file():
     with tempfile.TemporaryDirectory() as d:
         model, cache = tiny_model(d, **SHAPE), os.path.join(d, "cache")
         said = []

@@ -67,7 +67,7 @@ def check_bodies(c):
     assert c.metric("baton_http_limited_total", reason="bodies") > 0
 
 
-def test_the_door_stands():
+def test_http_server_survives_hostile_clients():
     with tempfile.TemporaryDirectory() as d:
         options = ["--allowed-hosts", "api.example.com,*.corp.example", "--max-connections", "24", "--http-memory", "4m",
                    "--max-body-bytes", "1m", "--log-level", "info"]
@@ -79,7 +79,7 @@ def test_the_door_stands():
             c.wait_idle()
 
 
-def test_options_of_the_door_are_checked():
+def test_http_server_options_are_checked():
     with tempfile.TemporaryDirectory() as d:
         model = small_model(d)
         for option, value, words in (("--allowed-hosts", "a,http://b", "http://b"), ("--http-memory", "8m", "--http-memory")):

@@ -60,7 +60,7 @@ def loop_cpu(metrics):
     return metrics["baton_event_loop_turn_seconds_sum"], metrics["process_cpu_seconds_total"]
 
 
-def test_pages_of_metrics_are_written_beside_the_event_loop():
+def test_metrics_pages_are_written_off_the_event_loop():
     """One after another, and several at once, some of whom do not wait for theirs."""
     processes = [{"name": f"w-{i}", "program": "decode", "role": "decode", "model": f"m-{i}", "state": "ready", "pid": 1, "restarts": i}
                  for i in range(N_PROCESSES)]
@@ -104,7 +104,7 @@ def test_pages_of_metrics_are_written_beside_the_event_loop():
                 s.close()
 
 
-def test_a_model_is_read_beside_the_event_loop():
+def test_model_is_loaded_off_the_event_loop():
     """One with a large vocabulary, while others are asked for."""
     with tempfile.TemporaryDirectory() as d, AdminSocket(d) as admin:
         with Cluster(small_model(d), router_args=["--launcher", admin.path]) as c:
@@ -129,7 +129,7 @@ def test_a_model_is_read_beside_the_event_loop():
             assert set(c.stop().values()) == {0}
 
 
-def test_a_chat_template_that_runs_for_long_leaves_the_event_loop():
+def test_slow_chat_template_runs_off_the_event_loop():
     """Of short requests, which are otherwise prepared there: given up after a millisecond, and the pool's."""
     slow = "{% for i in range(1000) %}{% for j in range(500) %}{% if j == 600 %}no{% endif %}{% endfor %}{% endfor %}"
     quick = "{{ messages[0].content }}"

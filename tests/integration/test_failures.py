@@ -101,7 +101,7 @@ def freed_by(role, transport, backend="cpu", env=None):
             return asyncio.run(go())
 
 
-def test_what_a_dead_worker_held_is_free_at_once():
+def test_blocks_of_a_dead_worker_are_freed_at_once():
     """Silence would tell only after 20 s (Cluster.PATIENT): it is the death itself that is noticed. On a machine with
     nothing else to do all is free within 0.3 s."""
     for transport in ("shm", "network"):
@@ -238,7 +238,7 @@ def test_interrupted_requests_wait_for_the_only_worker_of_a_role():
             c.wait_idle()
 
 
-def test_no_request_fails_while_the_only_worker_of_a_role_is_killed_again_and_again():
+def test_no_request_fails_while_the_only_worker_of_a_role_is_killed_repeatedly():
     """Four times here, 20 with --long and by turns of the roles. The launcher starts it again after 0.5 to 4 s, or 30, and requests
     wait, those that were interrupted and those that come: not for --worker-wait-ms, but as long as the launcher means to."""
     kills = 20 if os.environ.get("BATON_LONG") else 4
@@ -336,7 +336,7 @@ def test_worker_with_another_key_is_refused():
             expect_refusal(c, c.start_worker("decode", 9), "key")
 
 
-def test_no_worker_comes():
+def test_start_without_workers_is_reported():
     with tempfile.TemporaryDirectory() as d:
         model = small_model(d)
         c = Cluster(model, router_args=["--worker-wait-ms", "300"])
@@ -356,7 +356,7 @@ def test_no_worker_comes():
             c.__exit__(None, None, None)
 
 
-def test_a_worker_that_no_router_answers_says_so():
+def test_worker_without_router_logs_a_warning():
     with tempfile.TemporaryDirectory() as d:
         c = Cluster(small_model(d))
         try:
@@ -370,7 +370,7 @@ def test_a_worker_that_no_router_answers_says_so():
             c.__exit__(None, None, None)
 
 
-def test_a_cluster_key_is_replaced_while_clients_are_served():
+def test_cluster_key_is_replaced_while_clients_are_served():
     """File and SIGHUP; whoever starts anew in between has the new key."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(small_model(d), prefill=2, decode=2) as c:
@@ -419,7 +419,7 @@ def test_a_cluster_key_is_replaced_while_clients_are_served():
             assert set(codes.values()) == {0}, (codes, c.logs())
 
 
-def test_a_key_file_that_is_refused_is_told_why():
+def test_refused_key_file_names_the_reason():
     with tempfile.TemporaryDirectory() as d:
         model = small_model(d)
         for role in ("router", "decode"):
@@ -456,7 +456,7 @@ def bad_start(args, words):
         assert all(w in log for w in words), log
 
 
-def test_an_architecture_that_is_not_supported_is_named_before_faults_of_its_tokenizer():
+def test_unsupported_architecture_is_named_before_tokenizer_errors():
     """By every process: whoever reads only the last line must not look for another tokenizer."""
     with tempfile.TemporaryDirectory() as d:
         path = d + "/odd.gguf"
@@ -499,7 +499,7 @@ def test_bad_model_files_are_named():
         bad_start(["--model", good, "--kv-memory", "900g"], ["missing", "MiB"])
 
 
-def test_a_passed_deadline_names_the_phase_of_its_request():
+def test_deadline_error_names_the_phase():
     """Workers keep the deadline, too: whoever looks first, a request that generates was in its decode phase."""
     def told(c, ms):
         """(pieces before the error, its message)"""
@@ -523,7 +523,7 @@ def test_a_passed_deadline_names_the_phase_of_its_request():
                     assert message == f"the request's deadline of {ms} ms passed in phase decode, worker decode-0", (how, message)
 
 
-def test_a_lease_whose_kv_does_not_come_is_counted_apart():
+def test_lease_without_kv_has_its_own_counter():
     """An autoscaler reads it: the prefill worker is too slow, here because it is stopped."""
     with tempfile.TemporaryDirectory() as d, Cluster(
             small_model(d), router_args=["--request-timeout-ms", "3000"]) as c:

@@ -53,14 +53,14 @@ def check(name, directory, way, chunk):
         wait_until(f"blocks reused, {name}", lambda: reused(c) > 0)
 
 
-def test_families_give_the_same_bytes_every_way():
+def test_families_give_the_same_bytes_on_every_path():
     """Each family once in each way would take a minute and a half: they take turns, and no way is left out."""
     for i, name in enumerate(FAMILIES):
         with tempfile.TemporaryDirectory() as d:
             check(name, d, *WAYS[i % len(WAYS)])
 
 
-def test_contexts_on_both_sides_of_the_trained_one_do_not_meet():
+def test_longrope_profiles_of_different_context_lengths_do_not_mix():
     """LongRoPE: a model that is loaded for more tokens than it was trained on is another one."""
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, architecture="phi3", context=512, long_factors=True, key=[

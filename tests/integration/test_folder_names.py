@@ -33,14 +33,14 @@ def check(name, variable, *options):
             assert left == [], left
 
 
-def test_folders_may_have_blanks_commas_and_letters():
+def test_folder_names_with_blanks_commas_and_letters_work():
     check("a b", "TMPDIR")
     check("é", "TMPDIR")
     check("a,b", "TMPDIR")
     check("a =%,é", "XDG_RUNTIME_DIR", "--routers", "2", "--decode-tp", "2")
 
 
-def test_a_folder_that_cannot_have_sockets_is_named_by_a_worker():
+def test_worker_names_a_folder_that_cannot_hold_sockets():
     """The launcher takes another one; who starts a worker by hand is told."""
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         folder = os.path.join(directory, "a\nb")

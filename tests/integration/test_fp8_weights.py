@@ -16,7 +16,7 @@ KINDS = {"block": ((64, 64), False), "row": ((1, 64), True)}
 N_CODES = 2 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 128 * 192)
 
 
-def test_fp8_matrices_of_a_folder_stay_codes_on_a_device():
+def test_fp8_matrices_stay_fp8_on_a_device():
     n, least, compared = 4, 0.02, 0
     greedy = dict(temperature=0, ignore_eos=True, logprobs=2)
     for kind, (block, short) in KINDS.items():

@@ -242,20 +242,20 @@ def answers(model):
         return found
 
 
-def test_a_folder_answers_as_its_gguf_file():
+def test_hf_folder_answers_as_its_gguf_file():
     for kind, shards, tied in (("F32", 1, False), ("BF16", 3, True), ("F16", 2, False)):
         with tempfile.TemporaryDirectory() as d:
             path = model_file(d, kind, tied)
             assert answers(folder_of(path, os.path.join(d, "folder"), shards)) == answers(path), kind
 
 
-def test_a_folder_of_matrices_that_are_made_answers_as_its_gguf_file():
+def test_hf_folder_with_computed_matrices_answers_as_its_gguf_file():
     with tempfile.TemporaryDirectory() as d:
         path = tiny_model(d, **dict(SHAPE, architecture="gpt2", kv_heads=4, tied=True))
         assert answers(gpt2_folder(path, os.path.join(d, "folder"))) == answers(path)
 
 
-def test_a_folder_that_is_wrong_stops_the_start():
+def test_invalid_hf_folder_fails_the_start():
     with tempfile.TemporaryDirectory() as d:
         folder = folder_of(tiny_model(d, **SHAPE), os.path.join(d, "folder"), 2)
         os.unlink(os.path.join(folder, "model-00002-of-00002.safetensors"))

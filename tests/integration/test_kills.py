@@ -176,11 +176,11 @@ def kill_in_namespaces(rounds, groups=()):
     print(done.stdout.strip())
 
 
-def test_whoever_is_killed_at_any_moment_leaves_nothing():
+def test_kill_at_any_moment_leaks_nothing():
     kill_in_namespaces(SHORT)
 
 
-def test_whoever_is_killed_in_control_groups_leaves_nothing():
+def test_kill_in_cgroups_leaks_nothing():
     """One CPU, 900 MiB, some hundred processes and threads: limits of the group above the one that a launch is in."""
     with contextlib.ExitStack() as stack:
         groups = [stack.enter_context(Group(name, deeper=True, **limits)) for name, limits in BOUNDS.items()]

@@ -28,7 +28,7 @@ def ask(c, n=8):
     return c.post("/v1/completions", {"prompt": "hello", "max_tokens": n, "temperature": 0, "ignore_eos": True})
 
 
-def test_a_blocked_kv_path_is_not_ready_and_is_named_until_it_heals():
+def test_blocked_kv_link_is_not_ready_and_is_named_until_it_recovers():
     with blocked("ab", small_model, [(1, 0)], router_args=["--worker-wait-ms", "300"]) as (net, c):
         wait_until("it is named", c.unreachable)
         pair, = c.unreachable()
@@ -56,7 +56,7 @@ def test_a_blocked_kv_path_is_not_ready_and_is_named_until_it_heals():
         assert c.unreachable()[0]["text"] == said
 
 
-def test_requests_go_through_the_prefill_worker_that_reaches():
+def test_requests_use_the_prefill_worker_with_a_kv_link():
     """Of two one is blocked: it is given nothing, and nobody waits for it."""
     with blocked("abc", small_model, [(2, 0)], prefill_hosts=2, prefill=2) as (_, c):
         wait_until("it is ready", lambda: c.ready() == 200)
@@ -68,7 +68,7 @@ def test_requests_go_through_the_prefill_worker_that_reaches():
         assert c.total("baton_worker_prompt_tokens_total", worker="prefill-0") == 0
 
 
-def test_a_path_that_is_blocked_while_it_is_used_is_left():
+def test_kv_link_blocked_in_use_is_abandoned():
     """What is on its way runs again through the other prefill worker, and new requests avoid the pair until it is well."""
     with blocked("abc", small_model, [], prefill_hosts=2, prefill=2) as (net, c):
         wait_until("both reach", lambda: c.links("proven") == 2)
@@ -102,7 +102,7 @@ def test_a_path_that_is_blocked_while_it_is_used_is_left():
         wait_until("it is used again", lambda: not c.unreachable() and c.links("proven") == 2)
 
 
-def test_a_decode_worker_that_prefills_itself_waits_for_no_link():
+def test_locally_prefilling_worker_waits_for_no_kv_link():
     with blocked("ab", small_model, [(1, 0)], decode_args=["--local-prefill"]) as (_, c):
         wait_until("it is ready", lambda: c.ready() == 200)
         wait_until("the pair is named", c.unreachable)
@@ -116,7 +116,7 @@ def listening(host, address):
     return sorted(int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[1].split(":")[0] == wanted)
 
 
-def test_kv_ports_are_those_of_the_range():
+def test_kv_ports_are_within_the_configured_range():
     """Two for each worker; one for whom none is left says so, and does not wait for ever."""
     with blocked("ab", small_model, [], decode=2, decode_args=["--kv-port-range", "20000-20003"]) as (net, c):
         wait_until("it is ready", lambda: c.ready() == 200 and c.links("proven") == 2)

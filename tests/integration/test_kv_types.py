@@ -26,7 +26,7 @@ def test_worker_with_another_kv_type_is_refused_by_name():
                            "decode-9 stores KV as type 3, but ")
 
 
-def test_kv_memory_holds_more_blocks_of_a_smaller_type():
+def test_smaller_kv_type_gives_more_blocks():
     model = default_model()
     for kv_type, block_bytes in BLOCK_BYTES.items():
         with Cluster(model, kv_memory="64m", worker_args=["--kv-dtype", kv_type]) as c:
@@ -39,7 +39,7 @@ def test_kv_memory_holds_more_blocks_of_a_smaller_type():
             assert c.complete("The capital of France is", 2, temperature=0)["text"] == " Paris."
 
 
-def test_layers_that_leave_early_bring_their_scales():
+def test_early_sent_layers_include_their_scales():
     """Of a prompt that is long enough, finished layers leave during its last chunk; the scales lie behind all. On a
     busy machine the layers may all be there at the first look, so it is asked until some left early."""
     model = default_model()

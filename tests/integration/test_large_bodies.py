@@ -60,7 +60,7 @@ def long_turns(c):
     return m["baton_event_loop_turn_seconds_count"] - m[f'baton_event_loop_turn_seconds_bucket{{le="{TURN_S}"}}']
 
 
-def test_large_bodies_hold_up_nobody():
+def test_large_bodies_delay_no_other_request():
     with tempfile.TemporaryDirectory() as d, Cluster(endless_model(d)) as c:
         kinds = list(bodies())
 
@@ -91,7 +91,7 @@ def answers_of(f, n):
     return out
 
 
-def test_long_answers_on_one_connection_come_whole_and_in_their_order():
+def test_long_answers_on_one_connection_are_whole_and_in_order():
     """Short requests behind long ones, which do not wait for the answer before theirs, and a client that takes a few bytes
     at a time."""
     with tempfile.TemporaryDirectory() as d, Cluster(small_model(d)) as c:

@@ -19,7 +19,7 @@ def launch(directory, *args):
     return done.returncode, done.stderr.splitlines(), wrote
 
 
-def test_a_launch_that_cannot_serve_ends_at_once():
+def test_launch_that_cannot_serve_ends_at_once():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, socket.socket() as taken:
         model = small_model(directory)
         taken.bind(("127.0.0.1", 0))

@@ -77,7 +77,7 @@ class Serve:
         assert text in self.output(), text
 
 
-def test_a_launch_fits_into_its_cgroups():
+def test_launch_fits_into_its_cgroups():
     """One CPU and 900 MiB, limits of the group above: then 1,200 MiB, its own, and no process more than it says it has."""
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         model = small_model(directory)
@@ -108,7 +108,7 @@ def test_a_launch_fits_into_its_cgroups():
             assert "oom_kill 0" in memory.read("oom_control")
 
 
-def test_what_cgroups_do_not_leave_is_said_before_anything_starts():
+def test_insufficient_cgroup_limits_are_reported_before_start():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         model = small_model(directory)
         with Group("memory", deeper=True, limit_in_bytes=900 << 20) as memory, \
@@ -131,7 +131,7 @@ def in_group(group, *words):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_check_doctor_and_programs_by_hand_say_the_same_of_limits():
+def test_check_doctor_and_programs_report_the_same_limits():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Group("pids", deeper=True, max=30) as group:
         model, key = small_model(directory), os.path.join(directory, "key")
         with open(key, "w", encoding="ascii") as f:
@@ -153,7 +153,7 @@ def test_check_doctor_and_programs_by_hand_say_the_same_of_limits():
             assert re.search(rf"error .*: up to \d+ threads are needed, and \d of 8 are left \({group.file('max')}\)", errors), errors
 
 
-def test_a_user_with_too_few_processes_is_told_at_once():
+def test_too_low_process_limit_is_reported_at_once():
     """RLIMIT_NPROC, which does not bound root."""
     def few():
         resource.setrlimit(resource.RLIMIT_NPROC, (40, 40))
@@ -174,7 +174,7 @@ def test_a_user_with_too_few_processes_is_told_at_once():
                              r"\(ulimit -u\); ulimit -u \d+ ", line), line
 
 
-def test_a_process_that_the_kernel_kills_for_memory_is_told():
+def test_oom_killed_process_is_reported():
     hog = "import sys\nheld = []\nwhile not sys.stdin.readline():\n    pass\nwhile True:\n    held.append(b'x' * (16 << 20))\n"
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
             Group("memory", limit_in_bytes=700 << 20) as memory, \
@@ -215,7 +215,7 @@ def assert_bounded(launch, where):
     assert launch.output().count(" 1 threads and 0 on borrowed cores") == 2, launch.output()
 
 
-def test_version_2_bounds_in_the_same_way():
+def test_cgroup_v2_limits_apply():
     """Its files, as a container has them at the root, and of a group that the own one lies in."""
     if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:
         raise Skip("no mount namespace can be made")
@@ -225,7 +225,7 @@ def test_version_2_bounds_in_the_same_way():
             assert_bounded(launch, "/sys/fs/cgroup")
 
 
-def test_version_2_bounds_groups_that_lie_in_others():
+def test_nested_cgroup_v2_limits_apply():
     place = own_group("")
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Group("", deeper=True) as group:
         parent = group.top.removeprefix(place)

@@ -81,7 +81,7 @@ def named(state, name):
     return found[0] if found else None
 
 
-def test_a_worker_that_is_killed_is_seen_to_go_and_to_come_back():
+def test_live_view_shows_a_killed_worker_leave_and_return():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
             Launch("--model", "m=" + small_model(directory)) as launch:
         host, _, port = launch.process("router")["http"].rpartition(":")
@@ -119,7 +119,7 @@ def check_waterfall(one):
     assert abs(at - one["duration_ms"]) < 0.0005 * (len(one["phases"]) + 1), (at, one)
 
 
-def test_a_requests_waterfall_adds_up_and_says_where_it_was():
+def test_request_waterfall_adds_up_and_names_its_workers():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
             Cluster(small_model(directory)) as cluster, Watcher(cluster.http) as watcher:
         begin = time.monotonic()
@@ -165,7 +165,7 @@ def test_a_requests_waterfall_adds_up_and_says_where_it_was():
         assert sum(series[0]["out_tokens"]) == n_output and len(series) == 2, series
 
 
-def test_pages_of_others_take_no_places_of_readers():
+def test_cross_origin_pages_take_no_event_stream_slots():
     """What a page embeds has no Origin; what the browser says of it is enough."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(small_model(d), prefill=1, router_args=["--max-event-streams", "1"]) as c:
@@ -188,7 +188,7 @@ def test_pages_of_others_take_no_places_of_readers():
                         connection.close()
 
 
-def test_readers_that_stop_reading_cost_nobody_anything():
+def test_stalled_event_stream_readers_affect_nobody():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
             Cluster(small_model(directory), router_args=["--max-event-streams", "4"]) as cluster, ExitStack() as stack:
         for _ in range(3):

@@ -47,7 +47,7 @@ def choices(c, body):
     return answer["choices"]
 
 
-def test_log_probs_are_those_of_float32_within_the_models_accuracy():
+def test_log_probs_equal_float32_within_the_models_accuracy():
     model = default_model()
     windows = golden()
     with Cluster(model, kv_memory="128m", worker_args=["--kv-dtype", "f16"]) as c:
@@ -114,7 +114,7 @@ def ask_all(c, at_a_time):
         return list(pool.map(one, [(path, dict(body, ignore_eos=True)) for path, body in REQUESTS]))
 
 
-def test_log_probs_are_the_same_by_whatever_way():
+def test_log_probs_are_equal_on_every_path():
     with tempfile.TemporaryDirectory() as d:
         model = small_model(d)
         ways = {
@@ -180,7 +180,7 @@ def whole_of(events):
     return whole
 
 
-def test_log_probs_of_a_stream_are_those_of_the_whole():
+def test_streamed_log_probs_equal_unary_ones():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(small_model(d)) as c:
             for more in ({}, {"echo": True}, {"echo": True, "max_tokens": 0}, {"stop": ["9"]}):
@@ -210,7 +210,7 @@ def test_log_probs_of_a_stream_are_those_of_the_whole():
             assert text == whole["message"]["content"]
 
 
-def test_log_probs_survive_the_death_of_a_worker_each_once():
+def test_log_probs_come_once_each_when_a_worker_dies():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(endless_model(d), prefill=2, decode=2, kv_memory="256m") as c:
             body = {"prompt": TEXT, "max_tokens": ENDLESS, "temperature": 0.9, "seed": 9, "ignore_eos": True,
@@ -245,7 +245,7 @@ def test_log_probs_survive_the_death_of_a_worker_each_once():
             assert want["logprobs"] == {k: v for k, v in got.items() if k != "text"}
 
 
-def test_logits_have_a_bound_that_is_named():
+def test_logits_over_the_limit_are_refused_by_name():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(small_model(d), router_args=["--max-logits-bytes", "20k"]) as c:
             body = {"text_input": "word", "max_tokens": 2, "return_generation_logits": True}
@@ -261,7 +261,7 @@ def test_logits_have_a_bound_that_is_named():
             wait_until("nothing is held", lambda: c.metric("baton_worker_requests") == 0)
 
 
-def test_log_probs_beyond_what_an_answer_can_have_are_refused():
+def test_log_probs_over_the_answer_limit_are_refused():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(endless_model(d), kv_memory="256m") as c:
             body = {"prompt": "word", "n": 64, "logprobs": 20, "max_tokens": 5000}
@@ -271,7 +271,7 @@ def test_log_probs_beyond_what_an_answer_can_have_are_refused():
             assert len(choices(c, dict(body, max_tokens=2))) == 64
 
 
-def test_logits_that_fit_no_answer_are_refused_before_the_work():
+def test_logits_over_the_answer_limit_are_refused_before_prefill():
     """As JSON a float takes up to 16 bytes ("-1.17549435e-38,"), and logits have 63 MiB of an answer; raw a float takes 4.
     What is refused has begun no sequence."""
     n_vocab = 4096
@@ -305,7 +305,7 @@ def test_logits_that_fit_no_answer_are_refused_before_the_work():
             assert status == 200 and len(answer["context_logits"]) % n_vocab == 0, (status, str(answer)[:300])
 
 
-def test_logits_hold_up_nobody_and_end_with_their_client():
+def test_logits_delay_no_other_request_and_end_with_their_client():
     """Clients that leave while theirs are computed and sent."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(small_model(d)) as c:

@@ -51,7 +51,7 @@ def unread(model, names=("router", "prefill-0", "decode-0"), options=()):
             os.close(pipe.fd)
 
 
-def test_a_log_that_nobody_reads_stops_nothing():
+def test_unread_log_does_not_block_the_cluster():
     with tempfile.TemporaryDirectory() as d, unread(small_model(d)) as (c, pipes):
         c.complete("hello", 8)
         for _ in range(200):
@@ -69,13 +69,13 @@ def test_a_log_that_nobody_reads_stops_nothing():
         assert c.metric("baton_worker_log_lines_dropped_total", worker="decode-0") == 0
 
 
-def test_a_process_ends_in_time_where_nobody_reads_its_log():
+def test_process_with_unread_log_ends_in_time():
     with tempfile.TemporaryDirectory() as d, unread(small_model(d)) as (c, _):
         c.complete("hello", 8)
         assert c.stop() == {"router": 0, "prefill-0": 0, "decode-0": 0}
 
 
-def test_a_trace_and_an_access_log_that_nobody_reads_stop_nothing():
+def test_unread_trace_and_access_log_do_not_block_the_cluster():
     options = ("trace-file", "access-log")
     with tempfile.TemporaryDirectory() as d, unread(small_model(d), names=(), options=options) as (c, pipes):
         for _ in range(4):
@@ -93,7 +93,7 @@ def test_a_trace_and_an_access_log_that_nobody_reads_stop_nothing():
         assert c.stop() == {"router": 0, "prefill-0": 0, "decode-0": 0}
 
 
-def test_what_a_client_causes_is_no_page_of_the_log():
+def test_client_errors_do_not_flood_the_log():
     n = 50
     with tempfile.TemporaryDirectory() as d:
         with Cluster(endless_model(d), router_args=["--request-timeout-ms", "500"]) as c:

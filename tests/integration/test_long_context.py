@@ -27,7 +27,7 @@ def answer(cluster, prompt):
     return got
 
 
-def test_a_prompt_that_fills_a_long_context():
+def test_prompt_that_fills_a_long_context_is_answered():
     prompt = long_prompt()
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, **SHAPE)

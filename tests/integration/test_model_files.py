@@ -32,7 +32,7 @@ class MixedCluster(Cluster):
         return super().start_worker(role, index, extra)
 
 
-def test_a_model_in_three_files_is_one_whichever_is_named():
+def test_split_model_opens_by_any_of_its_files():
     with tempfile.TemporaryDirectory() as d:
         whole = model_of(d, "IQ4_XS", mixed_type="IQ4_NL", embedding_type="MXFP4")
         want = answer(whole)
@@ -42,7 +42,7 @@ def test_a_model_in_three_files_is_one_whichever_is_named():
             assert c.complete(PROMPT, 24, temperature=0, ignore_eos=True)["token_ids"] == want
 
 
-def test_a_part_that_is_not_there_is_named_by_routers_and_workers():
+def test_missing_model_part_is_named_by_routers_and_workers():
     with tempfile.TemporaryDirectory() as d:
         parts = split(model_of(d, "Q3_K"), 3)
         os.unlink(parts[2])
@@ -56,7 +56,7 @@ def test_a_part_that_is_not_there_is_named_by_routers_and_workers():
         assert all(w in log for w in words), log
 
 
-def test_every_way_of_packing_gives_the_same_bytes_in_every_tier():
+def test_every_packing_gives_the_same_bytes_in_every_tier():
     """One type of each way that books and few bits are packed."""
     for kind in ("IQ4_NL", "NVFP4", "IQ3_XXS", "IQ2_XS", "TQ1_0", "Q2_K"):
         with tempfile.TemporaryDirectory() as d:

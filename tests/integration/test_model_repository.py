@@ -58,7 +58,7 @@ def page(address):
         conn.close()
 
 
-def test_a_model_repository_takes_effect_in_every_process():
+def test_model_repository_takes_effect_in_every_process():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         model = small_model(directory)
         where = fill(directory, engine_dir=model)
@@ -99,8 +99,8 @@ def test_a_model_repository_takes_effect_in_every_process():
             assert log.count("parameters.gpu_device_ids (--backend says what computes)") == 1, log
 
 
-def test_other_values_of_a_repository_take_effect_as_well():
-    """What test_a_model_repository_takes_effect_in_every_process sets otherwise or not at all."""
+def test_other_model_repository_values_take_effect():
+    """What test_model_repository_takes_effect_in_every_process sets otherwise or not at all."""
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         where = fill(directory, engine_dir=small_model(directory), triton_max_batch_size="1", batching_strategy="inflight_fused_batching",
                      decoupled_mode="false", exclude_input_in_output="true", enable_kv_cache_reuse="true",
@@ -138,7 +138,7 @@ def test_other_values_of_a_repository_take_effect_as_well():
                 assert log.count(said) == 1, (said, log)
 
 
-def test_what_a_repository_asks_for_in_vain_is_refused_by_file_line_and_field():
+def test_unsupported_repository_field_is_refused_by_file_line_and_name():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         where = fill(directory, engine_dir=small_model(directory), max_beam_width="4")
         try:
@@ -217,7 +217,7 @@ def engine_folder(directory):
     return engine
 
 
-def test_the_article_s_config_is_served_and_other_folders_are_named():
+def test_published_config_is_served_and_other_folders_are_named():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         where, model = os.path.join(directory, "repository"), small_model(directory)
         config_file(where, ARTICLE + ALSO % engine_folder(directory))
@@ -252,7 +252,7 @@ def test_decoupled_false_as_a_parameter_refuses_streams():
             assert status == 400 and "decoupled" in answer["error"], answer
 
 
-def test_an_engine_is_refused_and_no_other_model_is_served_for_it():
+def test_tensorrt_engine_is_refused_without_a_substitute():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         where = os.path.join(directory, "repository")
         for path, words in ((engine_folder(directory), "is an engine of TensorRT, which is not served"),
@@ -291,7 +291,7 @@ def test_requests_within_the_queue_delay_are_placed_together():
                 >= 500_000_000)
 
 
-def test_a_client_unloads_and_loads_a_model_by_the_launchers_orders():
+def test_client_unloads_and_loads_a_model_through_the_launcher():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         model = small_model(directory)
         with Launch("--model", f"a={model}") as launch:

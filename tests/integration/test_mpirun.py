@@ -76,7 +76,7 @@ def test_mpirun_answers_the_first_prompt():
         assert client.metric(name, disaggregated_serving_type="kv_cache_transfer_ms") > 0
 
 
-def test_instances_of_ranks_in_one_world():
+def test_instances_of_several_ranks_run_in_one_mpi_world():
     """Two prefill instances of two ranks and one decode instance of two, of one, or of two stages: the same answer."""
     answers = []
     with tempfile.TemporaryDirectory() as d:
@@ -92,7 +92,7 @@ def test_instances_of_ranks_in_one_world():
 LAUNCHER = os.path.join(BUILD, "launcher/baton-launch")
 
 
-def test_orchestrator_mode_answers_and_leaves_nothing():
+def test_orchestrator_mode_answers_and_leaks_nothing():
     """mpirun starts `baton serve` alone, which has the others spawned: instances of one rank and of two, for the same
     answer. It is ended once by its own SIGTERM and once by mpirun's."""
     answers = []
@@ -117,7 +117,7 @@ def program_of(pid):
         return f.read().strip()
 
 
-def test_orchestrator_mode_says_where_it_cannot_work():
+def test_orchestrator_mode_names_unsupported_environments():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=1, dim=64, heads=2, kv_heads=1, ffn=64, context=128, seed=1)
         env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "BATON_"))}
@@ -129,7 +129,7 @@ def test_orchestrator_mode_says_where_it_cannot_work():
             assert run.returncode == 78 and said in run.stderr, (run.returncode, run.stderr)
 
 
-def test_the_script_says_what_is_wrong():
+def test_mpirun_script_reports_errors():
     def said(*args, **more):
         env = dict(dict(os.environ, BATON_BUILD=BUILD), **more)
         env.pop("OMPI_ALLOW_RUN_AS_ROOT", None)

@@ -59,7 +59,7 @@ def write(path, text, mode):
     os.chmod(path, mode)
 
 
-def test_a_cluster_whose_key_only_its_user_can_open():
+def test_munge_cluster_key_is_readable_by_its_user_only():
     """All may read the file; each process opens the credential again, also when its time is long over."""
     with tempfile.TemporaryDirectory() as d, Munged() as munged:
         credential = munged.seal("--restrict-uid=0", "--ttl=1")
@@ -79,7 +79,7 @@ def test_a_cluster_whose_key_only_its_user_can_open():
             wait_until("it joined", lambda: c.total("baton_workers", role="decode", state="up") == 2)
 
 
-def test_credentials_that_keep_no_secret_are_refused_by_name():
+def test_unencrypted_munge_credentials_are_refused_by_name():
     with tempfile.TemporaryDirectory() as d, Munged() as munged:
         model = small_model(d)
         good = munged.seal("--restrict-uid=0")
@@ -107,7 +107,7 @@ def test_credentials_that_keep_no_secret_are_refused_by_name():
                 assert KEY not in said, said
 
 
-def test_a_new_credential_is_a_new_key():
+def test_new_munge_credential_is_a_new_key():
     with tempfile.TemporaryDirectory() as d, Munged() as munged:
         more = ["--munge-socket", munged.socket]
         cluster = Cluster(small_model(d), worker_args=more, router_args=more)

@@ -27,7 +27,7 @@ def peer_of(worker, port):
             if line.split()[2].endswith(f":{port:04X}") and line.split()[3] == "01"]
 
 
-def test_a_decode_worker_behind_nat_joins_serves_and_is_named():
+def test_decode_worker_behind_nat_joins_serves_and_is_named():
     """It dials its router. No prefill worker reaches it, so it computes prompts itself, and the pair is named."""
     with behind_nat("decode", decode_args=["--local-prefill"]) as (_, c):
         assert len(peer_of(c.decodes[0], 7000)) == 1
@@ -45,7 +45,7 @@ def test_a_decode_worker_behind_nat_joins_serves_and_is_named():
         wait_until("another one serves", lambda: c.ready() == 200)
 
 
-def test_a_prefill_worker_behind_nat_joins_and_its_pair_is_not_used():
+def test_prefill_worker_behind_nat_joins_and_its_pair_is_not_used():
     """UCX has the decode worker dial back, which nobody can: the pair is named, and another prefill worker serves."""
     with behind_nat("prefill", prefill=2) as (_, c):
         wait_until("it is ready", lambda: c.ready() == 200)

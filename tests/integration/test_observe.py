@@ -17,7 +17,7 @@ FIELDS = ["time", "id", "client", "method", "route", "path", "status", "model", 
           "total_ms", "prefill", "decode", "finish", "tenant", "answer", "trace"]
 
 
-def test_tokens_and_blocks_move_while_a_request_runs():
+def test_token_and_block_metrics_change_during_a_request():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(endless_model(d), kv_memory="128m") as c:
             async def go():
@@ -101,7 +101,7 @@ def test_access_log_has_a_line_for_each_exchange():
                     assert secret not in f.read()
 
 
-def test_access_log_trace_and_what_explains_a_request_have_the_same_ids():
+def test_access_log_trace_and_explain_have_the_same_request_ids():
     """Of each API's way: whoever has one of them finds the other two."""
     trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
     with tempfile.TemporaryDirectory() as d:
@@ -160,7 +160,7 @@ def test_logs_and_access_log_as_json():
             assert done["output"] == 3 and done["decode"] == "decode-0" and done["ttft_ms"] > 0, done
 
 
-def test_the_page_tells_of_restarts_and_of_workers_that_are_missing():
+def test_page_shows_restarts_and_missing_workers():
     with tempfile.TemporaryDirectory() as d:
         command = [os.path.join(BUILD, "launcher/baton-launch"), "--model", f"one={small_model(d)}", "--decode", "2",
                    "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--kv-memory", "16m", "--weight-cache", "off",

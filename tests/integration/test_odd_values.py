@@ -295,7 +295,7 @@ def lengths_have_a_code_and_both_numbers(client):
     assert status == 404 and isinstance(json.loads(text)["error"], str), text
 
 
-def test_odd_values_are_taken_or_refused_by_name():
+def test_unusual_values_are_accepted_or_refused_by_name():
     with tempfile.TemporaryDirectory() as d:
         with open(os.path.join(d, "chat.jinja"), "w", encoding="utf-8") as file:
             file.write(TEMPLATE)

@@ -21,7 +21,7 @@ def at_workers(c):
     return c.metric("baton_worker_requests")
 
 
-def test_one_token_sends_no_kv_and_asks_no_decode_worker():
+def test_one_token_request_sends_no_kv_and_uses_no_decode_worker():
     with tempfile.TemporaryDirectory() as d:
         trace = d + "/trace.jsonl"
         with Cluster(small_model(d), router_args=["--trace-file", trace]) as c:
@@ -46,7 +46,7 @@ def test_one_token_sends_no_kv_and_asks_no_decode_worker():
         assert all(a["baton.placement.decode"] == "only one" for a in attempts[6:]), attempts
 
 
-def test_one_token_needs_no_decode_worker():
+def test_one_token_request_needs_no_decode_worker():
     with tempfile.TemporaryDirectory() as d:
         c = Cluster(small_model(d), decode=0, router_args=["--worker-wait-ms", "500"])
         try:
@@ -68,7 +68,7 @@ def test_one_token_needs_no_decode_worker():
             c.__exit__(None, None, None)
 
 
-def test_one_token_survives_the_death_of_its_prefill_worker():
+def test_one_token_request_survives_the_death_of_its_prefill_worker():
     """Two of them; the one that computes the prompt dies."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(endless_model(d), prefill=2, kv_memory="256m", worker_args=["--chunk-tokens", "16"]) as c:

@@ -19,7 +19,7 @@ def prefilled(c):
                  for name in ("baton_worker_prompt_tokens_total", "baton_worker_prompt_tokens_reused_total"))
 
 
-def test_salts_share_no_blocks():
+def test_cache_salts_share_no_blocks():
     """A prompt under a salt finds what was computed under that salt, and nothing else; the answer is the same."""
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, context=1024, seed=3)
@@ -37,7 +37,7 @@ def test_salts_share_no_blocks():
             assert len(answers) == 1
 
 
-def test_logit_bias_in_both_phases():
+def test_logit_bias_applies_in_prefill_and_decode():
     """Token #1 is the prefill worker's, the others the decode worker's, or all are a decode worker's alone."""
     for way in (dict(prefill=1), dict(prefill=0, decode_args=["--local-prefill"])):
         with tempfile.TemporaryDirectory() as d:
@@ -59,7 +59,7 @@ def test_logit_bias_in_both_phases():
                 assert ask(temperature=0) == plain
 
 
-def test_options_of_tritonserver_say_where_to_listen():
+def test_tritonserver_address_options_take_effect():
     """As `tritonserver --help` has them, on the command line alone, some of a value of their own and some of the next word."""
     with tempfile.TemporaryDirectory() as d:
         ports = [free_port() for _ in range(3)]
@@ -76,7 +76,7 @@ def test_options_of_tritonserver_say_where_to_listen():
                 assert said.count(f"{option} has no effect: ") == 1, (option, said)
 
 
-def test_what_tritonserver_s_options_ask_for_in_vain_is_refused():
+def test_unsupported_tritonserver_options_are_refused():
     for arguments, words in ((["--allow-http=false"], "--allow-http false is not served: HTTP is always served"),
                              (["--model-control-mode", "poll"], "poll is not served: the repository is read once"),
                              (["--grpc-use-ssl=true"], "--tls-cert"), (["--http-restricted-api=health:k=v"], "--api-keys FILE"),
@@ -88,7 +88,7 @@ def test_what_tritonserver_s_options_ask_for_in_vain_is_refused():
         assert done.returncode == 2 and words in done.stdout, (arguments, done)
 
 
-def test_options_of_vllm_and_llama_server_start_the_server_that_they_mean():
+def test_options_of_vllm_and_llama_server_take_effect():
     """By the launcher, which hands them to router and workers under our names."""
     with tempfile.TemporaryDirectory() as d:
         http = free_port()
@@ -102,7 +102,7 @@ def test_options_of_vllm_and_llama_server_start_the_server_that_they_mean():
             assert status == 400 and "48" in json.dumps(said), (status, said)
 
 
-def test_options_of_other_servers_that_are_not_served_name_what_is():
+def test_unsupported_options_of_other_servers_name_an_alternative():
     for arguments, words in ((["--gpu-memory-utilization", "0.9"], "--kv-free-percent N"), (["--api-key", "sk-1"], "--api-keys FILE"),
                              (["--dtype", "half"], "baton convert"), (["-t", "8"], "--prefill-threads N")):
         done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model", "none", *arguments],

@@ -40,7 +40,7 @@ def stop_well(c):
     assert not any(codes.values()), codes
 
 
-def test_device_memory_gives_the_same_bytes_over_every_path():
+def test_device_memory_gives_the_same_bytes_on_every_kv_path():
     """Each with prompts that are new and again with what the prefix caches hold, 16 at a time."""
     texts = prompts()
     reference = None
@@ -70,7 +70,7 @@ def test_device_memory_gives_the_same_bytes_over_every_path():
     assert len({tuple(ids) for ids in reference}) > len(texts)
 
 
-def test_device_memory_holds_what_makes_room_for_others():
+def test_device_memory_supports_preemption():
     """Requests of every kind, in a pool that is too small for all of them: those that are paused are in a step that began
     ahead, mostly."""
     with tempfile.TemporaryDirectory() as d:
@@ -92,7 +92,7 @@ def test_device_memory_holds_what_makes_room_for_others():
             stop_well(c)
 
 
-def test_device_memory_leaves_nothing_when_requests_are_cancelled():
+def test_device_memory_leaks_nothing_on_cancel():
     """Clients that leave at any time, and prompts of many chunks."""
     words = "word " * 400
     with tempfile.TemporaryDirectory() as d:
@@ -114,14 +114,14 @@ def test_device_memory_leaves_nothing_when_requests_are_cancelled():
             stop_well(c)
 
 
-def test_device_memory_of_those_who_live_is_free_when_a_worker_dies():
+def test_device_memory_of_survivors_is_freed_when_a_worker_dies():
     for role in ("prefill", "decode"):
         (leases, blocks), seconds = freed_by(role, "auto", "trap", plugin())
         print(f"    {role} worker killed: {leases:.0f} leases, {blocks:.0f} blocks free after {seconds:.2f} s")
         assert 1000 * seconds < Cluster.PATIENT[0], seconds
 
 
-def test_device_memory_cannot_be_shared_memory():
+def test_device_memory_is_refused_as_shared_memory():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
         with cluster(model, "cpu", "cpu") as c:

@@ -68,7 +68,7 @@ def small_cluster(model, way="memory", pool=POOL, **more):
     return Cluster(model, **options, **more)
 
 
-def test_answers_are_the_same_with_pauses():
+def test_preemption_gives_the_same_answers():
     with tempfile.TemporaryDirectory() as d:
         model = model_of(d)
         with Cluster(model) as c:
@@ -93,7 +93,7 @@ def body_of(i, max_tokens):
     return dict(prompt=text(i), max_tokens=max_tokens, seed=50 + i, temperature=0.9, ignore_eos=True, stream=True)
 
 
-def test_streams_go_on_where_they_were():
+def test_preempted_streams_resume_without_gap_or_repeat():
     async def all_of(c, n):
         streams = [Stream(c.http, "/v1/completions", body_of(i, 200)) for i in range(n)]
         await asyncio.gather(*(s.run() for s in streams))
@@ -110,7 +110,7 @@ def test_streams_go_on_where_they_were():
             c.wait_idle()
 
 
-def test_who_leaves_while_paused_leaves_nothing_behind():
+def test_client_that_leaves_while_preempted_leaks_nothing():
     """Clients go while some of theirs stand still: eight answers that the pool has room for one of."""
     pool = 1280
     with tempfile.TemporaryDirectory() as d:
@@ -141,7 +141,7 @@ def test_who_leaves_while_paused_leaves_nothing_behind():
             c.wait_idle()
 
 
-def test_one_that_fits_alone_ends_and_one_that_never_fits_is_refused():
+def test_request_that_fits_alone_completes_and_larger_one_is_refused():
     with tempfile.TemporaryDirectory() as d:
         with small_cluster(model_of(d), prefill=1) as c:
             prompt = [5 + i % 90 for i in range(40)]

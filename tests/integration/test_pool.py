@@ -60,7 +60,7 @@ def check_long_bodies_of_others(c):
     wait_until("nothing of them is left", lambda: c.metric("baton_pool_jobs") == 0)
 
 
-def test_the_pool_is_fair_and_forgets_who_left():
+def test_kv_pool_is_fair_and_drops_clients_that_left():
     with tempfile.TemporaryDirectory() as d, Cluster(small_model(d)) as c:
         check_clients_that_left(c)
         check_long_bodies_of_others(c)
@@ -102,7 +102,7 @@ def check_large_client(c):
                c.metric("baton_http_memory_bytes", kind="writing") == 0)
 
 
-def test_memory_of_the_pool_is_bounded():
+def test_kv_pool_memory_is_bounded():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(small_model(d), router_args=["--http-memory", "32m", "--max-body-bytes", "8m"]) as c:
             check_large_request(c)

@@ -28,7 +28,7 @@ def large_kib(pid):
     return max(int(kib) for kib in re.findall(r"^ShmemPmdMapped: +(\d+) kB", text, re.M))
 
 
-def test_idle_workers_take_their_pool_in_large_pages():
+def test_idle_workers_move_their_pool_to_large_pages():
     check_system()
     with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), kv_memory="64m") as c:
         for worker in c.prefills + c.decodes:
@@ -58,7 +58,7 @@ def answers_in_a_small_shm():
             assert set(codes.values()) == {0}, codes
 
 
-def test_of_two_pools_that_overcommit_shared_memory_the_log_tells():
+def test_pools_that_overcommit_shared_memory_are_logged():
     enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     if subprocess.run(enter + ["mount -t tmpfs none /dev/shm"], check=False, capture_output=True).returncode != 0:
         raise Skip("this user may not mount in a namespace of its own")

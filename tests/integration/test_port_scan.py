@@ -46,7 +46,7 @@ def serve(cluster, n):
         assert status == 200 and answer["usage"]["completion_tokens"] == 8, answer
 
 
-def test_a_port_scan_harms_nobody():
+def test_port_scan_harms_nobody():
     """Every open port from another host, and those of control and clients from the cluster's own, while it serves. (KV ports let
     addresses of workers in: docs/SECURITY.md.) Nobody ends, and a worker can still join."""
     with tempfile.TemporaryDirectory() as d, Network("a", "b", "c") as net:

@@ -52,7 +52,7 @@ def who_is_first(c, trace, long, **short):
     return "long" if read(trace)[0].a["gen_ai.usage.input_tokens"] == len(long) else "short"
 
 
-def test_a_short_prompt_overtakes_a_long_one_where_its_order_says_so():
+def test_short_prompt_overtakes_a_long_one_by_queue_order():
     long = [3 + i * 7 % 250 for i in range(12000)]
     with tempfile.TemporaryDirectory() as d:
         model = model_of(d, 16384)
@@ -66,7 +66,7 @@ def test_a_short_prompt_overtakes_a_long_one_where_its_order_says_so():
                 c.wait_idle()
 
 
-def test_what_steps_take_is_learned_and_told():
+def test_step_times_are_learned_and_reported():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(model_of(d), kv_memory="64m", **everywhere("srpt")) as c:
             ask_all(c, prompts()[:8], 4, 8)

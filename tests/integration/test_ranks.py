@@ -61,7 +61,7 @@ def check_layouts(cases, sum_parts):
         assert len({tuple(ids) for ids in want}) > len(TEXTS)
 
 
-def test_every_layout_gives_the_same_bytes_every_way():
+def test_every_rank_layout_gives_the_same_bytes():
     """With the same --reduction-parts it does not matter how many ranks either side has: by shared memory and the network, in
     small chunks and large, alone and beside others, computed and found in the prefix cache."""
     check_layouts((
@@ -71,7 +71,7 @@ def test_every_layout_gives_the_same_bytes_every_way():
         (4, 1, "shm", 16, 8, "off"), (1, 4, "tcp", 512, 1, "off")), 4)
 
 
-def test_stages_give_the_same_bytes_every_way():
+def test_pipeline_stages_give_the_same_bytes():
     """Layers in stages on either side, of one rank and of several."""
     check_layouts((
         ("1x1", "1x1", "shm", 512, 8, "off"), ("1x1", "1x2", "shm", 64, 8, "on"), ("1x2", "1x1", "tcp", 16, 4, "off"),
@@ -101,7 +101,7 @@ def over_two_interfaces(net, model, decode, check, kind=Cluster):
         check(c)
 
 
-def test_ranks_hand_over_on_an_interface_each():
+def test_each_rank_transfers_kv_on_its_own_interface():
     """KV of two ranks to two crosses both interfaces at a time, half of it each. One rank has one interface, which the
     second of two does not reach: that is said, by name."""
     prompt = [3 + k % 250 for k in range(4000)]
@@ -135,7 +135,7 @@ def test_every_pair_of_layouts_with_long():
                    for i, (prefill, decode) in enumerate(itertools.product(layouts, layouts))], 4)
 
 
-def test_stages_of_a_model_with_windows_give_the_same_bytes():
+def test_pipeline_stages_with_attention_windows_give_the_same_bytes():
     """Of its six groups of one layer each a stage has three, and none of the others."""
     ids = [[3 + (k * k * (i + 1) + 7 * k) % 250 for k in range(700)] for i in range(3)]
     with tempfile.TemporaryDirectory() as d:
@@ -185,15 +185,15 @@ def check_loss(sig, decode):
             c.wait_idle()
 
 
-def test_a_rank_that_dies_takes_its_instance_and_no_answer():
+def test_dead_rank_ends_its_instance_but_no_request():
     check_loss(signal.SIGKILL, 2)
 
 
-def test_a_stage_that_dies_takes_its_instance_and_no_answer():
+def test_dead_stage_ends_its_instance_but_no_request():
     check_loss(signal.SIGKILL, "1x2")
 
 
-def test_a_rank_of_a_stage_that_stops_takes_its_instance_and_no_answer():
+def test_stopped_stage_rank_ends_its_instance_but_no_request():
     check_loss(signal.SIGSTOP, "2x2")
 
 
@@ -211,7 +211,7 @@ def starve(pid):
     return hogs
 
 
-def test_a_starved_rank_zero_ends_without_error_when_it_is_stopped():
+def test_starved_rank_zero_ends_without_error_when_it_is_stopped():
     """Its ranks end while it still closes its own part: once it took that for a failure."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(model_of(d), kv_memory="64m", **layout(1, "2x2", more_workers=["--reduction-parts", "2"])) as c:
@@ -234,7 +234,7 @@ def many(prefill, decode, way="shm"):
     return more
 
 
-def test_many_sequences_go_through_stages_in_lots_with_the_same_bytes():
+def test_microbatches_of_many_sequences_give_the_same_bytes():
     with tempfile.TemporaryDirectory() as d:
         model = model_of(d)
         want = None
@@ -247,7 +247,7 @@ def test_many_sequences_go_through_stages_in_lots_with_the_same_bytes():
                 c.wait_idle()
 
 
-def test_a_stage_that_dies_with_lots_under_way_takes_no_answer():
+def test_dead_stage_with_microbatches_in_flight_fails_no_request():
     with tempfile.TemporaryDirectory() as d, \
             Cluster(slow_model(d), decode=2, kv_memory="256m", silence=(1500, 3000), **many(1, "1x2")) as c:
         texts = [text[:60] for text in prompts()]
@@ -265,7 +265,7 @@ def test_a_stage_that_dies_with_lots_under_way_takes_no_answer():
         c.wait_idle()
 
 
-def test_a_model_that_cannot_be_shared_is_refused_by_name():
+def test_unshardable_model_is_refused_by_name():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
         for args, why in ((["--tp", "3"], "over 3 ranks: the model has 2 KV heads"),

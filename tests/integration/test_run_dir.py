@@ -22,7 +22,7 @@ def restarts(launch, names):
     wait_until(f"{', '.join(names)} are ready again", are_back, 120)
 
 
-def test_processes_start_again_where_the_run_directory_was_removed():
+def test_processes_restart_after_the_run_directory_was_removed():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Launch("--model", small_model(directory)) as launch:
         address = launch.process("router")["http"]
         expected = launch.complete(address, "Once upon a time", 8)

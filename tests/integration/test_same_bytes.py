@@ -63,7 +63,7 @@ def compare(model, ways, chunks, batches, max_tokens, kv_memory, texts):
     assert len({tuple(ids) for ids in reference}) > N_PROMPTS
 
 
-def test_same_bytes_small_model_every_way():
+def test_same_bytes_of_a_small_model_on_every_path():
     """3 ways x 3 chunk sizes x alone and 16 at a time, 32 prompts greedy and
     seeded; a small random model, so that the whole matrix is quick."""
     with tempfile.TemporaryDirectory() as d:
@@ -80,7 +80,7 @@ def sharing(c):
     return n
 
 
-def test_same_bytes_whatever_way_control_messages_take():
+def test_same_bytes_over_nng_and_shared_memory_links():
     """Shared memory on one side only is none."""
     texts = prompts()
     reference = None
@@ -158,7 +158,7 @@ def reused(c):
     return c.metric("nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type="reused")
 
 
-def test_same_bytes_of_a_queue_that_is_shared():
+def test_same_bytes_of_a_shared_queue():
     """A decode worker with --local-prefill takes some of many long prompts, beside its batch, the prefill worker the
     others; alone each of them goes to the prefill worker. That one is stopped until all are shared out, so that they
     queue up however fast it is."""
@@ -193,7 +193,7 @@ def test_same_bytes_of_a_queue_that_is_shared():
         assert all(len(ids) == 12 for ids in shared)
 
 
-def test_same_bytes_where_each_prompt_is_weighed():
+def test_same_bytes_with_cost_based_placement():
     """With --local-prefill auto some are computed where they generate and some are not, and without a prefill worker
     all of them there; what was computed before is found again."""
     texts = prompts()[:16]
@@ -224,7 +224,7 @@ def test_same_bytes_where_each_prompt_is_weighed():
             c.wait_idle()
 
 
-def test_same_bytes_whatever_leaves_when():
+def test_same_bytes_with_clients_leaving_at_any_time():
     """Whole transfers, chunks, and layers of the last chunk: blocks large enough that it leaves in groups of layers."""
     texts = prompts()[4:32:4]
     with tempfile.TemporaryDirectory() as d:

@@ -119,7 +119,7 @@ def soak(seconds):
             assert set(codes.values()) == {0}, (codes, c.logs())
 
 
-def test_soak_holds_no_more_at_the_end_than_in_the_middle():
+def test_soak_memory_does_not_grow():
     seconds = float(os.environ.get("BATON_SOAK_SECONDS") or 0)
     if seconds <= 0:
         raise Skip("BATON_SOAK_SECONDS is not set; ./baton test --long has 30 minutes of it")
@@ -137,7 +137,7 @@ def made_up(**more):
     return {"decode-0": rounds}
 
 
-def test_a_soak_tells_what_rises_from_what_is_noisy():
+def test_soak_analysis_separates_growth_from_noise():
     assert rising(made_up()) == []
     one_bad_round = made_up()
     one_bad_round["decode-0"][-1].update({"heap KiB": 90000, "descriptors": 90})

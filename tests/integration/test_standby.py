@@ -27,7 +27,7 @@ def is_ready(launch, name, other_than=None):
     return found["state"] == "ready" and found["pid"] != other_than
 
 
-def test_a_standby_takes_the_place_of_either_role():
+def test_standby_replaces_a_worker_of_either_role():
     """Again and again, for the next one is there soon; without the pauses that another start has."""
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)
@@ -52,7 +52,7 @@ def test_a_standby_takes_the_place_of_either_role():
             assert ask(launch) == want
 
 
-def test_instances_of_several_ranks_have_standbys_of_their_shape():
+def test_standby_instances_have_the_ranks_of_their_workers():
     """All ranks of one stand by, and take the name with them. One that loses a rank while it waits begins anew."""
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=128, context=256, seed=1)

@@ -41,7 +41,7 @@ class Requests:
         assert [status for status, _ in self.answers] == [200] * N_REQUESTS, self.answers
 
 
-def test_starved_workers_of_a_launch_lose_nothing():
+def test_starved_workers_lose_no_request():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
         with Launch("--model", slow_model(d), "--watchdog-ms", str(SILENCE[1]), *TIMES, silence=SILENCE) as launch:
             router = launch.process("router")
@@ -73,7 +73,7 @@ def test_starved_workers_of_a_launch_lose_nothing():
             assert launch.metric(router["metrics"], "baton_attempt_failures_total", reason="worker_lost") == 0
 
 
-def test_a_starved_worker_of_another_host_is_not_cut_off():
+def test_starved_worker_of_another_host_is_not_declared_lost():
     with tempfile.TemporaryDirectory() as d, Network("a", "b") as net:
         with Cluster(slow_model(d), hosts=net.hosts[:1], decode_hosts=net.hosts[1:], worker_args=TIMES, router_args=[
                 *TIMES, "--suspect-ms", str(SHORT_SILENCE[0]), "--dead-ms", str(SHORT_SILENCE[1])]) as c:
@@ -106,7 +106,7 @@ def test_a_starved_worker_of_another_host_is_not_cut_off():
                 net.heal(net.hosts[1])
 
 
-def test_a_starved_rank_does_not_end_its_instance():
+def test_starved_rank_does_not_end_its_instance():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(slow_model(d), worker_args=[*TIMES, "--reduction-parts", "2", "--suspect-ms", str(SILENCE[0]), "--dead-ms",
                                                  str(SILENCE[1])], decode_args=["--tp", "2"]) as c:

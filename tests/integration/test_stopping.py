@@ -21,7 +21,7 @@ async def stream_through(c, signals):
     return await run
 
 
-def test_one_wish_in_several_signals_cuts_no_request():
+def test_repeated_stop_signals_interrupt_no_request():
     with tempfile.TemporaryDirectory() as d, Cluster(slow_model(d)) as c:
         stream = asyncio.run(stream_through(c, [signal.SIGTERM, signal.SIGINT, signal.SIGTERM]))
         assert stream.done and stream.finishes() == ["length"], (stream.finishes(), stream.errors())
@@ -29,7 +29,7 @@ def test_one_wish_in_several_signals_cuts_no_request():
         assert "second signal" not in c.router.log()
 
 
-def test_who_asks_for_readiness_is_told_before_the_door_closes():
+def test_readiness_fails_before_the_listener_closes():
     with tempfile.TemporaryDirectory() as d, \
             Cluster(small_model(d), router_args=["--lame-duck-ms", "60000"]) as c:
         assert c.request("GET", "/v2/health/ready")[0] == 200
@@ -48,7 +48,7 @@ def test_who_asks_for_readiness_is_told_before_the_door_closes():
         assert "second signal" in c.router.log()
 
 
-def test_a_lame_duck_without_workers_closes_the_door():
+def test_draining_router_without_workers_closes_its_listener():
     """As systemd does by default: all processes are told at once, and the workers leave."""
     with tempfile.TemporaryDirectory() as d, \
             Cluster(small_model(d), router_args=["--lame-duck-ms", "3600000"]) as c:

@@ -62,7 +62,7 @@ def check_refusal(stream, status, text):
     stream.read_until(text)
 
 
-def test_a_stream_has_its_head_before_its_first_token_and_comments_while_it_is_silent():
+def test_stream_sends_headers_early_and_comments_while_silent():
     with tempfile.TemporaryDirectory() as d, Cluster(
             small_model(d), prefill_args=SLOW, kv_memory="128m",
             router_args=["--sse-keepalive-s", "1", "--max-concurrent-requests", str(len(ASKS) + 1), "--worker-wait-ms", "300"]) as c:
@@ -94,7 +94,7 @@ def test_a_stream_has_its_head_before_its_first_token_and_comments_while_it_is_s
                 check_refusal(stream, 503, b"no prefill and decode worker came")
 
 
-def test_without_comments_a_stream_has_its_head_all_the_same():
+def test_stream_without_comments_sends_headers_early():
     with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), router_args=["--sse-keepalive-s", "0"]) as c:
         with Stream(c, "/v1/completions", dict(ASKS["/v1/completions"], max_tokens=20)) as stream:
             check_head(stream)

@@ -20,7 +20,7 @@ def cluster(directory, **env):
     return Cluster(model, worker_args=["--backend", "trap", "--compute-watchdog-ms", str(LIMIT_MS)], env=dict(plugin(), **env))
 
 
-def test_a_slow_step_is_no_hang():
+def test_slow_step_is_not_a_hang():
     assert PRODUCTS * PRODUCT_MS > 1.9 * LIMIT_MS
     with tempfile.TemporaryDirectory() as d:
         with cluster(d, BATON_TRAP_MATMUL_MS=str(PRODUCT_MS)) as c:
@@ -31,7 +31,7 @@ def test_a_slow_step_is_no_hang():
             c.wait_idle()
 
 
-def test_a_worker_that_hangs_can_be_stopped():
+def test_hung_worker_can_be_stopped():
     """With the default of --compute-watchdog-ms: who says stop need not wait for that."""
     with tempfile.TemporaryDirectory() as d:
         hang = os.path.join(d, "hang")
@@ -53,7 +53,7 @@ def test_a_worker_that_hangs_can_be_stopped():
             client.join()
 
 
-def test_a_hang_ends_the_worker():
+def test_hung_step_ends_the_worker():
     with tempfile.TemporaryDirectory() as d:
         hang = os.path.join(d, "hang")
         with cluster(d, BATON_TRAP_HANG=hang) as c:
@@ -75,7 +75,7 @@ def test_a_hang_ends_the_worker():
             c.wait_idle()
 
 
-def test_a_server_whose_work_does_not_move_is_not_ready():
+def test_server_without_compute_progress_is_not_ready():
     """Long before --compute-watchdog-ms: health says so, and is well again when the work is."""
     with tempfile.TemporaryDirectory() as d:
         hang = os.path.join(d, "hang")

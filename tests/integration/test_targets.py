@@ -96,7 +96,7 @@ def took(c, first, prompt):
     return min(times)
 
 
-def test_an_idle_server_that_was_slow_once_corrects_itself():
+def test_slow_forecast_recovers_while_idle():
     short, first = [20 + i for i in range(20)], 3
     with tempfile.TemporaryDirectory() as d:
         with Cluster(slow_model(d), router_args=["--served-model-name", "m"]) as c:
@@ -127,7 +127,7 @@ def test_an_idle_server_that_was_slow_once_corrects_itself():
             c.wait_idle()
 
 
-def test_who_would_be_late_is_told_at_once():
+def test_request_that_would_miss_its_slo_is_rejected_at_once():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(slow_model(d), router_args=["--served-model-name", "m"]) as c:
             first = learn(c)
@@ -156,7 +156,7 @@ def test_who_would_be_late_is_told_at_once():
             c.wait_idle()
 
 
-def test_a_model_s_targets_are_of_those_that_name_none():
+def test_model_targets_apply_to_requests_without_targets():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(slow_model(d), router_args=["--served-model-name", "m", "--ttft-target-ms", "100000", "--model-targets", "other=90000/0,m=1/0"]) as c:
             # Before anything is measured all are taken, and are late.

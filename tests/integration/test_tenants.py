@@ -92,7 +92,7 @@ class Reader:
         self.connection.close()
 
 
-def test_a_key_opens_everything_but_orders():
+def test_api_key_allows_everything_but_admin_commands():
     with served(acme="", ops="admin") as (c, keys):
         for path in ("/v2/health/live", "/v2/health/ready", "/health", "/ping"):
             assert c.request("GET", path)[0] == 200, path
@@ -168,7 +168,7 @@ def test_orders_without_keys_are_those_of_the_servers_own_user():
                 assert status != 403, (path, status, data)
 
 
-def test_wrong_keys_harm_nobody():
+def test_wrong_keys_do_not_affect_others():
     """Long, of strange bytes, many: all of them 401, and the server goes on."""
     with served(acme="") as (c, keys):
         good = keys.keys["acme"]
@@ -230,7 +230,7 @@ def test_keys_change_while_streams_run():
         c.wait_idle()
 
 
-def test_a_launcher_passes_keys_on():
+def test_launcher_passes_api_keys_to_routers():
     with tempfile.TemporaryDirectory() as directory:
         keys = Keys(directory, acme="")
         with Launch("--model", small_model(directory), "--api-keys", keys.path) as launch:
@@ -245,7 +245,7 @@ def test_a_launcher_passes_keys_on():
             assert launch.get(address, "/v1/models", keys.of("acme")) == 401
 
 
-def test_a_start_with_keys_that_cannot_be_read_fails():
+def test_unreadable_api_keys_fail_the_start():
     with tempfile.TemporaryDirectory() as directory:
         keys = Keys(directory, acme="")
         keys.write(more="tenant acme weight=0\n", acme="")
@@ -258,7 +258,7 @@ def test_a_start_with_keys_that_cannot_be_read_fails():
             cluster.__exit__(None, None, None)
 
 
-def test_a_tenant_finds_nobody_elses_prefix():
+def test_prefix_cache_is_separate_for_each_tenant():
     prompt = "the quick brown fox jumps over the lazy dog " * 4
 
     def cached(c, headers, **more):
@@ -284,7 +284,7 @@ def test_a_tenant_finds_nobody_elses_prefix():
         assert c.metric("baton_tenant_requests_total", tenant="shop") == 2
 
 
-def test_one_that_floods_stands_before_nobody():
+def test_flooding_tenant_delays_no_other():
     """Ten at once of one tenant, all the time, and then one of another: it overtakes what the flood has waiting, so it is
     first of all that came after the flood's first, though the workers never have room for more than a few."""
     n_flood = 40
@@ -341,7 +341,7 @@ def test_tokenizing_is_charged():
         c.wait_idle()
 
 
-def test_limits_say_when_to_come_again():
+def test_rate_limit_answers_have_retry_after():
     with served(endless_model, few="requests=2", slow="tokens-per-second=1 burst-tokens=100", free="") as (c, keys):
         streams = [Reader(c, keys.of("few"), max_tokens=ENDLESS // 3) for _ in range(2)]
         assert [s.status for s in streams] == [200, 200]

@@ -89,7 +89,7 @@ def check_packed(c):
                lambda: c.metric("baton_http_memory_bytes", kind="requests") < 65536)
 
 
-def test_the_models_agree_with_each_other():
+def test_chained_models_agree_with_the_ensemble():
     with tempfile.TemporaryDirectory() as d, Cluster(small_model(d)) as c:
         check_ids_are_those_of_completions(c)
         check_text_is_that_of_generate(c)
@@ -98,7 +98,7 @@ def test_the_models_agree_with_each_other():
         assert not any(c.stop().values())
 
 
-def test_a_request_ends_early_by_its_id():
+def test_stop_request_ends_a_request_by_id():
     with tempfile.TemporaryDirectory() as d, Cluster(endless_model(d)) as c:
         answers = []
         runner = threading.Thread(target=lambda: answers.append(c.post("/v2/models/tensorrt_llm/infer", {
@@ -120,7 +120,7 @@ def test_a_request_ends_early_by_its_id():
         c.wait_idle()
 
 
-def test_a_request_that_is_stopped_before_it_runs_has_an_empty_answer():
+def test_request_stopped_before_it_runs_has_an_empty_answer():
     # Requests are held for a second, and a stop that finds one running on a slow machine is tried again.
     with tempfile.TemporaryDirectory() as d, Cluster(endless_model(d), router_args=["--max-queue-delay-us", "1000000"]) as c:
         def whole(answers):
@@ -177,7 +177,7 @@ def check_vertex(c, at, expected):
     assert status == 404, (status, data)
 
 
-def test_cloud_services_find_their_routes_and_port():
+def test_cloud_service_routes_and_port_are_served():
     """SageMaker's are always there; Vertex AI's where its variables say, at its port, too."""
     with tempfile.TemporaryDirectory() as d:
         port = free_port()
@@ -199,7 +199,7 @@ def test_cloud_services_find_their_routes_and_port():
                 pass
 
 
-def test_bodies_of_orders_and_settings_may_be_packed():
+def test_admin_and_settings_bodies_may_be_compressed():
     with tempfile.TemporaryDirectory() as d, Cluster(small_model(d)) as c:
         def send(path, body, coding, pack):
             status, _, data = c.request("POST", path, pack(json.dumps(body).encode()), {"Content-Encoding": coding})
@@ -225,7 +225,7 @@ def events(data):
     return [json.loads(x[6:]) for x in data.decode().split("\n\n") if x]
 
 
-def test_a_model_that_is_not_decoupled_answers_whole_and_no_streams():
+def test_non_decoupled_model_answers_whole_and_refuses_streams():
     """As TensorRT-LLM's backend says it; the other door is in tests/clients."""
     with tempfile.TemporaryDirectory() as d:
         for name in ("tensorrt_llm", "tensorrt_llm_bls"):
@@ -245,7 +245,7 @@ def test_a_model_that_is_not_decoupled_answers_whole_and_no_streams():
             assert status == 200 and len(events(data)) > 1, data
 
 
-def test_a_chain_that_accumulates_tells_all_text_in_each_piece():
+def test_accumulating_chain_repeats_all_text_in_each_response():
     with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), router_args=["--accumulate-tokens"]) as c:
         body = {"text_input": "a", "max_tokens": 8}
         for model in ("tensorrt_llm_bls", "ensemble"):

@@ -133,7 +133,7 @@ def check_one_byte_at_a_time(c):
         assert go(lambda: tls.read(65536)).startswith(b"HTTP/1.1 200 ")
 
 
-def test_answers_over_tls_are_those_without():
+def test_answers_over_tls_equal_plain_ones():
     with tempfile.TemporaryDirectory() as d:
         cert, key = make_identity(d, "baton")
         model = endless_model(d)
@@ -179,7 +179,7 @@ def shown_by(address, context):
         return dict(pair for (pair,) in tls.getpeercert()["subject"])["commonName"]
 
 
-def test_a_launch_passes_tls_on_to_its_routers():
+def test_launcher_passes_tls_options_to_its_routers():
     with tempfile.TemporaryDirectory() as d:
         cert, key = make_identity(d, "first")
         second = make_identity(d, "second")
@@ -198,7 +198,7 @@ def test_a_launch_passes_tls_on_to_its_routers():
             wait_until("both show the new one", lambda: [shown_by(a, both) for a in addresses] == ["second"] * 2)
 
 
-def test_clients_show_certificates_where_a_ca_is_named():
+def test_client_certificates_are_required_with_a_ca():
     with tempfile.TemporaryDirectory() as d:
         cert, key = make_identity(d, "baton")
         ca = make_identity(d, "ca")
@@ -218,7 +218,7 @@ def test_clients_show_certificates_where_a_ca_is_named():
             assert ask(c, "--cacert", cert, "--cert", guest[0], "--key", guest[1])[0] == 0
 
 
-def test_files_of_tls_that_are_wrong_stop_the_start():
+def test_invalid_tls_files_fail_the_start():
     with tempfile.TemporaryDirectory() as d:
         cert, key = make_identity(d, "baton")
         _, other = make_identity(d, "other")

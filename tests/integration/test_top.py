@@ -62,7 +62,7 @@ def expected(c, *workers):
     return found
 
 
-def test_top_shows_what_metrics_say():
+def test_top_shows_the_values_of_the_metrics():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Cluster(small_model(directory), decode=2) as c:
         for i in range(N):
             c.complete(f"{PROMPT} {i}", max_tokens=20, ignore_eos=True)

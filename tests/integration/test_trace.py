@@ -150,7 +150,7 @@ def test_trace_file_that_cannot_be_opened_is_named():
             assert run.returncode == 1 and f"--trace-file {path}" in text and word in text, (run.returncode, text)
 
 
-def test_full_trace_file_harms_nobody():
+def test_full_trace_file_does_not_affect_requests():
     with tempfile.TemporaryDirectory() as d:
         with Cluster(small_model(d), router_args=["--trace-file", "/dev/full"]) as c:
             for i in range(3):

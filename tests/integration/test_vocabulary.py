@@ -38,7 +38,7 @@ def answers(directory, **rows):
         return texts
 
 
-def test_rows_without_a_token():
+def test_vocabulary_rows_without_a_token_are_never_sampled():
     with tempfile.TemporaryDirectory() as d:
         plain = answers(d)
         for rows in ({"padding": 32}, {"unused": 20, "padding": 12}):

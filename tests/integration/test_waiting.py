@@ -72,7 +72,7 @@ def test_requests_that_wait_for_a_seat_are_counted_at_the_decode_worker():
                 client.close()
 
 
-def test_prompts_that_a_decode_worker_computes_wait_there():
+def test_locally_prefilled_prompts_wait_at_the_decode_worker():
     with tempfile.TemporaryDirectory() as d, Cluster(small_model(d), prefill=0, decode_args=SLOW + ["--local-prefill"]) as c:
         clients = [send(c, {"prompt": PROMPT, "max_tokens": 4}) for _ in range(4)]
         try:

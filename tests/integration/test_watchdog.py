@@ -12,7 +12,7 @@ from launch import Launch
 SILENT_MS = 2000
 
 
-def test_a_stopped_process_of_a_launch_comes_back():
+def test_stopped_process_is_restarted_by_the_watchdog():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
         with Launch("--model", small_model(d), "--watchdog-ms", str(SILENT_MS)) as launch:
             for name in ("decode-0", "prefill-0", "router"):
@@ -33,7 +33,7 @@ def test_a_stopped_process_of_a_launch_comes_back():
             assert launch.output().count("is hung") == 3, launch.output()
 
 
-def test_a_step_that_takes_longer_than_the_watchdog_is_no_hang():
+def test_step_longer_than_the_watchdog_is_not_a_hang():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
         # A whole prompt, of 4 tokens a word, is one step; how long it must be depends on the machine.
         with Launch("--model", endless_model(d), "--watchdog-ms", str(SILENT_MS), "--chunk-tokens", "32768") as launch:

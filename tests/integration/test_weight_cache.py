@@ -63,7 +63,7 @@ def run(model, cache, **more):
     return said, counts
 
 
-def test_weight_cache_gives_the_same_bytes_built_found_and_without():
+def test_weight_cache_gives_the_same_bytes_new_reused_and_disabled():
     with tempfile.TemporaryDirectory() as d:
         for options in ({}, {"type": "Q4_1", "embedding_type": "Q8_0"}):
             model = tiny_model(d, **options)
@@ -77,7 +77,7 @@ def test_weight_cache_gives_the_same_bytes_built_found_and_without():
             assert without == built == found
 
 
-def test_weight_cache_that_cannot_be_used_is_no_failure():
+def test_unusable_weight_cache_is_no_failure():
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d)
         said, counts = run(model, os.path.join(model, "below", "a", "file"))
@@ -105,7 +105,7 @@ def test_weight_cache_keeps_private_memory_small():
                 c.wait_idle()
 
 
-def test_weight_cache_bench_tells_every_kind_of_start():
+def test_weight_cache_benchmark_reports_every_kind_of_start():
     with tempfile.TemporaryDirectory() as d:
         run = subprocess.run([sys.executable, "-B", os.path.join(ROOT, "bench", "start.py"), "--runs", "1", "--kv-memory",
                               "64m", "--model", tiny_model(d), "--json"], env=dict(os.environ, BATON_BUILD=BUILD),
@@ -134,7 +134,7 @@ def one_copy_for_each_memory(cores):
         assert len([f for f in os.listdir(os.path.join(cache, "node1")) if f.endswith(".packed")]) == 1
 
 
-def test_workers_of_one_memory_share_a_copy():
+def test_workers_of_one_host_share_one_copy_of_weights():
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
         raise Skip("one core")

@@ -92,7 +92,7 @@ def check(name, way, kv_type, want):
     print(f"    {name}, {way}, {kv_type}: {held} of {kept_whole} that the prompt has", flush=True)
 
 
-def test_windows_hold_and_send_what_their_groups_say():
+def test_attention_windows_hold_and_send_only_their_blocks():
     for name, kv_type, ways in (("gemma3", "bf16", WAYS), ("gemma3", "int8", ["tcp"]), ("cohere2", "int8", ["shm"]),
                                 ("phi3", "bf16", ["local", "tcp"])):
         with tempfile.TemporaryDirectory() as d:
@@ -102,7 +102,7 @@ def test_windows_hold_and_send_what_their_groups_say():
             check(name, way, kv_type, want)
 
 
-def test_what_prompts_have_in_common_is_found_where_they_part():
+def test_windowed_prefix_is_found_up_to_the_divergence():
     """Long after the first one's window has slid over it, at both workers, and with the same answers."""
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, **MODELS["gemma3"][0])
@@ -122,7 +122,7 @@ def test_what_prompts_have_in_common_is_found_where_they_part():
                                                                 worker="decode-0") >= 4992 + PROMPT - 32)
 
 
-def test_windows_in_memory_that_the_host_does_not_touch():
+def test_attention_windows_work_in_device_memory():
     """A device that takes whole tables at the beginning of each step; and choices of one prompt, each by itself."""
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, **MODELS["gemma3"][0])
@@ -156,7 +156,7 @@ def stream_and_kill(c, body, n_events, whose):
     return asyncio.run(go())
 
 
-def test_who_dies_within_a_window_is_replaced_and_the_text_goes_on():
+def test_windowed_request_survives_the_death_of_its_worker():
     """A prefill worker in the middle of its context phase, a decode worker in the middle of its answer: another one runs
     it again, and nothing is left behind."""
     shape = dict(MODELS["gemma3"][0], dim=192, ffn=768)
@@ -175,7 +175,7 @@ def test_who_dies_within_a_window_is_replaced_and_the_text_goes_on():
                 assert [p.role for p in c.processes if not p.alive()] == [role]
 
 
-def test_windows_with_pauses():
+def test_attention_windows_work_under_preemption():
     """Sequences that grow beside their windows, in a pool that has the windows of eight, and of the other layers half of
     what these have in the end."""
     shape, n_whole, n_windowed, layers = MODELS["cohere2"]

@@ -87,7 +87,7 @@ def served():
         faults.finish()
 
 
-def test_a_rank_that_stops_or_dies():
+def test_rank_that_stops_or_dies():
     """Rank 0 or 1, while sums are under way: the instance is dead as a whole, is started again and joins."""
     with served() as f:
         for n, (node, sig) in enumerate((("n4", signal.SIGSTOP), ("n3", signal.SIGSTOP), ("n4", signal.SIGKILL))):
@@ -97,7 +97,7 @@ def test_a_rank_that_stops_or_dies():
             f.wait_joined("prefill-1", n + 2)
 
 
-def test_the_controller_and_a_router():
+def test_controller_and_a_router():
     with served() as f:
         with f.fault("controller ended and started"):
             for pid in f.cluster.pids("ctl", "^slurmctld"):
@@ -117,7 +117,7 @@ def test_the_controller_and_a_router():
         f.may_fail[1] = (begin, time.monotonic())
 
 
-def test_a_link_that_is_cut():
+def test_link_that_is_cut():
     """For five seconds: of a rank, and of a whole instance. Both are back in the end."""
     with served() as f:
         for node, name in (("n4", "prefill-1"), ("n5", "decode-0")):
@@ -131,7 +131,7 @@ def test_a_link_that_is_cut():
             wait_until(f"{name} is back", lambda name=name, joined=joined: f.joined(name) >= joined + 2)
 
 
-def test_a_node_that_crashes():
+def test_node_that_crashes():
     """One with a rank of an instance, one with a whole instance."""
     with served() as f:
         for node, name in (("n4", "prefill-1"), ("n5", "decode-0")):
@@ -181,5 +181,5 @@ def test_each_node_of_the_default_job_crashes():
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests([test_a_rank_that_stops_or_dies],
-                       [test_the_controller_and_a_router, test_a_link_that_is_cut, test_a_node_that_crashes, test_each_node_of_the_default_job_crashes], sys.argv[1:]))
+    sys.exit(run_tests([test_rank_that_stops_or_dies],
+                       [test_controller_and_a_router, test_link_that_is_cut, test_node_that_crashes, test_each_node_of_the_default_job_crashes], sys.argv[1:]))

@@ -93,7 +93,7 @@ def test_two_routers_and_ranks_on_four_nodes():
         cluster.wait_for_nodes()
 
 
-def test_a_heterogeneous_job_and_one_that_joins_it():
+def test_heterogeneous_job_and_one_that_joins_it():
     """Routers on nodes of the first part, ranks on those of the second; then a job of one more decode worker, without which
     the cluster serves again when it has ended. The key is for all to see, and for their user alone to open."""
     asked = bodies(24)
@@ -180,7 +180,7 @@ def test_one_world():
             assert job.state() == ("CANCELLED" if signalled else "FAILED"), job.state()
 
 
-def test_an_end_that_was_announced():
+def test_end_that_was_announced():
     """What is under way at the time limit's signal is answered. A worker that does not end is killed at the end of the
     time for it, and nothing is left then either."""
     asked = [dict(body, max_tokens=400) for body in bodies(8)]
@@ -279,7 +279,7 @@ def tasks_of(job):
     return tasks
 
 
-def test_an_array_of_two_tasks_on_a_node():
+def test_array_of_two_tasks_on_a_node():
     """Each task is a cluster of its own: ports, keys and output. The one whose number is also the array's ends, or is put back
     into the queue, and the other one serves on."""
     with tempfile.TemporaryDirectory() as d, SlurmCluster(1) as cluster:
@@ -319,7 +319,7 @@ def test_an_array_of_two_tasks_on_a_node():
             other.wait_gone()
 
 
-def test_an_array_of_worlds_on_a_node():
+def test_array_of_worlds_on_a_node():
     """Each task has ports of its own, and logs beside its output."""
     with tempfile.TemporaryDirectory() as d, SlurmCluster(1) as cluster:
         model = model_of(d)
@@ -437,6 +437,6 @@ def test_net_device_has_an_address():
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests([test_two_routers_and_ranks_on_four_nodes, test_a_heterogeneous_job_and_one_that_joins_it, test_one_world,
-                        test_two_jobs_on_a_node, test_folders_with_blanks, test_an_array_of_two_tasks_on_a_node,
-                        test_an_array_of_worlds_on_a_node, test_net_device_has_an_address, test_an_end_that_was_announced], [test_nodes_that_have_ipv6_alone, test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))
+    sys.exit(run_tests([test_two_routers_and_ranks_on_four_nodes, test_heterogeneous_job_and_one_that_joins_it, test_one_world,
+                        test_two_jobs_on_a_node, test_folders_with_blanks, test_array_of_two_tasks_on_a_node,
+                        test_array_of_worlds_on_a_node, test_net_device_has_an_address, test_end_that_was_announced], [test_nodes_that_have_ipv6_alone, test_stages_and_ranks_on_four_nodes, test_preemption_and_a_spare_node], sys.argv[1:]))

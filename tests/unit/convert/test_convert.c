@@ -136,7 +136,7 @@ static uint32_t type_of(const bt_gguf_t *gguf, const char *name)
 
 /* The mixes of docs/CONVERT.md over 8 layers: an eighth is layer 0; 2, 5 or
  * more bits in 0, 3, 6 (every third from the second after it) and 7. */
-static void mixes_give_tensors_their_types(void **state)
+static void type_mix_gives_each_tensor_its_type(void **state)
 {
     bt_gguf_t *const in = make_in();
     bt_gguf_t *out;
@@ -189,7 +189,7 @@ static bool is_key(bt_gguf_str_t key, const char *text)
     return (key.len == strlen(text)) && (memcmp(key.data, text, key.len) == 0);
 }
 
-static void metadata_and_shapes_stay(void **state)
+static void conversion_keeps_metadata_and_shapes(void **state)
 {
     bt_gguf_t *const in = make_small();
     bt_gguf_t *out;
@@ -220,7 +220,7 @@ static void metadata_and_shapes_stay(void **state)
 }
 
 /* Also of a type that can only be read. */
-static void types_stay_where_that_is_asked_for(void **state)
+static void tensors_keep_their_types_on_request(void **state)
 {
     bt_tiny_model_t model = bt_tiny_model_default();
     bt_gguf_t *in;
@@ -265,7 +265,7 @@ static void assert_same_file(const char *a, const char *b)
     bt_gguf_close(other);
 }
 
-static void what_ended_early_is_continued_and_gives_the_same_file(void **state)
+static void interrupted_conversion_resumes_to_the_same_file(void **state)
 {
     bt_gguf_t *const in = make_small();
     stop_t stop = {.after = 10};
@@ -290,7 +290,7 @@ static void what_ended_early_is_continued_and_gives_the_same_file(void **state)
     bt_gguf_close(in);
 }
 
-static void the_part_of_another_type_is_not_continued(void **state)
+static void partial_file_of_another_type_is_not_resumed(void **state)
 {
     bt_gguf_t *const in = make_small();
     stop_t stop = {.after = 10};
@@ -330,7 +330,7 @@ static double square_error(const bt_gguf_tensor_t *made,
 
 /* Every fourth column of one matrix counts ten times: its errors there become
  * smaller; other matrices stay as they were, byte for byte. */
-static void an_importance_matrix_weighs_columns(void **state)
+static void importance_matrix_weighs_columns(void **state)
 {
     static const char *const name = "blk.1.attn_q.weight";
     static const char *const other = "blk.1.attn_k.weight";
@@ -381,7 +381,7 @@ static void an_importance_matrix_weighs_columns(void **state)
 }
 
 /* 64 KiB before its end the file has a matrix of F32. */
-static void a_model_with_a_nan_is_refused_by_name(void **state)
+static void model_with_a_nan_is_refused_by_name(void **state)
 {
     static const float nan_bits = __builtin_nanf("");
     bt_gguf_t *in = make_small();
@@ -408,7 +408,7 @@ static void a_model_with_a_nan_is_refused_by_name(void **state)
 }
 
 /* A name that is there is not one of several files: a link is another name. */
-static void a_file_of_the_model_is_not_written_over(void **state)
+static void conversion_never_overwrites_the_source(void **state)
 {
     bt_gguf_t *const in = make_small();
     const bt_hash128_t before = bt_gguf_content(in);
@@ -445,7 +445,7 @@ static void a_file_of_the_model_is_not_written_over(void **state)
 }
 
 /* Every tensor gets a name that would clear the screen. */
-static void names_cannot_steer_a_terminal(void **state)
+static void tensor_names_are_printed_without_control_characters(void **state)
 {
     bt_gguf_t *in = make_small();
     const size_t bytes = bt_gguf_bytes(in);
@@ -483,15 +483,15 @@ static void names_cannot_steer_a_terminal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(mixes_give_tensors_their_types),
-        IN_DIR(metadata_and_shapes_stay),
-        IN_DIR(types_stay_where_that_is_asked_for),
-        IN_DIR(what_ended_early_is_continued_and_gives_the_same_file),
-        IN_DIR(the_part_of_another_type_is_not_continued),
-        IN_DIR(an_importance_matrix_weighs_columns),
-        IN_DIR(a_model_with_a_nan_is_refused_by_name),
-        IN_DIR(a_file_of_the_model_is_not_written_over),
-        IN_DIR(names_cannot_steer_a_terminal),
+        IN_DIR(type_mix_gives_each_tensor_its_type),
+        IN_DIR(conversion_keeps_metadata_and_shapes),
+        IN_DIR(tensors_keep_their_types_on_request),
+        IN_DIR(interrupted_conversion_resumes_to_the_same_file),
+        IN_DIR(partial_file_of_another_type_is_not_resumed),
+        IN_DIR(importance_matrix_weighs_columns),
+        IN_DIR(model_with_a_nan_is_refused_by_name),
+        IN_DIR(conversion_never_overwrites_the_source),
+        IN_DIR(tensor_names_are_printed_without_control_characters),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

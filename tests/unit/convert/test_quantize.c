@@ -143,7 +143,7 @@ static void read_quantized(uint32_t type, const float *x,
 /* By least squares alone the numbers of Q4_0 are 0.8 % short: their length is
  * short by the part of its square that the error has. Q6_K's scale is an F16
  * below the normal ones, which is exact to 0.2 % alone. */
-static void blocks_are_as_long_as_their_numbers(void **state)
+static void block_size_matches_the_number_of_values(void **state)
 {
     float x[ROW];
     float back[ROW];
@@ -170,7 +170,7 @@ static void blocks_are_as_long_as_their_numbers(void **state)
 
 /* Every fourth number counts a hundred times: its error becomes smaller, of
  * MXFP4 little, which has but a few exponents to choose from. */
-static void what_is_important_has_smaller_errors(void **state)
+static void important_columns_have_smaller_errors(void **state)
 {
     float importance[ROW];
     float x[ROW];
@@ -199,7 +199,7 @@ static void what_is_important_has_smaller_errors(void **state)
     }
 }
 
-static void zeros_and_constants_are_exact_where_the_type_has_them(void **state)
+static void zeros_and_constants_quantize_exactly_if_representable(void **state)
 {
     static const float constants[] = {0.0f, 1.0f, -2.0f};
     float x[ROW];
@@ -221,7 +221,7 @@ static void zeros_and_constants_are_exact_where_the_type_has_them(void **state)
     }
 }
 
-static void numbers_that_no_block_holds_are_refused(void **state)
+static void unrepresentable_values_are_refused(void **state)
 {
     uint8_t data[ROW_BYTES];
     float x[ROW] = {0};
@@ -250,7 +250,7 @@ static void numbers_that_no_block_holds_are_refused(void **state)
 }
 
 /* 8 is the E2M1 code of -0; 7 that of 6, 15 that of -6; 127 is 2^0. */
-static void mxfp4_numbers_come_back_as_they_were(void **state)
+static void mxfp4_values_round_trip(void **state)
 {
     static const float values[] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,
                                    4.0f,  6.0f,  -0.5f, -1.0f, -1.5f, -2.0f,
@@ -278,11 +278,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(errors_are_at_most_those_of_ggml_and_gguf),
-        BT_TEST(blocks_are_as_long_as_their_numbers),
-        BT_TEST(what_is_important_has_smaller_errors),
-        BT_TEST(zeros_and_constants_are_exact_where_the_type_has_them),
-        BT_TEST(numbers_that_no_block_holds_are_refused),
-        BT_TEST(mxfp4_numbers_come_back_as_they_were),
+        BT_TEST(block_size_matches_the_number_of_values),
+        BT_TEST(important_columns_have_smaller_errors),
+        BT_TEST(zeros_and_constants_quantize_exactly_if_representable),
+        BT_TEST(unrepresentable_values_are_refused),
+        BT_TEST(mxfp4_values_round_trip),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,7 +133,7 @@ static void assert_near(const char *name, double value, double expected)
     }
 }
 
-static void a_model_that_reads_gives_the_sums_of_numpy(void **state)
+static void imatrix_sums_equal_numpys(void **state)
 {
     bt_gguf_t *const gguf = open_tiny("llama", 11);
     FILE *const golden = fopen(bt_test_path("golden/imatrix.txt"), "r");
@@ -188,7 +188,7 @@ static void assert_same(const bt_imatrix_t *a, const bt_imatrix_t *b)
     assert_string_equal(a->text, b->text);
 }
 
-static void what_was_stopped_is_continued_bit_for_bit(void **state)
+static void stopped_imatrix_run_resumes_bit_for_bit(void **state)
 {
     bt_gguf_t *gguf = open_tiny("llama", 11);
     stop_t stop = {.at = 3};
@@ -225,7 +225,7 @@ static void what_was_stopped_is_continued_bit_for_bit(void **state)
 
 /* Layer norms, biases, parallel blocks, joined queries, keys and values; and a
  * matrix of every kind that is multiplied. */
-static void every_matrix_of_other_families_is_seen(void **state)
+static void imatrix_covers_every_matrix_of_other_families(void **state)
 {
     static const char *const names[] = {"gpt2",    "phi3",  "gemma2",
                                         "cohere2", "qwen3", "starcoder2"};
@@ -268,7 +268,7 @@ static size_t read_golden(const char *name, uint8_t *data, size_t cap)
     return bt_test_read_hex("golden/imatrix.txt", name, data, cap);
 }
 
-static void files_of_both_formats_are_read(void **state)
+static void imatrix_files_of_both_formats_are_read(void **state)
 {
     static const char *const formats[] = {"gguf", "dat"};
     uint8_t data[2048];
@@ -307,7 +307,7 @@ static void files_of_both_formats_are_read(void **state)
     }
 }
 
-static void what_is_written_is_read_again(void **state)
+static void imatrix_file_round_trips(void **state)
 {
     uint8_t data[2048];
     bt_imatrix_t m = {0};
@@ -329,7 +329,7 @@ static void what_is_written_is_read_again(void **state)
 /* Cut at every byte (of GGUF, which has a fuzzer of its own, at every fifth),
  * and with every byte changed: refused with a reason, or read as other
  * numbers. */
-static void broken_files_are_refused(void **state)
+static void broken_imatrix_files_are_refused(void **state)
 {
     static const char *const formats[] = {"gguf", "dat"};
     uint8_t data[2048];
@@ -368,7 +368,7 @@ static void broken_files_are_refused(void **state)
         BT_ERR_NOT_FOUND);
 }
 
-static void that_of_another_model_is_refused_by_name(void **state)
+static void imatrix_of_another_model_is_refused_by_name(void **state)
 {
     bt_gguf_t *const gguf = open_tiny("llama", 11);
     bt_imatrix_t m = {0};
@@ -389,7 +389,7 @@ static void that_of_another_model_is_refused_by_name(void **state)
     bt_gguf_close(gguf);
 }
 
-static void without_memory_nothing_is_lost(void **state)
+static void imatrix_keeps_its_sums_when_an_allocation_fails(void **state)
 {
     uint8_t data[2048];
 
@@ -416,14 +416,14 @@ static void without_memory_nothing_is_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(a_model_that_reads_gives_the_sums_of_numpy),
-        IN_DIR(what_was_stopped_is_continued_bit_for_bit),
-        IN_DIR(every_matrix_of_other_families_is_seen),
-        IN_DIR(files_of_both_formats_are_read),
-        IN_DIR(what_is_written_is_read_again),
-        IN_DIR(broken_files_are_refused),
-        IN_DIR(that_of_another_model_is_refused_by_name),
-        IN_DIR(without_memory_nothing_is_lost),
+        IN_DIR(imatrix_sums_equal_numpys),
+        IN_DIR(stopped_imatrix_run_resumes_bit_for_bit),
+        IN_DIR(imatrix_covers_every_matrix_of_other_families),
+        IN_DIR(imatrix_files_of_both_formats_are_read),
+        IN_DIR(imatrix_file_round_trips),
+        IN_DIR(broken_imatrix_files_are_refused),
+        IN_DIR(imatrix_of_another_model_is_refused_by_name),
+        IN_DIR(imatrix_keeps_its_sums_when_an_allocation_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,7 @@ static const uint32_t want[] = {
 };
 #define N_WANT (sizeof(want) / sizeof(want[0]))
 
-static void all_tables_lie_side_by_side(void **state)
+static void batch_tables_are_contiguous(void **state)
 {
     const bt_batch_layout_t at = bt_batch_layout(&batch);
     uint32_t words[N_WANT + 1];
@@ -61,7 +61,7 @@ static void all_tables_lie_side_by_side(void **state)
 }
 
 /* Rows 1 and 3 have tokens that an earlier step came to. */
-static void ids_of_an_earlier_step_stand_before_the_sequences(void **state)
+static void batch_ids_of_the_earlier_step_come_first(void **state)
 {
     static const uint32_t from_ids[] = {UINT32_MAX, 1, UINT32_MAX, 0,
                                         UINT32_MAX};
@@ -80,7 +80,7 @@ static void ids_of_an_earlier_step_stand_before_the_sequences(void **state)
     assert_memory_equal(words + 27, want + 22, (N_WANT - 22) * sizeof(*words));
 }
 
-static void a_batch_without_logits_or_rows_has_no_words_for_them(void **state)
+static void batch_without_logits_has_no_words_for_them(void **state)
 {
     bt_batch_t other = batch;
     uint32_t words[N_WANT];
@@ -98,7 +98,7 @@ static void a_batch_without_logits_or_rows_has_no_words_for_them(void **state)
     bt_batch_pack(&other, NULL);
 }
 
-static void limits_are_the_most_of_each(void **state)
+static void batch_limits_are_the_maximum_of_each_table(void **state)
 {
     const bt_batch_limits_t exact = {
         .max_rows = 5, .max_seqs = 3, .max_logit_rows = 2, .max_blocks = 6};
@@ -123,7 +123,7 @@ static void limits_are_the_most_of_each(void **state)
 
 /* The same sequences where layers are in two groups: an id of each for every
  * block. */
-static void a_block_of_each_group_lies_beside_the_others(void **state)
+static void blocks_of_all_groups_are_adjacent(void **state)
 {
     static const uint32_t two0[] = {7, 17, 2, 12};
     static const uint32_t two1[] = {9, 19, 77, 87};
@@ -165,7 +165,7 @@ static void a_block_of_each_group_lies_beside_the_others(void **state)
 
 /* Draws and scorings before the ids, edits behind them; a draw knows its first
  * edit by the word. */
-static void draws_and_their_edits_are_words_too(void **state)
+static void batch_words_include_draws_and_edits(void **state)
 {
     static const bt_draw_t draws[] = {
         {.logit_row = 0, .first_edit = 0, .n_edits = 2, .top_k = 7},
@@ -218,7 +218,7 @@ static void draws_and_their_edits_are_words_too(void **state)
 }
 
 /* The last position of a block, and the first of the next. */
-static void blocks_are_those_of_the_positions(void **state)
+static void batch_blocks_cover_the_positions(void **state)
 {
     bt_ragged_seq_t seq = {.n_rows = 1, .pos = 3, .blocks = ids2};
 
@@ -235,13 +235,13 @@ static void blocks_are_those_of_the_positions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(all_tables_lie_side_by_side),
-        BT_TEST(ids_of_an_earlier_step_stand_before_the_sequences),
-        BT_TEST(a_batch_without_logits_or_rows_has_no_words_for_them),
-        BT_TEST(limits_are_the_most_of_each),
-        BT_TEST(a_block_of_each_group_lies_beside_the_others),
-        BT_TEST(draws_and_their_edits_are_words_too),
-        BT_TEST(blocks_are_those_of_the_positions),
+        BT_TEST(batch_tables_are_contiguous),
+        BT_TEST(batch_ids_of_the_earlier_step_come_first),
+        BT_TEST(batch_without_logits_has_no_words_for_them),
+        BT_TEST(batch_limits_are_the_maximum_of_each_table),
+        BT_TEST(blocks_of_all_groups_are_adjacent),
+        BT_TEST(batch_words_include_draws_and_edits),
+        BT_TEST(batch_blocks_cover_the_positions),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,7 +120,7 @@ static void missing_attention_features_are_named(void **state)
     }
 }
 
-static void every_tier_reads_the_layout_that_is_written_down(void **state)
+static void every_tier_reads_the_documented_layout(void **state)
 {
     (void)state;
     for (int tier = 0; tier <= (int)bt_cpu_tier_detect(); tier++) {
@@ -151,7 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(unsupported_kv_type_is_refused_by_name),
         BT_TEST(missing_attention_features_are_named),
-        BT_TEST(every_tier_reads_the_layout_that_is_written_down),
+        BT_TEST(every_tier_reads_the_documented_layout),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

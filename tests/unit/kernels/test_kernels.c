@@ -19,7 +19,7 @@
 static const bt_backend_config_t two_threads = {
     .n_threads = 2, .max_rows = 4, .max_dim = 64};
 
-static void a_back_end_of_an_unknown_name_is_not_found(void **state)
+static void unknown_back_end_is_not_found(void **state)
 {
     bt_backend_t *be = NULL;
 
@@ -31,7 +31,7 @@ static void a_back_end_of_an_unknown_name_is_not_found(void **state)
 }
 
 /* Of 4097 devices none has this ordinal, with a driver or without. */
-static void cuda_answers_no_device_or_no_plugin(void **state)
+static void cuda_back_end_reports_no_device_or_no_plugin(void **state)
 {
     bt_backend_config_t config = two_threads;
     bt_backend_t *be = NULL;
@@ -45,7 +45,7 @@ static void cuda_answers_no_device_or_no_plugin(void **state)
     assert_null(be);
 }
 
-static void a_configuration_of_zeros_is_refused(void **state)
+static void zeroed_back_end_configuration_is_refused(void **state)
 {
     bt_backend_config_t config = two_threads;
     bt_backend_t *be = NULL;
@@ -64,7 +64,7 @@ static void a_configuration_of_zeros_is_refused(void **state)
     assert_null(be);
 }
 
-static void the_cpu_has_no_tensor_cores(void **state)
+static void cpu_has_no_tensor_cores(void **state)
 {
     bt_backend_config_t config = two_threads;
     bt_backend_t *be = NULL;
@@ -92,7 +92,7 @@ static const char *name_of_opened(void)
     return name;
 }
 
-static void the_environment_caps_the_tier(void **state)
+static void environment_variable_caps_the_tier(void **state)
 {
     (void)state;
     assert_int_equal(setenv("BATON_CPU_TIER", "plain", 1), 0);
@@ -193,7 +193,7 @@ static void shapes_that_are_not_whole_blocks_are_refused(void **state)
 
 /* No right value, but a reminder: files of packed weights outlive the program.
  * When this fails, raise BT_PACK_VERSION and write the new sum beside it. */
-static void a_layout_has_one_version(void **state)
+static void packed_layout_has_one_version(void **state)
 {
     enum { N_OUT = 33, N_IN = 256 };
     static uint8_t data[N_OUT * N_IN * 4];
@@ -329,7 +329,7 @@ static void count_item(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
-static void every_item_is_done_once_whatever_the_grain(void **state)
+static void pool_runs_every_item_once_at_any_grain(void **state)
 {
     static _Atomic uint32_t counts[N_ITEMS];
     static const uint32_t grains[] = {1, 7, 999, 1000, 5000, UINT32_MAX};
@@ -430,7 +430,7 @@ static void count_prepared(void *ctx, uint32_t thread, uint32_t begin,
     }
 }
 
-static void a_thread_prepares_once_before_its_first_items(void **state)
+static void thread_prepares_once_before_its_first_items(void **state)
 {
     static const uint32_t grains[] = {1, 7, N_SHARED};
     bt_cpu_pool_t *pool = NULL;
@@ -454,7 +454,7 @@ static void a_thread_prepares_once_before_its_first_items(void **state)
     bt_cpu_pool_destroy(pool);
 }
 
-static void a_core_that_does_not_exist_is_a_warning(void **state)
+static void missing_core_is_a_warning(void **state)
 {
     static const uint32_t cores[] = {100000, 100001};
     bt_cpu_pool_t *pool = NULL;
@@ -468,21 +468,21 @@ static void a_core_that_does_not_exist_is_a_warning(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_back_end_of_an_unknown_name_is_not_found),
-        BT_TEST(cuda_answers_no_device_or_no_plugin),
-        BT_TEST(a_configuration_of_zeros_is_refused),
-        BT_TEST(the_cpu_has_no_tensor_cores),
-        BT_TEST(the_environment_caps_the_tier),
+        BT_TEST(unknown_back_end_is_not_found),
+        BT_TEST(cuda_back_end_reports_no_device_or_no_plugin),
+        BT_TEST(zeroed_back_end_configuration_is_refused),
+        BT_TEST(cpu_has_no_tensor_cores),
+        BT_TEST(environment_variable_caps_the_tier),
         BT_TEST(cpu_capabilities_list_supported_types),
         BT_TEST(kv_types_have_names_and_sizes),
         BT_TEST(shapes_that_are_not_whole_blocks_are_refused),
-        BT_TEST(a_layout_has_one_version),
+        BT_TEST(packed_layout_has_one_version),
         BT_TEST(adopted_bytes_give_the_same_weight),
         BT_TEST(every_failing_allocation_is_reported_and_leaves_nothing),
-        BT_TEST(every_item_is_done_once_whatever_the_grain),
+        BT_TEST(pool_runs_every_item_once_at_any_grain),
         BT_TEST(each_thread_begins_with_a_contiguous_share),
-        BT_TEST(a_thread_prepares_once_before_its_first_items),
-        BT_TEST(a_core_that_does_not_exist_is_a_warning),
+        BT_TEST(thread_prepares_once_before_its_first_items),
+        BT_TEST(missing_core_is_a_warning),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,7 +154,7 @@ static double half_value(uint32_t half)
     return ((half & 0x8000u) != 0) ? -v : v;
 }
 
-static void all_halves_convert_exactly_and_come_back(void **state)
+static void all_halves_round_trip(void **state)
 {
     (void)state;
     for (uint32_t half = 0; half < 0x10000u; half++) {
@@ -240,7 +240,7 @@ static void floats_round_to_the_nearest_bf16(void **state)
 }
 
 /* Worked by hand: the largest magnitude is 127 steps. */
-static void int8_codes_are_steps_of_the_largest(void **state)
+static void int8_codes_are_scaled_by_the_largest_value(void **state)
 {
     static const float x[] = {-254.0f, 1.0f, 3.0f, 5.0f, -1.0f, 0.0f, 253.1f};
     static const int8_t want[] = {-127, 0, 2, 2, 0, 0, 127};
@@ -267,7 +267,7 @@ static void int8_codes_are_steps_of_the_largest(void **state)
 }
 
 /* Codes and floats: PyTorch, by tests/golden/make_e4m3_golden.py. */
-static void e4m3_is_that_of_torch(void **state)
+static void e4m3_equals_torch(void **state)
 {
     FILE *file = fopen(bt_test_path("golden/e4m3.txt"), "r");
     uint32_t n_codes = 0;
@@ -304,7 +304,7 @@ static void e4m3_is_that_of_torch(void **state)
 }
 
 /* Worked by hand: the largest magnitude is 448, here 448 steps of a half. */
-static void fp8_codes_are_shares_of_the_largest(void **state)
+static void fp8_codes_are_scaled_by_the_largest_value(void **state)
 {
     static const float x[] = {-224.0f,  0.5f,      8.5f, 9.5f,
                               0x1p-10f, -0x1p-11f, 0.0f};
@@ -369,12 +369,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_type_dequantizes_to_the_bits_of_the_gguf_package),
         BT_TEST(unknown_types_and_partial_blocks_are_refused),
-        BT_TEST(all_halves_convert_exactly_and_come_back),
+        BT_TEST(all_halves_round_trip),
         BT_TEST(floats_round_to_the_nearest_half),
         BT_TEST(floats_round_to_the_nearest_bf16),
-        BT_TEST(int8_codes_are_steps_of_the_largest),
-        BT_TEST(e4m3_is_that_of_torch),
-        BT_TEST(fp8_codes_are_shares_of_the_largest),
+        BT_TEST(int8_codes_are_scaled_by_the_largest_value),
+        BT_TEST(e4m3_equals_torch),
+        BT_TEST(fp8_codes_are_scaled_by_the_largest_value),
         BT_TEST(exp_is_within_one_and_a_half_ulps),
         BT_TEST(exp_saturates_at_both_ends),
     };

@@ -204,7 +204,7 @@ static void run_many(bt_cpu_pool_t *pool, uint32_t n_rounds)
     }
 }
 
-static void every_item_is_done_once_in_effect(void **state)
+static void borrowed_cores_run_every_item_once_in_effect(void **state)
 {
     bt_cpu_pool_t *pool = open_pool(N_OWN, N_LENT);
 
@@ -268,7 +268,7 @@ static uint32_t some_core(void)
     return core;
 }
 
-static void a_core_that_is_taken_back_again_and_again(void **state)
+static void core_reclaimed_repeatedly_loses_no_work(void **state)
 {
     burner_t burner = {.core = some_core()};
     const uint32_t cores[N_LENT] = {burner.core, burner.core};
@@ -368,7 +368,7 @@ static void in_place_changes_of_a_stopped_thread_are_restored(void **state)
 
 #endif
 
-static void pieces_that_cannot_be_restored_are_not_shared(void **state)
+static void unrestorable_pieces_are_not_shared(void **state)
 {
     static work_t w;
     bt_cpu_pool_t *pool = open_pool(1, N_LENT);
@@ -392,7 +392,7 @@ static void pieces_that_cannot_be_restored_are_not_shared(void **state)
     bt_cpu_pool_destroy(pool);
 }
 
-static void without_memory_the_group_goes_on_alone(void **state)
+static void core_lending_without_memory_uses_own_cores(void **state)
 {
     static work_t w;
     bt_cpu_pool_t *pool = NULL;
@@ -418,7 +418,7 @@ static void without_memory_the_group_goes_on_alone(void **state)
     bt_cpu_pool_destroy(pool);
 }
 
-static void a_number_that_makes_no_sense_is_refused(void **state)
+static void invalid_number_of_lent_cores_is_refused(void **state)
 {
     bt_cpu_pool_t *pool = open_pool(1, 1);
     bt_cpu_pool_t *other = NULL;
@@ -435,16 +435,16 @@ static void a_number_that_makes_no_sense_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_item_is_done_once_in_effect),
+        BT_TEST(borrowed_cores_run_every_item_once_in_effect),
         BT_TEST(work_of_one_thread_is_shared_with_borrowed_cores),
-        BT_TEST(a_core_that_is_taken_back_again_and_again),
+        BT_TEST(core_reclaimed_repeatedly_loses_no_work),
 #ifndef __SANITIZE_THREAD__
         BT_TEST(piece_of_a_stopped_thread_is_computed_again),
         BT_TEST(in_place_changes_of_a_stopped_thread_are_restored),
 #endif
-        BT_TEST(pieces_that_cannot_be_restored_are_not_shared),
-        BT_TEST(without_memory_the_group_goes_on_alone),
-        BT_TEST(a_number_that_makes_no_sense_is_refused),
+        BT_TEST(unrestorable_pieces_are_not_shared),
+        BT_TEST(core_lending_without_memory_uses_own_cores),
+        BT_TEST(invalid_number_of_lent_cores_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

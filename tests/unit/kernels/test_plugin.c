@@ -106,7 +106,7 @@ static bool touch_ends_the_process(uint8_t *at, bool write)
     return WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV);
 }
 
-static void the_host_cannot_touch_the_memory_of_the_trap(void **state)
+static void host_access_to_trap_back_end_memory_faults(void **state)
 {
     bt_backend_t *be = open_trap();
     uint8_t out[BYTES], in[BYTES];
@@ -174,7 +174,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         BT_TEST(plugin_is_found_only_by_its_name),
         BT_TEST(invalid_plugin_is_named_in_the_log),
-        BT_TEST(the_host_cannot_touch_the_memory_of_the_trap),
+        BT_TEST(host_access_to_trap_back_end_memory_faults),
         BT_TEST(trap_back_end_copies_end_when_requested),
     };
 

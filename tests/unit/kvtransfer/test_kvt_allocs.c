@@ -69,13 +69,13 @@ static void transfers_take_no_memory(const pair_kind_t *kind)
     pair_close(&pair);
 }
 
-static void transfers_take_no_memory_ucx_shm(void **state)
+static void transfers_allocate_nothing_ucx_shm(void **state)
 {
     (void)state;
     transfers_take_no_memory(&pair_kinds[PAIR_UCX_SHM]);
 }
 
-static void transfers_take_no_memory_ucx_network(void **state)
+static void transfers_allocate_nothing_ucx_network(void **state)
 {
     (void)state;
     transfers_take_no_memory(&pair_kinds[PAIR_UCX_NETWORK]);
@@ -84,8 +84,8 @@ static void transfers_take_no_memory_ucx_network(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(transfers_take_no_memory_ucx_shm),
-        BT_TEST(transfers_take_no_memory_ucx_network),
+        BT_TEST(transfers_allocate_nothing_ucx_shm),
+        BT_TEST(transfers_allocate_nothing_ucx_network),
     };
 
     bt_log_init("test_kvt_allocs", BT_LOG_LEVEL_ERROR);

@@ -195,7 +195,7 @@ static outcome_t transfer(device_t *from, device_t *to)
     return o;
 }
 
-static void the_processor_never_touches_a_device_pool(void **state)
+static void cpu_never_touches_a_device_pool(void **state)
 {
     device_t a, b;
     outcome_t o;
@@ -215,7 +215,7 @@ static void the_processor_never_touches_a_device_pool(void **state)
     }
 }
 
-static void a_failing_copy_at_the_receiver_fails_the_window(void **state)
+static void failed_copy_at_the_receiver_fails_the_window(void **state)
 {
     device_t d;
     outcome_t o;
@@ -233,7 +233,7 @@ static void a_failing_copy_at_the_receiver_fails_the_window(void **state)
     }
 }
 
-static void a_failing_copy_at_the_sender_ends_the_transfer(void **state)
+static void failed_copy_at_the_sender_ends_the_transfer(void **state)
 {
     device_t d;
     outcome_t o;
@@ -281,7 +281,7 @@ static void impossible_device_options_are_refused(void **state)
 
 /* Whether this UCX has no support of CUDA or has it: what it is given here is
  * no memory of such a device. */
-static void ucx_refuses_what_it_cannot_register(void **state)
+static void memory_unknown_to_ucx_is_refused(void **state)
 {
     bt_kvt_config_t config;
     bt_kvt_t *kvt = NULL;
@@ -307,11 +307,11 @@ static void ucx_refuses_what_it_cannot_register(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_processor_never_touches_a_device_pool),
-        BT_TEST(a_failing_copy_at_the_receiver_fails_the_window),
-        BT_TEST(a_failing_copy_at_the_sender_ends_the_transfer),
+        BT_TEST(cpu_never_touches_a_device_pool),
+        BT_TEST(failed_copy_at_the_receiver_fails_the_window),
+        BT_TEST(failed_copy_at_the_sender_ends_the_transfer),
         BT_TEST(impossible_device_options_are_refused),
-        BT_TEST(ucx_refuses_what_it_cannot_register),
+        BT_TEST(memory_unknown_to_ucx_is_refused),
     };
 
     bt_log_init("test_kvt_device", BT_LOG_LEVEL_WARN);

@@ -206,7 +206,7 @@ a_fault_at_any_step_into_a_staged_pool_ends_everything_once(void **state)
 
 /* Both processes of a machine that was suspended for an hour, in the middle of
  * a transfer: neither has heard of the other, neither is to blame. */
-static void our_own_sleep_is_not_the_peers_silence(void **state)
+static void own_stall_does_not_count_as_peer_silence(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -231,7 +231,7 @@ static void our_own_sleep_is_not_the_peers_silence(void **state)
     pair_close(&pair);
 }
 
-static void a_death_frees_what_a_lost_link_left_in_quarantine(void **state)
+static void peer_death_frees_blocks_in_quarantine(void **state)
 {
     bt_kvt_counters_t c;
     pair_t pair;
@@ -272,8 +272,8 @@ int main(void)
             a_fault_at_any_step_from_a_staged_into_a_shared_pool_ends_everything_once),
         BT_TEST(a_fault_at_any_step_from_device_to_device_ends_everything_once),
         BT_TEST(a_fault_at_any_step_into_a_staged_pool_ends_everything_once),
-        BT_TEST(our_own_sleep_is_not_the_peers_silence),
-        BT_TEST(a_death_frees_what_a_lost_link_left_in_quarantine),
+        BT_TEST(own_stall_does_not_count_as_peer_silence),
+        BT_TEST(peer_death_frees_blocks_in_quarantine),
     };
 
     bt_log_init("test_kvt_faults", BT_LOG_LEVEL_ERROR);

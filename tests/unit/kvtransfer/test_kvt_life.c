@@ -59,7 +59,7 @@ static bool is_the_senders(int input)
     return input <= BT_KVT_WINDOW_ON_STOP;
 }
 
-static void every_step_of_a_link_is_in_the_drawing(void **state)
+static void link_transitions_match_the_documented_table(void **state)
 {
     (void)state;
     for (int from = 0; from < BT_KVT_LINK_N_STATES; from++) {
@@ -81,7 +81,7 @@ static void every_step_of_a_link_is_in_the_drawing(void **state)
     }
 }
 
-static void every_step_of_a_window_is_in_the_drawing(void **state)
+static void window_transitions_match_the_documented_table(void **state)
 {
     int n_legal = 0;
 
@@ -109,7 +109,7 @@ static void every_step_of_a_window_is_in_the_drawing(void **state)
     assert_int_equal(n_legal, 37); /* letters above, counted */
 }
 
-static void every_step_of_a_transfer_is_in_the_drawing(void **state)
+static void transfer_transitions_match_the_documented_table(void **state)
 {
     (void)state;
     for (int from = 0; from < BT_KVT_XFER_N_STATES; from++) {
@@ -135,7 +135,7 @@ static void every_step_of_a_transfer_is_in_the_drawing(void **state)
 
 /* Invariant I2: bytes are free only when nobody writes to them, and who had
  * leave to write is out by its own word or end. */
-static void who_may_write_is_waited_for(void **state)
+static void window_waits_for_every_possible_writer(void **state)
 {
     (void)state;
     for (int from = 0; from < N_STATES; from++) {
@@ -196,7 +196,7 @@ static unsigned reachable(bt_kvt_window_state_t from)
     return seen;
 }
 
-static void every_state_comes_of_an_open_window_and_ends_closed(void **state)
+static void window_states_start_open_and_end_closed(void **state)
 {
     (void)state;
     assert_int_equal(reachable(BT_KVT_WINDOW_IS_OPEN), (1u << N_STATES) - 1);
@@ -398,7 +398,7 @@ static bt_kvt_window_state_t settled(const world_t *w, bt_kvt_window_state_t s)
                : s;
 }
 
-static void a_sender_moves_a_window_as_drawn_and_no_other_way(void **state)
+static void sender_events_follow_the_window_table(void **state)
 {
     (void)state;
     for (int from = 0; from < N_STATES; from++) {
@@ -428,7 +428,7 @@ static void a_sender_moves_a_window_as_drawn_and_no_other_way(void **state)
     }
 }
 
-static void the_end_of_a_process_is_the_last_word_of_it(void **state)
+static void events_after_a_peer_exit_are_ignored(void **state)
 {
     (void)state;
     for (int from = 0; from < N_STATES; from++) {
@@ -454,7 +454,7 @@ static void the_end_of_a_process_is_the_last_word_of_it(void **state)
 
 /* ---- the steps that are ours ---- */
 
-static void what_is_lost_but_not_gone_may_write_on(void **state)
+static void lost_but_living_peer_keeps_its_window_quarantined(void **state)
 {
     static const char *const why = "a test";
     world_t w;
@@ -481,7 +481,7 @@ static void what_is_lost_but_not_gone_may_write_on(void **state)
 }
 
 /** By its owner, in each state: what is closing is not closed again. */
-static void a_window_can_be_closed_at_any_time(void **state)
+static void window_can_be_closed_at_any_time(void **state)
 {
     (void)state;
     for (int from = 0; from < N_STATES; from++) {
@@ -505,7 +505,7 @@ static void a_window_can_be_closed_at_any_time(void **state)
     }
 }
 
-static void the_last_buffer_frees_a_closed_window(void **state)
+static void closed_window_is_freed_with_its_last_buffer(void **state)
 {
     static const bt_kvt_window_state_t closed[] = {BT_KVT_WINDOW_IS_DRAINING,
                                                    BT_KVT_WINDOW_IS_OVERDUE};
@@ -545,7 +545,7 @@ static bool aborts(bt_kvt_window_state_t from, bt_kvt_window_input_t input)
     return WIFSIGNALED(status) && (WTERMSIG(status) == SIGABRT);
 }
 
-static void a_fault_of_our_own_ends_the_process(void **state)
+static void illegal_own_transition_aborts_the_process(void **state)
 {
     (void)state;
     for (int from = 0; from < N_STATES; from++) {
@@ -621,7 +621,7 @@ static void answer(world_t *w, bt_kvt_msg_t msg)
 
 /** That all is there is believed of what was sent whole, and of nothing else;
  *  any other end of it is one. */
-static void a_receiver_ends_a_transfer_as_drawn_and_no_other_way(void **state)
+static void receiver_events_follow_the_transfer_table(void **state)
 {
     static const struct {
         bt_kvt_msg_type_t type;
@@ -663,7 +663,7 @@ static void a_receiver_ends_a_transfer_as_drawn_and_no_other_way(void **state)
     }
 }
 
-static void a_user_is_told_what_comes_too_late(void **state)
+static void late_calls_return_a_stale_status(void **state)
 {
     static const bt_status_t comes[BT_KVT_XFER_N_STATES] = {
         BT_OK, BT_ERR_INVALID_PARAM, BT_ERR_INVALID_PARAM, BT_ERR_CANCELED,
@@ -685,7 +685,7 @@ static void a_user_is_told_what_comes_too_late(void **state)
     }
 }
 
-static void the_source_is_given_back_when_the_device_has_read_it(void **state)
+static void source_is_released_after_the_device_copy(void **state)
 {
     world_t w;
     const bt_kvt_xfer_t *x = xfer_go(&w, BT_KVT_XFER_IS_ENDING);
@@ -704,7 +704,7 @@ static void the_source_is_given_back_when_the_device_has_read_it(void **state)
 }
 
 /* BEGIN is sent again until it is answered, so there can be more answers. */
-static void only_the_first_answer_to_a_begin_counts(void **state)
+static void only_the_first_reply_to_begin_counts(void **state)
 {
     const bt_kvt_msg_t no = {.type = BT_KVT_MSG_BEGIN_ACK,
                              .status = BT_ERR_STALE};
@@ -744,21 +744,21 @@ static void only_the_first_answer_to_a_begin_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_step_of_a_link_is_in_the_drawing),
-        BT_TEST(every_step_of_a_window_is_in_the_drawing),
-        BT_TEST(every_step_of_a_transfer_is_in_the_drawing),
-        BT_TEST(who_may_write_is_waited_for),
-        BT_TEST(every_state_comes_of_an_open_window_and_ends_closed),
-        BT_TEST(a_sender_moves_a_window_as_drawn_and_no_other_way),
-        BT_TEST(the_end_of_a_process_is_the_last_word_of_it),
-        BT_TEST(what_is_lost_but_not_gone_may_write_on),
-        BT_TEST(a_window_can_be_closed_at_any_time),
-        BT_TEST(the_last_buffer_frees_a_closed_window),
-        BT_TEST(a_fault_of_our_own_ends_the_process),
-        BT_TEST(a_receiver_ends_a_transfer_as_drawn_and_no_other_way),
-        BT_TEST(a_user_is_told_what_comes_too_late),
-        BT_TEST(the_source_is_given_back_when_the_device_has_read_it),
-        BT_TEST(only_the_first_answer_to_a_begin_counts),
+        BT_TEST(link_transitions_match_the_documented_table),
+        BT_TEST(window_transitions_match_the_documented_table),
+        BT_TEST(transfer_transitions_match_the_documented_table),
+        BT_TEST(window_waits_for_every_possible_writer),
+        BT_TEST(window_states_start_open_and_end_closed),
+        BT_TEST(sender_events_follow_the_window_table),
+        BT_TEST(events_after_a_peer_exit_are_ignored),
+        BT_TEST(lost_but_living_peer_keeps_its_window_quarantined),
+        BT_TEST(window_can_be_closed_at_any_time),
+        BT_TEST(closed_window_is_freed_with_its_last_buffer),
+        BT_TEST(illegal_own_transition_aborts_the_process),
+        BT_TEST(receiver_events_follow_the_transfer_table),
+        BT_TEST(late_calls_return_a_stale_status),
+        BT_TEST(source_is_released_after_the_device_copy),
+        BT_TEST(only_the_first_reply_to_begin_counts),
     };
 
     bt_log_init("test_kvt_life", BT_LOG_LEVEL_ERROR);

@@ -24,7 +24,7 @@ static void link_set(bool up)
     close(fd);
 }
 
-static void a_device_without_link_is_told_from_one_that_works(void **state)
+static void net_device_without_link_is_detected(void **state)
 {
     const bt_kvt_config_t config = {.transport = &bt_kvt_transport_ucx,
                                     .path = BT_KVT_PATH_NETWORK,
@@ -55,7 +55,7 @@ static void a_device_without_link_is_told_from_one_that_works(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_device_without_link_is_told_from_one_that_works),
+        BT_TEST(net_device_without_link_is_detected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

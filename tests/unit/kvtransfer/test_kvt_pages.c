@@ -102,7 +102,7 @@ reserved_addresses_are_aligned_and_no_more_than_asked_for(void **state)
     }
 }
 
-static void pages_come_from_the_front_and_bytes_stay(void **state)
+static void large_pages_start_at_the_front_and_keep_the_bytes(void **state)
 {
     uint8_t *base = shared_map(POOL_BYTES);
     bt_kvt_pages_t pages = bt_kvt_pages_of(base, POOL_BYTES);
@@ -132,7 +132,7 @@ static void pages_come_from_the_front_and_bytes_stay(void **state)
     munmap(base, POOL_BYTES);
 }
 
-static void a_system_without_them_is_asked_once(void **state)
+static void system_without_large_pages_is_asked_once(void **state)
 {
     uint8_t *base = shared_map(POOL_BYTES);
     bt_kvt_pages_t pages = bt_kvt_pages_of(base, POOL_BYTES);
@@ -148,7 +148,7 @@ static void a_system_without_them_is_asked_once(void **state)
 }
 
 /* A file of one page: behind it SIGBUS, as in a full /dev/shm. */
-static void memory_that_cannot_be_had_is_left_alone(void **state)
+static void unavailable_memory_keeps_its_small_pages(void **state)
 {
     const int fd = memfd_create("short", MFD_CLOEXEC);
     uint8_t *area = bt_kvt_pages_reserve(4 * PAGE);
@@ -169,7 +169,7 @@ static void memory_that_cannot_be_had_is_left_alone(void **state)
 }
 
 /* A file without its last page: behind it SIGBUS. */
-static void pages_are_taken_or_refused_without_a_touch(void **state)
+static void large_pages_are_prepared_without_a_page_fault(void **state)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t bytes = 3 * 512 * page;
@@ -220,7 +220,7 @@ static void pool_is_warmed(bt_kvt_path_t path, bool has, const char *field)
     bt_kvt_close(kvt);
 }
 
-static void both_kinds_of_pool_have_large_pages(void **state)
+static void shared_and_private_pools_have_large_pages(void **state)
 {
     (void)state;
     pool_is_warmed(BT_KVT_PATH_SHM, system_has_them(), "ShmemPmdMapped");
@@ -232,11 +232,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(reserved_addresses_are_aligned_and_no_more_than_asked_for),
-        BT_TEST(pages_come_from_the_front_and_bytes_stay),
-        BT_TEST(a_system_without_them_is_asked_once),
-        BT_TEST(memory_that_cannot_be_had_is_left_alone),
-        BT_TEST(pages_are_taken_or_refused_without_a_touch),
-        BT_TEST(both_kinds_of_pool_have_large_pages),
+        BT_TEST(large_pages_start_at_the_front_and_keep_the_bytes),
+        BT_TEST(system_without_large_pages_is_asked_once),
+        BT_TEST(unavailable_memory_keeps_its_small_pages),
+        BT_TEST(large_pages_are_prepared_without_a_page_fault),
+        BT_TEST(shared_and_private_pools_have_large_pages),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static cpu_set_t allowed_now(void)
     return set;
 }
 
-static void what_no_writer_is_on_is_chosen(void **state)
+static void verifying_thread_moves_to_cores_without_writers(void **state)
 {
     bt_kvt_writer_t writers[2];
     const cpu_set_t allowed = SET(1, 2, 5), all_taken = SET(2, 5),
@@ -59,7 +59,7 @@ static void what_no_writer_is_on_is_chosen(void **state)
 }
 
 /* On a machine, or in a cpuset, of one processor there is no elsewhere. */
-static void the_thread_goes_and_comes_back(void **state)
+static void verifying_thread_returns_to_its_cores(void **state)
 {
     const cpu_set_t before = allowed_now();
     bt_kvt_writer_t writer, other;
@@ -96,7 +96,7 @@ static void the_thread_goes_and_comes_back(void **state)
     }
 }
 
-static void numbers_that_are_none_change_nothing(void **state)
+static void invalid_core_numbers_change_nothing(void **state)
 {
     static const uint32_t cpus[] = {0, CPU_SETSIZE + 1, UINT32_MAX};
     const cpu_set_t before = allowed_now();
@@ -152,7 +152,7 @@ static void it_lasts_as_long_as_the_copying(const pair_kind_t *kind)
 }
 EACH_KIND(it_lasts_as_long_as_the_copying)
 
-static void a_part_says_where_its_sender_copies(void **state)
+static void records_carry_the_core_of_the_sender(void **state)
 {
     static const bt_kvt_record_t record = {8, 16, 0xabcdef};
     const uint8_t key[BT_KEY_BYTES] = {1};
@@ -183,10 +183,10 @@ static void a_part_says_where_its_sender_copies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_no_writer_is_on_is_chosen),
-        BT_TEST(the_thread_goes_and_comes_back),
-        BT_TEST(numbers_that_are_none_change_nothing),
-        BT_TEST(a_part_says_where_its_sender_copies),
+        BT_TEST(verifying_thread_moves_to_cores_without_writers),
+        BT_TEST(verifying_thread_returns_to_its_cores),
+        BT_TEST(invalid_core_numbers_change_nothing),
+        BT_TEST(records_carry_the_core_of_the_sender),
         TEST_EACH(it_lasts_as_long_as_the_copying),
     };
 

@@ -67,7 +67,7 @@ static bt_kvt_warmer_t *started(size_t n, bt_kvt_warm_t warm)
 }
 
 /* The owner would stand here for ever if any of its calls waited. */
-static void the_owner_never_waits_for_the_kernel(void **state)
+static void warmer_never_blocks_the_owner(void **state)
 {
     bt_kvt_warmer_t *warmer = started(8, slow_kernel);
 
@@ -86,7 +86,7 @@ static void the_owner_never_waits_for_the_kernel(void **state)
     assert_int_equal(atomic_load(&came), 3);
 }
 
-static void idle_moments_take_the_rest_one_by_one(void **state)
+static void warmer_prepares_pages_one_by_one_when_idle(void **state)
 {
     const struct timespec pause = {.tv_nsec = 100000};
     const uint64_t deadline_ms = bt_now_ms() + DEADLINE_MS;
@@ -111,7 +111,7 @@ static void idle_moments_take_the_rest_one_by_one(void **state)
     assert_int_equal(atomic_load(&came), 5);
 }
 
-static void a_kernel_that_refuses_is_asked_once(void **state)
+static void warmer_stops_after_the_kernel_refuses(void **state)
 {
     const uint64_t deadline_ms = bt_now_ms() + DEADLINE_MS;
     bt_kvt_warmer_t *warmer = started(100, refusing_kernel);
@@ -134,7 +134,7 @@ static void fast_kernel(bt_kvt_pages_t *pages, uint64_t bytes)
 }
 
 /* It would take weeks. */
-static void stop_does_not_wait_for_the_rest(void **state)
+static void warmer_stop_does_not_wait_for_remaining_pages(void **state)
 {
     const uint64_t n = 1ull << 42;
     bt_kvt_warmer_t *warmer = started(n, fast_kernel);
@@ -145,7 +145,7 @@ static void stop_does_not_wait_for_the_rest(void **state)
     bt_kvt_warmer_stop(warmer);
 }
 
-static void nothing_to_warm_is_over_at_once(void **state)
+static void warmer_without_pages_ends_at_once(void **state)
 {
     bt_kvt_warmer_t *warmer = started(0, slow_kernel);
 
@@ -160,11 +160,11 @@ static void nothing_to_warm_is_over_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_owner_never_waits_for_the_kernel),
-        BT_TEST(idle_moments_take_the_rest_one_by_one),
-        BT_TEST(a_kernel_that_refuses_is_asked_once),
-        BT_TEST(stop_does_not_wait_for_the_rest),
-        BT_TEST(nothing_to_warm_is_over_at_once),
+        BT_TEST(warmer_never_blocks_the_owner),
+        BT_TEST(warmer_prepares_pages_one_by_one_when_idle),
+        BT_TEST(warmer_stops_after_the_kernel_refuses),
+        BT_TEST(warmer_stop_does_not_wait_for_remaining_pages),
+        BT_TEST(warmer_without_pages_ends_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

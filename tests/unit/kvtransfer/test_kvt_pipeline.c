@@ -42,13 +42,13 @@ static void transfer_while_verifying(const pair_kind_t *kind)
     pair_close(&pair);
 }
 
-static void much_is_proven_while_a_transfer_runs_shm(void **state)
+static void most_bytes_are_verified_during_the_transfer_shm(void **state)
 {
     (void)state;
     transfer_while_verifying(&pair_kinds[PAIR_MEM_SHM]);
 }
 
-static void much_is_proven_while_a_transfer_runs_network(void **state)
+static void most_bytes_are_verified_during_the_transfer_network(void **state)
 {
     (void)state;
     transfer_while_verifying(&pair_kinds[PAIR_MEM_NETWORK]);
@@ -57,8 +57,8 @@ static void much_is_proven_while_a_transfer_runs_network(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(much_is_proven_while_a_transfer_runs_shm),
-        BT_TEST(much_is_proven_while_a_transfer_runs_network),
+        BT_TEST(most_bytes_are_verified_during_the_transfer_shm),
+        BT_TEST(most_bytes_are_verified_during_the_transfer_network),
     };
 
     bt_log_init("test_kvt_pipeline", BT_LOG_LEVEL_ERROR);

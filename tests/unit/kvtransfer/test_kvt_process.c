@@ -309,20 +309,21 @@ static void killed_senders(const char *path)
     side_close(&s);
 }
 
-static void a_sender_killed_in_the_middle_frees_the_window_shm(void **state)
+static void sender_killed_mid_transfer_frees_the_window_shm(void **state)
 {
     (void)state;
     killed_senders("shm");
 }
 
-static void a_sender_killed_in_the_middle_frees_the_window_network(void **state)
+static void sender_killed_mid_transfer_frees_the_window_network(void **state)
 {
     (void)state;
     killed_senders("network");
 }
 
 /* An abort of UCX in the surviving process was seen here. */
-static void a_sender_killed_while_it_connects_harms_nobody(void **state)
+static void
+sender_killed_while_connecting_leaves_others_unaffected(void **state)
 {
     static const char *const paths[] = {"network", "shm"};
     static uint8_t blob[BT_KVT_MAX_EXPORT];
@@ -354,7 +355,7 @@ static void a_sender_killed_while_it_connects_harms_nobody(void **state)
     }
 }
 
-static void a_stopped_sender_keeps_its_window_in_quarantine(void **state)
+static void stopped_sender_keeps_its_window_in_quarantine(void **state)
 {
     bt_kvt_config_t config = config_of("shm", PARENT);
     side_t s;
@@ -404,7 +405,7 @@ static void killing_a_stopped_sender_ends_the_quarantine(void **state)
 }
 
 /* UCX, with put over TCP, aborted the sender that woke. */
-static void a_silent_sender_on_the_network_is_lost(void **state)
+static void silent_network_sender_is_lost(void **state)
 {
     bt_kvt_config_t config = config_of("network", PARENT);
     side_t s;
@@ -489,19 +490,19 @@ static void killed_receivers(const char *path)
     bt_free(source);
 }
 
-static void a_killed_receiver_ends_the_transfers_shm(void **state)
+static void killed_receiver_ends_transfers_shm(void **state)
 {
     (void)state;
     killed_receivers("shm");
 }
 
-static void a_killed_receiver_ends_the_transfers_network(void **state)
+static void killed_receiver_ends_transfers_network(void **state)
 {
     (void)state;
     killed_receivers("network");
 }
 
-static void a_silent_receiver_on_the_network_is_lost_and_back(void **state)
+static void silent_network_receiver_is_lost_and_reconnects(void **state)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];
     bt_kvt_config_t config = config_of("network", PARENT);
@@ -547,7 +548,7 @@ static void a_silent_receiver_on_the_network_is_lost_and_back(void **state)
 }
 
 /* Over shared memory only the end of the process counts. */
-static void a_stopped_receiver_on_this_host_is_waited_for(void **state)
+static void stopped_receiver_of_this_host_is_waited_for(void **state)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];
     bt_kvt_config_t config = config_of("shm", PARENT);
@@ -581,16 +582,16 @@ static void a_stopped_receiver_on_this_host_is_waited_for(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_sender_killed_in_the_middle_frees_the_window_shm),
-        BT_TEST(a_sender_killed_in_the_middle_frees_the_window_network),
-        BT_TEST(a_sender_killed_while_it_connects_harms_nobody),
-        BT_TEST(a_stopped_sender_keeps_its_window_in_quarantine),
+        BT_TEST(sender_killed_mid_transfer_frees_the_window_shm),
+        BT_TEST(sender_killed_mid_transfer_frees_the_window_network),
+        BT_TEST(sender_killed_while_connecting_leaves_others_unaffected),
+        BT_TEST(stopped_sender_keeps_its_window_in_quarantine),
         BT_TEST(killing_a_stopped_sender_ends_the_quarantine),
-        BT_TEST(a_silent_sender_on_the_network_is_lost),
-        BT_TEST(a_killed_receiver_ends_the_transfers_shm),
-        BT_TEST(a_killed_receiver_ends_the_transfers_network),
-        BT_TEST(a_silent_receiver_on_the_network_is_lost_and_back),
-        BT_TEST(a_stopped_receiver_on_this_host_is_waited_for),
+        BT_TEST(silent_network_sender_is_lost),
+        BT_TEST(killed_receiver_ends_transfers_shm),
+        BT_TEST(killed_receiver_ends_transfers_network),
+        BT_TEST(silent_network_receiver_is_lost_and_reconnects),
+        BT_TEST(stopped_receiver_of_this_host_is_waited_for),
     };
 
     (void)signal(SIGPIPE, SIG_IGN);

@@ -68,7 +68,7 @@ static void check_golden(const bt_kvt_msg_t *msg,
     }
 }
 
-static void messages_are_the_bytes_of_the_format(void **state)
+static void kvt_messages_have_the_documented_bytes(void **state)
 {
     static const bt_kvt_record_t record = {8, 16, 0xabcdef};
     bt_kvt_msg_t msg = {.type = BT_KVT_MSG_HELLO,
@@ -112,7 +112,7 @@ static void messages_are_the_bytes_of_the_format(void **state)
 }
 
 /* Eight bytes that only a later build knows, at the end of the fixed part. */
-static void what_later_builds_add_is_passed_over(void **state)
+static void fields_of_later_kvt_versions_are_ignored(void **state)
 {
     const bt_kvt_msg_t msg = {.type = BT_KVT_MSG_PING, .from = 11, .nonce = 5};
     const uint8_t key[BT_KEY_BYTES] = {1};
@@ -170,7 +170,7 @@ static uint64_t n_foreign(const bt_kvt_t *kvt)
     return counters(kvt).foreign_pieces;
 }
 
-static void a_hello_needs_the_key_and_our_name(void **state)
+static void hello_needs_the_key_and_the_receivers_name(void **state)
 {
     const uint8_t other[BT_KEY_BYTES] = {1};
     const uint8_t *key;
@@ -193,7 +193,7 @@ static void a_hello_needs_the_key_and_our_name(void **state)
 }
 
 /* Somebody who saw it may say it again, but to no end. */
-static void a_recorded_hello_is_refused(void **state)
+static void replayed_hello_is_refused(void **state)
 {
     const uint8_t *key;
     bt_kvt_link_t *link;
@@ -225,7 +225,7 @@ static void a_recorded_hello_is_refused(void **state)
 }
 
 /* The memory of who said hello is bounded, and of those who are there. */
-static void many_that_came_and_went_leave_little(void **state)
+static void many_departed_peers_leave_little_memory(void **state)
 {
     const uint8_t *key;
     bt_kvt_msg_t hello;
@@ -255,7 +255,7 @@ static void many_that_came_and_went_leave_little(void **state)
 }
 
 /* Of whoever sees the ids, or guesses them. */
-static void a_message_counts_only_on_its_own_link(void **state)
+static void message_of_another_link_is_refused(void **state)
 {
     const uint8_t *plane_key;
     bt_kvt_msg_t cancel = {.type = BT_KVT_MSG_CANCEL, .from = PAIR_SENDER};
@@ -305,7 +305,7 @@ static void a_message_counts_only_on_its_own_link(void **state)
 }
 
 /* That the receiver is there is said by itself, of this hello. */
-static void an_acknowledgement_is_of_this_hello(void **state)
+static void acknowledgement_of_another_hello_is_refused(void **state)
 {
     const uint8_t other[BT_KEY_BYTES] = {1};
     bt_kvt_msg_t ack = {.type = BT_KVT_MSG_HELLO_ACK,
@@ -378,7 +378,7 @@ static void who_has_another_key_is_nobodys_peer(const pair_kind_t *kind)
 EACH_KIND(who_has_another_key_is_nobodys_peer)
 
 /* A stranger who opens connections of UCX and says nothing on them. */
-static void silent_connections_end_and_keep_nobody_out(void **state)
+static void silent_connections_end_and_block_nobody(void **state)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];
     static bt_kvt_link_t silent[N_SILENT];
@@ -420,7 +420,7 @@ static void silent_connections_end_and_keep_nobody_out(void **state)
 
 /* Who stood still for longer than that between two steps has not heard what was
  * said meanwhile: the sender is no stranger for it. */
-static void a_pause_of_ours_ends_no_connection(void **state)
+static void own_stall_ends_no_connection(void **state)
 {
     const ucx_t *receiver;
     bt_kvt_link_t *link;
@@ -504,7 +504,7 @@ static void receivers_may_learn_a_new_key_first(const pair_kind_t *kind)
 EACH_KIND(receivers_may_learn_a_new_key_first)
 
 /* Whoever has it after ten minutes is a stranger. */
-static void the_key_before_ends(void **state)
+static void previous_key_expires(void **state)
 {
     const uint8_t fresh[BT_KEY_BYTES] = {9};
     uint8_t old[BT_KEY_BYTES];
@@ -560,7 +560,7 @@ static bool is_in(int fd, int timeout_ms)
     return (poll(&p, 1, timeout_ms) == 1) && ((p.revents & POLLERR) == 0);
 }
 
-static void who_is_no_peer_does_not_get_through_the_door(void **state)
+static void address_filter_refuses_non_peers(void **state)
 {
     const pair_kind_t *kind = &pair_kinds[PAIR_UCX_HOSTS];
     bt_kvt_t *observer;
@@ -618,7 +618,7 @@ static void admit_many(const pair_t *pair, uint32_t first, uint32_t n)
 }
 
 /* And where they are too many for a filter, peers are not kept out. */
-static void the_door_knows_many_peers(void **state)
+static void address_filter_holds_many_peers(void **state)
 {
     const pair_kind_t *kind = &pair_kinds[PAIR_UCX_HOSTS];
     bt_kvt_t *observer;
@@ -655,21 +655,21 @@ static void the_door_knows_many_peers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(messages_are_the_bytes_of_the_format),
-        BT_TEST(what_later_builds_add_is_passed_over),
-        BT_TEST(a_hello_needs_the_key_and_our_name),
-        BT_TEST(a_recorded_hello_is_refused),
-        BT_TEST(many_that_came_and_went_leave_little),
-        BT_TEST(a_message_counts_only_on_its_own_link),
-        BT_TEST(an_acknowledgement_is_of_this_hello),
+        BT_TEST(kvt_messages_have_the_documented_bytes),
+        BT_TEST(fields_of_later_kvt_versions_are_ignored),
+        BT_TEST(hello_needs_the_key_and_the_receivers_name),
+        BT_TEST(replayed_hello_is_refused),
+        BT_TEST(many_departed_peers_leave_little_memory),
+        BT_TEST(message_of_another_link_is_refused),
+        BT_TEST(acknowledgement_of_another_hello_is_refused),
         TEST_EACH(who_has_another_key_is_nobodys_peer),
-        BT_TEST(silent_connections_end_and_keep_nobody_out),
-        BT_TEST(a_pause_of_ours_ends_no_connection),
+        BT_TEST(silent_connections_end_and_block_nobody),
+        BT_TEST(own_stall_ends_no_connection),
         TEST_EACH(senders_may_learn_a_new_key_first),
         TEST_EACH(receivers_may_learn_a_new_key_first),
-        BT_TEST(the_key_before_ends),
-        BT_TEST(who_is_no_peer_does_not_get_through_the_door),
-        BT_TEST(the_door_knows_many_peers),
+        BT_TEST(previous_key_expires),
+        BT_TEST(address_filter_refuses_non_peers),
+        BT_TEST(address_filter_holds_many_peers),
     };
 
     bt_log_init("test_kvt_proof", BT_LOG_LEVEL_ERROR);

@@ -469,7 +469,7 @@ static void a_failing_allocation_is_a_status(const pair_kind_t *kind)
 }
 EACH_KIND(a_failing_allocation_is_a_status)
 
-static void bad_options_are_refused(void **state)
+static void bad_kvt_options_are_refused(void **state)
 {
     const bt_kvt_config_t good = {.transport = &bt_kvt_transport_ucx,
                                   .path = BT_KVT_PATH_NETWORK,
@@ -501,7 +501,7 @@ static void bad_options_are_refused(void **state)
     bt_kvt_close(NULL);
 }
 
-static void a_pool_too_large_for_shared_memory_uses_the_network(void **state)
+static void pool_over_shared_memory_uses_the_network(void **state)
 {
     bt_kvt_config_t config = {.transport = &bt_kvt_transport_ucx,
                               .path = BT_KVT_PATH_SHM,
@@ -533,8 +533,8 @@ int main(int argc, char **argv)
         TEST_EACH(malformed_blobs_and_descriptors_are_refused),
         TEST_EACH(impossible_windows_are_refused),
         TEST_EACH(a_failing_allocation_is_a_status),
-        BT_TEST(bad_options_are_refused),
-        BT_TEST(a_pool_too_large_for_shared_memory_uses_the_network),
+        BT_TEST(bad_kvt_options_are_refused),
+        BT_TEST(pool_over_shared_memory_uses_the_network),
     };
 
     bt_log_init("test_kvt_refuse", BT_LOG_LEVEL_ERROR);

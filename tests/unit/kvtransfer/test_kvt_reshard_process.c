@@ -511,7 +511,7 @@ static const run_t four_to_two_by_two = {
     .whole = &eight_heads, .from = {4, 1}, .to = {2, 2}};
 
 /* The transport cannot know: its checksums are right. */
-static void a_wrong_plan_is_seen(void **state)
+static void wrong_reshard_plan_fails_verification(void **state)
 {
     static const struct {
         wrong_t wrong;
@@ -663,13 +663,13 @@ static void deaths_in_the_middle(const char *path)
     group_close(&group);
 }
 
-static void a_rank_that_dies_ends_its_own_windows_alone_shm(void **state)
+static void dead_rank_ends_only_its_own_windows_shm(void **state)
 {
     (void)state;
     deaths_in_the_middle("shm");
 }
 
-static void a_rank_that_dies_ends_its_own_windows_alone_network(void **state)
+static void dead_rank_ends_only_its_own_windows_network(void **state)
 {
     (void)state;
     deaths_in_the_middle("network");
@@ -680,9 +680,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_pair_of_splits_moves_the_right_bytes_shm),
         BT_TEST(every_pair_of_splits_moves_the_right_bytes_network),
-        BT_TEST(a_wrong_plan_is_seen),
-        BT_TEST(a_rank_that_dies_ends_its_own_windows_alone_shm),
-        BT_TEST(a_rank_that_dies_ends_its_own_windows_alone_network),
+        BT_TEST(wrong_reshard_plan_fails_verification),
+        BT_TEST(dead_rank_ends_only_its_own_windows_shm),
+        BT_TEST(dead_rank_ends_only_its_own_windows_network),
     };
 
     (void)signal(SIGPIPE, SIG_IGN);

@@ -100,7 +100,7 @@ static void touch_all(bt_kvt_t *kvt)
     assert_int_equal(pool[POOL_BYTES - 1], 0x5a);
 }
 
-static void of_two_pools_one_is_private(void **state)
+static void second_pool_without_shm_space_is_private(void **state)
 {
     bt_kvt_t *first = NULL;
     bt_kvt_t *second = NULL;
@@ -116,7 +116,7 @@ static void of_two_pools_one_is_private(void **state)
 }
 
 /* Whoever is killed at any moment leaves nothing behind. */
-static void a_pool_never_has_a_name(void **state)
+static void pool_memory_is_anonymous(void **state)
 {
     bt_kvt_t *kvt = NULL;
 
@@ -129,7 +129,7 @@ static void a_pool_never_has_a_name(void **state)
     bt_kvt_close(kvt);
 }
 
-static void a_file_system_that_fills_up_meanwhile_is_full(void **state)
+static void shm_that_fills_up_reports_no_space(void **state)
 {
     bt_kvt_t *kvt = NULL;
 
@@ -175,9 +175,9 @@ static bool enter_own_world(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_SMALL(of_two_pools_one_is_private),
-        IN_SMALL(a_pool_never_has_a_name),
-        IN_SMALL(a_file_system_that_fills_up_meanwhile_is_full),
+        IN_SMALL(second_pool_without_shm_space_is_private),
+        IN_SMALL(pool_memory_is_anonymous),
+        IN_SMALL(shm_that_fills_up_reports_no_space),
     };
 
     if (!enter_own_world()) {

@@ -10,7 +10,7 @@
 
 static const uint32_t shared[] = {PAIR_MEM_SHARED, PAIR_UCX_SHARED};
 
-static void no_byte_comes_to_host_memory(void **state)
+static void shared_device_transfer_touches_no_host_memory(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(shared); i++) {
@@ -57,7 +57,7 @@ static track_t *begin_withheld(pair_t *pair, uint32_t kind, uint64_t bytes)
     return t;
 }
 
-static void a_revoked_window_waits_for_the_senders_copies(void **state)
+static void revoked_window_waits_for_the_senders_copies(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(shared); i++) {
@@ -102,7 +102,7 @@ a_sender_that_gives_up_says_so_when_its_copies_have_ended(void **state)
 }
 
 /* Also one that was given up before. */
-static void a_window_that_closes_hears_both_words(void **state)
+static void closing_window_handles_both_confirmations(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -129,7 +129,7 @@ static bt_status_t send_when_nothing_is_written(bt_kvt_link_t *link,
     return real_ops->send(link, msg, bytes);
 }
 
-static void a_sender_that_closes_ends_its_copies_first(void **state)
+static void closing_sender_ends_its_copies_first(void **state)
 {
     bt_kvt_transport_t ops;
 
@@ -157,7 +157,7 @@ static void a_sender_that_closes_ends_its_copies_first(void **state)
     }
 }
 
-static void a_receiver_that_dies_leaves_nothing_open(void **state)
+static void dead_receiver_leaves_nothing_open(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -178,7 +178,7 @@ static void a_receiver_that_dies_leaves_nothing_open(void **state)
     pair_close(&pair);
 }
 
-static void a_sender_that_dies_frees_the_windows(void **state)
+static void dead_sender_frees_its_windows(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -210,7 +210,7 @@ static void flip_one(void *user, uint8_t *bytes, size_t n)
     }
 }
 
-static void a_wrong_byte_in_the_pool_is_found(void **state)
+static void wrong_byte_in_the_pool_fails_verification(void **state)
 {
     (void)state;
     for (uint32_t at = 1; at <= 3; at++) {
@@ -237,7 +237,7 @@ static void a_wrong_byte_in_the_pool_is_found(void **state)
 }
 
 /* Each copy and each check, at once or later. */
-static void a_failing_device_ends_the_transfer(void **state)
+static void failed_device_ends_the_transfer(void **state)
 {
     (void)state;
     for (int way = 0; way < 4; way++) {
@@ -263,7 +263,7 @@ static void a_failing_device_ends_the_transfer(void **state)
 }
 
 /* Bounds of what a receiver takes from a sender's manifest. */
-static void a_record_that_is_not_in_one_piece_is_refused(void **state)
+static void share_record_of_several_pieces_is_refused(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -284,7 +284,7 @@ static void a_record_that_is_not_in_one_piece_is_refused(void **state)
     pair_close(&pair);
 }
 
-static void with_one_slot_all_windows_come(void **state)
+static void one_slot_serves_all_windows(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(shared); i++) {
@@ -412,7 +412,7 @@ static void open_lacking(pair_t *pair, lack_t lack)
         bt_kvt_import(pair->sender, blob, bytes, pair, &pair->peer), BT_OK);
 }
 
-static void whoever_cannot_share_stages(void **state)
+static void peer_that_cannot_share_memory_is_staged(void **state)
 {
     (void)state;
     for (lack_t lack = LACK_NONE; lack < N_LACKS; lack++) {
@@ -455,7 +455,7 @@ static bt_status_t watch_nobody(bt_kvt_link_t *link,
     return BT_ERR_UNSUPPORTED;
 }
 
-static void a_receiver_that_refuses_gets_it_staged(void **state)
+static void refusing_receiver_gets_staged_data(void **state)
 {
     bt_kvt_transport_t ops;
     pair_t pair;
@@ -478,7 +478,7 @@ static void a_receiver_that_refuses_gets_it_staged(void **state)
 }
 
 /* As a process that is started again has it: another instance, another pool. */
-static void a_new_receiver_is_opened_and_the_old_one_closed(void **state)
+static void restarted_receiver_replaces_the_old_mapping(void **state)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];
     bt_kvt_peer_t *old;
@@ -535,7 +535,7 @@ static void open_over_the_network(pair_t *pair, bool takes)
 
 /* As a worker asks for it where nothing but the network is wanted: by a UCX
  * that knows the memory, or by slots. */
-static void a_pool_is_staged_unless_the_network_reaches_it(void **state)
+static void pool_unreachable_by_network_is_staged(void **state)
 {
     (void)state;
     for (int takes = 0; takes < 2; takes++) {
@@ -559,7 +559,7 @@ static void a_pool_is_staged_unless_the_network_reaches_it(void **state)
 }
 
 /* Its own copies fail, each once: at either end somebody is told. */
-static void a_copy_that_fails_there_ends_the_transfer(void **state)
+static void failed_peer_copy_ends_the_transfer(void **state)
 {
     uint32_t n_failed = 0;
 
@@ -594,22 +594,22 @@ static void a_copy_that_fails_there_ends_the_transfer(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(no_byte_comes_to_host_memory),
-        BT_TEST(a_revoked_window_waits_for_the_senders_copies),
+        BT_TEST(shared_device_transfer_touches_no_host_memory),
+        BT_TEST(revoked_window_waits_for_the_senders_copies),
         BT_TEST(a_sender_that_gives_up_says_so_when_its_copies_have_ended),
-        BT_TEST(a_window_that_closes_hears_both_words),
-        BT_TEST(a_sender_that_closes_ends_its_copies_first),
-        BT_TEST(a_receiver_that_dies_leaves_nothing_open),
-        BT_TEST(a_sender_that_dies_frees_the_windows),
-        BT_TEST(a_wrong_byte_in_the_pool_is_found),
-        BT_TEST(a_failing_device_ends_the_transfer),
-        BT_TEST(a_record_that_is_not_in_one_piece_is_refused),
-        BT_TEST(with_one_slot_all_windows_come),
-        BT_TEST(whoever_cannot_share_stages),
-        BT_TEST(a_receiver_that_refuses_gets_it_staged),
-        BT_TEST(a_new_receiver_is_opened_and_the_old_one_closed),
-        BT_TEST(a_pool_is_staged_unless_the_network_reaches_it),
-        BT_TEST(a_copy_that_fails_there_ends_the_transfer),
+        BT_TEST(closing_window_handles_both_confirmations),
+        BT_TEST(closing_sender_ends_its_copies_first),
+        BT_TEST(dead_receiver_leaves_nothing_open),
+        BT_TEST(dead_sender_frees_its_windows),
+        BT_TEST(wrong_byte_in_the_pool_fails_verification),
+        BT_TEST(failed_device_ends_the_transfer),
+        BT_TEST(share_record_of_several_pieces_is_refused),
+        BT_TEST(one_slot_serves_all_windows),
+        BT_TEST(peer_that_cannot_share_memory_is_staged),
+        BT_TEST(refusing_receiver_gets_staged_data),
+        BT_TEST(restarted_receiver_replaces_the_old_mapping),
+        BT_TEST(pool_unreachable_by_network_is_staged),
+        BT_TEST(failed_peer_copy_ends_the_transfer),
     };
 
     bt_log_init("test_kvt_share", BT_LOG_LEVEL_WARN);

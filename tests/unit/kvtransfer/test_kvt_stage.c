@@ -13,7 +13,7 @@
 
 /* ---- the pipeline ---- */
 
-static void every_byte_goes_through_slots(void **state)
+static void staged_transfer_moves_every_byte_through_slots(void **state)
 {
     static const uint32_t numbers[] = {
         PAIR_MEM_STAGED, PAIR_MEM_STAGED_SHM, PAIR_MEM_HOST_STAGED,
@@ -50,7 +50,7 @@ static void every_byte_goes_through_slots(void **state)
     }
 }
 
-static void the_next_copies_run_while_a_slot_is_sent(void **state)
+static void device_copies_overlap_with_sending(void **state)
 {
     uint64_t sent = 0;
     pair_t pair;
@@ -73,7 +73,7 @@ static void the_next_copies_run_while_a_slot_is_sent(void **state)
     pair_close(&pair);
 }
 
-static void what_is_short_of_slots_waits_and_is_counted(void **state)
+static void transfers_without_a_slot_wait_and_are_counted(void **state)
 {
     static const uint32_t numbers[] = {PAIR_MEM_STAGED, PAIR_MEM_HOST_STAGED,
                                        PAIR_UCX_STAGED, PAIR_UCX_HOST_STAGED,
@@ -121,7 +121,7 @@ static track_t *begin_small(pair_t *pair, uint64_t id)
     return t;
 }
 
-static void what_came_in_one_segment_is_held_until_slots_are_free(void **state)
+static void received_segment_is_held_until_slots_are_free(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -162,7 +162,7 @@ static void what_came_in_one_segment_is_held_until_slots_are_free(void **state)
     pair_close(&pair);
 }
 
-static void no_memory_while_bytes_are_staged_ends_the_transfer(void **state)
+static void failed_allocation_while_staging_ends_the_transfer(void **state)
 {
     uint32_t n_short = 0;
 
@@ -291,19 +291,19 @@ static void crossing_transfers_do_not_wait_for_each_other(uint32_t number)
     pair_close(&pair);
 }
 
-static void crossing_transfers_with_one_slot_end_in_process(void **state)
+static void crossing_transfers_with_one_slot_complete_in_process(void **state)
 {
     (void)state;
     crossing_transfers_do_not_wait_for_each_other(PAIR_MEM_STAGED);
 }
 
-static void crossing_transfers_with_one_slot_end_over_tcp(void **state)
+static void crossing_transfers_with_one_slot_complete_over_tcp(void **state)
 {
     (void)state;
     crossing_transfers_do_not_wait_for_each_other(PAIR_UCX_STAGED);
 }
 
-static void a_peer_that_stands_still_does_not_take_all_slots(void **state)
+static void stalled_peer_does_not_take_all_slots(void **state)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];
     bt_kvt_peer_t *other_peer = NULL;
@@ -352,7 +352,7 @@ static void a_peer_that_stands_still_does_not_take_all_slots(void **state)
     pair_close(&pair);
 }
 
-static void transfers_to_one_peer_take_slots_in_turn(void **state)
+static void transfers_to_one_peer_share_slots_in_turn(void **state)
 {
     track_t *t[3];
     pair_t pair;
@@ -381,7 +381,7 @@ static void transfers_to_one_peer_take_slots_in_turn(void **state)
 
 /* ---- what others may try ---- */
 
-static void a_piece_larger_than_a_slot_is_refused(void **state)
+static void piece_over_the_slot_size_is_refused(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -401,7 +401,7 @@ static void a_piece_larger_than_a_slot_is_refused(void **state)
     pair_close(&pair);
 }
 
-static void a_record_that_is_not_one_piece_is_refused(void **state)
+static void staged_record_of_several_pieces_is_refused(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -418,7 +418,7 @@ static void a_record_that_is_not_one_piece_is_refused(void **state)
     pair_close(&pair);
 }
 
-static void nobody_may_write_directly_into_a_staged_pool(void **state)
+static void direct_write_into_a_staged_pool_is_refused(void **state)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT], hello[BT_KVT_MAX_MSG];
     bt_kvt_msg_t msg = {.type = BT_KVT_MSG_HELLO,
@@ -446,7 +446,7 @@ static void nobody_may_write_directly_into_a_staged_pool(void **state)
 
 /* ---- options ---- */
 
-static void impossible_stages_are_refused(void **state)
+static void impossible_stage_options_are_refused(void **state)
 {
     bt_kvt_config_t good, config;
     bt_copier_t copier;
@@ -515,7 +515,7 @@ static void falls_back(const pair_t *pair, uint64_t instance, bt_kvt_t **kvt_p)
     assert_int_equal((*kvt_p)->config.memory, BT_KVT_MEMORY_STAGED);
 }
 
-static void a_device_that_ucx_cannot_take_is_staged(void **state)
+static void device_memory_unknown_to_ucx_is_staged(void **state)
 {
     static const uint32_t numbers[] = {PAIR_UCX_STAGED_SHM, PAIR_UCX_STAGED,
                                        PAIR_UCX_HOST_STAGED,
@@ -549,20 +549,20 @@ static void a_device_that_ucx_cannot_take_is_staged(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_byte_goes_through_slots),
-        BT_TEST(the_next_copies_run_while_a_slot_is_sent),
-        BT_TEST(what_is_short_of_slots_waits_and_is_counted),
-        BT_TEST(what_came_in_one_segment_is_held_until_slots_are_free),
-        BT_TEST(no_memory_while_bytes_are_staged_ends_the_transfer),
-        BT_TEST(crossing_transfers_with_one_slot_end_in_process),
-        BT_TEST(crossing_transfers_with_one_slot_end_over_tcp),
-        BT_TEST(a_peer_that_stands_still_does_not_take_all_slots),
-        BT_TEST(transfers_to_one_peer_take_slots_in_turn),
-        BT_TEST(a_piece_larger_than_a_slot_is_refused),
-        BT_TEST(a_record_that_is_not_one_piece_is_refused),
-        BT_TEST(nobody_may_write_directly_into_a_staged_pool),
-        BT_TEST(impossible_stages_are_refused),
-        BT_TEST(a_device_that_ucx_cannot_take_is_staged),
+        BT_TEST(staged_transfer_moves_every_byte_through_slots),
+        BT_TEST(device_copies_overlap_with_sending),
+        BT_TEST(transfers_without_a_slot_wait_and_are_counted),
+        BT_TEST(received_segment_is_held_until_slots_are_free),
+        BT_TEST(failed_allocation_while_staging_ends_the_transfer),
+        BT_TEST(crossing_transfers_with_one_slot_complete_in_process),
+        BT_TEST(crossing_transfers_with_one_slot_complete_over_tcp),
+        BT_TEST(stalled_peer_does_not_take_all_slots),
+        BT_TEST(transfers_to_one_peer_share_slots_in_turn),
+        BT_TEST(piece_over_the_slot_size_is_refused),
+        BT_TEST(staged_record_of_several_pieces_is_refused),
+        BT_TEST(direct_write_into_a_staged_pool_is_refused),
+        BT_TEST(impossible_stage_options_are_refused),
+        BT_TEST(device_memory_unknown_to_ucx_is_staged),
     };
 
     bt_log_init("test_kvt_stage", BT_LOG_LEVEL_ERROR);

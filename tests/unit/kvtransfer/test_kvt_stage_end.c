@@ -9,7 +9,7 @@
 
 /* ---- nobody is told before the device is done ---- */
 
-static void a_window_is_done_only_when_its_last_copy_is(void **state)
+static void window_completes_after_its_last_device_copy(void **state)
 {
     static const uint32_t numbers[] = {PAIR_MEM_STAGED, PAIR_MEM_HOST_STAGED};
 
@@ -32,7 +32,7 @@ static void a_window_is_done_only_when_its_last_copy_is(void **state)
     }
 }
 
-static void a_copy_that_runs_keeps_a_revoked_window_in_quarantine(void **state)
+static void running_copy_keeps_a_revoked_window_quarantined(void **state)
 {
     static const uint32_t numbers[] = {PAIR_MEM_HOST_STAGED,
                                        PAIR_UCX_HOST_STAGED};
@@ -59,7 +59,7 @@ static void a_copy_that_runs_keeps_a_revoked_window_in_quarantine(void **state)
     }
 }
 
-static void a_device_that_never_answers_is_named_in_the_log(void **state)
+static void unresponsive_device_is_named_in_the_log(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -78,7 +78,7 @@ static void a_device_that_never_answers_is_named_in_the_log(void **state)
     pair_close(&pair);
 }
 
-static void a_dead_senders_window_waits_for_the_own_device_alone(void **state)
+static void window_of_a_dead_sender_waits_only_for_the_own_device(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -99,7 +99,7 @@ static void a_dead_senders_window_waits_for_the_own_device_alone(void **state)
     pair_close(&pair);
 }
 
-static void a_cancelled_source_is_the_devices_until_it_has_copied(void **state)
+static void cancelled_source_is_held_until_the_device_copy_ends(void **state)
 {
     static const uint32_t numbers[] = {PAIR_MEM_STAGED, PAIR_MEM_STAGED_SHM,
                                        PAIR_UCX_STAGED};
@@ -127,7 +127,7 @@ static void a_cancelled_source_is_the_devices_until_it_has_copied(void **state)
     }
 }
 
-static void a_lost_receiver_frees_the_slots(void **state)
+static void lost_receiver_frees_its_slots(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -143,7 +143,7 @@ static void a_lost_receiver_frees_the_slots(void **state)
     pair_close(&pair);
 }
 
-static void closing_waits_for_copies_under_way(void **state)
+static void close_waits_for_running_copies(void **state)
 {
     static const uint32_t numbers[] = {PAIR_MEM_STAGED, PAIR_UCX_STAGED};
 
@@ -199,7 +199,7 @@ static bool with_failing_copy(uint32_t number, bool at_sender, bool refuses,
     return whole;
 }
 
-static void a_failing_copy_ends_its_transfer_alone(void **state)
+static void failed_copy_ends_only_its_transfer(void **state)
 {
     static const struct {
         uint32_t number;
@@ -241,7 +241,7 @@ static void send_by_rendezvous(const bt_kvt_t *sender)
     ucx->eager_bytes = 0;
 }
 
-static void a_rendezvous_waits_for_a_slot(void **state)
+static void rendezvous_waits_for_a_free_slot(void **state)
 {
     track_t *t[3];
     pair_t pair;
@@ -271,7 +271,7 @@ typedef enum rendezvous_end {
     RENDEZVOUS_N_ENDS
 } rendezvous_end_t;
 
-static void a_rendezvous_that_waits_ends_with_its_peer(void **state)
+static void waiting_rendezvous_ends_with_its_peer(void **state)
 {
     (void)state;
     for (rendezvous_end_t end = SENDER_CLOSES; end < RENDEZVOUS_N_ENDS; end++) {
@@ -318,16 +318,16 @@ static void a_rendezvous_that_waits_ends_with_its_peer(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_window_is_done_only_when_its_last_copy_is),
-        BT_TEST(a_copy_that_runs_keeps_a_revoked_window_in_quarantine),
-        BT_TEST(a_device_that_never_answers_is_named_in_the_log),
-        BT_TEST(a_dead_senders_window_waits_for_the_own_device_alone),
-        BT_TEST(a_cancelled_source_is_the_devices_until_it_has_copied),
-        BT_TEST(a_lost_receiver_frees_the_slots),
-        BT_TEST(closing_waits_for_copies_under_way),
-        BT_TEST(a_failing_copy_ends_its_transfer_alone),
-        BT_TEST(a_rendezvous_waits_for_a_slot),
-        BT_TEST(a_rendezvous_that_waits_ends_with_its_peer),
+        BT_TEST(window_completes_after_its_last_device_copy),
+        BT_TEST(running_copy_keeps_a_revoked_window_quarantined),
+        BT_TEST(unresponsive_device_is_named_in_the_log),
+        BT_TEST(window_of_a_dead_sender_waits_only_for_the_own_device),
+        BT_TEST(cancelled_source_is_held_until_the_device_copy_ends),
+        BT_TEST(lost_receiver_frees_its_slots),
+        BT_TEST(close_waits_for_running_copies),
+        BT_TEST(failed_copy_ends_only_its_transfer),
+        BT_TEST(rendezvous_waits_for_a_free_slot),
+        BT_TEST(waiting_rendezvous_ends_with_its_peer),
     };
 
     bt_log_init("test_kvt_stage_end", BT_LOG_LEVEL_ERROR);

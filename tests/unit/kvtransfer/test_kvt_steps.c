@@ -767,7 +767,7 @@ any_step_of_a_hand_over_may_go_wrong_over_shared_memory(void **state)
     every_step(&place);
 }
 
-static void any_step_may_go_wrong_between_staged_pools(void **state)
+static void every_fault_between_staged_pools_is_handled(void **state)
 {
     const place_t place = {"staged to staged", BT_KVT_PATH_AUTO, true, true};
 
@@ -775,7 +775,7 @@ static void any_step_may_go_wrong_between_staged_pools(void **state)
     every_step(&place);
 }
 
-static void any_step_may_go_wrong_from_a_staged_into_a_shared_pool(void **state)
+static void every_fault_from_staged_to_shared_pool_is_handled(void **state)
 {
     const place_t place = {"staged to shared memory", BT_KVT_PATH_AUTO, true,
                            false};
@@ -784,7 +784,7 @@ static void any_step_may_go_wrong_from_a_staged_into_a_shared_pool(void **state)
     every_step(&place);
 }
 
-static void any_step_may_go_wrong_into_a_staged_pool(void **state)
+static void every_fault_into_a_staged_pool_is_handled(void **state)
 {
     const place_t place = {"host to staged", BT_KVT_PATH_AUTO, false, true};
 
@@ -792,7 +792,7 @@ static void any_step_may_go_wrong_into_a_staged_pool(void **state)
     every_step(&place);
 }
 
-static void any_step_of_a_hand_over_may_go_wrong_over_the_network(void **state)
+static void every_fault_of_a_network_transfer_is_handled(void **state)
 {
     const place_t place = {"network", BT_KVT_PATH_NETWORK, false, false};
 
@@ -804,10 +804,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(any_step_of_a_hand_over_may_go_wrong_over_shared_memory),
-        BT_TEST(any_step_of_a_hand_over_may_go_wrong_over_the_network),
-        BT_TEST(any_step_may_go_wrong_between_staged_pools),
-        BT_TEST(any_step_may_go_wrong_from_a_staged_into_a_shared_pool),
-        BT_TEST(any_step_may_go_wrong_into_a_staged_pool),
+        BT_TEST(every_fault_of_a_network_transfer_is_handled),
+        BT_TEST(every_fault_between_staged_pools_is_handled),
+        BT_TEST(every_fault_from_staged_to_shared_pool_is_handled),
+        BT_TEST(every_fault_into_a_staged_pool_is_handled),
     };
 
     bt_log_init("test_kvt_steps", BT_LOG_LEVEL_ERROR);

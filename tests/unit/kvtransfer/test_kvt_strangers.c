@@ -69,7 +69,7 @@ static void *strangers_speak(void *arg)
 }
 
 /* UCX's own thread takes what they say; the listener is going meanwhile. */
-static void strangers_that_speak_while_it_closes_harm_nobody(void **state)
+static void strangers_during_close_do_no_harm(void **state)
 {
     (void)state;
     for (unsigned round = 0; round < N_ROUNDS; round++) {
@@ -90,7 +90,7 @@ static void strangers_that_speak_while_it_closes_harm_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strangers_that_speak_while_it_closes_harm_nobody),
+        cmocka_unit_test(strangers_during_close_do_no_harm),
     };
 
     bt_log_init("test_kvt_strangers", BT_LOG_LEVEL_ERROR);

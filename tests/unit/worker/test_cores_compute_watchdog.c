@@ -23,7 +23,7 @@ static uint64_t still_for(bt_compute_watchdog_t *stuck, uint64_t *now_p,
     return most_ms;
 }
 
-static void the_limit_counts_from_the_last_mark(void **state)
+static void watchdog_limit_counts_from_the_last_mark(void **state)
 {
     bt_compute_watchdog_t stuck = {0};
     uint64_t now = 1000000; /* the first look is long after 0 */
@@ -45,7 +45,7 @@ static void the_limit_counts_from_the_last_mark(void **state)
     assert_int_equal(still_for(&stuck, &now, 20, 5000), LIMIT_MS);
 }
 
-static void nothing_is_expected_of_an_idle_thread(void **state)
+static void watchdog_ignores_an_idle_thread(void **state)
 {
     bt_compute_watchdog_t stuck = {0};
 
@@ -61,7 +61,7 @@ static void nothing_is_expected_of_an_idle_thread(void **state)
     }
 }
 
-static void time_without_looks_hardly_counts(void **state)
+static void watchdog_discounts_time_without_checks(void **state)
 {
     bt_compute_watchdog_t stuck = {0};
     uint64_t now = 5000;
@@ -87,7 +87,7 @@ static bt_engine_t *busy_engine(void)
     return &sim.nodes[0].engine;
 }
 
-static void a_slow_step_is_no_hang(void **state)
+static void watchdog_does_not_count_a_slow_step_as_a_hang(void **state)
 {
     bt_engine_t *engine;
 
@@ -104,7 +104,7 @@ static void a_slow_step_is_no_hang(void **state)
     sim_close();
 }
 
-static void a_worker_that_was_stopped_goes_on(void **state)
+static void worker_continues_after_sigstop_and_sigcont(void **state)
 {
     bt_engine_t *engine;
 
@@ -122,7 +122,7 @@ static void a_worker_that_was_stopped_goes_on(void **state)
     sim_close();
 }
 
-static void a_hang_ends_the_worker(void **state)
+static void hung_step_ends_the_worker(void **state)
 {
     (void)state;
     sim_expect_failures();
@@ -140,12 +140,12 @@ static void a_hang_ends_the_worker(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_limit_counts_from_the_last_mark),
-        BT_TEST(nothing_is_expected_of_an_idle_thread),
-        BT_TEST(time_without_looks_hardly_counts),
-        BT_TEST(a_slow_step_is_no_hang),
-        BT_TEST(a_worker_that_was_stopped_goes_on),
-        BT_TEST(a_hang_ends_the_worker),
+        BT_TEST(watchdog_limit_counts_from_the_last_mark),
+        BT_TEST(watchdog_ignores_an_idle_thread),
+        BT_TEST(watchdog_discounts_time_without_checks),
+        BT_TEST(watchdog_does_not_count_a_slow_step_as_a_hang),
+        BT_TEST(worker_continues_after_sigstop_and_sigcont),
+        BT_TEST(hung_step_ends_the_worker),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,7 +44,7 @@ static bt_core_demand_t *open_one(const uint32_t *own, uint32_t n_own,
     return board;
 }
 
-static void who_owns_a_core_learns_until_when_it_is_wanted(void **state)
+static void core_owner_reads_until_when_a_core_is_requested(void **state)
 {
     bt_core_demand_t *a = open_one(first, 2, second, 2);
     bt_core_demand_t *b = open_one(second, 2, first, 2);
@@ -64,7 +64,7 @@ static void who_owns_a_core_learns_until_when_it_is_wanted(void **state)
 }
 
 /* Only who wrote a word takes it back, and who closes takes back its own. */
-static void of_several_the_latest_stands(void **state)
+static void latest_core_request_counts(void **state)
 {
     bt_core_demand_t *a = open_one(first, 2, second, 2);
     bt_core_demand_t *b = open_one(second, 2, first, 2);
@@ -84,7 +84,7 @@ static void of_several_the_latest_stands(void **state)
     bt_core_demand_close(a);
 }
 
-static void strangers_files_are_not_followed(void **state)
+static void core_demand_file_of_another_user_is_refused(void **state)
 {
     bt_core_demand_t *board = NULL;
     char elsewhere[sizeof(path) + 2];
@@ -107,7 +107,7 @@ static void strangers_files_are_not_followed(void **state)
     bt_core_demand_close(NULL);
 }
 
-static void nobody_else_may_read_it(void **state)
+static void core_demand_file_is_private(void **state)
 {
     bt_core_demand_t *a = open_one(first, 2, second, 2);
     struct stat st;
@@ -121,10 +121,10 @@ static void nobody_else_may_read_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(who_owns_a_core_learns_until_when_it_is_wanted),
-        BT_TEST(of_several_the_latest_stands),
-        BT_TEST(strangers_files_are_not_followed),
-        BT_TEST(nobody_else_may_read_it),
+        BT_TEST(core_owner_reads_until_when_a_core_is_requested),
+        BT_TEST(latest_core_request_counts),
+        BT_TEST(core_demand_file_of_another_user_is_refused),
+        BT_TEST(core_demand_file_is_private),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

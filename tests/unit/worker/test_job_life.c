@@ -114,7 +114,7 @@ static void check_life(bool (*after)(unsigned, unsigned, unsigned *),
     assert_int_equal(n_legal, n_arrows);
 }
 
-static void every_event_of_every_phase_is_as_drawn(void **state)
+static void job_transitions_match_the_documented_table(void **state)
 {
     (void)state;
     check_life(prefill_after, BT_PREFILL_PHASES, BT_PREFILL_EVENTS,
@@ -125,7 +125,7 @@ static void every_event_of_every_phase_is_as_drawn(void **state)
 
 /* What an arrow cannot do: blocks and places are taken and given back by some
  * events alone. */
-static void what_holds_in_a_phase_follows_from_the_way_there(void **state)
+static void job_phase_invariants_hold_on_every_path(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(prefill_arrows); i++) {
@@ -200,7 +200,7 @@ static bool prefill_phase_of(const sim_req_t *req, bt_prefill_phase_t *phase_p)
 /* Prefill pool of 8 blocks. A's KV (4) is complete and waits for its grant,
  * until B, which has its grant, needs all 8. A's grant comes at every round of
  * that, and again at every round after it: one of them counts. */
-static void a_grant_counts_once_whatever_the_phase(void **state)
+static void grant_counts_once_in_any_phase(void **state)
 {
     bool seen[BT_PREFILL_PHASES] = {false}; /* when a later one came */
     bool first[BT_PREFILL_PHASES] = {false};
@@ -242,7 +242,7 @@ static void a_grant_counts_once_whatever_the_phase(void **state)
 
 /* The transfer is under way, or the engine has the sequence, when it is
  * canceled: nothing begins again. */
-static void a_grant_after_the_end_changes_nothing(void **state)
+static void grant_after_the_end_is_ignored(void **state)
 {
     bool seen[BT_PREFILL_PHASES] = {false};
 
@@ -277,10 +277,10 @@ static void a_grant_after_the_end_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_event_of_every_phase_is_as_drawn),
-        BT_TEST(what_holds_in_a_phase_follows_from_the_way_there),
-        BT_TEST(a_grant_counts_once_whatever_the_phase),
-        BT_TEST(a_grant_after_the_end_changes_nothing),
+        BT_TEST(job_transitions_match_the_documented_table),
+        BT_TEST(job_phase_invariants_hold_on_every_path),
+        BT_TEST(grant_counts_once_in_any_phase),
+        BT_TEST(grant_after_the_end_is_ignored),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

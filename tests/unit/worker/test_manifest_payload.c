@@ -6,7 +6,7 @@
 #include "worker/manifest_payload.h"
 
 /* Bytes laid out by hand from the table in manifest_payload.h. */
-static void note_has_the_documented_bytes(void **state)
+static void manifest_payload_has_the_documented_bytes(void **state)
 {
     static const uint8_t want[BT_NOTE_BYTES] = {
         1,    0,    0, 0, 3,    0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1,
@@ -34,7 +34,7 @@ static void note_has_the_documented_bytes(void **state)
     assert_int_equal(back.n_followers, 0);
 }
 
-static void followers_come_behind_by_their_keys(void **state)
+static void manifest_payload_lists_followers_by_key(void **state)
 {
     static const uint8_t want[2 * BT_NOTE_FOLLOWER_BYTES] = {
         2,    0, 0, 0, 0, 0, 0, 1, 7, 0, 0, 0, 0x10, 0x20, 0, 0,
@@ -72,7 +72,7 @@ static void followers_come_behind_by_their_keys(void **state)
                      BT_ERR_BAD_MESSAGE);
 }
 
-static void a_note_of_another_size_or_version_is_refused(void **state)
+static void manifest_payload_of_another_size_or_version_is_refused(void **state)
 {
     uint8_t bytes[BT_NOTE_BYTES + 1] = {1};
     bt_manifest_payload_t back;
@@ -92,9 +92,9 @@ static void a_note_of_another_size_or_version_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(note_has_the_documented_bytes),
-        BT_TEST(followers_come_behind_by_their_keys),
-        BT_TEST(a_note_of_another_size_or_version_is_refused),
+        BT_TEST(manifest_payload_has_the_documented_bytes),
+        BT_TEST(manifest_payload_lists_followers_by_key),
+        BT_TEST(manifest_payload_of_another_size_or_version_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

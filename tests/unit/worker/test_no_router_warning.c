@@ -3,7 +3,7 @@
 
 #include "worker/no_router_warning.h"
 
-static void it_is_said_after_3_s_and_every_30(void **state)
+static void no_router_warning_after_3s_then_every_30s(void **state)
 {
     bt_no_router_warning_t alone = {0};
 
@@ -18,7 +18,8 @@ static void it_is_said_after_3_s_and_every_30(void **state)
     assert_int_equal(bt_no_router_warning_check(&alone, false, 64010), 63);
 }
 
-static void a_router_that_comes_ends_it_and_its_loss_begins_anew(void **state)
+static void
+no_router_warning_ends_with_a_router_and_restarts_on_loss(void **state)
 {
     bt_no_router_warning_t alone = {0};
 
@@ -37,8 +38,8 @@ static void a_router_that_comes_ends_it_and_its_loss_begins_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(it_is_said_after_3_s_and_every_30),
-        BT_TEST(a_router_that_comes_ends_it_and_its_loss_begins_anew),
+        BT_TEST(no_router_warning_after_3s_then_every_30s),
+        BT_TEST(no_router_warning_ends_with_a_router_and_restarts_on_loss),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static void ranks_share_the_devices_of_a_worker(void **state)
     assert_sees("0,1,2,3", 1, 2, "2,3");
 }
 
-static void each_rank_needs_one(void **state)
+static void each_rank_needs_a_device(void **state)
 {
     (void)state;
     bt_test_expect_log_lines(3);
@@ -39,7 +39,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(ranks_share_the_devices_of_a_worker),
-        BT_TEST(each_rank_needs_one),
+        BT_TEST(each_rank_needs_a_device),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

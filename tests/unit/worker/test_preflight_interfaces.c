@@ -3,7 +3,7 @@
 #include "tests/support/testsupport.h"
 #include "worker/preflight.h"
 
-static void ranks_take_interfaces_in_turn(void **state)
+static void ranks_take_kv_interfaces_round_robin(void **state)
 {
     static const char *const of_two[] = {"eth0", "mlx5_1:1", "eth0"};
     char name[BT_INTERFACE_BYTES];
@@ -20,7 +20,7 @@ static void ranks_take_interfaces_in_turn(void **state)
     }
 }
 
-static void names_that_are_none_are_refused(void **state)
+static void invalid_interface_names_are_refused(void **state)
 {
     static const char *const lists[] = {
         "",
@@ -43,8 +43,8 @@ static void names_that_are_none_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(ranks_take_interfaces_in_turn),
-        BT_TEST(names_that_are_none_are_refused),
+        BT_TEST(ranks_take_kv_interfaces_round_robin),
+        BT_TEST(invalid_interface_names_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ static uint64_t pool_of(uint64_t available, uint64_t model_bytes)
     return bt_memory_pool(&room);
 }
 
-static void a_quarter_of_the_rest_is_the_pool(void **state)
+static void default_kv_pool_is_a_quarter_of_free_memory(void **state)
 {
     (void)state;
     assert_int_equal(pool_of(1000, 200), 200);
@@ -32,7 +32,7 @@ static const bt_memory_room_t with_device = {
     .device_model_bytes = 4096 * MIB,
 };
 
-static void a_device_has_room_of_its_own(void **state)
+static void kv_pool_of_a_device_is_sized_by_device_memory(void **state)
 {
     bt_memory_room_t room = with_device;
     char why[256] = "";
@@ -66,7 +66,7 @@ static void a_device_has_room_of_its_own(void **state)
              "64 MiB are available, 2 MiB are missing");
 }
 
-static void without_a_device_the_host_holds_the_pool_too(void **state)
+static void kv_pool_without_a_device_is_in_host_memory(void **state)
 {
     const bt_memory_room_t room = {.available_bytes = 64 * MIB,
                                    .model_bytes = 10 * MIB};
@@ -83,7 +83,7 @@ static void without_a_device_the_host_holds_the_pool_too(void **state)
         "64 MiB are available, 2 MiB are missing");
 }
 
-static void the_limit_of_a_cgroup_is_named(void **state)
+static void memory_error_names_the_cgroup_limit(void **state)
 {
     const bt_memory_room_t room = {.available_bytes = 64 * MIB,
                                    .limit_bytes = 900 * MIB,
@@ -104,10 +104,10 @@ static void the_limit_of_a_cgroup_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_quarter_of_the_rest_is_the_pool),
-        BT_TEST(a_device_has_room_of_its_own),
-        BT_TEST(without_a_device_the_host_holds_the_pool_too),
-        BT_TEST(the_limit_of_a_cgroup_is_named),
+        BT_TEST(default_kv_pool_is_a_quarter_of_free_memory),
+        BT_TEST(kv_pool_of_a_device_is_sized_by_device_memory),
+        BT_TEST(kv_pool_without_a_device_is_in_host_memory),
+        BT_TEST(memory_error_names_the_cgroup_limit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,13 +24,13 @@ static void a_request_is_answered_over(bt_kvt_path_t path)
     sim_close();
 }
 
-static void a_request_is_answered_over_shared_memory(void **state)
+static void request_is_answered_over_shared_memory(void **state)
 {
     (void)state;
     a_request_is_answered_over(BT_KVT_PATH_AUTO);
 }
 
-static void a_request_is_answered_over_the_network(void **state)
+static void request_is_answered_over_the_network(void **state)
 {
     (void)state;
     a_request_is_answered_over(BT_KVT_PATH_NETWORK);
@@ -67,7 +67,7 @@ a_beginning_that_is_known_is_not_computed_or_sent_again(void **state)
 
 /* The same of models whose layers are in groups: as many bytes, each span in a
  * block of every group, and the engine here finds the right values in all. */
-static void a_sequence_in_groups_is_handed_over_whole(void **state)
+static void sequence_of_several_layer_groups_is_handed_over_whole(void **state)
 {
     (void)state;
     for (uint32_t n_groups = 2; n_groups <= SIM_LAYERS; n_groups *= 2) {
@@ -97,7 +97,7 @@ static void a_sequence_in_groups_is_handed_over_whole(void **state)
 }
 
 /* Groups share one pool: a sequence gets a block in all of them or in none. */
-static void a_sequence_in_groups_waits_for_all_its_blocks(void **state)
+static void sequence_of_several_layer_groups_waits_for_all_blocks(void **state)
 {
     sim_req_t *first;
     sim_req_t *second;
@@ -119,7 +119,7 @@ static void a_sequence_in_groups_waits_for_all_its_blocks(void **state)
 }
 
 /* The same prompts: of 7 times 16 tokens 6 blocks of 4 are found again. */
-static void a_worker_counts_what_it_computed_drew_and_found(void **state)
+static void worker_counts_computed_sampled_and_cached_tokens(void **state)
 {
     (void)state;
     for (uint32_t p = 0; p < 2; p++) { /* node 1 does both phases */
@@ -155,7 +155,7 @@ static void a_worker_counts_what_it_computed_drew_and_found(void **state)
 
 /* Of the last block of a prompt of 14 tokens two places are free, and what an
  * earlier tenant left there is not for the decode worker. */
-static void what_was_in_a_block_before_does_not_cross(void **state)
+static void previous_block_contents_are_not_transferred(void **state)
 {
     static const uint8_t left[SIM_LAYER_SLOT] = {
         0xee, 0xee, 0xee, 0xee, 0xee, 0xee, 0xee, 0xee,
@@ -183,7 +183,7 @@ static void what_was_in_a_block_before_does_not_cross(void **state)
 
 /* The next turn of a talk: prompt, answer and more; all but the last token of
  * the answer have their K and V. */
-static void an_answer_is_known_too(void **state)
+static void generated_tokens_enter_the_prefix_cache(void **state)
 {
     (void)state;
     for (uint32_t p = 0; p < 2; p++) {
@@ -238,7 +238,7 @@ static uint64_t bytes_before_the_end(bt_prefill_overlap_t overlap)
     return before;
 }
 
-static void chunks_and_layers_leave_as_soon_as_they_are_there(void **state)
+static void chunks_and_layers_are_sent_as_soon_as_computed(void **state)
 {
     const uint64_t layer = SIM_T * SIM_LAYER_SLOT;
     uint64_t with_layers;
@@ -259,7 +259,7 @@ static void chunks_and_layers_leave_as_soon_as_they_are_there(void **state)
 /* By hand: 12 KiB a layer (the default model) needs three for 32 KiB, but 30
  * layers in 8 groups are four; 64 KiB (8B class) 32 / 8; 2 MiB are 171 layers
  * of 12 KiB, 5.7 blocks of 30. */
-static void groups_of_layers_are_worth_their_pieces(void **state)
+static void layers_are_sent_in_groups_of_worthwhile_size(void **state)
 {
     const bt_prefill_split_t *split = &bt_prefill_split_default;
 
@@ -273,7 +273,7 @@ static void groups_of_layers_are_worth_their_pieces(void **state)
     assert_int_equal(bt_prefill_layer_group(split, 32, 1, 1u << 20), 1);
 }
 
-static void looks_at_layers_get_rarer_while_there_are_none(void **state)
+static void layer_polls_back_off_while_nothing_is_ready(void **state)
 {
     static const uint32_t want[5] = {1, 2, 4, 8, 8};
     uint32_t ms = 0;
@@ -286,7 +286,7 @@ static void looks_at_layers_get_rarer_while_there_are_none(void **state)
     assert_int_equal(bt_prefill_look_ms(ms, true), 1);
 }
 
-static void a_local_request_is_answered_without_transfer(void **state)
+static void local_request_is_answered_without_transfer(void **state)
 {
     sim_req_t *req;
 
@@ -302,7 +302,7 @@ static void a_local_request_is_answered_without_transfer(void **state)
 
 /* max_new 1: the prefill worker's token is all; the decode worker's grant is
  * withdrawn. */
-static void a_request_over_with_its_first_token_needs_no_transfer(void **state)
+static void request_ending_at_the_first_token_needs_no_transfer(void **state)
 {
     sim_req_t *req;
 
@@ -317,7 +317,7 @@ static void a_request_over_with_its_first_token_needs_no_transfer(void **state)
 }
 
 /* 4294968 ms are 704 us modulo 2^32. */
-static void a_deadline_of_hours_is_kept(void **state)
+static void deadline_of_hours_is_kept(void **state)
 {
     sim_req_t *req;
 
@@ -334,7 +334,7 @@ static void a_deadline_of_hours_is_kept(void **state)
     sim_close();
 }
 
-static void a_deadline_ends_both_legs(void **state)
+static void deadline_ends_prefill_and_decode(void **state)
 {
     sim_req_t *req;
 
@@ -375,7 +375,7 @@ static void kv_of_a_failed_device_is_never_handed_over(void **state)
     sim_expected();
 }
 
-static void a_failed_device_ends_the_decode_worker(void **state)
+static void device_failure_ends_the_decode_worker(void **state)
 {
     sim_req_t *req;
 
@@ -395,7 +395,7 @@ static void a_failed_device_ends_the_decode_worker(void **state)
 
 /* In every state: at each round of a request's life, one leg first or both. A
  * router always cancels both; the second may come late. */
-static void a_cancel_at_any_time_gives_everything_back(void **state)
+static void cancel_at_any_time_releases_everything(void **state)
 {
     (void)state;
     sim_expect_failures();
@@ -425,7 +425,7 @@ static void a_cancel_at_any_time_gives_everything_back(void **state)
     sim_expected();
 }
 
-static void a_router_that_leaves_at_any_time_holds_nothing(void **state)
+static void lost_router_at_any_time_releases_everything(void **state)
 {
     (void)state;
     for (uint32_t at = 0; at < 24; at++) {
@@ -448,7 +448,7 @@ static void a_router_that_leaves_at_any_time_holds_nothing(void **state)
 
 /* Prefill pool of 8 blocks: A's complete KV (4 blocks) waits for its grant, B
  * has its grant and needs all 8. */
-static void waiting_kv_makes_room_and_is_computed_again(void **state)
+static void dropped_ungranted_kv_is_recomputed(void **state)
 {
     const bt_prefill_t *role;
     sim_req_t *a;
@@ -478,7 +478,7 @@ static void waiting_kv_makes_room_and_is_computed_again(void **state)
 }
 
 /* Share for waiting KV: half of 16 blocks. 4 + 4 fit, the third does not. */
-static void ungranted_work_keeps_to_its_share_of_the_pool(void **state)
+static void ungranted_kv_stays_within_its_share_of_the_pool(void **state)
 {
     const bt_sched_admit_t *admit = &sim.nodes[0].w.admit;
     sim_req_t *reqs[3];
@@ -507,27 +507,27 @@ static void ungranted_work_keeps_to_its_share_of_the_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_request_is_answered_over_shared_memory),
-        BT_TEST(a_request_is_answered_over_the_network),
+        BT_TEST(request_is_answered_over_shared_memory),
+        BT_TEST(request_is_answered_over_the_network),
         BT_TEST(a_beginning_that_is_known_is_not_computed_or_sent_again),
-        BT_TEST(a_sequence_in_groups_is_handed_over_whole),
-        BT_TEST(a_sequence_in_groups_waits_for_all_its_blocks),
-        BT_TEST(a_worker_counts_what_it_computed_drew_and_found),
-        BT_TEST(what_was_in_a_block_before_does_not_cross),
-        BT_TEST(an_answer_is_known_too),
-        BT_TEST(chunks_and_layers_leave_as_soon_as_they_are_there),
-        BT_TEST(groups_of_layers_are_worth_their_pieces),
-        BT_TEST(looks_at_layers_get_rarer_while_there_are_none),
-        BT_TEST(a_local_request_is_answered_without_transfer),
-        BT_TEST(a_request_over_with_its_first_token_needs_no_transfer),
-        BT_TEST(a_deadline_of_hours_is_kept),
-        BT_TEST(a_deadline_ends_both_legs),
+        BT_TEST(sequence_of_several_layer_groups_is_handed_over_whole),
+        BT_TEST(sequence_of_several_layer_groups_waits_for_all_blocks),
+        BT_TEST(worker_counts_computed_sampled_and_cached_tokens),
+        BT_TEST(previous_block_contents_are_not_transferred),
+        BT_TEST(generated_tokens_enter_the_prefix_cache),
+        BT_TEST(chunks_and_layers_are_sent_as_soon_as_computed),
+        BT_TEST(layers_are_sent_in_groups_of_worthwhile_size),
+        BT_TEST(layer_polls_back_off_while_nothing_is_ready),
+        BT_TEST(local_request_is_answered_without_transfer),
+        BT_TEST(request_ending_at_the_first_token_needs_no_transfer),
+        BT_TEST(deadline_of_hours_is_kept),
+        BT_TEST(deadline_ends_prefill_and_decode),
         BT_TEST(kv_of_a_failed_device_is_never_handed_over),
-        BT_TEST(a_failed_device_ends_the_decode_worker),
-        BT_TEST(a_cancel_at_any_time_gives_everything_back),
-        BT_TEST(a_router_that_leaves_at_any_time_holds_nothing),
-        BT_TEST(waiting_kv_makes_room_and_is_computed_again),
-        BT_TEST(ungranted_work_keeps_to_its_share_of_the_pool),
+        BT_TEST(device_failure_ends_the_decode_worker),
+        BT_TEST(cancel_at_any_time_releases_everything),
+        BT_TEST(lost_router_at_any_time_releases_everything),
+        BT_TEST(dropped_ungranted_kv_is_recomputed),
+        BT_TEST(ungranted_kv_stays_within_its_share_of_the_pool),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

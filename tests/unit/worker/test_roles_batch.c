@@ -57,7 +57,7 @@ static void rounds_until_n_got(const sim_req_t *req, uint32_t n)
 
 /* By a prefill worker, or here. The short one, which comes in the midst, ends
  * long before the long one where it may join it. */
-static void who_comes_later_waits_for_the_end_of_the_batch(void **state)
+static void late_request_waits_for_the_next_static_batch(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
@@ -87,7 +87,7 @@ static void who_comes_later_waits_for_the_end_of_the_batch(void **state)
 
 /* Four come at once, a fifth finds no seat; the seats of those that end first
  * stay empty, and their answers are out. */
-static void a_batch_starts_as_one_and_its_seats_stay_empty(void **state)
+static void static_batch_starts_together_and_refills_no_seats(void **state)
 {
     sim_req_t *reqs[5];
 
@@ -118,7 +118,7 @@ static void a_batch_starts_as_one_and_its_seats_stay_empty(void **state)
 
 /* The grant of one is on its way for long: the other is ready and waits for
  * it, to its deadline, its cancel or its KV. */
-static void a_batch_waits_for_its_kv_and_not_for_ever(void **state)
+static void static_batch_waits_for_kv_up_to_a_limit(void **state)
 {
     (void)state;
     for (uint32_t way = 0; way < 3; way++) {
@@ -153,7 +153,7 @@ static void a_batch_waits_for_its_kv_and_not_for_ever(void **state)
 }
 
 /* At each round of its life, with others of its batch and one behind it. */
-static void a_cancel_at_any_time_gives_everything_back(void **state)
+static void cancel_in_a_static_batch_releases_everything(void **state)
 {
     (void)state;
     for (uint32_t at = 0; at < ANY_ROUND; at++) {
@@ -178,7 +178,7 @@ static void a_cancel_at_any_time_gives_everything_back(void **state)
 
 /* Choices of one prompt are one of the batch until it starts. Its prefill
  * worker is lost when their KV is here already: they go on. */
-static void a_group_waits_with_its_leader_and_needs_no_sender(void **state)
+static void group_waits_for_its_leader_without_a_sender(void **state)
 {
     sim_req_t *group, *held;
 
@@ -207,7 +207,7 @@ static void a_group_waits_with_its_leader_and_needs_no_sender(void **state)
 }
 
 /* Room for one and a half of them: a paused one goes on within its batch. */
-static void pauses_stay_within_a_batch(void **state)
+static void preempted_sequences_resume_in_their_static_batch(void **state)
 {
     bool was_paused = false;
     sim_req_t *a, *b, *later;
@@ -235,7 +235,7 @@ static void pauses_stay_within_a_batch(void **state)
 }
 
 /* Who is told to end takes nobody more, and finishes all its batches. */
-static void a_worker_that_drains_finishes_its_batches(void **state)
+static void draining_worker_finishes_its_batches(void **state)
 {
     sim_req_t *first, *later;
 
@@ -256,7 +256,7 @@ static void a_worker_that_drains_finishes_its_batches(void **state)
 
 /* While the first runs, others wait: 1 long, 4 short. They are sorted, and the
  * short ones share the next batch. */
-static void batches_by_length_are_of_like_lengths(void **state)
+static void static_batches_by_length_group_similar_lengths(void **state)
 {
     static const struct {
         bt_sched_order_t order;
@@ -296,14 +296,14 @@ static void batches_by_length_are_of_like_lengths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(who_comes_later_waits_for_the_end_of_the_batch),
-        BT_TEST(a_batch_starts_as_one_and_its_seats_stay_empty),
-        BT_TEST(a_batch_waits_for_its_kv_and_not_for_ever),
-        BT_TEST(a_cancel_at_any_time_gives_everything_back),
-        BT_TEST(a_group_waits_with_its_leader_and_needs_no_sender),
-        BT_TEST(pauses_stay_within_a_batch),
-        BT_TEST(a_worker_that_drains_finishes_its_batches),
-        BT_TEST(batches_by_length_are_of_like_lengths),
+        BT_TEST(late_request_waits_for_the_next_static_batch),
+        BT_TEST(static_batch_starts_together_and_refills_no_seats),
+        BT_TEST(static_batch_waits_for_kv_up_to_a_limit),
+        BT_TEST(cancel_in_a_static_batch_releases_everything),
+        BT_TEST(group_waits_for_its_leader_without_a_sender),
+        BT_TEST(preempted_sequences_resume_in_their_static_batch),
+        BT_TEST(draining_worker_finishes_its_batches),
+        BT_TEST(static_batches_by_length_group_similar_lengths),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,7 @@ static uint32_t below(uint32_t n)
     return (uint32_t)(rng >> 33) % n;
 }
 
-static void a_worker_of_both_roles_alone_answers(void **state)
+static void single_worker_of_both_roles_answers(void **state)
 {
     sim_req_t *req;
 
@@ -32,7 +32,7 @@ static void a_worker_of_both_roles_alone_answers(void **state)
     sim_close();
 }
 
-static void two_of_both_roles_send_each_other_kv(void **state)
+static void workers_of_both_roles_send_each_other_kv(void **state)
 {
     static const bt_kvt_path_t paths[] = {BT_KVT_PATH_AUTO,
                                           BT_KVT_PATH_NETWORK};
@@ -59,7 +59,7 @@ static void two_of_both_roles_send_each_other_kv(void **state)
 }
 
 /* At each round of its life; and the next ones go the other way. */
-static void what_is_under_way_ends_as_it_began(void **state)
+static void running_requests_keep_their_role_after_a_change(void **state)
 {
     static const uint32_t roles[] = {BT_ROLE_PREFILL, BT_ROLE_DECODE};
 
@@ -88,7 +88,7 @@ static void what_is_under_way_ends_as_it_began(void **state)
 }
 
 /* Its router has not heard of the change. */
-static void a_request_for_the_role_of_before_is_served(void **state)
+static void request_for_the_previous_role_is_served(void **state)
 {
     static const uint32_t roles[] = {BT_ROLE_DECODE, BT_ROLE_PREFILL};
     sim_req_t *req;
@@ -103,7 +103,7 @@ static void a_request_for_the_role_of_before_is_served(void **state)
     sim_close();
 }
 
-static void a_role_that_is_none_is_not_taken(void **state)
+static void invalid_role_is_refused(void **state)
 {
     (void)state;
     sim_open_roles(1, two_of_both, 32, BT_KVT_PATH_AUTO);
@@ -118,7 +118,7 @@ static void a_role_that_is_none_is_not_taken(void **state)
 }
 
 /* A grant that names a job which is to generate here. */
-static void a_grant_for_the_other_role_is_not_used(void **state)
+static void grant_for_the_other_role_is_ignored(void **state)
 {
     sim_req_t *req;
 
@@ -138,7 +138,7 @@ static void a_grant_for_the_other_role_is_not_used(void **state)
     bt_test_expect_log_lines(1);
 }
 
-static void drain_while_of_both_roles(void **state)
+static void worker_of_both_roles_drains(void **state)
 {
     sim_req_t *there;
     sim_req_t *back;
@@ -164,7 +164,7 @@ static void drain_while_of_both_roles(void **state)
 
 /* It finishes what it has, refuses what comes, says so to all, and ends when it
  * is told to and nothing is left. */
-static void a_worker_off_duty_takes_nothing_until_it_is_on_again(void **state)
+static void draining_worker_takes_requests_only_after_resume(void **state)
 {
     sim_req_t *before;
     sim_req_t *off;
@@ -203,7 +203,7 @@ static void a_worker_off_duty_takes_nothing_until_it_is_on_again(void **state)
 }
 
 /* A router of an older build heard DRAIN, and would hear nothing else. */
-static void a_router_that_reads_no_duty_gets_a_new_link(void **state)
+static void router_without_admin_state_gets_a_new_link(void **state)
 {
     (void)state;
     sim_open_roles(1, two_of_both, 64, BT_KVT_PATH_AUTO);
@@ -222,7 +222,7 @@ static void a_router_that_reads_no_duty_gets_a_new_link(void **state)
  * sequences, and nothing that would end them but their answer: no deadline, no
  * cancel. Prompts are of at most half the pool (of 14 blocks, 7 = 28 tokens),
  * and so are sequences. */
-static void no_two_workers_wait_for_each_others_blocks(void **state)
+static void workers_of_both_roles_do_not_deadlock_on_blocks(void **state)
 {
     (void)state;
     for (uint32_t seed = 1; seed <= 60; seed++) {
@@ -254,7 +254,7 @@ static void no_two_workers_wait_for_each_others_blocks(void **state)
 
 /* The same with some that are larger than half the pool: a lease may be taken
  * back then, which the router answers with another attempt. All end. */
-static void who_is_too_large_for_its_share_ends_as_well(void **state)
+static void request_over_its_block_share_completes(void **state)
 {
     uint32_t n_answered = 0;
     uint32_t n_requests = 0;
@@ -298,7 +298,7 @@ static void who_is_too_large_for_its_share_ends_as_well(void **state)
 /* Two decode workers have leased nearly all of their blocks when both become
  * prefill workers, of each other's leases: the one that loses patience takes a
  * lease back, and all goes on. */
-static void leases_of_a_former_role_are_taken_back(void **state)
+static void leases_of_the_previous_role_are_revoked(void **state)
 {
     static const uint32_t roles[] = {BT_ROLE_DECODE, BT_ROLE_DECODE};
     sim_req_t *reqs[2];
@@ -339,18 +339,18 @@ static void leases_of_a_former_role_are_taken_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_worker_of_both_roles_alone_answers),
-        BT_TEST(two_of_both_roles_send_each_other_kv),
-        BT_TEST(what_is_under_way_ends_as_it_began),
-        BT_TEST(a_request_for_the_role_of_before_is_served),
-        BT_TEST(a_role_that_is_none_is_not_taken),
-        BT_TEST(a_grant_for_the_other_role_is_not_used),
-        BT_TEST(drain_while_of_both_roles),
-        BT_TEST(a_worker_off_duty_takes_nothing_until_it_is_on_again),
-        BT_TEST(a_router_that_reads_no_duty_gets_a_new_link),
-        BT_TEST(no_two_workers_wait_for_each_others_blocks),
-        BT_TEST(who_is_too_large_for_its_share_ends_as_well),
-        BT_TEST(leases_of_a_former_role_are_taken_back),
+        BT_TEST(single_worker_of_both_roles_answers),
+        BT_TEST(workers_of_both_roles_send_each_other_kv),
+        BT_TEST(running_requests_keep_their_role_after_a_change),
+        BT_TEST(request_for_the_previous_role_is_served),
+        BT_TEST(invalid_role_is_refused),
+        BT_TEST(grant_for_the_other_role_is_ignored),
+        BT_TEST(worker_of_both_roles_drains),
+        BT_TEST(draining_worker_takes_requests_only_after_resume),
+        BT_TEST(router_without_admin_state_gets_a_new_link),
+        BT_TEST(workers_of_both_roles_do_not_deadlock_on_blocks),
+        BT_TEST(request_over_its_block_share_completes),
+        BT_TEST(leases_of_the_previous_role_are_revoked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

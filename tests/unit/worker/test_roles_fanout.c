@@ -66,13 +66,14 @@ static void a_prompt_is_computed_and_sent_once_over(bt_kvt_path_t path)
     }
 }
 
-static void a_prompt_is_computed_and_sent_once(void **state)
+static void group_prompt_is_computed_and_sent_once(void **state)
 {
     (void)state;
     a_prompt_is_computed_and_sent_once_over(BT_KVT_PATH_AUTO);
 }
 
-static void a_prompt_is_computed_and_sent_once_over_the_network(void **state)
+static void
+group_prompt_is_computed_and_sent_once_over_the_network(void **state)
 {
     (void)state;
     a_prompt_is_computed_and_sent_once_over(BT_KVT_PATH_NETWORK);
@@ -80,7 +81,7 @@ static void a_prompt_is_computed_and_sent_once_over_the_network(void **state)
 
 /* 21 tokens and 6 of each answer are 26 positions in 7 blocks: 5 that all have,
  * 2 of each one's own. */
-static void the_decode_worker_holds_the_prompt_once(void **state)
+static void decode_worker_holds_a_group_prompt_once(void **state)
 {
     (void)state;
     sim_open(1, 32, 64, BT_KVT_PATH_AUTO);
@@ -94,7 +95,7 @@ static void the_decode_worker_holds_the_prompt_once(void **state)
     sim_close();
 }
 
-static void a_local_group_is_computed_once(void **state)
+static void local_group_prompt_is_computed_once(void **state)
 {
     (void)state;
     for (uint32_t n_tokens = 16; n_tokens <= 21; n_tokens += 5) {
@@ -110,7 +111,7 @@ static void a_local_group_is_computed_once(void **state)
     }
 }
 
-static void a_group_for_one_token_needs_no_decode_worker(void **state)
+static void one_token_group_needs_no_decode_worker(void **state)
 {
     sim_req_t *first;
 
@@ -130,7 +131,7 @@ static void a_group_for_one_token_needs_no_decode_worker(void **state)
 
 /* The second one finds the prompt's whole blocks that leave a token to
  * compute: 20 of 22 tokens; 6 blocks are sent and then one. */
-static void a_beginning_that_is_known_is_used_by_all(void **state)
+static void cached_prefix_is_used_by_the_whole_group(void **state)
 {
     (void)state;
     for (uint32_t p = 0; p < 2; p++) {
@@ -167,7 +168,7 @@ static void a_beginning_that_is_known_is_used_by_all(void **state)
 }
 
 /* Their first token is the last: of one of them, of all but one, of all. */
-static void who_ends_with_the_first_token_leaves_the_others_alone(void **state)
+static void choice_ending_at_the_first_token_leaves_others_running(void **state)
 {
     (void)state;
     for (uint32_t over = 1; over < (1u << N); over++) {
@@ -229,7 +230,7 @@ static void cancel_some(uint32_t who, uint32_t at, uint32_t leg, uint32_t p)
     sim_close();
 }
 
-static void a_cancel_of_some_leaves_the_others_alone(void **state)
+static void cancel_of_some_choices_leaves_others_running(void **state)
 {
     (void)state;
     sim_expect_failures(); /* of a leg whose other one was canceled first */
@@ -244,7 +245,7 @@ static void a_cancel_of_some_leaves_the_others_alone(void **state)
     sim_expected();
 }
 
-static void a_router_that_leaves_at_any_time_holds_nothing(void **state)
+static void lost_router_releases_the_whole_group(void **state)
 {
     (void)state;
     for (uint32_t at = 0; at < 24; at++) {
@@ -266,7 +267,7 @@ static void a_router_that_leaves_at_any_time_holds_nothing(void **state)
 }
 
 /* The survivor gives everything back, with or without the router's word. */
-static void a_worker_that_dies_ends_the_group(void **state)
+static void dead_peer_ends_the_group(void **state)
 {
     (void)state;
     sim_expect_failures();
@@ -299,7 +300,7 @@ static void a_worker_that_dies_ends_the_group(void **state)
     sim_expected();
 }
 
-static void a_failed_device_fails_all_of_the_group(void **state)
+static void device_failure_fails_the_whole_group(void **state)
 {
     (void)state;
     sim_expect_failures();
@@ -321,7 +322,7 @@ static void a_failed_device_fails_all_of_the_group(void **state)
     sim_expected();
 }
 
-static void a_deadline_ends_all(void **state)
+static void deadline_ends_the_whole_group(void **state)
 {
     sim_req_t *first;
 
@@ -343,7 +344,7 @@ static void a_deadline_ends_all(void **state)
 
 /* 8 blocks: 4 of the group's KV wait for the grant, another request has one and
  * needs all 8. */
-static void waiting_kv_makes_room_and_is_computed_again(void **state)
+static void dropped_ungranted_group_kv_is_recomputed(void **state)
 {
     sim_req_t *first;
     sim_req_t *other;
@@ -378,7 +379,7 @@ static void waiting_kv_makes_room_and_is_computed_again(void **state)
 
 /* 14 blocks: another has 7. Of 21 tokens and 6 of each answer a group of three
  * needs 5 + 3 x 2; it waits for them, and nobody overtakes it. */
-static void a_group_waits_until_all_of_it_fits(void **state)
+static void group_waits_until_all_choices_fit(void **state)
 {
     const sim_req_t *before;
     const sim_req_t *first;
@@ -402,7 +403,7 @@ static void a_group_waits_until_all_of_it_fits(void **state)
 
 /* Five for four seats, and three of 11 blocks for 10: each by itself would fit,
  * so that no client need hear of it. */
-static void a_group_that_never_fits_is_refused(void **state)
+static void group_over_the_limits_is_refused(void **state)
 {
     (void)state;
     sim_expect_failures();
@@ -427,7 +428,7 @@ static void a_group_that_never_fits_is_refused(void **state)
 }
 
 /* The last of three comes when the others do not wait any more (dead-ms). */
-static void who_does_not_come_is_not_waited_for(void **state)
+static void missing_group_member_is_not_waited_for(void **state)
 {
     sim_req_t *first;
 
@@ -457,7 +458,7 @@ static void who_does_not_come_is_not_waited_for(void **state)
 }
 
 /* Without its leader, or with another prompt; the others go on. */
-static void who_does_not_belong_is_refused(void **state)
+static void request_of_another_group_is_refused(void **state)
 {
     sim_req_t *first;
 
@@ -488,7 +489,7 @@ static void who_does_not_belong_is_refused(void **state)
 
 /* A prompt comes once, whatever the worker does for it; nobody has one without
  * its leader, nor of one that has begun. */
-static void followers_have_the_prompt_of_their_leader(void **state)
+static void followers_share_the_prompt_of_their_leader(void **state)
 {
     sim_req_t *first;
 
@@ -520,24 +521,24 @@ static void followers_have_the_prompt_of_their_leader(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_prompt_is_computed_and_sent_once),
-        BT_TEST(a_prompt_is_computed_and_sent_once_over_the_network),
-        BT_TEST(the_decode_worker_holds_the_prompt_once),
-        BT_TEST(a_local_group_is_computed_once),
-        BT_TEST(a_group_for_one_token_needs_no_decode_worker),
-        BT_TEST(a_beginning_that_is_known_is_used_by_all),
-        BT_TEST(who_ends_with_the_first_token_leaves_the_others_alone),
-        BT_TEST(a_cancel_of_some_leaves_the_others_alone),
-        BT_TEST(a_router_that_leaves_at_any_time_holds_nothing),
-        BT_TEST(a_worker_that_dies_ends_the_group),
-        BT_TEST(a_failed_device_fails_all_of_the_group),
-        BT_TEST(a_deadline_ends_all),
-        BT_TEST(waiting_kv_makes_room_and_is_computed_again),
-        BT_TEST(a_group_waits_until_all_of_it_fits),
-        BT_TEST(a_group_that_never_fits_is_refused),
-        BT_TEST(who_does_not_come_is_not_waited_for),
-        BT_TEST(who_does_not_belong_is_refused),
-        BT_TEST(followers_have_the_prompt_of_their_leader),
+        BT_TEST(group_prompt_is_computed_and_sent_once),
+        BT_TEST(group_prompt_is_computed_and_sent_once_over_the_network),
+        BT_TEST(decode_worker_holds_a_group_prompt_once),
+        BT_TEST(local_group_prompt_is_computed_once),
+        BT_TEST(one_token_group_needs_no_decode_worker),
+        BT_TEST(cached_prefix_is_used_by_the_whole_group),
+        BT_TEST(choice_ending_at_the_first_token_leaves_others_running),
+        BT_TEST(cancel_of_some_choices_leaves_others_running),
+        BT_TEST(lost_router_releases_the_whole_group),
+        BT_TEST(dead_peer_ends_the_group),
+        BT_TEST(device_failure_fails_the_whole_group),
+        BT_TEST(deadline_ends_the_whole_group),
+        BT_TEST(dropped_ungranted_group_kv_is_recomputed),
+        BT_TEST(group_waits_until_all_choices_fit),
+        BT_TEST(group_over_the_limits_is_refused),
+        BT_TEST(missing_group_member_is_not_waited_for),
+        BT_TEST(request_of_another_group_is_refused),
+        BT_TEST(followers_share_the_prompt_of_their_leader),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

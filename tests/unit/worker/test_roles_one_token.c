@@ -26,7 +26,7 @@ static uint64_t bytes_sent(void)
     return counters.bytes_sent;
 }
 
-static void it_ends_where_it_was_computed(void **state)
+static void one_token_request_ends_at_the_prefill_worker(void **state)
 {
     sim_req_t *req;
 
@@ -43,7 +43,7 @@ static void it_ends_where_it_was_computed(void **state)
 
 /* A router of an older build asks a decode worker too, whose grant is there
  * before the first of the chunks. */
-static void a_grant_for_it_sends_nothing(void **state)
+static void grant_for_a_one_token_request_sends_nothing(void **state)
 {
     sim_req_t *req;
     sim_req_t *other;
@@ -65,7 +65,7 @@ static void a_grant_for_it_sends_nothing(void **state)
 
 /* Two requests hold the share for waiting KV, 8 of 16 blocks; a third one has
  * to wait for its grant. Who needs none does not. */
-static void it_does_not_wait_for_the_grants_of_others(void **state)
+static void one_token_request_does_not_wait_for_grants(void **state)
 {
     const bt_sched_admit_t *admit = &sim.nodes[0].w.admit;
     sim_req_t *held[3];
@@ -101,7 +101,7 @@ static void it_does_not_wait_for_the_grants_of_others(void **state)
     sim_close();
 }
 
-static void it_can_be_canceled_at_any_time(void **state)
+static void one_token_request_can_be_canceled_at_any_time(void **state)
 {
     (void)state;
     for (uint32_t at = 0; at < 12; at++) {
@@ -122,10 +122,10 @@ static void it_can_be_canceled_at_any_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(it_ends_where_it_was_computed),
-        BT_TEST(a_grant_for_it_sends_nothing),
-        BT_TEST(it_does_not_wait_for_the_grants_of_others),
-        BT_TEST(it_can_be_canceled_at_any_time),
+        BT_TEST(one_token_request_ends_at_the_prefill_worker),
+        BT_TEST(grant_for_a_one_token_request_sends_nothing),
+        BT_TEST(one_token_request_does_not_wait_for_grants),
+        BT_TEST(one_token_request_can_be_canceled_at_any_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

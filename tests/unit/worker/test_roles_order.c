@@ -19,7 +19,7 @@ static sim_req_t *request_with(uint32_t n_tokens, uint32_t max_new,
 }
 
 /* A decode worker of 8 blocks: each of these takes 6 of them. */
-static void grants_are_given_by_priority_then_age(void **state)
+static void grants_follow_priority_then_age(void **state)
 {
     sim_req_t *first, *low, *high, *higher;
 
@@ -59,7 +59,7 @@ static void grants_are_given_by_priority_then_age(void **state)
 
 /* Both are in the engine: 8 tokens of 40 are computed in an iteration, all of
  * them of the one that matters more, though it came later. */
-static void chunks_go_to_the_higher_priority_first(void **state)
+static void chunks_follow_priority(void **state)
 {
     sim_req_t *low, *high;
 
@@ -82,7 +82,7 @@ static void chunks_go_to_the_higher_priority_first(void **state)
 
 /* With a minute each, whoever's first token is due sooner; who names none has
  * the minute. */
-static void with_deadlines_the_first_token_s_target_counts(void **state)
+static void deadline_order_uses_the_ttft_target(void **state)
 {
     static const uint32_t first_ms[] = {0, 30000, 1000};
     sim_req_t *reqs[3];
@@ -120,7 +120,7 @@ static void with_deadlines_the_first_token_s_target_counts(void **state)
 
 /* A pool of 16 blocks, half of it for KV without a grant: the third does not
  * begin. Of two that wait for its place the one that matters more gets it. */
-static void context_phases_begin_by_priority_then_age(void **state)
+static void prefills_start_by_priority_then_age(void **state)
 {
     sim_req_t *held[2];
     sim_req_t *low, *high;
@@ -157,10 +157,10 @@ static void context_phases_begin_by_priority_then_age(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(grants_are_given_by_priority_then_age),
-        BT_TEST(chunks_go_to_the_higher_priority_first),
-        BT_TEST(with_deadlines_the_first_token_s_target_counts),
-        BT_TEST(context_phases_begin_by_priority_then_age),
+        BT_TEST(grants_follow_priority_then_age),
+        BT_TEST(chunks_follow_priority),
+        BT_TEST(deadline_order_uses_the_ttft_target),
+        BT_TEST(prefills_start_by_priority_then_age),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

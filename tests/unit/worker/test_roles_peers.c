@@ -12,7 +12,7 @@
 
 /* Only the KV network failed: no router saw the decode worker leave, so nobody
  * announces it again, and the prefill worker connects by itself. */
-static void a_kv_path_that_was_lost_is_used_again(void **state)
+static void lost_kv_link_is_used_again_after_recovery(void **state)
 {
     sim_req_t *req;
 
@@ -38,7 +38,7 @@ static void a_kv_path_that_was_lost_is_used_again(void **state)
 
 /* The sender gave the path up, and the decode worker, whose blocks it might
  * still write, learns that by a new path and not by the fence. */
-static void a_path_that_was_lost_frees_the_leases_given_over_it(void **state)
+static void lost_kv_link_frees_its_leases(void **state)
 {
     const bt_decode_t *role;
     bt_kvt_link_t *link;
@@ -72,7 +72,7 @@ static void a_path_that_was_lost_frees_the_leases_given_over_it(void **state)
 }
 
 /* A router that cannot see a worker speaks for its own requests only. */
-static void one_router_does_not_cut_the_path_of_another(void **state)
+static void router_cannot_remove_the_peer_of_another_router(void **state)
 {
     sim_req_t *mine;
     sim_req_t *other;
@@ -110,7 +110,7 @@ static void one_router_does_not_cut_the_path_of_another(void **state)
     sim_expected();
 }
 
-static void a_decode_worker_believes_a_router_for_its_own_requests(void **state)
+static void router_may_end_only_its_own_requests(void **state)
 {
     sim_req_t *mine;
     sim_req_t *other;
@@ -136,7 +136,7 @@ static void a_decode_worker_believes_a_router_for_its_own_requests(void **state)
 }
 
 /* Its router is gone, and later the decode worker as well. */
-static void a_peer_that_nobody_vouches_for_is_forgotten(void **state)
+static void peer_reported_by_no_router_is_removed(void **state)
 {
     const bt_prefill_t *role;
 
@@ -157,7 +157,7 @@ static void a_peer_that_nobody_vouches_for_is_forgotten(void **state)
 }
 
 /* The same, the other way round. */
-static void a_peer_that_was_lost_goes_with_its_last_router(void **state)
+static void lost_peer_is_removed_with_its_last_router(void **state)
 {
     const bt_prefill_t *role;
 
@@ -178,7 +178,7 @@ static void a_peer_that_was_lost_goes_with_its_last_router(void **state)
     sim_expected();
 }
 
-static void a_request_for_a_worker_that_is_gone_ends(void **state)
+static void request_for_a_lost_worker_ends(void **state)
 {
     sim_req_t *req;
 
@@ -202,7 +202,7 @@ static void a_request_for_a_worker_that_is_gone_ends(void **state)
 
 /* The sender is stopped and cannot confirm: four leases stay in quarantine, but
  * they are blocks, not seats. Past the limit its process is ended. */
-static void leases_in_quarantine_hold_blocks_but_no_seats(void **state)
+static void quarantined_leases_hold_blocks_but_no_seats(void **state)
 {
     const bt_decode_t *role;
     sim_req_t *reqs[SIM_MAX_SEQS];
@@ -242,7 +242,7 @@ static void leases_in_quarantine_hold_blocks_but_no_seats(void **state)
 }
 
 /* Its key is what the note in the manifest is compared with. */
-static void a_grant_of_another_request_is_not_decoded_on(void **state)
+static void grant_of_another_request_is_refused(void **state)
 {
     sim_req_t *a;
     sim_req_t *b;
@@ -271,7 +271,7 @@ static void a_grant_of_another_request_is_not_decoded_on(void **state)
     sim_expected();
 }
 
-static void a_grant_of_another_worker_fails_the_request(void **state)
+static void grant_of_another_worker_fails_the_request(void **state)
 {
     sim_req_t *req;
     bt_msg_t msg;
@@ -296,7 +296,7 @@ static void a_grant_of_another_worker_fails_the_request(void **state)
 }
 
 /* One that claims to hold what is no whole block, or all of the prompt. */
-static void a_grant_that_leaves_no_block_to_send_fails_the_request(void **state)
+static void grant_without_blocks_to_send_fails_the_request(void **state)
 {
     static const uint32_t n_cached[] = {SIM_T - 1, 20, 24};
 
@@ -325,7 +325,7 @@ static void a_grant_that_leaves_no_block_to_send_fails_the_request(void **state)
     sim_expected();
 }
 
-static void an_empty_grant_fails_the_request(void **state)
+static void empty_grant_fails_the_request(void **state)
 {
     sim_req_t *req;
     bt_msg_t msg;
@@ -353,7 +353,7 @@ static void an_empty_grant_fails_the_request(void **state)
  * layers or heads, blocks of another size, more ranks than heads. The request
  * is refused for that and not as if the worker were lost; and once it is told
  * rightly of it, it is sent to. */
-static void a_peer_of_another_layout_or_split_is_refused_by_name(void **state)
+static void peer_with_another_layout_or_split_is_refused_by_name(void **state)
 {
     static const uint8_t blob[] = {1};
     static const bt_wire_rank_t three[] = {{.kvt = blob, .kvt_bytes = 1},
@@ -407,7 +407,7 @@ static void a_peer_of_another_layout_or_split_is_refused_by_name(void **state)
 }
 
 /* As a build without lists and layouts tells of it. */
-static void a_peer_that_says_no_more_than_its_address_is_sent_to(void **state)
+static void peer_with_an_address_only_receives_kv(void **state)
 {
     bt_msg_t msg = {.type = BT_MSG_PEER};
     bt_wire_rank_t rank;
@@ -432,7 +432,7 @@ static void a_peer_that_says_no_more_than_its_address_is_sent_to(void **state)
 }
 
 /* Between one rank and one there is one window, from rank 0 to rank 0. */
-static void a_grant_for_other_ranks_fails_the_request(void **state)
+static void grant_for_other_ranks_fails_the_request(void **state)
 {
     (void)state;
     sim_expect_failures();
@@ -466,7 +466,7 @@ static void a_grant_for_other_ranks_fails_the_request(void **state)
     sim_expected();
 }
 
-static void a_grant_that_comes_twice_is_used_once(void **state)
+static void duplicate_grant_is_used_once(void **state)
 {
     sim_req_t *req;
 
@@ -488,22 +488,22 @@ static void a_grant_that_comes_twice_is_used_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_kv_path_that_was_lost_is_used_again),
-        BT_TEST(a_path_that_was_lost_frees_the_leases_given_over_it),
-        BT_TEST(one_router_does_not_cut_the_path_of_another),
-        BT_TEST(a_decode_worker_believes_a_router_for_its_own_requests),
-        BT_TEST(a_peer_that_nobody_vouches_for_is_forgotten),
-        BT_TEST(a_peer_that_was_lost_goes_with_its_last_router),
-        BT_TEST(a_request_for_a_worker_that_is_gone_ends),
-        BT_TEST(leases_in_quarantine_hold_blocks_but_no_seats),
-        BT_TEST(a_grant_of_another_request_is_not_decoded_on),
-        BT_TEST(a_grant_of_another_worker_fails_the_request),
-        BT_TEST(a_grant_that_leaves_no_block_to_send_fails_the_request),
-        BT_TEST(an_empty_grant_fails_the_request),
-        BT_TEST(a_peer_of_another_layout_or_split_is_refused_by_name),
-        BT_TEST(a_peer_that_says_no_more_than_its_address_is_sent_to),
-        BT_TEST(a_grant_for_other_ranks_fails_the_request),
-        BT_TEST(a_grant_that_comes_twice_is_used_once),
+        BT_TEST(lost_kv_link_is_used_again_after_recovery),
+        BT_TEST(lost_kv_link_frees_its_leases),
+        BT_TEST(router_cannot_remove_the_peer_of_another_router),
+        BT_TEST(router_may_end_only_its_own_requests),
+        BT_TEST(peer_reported_by_no_router_is_removed),
+        BT_TEST(lost_peer_is_removed_with_its_last_router),
+        BT_TEST(request_for_a_lost_worker_ends),
+        BT_TEST(quarantined_leases_hold_blocks_but_no_seats),
+        BT_TEST(grant_of_another_request_is_refused),
+        BT_TEST(grant_of_another_worker_fails_the_request),
+        BT_TEST(grant_without_blocks_to_send_fails_the_request),
+        BT_TEST(empty_grant_fails_the_request),
+        BT_TEST(peer_with_another_layout_or_split_is_refused_by_name),
+        BT_TEST(peer_with_an_address_only_receives_kv),
+        BT_TEST(grant_for_other_ranks_fails_the_request),
+        BT_TEST(duplicate_grant_is_used_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,7 +59,7 @@ static void close_empty(void)
     sim_close();
 }
 
-static void the_younger_one_makes_room_and_both_are_answered(void **state)
+static void younger_sequence_is_preempted_and_both_are_answered(void **state)
 {
     (void)state;
     for (uint32_t local = 0; local < 4; local++) {
@@ -94,7 +94,7 @@ static void the_younger_one_makes_room_and_both_are_answered(void **state)
 
 /* Alone it needs 12 blocks of 14, so it goes on from the first token to the
  * last and holds no more than what it has and a block ahead. */
-static void one_alone_is_never_paused(void **state)
+static void single_sequence_is_never_preempted(void **state)
 {
     sim_req_t *a;
 
@@ -121,7 +121,7 @@ static void one_alone_is_never_paused(void **state)
 }
 
 /* At each round of its life, and so in each phase. */
-static void a_cancel_at_any_time_gives_everything_back(void **state)
+static void cancel_of_preempted_sequences_releases_everything(void **state)
 {
     bool seen[BT_DECODE_PHASES] = {false};
 
@@ -149,7 +149,7 @@ static void a_cancel_at_any_time_gives_everything_back(void **state)
 
 /* What is left of one that is canceled while it is computed again is what was
  * computed, no more: who begins with the same tokens finds it. */
-static void what_a_canceled_one_leaves_is_right(void **state)
+static void canceled_preempted_sequence_leaves_correct_blocks(void **state)
 {
     uint32_t n_reused = 0;
 
@@ -179,7 +179,7 @@ static void what_a_canceled_one_leaves_is_right(void **state)
     assert_true(n_reused > ANY_ROUND);
 }
 
-static void a_router_that_leaves_takes_paused_ones_along(void **state)
+static void lost_router_ends_preempted_sequences(void **state)
 {
     bool seen = false;
 
@@ -203,7 +203,7 @@ static void a_router_that_leaves_takes_paused_ones_along(void **state)
     assert_true(seen);
 }
 
-static void a_worker_that_drains_ends_its_paused_ones_first(void **state)
+static void draining_worker_finishes_preempted_sequences_first(void **state)
 {
     bt_decode_phase_t phase = BT_DECODE_ENDED;
     sim_req_t *a;
@@ -223,7 +223,7 @@ static void a_worker_that_drains_ends_its_paused_ones_first(void **state)
     close_empty();
 }
 
-static void a_deadline_ends_a_paused_one(void **state)
+static void deadline_ends_a_preempted_sequence(void **state)
 {
     sim_req_t *a;
     sim_req_t *b;
@@ -242,7 +242,7 @@ static void a_deadline_ends_a_paused_one(void **state)
     sim_expected();
 }
 
-static void a_device_that_fails_ends_all_of_them(void **state)
+static void device_failure_ends_running_and_preempted_sequences(void **state)
 {
     (void)state;
     sim_expect_failures();
@@ -261,7 +261,7 @@ static void a_device_that_fails_ends_all_of_them(void **state)
 /* Choices of one prompt, with all that may be asked for beside tokens, which
  * sim_router.c compares: rows that are there already are not lost, and not
  * told twice. */
-static void groups_with_rows_are_answered_with_pauses(void **state)
+static void groups_with_log_probs_complete_under_preemption(void **state)
 {
     uint64_t n_pauses = 0;
 
@@ -298,15 +298,15 @@ static void groups_with_rows_are_answered_with_pauses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_younger_one_makes_room_and_both_are_answered),
-        BT_TEST(one_alone_is_never_paused),
-        BT_TEST(a_cancel_at_any_time_gives_everything_back),
-        BT_TEST(what_a_canceled_one_leaves_is_right),
-        BT_TEST(a_router_that_leaves_takes_paused_ones_along),
-        BT_TEST(a_worker_that_drains_ends_its_paused_ones_first),
-        BT_TEST(a_deadline_ends_a_paused_one),
-        BT_TEST(a_device_that_fails_ends_all_of_them),
-        BT_TEST(groups_with_rows_are_answered_with_pauses),
+        BT_TEST(younger_sequence_is_preempted_and_both_are_answered),
+        BT_TEST(single_sequence_is_never_preempted),
+        BT_TEST(cancel_of_preempted_sequences_releases_everything),
+        BT_TEST(canceled_preempted_sequence_leaves_correct_blocks),
+        BT_TEST(lost_router_ends_preempted_sequences),
+        BT_TEST(draining_worker_finishes_preempted_sequences_first),
+        BT_TEST(deadline_ends_a_preempted_sequence),
+        BT_TEST(device_failure_ends_running_and_preempted_sequences),
+        BT_TEST(groups_with_log_probs_complete_under_preemption),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void check_refused(sim_req_t *req, uint32_t k, bt_status_t status)
     assert_int_equal(sim.nodes[(k == 0) ? req->p : req->d].w.n_jobs, 0);
 }
 
-static void what_can_never_run_is_refused_at_once(void **state)
+static void request_over_the_limits_is_refused_at_once(void **state)
 {
     sim_req_t *req;
     bt_msg_t msg;
@@ -78,7 +78,7 @@ static void what_can_never_run_is_refused_at_once(void **state)
 }
 
 /* Its answers could not be told apart: whoever does that is broken. */
-static void a_request_that_comes_twice_ends_the_link(void **state)
+static void duplicate_request_ends_the_link(void **state)
 {
     sim_req_t *req;
     sim_req_t *other;
@@ -99,7 +99,7 @@ static void a_request_that_comes_twice_ends_the_link(void **state)
     sim_expected();
 }
 
-static void a_message_that_cannot_be_read_ends_the_link(void **state)
+static void malformed_message_ends_the_link(void **state)
 {
     (void)state;
     sim_expect_failures();
@@ -113,7 +113,7 @@ static void a_message_that_cannot_be_read_ends_the_link(void **state)
     sim_expected();
 }
 
-static void messages_meant_for_others_are_only_logged(void **state)
+static void messages_for_other_roles_are_only_logged(void **state)
 {
     const bt_msg_t drain = {.type = BT_MSG_DRAIN};
     const bt_wire_window_t window = {.blob = (const uint8_t *)"x",
@@ -137,7 +137,7 @@ static void messages_meant_for_others_are_only_logged(void **state)
     bt_test_expect_log_lines(1);
 }
 
-static void sigterm_finishes_what_runs_and_refuses_the_rest(void **state)
+static void sigterm_finishes_running_requests_and_refuses_new_ones(void **state)
 {
     sim_req_t *req;
     sim_req_t *late;
@@ -168,7 +168,7 @@ static void sigterm_finishes_what_runs_and_refuses_the_rest(void **state)
     sim_expected();
 }
 
-static void sigterm_does_not_wait_for_a_router_that_is_gone(void **state)
+static void sigterm_does_not_wait_for_a_lost_router(void **state)
 {
     sim_req_t *req;
 
@@ -194,7 +194,7 @@ static void terminate_again(sim_node_t *node)
     sim_terminate(node);
 }
 
-static void sigterm_waits_so_long_and_no_longer(void **state)
+static void sigterm_waits_at_most_the_drain_limit(void **state)
 {
     sim_req_t *req;
 
@@ -222,7 +222,7 @@ static void sigterm_waits_so_long_and_no_longer(void **state)
 }
 
 /* With a transfer under way on both sides. */
-static void a_worker_that_ends_at_once_leaves_nothing_behind(void **state)
+static void worker_that_ends_at_once_leaks_nothing(void **state)
 {
     sim_req_t *req;
 
@@ -282,7 +282,7 @@ static bool one_allocation_fails(uint32_t node, uint32_t at, int nth)
     return answered;
 }
 
-static void memory_that_runs_out_costs_a_request_and_no_more(void **state)
+static void failed_allocation_ends_only_its_request(void **state)
 {
     uint32_t n_lost = 0;
 
@@ -299,7 +299,7 @@ static void memory_that_runs_out_costs_a_request_and_no_more(void **state)
     sim_expected();
 }
 
-static void more_routers_than_fit_are_turned_away(void **state)
+static void routers_over_the_limit_are_refused(void **state)
 {
     bt_worker_link_t filler[14];
     bt_worker_t *w;
@@ -322,7 +322,7 @@ static void more_routers_than_fit_are_turned_away(void **state)
     sim_close();
 }
 
-static void a_router_of_other_protocols_is_refused_by_name(void **state)
+static void router_of_another_protocol_is_refused_by_name(void **state)
 {
     const bt_wire_range_t newer = {.oldest = 7, .newest = 9};
     const bt_wire_range_t overlapping = {.oldest = 2, .newest = 9};
@@ -350,7 +350,7 @@ static void a_router_of_other_protocols_is_refused_by_name(void **state)
 }
 
 /* By hand: array of 2, fixint 77, nil. */
-static void a_message_of_a_later_type_is_no_end_of_the_link(void **state)
+static void unknown_message_type_keeps_the_link(void **state)
 {
     static const uint8_t later[] = {0x92, 77, 0xc0};
     const uint64_t n_lines = bt_log_count(BT_LOG_LEVEL_WARN);
@@ -377,18 +377,18 @@ static void a_message_of_a_later_type_is_no_end_of_the_link(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_can_never_run_is_refused_at_once),
-        BT_TEST(a_request_that_comes_twice_ends_the_link),
-        BT_TEST(a_message_that_cannot_be_read_ends_the_link),
-        BT_TEST(messages_meant_for_others_are_only_logged),
-        BT_TEST(sigterm_finishes_what_runs_and_refuses_the_rest),
-        BT_TEST(sigterm_does_not_wait_for_a_router_that_is_gone),
-        BT_TEST(sigterm_waits_so_long_and_no_longer),
-        BT_TEST(a_worker_that_ends_at_once_leaves_nothing_behind),
-        BT_TEST(memory_that_runs_out_costs_a_request_and_no_more),
-        BT_TEST(more_routers_than_fit_are_turned_away),
-        BT_TEST(a_router_of_other_protocols_is_refused_by_name),
-        BT_TEST(a_message_of_a_later_type_is_no_end_of_the_link),
+        BT_TEST(request_over_the_limits_is_refused_at_once),
+        BT_TEST(duplicate_request_ends_the_link),
+        BT_TEST(malformed_message_ends_the_link),
+        BT_TEST(messages_for_other_roles_are_only_logged),
+        BT_TEST(sigterm_finishes_running_requests_and_refuses_new_ones),
+        BT_TEST(sigterm_does_not_wait_for_a_lost_router),
+        BT_TEST(sigterm_waits_at_most_the_drain_limit),
+        BT_TEST(worker_that_ends_at_once_leaks_nothing),
+        BT_TEST(failed_allocation_ends_only_its_request),
+        BT_TEST(routers_over_the_limit_are_refused),
+        BT_TEST(router_of_another_protocol_is_refused_by_name),
+        BT_TEST(unknown_message_type_keeps_the_link),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

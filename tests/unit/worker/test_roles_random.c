@@ -419,7 +419,7 @@ static void all_lives(void)
     sim_expected();
 }
 
-static void every_life_ends_with_everything_given_back(void **state)
+static void random_lives_release_everything(void **state)
 {
     (void)state;
     is_mixed = false;
@@ -427,7 +427,7 @@ static void every_life_ends_with_everything_given_back(void **state)
     all_lives();
 }
 
-static void lives_of_workers_of_both_roles_end_so_too(void **state)
+static void random_lives_in_both_roles_release_everything(void **state)
 {
     (void)state;
     is_mixed = true;
@@ -435,7 +435,7 @@ static void lives_of_workers_of_both_roles_end_so_too(void **state)
     all_lives();
 }
 
-static void every_life_with_pauses_ends_so_too(void **state)
+static void random_lives_with_preemption_release_everything(void **state)
 {
     (void)state;
     is_mixed = false;
@@ -443,7 +443,8 @@ static void every_life_with_pauses_ends_so_too(void **state)
     all_lives();
 }
 
-static void lives_with_pauses_of_workers_of_both_roles_end_so_too(void **state)
+static void
+random_lives_with_preemption_in_both_roles_release_everything(void **state)
 {
     (void)state;
     is_mixed = true;
@@ -454,10 +455,10 @@ static void lives_with_pauses_of_workers_of_both_roles_end_so_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_life_ends_with_everything_given_back),
-        BT_TEST(lives_of_workers_of_both_roles_end_so_too),
-        BT_TEST(every_life_with_pauses_ends_so_too),
-        BT_TEST(lives_with_pauses_of_workers_of_both_roles_end_so_too),
+        BT_TEST(random_lives_release_everything),
+        BT_TEST(random_lives_in_both_roles_release_everything),
+        BT_TEST(random_lives_with_preemption_release_everything),
+        BT_TEST(random_lives_with_preemption_in_both_roles_release_everything),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

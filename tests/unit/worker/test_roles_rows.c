@@ -49,7 +49,7 @@ static void check_told(const sim_req_t *req)
     }
 }
 
-static void each_want_is_told_by_itself_and_with_the_others(void **state)
+static void log_probs_and_logits_come_alone_and_combined(void **state)
 {
     (void)state;
     for (uint32_t what = 0; what <= ALL; what++) {
@@ -68,7 +68,7 @@ static void each_want_is_told_by_itself_and_with_the_others(void **state)
     }
 }
 
-static void a_prompt_of_one_token_has_no_log_prob(void **state)
+static void one_token_prompt_has_no_log_prob(void **state)
 {
     sim_req_t *req;
 
@@ -83,7 +83,7 @@ static void a_prompt_of_one_token_has_no_log_prob(void **state)
 
 /* The second one finds the prompt of the first in the index, and must not use
  * it where its rows are asked for; where they are not, it does. */
-static void rows_of_a_prompt_go_round_the_prefix_index(void **state)
+static void prompt_logits_bypass_the_prefix_cache(void **state)
 {
     (void)state;
     for (uint32_t what = BT_WANT_LOGPROBS; what <= ALL; what++) {
@@ -109,7 +109,7 @@ static void rows_of_a_prompt_go_round_the_prefix_index(void **state)
     }
 }
 
-static void the_choices_of_a_prompt_have_their_own(void **state)
+static void each_choice_has_its_own_log_probs(void **state)
 {
     (void)state;
     for (uint32_t what = 0; what <= ALL; what++) {
@@ -129,7 +129,7 @@ static void the_choices_of_a_prompt_have_their_own(void **state)
     }
 }
 
-static void rows_of_a_prompt_are_refused_to_a_group(void **state)
+static void prompt_logits_are_refused_for_groups(void **state)
 {
     sim_req_t *first;
 
@@ -146,7 +146,7 @@ static void rows_of_a_prompt_are_refused_to_a_group(void **state)
 }
 
 /* As a router asks again, after a loss, for what it has no answer to yet. */
-static void a_rerun_tells_the_rest(void **state)
+static void retry_sends_only_the_remaining_rows(void **state)
 {
     (void)state;
     for (uint32_t n_known = 1; n_known < MAX_NEW - 1; n_known++) {
@@ -181,7 +181,7 @@ static void a_rerun_tells_the_rest(void **state)
 
 /* Tokens and log-probs do not wait for room on the link; logits do, and so does
  * the end of their request, which holds nothing else meanwhile. */
-static void logits_wait_for_room_and_nobody_waits_for_them(void **state)
+static void logits_wait_for_link_capacity_without_delaying_others(void **state)
 {
     sim_req_t *req;
     bt_rpc_link_t *links[2];
@@ -212,7 +212,7 @@ static void logits_wait_for_room_and_nobody_waits_for_them(void **state)
     close_all();
 }
 
-static void a_cancel_ends_who_waits_for_room(void **state)
+static void cancel_ends_a_request_waiting_for_link_capacity(void **state)
 {
     sim_req_t *req;
 
@@ -232,7 +232,7 @@ static void a_cancel_ends_who_waits_for_room(void **state)
     close_all();
 }
 
-static void a_router_that_leaves_ends_who_waits_for_room(void **state)
+static void lost_router_ends_requests_waiting_for_link_capacity(void **state)
 {
     sim_req_t *req;
 
@@ -251,7 +251,7 @@ static void a_router_that_leaves_ends_who_waits_for_room(void **state)
     close_all();
 }
 
-static void it_can_be_canceled_at_any_time(void **state)
+static void request_with_log_probs_can_be_canceled_at_any_time(void **state)
 {
     (void)state;
     for (uint32_t at = 0; at < 40; at++) {
@@ -270,7 +270,7 @@ static void it_can_be_canceled_at_any_time(void **state)
     }
 }
 
-static void too_many_logits_are_refused_by_name(void **state)
+static void logits_over_the_limit_are_refused_by_name(void **state)
 {
     sim_req_t *req;
 
@@ -292,7 +292,7 @@ static void too_many_logits_are_refused_by_name(void **state)
     close_all();
 }
 
-static void too_many_alternatives_are_refused(void **state)
+static void top_logprobs_over_the_limit_are_refused(void **state)
 {
     sim_req_t *req;
 
@@ -308,7 +308,7 @@ static void too_many_alternatives_are_refused(void **state)
 
 /* KV that was given up is computed again when its grant comes, and nothing is
  * told twice. */
-static void waiting_kv_that_was_dropped_tells_nothing_again(void **state)
+static void recomputed_prompt_sends_no_row_twice(void **state)
 {
     sim_req_t *held[3];
 
@@ -364,7 +364,7 @@ static bool one_allocation_fails(int nth)
     return answered;
 }
 
-static void memory_that_is_short_costs_the_request_and_no_more(void **state)
+static void failed_row_allocation_ends_only_its_request(void **state)
 {
     int nth = 1;
 
@@ -382,20 +382,20 @@ static void memory_that_is_short_costs_the_request_and_no_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(each_want_is_told_by_itself_and_with_the_others),
-        BT_TEST(a_prompt_of_one_token_has_no_log_prob),
-        BT_TEST(rows_of_a_prompt_go_round_the_prefix_index),
-        BT_TEST(the_choices_of_a_prompt_have_their_own),
-        BT_TEST(rows_of_a_prompt_are_refused_to_a_group),
-        BT_TEST(a_rerun_tells_the_rest),
-        BT_TEST(logits_wait_for_room_and_nobody_waits_for_them),
-        BT_TEST(a_cancel_ends_who_waits_for_room),
-        BT_TEST(a_router_that_leaves_ends_who_waits_for_room),
-        BT_TEST(it_can_be_canceled_at_any_time),
-        BT_TEST(too_many_logits_are_refused_by_name),
-        BT_TEST(too_many_alternatives_are_refused),
-        BT_TEST(waiting_kv_that_was_dropped_tells_nothing_again),
-        BT_TEST(memory_that_is_short_costs_the_request_and_no_more),
+        BT_TEST(log_probs_and_logits_come_alone_and_combined),
+        BT_TEST(one_token_prompt_has_no_log_prob),
+        BT_TEST(prompt_logits_bypass_the_prefix_cache),
+        BT_TEST(each_choice_has_its_own_log_probs),
+        BT_TEST(prompt_logits_are_refused_for_groups),
+        BT_TEST(retry_sends_only_the_remaining_rows),
+        BT_TEST(logits_wait_for_link_capacity_without_delaying_others),
+        BT_TEST(cancel_ends_a_request_waiting_for_link_capacity),
+        BT_TEST(lost_router_ends_requests_waiting_for_link_capacity),
+        BT_TEST(request_with_log_probs_can_be_canceled_at_any_time),
+        BT_TEST(logits_over_the_limit_are_refused_by_name),
+        BT_TEST(top_logprobs_over_the_limit_are_refused),
+        BT_TEST(recomputed_prompt_sends_no_row_twice),
+        BT_TEST(failed_row_allocation_ends_only_its_request),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,7 +84,7 @@ static void send(sim_req_t *req)
 }
 
 /* In pools that have no block more than that. */
-static void a_window_is_all_that_is_held_and_sent(void **state)
+static void only_blocks_of_the_attention_window_are_held_and_sent(void **state)
 {
     static const bt_kvt_path_t paths[] = {BT_KVT_PATH_AUTO,
                                           BT_KVT_PATH_NETWORK};
@@ -119,7 +119,7 @@ static void a_window_is_all_that_is_held_and_sent(void **state)
     }
 }
 
-static void what_its_windows_do_not_fit_into_is_refused(void **state)
+static void prompt_whose_window_does_not_fit_is_refused(void **state)
 {
     (void)state;
     sim_expect_failures();
@@ -143,7 +143,7 @@ static void what_its_windows_do_not_fit_into_is_refused(void **state)
  * second finds the 10 spans wherever it is computed. Where it generates, what
  * was sent of the first one's window begins behind them, and that of the second
  * is sent, too: 10 spans of the whole group are not. */
-static void a_prefix_is_found_where_prompts_part(void **state)
+static void shared_prefix_is_found_up_to_the_divergence(void **state)
 {
     (void)state;
     for (uint32_t n_groups = 1; n_groups <= 2; n_groups++) {
@@ -172,7 +172,7 @@ static void a_prefix_is_found_where_prompts_part(void **state)
 
 /* Whenever the second one comes: it shares what the first one holds, both slide
  * away from it, in a pool that has what they need together and no more. */
-static void two_share_a_window_and_slide_on(void **state)
+static void sequences_share_a_window_and_slide_on(void **state)
 {
     uint32_t most_aside = 0;
     uint64_t n_reused = 0;
@@ -209,7 +209,7 @@ static void two_share_a_window_and_slide_on(void **state)
 }
 
 /* At each round of their lives, over both ways. */
-static void cancels_and_deaths_leave_nothing_behind(void **state)
+static void cancels_and_deaths_leak_no_window_blocks(void **state)
 {
     (void)state;
     sim_expect_failures();
@@ -244,7 +244,7 @@ static void cancels_and_deaths_leave_nothing_behind(void **state)
 
 /* Sequences that grow: each needs 20 spans of the whole group in the end, and 8
  * of the window from the first. Two meet in 28 blocks, and one makes room. */
-static void windows_are_paused_and_resumed(void **state)
+static void windowed_sequences_are_preempted_and_resumed(void **state)
 {
     (void)state;
     for (uint32_t local = 0; local < 2; local++) {
@@ -270,12 +270,12 @@ static void windows_are_paused_and_resumed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_window_is_all_that_is_held_and_sent),
-        BT_TEST(what_its_windows_do_not_fit_into_is_refused),
-        BT_TEST(a_prefix_is_found_where_prompts_part),
-        BT_TEST(two_share_a_window_and_slide_on),
-        BT_TEST(cancels_and_deaths_leave_nothing_behind),
-        BT_TEST(windows_are_paused_and_resumed),
+        BT_TEST(only_blocks_of_the_attention_window_are_held_and_sent),
+        BT_TEST(prompt_whose_window_does_not_fit_is_refused),
+        BT_TEST(shared_prefix_is_found_up_to_the_divergence),
+        BT_TEST(sequences_share_a_window_and_slide_on),
+        BT_TEST(cancels_and_deaths_leak_no_window_blocks),
+        BT_TEST(windowed_sequences_are_preempted_and_resumed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

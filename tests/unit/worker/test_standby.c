@@ -7,7 +7,7 @@
 
 #include "tests/support/testsupport.h"
 
-static void a_place_is_a_name_and_a_role(void **state)
+static void standby_assignment_is_a_name_and_a_role(void **state)
 {
     static const char *const wrong[] = {"",          "decode-0",
                                         " decode",   "decode-0 router",
@@ -63,7 +63,7 @@ static bt_status_t told(const char *words, bool is_over)
     return status;
 }
 
-static void a_standby_waits_for_its_place(void **state)
+static void standby_waits_for_its_assignment(void **state)
 {
     (void)state;
     bt_test_expect_log_lines(1);
@@ -75,8 +75,8 @@ static void a_standby_waits_for_its_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_place_is_a_name_and_a_role),
-        BT_TEST(a_standby_waits_for_its_place),
+        BT_TEST(standby_assignment_is_a_name_and_a_role),
+        BT_TEST(standby_waits_for_its_assignment),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

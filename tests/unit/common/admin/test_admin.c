@@ -103,7 +103,7 @@ unknown_members_are_skipped_and_missing_ones_have_defaults(void **state)
     assert_string_equal(bt_admin_verb_name((bt_admin_verb_t)99), "unknown");
 }
 
-static void a_hostile_reply_is_rejected(void **state)
+static void hostile_reply_is_rejected(void **state)
 {
     static const char *const lines[] = {
         "",
@@ -184,7 +184,7 @@ a_change_replaces_entries_of_its_names_and_appends_others(void **state)
     bt_admin_document_fini(&document);
 }
 
-static void a_reply_survives_failed_allocations(void **state)
+static void reply_survives_failed_allocations(void **state)
 {
     int nth = 1;
 
@@ -210,10 +210,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_reply_is_read_as_it_was_written),
         BT_TEST(unknown_members_are_skipped_and_missing_ones_have_defaults),
-        BT_TEST(a_hostile_reply_is_rejected),
+        BT_TEST(hostile_reply_is_rejected),
         BT_TEST(prose_that_grew_by_its_encoding_is_cut),
         BT_TEST(a_change_replaces_entries_of_its_names_and_appends_others),
-        BT_TEST(a_reply_survives_failed_allocations),
+        BT_TEST(reply_survives_failed_allocations),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

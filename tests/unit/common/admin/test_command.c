@@ -131,7 +131,7 @@ static void load_model_has_path_and_counts(void **state)
 }
 
 /* 0x01 is the worst byte: it is written \u0001. */
-static void the_longest_path_and_name_fit_in_a_line(void **state)
+static void longest_path_and_name_fit_in_a_line(void **state)
 {
     bt_admin_command_t read = {.wait = false};
     bt_strbuf_t out;
@@ -154,7 +154,7 @@ static void the_longest_path_and_name_fit_in_a_line(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void a_bad_command_is_explained_with_the_choices(void **state)
+static void bad_command_is_explained_with_the_choices(void **state)
 {
     static const struct {
         const char *words, *why;
@@ -253,8 +253,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_command_is_read_as_words_and_json_alike),
         BT_TEST(load_model_has_path_and_counts),
-        BT_TEST(the_longest_path_and_name_fit_in_a_line),
-        BT_TEST(a_bad_command_is_explained_with_the_choices),
+        BT_TEST(longest_path_and_name_fit_in_a_line),
+        BT_TEST(bad_command_is_explained_with_the_choices),
         BT_TEST(hostile_json_is_rejected),
     };
 

@@ -68,7 +68,7 @@ static bt_status_t next_reply(const fake_t *fake, bt_admin_reply_t *reply)
     return bt_admin_client_wait(fake->client, bt_now_ms() + DEADLINE_MS, reply);
 }
 
-static void a_command_goes_out_and_replies_come_in_pieces(void **state)
+static void command_goes_out_and_replies_come_in_pieces(void **state)
 {
     const bt_admin_command_t command = {.verb = BT_ADMIN_VERB_STOP,
                                         .name = "decode-0",
@@ -130,7 +130,7 @@ static void what_came_before_the_end_is_still_there(void **state)
     teardown(&fake);
 }
 
-static void a_launcher_that_speaks_something_else_is_left(void **state)
+static void launcher_that_speaks_something_else_is_left(void **state)
 {
     bt_admin_reply_t reply;
     static char bytes[1u << 16];
@@ -191,7 +191,7 @@ static void commands_that_nobody_reads_are_rejected_whole(void **state)
     teardown(&fake);
 }
 
-static void a_socket_without_a_launcher_is_not_found(void **state)
+static void socket_without_a_launcher_is_not_found(void **state)
 {
     bt_admin_client_t *client = NULL;
     char path[200];
@@ -243,11 +243,11 @@ a_client_survives_failed_allocations_and_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_command_goes_out_and_replies_come_in_pieces),
+        BT_TEST(command_goes_out_and_replies_come_in_pieces),
         BT_TEST(what_came_before_the_end_is_still_there),
-        BT_TEST(a_launcher_that_speaks_something_else_is_left),
+        BT_TEST(launcher_that_speaks_something_else_is_left),
         BT_TEST(commands_that_nobody_reads_are_rejected_whole),
-        BT_TEST(a_socket_without_a_launcher_is_not_found),
+        BT_TEST(socket_without_a_launcher_is_not_found),
         BT_TEST(a_client_survives_failed_allocations_and_leaves_nothing),
     };
 

@@ -85,7 +85,7 @@ static void directory_of_a_killed_process_is_removed(void **state)
 }
 
 /* Killed right after mkdir(), and before its lock had its name. */
-static void half_made_directories_are_removed(void **state)
+static void incomplete_directories_are_removed(void **state)
 {
     int lock;
 
@@ -126,7 +126,7 @@ static void foreign_directories_are_kept(void **state)
     assert_int_equal(rmdir(path_of("baton-long-name")), 0);
 }
 
-static void a_path_that_is_too_long_is_refused(void **state)
+static void own_dir_path_over_the_limit_is_refused(void **state)
 {
     char long_parent[BT_OWN_DIR_BYTES];
     bt_own_dir_t dir;
@@ -143,9 +143,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(directory_of_a_running_process_is_kept_and_locked),
         BT_TEST(directory_of_a_killed_process_is_removed),
-        BT_TEST(half_made_directories_are_removed),
+        BT_TEST(incomplete_directories_are_removed),
         BT_TEST(foreign_directories_are_kept),
-        BT_TEST(a_path_that_is_too_long_is_refused),
+        BT_TEST(own_dir_path_over_the_limit_is_refused),
     };
     int failed;
 

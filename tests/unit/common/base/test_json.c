@@ -57,7 +57,7 @@ static void json_commas_stand_only_between_values(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void whole_numbers_are_written_with_all_their_digits(void **state)
+static void json_integers_are_written_with_all_digits(void **state)
 {
     bt_strbuf_t out;
     bt_json_t json;
@@ -116,7 +116,7 @@ static void double_reads_back_unchanged(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void a_key_may_need_escapes(void **state)
+static void json_keys_are_escaped(void **state)
 {
     bt_strbuf_t out;
     bt_json_t json;
@@ -134,7 +134,7 @@ static void a_key_may_need_escapes(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void any_bytes_become_a_valid_string(void **state)
+static void json_string_of_any_bytes_is_valid(void **state)
 {
     static const char text[] = "\"\\\n\x01\0\xC3\xA4\xFF\xED\xA0\x80";
     bt_strbuf_t out;
@@ -149,7 +149,7 @@ static void any_bytes_become_a_valid_string(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void full_buffer_is_reported_at_the_end(void **state)
+static void json_writer_reports_a_full_buffer_at_the_end(void **state)
 {
     bt_strbuf_t out;
     bt_json_t json;
@@ -232,7 +232,7 @@ static void shortest_text_of_a_double_is_that_of_printf(void **state)
     }
 }
 
-static void floats_at_the_edges_have_the_text_of_printf(void **state)
+static void edge_case_floats_have_the_text_of_printf(void **state)
 {
     static const struct {
         float value;
@@ -295,7 +295,7 @@ static void put_document(bt_json_t *json, const uint32_t *times)
     bt_json_end_object(json);
 }
 
-static void slices_of_any_size_give_the_whole_document(void **state)
+static void json_slices_of_any_size_give_the_whole_document(void **state)
 {
     static const size_t sizes[] = {1, 7, 100, 4096, 1u << 20, SIZE_MAX};
     static const uint32_t times = 7;
@@ -367,7 +367,7 @@ a_document_beyond_its_limit_stops_at_the_first_failed_append(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void slices_without_memory_are_an_error(void **state)
+static void json_slices_report_a_failed_allocation(void **state)
 {
     static const uint32_t times = 7;
     int n_left = 0;
@@ -401,17 +401,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(json_commas_stand_only_between_values),
-        BT_TEST(whole_numbers_are_written_with_all_their_digits),
+        BT_TEST(json_integers_are_written_with_all_digits),
         BT_TEST(double_reads_back_unchanged),
-        BT_TEST(a_key_may_need_escapes),
-        BT_TEST(any_bytes_become_a_valid_string),
-        BT_TEST(full_buffer_is_reported_at_the_end),
+        BT_TEST(json_keys_are_escaped),
+        BT_TEST(json_string_of_any_bytes_is_valid),
+        BT_TEST(json_writer_reports_a_full_buffer_at_the_end),
         BT_TEST(shortest_text_of_a_float_is_that_of_printf),
         BT_TEST(shortest_text_of_a_double_is_that_of_printf),
-        BT_TEST(floats_at_the_edges_have_the_text_of_printf),
-        BT_TEST(slices_of_any_size_give_the_whole_document),
+        BT_TEST(edge_case_floats_have_the_text_of_printf),
+        BT_TEST(json_slices_of_any_size_give_the_whole_document),
         BT_TEST(a_document_beyond_its_limit_stops_at_the_first_failed_append),
-        BT_TEST(slices_without_memory_are_an_error),
+        BT_TEST(json_slices_report_a_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

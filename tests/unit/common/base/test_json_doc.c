@@ -21,7 +21,7 @@ static bt_json_doc_t *parse(const char *text)
     return doc;
 }
 
-static void values_are_found_by_their_keys(void **state)
+static void json_values_are_found_by_key(void **state)
 {
     bt_json_doc_t *doc = parse(" {\"a\":[1,[2,{}],\"x\"], \"b\":{\"c\":null},"
                                "\"\":true}\n");
@@ -50,7 +50,7 @@ static void values_are_found_by_their_keys(void **state)
 }
 
 /* RFC 8259, section 7; U+1F600 is D83D DE00 in UTF-16. */
-static void escapes_are_decoded(void **state)
+static void json_escapes_are_decoded(void **state)
 {
     bt_json_doc_t *doc = parse("[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\","
                                "\"\\u0041\\u00e9\\ud83d\\ude00z\",\"\"]");
@@ -65,7 +65,7 @@ static void escapes_are_decoded(void **state)
     bt_json_doc_free(doc);
 }
 
-static void integers_are_integers_in_any_notation(void **state)
+static void json_integers_are_integers_in_any_notation(void **state)
 {
     bt_json_doc_t *doc =
         parse("[18446744073709551615,4.0,4e2,-0,-7,1.5,18446744073709551616,"
@@ -192,7 +192,7 @@ static void count(void *ctx)
 
 /* A character across every place where a piece of the text ends, and one that
  * is cut short there. What is long lets others run (task.h). */
-static void long_texts_are_read_in_pieces(void **state)
+static void long_json_strings_are_read_in_pieces(void **state)
 {
     const size_t n = (size_t)1 << 18;
     char *const text = bt_calloc(n, 1);
@@ -230,7 +230,7 @@ static void long_texts_are_read_in_pieces(void **state)
     bt_free(text);
 }
 
-static void nesting_has_a_bound(void **state)
+static void json_nesting_is_bounded(void **state)
 {
     char text[2 * BT_JSON_DOC_DEPTH + 4] = "";
     bt_json_doc_t *doc = NULL;
@@ -250,7 +250,7 @@ static void nesting_has_a_bound(void **state)
     assert_non_null(strstr(why, "nested too deeply"));
 }
 
-static void failing_memory_is_reported(void **state)
+static void json_doc_reports_a_failed_allocation(void **state)
 {
     static const char text[] =
         "{\"1\":\"\\n\",\"2\":2,\"3\":3,\"4\":4,\"5\":5,\"6\":6,\"7\":7,"
@@ -274,14 +274,14 @@ static void failing_memory_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(values_are_found_by_their_keys),
-        BT_TEST(escapes_are_decoded),
-        BT_TEST(integers_are_integers_in_any_notation),
+        BT_TEST(json_values_are_found_by_key),
+        BT_TEST(json_escapes_are_decoded),
+        BT_TEST(json_integers_are_integers_in_any_notation),
         BT_TEST(invalid_json_is_refused_with_its_offset),
         BT_TEST(plain_text_scan_stops_at_the_first_special_byte),
-        BT_TEST(long_texts_are_read_in_pieces),
-        BT_TEST(nesting_has_a_bound),
-        BT_TEST(failing_memory_is_reported),
+        BT_TEST(long_json_strings_are_read_in_pieces),
+        BT_TEST(json_nesting_is_bounded),
+        BT_TEST(json_doc_reports_a_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

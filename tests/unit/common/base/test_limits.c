@@ -77,7 +77,7 @@ static void assert_limit(void (*read)(const char *, bt_limit_t *),
     assert_true(limit.left == left);
 }
 
-static void without_groups_there_is_no_limit(void **state)
+static void no_cgroup_means_no_limit(void **state)
 {
     (void)state;
     assert_limit(bt_cgroup_cpus, UINT64_MAX, UINT64_MAX, "");
@@ -99,7 +99,7 @@ static void without_groups_there_is_no_limit(void **state)
     assert_limit(bt_cgroup_memory, UINT64_MAX, UINT64_MAX, "");
 }
 
-static void a_quota_is_rounded_down_to_whole_cpus(void **state)
+static void cgroup_cpu_quota_is_rounded_down_to_whole_cpus(void **state)
 {
     static const struct {
         const char *text;
@@ -119,7 +119,7 @@ static void a_quota_is_rounded_down_to_whole_cpus(void **state)
     }
 }
 
-static void the_pages_of_files_count_as_free(void **state)
+static void cgroup_page_cache_counts_as_free(void **state)
 {
     (void)state;
     put("/proc/self/cgroup", "0::/\n");
@@ -139,7 +139,7 @@ static void the_pages_of_files_count_as_free(void **state)
 }
 
 /* In version 1 with those of the groups below it. */
-static void version_1_is_found_by_its_mount(void **state)
+static void cgroup_v1_is_found_by_its_mount(void **state)
 {
     (void)state;
     put("/proc/self/cgroup", "9:name=systemd:/\n4:memory:/a/b\n"
@@ -160,7 +160,7 @@ static void version_1_is_found_by_its_mount(void **state)
     assert_limit(bt_cgroup_cpus, 2, 2, "/mnt/cpu/q/cpu.cfs_quota_us");
 }
 
-static void the_tightest_level_counts(void **state)
+static void tightest_cgroup_level_is_the_limit(void **state)
 {
     (void)state;
     put("/proc/self/cgroup", "0::/a/b/c\n");
@@ -186,7 +186,7 @@ static void the_tightest_level_counts(void **state)
 
 /* The names of a host's groups, as /proc/self/cgroup has them without a
  * namespace of groups, are no folders here. */
-static void a_container_sees_its_own_group_as_the_first(void **state)
+static void container_cgroup_is_the_mounted_one(void **state)
 {
     (void)state;
     put("/proc/self/cgroup", "4:memory:/docker/0123/inner\n0::/../x\n");
@@ -206,7 +206,7 @@ static void a_container_sees_its_own_group_as_the_first(void **state)
     assert_limit(bt_cgroup_tasks, 20, 20, V2 "/pids.max");
 }
 
-static void a_mount_that_is_hidden_is_not_taken(void **state)
+static void hidden_cgroup_mount_is_ignored(void **state)
 {
     (void)state;
     put("/proc/self/cgroup", "0::/\n");
@@ -217,7 +217,7 @@ static void a_mount_that_is_hidden_is_not_taken(void **state)
     assert_limit(bt_cgroup_cpus, 1, 1, V2 "/cpu.max");
 }
 
-static void kills_are_counted_by_the_own_group(void **state)
+static void oom_kills_are_counted_by_the_own_cgroup(void **state)
 {
     (void)state;
     assert_int_equal(bt_cgroup_oom_kills(root), 0);
@@ -231,7 +231,7 @@ static void kills_are_counted_by_the_own_group(void **state)
     assert_int_equal(bt_cgroup_oom_kills(root), 3);
 }
 
-static void cpus_are_those_allowed_or_the_quota(void **state)
+static void cpu_limit_is_the_smaller_of_affinity_and_quota(void **state)
 {
     (void)state;
     put("/proc/self/status", "Name:\tx\nCpus_allowed_list:\t0-3,8,10-11\n");
@@ -244,7 +244,7 @@ static void cpus_are_those_allowed_or_the_quota(void **state)
     assert_true(bt_limits_n_cpus() >= 1);
 }
 
-static void memory_is_the_machines_or_the_groups(void **state)
+static void memory_limit_is_the_smaller_of_machine_and_cgroup(void **state)
 {
     (void)state;
     put("/proc/meminfo", "MemTotal:       8 kB\nMemAvailable:   4 kB\n");
@@ -268,7 +268,7 @@ static void put_process(unsigned pid, unsigned uid, unsigned threads)
     put(name, text);
 }
 
-static void a_user_has_what_others_of_that_user_leave(void **state)
+static void thread_limit_is_the_users_limit_less_its_processes(void **state)
 {
     (void)state;
     put("/proc/self/limits",
@@ -305,17 +305,17 @@ static void a_user_has_what_others_of_that_user_leave(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_ROOT(without_groups_there_is_no_limit),
-        IN_ROOT(a_quota_is_rounded_down_to_whole_cpus),
-        IN_ROOT(the_pages_of_files_count_as_free),
-        IN_ROOT(version_1_is_found_by_its_mount),
-        IN_ROOT(the_tightest_level_counts),
-        IN_ROOT(a_container_sees_its_own_group_as_the_first),
-        IN_ROOT(a_mount_that_is_hidden_is_not_taken),
-        IN_ROOT(kills_are_counted_by_the_own_group),
-        IN_ROOT(cpus_are_those_allowed_or_the_quota),
-        IN_ROOT(memory_is_the_machines_or_the_groups),
-        IN_ROOT(a_user_has_what_others_of_that_user_leave),
+        IN_ROOT(no_cgroup_means_no_limit),
+        IN_ROOT(cgroup_cpu_quota_is_rounded_down_to_whole_cpus),
+        IN_ROOT(cgroup_page_cache_counts_as_free),
+        IN_ROOT(cgroup_v1_is_found_by_its_mount),
+        IN_ROOT(tightest_cgroup_level_is_the_limit),
+        IN_ROOT(container_cgroup_is_the_mounted_one),
+        IN_ROOT(hidden_cgroup_mount_is_ignored),
+        IN_ROOT(oom_kills_are_counted_by_the_own_cgroup),
+        IN_ROOT(cpu_limit_is_the_smaller_of_affinity_and_quota),
+        IN_ROOT(memory_limit_is_the_smaller_of_machine_and_cgroup),
+        IN_ROOT(thread_limit_is_the_users_limit_less_its_processes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,7 +65,7 @@ static void assert_time(const char *text)
     }
 }
 
-static void a_line_of_text_has_time_level_and_name(void **state)
+static void text_log_line_has_time_level_and_name(void **state)
 {
     capture_t c;
 
@@ -111,7 +111,7 @@ a_line_of_json_is_one_object_whatever_the_message_holds(void **state)
     assert_string_equal(c.text + 38, want);
 }
 
-static void the_longest_message_is_still_one_whole_object(void **state)
+static void longest_log_message_is_one_whole_json_object(void **state)
 {
     char worst[4096];
     capture_t c;
@@ -299,7 +299,7 @@ static void unread_log_lines_are_dropped_and_counted(void **state)
     assert_int_equal(count(text, "of what nobody reads") + n, 20000);
 }
 
-static void a_format_that_is_unknown_is_refused(void **state)
+static void unknown_log_format_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(bt_log_format("xml"), -1);
@@ -310,13 +310,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(timestamp_has_milliseconds_and_zone),
-        BT_TEST(a_line_of_text_has_time_level_and_name),
+        BT_TEST(text_log_line_has_time_level_and_name),
         BT_TEST(a_line_of_json_is_one_object_whatever_the_message_holds),
-        BT_TEST(the_longest_message_is_still_one_whole_object),
+        BT_TEST(longest_log_message_is_one_whole_json_object),
         BT_TEST(log_line_is_copied_to_the_registered_callback),
         BT_TEST(repeated_log_lines_are_limited_and_counted),
         BT_TEST(unread_log_lines_are_dropped_and_counted),
-        BT_TEST(a_format_that_is_unknown_is_refused),
+        BT_TEST(unknown_log_format_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,7 +47,7 @@ static int forget(void **state)
     return bt_test_setup(state);
 }
 
-static void so_many_lines_of_a_kind_are_written_in_a_second(void **state)
+static void log_lines_of_one_kind_are_limited_per_second(void **state)
 {
     (void)state;
     assert_int_equal(take(refused, N - 1, 5000), N - 1);
@@ -61,7 +61,7 @@ static void so_many_lines_of_a_kind_are_written_in_a_second(void **state)
     assert_none_over(9000);
 }
 
-static void another_kind_is_not_held(void **state)
+static void log_limit_of_one_kind_does_not_hold_another(void **state)
 {
     (void)state;
     assert_int_equal(take(refused, 100, 5000), N);
@@ -72,7 +72,7 @@ static void another_kind_is_not_held(void **state)
     assert_over(6400, drains, 100 - N);
 }
 
-static void a_second_begins_with_the_first_line(void **state)
+static void log_limit_second_begins_with_the_first_line(void **state)
 {
     (void)state;
     assert_int_equal(take(lost, 1, 5000), 1);
@@ -81,7 +81,7 @@ static void a_second_begins_with_the_first_line(void **state)
     assert_over(7500, lost, 100 - N);
 }
 
-static void kinds_that_find_no_place_are_not_limited(void **state)
+static void log_kinds_beyond_the_table_are_not_limited(void **state)
 {
     static const char formats[BT_LOG_LIMIT_KINDS + 8];
 
@@ -105,10 +105,10 @@ static void kinds_that_find_no_place_are_not_limited(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        LIMIT_TEST(so_many_lines_of_a_kind_are_written_in_a_second),
-        LIMIT_TEST(another_kind_is_not_held),
-        LIMIT_TEST(a_second_begins_with_the_first_line),
-        LIMIT_TEST(kinds_that_find_no_place_are_not_limited),
+        LIMIT_TEST(log_lines_of_one_kind_are_limited_per_second),
+        LIMIT_TEST(log_limit_of_one_kind_does_not_hold_another),
+        LIMIT_TEST(log_limit_second_begins_with_the_first_line),
+        LIMIT_TEST(log_kinds_beyond_the_table_are_not_limited),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ static void *slice_of_thread(void *slice_p)
 }
 
 /* Kernels before 6.12 show 0 always. */
-static void a_brief_thread_has_a_short_slice(void **state)
+static void brief_thread_gets_a_short_time_slice(void **state)
 {
     const uint64_t usual = slice_ns();
     uint64_t inherited = 0;
@@ -90,7 +90,7 @@ static void thread_nice_is_added_to_the_current_value(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_brief_thread_has_a_short_slice),
+        BT_TEST(brief_thread_gets_a_short_time_slice),
         BT_TEST(thread_nice_is_added_to_the_current_value),
     };
 

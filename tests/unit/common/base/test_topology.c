@@ -69,7 +69,7 @@ static void cores_belong_to_the_node_that_lists_them(void **state)
 
 /* Of cpu1 nobody says anything, cpu3 says a list that it is not on, cpu4 none.
  */
-static void threads_of_a_core_are_known_by_the_first(void **state)
+static void smt_siblings_are_named_by_their_first_thread(void **state)
 {
     static const char *const lists[] = {"0,2\n",  NULL,    "0,2\n", "0-2\n",
                                         "four\n", "5-6\n", "5-6\n"};
@@ -117,7 +117,7 @@ static void threads_of_a_core_are_known_by_the_first(void **state)
     assert_int_equal(bt_topology_physical(&topology, 2), 2);
 }
 
-static void a_worker_stays_on_the_nodes_of_its_cores(void **state)
+static void memory_is_bound_to_the_nodes_of_the_cores(void **state)
 {
     bt_topology_t topology = {0};
     uint32_t cores[1] = {0};
@@ -163,8 +163,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(cores_belong_to_the_node_that_lists_them),
         BT_TEST(cores_of_one_node_give_that_node),
-        BT_TEST(threads_of_a_core_are_known_by_the_first),
-        BT_TEST(a_worker_stays_on_the_nodes_of_its_cores),
+        BT_TEST(smt_siblings_are_named_by_their_first_thread),
+        BT_TEST(memory_is_bound_to_the_nodes_of_the_cores),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

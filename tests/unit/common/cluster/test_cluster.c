@@ -28,7 +28,7 @@ static void assert_no_children(void)
     fclose(file);
 }
 
-static void without_a_launcher_there_is_a_world_of_one_and_no_mpi(void **state)
+static void process_without_mpirun_is_a_world_of_one(void **state)
 {
     (void)state;
     assert_false(bt_process_is_of_mpi());
@@ -48,7 +48,7 @@ static void without_a_launcher_there_is_a_world_of_one_and_no_mpi(void **state)
     bt_cluster_close(NULL);
 }
 
-static void only_a_world_with_a_router_has_an_address_to_give(void **state)
+static void world_without_router_has_no_address(void **state)
 {
     char url[64] = "tcp://127.0.0.1:9";
     uint8_t key[32] = {1, 2, 3};
@@ -69,7 +69,7 @@ static void only_a_world_with_a_router_has_an_address_to_give(void **state)
     bt_cluster_close(cl);
 }
 
-static void bad_parameters_and_short_memory_are_said(void **state)
+static void cluster_reports_bad_parameters_and_failed_allocations(void **state)
 {
     bt_cluster_t *cl = NULL;
 
@@ -82,7 +82,7 @@ static void bad_parameters_and_short_memory_are_said(void **state)
     assert_null(cl);
 }
 
-static void both_launchers_are_known_by_their_environment(void **state)
+static void mpirun_and_srun_are_known_by_their_environment(void **state)
 {
     (void)state;
     assert_int_equal(setenv("PMIX_RANK", "0", 1), 0);
@@ -97,10 +97,10 @@ static void both_launchers_are_known_by_their_environment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(without_a_launcher_there_is_a_world_of_one_and_no_mpi),
-        BT_TEST(only_a_world_with_a_router_has_an_address_to_give),
-        BT_TEST(bad_parameters_and_short_memory_are_said),
-        BT_TEST(both_launchers_are_known_by_their_environment),
+        BT_TEST(process_without_mpirun_is_a_world_of_one),
+        BT_TEST(world_without_router_has_no_address),
+        BT_TEST(cluster_reports_bad_parameters_and_failed_allocations),
+        BT_TEST(mpirun_and_srun_are_known_by_their_environment),
     };
 
     /* the tests may themselves run in a Slurm or MPI job */

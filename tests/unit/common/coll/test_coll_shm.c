@@ -103,7 +103,7 @@ static void *sum_all(void *arg)
     return NULL;
 }
 
-static void sums_have_the_bits_of_the_tree(void **state)
+static void shm_sums_equal_the_tree_bit_for_bit(void **state)
 {
     member_t members[8];
 
@@ -139,7 +139,7 @@ static void *gather_and_tell(void *arg)
     return NULL;
 }
 
-static void gathers_and_broadcasts_go_in_pieces(void **state)
+static void large_gathers_and_broadcasts_are_cut_into_pieces(void **state)
 {
     member_t members[8];
 
@@ -273,7 +273,7 @@ static void *send_to_each_other(void *arg)
     return NULL;
 }
 
-static void who_began_to_receive_may_send_as_much(void **state)
+static void ranks_that_send_and_receive_at_once_do_not_deadlock(void **state)
 {
     member_t members[8];
 
@@ -283,7 +283,7 @@ static void who_began_to_receive_may_send_as_much(void **state)
     }
 }
 
-static void groups_sum_by_themselves(void **state)
+static void groups_of_ranks_sum_independently(void **state)
 {
     member_t members[8];
 
@@ -291,7 +291,7 @@ static void groups_sum_by_themselves(void **state)
     run_groups(6, 2, sum_in_groups, members);
 }
 
-static void channels_carry_what_was_sent_in_order(void **state)
+static void channels_deliver_messages_in_order(void **state)
 {
     member_t members[8];
 
@@ -328,7 +328,7 @@ static void *break_elsewhere(void *arg)
     return NULL;
 }
 
-static void who_waits_in_a_group_or_at_a_channel_is_told(void **state)
+static void lost_rank_ends_waits_in_groups_and_channels(void **state)
 {
     member_t members[8];
 
@@ -351,7 +351,7 @@ static void *wait_or_break(void *arg)
     return NULL;
 }
 
-static void who_waits_for_a_lost_rank_is_told(void **state)
+static void lost_rank_ends_a_collective_with_an_error(void **state)
 {
     member_t members[8];
 
@@ -375,7 +375,7 @@ static void *say_and_go(void *arg)
     return NULL;
 }
 
-static void what_was_said_before_it_broke_is_heard(void **state)
+static void messages_sent_before_a_loss_are_received(void **state)
 {
     member_t members[8];
 
@@ -385,7 +385,7 @@ static void what_was_said_before_it_broke_is_heard(void **state)
     }
 }
 
-static void what_does_not_fit_is_refused(void **state)
+static void coll_sizes_over_the_limit_are_refused(void **state)
 {
     static uint8_t memory[65536] __attribute__((aligned(64)));
     bt_coll_shm_t *shm = NULL;
@@ -412,15 +412,15 @@ static void what_does_not_fit_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(sums_have_the_bits_of_the_tree),
-        BT_TEST(gathers_and_broadcasts_go_in_pieces),
-        BT_TEST(groups_sum_by_themselves),
-        BT_TEST(channels_carry_what_was_sent_in_order),
-        BT_TEST(who_began_to_receive_may_send_as_much),
-        BT_TEST(who_waits_in_a_group_or_at_a_channel_is_told),
-        BT_TEST(who_waits_for_a_lost_rank_is_told),
-        BT_TEST(what_was_said_before_it_broke_is_heard),
-        BT_TEST(what_does_not_fit_is_refused),
+        BT_TEST(shm_sums_equal_the_tree_bit_for_bit),
+        BT_TEST(large_gathers_and_broadcasts_are_cut_into_pieces),
+        BT_TEST(groups_of_ranks_sum_independently),
+        BT_TEST(channels_deliver_messages_in_order),
+        BT_TEST(ranks_that_send_and_receive_at_once_do_not_deadlock),
+        BT_TEST(lost_rank_ends_waits_in_groups_and_channels),
+        BT_TEST(lost_rank_ends_a_collective_with_an_error),
+        BT_TEST(messages_sent_before_a_loss_are_received),
+        BT_TEST(coll_sizes_over_the_limit_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

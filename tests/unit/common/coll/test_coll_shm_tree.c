@@ -4,7 +4,7 @@
 #include "tests/support/testsupport.h"
 
 /* 2^24 + 1 rounds to 2^24 in float, so the order shows. */
-static void halves_are_added_first(void **state)
+static void tree_sum_adds_halves_first(void **state)
 {
     static const float a[] = {16777216.0f}, b[] = {1.0f}, c[] = {1.0f},
                        d[] = {-16777216.0f};
@@ -23,7 +23,7 @@ static void halves_are_added_first(void **state)
     assert_true(out == 1.0f);
 }
 
-static void long_sums_go_into_a_part_of_them(void **state)
+static void long_sums_are_computed_in_parts(void **state)
 {
     enum { N = 1300 }; /* tiles, and a rest */
     static float a[N], b[N];
@@ -40,7 +40,7 @@ static void long_sums_go_into_a_part_of_them(void **state)
     }
 }
 
-static void ranks_have_whole_halves(void **state)
+static void each_rank_sums_whole_subtrees(void **state)
 {
     static const struct {
         uint32_t n_parts, size;
@@ -63,9 +63,9 @@ static void ranks_have_whole_halves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(halves_are_added_first),
-        BT_TEST(long_sums_go_into_a_part_of_them),
-        BT_TEST(ranks_have_whole_halves),
+        BT_TEST(tree_sum_adds_halves_first),
+        BT_TEST(long_sums_are_computed_in_parts),
+        BT_TEST(each_rank_sums_whole_subtrees),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,7 +52,7 @@ static void both_spellings_of_an_option_work(void **state)
 }
 
 /* It was a flag once: alone it means on, and so do a flag's words. */
-static void a_switch_needs_no_value_and_takes_only_its_own(void **state)
+static void switch_needs_no_value_and_takes_only_its_own(void **state)
 {
     static const struct {
         const char *line, *want;
@@ -118,7 +118,7 @@ static void sizes_are_powers_of_1024(void **state)
     }
 }
 
-static void bad_values_are_named_with_what_is_allowed(void **state)
+static void bad_value_error_names_the_allowed_values(void **state)
 {
     static const char *const bad_sizes[] = {"2GBB",
                                             "2xb",
@@ -229,7 +229,7 @@ static void command_line_wins_over_environment_over_file(void **state)
     unlink(path);
 }
 
-static void a_bad_environment_is_named(void **state)
+static void bad_environment_variable_is_named(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -252,7 +252,7 @@ static void a_bad_environment_is_named(void **state)
     unsetenv("BATON_TEST_MODEL");
 }
 
-static void a_bad_file_is_named_with_its_line(void **state)
+static void bad_config_file_is_named_with_its_line(void **state)
 {
     static const struct {
         const char *content;
@@ -288,7 +288,7 @@ static void a_bad_file_is_named_with_its_line(void **state)
                    "baton serve: cannot read /: Is a directory\n");
 }
 
-static void help_lists_what_the_program_takes_and_nothing_else(void **state)
+static void help_lists_exactly_the_programs_options(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -312,7 +312,7 @@ static void help_lists_what_the_program_takes_and_nothing_else(void **state)
                         strtok_r(printed + 13, "\n", &(char *){NULL}));
 }
 
-static void no_line_of_help_is_longer_than_a_terminal(void **state)
+static void help_lines_fit_a_terminal(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -328,7 +328,7 @@ static void no_line_of_help_is_longer_than_a_terminal(void **state)
 
 /* Children get what differs from the default, whatever its source, and can
  * read it back to the same configuration. */
-static void children_get_exactly_what_differs(void **state)
+static void child_arguments_are_exactly_the_non_default_values(void **state)
 {
     static const char want[] = "--kv-memory=1536m\0"
                                "--max-batch-size=8\0"
@@ -404,7 +404,7 @@ static void addresses_are_split_at_the_last_colon(void **state)
 }
 
 /* --model: what it says, and how it reads after being printed for a child. */
-static void a_model_has_a_name_where_one_stands_before_the_equals(void **state)
+static void model_name_is_the_text_before_the_equals_sign(void **state)
 {
     static const struct {
         const char *text;
@@ -453,7 +453,7 @@ static void a_model_has_a_name_where_one_stands_before_the_equals(void **state)
     }
 }
 
-static void a_path_that_looks_like_a_name_is_handed_on_as_a_path(void **state)
+static void model_path_with_equals_sign_is_passed_on_as_a_path(void **state)
 {
     bt_strbuf_t out;
 
@@ -464,7 +464,7 @@ static void a_path_that_looks_like_a_name_is_handed_on_as_a_path(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void a_long_file_name_gives_a_name_that_fits(void **state)
+static void model_name_of_a_long_file_name_is_cut(void **state)
 {
     char path[128];
     char name[BT_CONFIG_MODEL_NAME_BYTES];
@@ -479,7 +479,7 @@ static void a_long_file_name_gives_a_name_that_fits(void **state)
     assert_string_equal(name, "short");
 }
 
-static void several_models_come_from_the_strongest_source(void **state)
+static void model_list_comes_from_the_source_of_highest_precedence(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -514,7 +514,7 @@ static void several_models_come_from_the_strongest_source(void **state)
     unlink(path);
 }
 
-static void models_that_nobody_could_tell_apart_are_refused(void **state)
+static void models_with_equal_names_are_refused(void **state)
 {
     (void)state;
     assert_refused(BT_PROG_SERVE, "--model a=x.gguf --model a=y.gguf",
@@ -546,7 +546,7 @@ static void models_that_nobody_could_tell_apart_are_refused(void **state)
     bt_config_unset_environment();
 }
 
-static void the_last_routers_ports_must_exist(void **state)
+static void ports_of_all_routers_must_be_in_range(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -574,7 +574,7 @@ static void the_last_routers_ports_must_exist(void **state)
                    "to 16 routers\n");
 }
 
-static void files_of_tls_are_given_together(void **state)
+static void tls_cert_and_key_must_be_given_together(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -633,7 +633,7 @@ static void remove_repository(const char *dir)
 #define PARAMETER(key, value) \
     "parameters { key: \"" key "\" value { string_value: \"" value "\" } }\n"
 
-static void a_model_repository_sets_what_nothing_stronger_does(void **state)
+static void model_repository_has_the_lowest_precedence(void **state)
 {
     static const char text[] =
         "name: \"tensorrt_llm\"\n"
@@ -686,7 +686,7 @@ static void a_model_repository_sets_what_nothing_stronger_does(void **state)
     remove_repository(dir);
 }
 
-static void a_model_repository_is_refused_by_file_line_and_field(void **state)
+static void bad_model_repository_is_named_by_file_line_and_field(void **state)
 {
     char dir[] = "/tmp/baton-test-config-XXXXXX";
     char line[256];
@@ -710,7 +710,7 @@ static void a_model_repository_is_refused_by_file_line_and_field(void **state)
                    "folder\n");
 }
 
-static void metrics_of_gpus_are_taken_where_there_is_none(void **state)
+static void gpu_metrics_option_is_accepted_without_a_gpu(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -731,7 +731,7 @@ static void metrics_of_gpus_are_taken_where_there_is_none(void **state)
     bt_config_destroy(store);
 }
 
-static void auto_is_the_back_end_for_what_the_host_has(void **state)
+static void backend_auto_is_chosen_by_the_host(void **state)
 {
     const bool has_driver = access(BT_CONFIG_GPU_DRIVER, F_OK) == 0;
     const bt_config_t *c = NULL;
@@ -749,7 +749,7 @@ static void auto_is_the_back_end_for_what_the_host_has(void **state)
     }
 }
 
-static void load_survives_every_failed_allocation(void **state)
+static void config_load_survives_every_failed_allocation(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -777,7 +777,7 @@ static void load_survives_every_failed_allocation(void **state)
     unlink(path);
 }
 
-static void a_range_of_ports_has_a_first_and_a_last_one(void **state)
+static void port_range_has_a_first_and_a_last_port(void **state)
 {
     static const char *const bad[] = {
         "20000", "20000-", "-20100", "0-9",      "20100-20000", "1-65536",
@@ -801,7 +801,7 @@ static void a_range_of_ports_has_a_first_and_a_last_one(void **state)
 
 /* Each mistake of every kind is kept; what is wrong is as if it were not there,
  * and what is right counts. */
-static void all_mistakes_are_found_where_all_are_wanted(void **state)
+static void check_reports_all_errors(void **state)
 {
     static const char *const wanted[] = {
         "--max-batch-size: '0' is not a whole number from 1 to 4096 seats",
@@ -848,32 +848,32 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(defaults_are_those_of_the_manual),
-        BT_TEST(a_range_of_ports_has_a_first_and_a_last_one),
-        BT_TEST(all_mistakes_are_found_where_all_are_wanted),
+        BT_TEST(port_range_has_a_first_and_a_last_port),
+        BT_TEST(check_reports_all_errors),
         BT_TEST(both_spellings_of_an_option_work),
-        BT_TEST(a_switch_needs_no_value_and_takes_only_its_own),
+        BT_TEST(switch_needs_no_value_and_takes_only_its_own),
         BT_TEST(sizes_are_powers_of_1024),
-        BT_TEST(bad_values_are_named_with_what_is_allowed),
+        BT_TEST(bad_value_error_names_the_allowed_values),
         BT_TEST(options_that_contradict_each_other_are_refused),
         BT_TEST(command_line_wins_over_environment_over_file),
-        BT_TEST(a_bad_environment_is_named),
-        BT_TEST(a_bad_file_is_named_with_its_line),
-        BT_TEST(help_lists_what_the_program_takes_and_nothing_else),
-        BT_TEST(no_line_of_help_is_longer_than_a_terminal),
-        BT_TEST(children_get_exactly_what_differs),
-        BT_TEST(a_model_has_a_name_where_one_stands_before_the_equals),
-        BT_TEST(a_path_that_looks_like_a_name_is_handed_on_as_a_path),
-        BT_TEST(a_long_file_name_gives_a_name_that_fits),
-        BT_TEST(several_models_come_from_the_strongest_source),
-        BT_TEST(models_that_nobody_could_tell_apart_are_refused),
-        BT_TEST(the_last_routers_ports_must_exist),
-        BT_TEST(files_of_tls_are_given_together),
+        BT_TEST(bad_environment_variable_is_named),
+        BT_TEST(bad_config_file_is_named_with_its_line),
+        BT_TEST(help_lists_exactly_the_programs_options),
+        BT_TEST(help_lines_fit_a_terminal),
+        BT_TEST(child_arguments_are_exactly_the_non_default_values),
+        BT_TEST(model_name_is_the_text_before_the_equals_sign),
+        BT_TEST(model_path_with_equals_sign_is_passed_on_as_a_path),
+        BT_TEST(model_name_of_a_long_file_name_is_cut),
+        BT_TEST(model_list_comes_from_the_source_of_highest_precedence),
+        BT_TEST(models_with_equal_names_are_refused),
+        BT_TEST(ports_of_all_routers_must_be_in_range),
+        BT_TEST(tls_cert_and_key_must_be_given_together),
         BT_TEST(addresses_are_split_at_the_last_colon),
-        BT_TEST(a_model_repository_sets_what_nothing_stronger_does),
-        BT_TEST(a_model_repository_is_refused_by_file_line_and_field),
-        BT_TEST(metrics_of_gpus_are_taken_where_there_is_none),
-        BT_TEST(auto_is_the_back_end_for_what_the_host_has),
-        BT_TEST(load_survives_every_failed_allocation),
+        BT_TEST(model_repository_has_the_lowest_precedence),
+        BT_TEST(bad_model_repository_is_named_by_file_line_and_field),
+        BT_TEST(gpu_metrics_option_is_accepted_without_a_gpu),
+        BT_TEST(backend_auto_is_chosen_by_the_host),
+        BT_TEST(config_load_survives_every_failed_allocation),
     };
 
     bt_config_unset_environment();

@@ -3,7 +3,7 @@
 #include "common/base/status.h"
 #include "tests/unit/common/config/config_fixture.h"
 
-static void beyond_loopback_needs_keys_or_the_operators_word(void **state)
+static void public_address_needs_keys_or_an_explicit_option(void **state)
 {
     static const char *const inside[] = {
         "--http 127.0.0.1:1", "--http 127.8.9.1:1",          "--http [::1]:1",
@@ -42,7 +42,7 @@ static void beyond_loopback_needs_keys_or_the_operators_word(void **state)
     bt_config_destroy(store);
 }
 
-static void a_tenant_is_said_in_one_way(void **state)
+static void tenant_is_named_by_one_option_only(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -64,7 +64,7 @@ static void a_tenant_is_said_in_one_way(void **state)
                    "shared memory are not kept apart by tenant\n");
 }
 
-static void otlp_takes_http_urls_without_password_or_query(void **state)
+static void otlp_url_with_password_or_query_is_refused(void **state)
 {
     static const char *const accepted[] = {
         "--otlp-traces-endpoint http://localhost:4318",
@@ -110,9 +110,9 @@ static void otlp_takes_http_urls_without_password_or_query(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(beyond_loopback_needs_keys_or_the_operators_word),
-        BT_TEST(a_tenant_is_said_in_one_way),
-        BT_TEST(otlp_takes_http_urls_without_password_or_query),
+        BT_TEST(public_address_needs_keys_or_an_explicit_option),
+        BT_TEST(tenant_is_named_by_one_option_only),
+        BT_TEST(otlp_url_with_password_or_query_is_refused),
     };
 
     bt_config_unset_environment();

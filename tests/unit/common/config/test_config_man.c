@@ -39,7 +39,7 @@ static void assert_current(unsigned program, const char *file_name)
     bt_strbuf_fini(&page);
 }
 
-static void the_committed_pages_are_current(void **state)
+static void committed_man_pages_are_current(void **state)
 {
     (void)state;
     assert_current(BT_PROG_SERVE, "baton.1");
@@ -49,7 +49,7 @@ static void the_committed_pages_are_current(void **state)
     assert_current(0, "baton.conf.5");
 }
 
-static void so_is_the_page_of_options(void **state)
+static void committed_options_page_is_current(void **state)
 {
     bt_strbuf_t page;
 
@@ -60,7 +60,7 @@ static void so_is_the_page_of_options(void **state)
     bt_strbuf_fini(&page);
 }
 
-static void a_page_that_does_not_fit_says_so(void **state)
+static void man_page_over_the_buffer_size_is_an_error(void **state)
 {
     bt_strbuf_t page;
 
@@ -74,9 +74,9 @@ static void a_page_that_does_not_fit_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_committed_pages_are_current),
-        BT_TEST(so_is_the_page_of_options),
-        BT_TEST(a_page_that_does_not_fit_says_so),
+        BT_TEST(committed_man_pages_are_current),
+        BT_TEST(committed_options_page_is_current),
+        BT_TEST(man_page_over_the_buffer_size_is_an_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,7 @@ static void assert_model(unsigned program, const char *options,
     bt_config_destroy(store);
 }
 
-static void a_name_is_a_file_a_part_or_a_folder(void **state)
+static void pulled_model_name_is_a_file_a_part_or_a_folder(void **state)
 {
     (void)state;
     assert_model(BT_PROG_SERVE, "--model one", "one.gguf", "one");
@@ -106,7 +106,7 @@ static void a_name_is_a_file_a_part_or_a_folder(void **state)
                  "pulled");
 }
 
-static void where_it_came_from_is_a_name_as_well(void **state)
+static void pulled_model_is_found_by_its_repository(void **state)
 {
     (void)state;
     assert_model(BT_PROG_SERVE, "--model we/Some-GGUF:Q4_K_M",
@@ -150,7 +150,7 @@ static void use_line(char *line, uint32_t *n_found)
     }
 }
 
-static void words_mean_what_the_table_says(void **state)
+static void pulled_model_names_resolve_as_the_shared_table_says(void **state)
 {
     char line[256];
     uint32_t n_found = 0;
@@ -168,7 +168,7 @@ static void words_mean_what_the_table_says(void **state)
     assert_true(n_found > 5);
 }
 
-static void a_manifest_that_is_none_names_nothing(void **state)
+static void invalid_manifest_names_no_model(void **state)
 {
     static const char *const texts[] = {
         "",
@@ -198,7 +198,7 @@ static void a_manifest_that_is_none_names_nothing(void **state)
                      BT_ERR_NOT_FOUND);
 }
 
-static void clients_may_find_it_under_another_name(void **state)
+static void pulled_model_may_be_served_under_another_name(void **state)
 {
     (void)state;
     assert_model(BT_PROG_SERVE, "--model mine=pulled",
@@ -207,14 +207,14 @@ static void clients_may_find_it_under_another_name(void **state)
                  "pulled/Some-Q4_K_M.gguf", "ours");
 }
 
-static void it_may_stand_without_its_option_before_the_folder(void **state)
+static void pulled_model_may_be_a_positional_argument(void **state)
 {
     (void)state;
     assert_model(BT_PROG_SERVE, "pulled", "pulled/Some-Q4_K_M.gguf", "pulled");
     assert_model(BT_PROG_SERVE, "mine=hub", "hub", "mine");
 }
 
-static void a_path_is_a_path(void **state)
+static void existing_path_is_not_a_pulled_model(void **state)
 {
     (void)state;
     assert_model(BT_PROG_SERVE, "--model /dev/null", "/dev/null", "null");
@@ -233,7 +233,7 @@ static void assert_not_found(const char *name)
     bt_config_destroy(store);
 }
 
-static void what_is_no_model_of_the_folder_stays_a_path(void **state)
+static void unknown_model_name_stays_a_path(void **state)
 {
     (void)state;
     assert_not_found("many"); /* which of the two? */
@@ -244,7 +244,7 @@ static void what_is_no_model_of_the_folder_stays_a_path(void **state)
     assert_not_found("one.gguf");
 }
 
-static void the_variable_names_the_folder(void **state)
+static void models_dir_variable_names_the_folder(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -257,7 +257,7 @@ static void the_variable_names_the_folder(void **state)
     unsetenv("BATON_MODELS_DIR");
 }
 
-static void the_cache_is_the_folder_where_none_is_named(void **state)
+static void models_dir_defaults_to_the_cache(void **state)
 {
     char *path = NULL;
     char baton[128];
@@ -272,7 +272,7 @@ static void the_cache_is_the_folder_where_none_is_named(void **state)
     unsetenv("XDG_CACHE_HOME");
 }
 
-static void what_is_not_there_gets_an_answer_that_helps(void **state)
+static void missing_model_error_names_the_pull_command(void **state)
 {
     char line[256];
     char hint[BT_CONFIG_HINT_BYTES];
@@ -309,17 +309,17 @@ static void what_is_not_there_gets_an_answer_that_helps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_name_is_a_file_a_part_or_a_folder),
-        BT_TEST(where_it_came_from_is_a_name_as_well),
-        BT_TEST(words_mean_what_the_table_says),
-        BT_TEST(a_manifest_that_is_none_names_nothing),
-        BT_TEST(clients_may_find_it_under_another_name),
-        BT_TEST(it_may_stand_without_its_option_before_the_folder),
-        BT_TEST(a_path_is_a_path),
-        BT_TEST(what_is_no_model_of_the_folder_stays_a_path),
-        BT_TEST(the_variable_names_the_folder),
-        BT_TEST(the_cache_is_the_folder_where_none_is_named),
-        BT_TEST(what_is_not_there_gets_an_answer_that_helps),
+        BT_TEST(pulled_model_name_is_a_file_a_part_or_a_folder),
+        BT_TEST(pulled_model_is_found_by_its_repository),
+        BT_TEST(pulled_model_names_resolve_as_the_shared_table_says),
+        BT_TEST(invalid_manifest_names_no_model),
+        BT_TEST(pulled_model_may_be_served_under_another_name),
+        BT_TEST(pulled_model_may_be_a_positional_argument),
+        BT_TEST(existing_path_is_not_a_pulled_model),
+        BT_TEST(unknown_model_name_stays_a_path),
+        BT_TEST(models_dir_variable_names_the_folder),
+        BT_TEST(models_dir_defaults_to_the_cache),
+        BT_TEST(missing_model_error_names_the_pull_command),
     };
 
     bt_config_unset_environment();

@@ -3,7 +3,7 @@
 #include "common/base/status.h"
 #include "tests/unit/common/config/config_fixture.h"
 
-static void options_of_other_servers_have_their_meaning(void **state)
+static void options_of_other_servers_are_synonyms(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -57,7 +57,7 @@ static void options_of_other_servers_have_their_meaning(void **state)
     bt_config_destroy(store);
 }
 
-static void what_has_no_effect_is_said(void **state)
+static void option_without_effect_is_noted(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -75,7 +75,7 @@ static void what_has_no_effect_is_said(void **state)
     bt_config_destroy(store);
 }
 
-static void what_is_not_served_names_what_to_use(void **state)
+static void unsupported_option_names_an_alternative(void **state)
 {
     static const struct {
         unsigned program;
@@ -129,7 +129,7 @@ static void load_with(const char *name, const char *value)
     unsetenv(name);
 }
 
-static void variables_that_are_no_option_s_are_named(void **state)
+static void unknown_environment_variables_are_named(void **state)
 {
     static const struct {
         const char *name, *value, *meant;
@@ -172,7 +172,7 @@ static void variables_that_are_no_option_s_are_named(void **state)
     }
 }
 
-static void a_file_s_key_may_be_another_server_s(void **state)
+static void config_file_key_may_be_a_synonym(void **state)
 {
     char path[64];
     char line[128];
@@ -192,11 +192,11 @@ static void a_file_s_key_may_be_another_server_s(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(options_of_other_servers_have_their_meaning),
-        BT_TEST(what_has_no_effect_is_said),
-        BT_TEST(what_is_not_served_names_what_to_use),
-        BT_TEST(variables_that_are_no_option_s_are_named),
-        BT_TEST(a_file_s_key_may_be_another_server_s),
+        BT_TEST(options_of_other_servers_are_synonyms),
+        BT_TEST(option_without_effect_is_noted),
+        BT_TEST(unsupported_option_names_an_alternative),
+        BT_TEST(unknown_environment_variables_are_named),
+        BT_TEST(config_file_key_may_be_a_synonym),
     };
 
     bt_config_unset_environment();

@@ -3,7 +3,7 @@
 #include "common/base/status.h"
 #include "tests/unit/common/config/config_fixture.h"
 
-static void unknown_options_name_the_closest(void **state)
+static void unknown_option_names_the_closest_one(void **state)
 {
     (void)state;
     assert_refused(BT_PROG_SERVE, "--kv-memroy 1g",
@@ -62,7 +62,7 @@ static void assert_targets(const bt_config_t *c, const char *model,
     assert_int_equal(itl, itl_ms);
 }
 
-static void a_model_may_have_targets_of_its_own(void **state)
+static void model_targets_override_the_general_ones(void **state)
 {
     static const char *const bad[] = {
         "a",           "a=",
@@ -147,7 +147,7 @@ static void sampling_defaults_are_json_of_known_fields_in_range(void **state)
     }
 }
 
-static void models_may_stand_without_their_option(void **state)
+static void models_may_be_positional_arguments(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -164,7 +164,7 @@ static void models_may_stand_without_their_option(void **state)
     bt_config_destroy(store);
 }
 
-static void the_port_can_be_told_alone(void **state)
+static void port_alone_keeps_the_default_address(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -217,7 +217,7 @@ static void the_port_can_be_told_alone(void **state)
                    "not of baton-decode-worker\n");
 }
 
-static void a_size_may_have_a_space_before_its_unit(void **state)
+static void size_may_have_a_space_before_its_unit(void **state)
 {
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
@@ -312,12 +312,12 @@ static void every_option_has_one_heading(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(unknown_options_name_the_closest),
-        BT_TEST(a_model_may_have_targets_of_its_own),
+        BT_TEST(unknown_option_names_the_closest_one),
+        BT_TEST(model_targets_override_the_general_ones),
         BT_TEST(sampling_defaults_are_json_of_known_fields_in_range),
-        BT_TEST(models_may_stand_without_their_option),
-        BT_TEST(the_port_can_be_told_alone),
-        BT_TEST(a_size_may_have_a_space_before_its_unit),
+        BT_TEST(models_may_be_positional_arguments),
+        BT_TEST(port_alone_keeps_the_default_address),
+        BT_TEST(size_may_have_a_space_before_its_unit),
         BT_TEST(help_lists_common_and_help_all_advanced_options_too),
         BT_TEST(help_texts_are_one_line),
         BT_TEST(every_option_has_one_heading),

@@ -37,7 +37,7 @@ static bt_status_t read_text(const char *text, mode_t mode,
 
 /* Expected bytes: python3 -c 'import hashlib;
  * print(hashlib.blake2b(b"0123456789abcdef", digest_size=32).hexdigest())' */
-static void a_key_file_is_hashed_without_its_line_end(void **state)
+static void key_file_hash_excludes_the_line_end(void **state)
 {
     static const char expected[] =
         "c783baf5fb1427e7d924c9fe93ee161169324bb139d9cd8d8b9602c412ec6cda";
@@ -58,7 +58,7 @@ static void a_key_file_is_hashed_without_its_line_end(void **state)
     assert_false(bt_key_equal(key, other, sizeof(key)));
 }
 
-static void a_key_that_others_can_touch_is_refused(void **state)
+static void key_file_accessible_to_others_is_refused(void **state)
 {
     static const mode_t modes[] = {0640, 0604, 0620, 0602, 0610, 0666};
     uint8_t key[BT_KEY_BYTES];
@@ -75,7 +75,7 @@ static void a_key_that_others_can_touch_is_refused(void **state)
     }
 }
 
-static void a_key_of_somebody_else_is_refused(void **state)
+static void key_file_of_another_user_is_refused(void **state)
 {
     const char *path = file_with("0123456789abcdef", 16, 0600);
     uint8_t key[BT_KEY_BYTES];
@@ -88,7 +88,7 @@ static void a_key_of_somebody_else_is_refused(void **state)
     assert_string_equal(why, "it belongs to user 4711, and this is user 0");
 }
 
-static void unusable_key_files_are_told_apart(void **state)
+static void unusable_key_files_have_distinct_errors(void **state)
 {
     static char large[4097];
     uint8_t key[BT_KEY_BYTES];
@@ -116,7 +116,7 @@ static void unusable_key_files_are_told_apart(void **state)
 
 /* Expected bytes: python3 -c 'import hashlib; print(hashlib.blake2b(b"data",
  * digest_size=32, key=bytes(range(32))).hexdigest())' */
-static void a_proof_is_keyed_blake2b(void **state)
+static void key_proof_is_keyed_blake2b(void **state)
 {
     static const char expected[] =
         "997fd9df5c41059563b2fee82026985c28a72b0a39d960f4db49ea6027091878";
@@ -149,7 +149,7 @@ static void assert_hex(const uint8_t *bytes, size_t n, const char *expected)
  * b=lambda n, d: print(hashlib.blake2b(d, digest_size=n, key=k).hexdigest());
  * b(32, b"baton 3 kv".ljust(16, b"\0") + b"data");
  * b(32, b"sixteen letters!" + b""); b(16, b"data"); b(32, b"data")' */
-static void keys_and_tags_are_told_apart_by_domain_and_length(void **state)
+static void keys_and_tags_differ_by_domain_and_length(void **state)
 {
     const bt_key_part_t parts[] = {{"da", 2}, {NULL, 0}, {"ta", 2}};
     uint8_t key[BT_KEY_BYTES];
@@ -191,7 +191,7 @@ static void random_numbers_differ(void **state)
 }
 
 /* printf %s abc | b2sum -l 256; FIPS 180-4, example of "abc". */
-static void a_clients_key_is_hashed_as_other_tools_do(void **state)
+static void api_key_hash_equals_that_of_other_tools(void **state)
 {
     static const char *const expected[BT_KEY_N_HASHES] = {
         "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319",
@@ -210,7 +210,7 @@ static void a_clients_key_is_hashed_as_other_tools_do(void **state)
     }
 }
 
-static void what_a_start_cannot_read_is_logged(void **state)
+static void unreadable_key_file_is_logged_at_start(void **state)
 {
     uint8_t key[BT_KEY_BYTES], read[BT_KEY_BYTES];
     const char *path = file_with("a key of a cluster", 18, 0600);
@@ -233,15 +233,15 @@ static void what_a_start_cannot_read_is_logged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_key_file_is_hashed_without_its_line_end),
-        BT_TEST(a_clients_key_is_hashed_as_other_tools_do),
-        BT_TEST(a_key_that_others_can_touch_is_refused),
-        BT_TEST(a_key_of_somebody_else_is_refused),
-        BT_TEST(unusable_key_files_are_told_apart),
-        BT_TEST(a_proof_is_keyed_blake2b),
-        BT_TEST(keys_and_tags_are_told_apart_by_domain_and_length),
+        BT_TEST(key_file_hash_excludes_the_line_end),
+        BT_TEST(api_key_hash_equals_that_of_other_tools),
+        BT_TEST(key_file_accessible_to_others_is_refused),
+        BT_TEST(key_file_of_another_user_is_refused),
+        BT_TEST(unusable_key_files_have_distinct_errors),
+        BT_TEST(key_proof_is_keyed_blake2b),
+        BT_TEST(keys_and_tags_differ_by_domain_and_length),
         BT_TEST(random_numbers_differ),
-        BT_TEST(what_a_start_cannot_read_is_logged),
+        BT_TEST(unreadable_key_file_is_logged_at_start),
     };
     char path[64];
     int failed;

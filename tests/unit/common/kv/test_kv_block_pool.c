@@ -6,7 +6,7 @@
 
 #define UNTOUCHED 0xA5A5A5A5u
 
-static void acquire_takes_all_or_nothing(void **state)
+static void block_acquire_takes_all_or_nothing(void **state)
 {
     uint32_t held[3];
     uint32_t more[2] = {UNTOUCHED, UNTOUCHED};
@@ -47,7 +47,7 @@ static void shared_block_is_freed_by_the_last_holder(void **state)
 /* Four blocks. Two of them are windowed and are held by one, two and three at a
  * time, kept and not: whoever takes or gives back one changes what is available
  * by one. */
-static void a_windowed_block_costs_each_holder_one(void **state)
+static void windowed_block_counts_once_for_each_holder(void **state)
 {
     uint32_t ids[2];
     bt_kv_pool_t *pool = NULL;
@@ -94,7 +94,7 @@ static void a_windowed_block_costs_each_holder_one(void **state)
 }
 
 /* Fail the 1st, then the 2nd ... allocation until none is left to fail. */
-static void create_survives_every_failed_allocation(void **state)
+static void block_pool_create_survives_every_failed_allocation(void **state)
 {
     int nth = 0;
     bt_status_t status;
@@ -118,10 +118,10 @@ static void create_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(acquire_takes_all_or_nothing),
+        BT_TEST(block_acquire_takes_all_or_nothing),
         BT_TEST(shared_block_is_freed_by_the_last_holder),
-        BT_TEST(a_windowed_block_costs_each_holder_one),
-        BT_TEST(create_survives_every_failed_allocation),
+        BT_TEST(windowed_block_counts_once_for_each_holder),
+        BT_TEST(block_pool_create_survives_every_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

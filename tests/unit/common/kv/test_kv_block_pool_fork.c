@@ -48,7 +48,7 @@ static void whole_blocks_are_shared_and_the_partial_one_is_copied(void **state)
     bt_kv_pool_destroy(pool);
 }
 
-static void at_a_block_boundary_nothing_is_copied(void **state)
+static void fork_at_a_block_boundary_copies_nothing(void **state)
 {
     bt_kv_pool_t *pool = NULL;
     bt_kv_copy_t copy = {8, 9};
@@ -251,7 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(whole_blocks_are_shared_and_the_partial_one_is_copied),
-        BT_TEST(at_a_block_boundary_nothing_is_copied),
+        BT_TEST(fork_at_a_block_boundary_copies_nothing),
         BT_TEST(fork_without_free_blocks_changes_nothing),
         BT_TEST(each_group_of_a_span_is_forked),
         BT_TEST(random_forks_share_nothing_written_and_free_all_blocks),

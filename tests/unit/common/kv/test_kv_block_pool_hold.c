@@ -62,7 +62,7 @@ static void attention_window_bounds_its_block_count(void **state)
 
 /* One whole group, one with a window of 10 and 6 ahead: 5 spans. A sequence of
  * 40 tokens, 10 spans. */
-static void a_window_slides_and_holds_as_many_blocks_as_before(void **state)
+static void sliding_window_keeps_its_block_count(void **state)
 {
     static const uint32_t windows[] = {0, 10};
     const bt_kv_reach_t reach = {
@@ -383,7 +383,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(attention_window_bounds_its_block_count),
-        BT_TEST(a_window_slides_and_holds_as_many_blocks_as_before),
+        BT_TEST(sliding_window_keeps_its_block_count),
         BT_TEST(received_kv_is_held_from_the_window_start),
         BT_TEST(started_sequence_always_gets_blocks_for_sliding_windows),
     };

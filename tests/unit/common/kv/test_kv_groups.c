@@ -31,7 +31,7 @@ static void three(bt_kv_group_t list[3])
     list[2].state_bytes = 1000;
 }
 
-static void a_model_of_equal_layers_is_one_group(void **state)
+static void equal_layers_form_one_group(void **state)
 {
     bt_kv_groups_t groups;
     bt_hash128_t id;
@@ -164,7 +164,7 @@ static void group_keeps_positions_that_later_tokens_attend_to(void **state)
     assert_int_equal(bt_kv_group_first_span(&narrow, 7), 1);
 }
 
-static void every_part_of_the_list_changes_the_identity(void **state)
+static void group_list_identity_covers_every_field(void **state)
 {
     static const uint8_t turned[] = {0, 1, 0, 2, 1, 0};
     bt_hash128_t ids[9];
@@ -205,7 +205,7 @@ static void every_part_of_the_list_changes_the_identity(void **state)
     }
 }
 
-static void a_list_that_does_not_fit_is_refused(void **state)
+static void invalid_group_list_is_refused(void **state)
 {
     static const uint8_t beyond[] = {1, 0, 0, 3, 1, 0};
     bt_kv_groups_t groups = {.n = 77};
@@ -277,12 +277,12 @@ static void a_list_that_does_not_fit_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_model_of_equal_layers_is_one_group),
+        BT_TEST(equal_layers_form_one_group),
         BT_TEST(layers_map_to_groups_and_pages_hold_any_group),
         BT_TEST(rank_share_has_its_layers_of_each_group),
         BT_TEST(group_keeps_positions_that_later_tokens_attend_to),
-        BT_TEST(every_part_of_the_list_changes_the_identity),
-        BT_TEST(a_list_that_does_not_fit_is_refused),
+        BT_TEST(group_list_identity_covers_every_field),
+        BT_TEST(invalid_group_list_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static void block_bytes_matches_hand_count(void **state)
 
 /* The same in int8 with scales in f32, worked by hand: 2 * 30 * 3 * 16 = 2880
  * vectors of 64 bytes, and behind them 2880 scales of 4 bytes. */
-static void scales_lie_behind_the_elements(void **state)
+static void kv_scales_follow_the_elements(void **state)
 {
     const bt_kv_shape_t shape = {.n_layers = 30,
                                  .n_kv_heads = 3,
@@ -69,7 +69,7 @@ static void block_bytes_rejects_a_hostile_file(void **state)
     assert_true(bytes == (size_t)1 << 63);
 }
 
-static void every_field_changes_the_identity(void **state)
+static void layout_identity_covers_every_field(void **state)
 {
     const bt_kv_shape_t base = {2, 3, 16, 64, 2, 0};
     const bt_hash128_t id = bt_kv_layout_identity(&base, 0, 3);
@@ -119,9 +119,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(block_bytes_matches_hand_count),
-        BT_TEST(scales_lie_behind_the_elements),
+        BT_TEST(kv_scales_follow_the_elements),
         BT_TEST(block_bytes_rejects_a_hostile_file),
-        BT_TEST(every_field_changes_the_identity),
+        BT_TEST(layout_identity_covers_every_field),
         BT_TEST(layout_identity_is_stable_across_builds),
         BT_TEST(blocks_are_rounded_up),
     };

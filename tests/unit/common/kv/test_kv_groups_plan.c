@@ -61,7 +61,7 @@ static void five_of_six_windowed_layers_fill_pages_like_the_sixth(void **state)
     bt_kv_groups_fini(&groups);
 }
 
-static void other_families_need_no_padding(void **state)
+static void page_plans_of_other_families_need_no_padding(void **state)
 {
     static const struct {
         uint32_t n_layers, window, each, context, n_groups, page_layers;
@@ -179,7 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(five_of_six_windowed_layers_fill_pages_like_the_sixth),
-        BT_TEST(other_families_need_no_padding),
+        BT_TEST(page_plans_of_other_families_need_no_padding),
         BT_TEST(window_as_long_as_the_context_counts_as_full_attention),
         BT_TEST(chosen_page_size_is_minimal),
         BT_TEST(impossible_page_plans_are_refused),

@@ -57,7 +57,7 @@ static uint32_t compute(fixture_t *f, const uint32_t *tokens, uint32_t n_blocks,
     return n;
 }
 
-static void the_longest_known_beginning_is_found_and_held(void **state)
+static void prefix_lookup_finds_and_holds_the_longest_match(void **state)
 {
     static const uint32_t first[] = {1, 2, 3, 4, 5, 6};
     static const uint32_t second[] = {1, 2, 3, 4, 9, 9};
@@ -85,7 +85,7 @@ static void the_longest_known_beginning_is_found_and_held(void **state)
 }
 
 /* The same tokens at another place are another node. */
-static void a_block_is_known_by_all_before_it(void **state)
+static void block_identity_includes_all_preceding_blocks(void **state)
 {
     static const uint32_t first[] = {1, 2, 3, 4};
     static const uint32_t swapped[] = {3, 4, 1, 2};
@@ -101,7 +101,7 @@ static void a_block_is_known_by_all_before_it(void **state)
     close_all(&f);
 }
 
-static void leaves_go_first_the_least_recently_used_before_others(void **state)
+static void eviction_takes_least_recently_used_leaves_first(void **state)
 {
     static const uint32_t a[] = {1, 1, 2, 2};
     static const uint32_t b[] = {1, 1, 3, 3};
@@ -150,7 +150,7 @@ static void held_blocks_are_not_evicted(void **state)
 
 /* Two that were computed at the same time: the second's blocks are not known,
  * nor what is below them, which it would not hold. */
-static void the_same_tokens_are_remembered_once(void **state)
+static void identical_tokens_are_cached_once(void **state)
 {
     static const uint32_t a[] = {1, 1, 2, 2};
     static const uint32_t b[] = {1, 1, 3, 3};
@@ -202,7 +202,8 @@ static void cache_namespaces_share_nothing(void **state)
     close_all(&f);
 }
 
-static void counts_of_zero_are_refused_and_short_memory_is_said(void **state)
+static void
+prefix_index_reports_zero_counts_and_failed_allocations(void **state)
 {
     bt_kv_prefix_t *index = NULL;
     bt_kv_pool_t *pool;
@@ -269,7 +270,7 @@ static void give_back_found(fixture_t *f, const uint32_t *found, uint32_t n)
 
 /* Ten tokens, five spans; who computed them has of group 1 the last three
  * spans left and states after spans 1 and 3. */
-static void a_prefix_is_found_where_every_group_has_what_it_needs(void **state)
+static void prefix_is_found_if_every_group_has_its_blocks(void **state)
 {
     static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
     const uint32_t table[] = {0, NO, NO, 1, NO, 8, 2, 5, NO, 3, 6, 9, 4, 7, NO};
@@ -306,7 +307,7 @@ static void a_prefix_is_found_where_every_group_has_what_it_needs(void **state)
 
 /* Somebody else knows what a known span lacks; a block that is there already
  * stays, and what differs from it is not remembered. */
-static void a_known_span_is_completed_and_never_replaced(void **state)
+static void cached_span_is_completed_but_not_replaced(void **state)
 {
     static const uint32_t tokens[] = {1, 2, 3, 4};
     const uint32_t first[] = {0, NO, NO, 1, 2, NO};
@@ -430,7 +431,7 @@ static void missing_blocks_are_inserted_again(void **state)
 /* All layers have the window, and of five spans only the last two came: the
  * first three are on the way, without a block. What is not held is not
  * offered, whatever the table says. */
-static void a_tail_alone_is_found_behind_spans_without_blocks(void **state)
+static void window_blocks_are_found_behind_evicted_spans(void **state)
 {
     static const uint32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
     const uint32_t table[] = {2, 3, 4, 0, 1};
@@ -463,7 +464,7 @@ static void a_tail_alone_is_found_behind_spans_without_blocks(void **state)
 
 /* Ten nodes for five blocks: paths without blocks run out, and what does not
  * fit is not remembered. */
-static void paths_without_blocks_end_without_error(void **state)
+static void prefix_paths_without_blocks_end_without_error(void **state)
 {
     uint32_t tokens[24];
     uint32_t table[12];
@@ -616,19 +617,19 @@ static int take_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_longest_known_beginning_is_found_and_held),
-        BT_TEST(a_block_is_known_by_all_before_it),
-        BT_TEST(leaves_go_first_the_least_recently_used_before_others),
-        BT_TEST(a_prefix_is_found_where_every_group_has_what_it_needs),
-        BT_TEST(a_known_span_is_completed_and_never_replaced),
+        BT_TEST(prefix_lookup_finds_and_holds_the_longest_match),
+        BT_TEST(block_identity_includes_all_preceding_blocks),
+        BT_TEST(eviction_takes_least_recently_used_leaves_first),
+        BT_TEST(prefix_is_found_if_every_group_has_its_blocks),
+        BT_TEST(cached_span_is_completed_but_not_replaced),
         BT_TEST(evicted_window_blocks_are_reusable_and_keep_the_path),
         BT_TEST(missing_blocks_are_inserted_again),
-        BT_TEST(a_tail_alone_is_found_behind_spans_without_blocks),
-        BT_TEST(paths_without_blocks_end_without_error),
+        BT_TEST(window_blocks_are_found_behind_evicted_spans),
+        BT_TEST(prefix_paths_without_blocks_end_without_error),
         BT_TEST(held_blocks_are_not_evicted),
-        BT_TEST(the_same_tokens_are_remembered_once),
+        BT_TEST(identical_tokens_are_cached_once),
         BT_TEST(cache_namespaces_share_nothing),
-        BT_TEST(counts_of_zero_are_refused_and_short_memory_is_said),
+        BT_TEST(prefix_index_reports_zero_counts_and_failed_allocations),
         BT_TEST(random_operations_find_only_inserted_blocks),
     };
 

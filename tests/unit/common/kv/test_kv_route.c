@@ -36,7 +36,7 @@ static bt_kv_route_t route_of(const bt_kv_groups_t *groups, bt_kv_end_t end,
     return route;
 }
 
-static void between_single_ranks_a_block_is_one_move(void **state)
+static void single_ranks_move_each_block_in_one_piece(void **state)
 {
     const bt_kv_split_t one = {1, 1};
     bt_kv_shape_t scaled = hand;
@@ -95,7 +95,7 @@ static void shard_map_pairs_ranks_with_common_heads_or_layers(void **state)
     bt_kv_route_fini(&route);
 }
 
-static void a_split_that_the_model_does_not_allow_is_refused(void **state)
+static void impossible_shard_split_is_refused(void **state)
 {
     static const struct {
         bt_kv_split_t mine, theirs;
@@ -413,9 +413,9 @@ static void groups_are_split_each_by_its_own_layers_and_heads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(between_single_ranks_a_block_is_one_move),
+        BT_TEST(single_ranks_move_each_block_in_one_piece),
         BT_TEST(shard_map_pairs_ranks_with_common_heads_or_layers),
-        BT_TEST(a_split_that_the_model_does_not_allow_is_refused),
+        BT_TEST(impossible_shard_split_is_refused),
         BT_TEST(failed_allocation_leaves_no_shard_map),
         BT_TEST(one_rank_to_one_posts_the_pieces_of_whole_blocks),
         BT_TEST(sequence_of_one_group_transfers_only_missing_blocks),

@@ -308,7 +308,7 @@ static void scales_move_with_their_heads(void **state)
 }
 
 /* DESIGN.md section 4: 3 heads split 2 ways are 1 and 2; layers alike. */
-static void parts_are_as_the_design_says(void **state)
+static void reshard_parts_match_the_documented_example(void **state)
 {
     const bt_kv_shape_t whole = {.n_layers = 5,
                                  .n_kv_heads = 3,
@@ -335,7 +335,7 @@ static void parts_are_as_the_design_says(void **state)
     }
 }
 
-static void moves_are_few_and_as_worked_by_hand(void **state)
+static void reshard_moves_match_hand_worked_values(void **state)
 {
     static const bt_kv_move_t want[] = {
         {0, 24, 0, 24}, {24, 72, 24, 24}, {48, 120, 48, 24}, {72, 168, 72, 24}};
@@ -371,7 +371,7 @@ static void moves_are_few_and_as_worked_by_hand(void **state)
 }
 
 /* Two descriptions of a block with scales, and neither counts them twice. */
-static void a_rank_with_all_has_the_blocks_of_the_layout(void **state)
+static void single_rank_blocks_equal_the_layout(void **state)
 {
     const bt_kv_shape_t whole = {.n_layers = 30,
                                  .n_kv_heads = 3,
@@ -409,7 +409,7 @@ static void walk_check(const bt_kv_reshard_t *plan, bt_kv_end_t end,
 
 /* By hand; to heads 2 and 3 a source block has 192 bytes, a destination block
  * 96, a window 96 a block. */
-static void pieces_are_as_long_as_the_pool_allows(void **state)
+static void pieces_are_as_long_as_pool_extents_allow(void **state)
 {
     const uint32_t ids[] = {5, 3, 4, 0};
     /* All bytes of the destination's blocks come from this source, so 3 and 4
@@ -464,7 +464,7 @@ static void pieces_are_as_long_as_the_pool_allows(void **state)
     bt_kv_reshard_fini(&plan);
 }
 
-static void impossible_plans_are_refused(void **state)
+static void impossible_reshard_plans_are_refused(void **state)
 {
     const bt_kv_part_t bad[] = {{0, 3, 0, 4},          {1, 2, 0, 4},
                                 {0, 2, 1, 4},          {0, 2, 0, 5},
@@ -496,14 +496,14 @@ static void impossible_plans_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(parts_are_as_the_design_says),
-        BT_TEST(moves_are_few_and_as_worked_by_hand),
-        BT_TEST(a_rank_with_all_has_the_blocks_of_the_layout),
-        BT_TEST(pieces_are_as_long_as_the_pool_allows),
+        BT_TEST(reshard_parts_match_the_documented_example),
+        BT_TEST(reshard_moves_match_hand_worked_values),
+        BT_TEST(single_rank_blocks_equal_the_layout),
+        BT_TEST(pieces_are_as_long_as_pool_extents_allow),
         BT_TEST(every_pair_of_splits_moves_the_right_bytes_of_8_heads),
         BT_TEST(every_pair_of_splits_moves_the_right_bytes_of_3_heads),
         BT_TEST(scales_move_with_their_heads),
-        BT_TEST(impossible_plans_are_refused),
+        BT_TEST(impossible_reshard_plans_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

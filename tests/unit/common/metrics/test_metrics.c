@@ -10,7 +10,7 @@
 #define LIMIT_BYTES 65536
 
 /* Written by hand after "Exposition formats", text format 0.0.4. */
-static void a_family_is_help_type_and_its_samples(void **state)
+static void metric_family_is_help_type_and_samples(void **state)
 {
     bt_strbuf_t out;
 
@@ -59,7 +59,7 @@ static void histogram_buckets_are_cumulative_and_le_comes_last(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void histograms_add_up_and_without_labels_have_only_le(void **state)
+static void histograms_add_up_and_unlabelled_ones_have_only_le(void **state)
 {
     static const double bound = 0.005;
     bt_histogram_t a, b;
@@ -135,9 +135,9 @@ static void label_values_are_escaped_and_become_utf8(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_family_is_help_type_and_its_samples),
+        BT_TEST(metric_family_is_help_type_and_samples),
         BT_TEST(histogram_buckets_are_cumulative_and_le_comes_last),
-        BT_TEST(histograms_add_up_and_without_labels_have_only_le),
+        BT_TEST(histograms_add_up_and_unlabelled_ones_have_only_le),
         BT_TEST(numbers_have_no_exponent_when_whole_and_read_back_equal),
         BT_TEST(label_values_are_escaped_and_become_utf8),
     };

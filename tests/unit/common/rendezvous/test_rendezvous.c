@@ -44,7 +44,7 @@ static void take_away(const char *name)
     assert_int_equal(unlink(path), 0);
 }
 
-static void a_router_is_there_from_publish_to_withdraw(void **state)
+static void router_is_listed_from_publish_to_withdraw(void **state)
 {
     bt_rendezvous_t a = {0}, b = {0}, again = {0};
 
@@ -75,7 +75,7 @@ static void a_router_is_there_from_publish_to_withdraw(void **state)
     assert_int_equal(bt_rendezvous_scan(dir, &list), BT_ERR_IO);
 }
 
-static void addresses_that_nobody_else_can_use_are_refused(void **state)
+static void unreachable_router_addresses_are_refused(void **state)
 {
     static const char *const good[] = {"tcp://h:1", "tcp://[fe80::1]:7000",
                                        "ipc:///a", "tcp://10.0.0.0:7000",
@@ -115,7 +115,7 @@ static void addresses_that_nobody_else_can_use_are_refused(void **state)
 }
 
 /* Whoever else writes into the directory. */
-static void what_is_no_file_of_a_router_is_passed_over(void **state)
+static void foreign_files_in_the_join_directory_are_ignored(void **state)
 {
     char path[128];
     char name[32];
@@ -161,7 +161,7 @@ static void await_list(bt_rendezvous_watch_t *watch, uint32_t n)
     } while (list.n != n);
 }
 
-static void a_watch_tells_what_changes(void **state)
+static void join_directory_watch_reports_changes(void **state)
 {
     bt_rendezvous_watch_t *watch = NULL;
 
@@ -186,10 +186,10 @@ static void a_watch_tells_what_changes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_router_is_there_from_publish_to_withdraw),
-        BT_TEST(addresses_that_nobody_else_can_use_are_refused),
-        BT_TEST(what_is_no_file_of_a_router_is_passed_over),
-        BT_TEST(a_watch_tells_what_changes),
+        BT_TEST(router_is_listed_from_publish_to_withdraw),
+        BT_TEST(unreachable_router_addresses_are_refused),
+        BT_TEST(foreign_files_in_the_join_directory_are_ignored),
+        BT_TEST(join_directory_watch_reports_changes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,7 +50,7 @@ static void reads_as(const char *text, const char *want)
     bt_pbtxt_fini(&tree);
 }
 
-static void fields_messages_and_lists_are_one_tree(void **state)
+static void pbtxt_fields_messages_and_lists_form_one_tree(void **state)
 {
     (void)state;
     reads_as("", "");
@@ -67,7 +67,7 @@ static void fields_messages_and_lists_are_one_tree(void **state)
     reads_as("a: 1 # b: 2\nc: 3", "a=1 c=3 ");
 }
 
-static void strings_have_their_escapes_and_neighbours_resolved(void **state)
+static void pbtxt_strings_are_unescaped_and_concatenated(void **state)
 {
     bt_pbtxt_t tree;
 
@@ -80,7 +80,7 @@ static void strings_have_their_escapes_and_neighbours_resolved(void **state)
     bt_pbtxt_fini(&tree);
 }
 
-static void places_of_a_template_are_values_that_are_marked(void **state)
+static void pbtxt_template_placeholders_are_marked_values(void **state)
 {
     bt_pbtxt_t tree;
 
@@ -92,7 +92,7 @@ static void places_of_a_template_are_values_that_are_marked(void **state)
     bt_pbtxt_fini(&tree);
 }
 
-static void a_field_says_its_line_and_is_found_by_its_name(void **state)
+static void pbtxt_field_is_found_by_name_and_knows_its_line(void **state)
 {
     const bt_pbtxt_field_t *field;
     bt_pbtxt_t tree;
@@ -109,7 +109,7 @@ static void a_field_says_its_line_and_is_found_by_its_name(void **state)
     bt_pbtxt_fini(&tree);
 }
 
-static void what_is_not_of_the_format_is_refused_with_its_line(void **state)
+static void pbtxt_syntax_error_names_its_line(void **state)
 {
     static const struct {
         const char *text, *why;
@@ -146,7 +146,7 @@ static void what_is_not_of_the_format_is_refused_with_its_line(void **state)
     }
 }
 
-static void what_a_file_can_take_is_bounded(void **state)
+static void pbtxt_size_and_depth_are_bounded(void **state)
 {
     static char text[BT_PBTXT_MAX_BYTES + 2];
     bt_pbtxt_t tree;
@@ -185,7 +185,7 @@ static void what_a_file_can_take_is_bounded(void **state)
                      BT_ERR_TOO_LARGE);
 }
 
-static void a_failed_allocation_reads_nothing(void **state)
+static void pbtxt_reader_reports_a_failed_allocation(void **state)
 {
     bt_pbtxt_t tree = {0};
 
@@ -202,13 +202,13 @@ static void a_failed_allocation_reads_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(fields_messages_and_lists_are_one_tree),
-        BT_TEST(strings_have_their_escapes_and_neighbours_resolved),
-        BT_TEST(places_of_a_template_are_values_that_are_marked),
-        BT_TEST(a_field_says_its_line_and_is_found_by_its_name),
-        BT_TEST(what_is_not_of_the_format_is_refused_with_its_line),
-        BT_TEST(what_a_file_can_take_is_bounded),
-        BT_TEST(a_failed_allocation_reads_nothing),
+        BT_TEST(pbtxt_fields_messages_and_lists_form_one_tree),
+        BT_TEST(pbtxt_strings_are_unescaped_and_concatenated),
+        BT_TEST(pbtxt_template_placeholders_are_marked_values),
+        BT_TEST(pbtxt_field_is_found_by_name_and_knows_its_line),
+        BT_TEST(pbtxt_syntax_error_names_its_line),
+        BT_TEST(pbtxt_size_and_depth_are_bounded),
+        BT_TEST(pbtxt_reader_reports_a_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

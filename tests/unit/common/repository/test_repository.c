@@ -235,7 +235,7 @@ every_parameter_of_the_five_files_does_what_is_expected(void **state)
 }
 
 /* The table has no row that the files do not need, and none is missing. */
-static void every_row_of_parameters_is_a_field_of_a_file(void **state)
+static void every_parameter_row_is_read_from_config_pbtxt(void **state)
 {
     static const char prefix[] = "parameters.";
     size_t n = 0;
@@ -362,7 +362,7 @@ static void remove_all(const char *dir)
     rmdir(dir);
 }
 
-static void the_documented_quick_start_takes_effect(void **state)
+static void documented_repository_quick_start_takes_effect(void **state)
 {
     char dir[] = "/tmp/baton-test-repository-XXXXXX";
     bt_repository_t *repository;
@@ -402,7 +402,7 @@ static void the_documented_quick_start_takes_effect(void **state)
 
 /* ---- the other fields ---- */
 
-static void instance_groups_and_queues_are_taken_by_model(void **state)
+static void instance_groups_and_queues_apply_by_model(void **state)
 {
     static const char group[] =
         "instance_group [ { count: 3 kind: KIND_GPU gpus: [ 0, 1 ] } ]";
@@ -427,7 +427,8 @@ static void instance_groups_and_queues_are_taken_by_model(void **state)
     }
 }
 
-static void what_cannot_be_is_refused_by_file_line_and_name(void **state)
+static void
+invalid_repository_field_is_refused_by_file_line_and_name(void **state)
 {
     static const struct {
         uint32_t index;
@@ -526,7 +527,7 @@ static void cloud_stores_and_empty_folders_are_refused_by_name(void **state)
     assert_null(repository);
 }
 
-static void a_failed_allocation_reads_no_repository(void **state)
+static void repository_reader_reports_a_failed_allocation(void **state)
 {
     bt_repository_t *repository = NULL;
     int nth = 0;
@@ -553,13 +554,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(every_parameter_of_the_five_files_does_what_is_expected),
-        BT_TEST(every_row_of_parameters_is_a_field_of_a_file),
+        BT_TEST(every_parameter_row_is_read_from_config_pbtxt),
         BT_TEST(a_template_is_read_and_what_is_open_is_as_if_it_were_not_there),
-        BT_TEST(the_documented_quick_start_takes_effect),
-        BT_TEST(instance_groups_and_queues_are_taken_by_model),
-        BT_TEST(what_cannot_be_is_refused_by_file_line_and_name),
+        BT_TEST(documented_repository_quick_start_takes_effect),
+        BT_TEST(instance_groups_and_queues_apply_by_model),
+        BT_TEST(invalid_repository_field_is_refused_by_file_line_and_name),
         BT_TEST(cloud_stores_and_empty_folders_are_refused_by_name),
-        BT_TEST(a_failed_allocation_reads_no_repository),
+        BT_TEST(repository_reader_reports_a_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,7 @@
 
 #define S UINT64_C(1000000)
 
-static void half_is_left_after_each_half_life(void **state)
+static void estimate_halves_after_each_half_life(void **state)
 {
     (void)state;
     assert_true(bt_sched_age_left(0, 10 * S) == 1);
@@ -18,7 +18,7 @@ static void half_is_left_after_each_half_life(void **state)
     assert_int_equal(bt_sched_age_us(3, 5), 2);
 }
 
-static void a_rare_sample_counts_for_more(void **state)
+static void rare_samples_weigh_more(void **state)
 {
     (void)state;
     assert_true(bt_sched_age_share(0.1, 0, 30 * S) == 0.1);
@@ -45,8 +45,8 @@ static void probes_run_one_at_a_time_a_second_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(half_is_left_after_each_half_life),
-        BT_TEST(a_rare_sample_counts_for_more),
+        BT_TEST(estimate_halves_after_each_half_life),
+        BT_TEST(rare_samples_weigh_more),
         BT_TEST(probes_run_one_at_a_time_a_second_apart),
     };
 

@@ -6,7 +6,7 @@
 #define S UINT64_C(1000000)
 
 /* By hand: 10 a second, 50 at most. */
-static void tokens_come_at_the_rate_up_to_the_burst(void **state)
+static void bucket_fills_at_the_rate_up_to_the_burst(void **state)
 {
     bt_sched_bucket_t b;
 
@@ -23,7 +23,7 @@ static void tokens_come_at_the_rate_up_to_the_burst(void **state)
     assert_int_equal(bt_sched_bucket_left(&b, UINT64_MAX), 50);
 }
 
-static void looking_often_loses_nothing(void **state)
+static void frequent_bucket_reads_lose_no_tokens(void **state)
 {
     bt_sched_bucket_t b;
 
@@ -76,8 +76,8 @@ static void bucket_rate_can_change_and_zero_is_unlimited(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(tokens_come_at_the_rate_up_to_the_burst),
-        BT_TEST(looking_often_loses_nothing),
+        BT_TEST(bucket_fills_at_the_rate_up_to_the_burst),
+        BT_TEST(frequent_bucket_reads_lose_no_tokens),
         BT_TEST(amount_over_the_burst_waits_for_a_full_bucket),
         BT_TEST(bucket_rate_can_change_and_zero_is_unlimited),
     };

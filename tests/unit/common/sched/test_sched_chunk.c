@@ -67,7 +67,7 @@ static uint32_t settled(const bt_sched_step_t *step, uint32_t position)
 
 /* 1.8 ms for an iteration and 0.2 ms for a token: 39 x 1.8 / 0.2 = 351 tokens,
  * in which 70 ms are left for 341: 21 blocks. */
-static void alone_an_iteration_wastes_a_fortieth(void **state)
+static void lone_prefill_iteration_wastes_a_fortieth(void **state)
 {
     const machine_t m = {1800, 200, 0, 9000, 300};
     const bt_sched_step_t nobody = {0};
@@ -81,7 +81,7 @@ static void alone_an_iteration_wastes_a_fortieth(void **state)
 
 /* Of a worker that has just begun the first guess is not waited for; later a
  * size changes when it was wrong eight times in a row. */
-static void the_first_sizes_change_at_once(void **state)
+static void first_chunk_sizes_adapt_at_once(void **state)
 {
     const machine_t quick = {1800, 200, 0, 9000, 300};
     const machine_t slow = {1800, 1000, 0, 9000, 300}; /* 70 ms: 68 tokens */
@@ -133,7 +133,7 @@ static void prefill_chunk_alone_is_bounded_by_time(void **state)
 
 /* 20 ms and 1 ms: 70 ms are 50 tokens, of which it would be two sevenths. 9 x
  * 20 / 1 = 180 tokens, 11 blocks. */
-static void alone_an_iteration_wastes_a_tenth_at_most(void **state)
+static void lone_prefill_iteration_wastes_at_most_a_tenth(void **state)
 {
     const machine_t m = {20000, 1000, 0, 9000, 300};
     const bt_sched_step_t nobody = {0};
@@ -145,7 +145,7 @@ static void alone_an_iteration_wastes_a_tenth_at_most(void **state)
 
 /* 0.08 ms and 0.005 ms: 20 ms are (20 - 0.08) / 0.005 tokens, more than there
  * is room for. */
-static void a_quick_device_gets_large_chunks(void **state)
+static void fast_device_gets_large_chunks(void **state)
 {
     const machine_t m = {80, 5, 0, 90, 3};
     const bt_sched_step_t nobody = {0};
@@ -156,7 +156,7 @@ static void a_quick_device_gets_large_chunks(void **state)
 }
 
 /* 50 ms, less 4 ms and 8 x 0.3 ms: 43.6 / 0.5 = 87 tokens, 5 blocks. */
-static void beside_generations_an_iteration_keeps_the_target(void **state)
+static void mixed_iteration_keeps_the_itl_target(void **state)
 {
     const machine_t m = {4000, 500, 0, 9000, 300};
     bt_sched_step_t step = {.n_seqs = 8};
@@ -172,7 +172,7 @@ static void beside_generations_an_iteration_keeps_the_target(void **state)
 
 /* At position 3,000 of a model with 0.2 us a pair a token takes 1.1 ms:
  * (50 - 6.4) / 1.1 = 39. */
-static void deep_in_a_prompt_chunks_are_smaller(void **state)
+static void chunks_shrink_with_the_position_in_the_prompt(void **state)
 {
     const machine_t m = {4000, 500, 0.2, 9000, 300};
     bt_sched_step_t step = {.n_seqs = 8};
@@ -184,7 +184,7 @@ static void deep_in_a_prompt_chunks_are_smaller(void **state)
 
 /* Those who generate take 9 + 16 x 0.3 = 13.8 ms alone: the target of 5 ms
  * cannot be met, and 27.6 ms are (27.6 - 8.8) / 0.5 = 37 tokens. */
-static void a_target_that_cannot_be_met_starves_no_prompt(void **state)
+static void unreachable_itl_target_starves_no_prompt(void **state)
 {
     const machine_t m = {4000, 500, 0, 9000, 300};
     const bt_sched_step_t step = {.n_seqs = 16};
@@ -194,7 +194,7 @@ static void a_target_that_cannot_be_met_starves_no_prompt(void **state)
     assert_in_range(settled(&step, 0), 32, 48);
 }
 
-static void a_block_is_the_least(void **state)
+static void smallest_chunk_is_one_block(void **state)
 {
     const machine_t m = {40000, 9000, 0, 100, 1};
     const bt_sched_step_t step = {.n_seqs = 1};
@@ -262,7 +262,7 @@ static void chunk_size_adapts_to_a_new_iteration_cost(void **state)
 
 /* What activations need room for: as many context tokens as a chunk may have,
  * and one row for each who generates, for prompts of any length and number. */
-static void rows_are_bounded_whatever_the_prompts_are(void **state)
+static void chunk_rows_are_bounded_for_any_prompts(void **state)
 {
     static bt_sched_seq_t seqs[64];
     bt_sched_item_t items[64];
@@ -304,20 +304,20 @@ static void rows_are_bounded_whatever_the_prompts_are(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(alone_an_iteration_wastes_a_fortieth),
-        BT_TEST(the_first_sizes_change_at_once),
+        BT_TEST(lone_prefill_iteration_wastes_a_fortieth),
+        BT_TEST(first_chunk_sizes_adapt_at_once),
         BT_TEST(prefill_chunk_alone_is_large_when_iterations_are_cheap),
         BT_TEST(prefill_chunk_alone_is_bounded_by_time),
-        BT_TEST(alone_an_iteration_wastes_a_tenth_at_most),
-        BT_TEST(a_quick_device_gets_large_chunks),
-        BT_TEST(beside_generations_an_iteration_keeps_the_target),
-        BT_TEST(deep_in_a_prompt_chunks_are_smaller),
-        BT_TEST(a_target_that_cannot_be_met_starves_no_prompt),
-        BT_TEST(a_block_is_the_least),
+        BT_TEST(lone_prefill_iteration_wastes_at_most_a_tenth),
+        BT_TEST(fast_device_gets_large_chunks),
+        BT_TEST(mixed_iteration_keeps_the_itl_target),
+        BT_TEST(chunks_shrink_with_the_position_in_the_prompt),
+        BT_TEST(unreachable_itl_target_starves_no_prompt),
+        BT_TEST(smallest_chunk_is_one_block),
         BT_TEST(fixed_chunk_size_never_changes),
         BT_TEST(chunk_size_is_stable_under_noise),
         BT_TEST(chunk_size_adapts_to_a_new_iteration_cost),
-        BT_TEST(rows_are_bounded_whatever_the_prompts_are),
+        BT_TEST(chunk_rows_are_bounded_for_any_prompts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

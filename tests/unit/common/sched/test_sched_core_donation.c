@@ -19,7 +19,7 @@ prompt_borrows_cores_after_waiting_four_times_its_length(void **state)
 }
 
 /* 10 ms would be 40; so little is no wait. */
-static void short_waits_borrow_no_cores(void **state)
+static void short_waits_request_no_cores(void **state)
 {
     const bt_sched_work_t work = {.since_us = 0, .whole_us = 10000};
 
@@ -31,7 +31,7 @@ static void short_waits_borrow_no_cores(void **state)
 
 /* Of 10 ms with 40 to spare it becomes 20; of 30 with 20 it becomes 50 and no
  * more; with nothing it stays. */
-static void a_step_at_most_doubles(void **state)
+static void donation_at_most_doubles_a_step(void **state)
 {
     (void)state;
     assert_int_equal(bt_sched_donation_us(10000, 40000), 10000);
@@ -93,8 +93,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(prompt_borrows_cores_after_waiting_four_times_its_length),
-        BT_TEST(short_waits_borrow_no_cores),
-        BT_TEST(a_step_at_most_doubles),
+        BT_TEST(short_waits_request_no_cores),
+        BT_TEST(donation_at_most_doubles_a_step),
         BT_TEST(sequence_donates_the_slack_of_its_mean_itl),
         BT_TEST(donation_has_a_maximum),
         BT_TEST(donation_at_every_step_keeps_the_itl_target),

@@ -82,7 +82,7 @@ static double worst(const bt_sched_cost_t *cost, double slower)
     return 100 * most;
 }
 
-static void pairs_are_the_sum_of_positions(void **state)
+static void attention_pairs_are_the_sum_of_positions(void **state)
 {
     (void)state;
     assert_int_equal(bt_sched_pairs(0, 1), 1);
@@ -134,7 +134,7 @@ static void cost_model_learns_a_linear_cost(void **state)
     assert_int_equal(bt_sched_cost_prompt_us(&cost, 24, 24, 256), 0);
 }
 
-static void a_device_that_is_a_thousand_times_as_quick_is_learned(void **state)
+static void thousandfold_faster_device_is_learned(void **state)
 {
     bt_sched_cost_t cost;
     uint64_t rng = 2;
@@ -203,7 +203,7 @@ static void samples_of_one_kind_keep_the_cost_model_stable(void **state)
 }
 
 /* Nothing that could be measured makes a number that is none. */
-static void nonsense_samples_are_ignored(void **state)
+static void invalid_cost_samples_are_ignored(void **state)
 {
     static const uint64_t times[] = {
         0, 1, 1000, 1000000000ull, UINT64_MAX, 3600000000000ull};
@@ -259,7 +259,7 @@ static void borrowed_cores_do_not_lower_decode_cost(void **state)
                     6010);
 }
 
-static void transfers_are_learned(void **state)
+static void transfer_cost_is_learned(void **state)
 {
     bt_sched_rates_t rates;
     bt_sched_cost_t cost;
@@ -409,16 +409,16 @@ static void outlier_after_idle_time_changes_little(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(pairs_are_the_sum_of_positions),
+        BT_TEST(attention_pairs_are_the_sum_of_positions),
         BT_TEST(unmeasured_cost_is_a_millisecond_per_token),
         BT_TEST(cost_model_learns_a_linear_cost),
-        BT_TEST(a_device_that_is_a_thousand_times_as_quick_is_learned),
+        BT_TEST(thousandfold_faster_device_is_learned),
         BT_TEST(outliers_change_the_cost_model_little),
         BT_TEST(lasting_slowdown_is_learned),
         BT_TEST(samples_of_one_kind_keep_the_cost_model_stable),
-        BT_TEST(nonsense_samples_are_ignored),
+        BT_TEST(invalid_cost_samples_are_ignored),
         BT_TEST(borrowed_cores_do_not_lower_decode_cost),
-        BT_TEST(transfers_are_learned),
+        BT_TEST(transfer_cost_is_learned),
         BT_TEST(reported_rates_predict_prompt_time),
         BT_TEST(few_samples_suffice_after_idle_time),
         BT_TEST(outlier_after_idle_time_changes_little),

@@ -228,7 +228,8 @@ static void unmeasured_prompt_is_disaggregated(void **state)
 
 /* 1 us for a pair, and for a read: tokens 200 to 299 are 25,050 pairs, 100 x
  * 200 + 5,050, and their chunk reads 250 positions in the mean. */
-static void the_rest_of_a_prompt_attends_to_its_beginning(void **state)
+static void
+forecast_of_a_cached_prompt_counts_attention_to_its_prefix(void **state)
 {
     const bt_sched_rates_t rates = {.prefill_kilopair_ns = 1024000,
                                     .prefill_kiloread_ns = 1024000};
@@ -358,7 +359,7 @@ int main(void)
         BT_TEST(local_forecast_counts_slo_and_closed_batch),
         BT_TEST(disaggregated_path_is_retried_after_long_disuse),
         BT_TEST(unmeasured_prompt_is_disaggregated),
-        BT_TEST(the_rest_of_a_prompt_attends_to_its_beginning),
+        BT_TEST(forecast_of_a_cached_prompt_counts_attention_to_its_prefix),
         BT_TEST(empty_batch_takes_the_earlier_path),
         BT_TEST(disagg_forecast_saturates_on_huge_numbers),
     };

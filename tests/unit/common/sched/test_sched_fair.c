@@ -17,7 +17,7 @@ static bt_sched_flow_t *first(const bt_sched_fair_t *fair)
                                          : bt_sched_flow_of(fair->backlog.next);
 }
 
-static void the_least_served_by_its_weight_is_next(void **state)
+static void least_served_tenant_by_weight_is_next(void **state)
 {
     bt_sched_flow_t a, b;
     bt_sched_fair_t fair;
@@ -160,7 +160,7 @@ static void shares_count_only_waiting_tenants(void **state)
     assert_int_equal(bt_sched_fair_share(&fair, &b, 1024), 1024);
 }
 
-static void times_do_not_overflow(void **state)
+static void fair_share_times_do_not_overflow(void **state)
 {
     bt_sched_fair_t fair;
     bt_sched_flow_t a;
@@ -271,7 +271,7 @@ static void serve(life_t *l)
     }
 }
 
-static void a_million_events_keep_every_share(void **state)
+static void million_events_keep_every_share(void **state)
 {
     const char *text = getenv("BATON_TEST_EVENTS");
     const uint64_t n_events =
@@ -308,14 +308,14 @@ static void a_million_events_keep_every_share(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_least_served_by_its_weight_is_next),
+        BT_TEST(least_served_tenant_by_weight_is_next),
         BT_TEST(idle_tenant_accumulates_no_credit),
         BT_TEST(new_tenant_starts_at_the_oldest_tenants_share),
         BT_TEST(unused_charge_is_returned),
         BT_TEST(tenant_held_by_its_own_limit_accumulates_no_credit),
         BT_TEST(shares_count_only_waiting_tenants),
-        BT_TEST(times_do_not_overflow),
-        BT_TEST(a_million_events_keep_every_share),
+        BT_TEST(fair_share_times_do_not_overflow),
+        BT_TEST(million_events_keep_every_share),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

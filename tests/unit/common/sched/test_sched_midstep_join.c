@@ -4,7 +4,7 @@
 #include "common/sched/sched_pipeline.h"
 
 /* Of 32 layers the last eighth is 4: 28 done is the last chance. */
-static void nothing_joins_in_the_last_layers(void **state)
+static void no_sequence_joins_in_the_last_layers(void **state)
 {
     bt_sched_midstep_join_t late;
 
@@ -31,7 +31,7 @@ static void few_layers_allow_joins_before_the_last(void **state)
 
 /* Two passes of 32 layers are 64: after 20 + 20 + 20 there are 4 left. An
  * iteration adds 32 / 16 = 2. */
-static void passes_take_a_sixteenth_at_most(void **state)
+static void joining_passes_take_at_most_a_sixteenth(void **state)
 {
     bt_sched_midstep_join_t late;
 
@@ -84,9 +84,9 @@ static void saved_layer_time_has_a_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(nothing_joins_in_the_last_layers),
+        BT_TEST(no_sequence_joins_in_the_last_layers),
         BT_TEST(few_layers_allow_joins_before_the_last),
-        BT_TEST(passes_take_a_sixteenth_at_most),
+        BT_TEST(joining_passes_take_at_most_a_sixteenth),
         BT_TEST(saved_layer_time_has_a_limit),
     };
 

@@ -38,7 +38,7 @@ static void prompt_is_overtaken_for_four_times_its_length(void **state)
     assert_int_equal(slack(BT_SCHED_SRPT, whole, 0, UINT64_MAX), 0);
 }
 
-static void deadline_is_the_slack(void **state)
+static void slack_is_the_time_to_the_deadline(void **state)
 {
     (void)state;
     assert_int_equal(slack(BT_SCHED_DEADLINE, SEC, SEC, 13 * SEC), 3 * SEC);
@@ -57,7 +57,7 @@ static void slack_is_at_most_two_minutes(void **state)
     assert_int_equal(slack(BT_SCHED_DEADLINE, SEC, SEC, UINT64_MAX), 120 * SEC);
 }
 
-static void orders_are_found_by_their_names(void **state)
+static void queue_orders_are_found_by_name(void **state)
 {
     bt_sched_order_t order = BT_SCHED_N_ORDERS;
 
@@ -112,9 +112,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(fcfs_has_no_slack),
         BT_TEST(prompt_is_overtaken_for_four_times_its_length),
-        BT_TEST(deadline_is_the_slack),
+        BT_TEST(slack_is_the_time_to_the_deadline),
         BT_TEST(slack_is_at_most_two_minutes),
-        BT_TEST(orders_are_found_by_their_names),
+        BT_TEST(queue_orders_are_found_by_name),
         BT_TEST(queue_is_ordered_by_slack),
     };
 

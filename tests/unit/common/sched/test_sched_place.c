@@ -232,7 +232,7 @@ without_a_healthy_prefill_worker_a_local_one_does_both_phases(void **state)
 }
 
 /* One prompt token here for four there, and none below 1,024. */
-static void a_local_worker_takes_a_share_of_a_long_queue(void **state)
+static void local_worker_takes_a_share_of_a_long_queue(void **state)
 {
     bt_sched_worker_t *d0, *p0, *p1;
 
@@ -335,7 +335,7 @@ static void local_worker_takes_no_share_of_other_queues(void **state)
     assert_pair(p0, BT_SCHED_ONLY_ONE, d0, BT_SCHED_ONLY_ONE);
 }
 
-static void one_token_takes_no_decode_worker(void **state)
+static void one_token_request_takes_no_decode_worker(void **state)
 {
     bt_sched_worker_t *p0, *d0;
 
@@ -360,7 +360,7 @@ static void one_token_takes_no_decode_worker(void **state)
     assert_false(bt_sched_placement_is_healthy(&got));
 }
 
-static void a_worker_of_both_roles_is_a_candidate_for_both(void **state)
+static void worker_of_both_roles_is_a_candidate_for_both(void **state)
 {
     bt_sched_worker_t *both, *p0, *d0;
 
@@ -387,7 +387,7 @@ static void a_worker_of_both_roles_is_a_candidate_for_both(void **state)
 }
 
 /* No KV has to travel between two that can do all. */
-static void two_workers_of_both_roles_are_no_pair(void **state)
+static void workers_of_both_roles_are_not_paired(void **state)
 {
     const uint32_t roles = BT_SCHED_PREFILL | BT_SCHED_DECODE | BT_SCHED_LOCAL;
     bt_sched_worker_t *a, *b, *d0;
@@ -406,7 +406,7 @@ static void two_workers_of_both_roles_are_no_pair(void **state)
     assert_pair(a, BT_SCHED_BY_LOAD, d0, BT_SCHED_BY_LOAD);
 }
 
-static void every_reason_has_a_name(void **state)
+static void every_placement_reason_has_a_name(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < BT_SCHED_N_CAUSES; i++) {
@@ -427,7 +427,7 @@ static uint32_t group(uint32_t n, uint32_t tokens_per_block)
     return bt_sched_group_size(&got, &request, n, tokens_per_block);
 }
 
-static void a_group_takes_half_of_a_worker_at_most(void **state)
+static void group_takes_at_most_half_of_a_worker(void **state)
 {
     bt_sched_worker_t *p, *d;
 
@@ -471,7 +471,7 @@ static void one_token_choices_share_all_whole_blocks(void **state)
     assert_int_equal(bt_sched_group_size(&got, &request, 9, 16), 9);
 }
 
-static void workers_that_know_no_groups_get_none(void **state)
+static void workers_without_group_support_get_no_groups(void **state)
 {
     bt_sched_worker_t *p, *d;
 
@@ -621,7 +621,7 @@ the_best_prefill_worker_gets_the_decode_worker_that_it_reaches(void **state)
     end();
 }
 
-static void a_pair_is_found_where_neither_is_the_best(void **state)
+static void best_linked_pair_is_found_when_no_single_best_is(void **state)
 {
     bt_sched_worker_t *p0, *p1, *d0, *d1;
 
@@ -662,7 +662,7 @@ static void request_waits_for_the_only_linked_pair(void **state)
     end();
 }
 
-static void a_worker_that_prefills_itself_needs_no_link(void **state)
+static void locally_prefilling_worker_needs_no_kv_link(void **state)
 {
     const uint32_t kinds[] = {BT_SCHED_LOCAL,
                               BT_SCHED_LOCAL | BT_SCHED_WEIGHED};
@@ -697,7 +697,7 @@ static void worker_without_link_report_reaches_all(void **state)
     end();
 }
 
-static void a_set_of_numbers_has_what_was_added(void **state)
+static void number_set_contains_what_was_added(void **state)
 {
     bt_sched_links_t links = {0};
 
@@ -733,26 +733,26 @@ int main(void)
         BT_TEST(avoided_worker_is_chosen_when_all_others_are_suspect),
         BT_TEST(placement_reason_names_the_deciding_criterion),
         BT_TEST(without_a_healthy_prefill_worker_a_local_one_does_both_phases),
-        BT_TEST(a_local_worker_takes_a_share_of_a_long_queue),
+        BT_TEST(local_worker_takes_a_share_of_a_long_queue),
         BT_TEST(weighed_local_worker_is_returned_beside_the_pair),
         BT_TEST(avoided_worker_is_not_weighed),
         BT_TEST(local_worker_takes_no_share_of_other_queues),
-        BT_TEST(one_token_takes_no_decode_worker),
-        BT_TEST(a_worker_of_both_roles_is_a_candidate_for_both),
-        BT_TEST(two_workers_of_both_roles_are_no_pair),
-        BT_TEST(every_reason_has_a_name),
-        BT_TEST(a_group_takes_half_of_a_worker_at_most),
+        BT_TEST(one_token_request_takes_no_decode_worker),
+        BT_TEST(worker_of_both_roles_is_a_candidate_for_both),
+        BT_TEST(workers_of_both_roles_are_not_paired),
+        BT_TEST(every_placement_reason_has_a_name),
+        BT_TEST(group_takes_at_most_half_of_a_worker),
         BT_TEST(one_token_choices_share_all_whole_blocks),
-        BT_TEST(workers_that_know_no_groups_get_none),
+        BT_TEST(workers_without_group_support_get_no_groups),
         BT_TEST(full_worker_is_chosen_last),
         BT_TEST(pair_without_kv_link_is_not_chosen),
         BT_TEST(the_best_decode_worker_gets_the_prefill_worker_that_reaches_it),
         BT_TEST(the_best_prefill_worker_gets_the_decode_worker_that_it_reaches),
-        BT_TEST(a_pair_is_found_where_neither_is_the_best),
+        BT_TEST(best_linked_pair_is_found_when_no_single_best_is),
         BT_TEST(request_waits_for_the_only_linked_pair),
-        BT_TEST(a_worker_that_prefills_itself_needs_no_link),
+        BT_TEST(locally_prefilling_worker_needs_no_kv_link),
         BT_TEST(worker_without_link_report_reaches_all),
-        BT_TEST(a_set_of_numbers_has_what_was_added),
+        BT_TEST(number_set_contains_what_was_added),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

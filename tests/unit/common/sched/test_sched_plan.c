@@ -26,7 +26,7 @@ static void add(uint32_t i, uint32_t n_tokens, uint32_t n_computed)
     add_with(i, n_tokens, n_computed, 0);
 }
 
-static void a_plan_of_nothing_is_empty(void **state)
+static void empty_queue_gives_an_empty_plan(void **state)
 {
     uint32_t n_context = 99;
 
@@ -40,7 +40,7 @@ static void a_plan_of_nothing_is_empty(void **state)
 /* Budget 64; two generating sequences take 2, 62 are left. The first prompt of
  * 100 gets floor(62 / 16) * 16 = 48 tokens, 14 are left: less than a block of
  * the second prompt of 40, which waits. */
-static void generation_goes_first_and_chunks_end_on_blocks(void **state)
+static void plan_puts_generation_first_and_ends_chunks_on_blocks(void **state)
 {
     uint32_t n_context = 0;
 
@@ -62,7 +62,7 @@ static void generation_goes_first_and_chunks_end_on_blocks(void **state)
     assert_int_equal(n_context, 48);
 }
 
-static void a_last_chunk_need_not_end_on_a_block(void **state)
+static void last_chunk_may_end_within_a_block(void **state)
 {
     uint32_t n_context = 0;
 
@@ -81,7 +81,7 @@ static void a_last_chunk_need_not_end_on_a_block(void **state)
 
 /* Budget 64. The prompt of priority 2 came last and is all in it: 40 tokens.
  * 24 are left: a block of the one that is half computed, 8 remain. */
-static void chunks_are_shared_by_priority_then_age(void **state)
+static void chunk_budget_follows_priority_then_age(void **state)
 {
     uint32_t n_context = 0;
 
@@ -101,7 +101,7 @@ static void chunks_are_shared_by_priority_then_age(void **state)
 
 /* A first token of the top level does not wait for a chunk of level 0; where
  * its prompt is not complete with the iteration, nothing is kept back. */
-static void a_first_token_of_the_top_level_waits_for_no_chunk(void **state)
+static void top_priority_first_token_waits_for_no_chunk(void **state)
 {
     uint32_t n_context = 0;
 
@@ -123,7 +123,7 @@ static void a_first_token_of_the_top_level_waits_for_no_chunk(void **state)
     assert_int_equal(items[0].n_new, 96);
 }
 
-static void a_full_batch_does_not_starve_the_context_phase(void **state)
+static void full_batch_does_not_starve_prefill(void **state)
 {
     uint32_t n_context = 0;
 
@@ -214,7 +214,7 @@ static void drafts_are_computed_with_their_step(void **state)
  * are left. The third wants all of its 20 and gets 2 of them. The fourth wants
  * none, and stays. The fifth wants all of its 3, the last one is drawn from,
  * and for the other two there is no room. */
-static void a_plan_is_cut_to_the_rows_there_is_room_for(void **state)
+static void plan_is_cut_to_the_available_rows(void **state)
 {
     uint32_t n_context = 16 + 20 + 5 + 3;
 
@@ -266,7 +266,7 @@ static void a_plan_is_cut_to_the_rows_there_is_room_for(void **state)
 
 /* Whatever is wanted, it is never more than there is room for, and the first
  * that wants some gets on. */
-static void cut_plans_fit_and_get_on(void **state)
+static void cut_plans_fit_and_progress(void **state)
 {
     uint64_t rng = 5;
 
@@ -322,7 +322,7 @@ static void cut_plans_fit_and_get_on(void **state)
  * them to compute; the second none beyond what it has; the third, which
  * generates, none for the token that it has; the fourth gets what is left of
  * the budget. */
-static void chunks_end_where_blocks_do(void **state)
+static void chunks_end_at_block_boundaries(void **state)
 {
     uint32_t n_context = 0;
 
@@ -391,18 +391,18 @@ static void higher_ordered_prompt_is_planned_between_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_plan_of_nothing_is_empty),
-        BT_TEST(generation_goes_first_and_chunks_end_on_blocks),
-        BT_TEST(a_last_chunk_need_not_end_on_a_block),
-        BT_TEST(chunks_are_shared_by_priority_then_age),
-        BT_TEST(a_first_token_of_the_top_level_waits_for_no_chunk),
-        BT_TEST(a_full_batch_does_not_starve_the_context_phase),
+        BT_TEST(empty_queue_gives_an_empty_plan),
+        BT_TEST(plan_puts_generation_first_and_ends_chunks_on_blocks),
+        BT_TEST(last_chunk_may_end_within_a_block),
+        BT_TEST(chunk_budget_follows_priority_then_age),
+        BT_TEST(top_priority_first_token_waits_for_no_chunk),
+        BT_TEST(full_batch_does_not_starve_prefill),
         BT_TEST(every_token_is_computed_exactly_once),
         BT_TEST(drafts_are_computed_with_their_step),
-        BT_TEST(chunks_end_where_blocks_do),
+        BT_TEST(chunks_end_at_block_boundaries),
         BT_TEST(higher_ordered_prompt_is_planned_between_layers),
-        BT_TEST(a_plan_is_cut_to_the_rows_there_is_room_for),
-        BT_TEST(cut_plans_fit_and_get_on),
+        BT_TEST(plan_is_cut_to_the_available_rows),
+        BT_TEST(cut_plans_fit_and_progress),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

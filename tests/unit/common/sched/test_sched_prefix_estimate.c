@@ -29,7 +29,7 @@ static uint32_t find(uint64_t whose, bt_hash128_t space, uint32_t n)
 }
 
 /* 40 tokens are two blocks and a half. */
-static void whole_blocks_that_begin_alike_are_found(void **state)
+static void prefix_estimate_finds_common_whole_blocks(void **state)
 {
     (void)state;
     assert_int_equal(find(1, all, 40), 0);
@@ -45,7 +45,7 @@ static void whole_blocks_that_begin_alike_are_found(void **state)
     assert_int_equal(find(1, all, 40), 0);
 }
 
-static void workers_and_spaces_have_each_their_own(void **state)
+static void prefix_estimate_separates_workers_and_namespaces(void **state)
 {
     (void)state;
     bt_sched_prefix_estimate_add(&held, 1, all, text, 32, PER);
@@ -57,7 +57,7 @@ static void workers_and_spaces_have_each_their_own(void **state)
 }
 
 /* Of a long prompt 2,048 blocks count; of many the table has room for. */
-static void the_table_is_bounded_and_the_latest_stay(void **state)
+static void prefix_estimate_is_bounded_and_keeps_the_latest(void **state)
 {
     (void)state;
     bt_sched_prefix_estimate_add(&held, 1, all, text, N, PER);
@@ -76,12 +76,14 @@ static void the_table_is_bounded_and_the_latest_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(whole_blocks_that_begin_alike_are_found,
-                                        begin, bt_test_teardown),
-        cmocka_unit_test_setup_teardown(workers_and_spaces_have_each_their_own,
-                                        begin, bt_test_teardown),
         cmocka_unit_test_setup_teardown(
-            the_table_is_bounded_and_the_latest_stay, begin, bt_test_teardown),
+            prefix_estimate_finds_common_whole_blocks, begin, bt_test_teardown),
+        cmocka_unit_test_setup_teardown(
+            prefix_estimate_separates_workers_and_namespaces, begin,
+            bt_test_teardown),
+        cmocka_unit_test_setup_teardown(
+            prefix_estimate_is_bounded_and_keeps_the_latest, begin,
+            bt_test_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

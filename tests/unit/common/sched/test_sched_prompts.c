@@ -342,7 +342,7 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
     return (text == NULL) ? otherwise : strtoull(text, NULL, 10);
 }
 
-static void a_million_random_events_starve_nobody(void **state)
+static void million_random_events_starve_no_prompt(void **state)
 {
     const uint32_t only = (uint32_t)number_of("BATON_TEST_SEED", 0);
     const uint64_t n_wanted = number_of("BATON_TEST_EVENTS", 1000000);
@@ -451,7 +451,7 @@ static void long_prompt_delay_matches_its_queue_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_million_random_events_starve_nobody),
+        BT_TEST(million_random_events_starve_no_prompt),
         BT_TEST(long_prompt_delay_matches_its_queue_order),
     };
 

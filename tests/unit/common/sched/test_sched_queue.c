@@ -43,7 +43,7 @@ static void queue_is_fifo_within_a_priority(void **state)
     assert_ptr_equal(bt_sched_queue_last(&queue), &turns[0]);
 }
 
-static void a_higher_priority_goes_first(void **state)
+static void higher_priority_goes_first(void **state)
 {
     (void)state;
     bt_list_init(&queue);
@@ -110,7 +110,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(queue_is_fifo_within_a_priority),
-        BT_TEST(a_higher_priority_goes_first),
+        BT_TEST(higher_priority_goes_first),
         BT_TEST(waiting_five_seconds_raises_priority_by_one_level),
         BT_TEST(no_request_is_overtaken_for_over_two_minutes),
         BT_TEST(queue_order_is_a_strict_weak_order),

@@ -158,7 +158,7 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
     return (text == NULL) ? otherwise : strtoull(text, NULL, 10);
 }
 
-static void a_million_random_events_keep_every_promise(void **state)
+static void million_random_events_keep_all_invariants(void **state)
 {
     const uint32_t only = (uint32_t)number_of("BATON_TEST_SEED", 0);
     const uint64_t n_wanted = number_of("BATON_TEST_EVENTS", 1000000);
@@ -226,7 +226,7 @@ static void low_priority_request_ends_within_two_minutes_of_ageing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_million_random_events_keep_every_promise),
+        BT_TEST(million_random_events_keep_all_invariants),
         BT_TEST(low_priority_request_ends_within_two_minutes_of_ageing),
     };
 

@@ -23,7 +23,7 @@ static uint64_t price_of(const bt_sched_token_cost_t *price, uint32_t n_cached,
     return bt_sched_token_cost_of(price, &piece);
 }
 
-static void a_token_is_a_token_until_both_phases_are_measured(void **state)
+static void token_costs_are_equal_until_both_phases_are_measured(void **state)
 {
     bt_sched_token_cost_t price;
 
@@ -105,7 +105,7 @@ static void settled_cost_is_proportional_to_actual_tokens(void **state)
                      1);
 }
 
-static void nothing_overflows(void **state)
+static void token_costs_do_not_overflow(void **state)
 {
     const bt_sched_rates_t huge = {.prefill_token_ns = UINT64_MAX,
                                    .prefill_step_ns = 1,
@@ -127,11 +127,11 @@ static void nothing_overflows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_token_is_a_token_until_both_phases_are_measured),
+        BT_TEST(token_costs_are_equal_until_both_phases_are_measured),
         BT_TEST(prompt_cost_counts_only_computed_tokens),
         BT_TEST(decode_token_cost_is_its_share_of_an_iteration),
         BT_TEST(settled_cost_is_proportional_to_actual_tokens),
-        BT_TEST(nothing_overflows),
+        BT_TEST(token_costs_do_not_overflow),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

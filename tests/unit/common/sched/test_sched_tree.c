@@ -84,7 +84,7 @@ static void connections_share_what_their_address_gets(void **state)
     bt_sched_tree_fini(&tree);
 }
 
-static void a_weight_of_two_gets_twice_as_much(void **state)
+static void tenant_with_weight_two_gets_twice_as_much(void **state)
 {
     bt_sched_tree_t tree;
     work_t work[9];
@@ -185,7 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(late_tenant_is_served_next),
         BT_TEST(connections_share_what_their_address_gets),
-        BT_TEST(a_weight_of_two_gets_twice_as_much),
+        BT_TEST(tenant_with_weight_two_gets_twice_as_much),
         BT_TEST(pop_with_limit_returns_only_small_items),
         BT_TEST(excess_cost_is_charged_when_work_ends),
         BT_TEST(removed_item_is_not_popped),

@@ -196,7 +196,7 @@ static void say(uint32_t from, uint32_t to)
                   (unsigned long)w.n_inside);
 }
 
-static void a_million_events_of_every_kind_keep_every_promise(void **state)
+static void million_events_of_every_kind_keep_all_invariants(void **state)
 {
     const uint32_t only = (uint32_t)number_of("BATON_TEST_SEED", 0);
     const uint64_t n_wanted = number_of("BATON_TEST_EVENTS", 1000000);
@@ -223,7 +223,7 @@ static void a_million_events_of_every_kind_keep_every_promise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_million_events_of_every_kind_keep_every_promise),
+        BT_TEST(million_events_of_every_kind_keep_all_invariants),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

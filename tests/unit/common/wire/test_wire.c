@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "tests/unit/common/wire/wire_fixture.h"
 
-static void every_message_comes_back_as_it_was(void **state)
+static void every_message_round_trips(void **state)
 {
     bt_msg_t msgs[WIRE_N_SAMPLES];
 
@@ -29,7 +29,7 @@ static void every_message_comes_back_as_it_was(void **state)
 
 /* Worked by hand from the msgpack specification: array of 4, fixint 4 (CANCEL),
  * uint 64, fixint, fixint. */
-static void a_cancel_is_these_bytes(void **state)
+static void cancel_has_the_documented_bytes(void **state)
 {
     static const uint8_t expected[] = {0x94, 4, 0xcf, 1, 2, 3, 4,
                                        5,    6, 7,    8, 3, 1};
@@ -63,7 +63,7 @@ static void every_truncation_of_every_message_is_refused(void **state)
     }
 }
 
-static void a_field_of_a_wrong_type_is_refused(void **state)
+static void field_of_a_wrong_type_is_refused(void **state)
 {
     /* nil, true, {}, [nil] of no message, ext, float 64 */
     static const struct {
@@ -104,7 +104,7 @@ static void a_field_of_a_wrong_type_is_refused(void **state)
     }
 }
 
-static void what_is_no_message_is_refused(void **state)
+static void non_message_bytes_are_refused(void **state)
 {
     static const struct {
         uint8_t bytes[8];
@@ -133,7 +133,7 @@ static void what_is_no_message_is_refused(void **state)
 }
 
 /* Sizes that are claimed, not sent: must be refused without memory. */
-static void claimed_sizes_take_no_memory(void **state)
+static void claimed_sizes_allocate_nothing(void **state)
 {
     static const uint8_t cases[][6] = {
         {0xdd, 0xff, 0xff, 0xff, 0xff, 10}, {0xdf, 0xff, 0xff, 0xff, 0xff, 10},
@@ -221,7 +221,7 @@ static void values_out_of_bounds_are_refused(void **state)
     }
 }
 
-static void a_text_cannot_forge_a_log_line(void **state)
+static void text_of_a_peer_cannot_forge_a_log_line(void **state)
 {
     bt_msg_t msg = {.type = BT_MSG_FAILED,
                     .u.failed = {{1, 2}, BT_ERR_INTERNAL, "a\nb\x7f\tc"}};
@@ -239,7 +239,7 @@ static void a_text_cannot_forge_a_log_line(void **state)
 }
 
 /* What the decoder would refuse is not sent in the first place. */
-static void the_encoder_refuses_what_no_peer_would_take(void **state)
+static void encoder_refuses_invalid_messages(void **state)
 {
     static const uint8_t none[1];
     static const bt_wire_rank_t long_rank = {.kvt = none,
@@ -292,7 +292,7 @@ static void the_encoder_refuses_what_no_peer_would_take(void **state)
 }
 
 /* It has those of the first of its group. */
-static void a_request_of_a_group_may_have_no_tokens(void **state)
+static void request_of_a_group_may_have_no_tokens(void **state)
 {
     bt_msg_t msg = wire_request();
     bt_wire_decoder_t *decoder;
@@ -314,7 +314,7 @@ static void a_request_of_a_group_may_have_no_tokens(void **state)
     bt_wire_decoder_destroy(decoder);
 }
 
-static void the_largest_messages_pass(void **state)
+static void largest_messages_pass(void **state)
 {
     uint32_t *ids = bt_calloc(BT_WIRE_MAX_TOKENS, sizeof(*ids));
     bt_token_t *many = bt_calloc(BT_WIRE_MAX_BATCH, sizeof(*many));
@@ -353,7 +353,7 @@ static void the_largest_messages_pass(void **state)
 }
 
 /* Written by another encoder: tests/fuzz/make_wire_corpus.py. */
-static void messages_of_another_encoder_are_understood(void **state)
+static void messages_of_another_msgpack_encoder_are_read(void **state)
 {
     const char *folder = bt_test_path("fuzz/corpus/wire");
     DIR *dir = opendir(folder);
@@ -491,7 +491,7 @@ static void messages_of_another_encoder_are_understood(void **state)
                                   4 + 6 + 1 + 2);
 }
 
-static void memory_that_is_short_is_said_and_survived(void **state)
+static void wire_reports_failed_allocations(void **state)
 {
     bt_wire_decoder_t *fresh = NULL;
     bt_msg_t msg = wire_request();
@@ -533,7 +533,7 @@ static void memory_that_is_short_is_said_and_survived(void **state)
     bt_strbuf_fini(&buf);
 }
 
-static void sampling_faults_are_named(void **state)
+static void invalid_sampling_parameters_are_named(void **state)
 {
     struct {
         bt_sampling_t s;
@@ -621,21 +621,21 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(roles_have_names),
-        BT_TEST(every_message_comes_back_as_it_was),
-        BT_TEST(a_cancel_is_these_bytes),
+        BT_TEST(every_message_round_trips),
+        BT_TEST(cancel_has_the_documented_bytes),
         BT_TEST(every_truncation_of_every_message_is_refused),
-        BT_TEST(a_field_of_a_wrong_type_is_refused),
-        BT_TEST(what_is_no_message_is_refused),
-        BT_TEST(claimed_sizes_take_no_memory),
+        BT_TEST(field_of_a_wrong_type_is_refused),
+        BT_TEST(non_message_bytes_are_refused),
+        BT_TEST(claimed_sizes_allocate_nothing),
         BT_TEST(deep_nesting_and_a_flood_of_objects_are_refused),
         BT_TEST(values_out_of_bounds_are_refused),
-        BT_TEST(a_text_cannot_forge_a_log_line),
-        BT_TEST(the_encoder_refuses_what_no_peer_would_take),
-        BT_TEST(a_request_of_a_group_may_have_no_tokens),
-        BT_TEST(the_largest_messages_pass),
-        BT_TEST(messages_of_another_encoder_are_understood),
-        BT_TEST(memory_that_is_short_is_said_and_survived),
-        BT_TEST(sampling_faults_are_named),
+        BT_TEST(text_of_a_peer_cannot_forge_a_log_line),
+        BT_TEST(encoder_refuses_invalid_messages),
+        BT_TEST(request_of_a_group_may_have_no_tokens),
+        BT_TEST(largest_messages_pass),
+        BT_TEST(messages_of_another_msgpack_encoder_are_read),
+        BT_TEST(wire_reports_failed_allocations),
+        BT_TEST(invalid_sampling_parameters_are_named),
     };
 
     return cmocka_run_group_tests(tests, wire_setup, wire_teardown);

@@ -8,7 +8,7 @@
 
 #define SAMPLING_AT 10 /* of REQUEST's elements, the type being 0 */
 
-static void fields_of_a_newer_peer_are_passed_over(void **state)
+static void unknown_fields_of_a_newer_peer_are_ignored(void **state)
 {
     /* One of every format of the specification. */
     static const uint8_t extra[] = {
@@ -66,7 +66,7 @@ static const size_t n_first[] = {
     [BT_MSG_KV_LINK] = 5,
 };
 
-static void a_field_that_was_there_from_the_first_is_required(void **state)
+static void missing_required_field_is_refused(void **state)
 {
     bt_msg_t msgs[WIRE_N_SAMPLES];
 
@@ -90,7 +90,7 @@ static void a_field_that_was_there_from_the_first_is_required(void **state)
 
 /* HELLO and STATS of the peers between the first and this one: each sends one
  * field more. */
-static void a_later_field_that_was_not_sent_has_its_default(void **state)
+static void missing_later_field_has_its_default(void **state)
 {
     const bt_msg_t hello = wire_hello();
     const bt_msg_t stats = wire_stats();
@@ -176,7 +176,7 @@ static void a_later_field_that_was_not_sent_has_its_default(void **state)
 
 /* REQUEST of a build without spaces, biases or groups, and of none that ever
  * was with half of them. */
-static void a_request_without_a_space_or_group_has_none(void **state)
+static void request_without_namespace_or_group_has_none(void **state)
 {
     const bt_msg_t request = wire_request();
     bt_strbuf_t buf = wire_encoded(&request);
@@ -205,7 +205,7 @@ static void a_request_without_a_space_or_group_has_none(void **state)
 }
 
 /* A build that knows only the first eight takes those. */
-static void end_ids_beyond_the_first_come_behind(void **state)
+static void further_end_ids_follow_the_first(void **state)
 {
     bt_msg_t request = wire_request();
     bt_sampling_t *const s = &request.u.request.sampling;
@@ -242,7 +242,7 @@ static void end_ids_beyond_the_first_come_behind(void **state)
 }
 
 /* TOKENS of a build that tells no log-probs, and one that has none to tell. */
-static void tokens_without_scores_have_none(void **state)
+static void tokens_without_log_probs_have_none(void **state)
 {
     bt_msg_t msgs[WIRE_N_SAMPLES];
     bt_msg_t got;
@@ -278,7 +278,7 @@ static bt_status_t encode_scores(const bt_token_score_t *scores, uint32_t n)
     return status;
 }
 
-static void scores_are_of_tokens_of_the_message_once_each(void **state)
+static void each_token_of_a_message_has_at_most_one_score(void **state)
 {
     bt_token_score_t scores[] = {{.token = 0}, {.token = 1}};
 
@@ -295,7 +295,7 @@ static void scores_are_of_tokens_of_the_message_once_each(void **state)
 }
 
 /* PEER and GRANT of a build without lists: one each. */
-static void a_blob_without_a_list_is_a_list_of_one(void **state)
+static void single_blob_is_a_list_of_one(void **state)
 {
     bt_msg_t msgs[WIRE_N_SAMPLES];
     bt_msg_t got;
@@ -335,7 +335,7 @@ static void a_blob_without_a_list_is_a_list_of_one(void **state)
 
 /* Of several ranks, or windows, who knows no lists finds none at all: it cannot
  * take the first for the whole. */
-static void several_are_none_to_who_knows_no_lists(void **state)
+static void several_blobs_are_none_to_a_peer_without_lists(void **state)
 {
     static const uint8_t bytes[] = {1, 2, 3, 4, 5};
     const bt_wire_rank_t ranks[] = {
@@ -376,7 +376,7 @@ static void several_are_none_to_who_knows_no_lists(void **state)
     }
 }
 
-static void a_list_has_its_limits(void **state)
+static void wire_lists_are_bounded(void **state)
 {
     static const uint8_t one[] = {1};
     static bt_wire_window_t windows[BT_WIRE_MAX_WINDOWS + 1];
@@ -430,7 +430,7 @@ static void a_list_has_its_limits(void **state)
 }
 
 /* A list outlives the message that it came in. */
-static void a_copy_of_a_list_stands_alone(void **state)
+static void copied_list_owns_its_memory(void **state)
 {
     uint8_t bytes[] = {1, 2, 3};
     const bt_wire_rank_t ranks[] = {
@@ -467,7 +467,7 @@ static void a_copy_of_a_list_stands_alone(void **state)
 }
 
 /* By hand: arrays of 1 or more elements, the first of which is the type. */
-static void a_message_of_a_later_type_is_passed_over_and_counted(void **state)
+static void unknown_message_type_is_counted_and_ignored(void **state)
 {
     static const uint8_t types[][9] = {
         {0x91, 17},
@@ -513,7 +513,7 @@ static void a_message_of_a_later_type_is_passed_over_and_counted(void **state)
 
 /* Inside of them as well. By hand: tokens of 7 elements where we know 5; those
  * of 4 have lost one. */
-static void fields_of_a_newer_peer_inside_lists_are_passed_over(void **state)
+static void unknown_fields_inside_lists_are_ignored(void **state)
 {
     static const uint8_t longer[] = {0x92, 5, 0x92, 0x97, 42,   1,    0,
                                      5,    0, 0xc0, 0xa1, 'x',  0x97, 43,
@@ -564,7 +564,7 @@ static void fields_of_a_newer_peer_inside_lists_are_passed_over(void **state)
 
 /* docs/WIRE.md: a token may get 10 fields more. By hand: array 32 of tokens,
  * each an array 16 of 15 elements. */
-static void the_fullest_message_of_a_newer_peer_is_taken(void **state)
+static void largest_message_of_a_newer_peer_is_read(void **state)
 {
     static const uint8_t head[] = {0x92, 5, 0xdd, 0, 0, 0x40, 0};
     static const uint8_t token[] = {0xdc, 0,    15,   42,   1,    0,
@@ -586,7 +586,7 @@ static void the_fullest_message_of_a_newer_peer_is_taken(void **state)
     bt_strbuf_fini(&buf);
 }
 
-static void a_link_speaks_the_newest_that_both_sides_know(void **state)
+static void link_uses_the_newest_common_version(void **state)
 {
     static const struct {
         bt_wire_range_t mine, theirs;
@@ -625,21 +625,21 @@ static void a_link_speaks_the_newest_that_both_sides_know(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(fields_of_a_newer_peer_are_passed_over),
-        BT_TEST(a_field_that_was_there_from_the_first_is_required),
-        BT_TEST(a_later_field_that_was_not_sent_has_its_default),
-        BT_TEST(tokens_without_scores_have_none),
-        BT_TEST(scores_are_of_tokens_of_the_message_once_each),
-        BT_TEST(a_request_without_a_space_or_group_has_none),
-        cmocka_unit_test(end_ids_beyond_the_first_come_behind),
-        BT_TEST(a_blob_without_a_list_is_a_list_of_one),
-        BT_TEST(several_are_none_to_who_knows_no_lists),
-        BT_TEST(a_list_has_its_limits),
-        BT_TEST(a_copy_of_a_list_stands_alone),
-        BT_TEST(a_message_of_a_later_type_is_passed_over_and_counted),
-        BT_TEST(fields_of_a_newer_peer_inside_lists_are_passed_over),
-        BT_TEST(the_fullest_message_of_a_newer_peer_is_taken),
-        BT_TEST(a_link_speaks_the_newest_that_both_sides_know),
+        BT_TEST(unknown_fields_of_a_newer_peer_are_ignored),
+        BT_TEST(missing_required_field_is_refused),
+        BT_TEST(missing_later_field_has_its_default),
+        BT_TEST(tokens_without_log_probs_have_none),
+        BT_TEST(each_token_of_a_message_has_at_most_one_score),
+        BT_TEST(request_without_namespace_or_group_has_none),
+        cmocka_unit_test(further_end_ids_follow_the_first),
+        BT_TEST(single_blob_is_a_list_of_one),
+        BT_TEST(several_blobs_are_none_to_a_peer_without_lists),
+        BT_TEST(wire_lists_are_bounded),
+        BT_TEST(copied_list_owns_its_memory),
+        BT_TEST(unknown_message_type_is_counted_and_ignored),
+        BT_TEST(unknown_fields_inside_lists_are_ignored),
+        BT_TEST(largest_message_of_a_newer_peer_is_read),
+        BT_TEST(link_uses_the_newest_common_version),
     };
 
     return cmocka_run_group_tests(tests, wire_setup, wire_teardown);

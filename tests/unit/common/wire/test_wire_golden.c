@@ -238,7 +238,7 @@ static void check_drain(const bt_msg_t *m)
     assert_int_equal(m->type, BT_MSG_DRAIN);
 }
 
-static void frames_of_the_landed_version_are_read_field_by_field(void **state)
+static void golden_frames_are_read_field_by_field(void **state)
 {
     static void (*const checks[])(const bt_msg_t *) = {
         [BT_MSG_HELLO] = check_hello,   [BT_MSG_REQUEST] = check_request,
@@ -269,7 +269,7 @@ static void frames_of_the_landed_version_are_read_field_by_field(void **state)
 /* What we say to a peer of the landed version: to the byte what it would have
  * said itself, and after it fields that it passes over, as its decoder does
  * with all that it does not know. */
-static void what_we_send_begins_as_the_landed_version_sends_it(void **state)
+static void encoded_messages_begin_as_the_golden_frames(void **state)
 {
     (void)state;
     for (uint32_t type = 1; type < BT_ARRAY_LEN(names); type++) {
@@ -298,8 +298,8 @@ static void what_we_send_begins_as_the_landed_version_sends_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(frames_of_the_landed_version_are_read_field_by_field),
-        BT_TEST(what_we_send_begins_as_the_landed_version_sends_it),
+        BT_TEST(golden_frames_are_read_field_by_field),
+        BT_TEST(encoded_messages_begin_as_the_golden_frames),
     };
 
     return cmocka_run_group_tests(tests, wire_setup, wire_teardown);

@@ -44,7 +44,7 @@ static void is(bt_zip_t format, const uint8_t *data, size_t bytes, size_t limit,
     bt_strbuf_fini(&out);
 }
 
-static void what_others_packed_is_unpacked(void **state)
+static void foreign_gzip_and_deflate_are_decompressed(void **state)
 {
     uint8_t twice[2 * sizeof(gzipped)];
 
@@ -57,7 +57,7 @@ static void what_others_packed_is_unpacked(void **state)
     gives(BT_ZIP_GZIP, twice, sizeof(twice), HELLO HELLO);
 }
 
-static void what_is_cut_altered_or_followed_by_more_is_refused(void **state)
+static void truncated_altered_or_trailing_data_is_refused(void **state)
 {
     uint8_t more[sizeof(zlibbed) + 1] = {0};
 
@@ -75,7 +75,7 @@ static void what_is_cut_altered_or_followed_by_more_is_refused(void **state)
     is(BT_ZIP_GZIP, zlibbed, sizeof(zlibbed), 1024, BT_ERR_CORRUPT);
 }
 
-static void no_more_comes_out_than_the_limit(void **state)
+static void decompression_stops_at_the_limit(void **state)
 {
     const size_t bytes = 1000000;
     char *zeros = bt_calloc(1, bytes);
@@ -100,7 +100,7 @@ static void no_more_comes_out_than_the_limit(void **state)
     bt_free(zeros);
 }
 
-static void what_we_pack_unpacks_to_the_same(void **state)
+static void compressed_data_round_trips(void **state)
 {
     static const bt_zip_t formats[] = {BT_ZIP_GZIP, BT_ZIP_DEFLATE};
     char text[100000];
@@ -127,7 +127,7 @@ static void what_we_pack_unpacks_to_the_same(void **state)
     }
 }
 
-static void parts_of_any_size_unpack_to_the_whole(void **state)
+static void streamed_decompression_works_with_parts_of_any_size(void **state)
 {
     static const size_t parts[] = {1, 100, 40000, 100000, 200000};
     char text[100000];
@@ -163,7 +163,7 @@ static void parts_of_any_size_unpack_to_the_whole(void **state)
     }
 }
 
-static void a_failed_allocation_is_a_status(void **state)
+static void zip_reports_a_failed_allocation(void **state)
 {
     bt_status_t status = BT_ERR_NO_MEMORY;
     int n = 0;
@@ -189,12 +189,12 @@ static void a_failed_allocation_is_a_status(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_others_packed_is_unpacked),
-        cmocka_unit_test(what_is_cut_altered_or_followed_by_more_is_refused),
-        cmocka_unit_test(no_more_comes_out_than_the_limit),
-        cmocka_unit_test(what_we_pack_unpacks_to_the_same),
-        cmocka_unit_test(parts_of_any_size_unpack_to_the_whole),
-        cmocka_unit_test(a_failed_allocation_is_a_status),
+        cmocka_unit_test(foreign_gzip_and_deflate_are_decompressed),
+        cmocka_unit_test(truncated_altered_or_trailing_data_is_refused),
+        cmocka_unit_test(decompression_stops_at_the_limit),
+        cmocka_unit_test(compressed_data_round_trips),
+        cmocka_unit_test(streamed_decompression_works_with_parts_of_any_size),
+        cmocka_unit_test(zip_reports_a_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

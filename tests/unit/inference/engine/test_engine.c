@@ -43,7 +43,7 @@ static void chunks_and_company(bt_kv_type_t type)
     }
 }
 
-static void tokens_do_not_depend_on_chunks_or_company(void **state)
+static void tokens_do_not_depend_on_chunks_or_batch(void **state)
 {
     (void)state;
     chunks_and_company(BT_KV_F16);
@@ -126,14 +126,14 @@ static void compute_in_order(uint32_t priority, uint64_t later_us,
     close_bench(&b);
 }
 
-static void chunks_are_computed_in_the_order_of_priority(void **state)
+static void chunks_are_computed_by_priority(void **state)
 {
     (void)state;
     compute_in_order(1, 1000, false);
 }
 
 /* ...but not by one that comes more than two minutes later. */
-static void the_shorter_prompt_is_computed_first(void **state)
+static void shorter_prompt_is_computed_first(void **state)
 {
     (void)state;
     compute_in_order(0, 1, false);
@@ -336,7 +336,7 @@ static void old_block_contents_are_cleared_on_request(void **state)
     close_bench(&b);
 }
 
-static void an_end_id_ends_the_sequence(void **state)
+static void end_id_ends_the_sequence(void **state)
 {
     bench_t b;
     bt_seq_t *free_run;
@@ -386,7 +386,7 @@ static void canceled_sequence_leaves_and_others_continue(void **state)
     close_bench(&b);
 }
 
-static void more_than_max_seqs_are_refused(void **state)
+static void sequences_over_max_seqs_are_refused(void **state)
 {
     bench_t b;
     bt_seq_t *seqs[MAX_SEQS + 1];
@@ -408,7 +408,7 @@ static void more_than_max_seqs_are_refused(void **state)
     close_bench(&b);
 }
 
-static void a_budget_below_one_block_is_refused(void **state)
+static void token_budget_below_one_block_is_refused(void **state)
 {
     const bt_engine_config_t config = {
         .kv = {.tokens_per_block = 16}, .max_seqs = 1, .token_budget = 15};
@@ -422,17 +422,17 @@ static void a_budget_below_one_block_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(tokens_do_not_depend_on_chunks_or_company),
-        BT_TEST(chunks_are_computed_in_the_order_of_priority),
-        BT_TEST(the_shorter_prompt_is_computed_first),
+        BT_TEST(tokens_do_not_depend_on_chunks_or_batch),
+        BT_TEST(chunks_are_computed_by_priority),
+        BT_TEST(shorter_prompt_is_computed_first),
         BT_TEST(sequence_continues_from_transferred_kv),
         BT_TEST(layer_callback_runs_when_the_layer_is_complete),
         BT_TEST(layer_callback_runs_only_for_sequences_that_ask),
         BT_TEST(old_block_contents_are_cleared_on_request),
-        BT_TEST(an_end_id_ends_the_sequence),
+        BT_TEST(end_id_ends_the_sequence),
         BT_TEST(canceled_sequence_leaves_and_others_continue),
-        BT_TEST(more_than_max_seqs_are_refused),
-        BT_TEST(a_budget_below_one_block_is_refused),
+        BT_TEST(sequences_over_max_seqs_are_refused),
+        BT_TEST(token_budget_below_one_block_is_refused),
     };
 
     return cmocka_run_group_tests(tests, make_model, remove_model);

@@ -188,7 +188,7 @@ static void accepted_drafts_save_iterations(void **state)
 }
 
 /* An end id in the middle of right drafts: what is behind it was not drawn. */
-static void an_end_id_among_drafts_ends_the_sequence(void **state)
+static void end_id_among_drafts_ends_the_sequence(void **state)
 {
     const uint64_t end = bt_now_ns() + DEADLINE_NS;
     bt_seq_t *alone;
@@ -349,7 +349,7 @@ int main(void)
         BT_TEST(rejected_drafts_change_no_token),
         BT_TEST(invalid_draft_ids_are_ignored),
         BT_TEST(accepted_drafts_save_iterations),
-        BT_TEST(an_end_id_among_drafts_ends_the_sequence),
+        BT_TEST(end_id_among_drafts_ends_the_sequence),
         BT_TEST(logit_rows_beside_rejected_drafts_equal_single_steps),
         BT_TEST(tokens_rolled_back_are_sampled_again),
     };

@@ -257,7 +257,7 @@ static void prefill_only_choices_leave_together(void **state)
 
 /* Of 33 tokens 32 are found in a cache: the prompt ends in the first iteration,
  * which computes one token. */
-static void a_group_begins_with_known_blocks(void **state)
+static void group_starts_with_cached_blocks(void **state)
 {
     choice_t alone[MOST];
     choice_t first;
@@ -426,7 +426,7 @@ static void choices_get_all_seats_or_none(void **state)
     close_all(&b, pool);
 }
 
-static void a_failed_device_ends_the_whole_group(void **state)
+static void device_failure_ends_the_whole_choice_group(void **state)
 {
     choice_t group[MOST];
     bt_seq_t *seqs[MOST];
@@ -507,12 +507,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(choices_share_one_prefill_and_sample_as_if_alone),
         BT_TEST(prefill_only_choices_leave_together),
-        BT_TEST(a_group_begins_with_known_blocks),
+        BT_TEST(group_starts_with_cached_blocks),
         BT_TEST(canceled_leader_leaves_and_its_choices_continue),
         BT_TEST(canceled_choice_leaves_and_the_others_continue),
         BT_TEST(canceled_group_of_choices_leaves),
         BT_TEST(choices_get_all_seats_or_none),
-        BT_TEST(a_failed_device_ends_the_whole_group),
+        BT_TEST(device_failure_ends_the_whole_choice_group),
         BT_TEST(forks_continue_from_a_copy),
     };
 

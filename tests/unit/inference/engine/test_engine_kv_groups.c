@@ -232,7 +232,7 @@ static void free_positions_are_cleared_in_every_kv_group(void **state)
 /* Of 28 tokens with K and V, 12 lie in a span that a fork has to itself: one
  * copy in each group. It draws what the origin drew from there on, whatever
  * the origin has written behind them since. */
-static void a_fork_goes_on_from_a_copy_in_every_group(void **state)
+static void fork_continues_from_a_copy_in_every_group(void **state)
 {
     drawn_t want;
     drawn_t got;
@@ -292,7 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(kv_groups_sample_the_tokens_of_one_group),
         BT_TEST(followers_get_a_copy_in_every_group),
-        BT_TEST(a_fork_goes_on_from_a_copy_in_every_group),
+        BT_TEST(fork_continues_from_a_copy_in_every_group),
         BT_TEST(free_positions_are_cleared_in_every_kv_group),
     };
 

@@ -78,7 +78,7 @@ static void put_one_of_each(bt_strbuf_t *buf)
     put(buf, 7, 4);
 }
 
-static void scalars_of_each_kind_are_read(void **state)
+static void gguf_scalars_of_each_type_are_read(void **state)
 {
     bt_strbuf_t buf;
     bt_gguf_t *gguf;
@@ -111,7 +111,7 @@ static void scalars_of_each_kind_are_read(void **state)
     bt_strbuf_fini(&buf);
 }
 
-static void a_key_of_another_kind_is_an_error_and_changes_nothing(void **state)
+static void gguf_key_of_another_type_is_an_error(void **state)
 {
     bt_strbuf_t buf;
     bt_gguf_t *gguf;
@@ -140,7 +140,7 @@ static void a_key_of_another_kind_is_an_error_and_changes_nothing(void **state)
     bt_strbuf_fini(&buf);
 }
 
-static void arrays_are_read_by_index_within_their_length(void **state)
+static void gguf_arrays_are_read_within_their_length(void **state)
 {
     bt_strbuf_t buf;
     bt_gguf_t *gguf;
@@ -176,7 +176,7 @@ static void arrays_are_read_by_index_within_their_length(void **state)
 
 /* ---- refusals: each names its reason ---- */
 
-static void what_is_no_gguf_file_is_refused(void **state)
+static void non_gguf_file_is_refused(void **state)
 {
     bt_strbuf_t buf;
 
@@ -191,7 +191,7 @@ static void what_is_no_gguf_file_is_refused(void **state)
     assert_int_equal(refuse(&buf), BT_ERR_BAD_FILE);
 }
 
-static void other_versions_are_named(void **state)
+static void unsupported_gguf_version_is_named(void **state)
 {
     bt_strbuf_t buf;
 
@@ -238,7 +238,7 @@ counts_beyond_the_file_are_refused_before_memory_is_taken(void **state)
     assert_int_equal(refuse(&buf), BT_ERR_BAD_FILE);
 }
 
-static void strange_metadata_is_refused_by_name(void **state)
+static void invalid_metadata_is_refused_by_key(void **state)
 {
     bt_strbuf_t buf;
 
@@ -285,7 +285,7 @@ static void one_tensor(bt_strbuf_t *buf, uint64_t n_in, uint64_t n_out,
     }
 }
 
-static void tensors_point_at_their_data(void **state)
+static void tensor_pointers_are_those_of_the_file(void **state)
 {
     const bt_gguf_tensor_t *t;
     bt_strbuf_t buf;
@@ -333,7 +333,7 @@ static void tensors_outside_the_file_are_refused_by_name(void **state)
     assert_int_equal(refuse(&buf), BT_ERR_BAD_FILE);
 }
 
-static void tensor_types_that_do_not_run_are_named(void **state)
+static void unsupported_tensor_type_is_named(void **state)
 {
     bt_strbuf_t buf;
 
@@ -350,7 +350,7 @@ static void tensor_types_that_do_not_run_are_named(void **state)
     assert_non_null(strstr(why, "not a multiple of the 32"));
 }
 
-static void tensors_that_overlap_or_repeat_are_refused(void **state)
+static void overlapping_or_duplicate_tensors_are_refused(void **state)
 {
     bt_strbuf_t buf;
 
@@ -391,7 +391,7 @@ static const char *write_tiny(const bt_tiny_model_t *model)
     return path;
 }
 
-static void a_tiny_model_of_every_type_opens(void **state)
+static void tiny_model_of_every_type_opens(void **state)
 {
     /* Source of the sizes: blocks of ggml-common.h; rows of 256. */
     static const struct {
@@ -443,7 +443,7 @@ static uint8_t *slurp(const char *path, size_t *bytes_p)
 }
 
 /* Under ASan an unchecked size shows: each length is an exact allocation. */
-static void a_file_cut_off_anywhere_is_refused(void **state)
+static void gguf_file_truncated_anywhere_is_refused(void **state)
 {
     bt_tiny_model_t model = bt_tiny_model_default();
     const char *path;
@@ -494,7 +494,7 @@ static void identity_differs_with_any_weight_sampled_or_key(void **state)
     assert_memory_not_equal(&hashes[0], &hashes[3], sizeof(hashes[0]));
 }
 
-static void paths_that_are_no_model_are_told_apart(void **state)
+static void non_model_paths_have_distinct_errors(void **state)
 {
     char path[] = "/tmp/baton-test-empty-XXXXXX";
     bt_gguf_t *gguf = NULL;
@@ -517,7 +517,7 @@ static void paths_that_are_no_model_are_told_apart(void **state)
     assert_null(gguf);
 }
 
-static void open_survives_every_failed_allocation(void **state)
+static void gguf_open_survives_every_failed_allocation(void **state)
 {
     bt_strbuf_t buf;
     bt_gguf_t *gguf = NULL;
@@ -553,22 +553,22 @@ static void open_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(scalars_of_each_kind_are_read),
-        BT_TEST(a_key_of_another_kind_is_an_error_and_changes_nothing),
-        BT_TEST(arrays_are_read_by_index_within_their_length),
-        BT_TEST(what_is_no_gguf_file_is_refused),
-        BT_TEST(other_versions_are_named),
+        BT_TEST(gguf_scalars_of_each_type_are_read),
+        BT_TEST(gguf_key_of_another_type_is_an_error),
+        BT_TEST(gguf_arrays_are_read_within_their_length),
+        BT_TEST(non_gguf_file_is_refused),
+        BT_TEST(unsupported_gguf_version_is_named),
         BT_TEST(counts_beyond_the_file_are_refused_before_memory_is_taken),
-        BT_TEST(strange_metadata_is_refused_by_name),
-        BT_TEST(tensors_point_at_their_data),
+        BT_TEST(invalid_metadata_is_refused_by_key),
+        BT_TEST(tensor_pointers_are_those_of_the_file),
         BT_TEST(tensors_outside_the_file_are_refused_by_name),
-        BT_TEST(tensor_types_that_do_not_run_are_named),
-        BT_TEST(tensors_that_overlap_or_repeat_are_refused),
-        BT_TEST(a_tiny_model_of_every_type_opens),
-        BT_TEST(a_file_cut_off_anywhere_is_refused),
+        BT_TEST(unsupported_tensor_type_is_named),
+        BT_TEST(overlapping_or_duplicate_tensors_are_refused),
+        BT_TEST(tiny_model_of_every_type_opens),
+        BT_TEST(gguf_file_truncated_anywhere_is_refused),
         BT_TEST(identity_differs_with_any_weight_sampled_or_key),
-        BT_TEST(paths_that_are_no_model_are_told_apart),
-        BT_TEST(open_survives_every_failed_allocation),
+        BT_TEST(non_model_paths_have_distinct_errors),
+        BT_TEST(gguf_open_survives_every_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,7 +149,7 @@ static void expect_refusal(uint32_t i, bt_status_t status, const char *text)
 
 /* ---- tests ---- */
 
-static void whichever_part_is_opened_all_are(void **state)
+static void split_model_opens_by_any_of_its_parts(void **state)
 {
     bt_hash128_t identity[N_PARTS];
     bt_hash128_t content[N_PARTS];
@@ -181,7 +181,7 @@ static void whichever_part_is_opened_all_are(void **state)
     }
 }
 
-static void identity_content_and_size_are_those_of_all_parts(void **state)
+static void split_identity_content_and_size_cover_all_parts(void **state)
 {
     part_t other = good[2];
     bt_gguf_t *gguf = open_part(0);
@@ -209,7 +209,7 @@ static void identity_content_and_size_are_those_of_all_parts(void **state)
     bt_gguf_close(gguf);
 }
 
-static void the_stamp_tells_a_change_of_any_part(void **state)
+static void split_stamp_changes_with_any_part(void **state)
 {
     bt_gguf_t *const gguf = open_part(0);
     bt_gguf_stamp_t before;
@@ -227,7 +227,7 @@ static void the_stamp_tells_a_change_of_any_part(void **state)
     bt_gguf_close(gguf);
 }
 
-static void a_missing_part_is_named(void **state)
+static void missing_split_part_is_named(void **state)
 {
     (void)state;
     assert_int_equal(unlink(path_of(1)), 0);
@@ -236,7 +236,7 @@ static void a_missing_part_is_named(void **state)
                    "model-00002-of-00003.gguf: No such file");
 }
 
-static void a_part_that_is_cut_off_is_named(void **state)
+static void truncated_split_part_is_named(void **state)
 {
     (void)state;
     assert_int_equal(truncate(path_of(2), 150), 0);
@@ -245,7 +245,7 @@ static void a_part_that_is_cut_off_is_named(void **state)
     expect_refusal(1, BT_ERR_BAD_FILE, "model-00003-of-00003.gguf is empty");
 }
 
-static void a_part_by_another_name_says_how_it_must_be_called(void **state)
+static void misnamed_split_part_error_names_the_expected_name(void **state)
 {
     char other[128];
     bt_gguf_t *gguf = NULL;
@@ -261,7 +261,7 @@ static void a_part_by_another_name_says_how_it_must_be_called(void **state)
 }
 
 /* Each changes one thing of the good parts. */
-static void parts_that_do_not_belong_together_are_refused(void **state)
+static void split_parts_of_different_models_are_refused(void **state)
 {
     static const struct {
         uint32_t at;
@@ -310,7 +310,7 @@ static void parts_that_do_not_belong_together_are_refused(void **state)
     }
 }
 
-static void a_part_alone_and_parts_of_a_whole_are_refused(void **state)
+static void incomplete_and_mixed_splits_are_refused(void **state)
 {
     part_t whole = {.count = 1, .n_tensors = 1, .n_own = 1};
     bt_gguf_t *gguf = NULL;
@@ -330,7 +330,7 @@ static void a_part_alone_and_parts_of_a_whole_are_refused(void **state)
     assert_null(gguf);
 }
 
-static void opening_survives_every_failed_allocation(void **state)
+static void split_open_survives_every_failed_allocation(void **state)
 {
     bt_gguf_t *gguf = NULL;
     bt_status_t status = BT_ERR_NO_MEMORY;
@@ -354,15 +354,15 @@ static void opening_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FILES_TEST(whichever_part_is_opened_all_are),
-        FILES_TEST(identity_content_and_size_are_those_of_all_parts),
-        FILES_TEST(the_stamp_tells_a_change_of_any_part),
-        FILES_TEST(a_missing_part_is_named),
-        FILES_TEST(a_part_that_is_cut_off_is_named),
-        FILES_TEST(a_part_by_another_name_says_how_it_must_be_called),
-        FILES_TEST(opening_survives_every_failed_allocation),
-        BT_TEST(parts_that_do_not_belong_together_are_refused),
-        BT_TEST(a_part_alone_and_parts_of_a_whole_are_refused),
+        FILES_TEST(split_model_opens_by_any_of_its_parts),
+        FILES_TEST(split_identity_content_and_size_cover_all_parts),
+        FILES_TEST(split_stamp_changes_with_any_part),
+        FILES_TEST(missing_split_part_is_named),
+        FILES_TEST(truncated_split_part_is_named),
+        FILES_TEST(misnamed_split_part_error_names_the_expected_name),
+        FILES_TEST(split_open_survives_every_failed_allocation),
+        BT_TEST(split_parts_of_different_models_are_refused),
+        BT_TEST(incomplete_and_mixed_splits_are_refused),
     };
 
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -327,7 +327,7 @@ static void read_codes(const codes_case_t *c, uint32_t want, float *values)
                      BT_OK);
 }
 
-static void codes_are_the_numbers_of_their_matrix(void **state)
+static void codes_dequantize_to_the_numbers_of_their_matrix(void **state)
 {
     codes_case_t c = {.scales = {0.5f, -1.5f, 0x1p-20f, 3.0f}};
     float values[2 * 128];
@@ -344,7 +344,7 @@ static void codes_are_the_numbers_of_their_matrix(void **state)
     }
 }
 
-static void a_code_that_is_no_number_makes_its_block_none(void **state)
+static void nan_code_makes_its_whole_block_nan(void **state)
 {
     codes_case_t c = {.scales = {0.3f, 0.3f, 0.3f, 0.3f}};
     float values[2 * 128];
@@ -359,7 +359,7 @@ static void a_code_that_is_no_number_makes_its_block_none(void **state)
     }
 }
 
-static void blocks_of_several_scales_have_no_codes(void **state)
+static void blocks_with_several_scales_are_not_stored_as_codes(void **state)
 {
     codes_case_t c = {0};
     bt_recipe_t codes;
@@ -382,9 +382,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_family_is_read_as_the_converter_writes_it),
         BT_TEST(quantized_matrices_have_the_converters_numbers),
-        BT_TEST(codes_are_the_numbers_of_their_matrix),
-        BT_TEST(a_code_that_is_no_number_makes_its_block_none),
-        BT_TEST(blocks_of_several_scales_have_no_codes),
+        BT_TEST(codes_dequantize_to_the_numbers_of_their_matrix),
+        BT_TEST(nan_code_makes_its_whole_block_nan),
+        BT_TEST(blocks_with_several_scales_are_not_stored_as_codes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,7 @@ static bt_status_t parse(const char *header, size_t n_data)
     return status;
 }
 
-static void a_safetensors_file_is_refused_by_what_is_wrong(void **state)
+static void bad_safetensors_file_is_refused_with_the_reason(void **state)
 {
     static const struct {
         const char *header;
@@ -84,7 +84,7 @@ static void a_safetensors_file_is_refused_by_what_is_wrong(void **state)
     }
 }
 
-static void a_header_longer_than_the_file_is_no_header(void **state)
+static void safetensors_header_over_the_file_size_is_refused(void **state)
 {
     const uint64_t n = UINT64_MAX - 7;
     bt_safetensors_t st = {0};
@@ -152,7 +152,7 @@ static void check(const char *name, const wrong_t *cases, size_t n)
     "\"hidden_size\":4,\"num_hidden_layers\":1,\"num_attention_heads\":2," \
     "\"max_position_embeddings\":8"
 
-static void a_config_is_refused_by_what_is_wrong(void **state)
+static void bad_config_json_is_refused_with_the_reason(void **state)
 {
     static const wrong_t cases[] = {
         {"[1]", BT_ERR_BAD_FILE, "config.json is not a JSON object"},
@@ -238,7 +238,7 @@ static void json_nested_too_deeply_is_refused(void **state)
     "\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3},\"merges\":" more \
     "}"
 
-static void a_tokenizer_is_refused_by_what_is_wrong(void **state)
+static void bad_tokenizer_json_is_refused_with_the_reason(void **state)
 {
     static const wrong_t cases[] = {
         {"{}", BT_ERR_BAD_FILE, "tokenizer.json has no model"},
@@ -344,7 +344,7 @@ static void path_in(char path[PATH_MAX], const char *dir, const char *name)
     snprintf(path, PATH_MAX, "%.2000s/%s", dir, name);
 }
 
-static void a_folder_says_what_it_lacks(void **state)
+static void incomplete_folder_error_names_the_missing_file(void **state)
 {
     const char *const dir = bt_hf_folder_make();
     uint8_t weights[8192];
@@ -386,7 +386,7 @@ static void a_folder_says_what_it_lacks(void **state)
     bt_hf_folder_remove(dir);
 }
 
-static void a_tensor_in_two_shards_is_refused(void **state)
+static void tensor_in_two_shards_is_refused(void **state)
 {
     const char *const dir = bt_hf_folder_make();
     uint8_t weights[8192];
@@ -405,7 +405,7 @@ static void a_tensor_in_two_shards_is_refused(void **state)
     bt_hf_folder_remove(dir);
 }
 
-static void links_out_of_the_folder_are_not_followed(void **state)
+static void symlinks_out_of_the_folder_are_not_followed(void **state)
 {
     const char *const dir = bt_hf_folder_make();
     uint8_t weights[8192];
@@ -456,14 +456,14 @@ static void every_failing_allocation_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_safetensors_file_is_refused_by_what_is_wrong),
-        BT_TEST(a_header_longer_than_the_file_is_no_header),
-        BT_TEST(a_config_is_refused_by_what_is_wrong),
+        BT_TEST(bad_safetensors_file_is_refused_with_the_reason),
+        BT_TEST(safetensors_header_over_the_file_size_is_refused),
+        BT_TEST(bad_config_json_is_refused_with_the_reason),
         BT_TEST(json_nested_too_deeply_is_refused),
-        BT_TEST(a_tokenizer_is_refused_by_what_is_wrong),
-        BT_TEST(a_folder_says_what_it_lacks),
-        BT_TEST(a_tensor_in_two_shards_is_refused),
-        BT_TEST(links_out_of_the_folder_are_not_followed),
+        BT_TEST(bad_tokenizer_json_is_refused_with_the_reason),
+        BT_TEST(incomplete_folder_error_names_the_missing_file),
+        BT_TEST(tensor_in_two_shards_is_refused),
+        BT_TEST(symlinks_out_of_the_folder_are_not_followed),
         BT_TEST(every_failing_allocation_is_reported),
     };
 

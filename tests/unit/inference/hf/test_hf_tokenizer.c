@@ -119,13 +119,13 @@ static void byte_level_vocabularies_give_the_librarys_ids(void **state)
     check_ids("tokenizer.json", "hf_tok_split.json", "hf_tok_split.ids");
 }
 
-static void merges_with_byte_fallback_give_the_librarys_ids(void **state)
+static void byte_fallback_merges_give_the_librarys_ids(void **state)
 {
     (void)state;
     check_ids("tokenizer.json", "hf_tok_merges.json", "hf_tok_merges.ids");
 }
 
-static void sentencepiece_models_give_their_ids(void **state)
+static void sentencepiece_models_give_the_librarys_ids(void **state)
 {
     (void)state;
     check_ids("tokenizer.model", "hf_tok_spm.model", "hf_tok_spm.ids");
@@ -188,8 +188,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(byte_level_vocabularies_give_the_librarys_ids),
-        BT_TEST(merges_with_byte_fallback_give_the_librarys_ids),
-        BT_TEST(sentencepiece_models_give_their_ids),
+        BT_TEST(byte_fallback_merges_give_the_librarys_ids),
+        BT_TEST(sentencepiece_models_give_the_librarys_ids),
         BT_TEST(chat_templates_and_settings_are_read),
     };
 

@@ -244,7 +244,7 @@ static void device_log_prob_equals_the_hosts(void **state)
     bt_backend_close(be);
 }
 
-static void create_survives_every_failed_allocation(void **state)
+static void drawing_create_survives_every_failed_allocation(void **state)
 {
     bt_drawing_t *drawing = NULL;
     bt_status_t status;
@@ -269,7 +269,7 @@ int main(void)
         BT_TEST(unsupported_sampling_stays_on_the_host),
         BT_TEST(penalty_history_over_the_limit_stays_on_the_host),
         BT_TEST(device_log_prob_equals_the_hosts),
-        BT_TEST(create_survives_every_failed_allocation),
+        BT_TEST(drawing_create_survives_every_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@ static void assert_near(double a, double b)
 }
 
 /* By Python's decimal with 40 digits: ln of the sum of exp. */
-static void the_sum_is_the_log_of_the_sum_of_exp(void **state)
+static void log_sum_exp_equals_the_definition(void **state)
 {
     static const float a[] = {1.0f, 2.0f, 3.0f, -4.0f, 2.0f};
     static const float b[] = {100.0f, 99.5f, -3000.0f};
@@ -162,7 +162,7 @@ static void top_logprobs_equal_a_linear_search(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_sum_is_the_log_of_the_sum_of_exp),
+        BT_TEST(log_sum_exp_equals_the_definition),
         BT_TEST(vector_log_sum_exp_is_bit_equal_to_scalar_code),
         BT_TEST(probabilities_sum_to_one),
         BT_TEST(row_without_finite_logits_is_reported),

@@ -83,7 +83,7 @@ static void single_operations_give_the_bits_of_fused_steps(void **state)
 
 /* A decoding sequence, the prompt in two chunks, and a third sequence share
  * each batch; then the same with a rest of a different length. */
-static void company_in_the_batch_changes_no_bit(void **state)
+static void other_sequences_in_the_batch_change_no_bit(void **state)
 {
     (void)state;
     for (int v = 0; v < N_RIGS; v++) {
@@ -133,7 +133,7 @@ static void company_in_the_batch_changes_no_bit(void **state)
 
 /* Rows without logits stop after the last layer's cache entry; what they left
  * there, and the logits asked for later, must not differ. */
-static void logits_not_asked_for_change_nothing(void **state)
+static void omitted_logits_change_no_bit(void **state)
 {
     const bt_tiny_model_t tiny = variant(2);
     rig_t rig = make_rig(&tiny, 1);
@@ -193,7 +193,7 @@ static void forward_reads_only_blocks_of_its_sequences(void **state)
 
 /* What --kv-dtype chooses is used: each type gives numbers of its own, near
  * those of f16 (logits of this model are some tenths). */
-static void other_kv_types_give_near_numbers_of_their_own(void **state)
+static void other_kv_types_give_close_and_stable_logits(void **state)
 {
     rig_t f16 = make_rig_number(2, 1);
     logits_of_prompt_t want = run_whole(&f16);
@@ -315,7 +315,7 @@ static void hparams_are_read_from_the_file(void **state)
 
 /* Rows that no token stands for: the model is the one without them, in numbers
  * and in memory. */
-static void rows_without_a_token_are_left_out(void **state)
+static void vocabulary_rows_without_a_token_are_omitted(void **state)
 {
     (void)state;
     for (int i = 0; i < N_VARIANTS; i++) {
@@ -349,7 +349,7 @@ static void rows_without_a_token_are_left_out(void **state)
 
 /* A vocabulary of a number that no vector divides: its logits are the first
  * ones of the model in which the other rows are tokens, too. */
-static void a_vocabulary_may_have_any_number_of_tokens(void **state)
+static void vocabulary_size_may_be_any_number(void **state)
 {
     static const uint32_t n_fewer[] = {1, 5, 12};
     uint32_t tokens[N_TOKENS];
@@ -468,7 +468,7 @@ static bt_status_t load_altered(const char *from, const char *to)
     return status;
 }
 
-static void altered_files_are_refused_by_name(void **state)
+static void altered_model_files_are_refused_by_name(void **state)
 {
     (void)state;
     assert_int_equal(load_altered("blk.1.ffn_up.weight", "blk.1.ffn_op.weight"),
@@ -483,7 +483,7 @@ static void altered_files_are_refused_by_name(void **state)
     assert_string_equal(why, "key llama.block_count is missing from the file");
 }
 
-static void a_context_beyond_the_model_s_is_refused(void **state)
+static void context_over_the_models_maximum_is_refused(void **state)
 {
     const bt_tiny_model_t tiny = bt_tiny_model_default();
     bt_gguf_t *const gguf = open_tiny(&tiny);
@@ -510,7 +510,7 @@ static void a_context_beyond_the_model_s_is_refused(void **state)
     bt_gguf_close(gguf);
 }
 
-static void the_memory_foretold_is_the_memory_taken(void **state)
+static void predicted_memory_equals_allocated_memory(void **state)
 {
     (void)state;
     if (heap_bytes() == 0) {
@@ -551,7 +551,7 @@ static void the_memory_foretold_is_the_memory_taken(void **state)
     }
 }
 
-static void load_survives_every_failed_allocation(void **state)
+static void model_load_survives_every_failed_allocation(void **state)
 {
     bt_tiny_model_t tiny = variant(2);
     bt_gguf_t *const gguf = open_tiny(&tiny);
@@ -584,19 +584,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(chunks_give_the_bits_of_one_call),
         BT_TEST(single_operations_give_the_bits_of_fused_steps),
-        BT_TEST(company_in_the_batch_changes_no_bit),
-        BT_TEST(logits_not_asked_for_change_nothing),
+        BT_TEST(other_sequences_in_the_batch_change_no_bit),
+        BT_TEST(omitted_logits_change_no_bit),
         BT_TEST(forward_reads_only_blocks_of_its_sequences),
-        BT_TEST(other_kv_types_give_near_numbers_of_their_own),
+        BT_TEST(other_kv_types_give_close_and_stable_logits),
         BT_TEST(forward_refuses_out_of_range_arguments),
         BT_TEST(hparams_are_read_from_the_file),
-        BT_TEST(rows_without_a_token_are_left_out),
-        BT_TEST(a_vocabulary_may_have_any_number_of_tokens),
+        BT_TEST(vocabulary_rows_without_a_token_are_omitted),
+        BT_TEST(vocabulary_size_may_be_any_number),
         BT_TEST(unsupported_architecture_features_are_refused_by_name),
-        BT_TEST(altered_files_are_refused_by_name),
-        BT_TEST(a_context_beyond_the_model_s_is_refused),
-        BT_TEST(the_memory_foretold_is_the_memory_taken),
-        BT_TEST(load_survives_every_failed_allocation),
+        BT_TEST(altered_model_files_are_refused_by_name),
+        BT_TEST(context_over_the_models_maximum_is_refused),
+        BT_TEST(predicted_memory_equals_allocated_memory),
+        BT_TEST(model_load_survives_every_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,8 @@ static void free_trap_rig(rig_t *rig)
     bt_backend_close(rig->be);
 }
 
-static void own_memory_and_one_upload_a_step_give_the_host_s_bits(void **state)
+static void
+device_memory_gives_the_hosts_bits_with_one_upload_a_step(void **state)
 {
     static const bt_kv_type_t types[] = {BT_KV_F16, BT_KV_BF16, BT_KV_INT8,
                                          BT_KV_FP8};
@@ -80,7 +81,7 @@ static void own_memory_and_one_upload_a_step_give_the_host_s_bits(void **state)
     }
 }
 
-static void families_give_the_host_s_bits_in_own_memory_too(void **state)
+static void families_give_the_hosts_bits_in_device_memory(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_FAMILIES; i++) {
@@ -102,7 +103,7 @@ static void families_give_the_host_s_bits_in_own_memory_too(void **state)
 }
 
 /* Columns of activations are cut out there as well. */
-static void sums_in_parts_give_the_host_s_bits_in_own_memory(void **state)
+static void partial_sums_give_the_hosts_bits_in_device_memory(void **state)
 {
     const bt_tiny_model_t tiny = bt_tiny_model_default();
     rig_t host = make_rig(&tiny, 1);
@@ -494,7 +495,7 @@ static void missing_back_end_is_refused_by_name(void **state)
 }
 
 /* What a call may not bring, once it is said what the most is. */
-static void more_than_was_reserved_is_refused(void **state)
+static void batch_over_the_reserved_size_is_refused(void **state)
 {
     static const uint32_t tokens[] = {1, 2};
     static const uint32_t blocks[] = {0};
@@ -528,7 +529,7 @@ static void more_than_was_reserved_is_refused(void **state)
     bt_gguf_close(gguf);
 }
 
-static void parts_of_attention_that_are_missing_are_named(void **state)
+static void missing_attention_parts_are_named(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
     bt_backend_t *const be = open_backend(1);
@@ -581,9 +582,9 @@ static void parts_of_attention_that_are_missing_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(own_memory_and_one_upload_a_step_give_the_host_s_bits),
-        BT_TEST(families_give_the_host_s_bits_in_own_memory_too),
-        BT_TEST(sums_in_parts_give_the_host_s_bits_in_own_memory),
+        BT_TEST(device_memory_gives_the_hosts_bits_with_one_upload_a_step),
+        BT_TEST(families_give_the_hosts_bits_in_device_memory),
+        BT_TEST(partial_sums_give_the_hosts_bits_in_device_memory),
         BT_TEST(ranks_without_device_collectives_are_refused_by_name),
         BT_TEST(device_argmax_ids_equal_host_sampling),
         BT_TEST(device_sampled_ids_take_one_copy_without_logits),
@@ -591,8 +592,8 @@ int main(void)
         BT_TEST(argmax_is_used_only_for_greedy_rows),
         BT_TEST(device_and_host_memory_are_reported_separately),
         BT_TEST(missing_back_end_is_refused_by_name),
-        BT_TEST(more_than_was_reserved_is_refused),
-        BT_TEST(parts_of_attention_that_are_missing_are_named),
+        BT_TEST(batch_over_the_reserved_size_is_refused),
+        BT_TEST(missing_attention_parts_are_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,7 +72,7 @@ static double compare(const family_case_t *c)
     return worst;
 }
 
-static void every_family_gives_numpy_s_logits(void **state)
+static void every_family_gives_numpys_logits(void **state)
 {
     bool all = true;
 
@@ -85,7 +85,7 @@ static void every_family_gives_numpy_s_logits(void **state)
 
 /* ---- the same bits (I1); the prompt is longer than every window ---- */
 
-static void chunks_company_and_coming_late_change_no_bit(void **state)
+static void chunks_batch_and_late_joins_change_no_bit(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_FAMILIES; i++) {
@@ -137,7 +137,7 @@ static void expect_layers(const bt_tiny_model_t *tiny, const char *want)
 
 /* Which layers have what, where the file says nothing: transformers'
  * configurations of these families, layer_types and no_rope_layers. */
-static void layers_alternate_as_the_families_do(void **state)
+static void attention_windows_alternate_as_in_each_family(void **state)
 {
     bt_tiny_model_t tiny = family_tiny(find_case("gemma2"));
 
@@ -173,7 +173,7 @@ static void layers_alternate_as_the_families_do(void **state)
 
 /* Gemma 2 and 3 of 27B scale scores by their width for each head: its authors'
  * gemma_pytorch/gemma/config.py, query_pre_attn_scalar 144 and 168. */
-static void the_largest_gemmas_scale_scores_otherwise(void **state)
+static void largest_gemma_models_scale_scores_by_width(void **state)
 {
     bt_tiny_model_t tiny = family_tiny(find_case("gemma2"));
     bt_hparams_t hp = hparams_of(&tiny);
@@ -377,7 +377,7 @@ static void other_tensors_are_refused_by_name(void **state)
 }
 
 /* A back end without an operation says so, and names it. */
-static void a_back_end_without_an_operation_says_so(void **state)
+static void back_end_without_an_operation_is_refused_by_name(void **state)
 {
     static const char *const names[] = {"gpt2",  "qwen3",    "gemma", "granite",
                                         "qwen2", "mistral3", "olmo"};
@@ -421,7 +421,7 @@ static void a_back_end_without_an_operation_says_so(void **state)
 
 /* ---- memory ---- */
 
-static void load_survives_every_failed_allocation(void **state)
+static void family_load_survives_every_failed_allocation(void **state)
 {
     static const char *const names[] = {"gemma3", "gpt2", "falcon_40b",
                                         "bloom",  "olmo", "mistral3"};
@@ -451,15 +451,15 @@ static void load_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_family_gives_numpy_s_logits),
-        BT_TEST(chunks_company_and_coming_late_change_no_bit),
-        BT_TEST(layers_alternate_as_the_families_do),
-        BT_TEST(the_largest_gemmas_scale_scores_otherwise),
+        BT_TEST(every_family_gives_numpys_logits),
+        BT_TEST(chunks_batch_and_late_joins_change_no_bit),
+        BT_TEST(attention_windows_alternate_as_in_each_family),
+        BT_TEST(largest_gemma_models_scale_scores_by_width),
         BT_TEST(alibi_slopes_equal_the_papers),
         BT_TEST(keys_of_other_families_are_refused_by_name),
         BT_TEST(other_tensors_are_refused_by_name),
-        BT_TEST(a_back_end_without_an_operation_says_so),
-        BT_TEST(load_survives_every_failed_allocation),
+        BT_TEST(back_end_without_an_operation_is_refused_by_name),
+        BT_TEST(family_load_survives_every_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

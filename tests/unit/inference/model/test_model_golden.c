@@ -121,7 +121,7 @@ static void compare(const char *name, const bt_tiny_model_t *tiny)
     bt_gguf_close(gguf);
 }
 
-static void float_weights_give_numpy_s_logits(void **state)
+static void float_weights_give_numpys_logits(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
@@ -149,7 +149,7 @@ mixed_k_quants_tied_and_with_rope_factors_give_numpy_s_logits(void **state)
     compare("golden/tiny_mixed.txt", &tiny);
 }
 
-static void q4_1_with_three_query_heads_gives_numpy_s_logits(void **state)
+static void q4_1_with_three_query_heads_gives_numpys_logits(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
@@ -165,7 +165,7 @@ static void q4_1_with_three_query_heads_gives_numpy_s_logits(void **state)
     compare("golden/tiny_q4_1.txt", &tiny);
 }
 
-static void codes_of_a_book_give_numpy_s_logits(void **state)
+static void codebook_weights_give_numpys_logits(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
@@ -181,7 +181,7 @@ static void codes_of_a_book_give_numpy_s_logits(void **state)
     compare("golden/tiny_iq4.txt", &tiny);
 }
 
-static void weights_of_few_bits_give_numpy_s_logits(void **state)
+static void low_bit_weights_give_numpys_logits(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
@@ -196,7 +196,7 @@ static void weights_of_few_bits_give_numpy_s_logits(void **state)
     compare("golden/tiny_few_bits.txt", &tiny);
 }
 
-static void bf16_weights_give_numpy_s_logits(void **state)
+static void bf16_weights_give_numpys_logits(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
@@ -209,7 +209,7 @@ static void bf16_weights_give_numpy_s_logits(void **state)
 }
 
 /* Of 40 positions each sees 11, so that windows begin in both steps of 32. */
-static void a_window_a_cap_and_a_scale_give_numpy_s_logits(void **state)
+static void window_cap_and_scale_give_numpys_logits(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
@@ -222,7 +222,7 @@ static void a_window_a_cap_and_a_scale_give_numpy_s_logits(void **state)
     compare("golden/tiny_window.txt", &tiny);
 }
 
-static void sinks_give_numpy_s_logits(void **state)
+static void attention_sinks_give_numpys_logits(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
 
@@ -236,14 +236,14 @@ static void sinks_give_numpy_s_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(float_weights_give_numpy_s_logits),
+        BT_TEST(float_weights_give_numpys_logits),
         BT_TEST(mixed_k_quants_tied_and_with_rope_factors_give_numpy_s_logits),
-        BT_TEST(q4_1_with_three_query_heads_gives_numpy_s_logits),
-        BT_TEST(codes_of_a_book_give_numpy_s_logits),
-        BT_TEST(weights_of_few_bits_give_numpy_s_logits),
-        BT_TEST(bf16_weights_give_numpy_s_logits),
-        BT_TEST(a_window_a_cap_and_a_scale_give_numpy_s_logits),
-        BT_TEST(sinks_give_numpy_s_logits),
+        BT_TEST(q4_1_with_three_query_heads_gives_numpys_logits),
+        BT_TEST(codebook_weights_give_numpys_logits),
+        BT_TEST(low_bit_weights_give_numpys_logits),
+        BT_TEST(bf16_weights_give_numpys_logits),
+        BT_TEST(window_cap_and_scale_give_numpys_logits),
+        BT_TEST(attention_sinks_give_numpys_logits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

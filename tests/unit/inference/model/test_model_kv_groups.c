@@ -284,7 +284,7 @@ static void impossible_kv_groups_are_refused_by_name(void **state)
 
 /* A model that was loaded for one group has no room for the tables of two, and
  * pages have to hold the largest group. */
-static void a_cache_that_is_too_small_is_refused(void **state)
+static void kv_cache_too_small_is_refused(void **state)
 {
     const bt_tiny_model_t tiny = five_layers(0);
     side_t one = open_side(&tiny, BT_KV_F16, NULL, false);
@@ -323,7 +323,7 @@ int main(void)
         BT_TEST(kv_groups_give_the_bytes_of_one_group),
         BT_TEST(kv_groups_give_the_same_bytes_in_device_memory),
         BT_TEST(impossible_kv_groups_are_refused_by_name),
-        BT_TEST(a_cache_that_is_too_small_is_refused),
+        BT_TEST(kv_cache_too_small_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

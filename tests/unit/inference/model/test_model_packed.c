@@ -122,7 +122,7 @@ static void shared_weights_take_no_memory_of_the_process(void **state)
 }
 
 /* A back end that keeps its weights where no file can be mapped. */
-static void a_back_end_without_adoption_packs_for_itself(void **state)
+static void back_end_without_shared_weights_packs_its_own(void **state)
 {
     const bt_tiny_model_t tiny = variant(0);
     bt_gguf_t *const gguf = open_tiny(&tiny);
@@ -145,7 +145,7 @@ static void a_back_end_without_adoption_packs_for_itself(void **state)
     bt_gguf_close(gguf);
 }
 
-static void a_folder_that_cannot_be_used_is_no_failure(void **state)
+static void unusable_packed_folder_is_no_failure(void **state)
 {
     const bt_tiny_model_t tiny = variant(0);
     bt_gguf_t *const gguf = open_tiny(&tiny);
@@ -163,8 +163,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(shared_weights_give_the_bits_of_private_ones),
         BT_TEST(shared_weights_take_no_memory_of_the_process),
-        BT_TEST(a_back_end_without_adoption_packs_for_itself),
-        BT_TEST(a_folder_that_cannot_be_used_is_no_failure),
+        BT_TEST(back_end_without_shared_weights_packs_its_own),
+        BT_TEST(unusable_packed_folder_is_no_failure),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,7 +85,7 @@ static double compare(const bt_tiny_model_t *tiny, uint32_t size)
     return worst;
 }
 
-static void several_ranks_give_the_logits_of_one(void **state)
+static void ranks_give_the_logits_of_one_rank(void **state)
 {
     (void)state;
     for (int i = 0; i < N_VARIANTS; i++) {
@@ -152,7 +152,7 @@ static void families_on_ranks_give_the_logits_of_one(void **state)
 
 /* Sums of so many parts have the same bits on 1, 2 and 4 ranks, and so has all
  * that they are in. */
-static void sums_in_parts_are_the_same_bits_on_any_number_of_ranks(void **state)
+static void partial_sums_give_equal_bits_on_any_number_of_ranks(void **state)
 {
     (void)state;
     for (uint32_t parts = 2; parts <= 4; parts += 2) {
@@ -312,7 +312,7 @@ static void walk_all(rig_t *rig, const logits_of_prompt_t *p)
 
 /* A stage is at a later call than the one behind it: the bits of calls that
  * are made one at a time. */
-static void calls_that_follow_each_other_give_the_same_bits(void **state)
+static void overlapped_calls_give_the_same_bits(void **state)
 {
     static const stages_t list[] = {
         {1, 2, 1}, {1, 3, 16}, {2, 2, 7}, {2, 3, 4}};
@@ -468,7 +468,7 @@ static void ranks_send_only_the_candidates_a_row_needs(void **state)
     }
 }
 
-static void stages_that_cannot_be_are_refused_by_name(void **state)
+static void impossible_stages_are_refused_by_name(void **state)
 {
     bt_tiny_model_t tiny = bt_tiny_model_default();
     bt_model_config_t config = default_config;
@@ -558,16 +558,16 @@ static void model_that_cannot_be_sharded_is_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(several_ranks_give_the_logits_of_one),
+        BT_TEST(ranks_give_the_logits_of_one_rank),
         BT_TEST(families_on_ranks_give_the_logits_of_one),
         BT_TEST(ranks_give_the_same_bits_in_any_order),
-        BT_TEST(sums_in_parts_are_the_same_bits_on_any_number_of_ranks),
+        BT_TEST(partial_sums_give_equal_bits_on_any_number_of_ranks),
         BT_TEST(stages_give_the_bits_of_one_rank),
         BT_TEST(families_in_stages_give_the_bits_of_one_rank),
-        BT_TEST(calls_that_follow_each_other_give_the_same_bits),
+        BT_TEST(overlapped_calls_give_the_same_bits),
         BT_TEST(single_stage_refuses_overlapped_calls),
         BT_TEST(ranks_send_only_the_candidates_a_row_needs),
-        BT_TEST(stages_that_cannot_be_are_refused_by_name),
+        BT_TEST(impossible_stages_are_refused_by_name),
         BT_TEST(malformed_orders_end_a_following_rank),
         BT_TEST(model_that_cannot_be_sharded_is_refused_by_name),
     };

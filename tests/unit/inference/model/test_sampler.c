@@ -330,7 +330,7 @@ static uint64_t cost_ns(bt_sampler_t *sampler, const bt_sampling_t *params,
  * which the best decides (measured: 1.2 to 3; ordering all of them was 10 to
  * 13).
  */
-static void no_parameters_make_a_draw_expensive(void **state)
+static void no_sampling_parameters_make_a_draw_expensive(void **state)
 {
     static const struct {
         float temperature, top_p;
@@ -362,7 +362,7 @@ static void no_parameters_make_a_draw_expensive(void **state)
     bt_sampler_destroy(sampler);
 }
 
-static void everything_banned_still_gives_a_token(void **state)
+static void banning_every_token_still_gives_a_token(void **state)
 {
     bt_sampling_t params = bt_sampling_default();
     bt_sampler_t *sampler = make_sampler(3);
@@ -375,7 +375,7 @@ static void everything_banned_still_gives_a_token(void **state)
     bt_sampler_destroy(sampler);
 }
 
-static void create_survives_every_failed_allocation(void **state)
+static void sampler_create_survives_every_failed_allocation(void **state)
 {
     bt_sampler_t *sampler = NULL;
     bt_status_t status;
@@ -409,9 +409,9 @@ int main(void)
         BT_TEST(end_ids_wait_for_min_tokens),
         BT_TEST(every_sampling_setting_equals_a_full_sort),
         BT_TEST(draws_follow_the_softmax),
-        BT_TEST(no_parameters_make_a_draw_expensive),
-        BT_TEST(everything_banned_still_gives_a_token),
-        BT_TEST(create_survives_every_failed_allocation),
+        BT_TEST(no_sampling_parameters_make_a_draw_expensive),
+        BT_TEST(banning_every_token_still_gives_a_token),
+        BT_TEST(sampler_create_survives_every_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,7 +27,7 @@ static void keep_first(const float *logits, uint32_t n_kept, float *row)
     }
 }
 
-static void the_first_candidates_are_enough(void **state)
+static void first_candidates_suffice_for_sampling(void **state)
 {
     static const uint32_t top_ks[] = {1, 2, 40, 256, 0, 257};
     static const float temperatures[] = {0.0f, 0.7f, 5.0f};
@@ -119,7 +119,7 @@ static bt_sampling_t params_of(uint32_t round)
 /* Ties, NaN, banned ones, words of several tokens, penalties that lower: the
  * token is that of the whole row, and some of them are where the first without
  * penalties would not be. */
-static void penalized_candidates_are_enough(void **state)
+static void first_candidates_suffice_under_penalties(void **state)
 {
     bt_sampler_t *sampler = make_sampler(N_VOCAB);
     static float logits[N_VOCAB], spent[N_VOCAB];
@@ -168,7 +168,7 @@ static void penalized_candidates_are_enough(void **state)
 
 /* Of penalties that lower it is as many more as there may be tokens that they
  * are of; of others nothing is known. */
-static void penalties_need_more_candidates(void **state)
+static void strong_penalties_need_more_candidates(void **state)
 {
     bt_sampling_t s = bt_sampling_default();
 
@@ -202,9 +202,9 @@ static void penalties_need_more_candidates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_first_candidates_are_enough),
-        BT_TEST(penalized_candidates_are_enough),
-        BT_TEST(penalties_need_more_candidates),
+        BT_TEST(first_candidates_suffice_for_sampling),
+        BT_TEST(first_candidates_suffice_under_penalties),
+        BT_TEST(strong_penalties_need_more_candidates),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,7 +99,7 @@ static void seal(const image_t *image)
     head->head_sum = bt_packed_head_sum(image->data);
 }
 
-static void pieces_are_found_as_they_were_written(void **state)
+static void packed_pieces_round_trip(void **state)
 {
     static const size_t sizes[] = {1, 64, 1000, BT_PACKED_CHUNK_BYTES - 4096,
                                    BT_PACKED_CHUNK_BYTES + 5};
@@ -139,7 +139,7 @@ static void pieces_are_found_as_they_were_written(void **state)
     }
 }
 
-static void a_byte_altered_anywhere_is_noticed(void **state)
+static void packed_file_with_any_altered_byte_is_refused(void **state)
 {
     image_t image = make_image(4, 150);
     uint64_t n_flips = 0;
@@ -179,7 +179,7 @@ a_byte_altered_in_any_chunk_is_noticed_by_any_number_of_threads(void **state)
     free(image.data);
 }
 
-static void a_file_of_another_length_is_refused(void **state)
+static void packed_file_of_another_length_is_refused(void **state)
 {
     image_t image = make_image(4, 150);
     bt_packed_file_t file;
@@ -206,7 +206,7 @@ static void a_file_of_another_length_is_refused(void **state)
 }
 
 /* One number of the head or of the first entry, and the sums to fit. */
-static void lies_with_fitting_sums_are_refused(void **state)
+static void forged_header_with_valid_checksum_is_refused(void **state)
 {
     static const struct {
         size_t at; /* in the head, or beyond it in the first entry */
@@ -260,7 +260,7 @@ static void lies_with_fitting_sums_are_refused(void **state)
     }
 }
 
-static void the_writer_refuses_what_the_reader_would(void **state)
+static void packed_writer_refuses_what_the_reader_refuses(void **state)
 {
     const int fd = memfd_create("image", MFD_CLOEXEC);
     bt_packed_writer_t writer;
@@ -284,7 +284,7 @@ static void the_writer_refuses_what_the_reader_would(void **state)
     close(fd);
 }
 
-static void the_writer_survives_every_failed_allocation(void **state)
+static void packed_writer_survives_every_failed_allocation(void **state)
 {
     const int fd = memfd_create("image", MFD_CLOEXEC);
     bt_status_t status;
@@ -305,14 +305,14 @@ static void the_writer_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(pieces_are_found_as_they_were_written),
-        BT_TEST(a_byte_altered_anywhere_is_noticed),
+        BT_TEST(packed_pieces_round_trip),
+        BT_TEST(packed_file_with_any_altered_byte_is_refused),
         BT_TEST(
             a_byte_altered_in_any_chunk_is_noticed_by_any_number_of_threads),
-        BT_TEST(a_file_of_another_length_is_refused),
-        BT_TEST(lies_with_fitting_sums_are_refused),
-        BT_TEST(the_writer_refuses_what_the_reader_would),
-        BT_TEST(the_writer_survives_every_failed_allocation),
+        BT_TEST(packed_file_of_another_length_is_refused),
+        BT_TEST(forged_header_with_valid_checksum_is_refused),
+        BT_TEST(packed_writer_refuses_what_the_reader_refuses),
+        BT_TEST(packed_writer_survives_every_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,7 +139,7 @@ static bool may_be_large(void)
         }                                                               \
     } while (0)
 
-static void a_written_file_comes_into_large_pages(void **state)
+static void packed_file_is_collapsed_into_large_pages(void **state)
 {
     world_t w;
     uint8_t *map;
@@ -159,7 +159,7 @@ static void a_written_file_comes_into_large_pages(void **state)
     free_world(&w);
 }
 
-static void what_is_not_cached_is_not_read_for_it(void **state)
+static void uncached_pages_are_not_read_for_large_pages(void **state)
 {
     world_t w;
     unsigned char cached[BYTES / 4096 + 1];
@@ -183,7 +183,7 @@ static void what_is_not_cached_is_not_read_for_it(void **state)
 }
 
 /* Somebody who reads it by small pages keeps them, and both read the same. */
-static void what_others_hold_stays(void **state)
+static void pages_held_by_others_stay(void **state)
 {
     world_t w = make_world();
     uint8_t *const other = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, w.fd, 0);
@@ -223,7 +223,7 @@ static int settle_at_once(const world_t *w, int go)
     return (n == N_LARGE) ? 0 : 3;
 }
 
-static void many_at_once_all_have_large_pages(void **state)
+static void concurrent_processes_all_get_large_pages(void **state)
 {
     enum { N = 4 };
     world_t w;
@@ -254,7 +254,7 @@ static void many_at_once_all_have_large_pages(void **state)
     free_world(&w);
 }
 
-static void a_lock_that_is_held_for_ever_is_told_of(void **state)
+static void packed_lock_held_forever_is_logged(void **state)
 {
     world_t w = make_world();
     const int fd = open(w.path, O_RDONLY | O_CLOEXEC);
@@ -273,7 +273,7 @@ static void a_lock_that_is_held_for_ever_is_told_of(void **state)
     free_world(&w);
 }
 
-static void a_file_below_a_large_page_is_mapped_as_it_is(void **state)
+static void file_below_a_large_page_is_mapped_with_small_pages(void **state)
 {
     world_t w = make_world();
     uint8_t *map;
@@ -292,12 +292,12 @@ static void a_file_below_a_large_page_is_mapped_as_it_is(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_written_file_comes_into_large_pages),
-        BT_TEST(what_is_not_cached_is_not_read_for_it),
-        BT_TEST(what_others_hold_stays),
-        BT_TEST(many_at_once_all_have_large_pages),
-        BT_TEST(a_lock_that_is_held_for_ever_is_told_of),
-        BT_TEST(a_file_below_a_large_page_is_mapped_as_it_is),
+        BT_TEST(packed_file_is_collapsed_into_large_pages),
+        BT_TEST(uncached_pages_are_not_read_for_large_pages),
+        BT_TEST(pages_held_by_others_stay),
+        BT_TEST(concurrent_processes_all_get_large_pages),
+        BT_TEST(packed_lock_held_forever_is_logged),
+        BT_TEST(file_below_a_large_page_is_mapped_with_small_pages),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

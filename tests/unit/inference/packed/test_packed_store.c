@@ -244,7 +244,7 @@ static bool open_and_compare(world_t *w)
     return built;
 }
 
-static void what_was_built_is_found_at_the_next_start(void **state)
+static void packed_file_is_reused_at_the_next_start(void **state)
 {
     world_t *const w = make_world();
     struct stat first;
@@ -266,7 +266,7 @@ static void what_was_built_is_found_at_the_next_start(void **state)
     free_world(w);
 }
 
-static void other_layouts_and_profiles_have_files_of_their_own(void **state)
+static void each_layout_and_profile_has_its_own_packed_file(void **state)
 {
     world_t *const w = make_world();
     char name[NAME_MAX + 1];
@@ -285,7 +285,7 @@ static void other_layouts_and_profiles_have_files_of_their_own(void **state)
 }
 
 /* A number of processes at once, each told to begin by the same end of file. */
-static void of_many_processes_exactly_one_builds(void **state)
+static void exactly_one_of_many_processes_builds(void **state)
 {
     enum { N = 8 };
     world_t *const w = make_world();
@@ -325,7 +325,7 @@ static void of_many_processes_exactly_one_builds(void **state)
 
 /* SIGKILL at each of the builder's steps: what it leaves is overwritten, or it
  * is whole already. */
-static void a_builder_killed_anywhere_leaves_nothing_broken(void **state)
+static void killed_builder_leaves_no_broken_file(void **state)
 {
     world_t *const w = make_world();
     int step = 0;
@@ -370,7 +370,7 @@ static void put_byte(const char *path, off_t at)
     close(fd);
 }
 
-static void an_altered_file_is_built_again(void **state)
+static void altered_packed_file_is_rebuilt(void **state)
 {
     world_t *const w = make_world();
     struct stat st;
@@ -391,7 +391,7 @@ static void an_altered_file_is_built_again(void **state)
     free_world(w);
 }
 
-static void a_file_cut_off_or_grown_is_built_again(void **state)
+static void truncated_or_grown_packed_file_is_rebuilt(void **state)
 {
     world_t *const w = make_world();
     struct stat st;
@@ -414,7 +414,7 @@ static void a_file_cut_off_or_grown_is_built_again(void **state)
 }
 
 /* Ours by name only. */
-static void foreign_files_are_built_again(void **state)
+static void foreign_packed_file_is_rebuilt(void **state)
 {
     world_t *const w = make_world();
     char first[PATH_MAX + NAME_MAX + 32];
@@ -467,7 +467,7 @@ static void wait_until_trusted(const world_t *w)
              100000000);
 }
 
-static void a_changed_model_is_packed_again(void **state)
+static void changed_model_is_packed_again(void **state)
 {
     world_t *const w = make_world();
     const bt_hash128_t before = bt_gguf_identity(w->gguf);
@@ -502,7 +502,7 @@ static void a_changed_model_is_packed_again(void **state)
     free_world(w);
 }
 
-static void a_copy_of_the_model_needs_no_second_file(void **state)
+static void copy_of_a_model_shares_its_packed_file(void **state)
 {
     world_t *const w = make_world();
 
@@ -527,7 +527,7 @@ static void expect_refusal(world_t *w, bt_status_t wanted)
     assert_true(list(w->dir, name) <= 0);
 }
 
-static void a_model_changed_meanwhile_is_not_kept(void **state)
+static void model_changed_while_packing_is_not_kept(void **state)
 {
     world_t *const w = make_world();
 
@@ -539,7 +539,7 @@ static void a_model_changed_meanwhile_is_not_kept(void **state)
     free_world(w);
 }
 
-static void a_folder_that_cannot_be_made_is_not_needed(void **state)
+static void missing_packed_folder_falls_back_to_private_weights(void **state)
 {
     world_t *const w = make_world();
     char dir[PATH_MAX + 64];
@@ -555,7 +555,7 @@ static void a_folder_that_cannot_be_made_is_not_needed(void **state)
     free_world(w);
 }
 
-static void a_limit_on_the_size_of_files_is_respected(void **state)
+static void packed_file_respects_the_file_size_limit(void **state)
 {
     world_t *const w = make_world();
     int wait_status = 0;
@@ -611,7 +611,7 @@ static int without_room(world_t *w)
     return 30;
 }
 
-static void a_full_and_a_read_only_folder_are_not_needed(void **state)
+static void full_or_read_only_folder_falls_back_to_private_weights(void **state)
 {
     world_t *const w = make_world();
     int wait_status = 0;
@@ -634,7 +634,7 @@ static void a_full_and_a_read_only_folder_are_not_needed(void **state)
 }
 
 /* Somebody holds the lock and does nothing. */
-static void a_builder_that_does_not_get_on_is_not_waited_for(void **state)
+static void stalled_builder_is_not_waited_for(void **state)
 {
     world_t *const w = make_world();
     bt_packed_store_t *store = NULL;
@@ -673,7 +673,7 @@ static bool has_large_pages(void)
 }
 
 /* Whoever does so holds its lock; this one was stopped meanwhile, for ever. */
-static void a_whole_file_is_used_whoever_holds_its_lock(void **state)
+static void complete_packed_file_is_used_while_locked(void **state)
 {
     world_t *const w = make_world();
     int fd;
@@ -698,7 +698,7 @@ static void set_age(const char *path, time_t age_s)
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-static void files_that_nobody_uses_are_removed(void **state)
+static void unused_packed_files_are_removed(void **state)
 {
     world_t *const w = make_world();
     char first[PATH_MAX + NAME_MAX + 32];
@@ -737,7 +737,7 @@ static void files_that_nobody_uses_are_removed(void **state)
     free_world(w);
 }
 
-static void open_survives_every_failed_allocation(void **state)
+static void packed_open_survives_every_failed_allocation(void **state)
 {
     world_t *const w = make_world();
     bt_packed_store_t *store = NULL;
@@ -769,7 +769,7 @@ static void open_survives_every_failed_allocation(void **state)
     free_world(w);
 }
 
-static void the_option_names_the_folder(void **state)
+static void packed_folder_is_that_of_the_option(void **state)
 {
     char dir[32];
 
@@ -794,24 +794,24 @@ static void the_option_names_the_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_was_built_is_found_at_the_next_start),
-        BT_TEST(other_layouts_and_profiles_have_files_of_their_own),
-        BT_TEST(of_many_processes_exactly_one_builds),
-        BT_TEST(a_builder_killed_anywhere_leaves_nothing_broken),
-        BT_TEST(an_altered_file_is_built_again),
-        BT_TEST(a_file_cut_off_or_grown_is_built_again),
-        BT_TEST(foreign_files_are_built_again),
-        BT_TEST(a_changed_model_is_packed_again),
-        BT_TEST(a_copy_of_the_model_needs_no_second_file),
-        BT_TEST(a_model_changed_meanwhile_is_not_kept),
-        BT_TEST(a_folder_that_cannot_be_made_is_not_needed),
-        BT_TEST(a_limit_on_the_size_of_files_is_respected),
-        BT_TEST(a_full_and_a_read_only_folder_are_not_needed),
-        BT_TEST(a_builder_that_does_not_get_on_is_not_waited_for),
-        BT_TEST(a_whole_file_is_used_whoever_holds_its_lock),
-        BT_TEST(files_that_nobody_uses_are_removed),
-        BT_TEST(open_survives_every_failed_allocation),
-        BT_TEST(the_option_names_the_folder),
+        BT_TEST(packed_file_is_reused_at_the_next_start),
+        BT_TEST(each_layout_and_profile_has_its_own_packed_file),
+        BT_TEST(exactly_one_of_many_processes_builds),
+        BT_TEST(killed_builder_leaves_no_broken_file),
+        BT_TEST(altered_packed_file_is_rebuilt),
+        BT_TEST(truncated_or_grown_packed_file_is_rebuilt),
+        BT_TEST(foreign_packed_file_is_rebuilt),
+        BT_TEST(changed_model_is_packed_again),
+        BT_TEST(copy_of_a_model_shares_its_packed_file),
+        BT_TEST(model_changed_while_packing_is_not_kept),
+        BT_TEST(missing_packed_folder_falls_back_to_private_weights),
+        BT_TEST(packed_file_respects_the_file_size_limit),
+        BT_TEST(full_or_read_only_folder_falls_back_to_private_weights),
+        BT_TEST(stalled_builder_is_not_waited_for),
+        BT_TEST(complete_packed_file_is_used_while_locked),
+        BT_TEST(unused_packed_files_are_removed),
+        BT_TEST(packed_open_survives_every_failed_allocation),
+        BT_TEST(packed_folder_is_that_of_the_option),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -227,7 +227,7 @@ static const bt_chat_template_t *own(const char *jinja, const char *tools_jinja)
     return tmpl;
 }
 
-static void a_models_own_template_gets_all_that_a_request_has(void **state)
+static void own_template_gets_every_variable_of_a_request(void **state)
 {
     const bt_chat_request_t request = {
         .messages_json = "[{\"role\":\"user\",\"content\":[{\"text\":\"b\"}]}]",
@@ -265,7 +265,7 @@ static void a_models_own_template_gets_all_that_a_request_has(void **state)
     bt_chat_template_free(chatml);
 }
 
-static void without_a_generation_prompt_a_family_opens_no_answer(void **state)
+static void family_without_generation_prompt_opens_no_answer(void **state)
 {
     static const struct {
         const char *family, *text;
@@ -298,7 +298,7 @@ static void without_a_generation_prompt_a_family_opens_no_answer(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void requests_with_tools_get_a_text_of_their_own(void **state)
+static void requests_with_tools_use_the_tool_template(void **state)
 {
     bt_chat_request_t request = {.messages_json = ONE_USER};
     const bt_chat_template_t *tmpl = own("plain", "with {{ tools | length }}");
@@ -318,7 +318,7 @@ static void requests_with_tools_get_a_text_of_their_own(void **state)
     bt_chat_template_free(tmpl);
 }
 
-static void calls_of_tools_and_their_answers_are_seen(void **state)
+static void tool_calls_and_results_are_rendered(void **state)
 {
     const bt_chat_request_t request = {
         .messages_json =
@@ -520,10 +520,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_family_renders_as_its_jinja_text),
         BT_TEST(unknown_families_and_bad_templates_are_refused),
-        BT_TEST(a_models_own_template_gets_all_that_a_request_has),
-        BT_TEST(without_a_generation_prompt_a_family_opens_no_answer),
-        BT_TEST(requests_with_tools_get_a_text_of_their_own),
-        BT_TEST(calls_of_tools_and_their_answers_are_seen),
+        BT_TEST(own_template_gets_every_variable_of_a_request),
+        BT_TEST(family_without_generation_prompt_opens_no_answer),
+        BT_TEST(requests_with_tools_use_the_tool_template),
+        BT_TEST(tool_calls_and_results_are_rendered),
         BT_TEST(messages_take_the_form_that_the_template_can_render),
         BT_TEST(raise_exception_text_reaches_the_client),
         BT_TEST(bad_conversations_are_refused_and_leave_the_text_alone),

@@ -81,7 +81,7 @@ static void tools_are_written_as_json_with_keys_in_their_order(void **state)
            "\"\\u00e9\\ud83d\\ude00\"");
 }
 
-static void the_clock_is_given(void **state)
+static void template_clock_is_injected(void **state)
 {
     /* date -u -d @86400000 */
     rendered_t r =
@@ -93,7 +93,7 @@ static void the_clock_is_given(void **state)
     rendering_end(&r);
 }
 
-static void errors_name_the_line_and_the_thing(void **state)
+static void template_errors_name_the_line_and_the_name(void **state)
 {
     (void)state;
     expect_why("a\nb{% if %}", "{}", false, BT_ERR_UNSUPPORTED,
@@ -119,7 +119,7 @@ static void errors_name_the_line_and_the_thing(void **state)
                "not");
 }
 
-static void variables_that_are_no_json_are_refused(void **state)
+static void template_variables_that_are_not_json_are_refused(void **state)
 {
     static const char *const bad[] = {
         "",        "{",   "{\"a\"}", "{\"a\":}",   "[1,]",    "{\"a\":01}",
@@ -144,9 +144,9 @@ int main(void)
         BT_TEST(loop_variables_equal_jinja2),
         BT_TEST(macros_have_defaults_names_and_callers),
         BT_TEST(tools_are_written_as_json_with_keys_in_their_order),
-        BT_TEST(the_clock_is_given),
-        BT_TEST(errors_name_the_line_and_the_thing),
-        BT_TEST(variables_that_are_no_json_are_refused),
+        BT_TEST(template_clock_is_injected),
+        BT_TEST(template_errors_name_the_line_and_the_name),
+        BT_TEST(template_variables_that_are_not_json_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ static void expect_too_large(const char *source, const char *part)
     rendering_end(&r);
 }
 
-static void steps_are_counted(void **state)
+static void template_steps_are_bounded(void **state)
 {
     (void)state;
     expect_too_large("{% set r = range(99999) %}{% for a in r %}"
@@ -32,7 +32,7 @@ static void steps_are_counted(void **state)
     expect_too_large("{{ range(100001) }}", "range: more than 100000 numbers");
 }
 
-static void memory_is_counted(void **state)
+static void template_memory_is_bounded(void **state)
 {
     (void)state;
     expect_too_large("{{ ('x' * 999999) * 999999 }}", "memory");
@@ -46,7 +46,7 @@ static void memory_is_counted(void **state)
                      "m");
 }
 
-static void depth_is_counted(void **state)
+static void template_depth_is_bounded(void **state)
 {
     static char source[100000];
 
@@ -76,7 +76,7 @@ static void depth_is_counted(void **state)
 }
 
 /* A value that holds itself can be made of namespaces alone. */
-static void values_within_themselves_are_no_endless_walk(void **state)
+static void cyclic_values_end_with_an_error(void **state)
 {
     (void)state;
     expect_too_large("{% set n = namespace() %}{% set n.n = n %}{{ n }}",
@@ -113,7 +113,7 @@ a_text_that_grows_piece_by_piece_is_not_copied_each_time(void **state)
     rendering_end(&r);
 }
 
-static void memory_that_is_short_is_an_error_everywhere(void **state)
+static void template_survives_every_failed_allocation(void **state)
 {
     static const char source[] =
         "{% macro f(a, b=2) %}{{ a }}{% endmacro %}{% for i in l %}{{ f(i) }}"
@@ -159,12 +159,12 @@ static void arena_allocates_no_more_than_its_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(steps_are_counted),
-        BT_TEST(memory_is_counted),
-        BT_TEST(depth_is_counted),
-        BT_TEST(values_within_themselves_are_no_endless_walk),
+        BT_TEST(template_steps_are_bounded),
+        BT_TEST(template_memory_is_bounded),
+        BT_TEST(template_depth_is_bounded),
+        BT_TEST(cyclic_values_end_with_an_error),
         BT_TEST(a_text_that_grows_piece_by_piece_is_not_copied_each_time),
-        BT_TEST(memory_that_is_short_is_an_error_everywhere),
+        BT_TEST(template_survives_every_failed_allocation),
         BT_TEST(arena_allocates_no_more_than_its_limit),
     };
 

@@ -82,7 +82,7 @@ static void replacements_of_client_text_are_quoted(void **state)
     expect_c("{{ 'a-b' | replace('-', c) }}", "a</s>b", ".^^^^.");
 }
 
-static void values_that_are_no_texts_are_quoted_as_well(void **state)
+static void non_string_client_values_are_quoted(void **state)
 {
     (void)state;
     expect_marks("{{ n }} {{ n + 1 }} {{ t }} {{ n | string }} {{ -n }}",
@@ -111,7 +111,7 @@ roles_that_templates_know_are_theirs_and_others_are_not(void **state)
                  "^^^^");
 }
 
-static void a_clients_variable_takes_no_name_that_is_ours(void **state)
+static void client_variable_cannot_take_a_builtin_name(void **state)
 {
     (void)state;
     expect_marks("{{ bos_token }}{{ range is defined }}{{ x }}",
@@ -125,9 +125,9 @@ int main(void)
         BT_TEST(client_text_is_quoted_however_it_is_joined),
         BT_TEST(slices_and_changes_of_client_text_are_quoted),
         BT_TEST(replacements_of_client_text_are_quoted),
-        BT_TEST(values_that_are_no_texts_are_quoted_as_well),
+        BT_TEST(non_string_client_values_are_quoted),
         BT_TEST(roles_that_templates_know_are_theirs_and_others_are_not),
-        BT_TEST(a_clients_variable_takes_no_name_that_is_ours),
+        BT_TEST(client_variable_cannot_take_a_builtin_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

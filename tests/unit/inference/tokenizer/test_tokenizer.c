@@ -225,7 +225,7 @@ static void bos_and_eos_are_added_once_and_only_when_asked_for(void **state)
     unload(gguf, tok);
 }
 
-static void a_text_that_is_not_utf8_or_too_long_adds_nothing(void **state)
+static void invalid_or_too_long_text_adds_no_ids(void **state)
 {
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
@@ -252,7 +252,7 @@ static void a_text_that_is_not_utf8_or_too_long_adds_nothing(void **state)
 
 /* The longest token has 6 bytes ("[tool]"): 4,096 letters cannot become 10
  * tokens, which is known before any memory is taken. */
-static void a_hopeless_word_is_refused_before_work_is_done(void **state)
+static void word_over_the_token_limit_is_refused_early(void **state)
 {
     static char text[4096];
     bt_gguf_t *gguf;
@@ -272,7 +272,7 @@ static void a_hopeless_word_is_refused_before_work_is_done(void **state)
 }
 
 /* No merge leads to "cab"; llama-bpe knows it as a word all the same. */
-static void llama_bpe_takes_a_word_that_is_a_token(void **state)
+static void llama_bpe_keeps_a_word_that_is_a_token(void **state)
 {
     static const char *const tokens[] = {"a", "b", "c", "ab", "cab", "<s>"};
     static const int32_t types[] = {1, 1, 1, 1, 1, 3};
@@ -416,7 +416,7 @@ static void assert_text(const bt_tokenizer_t *tok, const uint32_t *ids,
 
 /* Expected texts: SentencePieceProcessor.decode() of a model with these bytes;
  * each byte that is of no character is a replacement. */
-static void bytes_come_out_as_whole_characters_or_replacements(void **state)
+static void decoded_bytes_are_whole_characters_or_replacements(void **state)
 {
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
@@ -631,7 +631,7 @@ static void named_tokens_are_special_where_the_file_has_no_types(void **state)
     unload(gguf, tok);
 }
 
-static void loading_survives_every_failed_allocation(void **state)
+static void tokenizer_load_survives_every_failed_allocation(void **state)
 {
     void (*const builders[])(build_t *) = {build_bpe, build_spm};
 
@@ -699,21 +699,21 @@ int main(void)
         BT_TEST(special_tokens_are_text_unless_asked_for),
         BT_TEST(user_defined_tokens_always_match),
         BT_TEST(bos_and_eos_are_added_once_and_only_when_asked_for),
-        BT_TEST(a_text_that_is_not_utf8_or_too_long_adds_nothing),
-        BT_TEST(a_hopeless_word_is_refused_before_work_is_done),
-        BT_TEST(llama_bpe_takes_a_word_that_is_a_token),
+        BT_TEST(invalid_or_too_long_text_adds_no_ids),
+        BT_TEST(word_over_the_token_limit_is_refused_early),
+        BT_TEST(llama_bpe_keeps_a_word_that_is_a_token),
         BT_TEST(ids_that_end_a_turn_are_found),
         BT_TEST(special_tokens_and_ids_outside_give_no_text),
         BT_TEST(sentencepiece_merges_the_best_score_first),
         BT_TEST(of_equal_scores_the_leftmost_pair_merges),
-        BT_TEST(bytes_come_out_as_whole_characters_or_replacements),
+        BT_TEST(decoded_bytes_are_whole_characters_or_replacements),
         BT_TEST(sentencepiece_decoding_drops_the_leading_space),
         BT_TEST(unsupported_tokenizers_are_named),
         BT_TEST(inconsistent_vocabularies_are_refused),
         BT_TEST(special_ids_outside_the_vocabulary_are_refused),
         BT_TEST(inconsistent_pieces_are_refused),
         BT_TEST(named_tokens_are_special_where_the_file_has_no_types),
-        BT_TEST(loading_survives_every_failed_allocation),
+        BT_TEST(tokenizer_load_survives_every_failed_allocation),
         BT_TEST(tokenizing_survives_every_failed_allocation),
     };
 

@@ -54,7 +54,7 @@ static double steps_per_byte(bt_tokenizer_t *tok, const char *text, size_t n)
 /* 1 pair a byte at first; each merge, of which there is at most one a byte,
  * looks up 2 more; 3 entries a byte come up, down a heap of 3 n: in all at most
  * 3 + 3 * 2 * log2(3 n) steps a byte. Quadratic would be n / 8. */
-static void a_word_of_any_length_costs_n_log_n(void **state)
+static void merging_a_word_costs_n_log_n(void **state)
 {
     const size_t most = (size_t)1 << 18;
     char *text = bt_calloc(most, 1);
@@ -94,7 +94,7 @@ static void a_word_of_any_length_costs_n_log_n(void **state)
 /* With the words of a real vocabulary a random word is cut every few letters,
  * so the cost does not even grow with the logarithm: the most bytes that are
  * merged at once stay few. */
-static void random_letters_are_cut_into_short_parts(void **state)
+static void random_letters_are_merged_in_short_parts(void **state)
 {
     const size_t n = (size_t)1 << 20;
     char *text = bt_calloc(n, 1);
@@ -168,7 +168,7 @@ static void endless_word_yields_to_other_tasks(void **state)
 /* What looks ahead (white space, beginnings of special tokens) must not do so
  * again for each byte: a quadratic one would take hours, and the time limit of
  * the test ends it. */
-static void lookahead_runs_once(void **state)
+static void regex_lookahead_runs_once(void **state)
 {
     static const char *const repeated[] = {
         " ", "\n", "\n ", " \t", "'", "'l", "<", "<|im_", "[UD", "\u3000", "1",
@@ -277,7 +277,7 @@ static void threads_that_share_a_tokenizer_get_the_reference_ids(void **state)
 
 /* ------------------------------------------------------------------- cache */
 
-static void a_cache_has_one_owner_and_forgets_the_elder_of_two(void **state)
+static void word_cache_has_one_owner_and_evicts_the_older_entry(void **state)
 {
     static const uint32_t ids[] = {1, 2, 3};
     bt_word_pool_t pool;
@@ -324,12 +324,12 @@ static void a_cache_has_one_owner_and_forgets_the_elder_of_two(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_word_of_any_length_costs_n_log_n),
-        BT_TEST(random_letters_are_cut_into_short_parts),
+        BT_TEST(merging_a_word_costs_n_log_n),
+        BT_TEST(random_letters_are_merged_in_short_parts),
         BT_TEST(endless_word_yields_to_other_tasks),
-        BT_TEST(lookahead_runs_once),
+        BT_TEST(regex_lookahead_runs_once),
         BT_TEST(threads_that_share_a_tokenizer_get_the_reference_ids),
-        BT_TEST(a_cache_has_one_owner_and_forgets_the_elder_of_two),
+        BT_TEST(word_cache_has_one_owner_and_evicts_the_older_entry),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,7 @@ static void small_vocabulary_gives_the_reference_ids(void **state)
     close_files(&f);
 }
 
-static void small_vocabulary_comes_back_as_the_same_text(void **state)
+static void small_vocabulary_round_trips(void **state)
 {
     files_t f;
 
@@ -118,7 +118,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(small_vocabulary_gives_the_reference_ids),
-        BT_TEST(small_vocabulary_comes_back_as_the_same_text),
+        BT_TEST(small_vocabulary_round_trips),
         BT_TEST(random_ids_decode_as_the_reference),
         BT_TEST(sentencepiece_with_byte_fallback_gives_the_reference_ids),
         BT_TEST(sentencepiece_with_unknown_token_gives_the_reference_ids),

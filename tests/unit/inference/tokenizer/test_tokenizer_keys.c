@@ -106,7 +106,7 @@ static void tokenizer_keys_change_the_ids(void **state)
 }
 
 /* As its tokenizer.json says it, which GGUF files do not. */
-static void phi_3_special_tokens_take_the_space_behind(void **state)
+static void phi_3_special_tokens_strip_the_space_behind(void **state)
 {
     static const uint32_t bare[] = {T_A, T_SPACE, T_S, T_C};
 
@@ -123,7 +123,7 @@ static void phi_3_special_tokens_take_the_space_behind(void **state)
 
 /* Expected ids worked by hand: a prefix goes before each piece of the steps
  * before it, unless this begins with it; with "first" only before the text. */
-static void a_prefix_goes_before_pieces_that_do_not_begin_with_it(void **state)
+static void space_prefix_is_added_only_if_missing(void **state)
 {
     static const char *const always[] = {"always", "prefix", "a"};
     static const char *const first[] = {"first", "prefix", "a"};
@@ -147,7 +147,7 @@ static void a_prefix_goes_before_pieces_that_do_not_begin_with_it(void **state)
 }
 
 /* A token of white space is found in what the token before it took. */
-static void added_token_is_found_in_space_taken_by_another(void **state)
+static void added_token_is_found_in_space_stripped_by_another(void **state)
 {
     static const char *const tokens[] = {"<unk>", "<|s|>", "a", " ", "\n"};
     static const int32_t types[] = {2, 3, 1, 4, 1};
@@ -193,7 +193,7 @@ static void normalized_tokens_are_found_in_normalized_text(void **state)
 /* What a client wrote is no special token, whatever normalizers make of it; and
  * a token that stands before it stays one. Each text is "<|S|>", what is quoted
  * and "<|S|>". */
-static void quotes_go_through_normalizers(void **state)
+static void quoted_text_is_normalized(void **state)
 {
     static const struct {
         const char *steps[5];
@@ -247,7 +247,7 @@ static void quotes_go_through_normalizers(void **state)
     }
 }
 
-static void unknown_characters_are_one_token_or_several(void **state)
+static void unknown_characters_fuse_only_where_the_file_says_so(void **state)
 {
     static const char *const tokens[] = {"a", "b", "ab"};
     static const char *const merges[] = {"a b"};
@@ -270,7 +270,7 @@ static void unknown_characters_are_one_token_or_several(void **state)
     assert_ids("axyb\u00e9", IDS(2));
 }
 
-static void a_mark_is_a_space_or_itself(void **state)
+static void space_mark_is_a_space_or_itself(void **state)
 {
     (void)state;
     start_plain();
@@ -307,7 +307,7 @@ static void whole_pieces_are_tokens_without_merges(void **state)
 
 /* The steps that a scan for tokens takes over white space that they strip: each
  * run once, whatever stands around it. */
-static void white_space_is_looked_at_once(void **state)
+static void white_space_is_scanned_once(void **state)
 {
     static uint8_t text[1 << 15];
     bt_special_t special;
@@ -403,7 +403,7 @@ static void invalid_tokenizer_keys_are_named(void **state)
 }
 
 /* Each allocation of loading and of tokenizing fails once. */
-static void every_kind_survives_failed_allocations(void **state)
+static void every_tokenizer_kind_survives_failed_allocations(void **state)
 {
     static const char *const names[] = {"golden/tok_unigram.gguf",
                                         "golden/tok_plain.gguf"};
@@ -458,17 +458,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(tokenizer_keys_change_the_ids),
-        BT_TEST(phi_3_special_tokens_take_the_space_behind),
-        BT_TEST(a_prefix_goes_before_pieces_that_do_not_begin_with_it),
-        BT_TEST(added_token_is_found_in_space_taken_by_another),
+        BT_TEST(phi_3_special_tokens_strip_the_space_behind),
+        BT_TEST(space_prefix_is_added_only_if_missing),
+        BT_TEST(added_token_is_found_in_space_stripped_by_another),
         BT_TEST(normalized_tokens_are_found_in_normalized_text),
-        BT_TEST(quotes_go_through_normalizers),
-        BT_TEST(unknown_characters_are_one_token_or_several),
-        BT_TEST(a_mark_is_a_space_or_itself),
+        BT_TEST(quoted_text_is_normalized),
+        BT_TEST(unknown_characters_fuse_only_where_the_file_says_so),
+        BT_TEST(space_mark_is_a_space_or_itself),
         BT_TEST(whole_pieces_are_tokens_without_merges),
-        BT_TEST(white_space_is_looked_at_once),
+        BT_TEST(white_space_is_scanned_once),
         BT_TEST(invalid_tokenizer_keys_are_named),
-        BT_TEST(every_kind_survives_failed_allocations),
+        BT_TEST(every_tokenizer_kind_survives_failed_allocations),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

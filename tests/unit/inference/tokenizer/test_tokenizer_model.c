@@ -10,7 +10,7 @@
 
 static const char *model_path;
 
-static void corpus_gives_the_reference_ids_and_comes_back(void **state)
+static void corpus_gives_the_reference_ids_and_round_trips(void **state)
 {
     bt_gguf_t *gguf;
     bt_tokenizer_t *tok;
@@ -43,7 +43,7 @@ static void corpus_gives_the_reference_ids_and_comes_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(corpus_gives_the_reference_ids_and_comes_back),
+        BT_TEST(corpus_gives_the_reference_ids_and_round_trips),
     };
 
     model_path = getenv("BATON_TEST_MODEL");

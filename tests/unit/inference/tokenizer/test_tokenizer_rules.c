@@ -282,7 +282,7 @@ static double steps_per_byte(const bt_splits_t *splits, size_t n_steps,
     return (double)sum / (double)(bytes * n_steps);
 }
 
-static void no_text_is_looked_at_more_than_a_few_times(void **state)
+static void pretokenizer_scans_any_text_a_bounded_number_of_times(void **state)
 {
     static const char *const repeated[] = {
         " ",       "\n",     "\t",          "\r\n",   " a",
@@ -412,7 +412,7 @@ int main(void)
             plain_text_with_normalizers_and_byte_fallback_gives_the_reference_ids),
         BT_TEST(added_tokens_take_white_space_as_in_the_reference),
         BT_TEST(texts_become_the_reference_forms),
-        BT_TEST(no_text_is_looked_at_more_than_a_few_times),
+        BT_TEST(pretokenizer_scans_any_text_a_bounded_number_of_times),
         BT_TEST(failed_lookahead_is_remembered),
         BT_TEST(unsupported_patterns_are_named),
     };

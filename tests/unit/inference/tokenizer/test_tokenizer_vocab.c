@@ -46,7 +46,7 @@ static uint32_t count(void)
     return n_vocab;
 }
 
-static void unused_tokens_at_the_end_are_no_ids(void **state)
+static void trailing_unused_tokens_are_not_ids(void **state)
 {
     static const struct {
         int32_t types[N];
@@ -65,7 +65,7 @@ static void unused_tokens_at_the_end_are_no_ids(void **state)
     }
 }
 
-static void an_unused_token_that_the_file_names_stays(void **state)
+static void unused_token_named_by_the_file_stays_an_id(void **state)
 {
     static const int32_t types[N] = {1, 1, 3, 1, 5, 5, 5, 5};
 
@@ -97,7 +97,7 @@ static bt_status_t count_listed(uint64_t *n_p)
     return status;
 }
 
-static void all_unused_means_nothing_and_no_list_has_no_count(void **state)
+static void vocabulary_of_unused_tokens_is_kept(void **state)
 {
     static const int32_t unused[N] = {5, 5, 5, 5, 5, 5, 5, 5};
     uint64_t n = 77;
@@ -119,9 +119,9 @@ static void all_unused_means_nothing_and_no_list_has_no_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(unused_tokens_at_the_end_are_no_ids),
-        BT_TEST(an_unused_token_that_the_file_names_stays),
-        BT_TEST(all_unused_means_nothing_and_no_list_has_no_count),
+        BT_TEST(trailing_unused_tokens_are_not_ids),
+        BT_TEST(unused_token_named_by_the_file_stays_an_id),
+        BT_TEST(vocabulary_of_unused_tokens_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

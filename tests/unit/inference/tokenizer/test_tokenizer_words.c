@@ -83,7 +83,7 @@ static void every_code_point_survives_encoding_and_decoding(void **state)
     }
 }
 
-static void classes_match_the_unicode_database(void **state)
+static void character_classes_match_the_unicode_database(void **state)
 {
     /* From UnicodeData.txt and PropList.txt. The counts of U+0000 … U+10FFFF:
      * 141,028 of category L* and 1,911 of N* in Unicode 16.0, 25 White_Space.
@@ -235,7 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(utf8_follows_the_unicode_table),
         BT_TEST(every_code_point_survives_encoding_and_decoding),
-        BT_TEST(classes_match_the_unicode_database),
+        BT_TEST(character_classes_match_the_unicode_database),
         BT_TEST(gpt2_words_split_as_its_pattern),
         BT_TEST(smollm_cuts_around_every_number_first),
         BT_TEST(llama_bpe_words_split_as_its_pattern),
