@@ -230,7 +230,7 @@ class Own(Bare):
 
     def cluster(self):
         """@return the folder of what a cluster of the tests needs"""
-        self.make("router/baton-router", "worker_main/baton-prefill-worker", "worker_main/baton-decode-worker",
+        self.make("router/baton-router", "worker/main/baton-prefill-worker", "worker/main/baton-decode-worker",
                   "tests/support/baton-tiny-model")
         return self.build
 

@@ -12,8 +12,8 @@ fail() {
 model=${1:-}
 build=${BATON_BUILD:-$(dirname "$0")/../build}
 router=$build/router/baton-router
-prefill_worker=$build/worker_main/baton-prefill-worker
-decode_worker=$build/worker_main/baton-decode-worker
+prefill_worker=$build/worker/main/baton-prefill-worker
+decode_worker=$build/worker/main/baton-decode-worker
 installed=$(dirname "$0")/../../../libexec/baton
 if [ -z "${BATON_BUILD:-}" ] && [ ! -x "$router" ] && [ -x "$installed/baton-router" ]; then
     router=$installed/baton-router

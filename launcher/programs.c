@@ -23,7 +23,7 @@
 
 static const char *build_folder(unsigned program)
 {
-    return (program == BT_PROG_ROUTER) ? "router" : "worker_main";
+    return (program == BT_PROG_ROUTER) ? "router" : "worker/main";
 }
 
 bt_status_t bt_program_path(const char *libexec, unsigned program, char *out,

@@ -7,7 +7,7 @@
 
 build="$root/build"
 programs=(launcher/baton-launch router/baton-router launcher/orchestrator/baton-orchestrator
-          worker_main/baton-prefill-worker worker_main/baton-decode-worker)
+          worker/main/baton-prefill-worker worker/main/baton-decode-worker)
 
 # read_packages FILE...: a word for each package, its name or its names with | between.
 read_packages() { awk '!/^#/ && NF { print $1 }' "$@"; }

@@ -14,8 +14,8 @@ find_programs() {
     [ -z "${BUILD:-}" ] || places=("$BUILD")
     for folder in "${places[@]}"; do
         router_program=$folder/router/baton-router
-        prefill_program=$folder/worker_main/baton-prefill-worker
-        decode_program=$folder/worker_main/baton-decode-worker
+        prefill_program=$folder/worker/main/baton-prefill-worker
+        decode_program=$folder/worker/main/baton-decode-worker
         if [ ! -x "$router_program" ]; then
             router_program=$folder/baton-router
             prefill_program=$folder/baton-prefill-worker

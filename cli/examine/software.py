@@ -68,7 +68,7 @@ class Build:
         folder = os.path.dirname(launch)
         self.paths = {}
         for name in PROGRAMS:
-            in_tree = os.path.join(os.path.dirname(folder), "router" if name == "baton-router" else "worker_main", name)
+            in_tree = os.path.join(os.path.dirname(folder), "router" if name == "baton-router" else "worker/main", name)
             places = [launch] if name == "baton-launch" else [os.path.join(libexec or folder, name), in_tree]
             self.paths[name] = next((place for place in places if os.access(place, os.X_OK)), None)
 

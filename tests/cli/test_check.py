@@ -138,7 +138,7 @@ class Check(unittest.TestCase):
             return done.returncode, [json.loads(line)["message"] for line in done.stderr.splitlines()], done.stdout
 
         router = ("router/baton-router", "--model", self.model)
-        worker = ("worker_main/baton-decode-worker", "--model", self.model)
+        worker = ("worker/main/baton-decode-worker", "--model", self.model)
         self.assertEqual(ask(*router), (0, [], ""))
         code, words, out = ask(*worker, "--kv-memory", "64m")
         self.assertEqual((code, words, json.loads(out)["pool_bytes"], json.loads(out)["ranks"]), (0, [], 64 << 20, 1))

@@ -335,8 +335,8 @@ class Doctor(unittest.TestCase):
         self.assertEqual(self.of("slurm", root=self.machine(**munge))[0]["level"], "ok")
 
     def test_a_build_that_is_old_or_does_not_run(self):
-        places = {"baton-launch": "launcher", "baton-router": "router", "baton-prefill-worker": "worker_main",
-                  "baton-decode-worker": "worker_main"}
+        places = {"baton-launch": "launcher", "baton-router": "router", "baton-prefill-worker": "worker/main",
+                  "baton-decode-worker": "worker/main"}
         for name, place in places.items():
             os.makedirs(os.path.join(self.folder.name, place), exist_ok=True)
             with open(os.path.join(self.folder.name, place, name), "w", encoding="ascii") as f:

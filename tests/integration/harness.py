@@ -23,8 +23,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.environ.get("BATON_BUILD", os.path.join(ROOT, "build"))
 PROGRAMS = {
     "router": "router/baton-router",
-    "prefill": "worker_main/baton-prefill-worker",
-    "decode": "worker_main/baton-decode-worker",
+    "prefill": "worker/main/baton-prefill-worker",
+    "decode": "worker/main/baton-decode-worker",
 }
 
 

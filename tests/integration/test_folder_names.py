@@ -51,7 +51,7 @@ def test_worker_names_a_folder_that_cannot_hold_sockets():
         key = os.path.join(directory, "key")
         with open(key, "w", opener=lambda path, flags: os.open(path, flags, 0o600), encoding="ascii") as f:
             f.write("00" * 32 + "\n")
-        done = subprocess.run([os.path.join(BUILD, "worker_main/baton-decode-worker"), "--model", small_model(directory), "--cluster-key-file", key,
+        done = subprocess.run([os.path.join(BUILD, "worker/main/baton-decode-worker"), "--model", small_model(directory), "--cluster-key-file", key,
                                "--kv-memory", "16m", "--run-dir", folder, "--join", f"ipc://{directory}/r,t.ipc"],
                               stderr=subprocess.PIPE, text=True, timeout=60, check=False)
         assert done.returncode != 0 and "control characters" in done.stderr, (done.returncode, done.stderr)

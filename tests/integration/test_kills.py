@@ -55,7 +55,7 @@ class Kills:
 
     def lone_worker(self):
         """As mpirun, srun or a hand would start it: nobody watches it, and it looks for a router that is not there."""
-        return self.popen(os.path.join(BUILD, "worker_main/baton-decode-worker"), "--model", self.model, "--kv-memory", "64m",
+        return self.popen(os.path.join(BUILD, "worker/main/baton-decode-worker"), "--model", self.model, "--kv-memory", "64m",
                           "--cluster-key-file", self.key, "--join", f"ipc://{self.dir}/none.ipc", "--run-dir", self.run_dirs,
                           "--threads", "1")
 

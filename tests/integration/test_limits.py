@@ -147,7 +147,7 @@ def test_check_doctor_and_programs_report_the_same_limits():
         assert status == 1 and found[0]["level"] == "problem" and re.search(said, found[0]["text"]), out
         group.set("max", 8)
         for program, options in (("router/baton-router", ["--listen", f"ipc://{directory}/r.ipc", "--http", "127.0.0.1:0"]),
-                                 ("worker_main/baton-decode-worker", ["--join", f"ipc://{directory}/r.ipc", "--kv-memory", "16m"])):
+                                 ("worker/main/baton-decode-worker", ["--join", f"ipc://{directory}/r.ipc", "--kv-memory", "16m"])):
             status, _, errors = in_group(group, os.path.join(BUILD, program), "--model", model, "--cluster-key-file", key, *options)
             assert status == 78, (program, status, errors)
             assert re.search(rf"error .*: up to \d+ threads are needed, and \d of 8 are left \({group.file('max')}\)", errors), errors

@@ -47,7 +47,7 @@ PROGRAMS = {
         "libraries": ["libxxhash", "msgpack-c", "nng", "libsodium", "munge", "mpi", "libevent_core", "libcurl", "openssl",
                       "libnghttp2", "libprotobuf-c", "zlib"],
     },
-    "worker_main": {
+    "worker/main": {
         "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
         "libraries": ["libxxhash", "msgpack-c", "nng", "libsodium", "munge", "mpi", "dl", "ucx"],
     },

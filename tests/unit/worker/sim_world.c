@@ -75,7 +75,7 @@ static void sim_groups(bt_kv_groups_t *groups)
         BT_OK);
 }
 
-/* As in worker_main. */
+/* As in worker/main/main.c. */
 static const bt_worker_ops_t *const sim_ops[BT_WORKER_HANDLERS] = {
     &bt_decode_ops, &bt_prefill_ops};
 
