@@ -57,8 +57,8 @@ class Bench:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
         build = os.environ.get("BATON_BUILD", os.path.join(ROOT, "build"))
-        self.tools = {n: os.path.join(build, p) for n, p in (("convert", "convert_main/baton-convert"),
-                                                            ("accuracy", "accuracy/baton-accuracy"))}
+        self.tools = {n: os.path.join(build, p) for n, p in (("convert", "tools/baton-convert"),
+                                                            ("accuracy", "tools/baton-accuracy"))}
         for path in self.tools.values():
             if not os.path.exists(path):
                 raise SystemExit(f"{path} is not there; ninja -C {build} makes it")

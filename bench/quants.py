@@ -60,7 +60,7 @@ def model_file(args, name):
     if name not in CONVERTED:
         return _llama.files(args.llama_python, args.model, [name])[0][1]
     path = os.path.join(_peers.cache(), f"{stem}-{os.stat(args.model).st_size}-baton-{name}.gguf")
-    convert = build(os.path.join("..", "convert_main", "baton-convert"), make=False)
+    convert = build(os.path.join("..", "tools", "baton-convert"), make=False)
     return once(path, f"making {path}", [convert, args.model, None, "--type", CONVERTED[name], "--overwrite"])
 
 
@@ -179,7 +179,7 @@ def main():
     program = build("engine-run", make=not args.no_build)
     if not args.no_build:
         folder = os.environ.get("BATON_BUILD", os.path.dirname(os.path.dirname(program)))
-        subprocess.run(["ninja", "-C", folder, "bench/tiny-model", "convert_main/baton-convert"], check=True,
+        subprocess.run(["ninja", "-C", folder, "bench/tiny-model", "tools/baton-convert"], check=True,
                        stdout=subprocess.DEVNULL)
     args.llama_python = _llama.install() if "llama.cpp" in args.peers or "IQ4_XS" in args.types else None
     installed = {peer: PEERS[peer].install() for peer in args.peers}

@@ -50,10 +50,10 @@ class TestModelTools(unittest.TestCase):
         return done.returncode, done.stdout, done.stderr
 
     def accuracy(self, *args):
-        return self.run_tool("accuracy/baton-accuracy", *args)
+        return self.run_tool("tools/baton-accuracy", *args)
 
     def convert(self, *args):
-        return self.run_tool("convert_main/baton-convert", *args)
+        return self.run_tool("tools/baton-convert", *args)
 
     def kept(self):
         folder = self.at("cache/baton")
@@ -101,7 +101,7 @@ class TestModelTools(unittest.TestCase):
         # The bar shows something after a twentieth of the run: it is stopped long before its end.
         model, other, text = self.model(), self.model(seed=2), self.text(30000)
         args = [model, other, "--text", text, "--window", "32", "--threads", "1"]
-        status, said = self.stop_on_terminal([program("accuracy/baton-accuracy"), *args])
+        status, said = self.stop_on_terminal([program("tools/baton-accuracy"), *args])
         self.assertEqual(status, 1, said)
         self.assertIn("stopped; the same command goes on", said)
         self.assertEqual(len(self.kept()), 1)

@@ -51,12 +51,8 @@ PROGRAMS = {
         "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
         "libraries": ["libxxhash", "msgpack-c", "nng", "libsodium", "munge", "mpi", "dl", "ucx"],
     },
-    "convert_main": {
+    "tools": {
         "never": ["common/rpc", "common/cluster", "inference/engine", "kvtransfer", "worker", "router", "launcher"],
-        "libraries": ["libxxhash", "msgpack-c", "dl"],
-    },
-    "accuracy": {
-        "never": ["common/rpc", "common/cluster", "kvtransfer", "worker", "router", "launcher"],
         "libraries": ["libxxhash", "msgpack-c", "dl"],
     },
     "bench": {

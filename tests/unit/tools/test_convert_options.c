@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert_main/options.h"
+#include "tools/convert_options.h"
 
 #define MAX_WORDS 16
 

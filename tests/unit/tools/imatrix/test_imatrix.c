@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "imatrix/collect.h"
 #include "tests/support/tiny_model.h"
+#include "tools/imatrix/collect.h"
 
 #define PATH     128
 #define N_TOKENS 40

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "accuracy/score.h"
+#include "tools/accuracy_score.h"
 
 #define WINDOW 512u
 

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "convert/convert.h"
-#include "convert/part_file.h"
-#include "convert/quantize.h"
 #include "kernels/kernels.h"
 #include "tests/support/tiny_model.h"
+#include "tools/convert/convert.h"
+#include "tools/convert/part_file.h"
+#include "tools/convert/quantize.h"
 
 #define PATH 256
 

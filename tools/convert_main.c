@@ -13,10 +13,10 @@
 #include "common/base/process.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
-#include "convert/convert.h"
-#include "convert_main/options.h"
-#include "imatrix/collect.h"
 #include "inference/modelfile/modelfile.h"
+#include "tools/convert/convert.h"
+#include "tools/convert_options.h"
+#include "tools/imatrix/collect.h"
 
 #define WHY_BYTES 8192u
 #define BAR_CELLS 24u

@@ -21,7 +21,7 @@
 
 #include <stdbool.h>
 
-#include "imatrix/imatrix.h"
+#include "tools/imatrix/imatrix.h"
 
 #define BT_IMATRIX_WINDOW 512u /**< default tokens, as in llama.cpp */
 

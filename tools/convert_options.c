@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "convert_main/options.h"
+#include "tools/convert_options.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 #include "common/base/status.h"
 #include "common/base/text.h"
-#include "imatrix/collect.h"
 #include "inference/reader/reader.h"
+#include "tools/imatrix/collect.h"
 
 #define MAX_THREADS 256u
 #define FILE_IN_DIR "model.gguf"

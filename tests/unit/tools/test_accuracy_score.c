@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "accuracy/score.h"
+#include "tools/accuracy_score.h"
 
 #define assert_near(a, b) assert_true(fabs((a) - (b)) < 1e-6)
 

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-#include "convert/plan.h"
-#include "convert/quantize.h"
+#include "tools/convert/plan.h"
+#include "tools/convert/quantize.h"
 
 /** Writes a 16-bit value in little-endian order. */
 void bt_quantize_put16(uint8_t *out, uint16_t value);

@@ -17,8 +17,8 @@
 
 #include "common/base/status.h"
 #include "common/base/text.h"
-#include "convert/plan.h"
-#include "imatrix/imatrix.h"
+#include "tools/convert/plan.h"
+#include "tools/imatrix/imatrix.h"
 
 typedef struct bt_part_file {
     char *name;     /**< owned */

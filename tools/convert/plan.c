@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "convert/plan.h"
+#include "tools/convert/plan.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "convert/quantize.h"
 #include "kernels/half.h"
+#include "tools/convert/quantize.h"
 
 /* Position of a layer among all, for the types of attn_v and ffn_down. */
 typedef struct place {

@@ -13,9 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "convert/plan.h"
-#include "imatrix/imatrix.h"
 #include "inference/gguf/gguf.h"
+#include "tools/convert/plan.h"
+#include "tools/imatrix/imatrix.h"
 
 /** Progress of a conversion. */
 typedef struct bt_convert_progress {

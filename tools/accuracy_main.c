@@ -13,7 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "accuracy/score.h"
 #include "common/base/alloc.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
@@ -21,6 +20,7 @@
 #include "common/base/status.h"
 #include "inference/modelfile/modelfile.h"
 #include "inference/reader/reader.h"
+#include "tools/accuracy_score.h"
 
 #define WHY_BYTES      512u
 #define DEFAULT_WINDOW 512u

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "imatrix/imatrix.h"
+#include "tools/imatrix/imatrix.h"
 
 #include <errno.h>
 #include <fcntl.h>

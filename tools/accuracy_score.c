@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "accuracy/score.h"
+#include "tools/accuracy_score.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "convert/convert.h"
+#include "tools/convert/convert.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -7,9 +7,9 @@
 
 #include "common/base/alloc.h"
 #include "common/base/text.h"
-#include "convert/part_file.h"
-#include "convert/quantize.h"
 #include "kernels/kernels.h"
+#include "tools/convert/part_file.h"
+#include "tools/convert/quantize.h"
 
 #define SLAB_ELEMS  (4u << 20) /* values between two reports, about */
 #define MAX_THREADS 256u

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "convert/quantize.h"
+#include "tools/convert/quantize.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "common/base/status.h"
-#include "convert/quantize_priv.h"
 #include "kernels/half.h"
+#include "tools/convert/quantize_priv.h"
 
 #define F16_MOST  65504.0f
 #define MAX_BLOCK 256u
