@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from _shared import BUSY_PERCENT, charts
 
 SVG = "http://www.w3.org/2000/svg"
-# What a figure may be made of (cli/charts.py).
+# What a figure may be made of (tools/cli/charts.py).
 ELEMENTS = {f"{{{SVG}}}{name}" for name in ("svg", "title", "desc", "style", "g", "rect", "line", "polyline", "path", "circle", "text")}
 STATUS = {"ok": "ran", "failed": "failed", "skipped": "could not run", "interrupted": "interrupted"}
 
@@ -52,7 +52,7 @@ def drawing(path):
     strange = [e.tag for e in root.iter() if e.tag not in ELEMENTS]
     strange += [a for e in root.iter() for a in e.attrib if a.startswith("on") or a.endswith("href") or a == "style"]
     if root.tag != f"{{{SVG}}}svg" or strange:
-        return f'<p class="failed">Its figure is not one of cli/charts.py: {escape(", ".join(strange[:3]) or root.tag)}</p>'
+        return f'<p class="failed">Its figure is not one of tools/cli/charts.py: {escape(", ".join(strange[:3]) or root.tag)}</p>'
     for style in root.findall(f"{{{SVG}}}style"):
         root.remove(style)
     for e in root.iter():

@@ -12,7 +12,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-sys.path.append(os.path.join(ROOT, "cli"))
+sys.path.append(os.path.join(ROOT, "tools", "cli"))
 import charts  # noqa: E402
 
 MISSING = 77  # exit status where something outside is not there, as of tests that are skipped

@@ -42,7 +42,7 @@ SUSTAINED = 0.99  # of all that were offered keep both targets
 def offer(cluster, args, how, seed):
     """@param seed  another one for each run: prompts of before are in the prefix cache
     @return what ./baton load-test says of a run"""
-    command = [sys.executable, os.path.join(ROOT, "cli", "load.py"), "--json", "--quiet", "--ignore-eos",
+    command = [sys.executable, os.path.join(ROOT, "tools", "cli", "load.py"), "--json", "--quiet", "--ignore-eos",
                "--url", "http://{}:{}".format(*cluster.http), "--prompt-tokens", str(args.prompt),
                "--output-tokens", str(args.output_tokens), "--duration", str(args.seconds), "--seed", str(seed),
                "--ttft-ms", str(args.ttft_ms), "--tpot-ms", str(args.itl_ms), *how]

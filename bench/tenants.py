@@ -57,7 +57,7 @@ def make_keys(directory):
     """@return (the file, {tenant: key})"""
     path, keys = os.path.join(directory, "keys"), {}
     for tenant in TENANTS:
-        run = subprocess.run([sys.executable, os.path.join(ROOT, "cli", "key.py"), "new", tenant, "--file", path],
+        run = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "cli", "key.py"), "new", tenant, "--file", path],
                              capture_output=True, text=True, check=True)
         keys[tenant] = run.stdout.strip()
     return path, keys

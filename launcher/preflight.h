@@ -11,7 +11,7 @@
  * once and not by every worker.
  *
  * Findings of ./baton check: one sentence each, and how to fix it. As lines
- * for a person, or as JSON for a program; cli/examine/findings.py, of ./baton
+ * for a person, or as JSON for a program; tools/cli/examine/findings.py, of ./baton
  * doctor, has equal formats.
  */
 #ifndef BT_LAUNCHER_PREFLIGHT_H

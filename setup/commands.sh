@@ -148,7 +148,7 @@ cmd_check() {
 
 # Works before anything is built, and asks what is.
 cmd_doctor() {
-    BATON_DOCTOR_LAUNCH=$launch BATON_DOCTOR_LIBEXEC=${libexec:-} exec python3 "$root/cli/doctor.py" "$@"
+    BATON_DOCTOR_LAUNCH=$launch BATON_DOCTOR_LIBEXEC=${libexec:-} exec python3 "$root/tools/cli/doctor.py" "$@"
 }
 
 # Orders to a launcher that runs. Nothing is built for them: what runs has been.
@@ -164,7 +164,7 @@ cmd_order() {
         --url*) where=url; break ;;
         esac
     done
-    [ -z "$where" ] || exec python3 "$root/cli/cluster.py" "$@"
+    [ -z "$where" ] || exec python3 "$root/tools/cli/cluster.py" "$@"
     [ "$1" != undrain ] ||
         die "undrain is for a cluster (--url); a launcher's worker is started again: $self start NAME"
     [ -x "$launch" ] ||
@@ -172,19 +172,19 @@ cmd_order() {
     exec "$launch" --admin "$@"
 }
 
-cmd_load-test() { exec python3 "$root/cli/load.py" "$@"; }
+cmd_load-test() { exec python3 "$root/tools/cli/load.py" "$@"; }
 
-cmd_top() { exec python3 "$root/cli/top.py" "$@"; }
+cmd_top() { exec python3 "$root/tools/cli/top.py" "$@"; }
 
-cmd_ask() { exec python3 "$root/cli/ask.py" "$@"; }
+cmd_ask() { exec python3 "$root/tools/cli/ask.py" "$@"; }
 
-cmd_key() { exec python3 "$root/cli/key.py" "$@"; }
+cmd_key() { exec python3 "$root/tools/cli/key.py" "$@"; }
 
-cmd_pull() { exec python3 "$root/cli/pull.py" "$@"; }
+cmd_pull() { exec python3 "$root/tools/cli/pull.py" "$@"; }
 
-cmd_list() { exec python3 "$root/cli/models.py" list "$@"; }
+cmd_list() { exec python3 "$root/tools/cli/models.py" list "$@"; }
 
-cmd_rm() { exec python3 "$root/cli/models.py" rm "$@"; }
+cmd_rm() { exec python3 "$root/tools/cli/models.py" rm "$@"; }
 
 # Programs that work on model files.
 run_tool() {

@@ -36,7 +36,7 @@ import urllib.parse
 import urllib.request
 import zipfile
 
-sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools", "cli"))
 import words  # noqa: E402
 from progress import Progress  # noqa: E402
 

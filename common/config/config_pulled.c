@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Folder of models: `--model NAME` of one that ./baton pull fetched or a
  * user put there, and `--model OWNER/REPO[:FILE]` of the former.
- * cli/model_store.py writes it and has equal rules;
+ * tools/cli/model_store.py writes it and has equal rules;
  * tests/support/model_folder.txt tests both. */
 #include <dirent.h>
 #include <fcntl.h>

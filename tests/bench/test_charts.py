@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cli/charts.py and the figures of all benchmarks: what stands in the SVG is what was measured, and can be read.
+"""tools/cli/charts.py and the figures of all benchmarks: what stands in the SVG is what was measured, and can be read.
 
 figures_sample.json has an object of each benchmark, as its --out writes it, some shortened.
 """

@@ -183,7 +183,7 @@ class Report(unittest.TestCase):
             self.assertIn("#" + name, page.links)
         for words in ("What does good ask?", "a table of <b>good</b> & more --long", "why it <failed>", "ucx_perftest is not installed",
                       "could not run", "Commit abc", "Without absent, which is not here: get it <there>.", "drawn by us", "1.2", "not here",
-                      "caches", "governor", "kernel", "memory", "half a table", "Its figure is not one of cli/charts.py", "Its figure cannot be read"):
+                      "caches", "governor", "kernel", "memory", "half a table", "Its figure is not one of tools/cli/charts.py", "Its figure cannot be read"):
             self.assertIn(words, page.text)
         # Nothing is asked for, nothing runs, and the one style is the one that is allowed.
         self.assertFalse({tag for tag, _ in page.tags} & {"script", "img", "link", "iframe", "object", "b"})

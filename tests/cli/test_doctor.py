@@ -378,10 +378,10 @@ class Doctor(unittest.TestCase):
         if os.geteuid() == 0:
             os.chmod(self.folder.name, 0o755)
             readable = os.path.join(self.folder.name, "copy")  # the tree may not be everybody's to read
-            shutil.copytree(CLI, os.path.join(readable, "cli"))
+            shutil.copytree(CLI, os.path.join(readable, "tools", "cli"))
             for path, _, _ in os.walk(readable):
                 os.chmod(path, 0o755)
-            done = subprocess.run([python, "-B", readable + "/cli/doctor.py", "--json"],
+            done = subprocess.run([python, "-B", readable + "/tools/cli/doctor.py", "--json"],
                                   env={"PATH": os.environ["PATH"], "XDG_CACHE_HOME": cache, "HOME": self.home}, capture_output=True,
                                   text=True, timeout=120, user=65534, group=65534, extra_groups=[], check=False)
             found = json.loads(done.stdout)["findings"]

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-KEY = os.path.join(ROOT, "cli", "key.py")
+KEY = os.path.join(ROOT, "tools", "cli", "key.py")
 
 
 def run(*args, given=""):

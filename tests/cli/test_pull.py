@@ -17,7 +17,7 @@ import urllib.request
 from unittest import mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-CLI = os.path.join(ROOT, "cli")
+CLI = os.path.join(ROOT, "tools", "cli")
 sys.dont_write_bytecode = True
 sys.path.insert(0, CLI)
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import unittest
 
-CLI = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "cli")
+CLI = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "cli")
 sys.path.insert(0, CLI)
 import top_frame  # noqa: E402
 

@@ -10,7 +10,7 @@ import tempfile
 
 from harness import Cluster, endless_model, small_model
 
-CLI = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "cli")
+CLI = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tools", "cli")
 PAGE, LOCAL = "https://page.example", "http://localhost:3000"
 CALL = {"prompt": "a", "max_tokens": 2}
 

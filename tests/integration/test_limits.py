@@ -142,7 +142,7 @@ def test_check_doctor_and_programs_report_the_same_limits():
         found = [f for f in json.loads(out)["findings"] if f["about"] == "processes"]
         assert status == 1 and found[0]["level"] == "problem" and re.search(said, found[0]["text"]), out
         status, out, _ = in_group(group, "env", f"BATON_DOCTOR_LAUNCH={LAUNCHER}", sys.executable, "-B",
-                                  os.path.join(ROOT, "cli/doctor.py"), "--json")
+                                  os.path.join(ROOT, "tools/cli/doctor.py"), "--json")
         found = [f for f in json.loads(out)["findings"] if f["about"] == "processes"]
         assert status == 1 and found[0]["level"] == "problem" and re.search(said, found[0]["text"]), out
         group.set("max", 8)

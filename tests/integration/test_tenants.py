@@ -14,7 +14,7 @@ from harness import ENDLESS, ROOT, Cluster, Skip, endless_model, small_model, wa
 from launch import Launch
 from other_user import passed_on
 
-KEY = os.path.join(ROOT, "cli", "key.py")
+KEY = os.path.join(ROOT, "tools", "cli", "key.py")
 PATH = "/v2/models/ensemble/generate"
 
 

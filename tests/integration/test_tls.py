@@ -13,7 +13,7 @@ import tempfile
 from harness import ENDLESS, ROOT, Cluster, Skip, endless_model, small_model, wait_until
 from launch import Launch
 
-ASK = os.path.join(ROOT, "cli", "ask.py")
+ASK = os.path.join(ROOT, "tools", "cli", "ask.py")
 
 
 def make_identity(directory, name, issuer=None, files=("cert", "key")):

@@ -676,8 +676,8 @@ esac""")
         with open(launcher, "w") as file:
             file.write('#!/bin/sh\nprintf "<%s>" "$@"\n')
         os.chmod(launcher, 0o755)
-        os.makedirs(os.path.join(self.source, "cli"))
-        with open(os.path.join(self.source, "cli/load.py"), "w") as file:
+        os.makedirs(os.path.join(self.source, "tools/cli"))
+        with open(os.path.join(self.source, "tools/cli/load.py"), "w") as file:
             file.write("import sys\nprint('generator', *sys.argv[1:])\n")
         for words in (("a=b.gguf", "prefill=2"), ("a",), ("--no-wait", "a=b"), ("--run-dir", "/x", "a=b"),
                       ("--run-dir=/x", "a=b")):
@@ -686,7 +686,7 @@ esac""")
         for words in ((), ("--rate", "4"), ("--help",)):
             self.assertEqual(self.baton("load-test", *words), (0, " ".join(("generator", *words)) + "\n", ""))
         # BATON_URL says which server is asked. What a launcher alone does goes to the launcher all the same.
-        with open(os.path.join(self.source, "cli/cluster.py"), "w") as file:
+        with open(os.path.join(self.source, "tools/cli/cluster.py"), "w") as file:
             file.write("import sys\nprint('cluster', *sys.argv[1:])\n")
         for words, said in ((("load-model", "a"), "<--admin><load-model><a>"), (("stop", "x"), "<--admin><stop><x>"),
                             (("drain", "x"), "cluster drain x\n"), (("status",), "cluster status\n")):

@@ -156,7 +156,7 @@ class Installed(unittest.TestCase):
         programs = {"libexec/baton/baton-" + name for name in
                     ("router", "prefill-worker", "decode-worker", "orchestrator", "convert", "accuracy", "health")}
         self.assertEqual({path for path in found if path.startswith("libexec/")} - {"libexec/baton/baton_cuda.so"}, programs)
-        for source, target in (("cli/*.py", "share/baton/cli"), ("cli/*.txt", "share/baton/cli"), ("slurm/*", "share/baton/slurm"),
+        for source, target in (("tools/cli/*.py", "share/baton/tools/cli"), ("tools/cli/*.txt", "share/baton/tools/cli"), ("slurm/*", "share/baton/slurm"),
                                ("examples/*.*", "share/baton/examples"),
                                ("observability/*.yml", "share/baton/observability"), ("docs/*.md", "share/doc/baton/docs"),
                                ("docs/man/*.1", "share/man/man1"), ("docs/man/*.5", "share/man/man5"),

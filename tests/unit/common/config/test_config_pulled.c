@@ -117,7 +117,7 @@ static void pulled_model_is_found_by_its_repository(void **state)
                  "pulled/Some-Q4_K_M.gguf", "pulled");
 }
 
-/* A line of the table that cli/model_store.py is held to as well. */
+/* A line of the table that tools/cli/model_store.py is held to as well. */
 static void use_line(char *line, uint32_t *n_found)
 {
     char *const kind = strtok_r(line, " \n", &line);

@@ -5,7 +5,7 @@ import re
 
 from .machine import HOST_NAME_MOST
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 MPIRUN_HOST_NAME_MOST = 56  # of Open MPI 4.1: it writes "[NAME:PID]" where there is no room for more
 PROGRAMS = ("baton-launch", "baton-router", "baton-prefill-worker", "baton-decode-worker")
 MUNGE_SOCKET = "/run/munge/munge.socket.2"

@@ -24,7 +24,7 @@ from examine.findings import Findings
 from examine.machine import Machine
 
 ROOMS = (cpu, memory, limits, kernel, network, storage, leftovers, software, gpu)
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ASK_S = 120
 # Without a launcher that knows them all: those that are looked at here.
 KNOWN = ("prefill", "decode", "routers", "http", "grpc", "metrics", "kv-net-devices", "kv-transport", "kv-memory", "weight-cache",

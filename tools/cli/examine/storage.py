@@ -8,7 +8,7 @@ DEFAULT_MODEL = 92 * MIB  # packed, and about as much as its file
 
 
 def base(machine):
-    """$XDG_CACHE_HOME/baton or ~/.cache/baton, as inference/packed/packed_writer.c and cli/model_store.py have it"""
+    """$XDG_CACHE_HOME/baton or ~/.cache/baton, as inference/packed/packed_writer.c and tools/cli/model_store.py have it"""
     cache, home = machine.environment.get("XDG_CACHE_HOME", ""), machine.environment.get("HOME", "")
     if cache.startswith("/"):
         return cache + "/baton"

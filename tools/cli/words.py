@@ -6,7 +6,7 @@ import math
 import os
 
 # What a person types: in the source tree the script beside this folder.
-COMMAND = "./baton" if os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../baton")) else "baton"
+COMMAND = "./baton" if os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../baton")) else "baton"
 
 
 def typed(text):
