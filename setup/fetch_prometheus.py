@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch prometheus and promtool for the tests of observability/ and print their folder.
+"""Fetch prometheus and promtool for the tests of packaging/observability/ and print their folder.
 
 Usage: fetch_prometheus.py [--cache DIR] [--no-install]
 

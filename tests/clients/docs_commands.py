@@ -80,7 +80,7 @@ class Desk:
         with open(os.path.join(self.dir, "baton"), "w", encoding="utf-8") as f:
             f.write(SCRIPT.format(root=harness.ROOT, build=harness.BUILD))
         os.chmod(os.path.join(self.dir, "baton"), 0o755)
-        os.symlink(os.path.join(harness.ROOT, "observability"), os.path.join(self.dir, "observability"))
+        os.symlink(os.path.join(harness.ROOT, "packaging"), os.path.join(self.dir, "packaging"))
         self.ports = {str(p): str(harness.free_port()) for p in (8000, 8001, 8002)}
         self.server, self.log = None, os.path.join(self.dir, "log")
         os.mkdir(os.path.join(self.dir, "run"), 0o700)

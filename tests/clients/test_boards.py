@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The boards and alerts of observability/, judged by promtool and by a Prometheus that scrapes a live router.
+"""The boards and alerts of packaging/observability/, judged by promtool and by a Prometheus that scrapes a live router.
 
 Usage: test_boards.py [NAME ...]
 
@@ -27,7 +27,7 @@ import harness  # noqa: E402
 import promql  # noqa: E402
 from harness import wait_until  # noqa: E402
 
-FOLDER = os.path.join(harness.ROOT, "observability")
+FOLDER = os.path.join(harness.ROOT, "packaging", "observability")
 RULES = os.path.join(FOLDER, "alerts.yml")
 BOARDS = ("baton.json", "baton-drilldown.json")
 OF_SCRAPES = {"up": set()}  # what Prometheus adds by itself

@@ -158,7 +158,7 @@ class Installed(unittest.TestCase):
         self.assertEqual({path for path in found if path.startswith("libexec/")} - {"libexec/baton/baton_cuda.so"}, programs)
         for source, target in (("tools/cli/*.py", "share/baton/tools/cli"), ("tools/cli/*.txt", "share/baton/tools/cli"), ("slurm/*", "share/baton/slurm"),
                                ("examples/*.*", "share/baton/examples"),
-                               ("observability/*.yml", "share/baton/observability"), ("docs/*.md", "share/doc/baton/docs"),
+                               ("packaging/observability/*.yml", "share/baton/observability"), ("docs/*.md", "share/doc/baton/docs"),
                                ("docs/man/*.1", "share/man/man1"), ("docs/man/*.5", "share/man/man5"),
                                ("LICENSE", "share/doc/baton"), ("README.md", "share/doc/baton")):
             for path in glob.glob(os.path.join(ROOT, source)):

@@ -299,7 +299,7 @@ def main(arguments):
             with open(path, "w", encoding="utf-8") as f:
                 f.write(text)
     if stale:
-        print(f"{' '.join(stale)}: not what observability/boards.py makes; run it", file=sys.stderr)
+        print(f"{' '.join(stale)}: not what packaging/observability/boards.py makes; run it", file=sys.stderr)
     return 1 if stale else 0
 
 
