@@ -4,7 +4,7 @@
  * Decode worker: admission, leases, generation with in-flight or static
  * batching (sched_admit.h).
  *
- * The states of a job are in decode.h; only bt_decode_move() changes them.
+ * Only bt_decode_move() changes the state of a job.
  *
  * A grant reserves a seat and every block that the sequence can ever need, or
  * nothing, so a running sequence never waits and is never preempted. With

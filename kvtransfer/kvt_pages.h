@@ -25,7 +25,8 @@
  * ignores that unless the administrator allows it (shmem_enabled, "never" by
  * default); MADV_COLLAPSE (Linux 6.1) makes large pages there regardless of
  * that setting. Pages are collapsed from the front, since the block pool hands
- * out the first blocks first. Collapsing may take long: kvt_pages.h.
+ * out the first blocks first. Collapsing may take
+ * long, so a thread does it (bt_kvt_warmer_t).
  */
 
 #define BT_KVT_PAGE_BYTES ((size_t)2 << 20)

@@ -87,7 +87,7 @@ void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *window,
 bool bt_kvt_stage_hash_of(bt_kvt_window_t *window,
                           const bt_kvt_record_t *record, uint64_t *hash_p);
 
-/* Internals of the slots of kvt_stage.h: kvt_stage.c fills
+/* Internals of the slots: kvt_stage.c fills
  *  and empties them, kvt_share.c uses slots whose memory stays unused. */
 
 typedef enum bt_kvt_way {
@@ -148,7 +148,7 @@ void bt_kvt_slot_fetched(bt_kvt_slot_t *slot, bt_status_t status);
  *     sending    pool ═device: copy and hash══▶ the receiver's pool
  *     receiving  PART ──▶ device: does the hash of the pool bytes match?
  *
- * Copies and checks take slots of kvt_stage.h, for the tickets and fairness;
+ * Copies and checks take slots, for the tickets and fairness;
  * the slots' memory is not used.
  *
  *  1. A receiver's export has a handle of its pool and a probe, which stands

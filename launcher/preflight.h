@@ -11,8 +11,8 @@
  * once and not by every worker.
  *
  * Findings of ./baton check: one sentence each, and how to fix it. As lines
- * for a person, or as JSON for a program; tools/cli/examine/findings.py, of ./baton
- * doctor, has equal formats.
+ * for a person, or as JSON for a program; tools/cli/examine/findings.py, of
+ * ./baton doctor, has equal formats.
  */
 #ifndef BT_LAUNCHER_PREFLIGHT_H
 #define BT_LAUNCHER_PREFLIGHT_H

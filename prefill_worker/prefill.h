@@ -3,7 +3,7 @@
  *
  * Prefill worker: chunked prefill, token #1, KV transfer.
  *
- * The states of a job are in prefill.h; only bt_prefill_move() changes them.
+ * Only bt_prefill_move() changes the state of a job.
  *
  * Token #1 goes straight to the router and never waits for the transfer.
  *

@@ -10,7 +10,7 @@
 #include "common/kv/kv_block_pool.h"
 #include "worker/worker.h"
 
-/* The control loop. Private to the worker's files. */
+/* The control loop. */
 
 /** Runs one turn: handles all input, starts what can be started, sends.
  *  @param [out] busy_p  Do not sleep before the next turn.
@@ -33,8 +33,7 @@ void bt_worker_on_transfer(void *ctx, const bt_transfer_event_t *event);
  *  @param [in] roles  at least one bit of BT_ROLES_BOTH, and no other */
 void bt_worker_set_roles(bt_worker_t *w, uint32_t roles);
 
-/* Creation, blocks and abort of jobs. Private to the worker's
- *  files; roles use worker.h. */
+/* Creation, blocks and abort of jobs. */
 
 /** Updates the share of blocks reserved for prefill, after w->roles or the
  *  kinds of jobs here have changed. */

@@ -69,7 +69,7 @@ uint64_t bt_cgroup_oom_kills(const char *root);
  * worker or tool without a launcher for itself, and `./baton check` and
  * `./baton doctor` print it.
  *
- * @a root is as in limits.h: "" for this machine.
+ * @a root is "" for this machine.
  */
 
 /** Value of bt_limit_t.by for the user's limit of processes. */

@@ -108,7 +108,7 @@ void bt_cluster_library(char *out, size_t bytes);
  * Collectives of a communicator's ranks over MPI. Sums are gathered and added
  * by each rank in the order of coll_shm.h.
  *
- * Threads: as in cluster.h.
+ * Threads: as for the functions above.
  */
 
 /** Most parts of 64 MiB of one message that is received in two calls. */

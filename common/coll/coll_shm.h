@@ -56,8 +56,8 @@ bool bt_coll_tree_divides(uint32_t n_parts, uint32_t size);
  *
  * Short sums are computed by each rank over all slots; for long ones each rank
  * sums a part, which the others fetch (reduce-scatter, all-gather). Both add in
- * the order of coll_shm.h, element by element: bit-identical to each other and
- * to MPI.
+ * the order of bt_coll_tree_sum(), element by element: bit-identical to each
+ * other and to MPI.
  *
  * Ranks may be in *groups* of equal size, in rank order, like the stages of a
  * pipeline. Each group has heads and slots of its own behind the common ones,

@@ -109,8 +109,8 @@ static inline uint32_t bt_kv_blocks_for(uint64_t n_tokens,
  *     STATE                  the last span
  *
  * and that is what a sequence holds (kv_block_pool.h), what one worker sends to
- * another, and what a cached prefix must have to count as found. kv_groups.h
- * plans which layers share a group.
+ * another, and what a cached prefix must have to count as found. The plan below
+ * says which layers share a group.
  *
  * All blocks of the pool, its *pages*, are as large as the largest group's: a
  * page serves any group, so there is one count of free blocks and one order of

@@ -174,7 +174,7 @@ static inline void bt_kv_walk_clip(bt_kv_walk_t *walk, uint64_t begin,
 
 /**
  * Adapts a walk to blocks of several groups that share tables, pages and a
- * receive window (kv_groups.h, kv_route.h). Call before the first step.
+ * receive window (kv_groups.h). Call before the first step.
  * @param [in] step        ids[i * step] is block i
  * @param [in] page_bytes  of that end's pool, at least its block's
  * @param [in] base        where the group begins in the window, bytes

@@ -111,7 +111,7 @@ static inline bt_sched_flow_t *bt_sched_flow_of(bt_list_t *link)
 /*
  * Hierarchical fair queue: chooses the next work item among tenants, within a
  * tenant among addresses, within an address among connections. Each node is a
- * fair queue of its children (sched_fair.h); a connection's items are first
+ * fair queue of its children; a connection's items are first
  * come, first served:
  *
  *     root ─┬─ tenant A (weight 2) ─┬─ address 1 ─── connection 7: item item
@@ -132,7 +132,7 @@ static inline bt_sched_flow_t *bt_sched_flow_of(bt_list_t *link)
  *
  * Threads: one owner. Pure.
  * Source:  J. Bennett, H. Zhang, "Hierarchical packet fair queueing
- *          algorithms", SIGCOMM 1996; sched_fair.h for a single level.
+ *          algorithms", SIGCOMM 1996.
  */
 
 #define BT_SCHED_TREE_LEVELS 3u

@@ -7,7 +7,7 @@
  *     arrival + slack + priority levels below the top level
  *
  *     slack     how much later requests may overtake it under its scheduling
- *               order (sched_queue.h), at most BT_SCHED_SLACK_MS: none for
+ *               order, at most BT_SCHED_SLACK_MS: none for
  *               first come, first served
  *     priority  a level is a head start of BT_SCHED_LEVEL_MS, and at most
  *               BT_SCHED_TOP_LEVEL levels count
@@ -87,7 +87,7 @@ static inline bt_sched_turn_t *bt_sched_queue_last(const bt_list_t *queue)
 
 /*
  * Scheduling policy: the order in which prompts are computed and sequences
- * begin to generate, as the slack of each (sched_queue.h).
+ * begin to generate, as the slack of each.
  *
  *     fcfs      none: first come, first served
  *     srpt      shortest remaining first, with ageing: BT_SCHED_STRETCH times
@@ -167,7 +167,7 @@ bool bt_sched_order_find(const char *name, bt_sched_order_t *order_p);
  *      tokens behind it: generating sequences, and prompts whose rest was
  *      found in a cache;
  *   2. the rest of the budget, but never less than a block, goes to sequences
- *      with more to compute, as chunks, in their order (sched_queue.h). So a
+ *      with more to compute, as chunks, in their order. So a
  *      shorter prompt, or one of a higher priority, also goes before one that
  *      is half computed. A chunk that is not a prompt's last ends on a block
  *      boundary of absolute positions, so that whole blocks become ready to
@@ -196,7 +196,7 @@ typedef struct bt_sched_seq {
      *  compute. Nothing beyond them is planned. A whole number of blocks if
      *  below n_tokens of a sequence with chunks to compute. */
     uint32_t n_room;
-    /* Inputs of the slack (sched_queue.h), set by the worker that computes
+    /* Inputs of the slack, set by the worker that computes
      * it. */
     uint64_t deadline_us; /**< by the clock of turn.since_us; 0: none */
     uint64_t whole_us;    /**< compute time of its chunks, on arrival */

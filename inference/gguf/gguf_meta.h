@@ -72,7 +72,7 @@ void bt_gguf_meta_tensor(bt_gguf_meta_t *meta, const char *name,
 /*
  * Assembles a model of another format so that it is read like a GGUF file:
  *
- *     metadata written by gguf_meta.h      parsed and checked as a file's
+ *     metadata written as above            parsed and checked as a file's
  *     tensors: data in a mapped file, or a recipe that makes it
  *     files that are mapped                for identity, content and stamp
  *

@@ -85,8 +85,8 @@ void bt_rank_tables_close(bt_rank_tables_t *tables);
  * After a sum that fails the ranks are out of step: that call and all later
  * ones return its status, and the instance has to end.
  *
- * Orders and results use host memory, sums and rows the back end's memory
- * (ranks.h). A back end that has memory of its own queues sums and rows
+ * Orders and results use host memory, sums and rows the back end's memory.
+ * A back end that has memory of its own queues sums and rows
  * with its operations: the host does not wait for it before the end of the
  * call, and no rows join between two layers.
  *

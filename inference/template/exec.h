@@ -154,8 +154,6 @@ bt_tmpl_value_t bt_tmpl_method_call(bt_tmpl_exec_t *x,
  * Iteration of one for loop, and its `loop` variable. A condition of the loop
  * is evaluated item by item, when the loop reaches the item or the template
  * looks ahead.
- *
- * Threads: as exec.h.
  */
 
 /** Runs the loop of @a node over @a iterable; the frame of its body is a child
@@ -179,8 +177,6 @@ bt_tmpl_value_t bt_tmpl_loop_changed(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
 
 /*
  * Macros, and the bodies of call blocks, which are macros named caller.
- *
- * Threads: as exec.h.
  */
 
 bt_tmpl_value_t bt_tmpl_macro_make(bt_tmpl_run_t *run,

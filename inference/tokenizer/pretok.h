@@ -108,7 +108,7 @@ typedef enum bt_pretok {
     BT_PRETOK_SMOLLM,
     BT_PRETOK_LLAMA_BPE,
     BT_PRETOK_QWEN2,
-    BT_PRETOK_SPLITS, /**< no scanner: see pretok.h */
+    BT_PRETOK_SPLITS, /**< no scanner: patterns */
 } bt_pretok_t;
 
 /**
