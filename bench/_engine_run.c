@@ -40,7 +40,7 @@
 #include "common/sched/sched_pipeline.h"
 #include "inference/model/model.h"
 #include "inference/model/shard.h"
-#include "inference/packed/packed_store.h"
+#include "inference/packed/packed.h"
 
 #define TOKENS_PER_BLOCK 16u
 #define MAX_COUNT        (1u << 20)

@@ -10,7 +10,7 @@
 #include "common/kv/kv_groups.h"
 #include "inference/model/shard.h"
 #include "inference/modelfile/modelfile.h"
-#include "inference/packed/packed_store.h"
+#include "inference/packed/packed.h"
 #include "worker/preflight.h"
 #include "worker/start.h"
 #include "worker/worker_priv.h"

@@ -11,7 +11,7 @@
 #include "inference/model/ahead.h"
 #include "inference/model/model.h"
 #include "inference/model/shard.h"
-#include "inference/packed/packed_store.h"
+#include "inference/packed/packed.h"
 
 #define BT_MAX_PARTS 3 /* matrices that read one input */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/packed/packed_file.h"
+#include "inference/packed/packed.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

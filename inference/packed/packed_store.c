@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/packed/packed_store.h"
+#include "inference/packed/packed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,6 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "inference/packed/packed_pages.h"
-#include "inference/packed/packed_writer.h"
 
 #define STUCK_MS     30000u
 #define POLL_NS      5000000L

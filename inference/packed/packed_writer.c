@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/packed/packed_writer.h"
+#include "inference/packed/packed.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +14,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "inference/packed/packed_store.h"
 
 #define TABLE_LIMIT ((size_t)1 << 30)
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "inference/packed/packed_file.h"
+#include "inference/packed/packed.h"
 
 static volatile uint64_t sink;
 

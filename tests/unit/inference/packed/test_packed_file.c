@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "inference/packed/packed_writer.h"
+#include "inference/packed/packed.h"
 
 static const bt_packed_key_t key = {.profile = "test",
                                     .pack_version = 7,

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "inference/packed/packed_pages.h"
+#include "inference/packed/packed.h"
 
 #define LARGE   ((size_t)2 << 20)
 #define N_LARGE 4u

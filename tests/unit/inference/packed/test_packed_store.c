@@ -22,8 +22,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "inference/packed/packed_store.h"
-#include "inference/packed/packed_writer.h"
+#include "inference/packed/packed.h"
 #include "tests/support/tiny_model.h"
 
 #define N_PIECES    5
