@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "tools/convert/plan.h"
+#include "tools/convert/convert.h"
 
 #define BT_CONVERT_PATH_BYTES 4096u
 

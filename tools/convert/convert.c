@@ -8,8 +8,6 @@
 #include "common/base/alloc.h"
 #include "common/base/text.h"
 #include "kernels/kernels.h"
-#include "tools/convert/part_file.h"
-#include "tools/convert/quantize.h"
 
 #define SLAB_ELEMS  (4u << 20) /* values between two reports, about */
 #define MAX_THREADS 256u

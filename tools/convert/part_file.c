@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/convert/part_file.h"
+#include "tools/convert/convert.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "tools/convert/quantize.h"
 
 #define COMPARE_BYTES 65536u
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/convert/plan.h"
+#include "tools/convert/convert.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,6 @@
 #include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "kernels/half.h"
-#include "tools/convert/quantize.h"
 
 /* Position of a layer among all, for the types of attn_v and ffn_down. */
 typedef struct place {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/convert/quantize.h"
+#include "tools/convert/convert.h"
 
 #include <float.h>
 #include <math.h>
@@ -7,7 +7,6 @@
 
 #include "common/base/status.h"
 #include "kernels/half.h"
-#include "tools/convert/quantize_priv.h"
 
 #define F16_MOST  65504.0f
 #define MAX_BLOCK 256u

@@ -12,8 +12,6 @@
 #include "kernels/kernels.h"
 #include "tests/support/tiny_model.h"
 #include "tools/convert/convert.h"
-#include "tools/convert/part_file.h"
-#include "tools/convert/quantize.h"
 
 #define PATH 256
 

@@ -11,7 +11,7 @@
 
 #include "common/base/status.h"
 #include "kernels/kernels.h"
-#include "tools/convert/quantize.h"
+#include "tools/convert/convert.h"
 
 #define ROW       256u
 #define ROW_BYTES (ROW * 4u)
