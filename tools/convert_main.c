@@ -16,7 +16,7 @@
 #include "inference/modelfile/modelfile.h"
 #include "tools/convert/convert.h"
 #include "tools/convert_options.h"
-#include "tools/imatrix/collect.h"
+#include "tools/imatrix/imatrix.h"
 
 #define WHY_BYTES 8192u
 #define BAR_CELLS 24u

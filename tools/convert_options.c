@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 #include "common/base/text.h"
 #include "inference/reader/reader.h"
-#include "tools/imatrix/collect.h"
+#include "tools/imatrix/imatrix.h"
 
 #define MAX_THREADS 256u
 #define FILE_IN_DIR "model.gguf"

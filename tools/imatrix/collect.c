@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/imatrix/collect.h"
+#include "tools/imatrix/imatrix.h"
 
 #include <inttypes.h>
 #include <math.h>

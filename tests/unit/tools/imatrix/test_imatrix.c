@@ -11,7 +11,7 @@
 
 #include "common/base/alloc.h"
 #include "tests/support/tiny_model.h"
-#include "tools/imatrix/collect.h"
+#include "tools/imatrix/imatrix.h"
 
 #define PATH     128
 #define N_TOKENS 40
