@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#include "kernels/e4m3.h"
+#include "kernels/half.h"
 #include "kernels/kernels.h"
 
 /* exp(x), about 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r =

@@ -38,7 +38,7 @@
 #include "kernels/workload.h"
 
 /** Tensor types, numbered as in GGUF (ggml_type), and two more for E4M3. An
- *  E4M3 block is a scale (f32) and 64 codes of kernels/e4m3.h, in which 0x7f is
+ *  E4M3 block is a scale (f32) and 64 codes of kernels/half.h, in which 0x7f is
  *  480 instead of NaN; a value is its code times the scale, in f32. The two
  *  E4M3 types differ in how products are computed: as with F32 weights, or as
  *  with BF16 weights, whose values are exact as bf16. */
@@ -594,7 +594,7 @@ typedef struct bt_kernels_ops {
                  uint32_t dim, uint32_t *ids);
     /** out[i] = result of scoring i of the batch; @a ids is the output of
      *  draw() for the same batch. The sum: exp(x[k] - best) + 0 * (x[k] - best)
-     *  in float (kernels/exp_negative.h) goes to lane k % 16. A lane adds its
+     *  in float (kernels/draw.h) goes to lane k % 16. A lane adds its
      *  16 values out of 256 of the row in float from 0, and those partial sums
      *  in double; the last dim % 16 values are partial sums by themselves; then
      *  the lanes are added in order. A NaN where a value is not finite. out

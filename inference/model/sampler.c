@@ -6,7 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "inference/model/logits.h"
-#include "kernels/draw_formula.h"
+#include "kernels/draw.h"
 
 /* Candidates this many nats below the best are only read when the others did
  * not decide: an ordinary distribution has a few hundred above and tens of

@@ -14,7 +14,6 @@
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/e4m3.h"
 #include "kernels/formula.h"
 #include "kernels/half.h"
 

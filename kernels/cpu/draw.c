@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "kernels/cpu/backend.h"
-#include "kernels/draw_formula.h"
+#include "kernels/draw.h"
 #include "kernels/rank.h"
 
 /* Candidates still kept. */

@@ -9,8 +9,8 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/steps.h"
 #include "kernels/cuda/unpack.h"
-#include "kernels/e4m3.h"
 #include "kernels/formula.h"
+#include "kernels/half.h"
 
 namespace
 {

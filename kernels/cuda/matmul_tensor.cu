@@ -24,7 +24,7 @@
 #include "kernels/cuda/halves.h"
 #include "kernels/cuda/steps.h"
 #include "kernels/cuda/unpack.h"
-#include "kernels/e4m3.h"
+#include "kernels/half.h"
 
 namespace
 {

@@ -8,7 +8,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/order.h"
-#include "kernels/draw_formula.h"
+#include "kernels/draw.h"
 
 namespace
 {

@@ -11,7 +11,7 @@
 #include "kernels/cuda/halves.h"
 #include "kernels/cuda/steps.h"
 #include "kernels/cuda/unpack.h"
-#include "kernels/e4m3.h"
+#include "kernels/half.h"
 
 namespace
 {

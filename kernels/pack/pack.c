@@ -3,7 +3,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "kernels/e4m3.h"
 #include "kernels/half.h"
 #include "kernels/pack/pack.h"
 #include "kernels/quant/quant.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "kernels/e4m3.h"
+#include "kernels/half.h"
 #include "kernels/quant/blocks.h"
 
 typedef struct ktype_info {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "kernels/draw_formula.h"
+#include "kernels/draw.h"
 #include "tests/kernels/kcheck.h"
 
 #define MAX_ROWS  6u

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "inference/model/sampler.h"
-#include "kernels/draw_formula.h"
+#include "kernels/draw.h"
 #include "tests/support/testsupport.h"
 
 #define N_VOCAB 1000

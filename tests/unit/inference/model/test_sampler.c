@@ -8,7 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "kernels/philox.h"
+#include "kernels/draw.h"
 #include "tests/unit/inference/model/sampler_rig.h"
 
 /* Source: Random123's kat_vectors, lines "philox4x32 10". */
