@@ -6,13 +6,11 @@
  *     kvt.c         open, progress, poll; timers; dispatch of messages
  *     kvt_link.c    one link per other process: hello, keepalive, loss
  *     kvt_window.c  the receiving side      kvt_xfer.c  the sending side
- *     kvt_arrive.c  ...arriving data        kvt_arrive.c  ...posted pieces
- *     kvt_window.c  ...checks
+ *     kvt_records.c pieces that arrive, and pieces that are posted
  *     kvt_life.c    state machines of both
- *     kvt_pages.c   large pages for the pool, kvt_pages.c ...in a thread
- *     kvt_stage.c   staging slots for device memory
+ *     kvt_pages.c   large pages for the pool, prepared by a thread
+ *     kvt_stage.c   staging slots for device memory; synchronous copies
  *     kvt_share.c   ...and copies from device to device without them
- *     kvt_stage.c    copies for a pool that the transport reaches itself
  *     ───────────── bt_kvt_transport_t ─────────────
  *     kvt_ucx*.c    shared memory and network      tests/support/kvt_mem.c
  *
@@ -462,7 +460,7 @@ void bt_kvt_windows_tick(bt_kvt_t *kvt);
 void bt_kvt_window_free(bt_kvt_window_t *window);
 uint64_t bt_kvt_windows_floor(const bt_kvt_t *kvt);
 
-/* kvt_arrive.c */
+/* kvt_records.c */
 /**
  * Returns a buffer for network data of a window, if it may be written.
  * @return buffer for all of piece.bytes, with bt_kvt_window_landed() to follow;

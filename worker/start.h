@@ -7,8 +7,8 @@
  * or in bt_start_t, and start.c frees them, complete or not.
  *
  *     start_model.c   file → options → memory → back end and weights, engine
- *     start_links.c   router's address and key... hello → joins
- *     start.c    ...KV pool, which needs the key; prefix cache
+ *     start_links.c   router's address and key; hello → joins
+ *     start.c         KV pool, which needs the key; prefix cache
  */
 #ifndef BT_WORKER_START_H
 #define BT_WORKER_START_H

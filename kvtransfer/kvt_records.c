@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The receiving side: pieces and messages that arrive for its windows. */
+/* Records of a transfer, on both sides: the sender cuts pieces into them, the
+ * receiver takes what arrives for its windows. */
 #include <string.h>
 
 #include "common/base/alloc.h"
