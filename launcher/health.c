@@ -18,8 +18,9 @@
 /* ---- readiness ---- */
 
 #define ADDRESS_BYTES 256
-#define ASK_DEFAULT   "127.0.0.1:8000" /* of ./baton ask, tools/cli/endpoint.py \
-                                        */
+#define ASK_DEFAULT                                           \
+    "127.0.0.1:8000" /* of ./baton ask, tools/cli/endpoint.py \
+                      */
 
 void bt_ready_reset(bt_ready_t *ready)
 {
