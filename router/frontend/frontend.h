@@ -94,21 +94,21 @@ struct bt_frontend {
     bt_budget_t answers;     /**< ... and of answers being written */
     uint64_t most_bytes;     /**< memory limit of the process; 0: no limit */
     bool said_priority;      /**< logged that clients' priorities are ignored */
-    bt_list_t held;          /**< calls held for batching: max-queue-delay-us */
+    bt_list_t held;          /**< rows held for batching: max-queue-delay-us */
     uint32_t n_held;
-    /** Starts the timer for bt_request_begin_held(), in us, when calls are
-     * held; NULL: calls are never held. */
+    /** Starts the timer for bt_request_begin_held(), in us, when rows are
+     * held; NULL: rows are never held. */
     void (*hold_end)(void *ctx, uint32_t us);
     void *hold_ctx;
-    bt_list_t waiting;   /**< stream calls that wait for workers, in order */
-    bt_list_t placed;    /**< stream calls that are about to begin */
-    bt_list_t paced;     /**< refused calls whose error is delayed */
-    uint32_t n_arriving; /**< choices of calls that are not running yet */
+    bt_list_t waiting;   /**< stream rows that wait for workers, in order */
+    bt_list_t placed;    /**< stream rows that are about to begin */
+    bt_list_t paced;     /**< refused requests whose error is delayed */
+    uint32_t n_arriving; /**< choices of requests that do not run yet */
     uint32_t n_answers;  /**< ended choices whose answers the pool is writing */
     uint32_t n_orders;   /**< clients' orders to the launcher, in progress */
-    bt_list_t stoppable; /**< calls that clients can stop by id */
+    bt_list_t stoppable; /**< requests that clients can stop by id */
     uint64_t id_start;   /**< random: makes answer ids unique */
-    uint64_t n_calls;
+    uint64_t n_answers_begun; /**< counter of answer ids */
 };
 
 /** True when, without keys, admin commands of all clients are accepted; false
@@ -151,7 +151,7 @@ int bt_frontend_fd(const bt_frontend_t *front);
 void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us);
 /** Reopens trace and access log in new files, after the old ones were moved. */
 void bt_frontend_reopen(bt_frontend_t *front);
-/** Ends all calls with an error. */
+/** Ends all requests with an error. */
 void bt_frontend_end_all(bt_frontend_t *front, const char *why,
                          uint64_t now_us);
 /** True when every loaded model can be served now and no drain has begun. */

@@ -11,10 +11,10 @@
  *              │ limits, metrics, core ──┼──▶ generations, workers
  *              └─────────────────────────┘
  *
- * The first model is the default for calls without a model name, and for calls
- * by one of the five model names of a Triton server with TensorRT-LLM
+ * The first model is the default for requests without a model name, and for
+ * those by one of the five model names of a Triton server with TensorRT-LLM
  * (router/triton/models.h). A model's file stays open: the tokenizer may borrow
- * text from it. An unloaded model stays known; calls for it are refused.
+ * text from it. An unloaded model stays known; requests for it are refused.
  *
  * Threads: everything on the event loop's thread, except bt_served_read() and
  * bt_served_free(). Models that are loaded later come through loads.h.
@@ -72,7 +72,8 @@ typedef struct bt_served {
     bt_model_metrics_t *metrics; /**< owned by the metrics page */
     bt_series_t *series;         /**< owned by front->watch */
     bool was_ready;              /**< readiness at the last check */
-    bool unloaded; /**< unloaded by an admin command: new calls are refused */
+    bool
+        unloaded; /**< unloaded by an admin command: new requests are refused */
 } bt_served_t;
 
 /** Options for opening a model. Borrowed. */
@@ -97,7 +98,7 @@ typedef struct bt_registry {
 
 void bt_registry_init(bt_registry_t *registry, bt_frontend_t *front,
                       bt_send_t send, void *send_ctx);
-/** Closes all models; calls and workers must be gone. */
+/** Closes all models; requests and workers must be gone. */
 void bt_registry_fini(bt_registry_t *registry);
 
 /**
@@ -159,7 +160,7 @@ uint32_t bt_served_context_tokens(const bt_served_t *served);
 /** Appends the answer of `GET /tokenizer_info`: the spellings of the model's
  *  own tokens, and its longest sequence. */
 void bt_served_write_tokenizer(const bt_served_t *served, bt_strbuf_t *out);
-/** True when a call for the model could be answered now. */
+/** True when a request for the model could be answered now. */
 bool bt_served_ready(const bt_served_t *served);
 
 /** Walks all models; @a served_p is a bt_served_t *. */

@@ -24,7 +24,7 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
 
     snprintf(row->id, sizeof(row->id), "%s%016" PRIx64 "%08" PRIx64,
              prefixes[api->dialect], r->front->id_start,
-             ++r->front->n_calls & UINT32_MAX);
+             ++r->front->n_answers_begun & UINT32_MAX);
     *answer = (bt_api_answer_t){
         .dialect = api->dialect,
         .id = row->id,

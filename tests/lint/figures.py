@@ -15,8 +15,10 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 C = (".c", ".h", ".cu", ".cuh", ".cc")
 # The objects that a chat request is handed through in the router.
-PATH_OF_A_REQUEST = ("bt_stream", "bt_conn", "bt_exchange", "visit", "bt_visit", "bt_call", "bt_intake", "bt_http_request", "bt_row", "bt_input", "bt_api_request", "bt_prepared",
-                     "bt_prompt", "bt_choice", "choice", "bt_gen_spec", "bt_gen", "bt_attempt", "bt_leg", "bt_ledger", "bt_record", "bt_request")
+PATH_OF_A_REQUEST = ("bt_stream", "bt_conn", "bt_exchange", "visit", "bt_visit", "bt_visit_how", "bt_reply", "bt_reply_facts",
+                     "bt_call", "bt_call_source", "bt_call_tally", "bt_intake", "bt_answer", "bt_http_request", "bt_row", "bt_input",
+                     "bt_request_facts", "bt_request_job", "bt_api_request", "bt_prepared", "bt_prompt",
+                     "bt_choice", "choice", "bt_gen_spec", "bt_gen", "bt_attempt", "bt_leg", "bt_ledger", "bt_record", "bt_request")
 LINK = ("common/rpc/rpc_inner.h", "bt_rpc_link")
 OPTIONS = "common/config/config_options.h"
 
