@@ -38,7 +38,7 @@ static void tell_link(bt_worker_t *w, bt_worker_link_t *to,
                     .u.kv_link = {.instance = peer->instance,
                                   .state = (uint32_t)peer->state}};
 
-    if (to->reads_kv_links && ((peer->routers & to->bit) != 0)) {
+    if ((peer->routers & to->bit) != 0) {
         memcpy(msg.u.kv_link.at, peer->at, sizeof(peer->at));
         memcpy(msg.u.kv_link.why, peer->why, sizeof(peer->why));
         bt_worker_send(w, to, &msg);

@@ -425,7 +425,6 @@ static bt_status_t open_rpc(bt_worker_links_t *links, const uint8_t *key,
     hello.u.hello.instance = links->front->id_start;
     hello.u.hello.model = served->identity;
     hello.u.hello.tp = hello.u.hello.pp = 1;
-    hello.u.hello.flags = BT_HELLO_DUTY | BT_HELLO_KV_LINKS;
     snprintf(hello.u.hello.name, sizeof(hello.u.hello.name), "%.63s",
              (config->name[0] != '\0') ? config->name : "router");
     bt_strbuf_reset(&links->frame);

@@ -52,11 +52,6 @@ static void go_on(bt_worker_t *w)
     BT_LOG_INFO("in service again");
     w->off_duty = false;
     w->next_stats_ms = 0;
-    for (uint32_t i = 0; i < w->n_links; i++) {
-        if (!w->links[i]->reads_duty) {
-            bt_rpc_link_close(w->links[i]->rpc, "it is in service again");
-        }
-    }
 }
 
 static void take_duty(bt_worker_t *w, bt_admin_state_t duty)

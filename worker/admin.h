@@ -20,10 +20,8 @@
  *
  * Off: the worker sends DRAIN to every router at once and sets STATS.duty from
  * then on; a request already on its way is refused (BT_ERR_BUSY) and runs
- * elsewhere. On again: the next STATS reports it. A router of an older build
- * does not read STATS.duty, so its link is closed; on the new link it learns
- * that the worker is available. Leaving cannot be undone, nor can a drain
- * started by a signal.
+ * elsewhere. On again: the next STATS reports it. Leaving cannot be undone, nor
+ * can a drain started by a signal.
  *
  * Threads: the control thread.
  */

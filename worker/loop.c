@@ -319,8 +319,7 @@ static uint32_t free_bit(const bt_worker_t *w)
 
 /* Checks whether the router accepts us. @return false when it refused the link
  */
-static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event,
-                         uint32_t *flags_p)
+static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event)
 {
     const bt_wire_range_t ours = bt_wire_range_ours();
     char theirs_text[BT_WIRE_RANGE_BYTES];
@@ -344,7 +343,6 @@ static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event,
     if (bt_wire_common(ours, theirs) != 0) {
         BT_LOG_INFO("router %s joined: protocol %u", msg.u.hello.name,
                     bt_wire_common(ours, theirs));
-        *flags_p = msg.u.hello.flags;
         return true;
     }
     bt_wire_range_print(theirs, theirs_text);
@@ -361,9 +359,8 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
     const bt_msg_t drain = {.type = BT_MSG_DRAIN};
     bt_rpc_link_t *rpc = event->link;
     bt_worker_link_t *link;
-    uint32_t flags = 0;
 
-    if (!check_router(w, event, &flags)) {
+    if (!check_router(w, event)) {
         return;
     }
     if (w->n_links == BT_ARRAY_LEN(w->links)) {
@@ -375,8 +372,6 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
         goto err;
     }
     link->rpc = rpc;
-    link->reads_duty = (flags & BT_HELLO_DUTY) != 0;
-    link->reads_kv_links = (flags & BT_HELLO_KV_LINKS) != 0;
     link->tokens = bt_calloc(w->max_seqs, sizeof(*link->tokens));
     link->scores = bt_calloc(w->max_seqs, sizeof(*link->scores));
     if ((link->tokens == NULL) || (link->scores == NULL)) {

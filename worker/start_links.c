@@ -87,7 +87,7 @@ static void print_profile(const bt_worker_t *w, const bt_start_t *s,
     if (parts > 1) {
         snprintf(sums, sizeof(sums), "/sum%u", parts);
     }
-    /* Routers compare the whole text, older ones too. */
+    /* Routers compare the whole text. */
     snprintf(profile, bytes, "%s%s%s", w->backend->caps->profile, sums,
              w->long_context ? LONG_CONTEXT : "");
 }
@@ -132,11 +132,10 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (bt_worker_has_static_batches(w->config)) {
         hello->flags |= BT_HELLO_STATIC_BATCHES;
     }
-    hello->flags |= BT_HELLO_ROWS;
     if (bt_fanout_is_possible(w)) {
-        hello->flags |= BT_HELLO_GROUPS | BT_HELLO_GROUP_PROMPT;
+        hello->flags |= BT_HELLO_GROUPS;
     }
-    hello->flags |= BT_HELLO_RANKS | BT_HELLO_KV_LINKS;
+    hello->flags |= BT_HELLO_KV_LINKS;
     hello->ranks = ranks;
     hello->n_ranks = s->team.size;
     hello->tp = w->split.tp;

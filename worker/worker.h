@@ -70,8 +70,6 @@ typedef struct bt_worker_link {
     bt_token_t *tokens;       /**< max_seqs entries */
     uint32_t n_scores;        /**< entries of scores: log-probs of tokens */
     bt_token_score_t *scores; /**< max_seqs entries */
-    bool reads_duty;          /**< BT_HELLO_DUTY */
-    bool reads_kv_links;      /**< BT_HELLO_KV_LINKS */
 } bt_worker_link_t;
 
 /** Common part of a job; the first member of the role's own struct. */

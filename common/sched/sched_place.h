@@ -91,7 +91,6 @@ void bt_sched_links_fini(bt_sched_links_t *links);
 #define BT_SCHED_DECODE  2u  /**< generation, with KV from another worker */
 #define BT_SCHED_LOCAL   4u  /**< both phases of one request */
 #define BT_SCHED_GROUPS  8u  /**< groups of one prompt, computed once */
-#define BT_SCHED_ROWS    16u /**< log-probs and logits of requests */
 #define BT_SCHED_WEIGHED 32u /**< LOCAL only if that costs less */
 
 /**
@@ -151,7 +150,7 @@ static inline bool bt_sched_reaches(const bt_sched_worker_t *prefill,
 }
 
 /** Request properties that a placement policy may use. The policy of this
- *  file uses needs, max_new and avoid; workers do not report yet which
+ *  file uses max_new and avoid; workers do not report yet which
  *  prompt prefixes they have cached. */
 typedef struct bt_sched_request {
     uint32_t n_tokens;     /**< to compute: prompt, and earlier output */
@@ -160,7 +159,6 @@ typedef struct bt_sched_request {
     uint64_t deadline_us;  /**< by the owner's clock */
     bt_hash128_t space;    /**< block namespace: tenant, adapter, salt */
     const uint64_t *avoid; /**< workers where it failed: last resort */
-    uint32_t needs;        /**< BT_SCHED_ROWS or 0: needed of each worker */
     uint32_t n_avoid; /**< number of those; chosen only if the others of that
                          role are suspect or absent */
 } bt_sched_request_t;

@@ -100,7 +100,7 @@ typedef enum bt_msg_type {
     BT_MSG_DRAIN = 13,
     BT_MSG_ROLE = 14,    /**< to workers whose STATS have roles */
     BT_MSG_ROWS = 15,    /**< for requests with wants */
-    BT_MSG_KV_LINK = 16, /**< to routers with BT_HELLO_KV_LINKS */
+    BT_MSG_KV_LINK = 16, /**< from workers with BT_HELLO_KV_LINKS */
 } bt_msg_type_t;
 
 typedef enum bt_role {
@@ -161,30 +161,20 @@ typedef struct bt_msg_hello {
 } bt_msg_hello_t;
 
 #define BT_HELLO_LOCAL_PREFILL 1u /**< a decode worker that also prefills */
-/** Flag: sends KV to, or receives it from, instances of several ranks. */
-#define BT_HELLO_RANKS 2u
-/** Flag: knows bt_msg_request_t.group. */
-#define BT_HELLO_GROUPS 4u
-/** Flag: knows that the requests of a group behind the first have no tokens. */
-#define BT_HELLO_GROUP_PROMPT 8u
-/** Flag: knows bt_msg_request_t.wants; a request with wants is not sent to a
- *  worker without it. */
-#define BT_HELLO_ROWS 16u
+/** Flag: computes requests of one prompt as a group (bt_msg_request_t.group).
+ */
+#define BT_HELLO_GROUPS 2u
 /** Flag, with BT_HELLO_LOCAL_PREFILL: prefills locally where that costs less
- *  (--local-prefill auto). A router that does not know the flag gives the
- *  worker a share of the prompt queue. */
-#define BT_HELLO_LOCAL_WEIGHED 32u
+ *  (--local-prefill auto), instead of taking a share of the prompt queue. */
+#define BT_HELLO_LOCAL_WEIGHED 4u
 /** Flag: prefix caching; a prompt that begins like an earlier one computes
  *  only the rest. */
-#define BT_HELLO_KEEPS_PROMPTS 64u
+#define BT_HELLO_KEEPS_PROMPTS 8u
 /** Flag: sequences start and end in static batches (--batching-strategy V1). */
-#define BT_HELLO_STATIC_BATCHES 128u
-/** Flag of a router that reads the duty in STATS. Other routers consider a
- *  drained worker gone until it reconnects. */
-#define BT_HELLO_DUTY 256u
-/** Flag of a worker that reports its KV links (bt_msg_kv_link_t), and of a
- *  router that reads them. Every link of a worker without it counts as good. */
-#define BT_HELLO_KV_LINKS 512u
+#define BT_HELLO_STATIC_BATCHES 16u
+/** Flag: reports its KV links (bt_msg_kv_link_t). Every link of a worker
+ *  without it counts as good. */
+#define BT_HELLO_KV_LINKS 32u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< prefill and token #1, then transfer KV */

@@ -154,13 +154,6 @@ void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
 
 /* ---- attempts ---- */
 
-/* True when the worker needs no tokens for the followers of a group's leader.
- */
-static bool lends_prompt(const bt_instance_t *worker)
-{
-    return (worker->hello.flags & BT_HELLO_GROUP_PROMPT) != 0;
-}
-
 /* Returns the tokens that a worker computes first: for a retry including the
  * output so far. */
 static const uint32_t *tokens_of(bt_core_t *core, const bt_gen_t *gen)
@@ -204,8 +197,8 @@ static void send_request(bt_core_t *core, const party_t *party,
 {
     const bool is_group = party->n > 1;
     const bt_gen_t *gen = leg->gen;
-    const bool is_lent =
-        is_group && (gen != party->gens[0]) && lends_prompt(leg->worker);
+    /* The worker has the tokens of the leader. */
+    const bool is_lent = is_group && (gen != party->gens[0]);
     const uint64_t left_ms = (gen->deadline_us - now_us + 999) / 1000;
     const bt_msg_t msg = {
         .type = BT_MSG_REQUEST,
@@ -319,7 +312,6 @@ static bt_sched_request_t request_of(const bt_gen_t *gen)
         .priority = gen->turn.priority,
         .deadline_us = gen->deadline_us,
         .space = gen->space,
-        .needs = (gen->rows != NULL) ? BT_SCHED_ROWS : 0,
         .avoid = gen->avoid.instances,
         .n_avoid = gen->avoid.n,
     };
@@ -393,17 +385,6 @@ static void send_attempt(bt_core_t *core, const party_t *party, bt_gen_t *gen,
                  pick->prefill->hello.instance, now_us);
 }
 
-/* Returns how many of the generations carry their prompt to at least one
- * worker. */
-static uint32_t n_with_prompt(const party_t *party, const bt_pick_t *pick)
-{
-    const bool lent =
-        ((pick->prefill == NULL) || lends_prompt(pick->prefill)) &&
-        ((pick->decode == NULL) || lends_prompt(pick->decode));
-
-    return lent ? 1 : party->n;
-}
-
 /* Sends a waiting generation to workers, if a usable pair exists, together with
  * as many as possible of the members of its group behind it.
  * @param [in,out] n_tokens_p  tokens encoded for each worker of an attempt */
@@ -438,8 +419,7 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     gather(gen, &request, &pick, &party);
     level = bt_flow_level(core, gen,
                           (pick.prefill != NULL) ? pick.prefill : pick.decode);
-    *n_tokens_p +=
-        (uint64_t)n_with_prompt(&party, &pick) * bt_gen_n_tokens(gen);
+    *n_tokens_p += bt_gen_n_tokens(gen); /* the leader carries the prompt */
     knew = what_is_known(core, &pick, &party.held);
     for (uint32_t i = 0; i < party.n; i++) {
         bt_flow_charge(core, party.gens[i], i == 0);

@@ -168,11 +168,6 @@ static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
         bt_gen_fail(core, gen, 503, now_us,
                     "%s, and no other workers came within %u ms%s",
                     gen->trouble, wait_ms, cut_text(core, cut));
-    } else if ((gen->rows != NULL) && bt_table_ready(&core->table)) {
-        bt_gen_fail(core, gen, 503, now_us,
-                    "log-probs or logits are asked for, and no workers that "
-                    "tell them came within %u ms",
-                    wait_ms);
     } else {
         bt_gen_fail(core, gen, 503, now_us,
                     "no prefill and decode worker came within %u ms%s", wait_ms,

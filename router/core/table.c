@@ -87,36 +87,11 @@ bool bt_table_is_same_kind(const bt_table_t *table, const bt_msg_hello_t *a,
     return check_against(table, a, b, why) == BT_OK;
 }
 
-/* Checks whether a transfer between these workers is possible. */
-static bt_status_t check_ranks(const bt_table_t *table,
-                               const bt_msg_hello_t *hello,
-                               char why[BT_TABLE_WHY_BYTES])
-{
-    const bt_list_t *head = &table->workers;
-
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_msg_hello_t *other =
-            &BT_CONTAINER_OF(pos, bt_instance_t, link)->hello;
-        const bt_msg_hello_t *many = (hello->n_ranks > 1) ? hello : other;
-        const bt_msg_hello_t *few = (many == hello) ? other : hello;
-
-        if ((many->n_ranks > 1) && ((few->flags & BT_HELLO_RANKS) == 0)) {
-            snprintf(why, BT_TABLE_WHY_BYTES,
-                     "%s has %u ranks (tp %u x pp %u), and %s exchanges KV "
-                     "with instances of one rank only",
-                     many->name, many->n_ranks, many->tp, many->pp, few->name);
-            return BT_ERR_MISMATCH;
-        }
-    }
-    return BT_OK;
-}
-
 bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
                            char why[BT_TABLE_WHY_BYTES])
 {
     const bt_wire_range_t theirs = bt_wire_range_of(hello);
     const bt_wire_range_t ours = bt_wire_range_ours();
-    bt_status_t status;
 
     if (bt_wire_common(ours, theirs) == 0) {
         char theirs_text[BT_WIRE_RANGE_BYTES];
@@ -153,11 +128,10 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
     if (bt_list_empty(&table->workers)) {
         return BT_OK;
     }
-    status = check_against(
+    return check_against(
         table,
         &BT_CONTAINER_OF(table->workers.next, bt_instance_t, link)->hello,
         hello, why);
-    return (status == BT_OK) ? check_ranks(table, hello, why) : status;
 }
 
 /* Sets which tasks the worker can get with these roles. */
@@ -170,9 +144,6 @@ static void set_roles(bt_instance_t *worker, uint32_t roles)
     worker->roles = roles;
     worker->sched.roles =
         ((worker->hello.flags & BT_HELLO_GROUPS) != 0) ? BT_SCHED_GROUPS : 0;
-    if ((worker->hello.flags & BT_HELLO_ROWS) != 0) {
-        worker->sched.roles |= BT_SCHED_ROWS;
-    }
     if ((roles & BT_ROLE_PREFILL) != 0) {
         worker->sched.roles |= BT_SCHED_PREFILL;
     }

@@ -99,8 +99,7 @@ void bt_table_fini(bt_table_t *table); /**< removes all workers */
 /**
  * Checks whether a worker may join. Compares the protocols, the model with the
  * router's own file, and numerics profile, KV type, block size and layout with
- * those of the present workers. A worker with several ranks may join only peers
- * that can exchange KV with it (BT_HELLO_RANKS).
+ * those of the present workers.
  *
  * @param [out] why  On refusal a sentence that names worker and difference.
  * @retval BT_OK

@@ -344,7 +344,6 @@ static inline void w_join(world_t *w, const char *name, bt_role_t role,
         .context_tokens = CONTEXT,
         .max_batch = 4,
         .n_blocks = 100,
-        .flags = BT_HELLO_ROWS,
     };
     char why[BT_TABLE_WHY_BYTES];
 

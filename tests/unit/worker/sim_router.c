@@ -219,6 +219,8 @@ bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
     case BT_MSG_DRAIN:
         link->n_drains++;
         break;
+    case BT_MSG_KV_LINK:
+        break;
     default:
         assert_int_equal(msg.type, BT_MSG_STATS);
         link->node->stats = msg.u.stats;
@@ -244,7 +246,6 @@ void sim_link_up_speaking(uint32_t router, uint32_t node, bt_wire_range_t range)
     snprintf(msg.u.hello.name, sizeof(msg.u.hello.name), "router-%u", router);
     msg.u.hello.protocol = range.newest;
     msg.u.hello.protocol_min = range.oldest;
-    msg.u.hello.flags = BT_HELLO_DUTY;
     msg.u.hello.tp = msg.u.hello.pp = 1;
     bt_strbuf_reset(&sim.out);
     bt_wire_encode(&msg, &sim.out);

@@ -202,22 +202,6 @@ static void draining_worker_takes_requests_only_after_resume(void **state)
     bt_test_expect_log_lines(1);
 }
 
-/* A router of an older build heard DRAIN, and would hear nothing else. */
-static void router_without_admin_state_gets_a_new_link(void **state)
-{
-    (void)state;
-    sim_open_roles(1, two_of_both, 64, BT_KVT_PATH_AUTO);
-    sim_rounds(2);
-    sim.nodes[0].w.links[0]->reads_duty = false;
-    sim_duty(0, 0, BT_ADMIN_STATE_OFF);
-    sim_rounds(2);
-    assert_int_equal(sim.nodes[0].w.n_links, SIM_ROUTERS);
-    sim_duty(0, 0, BT_ADMIN_STATE_ON);
-    sim_rounds(2);
-    assert_int_equal(sim.nodes[0].w.n_links, SIM_ROUTERS - 1);
-    sim_close();
-}
-
 /* Requests in all directions between workers of both roles, with pools of a few
  * sequences, and nothing that would end them but their answer: no deadline, no
  * cancel. Prompts are of at most half the pool (of 14 blocks, 7 = 28 tokens),
@@ -347,7 +331,6 @@ int main(void)
         BT_TEST(grant_for_the_other_role_is_ignored),
         BT_TEST(worker_of_both_roles_drains),
         BT_TEST(draining_worker_takes_requests_only_after_resume),
-        BT_TEST(router_without_admin_state_gets_a_new_link),
         BT_TEST(workers_of_both_roles_do_not_deadlock_on_blocks),
         BT_TEST(request_over_its_block_share_completes),
         BT_TEST(leases_of_the_previous_role_are_revoked),

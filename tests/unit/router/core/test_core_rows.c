@@ -11,8 +11,8 @@
 static void start_rows(world_t *w, bt_instance_t **p_p, bt_instance_t **d_p)
 {
     start(w, 10);
-    *p_p = join_flags(w, "prefill-0", BT_ROLE_PREFILL, BT_HELLO_ROWS);
-    *d_p = join_flags(w, "decode-0", BT_ROLE_DECODE, BT_HELLO_ROWS);
+    *p_p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    *d_p = join(w, "decode-0", BT_ROLE_DECODE);
 }
 
 static bt_status_t try_wanting(world_t *w, client_t *c, uint32_t what,
@@ -253,7 +253,7 @@ static void a_rerun_goes_on_where_the_first_attempt_ended(void **state)
     say_logits(w, d, key, BT_ROWS_LOGITS, 1, 0, 7); /* and no more of it */
     bt_test_expect_log_lines(1);
     bt_core_worker_down(w->core, d, "killed", w->now);
-    d2 = join_flags(w, "decode-1", BT_ROLE_DECODE, BT_HELLO_ROWS);
+    d2 = join(w, "decode-1", BT_ROLE_DECODE);
 
     key = key_at(w, d2);
     r = &last(w, d2, BT_MSG_REQUEST)->msg.u.request;
@@ -335,50 +335,13 @@ static void a_worker_that_dies_with_the_last_logits_is_missed(void **state)
     tokens(w, d, key, 1, "b", BT_FINISH_LENGTH); /* before #1 */
     bt_test_expect_log_lines(1);
     bt_core_worker_down(w->core, d, "killed", w->now);
-    d2 = join_flags(w, "decode-1", BT_ROLE_DECODE, BT_HELLO_ROWS);
+    d2 = join(w, "decode-1", BT_ROLE_DECODE);
     ended(w, p, key);
     key = key_at(w, d2);
     assert_int_equal(key.attempt, 2);
     bt_core_cancel(w->core, c.gen, w->now);
     ended(w, p, key);
     ended(w, d2, key);
-    end_world(w);
-}
-
-/* One of an older build would answer without. */
-static void only_workers_that_know_of_it_are_asked(void **state)
-{
-    world_t *w = &world;
-    bt_instance_t *p_old, *d_old, *p, *d;
-    client_t wants, plain;
-
-    (void)state;
-    start(w, 10);
-    p_old = join(w, "prefill-0", BT_ROLE_PREFILL);
-    d_old = join(w, "decode-0", BT_ROLE_DECODE);
-    submit_wanting(w, &wants, BT_WANT_LOGPROBS, 0, 2);
-    submit(w, &plain, "The", 2, NULL); /* nobody waits for the first */
-    assert_int_equal(count(w, p_old, BT_MSG_REQUEST), 1);
-    assert_int_equal(count(w, d_old, BT_MSG_REQUEST), 1);
-    assert_int_equal(n_waiting(w), 1);
-    w->now += (WAIT_MS + 1) * MS;
-    bt_core_tick(w->core, w->now);
-    assert_int_equal(wants.http_status, 503);
-    assert_string_equal(wants.message,
-                        "log-probs or logits are asked for, and no workers "
-                        "that tell them came within 3000 ms");
-
-    submit_wanting(w, &wants, BT_WANT_LOGPROBS, 0, 2);
-    p = join_flags(w, "prefill-1", BT_ROLE_PREFILL, BT_HELLO_ROWS);
-    d = join_flags(w, "decode-1", BT_ROLE_DECODE, BT_HELLO_ROWS);
-    assert_int_equal(count(w, p, BT_MSG_REQUEST), 1);
-    assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
-    bt_core_cancel(w->core, wants.gen, w->now);
-    bt_core_cancel(w->core, plain.gen, w->now);
-    ended(w, p, key_at(w, p));
-    ended(w, d, key_at(w, d));
-    ended(w, p_old, key_at(w, p_old));
-    ended(w, d_old, key_at(w, d_old));
     end_world(w);
 }
 
@@ -544,7 +507,6 @@ int main(void)
         BT_TEST(a_rerun_goes_on_where_the_first_attempt_ended),
         BT_TEST(a_token_waits_for_its_logits_and_those_of_the_prompt),
         BT_TEST(a_worker_that_dies_with_the_last_logits_is_missed),
-        BT_TEST(only_workers_that_know_of_it_are_asked),
         BT_TEST(what_does_not_fit_fails_the_request),
         BT_TEST(a_token_without_its_log_prob_fails_the_request),
         BT_TEST(what_is_not_known_or_wanted_is_passed_over),

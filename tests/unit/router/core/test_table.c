@@ -222,34 +222,6 @@ static void workers_of_several_profiles_meet_where_they_may(void **state)
 }
 
 /* Of a list of ranks its peers must make something, whoever came first. */
-static void
-an_instance_of_several_ranks_meets_who_can_exchange_with_it(void **state)
-{
-    static const bt_wire_rank_t ranks[4];
-    bt_msg_hello_t four = hello_of("decode-4", BT_ROLE_DECODE);
-    bt_msg_hello_t one = hello_of("prefill-0", BT_ROLE_PREFILL);
-    bt_msg_hello_t able = hello_of("prefill-1", BT_ROLE_PREFILL);
-    bt_instance_t *worker;
-    bt_table_t table;
-
-    (void)state;
-    four.ranks = ranks;
-    four.n_ranks = 4;
-    four.tp = four.pp = 2;
-    four.flags = able.flags = BT_HELLO_RANKS;
-
-    bt_table_init(&table, our_model);
-    (void)join(&table, &able);
-    worker = join(&table, &one);
-    refused(&table, &four,
-            "decode-4 has 4 ranks (tp 2 x pp 2), and prefill-0 exchanges KV "
-            "with instances of one rank only");
-    bt_table_remove(&table, worker);
-    (void)join(&table, &four);
-    refused(&table, &one, "decode-4 has 4 ranks");
-    bt_table_fini(&table);
-}
-
 /* One that still speaks our protocol besides its newer ones. */
 static void a_newer_worker_that_speaks_our_protocol_too_may_join(void **state)
 {
@@ -335,7 +307,6 @@ int main(void)
         BT_TEST(what_a_worker_reports_counts),
         BT_TEST(a_worker_that_differs_is_refused_by_name),
         BT_TEST(workers_of_several_profiles_meet_where_they_may),
-        BT_TEST(an_instance_of_several_ranks_meets_who_can_exchange_with_it),
         BT_TEST(a_newer_worker_that_speaks_our_protocol_too_may_join),
         BT_TEST(the_smallest_context_of_the_workers_counts),
         BT_TEST(no_more_fits_than_the_blocks_of_a_decode_worker),
