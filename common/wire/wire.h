@@ -64,7 +64,12 @@
 #include "common/sched/sched_cost.h"
 #include "common/wire/request.h"
 
-#define BT_WIRE_PROTOCOL     4 /**< newest version that this build speaks */
+#ifdef BT_WIRE_TEST_NEXT /* tests/integration/test_upgrade.py: a later build \
+                          */
+#define BT_WIRE_PROTOCOL 5
+#else
+#define BT_WIRE_PROTOCOL 4 /**< newest version that this build speaks */
+#endif
 #define BT_WIRE_PROTOCOL_MIN 4 /**< oldest version that this build speaks */
 
 #define BT_WIRE_MAX_TOKENS (1u << 20) /**< tokens of one request */
@@ -158,6 +163,9 @@ typedef struct bt_msg_hello {
      *  takes at most: span_blocks x n + window_blocks x min(n,
      *  window_spans). Defaults: 1, 0 and 0. */
     uint32_t span_blocks, window_blocks, window_spans;
+#ifdef BT_WIRE_TEST_NEXT
+    uint32_t test_next; /**< field of the later build; default: 7 */
+#endif
 } bt_msg_hello_t;
 
 #define BT_HELLO_LOCAL_PREFILL 1u /**< a decode worker that also prefills */

@@ -97,6 +97,9 @@ static const field_t hello_fields[] = {
     U32_ELSE(bt_msg_hello_t, span_blocks, 0, ANY, 1),
     U32(bt_msg_hello_t, window_blocks, 0, ANY),
     U32(bt_msg_hello_t, window_spans, 0, ANY),
+#ifdef BT_WIRE_TEST_NEXT
+    U32_ELSE(bt_msg_hello_t, test_next, 0, ANY, 7),
+#endif
 };
 
 static const field_t request_fields[] = {

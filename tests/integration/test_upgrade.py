@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rolling upgrade from the version before, which is built from this repository's history: with --long only."""
+"""A rolling upgrade to the next version of the protocol and back: with --long only.
+
+The next version is this tree, built with BT_WIRE_TEST_NEXT: it speaks protocol 4 and 5, and its HELLO has one field more."""
+import json
 import os
 import shutil
 import signal
@@ -9,25 +12,24 @@ import tempfile
 from fleet import Fleet, Load
 from harness import BUILD, PROGRAMS, ROOT, Skip, small_model, wait_until
 
-# The last build before STATS said duty and still_ms, exports said record_runs, and instances had stages.
-BEFORE = "d65cdb8f2940fcacbbedfa15f86fecd6ada76be0"
+
+def is_of_this_tree(build):
+    try:
+        with open(os.path.join(build, "meson-info", "meson-info.json"), encoding="utf-8") as f:
+            return json.load(f)["directories"]["source"] == ROOT
+    except FileNotFoundError:
+        return False
 
 
-def build_before():
-    """@return the build folder of the version before, made once"""
-    base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "baton", "before-" + BEFORE[:12])
-    build = os.path.join(base, "build")
-    wanted = [PROGRAMS[role] for role in ("router", "prefill", "decode")]
-    if all(os.path.exists(os.path.join(build, program)) for program in wanted):
-        return build
-    if subprocess.run(["git", "-C", ROOT, "cat-file", "-e", BEFORE + "^{commit}"], capture_output=True, check=False).returncode != 0:
-        raise Skip(f"the history of this clone does not have {BEFORE[:12]}")
-    shutil.rmtree(base, ignore_errors=True)
-    os.makedirs(base)
-    archive = subprocess.run(["git", "-C", ROOT, "archive", BEFORE], stdout=subprocess.PIPE, check=True).stdout
-    subprocess.run(["tar", "-x", "-C", base], input=archive, check=True)
-    for command in (["meson", "setup", build, base, "-Dbuildtype=release", "-Dtests=disabled", "-Dcuda=disabled"],
-                    ["ninja", "-C", build, *wanted]):
+def build_next():
+    """@return the build folder of the next version, whose objects stay for the next run"""
+    build = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "baton", "next")
+    commands = [["ninja", "-C", build, *(PROGRAMS[role] for role in ("router", "prefill", "decode"))]]
+    if not is_of_this_tree(build):
+        shutil.rmtree(build, ignore_errors=True)
+        commands.insert(0, ["meson", "setup", build, ROOT, "-Dbuildtype=release", "-Dtests=disabled", "-Dcuda=disabled",
+                            "-Dc_args=-DBT_WIRE_TEST_NEXT"])
+    for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return build
@@ -68,17 +70,22 @@ def replace_router(fleet, load, i):
     load.goes_on()
 
 
-def test_a_rolling_upgrade_from_the_version_before():
+def said(fleet):
+    """@return the protocol of each worker, as the routers say when it joins"""
+    return {line.rsplit("protocol ", 1)[1].split(",")[0] for router in fleet.routers.values() if router.alive()
+            for line in router.log().splitlines() if " joined: " in line and "protocol " in line}
+
+
+def test_a_rolling_upgrade_to_the_next_version_and_back():
     """Decode workers, prefill workers, routers, as docs/WIRE.md has it, and back again: not one request fails or differs."""
     if not os.environ.get("BATON_LONG"):
-        raise Skip("builds the version before; with --long")
-    before = build_before()
-    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, \
-            Fleet(small_model(directory), build=before) as fleet:
+        raise Skip("builds the next version; with --long")
+    later = build_next()
+    with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Fleet(small_model(directory), build=BUILD) as fleet:
         fleet.add("prefill", "decode")
         wait_up(fleet, 2, 2)
         with Load(fleet) as load:
-            for build in (BUILD, before):
+            for build in (later, BUILD):
                 fleet.build = build
                 for role in ("decode", "prefill"):
                     for name in [name for name, worker in fleet.workers.items() if worker.role == role]:
@@ -86,5 +93,7 @@ def test_a_rolling_upgrade_from_the_version_before():
                     load.goes_on()
                 for i in range(2):
                     replace_router(fleet, load, i)
+                if build == later:
+                    assert said(fleet) == {"5"}, said(fleet)
         assert not load.failed, load.failed
         print(f"    {sum(load.n_done)} requests, none failed")

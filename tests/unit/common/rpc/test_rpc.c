@@ -72,6 +72,40 @@ static void links_come_up_over_ipc(void **state)
     links_come_up(true);
 }
 
+/* A rolling upgrade: either side may be the newer one. */
+static void builds_of_two_versions_link_and_speak_the_older_one(void **state)
+{
+    static const struct {
+        bt_wire_range_t router, worker;
+        uint32_t spoken;
+    } cases[] = {{{4, 5}, {4, 4}, 4}, {{4, 4}, {4, 5}, 4}, {{4, 5}, {4, 5}, 5}};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        bt_rpc_config_t config = side_config(key_a, "r");
+        side_t router = {.in_order = true};
+        side_t worker = {.in_order = true};
+
+        config.range = cases[i].router;
+        assert_int_equal(bt_rpc_open(&config, &router.rpc), BT_OK);
+        assert_int_equal(
+            bt_rpc_listen(router.rpc, fresh_url(true), url, sizeof(url)),
+            BT_OK);
+        config = side_config(key_a, "w");
+        config.range = cases[i].worker;
+        assert_int_equal(bt_rpc_open(&config, &worker.rpc), BT_OK);
+        assert_int_equal(bt_rpc_join(worker.rpc, url), BT_OK);
+        UNTIL(&router, &worker, (router.n_up == 1) && (worker.n_up == 1));
+        assert_int_equal(router.link->version, cases[i].spoken);
+        assert_int_equal(worker.link->version, cases[i].spoken);
+        post_number(&worker, 0);
+        post_number(&router, 0);
+        UNTIL(&router, &worker,
+              (router.n_messages == 1) && (worker.n_messages == 1));
+        close_pair(&router, &worker);
+    }
+}
+
 static void messages_stay_in_order_both_ways(void **state)
 {
     static const bool ipc[] = {false, true};
@@ -571,6 +605,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(links_come_up_over_tcp),
         BT_TEST(links_come_up_over_ipc),
+        BT_TEST(builds_of_two_versions_link_and_speak_the_older_one),
         BT_TEST(messages_stay_in_order_both_ways),
         BT_TEST(empty_and_large_messages_pass),
         BT_TEST(another_key_gives_no_link_and_one_line_on_each_side),
