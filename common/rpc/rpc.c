@@ -105,6 +105,7 @@ bt_status_t bt_rpc_open(const bt_rpc_config_t *config, bt_rpc_t **rpc_p)
         return BT_ERR_NO_MEMORY;
     }
     init_lists(rpc);
+    rpc->now_ms = bt_now_ms(); /* a router may be dialled before a tick */
     status = copy_config(rpc, config);
     if (status != BT_OK) {
         goto err_rpc;
