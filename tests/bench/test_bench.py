@@ -180,7 +180,7 @@ class BenchTest(Figures):
             self.assertIn(word, table)
         self.assertNotIn("attention", table)
 
-    def test_what_the_engine_alone_would_serve_is_of_the_mean_times(self):
+    def test_engine_bound_uses_mean_times(self):
         # By hand: 256 x 2 ms + 128 x 2 ms for 128 tokens; of 1 / 6 a ms nine tenths are 150 a second.
         args = argparse.Namespace(prompt_tokens=256, output_tokens=128)
         got = serve.engine_figures([{"prefill": [0.001, 0.003], "decode": [0.002]},
@@ -190,7 +190,7 @@ class BenchTest(Figures):
         self.assertAlmostEqual(got["bound_tokens_per_s"], 1000 / 6)
         self.assertAlmostEqual(got["served_percent"], 90.0)
 
-    def test_who_has_no_terminal_is_told_now_and_then_how_far_it_is(self):
+    def test_progress_without_terminal_is_printed_periodically(self):
         now, said = [100.0], io.StringIO()
         with contextlib.redirect_stderr(said):
             progress = _shared.Progress(3, False, lambda: now[0])
@@ -207,7 +207,7 @@ class BenchTest(Figures):
         engine.measure_threads(args, 1, _shared.build("engine-run", make=False), [], progress)
         self.assertEqual((progress.done, progress.total), (4, 4))
 
-    def test_the_router_is_measured_with_every_kind_of_request(self):
+    def test_router_is_measured_with_every_kind_of_request(self):
         env = {k: v for k, v in os.environ.items() if not k.startswith("BATON_") or k == "BATON_BUILD"}
         done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, "router.py"), "--json", "--only",
                                "mock,paced,tls,grpc", "--sizes", "1024", "--clients", "2", "--seconds", "0.1"], env=env, capture_output=True,
@@ -232,7 +232,7 @@ class BenchTest(Figures):
             self.assertEqual(len(got["ratios"]), 5)
             self.assertGreater(min(got["triton_cpu_us"], got["grpc_cpu_us"]), 0)
 
-    def test_the_quantizer_is_measured_with_and_without_an_importance_matrix(self):
+    def test_quantizer_is_measured_with_and_without_an_importance_matrix(self):
         text, model = os.path.join(self.folder, "text"), os.path.join(self.folder, "wide.gguf")
         subprocess.run([os.environ["BATON_TINY_MODEL"], model, "--context", "512"], check=True)
         with open(text, "w", encoding="ascii") as f:
@@ -246,7 +246,7 @@ class BenchTest(Figures):
             self.assertTrue(0 < row["kl_error"] < row["kl"] < 1, row)
         self.assertLess(out["rows"][2]["kl"], out["rows"][0]["kl"])
 
-    def test_the_kernels_of_a_run_are_the_shapes_own_and_the_types_that_are_asked_for(self):
+    def test_kernels_of_a_run_are_the_shapes_own_and_the_types_that_are_asked_for(self):
         args = argparse.Namespace(shapes=["tiny"], types=["F32", "Q4_1"], kv_types=["f16", "int8"],
                                   ops=["matmul", "attention", "rows"])
         work = kernels.work_of(args)
@@ -255,7 +255,7 @@ class BenchTest(Figures):
         args.types, args.ops = ["F16"], ["matmul"]  # without the shape's own
         self.assertEqual([w[3] for w in kernels.work_of(args)], ["Q4_1", "Q8_0", "F16"])
 
-    def test_a_diagram_has_its_points_where_the_axes_say(self):
+    def test_diagram_has_its_points_where_the_axes_say(self):
         points = [{"label": "a & b", "x": 10.0, "y": 100.0, "series": "ours"}]
         text = _shared.charts.figure("x", "y", [_roofline.Roofline("t < 2", points, 10.0, [("int8", 400.0)], ["ours"])])
         self.parse(text)
@@ -286,7 +286,7 @@ class LoadTest(unittest.TestCase):
     def own_seconds(self, load):
         return load.own / os.sysconf("SC_CLK_TCK")
 
-    def test_what_is_ours_counts_only_while_it_is_measured(self):
+    def test_own_cpu_counts_only_during_the_measurement(self):
         child = self.start()
         child.ask(1.0)
         load = _shared.Load()
@@ -300,7 +300,7 @@ class LoadTest(unittest.TestCase):
             child.ask(2.4)
         self.assertAlmostEqual(self.own_seconds(load), 0.7, delta=0.3)
 
-    def test_processes_that_ended_before_do_not_count_and_those_that_end_meanwhile_do(self):
+    def test_only_processes_alive_during_the_measurement_count(self):
         first = self.start()
         first.ask(1.0)
         first.close()
@@ -311,7 +311,7 @@ class LoadTest(unittest.TestCase):
             second.close()
         self.assertAlmostEqual(self.own_seconds(load), 0.3, delta=0.2)
 
-    def test_other_programs_are_what_is_not_among_ours(self):
+    def test_other_programs_are_those_not_started_by_the_benchmark(self):
         child = self.start()
         load = _shared.Load()
         with load.during(lambda: [os.getpid()]):

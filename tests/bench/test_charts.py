@@ -124,7 +124,7 @@ class Kinds(Figures):
             self.assertAlmostEqual(at(end) / value, 1, delta=0.01)
         self.assertIn("us (logarithmic)", [t[0] for t in texts(root)])
 
-    def test_a_zero_has_no_bar_on_a_logarithmic_axis_and_is_told(self):
+    def test_zero_has_no_bar_on_a_logarithmic_axis_and_is_told(self):
         root = self.draw(charts.Bars("Times", "us", ["x", "y", "z"], [("one", [0.0, 5.0, (300.0, 300.0, 900.0)])]))
         at = self.scale(root, log=True)
         (_, a0, a1), (_, _, b1), (_, _, c1) = self.bars(root)
@@ -143,7 +143,7 @@ class Kinds(Figures):
         self.assertAlmostEqual(at(b0), 0, delta=0.05)
         self.assertAlmostEqual(at(b1), 4, delta=0.05)
 
-    def test_what_is_not_finite_or_not_there_is_no_bar(self):
+    def test_missing_or_infinite_value_draws_no_bar(self):
         root = self.draw(charts.Bars("t", "s", ["a", "b", "c"], [("x", [math.nan, math.inf, 5.0])]),
                          charts.Bars("u", "s", ["a"], [("x", [None])]), charts.Bars("v", "s", [], []),
                          charts.Lines("w", "x", "y", [("z", [])]))

@@ -40,7 +40,7 @@ class GpuTest(Figures):
         self.assertEqual(done.returncode, status, done.stdout[-2000:] + done.stderr[-2000:])
         return done.stdout if status != 2 else done.stderr
 
-    def test_the_rehearsal_runs_all_that_needs_no_gpu_and_tells_no_times(self):
+    def test_rehearsal_runs_all_that_needs_no_gpu_and_tells_no_times(self):
         out = json.loads(self.bench("gpu-check", "--simt", "--json"))
         self.assertTrue(out["rehearsal"])
         self.assertEqual([p["part"] for p in out["parts"]], PARTS)
@@ -63,10 +63,10 @@ class GpuTest(Figures):
         for name in RUN - {"machine", "build"}:
             self.assertIn("no GPU", why[name], name)
 
-    def test_a_rehearsal_is_not_written_into_the_page(self):
+    def test_rehearsal_is_not_written_into_the_page(self):
         self.assertIn("no GPU ran", self.bench("gpu-check", "--simt", "--write", status=2))
 
-    def test_the_estimate_is_called_one_and_drawn(self):
+    def test_estimate_is_called_one_and_drawn(self):
         svg = os.path.join(self.folder, "roofline.svg")
         out = json.loads(self.bench("gpu-roofline", "--few", "--json", "--svg", svg))
         self.assertEqual(len(out["rows"]), len(_gpu.few_row_work()))
@@ -80,7 +80,7 @@ class GpuTest(Figures):
         self.assertIn("Estimates, not measured", text)
         self.assertIn("H100: an estimate", text)
 
-    def test_what_is_compiled_on_a_bare_machine_is_what_meson_compiles(self):
+    def test_bare_build_compiles_the_sources_of_meson(self):
         own = {f for f in os.listdir(os.path.join(ROOT, "kernels", "cuda")) if f.endswith(".cu")}
         self.assertEqual({os.path.basename(p) for p in _gpu_build.cuda_sources()}, own)
         lists = [_gpu_build.sources_of(m) for m in ("kernels", "common/base", "common/kv")]
@@ -94,7 +94,7 @@ class GpuTest(Figures):
         self.assertIn("-ffp-contract=off", _gpu_build.simt_flags())
         self.assertIn("--fmad=false", _gpu_build.cuda_flags("90"))
 
-    def test_a_bare_build_leaves_out_what_lacks_a_header_and_stops_at_mistakes(self):
+    def test_bare_build_leaves_out_what_lacks_a_header_and_stops_at_mistakes(self):
         builder = _gpu_build.Bare(self.folder)
         for text, left_out in (('#include "absent/none.h"\n', ["no absent/none.h"]), ("no C\n", None)):
             path = os.path.join(self.folder, "a.c")

@@ -153,7 +153,7 @@ class Report(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, name)
             time.sleep(0.02)
 
-    def test_what_fails_or_lacks_something_is_told_and_stops_nothing(self):
+    def test_failed_benchmark_is_reported_and_stops_nothing(self):
         names = "good,bad,killed,peerless,silent,evil,broken"
         said = self.run_all(names, status=1)
         report = self.report()
@@ -171,7 +171,7 @@ class Report(unittest.TestCase):
         self.assertIn("3 ok, 3 failed, 1 skipped", said)
         self.assertNotIn("\r", said)  # no terminal
 
-    def test_the_page_stands_alone_and_names_everything(self):
+    def test_page_stands_alone_and_names_everything(self):
         self.run_all("good,bad,peerless,evil,broken", status=1)
         page = self.page()
         with open(os.path.join(self.out, "index.html"), encoding="utf-8") as f:
@@ -201,7 +201,7 @@ class Report(unittest.TestCase):
             if tag == "th":
                 self.assertIn(attrs["scope"], ("row", "col"))
 
-    def test_what_is_there_of_the_same_sources_and_settings_is_not_run_again(self):
+    def test_existing_results_of_the_same_settings_are_reused(self):
         names = "good,bad,evil"
         self.run_all(names, status=1)
         self.assertEqual(self.runs(), ["good", "bad", "evil"])
@@ -238,7 +238,7 @@ class Report(unittest.TestCase):
         self.assertIn("the same command goes on from here", self.page().text)
         self.assertTrue(os.path.exists(os.path.join(self.out, "slow.svg.cleaned")), "it had no time to clean up")
 
-    def test_interrupted_it_leaves_a_report_and_goes_on_from_there(self):
+    def test_interrupted_report_resumes(self):
         self.interrupt(signal.SIGINT)
         self.assertEqual(self.runs(), ["good", "slow"])
         with open(os.path.join(self.benches, "slow.py"), "w", encoding="utf-8") as f:
@@ -249,10 +249,10 @@ class Report(unittest.TestCase):
         self.assertEqual([e["status"] for e in report["benches"]], ["ok"] * 3)
         self.assertFalse(report["interrupted"])
 
-    def test_a_signal_to_end_is_an_interruption_too(self):
+    def test_signal_to_end_is_an_interruption_too(self):
         self.interrupt(signal.SIGTERM)
 
-    def test_one_that_takes_too_long_is_ended_and_the_next_has_its_turn(self):
+    def test_timed_out_benchmark_is_ended_and_the_next_runs(self):
         self.run_all("good")  # there already: on a slow machine it may itself take longer than that
         self.run_all("slow,good", "--limit", "1", status=1)
         self.assertEqual([(e["name"], e["why"]) for e in self.report()["benches"]], [("slow", "not done in 1 s"), ("good", "")])
@@ -279,7 +279,7 @@ class Report(unittest.TestCase):
             self.assertIn(words, self.run_all("good,bad", *options, status=2))
         self.assertEqual(self.runs(), [])
 
-    def test_a_place_that_cannot_be_written_or_is_in_use_is_named(self):
+    def test_place_that_cannot_be_written_or_is_in_use_is_named(self):
         self.run_all("good")
         self.runs()
         with open(os.path.join(self.out, "lock"), "wb") as f:
@@ -289,7 +289,7 @@ class Report(unittest.TestCase):
         self.assertEqual(self.run_all("good", status=1), f"baton: cannot write {self.out}: File exists\n")
         self.assertEqual(self.runs(), [])
 
-    def test_a_report_that_cannot_be_read_is_begun_anew(self):
+    def test_report_that_cannot_be_read_is_begun_anew(self):
         os.mkdir(self.out)
         for text in ("{", "[]", '{"benches": 3}'):
             with open(os.path.join(self.out, "report.json"), "w", encoding="utf-8") as f:
@@ -297,7 +297,7 @@ class Report(unittest.TestCase):
             self.run_all("good")
             self.assertEqual(self.runs(), ["good"])
 
-    def test_what_is_left_is_estimated_by_what_the_others_took(self):
+    def test_remaining_time_is_estimated_from_finished_benchmarks(self):
         board = everything.Board([("a", 10), ("b", 20), ("c", 30)], stream=open(os.devnull, "w", encoding="utf-8"))
         self.addCleanup(board.stream.close)
         self.assertEqual(board.left(), 60)
@@ -307,7 +307,7 @@ class Report(unittest.TestCase):
         board.end("b", {"seconds": 99.0, "status": "ok", "why": ""}, kept=True)
         self.assertEqual(board.left(), 90)
 
-    def test_the_sources_of_a_report_are_told_apart(self):
+    def test_sources_of_a_report_are_told_apart(self):
         with tempfile.TemporaryDirectory() as root:
             env = dict(os.environ, GIT_AUTHOR_NAME="a", GIT_AUTHOR_EMAIL="a@b", GIT_COMMITTER_NAME="a", GIT_COMMITTER_EMAIL="a@b")
 
@@ -350,7 +350,7 @@ class Report(unittest.TestCase):
                 if word.startswith("--"):
                     self.assertIn(word.removeprefix("--"), source, f"{name} {word}")
 
-    def test_a_real_benchmark_has_its_place_in_a_report(self):
+    def test_real_benchmark_has_its_place_in_a_report(self):
         with tempfile.TemporaryDirectory(prefix="bt-report-") as folder:
             model = os.path.join(folder, "tiny.gguf")
             subprocess.run([os.environ["BATON_TINY_MODEL"], model, "--context", "512", "--type", "q4_1", "--embedding-type", "q8_0", "--tied"],
@@ -385,7 +385,7 @@ class Blocks(unittest.TestCase):
         next(e for e in report["benches"] if e["name"] == name).update(more)
         return report
 
-    def test_a_report_gives_the_tables_letter_by_letter(self):
+    def test_report_gives_the_tables_letter_by_letter(self):
         emptied = re.sub(r"(<!-- bench [^\n]*\n)(?:\|[^\n]*\n)+", r"\1", re.sub(r", commit \w+ -->", " -->", self.page))
         self.assertNotIn("|", emptied)
         filled, said = _blocks.fill(emptied, self.report)
@@ -408,7 +408,7 @@ class Blocks(unittest.TestCase):
             self.assertEqual(rows[0].split("|")[1], old.split("|")[1], name)
             self.assertEqual(rows[0].split("|")[-2], old.split("|")[-2], name)
 
-    def test_what_is_not_to_be_quoted_is_not_written(self):
+    def test_unquotable_results_are_not_written(self):
         for more, words in (({"quick": True}, "its settings were the shortest"), ({"status": "failed", "why": "no"}, "it did not run (no)"),
                             ({"tree": "5a3b1e000000-77"}, "its sources are in no commit"), ({"figures": {"busy": True}}, "other programs were running"),
                             ({"figures": {"cpu_others_percent": 9.0}}, "other programs were running"), ({"figures": {}}, "it did not run (ok)"),
@@ -420,7 +420,7 @@ class Blocks(unittest.TestCase):
         self.assertEqual(filled, self.page)
         self.assertIn("the report has none", said[0])
 
-    def test_the_prose_around_a_block_stays_and_its_old_commit_is_named(self):
+    def test_prose_around_a_block_stays_and_its_old_commit_is_named(self):
         figures = json.loads(json.dumps(next(e for e in self.report["benches"] if e["name"] == "ranks")["figures"]))
         figures["compute"][0]["threads"] = 1234.4
         report = self.entry("ranks", figures=figures, commit="beef", tree="beef", quick=True)
@@ -441,7 +441,7 @@ class Blocks(unittest.TestCase):
                 _blocks.fill(page, self.report)
             self.assertIn(words, str(caught.exception))
 
-    def test_a_page_is_written_from_a_report(self):
+    def test_page_is_written_from_a_report(self):
         with tempfile.TemporaryDirectory() as folder:
             page = os.path.join(folder, "page.md")
             with open(page, "w", encoding="utf-8") as f:

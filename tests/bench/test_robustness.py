@@ -54,7 +54,7 @@ class RobustnessTest(unittest.TestCase):
         self.assertEqual(row["leaked"], {"blocks": 0, "seats": 0, "leases": 0, "descriptors": 0})
         self.assertEqual((row["leaves"], row["equal_after"], row["ended"]), (40, True, []))
 
-    def test_a_peer_is_asked_the_same_and_one_part_can_be_had_alone(self):
+    def test_peer_is_asked_the_same_and_one_part_can_be_had_alone(self):
         with harness.Cluster(self.model) as peer:
             told = self.run_bench("--only", "cached", "--peer", f"http://127.0.0.1:{peer.http[1]}", "--json")
         rows = json.loads(told)["cached"]

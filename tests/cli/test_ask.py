@@ -42,7 +42,7 @@ class AskBase(unittest.TestCase):
 
 
 class OneQuestion(AskBase):
-    def test_the_answer_is_printed_piece_by_piece(self):
+    def test_answer_is_printed_as_it_streams(self):
         self.stream(event(choices=[{"delta": {"role": "assistant"}}]), delta("Par"), delta("is \u00e9\U0001f600"),
                     event(choices=[], usage={}), DONE)
         self.assertEqual(self.ask("Where?", "--max-tokens", "5"), (0, "Paris \u00e9\U0001f600\n", ""))
@@ -50,17 +50,17 @@ class OneQuestion(AskBase):
             "model": "m", "stream": True, "stream_options": {"include_usage": True}, "max_tokens": 5,
             "messages": [{"role": "user", "content": "Where?"}]}])
 
-    def test_a_line_that_has_ended_is_not_ended_again(self):
+    def test_trailing_newline_is_not_doubled(self):
         self.stream(delta("a\n"), DONE)
         self.assertEqual(self.ask("x"), (0, "a\n", ""))
 
-    def test_words_need_no_quotes_and_options_may_stand_between_them(self):
+    def test_prompt_words_need_no_quotes_and_mix_with_options(self):
         self.assertEqual(self.ask("why", "is", "--temperature", "0", "the", "sky", "blue")[0], 0)
         self.assertEqual(self.server.asked[0]["messages"][0]["content"], "why is the sky blue")
         self.assertEqual(self.ask("--", "--why", "-x")[0], 0)
         self.assertEqual(self.server.asked[1]["messages"][0]["content"], "--why -x")
 
-    def test_what_is_piped_in_stands_behind_the_words(self):
+    def test_piped_input_follows_the_prompt_words(self):
         for words, piped, text in ((("Summarise",), "\u00e9 b\n\nc\n", "Summarise\n\n\u00e9 b\n\nc"),
                                    ((), "hi\n", "hi"), (("a",), "\n", "a")):
             self.assertEqual(self.ask(*words, piped=piped.encode())[0], 0)
@@ -68,11 +68,11 @@ class OneQuestion(AskBase):
         self.assert_refused('baton: nothing was asked: ./baton ask "TEXT"\n')
         self.assertEqual(self.server.asked, [])
 
-    def test_bytes_that_are_no_text_do_no_harm(self):
+    def test_invalid_utf8_input_is_replaced(self):
         self.assertEqual(self.ask(b"\xff", piped=b"\xfe")[0], 0)
         self.assertEqual(self.server.asked[0]["messages"][0]["content"], "\ufffd\n\n\ufffd")
 
-    def test_options_are_sent_as_they_are_and_nothing_else(self):
+    def test_only_given_options_are_sent(self):
         self.assertEqual(self.ask("x", "--temperature", "0.25", "--top-p=0.5", "--seed", "-7", "--model", "b",
                                   "--system", "Be brief.", "--max-tokens", "9")[0], 0)
         self.assertEqual(self.server.asked, [{
@@ -81,7 +81,7 @@ class OneQuestion(AskBase):
             "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "x"}]}])
         self.assertEqual(self.server.paths, ["/v1/chat/completions"])
 
-    def test_raw_text_goes_round_the_template(self):
+    def test_raw_text_bypasses_the_template(self):
         self.stream(event(choices=[{"text": "ab"}]), DONE)
         self.assertEqual(self.ask("--raw", "x"), (0, "ab\n", ""))
         self.assertEqual(self.server.asked[0]["prompt"], "x")
@@ -91,13 +91,13 @@ class OneQuestion(AskBase):
         self.assertEqual(status, 2)
         self.assertIn("--system is part of a chat, and --raw is none", said)
 
-    def test_an_answer_that_was_cut_says_where(self):
+    def test_truncated_answer_names_the_limit(self):
         self.stream(delta("a"), delta("b", "length"), usage(17), DONE)
         self.assertEqual(self.ask("x"), (0, "ab\n", "[cut at 17 tokens]\n"))
         self.stream(delta("a"), delta("b", "length"), DONE)
         self.assertEqual(self.ask("x"), (0, "ab\n", "[cut at 2 tokens]\n"))
 
-    def test_figures_are_told_on_request(self):
+    def test_stats_are_printed_on_request(self):
         self.stream(delta("a"), delta("b"), usage(5), DONE)
         status, text, said = self.ask("x", "--stats")
         self.assertEqual((status, text), (0, "ab\n"))
@@ -105,7 +105,7 @@ class OneQuestion(AskBase):
         self.stream(delta(""), DONE)
         self.assertEqual(self.ask("x", "--stats"), (0, "", "[no tokens]\n"))
 
-    def test_addresses_are_forgiven(self):
+    def test_address_forms_are_normalized(self):
         at = f"127.0.0.1:{self.server.server_port}"
         for address, base in ((at, "/v1"), (f"http://{at}", "/v1"), (f"http://{at}/", "/v1"),
                               (f"http://{at}/v1", "/v1"), (f"HTTP://{at}/v1/", "/v1"), (f"{at}/v1", "/v1"),
@@ -118,7 +118,7 @@ class OneQuestion(AskBase):
         self.assert_refused("baton: BATON_URL is 'ftp://a:1', and neither http nor https\n", "x",
                             BATON_URL="ftp://a:1")
 
-    def test_a_url_goes_before_where_a_server_serves(self):
+    def test_url_option_overrides_the_running_server(self):
         at = f"127.0.0.1:{self.server.server_port}"
         closed = f"127.0.0.1:{closed_port()}"
         for words, env in (((), {"BATON_HTTP": at}), ((), {"BATON_URL": at, "BATON_HTTP": closed}),
@@ -129,46 +129,46 @@ class OneQuestion(AskBase):
             self.assert_refused(f"baton: BATON_HTTP is '{address}', and not ADDR:PORT, where a server serves; BATON_URL (or --url) "
                                 "says which one to ask\n", "x", BATON_HTTP=address)
 
-    def test_a_key_is_sent_where_there_is_one(self):
+    def test_api_key_is_sent_if_configured(self):
         self.ask("x", BATON_API_KEY="secret")
         self.ask("x")
         self.assertEqual(self.server.keys, ["Bearer secret", None])
 
-    def test_a_key_of_the_options_goes_before_ours_and_ours_before_openais(self):
+    def test_api_key_precedence_is_option_baton_openai(self):
         self.ask("x", OPENAI_API_KEY="theirs")
         self.ask("x", OPENAI_API_KEY="theirs", BATON_API_KEY="ours")
         self.ask("--api-key", "said", "x", BATON_API_KEY="ours")
         self.assertEqual(self.server.keys, ["Bearer theirs", "Bearer ours", "Bearer said"])
 
-    def test_a_key_that_no_header_can_have_is_not_sent(self):
+    def test_api_key_invalid_in_a_header_is_not_sent(self):
         self.assert_refused("baton: the API key has a character that no header can have\n", "x",
                             BATON_API_KEY="a\nHost: evil")
         self.assertEqual(self.server.keys, [])
 
-    def test_a_server_without_models_is_named(self):
+    def test_server_without_models_is_named(self):
         self.server.models = []
         self.assert_refused("baton: the server has no model loaded\n", "Where?")
 
-    def test_an_error_is_shown(self):
+    def test_server_error_is_shown(self):
         self.server.answer = lambda handler, body, number: handler.send_body(
             400, b'{"error": {"message": "too long: 9 > 8"}}')
         self.assert_refused("baton: HTTP 400: too long: 9 > 8\n", "Where?")
 
-    def test_a_model_that_is_not_there_is_answered_with_those_that_are(self):
+    def test_unknown_model_error_lists_the_models(self):
         self.server.models = ["SmolLM2", "other"]
         self.server.answer = lambda handler, body, number: handler.send_body(404, b'{"error": {"message": "no model"}}')
         self.assert_refused("baton: HTTP 404: no model; did you mean SmolLM2?\n", "x", "--model", "SmolLm")
         self.assert_refused("baton: HTTP 404: no model; it has SmolLM2, other\n", "x", "--model", "zzz")
 
-    def test_an_answer_cut_off_is_an_error(self):
+    def test_answer_without_its_end_is_an_error(self):
         self.stream(delta("Par"))
         self.assertEqual(self.ask("x"), (1, "Par", "baton: the server ended the answer in the middle\n"))
 
-    def test_an_error_inside_the_stream_is_shown(self):
+    def test_error_inside_the_stream_is_shown(self):
         self.stream(delta("P"), event(error={"message": "w"}))
         self.assertEqual(self.ask("x"), (1, "P", "baton: w\n"))
 
-    def test_a_stream_that_is_broken_is_an_error(self):
+    def test_broken_stream_is_an_error(self):
         for broken in (b"data: {\n\n", b"data: 7\n\n", event(choices=[7]), event(choices={"a": 1}),
                        event(choices=[{"delta": {"content": 7}}])):
             self.stream(delta("P"), broken, DONE)
@@ -176,12 +176,12 @@ class OneQuestion(AskBase):
             self.assertEqual((status, text), (1, "P"), broken)
             self.assertIn("does not answer as a server of OpenAI's API does", said)
 
-    def test_a_server_that_streams_nothing_is_understood(self):
+    def test_non_streaming_server_is_supported(self):
         self.server.answer = lambda handler, body, number: handler.send_body(
             200, b'{"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}')
         self.assertEqual(self.ask("x"), (0, "whole\n", ""))
 
-    def test_what_is_no_web_server_is_named(self):
+    def test_non_http_server_is_named(self):
         with socket.create_server(("127.0.0.1", 0)) as other:
             def answer():
                 with other.accept()[0] as client:
@@ -194,12 +194,12 @@ class OneQuestion(AskBase):
         self.assertEqual(status, 1)
         self.assertIn(f"the server at 127.0.0.1:{port} does not answer as a server of OpenAI's API does", said)
 
-    def test_a_server_that_is_not_there_is_named(self):
+    def test_unreachable_server_is_named(self):
         port = closed_port()
         self.assert_refused(f"baton: nobody answers at 127.0.0.1:{port}; start a server with ./baton serve, or name "
                             "the one that runs in BATON_URL\n", "x", BATON_URL=f"http://127.0.0.1:{port}/v1")
 
-    def test_mistakes_in_options_are_named_with_what_was_meant(self):
+    def test_misspelt_options_name_the_closest(self):
         for arguments, said in ((("x", "--temprature", "1"), "unknown option --temprature; did you mean --temperature?"),
                                 (("x", "--zzzz=1"), "unknown option --zzzz (a text that begins so stands behind --)"),
                                 (("x", "--max-tokens", "0"), "invalid count from 1 value: '0'"),
@@ -209,7 +209,7 @@ class OneQuestion(AskBase):
             self.assertIn(said, complaint)
         self.assertEqual(self.server.asked, [])
 
-    def test_a_reader_that_has_enough_is_no_error_to_tell(self):
+    def test_closed_output_pipe_is_no_error(self):
         self.server.answer = lambda handler, body, number: handler.stream_for_ever()
         process = subprocess.Popen([sys.executable, ASK, "x"], env=self.env(), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -220,7 +220,7 @@ class OneQuestion(AskBase):
         self.assertEqual(process.wait(LIMIT_S), 1)
         self.assertTrue(self.server.left.wait(LIMIT_S))
 
-    def test_ctrl_c_ends_it_and_the_server_sees_it(self):
+    def test_ctrl_c_ends_the_request_at_the_server(self):
         self.server.answer = lambda handler, body, number: handler.stream_for_ever()
         process = subprocess.Popen([sys.executable, ASK, "x"], env=self.env(), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -268,7 +268,7 @@ class OnATerminal(AskBase):
                 self.shown += piece.decode()
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
-    def test_a_conversation_remembers_both_sides(self):
+    def test_conversation_remembers_both_sides(self):
         self.server.answer = lambda handler, body, number: handler.stream(delta(f"answer {number}"), DONE)
         self.begin("--system", "Be brief.")
         self.read("Talking to m at 127.0.0.1:")
@@ -300,7 +300,7 @@ class OnATerminal(AskBase):
             ["Be brief.", "one"], ["Be brief.", "one", "answer 1", "two \nlines"],
             ["Be brief.", "one", "answer 1", "two \nlines", "answer 2", "a\nb"], ["Be brief.", "new"]])
 
-    def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(self):
+    def test_ctrl_c_stops_only_the_answer_in_a_chat(self):
         self.server.answer = lambda handler, body, number: (
             handler.stream_for_ever() if number == 1 else handler.stream(delta("short"), DONE))
         self.begin()
@@ -323,7 +323,7 @@ class OnATerminal(AskBase):
         self.assertEqual(roles, ["user", "assistant", "user"])
         self.assertIn("x x", self.server.asked[1]["messages"][1]["content"])
 
-    def test_an_error_is_told_and_forgotten(self):
+    def test_chat_continues_after_an_error(self):
         self.server.answer = lambda handler, body, number: (
             handler.send_body(400, b'{"error": {"message": "too long"}}') if number == 1
             else handler.stream(delta("fine"), DONE))
@@ -342,13 +342,13 @@ class OnATerminal(AskBase):
         self.assertEqual(self.end(), 0)
         self.assertEqual([m["content"] for m in self.server.asked[1]["messages"]], ["two"])
 
-    def test_no_server_is_said_before_a_question_is_typed(self):
+    def test_chat_reports_a_missing_server_before_input(self):
         port = closed_port()
         self.begin(BATON_HTTP=f"127.0.0.1:{port}")
         self.read(f"baton: nobody answers at 127.0.0.1:{port}")
         self.assertEqual(self.end(), 1)
 
-    def test_a_model_cannot_steer_the_terminal(self):
+    def test_model_output_cannot_send_terminal_escapes(self):
         self.stream(delta("a\x1b]0;title\x07b\x9bc\td\n"), DONE)
         self.begin("x")
         self.read("a\ufffd]0;title\ufffdb\ufffdc\td")
@@ -356,7 +356,7 @@ class OnATerminal(AskBase):
         self.assertNotIn("\x1b", self.shown)
         self.assertEqual(self.ask("x")[1], "a\x1b]0;title\x07b\x9bc\td\n")  # a pipe gets every byte
 
-    def test_lines_are_kept_where_that_is_asked_for(self):
+    def test_chat_history_is_kept_on_request(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "history")
             self.begin("--history", path)

@@ -59,7 +59,7 @@ class Check(unittest.TestCase):
     def assert_one(self, part, texts):
         self.assertEqual(len([t for t in texts if part in t]), 1, (part, texts))
 
-    def test_every_option_is_told_with_where_it_came_from(self):
+    def test_check_prints_every_option_with_its_source(self):
         conf = self.path("ok.conf", "# a comment\n\nmax-batch-size = 8\nkv-memory = 64m\nport = 9000\n")
         options, findings = self.check("--config", conf, "--prefill=2", "--model", "m=" + self.model, code=0,
                                        environment={"BATON_DECODE": "3", "BATON_MAX_BATCH_SIZE": "16"})
@@ -79,7 +79,7 @@ class Check(unittest.TestCase):
         helped = {line.split()[0][2:].rstrip(",") for line in named.splitlines() if line.startswith("  --")} - {"config", "help", "version"}
         self.assertEqual(helped - set(options), set())
 
-    def test_all_errors_are_told_and_not_the_first_alone(self):
+    def test_check_reports_all_errors(self):
         conf = self.path("bad.conf", "kv-memory = 2x\nprefil = 3\nmax-batch-size = 9999\nmax-batch-size = 1\nno line\n")
         texts = self.texts("--config", conf, "--bogus", "5", "--heartbeat-ms", "2000", "--tokens-per-block", "15",
                            "--http", "nowhere", "--tls-cert", "x", "--model", self.model, environment={"BATON_DECODE": "none"})
@@ -91,7 +91,7 @@ class Check(unittest.TestCase):
             self.assert_one(part, texts)
         self.assertEqual(len(texts), 11, texts)
 
-    def test_what_a_start_would_find_in_files_is_told(self):
+    def test_check_reports_errors_in_files(self):
         with open(self.model, "rb") as f, open(self.path("cut.gguf"), "wb") as cut:
             cut.write(f.read(600))
         key = self.path("tls.key", "no key")
@@ -109,7 +109,7 @@ class Check(unittest.TestCase):
             self.assert_one(part, texts)
         self.assertEqual(len(texts), 9, texts)
 
-    def test_a_key_of_tls_that_others_may_read_is_told_with_its_mode(self):
+    def test_check_reports_a_readable_tls_key_with_its_mode(self):
         key, cert = self.path("open.key"), self.path("open.pem")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x", "-keyout",
                         key, "-out", cert], check=True, capture_output=True)
@@ -129,7 +129,7 @@ class Check(unittest.TestCase):
         self.assertEqual(len(texts), 1, texts)
         self.assertIn(other, texts[0])
 
-    def test_programs_without_a_launcher_are_asked_in_the_same_way(self):
+    def test_programs_without_launcher_have_check_too(self):
         key = self.path("cluster-key", "0123456789abcdef0123456789abcdef\n")
 
         def ask(program, *args):
@@ -157,13 +157,13 @@ class Check(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertEqual(len(words), 2, words)
 
-    def test_ranks_are_held_against_the_model(self):
+    def test_check_compares_ranks_with_the_model(self):
         self.assertEqual(self.texts("--model", self.model, "--decode-tp", "2", code=0), [])
         texts = self.texts("--model", self.model, "--decode-tp", "4", "--prefill-pp", "3")
         self.assert_one("tensor parallelism over 4 ranks: the model has 2 KV heads, and each rank needs one", texts)
         self.assert_one("pipeline parallelism over 3 stages: the model has 2 layers", texts)
 
-    def test_memory_that_is_not_there_is_told_with_pools_that_would_fit(self):
+    def test_check_reports_missing_memory_with_a_fitting_pool(self):
         options = ["--model", self.model, "--kv-transport", "network"]
         _, findings = self.check(*options, "--kv-memory", "30t", code=1)
         wrong = [f for f in findings if f["about"] == "memory"]
@@ -174,7 +174,7 @@ class Check(unittest.TestCase):
         # A little less, for others take memory meanwhile.
         self.assertEqual(self.texts(*options, "--kv-memory", f"{int(size[:-1]) // 2}m", code=0), [])
 
-    def test_a_host_name_that_ucx_does_not_survive(self):
+    def test_host_name_too_long_for_ucx_is_reported(self):
         if os.geteuid() != 0 or subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode != 0:
             self.skipTest("no UTS namespaces here, or not as root")
 
@@ -191,13 +191,13 @@ class Check(unittest.TestCase):
         self.assertEqual(len(texts), 2, texts)
         self.assertEqual(self.texts(*args[:2], code=0, before=lambda: of_length(63)), [])
 
-    def test_a_password_is_not_shown(self):
+    def test_check_hides_passwords(self):
         out = self.run_check("--otlp-traces-endpoint", "http://me:secret@host:4318/x", "--model", self.model, code=1)
         self.assertIn("the URL has a name or password", out)
         self.assertNotIn("secret", out)
         self.assertRegex(out, r"--otlp-traces-endpoint +http://\*+@host:4318/x +command line")
 
-    def test_a_port_that_is_taken_is_no_matter_of_the_options(self):
+    def test_check_ignores_ports_in_use(self):
         """What runs may be this very server; ./baton doctor says who has it."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             self.assertEqual(self.texts("--model", self.model, "--http", f"127.0.0.1:{taken.getsockname()[1]}", code=0), [])

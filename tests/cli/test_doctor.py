@@ -127,7 +127,7 @@ class Doctor(unittest.TestCase):
 
     # ---- machines of files ----
 
-    def test_a_good_machine_has_no_problem(self):
+    def test_doctor_reports_no_problem_on_a_good_machine(self):
         self.fake("dpkg-query", 'shift 2; for p; do echo "$p install ok installed"; done')
         found = self.findings(root=self.machine(), code=0)
         self.assertEqual([f for f in found if f["level"] in ("warning", "problem")], [])
@@ -192,7 +192,7 @@ class Doctor(unittest.TestCase):
         note = self.of("large pages", root=self.machine(**{"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "100\n"}))
         self.assertIn("200 MiB are reserved for hugetlbfs", note[1]["text"])
 
-    def test_a_small_dev_shm(self):
+    def test_small_dev_shm(self):
         """Two pools of 1 GiB each: 2,048 MiB, of a machine with 14 GiB available."""
         small = {"/dev/shm.room": f"{64 << 20} {63 << 20}\n"}
         self.changed("warning", "/dev/shm", "63 MiB of 64 MiB are free, and the KV pools of a launch take at most 2,048 MiB",
@@ -213,7 +213,7 @@ class Doctor(unittest.TestCase):
         noexec = self.of("/dev/shm", root=self.machine(**{"/proc/self/mounts": mounts.replace("nodev", "nodev,noexec")}))
         self.assertTrue(noexec[0]["level"] == "ok" and noexec[0]["text"].endswith("noexec, which does no harm"), noexec)
 
-    def test_what_killed_processes_left_is_named(self):
+    def test_doctor_names_leftovers_of_killed_processes(self):
         """Segments that nobody has open, and directories whose lock says that they are themselves and that nobody holds."""
         root = self.machine(**{"/dev/shm/ucx_shm_posix_1a2b": "x" * 4096, "/dev/shm/ucx_shm_posix_3c4d": "used", "/dev/shm/other": "x",
                                "/tmp/baton-aaaaaa/lock": "", "/tmp/baton-aaaaaa/key": "k" * 65, "/tmp/baton-bbbbbb/lock": "",
@@ -256,7 +256,7 @@ class Doctor(unittest.TestCase):
         self.changed("warning", "locked memory", "RDMA registers the KV pool", "LimitMEMLOCK=infinity", **{
             "/sys/class/infiniband/mlx5_0/device/net/ib0/x": ""})
 
-    def test_what_a_kernel_refuses(self):
+    def test_doctor_reports_what_the_kernel_refuses(self):
         self.changed("warning", "pidfd", "before Linux 5.3", "Linux 5.10", **{
             "/proc/sys/kernel/osrelease": "4.19.0\n", "/sys/kernel/mm/transparent_hugepage/shmem_enabled": "[never]\n"})
         self.changed("warning", "memfd", "vm.memfd_noexec is 2", "sysctl vm.memfd_noexec=1", **{"/proc/sys/vm/memfd_noexec": "2\n"})
@@ -288,7 +288,7 @@ class Doctor(unittest.TestCase):
         os.unlink(root + "/proc/77/fd/5")
         self.assert_found("problem", "ports", "by a process that this user may not see", "--grpc", root=root)
 
-    def test_a_gpu(self):
+    def test_gpu(self):
         driver = {"/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}.54  Mon Jan 1\n"}
         new = {k: v.format(580) for k, v in driver.items()}
         self.changed("problem", "gpu", "--backend cuda, and there is no NVIDIA driver", "--backend cpu", "--backend", "cuda")
@@ -334,7 +334,7 @@ class Doctor(unittest.TestCase):
         self.changed("warning", "munge", "munge.socket.2 is not", "systemctl start munge")
         self.assertEqual(self.of("slurm", root=self.machine(**munge))[0]["level"], "ok")
 
-    def test_a_build_that_is_old_or_does_not_run(self):
+    def test_build_that_is_old_or_does_not_run(self):
         places = {"baton-launch": "launcher", "baton-router": "router", "baton-prefill-worker": "worker/main",
                   "baton-decode-worker": "worker/main"}
         for name, place in places.items():
@@ -354,7 +354,7 @@ class Doctor(unittest.TestCase):
 
     # ---- this machine, made wrong ----
 
-    def test_a_port_that_is_taken_names_who_has_it(self):
+    def test_doctor_names_the_process_using_a_port(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             found = self.assert_found("problem", "ports", f"port {port} (--http) is taken by process {os.getpid()}, ",
@@ -367,7 +367,7 @@ class Doctor(unittest.TestCase):
 
         self.assert_found("problem", "descriptors", "the hard limit of 60 files is too low", "ulimit -Hn 65536", code=1, before=few)
 
-    def test_a_cache_that_cannot_be_written(self):
+    def test_cache_that_cannot_be_written(self):
         cache = os.path.join(self.folder.name, "cache")
         os.makedirs(cache + "/baton/weights")
         os.chmod(cache + "/baton/weights", 0o555)
@@ -406,7 +406,7 @@ class Doctor(unittest.TestCase):
         return prefix
 
     @unittest.skipUnless(os.access(LAUNCH, os.X_OK), "nothing is built")
-    def test_a_host_name_that_ucx_does_not_survive(self):
+    def test_host_name_too_long_for_ucx_is_reported(self):
         """Linux allows 64 characters. Then the workers cannot even be asked for their version: that is not told of the build."""
         longest = self.in_namespace(f"echo {'n' * 64} > /proc/sys/kernel/hostname", ("--uts",))
         found = self.assert_found("problem", "host name", "has 64 characters: UCX aborts every worker", "hostname NAME", prefix=longest,
@@ -415,7 +415,7 @@ class Doctor(unittest.TestCase):
         shorter = self.in_namespace(f"echo {'n' * 63} > /proc/sys/kernel/hostname", ("--uts",))
         self.assertEqual(self.of("host name", prefix=shorter), [])
 
-    def test_a_small_and_a_read_only_file_system(self):
+    def test_small_and_a_read_only_file_system(self):
         small = self.in_namespace("mount -t tmpfs -o size=3m tmpfs /dev/shm")
         self.assert_found("warning", "/dev/shm", "3 MiB of 3 MiB are free", "mount -o remount,size=", prefix=small)
         cache = os.path.join(self.folder.name, "ro")
@@ -426,7 +426,7 @@ class Doctor(unittest.TestCase):
         self.assertIn("cannot be written (Read-only file system)", [f for f in found if f["about"] == "/dev/shm"][0]["text"])
 
     @unittest.skipUnless(os.access(LAUNCH, os.X_OK), "nothing is built")
-    def test_what_is_built_is_asked(self):
+    def test_doctor_queries_the_built_programs(self):
         found = self.findings("--kv-net-devices", "lo,lo", "--http=127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
                               launch=LAUNCH)
         said = {f["about"]: f for f in found}
@@ -446,7 +446,7 @@ class Doctor(unittest.TestCase):
         self.assertNotIn("options", {f["about"] for f in found})
 
     @unittest.skipUnless(os.access(LAUNCH, os.X_OK), "nothing is built")
-    def test_options_come_from_where_serve_takes_them(self):
+    def test_doctor_reads_the_options_of_serve(self):
         conf = os.path.join(self.folder.name, "conf")
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -461,7 +461,7 @@ class Doctor(unittest.TestCase):
             self.assert_found("problem", "options", "unknown key 'kv-memroy'; did you mean kv-memory", "./baton check", "--config", conf,
                               launch=LAUNCH)
 
-    def test_its_words(self):
+    def test_cluster_command_words_are_parsed(self):
         text = self.run_doctor(code=None)
         self.assertRegex(text, r"\n\d+ problems?, \d+ warnings?\n\Z")
         self.assertIn("baton doctor [--json] [OPTION]", self.run_doctor("--help", code=0))

@@ -52,7 +52,7 @@ class Hostile(unittest.TestCase):
         self.server.RequestHandlerClass = type("Evil", (self.server.RequestHandlerClass,), {
             "do_GET": lambda handler: handler.send_body(status, body)})
 
-    def test_a_refusal(self):
+    def test_cluster_command_refusal_is_shown(self):
         for body, names in ((json.dumps({"error": {"message": EVIL}}).encode(), COMMANDS), (EVIL.encode(), ["ask"]),
                             (json.dumps({"error": [EVIL]}).encode(), ["status"])):
             self.get(503, body)
@@ -64,7 +64,7 @@ class Hostile(unittest.TestCase):
         self.get(200, json.dumps(CLUSTER).encode())
         self.assert_plain(self.run_all(["status"]))
 
-    def test_models_that_are_called_so(self):
+    def test_models_with_unusual_names_are_shown(self):
         self.server.models = [EVIL]
         self.server.answer = lambda handler, body, number: handler.send_body(400, json.dumps({"error": {"message": EVIL}}).encode())
         self.assert_plain(self.run_all(["ask", "load"]))
@@ -77,7 +77,7 @@ class Hostile(unittest.TestCase):
         self.addCleanup(COMMANDS.pop, "other")
         self.assert_plain(self.run_all(["other"]))
 
-    def test_an_error_in_the_stream(self):
+    def test_error_in_the_stream(self):
         self.server.answer = lambda handler, body, number: handler.stream(event(error={"message": EVIL}))
         self.assert_plain(self.run_all(["ask", "load"]))
 

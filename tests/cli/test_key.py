@@ -27,7 +27,7 @@ class TestKey(unittest.TestCase):
             self.skipTest("there is no b2sum")
         return "blake2b:" + done.stdout.split()[0]
 
-    def test_a_new_key_is_printed_once_and_its_line_has_the_hash(self):
+    def test_new_key_is_printed_once_and_its_line_has_the_hash(self):
         status, key, said = run("new", "shop")
         self.assertEqual(status, 0)
         self.assertRegex(key, r"\Abaton-[A-Za-z0-9_-]{43}\n\Z")
@@ -35,7 +35,7 @@ class TestKey(unittest.TestCase):
         self.assertNotIn(key.strip(), said)
         self.assertNotEqual(run("new", "shop")[1], key)
 
-    def test_a_file_gets_the_line_and_keeps_what_it_had(self):
+    def test_file_gets_the_line_and_keeps_what_it_had(self):
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "keys")
             keys = [run("new", tenant, "--file", path)[1].strip() for tenant in ("a", "a", "b")]
@@ -52,7 +52,7 @@ class TestKey(unittest.TestCase):
                 self.assertEqual(f.read(), f"# ours\ntenant c weight=2\nkey c {self.hash_of(key)}\n")
             self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o640)
 
-    def test_a_key_that_is_there_is_hashed(self):
+    def test_existing_key_is_hashed(self):
         key = "k" * 24
         self.assertEqual(run("hash", given=key + "\n"), (0, self.hash_of(key) + "\n", ""))
         for given in ("short", "k" * 513, "k" * 30 + " x", "k" * 30 + "\u00e9", ""):
@@ -60,7 +60,7 @@ class TestKey(unittest.TestCase):
             self.assertEqual((status, out), (1, ""), given)
             self.assertIn("24 to 512 printable ASCII characters", said)
 
-    def test_what_is_no_name_or_command_is_said(self):
+    def test_invalid_names_and_commands_are_reported(self):
         for name in ("a/b", "", ".a", "a" * 64, "a b", "\u00e9"):
             status, out, said = run("new", name)
             self.assertEqual((status, out), (1, ""), name)

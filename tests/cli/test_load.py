@@ -61,14 +61,14 @@ class Figures(unittest.TestCase):
         one.usage = (7, 5)
         self.assertAlmostEqual(load_report.tpot_ms(one), 100.0)
 
-    def test_goodput_is_of_all_that_was_offered(self):
+    def test_goodput_counts_all_offered_requests(self):
         records = [record(0, 0.1, [0.01], end=0.2), record(0, 0.3, [0.01], end=0.4), record(0, 0.1, [0.05], end=0.2),
                    record(0, None, end=0.1, error="HTTP 429"), record(0, 0.1, [0.01], end=0.2, error="cut off")]
         for targets, good in (({}, 3), ({"ttft_ms": 200}, 2), ({"itl_ms": 20}, 2), ({"ttft_ms": 200, "itl_ms": 20}, 1),
                               ({"e2e_ms": 150}, 0), ({"tpot_ms": 50.001}, 3)):
             self.assertEqual(sum(load_report.is_good(r, targets) for r in records), good, targets)
 
-    def test_a_picture_is_a_file_of_xml_whatever_the_names(self):
+    def test_picture_is_a_file_of_xml_whatever_the_names(self):
         values = {"ttft_ms": [1.0, 20.0, 3000.0], "itl_ms": [7.0], "tpot_ms": [], "e2e_ms": [5.0, 5.5, 6.0]}
         drawn = load_svg.draw("<script>&\"", values, {"ttft_ms": 100})
         document = xml.dom.minidom.parseString(drawn)
@@ -157,7 +157,7 @@ class Answers(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(over.done())
         return made, stream
 
-    async def test_an_answer_is_the_same_in_any_pieces(self):
+    async def test_answer_is_the_same_in_any_pieces(self):
         events = [delta("a"), b": comment\n\n", delta(""), delta("b") + delta("c", "length"), usage(3, 9), DONE]
         whole = b"".join(events)
         for data, end, again in ((CHUNKED + chunked(*events), False, True),
@@ -174,7 +174,7 @@ class Answers(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(stream.reusable, again)
                 self.assertEqual(stream.transport.closed, not again)
 
-    async def test_what_is_broken_is_named(self):
+    async def test_malformed_streams_are_named(self):
         cases = (
             (CHUNKED + chunked(delta("a")), False, "cut off"),
             (CHUNKED + b"5\r\ndata:", True, "cut off"),
@@ -224,7 +224,7 @@ class Runs(unittest.TestCase):
         self.assertEqual((got[0], got[2]), (status, said), got)
         return json.loads(got[1])
 
-    def test_a_closed_loop_counts_what_came(self):
+    def test_closed_loop_counts_completed_requests(self):
         out = self.figures("--concurrency", "3", "--requests", "10", "--ttft-ms", "60000", "--e2e-ms", "0.000001")
         self.assertEqual(out["requests"], {"offered": 10, "answered": 10, "refused": 0, "failed": 0, "given_up": 0})
         self.assertEqual((out["tokens"]["out"], out["tokens"]["in"], out["tokens"]["counted_by"]), (40, 60, "server"))
@@ -236,7 +236,7 @@ class Runs(unittest.TestCase):
                              ("m", True, 64, 128))
         self.assertEqual(len({body["prompt"] for body in self.server.asked}), 10)
 
-    def test_the_same_seed_asks_the_same(self):
+    def test_equal_seeds_send_equal_requests(self):
         def asked(*more):
             self.server.asked.clear()
             self.figures("--requests", "5", "--concurrency", "1", "--prompt-tokens", "9:3", "--output-tokens", "20:5",
@@ -247,7 +247,7 @@ class Runs(unittest.TestCase):
         self.assertNotEqual(asked("--seed", "2"), first)
         self.assertEqual([b["prompt"] for b in asked("--rate", "500")], [b["prompt"] for b in first])
 
-    def test_every_kind_of_request_is_sent_as_told(self):
+    def test_every_kind_of_request_is_sent_as_configured(self):
         self.figures("--requests", "1", "--chat", "--ignore-eos", "--temperature", "0.5", "--extra", '{"top_k": 3}')
         body = self.server.asked.pop()
         self.assertEqual((body["ignore_eos"], body["temperature"], body["top_k"]), (True, 0.5, 3))
@@ -265,7 +265,7 @@ class Runs(unittest.TestCase):
         self.assertEqual([(b["prompt"], b["max_tokens"]) for b in self.server.asked],
                          [("one", 5), ("two", 64), ("one", 5)])
 
-    def test_what_was_refused_is_a_miss(self):
+    def test_rejected_requests_miss_the_goodput(self):
         answer = self.server.answer
         self.server.answer = lambda handler, body, number: (
             answer(handler, body, number) if number % 2 else
@@ -298,13 +298,13 @@ class Runs(unittest.TestCase):
         self.assertEqual((out["requests"]["answered"], out["tokens"]["out"], out["tokens"]["counted_by"]),
                          (2, 4, "events"))
 
-    def test_a_run_without_a_token_is_an_error(self):
+    def test_run_without_a_token_is_an_error(self):
         self.server.answer = lambda handler, body, number: handler.send_body(503, b'{"error": "no worker"}')
         self.figures("--requests", "3", status=1, said="baton: no request gave a token: HTTP 503 (no worker)\n")
         self.server.answer = lambda handler, body, number: handler.stream(delta("", "stop"), DONE)
         self.figures("--requests", "1", status=1, said="baton: no request gave a token: no token\n")
 
-    def test_a_server_that_is_not_there_is_named(self):
+    def test_unreachable_server_is_named(self):
         port = closed_port()
         self.assertEqual(self.load("--url", f"127.0.0.1:{port}"), (
             1, "", f"baton: nobody answers at 127.0.0.1:{port}; start a server with ./baton serve, or name the one that "
@@ -313,7 +313,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(out[0], 1)
         self.assertEqual(json.loads(out[1])["errors"]["connection refused"]["n"], 2)
 
-    def test_a_server_that_stalls_is_charged_for_those_who_waited(self):
+    def test_stalled_server_is_charged_for_waiting_requests(self):
         stall_s = 0.3
         answer = self.server.answer
 
@@ -328,13 +328,13 @@ class Runs(unittest.TestCase):
         self.assertGreaterEqual(out["ttft_ms"]["p50"], 1e3 * stall_s - 4)
         self.assertGreaterEqual(out["client"]["waited_for_us"], 1)
 
-    def test_a_request_that_takes_too_long_has_failed(self):
+    def test_timed_out_request_counts_as_failed(self):
         self.server.answer = lambda handler, body, number: handler.stream_for_ever()
         self.figures("--requests", "1", "--timeout", "0.2", status=1,
                      said="baton: no request gave a token: timed out (after 0.2 s)\n")
         self.assertTrue(self.server.left.wait(LIMIT_S))
 
-    def test_a_server_that_does_not_stream_is_told_so(self):
+    def test_non_streaming_server_is_reported(self):
         self.server.answer = lambda handler, body, number: handler.send_body(
             200, b'{"choices": [{"text": "abc", "finish_reason": "stop"}], "usage": {"completion_tokens": 3}}')
         status, text, _ = self.load("--requests", "2")
@@ -342,7 +342,7 @@ class Runs(unittest.TestCase):
         self.assertIn("2 answers came whole: the server does not stream", text)
         self.assertIn("6 out", text)
 
-    def test_ctrl_c_prints_what_there_is(self):
+    def test_ctrl_c_prints_partial_results(self):
         answer = self.server.answer
 
         def first_few(handler, body, number):
@@ -361,7 +361,7 @@ class Runs(unittest.TestCase):
         self.assertEqual((out["requests"]["offered"], out["requests"]["given_up"], out["interrupted"]), (3, 1, True))
         self.assertTrue(self.server.left.wait(LIMIT_S))
 
-    def test_a_terminal_has_a_bar_and_a_pipe_has_none(self):
+    def test_terminal_has_a_bar_and_a_pipe_has_none(self):
         self.assertEqual(self.load("--requests", "2")[2], "")
         pid, terminal = pty.fork()
         if pid == 0:
@@ -375,11 +375,11 @@ class Runs(unittest.TestCase):
         self.assertIn(b"] 0 done, ", shown)
         self.assertIn(b"TTFT ms", shown)
 
-    def test_the_warm_up_counts_nowhere(self):
+    def test_warm_up_is_excluded_from_results(self):
         out = self.figures("--warmup", "4", "--requests", "2", "--concurrency", "2")
         self.assertEqual((out["requests"]["offered"], len(self.server.asked)), (2, 6))
 
-    def test_a_picture_is_written_where_it_is_wanted(self):
+    def test_chart_is_written_to_the_given_path(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "x.svg")
             self.figures("--requests", "2", "--svg", path, "--e2e-ms", "5")
@@ -398,7 +398,7 @@ class Runs(unittest.TestCase):
             self.assertIn(said, complaint)
         self.assertEqual(self.server.asked, [])
 
-    def test_more_than_a_thousand_streams_at_a_time_are_carried(self):
+    def test_over_a_thousand_concurrent_streams_run(self):
         n = 1200
         all_there = threading.Barrier(n)
 
@@ -413,7 +413,7 @@ class Runs(unittest.TestCase):
 
 
 class ReportText(unittest.TestCase):
-    def test_a_client_that_was_slow_says_so(self):
+    def test_slow_load_generator_is_reported(self):
         options = types.SimpleNamespace(chat=False, arrivals="poisson", rate=5.0, seed=1, concurrency=None, ttft_ms=None,
                                         itl_ms=None, tpot_ms=None, e2e_ms=None)
         run = types.SimpleNamespace(

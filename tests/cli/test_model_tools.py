@@ -59,7 +59,7 @@ class TestModelTools(unittest.TestCase):
         folder = self.at("cache/baton")
         return os.listdir(folder) if os.path.isdir(folder) else []
 
-    def test_a_model_is_as_accurate_as_itself_and_another_is_not(self):
+    def test_accuracy_of_a_model_with_itself_is_exact(self):
         model, other, text = self.model(), self.model(seed=2), self.text(600)
         status, out, said = self.accuracy(model, model, "--text", text, "--window", "64")
         self.assertEqual((status, said), (0, ""))
@@ -97,7 +97,7 @@ class TestModelTools(unittest.TestCase):
         os.close(main)
         return process.returncode, said.decode(errors="replace")
 
-    def test_what_was_stopped_is_continued_to_the_same_figures(self):
+    def test_stopped_accuracy_run_resumes_to_the_same_figures(self):
         # The bar shows something after a twentieth of the run: it is stopped long before its end.
         model, other, text = self.model(), self.model(seed=2), self.text(30000)
         args = [model, other, "--text", text, "--window", "32", "--threads", "1"]
@@ -111,7 +111,7 @@ class TestModelTools(unittest.TestCase):
         self.assertEqual(self.kept(), [])
         self.assertEqual(self.accuracy(*args), (0, out, ""))
 
-    def test_what_cannot_be_compared_is_named(self):
+    def test_incomparable_models_are_named(self):
         model, text = self.model(), self.text(100)
         for args, reason in (((model, model), "--text is not given"),
                              ((model,), "two models are to be named"),
@@ -125,7 +125,7 @@ class TestModelTools(unittest.TestCase):
             self.assertEqual(out, "")
             self.assertIn(reason, said)
 
-    def test_a_converted_model_reads_as_the_first_one(self):
+    def test_converted_model_reads_as_the_first_one(self):
         model, text, new = self.model(), self.text(300), self.at("new.gguf")
         status, out, said = self.convert(model, new, "--type", "q8_0")
         self.assertEqual((status, said), (0, ""))
@@ -135,7 +135,7 @@ class TestModelTools(unittest.TestCase):
         self.assertEqual((status, said), (0, ""))
         self.assertLess(float(re.search(r"mean KL\S+ +(\S+)", out).group(1)), 0.02)
 
-    def test_an_importance_matrix_is_made_from_a_text_and_used_again(self):
+    def test_importance_matrix_is_made_from_a_text_and_used_again(self):
         model, other, text = self.model(), self.model(seed=2), self.text(300)
         args = ["--type", "q4_0", "--imatrix-text", text, "--imatrix-window", "64"]
         status, out, said = self.convert(model, self.at("new.gguf"), *args)

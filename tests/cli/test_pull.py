@@ -86,7 +86,7 @@ class PullTest(unittest.TestCase):
 
     # --- what is fetched ---
 
-    def test_a_quantization_of_a_repository(self):
+    def test_quantization_of_a_repository(self):
         out, err = self.pulled("we/Tiny-GGUF:q4_k_m")
         self.assertEqual(self.read("Tiny-Q4_K_M", "Tiny-Q4_K_M.gguf"), MODEL)
         self.assertIn("Tiny-Q4_K_M is here: 300.0 kB, llama Q4_K_M, ", out)
@@ -100,7 +100,7 @@ class PullTest(unittest.TestCase):
         self.assertIn("was here already", self.pulled("we/Tiny-GGUF:q4_k_m")[0])
         self.assertEqual(len(self.hub.files_asked()), before)
 
-    def test_a_folder_without_code_and_other_formats(self):
+    def test_folder_without_code_and_other_formats(self):
         self.pulled("we/Tiny@v1")
         self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "Tiny"))),
                          [".baton.json", "config.json", "model.safetensors", "tokenizer.json"])
@@ -123,7 +123,7 @@ class PullTest(unittest.TestCase):
         del self.hub.repos["we/Parts"]["Q8_0/P-Q8_0-00003-of-00003.gguf"]
         self.refused("we/Parts lacks Q8_0/P-Q8_0-00003-of-00003.gguf", "we/Parts")
 
-    def test_words_mean_what_they_mean_to_the_server(self):
+    def test_pull_names_resolve_as_in_the_server(self):
         n_found = 0
         with open(os.path.join(ROOT, "tests", "support", "model_folder.txt"), encoding="utf-8") as f:
             rows = [line.split() for line in f if not line.startswith("#")]
@@ -139,7 +139,7 @@ class PullTest(unittest.TestCase):
                     f.write(json.dumps({"source": what[0]}) if what else "")
         self.assertGreater(n_found, 5)
 
-    def test_a_name_of_the_list(self):
+    def test_pull_of_a_listed_name_works(self):
         path = os.path.join(self.folder, "names.txt")
         with open(path, "w", encoding="utf-8") as f:
             f.write("# ours\ntiny  we/Tiny-GGUF:Q8_0   a small one\n")
@@ -155,7 +155,7 @@ class PullTest(unittest.TestCase):
         for name, (source, about) in names.items():
             self.assertTrue(model_store.is_name(name) and model_source.WORD.match(source) and about, name)
 
-    def test_an_address_anywhere(self):
+    def test_pull_of_a_url_works(self):
         self.hub.plain["/some where/m.gguf"] = MODEL
         url = self.hub.url + "/some%20where/m.gguf?download=true"
         self.hub.cuts = [100000]
@@ -174,7 +174,7 @@ class PullTest(unittest.TestCase):
 
     # --- what goes wrong on the way ---
 
-    def test_cut_connections_go_on_where_they_stopped(self):
+    def test_interrupted_download_resumes(self):
         self.hub.cuts = [100000, 50000, 1]
         _, err = self.pulled("we/Tiny-GGUF:Q4_K_M")
         self.assertEqual(self.read("Tiny-Q4_K_M", "Tiny-Q4_K_M.gguf"), MODEL)
@@ -182,7 +182,7 @@ class PullTest(unittest.TestCase):
                          [None, "bytes=100000-", "bytes=150000-", "bytes=150001-"])
         self.assertIn("was cut; going on in 0 s", err)
 
-    def test_another_run_goes_on_and_a_server_without_ranges_begins_anew(self):
+    def test_download_restarts_without_range_support(self):
         for ranges in (True, False):
             self.hub.ranges = True
             self.hub.cuts = [100000] + [0] * model_fetch.TRIES
@@ -197,7 +197,7 @@ class PullTest(unittest.TestCase):
             self.command(models_command, "rm", "Tiny-Q4_K_M")
             self.assertEqual(self.entries(), [])
 
-    def test_a_file_that_changed_meanwhile_is_not_continued(self):
+    def test_changed_remote_file_is_not_resumed(self):
         url = self.hub.url + "/m.gguf"
         self.hub.plain["/m.gguf"] = MODEL
         self.hub.cuts = [100000] + [0] * model_fetch.TRIES
@@ -206,13 +206,13 @@ class PullTest(unittest.TestCase):
         self.pulled(url)
         self.assertEqual(self.read("m", "m.gguf"), hubs.gguf(len(MODEL), seed=9))
 
-    def test_servers_that_are_busy_are_asked_again(self):
+    def test_busy_server_is_retried(self):
         self.hub.errors = [503, 429, 500]
         self.pulled("we/Tiny-GGUF:Q4_K_M")
         self.hub.errors = [503] * model_fetch.TRIES
         self.refused("HTTP 503 of 127.0.0.1.*same command goes on", "we/Tiny-GGUF:Q8_0")
 
-    def test_wrong_bytes_and_wrong_lengths_never_get_a_name(self):
+    def test_corrupt_download_never_gets_its_final_name(self):
         self.hub.served["Tiny-Q4_K_M.gguf"] = hubs.gguf(len(MODEL), seed=5)
         err = self.refused("does not match its checksum, twice; nothing of it is kept", "we/Tiny-GGUF:Q4_K_M")
         self.assertIn("it is fetched anew", err)
@@ -222,7 +222,7 @@ class PullTest(unittest.TestCase):
         self.refused("which should have", "we/Tiny-GGUF:Q4_K_M")
         self.assertEqual([name for name in self.entries() if not name.startswith(".")], [])
 
-    def test_a_server_that_states_checksums_only_when_it_redirects(self):
+    def test_server_that_states_checksums_only_when_it_redirects(self):
         self.hub.describes = False
         self.pulled("we/Tiny-GGUF:Q4_K_M")
         self.assertEqual(self.read("Tiny-Q4_K_M", "Tiny-Q4_K_M.gguf"), MODEL)
@@ -234,13 +234,13 @@ class PullTest(unittest.TestCase):
         self.pulled("we/Tiny")
         self.assertEqual(self.read("Tiny", "tokenizer.json"), b"{}" * 900)
 
-    def test_a_part_that_was_not_asked_for_is_dropped(self):
+    def test_unrequested_part_is_dropped(self):
         self.hub.cuts, self.hub.shift = [100000], 1
         self.pulled("we/Tiny-GGUF:Q4_K_M")
         self.assertEqual(self.read("Tiny-Q4_K_M", "Tiny-Q4_K_M.gguf"), MODEL)
         self.assertEqual([row[1] for row in self.hub.files_asked() if row[0] == "store"], [None, "bytes=100000-", None])
 
-    def test_ctrl_c_leaves_what_came(self):
+    def test_ctrl_c_keeps_the_partial_download(self):
         self.hub.stalls, self.hub.cuts = True, [100000]
         child = subprocess.Popen([sys.executable, os.path.join(CLI, "pull.py"), "we/Tiny-GGUF:Q4_K_M"], env=self.environment,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -255,7 +255,7 @@ class PullTest(unittest.TestCase):
         self.pulled("we/Tiny-GGUF:Q4_K_M")
         self.assertEqual(self.read("Tiny-Q4_K_M", "Tiny-Q4_K_M.gguf"), MODEL)
 
-    def test_who_comes_second_waits_and_fetches_nothing(self):
+    def test_second_pull_waits_and_fetches_nothing(self):
         os.makedirs(self.folder, exist_ok=True)
         lock = open(os.path.join(self.folder, ".pull-Tiny-Q4_K_M.lock"), "w", encoding="utf-8")
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -273,7 +273,7 @@ class PullTest(unittest.TestCase):
 
     # --- who may have what ---
 
-    def test_a_gated_repository_says_how_to_be_let_in(self):
+    def test_gated_repository_error_explains_access(self):
         self.hub.gated.add("we/Tiny-GGUF")
         self.refused("only for accounts that accepted its terms at .*/we/Tiny-GGUF: then make a token at .*settings/tokens and "
                      "put it into HF_TOKEN", "we/Tiny-GGUF:Q8_0")
@@ -283,12 +283,12 @@ class PullTest(unittest.TestCase):
         self.assertEqual([row[2] for row in asked if row[0] == "hub"], ["Bearer good"])
         self.assertEqual([row[2] for row in asked if row[0] == "store"], [None])  # not to another host
 
-    def test_the_token_never_crosses_a_network_in_clear_text(self):
+    def test_token_never_crosses_a_network_in_clear_text(self):
         self.refused("HF_TOKEN would go to models.example in clear text", "we/T", HF_ENDPOINT="http://models.example",
                      HF_TOKEN="good")
         self.refused("HF_TOKEN has a character", "we/T", HF_TOKEN="a\nb")
 
-    def test_what_is_not_there_is_named_with_what_is_near(self):
+    def test_unknown_model_names_the_closest(self):
         self.refused(r"has no repository we/Tiny-GGUG \(or it is private: then HF_TOKEN says who asks\); did you mean "
                      r"we/Tiny-GGUF\?", "we/Tiny-GGUG:Q4_K_M")
         self.refused("we/Tiny-GGUF has no revision 'v9'", "we/Tiny-GGUF@v9:Q4_K_M")
@@ -315,12 +315,12 @@ class PullTest(unittest.TestCase):
             self.refused("is no name for a model", "we/Tiny", f"--name={name}")
         self.assertEqual(self.entries(), ["Evil"])
 
-    def test_redirects_go_to_no_file_of_ours(self):
+    def test_redirect_to_a_local_file_is_refused(self):
         for where in ("file:///etc/passwd", "ftp://127.0.0.1/x"):
             self.hub.redirect = where
             self.refused("127.0.0.1.* sends us to .*(file|ftp):.*, which is not safe", "we/Tiny-GGUF:Q8_0")
 
-    def test_a_redirect_takes_the_token_to_the_same_server_alone_and_never_leaves_tls(self):
+    def test_redirect_takes_the_token_to_the_same_server_alone_and_never_leaves_tls(self):
         redirects = model_http._Redirects()
         for where, expected in (("https://a.example/y", "Bearer t"), ("https://a.example:443/y", "Bearer t"),
                                 ("https://b.example/y", None), ("https://a.example:444/y", None)):
@@ -332,7 +332,7 @@ class PullTest(unittest.TestCase):
         with self.assertRaisesRegex(words.Trouble, "which is not safe"):
             redirects.redirect_request(request, None, 302, "Found", {}, "http://a.example/y")
 
-    def test_a_link_in_place_of_a_part_is_not_followed(self):
+    def test_symlink_in_place_of_a_part_is_not_followed(self):
         victim = os.path.join(self.folder, "victim")
         with open(victim, "w", encoding="utf-8") as f:
             f.write("mine")
@@ -344,18 +344,18 @@ class PullTest(unittest.TestCase):
         self.assertNotEqual(self.pull("we/Tiny-GGUF:Q8_0")[0], 0)
         self.assertEqual(self.read("victim"), b"mine")
 
-    def test_answers_that_are_none_are_said(self):
+    def test_invalid_server_replies_are_reported(self):
         for listing in ({"sha": "x"}, {"siblings": [{}]}, {"siblings": [{"rfilename": 3}]}, [],
                         {"siblings": [{"rfilename": "a.gguf", "size": -1}]}):
             with mock.patch.object(model_http.Web, "json", lambda *_, reply=listing: reply):
                 self.refused("does not describe we/Tiny as the API", "we/Tiny")
 
-    def test_too_little_room_is_said_before_anything_comes(self):
+    def test_insufficient_disk_space_is_reported_before_download(self):
         with mock.patch.object(shutil, "disk_usage", lambda _: mock.Mock(free=1000)):
             self.refused("Tiny-Q4_K_M takes 300.0 kB more, and .* has 1.0 kB free", "we/Tiny-GGUF:Q4_K_M")
         self.assertEqual(self.hub.files_asked(), [])
 
-    def test_a_full_disk_keeps_what_came(self):
+    def test_full_disk_keeps_the_partial_download(self):
         real = model_fetch.write_all
 
         def full(file, piece):
@@ -369,7 +369,7 @@ class PullTest(unittest.TestCase):
 
     # --- what is there ---
 
-    def test_a_newer_commit_fetches_what_changed(self):
+    def test_newer_commit_fetches_what_changed(self):
         self.pulled("we/Tiny")
         self.hub.asked, self.hub.commit = [], "d" * 40
         self.hub.repos["we/Tiny"]["tokenizer.json"] = b"[]"
@@ -380,7 +380,7 @@ class PullTest(unittest.TestCase):
         self.assertEqual(json.loads(self.read("Tiny", ".baton.json"))["commit"], "d" * 40)
         self.assertEqual(self.entries(), ["Tiny"])
 
-    def test_another_model_of_that_name_is_not_overwritten(self):
+    def test_pull_never_overwrites_another_model(self):
         self.hub.repos["you/Tiny"] = self.hub.repos["we/Tiny"]
         self.pulled("we/Tiny")
         self.refused("a model Tiny already, from we/Tiny; --name gives", "you/Tiny")
@@ -388,7 +388,7 @@ class PullTest(unittest.TestCase):
         os.mkdir(os.path.join(self.folder, "photos"))
         self.refused("photos is there and is no model", "we/Tiny", "--name", "photos")
 
-    def test_who_was_stopped_between_two_renames_has_lost_nothing(self):
+    def test_pull_stopped_between_renames_loses_nothing(self):
         self.pulled("we/Tiny-GGUF:Q4_K_M")
         with mock.patch.dict(os.environ, self.environment):
             web = model_http.from_environment()
@@ -429,7 +429,7 @@ class PullTest(unittest.TestCase):
             self.assertIn(pattern, err)
         self.assertEqual(self.entries(), ["by-hand", "none", "two"])
 
-    def test_damaged_headers_are_no_end(self):
+    def test_damaged_model_headers_are_listed(self):
         for n in (0, 3, 12, 24, 40, 70, 100):
             path = os.path.join(self.folder, "x.gguf")
             with open(path, "wb") as f:
@@ -438,7 +438,7 @@ class PullTest(unittest.TestCase):
 
 
 class ProgressTest(unittest.TestCase):
-    def test_a_bar_on_a_terminal(self):
+    def test_bar_on_a_terminal(self):
         master, slave = pty.openpty()
         now = [0.0]
         with os.fdopen(slave, "w", encoding="utf-8") as stream:

@@ -57,7 +57,7 @@ def text(view, width=80, height=24, **more):
 
 
 class Frames(unittest.TestCase):
-    def test_a_frame_of_80_by_24_says_how_things_stand(self):
+    def test_top_frame_of_80_by_24_is_complete(self):
         shown = text(top_frame.View(snapshot([worker("d-0"), missing("p-0")])))
         for part in ("r1 ready  Baton 0.1.0, up 1:02:03", "17:31:48 UTC", "queue: 1 waiting, 7 running, 2 arriving, most 4096",
                      "requests/s 2 begun, 4 ended  tokens/s 820 in, 440 out", "first token 83.1/120/11.5s  between 9.1/-/-",
@@ -68,7 +68,7 @@ class Frames(unittest.TestCase):
         self.assertLessEqual(max(map(len, shown.split("\n"))), 80)
         self.assertLessEqual(shown.count("\n"), 24)
 
-    def test_any_size_has_no_line_too_long_and_none_too_many(self):
+    def test_top_frame_fits_any_terminal_size(self):
         view = top_frame.View(snapshot([worker(f"w-{i}") for i in range(40)] + [missing("p-0")], events=[
             {"id": f"x-{i}", "unix_ms": 1, "kind": "worker_lost", "text": "long " * 60} for i in range(30)]))
         for width in (1, 7, 40, 79, 80, 100, 131, 220):
@@ -94,7 +94,7 @@ class Frames(unittest.TestCase):
         for name in ("MODEL", "CTX", "CACHED", "LEASES", "TOK/S", "CPU", "VERSION", "ID"):
             self.assertIn(name, text(view, 200))
 
-    def test_rates_are_of_one_life_of_a_worker(self):
+    def test_top_rates_reset_when_a_worker_restarts(self):
         view = top_frame.View(snapshot([worker("d-0")]))
         later = snapshot([worker("d-0", prompt_tokens=150, generated_tokens=350, cpu_ms=1500)])
         later["now_unix_ms"] += 2000
@@ -119,7 +119,7 @@ class Frames(unittest.TestCase):
         self.assertIn("17:31:40 worker d-0 is gone", shown)
         self.assertIn("1 hand-overs seen, 4096B, 0 given up; last p-0 > d-0 4096B 1.5 ms", shown)
 
-    def test_nothing_that_is_told_can_steer_the_terminal(self):
+    def test_top_escapes_terminal_control_characters(self):
         view = top_frame.View(snapshot([worker("d\x1b[2J\x07", model="\x9b1m")], events=[
             {"id": "x-1", "unix_ms": 1, "kind": "x", "text": "a\x1b]0;b\x07\nc"}],
             refused=[{"name": "e\x1b", "address": None, "why": "f\x00"}]))
@@ -182,7 +182,7 @@ class Command(unittest.TestCase):
         self.assertEqual(self.top("--once", "--api-key", "right", BATON_HTTP=self.url.removeprefix("http://"))[1], out)
         self.assertIn("VERSION", self.top("--once", "--url", self.url, BATON_API_KEY="right", COLUMNS="200")[1])
 
-    def test_what_is_wrong_is_said_and_the_status_is_1(self):
+    def test_top_reports_errors_with_status_1(self):
         code, out, said = self.top("--once", "--url", self.url)
         self.assertEqual((code, out), (1, ""))
         self.assertIn("HTTP 401: this needs a key", said)

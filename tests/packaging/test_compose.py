@@ -34,7 +34,7 @@ def seconds(text):
 
 
 class Compose(unittest.TestCase):
-    def test_what_it_refers_to_is_there(self):
+    def test_compose_file_references_exist(self):
         whole = document()
         services = whole["services"]
         self.assertEqual(set(services), {"key", "router", *WORKERS})
@@ -142,7 +142,7 @@ class Running(unittest.TestCase):
         baton = os.path.join(self.words[0][1], "bin/baton")
         return self.home.run(baton, "ask", "Hello", "--max-tokens", "8", BATON_HTTP=f"{self.router}:{self.http}")
 
-    def test_they_are_a_cluster_that_lives_without_one_of_them(self):
+    def test_compose_cluster_survives_the_loss_of_one_service(self):
         self.start("key")
         self.assertEqual(self.processes["key"].wait(60), 0, self.log("key"))
         key = os.path.join(self.dir, "state/cluster-key")

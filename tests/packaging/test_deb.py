@@ -31,23 +31,23 @@ class Package(unittest.TestCase):
     def field(self, name):
         return output("dpkg-deb", "--field", self.deb, name).strip()
 
-    def test_it_is_clean_for_lintian(self):
+    def test_deb_passes_lintian(self):
         if shutil.which("lintian") is None:
             self.skipTest("no lintian")
         done = subprocess.run(["lintian", "--allow-root", self.deb], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         self.assertEqual([line for line in done.stdout.splitlines() if re.match("[EW]: ", line)], [])
 
-    def test_it_needs_libraries_and_python_and_nothing_to_build_with(self):
+    def test_deb_depends_on_runtime_packages_only(self):
         names = {word.split()[0] for word in self.field("Depends").split(", ")}
         self.assertTrue({"libc6", "libnng1", "libopenmpi3", "libucx0", "libssl3", "python3"} <= names, names)
         self.assertFalse([name for name in names if re.search("-dev$|gcc|meson|ninja|git|pip", name)], names)
 
-    def test_it_is_said_whether_it_has_cuda_and_what_finds_the_default_model_is_recommended(self):
+    def test_deb_names_its_cuda_support_and_recommends_the_model_fetcher(self):
         has_cuda = "baton_cuda.so" in output("dpkg-deb", "--contents", self.deb)
         self.assertIn("or on GPUs by CUDA" if has_cuda else "this package has no CUDA", " ".join(self.field("Description").split()))
         self.assertIn("python3-pip-whl", self.field("Recommends").split(", "))
 
-    def test_a_later_commit_is_a_later_version(self):
+    def test_later_commit_is_a_later_version(self):
         version = self.field("Version")
         self.assertRegex(version, r"\A[0-9.]+(\+[0-9]+\.g[0-9a-f.a-z]+)?\Z")
         number, _, rest = version.partition("+")
@@ -58,7 +58,7 @@ class Package(unittest.TestCase):
             self.assertEqual(count, output("git", "-C", ROOT, "rev-list", "--count", "HEAD").strip())
             self.assertEqual(commit, "g" + output(os.path.join(ROOT, "setup/commit.sh")).strip().replace("-", "."))
 
-    def test_a_server_of_it_runs(self):
+    def test_deb_server_runs(self):
         home = Home()
         self.addCleanup(home.remove)
         tree = os.path.join(self.dir, "tree")
@@ -74,7 +74,7 @@ class Package(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     @unittest.skipUnless(os.environ.get("BATON_TEST_LONG"), "for --long: it downloads a Debian")
-    def test_on_a_bare_machine_it_is_installed_serves_and_is_purged(self):
+    def test_deb_installs_serves_and_purges_on_a_bare_machine(self):
         cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "baton-test", "debs")
         done = subprocess.run([os.path.join(HERE, "bare.sh"), self.deb, self.model, cache], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False)

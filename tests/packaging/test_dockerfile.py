@@ -53,7 +53,7 @@ def install(directory):
 
 
 class Dockerfile(unittest.TestCase):
-    def test_the_packages_to_build_with_are_those_of_setup(self):
+    def test_packages_to_build_with_are_those_of_setup(self):
         script = of(0, "RUN")[0]
         found = re.search(r"sed ('[^']*') /src/setup/packages\.txt", script)
         wanted = subprocess.run(["sed", shlex.split(found.group(1))[0], os.path.join(ROOT, "setup/packages.txt")],
@@ -61,7 +61,7 @@ class Dockerfile(unittest.TestCase):
         self.assertEqual(wanted, listed_packages())
         self.assertIn("setup/packages.txt /src/setup/", of(0, "COPY"))
 
-    def test_what_is_copied_is_there_and_not_ignored(self):
+    def test_dockerfile_copies_existing_files(self):
         with open(os.path.join(ROOT, ".dockerignore"), encoding="utf-8") as f:
             ignored = [line.strip() for line in f if line.strip() and not line.startswith("#")]
         for stage in (0, 1):
@@ -85,7 +85,7 @@ class Dockerfile(unittest.TestCase):
         self.assertTrue(options)
         self.assertEqual(set(options) - own, {"buildtype"})
 
-    def test_nobody_is_root(self):
+    def test_container_does_not_run_as_root(self):
         user = of(1, "USER")[-1]
         self.assertRegex(" ".join(of(1, "RUN")), rf"useradd .*--uid [1-9]\d+ .*\b{user}\b")
         order = [w for s, w, _ in INSTRUCTIONS if s == 1]
@@ -125,7 +125,7 @@ class Dockerfile(unittest.TestCase):
                 packages = set(re.findall(rf"^([^:]+):.*/{re.escape(library)}$", owners, re.M))
                 self.assertTrue(packages & have, f"{library} of {packages} is not installed")
 
-    def test_the_entry_point_serves_and_the_health_check_sees_it(self):
+    def test_entry_point_serves_and_the_health_check_sees_it(self):
         entry, check = json.loads(of(1, "ENTRYPOINT")[0]), of(1, "HEALTHCHECK")[0]
         health = json.loads(check[check.index("CMD ") + 4:])
         environment = dict(word.split("=") for word in of(1, "ENV")[0].split())

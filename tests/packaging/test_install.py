@@ -45,7 +45,7 @@ class Installed(unittest.TestCase):
     def run_baton(self, *words, **more):
         return self.home.run(self.baton, *words, **more)
 
-    def test_a_server_answers_and_stops(self):
+    def test_server_answers_and_stops(self):
         with Server(self.home, hidden([self.baton, "serve"]), self.model) as server:
             self.assertTrue(self.run_baton("ask", "Hello", "--max-tokens", "8", BATON_HTTP=server.http))
             here = ("--run-dir", server.run_dir())  # others may run launchers
@@ -68,7 +68,7 @@ class Installed(unittest.TestCase):
             self.assertIn("KV goes to decode-0 by shm", server.log())
         self.run_baton("status", *here, status=1)
 
-    def test_a_server_bears_what_the_service_forbids(self):
+    def test_server_runs_under_the_service_restrictions(self):
         """As systemd starts it: with its filters of system calls, and told when it is ready."""
         try:
             subprocess.run(["systemd-analyze", "--version"], stdout=subprocess.DEVNULL, check=True)
@@ -93,7 +93,7 @@ class Installed(unittest.TestCase):
                                   stderr=subprocess.PIPE, text=True, check=False)
             self.assertIn("PermissionError", done.stderr, forbidden)
 
-    def test_the_default_model_is_fetched_or_it_is_said_how_to_name_one(self):
+    def test_missing_default_model_is_fetched_or_explained(self):
         with socket.socket() as s:  # nobody listens
             s.bind(("127.0.0.1", 0))
             index = f"http://127.0.0.1:{s.getsockname()[1]}/simple"
@@ -130,7 +130,7 @@ class Installed(unittest.TestCase):
         self.assertRegex(self.run_baton("list", "--models-dir", self.home.dir), r"(?m)^new +\S")
         self.assertIn("smollm2-135m", self.run_baton("list", "--known"))
 
-    def test_the_version_tells_how_it_was_built(self):
+    def test_version_tells_how_it_was_built(self):
         first, *more = self.run_baton("version").splitlines()
         with open(os.path.join(ROOT, "meson.build"), encoding="utf-8") as f:
             number = re.search(r"version: '([^']*)'", f.read()).group(1)
@@ -253,7 +253,7 @@ class Installed(unittest.TestCase):
         exposure = float(re.search(r"exposure level for baton.service: ([0-9.]+)", done.stdout).group(1))
         self.assertLess(exposure, 2.5)
 
-    def test_the_service_waits_as_long_as_stopping_takes(self):
+    def test_service_waits_as_long_as_stopping_takes(self):
         unit = settings(self.unit)
         defaults = dict(re.findall(r"--(lame-duck-ms|drain-ms|watchdog-ms) MS\n(?:      .*\n)*?.*\(default\s+(\d+)",
                                    self.run_baton("serve", "--help-all")))

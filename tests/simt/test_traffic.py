@@ -38,20 +38,20 @@ class TrafficTest(unittest.TestCase):
             with self.subTest(op=row["op"], type=row["type"], name=row["name"], rows=row["rows"]):
                 check(row)
 
-    def test_little_more_is_moved_than_must_be(self):
+    def test_kernels_read_little_more_than_required(self):
         self.each(lambda row: self.assertLessEqual(row["ratio"], MOVED_BY_TENSOR.get(row["op"], MOVED)))
 
-    def test_no_less_is_moved_than_must_be(self):
+    def test_kernels_read_no_less_than_required(self):
         """Else what must be is wrong."""
         self.each(lambda row: self.assertGreaterEqual(row["ratio"], 1.0))
 
-    def test_hot_loads_use_what_they_ask_for(self):
+    def test_hot_loads_use_whole_sectors(self):
         self.each(lambda row: self.assertGreaterEqual(row["used"], USED))
 
     def test_hot_loops_have_no_conflicts_of_banks(self):
         self.each(lambda row: self.assertEqual(row["hot_conflicts"], 0))
 
-    def test_what_is_asked_for_again_stays_in_bounds(self):
+    def test_repeated_reads_stay_in_bounds(self):
         self.each(lambda row: self.assertLessEqual(row["requested_bytes"] / row["must_bytes"],
                                                    ASKED_BY_ATTENTION if row["op"] == "attention" else
                                                    ASKED_BY_CODES if row["type"] == "E4M3" else
