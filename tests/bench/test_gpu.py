@@ -86,7 +86,7 @@ class GpuTest(Figures):
         lists = [_gpu_build.sources_of(m) for m in ("kernels", "common/base", "common/kv")]
         lists += [names for names, _ in _gpu_build.tiers().values()] + [_gpu_build.simt_sources()]
         for names in lists:
-            self.assertGreater(len(names), 4)
+            self.assertGreater(len(names), 2)
             for name in names:
                 self.assertTrue(os.path.exists(os.path.join(ROOT, name)), name)
         # Without these the bits are others.
