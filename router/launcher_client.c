@@ -10,6 +10,8 @@
 
 #define RETRY_MS 1000
 #define ROLES_MS 500 /* between two role orders to a worker */
+/* How long a launcher that says nothing of a lost worker is thought late. */
+#define ABSENT_MS 30000
 
 /* ---- processes ---- */
 
@@ -35,23 +37,47 @@ static void order_roles(bt_launcher_client_t *launcher)
     }
 }
 
-/* Requests wait for workers that start, or restart after a pause of the
- * launcher, which may be longer than the wait for unknown workers. */
-static void expect_workers(const bt_launcher_client_t *launcher,
-                           uint64_t now_us)
+static bool is_coming(const bt_admin_process_t *process)
 {
+    return (process->state == BT_ADMIN_PROCESS_WAITING) ||
+           (process->state == BT_ADMIN_PROCESS_STARTING);
+}
+
+/* Requests wait for workers that start, or restart after a pause of the
+ * launcher, which may be longer than the wait for unknown workers. A worker
+ * that is ready for the launcher and absent here has just ended: a launcher
+ * that waits for a core learns that late. */
+static void expect_workers(bt_launcher_client_t *launcher, uint64_t now_ms)
+{
+    const bool is_news = (launcher->absent_ms == 0) ||
+                         (now_ms - launcher->absent_ms < ABSENT_MS);
+    bool is_absent = false;
+
     for (uint32_t i = 0; i < launcher->document.n_processes; i++) {
         const bt_admin_process_t *process = &launcher->document.processes[i];
-        const bool comes = is_worker(process) &&
-                           ((process->state == BT_ADMIN_PROCESS_WAITING) ||
-                            (process->state == BT_ADMIN_PROCESS_STARTING));
         const bt_served_t *served =
-            comes ? bt_registry_named(&launcher->front->models, process->model)
-                  : NULL;
+            is_worker(process)
+                ? bt_registry_named(&launcher->front->models, process->model)
+                : NULL;
+        bool comes;
 
-        if (served != NULL) {
-            bt_core_expect_worker(served->core, now_us);
+        if (served == NULL) {
+            continue;
         }
+        comes = is_coming(process);
+        if ((process->state == BT_ADMIN_PROCESS_READY) &&
+            !bt_core_has_worker(served->core, process->name)) {
+            is_absent = true;
+            comes = is_news;
+        }
+        if (comes) {
+            bt_core_expect_worker(served->core, bt_now_us());
+        }
+    }
+    if (!is_absent) {
+        launcher->absent_ms = 0;
+    } else if (launcher->absent_ms == 0) {
+        launcher->absent_ms = now_ms;
     }
 }
 
@@ -239,7 +265,7 @@ void bt_launcher_client_tick(bt_launcher_client_t *launcher, uint64_t now_ms)
         if (bt_admin_client_wants_write(launcher->client)) {
             take(launcher);
         }
-        expect_workers(launcher, bt_now_us());
+        expect_workers(launcher, now_ms);
         return;
     }
     if (now_ms < launcher->retry_ms) {

@@ -204,10 +204,28 @@ void bt_core_expect_worker(bt_core_t *core, uint64_t now_us)
     core->hope_us = now_us;
 }
 
+/* A silent worker speaks again, or is declared lost soon; its pairs may be cut
+ * meanwhile. */
+static bool any_is_silent(bt_table_t *table)
+{
+    bt_list_t *pos, *tmp;
+
+    BT_LIST_FOR_EACH(pos, tmp, &table->workers)
+    {
+        if (BT_CONTAINER_OF(pos, bt_instance_t, link)->is_silent) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void bt_core_tick(bt_core_t *core, uint64_t now_us)
 {
     bt_list_t *pos = core->live.next;
 
+    if (any_is_silent(&core->table)) {
+        core->hope_us = now_us;
+    }
     while (pos != &core->live) {
         bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, live_link);
 

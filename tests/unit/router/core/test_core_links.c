@@ -137,6 +137,46 @@ static void a_pair_is_left_when_its_link_is_lost(void **state)
     bt_core_destroy(w->core);
 }
 
+/* A prefill worker reports the loss of its peer long before the peer's own
+ * connection to the router ends: on a machine with too much to do. */
+static void
+a_rerun_waits_for_workers_since_the_lost_one_is_known_lost(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    bt_req_key_t key;
+    client_t a;
+
+    (void)state;
+    bt_test_expect_log_lines(3);
+    start(w, 10);
+    p = join_telling(w, "prefill-0");
+    d = join(w, "decode-0", BT_ROLE_DECODE);
+    proven(w, p, d);
+    submit(w, &a, "A", 8, NULL);
+    key = key_at(w, p);
+    cut(w, p, d);
+    failed(w, p, key, BT_ERR_PEER_LOST, "peer lost");
+    ended(w, p, key);
+    w->now += (WAIT_MS - 100) * MS;
+    bt_core_tick(w->core, w->now);
+    bt_core_worker_suspect(w->core, d, true, w->now);
+    for (uint32_t i = 0; i < 10; i++) {
+        w->now += WAIT_MS / 2 * MS;
+        bt_core_tick(w->core, w->now);
+    }
+    assert_int_equal(a.n_ends, 0);
+    bt_core_worker_down(w->core, d, "connection lost", w->now);
+    w->now += (WAIT_MS - 1) * MS;
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(a.n_ends, 0);
+    w->now += 1 * MS;
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(a.n_ends, 1);
+    assert_int_equal(a.http_status, 503);
+    bt_core_destroy(w->core);
+}
+
 static void
 readiness_waits_for_each_decode_worker_that_came_before(void **state)
 {
@@ -268,6 +308,7 @@ int main(void)
         BT_TEST(a_request_waits_for_a_proven_link),
         BT_TEST(a_request_without_a_link_fails_with_the_names),
         BT_TEST(a_pair_is_left_when_its_link_is_lost),
+        BT_TEST(a_rerun_waits_for_workers_since_the_lost_one_is_known_lost),
         BT_TEST(readiness_waits_for_each_decode_worker_that_came_before),
         BT_TEST(readiness_waits_for_no_link_that_nobody_needs),
         BT_TEST(what_is_known_of_a_worker_goes_with_it),
