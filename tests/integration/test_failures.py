@@ -241,8 +241,8 @@ def test_interrupted_requests_wait_for_the_only_worker_of_a_role():
 def test_no_request_fails_while_the_only_worker_of_a_role_is_killed_repeatedly():
     """Four times here, 20 with --long and by turns of the roles. The launcher starts it again after 0.5 to 4 s, or 30, and requests
     wait, those that were interrupted and those that come: not for --worker-wait-ms, but as long as the launcher means to."""
-    kills = 20 if os.environ.get("BATON_LONG") else 4
-    with tempfile.TemporaryDirectory() as d, Launch("--model", slow_model(d), "--worker-wait-ms", "3000") as launch:
+    kills, wait_ms = (20, "10000") if os.environ.get("BATON_LONG") else (4, "3000")  # less than the last pauses
+    with tempfile.TemporaryDirectory() as d, Launch("--model", slow_model(d), "--worker-wait-ms", wait_ms) as launch:
         address, metrics = (launch.process("router")[name] for name in ("http", "metrics"))
         answers, over = [], threading.Event()
 
