@@ -207,8 +207,8 @@ struct bt_core {
     uint64_t forecast_first_us, forecast_between_us;
     bool judged_probe; /**< request is a probe if it is admitted */
     bt_core_late_t late;
-    /** Time in us when workers were last present, even if only silent ones, were
-     *  lost, or were expected. */
+    /** Time in us when workers were last present, even if only silent ones,
+     * were lost, or were expected. */
     uint64_t hope_us;
     /** Scratch: a prompt and the tokens from which a retry continues. Large
      *  enough for the longest sequence submitted so far. */
