@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file fanout.h
  *
- * Jobs that share one prompt (bt_msg_request_t.group): the prompt is computed,
- * sent and held once.
+ * Groups of jobs that share one prompt (bt_msg_request_t.group), such as the
+ * choices of a request. The prompt is computed, sent and held once. The job
+ * whose id is the group's number is the leader, the others are followers.
  *
  *     REQUEST of the leader ──▶ collecting ── all have come ───▶ on_request()
  *     REQUEST of a follower ────────┘         (or time out)      of each
@@ -11,16 +12,21 @@
  *     followers   (no queue of their own)             │
  *                                     engine group, or a fork of its blocks
  *
- * The leader's job carries the shared state: the claim, the transfer or
- * receive window, the prompt's blocks. A follower stays in leader->followers
- * while it needs that state; the role ends this with bt_fanout_leave(). A
- * member that ends early does not affect the others. A leader that ends early
- * is *abandoned*: none of its tokens is sent, and its job stays until no
- * follower is left. A failure of the group's KV (bt_worker_fanout_fail()) ends
- * all members.
+ * The leader's job holds the shared state: the claim in the queue, the KV
+ * transfer or receive window, and the blocks of the prompt. A follower is in
+ * leader->followers as long as it needs that state; its role calls
+ * bt_fanout_leave() when it does not any more.
+ *
+ *     a follower ends early    no effect on the other members
+ *     the leader ends early    the leader is *abandoned*: none of its tokens is
+ *                              sent, and its job stays until no follower needs
+ *                              it
+ *     the group's KV fails     all members fail: bt_worker_fanout_fail()
  *
  * A follower whose leader is not here, or has begun, is refused with
- * BT_ERR_STALE; the router then runs that request alone.
+ * BT_ERR_STALE. The router then runs that request alone.
+ *
+ * The second part of this header is about the splits of sending instances.
  *
  * Threads: the control thread.
  */
@@ -29,62 +35,80 @@
 
 #include "worker/worker.h"
 
-/** True when this worker's model supports groups. Forks are not implemented for
- *  sequences with several layer groups or with an attention window
- *  (kv_groups.h). */
+/** True when this worker's model supports groups: it has one layer group, with
+ *  full attention. Forks of sequences with several groups, a window or a state
+ *  (kv_groups.h) are not implemented here. */
 bool bt_fanout_is_possible(const bt_worker_t *w);
 
-/** Points a request without tokens to its leader's tokens, while the leader
- *  collects its group. Borrowed: to be used at once. */
+/** Sets the tokens of a follower's request that came without tokens to those of
+ *  its leader, while the leader collects its group. The tokens are borrowed
+ *  from the leader: use them at once. Other requests stay as they are. */
 void bt_fanout_lend_prompt(bt_worker_t *w, const bt_worker_link_t *from,
                            bt_msg_request_t *request);
 /**
- * Checks whether the job of this request may be created.
+ * Checks whether a job may be created for a request. Requests without a group
+ * pass.
  * @param [out] why_p  On failure: static text for the router.
+ * @retval BT_OK
  * @retval BT_ERR_STALE     the leader is not here, or has begun
- * @retval BT_ERR_MISMATCH  the request differs from its leader, the group is
- *                          too large, or groups are not supported
+ * @retval BT_ERR_MISMATCH  the request differs from its leader's in kind, peer,
+ *                          tokens, max_new or cache namespace; the group is too
+ *                          large; the model does not support groups; or
+ *                          log-probs or logits of the prompt are wanted, which
+ *                          are not computed for groups
  */
 BT_MUST_CHECK bt_status_t bt_fanout_check(bt_worker_t *w,
                                           const bt_worker_link_t *from,
                                           const bt_msg_request_t *request,
                                           const char **why_p);
-/** Passes a new job to its role, now or when its group is complete. */
+/** Passes a new job to its role with on_request(): at once without a group,
+ *  otherwise when its group is complete. The request has passed
+ *  bt_fanout_check(). */
 void bt_fanout_enter(bt_worker_t *w, bt_job_t *job,
                      const bt_msg_request_t *request);
-/** Notes that a member was refused: the others do not wait for it. */
+/** Records that the request of a follower was refused, so that its group does
+ *  not wait for it. Does nothing for other requests. */
 void bt_fanout_miss(bt_worker_t *w, const bt_worker_link_t *from,
                     const bt_msg_request_t *request);
-/** Begins the group of a job for which a grant came: the other worker's group
- *  is complete, so a member missing here will not come. */
+/** Begins the group of this leader without its missing members. Called when a
+ *  GRANT comes for it: the group is complete at the other worker, so a member
+ *  that is missing here will not come. */
 void bt_fanout_close(bt_worker_t *w, const bt_worker_link_t *from,
                      bt_req_key_t key);
-/** Begins groups whose missing members have timed out. Members are sent in one
- *  write, so a long gap means that they will not come. */
+/** Begins the groups that have waited for members longer than --dead-ms. A
+ *  router sends all members in one write, so after such a gap the missing ones
+ *  will not come. Logs a warning. */
 void bt_fanout_expire(bt_worker_t *w, uint64_t now_us);
 
-/** Takes blocks for the job and for the followers that begin with it, all or
- *  none. Known prefix blocks are held (bt_job_hold_known()), and released on
- *  failure.
- *  @retval BT_ERR_NO_BLOCKS */
+/** Takes blocks for a job and for the followers that begin with it, all or
+ *  none. The job already holds its cached prefix (bt_job_hold_known()); it may
+ *  or may not hold it after a failure, so call bt_job_drop_known() then.
+ *  @retval BT_OK
+ *  @retval BT_ERR_NO_BLOCKS  Too few blocks are free. */
 BT_MUST_CHECK bt_status_t bt_fanout_take_blocks(bt_worker_t *w, bt_job_t *job);
 
 /*
- * Splits of the instances that may send KV here: how each divides its model
- * over ranks, as the routers report it (PEER with `sends`) before they name
- * the instance in a REQUEST. An instance not reported counts as one rank, for
- * older routers.
+ * Splits of sending instances: how each instance that may send KV to this one
+ * divides its model over ranks (tp, pp). Routers report a split (PEER with
+ * `sends`) before they name the instance in a REQUEST. An instance that was not
+ * reported counts as one rank.
  *
  * Threads: the control thread.
  */
 
+/** Initialises an empty list of splits. */
 void bt_peer_sharding_init(bt_worker_t *w);
+/** Frees the list of splits. */
 void bt_peer_sharding_fini(bt_worker_t *w);
 
-/** Adds or updates an instance's split. @retval BT_ERR_NO_MEMORY */
+/** Adds or updates the split of an instance. The list has at most 1024
+ *  instances; then the oldest one is dropped.
+ *  @retval BT_OK
+ *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_peer_sharding_add(bt_worker_t *w,
                                                uint64_t instance,
                                                bt_kv_split_t split);
+/** Returns the split of an instance; tp 1 and pp 1 if it was not reported. */
 bt_kv_split_t bt_peer_sharding_split(const bt_worker_t *w, uint64_t instance);
 
 #endif

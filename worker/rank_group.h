@@ -1,25 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rank_group.h
  *
- * Ranks of one instance. Rank 0 is the worker that routers know.
+ * Rank group: the processes (ranks) of one instance, whose model is split by
+ * tensor (tp) or pipeline parallelism (pp). Rank 0 is the worker that routers
+ * know.
  *
- *     launcher ── rank 0 ═╦═ rank 1      one fate: a rank that ends takes
- *     routers  ──         ╚═ rank 2      the instance with it
+ *     launcher ── rank 0 ═╦═ rank 1      a rank that ends takes the whole
+ *     routers  ──         ╚═ rank 2      instance with it
  *
- * Unless mpirun or srun started all ranks, rank 0 starts the others, the same
- * program with the same options, as its children; a child dies with it
- * (PR_SET_PDEATHSIG). In an MPI world, ranks of an instance are consecutive
- * processes of the role (cluster.h), on one host or several.
+ * Start: without MPI, rank 0 starts the other ranks as its children: the same
+ * program with the same options. The kernel kills a child when rank 0 dies
+ * (PR_SET_PDEATHSIG). Under mpirun or srun all ranks exist already: the ranks
+ * of an instance are consecutive processes of their role (cluster.h), on one
+ * host or several.
  *
- * On one host the ranks share a memory segment for their all-reduces
- * (coll_shm.h), on several hosts these use MPI. Rank 0 also has a stream to
- * each rank (rank_link.h); in an MPI world the ranks connect to a port of rank
- * 0, and present a token that was sent over MPI.
+ * Collectives: on one host the ranks use a shared memory segment (coll_shm.h),
+ * on several hosts MPI.
  *
- * A rank that ends unexpectedly ends all others at once: routers with a
- * request here see the worker lost and run the request elsewhere.
+ * Streams: rank 0 has a stream to each other rank (rank_link.h). Under MPI the
+ * ranks connect to a socket of rank 0, and prove themselves with a token that
+ * rank 0 sent over MPI.
  *
- * Threads: the control thread; rank 0 has one more that waits for children.
+ * Failure: a rank that ends unexpectedly ends all others at once. Routers see
+ * the worker lost, and run its requests elsewhere.
+ *
+ * Threads: the control thread. Rank 0 has one more thread, which waits for the
+ *          end of children.
  */
 #ifndef BT_WORKER_RANK_GROUP_H
 #define BT_WORKER_RANK_GROUP_H
@@ -35,73 +41,87 @@
 #include "common/coll/coll_shm.h"
 #include "worker/rank_link.h"
 
-#define BT_TEAM_MAX 16u
+#define BT_TEAM_MAX 16u /**< most ranks of an instance */
 
+/** Rank group, as one of its ranks sees it. */
 typedef struct bt_rank_group {
-    uint32_t index; /**< number of the instance in its role */
-    uint32_t rank;
-    uint32_t size; /**< number of ranks; 1: no field below is set */
-    uint32_t tp;   /**< ranks of a stage; size / tp stages follow each other */
+    uint32_t index; /**< number of the instance among those of its role */
+    uint32_t rank;  /**< number of this rank */
+    uint32_t size;  /**< number of ranks; 1: the fields after tp are not set */
+    uint32_t tp;    /**< ranks of a pipeline stage; there are size / tp stages,
+                         and the ranks of a stage are consecutive */
     const bt_collectives_t
-        *coll; /**< collectives of the MPI cluster; NULL: shm's */
+        *coll; /**< MPI collectives of the instance; NULL: shm's */
     const bt_collectives_t
-        *stage; /**< collectives of this rank's stage; NULL: shm's */
-    void *segment;
+        *stage;    /**< MPI collectives of this rank's stage; NULL: shm's */
+    void *segment; /**< mapped shared memory; owned */
     size_t segment_bytes;
-    bt_coll_shm_t *shm;
-    pid_t pids[BT_TEAM_MAX]; /**< rank 0: processes of the other ranks */
-    int pidfds[BT_TEAM_MAX];
-    uint32_t n_started;
-    pthread_t watcher;
-    bool is_watched;
-    /** Rank 0: links to ranks 1 …; another rank: links[0] to rank 0. */
+    bt_coll_shm_t *shm;      /**< collectives in that memory; owned */
+    pid_t pids[BT_TEAM_MAX]; /**< rank 0: children, by rank; 0: none */
+    int pidfds[BT_TEAM_MAX]; /**< rank 0: pidfds of the children */
+    uint32_t n_started;      /**< rank 0: number of children */
+    pthread_t watcher;       /**< rank 0: waits for the end of children */
+    bool is_watched;         /**< the watcher runs */
+    /** Streams; owned. Rank 0: to ranks 1, 2 …; another rank: links[0] to rank
+     *  0. */
     bt_rank_link_t *links;
-    _Atomic bool ends; /**< children may end without error */
+    _Atomic bool ends; /**< children may end without taking rank 0 with them */
 } bt_rank_group_t;
 
-/** True when rank 0 of a team started this process. */
+/** True when this process was started by rank 0 of its group. */
 bool bt_rank_group_is_child(void);
 
 /**
- * Creates the team, or joins it as a child. A child forked here executes the
- * program anew and never returns from this call.
+ * Creates the rank group, or joins it if this process is another rank than 0.
+ * Without MPI, rank 0 forks the other ranks; they execute the program anew and
+ * do not return from this call.
  *
- * @param [in] tp, pp  Ranks of a stage, and stages; 1 and 1: no others.
- * @param [in] argv  Arguments of this program, for the other ranks.
- * @param [in] host  Address at which ranks on other hosts reach this one.
- * @param [in] cluster  Borrowed until bt_rank_group_close().
- * @retval BT_ERR_INVALID_PARAM  more than BT_TEAM_MAX; a child whose
+ * @param [in]  tp, pp   Ranks of a stage, number of stages; 1 and 1: no other
+ *                       ranks.
+ * @param [in]  argv     Arguments of this program, passed to the children.
+ * @param [in]  host     MPI on several hosts: IPv4 address of rank 0 to which
+ *                       the other ranks connect.
+ * @param [in]  cluster  Borrowed until bt_rank_group_close().
+ * @param [out] team     The group; after a failure all is released.
+ * @retval BT_OK
+ * @retval BT_ERR_INVALID_PARAM  more than BT_TEAM_MAX ranks, or a child whose
  *                               environment is malformed (logged)
- * @retval BT_ERR_NO_MEMORY, BT_ERR_IO  (logged)
+ * @retval BT_ERR_NO_MEMORY
+ * @retval BT_ERR_IO             (logged)
+ * @retval BT_ERR_TIMED_OUT      MPI: a rank did not connect in 60 s (logged)
+ * @retval BT_ERR_PEER_LOST      MPI: rank 0 failed or is not reached (logged)
+ * @retval BT_ERR_INTERNAL       MPI: the broadcast of rank 0 failed
+ * @retval  any of bt_cluster_team(); in another rank any of its broadcast
  */
 BT_MUST_CHECK bt_status_t bt_rank_group_open(uint32_t tp, uint32_t pp,
                                              char **argv, const char *host,
                                              bt_cluster_t *cluster,
                                              bt_rank_group_t *team);
-/** Expects the children to end from here on: the caller tells them to. Without
- *  it a child that ends takes this process with it. */
+/** Allows the children to end from now on, because the caller orders them to.
+ *  Before this call, a child that ends takes this process with it. */
 void bt_rank_group_expect_end(bt_rank_group_t *team);
 /** Returns the collectives of the instance. NULL: it is one rank. */
 const bt_collectives_t *bt_rank_group_collectives(const bt_rank_group_t *team);
 /** Returns the collectives of this rank's stage. NULL: the stage is one rank.
  */
 const bt_collectives_t *bt_rank_group_stage(const bt_rank_group_t *team);
-/** Rank 0: waits a short time for the others, which have been ordered to end or
- *  do not respond. All zeros are allowed. */
+/** Closes the streams and the shared memory. Rank 0 first waits up to 2 s for
+ *  each child, which was ordered to end, and kills a child that does not end. A
+ *  group of all zeros is allowed. */
 void bt_rank_group_close(bt_rank_group_t *team);
 
-/* Shared by the ways in which a team forms: as
- * children (rank_group.c) and as processes of an MPI world
- * (rank_group.c). */
+/* Used by both ways in which a group forms: as children of rank 0, and as
+ * processes of an MPI world. Both are in rank_group.c. */
 
-/** Creates the shared memory of the team's collectives; size and tp are set.
- *  @return its descriptor; -1: failed, logged */
+/** Creates the shared memory of the collectives; size and tp are set.
+ *  @return its descriptor, owned by the caller; -1: failed, logged */
 int bt_rank_group_segment(const bt_rank_group_t *team);
-/** Maps the shared memory; @a fd stays the caller's; rank, size and tp are set.
- */
+/** Maps the shared memory and opens its collectives; rank, size and tp are set.
+ *  @param [in] fd  Descriptor of the memory; stays the caller's. */
 BT_MUST_CHECK bt_status_t bt_rank_group_map(bt_rank_group_t *team, int fd);
 
-/** Joins the team in a world that mpirun or srun started. */
+/** Joins the rank group in a world that mpirun or srun started; see
+ *  bt_rank_group_open(). */
 BT_MUST_CHECK bt_status_t bt_rank_group_join(uint32_t tp, uint32_t pp,
                                              const char *host,
                                              bt_cluster_t *cluster,

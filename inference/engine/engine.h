@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file engine.h
  *
- * Compute thread of a worker: in-flight batching over one model.
+ * Engine: the compute thread of a worker. Runs one model with in-flight
+ * batching: sequences join and leave the batch at every iteration.
  *
  *     owner thread                       compute thread
  *     submit(seq) ── ring ──▶ running list → plan → forward → sample
@@ -9,62 +10,64 @@
  *     next(report) ◀── ring ── events of one iteration
  *     recycle(report) ── ring ──▶
  *
- * A sequence belongs to the engine from submit() until the owner reads its LEFT
- * item in a report; its KV blocks are only accessed in between. The compute
- * thread takes no lock and allocates no memory while it has work, and makes no
- * system call but to sleep for core donation (core_donation.c) and simulated
- * latency (simulated_latency.c). It sleeps on its ring when it has no work.
+ * Ownership: a sequence belongs to the engine from bt_engine_submit() until the
+ * owner reads its LEFT item in a report. The engine accesses its KV blocks only
+ * in between.
  *
- * Sequences with one prompt and different samples (the choices of a request)
- * can be submitted as a group, whose prompt is computed once:
+ * Groups: sequences that share a prompt and sample independently (the choices
+ * of a request) can be submitted together. The prompt is computed once:
  *
  *     leader    ─ chunk ─ chunk ─ last chunk ┬ token #1 ─ continues, or leaves
  *     followers   (CHUNK items as well)      ├ token #1 ─ continues, or leaves
  *                                            └ token #1 ─ continues, or leaves
  *
- * The first sequence of a group computes; all the others draw token #1 from the
- * same row of logits in the same iteration, and from then on each is an
- * independent sequence. To its owner every sequence looks as if it had been
- * computed alone: each has its own CHUNK, TOKEN and LEFT items, layer progress,
- * times and seat.
+ * The first sequence, the leader, computes the prompt. All sequences draw token
+ * #1 from one row of logits in one iteration, and are independent from then on.
+ * To the owner, each sequence looks as if it had been computed alone: each has
+ * its own CHUNK, TOKEN and LEFT items, layer progress, times and seat.
  *
- * Speculative decoding: a sequence can draw several tokens in one iteration
- * when its drafter proposes tokens (drafts). Drafts are computed as if they
- * were known; at each position a token is drawn from the model's logits, as
- * always. As long as the drawn token equals the draft, the next position counts
- * as well. Everything computed behind the first wrong draft is rolled back. So
- * the tokens are those of single steps, whatever the drafter proposes (I1).
+ * Speculative decoding: a sequence can draw several tokens in one iteration if
+ * its drafter proposes tokens (drafts). The model computes the drafts as if
+ * they were known tokens. At each position a token is drawn from the model's
+ * logits, as without drafts. While the drawn token equals the draft, the next
+ * position counts too; everything after the first wrong draft is discarded. So
+ * the tokens are those of single steps, whatever the drafter proposes
+ * (invariant I1).
  *
- * A sequence may be submitted with blocks for only a part of the positions that
- * it may compute (bt_seq_set_room()). Its chunks end there, and it sits out the
- * iterations for which it has no blocks, until its owner has added more; a
- * compute thread that has nothing else sleeps.
+ * Growing block tables: a sequence may be submitted with blocks for only some
+ * of its positions (bt_seq_set_room()). Its chunks end there. It sits out the
+ * iterations for which it has no blocks, until its owner adds more. If every
+ * sequence sits out, the compute thread sleeps.
  *
- * Layer groups with an attention window (kv_groups.h): once n tokens of a
- * sequence are computed, the engine reads nothing before
- * bt_kv_group_first_span(n). When the owner has seen a CHUNK of n or a TOKEN
- * drawn behind them, the blocks before that span are the owner's again. Their
- * entries in the block table stay as they are.
+ * Attention windows: once n tokens of a sequence are computed, a layer group
+ * with a window (kv_groups.h) is not read before bt_kv_group_first_span(n). The
+ * owner may release the older blocks as soon as it has read a CHUNK item of n
+ * tokens, or a TOKEN item drawn after them. Their entries in the block table
+ * must stay as they are.
  *
- * A sequence that left can be submitted again with the tokens that it has by
- * then, with all, some or none of its KV: it draws what it would have drawn
- * (I1), and its token indices continue.
+ * Submitting again: a sequence that has left can be submitted again, with all
+ * tokens it has by then and all, some or none of its KV. It draws the tokens
+ * that it would have drawn (I1), and its token indices continue.
  *
- * Mid-step join: a sequence with one token left to compute, as when its KV
- * came from another worker, need not wait for the next iteration. It may join
- * the running iteration between two layers (passes.c).
+ * Mid-step join: a sequence with one token left to compute, for instance
+ * because its KV came from another worker, may join the running iteration
+ * between two layers (passes.c, sched_pipeline.h).
  *
  * Layer-boundary preemption: a prompt that is ordered before everything in the
- * running iteration need not wait either. Between two layers a chunk of it may
- * be computed through all layers, while the running iteration waits
- * (passes.c). So a short prompt waits for one layer of a long one's
- * chunk.
+ * running iteration need not wait for its end. Between two layers the iteration
+ * may wait while a chunk of that prompt is computed through all layers
+ * (passes.c). So a short prompt waits only for one layer of a long one's chunk.
  *
- * Overlapped scheduling: on a device an iteration may begin while the previous
- * one is still running, with input tokens that are not known yet (passes.c). A
- * sequence whose last token is drawn by the previous iteration has its LEFT in
- * the report of the next.
+ * Overlapped scheduling: on a device, an iteration may begin while the previous
+ * one still runs, with input tokens that are not known yet (passes.c). A
+ * sequence that ends with a token of the previous iteration then has its LEFT
+ * item in the report of the next one.
  *
+ * Threads: one owner thread makes all calls, unless a function says otherwise.
+ *          The compute thread takes no lock and allocates no memory while it
+ *          has work. Its only system calls then are the sleeps of core donation
+ *          (core_donation.c) and simulated latency (simulated_latency.c).
+ *          Without work it sleeps on its ring.
  * Source: Y. Leviathan et al., "Fast Inference from Transformers via
  *         Speculative Decoding", ICML 2023; here the draw at a position has one
  *         outcome (seed, position), so a draft is right when it equals that.
@@ -87,195 +90,210 @@
 
 /** Most drafts in one iteration, over all sequences. */
 #define BT_ENGINE_MAX_DRAFTS 16
-/** Most rows of logits in one iteration beside one per sequence. */
+/** Most rows of logits in one iteration beyond one per sequence: for drafts,
+ *  and for rows that requests ask for. */
 #define BT_ENGINE_EXTRA_ROWS 32
 
 /**
- * Logits of positions and log probabilities of the tokens that follow them,
- * whether those are known or drawn. The row of a position is filled when the
- * position is computed: rows up to n_computed - 1 of a sequence's last CHUNK
- * item, and the rows that its TOKEN items were drawn from. Positions that are
- * not computed, because their KV existed at submit, have no row.
+ * Logits and log probabilities that a sequence stores, by position. The row of
+ * a position has the logits that the token after it is drawn from, and the log
+ * probability of that token, whether the token was known or drawn.
  *
- * Values are those of the model, before logits processors, penalties and bans.
- * All arrays are the owner's; NULL: not wanted.
+ * The engine fills a row when it computes the position. After a CHUNK item the
+ * rows up to n_computed - 1 are filled, after a TOKEN item also the row that
+ * the token was drawn from. Positions whose KV existed at submit are not
+ * computed and have no row.
+ *
+ * Values are the model's, before logits processors, penalties and bans. All
+ * arrays are the owner's; NULL: not wanted.
  */
 typedef struct bt_seq_rows {
     uint32_t from;        /**< first position */
     uint32_t n;           /**< number of positions */
     float *logits;        /**< (n, n_vocab) */
-    double *logprobs;     /**< n: log probability of the token behind each
+    double *logprobs;     /**< [n] log probability of the token after each
                                position */
     uint32_t n_top;       /**< number of top candidates, at most n_vocab */
     uint32_t *top_ids;    /**< (n, n_top), best first */
     double *top_logprobs; /**< (n, n_top) */
-    /** First position to fill: earlier ones are already filled and are not
-     *  written again, when a sequence is submitted again. */
+    /** First position to fill. Rows before it were filled when the sequence was
+     *  submitted before, and are not written again. */
     uint32_t done;
 } bt_seq_rows_t;
 
 /** Source of draft tokens for speculative decoding. */
 typedef struct bt_drafter {
-    /** Proposes drafts. Runs on the compute thread: no allocation, lock or
-     *  system call.
-     *  @param [out] drafts  @a max ids; ignored from the first id on that is
-     *          not in the vocabulary
+    /** Proposes drafts. Called on the compute thread: no allocation, lock or
+     *  system call is allowed.
+     *  @param [out] drafts  [max] token ids; ids from the first one on that is
+     *          not in the vocabulary are ignored
      *  @return number of drafts, 0 to max */
     uint32_t (*propose)(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
                         uint32_t max, uint32_t *drafts);
-    void *ctx; /**< owner's context */
+    void *ctx; /**< argument of propose(); the owner's */
 } bt_drafter_t;
 
-/** One sequence. All arrays are the owner's and outlive the engine's use. */
+/** One sequence. The owner fills the fields before bt_engine_submit(), unless a
+ *  comment says otherwise. All arrays are the owner's and stay valid until it
+ *  has read the LEFT item. */
 typedef struct bt_seq {
     /** Scheduler state. The owner sets priority, since_us, deadline_us,
-     *  n_tokens and n_computed before submit; the engine sets its slack. */
+     *  n_tokens and n_computed before submit; the engine sets the slack. */
     bt_sched_seq_t sched;
-    void *user;             /**< owner's pointer */
+    void *user;             /**< pointer for the owner */
     uint32_t *tokens;       /**< capacity: n_tokens + max_new ids */
     uint32_t n_prompt;      /**< tokens of the client's prompt, for penalties */
-    uint32_t max_new;       /**< tokens still to draw, at least 1 */
-    uint32_t first_index;   /**< index of the first token drawn here */
-    const uint32_t *blocks; /**< block table: a block in every group for each
-                                 span, for every position computed here or
-                                 for the positions of room */
-    atomic_uint room;       /**< positions that have blocks
-                                 (bt_seq_set_room()); 0: all */
-    /** Block copies of a fork whose source already has its KV, one per layer
-     *  group; done before the first iteration. The source blocks must stay held
-     *  until the first item of this sequence. Not for a group of sequences. */
+    uint32_t max_new;       /**< most tokens to draw from now on, at least 1 */
+    uint32_t first_index;   /**< index in the answer of the first token drawn
+                                 here */
+    const uint32_t *blocks; /**< block table: one id per group for each span,
+                                 for all positions computed here, or for the
+                                 positions of `room` */
+    atomic_uint room;       /**< positions that have blocks, set by
+                                 bt_seq_set_room(); 0: all */
+    /** Block copies of a fork whose origin has its KV already, one per layer
+     *  group. The engine makes them before the first iteration of the sequence.
+     *  The source blocks must stay held until the first item of the sequence in
+     *  a report. Not allowed in a group of sequences. */
     bt_kv_copy_t copy[BT_KV_MAX_GROUPS];
-    bool leave_after_first; /**< prefill worker: the sequence leaves after
-                                 one token */
+    bool leave_after_first; /**< true at a prefill worker: the sequence leaves
+                                 after one token */
     bool tell_layers;       /**< publish layer progress for bt_seq_layers() */
-    /** Target in us of the mean time between its tokens, beyond which no cores
-     *  are donated (sched_pipeline.h); 0: the engine's target, for each
+    /** Target in us for the mean time between tokens; cores are donated only
+     *  within it (sched_pipeline.h). 0: the engine's target, for each
      *  iteration. */
     uint64_t itl_us;
-    /** Time (bt_now_us()) of the token after which the mean for itl_us is
-     *  measured; 0: the first token that is drawn here. */
+    /** Time (bt_now_us()) of the token from which the mean for itl_us is
+     *  measured. 0: the engine sets it at the first token drawn here. */
     uint64_t paced_us;
-    bool clear_tail; /**< zero the slots behind n_tokens in the last block
-                          before any of it is computed, because the block is
-                          sent to another worker */
+    bool clear_tail; /**< zero the last block before it is computed, if
+                          n_tokens fill it only in part: the block is sent to
+                          another worker, which must not get older data */
     bt_sampling_t sampling;
     const bt_logits_processor_t *processors; /**< n_processors of them */
     uint32_t n_processors;
-    bt_drafter_t drafter; /**< propose may be NULL */
+    bt_drafter_t drafter; /**< propose == NULL: no drafts */
     /** Logits and log probabilities to store; NULL: none. In a group each
-     *  sequence has its own rows, from the prompt's last position on; rows of
-     *  the prompt itself are only for a sequence alone. */
+     *  sequence has its own, from the last position of the prompt on; rows of
+     *  earlier positions are only possible for a sequence alone. */
     const bt_seq_rows_t *rows;
     atomic_bool cancel; /**< set through bt_engine_cancel() */
-    /** State of bt_seq_has_begun(); also set for followers when their leader
+    /** Read it with bt_seq_has_begun(). Set for followers too when their leader
      *  begins. */
     atomic_bool has_begun;
-    /** Number of layers whose KV is stored for all n_tokens; 0 before
-     *  submit. */
+    /** Number of layers whose KV is stored for all n_tokens; read it with
+     *  bt_seq_layers(). The owner sets 0 before submit. */
     atomic_uint n_layers;
-    bt_list_t followers; /**< engine's: sequences that this one computes for */
-    uint64_t late_ns;    /**< engine's: when it joined its first iteration
-                              mid-step; 0: it began with it */
-    uint32_t n_unpaced;  /**< engine's: tokens drawn here until paced_us */
-    /* The engine's: number of passes in flight that contain the sequence; which
-     * of the ids of the pass in flight its last token will be, UINT32_MAX: the
-     * token is known; and whether the sequence has left, but waits for a pass
-     * that still computes it in vain. */
-    uint32_t n_under_way;
-    uint32_t from_id;
-    bool is_gone;
-    bt_finish_t gone_finish;
-    /* Written by the engine, read by the owner after LEFT. */
-    uint32_t n_drawn;
-    uint32_t n_iterations;
-    uint32_t n_chunks;
-    uint64_t first_start_ns; /**< start of its first iteration, or when it
-                                  joined that one */
+    /* Private to the engine. */
+    bt_list_t followers; /**< sequences that this one computes the prompt for */
+    uint64_t late_ns;    /**< when it joined its first iteration mid-step; 0: it
+                              was in that iteration from the begin */
+    uint32_t n_unpaced;  /**< tokens drawn here up to paced_us */
+    uint32_t n_under_way; /**< passes in flight that contain the sequence */
+    uint32_t from_id; /**< which of the ids drawn by the pass in flight its last
+                           token will be; UINT32_MAX: the token is known */
+    bool is_gone; /**< ended, but a pass in flight still computes it in vain;
+                       LEFT follows that pass */
+    bt_finish_t gone_finish; /**< finish of that LEFT */
+    /* Written by the engine; the owner reads them after LEFT. */
+    uint32_t n_drawn;        /**< tokens drawn here */
+    uint32_t n_iterations;   /**< iterations that included the sequence */
+    uint32_t n_chunks;       /**< iterations with a prefill chunk of it */
+    uint64_t first_start_ns; /**< when its first iteration began, or when it
+                                  joined that iteration */
     uint64_t context_ns;     /**< time of iterations with a chunk of it */
-    uint64_t generation_ns;
+    uint64_t generation_ns;  /**< time of its other iterations */
 } bt_seq_t;
 
+/** Kind of a report item. */
 typedef enum bt_report_kind {
-    BT_REPORT_CHUNK, /**< n_computed of its tokens have KV now */
+    BT_REPORT_CHUNK, /**< KV is stored for the first n_computed tokens */
     BT_REPORT_TOKEN, /**< a token was drawn */
-    BT_REPORT_LEFT,  /**< the engine has released the sequence */
+    BT_REPORT_LEFT,  /**< the sequence belongs to the owner again */
 } bt_report_kind_t;
 
+/** Event of one sequence in a report. */
 typedef struct bt_report_item {
     bt_report_kind_t kind;
     bt_seq_t *seq;
-    uint32_t n_computed; /**< CHUNK */
-    uint32_t token;      /**< TOKEN */
-    uint32_t index;      /**< TOKEN: 0 = token #1 of the request */
-    bt_finish_t finish;  /**< TOKEN, LEFT: NONE when it left unfinished */
+    uint32_t n_computed; /**< CHUNK: tokens that have KV */
+    uint32_t token;      /**< TOKEN: id */
+    uint32_t index;      /**< TOKEN: 0 = token #1 of the answer */
+    bt_finish_t finish;  /**< TOKEN, LEFT: reason; NONE in a LEFT: the sequence
+                              left unfinished */
 } bt_report_item_t;
 
-/** Events of one iteration, or of the pass of one sequence that preempted an
- *  iteration at a layer boundary; that iteration's own report comes later.
- *  Items of one sequence are in the order CHUNK, TOKEN, LEFT; a sequence has
- *  several TOKENs only where drafts were right, so all sequences together have
- *  at most max_seqs + BT_ENGINE_MAX_DRAFTS. */
+/** Events of one iteration. A pass that preempted an iteration at a layer
+ *  boundary has a report of its own, which comes before that of the iteration.
+ *  Items of one sequence are in the order CHUNK, TOKEN, LEFT. A sequence has
+ *  several TOKEN items only if drafts were right, so a report has at most
+ *  max_seqs + BT_ENGINE_MAX_DRAFTS of them. */
 typedef struct bt_report {
-    uint64_t iteration;
+    uint64_t iteration; /**< number of the iteration */
     uint64_t start_ns, end_ns;
-    uint64_t inside_ns; /**< time within it of preempting passes, which have
-                             their own reports */
+    uint64_t inside_ns; /**< part of this time that preempting passes took,
+                             which have their own reports */
     uint32_t n_seqs, n_context_seqs, n_generation_seqs;
-    uint32_t n_context_tokens;
-    bt_sched_step_t work; /**< amount of work done in work_ns */
-    uint64_t work_ns;     /**< from start_ns until tokens were drawn, without
-                               preempting passes */
-    bool ahead;           /**< began while the previous pass was still
-                               running */
-    uint64_t yielded_ns;  /**< time slept before it to donate cores */
-    bt_status_t status;   /**< not OK: the device failed; all items are LEFT */
+    uint32_t n_context_tokens; /**< prefill tokens */
+    bt_sched_step_t work;      /**< amount of work done in work_ns */
+    uint64_t work_ns;    /**< from start_ns until the tokens were drawn, without
+                              preempting passes */
+    bool ahead;          /**< overlapped: began while the previous pass was
+                              still running */
+    uint64_t yielded_ns; /**< sleep before the iteration to donate cores */
+    bt_status_t status;  /**< not BT_OK: the device failed; all items are LEFT
+                          */
     uint32_t n_items;
-    bt_report_item_t *items;
+    bt_report_item_t *items; /**< [n_items] */
 } bt_report_t;
 
-/** Minimum duration of a forward pass, enforced by waits between its layers and
- *  at its end, so that a small model can stand in for a large one. All zero: no
- *  minimum. */
+/** Simulated latency: a minimum duration of each forward pass, kept by waits
+ *  between layers and at the end, so that a small model can stand in for a
+ *  large one. All zero: no minimum. */
 typedef struct bt_engine_rehearsal {
-    uint32_t pass_us;
-    uint32_t row_us; /**< added for each row */
+    uint32_t pass_us; /**< for a pass */
+    uint32_t row_us;  /**< added for each row (token) of the pass */
 } bt_engine_rehearsal_t;
 
+/** Configuration of an engine; copied by bt_engine_create(). */
 typedef struct bt_engine_config {
-    bt_model_t *model; /**< borrowed; the compute thread is its only user */
-    bt_kv_view_t kv;
-    /** Groups of the model's layers (bt_forward_t.groups); borrowed. NULL: one
+    bt_model_t *model; /**< borrowed; only the compute thread uses it */
+    bt_kv_view_t kv;   /**< KV pool */
+    /** Layer groups of the model (bt_forward_t.groups); borrowed. NULL: one
      *  group. */
     const bt_kv_groups_t *groups;
-    uint32_t max_seqs;     /**< most sequences submitted at a time */
-    uint32_t token_budget; /**< most prefill tokens of an iteration */
-    bool tunes_chunks;     /**< choose the chunk size automatically
-                                (sched_chunk.h) */
-    uint32_t itl_us;       /**< ITL target for chunk sizes (sched_chunk.h);
-                                0: a default */
-    bt_sched_order_t order;
-    /** Hooks for borrowing cores between the workers of a host
-     *  (sched_pipeline.h). want_cores publishes until when (bt_now_ns())
-     *  this worker wants the cores of others, 0: no longer; cores_wanted
-     *  returns until when others want the cores of this one. Both run on the
-     *  compute thread: no lock, no system call. NULL: no borrowing. */
+    uint32_t max_seqs;      /**< seats: most sequences submitted at a time, at
+                                 least 1 */
+    uint32_t token_budget;  /**< most prefill tokens of an iteration, at least
+                                 tokens_per_block */
+    bool tunes_chunks;      /**< choose the chunk size automatically
+                                 (sched_chunk.h) */
+    uint32_t itl_us;        /**< ITL target in us for chunk sizes
+                                 (sched_chunk.h) and core donation; 0: a default
+                                 */
+    bt_sched_order_t order; /**< order of waiting prompts */
+    /** Hooks for core donation between the workers of a host
+     *  (sched_pipeline.h). want_cores() publishes until when (bt_now_ns()) this
+     *  worker wants the cores of others; 0: no longer. cores_wanted() returns
+     *  until when others want the cores of this worker. Both run on the compute
+     *  thread: no lock, no system call. NULL: no donation. */
     void (*want_cores)(void *ctx, uint64_t until_ns);
     uint64_t (*cores_wanted)(void *ctx);
-    void *cores_ctx; /**< owner's context */
+    void *cores_ctx; /**< argument of both hooks; the owner's */
     bool own_cores;  /**< no other thread computes on the compute thread's
                           core */
-    bool late_join;  /**< sequences with one token to compute may join a
-                          running iteration (sched_pipeline.h) */
-    bt_engine_rehearsal_t rehearsal;
+    bool late_join;  /**< mid-step join: sequences with one token to compute may
+                          join a running iteration (sched_pipeline.h) */
+    bt_engine_rehearsal_t rehearsal; /**< simulated latency */
     /** Overlapped scheduling: whether an iteration on a device may begin while
-     *  the previous one is running (sched_pipeline.h). Ignored on other back
-     *  ends. */
+     *  the previous one still runs (sched_pipeline.h). Ignored by back ends
+     *  that are not devices. */
     bt_sched_overlap_mode_t ahead;
 } bt_engine_config_t;
 
 typedef struct bt_engine bt_engine_t;
 
-/** Returns the most rows of one iteration, for bt_model_config_t. */
+/** Returns the most rows (tokens) of one iteration, for bt_model_config_t. */
 uint32_t bt_engine_max_rows(uint32_t max_seqs, uint32_t token_budget,
                             uint32_t tokens_per_block);
 
@@ -283,102 +301,109 @@ uint32_t bt_engine_max_rows(uint32_t max_seqs, uint32_t token_budget,
 uint32_t bt_engine_max_logit_rows(uint32_t max_seqs);
 
 /** Starts the compute thread.
- *  @retval BT_ERR_INVALID_PARAM  token_budget below tokens_per_block
- *  @retval BT_ERR_NO_MEMORY, BT_ERR_IO */
+ *  @param [out] engine_p  Owned by the caller; free with bt_engine_destroy().
+ *  @retval BT_OK
+ *  @retval BT_ERR_INVALID_PARAM  max_seqs is 0, or token_budget is below
+ *                                tokens_per_block
+ *  @retval BT_ERR_NO_MEMORY
+ *  @retval BT_ERR_IO  no thread or descriptor could be made */
 BT_MUST_CHECK bt_status_t bt_engine_create(const bt_engine_config_t *config,
                                            bt_engine_t **engine_p);
 /** Asks the compute thread to end after its current iteration, and waits for
- *  it.
- *  @return false: it has not ended within @a timeout_ms, so that nothing that
- *          it uses may be freed; ask again, or end the process */
+ *  its end for at most @a timeout_ms.
+ *  @return false: the thread has not ended, so nothing that it uses may be
+ *          freed; call again, or end the process */
 bool bt_engine_stop(bt_engine_t *engine, uint32_t timeout_ms);
-/** Stops the engine after the current iteration and joins its thread, however
- *  long that takes. Sequences still submitted go back to the owner without
- *  LEFT. NULL is allowed. */
+/** Stops the engine after the current iteration, waits for its thread however
+ *  long that takes, and frees it. Sequences still submitted belong to the owner
+ *  again, without a LEFT item. NULL is allowed. */
 void bt_engine_destroy(bt_engine_t *engine);
 
-/** Submits one sequence.
- *  @retval BT_ERR_BUSY  max_seqs are submitted already */
+/** Submits one sequence, which belongs to the engine until its LEFT item.
+ *  @retval BT_OK
+ *  @retval BT_ERR_BUSY  no seat is free: max_seqs sequences are submitted */
 BT_MUST_CHECK bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq);
 
 /**
- * Submits sequences that begin with the same tokens and draw independently; the
- * first one that is not canceled computes for all, in its own turn. Either all
- * are submitted or none.
+ * Submits a group: sequences with one prompt that draw independently. All are
+ * submitted, or none. The first sequence that is not canceled is the leader and
+ * computes the prompt for all, in its own turn.
  *
- * All must agree in n_tokens, the tokens, and n_computed, which is a whole
- * number of blocks. Each has its own tokens array, turn and sampling.
+ * The sequences are equal in tokens, n_tokens and n_computed, which is a whole
+ * number of blocks. Each has its own array of tokens, turn and sampling.
  *
- * Blocks: up to n_tokens, whole blocks are shared by all tables. The partial
- * last block is each sequence's own, or shared by sequences that leave after
- * the first token (nothing is written behind the prompt then). bt_kv_fork()
- * makes such tables, and the engine does its copy. Every sequence holds its
- * table until its own LEFT, and any of them may become the one that computes:
- * when the computing sequence is canceled, it leaves at once and the next one
- * continues from the complete blocks, in its own table.
+ * Blocks: all block tables share the full blocks of the first n_tokens. Each
+ * sequence has its own partly filled last block, unless the sequences leave
+ * after the first token: then they may share it, because nothing is written
+ * after the prompt. bt_kv_fork() makes such tables, and the engine copies the
+ * last block. Every sequence holds the blocks of its table until its own LEFT,
+ * because each may become the leader: a canceled leader leaves at once, and the
+ * next sequence continues after the last full block, in its own table.
  *
- * A group takes n seats, although one sequence computes until the prompt ends,
- * and the items of n sequences in a report.
+ * A group takes n seats from the begin, and n items of each kind in a report.
  *
- * @param [in] seqs  n of them, at least 1; the array is the caller's again
- *         afterwards.
- * @retval BT_ERR_BUSY  fewer than n seats are free
+ * @param [in] seqs  [n] sequences, n at least 1; the array itself is the
+ *         caller's again afterwards.
+ * @retval BT_OK
+ * @retval BT_ERR_BUSY  fewer than n seats are free; nothing was submitted
  */
 BT_MUST_CHECK bt_status_t bt_engine_submit_group(bt_engine_t *engine,
                                                  bt_seq_t *const *seqs,
                                                  uint32_t n);
 
 /**
- * Declares that the sequence has blocks for all positions before this one.
- * Owner thread, at any time: before submit a value that may cover only some of
- * the uncomputed positions; afterwards only larger ones, once the new blocks
- * are in its table.
+ * Tells the engine that a sequence has blocks for the positions before
+ * @a n_positions. Called by the owner thread at any time: before submit with a
+ * value that may cover only some of the positions to compute; afterwards only
+ * with larger values, once the new block ids are in the table. Call
+ * bt_engine_wake() then.
  *
- * @param [in] n_positions  a whole number of blocks; 0: for all that it may
- *         compute
+ * @param [in] n_positions  a whole number of blocks; 0: blocks for every
+ *         position that may be computed
  */
 static inline void bt_seq_set_room(bt_seq_t *seq, uint32_t n_positions)
 {
     atomic_store_explicit(&seq->room, n_positions, memory_order_release);
 }
 
-/** Makes the engine look again, after bt_seq_set_room() or after canceling a
- *  sequence that may sit out. A system call only where the compute thread
- *  sleeps. */
+/** Wakes the compute thread, which then looks at its sequences again. Call
+ *  after bt_seq_set_room(), and after canceling a sequence that may sit out.
+ *  Makes a system call only if the compute thread sleeps. */
 void bt_engine_wake(bt_engine_t *engine);
 
-/** Cancels the sequence before the next iteration that is planned; LEFT
- *  (CANCELED) follows, unless it had already finished. The others of its group
- *  continue. Never blocks. Where the sequence may sit out, call
+/** Cancels a sequence: the next iteration that is planned is without it. LEFT
+ *  (CANCELED) follows, unless the sequence had already finished. Others of its
+ *  group continue. Never blocks. If the sequence may sit out, call
  *  bt_engine_wake() afterwards. */
 void bt_engine_cancel(bt_seq_t *seq);
 
-/** Returns the progress of the last chunk of a sequence with tell_layers while
- *  it is computed: the number of layers, from 0, in which KV of all its tokens
- *  is stored. May stay 0 until the CHUNK item comes. Owner thread. */
+/** Returns in how many layers, from layer 0 on, the KV of all tokens of a
+ *  sequence is stored, while its last chunk is computed. Needs tell_layers. May
+ *  return 0 until the CHUNK item comes. Called by the owner thread. */
 static inline uint32_t bt_seq_layers(const bt_seq_t *seq)
 {
     return atomic_load_explicit(&seq->n_layers, memory_order_acquire);
 }
 
-/** True when an iteration has included a part of the sequence, or of the one
- *  that computes for it, since it was submitted. Until then the sequence
- *  waits in the engine's queue. Owner thread; the answer may be slightly out
- *  of date. */
+/** True when an iteration has included a part of the sequence, or of its
+ *  leader, since it was submitted. False: the sequence waits in the engine's
+ *  queue. Called by the owner thread; the answer may be slightly out of date.
+ */
 static inline bool bt_seq_has_begun(const bt_seq_t *seq)
 {
     return atomic_load_explicit(&seq->has_begun, memory_order_relaxed);
 }
 
 /**
- * Takes back the last @a n tokens that were drawn, while the owner has the
- * sequence: submitted again, it draws them anew. Its blocks from
- * bt_kv_blocks_for(n_computed, tokens_per_block) on no longer have valid
- * content. The last known token is computed again, so it must not lie in a
- * shared block, and all positions that it attends to must still exist, in
- * groups with a window too.
+ * Removes the last @a n drawn tokens of a sequence that the owner has. After
+ * the next submit, the engine draws them anew.
  *
- * @param [in] n  at most n_drawn; at least one token remains
+ * Blocks from bt_kv_blocks_for(n_computed, tokens_per_block) on have no valid
+ * content afterwards. The last remaining token is computed again: it must not
+ * lie in a shared block, and the KV of all positions that it attends to must
+ * still exist, in groups with a window too.
+ *
+ * @param [in] n  at most n_drawn; at least one token must remain
  */
 static inline void bt_seq_roll_back(bt_seq_t *seq, uint32_t n)
 {
@@ -389,22 +414,27 @@ static inline void bt_seq_roll_back(bt_seq_t *seq, uint32_t n)
     }
 }
 
-/** Returns a descriptor that is readable when a report may be there (after
- *  bt_engine_sleep_prepare()). */
+/** Returns a descriptor to poll: readable when a report may have come, after
+ *  bt_engine_sleep_prepare() has returned true. */
 int bt_engine_fd(const bt_engine_t *engine);
-/** Prepares the owner's sleep on the descriptor.
- *  @return true when the owner may sleep on it */
+/** Prepares for a sleep on bt_engine_fd().
+ *  @return true: sleep, then call bt_engine_sleep_done(); false: do not sleep,
+ *          a report is there */
 bool bt_engine_sleep_prepare(bt_engine_t *engine);
+/** Ends a sleep on bt_engine_fd(). */
 void bt_engine_sleep_done(bt_engine_t *engine);
 
-/** Returns the next report, or NULL. Give it back with bt_engine_recycle(). */
+/** Returns the next report, or NULL if there is none. Borrowed: return it with
+ *  bt_engine_recycle(). */
 bt_report_t *bt_engine_next(bt_engine_t *engine);
+/** Returns a report to the engine, for another iteration. */
 void bt_engine_recycle(bt_engine_t *engine, bt_report_t *report);
 
-/** Reads the progress counter for a health check: it changes with each
+/** Reads the progress counter, for a watchdog. The counter changes with each
  *  operation of a layer (bt_forward_t.progress) and around each step of the
- *  compute thread. Any thread.
- *  @return whether the engine has work; without, the counter does not change */
+ *  compute thread. Any thread may call this.
+ *  @return true: the engine has work; false: it has none, and the counter does
+ *          not change */
 bool bt_engine_progress(const bt_engine_t *engine, uint64_t *marks_p);
 
 #endif
