@@ -10,6 +10,7 @@
  * before the wake to the owner's first instruction, for both kinds of turns,
  * including delays by other users of the core; of these, how long the lent
  * thread still ran; and how much was computed on CORE. */
+#include <inttypes.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -216,8 +217,8 @@ int main(int argc, char **argv)
     print("idle", &idle, ", ");
     print("lent", &lent, ", ");
     print("in_way", &in_way, ", ");
-    printf("\"pieces\": %llu, \"again\": %llu}\n",
-           (unsigned long long)stats.pieces, (unsigned long long)stats.again);
+    printf("\"pieces\": %" PRIu64 ", \"again\": %" PRIu64 "}\n", stats.pieces,
+           stats.again);
     bt_cpu_pool_destroy(pool);
     bt_free(idle.ns);
     bt_free(lent.ns);

@@ -7,6 +7,7 @@
  * Half of the workers prefill, half decode, spread in memory as the router's
  * are; OPEN requests are in flight, and with each new one the oldest ends. One
  * line of JSON. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -127,8 +128,7 @@ int main(int argc, char **argv)
             place(&workers, &n_taken, oldest);
         }
     } while (bt_thread_cpu_ns() < end_ns);
-    printf("{\"placements\": %llu, \"cpu_seconds\": %.6f}\n",
-           (unsigned long long)n,
+    printf("{\"placements\": %" PRIu64 ", \"cpu_seconds\": %.6f}\n", n,
            (double)(bt_thread_cpu_ns() - start_ns) / 1e9);
     bt_free(open_requests);
     bt_free(memory);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* UCX under kvtransfer: opening, closing and progress. See kvt_ucx_priv.h. */
 #include <dirent.h>
+#include <inttypes.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -339,15 +340,14 @@ static bt_status_t pool_open(ucx_t *ucx)
     }
     if (config->path == BT_KVT_PATH_SHM) {
         BT_LOG_ERROR("kv transfer: no shared memory for a pool of %zu bytes; "
-                     "/dev/shm has %llu left",
-                     config->pool_bytes,
-                     (unsigned long long)bt_kvt_ucx_shm_room());
+                     "/dev/shm has %" PRIu64 " left",
+                     config->pool_bytes, bt_kvt_ucx_shm_room());
         return status;
     }
     BT_LOG_WARN("kv transfer: no shared memory for a pool of %zu bytes, "
-                "/dev/shm has %llu left; transfers on this host use the "
+                "/dev/shm has %" PRIu64 " left; transfers on this host use the "
                 "network",
-                config->pool_bytes, (unsigned long long)bt_kvt_ucx_shm_room());
+                config->pool_bytes, bt_kvt_ucx_shm_room());
     return bt_kvt_ucx_pool_make_anonymous(ucx);
 }
 

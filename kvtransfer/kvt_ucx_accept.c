@@ -11,6 +11,7 @@
  * it does what libc's does. */
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,8 +205,7 @@ static bool may_connect(const bt_tcp_ends_t *ends)
     if (!bt_tcp_peer_find(ends, &peer) || (peer.uid != geteuid())) {
         return false;
     }
-    snprintf(socket, sizeof(socket), "socket:[%llu]",
-             (unsigned long long)peer.inode);
+    snprintf(socket, sizeof(socket), "socket:[%" PRIu64 "]", peer.inode);
     return !program_of("self", own, sizeof(own)) || is_known(socket, own) ||
            is_held(socket, own) ||
            (!is_held(socket, NULL) && bt_tcp_peer_find(ends, &peer));

@@ -5,6 +5,7 @@
  * is full). Messages are numbered per connection and put in order here; pieces
  * need no order. */
 #include <endian.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -470,9 +471,9 @@ void bt_kvt_ucx_inbox_take(ucx_t *ucx)
     size_t at = 0;
 
     if (ucx->n_bad_messages > 0) {
-        BT_LOG_WARN("kv transfer: %llu messages dropped, too long or no "
+        BT_LOG_WARN("kv transfer: %" PRIu64 " messages dropped, too long or no "
                     "memory",
-                    (unsigned long long)ucx->n_bad_messages);
+                    ucx->n_bad_messages);
         ucx->n_bad_messages = 0;
     }
     while (at < ucx->inbox_bytes) {

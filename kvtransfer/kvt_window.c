@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -169,11 +170,10 @@ static void closed_tell(bt_kvt_window_t *w)
 
 static void stuck_tell(bt_kvt_window_t *w)
 {
-    BT_LOG_INFO("kv transfer: window %llu quarantined for %llu ms, pid %d is "
+    BT_LOG_INFO("kv transfer: window %" PRIu64 " quarantined for %" PRIu64
+                " ms, pid %d is "
                 "silent",
-                (unsigned long long)w->lease.id,
-                (unsigned long long)(w->kvt->now_ms - w->close_ms),
-                w->link->pid);
+                w->lease.id, (w->kvt->now_ms - w->close_ms), w->link->pid);
     bt_kvt_event_push(w->kvt, &w->stuck);
 }
 
@@ -208,10 +208,10 @@ static void entered(bt_kvt_window_t *w, bt_kvt_window_state_t from,
         break;
     case BT_KVT_WINDOW_IS_OVERDUE:
         if (from == BT_KVT_WINDOW_IS_DRAINING) {
-            BT_LOG_WARN(
-                "kv transfer: window %llu waits for copies of its own device for %llu ms",
-                (unsigned long long)w->lease.id,
-                (unsigned long long)(kvt->now_ms - w->close_ms));
+            BT_LOG_WARN("kv transfer: window %" PRIu64
+                        " waits for copies of its own device for %" PRIu64
+                        " ms",
+                        w->lease.id, (kvt->now_ms - w->close_ms));
         }
         bt_kvt_window_settle(w);
         break;
@@ -462,9 +462,9 @@ bool bt_kvt_window_prove(bt_kvt_window_t *w, const bt_kvt_record_t *r,
 
     if (hash != r->hash) {
         kvt->counters.checksum_failures++;
-        BT_LOG_INFO("kv transfer: window %llu generation %u corrupt at %llu",
-                    (unsigned long long)w->lease.id, w->lease.generation,
-                    (unsigned long long)r->offset);
+        BT_LOG_INFO("kv transfer: window %" PRIu64
+                    " generation %u corrupt at %" PRIu64,
+                    w->lease.id, w->lease.generation, r->offset);
         bt_kvt_window_fail(w, BT_ERR_CORRUPT);
         return false;
     }

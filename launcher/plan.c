@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/plan.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,8 +260,7 @@ static void add_worker_args(const bt_plan_t *plan,
     snprintf(text, sizeof(text), "%u", process->threads);
     add_arg(args, "threads", text);
     if (process->pool_bytes > 0) {
-        snprintf(text, sizeof(text), "%llu",
-                 (unsigned long long)process->pool_bytes);
+        snprintf(text, sizeof(text), "%" PRIu64, process->pool_bytes);
         add_arg(args, "kv-memory", text);
     }
     if (tp_of(plan, process) > 1) {

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -112,25 +113,22 @@ static void check_memory(const sums_t *sums,
         return;
     }
     if ((room->limit_by != NULL) && (room->limit_by[0] != '\0')) {
-        snprintf(of, sizeof(of), " of the cgroup's %llu (%s)",
-                 (unsigned long long)(room->limit_bytes >> 20), room->limit_by);
+        snprintf(of, sizeof(of), " of the cgroup's %" PRIu64 " (%s)",
+                 (room->limit_bytes >> 20), room->limit_by);
     }
-    snprintf(
-        text, sizeof(text),
-        "the workers take %llu MiB together (weights %llu, their own %llu, "
-        "KV pools %llu), and %llu MiB are available%s: %llu MiB are missing",
-        (unsigned long long)mib(rest + sums->pools),
-        (unsigned long long)mib(sums->weights),
-        (unsigned long long)mib(sums->own),
-        (unsigned long long)mib(sums->pools),
-        (unsigned long long)(room->available_bytes >> 20), of,
-        (unsigned long long)mib(rest + sums->pools - room->available_bytes));
+    snprintf(text, sizeof(text),
+             "the workers take %" PRIu64 " MiB together (weights %" PRIu64
+             ", their own %" PRIu64 ", "
+             "KV pools %" PRIu64 "), and %" PRIu64
+             " MiB are available%s: %" PRIu64 " MiB are missing",
+             mib(rest + sums->pools), mib(sums->weights), mib(sums->own),
+             mib(sums->pools), (room->available_bytes >> 20), of,
+             mib(rest + sums->pools - room->available_bytes));
     most = (rest < room->available_bytes) && (sums->n_pools > 0)
                ? (room->available_bytes - rest) / sums->n_pools >> 20
                : 0;
     if (most > 0) {
-        snprintf(fix, sizeof(fix), "--kv-memory %llum",
-                 (unsigned long long)most);
+        snprintf(fix, sizeof(fix), "--kv-memory %" PRIu64 "m", most);
     } else {
         snprintf(fix, sizeof(fix),
                  "fewer workers (--prefill, --decode), a smaller model, or "
@@ -149,19 +147,18 @@ static void check_shm(const sums_t *sums, const bt_preflight_headroom_t *room,
         return;
     }
     snprintf(text, sizeof(text),
-             "the KV pools take %llu MiB of /dev/shm, which has %llu MiB left: "
+             "the KV pools take %" PRIu64 " MiB of /dev/shm, which has %" PRIu64
+             " MiB left: "
              "%s",
-             (unsigned long long)mib(sums->shm),
-             (unsigned long long)(room->shm_bytes >> 20),
+             mib(sums->shm), (room->shm_bytes >> 20),
              room->needs_shm ? "with --kv-transport shm a worker that finds no "
                                "room does not start"
                              : "a worker that finds no room sends KV over the "
                                "loopback network");
     snprintf(fix, sizeof(fix),
-             "mount -o remount,size=%llum /dev/shm (a container: "
-             "--shm-size %llum)",
-             (unsigned long long)mib(sums->shm) + 64,
-             (unsigned long long)mib(sums->shm) + 64);
+             "mount -o remount,size=%" PRIu64 "m /dev/shm (a container: "
+             "--shm-size %" PRIu64 "m)",
+             mib(sums->shm) + 64, mib(sums->shm) + 64);
     bt_diagnostics_add(
         findings, room->needs_shm ? BT_FINDING_PROBLEM : BT_FINDING_WARNING,
         "/dev/shm", text, fix);

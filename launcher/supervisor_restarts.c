@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ends of processes: which are killed, and whether one is restarted. */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,11 +119,11 @@ static void note_memory(bt_supervisor_t *s, bt_child_t *child, int wait_status)
         return;
     }
     snprintf(child->end + len, sizeof(child->end) - len,
-             ", out of memory: the cgroup has %llu MiB",
-             (unsigned long long)(limit.most >> 20));
-    BT_LOG_ERROR(
-        "%s was killed: its cgroup is out of memory (limit %llu MiB, %s)",
-        child->process->name, (unsigned long long)(limit.most >> 20), limit.by);
+             ", out of memory: the cgroup has %" PRIu64 " MiB",
+             (limit.most >> 20));
+    BT_LOG_ERROR("%s was killed: its cgroup is out of memory (limit %" PRIu64
+                 " MiB, %s)",
+                 child->process->name, (limit.most >> 20), limit.by);
 }
 
 /* A process ended by itself while all else runs. */

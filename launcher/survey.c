@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/survey.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,17 +59,17 @@ void bt_survey_check_threads(const bt_config_t *config, uint32_t n_models,
         return;
     }
     snprintf(text, sizeof(text),
-             "up to %llu processes and threads are needed, and %llu of %llu "
+             "up to %" PRIu64 " processes and threads are needed, and %" PRIu64
+             " of %" PRIu64 " "
              "are left (%s)",
-             (unsigned long long)n, (unsigned long long)limit->left,
-             (unsigned long long)limit->most, limit->by);
+             n, limit->left, limit->most, limit->by);
     if (limit->left < n) {
         snprintf(fix, sizeof(fix),
-                 is_of_user(limit) ? "ulimit -u %llu (systemd: LimitNPROC=%llu)"
-                                   : "%llu or more there (systemd: "
-                                     "TasksMax=%llu; docker: --pids-limit)",
-                 (unsigned long long)(limit->most - limit->left + n),
-                 (unsigned long long)(limit->most - limit->left + n));
+                 is_of_user(limit)
+                     ? "ulimit -u %" PRIu64 " (systemd: LimitNPROC=%" PRIu64 ")"
+                     : "%" PRIu64 " or more there (systemd: TasksMax=%" PRIu64
+                       "; docker: --pids-limit)",
+                 limit->most - limit->left + n, limit->most - limit->left + n);
     }
     bt_diagnostics_add(findings,
                        (limit->left < n) ? BT_FINDING_PROBLEM : BT_FINDING_NOTE,
@@ -89,10 +90,10 @@ void bt_survey_note_limits(const bt_plan_t *plan,
     }
     if (cpus->by[0] != '\0') {
         snprintf(text, sizeof(text),
-                 "the cgroup has the time of %llu CPU%s (%s), and the workers "
+                 "the cgroup has the time of %" PRIu64
+                 " CPU%s (%s), and the workers "
                  "have %u threads%s",
-                 (unsigned long long)cpus->most, (cpus->most == 1) ? "" : "s",
-                 cpus->by, n,
+                 cpus->most, (cpus->most == 1) ? "" : "s", cpus->by, n,
                  (n > cpus->most) ? ", one each at least: they wait for each "
                                     "other"
                                   : ", on no cores of their own");
@@ -102,9 +103,8 @@ void bt_survey_note_limits(const bt_plan_t *plan,
     }
     if (memory->by[0] != '\0') {
         snprintf(text, sizeof(text),
-                 "the cgroup has %llu MiB and leaves %llu (%s)",
-                 (unsigned long long)(memory->most >> 20),
-                 (unsigned long long)(memory->left >> 20), memory->by);
+                 "the cgroup has %" PRIu64 " MiB and leaves %" PRIu64 " (%s)",
+                 (memory->most >> 20), (memory->left >> 20), memory->by);
         bt_diagnostics_add(findings, BT_FINDING_NOTE, "memory", text, "");
     }
 }

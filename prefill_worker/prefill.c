@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prefill_worker/prefill.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -344,8 +345,9 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
         return; /* canceled meanwhile, as it is at the decode worker */
     }
     if (job->ops != &bt_prefill_ops) {
-        BT_LOG_WARN("request %llu: GRANT for a locally decoded request ignored",
-                    (unsigned long long)job->key.id);
+        BT_LOG_WARN("request %" PRIu64
+                    ": GRANT for a locally decoded request ignored",
+                    job->key.id);
         return;
     }
     pj = job_of(job);
@@ -353,8 +355,7 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
         return; /* an older router asked a decode worker anyway */
     }
     if (!bt_prefill_phase_after(pj->phase, BT_PREFILL_GRANT, &next)) {
-        BT_LOG_WARN("request %llu received a second GRANT",
-                    (unsigned long long)job->key.id);
+        BT_LOG_WARN("request %" PRIu64 " received a second GRANT", job->key.id);
         return;
     }
     status = check_grant(w, job, grant, &why);

@@ -2,6 +2,7 @@
 #include "router/worker_links.h"
 
 #include <event2/event.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -223,9 +224,9 @@ static void link_message(bt_worker_links_t *links, bt_instance_t *worker,
 
         if (skipped.say) {
             BT_LOG_WARN(
-                "worker %s sends messages of type %u, unknown to this router: skipped, %llu so far",
-                worker->hello.name, skipped.type,
-                (unsigned long long)skipped.n);
+                "worker %s sends messages of type %u, unknown to this router: skipped, %" PRIu64
+                " so far",
+                worker->hello.name, skipped.type, skipped.n);
         }
         return;
     }

@@ -2,6 +2,7 @@
 #include "worker/cores.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -88,8 +89,9 @@ uint32_t bt_cores_threads(uint32_t asked, uint32_t n_cores)
         return n_cores;
     }
     if (limit.by[0] != '\0') {
-        BT_LOG_INFO("threads: the cgroup has the time of %llu whole CPUs (%s)",
-                    (unsigned long long)limit.most, limit.by);
+        BT_LOG_INFO("threads: the cgroup has the time of %" PRIu64
+                    " whole CPUs (%s)",
+                    limit.most, limit.by);
     }
     return (uint32_t)limit.most;
 }

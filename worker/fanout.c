@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/fanout.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -202,8 +203,9 @@ void bt_fanout_expire(bt_worker_t *w, uint64_t now_us)
         pos = pos->next;
         if ((job->n_missing > 0) &&
             (now_us > job->claim.turn.since_us + wait_us)) {
-            BT_LOG_WARN("request %llu: %u of its sequences did not arrive",
-                        (unsigned long long)job->key.id, job->n_missing);
+            BT_LOG_WARN("request %" PRIu64
+                        ": %u of its sequences did not arrive",
+                        job->key.id, job->n_missing);
             begin(w, job);
             pos = w->jobs.next; /* others may have ended with it */
         }

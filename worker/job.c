@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/worker_priv.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -560,9 +561,8 @@ void bt_worker_job_fail(bt_worker_t *w, bt_job_t *job, bt_status_t status,
     /* A sender cancels its transfer when the request is over: not an error. */
     bt_logprob_output_drop(job);
     bt_log((status == BT_ERR_CANCELED) ? BT_LOG_LEVEL_DEBUG : BT_LOG_LEVEL_WARN,
-           "request %llu attempt %u failed in %s: %s (%s)",
-           (unsigned long long)job->key.id, job->key.attempt, phase, text,
-           bt_status_str(status));
+           "request %" PRIu64 " attempt %u failed in %s: %s (%s)", job->key.id,
+           job->key.attempt, phase, text, bt_status_str(status));
     msg.u.failed.key = job->key;
     msg.u.failed.status = status;
     snprintf(msg.u.failed.text, sizeof(msg.u.failed.text), "%s: %s", phase,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/worker_priv.h"
 
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -141,15 +142,14 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
     }
     if (status == BT_ERR_EXISTS) {
         /* ENDED could not be assigned to one of the two. */
-        BT_LOG_ERROR("router sent request %llu attempt %u twice",
-                     (unsigned long long)request->key.id, request->key.attempt);
+        BT_LOG_ERROR("router sent request %" PRIu64 " attempt %u twice",
+                     request->key.id, request->key.attempt);
         bt_rpc_link_close(from->rpc, why);
         return;
     }
     if (status != BT_OK) {
-        BT_LOG_WARN("request %llu attempt %u refused: %s",
-                    (unsigned long long)request->key.id, request->key.attempt,
-                    why);
+        BT_LOG_WARN("request %" PRIu64 " attempt %u refused: %s",
+                    request->key.id, request->key.attempt, why);
         refuse(w, from, request->key, status, why);
         bt_fanout_miss(w, from, request);
         return;
@@ -254,8 +254,9 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
 
         if (skipped.say) {
             BT_LOG_WARN(
-                "router sends messages of type %u, unknown to this worker: skipped, %llu so far",
-                skipped.type, (unsigned long long)skipped.n);
+                "router sends messages of type %u, unknown to this worker: skipped, %" PRIu64
+                " so far",
+                skipped.type, skipped.n);
         }
         return;
     }
@@ -644,13 +645,14 @@ static void check_routers(bt_worker_t *w, uint64_t now_ms)
         bt_no_router_warning_check(&w->alone, w->n_links > 0, now_ms);
 
     if ((alone_s > 0) && !w->draining) {
-        BT_LOG_WARN(
-            "no router has answered for %llu s at %s: this worker serves no router",
-            (unsigned long long)alone_s,
-            (join[0] != '\0')                  ? join
-            : (w->config->join_dir[0] != '\0') ? w->config->join_dir
-                                               : "the address that came "
-                                                 "by MPI");
+        BT_LOG_WARN("no router has answered for %" PRIu64
+                    " s at %s: this worker serves no router",
+                    alone_s,
+                    (join[0] != '\0') ? join
+                    : (w->config->join_dir[0] != '\0')
+                        ? w->config->join_dir
+                        : "the address that came "
+                          "by MPI");
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/worker_priv.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -62,8 +63,8 @@ void bt_preempt_park(bt_worker_t *w, bt_job_t *job)
     bt_seq_t *seq = &job->seq;
 
     BT_ASSERT_ALWAYS(!job->in_engine && job->has_blocks);
-    BT_LOG_DEBUG("request %llu: paused with %u tokens",
-                 (unsigned long long)job->key.id, seq->sched.n_tokens);
+    BT_LOG_DEBUG("request %" PRIu64 ": paused with %u tokens", job->key.id,
+                 seq->sched.n_tokens);
     bt_worker_job_remember(w, job, seq->sched.n_computed);
     bt_worker_job_return_blocks(w, job);
     job->n_computed = seq->sched.n_computed;
@@ -294,8 +295,7 @@ static void drop(bt_worker_t *w)
 {
     bt_job_t *job = job_of_claim(bt_sched_admit_victim(&w->admit));
 
-    BT_LOG_DEBUG("request %llu: waiting KV dropped",
-                 (unsigned long long)job->key.id);
+    BT_LOG_DEBUG("request %" PRIu64 ": waiting KV dropped", job->key.id);
     job->ops->drop(w, job);
 }
 

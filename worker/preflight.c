@@ -52,16 +52,16 @@ static bt_status_t check_place(const char *place, uint64_t available,
         return BT_OK;
     }
     if (later > 0) {
-        snprintf(kept, sizeof(kept), ", libraries and graphs %llu MiB",
-                 (unsigned long long)(later >> 20));
+        snprintf(kept, sizeof(kept), ", libraries and graphs %" PRIu64 " MiB",
+                 (later >> 20));
     }
     snprintf(why, why_bytes,
-             "not enough %smemory: the model takes %llu MiB%s and the KV pool "
-             "%llu MiB, %llu MiB are available, %llu MiB are missing",
-             place, (unsigned long long)(model >> 20), kept,
-             (unsigned long long)(pool >> 20),
-             (unsigned long long)(available >> 20),
-             (unsigned long long)(((all - available) >> 20) + 1));
+             "not enough %smemory: the model takes %" PRIu64
+             " MiB%s and the KV pool "
+             "%" PRIu64 " MiB, %" PRIu64 " MiB are available, %" PRIu64
+             " MiB are missing",
+             place, (model >> 20), kept, (pool >> 20), (available >> 20),
+             (((all - available) >> 20) + 1));
     return BT_ERR_NO_MEMORY;
 }
 
@@ -70,8 +70,9 @@ static void add_limit(const bt_memory_room_t *room, char *why, size_t why_bytes)
     const size_t n = strlen(why);
 
     if ((room->limit_by != NULL) && (room->limit_by[0] != '\0')) {
-        snprintf(why + n, why_bytes - n, "; the cgroup has %llu MiB (%s)",
-                 (unsigned long long)(room->limit_bytes >> 20), room->limit_by);
+        snprintf(why + n, why_bytes - n,
+                 "; the cgroup has %" PRIu64 " MiB (%s)",
+                 (room->limit_bytes >> 20), room->limit_by);
     }
 }
 

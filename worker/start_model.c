@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Model of a worker: its file, the memory it takes, its weights in the back
  * end, and the compute thread. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -319,10 +320,10 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
         pool = (uint64_t)w->n_blocks * w->block_bytes;
     }
     if (w->n_blocks < 2 * w->groups.n) {
-        BT_LOG_ERROR("kv-memory of %llu bytes (or kv-tokens) holds %u KV "
+        BT_LOG_ERROR("kv-memory of %" PRIu64
+                     " bytes (or kv-tokens) holds %u KV "
                      "blocks of %zu bytes; at least %u are needed",
-                     (unsigned long long)pool, w->n_blocks, w->block_bytes,
-                     2 * w->groups.n);
+                     pool, w->n_blocks, w->block_bytes, 2 * w->groups.n);
         return BT_ERR_INVALID_PARAM;
     }
     s->pool_bytes = pool;
@@ -342,19 +343,18 @@ bt_status_t bt_start_memory_plan(bt_worker_t *w, bt_start_t *s)
         return status;
     }
     if (s->memory_limit.by[0] != '\0') {
-        BT_LOG_INFO("memory: the cgroup has %llu MiB and leaves %llu (%s)",
-                    (unsigned long long)(s->memory_limit.most >> 20),
-                    (unsigned long long)(s->memory_limit.left >> 20),
+        BT_LOG_INFO("memory: the cgroup has %" PRIu64 " MiB and leaves %" PRIu64
+                    " (%s)",
+                    (s->memory_limit.most >> 20), (s->memory_limit.left >> 20),
                     s->memory_limit.by);
     }
     if (memory->own_memory) {
         BT_LOG_INFO(
-            "device memory: %llu MiB are free; the model takes %zu MiB, "
-            "of them %zu MiB of scratch, the KV pool %llu MiB, %zu MiB "
+            "device memory: %" PRIu64 " MiB are free; the model takes %zu MiB, "
+            "of them %zu MiB of scratch, the KV pool %" PRIu64 " MiB, %zu MiB "
             "stay for libraries and graphs",
-            (unsigned long long)(memory->device_left_bytes >> 20),
-            memory->device_bytes >> 20, memory->scratch_bytes >> 20,
-            (unsigned long long)(s->pool_bytes >> 20),
+            (memory->device_left_bytes >> 20), memory->device_bytes >> 20,
+            memory->scratch_bytes >> 20, (s->pool_bytes >> 20),
             memory->later_bytes >> 20);
     }
     return agree_on_blocks(w, s);

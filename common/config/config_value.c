@@ -401,9 +401,9 @@ bt_status_t bt_program_threads_check(uint64_t n)
     if (n <= limit.left) {
         return BT_OK;
     }
-    BT_LOG_ERROR("up to %llu threads are needed, and %llu of %llu are left "
+    BT_LOG_ERROR("up to %" PRIu64 " threads are needed, and %" PRIu64
+                 " of %" PRIu64 " are left "
                  "(%s)",
-                 (unsigned long long)n, (unsigned long long)limit.left,
-                 (unsigned long long)limit.most, limit.by);
+                 n, limit.left, limit.most, limit.by);
     return BT_ERR_NO_MEMORY;
 }

@@ -14,6 +14,7 @@
  * and the host is reachable, so a link that is cut ends after dead_ms; one
  * that is acknowledged, after STARVED_DEADS times as much. */
 #include <dirent.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -194,12 +195,12 @@ void bt_rpc_silence_tick(bt_rpc_link_t *link)
 
     look_at_process(link);
     if (is_too_long(link, silent_ms)) {
-        snprintf(reason, sizeof(reason), "silent for %llu ms",
-                 (unsigned long long)silent_ms);
+        snprintf(reason, sizeof(reason), "silent for %" PRIu64 " ms",
+                 silent_ms);
         if (link->silence.waited_ms > 0) {
             snprintf(reason + strlen(reason), sizeof(reason) - strlen(reason),
-                     ", %llu of which it waited for a core",
-                     (unsigned long long)link->silence.waited_ms);
+                     ", %" PRIu64 " of which it waited for a core",
+                     link->silence.waited_ms);
         }
         bt_rpc_link_over(link, reason);
         return;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,15 +102,16 @@ static bt_status_t read_strings(reader_t *rd, bt_gguf_kv_t *kv)
 
     if (kv->n > left(rd) / MIN_STRING_BYTES) {
         return fail(rd, BT_ERR_BAD_FILE,
-                    "key %s claims %llu strings, but only %zu bytes of the "
+                    "key %s claims %" PRIu64
+                    " strings, but only %zu bytes of the "
                     "file are left",
-                    show(kv->key).text, (unsigned long long)kv->n, left(rd));
+                    show(kv->key).text, kv->n, left(rd));
     }
     kv->str_offsets = bt_calloc((size_t)kv->n, sizeof(*kv->str_offsets));
     if ((kv->str_offsets == NULL) && (kv->n > 0)) {
         return fail(rd, BT_ERR_NO_MEMORY,
-                    "out of memory for the %llu strings of key %s",
-                    (unsigned long long)kv->n, show(kv->key).text);
+                    "out of memory for the %" PRIu64 " strings of key %s",
+                    kv->n, show(kv->key).text);
     }
     for (uint64_t i = 0; i < kv->n; i++) {
         bt_gguf_str_t str;
@@ -117,8 +119,8 @@ static bt_status_t read_strings(reader_t *rd, bt_gguf_kv_t *kv)
         kv->str_offsets[i] = rd->pos - start;
         if (!take_str(rd, &str)) {
             return fail(rd, BT_ERR_BAD_FILE,
-                        "the file ends inside string %llu of key %s",
-                        (unsigned long long)i, show(kv->key).text);
+                        "the file ends inside string %" PRIu64 " of key %s", i,
+                        show(kv->key).text);
         }
     }
     return BT_OK;
@@ -148,10 +150,10 @@ static bt_status_t read_values(reader_t *rd, bt_gguf_kv_t *kv)
     }
     if (kv->n > left(rd) / size) {
         return fail(rd, BT_ERR_BAD_FILE,
-                    "key %s claims %llu values of %zu bytes, but only %zu "
+                    "key %s claims %" PRIu64
+                    " values of %zu bytes, but only %zu "
                     "bytes of the file are left",
-                    show(kv->key).text, (unsigned long long)kv->n, size,
-                    left(rd));
+                    show(kv->key).text, kv->n, size, left(rd));
     }
     rd->pos += (size_t)kv->n * size;
     if ((kv->type == BT_GGUF_BOOL) && !kv->is_array && (*kv->value > 1)) {
@@ -166,8 +168,7 @@ static bt_status_t read_kv(reader_t *rd, uint64_t i, bt_gguf_kv_t *kv)
 {
     if (!take_str(rd, &kv->key)) {
         return fail(rd, BT_ERR_BAD_FILE,
-                    "the file ends inside the name of key number %llu",
-                    (unsigned long long)i);
+                    "the file ends inside the name of key number %" PRIu64, i);
     }
     kv->n = 1;
     if (!take_u32(rd, &kv->type)) {
@@ -201,14 +202,15 @@ static bt_status_t read_kvs(reader_t *rd, bt_gguf_t *gguf, uint64_t n_kvs)
 
     if (n_kvs > left(rd) / MIN_KV_BYTES) {
         return fail(rd, BT_ERR_BAD_FILE,
-                    "the file claims %llu metadata keys, more than its %zu "
+                    "the file claims %" PRIu64
+                    " metadata keys, more than its %zu "
                     "bytes can hold",
-                    (unsigned long long)n_kvs, rd->bytes);
+                    n_kvs, rd->bytes);
     }
     gguf->kvs = bt_calloc((size_t)n_kvs, sizeof(*gguf->kvs));
     if ((gguf->kvs == NULL) && (n_kvs > 0)) {
-        return fail(rd, BT_ERR_NO_MEMORY, "out of memory for %llu keys",
-                    (unsigned long long)n_kvs);
+        return fail(rd, BT_ERR_NO_MEMORY, "out of memory for %" PRIu64 " keys",
+                    n_kvs);
     }
     for (uint64_t i = 0; i < n_kvs; i++) {
         gguf->n_kvs = i + 1; /* so that close frees what read_kv took */
@@ -246,15 +248,17 @@ static bt_status_t tensor_bytes(const reader_t *rd, bt_gguf_tensor_t *tensor)
         if ((tensor->dims[i] == 0) ||
             __builtin_mul_overflow(n, tensor->dims[i], &n)) {
             return fail(rd, BT_ERR_BAD_FILE,
-                        "dimension %u of tensor %s is %llu, which is absurd", i,
-                        name.text, (unsigned long long)tensor->dims[i]);
+                        "dimension %u of tensor %s is %" PRIu64
+                        ", which is absurd",
+                        i, name.text, tensor->dims[i]);
         }
     }
     if (tensor->dims[0] % block_elems != 0) {
         return fail(rd, BT_ERR_BAD_FILE,
-                    "rows of tensor %s have %llu elements, not a multiple of "
+                    "rows of tensor %s have %" PRIu64
+                    " elements, not a multiple of "
                     "the %u that a block of %s has",
-                    name.text, (unsigned long long)tensor->dims[0], block_elems,
+                    name.text, tensor->dims[0], block_elems,
                     bt_gguf_type_name(tensor->type));
     }
     if (__builtin_mul_overflow(n / block_elems, block_bytes, &tensor->bytes)) {
@@ -272,8 +276,8 @@ static bt_status_t read_tensor(reader_t *rd, uint64_t i,
 
     if (!take_str(rd, &tensor->name)) {
         return fail(rd, BT_ERR_BAD_FILE,
-                    "the file ends inside the name of tensor number %llu",
-                    (unsigned long long)i);
+                    "the file ends inside the name of tensor number %" PRIu64,
+                    i);
     }
     ok = take_u32(rd, &tensor->n_dims);
     if (ok && ((tensor->n_dims == 0) || (tensor->n_dims > BT_GGUF_MAX_DIMS))) {
@@ -305,16 +309,16 @@ static bt_status_t place_tensor(const reader_t *rd, size_t data_start,
 
     if (offset % alignment != 0) {
         return fail(rd, BT_ERR_BAD_FILE,
-                    "tensor %s begins at offset %llu, not a multiple of the "
+                    "tensor %s begins at offset %" PRIu64
+                    ", not a multiple of the "
                     "file's alignment %u",
-                    show(tensor->name).text, (unsigned long long)offset,
-                    alignment);
+                    show(tensor->name).text, offset, alignment);
     }
     if (__builtin_add_overflow(data_start, offset, &begin) ||
         __builtin_add_overflow(begin, tensor->bytes, &end)) {
         return fail(rd, BT_ERR_BAD_FILE,
-                    "the offset %llu of tensor %s is absurd",
-                    (unsigned long long)offset, show(tensor->name).text);
+                    "the offset %" PRIu64 " of tensor %s is absurd", offset,
+                    show(tensor->name).text);
     }
     if (end > rd->bytes) {
         return fail(rd, BT_ERR_BAD_FILE,
@@ -414,9 +418,10 @@ static bt_status_t read_tensors(reader_t *rd, bt_gguf_t *gguf,
 
     if (n_tensors > left(rd) / MIN_TENSOR_BYTES) {
         return fail(rd, BT_ERR_BAD_FILE,
-                    "the file claims %llu tensors, more than its %zu bytes "
+                    "the file claims %" PRIu64
+                    " tensors, more than its %zu bytes "
                     "can hold",
-                    (unsigned long long)n_tensors, rd->bytes);
+                    n_tensors, rd->bytes);
     }
     if (n_tensors > 0) {
         offsets = bt_calloc((size_t)n_tensors, sizeof(*offsets));
@@ -424,9 +429,8 @@ static bt_status_t read_tensors(reader_t *rd, bt_gguf_t *gguf,
         gguf->by_name = bt_calloc((size_t)n_tensors, sizeof(*gguf->by_name));
         if ((offsets == NULL) || (gguf->tensors == NULL) ||
             (gguf->by_name == NULL)) {
-            status =
-                fail(rd, BT_ERR_NO_MEMORY, "out of memory for %llu tensors",
-                     (unsigned long long)n_tensors);
+            status = fail(rd, BT_ERR_NO_MEMORY,
+                          "out of memory for %" PRIu64 " tensors", n_tensors);
             goto out;
         }
     }

@@ -2,6 +2,7 @@
 #include "inference/gguf/gguf_meta.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,10 +55,10 @@ bt_status_t bt_gguf_split_read(const bt_gguf_t *gguf, char *why,
     }
     if ((count == 0) || (count > BT_GGUF_MAX_PARTS) || (no >= count)) {
         snprintf(why, why_bytes,
-                 "this is part %llu of %llu (keys split.no, from 0, and "
+                 "this is part %" PRIu64 " of %" PRIu64
+                 " (keys split.no, from 0, and "
                  "split.count); a model has 1 to %u",
-                 (unsigned long long)no, (unsigned long long)count,
-                 BT_GGUF_MAX_PARTS);
+                 no, count, BT_GGUF_MAX_PARTS);
         return BT_ERR_BAD_FILE;
     }
     *split_p = (bt_gguf_split_t){
@@ -125,10 +126,10 @@ static bt_status_t check_part(bt_gguf_t *const *parts, uint32_t i, uint32_t n,
     }
     if (part.n_tensors != first.n_tensors) {
         snprintf(why, why_bytes,
-                 "part %u of %u is of another model: of one with %llu tensors, "
-                 "not %llu",
-                 i + 1, n, (unsigned long long)part.n_tensors,
-                 (unsigned long long)first.n_tensors);
+                 "part %u of %u is of another model: of one with %" PRIu64
+                 " tensors, "
+                 "not %" PRIu64,
+                 i + 1, n, part.n_tensors, first.n_tensors);
         return BT_ERR_BAD_FILE;
     }
     if ((n > 1) && !bt_gguf_has(parts[i], "split.tensors.count")) {
@@ -155,10 +156,9 @@ static bt_status_t count_tensors(bt_gguf_t *const *parts, uint32_t n, char *why,
     }
     if (total != split.n_tensors) {
         snprintf(why, why_bytes,
-                 "there are %llu tensors in %u files, but key "
-                 "split.tensors.count is %llu",
-                 (unsigned long long)total, n,
-                 (unsigned long long)split.n_tensors);
+                 "there are %" PRIu64 " tensors in %u files, but key "
+                 "split.tensors.count is %" PRIu64,
+                 total, n, split.n_tensors);
         return BT_ERR_BAD_FILE;
     }
     *total_p = total;
@@ -181,8 +181,8 @@ static bt_status_t merge_tensors(bt_gguf_t *const *parts, uint32_t n,
     if ((tensors == NULL) || (by_name == NULL)) {
         bt_free(tensors);
         bt_free(by_name);
-        snprintf(why, why_bytes, "out of memory for %llu tensors",
-                 (unsigned long long)total);
+        snprintf(why, why_bytes, "out of memory for %" PRIu64 " tensors",
+                 total);
         return BT_ERR_NO_MEMORY;
     }
     total = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/hf/safetensors.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,10 +123,10 @@ static bt_status_t read_place(const parse_t *p, const bt_json_node_t *key,
     }
     if (end > p->data_bytes) {
         snprintf(p->why, p->why_bytes,
-                 "tensor %s ends at byte %llu of the data, but there are %zu; "
+                 "tensor %s ends at byte %" PRIu64
+                 " of the data, but there are %zu; "
                  "the file is cut off or was not downloaded completely",
-                 bt_printable(key->text, key->len).text,
-                 (unsigned long long)end, p->data_bytes);
+                 bt_printable(key->text, key->len).text, end, p->data_bytes);
         return BT_ERR_BAD_FILE;
     }
     if (__builtin_mul_overflow(tensor->n_elems, dtypes[tensor->dtype].bytes,
@@ -239,9 +240,9 @@ bt_status_t bt_safetensors_parse(const void *base, size_t bytes, char *why,
     memcpy(&n, base, sizeof(n));
     if ((n > bytes - sizeof(n)) || (n > BT_ST_HEADER_BYTES)) {
         snprintf(why, why_bytes,
-                 "its header is said to have %llu bytes; this is no "
+                 "its header is said to have %" PRIu64 " bytes; this is no "
                  "safetensors file, or it is cut off",
-                 (unsigned long long)n);
+                 n);
         return BT_ERR_BAD_FILE;
     }
     status =

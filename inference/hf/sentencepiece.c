@@ -4,6 +4,7 @@
  * Source: sentencepiece_model.proto of the sentencepiece project: ModelProto {
  * 1 pieces, 2 trainer_spec, 3 normalizer_spec }, SentencePiece { 1 piece,
  * 2 score, 3 type }; and the encoding of protocol buffers. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -163,9 +164,10 @@ static bt_status_t read_trainer(const bt_hf_t *hf, span_t in,
     }
     if ((type != MODEL_BPE) && (type != MODEL_UNIGRAM)) {
         return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          FILE_NAME ": models of type %llu are not supported; "
+                          FILE_NAME ": models of type %" PRIu64
+                                    " are not supported; "
                                     "1, Unigram, and 2, BPE, are",
-                          (unsigned long long)type);
+                          type);
     }
     vocab->words = (type == MODEL_BPE) ? BT_HF_SCORES : BT_HF_UNIGRAM;
     return BT_OK;
@@ -358,9 +360,9 @@ bt_status_t bt_hf_read_sentencepiece(bt_hf_t *hf, const uint8_t *bytes,
     }
     if ((n_pieces == 0) || (hf->shape.n_vocab > 2 * n_pieces + 65536)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME " has %llu pieces, config.json a "
+                          FILE_NAME " has %" PRIu64 " pieces, config.json a "
                                     "vocab_size of %u",
-                          (unsigned long long)n_pieces, hf->shape.n_vocab);
+                          n_pieces, hf->shape.n_vocab);
     }
     vocab->words = BT_HF_UNIGRAM; /* unless the model says otherwise */
     vocab->marks_spaces = true;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -56,18 +57,18 @@ static bt_status_t count_ids(const bt_hf_t *hf, const bt_hf_vocab_t *v,
         if (!bt_json_as_u64(bt_json_get(v->doc, at, "id"), &id) ||
             (id >= most)) {
             return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              FILE_NAME ": added token number %llu has no id, "
+                              FILE_NAME ": added token number %" PRIu64
+                                        " has no id, "
                                         "or an absurd one",
-                              (unsigned long long)i);
+                              i);
         }
         n = (id >= n) ? id + 1 : n;
     }
     if ((status == BT_OK) && (n > most)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json: vocab_size is %llu, but " FILE_NAME
-                          " has %llu tokens",
-                          (unsigned long long)n,
-                          (unsigned long long)(vocab->n + n_added));
+                          "config.json: vocab_size is %" PRIu64
+                          ", but " FILE_NAME " has %" PRIu64 " tokens",
+                          n, (vocab->n + n_added));
     }
     *n_p = n;
     return status;
@@ -82,8 +83,7 @@ static bt_status_t put_piece(const bt_hf_t *hf, bt_hf_vocab_t *v, uint64_t id,
 
     if (piece->text != NULL) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": two tokens have the id %llu",
-                          (unsigned long long)id);
+                          FILE_NAME ": two tokens have the id %" PRIu64, id);
     }
     *piece = (bt_hf_piece_t){.text = text->text,
                              .len = text->len,

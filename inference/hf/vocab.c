@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/hf/vocab.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,8 +18,7 @@ bt_status_t bt_hf_vocab_init(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
 
     if ((n == 0) || (n > BT_HF_MAX_VOCAB)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "a vocabulary of %llu tokens is absurd",
-                          (unsigned long long)n);
+                          "a vocabulary of %" PRIu64 " tokens is absurd", n);
     }
     while (cap < 2 * n) {
         cap *= 2;
@@ -28,8 +28,8 @@ bt_status_t bt_hf_vocab_init(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
     vocab->pieces = bt_calloc((size_t)n, sizeof(*vocab->pieces));
     vocab->table = bt_calloc(cap, sizeof(*vocab->table));
     if ((vocab->pieces == NULL) || (vocab->table == NULL)) {
-        return bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory for %llu tokens",
-                          (unsigned long long)n);
+        return bt_hf_fail(hf, BT_ERR_NO_MEMORY,
+                          "out of memory for %" PRIu64 " tokens", n);
     }
     return BT_OK;
 }

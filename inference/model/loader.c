@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,13 +72,12 @@ static bt_status_t find_rows(bt_loader_t *loader, const char *name,
     if ((t->dims[0] != n_in) || (t->dims[1] < rows) ||
         (!spare && (t->dims[1] != rows)) || (t->dims[2] != 1) ||
         (t->dims[3] != 1)) {
-        return bt_loader_fail(
-            loader, BT_ERR_BAD_FILE,
-            "tensor %s has the shape %llu x %llu x %llu x %llu, but the "
-            "model's numbers call for %u x %u",
-            name, (unsigned long long)t->dims[0],
-            (unsigned long long)t->dims[1], (unsigned long long)t->dims[2],
-            (unsigned long long)t->dims[3], n_in, (uint32_t)rows);
+        return bt_loader_fail(loader, BT_ERR_BAD_FILE,
+                              "tensor %s has the shape %" PRIu64 " x %" PRIu64
+                              " x %" PRIu64 " x %" PRIu64 ", but the "
+                              "model's numbers call for %u x %u",
+                              name, t->dims[0], t->dims[1], t->dims[2],
+                              t->dims[3], n_in, (uint32_t)rows);
     }
     if ((loader->be->caps->weight_types & (1ull << t->type)) == 0) {
         return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,8 +168,9 @@ static void settle(const opening_t *o, bt_packed_store_t *store, int fd)
 
     if (!bt_packed_pages_settle(store->map, fd, store->file.bytes, wait_ms)) {
         BT_LOG_WARN("packed weights %s: another process, stopped perhaps, has "
-                    "held their lock for %llu ms; used without large pages",
-                    o->path, (unsigned long long)wait_ms);
+                    "held their lock for %" PRIu64
+                    " ms; used without large pages",
+                    o->path, wait_ms);
     }
 }
 

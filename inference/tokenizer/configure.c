@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -132,8 +133,9 @@ static bt_status_t read_text(const bt_gguf_t *gguf, const char *key, uint64_t i,
         (memchr(str.data, '\0', str.len) != NULL) ||
         !bt_utf8_valid((const uint8_t *)str.data, str.len)) {
         snprintf(why, why_bytes,
-                 "%s: text %llu is missing, longer than %u bytes or not UTF-8",
-                 key, (unsigned long long)i, BT_REGEX_MAX_BYTES);
+                 "%s: text %" PRIu64
+                 " is missing, longer than %u bytes or not UTF-8",
+                 key, i, BT_REGEX_MAX_BYTES);
         return BT_ERR_BAD_FILE;
     }
     text = bt_calloc(str.len + 1, 1);

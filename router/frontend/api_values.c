@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -141,8 +142,8 @@ bt_status_t bt_api_integer(bt_api_parse_t *parse, const char *name,
     }
     if (!fits || (number < min) || (number > max)) {
         return bt_api_refuse(
-            parse, name, "%s must be from %lld to %lld, got %s", name,
-            (long long)min, (long long)max, BT_API_SHOW(value));
+            parse, name, "%s must be from %" PRId64 " to %" PRId64 ", got %s",
+            name, min, max, BT_API_SHOW(value));
     }
     *number_p = number;
     return BT_OK;

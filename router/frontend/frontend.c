@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/frontend.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -167,8 +168,9 @@ static void look_at_memory(bt_frontend_t *front)
 
     if (full && !front->requests.process_is_full) {
         BT_LOG_WARN(
-            "the router uses more than %llu MiB of memory (router-memory): requests over 64 KiB are refused",
-            (unsigned long long)(front->most_bytes >> 20));
+            "the router uses more than %" PRIu64
+            " MiB of memory (router-memory): requests over 64 KiB are refused",
+            (front->most_bytes >> 20));
     }
     front->requests.process_is_full = full;
     front->answers.process_is_full = full;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -142,11 +143,10 @@ static bt_status_t check_object(const bt_region_t *region,
     if ((info->offset > (uint64_t)st.st_size) ||
         (info->bytes > (uint64_t)st.st_size - info->offset)) {
         REFUSE(error,
-               "shared memory region '%s': %llu bytes from %llu on are more "
-               "than the %llu of key '%s'",
-               info->name, (unsigned long long)info->bytes,
-               (unsigned long long)info->offset, (unsigned long long)st.st_size,
-               info->key);
+               "shared memory region '%s': %" PRIu64 " bytes from %" PRIu64
+               " on are more "
+               "than the %" PRIu64 " of key '%s'",
+               info->name, info->bytes, info->offset, st.st_size, info->key);
         return BT_ERR_INVALID_PARAM;
     }
     return BT_OK;
@@ -224,9 +224,10 @@ static bt_status_t check_room(const bt_regions_t *regions, const char *name,
         return BT_OK;
     }
     REFUSE(error,
-           "shared memory region '%s': at most %d regions and %llu bytes may "
+           "shared memory region '%s': at most %d regions and %" PRIu64
+           " bytes may "
            "be registered, unregister some",
-           name, BT_REGIONS_MAX, (unsigned long long)BT_REGIONS_MAX_BYTES);
+           name, BT_REGIONS_MAX, BT_REGIONS_MAX_BYTES);
     return BT_ERR_BUSY;
 }
 
@@ -339,10 +340,10 @@ bt_status_t bt_region_check(const bt_region_t *region, uint64_t offset,
         return BT_OK;
     }
     REFUSE(error_p,
-           "%llu bytes from %llu on are not within the %llu of shared memory "
+           "%" PRIu64 " bytes from %" PRIu64 " on are not within the %" PRIu64
+           " of shared memory "
            "region '%s'",
-           (unsigned long long)bytes, (unsigned long long)offset,
-           (unsigned long long)info->bytes, info->name);
+           bytes, offset, info->bytes, info->name);
     return BT_ERR_INVALID_PARAM;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/work.h"
 
+#include <inttypes.h>
+
 /* Bytes that a thread processes per us: tokenizing, which takes longest. The
  * actual cost is charged at the end. */
 #define BYTES_PER_US 8u
@@ -80,16 +82,18 @@ bool bt_work_refuse(const bt_account_t *account, bt_api_error_t *error)
     switch (bt_account_refusal(account)) {
     case BT_BUDGET_REQUEST:
         bt_api_error_set(error, 413, "invalid_request_error", NULL,
-                         "this request takes more than %llu MiB of memory, "
+                         "this request takes more than %" PRIu64
+                         " MiB of memory, "
                          "half of the server's option http-memory",
-                         (unsigned long long)half_mib);
+                         half_mib);
         break;
     case BT_BUDGET_CLIENT:
-        bt_api_error_set(error, 429, "rate_limit_error", NULL,
-                         "this client's requests together take more than %llu "
-                         "MiB of memory, half of the server's option "
-                         "http-memory; try again later",
-                         (unsigned long long)half_mib);
+        bt_api_error_set(
+            error, 429, "rate_limit_error", NULL,
+            "this client's requests together take more than %" PRIu64 " "
+            "MiB of memory, half of the server's option "
+            "http-memory; try again later",
+            half_mib);
         error->retry_after_s = 1;
         break;
     default:

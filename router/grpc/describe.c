@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers questions of clients about models, the log and the trace. */
 #include <grpc_service.pb-c.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -366,7 +367,7 @@ static void set_trace_value(bt_pb_scratch_t *scratch, const bt_setting_t *from,
         return;
     }
     if ((from->kind == BT_SETTING_BOOL) || (from->kind == BT_SETTING_NUMBER)) {
-        snprintf(copy, 24, "%llu", (unsigned long long)from->number);
+        snprintf(copy, 24, "%" PRIu64, from->number);
     } else {
         memcpy(copy, from->text, sizeof(from->text));
     }

@@ -2,6 +2,7 @@
 #include "router/grpc/pb_infer.h"
 
 #include <grpc_service.pb-c.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -271,10 +272,11 @@ static bt_status_t take_contents(bt_tensor_t *tensor, const contents_pb_t *c,
     if ((status != BT_OK) || (numbers.n != count) ||
         (n_in_all(c) != numbers.n) || !fits(tensor->dtype, c)) {
         bt_api_error_set(error, 400, INVALID, NULL,
-                         "input %s: its shape says %llu elements, %s has %zu "
+                         "input %s: its shape says %" PRIu64
+                         " elements, %s has %zu "
                          "(%zu in all of contents), or one does not fit %s",
-                         tensor->name, (unsigned long long)count, numbers.field,
-                         numbers.n, n_in_all(c), bt_dtype_name(tensor->dtype));
+                         tensor->name, count, numbers.field, numbers.n,
+                         n_in_all(c), bt_dtype_name(tensor->dtype));
         return BT_ERR_INVALID_PARAM;
     }
     status = bt_tensor_make(tensor->name, tensor->dtype, tensor->dims,
@@ -304,8 +306,8 @@ static bt_status_t set_shape(bt_tensor_t *tensor, const input_pb_t *from,
     for (size_t i = 0; i < from->n_shape; i++) {
         if (from->shape[i] < 0) {
             bt_api_error_set(error, 400, INVALID, NULL,
-                             "input %s: dimension %lld in its shape",
-                             tensor->name, (long long)from->shape[i]);
+                             "input %s: dimension %" PRId64 " in its shape",
+                             tensor->name, from->shape[i]);
             return BT_ERR_INVALID_PARAM;
         }
         tensor->dims[i] = (uint64_t)from->shape[i];
@@ -527,9 +529,10 @@ static bt_status_t unpack(const bt_pb_infer_form_t *form,
 
     if (status == BT_ERR_TOO_LARGE) {
         bt_api_error_set(error, 413, INVALID, NULL,
-                         "the message is over the limit of %llu bytes when it "
+                         "the message is over the limit of %" PRIu64
+                         " bytes when it "
                          "is unpacked (--max-body-bytes)",
-                         (unsigned long long)form->max_bytes);
+                         form->max_bytes);
         return status;
     }
     if (status == BT_ERR_NO_MEMORY) {

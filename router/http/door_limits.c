@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/http/door_limits.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "common/base/limits.h"
@@ -56,17 +57,18 @@ static bt_status_t set_connections(const bt_config_t *config,
     clients = n - metrics - grpc;
     if (clients < LEAST_CLIENTS) {
         snprintf(why, BT_DOOR_WHY_BYTES,
-                 "%llu file descriptors are too few, %u are in use already: "
+                 "%" PRIu64
+                 " file descriptors are too few, %u are in use already: "
                  "raise the limit (ulimit -n)",
-                 (unsigned long long)means->descriptors, means->in_use);
+                 means->descriptors, means->in_use);
         return BT_ERR_INVALID_PARAM;
     }
     if (config->max_connections > clients) {
         snprintf(why, BT_DOOR_WHY_BYTES,
-                 "--max-connections %u: %llu file descriptors are enough for "
+                 "--max-connections %u: %" PRIu64
+                 " file descriptors are enough for "
                  "%u; raise the limit (ulimit -n)",
-                 config->max_connections,
-                 (unsigned long long)means->descriptors, clients);
+                 config->max_connections, means->descriptors, clients);
         return BT_ERR_INVALID_PARAM;
     }
     if (config->max_connections > 0) {
@@ -100,11 +102,10 @@ static bt_status_t set_memory(const bt_config_t *config,
         snprintf(
             why, BT_DOOR_WHY_BYTES,
             "--http-memory must be at least %u times --max-body-bytes, and "
-            "--client-buffer-bytes: %llu bytes",
+            "--client-buffer-bytes: %" PRIu64 " bytes",
             BODIES_IN_MEMORY,
-            (unsigned long long)((least < config->client_buffer_bytes)
-                                     ? config->client_buffer_bytes
-                                     : least));
+            ((least < config->client_buffer_bytes) ? config->client_buffer_bytes
+                                                   : least));
         return BT_ERR_INVALID_PARAM;
     }
     limits->memory_bytes = bytes;
@@ -149,12 +150,13 @@ void bt_door_limits_print(const bt_config_t *config,
     bt_strbuf_printf(
         out,
         "clients may have %u connections (%s), %u to the gRPC port and %u to "
-        "the metrics port, out of %llu file descriptors; %.0f MiB for requests "
+        "the metrics port, out of %" PRIu64
+        " file descriptors; %.0f MiB for requests "
         "(a body: %.1f MiB; a client: half), as much for answers that are "
         "written, and at each of HTTP and gRPC for unread ones (one: %.1f "
         "MiB); over %.0f MiB of the whole router requests are refused",
         limits->connections, share, limits->grpc_connections,
-        limits->metrics_connections, (unsigned long long)means->descriptors,
+        limits->metrics_connections, means->descriptors,
         (double)limits->memory_bytes / MIB,
         (double)config->max_body_bytes / MIB,
         (double)config->client_buffer_bytes / MIB,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -167,8 +168,9 @@ static void refuse_body(bt_conn_t *conn)
 {
     char why[80];
 
-    snprintf(why, sizeof(why), "the body is over the limit of %llu bytes",
-             (unsigned long long)conn->http->config.max_body_bytes);
+    snprintf(why, sizeof(why),
+             "the body is over the limit of %" PRIu64 " bytes",
+             conn->http->config.max_body_bytes);
     refuse(conn, 413, why);
 }
 

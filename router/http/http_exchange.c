@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <string.h>
 #include <time.h>
 
@@ -89,8 +90,7 @@ void bt_exchange_write_head(bt_conn_t *conn, int status,
         bt_strbuf_printf(out, "Content-Type: %s\r\n", content_type);
     }
     if (length != UINT64_MAX) {
-        bt_strbuf_printf(out, "Content-Length: %llu\r\n",
-                         (unsigned long long)length);
+        bt_strbuf_printf(out, "Content-Length: %" PRIu64 "\r\n", length);
     }
     if (chunked) {
         bt_strbuf_puts(out, "Transfer-Encoding: chunked\r\n");

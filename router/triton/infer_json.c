@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/triton/infer_json.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -94,8 +95,8 @@ static uint64_t read_size(parse_t *parse, const char *what)
 
     bt_json_in_number(&parse->in, &number);
     if (fine(parse) && (!number.is_integer || number.negative)) {
-        REFUSE(parse, "%s must be an integer from 0 to %llu, got %.*s", what,
-               (unsigned long long)UINT64_MAX, shown(&number), number.text);
+        REFUSE(parse, "%s must be an integer from 0 to %" PRIu64 ", got %.*s",
+               what, UINT64_MAX, shown(&number), number.text);
     }
     return number.magnitude;
 }
@@ -314,9 +315,10 @@ static void put_element(fill_t *fill)
 
     if (fill->n++ == fill->count) {
         REFUSE(parse,
-               "unable to parse 'data': input '%s' has more than the %llu "
+               "unable to parse 'data': input '%s' has more than the %" PRIu64
+               " "
                "elements of its shape",
-               fill->tensor->name, (unsigned long long)fill->count);
+               fill->tensor->name, fill->count);
         return;
     }
     if (fill->tensor->dtype == BT_DTYPE_BYTES) {
@@ -385,9 +387,10 @@ static void fill_from_json(parse_t *parse, const place_t *place,
     /* An element takes at least one byte of text. */
     if (count > parse->in.bytes) {
         REFUSE(parse,
-               "unable to parse 'data': input '%s' has fewer than the %llu "
+               "unable to parse 'data': input '%s' has fewer than the %" PRIu64
+               " "
                "elements of its shape",
-               tensor->name, (unsigned long long)count);
+               tensor->name, count);
         return;
     }
     bt_strbuf_init(&fill.strings, SIZE_MAX / 4);
@@ -405,10 +408,10 @@ static void fill_from_json(parse_t *parse, const place_t *place,
     put_elements(&fill);
     if (fine(parse) && (fill.n != count)) {
         REFUSE(parse,
-               "unable to parse 'data': input '%s' has %llu elements, but its "
-               "shape says %llu",
-               tensor->name, (unsigned long long)fill.n,
-               (unsigned long long)count);
+               "unable to parse 'data': input '%s' has %" PRIu64
+               " elements, but its "
+               "shape says %" PRIu64,
+               tensor->name, fill.n, count);
     }
     if (tensor->dtype == BT_DTYPE_BYTES) {
         own_strings(&fill);
@@ -427,9 +430,10 @@ static void take_raw(parse_t *parse, const place_t *place, bt_tensor_t *tensor)
 
     if (place->size > parse->raw_bytes) {
         REFUSE(parse,
-               "input '%s' has binary_data_size %llu, but %zu bytes are left "
+               "input '%s' has binary_data_size %" PRIu64
+               ", but %zu bytes are left "
                "behind the JSON",
-               tensor->name, (unsigned long long)place->size, parse->raw_bytes);
+               tensor->name, place->size, parse->raw_bytes);
         return;
     }
     tensor->data = (place->size > 0) ? parse->raw : NULL;
@@ -719,9 +723,10 @@ static void split(parse_t *parse, const bt_infer_http_t *http,
     if (http->has_json_bytes) {
         if (http->json_bytes > body->len) {
             REFUSE(parse,
-                   BT_INFER_LENGTH_HEADER " is %llu, but the body has %zu "
+                   BT_INFER_LENGTH_HEADER " is %" PRIu64
+                                          ", but the body has %zu "
                                           "bytes",
-                   (unsigned long long)http->json_bytes, body->len);
+                   http->json_bytes, body->len);
             return;
         }
         json_bytes = (size_t)http->json_bytes;

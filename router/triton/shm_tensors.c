@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/triton/shm_tensors.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -108,10 +109,10 @@ static bt_status_t hold(bt_shm_tensors_t *uses, uint64_t max_bytes,
 {
     if (uses->input_bytes > max_bytes) {
         bt_api_error_set(error, 413, INVALID, NULL,
-                         "the inputs in shared memory are %llu bytes, over the "
-                         "limit of %llu (--max-body-bytes)",
-                         (unsigned long long)uses->input_bytes,
-                         (unsigned long long)max_bytes);
+                         "the inputs in shared memory are %" PRIu64
+                         " bytes, over the "
+                         "limit of %" PRIu64 " (--max-body-bytes)",
+                         uses->input_bytes, max_bytes);
         return BT_ERR_INVALID_PARAM;
     }
     if (!bt_regions_hold(uses->regions, uses->input_bytes)) {
@@ -272,10 +273,10 @@ static bt_status_t write_output(const bt_region_t *region,
 
     if (output->bytes > at->bytes) {
         bt_api_error_set(error, 400, INVALID, NULL,
-                         "output '%s' has %zu bytes, more than the %llu that "
+                         "output '%s' has %zu bytes, more than the %" PRIu64
+                         " that "
                          "it was given in shared memory region '%s'",
-                         output->name, output->bytes,
-                         (unsigned long long)at->bytes, at->name);
+                         output->name, output->bytes, at->bytes, at->name);
         return BT_ERR_INVALID_PARAM;
     }
     status =
@@ -305,9 +306,9 @@ bt_status_t bt_shm_tensors_write(const bt_shm_tensors_t *uses,
         if (outputs[i].bytes > left) {
             bt_api_error_set(error_p, 400, INVALID, NULL,
                              "output '%s': responses of a stream have at most "
-                             "%llu bytes in shared memory, and it has %zu",
-                             outputs[i].name, (unsigned long long)max_bytes,
-                             outputs[i].bytes);
+                             "%" PRIu64
+                             " bytes in shared memory, and it has %zu",
+                             outputs[i].name, max_bytes, outputs[i].bytes);
             return BT_ERR_INVALID_PARAM;
         }
         left -= outputs[i].bytes;

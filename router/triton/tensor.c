@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/triton/tensor.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,9 +124,10 @@ static bt_status_t check_strings(const bt_tensor_t *tensor, uint64_t count,
     }
     if (n != count) {
         snprintf(why, BT_TENSOR_WHY_BYTES,
-                 "has %llu elements of BYTES in its data, but its shape says "
-                 "%llu",
-                 (unsigned long long)n, (unsigned long long)count);
+                 "has %" PRIu64
+                 " elements of BYTES in its data, but its shape says "
+                 "%" PRIu64,
+                 n, count);
         return BT_ERR_INVALID_PARAM;
     }
     return BT_OK;
@@ -145,9 +147,10 @@ bt_status_t bt_tensor_check(const bt_tensor_t *tensor,
         return check_strings(tensor, count, why);
     }
     if (tensor->bytes != count * size) {
-        snprintf(why, BT_TENSOR_WHY_BYTES,
-                 "has %zu bytes of data, but its shape and datatype say %llu",
-                 tensor->bytes, (unsigned long long)(count * size));
+        snprintf(
+            why, BT_TENSOR_WHY_BYTES,
+            "has %zu bytes of data, but its shape and datatype say %" PRIu64,
+            tensor->bytes, (count * size));
         return BT_ERR_INVALID_PARAM;
     }
     return BT_OK;

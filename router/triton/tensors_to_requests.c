@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/triton/tensors_to_requests.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -43,9 +44,8 @@ static bt_status_t slice_of(bt_lower_t *l, const bt_tensor_t *tensor,
     }
     return bt_lower_refuse(
         l, tensor->name,
-        "has a first dimension of %llu, but the batch has %zu rows",
-        (unsigned long long)((tensor->n_dims > 0) ? tensor->dims[0] : 1),
-        n_rows);
+        "has a first dimension of %" PRIu64 ", but the batch has %zu rows",
+        ((tensor->n_dims > 0) ? tensor->dims[0] : 1), n_rows);
 }
 
 static const bt_tensor_t *find_field(const bt_lower_t *l,
@@ -211,8 +211,9 @@ static bt_status_t count_rows(bt_lower_t *l, size_t *n_rows_p)
     }
     if ((n == 0) || (n > BT_API_MAX_PROMPTS)) {
         return bt_lower_refuse(l, prompt->name,
-                               "has a batch of %llu; it may be from 1 to %d",
-                               (unsigned long long)n, BT_API_MAX_PROMPTS);
+                               "has a batch of %" PRIu64
+                               "; it may be from 1 to %d",
+                               n, BT_API_MAX_PROMPTS);
     }
     *n_rows_p = (size_t)n;
     return BT_OK;

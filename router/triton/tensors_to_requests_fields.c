@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,8 +40,8 @@ static bt_status_t one_value(bt_lower_t *l, const bt_slice_t *s)
                : bt_lower_refuse(
                      l, s->name,
                      "must have one element for each row of the batch, got "
-                     "%llu",
-                     (unsigned long long)s->n);
+                     "%" PRIu64,
+                     s->n);
 }
 
 #define SHOWN_BYTES 32
@@ -58,9 +59,9 @@ static const char *show_at(const bt_tensor_t *tensor, uint64_t i,
         snprintf(shown, SHOWN_BYTES, "%.*g",
                  (tensor->dtype == BT_DTYPE_FP64) ? 17 : 9, real);
     } else if (bt_tensor_i64(tensor, i, &integer) == BT_OK) {
-        snprintf(shown, SHOWN_BYTES, "%lld", (long long)integer);
+        snprintf(shown, SHOWN_BYTES, "%" PRId64, integer);
     } else if (bt_tensor_u64(tensor, i, &bits) == BT_OK) {
-        snprintf(shown, SHOWN_BYTES, "%llu", (unsigned long long)bits);
+        snprintf(shown, SHOWN_BYTES, "%" PRIu64, bits);
     } else {
         snprintf(shown, SHOWN_BYTES, "%s", bt_dtype_name(tensor->dtype));
     }
@@ -80,9 +81,8 @@ static bt_status_t integer_at(bt_lower_t *l, const bt_slice_t *s, uint64_t i,
     }
     if ((status != BT_OK) || (value < min) || (value > max)) {
         return bt_lower_refuse(
-            l, s->name, "must be from %lld to %lld, got %s", (long long)min,
-            (long long)max,
-            show_at(s->tensor, s->from + i, (char[SHOWN_BYTES]){0}));
+            l, s->name, "must be from %" PRId64 " to %" PRId64 ", got %s", min,
+            max, show_at(s->tensor, s->from + i, (char[SHOWN_BYTES]){0}));
     }
     *value_p = value;
     return BT_OK;
@@ -270,8 +270,9 @@ static bt_status_t take_ids(bt_lower_t *l, const bt_slice_t *s)
 
     if (l->has_n_ids && (l->n_ids > n)) {
         return bt_lower_refuse(
-            l, s->name, "has %llu ids a row, fewer than the %llu that count",
-            (unsigned long long)n, (unsigned long long)l->n_ids);
+            l, s->name,
+            "has %" PRIu64 " ids a row, fewer than the %" PRIu64 " that count",
+            n, l->n_ids);
     }
     n = l->has_n_ids ? l->n_ids : n;
     if (n == 0) {
@@ -439,9 +440,9 @@ bt_status_t bt_lower_join_biases(bt_lower_t *l)
     if (s->n != l->bias_weights.n) {
         return bt_lower_refuse(
             l, (s->name != NULL) ? s->name : l->bias_weights.name,
-            "needs a weight for each word: there are %llu words and "
-            "%llu weights",
-            (unsigned long long)s->n, (unsigned long long)l->bias_weights.n);
+            "needs a weight for each word: there are %" PRIu64 " words and "
+            "%" PRIu64 " weights",
+            s->n, l->bias_weights.n);
     }
     if (s->n == 0) {
         return BT_OK;
@@ -629,9 +630,8 @@ static bt_status_t take_one(bt_lower_t *l, const bt_slice_t *s)
     const bt_status_t status = bt_lower_integer(l, s, 0, INT32_MAX, &value);
 
     if ((status == BT_OK) && (value > 1)) {
-        return bt_lower_refuse(l, s->name,
-                               "above 1 is not supported yet, got %lld",
-                               (long long)value);
+        return bt_lower_refuse(
+            l, s->name, "above 1 is not supported yet, got %" PRId64, value);
     }
     return status;
 }

@@ -92,6 +92,12 @@ def check_banned_calls():
     return bad
 
 
+def check_formats():
+    """64 bits are printed by PRIu64 and its kind."""
+    return [f"{path}:{i}: PRIu64 in place of %llu" for path in product() for i, line in enumerate(read(path).split("\n"), 1)
+            if re.search(r'"[^"]*%ll[dux]', line) and "scanf" not in line]
+
+
 def check_one_includer():
     bad = []
     for path in sources():

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,9 +96,8 @@ bt_status_t bt_imatrix_check(const bt_imatrix_t *m, const bt_gguf_t *gguf,
         if (!fits(e, t)) {
             snprintf(why, why_bytes,
                      "it is of another model: %.200s has %u columns there, and "
-                     "%llu x %llu in the model",
-                     e->name, e->n, (unsigned long long)t->dims[0],
-                     (unsigned long long)(t->dims[2] * t->dims[3]));
+                     "%" PRIu64 " x %" PRIu64 " in the model",
+                     e->name, e->n, t->dims[0], (t->dims[2] * t->dims[3]));
             return BT_ERR_MISMATCH;
         }
         n++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hyperparameters of a dense decoder: the keys of the GGUF specification, under
  * the name of the family. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -340,17 +341,17 @@ static bt_status_t read_vocab(const bt_keys_t *keys, const bt_family_t *family,
     }
     if (embedding->dims[1] > MAX_VOCAB) {
         return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "a vocabulary of %llu tokens is absurd",
-                              (unsigned long long)embedding->dims[1]);
+                              "a vocabulary of %" PRIu64 " tokens is absurd",
+                              embedding->dims[1]);
     }
     hp->n_vocab = (uint32_t)embedding->dims[1];
     if ((bt_gguf_array_len(keys->gguf, "tokenizer.ggml.tokens", &n_listed) ==
          BT_OK) &&
         (n_listed > hp->n_vocab)) {
         return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "the file lists %llu tokens, but "
+                              "the file lists %" PRIu64 " tokens, but "
                               "token_embd.weight has only %u rows",
-                              (unsigned long long)n_listed, hp->n_vocab);
+                              n_listed, hp->n_vocab);
     }
     if ((n_listed > 0) && (bt_gguf_n_vocab(keys->gguf, &n_tokens) == BT_OK)) {
         hp->n_vocab = (uint32_t)n_tokens;
@@ -382,8 +383,8 @@ static bt_status_t read_windowed_list(const bt_keys_t *keys, const char *key,
 {
     if (n < hp->n_layers) {
         return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "key %s has %llu values for %u layers", key,
-                              (unsigned long long)n, hp->n_layers);
+                              "key %s has %" PRIu64 " values for %u layers",
+                              key, n, hp->n_layers);
     }
     for (uint32_t i = 0; i < hp->n_layers; i++) {
         bool has_window = false;
