@@ -26,7 +26,7 @@
 #include "common/base/text.h"
 #include "common/base/thread.h"
 #include "common/crypt/key.h"
-#include "common/rpc/rpc.h"
+#include "common/link/link.h"
 #include "common/wire/wire.h"
 #include "inference/gguf/gguf.h"
 
@@ -46,8 +46,8 @@ typedef struct seq {
 } seq_t;
 
 typedef struct worker {
-    bt_rpc_t *rpc;
-    bt_rpc_link_t *link; /* NULL: not connected */
+    bt_control_t *control;
+    bt_link_t *link; /* NULL: not connected */
     bt_wire_decoder_t *decoder;
     uint64_t instance;
     bool decodes;
@@ -80,7 +80,7 @@ static void post(const worker_t *w, const bt_msg_t *msg)
     bt_strbuf_reset(&frame);
     bt_wire_encode(msg, &frame);
     must(bt_strbuf_status(&frame), "encode");
-    must(bt_rpc_post(w->link, frame.data, frame.len), "post");
+    must(bt_link_post(w->link, frame.data, frame.len), "post");
 }
 
 static void post_ended(const worker_t *w, bt_req_key_t key)
@@ -151,7 +151,7 @@ static void cancel(worker_t *w, bt_req_key_t key)
     }
 }
 
-static void on_message(worker_t *w, const bt_rpc_event_t *event)
+static void on_message(worker_t *w, const bt_link_event_t *event)
 {
     bt_msg_t msg;
 
@@ -223,25 +223,25 @@ static void tell_stats(worker_t *w, uint64_t now_ms)
 
 static void turn(worker_t *w)
 {
-    bt_rpc_event_t event;
+    bt_link_event_t event;
 
-    while (bt_rpc_next(w->rpc, bt_now_ms(), &event)) {
+    while (bt_control_next(w->control, bt_now_ms(), &event)) {
         switch (event.type) {
-        case BT_RPC_LINK_UP:
+        case BT_LINK_UP:
             w->link = event.link;
             break;
-        case BT_RPC_LINK_DOWN:
+        case BT_LINK_DOWN:
             w->link = NULL;
             w->n_seqs = 0;
             break;
-        case BT_RPC_MESSAGE:
+        case BT_LINK_MESSAGE:
             on_message(w, &event);
             break;
         default:
             break;
         }
     }
-    bt_rpc_flush(w->rpc);
+    bt_control_flush(w->control);
 }
 
 /* ---- start ---- */
@@ -277,15 +277,15 @@ static void open_worker(worker_t *w, uint32_t number, char **argv,
 {
     struct epoll_event wanted = {.events = EPOLLIN, .data = {.ptr = w}};
     char name[32];
-    bt_rpc_config_t config = {.key = key,
-                              .key_bytes = BT_KEY_BYTES,
-                              .name = name,
-                              .range = bt_wire_range_ours(),
-                              .heartbeat_ms = HEARTBEAT_MS,
-                              .suspect_ms = SUSPECT_MS,
-                              .dead_ms = DEAD_MS,
-                              .max_queue_bytes = QUEUE_BYTES,
-                              .share_memory = strcmp(argv[8], "auto") == 0};
+    bt_control_config_t config = {.key = key,
+                                  .key_bytes = BT_KEY_BYTES,
+                                  .name = name,
+                                  .range = bt_wire_range_ours(),
+                                  .heartbeat_ms = HEARTBEAT_MS,
+                                  .suspect_ms = SUSPECT_MS,
+                                  .dead_ms = DEAD_MS,
+                                  .max_queue_bytes = QUEUE_BYTES,
+                                  .share_memory = strcmp(argv[8], "auto") == 0};
 
     w->instance = MOCK_INSTANCE + ((uint64_t)getpid() << 12) + number;
     snprintf(name, sizeof(name), "mock-%s-%u", w->decodes ? "d" : "p", number);
@@ -293,9 +293,10 @@ static void open_worker(worker_t *w, uint32_t number, char **argv,
     config.hello = frame.data;
     config.hello_bytes = frame.len;
     must(bt_wire_decoder_create(&w->decoder), "decoder");
-    must(bt_rpc_open(&config, &w->rpc), "links");
-    must(bt_rpc_join(w->rpc, argv[2]), "join");
-    if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, bt_rpc_fd(w->rpc), &wanted) != 0) {
+    must(bt_control_open(&config, &w->control), "links");
+    must(bt_control_join(w->control, argv[2]), "join");
+    if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, bt_control_fd(w->control),
+                  &wanted) != 0) {
         die("epoll", strerrordesc_np(errno));
     }
 }
@@ -320,7 +321,7 @@ static void tick(worker_t *workers, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         worker_t *w = &workers[i];
 
-        bt_rpc_tick(w->rpc, now_ms);
+        bt_control_tick(w->control, now_ms);
         if ((w->link != NULL) && (now_ms - w->stats_ms >= HEARTBEAT_MS)) {
             tell_stats(w, now_ms);
         }
@@ -342,7 +343,7 @@ static uint64_t step_all(worker_t *workers, uint32_t n)
         }
         if (w->step_us <= now_us) {
             step(w, now_us);
-            bt_rpc_flush(w->rpc);
+            bt_control_flush(w->control);
         }
         if (w->n_seqs > 0) {
             const uint64_t left =

@@ -60,8 +60,7 @@ void bt_survey_check_threads(const bt_config_t *config, uint32_t n_models,
     }
     snprintf(text, sizeof(text),
              "up to %" PRIu64 " processes and threads are needed, and %" PRIu64
-             " of %" PRIu64 " "
-             "are left (%s)",
+             " of %" PRIu64 " are left (%s)",
              n, limit->left, limit->most, limit->by);
     if (limit->left < n) {
         snprintf(fix, sizeof(fix),

@@ -224,7 +224,7 @@ static void rekey(bt_loop_t *loop)
     uint8_t key[BT_KEY_BYTES];
     char why[BT_KEY_WHY_BYTES];
 
-    if ((path[0] == '\0') || (loop->links.rpc == NULL)) {
+    if ((path[0] == '\0') || (loop->links.control == NULL)) {
         return;
     }
     if (bt_key_read(path, loop->front.config->munge_socket, key, why) !=

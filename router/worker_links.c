@@ -19,7 +19,7 @@
 /* A link whose file matches no model yet. */
 typedef struct waiting {
     bt_list_t link; /* in bt_worker_links_t.waiting */
-    bt_rpc_link_t *rpc;
+    bt_link_t *control;
     void *hello; /* owned */
     size_t bytes;
 } waiting_t;
@@ -34,27 +34,27 @@ static bt_served_t *model_of(bt_worker_links_t *links,
 void bt_worker_links_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
 {
     bt_worker_links_t *links = ctx;
-    bt_rpc_link_t *link = worker->link_user;
+    bt_link_t *link = worker->link_user;
     bt_status_t status;
 
     bt_strbuf_reset(&links->frame);
     bt_wire_encode(msg, &links->frame);
     status = bt_strbuf_status(&links->frame);
     if (status == BT_OK) {
-        status = bt_rpc_post(link, links->frame.data, links->frame.len);
+        status = bt_link_post(link, links->frame.data, links->frame.len);
     }
     /* BUSY: the link is being closed already. A message that cannot be sent
      * must not be lost silently, so the link is closed. */
     if ((status != BT_OK) && (status != BT_ERR_BUSY)) {
         BT_LOG_ERROR("worker %s: a message of type %d cannot be sent: %s",
                      worker->hello.name, (int)msg->type, bt_status_str(status));
-        bt_rpc_link_close(link, "the router cannot send a message");
+        bt_link_close(link, "the router cannot send a message");
     }
     if ((msg->type == BT_MSG_REQUEST) && !worker->sched.is_behind &&
-        (bt_rpc_queued(link) > LINK_WINDOW_BYTES)) {
+        (bt_link_queued(link) > LINK_WINDOW_BYTES)) {
         bt_core_worker_behind(model_of(links, worker)->core, worker, true,
                               bt_now_us());
-        bt_rpc_want_room(link, LINK_WINDOW_BYTES / 2);
+        bt_link_want_room(link, LINK_WINDOW_BYTES / 2);
     }
     bt_turn_put_off(&links->front->turn, &links->flush, bt_now_us());
 }
@@ -69,15 +69,15 @@ static void flush(bt_turn_work_t *work)
     const bt_worker_links_t *links =
         BT_CONTAINER_OF(work, bt_worker_links_t, flush);
 
-    if (links->rpc != NULL) {
-        bt_rpc_flush(links->rpc);
+    if (links->control != NULL) {
+        bt_control_flush(links->control);
     }
 }
 
 /* ---- events of a link ---- */
 
 /* @param [in] name worker that sent the hello, "" if unreadable */
-static void refuse_link(const bt_worker_links_t *links, bt_rpc_link_t *link,
+static void refuse_link(const bt_worker_links_t *links, bt_link_t *link,
                         const char *name, const char *why)
 {
     const bt_rejection_t who = {
@@ -85,11 +85,11 @@ static void refuse_link(const bt_worker_links_t *links, bt_rpc_link_t *link,
 
     BT_LOG_WARN("worker refused: %s", why);
     bt_members_reject(&links->front->members, &who, (uint64_t)bt_walltime_ms());
-    bt_rpc_link_close(link, why);
+    bt_link_close(link, why);
 }
 
 /* Handles a peer that failed before its hello. */
-static void on_refused(void *ctx, const bt_rpc_refused_t *refused)
+static void on_refused(void *ctx, const bt_control_refused_t *refused)
 {
     const bt_worker_links_t *links = ctx;
     const bt_rejection_t who = {.name = refused->name,
@@ -106,11 +106,11 @@ static void drop_former(bt_core_t *core, uint64_t instance)
     bt_instance_t *worker = bt_table_find(bt_core_table(core), instance);
 
     if (worker != NULL) {
-        bt_rpc_link_t *old = worker->link_user;
+        bt_link_t *old = worker->link_user;
 
         bt_core_worker_down(core, worker, "it linked itself anew", bt_now_us());
-        bt_rpc_link_set_user(old, NULL);
-        bt_rpc_link_close(old, "replaced by a new link");
+        bt_link_set_user(old, NULL);
+        bt_link_close(old, "replaced by a new link");
     }
 }
 
@@ -122,14 +122,14 @@ static void drop_all(bt_core_t *core, const char *why)
     BT_LIST_FOR_EACH(pos, tmp, &bt_core_table(core)->workers)
     {
         bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
-        bt_rpc_link_t *link = worker->link_user;
+        bt_link_t *link = worker->link_user;
 
         BT_LOG_WARN(
             "worker %s is disconnected in favour of compatible workers: %s",
             worker->hello.name, why);
         bt_core_worker_down(core, worker, "others can serve", bt_now_us());
-        bt_rpc_link_set_user(link, NULL);
-        bt_rpc_link_close(link, why);
+        bt_link_set_user(link, NULL);
+        bt_link_close(link, why);
     }
 }
 
@@ -143,7 +143,7 @@ static void waiting_free(waiting_t *waiting)
 /* The worker may compute the model that is being read: reading takes no longer
  * than a worker's start. @return false if memory is short */
 static bool wait_for_model(bt_worker_links_t *links,
-                           const bt_rpc_event_t *event)
+                           const bt_link_event_t *event)
 {
     waiting_t *waiting = bt_calloc(1, sizeof(*waiting));
 
@@ -156,12 +156,12 @@ static bool wait_for_model(bt_worker_links_t *links,
         return false;
     }
     waiting->bytes = event->bytes;
-    waiting->rpc = event->link;
+    waiting->control = event->link;
     bt_list_push_back(&links->waiting, &waiting->link);
     return true;
 }
 
-static void link_up(bt_worker_links_t *links, const bt_rpc_event_t *event)
+static void link_up(bt_worker_links_t *links, const bt_link_event_t *event)
 {
     char why[BT_TABLE_WHY_BYTES] = "";
     bt_instance_t *worker = NULL;
@@ -201,11 +201,11 @@ static void link_up(bt_worker_links_t *links, const bt_rpc_event_t *event)
         return;
     }
     bt_members_join(&links->front->members, worker->hello.name);
-    bt_rpc_link_set_user(event->link, worker);
+    bt_link_set_user(event->link, worker);
 }
 
 static void link_message(bt_worker_links_t *links, bt_instance_t *worker,
-                         const bt_rpc_event_t *event)
+                         const bt_link_event_t *event)
 {
     const bt_served_t *served = model_of(links, worker);
     bt_msg_t msg;
@@ -233,25 +233,25 @@ static void link_message(bt_worker_links_t *links, bt_instance_t *worker,
     if (status != BT_OK) {
         BT_LOG_WARN("worker %s sent an invalid message: %s", worker->hello.name,
                     bt_status_str(status));
-        bt_rpc_link_close(event->link, bt_status_str(status));
+        bt_link_close(event->link, bt_status_str(status));
     }
 }
 
 static void link_down(bt_worker_links_t *links, bt_instance_t *worker,
-                      const bt_rpc_event_t *event)
+                      const bt_link_event_t *event)
 {
     char reason[256];
 
     snprintf(reason, sizeof(reason), "%.*s",
              (event->bytes < 255) ? (int)event->bytes : 255,
              (event->data != NULL) ? (const char *)event->data : "");
-    bt_rpc_link_set_user(event->link, NULL);
+    bt_link_set_user(event->link, NULL);
     bt_core_worker_down(model_of(links, worker)->core, worker,
                         (reason[0] != '\0') ? reason : "link lost",
                         bt_now_us());
 }
 
-static void stop_waiting(bt_worker_links_t *links, const bt_rpc_link_t *link)
+static void stop_waiting(bt_worker_links_t *links, const bt_link_t *link)
 {
     bt_list_t *pos, *tmp;
 
@@ -259,7 +259,7 @@ static void stop_waiting(bt_worker_links_t *links, const bt_rpc_link_t *link)
     {
         waiting_t *waiting = BT_CONTAINER_OF(pos, waiting_t, link);
 
-        if (waiting->rpc == link) {
+        if (waiting->control == link) {
             waiting_free(waiting);
         }
     }
@@ -285,51 +285,51 @@ static void look_at_waiting(bt_worker_links_t *links)
     }
     while (!bt_list_empty(&waiting)) {
         waiting_t *first = BT_CONTAINER_OF(waiting.next, waiting_t, link);
-        const bt_rpc_event_t event = {.type = BT_RPC_LINK_UP,
-                                      .link = first->rpc,
-                                      .data = first->hello,
-                                      .bytes = first->bytes};
+        const bt_link_event_t event = {.type = BT_LINK_UP,
+                                       .link = first->control,
+                                       .data = first->hello,
+                                       .bytes = first->bytes};
 
         link_up(links, &event);
         waiting_free(first);
     }
 }
 
-static void link_event(bt_worker_links_t *links, const bt_rpc_event_t *event)
+static void link_event(bt_worker_links_t *links, const bt_link_event_t *event)
 {
-    bt_instance_t *worker = bt_rpc_link_user(event->link);
+    bt_instance_t *worker = bt_link_user(event->link);
 
-    if (event->type == BT_RPC_LINK_UP) {
+    if (event->type == BT_LINK_UP) {
         link_up(links, event);
         return;
     }
     if (worker == NULL) { /* refused, replaced, or still waiting */
-        if (event->type == BT_RPC_LINK_DOWN) {
+        if (event->type == BT_LINK_DOWN) {
             stop_waiting(links, event->link);
         }
         return;
     }
     switch (event->type) {
-    case BT_RPC_LINK_SUSPECT:
-    case BT_RPC_LINK_HEALTHY:
+    case BT_LINK_SUSPECT:
+    case BT_LINK_HEALTHY:
         bt_core_worker_suspect(model_of(links, worker)->core, worker,
-                               event->type == BT_RPC_LINK_SUSPECT, bt_now_us());
+                               event->type == BT_LINK_SUSPECT, bt_now_us());
         break;
-    case BT_RPC_LINK_STARVED:
+    case BT_LINK_STARVED:
         bt_core_worker_starved(model_of(links, worker)->core, worker,
                                bt_now_us());
         break;
-    case BT_RPC_LINK_DOWN:
+    case BT_LINK_DOWN:
         link_down(links, worker, event);
         break;
-    case BT_RPC_MESSAGE:
+    case BT_LINK_MESSAGE:
         link_message(links, worker, event);
         break;
-    case BT_RPC_LINK_ROOM:
+    case BT_LINK_ROOM:
         bt_core_worker_behind(model_of(links, worker)->core, worker, false,
                               bt_now_us());
         break;
-    case BT_RPC_LINK_UP:
+    case BT_LINK_UP:
         break;
     }
 }
@@ -337,11 +337,11 @@ static void link_event(bt_worker_links_t *links, const bt_rpc_event_t *event)
 static void pump(bt_worker_links_t *links)
 {
     const uint64_t end_us = bt_now_us() + WAKE_US;
-    bt_rpc_event_t event;
+    bt_link_event_t event;
     uint64_t now_us;
 
     while (((now_us = bt_now_us()) < end_us) &&
-           bt_rpc_next(links->rpc, now_us / 1000, &event)) {
+           bt_control_next(links->control, now_us / 1000, &event)) {
         link_event(links, &event);
     }
     if (now_us >= end_us) {
@@ -360,12 +360,12 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 bool bt_worker_links_rekey(bt_worker_links_t *links, const uint8_t *key,
                            size_t key_bytes)
 {
-    return bt_rpc_rekey(links->rpc, key, key_bytes, bt_now_ms());
+    return bt_control_rekey(links->control, key, key_bytes, bt_now_ms());
 }
 
 void bt_worker_links_tick(bt_worker_links_t *links, uint64_t now_ms)
 {
-    bt_rpc_tick(links->rpc, now_ms);
+    bt_control_tick(links->control, now_ms);
     look_at_waiting(links);
     pump(links);
 }
@@ -402,7 +402,7 @@ static bt_status_t open_rpc(bt_worker_links_t *links, const uint8_t *key,
     const bt_config_t *config = links->front->config;
     const bt_served_t *served = bt_registry_find(&links->front->models, NULL);
     bt_msg_t hello = {.type = BT_MSG_HELLO};
-    bt_rpc_config_t rpc = {
+    bt_control_config_t control = {
         .key = key,
         .key_bytes = key_bytes,
         .name = hello.u.hello.name,
@@ -432,9 +432,9 @@ static bt_status_t open_rpc(bt_worker_links_t *links, const uint8_t *key,
     bt_wire_encode(&hello, &links->frame);
     status = bt_strbuf_status(&links->frame);
     if (status == BT_OK) {
-        rpc.hello = links->frame.data;
-        rpc.hello_bytes = links->frame.len;
-        status = bt_rpc_open(&rpc, &links->rpc);
+        control.hello = links->frame.data;
+        control.hello_bytes = links->frame.len;
+        status = bt_control_open(&control, &links->control);
     }
     return status;
 }
@@ -451,7 +451,7 @@ bt_status_t bt_worker_links_listen(bt_worker_links_t *links,
                      bt_status_str(status));
         return status;
     }
-    status = bt_rpc_listen(links->rpc, url, bound, bound_bytes);
+    status = bt_control_listen(links->control, url, bound, bound_bytes);
     if (status != BT_OK) {
         if (status == BT_ERR_NO_MEMORY) { /* else it was logged there */
             BT_LOG_ERROR("cannot listen for workers at %s: %s", url,
@@ -459,7 +459,7 @@ bt_status_t bt_worker_links_listen(bt_worker_links_t *links,
         }
         return status;
     }
-    links->readable = event_new(base, bt_rpc_fd(links->rpc),
+    links->readable = event_new(base, bt_control_fd(links->control),
                                 EV_READ | EV_PERSIST, on_readable, links);
     if ((links->readable == NULL) ||
         (event_priority_set(links->readable, BT_LINKS_PRIORITY) != 0) ||
@@ -481,7 +481,7 @@ void bt_worker_links_close(bt_worker_links_t *links)
             event_free(events[i]);
         }
     }
-    bt_rpc_close(links->rpc);
+    bt_control_close(links->control);
     while ((links->waiting.next != NULL) && !bt_list_empty(&links->waiting)) {
         waiting_free(BT_CONTAINER_OF(links->waiting.next, waiting_t, link));
     }

@@ -16,7 +16,7 @@
 #ifndef BT_ROUTER_WORKER_LINKS_H
 #define BT_ROUTER_WORKER_LINKS_H
 
-#include "common/rpc/rpc.h"
+#include "common/link/link.h"
 #include "router/frontend/frontend.h"
 
 struct event_base;
@@ -30,7 +30,7 @@ struct event;
 
 typedef struct bt_worker_links {
     bt_frontend_t *front;
-    bt_rpc_t *rpc;
+    bt_control_t *control;
     bt_wire_decoder_t *decoder;
     bt_strbuf_t frame; /**< scratch: one encoded message */
     struct event *readable, *more;
@@ -50,7 +50,7 @@ BT_MUST_CHECK bt_status_t bt_worker_links_open(bt_worker_links_t *links,
 BT_MUST_CHECK bt_status_t bt_worker_links_listen(
     bt_worker_links_t *links, struct event_base *base, const char *url,
     const uint8_t *key, size_t key_bytes, char *bound, size_t bound_bytes);
-/** Changes the cluster key: see bt_rpc_rekey(). */
+/** Changes the cluster key: see bt_control_rekey(). */
 bool bt_worker_links_rekey(bt_worker_links_t *links, const uint8_t *key,
                            size_t key_bytes);
 /** Handles heartbeats and received messages; call every 50 ms or so. */

@@ -24,7 +24,7 @@ wanted=()
 
 # Suites with threads of their own or of a library: what TSan is for.
 threaded_tests=(base engine engine_windows http infer_shared kernels kvt_warmer lent model otlp packed_file packed_store
-                rpc rpc_lane tokenizer_cost)
+                link shm_ring tokenizer_cost)
 
 # Modules of the clients' tests that take longest.
 slow_clients=(test_triton_clients.py test_templates.py test_long_answers.py)

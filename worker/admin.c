@@ -127,7 +127,7 @@ static void rekey(bt_worker_t *w)
                      path, why);
         return;
     }
-    if (bt_rpc_rekey(w->rpc, key, sizeof(key), bt_now_ms())) {
+    if (bt_control_rekey(w->control, key, sizeof(key), bt_now_ms())) {
         bt_kvt_plane_key(key, kv_key);
         bt_kvt_rekey(w->kvt, kv_key, bt_now_ms());
         bt_key_wipe(kv_key, sizeof(kv_key));

@@ -15,12 +15,12 @@
 
 /* "joined 1 2 URL: WHY\n" for the first router without a link; if all are
  * linked, any other problem after the numbers. */
-static void print_line(const bt_rpc_t *rpc, const char *trouble,
+static void print_line(const bt_control_t *control, const char *trouble,
                        char line[BT_JOINED_LINE_BYTES])
 {
-    bt_rpc_router_t list[MOST_ROUTERS];
-    const uint32_t n_all = bt_rpc_routers(rpc, list, MOST_ROUTERS);
-    const bt_rpc_router_t *kept = NULL;
+    bt_control_router_t list[MOST_ROUTERS];
+    const uint32_t n_all = bt_control_routers(control, list, MOST_ROUTERS);
+    const bt_control_router_t *kept = NULL;
     uint32_t n_up = 0;
 
     for (uint32_t i = 0; (i < n_all) && (i < MOST_ROUTERS); i++) {
@@ -34,7 +34,8 @@ static void print_line(const bt_rpc_t *rpc, const char *trouble,
                  n_all, (trouble[0] != '\0') ? " " : "", trouble);
         return;
     }
-    /* A url and a reason of rpc.h, each of which is shorter than its part. */
+    /* A url and a reason of control.h, each of which is shorter than its part.
+     */
     snprintf(line, BT_JOINED_LINE_BYTES, "joined %u %u %.256s: %.512s\n", n_up,
              n_all, kept->url,
              (kept->why[0] != '\0') ? kept->why : "no link to it yet");
@@ -48,7 +49,7 @@ void bt_link_status_send(bt_worker_t *w, uint64_t now_ms)
         (getenv("BATON_READY_JOINED") == NULL)) {
         return;
     }
-    print_line(w->rpc, w->kv_trouble, line);
+    print_line(w->control, w->kv_trouble, line);
     if (strcmp(line, w->joined.said) != 0) {
         memcpy(w->joined.said, line, sizeof(line));
         w->joined.next_ms = now_ms + BT_JOINED_EVERY_MS;

@@ -307,8 +307,8 @@ static bool turn_of(bt_worker_t *w, bt_job_t *job)
         }
         return false;
     }
-    if (bt_rpc_queued(job->from->rpc) > ROOM_BYTES) {
-        bt_rpc_want_room(job->from->rpc, ROOM_BYTES);
+    if (bt_link_queued(job->from->control) > ROOM_BYTES) {
+        bt_link_want_room(job->from->control, ROOM_BYTES);
         return false;
     }
     send_piece(w, job, r);

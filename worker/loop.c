@@ -33,14 +33,14 @@ static void post(bt_worker_t *w, const bt_worker_link_t *to,
     bt_wire_encode(msg, &w->out);
     status = bt_strbuf_status(&w->out);
     if (status == BT_OK) {
-        status = bt_rpc_post(to->rpc, w->out.data, w->out.len);
+        status = bt_link_post(to->control, w->out.data, w->out.len);
     }
     if (status != BT_OK) {
         /* A router that misses a message would wait for ever: close the link,
          * and it will run its requests elsewhere. */
         BT_LOG_WARN("cannot send message type %d: %s", (int)msg->type,
                     bt_status_str(status));
-        bt_rpc_link_close(to->rpc, "message could not be sent");
+        bt_link_close(to->control, "message could not be sent");
     }
 }
 
@@ -144,7 +144,7 @@ static void on_request(bt_worker_t *w, bt_worker_link_t *from,
         /* ENDED could not be assigned to one of the two. */
         BT_LOG_ERROR("router sent request %" PRIu64 " attempt %u twice",
                      request->key.id, request->key.attempt);
-        bt_rpc_link_close(from->rpc, why);
+        bt_link_close(from->control, why);
         return;
     }
     if (status != BT_OK) {
@@ -263,7 +263,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     if (status != BT_OK) {
         BT_LOG_ERROR("router sent a message that cannot be read: %s",
                      bt_status_str(status));
-        bt_rpc_link_close(from->rpc, "message could not be read");
+        bt_link_close(from->control, "message could not be read");
         return;
     }
     switch (msg.type) {
@@ -320,7 +320,7 @@ static uint32_t free_bit(const bt_worker_t *w)
 
 /* Checks whether the router accepts us. @return false when it refused the link
  */
-static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event)
+static bool check_router(bt_worker_t *w, const bt_link_event_t *event)
 {
     const bt_wire_range_t ours = bt_wire_range_ours();
     char theirs_text[BT_WIRE_RANGE_BYTES];
@@ -337,7 +337,7 @@ static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event)
     if (status != BT_OK) {
         BT_LOG_WARN("router refused: its hello is invalid: %s",
                     bt_status_str(status));
-        bt_rpc_link_close(event->link, "the router's hello cannot be read");
+        bt_link_close(event->link, "the router's hello cannot be read");
         return false;
     }
     theirs = bt_wire_range_of(&msg.u.hello);
@@ -351,35 +351,35 @@ static bool check_router(bt_worker_t *w, const bt_rpc_event_t *event)
     snprintf(why, sizeof(why), "router %s speaks protocol %s, %s speaks %s",
              msg.u.hello.name, theirs_text, w->name, ours_text);
     BT_LOG_WARN("router refused: %s", why);
-    bt_rpc_link_close(event->link, why);
+    bt_link_close(event->link, why);
     return false;
 }
 
-static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
+static void on_link_up(bt_worker_t *w, const bt_link_event_t *event)
 {
     const bt_msg_t drain = {.type = BT_MSG_DRAIN};
-    bt_rpc_link_t *rpc = event->link;
+    bt_link_t *control = event->link;
     bt_worker_link_t *link;
 
     if (!check_router(w, event)) {
         return;
     }
     if (w->n_links == BT_ARRAY_LEN(w->links)) {
-        bt_rpc_link_close(rpc, "this worker has too many routers");
+        bt_link_close(control, "this worker has too many routers");
         return;
     }
     link = bt_calloc(1, sizeof(*link));
     if (link == NULL) {
         goto err;
     }
-    link->rpc = rpc;
+    link->control = control;
     link->tokens = bt_calloc(w->max_seqs, sizeof(*link->tokens));
     link->scores = bt_calloc(w->max_seqs, sizeof(*link->scores));
     if ((link->tokens == NULL) || (link->scores == NULL)) {
         goto err_link;
     }
     link->bit = free_bit(w);
-    bt_rpc_link_set_user(rpc, link);
+    bt_link_set_user(control, link);
     w->links[w->n_links++] = link;
     w->next_stats_ms = 0; /* the router needs them at once */
     if (bt_admin_state_is_draining(w)) {
@@ -390,12 +390,12 @@ static void on_link_up(bt_worker_t *w, const bt_rpc_event_t *event)
 err_link:
     link_free(link);
 err:
-    bt_rpc_link_close(rpc, "out of memory");
+    bt_link_close(control, "out of memory");
 }
 
 /* The answers of this router's requests have no reader left (I3). */
 static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
-                         const bt_rpc_event_t *event)
+                         const bt_link_event_t *event)
 {
     bt_list_t *pos;
     bt_list_t *tmp;
@@ -427,35 +427,35 @@ static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
 
 static void take_rpc(bt_worker_t *w)
 {
-    bt_rpc_event_t event;
+    bt_link_event_t event;
 
-    while (bt_rpc_next(w->rpc, bt_now_ms(), &event)) {
-        bt_worker_link_t *link = bt_rpc_link_user(event.link);
+    while (bt_control_next(w->control, bt_now_ms(), &event)) {
+        bt_worker_link_t *link = bt_link_user(event.link);
 
         switch (event.type) {
-        case BT_RPC_LINK_UP:
+        case BT_LINK_UP:
             on_link_up(w, &event);
             break;
-        case BT_RPC_LINK_DOWN:
+        case BT_LINK_DOWN:
             if (link != NULL) {
                 on_link_down(w, link, &event);
             }
             break;
-        case BT_RPC_MESSAGE:
+        case BT_LINK_MESSAGE:
             if (link != NULL) {
                 on_message(w, link, event.data, event.bytes);
             }
             break;
-        case BT_RPC_LINK_SUSPECT:
+        case BT_LINK_SUSPECT:
             BT_LOG_INFO("router is silent");
             break;
-        case BT_RPC_LINK_STARVED:
+        case BT_LINK_STARVED:
             BT_LOG_INFO("router is starved: it waits for a core");
             break;
-        case BT_RPC_LINK_HEALTHY:
+        case BT_LINK_HEALTHY:
             BT_LOG_INFO("router responds again");
             break;
-        case BT_RPC_LINK_ROOM:
+        case BT_LINK_ROOM:
             break; /* bt_logprob_output_send() looks at each turn */
         }
     }
@@ -670,7 +670,7 @@ static void tick(bt_worker_t *w)
 
     bt_heartbeat_tick(&w->beat, now_ms);
     bt_log_tick();
-    bt_rpc_tick(w->rpc, now_ms);
+    bt_control_tick(w->control, now_ms);
     if (now_ms >= w->next_stats_ms) {
         w->next_stats_ms = now_ms + w->config->heartbeat_ms;
         send_stats(w);
@@ -708,7 +708,7 @@ static void take_signals(bt_worker_t *w, int signal_fd)
 static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
 {
     struct pollfd fds[OWN_FDS + BT_TEAM_MAX] = {
-        {.fd = bt_rpc_fd(w->rpc), .events = POLLIN},
+        {.fd = bt_control_fd(w->control), .events = POLLIN},
         {.fd = bt_kvt_fd(w->kvt), .events = POLLIN},
         {.fd = bt_engine_fd(w->engine), .events = POLLIN},
         {.fd = signal_fd, .events = POLLIN},
@@ -784,7 +784,7 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
     }
     bt_logprob_output_send(w);
     tick(w);
-    bt_rpc_flush(w->rpc);
+    bt_control_flush(w->control);
     if (w->failed || w->hung) {
         *code_p = BT_EXIT_STUCK;
         return false;

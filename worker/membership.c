@@ -62,7 +62,7 @@ static void join_new(bt_worker_t *w, bt_membership_t *m)
             m->is_behind = true; /* when one has left */
             return;
         }
-        status = bt_rpc_join(w->rpc, url);
+        status = bt_control_join(w->control, url);
         if (status == BT_ERR_EXISTS) {
             continue; /* one of --join */
         }
@@ -82,7 +82,7 @@ static void leave_old(bt_worker_t *w, bt_membership_t *m)
     for (uint32_t i = 0; i < m->joined.n;) {
         if (has(&m->there, m->joined.urls[i])) {
             i++;
-        } else if (!bt_rpc_leave(w->rpc, m->joined.urls[i])) {
+        } else if (!bt_control_leave(w->control, m->joined.urls[i])) {
             m->is_behind = true; /* when its link is down */
             i++;
         } else {

@@ -203,7 +203,7 @@ static void close_all(bt_worker_t *w, bt_start_t *s)
     }
     w->n_links = 0;
     bt_membership_close(w);
-    bt_rpc_close(w->rpc);
+    bt_control_close(w->control);
     bt_start_pool_close(w);
     bt_peer_sharding_fini(w);
     bt_kv_groups_fini(&w->groups);
@@ -257,7 +257,7 @@ worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
     bt_jobs_init(w);
     bt_sched_cost_init(&w->cost);
     bt_peer_sharding_init(w);
-    bt_strbuf_init(&w->out, BT_RPC_MAX_MESSAGE);
+    bt_strbuf_init(&w->out, BT_LINK_MAX_MESSAGE);
     return w;
 }
 

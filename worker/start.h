@@ -127,7 +127,7 @@ void bt_start_log_as_named(const bt_worker_t *w);
  *  @retval  any of bt_key_read(), bt_cluster_exchange() */
 BT_MUST_CHECK bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s);
 /** Introduces this worker to every router found. Modifies s->url.
- *  @retval  any of bt_kvt_export(), bt_rpc_open(), bt_rpc_join() */
+ *  @retval  any of bt_kvt_export(), bt_control_open(), bt_control_join() */
 BT_MUST_CHECK bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s);
 
 /* A rank other than 0 of an instance: runs its share of the

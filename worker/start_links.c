@@ -8,7 +8,7 @@
 #include "worker/start.h"
 #include "worker/worker_priv.h"
 
-#define RPC_QUEUE_BYTES (64u << 20)
+#define LINK_QUEUE_BYTES (64u << 20)
 
 bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s)
 {
@@ -155,8 +155,8 @@ static bt_status_t join_routers(bt_worker_t *w, bt_start_t *s)
     char *rest = s->url;
     const char *url;
 
-    while ((status == BT_OK) && ((url = bt_rpc_url_take(&rest)) != NULL)) {
-        status = bt_rpc_join(w->rpc, url);
+    while ((status == BT_OK) && ((url = bt_control_url_take(&rest)) != NULL)) {
+        status = bt_control_join(w->control, url);
         if (status != BT_OK) {
             BT_LOG_ERROR("cannot join a router at %s: %s", url,
                          bt_status_str(status));
@@ -167,7 +167,7 @@ static bt_status_t join_routers(bt_worker_t *w, bt_start_t *s)
 
 bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
 {
-    bt_rpc_config_t config = {
+    bt_control_config_t config = {
         .key = s->key,
         .key_bytes = sizeof(s->key),
         .name = w->name,
@@ -176,18 +176,18 @@ bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s)
         .suspect_ms = w->config->suspect_ms,
         .dead_ms = w->config->dead_ms,
         .tells_starved = true,
-        .max_queue_bytes = RPC_QUEUE_BYTES,
+        .max_queue_bytes = LINK_QUEUE_BYTES,
         .share_memory = strcmp(w->config->link_transport, "auto") == 0,
     };
     bt_strbuf_t hello;
     bt_status_t status;
 
-    bt_strbuf_init(&hello, BT_RPC_MAX_PAYLOAD);
+    bt_strbuf_init(&hello, BT_LINK_MAX_PAYLOAD);
     status = encode_hello(w, s, &hello);
     if (status == BT_OK) {
         config.hello = hello.data;
         config.hello_bytes = hello.len;
-        status = bt_rpc_open(&config, &w->rpc);
+        status = bt_control_open(&config, &w->control);
     }
     bt_strbuf_fini(&hello);
     if (status == BT_OK) {

@@ -4,7 +4,7 @@
  * Worker: start-up, the control loop, jobs, and the handlers of both roles.
  *
  *     control thread (this module)         compute thread (inference/engine)
- *     poll: rpc, kvt, reports, signals
+ *     poll: control, kvt, reports, signals
  *       ├─ REQUEST, GRANT, CANCEL, PEER → callbacks of the role that the
  *       ├─ kvt events                   → message, event or job belongs to
  *       ├─ reports ◀─────────────────── iterations
@@ -38,7 +38,7 @@
 #include "common/kv/kv_groups.h"
 #include "common/kv/kv_prefix.h"
 #include "common/kv/kv_route.h"
-#include "common/rpc/rpc.h"
+#include "common/link/link.h"
 #include "common/sched/sched_admit.h"
 #include "common/sched/sched_chunk.h"
 #include "common/sched/sched_cost.h"
@@ -61,9 +61,9 @@
 typedef struct bt_worker bt_worker_t;
 typedef struct bt_worker_ops bt_worker_ops_t;
 
-/** Link to a router; the user pointer of the rpc link. */
+/** Link to a router; the user pointer of the control link. */
 typedef struct bt_worker_link {
-    bt_rpc_link_t *rpc;
+    bt_link_t *control;
     uint32_t bit;      /**< bit of this link, unique among the worker's links */
     uint32_t n_tokens; /**< entries of tokens; tokens of this iteration, not yet
                           sent */
@@ -250,7 +250,7 @@ struct bt_worker {
     uint64_t stuck_since_ms; /**< since when admission is blocked by leases; 0:
                                 it is not */
 
-    bt_rpc_t *rpc;
+    bt_control_t *control;
     bt_wire_decoder_t *decoder;
     bt_strbuf_t out; /**< scratch of bt_worker_send() */
 

@@ -261,7 +261,7 @@ static bool is_ours(bool is_top, const char *name, const struct stat *info)
 /* @return foreign entries, which stay; one has its name in kept */
 static unsigned remove_entries(int dir, bool is_top, char kept[NAME_MAX]);
 
-/* Removes a directory that a process made for its sockets, common/rpc. */
+/* Removes a directory that a process made for its sockets, common/link. */
 static bool remove_socket_dir(int parent, const char *name)
 {
     BT_CLEANUP(close)

@@ -131,7 +131,8 @@ typedef struct bt_wire_rank {
     uint32_t kvt_bytes;   /**< at least 1 */
 } bt_wire_rank_t;
 
-/** Description of a process, sent when a link comes up (rpc hello payload). */
+/** Description of a process, sent when a link comes up (control hello payload).
+ */
 typedef struct bt_msg_hello {
     uint32_t protocol; /**< newest version it speaks: BT_WIRE_PROTOCOL */
     uint32_t role;     /**< bt_role_t; a worker of both roles: DECODE with

@@ -90,8 +90,8 @@ bool bt_work_refuse(const bt_account_t *account, bt_api_error_t *error)
     case BT_BUDGET_CLIENT:
         bt_api_error_set(
             error, 429, "rate_limit_error", NULL,
-            "this client's requests together take more than %" PRIu64 " "
-            "MiB of memory, half of the server's option "
+            "this client's requests together take more than %" PRIu64
+            " MiB of memory, half of the server's option "
             "http-memory; try again later",
             half_mib);
         error->retry_after_s = 1;

@@ -6,7 +6,8 @@
  *
  * Threads: pure functions.
  * Source:  OTLP 1.x, "OTLP/HTTP Response" and "Failures";
- *          ExportTraceServiceResponse and google.rpc.Status in proto3's JSON.
+ *          ExportTraceServiceResponse and google.control.Status in proto3's
+ * JSON.
  */
 #ifndef BT_ROUTER_OTLP_RESPONSE_H
 #define BT_ROUTER_OTLP_RESPONSE_H

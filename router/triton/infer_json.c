@@ -316,8 +316,7 @@ static void put_element(fill_t *fill)
     if (fill->n++ == fill->count) {
         REFUSE(parse,
                "unable to parse 'data': input '%s' has more than the %" PRIu64
-               " "
-               "elements of its shape",
+               " elements of its shape",
                fill->tensor->name, fill->count);
         return;
     }
@@ -388,8 +387,7 @@ static void fill_from_json(parse_t *parse, const place_t *place,
     if (count > parse->in.bytes) {
         REFUSE(parse,
                "unable to parse 'data': input '%s' has fewer than the %" PRIu64
-               " "
-               "elements of its shape",
+               " elements of its shape",
                tensor->name, count);
         return;
     }
@@ -409,8 +407,7 @@ static void fill_from_json(parse_t *parse, const place_t *place,
     if (fine(parse) && (fill.n != count)) {
         REFUSE(parse,
                "unable to parse 'data': input '%s' has %" PRIu64
-               " elements, but its "
-               "shape says %" PRIu64,
+               " elements, but its shape says %" PRIu64,
                tensor->name, fill.n, count);
     }
     if (tensor->dtype == BT_DTYPE_BYTES) {

@@ -5,25 +5,25 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "common/rpc/rpc_intro.h"
+#include "common/link/link_handshake_frames.h"
 
 static volatile uint64_t sink;
 
 /* What a stranger says first. What was understood is said again, by a build
  * that knows no later fields: then it must be the same bytes. */
-static void introduce(const rpc_keys_t *keys, const uint8_t *data, size_t size)
+static void introduce(const link_keys_t *keys, const uint8_t *data, size_t size)
 {
     static const char answered[] = "a JOIN frame";
-    uint8_t again[RPC_MAX_INTRO];
-    rpc_intro_t intro;
+    uint8_t again[LINK_MAX_INTRO];
+    link_intro_t intro;
 
-    if (bt_rpc_join_check(keys, data, size, &intro) == BT_OK) {
-        BT_ASSERT_ALWAYS(bt_rpc_join_put(keys, &intro, again) <= size);
+    if (bt_link_join_check(keys, data, size, &intro) == BT_OK) {
+        BT_ASSERT_ALWAYS(bt_link_join_put(keys, &intro, again) <= size);
     }
-    if (bt_rpc_open_check(keys, answered, sizeof(answered), data, size,
-                          &intro) == BT_OK) {
-        BT_ASSERT_ALWAYS(bt_rpc_open_put(keys, answered, sizeof(answered),
-                                         &intro, again) <= size);
+    if (bt_link_open_check(keys, answered, sizeof(answered), data, size,
+                           &intro) == BT_OK) {
+        BT_ASSERT_ALWAYS(bt_link_open_put(keys, answered, sizeof(answered),
+                                          &intro, again) <= size);
     }
 }
 
@@ -31,19 +31,19 @@ static void introduce(const rpc_keys_t *keys, const uint8_t *data, size_t size)
 static void exchange(const uint8_t *key, const uint8_t *data, size_t size)
 {
     const uint8_t kind = (size > 0) ? data[0] : 0;
-    const size_t whole = bt_rpc_frame_bytes(size);
+    const size_t whole = bt_link_frame_bytes(size);
     uint8_t *sealed = bt_calloc(1, whole);
-    rpc_frame_t frame;
+    link_frame_t frame;
 
     BT_ASSERT_ALWAYS(sealed != NULL);
     if (size > 0) {
-        memcpy(sealed + RPC_HEADER_BYTES, data, size);
+        memcpy(sealed + LINK_HEADER_BYTES, data, size);
     }
-    bt_rpc_frame_seal(key, kind, size, sealed, whole);
-    if (bt_rpc_frame_open(key, sealed, whole, &frame) == BT_OK) {
+    bt_link_frame_seal(key, kind, size, sealed, whole);
+    if (bt_link_frame_open(key, sealed, whole, &frame) == BT_OK) {
         BT_ASSERT_ALWAYS((frame.kind == kind) && (frame.sequence == size) &&
                          (frame.bytes == size) &&
-                         (frame.body == sealed + RPC_HEADER_BYTES));
+                         (frame.body == sealed + LINK_HEADER_BYTES));
     }
     bt_free(sealed);
 }
@@ -52,10 +52,10 @@ static void exchange(const uint8_t *key, const uint8_t *data, size_t size)
 static uint64_t walk(const uint8_t *data, size_t size, size_t piece)
 {
     bt_status_t status = BT_OK;
-    rpc_stream_t stream;
+    link_stream_t stream;
     uint64_t sum = 0;
 
-    bt_rpc_stream_init(&stream);
+    bt_link_stream_init(&stream);
     for (size_t from = 0; (from < size) && (status == BT_OK); from += piece) {
         const size_t bytes = (size - from < piece) ? size - from : piece;
         const void *message = NULL;
@@ -63,8 +63,8 @@ static uint64_t walk(const uint8_t *data, size_t size, size_t piece)
         size_t n = 0;
 
         do {
-            status = bt_rpc_stream_next(&stream, data + from, bytes, &at,
-                                        &message, &n);
+            status = bt_link_stream_next(&stream, data + from, bytes, &at,
+                                         &message, &n);
             BT_ASSERT_ALWAYS(at <= bytes);
             if ((status != BT_OK) || (message == NULL)) {
                 break;
@@ -75,21 +75,21 @@ static uint64_t walk(const uint8_t *data, size_t size, size_t piece)
             }
         } while (true);
     }
-    bt_rpc_stream_fini(&stream);
+    bt_link_stream_fini(&stream);
     return sum;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const uint8_t cluster_key[BT_KEY_BYTES] = {1, 2, 3};
-    rpc_keys_t keys;
-    rpc_frame_t frame;
+    link_keys_t keys;
+    link_frame_t frame;
     uint64_t whole;
 
-    bt_rpc_keys_make(cluster_key, sizeof(cluster_key), &keys);
+    bt_link_keys_make(cluster_key, sizeof(cluster_key), &keys);
     introduce(&keys, data, size);
     exchange(keys.session, data, size);
-    sink += (uint64_t)bt_rpc_frame_open(keys.open, data, size, &frame);
+    sink += (uint64_t)bt_link_frame_open(keys.open, data, size, &frame);
     whole = walk(data, size, size + 1);
     /* where it is cut makes no difference */
     BT_ASSERT_ALWAYS(walk(data, size, 1) == whole);

@@ -9,17 +9,17 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "common/rpc/rpc_frame.h"
-#include "common/rpc/rpc_lane.h"
+#include "common/link/link_frame.h"
+#include "common/link/shm_ring.h"
 
 #define READ_BYTES 4096u
 
 static volatile uint64_t sink;
 
 typedef struct sides {
-    bt_lane_memory_t *in, *out; /* of the other side, and to it */
-    bt_lane_t reader, writer;
-    rpc_stream_t stream;
+    bt_shm_ring_memory_t *in, *out; /* of the other side, and to it */
+    bt_shm_ring_t reader, writer;
+    link_stream_t stream;
     bool over;
 } sides_t;
 
@@ -30,12 +30,12 @@ static void take_messages(sides_t *s, const uint8_t *bytes, size_t n)
     size_t len = 0;
 
     do {
-        if (bt_rpc_stream_next(&s->stream, bytes, n, &at, &data, &len) !=
+        if (bt_link_stream_next(&s->stream, bytes, n, &at, &data, &len) !=
             BT_OK) {
             s->over = true;
             return;
         }
-        BT_ASSERT_ALWAYS((data == NULL) || (len <= BT_RPC_MAX_MESSAGE));
+        BT_ASSERT_ALWAYS((data == NULL) || (len <= BT_LINK_MAX_MESSAGE));
         for (size_t i = 0; (data != NULL) && (i < len); i += 64) {
             sink += ((const uint8_t *)data)[i];
         }
@@ -50,14 +50,14 @@ static void read_all(sides_t *s)
 
     /* No more than what can be there: the other side goes on when we are done,
      * so this ends. */
-    for (size_t sum = 0; !s->over && (sum <= BT_LANE_BYTES); sum += n) {
-        if (bt_lane_read(&s->reader, bytes, sizeof(bytes), &n) != BT_OK) {
+    for (size_t sum = 0; !s->over && (sum <= BT_SHM_RING_BYTES); sum += n) {
+        if (bt_shm_ring_read(&s->reader, bytes, sizeof(bytes), &n) != BT_OK) {
             s->over = true;
             return;
         }
         BT_ASSERT_ALWAYS(n <= sizeof(bytes));
         if (n == 0) {
-            BT_ASSERT_ALWAYS(!bt_lane_any(&s->reader));
+            BT_ASSERT_ALWAYS(!bt_shm_ring_any(&s->reader));
             return;
         }
         take_messages(s, bytes, n);
@@ -66,15 +66,15 @@ static void read_all(sides_t *s)
 
 static void write_some(sides_t *s, size_t bytes)
 {
-    static const uint8_t zeros[2 * BT_LANE_BYTES];
+    static const uint8_t zeros[2 * BT_SHM_RING_BYTES];
     size_t n = 0;
 
-    if (bt_lane_write(&s->writer, zeros, bytes, &n) != BT_OK) {
+    if (bt_shm_ring_write(&s->writer, zeros, bytes, &n) != BT_OK) {
         s->over = true;
         return;
     }
     BT_ASSERT_ALWAYS(n <= bytes);
-    (void)bt_lane_wakes_reader(&s->writer);
+    (void)bt_shm_ring_wakes_reader(&s->writer);
 }
 
 /* One order of the program. @return bytes used */
@@ -97,7 +97,7 @@ static size_t step(sides_t *s, const uint8_t *p, size_t left)
         for (size_t i = 0; i < n; i++) {
             const uint64_t at = atomic_load(&s->in->head);
 
-            s->in->ring[at % BT_LANE_BYTES] = p[1 + i];
+            s->in->ring[at % BT_SHM_RING_BYTES] = p[1 + i];
             atomic_store(&s->in->head, at + 1);
         }
         return 1 + n;
@@ -107,11 +107,11 @@ static size_t step(sides_t *s, const uint8_t *p, size_t left)
         return 2;
     case 4:
         read_all(s);
-        (void)bt_lane_sleep(&s->reader);
+        (void)bt_shm_ring_sleep(&s->reader);
         return 1;
     case 5:
-        write_some(s, (size_t)(value % (2 * BT_LANE_BYTES)));
-        (void)bt_lane_wait(&s->writer);
+        write_some(s, (size_t)(value % (2 * BT_SHM_RING_BYTES)));
+        (void)bt_shm_ring_wait(&s->writer);
         return 4;
     default: /* a step forward of the tail, as an honest side */
         atomic_fetch_add(&s->out->tail, value & 0xffff);
@@ -127,9 +127,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     BT_ASSERT_ALWAYS((s.in != NULL) && (s.out != NULL));
     memset(s.in, 0, sizeof(*s.in));
     memset(s.out, 0, sizeof(*s.out));
-    bt_lane_init(&s.reader, s.in);
-    bt_lane_init(&s.writer, s.out);
-    bt_rpc_stream_init(&s.stream);
+    bt_shm_ring_init(&s.reader, s.in);
+    bt_shm_ring_init(&s.writer, s.out);
+    bt_link_stream_init(&s.stream);
     while (!s.over && (size > 0)) {
         size_t used = step(&s, data, size);
 
@@ -138,7 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= used;
     }
     read_all(&s);
-    bt_rpc_stream_fini(&s.stream);
+    bt_link_stream_fini(&s.stream);
     free(s.in);
     free(s.out);
     return 0;

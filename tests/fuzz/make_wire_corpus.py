@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the seeds of the fuzz targets wire and frame, from the formats as
-common/wire/wire.h, common/rpc/rpc_frame.h and rpc_intro.h describe them.
+common/wire/wire.h, common/link/link_frame.h and link_handshake_frames.h describe them.
 usage: make_wire_corpus.py FOLDER_OF_CORPORA
        make_wire_corpus.py --golden | --golden-links"""
 import hashlib

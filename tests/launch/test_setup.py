@@ -626,7 +626,7 @@ class BatonTest(unittest.TestCase):
             self.assertEqual(self.baton("test", name), (1, "", f"baton: no test has a name like '{name}'{meant}\n"))
         self.assertEqual(self.logged(), [])
         # These may be names: what comes next is the installation, which ends at the fake meson.
-        for name in ("hash", "prompt", "openai", "plan", "replay_http1", "rpc_nng", "asan"):
+        for name in ("hash", "prompt", "openai", "plan", "replay_http1", "link_nng", "asan"):
             said = self.baton("test", "--no-install", name)[2]
             self.assertIn("Baton needs packages", said, name)
 

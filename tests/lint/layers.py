@@ -16,7 +16,7 @@ LIBRARIES = {
     "libxxhash": "common/base",
     "zlib": "common/zip",
     "msgpack-c": "common/wire",
-    "nng": "common/rpc",
+    "nng": "common/link",
     "libsodium": "common/crypt",
     "munge": "common/crypt",
     "mpi": "common/cluster",
@@ -33,12 +33,12 @@ LIBRARIES = {
 # and the outside libraries that it may (threads and libm always).
 PROGRAMS = {
     "launcher": {
-        "never": ["common/wire", "common/rpc", "common/cluster", "common/coll", "common/kv", "common/sched",
+        "never": ["common/wire", "common/link", "common/cluster", "common/coll", "common/kv", "common/sched",
                   "inference", "kernels", "kvtransfer", "worker", "router"],
         "libraries": ["libxxhash"],
     },
     "launcher/orchestrator": {
-        "never": ["common/rpc", "inference", "kernels", "kvtransfer", "worker", "router", "launcher"],
+        "never": ["common/link", "inference", "kernels", "kvtransfer", "worker", "router", "launcher"],
         "libraries": ["libxxhash", "mpi"],
     },
     "router": {
@@ -52,7 +52,7 @@ PROGRAMS = {
         "libraries": ["libxxhash", "msgpack-c", "nng", "libsodium", "munge", "mpi", "dl", "ucx"],
     },
     "tools": {
-        "never": ["common/rpc", "common/cluster", "inference/engine", "kvtransfer", "worker", "router", "launcher"],
+        "never": ["common/link", "common/cluster", "inference/engine", "kvtransfer", "worker", "router", "launcher"],
         "libraries": ["libxxhash", "msgpack-c", "dl"],
     },
     "bench": {
@@ -67,7 +67,7 @@ PLUGINS = {"kernels/cuda": ["common/base", "common/coll", "kernels"]}
 # Policy: what it decides hangs on its arguments alone.
 PURE = ["common/kv", "common/sched", "router/core", "router/watch"]
 IMPURE_HEADERS = re.compile(r"(time|pthread|threads|poll|unistd|signal|sys/(socket|time|epoll|random))\.h|"
-                            r"mpi\.h|nng/.*|event2/.*|common/(base/(clock|process|thread|ready_fd)\.h|(rpc|cluster)/.*)")
+                            r"mpi\.h|nng/.*|event2/.*|common/(base/(clock|process|thread|ready_fd)\.h|(link|cluster)/.*)")
 
 
 def _owners(row):

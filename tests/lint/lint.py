@@ -25,7 +25,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # Outside header -> the one folder (or file) that may include it.
 ONE_INCLUDER = {
     r"mpi\.h": "common/cluster/",
-    r"nng/.*": "common/rpc/",
+    r"nng/.*": "common/link/",
     r"sodium\.h": "common/crypt/key.c",
     r"munge\.h": "common/crypt/munge.c",
     r"msgpack\.h": "common/wire/",

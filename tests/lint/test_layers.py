@@ -115,7 +115,7 @@ class Layers(unittest.TestCase):
                                  "tool links mpi, which is tool's"])
 
     def test_a_pure_folder_that_sees_a_clock_a_thread_or_a_socket(self):
-        for header in ("<time.h>", "<pthread.h>", "<sys/socket.h>", '"common/base/clock.h"', '"common/rpc/rpc.h"'):
+        for header in ("<time.h>", "<pthread.h>", "<sys/socket.h>", '"common/base/clock.h"', '"common/link/link.h"'):
             found = layers.impure({"common/kv/x.c": f"#include {header}\n", "common/base/x.c": f"#include {header}\n"})
             self.expect(found, "common/kv/x.c: pure", header[1:-1])
         self.assertEqual(layers.impure({"common/kv/x.c": "#include <string.h>\n"}), [])

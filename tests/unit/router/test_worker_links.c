@@ -27,8 +27,8 @@ typedef struct world {
     bt_worker_links_t links;
     struct event_base *base;
     bt_hash128_t identity; /* of the worker's file */
-    bt_rpc_t *worker;
-    bt_rpc_link_t *link; /* of the worker's end */
+    bt_control_t *worker;
+    bt_link_t *link; /* of the worker's end */
     unsigned n_down;
     char why[256]; /* of the last DOWN */
     char bound[256];
@@ -73,14 +73,14 @@ static void open_worker(world_t *w, uint32_t protocol, uint32_t protocol_min,
                         void (*change)(bt_strbuf_t *hello))
 {
     bt_msg_t msg = {.type = BT_MSG_HELLO};
-    bt_rpc_config_t config = {.key = key,
-                              .key_bytes = sizeof(key),
-                              .name = "decode-0",
-                              .range = bt_wire_range_ours(),
-                              .heartbeat_ms = w->config->heartbeat_ms,
-                              .suspect_ms = w->config->suspect_ms,
-                              .dead_ms = w->config->dead_ms,
-                              .max_queue_bytes = 1u << 20};
+    bt_control_config_t config = {.key = key,
+                                  .key_bytes = sizeof(key),
+                                  .name = "decode-0",
+                                  .range = bt_wire_range_ours(),
+                                  .heartbeat_ms = w->config->heartbeat_ms,
+                                  .suspect_ms = w->config->suspect_ms,
+                                  .dead_ms = w->config->dead_ms,
+                                  .max_queue_bytes = 1u << 20};
     bt_strbuf_t hello;
 
     msg.u.hello = (bt_msg_hello_t){
@@ -97,7 +97,7 @@ static void open_worker(world_t *w, uint32_t protocol, uint32_t protocol_min,
         .tp = 1,
         .pp = 1,
     };
-    bt_strbuf_init(&hello, BT_RPC_MAX_PAYLOAD);
+    bt_strbuf_init(&hello, BT_LINK_MAX_PAYLOAD);
     bt_wire_encode(&msg, &hello);
     assert_int_equal(bt_strbuf_status(&hello), BT_OK);
     if (change != NULL) {
@@ -105,33 +105,34 @@ static void open_worker(world_t *w, uint32_t protocol, uint32_t protocol_min,
     }
     config.hello = hello.data;
     config.hello_bytes = hello.len;
-    assert_int_equal(bt_rpc_open(&config, &w->worker), BT_OK);
+    assert_int_equal(bt_control_open(&config, &w->worker), BT_OK);
     bt_strbuf_fini(&hello);
-    assert_int_equal(bt_rpc_join(w->worker, w->bound), BT_OK);
+    assert_int_equal(bt_control_join(w->worker, w->bound), BT_OK);
 }
 
 static void turn(world_t *w)
 {
-    struct pollfd fds[] = {{.fd = bt_rpc_fd(w->worker), .events = POLLIN},
-                           {.fd = bt_rpc_fd(w->links.rpc), .events = POLLIN}};
-    bt_rpc_event_t event;
+    struct pollfd fds[] = {
+        {.fd = bt_control_fd(w->worker), .events = POLLIN},
+        {.fd = bt_control_fd(w->links.control), .events = POLLIN}};
+    bt_link_event_t event;
 
     (void)poll(fds, 2, 10);
     (void)event_base_loop(w->base, EVLOOP_NONBLOCK);
     (void)bt_frontend_step(&w->front);
     bt_worker_links_tick(&w->links, bt_now_ms());
-    bt_rpc_tick(w->worker, bt_now_ms());
-    while (bt_rpc_next(w->worker, bt_now_ms(), &event)) {
-        if (event.type == BT_RPC_LINK_UP) {
+    bt_control_tick(w->worker, bt_now_ms());
+    while (bt_control_next(w->worker, bt_now_ms(), &event)) {
+        if (event.type == BT_LINK_UP) {
             w->link = event.link;
-        } else if (event.type == BT_RPC_LINK_DOWN) {
+        } else if (event.type == BT_LINK_DOWN) {
             w->link = NULL;
             w->n_down++;
             snprintf(w->why, sizeof(w->why), "%.*s", (int)event.bytes,
                      (const char *)event.data);
         }
     }
-    bt_rpc_flush(w->worker);
+    bt_control_flush(w->worker);
 }
 
 #define UNTIL(w, condition)                                \
@@ -153,7 +154,7 @@ static const bt_instance_t *worker_of(const world_t *w)
 
 static void close_all(world_t *w)
 {
-    bt_rpc_close(w->worker);
+    bt_control_close(w->worker);
     bt_worker_links_close(&w->links);
     bt_frontend_close(&w->front);
     event_base_free(w->base);
@@ -195,13 +196,13 @@ static void a_worker_from_the_future_is_served_with_what_is_known(void **state)
     open_worker(&w, 9, BT_WIRE_PROTOCOL, add_future);
     UNTIL(&w, (w.link != NULL) && (worker_of(&w) != NULL));
     for (int i = 0; i < 9; i++) {
-        assert_int_equal(bt_rpc_post(w.link, later_type, sizeof(later_type)),
+        assert_int_equal(bt_link_post(w.link, later_type, sizeof(later_type)),
                          BT_OK);
     }
     bt_strbuf_init(&message, BT_WIRE_MAX_BYTES);
     bt_wire_encode(&stats, &message);
     add_future(&message);
-    assert_int_equal(bt_rpc_post(w.link, message.data, message.len), BT_OK);
+    assert_int_equal(bt_link_post(w.link, message.data, message.len), BT_OK);
     bt_strbuf_fini(&message);
     UNTIL(&w,
           (worker_of(&w) == NULL) || (worker_of(&w)->stats.start_unix_s == 5));
@@ -220,7 +221,7 @@ static void a_worker_before_the_newest_fields_is_served(void **state)
     open_router(&w);
     open_worker(&w, BT_WIRE_PROTOCOL, BT_WIRE_PROTOCOL, cut_to_first);
     UNTIL(&w, (w.link != NULL) && (worker_of(&w) != NULL));
-    assert_int_equal(bt_rpc_post(w.link, stats, sizeof(stats)), BT_OK);
+    assert_int_equal(bt_link_post(w.link, stats, sizeof(stats)), BT_OK);
     UNTIL(&w, (worker_of(&w) == NULL) ||
                   (worker_of(&w)->stats.kv_checksum_failures == 5));
     assert_non_null(worker_of(&w));
@@ -360,9 +361,9 @@ static void a_worker_of_no_model_is_refused_when_all_are_read(void **state)
     identity_of(other_path, &w.identity);
     open_worker(&w, BT_WIRE_PROTOCOL, BT_WIRE_PROTOCOL_MIN, NULL);
     UNTIL(&w, !bt_list_empty(&w.links.waiting) && (w.link != NULL));
-    bt_rpc_link_close(w.link, "it leaves");
+    bt_link_close(w.link, "it leaves");
     UNTIL(&w, bt_list_empty(&w.links.waiting));
-    bt_rpc_close(w.worker);
+    bt_control_close(w.worker);
     w.link = NULL;
     open_worker(&w, BT_WIRE_PROTOCOL, BT_WIRE_PROTOCOL_MIN, NULL);
     w.n_down = 0;

@@ -6,7 +6,7 @@
  *
  *     real                         here, in place of the real one
  *     worker, both roles    clock (1 ms a round)
- *     common/kv, sched, wire       rpc (queues of encoded messages)
+ *     common/kv, sched, wire       control (queues of encoded messages)
  *     kvtransfer, scripted         engine (no thread: iterations by request)
  *                                  routers (books on every request)
  *
@@ -18,7 +18,8 @@
  * known (I1, I2).
  *
  *     sim_world.c   workers and their lives     sim_router.c  the routers
- *     sim_rpc.c     rpc.h                       sim_engine.c  engine.h, clock.h
+ *     sim_link.c     control.h                       sim_engine.c  engine.h,
+ * clock.h
  */
 #ifndef BT_TESTS_UNIT_WORKER_SIM_H
 #define BT_TESTS_UNIT_WORKER_SIM_H
@@ -29,7 +30,7 @@
 #include "common/base/containers.h"
 #include "common/base/text.h"
 #include "common/config/config.h"
-#include "common/rpc/rpc.h"
+#include "common/link/link.h"
 #include "common/wire/wire.h"
 #include "inference/engine/engine.h"
 #include "tests/support/kvt_mem.h"
@@ -51,26 +52,26 @@
 
 typedef struct sim_event {
     bt_list_t link;
-    bt_rpc_event_type_t type;
-    bt_rpc_link_t *rpc_link;
+    bt_link_event_type_t type;
+    bt_link_t *link_link;
     size_t bytes;
     uint8_t *data;
 } sim_event_t;
 
-struct bt_rpc {
+struct bt_control {
     bt_list_t events;
     sim_event_t *given; /* freed at the next call, as the contract says */
 };
 
 typedef struct sim_node sim_node_t;
 
-struct bt_rpc_link {
+struct bt_link {
     sim_node_t *node;
     uint32_t router;
     void *user;
     uint32_t n_drains; /* DRAIN messages that came on it */
     bool open;
-    bool full; /* bt_rpc_queued() says so */
+    bool full; /* bt_link_queued() says so */
     bool asked_for_room;
     uint32_t n_pieces; /* of logits that came on it */
 };
@@ -101,9 +102,9 @@ struct bt_engine {
 struct sim_node {
     bt_worker_t w;
     bt_config_t config;
-    struct bt_rpc rpc;
+    struct bt_control control;
     struct bt_engine engine;
-    bt_rpc_link_t *links[SIM_ROUTERS]; /* NULL: down */
+    bt_link_t *links[SIM_ROUTERS]; /* NULL: down */
     int signal_pipe[2];
     uint32_t roles_ever; /* that it had, or may have by an order */
     bool orders_prompts; /* by w.order; else as they come */
@@ -116,7 +117,7 @@ struct sim_node {
 };
 
 typedef struct sim_leg {
-    bt_rpc_link_t *link; /* NULL: not sent, or its link went down */
+    bt_link_t *link; /* NULL: not sent, or its link went down */
     uint32_t n_failed, n_ended;
     bt_status_t status;
 } sim_leg_t;
@@ -183,13 +184,13 @@ bool sim_half_iterate(sim_node_t *node);
 /** One iteration; its report waits until the worker asks for it. */
 void sim_iterate(sim_node_t *node);
 
-/* ---- sim_rpc.c ---- */
+/* ---- sim_link.c ---- */
 
 /** An event for the worker's end of @a link; the bytes are copied. */
-void sim_queue(bt_rpc_link_t *link, bt_rpc_event_type_t type, const void *data,
+void sim_queue(bt_link_t *link, bt_link_event_type_t type, const void *data,
                size_t bytes);
 /** Both ends know that the link is over. */
-void sim_link_over(bt_rpc_link_t *link, const char *reason);
+void sim_link_over(bt_link_t *link, const char *reason);
 void sim_rpc_close(sim_node_t *node);
 
 /* ---- sim_router.c: all but checks are messages, seen in the next round ----

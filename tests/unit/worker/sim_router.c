@@ -9,7 +9,7 @@
 
 void sim_router_send(uint32_t router, uint32_t node, const bt_msg_t *msg)
 {
-    bt_rpc_link_t *link = sim.nodes[node].links[router];
+    bt_link_t *link = sim.nodes[node].links[router];
 
     if (link == NULL) {
         return;
@@ -17,7 +17,7 @@ void sim_router_send(uint32_t router, uint32_t node, const bt_msg_t *msg)
     bt_strbuf_reset(&sim.out);
     bt_wire_encode(msg, &sim.out);
     assert_int_equal(bt_strbuf_status(&sim.out), BT_OK);
-    sim_queue(link, BT_RPC_MESSAGE, sim.out.data, sim.out.len);
+    sim_queue(link, BT_LINK_MESSAGE, sim.out.data, sim.out.len);
 }
 
 void sim_cancel_leg(const sim_req_t *req, uint32_t k)
@@ -33,7 +33,7 @@ void sim_cancel_leg(const sim_req_t *req, uint32_t k)
 void sim_pass_grant(const sim_req_t *req)
 {
     assert_non_null(req->grant);
-    sim_queue(req->legs[0].link, BT_RPC_MESSAGE, req->grant, req->grant_bytes);
+    sim_queue(req->legs[0].link, BT_LINK_MESSAGE, req->grant, req->grant_bytes);
 }
 
 void sim_cancel(const sim_req_t *req)
@@ -56,7 +56,7 @@ static sim_req_t *sim_find(uint32_t router, bt_req_key_t key)
     return NULL;
 }
 
-static void sim_on_token(const bt_rpc_link_t *link, const bt_token_t *token)
+static void sim_on_token(const bt_link_t *link, const bt_token_t *token)
 {
     sim_req_t *req = sim_find(link->router, token->key);
     const uint32_t at = req->n_tokens + token->index;
@@ -88,8 +88,7 @@ static void sim_check_score(const sim_req_t *req, uint32_t at,
 }
 
 /* Right values, once, in order within each row. */
-static void sim_on_rows(sim_req_t *req, bt_rpc_link_t *link,
-                        const bt_msg_rows_t *m)
+static void sim_on_rows(sim_req_t *req, bt_link_t *link, const bt_msg_rows_t *m)
 {
     const uint32_t each = BT_SCORE_BYTES(m->n_top);
     const bool of_output = m->kind == BT_ROWS_LOGITS;
@@ -124,8 +123,7 @@ static void sim_on_rows(sim_req_t *req, bt_rpc_link_t *link,
     assert_true(floats[m->from] <= SIM_VOCAB);
 }
 
-static void sim_on_scores(const bt_rpc_link_t *link,
-                          const bt_msg_tokens_t *tokens)
+static void sim_on_scores(const bt_link_t *link, const bt_msg_tokens_t *tokens)
 {
     for (uint32_t i = 0; i < tokens->n_scores; i++) {
         const bt_token_t *token = &tokens->tokens[tokens->scores[i].token];
@@ -144,11 +142,11 @@ static void sim_on_grant(sim_req_t *req, const uint8_t *data, size_t bytes)
     req->grant = bt_memdup(data, bytes);
     req->grant_bytes = bytes;
     if (!req->hold_grant && (req->legs[0].link != NULL)) {
-        sim_queue(req->legs[0].link, BT_RPC_MESSAGE, data, bytes);
+        sim_queue(req->legs[0].link, BT_LINK_MESSAGE, data, bytes);
     }
 }
 
-static sim_leg_t *sim_leg_of(sim_req_t *req, const bt_rpc_link_t *link)
+static sim_leg_t *sim_leg_of(sim_req_t *req, const bt_link_t *link)
 {
     sim_leg_t *leg = &req->legs[(link->node == &sim.nodes[req->d]) ? 1 : 0];
 
@@ -173,7 +171,7 @@ static void sim_on_end(sim_req_t *req, sim_leg_t *leg, const bt_msg_t *msg)
     }
 }
 
-bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
+bt_status_t bt_link_post(bt_link_t *link, const void *data, size_t bytes)
 {
     sim_req_t *req;
     bt_msg_t msg;
@@ -232,7 +230,7 @@ bt_status_t bt_rpc_post(bt_rpc_link_t *link, const void *data, size_t bytes)
 void sim_link_up_speaking(uint32_t router, uint32_t node, bt_wire_range_t range)
 {
     bt_msg_t msg = {.type = BT_MSG_HELLO};
-    bt_rpc_link_t *link;
+    bt_link_t *link;
 
     if ((sim.nodes[node].links[router] != NULL) || sim.nodes[node].dead) {
         return;
@@ -250,7 +248,7 @@ void sim_link_up_speaking(uint32_t router, uint32_t node, bt_wire_range_t range)
     bt_strbuf_reset(&sim.out);
     bt_wire_encode(&msg, &sim.out);
     assert_int_equal(bt_strbuf_status(&sim.out), BT_OK);
-    sim_queue(link, BT_RPC_LINK_UP, sim.out.data, sim.out.len);
+    sim_queue(link, BT_LINK_UP, sim.out.data, sim.out.len);
 }
 
 void sim_link_up(uint32_t router, uint32_t node)

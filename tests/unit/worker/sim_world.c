@@ -146,7 +146,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
                         node->config.max_ungranted_kv_percent);
     bt_sched_preempt_init(&w->pause, false, SIM_T, SIM_T);
     bt_jobs_init(w);
-    bt_strbuf_init(&w->out, BT_RPC_MAX_MESSAGE);
+    bt_strbuf_init(&w->out, BT_LINK_MAX_MESSAGE);
     assert_int_equal(bt_kvt_open(&kvt, &w->kvt), BT_OK);
     w->kv_base = bt_kvt_pool(w->kvt);
     sim_transfers_open(w);
@@ -155,12 +155,12 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
                                          kvt.instance, &w->prefix),
                      BT_OK);
     assert_int_equal(bt_wire_decoder_create(&w->decoder), BT_OK);
-    bt_list_init(&node->rpc.events);
+    bt_list_init(&node->control.events);
     bt_list_init(&node->engine.inbox);
     bt_list_init(&node->engine.running);
     bt_list_init(&node->engine.reports);
     node->engine.node = node;
-    w->rpc = &node->rpc;
+    w->control = &node->control;
     w->engine = &node->engine;
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         assert_int_equal(w->ops[i]->open(w), BT_OK);
@@ -210,7 +210,7 @@ static void sim_begin(uint32_t n_groups)
     sim.now_ns = 1000000000u;
     assert_int_equal(bt_kvt_mem_net_create(&sim.net), BT_OK);
     assert_int_equal(bt_wire_decoder_create(&sim.decoder), BT_OK);
-    bt_strbuf_init(&sim.out, BT_RPC_MAX_MESSAGE);
+    bt_strbuf_init(&sim.out, BT_LINK_MAX_MESSAGE);
 }
 
 static void sim_introduce(void)
@@ -286,7 +286,7 @@ static void sim_bury(uint32_t n)
     node->dead = true;
     for (uint32_t r = 0; r < SIM_ROUTERS; r++) {
         if (node->links[r] != NULL) {
-            bt_rpc_link_close(node->links[r], "killed");
+            bt_link_close(node->links[r], "killed");
         }
         for (uint32_t p = 0; p < sim.n_nodes; p++) {
             if ((p != n) && sim_is(p, BT_ROLE_PREFILL) &&

@@ -437,7 +437,7 @@ static void lost_router_at_any_time_releases_everything(void **state)
         other = sim_request_of(1, 0, 1, 30, 8);
         sim_rounds(at);
         for (uint32_t i = 0; i < 2; i++) {
-            bt_rpc_link_close(sim.nodes[i].links[0], "gone");
+            bt_link_close(sim.nodes[i].links[0], "gone");
         }
         sim_settle();
         sim_check_answered(other);

@@ -128,7 +128,7 @@ static void grant_for_the_other_role_is_ignored(void **state)
     req->hold_grant = true;
     sim_rounds(4);
     assert_non_null(req->grant);
-    sim_queue(req->legs[1].link, BT_RPC_MESSAGE, req->grant, req->grant_bytes);
+    sim_queue(req->legs[1].link, BT_LINK_MESSAGE, req->grant, req->grant_bytes);
     sim_rounds(2);
     sim_pass_grant(req);
     sim_settle();

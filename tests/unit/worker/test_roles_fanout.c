@@ -257,7 +257,7 @@ static void lost_router_releases_the_whole_group(void **state)
         other = sim_group_of(1, 0, 1, 2, 30, 8);
         sim_rounds(at);
         for (uint32_t i = 0; i < 2; i++) {
-            bt_rpc_link_close(sim.nodes[i].links[0], "gone");
+            bt_link_close(sim.nodes[i].links[0], "gone");
         }
         sim_settle();
         check_all_answered(other, 2);

@@ -145,8 +145,8 @@ static void peer_reported_by_no_router_is_removed(void **state)
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
     role = sim.nodes[0].w.prefill;
     sim_rounds(3);
-    bt_rpc_link_close(sim.nodes[0].links[0], "gone");
-    bt_rpc_link_close(sim.nodes[0].links[1], "gone");
+    bt_link_close(sim.nodes[0].links[0], "gone");
+    bt_link_close(sim.nodes[0].links[1], "gone");
     sim_rounds(3);
     assert_false(bt_list_empty(&role->peers)); /* they may come back */
     sim_kill(1);
@@ -168,10 +168,10 @@ static void lost_peer_is_removed_with_its_last_router(void **state)
     sim_rounds(3);
     bt_kvt_mem_net_kill(sim.net, sim.nodes[1].w.instance);
     sim_turn(&sim.nodes[0]);
-    bt_rpc_link_close(sim.nodes[0].links[0], "gone");
+    bt_link_close(sim.nodes[0].links[0], "gone");
     sim_turn(&sim.nodes[0]);
     assert_false(bt_list_empty(&role->peers)); /* one has not said so yet */
-    bt_rpc_link_close(sim.nodes[0].links[1], "gone");
+    bt_link_close(sim.nodes[0].links[1], "gone");
     sim_turn(&sim.nodes[0]);
     assert_true(bt_list_empty(&role->peers));
     sim_close();

@@ -195,7 +195,7 @@ static void lost_router_ends_preempted_sequences(void **state)
         b = long_one(true);
         sim_rounds(at);
         seen = seen || (phase_of(b, &phase) && (phase == BT_DECODE_PAUSED));
-        bt_rpc_link_close(sim.nodes[D].links[0], "cut");
+        bt_link_close(sim.nodes[D].links[0], "cut");
         sim_settle();
         sim_check_answered(a);
         close_empty();

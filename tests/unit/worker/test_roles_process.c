@@ -105,7 +105,7 @@ static void malformed_message_ends_the_link(void **state)
     sim_expect_failures();
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
     sim_rounds(2);
-    sim_queue(sim.nodes[1].links[0], BT_RPC_MESSAGE, "\xc1", 1);
+    sim_queue(sim.nodes[1].links[0], BT_LINK_MESSAGE, "\xc1", 1);
     sim_rounds(2);
     assert_null(sim.nodes[1].links[0]);
     assert_int_equal(sim.nodes[1].w.n_links, 1);
@@ -147,7 +147,7 @@ static void sigterm_finishes_running_requests_and_refuses_new_ones(void **state)
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
     req = sim_request_of(0, 0, 1, 21, 8);
     sim_rounds(2);
-    bt_rpc_link_close(sim.nodes[1].links[1], "gone");
+    bt_link_close(sim.nodes[1].links[1], "gone");
     sim_terminate(&sim.nodes[0]);
     sim_terminate(&sim.nodes[1]);
     sim_rounds(2);
@@ -180,7 +180,7 @@ static void sigterm_does_not_wait_for_a_lost_router(void **state)
     sim_terminate(&sim.nodes[0]);
     sim_rounds(3);
     assert_false(sim.nodes[0].over);
-    bt_rpc_link_close(sim.nodes[0].links[0], "gone");
+    bt_link_close(sim.nodes[0].links[0], "gone");
     sim_rounds(3);
     assert_true(sim.nodes[0].over);
     sim_close();
@@ -309,7 +309,7 @@ static void routers_over_the_limit_are_refused(void **state)
     sim_rounds(2);
     w = &sim.nodes[1].w;
     assert_int_equal(w->n_links, 2);
-    bt_rpc_link_close(sim.nodes[1].links[1], "gone");
+    bt_link_close(sim.nodes[1].links[1], "gone");
     sim_rounds(2);
     for (uint32_t i = 0; i < 15; i++) { /* 16 places */
         w->links[w->n_links++] = &filler[i % 14];
@@ -361,7 +361,7 @@ static void unknown_message_type_keeps_the_link(void **state)
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
     for (uint32_t i = 0; i < 9; i++) { /* said once; a tenth would be again */
         for (uint32_t k = 0; k < 2; k++) {
-            sim_queue(sim.nodes[k].links[0], BT_RPC_MESSAGE, later,
+            sim_queue(sim.nodes[k].links[0], BT_LINK_MESSAGE, later,
                       sizeof(later));
         }
     }

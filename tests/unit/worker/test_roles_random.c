@@ -150,10 +150,10 @@ static void random_link(void)
 {
     const uint32_t router = below(SIM_ROUTERS);
     const uint32_t n = below(sim.n_nodes);
-    bt_rpc_link_t *link = sim.nodes[n].links[router];
+    bt_link_t *link = sim.nodes[n].links[router];
 
     if (link != NULL) {
-        bt_rpc_link_close(link, "cut");
+        bt_link_close(link, "cut");
         for (uint32_t p = 0; p < sim.n_nodes; p++) {
             if (knows(p, n) && chance(80)) {
                 sim_peer_gone(router, p, n);

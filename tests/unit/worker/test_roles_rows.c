@@ -184,7 +184,7 @@ static void retry_sends_only_the_remaining_rows(void **state)
 static void logits_wait_for_link_capacity_without_delaying_others(void **state)
 {
     sim_req_t *req;
-    bt_rpc_link_t *links[2];
+    bt_link_t *links[2];
 
     (void)state;
     open_wanting(ALL, 2);

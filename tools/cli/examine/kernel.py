@@ -43,7 +43,7 @@ def calls(machine, findings):
         bad = True
         findings.warning("pidfd", f"pidfd_open: {why} ({cause}): KV of one host goes over the network, and instances of several ranks "
                          "do not start", unconfined)
-    # common/rpc/rpc_shm.c, worker/rank_group.c: memfd_create() without a word of execution.
+    # common/link/shm_segment.c, worker/rank_group.c: memfd_create() without a word of execution.
     noexec = machine.number("/proc/sys/vm/memfd_noexec") == 2
     why = tried(os.memfd_create, "baton-doctor", os.MFD_CLOEXEC) if machine.is_real else "vm.memfd_noexec is 2" if noexec else None
     if why:
