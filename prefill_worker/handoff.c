@@ -144,10 +144,10 @@ static void disconnect_peer(bt_prefill_t *state, bt_prefill_peer_t *peer)
 /* True when the reported block size matches ranks of such a split. */
 static bool have_size(const bt_kv_route_t *route, const bt_msg_peer_t *msg)
 {
-    for (uint32_t i = 0; i < route->n_lanes; i++) {
-        const uint64_t bytes = msg->ranks[route->lanes[i].rank].block_bytes;
+    for (uint32_t i = 0; i < route->n_pairs; i++) {
+        const uint64_t bytes = msg->ranks[route->pairs[i].rank].block_bytes;
 
-        if ((bytes != 0) && (bytes != route->lanes[i].dst_page_bytes)) {
+        if ((bytes != 0) && (bytes != route->pairs[i].dst_page_bytes)) {
             return false;
         }
     }

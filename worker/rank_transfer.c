@@ -58,7 +58,7 @@ struct bt_rank_transfer_out {
 
 typedef struct peer_part {
     bt_rank_transfer_peer_t *peer;
-    const bt_kv_lane_t *lane;
+    const bt_kv_rank_pair_t *pair;
     bt_kvt_peer_t *kvt;
 } peer_part_t;
 
@@ -155,11 +155,11 @@ bt_status_t bt_rank_transfer_route(bt_rank_transfer_t *own, bt_kv_end_t end,
 }
 
 static bt_kv_handover_t handover_of(const bt_rank_transfer_t *own,
-                                    const bt_kv_lane_t *lane,
+                                    const bt_kv_rank_pair_t *pair,
                                     const bt_transfer_job_t *job)
 {
     return (bt_kv_handover_t){.groups = own->config.groups,
-                              .lane = lane,
+                              .pair = pair,
                               .n_tokens = job->n_tokens,
                               .n_cached = job->n_cached};
 }
@@ -227,7 +227,7 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
     if (status != BT_OK) {
         return status;
     }
-    in = bt_calloc(1, sizeof(*in) + route->n_lanes * sizeof(*in->parts));
+    in = bt_calloc(1, sizeof(*in) + route->n_pairs * sizeof(*in->parts));
     if (in == NULL) {
         return BT_ERR_NO_MEMORY;
     }
@@ -235,10 +235,10 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
     in->as.id = lease;
     in->event.user = user;
     in->event.id = lease;
-    in->n_parts = route->n_lanes;
-    for (uint32_t i = 0; (status == BT_OK) && (i < route->n_lanes); i++) {
-        const bt_kv_lane_t *lane = &route->lanes[i];
-        const bt_kv_handover_t handover = handover_of(own, lane, job);
+    in->n_parts = route->n_pairs;
+    for (uint32_t i = 0; (status == BT_OK) && (i < route->n_pairs); i++) {
+        const bt_kv_rank_pair_t *pair = &route->pairs[i];
+        const bt_kv_handover_t handover = handover_of(own, pair, job);
         const uint32_t n = lay_extents(own, &handover, table, n_spans);
         size_t bytes = 0;
 
@@ -249,12 +249,12 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
         }
         /* Each window has a lease id of its own. */
         status = bt_kvt_window_open(
-            own->config.kvt, lease * BT_WIRE_MAX_RANKS + lane->rank, generation,
-            bt_rank_transfer_instance(job->instance, lane->rank), own->extents,
+            own->config.kvt, lease * BT_WIRE_MAX_RANKS + pair->rank, generation,
+            bt_rank_transfer_instance(job->instance, pair->rank), own->extents,
             n, &in->parts[i], own->descs + at, BT_WIRE_MAX_BLOB - at, &bytes,
             &in->parts[i].window);
         windows[i] = (bt_wire_window_t){.to = own->config.rank,
-                                        .from = lane->rank,
+                                        .from = pair->rank,
                                         .blob = own->descs + at,
                                         .blob_bytes = (uint32_t)bytes};
         at += bytes;
@@ -265,7 +265,7 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
         close_windows(in);
         return status;
     }
-    *n_windows_p = route->n_lanes;
+    *n_windows_p = route->n_pairs;
     *in_p = in;
     return BT_OK;
 }
@@ -352,7 +352,7 @@ bt_status_t bt_rank_transfer_connect(bt_rank_transfer_t *own, uint64_t id,
     if (status != BT_OK) {
         return status;
     }
-    peer = bt_calloc(1, sizeof(*peer) + route->n_lanes * sizeof(*peer->parts));
+    peer = bt_calloc(1, sizeof(*peer) + route->n_pairs * sizeof(*peer->parts));
     if (peer == NULL) {
         return BT_ERR_NO_MEMORY;
     }
@@ -360,11 +360,11 @@ bt_status_t bt_rank_transfer_connect(bt_rank_transfer_t *own, uint64_t id,
     peer->user = user;
     peer->as.id = id;
     bt_list_push_back(&own->peers, &peer->as.link);
-    for (uint32_t i = 0; (status == BT_OK) && (i < route->n_lanes); i++) {
-        const uint32_t r = route->lanes[i].rank;
+    for (uint32_t i = 0; (status == BT_OK) && (i < route->n_pairs); i++) {
+        const uint32_t r = route->pairs[i].rank;
         peer_part_t *part = &peer->parts[i];
 
-        *part = (peer_part_t){.peer = peer, .lane = &route->lanes[i]};
+        *part = (peer_part_t){.peer = peer, .pair = &route->pairs[i]};
         peer->n_parts++;
         status = (r < n_ranks)
                      ? bt_kvt_import(own->config.kvt, ranks[r].kvt,
@@ -439,7 +439,7 @@ static bt_status_t begin_part(bt_rank_transfer_out_t *out,
     bt_status_t status;
 
     *part = (out_part_t){.out = out,
-                         .handover = handover_of(out->own, to->lane, job)};
+                         .handover = handover_of(out->own, to->pair, job)};
     if (window == NULL) {
         return BT_ERR_MISMATCH;
     }
@@ -485,7 +485,7 @@ bt_status_t bt_rank_transfer_out_begin(bt_rank_transfer_peer_t *peer,
                      ? BT_ERR_PEER_LOST
                      : begin_part(out, to, job,
                                   window_of(peer->own, windows, n_windows,
-                                            to->lane->rank));
+                                            to->pair->rank));
     }
     if (status == BT_OK) {
         *out_p = out;

@@ -10,14 +10,14 @@
 #include "common/base/clock.h"
 #include "common/base/thread.h"
 
-/* Lanes of each kind of thread, in order. */
-static const bt_pool_lane_t short_lanes[] = {BT_POOL_FIRST, BT_POOL_SHORT,
-                                             BT_POOL_N_LANES};
-static const bt_pool_lane_t all_lanes[] = {BT_POOL_FIRST, BT_POOL_LONG,
-                                           BT_POOL_SHORT, BT_POOL_N_LANES};
-static const bt_pool_lane_t background_lanes[] = {BT_POOL_BACKGROUND,
-                                                  BT_POOL_N_LANES};
-static const bt_pool_lane_t file_lanes[] = {BT_POOL_FILES, BT_POOL_N_LANES};
+/* Queues of each kind of thread, in order. */
+static const bt_pool_queue_t short_queues[] = {BT_POOL_FIRST, BT_POOL_SHORT,
+                                               BT_POOL_N_QUEUES};
+static const bt_pool_queue_t all_queues[] = {BT_POOL_FIRST, BT_POOL_LONG,
+                                             BT_POOL_SHORT, BT_POOL_N_QUEUES};
+static const bt_pool_queue_t background_queues[] = {BT_POOL_BACKGROUND,
+                                                    BT_POOL_N_QUEUES};
+static const bt_pool_queue_t file_queues[] = {BT_POOL_FILES, BT_POOL_N_QUEUES};
 
 /* Limits of jobs that run inside others. */
 #define MAX_INSIDE 4u
@@ -37,25 +37,25 @@ typedef struct frame {
 typedef struct worker {
     bt_pool_t *pool;
     pthread_t thread;
-    const bt_pool_lane_t *lanes;
+    const bt_pool_queue_t *queues;
     pthread_cond_t *wake;
     frame_t *frame; /* NULL: it runs nothing */
     uint32_t depth;
 } worker_t;
 
-typedef struct lane {
+typedef struct queue {
     bt_list_t jobs; /* jobs without a position in the order */
     const bt_pool_order_t *order;
     void *ctx;
     /* Written under the lock. */
     _Atomic uint32_t n_waiting;
-} lane_t;
+} queue_t;
 
 struct bt_pool {
     pthread_mutex_t lock;
     pthread_cond_t wake, wake_background, wake_files;
     /* Under the lock. */
-    lane_t lanes[BT_POOL_N_LANES];
+    queue_t queues[BT_POOL_N_QUEUES];
     bool ending;
     /* Last finished job, whose link leads to the one before it. Lock-free: a
      * thread that has just taken a lock may be descheduled for long, and the
@@ -73,7 +73,7 @@ struct bt_pool {
     worker_t *workers;
 };
 
-/* ---- the lanes, with the lock ---- */
+/* ---- the queues, with the lock ---- */
 
 static bt_pool_job_t *take_from(bt_list_t *list)
 {
@@ -90,57 +90,57 @@ static bt_pool_job_t *take_from(bt_list_t *list)
 static const bt_pool_order_t *order_of(const bt_pool_t *pool,
                                        const bt_pool_job_t *job)
 {
-    return (job->place != NULL) ? pool->lanes[job->lane].order : NULL;
+    return (job->place != NULL) ? pool->queues[job->queue].order : NULL;
 }
 
-static void left_lane(bt_pool_t *pool, bt_pool_job_t *job)
+static void left_queue(bt_pool_t *pool, bt_pool_job_t *job)
 {
     job->queued = false;
-    pool->lanes[job->lane].n_waiting--;
+    pool->queues[job->queue].n_waiting--;
 }
 
-static void lane_push(bt_pool_t *pool, bt_pool_job_t *job)
+static void queue_push(bt_pool_t *pool, bt_pool_job_t *job)
 {
     const bt_pool_order_t *order = order_of(pool, job);
 
     job->queued = true;
-    pool->lanes[job->lane].n_waiting++;
+    pool->queues[job->queue].n_waiting++;
     if (order != NULL) {
         bt_list_init(&job->link);
-        order->push(pool->lanes[job->lane].ctx, job);
+        order->push(pool->queues[job->queue].ctx, job);
     } else {
-        bt_list_push_back(&pool->lanes[job->lane].jobs, &job->link);
+        bt_list_push_back(&pool->queues[job->queue].jobs, &job->link);
     }
 }
 
-static bt_pool_job_t *lane_pop(bt_pool_t *pool, bt_pool_lane_t which,
-                               uint64_t most_us)
+static bt_pool_job_t *queue_pop(bt_pool_t *pool, bt_pool_queue_t which,
+                                uint64_t most_us)
 {
-    const lane_t *lane = &pool->lanes[which];
+    const queue_t *queue = &pool->queues[which];
     bt_pool_job_t *job = NULL;
 
     if (most_us == UINT64_MAX) {
-        job = take_from(&pool->lanes[which].jobs);
+        job = take_from(&pool->queues[which].jobs);
     }
-    if ((job == NULL) && (lane->order != NULL)) {
-        job = lane->order->pop(lane->ctx, most_us);
+    if ((job == NULL) && (queue->order != NULL)) {
+        job = queue->order->pop(queue->ctx, most_us);
     }
     if (job != NULL) {
-        left_lane(pool, job);
+        left_queue(pool, job);
     }
     return job;
 }
 
-static void lane_remove(bt_pool_t *pool, bt_pool_job_t *job)
+static void queue_remove(bt_pool_t *pool, bt_pool_job_t *job)
 {
     const bt_pool_order_t *order = order_of(pool, job);
 
     if (order != NULL) {
-        order->remove(pool->lanes[job->lane].ctx, job);
+        order->remove(pool->queues[job->queue].ctx, job);
     } else {
         bt_list_remove(&job->link);
     }
-    left_lane(pool, job);
+    left_queue(pool, job);
 }
 
 /* ---- the threads ---- */
@@ -151,9 +151,9 @@ static bt_pool_job_t *next_job(const worker_t *worker)
     bt_pool_t *pool = worker->pool;
 
     while (!pool->ending) {
-        for (const bt_pool_lane_t *lane = worker->lanes;
-             *lane != BT_POOL_N_LANES; lane++) {
-            bt_pool_job_t *job = lane_pop(pool, *lane, UINT64_MAX);
+        for (const bt_pool_queue_t *queue = worker->queues;
+             *queue != BT_POOL_N_QUEUES; queue++) {
+            bt_pool_job_t *job = queue_pop(pool, *queue, UINT64_MAX);
 
             if (job != NULL) {
                 return job;
@@ -201,7 +201,7 @@ static void take_finished(bt_pool_t *pool)
 
 static bool may_run_inside(const bt_pool_job_t *job)
 {
-    return (job->lane == BT_POOL_LONG) || (job->lane == BT_POOL_BACKGROUND);
+    return (job->queue == BT_POOL_LONG) || (job->queue == BT_POOL_BACKGROUND);
 }
 
 static void run_inside(void *ctx);
@@ -236,25 +236,26 @@ static void run_job(worker_t *worker, bt_pool_job_t *job)
     job->ran = true;
     if (order != NULL) {
         pthread_mutex_lock(&pool->lock);
-        order->ended(pool->lanes[job->lane].ctx, job, all_us - frame.inside_us);
+        order->ended(pool->queues[job->queue].ctx, job,
+                     all_us - frame.inside_us);
         pthread_mutex_unlock(&pool->lock);
     }
     push_finished(pool, job);
     pthread_mutex_lock(&pool->lock);
 }
 
-/* At a poll of a long job: runs shorter queued ones of its lane, while its
+/* At a poll of a long job: runs shorter queued ones of its queue, while its
  * own share of the time is at least theirs. */
 static void run_inside(void *ctx)
 {
     worker_t *worker = ctx;
     bt_pool_t *pool = worker->pool;
     frame_t *frame = worker->frame;
-    const bt_pool_lane_t lane = frame->job->lane;
+    const bt_pool_queue_t queue = frame->job->queue;
     bt_pool_job_t *job;
     uint64_t now_us;
 
-    if ((atomic_load_explicit(&pool->lanes[lane].n_waiting,
+    if ((atomic_load_explicit(&pool->queues[queue].n_waiting,
                               memory_order_relaxed) == 0) ||
         (worker->depth > MAX_INSIDE)) {
         return;
@@ -265,7 +266,7 @@ static void run_inside(void *ctx)
         return;
     }
     pthread_mutex_lock(&pool->lock);
-    job = pool->ending ? NULL : lane_pop(pool, lane, frame->job->cost_us / 2);
+    job = pool->ending ? NULL : queue_pop(pool, queue, frame->job->cost_us / 2);
     if (job != NULL) {
         pool->n_inside++;
         run_job(worker, job);
@@ -281,7 +282,7 @@ static void *work(void *arg)
     bt_pool_job_t *job;
 
     bt_thread_works_long(false); /* the owner gets a core before us */
-    if (worker->lanes == background_lanes) {
+    if (worker->queues == background_queues) {
         bt_thread_works_in_background();
     }
     pthread_mutex_lock(&pool->lock);
@@ -294,16 +295,16 @@ static void *work(void *arg)
 
 /* ---- the owner ---- */
 
-void bt_pool_set_order(bt_pool_t *pool, bt_pool_lane_t lane,
+void bt_pool_set_order(bt_pool_t *pool, bt_pool_queue_t queue,
                        const bt_pool_order_t *order, void *ctx)
 {
     pthread_mutex_lock(&pool->lock);
-    pool->lanes[lane].order = order;
-    pool->lanes[lane].ctx = ctx;
+    pool->queues[queue].order = order;
+    pool->queues[queue].ctx = ctx;
     pthread_mutex_unlock(&pool->lock);
 }
 
-void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane)
+void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_queue_t queue)
 {
     job->ran = false;
     bt_task_init(&job->task);
@@ -312,15 +313,15 @@ void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane)
         return;
     }
     pool->n_jobs++;
-    job->lane = lane;
+    job->queue = queue;
     pthread_mutex_lock(&pool->lock);
-    lane_push(pool, job);
+    queue_push(pool, job);
     pthread_mutex_unlock(&pool->lock);
-    if (lane == BT_POOL_FILES) {
+    if (queue == BT_POOL_FILES) {
         pthread_cond_signal(&pool->wake_files);
-    } else if (lane == BT_POOL_BACKGROUND) {
+    } else if (queue == BT_POOL_BACKGROUND) {
         pthread_cond_signal(&pool->wake_background);
-    } else if (lane != BT_POOL_LONG) {
+    } else if (queue != BT_POOL_LONG) {
         pthread_cond_signal(&pool->wake);
     } else {
         /* A signal might wake the one thread that does not take it. */
@@ -339,7 +340,7 @@ void bt_pool_cancel(bt_pool_t *pool, bt_pool_job_t *job)
     pthread_mutex_lock(&pool->lock);
     was_queued = job->queued;
     if (was_queued) {
-        lane_remove(pool, job);
+        queue_remove(pool, job);
     }
     pthread_mutex_unlock(&pool->lock);
     if (was_queued) {
@@ -421,11 +422,11 @@ void bt_pool_stop(bt_pool_t *pool)
     join_all(pool);
     pool->stopped = true;
     take_finished(pool);
-    for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
-        while ((job = lane_pop(pool, (bt_pool_lane_t)lane, UINT64_MAX)) !=
+    for (int queue = 0; queue < BT_POOL_N_QUEUES; queue++) {
+        while ((job = queue_pop(pool, (bt_pool_queue_t)queue, UINT64_MAX)) !=
                NULL) {
             if (order_of(pool, job) != NULL) {
-                order_of(pool, job)->ended(pool->lanes[lane].ctx, job, 0);
+                order_of(pool, job)->ended(pool->queues[queue].ctx, job, 0);
             }
             bt_list_push_back(&pool->taken, &job->link);
         }
@@ -460,13 +461,13 @@ static void assign(bt_pool_t *pool, worker_t *worker, uint32_t i, uint32_t n)
 {
     worker->pool = pool;
     worker->wake = &pool->wake;
-    worker->lanes = (i == 0) ? short_lanes : all_lanes;
+    worker->queues = (i == 0) ? short_queues : all_queues;
     if (i == n) {
         worker->wake = &pool->wake_background;
-        worker->lanes = background_lanes;
+        worker->queues = background_queues;
     } else if (i > n) {
         worker->wake = &pool->wake_files;
-        worker->lanes = file_lanes;
+        worker->queues = file_queues;
     }
 }
 
@@ -502,8 +503,8 @@ bt_status_t bt_pool_create(uint32_t n_threads, bt_pool_t **pool_p)
     pthread_cond_init(&pool->wake_background, NULL);
     pthread_cond_init(&pool->wake_files, NULL);
     bt_list_init(&pool->taken);
-    for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
-        bt_list_init(&pool->lanes[lane].jobs);
+    for (int queue = 0; queue < BT_POOL_N_QUEUES; queue++) {
+        bt_list_init(&pool->queues[queue].jobs);
     }
     pool->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pool->workers = bt_calloc((size_t)n_threads + 2, sizeof(*pool->workers));

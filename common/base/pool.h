@@ -7,17 +7,18 @@
  *                                    │
  *     owner: done() ◀── next() ◀── finished ──▶ fd() becomes readable
  *
- * Jobs are queued in lanes (queue classes). All threads serve the first lane
- * before others, so it is for short and rare jobs. Of the rest, one thread
- * serves only the short lane, the others serve the long one first: so neither
- * lane starves, and a short job never waits for more than one long job per
- * thread. The longest jobs have the background lane, whose single thread yields
- * to others that compute (thread.h). Disk I/O has its own lane and thread, too.
+ * Jobs wait in queues, one for each class of length. All threads serve the
+ * first queue before others, so it is for short and rare jobs. Of the rest, one
+ * thread serves only the short queue, the others serve the long one first: so
+ * neither queue starves, and a short job never waits for more than one long job
+ * per thread. The longest jobs have the background queue, whose single thread
+ * yields to others that compute (thread.h). Disk I/O has its own queue and
+ * thread, too.
  *
- * The short, the long and the background lane may have a scheduling order of
+ * The short, the long and the background queue may have a scheduling order of
  * their owner (bt_pool_set_order()); otherwise they are first come, first
- * served. A job of the long or background lane that polls is interrupted for
- * jobs of its lane that are expected to take half as long or less: its thread
+ * served. A job of the long or background queue that polls is interrupted for
+ * jobs of its queue that are expected to take half as long or less: its thread
  * runs them on the spot, for at most half of the time.
  *
  *     long job ████████▒▒▒▒██████▒▒████████   ▒ shorter ones, run inside
@@ -44,14 +45,14 @@
 typedef struct bt_pool bt_pool_t;
 typedef struct bt_pool_job bt_pool_job_t;
 
-typedef enum bt_pool_lane {
+typedef enum bt_pool_queue {
     BT_POOL_FIRST,
     BT_POOL_SHORT,
     BT_POOL_LONG,
     BT_POOL_BACKGROUND,
     BT_POOL_FILES,
-    BT_POOL_N_LANES,
-} bt_pool_lane_t;
+    BT_POOL_N_QUEUES,
+} bt_pool_queue_t;
 
 /** Job; embedded in the owner's object. The owner fills run and done; the
  *  job belongs to the pool from post() to done(). */
@@ -63,15 +64,15 @@ struct bt_pool_job {
     bool ran;              /**< false in done(): canceled or stopped before
                                 its turn */
     bool queued;           /**< set by the pool: no thread has begun the job */
-    bt_pool_lane_t lane;   /**< set by the pool */
+    bt_pool_queue_t queue; /**< set by the pool */
     bt_task_t task;        /**< set by the pool */
     bt_account_t *account; /**< account of its allocations; borrowed, or NULL */
-    void *place;           /**< position in the lane's order; NULL: before
+    void *place;           /**< position in the queue's order; NULL: before
                                 all jobs that have one */
     uint64_t cost_us;      /**< expected time, if `place` is set */
 };
 
-/** Scheduling order of a lane's jobs that have a `place`. Called with the
+/** Scheduling order of a queue's jobs that have a `place`. Called with the
  *  pool's lock, on any of its threads or the owner's: must not block. */
 typedef struct bt_pool_order {
     void (*push)(void *ctx, bt_pool_job_t *job);
@@ -100,11 +101,11 @@ BT_MUST_CHECK bt_status_t bt_pool_create(uint32_t n_threads,
                                          bt_pool_t **pool_p);
 /** Sets the order of BT_POOL_SHORT, BT_POOL_LONG or BT_POOL_BACKGROUND,
  *  before the first job. Borrowed. */
-void bt_pool_set_order(bt_pool_t *pool, bt_pool_lane_t lane,
+void bt_pool_set_order(bt_pool_t *pool, bt_pool_queue_t queue,
                        const bt_pool_order_t *order, void *ctx);
 /** Queues a job. Never fails: the job brings its own memory, and the owner
  *  bounds their number. After bt_pool_stop() its done() is called at once. */
-void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_lane_t lane);
+void bt_pool_post(bt_pool_t *pool, bt_pool_job_t *job, bt_pool_queue_t queue);
 /** Cancels a posted job whose done() was not called yet. A queued job is
  *  removed at once and its done() is called by bt_pool_next(), with `ran`
  *  false; a running one is notified to give up (bt_task_poll()). */

@@ -327,16 +327,16 @@ static bt_status_t plan_state(const bt_kv_group_t *group,
     return BT_OK;
 }
 
-static void lane_fini(bt_kv_lane_t *lane)
+static void pair_fini(bt_kv_rank_pair_t *pair)
 {
     for (uint32_t g = 0; g < BT_KV_MAX_GROUPS; g++) {
-        bt_kv_reshard_fini(&lane->plan[g]);
+        bt_kv_reshard_fini(&pair->plan[g]);
     }
 }
 
 /* @param [out] any_p  do the two have anything in common? */
-static bt_status_t plan_lane(const bt_kv_groups_t *groups, const parts_t *src,
-                             const parts_t *dst, bt_kv_lane_t *lane,
+static bt_status_t plan_pair(const bt_kv_groups_t *groups, const parts_t *src,
+                             const parts_t *dst, bt_kv_rank_pair_t *pair,
                              bool *any_p)
 {
     bool any = false;
@@ -348,18 +348,18 @@ static bt_status_t plan_lane(const bt_kv_groups_t *groups, const parts_t *src,
         bt_status_t status = BT_OK;
 
         if (group->kind == BT_KV_STATE) {
-            status = plan_state(group, from, to, &lane->plan[g]);
+            status = plan_state(group, from, to, &pair->plan[g]);
         } else if ((from->n_layers > 0) && (to->n_layers > 0)) {
             status =
-                bt_kv_reshard_plan(&group->shape, from, to, &lane->plan[g]);
+                bt_kv_reshard_plan(&group->shape, from, to, &pair->plan[g]);
         }
         if (status != BT_OK) {
             return status;
         }
-        any = any || (lane->plan[g].n_moves > 0);
+        any = any || (pair->plan[g].n_moves > 0);
     }
-    lane->src_page_bytes = src->page_bytes;
-    lane->dst_page_bytes = dst->page_bytes;
+    pair->src_page_bytes = src->page_bytes;
+    pair->dst_page_bytes = dst->page_bytes;
     *any_p = any;
     return BT_OK;
 }
@@ -381,26 +381,26 @@ bt_status_t bt_kv_route_make(const bt_kv_groups_t *groups, bt_kv_end_t end,
         return status;
     }
     n_ranks = (uint64_t)theirs->tp * theirs->pp;
-    route.lanes = bt_calloc(n_ranks, sizeof(*route.lanes));
-    if (route.lanes == NULL) {
+    route.pairs = bt_calloc(n_ranks, sizeof(*route.pairs));
+    if (route.pairs == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     for (uint32_t r = 0; (status == BT_OK) && (r < n_ranks); r++) {
-        bt_kv_lane_t *lane = &route.lanes[route.n_lanes];
+        bt_kv_rank_pair_t *pair = &route.pairs[route.n_pairs];
         bool any = false;
 
         status = parts_of(groups, theirs, r, &there);
         if (status == BT_OK) {
             status = (end == BT_KV_SRC)
-                         ? plan_lane(groups, &here, &there, lane, &any)
-                         : plan_lane(groups, &there, &here, lane, &any);
+                         ? plan_pair(groups, &here, &there, pair, &any)
+                         : plan_pair(groups, &there, &here, pair, &any);
         }
         if ((status != BT_OK) || !any) {
-            lane_fini(lane);
+            pair_fini(pair);
             continue;
         }
-        lane->rank = r;
-        route.n_lanes++;
+        pair->rank = r;
+        route.n_pairs++;
     }
     if (status != BT_OK) {
         bt_kv_route_fini(&route);
@@ -412,10 +412,10 @@ bt_status_t bt_kv_route_make(const bt_kv_groups_t *groups, bt_kv_end_t end,
 
 void bt_kv_route_fini(bt_kv_route_t *route)
 {
-    for (uint32_t i = 0; i < route->n_lanes; i++) {
-        lane_fini(&route->lanes[i]);
+    for (uint32_t i = 0; i < route->n_pairs; i++) {
+        pair_fini(&route->pairs[i]);
     }
-    bt_free(route->lanes);
+    bt_free(route->pairs);
     memset(route, 0, sizeof(*route));
 }
 
@@ -442,7 +442,7 @@ static uint64_t group_bytes(const bt_kv_handover_t *handover, uint32_t group)
     uint32_t first;
     const uint32_t end = spans_of(handover, group, &first);
 
-    return (end - first) * handover->lane->plan[group].bytes;
+    return (end - first) * handover->pair->plan[group].bytes;
 }
 
 uint64_t bt_kv_handover_bytes(const bt_kv_handover_t *handover)
@@ -461,7 +461,7 @@ bt_kv_walk_t bt_kv_handover_walk(const bt_kv_handover_t *handover,
                                  uint32_t until)
 {
     const bt_kv_groups_t *groups = handover->groups;
-    const bt_kv_lane_t *lane = handover->lane;
+    const bt_kv_rank_pair_t *pair = handover->pair;
     uint32_t begin;
     const uint32_t last = spans_of(handover, group, &begin);
     const uint32_t from = (first > begin) ? first : begin;
@@ -473,10 +473,10 @@ bt_kv_walk_t bt_kv_handover_walk(const bt_kv_handover_t *handover,
         base += group_bytes(handover, g);
     }
     walk = bt_kv_walk_begin(
-        &lane->plan[group], end, table + (size_t)begin * groups->n + group,
+        &pair->plan[group], end, table + (size_t)begin * groups->n + group,
         from - begin, (to > from) ? to - begin : from - begin);
     bt_kv_walk_among(
         &walk, groups->n,
-        (end == BT_KV_SRC) ? lane->src_page_bytes : lane->dst_page_bytes, base);
+        (end == BT_KV_SRC) ? pair->src_page_bytes : pair->dst_page_bytes, base);
     return walk;
 }

@@ -219,19 +219,19 @@ static inline void bt_kv_walk_among(bt_kv_walk_t *walk, uint32_t step,
 bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p);
 
 /*
- * Route: with which ranks of another instance one rank exchanges KV. A *lane*
+ * Route: with which ranks of another instance one rank exchanges KV. A *pair*
  * pairs the rank with a remote rank that has layers and heads in common with
  * it, and has the plan of what moves between the two.
  *
  *     this rank, 1 x 1      rank 0 ── heads 0, 1 ──▶ rank 0 of 2 x 1
  *     (BT_KV_SRC)              └───── heads 2, 3 ──▶ rank 1
  *
- * A transfer of a sequence uses, for each lane, one receive window in the
+ * A transfer of a sequence uses, for each pair, one receive window in the
  * receiver's pool and one kvt transfer into it. Between two instances of one
- * rank each there is one lane, and the plan of a group is a single move: a
+ * rank each there is one pair, and the plan of a group is a single move: a
  * whole block.
  *
- * For a sequence of n tokens of which the receiver has the first spans, a lane
+ * For a sequence of n tokens of which the receiver has the first spans, a pair
  * moves the spans that each group needs (kv_groups.h), group after group:
  *
  *     window   [ group 0: spans 2 … 7 ][ group 1, windowed: spans 5 … 7 ]
@@ -239,7 +239,7 @@ bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p);
  * Both ends know the groups, n and the cached spans, so both compute one layout
  * without exchanging it.
  *
- * worker/transfer.h and worker/rank_transfer.h carry the lanes of all ranks
+ * worker/transfer.h and worker/rank_transfer.h carry the pairs of all ranks
  * out; only rank 0 of an instance talks to routers
  * (docs/adr/0007-ranks-in-the-protocol.md).
  *
@@ -247,21 +247,22 @@ bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p);
  */
 
 /** Pair of this rank and one rank of the other instance. */
-typedef struct bt_kv_lane {
+typedef struct bt_kv_rank_pair {
     uint32_t rank;                          /**< rank of the other instance */
     bt_kv_reshard_t plan[BT_KV_MAX_GROUPS]; /**< plan of each layer group */
     uint64_t src_page_bytes,
         dst_page_bytes; /**< page sizes of the pools of both ranks */
-} bt_kv_lane_t;
+} bt_kv_rank_pair_t;
 
-/** All lanes of one rank with another instance. */
+/** All pairs of one rank with another instance. */
 typedef struct bt_kv_route {
-    uint32_t n_lanes;    /**< at least 1 */
-    bt_kv_lane_t *lanes; /**< owned; in ascending order of the remote rank */
+    uint32_t n_pairs; /**< at least 1 */
+    bt_kv_rank_pair_t
+        *pairs; /**< owned; in ascending order of the remote rank */
 } bt_kv_route_t;
 
 /**
- * Plans the lanes of one rank. Cost O(layers x ranks of the other instance).
+ * Plans the pairs of one rank. Cost O(layers x ranks of the other instance).
  *
  * @param [in]  groups   Layer groups of the whole model.
  * @param [in]  end      Whether this rank sends or receives.
@@ -283,11 +284,11 @@ BT_MUST_CHECK bt_status_t bt_kv_route_make(
     uint32_t rank, const bt_kv_split_t *theirs, bt_kv_route_t *route_p);
 void bt_kv_route_fini(bt_kv_route_t *route);
 
-/** Transfer of the KV of one sequence through one lane. */
+/** Transfer of the KV of one sequence through one pair. */
 typedef struct bt_kv_handover {
-    const bt_kv_groups_t *groups; /**< groups of the whole model; borrowed */
-    const bt_kv_lane_t *lane;     /**< borrowed */
-    uint32_t n_tokens;            /**< tokens that have K and V */
+    const bt_kv_groups_t *groups;  /**< groups of the whole model; borrowed */
+    const bt_kv_rank_pair_t *pair; /**< borrowed */
+    uint32_t n_tokens;             /**< tokens that have K and V */
     uint32_t n_cached; /**< leading spans that the receiver has in all groups */
 } bt_kv_handover_t;
 

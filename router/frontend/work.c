@@ -130,7 +130,7 @@ void bt_work_init(bt_work_t *work, const bt_tenant_t *tenant,
     };
 }
 
-bt_pool_lane_t bt_work_lane(size_t bytes)
+bt_pool_queue_t bt_work_queue(size_t bytes)
 {
     if (bytes >= BT_WORK_BACKGROUND_BYTES) {
         return BT_POOL_BACKGROUND;
@@ -138,9 +138,9 @@ bt_pool_lane_t bt_work_lane(size_t bytes)
     return (bytes >= BT_WORK_LONG_BYTES) ? BT_POOL_LONG : BT_POOL_SHORT;
 }
 
-void bt_work_post(bt_work_t *work, bt_pool_t *pool, bt_pool_lane_t lane,
+void bt_work_post(bt_work_t *work, bt_pool_t *pool, bt_pool_queue_t queue,
                   size_t bytes)
 {
     work->job.cost_us = 1 + bytes / BYTES_PER_US;
-    bt_pool_post(pool, &work->job, lane);
+    bt_pool_post(pool, &work->job, queue);
 }

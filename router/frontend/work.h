@@ -66,9 +66,9 @@ void bt_work_init(bt_work_t *work, const bt_tenant_t *tenant,
                   const bt_work_client_t *client);
 /** Returns the queue class for work on @a bytes: some milliseconds, up to a
  *  tenth of a second, or more. */
-bt_pool_lane_t bt_work_lane(size_t bytes);
+bt_pool_queue_t bt_work_queue(size_t bytes);
 /** Posts work on @a bytes with bt_pool_post(). */
-void bt_work_post(bt_work_t *work, bt_pool_t *pool, bt_pool_lane_t lane,
+void bt_work_post(bt_work_t *work, bt_pool_t *pool, bt_pool_queue_t queue,
                   size_t bytes);
 
 #endif

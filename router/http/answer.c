@@ -170,7 +170,7 @@ static void written(bt_pool_job_t *job)
 
     if (!is_gone && job->ran && (a->step != STEP_DONE)) {
         bt_request_post(&r->base.job, false, run_write, written,
-                        bt_work_lane(a->out.len), BT_ANSWER_SLICE_BYTES / 16);
+                        bt_work_queue(a->out.len), BT_ANSWER_SLICE_BYTES / 16);
         return;
     }
     r->base.front->n_answers--;

@@ -106,7 +106,7 @@ static void post(bt_http_request_t *r, size_t bytes)
     bt_strbuf_fini(&u->body);
     bt_strbuf_init(&u->body, bytes);
     u->limit = bytes;
-    r->base.lane = bt_work_lane(bytes);
+    r->base.queue = bt_work_queue(bytes);
     r->base.work_bytes = bytes;
     bt_request_step(&r->base, request_unpack, unpacked);
 }

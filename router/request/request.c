@@ -205,7 +205,7 @@ static void job_done(bt_pool_job_t *pool_job)
 
 void bt_request_post(bt_request_job_t *job, bool at_once,
                      void (*run)(bt_pool_job_t *),
-                     void (*next)(bt_pool_job_t *), bt_pool_lane_t lane,
+                     void (*next)(bt_pool_job_t *), bt_pool_queue_t queue,
                      size_t bytes)
 {
     bt_request_t *r = bt_request_ref(job->request);
@@ -222,7 +222,7 @@ void bt_request_post(bt_request_job_t *job, bool at_once,
         job_done(pool_job);
     } else {
         job->posted = true;
-        bt_work_post(&job->work, r->front->pool, lane, bytes);
+        bt_work_post(&job->work, r->front->pool, queue, bytes);
     }
 }
 
@@ -307,7 +307,7 @@ void bt_request_step(bt_request_t *r, bt_status_t (*run)(bt_request_t *),
 {
     r->run = run;
     r->then = then;
-    bt_request_post(&r->job, r->is_inline, run_step, end_step, r->lane,
+    bt_request_post(&r->job, r->is_inline, run_step, end_step, r->queue,
                     r->work_bytes);
 }
 
@@ -352,7 +352,7 @@ void bt_request_begin(bt_request_t *r, bt_strbuf_t *body)
     r->parse_us = 0; /* unpacking is apart */
     r->work_bytes = r->body.len;
     r->is_inline = r->body.len <= BT_REQUEST_INLINE_BYTES;
-    r->lane = bt_work_lane(r->work_bytes);
+    r->queue = bt_work_queue(r->work_bytes);
     r->status = admit(r);
     if (r->status == BT_OK) {
         bt_request_hold_places(r, &r->n_places, 1);

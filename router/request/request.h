@@ -213,7 +213,7 @@ struct bt_request {
     /* Steps of the whole request (bt_request_step()). */
     bt_strbuf_t body;
     bool is_inline; /**< short: runs on the event loop */
-    bt_pool_lane_t lane;
+    bt_pool_queue_t queue;
     size_t work_bytes; /**< bytes to process, for the pool's order */
     uint32_t n_places; /**< queue slots held until it is parsed */
     uint64_t step_us, parse_us;
@@ -276,7 +276,7 @@ void bt_request_deny(const bt_tenant_denial_t *denial, bt_api_error_t *error_p);
  */
 void bt_request_post(bt_request_job_t *job, bool at_once,
                      void (*run)(bt_pool_job_t *),
-                     void (*next)(bt_pool_job_t *), bt_pool_lane_t lane,
+                     void (*next)(bt_pool_job_t *), bt_pool_queue_t queue,
                      size_t bytes);
 /** Opens the account for the memory of the pool's work, unless it is open.
  *  @retval BT_ERR_BUSY  refused; error_p says why */

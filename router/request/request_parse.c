@@ -252,7 +252,7 @@ static void tokenized(bt_pool_job_t *job)
 }
 
 /* Sets the queue class by the bytes to tokenize. */
-static void set_lane(bt_input_t *in)
+static void set_queue(bt_input_t *in)
 {
     for (size_t i = 0; i < in->api.n_prompts; i++) {
         const bt_api_prompt_t *prompt = &in->api.prompts[i];
@@ -262,7 +262,7 @@ static void set_lane(bt_input_t *in)
                               : prompt->n_ids * sizeof(*prompt->ids);
     }
     in->is_inline = in->text_bytes <= BT_REQUEST_INLINE_BYTES;
-    in->lane = bt_work_lane(in->text_bytes);
+    in->queue = bt_work_queue(in->text_bytes);
 }
 
 /* Tokenizes a row that is parsed, once there is space for its choices. */
@@ -293,14 +293,14 @@ static void row_tokenize(bt_input_t *in)
     }
     if (in->is_inline) {
         in->is_inline = false;
-        in->lane = BT_POOL_LONG;
+        in->queue = BT_POOL_LONG;
         in->status = bt_request_open_account(r, in->text_bytes, &in->error);
         if (in->status != BT_OK) {
             input_done(in);
             return;
         }
     }
-    bt_request_post(&in->job, false, request_tokenize, tokenized, in->lane,
+    bt_request_post(&in->job, false, request_tokenize, tokenized, in->queue,
                     in->text_bytes);
 }
 
@@ -334,7 +334,7 @@ void bt_row_begin(bt_row_t *row, bt_api_request_t *api)
     row->is_open = true;
     in->api = *api;
     memset(api, 0, sizeof(*api));
-    set_lane(in);
+    set_queue(in);
     in->status = check_tokens(r, 1, in->start_us, &in->error);
     if (in->status == BT_OK) {
         row_tokenize(in);
@@ -394,7 +394,7 @@ void bt_text_parsed(bt_request_t *r)
         return;
     }
     in->step_us = r->step_us;
-    in->lane = r->lane;
+    in->queue = r->queue;
     in->text_bytes = r->work_bytes;
     row_tokenize(in);
 }

@@ -45,7 +45,7 @@ struct bt_input {
     bt_request_job_t job;
     bt_row_t *row; /* NULL once the row runs or is closed */
     bool is_inline;
-    bt_pool_lane_t lane;
+    bt_pool_queue_t queue;
     size_t text_bytes; /* bytes to tokenize */
     uint32_t n_places; /* queue slots held */
     uint32_t priority; /* scheduler's level (priority.h) */

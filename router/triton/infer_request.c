@@ -360,7 +360,7 @@ static void parsed(bt_request_t *r)
         r->is_inline = r->is_inline && (bytes <= BT_REQUEST_INLINE_BYTES) &&
                        !bt_shm_tensors_writes(t->uses);
         r->work_bytes += bytes;
-        r->lane = bt_work_lane(r->work_bytes);
+        r->queue = bt_work_queue(r->work_bytes);
         r->status =
             r->is_inline ? BT_OK : bt_request_open_account(r, 0, &r->error);
     }

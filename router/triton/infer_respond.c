@@ -204,7 +204,7 @@ static void respond_whole(bt_tensors_t *t)
         !bt_shm_tensors_writes(t->uses) &&
         ((r->n_rows == 1) || ((t->lowered.wants & BT_WANT_ANY_LOGITS) == 0));
     r->front->n_answers += r->is_inline ? 0 : 1;
-    bt_request_post(&r->job, r->is_inline, run_whole, made_whole, r->lane,
+    bt_request_post(&r->job, r->is_inline, run_whole, made_whole, r->queue,
                     r->work_bytes);
 }
 

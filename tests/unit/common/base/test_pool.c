@@ -113,7 +113,7 @@ static void job_runs_in_a_pool_thread_and_completes_in_the_owner(void **state)
     bt_pool_destroy(NULL);
 }
 
-/* Of each lane as many as would take all threads, were there one lane. */
+/* Of each queue as many as would take all threads, were there one queue. */
 static void short_and_long_jobs_do_not_wait_for_each_other(void **state)
 {
     for (int held = BT_POOL_SHORT; held <= BT_POOL_LONG; held++) {
@@ -128,18 +128,18 @@ static void short_and_long_jobs_do_not_wait_for_each_other(void **state)
             work_init(&busy[i], pool);
             busy[i].gate = &gate;
             busy[i].began = &began;
-            bt_pool_post(pool, &busy[i].job, (bt_pool_lane_t)held);
+            bt_pool_post(pool, &busy[i].job, (bt_pool_queue_t)held);
         }
         sem_wait(&began);
         sem_wait(&began);
         if (held == BT_POOL_LONG) {
-            /* The short lane's thread is free. */
+            /* The short queue's thread is free. */
             work_init(&other, pool);
             bt_pool_post(pool, &other.job, BT_POOL_SHORT);
             next(pool);
             assert_int_equal(other.n_done, 1);
         } else {
-            /* All are taken; the first that ends and takes from both lanes
+            /* All are taken; the first that ends and takes from both queues
              * takes this one, before the five that were there before. */
             sem_wait(&began);
             work_init(&other, pool);
@@ -201,7 +201,7 @@ static void first_class_runs_before_the_others(void **state)
 }
 
 /* Long before anybody else's disk has answered, or what takes longest ends. */
-static void own_lanes_hold_up_nobody(bt_pool_lane_t lane)
+static void own_queues_hold_up_nobody(bt_pool_queue_t queue)
 {
     bt_pool_t *pool = pool_of(2);
     work_t slow[3], others[3];
@@ -213,12 +213,12 @@ static void own_lanes_hold_up_nobody(bt_pool_lane_t lane)
         work_init(&slow[i], pool);
         slow[i].gate = &gate;
         slow[i].began = &began;
-        bt_pool_post(pool, &slow[i].job, lane);
+        bt_pool_post(pool, &slow[i].job, queue);
     }
     sem_wait(&began);
     for (unsigned i = 0; i < 3; i++) {
         work_init(&others[i], pool);
-        bt_pool_post(pool, &others[i].job, (bt_pool_lane_t)i);
+        bt_pool_post(pool, &others[i].job, (bt_pool_queue_t)i);
     }
     for (unsigned i = 0; i < 3; i++) {
         next(pool);
@@ -239,13 +239,13 @@ static void own_lanes_hold_up_nobody(bt_pool_lane_t lane)
 static void file_jobs_delay_no_other_class(void **state)
 {
     (void)state;
-    own_lanes_hold_up_nobody(BT_POOL_FILES);
+    own_queues_hold_up_nobody(BT_POOL_FILES);
 }
 
 static void background_jobs_delay_no_other_class(void **state)
 {
     (void)state;
-    own_lanes_hold_up_nobody(BT_POOL_BACKGROUND);
+    own_queues_hold_up_nobody(BT_POOL_BACKGROUND);
 }
 
 static void read_weight(bt_pool_job_t *job)
@@ -262,13 +262,13 @@ static void only_background_jobs_run_15_nice_levels_lower(void **state)
     work_t work;
 
     (void)state;
-    for (int lane = 0; lane < BT_POOL_N_LANES; lane++) {
+    for (int queue = 0; queue < BT_POOL_N_QUEUES; queue++) {
         work_init(&work, pool);
         work.job.run = read_weight;
-        bt_pool_post(pool, &work.job, (bt_pool_lane_t)lane);
+        bt_pool_post(pool, &work.job, (bt_pool_queue_t)queue);
         next(pool);
         assert_int_equal(work.n_run,
-                         (lane == BT_POOL_BACKGROUND) ? lower : usual);
+                         (queue == BT_POOL_BACKGROUND) ? lower : usual);
     }
     bt_pool_destroy(pool);
 }

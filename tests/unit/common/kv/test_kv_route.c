@@ -44,18 +44,18 @@ static void single_ranks_move_each_block_in_one_piece(void **state)
     bt_kv_route_t route = route_of(&groups, BT_KV_SRC, one, 0, one);
 
     (void)state;
-    assert_int_equal(route.n_lanes, 1);
-    assert_int_equal(route.lanes[0].rank, 0);
-    assert_int_equal(route.lanes[0].plan[0].n_moves, 1);
-    assert_int_equal(route.lanes[0].plan[0].bytes, 2 * 2 * 4 * 12);
+    assert_int_equal(route.n_pairs, 1);
+    assert_int_equal(route.pairs[0].rank, 0);
+    assert_int_equal(route.pairs[0].plan[0].n_moves, 1);
+    assert_int_equal(route.pairs[0].plan[0].bytes, 2 * 2 * 4 * 12);
     bt_kv_route_fini(&route);
     scaled.elem_bytes = 1;
     scaled.scale_bytes = 4;
     groups = one_of(&scaled);
     route = route_of(&groups, BT_KV_DST, one, 0, one);
-    assert_int_equal(route.n_lanes, 1);
-    assert_int_equal(route.lanes[0].plan[0].n_moves, 1);
-    assert_int_equal(route.lanes[0].plan[0].bytes, 2 * 2 * 4 * 2 * (3 + 4));
+    assert_int_equal(route.n_pairs, 1);
+    assert_int_equal(route.pairs[0].plan[0].n_moves, 1);
+    assert_int_equal(route.pairs[0].plan[0].bytes, 2 * 2 * 4 * 2 * (3 + 4));
     bt_kv_route_fini(&route);
 }
 
@@ -70,28 +70,28 @@ static void shard_map_pairs_ranks_with_common_heads_or_layers(void **state)
     bt_kv_route_t route = route_of(&groups, BT_KV_SRC, one, 0, both);
 
     (void)state;
-    assert_int_equal(route.n_lanes, 4);
+    assert_int_equal(route.n_pairs, 4);
     for (uint32_t i = 0; i < 4; i++) {
-        assert_int_equal(route.lanes[i].rank, i);
-        assert_int_equal(route.lanes[i].plan[0].bytes, 2 * 2 * 12);
-        assert_int_equal(route.lanes[i].plan[0].src_block_bytes, 16 * 12);
-        assert_int_equal(route.lanes[i].plan[0].dst_block_bytes, 4 * 12);
+        assert_int_equal(route.pairs[i].rank, i);
+        assert_int_equal(route.pairs[i].plan[0].bytes, 2 * 2 * 12);
+        assert_int_equal(route.pairs[i].plan[0].src_block_bytes, 16 * 12);
+        assert_int_equal(route.pairs[i].plan[0].dst_block_bytes, 4 * 12);
     }
     bt_kv_route_fini(&route);
 
     route = route_of(&groups, BT_KV_DST, both, 3, slices);
-    assert_int_equal(route.n_lanes, 2);
-    assert_int_equal(route.lanes[0].rank, 2); /* heads 2 */
-    assert_int_equal(route.lanes[1].rank, 3); /* and 3 */
-    assert_int_equal(route.lanes[0].plan[0].src_block_bytes, 4 * 12);
-    assert_int_equal(route.lanes[0].plan[0].dst_block_bytes, 4 * 12);
-    assert_int_equal(route.lanes[0].plan[0].bytes, 2 * 12); /* k and v */
+    assert_int_equal(route.n_pairs, 2);
+    assert_int_equal(route.pairs[0].rank, 2); /* heads 2 */
+    assert_int_equal(route.pairs[1].rank, 3); /* and 3 */
+    assert_int_equal(route.pairs[0].plan[0].src_block_bytes, 4 * 12);
+    assert_int_equal(route.pairs[0].plan[0].dst_block_bytes, 4 * 12);
+    assert_int_equal(route.pairs[0].plan[0].bytes, 2 * 12); /* k and v */
     bt_kv_route_fini(&route);
 
     route = route_of(&groups, BT_KV_SRC, both, 3, stages);
-    assert_int_equal(route.n_lanes, 1);
-    assert_int_equal(route.lanes[0].rank, 1); /* layer 1 */
-    assert_int_equal(route.lanes[0].plan[0].bytes, 4 * 12);
+    assert_int_equal(route.n_pairs, 1);
+    assert_int_equal(route.pairs[0].rank, 1); /* layer 1 */
+    assert_int_equal(route.pairs[0].plan[0].bytes, 4 * 12);
     bt_kv_route_fini(&route);
 }
 
@@ -112,7 +112,7 @@ static void impossible_shard_split_is_refused(void **state)
         {{1, 1}, {UINT32_MAX, UINT32_MAX}, 0},
     };
     const bt_kv_groups_t groups = one_of(&hand);
-    bt_kv_route_t route = {.n_lanes = 77};
+    bt_kv_route_t route = {.n_pairs = 77};
 
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
@@ -121,7 +121,7 @@ static void impossible_shard_split_is_refused(void **state)
                                           &route),
                          BT_ERR_INVALID_PARAM);
     }
-    assert_int_equal(route.n_lanes, 77);
+    assert_int_equal(route.n_pairs, 77);
 }
 
 static void failed_allocation_leaves_no_shard_map(void **state)
@@ -132,7 +132,7 @@ static void failed_allocation_leaves_no_shard_map(void **state)
     bt_kv_route_t route;
 
     (void)state;
-    for (int nth = 1; nth <= 5; nth++) { /* the lanes, four plans */
+    for (int nth = 1; nth <= 5; nth++) { /* the pairs, four plans */
         bt_alloc_fail_at(nth);
         assert_int_equal(
             bt_kv_route_make(&groups, BT_KV_SRC, &one, 0, &both, &route),
@@ -244,7 +244,7 @@ static void one_rank_to_one_posts_the_pieces_of_whole_blocks(void **state)
         const uint64_t layer = bt_kv_layer_bytes(&shapes[s]);
         const bt_kv_groups_t groups = one_of(&shapes[s]);
         bt_kv_route_t route = route_of(&groups, BT_KV_SRC, one, 0, one);
-        const bt_kv_reshard_t *plan = &route.lanes[0].plan[0];
+        const bt_kv_reshard_t *plan = &route.pairs[0].plan[0];
         const uint64_t block = plan->src_block_bytes;
 
         for (uint32_t seed = 0; seed < 2000; seed++) {
@@ -283,7 +283,7 @@ static void sequence_of_one_group_transfers_only_missing_blocks(void **state)
     const uint64_t block = groups.page_bytes;
     const uint32_t table[] = {9, 4, 5, 6, 2};
     const bt_kv_handover_t handover = {.groups = &groups,
-                                       .lane = &route.lanes[0],
+                                       .pair = &route.pairs[0],
                                        .n_tokens = 9, /* 5 spans of 2 */
                                        .n_cached = 1};
     pieces_t want = {0};
@@ -338,15 +338,15 @@ static void groups_are_consecutive_in_a_receive_window(void **state)
     /* spans 0 .. 4, three ids each */
     const uint32_t table[] = {7, 1, 2, 8, 3, 4, 9, 5, 6, 10, 11, 0, 20, 12, 13};
     bt_kv_handover_t handover = {.groups = &groups,
-                                 .lane = &route.lanes[0],
+                                 .pair = &route.pairs[0],
                                  .n_tokens = 9,
                                  .n_cached = 1};
     pieces_t want = {0};
     bt_kv_walk_t walk;
 
     (void)state;
-    assert_int_equal(route.n_lanes, 1);
-    assert_int_equal(route.lanes[0].src_page_bytes, 192);
+    assert_int_equal(route.n_pairs, 1);
+    assert_int_equal(route.pairs[0].src_page_bytes, 192);
     assert_int_equal(bt_kv_handover_bytes(&handover), 4 * 192 + 2 * 144 + 100);
     add(&want, 0, 8 * 192, 3 * 192); /* ids 8, 9 and 10, whole pages */
     add(&want, 3 * 192, 20 * 192, 192);
@@ -386,16 +386,16 @@ static void groups_are_split_each_by_its_own_layers_and_heads(void **state)
     bt_kv_route_t route = route_of(&groups, BT_KV_SRC, one, 0, stages);
 
     (void)state;
-    assert_int_equal(route.n_lanes, 2);
-    assert_int_equal(route.lanes[0].plan[0].bytes, 96);  /* layer 0 */
-    assert_int_equal(route.lanes[0].plan[1].bytes, 96);  /* 1 and 2 */
-    assert_int_equal(route.lanes[0].plan[2].n_moves, 0); /* 5 is over there */
-    assert_int_equal(route.lanes[0].dst_page_bytes, 96);
-    assert_int_equal(route.lanes[1].plan[0].bytes, 96); /* layer 3 */
-    assert_int_equal(route.lanes[1].plan[1].bytes, 48); /* 4 */
-    assert_int_equal(route.lanes[1].plan[1].moves[0].src, 96);
-    assert_int_equal(route.lanes[1].plan[2].bytes, 100);
-    assert_int_equal(route.lanes[1].dst_page_bytes, 100);
+    assert_int_equal(route.n_pairs, 2);
+    assert_int_equal(route.pairs[0].plan[0].bytes, 96);  /* layer 0 */
+    assert_int_equal(route.pairs[0].plan[1].bytes, 96);  /* 1 and 2 */
+    assert_int_equal(route.pairs[0].plan[2].n_moves, 0); /* 5 is over there */
+    assert_int_equal(route.pairs[0].dst_page_bytes, 96);
+    assert_int_equal(route.pairs[1].plan[0].bytes, 96); /* layer 3 */
+    assert_int_equal(route.pairs[1].plan[1].bytes, 48); /* 4 */
+    assert_int_equal(route.pairs[1].plan[1].moves[0].src, 96);
+    assert_int_equal(route.pairs[1].plan[2].bytes, 100);
+    assert_int_equal(route.pairs[1].dst_page_bytes, 100);
     bt_kv_route_fini(&route);
     assert_int_equal(
         bt_kv_route_make(&groups, BT_KV_SRC, &one, 0, &slices, &route),
@@ -403,9 +403,9 @@ static void groups_are_split_each_by_its_own_layers_and_heads(void **state)
     groups.group[2] = groups.group[0]; /* no state: then it can be sliced */
     groups.group[2].shape.n_layers = 1;
     route = route_of(&groups, BT_KV_SRC, one, 0, slices);
-    assert_int_equal(route.n_lanes, 2);
-    assert_int_equal(route.lanes[1].plan[1].n_moves, 6); /* 3 layers, k and v */
-    assert_int_equal(route.lanes[1].plan[1].bytes, 72);
+    assert_int_equal(route.n_pairs, 2);
+    assert_int_equal(route.pairs[1].plan[1].n_moves, 6); /* 3 layers, k and v */
+    assert_int_equal(route.pairs[1].plan[1].bytes, 72);
     bt_kv_route_fini(&route);
     bt_kv_groups_fini(&groups);
 }
