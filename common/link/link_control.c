@@ -273,7 +273,10 @@ bt_status_t bt_control_listen(bt_control_t *control, const char *url,
     bt_status_t status;
 
     if (!is_url(url)) {
-        BT_LOG_ERROR("%s: expected ipc://PATH or tcp://HOST:PORT", url);
+        BT_LOG_ERROR(
+            "%s: expected ipc://PATH or tcp://HOST:PORT, without control "
+            "characters",
+            url);
         return BT_ERR_INVALID_PARAM;
     }
     status = bt_link_listener_create(control, url, &listener);
@@ -319,7 +322,10 @@ bt_status_t bt_control_join(bt_control_t *control, const char *url)
     bt_status_t status;
 
     if (!is_url(url)) {
-        BT_LOG_ERROR("%s: expected ipc://PATH or tcp://HOST:PORT", url);
+        BT_LOG_ERROR(
+            "%s: expected ipc://PATH or tcp://HOST:PORT, without control "
+            "characters",
+            url);
         return BT_ERR_INVALID_PARAM;
     }
     if (find_join(control, url) != NULL) {

@@ -40,7 +40,7 @@ def test_folder_names_with_blanks_commas_and_letters_work():
     check("a =%,é", "XDG_RUNTIME_DIR", "--routers", "2", "--decode-tp", "2")
 
 
-def test_worker_names_a_folder_that_cannot_hold_sockets():
+def test_worker_names_a_socket_whose_path_has_control_characters():
     """The launcher takes another one; who starts a worker by hand is told."""
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         folder = os.path.join(directory, "a\nb")
@@ -52,6 +52,6 @@ def test_worker_names_a_folder_that_cannot_hold_sockets():
         with open(key, "w", opener=lambda path, flags: os.open(path, flags, 0o600), encoding="ascii") as f:
             f.write("00" * 32 + "\n")
         done = subprocess.run([os.path.join(BUILD, "worker/main/baton-decode-worker"), "--model", small_model(directory), "--cluster-key-file", key,
-                               "--kv-memory", "16m", "--run-dir", folder, "--join", f"ipc://{directory}/r,t.ipc"],
+                               "--kv-memory", "16m", "--join", f"ipc://{folder}/router.ipc"],
                               stderr=subprocess.PIPE, text=True, timeout=60, check=False)
         assert done.returncode != 0 and "control characters" in done.stderr, (done.returncode, done.stderr)
