@@ -168,6 +168,16 @@ def check_tests_by_path():
     return tests_by_path.check(tracked(""), read(tests_by_path.LIST))
 
 
+def check_named_tests():
+    """Tests that the stages name are there."""
+    there = {name for path in tracked("meson.build") if path.startswith("tests/unit/")
+             for name in re.findall(r"^(?:  |test\()'(\w+)'[:,]", read(path), re.M)}
+    lists = re.search(r"^threaded_tests=\((.*?)\)", read("setup/test.sh"), re.M | re.S)[1].split()
+    lists += re.findall(r"'(\w+)'", re.search(r"^long_tests = \[(.*?)\]", read("tests/unit/meson.build"), re.M | re.S)[1])
+    return [f"no unit test is called {name}: setup/test.sh or tests/unit/meson.build" for name in lists
+            if name not in there]
+
+
 def check_itself():
     """The tests of the checks above."""
     found = unittest.TestResult()
