@@ -23,8 +23,8 @@ names=()
 wanted=()
 
 # Suites with threads of their own or of a library: what TSan is for.
-threaded_tests=(containers engine engine_windows http infer_shared kernels kvt_pages_warmer lent model otlp packed_file
-                packed_store link shm_ring tokenizer_cost)
+threaded_tests=(async_writer containers pool thread engine engine_windows http infer_shared kernels kvt_pages_warmer lent
+                model otlp packed_file packed_store link shm_ring tokenizer_cost)
 
 # Modules of the clients' tests that take longest.
 slow_clients=(test_triton_clients.py test_templates.py test_long_answers.py)
