@@ -22,6 +22,18 @@ def program(name):
     return os.path.join(BUILD, name)
 
 
+class TestTargets(unittest.TestCase):
+    def test_the_baton_script_finds_each_program_where_the_build_puts_it(self):
+        """./baton accuracy once asked ninja for a target that had moved."""
+        with open(os.path.join(ROOT, "setup/commands.sh"), encoding="utf-8") as f:
+            tools = sorted(set(re.findall(r"\brun_tool (baton-\w+)", f.read())))
+        self.assertEqual(tools, ["baton-accuracy", "baton-convert"])
+        script = f"eval \"$(sed -n '/^target_of()/,/^}}/p' '{ROOT}/baton')\"; for name; do target_of \"$name\"; done"
+        told = subprocess.run(["bash", "-c", script, "bash", *tools], check=True, capture_output=True, text=True).stdout.split()
+        self.assertEqual([target for target in told if not os.access(program(target), os.X_OK)], [])
+        self.assertEqual(len(told), len(tools))
+
+
 class TestModelTools(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="baton-tools-")
