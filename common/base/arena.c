@@ -2,6 +2,7 @@
 #include "common/base/arena.h"
 
 #include <stdalign.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -19,9 +20,10 @@ void *bt_arena_alloc(bt_arena_t *arena, size_t bytes)
     const size_t align = alignof(max_align_t);
     size_t need = (bytes > 0) ? bytes : 1;
 
-    if (__builtin_add_overflow(need, align - 1, &need)) {
+    if (need > SIZE_MAX - sizeof(block_t) - (align - 1)) {
         return NULL;
     }
+    need += align - 1;
     need -= need % align;
     if (need > arena->free_bytes) {
         const size_t size = (need > BLOCK_BYTES) ? need : BLOCK_BYTES;

@@ -5,7 +5,7 @@
  *
  *     arena ─▶ block [ "tiny" | choices … | free ] ─▶ block [ … ]
  *
- * Blocks come from bt_malloc(), so that an account of the thread's task
+ * Blocks come from bt_calloc(), so that an account of the thread's task
  * (task.h) counts them. A zeroed arena is empty.
  *
  * Threads: one at a time.
