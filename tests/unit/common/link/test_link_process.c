@@ -210,10 +210,7 @@ static void a_peer_that_was_stopped_sees_its_lost_link_at_once(void **state)
     pid_t pid;
 
     (void)state;
-    open_side(&router, "the router", SUSPECT_MS, DEAD_MS);
-    assert_int_equal(
-        bt_control_listen(router.control, fresh_url(true), url, sizeof(url)),
-        BT_OK);
+    open_router(&router, true);
     pid = spawn("worker", url);
     for (unsigned round = 0; round < 12; round++) {
         uint64_t woken_ms;
@@ -227,6 +224,8 @@ static void a_peer_that_was_stopped_sees_its_lost_link_at_once(void **state)
             assert_int_equal(bt_link_post(router.link, &i, sizeof(i)), BT_OK);
             run_for(&router, NULL, 1);
         }
+        assert_non_null(router.link);
+        bt_link_over(router.link, "lost"); /* without a BYE */
         UNTIL(&router, NULL, router.n_down > was);
         was = router.n_up;
         run_for(&router, NULL, 110); /* our side of it is closed by now */
