@@ -102,18 +102,19 @@ static void leave_join(bt_link_t *link)
     }
 }
 
-/* Text that goes into logs on the other side. */
-static void set_reason(bt_link_t *link, const char *text, size_t n)
+void bt_link_reason_print(char reason[LINK_MAX_REASON], const void *text,
+                          size_t n)
 {
-    if (n >= sizeof(link->reason)) {
-        n = sizeof(link->reason) - 1;
+    const unsigned char *const from = text;
+
+    if (n >= LINK_MAX_REASON) {
+        n = LINK_MAX_REASON - 1;
     }
     for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)text[i];
-
-        link->reason[i] = ((c < ' ') || (c == 0x7f)) ? ' ' : text[i];
+        reason[i] =
+            ((from[i] < ' ') || (from[i] == 0x7f)) ? ' ' : (char)from[i];
     }
-    link->reason[n] = '\0';
+    reason[n] = '\0';
 }
 
 void bt_link_over(bt_link_t *link, const char *reason)
@@ -122,7 +123,7 @@ void bt_link_over(bt_link_t *link, const char *reason)
         return;
     }
     if (link->state < LINK_CLOSING) {
-        set_reason(link, reason, strlen(reason));
+        bt_link_reason_print(link->reason, reason, strlen(reason));
         leave_join(link);
     }
     bt_link_move(link, LINK_OVER);
@@ -138,7 +139,7 @@ void bt_link_close(bt_link_t *link, const char *reason)
 
 void bt_link_refuse(bt_link_t *link, const char *reason)
 {
-    set_reason(link, reason, strlen(reason));
+    bt_link_reason_print(link->reason, reason, strlen(reason));
     leave_join(link);
     bt_link_move(link, LINK_CLOSING);
     bt_link_pump(link);

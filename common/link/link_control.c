@@ -237,10 +237,17 @@ void bt_control_close(bt_control_t *control)
     free_rpc(control);
 }
 
-static bool is_url(const char *url)
+/* @return false: not a URL (logged) */
+static bool check_url(const char *url)
 {
-    return bt_control_is_url((const uint8_t *)url, strlen(url)) &&
-           (bt_control_is_ipc(url) || (strchr(url + 6, ':') != NULL));
+    if (bt_control_is_url((const uint8_t *)url, strlen(url)) &&
+        (bt_control_is_ipc(url) || (strchr(url + 6, ':') != NULL))) {
+        return true;
+    }
+    BT_LOG_ERROR("%s: expected ipc://PATH or tcp://HOST:PORT, without control "
+                 "characters",
+                 url);
+    return false;
 }
 
 /* Returns the comma that ends the URL at text, or its end. */
@@ -272,11 +279,7 @@ bt_status_t bt_control_listen(bt_control_t *control, const char *url,
     link_listener_t *listener;
     bt_status_t status;
 
-    if (!is_url(url)) {
-        BT_LOG_ERROR(
-            "%s: expected ipc://PATH or tcp://HOST:PORT, without control "
-            "characters",
-            url);
+    if (!check_url(url)) {
         return BT_ERR_INVALID_PARAM;
     }
     status = bt_link_listener_create(control, url, &listener);
@@ -321,11 +324,7 @@ bt_status_t bt_control_join(bt_control_t *control, const char *url)
     link_join_t *join;
     bt_status_t status;
 
-    if (!is_url(url)) {
-        BT_LOG_ERROR(
-            "%s: expected ipc://PATH or tcp://HOST:PORT, without control "
-            "characters",
-            url);
+    if (!check_url(url)) {
         return BT_ERR_INVALID_PARAM;
     }
     if (find_join(control, url) != NULL) {

@@ -184,8 +184,7 @@ static void on_tagged(bt_link_t *link, const void *data, size_t bytes)
     if (frame.kind == LINK_FRAME_BYE) {
         char reason[LINK_MAX_REASON];
 
-        snprintf(reason, sizeof(reason), "%.*s", (int)frame.bytes,
-                 (const char *)frame.body);
+        bt_link_reason_print(reason, frame.body, frame.bytes);
         bt_link_complain(link, reason);
         bt_link_over(link, reason);
         return;

@@ -264,7 +264,6 @@ void bt_link_pipe_adopt(link_pipe_t *pipe, nng_stream *stream, bool is_ipc)
     pipe->is_ipc = is_ipc;
     pipe->stream = stream;
     pipe->state = LINK_PIPE_OPEN;
-    read_more(pipe);
 }
 
 /* ---- life cycle ---- */

@@ -67,7 +67,8 @@ void bt_link_pipe_free(link_pipe_t *pipe);
  * @retval BT_ERR_IO, BT_ERR_NO_MEMORY  logged
  */
 BT_MUST_CHECK bt_status_t bt_link_pipe_dial(link_pipe_t *pipe, const char *url);
-/** Takes over an accepted stream; once for a pipe, and not with a dial. */
+/** Takes over an accepted stream; once for a pipe, and not with a dial. Nothing
+ *  is read before bt_link_pipe_resume(). */
 void bt_link_pipe_adopt(link_pipe_t *pipe, nng_stream *stream, bool is_ipc);
 
 link_pipe_state_t bt_link_pipe_state(link_pipe_t *pipe);

@@ -329,6 +329,10 @@ link_step_t bt_link_step(bt_link_t *link, bt_link_event_t *event_p);
 void bt_link_tick(bt_link_t *link);
 /** Ends a link without notifying the peer. */
 void bt_link_over(bt_link_t *link, const char *reason);
+/** Copies a peer's text without its control characters, for logs; too long a
+ * one is truncated. */
+void bt_link_reason_print(char reason[LINK_MAX_REASON], const void *text,
+                          size_t n);
 /** Ends a link and notifies the peer, which can verify our frames. */
 void bt_link_refuse(bt_link_t *link, const char *reason);
 /** Logs one line about a peer that gets no link, and tells the router's owner

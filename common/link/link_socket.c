@@ -73,7 +73,10 @@ static bool on_frame(void *ctx, nng_msg *msg)
     link->inbox_is_tagged[at] = tagged;
     link->inbox_n++;
     link->inbox_bytes += nng_msg_len(msg);
-    go_on = !link->gone && (link->inbox_n < LINK_INBOX_FRAMES) &&
+    /* A handshake has one frame at a time. Who has not ended it gets no more
+     * memory, a recorded JOIN included. */
+    go_on = !link->gone && link->has_open_key &&
+            (link->inbox_n < LINK_INBOX_FRAMES) &&
             (link->inbox_bytes < LINK_INBOX_BYTES);
     link->recv_paused = !go_on;
     is_due = mark_ready(link);
@@ -312,5 +315,6 @@ void bt_link_adopt(bt_control_t *control, nng_stream *stream, const char *url)
     bt_list_push_back(&control->links, &link->in_all);
     bt_link_move(link, LINK_GREETING);
     bt_link_pipe_adopt(link->pipe, stream, bt_control_is_ipc(url));
-    print_peer(link, url);
+    print_peer(link, url); /* first: a stream that has ended has no address */
+    bt_link_pipe_resume(link->pipe);
 }

@@ -322,6 +322,68 @@ static void a_worker_that_stops_in_the_handshake_ends_in_time(void **state)
     bt_control_close(router.control);
 }
 
+static uint32_t n_unread(side_t *side)
+{
+    uint32_t n = 0;
+    bt_list_t *pos;
+    bt_list_t *tmp;
+
+    pthread_mutex_lock(&side->control->mutex);
+    BT_LIST_FOR_EACH(pos, tmp, &side->control->links)
+    {
+        n += BT_CONTAINER_OF(pos, bt_link_t, in_all)->inbox_n;
+    }
+    pthread_mutex_unlock(&side->control->mutex);
+    return n;
+}
+
+/* Its frames may be long from then on, while the router's thread is busy. */
+static void a_peer_in_the_handshake_has_one_unread_frame_at_most(void **state)
+{
+    static const uint8_t junk[4096] = {1};
+    uint8_t frame[LINK_MAX_INTRO];
+    uint64_t end_ms;
+    side_t router;
+    size_t n;
+    int fd;
+
+    (void)state;
+    bt_test_expect_log_lines(1);
+    router_open(&router, false);
+    n = join_make(&link_keys, frame);
+    fd = dial_router();
+    frame_send(fd, frame, n);
+    assert_true(frame_recv(fd, &router, frame, sizeof(frame)) > 0); /* OPEN */
+    for (uint32_t i = 0; i < 64; i++) {
+        frame_send(fd, junk, sizeof(junk));
+    }
+    end_ms = bt_now_ms() + 300; /* a network thread takes no time for so much */
+    while (bt_now_ms() < end_ms) {
+        assert_true(n_unread(&router) <= 1);
+    }
+    UNTIL(&router, NULL, is_closed(fd));
+    close(fd);
+    worker_joins(&router);
+    bt_control_close(router.control);
+}
+
+/* A peer that proves the key and gives a reason that is no text. */
+static void a_peers_reason_is_logged_without_control_characters(void **state)
+{
+    char reason[LINK_MAX_REASON];
+
+    (void)state;
+    bt_link_reason_print(reason,
+                         "a\x1b[2J\n\x7f"
+                         "b",
+                         8);
+    assert_string_equal(reason, "a [2J  b");
+    memset(reason, 0, sizeof(reason));
+    bt_link_reason_print(reason, (char[2 * LINK_MAX_REASON]){0},
+                         2 * LINK_MAX_REASON);
+    assert_int_equal(strlen(reason), LINK_MAX_REASON - 1);
+}
+
 /* The time in which a process does not run is not its peer's delay. */
 static void a_handshake_outlasts_our_own_sleep(void **state)
 {
@@ -418,6 +480,8 @@ static int run(void)
         BT_TEST(silent_strangers_are_few_and_do_not_stay),
         BT_TEST(a_dripping_handshake_ends_in_time),
         BT_TEST(a_worker_that_stops_in_the_handshake_ends_in_time),
+        BT_TEST(a_peer_in_the_handshake_has_one_unread_frame_at_most),
+        BT_TEST(a_peers_reason_is_logged_without_control_characters),
         BT_TEST(a_handshake_outlasts_our_own_sleep),
         BT_TEST(a_router_that_hangs_up_is_found_again),
         BT_TEST(a_socket_that_is_left_over_is_taken_over),
