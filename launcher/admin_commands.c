@@ -40,17 +40,19 @@ static void answer(bt_supervisor_t *s, uint64_t client, const char *error)
     bt_control_socket_answer(s->control, client, &reply);
 }
 
-static void answer_document(bt_supervisor_t *s, uint64_t client)
+/* @return false: an error was answered */
+static bool answer_document(bt_supervisor_t *s, uint64_t client)
 {
     bt_admin_reply_t reply = {.result = BT_ADMIN_OK};
     const bt_status_t status = bt_supervisor_document(s, &reply.document);
 
     if (status != BT_OK) {
         answer(s, client, bt_status_str(status));
-        return;
+        return false;
     }
     bt_control_socket_answer(s->control, client, &reply);
     bt_admin_document_fini(&reply.document);
+    return true;
 }
 
 /* Processes that a command names. */
@@ -545,11 +547,12 @@ void bt_supervisor_command(void *arg, uint64_t client,
     }
     switch (command->verb) {
     case BT_ADMIN_VERB_STATUS:
-        answer_document(s, client);
+        (void)answer_document(s, client);
         break;
     case BT_ADMIN_VERB_WATCH:
-        answer_document(s, client);
-        bt_control_socket_watch(s->control, client);
+        if (answer_document(s, client)) {
+            bt_control_socket_watch(s->control, client);
+        }
         break;
     case BT_ADMIN_VERB_START:
     case BT_ADMIN_VERB_STOP:

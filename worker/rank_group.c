@@ -50,7 +50,7 @@ const bt_collectives_t *bt_rank_group_stage(const bt_rank_group_t *team)
     return (team->shm != NULL) ? bt_coll_shm_group(team->shm) : team->stage;
 }
 
-bt_status_t bt_rank_group_map(bt_rank_group_t *team, int fd)
+static bt_status_t map_segment(bt_rank_group_t *team, int fd)
 {
     team->segment_bytes = bt_coll_shm_bytes(team->size, team->tp, SLOT_BYTES);
     team->segment = mmap(NULL, team->segment_bytes, PROT_READ | PROT_WRITE,
@@ -64,7 +64,7 @@ bt_status_t bt_rank_group_map(bt_rank_group_t *team, int fd)
                             team->size, team->tp, SLOT_BYTES, &team->shm);
 }
 
-int bt_rank_group_segment(const bt_rank_group_t *team)
+static int create_segment(const bt_rank_group_t *team)
 {
     const size_t bytes = bt_coll_shm_bytes(team->size, team->tp, SLOT_BYTES);
     const int fd = memfd_create("baton-ranks", MFD_CLOEXEC);
@@ -77,6 +77,19 @@ int bt_rank_group_segment(const bt_rank_group_t *team)
         close(fd);
     }
     return -1;
+}
+
+/* Streams to @a n other ranks, none of which is open yet. */
+static bt_status_t create_links(bt_rank_group_t *team, uint32_t n)
+{
+    team->links = bt_calloc(n, sizeof(*team->links));
+    if (team->links == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bt_rank_link_init(&team->links[i], -1);
+    }
+    return BT_OK;
 }
 
 /* ---- a child ---- */
@@ -100,12 +113,11 @@ static bt_status_t find_place(bt_rank_group_t *team)
     team->rank = rank;
     team->size = size;
     team->tp = tp;
-    status = bt_rank_group_map(team, fd);
+    status = map_segment(team, fd);
     close(fd);
     unsetenv(ENV);
     (void)fcntl(link, F_SETFD, FD_CLOEXEC);
-    team->links = bt_calloc(1, sizeof(*team->links));
-    if (team->links == NULL) {
+    if (create_links(team, 1) != BT_OK) {
         return BT_ERR_NO_MEMORY;
     }
     bt_rank_link_init(&team->links[0], link);
@@ -242,17 +254,12 @@ static void *watch(void *arg)
 
 static bt_status_t start_all(bt_rank_group_t *team, char **argv)
 {
-    const int fd = bt_rank_group_segment(team);
-    bt_status_t status = BT_OK;
+    const int fd = create_segment(team);
+    bt_status_t status =
+        (fd < 0) ? BT_ERR_NO_MEMORY : create_links(team, team->size - 1);
 
-    team->links = bt_calloc(team->size - 1, sizeof(*team->links));
-    if (team->links == NULL) {
-        status = BT_ERR_NO_MEMORY;
-    } else if (fd < 0) {
-        status = BT_ERR_NO_MEMORY;
-    }
     if (status == BT_OK) {
-        status = bt_rank_group_map(team, fd);
+        status = map_segment(team, fd);
     }
     for (uint32_t r = 1; (status == BT_OK) && (r < team->size); r++) {
         status = start_child(team, r, fd, argv);
@@ -269,34 +276,6 @@ static bt_status_t start_all(bt_rank_group_t *team, char **argv)
     }
     team->is_watched = true;
     return BT_OK;
-}
-
-bt_status_t bt_rank_group_open(uint32_t tp, uint32_t pp, char **argv,
-                               const char *host, bt_cluster_t *cluster,
-                               bt_rank_group_t *team)
-{
-    const uint32_t size = tp * pp;
-    bt_status_t status = BT_OK;
-
-    *team = (bt_rank_group_t){.size = 1, .tp = 1};
-    if (bt_rank_group_is_child()) {
-        status = find_place(team);
-    } else if (size > BT_TEAM_MAX) {
-        BT_LOG_ERROR("%u ranks (--tp %u x --pp %u) are asked for; an instance "
-                     "has %u at most",
-                     size, tp, pp, BT_TEAM_MAX);
-        return BT_ERR_INVALID_PARAM;
-    } else if (bt_process_is_of_mpi()) {
-        status = bt_rank_group_join(tp, pp, host, cluster, team);
-    } else if (size > 1) {
-        team->size = size;
-        team->tp = tp;
-        status = start_all(team, argv);
-    }
-    if (status != BT_OK) {
-        bt_rank_group_close(team);
-    }
-    return status;
 }
 
 static void end_child(bt_rank_group_t *team, uint32_t rank)
@@ -554,7 +533,7 @@ static bt_status_t map_of(bt_rank_group_t *team, const place_t *place)
                      path);
         return status;
     }
-    status = bt_rank_group_map(team, fd);
+    status = map_segment(team, fd);
     close(fd);
     return status;
 }
@@ -568,9 +547,9 @@ static bt_status_t lead(bt_rank_group_t *team, const bt_cluster_team_t *at,
 
     bt_key_random(place.token, sizeof(place.token));
     if (at->is_local) {
-        place.fd = bt_rank_group_segment(team);
-        status = (place.fd < 0) ? BT_ERR_NO_MEMORY
-                                : bt_rank_group_map(team, place.fd);
+        place.fd = create_segment(team);
+        status =
+            (place.fd < 0) ? BT_ERR_NO_MEMORY : map_segment(team, place.fd);
     }
     if (status == BT_OK) {
         listener = listen_here(at, host, &place);
@@ -609,12 +588,11 @@ static bt_status_t follow(bt_rank_group_t *team, const bt_cluster_team_t *at)
                              : status;
 }
 
-bt_status_t bt_rank_group_join(uint32_t tp, uint32_t pp, const char *host,
-                               bt_cluster_t *cluster, bt_rank_group_t *team)
+static bt_status_t join_world(uint32_t tp, uint32_t pp, const char *host,
+                              bt_cluster_t *cluster, bt_rank_group_t *team)
 {
     bt_cluster_team_t at;
     bt_status_t status = bt_cluster_team(cluster, tp, pp, &at);
-    uint32_t n_links;
 
     if (status != BT_OK) {
         return status;
@@ -628,13 +606,39 @@ bt_status_t bt_rank_group_join(uint32_t tp, uint32_t pp, const char *host,
     }
     team->coll = at.is_local ? NULL : at.coll;
     team->stage = at.is_local ? NULL : at.stage;
-    n_links = (at.rank == 0) ? at.size - 1 : 1;
-    team->links = bt_calloc(n_links, sizeof(*team->links));
-    if (team->links == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    for (uint32_t i = 0; i < n_links; i++) {
-        bt_rank_link_init(&team->links[i], -1);
+    status = create_links(team, (at.rank == 0) ? at.size - 1 : 1);
+    if (status != BT_OK) {
+        return status;
     }
     return (at.rank == 0) ? lead(team, &at, host) : follow(team, &at);
+}
+
+/* ---- any of them ---- */
+
+bt_status_t bt_rank_group_open(uint32_t tp, uint32_t pp, char **argv,
+                               const char *host, bt_cluster_t *cluster,
+                               bt_rank_group_t *team)
+{
+    const uint32_t size = tp * pp;
+    bt_status_t status = BT_OK;
+
+    *team = (bt_rank_group_t){.size = 1, .tp = 1};
+    if (bt_rank_group_is_child()) {
+        status = find_place(team);
+    } else if (size > BT_TEAM_MAX) {
+        BT_LOG_ERROR("%u ranks (--tp %u x --pp %u) are asked for; an instance "
+                     "has %u at most",
+                     size, tp, pp, BT_TEAM_MAX);
+        return BT_ERR_INVALID_PARAM;
+    } else if (bt_process_is_of_mpi()) {
+        status = join_world(tp, pp, host, cluster, team);
+    } else if (size > 1) {
+        team->size = size;
+        team->tp = tp;
+        status = start_all(team, argv);
+    }
+    if (status != BT_OK) {
+        bt_rank_group_close(team);
+    }
+    return status;
 }

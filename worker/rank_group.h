@@ -110,21 +110,4 @@ const bt_collectives_t *bt_rank_group_stage(const bt_rank_group_t *team);
  *  group of all zeros is allowed. */
 void bt_rank_group_close(bt_rank_group_t *team);
 
-/* Used by both ways in which a group forms: as children of rank 0, and as
- * processes of an MPI world. Both are in rank_group.c. */
-
-/** Creates the shared memory of the collectives; size and tp are set.
- *  @return its descriptor, owned by the caller; -1: failed, logged */
-int bt_rank_group_segment(const bt_rank_group_t *team);
-/** Maps the shared memory and opens its collectives; rank, size and tp are set.
- *  @param [in] fd  Descriptor of the memory; stays the caller's. */
-BT_MUST_CHECK bt_status_t bt_rank_group_map(bt_rank_group_t *team, int fd);
-
-/** Joins the rank group in a world that mpirun or srun started; see
- *  bt_rank_group_open(). */
-BT_MUST_CHECK bt_status_t bt_rank_group_join(uint32_t tp, uint32_t pp,
-                                             const char *host,
-                                             bt_cluster_t *cluster,
-                                             bt_rank_group_t *team);
-
 #endif

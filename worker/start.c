@@ -343,14 +343,14 @@ int bt_worker_main(bt_role_t role,
     bt_status_t status;
 
     bt_log_init(bt_role_name(role), BT_LOG_LEVEL_INFO);
+    if ((start == NULL) || (w == NULL)) {
+        BT_LOG_ERROR("out of memory");
+        goto end;
+    }
     if (answers(w, program, argc, argv, &code)) {
         bt_free(start);
         bt_free(w);
         return code;
-    }
-    if ((start == NULL) || (w == NULL)) {
-        BT_LOG_ERROR("out of memory");
-        goto end;
     }
     status = bt_config_load(program, argc, argv, &w->config, &start->store);
     if (status != BT_OK) {
