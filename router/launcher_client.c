@@ -10,8 +10,8 @@
 
 #define RETRY_MS 1000
 #define ROLES_MS 500 /* between two role orders to a worker */
-/* How long a launcher that says nothing of a lost worker is thought late. */
-#define ABSENT_MS 30000
+/* How late a launcher may learn of the end of a worker. */
+#define LATE_US 30000000u
 
 /* ---- processes ---- */
 
@@ -37,47 +37,40 @@ static void order_roles(bt_launcher_client_t *launcher)
     }
 }
 
-static bool is_coming(const bt_admin_process_t *process)
-{
-    return (process->state == BT_ADMIN_PROCESS_WAITING) ||
-           (process->state == BT_ADMIN_PROCESS_STARTING);
-}
-
-/* Requests wait for workers that start, or restart after a pause of the
- * launcher, which may be longer than the wait for unknown workers. A worker
+/* True while requests wait for a worker of the launcher: it starts, or restarts
+ * after a pause, which may be longer than the wait for unknown workers. One
  * that is ready for the launcher and absent here has just ended: a launcher
  * that waits for a core learns that late. */
-static void expect_workers(bt_launcher_client_t *launcher, uint64_t now_ms)
+static bool is_expected(const bt_admin_process_t *process, bool has_joined,
+                        uint64_t since_loss_us)
 {
-    const bool is_news = (launcher->absent_ms == 0) ||
-                         (now_ms - launcher->absent_ms < ABSENT_MS);
-    bool is_absent = false;
+    switch (process->state) {
+    case BT_ADMIN_PROCESS_WAITING:
+    case BT_ADMIN_PROCESS_STARTING:
+        return true;
+    case BT_ADMIN_PROCESS_READY:
+        return !has_joined && (since_loss_us < LATE_US);
+    default:
+        return false;
+    }
+}
+
+static void expect_workers(const bt_launcher_client_t *launcher,
+                           uint64_t now_us)
+{
+    bt_registry_t *models = &launcher->front->models;
 
     for (uint32_t i = 0; i < launcher->document.n_processes; i++) {
         const bt_admin_process_t *process = &launcher->document.processes[i];
         const bt_served_t *served =
-            is_worker(process)
-                ? bt_registry_named(&launcher->front->models, process->model)
-                : NULL;
-        bool comes;
+            is_worker(process) ? bt_registry_named(models, process->model)
+                               : NULL;
 
-        if (served == NULL) {
-            continue;
+        if ((served != NULL) &&
+            is_expected(process, bt_registry_has_worker(models, process->name),
+                        now_us - bt_core_lost_us(served->core))) {
+            bt_core_expect_worker(served->core, now_us);
         }
-        comes = is_coming(process);
-        if ((process->state == BT_ADMIN_PROCESS_READY) &&
-            !bt_core_has_worker(served->core, process->name)) {
-            is_absent = true;
-            comes = is_news;
-        }
-        if (comes) {
-            bt_core_expect_worker(served->core, bt_now_us());
-        }
-    }
-    if (!is_absent) {
-        launcher->absent_ms = 0;
-    } else if (launcher->absent_ms == 0) {
-        launcher->absent_ms = now_ms;
     }
 }
 
@@ -166,42 +159,46 @@ static void load_models(bt_launcher_client_t *launcher,
 }
 
 /* Takes over the whole document of an answer, or a change of it. */
-static void take_reply(bt_launcher_client_t *launcher, bt_admin_reply_t *reply)
+static bt_status_t take_reply(bt_launcher_client_t *launcher,
+                              bt_admin_reply_t *reply)
 {
     bt_admin_document_t *change = &reply->document;
-    bt_status_t status = BT_OK;
 
     if (reply->result == BT_ADMIN_ERROR) {
         BT_LOG_WARN("launcher: %s", reply->error);
-        return;
+        return BT_OK;
     }
     load_models(launcher, change);
-    launcher->changed = launcher->changed || (change->processes != NULL);
     if (reply->result == BT_ADMIN_OK) {
         const bt_admin_document_t before = launcher->document;
 
         launcher->document = *change;
         *change = before; /* freed by the caller */
-    } else {
-        status = bt_admin_document_merge(&launcher->document, change);
+        launcher->changed = true;
+        return BT_OK;
     }
-    if (status != BT_OK) {
-        BT_LOG_WARN("launcher: a change is lost: %s", bt_status_str(status));
-    }
+    launcher->changed = launcher->changed || (change->processes != NULL);
+    return bt_admin_document_merge(&launcher->document, change);
 }
 
 static void take(bt_launcher_client_t *launcher)
 {
-    const bt_status_t status = bt_admin_client_step(launcher->client);
+    bt_status_t status = BT_OK;
     bt_admin_reply_t reply;
 
-    while (bt_admin_client_next(launcher->client, &reply)) {
-        take_reply(launcher, &reply);
+    bt_admin_client_step(launcher->client);
+    while ((status == BT_OK) &&
+           bt_admin_client_next(launcher->client, &reply)) {
+        status = take_reply(launcher, &reply);
         bt_admin_document_fini(&reply.document);
     }
     if (launcher->changed) {
         update_metrics(launcher);
         launcher->roles_ms = 0;
+    }
+    /* A change that is lost comes again with the whole document. */
+    if (status == BT_OK) {
+        status = bt_admin_client_status(launcher->client);
     }
     if (status != BT_OK) {
         lose(launcher, status);
@@ -265,7 +262,7 @@ void bt_launcher_client_tick(bt_launcher_client_t *launcher, uint64_t now_ms)
         if (bt_admin_client_wants_write(launcher->client)) {
             take(launcher);
         }
-        expect_workers(launcher, now_ms);
+        expect_workers(launcher, bt_now_us());
         return;
     }
     if (now_ms < launcher->retry_ms) {

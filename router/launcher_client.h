@@ -33,8 +33,7 @@ typedef struct bt_launcher_client {
     bool was_lost;                /**< loss was logged, until reconnected */
     bool changed;                 /**< metrics are not updated yet */
     bt_admin_document_t document; /**< last reported by the launcher */
-    uint64_t absent_ms; /**< since when a ready worker is absent; 0: none is */
-    uint64_t roles_ms;  /**< when to check the workers' roles again */
+    uint64_t roles_ms;            /**< when to check the workers' roles again */
 } bt_launcher_client_t;
 
 /** Initializes with borrowed @a base and @a front; connects at the first tick.

@@ -221,7 +221,7 @@ static void drop_taken(bt_admin_client_t *client)
     }
 }
 
-bt_status_t bt_admin_client_step(bt_admin_client_t *client)
+void bt_admin_client_step(bt_admin_client_t *client)
 {
     send_queued(client);
     if (client->status == BT_OK) {
@@ -231,7 +231,6 @@ bt_status_t bt_admin_client_step(bt_admin_client_t *client)
             client->status = BT_ERR_PEER_LOST;
         }
     }
-    return client->status;
 }
 
 bt_status_t bt_admin_client_send(bt_admin_client_t *client,
@@ -282,6 +281,11 @@ bool bt_admin_client_next(bt_admin_client_t *client, bt_admin_reply_t *reply_p)
     return client->has_taken;
 }
 
+bt_status_t bt_admin_client_status(const bt_admin_client_t *client)
+{
+    return client->status;
+}
+
 const char *bt_admin_client_text(const bt_admin_client_t *client, size_t *n_p)
 {
     *n_p = client->n_taken;
@@ -293,15 +297,15 @@ bt_status_t bt_admin_client_wait(bt_admin_client_t *client,
                                  bt_admin_reply_t *reply_p)
 {
     for (;;) {
-        const bt_status_t status = bt_admin_client_step(client);
         struct pollfd fd = {.fd = client->stream.fd, .events = POLLIN};
         uint64_t now_ms;
         uint64_t left_ms;
 
+        bt_admin_client_step(client);
         if (bt_admin_client_next(client, reply_p)) {
             return BT_OK;
         }
-        if ((status != BT_OK) || (client->status != BT_OK)) {
+        if (client->status != BT_OK) {
             return client->status;
         }
         now_ms = bt_now_ms();

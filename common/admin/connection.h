@@ -11,8 +11,8 @@
  *
  * A loop calls bt_admin_client_step() when the descriptor is readable, or
  * writable while bt_admin_client_wants_write(); then bt_admin_client_next()
- * until it has no reply. When a step did not return BT_OK the connection is
- * over, after those replies.
+ * until it has no reply, and bt_admin_client_status() whether the connection is
+ * over.
  *
  * Threads: a stream or client belongs to one.
  */
@@ -90,18 +90,22 @@ bool bt_admin_client_wants_write(const bt_admin_client_t *client);
 BT_MUST_CHECK bt_status_t bt_admin_client_send(
     bt_admin_client_t *client, const bt_admin_command_t *command);
 
-/**
- * Sends and receives without blocking. Replies received before an error can
- * still be taken by bt_admin_client_next().
- * @retval BT_ERR_PEER_LOST    The launcher closed: it ended or dropped us.
- * @retval BT_ERR_BAD_MESSAGE  It does not speak this protocol.
- * @retval BT_ERR_NO_MEMORY
- */
-BT_MUST_CHECK bt_status_t bt_admin_client_step(bt_admin_client_t *client);
+/** Sends and receives without blocking. Replies received before an error can
+ *  still be taken by bt_admin_client_next(). */
+void bt_admin_client_step(bt_admin_client_t *client);
 
 /** Takes the next reply. @return true: *reply_p is set; free it with
  *  bt_admin_document_fini() of its document */
 bool bt_admin_client_next(bt_admin_client_t *client, bt_admin_reply_t *reply_p);
+
+/**
+ * Returns why the connection is over, once all its replies are taken.
+ * @retval BT_ERR_PEER_LOST    The launcher closed: it ended or dropped us.
+ * @retval BT_ERR_BAD_MESSAGE  It does not speak this protocol.
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t
+bt_admin_client_status(const bt_admin_client_t *client);
 
 /** Returns the line of the reply that bt_admin_client_next() took last, without
  *  its newline; valid until the next call for this client. */
@@ -111,7 +115,7 @@ const char *bt_admin_client_text(const bt_admin_client_t *client, size_t *n_p);
  * Waits for the next reply until bt_now_ms() is @a deadline_ms.
  * @retval BT_ERR_TIMED_OUT
  * @retval BT_ERR_PEER_LOST, BT_ERR_BAD_MESSAGE, BT_ERR_NO_MEMORY  As
- *         bt_admin_client_step().
+ *         bt_admin_client_status().
  */
 BT_MUST_CHECK bt_status_t bt_admin_client_wait(bt_admin_client_t *client,
                                                uint64_t deadline_ms,

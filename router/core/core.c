@@ -204,6 +204,11 @@ void bt_core_expect_worker(bt_core_t *core, uint64_t now_us)
     core->hope_us = now_us;
 }
 
+uint64_t bt_core_lost_us(const bt_core_t *core)
+{
+    return core->lost_us;
+}
+
 /* A silent worker speaks again, or is declared lost soon; its pairs may be cut
  * meanwhile. */
 static bool any_is_silent(bt_table_t *table)

@@ -350,8 +350,9 @@ void bt_core_worker_behind(bt_core_t *core, bt_instance_t *worker, bool behind,
  *  roles or its build does not support role changes. The order has taken effect
  *  when the worker's STATS say so; until then repeat the call. */
 void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles);
-/** Returns whether a worker of this name has joined. */
-bool bt_core_has_worker(bt_core_t *core, const char *name);
+/** Returns when a worker was last lost, in microseconds of bt_now_us(); 0: none
+ *  was. */
+uint64_t bt_core_lost_us(const bt_core_t *core);
 /** Reports that a missing worker is starting or will start by itself:
  *  generations that wait for one keep waiting, to their own deadlines if need
  *  be. */

@@ -210,6 +210,7 @@ struct bt_core {
     /** Time in us when workers were last present, even if only silent ones,
      * were lost, or were expected. */
     uint64_t hope_us;
+    uint64_t lost_us; /**< when a worker was last lost; 0: none was */
     /** Scratch: a prompt and the tokens from which a retry continues. Large
      *  enough for the longest sequence submitted so far. */
     uint32_t *joined;

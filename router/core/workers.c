@@ -317,20 +317,6 @@ void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles)
     }
 }
 
-bool bt_core_has_worker(bt_core_t *core, const char *name)
-{
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
-    {
-        if (strcmp(BT_CONTAINER_OF(pos, bt_instance_t, link)->hello.name,
-                   name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bt_status_t bt_core_order_worker(bt_core_t *core, bt_instance_t *worker,
                                  uint32_t roles, bt_admin_state_t duty)
 {
@@ -402,6 +388,7 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
     } else {
         BT_LOG_WARN("worker %s lost with %u requests: %s", worker->hello.name,
                     worker->sched.seats, reason);
+        core->lost_us = now_us;
         core->hope_us = now_us; /* who started it may start it again */
     }
     worker->sched.health = BT_SCHED_DRAINING; /* never picked again */

@@ -114,9 +114,9 @@ static void settle(bt_model_control_t *order)
 
 static void take(bt_model_control_t *order)
 {
-    const bt_status_t status = bt_admin_client_step(order->client);
     bt_admin_reply_t reply;
 
+    bt_admin_client_step(order->client);
     while (bt_admin_client_next(order->client, &reply)) {
         bt_admin_document_fini(&reply.document);
         if (reply.result == BT_ADMIN_ERROR) {
@@ -131,7 +131,7 @@ static void take(bt_model_control_t *order)
             return;
         }
     }
-    if (status != BT_OK) {
+    if (bt_admin_client_status(order->client) != BT_OK) {
         fail(order, 503, "the launcher is not there any more");
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file members.h
+/** @file membership.h
  *
  * Membership of workers: what the launcher runs, and so which workers are
  * missing; and the workers that were rejected. A part of GET /v2/cluster.

@@ -89,7 +89,8 @@ static bool next_reply(server_t *server, bt_admin_client_t *client,
     bt_status_t status;
 
     bt_control_socket_run(server->control);
-    status = bt_admin_client_step(client);
+    bt_admin_client_step(client);
+    status = bt_admin_client_status(client);
     assert_true((status == BT_OK) || (status == BT_ERR_PEER_LOST));
     return bt_admin_client_next(client, reply);
 }
@@ -144,7 +145,8 @@ static void an_answer_to_a_client_that_left_is_dropped(void **state)
     client = enter(&server); /* in the same seat, with a number of its own */
     answer(&server, NULL);
     bt_control_socket_watch(server.control, server.client);
-    assert_int_equal(bt_admin_client_step(client), BT_OK);
+    bt_admin_client_step(client);
+    assert_int_equal(bt_admin_client_status(client), BT_OK);
     bt_admin_client_close(client);
     teardown(&server);
 }
