@@ -379,6 +379,7 @@ bt_status_t bt_worker_links_open(bt_worker_links_t *links,
 
     *links = (bt_worker_links_t){.front = front};
     bt_list_init(&links->waiting);
+    bt_turn_work_init(&links->flush, flush);
     bt_strbuf_init(&links->frame, BT_WIRE_MAX_BYTES);
     status = bt_wire_decoder_create(&links->decoder);
     if (status != BT_OK) {
@@ -386,7 +387,6 @@ bt_status_t bt_worker_links_open(bt_worker_links_t *links,
         return status;
     }
     links->more = event_new(base, -1, 0, on_readable, links);
-    bt_turn_work_init(&links->flush, flush);
     if ((links->more == NULL) ||
         (event_priority_set(links->more,
                             event_base_get_npriorities(base) - 1) != 0)) {
@@ -474,6 +474,9 @@ void bt_worker_links_close(bt_worker_links_t *links)
 {
     struct event *const events[] = {links->readable, links->more};
 
+    if (links->front == NULL) {
+        return; /* not opened */
+    }
     flush(&links->flush);
     bt_turn_forget(&links->flush);
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/crypt/key.h"
@@ -384,9 +385,31 @@ static void a_worker_of_no_model_is_refused_when_all_are_read(void **state)
     sem_destroy(&held.gate);
 }
 
+static void links_that_could_not_be_opened_can_be_closed(void **state)
+{
+    bt_worker_links_t links = {0};
+    bt_frontend_t front = {0};
+    struct event_base *base = event_base_new();
+    bt_status_t status = BT_ERR_NO_MEMORY;
+
+    (void)state;
+    bt_worker_links_close(&links); /* zeroed */
+    for (int nth = 1; status != BT_OK; nth++) {
+        bt_alloc_fail_at(nth);
+        status = bt_worker_links_open(&links, base, &front);
+        bt_alloc_fail_at(0);
+        if (status != BT_OK) {
+            bt_test_expect_log_lines((unsigned long)nth);
+        }
+        bt_worker_links_close(&links);
+    }
+    event_base_free(base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        BT_TEST(links_that_could_not_be_opened_can_be_closed),
         BT_TEST(a_worker_from_the_future_is_served_with_what_is_known),
         BT_TEST(a_worker_before_the_newest_fields_is_served),
         BT_TEST(a_worker_of_other_protocols_is_refused_by_name),
