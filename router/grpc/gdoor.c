@@ -132,7 +132,7 @@ static const char *on_check(void *ctx, const char *authority,
 
 /* @param id  for one without a call */
 static void note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
-                 const char *path, const bt_request_facts_t *facts,
+                 const char *path, const bt_request_t *request,
                  uint64_t start_us, int http_status)
 {
     char client[BT_NET_PEER_BYTES] = "";
@@ -142,19 +142,24 @@ static void note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
         .method = "GRPC",
         .route = path,
         .path = path,
+        .tenant = ((request != NULL) && (request->tenant != NULL))
+                      ? request->tenant->name
+                      : NULL,
     };
 
     if ((call != NULL) && (door->front->access != NULL)) {
         bt_gcall_peer(call, client);
     }
-    bt_request_log(door->front, &access, facts, start_us, http_status);
+    bt_request_log(door->front, &access,
+                   (request != NULL) ? &request->facts : NULL, start_us,
+                   http_status);
 }
 
 void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
-                   const bt_request_facts_t *facts, uint64_t start_us,
+                   const bt_request_t *request, uint64_t start_us,
                    int http_status)
 {
-    note(door, call, "", path, facts, start_us, http_status);
+    note(door, call, "", path, request, start_us, http_status);
 }
 
 /* A refused call also has an id, by which it is found in the log. */

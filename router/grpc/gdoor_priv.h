@@ -16,9 +16,9 @@
 
 /** Records a request, which is a call or one message of a stream, in the access
  * log and the metrics.
- *  @param [in] facts  NULL: nothing was generated */
+ *  @param [in] request  NULL: none of inference */
 void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
-                   const bt_request_facts_t *facts, uint64_t start_us,
+                   const bt_request_t *request, uint64_t start_us,
                    int http_status);
 
 /** Reads the single message of a call. The message is consumed in any case.

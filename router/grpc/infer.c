@@ -59,7 +59,7 @@ static stream_t *leave(grpc_request_t *r, int http_status)
 
     bt_request_move(&r->base, BT_REQUEST_LOG);
     bt_gdoor_note(door_of(r), r->call,
-                  (stream == NULL) ? PATH_UNARY : PATH_STREAM, &r->base.facts,
+                  (stream == NULL) ? PATH_UNARY : PATH_STREAM, &r->base,
                   r->base.start_us, http_status);
     bt_list_remove(&r->link);
     if (stream == NULL) {
@@ -301,8 +301,9 @@ static void begin(grpc_request_t *r, const bt_infer_ops_t *ops,
     if (!message->compressed) {
         bt_pb_infer_id(message->body.data, message->body.len, r->id);
     }
-    bt_infer_begin(&r->base, &source, &message->body);
+    /* The request's account counts the body from here on. */
     bt_net_give_back(bt_grpc_net(door->grpc), message->charged);
+    bt_infer_begin(&r->base, &source, &message->body);
 }
 
 static grpc_request_t *create(bt_gcall_t *call, stream_t *stream,

@@ -22,7 +22,8 @@
  *              │         └─▶ choices: one generation of the core each
  *              └─▶ tensors (router/triton/infer_request.h)
  *
- * What differs by door and dialect is a table of functions (bt_request_ops_t):
+ * A door and a dialect answer a request by a table of functions
+ * (bt_request_ops_t):
  *
  *     a whole answer     ────────────────────▶ finish(choices)
  *     a stream  ── begin ── piece ── piece ──▶ finish(no choices)
@@ -138,7 +139,7 @@ typedef struct bt_request_facts {
     char prefill[BT_WIRE_MAX_NAME], decode[BT_WIRE_MAX_NAME];
     /** Identifiers of the answer; "" and zeros until known. With several rows,
      *  those of the last one. */
-    char answer_id[64], tenant[64];
+    char answer_id[64];
     uint8_t trace_id[16];
 } bt_request_facts_t;
 
@@ -169,9 +170,8 @@ struct bt_row {
     uint32_t n_of_prompt, n_told; /**< choices per prompt: computed, returned */
     const char *tool_names;       /**< see bt_tools_spec_t; or NULL */
     bt_choice_t *choices;
-    bt_api_choice_t *whole; /**< choices of a finished whole answer */
-    bt_strbuf_t text;       /**< tokenize, detokenize: the answer … */
-    bt_token_vec_t tokens;  /**< … and its ids, owned */
+    bt_strbuf_t text;      /**< tokenize, detokenize: the answer … */
+    bt_token_vec_t tokens; /**< … and its ids, owned */
     /** Tensors: a piece was sent, with the log-probs of the sent tokens; ids
      *  before the output's; and the single choice of the whole answer. */
     bool told;

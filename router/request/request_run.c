@@ -215,7 +215,6 @@ static void fill_origin(const bt_row_t *row, bt_gen_origin_t *origin)
              (r->request_id != NULL) ? r->request_id : "");
     /* Fields that access log and trace share. */
     memcpy(r->facts.answer_id, origin->answer_id, sizeof(origin->answer_id));
-    memcpy(r->facts.tenant, origin->tenant, sizeof(origin->tenant));
     memcpy(r->facts.trace_id, origin->trace_id, sizeof(origin->trace_id));
 }
 

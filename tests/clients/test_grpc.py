@@ -588,10 +588,13 @@ def test_grpc_client_over_its_memory_share_gets_resource_exhausted(_):
 def test_grpc_api_keys_are_metadata(c):
     """Also of a stream that is older than the keys in force."""
     import tempfile
+    from test_observe import fields_of
     from test_tenants import Keys, hang_up
     with tempfile.TemporaryDirectory() as d:
         keys = Keys(d, acme="requests=1", ops="admin")
-        with harness.Cluster(harness.small_model(d), router_args=["--api-keys", keys.path], **client_tests.under_asan()) as locked:
+        log = os.path.join(d, "access.log")
+        with harness.Cluster(harness.small_model(d), router_args=["--api-keys", keys.path, "--access-log", log],
+                             **client_tests.under_asan()) as locked:
             acme = {"authorization": "Bearer " + keys.keys["acme"]}
             with client(locked) as t:
                 assert t.is_server_live() and t.is_server_ready()
@@ -602,6 +605,11 @@ def test_grpc_api_keys_are_metadata(c):
                 assert code_of(lambda: t.get_model_metadata(MODEL))[0] == "StatusCode.UNAUTHENTICATED"
                 assert t.get_model_metadata(MODEL, headers={"x-api-key": keys.keys["acme"]}).name == MODEL
                 t.infer(MODEL, question(), headers=acme)
+                # The access log has the tenant of a request that is refused, too.
+                assert code_of(lambda: t.infer("absent", question(), headers=acme))[0] == "StatusCode.NOT_FOUND"
+                calls = lambda: [x for x in map(fields_of, open(log, encoding="utf-8").read().splitlines()) if x["path"].endswith("/ModelInfer")]
+                wait_until("both are logged", lambda: [x["status"] for x in calls()][-2:] == ["200", "404"])
+                assert [x["tenant"] for x in calls()][-2:] == ["acme", "acme"], calls()
                 code, text = code_of(lambda: t.unload_model("x", headers=acme))
                 assert code == "StatusCode.PERMISSION_DENIED" and "admin" in text, (code, text)
                 code, _ = code_of(lambda: t.unload_model("x", headers={"authorization": "Bearer " + keys.keys["ops"]}))
