@@ -64,10 +64,8 @@ void bt_unpack_free(bt_unpack_t *u)
 /* Begins with a body; the request's account counts it from then on. */
 static void begin(bt_http_request_t *r, bt_strbuf_t *body, size_t body_bytes)
 {
-    bt_http_t *http = r->door->http;
-
+    bt_http_give_back(r->door->http, body_bytes);
     r->begin(r, body);
-    bt_http_give_back(http, body_bytes);
 }
 
 static bt_status_t request_unpack(bt_request_t *request)
@@ -127,8 +125,8 @@ static void unpacked(bt_request_t *request)
     bt_strbuf_init(&u->body, 0);
     body_bytes = (body.cap < u->body_bytes) ? body.cap : u->body_bytes;
     u->body_bytes -= body_bytes; /* the rest is released */
-    begin(r, &body, body_bytes);
     bt_unpack_free(u);
+    begin(r, &body, body_bytes);
 }
 
 /* Returns the largest possible size. */

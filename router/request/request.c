@@ -274,6 +274,9 @@ static void drop_inputs(bt_request_t *r)
 static void refuse_unparsed(bt_request_t *r)
 {
     drop_inputs(r);
+    bt_strbuf_fini(&r->body); /* the answer may be delayed */
+    bt_account_unref(r->account);
+    r->account = NULL;
     bt_request_hold_places(r, &r->n_places, 0);
     bt_request_refuse(r);
 }
@@ -438,7 +441,9 @@ void bt_request_log(const bt_frontend_t *front, bt_access_t *access,
     access->decode = f->decode;
     access->finish =
         access->generated ? finish_name(f->finish, http_status) : "";
-    access->tenant = (access->tenant != NULL) ? access->tenant : f->tenant;
+    if (access->tenant == NULL) {
+        access->tenant = "";
+    }
     access->answer_id = f->answer_id;
     access->trace_id = f->trace_id;
     bt_access_log_add(front->access, access);

@@ -18,6 +18,9 @@ static void destroy(bt_request_t *r)
     bt_tensor_requests_fini(&t->lowered);
     bt_infer_request_fini(&t->api);
     bt_shm_tensors_end(t->uses);
+    if (t->door->destroy != NULL) {
+        t->door->destroy(r);
+    }
 }
 
 /* ---- rows begin ---- */

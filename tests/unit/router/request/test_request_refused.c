@@ -25,15 +25,19 @@ static void end_full(world_t *w, bt_exchange_t *running)
 static void a_refusal_is_held_back_and_takes_no_place(void **state)
 {
     static const char *const paths[] = {GENERATE, STREAM, COMPLETIONS, CHAT};
-    static const char *const bodies[] = {
+    /* One is so long that its memory is counted. */
+    char long_ask[2 * BT_REQUEST_INLINE_BYTES];
+    const char *const bodies[] = {
         "{\"text_input\":\"Hi\",\"max_tokens\":6}",
-        "{\"text_input\":\"Hi\",\"max_tokens\":6}", ASK,
+        "{\"text_input\":\"Hi\",\"max_tokens\":6}", long_ask,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}"};
     world_t *w = &world;
     bt_exchange_t running, ex[4];
     uint64_t start_us;
 
     (void)state;
+    snprintf(long_ask, sizeof(long_ask), "{\"prompt\":\"%0*d\"}",
+             (int)sizeof(long_ask) - 20, 0);
     start_full(w, &running);
     start_us = bt_now_us();
     for (unsigned i = 0; i < 4; i++) {
@@ -41,6 +45,7 @@ static void a_refusal_is_held_back_and_takes_no_place(void **state)
         assert_int_equal(ex[i].n_ends, 0);
     }
     assert_int_equal(lent_bytes, 0);
+    assert_int_equal(w->front.requests.used, 0); /* nor keeps its body */
     assert_int_equal(bt_frontend_n_in_flight(&w->front), 1);
     assert_int_equal(metric(w, "\nbaton_requests_refused_total "), 4);
     bt_frontend_tick(&w->front, start_us);
