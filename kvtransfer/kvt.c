@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kvtransfer/kvt.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -376,8 +377,9 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
     if (!proven) {
         kvt->counters.foreign_pieces++;
         BT_LOG_WARN(
-            "kv transfer: unauthenticated message %d of instance %016llx dropped",
-            (int)msg.type, (unsigned long long)msg.from);
+            "kv transfer: unauthenticated message %d of instance %016" PRIx64
+            " dropped",
+            (int)msg.type, msg.from);
         return NULL;
     }
     if (msg.type == BT_KVT_MSG_HELLO) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kvtransfer/kvt_core.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -195,8 +196,9 @@ void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why)
     }
     if (first) {
         snprintf(link->why, sizeof(link->why), "%s", why);
-        BT_LOG_INFO("kv transfer: link to instance %016llx pid %d lost: %s",
-                    (unsigned long long)link->instance, link->pid, why);
+        BT_LOG_INFO("kv transfer: link to instance %016" PRIx64
+                    " pid %d lost: %s",
+                    link->instance, link->pid, why);
         kvt->ops->disconnect(link);
         BT_LIST_FOR_EACH(pos, tmp, &link->xfers)
         {
@@ -322,8 +324,9 @@ static bt_kvt_link_t *link_of_news(bt_kvt_t *kvt, const bt_kvt_msg_t *msg,
     }
     status = link_create(kvt, info, &link);
     if (status != BT_OK) {
-        BT_LOG_WARN("kv transfer: cannot connect back to instance %016llx: %s",
-                    (unsigned long long)msg->from, bt_status_str(status));
+        BT_LOG_WARN("kv transfer: cannot connect back to instance %016" PRIx64
+                    ": %s",
+                    msg->from, bt_status_str(status));
         return NULL;
     }
     return link;
@@ -349,8 +352,9 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
         (info.instance != msg->from) || (info.transport != kvt->ops->id) ||
         (info.instance == kvt->config.instance)) {
         kvt->counters.stale_discarded++;
-        BT_LOG_WARN("kv transfer: malformed hello of instance %016llx dropped",
-                    (unsigned long long)msg->from);
+        BT_LOG_WARN("kv transfer: malformed hello of instance %016" PRIx64
+                    " dropped",
+                    msg->from);
         return NULL;
     }
     /* A repeated HELLO is answered again; otherwise it must be a new one. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kvtransfer/kvt_stage.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -149,9 +150,9 @@ void bt_kvt_share_map(bt_kvt_link_t *link, const bt_kvt_export_info_t *info)
     why = map(link, info);
     link->by_device = why == NULL;
     if (why != NULL) {
-        BT_LOG_INFO(
-            "kv transfer: KV to instance %016llx is staged through host memory: %s",
-            (unsigned long long)info->instance, why);
+        BT_LOG_INFO("kv transfer: KV to instance %016" PRIx64
+                    " is staged through host memory: %s",
+                    info->instance, why);
     }
 }
 

@@ -429,8 +429,8 @@ static bt_status_t begin(opening_t *o, const bt_packed_config_t *config)
     o->key.model_id = bt_gguf_identity(config->gguf);
     stamp(config->gguf, &o->origin);
     hash = bt_hash128(&o->key, sizeof(o->key), 0);
-    snprintf(o->name, sizeof(o->name), "%016llx%016llx.packed",
-             (unsigned long long)hash.hi, (unsigned long long)hash.lo);
+    snprintf(o->name, sizeof(o->name), "%016" PRIx64 "%016" PRIx64 ".packed",
+             hash.hi, hash.lo);
     n = snprintf(o->path, sizeof(o->path), "%s/%s", config->dir, o->name);
     if ((n < 0) || ((size_t)n >= sizeof(o->path))) {
         return fail_errno(o, ENAMETOOLONG);

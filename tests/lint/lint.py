@@ -95,7 +95,7 @@ def check_banned_calls():
 def check_formats():
     """64 bits are printed by PRIu64 and its kind."""
     return [f"{path}:{i}: PRIu64 in place of %llu" for path in product() for i, line in enumerate(read(path).split("\n"), 1)
-            if re.search(r'"[^"]*%ll[dux]', line) and "scanf" not in line]
+            if re.search(r'"[^"]*%[-+ #0-9.*]*ll[dioux]', line) and "scanf" not in line]
 
 
 def check_one_includer():
@@ -157,10 +157,10 @@ def check_doc_comments():
 
 
 def check_doc_links():
-    """Links of the documents, and the files that maps of the tree name."""
+    """Links of the documents, the files that maps of the tree name, and the words to grep for in them."""
     pages = {p: read(p) for p in tracked(".md")}
     return (doc_links.broken_links(pages, lambda path: os.path.exists(os.path.join(ROOT, path))) +
-            doc_links.missing_files(pages, tracked("")))
+            doc_links.missing_files(pages, tracked("")) + doc_links.greps_without_match(pages, read))
 
 
 def check_tests_by_path():
