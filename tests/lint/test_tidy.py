@@ -34,6 +34,11 @@ class TidyTest(unittest.TestCase):
         paths = ("router/core/a.c", "router/core/a.h", "tests/unit/test_a.c", "bench/_a.c", "kernels/cuda/a.cu")
         self.assertEqual([path for path in paths if tidy.is_product(path)], ["router/core/a.c"])
 
+    def test_a_header_is_checked_by_a_source_that_includes_it(self):
+        texts = {"a/z.c": '#include "b/x.h"\n', "b/y.c": '#include "b/x.h"\n', "b/a.c": '#include "b/other.h"\n'}
+        self.assertEqual(tidy.includer("b/x.h", texts, texts.get), "b/y.c")
+        self.assertIsNone(tidy.includer("b/none.h", texts, texts.get))
+
 
 if __name__ == "__main__":
     unittest.main()

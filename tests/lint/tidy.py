@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang-tidy, with the checks of .clang-tidy, on product sources that a change touches.
+"""Runs clang-tidy, with the checks of .clang-tidy, on product sources that a change touches, and on one for each header of it.
 
 Usage: tidy.py BUILD [--all | --since REV]
 BUILD is a folder that meson has configured for clang. --since: files that differ from REV (default: HEAD~5), uncommitted ones
@@ -31,10 +31,22 @@ def changed(root, rev):
     return sorted(set((diff.stdout + new.stdout).split("\n")) - {""})
 
 
+def includer(header, sources, read):
+    """The first of `sources` that includes `header`, by preference one of its folder; None: no source does."""
+    line = f'#include "{header}"'
+    near = sorted(sources, key=lambda path: (os.path.dirname(path) != os.path.dirname(header), path))
+    return next((path for path in near if line in read(path)), None)
+
+
 def compiled(build):
     """Sources, relative to ROOT, that BUILD compiles."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         return {os.path.relpath(os.path.join(row["directory"], row["file"]), ROOT) for row in json.load(file)}
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        return file.read()
 
 
 def run(tool, build, path):
@@ -58,10 +70,13 @@ def main():
     if touched is None:
         print(f"no revision {args.since}: nothing to compare with")
         return 0
-    wanted = [path for path in sorted(touched) if is_product(path) and path in sources]
+    wanted = {path for path in touched if is_product(path) and path in sources}
+    headers = [path for path in touched if path.endswith(".h") and not path.startswith(("tests/", "bench/"))]
+    product = [path for path in sources if is_product(path)]
+    wanted |= {path for path in (includer(header, product, read) for header in headers) if path}
     n_bad = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for status, text in pool.map(lambda path: run(tool, args.build, path), wanted):
+        for status, text in pool.map(lambda path: run(tool, args.build, path), sorted(wanted)):
             n_bad += status != 0
             if text:
                 print(text)
