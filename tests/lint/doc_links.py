@@ -44,3 +44,22 @@ def missing_files(pages, paths):
         ends.update("/".join(parts[k:]) for k in range(len(parts)))
     return [f"{page}: `{name}` is no file of the tree" for page, text in pages.items() if page in MAPS
             for name in PATH.findall(text) if name not in ends and ("/" in name or page == MAPS[0])]
+
+
+def greps_without_match(pages, read):
+    """Rows of tables that say in which files to grep for what, and where none of the files has it. read: text of a path"""
+    bad = []
+    for page, text in pages.items():
+        in_table = False
+        for line in text.split("\n"):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if not line.startswith("|"):
+                in_table = False
+            elif "`grep` for" in cells:
+                in_table = True
+            elif in_table and not set(line) <= set("|-: "):
+                wanted = re.findall(r"`([^`]+)`", cells[-1])
+                files = PATH.findall(cells[-2])
+                if not any(all(word in read(name) for word in wanted) for name in files):
+                    bad.append(f"{page}: {', '.join(files)}: no {' and '.join(wanted)} there")
+    return bad

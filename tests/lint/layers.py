@@ -67,7 +67,7 @@ PLUGINS = {"kernels/cuda": ["common/base", "common/coll", "kernels"]}
 # Policy: what it decides hangs on its arguments alone.
 PURE = ["common/kv", "common/sched", "router/core", "router/watch"]
 IMPURE_HEADERS = re.compile(r"(time|pthread|threads|poll|unistd|signal|sys/(socket|time|epoll|random))\.h|"
-                            r"mpi\.h|nng/.*|event2/.*|common/(base/(clock|process|thread|ready_fd)\.h|(link|cluster)/.*)")
+                            r"mpi\.h|nng/.*|event2/.*|common/(base/(clock|process|thread)\.h|(link|cluster)/.*)")
 
 
 def _owners(row):

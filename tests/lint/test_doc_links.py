@@ -29,6 +29,12 @@ class DocLinksTest(unittest.TestCase):
                          ["docs/ARCHITECTURE.md: `router/core/gone.c` is no file of the tree",
                           "docs/ARCHITECTURE.md: `ore.c` is no file of the tree"])
 
+    def test_a_row_that_says_what_to_grep_for_is_tried(self):
+        table = "| Question | File | `grep` for |\n|---|---|---|\n| A? | `a.c`, `b.c` | `one(` |\n| B? | `b.c` | `two` |\n"
+        texts = {"a.c": "one(1)", "b.c": "three"}
+        self.assertEqual(doc_links.greps_without_match({"docs/A.md": table + "\n| x | `a.c` | `four` |\n"}, texts.get),
+                         ["docs/A.md: b.c: no two there"])
+
 
 if __name__ == "__main__":
     unittest.main()
