@@ -16,7 +16,7 @@
 #
 # ends with `run_command "$@"`, and may add to `commands` those of its own.
 
-# A command NAME is the function cmd_NAME, or else an order to the launcher.
+# A command NAME is the function cmd_NAME, or else an admin command for the launcher.
 commands=(serve ask check doctor status top start stop drain undrain restart load-model unload-model load-test pull list rm role
           key convert accuracy completion version help)
 
@@ -151,10 +151,10 @@ cmd_doctor() {
     BATON_DOCTOR_LAUNCH=$launch BATON_DOCTOR_LIBEXEC=${libexec:-} exec python3 "$root/tools/cli/doctor.py" "$@"
 }
 
-# Orders to a launcher that runs. Nothing is built for them: what runs has been.
-# With --url to a cluster's router; with BATON_URL too, where no launcher is named
-# and the order is none that a launcher alone takes.
-cmd_order() {
+# Admin commands go to the running launcher; nothing is built for them. With
+# --url they go to a cluster's router; with BATON_URL too, where no launcher is
+# named and the command is not for a launcher alone.
+cmd_admin() {
     local argument where=${BATON_URL:+url}
     [ -z "${BATON_RUN_DIR:-}" ] || where=
     case $1 in start | stop | restart | load-model | unload-model) where= ;; esac
@@ -237,7 +237,7 @@ run_command() {
     esac
     for known in "${commands[@]}"; do
         [ "$name" = "$known" ] || continue
-        declare -F "cmd_$name" >/dev/null || cmd_order "$@"
+        declare -F "cmd_$name" >/dev/null || cmd_admin "$@"
         [ $# -eq 0 ] || shift
         "cmd_$name" "$@"
         return

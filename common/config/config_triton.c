@@ -231,7 +231,7 @@ static bt_status_t take_control(bt_config_store_t *store, const char *mode)
     }
     bt_config_note(store,
                    "--model-control-mode %s has no effect: all models are "
-                   "loaded at the start, and a client that may give orders "
+                   "loaded at the start, and a client with an admin key "
                    "loads and unloads them",
                    mode);
     return BT_OK;
