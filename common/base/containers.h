@@ -173,4 +173,12 @@ void bt_ring_wait_us(bt_ring_t *ring, uint64_t timeout_us);
 
 int bt_ring_fd(const bt_ring_t *ring);
 
+/** Iterates over the elements of a list: @a pos is a new pointer to @a type, in
+ *  which @a member is the link. Safe against removal of @a pos. */
+#define BT_LIST_FOR_EACH_ENTRY(type, pos, head, member)                      \
+    for (type *pos = BT_CONTAINER_OF((head)->next, type, member),            \
+              *pos##_next = BT_CONTAINER_OF(pos->member.next, type, member); \
+         &pos->member != (head); pos = pos##_next,                           \
+              pos##_next = BT_CONTAINER_OF(pos->member.next, type, member))
+
 #endif
