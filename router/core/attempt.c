@@ -9,17 +9,18 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 
-/* Generations that are sent to workers together: one, or a group. */
-typedef struct party {
+/* Generations that are sent to workers together: one, or a fanout: the
+ * choices of one prompt. */
+typedef struct fanout {
     bt_gen_t *gens[BT_SCHED_MAX_GROUP]; /* the leader first */
     uint32_t n;
     bt_core_held_t held; /* estimated cached prompt tokens */
-} party_t;
+} fanout_t;
 
 /* ---- legs ---- */
 
 /* Returns the most KV blocks that a generation may take, output included; the
- * blocks of the prompt count for a group's leader only. */
+ * blocks of the prompt count for a fanout's leader only. */
 static uint64_t blocks_of(const bt_gen_t *gen, const bt_instance_t *worker,
                           bool is_first)
 {
@@ -32,14 +33,14 @@ static uint64_t blocks_of(const bt_gen_t *gen, const bt_instance_t *worker,
            (is_first ? 0 : bt_kv_need_blocks(&need, n_whole));
 }
 
-/* Opens a leg. The shared work of a group is counted at its leader's leg. */
-static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
-                          bt_instance_t *worker, bt_part_t part)
+/* Opens a leg. The shared work of a fanout is counted at its leader's leg. */
+static bt_leg_t *leg_open(bt_core_t *core, const fanout_t *fanout,
+                          bt_gen_t *gen, bt_instance_t *worker, bt_part_t part)
 {
-    const bool is_first = gen == party->gens[0];
+    const bool is_first = gen == fanout->gens[0];
     const bool computes = is_first && (part != BT_PART_DECODE);
     const uint32_t n_held =
-        (part == BT_PART_PREFILL) ? party->held.prefill : party->held.decode;
+        (part == BT_PART_PREFILL) ? fanout->held.prefill : fanout->held.decode;
     bt_leg_t *leg = &gen->legs[gen->n_legs++];
 
     leg->gen = gen;
@@ -48,7 +49,7 @@ static bt_leg_t *leg_open(bt_core_t *core, const party_t *party, bt_gen_t *gen,
         (part != BT_PART_DECODE) ? BT_LEG_IS_COMPUTING : BT_LEG_IS_COMPUTED;
     leg->part = part;
     leg->attempt = gen->attempt.number;
-    leg->leads = is_first && (party->n > 1);
+    leg->leads = is_first && (fanout->n > 1);
     leg->prefill_tokens = computes ? bt_gen_n_tokens(gen) : 0;
     leg->n_held = is_first ? n_held : 0;
     leg->prefill_us =
@@ -109,7 +110,7 @@ static bool counts(const bt_leg_t *leg)
            ((leg->part != BT_PART_DECODE) || !last_is_here(leg->gen));
 }
 
-static bt_attempt_input_t letting_go(const bt_leg_t *leg, bool ended)
+static bt_attempt_input_t release_input(const bt_leg_t *leg, bool ended)
 {
     if (leg->part != BT_PART_PREFILL) {
         return BT_ATTEMPT_ON_DECODE_LEFT;
@@ -122,14 +123,15 @@ bool bt_leg_needed(const bt_leg_t *leg)
     bt_attempt_state_t next;
 
     return counts(leg) &&
-           (bt_attempt_next(leg->gen->attempt.state, letting_go(leg, false),
+           (bt_attempt_next(leg->gen->attempt.state, release_input(leg, false),
                             &next) == BT_OK) &&
            (next == BT_ATTEMPT_IS_LOST);
 }
 
-bool bt_leg_lets_go(const bt_leg_t *leg, bool ended)
+bool bt_leg_release(const bt_leg_t *leg, bool ended)
 {
-    return counts(leg) && bt_attempt_hear(leg->gen, letting_go(leg, ended)) &&
+    return counts(leg) &&
+           bt_attempt_move(leg->gen, release_input(leg, ended)) &&
            (leg->gen->attempt.state == BT_ATTEMPT_IS_LOST);
 }
 
@@ -170,13 +172,6 @@ static const uint32_t *tokens_of(bt_core_t *core, const bt_gen_t *gen)
     return core->joined;
 }
 
-/* Returns the requested data that is still missing. */
-static bt_wants_t wants_of(const bt_gen_t *gen)
-{
-    return (gen->rows != NULL) ? bt_gen_rows_missing(gen->rows)
-                               : (bt_wants_t){.what = 0};
-}
-
 /* Returns the time in ms left for the TTFT target; 0 for a generation that has
  * its first token, also in a retry. */
 static uint32_t first_ms_of(const bt_gen_t *gen, uint64_t now_us)
@@ -191,14 +186,14 @@ static uint32_t first_ms_of(const bt_gen_t *gen, uint64_t now_us)
                                : 1;
 }
 
-static void send_request(bt_core_t *core, const party_t *party,
+static void send_request(bt_core_t *core, const fanout_t *fanout,
                          const bt_leg_t *leg, bt_request_kind_t kind,
                          uint64_t peer, uint64_t now_us)
 {
-    const bool is_group = party->n > 1;
+    const bool is_fanout = fanout->n > 1;
     const bt_gen_t *gen = leg->gen;
     /* The worker has the tokens of the leader. */
-    const bool is_lent = is_group && (gen != party->gens[0]);
+    const bool is_lent = is_fanout && (gen != fanout->gens[0]);
     const uint64_t left_ms = (gen->deadline_us - now_us + 999) / 1000;
     const bt_msg_t msg = {
         .type = BT_MSG_REQUEST,
@@ -215,11 +210,12 @@ static void send_request(bt_core_t *core, const party_t *party,
                 .priority = gen->level,
                 .sampling = gen->sampling,
                 .space = gen->space,
-                .wants = wants_of(gen),
+                .wants = (gen->rows != NULL) ? bt_gen_rows_missing(gen->rows)
+                                             : (bt_wants_t){.what = 0},
                 .first_ms = first_ms_of(gen, now_us),
                 .itl_ms = gen->target.itl_ms,
-                .group = is_group ? party->gens[0]->id : 0,
-                .group_size = is_group ? party->n : 0,
+                .group = is_fanout ? fanout->gens[0]->id : 0,
+                .group_size = is_fanout ? fanout->n : 0,
             },
     };
 
@@ -241,13 +237,11 @@ static uint32_t larger(uint64_t a, uint64_t b)
 static bt_gen_knew_t what_is_known(const bt_core_t *core, const bt_pick_t *pick,
                                    const bt_core_held_t *held)
 {
-    const bt_list_t *head = &core->table.candidates;
     bt_gen_knew_t knew = {.prefill_held_tokens = held->prefill,
                           .decode_held_tokens = held->decode};
 
-    for (bt_list_t *at = head->next; at != head; at = at->next) {
-        const bt_sched_worker_t *w =
-            BT_CONTAINER_OF(at, bt_sched_worker_t, link);
+    BT_LIST_FOR_EACH_ENTRY(const bt_sched_worker_t, w, &core->table.candidates,
+                           link) {
         const bool takes = w->health == BT_SCHED_UP;
 
         knew.n_prefill += (takes && (w->roles & BT_SCHED_PREFILL)) ? 1 : 0;
@@ -288,9 +282,7 @@ static void note_attempt(const bt_core_t *core, bt_gen_t *gen,
         memcpy(a->prefill, pick->prefill->hello.name, sizeof(a->prefill));
         a->prefill_why = bt_sched_why_name(pick->placement.prefill_why);
     }
-    if (core->ops.on_sent != NULL) {
-        core->ops.on_sent(core->ops.ctx, pick->placement.cause);
-    }
+    core->ops.on_sent(core->ops.ctx, pick->placement.cause);
 }
 
 static bool is_instance(const bt_instance_t *worker, uint64_t instance)
@@ -298,15 +290,9 @@ static bool is_instance(const bt_instance_t *worker, uint64_t instance)
     return (worker != NULL) && (worker->hello.instance == instance);
 }
 
-static bool picks(const bt_pick_t *pick, uint64_t instance)
-{
-    return is_instance(pick->prefill, instance) ||
-           is_instance(pick->decode, instance);
-}
-
 static bt_sched_request_t request_of(const bt_gen_t *gen)
 {
-    const bt_sched_request_t request = {
+    return (bt_sched_request_t){
         .n_tokens = bt_gen_n_tokens(gen),
         .max_new = gen->max_new - gen->n_output,
         .priority = gen->turn.priority,
@@ -315,85 +301,79 @@ static bt_sched_request_t request_of(const bt_gen_t *gen)
         .avoid = gen->avoid.instances,
         .n_avoid = gen->avoid.n,
     };
-
-    return request;
 }
 
-static bool is_queue(const bt_core_flow_t *flow, const bt_list_t *link)
-{
-    return (link == &flow->waiting[BT_NEED_PAIR]) ||
-           (link == &flow->waiting[BT_NEED_PREFILL]);
-}
-
-/* Collects the generation and the members of its group that wait directly
+/* Collects the generation and the members of its fanout that wait directly
  * behind it. They were submitted together, so no other one is in between. */
-static void gather(bt_gen_t *gen, const bt_sched_request_t *request,
-                   const bt_pick_t *pick, party_t *party)
+static void collect_fanout(bt_gen_t *gen, const bt_sched_request_t *request,
+                           const bt_pick_t *pick, fanout_t *fanout)
 {
     const bt_instance_t *worker =
         (pick->prefill != NULL) ? pick->prefill : pick->decode;
     uint32_t most = BT_SCHED_MAX_GROUP;
 
-    party->gens[0] = gen;
-    party->n = 1;
-    if ((gen->group == 0) || (gen->attempt.number > 0)) {
+    fanout->gens[0] = gen;
+    fanout->n = 1;
+    if ((gen->fanout == 0) || (gen->attempt.number > 0)) {
         return;
     }
     most = bt_sched_group_size(&pick->placement, request, most,
                                worker->hello.tokens_per_block);
-    while (party->n < most) {
-        bt_gen_t *last = party->gens[party->n - 1];
+    while (fanout->n < most) {
+        bt_gen_t *last = fanout->gens[fanout->n - 1];
         bt_gen_t *next =
             BT_CONTAINER_OF(last->turn.link.next, bt_gen_t, turn.link);
 
-        if (is_queue(gen->flow, &next->turn.link) ||
-            (next->group != gen->group) || (next->attempt.number > 0)) {
+        if ((&next->turn.link == &gen->flow->waiting[BT_NEED_PAIR]) ||
+            (&next->turn.link == &gen->flow->waiting[BT_NEED_PREFILL]) ||
+            (next->fanout != gen->fanout) || (next->attempt.number > 0)) {
             return;
         }
-        party->gens[party->n++] = next;
+        fanout->gens[fanout->n++] = next;
     }
 }
 
 /* Sends a new attempt of one generation: opens its legs and sends the REQUESTs.
  */
-static void send_attempt(bt_core_t *core, const party_t *party, bt_gen_t *gen,
+static void send_attempt(bt_core_t *core, const fanout_t *fanout, bt_gen_t *gen,
                          const bt_pick_t *pick, uint64_t now_us)
 {
     bt_attempt_t *a = &gen->attempt;
 
     if (pick->prefill == NULL) {
-        (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_SEND_LOCAL);
-        a->decode = leg_open(core, party, gen, pick->decode, BT_PART_LOCAL);
-        send_request(core, party, a->decode, BT_REQUEST_LOCAL, 0, now_us);
+        (void)bt_attempt_move(gen, BT_ATTEMPT_ON_SEND_LOCAL);
+        a->decode = leg_open(core, fanout, gen, pick->decode, BT_PART_LOCAL);
+        send_request(core, fanout, a->decode, BT_REQUEST_LOCAL, 0, now_us);
         return;
     }
     if (pick->decode == NULL) {
-        (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_SEND_ONE_TOKEN);
-        a->prefill = leg_open(core, party, gen, pick->prefill, BT_PART_PREFILL);
+        (void)bt_attempt_move(gen, BT_ATTEMPT_ON_SEND_ONE_TOKEN);
+        a->prefill =
+            leg_open(core, fanout, gen, pick->prefill, BT_PART_PREFILL);
         /* The peer is the worker itself: workers refuse a request without a
          * peer, and this one ends before anything could be sent to the peer. */
-        send_request(core, party, a->prefill, BT_REQUEST_PREFILL,
+        send_request(core, fanout, a->prefill, BT_REQUEST_PREFILL,
                      pick->prefill->hello.instance, now_us);
         return;
     }
-    (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_SEND_PAIR);
-    a->prefill = leg_open(core, party, gen, pick->prefill, BT_PART_PREFILL);
-    a->decode = leg_open(core, party, gen, pick->decode, BT_PART_DECODE);
-    send_request(core, party, a->prefill, BT_REQUEST_PREFILL,
+    (void)bt_attempt_move(gen, BT_ATTEMPT_ON_SEND_PAIR);
+    a->prefill = leg_open(core, fanout, gen, pick->prefill, BT_PART_PREFILL);
+    a->decode = leg_open(core, fanout, gen, pick->decode, BT_PART_DECODE);
+    send_request(core, fanout, a->prefill, BT_REQUEST_PREFILL,
                  pick->decode->hello.instance, now_us);
-    send_request(core, party, a->decode, BT_REQUEST_GENERATE,
+    send_request(core, fanout, a->decode, BT_REQUEST_GENERATE,
                  pick->prefill->hello.instance, now_us);
 }
 
 /* Sends a waiting generation to workers, if a usable pair exists, together with
- * as many as possible of the members of its group behind it.
+ * as many as possible of the members of its fanout behind it.
  * @param [in,out] n_tokens_p  tokens encoded for each worker of an attempt */
 static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
                      uint64_t *n_tokens_p)
 {
     const bt_sched_request_t request = request_of(gen);
     bt_pick_t pick;
-    party_t party = {.n = 0};
+    fanout_t fanout = {.n = 0};
     bt_gen_knew_t knew;
     uint32_t level;
 
@@ -403,55 +383,56 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     }
     if (pick.weighed != NULL) {
         bt_core_weigh(core, gen, tokens_of(core, gen), now_us, &pick,
-                      &party.held);
+                      &fanout.held);
     }
-    if ((now_us < gen->hold_until_us) && picks(&pick, gen->lost)) {
+    if ((now_us < gen->hold_until_us) &&
+        (is_instance(pick.prefill, gen->lost) ||
+         is_instance(pick.decode, gen->lost))) {
         return false;
     }
     /* A silent worker resumes or is soon declared lost; an attempt there would
      * be lost with it. A full worker has a free seat when a request ends there.
      */
     if (!bt_sched_placement_takes(&pick.placement)) {
-        core->hope_us = now_us;
+        core->expected_us = now_us;
         return false;
     }
-    bt_table_take(&core->table, &pick);
-    gather(gen, &request, &pick, &party);
+    bt_sched_take(&pick.placement, &core->table.n_taken);
+    collect_fanout(gen, &request, &pick, &fanout);
     level = bt_flow_level(core, gen,
                           (pick.prefill != NULL) ? pick.prefill : pick.decode);
     *n_tokens_p += bt_gen_n_tokens(gen); /* the leader carries the prompt */
-    knew = what_is_known(core, &pick, &party.held);
-    for (uint32_t i = 0; i < party.n; i++) {
-        bt_flow_charge(core, party.gens[i], i == 0);
-        party.gens[i]->level = level;
-        bt_gen_move(core, party.gens[i], BT_GEN_ON_SENT, now_us);
-        send_attempt(core, &party, party.gens[i], &pick, now_us);
-        note_attempt(core, party.gens[i], &pick, &knew, now_us);
-        if ((core->ops.on_placed != NULL) &&
-            (party.gens[i]->attempt.number == 1)) {
-            core->ops.on_placed(core->ops.ctx, party.gens[i]->user);
+    knew = what_is_known(core, &pick, &fanout.held);
+    for (uint32_t i = 0; i < fanout.n; i++) {
+        bt_flow_charge(core, fanout.gens[i], i == 0);
+        fanout.gens[i]->level = level;
+        bt_gen_move(core, fanout.gens[i], BT_GEN_ON_SENT, now_us);
+        send_attempt(core, &fanout, fanout.gens[i], &pick, now_us);
+        note_attempt(core, fanout.gens[i], &pick, &knew, now_us);
+        if (fanout.gens[i]->attempt.number == 1) {
+            core->ops.on_placed(core->ops.ctx, fanout.gens[i]->user);
         }
     }
     return true;
 }
 
 /* A pass over all waiting generations, tenant by tenant in fair order. */
-typedef struct look {
+typedef struct pass {
     bt_core_t *core;
     uint64_t now_us, n_tokens;
-    bt_flow_room_t room;
+    bt_flow_capacity_t capacity;
     bool is_over[BT_NEED_N]; /* no worker takes one of those now */
-} look_t;
+} pass_t;
 
 /* Returns the next generation of both queues, at[*need_p]; NULL at their end.
  */
-static bt_gen_t *next_waiting(const look_t *look, const bt_core_flow_t *flow,
+static bt_gen_t *next_waiting(const pass_t *pass, const bt_core_flow_t *flow,
                               bt_worker_need_t *need_p)
 {
     bt_list_t *first = NULL;
 
     for (unsigned i = 0; i < BT_NEED_N; i++) {
-        if (!look->is_over[i] && (flow->at[i] != &flow->waiting[i]) &&
+        if (!pass->is_over[i] && (flow->at[i] != &flow->waiting[i]) &&
             ((first == NULL) ||
              bt_sched_turn_before(bt_sched_turn_of(flow->at[i]),
                                   bt_sched_turn_of(first)))) {
@@ -464,28 +445,28 @@ static bt_gen_t *next_waiting(const look_t *look, const bt_core_flow_t *flow,
 
 /* Sends the first generation of a flow that can be sent. @return false: none
  * can */
-static bool send_one(look_t *look, bt_core_flow_t *flow)
+static bool send_one(pass_t *pass, bt_core_flow_t *flow)
 {
     bt_worker_need_t need = BT_NEED_PAIR;
     bt_gen_t *gen;
 
-    while ((gen = next_waiting(look, flow, &need)) != NULL) {
+    while ((gen = next_waiting(pass, flow, &need)) != NULL) {
         bt_list_t *before = flow->at[need]->prev;
 
-        if (look->now_us >= gen->deadline_us) {
+        if (pass->now_us >= gen->deadline_us) {
             flow->at[need] = flow->at[need]->next;
-        } else if (bt_flow_is_limited(look->core, gen, &look->room)) {
+        } else if (bt_flow_is_limited(pass->core, gen, &pass->capacity)) {
             flow->is_limited = true;
-            look->core->hope_us = look->now_us; /* workers are present */
+            pass->core->expected_us = pass->now_us; /* workers are present */
             return false;
-        } else if (dispatch(look->core, gen, look->now_us, &look->n_tokens)) {
-            flow->at[need] = before->next; /* its group was sent, too */
+        } else if (dispatch(pass->core, gen, pass->now_us, &pass->n_tokens)) {
+            flow->at[need] = before->next; /* its fanout was sent, too */
             return true;
-        } else if ((look->now_us < gen->hold_until_us) || (gen->rows != NULL)) {
+        } else if ((pass->now_us < gen->hold_until_us) || (gen->rows != NULL)) {
             /* Later ones may be allowed where this one is not. */
             flow->at[need] = flow->at[need]->next;
         } else { /* no worker for this one, nor for any later one */
-            look->is_over[need] = true;
+            pass->is_over[need] = true;
         }
     }
     return false;
@@ -493,19 +474,15 @@ static bool send_one(look_t *look, bt_core_flow_t *flow)
 
 /* Sends one generation of the first flow in fair order that has one to send.
  * @return false: nothing more can be sent */
-static bool send_next(look_t *look)
+static bool send_next(pass_t *pass)
 {
-    bt_core_t *core = look->core;
-    bt_list_t *at, *next;
+    bt_core_t *core = pass->core;
     bool sent = false;
 
-    BT_LIST_FOR_EACH(at, next, &core->fair.backlog)
-    {
-        bt_core_flow_t *flow =
-            BT_CONTAINER_OF(bt_sched_flow_of(at), bt_core_flow_t, fair);
-
-        if (flow->look != core->n_looks) {
-            flow->look = core->n_looks;
+    BT_LIST_FOR_EACH_ENTRY(bt_core_flow_t, flow, &core->fair.backlog,
+                           fair.link) {
+        if (flow->pass != core->n_passes) {
+            flow->pass = core->n_passes;
             flow->is_done = false;
             flow->is_limited = false;
             for (unsigned i = 0; i < BT_NEED_N; i++) {
@@ -513,7 +490,7 @@ static bool send_next(look_t *look)
             }
         }
         if (!flow->is_done) {
-            sent = send_one(look, flow);
+            sent = send_one(pass, flow);
             flow->is_done = !sent;
         }
         if (sent) {
@@ -527,17 +504,12 @@ static bool send_next(look_t *look)
  * meanwhile. */
 static void pass_limited(bt_core_t *core)
 {
-    bt_list_t *at, *next;
-
-    BT_LIST_FOR_EACH(at, next, &core->fair.backlog)
-    {
-        bt_core_flow_t *flow =
-            BT_CONTAINER_OF(bt_sched_flow_of(at), bt_core_flow_t, fair);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_core_flow_t, flow, &core->fair.backlog,
+                           fair.link) {
         if (flow->fair.time >= core->fair.now) {
             break;
         }
-        if ((flow->look == core->n_looks) && flow->is_limited) {
+        if ((flow->pass == core->n_passes) && flow->is_limited) {
             bt_sched_fair_passed(&core->fair, &flow->fair);
         }
     }
@@ -545,17 +517,17 @@ static void pass_limited(bt_core_t *core)
 
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 {
-    look_t look = {.core = core, .now_us = now_us};
+    pass_t pass = {.core = core, .now_us = now_us};
 
     core->has_eased = false;
     if (core->n_waiting == 0) {
         return;
     }
-    core->n_looks++;
+    core->n_passes++;
     if (core->config.has_tenants) {
-        bt_flow_room_read(core, &look.room);
+        bt_flow_capacity_read(core, &pass.capacity);
     }
-    while ((look.n_tokens < BT_CORE_TURN_TOKENS) && send_next(&look)) {
+    while ((pass.n_tokens < BT_CORE_TURN_TOKENS) && send_next(&pass)) {
     }
     pass_limited(core);
 }
@@ -585,8 +557,6 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
     BT_LOG_INFO("request %" PRIu64
                 " attempt %u failed: %s; retrying after %u tokens",
                 gen->id, gen->attempt.number, gen->trouble, gen->n_output);
-    if (core->ops.on_rerun != NULL) {
-        core->ops.on_rerun(core->ops.ctx, &gen->origin, gen->trouble);
-    }
+    core->ops.on_rerun(core->ops.ctx, &gen->origin, gen->trouble);
     bt_gen_move(core, gen, BT_GEN_ON_LOST, now_us);
 }

@@ -57,20 +57,17 @@ err:
 
 void bt_core_destroy(bt_core_t *core)
 {
-    bt_list_t *head, *pos, *tmp;
+    bt_list_t *head;
 
     if (core == NULL) {
         return;
     }
     BT_HMAP_FOR_EACH_BUCKET(head, &core->gens_by_id)
     {
-        BT_LIST_FOR_EACH(pos, tmp, head)
-        {
-            bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, by_id);
-
+        BT_LIST_FOR_EACH_ENTRY(bt_gen_t, gen, head, by_id) {
             for (uint32_t k = 0; k < gen->n_legs; k++) {
                 if (gen->legs[k].worker != NULL) {
-                    (void)bt_leg_hear(core, &gen->legs[k], BT_LEG_ON_CLOSE);
+                    (void)bt_leg_move(core, &gen->legs[k], BT_LEG_ON_CLOSE);
                 }
             }
             bt_gen_free(core, gen);
@@ -183,13 +180,13 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 
     if (now_us >= gen->deadline_us) {
         if (gen->state == BT_GEN_IS_RUNNING) {
-            bt_gen_loss(core, bt_gen_loss_of_deadline(gen));
+            core->ops.on_loss(core->ops.ctx, bt_gen_loss_of_deadline(gen));
         }
         bt_gen_fail_for_deadline(core, gen, now_us);
         return true;
     }
-    if (since < core->hope_us) {
-        since = core->hope_us;
+    if (since < core->expected_us) {
+        since = core->expected_us;
     }
     if ((gen->state == BT_GEN_IS_WAITING) &&
         (now_us - since >= (uint64_t)wait_ms * 1000)) {
@@ -201,7 +198,7 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 
 void bt_core_expect_worker(bt_core_t *core, uint64_t now_us)
 {
-    core->hope_us = now_us;
+    core->expected_us = now_us;
 }
 
 uint64_t bt_core_lost_us(const bt_core_t *core)
@@ -213,11 +210,8 @@ uint64_t bt_core_lost_us(const bt_core_t *core)
  * meanwhile. */
 static bool any_is_silent(bt_table_t *table)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &table->workers)
-    {
-        if (BT_CONTAINER_OF(pos, bt_instance_t, link)->is_silent) {
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &table->workers, link) {
+        if (worker->is_silent) {
             return true;
         }
     }
@@ -229,7 +223,7 @@ void bt_core_tick(bt_core_t *core, uint64_t now_us)
     bt_list_t *pos = core->live.next;
 
     if (any_is_silent(&core->table)) {
-        core->hope_us = now_us;
+        core->expected_us = now_us;
     }
     while (pos != &core->live) {
         bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, live_link);

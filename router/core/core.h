@@ -6,25 +6,18 @@
  * through a small table of functions (bt_core_ops_t).
  *
  * A *generation* is one sequence to generate (a client's call may hold
- * several). This drawing is a summary; gen_life.h has the full state machine:
- *
- *     submit ─▶ WAITING ─▶ prefill ─▶ KV transfer ─▶ decode ─▶ ENDED ─▶ freed
- *                  ▲  (REQUEST to   (token #1)      (JOINED)      (all legs
- *                  │   both)   │         │             │           closed)
- *                  └───────────┴─────────┴─────────────┘
- *                     retry, attempt + 1: a worker was lost
- *
- * For its client a generation ends exactly once, with on_end(), unless the
- * client canceled it first with bt_core_cancel(). For the workers it ends when
- * each *leg*, the part of one attempt at one worker, is closed by ENDED or by
- * the loss of the worker. Only then is the generation freed, so the load
- * counted for each worker is correct at any time.
+ * several); gen_life.h draws its states. For its client a generation ends
+ * exactly once, with on_end(), unless the client canceled it first with
+ * bt_core_cancel(). For the workers it ends when each *leg*, the part of one
+ * attempt at one worker, is closed by ENDED or by the loss of the worker. Only
+ * then is the generation freed, so the load counted for each worker is correct
+ * at any time.
  *
  * Generations of one prompt that are submitted together are sent together: to
- * the same workers, as a *group* (bt_msg_request_t.group) whose prompt is
+ * the same workers, as a *fanout* (bt_msg_request_t.group) whose prompt is
  * computed, sent and held once. They share nothing else: each of them is
  * retried separately, and each is sent separately where workers do not support
- * groups.
+ * fanouts.
  *
  * A retry sends the prompt and the tokens that exist already to another pair of
  * workers. Tokens depend only on request and model, so the text continues as it
@@ -32,11 +25,9 @@
  * either resumes or is soon declared lost, and the wait limits start when the
  * last one is lost.
  *
- * Waiting generations are queued per tenant. The order between tenants follows
- * their weights (sched_fair.h), the order within a tenant follows priority and
- * age. With several tenants in force, the work sent ahead is bounded per tenant
- * (tenant_queues.c), so that a tenant that floods the router does not delay
- * others at the workers.
+ * Waiting generations are queued per tenant (tenant_queues.c). The order
+ * between tenants follows their weights (sched_fair.h), the order within a
+ * tenant follows priority and age.
  *
  * Threads: one thread owns a core.
  */
@@ -136,7 +127,7 @@ typedef struct bt_gen_end {
 } bt_gen_end_t;
 
 /** Kinds of worker events. */
-typedef enum bt_worker_news {
+typedef enum bt_worker_event {
     BT_WORKER_JOINED,
     BT_WORKER_LOST,     /**< link closed, for whatever reason */
     BT_WORKER_SILENT,   /**< no messages from the worker, or its work makes no
@@ -148,8 +139,9 @@ typedef enum bt_worker_news {
     BT_WORKER_DRAINED,  /**< draining worker has no requests left */
     BT_WORKER_ON,       /**< worker accepts requests again */
     BT_WORKER_ROLE,     /**< worker has another role */
-} bt_worker_news_t;
+} bt_worker_event_t;
 
+/** Callbacks; all are set. */
 typedef struct bt_core_ops {
     /** Posts a message to a worker; @a ctx is send_ctx. A failure shows later
      *  as a lost worker. */
@@ -157,7 +149,7 @@ typedef struct bt_core_ops {
     void *send_ctx;
     /** A generation is sent to workers for the first time; from here on its
      *  result is an answer or a failure. Also called from inside
-     *  bt_core_submit(), and must not call the core. May be NULL. */
+     *  bt_core_submit(), and must not call the core. */
     void (*on_placed)(void *ctx, void *user);
     /** Text that is final. May call bt_core_cancel() on this generation.
      *  @param n_output  tokens generated so far */
@@ -170,31 +162,29 @@ typedef struct bt_core_ops {
      *  soon after. */
     void (*on_ledger)(void *ctx, const bt_ledger_t *ledger);
     /** Once per generation, when no worker holds a part of the generation any
-     *  more, or from bt_core_record_rest(). May be NULL. */
+     *  more, or from bt_core_record_rest(). */
     void (*on_record)(void *ctx, const bt_gen_record_t *record);
     /** KV reached a decode worker. @param first  first transfer of this
      *  generation */
     void (*on_transfer)(void *ctx, const bt_msg_joined_t *joined, bool first);
-    /** One duration of a generation was measured. May be NULL. */
+    /** One duration of a generation was measured. */
     void (*on_time)(void *ctx, bt_gen_time_kind_t which, uint64_t us);
-    /** An attempt was sent; @a cause says why. May be NULL. */
+    /** An attempt was sent; @a cause says why. */
     void (*on_sent)(void *ctx, bt_sched_cause_t cause);
-    /** An attempt failed, whether or not the generation is retried. May be
-     *  NULL. */
+    /** An attempt failed, whether or not the generation is retried. */
     void (*on_loss)(void *ctx, bt_gen_loss_t loss);
-    /** An attempt failed, and the generation runs again. May be NULL. */
+    /** An attempt failed, and the generation runs again. */
     void (*on_rerun)(void *ctx, const bt_gen_origin_t *origin, const char *why);
-    /** KV hand-over between the workers of an attempt changed phase. May be
-     *  NULL.
+    /** KV hand-over between the workers of an attempt changed phase.
      *  @param joined  message of a hand-over that ENDED, else NULL */
     void (*on_handover)(void *ctx, const bt_gen_origin_t *origin,
                         const bt_gen_attempt_t *attempt,
                         bt_handover_phase_t phase,
                         const bt_msg_joined_t *joined);
-    /** The state of a worker changed. May be NULL.
+    /** The state of a worker changed.
      *  @param text  a few words: the reason, or the new state */
     void (*on_worker)(void *ctx, const bt_instance_t *worker,
-                      bt_worker_news_t news, const char *text);
+                      bt_worker_event_t news, const char *text);
     /** Detokenizer: bt_detok_init(), …_push() and …_finish(), or a test's. */
     void (*detok_init)(bt_detok_t *detok, const bt_tokenizer_t *tok);
     void (*detok_push)(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out);
@@ -235,8 +225,13 @@ void bt_core_destroy(bt_core_t *core);
 /* ---- generations ---- */
 
 /**
- * Starts a generation. Never calls on_text() or on_end() from inside.
+ * Starts @a n generations of one prompt that are sampled independently, all or
+ * none. Never calls on_text() or on_end() from inside.
  *
+ * @param [in]  specs   n specs, at least 1; equal in all but sampling and
+ *   origin.
+ * @param [in]  users   n user pointers.
+ * @param [out] gens_p  n generations; undefined after a failure.
  * @retval BT_OK
  * @retval BT_ERR_BUSY       max_queue generations are in flight: try again
  *   later.
@@ -248,22 +243,9 @@ void bt_core_destroy(bt_core_t *core);
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_core_submit(bt_core_t *core,
-                                         const bt_gen_spec_t *spec, void *user,
-                                         uint64_t now_us, bt_gen_t **gen_p);
-/**
- * Starts several generations of one prompt that are sampled independently, all
- * or none; otherwise as bt_core_submit().
- *
- * @param [in]  specs   n specs, at least 1; equal in all but sampling and
- *   origin.
- * @param [in]  users   n user pointers.
- * @param [out] gens_p  n generations; undefined after a failure.
- */
-BT_MUST_CHECK bt_status_t bt_core_submit_group(bt_core_t *core,
-                                               const bt_gen_spec_t *specs,
-                                               void *const *users, uint32_t n,
-                                               uint64_t now_us,
-                                               bt_gen_t **gens_p);
+                                         const bt_gen_spec_t *specs,
+                                         void *const *users, uint32_t n,
+                                         uint64_t now_us, bt_gen_t **gens_p);
 /** Reason for the last rejection due to a latency target. */
 typedef struct bt_core_late {
     bool first; /**< true: TTFT target, false: ITL target */

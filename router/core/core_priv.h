@@ -1,21 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file core_priv.h
  *
- * Shared by the files of the core only:
- *
- *     core.c        the core as a whole, deadlines
- *     gen_life.c    state machines: allowed transitions; pure
- *     transitions.c       actions on state changes
- *     generation.c  a generation: creation, tokens in order, end
- *     attempt.c     its attempts, and their legs at workers
- *     placement_cost.c       choice of aggregated or disaggregated prefill
- *     tenant_queues.c       tenants: fair queueing and limits on work sent
- * ahead workers.c     workers join, fall silent and leave kv_links.c    worker
- * pairs between which KV can travel; pure profile_quorum.c      refused workers
- * that may replace the present ones; pure messages.c    messages of workers
- *     record.c      timing records, request records and metrics
- *
- * table.c, kv_links.c, stops.c and gen_life.c do not depend on the rest.
+ * Types and functions shared by the files of the core only. table.c,
+ * kv_links.c, stops.c and gen_life.c do not depend on the rest.
  */
 #ifndef BT_ROUTER_CORE_CORE_PRIV_H
 #define BT_ROUTER_CORE_CORE_PRIV_H
@@ -26,7 +13,6 @@
 #include "common/sched/sched_slo.h"
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
-#include "router/core/kv_need.h"
 #include "router/core/profile_quorum.h"
 #include "router/core/stops.h"
 
@@ -45,7 +31,7 @@ typedef struct bt_leg {
     bt_leg_state_t state;
     bt_part_t part;
     uint32_t attempt;
-    /** True for the leader of a group: other generations need the KV that the
+    /** True for the leader of a fanout: other generations need the KV that the
      *  worker computes here, whatever happens to its own answer. */
     bool leads;
     bool granted; /**< decode worker granted a lease for the KV */
@@ -95,8 +81,8 @@ typedef struct bt_core_flow {
     /** Forecast prefill time of legs that are COMPUTING. */
     uint64_t prefill_us;
     uint64_t seats, blocks; /**< seats and KV blocks at workers that generate */
-    /* Of the look through all that wait that is under way. */
-    uint64_t look; /**< number of the pass that the members below belong to */
+    /* State of the pass over all waiting generations. */
+    uint64_t pass; /**< number of the pass that the members below belong to */
     bt_list_t *at[BT_NEED_N]; /**< next entry of each queue */
     bool is_done;    /**< nothing more of this flow can be sent in this pass */
     bool is_limited; /**< the reason is a limit of this tenant */
@@ -107,17 +93,17 @@ struct bt_gen {
     bt_list_t live_link; /**< link in core->live until the generation ends for
                             its client */
     uint64_t id;
-    /** Id of the first generation of the group it was submitted with, for the
-     *  first attempt; 0: no group. */
-    uint64_t group;
+    /** Id of the first generation of the fanout it was submitted with, for the
+     *  first attempt; 0: no fanout. */
+    uint64_t fanout;
     void *user;
-    bt_core_flow_t *flow; /**< flow of its tenant */
-    uint64_t charged;     /**< work charged to the flow; 0: none yet */
-    uint64_t tag;         /**< virtual time of the flow before the charge */
-    uint32_t thought_new; /**< output tokens assumed in the charge */
-    bool shares_prompt;   /**< charge excludes the prompt, which the group's
-                             leader pays */
-    uint32_t level;       /**< priority at the workers */
+    bt_core_flow_t *flow;  /**< flow of its tenant */
+    uint64_t charged;      /**< work charged to the flow; 0: none yet */
+    uint64_t tag;          /**< virtual time of the flow before the charge */
+    uint32_t expected_new; /**< output tokens assumed in the charge */
+    bool shares_prompt;    /**< charge excludes the prompt, which the fanout's
+                              leader pays */
+    uint32_t level;        /**< priority at the workers */
     bt_gen_state_t state;
     bt_attempt_t attempt;
 
@@ -174,16 +160,16 @@ struct bt_core {
     bt_core_config_t config;
     bt_core_ops_t ops;
     bt_table_t table;
-    bt_rivals_t rivals;   /**< refused workers of another numerics profile than
-                             the table's */
-    bt_list_t live;       /**< generations whose client waits, oldest first */
-    bt_hmap_t gens_by_id; /**< hash map by bt_gen_t.by_id */
+    bt_profile_quorum_t quorum; /**< refused workers of another numerics profile
+                           than the table's */
+    bt_list_t live;         /**< generations whose client waits, oldest first */
+    bt_hmap_t gens_by_id;   /**< hash map by bt_gen_t.by_id */
     bt_list_t *gen_buckets; /**< owned */
     bt_hmap_t flows;        /**< hash map by bt_core_flow_t.by_id */
     bt_list_t flow_buckets[BT_CORE_FLOW_BUCKETS];
     bt_sched_fair_t fair;     /**< fair queueing among flows */
     uint32_t n_flows, n_gens; /* n_gens: total over all flows */
-    uint64_t n_looks;
+    uint64_t n_passes;
     bool has_eased; /**< a tenant has less work ahead than at the last pass */
     /** Default cost estimate before any worker has measured. */
     bt_sched_cost_t cost;
@@ -209,7 +195,7 @@ struct bt_core {
     bt_core_late_t late;
     /** Time in us when workers were last present, even if only silent ones,
      * were lost, or were expected. */
-    uint64_t hope_us;
+    uint64_t expected_us;
     uint64_t lost_us; /**< when a worker was last lost; 0: none was */
     /** Scratch: a prompt and the tokens from which a retry continues. Large
      *  enough for the longest sequence submitted so far. */
@@ -220,15 +206,12 @@ struct bt_core {
 };
 
 /* record.c */
-/** Reports a failed attempt through on_loss(). */
-void bt_gen_loss(const bt_core_t *core, bt_gen_loss_t loss);
 /** Returns the loss kind for the status of a worker's FAILED; call before
  *  the worker's part is closed. */
 bt_gen_loss_t bt_gen_loss_of(const bt_gen_t *gen, int32_t status);
 /** Returns the loss kind for a passed deadline; call before the worker's part
  *  is closed. */
 bt_gen_loss_t bt_gen_loss_of_deadline(const bt_gen_t *gen);
-void bt_gen_time(const bt_core_t *core, bt_gen_time_kind_t which, uint64_t us);
 /** Records the arrival time of the next token in order. */
 void bt_gen_note_token(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** Computes the derived fields of the timing record. */
@@ -237,10 +220,6 @@ void bt_gen_close_ledger(bt_gen_t *gen);
  */
 void bt_gen_handover(const bt_core_t *core, bt_gen_t *gen,
                      bt_handover_phase_t phase, const bt_msg_joined_t *joined);
-/** Calls on_worker(), if set. */
-void bt_core_worker_news(const bt_core_t *core, const bt_instance_t *worker,
-                         bt_worker_news_t news, const char *text);
-/** Calls on_record(), if set. */
 void bt_gen_record(bt_core_t *core, bt_gen_t *gen);
 /** Reports the timing record of an ended generation when all durations are
  *  known, and frees the generation when no worker needs it. @a gen may be gone
@@ -254,10 +233,10 @@ void bt_gen_move(bt_core_t *core, bt_gen_t *gen, bt_gen_input_t input,
                  uint64_t now_us);
 /** Applies an input to the attempt.
  *  @return false: a worker's message came at a wrong time, nothing was done */
-bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input);
+bool bt_attempt_move(bt_gen_t *gen, bt_attempt_input_t input);
 /** Applies an input to a leg (one attempt at one worker).
  *  @return false: a worker's message came at a wrong time, nothing was done */
-bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input);
+bool bt_leg_move(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input);
 
 /** Returns the slack in us by which a request lets others go first
  *  (sched_queue.h). */
@@ -292,9 +271,6 @@ void bt_core_note_lengths(bt_core_t *core, const bt_gen_t *gen,
                           uint64_t now_us);
 void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen,
                           uint64_t now_us);
-/** Marks a generation as a probe: admitted although forecast to miss its
- *  target. */
-void bt_core_probe_sent(bt_core_t *core, bt_gen_t *gen);
 /** Ends a probe, which has a token or has ended. Does nothing for other
  *  generations. */
 void bt_core_probe_over(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
@@ -338,7 +314,7 @@ void bt_core_count_others(bt_instance_t *worker);
 /* workers.c */
 /** Handles a prefill worker's report on its link to a decode worker. */
 void bt_core_kv_link(bt_core_t *core, bt_instance_t *prefill,
-                     const bt_msg_kv_link_t *said, uint64_t now_us);
+                     const bt_msg_kv_link_t *report, uint64_t now_us);
 /** Returns the forecast time in us to prefill @a n_tokens. @param worker  NULL:
  *  at any worker */
 uint64_t bt_core_prompt_us(const bt_core_t *core, const bt_instance_t *worker,
@@ -380,16 +356,16 @@ void bt_gen_free(bt_core_t *core, bt_gen_t *gen);
 /** Returns the flow of a tenant, created on first use; counts one more
  *  generation for the flow.
  *  @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_flow_hold(bt_core_t *core,
-                                       const bt_gen_tenant_t *tenant,
-                                       bt_core_flow_t **flow_p);
+BT_MUST_CHECK bt_status_t bt_flow_ref(bt_core_t *core,
+                                      const bt_gen_tenant_t *tenant,
+                                      bt_core_flow_t **flow_p);
 /** Uncounts a freed generation. When the last generation of all flows is freed,
  *  all flows are freed. */
-void bt_flow_drop(bt_core_t *core, bt_core_flow_t *flow);
+void bt_flow_unref(bt_core_t *core, bt_core_flow_t *flow);
 void bt_flow_free_all(bt_core_t *core);
 /** Adds a generation to its flow's waiting queue, or removes it. */
-void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_worker_need_t need);
-void bt_flow_rest(bt_core_t *core, bt_gen_t *gen);
+void bt_flow_enqueue(bt_core_t *core, bt_gen_t *gen, bt_worker_need_t need);
+void bt_flow_dequeue(bt_core_t *core, bt_gen_t *gen);
 /** Charges a generation that is sent, unless it was charged already.
  *  @param leads  its prompt is computed for this generation */
 void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads);
@@ -397,12 +373,13 @@ void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads);
  *  tenant, extra work is charged. */
 void bt_flow_settle(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 /** Capacity of the workers, for bt_flow_is_limited(). */
-typedef struct bt_flow_room {
+typedef struct bt_flow_capacity {
     uint64_t n_prefill, n_decode; /**< workers that take requests */
     uint64_t seats, blocks;
     bt_kv_need_t need; /**< KV block need of decode workers */
-} bt_flow_room_t;
-void bt_flow_room_read(const bt_core_t *core, bt_flow_room_t *room_p);
+} bt_flow_capacity_t;
+void bt_flow_capacity_read(const bt_core_t *core,
+                           bt_flow_capacity_t *capacity_p);
 /** Returns the priority of a generation at workers, one of which computes its
  *  prompt. */
 uint32_t bt_flow_level(const bt_core_t *core, const bt_gen_t *gen,
@@ -410,7 +387,7 @@ uint32_t bt_flow_level(const bt_core_t *core, const bt_gen_t *gen,
 /** True when the tenant has as much work ahead, or as much of the KV, as it may
  *  have now. */
 bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
-                        const bt_flow_room_t *room);
+                        const bt_flow_capacity_t *capacity);
 
 /* attempt.c */
 /** Sends waiting generations to workers that accept them, in order, until this
@@ -438,6 +415,6 @@ bool bt_leg_needed(const bt_leg_t *leg);
 /** Reports that a worker released its part of an attempt.
  *  @param ended  true: regular end, when the worker's part is done
  *  @return true: the attempt is LOST with it */
-bool bt_leg_lets_go(const bt_leg_t *leg, bool ended);
+bool bt_leg_release(const bt_leg_t *leg, bool ended);
 
 #endif

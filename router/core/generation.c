@@ -25,7 +25,7 @@ void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
     bt_free(gen->output);
     bt_prompt_unref(gen->prompt);
     if (gen->flow != NULL) {
-        bt_flow_drop(core, gen->flow);
+        bt_flow_unref(core, gen->flow);
     }
     bt_free(gen);
 }
@@ -159,7 +159,7 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
         status = make_rows(core, gen, spec);
     }
     if (status == BT_OK) {
-        status = bt_flow_hold(core, &spec->tenant, &gen->flow);
+        status = bt_flow_ref(core, &spec->tenant, &gen->flow);
     }
     if (status != BT_OK) {
         bt_gen_free(core, gen);
@@ -188,7 +188,7 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
 }
 
 /* Reserves space for the tokens of any retry, which cannot be refused later. */
-static bt_status_t make_room(bt_core_t *core, const bt_gen_spec_t *spec)
+static bt_status_t reserve_tokens(bt_core_t *core, const bt_gen_spec_t *spec)
 {
     uint32_t most = spec->max_new;
     uint32_t *joined;
@@ -208,9 +208,9 @@ static bt_status_t make_room(bt_core_t *core, const bt_gen_spec_t *spec)
     return BT_OK;
 }
 
-bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
-                                 void *const *users, uint32_t n,
-                                 uint64_t now_us, bt_gen_t **gens_p)
+bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *specs,
+                           void *const *users, uint32_t n, uint64_t now_us,
+                           bt_gen_t **gens_p)
 {
     bt_status_t status;
     uint32_t n_made = 0;
@@ -221,7 +221,7 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
     }
     status = bt_core_judge(core, &specs[0], n, now_us);
     if (status == BT_OK) {
-        status = make_room(core, &specs[0]);
+        status = reserve_tokens(core, &specs[0]);
     }
     while ((n_made < n) && (status == BT_OK)) {
         status = gen_new(core, &specs[n_made], users[n_made], now_us,
@@ -235,7 +235,8 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
         return status;
     }
     if (core->judged_probe) {
-        bt_core_probe_sent(core, gens_p[0]);
+        gens_p[0]->is_probe = gens_p[0]->was_probe = true;
+        bt_sched_probe_sent(&core->probe);
     }
     for (uint32_t i = 0; i < n; i++) {
         bt_gen_t *gen = gens_p[i];
@@ -243,7 +244,7 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
         gen->id = core->next_id++;
         /* Data requested for a prompt is computed for each generation
          * separately. */
-        gen->group =
+        gen->fanout =
             ((n > 1) && ((specs[i].wants.what & BT_WANT_ANY_OF_PROMPT) == 0))
                 ? gens_p[0]->id
                 : 0;
@@ -258,19 +259,6 @@ bt_status_t bt_core_submit_group(bt_core_t *core, const bt_gen_spec_t *specs,
      * age. */
     bt_gen_dispatch_waiting(core, now_us);
     return BT_OK;
-}
-
-bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *spec,
-                           void *user, uint64_t now_us, bt_gen_t **gen_p)
-{
-    bt_gen_t *gen = NULL;
-    const bt_status_t status =
-        bt_core_submit_group(core, spec, &user, 1, now_us, &gen);
-
-    if (status == BT_OK) {
-        *gen_p = gen;
-    }
-    return status;
 }
 
 /* ---- end ---- */
@@ -318,7 +306,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
     bt_core_note_lengths(core, gen, now_us);
     bt_core_note_promise(core, gen, now_us);
     end_for_client(core, gen, why, now_us);
-    bt_gen_time(core, BT_TIME_REQUEST, gen->ledger.total_us);
+    core->ops.on_time(core->ops.ctx, BT_TIME_REQUEST, gen->ledger.total_us);
     tell_end(core, gen, &end);
 }
 
@@ -465,7 +453,7 @@ static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     bool stopped;
 
     bt_gen_note_token(core, gen, now_us);
-    (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_TOKEN);
+    (void)bt_attempt_move(gen, BT_ATTEMPT_ON_TOKEN);
     if (gen->rows != NULL) {
         bt_gen_rows_append(gen->rows, gen->n_output, token->id);
     }

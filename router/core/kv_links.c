@@ -6,27 +6,12 @@
 
 #include "common/base/alloc.h"
 
-static bt_instance_t *worker_at(bt_list_t *pos)
-{
-    return BT_CONTAINER_OF(pos, bt_instance_t, link);
-}
-
-static bt_cut_t *cut_at(bt_list_t *pos)
-{
-    return BT_CONTAINER_OF(pos, bt_cut_t, link);
-}
-
 /* ---- reasons ---- */
 
 static bt_cut_t *cut_find(bt_table_t *table, const bt_instance_t *prefill,
                           const bt_instance_t *decode)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &table->cuts)
-    {
-        bt_cut_t *cut = cut_at(pos);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_cut_t, cut, &table->cuts, link) {
         if ((cut->prefill == prefill) && (cut->decode == decode)) {
             return cut;
         }
@@ -45,12 +30,13 @@ static void cut_drop(bt_table_t *table, bt_cut_t *cut)
 
 /* Stores the reason of a failed link. @return true when it is new */
 static bool cut_note(bt_table_t *table, const bt_instance_t *prefill,
-                     const bt_instance_t *decode, const bt_msg_kv_link_t *said)
+                     const bt_instance_t *decode,
+                     const bt_msg_kv_link_t *report)
 {
     bt_cut_t *cut = cut_find(table, prefill, decode);
 
-    if ((cut != NULL) && (strcmp(cut->at, said->at) == 0) &&
-        (strcmp(cut->why, said->why) == 0)) {
+    if ((cut != NULL) && (strcmp(cut->at, report->at) == 0) &&
+        (strcmp(cut->why, report->why) == 0)) {
         return false;
     }
     if ((cut == NULL) && (table->n_cuts < BT_TABLE_MAX_CUTS)) {
@@ -65,8 +51,8 @@ static bool cut_note(bt_table_t *table, const bt_instance_t *prefill,
     if (cut == NULL) { /* list is full, or no memory */
         return false;
     }
-    memcpy(cut->at, said->at, sizeof(cut->at));
-    memcpy(cut->why, said->why, sizeof(cut->why));
+    memcpy(cut->at, report->at, sizeof(cut->at));
+    memcpy(cut->why, report->why, sizeof(cut->why));
     return true;
 }
 
@@ -81,21 +67,23 @@ void bt_cut_print(const bt_cut_t *cut, char text[BT_CUT_TEXT])
 
 const bt_cut_t *bt_kv_links_first_cut(const bt_table_t *table)
 {
-    return bt_list_empty(&table->cuts) ? NULL : cut_at(table->cuts.next);
+    return bt_list_empty(&table->cuts)
+               ? NULL
+               : BT_CONTAINER_OF(table->cuts.next, bt_cut_t, link);
 }
 
 /* ---- links ---- */
 
 bt_kv_link_news_t bt_kv_link_report(bt_table_t *table, bt_instance_t *prefill,
                                     const bt_instance_t *decode,
-                                    const bt_msg_kv_link_t *said)
+                                    const bt_msg_kv_link_t *report)
 {
     bt_sched_links_t *links = &prefill->sched.links;
     const uint32_t number = decode->sched.number;
     const bool was_used = bt_sched_links_has(links, number);
     const bool was_cut = bt_sched_links_has(&prefill->cut, number);
 
-    if (said->state == BT_KV_LINK_PROVEN) {
+    if (report->state == BT_KV_LINK_PROVEN) {
         if (was_used || (bt_sched_links_add(links, number) != BT_OK)) {
             return BT_KV_LINK_SAME;
         }
@@ -104,34 +92,28 @@ bt_kv_link_news_t bt_kv_link_report(bt_table_t *table, bt_instance_t *prefill,
         return BT_KV_LINK_IS_USED;
     }
     bt_sched_links_remove(links, number);
-    if (said->state != BT_KV_LINK_FAILED) {
+    if (report->state != BT_KV_LINK_FAILED) {
         bt_sched_links_remove(&prefill->cut, number);
         cut_drop(table, cut_find(table, prefill, decode));
         return (was_used || was_cut) ? BT_KV_LINK_IS_UNUSED : BT_KV_LINK_SAME;
     }
     (void)!bt_sched_links_add(&prefill->cut, number); /* else not counted */
-    return cut_note(table, prefill, decode, said) ? BT_KV_LINK_IS_CUT
-           : (was_used || !was_cut)               ? BT_KV_LINK_IS_UNUSED
-                                                  : BT_KV_LINK_SAME;
+    return cut_note(table, prefill, decode, report) ? BT_KV_LINK_IS_CUT
+           : (was_used || !was_cut)                 ? BT_KV_LINK_IS_UNUSED
+                                                    : BT_KV_LINK_SAME;
 }
 
 void bt_kv_links_forget(bt_table_t *table, bt_instance_t *worker)
 {
     const uint32_t number = worker->sched.number;
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &table->cuts)
-    {
-        bt_cut_t *cut = cut_at(pos);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_cut_t, cut, &table->cuts, link) {
         if ((cut->prefill == worker) || (cut->decode == worker)) {
             cut_drop(table, cut);
         }
     }
-    BT_LIST_FOR_EACH(pos, tmp, &table->workers)
-    {
-        bt_sched_links_remove(&worker_at(pos)->sched.links, number);
-        bt_sched_links_remove(&worker_at(pos)->cut, number);
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, other, &table->workers, link) {
+        bt_sched_links_remove(&other->sched.links, number);
+        bt_sched_links_remove(&other->cut, number);
     }
     bt_sched_links_remove(&table->numbers, number);
     bt_sched_links_fini(&worker->sched.links);
@@ -144,12 +126,10 @@ bt_kv_link_counts_t bt_kv_links_count(const bt_table_t *table)
     bt_kv_link_counts_t counts = {0};
     uint64_t n_decode = 0, n_pairs = 0;
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        n_decode += ((worker_at(pos)->roles & BT_ROLE_DECODE) != 0) ? 1 : 0;
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, head, link) {
+        n_decode += ((worker->roles & BT_ROLE_DECODE) != 0) ? 1 : 0;
     }
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_instance_t *worker = worker_at(pos);
-
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, head, link) {
         if (worker->sched.tells_links &&
             ((worker->roles & BT_ROLE_PREFILL) != 0)) {
             n_pairs += n_decode;
@@ -174,10 +154,8 @@ static bool is_there(const bt_instance_t *worker, bt_role_t role)
 
 static bool has_prefill(const bt_table_t *table)
 {
-    const bt_list_t *head = &table->workers;
-
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        if (is_there(worker_at(pos), BT_ROLE_PREFILL)) {
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &table->workers, link) {
+        if (is_there(worker, BT_ROLE_PREFILL)) {
             return true;
         }
     }
@@ -186,11 +164,7 @@ static bool has_prefill(const bt_table_t *table)
 
 static bool is_reached(const bt_table_t *table, const bt_instance_t *decode)
 {
-    const bt_list_t *head = &table->workers;
-
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_instance_t *worker = worker_at(pos);
-
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &table->workers, link) {
         if (is_there(worker, BT_ROLE_PREFILL) &&
             bt_sched_reaches(&worker->sched, &decode->sched)) {
             return true;
@@ -201,14 +175,10 @@ static bool is_reached(const bt_table_t *table, const bt_instance_t *decode)
 
 bool bt_kv_links_await(const bt_table_t *table)
 {
-    const bt_list_t *head = &table->workers;
-
     if ((table->n_awaited == 0) || !has_prefill(table)) {
         return false;
     }
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_instance_t *worker = worker_at(pos);
-
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &table->workers, link) {
         if (worker->is_awaited && is_there(worker, BT_ROLE_DECODE) &&
             ((worker->sched.roles & BT_SCHED_LOCAL) == 0) &&
             !is_reached(table, worker)) {
@@ -220,14 +190,11 @@ bool bt_kv_links_await(const bt_table_t *table)
 
 void bt_kv_links_settle(bt_table_t *table)
 {
-    bt_list_t *pos, *tmp;
-
     if ((table->n_awaited == 0) || !bt_table_ready(table)) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &table->workers)
-    {
-        worker_at(pos)->is_awaited = false;
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &table->workers, link) {
+        worker->is_awaited = false;
     }
     table->n_awaited = 0;
 }

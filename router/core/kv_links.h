@@ -46,7 +46,7 @@ typedef enum bt_kv_link_news {
  *  short, the link stays as it was. */
 bt_kv_link_news_t bt_kv_link_report(bt_table_t *table, bt_instance_t *prefill,
                                     const bt_instance_t *decode,
-                                    const bt_msg_kv_link_t *said);
+                                    const bt_msg_kv_link_t *report);
 /** Removes a worker's links when the worker leaves the table. */
 void bt_kv_links_forget(bt_table_t *table, bt_instance_t *worker);
 

@@ -53,11 +53,11 @@ static void gave_up(bt_core_t *core, const bt_leg_t *leg, uint64_t now_us)
     bt_gen_t *gen = leg->gen;
     const char *phase = bt_gen_phase_name(gen);
 
-    if (bt_leg_lets_go(leg, false)) {
+    if (bt_leg_release(leg, false)) {
         snprintf(gen->trouble, sizeof(gen->trouble),
                  "worker %s gave the request up in phase %s",
                  leg->worker->hello.name, phase);
-        bt_gen_loss(core, BT_LOSS_OTHER);
+        core->ops.on_loss(core->ops.ctx, BT_LOSS_OTHER);
         bt_gen_rerun(core, gen, leg, now_us);
         bt_gen_dispatch_waiting(core, now_us);
     }
@@ -113,7 +113,7 @@ static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
         if (leg == NULL) {
             continue;
         }
-        (void)bt_leg_hear(core, leg, BT_LEG_ON_TOKEN);
+        (void)bt_leg_move(core, leg, BT_LEG_ON_TOKEN);
         gen = leg->gen;
         if (!bt_leg_is_current(leg)) {
             continue;
@@ -180,7 +180,7 @@ static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
     bt_leg_t *leg = find_leg(core, worker, m->key);
     bt_gen_t *gen;
 
-    if ((leg == NULL) || !bt_leg_hear(core, leg, BT_LEG_ON_PREFILLED)) {
+    if ((leg == NULL) || !bt_leg_move(core, leg, BT_LEG_ON_PREFILLED)) {
         return;
     }
     gen = leg->gen;
@@ -197,7 +197,8 @@ static void on_prefilled(bt_core_t *core, const bt_instance_t *worker,
         gen->ledger.n_chunks = m->n_chunks;
         gen->ledger.n_cached = m->n_cached;
         gen->ledger.n_kept = n_kept_of(gen, worker, m->n_cached);
-        bt_gen_time(core, BT_TIME_QUEUE, gen->ledger.queue_us + m->queue_us);
+        core->ops.on_time(core->ops.ctx, BT_TIME_QUEUE,
+                          gen->ledger.queue_us + m->queue_us);
     }
     bt_gen_settle(core, gen);
 }
@@ -216,7 +217,8 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
     bt_core_held_now(core, leg);
     l = &gen->ledger;
     l->decode_queue_us += m->queue_us;
-    if (m->n_descriptors > 0) { /* else KV came with that of a group's leader */
+    if (m->n_descriptors >
+        0) { /* else KV came with that of a fanout's leader */
         l->n_transfers++;
         l->grant_wait_us += m->grant_wait_us;
         l->transfer_us += m->transfer_us;
@@ -229,7 +231,7 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
         }
     }
     if (bt_leg_is_current(leg)) {
-        (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_JOINED);
+        (void)bt_attempt_move(gen, BT_ATTEMPT_ON_JOINED);
     }
 }
 
@@ -256,7 +258,7 @@ static bool sender_withdrew(const bt_leg_t *leg, const bt_msg_failed_t *m)
 {
     return (m->status == BT_ERR_CANCELED) && (leg->part == BT_PART_DECODE) &&
            (leg->gen->attempt.prefill->worker != NULL) &&
-           bt_attempt_hear(leg->gen, BT_ATTEMPT_ON_WITHDREW);
+           bt_attempt_move(leg->gen, BT_ATTEMPT_ON_WITHDREW);
 }
 
 static void avoid(bt_gen_t *gen, const bt_instance_t *worker)
@@ -297,8 +299,8 @@ static void on_failed(bt_core_t *core, const bt_instance_t *worker,
     }
     gen = leg->gen;
     phase = bt_gen_phase_name(gen);
-    bt_gen_loss(core, bt_gen_loss_of(gen, m->status));
-    (void)bt_leg_lets_go(leg, false);
+    core->ops.on_loss(core->ops.ctx, bt_gen_loss_of(gen, m->status));
+    (void)bt_leg_release(leg, false);
     snprintf(gen->trouble, sizeof(gen->trouble),
              "%s worker %s failed in phase %s: %.200s", bt_leg_part_name(leg),
              worker->hello.name, phase, m->text);
@@ -325,13 +327,14 @@ static void note_ended(const bt_core_t *core, const bt_leg_t *leg,
         l->worker_decode_us += m->decode_us;
         l->join_wait_us += m->join_wait_us;
         if (m->n_iterations > 0) {
-            bt_gen_time(core, BT_TIME_JOIN_WAIT, m->join_wait_us);
+            core->ops.on_time(core->ops.ctx, BT_TIME_JOIN_WAIT,
+                              m->join_wait_us);
         }
         break;
     case BT_PART_PREFILL:
         if (m->transfer_tail_us > 0) {
             l->transfer_tail_us += m->transfer_tail_us;
-            bt_gen_time(core, BT_TIME_TAIL, m->transfer_tail_us);
+            core->ops.on_time(core->ops.ctx, BT_TIME_TAIL, m->transfer_tail_us);
         }
         break;
     }
@@ -353,13 +356,13 @@ static void on_ended(bt_core_t *core, const bt_instance_t *worker,
     phase = bt_gen_phase_name(gen);
     /* A worker that ends without its last token would leave the client waiting.
      */
-    lost = bt_leg_lets_go(leg, true);
-    (void)bt_leg_hear(core, leg, BT_LEG_ON_CLOSE);
+    lost = bt_leg_release(leg, true);
+    (void)bt_leg_move(core, leg, BT_LEG_ON_CLOSE);
     if (lost) {
         snprintf(gen->trouble, sizeof(gen->trouble),
                  "%s worker %s ended the request early in phase %s",
                  bt_leg_part_name(leg), worker->hello.name, phase);
-        bt_gen_loss(core, BT_LOSS_OTHER);
+        core->ops.on_loss(core->ops.ctx, BT_LOSS_OTHER);
         bt_gen_rerun(core, gen, leg, now_us);
         return;
     }

@@ -5,13 +5,13 @@
 
 /* ---- what workers have ---- */
 
-static bool keeps(const bt_instance_t *worker)
+static bool keeps_prompts(const bt_instance_t *worker)
 {
     return (worker->hello.flags & BT_HELLO_KEEPS_PROMPTS) != 0;
 }
 
 /* Key of a worker's life, and of the current generation of estimates. */
-static uint64_t whose(const bt_instance_t *worker)
+static uint64_t estimate_key(const bt_instance_t *worker)
 {
     const uint64_t of[] = {worker->hello.instance, worker->n_forgot};
 
@@ -21,13 +21,13 @@ static uint64_t whose(const bt_instance_t *worker)
 static uint32_t held_at(const bt_core_t *core, const bt_instance_t *worker,
                         const bt_gen_t *gen, const uint32_t *tokens)
 {
-    if (!keeps(worker)) {
+    if (!keeps_prompts(worker)) {
         return 0;
     }
     /* The last token is always computed: the answer begins there. */
-    return bt_sched_prefix_estimate_find(&core->held, whose(worker), gen->space,
-                                         tokens, bt_gen_n_tokens(gen) - 1,
-                                         worker->hello.tokens_per_block);
+    return bt_sched_prefix_estimate_find(
+        &core->held, estimate_key(worker), gen->space, tokens,
+        bt_gen_n_tokens(gen) - 1, worker->hello.tokens_per_block);
 }
 
 void bt_core_held_was(bt_leg_t *leg, uint32_t n_cached)
@@ -39,10 +39,8 @@ void bt_core_held_was(bt_leg_t *leg, uint32_t n_cached)
 
 static bool has_weighed(const bt_core_t *core)
 {
-    for (bt_list_t *pos = core->table.workers.next; pos != &core->table.workers;
-         pos = pos->next) {
-        const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &core->table.workers,
+                           link) {
         if ((worker->sched.roles & BT_SCHED_WEIGHED) != 0) {
             return true;
         }
@@ -54,10 +52,11 @@ void bt_core_held_now(bt_core_t *core, const bt_leg_t *leg)
 {
     const bt_gen_t *gen = leg->gen;
 
-    if (keeps(leg->worker) && has_weighed(core)) {
-        bt_sched_prefix_estimate_add(
-            &core->held, whose(leg->worker), gen->space, gen->prompt->tokens,
-            gen->prompt->n, leg->worker->hello.tokens_per_block);
+    if (keeps_prompts(leg->worker) && has_weighed(core)) {
+        bt_sched_prefix_estimate_add(&core->held, estimate_key(leg->worker),
+                                     gen->space, gen->prompt->tokens,
+                                     gen->prompt->n,
+                                     leg->worker->hello.tokens_per_block);
     }
 }
 
@@ -72,9 +71,7 @@ static batch_t batch_of(const bt_instance_t *worker)
 {
     batch_t batch = {0};
 
-    for (bt_list_t *pos = worker->legs.next; pos != &worker->legs;
-         pos = pos->next) {
-        const bt_leg_t *leg = BT_CONTAINER_OF(pos, bt_leg_t, link);
+    BT_LIST_FOR_EACH_ENTRY(const bt_leg_t, leg, &worker->legs, link) {
         const bt_attempt_state_t state = leg->gen->attempt.state;
 
         if ((leg->part != BT_PART_PREFILL) && bt_leg_is_current(leg) &&
@@ -100,11 +97,6 @@ void bt_core_count_others(bt_instance_t *worker)
 
 /* ---- the two ways ---- */
 
-static bool has_prefill_rates(const bt_sched_rates_t *rates)
-{
-    return bt_sched_rates_prompt_us(rates, 1, 1) > 0;
-}
-
 static bt_sched_site_t site_of(const bt_core_t *core,
                                const bt_instance_t *worker, const bt_gen_t *gen,
                                const uint32_t *tokens)
@@ -112,7 +104,7 @@ static bt_sched_site_t site_of(const bt_core_t *core,
     const bt_sched_rates_t *own = &worker->stats.rates;
 
     return (bt_sched_site_t){
-        .rates = has_prefill_rates(own) ? *own : core->rates,
+        .rates = (bt_sched_rates_prompt_us(own, 1, 1) > 0) ? *own : core->rates,
         .ahead_us = bt_core_ahead_at(worker, &gen->turn).us,
         .n_held = held_at(core, worker, gen, tokens),
     };

@@ -9,8 +9,8 @@
  *
  *     kind          nothing < serves alone (a decode worker that prefills)
  *                           < has both roles
- *     refused ─▶ noted ─▶ better for BT_RIVALS_WAIT_US ─▶ win
- *                  └──▶ not seen again for BT_RIVALS_KEEP_US ─▶ forgotten
+ *     refused ─▶ noted ─▶ better for BT_QUORUM_WAIT_US ─▶ win
+ *                  └──▶ not seen again for BT_QUORUM_KEEP_US ─▶ forgotten
  *
  * Refused workers try again every two seconds or so. Pure.
  * Threads: the core's.
@@ -23,27 +23,28 @@
 
 #include "router/core/table.h"
 
-#define BT_RIVALS_MAX     16
-#define BT_RIVALS_WAIT_US 10000000u /**< longer than a worker's restart */
-#define BT_RIVALS_KEEP_US 10000000u
+#define BT_QUORUM_MAX_REFUSED 16
+#define BT_QUORUM_WAIT_US     10000000u /**< longer than a worker's restart */
+#define BT_QUORUM_KEEP_US     10000000u
 
-typedef struct bt_rival {
+typedef struct bt_refused_worker {
     bt_msg_hello_t hello; /**< hello without ranks */
     uint64_t seen_us;
-} bt_rival_t;
+} bt_refused_worker_t;
 
 /** Refused workers; all zero: none. */
-typedef struct bt_rivals {
-    bt_rival_t list[BT_RIVALS_MAX];
+typedef struct bt_profile_quorum {
+    bt_refused_worker_t list[BT_QUORUM_MAX_REFUSED];
     uint32_t n;
     uint64_t better_since_us; /**< when the refused became better in us; 0: not
                                  better */
-} bt_rivals_t;
+} bt_profile_quorum_t;
 
 /** Records a worker that @a table refused because of the workers in it.
  *  @return true when the refused workers of this kind should replace the
  *    present ones */
-bool bt_rivals_come(bt_rivals_t *rivals, const bt_table_t *table,
-                    const bt_msg_hello_t *hello, uint64_t now_us);
+bool bt_profile_quorum_refused(bt_profile_quorum_t *quorum,
+                               const bt_table_t *table,
+                               const bt_msg_hello_t *hello, uint64_t now_us);
 
 #endif

@@ -8,20 +8,6 @@
 #include "common/base/alloc.h"
 #include "router/core/kv_links.h"
 
-void bt_gen_time(const bt_core_t *core, bt_gen_time_kind_t which, uint64_t us)
-{
-    if (core->ops.on_time != NULL) {
-        core->ops.on_time(core->ops.ctx, which, us);
-    }
-}
-
-void bt_gen_loss(const bt_core_t *core, bt_gen_loss_t loss)
-{
-    if (core->ops.on_loss != NULL) {
-        core->ops.on_loss(core->ops.ctx, loss);
-    }
-}
-
 void bt_gen_handover(const bt_core_t *core, bt_gen_t *gen,
                      bt_handover_phase_t phase, const bt_msg_joined_t *joined)
 {
@@ -31,19 +17,9 @@ void bt_gen_handover(const bt_core_t *core, bt_gen_t *gen,
         return;
     }
     gen->hands_over = begins;
-    if (core->ops.on_handover != NULL) {
-        core->ops.on_handover(core->ops.ctx, &gen->origin,
-                              &gen->attempts[gen->attempt.number - 1], phase,
-                              joined);
-    }
-}
-
-void bt_core_worker_news(const bt_core_t *core, const bt_instance_t *worker,
-                         bt_worker_news_t news, const char *text)
-{
-    if (core->ops.on_worker != NULL) {
-        core->ops.on_worker(core->ops.ctx, worker, news, text);
-    }
+    core->ops.on_handover(core->ops.ctx, &gen->origin,
+                          &gen->attempts[gen->attempt.number - 1], phase,
+                          joined);
 }
 
 /* True when a lease is held whose KV has not arrived. */
@@ -94,8 +70,9 @@ void bt_gen_note_token(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     if (gen->first_token_at_us == 0) {
         gen->first_token_at_us = now_us;
         bt_core_probe_over(core, gen, now_us);
-        bt_gen_time(core, BT_TIME_FIRST_TOKEN,
-                    l->parse_us + l->tokenize_us + now_us - gen->arrived_us);
+        core->ops.on_time(core->ops.ctx, BT_TIME_FIRST_TOKEN,
+                          l->parse_us + l->tokenize_us + now_us -
+                              gen->arrived_us);
     } else {
         const uint64_t gap_us = now_us - gen->last_token_at_us;
 
@@ -103,14 +80,9 @@ void bt_gen_note_token(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
             gen->second_token_at_us = now_us;
         }
         l->max_gap_us = (gap_us > l->max_gap_us) ? gap_us : l->max_gap_us;
-        bt_gen_time(core, BT_TIME_NEXT_TOKEN, gap_us);
+        core->ops.on_time(core->ops.ctx, BT_TIME_NEXT_TOKEN, gap_us);
     }
     gen->last_token_at_us = now_us;
-}
-
-static uint64_t saturating_sub(uint64_t a, uint64_t b)
-{
-    return (a > b) ? a - b : 0;
 }
 
 /* Workers' durations are clamped where they exceed the measured time, so the
@@ -122,7 +94,7 @@ void bt_gen_close_ledger(bt_gen_t *gen)
     const uint64_t first = (gen->first_token_at_us != 0)
                                ? gen->first_token_at_us - gen->arrived_us
                                : l->total_us - before;
-    uint64_t left = saturating_sub(first, l->queue_us);
+    uint64_t left = (first > l->queue_us) ? first - l->queue_us : 0;
 
     l->prefill_queue_us =
         (l->prefill_queue_us < left) ? l->prefill_queue_us : left;
@@ -160,21 +132,16 @@ void bt_gen_record(bt_core_t *core, bt_gen_t *gen)
         .output = gen->output,
     };
 
-    if (core->ops.on_record != NULL) {
-        core->ops.on_record(core->ops.ctx, &record);
-    }
+    core->ops.on_record(core->ops.ctx, &record);
 }
 
 void bt_core_record_rest(bt_core_t *core)
 {
-    bt_list_t *head, *pos, *tmp;
+    bt_list_t *head;
 
     BT_HMAP_FOR_EACH_BUCKET(head, &core->gens_by_id)
     {
-        BT_LIST_FOR_EACH(pos, tmp, head)
-        {
-            bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, by_id);
-
+        BT_LIST_FOR_EACH_ENTRY(bt_gen_t, gen, head, by_id) {
             if (gen->state == BT_GEN_IS_ENDED) {
                 bt_gen_move(core, gen, BT_GEN_ON_LEDGER, 0);
             }
@@ -230,14 +197,12 @@ static uint32_t state_of(const bt_instance_t *worker)
 static void view_links(const bt_table_t *table, bt_metrics_view_t *view)
 {
     const bt_kv_link_counts_t counts = bt_kv_links_count(table);
-    const bt_list_t *head = &table->cuts;
 
     view->n_links_proven = counts.n_proven;
     view->n_links_failed = counts.n_failed;
     view->n_links_unproven = counts.n_unproven;
     view->n_cuts = 0;
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_cut_t *cut = BT_CONTAINER_OF(pos, bt_cut_t, link);
+    BT_LIST_FOR_EACH_ENTRY(const bt_cut_t, cut, &table->cuts, link) {
         bt_metrics_cut_t *out = &view->cuts[view->n_cuts++];
 
         memcpy(out->prefill, cut->prefill->hello.name, sizeof(out->prefill));
@@ -253,7 +218,7 @@ bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)
     bt_metrics_worker_t *workers;
     uint32_t n = 0;
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+    for (const bt_list_t *pos = head->next; pos != head; pos = pos->next) {
         n++;
     }
     workers = bt_calloc((size_t)n + 1, sizeof(*workers));
@@ -267,9 +232,7 @@ bt_status_t bt_core_view(const bt_core_t *core, bt_metrics_view_t *view)
     }
     view_links(&core->table, view);
     n = 0;
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, head, link) {
         workers[n++] = (bt_metrics_worker_t){
             .hello = &worker->hello,
             .stats = worker->has_stats ? &worker->stats : NULL,

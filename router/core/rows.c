@@ -23,7 +23,7 @@ static bool alloc_logits(uint32_t n_rows, uint32_t n_vocab, float **logits_p,
 }
 
 /* Reserves space for @a n tokens, and some more. */
-static bt_status_t make_room(bt_scores_t *scores, uint32_t n)
+static bt_status_t reserve_scores(bt_scores_t *scores, uint32_t n)
 {
     const uint32_t cap = n + n / 2 + 16;
     const size_t n_top = (size_t)cap * scores->n_top;
@@ -80,7 +80,7 @@ static bt_status_t alloc_all(bt_gen_rows_t *rows, const bt_prompt_t *prompt)
         return BT_ERR_NO_MEMORY;
     }
     if (wants(rows, BT_WANT_PROMPT_LOGPROBS)) {
-        status = make_room(&rows->scores, rows->n_prompt);
+        status = reserve_scores(&rows->scores, rows->n_prompt);
         if (status == BT_OK) {
             memcpy(rows->scores.ids, prompt->tokens,
                    prompt->n * sizeof(*prompt->tokens));
@@ -112,7 +112,7 @@ bt_status_t bt_gen_rows_create(const bt_wants_t *asked,
     rows->n_vocab = n_vocab;
     rows->n_prompt = prompt->n;
     rows->max_new = max_new;
-    rows->n_told = 1;
+    rows->n_scored = 1;
     rows->scores.n_top = asked->n_top;
     if (alloc_all(rows, prompt) != BT_OK) {
         bt_gen_rows_unref(rows);
@@ -210,7 +210,7 @@ bt_status_t bt_gen_rows_score(bt_gen_rows_t *rows, uint32_t index,
     if ((index >= rows->max_new) || !is_sound(rows, score)) {
         return BT_ERR_BAD_MESSAGE;
     }
-    status = make_room(&rows->scores, rows->n_front + index + 1);
+    status = reserve_scores(&rows->scores, rows->n_front + index + 1);
     if (status == BT_OK) {
         put_score(&rows->scores, rows->n_front + index, score);
     }
@@ -227,7 +227,7 @@ static bt_status_t take_prompt(bt_gen_rows_t *rows, const bt_msg_rows_t *msg)
         return BT_ERR_BAD_MESSAGE;
     }
     n = msg->data_bytes / each;
-    if ((msg->from > rows->n_told) || (n > rows->n_prompt - msg->from)) {
+    if ((msg->from > rows->n_scored) || (n > rows->n_prompt - msg->from)) {
         return BT_ERR_BAD_MESSAGE;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -237,9 +237,9 @@ static bt_status_t take_prompt(bt_gen_rows_t *rows, const bt_msg_rows_t *msg)
         if (!is_sound(rows, &score)) {
             return BT_ERR_BAD_MESSAGE;
         }
-        if (msg->from + i == rows->n_told) {
-            put_score(&rows->scores, rows->n_told, &score);
-            rows->n_told++;
+        if (msg->from + i == rows->n_scored) {
+            put_score(&rows->scores, rows->n_scored, &score);
+            rows->n_scored++;
         }
     }
     return BT_OK;
@@ -292,11 +292,6 @@ bt_status_t bt_gen_rows_take(bt_gen_rows_t *rows, const bt_msg_rows_t *msg)
 
 /* ---- in order ---- */
 
-static bool has_score(const bt_gen_rows_t *rows, uint32_t index)
-{
-    return rows->n_front + index < rows->scores.cap;
-}
-
 bool bt_gen_rows_has_logits(const bt_gen_rows_t *rows, uint32_t index)
 {
     return !wants(rows, BT_WANT_LOGITS) ||
@@ -307,7 +302,7 @@ bt_wants_t bt_gen_rows_missing(const bt_gen_rows_t *rows)
 {
     bt_wants_t missing = rows->wants;
 
-    if (rows->n_told >= rows->n_prompt) {
+    if (rows->n_scored >= rows->n_prompt) {
         missing.what &= ~BT_WANT_PROMPT_LOGPROBS;
     }
     if (rows->n_context == rows->n_prompt) {
@@ -319,7 +314,7 @@ bt_wants_t bt_gen_rows_missing(const bt_gen_rows_t *rows)
 bool bt_gen_rows_ready(const bt_gen_rows_t *rows, uint32_t index)
 {
     if (wants(rows, BT_WANT_PROMPT_LOGPROBS) &&
-        (rows->n_told < rows->n_prompt)) {
+        (rows->n_scored < rows->n_prompt)) {
         return false;
     }
     if (wants(rows, BT_WANT_PROMPT_LOGITS) &&
@@ -332,7 +327,8 @@ bool bt_gen_rows_ready(const bt_gen_rows_t *rows, uint32_t index)
 void bt_gen_rows_append(bt_gen_rows_t *rows, uint32_t index, uint32_t id)
 {
     rows->n_output = index + 1;
-    if (wants(rows, BT_WANT_LOGPROBS) && has_score(rows, index)) {
+    if (wants(rows, BT_WANT_LOGPROBS) &&
+        (rows->n_front + index < rows->scores.cap)) {
         rows->scores.ids[rows->n_front + index] = id;
         rows->scores.n = rows->n_front + index + 1;
     }

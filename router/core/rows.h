@@ -42,7 +42,7 @@ typedef struct bt_gen_rows {
     bt_wants_t wants;
     uint32_t n_vocab, n_prompt, max_new;
     uint32_t n_front;  /**< prompt tokens in `scores`: none, or all */
-    uint32_t n_told;   /**< prompt tokens with their log-probs */
+    uint32_t n_scored; /**< prompt tokens with their log-probs */
     uint32_t n_output; /**< final tokens of the answer */
     bt_scores_t scores;
     /** Shape (n_prompt, n_vocab), NULL: not requested. */

@@ -79,13 +79,6 @@ void bt_core_note_promise(bt_core_t *core, const bt_gen_t *gen, uint64_t now_us)
     }
 }
 
-void bt_core_probe_sent(bt_core_t *core, bt_gen_t *gen)
-{
-    gen->is_probe = true;
-    gen->was_probe = true;
-    bt_sched_probe_sent(&core->probe);
-}
-
 void bt_core_probe_over(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     if (gen->is_probe) {
@@ -150,17 +143,14 @@ void bt_core_limit_seats(const bt_core_t *core, bt_instance_t *worker,
     worker->sched.holds_target = true;
 }
 
-/* ---- the outlook ---- */
+/* ---- the forecast ---- */
 
 bt_core_ahead_t bt_core_ahead_at(const bt_instance_t *worker,
                                  const bt_sched_turn_t *turn)
 {
     bt_core_ahead_t ahead = {0};
 
-    for (bt_list_t *pos = worker->legs.next; pos != &worker->legs;
-         pos = pos->next) {
-        const bt_leg_t *leg = BT_CONTAINER_OF(pos, bt_leg_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(const bt_leg_t, leg, &worker->legs, link) {
         if ((leg->state == BT_LEG_IS_COMPUTING) && (leg->prefill_us > 0) &&
             !bt_sched_turn_before(turn, &leg->gen->turn)) {
             ahead.us += leg->prefill_us;
@@ -204,15 +194,11 @@ static bt_core_ahead_t ahead_here(bt_core_t *core, const bt_sched_turn_t *turn,
 {
     const double weight = (tenant->weight > 0) ? tenant->weight : 1;
     bt_core_ahead_t all = {0};
-    bt_list_t *head, *pos, *tmp;
+    bt_list_t *head;
 
     BT_HMAP_FOR_EACH_BUCKET(head, &core->flows)
     {
-        BT_LIST_FOR_EACH(pos, tmp, head)
-        {
-            const bt_core_flow_t *flow =
-                BT_CONTAINER_OF(pos, bt_core_flow_t, by_id);
-
+        BT_LIST_FOR_EACH_ENTRY(const bt_core_flow_t, flow, head, by_id) {
             if (flow->id == tenant->id) {
                 all = ahead_in(core, flow, turn, UINT64_MAX);
             }
@@ -221,10 +207,7 @@ static bt_core_ahead_t ahead_here(bt_core_t *core, const bt_sched_turn_t *turn,
     prompt_us += all.us;
     BT_HMAP_FOR_EACH_BUCKET(head, &core->flows)
     {
-        BT_LIST_FOR_EACH(pos, tmp, head)
-        {
-            const bt_core_flow_t *flow =
-                BT_CONTAINER_OF(pos, bt_core_flow_t, by_id);
+        BT_LIST_FOR_EACH_ENTRY(const bt_core_flow_t, flow, head, by_id) {
             const double share = (double)flow->fair.weight / weight;
             bt_core_ahead_t its;
 
@@ -247,15 +230,15 @@ typedef struct survey {
     uint64_t prefill_error, decode_error;
     uint64_t seats, taken;
     double seats_per_us; /* seats per us of iteration, over all workers */
-    uint64_t step_us; /* shortest iteration of any worker, with this request */
-    uint64_t full_us; /* that worker's with all seats taken; 0: few are */
-    bool rests_prefill; /* a prefill worker is idle */
-    bool rests_decode;  /* a decode worker is idle */
+    uint64_t step_us;  /* shortest iteration of any worker, with this request */
+    uint64_t full_us;  /* that worker's with all seats taken; 0: few are */
+    bool idle_prefill; /* a prefill worker is idle */
+    bool idle_decode;  /* a decode worker is idle */
 } survey_t;
 
-static void see_prefill(const bt_core_t *core, const bt_instance_t *worker,
-                        const bt_sched_turn_t *turn, uint32_t n_prompt,
-                        survey_t *s)
+static void survey_prefill(const bt_core_t *core, const bt_instance_t *worker,
+                           const bt_sched_turn_t *turn, uint32_t n_prompt,
+                           survey_t *s)
 {
     const uint64_t ahead_us = bt_core_ahead_at(worker, turn).us;
     const uint64_t prompt_us = bt_core_prompt_us(core, worker, n_prompt);
@@ -266,14 +249,14 @@ static void see_prefill(const bt_core_t *core, const bt_instance_t *worker,
         s->prompt_us = prompt_us;
         s->prefill_error = worker->stats.rates.prefill_error;
     }
-    s->rests_prefill =
-        s->rests_prefill || ((worker->sched.prefill_tokens == 0) &&
-                             (worker->sched.reported_waiting == 0));
+    s->idle_prefill =
+        s->idle_prefill || ((worker->sched.prefill_tokens == 0) &&
+                            (worker->sched.reported_waiting == 0));
     s->n_prefill++;
 }
 
-static void see_decode(const bt_core_t *core, const bt_instance_t *worker,
-                       uint32_t n, survey_t *s)
+static void survey_decode(const bt_core_t *core, const bt_instance_t *worker,
+                          uint32_t n, survey_t *s)
 {
     const bt_sched_worker_t *w = &worker->sched;
     const uint64_t taken =
@@ -292,7 +275,7 @@ static void see_decode(const bt_core_t *core, const bt_instance_t *worker,
 
     s->seats += w->max_seats;
     s->taken += taken;
-    s->rests_decode = s->rests_decode || (taken == 0);
+    s->idle_decode = s->idle_decode || (taken == 0);
     if (full_us > 0) {
         s->seats_per_us += (double)w->max_seats / (double)full_us;
     }
@@ -306,33 +289,32 @@ static void see_decode(const bt_core_t *core, const bt_instance_t *worker,
     }
 }
 
-static survey_t see_workers(const bt_core_t *core, const bt_sched_turn_t *turn,
-                            uint32_t n_prompt, uint32_t n)
+static survey_t survey_workers(const bt_core_t *core,
+                               const bt_sched_turn_t *turn, uint32_t n_prompt,
+                               uint32_t n)
 {
     survey_t s = {0};
 
-    for (bt_list_t *pos = core->table.workers.next; pos != &core->table.workers;
-         pos = pos->next) {
-        const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &core->table.workers,
+                           link) {
         if (worker->sched.health != BT_SCHED_UP) {
             continue;
         }
         if ((worker->roles & BT_ROLE_PREFILL) != 0) {
-            see_prefill(core, worker, turn, n_prompt, &s);
+            survey_prefill(core, worker, turn, n_prompt, &s);
         }
         if ((worker->roles & BT_ROLE_DECODE) != 0) {
-            see_decode(core, worker, n, &s);
+            survey_decode(core, worker, n, &s);
         }
     }
     return s;
 }
 
 /* Builds the forecast, and stores its values without the safety factors. */
-static bt_sched_forecast_t outlook_of(bt_core_t *core, const survey_t *s,
-                                      const bt_sched_turn_t *turn,
-                                      const bt_gen_spec_t *spec, uint32_t n,
-                                      uint64_t now_us)
+static bt_sched_forecast_t forecast_of(bt_core_t *core, const survey_t *s,
+                                       const bt_sched_turn_t *turn,
+                                       const bt_gen_spec_t *spec, uint32_t n,
+                                       uint64_t now_us)
 {
     const double tokens = (core->mean_output > 0)
                               ? core->mean_output
@@ -364,24 +346,24 @@ static bt_sched_forecast_t outlook_of(bt_core_t *core, const survey_t *s,
 
 /* True when no request is ahead. Then only forecasts cause the rejection, and
  * meanwhile nothing is measured that could correct them. */
-static bool finds_rest(const bt_core_t *core, const survey_t *s,
-                       const bt_sched_forecast_t *outlook,
-                       bt_sched_slo_verdict_t judgement)
+static bool workers_are_idle(const bt_core_t *core, const survey_t *s,
+                             const bt_sched_forecast_t *forecast,
+                             bt_sched_slo_verdict_t verdict)
 {
-    const bool has_seat = (outlook->n_over == 0) || s->rests_decode;
+    const bool has_seat = (forecast->n_over == 0) || s->idle_decode;
 
-    return (core->n_waiting == 0) && s->rests_prefill &&
-           ((judgement == BT_SCHED_TTFT_MISSED) ? has_seat : s->rests_decode);
+    return (core->n_waiting == 0) && s->idle_prefill &&
+           ((verdict == BT_SCHED_TTFT_MISSED) ? has_seat : s->idle_decode);
 }
 
 bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
                           uint32_t n, uint64_t now_us)
 {
     const bt_sched_slo_t target = bt_core_target_of(core, spec);
-    bt_sched_forecast_t outlook;
+    bt_sched_forecast_t forecast;
     bt_sched_turn_t turn;
     uint32_t retry_s = 0;
-    bt_sched_slo_verdict_t judgement;
+    bt_sched_slo_verdict_t verdict;
     survey_t s;
 
     core->forecast_first_us = 0;
@@ -394,13 +376,13 @@ bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
     bt_sched_turn_init(&turn, spec->priority, now_us);
     turn.slack_us =
         bt_core_slack_us(core, spec->prompt->n, now_us, UINT64_MAX, &target);
-    s = see_workers(core, &turn, spec->prompt->n, n);
-    outlook = outlook_of(core, &s, &turn, spec, n, now_us);
-    judgement = bt_sched_slo_check(&target, &outlook, &retry_s);
-    if (judgement == BT_SCHED_SLO_MET) {
+    s = survey_workers(core, &turn, spec->prompt->n, n);
+    forecast = forecast_of(core, &s, &turn, spec, n, now_us);
+    verdict = bt_sched_slo_check(&target, &forecast, &retry_s);
+    if (verdict == BT_SCHED_SLO_MET) {
         return BT_OK;
     }
-    if (finds_rest(core, &s, &outlook, judgement)) {
+    if (workers_are_idle(core, &s, &forecast, verdict)) {
         if (bt_sched_probe_is_due(&core->probe, now_us)) {
             core->judged_probe = true;
             return BT_OK;
@@ -408,13 +390,13 @@ bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
         retry_s = 1; /* a probe is due by then */
     }
     core->late = (bt_core_late_t){
-        .first = judgement == BT_SCHED_TTFT_MISSED,
+        .first = verdict == BT_SCHED_TTFT_MISSED,
         .retry_s = retry_s,
     };
     core->late.target_ms = core->late.first ? target.ttft_ms : target.itl_ms;
     core->late.forecast_ms =
-        (core->late.first ? bt_sched_forecast_ttft_us(&outlook)
-                          : bt_sched_forecast_itl_us(&outlook)) /
+        (core->late.first ? bt_sched_forecast_ttft_us(&forecast)
+                          : bt_sched_forecast_itl_us(&forecast)) /
         1000;
     return BT_ERR_TIMED_OUT;
 }

@@ -9,7 +9,6 @@
 #include "common/base/hash.h"
 #include "common/base/status.h"
 #include "router/core/kv_links.h"
-#include "router/core/kv_need.h"
 
 void bt_table_init(bt_table_t *table, bt_hash128_t model)
 {
@@ -22,20 +21,10 @@ void bt_table_init(bt_table_t *table, bt_hash128_t model)
 
 void bt_table_fini(bt_table_t *table)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &table->workers)
-    {
-        bt_table_remove(table, BT_CONTAINER_OF(pos, bt_instance_t, link));
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &table->workers, link) {
+        bt_table_remove(table, worker);
     }
     bt_sched_links_fini(&table->numbers);
-}
-
-/* True when both profiles are of one model: the text after the first blank,
- * which identifies the model, is equal. */
-static bool profiles_may_mix(const char *a, const char *b)
-{
-    return strcmp(a + strcspn(a, " "), b + strcspn(b, " ")) == 0;
 }
 
 /* All present workers passed this check, so any of them can be compared with.
@@ -45,7 +34,11 @@ static bt_status_t check_against(const bt_table_t *table,
                                  const bt_msg_hello_t *hello,
                                  char why[BT_TABLE_WHY_BYTES])
 {
-    const bool may_mix = profiles_may_mix(hello->profile, mine->profile);
+    /* Both are of one model: the text after the first blank, which identifies
+     * the model, is equal. */
+    const bool may_mix =
+        strcmp(hello->profile + strcspn(hello->profile, " "),
+               mine->profile + strcspn(mine->profile, " ")) == 0;
 
     if ((strcmp(hello->profile, mine->profile) != 0) &&
         !(table->mixes_profiles && may_mix)) {
@@ -213,11 +206,7 @@ void bt_table_remove(bt_table_t *table, bt_instance_t *worker)
 
 bt_instance_t *bt_table_find(const bt_table_t *table, uint64_t instance)
 {
-    const bt_list_t *head = &table->workers;
-
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &table->workers, link) {
         if (worker->hello.instance == instance) {
             return worker;
         }
@@ -270,11 +259,6 @@ void bt_table_pick_weighed(bt_pick_t *pick)
     pick->weighed = NULL;
 }
 
-void bt_table_take(bt_table_t *table, const bt_pick_t *pick)
-{
-    bt_sched_take(&pick->placement, &table->n_taken);
-}
-
 bool bt_table_ready(const bt_table_t *table)
 {
     const bt_sched_request_t request = {.n_tokens = 1, .max_new = 2};
@@ -287,11 +271,9 @@ bool bt_table_ready(const bt_table_t *table)
 
 uint32_t bt_table_context_tokens(const bt_table_t *table)
 {
-    const bt_list_t *head = &table->workers;
     uint32_t least = UINT32_MAX;
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &table->workers, link) {
         const bt_msg_hello_t *hello = &worker->hello;
         const bt_kv_need_t need = bt_kv_need_of(hello);
         const uint64_t held = bt_kv_need_longest(&need, hello->n_blocks);
@@ -304,4 +286,45 @@ uint32_t bt_table_context_tokens(const bt_table_t *table)
         }
     }
     return least;
+}
+
+/* ---- KV blocks ---- */
+
+bt_kv_need_t bt_kv_need_of(const bt_msg_hello_t *hello)
+{
+    const bool says = (hello->span_blocks > 0) || (hello->window_blocks > 0);
+
+    return (bt_kv_need_t){
+        .tokens_per_block = hello->tokens_per_block,
+        .span_blocks = says ? hello->span_blocks : 1,
+        .window_blocks = hello->window_blocks,
+        .window_spans = hello->window_spans,
+    };
+}
+
+uint64_t bt_kv_need_blocks(const bt_kv_need_t *need, uint64_t n_tokens)
+{
+    const uint64_t t = need->tokens_per_block;
+    const uint64_t n = n_tokens / t + (n_tokens % t != 0);
+    const uint64_t in_window =
+        (n < need->window_spans) ? n : need->window_spans;
+
+    return need->span_blocks * n + need->window_blocks * in_window;
+}
+
+uint64_t bt_kv_need_longest(const bt_kv_need_t *need, uint64_t n_blocks)
+{
+    const uint64_t each = need->span_blocks;
+    const uint64_t within = each + need->window_blocks;
+    const uint64_t all_windows =
+        (uint64_t)need->window_blocks * need->window_spans;
+    uint64_t n = n_blocks / within; /* if no attention window is full */
+
+    if (n >= need->window_spans) {
+        if (each == 0) {
+            return UINT64_MAX;
+        }
+        n = (n_blocks - all_windows) / each;
+    }
+    return n * need->tokens_per_block;
 }

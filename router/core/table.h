@@ -27,6 +27,28 @@
 #define BT_TABLE_MAX_AVOID 4
 #define BT_TABLE_MAX_CUTS  64
 
+/** KV blocks that sequences need at a worker, from its HELLO. A span is the
+ *  tokens of one block. A span takes several blocks where layers are in groups
+ *  (common/kv); in groups with an attention window a sequence holds no more
+ *  than the window:
+ *
+ *      span_blocks for each span, and window_blocks for each of the first
+ *      window_spans spans
+ */
+typedef struct bt_kv_need {
+    uint32_t tokens_per_block;
+    uint32_t span_blocks, window_blocks, window_spans;
+} bt_kv_need_t;
+
+bt_kv_need_t bt_kv_need_of(const bt_msg_hello_t *hello);
+
+/** Returns the most blocks that a sequence of @a n_tokens takes. */
+uint64_t bt_kv_need_blocks(const bt_kv_need_t *need, uint64_t n_tokens);
+
+/** Returns the length in tokens of the longest sequence that fits @a n_blocks.
+ */
+uint64_t bt_kv_need_longest(const bt_kv_need_t *need, uint64_t n_blocks);
+
 typedef struct bt_instance {
     bt_list_t link;       /**< link in bt_table_t.workers */
     bt_msg_hello_t hello; /**< hello.ranks is owned */
@@ -133,9 +155,6 @@ bool bt_table_pick(const bt_table_t *table, const bt_sched_request_t *request,
                    bt_pick_t *pick_p);
 /** Assigns both phases to the worker that the pick names for local prefill. */
 void bt_table_pick_weighed(bt_pick_t *pick);
-/** Records that the request was sent to the pick, so that equally good workers
- *  are chosen in turn. */
-void bt_table_take(bt_table_t *table, const bt_pick_t *pick);
 
 /** True when a request could be served now by healthy workers, and no decode
  *  worker is waited for (kv_links.h). */

@@ -54,14 +54,11 @@ static void flow_free(bt_core_t *core, bt_core_flow_t *flow)
 static void sweep(bt_core_t *core)
 {
     const bool all = core->n_flows >= MANY_FLOWS;
-    bt_list_t *head, *pos, *tmp;
+    bt_list_t *head;
 
     BT_HMAP_FOR_EACH_BUCKET(head, &core->flows)
     {
-        BT_LIST_FOR_EACH(pos, tmp, head)
-        {
-            bt_core_flow_t *flow = BT_CONTAINER_OF(pos, bt_core_flow_t, by_id);
-
+        BT_LIST_FOR_EACH_ENTRY(bt_core_flow_t, flow, head, by_id) {
             if ((flow->n_gens == 0) &&
                 (all || bt_sched_fair_is_even(&core->fair, &flow->fair))) {
                 flow_free(core, flow);
@@ -87,8 +84,8 @@ static bt_core_flow_t *flow_new(bt_core_t *core, uint64_t id)
     return flow;
 }
 
-bt_status_t bt_flow_hold(bt_core_t *core, const bt_gen_tenant_t *tenant,
-                         bt_core_flow_t **flow_p)
+bt_status_t bt_flow_ref(bt_core_t *core, const bt_gen_tenant_t *tenant,
+                        bt_core_flow_t **flow_p)
 {
     bt_list_t *link =
         bt_hmap_find(&core->flows, tenant->id, is_flow, &tenant->id);
@@ -113,7 +110,7 @@ bt_status_t bt_flow_hold(bt_core_t *core, const bt_gen_tenant_t *tenant,
     return BT_OK;
 }
 
-void bt_flow_drop(bt_core_t *core, bt_core_flow_t *flow)
+void bt_flow_unref(bt_core_t *core, bt_core_flow_t *flow)
 {
     flow->n_gens--;
     if (--core->n_gens == 0) { /* nothing is owed any more */
@@ -124,28 +121,22 @@ void bt_flow_drop(bt_core_t *core, bt_core_flow_t *flow)
 
 void bt_flow_free_all(bt_core_t *core)
 {
-    bt_list_t *head, *pos, *tmp;
+    bt_list_t *head;
 
     BT_HMAP_FOR_EACH_BUCKET(head, &core->flows)
     {
-        BT_LIST_FOR_EACH(pos, tmp, head)
-        {
-            flow_free(core, BT_CONTAINER_OF(pos, bt_core_flow_t, by_id));
+        BT_LIST_FOR_EACH_ENTRY(bt_core_flow_t, flow, head, by_id) {
+            flow_free(core, flow);
         }
     }
 }
 
 /* ---- who waits ---- */
 
-/* Returns the generation of a leg whose prompt is still to be computed, or
- * NULL. */
-static const bt_gen_t *computing(bt_list_t *link)
+/* True when the prompt of a leg is still to be computed. */
+static bool is_computing(const bt_leg_t *leg)
 {
-    const bt_leg_t *leg = BT_CONTAINER_OF(link, bt_leg_t, link);
-
-    return ((leg->state == BT_LEG_IS_COMPUTING) && (leg->prefill_tokens > 0))
-               ? leg->gen
-               : NULL;
+    return (leg->state == BT_LEG_IS_COMPUTING) && (leg->prefill_tokens > 0);
 }
 
 static uint64_t oldest_tag(const bt_core_t *core)
@@ -153,14 +144,10 @@ static uint64_t oldest_tag(const bt_core_t *core)
     const bt_list_t *workers = &core->table.workers;
     uint64_t oldest = UINT64_MAX;
 
-    for (bt_list_t *at = workers->next; at != workers; at = at->next) {
-        const bt_list_t *legs = &BT_CONTAINER_OF(at, bt_instance_t, link)->legs;
-
-        for (bt_list_t *pos = legs->next; pos != legs; pos = pos->next) {
-            const bt_gen_t *gen = computing(pos);
-
-            if ((gen != NULL) && (gen->tag < oldest)) {
-                oldest = gen->tag;
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, workers, link) {
+        BT_LIST_FOR_EACH_ENTRY(const bt_leg_t, leg, &worker->legs, link) {
+            if (is_computing(leg) && (leg->gen->tag < oldest)) {
+                oldest = leg->gen->tag;
             }
         }
     }
@@ -170,23 +157,19 @@ static uint64_t oldest_tag(const bt_core_t *core)
 uint32_t bt_flow_level(const bt_core_t *core, const bt_gen_t *gen,
                        const bt_instance_t *worker)
 {
-    const bt_list_t *legs = &worker->legs;
-
     if (!core->config.has_tenants) {
         return gen->turn.priority;
     }
-    for (bt_list_t *pos = legs->next; pos != legs; pos = pos->next) {
-        const bt_gen_t *other = computing(pos);
-
-        if ((other != NULL) && (other->flow != gen->flow) &&
-            (gen->flow->fair.time < other->flow->fair.time)) {
+    BT_LIST_FOR_EACH_ENTRY(const bt_leg_t, leg, &worker->legs, link) {
+        if (is_computing(leg) && (leg->gen->flow != gen->flow) &&
+            (gen->flow->fair.time < leg->gen->flow->fair.time)) {
             return BT_SCHED_TOP_LEVEL;
         }
     }
     return 0;
 }
 
-void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_worker_need_t need)
+void bt_flow_enqueue(bt_core_t *core, bt_gen_t *gen, bt_worker_need_t need)
 {
     bt_core_flow_t *flow = gen->flow;
 
@@ -198,7 +181,7 @@ void bt_flow_wait(bt_core_t *core, bt_gen_t *gen, bt_worker_need_t need)
     }
 }
 
-void bt_flow_rest(bt_core_t *core, bt_gen_t *gen)
+void bt_flow_dequeue(bt_core_t *core, bt_gen_t *gen)
 {
     bt_core_flow_t *flow = gen->flow;
 
@@ -240,16 +223,16 @@ void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads)
         return;
     }
     gen->shares_prompt = !leads;
-    gen->thought_new = expected_output(core, gen);
+    gen->expected_new = expected_output(core, gen);
     gen->tag = gen->flow->fair.time;
-    piece = piece_of(gen, 0, gen->thought_new);
+    piece = piece_of(gen, 0, gen->expected_new);
     gen->charged = bt_sched_token_cost_of(&core->price, &piece);
     bt_sched_fair_charge(&core->fair, &gen->flow->fair, gen->charged);
 }
 
 void bt_flow_settle(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
-    const bt_sched_charge_t thought = piece_of(gen, 0, gen->thought_new);
+    const bt_sched_charge_t thought = piece_of(gen, 0, gen->expected_new);
     const bt_sched_charge_t was =
         piece_of(gen, gen->ledger.n_cached, gen->n_output);
     bt_core_flow_t *flow = gen->flow;
@@ -278,41 +261,42 @@ void bt_flow_settle(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 
 /* ---- limits ---- */
 
-void bt_flow_room_read(const bt_core_t *core, bt_flow_room_t *room_p)
+void bt_flow_capacity_read(const bt_core_t *core,
+                           bt_flow_capacity_t *capacity_p)
 {
     const bt_list_t *workers = &core->table.workers;
 
-    *room_p =
-        (bt_flow_room_t){.need = {.tokens_per_block = 1, .span_blocks = 1}};
-    for (bt_list_t *at = workers->next; at != workers; at = at->next) {
-        const bt_instance_t *worker = BT_CONTAINER_OF(at, bt_instance_t, link);
+    *capacity_p =
+        (bt_flow_capacity_t){.need = {.tokens_per_block = 1, .span_blocks = 1}};
+    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, workers, link) {
         const bt_sched_worker_t *sched = &worker->sched;
 
         if (sched->health != BT_SCHED_UP) {
             continue;
         }
         if ((sched->roles & (BT_SCHED_PREFILL | BT_SCHED_LOCAL)) != 0) {
-            room_p->n_prefill++;
+            capacity_p->n_prefill++;
         }
         if ((sched->roles & BT_SCHED_DECODE) != 0) {
-            room_p->n_decode++;
-            room_p->seats += sched->max_seats;
-            room_p->blocks += sched->n_blocks;
-            room_p->need = bt_kv_need_of(&worker->hello);
+            capacity_p->n_decode++;
+            capacity_p->seats += sched->max_seats;
+            capacity_p->blocks += sched->n_blocks;
+            capacity_p->need = bt_kv_need_of(&worker->hello);
         }
     }
 }
 
 /* Counts for any worker: all workers of a model store KV alike. */
-static uint64_t blocks_of(const bt_gen_t *gen, const bt_flow_room_t *room)
+static uint64_t blocks_of(const bt_gen_t *gen,
+                          const bt_flow_capacity_t *capacity)
 {
     const uint64_t n = (uint64_t)gen->prompt->n + gen->max_new;
 
-    return bt_kv_need_blocks(&room->need, n);
+    return bt_kv_need_blocks(&capacity->need, n);
 }
 
 bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
-                        const bt_flow_room_t *room)
+                        const bt_flow_capacity_t *capacity)
 {
     const bt_core_flow_t *flow = gen->flow;
     uint64_t seats, kept;
@@ -322,24 +306,27 @@ bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
     }
     /* A flow with nothing in progress is never limited. */
     if ((flow->prefill_us > 0) &&
-        (flow->prefill_us >= bt_sched_fair_share(&core->fair, &flow->fair,
-                                                 room->n_prefill * AHEAD_US))) {
+        (flow->prefill_us >=
+         bt_sched_fair_share(&core->fair, &flow->fair,
+                             capacity->n_prefill * AHEAD_US))) {
         return true;
     }
     if (flow->seats == 0) {
         return false;
     }
-    kept = room->seats / KEPT_SEATS;
+    kept = capacity->seats / KEPT_SEATS;
     if ((kept > 0) && (flow->seats > kept) &&
-        (core->n_seats + kept >= room->seats + room->n_decode * AHEAD_SEATS)) {
+        (core->n_seats + kept >=
+         capacity->seats + capacity->n_decode * AHEAD_SEATS)) {
         return true;
     }
-    seats = room->seats + bt_sched_fair_share(&core->fair, &flow->fair,
-                                              room->n_decode * AHEAD_SEATS);
+    seats =
+        capacity->seats + bt_sched_fair_share(&core->fair, &flow->fair,
+                                              capacity->n_decode * AHEAD_SEATS);
     if (flow->seats >= seats) {
         return true;
     }
     return (flow->kv_percent < 100) &&
-           ((flow->blocks + blocks_of(gen, room)) * 100 >
-            room->blocks * flow->kv_percent);
+           ((flow->blocks + blocks_of(gen, capacity)) * 100 >
+            capacity->blocks * flow->kv_percent);
 }

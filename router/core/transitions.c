@@ -7,11 +7,6 @@
 
 /* ---- a generation ---- */
 
-static bt_worker_need_t need_of(const bt_gen_t *gen)
-{
-    return (gen->max_new - gen->n_output == 1) ? BT_NEED_PREFILL : BT_NEED_PAIR;
-}
-
 uint64_t bt_core_slack_us(const bt_core_t *core, uint32_t n_tokens,
                           uint64_t since_us, uint64_t deadline_us,
                           const bt_sched_slo_t *target)
@@ -28,12 +23,6 @@ uint64_t bt_core_slack_us(const bt_core_t *core, uint32_t n_tokens,
     return bt_sched_slack_us(core->config.order, &work);
 }
 
-static uint64_t slack_of(const bt_core_t *core, const bt_gen_t *gen)
-{
-    return bt_core_slack_us(core, bt_gen_n_tokens(gen), gen->turn.since_us,
-                            gen->deadline_us, &gen->target);
-}
-
 static void gen_leave(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     switch (gen->state) {
@@ -42,14 +31,14 @@ static void gen_leave(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         core->n_live++;
         break;
     case BT_GEN_IS_WAITING:
-        bt_flow_rest(core, gen);
+        bt_flow_dequeue(core, gen);
         core->n_waiting--;
         if (gen->first_token_at_us == 0) {
             gen->ledger.queue_us += now_us - gen->waiting_since_us;
         }
         break;
     case BT_GEN_IS_RUNNING:
-        (void)bt_attempt_hear(gen, BT_ATTEMPT_ON_CLOSE);
+        (void)bt_attempt_move(gen, BT_ATTEMPT_ON_CLOSE);
         break;
     case BT_GEN_IS_ENDED:
     case BT_GEN_IS_SETTLED:
@@ -64,8 +53,12 @@ static void gen_enter(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     switch (gen->state) {
     case BT_GEN_IS_WAITING:
         gen->waiting_since_us = now_us;
-        gen->turn.slack_us = slack_of(core, gen);
-        bt_flow_wait(core, gen, need_of(gen));
+        gen->turn.slack_us =
+            bt_core_slack_us(core, bt_gen_n_tokens(gen), gen->turn.since_us,
+                             gen->deadline_us, &gen->target);
+        bt_flow_enqueue(core, gen,
+                        (gen->max_new - gen->n_output == 1) ? BT_NEED_PREFILL
+                                                            : BT_NEED_PAIR);
         core->n_waiting++;
         break;
     case BT_GEN_IS_ENDED:
@@ -133,7 +126,7 @@ static void attempt_enter(bt_gen_t *gen)
     }
 }
 
-bool bt_attempt_hear(bt_gen_t *gen, bt_attempt_input_t input)
+bool bt_attempt_move(bt_gen_t *gen, bt_attempt_input_t input)
 {
     const bt_attempt_state_t before = gen->attempt.state;
     bt_attempt_state_t next = before;
@@ -180,7 +173,7 @@ static void leg_enter(bt_core_t *core, bt_leg_t *leg)
     }
 }
 
-bool bt_leg_hear(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input)
+bool bt_leg_move(bt_core_t *core, bt_leg_t *leg, bt_leg_input_t input)
 {
     const bt_leg_state_t before = leg->state;
     bt_leg_state_t next = before;

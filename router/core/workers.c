@@ -35,7 +35,7 @@ static void pair_up(bt_core_t *core, bt_instance_t *prefill,
     send_peer(core, prefill, decode, 0);
 }
 
-static bool was(const bt_instance_t *worker, bt_role_t role)
+static bool had_role(const bt_instance_t *worker, bt_role_t role)
 {
     return (worker->roles_ever & (uint32_t)role) != 0;
 }
@@ -43,23 +43,21 @@ static bool was(const bt_instance_t *worker, bt_role_t role)
 /* Introduces a worker to its peers for roles that it has for the first time.
  * Introductions are permanent: transfers in progress when a role ends still
  * need them, and the role may come back. */
-static void introduce(bt_core_t *core, bt_instance_t *worker)
+static void announce(bt_core_t *core, bt_instance_t *worker)
 {
     const uint32_t fresh = worker->roles & ~worker->roles_ever;
-    bt_list_t *pos, *tmp;
 
     worker->roles_ever |= fresh;
-    BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
-    {
-        bt_instance_t *other = BT_CONTAINER_OF(pos, bt_instance_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, other, &core->table.workers, link) {
         if (other == worker) {
             continue;
         }
-        if (((fresh & BT_ROLE_PREFILL) != 0) && was(other, BT_ROLE_DECODE)) {
+        if (((fresh & BT_ROLE_PREFILL) != 0) &&
+            had_role(other, BT_ROLE_DECODE)) {
             pair_up(core, worker, other);
         }
-        if (((fresh & BT_ROLE_DECODE) != 0) && was(other, BT_ROLE_PREFILL)) {
+        if (((fresh & BT_ROLE_DECODE) != 0) &&
+            had_role(other, BT_ROLE_PREFILL)) {
             pair_up(core, other, worker);
         }
     }
@@ -68,14 +66,10 @@ static void introduce(bt_core_t *core, bt_instance_t *worker)
 static void forget_peer(bt_core_t *core, uint64_t instance)
 {
     bt_msg_t msg = {.type = BT_MSG_PEER_GONE};
-    bt_list_t *pos, *tmp;
 
     msg.u.peer_gone.instance = instance;
-    BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
-    {
-        bt_instance_t *other = BT_CONTAINER_OF(pos, bt_instance_t, link);
-
-        if (was(other, BT_ROLE_PREFILL)) {
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, other, &core->table.workers, link) {
+        if (had_role(other, BT_ROLE_PREFILL)) {
             core->ops.send(core->ops.send_ctx, other, &msg);
         }
     }
@@ -93,7 +87,8 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
 
     if (status != BT_OK) {
         /* Workers with requests serve clients, and stay. */
-        return (bt_rivals_come(&core->rivals, &core->table, hello, now_us) &&
+        return (bt_profile_quorum_refused(&core->quorum, &core->table, hello,
+                                          now_us) &&
                 (bt_core_n_legs(core) == 0))
                    ? BT_ERR_STALE
                    : status;
@@ -119,9 +114,9 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
                 ((worker->sched.roles & BT_SCHED_LOCAL) != 0)
                     ? ", prefills itself where needed"
                     : "");
-    bt_core_worker_news(core, worker, BT_WORKER_JOINED,
+    core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_JOINED,
                         bt_role_name(worker->roles));
-    introduce(core, worker);
+    announce(core, worker);
     bt_kv_links_settle(&core->table);
     bt_gen_dispatch_waiting(core, now_us);
     *worker_p = worker;
@@ -131,22 +126,22 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
 /* ---- KV links ---- */
 
 void bt_core_kv_link(bt_core_t *core, bt_instance_t *prefill,
-                     const bt_msg_kv_link_t *said, uint64_t now_us)
+                     const bt_msg_kv_link_t *report, uint64_t now_us)
 {
-    const bt_instance_t *decode = bt_table_find(&core->table, said->instance);
+    const bt_instance_t *decode = bt_table_find(&core->table, report->instance);
     char text[BT_CUT_TEXT];
     bt_cut_t cut = {.prefill = prefill, .decode = decode};
 
     if ((decode == NULL) || (decode == prefill)) { /* it has left meanwhile */
         return;
     }
-    switch (bt_kv_link_report(&core->table, prefill, decode, said)) {
+    switch (bt_kv_link_report(&core->table, prefill, decode, report)) {
     case BT_KV_LINK_SAME:
     case BT_KV_LINK_IS_UNUSED:
         return;
     case BT_KV_LINK_IS_CUT:
-        memcpy(cut.at, said->at, sizeof(cut.at));
-        memcpy(cut.why, said->why, sizeof(cut.why));
+        memcpy(cut.at, report->at, sizeof(cut.at));
+        memcpy(cut.why, report->why, sizeof(cut.why));
         bt_cut_print(&cut, text);
         if ((decode->sched.health == BT_SCHED_UP) &&
             (prefill->sched.health == BT_SCHED_UP)) {
@@ -191,7 +186,7 @@ static bt_sched_health_t health_of(const bt_instance_t *worker)
 }
 
 /* Updates the health from the worker's state; @a why is logged on a change. */
-static void settle_health(bt_core_t *core, bt_instance_t *worker,
+static void update_health(bt_core_t *core, bt_instance_t *worker,
                           const char *why, uint64_t now_us)
 {
     const bt_sched_health_t health = health_of(worker);
@@ -204,25 +199,25 @@ static void settle_health(bt_core_t *core, bt_instance_t *worker,
     if (health == BT_SCHED_SUSPECT) {
         BT_LOG_WARN("worker %s %s; new requests avoid it", worker->hello.name,
                     why);
-        bt_core_worker_news(
-            core, worker,
+        core->ops.on_worker(
+            core->ops.ctx, worker,
             worker->is_starved ? BT_WORKER_STARVED : BT_WORKER_SILENT, why);
         return;
     }
     BT_LOG_INFO("worker %s %s again", worker->hello.name, why);
-    bt_core_worker_news(core, worker, BT_WORKER_BACK, why);
+    core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_BACK, why);
     bt_gen_dispatch_waiting(core, now_us);
 }
 
-static void look_whether_it_moves(bt_core_t *core, bt_instance_t *worker,
-                                  uint64_t now_us)
+static void update_progress(bt_core_t *core, bt_instance_t *worker,
+                            uint64_t now_us)
 {
     const bool is_still = (core->config.still_ms > 0) &&
                           (worker->stats.still_ms >= core->config.still_ms);
 
     if (is_still != worker->is_still) {
         worker->is_still = is_still;
-        settle_health(core, worker, is_still ? "does not get on" : "gets on",
+        update_health(core, worker, is_still ? "does not get on" : "gets on",
                       now_us);
     }
 }
@@ -231,7 +226,7 @@ void bt_core_worker_drains(const bt_core_t *core, bt_instance_t *worker)
 {
     if (worker->sched.health != BT_SCHED_DRAINING) {
         worker->sched.health = BT_SCHED_DRAINING;
-        bt_core_worker_news(core, worker, BT_WORKER_DRAINING,
+        core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_DRAINING,
                             "takes nothing new");
     }
 }
@@ -244,15 +239,16 @@ static bool is_drained(const bt_instance_t *worker)
 
 /* Applies a worker's duty, whichever router ordered it. @return true: it takes
  * requests again */
-static bool heed_duty(const bt_core_t *core, bt_instance_t *worker,
-                      uint32_t duty)
+static bool apply_duty(const bt_core_t *core, bt_instance_t *worker,
+                       uint32_t duty)
 {
     const bool drains = worker->sched.health == BT_SCHED_DRAINING;
 
     if ((duty == BT_ADMIN_STATE_ON) && drains) {
         BT_LOG_INFO("worker %s is in service again", worker->hello.name);
         worker->sched.health = health_of(worker);
-        bt_core_worker_news(core, worker, BT_WORKER_ON, "takes requests again");
+        core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_ON,
+                            "takes requests again");
         return true;
     }
     if (duty > BT_ADMIN_STATE_ON) {
@@ -276,22 +272,22 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
     }
     bt_sched_token_cost_learn(&core->price, &stats->rates, worker->sched.seats);
     changed = bt_table_report(worker, stats);
-    look_whether_it_moves(core, worker, now_us);
+    update_progress(core, worker, now_us);
     bt_core_limit_seats(core, worker, now_us);
     bt_core_count_others(worker);
-    if (heed_duty(core, worker, stats->duty) && !changed) {
+    if (apply_duty(core, worker, stats->duty) && !changed) {
         bt_gen_dispatch_waiting(core, now_us);
     }
     if (!was_drained && is_drained(worker)) {
-        bt_core_worker_news(core, worker, BT_WORKER_DRAINED,
+        core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_DRAINED,
                             "has nothing left");
     }
     if (changed) {
         BT_LOG_INFO("worker %s is %s now, was %s", worker->hello.name,
                     bt_role_name(worker->roles), bt_role_name(before));
-        bt_core_worker_news(core, worker, BT_WORKER_ROLE,
+        core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_ROLE,
                             bt_role_name(worker->roles));
-        introduce(core, worker);
+        announce(core, worker);
         bt_gen_dispatch_waiting(core, now_us);
     }
 }
@@ -299,12 +295,8 @@ void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
 void bt_core_order_role(bt_core_t *core, const char *name, uint32_t roles)
 {
     const bt_msg_t msg = {.type = BT_MSG_ROLE, .u.role = {.roles = roles}};
-    bt_list_t *pos, *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &core->table.workers)
-    {
-        bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
         if (strcmp(worker->hello.name, name) != 0) {
             continue;
         }
@@ -339,7 +331,7 @@ bt_status_t bt_core_order_worker(bt_core_t *core, bt_instance_t *worker,
 }
 
 /* Silence was reported already; a new cause may not have been. */
-static void settle_silence(bt_core_t *core, bt_instance_t *worker,
+static void update_silence(bt_core_t *core, bt_instance_t *worker,
                            bool is_starved, const char *why, uint64_t now_us)
 {
     const bool is_news = (worker->sched.health == BT_SCHED_SUSPECT) &&
@@ -350,28 +342,28 @@ static void settle_silence(bt_core_t *core, bt_instance_t *worker,
     worker->is_starved = is_starved;
     if (is_news) {
         BT_LOG_INFO("worker %s %s", worker->hello.name, why);
-        bt_core_worker_news(core, worker,
+        core->ops.on_worker(core->ops.ctx, worker,
                             is_starved ? BT_WORKER_STARVED : BT_WORKER_SILENT,
                             why);
     }
-    settle_health(core, worker, why, now_us);
+    update_health(core, worker, why, now_us);
 }
 
 void bt_core_worker_suspect(bt_core_t *core, bt_instance_t *worker,
                             bool suspect, uint64_t now_us)
 {
     if (suspect) {
-        settle_silence(core, worker, false, "is silent", now_us);
+        update_silence(core, worker, false, "is silent", now_us);
         return;
     }
     worker->is_silent = worker->is_starved = false;
-    settle_health(core, worker, "speaks", now_us);
+    update_health(core, worker, "speaks", now_us);
 }
 
 void bt_core_worker_starved(bt_core_t *core, bt_instance_t *worker,
                             uint64_t now_us)
 {
-    settle_silence(core, worker, true, "is starved: it waits for a core",
+    update_silence(core, worker, true, "is starved: it waits for a core",
                    now_us);
 }
 
@@ -380,7 +372,7 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
 {
     const bool drained = (worker->sched.health == BT_SCHED_DRAINING) &&
                          (worker->sched.seats == 0);
-    const bool is_decode = was(worker, BT_ROLE_DECODE);
+    const bool is_decode = had_role(worker, BT_ROLE_DECODE);
     const uint64_t instance = worker->hello.instance;
 
     if (drained) {
@@ -389,17 +381,17 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
         BT_LOG_WARN("worker %s lost with %u requests: %s", worker->hello.name,
                     worker->sched.seats, reason);
         core->lost_us = now_us;
-        core->hope_us = now_us; /* who started it may start it again */
+        core->expected_us = now_us; /* who started it may start it again */
     }
     worker->sched.health = BT_SCHED_DRAINING; /* never picked again */
-    bt_core_worker_news(core, worker, BT_WORKER_LOST, reason);
+    core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_LOST, reason);
     while (!bt_list_empty(&worker->legs)) {
         bt_leg_t *leg = BT_CONTAINER_OF(worker->legs.next, bt_leg_t, link);
         bt_gen_t *gen = leg->gen;
         const char *phase = bt_gen_phase_name(gen);
-        const bool lost = bt_leg_lets_go(leg, false);
+        const bool lost = bt_leg_release(leg, false);
 
-        (void)bt_leg_hear(core, leg, BT_LEG_ON_CLOSE);
+        (void)bt_leg_move(core, leg, BT_LEG_ON_CLOSE);
         if (!lost) {
             bt_gen_settle(core, gen);
             continue;
@@ -407,7 +399,7 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
         snprintf(gen->trouble, sizeof(gen->trouble),
                  "%s worker %s was lost in phase %s (%s)",
                  bt_leg_part_name(leg), worker->hello.name, phase, reason);
-        bt_gen_loss(core, BT_LOSS_WORKER);
+        core->ops.on_loss(core->ops.ctx, BT_LOSS_WORKER);
         bt_gen_rerun(core, gen, leg, now_us);
     }
     bt_table_remove(&core->table, worker);

@@ -146,7 +146,7 @@ void bt_watching_handover(void *ctx, const bt_gen_origin_t *origin,
 
 /* Readiness may change at once, also when a worker comes back quickly. */
 void bt_watching_worker(void *ctx, const bt_instance_t *worker,
-                        bt_worker_news_t news, const char *text)
+                        bt_worker_event_t news, const char *text)
 {
     static const struct {
         bt_event_kind_t kind;

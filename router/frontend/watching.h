@@ -33,6 +33,6 @@ void bt_watching_handover(void *served, const bt_gen_origin_t *origin,
                           bt_handover_phase_t phase,
                           const bt_msg_joined_t *joined);
 void bt_watching_worker(void *served, const bt_instance_t *worker,
-                        bt_worker_news_t news, const char *text);
+                        bt_worker_event_t news, const char *text);
 
 #endif

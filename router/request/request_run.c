@@ -305,8 +305,8 @@ static bt_status_t submit_prompt(bt_row_t *row, const bt_gen_origin_t *origin,
         users[i] = &choices[i];
         choices[i].n_prompt = prompt->prompt->n;
     }
-    status = bt_core_submit_group(r->served->core, specs, users, n, bt_now_us(),
-                                  gens);
+    status =
+        bt_core_submit(r->served->core, specs, users, n, bt_now_us(), gens);
     if (status != BT_OK) {
         return status;
     }

@@ -84,9 +84,9 @@ static void says_state(side_t *side, const char *state)
 /* True when this tick makes requests wait on. */
 static bool is_expected(side_t *side, world_t *w)
 {
-    w->core->hope_us = 0;
+    w->core->expected_us = 0;
     bt_launcher_client_tick(&side->client, 1);
-    return w->core->hope_us > 0;
+    return w->core->expected_us > 0;
 }
 
 static void

@@ -178,6 +178,41 @@ static inline void w_loss(void *ctx, bt_gen_loss_t loss)
     w->n_losses[loss]++;
 }
 
+static inline void w_placed(void *ctx, void *user)
+{
+    (void)ctx;
+    (void)user;
+}
+
+static inline void w_rerun(void *ctx, const bt_gen_origin_t *origin,
+                           const char *why)
+{
+    (void)ctx;
+    (void)origin;
+    (void)why;
+}
+
+static inline void w_handover(void *ctx, const bt_gen_origin_t *origin,
+                              const bt_gen_attempt_t *attempt,
+                              bt_handover_phase_t phase,
+                              const bt_msg_joined_t *joined)
+{
+    (void)ctx;
+    (void)origin;
+    (void)attempt;
+    (void)phase;
+    (void)joined;
+}
+
+static inline void w_worker(void *ctx, const bt_instance_t *worker,
+                            bt_worker_event_t news, const char *text)
+{
+    (void)ctx;
+    (void)worker;
+    (void)news;
+    (void)text;
+}
+
 static inline void fake_init(bt_detok_t *detok, const bt_tokenizer_t *tok)
 {
     detok->tok = tok;
@@ -226,6 +261,10 @@ static inline void start_in_order(world_t *w, uint32_t max_queue,
         .on_time = w_time,
         .on_sent = w_sent,
         .on_loss = w_loss,
+        .on_placed = w_placed,
+        .on_rerun = w_rerun,
+        .on_handover = w_handover,
+        .on_worker = w_worker,
         .detok_init = fake_init,
         .detok_push = fake_push,
         .detok_finish = fake_finish,
@@ -236,6 +275,20 @@ static inline void start_in_order(world_t *w, uint32_t max_queue,
     w->now = 1000 * MS;
     w->next_instance = 7;
     assert_int_equal(bt_core_create(&config, &ops, &w->core), BT_OK);
+}
+
+static inline bt_status_t submit_one(bt_core_t *core, const bt_gen_spec_t *spec,
+                                     void *user, uint64_t now_us,
+                                     bt_gen_t **gen_p)
+{
+    bt_gen_t *gen = NULL;
+    const bt_status_t status =
+        bt_core_submit(core, spec, &user, 1, now_us, &gen);
+
+    if (status == BT_OK) {
+        *gen_p = gen;
+    }
+    return status;
 }
 
 static inline void start(world_t *w, uint32_t max_queue)
@@ -326,7 +379,7 @@ static inline void submit_with(world_t *w, client_t *c, const char *prompt,
     };
 
     memset(c, 0, sizeof(*c));
-    assert_int_equal(bt_core_submit(w->core, &spec, c, w->now, &c->gen), BT_OK);
+    assert_int_equal(submit_one(w->core, &spec, c, w->now, &c->gen), BT_OK);
     bt_prompt_unref(spec.prompt);
 }
 

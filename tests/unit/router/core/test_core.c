@@ -327,7 +327,7 @@ static void a_full_router_says_busy(void **state)
     start(w, 2);
     submit(w, &a, "A", 8, NULL);
     submit(w, &b, "B", 8, NULL);
-    assert_int_equal(bt_core_submit(w->core, &spec, NULL, w->now, &gen),
+    assert_int_equal(submit_one(w->core, &spec, NULL, w->now, &gen),
                      BT_ERR_BUSY);
     bt_prompt_unref(spec.prompt);
     bt_core_cancel(w->core, a.gen, w->now);
@@ -413,13 +413,13 @@ static void a_failed_allocation_starts_nothing(void **state)
     for (int i = 0; i <= 3; i++) {
         /* The room for re-runs is made once. */
         bt_alloc_fail_at((i == 0) ? 1 : i + (w->core->cap_joined == 0));
-        assert_int_equal(bt_core_submit(w->core, &spec, NULL, w->now, &gen),
+        assert_int_equal(submit_one(w->core, &spec, NULL, w->now, &gen),
                          BT_ERR_NO_MEMORY);
         bt_alloc_fail_at(0);
         assert_int_equal(bt_core_n_in_flight(w->core), 0);
     }
     assert_int_equal(atomic_load(&spec.prompt->n_refs), 1);
-    assert_int_equal(bt_core_submit(w->core, &spec, NULL, w->now, &gen), BT_OK);
+    assert_int_equal(submit_one(w->core, &spec, NULL, w->now, &gen), BT_OK);
     bt_prompt_unref(spec.prompt);
     bt_core_destroy(w->core);
 }

@@ -45,8 +45,8 @@ static void submit_group(world_t *w, client_t *clients, uint32_t n,
         specs[i].sampling.seed = 70 + i;
         users[i] = &clients[i];
     }
-    assert_int_equal(
-        bt_core_submit_group(w->core, specs, users, n, w->now, gens), BT_OK);
+    assert_int_equal(bt_core_submit(w->core, specs, users, n, w->now, gens),
+                     BT_OK);
     bt_prompt_unref(prompt);
     for (uint32_t i = 0; i < n; i++) {
         clients[i].gen = gens[i];
@@ -360,17 +360,15 @@ static void all_or_none_are_taken(void **state)
 
     (void)state;
     start(w, 2);
-    assert_int_equal(
-        bt_core_submit_group(w->core, specs, users, N, w->now, gens),
-        BT_ERR_BUSY);
+    assert_int_equal(bt_core_submit(w->core, specs, users, N, w->now, gens),
+                     BT_ERR_BUSY);
     assert_int_equal(bt_core_n_in_flight(w->core), 0);
     bt_core_destroy(w->core);
     start(w, 20);
     for (int i = 0; i <= (int)N; i++) { /* room for re-runs, and one for each */
         bt_alloc_fail_at((i == 0) ? 1 : i + (w->core->cap_joined == 0));
-        assert_int_equal(
-            bt_core_submit_group(w->core, specs, users, N, w->now, gens),
-            BT_ERR_NO_MEMORY);
+        assert_int_equal(bt_core_submit(w->core, specs, users, N, w->now, gens),
+                         BT_ERR_NO_MEMORY);
         bt_alloc_fail_at(0);
         assert_int_equal(bt_core_n_in_flight(w->core), 0);
     }
@@ -454,8 +452,7 @@ static void their_prompt_is_held_once(void **state)
     }
     start(w, N_MANY);
     assert_int_equal(
-        bt_core_submit_group(w->core, specs, users, N_MANY, w->now, gens),
-        BT_OK);
+        bt_core_submit(w->core, specs, users, N_MANY, w->now, gens), BT_OK);
     assert_int_equal(atomic_load(&prompt->n_refs), 1 + N_MANY);
     bt_prompt_unref(prompt); /* the call's */
     print_message("%u choices of %u tokens take %zu KB\n", N_MANY, LONG,

@@ -181,7 +181,7 @@ static void the_fifth_of_sixteen(uint32_t flags, uint32_t itl_ms, bool here)
 
     start_auto(w, flags, &p, &d);
     measured(w, p, d);
-    assert_int_equal(bt_core_submit(w->core, &spec, &first, w->now, &first.gen),
+    assert_int_equal(submit_one(w->core, &spec, &first, w->now, &first.gen),
                      BT_OK);
     bt_prompt_unref(spec.prompt);
     own = key_at(w, d);

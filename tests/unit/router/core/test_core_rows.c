@@ -29,7 +29,7 @@ static bt_status_t try_wanting(world_t *w, client_t *c, uint32_t what,
     bt_status_t status;
 
     memset(c, 0, sizeof(*c));
-    status = bt_core_submit(w->core, &spec, c, w->now, &c->gen);
+    status = submit_one(w->core, &spec, c, w->now, &c->gen);
     bt_prompt_unref(spec.prompt);
     return status;
 }
@@ -488,7 +488,7 @@ static void memory_that_is_short_takes_no_generation(void **state)
         };
 
         bt_alloc_fail_at(++nth);
-        status = bt_core_submit(w->core, &spec, &c, w->now, &c.gen);
+        status = submit_one(w->core, &spec, &c, w->now, &c.gen);
         bt_alloc_fail_at(0);
         assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
     }

@@ -43,7 +43,7 @@ static bt_status_t ask(world_t *w, client_t *c, const char *prompt,
     bt_status_t status;
 
     memset(c, 0, sizeof(*c));
-    status = bt_core_submit(w->core, &spec, c, w->now, &c->gen);
+    status = submit_one(w->core, &spec, c, w->now, &c->gen);
     bt_prompt_unref(spec.prompt);
     return status;
 }

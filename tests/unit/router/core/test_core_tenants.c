@@ -44,8 +44,7 @@ static void ask(world_t *w, const bt_gen_tenant_t *tenant, unsigned n,
         };
 
         memset(c, 0, sizeof(*c));
-        assert_int_equal(bt_core_submit(w->core, &spec, c, w->now, &c->gen),
-                         BT_OK);
+        assert_int_equal(submit_one(w->core, &spec, c, w->now, &c->gen), BT_OK);
         bt_prompt_unref(spec.prompt);
     }
     assert_consistent(w->core);

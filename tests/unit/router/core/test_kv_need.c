@@ -2,7 +2,7 @@
 /* Worked by hand, of blocks of 16 tokens. */
 #include "tests/support/testsupport.h"
 
-#include "router/core/kv_need.h"
+#include "router/core/table.h"
 
 #define T 16u
 

@@ -12,7 +12,7 @@
 static const bt_hash128_t our_model = {.lo = 1, .hi = 2};
 static const bt_wire_rank_t rank = {
     .block_bytes = 64, .kvt = (const uint8_t *)"x", .kvt_bytes = 1};
-static bt_rivals_t rivals;
+static bt_profile_quorum_t quorum;
 static bt_table_t table;
 
 static bt_msg_hello_t hello_of(uint64_t instance, bt_role_t role,
@@ -41,7 +41,7 @@ static void start_with(bt_msg_hello_t hello)
 {
     bt_instance_t *worker = NULL;
 
-    memset(&rivals, 0, sizeof(rivals));
+    memset(&quorum, 0, sizeof(quorum));
     bt_table_init(&table, our_model);
     assert_int_equal(bt_table_add(&table, &hello, &worker), BT_OK);
 }
@@ -51,7 +51,7 @@ static bool come(uint64_t instance, bt_role_t role, uint32_t tokens_per_block,
 {
     const bt_msg_hello_t hello = hello_of(instance, role, tokens_per_block);
 
-    return bt_rivals_come(&rivals, &table, &hello, now_us);
+    return bt_profile_quorum_refused(&quorum, &table, &hello, now_us);
 }
 
 static void
@@ -115,15 +115,15 @@ static void strangers_are_no_rivals(void **state)
     start_with(hello_of(1, BT_ROLE_PREFILL, 32));
     p.model.lo = d.model.lo = 9;
     for (uint32_t i = 1; i < 30; i++) {
-        assert_false(bt_rivals_come(&rivals, &table, &p, i * S));
-        assert_false(bt_rivals_come(&rivals, &table, &d, i * S));
+        assert_false(bt_profile_quorum_refused(&quorum, &table, &p, i * S));
+        assert_false(bt_profile_quorum_refused(&quorum, &table, &d, i * S));
     }
-    assert_int_equal(rivals.n, 0);
+    assert_int_equal(quorum.n, 0);
     /* More than there is room for: the latest are known. */
-    for (uint32_t i = 0; i < 3 * BT_RIVALS_MAX; i++) {
+    for (uint32_t i = 0; i < 3 * BT_QUORUM_MAX_REFUSED; i++) {
         assert_false(come(100 + i, BT_ROLE_DECODE, 16, 40 * S + i));
     }
-    assert_int_equal(rivals.n, BT_RIVALS_MAX);
+    assert_int_equal(quorum.n, BT_QUORUM_MAX_REFUSED);
     bt_table_fini(&table);
 }
 

@@ -60,7 +60,7 @@ static bool take(bt_table_t *table, bt_pick_t *pick_p)
     const bool here = bt_table_pick(table, &request, pick_p);
 
     if (here) {
-        bt_table_take(table, pick_p);
+        bt_sched_take(&pick_p->placement, &table->n_taken);
     }
     return here;
 }
