@@ -78,7 +78,7 @@ static void begin_drain(bt_loop_t *loop)
     loop->front.draining = true;
     loop->drain_end_ms = bt_now_ms() + drain_ms;
     bt_door_stop_listening(&loop->door);
-    bt_gdoor_stop_listening(&loop->gdoor);
+    bt_net_stop_listening(bt_grpc_net(loop->gdoor.grpc));
 }
 
 static void drain_step(bt_loop_t *loop, uint64_t now_ms)
@@ -99,7 +99,7 @@ static void drain_step(bt_loop_t *loop, uint64_t now_ms)
     /* Bytes of the last answers may still be buffered, and workers' last
      * messages in transit. */
     if (((bt_http_n_connections(loop->door.http) == 0) &&
-         (bt_gdoor_n_connections(&loop->gdoor) == 0) &&
+         (bt_net_n_connections(bt_grpc_net(loop->gdoor.grpc)) == 0) &&
          (bt_frontend_n_legs(&loop->front) == 0)) ||
         (now_ms - loop->idle_since_ms >= LINGER_MS)) {
         event_base_loopbreak(loop->base);

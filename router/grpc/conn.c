@@ -22,16 +22,11 @@ static void set_state(bt_gconn_t *conn, bt_gconn_state_t state)
 
 /* ---- stream places and memory ---- */
 
-static void file(bt_gconn_t *conn)
+static void update_category(bt_gconn_t *conn)
 {
     bt_stream_place_t place = BT_STREAM_QUIET;
-    bt_list_t *pos;
-    bt_list_t *next;
 
-    BT_LIST_FOR_EACH(pos, next, &conn->calls)
-    {
-        const bt_gcall_t *call = BT_CONTAINER_OF(pos, bt_gcall_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(const bt_gcall_t, call, &conn->calls, link) {
         if (call->is_running || call->ended) {
             place = BT_STREAM_BUSY;
             break;
@@ -66,7 +61,7 @@ void bt_gconn_expect(bt_gconn_t *conn, uint64_t at_ms)
                         (at_ms > now_ms) ? (uint32_t)(at_ms - now_ms) : 1);
 }
 
-static void sooner(uint64_t *next_ms, uint64_t at_ms)
+static void take_earlier(uint64_t *next_ms, uint64_t at_ms)
 {
     if ((at_ms != 0) && ((*next_ms == 0) || (at_ms < *next_ms))) {
         *next_ms = at_ms;
@@ -80,27 +75,27 @@ static uint64_t own_deadline(const bt_gconn_t *conn)
 
     switch (conn->state) {
     case BT_GCONN_OPENING:
-        sooner(&next_ms, conn->since_ms + config->header_timeout_ms);
+        take_earlier(&next_ms, conn->since_ms + config->header_timeout_ms);
         break;
     case BT_GCONN_OPEN:
         if (bt_list_empty(&conn->calls)) {
-            sooner(&next_ms, conn->since_ms + config->idle_timeout_ms);
+            take_earlier(&next_ms, conn->since_ms + config->idle_timeout_ms);
         }
         break;
     case BT_GCONN_LEAVING:
-        sooner(&next_ms, conn->refused ? 0 : conn->since_ms + LEAVING_MS);
+        take_earlier(&next_ms, conn->refused ? 0 : conn->since_ms + LEAVING_MS);
         break;
     case BT_GCONN_LINGER:
-        sooner(&next_ms, conn->since_ms + LINGER_MS);
+        take_earlier(&next_ms, conn->since_ms + LINGER_MS);
         break;
     default:
         return 0;
     }
     if (conn->in_head) {
-        sooner(&next_ms, conn->head_ms + config->header_timeout_ms);
+        take_earlier(&next_ms, conn->head_ms + config->header_timeout_ms);
     }
     if (bt_stream_unsent(conn->stream) > 0) {
-        sooner(&next_ms, conn->sent_ms + config->idle_timeout_ms);
+        take_earlier(&next_ms, conn->sent_ms + config->idle_timeout_ms);
     }
     return next_ms;
 }
@@ -124,7 +119,7 @@ void bt_gconn_dirty(bt_gconn_t *conn)
 }
 
 /* All output has been passed to the kernel. */
-static void all_said(bt_gconn_t *conn)
+static void all_sent(bt_gconn_t *conn)
 {
     if (bt_stream_shutdown(conn->stream) != BT_OK) {
         bt_stream_close(conn->stream);
@@ -179,7 +174,7 @@ static void pump(bt_gconn_t *conn)
     if ((status == BT_OK) && more) {
         bt_stream_flush_later(conn->stream);
     } else if ((status == BT_OK) && (conn->broken || bt_h2_is_over(conn->h2))) {
-        all_said(conn);
+        all_sent(conn);
     }
     charge(conn);
 }
@@ -195,7 +190,7 @@ static void end_turn(bt_gconn_t *conn)
     if (conn->state == BT_GCONN_CLOSED) {
         return;
     }
-    file(conn);
+    update_category(conn);
     timer_sync(conn);
 }
 
@@ -221,7 +216,7 @@ static void deliver_some(bt_gconn_t *conn)
     }
 }
 
-static void note_head(bt_gconn_t *conn, uint64_t now_ms)
+static void update_in_head(bt_gconn_t *conn, uint64_t now_ms)
 {
     const bool in_head = bt_h2_in_head(conn->h2);
 
@@ -238,7 +233,7 @@ static void feed(bt_gconn_t *conn, const char *data, size_t n)
     if (bt_h2_feed(conn->h2, data, n, now_ms) != BT_OK) {
         conn->broken = true;
     }
-    note_head(conn, now_ms);
+    update_in_head(conn, now_ms);
     if ((conn->state == BT_GCONN_OPENING) && bt_h2_is_open(conn->h2)) {
         set_state(conn, BT_GCONN_OPEN);
         if (bt_net_stopped(conn->grpc->net)) {
@@ -286,7 +281,7 @@ static void on_readable(void *user)
 /* ---- deadlines ---- */
 
 /* @return false: the connection was closed */
-static bool own_time(bt_gconn_t *conn, uint64_t now_ms)
+static bool check_own_deadlines(bt_gconn_t *conn, uint64_t now_ms)
 {
     const bt_grpc_config_t *config = &conn->grpc->config;
 
@@ -322,17 +317,12 @@ static void on_timer(void *user)
     bt_gconn_t *conn = user;
     const uint64_t now_ms = bt_now_ms();
     uint64_t next_ms = 0;
-    bt_list_t *pos;
-    bt_list_t *next;
 
     conn->in_turn = true;
     conn->timer_ms = 0;
-    if (own_time(conn, now_ms)) {
-        BT_LIST_FOR_EACH(pos, next, &conn->calls)
-        {
-            sooner(&next_ms,
-                   bt_gcall_look_at_time(BT_CONTAINER_OF(pos, bt_gcall_t, link),
-                                         now_ms));
+    if (check_own_deadlines(conn, now_ms)) {
+        BT_LIST_FOR_EACH_ENTRY(bt_gcall_t, call, &conn->calls, link) {
+            take_earlier(&next_ms, bt_gcall_check_deadlines(call, now_ms));
         }
         if (next_ms != 0) {
             bt_gconn_expect(conn, next_ms);
@@ -393,7 +383,7 @@ static void on_closed(void *user)
 
     set_state(conn, BT_GCONN_CLOSED);
     while (!bt_list_empty(&conn->calls)) {
-        bt_gcall_give_up(BT_CONTAINER_OF(conn->calls.next, bt_gcall_t, link));
+        bt_gcall_abort(BT_CONTAINER_OF(conn->calls.next, bt_gcall_t, link));
     }
     bt_net_charge(conn->grpc->net, &conn->charged, 0);
 }

@@ -45,60 +45,51 @@ static void answer_from(bt_gcall_t *call, bt_pb_scratch_t *scratch,
     bt_pb_scratch_fini(scratch);
 }
 
-void bt_service_model_metadata(bt_gcall_t *call, bt_gmessage_t *message)
+/* Finds and describes a model. @return NULL: the call was ended */
+static const bt_served_t *describe(bt_gcall_t *call, const char *name,
+                                   const char *version, bt_repo_model_t *model)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
-    Inference__ModelMetadataRequest *request;
-    bt_pb_scratch_t scratch = {0};
-    ProtobufCMessage *answer = NULL;
-    const bt_served_t *served;
-    bt_repo_model_t model;
-    bt_pb_room_t room;
+    const bt_served_t *served = find_model(call, name, version);
 
-    request = (Inference__ModelMetadataRequest *)bt_gdoor_read(
-        call, message, &inference__model_metadata_request__descriptor, &room);
-    if (request == NULL) {
-        return;
+    if ((served != NULL) &&
+        (bt_describe_model(door->front, name, model) != BT_OK)) {
+        bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
+                     "out of memory for this answer");
+        return NULL;
     }
-    served = find_model(call, request->name, request->version);
-    if (served != NULL) {
-        if (bt_describe_model(door->front, request->name, &model) == BT_OK) {
-            answer = bt_pb_metadata(&scratch, &model, served->version);
-            answer_from(call, &scratch, answer);
-            bt_repo_model_fini(&model);
-        } else {
-            answer_from(call, &scratch, NULL);
-        }
-    }
-    bt_pb_free(&room, &request->base);
+    return served;
 }
 
-void bt_service_model_config(bt_gcall_t *call, bt_gmessage_t *message)
+void bt_service_model_metadata(bt_gcall_t *call, void *message)
 {
-    const bt_gdoor_t *door = bt_gcall_ctx(call);
-    Inference__ModelConfigRequest *request;
+    const Inference__ModelMetadataRequest *request = message;
     bt_pb_scratch_t scratch = {0};
-    ProtobufCMessage *answer = NULL;
     bt_repo_model_t model;
-    bt_pb_room_t room;
+    const bt_served_t *served =
+        describe(call, request->name, request->version, &model);
 
-    request = (Inference__ModelConfigRequest *)bt_gdoor_read(
-        call, message, &inference__model_config_request__descriptor, &room);
-    if (request == NULL) {
-        return;
+    if (served != NULL) {
+        answer_from(call, &scratch,
+                    bt_pb_metadata(&scratch, &model, served->version));
+        bt_repo_model_fini(&model);
     }
-    if (find_model(call, request->name, request->version) != NULL) {
-        if (bt_describe_model(door->front, request->name, &model) == BT_OK) {
-            answer = bt_pb_config(
-                &scratch, &model,
-                bt_describe_is_decoupled(door->front, request->name));
-            answer_from(call, &scratch, answer);
-            bt_repo_model_fini(&model);
-        } else {
-            answer_from(call, &scratch, NULL);
-        }
+}
+
+void bt_service_model_config(bt_gcall_t *call, void *message)
+{
+    const Inference__ModelConfigRequest *request = message;
+    const bt_gdoor_t *door = bt_gcall_ctx(call);
+    bt_pb_scratch_t scratch = {0};
+    bt_repo_model_t model;
+
+    if (describe(call, request->name, request->version, &model) != NULL) {
+        answer_from(
+            call, &scratch,
+            bt_pb_config(&scratch, &model,
+                         bt_describe_is_decoupled(door->front, request->name)));
+        bt_repo_model_fini(&model);
     }
-    bt_pb_free(&room, &request->base);
 }
 
 /* ---- statistics ---- */
@@ -124,19 +115,13 @@ static void answer_statistics(bt_gcall_t *call, const bt_described_t *list,
     answer_from(call, &scratch, &answer.base);
 }
 
-void bt_service_model_statistics(bt_gcall_t *call, bt_gmessage_t *message)
+void bt_service_model_statistics(bt_gcall_t *call, void *message)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
-    Inference__ModelStatisticsRequest *request;
+    const Inference__ModelStatisticsRequest *request = message;
     bt_described_t list[MAX_MODELS];
-    bt_pb_room_t room;
     size_t n = 1;
 
-    request = (Inference__ModelStatisticsRequest *)bt_gdoor_read(
-        call, message, &inference__model_statistics_request__descriptor, &room);
-    if (request == NULL) {
-        return;
-    }
     if (request->name[0] == '\0') { /* all models */
         n = bt_describe_names(door->front, list, MAX_MODELS);
     } else {
@@ -148,31 +133,23 @@ void bt_service_model_statistics(bt_gcall_t *call, bt_gmessage_t *message)
     if ((n > 0) || (request->name[0] == '\0')) {
         answer_statistics(call, list, n);
     }
-    bt_pb_free(&room, &request->base);
 }
 
 /* ---- the repository ---- */
 
 typedef Inference__RepositoryIndexResponse__ModelIndex index_t;
 
-void bt_service_repository_index(bt_gcall_t *call, bt_gmessage_t *message)
+void bt_service_repository_index(bt_gcall_t *call, void *message)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
+    const Inference__RepositoryIndexRequest *request = message;
     Inference__RepositoryIndexResponse answer =
         INFERENCE__REPOSITORY_INDEX_RESPONSE__INIT;
-    Inference__RepositoryIndexRequest *request;
     bt_described_t list[MAX_MODELS];
     index_t entries[MAX_MODELS];
     index_t *pointers[MAX_MODELS];
-    bt_pb_room_t room;
-    size_t n;
+    const size_t n = bt_describe_names(door->front, list, MAX_MODELS);
 
-    request = (Inference__RepositoryIndexRequest *)bt_gdoor_read(
-        call, message, &inference__repository_index_request__descriptor, &room);
-    if (request == NULL) {
-        return;
-    }
-    n = bt_describe_names(door->front, list, MAX_MODELS);
     for (size_t i = 0; i < n; i++) {
         index_t *entry = &entries[answer.n_models];
         const char *why;
@@ -198,7 +175,6 @@ void bt_service_repository_index(bt_gcall_t *call, bt_gmessage_t *message)
     } else {
         bt_gdoor_answer(call, &answer.base);
     }
-    bt_pb_free(&room, &request->base);
 }
 
 /* ---- settings of the log ---- */
@@ -296,19 +272,12 @@ static void answer_log(bt_gcall_t *call)
 static const char bad_settings[] =
     "there are more settings than there can be, or a name or value is too long";
 
-void bt_service_log_settings(bt_gcall_t *call, bt_gmessage_t *message)
+void bt_service_log_settings(bt_gcall_t *call, void *request)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
     bt_api_error_t error = {0};
     bt_settings_t settings;
-    log_request_t *request;
-    bt_pb_room_t room;
 
-    request = (log_request_t *)bt_gdoor_read(
-        call, message, &inference__log_settings_request__descriptor, &room);
-    if (request == NULL) {
-        return;
-    }
     if (!read_log(request, &settings)) {
         bt_gcall_end(call, BT_GRPC_INVALID_ARGUMENT, bad_settings);
     } else if (bt_describe_set_log(door->front, &settings, &error) != BT_OK) {
@@ -316,7 +285,6 @@ void bt_service_log_settings(bt_gcall_t *call, bt_gmessage_t *message)
     } else {
         answer_log(call);
     }
-    bt_pb_free(&room, &request->base);
 }
 
 /* ---- settings of the trace ---- */
@@ -409,21 +377,15 @@ static void answer_trace(bt_gcall_t *call)
     answer_from(call, &scratch, &answer.base);
 }
 
-void bt_service_trace_setting(bt_gcall_t *call, bt_gmessage_t *message)
+void bt_service_trace_setting(bt_gcall_t *call, void *message)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
+    const trace_request_t *request = message;
+    const char *model =
+        (request->model_name[0] == '\0') ? NULL : request->model_name;
     bt_api_error_t error = {0};
     bt_settings_t settings;
-    trace_request_t *request;
-    const char *model;
-    bt_pb_room_t room;
 
-    request = (trace_request_t *)bt_gdoor_read(
-        call, message, &inference__trace_setting_request__descriptor, &room);
-    if (request == NULL) {
-        return;
-    }
-    model = (request->model_name[0] == '\0') ? NULL : request->model_name;
     if ((model != NULL) && (find_model(call, model, "") == NULL)) {
         /* The error was sent. */
     } else if (!read_trace(request, &settings)) {
@@ -435,5 +397,4 @@ void bt_service_trace_setting(bt_gcall_t *call, bt_gmessage_t *message)
     } else {
         answer_trace(call);
     }
-    bt_pb_free(&room, &request->base);
 }

@@ -104,12 +104,10 @@ static void call_over(bt_gcall_t *call, bt_grpc_code_t code)
     call->body_end_ms = 0;
     call->end_ms = bt_now_ms() + call->conn->grpc->config.idle_timeout_ms;
     drop_waiting(call);
-    if (handlers->on_end != NULL) {
-        handlers->on_end(handlers->ctx, call, call->method->path, code);
-    }
+    handlers->on_end(handlers->ctx, call, code);
 }
 
-static void tell_gone(bt_gcall_t *call)
+static void report_gone(bt_gcall_t *call)
 {
     if (call->is_running) {
         call->is_running = false;
@@ -145,14 +143,14 @@ void bt_gcall_end(bt_gcall_t *call, bt_grpc_code_t code, const char *message)
 
 static void fail(bt_gcall_t *call, bt_grpc_code_t code, const char *message)
 {
-    tell_gone(call);
+    report_gone(call);
     bt_gcall_end(call, code, message);
 }
 
 /* Resets a call whose client does not read. */
-static void cut(bt_gcall_t *call)
+static void reset_slow_reader(bt_gcall_t *call)
 {
-    tell_gone(call);
+    report_gone(call);
     bt_h2_reset(call->stream, BT_H2_ENHANCE_YOUR_CALM);
     call_over(call, BT_GRPC_RESOURCE_EXHAUSTED);
     bt_gconn_dirty(call->conn);
@@ -160,7 +158,7 @@ static void cut(bt_gcall_t *call)
 
 bool bt_gcall_send(bt_gcall_t *call, const void *data, size_t bytes)
 {
-    const size_t room = call->conn->grpc->config.client_buffer_bytes;
+    const size_t limit = call->conn->grpc->config.client_buffer_bytes;
     uint8_t prefix[BT_GRPC_PREFIX_BYTES];
     bt_strbuf_t packed;
     size_t unsent;
@@ -170,12 +168,12 @@ bool bt_gcall_send(bt_gcall_t *call, const void *data, size_t bytes)
         return false;
     }
     unsent = bt_h2_unsent(call->stream);
-    if (unsent <= room) {
+    if (unsent <= limit) {
         call->largest = 0;
     }
     /* One message may exceed the limit for all pending output. */
-    if (unsent > room + call->largest) {
-        cut(call);
+    if (unsent > limit + call->largest) {
+        reset_slow_reader(call);
         return false;
     }
     call->largest = (bytes > call->largest) ? bytes : call->largest;
@@ -216,25 +214,9 @@ static void refuse(bt_gconn_t *conn, bt_h2_stream_t *stream,
     char id_text[BT_GCALL_MEMO_BYTES] = "";
     const bt_h2_field_t id = {handlers->id_field, id_text};
 
-    if (handlers->on_refused != NULL) {
-        handlers->on_refused(handlers->ctx,
-                             bt_h2_field(stream, handlers->id_field), code,
-                             id_text);
-        answer_briefly(stream, &id, 1, code, message);
-        return;
-    }
-    answer_briefly(stream, NULL, 0, code, message);
-    if (handlers->on_end != NULL) {
-        handlers->on_end(handlers->ctx, NULL, NULL, code);
-    }
-}
-
-/* A client translated from HTTP/1.1 may send Host instead (RFC 9113, 8.3.1). */
-static const char *authority_of(const bt_h2_stream_t *stream)
-{
-    const char *authority = bt_h2_field(stream, ":authority");
-
-    return (authority != NULL) ? authority : bt_h2_field(stream, "host");
+    handlers->on_refused(handlers->ctx, bt_h2_field(stream, handlers->id_field),
+                         code, id_text);
+    answer_briefly(stream, &id, 1, code, message);
 }
 
 static const char *field_of(const void *stream, const char *name)
@@ -248,14 +230,17 @@ static bool check_head(bt_gconn_t *conn, bt_h2_stream_t *stream,
 {
     const char *encoding = bt_h2_field(stream, "grpc-encoding");
     const char *timeout = bt_h2_field(stream, "grpc-timeout");
+    const char *authority = bt_h2_field(stream, ":authority");
     const bt_grpc_handlers_t *handlers = &conn->grpc->handlers;
-    const char *why = NULL;
+    bt_grpc_code_t code = BT_GRPC_UNAUTHENTICATED;
+    const char *why;
     uint64_t us;
 
-    if (handlers->on_check != NULL) {
-        why = handlers->on_check(handlers->ctx, authority_of(stream),
-                                 bt_h2_field(stream, "origin"));
+    if (authority == NULL) { /* as translated from HTTP/1.1 (RFC 9113, 8.3.1) */
+        authority = bt_h2_field(stream, "host");
     }
+    why = handlers->on_check(handlers->ctx, authority,
+                             bt_h2_field(stream, "origin"));
     if (why != NULL) {
         refuse(conn, stream, BT_GRPC_PERMISSION_DENIED, why);
         return false;
@@ -265,15 +250,11 @@ static bool check_head(bt_gconn_t *conn, bt_h2_stream_t *stream,
                "this server has no method of this path");
         return false;
     }
-    if (handlers->on_admit != NULL) {
-        bt_grpc_code_t code = BT_GRPC_UNAUTHENTICATED;
-
-        why = handlers->on_admit(handlers->ctx, method, conn->stream, field_of,
-                                 stream, &code);
-        if (why != NULL) {
-            refuse(conn, stream, code, why);
-            return false;
-        }
+    why = handlers->on_admit(handlers->ctx, method, conn->stream, field_of,
+                             stream, &code);
+    if (why != NULL) {
+        refuse(conn, stream, code, why);
+        return false;
     }
     if ((encoding != NULL) && (strcmp(encoding, "identity") != 0) &&
         (strcmp(encoding, "gzip") != 0)) {
@@ -364,9 +345,7 @@ void bt_gcall_on_request(void *ctx, bt_h2_stream_t *stream)
         refuse(conn, stream, BT_GRPC_UNAVAILABLE, "out of memory");
         return;
     }
-    if (handlers->on_begin != NULL) {
-        handlers->on_begin(handlers->ctx, call);
-    }
+    handlers->on_begin(handlers->ctx, call);
 }
 
 /* ---- messages ---- */
@@ -434,7 +413,7 @@ static void refuse_message(bt_gcall_t *call, bt_status_t status)
 
 /* Adjusts the charged memory: a prefix is complete, or more of a message has
  * come. */
-static bt_status_t watch_room(bt_gcall_t *call, bool was_begun)
+static bt_status_t charge_memory(bt_gcall_t *call, bool was_begun)
 {
     const bt_gconn_t *conn = call->conn;
     bt_grpc_reader_t *reader = &call->reader;
@@ -476,7 +455,7 @@ void bt_gcall_on_data(void *ctx, bt_h2_stream_t *stream, const void *data,
         const bool complete = (status == BT_OK);
 
         if (complete || (status == BT_INPROGRESS)) {
-            status = watch_room(call, was_begun);
+            status = charge_memory(call, was_begun);
         }
         if (status != BT_OK) {
             refuse_message(call, status);
@@ -519,8 +498,8 @@ void bt_gcall_deliver(bt_gcall_t *call)
     call->is_running = true;
     if (bt_list_empty(&call->waiting)) {
         bt_list_remove(&call->ready_link);
-        if (call->half_closed && !call->told_half_close) {
-            call->told_half_close = true;
+        if (call->half_closed && !call->half_close_delivered) {
+            call->half_close_delivered = true;
             if (call->method->on_half_close != NULL) {
                 call->method->on_half_close(call);
             }
@@ -544,7 +523,7 @@ void bt_gcall_deliver(bt_gcall_t *call)
 
 static const char deadline_text[] = "the deadline of the call has passed";
 
-uint64_t bt_gcall_look_at_time(bt_gcall_t *call, uint64_t now_ms)
+uint64_t bt_gcall_check_deadlines(bt_gcall_t *call, uint64_t now_ms)
 {
     uint64_t next_ms = call->end_ms;
 
@@ -568,9 +547,9 @@ uint64_t bt_gcall_look_at_time(bt_gcall_t *call, uint64_t now_ms)
     return next_ms;
 }
 
-void bt_gcall_give_up(bt_gcall_t *call)
+void bt_gcall_abort(bt_gcall_t *call)
 {
-    tell_gone(call);
+    report_gone(call);
     if (!call->ended) {
         call_over(call, BT_GRPC_CANCELLED);
     }
@@ -583,7 +562,7 @@ void bt_gcall_on_closed(void *ctx, bt_h2_stream_t *stream)
     bt_gcall_t *call = bt_h2_stream_user(stream);
 
     if (call != NULL) {
-        bt_gcall_give_up(call);
+        bt_gcall_abort(call);
         bt_free(call);
     }
     if ((conn->state == BT_GCONN_OPEN) && bt_list_empty(&conn->calls)) {
@@ -596,6 +575,11 @@ void bt_gcall_on_closed(void *ctx, bt_h2_stream_t *stream)
 void *bt_gcall_ctx(const bt_gcall_t *call)
 {
     return call->conn->grpc->handlers.ctx;
+}
+
+const bt_gmethod_t *bt_gcall_method(const bt_gcall_t *call)
+{
+    return call->method;
 }
 
 bt_grpc_t *bt_gcall_grpc(const bt_gcall_t *call)

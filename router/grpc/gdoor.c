@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/grpc/gdoor.h"
 
+#include <grpc_service.pb-c.h>
+#include <health.pb-c.h>
+#include <reflection.pb-c.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,48 +28,77 @@ typedef enum access {
     ORDERS, /* tenants with `admin`; without keys, the own user */
 } access_t;
 
-#define SMALL_FOR(who, name, fn)                                   \
-    {                                                              \
-        BT_INFERENCE name, false, SMALL_BYTES, fn, NULL, NULL, who \
+static void on_message(bt_gcall_t *call, bt_gmessage_t *message);
+
+#define UNARY(who, name, type, fn)                                          \
+    {                                                                       \
+        BT_INFERENCE name, false, SMALL_BYTES, on_message, NULL, NULL, who, \
+            &inference__##type##__descriptor, fn,                           \
     }
-#define SMALL(name, fn) SMALL_FOR(BY_KEY, name, fn)
+#define ORDER(name, type, fn)                                                \
+    {                                                                        \
+        BT_INFERENCE name, false, SMALL_BYTES, on_message, NULL,             \
+            bt_service_order_gone, ORDERS, &inference__##type##__descriptor, \
+            fn,                                                              \
+    }
+#define REFLECTION(version)                                                   \
+    {                                                                         \
+        "/grpc.reflection." version ".ServerReflection/ServerReflectionInfo", \
+            true, SMALL_BYTES, on_message, bt_reflection_half_close, NULL,    \
+            BY_KEY,                                                           \
+            &grpc__reflection__v1__server_reflection_request__descriptor,     \
+            bt_reflection_answer,                                             \
+    }
+#define HEALTH(name, gone, fn)                                                \
+    {                                                                         \
+        "/grpc.health.v1.Health/" name, false, SMALL_BYTES, on_message, NULL, \
+            gone, ANYBODY,                                                    \
+            &grpc__health__v1__health_check_request__descriptor, fn,          \
+    }
 
 static const bt_gmethod_t methods[] = {
-    SMALL_FOR(ANYBODY, "ServerLive", bt_service_server_live),
-    SMALL_FOR(ANYBODY, "ServerReady", bt_service_server_ready),
-    SMALL("ModelReady", bt_service_model_ready),
-    SMALL("ServerMetadata", bt_service_server_metadata),
-    SMALL("ModelMetadata", bt_service_model_metadata),
-    SMALL("ModelConfig", bt_service_model_config),
-    SMALL("ModelStatistics", bt_service_model_statistics),
-    SMALL("RepositoryIndex", bt_service_repository_index),
-    {BT_INFERENCE "RepositoryModelLoad", false, SMALL_BYTES, bt_manage_load,
-     NULL, bt_manage_gone, ORDERS},
-    {BT_INFERENCE "RepositoryModelUnload", false, SMALL_BYTES, bt_manage_unload,
-     NULL, bt_manage_gone, ORDERS},
+    UNARY(ANYBODY, "ServerLive", server_live_request, bt_service_server_live),
+    UNARY(ANYBODY, "ServerReady", server_ready_request,
+          bt_service_server_ready),
+    UNARY(BY_KEY, "ModelReady", model_ready_request, bt_service_model_ready),
+    UNARY(BY_KEY, "ServerMetadata", server_metadata_request,
+          bt_service_server_metadata),
+    UNARY(BY_KEY, "ModelMetadata", model_metadata_request,
+          bt_service_model_metadata),
+    UNARY(BY_KEY, "ModelConfig", model_config_request, bt_service_model_config),
+    UNARY(BY_KEY, "ModelStatistics", model_statistics_request,
+          bt_service_model_statistics),
+    UNARY(BY_KEY, "RepositoryIndex", repository_index_request,
+          bt_service_repository_index),
+    ORDER("RepositoryModelLoad", repository_model_load_request,
+          bt_service_model_load),
+    ORDER("RepositoryModelUnload", repository_model_unload_request,
+          bt_service_model_unload),
     /* Such a message may only query; this is known when it is read. */
-    SMALL_FOR(ORDERS, "TraceSetting", bt_service_trace_setting),
-    SMALL_FOR(ORDERS, "LogSettings", bt_service_log_settings),
-    SMALL("SystemSharedMemoryStatus", bt_memory_status),
-    SMALL("SystemSharedMemoryRegister", bt_memory_register),
-    SMALL("SystemSharedMemoryUnregister", bt_memory_unregister),
-    SMALL("CudaSharedMemoryStatus", bt_memory_cuda_none),
-    SMALL("CudaSharedMemoryRegister", bt_memory_cuda_register),
-    SMALL("CudaSharedMemoryUnregister", bt_memory_cuda_none),
+    UNARY(ORDERS, "TraceSetting", trace_setting_request,
+          bt_service_trace_setting),
+    UNARY(ORDERS, "LogSettings", log_settings_request, bt_service_log_settings),
+    UNARY(BY_KEY, "SystemSharedMemoryStatus",
+          system_shared_memory_status_request, bt_service_memory_status),
+    UNARY(BY_KEY, "SystemSharedMemoryRegister",
+          system_shared_memory_register_request, bt_service_memory_register),
+    UNARY(BY_KEY, "SystemSharedMemoryUnregister",
+          system_shared_memory_unregister_request,
+          bt_service_memory_unregister),
+    UNARY(BY_KEY, "CudaSharedMemoryStatus", cuda_shared_memory_status_request,
+          bt_service_cuda_memory_none),
+    UNARY(BY_KEY, "CudaSharedMemoryRegister",
+          cuda_shared_memory_register_request, bt_service_cuda_memory_register),
+    UNARY(BY_KEY, "CudaSharedMemoryUnregister",
+          cuda_shared_memory_unregister_request, bt_service_cuda_memory_none),
     {BT_INFERENCE "ModelInfer", false, 0, bt_infer_unary, NULL,
-     bt_infer_unary_gone, BY_KEY},
+     bt_infer_unary_gone, BY_KEY, NULL, NULL},
     {BT_INFERENCE "ModelStreamInfer", true, 0, bt_infer_stream,
-     bt_infer_stream_half_close, bt_infer_stream_gone, BY_KEY},
-    {"/grpc.health.v1.Health/Check", false, SMALL_BYTES, bt_health_check, NULL,
-     NULL, ANYBODY},
-    {"/grpc.health.v1.Health/Watch", false, SMALL_BYTES, bt_health_watch, NULL,
-     bt_health_watch_gone, ANYBODY},
-    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", true,
-     SMALL_BYTES, bt_reflection_message, bt_reflection_half_close, NULL,
-     BY_KEY},
-    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", true,
-     SMALL_BYTES, bt_reflection_message, bt_reflection_half_close, NULL,
-     BY_KEY},
+     bt_infer_stream_half_close, bt_infer_stream_gone, BY_KEY, NULL, NULL},
+    HEALTH("Check", NULL, bt_health_check),
+    HEALTH("Watch", bt_health_watch_gone, bt_health_watch),
+    REFLECTION("v1"),
+    REFLECTION("v1alpha"),
 };
 
 /* ---- log and metrics ---- */
@@ -173,9 +205,9 @@ static void on_refused(void *ctx, const char *given, bt_grpc_code_t code,
 }
 
 /* Inference requests are recorded by infer.c, one by one. */
-static void on_end(void *ctx, bt_gcall_t *call, const char *path,
-                   bt_grpc_code_t code)
+static void on_end(void *ctx, bt_gcall_t *call, bt_grpc_code_t code)
 {
+    const char *path = bt_gcall_method(call)->path;
     bt_gdoor_t *door = ctx;
 
     if ((strcmp(path, BT_INFERENCE "ModelInfer") == 0) ||
@@ -188,9 +220,10 @@ static void on_end(void *ctx, bt_gcall_t *call, const char *path,
 
 /* ---- messages ---- */
 
-ProtobufCMessage *bt_gdoor_read(bt_gcall_t *call, bt_gmessage_t *message,
-                                const ProtobufCMessageDescriptor *what,
-                                bt_pb_room_t *room)
+/* Reads a message, which is consumed in any case. @return NULL: the call was
+ * ended */
+static ProtobufCMessage *read_message(bt_gcall_t *call, bt_gmessage_t *message,
+                                      bt_pb_budget_t *budget)
 {
     ProtobufCMessage *read = NULL;
     bt_strbuf_t plain;
@@ -203,8 +236,9 @@ ProtobufCMessage *bt_gdoor_read(bt_gcall_t *call, bt_gmessage_t *message,
         body = &plain;
     }
     if (status == BT_OK) {
-        bt_pb_room_init(room, body->len);
-        status = bt_pb_read(room, what, body->data, body->len, &read);
+        bt_pb_budget_init(budget, body->len);
+        status = bt_pb_read(budget, bt_gcall_method(call)->request_type,
+                            body->data, body->len, &read);
     }
     bt_strbuf_fini(&plain);
     bt_gmessage_fini(bt_gcall_grpc(call), message);
@@ -218,25 +252,31 @@ ProtobufCMessage *bt_gdoor_read(bt_gcall_t *call, bt_gmessage_t *message,
     return (status == BT_OK) ? read : NULL;
 }
 
-static bool send_out(bt_gdoor_t *door, bt_gcall_t *call)
+/* Reads a request and answers it. */
+static void on_message(bt_gcall_t *call, bt_gmessage_t *message)
 {
-    const bt_strbuf_t *out = &door->out;
+    bt_pb_budget_t budget;
+    ProtobufCMessage *request = read_message(call, message, &budget);
 
+    if (request != NULL) {
+        bt_gcall_method(call)->answer(call, request);
+        bt_pb_free(&budget, request);
+    }
+}
+
+bool bt_gdoor_send(bt_gcall_t *call, const ProtobufCMessage *message)
+{
+    bt_gdoor_t *door = bt_gcall_ctx(call);
+    bt_strbuf_t *out = &door->out;
+
+    bt_strbuf_reset(out);
+    bt_pb_write(message, out);
     if (bt_strbuf_status(out) != BT_OK) {
         bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
                      "out of memory for this answer");
         return false;
     }
     return bt_gcall_send(call, (out->len > 0) ? out->data : "", out->len);
-}
-
-bool bt_gdoor_send(bt_gcall_t *call, const ProtobufCMessage *message)
-{
-    bt_gdoor_t *door = bt_gcall_ctx(call);
-
-    bt_strbuf_reset(&door->out);
-    bt_pb_write(message, &door->out);
-    return send_out(door, call);
 }
 
 void bt_gdoor_answer(bt_gcall_t *call, const ProtobufCMessage *message)
@@ -347,19 +387,4 @@ void bt_gdoor_close(bt_gdoor_t *door)
     }
     bt_strbuf_fini(&door->out);
     *door = (bt_gdoor_t){0};
-}
-
-void bt_gdoor_stop_listening(bt_gdoor_t *door)
-{
-    bt_net_stop_listening(bt_grpc_net(door->grpc));
-}
-
-void bt_gdoor_tick(bt_gdoor_t *door)
-{
-    bt_health_tick(door);
-}
-
-uint32_t bt_gdoor_n_connections(const bt_gdoor_t *door)
-{
-    return bt_net_n_connections(bt_grpc_net(door->grpc));
 }

@@ -44,11 +44,7 @@ BT_MUST_CHECK bt_status_t bt_gdoor_open(bt_gdoor_t *door,
 /** Closes the server and cancels open calls. The frontend's pool must have
  *  been stopped. A zeroed server is allowed. */
 void bt_gdoor_close(bt_gdoor_t *door);
-/** Stops accepting connections, and new calls on existing connections; open
- *  calls continue. */
-void bt_gdoor_stop_listening(bt_gdoor_t *door);
 /** Reports health changes to Watch calls; call every 50 ms or so. */
 void bt_gdoor_tick(bt_gdoor_t *door);
-uint32_t bt_gdoor_n_connections(const bt_gdoor_t *door);
 
 #endif

@@ -8,9 +8,7 @@ static void on_turn(void *ctx)
 {
     const bt_grpc_t *grpc = ctx;
 
-    if (grpc->handlers.on_turn != NULL) {
-        grpc->handlers.on_turn(grpc->handlers.ctx);
-    }
+    grpc->handlers.on_turn(grpc->handlers.ctx);
 }
 
 static void on_gather(void *ctx)

@@ -73,6 +73,10 @@ typedef struct bt_gmethod {
     void (*on_gone)(bt_gcall_t *call);
     /** Access level of the method; interpreted by on_admit() only. */
     int access;
+    /** Type of the request, and the function that answers it; interpreted by
+     *  on_message() only. */
+    const void *request_type;
+    void (*answer)(bt_gcall_t *call, void *request);
 } bt_gmethod_t;
 
 /** Returns a header field of a call by its lower-case name; NULL: absent. */
@@ -83,32 +87,28 @@ typedef struct bt_grpc_handlers {
     const bt_gmethod_t *methods;
     size_t n_methods;
     void *ctx; /**< value of bt_gcall_ctx() */
-    /** Checks whether a client may call at all. May be NULL.
+    /** Checks whether a client may call at all.
      *  @param authority, origin  as the client sent them, or NULL
      *  @return NULL, or the reason for a refusal (PERMISSION_DENIED) */
     const char *(*on_check)(void *ctx, const char *authority,
                             const char *origin);
-    /** Checks whether a client may call this method, after on_check(). May be
-     *  NULL.
+    /** Checks whether a client may call this method, after on_check().
      *  @param client        connection of the client
      *  @param [out] code_p  status code of a refusal
      *  @return NULL, or the reason for a refusal; static */
     const char *(*on_admit)(void *ctx, const bt_gmethod_t *method,
                             const bt_stream_t *client, bt_grpc_field_fn field,
                             const void *head, bt_grpc_code_t *code_p);
-    /** Reports that a call begins. May be NULL. */
+    /** Reports that a call begins. */
     void (*on_begin)(void *ctx, bt_gcall_t *call);
-    /** Reports a call that is refused before it begins. May be NULL: on_end()
-     *  is called instead.
+    /** Reports a call that is refused before it begins.
      *  @param given     the client's value of the field @a id_field, or NULL
      *  @param [out] id  value of that field in the answer */
     void (*on_refused)(void *ctx, const char *given, bt_grpc_code_t code,
                        char id[BT_GCALL_MEMO_BYTES]);
     const char *id_field; /**< used with on_refused */
-    /** Reports that a call has ended. May be NULL.
-     *  @param path  NULL: the method is unknown */
-    void (*on_end)(void *ctx, bt_gcall_t *call, const char *path,
-                   bt_grpc_code_t code);
+    /** Reports that a call has ended. */
+    void (*on_end)(void *ctx, bt_gcall_t *call, bt_grpc_code_t code);
     /** See bt_net_handlers_t. */
     void (*on_turn)(void *ctx);
     void (*on_gather)(void *ctx);
@@ -129,6 +129,7 @@ void bt_grpc_destroy(bt_grpc_t *grpc);
 /* ---- for methods ---- */
 
 void *bt_gcall_ctx(const bt_gcall_t *call);
+const bt_gmethod_t *bt_gcall_method(const bt_gcall_t *call);
 bt_grpc_t *bt_gcall_grpc(const bt_gcall_t *call);
 void bt_gcall_set_user(bt_gcall_t *call, void *user);
 void *bt_gcall_user(const bt_gcall_t *call);

@@ -68,7 +68,7 @@ struct bt_gcall {
     size_t charged;    /**< bytes charged for the current message */
     bt_list_t waiting; /**< bt_gwaiting_t: complete, not delivered */
     bool half_closed;  /**< by the client */
-    bool told_half_close;
+    bool half_close_delivered;
     bool is_running; /**< the method has received a callback */
     bool began;      /**< the answer's header was sent */
     size_t largest; /**< largest message since the client had read nearly all */
@@ -105,9 +105,9 @@ void bt_gcall_on_closed(void *conn, bt_h2_stream_t *stream);
 void bt_gcall_deliver(bt_gcall_t *call);
 /** Ends a call whose connection is closed: on_gone() is called.
  *  bt_gcall_on_closed() frees the call. */
-void bt_gcall_give_up(bt_gcall_t *call);
+void bt_gcall_abort(bt_gcall_t *call);
 /** Checks the deadlines of a call.
  *  @return the next deadline in ms; 0: none */
-uint64_t bt_gcall_look_at_time(bt_gcall_t *call, uint64_t now_ms);
+uint64_t bt_gcall_check_deadlines(bt_gcall_t *call, uint64_t now_ms);
 
 #endif

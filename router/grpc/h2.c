@@ -21,7 +21,7 @@ struct bt_h2_stream {
     bt_h2_t *h2;
     int32_t id;
     void *user;
-    bool told;        /* on_request() was called */
+    bool announced;   /* on_request() was called */
     bool answered;    /* bt_h2_respond() was called */
     bool finished;    /* the body is complete */
     bool waits;       /* nghttp2 waits for more of the body */
@@ -196,7 +196,7 @@ static void stream_over(bt_h2_stream_t *stream)
 {
     const bt_h2_handlers_t *handlers = &stream->h2->handlers;
 
-    if (stream->told) {
+    if (stream->announced) {
         handlers->on_closed(handlers->ctx, stream);
     }
     stream_free(stream);
@@ -232,7 +232,7 @@ static void fill_bucket(bt_h2_t *h2, uint64_t now_ms)
     }
 }
 
-static bool brings_nothing(const nghttp2_frame_hd *hd)
+static bool has_no_data(const nghttp2_frame_hd *hd)
 {
     switch (hd->type) {
     case NGHTTP2_DATA:
@@ -256,7 +256,7 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd,
     if (hd->type != NGHTTP2_CONTINUATION) {
         h2->in_head = false;
     }
-    if (brings_nothing(hd) && !spend_frame(h2)) {
+    if (has_no_data(hd) && !spend_frame(h2)) {
         (void)nghttp2_session_terminate_session(session,
                                                 NGHTTP2_ENHANCE_YOUR_CALM);
         return NGHTTP2_ERR_CALLBACK_FAILURE;
@@ -307,9 +307,9 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
                : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* resets the stream */
 }
 
-static void tell_request(bt_h2_t *h2, bt_h2_stream_t *stream)
+static void announce_request(bt_h2_t *h2, bt_h2_stream_t *stream)
 {
-    stream->told = true;
+    stream->announced = true;
     h2->handlers.on_request(h2->handlers.ctx, stream);
 }
 
@@ -337,9 +337,10 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame,
     }
     if ((frame->hd.type == NGHTTP2_HEADERS) &&
         (frame->headers.cat == NGHTTP2_HCAT_REQUEST)) {
-        tell_request(h2, stream);
+        announce_request(h2, stream);
     }
-    if (((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) && stream->told) {
+    if (((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) &&
+        stream->announced) {
         h2->handlers.on_end(h2->handlers.ctx, stream);
     }
     return 0;
@@ -352,7 +353,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id,
     bt_h2_stream_t *stream = stream_of(session, id);
 
     (void)flags;
-    if ((stream != NULL) && stream->told && !stream->finished) {
+    if ((stream != NULL) && stream->announced && !stream->finished) {
         h2->handlers.on_data(h2->handlers.ctx, stream, data, bytes);
     }
     /* Fails only when memory is short, which the next pull reports as well. */
@@ -466,7 +467,7 @@ static ssize_t read_body(nghttp2_session *session, int32_t id, uint8_t *buf,
     return (ssize_t)n;
 }
 
-static void give_up(bt_h2_stream_t *stream)
+static void fail_stream(bt_h2_stream_t *stream)
 {
     bt_h2_reset(stream, BT_H2_INTERNAL_ERROR);
 }
@@ -493,18 +494,18 @@ void bt_h2_respond(bt_h2_stream_t *stream, const bt_h2_field_t *fields,
         (nghttp2_submit_response(stream->h2->session, stream->id, nv,
                                  fields_of(&list, nv),
                                  last ? NULL : &body) != 0)) {
-        give_up(stream);
+        fail_stream(stream);
     }
     bt_strbuf_fini(&list);
 }
 
-static void go_on(bt_h2_stream_t *stream)
+static void resume_body(bt_h2_stream_t *stream)
 {
     if (stream->waits) {
         stream->waits = false;
         if (nghttp2_session_resume_data(stream->h2->session, stream->id) ==
             NGHTTP2_ERR_NOMEM) {
-            give_up(stream);
+            fail_stream(stream);
         }
     }
 }
@@ -520,11 +521,11 @@ void bt_h2_write(bt_h2_stream_t *stream, const void *data, size_t bytes)
     bt_strbuf_append(&stream->out, data, bytes);
     out_charge(stream, before);
     if (bt_strbuf_status(&stream->out) != BT_OK) {
-        give_up(stream);
+        fail_stream(stream);
         return;
     }
     stream->h2->unsent_bytes += bytes;
-    go_on(stream);
+    resume_body(stream);
 }
 
 void bt_h2_finish(bt_h2_stream_t *stream, const bt_h2_field_t *trailers,
@@ -539,11 +540,11 @@ void bt_h2_finish(bt_h2_stream_t *stream, const bt_h2_field_t *trailers,
                   trailers[i].value, strlen(trailers[i].value));
     }
     if (bt_strbuf_status(&stream->trailers) != BT_OK) {
-        give_up(stream);
+        fail_stream(stream);
         return;
     }
     stream->finished = true;
-    go_on(stream);
+    resume_body(stream);
 }
 
 void bt_h2_reset(bt_h2_stream_t *stream, bt_h2_code_t code)

@@ -23,7 +23,7 @@ typedef struct watch {
     bt_list_t link; /* in door->watches */
     bt_gcall_t *call;
     bool known; /* true: a service of this server */
-    status_t told;
+    status_t sent;
 } watch_t;
 
 static status_t status_now(const bt_gdoor_t *door)
@@ -31,38 +31,18 @@ static status_t status_now(const bt_gdoor_t *door)
     return bt_frontend_ready(door->front) ? SERVING : NOT_SERVING;
 }
 
-static bool is_ours(const char *service)
+static bool is_ours(const request_t *request)
 {
-    return (service[0] == '\0') ||
-           (strcmp(service, "inference.GRPCInferenceService") == 0);
+    return (request->service[0] == '\0') ||
+           (strcmp(request->service, "inference.GRPCInferenceService") == 0);
 }
 
-/* @return false: the call was ended */
-static bool read_service(bt_gcall_t *call, bt_gmessage_t *message, bool *ours_p)
-{
-    bt_pb_room_t room;
-    request_t *request = (request_t *)bt_gdoor_read(
-        call, message, &grpc__health__v1__health_check_request__descriptor,
-        &room);
-
-    if (request == NULL) {
-        return false;
-    }
-    *ours_p = is_ours(request->service);
-    bt_pb_free(&room, &request->base);
-    return true;
-}
-
-void bt_health_check(bt_gcall_t *call, bt_gmessage_t *message)
+void bt_health_check(bt_gcall_t *call, void *request)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
     response_t answer = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
-    bool ours = false;
 
-    if (!read_service(call, message, &ours)) {
-        return;
-    }
-    if (!ours) {
+    if (!is_ours(request)) {
         bt_gcall_end(call, BT_GRPC_NOT_FOUND, "no service of this name");
         return;
     }
@@ -71,34 +51,29 @@ void bt_health_check(bt_gcall_t *call, bt_gmessage_t *message)
     bt_gdoor_answer(call, &answer.base);
 }
 
-static bool tell(watch_t *watch, status_t status)
+static bool send_status(watch_t *watch, status_t status)
 {
     response_t answer = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
 
-    watch->told = status;
+    watch->sent = status;
     answer.status = status;
     return bt_gdoor_send(watch->call, &answer.base);
 }
 
-void bt_health_watch(bt_gcall_t *call, bt_gmessage_t *message)
+void bt_health_watch(bt_gcall_t *call, void *request)
 {
     bt_gdoor_t *door = bt_gcall_ctx(call);
-    watch_t *watch;
-    bool ours = false;
+    watch_t *watch = bt_calloc(1, sizeof(*watch));
 
-    if (!read_service(call, message, &ours)) {
-        return;
-    }
-    watch = bt_calloc(1, sizeof(*watch));
     if (watch == NULL) {
         bt_gcall_end(call, BT_GRPC_UNAVAILABLE, "out of memory");
         return;
     }
     watch->call = call;
-    watch->known = ours;
+    watch->known = is_ours(request);
     bt_list_push_back(&door->watches, &watch->link);
     bt_gcall_set_user(call, watch);
-    (void)tell(watch, ours ? status_now(door) : UNKNOWN_SERVICE);
+    (void)send_status(watch, watch->known ? status_now(door) : UNKNOWN_SERVICE);
 }
 
 void bt_health_watch_gone(bt_gcall_t *call)
@@ -117,31 +92,26 @@ static void end_watch(watch_t *watch)
 {
     bt_gcall_t *call = watch->call;
 
-    if (!tell(watch, NOT_SERVING)) {
+    if (!send_status(watch, NOT_SERVING)) {
         return; /* the call is over */
     }
     bt_health_watch_gone(call);
     bt_gcall_end(call, BT_GRPC_OK, NULL);
 }
 
-void bt_health_tick(bt_gdoor_t *door)
+void bt_gdoor_tick(bt_gdoor_t *door)
 {
     const status_t now =
         bt_list_empty(&door->watches) ? NOT_SERVING : status_now(door);
-    bt_list_t *pos;
-    bt_list_t *next;
 
-    BT_LIST_FOR_EACH(pos, next, &door->watches)
-    {
-        watch_t *watch = BT_CONTAINER_OF(pos, watch_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(watch_t, watch, &door->watches, link) {
         if (door->front->draining) {
             end_watch(watch);
         } else if (watch->known) {
             /* Repeated checks delay the shutdown, and so does Watch. */
             door->front->ready_asked_ms = bt_now_ms();
-            if (watch->told != now) {
-                (void)tell(watch, now);
+            if (watch->sent != now) {
+                (void)send_status(watch, now);
             }
         }
     }

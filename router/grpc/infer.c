@@ -31,7 +31,7 @@ typedef struct grpc_request {
     bt_list_t link;        /* in stream->requests */
     struct stream *stream; /* NULL: a unary call */
     bt_gcall_t *call;
-    bool final_told;              /* stream: the last response was sent */
+    bool final_sent;              /* stream: the last response was sent */
     char id[BT_INFER_NAME_BYTES]; /* the client's id, for an error */
 } grpc_request_t;
 
@@ -53,7 +53,7 @@ static bt_gdoor_t *door_of(const grpc_request_t *r)
 }
 
 /* Logs the request, which is over. @return its stream, or NULL */
-static stream_t *leave(grpc_request_t *r, int http_status)
+static stream_t *request_end(grpc_request_t *r, int http_status)
 {
     stream_t *stream = r->stream;
 
@@ -69,10 +69,10 @@ static stream_t *leave(grpc_request_t *r, int http_status)
     return stream;
 }
 
-static void give_up(grpc_request_t *r)
+static void request_abort(grpc_request_t *r)
 {
     bt_request_gone(&r->base);
-    (void)leave(r, BT_REQUEST_CLIENT_LEFT);
+    (void)request_end(r, BT_REQUEST_CLIENT_LEFT);
 }
 
 /* Frees the large buffer that a message with logits needed. */
@@ -91,7 +91,7 @@ static void unary_error(bt_request_t *request, const bt_api_error_t *error)
     grpc_request_t *r = grpc_of(request);
     bt_gcall_t *call = r->call;
 
-    (void)leave(r, error->http_status);
+    (void)request_end(r, error->http_status);
     bt_gdoor_fail(call, error);
 }
 
@@ -105,12 +105,12 @@ static void unary_finish(bt_request_t *request,
     bt_strbuf_reset(out);
     bt_pb_infer_write(whole, out);
     if (bt_strbuf_status(out) != BT_OK) {
-        (void)leave(r, 503);
+        (void)request_end(r, 503);
         bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
                      "out of memory for this answer");
         return;
     }
-    (void)leave(r, 200);
+    (void)request_end(r, 200);
     if (bt_gcall_send(call, (out->len > 0) ? out->data : "", out->len)) {
         bt_gcall_end(call, BT_GRPC_OK, NULL);
     }
@@ -135,7 +135,7 @@ static void end_if_done(stream_t *stream)
 }
 
 /* Sends the content of `out`. @return false: the call is over, with all its
- * visits */
+ * requests */
 static bool send_out(bt_gcall_t *call)
 {
     bt_gdoor_t *door = bt_gcall_ctx(call);
@@ -152,12 +152,12 @@ static bool send_out(bt_gcall_t *call)
     return is_sent;
 }
 
-static bool tell(grpc_request_t *r, const bt_infer_response_t *response,
-                 bool final)
+static bool send_response(grpc_request_t *r,
+                          const bt_infer_response_t *response, bool final)
 {
     bt_strbuf_t *out = &door_of(r)->out;
 
-    r->final_told = final;
+    r->final_sent = final;
     bt_strbuf_reset(out);
     bt_pb_infer_write_piece(response, final, out);
     return send_out(r->call);
@@ -166,7 +166,7 @@ static bool tell(grpc_request_t *r, const bt_infer_response_t *response,
 static void stream_piece(bt_request_t *request,
                          const bt_infer_response_t *piece)
 {
-    (void)tell(grpc_of(request), piece, piece->final);
+    (void)send_response(grpc_of(request), piece, piece->final);
 }
 
 static void stream_finish(bt_request_t *request,
@@ -177,14 +177,15 @@ static void stream_finish(bt_request_t *request,
 
     empty.outputs = NULL;
     empty.n_outputs = 0;
-    if ((whole->n_outputs > 0) && !tell(r, whole, !whole->empty_final)) {
+    if ((whole->n_outputs > 0) &&
+        !send_response(r, whole, !whole->empty_final)) {
         return;
     }
     /* Also for a request that was stopped before any output. */
-    if (!r->final_told && !tell(r, &empty, true)) {
+    if (!r->final_sent && !send_response(r, &empty, true)) {
         return;
     }
-    end_if_done(leave(r, 200));
+    end_if_done(request_end(r, 200));
 }
 
 static void stream_error(bt_request_t *request, const bt_api_error_t *error)
@@ -195,7 +196,7 @@ static void stream_error(bt_request_t *request, const bt_api_error_t *error)
     bt_strbuf_reset(out);
     bt_pb_infer_write_error(error->message, r->id, out);
     if (send_out(r->call)) {
-        end_if_done(leave(r, error->http_status));
+        end_if_done(request_end(r, error->http_status));
     }
 }
 
@@ -208,7 +209,7 @@ static const bt_infer_ops_t stream_infer_ops = {
 /* ---- the beginning ---- */
 
 /* Reserves memory for a compressed message before it is decompressed. */
-static bool hold_unpacked(const bt_gdoor_t *door, bt_gmessage_t *message)
+static bool charge_unpacked(const bt_gdoor_t *door, bt_gmessage_t *message)
 {
     const uint64_t most = door->front->config->max_body_bytes;
     uint64_t bytes = (uint64_t)message->body.len * BT_ZIP_MAX_RATIO;
@@ -261,7 +262,7 @@ static bt_status_t admit(grpc_request_t *r, bt_gmessage_t *message)
     if (status != BT_OK) {
         return status;
     }
-    if (!hold_unpacked(door_of(r), message) ||
+    if (!charge_unpacked(door_of(r), message) ||
         !bt_arena_strdup(&r->base.arena, traceparent, &r->base.traceparent)) {
         bt_api_error_set(
             &r->base.error, 503, "server_error", NULL,
@@ -345,7 +346,7 @@ void bt_infer_unary_gone(bt_gcall_t *call)
     grpc_request_t *r = bt_gcall_user(call);
 
     if (r != NULL) {
-        give_up(r);
+        request_abort(r);
     }
 }
 
@@ -404,7 +405,8 @@ void bt_infer_stream_gone(bt_gcall_t *call)
         return;
     }
     while (!bt_list_empty(&stream->requests)) {
-        give_up(BT_CONTAINER_OF(stream->requests.next, grpc_request_t, link));
+        request_abort(
+            BT_CONTAINER_OF(stream->requests.next, grpc_request_t, link));
     }
     bt_gcall_set_user(call, NULL);
     bt_free(stream);

@@ -8,57 +8,57 @@
 /* Cost of an allocation besides its bytes. */
 #define OVERHEAD 16
 
-static void *room_alloc(void *data, size_t bytes)
+static void *budget_alloc(void *data, size_t bytes)
 {
-    bt_pb_room_t *room = data;
+    bt_pb_budget_t *budget = data;
     void *ptr = NULL;
 
-    if ((bytes <= room->left) && (OVERHEAD <= room->left - bytes)) {
+    if ((bytes <= budget->left) && (OVERHEAD <= budget->left - bytes)) {
         /* One byte more, since size 0 may return NULL. */
         ptr = bt_realloc_array(NULL, 1, bytes + 1);
     }
     if (ptr == NULL) {
-        room->refused = true;
+        budget->refused = true;
         return NULL;
     }
-    room->left -= bytes + OVERHEAD;
+    budget->left -= bytes + OVERHEAD;
     return ptr;
 }
 
-static void room_free(void *data, void *ptr)
+static void budget_free(void *data, void *ptr)
 {
     (void)data;
     bt_free(ptr);
 }
 
-void bt_pb_room_init(bt_pb_room_t *room, size_t message_bytes)
+void bt_pb_budget_init(bt_pb_budget_t *budget, size_t message_bytes)
 {
-    *room = (bt_pb_room_t){.allocator = {.alloc = room_alloc,
-                                         .free = room_free,
-                                         .allocator_data = room},
-                           .left = message_bytes * BT_PB_ROOM_FACTOR +
-                                   BT_PB_ROOM_BYTES};
+    *budget = (bt_pb_budget_t){.allocator = {.alloc = budget_alloc,
+                                             .free = budget_free,
+                                             .allocator_data = budget},
+                               .left = message_bytes * BT_PB_BUDGET_FACTOR +
+                                       BT_PB_BUDGET_BYTES};
 }
 
-bt_status_t bt_pb_read(bt_pb_room_t *room,
+bt_status_t bt_pb_read(bt_pb_budget_t *budget,
                        const ProtobufCMessageDescriptor *what, const void *data,
                        size_t bytes, ProtobufCMessage **message_p)
 {
     /* An empty message may come with a NULL pointer. */
     static const uint8_t nothing;
     ProtobufCMessage *message = protobuf_c_message_unpack(
-        what, &room->allocator, bytes, (bytes > 0) ? data : &nothing);
+        what, &budget->allocator, bytes, (bytes > 0) ? data : &nothing);
 
     if (message == NULL) {
-        return room->refused ? BT_ERR_TOO_LARGE : BT_ERR_BAD_MESSAGE;
+        return budget->refused ? BT_ERR_TOO_LARGE : BT_ERR_BAD_MESSAGE;
     }
     *message_p = message;
     return BT_OK;
 }
 
-void bt_pb_free(bt_pb_room_t *room, ProtobufCMessage *message)
+void bt_pb_free(bt_pb_budget_t *budget, ProtobufCMessage *message)
 {
-    protobuf_c_message_free_unpacked(message, &room->allocator);
+    protobuf_c_message_free_unpacked(message, &budget->allocator);
 }
 
 /* ---- writing ---- */

@@ -21,30 +21,30 @@
 
 /** Memory budget for parsing a message: a multiple of its bytes, plus a
  *  constant. */
-#define BT_PB_ROOM_FACTOR 8u
-#define BT_PB_ROOM_BYTES  ((size_t)64 * 1024)
+#define BT_PB_BUDGET_FACTOR 8u
+#define BT_PB_BUDGET_BYTES  ((size_t)64 * 1024)
 
 /** Memory budget for parsing one message. If a field is set to NULL, its
  *  memory is not freed with the message; free it with bt_free(). */
-typedef struct bt_pb_room {
+typedef struct bt_pb_budget {
     ProtobufCAllocator allocator;
     size_t left;
     bool refused; /**< budget exceeded, or memory short */
-} bt_pb_room_t;
+} bt_pb_budget_t;
 
 /** Initialises the budget for a message of the given size. */
-void bt_pb_room_init(bt_pb_room_t *room, size_t message_bytes);
+void bt_pb_budget_init(bt_pb_budget_t *budget, size_t message_bytes);
 /** Parses a message.
  *  @param [out] message_p  free with bt_pb_free() and @a room
  *  @retval BT_OK
  *  @retval BT_ERR_TOO_LARGE    The message exceeds the budget, or memory is
  *                            short.
  *  @retval BT_ERR_BAD_MESSAGE  The bytes are not a valid message. */
-BT_MUST_CHECK bt_status_t bt_pb_read(bt_pb_room_t *room,
+BT_MUST_CHECK bt_status_t bt_pb_read(bt_pb_budget_t *budget,
                                      const ProtobufCMessageDescriptor *what,
                                      const void *data, size_t bytes,
                                      ProtobufCMessage **message_p);
-void bt_pb_free(bt_pb_room_t *room, ProtobufCMessage *message);
+void bt_pb_free(bt_pb_budget_t *budget, ProtobufCMessage *message);
 /** Casts away const, which protobuf-c's messages lack: for text that is only
  *  read. NULL becomes "". */
 char *bt_pb_text(const char *borrowed);

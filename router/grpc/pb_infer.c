@@ -3,6 +3,7 @@
 
 #include <grpc_service.pb-c.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,19 +20,25 @@ typedef Inference__InferTensorContents contents_pb_t;
 
 #define INVALID "invalid_request_error"
 
-static bt_status_t refuse(bt_api_error_t *error, int http_status,
-                          const char *message)
+/* Sets an error with status 400. */
+__attribute__((format(printf, 2, 3))) static bt_status_t
+refuse(bt_api_error_t *error, const char *fmt, ...)
 {
-    bt_api_error_set(error, http_status,
-                     (http_status >= 500) ? "server_error" : INVALID, NULL,
-                     "%s", message);
-    return (http_status >= 500) ? BT_ERR_NO_MEMORY : BT_ERR_INVALID_PARAM;
+    char message[sizeof(error->message)];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(message, sizeof(message), fmt, args);
+    va_end(args);
+    bt_api_error_set(error, 400, INVALID, NULL, "%s", message);
+    return BT_ERR_INVALID_PARAM;
 }
 
 static bt_status_t no_memory(bt_api_error_t *error)
 {
-    return refuse(error, 503,
-                  "out of memory for this request, try again later");
+    bt_api_error_set(error, 503, "server_error", NULL,
+                     "out of memory for this request, try again later");
+    return BT_ERR_NO_MEMORY;
 }
 
 /* ---- parameters ---- */
@@ -44,18 +51,16 @@ static bt_status_t check_reserved(const bt_infer_param_t *param,
         return BT_OK;
     }
     if (strcmp(param->name, BT_INFER_EMPTY_FINAL) != 0) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "parameter keys starting with 'triton_' are reserved "
-                         "for Triton usage. Only the following keys starting "
-                         "with 'triton_' are allowed: " BT_INFER_EMPTY_FINAL);
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error,
+                      "parameter keys starting with 'triton_' are reserved "
+                      "for Triton usage. Only the following keys starting "
+                      "with 'triton_' are allowed: " BT_INFER_EMPTY_FINAL);
     }
     if (param->kind != BT_INFER_BOOL) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "invalid value type for '%s' parameter, expected "
-                         "bool_param.",
-                         param->name);
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error,
+                      "invalid value type for '%s' parameter, expected "
+                      "bool_param.",
+                      param->name);
     }
     return BT_OK;
 }
@@ -71,11 +76,10 @@ static bt_status_t add_param(bt_infer_params_t *params, const char *name,
         return no_memory(error);
     }
     if (status != BT_OK) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "there are more than %d parameters, or the name of "
-                         "one has more than %d bytes",
-                         BT_INFER_MAX_PARAMS, BT_TENSOR_NAME_BYTES - 1);
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error,
+                      "there are more than %d parameters, or the name of "
+                      "one has more than %d bytes",
+                      BT_INFER_MAX_PARAMS, BT_TENSOR_NAME_BYTES - 1);
     }
     switch ((value == NULL)
                 ? INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE__NOT_SET
@@ -103,9 +107,7 @@ static bt_status_t add_param(bt_infer_params_t *params, const char *name,
         param->text = bt_strdup(value->string_param);
         return (param->text == NULL) ? no_memory(error) : BT_OK;
     default:
-        bt_api_error_set(error, 400, INVALID, NULL, "parameter %s has no value",
-                         name);
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error, "parameter %s has no value", name);
     }
 }
 
@@ -137,11 +139,10 @@ static bt_status_t set_region(bt_infer_region_t *region, const char *name,
             return BT_OK;
         }
     }
-    bt_api_error_set(error, 400, INVALID, NULL,
-                     "parameter %.100s of a tensor is not known here, or is of "
-                     "a wrong type",
-                     name);
-    return BT_ERR_INVALID_PARAM;
+    return refuse(error,
+                  "parameter %.100s of a tensor is not known here, or is of "
+                  "a wrong type",
+                  name);
 }
 
 /* ---- data ---- */
@@ -263,21 +264,18 @@ static bt_status_t take_contents(bt_tensor_t *tensor, const contents_pb_t *c,
     bt_status_t status;
 
     if (numbers.field == NULL) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "input %s: %s comes in raw_input_contents alone",
-                         tensor->name, bt_dtype_name(tensor->dtype));
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error, "input %s: %s comes in raw_input_contents alone",
+                      tensor->name, bt_dtype_name(tensor->dtype));
     }
     status = bt_tensor_count(tensor->dims, tensor->n_dims, &count);
     if ((status != BT_OK) || (numbers.n != count) ||
         (n_in_all(c) != numbers.n) || !fits(tensor->dtype, c)) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "input %s: its shape says %" PRIu64
-                         " elements, %s has %zu "
-                         "(%zu in all of contents), or one does not fit %s",
-                         tensor->name, count, numbers.field, numbers.n,
-                         n_in_all(c), bt_dtype_name(tensor->dtype));
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error,
+                      "input %s: its shape says %" PRIu64
+                      " elements, %s has %zu "
+                      "(%zu in all of contents), or one does not fit %s",
+                      tensor->name, count, numbers.field, numbers.n,
+                      n_in_all(c), bt_dtype_name(tensor->dtype));
     }
     status = bt_tensor_make(tensor->name, tensor->dtype, tensor->dims,
                             tensor->n_dims, bytes_of_strings(c), &made);
@@ -297,18 +295,14 @@ static bt_status_t set_shape(bt_tensor_t *tensor, const input_pb_t *from,
                              bt_api_error_t *error)
 {
     if (from->n_shape > BT_TENSOR_MAX_DIMS) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "input %s has more than %d dimensions", tensor->name,
-                         BT_TENSOR_MAX_DIMS);
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error, "input %s has more than %d dimensions",
+                      tensor->name, BT_TENSOR_MAX_DIMS);
     }
     tensor->n_dims = (uint32_t)from->n_shape;
     for (size_t i = 0; i < from->n_shape; i++) {
         if (from->shape[i] < 0) {
-            bt_api_error_set(error, 400, INVALID, NULL,
-                             "input %s: dimension %" PRId64 " in its shape",
-                             tensor->name, from->shape[i]);
-            return BT_ERR_INVALID_PARAM;
+            return refuse(error, "input %s: dimension %" PRId64 " in its shape",
+                          tensor->name, from->shape[i]);
         }
         tensor->dims[i] = (uint64_t)from->shape[i];
     }
@@ -322,15 +316,13 @@ static bt_status_t take_head(bt_infer_input_t *input, const input_pb_t *from,
     bt_status_t status = BT_OK;
 
     if (strlen(from->name) >= sizeof(tensor->name)) {
-        return refuse(error, 400, "an input's name is too long");
+        return refuse(error, "an input's name is too long");
     }
     snprintf(tensor->name, sizeof(tensor->name), "%s", from->name);
     if (!bt_dtype_find(from->datatype, strlen(from->datatype),
                        &tensor->dtype)) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "input %s: \"%.40s\" is no datatype", tensor->name,
-                         from->datatype);
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error, "input %s: \"%.40s\" is no datatype", tensor->name,
+                      from->datatype);
     }
     for (size_t i = 0; (i < from->n_parameters) && (status == BT_OK); i++) {
         status = set_region(&input->region, from->parameters[i]->key,
@@ -364,18 +356,15 @@ static bt_status_t take_data(bt_infer_input_t *input, const input_pb_t *from,
             return status;
         }
     } else if (n_in_all(contents) > 0) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "input %s has contents, while raw_input_contents are "
-                         "given",
-                         input->tensor.name);
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error,
+                      "input %s has contents, while raw_input_contents are "
+                      "given",
+                      input->tensor.name);
     } else {
         steal(&input->tensor, raw);
     }
     if (bt_tensor_check(&input->tensor, why) != BT_OK) {
-        bt_api_error_set(error, 400, INVALID, NULL, "input %s %s",
-                         input->tensor.name, why);
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error, "input %s %s", input->tensor.name, why);
     }
     return BT_OK;
 }
@@ -387,7 +376,7 @@ static bt_status_t take_inputs(request_pb_t *from, bt_infer_request_t *to,
     bt_status_t status = BT_OK;
 
     if (from->n_inputs > BT_INFER_MAX_INPUTS) {
-        return refuse(error, 400, "there are more than 96 inputs");
+        return refuse(error, "there are more than 96 inputs");
     }
     to->inputs = bt_calloc(from->n_inputs + 1, sizeof(*to->inputs));
     if (to->inputs == NULL) {
@@ -404,7 +393,7 @@ static bt_status_t take_inputs(request_pb_t *from, bt_infer_request_t *to,
         }
         if (from->n_raw_input_contents > 0) {
             if (n_raw == from->n_raw_input_contents) {
-                return refuse(error, 400,
+                return refuse(error,
                               "raw_input_contents has fewer entries than there "
                               "are inputs");
             }
@@ -414,8 +403,7 @@ static bt_status_t take_inputs(request_pb_t *from, bt_infer_request_t *to,
     }
     if ((status == BT_OK) && (n_raw != from->n_raw_input_contents)) {
         return refuse(
-            error, 400,
-            "raw_input_contents has more entries than there are inputs");
+            error, "raw_input_contents has more entries than there are inputs");
     }
     return status;
 }
@@ -426,7 +414,7 @@ static bt_status_t take_wanted(const request_pb_t *from, bt_infer_request_t *to,
     bt_status_t status = BT_OK;
 
     if (from->n_outputs > BT_INFER_MAX_OUTPUTS) {
-        return refuse(error, 400, "more than 32 outputs are asked for");
+        return refuse(error, "more than 32 outputs are asked for");
     }
     to->wanted = bt_calloc(from->n_outputs + 1, sizeof(*to->wanted));
     if (to->wanted == NULL) {
@@ -438,7 +426,7 @@ static bt_status_t take_wanted(const request_pb_t *from, bt_infer_request_t *to,
 
         to->n_wanted = i + 1;
         if (strlen(wanted->name) >= sizeof(out->name)) {
-            return refuse(error, 400, "an output's name is too long");
+            return refuse(error, "an output's name is too long");
         }
         snprintf(out->name, sizeof(out->name), "%s", wanted->name);
         out->binary = true;
@@ -455,9 +443,8 @@ static bt_status_t take_name(const char *from, char to[BT_INFER_NAME_BYTES],
                              const char *field, bt_api_error_t *error)
 {
     if (strlen(from) >= BT_INFER_NAME_BYTES) {
-        bt_api_error_set(error, 400, INVALID, NULL, "%s has more than %d bytes",
-                         field, BT_INFER_NAME_BYTES - 1);
-        return BT_ERR_INVALID_PARAM;
+        return refuse(error, "%s has more than %d bytes", field,
+                      BT_INFER_NAME_BYTES - 1);
     }
     snprintf(to, BT_INFER_NAME_BYTES, "%s", from);
     return BT_OK;
@@ -496,22 +483,24 @@ static bt_status_t read_request(const void *data, size_t bytes,
 {
     ProtobufCMessage *message = NULL;
     bt_infer_request_t request = {0};
-    bt_pb_room_t room;
+    bt_pb_budget_t budget;
     bt_status_t status;
 
-    bt_pb_room_init(&room, bytes);
-    status = bt_pb_read(&room, &inference__model_infer_request__descriptor,
+    bt_pb_budget_init(&budget, bytes);
+    status = bt_pb_read(&budget, &inference__model_infer_request__descriptor,
                         data, bytes, &message);
     if (status == BT_ERR_TOO_LARGE) {
-        return refuse(error, 413,
-                      "the request needs too much memory when it is read: send "
-                      "the tensors in raw_input_contents");
+        bt_api_error_set(
+            error, 413, INVALID, NULL,
+            "the request needs too much memory when it is read: send "
+            "the tensors in raw_input_contents");
+        return BT_ERR_INVALID_PARAM;
     }
     if (status != BT_OK) {
-        return refuse(error, 400, "the message is no ModelInferRequest");
+        return refuse(error, "the message is no ModelInferRequest");
     }
     status = take_request((request_pb_t *)message, &request, error);
-    bt_pb_free(&room, message);
+    bt_pb_free(&budget, message);
     if (status != BT_OK) {
         bt_infer_request_fini(&request);
         return status;
@@ -539,7 +528,7 @@ static bt_status_t unpack(const bt_pb_infer_form_t *form,
         return no_memory(error);
     }
     return (status == BT_OK) ? BT_OK
-                             : refuse(error, 400, "the message is not gzip's");
+                             : refuse(error, "the message is not gzip's");
 }
 
 bt_status_t bt_pb_infer_parse(const void *ctx, bt_strbuf_t *body,

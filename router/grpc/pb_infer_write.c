@@ -9,15 +9,15 @@ typedef Inference__ModelInferResponse response_pb_t;
 typedef Inference__ModelInferResponse__InferOutputTensor output_pb_t;
 typedef Inference__InferParameter param_pb_t;
 typedef Inference__ModelInferResponse__InferOutputTensor__ParametersEntry
-    place_entry_t;
+    region_entry_t;
 
 /* Parameters of an output in shared memory: region, bytes and, unless it is 0,
  * the offset. */
-#define N_PLACE 3
-typedef struct place_form {
-    place_entry_t entries[N_PLACE], *list[N_PLACE];
-    param_pb_t values[N_PLACE];
-} place_form_t;
+#define N_REGION_PARAMS 3
+typedef struct region_form {
+    region_entry_t entries[N_REGION_PARAMS], *list[N_REGION_PARAMS];
+    param_pb_t values[N_REGION_PARAMS];
+} region_form_t;
 
 /* Borrows everything; the arrays hold BT_INFER_MAX_OUTPUTS. */
 typedef struct response_form {
@@ -26,7 +26,7 @@ typedef struct response_form {
     output_pb_t *output_list[BT_INFER_MAX_OUTPUTS];
     ProtobufCBinaryData raw[BT_INFER_MAX_OUTPUTS];
     int64_t shapes[BT_INFER_MAX_OUTPUTS][BT_TENSOR_MAX_DIMS];
-    place_form_t places[BT_INFER_MAX_OUTPUTS];
+    region_form_t regions[BT_INFER_MAX_OUTPUTS];
 } response_form_t;
 
 /* Parameter of a response in a stream. */
@@ -46,7 +46,7 @@ static uint8_t *bytes_of(const void *borrowed)
     return cast.to;
 }
 
-static void say_final(final_form_t *form, bool final, response_pb_t *message)
+static void set_final(final_form_t *form, bool final, response_pb_t *message)
 {
     form->entry = (Inference__ModelInferResponse__ParametersEntry)
         INFERENCE__MODEL_INFER_RESPONSE__PARAMETERS_ENTRY__INIT;
@@ -62,12 +62,12 @@ static void say_final(final_form_t *form, bool final, response_pb_t *message)
 }
 
 /* @return the value to set */
-static param_pb_t *add_place(place_form_t *form, output_pb_t *out,
-                             const char *key)
+static param_pb_t *add_region_param(region_form_t *form, output_pb_t *out,
+                                    const char *key)
 {
     const size_t i = out->n_parameters++;
 
-    form->entries[i] = (place_entry_t)
+    form->entries[i] = (region_entry_t)
         INFERENCE__MODEL_INFER_RESPONSE__INFER_OUTPUT_TENSOR__PARAMETERS_ENTRY__INIT;
     form->values[i] = (param_pb_t)INFERENCE__INFER_PARAMETER__INIT;
     form->entries[i].key = bt_pb_text(key);
@@ -77,29 +77,29 @@ static param_pb_t *add_place(place_form_t *form, output_pb_t *out,
     return &form->values[i];
 }
 
-static void add_number(place_form_t *form, output_pb_t *out, const char *key,
+static void add_number(region_form_t *form, output_pb_t *out, const char *key,
                        uint64_t number)
 {
-    param_pb_t *value = add_place(form, out, key);
+    param_pb_t *value = add_region_param(form, out, key);
 
     value->parameter_choice_case =
         INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM;
     value->int64_param = (int64_t)number;
 }
 
-static void fill_place(place_form_t *form, const bt_infer_region_t *place,
-                       size_t bytes, output_pb_t *out)
+static void fill_region(region_form_t *form, const bt_infer_region_t *region,
+                        size_t bytes, output_pb_t *out)
 {
     param_pb_t *value;
 
     add_number(form, out, "shared_memory_byte_size", bytes);
-    if (place->offset > 0) {
-        add_number(form, out, "shared_memory_offset", place->offset);
+    if (region->offset > 0) {
+        add_number(form, out, "shared_memory_offset", region->offset);
     }
-    value = add_place(form, out, "shared_memory_region");
+    value = add_region_param(form, out, "shared_memory_region");
     value->parameter_choice_case =
         INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
-    value->string_param = bt_pb_text(place->name);
+    value->string_param = bt_pb_text(region->name);
 }
 
 static void fill_response(response_form_t *form,
@@ -115,7 +115,7 @@ static void fill_response(response_form_t *form,
     for (size_t i = 0; i < from->n_outputs; i++) {
         const bt_tensor_t *tensor = &from->outputs[i];
         output_pb_t *out = &form->outputs[i];
-        const bt_infer_region_t *place;
+        const bt_infer_region_t *region;
 
         *out = (output_pb_t)
             INFERENCE__MODEL_INFER_RESPONSE__INFER_OUTPUT_TENSOR__INIT;
@@ -126,12 +126,12 @@ static void fill_response(response_form_t *form,
         }
         out->n_shape = tensor->n_dims;
         out->shape = form->shapes[i];
-        place = (from->request == NULL)
-                    ? NULL
-                    : bt_infer_place(from->request, tensor->name);
+        region = (from->request == NULL)
+                     ? NULL
+                     : bt_infer_place(from->request, tensor->name);
         form->raw[i] = (ProtobufCBinaryData){0}; /* one for each, also here */
-        if (place != NULL) {
-            fill_place(&form->places[i], place, tensor->bytes, out);
+        if (region != NULL) {
+            fill_region(&form->regions[i], region, tensor->bytes, out);
         } else {
             form->raw[i].len = tensor->bytes;
             form->raw[i].data = bytes_of(tensor->data);
@@ -161,7 +161,7 @@ void bt_pb_infer_write_piece(const bt_infer_response_t *response, bool final,
     final_form_t param;
 
     fill_response(&form, response);
-    say_final(&param, final, &form.message);
+    set_final(&param, final, &form.message);
     piece.infer_response = &form.message;
     bt_pb_write(&piece.base, out);
 }
@@ -174,7 +174,7 @@ void bt_pb_infer_write_error(const char *message, const char *id,
     response_pb_t response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
     final_form_t param;
 
-    say_final(&param, true, &response);
+    set_final(&param, true, &response);
     piece.error_message = bt_pb_text((message[0] == '\0') ? "failed" : message);
     response.id = bt_pb_text(id);
     piece.infer_response = &response;

@@ -22,7 +22,7 @@ static char *services[] = {
     (char[]){"inference.GRPCInferenceService"},
 };
 
-static bool list_services(bt_gcall_t *call, response_t *response)
+static void list_services(bt_gcall_t *call, response_t *response)
 {
     Grpc__Reflection__V1__ServiceResponse service[BT_ARRAY_LEN(services)];
     Grpc__Reflection__V1__ServiceResponse *list[BT_ARRAY_LEN(services)];
@@ -40,7 +40,7 @@ static bool list_services(bt_gcall_t *call, response_t *response)
     response->message_response_case =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE;
     response->list_services_response = &answer;
-    return bt_gdoor_send(call, &response->base);
+    (void)bt_gdoor_send(call, &response->base);
 }
 
 /* The constant is only read. */
@@ -55,7 +55,7 @@ static ProtobufCBinaryData borrow(bt_proto_span_t span)
 }
 
 /* Sends a file and its imports. */
-static bool send_file(bt_gcall_t *call, response_t *response,
+static void send_file(bt_gcall_t *call, response_t *response,
                       bt_proto_span_t file)
 {
     Grpc__Reflection__V1__FileDescriptorResponse answer =
@@ -63,7 +63,6 @@ static bool send_file(bt_gcall_t *call, response_t *response,
     ProtobufCBinaryData files[MAX_FILES];
     bt_proto_span_t import;
     size_t n = 0;
-    bool sent;
 
     files[n++] = borrow(file);
     for (size_t i = 0; (n < MAX_FILES) && bt_proto_import(file, i, &import);
@@ -82,18 +81,15 @@ static bool send_file(bt_gcall_t *call, response_t *response,
     response->message_response_case =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE;
     response->file_descriptor_response = &answer;
-    sent = bt_gdoor_send(call, &response->base);
-    response->file_descriptor_response = NULL;
-    return sent;
+    (void)bt_gdoor_send(call, &response->base);
 }
 
-static bool send_error(bt_gcall_t *call, response_t *response,
+static void send_error(bt_gcall_t *call, response_t *response,
                        bt_grpc_code_t code, const char *message)
 {
     Grpc__Reflection__V1__ErrorResponse answer =
         GRPC__REFLECTION__V1__ERROR_RESPONSE__INIT;
     char text[128];
-    bool sent;
 
     snprintf(text, sizeof(text), "%s", message);
     answer.error_code = (int32_t)code;
@@ -101,51 +97,41 @@ static bool send_error(bt_gcall_t *call, response_t *response,
     response->message_response_case =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
     response->error_response = &answer;
-    sent = bt_gdoor_send(call, &response->base);
-    response->error_response = NULL;
-    return sent;
+    (void)bt_gdoor_send(call, &response->base);
 }
 
-static bool answer(bt_gcall_t *call, request_t *request)
+void bt_reflection_answer(bt_gcall_t *call, void *message)
 {
+    request_t *request = message;
     response_t response =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__INIT;
+    const char *missing = "there are no extensions";
     bt_proto_span_t file;
 
     response.valid_host = request->host;
     response.original_request = request;
     switch (request->message_request_case) {
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_LIST_SERVICES:
-        return list_services(call, &response);
+        list_services(call, &response);
+        return;
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_BY_FILENAME:
         if (bt_proto_file_named(request->file_by_filename, &file)) {
-            return send_file(call, &response, file);
+            send_file(call, &response, file);
+            return;
         }
-        return send_error(call, &response, BT_GRPC_NOT_FOUND,
-                          "no file of this name");
+        missing = "no file of this name";
+        break;
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_SYMBOL:
         if (bt_proto_file_of(request->file_containing_symbol, &file)) {
-            return send_file(call, &response, file);
+            send_file(call, &response, file);
+            return;
         }
-        return send_error(call, &response, BT_GRPC_NOT_FOUND,
-                          "no file has this symbol");
+        missing = "no file has this symbol";
+        break;
     default:
-        return send_error(call, &response, BT_GRPC_NOT_FOUND,
-                          "there are no extensions");
+        break;
     }
-}
-
-void bt_reflection_message(bt_gcall_t *call, bt_gmessage_t *message)
-{
-    bt_pb_room_t room;
-    request_t *request = (request_t *)bt_gdoor_read(
-        call, message,
-        &grpc__reflection__v1__server_reflection_request__descriptor, &room);
-
-    if (request != NULL) {
-        (void)answer(call, request);
-        bt_pb_free(&room, &request->base);
-    }
+    send_error(call, &response, BT_GRPC_NOT_FOUND, missing);
 }
 
 void bt_reflection_half_close(bt_gcall_t *call)

@@ -80,20 +80,51 @@ static inline void gone(bt_gcall_t *call)
 }
 
 static const bt_gmethod_t test_methods[] = {
-    {"/t.S/Echo", false, 0, echo, NULL, NULL, 0},
-    {"/t.S/Stream", true, 0, stream, half_close, gone, 0},
-    {"/t.S/Hold", false, 100, hold, NULL, gone, 0},
+    {"/t.S/Echo", false, 0, echo, NULL, NULL, 0, NULL, NULL},
+    {"/t.S/Stream", true, 0, stream, half_close, gone, 0, NULL, NULL},
+    {"/t.S/Hold", false, 100, hold, NULL, gone, 0, NULL, NULL},
 };
 
-static inline void on_ended(void *ctx, bt_gcall_t *call, const char *path,
-                            bt_grpc_code_t code)
+static inline void on_ended(void *ctx, bt_gcall_t *call, bt_grpc_code_t code)
 {
     fixture_t *f = ctx;
 
     (void)call;
-    (void)path;
     f->n_ended++;
     f->code = code;
+}
+
+static inline void on_refused(void *ctx, const char *given, bt_grpc_code_t code,
+                              char id[BT_GCALL_MEMO_BYTES])
+{
+    (void)given;
+    (void)id;
+    on_ended(ctx, NULL, code);
+}
+
+static inline const char *on_admit(void *ctx, const bt_gmethod_t *method,
+                                   const bt_stream_t *client,
+                                   bt_grpc_field_fn field, const void *head,
+                                   bt_grpc_code_t *code_p)
+{
+    (void)ctx;
+    (void)method;
+    (void)client;
+    (void)field;
+    (void)head;
+    (void)code_p;
+    return NULL;
+}
+
+static inline void on_begin(void *ctx, bt_gcall_t *call)
+{
+    (void)ctx;
+    (void)call;
+}
+
+static inline void on_turn(void *ctx)
+{
+    (void)ctx;
 }
 
 /* Everybody but those who call it "evil.example", or come from there. */
@@ -146,7 +177,12 @@ static inline void fixture_start(fixture_t *f, const bt_grpc_config_t *config)
                                              BT_ARRAY_LEN(test_methods),
                                          .ctx = f,
                                          .on_check = on_check,
-                                         .on_end = on_ended};
+                                         .on_admit = on_admit,
+                                         .on_begin = on_begin,
+                                         .on_refused = on_refused,
+                                         .id_field = "x-request-id",
+                                         .on_end = on_ended,
+                                         .on_turn = on_turn};
     const struct timeval period = {.tv_usec = 1000};
     char why[BT_NET_WHY_BYTES];
 
