@@ -117,11 +117,8 @@ static void drop_former(bt_core_t *core, uint64_t instance)
 /* Disconnects the present workers, which are the wrong ones. */
 static void drop_all(bt_core_t *core, const char *why)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &bt_core_table(core)->workers)
-    {
-        bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &bt_core_table(core)->workers,
+                           link) {
         bt_link_t *link = worker->link_user;
 
         BT_LOG_WARN(
@@ -253,12 +250,7 @@ static void link_down(bt_worker_links_t *links, bt_instance_t *worker,
 
 static void stop_waiting(bt_worker_links_t *links, const bt_link_t *link)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &links->waiting)
-    {
-        waiting_t *waiting = BT_CONTAINER_OF(pos, waiting_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(waiting_t, waiting, &links->waiting, link) {
         if (waiting->control == link) {
             waiting_free(waiting);
         }

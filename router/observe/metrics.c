@@ -41,9 +41,7 @@ static void model_fini(bt_model_metrics_t *mm)
 /* @return NULL: there is none of this name */
 static bt_model_metrics_t *find_model(const bt_list_t *list, const char *name)
 {
-    for (bt_list_t *pos = list->next; pos != list; pos = pos->next) {
-        bt_model_metrics_t *mm = BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_model_metrics_t, mm, list, link) {
         if (strcmp(mm->name, name) == 0) {
             return mm;
         }
@@ -157,12 +155,7 @@ void bt_metrics_fleet_drop(bt_fleet_cells_t *fleet)
 
 static void free_models(bt_list_t *list)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, list)
-    {
-        bt_model_metrics_t *mm = BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_model_metrics_t, mm, list, link) {
         model_fini(mm);
         bt_free(mm);
     }

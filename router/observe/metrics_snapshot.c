@@ -33,11 +33,7 @@ static void copy_worker(bt_worker_row_t *row, const bt_metrics_worker_t *worker)
 static void copy_models(bt_metrics_snapshot_t *snapshot,
                         const bt_router_metrics_t *m)
 {
-    const bt_list_t *head = &m->models;
-
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_model_metrics_t *mm =
-            BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
+    BT_LIST_FOR_EACH_ENTRY(const bt_model_metrics_t, mm, &m->models, link) {
         bt_model_row_t *row = &snapshot->models[mm->index];
 
         row->labels = mm->labels.data;
@@ -49,13 +45,9 @@ static void copy_models(bt_metrics_snapshot_t *snapshot,
 static void copy_names(bt_metrics_snapshot_t *snapshot,
                        const bt_router_metrics_t *m)
 {
-    const bt_list_t *head = &m->names;
     uint32_t n = 0;
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_model_metrics_t *mm =
-            BT_CONTAINER_OF(pos, bt_model_metrics_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(const bt_model_metrics_t, mm, &m->names, link) {
         if (mm->has_series) {
             bt_model_row_t *row = &snapshot->names[n++];
 

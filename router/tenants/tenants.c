@@ -248,12 +248,7 @@ static bt_status_t find_key(const bt_tenants_t *tenants,
  * slot for a new name. */
 static bool forget_one(bt_tenants_t *tenants)
 {
-    bt_list_t *at, *next;
-
-    BT_LIST_FOR_EACH(at, next, &tenants->all)
-    {
-        bt_tenant_t *tenant = BT_CONTAINER_OF(at, bt_tenant_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_tenant_t, tenant, &tenants->all, link) {
         if (tenant->refs == 1) {
             bt_tenant_unref(tenant);
             tenants->n_named--;
