@@ -55,17 +55,20 @@ static bt_status_t check_settings(const bt_hf_t *hf)
 {
     const bt_json_node_t *const act = bt_hf_config(
         hf, "hidden_activation|hidden_act|activation_function|activation");
+    const char *const acts =
+        (hf->family->acts != NULL) ? hf->family->acts : SILU;
 
-    if ((act != NULL) && !is_one_of(act, hf->family->acts)) {
+    if ((act != NULL) && !is_one_of(act, acts)) {
         return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                           "config.json: the activation %s is not supported "
                           "for %s models; supported: %s",
                           (act->kind == BT_JSON_STRING)
                               ? bt_printable(act->text, act->len).text
                               : "that is no name",
-                          hf->family->model_type, hf->family->acts);
+                          hf->family->model_type, acts);
     }
-    for (const char *const *c = hf->family->checks; *c != NULL; c++) {
+    for (const char *const *c = hf->family->checks; (c != NULL) && (*c != NULL);
+         c++) {
         const size_t n = strcspn(*c, "=");
         const bt_json_node_t *const node = bt_hf_setting(hf, *c, n);
 
@@ -135,7 +138,7 @@ static bt_status_t put_key(bt_hf_t *hf, const bt_hf_key_t *key)
 
 static bool has_key(const bt_hf_key_t *keys, const char *key)
 {
-    for (; keys->key != NULL; keys++) {
+    for (; (keys != NULL) && (keys->key != NULL); keys++) {
         if (strcmp(keys->key, key) == 0) {
             return true;
         }
@@ -149,13 +152,12 @@ static bt_status_t put_keys(bt_hf_t *hf)
     const bt_hf_key_t *const own = hf->family->keys;
     bt_status_t status = BT_OK;
 
-    for (const bt_hf_key_t *k = own; (status == BT_OK) && (k->key != NULL);
-         k++) {
+    for (const bt_hf_key_t *k = own;
+         (status == BT_OK) && (k != NULL) && (k->key != NULL); k++) {
         status = put_key(hf, k);
     }
     for (const bt_hf_key_t *k = bt_hf_common_keys;
-         hf->family->common_keys && (status == BT_OK) && (k->key != NULL);
-         k++) {
+         !hf->family->own_keys && (status == BT_OK) && (k->key != NULL); k++) {
         if (!has_key(own, k->key)) {
             status = put_key(hf, k);
         }

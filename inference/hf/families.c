@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPT-2 and its kin: layer norms, biases, feed-forward without a gate. */
+#include "inference/hf/families.h"
+
 #include <string.h>
 
-#include "inference/hf/families.h"
+#include "common/base/status.h"
 
 /* clang-format off: one line for a setting or a name */
 
@@ -47,44 +48,163 @@ const bt_hf_name_t bt_hf_common_globals[] = {
     END_NAMES,
 };
 
-/* clang-format on */
-
-static const bt_hf_family_t *find(const bt_hf_family_t *table,
-                                  const char *model_type, size_t len)
-{
-    for (; table->model_type != NULL; table++) {
-        if ((strlen(table->model_type) == len) &&
-            (memcmp(table->model_type, model_type, len) == 0)) {
-            return table;
-        }
-    }
-    return NULL;
-}
-
-const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len)
-{
-    const bt_hf_family_t *const llama = find(bt_hf_llamas, model_type, len);
-
-    return (llama != NULL) ? llama : find(bt_hf_gpts, model_type, len);
-}
-
-const char *bt_hf_family_names(void)
-{
-    return "llama, mistral, ministral, ministral3, mistral3, smollm3, granite, "
-           "internlm2, olmo, olmo2, olmo3, qwen2, qwen3, gemma, gemma2, "
-           "gemma3_text, gemma3, phi3, gpt2, gpt_neox, falcon, starcoder2, "
-           "cohere2, baichuan, bloom, mpt";
-}
-
-/* clang-format off: one line for a setting or a name */
-
-static const char *const no_checks[] = {NULL};
-
-static const bt_hf_name_t no_names[] = {END_NAMES};
+/* ---- llama and its kin ---- */
 
 static const bt_hf_key_t mistral_keys[] = {
     {"sliding_window", "attention.sliding_window", BT_HF_U32, false, NULL},
     END_KEYS,
+};
+
+static const bt_hf_key_t granite_keys[] = {
+    {"attention_multiplier", "attention.scale", BT_HF_F32, false, NULL},
+    {"embedding_multiplier", "embedding_scale", BT_HF_F32, false, NULL},
+    {"residual_multiplier", "residual_scale", BT_HF_F32, false, NULL},
+    {"logits_scaling", "logit_scale", BT_HF_F32, false, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_name_t internlm2_names[] = {
+    {"attention_norm*", "attn_norm", BT_HF_AS_IS},
+    {"attention.wqkv*", "attn_q|attn_k|attn_v", BT_HF_SPLIT},
+    {"attention.wo*", "attn_output", BT_HF_AS_IS},
+    {"ffn_norm*", "ffn_norm", BT_HF_AS_IS},
+    {"feed_forward.w1*", "ffn_gate", BT_HF_AS_IS},
+    {"feed_forward.w3*", "ffn_up", BT_HF_AS_IS},
+    {"feed_forward.w2*", "ffn_down", BT_HF_AS_IS},
+    {"attention.rotary_emb.inv_freq", NULL, BT_HF_SKIP},
+    END_NAMES,
+};
+
+static const bt_hf_name_t internlm2_globals[] = {
+    {"tok_embeddings*", "token_embd", BT_HF_AS_IS},
+    {"norm*", "output_norm", BT_HF_AS_IS},
+    {"output*", "output", BT_HF_AS_IS},
+    END_NAMES,
+};
+
+static const bt_hf_name_t olmo2_names[] = {
+    {"post_attention_layernorm*", "post_attention_norm", BT_HF_AS_IS},
+    {"post_feedforward_layernorm*", "post_ffw_norm", BT_HF_AS_IS},
+    END_NAMES,
+};
+
+static const char *const smollm3_checks[] = {"use_sliding_window=false", NULL};
+static const char *const llama_checks[] = {"pretraining_tp=1", NULL};
+
+/* ---- Gemma ---- */
+
+static const bt_hf_key_t gemma_keys[] = {
+    {"head_dim", "attention.key_length", BT_HF_U32, true, NULL},
+    {"head_dim", "attention.value_length", BT_HF_U32, true, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_name_t gemma_names[] = {
+    {"input_layernorm*", "attn_norm", BT_HF_PLUS_ONE},
+    {"post_attention_layernorm*", "ffn_norm", BT_HF_PLUS_ONE},
+    END_NAMES,
+};
+
+static const bt_hf_name_t gemma_globals[] = {
+    {"norm*", "output_norm", BT_HF_PLUS_ONE},
+    END_NAMES,
+};
+
+static const bt_hf_key_t gemma2_keys[] = {
+    {"attn_logit_softcapping", "attn_logit_softcapping", BT_HF_F32, false,
+     NULL},
+    {"final_logit_softcapping", "final_logit_softcapping", BT_HF_F32, false,
+     NULL},
+    {"sliding_window", "attention.sliding_window", BT_HF_U32, false, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_name_t gemma2_names[] = {
+    {"input_layernorm*", "attn_norm", BT_HF_PLUS_ONE},
+    {"post_attention_layernorm*", "post_attention_norm", BT_HF_PLUS_ONE},
+    {"pre_feedforward_layernorm*", "ffn_norm", BT_HF_PLUS_ONE},
+    {"post_feedforward_layernorm*", "post_ffw_norm", BT_HF_PLUS_ONE},
+    {"self_attn.q_norm*", "attn_q_norm", BT_HF_PLUS_ONE},
+    {"self_attn.k_norm*", "attn_k_norm", BT_HF_PLUS_ONE},
+    END_NAMES,
+};
+
+#define GIVEN(setting, number)                           \
+    {                                                    \
+        (setting),                                       \
+        {                                                \
+            .text = (number), .len = sizeof(number) - 1, \
+            .kind = BT_JSON_NUMBER                       \
+        }                                                \
+    }
+
+/* The files of the authors' first models leave these out. */
+static const bt_hf_default_t gemma3_defaults[] = {
+    GIVEN("num_attention_heads", "8"),
+    GIVEN("num_key_value_heads", "4"),
+    GIVEN("head_dim", "256"),
+    GIVEN("max_position_embeddings", "131072"),
+    GIVEN("rms_norm_eps", "1e-6"),
+    GIVEN("rope_theta", "1000000"),
+    GIVEN("vocab_size", "262208"),
+    {NULL, {0}},
+};
+
+static const char *const gemma3_checks[] = {
+    "use_bidirectional_attention=false", "attn_logit_softcapping=null", NULL};
+
+/* ---- Phi ---- */
+
+static const bt_hf_key_t phi3_keys[] = {
+    {"sliding_window", "attention.sliding_window", BT_HF_U32, false, "0"},
+    {".original_max_position_embeddings|original_max_position_embeddings|" CONTEXT,
+     "rope.scaling.original_context_length", BT_HF_U32, true, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_name_t phi3_names[] = {
+    {"self_attn.qkv_proj*", "attn_qkv", BT_HF_AS_IS},
+    {"mlp.gate_up_proj*", "ffn_up", BT_HF_AS_IS},
+    END_NAMES,
+};
+
+/* ---- OLMo 1, Baichuan, Mistral 3 ---- */
+
+static const bt_hf_key_t olmo_keys[] = {
+    {"clip_qkv", "attention.clamp_kqv", BT_HF_F32, false, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_name_t baichuan_names[] = {
+    {"self_attn.W_pack*", "attn_q|attn_k|attn_v", BT_HF_PACK},
+    END_NAMES,
+};
+
+static const bt_hf_name_t baichuan_globals[] = {
+    {"lm_head*", "output", BT_HF_UNIT},
+    END_NAMES,
+};
+
+static const bt_hf_key_t mistral3_keys[] = {
+    {".llama_4_scaling_beta", "attention.temperature_scale", BT_HF_F32, false,
+     NULL},
+    END_KEYS,
+};
+
+static const char *const mistral3_checks[] = {"sliding_window=null", NULL};
+
+/* ---- Cohere 2 ---- */
+
+static const bt_hf_key_t cohere2_keys[] = {
+    {"logit_scale", "logit_scale", BT_HF_F32, true, NULL},
+    {"sliding_window", "attention.sliding_window", BT_HF_U32, true, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_name_t cohere2_names[] = {
+    {"input_layernorm.weight", "attn_norm.weight", BT_HF_AS_IS},
+    {"input_layernorm.bias", NULL, BT_HF_ZERO},
+    END_NAMES,
 };
 
 /* ---- GPT-2, NeoX, Falcon ---- */
@@ -271,9 +391,115 @@ static const bt_hf_name_t starcoder2_names[] = {
     END_NAMES,
 };
 
-const bt_hf_family_t bt_hf_gpts[] = {
+static const bt_hf_family_t families[] = {
+    {.model_type = "llama",
+     .arch = "llama",
+     .turns = true,
+     .checks = llama_checks},
+    {.model_type = "mistral",
+     .arch = "llama",
+     .turns = true,
+     .windows = BT_HF_ONE_WINDOW,
+     .keys = mistral_keys},
+    {.model_type = "ministral",
+     .arch = "llama",
+     .turns = true,
+     .windows = BT_HF_ANY_WINDOW,
+     .keys = mistral_keys},
+    {.model_type = "smollm3",
+     .arch = "smollm3",
+     .turns = true,
+     .tied = true,
+     .checks = smollm3_checks},
+    {.model_type = "granite",
+     .arch = "granite",
+     .turns = true,
+     .keys = granite_keys},
+    {.model_type = "internlm2",
+     .arch = "internlm2",
+     .own_names = true,
+     .turns = true,
+     .names = internlm2_names,
+     .global_names = internlm2_globals},
+    {.model_type = "olmo2", .arch = "olmo2", .names = olmo2_names},
+    {.model_type = "olmo3",
+     .arch = "olmo2",
+     .windows = BT_HF_ANY_WINDOW,
+     .keys = mistral_keys,
+     .names = olmo2_names},
+    {.model_type = "qwen2", .arch = "qwen2", .late_windows = true},
+    {.model_type = "qwen3", .arch = "qwen3", .late_windows = true},
+    {.model_type = "gemma",
+     .arch = "gemma",
+     .tied = true,
+     .bare_head = true,
+     .acts = TANH "|gelu",
+     .keys = gemma_keys,
+     .names = gemma_names,
+     .global_names = gemma_globals},
+    {.model_type = "gemma2",
+     .arch = "gemma2",
+     .tied = true,
+     .bare_head = true,
+     .windows = 2,
+     .acts = TANH,
+     .keys = gemma2_keys,
+     .names = gemma2_names,
+     .global_names = gemma_globals},
+    {.model_type = "gemma3_text",
+     .arch = "gemma3",
+     .tied = true,
+     .windows = 6,
+     .acts = TANH,
+     .checks = gemma3_checks,
+     .defaults = gemma3_defaults,
+     .keys = gemma2_keys,
+     .names = gemma2_names,
+     .global_names = gemma_globals},
+    {.model_type = "gemma3",
+     .inner = "gemma3_text",
+     .arch = "gemma3",
+     .tied = true,
+     .windows = 6,
+     .acts = TANH,
+     .checks = gemma3_checks,
+     .defaults = gemma3_defaults,
+     .keys = gemma2_keys,
+     .names = gemma2_names,
+     .global_names = gemma_globals},
+    {.model_type = "phi3",
+     .arch = "phi3",
+     .long_factors = true,
+     .windows = BT_HF_ONE_WINDOW,
+     .keys = phi3_keys,
+     .names = phi3_names},
+    {.model_type = "cohere2",
+     .arch = "cohere2",
+     .tied = true,
+     .windows = 4,
+     .keys = cohere2_keys,
+     .names = cohere2_names},
+    {.model_type = "ministral3",
+     .arch = "mistral3",
+     .turns = true,
+     .checks = mistral3_checks,
+     .keys = mistral3_keys},
+    {.model_type = "mistral3",
+     .inner = "ministral3|mistral",
+     .arch = "mistral3",
+     .turns = true,
+     .checks = mistral3_checks,
+     .keys = mistral3_keys},
+    {.model_type = "olmo", .arch = "olmo", .turns = true, .keys = olmo_keys},
+    {.model_type = "baichuan",
+     .arch = "baichuan",
+     .turns = true,
+     .names = baichuan_names,
+     .global_names = baichuan_globals},
     {.model_type = "gpt2",
      .arch = "gpt2",
+     .own_names = true,
+     .own_keys = true,
      .no_rope = true,
      .prefix = "transformer.",
      .layers = "h.",
@@ -285,39 +511,34 @@ const bt_hf_family_t bt_hf_gpts[] = {
      .global_names = gpt2_globals},
     {.model_type = "gpt_neox",
      .arch = "gptneox",
+     .own_names = true,
      .prefix = "gpt_neox.",
-     .layers = "layers.",
-     .common_keys = true,
      .acts = "gelu",
-     .checks = no_checks,
      .keys = neox_keys,
      .names = neox_names,
      .global_names = neox_globals},
     {.model_type = "falcon",
      .arch = "falcon",
+     .own_names = true,
+     .own_keys = true,
      .prefix = "transformer.",
      .layers = "h.",
      .tied = true,
      .acts = "gelu",
-     .checks = no_checks,
      .keys = falcon_keys,
      .names = falcon_names,
      .global_names = falcon_globals},
     {.model_type = "starcoder2",
      .arch = "starcoder2",
-     .prefix = "model.",
-     .layers = "layers.",
-     .common_keys = true,
-     .common_names = true,
      .tied = true,
      .windows = BT_HF_ONE_WINDOW,
      .acts = TANH,
-     .checks = no_checks,
      .keys = mistral_keys,
-     .names = starcoder2_names,
-     .global_names = no_names},
+     .names = starcoder2_names},
     {.model_type = "bloom",
      .arch = "bloom",
+     .own_names = true,
+     .own_keys = true,
      .prefix = "transformer.",
      .layers = "h.",
      .tied = true,
@@ -329,6 +550,8 @@ const bt_hf_family_t bt_hf_gpts[] = {
      .global_names = bloom_globals},
     {.model_type = "mpt",
      .arch = "mpt",
+     .own_names = true,
+     .own_keys = true,
      .prefix = "transformer.",
      .layers = "blocks.",
      .tied = true,
@@ -338,7 +561,25 @@ const bt_hf_family_t bt_hf_gpts[] = {
      .keys = mpt_keys,
      .names = mpt_names,
      .global_names = mpt_globals},
-    {0},
 };
 
 /* clang-format on */
+
+const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(families); i++) {
+        if ((strlen(families[i].model_type) == len) &&
+            (memcmp(families[i].model_type, model_type, len) == 0)) {
+            return &families[i];
+        }
+    }
+    return NULL;
+}
+
+const char *bt_hf_family_names(void)
+{
+    return "llama, mistral, ministral, ministral3, mistral3, smollm3, granite, "
+           "internlm2, olmo, olmo2, olmo3, qwen2, qwen3, gemma, gemma2, "
+           "gemma3_text, gemma3, phi3, gpt2, gpt_neox, falcon, starcoder2, "
+           "cohere2, baichuan, bloom, mpt";
+}

@@ -3,8 +3,8 @@
  *
  * Mapping of config.json and tensor names of a family of models to GGUF's keys
  * and names: one table each, a line for a setting or a name. A new family is
- * one more table in families_llama.c or families.c; behavior of its own
- * code that tables cannot express has a flag here.
+ * one more entry of families.c; behavior of its own code that tables cannot
+ * express has a flag here.
  *
  * Source: names of keys and tensors of the gguf package (constants.py,
  *         tensor_mapping.py); names of settings and their defaults, the
@@ -78,6 +78,7 @@ typedef struct bt_hf_default {
     bt_json_node_t value;
 } bt_hf_default_t;
 
+/** Family of models; a member that is 0 means as in llama. */
 typedef struct bt_hf_family {
     const char *model_type; /**< model_type of config.json */
     /** Model types that text_config may have, "a|b": it describes a language
@@ -85,37 +86,35 @@ typedef struct bt_hf_family {
      *  text_config. */
     const char *inner;
     const char *arch;   /**< general.architecture */
-    const char *prefix; /**< prefix of tensor names, may be missing: "model." */
-    const char *layers; /**< "layers." */
-    bool common_keys;   /**< also map bt_hf_common_keys */
-    bool common_names;
-    bool turns;        /**< rotary pairs are interleaved in GGUF */
-    bool tied;         /**< default of tie_word_embeddings */
-    bool bare_head;    /**< a stored lm_head is always the embedding */
-    bool long_factors; /**< rope factors for short and long contexts */
-    bool no_rope;      /**< no RoPE */
-    bool late_windows; /**< with use_sliding_window, layers from
-                            max_window_layers on have the window */
-    int windows;       /**< bt_hf_windows_t, or the period of layers without
-                            a window */
-    const char *acts;  /**< activations that the family can have:
-                            "silu|swish" */
+    const char *prefix; /**< prefix of tensor names, which a file may leave
+                             out; NULL: "model." */
+    const char *layers; /**< NULL: "layers." */
+    bool own_keys;      /**< bt_hf_common_keys do not count */
+    bool own_names;     /**< nor do the common names of tensors */
+    bool turns;         /**< rotary pairs are interleaved in GGUF */
+    bool tied;          /**< default of tie_word_embeddings */
+    bool bare_head;     /**< a stored lm_head is always the embedding */
+    bool long_factors;  /**< rope factors for short and long contexts */
+    bool no_rope;       /**< no RoPE */
+    bool late_windows;  /**< with use_sliding_window, layers from
+                             max_window_layers on have the window */
+    int windows;        /**< bt_hf_windows_t, or the period of layers without
+                             a window */
+    const char *acts;   /**< activations that the family can have:
+                             "gelu|relu"; NULL: "silu|swish" */
     const char *const *checks; /**< settings with a required value:
-                                    "alibi=false"; a missing one is accepted */
+                                    "alibi=false"; a missing one is accepted.
+                                    NULL: none */
     const bt_hf_default_t
-        *defaults; /**< ends with a name of NULL, or is NULL */
-    const bt_hf_key_t *keys;
-    const bt_hf_name_t *names;        /**< tensor names within a layer */
+        *defaults;             /**< ends with a name of NULL, or is NULL */
+    const bt_hf_key_t *keys;   /**< NULL: none, as below */
+    const bt_hf_name_t *names; /**< tensor names within a layer */
     const bt_hf_name_t *global_names; /**< tensor names outside layers */
 } bt_hf_family_t;
 
 extern const bt_hf_key_t bt_hf_common_keys[];
 extern const bt_hf_name_t bt_hf_common_names[];
 extern const bt_hf_name_t bt_hf_common_globals[];
-
-/** All families; each table ends with a model_type of NULL. */
-extern const bt_hf_family_t bt_hf_llamas[];
-extern const bt_hf_family_t bt_hf_gpts[];
 
 /** Returns the family of a model_type. @return NULL: no such family */
 const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len);

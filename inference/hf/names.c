@@ -68,7 +68,7 @@ static bool matches(const char *pattern, const char *name, const char **tail_p)
 static const bt_hf_name_t *find_in(const bt_hf_name_t *table, const char *name,
                                    const char **tail_p)
 {
-    for (; table->hf != NULL; table++) {
+    for (; (table != NULL) && (table->hf != NULL); table++) {
         if (matches(table->hf, name, tail_p)) {
             return table;
         }
@@ -80,12 +80,14 @@ static const bt_hf_name_t *find_in(const bt_hf_name_t *table, const char *name,
 static bool cut_layer(const bt_hf_family_t *family, const char *name,
                       uint32_t *layer_p, const char **rest_p)
 {
-    const size_t n = strlen(family->layers);
+    const char *const layers =
+        (family->layers != NULL) ? family->layers : "layers.";
+    const size_t n = strlen(layers);
     const char *at = name + n;
     uint32_t layer = 0;
     int digits = 0;
 
-    if (strncmp(name, family->layers, n) != 0) {
+    if (strncmp(name, layers, n) != 0) {
         return false;
     }
     while ((*at >= '0') && (*at <= '9') && (digits < 6)) {
@@ -439,7 +441,8 @@ static const char *without_prefix(const bt_hf_t *hf, const char *name)
         }
         (void)cut(&name, "language_model.");
     }
-    (void)cut(&name, hf->family->prefix);
+    (void)cut(&name,
+              (hf->family->prefix != NULL) ? hf->family->prefix : "model.");
     return name;
 }
 
@@ -458,7 +461,7 @@ static const bt_hf_name_t *line_of(const bt_hf_t *hf, const item_t *item,
         return NULL;
     }
     line = find_in(*of_layer_p ? f->names : f->global_names, rest, tail_p);
-    if ((line == NULL) && f->common_names) {
+    if ((line == NULL) && !f->own_names) {
         line = find_in(*of_layer_p ? bt_hf_common_names : bt_hf_common_globals,
                        rest, tail_p);
     }

@@ -6,7 +6,8 @@
 
 #include "inference/hf/floats.h"
 
-uint64_t bt_recipe_stored_row(const bt_recipe_order_t *order, uint64_t r)
+/* The stored row for row r of the tensor. */
+static uint64_t stored_row(const bt_recipe_order_t *order, uint64_t r)
 {
     const uint32_t dim = order->head_dim;
     uint64_t head;
@@ -118,8 +119,7 @@ bt_status_t bt_recipe_make(const void *recipe, void *out)
     const bt_recipe_t *const r = recipe;
 
     for (uint64_t i = 0; i < r->n_out; i++) {
-        r->row(r, bt_recipe_stored_row(&r->order, i),
-               (uint8_t *)out + i * r->row_bytes);
+        r->row(r, stored_row(&r->order, i), (uint8_t *)out + i * r->row_bytes);
     }
     return BT_OK;
 }
@@ -367,7 +367,7 @@ void bt_quant_row_fp8_bf16(const bt_recipe_t *r, uint64_t row, uint8_t *out)
     }
 }
 
-void bt_quant_row_e4m3(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+static void row_e4m3(const bt_recipe_t *r, uint64_t row, uint8_t *out)
 {
     const uint8_t *const bytes = r->data->data + row * r->n_in;
 
@@ -396,7 +396,7 @@ bool bt_quant_codes(const bt_recipe_t *r, uint32_t *type_p,
     }
     *type_p = is_bf16 ? TYPE_E4M3_BF16 : TYPE_E4M3;
     *codes_p = *r;
-    codes_p->row = bt_quant_row_e4m3;
+    codes_p->row = row_e4m3;
     codes_p->row_bytes = r->n_in / CODES * CODES_BYTES;
     return true;
 }

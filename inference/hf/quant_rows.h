@@ -85,9 +85,6 @@ void bt_recipe_row_unit(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
 /** Returns number @a i of a tensor of F32, F16 or BF16. */
 float bt_recipe_number(const bt_st_tensor_t *tensor, uint64_t i);
 
-/** Returns the stored row for row @a r of the tensor. */
-uint64_t bt_recipe_stored_row(const bt_recipe_order_t *order, uint64_t r);
-
 /** Returns the number of rows in all segments of the order. */
 uint64_t bt_recipe_order_rows(const bt_recipe_order_t *order);
 /** Returns the number of rows that the stored matrix must have for the
@@ -142,9 +139,6 @@ void bt_quant_row_q8_0(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
 /** Converts a row of INT8 codes to Q8_0 blocks of equal values. */
 void bt_quant_row_int8_q8_0(const bt_recipe_t *recipe, uint64_t row,
                             uint8_t *out);
-/** Converts a row to blocks of BT_KTYPE_E4M3; one with a NaN has the scale
- *  NaN. */
-void bt_quant_row_e4m3(const bt_recipe_t *recipe, uint64_t row, uint8_t *out);
 /** Converts a row of FP8 codes whose products with their scales are exact as
  *  bf16. */
 void bt_quant_row_fp8_bf16(const bt_recipe_t *recipe, uint64_t row,
