@@ -275,7 +275,7 @@ static int64_t later(int64_t a, int64_t b)
     return (a > b) ? a : b;
 }
 
-bt_status_t bt_gguf_files_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
+static bt_status_t files_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
 {
     bt_gguf_stamp_t stamp = {.bytes = gguf->data_start}; /* the metadata */
     bt_hash128_t inodes = {0};
@@ -307,7 +307,7 @@ static bt_status_t stamp_file(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
     struct stat st;
 
     if (gguf->files != NULL) {
-        return bt_gguf_files_stamp(gguf, stamp_p);
+        return files_stamp(gguf, stamp_p);
     }
     if (gguf->fd < 0) {
         return BT_ERR_NOT_FOUND;
@@ -330,7 +330,7 @@ bt_status_t bt_gguf_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
     bt_status_t status;
 
     if (gguf->files != NULL) {
-        return bt_gguf_files_stamp(gguf, stamp_p);
+        return files_stamp(gguf, stamp_p);
     }
     status = stamp_file(gguf, &all);
     for (uint32_t i = 0; (i < gguf->n_more) && (status == BT_OK); i++) {

@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/base/hash.h"
 #include "common/base/status.h"
@@ -41,6 +42,11 @@ typedef struct bt_gguf_str {
     const char *data; /**< not zero-terminated */
     size_t len;       /**< bytes */
 } bt_gguf_str_t;
+
+static inline bool bt_gguf_str_is(bt_gguf_str_t str, const char *text)
+{
+    return (strlen(text) == str.len) && (memcmp(text, str.data, str.len) == 0);
+}
 
 /** Writes all bytes of a tensor that is not stored in GGUF's form. */
 typedef bt_status_t (*bt_gguf_make_fn)(const void *recipe, void *out);

@@ -159,8 +159,7 @@ bt_status_t bt_gguf_architecture(const bt_gguf_t *gguf, char *why,
         return BT_ERR_BAD_FILE;
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(architectures); i++) {
-        if ((strlen(architectures[i]) == name.len) &&
-            (memcmp(architectures[i], name.data, name.len) == 0)) {
+        if (bt_gguf_str_is(name, architectures[i])) {
             *name_p = name;
             return BT_OK;
         }

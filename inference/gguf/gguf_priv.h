@@ -79,8 +79,6 @@ void bt_gguf_chain_samples(bt_hash128_t *hash, const void *data, size_t n);
 /* For an assembled model. */
 bt_hash128_t bt_gguf_files_identity(const bt_gguf_t *gguf);
 bt_hash128_t bt_gguf_files_content(const bt_gguf_t *gguf);
-BT_MUST_CHECK bt_status_t bt_gguf_files_stamp(const bt_gguf_t *gguf,
-                                              bt_gguf_stamp_t *stamp_p);
 
 /** Reads the split keys.
  *  @retval BT_ERR_BAD_FILE  The keys are no numbers, or no valid part

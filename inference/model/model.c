@@ -2,7 +2,7 @@
 #include "inference/model/model.h"
 
 #include "common/base/status.h"
-#include "inference/gguf/architectures.h"
+#include "inference/model/arch/family.h"
 #include "inference/model/model_priv.h"
 #include "inference/model/ranks.h"
 
@@ -132,7 +132,7 @@ bt_status_t bt_model_run_layers(bt_model_t *model, const bt_forward_t *fwd,
             return status;
         }
     }
-    model->arch->forward(model, &batch, whole);
+    bt_decoder_forward(model, &batch, whole);
     return BT_OK;
 }
 
@@ -263,7 +263,7 @@ void bt_model_clear_block(bt_model_t *model, const bt_kv_view_t *kv,
 bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
                             bt_hparams_t *hp_p)
 {
-    const bt_arch_t *arch;
+    const bt_family_t *family;
     bt_gguf_str_t name;
     const bt_status_t status =
         bt_gguf_architecture(gguf, why, why_bytes, &name);
@@ -271,9 +271,9 @@ bt_status_t bt_hparams_read(const bt_gguf_t *gguf, char *why, size_t why_bytes,
     if (status != BT_OK) {
         return status;
     }
-    arch = bt_arch_find(name);
-    BT_ASSERT(arch != NULL); /* both are generated from one list */
-    return arch->hparams(arch, gguf, why, why_bytes, hp_p);
+    family = bt_family_find(name);
+    BT_ASSERT(family != NULL); /* each architecture has one */
+    return bt_decoder_hparams(family, gguf, why, why_bytes, hp_p);
 }
 
 bt_attention_t bt_hparams_attention(const bt_hparams_t *hp, uint32_t layer)

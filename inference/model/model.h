@@ -411,11 +411,6 @@ BT_MUST_CHECK bt_status_t bt_model_follow(bt_model_t *model,
  *  where there are no others. */
 void bt_model_end_ranks(bt_model_t *model);
 
-/** Returns the KV cache view of one group of layers, over the pages of @a
- *  kv. */
-bt_kv_view_t bt_model_group_view(const bt_kv_view_t *kv,
-                                 const bt_kv_groups_t *groups, uint32_t group);
-
 /**
  * Checks that the model can compute with its cache in these groups.
  *

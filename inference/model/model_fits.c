@@ -24,8 +24,9 @@ static bool seqs_fit(const bt_model_t *model, const bt_forward_t *fwd)
     return row == fwd->n_rows;
 }
 
-bt_kv_view_t bt_model_group_view(const bt_kv_view_t *kv,
-                                 const bt_kv_groups_t *groups, uint32_t group)
+/* The KV cache view of one layer group, over the pages of kv. */
+static bt_kv_view_t group_view(const bt_kv_view_t *kv,
+                               const bt_kv_groups_t *groups, uint32_t group)
 {
     const bt_kv_shape_t *const shape = &groups->group[group].shape;
     bt_kv_view_t view = *kv;
@@ -139,7 +140,7 @@ static bool cache_fits(const bt_model_t *model, const bt_forward_t *fwd)
         return false;
     }
     for (uint32_t g = 0; g < groups->n; g++) {
-        const bt_kv_view_t view = bt_model_group_view(&fwd->kv, groups, g);
+        const bt_kv_view_t view = group_view(&fwd->kv, groups, g);
 
         if ((view.n_layers > 0) && /* else no layer of this stage is in it */
             !view_fits(model, &view, groups->group[g].shape.n_layers)) {
@@ -160,7 +161,7 @@ bt_kv_view_t bt_model_layer_view(const bt_forward_t *fwd, uint32_t layer,
     }
     place = bt_kv_place(fwd->groups, layer);
     *index_p = place.index;
-    return bt_model_group_view(&fwd->kv, fwd->groups, place.group);
+    return group_view(&fwd->kv, fwd->groups, place.group);
 }
 
 bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd)

@@ -4,8 +4,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "inference/model/arch/family.h"
 #include "inference/model/model.h"
-#include "inference/model/model_priv.h"
 #include "inference/model/ranks.h"
 
 /* Life cycle of a model on a back end: memory estimate, load, destruction. */
@@ -93,24 +93,25 @@ static bt_status_t take_share(bt_loader_t *ld)
     return status;
 }
 
-static const bt_arch_t *arch_of(const bt_gguf_t *gguf)
+static const bt_family_t *family_of(const bt_gguf_t *gguf)
 {
     bt_gguf_str_t name;
 
     return (bt_gguf_get_str(gguf, "general.architecture", &name) == BT_OK)
-               ? bt_arch_find(name)
+               ? bt_family_find(name)
                : NULL;
 }
 
-bt_status_t bt_loader_rehearse(bt_loader_t *loader)
+/* Goes through the whole load and counts memory; with packed or writer set also
+ * looks up or writes every matrix. Takes no memory that lasts. */
+static bt_status_t rehearse(bt_loader_t *loader)
 {
-    const bt_arch_t *const arch = loader->arch;
     void *state = NULL;
     bt_status_t status;
 
     loader->dry = true;
-    status = arch->load(loader, &state);
-    arch->free_state(loader->be, state);
+    status = bt_decoder_load(loader, &state);
+    bt_decoder_free(loader->be, state);
     if (status == BT_OK) {
         status = bt_loader_results(loader, NULL);
     }
@@ -149,7 +150,7 @@ bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
 {
     bt_hparams_t hp;
     bt_loader_t loader = {.gguf = gguf,
-                          .arch = arch_of(gguf),
+                          .family = family_of(gguf),
                           .be = be,
                           .hp = &hp,
                           .config = config,
@@ -167,7 +168,7 @@ bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
         status = take_share(&loader);
     }
     if (status == BT_OK) {
-        status = bt_loader_rehearse(&loader);
+        status = rehearse(&loader);
     }
     if (status != BT_OK) {
         return status;
@@ -274,12 +275,114 @@ static void leave_file(bt_model_t *model)
     }
 }
 
+/* Loads weights from the folder of packed weights. */
+
+#define WHY_BYTES     256
+#define PROFILE_BYTES 128
+
+/* Repeats the load without a result; it has its own buffer for reasons. */
+static bt_loader_t rehearsal_of(const bt_loader_t *loader, char *why)
+{
+    const bt_loader_t rehearsal = {.gguf = loader->gguf,
+                                   .family = loader->family,
+                                   .be = loader->be,
+                                   .hp = loader->hp,
+                                   .shard = loader->shard,
+                                   .own = loader->own,
+                                   .config = loader->config,
+                                   .why = why,
+                                   .why_bytes = WHY_BYTES};
+
+    why[0] = '\0';
+    return rehearsal;
+}
+
+static bt_status_t write_all(void *ctx, bt_packed_writer_t *writer)
+{
+    char why[WHY_BYTES];
+    bt_loader_t rehearsal = rehearsal_of(ctx, why);
+
+    rehearsal.writer = writer;
+    return rehearse(&rehearsal);
+}
+
+static bool has_all(void *ctx, const bt_packed_file_t *file)
+{
+    char why[WHY_BYTES];
+    bt_loader_t rehearsal = rehearsal_of(ctx, why);
+
+    rehearsal.packed = file;
+    return rehearse(&rehearsal) == BT_OK;
+}
+
+/* Packed content does not depend on the numerics profile: its name is kept for
+ * compatibility. Each shard has a file of its own; that of a stage is
+ * abbreviated to fit the key (BT_PACKED_PROFILE_BYTES). */
+static void name_file(const bt_shard_t *shard, bool has_codes, char *name,
+                      size_t name_bytes)
+{
+    const char *const what = has_codes ? "q8-e4m3" : BT_PROFILE_EXACT;
+
+    if (shard->n_stages > 1) {
+        snprintf(name, name_bytes, "%s %u/%u x%u, stage %u/%u", what,
+                 shard->rank, shard->size, shard->n_parts, shard->stage,
+                 shard->n_stages);
+    } else {
+        snprintf(name, name_bytes,
+                 (shard->size * shard->n_parts > 1)
+                     ? "%s rank %u of %u, %u parts each"
+                     : "%s",
+                 what, shard->rank, shard->size, shard->n_parts);
+    }
+}
+
+/* Sets loader->packed and *store_p, where the configuration asks for a shared
+ * packed file and that works; otherwise changes nothing and logs what the user
+ * should know. */
+static void share_packed(bt_loader_t *loader, bt_packed_store_t **store_p)
+{
+    const bt_model_config_t *const c = loader->config;
+    const bt_kernels_caps_t *const caps = loader->be->caps;
+    char profile[PROFILE_BYTES];
+    char why[WHY_BYTES];
+    bt_loader_t count = rehearsal_of(loader, why);
+    bt_packed_config_t config = {.dir = c->weight_dir,
+                                 .gguf = loader->gguf,
+                                 .profile = profile,
+                                 .pack_version = caps->pack_version,
+                                 .n_threads = c->n_threads,
+                                 .ctx = loader,
+                                 .build = write_all,
+                                 .complete = has_all};
+    bt_packed_store_t *store = NULL;
+
+    if ((c->weight_dir == NULL) || (c->weight_dir[0] == '\0')) {
+        return;
+    }
+    if (caps->pack_version == 0) {
+        BT_LOG_INFO("packed weights are not kept: the %s back end has them in "
+                    "its own memory",
+                    caps->name);
+        return;
+    }
+    /* Errors in the model file itself are reported by the load. */
+    if (rehearse(&count) != BT_OK) {
+        return;
+    }
+    name_file(&loader->shard, count.has_codes, profile, sizeof(profile));
+    config.expect_bytes = count.weight_bytes;
+    if (bt_packed_store_open(&config, &store) == BT_OK) {
+        loader->packed = bt_packed_store_file(store);
+        *store_p = store;
+    }
+}
+
 bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
                           const bt_model_config_t *config, char *why,
                           size_t why_bytes, bt_model_t **model_p)
 {
     bt_loader_t loader = {.gguf = gguf,
-                          .arch = arch_of(gguf),
+                          .family = family_of(gguf),
                           .be = be,
                           .config = config,
                           .why = why,
@@ -307,7 +410,7 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
         status = bt_loader_fail(&loader, BT_ERR_NO_MEMORY, "out of memory");
         goto err_model;
     }
-    model->arch = loader.arch;
+    model->family = loader.family;
     model->be = be;
     model->hp = hp;
     model->own = loader.own;
@@ -320,8 +423,8 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
         }
     }
 
-    bt_loader_share(&loader, &model->store);
-    status = model->arch->load(&loader, &model->state);
+    share_packed(&loader, &model->store);
+    status = bt_decoder_load(&loader, &model->state);
     if (status == BT_OK) {
         status = bt_loader_check_all_used(&loader);
     }
@@ -357,8 +460,8 @@ void bt_model_destroy(bt_model_t *model)
         return;
     }
     bt_ahead_close(model);
-    if (model->arch != NULL) {
-        model->arch->free_state(model->be, model->state);
+    if (model->be != NULL) {
+        bt_decoder_free(model->be, model->state);
         if (model->own_logits != model->logits) {
             bt_model_buffer_free(model->be, model->own_logits);
         }
@@ -374,103 +477,4 @@ void bt_model_destroy(bt_model_t *model)
     bt_free(model->host_own_first);
     bt_free(model->host_drawn);
     bt_free(model);
-}
-
-/* Loads weights from the folder of packed weights. */
-
-#define WHY_BYTES     256
-#define PROFILE_BYTES 128
-
-/* Repeats the load without a result; it has its own buffer for reasons. */
-static bt_loader_t rehearsal_of(const bt_loader_t *loader, char *why)
-{
-    const bt_loader_t rehearsal = {.gguf = loader->gguf,
-                                   .arch = loader->arch,
-                                   .be = loader->be,
-                                   .hp = loader->hp,
-                                   .shard = loader->shard,
-                                   .own = loader->own,
-                                   .config = loader->config,
-                                   .why = why,
-                                   .why_bytes = WHY_BYTES};
-
-    why[0] = '\0';
-    return rehearsal;
-}
-
-static bt_status_t write_all(void *ctx, bt_packed_writer_t *writer)
-{
-    char why[WHY_BYTES];
-    bt_loader_t rehearsal = rehearsal_of(ctx, why);
-
-    rehearsal.writer = writer;
-    return bt_loader_rehearse(&rehearsal);
-}
-
-static bool has_all(void *ctx, const bt_packed_file_t *file)
-{
-    char why[WHY_BYTES];
-    bt_loader_t rehearsal = rehearsal_of(ctx, why);
-
-    rehearsal.packed = file;
-    return bt_loader_rehearse(&rehearsal) == BT_OK;
-}
-
-/* Packed content does not depend on the numerics profile: its name is kept for
- * compatibility. Each shard has a file of its own; that of a stage is
- * abbreviated to fit the key (BT_PACKED_PROFILE_BYTES). */
-static void name_file(const bt_shard_t *shard, bool has_codes, char *name,
-                      size_t name_bytes)
-{
-    const char *const what = has_codes ? "q8-e4m3" : BT_PROFILE_EXACT;
-
-    if (shard->n_stages > 1) {
-        snprintf(name, name_bytes, "%s %u/%u x%u, stage %u/%u", what,
-                 shard->rank, shard->size, shard->n_parts, shard->stage,
-                 shard->n_stages);
-    } else {
-        snprintf(name, name_bytes,
-                 (shard->size * shard->n_parts > 1)
-                     ? "%s rank %u of %u, %u parts each"
-                     : "%s",
-                 what, shard->rank, shard->size, shard->n_parts);
-    }
-}
-
-void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p)
-{
-    const bt_model_config_t *const c = loader->config;
-    const bt_kernels_caps_t *const caps = loader->be->caps;
-    char profile[PROFILE_BYTES];
-    char why[WHY_BYTES];
-    bt_loader_t count = rehearsal_of(loader, why);
-    bt_packed_config_t config = {.dir = c->weight_dir,
-                                 .gguf = loader->gguf,
-                                 .profile = profile,
-                                 .pack_version = caps->pack_version,
-                                 .n_threads = c->n_threads,
-                                 .ctx = loader,
-                                 .build = write_all,
-                                 .complete = has_all};
-    bt_packed_store_t *store = NULL;
-
-    if ((c->weight_dir == NULL) || (c->weight_dir[0] == '\0')) {
-        return;
-    }
-    if (caps->pack_version == 0) {
-        BT_LOG_INFO("packed weights are not kept: the %s back end has them in "
-                    "its own memory",
-                    caps->name);
-        return;
-    }
-    /* Errors in the model file itself are reported by the load. */
-    if (bt_loader_rehearse(&count) != BT_OK) {
-        return;
-    }
-    name_file(&loader->shard, count.has_codes, profile, sizeof(profile));
-    config.expect_bytes = count.weight_bytes;
-    if (bt_packed_store_open(&config, &store) == BT_OK) {
-        loader->packed = bt_packed_store_file(store);
-        *store_p = store;
-    }
 }

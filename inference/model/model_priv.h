@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file model_priv.h
  *
- * Interface between the model code and its architectures. The architectures of
- * dense decoders are in arch/, and differ only in a description
- * (arch/family.h); arch/arch.c lists them.
+ * Shared by the model code and the dense decoder (arch/), whose families differ
+ * only in a description (arch/family.h); arch/families.c lists them.
  */
 #ifndef BT_INFERENCE_MODEL_MODEL_PRIV_H
 #define BT_INFERENCE_MODEL_MODEL_PRIV_H
@@ -38,37 +37,8 @@ typedef struct bt_piece {
     bt_share_t rows;  /**< rows that this rank holds */
 } bt_piece_t;
 
-typedef struct bt_ranks bt_ranks_t; /* ranks.h */
-typedef struct bt_arch bt_arch_t;
+typedef struct bt_ranks bt_ranks_t;   /* ranks.h */
 typedef struct bt_family bt_family_t; /* arch/family.h */
-
-struct bt_arch {
-    const char *name; /**< general.architecture, and the prefix of its keys */
-    const bt_family_t *family; /**< description of a dense decoder */
-
-    /** Fills hp, refusing by name what forward() does not compute. */
-    bt_status_t (*hparams)(const bt_arch_t *arch, const bt_gguf_t *gguf,
-                           char *why, size_t why_bytes, bt_hparams_t *hp_p);
-
-    /** Loads every tensor and buffer through the loader (which also serves to
-     *  count memory, leaving pointers NULL). *state_p is owned by the caller,
-     *  also on failure. */
-    bt_status_t (*load)(bt_loader_t *loader, void **state_p);
-
-    /** Queues the pass over @a batch, which was begun; logits (n_logit_rows,
-     *  n_vocab) go to model->logits. Between layers it calls
-     *  bt_model_take_late(), which may append to the batch and the call, and
-     *  then bt_model_between_layers(), in which this function may be called
-     *  again: data kept from layer to layer lies in rows from fwd->first_row
-     *  on. */
-    void (*forward)(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd);
-
-    /** Frees a state. NULL and half-loaded states are allowed. */
-    void (*free_state)(bt_backend_t *be, void *state);
-};
-
-/** Returns the architecture of this name, or NULL. */
-const bt_arch_t *bt_arch_find(bt_gguf_str_t name);
 
 /** State of one load, or (dry) of one count of the memory that a load would
  *  take. */
@@ -80,7 +50,7 @@ struct bt_loader {
     /** Writer that receives packed matrices, whether dry or not. NULL: none. */
     bt_packed_writer_t *writer;
     const bt_gguf_t *gguf;
-    const bt_arch_t *arch;
+    const bt_family_t *family;
     bt_backend_t *be;
     const bt_hparams_t *hp;
     bt_shard_t shard; /**< this rank's shard of the model */
@@ -105,10 +75,6 @@ bt_status_t bt_loader_fail(const bt_loader_t *loader, bt_status_t status,
                            const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** Goes through the whole load and counts memory; with packed or writer set
- *  also looks up or writes every matrix. Takes no memory that lasts. */
-BT_MUST_CHECK bt_status_t bt_loader_rehearse(bt_loader_t *loader);
-
 /** Allocates logits and ids, on the back end and on the host, and the tables of
  *  batches, after the load. NULL as model, when dry: only counts. */
 BT_MUST_CHECK bt_status_t bt_loader_results(bt_loader_t *loader,
@@ -122,11 +88,6 @@ bt_kv_view_t bt_model_layer_view(const bt_forward_t *fwd, uint32_t layer,
 /** Returns the workload that the loaded, or counted, model will put on its back
  *  end. */
 bt_workload_t bt_loader_workload(const bt_loader_t *loader);
-
-/** Sets loader->packed and *store_p, where the configuration asks for a shared
- *  packed file and that works; otherwise changes nothing and logs what the user
- *  should know. */
-void bt_loader_share(bt_loader_t *loader, bt_packed_store_t **store_p);
 
 /** Allocates back-end memory of rows * row_floats, zeroed. */
 BT_MUST_CHECK bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
@@ -322,7 +283,7 @@ void bt_model_weight_free(bt_backend_t *be, bt_weight_t *weight);
 void bt_model_buffer_free(bt_backend_t *be, void *ptr);
 
 struct bt_model {
-    const bt_arch_t *arch;
+    const bt_family_t *family;
     bt_backend_t *be;
     bt_hparams_t hp;  /**< hyperparameters of the whole model */
     bt_hparams_t own; /**< hyperparameters of this rank's shard:
@@ -330,7 +291,7 @@ struct bt_model {
     bt_shard_t shard;
     bt_model_config_t config;
     bt_ranks_t *ranks;        /**< NULL: the model is not sharded */
-    void *state;              /**< the architecture's state */
+    void *state;              /**< the decoder's state */
     bt_packed_store_t *store; /**< NULL: the weights are private to the
                                    process, or in the back end's memory */
     bt_weight_source_t weight_source;

@@ -40,9 +40,20 @@ static bt_status_t open_among(bt_backend_t *be, const bt_collectives_t *host,
                                      made_p);
 }
 
-bt_status_t bt_rank_tables_open(bt_backend_t *be, const bt_collectives_t *host,
-                                const bt_collectives_t *host_stage,
-                                bt_rank_tables_t *tables_p)
+static void tables_close(bt_rank_tables_t *tables)
+{
+    if (tables->made_stage != NULL) {
+        tables->be->ops->collectives_close(tables->made_stage);
+    }
+    if (tables->made != NULL) {
+        tables->be->ops->collectives_close(tables->made);
+    }
+    *tables = (bt_rank_tables_t){0};
+}
+
+static bt_status_t tables_open(bt_backend_t *be, const bt_collectives_t *host,
+                               const bt_collectives_t *host_stage,
+                               bt_rank_tables_t *tables_p)
 {
     bt_rank_tables_t tables = {.host = host,
                                .host_stage = host_stage,
@@ -61,22 +72,11 @@ bt_status_t bt_rank_tables_open(bt_backend_t *be, const bt_collectives_t *host,
         }
     }
     if (status != BT_OK) {
-        bt_rank_tables_close(&tables);
+        tables_close(&tables);
         return status;
     }
     *tables_p = tables;
     return BT_OK;
-}
-
-void bt_rank_tables_close(bt_rank_tables_t *tables)
-{
-    if (tables->made_stage != NULL) {
-        tables->be->ops->collectives_close(tables->made_stage);
-    }
-    if (tables->made != NULL) {
-        tables->be->ops->collectives_close(tables->made);
-    }
-    *tables = (bt_rank_tables_t){0};
 }
 
 /* ---- sums ---- */
@@ -444,9 +444,9 @@ bt_status_t bt_ranks_create(bt_backend_t *be, const bt_model_config_t *c,
         status = bt_rank_call_init(&ranks->calls[i], ranks);
     }
     if (status == BT_OK) {
-        status = bt_rank_tables_open(
-            be, coll, (ranks->n_stages == 1) ? coll : c->host_stage,
-            &ranks->tables);
+        status =
+            tables_open(be, coll, (ranks->n_stages == 1) ? coll : c->host_stage,
+                        &ranks->tables);
     }
     if (status != BT_OK) {
         bt_ranks_destroy(ranks);
@@ -461,7 +461,7 @@ void bt_ranks_destroy(bt_ranks_t *ranks)
     if (ranks == NULL) {
         return;
     }
-    bt_rank_tables_close(&ranks->tables);
+    tables_close(&ranks->tables);
     for (uint32_t i = 0; (ranks->calls != NULL) && (i < 2); i++) {
         bt_rank_call_fini(&ranks->calls[i]);
     }

@@ -38,23 +38,6 @@ typedef struct bt_rank_tables {
 /** True when ranks can share a model on this back end. */
 bool bt_rank_tables_can(const bt_backend_t *be);
 
-/**
- * Opens the collectives of the back end. Collective, where the back end has
- * memory of its own.
- *
- * @param [in]  host_stage  Collectives of all ranks, where they are one stage.
- * @param [out] tables_p    bt_rank_tables_close(), before the back end; after a
- *         failure there is nothing to close.
- * @retval BT_ERR_PEER_LOST  rank 0 did not make the id
- * @retval any of collectives_id(), collectives_open(), the host's collectives
- */
-BT_MUST_CHECK bt_status_t bt_rank_tables_open(
-    bt_backend_t *be, const bt_collectives_t *host,
-    const bt_collectives_t *host_stage, bt_rank_tables_t *tables_p);
-/** Closes the collectives; none of their calls may still be queued. All zeros
- *  are allowed. */
-void bt_rank_tables_close(bt_rank_tables_t *tables);
-
 /*
  * Messages between the ranks of one model. Rank 0 leads: it has the engine, and
  * sends each request to its model to the other ranks first, which are in

@@ -33,8 +33,7 @@ const bt_imatrix_entry_t *bt_imatrix_find(const bt_imatrix_t *m,
                                           bt_gguf_str_t name)
 {
     for (uint32_t i = 0; i < m->n_entries; i++) {
-        if ((strlen(m->entries[i].name) == name.len) &&
-            (memcmp(m->entries[i].name, name.data, name.len) == 0)) {
+        if (bt_gguf_str_is(name, m->entries[i].name)) {
             return &m->entries[i];
         }
     }

@@ -12,7 +12,7 @@ static bt_norm_t norm_of(const bt_model_t *model,
                        .bias = weights->bias,
                        .eps = model->own.norm_eps,
                        .dim = model->own.dim,
-                       .layer = model->arch->family->layer_norm};
+                       .layer = model->family->layer_norm};
 }
 
 /* Computes the initial x. */
@@ -156,7 +156,7 @@ static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
 static void add_activated(bt_model_t *model, const bt_layer_t *layer,
                           uint32_t n_rows, float *x)
 {
-    const bt_family_t *const family = model->arch->family;
+    const bt_family_t *const family = model->family;
     const bt_decoder_t *const d = model->state;
     const uint32_t ffn_dim = model->own.ffn_dim;
 
@@ -187,7 +187,7 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
     bt_step_norm_linear(model->be, &layer->up, d->part, hp->parallel ? d->c : x,
                         &norm, n_rows, layer->ffn_down.first, d->a, d->b);
     add_bias(model->be, d->b, layer->up_bias, n_rows,
-             bt_decoder_up_dim(model->arch->family, hp));
+             bt_decoder_up_dim(model->family, hp));
     bt_model_got_on(fwd);
     bt_step_ahead(model->be, next);
     add_activated(model, layer, n_rows, x);
@@ -200,7 +200,7 @@ static void norm_heads(bt_model_t *model, const bt_layer_t *layer,
 {
     const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
-    const bool row = model->arch->family->qk_norm == BT_QK_NORM_ROW;
+    const bool row = model->family->qk_norm == BT_QK_NORM_ROW;
     const size_t units = hp->n_heads + 2 * (size_t)hp->n_kv_heads;
     const size_t row_floats = units * hp->head_dim;
     const uint32_t n_heads[] = {hp->n_heads, hp->n_kv_heads};
@@ -227,7 +227,7 @@ static bt_rotation_t rotation_of(const bt_model_t *model, uint32_t i)
     }
     return (bt_rotation_t){.cos_sin = own ? d->window_cos_sin : d->cos_sin,
                            .dims = hp->rope.dims,
-                           .interleaved = !model->arch->family->pairs_apart};
+                           .interleaved = !model->family->pairs_apart};
 }
 
 /* Stores K and V of a layer's rows in the cache; their queries stay in d->b. */

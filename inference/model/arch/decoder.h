@@ -34,68 +34,20 @@ bt_status_t bt_keys_refuse(const bt_keys_t *keys, bt_status_t status,
                            const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-bool bt_keys_have(const bt_keys_t *keys, const char *name);
-
-/** Reads a whole number from @a min to @a max.
- *  @retval BT_ERR_BAD_FILE  Out of range, or missing. */
-BT_MUST_CHECK bt_status_t bt_keys_number(const bt_keys_t *keys,
-                                         const char *name, uint32_t min,
-                                         uint32_t max, uint32_t *value_p);
 /** Reads a whole number from @a min to @a max; where there is no such key
  *  *value_p is unchanged. */
 BT_MUST_CHECK bt_status_t bt_keys_number_if(const bt_keys_t *keys,
                                             const char *name, uint32_t min,
                                             uint32_t max, uint32_t *value_p);
 
-/** Reads a finite number above 0.
- *  @retval BT_ERR_NOT_FOUND  no such key; no reason is written
- *  @retval BT_ERR_BAD_FILE */
-BT_MUST_CHECK bt_status_t bt_keys_positive(const bt_keys_t *keys,
-                                           const char *name, float *value_p);
 /** Reads a finite number above 0; where there is no such key, or it is 0, which
  *  means unused, *value_p is unchanged. */
 BT_MUST_CHECK bt_status_t bt_keys_positive_if(const bt_keys_t *keys,
                                               const char *name, float *value_p);
 
-/** Reads a truth value; where there is no such key *value_p is unchanged. */
-BT_MUST_CHECK bt_status_t bt_keys_bool_if(const bt_keys_t *keys,
-                                          const char *name, bool *value_p);
-
-bool bt_str_is(bt_gguf_str_t str, const char *text);
-
 /*
  * RoPE: parameters of the model file, and the table of rope_store().
  */
-
-/**
- * Reads the keys "rope.*": dimensions, base, and scaling of the types none,
- * linear, yarn and longrope. (NTK-aware scaling is a larger base. The factors
- * of Llama 3 and LongRoPE are tensors: bt_rope_load().)
- *
- * @param head_dim, context_tokens  defaults where the file has no key
- * @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE
- */
-BT_MUST_CHECK bt_status_t bt_rope_read(const bt_keys_t *keys, uint32_t head_dim,
-                                       uint32_t context_tokens,
-                                       bt_rope_t *rope_p);
-
-/** Removes the position scaling; the base stays. */
-void bt_rope_unscale(bt_rope_t *rope);
-
-/**
- * Computes the rotation table (context_tokens, dims / 2, 2) of rope_store().
- *
- * Frequencies are divided by factors, if there are any: those of
- * rope_freqs.weight, or (LongRoPE) of rope_factors_long.weight where the
- * configured context is longer than the trained one, else of
- * rope_factors_short.weight. A sequence is computed with one of the two from
- * its first token to its last, since keys of both kinds do not match; so
- * workers of one model must have contexts on the same side of the trained one.
- *
- * Source: Su et al., RoFormer; Peng et al., "YaRN"; Ding et al., "LongRoPE".
- */
-BT_MUST_CHECK bt_status_t bt_rope_load(bt_loader_t *loader,
-                                       const bt_rope_t *rope, float **ptr_p);
 
 /*
  * State of a dense decoder, shared by its loader and its forward pass. All of

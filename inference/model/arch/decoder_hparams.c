@@ -28,15 +28,16 @@ bt_status_t bt_keys_refuse(const bt_keys_t *keys, bt_status_t status,
     return status;
 }
 
-bool bt_keys_have(const bt_keys_t *keys, const char *name)
+static bool have(const bt_keys_t *keys, const char *name)
 {
     char key[BT_KEY_BYTES];
 
     return bt_gguf_has(keys->gguf, bt_key_name(keys, name, key));
 }
 
-bt_status_t bt_keys_number(const bt_keys_t *keys, const char *name,
-                           uint32_t min, uint32_t max, uint32_t *value_p)
+/* A whole number from min to max, which the file must have. */
+static bt_status_t read_number(const bt_keys_t *keys, const char *name,
+                               uint32_t min, uint32_t max, uint32_t *value_p)
 {
     char key[BT_KEY_BYTES];
     uint32_t value;
@@ -63,9 +64,8 @@ bt_status_t bt_keys_number(const bt_keys_t *keys, const char *name,
 bt_status_t bt_keys_number_if(const bt_keys_t *keys, const char *name,
                               uint32_t min, uint32_t max, uint32_t *value_p)
 {
-    return bt_keys_have(keys, name)
-               ? bt_keys_number(keys, name, min, max, value_p)
-               : BT_OK;
+    return have(keys, name) ? read_number(keys, name, min, max, value_p)
+                            : BT_OK;
 }
 
 /* @param zero  0 is allowed, and treated as missing */
@@ -91,8 +91,8 @@ static bt_status_t read_positive(const bt_keys_t *keys, const char *name,
     return BT_OK;
 }
 
-bt_status_t bt_keys_positive(const bt_keys_t *keys, const char *name,
-                             float *value_p)
+static bt_status_t positive_needed(const bt_keys_t *keys, const char *name,
+                                   float *value_p)
 {
     return read_positive(keys, name, false, value_p);
 }
@@ -105,8 +105,9 @@ bt_status_t bt_keys_positive_if(const bt_keys_t *keys, const char *name,
     return (status == BT_ERR_NOT_FOUND) ? BT_OK : status;
 }
 
-bt_status_t bt_keys_bool_if(const bt_keys_t *keys, const char *name,
-                            bool *value_p)
+/* Where there is no such key *value_p is unchanged. */
+static bt_status_t read_bool_if(const bt_keys_t *keys, const char *name,
+                                bool *value_p)
 {
     char key[BT_KEY_BYTES];
     bool value;
@@ -121,11 +122,6 @@ bt_status_t bt_keys_bool_if(const bt_keys_t *keys, const char *name,
     }
     return bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is not a truth value",
                           key);
-}
-
-bool bt_str_is(bt_gguf_str_t str, const char *text)
-{
-    return (strlen(text) == str.len) && (memcmp(text, str.data, str.len) == 0);
 }
 
 /* Larger than any model; they keep products of two inside 64 bits. */
@@ -217,7 +213,7 @@ static bt_status_t check_refused(const bt_keys_t *keys,
                                   key, (double)f, keys->prefix);
         }
     }
-    if (bt_keys_have(keys, "rope.dimension_sections")) {
+    if (have(keys, "rope.dimension_sections")) {
         return bt_keys_refuse(
             keys, BT_ERR_UNSUPPORTED,
             "the model's positions have several sections "
@@ -253,8 +249,8 @@ static bt_status_t read_sizes(const bt_keys_t *keys, const bt_family_t *family,
 
     (void)family;
     for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(sizes)); i++) {
-        status = bt_keys_number(keys, sizes[i].name, 1, sizes[i].max,
-                                sizes[i].value_p);
+        status =
+            read_number(keys, sizes[i].name, 1, sizes[i].max, sizes[i].value_p);
     }
     if (status == BT_OK) {
         hp->n_kv_heads = hp->n_heads;
@@ -305,8 +301,7 @@ static bt_status_t read_head_dim(const bt_keys_t *keys,
                               hp->n_heads, hp->n_kv_heads);
     }
     hp->head_dim = hp->dim / hp->n_heads;
-    if (!bt_keys_have(keys, "attention.key_length") &&
-        (hp->dim % hp->n_heads != 0)) {
+    if (!have(keys, "attention.key_length") && (hp->dim % hp->n_heads != 0)) {
         return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
                               "a width of %u cannot be split into %u heads",
                               hp->dim, hp->n_heads);
@@ -368,7 +363,7 @@ static bt_status_t read_eps(const bt_keys_t *keys, const bt_family_t *family,
                                  ? "attention.layer_norm_epsilon"
                                  : "attention.layer_norm_rms_epsilon";
     char key[BT_KEY_BYTES];
-    const bt_status_t status = bt_keys_positive(keys, name, &hp->norm_eps);
+    const bt_status_t status = positive_needed(keys, name, &hp->norm_eps);
 
     return (status == BT_ERR_NOT_FOUND)
                ? bt_keys_refuse(keys, BT_ERR_BAD_FILE,
@@ -475,24 +470,24 @@ static bt_status_t read_scales(const bt_keys_t *keys, const bt_family_t *family,
     hp->parallel = family->parallel;
     if ((status == BT_OK) && family->parallel_key) {
         hp->parallel = true;
-        status = bt_keys_bool_if(keys, "use_parallel_residual", &hp->parallel);
+        status = read_bool_if(keys, "use_parallel_residual", &hp->parallel);
     }
     return status;
 }
 
-bt_status_t bt_decoder_hparams(const bt_arch_t *arch, const bt_gguf_t *gguf,
+bt_status_t bt_decoder_hparams(const bt_family_t *family, const bt_gguf_t *gguf,
                                char *why, size_t why_bytes, bt_hparams_t *hp_p)
 {
     static bt_status_t (*const readers[])(
         const bt_keys_t *, const bt_family_t *, bt_hparams_t *) = {
         read_sizes,  read_head_dim, read_attention, bt_positions_read,
         read_scales, read_eps,      read_vocab};
-    const bt_keys_t keys = {gguf, arch->name, why, why_bytes};
+    const bt_keys_t keys = {gguf, family->name, why, why_bytes};
     bt_hparams_t hp = {0};
-    bt_status_t status = check_refused(&keys, arch->family);
+    bt_status_t status = check_refused(&keys, family);
 
     for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(readers)); i++) {
-        status = readers[i](&keys, arch->family, &hp);
+        status = readers[i](&keys, family, &hp);
     }
     if (status == BT_OK) {
         *hp_p = hp;

@@ -24,13 +24,13 @@ static bt_status_t need(const bt_loader_t *ld, bool there, const char *what)
                  : bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
                                   "the %s back end does not compute %s, which "
                                   "this %s model has",
-                                  ld->be->caps->name, what, ld->arch->name);
+                                  ld->be->caps->name, what, ld->family->name);
 }
 
 static bt_status_t check_operations(const bt_loader_t *ld)
 {
     const bt_kernels_ops_t *const ops = ld->be->ops;
-    const bt_family_t *const family = ld->arch->family;
+    const bt_family_t *const family = ld->family;
     const bt_hparams_t *const hp = ld->hp;
     const struct {
         bool needed;
@@ -83,7 +83,7 @@ static bt_status_t load_ones(bt_loader_t *ld, float **ptr_p)
 static bt_status_t load_norm(bt_loader_t *ld, const char *name,
                              bt_norm_weights_t *norm)
 {
-    const bt_family_t *const family = ld->arch->family;
+    const bt_family_t *const family = ld->family;
     char text[NAME_BYTES];
     bt_status_t status;
 
@@ -112,7 +112,7 @@ static bt_status_t load_layer_norm(bt_loader_t *ld, uint32_t i,
 
 static bt_status_t load_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
-    const bt_family_t *const family = ld->arch->family;
+    const bt_family_t *const family = ld->family;
     char name[NAME_BYTES];
     const bool two =
         family->one_norm &&
@@ -144,7 +144,7 @@ static bt_status_t load_biases(bt_loader_t *ld, uint32_t i, unsigned bias,
                                const bt_piece_t *pieces, uint32_t n_pieces,
                                float **ptr_p)
 {
-    const bt_family_t *const family = ld->arch->family;
+    const bt_family_t *const family = ld->family;
     bool any = (family->biases & bias) != 0;
     char name[NAME_BYTES];
     bt_status_t status;
@@ -239,18 +239,18 @@ static bt_status_t load_output(bt_loader_t *ld, uint32_t i, const char *part,
 static bt_status_t load_qk_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
     const bt_hparams_t *const hp = ld->hp;
-    const bool row = ld->arch->family->qk_norm == BT_QK_NORM_ROW;
+    const bool row = ld->family->qk_norm == BT_QK_NORM_ROW;
     char name[NAME_BYTES];
     bt_status_t status;
 
-    if (ld->arch->family->qk_norm == BT_QK_NORM_NONE) {
+    if (ld->family->qk_norm == BT_QK_NORM_NONE) {
         return BT_OK;
     }
     if (row && (ld->shard.size > 1)) {
         return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
                               "tensor parallelism: a norm of this %s model "
                               "goes over the heads of all ranks",
-                              ld->arch->name);
+                              ld->family->name);
     }
     status = bt_loader_vector(ld, layer_name(name, i, "attn_q_norm", "weight"),
                               (row ? hp->n_heads : 1) * hp->head_dim,
@@ -308,7 +308,7 @@ static bt_status_t load_qkv(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 
 static bt_status_t load_up(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
-    const bool plain = ld->arch->family->plain_ffn;
+    const bool plain = ld->family->plain_ffn;
     const uint32_t n_out = ld->hp->ffn_dim;
     const bt_share_t rows = ld->shard.ffn;
     bt_piece_t pieces[] = {
@@ -394,7 +394,7 @@ static bt_status_t load_activations(bt_loader_t *ld, bt_decoder_t *d)
     const size_t units = hp->n_heads + 2 * (size_t)hp->n_kv_heads;
     const size_t q_dim = (size_t)hp->n_heads * hp->head_dim;
     const size_t b_dim = widest(hp->dim, units * hp->head_dim,
-                                bt_decoder_up_dim(ld->arch->family, hp));
+                                bt_decoder_up_dim(ld->family, hp));
     const size_t a_dim = widest(hp->dim, q_dim, hp->ffn_dim);
     const size_t rows = (ld->config->max_rows > ld->config->max_logit_rows)
                             ? ld->config->max_rows
@@ -447,7 +447,7 @@ static bt_status_t load_embedding(bt_loader_t *ld, bt_decoder_t *d)
 /* Loads the output norm and matrix. */
 static bt_status_t load_output_words(bt_loader_t *ld, bt_decoder_t *d)
 {
-    const bt_family_t *const family = ld->arch->family;
+    const bt_family_t *const family = ld->family;
     const bt_hparams_t *const hp = ld->hp;
     bt_status_t status = BT_OK;
 
@@ -508,7 +508,7 @@ bt_status_t bt_decoder_load(bt_loader_t *ld, void **state_p)
     if (status == BT_OK) {
         status = load_output_words(ld, d);
     }
-    if ((status == BT_OK) && ld->arch->family->embedding_norm) {
+    if ((status == BT_OK) && ld->family->embedding_norm) {
         status = load_embedding_norm(ld, d);
     }
     if (status == BT_OK) {

@@ -10,8 +10,8 @@
  *     logits = cap(Wout norm(x))
  *
  * and share one reader of hyperparameters (decoder_hparams.c), one loader
- * (decoder_load.c) and one forward pass (decoder.c). A family is a file of this
- * folder with a bt_arch_t, which families.c lists: docs/ADDING_A_MODEL.md.
+ * (decoder_load.c) and one forward pass (decoder.c). A family is an entry of
+ * families.c: docs/ADDING_A_MODEL.md.
  */
 #ifndef BT_INFERENCE_MODEL_ARCH_FAMILY_H
 #define BT_INFERENCE_MODEL_ARCH_FAMILY_H
@@ -34,6 +34,9 @@ typedef enum bt_bias {
     BT_BIAS_FFN_UP = 1u << 3,      /**< up, and the gate if there is one */
     BT_BIAS_FFN_DOWN = 1u << 4,    /**< second matrix of the feed-forward */
     BT_BIAS_OUTPUT = 1u << 5,      /**< logits */
+    /** all matrices' of a layer */
+    BT_BIAS_MATRICES =
+        BT_BIAS_QKV | BT_BIAS_ATTN_OUTPUT | BT_BIAS_FFN_UP | BT_BIAS_FFN_DOWN,
 } bt_bias_t;
 
 /** Keys that a family may have. A model with another one of these keys is
@@ -51,6 +54,7 @@ typedef enum bt_takes {
 
 /** Description of a family; a member that is 0 means as in llama. */
 struct bt_family {
+    const char *name; /**< general.architecture, and the prefix of its keys */
     /* Norms: "attn_norm" and "ffn_norm" before attention and feed-forward,
      * "post_attention_norm" and "post_ffw_norm" on their outputs, before they
      * are added to x. */
@@ -106,20 +110,26 @@ struct bt_family {
     uint32_t wide_scale_layers;
 };
 
-bt_status_t bt_decoder_hparams(const bt_arch_t *arch, const bt_gguf_t *gguf,
-                               char *why, size_t why_bytes, bt_hparams_t *hp_p);
-bt_status_t bt_decoder_load(bt_loader_t *loader, void **state_p);
+/** Returns the family with this general.architecture, or NULL. */
+const bt_family_t *bt_family_find(bt_gguf_str_t name);
+
+/** Fills *hp_p, refusing by name what bt_decoder_forward() does not compute. */
+BT_MUST_CHECK bt_status_t bt_decoder_hparams(const bt_family_t *family,
+                                             const bt_gguf_t *gguf, char *why,
+                                             size_t why_bytes,
+                                             bt_hparams_t *hp_p);
+/** Loads every tensor and buffer through the loader (which also serves to count
+ *  memory, leaving pointers NULL). *state_p is owned by the caller, also on
+ *  failure. */
+BT_MUST_CHECK bt_status_t bt_decoder_load(bt_loader_t *loader, void **state_p);
+/** Queues the pass over @a batch, which was begun; logits (n_logit_rows,
+ *  n_vocab) go to model->logits. Between layers it calls bt_model_take_late(),
+ *  which may append to the batch and the call, and then
+ *  bt_model_between_layers(), in which this function may be called again: data
+ *  kept from layer to layer lies in rows from fwd->first_row on. */
 void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch,
                         bt_forward_t *fwd);
+/** Frees a state. NULL and half-loaded states are allowed. */
 void bt_decoder_free(bt_backend_t *be, void *state);
-
-#define BT_DECLARE_FAMILY(name) extern const bt_arch_t bt_arch_##name;
-BT_FAMILIES(BT_DECLARE_FAMILY)
-#undef BT_DECLARE_FAMILY
-
-/** Initializers of the functions of a bt_arch_t that is a family. */
-#define BT_DECODER                                          \
-    .hparams = bt_decoder_hparams, .load = bt_decoder_load, \
-    .forward = bt_decoder_forward, .free_state = bt_decoder_free
 
 #endif

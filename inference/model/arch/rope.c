@@ -67,8 +67,8 @@ static bt_status_t read_scaling(const bt_keys_t *keys, bt_rope_t *rope)
         return bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is not a text",
                               key);
     }
-    if (!bt_str_is(type, "none") && !bt_str_is(type, "linear") &&
-        !bt_str_is(type, "yarn") && !bt_str_is(type, "longrope")) {
+    if (!bt_gguf_str_is(type, "none") && !bt_gguf_str_is(type, "linear") &&
+        !bt_gguf_str_is(type, "yarn") && !bt_gguf_str_is(type, "longrope")) {
         return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
                               "the model's positions are scaled in the way "
                               "%.*s; none, linear, yarn and longrope are "
@@ -88,16 +88,19 @@ static bt_status_t read_scaling(const bt_keys_t *keys, bt_rope_t *rope)
         status = bt_keys_number_if(keys, "rope.scaling.original_context_length",
                                    1, UINT32_MAX, &rope->trained_tokens);
     }
-    if ((status == BT_OK) && bt_str_is(type, "yarn")) {
+    if ((status == BT_OK) && bt_gguf_str_is(type, "yarn")) {
         status = read_yarn(keys, factor, rope);
     }
-    rope->scale = bt_str_is(type, "none") ? 1.0f : 1.0f / factor;
+    rope->scale = bt_gguf_str_is(type, "none") ? 1.0f : 1.0f / factor;
     rope->magnitude *= magnitude;
     return status;
 }
 
-bt_status_t bt_rope_read(const bt_keys_t *keys, uint32_t head_dim,
-                         uint32_t context_tokens, bt_rope_t *rope_p)
+/* Reads the keys "rope.*": dimensions, base, and scaling of the types none,
+ * linear, yarn and longrope. (NTK-aware scaling is a larger base. The factors
+ * of Llama 3 and LongRoPE are tensors: load_rope().) */
+static bt_status_t read_rope(const bt_keys_t *keys, uint32_t head_dim,
+                             uint32_t context_tokens, bt_rope_t *rope_p)
 {
     bt_rope_t rope = {.dims = head_dim,
                       .base = DEFAULT_BASE,
@@ -137,7 +140,8 @@ bt_status_t bt_rope_read(const bt_keys_t *keys, uint32_t head_dim,
     return status;
 }
 
-void bt_rope_unscale(bt_rope_t *rope)
+/* Removes the position scaling; the base stays. */
+static void unscale(bt_rope_t *rope)
 {
     rope->scale = 1.0f;
     rope->magnitude = 1.0f;
@@ -250,8 +254,18 @@ static bt_status_t read_factors(bt_loader_t *loader, const bt_rope_t *rope,
     return status;
 }
 
-bt_status_t bt_rope_load(bt_loader_t *loader, const bt_rope_t *rope,
-                         float **ptr_p)
+/* Computes the rotation table (context_tokens, dims / 2, 2) of rope_store().
+ *
+ * Frequencies are divided by factors, if there are any: those of
+ * rope_freqs.weight, or (LongRoPE) of rope_factors_long.weight where the
+ * configured context is longer than the trained one, else of
+ * rope_factors_short.weight. A sequence is computed with one of the two from
+ * its first token to its last, since keys of both kinds do not match; so
+ * workers of one model must have contexts on the same side of the trained one.
+ *
+ * Source: Su et al., RoFormer; Peng et al., "YaRN"; Ding et al., "LongRoPE". */
+static bt_status_t load_rope(bt_loader_t *loader, const bt_rope_t *rope,
+                             float **ptr_p)
 {
     const uint32_t n_positions = loader->config->context_tokens;
     const size_t n = (size_t)n_positions * rope->dims;
@@ -317,13 +331,13 @@ bt_status_t bt_positions_read(const bt_keys_t *keys, const bt_family_t *family,
         return status;
     }
     set_turned(family, hp);
-    status = bt_rope_read(keys, hp->head_dim, hp->context_tokens, &hp->rope);
+    status = read_rope(keys, hp->head_dim, hp->context_tokens, &hp->rope);
     if (status != BT_OK) {
         return status;
     }
     hp->window_rope = hp->rope;
     if (family->window_rope_unscaled) {
-        bt_rope_unscale(&hp->window_rope);
+        unscale(&hp->window_rope);
     }
     if (family->window_rope_base > 0.0f) {
         hp->window_rope.base = family->window_rope_base;
@@ -411,10 +425,10 @@ bt_status_t bt_positions_load(bt_loader_t *ld, bt_decoder_t *d)
             ld, "position_embd.weight", hp->context_tokens, hp->dim,
             (bt_share_t){0, hp->context_tokens}, &d->positions);
     }
-    status = bt_rope_load(ld, &hp->rope, &d->cos_sin);
+    status = load_rope(ld, &hp->rope, &d->cos_sin);
     if ((status == BT_OK) && (hp->attn_window != 0) &&
         !same_rope(&hp->rope, &hp->window_rope)) {
-        status = bt_rope_load(ld, &hp->window_rope, &d->window_cos_sin);
+        status = load_rope(ld, &hp->window_rope, &d->window_cos_sin);
     }
     return ((status == BT_OK) && (hp->temperature > 0.0f))
                ? load_temperatures(ld, d)
