@@ -148,10 +148,8 @@ static bt_tmpl_value_t make_state(bt_tmpl_exec_t *x, const bt_tmpl_args_t *args,
     }
     if (is_joiner ? (args->n_places > 1) || (args->n_named > 0)
                   : (args->n_places == 0) || (args->n_named > 0)) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         is_joiner ? "joiner() takes one text"
-                                   : "cycler() needs values");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, is_joiner ? "joiner() takes one text"
+                                                : "cycler() needs values");
     }
     if (args->n_places == 0) {
         (void)bt_tmpl_seq_add(x->run, items, bt_tmpl_v_text(&comma));
@@ -200,9 +198,7 @@ bt_tmpl_value_t bt_tmpl_state_call(bt_tmpl_exec_t *x, bt_tmpl_value_t callee)
                      : state->items->items[0];
     }
     if (callee.sub == ITSELF) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "a cycler cannot be called");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, "a cycler cannot be called");
     }
     if (callee.sub == RESET) {
         state->at = 0;
@@ -221,14 +217,11 @@ static bt_tmpl_value_t raise(bt_tmpl_exec_t *x, const bt_tmpl_args_t *args)
                                      : NULL;
 
     if (text == NULL) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "raise_exception() takes one message");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, "raise_exception() takes one message");
     }
     x->run->raised = bt_tmpl_run_ok(x->run);
-    bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%.*s",
-                     (text->len < 400) ? (int)text->len : 400, text->data);
-    return bt_tmpl_v_failed();
+    return BT_TMPL_REFUSE(x->run, "%.*s",
+                          (text->len < 400) ? (int)text->len : 400, text->data);
 }
 
 static bt_tmpl_value_t strftime_now(bt_tmpl_exec_t *x,
@@ -245,16 +238,13 @@ static bt_tmpl_value_t strftime_now(bt_tmpl_exec_t *x,
         (args->places[0].kind != BT_V_TEXT) ||
         (args->places[0].u.text->len > FORMAT_BYTES) ||
         (gmtime_r(&now, &tm) == NULL)) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "strftime_now() takes one format of at most %u bytes",
-                         FORMAT_BYTES);
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(
+            x->run, "strftime_now() takes one format of at most %u bytes",
+            FORMAT_BYTES);
     }
     text = args->places[0].u.text;
     if (memchr(text->data, '\0', text->len) != NULL) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "strftime_now(): a zero byte");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, "strftime_now(): a zero byte");
     }
     memcpy(format, text->data, text->len);
     format[text->len] = 'x'; /* so that nothing made means no room */
@@ -264,12 +254,11 @@ static bt_tmpl_value_t strftime_now(bt_tmpl_exec_t *x,
     n = strftime(made, sizeof(made), format, &tm);
 #pragma GCC diagnostic pop
     if ((n == 0) || !bt_utf8_valid((const uint8_t *)made, n)) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "strftime_now(): the format makes too long a text");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(
+            x->run, "strftime_now(): the format makes too long a text");
     }
     text = bt_tmpl_text_make(x->run, made, n - 1, bt_tmpl_text_quoted(text));
-    return (text != NULL) ? bt_tmpl_v_text(text) : bt_tmpl_v_failed();
+    return bt_tmpl_v_text(text);
 }
 
 bt_tmpl_value_t bt_tmpl_globals_call(bt_tmpl_exec_t *x, uint8_t which,
@@ -383,22 +372,7 @@ TEST(is_divisible)
 
 TEST(is_compared)
 {
-    const bt_tmpl_value_t other = *args->slot[0];
-
-    switch (test->how) {
-    case BT_OP_EQ:
-        return bt_tmpl_v_equal(x->run, value, other);
-    case BT_OP_NE:
-        return !bt_tmpl_v_equal(x->run, value, other);
-    case '<':
-        return bt_tmpl_v_compare(x->run, value, other, "<") < 0;
-    case '>':
-        return bt_tmpl_v_compare(x->run, value, other, ">") > 0;
-    case BT_OP_LE:
-        return bt_tmpl_v_compare(x->run, value, other, "<=") <= 0;
-    default:
-        return bt_tmpl_v_compare(x->run, value, other, ">=") >= 0;
-    }
+    return bt_tmpl_op_holds(x->run, (uint8_t)test->how, value, *args->slot[0]);
 }
 
 TEST(is_in)
@@ -431,10 +405,8 @@ TEST(is_same)
 TEST(is_case)
 {
     const bt_tmpl_text_t *text = bt_tmpl_v_str(x->run, value);
-    const bt_tmpl_text_t *changed = (text == NULL) ? NULL
-                                    : (test->how == 0)
-                                        ? bt_tmpl_text_lower(x->run, text)
-                                        : bt_tmpl_text_upper(x->run, text);
+    const bt_tmpl_text_t *changed =
+        (text != NULL) ? bt_tmpl_text_change(x->run, text, test->how) : NULL;
     bool cased = false;
 
     (void)args;
@@ -502,8 +474,8 @@ static const bt_tmpl_test_t tests[] = {
     {">=", is_compared, BT_OP_GE, true},
     {"in", is_in, 0, true},
     {"sameas", is_same, 0, true},
-    {"lower", is_case, 0, false},
-    {"upper", is_case, 1, false},
+    {"lower", is_case, BT_CASE_LOWER, false},
+    {"upper", is_case, BT_CASE_UPPER, false},
     {"filter", is_known, 0, false},
     {"test", is_known, 1, false},
     {"escaped", is_escaped, 0, false},

@@ -61,8 +61,6 @@ typedef struct bt_tmpl_forms {
 /** Forms of the template families: only strings. */
 extern const bt_tmpl_forms_t bt_tmpl_forms_strings;
 
-bt_tmpl_role_t bt_tmpl_role_of(const char *role, size_t bytes);
-
 /** Converts messages whose form @a forms excludes; messages that do not follow
  *  OpenAI's API stay as they are.
  *  @param [in,out] unused  bt_tmpl_unused() of the content of lists that became
@@ -109,23 +107,5 @@ struct bt_chat_template {
     char *tokens[BT_CHAT_N_TOKENS];     /**< owned; NULL: the model lacks the
                                              token */
 };
-
-/** Returns the Jinja text of a family; NULL: unknown.
- *  @param [out] name_p  static name; unchanged when unknown */
-const char *bt_chat_family_jinja(const char *name, const char **name_p);
-/** Renders one of the Jinja texts of a template.
- *  @param [in] forms  message forms that it can render */
-BT_MUST_CHECK bt_status_t bt_chat_render_text(
-    const bt_chat_template_t *tmpl, const bt_template_t *jinja,
-    const bt_tmpl_forms_t *forms, const bt_chat_request_t *request,
-    bt_strbuf_t *out, bt_quotes_t *quotes, char *why, size_t why_bytes);
-
-/** Detects the message forms that a template can render, by rendering short
- *  conversations with it.
- *  @param [in] jinja   one of @a tmpl's texts; its tokens are set
- *  @param [in] source  text of @a jinja */
-void bt_chat_probe(const bt_chat_template_t *tmpl, const bt_template_t *jinja,
-                   const char *source, size_t bytes, bt_chat_content_t content,
-                   bt_tmpl_forms_t *forms_p);
 
 #endif

@@ -6,8 +6,7 @@
 
 static bt_tmpl_value_t fail(bt_tmpl_exec_t *x, const char *why)
 {
-    bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s", why);
-    return bt_tmpl_v_failed();
+    return BT_TMPL_REFUSE(x->run, "%s", why);
 }
 
 /* ---- names, attributes, items ---- */
@@ -90,8 +89,7 @@ static bt_tmpl_value_t item_at(bt_tmpl_exec_t *x, bt_tmpl_value_t of, int64_t i)
     while ((to < text->len) && (((uint8_t)text->data[to] & 0xC0) == 0x80)) {
         to++;
     }
-    text = bt_tmpl_text_slice(x->run, text, from, to);
-    return (text != NULL) ? bt_tmpl_v_text(text) : bt_tmpl_v_failed();
+    return bt_tmpl_v_text(bt_tmpl_text_slice(x->run, text, from, to));
 }
 
 bt_tmpl_value_t bt_tmpl_eval_item(bt_tmpl_exec_t *x, bt_tmpl_value_t of,
@@ -145,37 +143,11 @@ static bt_tmpl_value_t eval_compare(bt_tmpl_exec_t *x,
 
     for (const bt_tmpl_node_t *o = node->b; o != NULL; o = o->next) {
         const bt_tmpl_value_t right = bt_tmpl_eval(x, o->a);
-        bool holds;
 
         if (!bt_tmpl_run_ok(x->run)) {
             return bt_tmpl_v_failed();
         }
-        switch (o->op) {
-        case BT_OP_EQ:
-            holds = bt_tmpl_v_equal(x->run, left, right);
-            break;
-        case BT_OP_NE:
-            holds = !bt_tmpl_v_equal(x->run, left, right);
-            break;
-        case BT_CMP_IN:
-            holds = bt_tmpl_v_contains(x->run, right, left);
-            break;
-        case BT_CMP_NOT_IN:
-            holds = !bt_tmpl_v_contains(x->run, right, left);
-            break;
-        case '<':
-            holds = bt_tmpl_v_compare(x->run, left, right, "<") < 0;
-            break;
-        case '>':
-            holds = bt_tmpl_v_compare(x->run, left, right, ">") > 0;
-            break;
-        case BT_OP_LE:
-            holds = bt_tmpl_v_compare(x->run, left, right, "<=") <= 0;
-            break;
-        default:
-            holds = bt_tmpl_v_compare(x->run, left, right, ">=") >= 0;
-        }
-        if (!holds || !bt_tmpl_run_ok(x->run)) {
+        if (!bt_tmpl_op_holds(x->run, o->op, left, right)) {
             return bt_tmpl_v_bool(false);
         }
         left = right;
@@ -190,7 +162,6 @@ static bt_tmpl_value_t eval_concat(bt_tmpl_exec_t *x,
     const bt_tmpl_value_t b = bt_tmpl_eval(x, node->b);
     const bt_tmpl_text_t *left;
     const bt_tmpl_text_t *right;
-    const bt_tmpl_text_t *both;
 
     if (!bt_tmpl_run_ok(x->run)) {
         return bt_tmpl_v_failed();
@@ -200,8 +171,7 @@ static bt_tmpl_value_t eval_concat(bt_tmpl_exec_t *x,
     if ((left == NULL) || (right == NULL)) {
         return bt_tmpl_v_failed();
     }
-    both = bt_tmpl_text_join(x->run, left, right);
-    return (both != NULL) ? bt_tmpl_v_text(both) : bt_tmpl_v_failed();
+    return bt_tmpl_v_text(bt_tmpl_text_join(x->run, left, right));
 }
 
 static bt_tmpl_value_t eval_binary(bt_tmpl_exec_t *x,
@@ -263,9 +233,6 @@ static bt_tmpl_value_t eval_seq(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node)
             return bt_tmpl_v_failed();
         }
     }
-    if (seq == NULL) {
-        return bt_tmpl_v_failed();
-    }
     return bt_tmpl_v_seq((node->kind == BT_N_LIST) ? BT_SEQ_LIST : BT_SEQ_TUPLE,
                          seq);
 }
@@ -284,7 +251,7 @@ static bt_tmpl_value_t eval_dict(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node)
             return bt_tmpl_v_failed();
         }
     }
-    return (dict != NULL) ? bt_tmpl_v_dict(dict) : bt_tmpl_v_failed();
+    return bt_tmpl_v_dict(dict);
 }
 
 /* ---- calls ---- */
@@ -307,8 +274,8 @@ bt_tmpl_value_t bt_tmpl_eval_call(bt_tmpl_exec_t *x, bt_tmpl_value_t callee,
     case BT_V_STATE:
         return bt_tmpl_state_call(x, callee);
     default:
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s cannot be called",
-                         bt_tmpl_v_kind_name(callee));
+        (void)BT_TMPL_REFUSE(x->run, "%s cannot be called",
+                             bt_tmpl_v_kind_name(callee));
     }
     return bt_tmpl_v_failed();
 }

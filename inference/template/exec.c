@@ -6,6 +6,64 @@
 #include "common/base/status.h"
 #include "inference/template/text.h"
 
+/* ---- assigning ---- */
+
+static bool assign(bt_tmpl_exec_t *x, const bt_tmpl_node_t *target,
+                   bt_tmpl_value_t value);
+
+static bool assign_tuple(bt_tmpl_exec_t *x, const bt_tmpl_node_t *target,
+                         bt_tmpl_value_t value)
+{
+    const bt_tmpl_node_t *item = target->a;
+    const bt_tmpl_seq_t *seq;
+    uint32_t at;
+
+    if (value.kind == BT_V_UNDEFINED) {
+        bt_tmpl_v_fail_undefined(x->run, value);
+        return false;
+    }
+    if (!bt_tmpl_v_items(x->run, value, &seq, &at)) {
+        return false;
+    }
+    for (; (item != NULL) && (at < seq->n); item = item->next, at++) {
+        if (!assign(x, item->a, seq->items[at])) {
+            return false;
+        }
+    }
+    if ((item != NULL) || (at < seq->n)) {
+        return bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                                "%s values to unpack than there are names",
+                                (item != NULL) ? "fewer" : "more");
+    }
+    return true;
+}
+
+/* Assigns to a name, an attribute of a namespace, or a tuple of targets. */
+static bool assign(bt_tmpl_exec_t *x, const bt_tmpl_node_t *target,
+                   bt_tmpl_value_t value)
+{
+    const bt_tmpl_value_t *space;
+
+    if (!bt_tmpl_run_ok(x->run)) {
+        return false;
+    }
+    if (target->kind == BT_N_NAME) {
+        return bt_tmpl_frame_set(x->run, x->frame, target->id, value);
+    }
+    if (target->kind == BT_N_TUPLE) {
+        return assign_tuple(x, target, value);
+    }
+    space = bt_tmpl_frame_find(x->frame, target->id);
+    if ((space == NULL) || (space->kind != BT_V_NAMESPACE)) {
+        return bt_tmpl_run_fail(
+            x->run, BT_ERR_INVALID_PARAM,
+            "cannot assign an attribute of '%.*s', which is no "
+            "namespace",
+            (int)target->text->len, target->text->data);
+    }
+    return bt_tmpl_dict_put(x->run, space->u.dict, target->b->value, value);
+}
+
 struct bt_tmpl_loop {
     bt_tmpl_exec_t *x;
     const bt_tmpl_node_t *node;
@@ -36,7 +94,7 @@ static bool fetch(bt_tmpl_loop_t *loop, bt_tmpl_value_t *item_p)
         if (loop->filters) {
             loop->asked->n = 0;
             x->frame = loop->asked;
-            passes = bt_tmpl_exec_assign(x, loop->node->a, item) &&
+            passes = assign(x, loop->node->a, item) &&
                      bt_tmpl_v_truth(bt_tmpl_eval(x, loop->node->e));
             x->frame = frame;
         }
@@ -201,9 +259,9 @@ static bt_tmpl_loop_t *make_loop(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
     return loop;
 }
 
-void bt_tmpl_loop_run(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
-                      bt_tmpl_value_t iterable, bt_tmpl_frame_t *scope,
-                      uint32_t depth0)
+static void run_loop(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
+                     bt_tmpl_value_t iterable, bt_tmpl_frame_t *scope,
+                     uint32_t depth0)
 {
     bt_tmpl_loop_t *loop = make_loop(x, node, iterable, scope, depth0);
     bt_tmpl_frame_t *frame = bt_tmpl_frame_make(x->run, scope);
@@ -218,7 +276,7 @@ void bt_tmpl_loop_run(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
         frame->n = 0; /* what an iteration sets ends with it */
         x->flow = BT_FLOW_ON;
         if (bt_tmpl_frame_set(x->run, frame, BT_NAME_LOOP, variable) &&
-            bt_tmpl_exec_assign(x, node->a, loop->current)) {
+            assign(x, node->a, loop->current)) {
             bt_tmpl_exec_body(x, node->c);
         }
         x->frame = outer;
@@ -239,22 +297,17 @@ bt_tmpl_value_t bt_tmpl_loop_recurse(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
     bt_tmpl_build_t build;
 
     if (loop->node->op == 0) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "a loop needs 'recursive' to be called");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, "a loop needs 'recursive' to be called");
     }
     if ((args->n_places != 1) || (args->n_named != 0)) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "loop() takes one argument");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, "loop() takes one argument");
     }
     if (!bt_tmpl_run_enter(x->run)) {
         return bt_tmpl_v_failed();
     }
     bt_tmpl_build_init(&build, x->run);
     x->out = &build;
-    bt_tmpl_loop_run(x, loop->node, args->places[0], loop->scope,
-                     loop->depth0 + 1);
+    run_loop(x, loop->node, args->places[0], loop->scope, loop->depth0 + 1);
     x->out = outer;
     bt_tmpl_run_leave(x->run);
     return bt_tmpl_build_value(&build);
@@ -265,9 +318,7 @@ bt_tmpl_value_t bt_tmpl_loop_cycle(bt_tmpl_exec_t *x,
                                    const bt_tmpl_args_t *args)
 {
     if (args->n_places == 0) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "loop.cycle() needs values");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, "loop.cycle() needs values");
     }
     return args->places[loop->index0 % args->n_places];
 }
@@ -310,6 +361,7 @@ bool bt_tmpl_frame_set(bt_tmpl_run_t *run, bt_tmpl_frame_t *frame, uint32_t id,
                        bt_tmpl_value_t value)
 {
     const bt_tmpl_slot_t slot = {.id = id, .is_set = true, .value = value};
+    bt_tmpl_slot_t *slots;
 
     if (frame->parent == NULL) {
         frame->slots[id] = slot;
@@ -321,19 +373,12 @@ bool bt_tmpl_frame_set(bt_tmpl_run_t *run, bt_tmpl_frame_t *frame, uint32_t id,
             return true;
         }
     }
-    if (frame->n == frame->cap) {
-        const uint32_t cap = (frame->cap == 0) ? 4 : frame->cap * 2;
-        bt_tmpl_slot_t *slots = bt_tmpl_run_take(run, cap, sizeof(*slots));
-
-        if (slots == NULL) {
-            return false;
-        }
-        if (frame->n > 0) {
-            memcpy(slots, frame->slots, frame->n * sizeof(*slots));
-        }
-        frame->slots = slots;
-        frame->cap = cap;
+    slots = bt_tmpl_run_grow(run, frame->slots, frame->n, &frame->cap, 4,
+                             sizeof(*slots));
+    if (slots == NULL) {
+        return false;
     }
+    frame->slots = slots;
     frame->slots[frame->n++] = slot;
     return bt_tmpl_run_step(run, frame->n / 16);
 }
@@ -349,61 +394,6 @@ const bt_tmpl_value_t *bt_tmpl_frame_find(const bt_tmpl_frame_t *frame,
         }
     }
     return frame->slots[id].is_set ? &frame->slots[id].value : NULL;
-}
-
-/* ---- assigning ---- */
-
-static bool assign_tuple(bt_tmpl_exec_t *x, const bt_tmpl_node_t *target,
-                         bt_tmpl_value_t value)
-{
-    const bt_tmpl_node_t *item = target->a;
-    const bt_tmpl_seq_t *seq;
-    uint32_t at;
-
-    if (value.kind == BT_V_UNDEFINED) {
-        bt_tmpl_v_fail_undefined(x->run, value);
-        return false;
-    }
-    if (!bt_tmpl_v_items(x->run, value, &seq, &at)) {
-        return false;
-    }
-    for (; (item != NULL) && (at < seq->n); item = item->next, at++) {
-        if (!bt_tmpl_exec_assign(x, item->a, seq->items[at])) {
-            return false;
-        }
-    }
-    if ((item != NULL) || (at < seq->n)) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "%s values to unpack than there are names",
-                         (item != NULL) ? "fewer" : "more");
-        return false;
-    }
-    return true;
-}
-
-bool bt_tmpl_exec_assign(bt_tmpl_exec_t *x, const bt_tmpl_node_t *target,
-                         bt_tmpl_value_t value)
-{
-    const bt_tmpl_value_t *space;
-
-    if (!bt_tmpl_run_ok(x->run)) {
-        return false;
-    }
-    if (target->kind == BT_N_NAME) {
-        return bt_tmpl_frame_set(x->run, x->frame, target->id, value);
-    }
-    if (target->kind == BT_N_TUPLE) {
-        return assign_tuple(x, target, value);
-    }
-    space = bt_tmpl_frame_find(x->frame, target->id);
-    if ((space == NULL) || (space->kind != BT_V_NAMESPACE)) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "cannot assign an attribute of '%.*s', which is no "
-                         "namespace",
-                         (int)target->text->len, target->text->data);
-        return false;
-    }
-    return bt_tmpl_dict_put(x->run, space->u.dict, target->b->value, value);
 }
 
 /* ---- statements ---- */
@@ -452,7 +442,7 @@ static void exec_set(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node)
 {
     const bt_tmpl_value_t value = bt_tmpl_eval(x, node->b);
 
-    (void)bt_tmpl_exec_assign(x, node->a, value);
+    (void)assign(x, node->a, value);
 }
 
 static void exec_set_block(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node)
@@ -463,7 +453,7 @@ static void exec_set_block(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node)
     if (bt_tmpl_run_ok(x->run) && (node->b != NULL)) {
         value = bt_tmpl_eval_block_filter(x, node->b, value);
     }
-    (void)bt_tmpl_exec_assign(x, node->a, value);
+    (void)assign(x, node->a, value);
 }
 
 static void exec_filter_block(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node)
@@ -514,7 +504,7 @@ static void exec_with(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node)
         const bt_tmpl_value_t value = bt_tmpl_eval(x, set->b);
 
         x->frame = frame;
-        if (!bt_tmpl_exec_assign(x, set->a, value)) {
+        if (!assign(x, set->a, value)) {
             break;
         }
         x->frame = outer;
@@ -561,7 +551,7 @@ static void exec_one(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node)
     case BT_N_FOR:
         value = bt_tmpl_eval(x, node->b);
         if (bt_tmpl_run_ok(x->run)) {
-            bt_tmpl_loop_run(x, node, value, x->frame, 0);
+            run_loop(x, node, value, x->frame, 0);
         }
         break;
     case BT_N_SET:

@@ -90,6 +90,10 @@ static inline bool bt_tmpl_args_truth(const bt_tmpl_args_t *args, unsigned slot,
 int64_t bt_tmpl_args_int(bt_tmpl_run_t *run, const bt_tmpl_args_t *args,
                          unsigned slot, int64_t otherwise);
 
+/** Returns a keyword argument. @return NULL: not given */
+const bt_tmpl_value_t *bt_tmpl_args_named(const bt_tmpl_args_t *args,
+                                          const char *name);
+
 /* ---- scopes ---- */
 
 bt_tmpl_frame_t *bt_tmpl_frame_make(bt_tmpl_run_t *run,
@@ -116,14 +120,15 @@ bt_tmpl_value_t bt_tmpl_eval_block_filter(bt_tmpl_exec_t *x,
 /** Computes a op b. */
 bt_tmpl_value_t bt_tmpl_op_binary(bt_tmpl_run_t *run, uint8_t op,
                                   bt_tmpl_value_t a, bt_tmpl_value_t b);
+/** True when a op b, for the operators of comparisons; false also on
+ *  failure. */
+bool bt_tmpl_op_holds(bt_tmpl_run_t *run, uint8_t op, bt_tmpl_value_t a,
+                      bt_tmpl_value_t b);
 bt_tmpl_value_t bt_tmpl_op_negate(bt_tmpl_run_t *run, bt_tmpl_value_t a);
 /** Computes Python's a[from:to:step]; each may be none. */
 bt_tmpl_value_t bt_tmpl_op_slice(bt_tmpl_run_t *run, bt_tmpl_value_t of,
                                  const bt_tmpl_value_t part[3]);
 
-/** Assigns to a name, an attribute of a namespace, or a tuple of targets. */
-bool bt_tmpl_exec_assign(bt_tmpl_exec_t *x, const bt_tmpl_node_t *target,
-                         bt_tmpl_value_t value);
 void bt_tmpl_exec_body(bt_tmpl_exec_t *x, const bt_tmpl_node_t *body);
 /** Executes a body in @a frame, and returns its output. */
 bt_tmpl_value_t bt_tmpl_exec_capture(bt_tmpl_exec_t *x,
@@ -156,12 +161,6 @@ bt_tmpl_value_t bt_tmpl_method_call(bt_tmpl_exec_t *x,
  * looks ahead.
  */
 
-/** Runs the loop of @a node over @a iterable; the frame of its body is a child
- *  of @a scope.
- *  @param [in] depth0  depth of enclosing recursive loops */
-void bt_tmpl_loop_run(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
-                      bt_tmpl_value_t iterable, bt_tmpl_frame_t *scope,
-                      uint32_t depth0);
 /** Returns `loop.name`. */
 bt_tmpl_value_t bt_tmpl_loop_attr(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
                                   const bt_tmpl_text_t *name);

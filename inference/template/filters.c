@@ -15,69 +15,64 @@
     static bt_tmpl_value_t name(bt_tmpl_exec_t *x, bt_tmpl_value_t value, \
                                 const bt_tmpl_args_t *args)
 
-static bt_tmpl_value_t of_text(const bt_tmpl_text_t *text)
-{
-    return (text != NULL) ? bt_tmpl_v_text(text) : bt_tmpl_v_failed();
-}
-
 static bt_tmpl_value_t wrong_kind(bt_tmpl_exec_t *x, const char *filter,
                                   bt_tmpl_value_t value)
 {
     if (value.kind == BT_V_UNDEFINED) {
         bt_tmpl_v_fail_undefined(x->run, value);
     }
-    bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s is not possible for %s",
-                     filter, bt_tmpl_v_kind_name(value));
-    return bt_tmpl_v_failed();
+    return BT_TMPL_REFUSE(x->run, "%s is not possible for %s", filter,
+                          bt_tmpl_v_kind_name(value));
 }
 
 /* ---- texts ---- */
 
-typedef const bt_tmpl_text_t *text_fn_t(bt_tmpl_run_t *run,
-                                        const bt_tmpl_text_t *text);
-
-static bt_tmpl_value_t on_text(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                               text_fn_t *fn)
+static bt_tmpl_value_t change_case(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
+                                   bt_tmpl_case_style_t style)
 {
     const bt_tmpl_text_t *text = bt_tmpl_v_str(x->run, value);
 
-    return (text != NULL) ? of_text(fn(x->run, text)) : bt_tmpl_v_failed();
+    return bt_tmpl_v_text(
+        (text != NULL) ? bt_tmpl_text_change(x->run, text, style) : NULL);
 }
 
 FILTER(lower)
 {
     (void)args;
-    return on_text(x, value, bt_tmpl_text_lower);
+    return change_case(x, value, BT_CASE_LOWER);
 }
 
 FILTER(upper)
 {
     (void)args;
-    return on_text(x, value, bt_tmpl_text_upper);
+    return change_case(x, value, BT_CASE_UPPER);
 }
 
 FILTER(title)
 {
     (void)args;
-    return on_text(x, value, bt_tmpl_text_title_filter);
+    return change_case(x, value, BT_CASE_WORDS);
 }
 
 FILTER(capitalize)
 {
     (void)args;
-    return on_text(x, value, bt_tmpl_text_capitalize);
+    return change_case(x, value, BT_CASE_CAPITALIZE);
 }
 
 FILTER(escape)
 {
+    const bt_tmpl_text_t *text = bt_tmpl_v_str(x->run, value);
+
     (void)args;
-    return on_text(x, value, bt_tmpl_text_escape);
+    return bt_tmpl_v_text((text != NULL) ? bt_tmpl_text_escape(x->run, text)
+                                         : NULL);
 }
 
 FILTER(string)
 {
     (void)args;
-    return of_text(bt_tmpl_v_str(x->run, value));
+    return bt_tmpl_v_text(bt_tmpl_v_str(x->run, value));
 }
 
 FILTER(trim)
@@ -91,8 +86,8 @@ FILTER(trim)
         return wrong_kind(x, "trim", *args->slot[0]);
     }
     return (text != NULL)
-               ? of_text(bt_tmpl_text_strip(x->run, text, chars,
-                                            BT_STRIP_LEFT | BT_STRIP_RIGHT))
+               ? bt_tmpl_v_text(bt_tmpl_text_strip(
+                     x->run, text, chars, BT_STRIP_LEFT | BT_STRIP_RIGHT))
                : bt_tmpl_v_failed();
 }
 
@@ -109,7 +104,8 @@ FILTER(replace)
         (new_text == NULL)) {
         return bt_tmpl_v_failed();
     }
-    return of_text(bt_tmpl_text_replace(x->run, text, old, new_text, count));
+    return bt_tmpl_v_text(
+        bt_tmpl_text_replace(x->run, text, old, new_text, count));
 }
 
 static const bt_tmpl_text_t *spaces(bt_tmpl_run_t *run, int64_t n)
@@ -131,7 +127,7 @@ FILTER(indent)
     } else {
         by = spaces(x->run, bt_tmpl_args_int(x->run, args, 0, 4));
     }
-    return (by != NULL) ? of_text(bt_tmpl_text_indent(
+    return (by != NULL) ? bt_tmpl_v_text(bt_tmpl_text_indent(
                               x->run, value.u.text, by,
                               bt_tmpl_args_truth(args, 1, false),
                               bt_tmpl_args_truth(args, 2, false)))
@@ -145,7 +141,8 @@ FILTER(center)
     const int64_t width = bt_tmpl_args_int(x->run, args, 0, 80);
 
     return (bt_tmpl_run_ok(x->run) && (text != NULL))
-               ? of_text(bt_tmpl_text_pad(x->run, text, width, &space, 0))
+               ? bt_tmpl_v_text(
+                     bt_tmpl_text_pad(x->run, text, width, &space, 0))
                : bt_tmpl_v_failed();
 }
 
@@ -168,9 +165,8 @@ FILTER(truncate)
         return bt_tmpl_v_failed();
     }
     if ((length < bt_tmpl_text_chars(end)) || (leeway < 0)) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "truncate: the length is less than the end's");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run,
+                              "truncate: the length is less than the end's");
     }
     if (n <= length + leeway) {
         return value; /* also what is no text, but short */
@@ -354,8 +350,7 @@ FILTER(to_int)
         return bt_tmpl_v_failed();
     }
     if ((base < 2) || (base > 36)) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "int: base is 2 to 36");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, "int: base is 2 to 36");
     }
     if (value.kind == BT_V_BIG_INT) {
         return value;

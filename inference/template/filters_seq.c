@@ -64,20 +64,16 @@ static bt_tmpl_value_t get_attribute(bt_tmpl_exec_t *x, bt_tmpl_value_t item,
 static bt_tmpl_value_t lowered(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
                                bool case_sensitive)
 {
-    const bt_tmpl_text_t *text;
-
-    if (case_sensitive || (value.kind != BT_V_TEXT)) {
-        return value;
-    }
-    text = bt_tmpl_text_lower(x->run, value.u.text);
-    return (text != NULL) ? bt_tmpl_v_text(text) : bt_tmpl_v_failed();
+    return (case_sensitive || (value.kind != BT_V_TEXT))
+               ? value
+               : bt_tmpl_v_text(
+                     bt_tmpl_text_change(x->run, value.u.text, BT_CASE_LOWER));
 }
 
 static bt_tmpl_value_t end_seq(bt_tmpl_exec_t *x, bt_tmpl_seq_kind_t kind,
                                bt_tmpl_seq_t *seq)
 {
-    return (bt_tmpl_run_ok(x->run) && (seq != NULL)) ? bt_tmpl_v_seq(kind, seq)
-                                                     : bt_tmpl_v_failed();
+    return bt_tmpl_v_seq(kind, bt_tmpl_run_ok(x->run) ? seq : NULL);
 }
 
 /* ---- simple walks ---- */
@@ -112,10 +108,9 @@ bt_tmpl_value_t bt_tmpl_filter_items(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
         return end_seq(x, BT_SEQ_ITERATOR, bt_tmpl_seq_make(x->run, 0));
     }
     if (value.kind != BT_V_DICT) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "items is possible for a mapping, not for %s",
-                         bt_tmpl_v_kind_name(value));
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run,
+                              "items is possible for a mapping, not for %s",
+                              bt_tmpl_v_kind_name(value));
     }
     view = bt_tmpl_method_find(x, value, &name);
     if (!bt_tmpl_run_ok(x->run)) {
@@ -177,15 +172,13 @@ bt_tmpl_value_t bt_tmpl_filter_reverse(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
 {
     const bool is_iterator =
         (value.kind == BT_V_SEQ) && (value.sub == BT_SEQ_ITERATOR);
-    const bt_tmpl_text_t *text;
     const bt_tmpl_seq_t *items;
     bt_tmpl_seq_t *seq;
     uint32_t at;
 
     (void)args;
     if (value.kind == BT_V_TEXT) {
-        text = bt_tmpl_text_reverse(x->run, value.u.text);
-        return (text != NULL) ? bt_tmpl_v_text(text) : bt_tmpl_v_failed();
+        return bt_tmpl_v_text(bt_tmpl_text_reverse(x->run, value.u.text));
     }
     seq = bt_tmpl_seq_make(x->run, 0);
     if ((seq == NULL) || !bt_tmpl_v_items(x->run, value, &items, &at)) {
@@ -467,9 +460,7 @@ bt_tmpl_value_t bt_tmpl_filter_dictsort(bt_tmpl_exec_t *x,
 
     if ((args->slot[1] != NULL) && !by_value &&
         !bt_tmpl_v_text_is(*args->slot[1], "key")) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "dictsort: by is 'key' or 'value'");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, "dictsort: by is 'key' or 'value'");
     }
     if (value.kind == BT_V_UNDEFINED) {
         bt_tmpl_v_fail_undefined(x->run, value);
@@ -572,23 +563,12 @@ static bt_tmpl_args_t rest_of(const bt_tmpl_args_t *args, uint32_t n)
     return rest;
 }
 
-static const bt_tmpl_value_t *named(const bt_tmpl_args_t *args,
-                                    const char *name)
-{
-    for (uint32_t i = 0; i < args->n_named; i++) {
-        if (bt_tmpl_text_is(args->names[i], name)) {
-            return &args->named[i];
-        }
-    }
-    return NULL;
-}
-
 static bt_tmpl_value_t map_attribute(bt_tmpl_exec_t *x, bt_tmpl_value_t item,
                                      const bt_tmpl_args_t *args)
 {
-    const bt_tmpl_value_t *otherwise = named(args, "default");
+    const bt_tmpl_value_t *otherwise = bt_tmpl_args_named(args, "default");
     const bt_tmpl_value_t made =
-        get_attribute(x, item, named(args, "attribute"));
+        get_attribute(x, item, bt_tmpl_args_named(args, "attribute"));
 
     return ((made.kind == BT_V_UNDEFINED) && (otherwise != NULL)) ? *otherwise
                                                                   : made;
@@ -597,8 +577,8 @@ static bt_tmpl_value_t map_attribute(bt_tmpl_exec_t *x, bt_tmpl_value_t item,
 bt_tmpl_value_t bt_tmpl_filter_map(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
                                    const bt_tmpl_args_t *args)
 {
-    const bool attribute =
-        (args->n_places == 0) && (named(args, "attribute") != NULL);
+    const bool attribute = (args->n_places == 0) &&
+                           (bt_tmpl_args_named(args, "attribute") != NULL);
     const bt_tmpl_filter_t *filter = NULL;
     bt_tmpl_seq_t *seq = bt_tmpl_seq_make(x->run, 0);
     const bt_tmpl_seq_t *items;
@@ -609,14 +589,12 @@ bt_tmpl_value_t bt_tmpl_filter_map(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
             filter = bt_tmpl_filter_find(args->places[0].u.text);
         }
         if (filter == NULL) {
-            bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                             "map needs an attribute or the name of a filter");
-            return bt_tmpl_v_failed();
+            return BT_TMPL_REFUSE(
+                x->run, "map needs an attribute or the name of a filter");
         }
-    } else if (args->n_named > ((named(args, "default") != NULL) ? 2u : 1u)) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "map: an argument that it does not have");
-        return bt_tmpl_v_failed();
+    } else if (args->n_named >
+               ((bt_tmpl_args_named(args, "default") != NULL) ? 2u : 1u)) {
+        return BT_TMPL_REFUSE(x->run, "map: an argument that it does not have");
     }
     if ((seq == NULL) || !bt_tmpl_run_enter(x->run)) {
         return bt_tmpl_v_failed();
@@ -656,18 +634,14 @@ static bt_tmpl_value_t choose(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
         return end_seq(x, BT_SEQ_ITERATOR, seq);
     }
     if (args->n_places < n) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "the name of an attribute is missing");
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, "the name of an attribute is missing");
     }
     if (args->n_places > n) {
         if (args->places[n].kind == BT_V_TEXT) {
             test = bt_tmpl_test_find(args->places[n].u.text);
         }
         if (test == NULL) {
-            bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                             "the name of a test is not known");
-            return bt_tmpl_v_failed();
+            return BT_TMPL_REFUSE(x->run, "the name of a test is not known");
         }
     }
     if ((seq == NULL) || !bt_tmpl_v_items(x->run, value, &items, &at)) {

@@ -25,8 +25,7 @@ typedef struct lexer {
 static bool wrong(lexer_t *l, const char *what)
 {
     l->run->line = l->line;
-    bt_tmpl_run_fail(l->run, BT_ERR_UNSUPPORTED, "%s", what);
-    return false;
+    return bt_tmpl_run_fail(l->run, BT_ERR_UNSUPPORTED, "%s", what);
 }
 
 static bool add(lexer_t *l, bt_tmpl_token_kind_t kind,
@@ -34,19 +33,13 @@ static bool add(lexer_t *l, bt_tmpl_token_kind_t kind,
 {
     bt_tmpl_tokens_t *tokens = &l->tokens;
 
-    if (tokens->n == tokens->cap) {
-        const uint32_t cap = (tokens->cap == 0) ? 256 : tokens->cap * 2;
-        bt_tmpl_token_t *list = bt_tmpl_run_take(l->run, cap, sizeof(*list));
+    bt_tmpl_token_t *list = bt_tmpl_run_grow(l->run, tokens->list, tokens->n,
+                                             &tokens->cap, 256, sizeof(*list));
 
-        if (list == NULL) {
-            return false;
-        }
-        if (tokens->n > 0) {
-            memcpy(list, tokens->list, tokens->n * sizeof(*list));
-        }
-        tokens->list = list;
-        tokens->cap = cap;
+    if (list == NULL) {
+        return false;
     }
+    tokens->list = list;
     tokens->list[tokens->n++] =
         (bt_tmpl_token_t){.kind = (uint8_t)kind, .line = l->line, .text = text};
     return true;

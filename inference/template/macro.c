@@ -12,19 +12,13 @@ static bool add_place(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
 {
     bt_tmpl_args_t *args = g->args;
 
-    if (args->n_places == g->cap_places) {
-        const uint32_t cap = (g->cap_places == 0) ? 4 : g->cap_places * 2;
-        bt_tmpl_value_t *places = bt_tmpl_run_take(run, cap, sizeof(*places));
+    bt_tmpl_value_t *places = bt_tmpl_run_grow(
+        run, args->places, args->n_places, &g->cap_places, 4, sizeof(value));
 
-        if (places == NULL) {
-            return false;
-        }
-        if (args->n_places > 0) {
-            memcpy(places, args->places, args->n_places * sizeof(*places));
-        }
-        args->places = places;
-        g->cap_places = cap;
+    if (places == NULL) {
+        return false;
     }
+    args->places = places;
     args->places[args->n_places++] = value;
     return true;
 }
@@ -62,10 +56,9 @@ static bool add_named(bt_tmpl_run_t *run, growing_t *g,
 
     for (uint32_t i = 0; i < args->n_named; i++) {
         if (bt_tmpl_text_equal(args->names[i], name)) {
-            bt_tmpl_run_fail(
+            return bt_tmpl_run_fail(
                 run, BT_ERR_INVALID_PARAM, "argument '%.*s' is given twice",
                 (name->len < 100) ? (int)name->len : 100, name->data);
-            return false;
         }
     }
     if (!room_for_named(run, g) || !bt_tmpl_run_step(run, args->n_named)) {
@@ -95,18 +88,16 @@ static bool add_star(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
 static bool add_stars(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
 {
     if (value.kind != BT_V_DICT) {
-        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
-                         "** needs a mapping, not %s",
-                         bt_tmpl_v_kind_name(value));
-        return false;
+        return bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                                "** needs a mapping, not %s",
+                                bt_tmpl_v_kind_name(value));
     }
     for (uint32_t i = 0; i < value.u.dict->n; i++) {
         const bt_tmpl_entry_t *entry = &value.u.dict->entries[i];
 
         if (entry->key.kind != BT_V_TEXT) {
-            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
-                             "** needs texts for names");
-            return false;
+            return bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                                    "** needs texts for names");
         }
         if (!add_named(run, g, entry->key.u.text,
                        bt_tmpl_entry_use(value.u.dict, i))) {
@@ -161,18 +152,16 @@ static bool bind_named(bt_tmpl_run_t *run, bt_tmpl_args_t *args,
             continue;
         }
         if (args->slot[k] != NULL) {
-            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
-                             "%s is given '%s' twice", callee,
-                             params->names[k]);
-            return false;
+            return bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                                    "%s is given '%s' twice", callee,
+                                    params->names[k]);
         }
         args->slot[k] = &args->named[i];
         return true;
     }
-    bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s has no argument '%.*s'",
-                     callee, (name->len < 100) ? (int)name->len : 100,
-                     name->data);
-    return false;
+    return bt_tmpl_run_fail(
+        run, BT_ERR_INVALID_PARAM, "%s has no argument '%.*s'", callee,
+        (name->len < 100) ? (int)name->len : 100, name->data);
 }
 
 bool bt_tmpl_args_bind(bt_tmpl_run_t *run, bt_tmpl_args_t *args,
@@ -187,9 +176,9 @@ bool bt_tmpl_args_bind(bt_tmpl_run_t *run, bt_tmpl_args_t *args,
         n++;
     }
     if (args->n_places > n) {
-        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
-                         "%s takes not more than %u argument(s)", callee, n);
-        return false;
+        return bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                                "%s takes not more than %u argument(s)", callee,
+                                n);
     }
     for (uint32_t i = 0; i < n; i++) {
         args->slot[i] = (i < args->n_places) ? &args->places[i] : NULL;
@@ -201,12 +190,22 @@ bool bt_tmpl_args_bind(bt_tmpl_run_t *run, bt_tmpl_args_t *args,
     }
     for (uint32_t i = 0; i < params->n_required; i++) {
         if (args->slot[i] == NULL) {
-            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s needs '%s'", callee,
-                             params->names[i]);
-            return false;
+            return bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s needs '%s'",
+                                    callee, params->names[i]);
         }
     }
     return true;
+}
+
+static const bt_tmpl_value_t *find_named(const bt_tmpl_args_t *args,
+                                         const bt_tmpl_text_t *name)
+{
+    for (uint32_t i = 0; i < args->n_named; i++) {
+        if (bt_tmpl_text_equal(args->names[i], name)) {
+            return &args->named[i];
+        }
+    }
+    return NULL;
 }
 
 int64_t bt_tmpl_args_int(bt_tmpl_run_t *run, const bt_tmpl_args_t *args,
@@ -222,6 +221,14 @@ int64_t bt_tmpl_args_int(bt_tmpl_run_t *run, const bt_tmpl_args_t *args,
         return 0;
     }
     return bt_tmpl_v_as_int(*args->slot[slot]);
+}
+
+const bt_tmpl_value_t *bt_tmpl_args_named(const bt_tmpl_args_t *args,
+                                          const char *name)
+{
+    const bt_tmpl_text_t text = {.data = name, .len = (uint32_t)strlen(name)};
+
+    return find_named(args, &text);
 }
 
 struct bt_tmpl_macro {
@@ -248,17 +255,6 @@ const bt_tmpl_text_t *bt_tmpl_macro_name(const bt_tmpl_macro_t *macro)
     return macro->node->text;
 }
 
-static const bt_tmpl_value_t *named(const bt_tmpl_args_t *args,
-                                    const bt_tmpl_text_t *name)
-{
-    for (uint32_t i = 0; i < args->n_named; i++) {
-        if (bt_tmpl_text_equal(args->names[i], name)) {
-            return &args->named[i];
-        }
-    }
-    return NULL;
-}
-
 static bool is_param(const bt_tmpl_node_t *macro, const bt_tmpl_text_t *name)
 {
     for (const bt_tmpl_node_t *param = macro->a; param != NULL;
@@ -278,16 +274,16 @@ static bool set_params(bt_tmpl_exec_t *x, const bt_tmpl_node_t *macro,
 
     for (const bt_tmpl_node_t *param = macro->a; param != NULL;
          param = param->next, place++) {
-        const bt_tmpl_value_t *given = named(args, param->text);
+        const bt_tmpl_value_t *given = find_named(args, param->text);
         bt_tmpl_value_t value;
 
         if (place < args->n_places) {
             if (given != NULL) {
-                bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                                 "macro '%.*s' is given '%.*s' twice",
-                                 (int)macro->text->len, macro->text->data,
-                                 (int)param->text->len, param->text->data);
-                return false;
+                return bt_tmpl_run_fail(
+                    x->run, BT_ERR_INVALID_PARAM,
+                    "macro '%.*s' is given '%.*s' twice", (int)macro->text->len,
+                    macro->text->data, (int)param->text->len,
+                    param->text->data);
             }
             value = args->places[place];
         } else if (given != NULL) {
@@ -348,11 +344,11 @@ static bool set_kwargs(bt_tmpl_exec_t *x, const bt_tmpl_node_t *macro,
             ((macro->op & BT_MACRO_CALLER) != 0)) {
             caller = args->named[i];
         } else if ((macro->op & BT_MACRO_KWARGS) == 0) {
-            bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                             "macro '%.*s' takes no keyword argument '%.*s'",
-                             (int)macro->text->len, macro->text->data,
-                             (int)name->len, name->data);
-            return false;
+            return bt_tmpl_run_fail(
+                x->run, BT_ERR_INVALID_PARAM,
+                "macro '%.*s' takes no keyword argument '%.*s'",
+                (int)macro->text->len, macro->text->data, (int)name->len,
+                name->data);
         } else if (!bt_tmpl_dict_put(x->run, rest, bt_tmpl_v_text(name),
                                      args->named[i])) {
             return false;

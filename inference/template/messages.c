@@ -25,7 +25,7 @@ static const bt_tmpl_text_t roles[] = {
     {.data = "ipython", .len = 7},
 };
 
-bt_tmpl_role_t bt_tmpl_role_of(const char *role, size_t bytes)
+static bt_tmpl_role_t role_of(const char *role, size_t bytes)
 {
     static const bt_tmpl_role_t kinds[] = {BT_ROLE_SYSTEM, BT_ROLE_USER,
                                            BT_ROLE_ASSISTANT, BT_ROLE_TOOL,
@@ -68,6 +68,10 @@ void bt_tmpl_messages_trust(bt_tmpl_value_t messages)
     }
 }
 
+/* Depth is bounded by the run's. */
+static bool make_value(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
+                       const bt_json_node_t *node, bt_tmpl_value_t *value_p);
+
 /* ---- arguments of calls ---- */
 
 static bt_tmpl_value_t *member_of(bt_tmpl_value_t of, const char *name)
@@ -95,15 +99,14 @@ static bool open_arguments(bt_tmpl_run_t *run, bt_tmpl_value_t *arguments)
     status = bt_json_doc_parse_client(text->data, text->len, MAX_ARGUMENTS,
                                       &fault, &doc);
     if (status == BT_ERR_NO_MEMORY) {
-        bt_tmpl_run_fail(run, status, "%s", fault.what);
-        return false;
+        return bt_tmpl_run_fail(run, status, "%s", fault.what);
     }
     if ((status != BT_OK) ||
         !bt_json_is_kind(bt_json_doc_root(doc), BT_JSON_OBJECT)) {
         bt_json_doc_free(doc);
         return true;
     }
-    read = bt_tmpl_json_value(run, doc, arguments);
+    read = make_value(run, doc, bt_json_doc_root(doc), arguments);
     bt_json_doc_free(doc);
     if (read) {
         arguments->u.dict->text = text;
@@ -229,7 +232,7 @@ static bool adapt_message(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
     if ((role == NULL) || (role->kind != BT_V_TEXT) || (content == NULL)) {
         return true;
     }
-    kind = bt_tmpl_role_of(role->u.text->data, role->u.text->len);
+    kind = role_of(role->u.text->data, role->u.text->len);
     if (bt_tmpl_v_text_is(*role, "developer") && !forms->developer) {
         *role = bt_tmpl_v_text(&roles[0]);
     }
@@ -343,10 +346,6 @@ void bt_tmpl_unused(bt_tmpl_value_t value, const char *path, bt_strbuf_t *out)
     snprintf(place, sizeof(place), "%s", path);
     tell_unused(value, place, strlen(place), out);
 }
-
-/* Depth is bounded by the run's. */
-static bool make_value(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
-                       const bt_json_node_t *node, bt_tmpl_value_t *value_p);
 
 /* As Python's json has it: an integer has any size, a float may be infinite. */
 static bool make_number(bt_tmpl_run_t *run, const bt_json_node_t *node,
@@ -473,12 +472,6 @@ static bool make_value(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
     return made;
 }
 
-bool bt_tmpl_json_value(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
-                        bt_tmpl_value_t *value_p)
-{
-    return make_value(run, doc, bt_json_doc_root(doc), value_p);
-}
-
 bool bt_tmpl_json_read(bt_tmpl_run_t *run, const char *json, size_t bytes,
                        bt_tmpl_value_t *value_p)
 {
@@ -492,12 +485,11 @@ bool bt_tmpl_json_read(bt_tmpl_run_t *run, const char *json, size_t bytes,
     bool read;
 
     if (status != BT_OK) {
-        bt_tmpl_run_fail(
+        return bt_tmpl_run_fail(
             run, (status == BT_ERR_BAD_FILE) ? BT_ERR_INVALID_PARAM : status,
             "not valid JSON: %s", fault.what);
-        return false;
     }
-    read = bt_tmpl_json_value(run, doc, value_p);
+    read = make_value(run, doc, bt_json_doc_root(doc), value_p);
     bt_json_doc_free(doc);
     return read;
 }

@@ -23,16 +23,6 @@ struct bt_tmpl_method_row {
                                 bt_tmpl_value_t self,                \
                                 const bt_tmpl_args_t *args)
 
-static bt_tmpl_value_t of_text(const bt_tmpl_text_t *text)
-{
-    return (text != NULL) ? bt_tmpl_v_text(text) : bt_tmpl_v_failed();
-}
-
-static bt_tmpl_value_t of_seq(bt_tmpl_seq_kind_t kind, bt_tmpl_seq_t *seq)
-{
-    return (seq != NULL) ? bt_tmpl_v_seq(kind, seq) : bt_tmpl_v_failed();
-}
-
 /* A text, or NULL: none was given, or it is no text and the run has failed. */
 static const bt_tmpl_text_t *text_in(bt_tmpl_exec_t *x,
                                      const bt_tmpl_args_t *args, unsigned slot)
@@ -68,20 +58,15 @@ METHOD(strip)
 {
     const bt_tmpl_text_t *chars = text_in(x, args, 0);
 
-    return bt_tmpl_run_ok(x->run) ? of_text(bt_tmpl_text_strip(
+    return bt_tmpl_run_ok(x->run) ? bt_tmpl_v_text(bt_tmpl_text_strip(
                                         x->run, self.u.text, chars, row->how))
                                   : bt_tmpl_v_failed();
 }
 
 METHOD(change_case)
 {
-    static const bt_tmpl_text_t *(*const changes[])(bt_tmpl_run_t *,
-                                                    const bt_tmpl_text_t *) = {
-        bt_tmpl_text_lower, bt_tmpl_text_upper, bt_tmpl_text_title,
-        bt_tmpl_text_capitalize, bt_tmpl_text_swapcase};
-
     (void)args;
-    return of_text(changes[row->how](x->run, self.u.text));
+    return bt_tmpl_v_text(bt_tmpl_text_change(x->run, self.u.text, row->how));
 }
 
 METHOD(split)
@@ -90,18 +75,18 @@ METHOD(split)
     const int64_t most = bt_tmpl_args_int(x->run, args, 1, -1);
 
     return bt_tmpl_run_ok(x->run)
-               ? of_seq(BT_SEQ_LIST,
-                        bt_tmpl_text_split(x->run, self.u.text, separator, most,
-                                           row->how != 0))
+               ? bt_tmpl_v_seq(BT_SEQ_LIST, bt_tmpl_text_split(
+                                                x->run, self.u.text, separator,
+                                                most, row->how != 0))
                : bt_tmpl_v_failed();
 }
 
 METHOD(splitlines)
 {
     (void)row;
-    return of_seq(BT_SEQ_LIST,
-                  bt_tmpl_text_lines(x->run, self.u.text,
-                                     bt_tmpl_args_truth(args, 0, false)));
+    return bt_tmpl_v_seq(
+        BT_SEQ_LIST, bt_tmpl_text_lines(x->run, self.u.text,
+                                        bt_tmpl_args_truth(args, 0, false)));
 }
 
 METHOD(replace)
@@ -112,8 +97,8 @@ METHOD(replace)
 
     (void)row;
     return bt_tmpl_run_ok(x->run)
-               ? of_text(bt_tmpl_text_replace(x->run, self.u.text, old,
-                                              new_text, count))
+               ? bt_tmpl_v_text(bt_tmpl_text_replace(x->run, self.u.text, old,
+                                                     new_text, count))
                : bt_tmpl_v_failed();
 }
 
@@ -175,10 +160,8 @@ METHOD(check_end)
             const bt_tmpl_value_t item = what->u.seq->items[i];
 
             if (item.kind != BT_V_TEXT) {
-                bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                                 "%s needs a text or a tuple of texts",
-                                 row->name);
-                return bt_tmpl_v_failed();
+                return BT_TMPL_REFUSE(
+                    x->run, "%s needs a text or a tuple of texts", row->name);
             }
             found = found ||
                     has_end(self.u.text, from, to, item.u.text, row->how == 0);
@@ -186,10 +169,9 @@ METHOD(check_end)
         return bt_tmpl_v_bool(found);
     }
     if (what->kind != BT_V_TEXT) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "%s needs a text or a tuple of texts, not %s",
-                         row->name, bt_tmpl_v_kind_name(*what));
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run,
+                              "%s needs a text or a tuple of texts, not %s",
+                              row->name, bt_tmpl_v_kind_name(*what));
     }
     return bt_tmpl_v_bool(
         has_end(self.u.text, from, to, what->u.text, row->how == 0));
@@ -261,10 +243,8 @@ METHOD(join)
     bt_tmpl_build_init(&build, x->run);
     for (uint32_t i = first; (i < seq->n) && bt_tmpl_run_step(x->run, 1); i++) {
         if (seq->items[i].kind != BT_V_TEXT) {
-            bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                             "join() needs texts, not %s",
-                             bt_tmpl_v_kind_name(seq->items[i]));
-            return bt_tmpl_v_failed();
+            return BT_TMPL_REFUSE(x->run, "join() needs texts, not %s",
+                                  bt_tmpl_v_kind_name(seq->items[i]));
         }
         if (i > first) {
             bt_tmpl_build_text(&build, self.u.text);
@@ -332,9 +312,9 @@ METHOD(pad)
     if (!bt_tmpl_run_ok(x->run)) {
         return bt_tmpl_v_failed();
     }
-    return of_text(bt_tmpl_text_pad(x->run, self.u.text, width,
-                                    (fill != NULL) ? fill : &space,
-                                    (int)row->how - 1));
+    return bt_tmpl_v_text(bt_tmpl_text_pad(x->run, self.u.text, width,
+                                           (fill != NULL) ? fill : &space,
+                                           (int)row->how - 1));
 }
 
 METHOD(zfill)
@@ -374,9 +354,7 @@ METHOD(partition)
         return bt_tmpl_v_failed();
     }
     if (separator->len == 0) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s at nothing",
-                         row->name);
-        return bt_tmpl_v_failed();
+        return BT_TMPL_REFUSE(x->run, "%s at nothing", row->name);
     }
     at = (row->how == 0) ? bt_tmpl_text_find(text, separator, 0, text->len)
                          : bt_tmpl_text_rfind(text, separator, 0, text->len);
@@ -410,7 +388,7 @@ METHOD(remove_end)
     if (!has_end(text, 0, text->len, end, row->how == 0)) {
         return self;
     }
-    return of_text(
+    return bt_tmpl_v_text(
         (row->how == 0)
             ? bt_tmpl_text_slice(x->run, text, end->len, text->len)
             : bt_tmpl_text_slice(x->run, text, 0, text->len - end->len));
@@ -458,7 +436,7 @@ METHOD(view)
     if (seq != NULL) {
         seq->quoted = dict->quoted;
     }
-    return of_seq((bt_tmpl_seq_kind_t)row->how, seq);
+    return bt_tmpl_v_seq((bt_tmpl_seq_kind_t)row->how, seq);
 }
 
 /* Nothing changes a value: a copy is as good as it. */
@@ -515,12 +493,12 @@ static const row_t rows[] = {
      BT_STRIP_LEFT | BT_STRIP_RIGHT},
     {"lstrip", strip, {.names = {"chars"}}, BT_V_TEXT, BT_STRIP_LEFT},
     {"rstrip", strip, {.names = {"chars"}}, BT_V_TEXT, BT_STRIP_RIGHT},
-    {"lower", change_case, NONE, BT_V_TEXT, 0},
-    {"casefold", change_case, NONE, BT_V_TEXT, 0},
-    {"upper", change_case, NONE, BT_V_TEXT, 1},
-    {"title", change_case, NONE, BT_V_TEXT, 2},
-    {"capitalize", change_case, NONE, BT_V_TEXT, 3},
-    {"swapcase", change_case, NONE, BT_V_TEXT, 4},
+    {"lower", change_case, NONE, BT_V_TEXT, BT_CASE_LOWER},
+    {"casefold", change_case, NONE, BT_V_TEXT, BT_CASE_LOWER},
+    {"upper", change_case, NONE, BT_V_TEXT, BT_CASE_UPPER},
+    {"title", change_case, NONE, BT_V_TEXT, BT_CASE_TITLE},
+    {"capitalize", change_case, NONE, BT_V_TEXT, BT_CASE_CAPITALIZE},
+    {"swapcase", change_case, NONE, BT_V_TEXT, BT_CASE_SWAP},
     {"split", split, {.names = {"sep", "maxsplit"}}, BT_V_TEXT, 0},
     {"rsplit", split, {.names = {"sep", "maxsplit"}}, BT_V_TEXT, 1},
     {"splitlines", splitlines, {.names = {"keepends"}}, BT_V_TEXT, 0},

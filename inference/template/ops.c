@@ -9,10 +9,8 @@
 static bt_tmpl_value_t wrong_kinds(bt_tmpl_run_t *run, const char *op,
                                    bt_tmpl_value_t a, bt_tmpl_value_t b)
 {
-    bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
-                     "'%s' is not possible between %s and %s", op,
-                     bt_tmpl_v_kind_name(a), bt_tmpl_v_kind_name(b));
-    return bt_tmpl_v_failed();
+    return BT_TMPL_REFUSE(run, "'%s' is not possible between %s and %s", op,
+                          bt_tmpl_v_kind_name(a), bt_tmpl_v_kind_name(b));
 }
 
 static bt_tmpl_value_t too_large(bt_tmpl_run_t *run)
@@ -23,8 +21,7 @@ static bt_tmpl_value_t too_large(bt_tmpl_run_t *run)
 
 static bt_tmpl_value_t by_zero(bt_tmpl_run_t *run)
 {
-    bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "division by zero");
-    return bt_tmpl_v_failed();
+    return BT_TMPL_REFUSE(run, "division by zero");
 }
 
 /* ---- integers ---- */
@@ -232,11 +229,9 @@ static bt_tmpl_value_t join_two(bt_tmpl_run_t *run, bt_tmpl_value_t a,
 {
     const bt_tmpl_text_t *left = bt_tmpl_v_as_text(a);
     const bt_tmpl_text_t *right = bt_tmpl_v_as_text(b);
-    const bt_tmpl_text_t *joined;
 
     if ((left != NULL) && (right != NULL)) {
-        joined = bt_tmpl_text_join(run, left, right);
-        return (joined != NULL) ? bt_tmpl_v_text(joined) : bt_tmpl_v_failed();
+        return bt_tmpl_v_text(bt_tmpl_text_join(run, left, right));
     }
     if (is_list(a) && is_list(b) && (a.sub == b.sub)) {
         return add_seqs(run, a, b, 1);
@@ -282,6 +277,39 @@ bt_tmpl_value_t bt_tmpl_op_binary(bt_tmpl_run_t *run, uint8_t op,
     }
     return (op == '*') ? repeat(run, a, b)
                        : wrong_kinds(run, op_text(op, text), a, b);
+}
+
+bool bt_tmpl_op_holds(bt_tmpl_run_t *run, uint8_t op, bt_tmpl_value_t a,
+                      bt_tmpl_value_t b)
+{
+    bool holds;
+
+    switch (op) {
+    case BT_OP_EQ:
+        holds = bt_tmpl_v_equal(run, a, b);
+        break;
+    case BT_OP_NE:
+        holds = !bt_tmpl_v_equal(run, a, b);
+        break;
+    case BT_CMP_IN:
+        holds = bt_tmpl_v_contains(run, b, a);
+        break;
+    case BT_CMP_NOT_IN:
+        holds = !bt_tmpl_v_contains(run, b, a);
+        break;
+    case '<':
+        holds = bt_tmpl_v_compare(run, a, b, "<") < 0;
+        break;
+    case '>':
+        holds = bt_tmpl_v_compare(run, a, b, ">") > 0;
+        break;
+    case BT_OP_LE:
+        holds = bt_tmpl_v_compare(run, a, b, "<=") <= 0;
+        break;
+    default:
+        holds = bt_tmpl_v_compare(run, a, b, ">=") >= 0;
+    }
+    return holds && bt_tmpl_run_ok(run);
 }
 
 bt_tmpl_value_t bt_tmpl_op_negate(bt_tmpl_run_t *run, bt_tmpl_value_t a)
@@ -352,11 +380,9 @@ static bt_tmpl_value_t slice_text(bt_tmpl_run_t *run,
         const uint32_t to =
             from +
             (is_ascii ? (uint32_t)n : bt_tmpl_text_char_at(&rest, (uint32_t)n));
-        const bt_tmpl_text_t *made =
-            (n > 0) ? bt_tmpl_text_slice(run, text, from, to)
-                    : &bt_tmpl_text_empty;
 
-        return (made != NULL) ? bt_tmpl_v_text(made) : bt_tmpl_v_failed();
+        return bt_tmpl_v_text((n > 0) ? bt_tmpl_text_slice(run, text, from, to)
+                                      : &bt_tmpl_text_empty);
     }
     bt_tmpl_build_init(&build, run);
     places = bt_tmpl_run_take(run, (size_t)text->len + 1, sizeof(*places));

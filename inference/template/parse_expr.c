@@ -11,16 +11,10 @@ static bt_tmpl_node_t *pair(bt_tmpl_parser_t *p, bt_tmpl_node_kind_t kind,
                             uint32_t line, const bt_tmpl_node_t *a,
                             const bt_tmpl_node_t *b)
 {
-    bt_tmpl_node_t *node;
+    bt_tmpl_node_t *node = bt_tmpl_node_make(p, kind, line);
 
-    if ((a == NULL) || (b == NULL)) {
-        return NULL;
-    }
-    node = bt_tmpl_node_make(p, kind, line);
-    if (node != NULL) {
-        node->a = a;
-        node->b = b;
-    }
+    node->a = a;
+    node->b = b;
     return node;
 }
 
@@ -29,35 +23,38 @@ static bt_tmpl_node_t *constant(bt_tmpl_parser_t *p, uint32_t line,
 {
     bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_CONST, line);
 
-    if (node != NULL) {
-        node->value = value;
-    }
+    node->value = value;
     return node;
 }
 
 /* ---- what stands alone ---- */
 
+static bool is_constant(const bt_tmpl_text_t *name, bt_tmpl_value_t *value_p)
+{
+    if (bt_tmpl_text_is(name, "none") || bt_tmpl_text_is(name, "None")) {
+        *value_p = bt_tmpl_v_none();
+        return true;
+    }
+    *value_p = bt_tmpl_v_bool(bt_tmpl_text_is(name, "true") ||
+                              bt_tmpl_text_is(name, "True"));
+    return value_p->u.truth || bt_tmpl_text_is(name, "false") ||
+           bt_tmpl_text_is(name, "False");
+}
+
 static bt_tmpl_node_t *parse_name(bt_tmpl_parser_t *p)
 {
     const uint32_t line = p->at->line;
     const bt_tmpl_text_t *name = p->at->text;
+    bt_tmpl_value_t value;
     bt_tmpl_node_t *node;
 
     p->at++;
-    if (bt_tmpl_text_is(name, "true") || bt_tmpl_text_is(name, "True")) {
-        return constant(p, line, bt_tmpl_v_bool(true));
-    }
-    if (bt_tmpl_text_is(name, "false") || bt_tmpl_text_is(name, "False")) {
-        return constant(p, line, bt_tmpl_v_bool(false));
-    }
-    if (bt_tmpl_text_is(name, "none") || bt_tmpl_text_is(name, "None")) {
-        return constant(p, line, bt_tmpl_v_none());
+    if (is_constant(name, &value)) {
+        return constant(p, line, value);
     }
     node = bt_tmpl_node_make(p, BT_N_NAME, line);
-    if (node != NULL) {
-        node->text = name;
-        node->id = bt_tmpl_parse_name_id(p, name);
-    }
+    node->text = name;
+    node->id = bt_tmpl_parse_name_id(p, name);
     return node;
 }
 
@@ -71,47 +68,47 @@ static bt_tmpl_node_t *parse_string(bt_tmpl_parser_t *p)
         text = bt_tmpl_text_join(p->run, text, p->at->text);
         p->at++;
     }
-    return (text != NULL) ? constant(p, line, bt_tmpl_v_text(text)) : NULL;
+    return constant(p, line, bt_tmpl_v_text(text));
+}
+
+/* Appends an item to a list, in a node of its own: the item's `next` may be in
+ * use. */
+static bt_tmpl_node_t *append(bt_tmpl_parser_t *p,
+                              const bt_tmpl_node_t ***last_p,
+                              const bt_tmpl_node_t *item)
+{
+    bt_tmpl_node_t *arg = pair(p, BT_N_ARG, item->line, item, item);
+
+    **last_p = arg;
+    *last_p = &arg->next;
+    return arg;
 }
 
 /* Items until `close`; pairs: "key: value". */
 static bt_tmpl_node_t *parse_items(bt_tmpl_parser_t *p,
                                    bt_tmpl_node_kind_t kind, uint8_t close)
 {
-    const uint32_t line = p->at->line;
-    bt_tmpl_node_t *node = bt_tmpl_node_make(p, kind, line);
-    const bt_tmpl_node_t **last = (node != NULL) ? &node->a : NULL;
+    bt_tmpl_node_t *node = bt_tmpl_node_make(p, kind, p->at->line);
+    const bt_tmpl_node_t **last = &node->a;
 
     p->at++;
-    while ((last != NULL) && !bt_tmpl_parse_skip_op(p, close)) {
+    while (bt_tmpl_run_ok(p->run) && !bt_tmpl_parse_skip_op(p, close)) {
         bt_tmpl_node_t *item;
 
-        if ((node->a != NULL) && !bt_tmpl_parse_expect_op(p, ',')) {
-            return NULL;
+        if (node->a != NULL) {
+            (void)bt_tmpl_parse_expect_op(p, ',');
         }
         if (bt_tmpl_parse_skip_op(p, close)) {
             break;
         }
-        item = bt_tmpl_parse_expr(p);
-        if ((item == NULL) || !bt_tmpl_run_step(p->run, 1)) {
-            return NULL;
-        }
-        /* A node of its own: an item's own `next` may be in use. */
-        item = pair(p, BT_N_ARG, item->line, item, item);
-        if (item == NULL) {
-            return NULL;
-        }
+        item = append(p, &last, bt_tmpl_parse_expr(p));
+        (void)bt_tmpl_run_step(p->run, 1);
         if (kind == BT_N_DICT) {
-            item->b =
-                bt_tmpl_parse_expect_op(p, ':') ? bt_tmpl_parse_expr(p) : NULL;
-            if (item->b == NULL) {
-                return NULL;
-            }
+            (void)bt_tmpl_parse_expect_op(p, ':');
+            item->b = bt_tmpl_parse_expr(p);
         }
-        *last = item;
-        last = &item->next;
     }
-    return (last != NULL) ? node : NULL;
+    return node;
 }
 
 static bt_tmpl_node_t *parse_primary(bt_tmpl_parser_t *p)
@@ -134,8 +131,8 @@ static bt_tmpl_node_t *parse_primary(bt_tmpl_parser_t *p)
         if (token->op == '(') {
             p->at++;
             node = bt_tmpl_parse_tuple(p, true, NULL, true);
-            return ((node != NULL) && bt_tmpl_parse_expect_op(p, ')')) ? node
-                                                                       : NULL;
+            (void)bt_tmpl_parse_expect_op(p, ')');
+            return node;
         }
         if (token->op == '[') {
             return parse_items(p, BT_N_LIST, ']');
@@ -156,9 +153,6 @@ static bt_tmpl_node_t *parse_arg(bt_tmpl_parser_t *p, uint8_t *order)
 {
     bt_tmpl_node_t *arg = bt_tmpl_node_make(p, BT_N_ARG, p->at->line);
 
-    if (arg == NULL) {
-        return NULL;
-    }
     arg->op = BT_ARG_PLACE;
     if (bt_tmpl_parse_skip_op(p, '*')) {
         arg->op = BT_ARG_STAR;
@@ -180,38 +174,31 @@ static bt_tmpl_node_t *parse_arg(bt_tmpl_parser_t *p, uint8_t *order)
     }
     *order = (arg->op > *order) ? arg->op : *order;
     arg->a = bt_tmpl_parse_expr(p);
-    return (arg->a != NULL) ? arg : NULL;
+    return arg;
 }
 
-/* @return false: failed; *args_p is NULL for none */
-static bool parse_args(bt_tmpl_parser_t *p, const bt_tmpl_node_t **args_p)
+/* @return NULL: there are none */
+static const bt_tmpl_node_t *parse_args(bt_tmpl_parser_t *p)
 {
-    const bt_tmpl_node_t **last = args_p;
+    const bt_tmpl_node_t *args = NULL;
+    const bt_tmpl_node_t **last = &args;
     uint8_t order = BT_ARG_PLACE;
 
-    *args_p = NULL;
-    if (!bt_tmpl_parse_expect_op(p, '(')) {
-        return false;
-    }
-    while (!bt_tmpl_parse_skip_op(p, ')')) {
+    (void)bt_tmpl_parse_expect_op(p, '(');
+    while (bt_tmpl_run_ok(p->run) && !bt_tmpl_parse_skip_op(p, ')')) {
         bt_tmpl_node_t *arg;
 
-        if (*args_p != NULL) {
-            if (!bt_tmpl_parse_expect_op(p, ',')) {
-                return false;
-            }
+        if (args != NULL) {
+            (void)bt_tmpl_parse_expect_op(p, ',');
             if (bt_tmpl_parse_skip_op(p, ')')) {
                 break;
             }
         }
         arg = parse_arg(p, &order);
-        if (arg == NULL) {
-            return false;
-        }
         *last = arg;
         last = &arg->next;
     }
-    return true;
+    return args;
 }
 
 static bool at_item_end(const bt_tmpl_parser_t *p)
@@ -227,56 +214,39 @@ static bt_tmpl_node_t *parse_item(bt_tmpl_parser_t *p)
 
     if (!bt_tmpl_parse_sees_op(p, ':')) {
         first = bt_tmpl_parse_expr(p);
-        if ((first == NULL) || !bt_tmpl_parse_sees_op(p, ':')) {
+        if (!bt_tmpl_parse_sees_op(p, ':')) {
             return first;
         }
     }
     p->at++;
     slice = bt_tmpl_node_make(p, BT_N_SLICE, line);
-    if (slice == NULL) {
-        return NULL;
-    }
     slice->a = first;
     if (!bt_tmpl_parse_sees_op(p, ':') && !at_item_end(p)) {
         slice->b = bt_tmpl_parse_expr(p);
-        if (slice->b == NULL) {
-            return NULL;
-        }
     }
     if (bt_tmpl_parse_skip_op(p, ':') && !at_item_end(p)) {
         slice->c = bt_tmpl_parse_expr(p);
-        if (slice->c == NULL) {
-            return NULL;
-        }
     }
     return slice;
 }
 
 /* "a[b, c]": a tuple is the key. */
 static bt_tmpl_node_t *parse_more_items(bt_tmpl_parser_t *p,
-                                        bt_tmpl_node_t *first)
+                                        bt_tmpl_node_t *item)
 {
-    bt_tmpl_node_t *tuple = bt_tmpl_node_make(p, BT_N_TUPLE, first->line);
-    const bt_tmpl_node_t **last = (tuple != NULL) ? &tuple->a : NULL;
-    bt_tmpl_node_t *item = first;
+    bt_tmpl_node_t *tuple = bt_tmpl_node_make(p, BT_N_TUPLE, item->line);
+    const bt_tmpl_node_t **last = &tuple->a;
 
-    while ((last != NULL) && (item != NULL)) {
-        bt_tmpl_node_t *arg = pair(p, BT_N_ARG, item->line, item, item);
-
-        if (arg == NULL) {
-            return NULL;
-        }
+    for (;;) {
         if (item->kind == BT_N_SLICE) {
             return bt_tmpl_parse_wrong(p, "a slice among several indices");
         }
-        *last = arg;
-        last = &arg->next;
+        (void)append(p, &last, item);
         if (!bt_tmpl_parse_skip_op(p, ',')) {
             return tuple;
         }
         item = parse_item(p);
     }
-    return NULL;
 }
 
 static bt_tmpl_node_t *parse_subscript(bt_tmpl_parser_t *p, bt_tmpl_node_t *of)
@@ -293,36 +263,29 @@ static bt_tmpl_node_t *parse_subscript(bt_tmpl_parser_t *p, bt_tmpl_node_t *of)
                         constant(p, line, bt_tmpl_v_int(i)));
         }
         node = bt_tmpl_node_make(p, BT_N_ATTR, line);
-        if (node != NULL) {
-            node->a = of;
-            node->text = bt_tmpl_parse_expect_name(p);
-            node = (node->text != NULL) ? node : NULL;
-        }
+        node->a = of;
+        node->text = bt_tmpl_parse_expect_name(p);
         return node;
     }
     p->at++; /* '[' */
     node = parse_item(p);
-    if ((node != NULL) && bt_tmpl_parse_sees_op(p, ',')) {
+    if (bt_tmpl_parse_sees_op(p, ',')) {
         node = parse_more_items(p, node);
     }
-    node = pair(p, BT_N_ITEM, line, of, node);
-    return ((node != NULL) && bt_tmpl_parse_expect_op(p, ']')) ? node : NULL;
+    (void)bt_tmpl_parse_expect_op(p, ']');
+    return pair(p, BT_N_ITEM, line, of, node);
 }
 
 static bt_tmpl_node_t *parse_call(bt_tmpl_parser_t *p, bt_tmpl_node_t *of)
 {
-    bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_CALL, p->at->line);
+    const uint32_t line = p->at->line;
 
-    if (node == NULL) {
-        return NULL;
-    }
-    node->a = of;
-    return parse_args(p, &node->b) ? node : NULL;
+    return pair(p, BT_N_CALL, line, of, parse_args(p));
 }
 
 static bt_tmpl_node_t *parse_postfix(bt_tmpl_parser_t *p, bt_tmpl_node_t *node)
 {
-    while ((node != NULL) && bt_tmpl_run_step(p->run, 1)) {
+    while (bt_tmpl_run_step(p->run, 1)) {
         if (bt_tmpl_parse_sees_op(p, '.') || bt_tmpl_parse_sees_op(p, '[')) {
             node = parse_subscript(p, node);
         } else if (bt_tmpl_parse_sees_op(p, '(')) {
@@ -340,21 +303,15 @@ static bt_tmpl_node_t *parse_filter(bt_tmpl_parser_t *p, bt_tmpl_node_t *value)
 {
     bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_FILTER, p->at->line);
 
-    if (node == NULL) {
-        return NULL;
-    }
     node->a = value;
     node->text = bt_tmpl_parse_expect_name(p);
-    if (node->text == NULL) {
-        return NULL;
-    }
     node->row = bt_tmpl_filter_find(node->text);
     if (node->row == NULL) {
         return bt_tmpl_parse_wrong(p, "filter '%.*s' is not known",
                                    (int)node->text->len, node->text->data);
     }
-    if (bt_tmpl_parse_sees_op(p, '(') && !parse_args(p, &node->b)) {
-        return NULL;
+    if (bt_tmpl_parse_sees_op(p, '(')) {
+        node->b = parse_args(p);
     }
     return node;
 }
@@ -367,12 +324,8 @@ bt_tmpl_node_t *bt_tmpl_parse_filters(bt_tmpl_parser_t *p,
     if (first_bare) {
         node = parse_filter(p, node);
     }
-    while (((node != NULL) || (value == NULL)) && bt_tmpl_run_step(p->run, 1) &&
-           bt_tmpl_parse_skip_op(p, '|')) {
+    while (bt_tmpl_run_step(p->run, 1) && bt_tmpl_parse_skip_op(p, '|')) {
         node = parse_filter(p, node);
-        if (node == NULL) {
-            return NULL;
-        }
     }
     return node;
 }
@@ -404,35 +357,21 @@ static bt_tmpl_node_t *parse_test(bt_tmpl_parser_t *p, bt_tmpl_node_t *value)
     p->at++; /* "is" */
     negated = bt_tmpl_parse_skip_name(p, "not");
     node = bt_tmpl_node_make(p, BT_N_TEST, line);
-    if (node == NULL) {
-        return NULL;
-    }
     node->a = value;
     node->text = bt_tmpl_parse_expect_name(p);
-    if (node->text == NULL) {
-        return NULL;
-    }
     node->row = bt_tmpl_test_find(node->text);
     if (node->row == NULL) {
         return bt_tmpl_parse_wrong(p, "test '%.*s' is not known",
                                    (int)node->text->len, node->text->data);
     }
     if (bt_tmpl_parse_sees_op(p, '(')) {
-        if (!parse_args(p, &node->b)) {
-            return NULL;
-        }
+        node->b = parse_args(p);
     } else if (sees_bare_argument(p)) {
         if (bt_tmpl_parse_sees_name(p, "is")) {
             return bt_tmpl_parse_wrong(p, "tests cannot be chained with is");
         }
         arg = bt_tmpl_node_make(p, BT_N_ARG, line);
-        if (arg == NULL) {
-            return NULL;
-        }
         arg->a = parse_postfix(p, parse_primary(p));
-        if (arg->a == NULL) {
-            return NULL;
-        }
         node->b = arg;
     }
     return negated ? pair(p, BT_N_NOT, line, node, node) : node;
@@ -441,7 +380,7 @@ static bt_tmpl_node_t *parse_test(bt_tmpl_parser_t *p, bt_tmpl_node_t *value)
 static bt_tmpl_node_t *parse_filters_and_tests(bt_tmpl_parser_t *p,
                                                bt_tmpl_node_t *node)
 {
-    while ((node != NULL) && bt_tmpl_run_step(p->run, 1)) {
+    while (bt_tmpl_run_step(p->run, 1)) {
         if (bt_tmpl_parse_sees_op(p, '|')) {
             node = bt_tmpl_parse_filters(p, node, false);
         } else if (bt_tmpl_parse_sees_name(p, "is")) {
@@ -463,7 +402,7 @@ static bt_tmpl_node_t *parse_unary(bt_tmpl_parser_t *p, bool with_filters)
     bt_tmpl_node_t *node;
 
     if (!bt_tmpl_run_enter(p->run)) {
-        return NULL;
+        return &p->failed;
     }
     if (bt_tmpl_parse_skip_op(p, '-')) {
         node = parse_unary(p, false);
@@ -502,7 +441,7 @@ static bt_tmpl_node_t *parse_math(bt_tmpl_parser_t *p, unsigned level)
     bt_tmpl_node_t *left =
         (level == N_LEVELS) ? parse_unary(p, true) : parse_math(p, level + 1);
 
-    while ((left != NULL) && (level < N_LEVELS) && sees_level(p, level) &&
+    while ((level < N_LEVELS) && sees_level(p, level) &&
            bt_tmpl_run_step(p->run, 1)) {
         const uint8_t op = p->at->op;
         const uint32_t line = p->at->line;
@@ -512,9 +451,7 @@ static bt_tmpl_node_t *parse_math(bt_tmpl_parser_t *p, unsigned level)
         right = parse_math(p, level + 1);
         left =
             pair(p, (op == '~') ? BT_N_CONCAT : BT_N_BINARY, line, left, right);
-        if (left != NULL) {
-            left->op = op;
-        }
+        left->op = op;
     }
     return left;
 }
@@ -548,23 +485,14 @@ static bt_tmpl_node_t *parse_compare(bt_tmpl_parser_t *p)
     const bt_tmpl_node_t **last = NULL;
     uint8_t op;
 
-    while ((first != NULL) && ((op = take_comparison(p)) != 0)) {
+    while ((op = take_comparison(p)) != 0) {
         bt_tmpl_node_t *operand =
             bt_tmpl_node_make(p, BT_N_OPERAND, p->at->line);
 
-        if (operand == NULL) {
-            return NULL;
-        }
         operand->op = op;
         operand->a = parse_math(p, 0);
-        if (operand->a == NULL) {
-            return NULL;
-        }
         if (compare == NULL) {
             compare = pair(p, BT_N_COMPARE, first->line, first, operand);
-            if (compare == NULL) {
-                return NULL;
-            }
         } else {
             *last = operand;
         }
@@ -582,7 +510,7 @@ static bt_tmpl_node_t *parse_not(bt_tmpl_parser_t *p)
         return parse_compare(p);
     }
     if (!bt_tmpl_run_enter(p->run)) {
-        return NULL;
+        return &p->failed;
     }
     node = parse_not(p);
     bt_tmpl_run_leave(p->run);
@@ -593,7 +521,7 @@ static bt_tmpl_node_t *parse_and(bt_tmpl_parser_t *p)
 {
     bt_tmpl_node_t *left = parse_not(p);
 
-    while ((left != NULL) && bt_tmpl_parse_sees_name(p, "and")) {
+    while (bt_tmpl_parse_sees_name(p, "and")) {
         const uint32_t line = p->at->line;
 
         p->at++;
@@ -606,7 +534,7 @@ static bt_tmpl_node_t *parse_or(bt_tmpl_parser_t *p)
 {
     bt_tmpl_node_t *left = parse_and(p);
 
-    while ((left != NULL) && bt_tmpl_parse_sees_name(p, "or")) {
+    while (bt_tmpl_parse_sees_name(p, "or")) {
         const uint32_t line = p->at->line;
 
         p->at++;
@@ -620,17 +548,16 @@ bt_tmpl_node_t *bt_tmpl_parse_expr(bt_tmpl_parser_t *p)
     bt_tmpl_node_t *node;
 
     if (!bt_tmpl_run_enter(p->run)) {
-        return NULL;
+        return &p->failed;
     }
     node = parse_or(p);
-    while ((node != NULL) && bt_tmpl_parse_sees_name(p, "if")) {
+    while (bt_tmpl_parse_sees_name(p, "if")) {
         const uint32_t line = p->at->line;
 
         p->at++;
         node = pair(p, BT_N_CHOICE, line, node, parse_or(p));
-        if ((node != NULL) && bt_tmpl_parse_skip_name(p, "else")) {
+        if (bt_tmpl_parse_skip_name(p, "else")) {
             node->c = bt_tmpl_parse_expr(p);
-            node = (node->c != NULL) ? node : NULL;
         }
     }
     bt_tmpl_run_leave(p->run);
@@ -654,32 +581,20 @@ bt_tmpl_node_t *bt_tmpl_parse_tuple(bt_tmpl_parser_t *p, bool choice,
 
     if (!at_tuple_end(p, end)) {
         first = choice ? bt_tmpl_parse_expr(p) : parse_or(p);
-        if ((first == NULL) || !bt_tmpl_parse_sees_op(p, ',')) {
+        if (!bt_tmpl_parse_sees_op(p, ',')) {
             return first;
         }
     } else if (!in_brackets) {
         return bt_tmpl_parse_unexpected(p, "an expression");
     }
     tuple = bt_tmpl_node_make(p, BT_N_TUPLE, line);
-    if (tuple == NULL) {
-        return NULL;
-    }
     last = &tuple->a;
     while (first != NULL) {
-        bt_tmpl_node_t *item = pair(p, BT_N_ARG, first->line, first, first);
-
-        if (item == NULL) {
-            return NULL;
-        }
-        *last = item;
-        last = &item->next;
+        (void)append(p, &last, first);
         if (!bt_tmpl_parse_skip_op(p, ',') || at_tuple_end(p, end)) {
             break;
         }
         first = choice ? bt_tmpl_parse_expr(p) : parse_or(p);
-        if (first == NULL) {
-            return NULL;
-        }
     }
     return tuple;
 }
@@ -691,30 +606,23 @@ static bt_tmpl_node_t *parse_one_target(bt_tmpl_parser_t *p, bool attributes)
     const uint32_t line = p->at->line;
     bt_tmpl_node_t *node;
     const bt_tmpl_text_t *name;
+    bt_tmpl_value_t value;
 
     if (bt_tmpl_parse_skip_op(p, '(')) {
         if (!bt_tmpl_run_enter(p->run)) {
-            return NULL;
+            return &p->failed;
         }
         node = bt_tmpl_parse_target(p, NULL, false);
         bt_tmpl_run_leave(p->run);
-        return ((node != NULL) && bt_tmpl_parse_expect_op(p, ')')) ? node
-                                                                   : NULL;
+        (void)bt_tmpl_parse_expect_op(p, ')');
+        return node;
     }
     name = bt_tmpl_parse_expect_name(p);
-    if (name == NULL) {
-        return NULL;
-    }
-    if (bt_tmpl_text_is(name, "true") || bt_tmpl_text_is(name, "false") ||
-        bt_tmpl_text_is(name, "none") || bt_tmpl_text_is(name, "True") ||
-        bt_tmpl_text_is(name, "False") || bt_tmpl_text_is(name, "None")) {
+    if (is_constant(name, &value)) {
         return bt_tmpl_parse_wrong(p, "a constant cannot be assigned to");
     }
     node = bt_tmpl_node_make(
         p, bt_tmpl_parse_sees_op(p, '.') ? BT_N_ATTR_TARGET : BT_N_NAME, line);
-    if (node == NULL) {
-        return NULL;
-    }
     node->text = name;
     node->id = bt_tmpl_parse_name_id(p, name);
     if (bt_tmpl_parse_sees_op(p, '.')) {
@@ -724,9 +632,7 @@ static bt_tmpl_node_t *parse_one_target(bt_tmpl_parser_t *p, bool attributes)
         }
         p->at++;
         name = bt_tmpl_parse_expect_name(p);
-        node->b =
-            (name != NULL) ? constant(p, line, bt_tmpl_v_text(name)) : NULL;
-        node = (node->b != NULL) ? node : NULL;
+        node->b = constant(p, line, bt_tmpl_v_text(name));
     }
     return node;
 }
@@ -739,24 +645,17 @@ bt_tmpl_node_t *bt_tmpl_parse_target(bt_tmpl_parser_t *p, const char *end,
     bt_tmpl_node_t *tuple;
     const bt_tmpl_node_t **last;
 
-    if ((first == NULL) || !bt_tmpl_parse_sees_op(p, ',')) {
+    if (!bt_tmpl_parse_sees_op(p, ',')) {
         return first;
     }
     tuple = bt_tmpl_node_make(p, BT_N_TUPLE, line);
-    last = (tuple != NULL) ? &tuple->a : NULL;
-    while ((last != NULL) && (first != NULL)) {
-        bt_tmpl_node_t *item = pair(p, BT_N_ARG, first->line, first, first);
-
-        if (item == NULL) {
-            return NULL;
-        }
-        *last = item;
-        last = &item->next;
+    last = &tuple->a;
+    for (;;) {
+        (void)append(p, &last, first);
         if (!bt_tmpl_parse_skip_op(p, ',') || bt_tmpl_parse_sees_op(p, '=') ||
             at_tuple_end(p, end)) {
             return tuple;
         }
         first = parse_one_target(p, attributes);
     }
-    return NULL;
 }

@@ -7,7 +7,8 @@
 
 #include "common/base/status.h"
 
-static bt_tmpl_node_t *parse_body(bt_tmpl_parser_t *p, const char *const *ends);
+static const bt_tmpl_node_t *parse_body(bt_tmpl_parser_t *p,
+                                        const char *const *ends);
 
 /* ---- tokens ---- */
 
@@ -23,7 +24,7 @@ bt_tmpl_node_t *bt_tmpl_parse_wrong(bt_tmpl_parser_t *p, const char *fmt, ...)
         p->run->line = p->at->line;
     }
     bt_tmpl_run_fail(p->run, BT_ERR_UNSUPPORTED, "%s", why);
-    return NULL;
+    return &p->failed;
 }
 
 bt_tmpl_node_t *bt_tmpl_parse_unexpected(bt_tmpl_parser_t *p,
@@ -64,10 +65,9 @@ bt_tmpl_node_t *bt_tmpl_node_make(bt_tmpl_parser_t *p, bt_tmpl_node_kind_t kind,
 {
     bt_tmpl_node_t *node = bt_tmpl_run_take(p->run, 1, sizeof(*node));
 
-    if (node != NULL) {
-        node->kind = (uint8_t)kind;
-        node->line = line;
-    }
+    node = (node != NULL) ? node : &p->failed;
+    node->kind = (uint8_t)kind;
+    node->line = line;
     return node;
 }
 
@@ -114,7 +114,7 @@ const bt_tmpl_text_t *bt_tmpl_parse_expect_name(bt_tmpl_parser_t *p)
 
     if (p->at->kind != BT_T_NAME) {
         (void)bt_tmpl_parse_unexpected(p, "a name");
-        return NULL;
+        return &bt_tmpl_text_empty;
     }
     p->at++;
     return name;
@@ -136,32 +136,24 @@ uint32_t bt_tmpl_parse_name_id(bt_tmpl_parser_t *p, const bt_tmpl_text_t *name)
     return (known != NULL) ? (uint32_t)known->u.i : id;
 }
 
-static bool end_tag(bt_tmpl_parser_t *p)
+static void end_tag(bt_tmpl_parser_t *p)
 {
-    if (p->at->kind != BT_T_BLOCK_END) {
+    if (p->at->kind == BT_T_BLOCK_END) {
+        p->at++;
+    } else {
         (void)bt_tmpl_parse_unexpected(p, "'%}'");
-        return false;
     }
-    p->at++;
-    return true;
 }
 
-/* "%}", a body, and one of the words that end it, which is read. An empty body
- * is NULL as well as a failure: the run tells. */
-static bool parse_block(bt_tmpl_parser_t *p, const char *const *ends,
-                        const bt_tmpl_node_t **body_p,
-                        const bt_tmpl_text_t **end_p)
+/* "%}", a body, and one of the words that end it, which is read.
+ * @return that word; "" after a failure */
+static const bt_tmpl_text_t *parse_block(bt_tmpl_parser_t *p,
+                                         const char *const *ends,
+                                         const bt_tmpl_node_t **body_p)
 {
-    if (!end_tag(p)) {
-        return false;
-    }
+    end_tag(p);
     *body_p = parse_body(p, ends);
-    if (!bt_tmpl_run_ok(p->run)) {
-        return false;
-    }
-    *end_p = p->at->text;
-    p->at++;
-    return true;
+    return bt_tmpl_run_ok(p->run) ? (p->at++)->text : &bt_tmpl_text_empty;
 }
 
 /* ---- statements ---- */
@@ -171,33 +163,25 @@ static bt_tmpl_node_t *parse_if(bt_tmpl_parser_t *p, uint32_t line)
     static const char *const ends[] = {"elif", "else", "endif", NULL};
     static const char *const last_ends[] = {"endif", NULL};
     bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_IF, line);
-    const bt_tmpl_node_t **last = (node != NULL) ? &node->a : NULL;
-    const bt_tmpl_text_t *end = NULL;
+    const bt_tmpl_node_t **last = &node->a;
     bool is_else = false;
 
-    while (last != NULL) {
+    while (bt_tmpl_run_ok(p->run)) {
         bt_tmpl_node_t *branch = bt_tmpl_node_make(p, BT_N_BRANCH, p->at->line);
+        const bt_tmpl_text_t *end;
 
-        if (branch == NULL) {
-            return NULL;
-        }
         if (!is_else) {
             branch->a = bt_tmpl_parse_tuple(p, false, NULL, false);
-            if (branch->a == NULL) {
-                return NULL;
-            }
         }
         *last = branch;
         last = &branch->next;
-        if (!parse_block(p, is_else ? last_ends : ends, &branch->b, &end)) {
-            return NULL;
-        }
+        end = parse_block(p, is_else ? last_ends : ends, &branch->b);
         if (bt_tmpl_text_is(end, "endif")) {
-            return node;
+            break;
         }
         is_else = bt_tmpl_text_is(end, "else");
     }
-    return NULL;
+    return node;
 }
 
 static bt_tmpl_node_t *parse_for(bt_tmpl_parser_t *p, uint32_t line)
@@ -205,37 +189,22 @@ static bt_tmpl_node_t *parse_for(bt_tmpl_parser_t *p, uint32_t line)
     static const char *const ends[] = {"endfor", "else", NULL};
     static const char *const last_ends[] = {"endfor", NULL};
     bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_FOR, line);
-    const bt_tmpl_text_t *end = NULL;
+    const bt_tmpl_text_t *end;
 
-    if (node == NULL) {
-        return NULL;
-    }
     node->a = bt_tmpl_parse_target(p, "in", false);
-    if (node->a == NULL) {
-        return NULL;
-    }
     if (!bt_tmpl_parse_skip_name(p, "in")) {
         return bt_tmpl_parse_unexpected(p, "'in'");
     }
     node->b = bt_tmpl_parse_tuple(p, false, "recursive", false);
-    if (node->b == NULL) {
-        return NULL;
-    }
     if (bt_tmpl_parse_skip_name(p, "if")) {
         node->e = bt_tmpl_parse_expr(p);
-        if (node->e == NULL) {
-            return NULL;
-        }
     }
     node->op = bt_tmpl_parse_skip_name(p, "recursive") ? 1 : 0;
     p->loops++;
-    if (!parse_block(p, ends, &node->c, &end)) {
-        return NULL;
-    }
+    end = parse_block(p, ends, &node->c);
     p->loops--;
-    if (bt_tmpl_text_is(end, "else") &&
-        !parse_block(p, last_ends, &node->d, &end)) {
-        return NULL;
+    if (bt_tmpl_text_is(end, "else")) {
+        (void)parse_block(p, last_ends, &node->d);
     }
     return node;
 }
@@ -244,114 +213,84 @@ static bt_tmpl_node_t *parse_set(bt_tmpl_parser_t *p, uint32_t line)
 {
     static const char *const ends[] = {"endset", NULL};
     bt_tmpl_node_t *target = bt_tmpl_parse_target(p, NULL, true);
-    bt_tmpl_node_t *node;
-    const bt_tmpl_text_t *end = NULL;
     const bool is_block = !bt_tmpl_parse_skip_op(p, '=');
+    bt_tmpl_node_t *node =
+        bt_tmpl_node_make(p, is_block ? BT_N_SET_BLOCK : BT_N_SET, line);
 
-    if (target == NULL) {
-        return NULL;
-    }
-    node = bt_tmpl_node_make(p, is_block ? BT_N_SET_BLOCK : BT_N_SET, line);
-    if (node == NULL) {
-        return NULL;
-    }
     node->a = target;
-    if (!is_block) {
+    if (is_block) {
+        node->b = bt_tmpl_parse_filters(p, NULL, false);
+        (void)parse_block(p, ends, &node->c);
+    } else {
         node->b = bt_tmpl_parse_tuple(p, true, NULL, false);
-        return (node->b != NULL) ? node : NULL;
     }
-    node->b = bt_tmpl_parse_filters(p, NULL, false);
-    return parse_block(p, ends, &node->c, &end) ? node : NULL;
+    return node;
 }
 
 /* "(a, b=1)" of a macro or a call block. */
-static bool parse_signature(bt_tmpl_parser_t *p, bt_tmpl_node_t *macro)
+static void parse_signature(bt_tmpl_parser_t *p, bt_tmpl_node_t *macro)
 {
     const bt_tmpl_node_t **last = &macro->a;
     bool defaults = false;
 
-    if (!bt_tmpl_parse_expect_op(p, '(')) {
-        return false;
-    }
-    while (!bt_tmpl_parse_skip_op(p, ')')) {
+    (void)bt_tmpl_parse_expect_op(p, '(');
+    while (bt_tmpl_run_ok(p->run) && !bt_tmpl_parse_skip_op(p, ')')) {
         bt_tmpl_node_t *param = bt_tmpl_node_make(p, BT_N_PARAM, p->at->line);
 
-        if ((param == NULL) ||
-            ((macro->a != NULL) && !bt_tmpl_parse_expect_op(p, ','))) {
-            return false;
+        if (macro->a != NULL) {
+            (void)bt_tmpl_parse_expect_op(p, ',');
         }
         param->text = bt_tmpl_parse_expect_name(p);
-        if (param->text == NULL) {
-            return false;
-        }
         param->id = bt_tmpl_parse_name_id(p, param->text);
         if (bt_tmpl_parse_skip_op(p, '=')) {
             param->a = bt_tmpl_parse_expr(p);
-            if (param->a == NULL) {
-                return false;
-            }
             defaults = true;
         } else if (defaults) {
             (void)bt_tmpl_parse_wrong(p,
                                       "a parameter without a default follows "
                                       "one that has one");
-            return false;
         }
         *last = param;
         last = &param->next;
     }
-    return true;
 }
 
 /* Signature and body; what its body uses is the macro's own. */
-static bool parse_macro_rest(bt_tmpl_parser_t *p, bt_tmpl_node_t *macro,
+static void parse_macro_rest(bt_tmpl_parser_t *p, bt_tmpl_node_t *macro,
                              bool signature, const bt_tmpl_node_t **call_p,
                              const char *end_name)
 {
     const char *const ends[] = {end_name, NULL};
     const uint32_t loops = p->loops;
     const uint8_t uses = p->uses;
-    const bt_tmpl_text_t *end = NULL;
 
     p->uses = 0;
     p->loops = 0;
-    if (signature && !parse_signature(p, macro)) {
-        return false;
+    if (signature) {
+        parse_signature(p, macro);
     }
     if (call_p != NULL) {
         p->uses = uses;
         *call_p = bt_tmpl_parse_expr(p);
-        if (*call_p == NULL) {
-            return false;
-        }
         if ((*call_p)->kind != BT_N_CALL) {
             (void)bt_tmpl_parse_wrong(p, "a call block needs a call");
-            return false;
         }
         p->uses = 0;
     }
-    if (!parse_block(p, ends, &macro->c, &end)) {
-        return false;
-    }
+    (void)parse_block(p, ends, &macro->c);
     macro->op = p->uses;
     p->uses = uses | ((call_p != NULL) ? macro->op : 0);
     p->loops = loops;
-    return true;
 }
 
 static bt_tmpl_node_t *parse_macro(bt_tmpl_parser_t *p, uint32_t line)
 {
     bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_MACRO, line);
 
-    if (node == NULL) {
-        return NULL;
-    }
     node->text = bt_tmpl_parse_expect_name(p);
-    if (node->text == NULL) {
-        return NULL;
-    }
     node->id = bt_tmpl_parse_name_id(p, node->text);
-    return parse_macro_rest(p, node, true, NULL, "endmacro") ? node : NULL;
+    parse_macro_rest(p, node, true, NULL, "endmacro");
+    return node;
 }
 
 static bt_tmpl_node_t *parse_call_block(bt_tmpl_parser_t *p, uint32_t line)
@@ -360,59 +299,44 @@ static bt_tmpl_node_t *parse_call_block(bt_tmpl_parser_t *p, uint32_t line)
     bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_CALL_BLOCK, line);
     bt_tmpl_node_t *macro = bt_tmpl_node_make(p, BT_N_MACRO, line);
 
-    if ((node == NULL) || (macro == NULL)) {
-        return NULL;
-    }
     macro->text = &caller;
     macro->id = BT_NAME_CALLER;
     node->b = macro;
-    return parse_macro_rest(p, macro, bt_tmpl_parse_sees_op(p, '('), &node->a,
-                            "endcall")
-               ? node
-               : NULL;
+    parse_macro_rest(p, macro, bt_tmpl_parse_sees_op(p, '('), &node->a,
+                     "endcall");
+    return node;
 }
 
 static bt_tmpl_node_t *parse_filter_block(bt_tmpl_parser_t *p, uint32_t line)
 {
     static const char *const ends[] = {"endfilter", NULL};
     bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_FILTER_BLOCK, line);
-    const bt_tmpl_text_t *end = NULL;
 
-    if (node == NULL) {
-        return NULL;
-    }
     node->a = bt_tmpl_parse_filters(p, NULL, true);
-    return ((node->a != NULL) && parse_block(p, ends, &node->c, &end)) ? node
-                                                                       : NULL;
+    (void)parse_block(p, ends, &node->c);
+    return node;
 }
 
 static bt_tmpl_node_t *parse_with(bt_tmpl_parser_t *p, uint32_t line)
 {
     static const char *const ends[] = {"endwith", NULL};
     bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_WITH, line);
-    const bt_tmpl_node_t **last = (node != NULL) ? &node->a : NULL;
-    const bt_tmpl_text_t *end = NULL;
+    const bt_tmpl_node_t **last = &node->a;
 
-    while ((last != NULL) && (p->at->kind != BT_T_BLOCK_END)) {
+    while (bt_tmpl_run_ok(p->run) && (p->at->kind != BT_T_BLOCK_END)) {
         bt_tmpl_node_t *set = bt_tmpl_node_make(p, BT_N_SET, p->at->line);
 
-        if ((set == NULL) ||
-            ((node->a != NULL) && !bt_tmpl_parse_expect_op(p, ','))) {
-            return NULL;
+        if (node->a != NULL) {
+            (void)bt_tmpl_parse_expect_op(p, ',');
         }
         set->a = bt_tmpl_parse_target(p, NULL, false);
-        if ((set->a == NULL) || !bt_tmpl_parse_expect_op(p, '=')) {
-            return NULL;
-        }
+        (void)bt_tmpl_parse_expect_op(p, '=');
         set->b = bt_tmpl_parse_expr(p);
-        if (set->b == NULL) {
-            return NULL;
-        }
         *last = set;
         last = &set->next;
     }
-    return ((last != NULL) && parse_block(p, ends, &node->c, &end)) ? node
-                                                                    : NULL;
+    (void)parse_block(p, ends, &node->c);
+    return node;
 }
 
 /* What transformers marks for training, in a scope of its own. */
@@ -420,10 +344,9 @@ static bt_tmpl_node_t *parse_generation(bt_tmpl_parser_t *p, uint32_t line)
 {
     static const char *const ends[] = {"endgeneration", NULL};
     bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_SCOPE, line);
-    const bt_tmpl_text_t *end = NULL;
 
-    return ((node != NULL) && parse_block(p, ends, &node->c, &end)) ? node
-                                                                    : NULL;
+    (void)parse_block(p, ends, &node->c);
+    return node;
 }
 
 static bt_tmpl_node_t *parse_jump(bt_tmpl_parser_t *p, uint32_t line,
@@ -467,11 +390,12 @@ static bt_tmpl_node_t *parse_statement(bt_tmpl_parser_t *p)
     for (size_t i = 0; i < BT_ARRAY_LEN(statements); i++) {
         if (bt_tmpl_parse_skip_name(p, statements[i].name)) {
             if (!bt_tmpl_run_enter(p->run)) {
-                return NULL;
+                return &p->failed;
             }
             node = statements[i].parse(p, line);
             bt_tmpl_run_leave(p->run);
-            return ((node != NULL) && end_tag(p)) ? node : NULL;
+            end_tag(p);
+            return node;
         }
     }
     return bt_tmpl_parse_wrong(p, "tag '%.*s' is not known, or closes none",
@@ -495,13 +419,7 @@ static bt_tmpl_node_t *parse_output(bt_tmpl_parser_t *p)
     bt_tmpl_node_t *node = bt_tmpl_node_make(p, BT_N_OUTPUT, p->at->line);
 
     p->at++;
-    if (node == NULL) {
-        return NULL;
-    }
     node->a = bt_tmpl_parse_tuple(p, true, NULL, false);
-    if (node->a == NULL) {
-        return NULL;
-    }
     if (p->at->kind != BT_T_VAR_END) {
         return bt_tmpl_parse_unexpected(p, "'}}'");
     }
@@ -511,13 +429,14 @@ static bt_tmpl_node_t *parse_output(bt_tmpl_parser_t *p)
 
 /* Up to a tag of one of `ends`, or to the end of the template where there are
  * none; that tag's name is next then. */
-static bt_tmpl_node_t *parse_body(bt_tmpl_parser_t *p, const char *const *ends)
+static const bt_tmpl_node_t *parse_body(bt_tmpl_parser_t *p,
+                                        const char *const *ends)
 {
-    bt_tmpl_node_t *first = NULL;
-    bt_tmpl_node_t *last = NULL;
+    const bt_tmpl_node_t *first = NULL;
+    const bt_tmpl_node_t **last = &first;
 
     while (bt_tmpl_run_step(p->run, 1)) {
-        bt_tmpl_node_t *node = NULL;
+        bt_tmpl_node_t *node;
 
         if (p->at->kind == BT_T_END) {
             return (*ends == NULL)
@@ -526,9 +445,7 @@ static bt_tmpl_node_t *parse_body(bt_tmpl_parser_t *p, const char *const *ends)
         }
         if (p->at->kind == BT_T_DATA) {
             node = bt_tmpl_node_make(p, BT_N_TEXT, p->at->line);
-            if (node != NULL) {
-                node->text = p->at->text;
-            }
+            node->text = p->at->text;
             p->at++;
         } else if (p->at->kind == BT_T_VAR_BEGIN) {
             node = parse_output(p);
@@ -539,17 +456,10 @@ static bt_tmpl_node_t *parse_body(bt_tmpl_parser_t *p, const char *const *ends)
             }
             node = parse_statement(p);
         }
-        if (node == NULL) {
-            return NULL;
-        }
-        if (last == NULL) {
-            first = node;
-        } else {
-            last->next = node;
-        }
-        last = node;
+        *last = node;
+        last = &node->next;
     }
-    return NULL;
+    return first;
 }
 
 bool bt_tmpl_ast_parse(bt_tmpl_run_t *run, const char *source, size_t bytes,

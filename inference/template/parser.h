@@ -180,12 +180,14 @@ typedef struct bt_tmpl_parser {
     bt_tmpl_dict_t *names; /**< text → id */
     uint32_t loops;        /**< number of enclosing loops in this macro */
     uint8_t uses;          /**< BT_MACRO_… of the macro being parsed */
+    bt_tmpl_node_t failed; /**< stands for every node after a failure */
 } bt_tmpl_parser_t;
 
-/** Records a parse error and always returns NULL, for `return`. */
+/** Records a parse error and returns p->failed, for `return`. As errors stick,
+ *  callers go on: loops end, and the tree is dropped at the end. */
 bt_tmpl_node_t *bt_tmpl_parse_wrong(bt_tmpl_parser_t *p, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/** Reports that the next token is not the one @a wanted; returns NULL. */
+/** Reports that the next token is not the one @a wanted; returns p->failed. */
 bt_tmpl_node_t *bt_tmpl_parse_unexpected(bt_tmpl_parser_t *p,
                                          const char *wanted);
 bt_tmpl_node_t *bt_tmpl_node_make(bt_tmpl_parser_t *p, bt_tmpl_node_kind_t kind,
@@ -197,12 +199,11 @@ bool bt_tmpl_parse_skip_name(bt_tmpl_parser_t *p, const char *name);
 bool bt_tmpl_parse_skip_op(bt_tmpl_parser_t *p, uint8_t op);
 /** Consumes an operator. @return false: failed */
 bool bt_tmpl_parse_expect_op(bt_tmpl_parser_t *p, uint8_t op);
-/** Consumes a name, which must be the next token; NULL: failed. */
+/** Consumes a name, which must be the next token; "": failed. */
 const bt_tmpl_text_t *bt_tmpl_parse_expect_name(bt_tmpl_parser_t *p);
 /** Returns the id of a variable's name. */
 uint32_t bt_tmpl_parse_name_id(bt_tmpl_parser_t *p, const bt_tmpl_text_t *name);
 
-/* Parse functions return NULL on failure. */
 bt_tmpl_node_t *bt_tmpl_parse_expr(bt_tmpl_parser_t *p);
 /** Parses an expression, or several with commas between as a tuple.
  *  @param [in] end  a name that ends the tuple, or NULL

@@ -159,6 +159,8 @@ static void repr_text(bt_tmpl_build_t *out, const bt_tmpl_text_t *text)
     bt_tmpl_build_char(out, mark, false);
 }
 
+static void print_repr(bt_tmpl_build_t *out, bt_tmpl_value_t value);
+
 static void repr_seq(bt_tmpl_build_t *out, bt_tmpl_value_t value)
 {
     static const char *const open[] = {[BT_SEQ_LIST] = "[",
@@ -181,7 +183,7 @@ static void repr_seq(bt_tmpl_build_t *out, bt_tmpl_value_t value)
     bt_tmpl_build_puts(out, open[value.sub]);
     for (uint32_t i = 0; (i < seq->n) && bt_tmpl_run_step(out->run, 1); i++) {
         bt_tmpl_build_puts(out, (i > 0) ? ", " : "");
-        bt_tmpl_print_repr(out, seq->items[i]);
+        print_repr(out, seq->items[i]);
     }
     if ((value.sub == BT_SEQ_TUPLE) && (seq->n == 1)) {
         bt_tmpl_build_puts(out, ",");
@@ -194,14 +196,14 @@ static void repr_dict(bt_tmpl_build_t *out, const bt_tmpl_dict_t *dict)
     bt_tmpl_build_puts(out, "{");
     for (uint32_t i = 0; (i < dict->n) && bt_tmpl_run_step(out->run, 1); i++) {
         bt_tmpl_build_puts(out, (i > 0) ? ", " : "");
-        bt_tmpl_print_repr(out, dict->entries[i].key);
+        print_repr(out, dict->entries[i].key);
         bt_tmpl_build_puts(out, ": ");
-        bt_tmpl_print_repr(out, bt_tmpl_entry_use(dict, i));
+        print_repr(out, bt_tmpl_entry_use(dict, i));
     }
     bt_tmpl_build_puts(out, "}");
 }
 
-void bt_tmpl_print_repr(bt_tmpl_build_t *out, bt_tmpl_value_t value)
+static void print_repr(bt_tmpl_build_t *out, bt_tmpl_value_t value)
 {
     const uint32_t from = out->len;
 
@@ -257,7 +259,7 @@ void bt_tmpl_print_str(bt_tmpl_build_t *out, bt_tmpl_value_t value)
     if (text != NULL) {
         bt_tmpl_build_text(out, text);
     } else if (value.kind != BT_V_UNDEFINED) {
-        bt_tmpl_print_repr(out, value);
+        print_repr(out, value);
     } else if (value.sub == BT_UNDEF_UNSAFE) {
         bt_tmpl_v_fail_undefined(out->run, value);
     }

@@ -131,18 +131,19 @@ void bt_tmpl_run_fini(bt_tmpl_run_t *run)
 
 #include "common/base/task.h"
 
-void bt_tmpl_run_fail(bt_tmpl_run_t *run, bt_status_t status, const char *fmt,
+bool bt_tmpl_run_fail(bt_tmpl_run_t *run, bt_status_t status, const char *fmt,
                       ...)
 {
     va_list args;
 
     if (run->status != BT_OK) {
-        return;
+        return false;
     }
     run->status = status;
     va_start(args, fmt);
     vsnprintf(run->why, sizeof(run->why), fmt, args);
     va_end(args);
+    return false;
 }
 
 void bt_tmpl_run_fail_memory(bt_tmpl_run_t *run, const bt_tmpl_arena_t *arena)
@@ -192,4 +193,23 @@ void *bt_tmpl_run_take(bt_tmpl_run_t *run, size_t n, size_t size)
         bt_tmpl_run_fail_memory(run, &run->values);
     }
     return piece;
+}
+
+void *bt_tmpl_run_grow(bt_tmpl_run_t *run, const void *array, uint32_t n,
+                       uint32_t *cap_p, uint32_t first, size_t size)
+{
+    const uint32_t cap = (*cap_p == 0) ? first : *cap_p * 2;
+    void *grown;
+
+    if (n < *cap_p) {
+        return (void *)(uintptr_t)array;
+    }
+    grown = (cap > *cap_p) ? bt_tmpl_run_take(run, cap, size) : NULL;
+    if (grown != NULL) {
+        if (n > 0) {
+            memcpy(grown, array, n * size);
+        }
+        *cap_p = cap;
+    }
+    return grown;
 }

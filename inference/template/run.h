@@ -92,8 +92,9 @@ static inline bool bt_tmpl_run_ok(const bt_tmpl_run_t *run)
 }
 
 /** Records a failure, if it is the first.
- *  @param [in] fmt  one sentence, without the line */
-void bt_tmpl_run_fail(bt_tmpl_run_t *run, bt_status_t status, const char *fmt,
+ *  @param [in] fmt  one sentence, without the line
+ *  @return false */
+bool bt_tmpl_run_fail(bt_tmpl_run_t *run, bt_status_t status, const char *fmt,
                       ...) __attribute__((format(printf, 3, 4)));
 /** Records that the arena refused memory. */
 void bt_tmpl_run_fail_memory(bt_tmpl_run_t *run, const bt_tmpl_arena_t *arena);
@@ -114,6 +115,12 @@ static inline void bt_tmpl_run_leave(bt_tmpl_run_t *run)
     run->depth--;
 }
 
+/** Makes space for one more element behind @a n, by moving to an array of twice
+ *  the capacity, or of @a first elements where there is none.
+ *  @param [in,out] cap_p  capacity of the array
+ *  @return the array; NULL: failed */
+void *bt_tmpl_run_grow(bt_tmpl_run_t *run, const void *array, uint32_t n,
+                       uint32_t *cap_p, uint32_t first, size_t size);
 /** Allocates zeroed memory of the rendering, or returns NULL and fails. */
 void *bt_tmpl_run_take(bt_tmpl_run_t *run, size_t n, size_t size);
 

@@ -93,9 +93,8 @@ static bool is_set(const bt_tmpl_exec_t *x, bt_tmpl_value_t name)
 static bool set_members(bt_tmpl_exec_t *x, bt_tmpl_value_t members)
 {
     if (members.kind != BT_V_DICT) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
-                         "the variables are no object");
-        return false;
+        return bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                                "the variables are no object");
     }
     for (uint32_t i = 0; i < members.u.dict->n; i++) {
         bt_tmpl_entry_t *entry = &members.u.dict->entries[i];
@@ -125,9 +124,8 @@ static bool set_var(bt_tmpl_exec_t *x, const bt_template_var_t *var,
     }
     if (var->kind == BT_VAR_TEXT) {
         if (!bt_utf8_valid((const uint8_t *)var->text, var->bytes)) {
-            bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s is not UTF-8",
-                             var->name);
-            return false;
+            return bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
+                                    "%s is not UTF-8", var->name);
         }
         text = bt_tmpl_text_make(x->run, var->text, var->bytes, false);
         return (text != NULL) &&

@@ -27,10 +27,9 @@ static bool make_room(bt_tmpl_build_t *build, size_t n)
         return false;
     }
     if (n > BT_TEXT_MAX_BYTES - build->len) {
-        bt_tmpl_run_fail(run, BT_ERR_TOO_LARGE,
-                         "a text of the template is over "
-                         "1 GiB");
-        return false;
+        return bt_tmpl_run_fail(run, BT_ERR_TOO_LARGE,
+                                "a text of the template is over "
+                                "1 GiB");
     }
     if (n <= build->cap - build->len) {
         return true;
@@ -69,17 +68,14 @@ static void add_mark(bt_tmpl_build_t *build, uint32_t begin, uint32_t end)
         return;
     }
     if (build->n_marks == build->cap_marks) {
-        const uint32_t cap = (build->cap_marks == 0) ? 2 : build->cap_marks * 2;
-        bt_tmpl_mark_t *marks = bt_tmpl_run_take(run, cap, sizeof(*marks));
+        bt_tmpl_mark_t *marks =
+            bt_tmpl_run_grow(run, build->marks, build->n_marks,
+                             &build->cap_marks, 2, sizeof(*marks));
 
         if (marks == NULL) {
             return;
         }
-        if (build->n_marks > 0) {
-            memcpy(marks, build->marks, build->n_marks * sizeof(*marks));
-        }
         build->marks = marks;
-        build->cap_marks = cap;
         build->n_fixed = 0;
     }
     build->marks[build->n_marks++] = (bt_tmpl_mark_t){begin, end};
@@ -180,9 +176,7 @@ const bt_tmpl_text_t *bt_tmpl_build_end(bt_tmpl_build_t *build)
 
 bt_tmpl_value_t bt_tmpl_build_value(bt_tmpl_build_t *build)
 {
-    const bt_tmpl_text_t *text = bt_tmpl_build_end(build);
-
-    return (text != NULL) ? bt_tmpl_v_text(text) : bt_tmpl_v_failed();
+    return bt_tmpl_v_text(bt_tmpl_build_end(build));
 }
 
 const bt_tmpl_text_t *bt_tmpl_text_make(bt_tmpl_run_t *run, const char *data,

@@ -168,7 +168,6 @@ extern const unsigned bt_tmpl_cp_cased_n, bt_tmpl_cp_decimal_n,
 
 /** Prints str() of a value. Errors are recorded in the run. */
 void bt_tmpl_print_str(bt_tmpl_build_t *out, bt_tmpl_value_t value);
-void bt_tmpl_print_repr(bt_tmpl_build_t *out, bt_tmpl_value_t value);
 
 /** Returns str() of a value. @return NULL: failed */
 const bt_tmpl_text_t *bt_tmpl_v_str(bt_tmpl_run_t *run, bt_tmpl_value_t value);
@@ -185,11 +184,6 @@ typedef struct bt_tmpl_json_style {
 
 void bt_tmpl_print_json(bt_tmpl_build_t *out, const bt_tmpl_json_style_t *style,
                         bt_tmpl_value_t value);
-
-/** Makes values of a parsed document, all marked as a client's; see
- *  bt_tmpl_json_read(). */
-bool bt_tmpl_json_value(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
-                        bt_tmpl_value_t *value_p);
 
 /**
  * Reads a JSON text into values, all marked as a client's. Of two members of
@@ -216,20 +210,20 @@ const bt_tmpl_text_t *bt_tmpl_text_strip(bt_tmpl_run_t *run,
                                          const bt_tmpl_text_t *text,
                                          const bt_tmpl_text_t *chars,
                                          unsigned sides);
-const bt_tmpl_text_t *bt_tmpl_text_lower(bt_tmpl_run_t *run,
-                                         const bt_tmpl_text_t *text);
-const bt_tmpl_text_t *bt_tmpl_text_upper(bt_tmpl_run_t *run,
-                                         const bt_tmpl_text_t *text);
-const bt_tmpl_text_t *bt_tmpl_text_swapcase(bt_tmpl_run_t *run,
-                                            const bt_tmpl_text_t *text);
-/** Converts like str.title(). bt_tmpl_text_title_filter() is Jinja's filter,
- *  which delimits words differently. */
-const bt_tmpl_text_t *bt_tmpl_text_title(bt_tmpl_run_t *run,
-                                         const bt_tmpl_text_t *text);
-const bt_tmpl_text_t *bt_tmpl_text_title_filter(bt_tmpl_run_t *run,
-                                                const bt_tmpl_text_t *text);
-const bt_tmpl_text_t *bt_tmpl_text_capitalize(bt_tmpl_run_t *run,
-                                              const bt_tmpl_text_t *text);
+/** Case of each character, given the one before it. */
+typedef enum bt_tmpl_case_style {
+    BT_CASE_LOWER,
+    BT_CASE_UPPER,
+    BT_CASE_SWAP,
+    BT_CASE_TITLE,      /**< str.title(): a word begins behind a character
+                             without cases */
+    BT_CASE_CAPITALIZE, /**< one word */
+    BT_CASE_WORDS,      /**< Jinja's filter: words begin behind white space and
+                             opening brackets */
+} bt_tmpl_case_style_t;
+const bt_tmpl_text_t *bt_tmpl_text_change(bt_tmpl_run_t *run,
+                                          const bt_tmpl_text_t *text,
+                                          bt_tmpl_case_style_t style);
 /** Replaces a substring. The replacement of a client's bytes counts as the
  *  client's, since the client chose where it is.
  *  @param [in] count  most replacements, below 0: all */

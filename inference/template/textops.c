@@ -101,24 +101,15 @@ static void put_lower(bt_tmpl_build_t *build, const bt_tmpl_text_t *text,
     }
 }
 
-/* How each character goes on from the one before it. */
-typedef enum style {
-    LOWER,
-    UPPER,
-    SWAP,
-    TITLE,      /* what follows a character without cases begins a word */
-    CAPITALIZE, /* one word */
-    WORDS,      /* words begin behind white space and opening brackets */
-} style_t;
-
 static bool opens_word(uint32_t cp)
 {
     return bt_tmpl_cp_is_space(cp) ||
            ((cp < 0x80) && (cp != 0) && (strchr("-({[<", (int)cp) != NULL));
 }
 
-static const bt_tmpl_text_t *change(bt_tmpl_run_t *run,
-                                    const bt_tmpl_text_t *text, style_t style)
+const bt_tmpl_text_t *bt_tmpl_text_change(bt_tmpl_run_t *run,
+                                          const bt_tmpl_text_t *text,
+                                          bt_tmpl_case_style_t style)
 {
     bt_tmpl_build_t build;
     bool begins = true;
@@ -130,61 +121,27 @@ static const bt_tmpl_text_t *change(bt_tmpl_run_t *run,
         uint32_t low[3];
         const uint32_t n = bt_tmpl_text_decode(text, at, &cp);
         const bool quoted = bt_tmpl_text_quoted_in(text, at, at + n);
-        bool up = (style == UPPER) || ((style >= TITLE) && begins);
+        bool up =
+            (style == BT_CASE_UPPER) || ((style >= BT_CASE_TITLE) && begins);
 
-        if (style == SWAP) {
+        if (style == BT_CASE_SWAP) {
             up = (bt_tmpl_cp_to_case(cp, BT_LOWER, low) == 1) && (low[0] == cp);
         }
         if (up) {
             put_case(&build, cp,
-                     ((style == TITLE) || (style == CAPITALIZE)) ? BT_TITLE
-                                                                 : BT_UPPER,
+                     ((style == BT_CASE_TITLE) || (style == BT_CASE_CAPITALIZE))
+                         ? BT_TITLE
+                         : BT_UPPER,
                      quoted);
         } else {
             put_lower(&build, text, at, cp, n, quoted);
         }
-        begins = (style == TITLE)   ? !bt_tmpl_cp_is_cased(cp)
-                 : (style == WORDS) ? opens_word(cp)
-                                    : false;
+        begins = (style == BT_CASE_TITLE)   ? !bt_tmpl_cp_is_cased(cp)
+                 : (style == BT_CASE_WORDS) ? opens_word(cp)
+                                            : false;
         at += n;
     }
     return bt_tmpl_build_end(&build);
-}
-
-const bt_tmpl_text_t *bt_tmpl_text_lower(bt_tmpl_run_t *run,
-                                         const bt_tmpl_text_t *text)
-{
-    return change(run, text, LOWER);
-}
-
-const bt_tmpl_text_t *bt_tmpl_text_upper(bt_tmpl_run_t *run,
-                                         const bt_tmpl_text_t *text)
-{
-    return change(run, text, UPPER);
-}
-
-const bt_tmpl_text_t *bt_tmpl_text_swapcase(bt_tmpl_run_t *run,
-                                            const bt_tmpl_text_t *text)
-{
-    return change(run, text, SWAP);
-}
-
-const bt_tmpl_text_t *bt_tmpl_text_title(bt_tmpl_run_t *run,
-                                         const bt_tmpl_text_t *text)
-{
-    return change(run, text, TITLE);
-}
-
-const bt_tmpl_text_t *bt_tmpl_text_title_filter(bt_tmpl_run_t *run,
-                                                const bt_tmpl_text_t *text)
-{
-    return change(run, text, WORDS);
-}
-
-const bt_tmpl_text_t *bt_tmpl_text_capitalize(bt_tmpl_run_t *run,
-                                              const bt_tmpl_text_t *text)
-{
-    return change(run, text, CAPITALIZE);
 }
 
 /* ---- replacing ---- */

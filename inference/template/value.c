@@ -27,21 +27,13 @@ bt_tmpl_seq_t *bt_tmpl_seq_make(bt_tmpl_run_t *run, uint32_t cap)
 bool bt_tmpl_seq_add(bt_tmpl_run_t *run, bt_tmpl_seq_t *seq,
                      bt_tmpl_value_t item)
 {
-    if (seq->n == seq->cap) {
-        const uint32_t cap = (seq->cap == 0) ? 4 : seq->cap * 2;
-        bt_tmpl_value_t *items =
-            (cap > seq->cap) ? bt_tmpl_run_take(run, cap, sizeof(*items))
-                             : NULL;
+    bt_tmpl_value_t *items =
+        bt_tmpl_run_grow(run, seq->items, seq->n, &seq->cap, 4, sizeof(item));
 
-        if (items == NULL) {
-            return false;
-        }
-        if (seq->n > 0) {
-            memcpy(items, seq->items, seq->n * sizeof(*items));
-        }
-        seq->items = items;
-        seq->cap = cap;
+    if (items == NULL) {
+        return false;
     }
+    seq->items = items;
     seq->items[seq->n++] = item;
     return bt_tmpl_run_step(run, 1);
 }
@@ -131,24 +123,20 @@ static void put_index(bt_tmpl_dict_t *dict, uint32_t i)
 
 static bool grow_dict(bt_tmpl_run_t *run, bt_tmpl_dict_t *dict)
 {
-    const uint32_t cap = (dict->cap == 0) ? 4 : dict->cap * 2;
-    bt_tmpl_entry_t *entries = bt_tmpl_run_take(run, cap, sizeof(*entries));
+    bt_tmpl_entry_t *entries = bt_tmpl_run_grow(
+        run, dict->entries, dict->n, &dict->cap, 4, sizeof(*entries));
 
     if (entries == NULL) {
         return false;
     }
-    if (dict->n > 0) {
-        memcpy(entries, dict->entries, dict->n * sizeof(*entries));
-    }
     dict->entries = entries;
-    dict->cap = cap;
-    if (cap > SMALL_DICT) {
+    if (dict->cap > SMALL_DICT) {
         dict->index =
-            bt_tmpl_run_take(run, (size_t)cap * 2, sizeof(*dict->index));
+            bt_tmpl_run_take(run, (size_t)dict->cap * 2, sizeof(*dict->index));
         if (dict->index == NULL) {
             return false;
         }
-        dict->n_index = cap * 2;
+        dict->n_index = dict->cap * 2;
         for (uint32_t i = 0; i < dict->n; i++) {
             put_index(dict, i);
         }
@@ -168,9 +156,8 @@ bool bt_tmpl_dict_put(bt_tmpl_run_t *run, bt_tmpl_dict_t *dict,
     uint64_t hash;
 
     if (!hash_of(dict, key, &hash)) {
-        bt_tmpl_run_fail(run, BT_ERR_UNSUPPORTED, "%s cannot be a key",
-                         bt_tmpl_v_kind_name(key));
-        return false;
+        return bt_tmpl_run_fail(run, BT_ERR_UNSUPPORTED, "%s cannot be a key",
+                                bt_tmpl_v_kind_name(key));
     }
     entry = find(dict, key, hash);
     if (entry != NULL) {
@@ -534,9 +521,8 @@ bool bt_tmpl_v_items(bt_tmpl_run_t *run, bt_tmpl_value_t value,
         seq = keys_of(run, value.u.dict);
         break;
     default:
-        bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s is not iterable",
-                         bt_tmpl_v_kind_name(value));
-        return false;
+        return bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s is not iterable",
+                                bt_tmpl_v_kind_name(value));
     }
     if (seq == NULL) {
         return false;
@@ -570,9 +556,8 @@ bool bt_tmpl_v_length(bt_tmpl_run_t *run, bt_tmpl_value_t value, int64_t *n_p)
     default:
         break;
     }
-    bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s has no length",
-                     bt_tmpl_v_kind_name(value));
-    return false;
+    return bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s has no length",
+                            bt_tmpl_v_kind_name(value));
 }
 
 bool bt_tmpl_v_contains(bt_tmpl_run_t *run, bt_tmpl_value_t container,
@@ -583,10 +568,9 @@ bool bt_tmpl_v_contains(bt_tmpl_run_t *run, bt_tmpl_value_t container,
 
     if (container.kind == BT_V_TEXT) {
         if (item.kind != BT_V_TEXT) {
-            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
-                             "only a str can be in a str, not %s",
-                             bt_tmpl_v_kind_name(item));
-            return false;
+            return bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                                    "only a str can be in a str, not %s",
+                                    bt_tmpl_v_kind_name(item));
         }
         return bt_tmpl_run_step_bytes(run, container.u.text->len) &&
                (bt_tmpl_text_find(container.u.text, item.u.text, 0,
@@ -595,9 +579,9 @@ bool bt_tmpl_v_contains(bt_tmpl_run_t *run, bt_tmpl_value_t container,
     if (container.kind == BT_V_DICT) {
         if ((item.kind == BT_V_DICT) ||
             ((item.kind == BT_V_SEQ) && (item.sub == BT_SEQ_LIST))) {
-            bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM, "%s cannot be a key",
-                             bt_tmpl_v_kind_name(item));
-            return false;
+            return bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
+                                    "%s cannot be a key",
+                                    bt_tmpl_v_kind_name(item));
         }
         if ((item.kind == BT_V_TEXT) &&
             !bt_tmpl_run_step_bytes(run, item.u.text->len)) {

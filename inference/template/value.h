@@ -149,19 +149,24 @@ static inline bt_tmpl_value_t bt_tmpl_v_float(double f)
 {
     return (bt_tmpl_value_t){.kind = BT_V_FLOAT, .u.f = f};
 }
+/* NULL as text, sequence or mapping: it could not be made, and the run has
+ * failed. */
 static inline bt_tmpl_value_t bt_tmpl_v_text(const bt_tmpl_text_t *text)
 {
-    return (bt_tmpl_value_t){.kind = BT_V_TEXT, .u.text = text};
+    return (bt_tmpl_value_t){.kind = (text != NULL) ? BT_V_TEXT : BT_V_NONE,
+                             .u.text = text};
 }
 static inline bt_tmpl_value_t bt_tmpl_v_seq(bt_tmpl_seq_kind_t kind,
                                             bt_tmpl_seq_t *seq)
 {
-    return (bt_tmpl_value_t){
-        .kind = BT_V_SEQ, .sub = (uint8_t)kind, .u.seq = seq};
+    return (bt_tmpl_value_t){.kind = (seq != NULL) ? BT_V_SEQ : BT_V_NONE,
+                             .sub = (uint8_t)kind,
+                             .u.seq = seq};
 }
 static inline bt_tmpl_value_t bt_tmpl_v_dict(bt_tmpl_dict_t *dict)
 {
-    return (bt_tmpl_value_t){.kind = BT_V_DICT, .u.dict = dict};
+    return (bt_tmpl_value_t){.kind = (dict != NULL) ? BT_V_DICT : BT_V_NONE,
+                             .u.dict = dict};
 }
 /** Makes an undefined value.
  *  @param [in] name  a text that outlives the value, or NULL */
@@ -177,6 +182,11 @@ static inline bt_tmpl_value_t bt_tmpl_v_failed(void)
 {
     return (bt_tmpl_value_t){.kind = BT_V_NONE};
 }
+/** Records that the template does what it may not, and returns the value of a
+ *  function that failed. */
+#define BT_TMPL_REFUSE(run, ...)                                 \
+    (bt_tmpl_run_fail((run), BT_ERR_INVALID_PARAM, __VA_ARGS__), \
+     bt_tmpl_v_failed())
 
 /** Makes an empty list; NULL: the reason is in run->status. */
 bt_tmpl_seq_t *bt_tmpl_seq_make(bt_tmpl_run_t *run, uint32_t cap);
