@@ -209,20 +209,6 @@ void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report);
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_engine_alloc_flights(bt_engine_t *engine);
 void bt_engine_free_flights(bt_engine_t *engine);
-bt_inflight_pass_t *bt_engine_flight(bt_engine_t *engine, uint32_t i);
-/** Starts the pass planned in the slot behind the last in-flight pass. The pass
- *  counts as in flight then, after a failure too.
- *  @retval any of bt_model_start() */
-BT_MUST_CHECK bt_status_t bt_engine_take_off(bt_engine_t *engine);
-/** Waits for the oldest in-flight pass and completes it; its sequences return
- *  to the running queue. */
-void bt_engine_land(bt_engine_t *engine, bt_report_t *report);
-/** Returns the sequences held by an in-flight pass to the running queue, at
- *  their positions in its order. */
-void bt_engine_unload(bt_engine_t *engine, bt_inflight_pass_t *flight);
-/** Handles a lost rank or device: abandons all passes in flight. */
-void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
-                     bt_status_t status);
 /** Waits for all passes in flight without reading their results, since other
  *  ranks may still compute them. */
 void bt_engine_ground(bt_engine_t *engine);
@@ -269,14 +255,6 @@ float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
  *  @return false: the host has to do it */
 bool bt_engine_tell(bt_pass_t *pass, bt_seq_t *seq, uint32_t position,
                     bool draws);
-bool bt_engine_is_told(const bt_pass_t *pass, uint32_t row);
-/** Returns the id of the back end's draw k from this row. */
-uint32_t bt_engine_told_id(const bt_pass_t *pass, uint32_t row, uint32_t k);
-/** Stores what the owner wants of a row that the back end scored, for draw k or
- *  for a known token; counterpart of bt_engine_store_row(). */
-void bt_engine_store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
-                          const bt_seq_t *seq, uint32_t position,
-                          uint32_t n_vocab);
 
 /* passes.c */
 

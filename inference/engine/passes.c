@@ -12,12 +12,15 @@
 /* In-flight passes, which run while others begin: microbatches of a
  * pipeline-parallel model, and overlapped passes on a device. */
 
-bt_inflight_pass_t *bt_engine_flight(bt_engine_t *engine, uint32_t i)
+/* The pass i behind the oldest one in flight. */
+static bt_inflight_pass_t *flight_at(bt_engine_t *engine, uint32_t i)
 {
     return &engine->flights[(engine->first_flight + i) % engine->max_flights];
 }
 
-void bt_engine_unload(bt_engine_t *engine, bt_inflight_pass_t *flight)
+/* Returns the sequences held by an in-flight pass to the running queue, at
+ * their positions in its order. */
+static void unload(bt_engine_t *engine, bt_inflight_pass_t *flight)
 {
     while (!bt_list_empty(&flight->seqs)) {
         bt_seq_t *seq = bt_engine_seq_at(flight->seqs.next);
@@ -44,9 +47,11 @@ static void take_back(bt_inflight_pass_t *flight)
     flight->is_ahead = false;
 }
 
-bt_status_t bt_engine_take_off(bt_engine_t *engine)
+/* Starts the pass planned in the slot behind the last in-flight pass. The pass
+ * counts as in flight then, after a failure too. */
+static bt_status_t begin_pass(bt_engine_t *engine)
 {
-    bt_inflight_pass_t *flight = bt_engine_flight(engine, engine->n_flights);
+    bt_inflight_pass_t *flight = flight_at(engine, engine->n_flights);
     bt_model_t *model = engine->config.model;
     bt_pass_t *pass = &flight->pass;
     bt_status_t status;
@@ -83,9 +88,11 @@ static void tell_gone(bt_report_t *report, const bt_inflight_pass_t *flight)
     }
 }
 
-void bt_engine_land(bt_engine_t *engine, bt_report_t *report)
+/* Waits for the oldest in-flight pass and completes it; its sequences return to
+ * the running queue. */
+static void finish_oldest(bt_engine_t *engine, bt_report_t *report)
 {
-    bt_inflight_pass_t *flight = bt_engine_flight(engine, 0);
+    bt_inflight_pass_t *flight = flight_at(engine, 0);
     float *logits = NULL;
     bt_status_t status;
 
@@ -93,7 +100,7 @@ void bt_engine_land(bt_engine_t *engine, bt_report_t *report)
     status = bt_model_finish(engine->config.model, &flight->fwd, &logits);
     bt_engine_rehearse(engine, engine->n_layers);
     take_back(flight);
-    bt_engine_unload(engine, flight);
+    unload(engine, flight);
     report->n_context_tokens = flight->n_context_tokens;
     bt_engine_settle(engine, report, status, logits);
     if (status != BT_OK) {
@@ -104,16 +111,16 @@ void bt_engine_land(bt_engine_t *engine, bt_report_t *report)
     engine->n_flights--;
 }
 
-void bt_engine_crash(bt_engine_t *engine, bt_report_t *report,
-                     bt_status_t status)
+/* After a lost rank or device: abandons all passes in flight. */
+static void fail_passes(bt_engine_t *engine, bt_report_t *report,
+                        bt_status_t status)
 {
     for (; engine->n_flights > 0; engine->n_flights--) {
-        bt_inflight_pass_t *flight =
-            bt_engine_flight(engine, engine->n_flights - 1);
+        bt_inflight_pass_t *flight = flight_at(engine, engine->n_flights - 1);
 
         tell_gone(report, flight);
         take_back(flight);
-        bt_engine_unload(engine, flight);
+        unload(engine, flight);
     }
     report->status = status;
     bt_engine_fail_all(engine, report);
@@ -125,14 +132,14 @@ void bt_engine_ground(bt_engine_t *engine)
     float *logits;
 
     for (; engine->n_flights > 0; engine->n_flights--) {
-        bt_inflight_pass_t *flight = bt_engine_flight(engine, 0);
+        bt_inflight_pass_t *flight = flight_at(engine, 0);
 
         if (status == BT_OK) {
             status =
                 bt_model_finish(engine->config.model, &flight->fwd, &logits);
         }
         take_back(flight);
-        bt_engine_unload(engine, flight);
+        unload(engine, flight);
         engine->first_flight = (engine->first_flight + 1) % engine->max_flights;
     }
 }
@@ -283,7 +290,7 @@ static bt_sched_ready_t count_all(bt_engine_t *engine,
     bt_sched_ready_t all = *free;
 
     for (uint32_t i = 0; i < engine->n_flights; i++) {
-        const bt_pass_t *pass = &bt_engine_flight(engine, i)->pass;
+        const bt_pass_t *pass = &flight_at(engine, i)->pass;
 
         for (uint32_t k = 0; k < pass->n_planned; k++) {
             count(engine, pass->plan[k].seq, &all);
@@ -323,7 +330,7 @@ static bool load(bt_engine_t *engine, bt_inflight_pass_t *flight,
 /* @return false: none begins now */
 static bool begin_microbatch(bt_engine_t *engine, bt_status_t *status_p)
 {
-    bt_inflight_pass_t *flight = bt_engine_flight(engine, engine->n_flights);
+    bt_inflight_pass_t *flight = flight_at(engine, engine->n_flights);
     const uint32_t least = bt_model_least_rows(engine->config.model);
     const bt_sched_ready_t free = count_free(engine);
     const bt_sched_ready_t all = count_all(engine, &free);
@@ -335,7 +342,7 @@ static bool begin_microbatch(bt_engine_t *engine, bt_status_t *status_p)
         !load(engine, flight, split.n_generating)) {
         return false;
     }
-    *status_p = bt_engine_take_off(engine);
+    *status_p = begin_pass(engine);
     return true;
 }
 
@@ -348,11 +355,11 @@ void bt_engine_run_lots(bt_engine_t *engine, bt_report_t *report)
         bt_engine_take_changes(engine, report);
     }
     if ((status == BT_OK) && (engine->n_flights > 0)) {
-        bt_engine_land(engine, report);
+        finish_oldest(engine, report);
         status = report->status;
     }
     if (status != BT_OK) {
-        bt_engine_crash(engine, report, status);
+        fail_passes(engine, report, status);
     }
 }
 
@@ -487,7 +494,7 @@ static void put_ahead(bt_inflight_pass_t *flight)
 /* @return false: there is nothing to compute */
 static bool begin_overlapped(bt_engine_t *engine, bt_status_t *status_p)
 {
-    bt_inflight_pass_t *flight = bt_engine_flight(engine, engine->n_flights);
+    bt_inflight_pass_t *flight = flight_at(engine, engine->n_flights);
 
     flight->pass.n_planned =
         bt_engine_plan(engine, &flight->pass, &flight->n_context_tokens);
@@ -495,7 +502,7 @@ static bool begin_overlapped(bt_engine_t *engine, bt_status_t *status_p)
         return false;
     }
     flight->is_behind = engine->n_flights > 0;
-    *status_p = bt_engine_take_off(engine);
+    *status_p = begin_pass(engine);
     if (engine->landed_ns != 0) {
         bt_sched_overlap_learn_host(&engine->ahead,
                                     bt_now_ns() - engine->landed_ns);
@@ -506,16 +513,16 @@ static bool begin_overlapped(bt_engine_t *engine, bt_status_t *status_p)
 
 /* Completes the oldest pass. Its time begins where that of the previous one
  * ended. */
-static void land(bt_engine_t *engine, bt_report_t *report)
+static void finish_overlapped(bt_engine_t *engine, bt_report_t *report)
 {
-    bt_inflight_pass_t *flight = bt_engine_flight(engine, 0);
+    bt_inflight_pass_t *flight = flight_at(engine, 0);
     bt_pass_t *pass = &flight->pass;
 
     report->ahead = flight->is_behind;
     if (pass->start_ns < engine->ended_ns) {
         pass->start_ns = engine->ended_ns;
     }
-    bt_engine_land(engine, report);
+    finish_oldest(engine, report);
     engine->ended_ns = engine->landed_ns = report->end_ns;
     engine->ahead.step_ns = report->end_ns - report->start_ns;
 }
@@ -528,7 +535,7 @@ void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report)
     if ((engine->n_flights == 0) && !begin_overlapped(engine, &status)) {
         return;
     }
-    first = bt_engine_flight(engine, 0);
+    first = flight_at(engine, 0);
     if ((status == BT_OK) &&
         bt_sched_overlap_pays(&engine->ahead, engine->config.ahead) &&
         can_be_followed(first)) {
@@ -537,11 +544,11 @@ void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report)
         (void)begin_overlapped(engine, &status);
     }
     if (status == BT_OK) {
-        land(engine, report);
+        finish_overlapped(engine, report);
         status = report->status;
     }
     if (status != BT_OK) {
-        bt_engine_crash(engine, report, status);
+        fail_passes(engine, report, status);
     }
 }
 

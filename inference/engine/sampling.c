@@ -69,184 +69,6 @@ static uint32_t row_of(const bt_engine_t *engine, const float *logits)
                       engine->n_vocab);
 }
 
-/* Chooses the next id from the available form of the row: the back end's draw
- * after k others, its best id, or its logits, which are overwritten. */
-static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, uint32_t k,
-                       float *logits)
-{
-    const bt_pass_t *pass = engine->pass;
-    const uint32_t row = row_of(engine, logits);
-    const uint32_t n = seq->sched.n_tokens;
-
-    if (bt_engine_is_told(pass, row)) {
-        return bt_engine_told_id(pass, row, k);
-    }
-    if (pass->needs[row] == 1) {
-        return pass->best_ids[row];
-    }
-    for (uint32_t i = 0; i < seq->n_processors; i++) {
-        seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,
-                                 engine->n_vocab);
-    }
-    return bt_sampler_draw(engine->sampler, &seq->sampling, logits, seq->tokens,
-                           n, seq->n_prompt, n);
-}
-
-/* Chooses the next id, and stores what the owner wants of its row. */
-static uint32_t choose_and_store(bt_engine_t *engine, bt_seq_t *seq, uint32_t k,
-                                 float *logits)
-{
-    const uint32_t n = seq->sched.n_tokens;
-    const uint32_t row = row_of(engine, logits);
-    const bool wants_row = bt_engine_wants_row(seq, n - 1);
-    const bool is_told = bt_engine_is_told(engine->pass, row);
-
-    if (wants_row && !is_told) {
-        memcpy(engine->row, logits, engine->n_vocab * sizeof(*logits));
-    }
-    seq->tokens[n] = choose(engine, seq, k, logits);
-    if (wants_row && is_told) {
-        bt_engine_store_told(engine->pass, row, k, seq, n - 1, engine->n_vocab);
-    } else if (wants_row) {
-        bt_engine_store_row(seq, n - 1, engine->row, engine->n_vocab);
-    }
-    return seq->tokens[n];
-}
-
-/*
- * Draws the next token of a sequence whose known tokens are all computed.
- * @param [in] k  number of draws from the row so far
- */
-static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
-                 uint32_t k, float *logits)
-{
-    const uint32_t id = choose_and_store(engine, seq, k, logits);
-    bt_finish_t finish = BT_FINISH_NONE;
-
-    seq->sched.n_tokens++;
-    seq->n_drawn++;
-    bt_engine_pace(seq);
-    if (is_end_id(&seq->sampling, id)) {
-        finish = BT_FINISH_STOP;
-    } else if (seq->n_drawn == seq->max_new) {
-        finish = BT_FINISH_LENGTH;
-    }
-    bt_engine_report(report, BT_REPORT_TOKEN, seq, id, finish);
-    if ((finish != BT_FINISH_NONE) || seq->leave_after_first) {
-        bt_engine_leave(report, seq, finish);
-    }
-}
-
-/* True when the sequence is still in a list after draw(). */
-static bool goes_on(const bt_seq_t *seq)
-{
-    return !bt_list_empty(&seq->sched.turn.link);
-}
-
-/* Copies the block that a prompt of n tokens fills in part to the follower,
- * unless there is none or nothing will be written behind the prompt. */
-static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
-                         const bt_seq_t *to, uint32_t n_tokens)
-{
-    const bt_kv_view_t *kv = &engine->config.kv;
-    const uint32_t *src = bt_engine_row_of(engine, from, n_tokens);
-    const uint32_t *dst = bt_engine_row_of(engine, to, n_tokens);
-
-    if ((n_tokens % kv->tokens_per_block != 0) && goes_on(to)) {
-        for (uint32_t g = 0; g < bt_engine_n_groups(engine); g++) {
-            BT_ASSERT(src[g] != dst[g]);
-            bt_model_copy_block(engine->config.model, kv, src[g], dst[g]);
-        }
-    }
-}
-
-/* Draws for all sequences of a group from one row, which each draw overwrites.
- * Followers become independent sequences. */
-static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
-                     float *logits)
-{
-    const uint32_t n_tokens = seq->sched.n_tokens;
-    const bool copies =
-        !bt_engine_is_told(engine->pass, row_of(engine, logits));
-    const size_t bytes = engine->n_vocab * sizeof(*logits);
-
-    if (copies && !bt_list_empty(&seq->followers)) {
-        memcpy(engine->row, logits, bytes);
-    }
-    draw(engine, report, seq, 0, logits);
-    for (uint32_t k = 1; !bt_list_empty(&seq->followers); k++) {
-        bt_seq_t *follower = bt_engine_seq_at(seq->followers.next);
-
-        bt_list_remove(&follower->sched.turn.link);
-        bt_sched_queue_insert(&engine->running, &follower->sched.turn);
-        if (copies) {
-            memcpy(logits, engine->row, bytes);
-        }
-        draw(engine, report, follower, k, logits);
-        copy_partial(engine, seq, follower, n_tokens);
-    }
-}
-
-/* Draws at each draft until one is wrong, and once behind the last; positions
- * behind a wrong draft are rolled back. */
-static void draw_drafts(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
-                        float *logits)
-{
-    const uint32_t n_drafts = seq->sched.n_drafts;
-    const uint32_t n_known = seq->sched.n_tokens - n_drafts;
-    bool right = true;
-
-    seq->sched.n_drafts = 0;
-    seq->sched.n_tokens = n_known;
-    for (uint32_t i = 0; (i <= n_drafts) && right && goes_on(seq); i++) {
-        const uint32_t draft = seq->tokens[n_known + i];
-
-        draw(engine, report, seq, 0, logits + (size_t)i * engine->n_vocab);
-        right = seq->tokens[n_known + i] == draft;
-    }
-    seq->sched.n_computed = seq->sched.n_tokens - 1;
-}
-
-/* Stores what the owner wants of a row whose next token is known. */
-static void store_known(const bt_engine_t *engine, const bt_seq_t *seq,
-                        uint32_t position, const float *logits)
-{
-    const uint32_t row = row_of(engine, logits);
-
-    if (bt_engine_is_told(engine->pass, row)) {
-        bt_engine_store_told(engine->pass, row, 0, seq, position,
-                             engine->n_vocab);
-    } else {
-        bt_engine_store_row(seq, position, logits, engine->n_vocab);
-    }
-}
-
-float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
-                            const bt_sched_item_t *item, uint32_t first,
-                            float *logits)
-{
-    bt_seq_t *seq = bt_engine_seq_of(item->seq);
-    const uint32_t end =
-        first + item->n_new - (item->last_chunk ? 1 + seq->sched.n_drafts : 0);
-
-    for (uint32_t position = first; position < end; position++) {
-        if (bt_engine_wants_row(seq, position)) {
-            store_known(engine, seq, position, logits);
-            logits += engine->n_vocab;
-        }
-    }
-    if (item->last_chunk && (seq->sched.n_drafts == 0)) {
-        draw_all(engine, report, seq, logits);
-        logits += engine->n_vocab;
-    } else if (item->last_chunk) {
-        const size_t n_rows = 1 + (size_t)seq->sched.n_drafts;
-
-        draw_drafts(engine, report, seq, logits);
-        logits += n_rows * engine->n_vocab;
-    }
-    return logits;
-}
-
 /* Assigns draws and scorings of a pass to a back end that supports them
  * (drawing.h), so that its logits stay there. A row of which all logits are
  * wanted, or whose processors are more than a bias, is processed by the host,
@@ -322,12 +144,13 @@ bool bt_engine_tell(bt_pass_t *pass, bt_seq_t *seq, uint32_t position,
     return told;
 }
 
-bool bt_engine_is_told(const bt_pass_t *pass, uint32_t row)
+static bool is_told(const bt_pass_t *pass, uint32_t row)
 {
     return pass->needs[row] == BT_NEEDS_NOTHING;
 }
 
-uint32_t bt_engine_told_id(const bt_pass_t *pass, uint32_t row, uint32_t k)
+/* The id of the back end's draw k from this row. */
+static uint32_t told_id(const bt_pass_t *pass, uint32_t row, uint32_t k)
 {
     return pass->drawing->ids[pass->draw_of[row] + k];
 }
@@ -346,9 +169,10 @@ static uint32_t scoring_of(const bt_pass_t *pass, uint32_t row, uint32_t k)
     return i;
 }
 
-void bt_engine_store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
-                          const bt_seq_t *seq, uint32_t position,
-                          uint32_t n_vocab)
+/* Stores what the owner wants of a row that the back end scored, for draw k or
+ * for a known token. */
+static void store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
+                       const bt_seq_t *seq, uint32_t position, uint32_t n_vocab)
 {
     const uint32_t s = scoring_of(pass, row, k);
 
@@ -359,4 +183,180 @@ void bt_engine_store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
         bt_engine_store_row(seq, position, pass->logits + (size_t)row * n_vocab,
                             n_vocab);
     }
+}
+
+/* Chooses the next id from the available form of the row: the back end's draw
+ * after k others, its best id, or its logits, which are overwritten. */
+static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, uint32_t k,
+                       float *logits)
+{
+    const bt_pass_t *pass = engine->pass;
+    const uint32_t row = row_of(engine, logits);
+    const uint32_t n = seq->sched.n_tokens;
+
+    if (is_told(pass, row)) {
+        return told_id(pass, row, k);
+    }
+    if (pass->needs[row] == 1) {
+        return pass->best_ids[row];
+    }
+    for (uint32_t i = 0; i < seq->n_processors; i++) {
+        seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,
+                                 engine->n_vocab);
+    }
+    return bt_sampler_draw(engine->sampler, &seq->sampling, logits, seq->tokens,
+                           n, seq->n_prompt, n);
+}
+
+/* Chooses the next id, and stores what the owner wants of its row. */
+static uint32_t choose_and_store(bt_engine_t *engine, bt_seq_t *seq, uint32_t k,
+                                 float *logits)
+{
+    const uint32_t n = seq->sched.n_tokens;
+    const uint32_t row = row_of(engine, logits);
+    const bool wants_row = bt_engine_wants_row(seq, n - 1);
+    const bool told = is_told(engine->pass, row);
+
+    if (wants_row && !told) {
+        memcpy(engine->row, logits, engine->n_vocab * sizeof(*logits));
+    }
+    seq->tokens[n] = choose(engine, seq, k, logits);
+    if (wants_row && told) {
+        store_told(engine->pass, row, k, seq, n - 1, engine->n_vocab);
+    } else if (wants_row) {
+        bt_engine_store_row(seq, n - 1, engine->row, engine->n_vocab);
+    }
+    return seq->tokens[n];
+}
+
+/*
+ * Draws the next token of a sequence whose known tokens are all computed.
+ * @param [in] k  number of draws from the row so far
+ */
+static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
+                 uint32_t k, float *logits)
+{
+    const uint32_t id = choose_and_store(engine, seq, k, logits);
+    bt_finish_t finish = BT_FINISH_NONE;
+
+    seq->sched.n_tokens++;
+    seq->n_drawn++;
+    bt_engine_pace(seq);
+    if (is_end_id(&seq->sampling, id)) {
+        finish = BT_FINISH_STOP;
+    } else if (seq->n_drawn == seq->max_new) {
+        finish = BT_FINISH_LENGTH;
+    }
+    bt_engine_report(report, BT_REPORT_TOKEN, seq, id, finish);
+    if ((finish != BT_FINISH_NONE) || seq->leave_after_first) {
+        bt_engine_leave(report, seq, finish);
+    }
+}
+
+/* True when the sequence is still in a list after draw(). */
+static bool goes_on(const bt_seq_t *seq)
+{
+    return !bt_list_empty(&seq->sched.turn.link);
+}
+
+/* Copies the block that a prompt of n tokens fills in part to the follower,
+ * unless there is none or nothing will be written behind the prompt. */
+static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
+                         const bt_seq_t *to, uint32_t n_tokens)
+{
+    const bt_kv_view_t *kv = &engine->config.kv;
+    const uint32_t *src = bt_engine_row_of(engine, from, n_tokens);
+    const uint32_t *dst = bt_engine_row_of(engine, to, n_tokens);
+
+    if ((n_tokens % kv->tokens_per_block != 0) && goes_on(to)) {
+        for (uint32_t g = 0; g < bt_engine_n_groups(engine); g++) {
+            BT_ASSERT(src[g] != dst[g]);
+            bt_model_copy_block(engine->config.model, kv, src[g], dst[g]);
+        }
+    }
+}
+
+/* Draws for all sequences of a group from one row, which each draw overwrites.
+ * Followers become independent sequences. */
+static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
+                     float *logits)
+{
+    const uint32_t n_tokens = seq->sched.n_tokens;
+    const bool copies = !is_told(engine->pass, row_of(engine, logits));
+    const size_t bytes = engine->n_vocab * sizeof(*logits);
+
+    if (copies && !bt_list_empty(&seq->followers)) {
+        memcpy(engine->row, logits, bytes);
+    }
+    draw(engine, report, seq, 0, logits);
+    for (uint32_t k = 1; !bt_list_empty(&seq->followers); k++) {
+        bt_seq_t *follower = bt_engine_seq_at(seq->followers.next);
+
+        bt_list_remove(&follower->sched.turn.link);
+        bt_sched_queue_insert(&engine->running, &follower->sched.turn);
+        if (copies) {
+            memcpy(logits, engine->row, bytes);
+        }
+        draw(engine, report, follower, k, logits);
+        copy_partial(engine, seq, follower, n_tokens);
+    }
+}
+
+/* Draws at each draft until one is wrong, and once behind the last; positions
+ * behind a wrong draft are rolled back. */
+static void draw_drafts(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
+                        float *logits)
+{
+    const uint32_t n_drafts = seq->sched.n_drafts;
+    const uint32_t n_known = seq->sched.n_tokens - n_drafts;
+    bool right = true;
+
+    seq->sched.n_drafts = 0;
+    seq->sched.n_tokens = n_known;
+    for (uint32_t i = 0; (i <= n_drafts) && right && goes_on(seq); i++) {
+        const uint32_t draft = seq->tokens[n_known + i];
+
+        draw(engine, report, seq, 0, logits + (size_t)i * engine->n_vocab);
+        right = seq->tokens[n_known + i] == draft;
+    }
+    seq->sched.n_computed = seq->sched.n_tokens - 1;
+}
+
+/* Stores what the owner wants of a row whose next token is known. */
+static void store_known(const bt_engine_t *engine, const bt_seq_t *seq,
+                        uint32_t position, const float *logits)
+{
+    const uint32_t row = row_of(engine, logits);
+
+    if (is_told(engine->pass, row)) {
+        store_told(engine->pass, row, 0, seq, position, engine->n_vocab);
+    } else {
+        bt_engine_store_row(seq, position, logits, engine->n_vocab);
+    }
+}
+
+float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
+                            const bt_sched_item_t *item, uint32_t first,
+                            float *logits)
+{
+    bt_seq_t *seq = bt_engine_seq_of(item->seq);
+    const uint32_t end =
+        first + item->n_new - (item->last_chunk ? 1 + seq->sched.n_drafts : 0);
+
+    for (uint32_t position = first; position < end; position++) {
+        if (bt_engine_wants_row(seq, position)) {
+            store_known(engine, seq, position, logits);
+            logits += engine->n_vocab;
+        }
+    }
+    if (item->last_chunk && (seq->sched.n_drafts == 0)) {
+        draw_all(engine, report, seq, logits);
+        logits += engine->n_vocab;
+    } else if (item->last_chunk) {
+        const size_t n_rows = 1 + (size_t)seq->sched.n_drafts;
+
+        draw_drafts(engine, report, seq, logits);
+        logits += n_rows * engine->n_vocab;
+    }
+    return logits;
 }

@@ -76,16 +76,6 @@ BT_MUST_CHECK bt_status_t bt_quantize(uint32_t type, const float *x,
 
 /* Internal interface of the quantizer's files. */
 
-/** Writes a 16-bit value in little-endian order. */
-void bt_quantize_put16(uint8_t *out, uint16_t value);
-
-/** Quantizes a block of 256 to Q4_K or Q5_K (k45) or to Q6_K (k6).
- *  @param w  (256) weights */
-void bt_quantize_k45(uint32_t type, const float *x, const float *w,
-                     uint8_t *out);
-void bt_quantize_k6(uint32_t type, const float *x, const float *w,
-                    uint8_t *out);
-
 /*
  * Chooses the type of every tensor of a model for a `--type` name: one type for
  * most matrices, finer ones where an error spreads furthest. The table and its

@@ -11,7 +11,7 @@
 #define F16_MOST  65504.0f
 #define MAX_BLOCK 256u
 
-void bt_quantize_put16(uint8_t *out, uint16_t value)
+static void put16(uint8_t *out, uint16_t value)
 {
     out[0] = (uint8_t)(value & 255u);
     out[1] = (uint8_t)(value >> 8);
@@ -33,8 +33,8 @@ static void put_nibbles(const float *codes, float bias, uint8_t *qs,
         fifth |= (b >> 4) << (i + 16);
     }
     if (high != NULL) {
-        bt_quantize_put16(high, (uint16_t)(fifth & 0xffffu));
-        bt_quantize_put16(high + 2, (uint16_t)(fifth >> 16));
+        put16(high, (uint16_t)(fifth & 0xffffu));
+        put16(high + 2, (uint16_t)(fifth >> 16));
     }
 }
 
@@ -57,7 +57,7 @@ static void block_scaled(uint32_t type, const float *x, const float *w,
 
     (void)bt_fit_codes(&run, fit.scale, 0.0f, codes);
     bt_fit_lengthen(&run, false, codes, &fit);
-    bt_quantize_put16(out, bt_f32_to_f16(fit.scale));
+    put16(out, bt_f32_to_f16(fit.scale));
     if (type == BT_QTYPE_Q8_0) {
         for (uint32_t i = 0; i < 32; i++) {
             out[2 + i] = (uint8_t)(int8_t)codes[i];
@@ -84,8 +84,8 @@ static void block_affine(uint32_t type, const float *x, const float *w,
 
     (void)bt_fit_codes(&run, fit.scale, fit.min, codes);
     bt_fit_lengthen(&run, true, codes, &fit);
-    bt_quantize_put16(out, bt_f32_to_f16(fit.scale));
-    bt_quantize_put16(out + 2, bt_f32_to_f16(fit.min));
+    put16(out, bt_f32_to_f16(fit.scale));
+    put16(out + 2, bt_f32_to_f16(fit.min));
     if (type == BT_QTYPE_Q5_1) {
         put_nibbles(codes, 0.0f, out + 8, out + 4);
     } else {
@@ -168,8 +168,7 @@ static void block_16(uint32_t type, const float *x, const float *w,
                      uint8_t *out)
 {
     (void)w;
-    bt_quantize_put16(out, (type == BT_QTYPE_F16) ? bt_f32_to_f16(*x)
-                                                  : bt_f32_to_bf16(*x));
+    put16(out, (type == BT_QTYPE_F16) ? bt_f32_to_f16(*x) : bt_f32_to_bf16(*x));
 }
 
 static void block_fp4(uint32_t type, const float *x, const float *w,
@@ -177,78 +176,6 @@ static void block_fp4(uint32_t type, const float *x, const float *w,
 {
     (void)type;
     block_mxfp4(x, w, out);
-}
-
-static const struct {
-    uint32_t type;
-    uint16_t n_elems;
-    uint16_t n_bytes;
-    void (*block)(uint32_t type, const float *x, const float *w, uint8_t *out);
-    float most; /* largest magnitude that it can hold */
-} types[] = {
-    {BT_QTYPE_F32, 1, 4, block_f32, FLT_MAX},
-    {BT_QTYPE_F16, 1, 2, block_16, F16_MOST},
-    {BT_QTYPE_BF16, 1, 2, block_16, 0x1.fep127f},
-    {BT_QTYPE_Q4_0, 32, 18, block_scaled, F16_MOST},
-    {BT_QTYPE_Q5_0, 32, 22, block_scaled, F16_MOST},
-    {BT_QTYPE_Q8_0, 32, 34, block_scaled, F16_MOST},
-    {BT_QTYPE_Q4_1, 32, 20, block_affine, F16_MOST},
-    {BT_QTYPE_Q5_1, 32, 24, block_affine, F16_MOST},
-    {BT_QTYPE_MXFP4, 32, 17, block_fp4, FLT_MAX},
-    {BT_QTYPE_Q4_K, 256, 144, bt_quantize_k45, F16_MOST},
-    {BT_QTYPE_Q5_K, 256, 176, bt_quantize_k45, F16_MOST},
-    {BT_QTYPE_Q6_K, 256, 210, bt_quantize_k6, F16_MOST},
-};
-
-static size_t find(uint32_t type)
-{
-    size_t i = 0;
-
-    while ((i < BT_ARRAY_LEN(types)) && (types[i].type != type)) {
-        i++;
-    }
-    return i;
-}
-
-bt_status_t bt_quantize_block(uint32_t type, uint32_t *n_elems_p,
-                              uint32_t *n_bytes_p)
-{
-    const size_t i = find(type);
-
-    if (i == BT_ARRAY_LEN(types)) {
-        return BT_ERR_UNSUPPORTED;
-    }
-    *n_elems_p = types[i].n_elems;
-    *n_bytes_p = types[i].n_bytes;
-    return BT_OK;
-}
-
-bt_status_t bt_quantize(uint32_t type, const float *x, const float *importance,
-                        size_t n, uint8_t *out)
-{
-    const size_t t = find(type);
-    float alike[MAX_BLOCK];
-
-    if ((t == BT_ARRAY_LEN(types)) || (n % types[t].n_elems != 0)) {
-        return BT_ERR_UNSUPPORTED;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (!isfinite(x[i])) {
-            return BT_ERR_INVALID_PARAM;
-        }
-        if (fabsf(x[i]) > types[t].most) {
-            return BT_ERR_TOO_LARGE;
-        }
-    }
-    for (size_t i = 0; i < MAX_BLOCK; i++) {
-        alike[i] = 1.0f;
-    }
-    for (size_t i = 0; i < n; i += types[t].n_elems) {
-        types[t].block(type, x + i,
-                       (importance != NULL) ? importance + i : alike, out);
-        out += types[t].n_bytes;
-    }
-    return BT_OK;
 }
 
 /* Blocks of 256 in groups, whose scales are integers times one F16 number of
@@ -378,8 +305,8 @@ static void k45_put(uint32_t type, const k45_t *k, uint8_t *out)
     uint8_t *const qs = out + ((type == BT_QTYPE_Q5_K) ? 48 : 16);
 
     memset(out, 0, (type == BT_QTYPE_Q5_K) ? 176 : 144);
-    bt_quantize_put16(out, bt_f32_to_f16(k->d));
-    bt_quantize_put16(out + 2, bt_f32_to_f16(k->dmin));
+    put16(out, bt_f32_to_f16(k->d));
+    put16(out + 2, bt_f32_to_f16(k->dmin));
     for (uint32_t g = 0; g < K45_GROUPS; g++) {
         const uint32_t s = (uint32_t)k->scale[g];
         const uint32_t m = (uint32_t)k->min[g];
@@ -405,8 +332,8 @@ static void k45_put(uint32_t type, const k45_t *k, uint8_t *out)
     }
 }
 
-void bt_quantize_k45(uint32_t type, const float *x, const float *w,
-                     uint8_t *out)
+static void quantize_k45(uint32_t type, const float *x, const float *w,
+                         uint8_t *out)
 {
     const float high = (type == BT_QTYPE_Q5_K) ? 31.0f : 15.0f;
     float most_scale = 0.0f;
@@ -535,10 +462,11 @@ static void k6_put(const k6_t *k, uint8_t *out)
     for (uint32_t g = 0; g < K6_GROUPS; g++) {
         out[192 + g] = (uint8_t)(int8_t)k->scale[g];
     }
-    bt_quantize_put16(out + 208, bt_f32_to_f16(k->d));
+    put16(out + 208, bt_f32_to_f16(k->d));
 }
 
-void bt_quantize_k6(uint32_t type, const float *x, const float *w, uint8_t *out)
+static void quantize_k6(uint32_t type, const float *x, const float *w,
+                        uint8_t *out)
 {
     float scales[K6_GROUPS];
     float most = 0.0f;
@@ -573,4 +501,76 @@ void bt_quantize_k6(uint32_t type, const float *x, const float *w, uint8_t *out)
     }
     k6_lengthen(x, w, &k);
     k6_put(&k, out);
+}
+
+static const struct {
+    uint32_t type;
+    uint16_t n_elems;
+    uint16_t n_bytes;
+    void (*block)(uint32_t type, const float *x, const float *w, uint8_t *out);
+    float most; /* largest magnitude that it can hold */
+} types[] = {
+    {BT_QTYPE_F32, 1, 4, block_f32, FLT_MAX},
+    {BT_QTYPE_F16, 1, 2, block_16, F16_MOST},
+    {BT_QTYPE_BF16, 1, 2, block_16, 0x1.fep127f},
+    {BT_QTYPE_Q4_0, 32, 18, block_scaled, F16_MOST},
+    {BT_QTYPE_Q5_0, 32, 22, block_scaled, F16_MOST},
+    {BT_QTYPE_Q8_0, 32, 34, block_scaled, F16_MOST},
+    {BT_QTYPE_Q4_1, 32, 20, block_affine, F16_MOST},
+    {BT_QTYPE_Q5_1, 32, 24, block_affine, F16_MOST},
+    {BT_QTYPE_MXFP4, 32, 17, block_fp4, FLT_MAX},
+    {BT_QTYPE_Q4_K, 256, 144, quantize_k45, F16_MOST},
+    {BT_QTYPE_Q5_K, 256, 176, quantize_k45, F16_MOST},
+    {BT_QTYPE_Q6_K, 256, 210, quantize_k6, F16_MOST},
+};
+
+static size_t find(uint32_t type)
+{
+    size_t i = 0;
+
+    while ((i < BT_ARRAY_LEN(types)) && (types[i].type != type)) {
+        i++;
+    }
+    return i;
+}
+
+bt_status_t bt_quantize_block(uint32_t type, uint32_t *n_elems_p,
+                              uint32_t *n_bytes_p)
+{
+    const size_t i = find(type);
+
+    if (i == BT_ARRAY_LEN(types)) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    *n_elems_p = types[i].n_elems;
+    *n_bytes_p = types[i].n_bytes;
+    return BT_OK;
+}
+
+bt_status_t bt_quantize(uint32_t type, const float *x, const float *importance,
+                        size_t n, uint8_t *out)
+{
+    const size_t t = find(type);
+    float alike[MAX_BLOCK];
+
+    if ((t == BT_ARRAY_LEN(types)) || (n % types[t].n_elems != 0)) {
+        return BT_ERR_UNSUPPORTED;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) {
+            return BT_ERR_INVALID_PARAM;
+        }
+        if (fabsf(x[i]) > types[t].most) {
+            return BT_ERR_TOO_LARGE;
+        }
+    }
+    for (size_t i = 0; i < MAX_BLOCK; i++) {
+        alike[i] = 1.0f;
+    }
+    for (size_t i = 0; i < n; i += types[t].n_elems) {
+        types[t].block(type, x + i,
+                       (importance != NULL) ? importance + i : alike, out);
+        out += types[t].n_bytes;
+    }
+    return BT_OK;
 }
