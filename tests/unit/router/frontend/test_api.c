@@ -6,7 +6,7 @@
 /* ---- generate ---- */
 
 /* The example of Triton's TensorRT-LLM backend documentation. */
-static void the_documented_generate_request_is_read(void **state)
+static void documented_generate_request_is_parsed(void **state)
 {
     bt_api_request_t r =
         parsed(G, "{'text_input': 'What is machine learning?', "
@@ -39,7 +39,7 @@ static void the_documented_generate_request_is_read(void **state)
     bt_api_request_fini(&r);
 }
 
-static void every_generate_option_is_read(void **state)
+static void every_generate_option_is_parsed(void **state)
 {
     bt_api_request_t r = parsed(
         G, "{'id': 'r-1', 'text_input': 'x', 'max_tokens': 7, 'min_length': 3,"
@@ -91,7 +91,7 @@ static void every_generate_option_is_read(void **state)
     bt_api_request_fini(&r);
 }
 
-static void generate_takes_arrays_of_one(void **state)
+static void generate_accepts_scalars_as_arrays_of_one(void **state)
 {
     bt_api_request_t r =
         parsed(G, "{'text_input': [['hello']], 'stream': [true],"
@@ -112,7 +112,7 @@ static void generate_takes_arrays_of_one(void **state)
     bt_api_request_fini(&r);
 }
 
-static void generate_reads_nested_parameters_first(void **state)
+static void generate_fields_override_nested_parameters(void **state)
 {
     bt_api_request_t r = parsed(
         G, "{'max_tokens': 5, 'text_input': 'outer', 'stop_words': ['o'],"
@@ -129,7 +129,7 @@ static void generate_reads_nested_parameters_first(void **state)
     bt_api_request_fini(&r);
 }
 
-static void generate_is_greedy_until_sampling_is_asked_for(void **state)
+static void generate_is_greedy_without_sampling_options(void **state)
 {
     static const struct {
         const char *options;
@@ -168,7 +168,7 @@ static void generate_is_greedy_until_sampling_is_asked_for(void **state)
 
 /* ---- OpenAI ---- */
 
-static void prompts_come_in_four_shapes(void **state)
+static void prompts_are_parsed_in_four_shapes(void **state)
 {
     bt_api_request_t r = parsed(C, "{'model': 'm', 'prompt': 'one'}");
 
@@ -201,7 +201,7 @@ static void prompts_come_in_four_shapes(void **state)
     bt_api_request_fini(&r);
 }
 
-static void every_openai_option_is_read(void **state)
+static void every_openai_option_is_parsed(void **state)
 {
     bt_api_request_t r = parsed(
         H,
@@ -252,7 +252,7 @@ static void every_openai_option_is_read(void **state)
     bt_api_request_fini(&r);
 }
 
-static void numbers_that_json_writes_in_other_ways_are_the_same(void **state)
+static void integers_are_accepted_in_any_json_notation(void **state)
 {
     bt_api_request_t r = parsed(
         C, "{'prompt': [3.0, 4, 2147483647.0, 1e2], 'n': 2.0, 'top_p': 1e-60}");
@@ -270,7 +270,7 @@ static void numbers_that_json_writes_in_other_ways_are_the_same(void **state)
             "prompt: token ids must be integers from 0 to 2147483647, got 3.5");
 }
 
-static void messages_hold_text_or_parts(void **state)
+static void messages_accept_text_or_parts(void **state)
 {
     bt_api_request_t r = parsed(
         H, "{'messages': [{'role': 'developer', 'content': 'be brief'},"
@@ -294,7 +294,7 @@ static void messages_hold_text_or_parts(void **state)
     bt_api_request_fini(&r);
 }
 
-static void null_means_absent_and_the_last_of_equals_counts(void **state)
+static void null_is_absent_and_last_duplicate_key_counts(void **state)
 {
     bt_api_request_t r =
         parsed(C, "{'prompt': 'x', 'max_tokens': null, 'stop': null,"
@@ -312,7 +312,7 @@ static void null_means_absent_and_the_last_of_equals_counts(void **state)
     bt_api_request_fini(&r);
 }
 
-static void text_arrives_as_it_was_written(void **state)
+static void prompt_text_is_decoded_unchanged(void **state)
 {
     bt_api_request_t r =
         parsed(G, "{'text_input': 'a\\u00e4\\ud83d\\ude00\\n\\t\\\\ "
@@ -327,7 +327,7 @@ static void text_arrives_as_it_was_written(void **state)
 
 /* ---- refusals ---- */
 
-static void what_is_not_json_is_refused_with_its_place(void **state)
+static void invalid_json_is_refused_with_position(void **state)
 {
     (void)state;
     refused(G, "", NULL, "the body is empty");
@@ -351,7 +351,7 @@ static void what_is_not_json_is_refused_with_its_place(void **state)
         "value");
 }
 
-static void invalid_utf8_is_refused_with_its_place(void **state)
+static void invalid_utf8_is_refused_with_position(void **state)
 {
     /* The Unicode Standard, table 3-7: what no row allows. */
     static const char *const bad[] = {
@@ -379,7 +379,7 @@ static void invalid_utf8_is_refused_with_its_place(void **state)
             "UTF-8");
 }
 
-static void depth_and_size_are_bounded(void **state)
+static void nesting_and_value_count_are_limited(void **state)
 {
     enum { N = 3u << 20 };
     char *text = bt_calloc(N, 1);
@@ -468,7 +468,7 @@ static void missing_and_empty_prompts_are_refused(void **state)
         "messages[0].tool_calls[0] needs a function with a name, got nothing");
 }
 
-static void seeds_are_taken_modulo_two_to_the_64(void **state)
+static void seed_is_taken_modulo_2_64(void **state)
 {
     /* By Python: int(x) % 2**64. */
     static const struct {
@@ -526,7 +526,7 @@ static void top_p_zero_is_greedy_for_openai_and_off_for_triton(void **state)
     bt_api_request_fini(&r);
 }
 
-static void what_nobody_reads_may_be_any_json(void **state)
+static void unknown_fields_accept_any_json(void **state)
 {
     static const char *const values[] = {
         "9223372036854775808",
@@ -618,7 +618,7 @@ static void numbers_out_of_range_are_refused(void **state)
             "stream_options must be an object, got true");
 }
 
-static void word_lists_are_bounded(void **state)
+static void word_lists_are_limited(void **state)
 {
     char text[2048];
     size_t n;
@@ -667,7 +667,7 @@ static void word_lists_are_bounded(void **state)
     refused(C, text, "stop_token_ids", "stop_token_ids has more than 64 ids");
 }
 
-static void a_logit_bias_has_its_limits(void **state)
+static void logit_bias_is_limited(void **state)
 {
     static const char *const bad_keys[] = {
         "", "-1", "05", "5 ", "+5", "1e3", "the", "4294967296", "99999999999"};
@@ -714,7 +714,7 @@ static void expect_wants(bt_api_dialect_t dialect, const char *text,
     bt_api_request_fini(&r);
 }
 
-static void log_probs_and_logits_are_asked_for(void **state)
+static void logprobs_and_logits_options_are_parsed(void **state)
 {
     (void)state;
     expect_wants(C, CMP("'logprobs': null"), 0, 0);
@@ -740,7 +740,7 @@ static void log_probs_and_logits_are_asked_for(void **state)
                  0, 0);
 }
 
-static void log_probs_and_echo_have_their_limits(void **state)
+static void logprobs_and_echo_are_limited(void **state)
 {
     (void)state;
     refused(C, CMP("'logprobs': 21"), "logprobs",
@@ -764,7 +764,7 @@ static void log_probs_and_echo_have_their_limits(void **state)
             "min_tokens", "min_tokens 1 is above max_tokens 0");
 }
 
-static void what_is_not_supported_is_said(void **state)
+static void unsupported_options_are_refused_by_name(void **state)
 {
     static const struct {
         bt_api_dialect_t dialect;
@@ -808,7 +808,7 @@ static void what_is_not_supported_is_said(void **state)
         "modalities other than [\"text\"] are not supported yet, got an array");
 }
 
-static void options_of_other_dialects_are_unknown_fields(void **state)
+static void options_of_other_dialects_count_as_unknown(void **state)
 {
     bt_api_request_t r =
         parsed(G, GEN("'messages': 5, 'n': 99, 'logprobs': 5, 'tools': [1]"));
@@ -865,31 +865,31 @@ static void parsing_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_documented_generate_request_is_read),
-        BT_TEST(every_generate_option_is_read),
-        BT_TEST(generate_takes_arrays_of_one),
-        BT_TEST(generate_reads_nested_parameters_first),
-        BT_TEST(generate_is_greedy_until_sampling_is_asked_for),
-        BT_TEST(prompts_come_in_four_shapes),
-        BT_TEST(every_openai_option_is_read),
-        BT_TEST(numbers_that_json_writes_in_other_ways_are_the_same),
-        BT_TEST(messages_hold_text_or_parts),
-        BT_TEST(null_means_absent_and_the_last_of_equals_counts),
-        BT_TEST(text_arrives_as_it_was_written),
-        BT_TEST(what_is_not_json_is_refused_with_its_place),
-        BT_TEST(invalid_utf8_is_refused_with_its_place),
-        BT_TEST(depth_and_size_are_bounded),
+        BT_TEST(documented_generate_request_is_parsed),
+        BT_TEST(every_generate_option_is_parsed),
+        BT_TEST(generate_accepts_scalars_as_arrays_of_one),
+        BT_TEST(generate_fields_override_nested_parameters),
+        BT_TEST(generate_is_greedy_without_sampling_options),
+        BT_TEST(prompts_are_parsed_in_four_shapes),
+        BT_TEST(every_openai_option_is_parsed),
+        BT_TEST(integers_are_accepted_in_any_json_notation),
+        BT_TEST(messages_accept_text_or_parts),
+        BT_TEST(null_is_absent_and_last_duplicate_key_counts),
+        BT_TEST(prompt_text_is_decoded_unchanged),
+        BT_TEST(invalid_json_is_refused_with_position),
+        BT_TEST(invalid_utf8_is_refused_with_position),
+        BT_TEST(nesting_and_value_count_are_limited),
         BT_TEST(missing_and_empty_prompts_are_refused),
-        BT_TEST(seeds_are_taken_modulo_two_to_the_64),
+        BT_TEST(seed_is_taken_modulo_2_64),
         BT_TEST(top_p_zero_is_greedy_for_openai_and_off_for_triton),
-        BT_TEST(what_nobody_reads_may_be_any_json),
+        BT_TEST(unknown_fields_accept_any_json),
         BT_TEST(numbers_out_of_range_are_refused),
-        BT_TEST(word_lists_are_bounded),
-        BT_TEST(a_logit_bias_has_its_limits),
-        BT_TEST(log_probs_and_logits_are_asked_for),
-        BT_TEST(log_probs_and_echo_have_their_limits),
-        BT_TEST(what_is_not_supported_is_said),
-        BT_TEST(options_of_other_dialects_are_unknown_fields),
+        BT_TEST(word_lists_are_limited),
+        BT_TEST(logit_bias_is_limited),
+        BT_TEST(logprobs_and_logits_options_are_parsed),
+        BT_TEST(logprobs_and_echo_are_limited),
+        BT_TEST(unsupported_options_are_refused_by_name),
+        BT_TEST(options_of_other_dialects_count_as_unknown),
         BT_TEST(parsing_survives_every_failed_allocation),
     };
 

@@ -2,7 +2,7 @@
 /* Options that users of other servers send to OpenAI's routes. */
 #include "tests/unit/router/frontend/api_fixture.h"
 
-static void what_others_servers_take_is_taken(void **state)
+static void options_of_vllm_are_parsed(void **state)
 {
     bt_api_request_t r = parsed(
         C, "{'prompt': 'x', 'return_token_ids': true, 'stream': true,"
@@ -62,7 +62,7 @@ static void what_others_servers_take_is_taken(void **state)
             "skip_special_tokens must be true or false, got 1");
 }
 
-static void unknown_fields_are_named(void **state)
+static void unknown_fields_are_listed_by_path(void **state)
 {
     bt_api_request_t r =
         parsed(C, CMP("'temprature': 1, 'a b,c\\u00e9\\r\\n': {'x': 1}, '': 5,"
@@ -110,7 +110,7 @@ static void unknown_fields_are_named(void **state)
     bt_api_request_fini(&r);
 }
 
-static void the_best_of_several_are_asked_for(void **state)
+static void best_of_is_parsed_and_limited(void **state)
 {
     bt_api_request_t r = parsed(C, CMP("'n': 2, 'best_of': 5"));
 
@@ -142,9 +142,9 @@ static void the_best_of_several_are_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_others_servers_take_is_taken),
-        BT_TEST(unknown_fields_are_named),
-        BT_TEST(the_best_of_several_are_asked_for),
+        BT_TEST(options_of_vllm_are_parsed),
+        BT_TEST(unknown_fields_are_listed_by_path),
+        BT_TEST(best_of_is_parsed_and_limited),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
     "'x': {'type': 'number', 'maximum': 0.1}}}}}"
 #define FG "'tools': [" TOOL("f") ", " TOOL("g.h-1") "]"
 
-static void tools_are_kept_as_templates_have_them(void **state)
+static void tools_are_kept_as_json_for_template(void **state)
 {
     bt_api_request_t r = parsed(H, CHT(FG));
 
@@ -40,7 +40,7 @@ static void tools_are_kept_as_templates_have_them(void **state)
     bt_api_request_fini(&r);
 }
 
-static void which_are_called_can_be_chosen(void **state)
+static void tool_choice_is_parsed(void **state)
 {
     bt_api_request_t r = parsed(H, CHT(FG ", 'tool_choice': 'none'"));
 
@@ -60,7 +60,7 @@ static void which_are_called_can_be_chosen(void **state)
     bt_api_request_fini(&r);
 }
 
-static void what_is_no_tool_is_refused(void **state)
+static void invalid_tools_are_refused(void **state)
 {
 #define CHOICES                                    \
     "tool_choice must be none, auto, required or " \
@@ -107,7 +107,7 @@ static void what_is_no_tool_is_refused(void **state)
             "goes on with a text");
 }
 
-static void calls_and_their_answers_come_back(void **state)
+static void tool_calls_and_results_in_messages_are_kept(void **state)
 {
     bt_api_request_t r = parsed(
         H,
@@ -151,7 +151,7 @@ static void calls_and_their_answers_come_back(void **state)
             "messages", "messages[0].tool_calls[0].id must be a string, got 5");
 }
 
-static void memory_that_is_short_is_said(void **state)
+static void failed_allocation_is_reported(void **state)
 {
     char *body = quoted(
         "{'messages': [{'role': 'assistant', 'tool_calls': [{'id': 'c',"
@@ -182,11 +182,11 @@ static void memory_that_is_short_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(tools_are_kept_as_templates_have_them),
-        BT_TEST(which_are_called_can_be_chosen),
-        BT_TEST(what_is_no_tool_is_refused),
-        BT_TEST(calls_and_their_answers_come_back),
-        BT_TEST(memory_that_is_short_is_said),
+        BT_TEST(tools_are_kept_as_json_for_template),
+        BT_TEST(tool_choice_is_parsed),
+        BT_TEST(invalid_tools_are_refused),
+        BT_TEST(tool_calls_and_results_in_messages_are_kept),
+        BT_TEST(failed_allocation_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,7 +46,7 @@ static void expect(bt_strbuf_t *out, const char *text)
     bt_strbuf_reset(out);
 }
 
-static void the_documented_generate_answer_is_written(void **state)
+static void documented_generate_answer_is_written(void **state)
 {
     bt_api_answer_t a = triton;
     const bt_api_choice_t c = choice(
@@ -74,7 +74,7 @@ static void the_documented_generate_answer_is_written(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void openai_answers_list_their_choices(void **state)
+static void openai_answer_lists_choices(void **state)
 {
     const bt_api_choice_t c[] = {choice(0, "yes", BT_FINISH_STOP),
                                  choice(1, "no", BT_FINISH_LENGTH)};
@@ -110,7 +110,7 @@ static void openai_answers_list_their_choices(void **state)
     "\"created\":1700000000,\"model\":\"m\",\"system_fingerprint\":null," \
     "\"choices\":["
 
-static void token_ids_come_when_asked_for(void **state)
+static void token_ids_are_written_on_request(void **state)
 {
     static const uint32_t ids[] = {0, 4294967295u, 17};
     bt_api_choice_t c = choice(0, "yes", BT_FINISH_STOP);
@@ -143,7 +143,7 @@ static void token_ids_come_when_asked_for(void **state)
         "\"}]}")
 
 /* As OpenAI's: the role alone, and an end that says nothing. */
-static void chat_events_begin_with_the_role(void **state)
+static void chat_stream_begins_with_role(void **state)
 {
     const bt_api_choice_t first = choice(3, "Hi", BT_FINISH_NONE);
     const bt_api_choice_t last = choice(3, "", BT_FINISH_STOP);
@@ -165,7 +165,7 @@ static void chat_events_begin_with_the_role(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void usage_comes_when_asked_for(void **state)
+static void usage_is_written_on_request(void **state)
 {
     const bt_api_choice_t c = choice(0, "a", BT_FINISH_NONE);
     bt_api_answer_t a = chat;
@@ -192,7 +192,7 @@ static void usage_comes_when_asked_for(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void completion_events_carry_text(void **state)
+static void completion_events_have_text(void **state)
 {
     const bt_api_choice_t c = choice(0, "a", BT_FINISH_NONE);
     bt_strbuf_t out;
@@ -209,7 +209,7 @@ static void completion_events_carry_text(void **state)
 }
 
 /* RFC 8259, 7: which characters must be escaped. */
-static void any_text_becomes_a_json_string(void **state)
+static void any_text_is_escaped_as_json_string(void **state)
 {
     static const char text[] = "\"\\/\b\f\n\r\t\x01\x1f\x7f\0z"
                                "\xC3\xA4\xE4\xB8\xAD\xF0\x9F\x98\x80"
@@ -234,7 +234,7 @@ static void any_text_becomes_a_json_string(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void errors_take_the_dialects_form(void **state)
+static void errors_have_form_of_dialect(void **state)
 {
     bt_api_error_t error;
     bt_strbuf_t out;
@@ -266,7 +266,7 @@ static void errors_take_the_dialects_form(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void a_long_message_is_cut_within_its_array(void **state)
+static void long_error_message_is_truncated(void **state)
 {
     bt_api_error_t error;
     char text[1024];
@@ -287,7 +287,7 @@ static void a_long_message_is_cut_within_its_array(void **state)
     "\"temperature\":0,\"top_p\":0,\"top_k\":0,\"min_p\":0,"            \
     "\"repetition_penalty\":0}"
 
-static void models_are_listed(void **state)
+static void model_list_is_written(void **state)
 {
     const bt_api_model_t models[] = {
         {.name = "m",
@@ -319,7 +319,7 @@ static void models_are_listed(void **state)
 }
 
 /* What is written once is what each piece would write. */
-static void a_piece_is_the_same_with_an_opening(void **state)
+static void piece_is_equal_with_prepared_opening(void **state)
 {
     static const bt_api_dialect_t dialects[] = {BT_API_COMPLETIONS,
                                                 BT_API_CHAT};
@@ -352,17 +352,17 @@ static void a_piece_is_the_same_with_an_opening(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_documented_generate_answer_is_written),
-        BT_TEST(openai_answers_list_their_choices),
-        BT_TEST(token_ids_come_when_asked_for),
-        BT_TEST(chat_events_begin_with_the_role),
-        BT_TEST(usage_comes_when_asked_for),
-        BT_TEST(completion_events_carry_text),
-        BT_TEST(any_text_becomes_a_json_string),
-        BT_TEST(errors_take_the_dialects_form),
-        BT_TEST(a_long_message_is_cut_within_its_array),
-        BT_TEST(models_are_listed),
-        BT_TEST(a_piece_is_the_same_with_an_opening),
+        BT_TEST(documented_generate_answer_is_written),
+        BT_TEST(openai_answer_lists_choices),
+        BT_TEST(token_ids_are_written_on_request),
+        BT_TEST(chat_stream_begins_with_role),
+        BT_TEST(usage_is_written_on_request),
+        BT_TEST(completion_events_have_text),
+        BT_TEST(any_text_is_escaped_as_json_string),
+        BT_TEST(errors_have_form_of_dialect),
+        BT_TEST(long_error_message_is_truncated),
+        BT_TEST(model_list_is_written),
+        BT_TEST(piece_is_equal_with_prepared_opening),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

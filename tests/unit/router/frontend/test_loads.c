@@ -5,7 +5,7 @@
 #include <semaphore.h>
 
 #include "common/base/status.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define PATIENCE_MS 60000
 
@@ -31,7 +31,7 @@ static bt_served_t *named(const world_t *w, const char *name)
     return bt_registry_named(&w->front.models, name);
 }
 
-static void a_model_is_read_by_the_pool(void **state)
+static void model_is_loaded_on_pool(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -60,7 +60,7 @@ static void a_model_is_read_by_the_pool(void **state)
     stop(w);
 }
 
-static void what_was_wanted_last_counts(void **state)
+static void last_requested_model_state_wins(void **state)
 {
     world_t *w = &world;
 
@@ -82,7 +82,7 @@ static void what_was_wanted_last_counts(void **state)
     stop(w);
 }
 
-static void what_cannot_be_loaded_is_told_and_may_be_tried_again(void **state)
+static void failed_load_is_reported_and_can_be_retried(void **state)
 {
     world_t *w = &world;
 
@@ -131,7 +131,7 @@ static void held_done(bt_pool_job_t *job)
 }
 
 /* One is before its turn, one is read, and one was read. */
-static void a_server_that_stops_forgets_what_it_loads(void **state)
+static void stopping_server_drops_loading_models(void **state)
 {
     world_t *w = &world;
     held_t held = {.job = {.run = hold, .done = held_done}};
@@ -159,10 +159,10 @@ static void a_server_that_stops_forgets_what_it_loads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_model_is_read_by_the_pool),
-        BT_TEST(what_was_wanted_last_counts),
-        BT_TEST(what_cannot_be_loaded_is_told_and_may_be_tried_again),
-        BT_TEST(a_server_that_stops_forgets_what_it_loads),
+        BT_TEST(model_is_loaded_on_pool),
+        BT_TEST(last_requested_model_state_wins),
+        BT_TEST(failed_load_is_reported_and_can_be_retried),
+        BT_TEST(stopping_server_drops_loading_models),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -45,7 +45,7 @@ static void is_refused(bt_status_t got, bt_status_t status, const char *part)
     }
 }
 
-static void a_region_is_read_and_written_at_its_offsets(void **state)
+static void region_is_read_and_written_at_offsets(void **state)
 {
     shm_object_t o;
     bt_region_t *region;
@@ -70,7 +70,7 @@ static void a_region_is_read_and_written_at_its_offsets(void **state)
     shm_remove(&o);
 }
 
-static void no_use_is_outside_its_region(void **state)
+static void access_outside_region_is_refused(void **state)
 {
     static const struct {
         uint64_t offset, bytes;
@@ -101,7 +101,7 @@ static void no_use_is_outside_its_region(void **state)
     shm_remove(&o);
 }
 
-static void a_region_lies_within_its_object(void **state)
+static void region_beyond_shm_object_is_refused(void **state)
 {
     static const struct {
         uint64_t offset, bytes;
@@ -160,7 +160,7 @@ an_object_that_shrinks_is_an_error_and_is_not_made_longer(void **state)
     shm_remove(&o);
 }
 
-static void a_key_is_one_name_and_not_the_servers(void **state)
+static void key_with_path_or_server_prefix_is_refused(void **state)
 {
     static const char *const none[] = {"",
                                        "/",
@@ -209,7 +209,7 @@ static void a_key_is_one_name_and_not_the_servers(void **state)
     assert_int_equal(bt_regions_count(regions), 0);
 }
 
-static void links_pipes_and_folders_are_no_objects(void **state)
+static void links_pipes_and_folders_are_refused(void **state)
 {
     shm_object_t o;
     shm_object_t other;
@@ -249,7 +249,7 @@ static void links_pipes_and_folders_are_no_objects(void **state)
     assert_int_equal(bt_count_open_fds(), fds);
 }
 
-static void an_object_of_another_user_is_refused(void **state)
+static void shm_object_of_other_user_is_refused(void **state)
 {
     shm_object_t o;
 
@@ -266,7 +266,7 @@ static void an_object_of_another_user_is_refused(void **state)
     shm_remove(&o);
 }
 
-static void names_are_bounded_and_each_is_there_once(void **state)
+static void region_names_are_limited_and_unique(void **state)
 {
     char longest[BT_REGION_NAME_BYTES + 1];
     shm_object_t o;
@@ -287,7 +287,7 @@ static void names_are_bounded_and_each_is_there_once(void **state)
     shm_remove(&o);
 }
 
-static void number_and_bytes_are_bounded(void **state)
+static void region_count_and_bytes_are_limited(void **state)
 {
     shm_object_t o;
     char name[16];
@@ -315,7 +315,7 @@ static void number_and_bytes_are_bounded(void **state)
     shm_remove(&o);
 }
 
-static void regions_are_told_in_order_and_leave_one_by_one(void **state)
+static void regions_are_listed_in_order_and_unregistered(void **state)
 {
     shm_object_t o;
 
@@ -338,7 +338,7 @@ static void regions_are_told_in_order_and_leave_one_by_one(void **state)
     shm_remove(&o);
 }
 
-static void who_has_a_reference_goes_on(void **state)
+static void reference_outlives_unregistration(void **state)
 {
     const uint32_t fds = bt_count_open_fds();
     bt_regions_t *mine;
@@ -366,7 +366,7 @@ static void who_has_a_reference_goes_on(void **state)
     assert_int_equal(bt_count_open_fds(), fds);
 }
 
-static void what_is_held_is_bounded(void **state)
+static void held_bytes_are_limited(void **state)
 {
     (void)state;
     assert_false(bt_regions_hold(regions, HELD_MOST + 1));
@@ -380,7 +380,7 @@ static void what_is_held_is_bounded(void **state)
     bt_regions_give_back(regions, HELD_MOST);
 }
 
-static void a_failed_allocation_registers_nothing(void **state)
+static void failed_allocation_registers_nothing(void **state)
 {
     const uint32_t fds = bt_count_open_fds();
     bt_regions_t *none = NULL;
@@ -403,19 +403,19 @@ static void a_failed_allocation_registers_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        REGIONS_TEST(a_region_is_read_and_written_at_its_offsets),
-        REGIONS_TEST(no_use_is_outside_its_region),
-        REGIONS_TEST(a_region_lies_within_its_object),
+        REGIONS_TEST(region_is_read_and_written_at_offsets),
+        REGIONS_TEST(access_outside_region_is_refused),
+        REGIONS_TEST(region_beyond_shm_object_is_refused),
         REGIONS_TEST(an_object_that_shrinks_is_an_error_and_is_not_made_longer),
-        REGIONS_TEST(a_key_is_one_name_and_not_the_servers),
-        REGIONS_TEST(links_pipes_and_folders_are_no_objects),
-        REGIONS_TEST(an_object_of_another_user_is_refused),
-        REGIONS_TEST(names_are_bounded_and_each_is_there_once),
-        REGIONS_TEST(number_and_bytes_are_bounded),
-        REGIONS_TEST(regions_are_told_in_order_and_leave_one_by_one),
-        REGIONS_TEST(who_has_a_reference_goes_on),
-        REGIONS_TEST(what_is_held_is_bounded),
-        REGIONS_TEST(a_failed_allocation_registers_nothing),
+        REGIONS_TEST(key_with_path_or_server_prefix_is_refused),
+        REGIONS_TEST(links_pipes_and_folders_are_refused),
+        REGIONS_TEST(shm_object_of_other_user_is_refused),
+        REGIONS_TEST(region_names_are_limited_and_unique),
+        REGIONS_TEST(region_count_and_bytes_are_limited),
+        REGIONS_TEST(regions_are_listed_in_order_and_unregistered),
+        REGIONS_TEST(reference_outlives_unregistration),
+        REGIONS_TEST(held_bytes_are_limited),
+        REGIONS_TEST(failed_allocation_registers_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

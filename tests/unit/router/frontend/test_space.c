@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 #include "router/frontend/space.h"
 
-static void a_salt_has_the_space_of_its_keyed_hash(void **state)
+static void cache_salt_gives_keyed_hash_namespace(void **state)
 {
     static const struct {
         const char *salt;
@@ -36,7 +36,7 @@ static void a_salt_has_the_space_of_its_keyed_hash(void **state)
     }
 }
 
-static void another_cluster_has_other_spaces(void **state)
+static void cache_namespaces_differ_between_clusters(void **state)
 {
     uint8_t cluster[32] = {0};
     uint8_t key[2][BT_SPACE_KEY_BYTES];
@@ -52,8 +52,8 @@ static void another_cluster_has_other_spaces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_salt_has_the_space_of_its_keyed_hash),
-        BT_TEST(another_cluster_has_other_spaces),
+        BT_TEST(cache_salt_gives_keyed_hash_namespace),
+        BT_TEST(cache_namespaces_differ_between_clusters),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

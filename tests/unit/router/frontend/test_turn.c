@@ -29,7 +29,7 @@ static note_t note_of(char name)
     return (note_t){.name = name};
 }
 
-static void what_is_put_off_runs_once_and_in_order(void **state)
+static void deferred_work_runs_once_in_order(void **state)
 {
     note_t a = note_of('a'), b = note_of('b');
     bt_turn_t turn;
@@ -49,7 +49,7 @@ static void what_is_put_off_runs_once_and_in_order(void **state)
     assert_string_equal(done, "ba");
 }
 
-static void nothing_waits_longer_than_the_limit(void **state)
+static void deferred_work_runs_within_limit(void **state)
 {
     note_t a = note_of('a'), b = note_of('b');
     bt_turn_t turn;
@@ -70,7 +70,7 @@ static void nothing_waits_longer_than_the_limit(void **state)
     assert_string_equal(done, "ab");
 }
 
-static void what_runs_may_be_put_off_again_and_forgotten(void **state)
+static void running_work_can_be_deferred_again_and_removed(void **state)
 {
     note_t a = note_of('a'), b = note_of('b');
     bt_turn_t turn;
@@ -94,9 +94,9 @@ static void what_runs_may_be_put_off_again_and_forgotten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_is_put_off_runs_once_and_in_order),
-        BT_TEST(nothing_waits_longer_than_the_limit),
-        BT_TEST(what_runs_may_be_put_off_again_and_forgotten),
+        BT_TEST(deferred_work_runs_once_in_order),
+        BT_TEST(deferred_work_runs_within_limit),
+        BT_TEST(running_work_can_be_deferred_again_and_removed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #include <poll.h>
 
 #include "common/base/status.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define PATIENCE_MS 60000
 #define THREE                                                 \
@@ -50,7 +50,7 @@ static const char *from_choices(const bt_exchange_t *ex)
     return (at != NULL) ? at : ex->out;
 }
 
-static void the_pool_writes_the_same_bytes(void **state)
+static void pool_writes_same_bytes_as_loop(void **state)
 {
     static const struct {
         const char *path, *body;
@@ -86,7 +86,7 @@ static void the_pool_writes_the_same_bytes(void **state)
     stop(w);
 }
 
-static void who_leaves_meanwhile_leaves_nothing_behind(void **state)
+static void client_disconnect_during_write_frees_everything(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -107,7 +107,7 @@ static void who_leaves_meanwhile_leaves_nothing_behind(void **state)
 }
 
 /* It was finished before. */
-static void a_server_that_stops_gives_it_yet(void **state)
+static void stopping_server_still_sends_answer(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -162,7 +162,7 @@ static void begin_long_answer(world_t *w, bt_exchange_t *ex,
     assert_true(bt_answer_begin(r, &whole, &choice, 1, &usage));
 }
 
-static void a_long_answer_is_written_in_slices_between_other_jobs(void **state)
+static void long_answer_is_written_in_slices_between_jobs(void **state)
 {
     bt_gen_rows_t rows = {.wants = {.what = BT_WANT_PROMPT_LOGITS},
                           .n_prompt = 64,
@@ -214,7 +214,7 @@ static void a_long_answer_is_written_in_slices_between_other_jobs(void **state)
     bt_free(rows.context_logits);
 }
 
-static void without_memory_it_is_refused(void **state)
+static void answer_without_memory_gets_503(void **state)
 {
     static const bt_api_choice_t choice = {.text = "yes", .text_bytes = 3};
     static const bt_api_answer_t whole = {.id = "i", .model = "m"};
@@ -240,11 +240,11 @@ static void without_memory_it_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_pool_writes_the_same_bytes),
-        BT_TEST(who_leaves_meanwhile_leaves_nothing_behind),
-        BT_TEST(a_server_that_stops_gives_it_yet),
-        BT_TEST(a_long_answer_is_written_in_slices_between_other_jobs),
-        BT_TEST(without_memory_it_is_refused),
+        BT_TEST(pool_writes_same_bytes_as_loop),
+        BT_TEST(client_disconnect_during_write_frees_everything),
+        BT_TEST(stopping_server_still_sends_answer),
+        BT_TEST(long_answer_is_written_in_slices_between_jobs),
+        BT_TEST(answer_without_memory_gets_503),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -8,7 +8,7 @@
 #include "router/http/accept.h"
 #include "router/http/cors.h"
 
-static void origins_are_compared_whole(void **state)
+static void cors_origins_are_compared_whole(void **state)
 {
     static const char list[] =
         "https://example.org, http://localhost:3000,http://[::1]:8080";
@@ -46,7 +46,7 @@ static void origins_are_compared_whole(void **state)
     assert_false(bt_cors_allows("*", ""));
 }
 
-static void what_could_never_match_is_refused_at_the_start(void **state)
+static void invalid_cors_origin_is_refused_at_start(void **state)
 {
     static const char *const good[] = {
         "",
@@ -122,7 +122,7 @@ static const char *headers_of(const char *origins, const char *lines,
     return out;
 }
 
-static void answers_name_the_page_that_may_read_them(void **state)
+static void allowed_origin_gets_allow_origin_header(void **state)
 {
 #define EXPOSED                                                      \
     "Access-Control-Expose-Headers: X-Request-Id, Retry-After, "     \
@@ -147,7 +147,7 @@ static void answers_name_the_page_that_may_read_them(void **state)
                         "Access-Control-Allow-Origin: *\r\n" EXPOSED);
 }
 
-static void a_preflight_is_answered_for_an_allowed_page_alone(void **state)
+static void preflight_is_answered_for_allowed_origin_only(void **state)
 {
 #define METHODS "Access-Control-Allow-Methods: GET, HEAD, POST\r\n"
 #define AGE     "Access-Control-Max-Age: 600\r\n"
@@ -185,7 +185,7 @@ static void a_preflight_is_answered_for_an_allowed_page_alone(void **state)
 }
 
 /* Weights by hand from RFC 9110, 12.4.2. */
-static void what_a_client_accepts_is_weighed(void **state)
+static void accept_weights_are_compared(void **state)
 {
     static const struct {
         const char *accept;
@@ -227,11 +227,11 @@ static void what_a_client_accepts_is_weighed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(origins_are_compared_whole),
-        BT_TEST(what_could_never_match_is_refused_at_the_start),
-        BT_TEST(answers_name_the_page_that_may_read_them),
-        BT_TEST(a_preflight_is_answered_for_an_allowed_page_alone),
-        BT_TEST(what_a_client_accepts_is_weighed),
+        BT_TEST(cors_origins_are_compared_whole),
+        BT_TEST(invalid_cors_origin_is_refused_at_start),
+        BT_TEST(allowed_origin_gets_allow_origin_header),
+        BT_TEST(preflight_is_answered_for_allowed_origin_only),
+        BT_TEST(accept_weights_are_compared),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,7 +37,7 @@ static void refused_with(const bt_config_t *config,
     assert_int_equal(limits.connections, 77);
 }
 
-static void descriptors_give_the_connections(void **state)
+static void descriptor_limit_sets_connection_limits(void **state)
 {
     bt_door_means_t means = large;
     bt_door_limits_t limits = limits_of(&defaults, &means);
@@ -66,7 +66,7 @@ static void descriptors_give_the_connections(void **state)
     refused_with(&defaults, &means, "ulimit -n");
 }
 
-static void the_option_counts_where_descriptors_allow_it(void **state)
+static void max_connections_option_applies_within_descriptor_limit(void **state)
 {
     bt_config_t config = defaults;
     bt_door_means_t means = large;
@@ -84,7 +84,7 @@ static void the_option_counts_where_descriptors_allow_it(void **state)
     refused_with(&config, &means, "2598");
 }
 
-static void memory_is_a_share_of_what_is_available(void **state)
+static void http_memory_defaults_to_share_of_available(void **state)
 {
     bt_config_t config = defaults;
     bt_door_means_t means = large;
@@ -108,7 +108,7 @@ static void memory_is_a_share_of_what_is_available(void **state)
     refused_with(&config, &means, "--client-buffer-bytes");
 }
 
-static void the_soft_limit_of_descriptors_is_raised(void **state)
+static void soft_descriptor_limit_is_raised(void **state)
 {
     struct rlimit limit;
     struct rlimit low;
@@ -128,7 +128,7 @@ static void the_soft_limit_of_descriptors_is_raised(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-static void all_is_said_in_one_line(void **state)
+static void limits_are_printed_in_one_line(void **state)
 {
     const bt_door_limits_t limits = limits_of(&defaults, &large);
     bt_strbuf_t out;
@@ -150,11 +150,11 @@ static void all_is_said_in_one_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(descriptors_give_the_connections),
-        BT_TEST(the_option_counts_where_descriptors_allow_it),
-        BT_TEST(memory_is_a_share_of_what_is_available),
-        BT_TEST(the_soft_limit_of_descriptors_is_raised),
-        BT_TEST(all_is_said_in_one_line),
+        BT_TEST(descriptor_limit_sets_connection_limits),
+        BT_TEST(max_connections_option_applies_within_descriptor_limit),
+        BT_TEST(http_memory_defaults_to_share_of_available),
+        BT_TEST(soft_descriptor_limit_is_raised),
+        BT_TEST(limits_are_printed_in_one_line),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 /* Readers of the cluster's events: what each is sent, and that one which takes
  * nothing costs nobody else anything. The clock is the test's. */
 #include "router/frontend/watching.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define SECOND UINT64_C(1000000)
 
@@ -70,7 +70,7 @@ static void lose_decode_worker(void)
     world.d = NULL;
 }
 
-static void a_reader_gets_the_state_at_once_and_each_second(void **state)
+static void reader_gets_state_at_once_and_every_second(void **state)
 {
     static bt_exchange_t ex;
 
@@ -95,7 +95,7 @@ static void a_reader_gets_the_state_at_once_and_each_second(void **state)
     assert_int_equal(world.door.watchers.n, 0);
 }
 
-static void an_event_comes_with_its_id_in_the_next_turn(void **state)
+static void event_is_sent_with_id_at_next_tick(void **state)
 {
     static bt_exchange_t ex;
     char line[64];
@@ -118,7 +118,7 @@ static void an_event_comes_with_its_id_in_the_next_turn(void **state)
     leave(&ex);
 }
 
-static void who_comes_back_gets_what_came_meanwhile(void **state)
+static void last_event_id_resumes_missed_events(void **state)
 {
     static bt_exchange_t ex;
     char id[32];
@@ -138,7 +138,7 @@ static void who_comes_back_gets_what_came_meanwhile(void **state)
     leave(&ex);
 }
 
-static void a_worker_that_is_back_at_once_was_missed_all_the_same(void **state)
+static void worker_reconnect_within_tick_still_gives_both_events(void **state)
 {
     static bt_exchange_t ex;
 
@@ -154,7 +154,7 @@ static void a_worker_that_is_back_at_once_was_missed_all_the_same(void **state)
     leave(&ex);
 }
 
-static void one_that_is_behind_is_sent_nothing_but_misses_no_event(void **state)
+static void slow_reader_skips_states_but_no_event(void **state)
 {
     static bt_exchange_t slow, quick;
 
@@ -180,7 +180,7 @@ static void one_that_is_behind_is_sent_nothing_but_misses_no_event(void **state)
     leave(&quick);
 }
 
-static void one_that_takes_nothing_for_ten_seconds_is_cut_off(void **state)
+static void reader_stalled_for_10_s_is_disconnected(void **state)
 {
     static bt_exchange_t stopped, drips, quick;
 
@@ -204,7 +204,7 @@ static void one_that_takes_nothing_for_ten_seconds_is_cut_off(void **state)
     leave(&quick);
 }
 
-static void no_more_may_read_than_the_option_says(void **state)
+static void readers_over_max_event_streams_are_refused(void **state)
 {
     static bt_exchange_t ex[3];
 
@@ -226,7 +226,7 @@ static void no_more_may_read_than_the_option_says(void **state)
     has(&ex[0], "--max-event-streams 0");
 }
 
-static void one_that_goes_in_the_middle_leaves_the_others(void **state)
+static void reader_disconnect_during_tick_keeps_others(void **state)
 {
     static bt_exchange_t breaks, other;
 
@@ -249,7 +249,7 @@ static void one_that_goes_in_the_middle_leaves_the_others(void **state)
     assert_int_equal(world.door.watchers.n, 0);
 }
 
-static void streams_end_when_the_router_drains(void **state)
+static void event_streams_end_when_router_drains(void **state)
 {
     static bt_exchange_t ex, late;
 
@@ -270,7 +270,7 @@ static void streams_end_when_the_router_drains(void **state)
     has(&late, "stopping");
 }
 
-static void a_step_of_the_history_is_told_when_it_is_whole(void **state)
+static void history_point_is_sent_when_complete(void **state)
 {
     static bt_exchange_t ex;
 
@@ -291,7 +291,7 @@ static void a_step_of_the_history_is_told_when_it_is_whole(void **state)
     leave(&ex);
 }
 
-static void a_hand_over_is_told_when_it_begins_and_when_it_ends(void **state)
+static void handover_is_sent_at_begin_and_end(void **state)
 {
     static bt_exchange_t ex, client;
     bt_msg_t grant = {.type = BT_MSG_GRANT};
@@ -327,7 +327,7 @@ static void a_hand_over_is_told_when_it_begins_and_when_it_ends(void **state)
     leave(&ex);
 }
 
-static void a_hand_over_that_nobody_waits_for_any_more_has_failed(void **state)
+static void abandoned_handover_is_reported_failed(void **state)
 {
     static bt_exchange_t ex, client;
     bt_msg_t grant = {.type = BT_MSG_GRANT};
@@ -346,7 +346,7 @@ static void a_hand_over_that_nobody_waits_for_any_more_has_failed(void **state)
     leave(&ex);
 }
 
-static void without_memory_for_a_state_its_readers_get_the_next(void **state)
+static void readers_skip_state_that_finds_no_memory(void **state)
 {
     static bt_exchange_t ex;
 
@@ -364,7 +364,7 @@ static void without_memory_for_a_state_its_readers_get_the_next(void **state)
     leave(&ex);
 }
 
-static void a_request_for_the_head_alone_gets_no_stream(void **state)
+static void head_request_gets_no_event_stream(void **state)
 {
     static bt_exchange_t ex;
 
@@ -379,20 +379,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
-        TEST(a_reader_gets_the_state_at_once_and_each_second),
-        TEST(an_event_comes_with_its_id_in_the_next_turn),
-        TEST(who_comes_back_gets_what_came_meanwhile),
-        TEST(a_worker_that_is_back_at_once_was_missed_all_the_same),
-        TEST(one_that_is_behind_is_sent_nothing_but_misses_no_event),
-        TEST(one_that_takes_nothing_for_ten_seconds_is_cut_off),
-        TEST(no_more_may_read_than_the_option_says),
-        TEST(one_that_goes_in_the_middle_leaves_the_others),
-        TEST(streams_end_when_the_router_drains),
-        TEST(a_step_of_the_history_is_told_when_it_is_whole),
-        TEST(a_hand_over_is_told_when_it_begins_and_when_it_ends),
-        TEST(a_hand_over_that_nobody_waits_for_any_more_has_failed),
-        TEST(without_memory_for_a_state_its_readers_get_the_next),
-        TEST(a_request_for_the_head_alone_gets_no_stream),
+        TEST(reader_gets_state_at_once_and_every_second),
+        TEST(event_is_sent_with_id_at_next_tick),
+        TEST(last_event_id_resumes_missed_events),
+        TEST(worker_reconnect_within_tick_still_gives_both_events),
+        TEST(slow_reader_skips_states_but_no_event),
+        TEST(reader_stalled_for_10_s_is_disconnected),
+        TEST(readers_over_max_event_streams_are_refused),
+        TEST(reader_disconnect_during_tick_keeps_others),
+        TEST(event_streams_end_when_router_drains),
+        TEST(history_point_is_sent_when_complete),
+        TEST(handover_is_sent_at_begin_and_end),
+        TEST(abandoned_handover_is_reported_failed),
+        TEST(readers_skip_state_that_finds_no_memory),
+        TEST(head_request_gets_no_event_stream),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -6,7 +6,7 @@
 
 /* ---- whole answers ---- */
 
-static void a_get_is_answered(void **state)
+static void get_is_answered(void **state)
 {
     fixture_t f;
     client_t c;
@@ -26,7 +26,7 @@ static void a_get_is_answered(void **state)
     stop(&f);
 }
 
-static void one_connection_carries_many_requests(void **state)
+static void keep_alive_connection_serves_many_requests(void **state)
 {
     fixture_t f;
     client_t c;
@@ -80,7 +80,7 @@ static void pipelined_requests_are_answered_in_order(void **state)
     stop(&f);
 }
 
-static void head_gets_the_length_without_the_body(void **state)
+static void head_gets_length_without_body(void **state)
 {
     fixture_t f;
     client_t c;
@@ -112,7 +112,7 @@ static void head_gets_the_length_without_the_body(void **state)
     stop(&f);
 }
 
-static void headers_go_both_ways_without_injection(void **state)
+static void headers_are_passed_without_injection(void **state)
 {
     fixture_t f;
     client_t c;
@@ -133,7 +133,7 @@ static void headers_go_both_ways_without_injection(void **state)
     stop(&f);
 }
 
-static void a_large_body_comes_back_unharmed(void **state)
+static void large_body_is_received_unchanged(void **state)
 {
     const size_t bytes = 5u << 20;
     char head[128];
@@ -162,7 +162,7 @@ static void a_large_body_comes_back_unharmed(void **state)
     stop(&f);
 }
 
-static void a_client_that_expects_continue_is_told_so(void **state)
+static void expect_100_continue_is_answered(void **state)
 {
     fixture_t f;
     client_t c;
@@ -189,7 +189,7 @@ static void a_client_that_expects_continue_is_told_so(void **state)
     stop(&f);
 }
 
-static void http_1_0_is_understood(void **state)
+static void http_1_0_is_supported(void **state)
 {
     fixture_t f;
     client_t c;
@@ -218,7 +218,7 @@ static void http_1_0_is_understood(void **state)
 
 /* ---- chunked bodies and answers ---- */
 
-static void a_chunked_body_is_joined_byte_by_byte(void **state)
+static void chunked_body_is_joined_at_any_split(void **state)
 {
     static const char text[] =
         POST_CHUNKS "5" NL "hello" NL "6;a" NL " world" NL "0" NL "T: x" NL NL;
@@ -240,7 +240,7 @@ static void a_chunked_body_is_joined_byte_by_byte(void **state)
     stop(&f);
 }
 
-static void each_event_is_one_write(void **state)
+static void each_stream_event_is_one_write(void **state)
 {
     fixture_t f;
     client_t c;
@@ -298,7 +298,7 @@ static void expect_refusal(fixture_t *f, const char *text, const char *status)
     client_close(&c);
 }
 
-static void bad_requests_get_json_errors(void **state)
+static void bad_requests_get_json_error(void **state)
 {
     fixture_t f;
 
@@ -318,7 +318,7 @@ static void bad_requests_get_json_errors(void **state)
     stop(&f);
 }
 
-static void errors_take_the_form_that_the_handler_gives(void **state)
+static void server_errors_use_handler_format(void **state)
 {
     const bt_http_handlers_t handlers = {.on_request = on_request,
                                          .on_gone = on_gone,
@@ -348,7 +348,7 @@ static void errors_take_the_form_that_the_handler_gives(void **state)
     stop(&f);
 }
 
-static void a_body_over_the_limit_is_refused_before_it_is_read(void **state)
+static void body_over_limit_gets_413_before_reading(void **state)
 {
     bt_http_config_t config = normal;
     char *body = bt_calloc(3u << 20, 1);
@@ -391,7 +391,7 @@ static void a_body_over_the_limit_is_refused_before_it_is_read(void **state)
     stop(&f);
 }
 
-static void a_head_without_end_is_cut_off(void **state)
+static void endless_head_gets_431(void **state)
 {
     static char line[1024];
     fixture_t f;
@@ -414,7 +414,7 @@ static void a_head_without_end_is_cut_off(void **state)
 }
 
 /* Whatever the kernel would take of it at once. */
-static void a_large_answer_is_sent_in_turns(void **state)
+static void large_answer_is_sent_over_several_turns(void **state)
 {
     const size_t bytes = (size_t)4 << 20;
     char *body = bt_calloc(1, bytes);
@@ -454,21 +454,21 @@ static void a_large_answer_is_sent_in_turns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_get_is_answered),
-        BT_TEST(one_connection_carries_many_requests),
+        BT_TEST(get_is_answered),
+        BT_TEST(keep_alive_connection_serves_many_requests),
         BT_TEST(pipelined_requests_are_answered_in_order),
-        BT_TEST(head_gets_the_length_without_the_body),
-        BT_TEST(headers_go_both_ways_without_injection),
-        BT_TEST(a_large_body_comes_back_unharmed),
-        BT_TEST(a_large_answer_is_sent_in_turns),
-        BT_TEST(a_client_that_expects_continue_is_told_so),
-        BT_TEST(http_1_0_is_understood),
-        BT_TEST(a_chunked_body_is_joined_byte_by_byte),
-        BT_TEST(each_event_is_one_write),
-        BT_TEST(bad_requests_get_json_errors),
-        BT_TEST(errors_take_the_form_that_the_handler_gives),
-        BT_TEST(a_body_over_the_limit_is_refused_before_it_is_read),
-        BT_TEST(a_head_without_end_is_cut_off),
+        BT_TEST(head_gets_length_without_body),
+        BT_TEST(headers_are_passed_without_injection),
+        BT_TEST(large_body_is_received_unchanged),
+        BT_TEST(large_answer_is_sent_over_several_turns),
+        BT_TEST(expect_100_continue_is_answered),
+        BT_TEST(http_1_0_is_supported),
+        BT_TEST(chunked_body_is_joined_at_any_split),
+        BT_TEST(each_stream_event_is_one_write),
+        BT_TEST(bad_requests_get_json_error),
+        BT_TEST(server_errors_use_handler_format),
+        BT_TEST(body_over_limit_gets_413_before_reading),
+        BT_TEST(endless_head_gets_431),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,7 +46,7 @@ static void accepted(const char *text, bt_http1_head_t *head, char **copy_p)
     }
 }
 
-static void a_request_is_taken_apart(void **state)
+static void request_head_is_parsed(void **state)
 {
     bt_http1_head_t head;
     char *copy;
@@ -70,7 +70,7 @@ static void a_request_is_taken_apart(void **state)
     bt_free(copy);
 }
 
-static void connection_lives_on_as_the_version_says(void **state)
+static void keep_alive_follows_http_version(void **state)
 {
     static const struct {
         const char *text;
@@ -95,7 +95,7 @@ static void connection_lives_on_as_the_version_says(void **state)
     }
 }
 
-static void targets_are_reduced_to_a_decoded_path(void **state)
+static void request_target_becomes_decoded_path(void **state)
 {
     static const struct {
         const char *target;
@@ -159,7 +159,7 @@ static void malformed_heads_are_refused(void **state)
     refused("GET / HTTP/1.1" NL "Host: h" NL "Expect: tea" NL NL, 417);
 }
 
-static void unclear_lengths_are_refused(void **state)
+static void ambiguous_lengths_are_refused(void **state)
 {
 #define HEAD "POST / HTTP/1.1" NL "Host: h" NL
     bt_http1_head_t head;
@@ -209,7 +209,7 @@ static void unclear_lengths_are_refused(void **state)
 #undef HEAD
 }
 
-static void a_hundred_headers_are_enough(void **state)
+static void headers_over_100_are_refused(void **state)
 {
     char text[8192] = "GET / HTTP/1.1" NL "Host: h" NL;
     size_t n = strlen(text);
@@ -228,7 +228,7 @@ static void a_hundred_headers_are_enough(void **state)
     refused(text, 431);
 }
 
-static void the_end_of_a_head_is_found_wherever_it_is_cut(void **state)
+static void head_end_is_found_at_any_split(void **state)
 {
     static const char text[] = "GET / HTTP/1.1" NL "Host: h" NL NL "body" NL NL;
     const size_t n_head = strlen("GET / HTTP/1.1" NL "Host: h" NL NL);
@@ -279,7 +279,7 @@ static bt_status_t decode(const char *text, size_t bytes, size_t step,
     return BT_OK;
 }
 
-static void chunks_are_joined_however_they_are_cut(void **state)
+static void chunks_are_joined_at_any_split(void **state)
 {
     static const char text[] = "5;x=y" NL "hello" NL "0A \t" NL "0123456789" NL
                                "000" NL "Trailer: x" NL "B: c" NL NL "NEXT";
@@ -327,7 +327,7 @@ static void malformed_chunks_are_refused(void **state)
     }
 }
 
-static void endless_lines_are_cut_off(void **state)
+static void endless_chunk_lines_are_refused(void **state)
 {
     static char text[32 * 1024];
     char body[16];
@@ -357,16 +357,16 @@ static void endless_lines_are_cut_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_request_is_taken_apart),
-        BT_TEST(connection_lives_on_as_the_version_says),
-        BT_TEST(targets_are_reduced_to_a_decoded_path),
+        BT_TEST(request_head_is_parsed),
+        BT_TEST(keep_alive_follows_http_version),
+        BT_TEST(request_target_becomes_decoded_path),
         BT_TEST(malformed_heads_are_refused),
-        BT_TEST(unclear_lengths_are_refused),
-        BT_TEST(a_hundred_headers_are_enough),
-        BT_TEST(the_end_of_a_head_is_found_wherever_it_is_cut),
-        BT_TEST(chunks_are_joined_however_they_are_cut),
+        BT_TEST(ambiguous_lengths_are_refused),
+        BT_TEST(headers_over_100_are_refused),
+        BT_TEST(head_end_is_found_at_any_split),
+        BT_TEST(chunks_are_joined_at_any_split),
         BT_TEST(malformed_chunks_are_refused),
-        BT_TEST(endless_lines_are_cut_off),
+        BT_TEST(endless_chunk_lines_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 
 /* ---- clients that leave ---- */
 
-static void a_client_that_leaves_is_noticed_once(void **state)
+static void client_disconnect_is_reported_once(void **state)
 {
     fixture_t f;
     client_t c;
@@ -49,7 +49,7 @@ static void a_client_that_leaves_is_noticed_once(void **state)
     assert_int_equal(f.n_gone, 8);
 }
 
-static void a_client_that_leaves_behind_many_requests_is_noticed(void **state)
+static void client_disconnect_with_pipelined_requests_is_reported(void **state)
 {
     static char junk[1024 * 1024];
     fixture_t f;
@@ -89,7 +89,7 @@ static void a_client_that_leaves_behind_many_requests_is_noticed(void **state)
     stop(&f);
 }
 
-static void a_stalled_reader_is_dropped_at_the_cap(void **state)
+static void stalled_reader_is_disconnected_at_buffer_limit(void **state)
 {
     static char chunk[64 * 1024];
     fixture_t f;
@@ -149,7 +149,7 @@ a_piece_over_the_cap_may_be_appended_and_a_reader_be_cut_off(void **state)
     stop(&f);
 }
 
-static void clients_may_vanish_at_any_byte(void **state)
+static void client_disconnect_at_any_byte_is_safe(void **state)
 {
     static const char text[] =
         POST_5 "hello" HOLD POST_CHUNKS "5" NL "hello" NL "0" NL NL HOLD;
@@ -225,7 +225,7 @@ static void five_hundred_connections_are_served_at_once(void **state)
     stop(&f);
 }
 
-static void over_the_limit_the_longest_idle_gives_way(void **state)
+static void connection_over_limit_closes_longest_idle(void **state)
 {
     bt_http_config_t config = normal;
     fixture_t f;
@@ -263,7 +263,7 @@ static void over_the_limit_the_longest_idle_gives_way(void **state)
     stop(&f);
 }
 
-static void stopping_lets_open_exchanges_end(void **state)
+static void stop_listening_completes_open_exchanges(void **state)
 {
     fixture_t f;
     client_t held;
@@ -289,7 +289,7 @@ static void stopping_lets_open_exchanges_end(void **state)
     stop(&f);
 }
 
-static void destroying_tells_the_open_exchanges(void **state)
+static void destroy_reports_open_exchanges(void **state)
 {
     fixture_t f;
     client_t c[3];
@@ -312,7 +312,7 @@ static void destroying_tells_the_open_exchanges(void **state)
     assert_int_equal(n_files(), files);
 }
 
-static void an_address_in_use_is_reported(void **state)
+static void address_in_use_is_reported(void **state)
 {
     char why[BT_HTTP_WHY_BYTES];
     fixture_t f;
@@ -332,7 +332,7 @@ static void an_address_in_use_is_reported(void **state)
     stop(&f);
 }
 
-static void create_checks_its_configuration(void **state)
+static void create_refuses_invalid_configuration(void **state)
 {
     const bt_http_handlers_t handlers = {.on_request = on_request,
                                          .on_gone = on_gone};
@@ -415,17 +415,17 @@ static void serving_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_client_that_leaves_is_noticed_once),
-        BT_TEST(a_client_that_leaves_behind_many_requests_is_noticed),
-        BT_TEST(a_stalled_reader_is_dropped_at_the_cap),
+        BT_TEST(client_disconnect_is_reported_once),
+        BT_TEST(client_disconnect_with_pipelined_requests_is_reported),
+        BT_TEST(stalled_reader_is_disconnected_at_buffer_limit),
         BT_TEST(a_piece_over_the_cap_may_be_appended_and_a_reader_be_cut_off),
-        BT_TEST(clients_may_vanish_at_any_byte),
+        BT_TEST(client_disconnect_at_any_byte_is_safe),
         BT_TEST(five_hundred_connections_are_served_at_once),
-        BT_TEST(over_the_limit_the_longest_idle_gives_way),
-        BT_TEST(stopping_lets_open_exchanges_end),
-        BT_TEST(destroying_tells_the_open_exchanges),
-        BT_TEST(an_address_in_use_is_reported),
-        BT_TEST(create_checks_its_configuration),
+        BT_TEST(connection_over_limit_closes_longest_idle),
+        BT_TEST(stop_listening_completes_open_exchanges),
+        BT_TEST(destroy_reports_open_exchanges),
+        BT_TEST(address_in_use_is_reported),
+        BT_TEST(create_refuses_invalid_configuration),
         BT_TEST(create_survives_every_failed_allocation),
         BT_TEST(serving_survives_every_failed_allocation),
     };

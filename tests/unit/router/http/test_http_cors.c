@@ -67,7 +67,7 @@ static uint32_t count_of(client_t *c, const char *text)
     return n;
 }
 
-static void a_preflight_leaves_the_connection_for_the_request(void **state)
+static void preflight_keeps_connection_open(void **state)
 {
     fixture_t f;
     client_t c;
@@ -93,7 +93,7 @@ static void a_preflight_leaves_the_connection_for_the_request(void **state)
     stop(&f);
 }
 
-static void many_preflights_at_once_are_answered_one_by_one(void **state)
+static void pipelined_preflights_are_answered_in_order(void **state)
 {
     fixture_t f;
     client_t c;
@@ -111,7 +111,7 @@ static void many_preflights_at_once_are_answered_one_by_one(void **state)
     stop(&f);
 }
 
-static void strangers_get_neither_answer_nor_header(void **state)
+static void foreign_origin_gets_no_cors_header(void **state)
 {
     static const char *const heads[] = {
         OPTIONS "Origin: https://b.test" NL ASKS NL,
@@ -138,7 +138,7 @@ static void strangers_get_neither_answer_nor_header(void **state)
     stop(&f);
 }
 
-static void what_is_no_preflight_is_no_method(void **state)
+static void options_without_preflight_gets_405(void **state)
 {
     fixture_t f;
     client_t c;
@@ -158,7 +158,7 @@ static void what_is_no_preflight_is_no_method(void **state)
     stop(&f);
 }
 
-static void a_page_can_read_the_servers_own_errors(void **state)
+static void server_errors_have_cors_headers(void **state)
 {
     fixture_t f;
     client_t c;
@@ -183,7 +183,7 @@ static void a_page_can_read_the_servers_own_errors(void **state)
     stop(&f);
 }
 
-static void a_preflight_survives_every_failed_allocation(void **state)
+static void preflight_survives_every_failed_allocation(void **state)
 {
     fixture_t f;
     client_t c;
@@ -212,12 +212,12 @@ static void a_preflight_survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_preflight_leaves_the_connection_for_the_request),
-        BT_TEST(many_preflights_at_once_are_answered_one_by_one),
-        BT_TEST(strangers_get_neither_answer_nor_header),
-        BT_TEST(what_is_no_preflight_is_no_method),
-        BT_TEST(a_page_can_read_the_servers_own_errors),
-        BT_TEST(a_preflight_survives_every_failed_allocation),
+        BT_TEST(preflight_keeps_connection_open),
+        BT_TEST(pipelined_preflights_are_answered_in_order),
+        BT_TEST(foreign_origin_gets_no_cors_header),
+        BT_TEST(options_without_preflight_gets_405),
+        BT_TEST(server_errors_have_cors_headers),
+        BT_TEST(preflight_survives_every_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,7 @@ static uint64_t drip(fixture_t *f, client_t *c, char byte)
     return now_ms - start_ms;
 }
 
-static void a_dripping_head_ends_at_its_deadline(void **state)
+static void slow_head_gets_408_at_deadline(void **state)
 {
     bt_http_config_t config = normal;
     fixture_t f;
@@ -55,7 +55,7 @@ static void a_dripping_head_ends_at_its_deadline(void **state)
     stop(&f);
 }
 
-static void a_dripping_body_ends_at_its_deadline(void **state)
+static void slow_body_gets_408_at_deadline(void **state)
 {
     static const char *const heads[] = {
         "POST /echo HTTP/1.1" NL "Host: h" NL "Content-Length: 999999" NL NL,
@@ -81,7 +81,7 @@ static void a_dripping_body_ends_at_its_deadline(void **state)
     stop(&f);
 }
 
-static void silent_connections_are_closed_without_a_word(void **state)
+static void silent_connections_are_closed_without_answer(void **state)
 {
     const bt_http_config_t config = short_config();
     fixture_t f;
@@ -106,7 +106,7 @@ static void silent_connections_are_closed_without_a_word(void **state)
     stop(&f);
 }
 
-static void no_deadline_runs_while_the_handler_thinks(void **state)
+static void no_deadline_runs_during_handler(void **state)
 {
     const bt_http_config_t config = short_config();
     fixture_t f;
@@ -128,7 +128,7 @@ static void no_deadline_runs_while_the_handler_thinks(void **state)
     stop(&f);
 }
 
-static void a_reader_that_stalls_after_the_answer_is_closed(void **state)
+static void reader_stalled_after_answer_is_closed(void **state)
 {
     const size_t bytes = 32u << 20; /* more than the kernel's buffers take */
     const bt_http_config_t config = short_config();
@@ -155,11 +155,11 @@ static void a_reader_that_stalls_after_the_answer_is_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_dripping_head_ends_at_its_deadline),
-        BT_TEST(a_dripping_body_ends_at_its_deadline),
-        BT_TEST(silent_connections_are_closed_without_a_word),
-        BT_TEST(no_deadline_runs_while_the_handler_thinks),
-        BT_TEST(a_reader_that_stalls_after_the_answer_is_closed),
+        BT_TEST(slow_head_gets_408_at_deadline),
+        BT_TEST(slow_body_gets_408_at_deadline),
+        BT_TEST(silent_connections_are_closed_without_answer),
+        BT_TEST(no_deadline_runs_during_handler),
+        BT_TEST(reader_stalled_after_answer_is_closed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

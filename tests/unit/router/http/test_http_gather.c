@@ -11,7 +11,7 @@ static void open_stream(fixture_t *f, client_t *c)
     bt_exchange_stream_begin(f->open[0], "text/event-stream");
 }
 
-static void pieces_of_a_turn_leave_in_one_write(void **state)
+static void pieces_of_one_turn_are_gathered_in_one_write(void **state)
 {
     char data[512] = "";
     fixture_t f;
@@ -43,7 +43,7 @@ static void pieces_of_a_turn_leave_in_one_write(void **state)
 }
 
 /* The last piece takes with it what has gathered. */
-static void an_end_does_not_wait(void **state)
+static void stream_end_is_sent_at_once(void **state)
 {
     char data[512] = "";
     fixture_t f;
@@ -63,7 +63,7 @@ static void an_end_does_not_wait(void **state)
     stop(&f);
 }
 
-static void who_leaves_before_the_end_of_the_turn_is_forgotten(void **state)
+static void client_disconnect_before_flush_is_safe(void **state)
 {
     fixture_t f;
     client_t c;
@@ -79,7 +79,7 @@ static void who_leaves_before_the_end_of_the_turn_is_forgotten(void **state)
 }
 
 /* What has gathered counts as unread once it is too much. */
-static void who_does_not_read_is_dropped(void **state)
+static void reader_over_buffer_limit_is_disconnected(void **state)
 {
     static const char chunk[65536];
     fixture_t f;
@@ -99,7 +99,7 @@ static void who_does_not_read_is_dropped(void **state)
 }
 
 /* Two servers at one port: each connection is one's of them. */
-static void servers_may_share_a_port(void **state)
+static void servers_share_port_with_reuse_option(void **state)
 {
     const bt_http_handlers_t handlers = {.on_request = on_request,
                                          .on_gone = on_gone};
@@ -146,11 +146,11 @@ static void servers_may_share_a_port(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(pieces_of_a_turn_leave_in_one_write),
-        BT_TEST(an_end_does_not_wait),
-        BT_TEST(who_leaves_before_the_end_of_the_turn_is_forgotten),
-        BT_TEST(who_does_not_read_is_dropped),
-        BT_TEST(servers_may_share_a_port),
+        BT_TEST(pieces_of_one_turn_are_gathered_in_one_write),
+        BT_TEST(stream_end_is_sent_at_once),
+        BT_TEST(client_disconnect_before_flush_is_safe),
+        BT_TEST(reader_over_buffer_limit_is_disconnected),
+        BT_TEST(servers_share_port_with_reuse_option),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

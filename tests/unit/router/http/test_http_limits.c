@@ -49,7 +49,7 @@ static void close_clients(client_t *clients, size_t n)
 
 /* ---- connections ---- */
 
-static void in_a_full_table_the_longest_quiet_one_gives_way(void **state)
+static void full_table_closes_longest_quiet_connection(void **state)
 {
     bt_http_config_t config = normal;
     fixture_t f;
@@ -86,7 +86,7 @@ static void in_a_full_table_the_longest_quiet_one_gives_way(void **state)
     stop(&f);
 }
 
-static void one_address_gets_no_more_than_its_share(void **state)
+static void address_over_share_gets_429(void **state)
 {
     bt_http_config_t config = normal;
     fixture_t f;
@@ -144,7 +144,7 @@ static bt_http_config_t four_mib(void)
     return config;
 }
 
-static void a_body_without_room_is_refused_before_it_is_read(void **state)
+static void body_over_memory_limit_gets_503_before_reading(void **state)
 {
     static char body[2 * MIB];
     const bt_http_config_t config = four_mib();
@@ -193,7 +193,7 @@ static void a_body_without_room_is_refused_before_it_is_read(void **state)
     stop(&f);
 }
 
-static void bodies_that_grow_together_stay_within_the_room(void **state)
+static void growing_bodies_stay_within_memory_limit(void **state)
 {
     static char piece[65536];
     const bt_http_config_t config = four_mib();
@@ -229,7 +229,7 @@ static void bodies_that_grow_together_stay_within_the_room(void **state)
     stop(&f);
 }
 
-static void heads_that_wait_give_way_to_new_ones(void **state)
+static void incomplete_heads_are_closed_for_new_connections(void **state)
 {
     enum { N = 100 };
     static char filler[60000];
@@ -261,7 +261,7 @@ static void heads_that_wait_give_way_to_new_ones(void **state)
 
 /* ---- memory of answers ---- */
 
-static void readers_that_are_behind_share_a_budget(void **state)
+static void slow_readers_share_buffer_budget(void **state)
 {
     enum { N = 8 };
     static char chunk[64 * 1024];
@@ -309,7 +309,7 @@ static void readers_that_are_behind_share_a_budget(void **state)
 
 /* ---- turns of the loop ---- */
 
-static void a_turn_of_the_loop_hands_over_one_request(void **state)
+static void one_turn_hands_over_one_request(void **state)
 {
     enum { N = 300 };
     static const char get[] = GET("/empty");
@@ -355,7 +355,7 @@ static void on_other(evutil_socket_t fd, short what, void *arg)
 }
 
 /* A worker's message comes while many clients have sent something. */
-static void others_come_before_clients(void **state)
+static void worker_messages_come_before_clients(void **state)
 {
     enum { N = 100, WAKE = 20 };
     static client_t c[N];
@@ -392,14 +392,14 @@ static void others_come_before_clients(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(in_a_full_table_the_longest_quiet_one_gives_way),
-        BT_TEST(one_address_gets_no_more_than_its_share),
-        BT_TEST(a_body_without_room_is_refused_before_it_is_read),
-        BT_TEST(bodies_that_grow_together_stay_within_the_room),
-        BT_TEST(heads_that_wait_give_way_to_new_ones),
-        BT_TEST(readers_that_are_behind_share_a_budget),
-        BT_TEST(a_turn_of_the_loop_hands_over_one_request),
-        BT_TEST(others_come_before_clients),
+        BT_TEST(full_table_closes_longest_quiet_connection),
+        BT_TEST(address_over_share_gets_429),
+        BT_TEST(body_over_memory_limit_gets_503_before_reading),
+        BT_TEST(growing_bodies_stay_within_memory_limit),
+        BT_TEST(incomplete_heads_are_closed_for_new_connections),
+        BT_TEST(slow_readers_share_buffer_budget),
+        BT_TEST(one_turn_hands_over_one_request),
+        BT_TEST(worker_messages_come_before_clients),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ static void next_is(const char *name, const char *value)
     assert_string_equal(query.value, value);
 }
 
-static void fields_come_one_by_one_and_decoded(void **state)
+static void query_fields_are_decoded_in_order(void **state)
 {
     (void)state;
     bt_query_init(&query, "&a=1&&b=x%20y+z&c&%64=%3D%26&=v&e=f=g");
@@ -28,7 +28,7 @@ static void fields_come_one_by_one_and_decoded(void **state)
     assert_int_equal(bt_query_next(&query), BT_ERR_NOT_FOUND);
 }
 
-static void none_has_none(void **state)
+static void empty_query_has_no_fields(void **state)
 {
     (void)state;
     bt_query_init(&query, "");
@@ -37,7 +37,7 @@ static void none_has_none(void **state)
     assert_int_equal(bt_query_next(&query), BT_ERR_NOT_FOUND);
 }
 
-static void escapes_that_are_no_bytes_are_refused(void **state)
+static void invalid_escapes_are_refused(void **state)
 {
     static const char *const wrong[] = {"a=%",   "a=%1",  "a=%1&b=2", "a=%g1",
                                         "a=%1g", "a=%00", "%=1"};
@@ -49,7 +49,7 @@ static void escapes_that_are_no_bytes_are_refused(void **state)
     }
 }
 
-static void what_is_too_long_is_refused(void **state)
+static void fields_over_limit_are_refused(void **state)
 {
     char text[BT_QUERY_BYTES + 8];
 
@@ -69,10 +69,10 @@ static void what_is_too_long_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(fields_come_one_by_one_and_decoded),
-        BT_TEST(none_has_none),
-        BT_TEST(escapes_that_are_no_bytes_are_refused),
-        BT_TEST(what_is_too_long_is_refused),
+        BT_TEST(query_fields_are_decoded_in_order),
+        BT_TEST(empty_query_has_no_fields),
+        BT_TEST(invalid_escapes_are_refused),
+        BT_TEST(fields_over_limit_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 /* The path / : the page for people, JSON for programs; and the page's files. */
 #include "common/base/status.h"
 #include "router/page/page.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 static void visit(world_t *w, bt_exchange_t *ex, const char *accept,
                   const char *host)
@@ -18,7 +18,7 @@ static void visit(world_t *w, bt_exchange_t *ex, const char *accept,
     assert_int_equal(ex->n_ends, 1);
 }
 
-static void programs_get_json(void **state)
+static void root_answers_json_to_programs(void **state)
 {
     static const char *const accepts[] = {NULL, "*/*", "application/json",
                                           "text/html;q=0.5, application/json"};
@@ -49,7 +49,7 @@ static const bt_page_file_t *file_of(const char *name)
     return file;
 }
 
-static void people_get_the_page_and_nobody_writes_into_it(void **state)
+static void root_answers_page_to_browsers_read_only(void **state)
 {
     const bt_page_file_t *const index = file_of(BT_PAGE_INDEX);
     world_t *w = &world;
@@ -74,7 +74,7 @@ static void people_get_the_page_and_nobody_writes_into_it(void **state)
 }
 
 /* Nothing in HTML runs, and nothing comes from or goes to anybody else. */
-static void the_policy_of_the_page_allows_its_own_files_alone(void **state)
+static void page_policy_allows_own_files_only(void **state)
 {
     static const char *const says[] = {"default-src 'none'",
                                        "script-src 'self'",
@@ -119,7 +119,7 @@ static void ask_file(world_t *w, bt_exchange_t *ex, const char *path,
     assert_int_equal(ex->n_ends, 1);
 }
 
-static void its_files_are_packed_where_the_client_takes_that(void **state)
+static void page_files_are_compressed_if_accepted(void **state)
 {
     const bt_page_file_t *const file = file_of("page.js");
     world_t *w = &world;
@@ -144,7 +144,7 @@ static void its_files_are_packed_where_the_client_takes_that(void **state)
     stop(w);
 }
 
-static void who_has_a_file_gets_no_second_one(void **state)
+static void known_etag_gets_304(void **state)
 {
     const bt_page_file_t *const file = file_of("page.js");
     world_t *w = &world;
@@ -164,7 +164,7 @@ static void who_has_a_file_gets_no_second_one(void **state)
     stop(w);
 }
 
-static void there_are_no_files_but_those_of_the_page(void **state)
+static void unknown_page_file_gets_404(void **state)
 {
     static const char *const others[] = {
         "/page/nothing.js", "/page/",           "/page",
@@ -185,7 +185,7 @@ static void there_are_no_files_but_those_of_the_page(void **state)
     stop(w);
 }
 
-static void a_model_without_workers_is_told_as_such(void **state)
+static void root_json_reports_model_without_workers(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -197,7 +197,7 @@ static void a_model_without_workers_is_told_as_such(void **state)
     stop(w);
 }
 
-static void only_the_root_is_the_root(void **state)
+static void other_paths_are_not_root(void **state)
 {
     static const char *const others[] = {"*", "//", "/x", "/index.html"};
     world_t *w = &world;
@@ -215,7 +215,7 @@ static void only_the_root_is_the_root(void **state)
     stop(w);
 }
 
-static void a_failed_allocation_is_an_answer_and_leaks_nothing(void **state)
+static void failed_allocation_answers_error_and_leaks_nothing(void **state)
 {
     static const char *const accepts[] = {"*/*", "text/html"};
     world_t *w = &world;
@@ -243,15 +243,15 @@ static void a_failed_allocation_is_an_answer_and_leaks_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(programs_get_json),
-        BT_TEST(people_get_the_page_and_nobody_writes_into_it),
-        BT_TEST(the_policy_of_the_page_allows_its_own_files_alone),
-        BT_TEST(its_files_are_packed_where_the_client_takes_that),
-        BT_TEST(who_has_a_file_gets_no_second_one),
-        BT_TEST(there_are_no_files_but_those_of_the_page),
-        BT_TEST(a_model_without_workers_is_told_as_such),
-        BT_TEST(only_the_root_is_the_root),
-        BT_TEST(a_failed_allocation_is_an_answer_and_leaks_nothing),
+        BT_TEST(root_answers_json_to_programs),
+        BT_TEST(root_answers_page_to_browsers_read_only),
+        BT_TEST(page_policy_allows_own_files_only),
+        BT_TEST(page_files_are_compressed_if_accepted),
+        BT_TEST(known_etag_gets_304),
+        BT_TEST(unknown_page_file_gets_404),
+        BT_TEST(root_json_reports_model_without_workers),
+        BT_TEST(other_paths_are_not_root),
+        BT_TEST(failed_allocation_answers_error_and_leaks_nothing),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -5,7 +5,7 @@
 #include <semaphore.h>
 
 #include "common/base/status.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define PATIENCE_MS 60000
 #define N_THREADS   2
@@ -65,7 +65,7 @@ static void is_refused(const bt_exchange_t *ex, const char *why)
     assert_non_null(strstr(ex->headers, "Retry-After: 1"));
 }
 
-static void a_page_is_written_by_the_pool(void **state)
+static void metrics_page_is_written_on_pool(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -85,7 +85,7 @@ static void a_page_is_written_by_the_pool(void **state)
 
 /* What was counted before a question is in its page, and those who waited have
  * one page in common. */
-static void who_asks_while_a_page_is_written_gets_the_next(void **state)
+static void request_during_write_gets_next_page(void **state)
 {
     static bt_exchange_t many[20];
     world_t *w = &world;
@@ -112,7 +112,7 @@ static void who_asks_while_a_page_is_written_gets_the_next(void **state)
     stop(w);
 }
 
-static void who_leaves_meanwhile_leaves_nothing_behind(void **state)
+static void client_disconnect_during_write_frees_everything(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex[4];
@@ -158,7 +158,7 @@ static void held_done(bt_pool_job_t *job)
     (void)job;
 }
 
-static void a_server_that_stops_says_so_to_all(void **state)
+static void stopping_server_refuses_waiting_scrapes(void **state)
 {
     static held_t held[N_THREADS];
     world_t *w = &world;
@@ -195,7 +195,7 @@ static void a_server_that_stops_says_so_to_all(void **state)
     sem_destroy(&began);
 }
 
-static void without_memory_for_a_page_everybody_is_told(void **state)
+static void scrapes_without_memory_get_503(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex, next;
@@ -236,11 +236,11 @@ static void without_memory_for_a_page_everybody_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_page_is_written_by_the_pool),
-        BT_TEST(who_asks_while_a_page_is_written_gets_the_next),
-        BT_TEST(who_leaves_meanwhile_leaves_nothing_behind),
-        BT_TEST(a_server_that_stops_says_so_to_all),
-        BT_TEST(without_memory_for_a_page_everybody_is_told),
+        BT_TEST(metrics_page_is_written_on_pool),
+        BT_TEST(request_during_write_gets_next_page),
+        BT_TEST(client_disconnect_during_write_frees_everything),
+        BT_TEST(stopping_server_refuses_waiting_scrapes),
+        BT_TEST(scrapes_without_memory_get_503),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -8,7 +8,7 @@
 #include "router/page/page.h"
 
 /* Python packed them; zlib unpacks them. */
-static void each_file_is_the_same_packed(void **state)
+static void each_page_file_equals_its_compressed_form(void **state)
 {
     (void)state;
     assert_true(bt_page_n_files > 10);
@@ -31,7 +31,7 @@ static void each_file_is_the_same_packed(void **state)
 }
 
 /* The page fits into a first look over a slow line. */
-static void all_of_it_is_small(void **state)
+static void page_size_is_limited(void **state)
 {
     size_t bytes = 0;
 
@@ -42,7 +42,7 @@ static void all_of_it_is_small(void **state)
     assert_true(bytes < (size_t)100 * 1024);
 }
 
-static void tags_tell_contents_and_codings_apart(void **state)
+static void etags_differ_by_content_and_coding(void **state)
 {
     (void)state;
     for (size_t i = 0; i < bt_page_n_files; i++) {
@@ -58,7 +58,7 @@ static void tags_tell_contents_and_codings_apart(void **state)
 }
 
 /* RFC 9110, 13.1.2: a list, weak or strong, or a star. */
-static void a_tag_is_found_in_what_a_client_has(void **state)
+static void if_none_match_finds_etag(void **state)
 {
     static const char *const yes[] = {
         "\"a1\"", "W/\"a1\"", "\"b2\", \"a1\"", "\"b2\",W/\"a1\" , \"c\"",
@@ -80,10 +80,10 @@ static void a_tag_is_found_in_what_a_client_has(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(each_file_is_the_same_packed),
-        BT_TEST(all_of_it_is_small),
-        BT_TEST(tags_tell_contents_and_codings_apart),
-        BT_TEST(a_tag_is_found_in_what_a_client_has),
+        BT_TEST(each_page_file_equals_its_compressed_form),
+        BT_TEST(page_size_is_limited),
+        BT_TEST(etags_differ_by_content_and_coding),
+        BT_TEST(if_none_match_finds_etag),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls among several models, and what is written down of them. */
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 static void has_line(const char *text, const char *part)
 {
@@ -9,7 +9,7 @@ static void has_line(const char *text, const char *part)
     }
 }
 
-static void every_exchange_has_an_id_and_a_line(void **state)
+static void each_exchange_gets_request_id_and_access_log_line(void **state)
 {
     char path[] = "/tmp/baton-test-access-XXXXXX", text[8192];
     const int fd = mkstemp(path);
@@ -92,7 +92,7 @@ static void join_model(world_t *w, bt_served_t *served, const char *name,
 
 /* Two models, each with its own workers; the second file differs from the first
  * by its seed. */
-static void calls_go_to_the_workers_of_their_model(void **state)
+static void requests_go_to_workers_of_their_model(void **state)
 {
     const bt_served_options_t options = {
         .name = "other", .path = other_path, .chat_template = "chatml"};
@@ -138,7 +138,7 @@ static void calls_go_to_the_workers_of_their_model(void **state)
     stop(w);
 }
 
-static void a_model_that_is_unloaded_is_refused_and_others_are_not(void **state)
+static void unloaded_model_is_refused_while_others_serve(void **state)
 {
     const bt_served_options_t options = {
         .name = "other", .path = other_path, .chat_template = "chatml"};
@@ -162,7 +162,7 @@ static void a_model_that_is_unloaded_is_refused_and_others_are_not(void **state)
     stop(w);
 }
 
-static void a_name_and_a_file_are_served_once(void **state)
+static void duplicate_model_name_or_file_is_refused(void **state)
 {
     const bt_served_options_t same_name = {
         .name = "tiny", .path = other_path, .chat_template = ""};
@@ -189,10 +189,10 @@ static void a_name_and_a_file_are_served_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_exchange_has_an_id_and_a_line),
-        BT_TEST(calls_go_to_the_workers_of_their_model),
-        BT_TEST(a_model_that_is_unloaded_is_refused_and_others_are_not),
-        BT_TEST(a_name_and_a_file_are_served_once),
+        BT_TEST(each_exchange_gets_request_id_and_access_log_line),
+        BT_TEST(requests_go_to_workers_of_their_model),
+        BT_TEST(unloaded_model_is_refused_while_others_serve),
+        BT_TEST(duplicate_model_name_or_file_is_refused),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -4,7 +4,7 @@
  * OpenAI's API reference and vLLM's documentation of its OpenAI server.
  */
 #include "common/base/status.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define HI "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
 /* Tokens 1 and 2 of the tiny model, as id_of() has them. */
@@ -36,7 +36,7 @@ static void scored(world_t *w, uint32_t n, const char *text, double logprob)
 }
 
 /* By the mean for a token: a longer one is not worse for it. */
-static void the_best_of_several_answers_are_told_best_first(void **state)
+static void best_of_returns_choices_best_first(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -75,7 +75,7 @@ static void the_best_of_several_answers_are_told_best_first(void **state)
     stop(w);
 }
 
-static void a_stop_word_stays_where_it_is_asked_for(void **state)
+static void include_stop_str_in_output_keeps_stop_word(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -102,7 +102,7 @@ static void a_stop_word_stays_where_it_is_asked_for(void **state)
     stop(w);
 }
 
-static void special_tokens_are_text_where_they_are_asked_for(void **state)
+static void skip_special_tokens_false_returns_special_tokens(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -131,7 +131,7 @@ static void prefilled(world_t *w, uint32_t n, uint32_t n_cached)
 }
 
 /* The choices of one prompt have it computed once. */
-static void usage_tells_of_tokens_that_were_not_computed(void **state)
+static void usage_reports_cached_tokens(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -165,7 +165,7 @@ static void usage_tells_of_tokens_that_were_not_computed(void **state)
     stop(w);
 }
 
-static void a_stream_lists_the_ids_of_each_piece(void **state)
+static void return_token_ids_lists_ids_of_each_piece(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -189,7 +189,7 @@ static void a_stream_lists_the_ids_of_each_piece(void **state)
 /* "@" before special tokens. */
 #define ASKED "@<|im_start|>user\nHi@<|im_end|>\n@<|im_start|>assistant\n"
 
-static void a_chat_may_go_on_with_its_last_message(void **state)
+static void continue_final_message_continues_last_message(void **state)
 {
     static const struct {
         const char *how, *prompt;
@@ -224,7 +224,7 @@ static void a_chat_may_go_on_with_its_last_message(void **state)
     stop(w);
 }
 
-static void fields_that_nobody_knows_are_told_or_refused(void **state)
+static void unknown_fields_are_reported_or_refused(void **state)
 {
     static const char body[] =
         "{\"prompt\":\"Hi\",\"max_tokens\":2,\"temprature\":1,\"x\":2%s}";
@@ -319,7 +319,7 @@ without_a_word_the_server_draws_as_it_says_of_the_model(void **state)
     stop(w);
 }
 
-static void a_file_says_how_its_model_draws(void **state)
+static void model_file_sets_sampling_defaults(void **state)
 {
     bt_tiny_model_t shape = bt_tiny_model_default();
     world_t *w = &world;
@@ -351,7 +351,7 @@ static void a_file_says_how_its_model_draws(void **state)
 }
 
 /* A model's own template gets what is for it; a family refuses it. */
-static void templates_get_variables_and_documents(void **state)
+static void chat_template_gets_kwargs_and_documents(void **state)
 {
     static const char body[] =
         "{" HI ",\"max_tokens\":2,\"documents\":[{\"t\":\"D\"}],"
@@ -385,7 +385,7 @@ static void templates_get_variables_and_documents(void **state)
     template_option = "chatml";
 }
 
-static void min_p_goes_to_the_workers(void **state)
+static void min_p_reaches_workers(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -399,7 +399,7 @@ static void min_p_goes_to_the_workers(void **state)
     stop(w);
 }
 
-static void what_is_thought_first_is_told_apart(void **state)
+static void reasoning_is_separated_from_content(void **state)
 {
     static const char said[] = "[THINK]a[b[/THINK]c";
     world_t *w = &world;
@@ -448,7 +448,7 @@ static void what_is_thought_first_is_told_apart(void **state)
 #define TOKENIZE   "/tokenize"
 #define DETOKENIZE "/detokenize"
 
-static void texts_become_tokens_and_tokens_texts(void **state)
+static void tokenize_and_detokenize_are_inverse(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -506,7 +506,7 @@ static void texts_become_tokens_and_tokens_texts(void **state)
 }
 
 /* Longer than the context, and answered from the pool. */
-static void a_long_text_is_tokenized_whole(void **state)
+static void tokenize_accepts_text_longer_than_context(void **state)
 {
     static char body[8192];
     world_t *w = &world;
@@ -549,7 +549,7 @@ a_short_text_over_the_time_limit_is_tokenized_by_the_pool(void **state)
     stop(w);
 }
 
-static void tokens_survive_every_failed_allocation(void **state)
+static void tokenize_survives_every_failed_allocation(void **state)
 {
     static const char *const calls[][2] = {
         {TOKENIZE, "{\"prompt\":\"Hi\"}"},
@@ -580,22 +580,22 @@ static void tokens_survive_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_best_of_several_answers_are_told_best_first),
-        BT_TEST(a_stop_word_stays_where_it_is_asked_for),
-        BT_TEST(special_tokens_are_text_where_they_are_asked_for),
-        BT_TEST(usage_tells_of_tokens_that_were_not_computed),
-        BT_TEST(a_stream_lists_the_ids_of_each_piece),
-        BT_TEST(a_chat_may_go_on_with_its_last_message),
-        BT_TEST(fields_that_nobody_knows_are_told_or_refused),
+        BT_TEST(best_of_returns_choices_best_first),
+        BT_TEST(include_stop_str_in_output_keeps_stop_word),
+        BT_TEST(skip_special_tokens_false_returns_special_tokens),
+        BT_TEST(usage_reports_cached_tokens),
+        BT_TEST(return_token_ids_lists_ids_of_each_piece),
+        BT_TEST(continue_final_message_continues_last_message),
+        BT_TEST(unknown_fields_are_reported_or_refused),
         BT_TEST(without_a_word_the_server_draws_as_it_says_of_the_model),
-        BT_TEST(a_file_says_how_its_model_draws),
-        BT_TEST(templates_get_variables_and_documents),
-        BT_TEST(min_p_goes_to_the_workers),
-        BT_TEST(what_is_thought_first_is_told_apart),
-        BT_TEST(texts_become_tokens_and_tokens_texts),
-        BT_TEST(a_long_text_is_tokenized_whole),
+        BT_TEST(model_file_sets_sampling_defaults),
+        BT_TEST(chat_template_gets_kwargs_and_documents),
+        BT_TEST(min_p_reaches_workers),
+        BT_TEST(reasoning_is_separated_from_content),
+        BT_TEST(tokenize_and_detokenize_are_inverse),
+        BT_TEST(tokenize_accepts_text_longer_than_context),
         BT_TEST(a_short_text_over_the_time_limit_is_tokenized_by_the_pool),
-        BT_TEST(tokens_survive_every_failed_allocation),
+        BT_TEST(tokenize_survives_every_failed_allocation),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

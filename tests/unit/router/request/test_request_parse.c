@@ -5,7 +5,7 @@
 
 #include "common/base/status.h"
 #include "router/request/request.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define PATIENCE_MS 60000
 #define HI          "\"prompt\":\"Hi\","
@@ -47,7 +47,7 @@ static void settle(world_t *w)
     }
 }
 
-static void a_large_body_is_read_by_the_pool(void **state)
+static void large_body_is_parsed_on_pool(void **state)
 {
     const size_t sizes[] = {BT_REQUEST_INLINE_BYTES, BT_WORK_LONG_BYTES,
                             BT_WORK_BACKGROUND_BYTES};
@@ -80,7 +80,7 @@ static void a_large_body_is_read_by_the_pool(void **state)
     stop(w);
 }
 
-static void what_is_wrong_with_a_large_body_is_said(void **state)
+static void invalid_large_body_gets_its_error(void **state)
 {
     static const struct {
         const char *fields, *part;
@@ -117,7 +117,7 @@ static void what_is_wrong_with_a_large_body_is_said(void **state)
 }
 
 /* The text has four times as many tokens as there may be, or 16,000 times. */
-static void tokenizing_stops_where_the_context_ends(void **state)
+static void tokenizing_stops_at_context_limit(void **state)
 {
     const size_t sizes[] = {4 * (size_t)CONTEXT, (size_t)8 << 20};
     world_t *w = &world;
@@ -142,7 +142,7 @@ static void tokenizing_stops_where_the_context_ends(void **state)
     stop(w);
 }
 
-static void who_leaves_early_leaves_nothing_behind(void **state)
+static void client_disconnect_during_parse_frees_everything(void **state)
 {
     char *body = body_of(HI FILLER, BT_REQUEST_INLINE_BYTES);
     world_t *w = &world;
@@ -166,7 +166,7 @@ static void who_leaves_early_leaves_nothing_behind(void **state)
 }
 
 /* max_queue is 8. */
-static void those_that_arrive_have_places_in_the_queue(void **state)
+static void arriving_requests_hold_queue_slots(void **state)
 {
     char *body = body_of(HI FILLER, BT_REQUEST_INLINE_BYTES);
     world_t *w = &world;
@@ -195,7 +195,7 @@ static void those_that_arrive_have_places_in_the_queue(void **state)
     stop(w);
 }
 
-static void a_server_that_stops_says_so_to_those_that_arrive(void **state)
+static void stopping_server_refuses_arriving_requests(void **state)
 {
     char *body = body_of(HI FILLER, BT_WORK_LONG_BYTES);
     world_t *w = &world;
@@ -220,7 +220,7 @@ static void a_server_that_stops_says_so_to_those_that_arrive(void **state)
 }
 
 /* Request, row and input; without memory for an account it is not counted. */
-static void a_request_without_memory_is_refused(void **state)
+static void request_without_memory_gets_503(void **state)
 {
     char *body = body_of(HI FILLER, BT_REQUEST_INLINE_BYTES);
     unsigned n_refused = 0;
@@ -250,13 +250,13 @@ static void a_request_without_memory_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_large_body_is_read_by_the_pool),
-        BT_TEST(what_is_wrong_with_a_large_body_is_said),
-        BT_TEST(tokenizing_stops_where_the_context_ends),
-        BT_TEST(who_leaves_early_leaves_nothing_behind),
-        BT_TEST(those_that_arrive_have_places_in_the_queue),
-        BT_TEST(a_server_that_stops_says_so_to_those_that_arrive),
-        BT_TEST(a_request_without_memory_is_refused),
+        BT_TEST(large_body_is_parsed_on_pool),
+        BT_TEST(invalid_large_body_gets_its_error),
+        BT_TEST(tokenizing_stops_at_context_limit),
+        BT_TEST(client_disconnect_during_parse_frees_everything),
+        BT_TEST(arriving_requests_hold_queue_slots),
+        BT_TEST(stopping_server_refuses_arriving_requests),
+        BT_TEST(request_without_memory_gets_503),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Refusals of a tenant of whom many are refused: held back, and told in the
  * end. The pace itself is tested with sched_pace. */
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define ASK "{\"prompt\":\"Hi\",\"max_tokens\":6}"
 
@@ -22,7 +22,7 @@ static void end_full(world_t *w, bt_exchange_t *running)
     stop(w);
 }
 
-static void a_refusal_is_held_back_and_takes_no_place(void **state)
+static void repeated_429_is_delayed_without_queue_slot(void **state)
 {
     static const char *const paths[] = {GENERATE, STREAM, COMPLETIONS, CHAT};
     /* One is so long that its memory is counted. */
@@ -64,7 +64,7 @@ static void a_refusal_is_held_back_and_takes_no_place(void **state)
     end_full(w, &running);
 }
 
-static void who_leaves_is_told_nothing(void **state)
+static void client_disconnect_cancels_delayed_refusal(void **state)
 {
     world_t *w = &world;
     bt_exchange_t running, a, b;
@@ -80,7 +80,7 @@ static void who_leaves_is_told_nothing(void **state)
     end_full(w, &running);
 }
 
-static void a_server_that_stops_holds_none_back(void **state)
+static void draining_server_sends_delayed_refusals_at_once(void **state)
 {
     world_t *w = &world;
     bt_exchange_t running, ex;
@@ -95,7 +95,7 @@ static void a_server_that_stops_holds_none_back(void **state)
     end_full(w, &running);
 }
 
-static void other_errors_and_the_first_refusals_are_told_at_once(void **state)
+static void first_429_and_other_errors_are_not_delayed(void **state)
 {
     world_t *w = &world;
     bt_exchange_t running, ex;
@@ -112,7 +112,7 @@ static void other_errors_and_the_first_refusals_are_told_at_once(void **state)
     end_full(w, &running);
 }
 
-static void a_delayed_refusal_needs_no_memory(void **state)
+static void delayed_refusal_holds_no_memory(void **state)
 {
     world_t *w = &world;
     bt_exchange_t running, ex;
@@ -140,11 +140,11 @@ static void a_delayed_refusal_needs_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_refusal_is_held_back_and_takes_no_place),
-        BT_TEST(who_leaves_is_told_nothing),
-        BT_TEST(a_server_that_stops_holds_none_back),
-        BT_TEST(other_errors_and_the_first_refusals_are_told_at_once),
-        BT_TEST(a_delayed_refusal_needs_no_memory),
+        BT_TEST(repeated_429_is_delayed_without_queue_slot),
+        BT_TEST(client_disconnect_cancels_delayed_refusal),
+        BT_TEST(draining_server_sends_delayed_refusals_at_once),
+        BT_TEST(first_429_and_other_errors_are_not_delayed),
+        BT_TEST(delayed_refusal_holds_no_memory),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

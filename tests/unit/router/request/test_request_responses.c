@@ -3,11 +3,11 @@
  * "Responses" and "Streaming events"; the order of events is the one of its
  * example of a text response. */
 #include "common/base/status.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define RESPONSES "/v1/responses"
 
-static void a_response_is_an_object_with_a_message(void **state)
+static void responses_answer_has_object_with_message(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -66,7 +66,7 @@ static void a_response_is_an_object_with_a_message(void **state)
     stop(w);
 }
 
-static void metadata_comes_back_within_its_bounds(void **state)
+static void responses_metadata_is_echoed_within_limits(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -132,7 +132,7 @@ static void is_event(const bt_exchange_t *ex, unsigned n, const char *name)
     }
 }
 
-static void a_streamed_response_is_these_events(void **state)
+static void responses_stream_has_openai_event_order(void **state)
 {
     static const char *const names[] = {
         "response.created",           "response.in_progress",
@@ -180,7 +180,7 @@ static void a_streamed_response_is_these_events(void **state)
     stop(w);
 }
 
-static void a_client_may_leave_at_the_first_event(void **state)
+static void responses_client_disconnect_at_first_event_is_safe(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex = {.method = BT_HTTP_POST,
@@ -199,7 +199,7 @@ static void a_client_may_leave_at_the_first_event(void **state)
     stop(w);
 }
 
-static void what_was_thought_is_an_item_of_its_own(void **state)
+static void responses_reasoning_is_separate_item(void **state)
 {
     static const char *const names[] = {
         "response.created",
@@ -286,7 +286,7 @@ static void what_was_thought_is_an_item_of_its_own(void **state)
     reasoning = "auto";
 }
 
-static void what_is_not_kept_or_not_there_is_refused_by_name(void **state)
+static void responses_unsupported_fields_are_refused_by_name(void **state)
 {
     static const struct {
         const char *options, *param;
@@ -365,12 +365,12 @@ static void responses_survive_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_response_is_an_object_with_a_message),
-        BT_TEST(metadata_comes_back_within_its_bounds),
-        BT_TEST(a_streamed_response_is_these_events),
-        BT_TEST(a_client_may_leave_at_the_first_event),
-        BT_TEST(what_was_thought_is_an_item_of_its_own),
-        BT_TEST(what_is_not_kept_or_not_there_is_refused_by_name),
+        BT_TEST(responses_answer_has_object_with_message),
+        BT_TEST(responses_metadata_is_echoed_within_limits),
+        BT_TEST(responses_stream_has_openai_event_order),
+        BT_TEST(responses_client_disconnect_at_first_event_is_safe),
+        BT_TEST(responses_reasoning_is_separate_item),
+        BT_TEST(responses_unsupported_fields_are_refused_by_name),
         BT_TEST(responses_survive_every_failed_allocation),
     };
 

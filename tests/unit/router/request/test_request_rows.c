@@ -4,7 +4,7 @@
  * documentation of Triton's TensorRT-LLM backend. The values are score_of()'s.
  */
 #include "common/base/status.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define N_VOCAB_MAX 1024
 
@@ -42,7 +42,7 @@ static void say_prompt(world_t *w, uint32_t n, uint32_t at)
     say(w, w->p, &msg);
 }
 
-static void completions_list_tokens_values_alternatives_and_places(void **state)
+static void completions_logprobs_list_tokens_top_and_offsets(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -70,7 +70,7 @@ static void completions_list_tokens_values_alternatives_and_places(void **state)
     stop(w);
 }
 
-static void chat_lists_content_with_bytes(void **state)
+static void chat_logprobs_list_content_with_bytes(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -93,7 +93,7 @@ static void chat_lists_content_with_bytes(void **state)
 
 /* Pieces of text carry the tokens that came since the last; so does the end,
  * with those whose text was held back for a stop word. */
-static void a_stream_tells_each_token_once(void **state)
+static void streamed_logprobs_list_each_token_once(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -116,7 +116,7 @@ static void a_stream_tells_each_token_once(void **state)
     stop(w);
 }
 
-static void a_prompt_is_echoed_with_its_log_probs(void **state)
+static void echo_includes_prompt_logprobs(void **state)
 {
     static const char *const prompts[] = {"\"H#i\"", "[42,258,75]"};
     world_t *w = &world;
@@ -157,7 +157,7 @@ static void a_prompt_is_echoed_with_its_log_probs(void **state)
 }
 
 /* No tokens are asked for: that which is drawn is not told. */
-static void an_echo_alone_tells_nothing_new(void **state)
+static void echo_with_zero_max_tokens_returns_prompt_only(void **state)
 {
 #define ECHO "{\"prompt\":\"Hi\",\"max_tokens\":0,\"echo\":true"
     static const char *const bodies[] = {
@@ -194,7 +194,7 @@ static void an_echo_alone_tells_nothing_new(void **state)
 }
 
 /* A BOS is no text; other special tokens are, as they are spelled. */
-static void an_echo_of_ids_spells_special_tokens(void **state)
+static void echo_of_ids_spells_special_tokens(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -222,7 +222,7 @@ static void an_echo_of_ids_spells_special_tokens(void **state)
     stop(w);
 }
 
-static void generate_has_tritons_names(void **state)
+static void generate_logprobs_use_triton_names(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -244,7 +244,7 @@ static void generate_has_tritons_names(void **state)
     stop(w);
 }
 
-static void generate_lists_logits_row_by_row(void **state)
+static void generate_lists_logits_in_row_order(void **state)
 {
     world_t *w = &world;
     const char *at;
@@ -290,7 +290,7 @@ static void generate_lists_logits_row_by_row(void **state)
     stop(w);
 }
 
-static void logits_beyond_the_bound_are_refused_by_name(void **state)
+static void logits_over_limit_are_refused_by_name(void **state)
 {
     world_t *w = &world;
 
@@ -312,15 +312,15 @@ static void logits_beyond_the_bound_are_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(completions_list_tokens_values_alternatives_and_places),
-        BT_TEST(chat_lists_content_with_bytes),
-        BT_TEST(a_stream_tells_each_token_once),
-        BT_TEST(a_prompt_is_echoed_with_its_log_probs),
-        BT_TEST(an_echo_alone_tells_nothing_new),
-        BT_TEST(an_echo_of_ids_spells_special_tokens),
-        BT_TEST(generate_has_tritons_names),
-        BT_TEST(generate_lists_logits_row_by_row),
-        BT_TEST(logits_beyond_the_bound_are_refused_by_name),
+        BT_TEST(completions_logprobs_list_tokens_top_and_offsets),
+        BT_TEST(chat_logprobs_list_content_with_bytes),
+        BT_TEST(streamed_logprobs_list_each_token_once),
+        BT_TEST(echo_includes_prompt_logprobs),
+        BT_TEST(echo_with_zero_max_tokens_returns_prompt_only),
+        BT_TEST(echo_of_ids_spells_special_tokens),
+        BT_TEST(generate_logprobs_use_triton_names),
+        BT_TEST(generate_lists_logits_in_row_order),
+        BT_TEST(logits_over_limit_are_refused_by_name),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

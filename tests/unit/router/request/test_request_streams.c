@@ -2,7 +2,7 @@
 /* Streamed answers before their first token: when the head goes out, what keeps
  * its status, and comments while nothing else is sent. */
 #include "common/base/status.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define KEEPALIVE_S 15
 #define SECOND_US   1000000u
@@ -50,7 +50,7 @@ static void has_a_head(const bt_exchange_t *ex)
     assert_non_null(strstr(ex->headers, "X-Accel-Buffering: no\n"));
 }
 
-static void the_head_goes_out_when_workers_have_the_request(void **state)
+static void stream_head_is_sent_when_request_is_placed(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -110,7 +110,7 @@ what_waits_in_the_router_has_its_head_when_it_is_placed(void **state)
 }
 
 /* Those who would try again elsewhere need the status. */
-static void without_workers_a_stream_is_refused_by_its_status(void **state)
+static void stream_without_workers_gets_error_status(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -135,7 +135,8 @@ static void without_workers_a_stream_is_refused_by_its_status(void **state)
     stop(w);
 }
 
-static void at_busy_workers_it_has_its_head_in_time_for_proxies(void **state)
+static void
+stream_waiting_for_busy_workers_sends_head_at_keepalive(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex, left;
@@ -211,7 +212,7 @@ a_silent_stream_gets_a_comment_and_one_that_speaks_none(void **state)
     stop(w);
 }
 
-static void comments_are_what_a_client_can_read(void **state)
+static void keepalive_comment_depends_on_user_agent(void **state)
 {
     static const struct {
         const char *agent, *comment;
@@ -243,7 +244,7 @@ static void comments_are_what_a_client_can_read(void **state)
     stop(w);
 }
 
-static void what_fails_before_the_first_token_is_an_event(void **state)
+static void failure_before_first_token_is_sent_as_event(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -264,7 +265,7 @@ static void what_fails_before_the_first_token_is_an_event(void **state)
 
 /* Nothing of a call of several prompts goes out before all are taken: the n-th
  * allocation fails, for each n. */
-static void a_call_that_is_refused_in_part_has_its_status(void **state)
+static void partly_refused_request_gets_error_status(void **state)
 {
     world_t *w = &world;
     unsigned n_in_part = 0;
@@ -304,14 +305,14 @@ static void a_call_that_is_refused_in_part_has_its_status(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_head_goes_out_when_workers_have_the_request),
+        BT_TEST(stream_head_is_sent_when_request_is_placed),
         BT_TEST(what_waits_in_the_router_has_its_head_when_it_is_placed),
-        BT_TEST(without_workers_a_stream_is_refused_by_its_status),
-        BT_TEST(at_busy_workers_it_has_its_head_in_time_for_proxies),
+        BT_TEST(stream_without_workers_gets_error_status),
+        BT_TEST(stream_waiting_for_busy_workers_sends_head_at_keepalive),
         BT_TEST(a_silent_stream_gets_a_comment_and_one_that_speaks_none),
-        BT_TEST(comments_are_what_a_client_can_read),
-        BT_TEST(what_fails_before_the_first_token_is_an_event),
-        BT_TEST(a_call_that_is_refused_in_part_has_its_status),
+        BT_TEST(keepalive_comment_depends_on_user_agent),
+        BT_TEST(failure_before_first_token_is_sent_as_event),
+        BT_TEST(partly_refused_request_gets_error_status),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of tenants: who gets in, and what a call costs its tenant. */
 #include "router/frontend/priority.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #include "common/base/status.h"
 #include "router/core/core_priv.h"
@@ -56,7 +56,7 @@ static uint64_t left(world_t *w, const char *name)
     return bt_sched_bucket_left(&tenant_of(w, name)->bucket, bt_now_us());
 }
 
-static void a_route_is_locked_unless_its_line_says_otherwise(void **state)
+static void routes_need_key_unless_table_allows_anybody(void **state)
 {
     static const char *const open[] = {"/v2/health/live", "/v2/health/ready",
                                        "/health", "/ping"};
@@ -84,7 +84,7 @@ static void a_route_is_locked_unless_its_line_says_otherwise(void **state)
     stop(w);
 }
 
-static void how_the_cluster_stands_is_for_those_who_run_it(void **state)
+static void cluster_routes_need_admin_key(void **state)
 {
     static const char *const paths[] = {"/v2/cluster", "/v2/cluster/events",
                                         "/v2/cluster/requests",
@@ -116,7 +116,7 @@ static uint32_t priority_of(world_t *w, unsigned i)
     return gen->turn.priority;
 }
 
-static void tenants_have_spaces_and_priorities_of_their_own(void **state)
+static void tenants_have_own_cache_namespace_and_priority(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex[2];
@@ -142,7 +142,7 @@ static void tenants_have_spaces_and_priorities_of_their_own(void **state)
 }
 
 /* Of 8 places one is for who has no more than one. */
-static void one_that_floods_leaves_places_to_others(void **state)
+static void flooding_tenant_leaves_queue_slots_to_others(void **state)
 {
     bt_exchange_t ex[8], refused, other, last;
     world_t *w = &world;
@@ -170,7 +170,7 @@ static void one_that_floods_leaves_places_to_others(void **state)
 
 /* By hand: a bucket of 30. "Hi" has 2 tokens, so a call of 6 takes 8, and one
  * that stops after 3 gives 3 back. */
-static void a_call_costs_what_it_took(void **state)
+static void unused_token_budget_is_refunded(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex, other;
@@ -221,7 +221,7 @@ static void a_call_costs_what_it_took(void **state)
 
 /* What it asked for is refused after it was counted, or never was: nothing of
  * it stays counted. */
-static void what_is_refused_is_not_counted(void **state)
+static void refused_request_takes_no_token_budget(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -275,7 +275,7 @@ static void measured(world_t *w)
 /* "Hello, you" has 10 tokens: 20 ms. */
 #define LONG_ASK "{\"prompt\":\"Hello, you\",\"max_tokens\":6"
 
-static void a_tenants_targets_are_those_of_requests_without(void **state)
+static void tenant_slo_applies_to_requests_without_targets(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex[3];
@@ -327,13 +327,13 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_route_is_locked_unless_its_line_says_otherwise),
-        BT_TEST(how_the_cluster_stands_is_for_those_who_run_it),
-        BT_TEST(tenants_have_spaces_and_priorities_of_their_own),
-        BT_TEST(one_that_floods_leaves_places_to_others),
-        BT_TEST(a_call_costs_what_it_took),
-        BT_TEST(what_is_refused_is_not_counted),
-        BT_TEST(a_tenants_targets_are_those_of_requests_without),
+        BT_TEST(routes_need_key_unless_table_allows_anybody),
+        BT_TEST(cluster_routes_need_admin_key),
+        BT_TEST(tenants_have_own_cache_namespace_and_priority),
+        BT_TEST(flooding_tenant_leaves_queue_slots_to_others),
+        BT_TEST(unused_token_budget_is_refunded),
+        BT_TEST(refused_request_takes_no_token_budget),
+        BT_TEST(tenant_slo_applies_to_requests_without_targets),
     };
 
     return cmocka_run_group_tests(tests, begin, finish);

@@ -3,7 +3,7 @@
  * OpenAI's API reference, "The chat completion object" and "... chunk object".
  */
 #include "common/base/status.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define HI "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
 #define FG                                                              \
@@ -59,7 +59,7 @@ static void call_id(const bt_exchange_t *ex, int n, char out[64])
     snprintf(out, 64, "%.*s", (int)strcspn(at, "\""), at);
 }
 
-static void a_whole_answer_has_its_calls(void **state)
+static void whole_answer_has_tool_calls(void **state)
 {
     world_t *w = &world;
     char before[sizeof(model_path)], text[256], id[64], other[64];
@@ -111,7 +111,7 @@ static void a_whole_answer_has_its_calls(void **state)
     stop_own(w, before);
 }
 
-static void a_stream_has_calls_as_they_come(void **state)
+static void stream_sends_tool_call_arguments_incrementally(void **state)
 {
     static const char *const pieces[] = {
         "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
@@ -153,7 +153,7 @@ static void a_stream_has_calls_as_they_come(void **state)
 }
 
 /* tool_choice: the prompt ends with the beginning of a call. */
-static void an_answer_can_be_made_to_begin_with_a_call(void **state)
+static void tool_choice_required_opens_with_call(void **state)
 {
     world_t *w = &world;
     char before[sizeof(model_path)], text[256];
@@ -177,7 +177,7 @@ static void an_answer_can_be_made_to_begin_with_a_call(void **state)
     stop_own(w, before);
 }
 
-static void what_is_thought_first_is_no_call(void **state)
+static void tool_call_within_reasoning_is_ignored(void **state)
 {
     world_t *w = &world;
     char before[sizeof(model_path)];
@@ -196,7 +196,7 @@ static void what_is_thought_first_is_no_call(void **state)
 
 /* Of a form whose marks are special tokens these are shown, and ids are short.
  */
-static void mistral_s_calls_have_ids_of_nine(void **state)
+static void mistral_tool_call_ids_have_nine_characters(void **state)
 {
     world_t *w = &world;
     char before[sizeof(model_path)], id[64];
@@ -214,7 +214,7 @@ static void mistral_s_calls_have_ids_of_nine(void **state)
     stop_own(w, before);
 }
 
-static void models_that_know_no_tools_refuse_them(void **state)
+static void tools_are_refused_by_model_without_tool_format(void **state)
 {
     world_t *w = &world;
     char before[sizeof(model_path)];
@@ -234,7 +234,7 @@ static void models_that_know_no_tools_refuse_them(void **state)
     stop_own(w, before);
 }
 
-static void calls_go_back_to_the_template(void **state)
+static void tool_calls_of_history_reach_template(void **state)
 {
     world_t *w = &world;
     char before[sizeof(model_path)], text[256];
@@ -259,13 +259,13 @@ static void calls_go_back_to_the_template(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_whole_answer_has_its_calls),
-        BT_TEST(a_stream_has_calls_as_they_come),
-        BT_TEST(an_answer_can_be_made_to_begin_with_a_call),
-        BT_TEST(what_is_thought_first_is_no_call),
-        BT_TEST(mistral_s_calls_have_ids_of_nine),
-        BT_TEST(models_that_know_no_tools_refuse_them),
-        BT_TEST(calls_go_back_to_the_template),
+        BT_TEST(whole_answer_has_tool_calls),
+        BT_TEST(stream_sends_tool_call_arguments_incrementally),
+        BT_TEST(tool_choice_required_opens_with_call),
+        BT_TEST(tool_call_within_reasoning_is_ignored),
+        BT_TEST(mistral_tool_call_ids_have_nine_characters),
+        BT_TEST(tools_are_refused_by_model_without_tool_format),
+        BT_TEST(tool_calls_of_history_reach_template),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -78,7 +78,7 @@ static void check(const split_t *split, size_t a, size_t b)
     bt_strbuf_fini(&content);
 }
 
-static void wherever_it_is_cut_the_parts_are_the_same(void **state)
+static void any_split_gives_same_reasoning_and_text(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(splits); i++) {
@@ -92,7 +92,7 @@ static void wherever_it_is_cut_the_parts_are_the_same(void **state)
     }
 }
 
-static void what_is_certain_is_told_at_once(void **state)
+static void text_is_emitted_as_soon_as_unambiguous(void **state)
 {
     bt_strbuf_t thought, content;
     bt_reason_t reason;
@@ -117,7 +117,7 @@ static void what_is_certain_is_told_at_once(void **state)
     bt_strbuf_fini(&content);
 }
 
-static void a_template_tells_the_family(void **state)
+static void marks_are_detected_from_template(void **state)
 {
     static const char qwen[] = "{{- '<think>\\n\\n</think>\\n\\n' }}";
     static const char plain[] = "{{ '<|im_start|>' }}";
@@ -138,7 +138,7 @@ static void a_template_tells_the_family(void **state)
     assert_false(bt_reason_is_opened(bt_reason_marks_named("think"), "", 0));
 }
 
-static void want_of_memory_is_said(void **state)
+static void failed_allocation_sets_buffer_status(void **state)
 {
     bt_strbuf_t thought, content;
     bt_reason_t reason;
@@ -159,10 +159,10 @@ static void want_of_memory_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(wherever_it_is_cut_the_parts_are_the_same),
-        BT_TEST(what_is_certain_is_told_at_once),
-        BT_TEST(a_template_tells_the_family),
-        BT_TEST(want_of_memory_is_said),
+        BT_TEST(any_split_gives_same_reasoning_and_text),
+        BT_TEST(text_is_emitted_as_soon_as_unambiguous),
+        BT_TEST(marks_are_detected_from_template),
+        BT_TEST(failed_allocation_sets_buffer_status),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -228,7 +228,7 @@ static void check(const parsing_t *p, size_t a, size_t b)
     bt_strbuf_fini(&content);
 }
 
-static void every_form_is_read_wherever_it_is_cut(void **state)
+static void every_format_is_parsed_at_any_split(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(parsings); i++) {
@@ -269,7 +269,7 @@ static void check_told(const char *format, const told_t *told, size_t n)
     bt_strbuf_fini(&content);
 }
 
-static void arguments_are_told_as_they_come(void **state)
+static void arguments_are_emitted_incrementally(void **state)
 {
     static const told_t hermes[] = {
         {"Well", "Well", ""},
@@ -300,7 +300,7 @@ static void arguments_are_told_as_they_come(void **state)
     check_told("llama3", llama3, BT_ARRAY_LEN(llama3));
 }
 
-static void a_call_that_breaks_keeps_what_was_told(void **state)
+static void malformed_call_keeps_emitted_arguments(void **state)
 {
     static const told_t cut[] = {
         {"<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"", "", "f {\"a\";"},
@@ -319,7 +319,7 @@ static void a_call_that_breaks_keeps_what_was_told(void **state)
 }
 
 /* Why a choice ends is "tool_calls" only where the last one is complete. */
-static void a_text_that_ends_within_a_call_is_cut(void **state)
+static void text_ending_within_call_is_marked_cut(void **state)
 {
     static const struct {
         const char *format, *text;
@@ -360,7 +360,7 @@ static void a_text_that_ends_within_a_call_is_cut(void **state)
 
 /* ---- the rest ---- */
 
-static void what_comes_behind_the_last_call_allowed_is_dropped(void **state)
+static void text_after_last_allowed_call_is_dropped(void **state)
 {
     static const char *const texts[][3] = {
         {"hermes", "a <tool_call>" F "</tool_call><tool_call>" F, "a"},
@@ -410,7 +410,7 @@ static void push_all(const char *format, const char *text, size_t n,
     bt_strbuf_fini(&content);
 }
 
-static void hostile_texts_have_their_bounds(void **state)
+static void hostile_texts_are_bounded(void **state)
 {
     static char text[65536];
     size_t n = 0;
@@ -462,7 +462,7 @@ static bt_status_t push_with_failure(const parsing_t *p, int nth)
     return status;
 }
 
-static void memory_that_is_short_is_said(void **state)
+static void failed_allocation_is_reported(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(parsings); i++) {
@@ -482,7 +482,7 @@ static const bt_tool_format_t *format_of(const char *text)
     return bt_tool_format_of(text, strlen(text));
 }
 
-static void a_template_tells_the_format(void **state)
+static void format_is_detected_from_template(void **state)
 {
     const char *marks[BT_TOOLS_MAX_MARKS];
     static const char qwen[] = "{{- '\\n<tool_call>\\n{\"name\": \"' }}";
@@ -508,7 +508,7 @@ static void a_template_tells_the_format(void **state)
 }
 
 /* What is put in front of an answer is the beginning of a call. */
-static void an_answer_can_be_opened_with_a_call(void **state)
+static void answer_can_be_opened_with_call(void **state)
 {
     static const char *const rests[][3] = {
         {"hermes", A "}\n</tool_call>", "get_weather\", \"arguments\": " A "}"},
@@ -543,7 +543,7 @@ static void an_answer_can_be_opened_with_a_call(void **state)
 }
 
 /* An answer that was opened as a call: what was opened is never content. */
-static void what_an_answer_was_opened_with_is_no_content(void **state)
+static void opening_is_not_part_of_content(void **state)
 {
     static const struct {
         const char *format, *name, *text, *content, *calls;
@@ -598,7 +598,7 @@ static void what_an_answer_was_opened_with_is_no_content(void **state)
 
 /* ---- where an object ends ---- */
 
-static void objects_of_json_end_where_they_do(void **state)
+static void json_scan_finds_end_of_object(void **state)
 {
     /* Source: RFC 8259; '|' where it ends, '!' where it cannot go on. */
     static const char *const rows[] = {
@@ -658,17 +658,17 @@ static void objects_of_json_end_where_they_do(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_form_is_read_wherever_it_is_cut),
-        BT_TEST(arguments_are_told_as_they_come),
-        BT_TEST(a_call_that_breaks_keeps_what_was_told),
-        BT_TEST(a_text_that_ends_within_a_call_is_cut),
-        BT_TEST(what_comes_behind_the_last_call_allowed_is_dropped),
-        BT_TEST(hostile_texts_have_their_bounds),
-        BT_TEST(memory_that_is_short_is_said),
-        BT_TEST(a_template_tells_the_format),
-        BT_TEST(an_answer_can_be_opened_with_a_call),
-        BT_TEST(what_an_answer_was_opened_with_is_no_content),
-        BT_TEST(objects_of_json_end_where_they_do),
+        BT_TEST(every_format_is_parsed_at_any_split),
+        BT_TEST(arguments_are_emitted_incrementally),
+        BT_TEST(malformed_call_keeps_emitted_arguments),
+        BT_TEST(text_ending_within_call_is_marked_cut),
+        BT_TEST(text_after_last_allowed_call_is_dropped),
+        BT_TEST(hostile_texts_are_bounded),
+        BT_TEST(failed_allocation_is_reported),
+        BT_TEST(format_is_detected_from_template),
+        BT_TEST(answer_can_be_opened_with_call),
+        BT_TEST(opening_is_not_part_of_content),
+        BT_TEST(json_scan_finds_end_of_object),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 #ifndef BT_TESTS_UNIT_ROUTER_INFER_FIXTURE_H
 #define BT_TESTS_UNIT_ROUTER_INFER_FIXTURE_H
 
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #include "router/triton/infer_json.h"
 #include "router/triton/infer_request.h"

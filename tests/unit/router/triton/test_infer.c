@@ -8,7 +8,7 @@
 
 /* ---- HTTP ---- */
 
-static void a_batch_is_answered_once_whatever_ends_first(void **state)
+static void batch_is_answered_once_in_any_end_order(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -43,7 +43,7 @@ static void a_batch_is_answered_once_whatever_ends_first(void **state)
     stop(w);
 }
 
-static void the_text_has_the_prompt_in_front(void **state)
+static void text_output_includes_prompt_by_default(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -59,7 +59,7 @@ static void the_text_has_the_prompt_in_front(void **state)
     stop(w);
 }
 
-static void ids_have_the_prompt_in_front_and_no_end_id(void **state)
+static void output_ids_include_prompt_without_end_id(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -81,7 +81,7 @@ static void ids_have_the_prompt_in_front_and_no_end_id(void **state)
     stop(w);
 }
 
-static void a_sequence_of_ids_ends_the_text_and_stays_in_it(void **state)
+static void stop_word_ids_end_output_and_stay_in_it(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -105,7 +105,7 @@ static void a_sequence_of_ids_ends_the_text_and_stays_in_it(void **state)
     stop(w);
 }
 
-static void biases_of_words_reach_the_workers(void **state)
+static void embedding_bias_words_reach_workers(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -131,7 +131,7 @@ static void biases_of_words_reach_the_workers(void **state)
     stop(w);
 }
 
-static void text_becomes_ids_and_ids_text_by_themselves(void **state)
+static void preprocessing_and_postprocessing_run_alone(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -172,7 +172,7 @@ static void text_becomes_ids_and_ids_text_by_themselves(void **state)
     stop(w);
 }
 
-static void what_is_refused_is_told_as_triton_does(void **state)
+static void refusals_have_triton_error_form(void **state)
 {
     static const char text[] =
         BODY(T("text_input", "BYTES", "[1,1]", "[\"A\"]"));
@@ -219,7 +219,7 @@ static void what_is_refused_is_told_as_triton_does(void **state)
     stop(w);
 }
 
-static void when_one_row_fails_all_are_given_up(void **state)
+static void failed_row_cancels_whole_batch(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -236,7 +236,7 @@ static void when_one_row_fails_all_are_given_up(void **state)
     stop(w);
 }
 
-static void a_client_that_leaves_cancels_all_rows(void **state)
+static void client_disconnect_cancels_all_rows(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -272,7 +272,7 @@ static void post_packed(world_t *w, bt_exchange_t *ex, const char *coding,
     bt_door_request(&w->door, ex);
 }
 
-static void packed_bodies_are_unpacked_and_answers_packed(void **state)
+static void compressed_bodies_and_answers_are_supported(void **state)
 {
     static const char text[] =
         BODY(T("text_input", "BYTES", "[1,1]", "[\"A\"]"));
@@ -311,7 +311,7 @@ static void packed_bodies_are_unpacked_and_answers_packed(void **state)
     stop(w);
 }
 
-static void a_body_that_grows_beyond_the_limit_is_refused(void **state)
+static void body_over_limit_after_decompression_gets_413(void **state)
 {
     const size_t bytes = (1u << 20) + 1; /* max_body_bytes and one more */
     world_t *w = &world;
@@ -332,7 +332,7 @@ static void a_body_that_grows_beyond_the_limit_is_refused(void **state)
     stop(w);
 }
 
-static void long_answers_are_written_by_the_pool(void **state)
+static void long_answers_are_written_on_pool(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -362,7 +362,7 @@ static void long_answers_are_written_by_the_pool(void **state)
 
 /* ---- streams ---- */
 
-static void a_stream_of_text_has_only_new_text(void **state)
+static void text_stream_sends_new_text_only(void **state)
 {
     world_t *w = &world;
     stream_t s = {0};
@@ -383,7 +383,7 @@ static void a_stream_of_text_has_only_new_text(void **state)
     stop(w);
 }
 
-static void a_stream_of_ids_has_one_for_each_token(void **state)
+static void ids_stream_sends_one_response_per_token(void **state)
 {
     world_t *w = &world;
     stream_t s = {0};
@@ -406,7 +406,7 @@ static void a_stream_of_ids_has_one_for_each_token(void **state)
     stop(w);
 }
 
-static void a_batch_that_does_not_stream_is_told_row_by_row(void **state)
+static void batch_on_stream_without_streaming_answers_row_by_row(void **state)
 {
     world_t *w = &world;
     stream_t s = {0};
@@ -433,7 +433,7 @@ static void a_batch_that_does_not_stream_is_told_row_by_row(void **state)
     stop(w);
 }
 
-static void a_client_may_leave_from_inside_a_piece(void **state)
+static void client_disconnect_within_piece_is_safe(void **state)
 {
     world_t *w = &world;
     stream_t s = {.leave_after = 1};
@@ -496,7 +496,7 @@ static void lacks(const bt_exchange_t *ex, const char *part)
     }
 }
 
-static void log_probs_are_rows_of_a_tensor(void **state)
+static void output_log_probs_tensor_has_row_per_prompt(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -525,7 +525,7 @@ static void log_probs_are_rows_of_a_tensor(void **state)
 }
 
 /* The second row is shorter, of prompt and of answer. */
-static void logits_of_a_batch_are_copied_by_the_pool(void **state)
+static void batch_logits_are_copied_on_pool(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -562,7 +562,7 @@ static void logits_of_a_batch_are_copied_by_the_pool(void **state)
     stop(w);
 }
 
-static void a_client_may_leave_while_logits_are_copied(void **state)
+static void client_disconnect_while_logits_are_copied_is_safe(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -584,7 +584,7 @@ static void a_client_may_leave_while_logits_are_copied(void **state)
     stop(w);
 }
 
-static void a_stream_has_log_probs_by_piece_and_logits_at_its_end(void **state)
+static void stream_has_logprobs_per_piece_and_logits_at_end(void **state)
 {
     world_t *w = &world;
     stream_t s = {0};
@@ -614,7 +614,7 @@ static void a_stream_has_log_probs_by_piece_and_logits_at_its_end(void **state)
     stop(w);
 }
 
-static void logits_beyond_the_bounds_are_refused_by_name(void **state)
+static void logits_over_limits_are_refused_by_name(void **state)
 {
     static const char one[] =
         BODY(T("text_input", "BYTES", "[1,1]",
@@ -672,7 +672,7 @@ static void with_short_memory(const char *path, const char *body)
     }
 }
 
-static void short_memory_answers_an_error_and_leaks_nothing(void **state)
+static void failed_allocation_answers_error_without_leak(void **state)
 {
     (void)state;
     with_short_memory(INFER("ensemble"),
@@ -701,28 +701,28 @@ static void short_memory_answers_an_error_and_leaks_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_batch_is_answered_once_whatever_ends_first),
-        cmocka_unit_test(the_text_has_the_prompt_in_front),
-        cmocka_unit_test(ids_have_the_prompt_in_front_and_no_end_id),
-        cmocka_unit_test(a_sequence_of_ids_ends_the_text_and_stays_in_it),
-        cmocka_unit_test(biases_of_words_reach_the_workers),
-        cmocka_unit_test(text_becomes_ids_and_ids_text_by_themselves),
-        cmocka_unit_test(what_is_refused_is_told_as_triton_does),
-        cmocka_unit_test(when_one_row_fails_all_are_given_up),
-        cmocka_unit_test(a_client_that_leaves_cancels_all_rows),
-        cmocka_unit_test(packed_bodies_are_unpacked_and_answers_packed),
-        cmocka_unit_test(a_body_that_grows_beyond_the_limit_is_refused),
-        cmocka_unit_test(long_answers_are_written_by_the_pool),
-        cmocka_unit_test(a_stream_of_text_has_only_new_text),
-        cmocka_unit_test(a_stream_of_ids_has_one_for_each_token),
-        cmocka_unit_test(a_batch_that_does_not_stream_is_told_row_by_row),
-        cmocka_unit_test(a_client_may_leave_from_inside_a_piece),
-        cmocka_unit_test(log_probs_are_rows_of_a_tensor),
-        cmocka_unit_test(logits_of_a_batch_are_copied_by_the_pool),
-        cmocka_unit_test(a_client_may_leave_while_logits_are_copied),
-        cmocka_unit_test(a_stream_has_log_probs_by_piece_and_logits_at_its_end),
-        cmocka_unit_test(logits_beyond_the_bounds_are_refused_by_name),
-        cmocka_unit_test(short_memory_answers_an_error_and_leaks_nothing),
+        cmocka_unit_test(batch_is_answered_once_in_any_end_order),
+        cmocka_unit_test(text_output_includes_prompt_by_default),
+        cmocka_unit_test(output_ids_include_prompt_without_end_id),
+        cmocka_unit_test(stop_word_ids_end_output_and_stay_in_it),
+        cmocka_unit_test(embedding_bias_words_reach_workers),
+        cmocka_unit_test(preprocessing_and_postprocessing_run_alone),
+        cmocka_unit_test(refusals_have_triton_error_form),
+        cmocka_unit_test(failed_row_cancels_whole_batch),
+        cmocka_unit_test(client_disconnect_cancels_all_rows),
+        cmocka_unit_test(compressed_bodies_and_answers_are_supported),
+        cmocka_unit_test(body_over_limit_after_decompression_gets_413),
+        cmocka_unit_test(long_answers_are_written_on_pool),
+        cmocka_unit_test(text_stream_sends_new_text_only),
+        cmocka_unit_test(ids_stream_sends_one_response_per_token),
+        cmocka_unit_test(batch_on_stream_without_streaming_answers_row_by_row),
+        cmocka_unit_test(client_disconnect_within_piece_is_safe),
+        cmocka_unit_test(output_log_probs_tensor_has_row_per_prompt),
+        cmocka_unit_test(batch_logits_are_copied_on_pool),
+        cmocka_unit_test(client_disconnect_while_logits_are_copied_is_safe),
+        cmocka_unit_test(stream_has_logprobs_per_piece_and_logits_at_end),
+        cmocka_unit_test(logits_over_limits_are_refused_by_name),
+        cmocka_unit_test(failed_allocation_answers_error_without_leak),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -46,7 +46,7 @@ static void accepted(const char *json, bt_infer_request_t *request)
     }
 }
 
-static void a_whole_request_is_read(void **state)
+static void whole_request_is_parsed(void **state)
 {
     bt_infer_request_t r;
     const char *text;
@@ -83,7 +83,7 @@ static void a_whole_request_is_read(void **state)
     bt_infer_request_fini(&r);
 }
 
-static void raw_inputs_lie_behind_the_json_in_their_order(void **state)
+static void raw_inputs_follow_json_in_order(void **state)
 {
     static const char json[] =
         "{\"inputs\":[{\"name\":\"a\",\"shape\":[1],\"datatype\":\"INT32\","
@@ -114,7 +114,7 @@ static void raw_inputs_lie_behind_the_json_in_their_order(void **state)
     assert_non_null(strstr(error.message, "belong to no input"));
 }
 
-static void a_length_of_json_beyond_the_body_is_refused(void **state)
+static void json_length_beyond_body_is_refused(void **state)
 {
     const bt_infer_http_t http = {.has_json_bytes = true, .json_bytes = 3};
     bt_infer_request_t r;
@@ -134,7 +134,7 @@ static void a_length_of_json_beyond_the_body_is_refused(void **state)
 #define ONE(type, data) \
     INPUT("\"shape\":[1],\"datatype\":\"" type "\",\"data\":" data)
 
-static void what_is_malformed_is_refused_with_its_place(void **state)
+static void malformed_request_is_refused_with_position(void **state)
 {
     (void)state;
     refused("", "ends too soon");
@@ -170,7 +170,7 @@ static void what_is_malformed_is_refused_with_its_place(void **state)
             "classification");
 }
 
-static void values_must_be_of_their_type(void **state)
+static void values_outside_datatype_are_refused(void **state)
 {
     bt_infer_request_t r;
     uint64_t bits = 0;
@@ -199,7 +199,7 @@ static void values_must_be_of_their_type(void **state)
     bt_infer_request_fini(&r);
 }
 
-static void more_inputs_than_the_limit_are_refused(void **state)
+static void inputs_over_limit_are_refused(void **state)
 {
     bt_strbuf_t text;
 
@@ -217,7 +217,7 @@ static void more_inputs_than_the_limit_are_refused(void **state)
     bt_strbuf_fini(&text);
 }
 
-static void responses_are_json_or_raw_as_wanted(void **state)
+static void outputs_are_json_or_raw_as_requested(void **state)
 {
     static const uint8_t text[] = {2, 0, 0, 0, 'h', 'i'};
     static const int32_t ids[] = {5, -7};
@@ -297,7 +297,7 @@ static void responses_are_json_or_raw_as_wanted(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void a_failed_allocation_is_told(void **state)
+static void failed_allocation_gives_error(void **state)
 {
     static const char json[] =
         "{\"id\":\"a\",\"parameters\":{\"p\":\"q\"},\"inputs\":[{\"name\":"
@@ -332,14 +332,14 @@ static void a_failed_allocation_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_whole_request_is_read),
-        cmocka_unit_test(raw_inputs_lie_behind_the_json_in_their_order),
-        cmocka_unit_test(a_length_of_json_beyond_the_body_is_refused),
-        cmocka_unit_test(what_is_malformed_is_refused_with_its_place),
-        cmocka_unit_test(values_must_be_of_their_type),
-        cmocka_unit_test(more_inputs_than_the_limit_are_refused),
-        cmocka_unit_test(responses_are_json_or_raw_as_wanted),
-        cmocka_unit_test(a_failed_allocation_is_told),
+        cmocka_unit_test(whole_request_is_parsed),
+        cmocka_unit_test(raw_inputs_follow_json_in_order),
+        cmocka_unit_test(json_length_beyond_body_is_refused),
+        cmocka_unit_test(malformed_request_is_refused_with_position),
+        cmocka_unit_test(values_outside_datatype_are_refused),
+        cmocka_unit_test(inputs_over_limit_are_refused),
+        cmocka_unit_test(outputs_are_json_or_raw_as_requested),
+        cmocka_unit_test(failed_allocation_gives_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 /* Tensors in shared memory, from the route that registers them to the bytes
  * that an answer leaves there; over HTTP. */
 #include "tests/support/shm_object.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #include "common/base/process.h"
 #include "common/base/status.h"
@@ -70,7 +70,7 @@ static void post_and_wait(world_t *w, bt_exchange_t *ex, const char *path,
     drain_pool(w);
 }
 
-static void clients_register_ask_and_unregister(void **state)
+static void regions_are_registered_listed_and_unregistered(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -108,7 +108,7 @@ static void clients_register_ask_and_unregister(void **state)
     stop_shared(w);
 }
 
-static void what_registers_wrongly_is_refused_by_name(void **state)
+static void invalid_registration_is_refused_by_name(void **state)
 {
     static const struct {
         const char *body, *part;
@@ -139,7 +139,7 @@ static void what_registers_wrongly_is_refused_by_name(void **state)
     stop_shared(w);
 }
 
-static void a_text_comes_and_goes_in_shared_memory(void **state)
+static void text_tensors_work_in_shared_memory(void **state)
 {
     static const uint8_t expected[] = {5, 0, 0, 0, 'H', 'i', 'y', 'e', 's', 0};
     world_t *w = &world;
@@ -167,7 +167,7 @@ static void a_text_comes_and_goes_in_shared_memory(void **state)
 
 /* Only the output's name and shape are in the answer, so no raw data follows
  * whatever is asked for the others. */
-static void raw_and_shared_outputs_stand_in_one_answer(void **state)
+static void raw_and_shared_outputs_can_be_mixed(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -198,7 +198,7 @@ static void raw_and_shared_outputs_stand_in_one_answer(void **state)
     stop_shared(w);
 }
 
-static void the_parts_of_a_chain_use_it_as_well(void **state)
+static void pipeline_models_work_in_shared_memory(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -248,7 +248,7 @@ static void the_parts_of_a_chain_use_it_as_well(void **state)
     stop_shared(w);
 }
 
-static void what_cannot_be_found_or_read_is_refused(void **state)
+static void unknown_or_unreadable_region_is_refused(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -274,7 +274,7 @@ static void what_cannot_be_found_or_read_is_refused(void **state)
     stop_shared(w);
 }
 
-static void an_answer_that_finds_no_room_is_an_error(void **state)
+static void output_larger_than_region_gives_error(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -297,7 +297,7 @@ static void an_answer_that_finds_no_room_is_an_error(void **state)
     stop_shared(w);
 }
 
-static void who_unregisters_or_leaves_under_way_harms_nothing(void **state)
+static void unregistration_or_disconnect_during_request_is_safe(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -341,7 +341,7 @@ static void who_unregisters_or_leaves_under_way_harms_nothing(void **state)
 }
 
 /* Of an input alone that is short: nothing is done on the pool. */
-static void short_memory_answers_an_error_and_leaks_nothing(void **state)
+static void failed_allocation_answers_error_without_leak(void **state)
 {
     world_t *w = &world;
     bool ok = false;
@@ -369,15 +369,15 @@ static void short_memory_answers_an_error_and_leaks_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(clients_register_ask_and_unregister),
-        BT_TEST(what_registers_wrongly_is_refused_by_name),
-        BT_TEST(a_text_comes_and_goes_in_shared_memory),
-        BT_TEST(raw_and_shared_outputs_stand_in_one_answer),
-        BT_TEST(the_parts_of_a_chain_use_it_as_well),
-        BT_TEST(what_cannot_be_found_or_read_is_refused),
-        BT_TEST(an_answer_that_finds_no_room_is_an_error),
-        BT_TEST(who_unregisters_or_leaves_under_way_harms_nothing),
-        BT_TEST(short_memory_answers_an_error_and_leaks_nothing),
+        BT_TEST(regions_are_registered_listed_and_unregistered),
+        BT_TEST(invalid_registration_is_refused_by_name),
+        BT_TEST(text_tensors_work_in_shared_memory),
+        BT_TEST(raw_and_shared_outputs_can_be_mixed),
+        BT_TEST(pipeline_models_work_in_shared_memory),
+        BT_TEST(unknown_or_unreadable_region_is_refused),
+        BT_TEST(output_larger_than_region_gives_error),
+        BT_TEST(unregistration_or_disconnect_during_request_is_safe),
+        BT_TEST(failed_allocation_answers_error_without_leak),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

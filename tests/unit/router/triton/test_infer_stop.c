@@ -5,7 +5,7 @@
 #define STOP_7 \
     "{\"id\":\"7\",\"inputs\":[" T("stop", "BOOL", "[1,1]", "[true]") "]}"
 
-static void a_request_ends_when_its_client_says_so(void **state)
+static void stop_request_ends_running_request(void **state)
 {
     world_t *w = &world;
     stream_t s = {0};
@@ -51,7 +51,7 @@ static void ignore_hold(void *ctx, uint32_t us)
     (void)us;
 }
 
-static void a_row_that_is_stopped_before_it_runs_is_empty(void **state)
+static void row_stopped_before_running_is_empty(void **state)
 {
     world_t *w = &world;
     stream_t s = {0};
@@ -111,8 +111,8 @@ a_stop_whose_client_leaves_at_the_end_of_the_other_is_dropped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_ends_when_its_client_says_so),
-        cmocka_unit_test(a_row_that_is_stopped_before_it_runs_is_empty),
+        cmocka_unit_test(stop_request_ends_running_request),
+        cmocka_unit_test(row_stopped_before_running_is_empty),
         cmocka_unit_test(
             a_stop_whose_client_leaves_at_the_end_of_the_other_is_dropped),
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What Triton's clients read and order beside answers, from the route to the
  * last byte. */
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -109,7 +109,7 @@ a_call_counts_for_its_name_and_for_the_parts_of_a_chain(void **state)
 /* As Triton has it: "if a client sends a single inference request with batch
  * size 64, inference_count will be incremented by 64"; a success is a request.
  */
-static void a_batch_is_one_request_and_as_many_inferences(void **state)
+static void batch_counts_as_one_request_and_n_inferences(void **state)
 {
     static const char *const names[] = {"ensemble", "preprocessing",
                                         "tensorrt_llm", "postprocessing"};
@@ -173,7 +173,7 @@ who_leaves_counts_as_failed_and_a_stream_by_its_responses(void **state)
     stop(w);
 }
 
-static void a_model_is_described_with_all_that_a_client_may_send(void **state)
+static void model_metadata_lists_all_inputs(void **state)
 {
     static const char *const inputs[] = {
         "text_input",  "max_tokens",   "bad_words",
@@ -226,7 +226,7 @@ static void a_model_is_described_with_all_that_a_client_may_send(void **state)
     stop(w);
 }
 
-static void the_index_lists_every_name_and_those_that_are_ready(void **state)
+static void repository_index_lists_all_or_ready_models(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex;
@@ -330,7 +330,7 @@ the_traces_settings_are_told_and_its_level_can_be_changed(void **state)
     stop(w);
 }
 
-static void shared_memory_is_none_and_sagemakers_paths_are_there(void **state)
+static void shared_memory_is_off_and_sagemaker_routes_answer(void **state)
 {
     static const char *const kinds[] = {"system", "cuda"};
     world_t *w = &world;
@@ -384,7 +384,7 @@ static bt_repository_t *repository_of(uint32_t index, const char *text)
     return repository;
 }
 
-static void a_repositorys_words_are_echoed_and_obeyed(void **state)
+static void config_pbtxt_is_reported_and_applied(void **state)
 {
     static const char text[] =
         "name: \"tensorrt_llm\" backend: \"tensorrtllm\" max_batch_size: 1\n"
@@ -467,7 +467,7 @@ static void note_hold(void *ctx, uint32_t us)
     hold_us = us;
 }
 
-static void requests_within_the_queue_delay_begin_together(void **state)
+static void requests_within_queue_delay_begin_together(void **state)
 {
     world_t *w = &world;
     bt_exchange_t a, b, c;
@@ -499,7 +499,7 @@ static void requests_within_the_queue_delay_begin_together(void **state)
     stop(w);
 }
 
-static void a_failed_allocation_is_an_answer_and_leaks_nothing(void **state)
+static void failed_allocation_answers_error_and_leaks_nothing(void **state)
 {
     static const char *const paths[] = {"/v2/models/ensemble/config",
                                         "/v2/models/tensorrt_llm",
@@ -528,17 +528,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_call_counts_for_its_name_and_for_the_parts_of_a_chain),
-        BT_TEST(a_batch_is_one_request_and_as_many_inferences),
+        BT_TEST(batch_counts_as_one_request_and_n_inferences),
         BT_TEST(who_leaves_counts_as_failed_and_a_stream_by_its_responses),
-        BT_TEST(a_model_is_described_with_all_that_a_client_may_send),
-        BT_TEST(the_index_lists_every_name_and_those_that_are_ready),
+        BT_TEST(model_metadata_lists_all_inputs),
+        BT_TEST(repository_index_lists_all_or_ready_models),
         BT_TEST(the_logs_level_follows_a_clients_order_and_the_rest_stays),
         BT_TEST(the_traces_settings_are_told_and_its_level_can_be_changed),
-        BT_TEST(shared_memory_is_none_and_sagemakers_paths_are_there),
-        BT_TEST(a_repositorys_words_are_echoed_and_obeyed),
+        BT_TEST(shared_memory_is_off_and_sagemaker_routes_answer),
+        BT_TEST(config_pbtxt_is_reported_and_applied),
         BT_TEST(prompts_in_texts_and_whole_texts_in_streams_follow_the_options),
-        BT_TEST(requests_within_the_queue_delay_begin_together),
-        BT_TEST(a_failed_allocation_is_an_answer_and_leaks_nothing),
+        BT_TEST(requests_within_queue_delay_begin_together),
+        BT_TEST(failed_allocation_answers_error_and_leaks_nothing),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

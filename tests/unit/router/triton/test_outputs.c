@@ -99,7 +99,7 @@ static void free_all(bt_tensor_t *outputs, size_t n)
     }
 }
 
-static void logits_of_one_row_stay_where_they_are(void **state)
+static void logits_of_single_row_are_not_copied(void **state)
 {
     static const uint64_t context_dims[] = {1, 2, N_VOCAB};
     static const uint64_t dims[] = {1, 1, 1, N_VOCAB};
@@ -123,7 +123,7 @@ static void logits_of_one_row_stay_where_they_are(void **state)
     free_all(outputs, n);
 }
 
-static void shorter_rows_of_a_batch_end_with_zeros(void **state)
+static void shorter_rows_are_padded_with_zeros(void **state)
 {
     static const uint64_t cum_dims[] = {3, 1};
     static const uint64_t prob_dims[] = {3, 1, 2};
@@ -164,7 +164,7 @@ static void shorter_rows_of_a_batch_end_with_zeros(void **state)
     bt_gen_rows_unref(b);
 }
 
-static void a_piece_has_its_own_log_probs_and_no_logits(void **state)
+static void piece_has_own_logprobs_without_logits(void **state)
 {
     static const uint64_t dims[] = {1, 1, 1};
     static const float probs[] = {-2};
@@ -189,7 +189,7 @@ static void a_piece_has_its_own_log_probs_and_no_logits(void **state)
 
 /* Two rows of two and one more: 2 * (2 + 1) * N_VOCAB floats with what fills
  * up. */
-static void logits_without_room_are_not_copied(void **state)
+static void logits_over_limit_are_not_copied(void **state)
 {
     const bt_infer_request_t request = {0};
     bt_infer_shape_t shape = shape_of(&request, 2);
@@ -224,10 +224,10 @@ static void logits_without_room_are_not_copied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_of_one_row_stay_where_they_are),
-        cmocka_unit_test(shorter_rows_of_a_batch_end_with_zeros),
-        cmocka_unit_test(a_piece_has_its_own_log_probs_and_no_logits),
-        cmocka_unit_test(logits_without_room_are_not_copied),
+        cmocka_unit_test(logits_of_single_row_are_not_copied),
+        cmocka_unit_test(shorter_rows_are_padded_with_zeros),
+        cmocka_unit_test(piece_has_own_logprobs_without_logits),
+        cmocka_unit_test(logits_over_limit_are_not_copied),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

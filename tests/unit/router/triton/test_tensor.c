@@ -17,7 +17,7 @@ static bt_tensor_t tensor(bt_dtype_t dtype, uint64_t n, const void *data,
         .dtype = dtype, .n_dims = 1, .dims = {n}, .data = data, .bytes = bytes};
 }
 
-static void counts_do_not_overflow(void **state)
+static void element_count_overflow_is_refused(void **state)
 {
     const uint64_t huge[] = {UINT64_MAX, 2};
     const uint64_t square[] = {UINT64_C(1) << 32, UINT64_C(1) << 32};
@@ -38,7 +38,7 @@ static void counts_do_not_overflow(void **state)
     assert_int_equal(n, 1);
 }
 
-static void data_must_be_what_shape_and_type_say(void **state)
+static void data_must_match_shape_and_datatype(void **state)
 {
     static const uint8_t bytes[16] = {3, 0, 0, 0, 'a', 'b', 'c', 0, 0, 0, 0};
     static const bt_dtype_t four[] = {BT_DTYPE_INT32, BT_DTYPE_UINT32,
@@ -69,7 +69,7 @@ static void data_must_be_what_shape_and_type_say(void **state)
     assert_int_equal(bt_tensor_check(&t, why), BT_OK);
 }
 
-static void elements_are_walked_in_order(void **state)
+static void bytes_elements_are_iterated_in_order(void **state)
 {
     static const uint8_t bytes[] = {3, 0, 0, 0, 'a', 'b', 'c', 0, 0, 0, 0};
     const bt_tensor_t t = tensor(BT_DTYPE_BYTES, 2, bytes, sizeof(bytes));
@@ -104,7 +104,7 @@ static double real(bt_dtype_t dtype, const void *data)
     return value;
 }
 
-static void numbers_are_read_from_each_type(void **state)
+static void integers_are_read_from_each_datatype(void **state)
 {
     static const uint8_t ones[8] = {255, 255, 255, 255, 255, 255, 255, 255};
     static const uint8_t top[8] = {0, 0, 0, 0, 0, 0, 0, 128};
@@ -139,7 +139,7 @@ static void numbers_are_read_from_each_type(void **state)
 
 /* IEEE 754: 1.5 is 0x3FC00000, in half 0x3E00, in bfloat16 0x3FC0; the least
  * half is 2^-24, its infinity 0x7C00. */
-static void floats_are_read_from_each_type(void **state)
+static void floats_are_read_from_each_datatype(void **state)
 {
     const float single = 1.5f;
     const double wide = 1.5;
@@ -172,7 +172,7 @@ static void floats_are_read_from_each_type(void **state)
     assert_int_equal(bt_tensor_i64(&t, 0, &value), BT_ERR_INVALID_PARAM);
 }
 
-static void names_of_types_are_found_again(void **state)
+static void datatype_names_are_found(void **state)
 {
     (void)state;
     for (int i = 0; i < BT_N_DTYPES; i++) {
@@ -199,7 +199,7 @@ static void check_names(const bt_model_tensor_t *tensors, size_t n, size_t max)
     }
 }
 
-static void each_model_has_each_name_once(void **state)
+static void tensor_names_are_unique_per_model(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_N_MODEL_SPECS; i++) {
@@ -215,7 +215,7 @@ static void each_model_has_each_name_once(void **state)
 }
 
 /* As the documented tables have them. */
-static void the_documented_tensors_are_there(void **state)
+static void documented_tensors_exist(void **state)
 {
     static const char *const text[] = {"text_input",
                                        "max_tokens",
@@ -301,14 +301,14 @@ static void the_documented_tensors_are_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_do_not_overflow),
-        cmocka_unit_test(data_must_be_what_shape_and_type_say),
-        cmocka_unit_test(elements_are_walked_in_order),
-        cmocka_unit_test(numbers_are_read_from_each_type),
-        cmocka_unit_test(floats_are_read_from_each_type),
-        cmocka_unit_test(names_of_types_are_found_again),
-        cmocka_unit_test(each_model_has_each_name_once),
-        cmocka_unit_test(the_documented_tensors_are_there),
+        cmocka_unit_test(element_count_overflow_is_refused),
+        cmocka_unit_test(data_must_match_shape_and_datatype),
+        cmocka_unit_test(bytes_elements_are_iterated_in_order),
+        cmocka_unit_test(integers_are_read_from_each_datatype),
+        cmocka_unit_test(floats_are_read_from_each_datatype),
+        cmocka_unit_test(datatype_names_are_found),
+        cmocka_unit_test(tensor_names_are_unique_per_model),
+        cmocka_unit_test(documented_tensors_exist),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

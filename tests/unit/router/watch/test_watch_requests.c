@@ -2,7 +2,7 @@
 /* What live views read of requests that are over, and the page of the cluster,
  * from the route to the last byte. */
 #include "common/base/json_doc.h"
-#include "tests/unit/router/call_fixture.h"
+#include "tests/unit/router/request_fixture.h"
 
 #define PATIENCE_MS 60000
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file call_fixture.h
+/** @file request_fixture.h
  *
  * Calls of clients from the route to the last byte, with a written exchange in
  * place of a socket and scripted workers. The tiny model's vocabulary has a
  * token for each byte, so texts are spelled letter by letter. Defines what
  * http.h declares of exchanges: for one test program each.
  */
-#ifndef BT_TESTS_UNIT_ROUTER_CALL_FIXTURE_H
-#define BT_TESTS_UNIT_ROUTER_CALL_FIXTURE_H
+#ifndef BT_TESTS_UNIT_ROUTER_REQUEST_FIXTURE_H
+#define BT_TESTS_UNIT_ROUTER_REQUEST_FIXTURE_H
 
 #include "tests/support/testsupport.h"
 

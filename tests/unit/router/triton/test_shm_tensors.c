@@ -142,7 +142,7 @@ static void inputs_are_read_and_checked(void **state)
     assert_int_equal(number, 1);
 }
 
-static void what_does_not_fit_its_shape_is_refused_by_name(void **state)
+static void input_that_mismatches_shape_is_refused_by_name(void **state)
 {
     world_t *w = &world;
 
@@ -168,7 +168,7 @@ static void what_does_not_fit_its_shape_is_refused_by_name(void **state)
                "input 'ids' has 0 bytes");
 }
 
-static void where_nothing_is_registered_the_tensor_is_named(void **state)
+static void unknown_region_error_names_tensor(void **state)
 {
     world_t *w = &world;
 
@@ -198,7 +198,7 @@ static void where_nothing_is_registered_the_tensor_is_named(void **state)
     assert_false(bt_shm_tensors_any(&w->request));
 }
 
-static void memory_for_inputs_is_bounded_for_one_and_for_all(void **state)
+static void input_memory_is_limited_per_request_and_total(void **state)
 {
     world_t *w = &world;
 
@@ -216,7 +216,7 @@ static void memory_for_inputs_is_bounded_for_one_and_for_all(void **state)
     bt_regions_give_back(w->regions, 1000);
 }
 
-static void an_output_goes_there_and_the_others_stay(void **state)
+static void only_outputs_with_region_are_written_to_it(void **state)
 {
     world_t *w = &world;
     bt_tensor_t outputs[3];
@@ -248,7 +248,7 @@ static void an_output_goes_there_and_the_others_stay(void **state)
     }
 }
 
-static void an_output_without_room_is_named(void **state)
+static void output_too_large_for_region_is_named(void **state)
 {
     world_t *w = &world;
     bt_tensor_t output;
@@ -271,7 +271,7 @@ static void an_output_without_room_is_named(void **state)
     bt_tensor_fini(&output);
 }
 
-static void an_object_that_shrank_is_an_error_of_its_tensor(void **state)
+static void shrunk_shm_object_gives_error_with_tensor_name(void **state)
 {
     world_t *w = &world;
     bt_tensor_t output;
@@ -290,7 +290,7 @@ static void an_object_that_shrank_is_an_error_of_its_tensor(void **state)
     bt_tensor_fini(&output);
 }
 
-static void a_failed_allocation_is_an_error_and_leaks_nothing(void **state)
+static void failed_allocation_gives_error_and_leaks_nothing(void **state)
 {
     world_t *w = &world;
 
@@ -315,13 +315,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         USES_TEST(inputs_are_read_and_checked),
-        USES_TEST(what_does_not_fit_its_shape_is_refused_by_name),
-        USES_TEST(where_nothing_is_registered_the_tensor_is_named),
-        USES_TEST(memory_for_inputs_is_bounded_for_one_and_for_all),
-        USES_TEST(an_output_goes_there_and_the_others_stay),
-        USES_TEST(an_output_without_room_is_named),
-        USES_TEST(an_object_that_shrank_is_an_error_of_its_tensor),
-        USES_TEST(a_failed_allocation_is_an_error_and_leaks_nothing),
+        USES_TEST(input_that_mismatches_shape_is_refused_by_name),
+        USES_TEST(unknown_region_error_names_tensor),
+        USES_TEST(input_memory_is_limited_per_request_and_total),
+        USES_TEST(only_outputs_with_region_are_written_to_it),
+        USES_TEST(output_too_large_for_region_is_named),
+        USES_TEST(shrunk_shm_object_gives_error_with_tensor_name),
+        USES_TEST(failed_allocation_gives_error_and_leaks_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,7 +121,7 @@ static void wait_done(world_t *w)
     assert_int_equal(w->front.n_orders, 0);
 }
 
-static void an_order_is_done_when_the_launcher_has_done_it(void **state)
+static void command_completes_after_launcher_and_router_agree(void **state)
 {
     world_t w;
 
@@ -138,7 +138,7 @@ static void an_order_is_done_when_the_launcher_has_done_it(void **state)
     world_stop(&w);
 }
 
-static void what_the_launcher_refuses_is_told_in_its_words(void **state)
+static void launcher_error_is_passed_to_client(void **state)
 {
     world_t w;
 
@@ -153,7 +153,7 @@ static void what_the_launcher_refuses_is_told_in_its_words(void **state)
     world_stop(&w);
 }
 
-static void a_launcher_that_ends_is_said_to_be_gone(void **state)
+static void launcher_that_ends_gives_503(void **state)
 {
     world_t w;
 
@@ -169,7 +169,7 @@ static void a_launcher_that_ends_is_said_to_be_gone(void **state)
     world_stop(&w);
 }
 
-static void what_cannot_begin_is_refused_at_once(void **state)
+static void invalid_command_is_refused_at_once(void **state)
 {
     bt_model_control_t *orders[BT_ORDER_MAX];
     bt_api_error_t error = {0};
@@ -232,10 +232,10 @@ an_order_survives_failed_allocations_and_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(an_order_is_done_when_the_launcher_has_done_it),
-        BT_TEST(what_the_launcher_refuses_is_told_in_its_words),
-        BT_TEST(a_launcher_that_ends_is_said_to_be_gone),
-        BT_TEST(what_cannot_begin_is_refused_at_once),
+        BT_TEST(command_completes_after_launcher_and_router_agree),
+        BT_TEST(launcher_error_is_passed_to_client),
+        BT_TEST(launcher_that_ends_gives_503),
+        BT_TEST(invalid_command_is_refused_at_once),
         BT_TEST(an_order_survives_failed_allocations_and_leaves_nothing),
     };
 

@@ -65,7 +65,7 @@ static void refused(const char *model, const char *inputs, const char *part)
     }
 }
 
-static void every_sampling_input_of_text_is_taken(void **state)
+static void every_sampling_input_is_converted(void **state)
 {
     bt_tensor_requests_t l = accepted(
         "ensemble",
@@ -124,7 +124,7 @@ static void every_sampling_input_of_text_is_taken(void **state)
     bt_tensor_requests_fini(&l);
 }
 
-static void without_options_it_is_greedy_with_the_prompt_in_front(void **state)
+static void defaults_are_greedy_with_prompt_in_output(void **state)
 {
     bt_tensor_requests_t l = accepted("ensemble", TEXT);
 
@@ -137,7 +137,7 @@ static void without_options_it_is_greedy_with_the_prompt_in_front(void **state)
     bt_tensor_requests_fini(&l);
 }
 
-static void rows_have_their_own_options_or_share_one(void **state)
+static void options_apply_per_row_or_to_all_rows(void **state)
 {
     bt_tensor_requests_t l = accepted(
         "tensorrt_llm_bls",
@@ -172,7 +172,7 @@ static void rows_have_their_own_options_or_share_one(void **state)
     refused("ensemble", T("text_input", "BYTES", "[0,1]", "[]"), "batch of 0");
 }
 
-static void ids_count_as_far_as_their_lengths_say(void **state)
+static void input_lengths_limit_input_ids(void **state)
 {
     bt_tensor_requests_t l = accepted(
         "tensorrt_llm",
@@ -199,7 +199,7 @@ static void ids_count_as_far_as_their_lengths_say(void **state)
             "must be an integer");
 }
 
-static void words_of_ids_end_where_their_offsets_say(void **state)
+static void word_id_lists_are_split_by_offsets(void **state)
 {
     bt_tensor_requests_t l = accepted(
         "tensorrt_llm",
@@ -226,7 +226,7 @@ static void words_of_ids_end_where_their_offsets_say(void **state)
             "from -1 to 2");
 }
 
-static void biases_are_those_that_are_not_zero(void **state)
+static void embedding_bias_keeps_nonzero_values(void **state)
 {
     bt_tensor_requests_t l =
         accepted("tensorrt_llm",
@@ -248,7 +248,7 @@ static void biases_are_those_that_are_not_zero(void **state)
             "from -100 to 100");
 }
 
-static void what_is_not_there_is_refused_by_name_unless_it_is_off(void **state)
+static void unsupported_inputs_are_refused_unless_neutral(void **state)
 {
     static const char *const off[] = {
         T("prompt_vocab_size", "INT32", "[1,1]", "[0]"),
@@ -293,7 +293,7 @@ static void what_is_not_there_is_refused_by_name_unless_it_is_off(void **state)
 /* After what lower() writes: the request names outputs. */
 #define NAMED(names) "],\"outputs\":[" names
 
-static void log_probs_and_logits_of_one_row_come_for_all(void **state)
+static void logprobs_of_one_row_are_computed_for_all_rows(void **state)
 {
     bt_tensor_requests_t l = accepted("ensemble", TWO);
 
@@ -317,7 +317,7 @@ static void log_probs_and_logits_of_one_row_come_for_all(void **state)
             "'return_log_probs' must be BOOL");
 }
 
-static void only_what_is_both_named_and_on_is_computed(void **state)
+static void only_named_and_enabled_outputs_are_computed(void **state)
 {
     bt_tensor_requests_t l =
         accepted("ensemble", TWO NAMED("{\"name\":\"cum_log_probs\"}"));
@@ -339,7 +339,7 @@ static void only_what_is_both_named_and_on_is_computed(void **state)
     bt_tensor_requests_fini(&l);
 }
 
-static void limits_and_types_are_told_by_name(void **state)
+static void limits_and_types_are_refused_by_name(void **state)
 {
     (void)state;
     refused("ensemble", TEXT "," TEXT, "twice");
@@ -367,7 +367,7 @@ static void limits_and_types_are_told_by_name(void **state)
             "min_length");
 }
 
-static void a_stop_needs_nothing_else(void **state)
+static void stop_request_needs_no_other_inputs(void **state)
 {
     bt_tensor_requests_t l =
         accepted("tensorrt_llm", T("stop", "BOOL", "[1,1]", "[true]"));
@@ -381,17 +381,17 @@ static void a_stop_needs_nothing_else(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sampling_input_of_text_is_taken),
-        cmocka_unit_test(without_options_it_is_greedy_with_the_prompt_in_front),
-        cmocka_unit_test(rows_have_their_own_options_or_share_one),
-        cmocka_unit_test(ids_count_as_far_as_their_lengths_say),
-        cmocka_unit_test(words_of_ids_end_where_their_offsets_say),
-        cmocka_unit_test(biases_are_those_that_are_not_zero),
-        cmocka_unit_test(what_is_not_there_is_refused_by_name_unless_it_is_off),
-        cmocka_unit_test(log_probs_and_logits_of_one_row_come_for_all),
-        cmocka_unit_test(only_what_is_both_named_and_on_is_computed),
-        cmocka_unit_test(limits_and_types_are_told_by_name),
-        cmocka_unit_test(a_stop_needs_nothing_else),
+        cmocka_unit_test(every_sampling_input_is_converted),
+        cmocka_unit_test(defaults_are_greedy_with_prompt_in_output),
+        cmocka_unit_test(options_apply_per_row_or_to_all_rows),
+        cmocka_unit_test(input_lengths_limit_input_ids),
+        cmocka_unit_test(word_id_lists_are_split_by_offsets),
+        cmocka_unit_test(embedding_bias_keeps_nonzero_values),
+        cmocka_unit_test(unsupported_inputs_are_refused_unless_neutral),
+        cmocka_unit_test(logprobs_of_one_row_are_computed_for_all_rows),
+        cmocka_unit_test(only_named_and_enabled_outputs_are_computed),
+        cmocka_unit_test(limits_and_types_are_refused_by_name),
+        cmocka_unit_test(stop_request_needs_no_other_inputs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
