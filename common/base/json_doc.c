@@ -725,6 +725,16 @@ bool bt_json_as_double(const bt_json_node_t *node, double *value_p)
     return true;
 }
 
+bool bt_json_is_fraction(const bt_json_node_t *number)
+{
+    for (uint32_t i = 0; i < number->len; i++) {
+        if (strchr(".eE", number->text[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Number as its digits, "12.50e3": 1250 with the point moved by 1. */
 typedef struct decimal {
     const char *text; /* behind the sign */

@@ -144,6 +144,10 @@ const bt_json_node_t *bt_json_get(const bt_json_doc_t *doc,
 /** True when a node is a string of these bytes. False for NULL. */
 bool bt_json_is(const bt_json_node_t *node, const char *text);
 
+/** True when a number is written with a fraction or an exponent: 0.5, 1.0, 1e3.
+ */
+bool bt_json_is_fraction(const bt_json_node_t *number);
+
 /** Whole number of any size. */
 typedef struct bt_json_whole {
     bool negative;

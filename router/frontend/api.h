@@ -122,7 +122,7 @@ typedef struct bt_api_request {
     size_t n_prompts;
     bt_api_messages_t messages; /**< chat, tokenize, responses */
     uint32_t n;                 /**< choices computed per prompt */
-    uint32_t n_told;            /**< number of best choices returned; 0: all */
+    uint32_t n_returned;        /**< number of best choices returned; 0: all */
     bool hides_logprobs;        /**< log-probs are only used to rank choices */
     bool has_max_tokens;        /**< false: the dialect's default applies */
     uint32_t max_tokens;
@@ -152,13 +152,13 @@ typedef struct bt_api_request {
     uint64_t whole_logits;
     bool echo; /**< completions: include the prompt before the answer */
     bool exclude_input_in_output;  /**< Triton: no prompt in the text */
-    bool says_exclude_input;       /**< client set exclude_input_in_output */
+    bool has_exclude_input;        /**< client set exclude_input_in_output */
     bool has_seed;                 /**< false: a random seed per request */
     bt_logit_bias_t *logit_biases; /**< biases used in `sampling` */
     /** Without bad words; end_ids holds the client's (end_id, stop_token_ids),
      *  to which the caller appends the model's. */
     bt_sampling_t sampling;
-    uint32_t said; /**< sampling options that the client set: BT_SAYS_* */
+    uint32_t given; /**< sampling options that the client set: BT_GIVEN_* */
     char *stops[BT_API_MAX_STOPS];
     uint32_t n_stops;
     char *bad_words[BT_MAX_BAD_WORDS]; /**< text, not yet tokenized */
@@ -208,10 +208,18 @@ typedef struct bt_api_error {
 
 #define BT_API_CONTEXT_LENGTH "context_length_exceeded" /**< a `code` */
 
-/** Sets all fields, with code NULL; printf style. */
-void bt_api_error_set(bt_api_error_t *error, int http_status, const char *type,
-                      const char *param, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
+/** Fills all fields: the type by the status, code NULL; printf style. */
+void bt_api_error_set(bt_api_error_t *error, int http_status, const char *param,
+                      const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/** Fills the error of an invalid request: 400; printf style.
+ *  @return BT_ERR_INVALID_PARAM */
+bt_status_t bt_api_error_invalid(bt_api_error_t *error, const char *param,
+                                 const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/** Fills the error of a request that finds no memory: 503.
+ *  @return BT_ERR_NO_MEMORY */
+bt_status_t bt_api_error_no_memory(bt_api_error_t *error);
 
 /**
  * Parses one body.
@@ -281,11 +289,11 @@ typedef struct bt_api_choice {
     bool no_new_text;    /**< piece whose text was sent before, or is empty */
     const char *thought; /**< reasoning text: piece or whole */
     size_t thought_bytes;
-    /** Chat: tool calls, all so far. For a piece, n_calls_told of them were
-     *  sent before, the last one up to args_told bytes of its arguments. */
+    /** Chat: tool calls, all so far. For a piece, n_calls_sent of them were
+     *  sent before, the last one up to args_sent bytes of its arguments. */
     const bt_tool_call_t *calls;
-    uint32_t n_calls, n_calls_told;
-    size_t args_told;
+    uint32_t n_calls, n_calls_sent;
+    size_t args_sent;
     bool is_cut_call; /**< answer ended within the last call */
     /** Responses, piece: all text and reasoning so far, including this piece.
      */

@@ -14,7 +14,8 @@ static bt_status_t make_room(bt_api_parse_t *parse)
         request->bias_words =
             bt_calloc(BT_API_MAX_BIAS_WORDS, sizeof(*request->bias_words));
     }
-    return (request->bias_words != NULL) ? BT_OK : bt_api_no_memory(parse);
+    return (request->bias_words != NULL) ? BT_OK
+                                         : bt_api_error_no_memory(parse->error);
 }
 
 /* Accepts a list, or a single element. */

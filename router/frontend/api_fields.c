@@ -110,7 +110,7 @@ static bt_status_t read_temperature(bt_api_parse_t *parse,
     float *const temperature = &parse->request->sampling.temperature;
 
     if (status == BT_OK) {
-        parse->request->said |= BT_SAYS_TEMPERATURE;
+        parse->request->given |= BT_GIVEN_TEMPERATURE;
         if (*temperature < 1e-5f) {
             *temperature = 0.0f; /* a division by less would overflow */
         }
@@ -126,7 +126,7 @@ static bt_status_t read_top_p(bt_api_parse_t *parse,
     double real = 0.0;
     bt_status_t status;
 
-    parse->request->said |= BT_SAYS_TOP_P;
+    parse->request->given |= BT_GIVEN_TOP_P;
     parse->only_the_best = false;
     status = bt_api_read_float(parse, field, value);
     if ((status != BT_OK) || !bt_api_real(value, &real)) {
@@ -135,7 +135,8 @@ static bt_status_t read_top_p(bt_api_parse_t *parse,
     if (fpclassify(real) == FP_ZERO) {
         *top_p = 1.0f;
         if (parse->request->dialect == BT_API_GENERATE) {
-            parse->request->said &= ~BT_SAYS_TOP_P; /* Triton's clients' off */
+            parse->request->given &=
+                ~BT_GIVEN_TOP_P; /* Triton's clients' off */
         } else {
             parse->only_the_best = true;
         }
@@ -154,7 +155,7 @@ static bt_status_t read_top_k(bt_api_parse_t *parse,
         bt_api_integer(parse, field->name, value, -1, INT32_MAX, &number);
 
     if (status == BT_OK) {
-        parse->request->said |= BT_SAYS_TOP_K;
+        parse->request->given |= BT_GIVEN_TOP_K;
         parse->request->sampling.top_k = (number < 0) ? 0 : (uint32_t)number;
     }
     return status;
@@ -164,7 +165,7 @@ static bt_status_t read_min_p(bt_api_parse_t *parse,
                               const bt_api_field_t *field,
                               const bt_json_node_t *value)
 {
-    parse->request->said |= BT_SAYS_MIN_P;
+    parse->request->given |= BT_GIVEN_MIN_P;
     return bt_api_read_float(parse, field, value);
 }
 
@@ -172,7 +173,7 @@ static bt_status_t read_repetition_penalty(bt_api_parse_t *parse,
                                            const bt_api_field_t *field,
                                            const bt_json_node_t *value)
 {
-    parse->request->said |= BT_SAYS_REPETITION_PENALTY;
+    parse->request->given |= BT_GIVEN_REPETITION_PENALTY;
     return bt_api_read_float(parse, field, value);
 }
 
@@ -244,18 +245,6 @@ static bt_status_t read_timeout_us(bt_api_parse_t *parse,
     return status;
 }
 
-/* True when a number is written with a fraction or an exponent: 0.5, 1.0, 1e3.
- */
-static bool is_fraction(const bt_json_node_t *number)
-{
-    for (uint32_t i = 0; i < number->len; i++) {
-        if (strchr(".eE", number->text[i]) != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Accepts any value: without --client-priority it is ignored. */
 static bt_status_t read_priority(bt_api_parse_t *parse,
                                  const bt_api_field_t *field,
@@ -268,7 +257,7 @@ static bt_status_t read_priority(bt_api_parse_t *parse,
     if (!bt_json_is_kind(value, BT_JSON_NUMBER)) {
         return BT_OK;
     }
-    if (is_fraction(value)) {
+    if (bt_json_is_fraction(value)) {
         priority->kind = BT_API_PRIORITY_REAL;
         (void)bt_api_real(value, &priority->real);
         return BT_OK;
@@ -475,7 +464,7 @@ static bt_status_t read_exclude_input(bt_api_parse_t *parse,
                                       const bt_api_field_t *field,
                                       const bt_json_node_t *value)
 {
-    parse->request->says_exclude_input = true;
+    parse->request->has_exclude_input = true;
     return bt_api_read_bool(parse, field, value);
 }
 

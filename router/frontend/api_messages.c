@@ -405,7 +405,7 @@ static bt_status_t keep_final(writer_t *w, const bt_json_node_t *message)
     }
     if (bt_strbuf_status(&text) != BT_OK) {
         bt_strbuf_fini(&text);
-        return bt_api_no_memory(w->parse);
+        return bt_api_error_no_memory(w->parse->error);
     }
     if (text.len > 0) {
         messages->final = text.data; /* owned from here on */
@@ -446,7 +446,7 @@ static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
 static bt_status_t keep(writer_t *w)
 {
     if (bt_strbuf_status(&w->text) != BT_OK) {
-        return bt_api_no_memory(w->parse);
+        return bt_api_error_no_memory(w->parse->error);
     }
     bt_free(w->parse->request->messages.json);
     w->parse->request->messages.json = w->text.data;
@@ -488,7 +488,7 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
         request->messages.places =
             bt_calloc(n + 1, sizeof(*request->messages.places));
         if (request->messages.places == NULL) {
-            return bt_api_no_memory(parse);
+            return bt_api_error_no_memory(parse->error);
         }
     }
     bt_json_array(&w.json, NULL);

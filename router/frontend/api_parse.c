@@ -101,7 +101,7 @@ static bt_status_t check_choices(bt_api_parse_t *parse)
     /* best_of ranks choices by their tokens' log-probs. */
     request->hides_logprobs = (request->wants.what & BT_WANT_LOGPROBS) == 0;
     request->wants.what |= BT_WANT_LOGPROBS;
-    request->n_told = request->n;
+    request->n_returned = request->n;
     request->n = n;
     return BT_OK;
 }
@@ -234,10 +234,10 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     }
     if (parse->only_the_best) {
         sampling->temperature = 0.0f;
-        request->said |= BT_SAYS_TEMPERATURE;
+        request->given |= BT_GIVEN_TEMPERATURE;
     } else if (request->dialect == BT_API_GENERATE) {
-        bt_sampling_apply_triton(request->said, sampling);
-    } else if ((request->said & BT_SAYS_TEMPERATURE) == 0) {
+        bt_sampling_apply_triton(request->given, sampling);
+    } else if ((request->given & BT_GIVEN_TEMPERATURE) == 0) {
         sampling->temperature = 1.0f;
     }
     status = bt_api_check_biases(parse);
@@ -287,7 +287,7 @@ static bt_status_t not_read(bt_api_parse_t *parse, const char *text,
     unsigned n_lines = 1;
 
     if (status == BT_ERR_NO_MEMORY) {
-        return bt_api_no_memory(parse);
+        return bt_api_error_no_memory(parse->error);
     }
     if (status == BT_ERR_TOO_LARGE) {
         return bt_api_refuse(

@@ -47,7 +47,6 @@ typedef struct bt_api_field {
 bt_status_t bt_api_refuse(bt_api_parse_t *parse, const char *param,
                           const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-bt_status_t bt_api_no_memory(bt_api_parse_t *parse);
 #define BT_API_SHOWN_BYTES 96
 
 /** Formats a value for an error's text: numbers, words and the beginning of a

@@ -38,7 +38,8 @@ static bt_status_t text_prompt(bt_api_parse_t *parse, const char *name,
     }
     prompt->text = bt_memdup(value->text, value->len);
     prompt->text_bytes = value->len;
-    return (prompt->text == NULL) ? bt_api_no_memory(parse) : BT_OK;
+    return (prompt->text == NULL) ? bt_api_error_no_memory(parse->error)
+                                  : BT_OK;
 }
 
 /* Digits only, which covers nearly all ids. */
@@ -74,13 +75,13 @@ static bt_status_t ids_prompt(bt_api_parse_t *parse, const char *name,
     }
     prompt->ids = bt_calloc((size_t)n + 1, sizeof(*prompt->ids));
     if (prompt->ids == NULL) {
-        return bt_api_no_memory(parse);
+        return bt_api_error_no_memory(parse->error);
     }
     prompt->n_ids = n;
     for (uint32_t i = 0; i < n; i++) {
         if (bt_task_poll_every(&steps)) {
-            return bt_api_no_memory(
-                parse); /* canceled: the error is not sent */
+            return bt_api_error_no_memory(
+                parse->error); /* canceled: the error is not sent */
         }
         if (!plain_id(id, &prompt->ids[i])) {
             int64_t number = 0;
@@ -117,7 +118,7 @@ static bt_status_t make_prompts(bt_api_parse_t *parse, size_t n)
     free_prompts(request);
     request->prompts = bt_calloc(n, sizeof(*request->prompts));
     if (request->prompts == NULL) {
-        return bt_api_no_memory(parse);
+        return bt_api_error_no_memory(parse->error);
     }
     request->n_prompts = n;
     return BT_OK;

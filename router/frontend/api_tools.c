@@ -57,7 +57,7 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
     n = name->len;
     names = bt_realloc_array(tools->names, tools->names_bytes + n + 1, 1);
     if (names == NULL) {
-        return bt_api_no_memory(parse);
+        return bt_api_error_no_memory(parse->error);
     }
     memcpy(names + tools->names_bytes, name->text, n);
     names[tools->names_bytes + n] = '\0';
@@ -193,16 +193,16 @@ bt_status_t bt_api_check_tools(bt_api_parse_t *parse)
 /* ---- calls that a message has ---- */
 
 /* A tool call in a message. */
-typedef struct told {
+typedef struct call_writer {
     bt_api_parse_t *parse;
     const char *where; /* "messages[3]" */
     size_t index;
     bt_json_t *json;
-} told_t;
+} call_writer_t;
 
 /* Writes the arguments as the client sent them: a string of JSON, or an object.
  */
-static bt_status_t put_arguments(told_t *t, const bt_json_node_t *given)
+static bt_status_t put_arguments(call_writer_t *t, const bt_json_node_t *given)
 {
     if ((given == NULL) || (given->kind == BT_JSON_NULL)) {
         bt_json_raw(t->json, NULL, "{}");
@@ -218,7 +218,8 @@ static bt_status_t put_arguments(told_t *t, const bt_json_node_t *given)
     return BT_OK;
 }
 
-static bt_status_t put_function(told_t *t, const bt_json_node_t *function)
+static bt_status_t put_function(call_writer_t *t,
+                                const bt_json_node_t *function)
 {
     const bt_json_doc_t *doc = t->parse->doc;
     const bt_json_node_t *key = bt_json_first(function);
@@ -243,7 +244,7 @@ static bt_status_t put_function(told_t *t, const bt_json_node_t *function)
     return status;
 }
 
-static bt_status_t put_call_of(told_t *t, const bt_json_node_t *call)
+static bt_status_t put_call_of(call_writer_t *t, const bt_json_node_t *call)
 {
     const bt_json_doc_t *doc = t->parse->doc;
     const bt_json_node_t *key = bt_json_first(call);
@@ -271,7 +272,8 @@ static bt_status_t put_call_of(told_t *t, const bt_json_node_t *call)
     return status;
 }
 
-static bt_status_t check_call(const told_t *t, const bt_json_node_t *call)
+static bt_status_t check_call(const call_writer_t *t,
+                              const bt_json_node_t *call)
 {
     const bt_json_doc_t *doc = t->parse->doc;
     const bt_json_node_t *name =
@@ -298,7 +300,7 @@ bt_status_t bt_api_write_calls(bt_api_parse_t *parse, const char *where,
                                const bt_json_node_t *value, bt_json_t *json)
 {
     const bt_json_node_t *call = bt_json_first(value);
-    told_t t = {.parse = parse, .where = where, .json = json};
+    call_writer_t t = {.parse = parse, .where = where, .json = json};
     bt_status_t status = BT_OK;
 
     if (value->n > BT_API_MAX_TOOLS) {
@@ -350,8 +352,8 @@ static void put_call(const bt_api_answer_t *answer,
                      bt_json_t *json)
 {
     const bt_strbuf_t *arguments = &choice->calls[i].arguments;
-    const bool is_new = i >= choice->n_calls_told;
-    const size_t from = is_new ? 0 : choice->args_told;
+    const bool is_new = i >= choice->n_calls_sent;
+    const size_t from = is_new ? 0 : choice->args_sent;
 
     bt_json_object(json, NULL);
     if (piece) {
@@ -375,12 +377,12 @@ static void put_call(const bt_api_answer_t *answer,
 /* Returns the first call with parts that were not sent yet. */
 static uint32_t first_new(const bt_api_choice_t *choice)
 {
-    const uint32_t n_told = choice->n_calls_told;
+    const uint32_t n_returned = choice->n_calls_sent;
 
-    return ((n_told > 0) &&
-            (choice->calls[n_told - 1].arguments.len > choice->args_told))
-               ? n_told - 1
-               : n_told;
+    return ((n_returned > 0) &&
+            (choice->calls[n_returned - 1].arguments.len > choice->args_sent))
+               ? n_returned - 1
+               : n_returned;
 }
 
 bool bt_api_has_new_calls(const bt_api_choice_t *choice)

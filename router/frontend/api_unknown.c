@@ -142,7 +142,7 @@ void bt_api_note_unused(bt_api_request_t *request, const char *places)
     }
 }
 
-static void tell_one(uint32_t dialect, const char *name, size_t n,
+static void name_one(uint32_t dialect, const char *name, size_t n,
                      bt_strbuf_t *out)
 {
     static const char parameters[] = "parameters.";
@@ -173,16 +173,16 @@ bool bt_api_refuse_ignored(const bt_api_request_t *request,
         const char *end = strstr(at, SEPARATOR);
         const size_t n = (end != NULL) ? (size_t)(end - at) : strlen(at);
 
-        tell_one(dialect, at, n, &names);
+        name_one(dialect, at, n, &names);
         at += n;
         if (end != NULL) {
             bt_strbuf_puts(&names, SEPARATOR);
             at += strlen(SEPARATOR);
         }
     }
-    bt_api_error_set(
-        error_p, 400, "invalid_request_error", NULL, "not known here: %s",
-        (bt_strbuf_status(&names) == BT_OK) ? names.data : request->ignored);
+    bt_api_error_set(error_p, 400, NULL, "not known here: %s",
+                     (bt_strbuf_status(&names) == BT_OK) ? names.data
+                                                         : request->ignored);
     bt_strbuf_fini(&names);
     return true;
 }

@@ -9,31 +9,49 @@
 #include "common/base/alloc.h"
 #include "router/frontend/api_priv.h"
 
-#define INVALID "invalid_request_error"
+static void set_error(bt_api_error_t *error, int http_status, const char *param,
+                      const char *fmt, va_list args)
+    __attribute__((format(printf, 4, 0)));
 
-static void set_error(bt_api_error_t *error, int http_status, const char *type,
-                      const char *param, const char *fmt, va_list args)
-    __attribute__((format(printf, 5, 0)));
-
-static void set_error(bt_api_error_t *error, int http_status, const char *type,
-                      const char *param, const char *fmt, va_list args)
+static void set_error(bt_api_error_t *error, int http_status, const char *param,
+                      const char *fmt, va_list args)
 {
-    error->http_status = http_status;
-    error->type = type;
-    error->param = param;
-    error->code = NULL;
-    error->retry_after_s = 0;
+    *error = (bt_api_error_t){
+        .http_status = http_status,
+        .type = (http_status >= 500)   ? "server_error"
+                : (http_status == 429) ? "rate_limit_error"
+                                       : "invalid_request_error",
+        .param = param,
+    };
     vsnprintf(error->message, sizeof(error->message), fmt, args);
 }
 
-void bt_api_error_set(bt_api_error_t *error, int http_status, const char *type,
-                      const char *param, const char *fmt, ...)
+void bt_api_error_set(bt_api_error_t *error, int http_status, const char *param,
+                      const char *fmt, ...)
 {
     va_list args;
 
     va_start(args, fmt);
-    set_error(error, http_status, type, param, fmt, args);
+    set_error(error, http_status, param, fmt, args);
     va_end(args);
+}
+
+bt_status_t bt_api_error_invalid(bt_api_error_t *error, const char *param,
+                                 const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    set_error(error, 400, param, fmt, args);
+    va_end(args);
+    return BT_ERR_INVALID_PARAM;
+}
+
+bt_status_t bt_api_error_no_memory(bt_api_error_t *error)
+{
+    bt_api_error_set(error, 503, NULL,
+                     "out of memory for this request, try again later");
+    return BT_ERR_NO_MEMORY;
 }
 
 bt_status_t bt_api_refuse(bt_api_parse_t *parse, const char *param,
@@ -42,16 +60,9 @@ bt_status_t bt_api_refuse(bt_api_parse_t *parse, const char *param,
     va_list args;
 
     va_start(args, fmt);
-    set_error(parse->error, 400, INVALID, param, fmt, args);
+    set_error(parse->error, 400, param, fmt, args);
     va_end(args);
     return BT_ERR_INVALID_PARAM;
-}
-
-bt_status_t bt_api_no_memory(bt_api_parse_t *parse)
-{
-    bt_api_error_set(parse->error, 503, "server_error", NULL,
-                     "the server is short of memory, try again later");
-    return BT_ERR_NO_MEMORY;
 }
 
 /* Returns the longest prefix of at most @a n bytes that splits no character. */
@@ -173,7 +184,7 @@ bt_status_t bt_api_raw(bt_api_parse_t *parse, const bt_json_node_t *value,
     size_t n = 0;
 
     if (text == NULL) {
-        return bt_api_no_memory(parse);
+        return bt_api_error_no_memory(parse->error);
     }
     for (size_t i = 0; i < value->len; i++) {
         const char c = value->text[i];
@@ -236,7 +247,7 @@ bt_status_t bt_api_string_in(bt_api_parse_t *parse, const char *param,
     }
     text = bt_memdup(value->text, value->len);
     if (text == NULL) {
-        return bt_api_no_memory(parse);
+        return bt_api_error_no_memory(parse->error);
     }
     *text_p = text;
     return BT_OK;
@@ -429,7 +440,7 @@ bt_status_t bt_api_read_logit_bias(bt_api_parse_t *parse,
     }
     biases = bt_calloc(value->n, sizeof(*biases));
     if (biases == NULL) {
-        return bt_api_no_memory(parse);
+        return bt_api_error_no_memory(parse->error);
     }
     status = read_biases(parse, field, value, biases, &n);
     if (status != BT_OK) {

@@ -272,20 +272,19 @@ bt_status_t bt_frontend_check_room(const bt_frontend_t *front,
     const uint32_t in_flight = bt_frontend_n_in_flight(front) - n_mine;
 
     if (front->draining) {
-        bt_api_error_set(error_p, 503, "server_error", NULL,
-                         "the server is stopping");
+        bt_api_error_set(error_p, 503, NULL, "the server is stopping");
     } else if (n > BT_API_MAX_PROMPTS) {
-        bt_api_error_set(error_p, 400, "invalid_request_error", "n",
+        bt_api_error_set(error_p, 400, "n",
                          "prompts times n is %zu answers, more than the limit "
                          "of %d",
                          n, BT_API_MAX_PROMPTS);
     } else if (in_flight + n > max_queue) {
-        bt_api_error_set(error_p, 429, "rate_limit_error", NULL,
+        bt_api_error_set(error_p, 429, NULL,
                          "%u requests are in flight and the limit is %u, try "
                          "again later",
                          in_flight, max_queue);
     } else if (has_its_places(front, tenant, in_flight, n, n_mine)) {
-        bt_api_error_set(error_p, 429, "rate_limit_error", NULL,
+        bt_api_error_set(error_p, 429, NULL,
                          "%u requests are in flight of %u, and the rest is for "
                          "others: %u of them are yours, try again later",
                          in_flight, max_queue, tenant->n_under_way);
@@ -317,7 +316,7 @@ uint32_t bt_frontend_n_legs(const bt_frontend_t *front)
     return n;
 }
 
-bool bt_frontend_obeys_anybody(const bt_frontend_t *front)
+bool bt_frontend_admits_anybody(const bt_frontend_t *front)
 {
     return strcmp(front->config->admin_without_keys, "anybody") == 0;
 }

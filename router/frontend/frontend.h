@@ -38,10 +38,10 @@
 #define BT_ANSWER_LOGITS (BT_ANSWER_LIMIT - (1u << 20))
 
 /** Error text for admin commands that are refused where there are no keys. */
-#define BT_ORDER_REFUSED                                                     \
-    "this is an order to the server: where there are no keys (--api-keys), " \
-    "it takes those of its own user and of root on its own host, and with "  \
-    "--admin-without-keys anybody those of whoever reaches the port"
+#define BT_ADMIN_REFUSED                                                    \
+    "this is an admin request: without keys (--api-keys) the server takes " \
+    "it from its own user and from root on its own host, and with "         \
+    "--admin-without-keys anybody from every client that reaches the port"
 
 typedef struct bt_frontend bt_frontend_t;
 
@@ -93,7 +93,7 @@ struct bt_frontend {
     bt_budget_t requests;    /**< memory of requests in progress */
     bt_budget_t answers;     /**< ... and of answers being written */
     uint64_t most_bytes;     /**< memory limit of the process; 0: no limit */
-    bool said_priority;      /**< logged that clients' priorities are ignored */
+    bool logged_priority;    /**< logged that clients' priorities are ignored */
     bt_list_t held;          /**< rows held for batching: max-queue-delay-us */
     uint32_t n_held;
     /** Starts the timer for bt_request_begin_held(), in us, when rows are
@@ -105,15 +105,15 @@ struct bt_frontend {
     bt_list_t paced;     /**< refused requests whose error is delayed */
     uint32_t n_arriving; /**< choices of requests that do not run yet */
     uint32_t n_answers;  /**< ended choices whose answers the pool is writing */
-    uint32_t n_orders;   /**< clients' orders to the launcher, in progress */
-    bt_list_t stoppable; /**< requests that clients can stop by id */
-    uint64_t id_start;   /**< random: makes answer ids unique */
-    uint64_t n_answers_begun; /**< counter of answer ids */
+    uint32_t n_model_controls; /**< model controls in progress */
+    bt_list_t stoppable;       /**< requests that clients can stop by id */
+    uint64_t id_start;         /**< random: makes answer ids unique */
+    uint64_t n_answers_begun;  /**< counter of answer ids */
 };
 
 /** True when, without keys, admin commands of all clients are accepted; false
  *  when only those of the router's own user are. */
-bool bt_frontend_obeys_anybody(const bt_frontend_t *front);
+bool bt_frontend_admits_anybody(const bt_frontend_t *front);
 
 /**
  * Opens the models that the options name.

@@ -17,15 +17,6 @@
 #define CHAT_TEXT_LIMIT (64u << 20)
 #define UNUSED_LIMIT    4096u /* names of ignored members */
 #define OPENING_TOKENS  32u   /* more than a mark at a prompt's end takes */
-#define BAD_REQUEST     "invalid_request_error"
-#define SERVER_ERROR    "server_error"
-
-bt_status_t bt_prepare_no_memory(bt_api_error_t *error)
-{
-    bt_api_error_set(error, 503, SERVER_ERROR, NULL,
-                     "out of memory for this request, try again later");
-    return BT_ERR_NO_MEMORY;
-}
 
 #define WHY_BYTES        128
 #define COUNTED_CONTEXTS 4u /* beyond: a lower bound */
@@ -82,15 +73,14 @@ static bt_status_t tell_tokenized(uint32_t most, bt_status_t status,
     case BT_OK:
         return BT_OK;
     case BT_ERR_INVALID_PARAM:
-        bt_api_error_set(error, 400, BAD_REQUEST, param,
-                         "%s is not valid UTF-8", param);
+        bt_api_error_set(error, 400, param, "%s is not valid UTF-8", param);
         return status;
     case BT_ERR_TOO_LARGE:
-        bt_api_error_set(error, 400, BAD_REQUEST, param,
-                         "%s has more than %u tokens", param, most);
+        bt_api_error_set(error, 400, param, "%s has more than %u tokens", param,
+                         most);
         return status;
     default:
-        return bt_prepare_no_memory(error);
+        return bt_api_error_no_memory(error);
     }
 }
 
@@ -139,9 +129,9 @@ static bt_status_t refuse_length(const bt_served_t *served, uint32_t context,
     char why[WHY_BYTES];
 
     if ((status != BT_OK) && !more) {
-        return bt_prepare_no_memory(error);
+        return bt_api_error_no_memory(error);
     }
-    bt_api_error_set(error, 400, BAD_REQUEST, prompt->name,
+    bt_api_error_set(error, 400, prompt->name,
                      "This model's maximum context length is %u tokens%s. "
                      "However, you requested %s%zu tokens in the %s. Please "
                      "reduce its length.",
@@ -179,10 +169,9 @@ static bt_status_t copy_ids(const bt_served_t *served,
 
     for (size_t i = 0; (i < prompt->n_ids) && (hint != NULL); i++) {
         if (prompt->ids[i] >= n_vocab) {
-            bt_api_error_set(error, 400, BAD_REQUEST, name,
-                             "%s has token id %u; this model has ids 0 to %u%s",
-                             name, prompt->ids[i], n_vocab - 1, hint);
-            return BT_ERR_INVALID_PARAM;
+            return bt_api_error_invalid(
+                error, name, "%s has token id %u; this model has ids 0 to %u%s",
+                name, prompt->ids[i], n_vocab - 1, hint);
         }
     }
     if (prompt->n_ids == 0) {
@@ -190,7 +179,7 @@ static bt_status_t copy_ids(const bt_served_t *served,
     }
     out->ids = bt_memdup(prompt->ids, prompt->n_ids * sizeof(*prompt->ids));
     if (out->ids == NULL) {
-        return bt_prepare_no_memory(error);
+        return bt_api_error_no_memory(error);
     }
     out->n = out->cap = prompt->n_ids;
     if (hint == NULL) {
@@ -203,7 +192,7 @@ static bt_status_t copy_ids(const bt_served_t *served,
 static bt_status_t check_tools(const bt_served_t *served, bt_api_error_t *error)
 {
     if (!served->takes_tools) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "tools",
+        bt_api_error_set(error, 400, "tools",
                          "tools: the chat template of model %s shows no tools; "
                          "start the server with --chat-template FILE, one that "
                          "does",
@@ -211,7 +200,7 @@ static bt_status_t check_tools(const bt_served_t *served, bt_api_error_t *error)
         return BT_ERR_UNSUPPORTED;
     }
     if (served->tools == NULL) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "tools",
+        bt_api_error_set(error, 400, "tools",
                          "tools: how model %s writes calls is not known from "
                          "its chat template, or off; start the server with "
                          "--tool-call-parser",
@@ -227,7 +216,7 @@ static bt_status_t check_chat(const bt_served_t *served,
                               bt_api_error_t *error)
 {
     if (served->chat == NULL) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "messages",
+        bt_api_error_set(error, 400, "messages",
                          "%s; start the server with --chat-template FILE or "
                          "NAME (%s)",
                          served->chat_why, bt_chat_family_names());
@@ -264,11 +253,10 @@ static bt_status_t render_chat(const bt_served_t *served,
     }
     bt_strbuf_fini(&unused);
     if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "messages", "messages: %s",
-                         why);
+        bt_api_error_set(error, 400, "messages", "messages: %s", why);
         return status;
     }
-    return (status == BT_OK) ? BT_OK : bt_prepare_no_memory(error);
+    return (status == BT_OK) ? BT_OK : bt_api_error_no_memory(error);
 }
 
 /* True when these words are in the last message's content, or contain its last
@@ -298,7 +286,7 @@ static bt_status_t cut_behind_final(const bt_api_request_t *request,
     if ((last == NULL) ||
         !ends_with(&request->messages, text->data + last->begin,
                    last->end - last->begin)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "continue_final_message",
+        bt_api_error_set(error, 400, "continue_final_message",
                          "continue_final_message: this model's chat template "
                          "does not show the last message's content");
         return BT_ERR_UNSUPPORTED;
@@ -336,7 +324,7 @@ static bt_status_t open_call(const bt_served_t *served,
     }
     return ((status == BT_OK) && (bt_strbuf_status(text) == BT_OK))
                ? BT_OK
-               : bt_prepare_no_memory(error);
+               : bt_api_error_no_memory(error);
 }
 
 static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
@@ -418,7 +406,7 @@ static bt_status_t hold_prompt(const bt_served_t *served, uint32_t context,
     shrink(&tokens);
     if ((status == BT_OK) &&
         (bt_prompt_create(tokens.ids, (uint32_t)tokens.n, prompt_p) != BT_OK)) {
-        status = bt_prepare_no_memory(error);
+        status = bt_api_error_no_memory(error);
     }
     if (status != BT_OK) {
         bt_free(tokens.ids);
@@ -440,11 +428,10 @@ static bt_status_t check_length(const bt_served_t *served,
     uint32_t fits;
 
     if (n == 0) {
-        bt_api_error_set(error, 400, BAD_REQUEST, name, "%s is empty", name);
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(error, name, "%s is empty", name);
     }
     if (request->has_max_tokens && (n + request->max_tokens > context)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, names.max_tokens,
+        bt_api_error_set(error, 400, names.max_tokens,
                          "This model's maximum context length is %u tokens%s. "
                          "However, you requested %zu tokens (%zu in the %s, %u "
                          "in the completion, %s). Please reduce either.",
@@ -455,7 +442,7 @@ static bt_status_t check_length(const bt_served_t *served,
         return BT_ERR_INVALID_PARAM;
     }
     if (n >= context) {
-        bt_api_error_set(error, 400, BAD_REQUEST, name,
+        bt_api_error_set(error, 400, name,
                          "This model's maximum context length is %u tokens%s. "
                          "However, you requested %zu tokens in the %s, which "
                          "leave no room for a completion. Please reduce its "
@@ -498,7 +485,7 @@ static bt_status_t check_logits(const bt_served_t *served,
                             : "return_context_logits";
 
     if ((request->stream_logits > 0) && (bytes > request->stream_logits)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, NULL,
+        bt_api_error_set(error, 400, NULL,
                          "the logits of a row are up to %" PRIu64
                          " bytes, more than the %" PRIu64
                          " that each row of this batch has of the server's "
@@ -510,7 +497,7 @@ static bt_status_t check_logits(const bt_served_t *served,
     }
     if (request->stream && (request->stream_logits == 0) &&
         (bytes > client_buffer / TEXT_OF_LOGITS)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "stream",
+        bt_api_error_set(error, 400, "stream",
                          "the logits of this request are too long for the last "
                          "piece of a stream: with up to %u bytes for one of "
                          "theirs, more than the server's option "
@@ -519,7 +506,7 @@ static bt_status_t check_logits(const bt_served_t *served,
         return BT_ERR_TOO_LARGE;
     }
     if (bytes > most) {
-        bt_api_error_set(error, 400, BAD_REQUEST, field,
+        bt_api_error_set(error, 400, field,
                          "the logits of this request are %" PRIu64
                          " bytes, more than the %" PRIu64
                          " of the server's option max-logits-bytes",
@@ -527,7 +514,7 @@ static bt_status_t check_logits(const bt_served_t *served,
         return BT_ERR_TOO_LARGE;
     }
     if (!request->stream && (request->stream_logits == 0) && (bytes > fits)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, field,
+        bt_api_error_set(error, 400, field,
                          "the logits of this request are up to %" PRIu64
                          " bytes, and its answer in the form asked for has "
                          "room for %" PRIu64
@@ -564,7 +551,7 @@ static bt_status_t check_logprobs(const bt_api_request_t *request,
     if (n_tokens * request->n * each <= BT_ANSWER_LIMIT) {
         return BT_OK;
     }
-    bt_api_error_set(error, 400, BAD_REQUEST, "logprobs",
+    bt_api_error_set(error, 400, "logprobs",
                      "logprobs of %" PRIu64 " tokens with %u alternatives each "
                      "are more than an answer can have; ask for fewer, for "
                      "fewer choices or for a smaller max_tokens",
@@ -614,7 +601,7 @@ static bt_status_t find_opening(const bt_served_t *served, bt_prepared_t *p,
         ok && (text.len > 0) &&
         bt_reason_is_opened(served->reason, text.data, text.len);
     bt_strbuf_fini(&text);
-    return ok ? BT_OK : bt_prepare_no_memory(error);
+    return ok ? BT_OK : bt_api_error_no_memory(error);
 }
 
 /* Selects the format of tool calls in the answers. */
@@ -629,7 +616,7 @@ static bt_status_t find_calls(const bt_served_t *served,
     }
     return (bt_strbuf_status(&p->tool_opening) == BT_OK)
                ? BT_OK
-               : bt_prepare_no_memory(error);
+               : bt_api_error_no_memory(error);
 }
 
 static bt_status_t prepare_prompts(const bt_served_t *served, uint32_t context,
@@ -668,7 +655,7 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
     p->n_prompts = bt_api_is_chat(request) ? 1 : request->n_prompts;
     p->prompts = bt_calloc(p->n_prompts + 1, sizeof(*p->prompts));
     if (p->prompts == NULL) {
-        return bt_prepare_no_memory(error);
+        return bt_api_error_no_memory(error);
     }
     status = prepare_prompts(served, context, request, p, error);
     if (status != BT_OK) {
@@ -676,7 +663,7 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
     }
     p->sampling = request->sampling;
     if (request->dialect != BT_API_GENERATE) {
-        bt_sampling_defaults_apply(&served->sampling, request->said,
+        bt_sampling_defaults_apply(&served->sampling, request->given,
                                    &p->sampling);
     }
     status = check_logprobs(request, p, error);
@@ -695,8 +682,7 @@ static bt_status_t prepare(const bt_served_t *served, uint32_t context,
     }
     if (!request->has_seed &&
         (getrandom(&p->sampling.seed, sizeof(p->sampling.seed), 0) < 0)) {
-        bt_api_error_set(error, 500, SERVER_ERROR, NULL,
-                         "no random numbers from the system");
+        bt_api_error_set(error, 500, NULL, "no random numbers from the system");
         return BT_ERR_IO;
     }
     if (request->cache_salt != NULL) {
@@ -730,8 +716,9 @@ static bt_status_t detokenize(const bt_served_t *served,
         bt_detok_push(&detok, p->tokens.ids[i], &p->text);
     }
     bt_detok_finish(&detok, &p->text);
-    return (bt_strbuf_status(&p->text) == BT_OK) ? BT_OK
-                                                 : bt_prepare_no_memory(error);
+    return (bt_strbuf_status(&p->text) == BT_OK)
+               ? BT_OK
+               : bt_api_error_no_memory(error);
 }
 
 static bt_status_t prepare_any(const bt_served_t *served, uint32_t context,

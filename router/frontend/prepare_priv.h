@@ -10,8 +10,6 @@
 
 /* ---- prepare.c ---- */
 
-/** Fills the error: 503. @return BT_ERR_NO_MEMORY */
-bt_status_t bt_prepare_no_memory(bt_api_error_t *error);
 /** Returns the field names for errors, the request's own where it has them. */
 bt_api_names_t bt_prepare_names(const bt_api_request_t *request);
 /** Tokenizes a text into at most @a most tokens; fills the error, which names

@@ -8,8 +8,7 @@
 #include "router/frontend/frontend.h"
 #include "router/frontend/prepare_priv.h"
 
-#define WORD_LIMIT  (64u << 20)
-#define BAD_REQUEST "invalid_request_error"
+#define WORD_LIMIT (64u << 20)
 
 /* ---- bad words ---- */
 
@@ -38,7 +37,7 @@ static bt_status_t add_spelling(const bt_served_t *served, const char *text,
         }
     }
     if ((n == BT_MAX_BAD_WORDS) || (tokens.n > BT_MAX_BAD_WORD_TOKENS)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, "bad_words",
+        bt_api_error_set(error, 400, "bad_words",
                          "bad_words: at most %d spellings (a word counts with "
                          "and without a space in front) of %d tokens each",
                          BT_MAX_BAD_WORDS, BT_MAX_BAD_WORD_TOKENS);
@@ -67,7 +66,7 @@ bt_status_t bt_prepare_bad_words(const bt_served_t *served,
     }
     p->bad_words = bt_calloc(BT_MAX_BAD_WORDS, sizeof(*p->bad_words));
     if (p->bad_words == NULL) {
-        return bt_prepare_no_memory(error);
+        return bt_api_error_no_memory(error);
     }
     p->sampling.bad_words = p->bad_words;
     p->sampling.n_bad_words = request->n_bad_ids;
@@ -87,7 +86,7 @@ bt_status_t bt_prepare_bad_words(const bt_served_t *served,
         bt_strbuf_printf(&spaced, " %s", word);
         status = (bt_strbuf_status(&spaced) == BT_OK)
                      ? add_spelling(served, spaced.data, p, error)
-                     : bt_prepare_no_memory(error);
+                     : bt_api_error_no_memory(error);
         bt_strbuf_fini(&spaced);
     }
     return status;
@@ -103,10 +102,9 @@ bt_status_t bt_prepare_check_biases(const bt_served_t *served,
 
     for (uint32_t i = 0; i < sampling->n_logit_biases; i++) {
         if (sampling->logit_biases[i].id >= n_vocab) {
-            bt_api_error_set(error, 400, BAD_REQUEST, name,
-                             "%s has token id %u; this model has ids 0 to %u",
-                             name, sampling->logit_biases[i].id, n_vocab - 1);
-            return BT_ERR_INVALID_PARAM;
+            return bt_api_error_invalid(
+                error, name, "%s has token id %u; this model has ids 0 to %u",
+                name, sampling->logit_biases[i].id, n_vocab - 1);
         }
     }
     return BT_OK;
@@ -122,20 +120,19 @@ static bt_status_t add_bias(bt_prepared_t *p, const char *name, uint32_t id,
         i++;
     }
     if (i == BT_MAX_LOGIT_BIASES) {
-        bt_api_error_set(error, 400, BAD_REQUEST, name,
-                         "%s has words of more than %d different tokens", name,
-                         BT_MAX_LOGIT_BIASES);
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(
+            error, name, "%s has words of more than %d different tokens", name,
+            BT_MAX_LOGIT_BIASES);
     }
     p->biases[i].id = id;
     p->biases[i].bias += bias;
     if (!(p->biases[i].bias <= BT_MAX_LOGIT_BIAS) ||
         !(p->biases[i].bias >= -BT_MAX_LOGIT_BIAS)) {
-        bt_api_error_set(error, 400, BAD_REQUEST, name,
-                         "%s: the weights of token %u are together beyond "
-                         "-100 to 100",
-                         name, id);
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(
+            error, name,
+            "%s: the weights of token %u are together beyond "
+            "-100 to 100",
+            name, id);
     }
     p->sampling.n_logit_biases = (i == n) ? n + 1 : n;
     return BT_OK;
@@ -154,7 +151,7 @@ bt_status_t bt_prepare_bias_words(const bt_served_t *served,
     }
     p->biases = bt_calloc(BT_MAX_LOGIT_BIASES, sizeof(*p->biases));
     if (p->biases == NULL) {
-        return bt_prepare_no_memory(error);
+        return bt_api_error_no_memory(error);
     }
     p->sampling.logit_biases = p->biases;
     p->sampling.n_logit_biases = 0;

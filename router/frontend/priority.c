@@ -97,22 +97,22 @@ bt_status_t bt_priority_level(const bt_priority_scale_t *scale,
 {
     const door_t *door =
         (request->dialect == BT_API_GENERATE) ? &triton : &openai;
-    const bt_api_priority_t *said = &request->priority;
+    const bt_api_priority_t *given = &request->priority;
     uint32_t level = bt_priority_default(scale);
-    bool taken = said->kind != BT_API_PRIORITY_OTHER;
+    bool taken = given->kind != BT_API_PRIORITY_OTHER;
 
-    if (said->kind == BT_API_PRIORITY_INTEGER) {
-        taken = door->level(scale, said->integer, &level);
-    } else if (said->kind == BT_API_PRIORITY_REAL) {
-        taken = (said->real >= 0.0) && (said->real <= 1.0);
-        level = taken ? from_share(scale, said->real) : level;
+    if (given->kind == BT_API_PRIORITY_INTEGER) {
+        taken = door->level(scale, given->integer, &level);
+    } else if (given->kind == BT_API_PRIORITY_REAL) {
+        taken = (given->real >= 0.0) && (given->real <= 1.0);
+        level = taken ? from_share(scale, given->real) : level;
     }
     if (!taken) {
-        bt_api_error_set(error_p, 400, "invalid_request_error", "priority",
-                         "priority must be %s, or a number with a fraction "
-                         "from 0.0 to 1.0, of which the highest is the first",
-                         door->takes);
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(
+            error_p, "priority",
+            "priority must be %s, or a number with a fraction "
+            "from 0.0 to 1.0, of which the highest is the first",
+            door->takes);
     }
     BT_ASSERT(level <= BT_SCHED_TOP_LEVEL);
     *level_p = level;

@@ -12,8 +12,6 @@
 #include "common/base/alloc.h"
 #include "common/base/status.h"
 
-#define INVALID "invalid_request_error"
-
 struct bt_region {
     uint32_t refs; /* the table's, and those of uses */
     int fd;
@@ -27,9 +25,9 @@ struct bt_regions {
     uint64_t held, max_held;
 };
 
-#define REFUSE(error, ...)                                        \
-    do {                                                          \
-        bt_api_error_set(error, 400, INVALID, NULL, __VA_ARGS__); \
+#define REFUSE(error, ...)                               \
+    do {                                                 \
+        bt_api_error_set(error, 400, NULL, __VA_ARGS__); \
     } while (0)
 
 /* ---- birth and end ---- */
@@ -97,7 +95,7 @@ static bt_status_t cannot_open(const char *name, const char *key, int why,
                                bt_api_error_t *error)
 {
     if ((why == EMFILE) || (why == ENFILE) || (why == ENOMEM)) {
-        bt_api_error_set(error, 503, "server_error", NULL,
+        bt_api_error_set(error, 503, NULL,
                          "shared memory region '%s': no descriptor or memory "
                          "is left for it, try again later",
                          name);
@@ -246,7 +244,7 @@ bt_status_t bt_regions_register(bt_regions_t *regions, const char *name,
     }
     region = bt_calloc(1, sizeof(*region));
     if (region == NULL) {
-        bt_api_error_set(error_p, 503, "server_error", NULL,
+        bt_api_error_set(error_p, 503, NULL,
                          "out of memory for shared memory region '%s'", name);
         return BT_ERR_NO_MEMORY;
     }
@@ -358,7 +356,7 @@ static bt_status_t has_shrunk(const bt_region_t *region, bt_api_error_t *error)
 static bt_status_t failed(const bt_region_t *region, const char *what, int why,
                           bt_api_error_t *error)
 {
-    bt_api_error_set(error, 500, "server_error", NULL,
+    bt_api_error_set(error, 500, NULL,
                      "shared memory region '%s' cannot be %s: %s",
                      region->info.name, what, strerrordesc_np(why));
     return BT_ERR_IO;

@@ -645,7 +645,7 @@ void bt_registry_refuse(const bt_registry_t *registry, const char *name,
 
     bt_strbuf_init(&names, NAMES_BYTES);
     bt_registry_names(registry, &names);
-    bt_api_error_set(error, 404, "invalid_request_error", "model",
+    bt_api_error_set(error, 404, "model",
                      "model '%.200s' is not served here; this is '%s'", name,
                      (names.len > 0) ? names.data : "");
     bt_strbuf_fini(&names);

@@ -8,9 +8,9 @@ static const bt_sampling_defaults_t nothing_said = {
     .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};
 
 /* A division by less would overflow. */
-static float temperature_of(float said)
+static float temperature_of(float given)
 {
-    return (said < 1e-5f) ? 0.0f : said;
+    return (given < 1e-5f) ? 0.0f : given;
 }
 
 /* Names: gguf's own constants for its writers (general.sampling.*). A number
@@ -112,37 +112,38 @@ void bt_sampling_defaults_override(bt_sampling_defaults_t *defaults,
 }
 
 void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
-                                uint32_t said, bt_sampling_t *sampling)
+                                uint32_t given, bt_sampling_t *sampling)
 {
     if ((defaults->source == BT_SAMPLING_OF_SERVER) &&
-        ((said & BT_SAYS_A_DISTRIBUTION) != 0)) {
+        ((given & BT_GIVEN_A_DISTRIBUTION) != 0)) {
         return;
     }
-    if ((said & BT_SAYS_TEMPERATURE) == 0) {
+    if ((given & BT_GIVEN_TEMPERATURE) == 0) {
         sampling->temperature = defaults->temperature;
     }
-    if ((said & BT_SAYS_TOP_P) == 0) {
+    if ((given & BT_GIVEN_TOP_P) == 0) {
         sampling->top_p = defaults->top_p;
     }
-    if ((said & BT_SAYS_TOP_K) == 0) {
+    if ((given & BT_GIVEN_TOP_K) == 0) {
         sampling->top_k = defaults->top_k;
     }
-    if ((said & BT_SAYS_MIN_P) == 0) {
+    if ((given & BT_GIVEN_MIN_P) == 0) {
         sampling->min_p = defaults->min_p;
     }
-    if ((said & BT_SAYS_REPETITION_PENALTY) == 0) {
+    if ((given & BT_GIVEN_REPETITION_PENALTY) == 0) {
         sampling->repetition_penalty = defaults->repetition_penalty;
     }
 }
 
-void bt_sampling_apply_triton(uint32_t said, bt_sampling_t *sampling)
+void bt_sampling_apply_triton(uint32_t given, bt_sampling_t *sampling)
 {
-    const bool asks = (sampling->top_k > 1) || ((said & BT_SAYS_TOP_P) != 0) ||
+    const bool asks = (sampling->top_k > 1) ||
+                      ((given & BT_GIVEN_TOP_P) != 0) ||
                       (sampling->min_p > 0.0f);
 
     if (!asks || (sampling->top_k == 1)) {
         sampling->temperature = 0.0f;
-    } else if ((said & BT_SAYS_TEMPERATURE) == 0) {
+    } else if ((given & BT_GIVEN_TEMPERATURE) == 0) {
         sampling->temperature = 1.0f;
     }
 }

@@ -36,12 +36,12 @@
 #define BT_SAMPLING_MIN_P       0.1f
 
 /* Sampling options that a request sets, as bits. */
-#define BT_SAYS_TEMPERATURE        1u
-#define BT_SAYS_TOP_P              2u
-#define BT_SAYS_TOP_K              4u
-#define BT_SAYS_MIN_P              8u
-#define BT_SAYS_REPETITION_PENALTY 16u
-#define BT_SAYS_A_DISTRIBUTION     15u /**< any of the first four */
+#define BT_GIVEN_TEMPERATURE        1u
+#define BT_GIVEN_TOP_P              2u
+#define BT_GIVEN_TOP_K              4u
+#define BT_GIVEN_MIN_P              8u
+#define BT_GIVEN_REPETITION_PENALTY 16u
+#define BT_GIVEN_A_DISTRIBUTION     15u /**< any of the first four */
 
 typedef enum bt_sampling_source {
     BT_SAMPLING_OF_SERVER,
@@ -65,10 +65,10 @@ void bt_sampling_defaults_override(bt_sampling_defaults_t *defaults,
                                    const bt_config_sampling_t *option);
 /** Applies the defaults to a request of OpenAI's API; Triton's requests have no
  *  model defaults.
- *  @param [in]     said      BT_SAYS_*
+ *  @param [in]     given      BT_GIVEN_*
  *  @param [in,out] sampling  as OpenAI's API defines it */
 void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
-                                uint32_t said, bt_sampling_t *sampling);
+                                uint32_t given, bt_sampling_t *sampling);
 
 /**
  * Applies the rule of TensorRT-LLM's sampling layers to a request of Triton's
@@ -88,9 +88,9 @@ void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
  * Source:  TensorRT-LLM, cpp/tensorrt_llm/layers: topKSamplingLayer.cu,
  *          topPSamplingLayer.cu, defaultDecodingParams.h.
  *
- * @param [in]     said      BT_SAYS_*; BT_SAYS_TOP_P not for a top_p of 0
+ * @param [in]     given      BT_GIVEN_*; BT_GIVEN_TOP_P not for a top_p of 0
  * @param [in,out] sampling  with a temperature of 0 where none was set
  */
-void bt_sampling_apply_triton(uint32_t said, bt_sampling_t *sampling);
+void bt_sampling_apply_triton(uint32_t given, bt_sampling_t *sampling);
 
 #endif

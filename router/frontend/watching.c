@@ -29,8 +29,8 @@ bt_status_t bt_watching_open(bt_frontend_t *front)
     return status;
 }
 
-static void tell(bt_frontend_t *front, bt_event_kind_t kind, const char *model,
-                 const char *text)
+static void add_event(bt_frontend_t *front, bt_event_kind_t kind,
+                      const char *model, const char *text)
 {
     bt_event_t event = {.kind = kind, .unix_ms = unix_ms()};
 
@@ -50,9 +50,9 @@ static void look_at_model(bt_served_t *served)
         served->was_ready = ready;
         snprintf(text, sizeof(text), "model %.63s is %s", served->name,
                  ready ? "ready" : "not ready");
-        tell(served->front,
-             ready ? BT_EVENT_MODEL_READY : BT_EVENT_MODEL_NOT_READY,
-             served->name, text);
+        add_event(served->front,
+                  ready ? BT_EVENT_MODEL_READY : BT_EVENT_MODEL_NOT_READY,
+                  served->name, text);
     }
 }
 
@@ -62,16 +62,17 @@ static void look_at_router(bt_frontend_t *front)
 
     if (front->leaving && !front->was_leaving) {
         front->was_leaving = true;
-        tell(front, BT_EVENT_ROUTER_LEAVING, "", "the router is stopping");
+        add_event(front, BT_EVENT_ROUTER_LEAVING, "", "the router is stopping");
     }
     if (ready != front->was_ready) {
         front->was_ready = ready;
-        tell(front, ready ? BT_EVENT_ROUTER_READY : BT_EVENT_ROUTER_NOT_READY,
-             "", ready ? "the router is ready" : "the router is not ready");
+        add_event(front,
+                  ready ? BT_EVENT_ROUTER_READY : BT_EVENT_ROUTER_NOT_READY, "",
+                  ready ? "the router is ready" : "the router is not ready");
     }
 }
 
-/* ---- what a core tells ---- */
+/* ---- events of a core ---- */
 
 /* Returns the beginning of the text of these tokens, as spelled. NULL without
  * memory. */
@@ -174,7 +175,7 @@ void bt_watching_worker(void *ctx, const bt_instance_t *worker,
     look_at_router(served->front);
 }
 
-/* ---- what others tell ---- */
+/* ---- events of others ---- */
 
 void bt_watching_refused(bt_frontend_t *front, bt_served_t *served,
                          int http_status)
@@ -191,12 +192,13 @@ void bt_watching_loaded(bt_served_t *served)
 
     snprintf(text, sizeof(text), "model %.63s is %s", served->name,
              served->unloaded ? "unloaded" : "loaded");
-    tell(served->front,
-         served->unloaded ? BT_EVENT_MODEL_UNLOADED : BT_EVENT_MODEL_LOADED,
-         served->name, text);
+    add_event(served->front,
+              served->unloaded ? BT_EVENT_MODEL_UNLOADED
+                               : BT_EVENT_MODEL_LOADED,
+              served->name, text);
 }
 
-/* ---- what only looking tells ---- */
+/* ---- what is polled ---- */
 
 static void look_at_levels(bt_frontend_t *front)
 {

@@ -81,7 +81,7 @@ bool bt_work_refuse(const bt_account_t *account, bt_api_error_t *error)
     half_mib = account->budget->limit / 2 >> 20;
     switch (bt_account_refusal(account)) {
     case BT_BUDGET_REQUEST:
-        bt_api_error_set(error, 413, "invalid_request_error", NULL,
+        bt_api_error_set(error, 413, NULL,
                          "this request takes more than %" PRIu64
                          " MiB of memory, "
                          "half of the server's option http-memory",
@@ -89,7 +89,7 @@ bool bt_work_refuse(const bt_account_t *account, bt_api_error_t *error)
         break;
     case BT_BUDGET_CLIENT:
         bt_api_error_set(
-            error, 429, "rate_limit_error", NULL,
+            error, 429, NULL,
             "this client's requests together take more than %" PRIu64
             " MiB of memory, half of the server's option "
             "http-memory; try again later",
@@ -97,7 +97,7 @@ bool bt_work_refuse(const bt_account_t *account, bt_api_error_t *error)
         error->retry_after_s = 1;
         break;
     default:
-        bt_api_error_set(error, 503, "server_error", NULL,
+        bt_api_error_set(error, 503, NULL,
                          "the requests in flight leave no memory for this one "
                          "(%s), try again later",
                          (bt_account_refusal(account) == BT_BUDGET_PROCESS)

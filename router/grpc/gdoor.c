@@ -25,7 +25,7 @@
 typedef enum access {
     BY_KEY,
     ANYBODY,
-    ORDERS, /* tenants with `admin`; without keys, the own user */
+    CONTROL, /* tenants with `admin`; without keys, the own user */
 } access_t;
 
 static void on_message(bt_gcall_t *call, bt_gmessage_t *message);
@@ -35,11 +35,11 @@ static void on_message(bt_gcall_t *call, bt_gmessage_t *message);
         BT_INFERENCE name, false, SMALL_BYTES, on_message, NULL, NULL, who, \
             &inference__##type##__descriptor, fn,                           \
     }
-#define ORDER(name, type, fn)                                                \
-    {                                                                        \
-        BT_INFERENCE name, false, SMALL_BYTES, on_message, NULL,             \
-            bt_service_order_gone, ORDERS, &inference__##type##__descriptor, \
-            fn,                                                              \
+#define MODEL_CONTROL(name, type, fn)                            \
+    {                                                            \
+        BT_INFERENCE name, false, SMALL_BYTES, on_message, NULL, \
+            bt_service_control_gone, CONTROL,                    \
+            &inference__##type##__descriptor, fn,                \
     }
 #define REFLECTION(version)                                                   \
     {                                                                         \
@@ -70,14 +70,15 @@ static const bt_gmethod_t methods[] = {
           bt_service_model_statistics),
     UNARY(BY_KEY, "RepositoryIndex", repository_index_request,
           bt_service_repository_index),
-    ORDER("RepositoryModelLoad", repository_model_load_request,
-          bt_service_model_load),
-    ORDER("RepositoryModelUnload", repository_model_unload_request,
-          bt_service_model_unload),
+    MODEL_CONTROL("RepositoryModelLoad", repository_model_load_request,
+                  bt_service_model_load),
+    MODEL_CONTROL("RepositoryModelUnload", repository_model_unload_request,
+                  bt_service_model_unload),
     /* Such a message may only query; this is known when it is read. */
-    UNARY(ORDERS, "TraceSetting", trace_setting_request,
+    UNARY(CONTROL, "TraceSetting", trace_setting_request,
           bt_service_trace_setting),
-    UNARY(ORDERS, "LogSettings", log_settings_request, bt_service_log_settings),
+    UNARY(CONTROL, "LogSettings", log_settings_request,
+          bt_service_log_settings),
     UNARY(BY_KEY, "SystemSharedMemoryStatus",
           system_shared_memory_status_request, bt_service_memory_status),
     UNARY(BY_KEY, "SystemSharedMemoryRegister",
@@ -118,20 +119,20 @@ static const char *on_admit(void *ctx, const bt_gmethod_t *method,
         return NULL;
     }
     if (!bt_tenants_are_keyed(tenants)) {
-        if ((method->access != ORDERS) ||
-            bt_frontend_obeys_anybody(door->front) ||
+        if ((method->access != CONTROL) ||
+            bt_frontend_admits_anybody(door->front) ||
             bt_stream_is_of_own_user(client)) {
             return NULL;
         }
         *code_p = BT_GRPC_PERMISSION_DENIED;
-        return BT_ORDER_REFUSED;
+        return BT_ADMIN_REFUSED;
     }
     if (bt_tenants_find(tenants, field, head, &tenant, &why) != BT_OK) {
         bt_router_metrics_unauthorized(tenants->metrics);
         *code_p = BT_GRPC_UNAUTHENTICATED;
         return why;
     }
-    if ((method->access == ORDERS) && !tenant->limits.admin) {
+    if ((method->access == CONTROL) && !tenant->limits.admin) {
         *code_p = BT_GRPC_PERMISSION_DENIED;
         return "this needs the key of a tenant that is `admin` in the file of "
                "--api-keys";

@@ -45,8 +45,8 @@ void bt_service_model_ready(bt_gcall_t *call, void *request);
 void bt_service_server_metadata(bt_gcall_t *call, void *request);
 void bt_service_model_load(bt_gcall_t *call, void *request);
 void bt_service_model_unload(bt_gcall_t *call, void *request);
-/** Ends the interest in an order to load or unload: the client is gone. */
-void bt_service_order_gone(bt_gcall_t *call);
+/** Ends the interest in loading or unloading: the client is gone. */
+void bt_service_control_gone(bt_gcall_t *call);
 void bt_service_memory_status(bt_gcall_t *call, void *request);
 void bt_service_memory_register(bt_gcall_t *call, void *request);
 void bt_service_memory_unregister(bt_gcall_t *call, void *request);

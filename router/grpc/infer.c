@@ -249,7 +249,7 @@ static bt_status_t authenticate(grpc_request_t *r)
                      (status == BT_ERR_UNAUTHORIZED)    ? 401
                      : (status == BT_ERR_INVALID_PARAM) ? 400
                                                         : 503,
-                     "invalid_request_error", NULL, "%s", why);
+                     NULL, "%s", why);
     return status;
 }
 
@@ -265,7 +265,7 @@ static bt_status_t admit(grpc_request_t *r, bt_gmessage_t *message)
     if (!charge_unpacked(door_of(r), message) ||
         !bt_arena_strdup(&r->base.arena, traceparent, &r->base.traceparent)) {
         bt_api_error_set(
-            &r->base.error, 503, "server_error", NULL,
+            &r->base.error, 503, NULL,
             "the server has no room for this message now (http-memory, "
             "router-memory), try again later");
         return BT_ERR_BUSY;

@@ -3,7 +3,6 @@
 
 #include <grpc_service.pb-c.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,29 +17,6 @@ typedef Inference__ModelInferRequest__InferRequestedOutputTensor wanted_pb_t;
 typedef Inference__InferParameter param_pb_t;
 typedef Inference__InferTensorContents contents_pb_t;
 
-#define INVALID "invalid_request_error"
-
-/* Sets an error with status 400. */
-__attribute__((format(printf, 2, 3))) static bt_status_t
-refuse(bt_api_error_t *error, const char *fmt, ...)
-{
-    char message[sizeof(error->message)];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(message, sizeof(message), fmt, args);
-    va_end(args);
-    bt_api_error_set(error, 400, INVALID, NULL, "%s", message);
-    return BT_ERR_INVALID_PARAM;
-}
-
-static bt_status_t no_memory(bt_api_error_t *error)
-{
-    bt_api_error_set(error, 503, "server_error", NULL,
-                     "out of memory for this request, try again later");
-    return BT_ERR_NO_MEMORY;
-}
-
 /* ---- parameters ---- */
 
 /* Names with Triton's prefix are reserved; with its error text. */
@@ -51,16 +27,18 @@ static bt_status_t check_reserved(const bt_infer_param_t *param,
         return BT_OK;
     }
     if (strcmp(param->name, BT_INFER_EMPTY_FINAL) != 0) {
-        return refuse(error,
-                      "parameter keys starting with 'triton_' are reserved "
-                      "for Triton usage. Only the following keys starting "
-                      "with 'triton_' are allowed: " BT_INFER_EMPTY_FINAL);
+        return bt_api_error_invalid(
+            error, NULL,
+            "parameter keys starting with 'triton_' are reserved "
+            "for Triton usage. Only the following keys starting "
+            "with 'triton_' are allowed: " BT_INFER_EMPTY_FINAL);
     }
     if (param->kind != BT_INFER_BOOL) {
-        return refuse(error,
-                      "invalid value type for '%s' parameter, expected "
-                      "bool_param.",
-                      param->name);
+        return bt_api_error_invalid(
+            error, NULL,
+            "invalid value type for '%s' parameter, expected "
+            "bool_param.",
+            param->name);
     }
     return BT_OK;
 }
@@ -73,13 +51,14 @@ static bt_status_t add_param(bt_infer_params_t *params, const char *name,
         bt_infer_param_add(params, name, strlen(name), &param);
 
     if (status == BT_ERR_NO_MEMORY) {
-        return no_memory(error);
+        return bt_api_error_no_memory(error);
     }
     if (status != BT_OK) {
-        return refuse(error,
-                      "there are more than %d parameters, or the name of "
-                      "one has more than %d bytes",
-                      BT_INFER_MAX_PARAMS, BT_TENSOR_NAME_BYTES - 1);
+        return bt_api_error_invalid(
+            error, NULL,
+            "there are more than %d parameters, or the name of "
+            "one has more than %d bytes",
+            BT_INFER_MAX_PARAMS, BT_TENSOR_NAME_BYTES - 1);
     }
     switch ((value == NULL)
                 ? INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE__NOT_SET
@@ -105,9 +84,10 @@ static bt_status_t add_param(bt_infer_params_t *params, const char *name,
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM:
         param->kind = BT_INFER_STRING;
         param->text = bt_strdup(value->string_param);
-        return (param->text == NULL) ? no_memory(error) : BT_OK;
+        return (param->text == NULL) ? bt_api_error_no_memory(error) : BT_OK;
     default:
-        return refuse(error, "parameter %s has no value", name);
+        return bt_api_error_invalid(error, NULL, "parameter %s has no value",
+                                    name);
     }
 }
 
@@ -139,10 +119,11 @@ static bt_status_t set_region(bt_infer_region_t *region, const char *name,
             return BT_OK;
         }
     }
-    return refuse(error,
-                  "parameter %.100s of a tensor is not known here, or is of "
-                  "a wrong type",
-                  name);
+    return bt_api_error_invalid(
+        error, NULL,
+        "parameter %.100s of a tensor is not known here, or is of "
+        "a wrong type",
+        name);
 }
 
 /* ---- data ---- */
@@ -264,23 +245,24 @@ static bt_status_t take_contents(bt_tensor_t *tensor, const contents_pb_t *c,
     bt_status_t status;
 
     if (numbers.field == NULL) {
-        return refuse(error, "input %s: %s comes in raw_input_contents alone",
-                      tensor->name, bt_dtype_name(tensor->dtype));
+        return bt_api_error_invalid(
+            error, NULL, "input %s: %s comes in raw_input_contents alone",
+            tensor->name, bt_dtype_name(tensor->dtype));
     }
     status = bt_tensor_count(tensor->dims, tensor->n_dims, &count);
     if ((status != BT_OK) || (numbers.n != count) ||
         (n_in_all(c) != numbers.n) || !fits(tensor->dtype, c)) {
-        return refuse(error,
-                      "input %s: its shape says %" PRIu64
-                      " elements, %s has %zu "
-                      "(%zu in all of contents), or one does not fit %s",
-                      tensor->name, count, numbers.field, numbers.n,
-                      n_in_all(c), bt_dtype_name(tensor->dtype));
+        return bt_api_error_invalid(
+            error, NULL,
+            "input %s: its shape says %" PRIu64 " elements, %s has %zu "
+            "(%zu in all of contents), or one does not fit %s",
+            tensor->name, count, numbers.field, numbers.n, n_in_all(c),
+            bt_dtype_name(tensor->dtype));
     }
     status = bt_tensor_make(tensor->name, tensor->dtype, tensor->dims,
                             tensor->n_dims, bytes_of_strings(c), &made);
     if (status != BT_OK) {
-        return no_memory(error);
+        return bt_api_error_no_memory(error);
     }
     if (numbers.n > 0) {
         fill(&made, c, &numbers);
@@ -295,14 +277,16 @@ static bt_status_t set_shape(bt_tensor_t *tensor, const input_pb_t *from,
                              bt_api_error_t *error)
 {
     if (from->n_shape > BT_TENSOR_MAX_DIMS) {
-        return refuse(error, "input %s has more than %d dimensions",
-                      tensor->name, BT_TENSOR_MAX_DIMS);
+        return bt_api_error_invalid(error, NULL,
+                                    "input %s has more than %d dimensions",
+                                    tensor->name, BT_TENSOR_MAX_DIMS);
     }
     tensor->n_dims = (uint32_t)from->n_shape;
     for (size_t i = 0; i < from->n_shape; i++) {
         if (from->shape[i] < 0) {
-            return refuse(error, "input %s: dimension %" PRId64 " in its shape",
-                          tensor->name, from->shape[i]);
+            return bt_api_error_invalid(
+                error, NULL, "input %s: dimension %" PRId64 " in its shape",
+                tensor->name, from->shape[i]);
         }
         tensor->dims[i] = (uint64_t)from->shape[i];
     }
@@ -316,13 +300,14 @@ static bt_status_t take_head(bt_infer_input_t *input, const input_pb_t *from,
     bt_status_t status = BT_OK;
 
     if (strlen(from->name) >= sizeof(tensor->name)) {
-        return refuse(error, "an input's name is too long");
+        return bt_api_error_invalid(error, NULL, "an input's name is too long");
     }
     snprintf(tensor->name, sizeof(tensor->name), "%s", from->name);
     if (!bt_dtype_find(from->datatype, strlen(from->datatype),
                        &tensor->dtype)) {
-        return refuse(error, "input %s: \"%.40s\" is no datatype", tensor->name,
-                      from->datatype);
+        return bt_api_error_invalid(error, NULL,
+                                    "input %s: \"%.40s\" is no datatype",
+                                    tensor->name, from->datatype);
     }
     for (size_t i = 0; (i < from->n_parameters) && (status == BT_OK); i++) {
         status = set_region(&input->region, from->parameters[i]->key,
@@ -356,15 +341,17 @@ static bt_status_t take_data(bt_infer_input_t *input, const input_pb_t *from,
             return status;
         }
     } else if (n_in_all(contents) > 0) {
-        return refuse(error,
-                      "input %s has contents, while raw_input_contents are "
-                      "given",
-                      input->tensor.name);
+        return bt_api_error_invalid(
+            error, NULL,
+            "input %s has contents, while raw_input_contents are "
+            "given",
+            input->tensor.name);
     } else {
         steal(&input->tensor, raw);
     }
     if (bt_tensor_check(&input->tensor, why) != BT_OK) {
-        return refuse(error, "input %s %s", input->tensor.name, why);
+        return bt_api_error_invalid(error, NULL, "input %s %s",
+                                    input->tensor.name, why);
     }
     return BT_OK;
 }
@@ -376,11 +363,12 @@ static bt_status_t take_inputs(request_pb_t *from, bt_infer_request_t *to,
     bt_status_t status = BT_OK;
 
     if (from->n_inputs > BT_INFER_MAX_INPUTS) {
-        return refuse(error, "there are more than 96 inputs");
+        return bt_api_error_invalid(error, NULL,
+                                    "there are more than 96 inputs");
     }
     to->inputs = bt_calloc(from->n_inputs + 1, sizeof(*to->inputs));
     if (to->inputs == NULL) {
-        return no_memory(error);
+        return bt_api_error_no_memory(error);
     }
     for (size_t i = 0; (i < from->n_inputs) && (status == BT_OK); i++) {
         bt_infer_input_t *input = &to->inputs[i];
@@ -393,17 +381,19 @@ static bt_status_t take_inputs(request_pb_t *from, bt_infer_request_t *to,
         }
         if (from->n_raw_input_contents > 0) {
             if (n_raw == from->n_raw_input_contents) {
-                return refuse(error,
-                              "raw_input_contents has fewer entries than there "
-                              "are inputs");
+                return bt_api_error_invalid(
+                    error, NULL,
+                    "raw_input_contents has fewer entries than there "
+                    "are inputs");
             }
             raw = &from->raw_input_contents[n_raw++];
         }
         status = take_data(input, from->inputs[i], raw, error);
     }
     if ((status == BT_OK) && (n_raw != from->n_raw_input_contents)) {
-        return refuse(
-            error, "raw_input_contents has more entries than there are inputs");
+        return bt_api_error_invalid(
+            error, NULL,
+            "raw_input_contents has more entries than there are inputs");
     }
     return status;
 }
@@ -414,11 +404,12 @@ static bt_status_t take_wanted(const request_pb_t *from, bt_infer_request_t *to,
     bt_status_t status = BT_OK;
 
     if (from->n_outputs > BT_INFER_MAX_OUTPUTS) {
-        return refuse(error, "more than 32 outputs are asked for");
+        return bt_api_error_invalid(error, NULL,
+                                    "more than 32 outputs are asked for");
     }
     to->wanted = bt_calloc(from->n_outputs + 1, sizeof(*to->wanted));
     if (to->wanted == NULL) {
-        return no_memory(error);
+        return bt_api_error_no_memory(error);
     }
     for (size_t i = 0; (i < from->n_outputs) && (status == BT_OK); i++) {
         const wanted_pb_t *wanted = from->outputs[i];
@@ -426,7 +417,8 @@ static bt_status_t take_wanted(const request_pb_t *from, bt_infer_request_t *to,
 
         to->n_wanted = i + 1;
         if (strlen(wanted->name) >= sizeof(out->name)) {
-            return refuse(error, "an output's name is too long");
+            return bt_api_error_invalid(error, NULL,
+                                        "an output's name is too long");
         }
         snprintf(out->name, sizeof(out->name), "%s", wanted->name);
         out->binary = true;
@@ -443,8 +435,8 @@ static bt_status_t take_name(const char *from, char to[BT_INFER_NAME_BYTES],
                              const char *field, bt_api_error_t *error)
 {
     if (strlen(from) >= BT_INFER_NAME_BYTES) {
-        return refuse(error, "%s has more than %d bytes", field,
-                      BT_INFER_NAME_BYTES - 1);
+        return bt_api_error_invalid(error, NULL, "%s has more than %d bytes",
+                                    field, BT_INFER_NAME_BYTES - 1);
     }
     snprintf(to, BT_INFER_NAME_BYTES, "%s", from);
     return BT_OK;
@@ -491,13 +483,14 @@ static bt_status_t read_request(const void *data, size_t bytes,
                         data, bytes, &message);
     if (status == BT_ERR_TOO_LARGE) {
         bt_api_error_set(
-            error, 413, INVALID, NULL,
+            error, 413, NULL,
             "the request needs too much memory when it is read: send "
             "the tensors in raw_input_contents");
         return BT_ERR_INVALID_PARAM;
     }
     if (status != BT_OK) {
-        return refuse(error, "the message is no ModelInferRequest");
+        return bt_api_error_invalid(error, NULL,
+                                    "the message is no ModelInferRequest");
     }
     status = take_request((request_pb_t *)message, &request, error);
     bt_pb_free(&budget, message);
@@ -517,7 +510,7 @@ static bt_status_t unpack(const bt_pb_infer_form_t *form,
         bt_unzip(BT_ZIP_GZIP, body->data, body->len, plain);
 
     if (status == BT_ERR_TOO_LARGE) {
-        bt_api_error_set(error, 413, INVALID, NULL,
+        bt_api_error_set(error, 413, NULL,
                          "the message is over the limit of %" PRIu64
                          " bytes when it "
                          "is unpacked (--max-body-bytes)",
@@ -525,10 +518,11 @@ static bt_status_t unpack(const bt_pb_infer_form_t *form,
         return status;
     }
     if (status == BT_ERR_NO_MEMORY) {
-        return no_memory(error);
+        return bt_api_error_no_memory(error);
     }
-    return (status == BT_OK) ? BT_OK
-                             : refuse(error, "the message is not gzip's");
+    return (status == BT_OK)
+               ? BT_OK
+               : bt_api_error_invalid(error, NULL, "the message is not gzip's");
 }
 
 bt_status_t bt_pb_infer_parse(const void *ctx, bt_strbuf_t *body,

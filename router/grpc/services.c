@@ -71,7 +71,8 @@ void bt_service_server_metadata(bt_gcall_t *call, void *request)
     bt_gdoor_answer(call, &answer.base);
 }
 
-/* ---- loading and unloading; the user pointer of a call is the order ---- */
+/* ---- loading and unloading; the user pointer of a call is its model control
+ * ---- */
 
 static void done(void *ctx, const bt_api_error_t *error)
 {
@@ -93,7 +94,7 @@ static void begin(bt_gcall_t *call, const char *repository, const char *name,
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
     bt_api_error_t error = {0};
-    bt_model_control_t *order;
+    bt_model_control_t *control;
 
     if (repository[0] != '\0') {
         bt_gcall_end(call, BT_GRPC_INVALID_ARGUMENT,
@@ -102,11 +103,11 @@ static void begin(bt_gcall_t *call, const char *repository, const char *name,
         return;
     }
     if (bt_model_control_begin(door->front, door->base, name, load, done, call,
-                               &order, &error) != BT_OK) {
+                               &control, &error) != BT_OK) {
         bt_gdoor_fail(call, &error);
         return;
     }
-    bt_gcall_set_user(call, order);
+    bt_gcall_set_user(call, control);
 }
 
 /* @return false: the call was ended */
@@ -147,13 +148,13 @@ void bt_service_model_unload(bt_gcall_t *call, void *message)
     }
 }
 
-void bt_service_order_gone(bt_gcall_t *call)
+void bt_service_control_gone(bt_gcall_t *call)
 {
-    bt_model_control_t *order = bt_gcall_user(call);
+    bt_model_control_t *control = bt_gcall_user(call);
 
-    if (order != NULL) {
+    if (control != NULL) {
         bt_gcall_set_user(call, NULL);
-        bt_model_control_leave(order);
+        bt_model_control_leave(control);
     }
 }
 

@@ -45,10 +45,7 @@ static void refuse(bt_http_request_t *r, int http_status, const char *why)
         bt_exchange_add_header(r->ex, CHALLENGE, CHALLENGE_VALUE);
         bt_router_metrics_unauthorized(r->door->front->metrics);
     }
-    bt_api_error_set(&error, http_status,
-                     (http_status >= 500) ? "server_error"
-                                          : "invalid_request_error",
-                     NULL, "%s", why);
+    bt_api_error_set(&error, http_status, NULL, "%s", why);
     bt_http_request_fail(r, &error);
 }
 
@@ -92,15 +89,15 @@ bool bt_http_request_admit(bt_http_request_t *r, bt_access_kind_t kind,
         return false;
     }
     if (!is_keyed && changes &&
-        ((kind == BT_ACCESS_ADMIN) || (kind == BT_ACCESS_ORDERS)) &&
-        !bt_frontend_obeys_anybody(r->door->front) &&
+        ((kind == BT_ACCESS_ADMIN) || (kind == BT_ACCESS_CONTROL)) &&
+        !bt_frontend_admits_anybody(r->door->front) &&
         !bt_exchange_is_of_own_user(r->ex)) {
-        refuse(r, 403, BT_ORDER_REFUSED);
+        refuse(r, 403, BT_ADMIN_REFUSED);
         return false;
     }
     if (is_keyed && !tenant->limits.admin &&
         ((kind == BT_ACCESS_INSIDE) || (kind == BT_ACCESS_ADMIN) ||
-         ((kind == BT_ACCESS_ORDERS) && changes))) {
+         ((kind == BT_ACCESS_CONTROL) && changes))) {
         refuse(r, 403,
                "this needs the key of a tenant that is `admin` in the file of "
                "--api-keys");

@@ -9,12 +9,12 @@
  *     route ─▶ ANYBODY ─────────────────────────▶ handled
  *           ─▶ BY_KEY ── no valid key ─▶ 401
  *           ─▶ ADMIN ── key of a tenant without `admin` ─▶ 403
- *           ─▶ ORDERS ─ reads as BY_KEY, changes as ADMIN
+ *           ─▶ CONTROL ─ reads as BY_KEY, changes as ADMIN
  *           ─▶ INSIDE ─ as ADMIN, but on loopback as ANYBODY
  *
  * Where there are no keys, all clients may use every route, but changes through
- * ADMIN and ORDERS are restricted to processes of the router's user and of root
- * on its host (403; --admin-without-keys).
+ * ADMIN and CONTROL are restricted to processes of the router's user and of
+ * root on its host (403; --admin-without-keys).
  *
  * Threads: the event loop's.
  */
@@ -31,8 +31,8 @@ typedef enum bt_access_kind {
     BT_ACCESS_BY_KEY,
     BT_ACCESS_ANYBODY,
     BT_ACCESS_ADMIN,
-    BT_ACCESS_ORDERS, /**< changes affect other clients, too */
-    BT_ACCESS_INSIDE, /**< metrics of all tenants, for scrapers */
+    BT_ACCESS_CONTROL, /**< changes affect other clients, too */
+    BT_ACCESS_INSIDE,  /**< metrics of all tenants, for scrapers */
 } bt_access_kind_t;
 
 typedef struct bt_http_request bt_http_request_t;

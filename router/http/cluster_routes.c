@@ -20,9 +20,7 @@ static void refuse(bt_http_request_t *r, int status, const char *param,
 {
     bt_api_error_t error = {0};
 
-    bt_api_error_set(&error, status,
-                     (status >= 500) ? "server_error" : "invalid_request_error",
-                     param, "%.64s: %s", r->name, why);
+    bt_api_error_set(&error, status, param, "%.64s: %s", r->name, why);
     bt_http_request_fail(r, &error);
 }
 
@@ -39,9 +37,9 @@ static bool read_duty(const char *text, bt_admin_state_t *duty_p)
 }
 
 /* @return false: it was refused, and the error was sent */
-static bool read_command(bt_http_request_t *r, command_t *order_p)
+static bool read_command(bt_http_request_t *r, command_t *command_p)
 {
-    command_t order = {0};
+    command_t command = {0};
     bt_settings_t settings;
 
     if (!bt_http_request_read_settings(r, NULL, &settings)) {
@@ -52,13 +50,13 @@ static bool read_command(bt_http_request_t *r, command_t *order_p)
         const bool is_text = setting->kind == BT_SETTING_TEXT;
 
         if (strcmp(setting->name, "role") == 0) {
-            if (!is_text || !bt_role_named(setting->text, &order.roles)) {
+            if (!is_text || !bt_role_named(setting->text, &command.roles)) {
                 refuse(r, 400, "role",
                        "a worker's role is prefill, decode or both");
                 return false;
             }
         } else if (strcmp(setting->name, "duty") == 0) {
-            if (!is_text || !read_duty(setting->text, &order.duty)) {
+            if (!is_text || !read_duty(setting->text, &command.duty)) {
                 refuse(r, 400, "duty",
                        "a worker's duty is on, off (it finishes what it has) "
                        "or end (the same, and then it ends)");
@@ -70,11 +68,11 @@ static bool read_command(bt_http_request_t *r, command_t *order_p)
             return false;
         }
     }
-    if ((order.roles == 0) && (order.duty == BT_ADMIN_STATE_AS_IT_IS)) {
+    if ((command.roles == 0) && (command.duty == BT_ADMIN_STATE_AS_IT_IS)) {
         refuse(r, 400, NULL, "the command is empty: give a role or a duty");
         return false;
     }
-    *order_p = order;
+    *command_p = command;
     return true;
 }
 
@@ -120,7 +118,7 @@ static void command_done(void *ctx, const bt_api_error_t *error)
 {
     bt_http_request_t *r = ctx;
 
-    r->order = NULL;
+    r->control = NULL;
     if (error != NULL) {
         bt_http_request_fail(r, error);
     } else {
@@ -132,28 +130,29 @@ static void command_done(void *ctx, const bt_api_error_t *error)
  * A worker that drains there also ends, and stays stopped until it is started.
  */
 static void command_launcher(bt_http_request_t *r, const bt_instance_t *worker,
-                             const command_t *order)
+                             const command_t *asked)
 {
     bt_admin_command_t command = {
         .verb = BT_ADMIN_VERB_ROLE,
         .prefill = BT_ADMIN_UNSET,
         .decode = BT_ADMIN_UNSET,
-        .role = (bt_admin_role_t)order->roles, /* the same bits */
+        .role = (bt_admin_role_t)asked->roles, /* the same bits */
     };
     bt_api_error_t error = {0};
 
-    if (order->roles == 0) {
-        command.verb = (order->duty == BT_ADMIN_STATE_ON) ? BT_ADMIN_VERB_START
+    if (asked->roles == 0) {
+        command.verb = (asked->duty == BT_ADMIN_STATE_ON) ? BT_ADMIN_VERB_START
                                                           : BT_ADMIN_VERB_DRAIN;
         command.role = BT_ADMIN_ROLE_NONE;
-    } else if (order->duty != BT_ADMIN_STATE_AS_IT_IS) {
+    } else if (asked->duty != BT_ADMIN_STATE_AS_IT_IS) {
         refuse(r, 400, "duty",
                "a launcher runs this worker, and takes one command at a time");
         return;
     }
     snprintf(command.name, sizeof(command.name), "%s", worker->hello.name);
     if (bt_model_control_process(r->door->front, r->door->base, &command,
-                                 command_done, r, &r->order, &error) != BT_OK) {
+                                 command_done, r, &r->control,
+                                 &error) != BT_OK) {
         bt_http_request_fail(r, &error);
     }
 }
@@ -162,16 +161,17 @@ void bt_route_worker(bt_http_request_t *r)
 {
     bt_instance_t *worker = NULL;
     bt_core_t *core = NULL;
-    command_t order;
+    command_t command;
 
-    if (!read_command(r, &order) || !find_worker(r, &core, &worker)) {
+    if (!read_command(r, &command) || !find_worker(r, &core, &worker)) {
         return;
     }
     if (worker->is_launched) {
-        command_launcher(r, worker, &order);
+        command_launcher(r, worker, &command);
         return;
     }
-    if (bt_core_order_worker(core, worker, order.roles, order.duty) != BT_OK) {
+    if (bt_core_order_worker(core, worker, command.roles, command.duty) !=
+        BT_OK) {
         refuse(r, 409, NULL,
                "this worker is of a build that takes no such commands");
         return;

@@ -68,7 +68,7 @@ static void begin_infer(bt_http_request_t *r, bt_strbuf_t *body)
 
     if (!read_length(find_length(r->ex), &http)) {
         bt_strbuf_fini(body);
-        bt_api_error_set(&error, 400, "invalid_request_error", NULL,
+        bt_api_error_set(&error, 400, NULL,
                          BT_INFER_LENGTH_HEADER " is no number of bytes");
         bt_http_request_fail(r, &error);
         return;

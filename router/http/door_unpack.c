@@ -44,10 +44,7 @@ static bool find_format(const bt_exchange_t *ex, bt_zip_t *format_p)
 static bt_status_t fail(bt_request_t *r, bt_status_t status, int http_status,
                         const char *why)
 {
-    bt_api_error_set(&r->error, http_status,
-                     (http_status >= 500) ? "server_error"
-                                          : "invalid_request_error",
-                     NULL, "%s", why);
+    bt_api_error_set(&r->error, http_status, NULL, "%s", why);
     return status;
 }
 

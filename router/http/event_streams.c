@@ -170,7 +170,7 @@ static bool is_up_to_date(bt_watcher_t *w, uint64_t now_us)
     return unsent == 0;
 }
 
-static void tell(bt_watcher_t *w, uint64_t now_us, bool with_handovers)
+static void send_due(bt_watcher_t *w, uint64_t now_us, bool with_handovers)
 {
     bt_watchers_t *watchers = w->watchers;
     const bt_watch_t *watch = watchers->door->front->watch;
@@ -199,14 +199,13 @@ static bool refuse(const bt_watchers_t *watchers, bt_http_request_t *r)
     bt_api_error_t error = {0};
 
     if (watchers->door->front->draining) {
-        bt_api_error_set(&error, 503, "server_error", NULL,
-                         "the server is stopping");
+        bt_api_error_set(&error, 503, NULL, "the server is stopping");
     } else if (most == 0) {
         bt_api_error_set(
-            &error, 403, "invalid_request_error", NULL,
+            &error, 403, NULL,
             "nobody may read these events (--max-event-streams 0)");
     } else if (watchers->n >= most) {
-        bt_api_error_set(&error, 503, "server_error", NULL,
+        bt_api_error_set(&error, 503, NULL,
                          "%u read these events already, which is the limit "
                          "(--max-event-streams): try again later",
                          watchers->n);
@@ -300,7 +299,7 @@ void bt_watchers_tick(bt_watchers_t *watchers, uint64_t now_us)
 
         bt_list_remove(&w->link);
         bt_list_push_back(&watchers->all, &w->link);
-        tell(w, now_us, with_handovers);
+        send_due(w, now_us, with_handovers);
     }
     watchers->n_handovers =
         with_handovers ? handovers->n_ever : watchers->n_handovers;

@@ -106,7 +106,7 @@ static void add_header(void *ctx, const char *name, const char *value)
 }
 
 /* Adds rate-limit headers of the tenant. Before the head is sent. */
-static void tell_limits(bt_http_request_t *r)
+static void add_limit_headers(bt_http_request_t *r)
 {
     if (r->base.tenant != NULL) {
         bt_tenant_tell_limits(r->base.tenant, bt_now_us(), add_header, r->ex);
@@ -122,7 +122,7 @@ void bt_http_request_fail(bt_http_request_t *r, const bt_api_error_t *error)
         snprintf(retry, sizeof(retry), "%u",
                  (error->retry_after_s > 0) ? error->retry_after_s : 1);
         bt_exchange_add_header(r->ex, "Retry-After", retry);
-        tell_limits(r);
+        add_limit_headers(r);
     }
     bt_strbuf_reset(out);
     bt_api_write_error(r->base.dialect, error, out);
@@ -145,9 +145,7 @@ void bt_door_format_error(void *ctx, const char *path, int status,
     bt_api_error_t error = {0};
 
     bt_router_metrics_http(door->front->metrics, "none", "other", status);
-    bt_api_error_set(&error, status,
-                     (status >= 500) ? "server_error" : "invalid_request_error",
-                     NULL, "%s", message);
+    bt_api_error_set(&error, status, NULL, "%s", message);
     bt_api_write_error(bt_door_dialect_of(path), &error, out);
 }
 
@@ -174,7 +172,7 @@ void bt_http_request_end_stream(bt_http_request_t *r, const bt_strbuf_t *last)
 /* ---- answers ---- */
 
 /* Adds the header for ignored fields. Before the head is sent. */
-static void tell_ignored(bt_http_request_t *r)
+static void add_ignored_header(bt_http_request_t *r)
 {
     char *const ignored = r->base.facts.ignored;
 
@@ -185,10 +183,10 @@ static void tell_ignored(bt_http_request_t *r)
 }
 
 /* Adds headers to an answer that is not an error. Before the head is sent. */
-static void tell_head(bt_http_request_t *r)
+static void add_answer_headers(bt_http_request_t *r)
 {
-    tell_ignored(r);
-    tell_limits(r);
+    add_ignored_header(r);
+    add_limit_headers(r);
 }
 
 /* ---- events of a stream, by dialect ---- */
@@ -304,7 +302,7 @@ static void on_error(bt_request_t *request, const bt_api_error_t *error)
     bt_strbuf_t *out = clear(r);
 
     if (!r->began) {
-        tell_ignored(r);
+        add_ignored_header(r);
         bt_http_request_fail(r, error);
         return;
     }
@@ -318,8 +316,7 @@ void bt_http_request_fail_for_memory(bt_http_request_t *r)
     bt_api_error_t error = {0};
 
     bt_request_close(&r->base);
-    bt_api_error_set(&error, 503, "server_error", NULL,
-                     "out of memory for this answer");
+    bt_api_error_set(&error, 503, NULL, "out of memory for this answer");
     on_error(&r->base, &error);
 }
 
@@ -327,7 +324,7 @@ void bt_http_request_fail_for_length(bt_http_request_t *r)
 {
     bt_api_error_t error = {0};
 
-    bt_api_error_set(&error, 400, "invalid_request_error", NULL,
+    bt_api_error_set(&error, 400, NULL,
                      "the answer is more than the %u bytes that one has room "
                      "for; ask for fewer log-probs or logits, or for outputs "
                      "of infer with the parameter binary_data",
@@ -395,7 +392,7 @@ void bt_door_keep_alive(bt_door_t *door, uint64_t now_us)
 /* Sends the head of an event stream. */
 static void begin_answer(bt_http_request_t *r)
 {
-    tell_head(r);
+    add_answer_headers(r);
     if (r->door->front->config->sse_keepalive_s > 0) {
         r->comment = comment_for(r->ex);
     }
@@ -460,7 +457,7 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
         return;
     }
     bt_request_close(&r->base);
-    tell_head(r);
+    add_answer_headers(r);
     if (bt_answer_bytes(answer, choices, n) > r->door->inline_bytes) {
         if (!bt_answer_begin(r, answer, choices, n, usage)) {
             bt_http_request_fail_for_memory(r);
@@ -514,8 +511,8 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     if (r->watcher != NULL) {
         bt_watcher_leave(r->watcher);
     }
-    if (r->order != NULL) {
-        bt_model_control_leave(r->order);
+    if (r->control != NULL) {
+        bt_model_control_leave(r->control);
     }
     (void)leave(r, BT_REQUEST_CLIENT_LEFT);
 }

@@ -6,7 +6,6 @@
 #include "router/http/routes_priv.h"
 #include "router/triton/metadata.h"
 #include "router/triton/model_control.h"
-#include "router/triton/settings_json.h"
 
 /* @return false: the error says why. */
 static bool unpack(bt_http_request_t *r, bt_strbuf_t *body,
@@ -15,14 +14,13 @@ static bool unpack(bt_http_request_t *r, bt_strbuf_t *body,
     const bt_status_t status = bt_unpack_short(r->ex, body);
 
     if (status == BT_ERR_TOO_LARGE) {
-        bt_api_error_set(error, 413, "invalid_request_error", NULL,
+        bt_api_error_set(error, 413, NULL,
                          "the body is too large once it is unpacked");
     } else if (status == BT_ERR_CORRUPT) {
-        bt_api_error_set(error, 400, "invalid_request_error", NULL,
+        bt_api_error_set(error, 400, NULL,
                          "the body is not what its Content-Encoding says");
     } else if (status != BT_OK) {
-        bt_api_error_set(error, 503, "server_error", NULL,
-                         "out of memory for this request, try again later");
+        (void)bt_api_error_no_memory(error);
     }
     return status == BT_OK;
 }
@@ -36,12 +34,7 @@ bool bt_http_request_read_settings(bt_http_request_t *r, const char *under,
     bt_status_t status = BT_ERR_INVALID_PARAM;
 
     if (unpack(r, &body, &error)) {
-        const char *text = (body.len > 0) ? body.data : "";
-
-        status = (under != NULL)
-                     ? bt_settings_read_under(text, body.len, under, settings,
-                                              &error)
-                     : bt_settings_read(text, body.len, settings, &error);
+        status = bt_settings_read(body.data, body.len, under, settings, &error);
     }
     bt_strbuf_fini(&body);
     bt_http_give_back(r->door->http, held);
@@ -57,8 +50,7 @@ static void refuse_by_name(bt_http_request_t *r, const char *name,
 {
     bt_api_error_t error = {0};
 
-    bt_api_error_set(&error, 400, "invalid_request_error", name, "%.64s: %s",
-                     name, what);
+    bt_api_error_set(&error, 400, name, "%.64s: %s", name, what);
     bt_http_request_fail(r, &error);
 }
 
@@ -118,11 +110,11 @@ void bt_route_index(bt_http_request_t *r)
     bt_http_request_respond_json(r);
 }
 
-static void order_done(void *ctx, const bt_api_error_t *error)
+static void control_done(void *ctx, const bt_api_error_t *error)
 {
     bt_http_request_t *r = ctx;
 
-    r->order = NULL;
+    r->control = NULL;
     if (error != NULL) {
         bt_http_request_fail(r, error);
     } else {
@@ -130,7 +122,7 @@ static void order_done(void *ctx, const bt_api_error_t *error)
     }
 }
 
-static void order(bt_http_request_t *r, bool load)
+static void control(bt_http_request_t *r, bool load)
 {
     bt_api_error_t error = {0};
     bt_settings_t parameters;
@@ -146,19 +138,19 @@ static void order(bt_http_request_t *r, bool load)
         }
     }
     if (bt_model_control_begin(r->door->front, r->door->base, r->name, load,
-                               order_done, r, &r->order, &error) != BT_OK) {
+                               control_done, r, &r->control, &error) != BT_OK) {
         bt_http_request_fail(r, &error);
     }
 }
 
 void bt_route_load(bt_http_request_t *r)
 {
-    order(r, true);
+    control(r, true);
 }
 
 void bt_route_unload(bt_http_request_t *r)
 {
-    order(r, false);
+    control(r, false);
 }
 
 /* ---- settings ---- */

@@ -7,8 +7,6 @@
 #include "common/base/json.h"
 #include "router/http/routes_priv.h"
 
-#define INVALID "invalid_request_error"
-
 static void respond_nothing(bt_http_request_t *r)
 {
     bt_http_request_respond(r, 200, BT_JSON_TYPE, "", 0);
@@ -25,8 +23,7 @@ static void fail(bt_http_request_t *r, int status, const char *what)
 {
     bt_api_error_t error = {0};
 
-    bt_api_error_set(&error, status, INVALID, NULL, "%.127s: %s", r->name,
-                     what);
+    bt_api_error_set(&error, status, NULL, "%.127s: %s", r->name, what);
     bt_http_request_fail(r, &error);
 }
 
@@ -78,19 +75,19 @@ typedef struct form {
 static const char *read_form(const bt_settings_t *body, form_t *form)
 {
     for (size_t i = 0; i < body->n; i++) {
-        const bt_setting_t *said = &body->list[i];
+        const bt_setting_t *given = &body->list[i];
 
-        if ((strcmp(said->name, "key") == 0) &&
-            (said->kind == BT_SETTING_TEXT)) {
-            form->key = said->text;
-        } else if ((strcmp(said->name, "offset") == 0) &&
-                   (said->kind == BT_SETTING_NUMBER)) {
-            form->offset = said->number;
-        } else if ((strcmp(said->name, "byte_size") == 0) &&
-                   (said->kind == BT_SETTING_NUMBER)) {
-            form->bytes = said->number;
-        } else if (said->kind != BT_SETTING_NULL) {
-            return said->name;
+        if ((strcmp(given->name, "key") == 0) &&
+            (given->kind == BT_SETTING_TEXT)) {
+            form->key = given->text;
+        } else if ((strcmp(given->name, "offset") == 0) &&
+                   (given->kind == BT_SETTING_NUMBER)) {
+            form->offset = given->number;
+        } else if ((strcmp(given->name, "byte_size") == 0) &&
+                   (given->kind == BT_SETTING_NUMBER)) {
+            form->bytes = given->number;
+        } else if (given->kind != BT_SETTING_NULL) {
+            return given->name;
         }
     }
     return (form->key == NULL) ? "key" : NULL;
@@ -114,7 +111,7 @@ void bt_route_memory_register(bt_http_request_t *r)
     }
     wrong = read_form(&body, &form);
     if (wrong != NULL) {
-        bt_api_error_set(&error, 400, INVALID, NULL,
+        bt_api_error_set(&error, 400, NULL,
                          "%.127s: \"%.63s\": a region of shared memory has a "
                          "text \"key\" and numbers \"offset\" and "
                          "\"byte_size\"",

@@ -22,7 +22,7 @@ static void fail_all(bt_list_t *list, const char *why)
     while (!bt_list_empty(list)) {
         bt_api_error_t error = {0};
 
-        bt_api_error_set(&error, 503, "server_error", NULL, "%s", why);
+        bt_api_error_set(&error, 503, NULL, "%s", why);
         bt_http_request_fail(take(list), &error);
     }
 }

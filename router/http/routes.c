@@ -71,8 +71,7 @@ void bt_http_request_refuse(bt_http_request_t *r, int status, const char *what)
     const char *path = bt_exchange_path(r->ex);
     bt_api_error_t error = {0};
 
-    bt_api_error_set(&error, status, "invalid_request_error", NULL,
-                     "%s: %.200s", what, path);
+    bt_api_error_set(&error, status, NULL, "%s: %.200s", what, path);
     bt_http_request_fail(r, &error);
 }
 
@@ -224,7 +223,7 @@ static void invocations(bt_http_request_t *r)
 
 #define BY_KEY        BT_ACCESS_BY_KEY
 #define ANYBODY       BT_ACCESS_ANYBODY
-#define ORDERS        BT_ACCESS_ORDERS
+#define CONTROL       BT_ACCESS_CONTROL
 #define ADMIN         BT_ACCESS_ADMIN
 #define INSIDE        BT_ACCESS_INSIDE
 #define MODEL         "/v2/models/{model}"
@@ -252,7 +251,7 @@ static const route_t main_routes[] = {
     {MODEL "/infer", POST, bt_http_request_infer, BY_KEY},
     {MODEL "/config", READ, bt_route_config, BY_KEY},
     {MODEL "/stats", READ, bt_route_stats, BY_KEY},
-    {MODEL "/trace/setting", READ_OR_POST, bt_route_trace, ORDERS},
+    {MODEL "/trace/setting", READ_OR_POST, bt_route_trace, CONTROL},
     {MODEL_VERSION, READ, bt_route_model, BY_KEY},
     {MODEL_VERSION "/ready", READ, model_ready, BY_KEY},
     {MODEL_VERSION "/generate", POST, generate, BY_KEY},
@@ -260,12 +259,12 @@ static const route_t main_routes[] = {
     {MODEL_VERSION "/infer", POST, bt_http_request_infer, BY_KEY},
     {MODEL_VERSION "/config", READ, bt_route_config, BY_KEY},
     {MODEL_VERSION "/stats", READ, bt_route_stats, BY_KEY},
-    {MODEL_VERSION "/trace/setting", READ_OR_POST, bt_route_trace, ORDERS},
-    {"/v2/logging", READ_OR_POST, bt_route_log, ORDERS},
-    {"/v2/trace/setting", READ_OR_POST, bt_route_trace, ORDERS},
+    {MODEL_VERSION "/trace/setting", READ_OR_POST, bt_route_trace, CONTROL},
+    {"/v2/logging", READ_OR_POST, bt_route_log, CONTROL},
+    {"/v2/trace/setting", READ_OR_POST, bt_route_trace, CONTROL},
     {"/v2/repository/index", POST, bt_route_index, BY_KEY},
-    {"/v2/repository/models/{name}/load", POST, bt_route_load, ORDERS},
-    {"/v2/repository/models/{name}/unload", POST, bt_route_unload, ORDERS},
+    {"/v2/repository/models/{name}/load", POST, bt_route_load, CONTROL},
+    {"/v2/repository/models/{name}/unload", POST, bt_route_unload, CONTROL},
     {"/v2/cluster", READ, bt_route_watch, ADMIN},
     {"/v2/cluster/events", READ, bt_route_watch_events, ADMIN},
     {"/v2/cluster/workers/{name}", POST, bt_route_worker, ADMIN},

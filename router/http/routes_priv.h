@@ -38,7 +38,7 @@ void bt_route_config(bt_http_request_t *r);
 void bt_route_stats(bt_http_request_t *r);
 void bt_route_all_stats(bt_http_request_t *r);
 
-/* ---- manage_routes.c: what is ordered ---- */
+/* ---- manage_routes.c: admin requests ---- */
 
 void bt_route_index(bt_http_request_t *r);
 void bt_route_load(bt_http_request_t *r);
@@ -46,7 +46,7 @@ void bt_route_unload(bt_http_request_t *r);
 void bt_route_log(bt_http_request_t *r);
 void bt_route_trace(bt_http_request_t *r);
 /** Reads the body of an admin command as settings. @param under  as in
- *  bt_settings_read_under(), or NULL
+ *  bt_settings_read()
  *  @return false: it was refused, and the error was sent */
 bool bt_http_request_read_settings(bt_http_request_t *r, const char *under,
                                    bt_settings_t *settings);

@@ -32,9 +32,8 @@ static void refuse(bt_http_request_t *r, const char *param, const char *why)
 {
     bt_api_error_t error = {0};
 
-    bt_api_error_set(&error, 400, "invalid_request_error", param, "%s%s%s",
-                     (param != NULL) ? param : "", (param != NULL) ? ": " : "",
-                     why);
+    bt_api_error_set(&error, 400, param, "%s%s%s", (param != NULL) ? param : "",
+                     (param != NULL) ? ": " : "", why);
     bt_http_request_fail(r, &error);
 }
 
@@ -155,7 +154,7 @@ void bt_route_watch_request(bt_http_request_t *r)
     bt_json_t json;
 
     if (one == NULL) {
-        bt_api_error_set(&error, 404, "invalid_request_error", NULL,
+        bt_api_error_set(&error, 404, NULL,
                          "request %.64s is not among the latest that ended",
                          r->name);
         bt_http_request_fail(r, &error);

@@ -111,8 +111,7 @@ void bt_request_fail(bt_request_t *r)
 
 void bt_request_fail_for_memory(bt_request_t *r)
 {
-    bt_api_error_set(&r->error, 503, "server_error", NULL,
-                     "out of memory for this answer");
+    bt_api_error_set(&r->error, 503, NULL, "out of memory for this answer");
     bt_request_fail(r);
 }
 
@@ -139,7 +138,7 @@ static bool delay_refusal(bt_request_t *r)
     return true;
 }
 
-void bt_request_tell_refused(bt_frontend_t *front, uint64_t now_us)
+void bt_request_send_refused(bt_frontend_t *front, uint64_t now_us)
 {
     bt_list_t due, *pos, *tmp;
 
@@ -176,17 +175,15 @@ void bt_request_refuse(bt_request_t *r)
 
 void bt_request_refuse_for_memory(bt_request_t *r)
 {
-    bt_api_error_set(&r->error, 503, "server_error", NULL,
-                     "out of memory for this request, try again later");
+    (void)bt_api_error_no_memory(&r->error);
     bt_request_refuse(r);
 }
 
 void bt_request_deny(const bt_tenant_denial_t *denial, bt_api_error_t *error_p)
 {
-    bt_api_error_set(error_p, 429,
-                     (denial->cause == BT_TENANT_REFUSED_TOKENS) ? "tokens"
-                                                                 : "requests",
-                     NULL, "%s", denial->message);
+    bt_api_error_set(error_p, 429, NULL, "%s", denial->message);
+    error_p->type =
+        (denial->cause == BT_TENANT_REFUSED_TOKENS) ? "tokens" : "requests";
     error_p->retry_after_s = denial->retry_after_s;
 }
 
@@ -240,8 +237,7 @@ bt_status_t bt_request_step_status(const bt_request_job_t *job,
                                    bt_status_t status, bt_api_error_t *error)
 {
     if (!job->work.job.ran) {
-        bt_api_error_set(error, 503, "server_error", NULL,
-                         "the server is stopping");
+        bt_api_error_set(error, 503, NULL, "the server is stopping");
         return BT_ERR_CANCELED;
     }
     if ((status != BT_OK) && bt_work_refuse(job->request->account, error)) {
@@ -382,13 +378,13 @@ bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
     if ((version != NULL) && (version[0] != '\0') &&
         (strcmp(version, served->version) != 0)) {
         bt_api_error_set(
-            error_p, 404, "invalid_request_error", "model",
+            error_p, 404, "model",
             "model '%.200s' has version " BT_SERVED_VERSION " only", name);
         return BT_ERR_NOT_FOUND;
     }
     if (served->unloaded) {
-        bt_api_error_set(error_p, 503, "server_error", "model",
-                         "model '%s' is unloaded", served->name);
+        bt_api_error_set(error_p, 503, "model", "model '%s' is unloaded",
+                         served->name);
         return BT_ERR_BUSY;
     }
     memcpy(r->facts.model, served->name, sizeof(r->facts.model));

@@ -167,14 +167,15 @@ struct bt_row {
     uint64_t first_token_us; /**< time of the choice that ended first */
     uint64_t n_prompt_tokens;
     uint32_t n_choices, n_open;
-    uint32_t n_of_prompt, n_told; /**< choices per prompt: computed, returned */
-    const char *tool_names;       /**< see bt_tools_spec_t; or NULL */
+    uint32_t n_of_prompt,
+        n_returned;         /**< choices per prompt: computed, returned */
+    const char *tool_names; /**< see bt_tools_spec_t; or NULL */
     bt_choice_t *choices;
     bt_strbuf_t text;      /**< tokenize, detokenize: the answer … */
     bt_token_vec_t tokens; /**< … and its ids, owned */
     /** Tensors: a piece was sent, with the log-probs of the sent tokens; ids
      *  before the output's; and the single choice of the whole answer. */
-    bool told;
+    bool has_sent;
     double cum_logprob;
     uint32_t *prompt;
     size_t n_prompt;

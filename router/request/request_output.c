@@ -168,13 +168,13 @@ static void add_calls(bt_choice_t *choice, bt_api_choice_t *out)
 
     out->calls = choice->tools.calls;
     out->n_calls = n;
-    out->n_calls_told = choice->n_calls_told;
-    out->args_told = choice->args_told;
+    out->n_calls_sent = choice->n_calls_sent;
+    out->args_sent = choice->args_sent;
     out->is_cut_call =
         (choice->finish != BT_FINISH_NONE) && bt_tools_is_cut(&choice->tools);
     if (n > 0) {
-        choice->n_calls_told = n;
-        choice->args_told = choice->tools.calls[n - 1].arguments.len;
+        choice->n_calls_sent = n;
+        choice->args_sent = choice->tools.calls[n - 1].arguments.len;
     }
 }
 
@@ -192,7 +192,7 @@ static bool add_whole(bt_choice_t *choice, bt_api_choice_t *piece)
            (bt_strbuf_status(&choice->thoughts) == BT_OK);
 }
 
-static void tell_piece(bt_row_t *row, bt_choice_t *choice, const char *text,
+static void send_piece(bt_row_t *row, bt_choice_t *choice, const char *text,
                        size_t bytes, const bt_strbuf_t *thought)
 {
     const bt_api_usage_t usage = usage_of(row);
@@ -216,11 +216,11 @@ static void tell_piece(bt_row_t *row, bt_choice_t *choice, const char *text,
     add_rows(row, choice, choice->n_scored, &piece);
     choice->n_scored = piece.to;
     add_calls(choice, &piece);
-    if (choice->told_from != NULL) {
-        piece.token_ids = choice->told_from + choice->n_told;
-        piece.n_token_ids = choice->n_output - choice->n_told;
+    if (choice->sent_ids != NULL) {
+        piece.token_ids = choice->sent_ids + choice->n_ids_sent;
+        piece.n_token_ids = choice->n_output - choice->n_ids_sent;
         piece.by_end_id = choice->by_end_id;
-        choice->n_told = choice->n_output;
+        choice->n_ids_sent = choice->n_output;
     }
     if ((first && (choice->echo != NULL)) || row->accumulates) {
         if (first && (choice->echo != NULL)) {
@@ -253,9 +253,9 @@ static bool has_more_calls(const bt_choice_t *choice)
 {
     const uint32_t n = choice->tools.n_calls;
 
-    return (n > choice->n_calls_told) ||
+    return (n > choice->n_calls_sent) ||
            ((n > 0) &&
-            (choice->tools.calls[n - 1].arguments.len > choice->args_told));
+            (choice->tools.calls[n - 1].arguments.len > choice->args_sent));
 }
 
 /* Separates reasoning and tool calls from the text. Text that is held back is
@@ -264,30 +264,31 @@ static void sort_text(bt_row_t *row, bt_choice_t *choice, const char *text,
                       size_t bytes)
 {
     const bool last = choice->finish != BT_FINISH_NONE;
-    bt_strbuf_t said;
+    bt_strbuf_t answer_text;
     bt_strbuf_t content;
 
-    bt_strbuf_init(&said, BT_ANSWER_LIMIT);
+    bt_strbuf_init(&answer_text, BT_ANSWER_LIMIT);
     bt_strbuf_init(&content, BT_ANSWER_LIMIT);
-    bt_reason_push(&choice->reason, text, bytes, last, &choice->thought, &said);
+    bt_reason_push(&choice->reason, text, bytes, last, &choice->thought,
+                   &answer_text);
     if (bt_reason_is_thinking(&choice->reason)) {
         choice->n_thought = choice->n_output;
     }
-    bt_tools_push(&choice->tools, text_of(&said), said.len, last,
+    bt_tools_push(&choice->tools, text_of(&answer_text), answer_text.len, last,
                   row->stream ? &content : &choice->text);
     if ((bt_strbuf_status(&choice->thought) != BT_OK) ||
         (bt_strbuf_status(&choice->text) != BT_OK) ||
-        (bt_strbuf_status(&said) != BT_OK) ||
+        (bt_strbuf_status(&answer_text) != BT_OK) ||
         (bt_strbuf_status(&content) != BT_OK)) {
         bt_request_fail_for_memory(row->request);
     } else if (row->stream &&
                (last || (content.len > 0) || (choice->thought.len > 0) ||
-                has_more_calls(choice) || (choice->told_from != NULL))) {
-        tell_piece(row, choice, text_of(&content), content.len,
+                has_more_calls(choice) || (choice->sent_ids != NULL))) {
+        send_piece(row, choice, text_of(&content), content.len,
                    &choice->thought);
         bt_strbuf_reset(&choice->thought);
     }
-    bt_strbuf_fini(&said);
+    bt_strbuf_fini(&answer_text);
     bt_strbuf_fini(&content);
 }
 
@@ -302,7 +303,7 @@ static void add_text(bt_row_t *row, bt_choice_t *choice, const char *text,
         return;
     }
     if (row->stream) {
-        tell_piece(row, choice, text, bytes, NULL);
+        send_piece(row, choice, text, bytes, NULL);
         return;
     }
     bt_strbuf_append(&choice->text, text, bytes);
@@ -312,7 +313,8 @@ static void add_text(bt_row_t *row, bt_choice_t *choice, const char *text,
 }
 
 /* Adds log-probs of new tokens. @return false: the row has failed */
-static bool hear_rows(bt_row_t *row, bt_choice_t *choice, bt_gen_rows_t *rows)
+static bool add_logprobs(bt_row_t *row, bt_choice_t *choice,
+                         bt_gen_rows_t *rows)
 {
     if (rows == NULL) {
         return true;
@@ -340,12 +342,12 @@ void bt_row_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     choice->n_cached = bt_core_n_cached(choice->gen);
     choice->n_kept = bt_core_n_kept(choice->gen);
     if (row->want_ids && row->stream) {
-        choice->told_from = bt_core_output(choice->gen, &n_output);
+        choice->sent_ids = bt_core_output(choice->gen, &n_output);
     }
-    if (hear_rows(row, choice, bt_core_rows(choice->gen))) {
+    if (add_logprobs(row, choice, bt_core_rows(choice->gen))) {
         add_text(row, choice, text, bytes);
     }
-    choice->told_from = NULL;
+    choice->sent_ids = NULL;
     bt_request_unref(r);
 }
 
@@ -416,25 +418,26 @@ static void row_end(bt_row_t *row)
 static void finish_whole(bt_row_t *row)
 {
     const bt_api_usage_t usage = usage_of(row);
-    const uint32_t n_told = row->n_choices / row->n_of_prompt * row->n_told;
+    const uint32_t n_returned =
+        row->n_choices / row->n_of_prompt * row->n_returned;
     bt_api_choice_t *choices =
-        bt_arena_alloc(&row->request->arena, n_told * sizeof(*choices));
+        bt_arena_alloc(&row->request->arena, n_returned * sizeof(*choices));
 
     if (choices == NULL) {
         bt_request_fail_for_memory(row->request);
         return;
     }
     for (uint32_t i = 0; i < row->n_choices; i++) {
-        const bool all = row->n_told == row->n_of_prompt;
-        const uint32_t rank = all ? i % row->n_told : rank_of(row, i);
-        const uint32_t at = i / row->n_of_prompt * row->n_told + rank;
+        const bool all = row->n_returned == row->n_of_prompt;
+        const uint32_t rank = all ? i % row->n_returned : rank_of(row, i);
+        const uint32_t at = i / row->n_of_prompt * row->n_returned + rank;
 
-        if (rank < row->n_told) {
+        if (rank < row->n_returned) {
             fill_choice(row, &row->choices[i], at, &choices[at]);
         }
     }
     row_end(row);
-    row->request->ops->finish(row, choices, n_told, &usage);
+    row->request->ops->finish(row, choices, n_returned, &usage);
 }
 
 static void request_respond(bt_row_t *row)
@@ -452,11 +455,8 @@ static void request_respond(bt_row_t *row)
 /* Fails the request of a generation that failed. */
 static void fail(bt_row_t *row, const bt_gen_end_t *end)
 {
-    bt_api_error_set(&row->request->error, end->http_status,
-                     (end->http_status == 429)   ? "rate_limit_error"
-                     : (end->http_status >= 500) ? "server_error"
-                                                 : "invalid_request_error",
-                     NULL, "%s", end->message);
+    bt_api_error_set(&row->request->error, end->http_status, NULL, "%s",
+                     end->message);
     bt_request_fail(row->request);
 }
 
@@ -496,12 +496,12 @@ void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     count_end(row, ok, end->n_prompt, end->n_output);
     if (ok && row->want_ids) {
         choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
-        choice->told_from = row->stream ? choice->ids : NULL;
+        choice->sent_ids = row->stream ? choice->ids : NULL;
     }
     if (ok && row->want_ids && (choice->ids == NULL)) {
         bt_request_fail_for_memory(row->request);
     } else if (ok) {
-        if (hear_rows(row, choice, end->rows)) {
+        if (add_logprobs(row, choice, end->rows)) {
             end_choice(row, choice, end->text, is_echo ? 0 : end->text_bytes);
         }
     } else {
@@ -538,9 +538,9 @@ static bool stop_choice(bt_row_t *row, bt_choice_t *choice)
     count_end(row, true, choice->n_prompt, choice->n_output);
     bt_core_cancel(row->request->served->core, gen, bt_now_us());
     if (ok && (rest.len > 0)) {
-        choice->told_from = row->stream ? choice->ids : NULL;
+        choice->sent_ids = row->stream ? choice->ids : NULL;
         add_text(row, choice, rest.data, rest.len);
-        choice->told_from = NULL;
+        choice->sent_ids = NULL;
     }
     bt_strbuf_fini(&rest);
     return ok;

@@ -218,8 +218,8 @@ static bt_status_t set_priority(bt_input_t *in)
         }
         in->priority = (level < most) ? level : most;
     } else if ((in->api.priority.kind != BT_API_PRIORITY_NONE) &&
-               !front->said_priority) {
-        front->said_priority = true;
+               !front->logged_priority) {
+        front->logged_priority = true;
         BT_LOG_INFO(
             "priorities of requests are ignored without --client-priority");
     }
@@ -232,7 +232,7 @@ static void set_exclude_input(bt_input_t *in)
 {
     bt_api_request_t *api = &in->api;
 
-    if (!api->says_exclude_input) {
+    if (!api->has_exclude_input) {
         api->exclude_input_in_output =
             in->job.request->front->config->exclude_input_in_output;
     }
@@ -345,20 +345,13 @@ void bt_row_begin(bt_row_t *row, bt_api_request_t *api)
 
 /* ---- requests of text: one row, whose body is JSON ---- */
 
-static bt_status_t no_memory(bt_request_t *r)
-{
-    bt_api_error_set(&r->error, 503, "server_error", NULL,
-                     "out of memory for this request, try again later");
-    return BT_ERR_NO_MEMORY;
-}
-
 /* A tenant over its token limit is refused before its body is parsed. */
 bt_status_t bt_text_admit(bt_request_t *r)
 {
     bt_status_t status;
 
     if (!bt_request_make_rows(r, 1) || !make_input(&r->rows[0])) {
-        return no_memory(r);
+        return bt_api_error_no_memory(&r->error);
     }
     status = check_room(r, 1, &r->error);
     return (status == BT_OK) ? check_tokens(r, 1, r->step_us, &r->error)
@@ -385,7 +378,7 @@ void bt_text_parsed(bt_request_t *r)
     memcpy(r->facts.ignored, in->api.ignored, sizeof(r->facts.ignored));
     if ((r->model == NULL) &&
         !bt_arena_strdup(&r->arena, in->api.model, &r->model)) {
-        r->status = no_memory(r);
+        r->status = bt_api_error_no_memory(&r->error);
     } else {
         r->status = bt_request_find_model(r, r->model, NULL, &r->error);
     }

@@ -24,8 +24,8 @@ struct bt_choice {
     bt_strbuf_t text;         /* not streamed: the answer so far */
     bt_reason_t reason;
     bt_tools_t tools;      /* finds tool calls in the text */
-    uint32_t n_calls_told; /* streamed: calls that were sent */
-    size_t args_told;      /* ... bytes of the last sent call's arguments */
+    uint32_t n_calls_sent; /* streamed: calls that were sent */
+    size_t args_sent;      /* ... bytes of the last sent call's arguments */
     bt_strbuf_t thought;   /* reasoning; streamed: the part not sent yet */
     bt_strbuf_t thoughts;  /* streamed response: all reasoning */
     uint32_t n_thought;    /* tokens up to the end of reasoning */
@@ -34,8 +34,8 @@ struct bt_choice {
     uint32_t *ids;  /* owned: n_output token ids, when requested */
     bool by_end_id; /* last token is an end id */
     /* Streamed: number of ids sent, and all ids while a piece is sent. */
-    uint32_t n_told;
-    const uint32_t *told_from;
+    uint32_t n_ids_sent;
+    const uint32_t *sent_ids;
     bt_gen_rows_t *rows;  /* a reference, once it has ended; NULL: none */
     bt_score_walk_t walk; /* position in the received log-probs */
     uint32_t n_scored;    /* tokens whose log-probs were streamed */
@@ -89,7 +89,7 @@ void bt_row_begin_stream(bt_row_t *row);
 /** Frees the parts of a row that its answers are made from. */
 void bt_row_free_parts(bt_row_t *row);
 /** Sends refusals whose delay is over (sched_admit.h). */
-void bt_request_tell_refused(bt_frontend_t *front, uint64_t now_us);
+void bt_request_send_refused(bt_frontend_t *front, uint64_t now_us);
 
 /* ---- request_output.c ---- */
 

@@ -151,7 +151,7 @@ static bool make_choices(bt_row_t *row)
     row->want_ids = api->return_token_ids;
     row->is_echo = api->has_max_tokens && (api->max_tokens == 0);
     row->n_of_prompt = api->n;
-    row->n_told = (api->n_told > 0) ? api->n_told : api->n;
+    row->n_returned = (api->n_returned > 0) ? api->n_returned : api->n;
     row->hides_logprobs = api->hides_logprobs;
     r->n_sequences = (r->n_sequences > 0) ? r->n_sequences : n;
     row->choices = bt_arena_alloc(&r->arena, n * sizeof(*row->choices));
@@ -349,10 +349,7 @@ static bt_status_t request_queue(bt_row_t *row)
 
 static void refuse(bt_row_t *row, int http_status, const char *why)
 {
-    bt_api_error_set(&row->request->error, http_status,
-                     (http_status >= 500) ? "server_error"
-                                          : "invalid_request_error",
-                     NULL, "%s", why);
+    bt_api_error_set(&row->request->error, http_status, NULL, "%s", why);
     bt_request_refuse(row->request);
 }
 
@@ -363,13 +360,12 @@ static void refuse_late(bt_row_t *row)
     const bt_core_late_t *late = bt_core_late(r->served->core);
 
     bt_router_metrics_late(r->served->metrics, late->first, row->n_choices);
-    bt_api_error_set(&r->error, 429, "rate_limit_error",
-                     late->first ? "ttft_target_ms" : "itl_target_ms",
-                     "the %s would be %" PRIu64
-                     " ms, more than the target of %u ms; try again in %u s",
-                     late->first ? "time to the first token"
-                                 : "time between tokens",
-                     late->forecast_ms, late->target_ms, late->retry_s);
+    bt_api_error_set(
+        &r->error, 429, late->first ? "ttft_target_ms" : "itl_target_ms",
+        "the %s would be %" PRIu64
+        " ms, more than the target of %u ms; try again in %u s",
+        late->first ? "time to the first token" : "time between tokens",
+        late->forecast_ms, late->target_ms, late->retry_s);
     r->error.retry_after_s = late->retry_s;
     bt_request_refuse(r);
 }
@@ -415,7 +411,7 @@ static void generate(bt_row_t *row)
 
 /* Answers a request for tokens or text only. The row takes both from its input,
  * since the answer may be written after the input is freed. */
-static void tell_tokens(bt_row_t *row)
+static void respond_tokens(bt_row_t *row)
 {
     bt_input_t *in = row->input;
     bt_request_t *r = row->request;
@@ -447,7 +443,7 @@ static void request_run(bt_row_t *row)
     bt_request_t *r = bt_request_ref(row->request);
 
     if ((dialect == BT_API_TOKENIZE) || (dialect == BT_API_DETOKENIZE)) {
-        tell_tokens(row);
+        respond_tokens(row);
     } else {
         generate(row);
     }
@@ -576,7 +572,7 @@ static void begin_waiting(bt_frontend_t *front, uint64_t now_us)
 static void tick(bt_frontend_t *front, uint64_t now_us)
 {
     begin_waiting(front, now_us);
-    bt_request_tell_refused(front, now_us);
+    bt_request_send_refused(front, now_us);
 }
 
 const bt_frontend_ops_t bt_request_frontend_ops = {

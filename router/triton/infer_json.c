@@ -3,191 +3,198 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/base/json_doc.h"
-#include "router/triton/json_in.h"
 
-#define INVALID       "invalid_request_error"
-#define SCRATCH_BYTES 384 /* longer than any known key or name */
+#define MAX_VALUES (1u << 24) /* JSON values in one body */
+#define BOM        "\xEF\xBB\xBF"
 
-/* ---- reading ---- */
-
-/* Position of an input's data. */
-typedef struct place {
-    bool has_data;
-    bt_json_in_t data; /* before the value */
-    bool has_size;     /* raw, after the JSON */
-    uint64_t size;
-} place_t;
+/* ---- reading: each function returns false after the first error ---- */
 
 typedef struct parse {
-    bt_json_in_t in;
+    const bt_json_doc_t *doc;
     const char *raw; /* raw data of the next inputs */
     size_t raw_bytes;
+    bool has_raw; /* an input points into the body */
     bt_infer_request_t *request;
     bt_api_error_t *error;
-    bt_status_t status;  /* first error, or BT_OK; the error is filled */
-    bt_strbuf_t scratch; /* a key or a name; fixed size */
+    bt_status_t status; /* of the error, which is filled */
 } parse_t;
 
-#define REFUSE(parse, ...)                                                     \
-    do {                                                                       \
-        if ((parse)->status == BT_OK) {                                        \
-            (parse)->status = BT_ERR_INVALID_PARAM;                            \
-            bt_api_error_set((parse)->error, 400, INVALID, NULL, __VA_ARGS__); \
-        }                                                                      \
-    } while (0)
+static bool refuse(parse_t *parse, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
-static void no_memory(parse_t *parse)
+static bool refuse(parse_t *parse, const char *fmt, ...)
 {
-    if (parse->status == BT_OK) {
-        parse->status = BT_ERR_NO_MEMORY;
-        bt_api_error_set(parse->error, 503, "server_error", NULL,
-                         "out of memory for this request, try again later");
-    }
+    char text[sizeof(parse->error->message)];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    bt_api_error_set(parse->error, 400, NULL, "%s", text);
+    parse->status = BT_ERR_INVALID_PARAM;
+    return false;
 }
 
-/* True while there is no error; reports the JSON reader's. */
-static bool fine(parse_t *parse)
+static bool no_memory(parse_t *parse)
 {
-    if (parse->in.why != NULL) {
-        REFUSE(parse,
-               "failed to parse the request JSON buffer: %s, at byte %zu",
-               parse->in.why, parse->in.at);
-    }
-    return parse->status == BT_OK;
+    parse->status = bt_api_error_no_memory(parse->error);
+    return false;
 }
 
-/* Reads a short string into its own memory. */
-static void read_name(parse_t *parse, const char *what, char *out, size_t size)
+static bool check_kind(parse_t *parse, const char *what,
+                       const bt_json_node_t *value, bt_json_kind_t kind)
 {
-    bt_strbuf_reset(&parse->scratch);
-    bt_json_in_string(&parse->in, &parse->scratch);
-    if (!fine(parse)) {
-        return;
+    static const char *const kinds[] = {
+        [BT_JSON_TRUE] = "true or false", [BT_JSON_NUMBER] = "a number",
+        [BT_JSON_STRING] = "a string",    [BT_JSON_ARRAY] = "an array",
+        [BT_JSON_OBJECT] = "an object",
+    };
+
+    if (bt_json_is_kind(value, kind) ||
+        ((kind == BT_JSON_TRUE) && bt_json_is_bool(value))) {
+        return true;
     }
-    if ((parse->scratch.status != BT_OK) || (parse->scratch.len >= size) ||
-        ((parse->scratch.len > 0) &&
-         (strlen(parse->scratch.data) != parse->scratch.len))) {
-        REFUSE(parse, "%s has more than %zu bytes, or a zero among them", what,
-               size - 1);
-        return;
+    return refuse(parse,
+                  "failed to parse the request JSON buffer: %s: %s is expected",
+                  what, kinds[kind]);
+}
+
+/* Copies a short string. */
+static bool read_name(parse_t *parse, const char *what,
+                      const bt_json_node_t *value, char *out, size_t size)
+{
+    if (!check_kind(parse, what, value, BT_JSON_STRING)) {
+        return false;
     }
-    memset(out, 0, size);
-    if (parse->scratch.len > 0) {
-        memcpy(out, parse->scratch.data, parse->scratch.len);
+    if ((value->len >= size) ||
+        (memchr(value->text, '\0', value->len) != NULL)) {
+        return refuse(parse, "%s has more than %zu bytes, or a zero among them",
+                      what, size - 1);
     }
+    memcpy(out, value->text, value->len);
+    out[value->len] = '\0';
+    return true;
 }
 
 /* Number of bytes of a number's text to print. */
-static int shown(const bt_json_number_t *number)
+static int shown(const bt_json_node_t *number)
 {
-    return (number->bytes > 64) ? 64 : (int)number->bytes;
+    return (number->len > 64) ? 64 : (int)number->len;
 }
 
-static uint64_t read_size(parse_t *parse, const char *what)
+static bool read_size(parse_t *parse, const char *what,
+                      const bt_json_node_t *value, uint64_t *size_p)
 {
-    bt_json_number_t number;
-
-    bt_json_in_number(&parse->in, &number);
-    if (fine(parse) && (!number.is_integer || number.negative)) {
-        REFUSE(parse, "%s must be an integer from 0 to %" PRIu64 ", got %.*s",
-               what, UINT64_MAX, shown(&number), number.text);
-    }
-    return number.magnitude;
-}
-
-static void read_text_param(parse_t *parse, bt_infer_param_t *param)
-{
-    bt_strbuf_t text;
-
-    bt_strbuf_init(&text, parse->in.bytes + 1);
-    bt_json_in_string(&parse->in, &text);
-    param->kind = BT_INFER_STRING;
-    param->text =
-        (text.len > 0) ? bt_memdup(text.data, text.len) : bt_strdup("");
-    if ((bt_strbuf_status(&text) != BT_OK) || (param->text == NULL)) {
-        no_memory(parse);
-    }
-    bt_strbuf_fini(&text);
-}
-
-static void read_number_param(parse_t *parse, bt_infer_param_t *param)
-{
-    bt_json_number_t number;
-
-    bt_json_in_number(&parse->in, &number);
-    param->real = number.real;
-    param->kind = BT_INFER_DOUBLE;
-    if (number.is_integer) {
-        const int64_t size = (number.magnitude > INT64_MAX)
-                                 ? INT64_MAX
-                                 : (int64_t)number.magnitude;
-
-        param->kind = BT_INFER_INT;
-        param->integer = number.negative ? -size : size;
-    }
-}
-
-/* Objects and arrays are not valid parameters, and are ignored. */
-static void read_param(parse_t *parse, bt_infer_params_t *params)
-{
-    bt_infer_param_t *param = NULL;
-    const bt_json_in_kind_t kind = bt_json_in_peek(&parse->in);
-    bt_status_t status;
-
-    if ((kind != BT_JSON_IN_STRING) && (kind != BT_JSON_IN_NUMBER) &&
-        (kind != BT_JSON_IN_BOOL)) {
-        bt_json_in_skip(&parse->in);
-        return;
-    }
-    status =
-        (bt_strbuf_status(&parse->scratch) != BT_OK)
-            ? BT_ERR_TOO_LARGE
-            : bt_infer_param_add(
-                  params, (parse->scratch.len > 0) ? parse->scratch.data : "",
-                  parse->scratch.len, &param);
-    if (status == BT_ERR_NO_MEMORY) {
-        no_memory(parse);
-    } else if (status != BT_OK) {
-        REFUSE(parse,
-               "more than %d parameters, or a name of more than %d bytes",
-               BT_INFER_MAX_PARAMS, BT_TENSOR_NAME_BYTES - 1);
-    }
-    if (status != BT_OK) {
-        return;
-    }
-    if (kind == BT_JSON_IN_STRING) {
-        read_text_param(parse, param);
-    } else if (kind == BT_JSON_IN_NUMBER) {
-        read_number_param(parse, param);
-    } else {
-        param->kind = BT_INFER_BOOL;
-        param->boolean = bt_json_in_bool(&parse->in);
-    }
-}
-
-static bool key_is(const parse_t *parse, const char *name)
-{
-    return (parse->scratch.status == BT_OK) && (parse->scratch.len > 0) &&
-           (strcmp(parse->scratch.data, name) == 0);
-}
-
-/* Reads the next key of an object into the scratch. */
-static bool next_key(parse_t *parse, bool *first)
-{
-    if (!fine(parse)) {
+    if (!check_kind(parse, what, value, BT_JSON_NUMBER)) {
         return false;
     }
-    if (bt_json_in_key(&parse->in, first, &parse->scratch)) {
+    return bt_json_as_u64(value, size_p) ||
+           refuse(parse,
+                  "%s must be an integer from 0 to %" PRIu64 ", got %.*s", what,
+                  UINT64_MAX, shown(value), value->text);
+}
+
+/* Reads a member that may be absent. @param [in,out] size_p  kept then */
+static bool read_member_size(parse_t *parse, const bt_json_node_t *object,
+                             const char *key, uint64_t *size_p)
+{
+    const bt_json_node_t *value = bt_json_get(parse->doc, object, key);
+
+    return (value == NULL) || read_size(parse, key, value, size_p);
+}
+
+/* ---- parameters ---- */
+
+static void set_number(bt_infer_param_t *param, const bt_json_node_t *value)
+{
+    bt_json_whole_t whole;
+
+    if (!bt_json_as_double(value, &param->real)) {
+        param->real = (value->text[0] == '-') ? -INFINITY : INFINITY;
+    }
+    param->kind = BT_INFER_DOUBLE;
+    if (!bt_json_is_fraction(value) && bt_json_as_whole(value, &whole) &&
+        whole.fits) {
+        const int64_t size = (whole.magnitude > INT64_MAX)
+                                 ? INT64_MAX
+                                 : (int64_t)whole.magnitude;
+
+        param->kind = BT_INFER_INT;
+        param->integer = whole.negative ? -size : size;
+    }
+}
+
+/* Objects, arrays and null are not valid parameters, and are ignored. */
+static bool read_param(parse_t *parse, const bt_json_node_t *key)
+{
+    const bt_json_node_t *value = key + 1;
+    bt_infer_param_t *param = NULL;
+    bt_status_t status;
+
+    if ((value->kind == BT_JSON_NULL) || (value->kind >= BT_JSON_ARRAY)) {
         return true;
     }
-    (void)fine(parse);
-    return false;
+    status = bt_infer_param_add(&parse->request->params, key->text, key->len,
+                                &param);
+    if (status == BT_ERR_NO_MEMORY) {
+        return no_memory(parse);
+    }
+    if (status != BT_OK) {
+        return refuse(
+            parse, "more than %d parameters, or a name of more than %d bytes",
+            BT_INFER_MAX_PARAMS, BT_TENSOR_NAME_BYTES - 1);
+    }
+    if (value->kind == BT_JSON_STRING) {
+        param->kind = BT_INFER_STRING;
+        param->text = bt_memdup(value->text, value->len);
+        return (param->text != NULL) || no_memory(parse);
+    }
+    if (value->kind == BT_JSON_NUMBER) {
+        set_number(param, value);
+    } else {
+        param->kind = BT_INFER_BOOL;
+        param->boolean = value->kind == BT_JSON_TRUE;
+    }
+    return true;
+}
+
+static bool read_params(parse_t *parse, const bt_json_node_t *params)
+{
+    const bt_json_node_t *key = bt_json_first(params);
+
+    if (!check_kind(parse, "'parameters'", params, BT_JSON_OBJECT)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < params->n; i++) {
+        if (!read_param(parse, key)) {
+            return false;
+        }
+        key = bt_json_next(parse->doc, key + 1);
+    }
+    return true;
+}
+
+/* Reads a tensor's place in shared memory from its parameters. */
+static bool read_region(parse_t *parse, const bt_json_node_t *params,
+                        bt_infer_region_t *region)
+{
+    static const char key[] = "shared_memory_region";
+    const bt_json_node_t *name = bt_json_get(parse->doc, params, key);
+
+    return ((name == NULL) ||
+            read_name(parse, key, name, region->name, sizeof(region->name))) &&
+           read_member_size(parse, params, "shared_memory_offset",
+                            &region->offset) &&
+           read_member_size(parse, params, "shared_memory_byte_size",
+                            &region->bytes);
 }
 
 /* ---- the data of an input, in JSON ---- */
@@ -196,12 +203,36 @@ static bool next_key(parse_t *parse, bool *first)
 typedef struct fill {
     parse_t *parse;
     bt_tensor_t *tensor;
-    uint64_t n, count;   /* elements so far, and in total */
     uint8_t *at;         /* all datatypes but BYTES */
     bt_strbuf_t strings; /* BYTES */
 } fill_t;
 
-static bool number_fits(bt_dtype_t dtype, const bt_json_number_t *number)
+static bool check_element(fill_t *fill, const bt_json_node_t *value,
+                          bt_json_kind_t kind)
+{
+    char what[sizeof("input ''") + BT_TENSOR_NAME_BYTES];
+
+    if (bt_json_is_kind(value, kind)) {
+        return true;
+    }
+    snprintf(what, sizeof(what), "input '%s'", fill->tensor->name);
+    return check_kind(fill->parse, what, value, kind);
+}
+
+static bool no_value(fill_t *fill, const bt_json_node_t *number)
+{
+    return refuse(fill->parse, "input '%s': %.*s is no value of datatype %s",
+                  fill->tensor->name, shown(number), number->text,
+                  bt_dtype_name(fill->tensor->dtype));
+}
+
+static void put(fill_t *fill, const void *value, size_t bytes)
+{
+    memcpy(fill->at, value, bytes);
+    fill->at += bytes;
+}
+
+static bool number_fits(bt_dtype_t dtype, const bt_json_whole_t *number)
 {
     const unsigned bits = (unsigned)(8 * bt_dtype_bytes(dtype));
     const bool is_signed =
@@ -216,180 +247,132 @@ static bool number_fits(bt_dtype_t dtype, const bt_json_number_t *number)
 }
 
 /* Seeds count modulo 2^64 in all protocols, for any datatype. */
-static bool seed_of(const bt_tensor_t *tensor, const bt_json_number_t *number,
-                    uint64_t *seed_p)
+static bool is_seed(const bt_tensor_t *tensor)
 {
-    const bt_json_node_t node = {.text = number->text,
-                                 .len = (uint32_t)number->bytes,
-                                 .kind = BT_JSON_NUMBER};
-    bt_json_whole_t whole;
+    return (strcasecmp(tensor->name, "random_seed") == 0) &&
+           (bt_dtype_bytes(tensor->dtype) == sizeof(uint64_t));
+}
 
-    if ((strcasecmp(tensor->name, "random_seed") != 0) ||
-        (bt_dtype_bytes(tensor->dtype) != sizeof(*seed_p)) ||
-        !bt_json_as_whole(&node, &whole)) {
-        return false;
+static bool put_integer(fill_t *fill, const bt_json_node_t *value)
+{
+    const bt_tensor_t *tensor = fill->tensor;
+    bt_json_whole_t number;
+    uint64_t bits;
+
+    if (!bt_json_as_whole(value, &number) ||
+        (!is_seed(tensor) &&
+         (!number.fits || !number_fits(tensor->dtype, &number)))) {
+        return no_value(fill, value);
     }
-    *seed_p = whole.negative ? 0 - whole.magnitude : whole.magnitude;
+    bits = number.negative ? 0 - number.magnitude : number.magnitude;
+    put(fill, &bits, bt_dtype_bytes(tensor->dtype));
     return true;
 }
 
-static void put_integer(fill_t *fill, bt_json_number_t *number)
+static bool put_real(fill_t *fill, const bt_json_node_t *value)
 {
-    const bt_tensor_t *tensor = fill->tensor;
-    uint64_t bits;
+    double real = INFINITY;
+    float single;
 
-    if (seed_of(tensor, number, &bits)) {
-        memcpy(fill->at, &bits, sizeof(bits));
-        fill->at += sizeof(bits);
-        return;
+    if (!bt_json_as_double(value, &real)) {
+        return no_value(fill, value);
     }
-
-    if (!number->is_integer && (number->real == floor(number->real)) &&
-        (fabs(number->real) < 0x1p63)) {
-        number->is_integer = true; /* 3.0 is an integer */
-        number->magnitude = (uint64_t)fabs(number->real);
+    if (fill->tensor->dtype == BT_DTYPE_FP64) {
+        put(fill, &real, sizeof(real));
+        return true;
     }
-    if (!number->is_integer || !number_fits(tensor->dtype, number)) {
-        REFUSE(fill->parse, "input '%s': %.*s is no value of datatype %s",
-               tensor->name, shown(number), number->text,
-               bt_dtype_name(tensor->dtype));
-        return;
+    single = (float)real;
+    if (!isfinite(single)) {
+        return no_value(fill, value);
     }
-    bits = number->negative ? 0 - number->magnitude : number->magnitude;
-    memcpy(fill->at, &bits, bt_dtype_bytes(tensor->dtype));
-    fill->at += bt_dtype_bytes(tensor->dtype);
+    put(fill, &single, sizeof(single));
+    return true;
 }
 
-static void put_real(fill_t *fill, const bt_json_number_t *number)
+static bool put_string(fill_t *fill, const bt_json_node_t *value)
 {
-    const bt_tensor_t *tensor = fill->tensor;
-    const bool wide = tensor->dtype == BT_DTYPE_FP64;
-    const float single = (float)number->real;
-
-    if (wide ? !isfinite(number->real) : !isfinite(single)) {
-        REFUSE(fill->parse, "input '%s': %.*s is no value of datatype %s",
-               tensor->name, shown(number), number->text,
-               bt_dtype_name(tensor->dtype));
-    } else if (wide) {
-        memcpy(fill->at, &number->real, sizeof(number->real));
-        fill->at += sizeof(number->real);
-    } else {
-        memcpy(fill->at, &single, sizeof(single));
-        fill->at += sizeof(single);
+    if (!check_element(fill, value, BT_JSON_STRING)) {
+        return false;
     }
+    bt_strbuf_append(&fill->strings, &value->len, sizeof(value->len));
+    bt_strbuf_append(&fill->strings, value->text, value->len);
+    return (bt_strbuf_status(&fill->strings) == BT_OK) ||
+           no_memory(fill->parse);
 }
 
-static void put_string(fill_t *fill)
+static bool put_bool(fill_t *fill, const bt_json_node_t *value)
 {
-    parse_t *parse = fill->parse;
-    const size_t from = fill->strings.len;
-    uint32_t bytes = 0;
+    double real = 1.0; /* a number beyond a double is not 0 either */
 
-    bt_strbuf_append(&fill->strings, &bytes, sizeof(bytes));
-    bt_json_in_string(&parse->in, &fill->strings);
-    if (bt_strbuf_status(&fill->strings) != BT_OK) {
-        no_memory(parse);
-        return;
+    if (bt_json_is_kind(value, BT_JSON_NUMBER)) {
+        (void)bt_json_as_double(value, &real);
+        *fill->at++ = real != 0.0;
+        return true;
     }
-    bytes = (uint32_t)(fill->strings.len - from - sizeof(bytes));
-    memcpy(fill->strings.data + from, &bytes, sizeof(bytes));
-}
-
-static void put_bool(fill_t *fill)
-{
-    bt_json_number_t number;
-
-    if (bt_json_in_peek(&fill->parse->in) == BT_JSON_IN_NUMBER) {
-        bt_json_in_number(&fill->parse->in, &number);
-        *fill->at++ = number.real != 0.0;
-    } else {
-        *fill->at++ = bt_json_in_bool(&fill->parse->in);
-    }
+    *fill->at++ = bt_json_is_kind(value, BT_JSON_TRUE);
+    return bt_json_is_bool(value) || check_element(fill, value, BT_JSON_TRUE);
 }
 
 /* Stores one value that is not an array. */
-static void put_element(fill_t *fill)
+static bool put_element(fill_t *fill, const bt_json_node_t *value)
 {
-    parse_t *parse = fill->parse;
-    bt_json_number_t number;
-
-    if (fill->n++ == fill->count) {
-        REFUSE(parse,
-               "unable to parse 'data': input '%s' has more than the %" PRIu64
-               " elements of its shape",
-               fill->tensor->name, fill->count);
-        return;
-    }
     if (fill->tensor->dtype == BT_DTYPE_BYTES) {
-        put_string(fill);
-        return;
+        return put_string(fill, value);
     }
     if (fill->tensor->dtype == BT_DTYPE_BOOL) {
-        put_bool(fill);
-        return;
+        return put_bool(fill, value);
     }
-    bt_json_in_number(&parse->in, &number);
-    if (!fine(parse)) {
-        return;
-    }
-    if (bt_dtype_is_float(fill->tensor->dtype)) {
-        put_real(fill, &number);
-    } else {
-        put_integer(fill, &number);
-    }
+    return check_element(fill, value, BT_JSON_NUMBER) &&
+           (bt_dtype_is_float(fill->tensor->dtype) ? put_real(fill, value)
+                                                   : put_integer(fill, value));
 }
 
-/* Stores nested arrays, row-major; their shape is not checked. */
-static void put_elements(fill_t *fill)
+/* Stores nested arrays, row-major; their shape is not checked. The values of an
+ * array follow it in the list of the document. */
+static bool put_elements(fill_t *fill, const bt_json_node_t *data,
+                         uint64_t count)
 {
-    parse_t *parse = fill->parse;
-    bool first[BT_JSON_IN_MAX_DEPTH + 1];
-    size_t n = 0;
+    const bt_json_node_t *end = bt_json_next(fill->parse->doc, data);
+    uint64_t n = 0;
 
-    do {
-        if (bt_json_in_peek(&parse->in) == BT_JSON_IN_ARRAY) {
-            bt_json_in_enter(&parse->in, BT_JSON_IN_ARRAY);
-            first[n++] = true;
-        } else {
-            put_element(fill);
+    for (const bt_json_node_t *value = data; value < end; value++) {
+        if (value->kind == BT_JSON_ARRAY) {
+            continue;
         }
-        while (fine(parse) && (n > 0) &&
-               !bt_json_in_next(&parse->in, &first[n - 1])) {
-            n--;
+        if (n++ == count) {
+            return refuse(fill->parse,
+                          "unable to parse 'data': input '%s' has more than "
+                          "the %" PRIu64 " elements of its shape",
+                          fill->tensor->name, count);
         }
-    } while (fine(parse) && (n > 0));
+        if (!put_element(fill, value)) {
+            return false;
+        }
+    }
+    return (n == count) ||
+           refuse(fill->parse,
+                  "unable to parse 'data': input '%s' has %" PRIu64
+                  " elements, but its shape says %" PRIu64,
+                  fill->tensor->name, n, count);
 }
 
-static void own_strings(fill_t *fill)
-{
-    fill->tensor->owned = fill->strings.data;
-    fill->tensor->data = fill->strings.data;
-    fill->tensor->bytes = fill->strings.len;
-    bt_strbuf_init(&fill->strings, 0);
-}
-
-/* Fills a tensor from the JSON value at `place`. The reader's position is
- * restored. */
-static void fill_from_json(parse_t *parse, const place_t *place,
+static bool fill_from_json(parse_t *parse, const bt_json_node_t *data,
                            bt_tensor_t *tensor, uint64_t count)
 {
-    const bt_json_in_t after = parse->in;
-    fill_t fill = {.parse = parse, .tensor = tensor, .count = count};
+    fill_t fill = {.parse = parse, .tensor = tensor};
+    bool ok;
 
     if ((tensor->dtype == BT_DTYPE_FP16) || (tensor->dtype == BT_DTYPE_BF16)) {
-        REFUSE(parse,
-               "receiving %s data via JSON is not supported, use the binary "
-               "data format for input '%s'",
-               bt_dtype_name(tensor->dtype), tensor->name);
-        return;
+        return refuse(parse,
+                      "receiving %s data via JSON is not supported, use the "
+                      "binary data format for input '%s'",
+                      bt_dtype_name(tensor->dtype), tensor->name);
     }
-    /* An element takes at least one byte of text. */
-    if (count > parse->in.bytes) {
-        REFUSE(parse,
-               "unable to parse 'data': input '%s' has fewer than the %" PRIu64
-               " elements of its shape",
-               tensor->name, count);
-        return;
+    if (count > (uint64_t)(bt_json_next(parse->doc, data) - data)) {
+        return refuse(parse,
+                      "unable to parse 'data': input '%s' has fewer than the "
+                      "%" PRIu64 " elements of its shape",
+                      tensor->name, count);
     }
     bt_strbuf_init(&fill.strings, SIZE_MAX / 4);
     if (tensor->dtype != BT_DTYPE_BYTES) {
@@ -398,339 +381,313 @@ static void fill_from_json(parse_t *parse, const place_t *place,
         tensor->data = tensor->owned;
         fill.at = tensor->owned;
         if (fill.at == NULL) {
-            no_memory(parse);
-            return;
+            return no_memory(parse);
         }
     }
-    parse->in = place->data;
-    put_elements(&fill);
-    if (fine(parse) && (fill.n != count)) {
-        REFUSE(parse,
-               "unable to parse 'data': input '%s' has %" PRIu64
-               " elements, but its shape says %" PRIu64,
-               tensor->name, fill.n, count);
+    ok = put_elements(&fill, data, count);
+    if (tensor->dtype == BT_DTYPE_BYTES) { /* takes the memory */
+        tensor->owned = fill.strings.data;
+        tensor->data = fill.strings.data;
+        tensor->bytes = fill.strings.len;
     }
-    if (tensor->dtype == BT_DTYPE_BYTES) {
-        own_strings(&fill);
-    }
-    bt_strbuf_fini(&fill.strings);
-    if (parse->status == BT_OK) {
-        parse->in = after;
-    }
+    return ok;
 }
 
 /* ---- inputs ---- */
 
-static void take_raw(parse_t *parse, const place_t *place, bt_tensor_t *tensor)
+static bool take_raw(parse_t *parse, uint64_t size, bt_tensor_t *tensor)
 {
     char why[BT_TENSOR_WHY_BYTES];
 
-    if (place->size > parse->raw_bytes) {
-        REFUSE(parse,
-               "input '%s' has binary_data_size %" PRIu64
-               ", but %zu bytes are left "
-               "behind the JSON",
-               tensor->name, place->size, parse->raw_bytes);
-        return;
+    if (size > parse->raw_bytes) {
+        return refuse(parse,
+                      "input '%s' has binary_data_size %" PRIu64
+                      ", but %zu bytes are left behind the JSON",
+                      tensor->name, size, parse->raw_bytes);
     }
-    tensor->data = (place->size > 0) ? parse->raw : NULL;
-    tensor->bytes = (size_t)place->size;
-    parse->raw += place->size;
-    parse->raw_bytes -= (size_t)place->size;
-    if (bt_tensor_check(tensor, why) != BT_OK) {
-        REFUSE(parse, "input '%s' %s", tensor->name, why);
-    }
+    tensor->data = (size > 0) ? parse->raw : NULL;
+    parse->has_raw = parse->has_raw || (size > 0);
+    tensor->bytes = (size_t)size;
+    parse->raw += size;
+    parse->raw_bytes -= (size_t)size;
+    return (bt_tensor_check(tensor, why) == BT_OK) ||
+           refuse(parse, "input '%s' %s", tensor->name, why);
 }
 
-static void read_shape(parse_t *parse, bt_tensor_t *tensor)
+static bool read_shape(parse_t *parse, const bt_json_node_t *shape,
+                       bt_tensor_t *tensor)
 {
-    bool first = true;
+    const bt_json_node_t *dim = bt_json_first(shape);
 
-    bt_json_in_enter(&parse->in, BT_JSON_IN_ARRAY);
-    tensor->n_dims = 0;
-    while (fine(parse) && bt_json_in_next(&parse->in, &first)) {
-        if (tensor->n_dims == BT_TENSOR_MAX_DIMS) {
-            REFUSE(parse, "'shape' has more than %d dimensions",
-                   BT_TENSOR_MAX_DIMS);
-            return;
-        }
-        tensor->dims[tensor->n_dims++] = read_size(parse, "'shape'");
+    if (!check_kind(parse, "'shape'", shape, BT_JSON_ARRAY)) {
+        return false;
     }
+    if (shape->n > BT_TENSOR_MAX_DIMS) {
+        return refuse(parse, "'shape' has more than %d dimensions",
+                      BT_TENSOR_MAX_DIMS);
+    }
+    for (; tensor->n_dims < shape->n; tensor->n_dims++) {
+        if (!read_size(parse, "'shape'", dim, &tensor->dims[tensor->n_dims])) {
+            return false;
+        }
+        dim = bt_json_next(parse->doc, dim);
+    }
+    return true;
 }
 
-static void read_input_params(parse_t *parse, place_t *place,
-                              bt_infer_region_t *region)
-{
-    bool first = true;
-
-    bt_json_in_enter(&parse->in, BT_JSON_IN_OBJECT);
-    while (next_key(parse, &first)) {
-        if (key_is(parse, "binary_data_size")) {
-            place->size = read_size(parse, "binary_data_size");
-            place->has_size = true;
-        } else if (key_is(parse, "shared_memory_region")) {
-            read_name(parse, "shared_memory_region", region->name,
-                      sizeof(region->name));
-        } else if (key_is(parse, "shared_memory_offset")) {
-            region->offset = read_size(parse, "shared_memory_offset");
-        } else if (key_is(parse, "shared_memory_byte_size")) {
-            region->bytes = read_size(parse, "shared_memory_byte_size");
-        } else {
-            bt_json_in_skip(&parse->in);
-        }
-    }
-}
-
-static void read_datatype(parse_t *parse, bt_tensor_t *tensor)
+static bool read_datatype(parse_t *parse, const bt_json_node_t *value,
+                          bt_tensor_t *tensor)
 {
     char name[16];
 
-    read_name(parse, "'datatype'", name, sizeof(name));
-    if (fine(parse) && !bt_dtype_find(name, strlen(name), &tensor->dtype)) {
-        REFUSE(parse, "datatype '%s' is unknown", name);
-    }
+    return read_name(parse, "'datatype'", value, name, sizeof(name)) &&
+           (bt_dtype_find(name, strlen(name), &tensor->dtype) ||
+            refuse(parse, "datatype '%s' is unknown", name));
 }
 
-/* @return set of the fields name, datatype and shape that were present. */
-static unsigned read_input_fields(parse_t *parse, bt_infer_input_t *input,
-                                  place_t *place)
+static bool read_tensor(parse_t *parse, const bt_json_node_t *object,
+                        bt_tensor_t *tensor)
 {
-    unsigned seen = 0;
-    bool first = true;
+    const bt_json_node_t *name = bt_json_get(parse->doc, object, "name");
+    const bt_json_node_t *datatype =
+        bt_json_get(parse->doc, object, "datatype");
+    const bt_json_node_t *shape = bt_json_get(parse->doc, object, "shape");
 
-    bt_json_in_enter(&parse->in, BT_JSON_IN_OBJECT);
-    while (next_key(parse, &first)) {
-        if (key_is(parse, "name")) {
-            read_name(parse, "the name of an input", input->tensor.name,
-                      sizeof(input->tensor.name));
-            seen |= 1u;
-        } else if (key_is(parse, "datatype")) {
-            read_datatype(parse, &input->tensor);
-            seen |= 2u;
-        } else if (key_is(parse, "shape")) {
-            read_shape(parse, &input->tensor);
-            seen |= 4u;
-        } else if (key_is(parse, "parameters")) {
-            read_input_params(parse, place, &input->region);
-        } else if (key_is(parse, "data")) {
-            place->has_data = true;
-            place->data = parse->in;
-            bt_json_in_skip(&parse->in);
-        } else {
-            bt_json_in_skip(&parse->in);
-        }
+    if ((name != NULL) && !read_name(parse, "the name of an input", name,
+                                     tensor->name, sizeof(tensor->name))) {
+        return false;
     }
-    return seen;
+    if ((name == NULL) || (datatype == NULL) || (shape == NULL)) {
+        return refuse(parse, "unable to find '%s' of input '%s'",
+                      (name == NULL)       ? "name"
+                      : (datatype == NULL) ? "datatype"
+                                           : "shape",
+                      tensor->name);
+    }
+    return read_datatype(parse, datatype, tensor) &&
+           read_shape(parse, shape, tensor);
 }
 
-static void read_input(parse_t *parse, bt_infer_input_t *input)
+static bool read_input(parse_t *parse, const bt_json_node_t *object,
+                       bt_infer_input_t *input)
 {
-    place_t place = {0};
+    const bt_json_node_t *params =
+        bt_json_get(parse->doc, object, "parameters");
+    const bt_json_node_t *data = bt_json_get(parse->doc, object, "data");
+    bt_tensor_t *tensor = &input->tensor;
+    uint64_t size = 0;
     uint64_t count = 0;
-    const unsigned seen = read_input_fields(parse, input, &place);
-    const char *name = input->tensor.name;
 
-    if (!fine(parse)) {
-        return;
+    if (!check_kind(parse, "an input", object, BT_JSON_OBJECT) ||
+        !read_tensor(parse, object, tensor) ||
+        ((params != NULL) &&
+         !check_kind(parse, "'parameters'", params, BT_JSON_OBJECT)) ||
+        !read_region(parse, params, &input->region) ||
+        !read_member_size(parse, params, "binary_data_size", &size)) {
+        return false;
     }
-    if (seen != 7) {
-        REFUSE(parse, "unable to find '%s' of input '%s'",
-               ((seen & 1) == 0)   ? "name"
-               : ((seen & 2) == 0) ? "datatype"
-                                   : "shape",
-               name);
-    } else if (bt_tensor_count(input->tensor.dims, input->tensor.n_dims,
-                               &count) != BT_OK) {
-        REFUSE(parse, "input '%s' has a shape that is too large", name);
-    } else if (input->region.name[0] != '\0') {
-        return; /* read with the region later */
-    } else if (place.has_size) {
-        take_raw(parse, &place, &input->tensor);
-    } else if (place.has_data) {
-        fill_from_json(parse, &place, &input->tensor, count);
-    } else {
-        REFUSE(parse, "unable to find 'data' of input '%s'", name);
+    if (bt_tensor_count(tensor->dims, tensor->n_dims, &count) != BT_OK) {
+        return refuse(parse, "input '%s' has a shape that is too large",
+                      tensor->name);
     }
+    if (input->region.name[0] != '\0') {
+        return true; /* read with the region later */
+    }
+    if (bt_json_get(parse->doc, params, "binary_data_size") != NULL) {
+        return take_raw(parse, size, tensor);
+    }
+    return (data != NULL) ? fill_from_json(parse, data, tensor, count)
+                          : refuse(parse, "unable to find 'data' of input '%s'",
+                                   tensor->name);
 }
 
-static void read_inputs(parse_t *parse)
+static bool read_inputs(parse_t *parse, const bt_json_node_t *list)
 {
     bt_infer_request_t *request = parse->request;
-    bool first = true;
+    const bt_json_node_t *input = bt_json_first(list);
 
-    if (request->inputs != NULL) {
-        REFUSE(parse, "'inputs' is there twice");
-        return;
+    if (!check_kind(parse, "'inputs'", list, BT_JSON_ARRAY)) {
+        return false;
     }
-    bt_json_in_enter(&parse->in, BT_JSON_IN_ARRAY);
-    if (!fine(parse)) {
-        return;
+    if (list->n > BT_INFER_MAX_INPUTS) {
+        return refuse(parse, "more than %d inputs", BT_INFER_MAX_INPUTS);
     }
-    request->inputs = bt_calloc(BT_INFER_MAX_INPUTS, sizeof(*request->inputs));
+    request->inputs = bt_calloc((size_t)list->n + 1, sizeof(*request->inputs));
     if (request->inputs == NULL) {
-        no_memory(parse);
-        return;
+        return no_memory(parse);
     }
-    while (fine(parse) && bt_json_in_next(&parse->in, &first)) {
-        if (request->n_inputs == BT_INFER_MAX_INPUTS) {
-            REFUSE(parse, "more than %d inputs", BT_INFER_MAX_INPUTS);
-            return;
+    while (request->n_inputs < list->n) {
+        if (!read_input(parse, input, &request->inputs[request->n_inputs++])) {
+            return false;
         }
-        read_input(parse, &request->inputs[request->n_inputs++]);
+        input = bt_json_next(parse->doc, input);
     }
+    return true;
 }
 
 /* ---- outputs that are named, and the whole ---- */
 
-static void read_wanted_params(parse_t *parse, bt_infer_wanted_t *wanted)
+static bool read_wanted_params(parse_t *parse, const bt_json_node_t *params,
+                               bt_infer_wanted_t *wanted)
 {
-    bool first = true;
+    const bt_json_node_t *binary =
+        bt_json_get(parse->doc, params, "binary_data");
+    uint64_t n_classes = 0;
 
-    bt_json_in_enter(&parse->in, BT_JSON_IN_OBJECT);
-    while (next_key(parse, &first)) {
-        if (key_is(parse, "binary_data")) {
-            wanted->binary = bt_json_in_bool(&parse->in);
-        } else if (key_is(parse, "classification")) {
-            /* Rejected by name, unless off. */
-            if (read_size(parse, "classification") > 0) {
-                REFUSE(parse, "output '%s': classification is not supported",
-                       wanted->name);
-            }
-        } else if (key_is(parse, "shared_memory_region")) {
-            read_name(parse, "shared_memory_region", wanted->region.name,
-                      sizeof(wanted->region.name));
-        } else if (key_is(parse, "shared_memory_offset")) {
-            wanted->region.offset = read_size(parse, "shared_memory_offset");
-        } else if (key_is(parse, "shared_memory_byte_size")) {
-            wanted->region.bytes = read_size(parse, "shared_memory_byte_size");
-        } else {
-            bt_json_in_skip(&parse->in);
-        }
+    if (!check_kind(parse, "'parameters'", params, BT_JSON_OBJECT) ||
+        ((binary != NULL) &&
+         !check_kind(parse, "'binary_data'", binary, BT_JSON_TRUE)) ||
+        !read_member_size(parse, params, "classification", &n_classes) ||
+        !read_region(parse, params, &wanted->region)) {
+        return false;
     }
+    wanted->binary = bt_json_is_kind(binary, BT_JSON_TRUE);
+    return (n_classes == 0) ||
+           refuse(parse, "output '%s': classification is not supported",
+                  wanted->name);
 }
 
-static void read_wanted(parse_t *parse, bt_infer_wanted_t *wanted)
+static bool read_wanted(parse_t *parse, const bt_json_node_t *object,
+                        bt_infer_wanted_t *wanted)
 {
-    bool first = true;
+    const bt_json_node_t *name = bt_json_get(parse->doc, object, "name");
+    const bt_json_node_t *params =
+        bt_json_get(parse->doc, object, "parameters");
 
-    /* Settings of the whole request are read before, or set afterwards. */
-    bt_json_in_enter(&parse->in, BT_JSON_IN_OBJECT);
-    while (next_key(parse, &first)) {
-        if (key_is(parse, "name")) {
-            read_name(parse, "the name of an output", wanted->name,
-                      sizeof(wanted->name));
-        } else if (key_is(parse, "parameters")) {
-            read_wanted_params(parse, wanted);
-        } else {
-            bt_json_in_skip(&parse->in);
-        }
+    if (!check_kind(parse, "an output", object, BT_JSON_OBJECT) ||
+        ((name != NULL) && !read_name(parse, "the name of an output", name,
+                                      wanted->name, sizeof(wanted->name)))) {
+        return false;
     }
-    if (fine(parse) && (wanted->name[0] == '\0')) {
-        REFUSE(parse, "unable to find 'name' of an output");
+    if (wanted->name[0] == '\0') {
+        return refuse(parse, "unable to find 'name' of an output");
     }
+    return (params == NULL) || read_wanted_params(parse, params, wanted);
 }
 
-static void read_outputs(parse_t *parse)
+static bool read_outputs(parse_t *parse, const bt_json_node_t *list)
 {
     bt_infer_request_t *request = parse->request;
-    bool first = true;
+    const bt_json_node_t *output = bt_json_first(list);
 
-    if (request->wanted != NULL) {
-        REFUSE(parse, "'outputs' is there twice");
-        return;
+    if (!check_kind(parse, "'outputs'", list, BT_JSON_ARRAY)) {
+        return false;
     }
-    bt_json_in_enter(&parse->in, BT_JSON_IN_ARRAY);
-    if (!fine(parse)) {
-        return;
+    if (list->n > BT_INFER_MAX_OUTPUTS) {
+        return refuse(parse, "more than %d outputs", BT_INFER_MAX_OUTPUTS);
     }
-    request->wanted = bt_calloc(BT_INFER_MAX_OUTPUTS, sizeof(*request->wanted));
+    request->wanted = bt_calloc((size_t)list->n + 1, sizeof(*request->wanted));
     if (request->wanted == NULL) {
-        no_memory(parse);
-        return;
+        return no_memory(parse);
     }
-    while (fine(parse) && bt_json_in_next(&parse->in, &first)) {
-        if (request->n_wanted == BT_INFER_MAX_OUTPUTS) {
-            REFUSE(parse, "more than %d outputs", BT_INFER_MAX_OUTPUTS);
-            return;
+    while (request->n_wanted < list->n) {
+        if (!read_wanted(parse, output,
+                         &request->wanted[request->n_wanted++])) {
+            return false;
         }
-        read_wanted(parse, &request->wanted[request->n_wanted++]);
+        output = bt_json_next(parse->doc, output);
     }
+    return true;
 }
 
-static void read_params(parse_t *parse)
+static bool read_id(parse_t *parse, const bt_json_node_t *value)
 {
-    bool first = true;
-
-    bt_json_in_enter(&parse->in, BT_JSON_IN_OBJECT);
-    while (next_key(parse, &first)) {
-        read_param(parse, &parse->request->params);
-    }
+    return read_name(parse, "'id'", value, parse->request->id,
+                     sizeof(parse->request->id));
 }
 
-static void read_root(parse_t *parse)
+/* null means absent. */
+static bool read_root(parse_t *parse)
 {
-    bool first = true;
+    static const struct {
+        const char *name;
+        bool (*read)(parse_t *parse, const bt_json_node_t *value);
+    } members[] = {{"id", read_id},
+                   {"parameters", read_params},
+                   {"inputs", read_inputs},
+                   {"outputs", read_outputs}};
+    const bt_json_node_t *root = bt_json_doc_root(parse->doc);
+    const bt_json_node_t *key = bt_json_first(root);
 
-    bt_json_in_enter(&parse->in, BT_JSON_IN_OBJECT);
-    while (next_key(parse, &first)) {
-        if (bt_json_in_peek(&parse->in) == BT_JSON_IN_NULL) {
-            bt_json_in_skip(&parse->in); /* null means absent */
-        } else if (key_is(parse, "id")) {
-            read_name(parse, "'id'", parse->request->id,
-                      sizeof(parse->request->id));
-        } else if (key_is(parse, "parameters")) {
-            read_params(parse);
-        } else if (key_is(parse, "inputs")) {
-            read_inputs(parse);
-        } else if (key_is(parse, "outputs")) {
-            read_outputs(parse);
-        } else {
-            bt_json_in_skip(&parse->in);
+    if (!check_kind(parse, "the body", root, BT_JSON_OBJECT)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < root->n; i++) {
+        if (!bt_json_counts(key) &&
+            (bt_json_is(key, "inputs") || bt_json_is(key, "outputs"))) {
+            return refuse(parse, "'%.*s' is there twice", (int)key->len,
+                          key->text);
+        }
+        key = bt_json_next(parse->doc, key + 1);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(members); i++) {
+        const bt_json_node_t *value =
+            bt_json_get(parse->doc, root, members[i].name);
+
+        if ((value != NULL) && (value->kind != BT_JSON_NULL) &&
+            !members[i].read(parse, value)) {
+            return false;
         }
     }
-    bt_json_in_end(&parse->in);
-    if (fine(parse) && (parse->request->inputs == NULL)) {
-        REFUSE(parse, "failed to parse the request JSON buffer: unable to "
-                      "find 'inputs'");
+    if (parse->request->inputs == NULL) {
+        return refuse(parse, "failed to parse the request JSON buffer: unable "
+                             "to find 'inputs'");
     }
-    if (fine(parse) && (parse->raw_bytes > 0)) {
-        REFUSE(parse,
-               "%zu bytes behind the JSON belong to no input: each raw input "
-               "needs its binary_data_size",
-               parse->raw_bytes);
-    }
+    return (parse->raw_bytes == 0) ||
+           refuse(parse,
+                  "%zu bytes behind the JSON belong to no input: each raw "
+                  "input needs its binary_data_size",
+                  parse->raw_bytes);
 }
 
-static void find_binary(bt_infer_request_t *request)
+static bool wants_binary(const bt_infer_request_t *request)
 {
     const bt_infer_param_t *param =
         bt_infer_param(&request->params, "binary_data_output");
 
-    request->binary =
-        (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
+    return (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
 }
 
-/* Splits the body into JSON and raw data. */
-static void split(parse_t *parse, const bt_infer_http_t *http,
-                  const bt_strbuf_t *body)
+/* Splits the body into JSON and raw data, and reads both. */
+static bool parse_body(parse_t *parse, const bt_infer_http_t *http,
+                       const bt_strbuf_t *body)
 {
     const char *text = (body->data != NULL) ? body->data : "";
-    size_t json_bytes = body->len;
+    size_t bytes = body->len;
+    bt_json_doc_t *doc = NULL;
+    bt_json_fault_t fault;
+    size_t skipped;
+    bool ok;
 
     if (http->has_json_bytes) {
         if (http->json_bytes > body->len) {
-            REFUSE(parse,
-                   BT_INFER_LENGTH_HEADER " is %" PRIu64
-                                          ", but the body has %zu "
-                                          "bytes",
-                   http->json_bytes, body->len);
-            return;
+            return refuse(parse,
+                          BT_INFER_LENGTH_HEADER " is %" PRIu64
+                                                 ", but the body has %zu bytes",
+                          http->json_bytes, body->len);
         }
-        json_bytes = (size_t)http->json_bytes;
+        bytes = (size_t)http->json_bytes;
     }
-    bt_json_in_init(&parse->in, text, json_bytes);
-    parse->raw = text + json_bytes;
-    parse->raw_bytes = body->len - json_bytes;
+    parse->raw = text + bytes;
+    parse->raw_bytes = body->len - bytes;
+    skipped = ((bytes >= strlen(BOM)) && (memcmp(text, BOM, strlen(BOM)) == 0))
+                  ? strlen(BOM)
+                  : 0;
+    parse->status = bt_json_doc_parse_client(text + skipped, bytes - skipped,
+                                             MAX_VALUES, &fault, &doc);
+    if (parse->status == BT_ERR_NO_MEMORY) {
+        return no_memory(parse);
+    }
+    if (parse->status != BT_OK) {
+        return refuse(parse,
+                      "failed to parse the request JSON buffer: %s, at byte "
+                      "%zu",
+                      fault.what, skipped + fault.at);
+    }
+    parse->doc = doc;
+    ok = read_root(parse);
+    bt_json_doc_free(doc);
+    return ok;
 }
 
 bt_status_t bt_infer_parse_json(const void *http, bt_strbuf_t *body,
@@ -739,19 +696,13 @@ bt_status_t bt_infer_parse_json(const void *http, bt_strbuf_t *body,
 {
     bt_infer_request_t request = {0};
     parse_t parse = {.request = &request, .error = error_p};
-    char scratch[SCRATCH_BYTES];
 
-    bt_strbuf_init_fixed(&parse.scratch, scratch, sizeof(scratch));
-    split(&parse, http, body);
-    if (parse.status == BT_OK) {
-        read_root(&parse);
-    }
-    if (parse.status != BT_OK) {
+    if (!parse_body(&parse, http, body)) {
         bt_infer_request_fini(&request);
         return parse.status;
     }
-    find_binary(&request);
-    if (parse.raw != parse.in.text + parse.in.bytes) {
+    request.binary = wants_binary(&request);
+    if (parse.has_raw) {
         request.body = *body; /* raw tensors point into it */
         bt_strbuf_init(body, body->limit);
     }
@@ -883,17 +834,4 @@ void bt_infer_append_raw(const bt_infer_response_t *response, bt_strbuf_t *out)
             bt_strbuf_append(out, tensor->data, tensor->bytes);
         }
     }
-}
-
-void bt_infer_write_json(const bt_infer_response_t *response, bt_strbuf_t *out,
-                         size_t *json_bytes_p)
-{
-    const size_t from = out->len;
-    bool any_raw;
-    bt_json_t json;
-
-    bt_json_init(&json, out);
-    any_raw = bt_infer_put_json(response, &json);
-    *json_bytes_p = any_raw ? out->len - from : 0;
-    bt_infer_append_raw(response, out);
 }

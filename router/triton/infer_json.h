@@ -43,12 +43,5 @@ BT_MUST_CHECK bt_status_t bt_infer_parse_json(const void *http,
 bool bt_infer_put_json(const bt_infer_response_t *response, bt_json_t *json);
 /** Appends the data of the outputs that the request wants raw. */
 void bt_infer_append_raw(const bt_infer_response_t *response, bt_strbuf_t *out);
-/** Appends the JSON of a response, and after the JSON the raw data of the
- *  outputs that the request wants raw.
- *  @param [out] json_bytes_p  size of the JSON when raw data follows; 0: no
- *                             raw data follows, and no
- *                             Inference-Header-Content-Length is needed */
-void bt_infer_write_json(const bt_infer_response_t *response, bt_strbuf_t *out,
-                         size_t *json_bytes_p);
 
 #endif

@@ -68,11 +68,11 @@ static bool make_row(bt_tensors_t *t, bt_row_t *row)
     api->return_token_ids = t->spec->role == BT_ROLE_IDS;
     if (t->stream) {
         api->exclude_input_in_output = true; /* pieces have new text only */
-    } else if (!api->says_exclude_input) {
+    } else if (!api->has_exclude_input) {
         api->exclude_input_in_output =
             r->front->config->exclude_input_in_output;
     }
-    api->says_exclude_input = true;
+    api->has_exclude_input = true;
     if (!api->exclude_input_in_output && (prompt->ids != NULL)) {
         row->n_prompt = prompt->n_ids;
         row->prompt = bt_arena_dup(&r->arena, prompt->ids,
@@ -262,7 +262,7 @@ static bool check_config(bt_tensors_t *t)
     bool decoupled;
 
     if ((t->lowered.n_rows > most) && (t->lowered.n_rows > 1)) {
-        bt_api_error_set(&t->request->error, 400, "invalid_request_error", NULL,
+        bt_api_error_set(&t->request->error, 400, NULL,
                          "inference request batch-size must be <= %u for "
                          "'%.200s'",
                          most, model);
@@ -274,7 +274,7 @@ static bool check_config(bt_tensors_t *t)
     decoupled = bt_describe_is_decoupled(t->request->front, model);
     t->empty_final = decoupled && asks_for_empty_final(t);
     if (t->lowered.stream && !decoupled) {
-        bt_api_error_set(&t->request->error, 400, "invalid_request_error", NULL,
+        bt_api_error_set(&t->request->error, 400, NULL,
                          "Streaming is only supported if model is deployed "
                          "using decoupled mode");
         return false;
@@ -331,7 +331,7 @@ static void go_on(bt_request_t *r)
         bt_request_refuse(r);
     } else if (t->lowered.stop && (t->api.id[0] == '\0')) {
         /* The text of TensorRT-LLM's backend. */
-        bt_api_error_set(&r->error, 400, "invalid_request_error", NULL,
+        bt_api_error_set(&r->error, 400, NULL,
                          "Trying to stop a request but request ID is not "
                          "provided");
         bt_request_refuse(r);
@@ -382,7 +382,7 @@ static bt_status_t admit(bt_request_t *r)
 
     if (!copy_name(r->model, t->api.model) ||
         !copy_name(r->version, t->api.version)) {
-        bt_api_error_set(&r->error, 404, "invalid_request_error", "model",
+        bt_api_error_set(&r->error, 404, "model",
                          "no model has a name or version of more than %d "
                          "bytes",
                          BT_INFER_NAME_BYTES - 1);

@@ -29,7 +29,7 @@ struct bt_tensors {
     bool stream;      /* delivers pieces of a row as they come */
     bool row_by_row;  /* delivers each row when it is complete */
     bool empty_final; /* bt_infer_response_t.empty_final */
-    bool final_told;  /* the last response of the stream was delivered */
+    bool final_sent;  /* the last response of the stream was delivered */
     size_t n_open;    /* rows */
     bt_tensor_t outputs[BT_INFER_MAX_OUTPUTS];
     size_t n_outputs;

@@ -83,7 +83,7 @@ static void fail_to_make(bt_tensors_t *t, bt_status_t status)
     }
     if (status == BT_ERR_TOO_LARGE) {
         bt_api_error_set(
-            &t->request->error, 400, "invalid_request_error", NULL,
+            &t->request->error, 400, NULL,
             "the logits of this batch are more than the %u bytes that "
             "an answer has room for: ask return_context_logits and "
             "return_generation_logits of fewer rows at a time",
@@ -115,7 +115,7 @@ static void respond_piece(bt_tensors_t *t, const bt_infer_result_t *result,
     piece.row = result->row;
     piece.ends_row = ends_row;
     piece.final = is_final(t, ends_row);
-    t->final_told = piece.final;
+    t->final_sent = piece.final;
     t->ops->piece(t->request, &piece);
 }
 
@@ -225,8 +225,8 @@ void bt_infer_on_piece(bt_row_t *row, const bt_api_choice_t *choice, bool first,
     (void)usage;
     /* An empty end of a row is not delivered, unless it is all there is or ends
      * the request. */
-    if (!empty || !row->told || is_final(t, result.ends)) {
-        row->told = true;
+    if (!empty || !row->has_sent || is_final(t, result.ends)) {
+        row->has_sent = true;
         row->cum_logprob = choice->cum_logprob;
         respond_piece(t, &result, result.ends);
     }
@@ -244,7 +244,7 @@ void bt_infer_row_ended(bt_row_t *row)
         respond_piece(t, &result, true);
     }
     if (bt_request_is_open(r) && (t->n_open == 0) && t->stream &&
-        !t->final_told && !t->empty_final) {
+        !t->final_sent && !t->empty_final) {
         /* Stopped: the last response still has outputs. */
         const bt_infer_result_t result = result_of(row, NULL);
 

@@ -105,6 +105,19 @@ typedef struct bt_settings {
  *          long */
 bt_setting_t *bt_settings_add(bt_settings_t *settings, const char *name);
 
+/** Parses a body of JSON: an object of settings, {"log_info": false,
+ *  "trace_level": ["OFF"], "trace_rate": null}.
+ *  @param [in] text   empty: no settings
+ *  @param [in] under  the settings are the object at this key of the outermost
+ *                     object, none if the key is absent; NULL: the outermost
+ *                     object itself
+ *  @retval BT_ERR_INVALID_PARAM  error_p is filled
+ *  @retval BT_ERR_NO_MEMORY      error_p is filled */
+BT_MUST_CHECK bt_status_t bt_settings_read(const char *text, size_t bytes,
+                                           const char *under,
+                                           bt_settings_t *settings_p,
+                                           bt_api_error_t *error_p);
+
 void bt_describe_log(bt_settings_t *settings);
 /** Applies the log settings that a client requests, all or none.
  *  @retval BT_ERR_INVALID_PARAM  error_p names the setting */

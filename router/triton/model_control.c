@@ -25,23 +25,23 @@ struct bt_model_control {
     bt_admin_command_t command;
 };
 
-void bt_model_control_leave(bt_model_control_t *order)
+void bt_model_control_leave(bt_model_control_t *control)
 {
-    if (order->readable != NULL) {
-        event_free(order->readable);
+    if (control->readable != NULL) {
+        event_free(control->readable);
     }
-    if (order->poll != NULL) {
-        event_free(order->poll);
+    if (control->poll != NULL) {
+        event_free(control->poll);
     }
-    bt_admin_client_close(order->client);
-    order->front->n_orders--;
-    bt_free(order);
+    bt_admin_client_close(control->client);
+    control->front->n_model_controls--;
+    bt_free(control);
 }
 
-static bool is_of_model(const bt_model_control_t *order)
+static bool is_of_model(const bt_model_control_t *control)
 {
-    return (order->command.verb == BT_ADMIN_VERB_LOAD) ||
-           (order->command.verb == BT_ADMIN_VERB_UNLOAD);
+    return (control->command.verb == BT_ADMIN_VERB_LOAD) ||
+           (control->command.verb == BT_ADMIN_VERB_UNLOAD);
 }
 
 /* Triton's words: "failed to load 'm', ..." */
@@ -57,41 +57,40 @@ static const char *verb_name(bt_admin_verb_t verb)
     }
 }
 
-static void explain(const bt_model_control_t *order, int status,
+static void explain(const bt_model_control_t *control, int status,
                     const char *why, bt_api_error_t *error_p)
 {
-    bt_api_error_set(error_p, status,
-                     (status >= 500) ? "server_error" : "invalid_request_error",
-                     is_of_model(order) ? "model" : NULL,
+    bt_api_error_set(error_p, status, is_of_model(control) ? "model" : NULL,
                      "failed to %s '%.64s', %.400s",
-                     verb_name(order->command.verb), order->command.name, why);
+                     verb_name(control->command.verb), control->command.name,
+                     why);
 }
 
-static void finish(bt_model_control_t *order, const bt_api_error_t *error)
+static void finish(bt_model_control_t *control, const bt_api_error_t *error)
 {
-    bt_model_control_done_t *const done = order->done;
-    void *const ctx = order->ctx;
+    bt_model_control_done_t *const done = control->done;
+    void *const ctx = control->ctx;
 
-    bt_model_control_leave(order);
+    bt_model_control_leave(control);
     done(ctx, error);
 }
 
-static void fail(bt_model_control_t *order, int status, const char *why)
+static void fail(bt_model_control_t *control, int status, const char *why)
 {
     bt_api_error_t error = {0};
 
-    explain(order, status, why, &error);
-    finish(order, &error);
+    explain(control, status, why, &error);
+    finish(control, &error);
 }
 
 /* ---- after the launcher's confirmation ---- */
 
-static bool has_come_true(const bt_model_control_t *order)
+static bool has_come_true(const bt_model_control_t *control)
 {
     const bt_served_t *served =
-        bt_registry_named(&order->front->models, order->command.name);
+        bt_registry_named(&control->front->models, control->command.name);
 
-    switch (order->command.verb) {
+    switch (control->command.verb) {
     case BT_ADMIN_VERB_LOAD:
         return (served != NULL) && bt_served_ready(served);
     case BT_ADMIN_VERB_UNLOAD:
@@ -101,86 +100,86 @@ static bool has_come_true(const bt_model_control_t *order)
     }
 }
 
-static void settle(bt_model_control_t *order)
+static void settle(bt_model_control_t *control)
 {
-    if (has_come_true(order)) {
-        finish(order, NULL);
-    } else if (bt_now_ms() >= order->end_ms) {
-        fail(order, 503, "the launcher did it, but no worker has come");
+    if (has_come_true(control)) {
+        finish(control, NULL);
+    } else if (bt_now_ms() >= control->end_ms) {
+        fail(control, 503, "the launcher did it, but no worker has come");
     }
 }
 
 /* ---- the launcher ---- */
 
-static void take(bt_model_control_t *order)
+static void take(bt_model_control_t *control)
 {
     bt_admin_reply_t reply;
 
-    bt_admin_client_step(order->client);
-    while (bt_admin_client_next(order->client, &reply)) {
+    bt_admin_client_step(control->client);
+    while (bt_admin_client_next(control->client, &reply)) {
         bt_admin_document_fini(&reply.document);
         if (reply.result == BT_ADMIN_ERROR) {
-            fail(order, 400, reply.error);
+            fail(control, 400, reply.error);
             return;
         }
         if (reply.result == BT_ADMIN_OK) {
-            order->end_ms = bt_now_ms() + SETTLE_MS;
-            event_free(order->readable);
-            order->readable = NULL;
-            settle(order);
+            control->end_ms = bt_now_ms() + SETTLE_MS;
+            event_free(control->readable);
+            control->readable = NULL;
+            settle(control);
             return;
         }
     }
-    if (bt_admin_client_status(order->client) != BT_OK) {
-        fail(order, 503, "the launcher is not there any more");
+    if (bt_admin_client_status(control->client) != BT_OK) {
+        fail(control, 503, "the launcher is not there any more");
     }
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *ctx)
 {
-    bt_model_control_t *order = ctx;
-    bt_frontend_t *front = order->front;
+    bt_model_control_t *control = ctx;
+    bt_frontend_t *front = control->front;
 
     (void)fd;
     (void)what;
-    take(order);
+    take(control);
     bt_frontend_turn(front);
 }
 
 static void on_poll(evutil_socket_t fd, short what, void *ctx)
 {
-    bt_model_control_t *order = ctx;
-    bt_frontend_t *front = order->front;
+    bt_model_control_t *control = ctx;
+    bt_frontend_t *front = control->front;
 
     (void)fd;
     (void)what;
-    if (order->end_ms != 0) {
-        settle(order);
-    } else if (bt_admin_client_wants_write(order->client)) {
-        take(order);
+    if (control->end_ms != 0) {
+        settle(control);
+    } else if (bt_admin_client_wants_write(control->client)) {
+        take(control);
     }
     bt_frontend_turn(front);
 }
 
-static bt_status_t give_on(bt_model_control_t *order, struct event_base *base)
+static bt_status_t give_on(bt_model_control_t *control, struct event_base *base)
 {
     const struct timeval period = {.tv_usec = POLL_MS * 1000};
-    bt_status_t status =
-        bt_admin_client_connect(order->front->config->launcher, &order->client);
+    bt_status_t status = bt_admin_client_connect(
+        control->front->config->launcher, &control->client);
 
     if (status != BT_OK) {
         return status;
     }
-    status = bt_admin_client_send(order->client, &order->command);
+    status = bt_admin_client_send(control->client, &control->command);
     if (status != BT_OK) {
         return status;
     }
-    order->readable = event_new(base, bt_admin_client_fd(order->client),
-                                EV_READ | EV_PERSIST, on_readable, order);
-    order->poll = event_new(base, -1, EV_PERSIST, on_poll, order);
-    return ((order->readable != NULL) && (order->poll != NULL) &&
-            (event_add(order->readable, NULL) == 0) &&
-            (event_add(order->poll, &period) == 0))
+    control->readable = event_new(base, bt_admin_client_fd(control->client),
+                                  EV_READ | EV_PERSIST, on_readable, control);
+    control->poll = event_new(base, -1, EV_PERSIST, on_poll, control);
+    return ((control->readable != NULL) && (control->poll != NULL) &&
+            (event_add(control->readable, NULL) == 0) &&
+            (event_add(control->poll, &period) == 0))
                ? BT_OK
                : BT_ERR_NO_MEMORY;
 }
@@ -190,9 +189,7 @@ static bt_status_t give_on(bt_model_control_t *order, struct event_base *base)
 static bt_status_t refuse(const char *name, const char *why,
                           bt_api_error_t *error_p)
 {
-    bt_api_error_set(error_p, 400, "invalid_request_error", name, "%.64s: %s",
-                     name, why);
-    return BT_ERR_INVALID_PARAM;
+    return bt_api_error_invalid(error_p, name, "%.64s: %s", name, why);
 }
 
 bt_status_t bt_model_control_check_parameter(const char *name,
@@ -204,7 +201,7 @@ bt_status_t bt_model_control_check_parameter(const char *name,
     }
     return refuse(name,
                   "a model is loaded as the server was told, without a "
-                  "configuration or files of the order's own",
+                  "configuration or files of the request's own",
                   error_p);
 }
 
@@ -217,53 +214,55 @@ static const char *name_for_launcher(bt_frontend_t *front, const char *name)
     return (served != NULL) ? served->name : name;
 }
 
-static bt_status_t begin(bt_frontend_t *front, struct event_base *base,
-                         const bt_admin_command_t *command,
-                         bt_model_control_done_t *done, void *ctx,
-                         bt_model_control_t **order_p, bt_api_error_t *error_p)
+bt_status_t bt_model_control_process(bt_frontend_t *front,
+                                     struct event_base *base,
+                                     const bt_admin_command_t *command,
+                                     bt_model_control_done_t *done, void *ctx,
+                                     bt_model_control_t **control_p,
+                                     bt_api_error_t *error_p)
 {
-    bt_model_control_t *order;
+    bt_model_control_t *control;
     bt_status_t status;
 
-    if (front->n_orders >= BT_ORDER_MAX) {
-        bt_api_error_set(error_p, 429, "rate_limit_error", NULL,
+    if (front->n_model_controls >= BT_MODEL_CONTROL_MAX) {
+        bt_api_error_set(error_p, 429, NULL,
                          "%d commands are under way, try again later",
-                         BT_ORDER_MAX);
+                         BT_MODEL_CONTROL_MAX);
         return BT_ERR_BUSY;
     }
-    order = bt_calloc(1, sizeof(*order));
-    if (order == NULL) {
-        bt_api_error_set(error_p, 503, "server_error", NULL,
+    control = bt_calloc(1, sizeof(*control));
+    if (control == NULL) {
+        bt_api_error_set(error_p, 503, NULL,
                          "out of memory for this command, try again later");
         return BT_ERR_NO_MEMORY;
     }
-    *order = (bt_model_control_t){
+    *control = (bt_model_control_t){
         .front = front, .done = done, .ctx = ctx, .command = *command};
-    front->n_orders++;
+    front->n_model_controls++;
     if (front->config->launcher[0] == '\0') {
-        explain(order, 400,
+        explain(control, 400,
                 "this router has no launcher, which would do it (baton serve)",
                 error_p);
         status = BT_ERR_UNSUPPORTED;
-        goto err_order;
+        goto err_control;
     }
-    status = give_on(order, base);
+    status = give_on(control, base);
     if (status != BT_OK) {
-        explain(order, 503, bt_status_str(status), error_p);
-        goto err_order;
+        explain(control, 503, bt_status_str(status), error_p);
+        goto err_control;
     }
-    *order_p = order;
+    *control_p = control;
     return BT_OK;
 
-err_order:
-    bt_model_control_leave(order);
+err_control:
+    bt_model_control_leave(control);
     return status;
 }
 
 bt_status_t bt_model_control_begin(bt_frontend_t *front,
                                    struct event_base *base, const char *name,
                                    bool load, bt_model_control_done_t *done,
-                                   void *ctx, bt_model_control_t **order_p,
+                                   void *ctx, bt_model_control_t **control_p,
                                    bt_api_error_t *error_p)
 {
     bt_admin_command_t command = {
@@ -278,15 +277,6 @@ bt_status_t bt_model_control_begin(bt_frontend_t *front,
     }
     snprintf(command.name, sizeof(command.name), "%s",
              name_for_launcher(front, name));
-    return begin(front, base, &command, done, ctx, order_p, error_p);
-}
-
-bt_status_t bt_model_control_process(bt_frontend_t *front,
-                                     struct event_base *base,
-                                     const bt_admin_command_t *command,
-                                     bt_model_control_done_t *done, void *ctx,
-                                     bt_model_control_t **order_p,
-                                     bt_api_error_t *error_p)
-{
-    return begin(front, base, command, done, ctx, order_p, error_p);
+    return bt_model_control_process(front, base, &command, done, ctx, control_p,
+                                    error_p);
 }

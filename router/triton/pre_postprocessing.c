@@ -8,8 +8,6 @@
 #include "common/base/task.h"
 #include "inference/tokenizer/tokenizer.h"
 
-#define INVALID "invalid_request_error"
-
 typedef struct process {
     const bt_served_t *served;
     uint32_t context_tokens;
@@ -19,13 +17,6 @@ typedef struct process {
     bt_token_vec_t *prompts; /* one per row */
     bt_token_vec_t *decoder; /* one per row, in the same allocation */
 } process_t;
-
-static bt_status_t no_memory(process_t *p)
-{
-    bt_api_error_set(p->error, 503, "server_error", NULL,
-                     "out of memory for this request, try again later");
-    return BT_ERR_NO_MEMORY;
-}
 
 static bt_status_t tokenize(process_t *p, const char *name, const char *text,
                             size_t bytes, unsigned flags, bt_token_vec_t *out)
@@ -37,17 +28,17 @@ static bt_status_t tokenize(process_t *p, const char *name, const char *text,
     case BT_OK:
         return BT_OK;
     case BT_ERR_INVALID_PARAM:
-        bt_api_error_set(p->error, 400, INVALID, NULL,
-                         "input '%s' is not valid UTF-8", name);
+        bt_api_error_set(p->error, 400, NULL, "input '%s' is not valid UTF-8",
+                         name);
         return status;
     case BT_ERR_TOO_LARGE:
-        bt_api_error_set(p->error, 400, INVALID, NULL,
+        bt_api_error_set(p->error, 400, NULL,
                          "input '%s' has more than the %u tokens of the "
                          "context",
                          name, p->context_tokens);
         return status;
     default:
-        return no_memory(p);
+        return bt_api_error_no_memory(p->error);
     }
 }
 
@@ -65,7 +56,7 @@ static bt_status_t make(process_t *p, const char *name, bt_dtype_t dtype,
 {
     return (bt_tensor_make(name, dtype, dims, n_dims, 0, out) == BT_OK)
                ? BT_OK
-               : no_memory(p);
+               : bt_api_error_no_memory(p->error);
 }
 
 static uint32_t pad_of(const process_t *p)
@@ -229,7 +220,7 @@ static bt_status_t flatten(process_t *p, const char *name, words_t words,
                                                sizeof(*flat->ids.ids));
 
             if (grown == NULL) {
-                status = no_memory(p);
+                status = bt_api_error_no_memory(p->error);
             } else {
                 memcpy(grown + before, ids.ids, ids.n * sizeof(*ids.ids));
                 flat->ids.ids = grown;
@@ -256,7 +247,8 @@ static bt_status_t put_words(process_t *p, const char *name,
 {
     uint64_t dims[] = {p->lowered->n_rows, 2, 1}; /* at least one wide */
     flat_t *flats = bt_calloc(dims[0], sizeof(*flats));
-    bt_status_t status = (flats != NULL) ? BT_OK : no_memory(p);
+    bt_status_t status =
+        (flats != NULL) ? BT_OK : bt_api_error_no_memory(p->error);
 
     for (size_t i = 0; (i < dims[0]) && (status == BT_OK); i++) {
         status = flatten(p, name, words_of(p, i), &flats[i]);
@@ -360,7 +352,7 @@ static bt_status_t make_decoder_ids(process_t *p, size_t row)
     }
     ids->ids = bt_calloc(1, sizeof(*ids->ids));
     if (ids->ids == NULL) {
-        return no_memory(p);
+        return bt_api_error_no_memory(p->error);
     }
     ids->ids[0] = pad_of(p);
     ids->n = 1;
@@ -401,7 +393,7 @@ static bt_status_t run_preprocess(process_t *p, const bt_model_spec_t *spec,
 
     p->prompts = bt_calloc(n, 2 * sizeof(*p->prompts));
     if (p->prompts == NULL) {
-        return no_memory(p);
+        return bt_api_error_no_memory(p->error);
     }
     p->decoder = p->prompts + n;
     status = preprocess(p, spec, outputs, n_p);
@@ -416,8 +408,7 @@ static bt_status_t run_preprocess(process_t *p, const bt_model_spec_t *spec,
 
 static bt_status_t refuse(process_t *p, const char *name, const char *why)
 {
-    bt_api_error_set(p->error, 400, INVALID, NULL, "input '%s' %s", name, why);
-    return BT_ERR_INVALID_PARAM;
+    return bt_api_error_invalid(p->error, NULL, "input '%s' %s", name, why);
 }
 
 /* Detokenizes one sequence: @a n ids from element @a from on. */
@@ -470,7 +461,7 @@ static bt_status_t put_texts(process_t *p, const bt_tensor_t *tokens,
             return status;
         }
         if (bt_strbuf_status(out) != BT_OK) {
-            return no_memory(p);
+            return bt_api_error_no_memory(p->error);
         }
         bytes = (uint32_t)(out->len - at - sizeof(bytes));
         memcpy(out->data + at, &bytes, sizeof(bytes));
@@ -517,7 +508,7 @@ static bt_status_t run_postprocess(process_t *p, const bt_model_spec_t *spec,
         status = (bt_tensor_make(spec->outputs[0].name, BT_DTYPE_BYTES, dims, 1,
                                  text.len, &out) == BT_OK)
                      ? BT_OK
-                     : no_memory(p);
+                     : bt_api_error_no_memory(p->error);
     }
     if (status == BT_OK) {
         if (text.len > 0) {

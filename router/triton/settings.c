@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/json_doc.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "router/triton/metadata.h"
@@ -61,9 +62,7 @@ static const bt_setting_t *find(const bt_settings_t *settings, const char *name)
 static bt_status_t refuse(bt_api_error_t *error, const char *name,
                           const char *what)
 {
-    bt_api_error_set(error, 400, "invalid_request_error", name, "%.64s: %s",
-                     name, what);
-    return BT_ERR_INVALID_PARAM;
+    return bt_api_error_invalid(error, NULL, "%.64s: %.200s", name, what);
 }
 
 /* Reads a number, which a protocol may have as text. */
@@ -284,4 +283,122 @@ bt_status_t bt_describe_set_trace(bt_frontend_t *front, const char *model,
         BT_LOG_INFO("trace: %s, by a client", off ? "off" : "on");
     }
     return BT_OK;
+}
+
+/* ---- settings in a body of JSON ---- */
+
+/* Adds a string, and a comma before it unless it is the first one. */
+static bt_status_t add_string(bt_setting_t *setting,
+                              const bt_json_node_t *value,
+                              bt_api_error_t *error)
+{
+    const size_t at = strlen(setting->text);
+    const size_t comma = (at > 0) ? 1 : 0;
+
+    if (value->kind != BT_JSON_STRING) {
+        return refuse(error, setting->name, "a list of other than texts");
+    }
+    if ((at + comma + value->len >= sizeof(setting->text)) ||
+        (memchr(value->text, '\0', value->len) != NULL)) {
+        return refuse(error, setting->name, "the value is too long");
+    }
+    snprintf(setting->text + at, sizeof(setting->text) - at, "%.*s%.*s",
+             (int)comma, ",", (int)value->len, value->text);
+    return BT_OK;
+}
+
+static bt_status_t read_value(const bt_json_doc_t *doc,
+                              const bt_json_node_t *value,
+                              bt_setting_t *setting, bt_api_error_t *error)
+{
+    const bt_json_node_t *element = bt_json_first(value);
+    bt_status_t status = BT_OK;
+
+    switch ((bt_json_kind_t)value->kind) {
+    case BT_JSON_NULL:
+        return BT_OK;
+    case BT_JSON_TRUE:
+    case BT_JSON_FALSE:
+        setting->kind = BT_SETTING_BOOL;
+        setting->number = (value->kind == BT_JSON_TRUE) ? 1 : 0;
+        return BT_OK;
+    case BT_JSON_NUMBER:
+        setting->kind = BT_SETTING_NUMBER;
+        return bt_json_as_u64(value, &setting->number)
+                   ? BT_OK
+                   : refuse(error, setting->name,
+                            "not a whole number from 0 on");
+    case BT_JSON_STRING:
+        setting->kind = BT_SETTING_TEXT;
+        return add_string(setting, value, error);
+    case BT_JSON_ARRAY:
+        setting->kind = BT_SETTING_LIST;
+        for (uint32_t i = 0; (i < value->n) && (status == BT_OK); i++) {
+            status = add_string(setting, element, error);
+            element = bt_json_next(doc, element);
+        }
+        return status;
+    default:
+        return refuse(error, setting->name,
+                      "this value is not one of a setting");
+    }
+}
+
+static bt_status_t read_object(const bt_json_doc_t *doc,
+                               const bt_json_node_t *object,
+                               bt_settings_t *settings, bt_api_error_t *error)
+{
+    const bt_json_node_t *key = bt_json_first(object);
+    bt_status_t status = BT_OK;
+    char name[sizeof(settings->list[0].name) + 1];
+
+    if (!bt_json_is_kind(object, BT_JSON_OBJECT)) {
+        return refuse(error, "body", "not a JSON object");
+    }
+    for (uint32_t i = 0; (i < object->n) && (status == BT_OK); i++) {
+        bt_setting_t *setting;
+
+        snprintf(name, sizeof(name), "%.*s", (int)key->len, key->text);
+        setting = bt_settings_add(settings, name);
+        status = (setting != NULL)
+                     ? read_value(doc, key + 1, setting, error)
+                     : refuse(error, name, "there is no such setting");
+        key = bt_json_next(doc, key + 1);
+    }
+    return status;
+}
+
+bt_status_t bt_settings_read(const char *text, size_t bytes, const char *under,
+                             bt_settings_t *settings_p, bt_api_error_t *error_p)
+{
+    bt_settings_t settings = {0};
+    bt_json_doc_t *doc = NULL;
+    bt_json_fault_t fault;
+    const bt_json_node_t *object;
+    bt_status_t status = BT_OK;
+
+    if (bytes > 0) {
+        status = bt_json_doc_parse_client(text, bytes, BT_API_MAX_VALUES,
+                                          &fault, &doc);
+        if (status != BT_OK) {
+            return (status == BT_ERR_NO_MEMORY)
+                       ? bt_api_error_no_memory(error_p)
+                       : refuse(error_p, "body", fault.what);
+        }
+        object = bt_json_doc_root(doc);
+        if (under != NULL) {
+            if (!bt_json_is_kind(object, BT_JSON_OBJECT)) {
+                status = refuse(error_p, "body", "not a JSON object");
+            }
+            object = bt_json_get(doc, object, under);
+        }
+        if ((status == BT_OK) && (object != NULL)) {
+            status = read_object(doc, object, &settings, error_p);
+        }
+        bt_json_doc_free(doc);
+    }
+    if (status == BT_OK) {
+        *settings_p = settings;
+    }
+    return status;
 }

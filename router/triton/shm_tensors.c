@@ -6,8 +6,6 @@
 
 #include "common/base/alloc.h"
 
-#define INVALID "invalid_request_error"
-
 _Static_assert(BT_TENSOR_NAME_BYTES == BT_REGION_NAME_BYTES,
                "what a tensor can name can be registered");
 
@@ -48,8 +46,8 @@ static void name_it(bt_api_error_t *error, const char *what, const char *name)
 {
     const bt_api_error_t why = *error;
 
-    bt_api_error_set(error, why.http_status, why.type, NULL, "%s '%s': %s",
-                     what, name, why.message);
+    bt_api_error_set(error, why.http_status, NULL, "%s '%s': %s", what, name,
+                     why.message);
 }
 
 static bt_status_t refer(const bt_regions_t *regions, const char *what,
@@ -64,10 +62,9 @@ static bt_status_t refer(const bt_regions_t *regions, const char *what,
     }
     region = bt_regions_find(regions, at->name);
     if (region == NULL) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "%s '%s': unable to find shared memory region '%s'",
-                         what, name, at->name);
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(
+            error, NULL, "%s '%s': unable to find shared memory region '%s'",
+            what, name, at->name);
     }
     status = bt_region_check(region, at->offset, at->bytes, error);
     if (status != BT_OK) {
@@ -108,7 +105,7 @@ static bt_status_t hold(bt_shm_tensors_t *uses, uint64_t max_bytes,
                         bt_api_error_t *error)
 {
     if (uses->input_bytes > max_bytes) {
-        bt_api_error_set(error, 413, INVALID, NULL,
+        bt_api_error_set(error, 413, NULL,
                          "the inputs in shared memory are %" PRIu64
                          " bytes, over the "
                          "limit of %" PRIu64 " (--max-body-bytes)",
@@ -116,7 +113,7 @@ static bt_status_t hold(bt_shm_tensors_t *uses, uint64_t max_bytes,
         return BT_ERR_INVALID_PARAM;
     }
     if (!bt_regions_hold(uses->regions, uses->input_bytes)) {
-        bt_api_error_set(error, 503, "server_error", NULL,
+        bt_api_error_set(error, 503, NULL,
                          "the server has no room for the inputs in shared "
                          "memory now, try again later");
         return BT_ERR_BUSY;
@@ -134,18 +131,16 @@ bt_status_t bt_shm_tensors_begin(bt_regions_t *regions,
     bt_status_t status;
 
     if (regions == NULL) {
-        bt_api_error_set(error_p, 400, INVALID, NULL,
-                         "%s: shared_memory_region: this server takes no "
-                         "tensors in shared memory (--shared-memory off): send "
-                         "the tensors themselves",
-                         first_of(request));
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(
+            error_p, NULL,
+            "%s: shared_memory_region: this server takes no "
+            "tensors in shared memory (--shared-memory off): send "
+            "the tensors themselves",
+            first_of(request));
     }
     uses = bt_calloc(1, sizeof(*uses));
     if (uses == NULL) {
-        bt_api_error_set(error_p, 503, "server_error", NULL,
-                         "out of memory for this request, try again later");
-        return BT_ERR_NO_MEMORY;
+        return bt_api_error_no_memory(error_p);
     }
     uses->regions = regions;
     status = refer_to_all(uses, request, error_p);
@@ -206,9 +201,7 @@ static bt_status_t read_input(const bt_region_t *region,
     if (bytes > 0) {
         tensor->owned = bt_realloc_array(NULL, bytes, 1);
         if (tensor->owned == NULL) {
-            bt_api_error_set(error, 503, "server_error", NULL,
-                             "out of memory for this request, try again later");
-            return BT_ERR_NO_MEMORY;
+            return bt_api_error_no_memory(error);
         }
         status = bt_region_read(region, input->region.offset, tensor->owned,
                                 bytes, error);
@@ -220,9 +213,8 @@ static bt_status_t read_input(const bt_region_t *region,
         return status;
     }
     if (bt_tensor_check(tensor, why) != BT_OK) {
-        bt_api_error_set(error, 400, INVALID, NULL, "input '%s' %s",
-                         tensor->name, why);
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(error, NULL, "input '%s' %s", tensor->name,
+                                    why);
     }
     return BT_OK;
 }
@@ -272,12 +264,11 @@ static bt_status_t write_output(const bt_region_t *region,
     bt_status_t status;
 
     if (output->bytes > at->bytes) {
-        bt_api_error_set(error, 400, INVALID, NULL,
-                         "output '%s' has %zu bytes, more than the %" PRIu64
-                         " that "
-                         "it was given in shared memory region '%s'",
-                         output->name, output->bytes, at->bytes, at->name);
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(
+            error, NULL,
+            "output '%s' has %zu bytes, more than the %" PRIu64 " that "
+            "it was given in shared memory region '%s'",
+            output->name, output->bytes, at->bytes, at->name);
     }
     status =
         bt_region_write(region, at->offset, output->data, output->bytes, error);
@@ -304,12 +295,11 @@ bt_status_t bt_shm_tensors_write(const bt_shm_tensors_t *uses,
             continue;
         }
         if (outputs[i].bytes > left) {
-            bt_api_error_set(error_p, 400, INVALID, NULL,
-                             "output '%s': responses of a stream have at most "
-                             "%" PRIu64
-                             " bytes in shared memory, and it has %zu",
-                             outputs[i].name, max_bytes, outputs[i].bytes);
-            return BT_ERR_INVALID_PARAM;
+            return bt_api_error_invalid(
+                error_p, NULL,
+                "output '%s': responses of a stream have at most "
+                "%" PRIu64 " bytes in shared memory, and it has %zu",
+                outputs[i].name, max_bytes, outputs[i].bytes);
         }
         left -= outputs[i].bytes;
         status = write_output(uses->wanted[at], &request->wanted[at].region,

@@ -10,8 +10,6 @@
 #include "router/triton/outputs.h"
 #include "router/triton/tensors_to_requests_priv.h"
 
-#define INVALID "invalid_request_error"
-
 /* ---- rows ---- */
 
 /* Row @a row of @a n_rows of an input. */
@@ -92,7 +90,7 @@ static bt_status_t check_row(bt_lower_t *l)
                                "%u is above the %u tokens asked for",
                                sampling->min_tokens, l->row->max_tokens);
     }
-    bt_sampling_apply_triton(l->row->said, sampling);
+    bt_sampling_apply_triton(l->row->given, sampling);
     return bt_lower_join_biases(l);
 }
 
@@ -130,7 +128,7 @@ static bt_status_t fill_row(bt_lower_t *l, size_t row, size_t n_rows)
     l->row->ignore_eos = l->spec->role == BT_ROLE_IDS;
     l->row->prompts = bt_calloc(1, sizeof(*l->row->prompts));
     if (l->row->prompts == NULL) {
-        return bt_lower_no_memory(l);
+        return bt_api_error_no_memory(l->error);
     }
     l->row->n_prompts = 1;
     status = read_n_ids(l, row, n_rows);
@@ -158,10 +156,10 @@ static bt_status_t check_inputs(bt_lower_t *l)
         const char *name = request->inputs[i].tensor.name;
 
         if (bt_model_input(l->spec, name) == NULL) {
-            bt_api_error_set(l->error, 400, INVALID, NULL,
-                             "unexpected inference input '%s' for model '%s'",
-                             name, request->model);
-            return BT_ERR_INVALID_PARAM;
+            return bt_api_error_invalid(
+                l->error, NULL,
+                "unexpected inference input '%s' for model '%s'", name,
+                request->model);
         }
         if (bt_infer_input(request, name) != &request->inputs[i]) {
             return bt_lower_refuse(l, name, "is there twice");
@@ -188,10 +186,9 @@ static bt_status_t check_missing(bt_lower_t *l)
             (bt_infer_input(l->request, input->name) == NULL) &&
             /* Text models have a default length. */
             (input->what != BT_FIELD_MAX_TOKENS)) {
-            bt_api_error_set(l->error, 400, INVALID, NULL,
-                             "expected inference input '%s' for model '%s'",
-                             input->name, l->request->model);
-            return BT_ERR_INVALID_PARAM;
+            return bt_api_error_invalid(
+                l->error, NULL, "expected inference input '%s' for model '%s'",
+                input->name, l->request->model);
         }
     }
     return BT_OK;
@@ -246,12 +243,12 @@ static bt_status_t fill_rows(bt_lower_t *l)
     }
     l->out->rows = bt_calloc(n_rows, sizeof(*l->out->rows));
     if (l->out->rows == NULL) {
-        return bt_lower_no_memory(l);
+        return bt_api_error_no_memory(l->error);
     }
     if (find_field(l, BT_FIELD_DECODER_TEXT) != NULL) {
         l->out->decoder_texts = bt_calloc(n_rows, sizeof(char *));
         if (l->out->decoder_texts == NULL) {
-            return bt_lower_no_memory(l);
+            return bt_api_error_no_memory(l->error);
         }
     }
     for (size_t i = 0; (i < n_rows) && (status == BT_OK); i++) {
@@ -356,10 +353,10 @@ bt_status_t bt_infer_check_outputs(const bt_model_spec_t *spec,
         const char *name = request->wanted[i].name;
 
         if (bt_model_output(spec, name) == NULL) {
-            bt_api_error_set(error_p, 400, INVALID, NULL,
-                             "unexpected inference output '%s' for model '%s'",
-                             name, request->model);
-            return BT_ERR_INVALID_PARAM;
+            return bt_api_error_invalid(
+                error_p, NULL,
+                "unexpected inference output '%s' for model '%s'", name,
+                request->model);
         }
     }
     return BT_OK;

@@ -9,8 +9,6 @@
 #include "router/frontend/sampling.h"
 #include "router/triton/tensors_to_requests_priv.h"
 
-#define INVALID "invalid_request_error"
-
 bt_status_t bt_lower_refuse(bt_lower_t *l, const char *name, const char *fmt,
                             ...)
 {
@@ -20,15 +18,7 @@ bt_status_t bt_lower_refuse(bt_lower_t *l, const char *name, const char *fmt,
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    bt_api_error_set(l->error, 400, INVALID, NULL, "input '%s' %s", name, text);
-    return BT_ERR_INVALID_PARAM;
-}
-
-bt_status_t bt_lower_no_memory(bt_lower_t *l)
-{
-    bt_api_error_set(l->error, 503, "server_error", NULL,
-                     "out of memory for this request, try again later");
-    return BT_ERR_NO_MEMORY;
+    return bt_api_error_invalid(l->error, NULL, "input '%s' %s", name, text);
 }
 
 /* ---- single values ---- */
@@ -184,7 +174,7 @@ static bt_status_t copy_string(bt_lower_t *l, const bt_slice_t *s,
     }
     copy = bt_memdup(text, bytes);
     if (copy == NULL) {
-        return bt_lower_no_memory(l);
+        return bt_api_error_no_memory(l->error);
     }
     *copy_p = copy;
     return BT_OK;
@@ -246,7 +236,7 @@ static bt_status_t take_text(bt_lower_t *l, const bt_slice_t *s)
     }
     prompt->text = bt_memdup(text, bytes);
     prompt->text_bytes = bytes;
-    return (prompt->text != NULL) ? BT_OK : bt_lower_no_memory(l);
+    return (prompt->text != NULL) ? BT_OK : bt_api_error_no_memory(l->error);
 }
 
 static bt_status_t take_decoder_text(bt_lower_t *l, const bt_slice_t *s)
@@ -280,7 +270,7 @@ static bt_status_t take_ids(bt_lower_t *l, const bt_slice_t *s)
     }
     prompt->ids = bt_calloc((size_t)n, sizeof(*prompt->ids));
     if (prompt->ids == NULL) {
-        return bt_lower_no_memory(l);
+        return bt_api_error_no_memory(l->error);
     }
     prompt->n_ids = (size_t)n;
     for (uint64_t i = 0; (i < n) && (status == BT_OK); i++) {
@@ -322,7 +312,7 @@ static bt_status_t read_word_ids(bt_lower_t *l, const bt_slice_t *s,
     }
     words = bt_calloc(max, sizeof(*words));
     if (words == NULL) {
-        return bt_lower_no_memory(l);
+        return bt_api_error_no_memory(l->error);
     }
     bt_free(*words_p);
     *words_p = words;
@@ -389,7 +379,7 @@ static bt_status_t take_bias(bt_lower_t *l, const bt_slice_t *s)
     bt_free(row->logit_biases);
     row->logit_biases = bt_calloc(BT_MAX_LOGIT_BIASES, sizeof(bt_logit_bias_t));
     if (row->logit_biases == NULL) {
-        return bt_lower_no_memory(l);
+        return bt_api_error_no_memory(l->error);
     }
     for (uint64_t i = 0; i < s->n; i++) {
         float bias = 0.0f;
@@ -453,7 +443,7 @@ bt_status_t bt_lower_join_biases(bt_lower_t *l)
     }
     row->bias_words = bt_calloc((size_t)s->n, sizeof(*row->bias_words));
     if (row->bias_words == NULL) {
-        return bt_lower_no_memory(l);
+        return bt_api_error_no_memory(l->error);
     }
     status = strings_begin(l, s, &w);
     for (uint64_t i = 0; (status == BT_OK) && strings_next(&w, &text, &bytes);
@@ -535,7 +525,7 @@ static bt_status_t take_top_p(bt_lower_t *l, const bt_slice_t *s)
     const bt_status_t status = real_of(l, s, 0, 1, top_p);
 
     if (*top_p > 0.0f) {
-        l->row->said |= BT_SAYS_TOP_P;
+        l->row->given |= BT_GIVEN_TOP_P;
     } else {
         *top_p = 1.0f; /* Triton's clients send 0 for off */
     }
@@ -550,7 +540,7 @@ static bt_status_t take_temperature(bt_lower_t *l, const bt_slice_t *s)
     if (*temperature < 1e-5f) {
         *temperature = 0.0f; /* dividing by less would overflow */
     }
-    l->row->said |= BT_SAYS_TEMPERATURE;
+    l->row->given |= BT_GIVEN_TEMPERATURE;
     return status;
 }
 
@@ -618,7 +608,7 @@ static bt_status_t take_exclude(bt_lower_t *l, const bt_slice_t *s)
     const bt_status_t status = bool_of(l, s, &on);
 
     l->row->exclude_input_in_output = on;
-    l->row->says_exclude_input = true;
+    l->row->has_exclude_input = true;
     return status;
 }
 

@@ -33,7 +33,6 @@ typedef struct bt_lower {
  *  @return BT_ERR_INVALID_PARAM */
 bt_status_t bt_lower_refuse(bt_lower_t *l, const char *name, const char *fmt,
                             ...) __attribute__((format(printf, 3, 4)));
-bt_status_t bt_lower_no_memory(bt_lower_t *l);
 
 /** Reads the single integer of a slice; the value must be from min to max. */
 BT_MUST_CHECK bt_status_t bt_lower_integer(bt_lower_t *l, const bt_slice_t *s,

@@ -91,14 +91,15 @@ static void write_json(const bt_infer_request_t *request)
                                     .request = request,
                                     .outputs = outputs};
     bt_strbuf_t out;
-    size_t json_bytes;
+    bt_json_t json;
 
     for (size_t i = 0; i < request->n_inputs; i++) {
         outputs[response.n_outputs++] = request->inputs[i].tensor;
     }
     bt_strbuf_init(&out, 16u << 20);
-    bt_infer_write_json(&response, &out, &json_bytes);
-    BT_ASSERT_ALWAYS(json_bytes <= out.len);
+    bt_json_init(&json, &out);
+    (void)bt_infer_put_json(&response, &json);
+    bt_infer_append_raw(&response, &out);
     bt_strbuf_fini(&out);
 }
 

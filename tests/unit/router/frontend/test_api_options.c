@@ -116,13 +116,13 @@ static void best_of_is_parsed_and_limited(void **state)
 
     (void)state;
     assert_int_equal(r.n, 5);
-    assert_int_equal(r.n_told, 2);
+    assert_int_equal(r.n_returned, 2);
     assert_int_equal(r.wants.what, BT_WANT_LOGPROBS);
     assert_true(r.hides_logprobs);
     bt_api_request_fini(&r);
     r = parsed(C, CMP("'best_of': 2, 'logprobs': 3"));
     assert_int_equal(r.n, 2);
-    assert_int_equal(r.n_told, 1);
+    assert_int_equal(r.n_returned, 1);
     assert_int_equal(r.wants.n_top, 3);
     assert_false(r.hides_logprobs);
     bt_api_request_fini(&r);

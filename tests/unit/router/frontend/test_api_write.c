@@ -241,7 +241,7 @@ static void errors_have_form_of_dialect(void **state)
 
     (void)state;
     bt_strbuf_init(&out, 4096);
-    bt_api_error_set(&error, 400, "invalid_request_error", "max_tokens",
+    bt_api_error_set(&error, 400, "max_tokens",
                      "max_tokens must be %d \"at least\"", 1);
     bt_api_write_error(BT_API_GENERATE, &error, &out);
     expect(&out, "{\"error\":\"max_tokens must be 1 \\\"at least\\\"\"}");
@@ -250,13 +250,12 @@ static void errors_have_form_of_dialect(void **state)
                  "\\\"at least\\\"\",\"type\":\"invalid_request_error\","
                  "\"param\":\"max_tokens\",\"code\":null}}");
     /* A path that is not there says nothing about models. */
-    bt_api_error_set(&error, 404, "invalid_request_error", NULL, "no route");
+    bt_api_error_set(&error, 404, NULL, "no route");
     bt_api_write_error(BT_API_COMPLETIONS, &error, &out);
     expect(&out, "{\"error\":{\"message\":\"no route\","
                  "\"type\":\"invalid_request_error\",\"param\":null,"
                  "\"code\":null}}");
-    bt_api_error_set(&error, 404, "invalid_request_error", "model",
-                     "no model x");
+    bt_api_error_set(&error, 404, "model", "no model x");
     bt_api_write_error(BT_API_COMPLETIONS, &error, &out);
     expect(&out, "{\"error\":{\"message\":\"no model x\","
                  "\"type\":\"invalid_request_error\",\"param\":\"model\","
@@ -274,7 +273,7 @@ static void long_error_message_is_truncated(void **state)
     (void)state;
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
-    bt_api_error_set(&error, 500, "server_error", NULL, "%s", text);
+    bt_api_error_set(&error, 500, NULL, "%s", text);
     assert_int_equal(strlen(error.message), sizeof(error.message) - 1);
 }
 

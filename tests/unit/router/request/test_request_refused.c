@@ -116,7 +116,7 @@ static void delayed_refusal_holds_no_memory(void **state)
 {
     world_t *w = &world;
     bt_exchange_t running, ex;
-    unsigned n_told = 0, n_held = 0;
+    unsigned n_returned = 0, n_held = 0;
 
     (void)state;
     start_full(w, &running);
@@ -124,7 +124,7 @@ static void delayed_refusal_holds_no_memory(void **state)
         bt_alloc_fail_at(n);
         post(w, &ex, COMPLETIONS, ASK);
         bt_alloc_fail_at(0);
-        n_told += (ex.status == 429) ? 1 : 0;
+        n_returned += (ex.status == 429) ? 1 : 0;
         if (ex.n_ends == 0) {
             n_held++;
             bt_door_gone(&w->door, &ex);
@@ -132,7 +132,7 @@ static void delayed_refusal_holds_no_memory(void **state)
         bt_strbuf_fini(&w->door.out);
         bt_strbuf_init(&w->door.out, BT_ANSWER_LIMIT);
     }
-    assert_int_equal(n_told, 0);
+    assert_int_equal(n_returned, 0);
     assert_true(n_held > 0);
     end_full(w, &running);
 }

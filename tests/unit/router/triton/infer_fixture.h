@@ -30,10 +30,12 @@ typedef struct stream {
 static void note(stream_t *s, const bt_infer_response_t *response)
 {
     bt_strbuf_t out;
-    size_t json_bytes;
+    bt_json_t json;
 
     bt_strbuf_init(&out, sizeof(s->last));
-    bt_infer_write_json(response, &out, &json_bytes);
+    bt_json_init(&json, &out);
+    (void)bt_infer_put_json(response, &json);
+    bt_infer_append_raw(response, &out);
     snprintf(s->last, sizeof(s->last), "%s", out.data);
     bt_strbuf_fini(&out);
 }

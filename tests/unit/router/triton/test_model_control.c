@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients' orders before a launcher that says what the test says. */
+/* Model controls of clients, before a launcher that says what the test says. */
 #include "tests/support/testsupport.h"
 
 #include <event2/event.h>
@@ -24,7 +24,7 @@ typedef struct world {
     struct event_base *base;
     char dir[32], path[64];
     int listener, peer; /* the launcher's */
-    bt_model_control_t *order;
+    bt_model_control_t *control;
     int n_done, status; /* status: of the last error, 0: none */
     char message[512];
 } world_t;
@@ -34,7 +34,7 @@ static void done(void *ctx, const bt_api_error_t *error)
     world_t *w = ctx;
 
     w->n_done++;
-    w->order = NULL;
+    w->control = NULL;
     w->status = (error == NULL) ? 0 : error->http_status;
     snprintf(w->message, sizeof(w->message), "%s",
              (error == NULL) ? "" : error->message);
@@ -44,7 +44,7 @@ static void world_start(world_t *w)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
 
-    *w = (world_t){.peer = -1, .dir = "/tmp/baton-order-XXXXXX"};
+    *w = (world_t){.peer = -1, .dir = "/tmp/baton-control-XXXXXX"};
     assert_non_null(mkdtemp(w->dir));
     snprintf(w->path, sizeof(w->path), "%s/admin.sock", w->dir);
     snprintf(address.sun_path, sizeof(address.sun_path), "%s", w->path);
@@ -52,7 +52,7 @@ static void world_start(world_t *w)
     assert_int_equal(
         bind(w->listener, (const struct sockaddr *)&address, sizeof(address)),
         0);
-    assert_int_equal(listen(w->listener, BT_ORDER_MAX), 0);
+    assert_int_equal(listen(w->listener, BT_MODEL_CONTROL_MAX), 0);
     w->base = bt_net_loop_create();
     assert_non_null(w->base);
     w->config.launcher = w->path;
@@ -66,7 +66,7 @@ static void world_start(world_t *w)
 
 static void world_stop(world_t *w)
 {
-    assert_int_equal(w->front.n_orders, 0);
+    assert_int_equal(w->front.n_model_controls, 0);
     event_base_free(w->base);
     bt_router_metrics_destroy(w->front.metrics);
     if (w->peer >= 0) {
@@ -81,15 +81,15 @@ static bt_status_t begin(world_t *w, const char *name, bool load)
 {
     bt_api_error_t error = {0};
     const bt_status_t status = bt_model_control_begin(
-        &w->front, w->base, name, load, done, w, &w->order, &error);
+        &w->front, w->base, name, load, done, w, &w->control, &error);
 
     w->status = error.http_status;
     snprintf(w->message, sizeof(w->message), "%s", error.message);
     return status;
 }
 
-/* The launcher reads an order, which must be this. */
-static void expect_order(world_t *w, const char *words)
+/* The launcher reads a command, which must be this. */
+static void expect_command(world_t *w, const char *words)
 {
     char got[256] = "";
     ssize_t n;
@@ -115,10 +115,10 @@ static void wait_done(world_t *w)
     while (w->n_done == 0) {
         assert_true(bt_now_ms() < end_ms);
         event_base_loop(w->base,
-                        EVLOOP_ONCE); /* the order's own timer ends it */
+                        EVLOOP_ONCE); /* the control's own timer ends it */
     }
     assert_int_equal(w->n_done, 1);
-    assert_int_equal(w->front.n_orders, 0);
+    assert_int_equal(w->front.n_model_controls, 0);
 }
 
 static void command_completes_after_launcher_and_router_agree(void **state)
@@ -128,8 +128,8 @@ static void command_completes_after_launcher_and_router_agree(void **state)
     (void)state;
     world_start(&w);
     assert_int_equal(begin(&w, "b", false), BT_OK);
-    assert_int_equal(w.front.n_orders, 1);
-    expect_order(&w, "{\"command\":\"unload-model\",\"name\":\"b\",");
+    assert_int_equal(w.front.n_model_controls, 1);
+    expect_command(&w, "{\"command\":\"unload-model\",\"name\":\"b\",");
     event_base_loop(w.base, EVLOOP_ONCE); /* its timer: nothing was said */
     assert_int_equal(w.n_done, 0);
     say(&w, "{\"ok\":true}\n");
@@ -145,7 +145,7 @@ static void launcher_error_is_passed_to_client(void **state)
     (void)state;
     world_start(&w);
     assert_int_equal(begin(&w, "b", true), BT_OK);
-    expect_order(&w, "{\"command\":\"load-model\",\"name\":\"b\",");
+    expect_command(&w, "{\"command\":\"load-model\",\"name\":\"b\",");
     say(&w, "{\"ok\":false,\"error\":\"there is no model b\"}\n");
     wait_done(&w);
     assert_int_equal(w.status, 400);
@@ -160,7 +160,7 @@ static void launcher_that_ends_gives_503(void **state)
     (void)state;
     world_start(&w);
     assert_int_equal(begin(&w, "b", true), BT_OK);
-    expect_order(&w, "{\"command\":\"load-model\",\"name\":\"b\",");
+    expect_command(&w, "{\"command\":\"load-model\",\"name\":\"b\",");
     close(w.peer);
     w.peer = -1;
     wait_done(&w);
@@ -171,7 +171,7 @@ static void launcher_that_ends_gives_503(void **state)
 
 static void invalid_command_is_refused_at_once(void **state)
 {
-    bt_model_control_t *orders[BT_ORDER_MAX];
+    bt_model_control_t *controls[BT_MODEL_CONTROL_MAX];
     bt_api_error_t error = {0};
     world_t w;
 
@@ -185,14 +185,14 @@ static void invalid_command_is_refused_at_once(void **state)
     assert_int_equal(bt_model_control_check_parameter("config", &error),
                      BT_ERR_INVALID_PARAM);
     assert_int_equal(error.http_status, 400);
-    for (int i = 0; i < BT_ORDER_MAX; i++) {
+    for (int i = 0; i < BT_MODEL_CONTROL_MAX; i++) {
         assert_int_equal(begin(&w, "b", true), BT_OK);
-        orders[i] = w.order;
+        controls[i] = w.control;
     }
     assert_int_equal(begin(&w, "b", true), BT_ERR_BUSY);
     assert_int_equal(w.status, 429);
-    for (int i = 0; i < BT_ORDER_MAX; i++) {
-        bt_model_control_leave(orders[i]);
+    for (int i = 0; i < BT_MODEL_CONTROL_MAX; i++) {
+        bt_model_control_leave(controls[i]);
     }
     w.config.launcher = "";
     assert_int_not_equal(begin(&w, "b", true), BT_OK);
@@ -205,8 +205,7 @@ static void invalid_command_is_refused_at_once(void **state)
     world_stop(&w);
 }
 
-static void
-an_order_survives_failed_allocations_and_leaves_nothing(void **state)
+static void command_survives_failed_allocations_without_leak(void **state)
 {
     const uint32_t n_fds = bt_count_open_fds();
     world_t w;
@@ -220,11 +219,11 @@ an_order_survives_failed_allocations_and_leaves_nothing(void **state)
             break;
         }
         assert_int_equal(w.status, 503);
-        assert_int_equal(w.front.n_orders, 0);
+        assert_int_equal(w.front.n_model_controls, 0);
     }
     bt_alloc_fail_at(0);
-    assert_true(nth > 2); /* the order, its client, what it says */
-    bt_model_control_leave(w.order);
+    assert_true(nth > 2); /* the control, its client, what it says */
+    bt_model_control_leave(w.control);
     world_stop(&w);
     assert_int_equal(bt_count_open_fds(), n_fds);
 }
@@ -236,7 +235,7 @@ int main(void)
         BT_TEST(launcher_error_is_passed_to_client),
         BT_TEST(launcher_that_ends_gives_503),
         BT_TEST(invalid_command_is_refused_at_once),
-        BT_TEST(an_order_survives_failed_allocations_and_leaves_nothing),
+        BT_TEST(command_survives_failed_allocations_without_leak),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
