@@ -261,20 +261,8 @@ static bt_status_t map_chars(const bt_normal_t *normal, const uint8_t *text,
 
 static bt_unicode_cluster_t cluster_kind(uint32_t cp)
 {
-    uint32_t low = 0;
-    uint32_t n = bt_unicode_n_cluster_runs;
-
-    while (n > 1) {
-        const uint32_t half = n / 2;
-
-        if (bt_unicode_cluster_runs[low + half] >> 2 <= cp) {
-            low += half;
-            n -= half;
-        } else {
-            n = half;
-        }
-    }
-    return (bt_unicode_cluster_t)(bt_unicode_cluster_runs[low] & 3);
+    return (bt_unicode_cluster_t)bt_unicode_run(
+        bt_unicode_cluster_runs, bt_unicode_n_cluster_runs, 2, cp);
 }
 
 /* Bytes of the cluster that the text begins with. */

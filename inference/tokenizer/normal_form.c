@@ -45,28 +45,11 @@ static uint32_t last_at_most(const uint64_t *list, uint32_t n, unsigned shift,
     return low;
 }
 
-static uint32_t run_value(const uint32_t *runs, uint32_t n, uint32_t cp)
-{
-    uint32_t low = 0;
-
-    while (n > 1) {
-        const uint32_t half = n / 2;
-
-        if (runs[low + half] >> 8 <= cp) {
-            low += half;
-            n -= half;
-        } else {
-            n = half;
-        }
-    }
-    return runs[low] & 0xFF;
-}
-
 static uint32_t combining(uint32_t cp)
 {
-    return (cp < 0x300)
-               ? 0
-               : run_value(bt_unicode_combining, bt_unicode_n_combining, cp);
+    return (cp < 0x300) ? 0
+                        : bt_unicode_run(bt_unicode_combining,
+                                         bt_unicode_n_combining, 8, cp);
 }
 
 /* ---- decomposition ---- */
@@ -284,7 +267,8 @@ static size_t leave_alone(bt_normal_form_t form, const uint8_t *text, size_t at,
         len = bt_utf8_decode(text + at, &cp);
         if ((form != BT_NORMAL_NFC) ||
             ((cp >= 0x300) &&
-             (run_value(bt_unicode_stable, bt_unicode_n_stable, cp) == 0))) {
+             (bt_unicode_run(bt_unicode_stable, bt_unicode_n_stable, 8, cp) ==
+              0))) {
             return safe;
         }
         safe = at;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/tokenizer/pretok.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -11,6 +12,49 @@
 
 #define ONES  0x0101010101010101u
 #define HIGHS 0x8080808080808080u
+
+uint64_t bt_unicode_classes[BT_UNICODE_N_CLASSED / 32];
+_Atomic bool bt_unicode_has_classes;
+
+static bt_unicode_class_t class_of_props(uint32_t props)
+{
+    const uint32_t category = props & BT_UNICODE_CATEGORY;
+
+    if ((props & BT_UNICODE_IS_SPACE) != 0) {
+        return BT_UNICODE_SPACE;
+    }
+    if ((category >= BT_UNICODE_LU) && (category <= BT_UNICODE_LO)) {
+        return BT_UNICODE_LETTER;
+    }
+    return ((category >= BT_UNICODE_ND) && (category <= BT_UNICODE_NO))
+               ? BT_UNICODE_NUMBER
+               : BT_UNICODE_OTHER;
+}
+
+static void make_classes(void)
+{
+    for (uint32_t i = 0; i < bt_unicode_n_runs; i++) {
+        const uint32_t end =
+            (i + 1 == bt_unicode_n_runs)
+                ? BT_UNICODE_N_CLASSED
+                : bt_unicode_runs[i + 1] >> BT_UNICODE_RUN_BITS;
+        const uint64_t cls = class_of_props(bt_unicode_runs[i]);
+
+        for (uint32_t cp = bt_unicode_runs[i] >> BT_UNICODE_RUN_BITS;
+             (cls != BT_UNICODE_OTHER) && (cp < end); cp++) {
+            BT_ASSERT(cp < BT_UNICODE_N_CLASSED);
+            bt_unicode_classes[cp / 32] |= cls << cp % 32 * 2;
+        }
+    }
+    atomic_store_explicit(&bt_unicode_has_classes, true, memory_order_release);
+}
+
+void bt_unicode_make_classes(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, make_classes);
+}
 
 /* bt_unicode_class_t of each. */
 static const uint8_t ascii_class[128] = {
@@ -425,169 +469,135 @@ static const bt_split_t exaone_moe[] = {CUT(
                 "[\\r\\n/]?|\\s*[\\r\\n]|" SPACES)};
 static const bt_split_t minicpm5[] = {CUT("\\p{N}{1,3}"),
                                       CUT(LLAMA3("\\p{N}+"))};
-#define RULE(name)                                        \
-    {                                                     \
-#name, BT_PRETOK_SPLITS, name, BT_ARRAY_LEN(name) \
-    }
-#define SCANNED(name, by)                   \
+#define RULE(name, by)                      \
     {                                       \
 #name, by, name, BT_ARRAY_LEN(name) \
     }
 
-enum {
-    R_GPT2,
-    R_SMOLLM,
-    R_LLAMA3,
-    R_QWEN2,
-    R_QWEN35,
-    R_JAIS2,
-    R_DEEPSEEK_LLM,
-    R_DEEPSEEK_CODER,
-    R_DEEPSEEK_V3,
-    R_SPARK,
-    R_YOUTU,
-    R_FALCON,
-    R_FALLBACK,
-    R_BLOOM,
-    R_VIKING,
-    R_TEKKEN,
-    R_GPT4O,
-    R_TINY_AYA,
-    R_CHAMELEON,
-    R_KIMI_K2,
-    R_SUPERBPE,
-    R_BAILING,
-    R_SEED_CODER,
-    R_UFAKZEKA,
-    R_AFMOE,
-    R_LAGUNA,
-    R_EXAONE_MOE,
-    R_MINICPM5,
-};
-
-static const bt_pretok_rule_t rules[] = {
-    [R_GPT2] = SCANNED(gpt2, BT_PRETOK_GPT2),
-    [R_SMOLLM] = SCANNED(smollm, BT_PRETOK_SMOLLM),
-    [R_LLAMA3] = SCANNED(llama3, BT_PRETOK_LLAMA_BPE),
-    [R_QWEN2] = SCANNED(qwen2, BT_PRETOK_QWEN2),
-    [R_QWEN35] = RULE(qwen35),
-    [R_JAIS2] = RULE(jais2),
-    [R_DEEPSEEK_LLM] = RULE(deepseek_llm),
-    [R_DEEPSEEK_CODER] = RULE(deepseek_coder),
-    [R_DEEPSEEK_V3] = RULE(deepseek_v3),
-    [R_SPARK] = RULE(spark),
-    [R_YOUTU] = RULE(youtu),
-    [R_FALCON] = RULE(falcon),
-    [R_FALLBACK] = RULE(fallback),
-    [R_BLOOM] = RULE(bloom),
-    [R_VIKING] = RULE(viking),
-    [R_TEKKEN] = RULE(tekken),
-    [R_GPT4O] = RULE(gpt4o),
-    [R_TINY_AYA] = RULE(tiny_aya),
-    [R_CHAMELEON] = RULE(chameleon),
-    [R_KIMI_K2] = RULE(kimi_k2),
-    [R_SUPERBPE] = RULE(superbpe),
-    [R_BAILING] = RULE(bailing),
-    [R_SEED_CODER] = RULE(seed_coder),
-    [R_UFAKZEKA] = RULE(ufakzeka),
-    [R_AFMOE] = RULE(afmoe),
-    [R_LAGUNA] = RULE(laguna),
-    [R_EXAONE_MOE] = RULE(exaone_moe),
-    [R_MINICPM5] = RULE(minicpm5),
-};
+static const bt_pretok_rule_t r_gpt2 = RULE(gpt2, BT_PRETOK_GPT2);
+static const bt_pretok_rule_t r_smollm = RULE(smollm, BT_PRETOK_SMOLLM);
+static const bt_pretok_rule_t r_llama3 = RULE(llama3, BT_PRETOK_LLAMA_BPE);
+static const bt_pretok_rule_t r_qwen2 = RULE(qwen2, BT_PRETOK_QWEN2);
+static const bt_pretok_rule_t r_qwen35 = RULE(qwen35, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_jais2 = RULE(jais2, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_deepseek_llm =
+    RULE(deepseek_llm, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_deepseek_coder =
+    RULE(deepseek_coder, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_deepseek_v3 =
+    RULE(deepseek_v3, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_spark = RULE(spark, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_youtu = RULE(youtu, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_falcon = RULE(falcon, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_fallback = RULE(fallback, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_bloom = RULE(bloom, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_viking = RULE(viking, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_tekken = RULE(tekken, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_gpt4o = RULE(gpt4o, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_tiny_aya = RULE(tiny_aya, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_chameleon = RULE(chameleon, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_kimi_k2 = RULE(kimi_k2, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_superbpe = RULE(superbpe, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_bailing = RULE(bailing, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_seed_coder = RULE(seed_coder, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_ufakzeka = RULE(ufakzeka, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_afmoe = RULE(afmoe, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_laguna = RULE(laguna, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_exaone_moe = RULE(exaone_moe, BT_PRETOK_SPLITS);
+static const bt_pretok_rule_t r_minicpm5 = RULE(minicpm5, BT_PRETOK_SPLITS);
 
 /* ---- the names ---- */
 
 #define NFC   .form = BT_NORMAL_NFC
 #define WHOLE .ignore_merges = true
 #define BOS   .add_bos = true
-#define NAME(n, r, ...)                           \
-    {                                             \
-        .name = n, .rule = &rules[r], __VA_ARGS__ \
+#define NAME(n, r, ...)                      \
+    {                                        \
+        .name = n, .rule = &(r), __VA_ARGS__ \
     }
 
 static const bt_pretok_name_t names[] = {
-    NAME("gpt-2", R_GPT2, .add_bos = false),
-    NAME("phi-2", R_GPT2, .add_bos = false),
-    NAME("jina-es", R_GPT2, .add_bos = false),
-    NAME("jina-de", R_GPT2, .add_bos = false),
-    NAME("jina-v2-es", R_GPT2, .add_bos = false),
-    NAME("jina-v2-de", R_GPT2, .add_bos = false),
-    NAME("gigachat", R_GPT2, .add_bos = false),
-    NAME("a.x-4.0", R_GPT2, .add_bos = false),
-    NAME("mellum", R_GPT2, .add_bos = false),
-    NAME("exaone4", R_GPT2, .add_bos = false),
-    NAME("mpt", R_GPT2, NFC),
-    NAME("olmo", R_GPT2, NFC),
-    NAME("jais", R_GPT2, .add_bos = false),
-    NAME("trillion", R_GPT2, .add_bos = false),
-    NAME("granite-docling", R_GPT2, .add_bos = false),
-    NAME("smollm", R_SMOLLM, .add_bos = false),
-    NAME("starcoder", R_SMOLLM, .add_bos = false),
-    NAME("refact", R_SMOLLM, .add_bos = false),
-    NAME("command-r", R_SMOLLM, NFC),
-    NAME("codeshell", R_SMOLLM, .add_bos = false),
-    NAME("exaone", R_SMOLLM, .add_bos = false),
-    NAME("minerva-7b", R_SMOLLM, .add_bos = false),
-    NAME("mellum2", R_SMOLLM, .add_bos = false),
-    NAME("llama-bpe", R_LLAMA3, WHOLE, BOS),
-    NAME("llama3", R_LLAMA3, WHOLE, BOS),
-    NAME("llama-v3", R_LLAMA3, WHOLE, BOS),
-    NAME("falcon3", R_LLAMA3, WHOLE, BOS),
-    NAME("falcon-h1", R_LLAMA3, WHOLE, BOS),
-    NAME("pixtral", R_LLAMA3, WHOLE, BOS),
-    NAME("midm-2.0", R_LLAMA3, WHOLE, BOS),
-    NAME("lfm2", R_LLAMA3, WHOLE, BOS),
-    NAME("dbrx", R_LLAMA3, .add_bos = false),
-    NAME("smaug-bpe", R_LLAMA3, .add_bos = false),
-    NAME("chatglm-bpe", R_LLAMA3, .add_bos = false),
-    NAME("glm4", R_LLAMA3, WHOLE),
-    NAME("glm5", R_LLAMA3, WHOLE),
-    NAME("qwen2", R_QWEN2, NFC),
-    NAME("deepseek-r1-qwen", R_QWEN2, NFC),
-    NAME("kormo", R_QWEN2, .add_bos = false),
-    NAME("f2llmv2", R_QWEN2, NFC),
-    NAME("megrez", R_QWEN2, NFC),
-    NAME("stablelm2", R_QWEN2, NFC),
-    NAME("hunyuan", R_QWEN2, .add_bos = false),
-    NAME("solar-open", R_QWEN2, .add_bos = false),
-    NAME("grok-2", R_QWEN2, .add_bos = false),
-    NAME("qwen35", R_QWEN35, NFC),
-    NAME("jais-2", R_JAIS2, .add_bos = false),
-    NAME("deepseek-llm", R_DEEPSEEK_LLM, .add_bos = false),
-    NAME("deepseek-coder", R_DEEPSEEK_CODER, .add_bos = false),
-    NAME("deepseek-v3", R_DEEPSEEK_V3, .add_bos = false),
-    NAME("hunyuan-dense", R_DEEPSEEK_V3, .add_bos = false),
-    NAME("joyai-llm", R_DEEPSEEK_V3, .add_bos = false),
-    NAME("hy_v4", R_DEEPSEEK_V3, .add_bos = false),
-    NAME("spark2_5", R_SPARK, .add_bos = false),
-    NAME("youtu", R_YOUTU, WHOLE),
-    NAME("falcon", R_FALCON, .add_bos = false),
-    NAME("default", R_FALLBACK, .add_bos = false),
-    NAME("poro-chat", R_BLOOM, .add_bos = false),
-    NAME("bloom", R_BLOOM, .add_bos = false),
-    NAME("gpt3-finnish", R_BLOOM, .add_bos = false),
-    NAME("viking", R_VIKING, .add_bos = false),
-    NAME("tekken", R_TEKKEN, WHOLE, BOS),
-    NAME("gpt-4o", R_GPT4O, .add_bos = false),
-    NAME("llama4", R_GPT4O, .add_bos = false),
-    NAME("kanana2", R_GPT4O, .add_bos = false),
-    NAME("talkie", R_GPT4O, .add_bos = false),
-    NAME("minimax-m2", R_GPT4O, .add_bos = false),
-    NAME("tiny_aya", R_TINY_AYA, .add_bos = false),
-    NAME("cohere2moe", R_TINY_AYA, .add_bos = false),
-    NAME("chameleon", R_CHAMELEON, BOS),
-    NAME("kimi-k2", R_KIMI_K2, .by_id = true),
-    NAME("superbpe", R_SUPERBPE, .add_bos = false),
-    NAME("bailingmoe", R_BAILING, .add_bos = false),
-    NAME("bailingmoe2", R_BAILING, .add_bos = false),
-    NAME("llada-moe", R_BAILING, .add_bos = false),
-    NAME("seed-coder", R_SEED_CODER, .add_bos = false),
-    NAME("ufakzeka", R_UFAKZEKA, .add_bos = false),
-    NAME("afmoe", R_AFMOE, .add_bos = false),
-    NAME("laguna", R_LAGUNA, .add_bos = false),
-    NAME("exaone-moe", R_EXAONE_MOE, .add_bos = false),
-    NAME("minicpm5", R_MINICPM5, WHOLE),
+    NAME("gpt-2", r_gpt2, .add_bos = false),
+    NAME("phi-2", r_gpt2, .add_bos = false),
+    NAME("jina-es", r_gpt2, .add_bos = false),
+    NAME("jina-de", r_gpt2, .add_bos = false),
+    NAME("jina-v2-es", r_gpt2, .add_bos = false),
+    NAME("jina-v2-de", r_gpt2, .add_bos = false),
+    NAME("gigachat", r_gpt2, .add_bos = false),
+    NAME("a.x-4.0", r_gpt2, .add_bos = false),
+    NAME("mellum", r_gpt2, .add_bos = false),
+    NAME("exaone4", r_gpt2, .add_bos = false),
+    NAME("mpt", r_gpt2, NFC),
+    NAME("olmo", r_gpt2, NFC),
+    NAME("jais", r_gpt2, .add_bos = false),
+    NAME("trillion", r_gpt2, .add_bos = false),
+    NAME("granite-docling", r_gpt2, .add_bos = false),
+    NAME("smollm", r_smollm, .add_bos = false),
+    NAME("starcoder", r_smollm, .add_bos = false),
+    NAME("refact", r_smollm, .add_bos = false),
+    NAME("command-r", r_smollm, NFC),
+    NAME("codeshell", r_smollm, .add_bos = false),
+    NAME("exaone", r_smollm, .add_bos = false),
+    NAME("minerva-7b", r_smollm, .add_bos = false),
+    NAME("mellum2", r_smollm, .add_bos = false),
+    NAME("llama-bpe", r_llama3, WHOLE, BOS),
+    NAME("llama3", r_llama3, WHOLE, BOS),
+    NAME("llama-v3", r_llama3, WHOLE, BOS),
+    NAME("falcon3", r_llama3, WHOLE, BOS),
+    NAME("falcon-h1", r_llama3, WHOLE, BOS),
+    NAME("pixtral", r_llama3, WHOLE, BOS),
+    NAME("midm-2.0", r_llama3, WHOLE, BOS),
+    NAME("lfm2", r_llama3, WHOLE, BOS),
+    NAME("dbrx", r_llama3, .add_bos = false),
+    NAME("smaug-bpe", r_llama3, .add_bos = false),
+    NAME("chatglm-bpe", r_llama3, .add_bos = false),
+    NAME("glm4", r_llama3, WHOLE),
+    NAME("glm5", r_llama3, WHOLE),
+    NAME("qwen2", r_qwen2, NFC),
+    NAME("deepseek-r1-qwen", r_qwen2, NFC),
+    NAME("kormo", r_qwen2, .add_bos = false),
+    NAME("f2llmv2", r_qwen2, NFC),
+    NAME("megrez", r_qwen2, NFC),
+    NAME("stablelm2", r_qwen2, NFC),
+    NAME("hunyuan", r_qwen2, .add_bos = false),
+    NAME("solar-open", r_qwen2, .add_bos = false),
+    NAME("grok-2", r_qwen2, .add_bos = false),
+    NAME("qwen35", r_qwen35, NFC),
+    NAME("jais-2", r_jais2, .add_bos = false),
+    NAME("deepseek-llm", r_deepseek_llm, .add_bos = false),
+    NAME("deepseek-coder", r_deepseek_coder, .add_bos = false),
+    NAME("deepseek-v3", r_deepseek_v3, .add_bos = false),
+    NAME("hunyuan-dense", r_deepseek_v3, .add_bos = false),
+    NAME("joyai-llm", r_deepseek_v3, .add_bos = false),
+    NAME("hy_v4", r_deepseek_v3, .add_bos = false),
+    NAME("spark2_5", r_spark, .add_bos = false),
+    NAME("youtu", r_youtu, WHOLE),
+    NAME("falcon", r_falcon, .add_bos = false),
+    NAME("default", r_fallback, .add_bos = false),
+    NAME("poro-chat", r_bloom, .add_bos = false),
+    NAME("bloom", r_bloom, .add_bos = false),
+    NAME("gpt3-finnish", r_bloom, .add_bos = false),
+    NAME("viking", r_viking, .add_bos = false),
+    NAME("tekken", r_tekken, WHOLE, BOS),
+    NAME("gpt-4o", r_gpt4o, .add_bos = false),
+    NAME("llama4", r_gpt4o, .add_bos = false),
+    NAME("kanana2", r_gpt4o, .add_bos = false),
+    NAME("talkie", r_gpt4o, .add_bos = false),
+    NAME("minimax-m2", r_gpt4o, .add_bos = false),
+    NAME("tiny_aya", r_tiny_aya, .add_bos = false),
+    NAME("cohere2moe", r_tiny_aya, .add_bos = false),
+    NAME("chameleon", r_chameleon, BOS),
+    NAME("kimi-k2", r_kimi_k2, .by_id = true),
+    NAME("superbpe", r_superbpe, .add_bos = false),
+    NAME("bailingmoe", r_bailing, .add_bos = false),
+    NAME("bailingmoe2", r_bailing, .add_bos = false),
+    NAME("llada-moe", r_bailing, .add_bos = false),
+    NAME("seed-coder", r_seed_coder, .add_bos = false),
+    NAME("ufakzeka", r_ufakzeka, .add_bos = false),
+    NAME("afmoe", r_afmoe, .add_bos = false),
+    NAME("laguna", r_laguna, .add_bos = false),
+    NAME("exaone-moe", r_exaone_moe, .add_bos = false),
+    NAME("minicpm5", r_minicpm5, WHOLE),
     {.name = "gemma4", .plain_text = true},
     {.name = "sarvam-moe", .plain_text = true},
     {0},

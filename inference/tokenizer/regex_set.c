@@ -39,7 +39,7 @@ static bool has(const bt_rx_t *rx, bt_rx_set_t set, uint32_t cp, uint32_t props)
             stack[n] = (cp >= op->a) && (cp <= op->b);
             break;
         case BT_RX_CATEGORIES:
-            stack[n] = (op->a >> (props & 31) & 1) != 0;
+            stack[n] = (op->a >> (props & BT_UNICODE_CATEGORY) & 1) != 0;
             break;
         case BT_RX_PROPERTY:
             stack[n] = (op->a & props) != 0;

@@ -6,43 +6,32 @@
 #ifndef BT_INFERENCE_TOKENIZER_UNICODE_H
 #define BT_INFERENCE_TOKENIZER_UNICODE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/text.h"
 
-/*
- * The three character classes of the pre-tokenizers: letters (\p{L}), numbers
- * (\p{N}) and white space (\s).
- *
- * Threads: pure functions over constant tables.
- * Source: the Unicode Standard 16.0; make_unicode_table.py makes the tables.
- */
-
-typedef enum bt_unicode_class {
-    BT_UNICODE_OTHER = 0,
-    BT_UNICODE_LETTER = 1,
-    BT_UNICODE_NUMBER = 2,
-    BT_UNICODE_SPACE = 3,
-} bt_unicode_class_t;
-
-/* unicode_table.c: 256 code points share a page of classes; past the last page
- * all are BT_UNICODE_OTHER. */
-#define BT_UNICODE_N_PAGES 804u
-extern const uint8_t bt_unicode_pages[BT_UNICODE_N_PAGES];
-extern const uint64_t bt_unicode_classes[][8];
-
-/** Returns the class of any value; BT_UNICODE_OTHER outside Unicode. */
-static inline bt_unicode_class_t bt_unicode_class(uint32_t cp)
+/** Finds the run of a list of runs, in ascending order, that a code point is
+ *  in: the first code point of each is in the bits from @a shift on.
+ *  @return its other bits */
+static inline uint32_t bt_unicode_run(const uint32_t *runs, uint32_t n,
+                                      unsigned shift, uint32_t cp)
 {
-    if (cp >> 8 >= BT_UNICODE_N_PAGES) {
-        return BT_UNICODE_OTHER;
+    uint32_t low = 0;
+
+    while (n > 1) {
+        const uint32_t half = n / 2;
+
+        if (runs[low + half] >> shift <= cp) {
+            low += half;
+            n -= half;
+        } else {
+            n = half;
+        }
     }
-    return (bt_unicode_class_t)(bt_unicode_classes[bt_unicode_pages[cp >> 8]]
-                                                  [cp >> 5 & 7] >>
-                                    (cp & 31) * 2 &
-                                3);
+    return runs[low] & (((uint32_t)1 << shift) - 1);
 }
 
 /*
@@ -105,26 +94,44 @@ typedef enum bt_unicode_prop {
 
 #define BT_UNICODE_RUN_BITS  11u
 #define BT_UNICODE_RUN_PROPS ((1u << BT_UNICODE_RUN_BITS) - 1)
+#define BT_UNICODE_CATEGORY  31u /**< mask of the general category */
 extern const uint32_t bt_unicode_n_runs;
 extern const uint32_t bt_unicode_runs[];
 
 /** Returns the bits of one character. Cost: a binary search in the runs. */
 static inline uint32_t bt_unicode_props(uint32_t cp)
 {
-    uint32_t low = 0;
-    uint32_t n = bt_unicode_n_runs;
+    return bt_unicode_run(bt_unicode_runs, bt_unicode_n_runs,
+                          BT_UNICODE_RUN_BITS, cp);
+}
 
-    while (n > 1) {
-        const uint32_t half = n / 2;
+/** Character classes of the pre-tokenizers: letters (\p{L}), numbers (\p{N})
+ *  and white space (\s). */
+typedef enum bt_unicode_class {
+    BT_UNICODE_OTHER = 0,
+    BT_UNICODE_LETTER = 1,
+    BT_UNICODE_NUMBER = 2,
+    BT_UNICODE_SPACE = 3,
+} bt_unicode_class_t;
 
-        if (bt_unicode_runs[low + half] >> BT_UNICODE_RUN_BITS <= cp) {
-            low += half;
-            n -= half;
-        } else {
-            n = half;
-        }
+/* The class of code point c in bits 2 * (c % 32) of word c / 32; behind the
+ * last word all are BT_UNICODE_OTHER. Made from the runs by the first call of
+ * bt_unicode_class() in the process (pretok.c). */
+#define BT_UNICODE_N_CLASSED 0x32400u
+extern uint64_t bt_unicode_classes[BT_UNICODE_N_CLASSED / 32];
+extern _Atomic bool bt_unicode_has_classes;
+void bt_unicode_make_classes(void);
+
+/** Returns the class of any value; BT_UNICODE_OTHER outside Unicode. */
+static inline bt_unicode_class_t bt_unicode_class(uint32_t cp)
+{
+    if (!atomic_load_explicit(&bt_unicode_has_classes, memory_order_acquire)) {
+        bt_unicode_make_classes();
     }
-    return bt_unicode_runs[low] & BT_UNICODE_RUN_PROPS;
+    if (cp >= BT_UNICODE_N_CLASSED) {
+        return BT_UNICODE_OTHER;
+    }
+    return (bt_unicode_class_t)(bt_unicode_classes[cp / 32] >> cp % 32 * 2 & 3);
 }
 
 /*
