@@ -37,43 +37,43 @@ static int shown(const bt_gguf_str_t *text)
 /* ---- flags ---- */
 
 /* @param [in,out] flag_p  stays where the file does not say */
-static bt_status_t read_flag(const bt_gguf_t *gguf, const char *key, char *why,
-                             size_t why_bytes, bool *flag_p)
+static bt_status_t read_flag(const bt_tok_load_t *load, const char *key,
+                             bool *flag_p)
 {
-    const bt_status_t status = bt_gguf_get_bool(gguf, key, flag_p);
+    const bt_status_t status = bt_gguf_get_bool(load->gguf, key, flag_p);
 
     if ((status != BT_OK) && (status != BT_ERR_NOT_FOUND)) {
-        snprintf(why, why_bytes, "%s is not true or false", key);
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE, "%s is not true or false",
+                           key);
     }
     return BT_OK;
 }
 
-static bt_status_t read_first_space(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                                    char *why, size_t why_bytes)
+static bt_status_t read_first_space(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     static const char *const names[] = {"keep", "drop", "drop_all"};
     bt_gguf_str_t text;
 
     tok->first_space =
         tok->add_space_prefix ? BT_TOK_SPACE_DROPPED : BT_TOK_SPACE_KEPT;
-    if (!bt_gguf_has(gguf, KEY_FIRST)) {
+    if (!bt_gguf_has(load->gguf, KEY_FIRST)) {
         return BT_OK;
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
-        if ((bt_gguf_get_str(gguf, KEY_FIRST, &text) == BT_OK) &&
+        if ((bt_gguf_get_str(load->gguf, KEY_FIRST, &text) == BT_OK) &&
             str_is(&text, names[i])) {
             tok->first_space = (bt_tok_first_space_t)i;
             return BT_OK;
         }
     }
-    snprintf(why, why_bytes, "%s is not keep, drop or drop_all", KEY_FIRST);
-    return BT_ERR_UNSUPPORTED;
+    return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
+                       "%s is not keep, drop or drop_all", KEY_FIRST);
 }
 
-static bt_status_t read_flags(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                              char *why, size_t why_bytes, bool *one_space_p)
+static bt_status_t read_flags(const bt_tok_load_t *load, bool *one_space_p)
 {
+    bt_tokenizer_t *const tok = load->tok;
     bool prefix = tok->add_space_prefix;
     bt_status_t status = BT_OK;
     const struct {
@@ -92,51 +92,48 @@ static bt_status_t read_flags(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
 
     tok->fuses = tok->marks_spaces = tok->is_spm;
     for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(flags)); i++) {
-        status = read_flag(gguf, flags[i].key, why, why_bytes, flags[i].flag);
+        status = read_flag(load, flags[i].key, flags[i].flag);
     }
     if (status != BT_OK) {
         return status;
     }
     if (prefix && !tok->is_spm) {
-        snprintf(why, why_bytes,
-                 "%s is set, which byte-level BPE does not support",
-                 flags[2].key);
-        return BT_ERR_UNSUPPORTED;
+        return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
+                           "%s is set, which byte-level BPE does not support",
+                           flags[2].key);
     }
     if (tok->ignore_merges && (tok->model != BT_TOK_BY_MERGES)) {
-        snprintf(why, why_bytes, "%s is set, which only BPE by merges supports",
-                 KEY_WHOLE);
-        return BT_ERR_UNSUPPORTED;
+        return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
+                           "%s is set, which only BPE by merges supports",
+                           KEY_WHOLE);
     }
     if ((tok->fuses || tok->marks_spaces) && !tok->is_spm) {
-        snprintf(why, why_bytes,
-                 "%s is set, which byte-level BPE does not support",
-                 tok->fuses ? KEY_FUSE : KEY_MARK);
-        return BT_ERR_UNSUPPORTED;
+        return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
+                           "%s is set, which byte-level BPE does not support",
+                           tok->fuses ? KEY_FUSE : KEY_MARK);
     }
     tok->add_space_prefix = prefix;
-    return read_first_space(tok, gguf, why, why_bytes);
+    return read_first_space(load);
 }
 
 /* ---- lists of texts ---- */
 
 /* One text of a list, with a 0 at its end.
  * @param [out] text_p  to be freed */
-static bt_status_t read_text(const bt_gguf_t *gguf, const char *key, uint64_t i,
-                             char *why, size_t why_bytes, char **text_p)
+static bt_status_t read_text(const bt_tok_load_t *load, const char *key,
+                             uint64_t i, char **text_p)
 {
     bt_gguf_str_t str;
     char *text;
 
-    if ((bt_gguf_array_str(gguf, key, i, &str) != BT_OK) ||
+    if ((bt_gguf_array_str(load->gguf, key, i, &str) != BT_OK) ||
         (str.len > BT_REGEX_MAX_BYTES) ||
         (memchr(str.data, '\0', str.len) != NULL) ||
         !bt_utf8_valid((const uint8_t *)str.data, str.len)) {
-        snprintf(why, why_bytes,
-                 "%s: text %" PRIu64
-                 " is missing, longer than %u bytes or not UTF-8",
-                 key, i, BT_REGEX_MAX_BYTES);
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                           "%s: text %" PRIu64
+                           " is missing, longer than %u bytes or not UTF-8",
+                           key, i, BT_REGEX_MAX_BYTES);
     }
     text = bt_calloc(str.len + 1, 1);
     if (text == NULL) {
@@ -149,19 +146,19 @@ static bt_status_t read_text(const bt_gguf_t *gguf, const char *key, uint64_t i,
 
 /* ---- normalizers ---- */
 
-static bt_status_t read_charsmap(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                                 char *why, size_t why_bytes)
+static bt_status_t read_charsmap(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     uint64_t n = 0;
     uint8_t *blob;
-    bt_status_t status = bt_gguf_array_len(gguf, KEY_CHARSMAP, &n);
+    bt_status_t status = bt_gguf_array_len(load->gguf, KEY_CHARSMAP, &n);
 
     if (status == BT_ERR_NOT_FOUND) {
         return status;
     }
     if ((status != BT_OK) || (n > MAX_CHARSMAP)) {
-        snprintf(why, why_bytes, "%s is no list of bytes", KEY_CHARSMAP);
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE, "%s is no list of bytes",
+                           KEY_CHARSMAP);
     }
     blob = bt_calloc((n == 0) ? 1 : n, 1);
     if (blob == NULL) {
@@ -170,7 +167,7 @@ static bt_status_t read_charsmap(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     for (uint64_t i = 0; (status == BT_OK) && (i < n); i++) {
         int64_t byte = 0;
 
-        status = bt_gguf_array_i64(gguf, KEY_CHARSMAP, i, &byte);
+        status = bt_gguf_array_i64(load->gguf, KEY_CHARSMAP, i, &byte);
         if ((byte < -128) || (byte > 255)) {
             status = BT_ERR_BAD_FILE;
         }
@@ -181,9 +178,8 @@ static bt_status_t read_charsmap(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     }
     bt_free(blob);
     if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY)) {
-        snprintf(why, why_bytes, "%s is no table of replacements",
-                 KEY_CHARSMAP);
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                           "%s is no table of replacements", KEY_CHARSMAP);
     }
     return status;
 }
@@ -210,12 +206,11 @@ static const struct {
 };
 
 /* One normalizer and its texts, from place *i_p of the list on. */
-static bt_status_t read_normalizer(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                                   char *why, size_t why_bytes, uint64_t *i_p)
+static bt_status_t read_normalizer(const bt_tok_load_t *load, uint64_t *i_p)
 {
+    bt_tokenizer_t *const tok = load->tok;
     char *texts[3] = {NULL, NULL, NULL};
-    bt_status_t status =
-        read_text(gguf, KEY_NORMALIZERS, (*i_p)++, why, why_bytes, &texts[0]);
+    bt_status_t status = read_text(load, KEY_NORMALIZERS, (*i_p)++, &texts[0]);
     size_t k = 0;
 
     if (status != BT_OK) {
@@ -226,37 +221,36 @@ static bt_status_t read_normalizer(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
         k++;
     }
     if (k == BT_ARRAY_LEN(normalizers)) {
-        snprintf(why, why_bytes, "normalizer \"%.64s\" (%s) is not supported",
-                 texts[0], KEY_NORMALIZERS);
-        status = BT_ERR_UNSUPPORTED;
+        status = bt_tok_fail(load, BT_ERR_UNSUPPORTED,
+                             "normalizer \"%.64s\" (%s) is not supported",
+                             texts[0], KEY_NORMALIZERS);
         goto out;
     }
     for (unsigned t = 1; (status == BT_OK) && (t <= normalizers[k].n_texts);
          t++) {
-        status = read_text(gguf, KEY_NORMALIZERS, (*i_p)++, why, why_bytes,
-                           &texts[t]);
+        status = read_text(load, KEY_NORMALIZERS, (*i_p)++, &texts[t]);
     }
     if ((status == BT_OK) &&
         (((normalizers[k].n_texts == 2) && (texts[1][0] == '\0')) ||
          (((normalizers[k].kind == BT_NORMAL_CHARSMAP) ||
            (normalizers[k].kind == BT_NORMAL_CHARSMAP_CLUSTERS)) &&
           (tok->normal.units == NULL)))) {
-        snprintf(why, why_bytes, "normalizer \"%s\" (%s) has nothing to find",
-                 texts[0], KEY_NORMALIZERS);
-        status = BT_ERR_BAD_FILE;
+        status = bt_tok_fail(load, BT_ERR_BAD_FILE,
+                             "normalizer \"%s\" (%s) has nothing to find",
+                             texts[0], KEY_NORMALIZERS);
     }
     if (status == BT_OK) {
         const bool two = (normalizers[k].n_texts == 2);
 
         status = (normalizers[k].kind == BT_NORMAL_REPLACE_PATTERN)
                      ? bt_normal_add_pattern(&tok->normal, texts[1], texts[2],
-                                             why, why_bytes)
+                                             load->why, load->why_bytes)
                      : bt_normal_add(&tok->normal, normalizers[k].kind,
                                      normalizers[k].form, two ? texts[1] : NULL,
                                      two ? texts[2] : texts[1]);
         if (tok->normal.n == BT_NORMAL_MAX_STEPS &&
             status == BT_ERR_TOO_LARGE) {
-            snprintf(why, why_bytes, "%s has more than %u steps",
+            snprintf(load->why, load->why_bytes, "%s has more than %u steps",
                      KEY_NORMALIZERS, BT_NORMAL_MAX_STEPS);
         }
     }
@@ -268,25 +262,25 @@ out:
 }
 
 /* The list, or else what follows from the other keys. */
-static bt_status_t read_normalizers(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                                    bool one_space, bt_normal_form_t form,
-                                    char *why, size_t why_bytes)
+static bt_status_t read_normalizers(const bt_tok_load_t *load, bool one_space,
+                                    bt_normal_form_t form)
 {
+    bt_tokenizer_t *const tok = load->tok;
     uint64_t n = 0;
-    bt_status_t status = read_charsmap(tok, gguf, why, why_bytes);
+    bt_status_t status = read_charsmap(load);
     const bool has_map = (status == BT_OK);
 
     if ((status != BT_OK) && (status != BT_ERR_NOT_FOUND)) {
         return status;
     }
-    if (bt_gguf_has(gguf, KEY_NORMALIZERS)) {
-        status = bt_gguf_array_len(gguf, KEY_NORMALIZERS, &n);
+    if (bt_gguf_has(load->gguf, KEY_NORMALIZERS)) {
+        status = bt_gguf_array_len(load->gguf, KEY_NORMALIZERS, &n);
         if (status != BT_OK) {
-            snprintf(why, why_bytes, "%s is no list", KEY_NORMALIZERS);
-            return BT_ERR_BAD_FILE;
+            return bt_tok_fail(load, BT_ERR_BAD_FILE, "%s is no list",
+                               KEY_NORMALIZERS);
         }
         for (uint64_t i = 0; (status == BT_OK) && (i < n);) {
-            status = read_normalizer(tok, gguf, why, why_bytes, &i);
+            status = read_normalizer(load, &i);
         }
         return status;
     }
@@ -343,25 +337,25 @@ typedef struct bt_split_list {
     bool has_prefix;
 } split_list_t;
 
-static bt_status_t not_supported(const char *keep, const char *kind, char *why,
-                                 size_t why_bytes)
+static bt_status_t not_supported(const bt_tok_load_t *load, const char *keep,
+                                 const char *kind)
 {
-    snprintf(why, why_bytes, "split \"%.32s %.32s\" (%s) is not supported",
-             keep, kind, KEY_SPLITS);
-    return BT_ERR_UNSUPPORTED;
+    return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
+                       "split \"%.32s %.32s\" (%s) is not supported", keep,
+                       kind, KEY_SPLITS);
 }
 
 /* "always" or "first", "prefix", one character. */
-static bt_status_t read_prefix(bt_tokenizer_t *tok, const char *keep,
-                               const char *text, char *why, size_t why_bytes,
-                               split_list_t *list)
+static bt_status_t read_prefix(const bt_tok_load_t *load, const char *keep,
+                               const char *text, split_list_t *list)
 {
+    bt_tokenizer_t *const tok = load->tok;
     const size_t n = strlen(text);
     const bool first = strcmp(keep, "first") == 0;
 
     if ((!first && (strcmp(keep, "always") != 0)) || list->has_prefix ||
         (n == 0) || (n != (size_t)bt_utf8_scan((const uint8_t *)text, n))) {
-        return not_supported(keep, "prefix", why, why_bytes);
+        return not_supported(load, keep, "prefix");
     }
     tok->prefix.is_on = true;
     tok->prefix.first_only = first;
@@ -372,8 +366,9 @@ static bt_status_t read_prefix(bt_tokenizer_t *tok, const char *keep,
     return BT_OK;
 }
 
-static bt_status_t add_split(const char *keep, const char *kind, char **pattern,
-                             char *why, size_t why_bytes, split_list_t *list)
+static bt_status_t add_split(const bt_tok_load_t *load, const char *keep,
+                             const char *kind, char **pattern,
+                             split_list_t *list)
 {
     static const char *const keeps[BT_SPLIT_N_KEEPS] = {
         "isolated", "removed", "merged_with_previous", "merged_with_next",
@@ -386,7 +381,7 @@ static bt_status_t add_split(const char *keep, const char *kind, char **pattern,
     if (!find_name(keeps, BT_ARRAY_LEN(keeps), keep + (keep[0] == '!'),
                    &keep_index) ||
         !find_name(kinds, BT_ARRAY_LEN(kinds), kind, &kind_index)) {
-        return not_supported(keep, kind, why, why_bytes);
+        return not_supported(load, keep, kind);
     }
     if (strcmp(kind, "text") == 0) {
         char *plain = *pattern;
@@ -412,22 +407,19 @@ static bt_status_t add_split(const char *keep, const char *kind, char **pattern,
 
 /* Three texts of the list: what becomes of matches ("!" before it: of what is
  * none), the kind, the pattern. */
-static bt_status_t read_split(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                              uint64_t i, char *why, size_t why_bytes,
+static bt_status_t read_split(const bt_tok_load_t *load, uint64_t i,
                               split_list_t *list)
 {
     char *texts[3] = {NULL, NULL, NULL};
     bt_status_t status = BT_OK;
 
     for (size_t k = 0; (status == BT_OK) && (k < BT_ARRAY_LEN(texts)); k++) {
-        status = read_text(gguf, KEY_SPLITS, i + k, why, why_bytes, &texts[k]);
+        status = read_text(load, KEY_SPLITS, i + k, &texts[k]);
     }
     if (status == BT_OK) {
-        status =
-            (strcmp(texts[1], "prefix") == 0)
-                ? read_prefix(tok, texts[0], texts[2], why, why_bytes, list)
-                : add_split(texts[0], texts[1], &texts[2], why, why_bytes,
-                            list);
+        status = (strcmp(texts[1], "prefix") == 0)
+                     ? read_prefix(load, texts[0], texts[2], list)
+                     : add_split(load, texts[0], texts[1], &texts[2], list);
     }
     for (size_t k = 0; k < BT_ARRAY_LEN(texts); k++) {
         bt_free(texts[k]);
@@ -437,42 +429,42 @@ static bt_status_t read_split(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
 
 /* Steps of the list as splits. Of none: the text is one word, which of tokens
  * that are texts needs no splits. */
-static bt_status_t make_splits(const bt_split_t *steps, size_t n, bool needed,
-                               char *why, size_t why_bytes,
+static bt_status_t make_splits(const bt_tok_load_t *load,
+                               const bt_split_t *steps, size_t n, bool needed,
                                bt_splits_t **splits_p)
 {
     static const bt_split_t whole = {BT_SPLIT_PATTERN, "[\\s\\S]+",
                                      BT_SPLIT_ISOLATED, false};
 
-    if (n == 0) {
-        return needed ? bt_splits_create(&whole, 1, why, why_bytes, splits_p)
-                      : BT_OK;
+    if ((n == 0) && !needed) {
+        return BT_OK;
     }
-    return bt_splits_create(steps, n, why, why_bytes, splits_p);
+    return bt_splits_create((n == 0) ? &whole : steps, (n == 0) ? 1 : n,
+                            load->why, load->why_bytes, splits_p);
 }
 
-static bt_status_t read_splits(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                               char *why, size_t why_bytes)
+static bt_status_t read_splits(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     split_list_t list = {.n = 0};
     uint64_t n = 0;
-    bt_status_t status = bt_gguf_array_len(gguf, KEY_SPLITS, &n);
+    bt_status_t status = bt_gguf_array_len(load->gguf, KEY_SPLITS, &n);
 
     if ((status != BT_OK) || (n % 3 != 0) || (n > 3 * BT_SPLITS_MAX)) {
-        snprintf(why, why_bytes, "%s is no list of at most %u splits",
-                 KEY_SPLITS, BT_SPLITS_MAX);
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                           "%s is no list of at most %u splits", KEY_SPLITS,
+                           BT_SPLITS_MAX);
     }
     for (uint64_t i = 0; (status == BT_OK) && (i < n); i += 3) {
-        status = read_split(tok, gguf, i, why, why_bytes, &list);
+        status = read_split(load, i, &list);
     }
     if (status == BT_OK) {
-        status = make_splits(list.steps, list.n_outer, false, why, why_bytes,
-                             &tok->outer);
+        status =
+            make_splits(load, list.steps, list.n_outer, false, &tok->outer);
     }
     if (status == BT_OK) {
-        status = make_splits(list.steps + list.n_outer, list.n - list.n_outer,
-                             !tok->is_spm, why, why_bytes, &tok->splits);
+        status = make_splits(load, list.steps + list.n_outer,
+                             list.n - list.n_outer, !tok->is_spm, &tok->splits);
         tok->pretok = BT_PRETOK_SPLITS;
     }
     for (size_t i = 0; i < list.n; i++) {
@@ -483,57 +475,53 @@ static bt_status_t read_splits(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
 
 /* ---- kinds ---- */
 
-static bt_status_t use_rule(bt_tokenizer_t *tok, const bt_pretok_rule_t *rule,
-                            char *why, size_t why_bytes)
-{
-    tok->pretok = rule->scanner;
-    if (rule->scanner != BT_PRETOK_SPLITS) {
-        return BT_OK;
-    }
-    return bt_splits_create(rule->splits, rule->n_splits, why, why_bytes,
-                            &tok->splits);
-}
-
 /* What the name of a pre-tokenizer stands for.
  * @param [out] form_p  what the family's texts are brought into */
-static bt_status_t choose_pretok(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                                 char *why, size_t why_bytes,
+static bt_status_t choose_pretok(const bt_tok_load_t *load,
                                  bt_normal_form_t *form_p)
 {
+    bt_tokenizer_t *const tok = load->tok;
     const bt_pretok_name_t *known;
     bt_gguf_str_t name;
 
-    if (bt_gguf_get_str(gguf, KEY_PRE, &name) != BT_OK) {
-        snprintf(why, why_bytes,
-                 "the file does not name its pre-tokenizer (%s)", KEY_PRE);
-        return BT_ERR_UNSUPPORTED;
+    if (bt_gguf_get_str(load->gguf, KEY_PRE, &name) != BT_OK) {
+        return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
+                           "the file does not name its pre-tokenizer (%s)",
+                           KEY_PRE);
     }
     known = bt_pretok_find(name.data, name.len);
     if (known == NULL) {
-        snprintf(why, why_bytes, "pre-tokenizer \"%.*s\" (%s) is not supported",
-                 shown(&name), name.data, KEY_PRE);
-        return BT_ERR_UNSUPPORTED;
+        return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
+                           "pre-tokenizer \"%.*s\" (%s) is not supported",
+                           shown(&name), name.data, KEY_PRE);
     }
     tok->ignore_merges = known->ignore_merges;
     tok->add_bos = known->add_bos;
     tok->by_id = known->by_id;
     tok->is_spm = known->plain_text;
     *form_p = known->form;
-    return tok->is_spm ? BT_OK : use_rule(tok, known->rule, why, why_bytes);
+    if (tok->is_spm) {
+        return BT_OK;
+    }
+    tok->pretok = known->rule->scanner;
+    return (tok->pretok != BT_PRETOK_SPLITS)
+               ? BT_OK
+               : bt_splits_create(known->rule->splits, known->rule->n_splits,
+                                  load->why, load->why_bytes, &tok->splits);
 }
 
-static bt_status_t choose_model(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                                char *why, size_t why_bytes)
+static bt_status_t choose_model(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     bt_gguf_str_t model;
 
-    if (bt_gguf_get_str(gguf, KEY_MODEL, &model) != BT_OK) {
-        snprintf(why, why_bytes, "the file has no tokenizer (%s)", KEY_MODEL);
-        return BT_ERR_BAD_FILE;
+    if (bt_gguf_get_str(load->gguf, KEY_MODEL, &model) != BT_OK) {
+        return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                           "the file has no tokenizer (%s)", KEY_MODEL);
     }
     if (str_is(&model, "gpt2")) {
         tok->model = BT_TOK_BY_MERGES;
-        return read_flag(gguf, KEY_PLAIN, why, why_bytes, &tok->is_spm);
+        return read_flag(load, KEY_PLAIN, &tok->is_spm);
     }
     if (str_is(&model, "gemma4")) {
         tok->model = BT_TOK_BY_MERGES;
@@ -546,32 +534,32 @@ static bt_status_t choose_model(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
         tok->add_eos = true;
         tok->add_space_prefix = true;
     } else {
-        snprintf(why, why_bytes, "tokenizer \"%.*s\" (%s) is not supported",
-                 shown(&model), model.data, KEY_MODEL);
-        return BT_ERR_UNSUPPORTED;
+        return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
+                           "tokenizer \"%.*s\" (%s) is not supported",
+                           shown(&model), model.data, KEY_MODEL);
     }
     tok->is_spm = true;
     return BT_OK;
 }
 
-bt_status_t bt_tok_configure(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                             char *why, size_t why_bytes)
+bt_status_t bt_tok_configure(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     bt_normal_form_t form = BT_NORMAL_NONE;
     bool one_space = false;
-    bt_status_t status = choose_model(tok, gguf, why, why_bytes);
+    bt_status_t status = choose_model(load);
 
-    tok->as_spelled = bt_gguf_has(gguf, BT_TOK_KEY_NORMALIZED);
-    if ((status == BT_OK) && bt_gguf_has(gguf, KEY_SPLITS)) {
-        status = read_splits(tok, gguf, why, why_bytes);
+    tok->as_spelled = bt_gguf_has(load->gguf, BT_TOK_KEY_NORMALIZED);
+    if ((status == BT_OK) && bt_gguf_has(load->gguf, KEY_SPLITS)) {
+        status = read_splits(load);
     } else if ((status == BT_OK) && !tok->is_spm) {
-        status = choose_pretok(tok, gguf, why, why_bytes, &form);
+        status = choose_pretok(load, &form);
     }
     if (status == BT_OK) {
-        status = read_flags(tok, gguf, why, why_bytes, &one_space);
+        status = read_flags(load, &one_space);
     }
     if (status == BT_OK) {
-        status = read_normalizers(tok, gguf, one_space, form, why, why_bytes);
+        status = read_normalizers(load, one_space, form);
     }
     return status;
 }

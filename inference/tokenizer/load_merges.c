@@ -74,18 +74,18 @@ static bt_status_t merges_by_id(bt_tokenizer_t *tok)
     return status;
 }
 
-bt_status_t bt_tok_load_merges(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                               char *why, size_t why_bytes)
+bt_status_t bt_tok_load_merges(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     uint64_t n = 0;
-    bt_status_t status = bt_gguf_array_len(gguf, KEY_MERGES, &n);
+    bt_status_t status = bt_gguf_array_len(load->gguf, KEY_MERGES, &n);
 
     if ((status == BT_ERR_NOT_FOUND) && tok->by_id) {
         return merges_by_id(tok);
     }
     if ((status != BT_OK) || (n >= BT_NO_RANK)) {
-        snprintf(why, why_bytes, "%s is not a list of merges", KEY_MERGES);
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE, "%s is not a list of merges",
+                           KEY_MERGES);
     }
     status = bt_pair_table_init(&tok->pairs, n);
     for (uint32_t rank = 0; (status == BT_OK) && (rank < n); rank++) {
@@ -94,12 +94,12 @@ bt_status_t bt_tok_load_merges(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
         uint32_t right;
         uint32_t merged;
 
-        if ((bt_gguf_array_str(gguf, KEY_MERGES, rank, &text) != BT_OK) ||
+        if ((bt_gguf_array_str(load->gguf, KEY_MERGES, rank, &text) != BT_OK) ||
             !parse_merge(tok, &text, &left, &right, &merged)) {
-            snprintf(why, why_bytes,
-                     "merge %u of %s does not join two tokens to a third", rank,
-                     KEY_MERGES);
-            return BT_ERR_BAD_FILE;
+            return bt_tok_fail(
+                load, BT_ERR_BAD_FILE,
+                "merge %u of %s does not join two tokens to a third", rank,
+                KEY_MERGES);
         }
         status = bt_pair_table_put(&tok->pairs, left, right, rank, merged);
     }
@@ -120,23 +120,23 @@ static int compare_scored(const void *a, const void *b)
     return (x->score < y->score) - (x->score > y->score);
 }
 
-bt_status_t bt_tok_read_scores(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                               double *scores, char *why, size_t why_bytes)
+bt_status_t bt_tok_read_scores(const bt_tok_load_t *load, double *scores)
 {
+    const bt_tokenizer_t *const tok = load->tok;
     const char *const key =
-        bt_gguf_has(gguf, KEY_EXACT) ? KEY_EXACT : KEY_SCORES;
+        bt_gguf_has(load->gguf, KEY_EXACT) ? KEY_EXACT : KEY_SCORES;
     uint64_t n = 0;
 
-    if ((bt_gguf_array_len(gguf, key, &n) != BT_OK) || (n != tok->arena.n)) {
-        snprintf(why, why_bytes, "%s does not fit the %u tokens", key,
-                 tok->arena.n);
-        return BT_ERR_BAD_FILE;
+    if ((bt_gguf_array_len(load->gguf, key, &n) != BT_OK) ||
+        (n != tok->arena.n)) {
+        return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                           "%s does not fit the %u tokens", key, tok->arena.n);
     }
     for (uint32_t i = 0; i < n; i++) {
-        if ((bt_gguf_array_f64(gguf, key, i, &scores[i]) != BT_OK) ||
+        if ((bt_gguf_array_f64(load->gguf, key, i, &scores[i]) != BT_OK) ||
             isnan(scores[i])) {
-            snprintf(why, why_bytes, "%s of token %u is not a number", key, i);
-            return BT_ERR_BAD_FILE;
+            return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                               "%s of token %u is not a number", key, i);
         }
     }
     return BT_OK;
@@ -188,9 +188,9 @@ static bt_status_t add_piece(bt_tokenizer_t *tok, uint32_t id, uint32_t rank)
     return status;
 }
 
-static bt_status_t add_pieces(bt_tokenizer_t *tok, const scored_t *list,
-                              char *why, size_t why_bytes)
+static bt_status_t add_pieces(const bt_tok_load_t *load, const scored_t *list)
 {
+    bt_tokenizer_t *const tok = load->tok;
     bt_status_t status = BT_OK;
     uint32_t rank = 0;
 
@@ -209,17 +209,17 @@ static bt_status_t add_pieces(bt_tokenizer_t *tok, const scored_t *list,
             continue; /* a special token, or the double of another */
         }
         if (!bt_utf8_valid(tok->arena.bytes + start, n)) {
-            snprintf(why, why_bytes, "token %u is not UTF-8", id);
-            return BT_ERR_BAD_FILE;
+            return bt_tok_fail(load, BT_ERR_BAD_FILE, "token %u is not UTF-8",
+                               id);
         }
         status = add_piece(tok, id, rank);
     }
     return status;
 }
 
-bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                               char *why, size_t why_bytes)
+bt_status_t bt_tok_load_scores(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     scored_t *list = bt_calloc(tok->arena.n, sizeof(*list));
     double *scores = bt_calloc(tok->arena.n, sizeof(*scores));
     bt_status_t status = BT_ERR_NO_MEMORY;
@@ -227,7 +227,7 @@ bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     if ((list == NULL) || (scores == NULL)) {
         goto out;
     }
-    status = bt_tok_read_scores(tok, gguf, scores, why, why_bytes);
+    status = bt_tok_read_scores(load, scores);
     if (status != BT_OK) {
         goto out;
     }
@@ -239,7 +239,7 @@ bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     if (status != BT_OK) {
         goto out;
     }
-    status = add_pieces(tok, list, why, why_bytes);
+    status = add_pieces(load, list);
 out:
     bt_free(scores);
     bt_free(list);
@@ -314,31 +314,32 @@ static void use_phi3_rules(const bt_tokenizer_t *tok, uint8_t *rules)
     }
 }
 
-static bt_status_t read_rules(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                              char *why, size_t why_bytes, uint8_t *rules)
+static bt_status_t read_rules(const bt_tok_load_t *load, uint8_t *rules)
 {
-    if (!tok->as_spelled && is_phi3(gguf)) {
+    const bt_tokenizer_t *const tok = load->tok;
+    if (!tok->as_spelled && is_phi3(load->gguf)) {
         use_phi3_rules(tok, rules);
     }
     for (size_t r = 0; r < BT_ARRAY_LEN(rule_keys); r++) {
         uint64_t n = 0;
 
-        if (!bt_gguf_has(gguf, rule_keys[r].key)) {
+        if (!bt_gguf_has(load->gguf, rule_keys[r].key)) {
             continue;
         }
-        if (bt_gguf_array_len(gguf, rule_keys[r].key, &n) != BT_OK) {
+        if (bt_gguf_array_len(load->gguf, rule_keys[r].key, &n) != BT_OK) {
             n = 1; /* not even a list: said below */
         }
         for (uint64_t i = 0; i < n; i++) {
             int64_t id = -1;
 
-            if ((bt_gguf_array_i64(gguf, rule_keys[r].key, i, &id) != BT_OK) ||
+            if ((bt_gguf_array_i64(load->gguf, rule_keys[r].key, i, &id) !=
+                 BT_OK) ||
                 (id < 0) || (id >= tok->arena.n) ||
                 !is_added(tok, (uint32_t)id)) {
-                snprintf(why, why_bytes,
-                         "%s is no list of special or user-defined tokens",
-                         rule_keys[r].key);
-                return BT_ERR_BAD_FILE;
+                return bt_tok_fail(
+                    load, BT_ERR_BAD_FILE,
+                    "%s is no list of special or user-defined tokens",
+                    rule_keys[r].key);
             }
             rules[id] = (uint8_t)(rules[id] | rule_keys[r].rule);
         }
@@ -349,9 +350,10 @@ static bt_status_t read_rules(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
 /* Adds a token by the text that it is matched by: the file's, since the arena's
  * has spaces for their marks, which is right only for files without further
  * keys. */
-static bt_status_t add_one(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                           bt_normal_work_t *work, uint32_t id, unsigned rules)
+static bt_status_t add_one(const bt_tok_load_t *load, bt_normal_work_t *work,
+                           uint32_t id, unsigned rules)
 {
+    bt_tokenizer_t *const tok = load->tok;
     const uint8_t *text = tok->arena.bytes + tok->arena.offsets[id];
     size_t n = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
     bt_special_t *const into =
@@ -359,7 +361,7 @@ static bt_status_t add_one(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     bt_gguf_str_t spelled;
 
     if (tok->as_spelled) {
-        if (bt_gguf_array_str(gguf, KEY_TOKENS, id, &spelled) != BT_OK) {
+        if (bt_gguf_array_str(load->gguf, KEY_TOKENS, id, &spelled) != BT_OK) {
             return BT_ERR_BAD_FILE;
         }
         text = (const uint8_t *)spelled.data;
@@ -378,9 +380,9 @@ static bt_status_t add_one(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
                           rules & ~NORMALIZED);
 }
 
-static bt_status_t add_all(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                           const uint8_t *rules)
+static bt_status_t add_all(const bt_tok_load_t *load, const uint8_t *rules)
 {
+    bt_tokenizer_t *const tok = load->tok;
     bt_normal_work_t work = {0};
     bt_status_t status = bt_special_init(&tok->special);
 
@@ -389,7 +391,7 @@ static bt_status_t add_all(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     }
     for (uint32_t id = 0; (status == BT_OK) && (id < tok->arena.n); id++) {
         if (is_added(tok, id)) {
-            status = add_one(tok, gguf, &work, id, rules[id]);
+            status = add_one(load, &work, id, rules[id]);
         }
     }
     bt_normal_work_fini(&work);
@@ -422,18 +424,18 @@ static void add_known_end_ids(bt_tokenizer_t *tok)
     }
 }
 
-bt_status_t bt_tok_load_added(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                              char *why, size_t why_bytes)
+bt_status_t bt_tok_load_added(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     uint8_t *const rules = bt_calloc(tok->arena.n, 1);
     bt_status_t status;
 
     if (rules == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    status = read_rules(tok, gguf, why, why_bytes, rules);
+    status = read_rules(load, rules);
     if (status == BT_OK) {
-        status = add_all(tok, gguf, rules);
+        status = add_all(load, rules);
     }
     if (status == BT_OK) {
         add_known_end_ids(tok);

@@ -14,49 +14,48 @@ static const uint8_t spm_space[] = {0xE2, 0x96, 0x81}; /* U+2581 */
 
 /* Reads an id of the file, or BT_TOKEN_NONE where it has none. Some files write
  * "none" as all ones. */
-static bt_status_t read_id(const bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                           const char *key, char *why, size_t why_bytes,
+static bt_status_t read_id(const bt_tok_load_t *load, const char *key,
                            uint32_t *id_p)
 {
+    const bt_tokenizer_t *const tok = load->tok;
     uint32_t id = BT_TOKEN_NONE;
-    const bt_status_t status = bt_gguf_get_u32(gguf, key, &id);
+    const bt_status_t status = bt_gguf_get_u32(load->gguf, key, &id);
 
     if (status == BT_ERR_NOT_FOUND) {
         *id_p = BT_TOKEN_NONE;
         return BT_OK;
     }
     if ((status != BT_OK) || ((id >= tok->arena.n) && (id != BT_TOKEN_NONE))) {
-        snprintf(why, why_bytes, "%s is not one of the %u tokens", key,
-                 tok->arena.n);
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                           "%s is not one of the %u tokens", key, tok->arena.n);
     }
     *id_p = id;
     return BT_OK;
 }
 
-static bt_status_t read_types(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                              char *why, size_t why_bytes)
+static bt_status_t read_types(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     uint64_t n_types = 0;
-    const bt_status_t status = bt_gguf_array_len(gguf, KEY_TYPES, &n_types);
+    const bt_status_t status =
+        bt_gguf_array_len(load->gguf, KEY_TYPES, &n_types);
 
     memset(tok->types, BT_TOKEN_NORMAL, tok->arena.n);
     if (status == BT_ERR_NOT_FOUND) {
         return BT_OK;
     }
     if ((status != BT_OK) || (n_types != tok->arena.n)) {
-        snprintf(why, why_bytes, "%s does not fit the %u tokens", KEY_TYPES,
-                 tok->arena.n);
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                           "%s does not fit the %u tokens", KEY_TYPES,
+                           tok->arena.n);
     }
     for (uint32_t i = 0; i < tok->arena.n; i++) {
         int64_t type = 0;
 
-        if (bt_gguf_array_i64(gguf, KEY_TYPES, i, &type) != BT_OK ||
+        if (bt_gguf_array_i64(load->gguf, KEY_TYPES, i, &type) != BT_OK ||
             (type < BT_TOKEN_NORMAL) || (type > BT_TOKEN_BYTE)) {
-            snprintf(why, why_bytes, "%s of token %u is not 1 to 6", KEY_TYPES,
-                     i);
-            return BT_ERR_BAD_FILE;
+            return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                               "%s of token %u is not 1 to 6", KEY_TYPES, i);
         }
         tok->types[i] = (uint8_t)type;
     }
@@ -130,49 +129,49 @@ static int64_t text_of(const bt_tokenizer_t *tok, uint8_t type,
     return (int64_t)text->len;
 }
 
-static bt_status_t measure(const bt_gguf_t *gguf, uint32_t n, char *why,
-                           size_t why_bytes, uint64_t *bytes_p)
+static bt_status_t measure(const bt_tok_load_t *load, uint32_t n,
+                           uint64_t *bytes_p)
 {
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < n; i++) {
         bt_gguf_str_t text;
 
-        if (bt_gguf_array_str(gguf, KEY_TOKENS, i, &text) != BT_OK) {
-            snprintf(why, why_bytes, "%s does not hold strings", KEY_TOKENS);
-            return BT_ERR_BAD_FILE;
+        if (bt_gguf_array_str(load->gguf, KEY_TOKENS, i, &text) != BT_OK) {
+            return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                               "%s does not hold strings", KEY_TOKENS);
         }
         if (text.len > BT_TOK_MAX_TOKEN_BYTES) {
-            snprintf(why, why_bytes, "token %u has %zu bytes (at most %u)", i,
-                     text.len, BT_TOK_MAX_TOKEN_BYTES);
-            return BT_ERR_BAD_FILE;
+            return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                               "token %u has %zu bytes (at most %u)", i,
+                               text.len, BT_TOK_MAX_TOKEN_BYTES);
         }
         bytes += text.len;
     }
     if (bytes >= UINT32_MAX) {
-        snprintf(why, why_bytes, "the texts of all tokens exceed 4 GiB");
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                           "the texts of all tokens exceed 4 GiB");
     }
     *bytes_p = bytes;
     return BT_OK;
 }
 
-static bt_status_t fill_arena(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                              char *why, size_t why_bytes)
+static bt_status_t fill_arena(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     uint32_t at = 0;
 
     for (uint32_t i = 0; i < tok->arena.n; i++) {
         bt_gguf_str_t text;
         int64_t n;
 
-        if (bt_gguf_array_str(gguf, KEY_TOKENS, i, &text) != BT_OK) {
+        if (bt_gguf_array_str(load->gguf, KEY_TOKENS, i, &text) != BT_OK) {
             return BT_ERR_BAD_FILE;
         }
         n = text_of(tok, tok->types[i], &text, tok->arena.bytes + at);
         if (n < 0) {
-            snprintf(why, why_bytes, "byte token %u is not like <0x0A>", i);
-            return BT_ERR_BAD_FILE;
+            return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                               "byte token %u is not like <0x0A>", i);
         }
         tok->arena.offsets[i] = at;
         at += (uint32_t)n;
@@ -181,24 +180,24 @@ static bt_status_t fill_arena(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     return BT_OK;
 }
 
-static bt_status_t load_texts(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                              char *why, size_t why_bytes)
+static bt_status_t load_texts(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     uint64_t n = 0;
     uint64_t n_used = 0;
     uint64_t bytes = 0;
-    bt_status_t status = bt_gguf_array_len(gguf, KEY_TOKENS, &n);
+    bt_status_t status = bt_gguf_array_len(load->gguf, KEY_TOKENS, &n);
 
     if ((status != BT_OK) || (n == 0) || (n > BT_TOK_MAX_VOCAB)) {
-        snprintf(why, why_bytes, "%s is not a list of 1 to %u tokens",
-                 KEY_TOKENS, BT_TOK_MAX_VOCAB);
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                           "%s is not a list of 1 to %u tokens", KEY_TOKENS,
+                           BT_TOK_MAX_VOCAB);
     }
-    status = measure(gguf, (uint32_t)n, why, why_bytes, &bytes);
+    status = measure(load, (uint32_t)n, &bytes);
     if (status != BT_OK) {
         return status;
     }
-    status = bt_gguf_n_vocab(gguf, &n_used);
+    status = bt_gguf_n_vocab(load->gguf, &n_used);
     if (status != BT_OK) {
         return status;
     }
@@ -211,16 +210,16 @@ static bt_status_t load_texts(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
         (tok->types == NULL)) {
         return BT_ERR_NO_MEMORY;
     }
-    status = read_types(tok, gguf, why, why_bytes);
+    status = read_types(load);
     if (status != BT_OK) {
         return status;
     }
-    return fill_arena(tok, gguf, why, why_bytes);
+    return fill_arena(load);
 }
 
-static bt_status_t read_special_ids(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                                    char *why, size_t why_bytes)
+static bt_status_t read_special_ids(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     const struct {
         const char *key;
         uint32_t *id_p;
@@ -235,8 +234,7 @@ static bt_status_t read_special_ids(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
 
     for (size_t i = 0; i < BT_ARRAY_LEN(ids); i++) {
         uint32_t id = BT_TOKEN_NONE;
-        const bt_status_t status =
-            read_id(tok, gguf, ids[i].key, why, why_bytes, &id);
+        const bt_status_t status = read_id(load, ids[i].key, &id);
 
         if (status != BT_OK) {
             return status;
@@ -331,19 +329,19 @@ static void index_ascii(bt_tokenizer_t *tok)
     }
 }
 
-bt_status_t bt_tok_load_vocab(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                              char *why, size_t why_bytes)
+bt_status_t bt_tok_load_vocab(const bt_tok_load_t *load)
 {
-    bt_status_t status = load_texts(tok, gguf, why, why_bytes);
+    bt_tokenizer_t *const tok = load->tok;
+    bt_status_t status = load_texts(load);
 
     if (status != BT_OK) {
         return status;
     }
-    status = read_special_ids(tok, gguf, why, why_bytes);
+    status = read_special_ids(load);
     if (status != BT_OK) {
         return status;
     }
-    mark_named_tokens(tok, gguf);
+    mark_named_tokens(tok, load->gguf);
     status = bt_text_table_init(&tok->texts, &tok->arena);
     if (status != BT_OK) {
         return status;

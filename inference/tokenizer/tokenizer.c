@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/tokenizer/tokenizer.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,18 +10,30 @@
 #include "inference/tokenizer/tokenizer_priv.h"
 #include "inference/tokenizer/unicode.h"
 
-/* What can only be said once everything is loaded. */
-static bt_status_t check_whole(bt_tokenizer_t *tok, char *why, size_t why_bytes)
+bt_status_t bt_tok_fail(const bt_tok_load_t *load, bt_status_t status,
+                        const char *format, ...)
 {
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(load->why, load->why_bytes, format, args);
+    va_end(args);
+    return status;
+}
+
+/* Checks what is known only once everything is loaded. */
+static bt_status_t check_whole(const bt_tok_load_t *load)
+{
+    bt_tokenizer_t *const tok = load->tok;
     bool all_bytes = true;
 
     if ((tok->add_bos && (tok->bos == BT_TOKEN_NONE)) ||
         (tok->add_eos && (tok->eos == BT_TOKEN_NONE))) {
-        snprintf(why, why_bytes,
-                 "the tokenizer is to add a %s token that the file does not "
-                 "name",
-                 (tok->add_bos && (tok->bos == BT_TOKEN_NONE)) ? "BOS" : "EOS");
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(
+            load, BT_ERR_BAD_FILE,
+            "the tokenizer is to add a %s token that the file does not "
+            "name",
+            (tok->add_bos && (tok->bos == BT_TOKEN_NONE)) ? "BOS" : "EOS");
     }
     for (size_t i = 0; i < 256; i++) {
         all_bytes = all_bytes && (tok->byte_ids[i] != BT_TOKEN_NONE);
@@ -29,45 +42,44 @@ static bt_status_t check_whole(bt_tokenizer_t *tok, char *why, size_t why_bytes)
     /* By merges such a character gives nothing, as by the library. */
     if (tok->is_spm && (tok->model != BT_TOK_BY_MERGES) && !all_bytes &&
         (tok->unk == BT_TOKEN_NONE)) {
-        snprintf(why, why_bytes,
-                 "the vocabulary has neither all byte tokens "
-                 "nor an unknown token");
-        return BT_ERR_BAD_FILE;
+        return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                           "the vocabulary has neither all byte tokens "
+                           "nor an unknown token");
     }
     return BT_OK;
 }
 
-static bt_status_t load_all(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                            char *why, size_t why_bytes)
+static bt_status_t load_all(const bt_tok_load_t *load)
 {
-    bt_status_t status = bt_tok_configure(tok, gguf, why, why_bytes);
+    bt_tokenizer_t *const tok = load->tok;
+    bt_status_t status = bt_tok_configure(load);
 
     if (status != BT_OK) {
         return status;
     }
-    status = bt_tok_load_vocab(tok, gguf, why, why_bytes);
+    status = bt_tok_load_vocab(load);
     if (status != BT_OK) {
         return status;
     }
-    status = bt_tok_load_added(tok, gguf, why, why_bytes);
+    status = bt_tok_load_added(load);
     if (status != BT_OK) {
         return status;
     }
     switch (tok->model) {
     case BT_TOK_BY_MERGES:
-        status = bt_tok_load_merges(tok, gguf, why, why_bytes);
+        status = bt_tok_load_merges(load);
         break;
     case BT_TOK_BY_SCORES:
-        status = bt_tok_load_scores(tok, gguf, why, why_bytes);
+        status = bt_tok_load_scores(load);
         break;
     case BT_TOK_UNIGRAM:
-        status = bt_tok_load_unigram(tok, gguf, why, why_bytes);
+        status = bt_tok_load_unigram(load);
         break;
     }
     if (status != BT_OK) {
         return status;
     }
-    status = check_whole(tok, why, why_bytes);
+    status = check_whole(load);
     return (status == BT_OK) ? bt_tok_index_words(tok) : status;
 }
 
@@ -82,7 +94,7 @@ bt_status_t bt_tokenizer_load(const bt_gguf_t *gguf, char *why,
         goto err;
     }
     tok->bos = tok->eos = tok->unk = BT_TOKEN_NONE;
-    status = load_all(tok, gguf, why, why_bytes);
+    status = load_all(&(bt_tok_load_t){tok, gguf, why, why_bytes});
     if (status != BT_OK) {
         goto err_tok;
     }

@@ -151,23 +151,30 @@ static inline size_t bt_tok_byte_symbols(const bt_tokenizer_t *tok,
     return n;
 }
 
+/** Tokenizer that is being loaded, and where the reason of a failure goes. */
+typedef struct bt_tok_load {
+    bt_tokenizer_t *tok;
+    const bt_gguf_t *gguf;
+    char *why;
+    size_t why_bytes;
+} bt_tok_load_t;
+
+/** Writes the reason of a failure (tokenizer.c). @return @a status */
+__attribute__((format(printf, 3, 4))) bt_status_t
+bt_tok_fail(const bt_tok_load_t *load, bt_status_t status, const char *format,
+            ...);
+
 /** Configures the kind of tokenizer that the file asks for, its normalizer,
  *  its splits and its flags (configure.c). On failure the caller destroys @a
  *  tok. */
-BT_MUST_CHECK bt_status_t bt_tok_configure(bt_tokenizer_t *tok,
-                                           const bt_gguf_t *gguf, char *why,
-                                           size_t why_bytes);
+BT_MUST_CHECK bt_status_t bt_tok_configure(const bt_tok_load_t *load);
 /** Fills special and special_normal, once the tokens are loaded
  *  (load_merges.c). */
-BT_MUST_CHECK bt_status_t bt_tok_load_added(bt_tokenizer_t *tok,
-                                            const bt_gguf_t *gguf, char *why,
-                                            size_t why_bytes);
+BT_MUST_CHECK bt_status_t bt_tok_load_added(const bt_tok_load_t *load);
 
 /** Loads arena, types, texts, byte_ids and the ids of special tokens
  *  (load_vocab.c). On failure the caller destroys @a tok. */
-BT_MUST_CHECK bt_status_t bt_tok_load_vocab(bt_tokenizer_t *tok,
-                                            const bt_gguf_t *gguf, char *why,
-                                            size_t why_bytes);
+BT_MUST_CHECK bt_status_t bt_tok_load_vocab(const bt_tok_load_t *load);
 
 /** Replaces U+2581 by spaces, where the tokenizer marks spaces (load_vocab.c).
  *  @param [out] out  capacity: @a bytes
@@ -177,23 +184,15 @@ size_t bt_tok_plain_text(const bt_tokenizer_t *tok, const uint8_t *text,
 
 /** Builds the pair table from the merges of byte-level BPE (load_merges.c);
  *  bt_tok_load_scores() from the scores of SentencePiece. */
-BT_MUST_CHECK bt_status_t bt_tok_load_merges(bt_tokenizer_t *tok,
-                                             const bt_gguf_t *gguf, char *why,
-                                             size_t why_bytes);
-BT_MUST_CHECK bt_status_t bt_tok_load_scores(bt_tokenizer_t *tok,
-                                             const bt_gguf_t *gguf, char *why,
-                                             size_t why_bytes);
+BT_MUST_CHECK bt_status_t bt_tok_load_merges(const bt_tok_load_t *load);
+BT_MUST_CHECK bt_status_t bt_tok_load_scores(const bt_tok_load_t *load);
 
 /** Builds the trie and the scores (unigram.c). */
-BT_MUST_CHECK bt_status_t bt_tok_load_unigram(bt_tokenizer_t *tok,
-                                              const bt_gguf_t *gguf, char *why,
-                                              size_t why_bytes);
+BT_MUST_CHECK bt_status_t bt_tok_load_unigram(const bt_tok_load_t *load);
 /** Reads the scores, one for each token (load_merges.c).
  *  @param [out] scores  capacity for all tokens */
-BT_MUST_CHECK bt_status_t bt_tok_read_scores(const bt_tokenizer_t *tok,
-                                             const bt_gguf_t *gguf,
-                                             double *scores, char *why,
-                                             size_t why_bytes);
+BT_MUST_CHECK bt_status_t bt_tok_read_scores(const bt_tok_load_t *load,
+                                             double *scores);
 
 /** Builds joins, whole … pool, for the current pretok and ignore_merges
  *  (load_vocab.c); call again after these change, which only tests do.

@@ -61,9 +61,10 @@ static uint32_t collect_bytes(const bt_tokenizer_t *tok, byte_name_t *names,
     return n;
 }
 
-static bt_status_t collect(bt_tokenizer_t *tok, bt_trie_text_t *list,
-                           uint32_t *n_p, char *why, size_t why_bytes)
+static bt_status_t collect(const bt_tok_load_t *load, bt_trie_text_t *list,
+                           uint32_t *n_p)
 {
+    bt_tokenizer_t *const tok = load->tok;
     uint32_t n = 0;
     double lowest = INFINITY;
 
@@ -83,8 +84,8 @@ static bt_status_t collect(bt_tokenizer_t *tok, bt_trie_text_t *list,
             continue; /* a special token, or the double of another */
         }
         if (!bt_utf8_valid(text, bytes)) {
-            snprintf(why, why_bytes, "token %u is not UTF-8", i);
-            return BT_ERR_BAD_FILE;
+            return bt_tok_fail(load, BT_ERR_BAD_FILE, "token %u is not UTF-8",
+                               i);
         }
         if ((tok->types[i] == BT_TOKEN_USER_DEFINED) && tok->as_spelled &&
             (tok->scores[i] == -INFINITY)) {
@@ -101,9 +102,9 @@ static bt_status_t collect(bt_tokenizer_t *tok, bt_trie_text_t *list,
     return BT_OK;
 }
 
-bt_status_t bt_tok_load_unigram(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
-                                char *why, size_t why_bytes)
+bt_status_t bt_tok_load_unigram(const bt_tok_load_t *load)
 {
+    bt_tokenizer_t *const tok = load->tok;
     bt_trie_text_t *list = bt_calloc((size_t)tok->arena.n + 256, sizeof(*list));
     byte_name_t names[256];
     uint32_t n = 0;
@@ -113,9 +114,9 @@ bt_status_t bt_tok_load_unigram(bt_tokenizer_t *tok, const bt_gguf_t *gguf,
     if ((list == NULL) || (tok->scores == NULL)) {
         goto out;
     }
-    status = bt_tok_read_scores(tok, gguf, tok->scores, why, why_bytes);
+    status = bt_tok_read_scores(load, tok->scores);
     if (status == BT_OK) {
-        status = collect(tok, list, &n, why, why_bytes);
+        status = collect(load, list, &n);
     }
     if (status == BT_OK) {
         n += collect_bytes(tok, names, list + n);
