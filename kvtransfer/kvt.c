@@ -177,14 +177,10 @@ err:
 
 void bt_kvt_close(bt_kvt_t *kvt)
 {
-    bt_list_t *pos, *tmp;
-
     if (kvt == NULL) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
-    {
-        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_link_t, link, &kvt->links, all) {
         bt_kvt_msg_t msg = {.type = BT_KVT_MSG_BYE};
 
         bt_kvt_share_unmap(link);
@@ -195,29 +191,23 @@ void bt_kvt_close(bt_kvt_t *kvt)
     bt_kvt_stage_close(kvt);
     bt_kvt_sync_close(kvt);
 
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->spare_xfers)
-    {
-        bt_kvt_xfer_free(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, all));
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_xfer_t, xfer, &kvt->spare_xfers, all) {
+        bt_kvt_xfer_free(xfer);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->spare_windows)
-    {
-        bt_kvt_window_free(BT_CONTAINER_OF(pos, bt_kvt_window_t, all));
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, window, &kvt->spare_windows, all) {
+        bt_kvt_window_free(window);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->xfers)
-    {
-        bt_kvt_xfer_free(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, all));
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_xfer_t, xfer, &kvt->xfers, all) {
+        bt_kvt_xfer_free(xfer);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->windows)
-    {
-        bt_kvt_window_free(BT_CONTAINER_OF(pos, bt_kvt_window_t, all));
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, window, &kvt->windows, all) {
+        bt_kvt_window_free(window);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->closed)
-    {
-        bt_kvt_window_free(BT_CONTAINER_OF(pos, bt_kvt_window_t, all));
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, window, &kvt->closed, all) {
+        bt_kvt_window_free(window);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
-    {
-        bt_kvt_link_free(BT_CONTAINER_OF(pos, bt_kvt_link_t, all));
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_link_t, link, &kvt->links, all) {
+        bt_kvt_link_free(link);
     }
     bt_free(kvt->export_blob);
     bt_free(kvt->desc.extents);
@@ -330,18 +320,12 @@ static void link_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
     }
 }
 
-static bool greets(const bt_kvt_msg_t *msg)
-{
-    return (msg->type == BT_KVT_MSG_HELLO) ||
-           (msg->type == BT_KVT_MSG_HELLO_ACK);
-}
-
 /** Returns the key for the tag of a message over @a over; NULL: no message is
  *  allowed. */
 static const uint8_t *key_of(const bt_kvt_t *kvt, const bt_kvt_link_t *over,
                              const bt_kvt_msg_t *msg)
 {
-    if (greets(msg)) {
+    if (bt_kvt_msg_greets(msg->type)) {
         return (msg->to == kvt->config.instance) ? kvt->config.key : NULL;
     }
     return ((over != NULL) && !bt_kvt_link_is_lost(over->state) &&
@@ -370,7 +354,7 @@ bt_kvt_link_t *bt_kvt_take_message(bt_kvt_t *kvt, bt_kvt_link_t *over,
         return NULL;
     }
     proven = bt_kvt_msg_is_proven(data, bytes, key);
-    if (!proven && greets(&msg) && (kvt->before_until_ms != 0)) {
+    if (!proven && bt_kvt_msg_greets(msg.type) && (kvt->before_until_ms != 0)) {
         key = kvt->key_before;
         proven = bt_kvt_msg_is_proven(data, bytes, key);
     }

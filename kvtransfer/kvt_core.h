@@ -448,7 +448,6 @@ bool bt_kvt_window_move(bt_kvt_window_t *window, bt_kvt_window_input_t input,
 void bt_kvt_window_settle(bt_kvt_window_t *window);
 /** Fails a window, unless it has a result. */
 void bt_kvt_window_fail(bt_kvt_window_t *window, bt_status_t status);
-void bt_kvt_window_done(bt_kvt_window_t *window);
 /** Handles the loss of the link to the window's sender; gone: the sender cannot
  *  write either. */
 void bt_kvt_window_link_lost(bt_kvt_window_t *window, bool gone);

@@ -12,12 +12,7 @@
 
 bt_kvt_link_t *bt_kvt_link_find(bt_kvt_t *kvt, uint64_t instance)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
-    {
-        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_link_t, link, &kvt->links, all) {
         if ((link->instance == instance) && !bt_kvt_link_is_lost(link->state)) {
             return link;
         }
@@ -39,13 +34,6 @@ bool bt_kvt_link_move(bt_kvt_link_t *link, bt_kvt_link_input_t input)
     return true;
 }
 
-/** True for messages sent before the reader knows our random bytes. */
-static bool greets(const bt_kvt_msg_t *msg)
-{
-    return (msg->type == BT_KVT_MSG_HELLO) ||
-           (msg->type == BT_KVT_MSG_HELLO_ACK);
-}
-
 void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg)
 {
     bt_kvt_t *kvt = link->kvt;
@@ -57,12 +45,13 @@ void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg)
     }
     msg->from = kvt->config.instance;
     msg->nonce = link->nonce;
-    if (greets(msg)) {
+    if (bt_kvt_msg_greets(msg->type)) {
         msg->to = link->instance;
         memcpy(msg->random, link->random, sizeof(msg->random));
     }
-    status = bt_kvt_msg_encode(msg, greets(msg) ? link->plane_key : link->key,
-                               kvt->scratch, BT_KVT_MAX_MSG, &bytes);
+    status = bt_kvt_msg_encode(
+        msg, bt_kvt_msg_greets(msg->type) ? link->plane_key : link->key,
+        kvt->scratch, BT_KVT_MAX_MSG, &bytes);
     if (status == BT_OK) {
         status = kvt->ops->send(link, kvt->scratch, bytes);
     }
@@ -160,11 +149,8 @@ static bt_status_t link_create(bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
 
 void bt_kvt_link_free(bt_kvt_link_t *link)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &link->peers)
-    {
-        bt_free(BT_CONTAINER_OF(pos, bt_kvt_peer_t, of_link));
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_peer_t, peer, &link->peers, of_link) {
+        bt_free(peer);
     }
     if (!link->kvt->closing) {
         link->kvt->ops->forget(link);
@@ -188,7 +174,6 @@ void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why)
 {
     bt_kvt_t *kvt = link->kvt;
     const bool first = !bt_kvt_link_is_lost(link->state);
-    bt_list_t *pos, *tmp;
 
     if (!bt_kvt_link_move(link,
                           gone ? BT_KVT_LINK_ON_GONE : BT_KVT_LINK_ON_LOSE)) {
@@ -200,23 +185,17 @@ void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why)
                     " pid %d lost: %s",
                     link->instance, link->pid, why);
         kvt->ops->disconnect(link);
-        BT_LIST_FOR_EACH(pos, tmp, &link->xfers)
-        {
-            bt_kvt_xfer_end(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, of_link),
-                            BT_ERR_PEER_LOST);
+        BT_LIST_FOR_EACH_ENTRY(bt_kvt_xfer_t, xfer, &link->xfers, of_link) {
+            bt_kvt_xfer_end(xfer, BT_ERR_PEER_LOST);
         }
         unmap(link);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &link->windows)
-    {
-        bt_kvt_window_link_lost(BT_CONTAINER_OF(pos, bt_kvt_window_t, of_link),
-                                link->state == BT_KVT_LINK_IS_GONE);
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, window, &link->windows, of_link) {
+        bt_kvt_window_link_lost(window, link->state == BT_KVT_LINK_IS_GONE);
     }
     if (first) {
-        BT_LIST_FOR_EACH(pos, tmp, &link->peers)
-        {
-            bt_kvt_event_push(
-                kvt, &BT_CONTAINER_OF(pos, bt_kvt_peer_t, of_link)->lost);
+        BT_LIST_FOR_EACH_ENTRY(bt_kvt_peer_t, peer, &link->peers, of_link) {
+            bt_kvt_event_push(kvt, &peer->lost);
         }
     }
 }
@@ -225,12 +204,7 @@ void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why)
  */
 static void links_supersede(bt_kvt_t *kvt, uint64_t instance, uint64_t nonce)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
-    {
-        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_link_t, link, &kvt->links, all) {
         if ((link->instance == instance) && (link->peer_nonce != 0) &&
             (link->peer_nonce < nonce)) {
             bt_kvt_link_lost(link, true, "it connected anew");
@@ -272,17 +246,10 @@ static bt_kvt_seen_t *seen_get(bt_kvt_t *kvt)
     if (kvt->n_seen == BT_KVT_MAX_SEEN) {
         return &kvt->seen[kvt->next_seen++ % BT_KVT_MAX_SEEN];
     }
-    if (kvt->n_seen == kvt->seen_cap) {
-        const uint32_t cap = (kvt->seen_cap == 0) ? 16 : kvt->seen_cap * 2;
-        bt_kvt_seen_t *grown = bt_realloc_array(kvt->seen, cap, sizeof(*grown));
-
-        if (grown == NULL) {
-            return NULL;
-        }
-        kvt->seen = grown;
-        kvt->seen_cap = cap;
-    }
-    return &kvt->seen[kvt->n_seen++];
+    return bt_kvt_array_grow(&kvt->seen, &kvt->seen_cap, kvt->n_seen + 1,
+                             sizeof(*kvt->seen))
+               ? &kvt->seen[kvt->n_seen++]
+               : NULL;
 }
 
 /** Remembers the incarnation of a HELLO. @return false: the HELLO is no newer
@@ -383,8 +350,6 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
 void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg,
                            const uint8_t key[BT_KEY_BYTES])
 {
-    bt_list_t *pos, *tmp;
-
     if ((link->peer_nonce != 0) && (link->peer_nonce != msg->nonce)) {
         if (msg->nonce > link->peer_nonce) {
             bt_kvt_link_lost(link, true, "it connected anew");
@@ -402,23 +367,16 @@ void bt_kvt_link_hello_ack(bt_kvt_link_t *link, const bt_kvt_msg_t *msg,
             return;
         }
     }
-    BT_LIST_FOR_EACH(pos, tmp, &link->peers)
-    {
-        bt_kvt_event_push(link->kvt,
-                          &BT_CONTAINER_OF(pos, bt_kvt_peer_t, of_link)->up);
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_peer_t, peer, &link->peers, of_link) {
+        bt_kvt_event_push(link->kvt, &peer->up);
     }
     bt_kvt_xfers_wake(link);
 }
 
 void bt_kvt_links_mend(bt_kvt_t *kvt)
 {
-    bt_list_t *pos, *tmp;
-
     kvt->broken = false;
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
-    {
-        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_link_t, link, &kvt->links, all) {
         if (link->state == BT_KVT_LINK_IS_BROKEN) {
             bt_kvt_link_lost(link, false, "a message could not be sent");
         }
@@ -541,15 +499,11 @@ static void link_tick(bt_kvt_link_t *link)
 void bt_kvt_links_slept(bt_kvt_t *kvt, uint64_t pause_ms)
 {
     const uint64_t keepalive_ms = kvt->config.keepalive_ms;
-    bt_list_t *pos, *tmp;
 
     if (pause_ms <= 2 * keepalive_ms) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
-    {
-        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_link_t, link, &kvt->links, all) {
         link->last_heard_ms += pause_ms - keepalive_ms;
         if (link->last_heard_ms > kvt->now_ms) {
             link->last_heard_ms = kvt->now_ms;
@@ -562,12 +516,7 @@ void bt_kvt_links_slept(bt_kvt_t *kvt, uint64_t pause_ms)
 
 void bt_kvt_links_tick(bt_kvt_t *kvt)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
-    {
-        bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_link_t, link, &kvt->links, all) {
         if (!bt_kvt_link_is_lost(link->state)) {
             link_tick(link);
         } else if (bt_list_empty(&link->peers) && bt_list_empty(&link->xfers) &&
@@ -582,18 +531,12 @@ void bt_kvt_link_over_add(bt_kvt_link_t *link, uint64_t grant)
     if (bt_kvt_link_over_has(link, grant)) {
         return;
     }
-    if (link->n_over == link->over_cap) {
-        const uint32_t cap = (link->over_cap == 0) ? 64 : link->over_cap * 2;
-        uint64_t *grown = bt_realloc_array(link->over, cap, sizeof(*grown));
-
-        if (grown == NULL) {
-            link->over_lost = true;
-            return;
-        }
-        link->over = grown;
-        link->over_cap = cap;
+    if (bt_kvt_array_grow(&link->over, &link->over_cap, link->n_over + 1,
+                          sizeof(*link->over))) {
+        link->over[link->n_over++] = grant;
+    } else {
+        link->over_lost = true;
     }
-    link->over[link->n_over++] = grant;
 }
 
 void bt_kvt_link_over_trim(bt_kvt_link_t *link, uint64_t floor)
@@ -719,15 +662,10 @@ err_peer:
 
 void bt_kvt_peer_release(bt_kvt_peer_t *peer)
 {
-    bt_list_t *pos, *tmp;
-
     if (peer == NULL) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &peer->link->kvt->xfers)
-    {
-        bt_kvt_xfer_t *xfer = BT_CONTAINER_OF(pos, bt_kvt_xfer_t, all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_xfer_t, xfer, &peer->link->kvt->xfers, all) {
         if (xfer->peer == peer) {
             bt_kvt_cancel(xfer);
             xfer->peer = NULL;

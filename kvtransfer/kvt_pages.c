@@ -107,7 +107,7 @@ bt_kvt_pages_t bt_kvt_pages_of(void *base, size_t bytes)
     return (bt_kvt_pages_t){.base = base, .n = bytes / BT_KVT_PAGE_BYTES};
 }
 
-/* Not by a load: if the file system is full that ends in SIGBUS. */
+/* Asks the kernel: a load from a full file system ends in SIGBUS. */
 static bool has_something(uint8_t *page)
 {
     return madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_POPULATE_READ) ==
@@ -161,7 +161,7 @@ static void wake(const bt_kvt_warmer_t *warmer)
     (void)!eventfd_write(warmer->fd, 1);
 }
 
-/* In small steps, so that stop() does not wait long. */
+/* Works in small steps, so that stop() does not wait long. */
 static void warm_wanted(bt_kvt_warmer_t *warmer)
 {
     while (!atomic_load(&warmer->stop) && !atomic_load(&warmer->over) &&
@@ -318,8 +318,8 @@ static void step_aside(bt_kvt_aside_t *aside)
     }
 }
 
-/* Once away, the thread stays away until the writers are done; otherwise only
- * where it would matter. */
+/* A thread that is away stays away until the writers are done; another moves
+ * only where it would matter. */
 static bool is_in_the_way(const bt_kvt_aside_t *aside)
 {
     const uint32_t here = bt_kvt_aside_here();

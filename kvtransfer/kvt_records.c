@@ -132,18 +132,10 @@ static void on_begin(bt_kvt_link_t *link, bt_kvt_window_t *w,
 
 static bt_status_t records_append(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
 {
-    const uint32_t n = w->n_records + msg->n_records;
-
-    if (n > w->records_cap) {
-        const uint32_t cap = (n > w->records_cap * 2) ? n : w->records_cap * 2;
-        bt_kvt_record_t *grown =
-            bt_realloc_array(w->records, cap, sizeof(*grown));
-
-        if (grown == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        w->records = grown;
-        w->records_cap = cap;
+    if (!bt_kvt_array_grow(&w->records, &w->records_cap,
+                           w->n_records + msg->n_records,
+                           sizeof(*w->records))) {
+        return BT_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < msg->n_records; i++) {
         const bt_kvt_record_t record = bt_kvt_record_get(msg, i);

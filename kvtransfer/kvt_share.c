@@ -159,12 +159,8 @@ void bt_kvt_share_map(bt_kvt_link_t *link, const bt_kvt_export_info_t *info)
 static void drain(bt_kvt_link_t *link)
 {
     bt_kvt_stage_t *stage = link->kvt->stage;
-    bt_list_t *pos, *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &stage->copying)
-    {
-        bt_kvt_slot_t *slot = BT_CONTAINER_OF(pos, bt_kvt_slot_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_slot_t, slot, &stage->copying, link) {
         if ((slot->xfer != NULL) && (slot->xfer->link == link)) {
             const bt_status_t status =
                 bt_copier_wait(stage->copier, slot->ticket);

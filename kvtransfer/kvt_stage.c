@@ -148,12 +148,7 @@ static bt_kvt_slot_t *slot_take(bt_kvt_stage_t *stage, bt_kvt_way_t way)
 
 static void waiting_wake(bt_kvt_t *kvt)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->links)
-    {
-        const bt_kvt_link_t *link = BT_CONTAINER_OF(pos, bt_kvt_link_t, all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_link_t, link, &kvt->links, all) {
         if (!bt_list_empty(&link->waiting)) {
             bt_kvt_xfer_wake(
                 BT_CONTAINER_OF(link->waiting.next, bt_kvt_xfer_t, waiting));
@@ -190,16 +185,6 @@ void bt_kvt_slot_unref(bt_kvt_slot_t *slot)
     if ((slot != NULL) && (--slot->n_refs == 0)) {
         slot_free(slot);
     }
-}
-
-const uint8_t *bt_kvt_slot_bytes(const bt_kvt_slot_t *slot)
-{
-    return slot->bytes;
-}
-
-uint8_t *bt_kvt_slot_target(bt_kvt_slot_t *slot)
-{
-    return slot->bytes;
 }
 
 /* ---- sending ---- */
@@ -301,13 +286,8 @@ void bt_kvt_stage_moved(bt_kvt_xfer_t *x)
 
 void bt_kvt_stage_drop(bt_kvt_xfer_t *x)
 {
-    bt_list_t *pos, *tmp;
-
     waiting_leave(x);
-    BT_LIST_FOR_EACH(pos, tmp, &x->slots)
-    {
-        bt_kvt_slot_t *slot = BT_CONTAINER_OF(pos, bt_kvt_slot_t, of_xfer);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_slot_t, slot, &x->slots, of_xfer) {
         bt_list_remove(&slot->of_xfer);
         if (slot->copied) {
             bt_kvt_slot_unref(slot);
@@ -357,16 +337,9 @@ bool bt_kvt_stage_hash_of(bt_kvt_window_t *w, const bt_kvt_record_t *record,
 static bt_status_t arrival_add(bt_kvt_window_t *w, uint64_t offset,
                                uint64_t bytes, uint64_t hash)
 {
-    if (w->n_arrivals == w->arrivals_cap) {
-        const uint32_t cap = (w->arrivals_cap == 0) ? 64 : w->arrivals_cap * 2;
-        bt_kvt_record_t *grown =
-            bt_realloc_array(w->arrivals, cap, sizeof(*grown));
-
-        if (grown == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        w->arrivals = grown;
-        w->arrivals_cap = cap;
+    if (!bt_kvt_array_grow(&w->arrivals, &w->arrivals_cap, w->n_arrivals + 1,
+                           sizeof(*w->arrivals))) {
+        return BT_ERR_NO_MEMORY;
     }
     w->arrivals[w->n_arrivals++] =
         (bt_kvt_record_t){.offset = offset, .bytes = bytes, .hash = hash};
@@ -526,14 +499,11 @@ bool bt_kvt_stage_progress(bt_kvt_t *kvt)
 {
     bt_kvt_stage_t *stage = kvt->stage;
     bool some = false;
-    bt_list_t *pos, *tmp;
 
     if (stage == NULL) {
         return false;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &stage->copying)
-    {
-        bt_kvt_slot_t *slot = BT_CONTAINER_OF(pos, bt_kvt_slot_t, link);
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_slot_t, slot, &stage->copying, link) {
         const bt_status_t status =
             stage->copier->query(stage->copier->user, slot->ticket);
 

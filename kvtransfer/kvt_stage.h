@@ -56,7 +56,6 @@ bool bt_kvt_stage_full(bt_kvt_t *kvt);
 BT_MUST_CHECK bt_status_t bt_kvt_stage_fetch(bt_kvt_xfer_t *xfer);
 /** @return the slot with record xfer->n_moved, or NULL: not ready yet */
 bt_kvt_slot_t *bt_kvt_stage_next(bt_kvt_xfer_t *xfer);
-const uint8_t *bt_kvt_slot_bytes(const bt_kvt_slot_t *slot);
 /** Adds a reference for each piece that is sent from a slot. NULL is allowed.
  */
 void bt_kvt_slot_ref(bt_kvt_slot_t *slot);
@@ -76,7 +75,6 @@ void bt_kvt_stage_put(bt_kvt_window_t *window, uint8_t *dst, const void *src,
 /** Returns a slot for the transport to write a piece into, or NULL: wait. Then
  *  call bt_kvt_stage_filled() or bt_kvt_slot_unref(). */
 bt_kvt_slot_t *bt_kvt_stage_slot(bt_kvt_t *kvt);
-uint8_t *bt_kvt_slot_target(bt_kvt_slot_t *slot);
 /** Copies a filled slot to the device. bt_kvt_window_landed() follows. */
 void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *window,
                          uint8_t *dst, uint64_t offset, uint64_t bytes,

@@ -286,8 +286,7 @@ static void landing_begin(landing_t *landing)
                                 .memory_type = bt_kvt_ucx_memory_type(ucx),
                                 .user_data = landing,
                                 .cb.recv_am = on_landed};
-    uint8_t *to = (landing->slot == NULL) ? landing->dst
-                                          : bt_kvt_slot_target(landing->slot);
+    uint8_t *to = (landing->slot == NULL) ? landing->dst : landing->slot->bytes;
     ucs_status_ptr_t request = ucp_am_recv_data_nbx(ucx->net, landing->data, to,
                                                     landing->bytes, &recv);
 
@@ -440,12 +439,7 @@ static void early_keep(ucx_link_t *ul, uint64_t number, const void *data,
 
 static early_t *early_next(ucx_link_t *ul)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &ul->early)
-    {
-        early_t *e = BT_CONTAINER_OF(pos, early_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(early_t, e, &ul->early, link) {
         if (e->number == ul->n_taken) {
             bt_list_remove(&e->link);
             ul->n_early--;

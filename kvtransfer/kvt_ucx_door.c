@@ -310,17 +310,9 @@ static bool is_known(const ucx_door_t *door,
 static bool source_add(ucx_door_t *door,
                        const uint8_t source[BT_KVT_SOURCE_BYTES])
 {
-    if (door->n_sources == door->sources_cap) {
-        const uint32_t cap =
-            (door->sources_cap == 0) ? 16 : door->sources_cap * 2;
-        uint8_t(*grown)[BT_KVT_SOURCE_BYTES] =
-            bt_realloc_array(door->sources, cap, sizeof(*grown));
-
-        if (grown == NULL) {
-            return false;
-        }
-        door->sources = grown;
-        door->sources_cap = cap;
+    if (!bt_kvt_array_grow(&door->sources, &door->sources_cap,
+                           door->n_sources + 1, sizeof(*door->sources))) {
+        return false;
     }
     memcpy(door->sources[door->n_sources++], source, BT_KVT_SOURCE_BYTES);
     return true;

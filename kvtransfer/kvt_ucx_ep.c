@@ -212,12 +212,8 @@ static void connection_close(ucx_link_t *ul, bool force)
 void bt_kvt_ucx_disconnect(bt_kvt_link_t *link)
 {
     ucx_t *ucx = link->kvt->transport;
-    bt_list_t *pos, *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
-    {
-        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(ucx_link_t, ul, &ucx->links, link) {
         if (ul->owner == link) {
             connection_close(ul, true);
         }
@@ -236,12 +232,8 @@ static void pidfd_close(ucx_link_t *ul)
 void bt_kvt_ucx_forget(bt_kvt_link_t *link)
 {
     ucx_t *ucx = link->kvt->transport;
-    bt_list_t *pos, *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
-    {
-        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(ucx_link_t, ul, &ucx->links, link) {
         if (ul->owner == link) {
             pidfd_close(ul);
             ul->owner = NULL;
@@ -258,29 +250,20 @@ static void net_drain(ucx_t *ucx)
     bool closing = true;
 
     while (((ucx->n_flying > 0) || closing) && (bt_now_ms() < until_ms)) {
-        bt_list_t *pos, *tmp;
-
         if (ucp_worker_progress(ucx->net) == 0) {
             closing = false;
         }
-        BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
-        {
-            closing =
-                closing || BT_CONTAINER_OF(pos, ucx_link_t, link)->closing;
+        BT_LIST_FOR_EACH_ENTRY(ucx_link_t, ul, &ucx->links, link) {
+            closing = closing || ul->closing;
         }
     }
 }
 
 void bt_kvt_ucx_links_close(ucx_t *ucx)
 {
-    bt_list_t *pos, *tmp;
-
     ucx->closing = true;
     net_drain(ucx);
-    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
-    {
-        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(ucx_link_t, ul, &ucx->links, link) {
         bt_kvt_ucx_shm_unmap(ul);
         connection_close(ul, true);
     }
@@ -302,12 +285,7 @@ void bt_kvt_ucx_links_free(ucx_t *ucx)
 
 ucx_link_t *bt_kvt_ucx_connection_find(ucx_t *ucx, ucp_ep_h ep)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
-    {
-        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(ucx_link_t, ul, &ucx->links, link) {
         if (ul->ep == ep) {
             return ul;
         }
@@ -357,13 +335,8 @@ static void lose(ucx_link_t *ul)
 
 void bt_kvt_ucx_failed_report(ucx_t *ucx)
 {
-    bt_list_t *pos, *tmp;
-
     ucx->some_failed = false;
-    BT_LIST_FOR_EACH(pos, tmp, &ucx->links)
-    {
-        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(ucx_link_t, ul, &ucx->links, link) {
         if (!ul->failed || (ul->ep == NULL)) {
             continue;
         }
@@ -380,15 +353,12 @@ void bt_kvt_ucx_unproven_end(ucx_t *ucx)
 {
     uint32_t too_many =
         (ucx->n_unproven > UNPROVEN_MAX) ? ucx->n_unproven - UNPROVEN_MAX : 0;
-    bt_list_t *pos, *tmp;
 
     if (ucx->n_unproven == 0) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &ucx->links) /* the oldest first */
-    {
-        ucx_link_t *ul = BT_CONTAINER_OF(pos, ucx_link_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(ucx_link_t, ul, &ucx->links,
+                           link) { /* the oldest first */
         if (ul->proven || (ul->ep == NULL)) {
             continue;
         }

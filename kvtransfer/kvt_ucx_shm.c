@@ -274,7 +274,7 @@ err_fd:
     return BT_ERR_NO_MEMORY;
 }
 
-/* Without it pages are small, which is not an error. */
+/* Asks for large pages; small ones are no error. */
 static void warm_pool(bt_kvt_t *kvt)
 {
     const bt_kvt_pages_t pages =

@@ -253,11 +253,6 @@ void bt_kvt_window_fail(bt_kvt_window_t *w, bt_status_t status)
     }
 }
 
-void bt_kvt_window_done(bt_kvt_window_t *w)
-{
-    (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_PROVEN, BT_OK);
-}
-
 void bt_kvt_window_close(bt_kvt_window_t *w)
 {
     if ((w != NULL) && bt_kvt_window_takes(w, BT_KVT_WINDOW_ON_CLOSE)) {
@@ -374,12 +369,7 @@ void bt_kvt_window_link_lost(bt_kvt_window_t *w, bool gone)
 
 void bt_kvt_windows_bind(bt_kvt_link_t *link)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &link->kvt->windows)
-    {
-        bt_kvt_window_t *w = BT_CONTAINER_OF(pos, bt_kvt_window_t, all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, w, &link->kvt->windows, all) {
         if ((w->link == NULL) && (w->sender_instance == link->instance)) {
             bt_kvt_window_bind(w, link);
         }
@@ -400,12 +390,8 @@ static bool is_late(const bt_kvt_window_t *w)
 void bt_kvt_windows_tick(bt_kvt_t *kvt)
 {
     const uint64_t now = kvt->now_ms;
-    bt_list_t *pos, *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->closing_windows)
-    {
-        bt_kvt_window_t *w = BT_CONTAINER_OF(pos, bt_kvt_window_t, todo);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, w, &kvt->closing_windows, todo) {
         if (w->close_ms == BT_KVT_UNTIMED) {
             w->close_ms = now;
             w->revoke_ms = now;
@@ -485,7 +471,7 @@ void bt_kvt_window_decide(bt_kvt_window_t *w)
         return;
     }
     if (w->proven.bytes == w->map.bytes) {
-        bt_kvt_window_done(w);
+        (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_PROVEN, BT_OK);
     } else {
         bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* a hole */
     }

@@ -397,11 +397,6 @@ static void put_part_rest(writer_t *w, const bt_kvt_msg_t *msg)
     }
 }
 
-static bool type_greets(bt_kvt_msg_type_t type)
-{
-    return (type == BT_KVT_MSG_HELLO) || (type == BT_KVT_MSG_HELLO_ACK);
-}
-
 static bool type_has_lease(bt_kvt_msg_type_t type)
 {
     return (type >= BT_KVT_MSG_BEGIN) && (type <= BT_KVT_MSG_CONFIRM);
@@ -420,7 +415,7 @@ static void put_fixed(writer_t *w, const bt_kvt_msg_t *msg)
         put_u64(w, msg->lease.grant);
         put_u64(w, msg->floor);
     }
-    if (type_greets(msg->type)) {
+    if (bt_kvt_msg_greets(msg->type)) {
         put_u64(w, msg->to);
         put_u64(w, msg->echo);
         put_bytes(w, msg->random, sizeof(msg->random));
@@ -481,7 +476,7 @@ static void get_fixed(reader_t *r, bt_kvt_msg_t *msg)
         msg->lease.grant = get_u64(r);
         msg->floor = get_u64(r);
     }
-    if (type_greets(msg->type)) {
+    if (bt_kvt_msg_greets(msg->type)) {
         msg->to = get_u64(r);
         msg->echo = get_u64(r);
         get_array(r, msg->random, sizeof(msg->random));

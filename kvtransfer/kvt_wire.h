@@ -146,6 +146,12 @@ typedef enum bt_kvt_msg_type {
     BT_KVT_MSG_END_
 } bt_kvt_msg_type_t;
 
+/** True for messages sent before the reader knows the writer's random bytes. */
+static inline bool bt_kvt_msg_greets(bt_kvt_msg_type_t type)
+{
+    return (type == BT_KVT_MSG_HELLO) || (type == BT_KVT_MSG_HELLO_ACK);
+}
+
 /** Manifest entry: bytes of the window within one pool run. */
 typedef struct bt_kvt_record {
     uint64_t offset; /**< in the window */

@@ -26,12 +26,7 @@
 static bt_kvt_xfer_t *xfer_find(bt_kvt_link_t *link,
                                 const bt_kvt_lease_t *lease)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &link->xfers)
-    {
-        bt_kvt_xfer_t *x = BT_CONTAINER_OF(pos, bt_kvt_xfer_t, of_link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_xfer_t, x, &link->xfers, of_link) {
         if ((x->lease.grant == lease->grant) && (x->lease.id == lease->id) &&
             (x->lease.generation == lease->generation)) {
             return x;
@@ -233,11 +228,8 @@ void bt_kvt_xfer_wake(bt_kvt_xfer_t *x)
 
 void bt_kvt_xfers_wake(bt_kvt_link_t *link)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &link->xfers)
-    {
-        bt_kvt_xfer_wake(BT_CONTAINER_OF(pos, bt_kvt_xfer_t, of_link));
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_xfer_t, xfer, &link->xfers, of_link) {
+        bt_kvt_xfer_wake(xfer);
     }
 }
 
@@ -532,7 +524,7 @@ static const bt_kvt_record_t *record_away(bt_kvt_xfer_t *x, bool direct)
         if (slot == NULL) {
             return NULL;
         }
-        src = bt_kvt_slot_bytes(slot);
+        src = slot->bytes;
     }
     if (direct) {
         pieces_copy(x,
@@ -675,12 +667,7 @@ void bt_kvt_xfers_move(bt_kvt_t *kvt, size_t *budget_p)
 
 void bt_kvt_xfers_tick(bt_kvt_t *kvt)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &kvt->xfers)
-    {
-        bt_kvt_xfer_t *x = BT_CONTAINER_OF(pos, bt_kvt_xfer_t, all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_xfer_t, x, &kvt->xfers, all) {
         if (bt_kvt_xfer_is_live(x) && (x->leave == BT_KVT_LEAVE_ASKED) &&
             (kvt->now_ms - x->begin_ms >= kvt->config.keepalive_ms)) {
             x->begin_ms = kvt->now_ms;
