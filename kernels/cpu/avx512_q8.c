@@ -26,7 +26,8 @@ SPECIALIZE __m512i start_of(bt_pack_format_t format, const bt_q8_group_t *x,
                               : _mm512_set1_epi32(x->start[half]);
 }
 
-/* Of 4 k, which a line has; of codes in two parts a line of the lower ones. */
+/* Steps of 4 k in a line; of codes in two parts, in a line of the lower ones.
+ */
 SPECIALIZE uint32_t steps_of_line(bt_pack_format_t format)
 {
     return (format.bits == 8) ? 1 : (format.bits == 2) ? 4 : 2;

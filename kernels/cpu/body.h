@@ -360,14 +360,6 @@ static inline float body_to_e4m3(const float *x, uint32_t n, uint8_t *out)
     return scale;
 }
 
-static inline void body_silu_mul(const float *gate, const float *up, uint32_t n,
-                                 float *out)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        out[i] = gate[i] / (1.0f + bt_expf(-gate[i])) * up[i];
-    }
-}
-
 static inline void body_activate(bt_activation_t act, const float *x,
                                  const float *up, uint32_t n, float *out)
 {

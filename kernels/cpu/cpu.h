@@ -202,8 +202,6 @@ typedef struct bt_cpu_isa {
      *  for the order. Pairs do not change each other's bits. */
     void (*attn_tile)(const bt_attn_tile_t *tile);
 
-    void (*silu_mul)(const float *gate, const float *up, uint32_t n,
-                     float *out);
     /** Applies an activation function.
      *  @param up  (n) factors; NULL: not gated */
     void (*activate)(bt_activation_t act, const float *x, const float *up,

@@ -93,7 +93,7 @@ static const float *make_row(const step_t *step, size_t r, float *line)
         return line;
     case ROWS_SILU:
         x += r * n_in;
-        isa->silu_mul(x, x + n_in, n_in, line);
+        isa->activate(BT_ACT_SILU, x, x + n_in, n_in, line);
         return line;
     default:
         return x;

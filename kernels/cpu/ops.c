@@ -27,19 +27,29 @@ void bt_cpu_run(cpu_backend_t *cpu, uint32_t n_items, uint64_t work_per_item,
                     ctx);
 }
 
-typedef struct embed_job {
-    const bt_weight_t *w;
-    const uint32_t *tokens;
-    float *out;
-} embed_job_t;
+/* An operation in progress: each uses the fields that it needs. */
+typedef struct op_job {
+    cpu_backend_t *cpu;
+    const bt_weight_t *w; /* of a lookup */
+    const bt_batch_t *batch;
+    const float *x, *weight, *bias, *factors;
+    float *out; /* also the rows of an operation in place */
+    uint32_t *ids;
+    void (*fn)(float *x, float factor, size_t n);
+    float eps, factor;
+    size_t n, row_floats;
+    uint32_t dim, n_heads;
+    bt_activation_t act;
+    bool gated;
+} op_job_t;
 
 static void embed_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
-    const embed_job_t *job = ctx;
+    const op_job_t *job = ctx;
 
     (void)thread;
     for (uint32_t r = begin; r < end; r++) {
-        bt_pack_read_row(job->w, job->tokens[r],
+        bt_pack_read_row(job->w, job->batch->tokens[r],
                          job->out + (size_t)r * job->w->n_in);
     }
 }
@@ -47,30 +57,21 @@ static void embed_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 void bt_cpu_embed(bt_backend_t *be, const bt_weight_t *w,
                   const bt_batch_t *batch, float *out)
 {
-    embed_job_t job = {.w = w, .tokens = batch->tokens, .out = out};
+    op_job_t job = {.w = w, .batch = batch, .out = out};
 
     bt_cpu_run(bt_cpu_of(be), batch->n_rows, w->n_in, BT_CPU_MIN_ELEMS / 4,
                embed_rows, &job);
 }
 
-typedef struct rows_job {
-    const bt_cpu_isa_t *isa;
-    const float *x;
-    const float *weight;
-    float *out;
-    float eps;
-    uint32_t dim;
-} rows_job_t;
-
 static void rmsnorm_rows(void *ctx, uint32_t thread, uint32_t begin,
                          uint32_t end)
 {
-    const rows_job_t *job = ctx;
+    const op_job_t *job = ctx;
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {
-        job->isa->rmsnorm(job->x + r * job->dim, job->weight, job->eps,
-                          job->dim, job->out + r * job->dim);
+        job->cpu->isa->rmsnorm(job->x + r * job->dim, job->weight, job->eps,
+                               job->dim, job->out + r * job->dim);
     }
 }
 
@@ -78,60 +79,37 @@ void bt_cpu_rmsnorm(bt_backend_t *be, const float *x, const float *weight,
                     float eps, uint32_t n_rows, uint32_t dim, float *out)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    rows_job_t job = {.isa = cpu->isa,
-                      .x = x,
-                      .weight = weight,
-                      .out = out,
-                      .eps = eps,
-                      .dim = dim};
+    op_job_t job = {.cpu = cpu,
+                    .x = x,
+                    .weight = weight,
+                    .out = out,
+                    .eps = eps,
+                    .dim = dim};
 
     bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, rmsnorm_rows, &job);
-}
-
-static void silu_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
-{
-    const rows_job_t *job = ctx;
-
-    (void)thread;
-    for (size_t r = begin; r < end; r++) {
-        const float *gate = job->x + r * 2 * job->dim;
-
-        job->isa->silu_mul(gate, gate + job->dim, job->dim,
-                           job->out + r * job->dim);
-    }
 }
 
 void bt_cpu_silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
                      uint32_t dim, float *out)
 {
-    cpu_backend_t *cpu = bt_cpu_of(be);
-    rows_job_t job = {.isa = cpu->isa, .x = gate_up, .out = out, .dim = dim};
-
-    bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS / 4, silu_rows, &job);
+    bt_cpu_activate(be, BT_ACT_SILU, true, gate_up, n_rows, dim, out);
 }
-
-typedef struct add_job {
-    const bt_cpu_isa_t *isa;
-    float *x;
-    const float *y;
-    size_t n;
-} add_job_t;
 
 static void add_pieces(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
-    const add_job_t *job = ctx;
+    const op_job_t *job = ctx;
     size_t first = (size_t)begin * BT_CPU_PIECE;
     size_t last = (size_t)end * BT_CPU_PIECE;
 
     (void)thread;
     last = (last > job->n) ? job->n : last;
-    job->isa->add(job->x + first, job->y + first, last - first);
+    job->cpu->isa->add(job->out + first, job->x + first, last - first);
 }
 
 void bt_cpu_add(bt_backend_t *be, float *x, const float *y, size_t n)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    add_job_t job = {.isa = cpu->isa, .x = x, .y = y, .n = n};
+    op_job_t job = {.cpu = cpu, .x = y, .out = x, .n = n};
 
     bt_cpu_run(cpu, (uint32_t)((n + BT_CPU_PIECE - 1) / BT_CPU_PIECE),
                BT_CPU_PIECE, BT_CPU_MIN_ELEMS * 2, add_pieces, &job);
@@ -172,21 +150,14 @@ void bt_cpu_cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
     }
 }
 
-typedef struct argmax_job {
-    const bt_cpu_isa_t *isa;
-    const float *x;
-    uint32_t dim;
-    uint32_t *ids;
-} argmax_job_t;
-
 static void argmax_rows(void *ctx, uint32_t thread, uint32_t begin,
                         uint32_t end)
 {
-    const argmax_job_t *job = ctx;
+    const op_job_t *job = ctx;
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {
-        job->ids[r] = job->isa->argmax(job->x + r * job->dim, job->dim);
+        job->ids[r] = job->cpu->isa->argmax(job->x + r * job->dim, job->dim);
     }
 }
 
@@ -194,7 +165,7 @@ void bt_cpu_argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
                    uint32_t dim, uint32_t *ids)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    argmax_job_t job = {.isa = cpu->isa, .x = x, .dim = dim, .ids = ids};
+    op_job_t job = {.cpu = cpu, .x = x, .dim = dim, .ids = ids};
 
     bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, argmax_rows, &job);
 }
@@ -202,25 +173,15 @@ void bt_cpu_argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
 /* Operations that Llama models do not use: other norms and activations, biases,
  * learned positions, scales and caps. */
 
-typedef struct norm_job {
-    const bt_cpu_isa_t *isa;
-    const float *x;
-    const float *weight;
-    const float *bias;
-    float eps;
-    uint32_t dim;
-    float *out;
-} norm_job_t;
-
 static void layer_norm_rows(void *ctx, uint32_t thread, uint32_t begin,
                             uint32_t end)
 {
-    const norm_job_t *job = ctx;
+    const op_job_t *job = ctx;
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {
-        job->isa->layer_norm(job->x + r * job->dim, job->weight, job->bias,
-                             job->eps, job->dim, job->out + r * job->dim);
+        job->cpu->isa->layer_norm(job->x + r * job->dim, job->weight, job->bias,
+                                  job->eps, job->dim, job->out + r * job->dim);
     }
 }
 
@@ -229,39 +190,29 @@ void bt_cpu_layer_norm(bt_backend_t *be, const float *x, const float *weight,
                        uint32_t dim, float *out)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    norm_job_t job = {.isa = cpu->isa,
-                      .x = x,
-                      .weight = weight,
-                      .bias = bias,
-                      .eps = eps,
-                      .dim = dim,
-                      .out = out};
+    op_job_t job = {.cpu = cpu,
+                    .x = x,
+                    .weight = weight,
+                    .bias = bias,
+                    .eps = eps,
+                    .dim = dim,
+                    .out = out};
 
     bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, layer_norm_rows, &job);
 }
 
-typedef struct head_job {
-    const bt_cpu_isa_t *isa;
-    float *x; /* the first head of row 0 */
-    const float *weight;
-    float eps;
-    size_t row_floats;
-    uint32_t n_heads;
-    uint32_t dim;
-} head_job_t;
-
 static void head_norm_rows(void *ctx, uint32_t thread, uint32_t begin,
                            uint32_t end)
 {
-    const head_job_t *job = ctx;
+    const op_job_t *job = ctx;
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {
         for (uint32_t h = 0; h < job->n_heads; h++) {
             float *const x =
-                job->x + r * job->row_floats + (size_t)h * job->dim;
+                job->out + r * job->row_floats + (size_t)h * job->dim;
 
-            job->isa->rmsnorm(x, job->weight, job->eps, job->dim, x);
+            job->cpu->isa->rmsnorm(x, job->weight, job->eps, job->dim, x);
         }
     }
 }
@@ -271,24 +222,17 @@ void bt_cpu_head_norm(bt_backend_t *be, float *x, const float *weight,
                       uint32_t n_heads, uint32_t dim)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    head_job_t job = {.isa = cpu->isa,
-                      .x = x + at,
-                      .weight = weight,
-                      .eps = eps,
-                      .row_floats = row_floats,
-                      .n_heads = n_heads,
-                      .dim = dim};
+    op_job_t job = {.cpu = cpu,
+                    .out = x + at,
+                    .weight = weight,
+                    .eps = eps,
+                    .row_floats = row_floats,
+                    .n_heads = n_heads,
+                    .dim = dim};
 
     bt_cpu_run(cpu, n_rows, (uint64_t)n_heads * dim, BT_CPU_MIN_ELEMS,
                head_norm_rows, &job);
 }
-
-typedef struct positions_job {
-    cpu_backend_t *cpu;
-    const bt_weight_t *w;
-    const bt_batch_t *batch;
-    float *x;
-} positions_job_t;
 
 typedef struct rows {
     uint32_t first, end;
@@ -307,7 +251,7 @@ static rows_t rows_in(const bt_ragged_seq_t *seq, uint32_t begin, uint32_t end)
 static void add_positions_rows(void *ctx, uint32_t thread, uint32_t begin,
                                uint32_t end)
 {
-    const positions_job_t *job = ctx;
+    const op_job_t *job = ctx;
     const uint32_t dim = job->w->n_in;
     float *const line = job->cpu->lines + thread * job->cpu->line_floats;
 
@@ -317,7 +261,7 @@ static void add_positions_rows(void *ctx, uint32_t thread, uint32_t begin,
 
         for (uint32_t r = rows.first; r < rows.end; r++) {
             bt_pack_read_row(job->w, seq->pos + (r - seq->row), line);
-            job->cpu->isa->add(job->x + (size_t)r * dim, line, dim);
+            job->cpu->isa->add(job->out + (size_t)r * dim, line, dim);
         }
     }
 }
@@ -326,25 +270,16 @@ void bt_cpu_add_positions(bt_backend_t *be, const bt_weight_t *w,
                           const bt_batch_t *batch, float *x)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    positions_job_t job = {.cpu = cpu, .w = w, .batch = batch, .x = x};
+    op_job_t job = {.cpu = cpu, .w = w, .batch = batch, .out = x};
 
     bt_cpu_run(cpu, batch->n_rows, w->n_in, BT_CPU_MIN_ELEMS / 4,
                add_positions_rows, &job);
 }
 
-typedef struct temper_job {
-    const bt_cpu_isa_t *isa;
-    const bt_batch_t *batch;
-    const float *factors;
-    float *x;
-    size_t row_floats;
-    uint32_t dim;
-} temper_job_t;
-
 /* Items are rows of the batch in the order of the sequences. */
 static void scale_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
-    const temper_job_t *job = ctx;
+    const op_job_t *job = ctx;
 
     (void)thread;
     for (uint32_t s = 0; s < job->batch->n_seqs; s++) {
@@ -352,8 +287,9 @@ static void scale_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
         const rows_t rows = rows_in(seq, begin, end);
 
         for (uint32_t r = rows.first; r < rows.end; r++) {
-            job->isa->scale(job->x + r * job->row_floats,
-                            job->factors[seq->pos + (r - seq->row)], job->dim);
+            job->cpu->isa->scale(job->out + r * job->row_floats,
+                                 job->factors[seq->pos + (r - seq->row)],
+                                 job->dim);
         }
     }
 }
@@ -363,37 +299,28 @@ void bt_cpu_scale_positions(bt_backend_t *be, float *x, const float *factors,
                             uint32_t dim)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    temper_job_t job = {.isa = cpu->isa,
-                        .batch = batch,
-                        .factors = factors,
-                        .x = x,
-                        .row_floats = row_floats,
-                        .dim = dim};
+    op_job_t job = {.cpu = cpu,
+                    .batch = batch,
+                    .factors = factors,
+                    .out = x,
+                    .row_floats = row_floats,
+                    .dim = dim};
 
     bt_cpu_run(cpu, batch->n_rows, dim, BT_CPU_MIN_ELEMS * 2, scale_rows, &job);
 }
 
-typedef struct activate_job {
-    const bt_cpu_isa_t *isa;
-    bt_activation_t act;
-    bool gated;
-    const float *x;
-    uint32_t dim;
-    float *out;
-} activate_job_t;
-
 static void activate_rows(void *ctx, uint32_t thread, uint32_t begin,
                           uint32_t end)
 {
-    const activate_job_t *job = ctx;
+    const op_job_t *job = ctx;
     const size_t dim = job->dim;
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {
         const float *const x = job->x + r * (job->gated ? 2 * dim : dim);
 
-        job->isa->activate(job->act, x, job->gated ? x + dim : NULL, job->dim,
-                           job->out + r * dim);
+        job->cpu->isa->activate(job->act, x, job->gated ? x + dim : NULL,
+                                job->dim, job->out + r * dim);
     }
 }
 
@@ -401,30 +328,19 @@ void bt_cpu_activate(bt_backend_t *be, bt_activation_t act, bool gated,
                      const float *x, uint32_t n_rows, uint32_t dim, float *out)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    activate_job_t job = {.isa = cpu->isa,
-                          .act = act,
-                          .gated = gated,
-                          .x = x,
-                          .dim = dim,
-                          .out = out};
+    op_job_t job = {
+        .cpu = cpu, .act = act, .gated = gated, .x = x, .dim = dim, .out = out};
 
     bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS / 4, activate_rows, &job);
 }
 
-typedef struct bias_job {
-    const bt_cpu_isa_t *isa;
-    float *x;
-    const float *bias;
-    uint32_t dim;
-} bias_job_t;
-
 static void bias_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
-    const bias_job_t *job = ctx;
+    const op_job_t *job = ctx;
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {
-        job->isa->add(job->x + r * job->dim, job->bias, job->dim);
+        job->cpu->isa->add(job->out + r * job->dim, job->bias, job->dim);
     }
 }
 
@@ -432,31 +348,24 @@ void bt_cpu_add_bias(bt_backend_t *be, float *x, const float *bias,
                      uint32_t n_rows, uint32_t dim)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    bias_job_t job = {.isa = cpu->isa, .x = x, .bias = bias, .dim = dim};
+    op_job_t job = {.cpu = cpu, .out = x, .bias = bias, .dim = dim};
 
     bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS * 2, bias_rows, &job);
 }
 
-typedef struct factor_job {
-    void (*fn)(float *x, float factor, size_t n);
-    float *x;
-    float factor;
-    size_t n;
-} factor_job_t;
-
 static void factor_pieces(void *ctx, uint32_t thread, uint32_t begin,
                           uint32_t end)
 {
-    const factor_job_t *job = ctx;
+    const op_job_t *job = ctx;
     const size_t first = (size_t)begin * BT_CPU_PIECE;
     size_t last = (size_t)end * BT_CPU_PIECE;
 
     (void)thread;
     last = (last > job->n) ? job->n : last;
-    job->fn(job->x + first, job->factor, last - first);
+    job->fn(job->out + first, job->factor, last - first);
 }
 
-static void run_factor(cpu_backend_t *cpu, factor_job_t *job, uint64_t min_work)
+static void run_factor(cpu_backend_t *cpu, op_job_t *job, uint64_t min_work)
 {
     bt_cpu_run(cpu, (uint32_t)((job->n + BT_CPU_PIECE - 1) / BT_CPU_PIECE),
                BT_CPU_PIECE, min_work, factor_pieces, job);
@@ -465,8 +374,7 @@ static void run_factor(cpu_backend_t *cpu, factor_job_t *job, uint64_t min_work)
 void bt_cpu_scale(bt_backend_t *be, float *x, float factor, size_t n)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    factor_job_t job = {
-        .fn = cpu->isa->scale, .x = x, .factor = factor, .n = n};
+    op_job_t job = {.fn = cpu->isa->scale, .out = x, .factor = factor, .n = n};
 
     run_factor(cpu, &job, BT_CPU_MIN_ELEMS * 2);
 }
@@ -474,8 +382,7 @@ void bt_cpu_scale(bt_backend_t *be, float *x, float factor, size_t n)
 void bt_cpu_soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    factor_job_t job = {
-        .fn = cpu->isa->soft_cap, .x = x, .factor = cap, .n = n};
+    op_job_t job = {.fn = cpu->isa->soft_cap, .out = x, .factor = cap, .n = n};
 
     run_factor(cpu, &job, BT_CPU_MIN_ELEMS / 4);
 }
@@ -483,7 +390,7 @@ void bt_cpu_soft_cap(bt_backend_t *be, float *x, float cap, size_t n)
 void bt_cpu_clamp(bt_backend_t *be, float *x, float limit, size_t n)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    factor_job_t job = {.fn = cpu->isa->clamp, .x = x, .factor = limit, .n = n};
+    op_job_t job = {.fn = cpu->isa->clamp, .out = x, .factor = limit, .n = n};
 
     run_factor(cpu, &job, BT_CPU_MIN_ELEMS * 2);
 }

@@ -151,12 +151,6 @@ static void ref_matmul_q8(const bt_matmul_job_t *job, uint32_t begin,
     }
 }
 
-static void ref_quantize(const float *x, uint32_t n_in, uint32_t bias,
-                         bt_q8_group_t *groups)
-{
-    body_quantize(x, n_in, bias, groups);
-}
-
 static void ref_to_f16(const float *x, uint32_t n, uint16_t *out)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -171,91 +165,6 @@ static void ref_to_bf16(const float *x, uint32_t n, uint16_t *out)
     }
 }
 
-static float ref_to_i8(const float *x, uint32_t n, int8_t *out)
-{
-    return body_to_i8(x, n, out);
-}
-
-static float ref_to_e4m3(const float *x, uint32_t n, uint8_t *out)
-{
-    return body_to_e4m3(x, n, out);
-}
-
-static void ref_rmsnorm(const float *x, const float *weight, float eps,
-                        uint32_t dim, float *out)
-{
-    body_rmsnorm(x, weight, eps, dim, out);
-}
-
-static void ref_layer_norm(const float *x, const float *weight,
-                           const float *bias, float eps, uint32_t dim,
-                           float *out)
-{
-    body_layer_norm(x, weight, bias, eps, dim, out);
-}
-
-static void ref_rope(float *head, const float *cs, uint32_t dim,
-                     bool interleaved)
-{
-    body_rope(head, cs, dim, interleaved);
-}
-
-static void ref_load_keys(bt_kv_type_t type, const void *keys, size_t stride,
-                          uint32_t first, uint32_t n, uint32_t dim,
-                          uint16_t *out)
-{
-    body_load_keys(type, keys, stride, first, n, dim, out);
-}
-
-static void ref_load_values(bt_kv_type_t type, const void *values,
-                            uint32_t first, uint32_t n, uint32_t dim,
-                            uint16_t *out)
-{
-    body_load_values(type, values, first, n, dim, out);
-}
-
-static void ref_attn_tile(const bt_attn_tile_t *tile)
-{
-    body_attn_tile(tile);
-}
-
-static void ref_silu_mul(const float *gate, const float *up, uint32_t n,
-                         float *out)
-{
-    body_silu_mul(gate, up, n, out);
-}
-
-static void ref_activate(bt_activation_t act, const float *x, const float *up,
-                         uint32_t n, float *out)
-{
-    body_activate(act, x, up, n, out);
-}
-
-static void ref_scale(float *x, float factor, size_t n)
-{
-    body_scale(x, factor, n);
-}
-
-static void ref_clamp(float *x, float limit, size_t n)
-{
-    body_clamp(x, limit, n);
-}
-
-static void ref_soft_cap(float *x, float cap, size_t n)
-{
-    body_soft_cap(x, cap, n);
-}
-
-static void ref_add(float *x, const float *y, size_t n)
-{
-    body_add(x, y, n);
-}
-
-static uint32_t ref_argmax(const float *x, uint32_t n)
-{
-    return body_argmax(x, n);
-}
-
 const bt_cpu_isa_t bt_cpu_plain = {
     .tier = BT_CPU_PLAIN,
     .name = "plain",
@@ -263,22 +172,21 @@ const bt_cpu_isa_t bt_cpu_plain = {
     .matmul = ref_matmul,
     .matmul_bf16 = ref_matmul_bf16,
     .matmul_q8 = ref_matmul_q8,
-    .quantize = ref_quantize,
-    .rmsnorm = ref_rmsnorm,
-    .layer_norm = ref_layer_norm,
-    .rope = ref_rope,
-    .load_keys = ref_load_keys,
-    .load_values = ref_load_values,
-    .attn_tile = ref_attn_tile,
-    .silu_mul = ref_silu_mul,
-    .activate = ref_activate,
-    .scale = ref_scale,
-    .soft_cap = ref_soft_cap,
-    .clamp = ref_clamp,
-    .add = ref_add,
-    .argmax = ref_argmax,
+    .quantize = body_quantize,
+    .rmsnorm = body_rmsnorm,
+    .layer_norm = body_layer_norm,
+    .rope = body_rope,
+    .load_keys = body_load_keys,
+    .load_values = body_load_values,
+    .attn_tile = body_attn_tile,
+    .activate = body_activate,
+    .scale = body_scale,
+    .soft_cap = body_soft_cap,
+    .clamp = body_clamp,
+    .add = body_add,
+    .argmax = body_argmax,
     .to_f16 = ref_to_f16,
     .to_bf16 = ref_to_bf16,
-    .to_i8 = ref_to_i8,
-    .to_e4m3 = ref_to_e4m3,
+    .to_i8 = body_to_i8,
+    .to_e4m3 = body_to_e4m3,
 };

@@ -94,32 +94,6 @@ static float to_e4m3(const float *x, uint32_t n, uint8_t *out)
     return scale;
 }
 
-static void silu_mul(const float *gate, const float *up, uint32_t n, float *out)
-{
-    uint32_t i = 0;
-
-    for (; i + VEC <= n; i += VEC) {
-        vec_t g = vec_loadu(gate + i);
-        vec_t e = vec_exp(vec_negate(g));
-        vec_t y = vec_div(g, vec_add(vec_all(1.0f), e));
-
-        vec_storeu(out + i, vec_mul(y, vec_loadu(up + i)));
-    }
-    body_silu_mul(gate + i, up + i, n - i, out + i);
-}
-
-static void rmsnorm(const float *x, const float *weight, float eps,
-                    uint32_t dim, float *out)
-{
-    body_rmsnorm(x, weight, eps, dim, out);
-}
-
-static void layer_norm(const float *x, const float *weight, const float *bias,
-                       float eps, uint32_t dim, float *out)
-{
-    body_layer_norm(x, weight, bias, eps, dim, out);
-}
-
 /* bt_gelu_erf() */
 static inline vec_t vec_gelu_erf(vec_t x)
 {
@@ -164,8 +138,8 @@ static inline vec_t vec_activated(bt_activation_t act, vec_t x)
     }
 }
 
-static void activate(bt_activation_t act, const float *x, const float *up,
-                     uint32_t n, float *out)
+SPECIALIZE void activate_by(bt_activation_t act, const float *x,
+                            const float *up, uint32_t n, float *out)
 {
     uint32_t i = 0;
 
@@ -177,14 +151,14 @@ static void activate(bt_activation_t act, const float *x, const float *up,
     body_activate(act, x + i, (up == NULL) ? NULL : up + i, n - i, out + i);
 }
 
-static void scale(float *x, float factor, size_t n)
+static void activate(bt_activation_t act, const float *x, const float *up,
+                     uint32_t n, float *out)
 {
-    body_scale(x, factor, n);
-}
-
-static void clamp(float *x, float limit, size_t n)
-{
-    body_clamp(x, limit, n);
+    if (act == BT_ACT_SILU) { /* in every layer of most models */
+        activate_by(BT_ACT_SILU, x, up, n, out);
+    } else {
+        activate_by(act, x, up, n, out);
+    }
 }
 
 static void soft_cap(float *x, float cap, size_t n)
@@ -201,31 +175,16 @@ static void soft_cap(float *x, float cap, size_t n)
     body_soft_cap(x + i, cap, n - i);
 }
 
-static void rope(float *head, const float *cs, uint32_t dim, bool interleaved)
-{
-    body_rope(head, cs, dim, interleaved);
-}
-
-static void add(float *x, const float *y, size_t n)
-{
-    body_add(x, y, n);
-}
-
-static uint32_t argmax(const float *x, uint32_t n)
-{
-    return body_argmax(x, n);
-}
-
 /** Function table of a vector tier except .direct_kv. */
-#define TIER_OPS                                                            \
-    .tier = TIER_ID, .name = TIER_NAME, .uses_tiles = true,                 \
-    .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),               \
-    .matmul_q8 = TIER(matmul_q8), .quantize = TIER(quantize),               \
-    .rmsnorm = rmsnorm, .layer_norm = layer_norm, .activate = activate,     \
-    .scale = scale, .soft_cap = soft_cap, .clamp = clamp, .rope = rope,     \
-    .load_keys = TIER(load_keys), .load_values = TIER(load_values),         \
-    .attn_tile = TIER(attn_tile), .silu_mul = silu_mul, .add = add,         \
-    .argmax = argmax, .to_f16 = to_f16, .to_bf16 = to_bf16, .to_i8 = to_i8, \
-    .to_e4m3 = to_e4m3
+#define TIER_OPS                                                          \
+    .tier = TIER_ID, .name = TIER_NAME, .uses_tiles = true,               \
+    .matmul = TIER(matmul), .matmul_bf16 = TIER(matmul_bf16),             \
+    .matmul_q8 = TIER(matmul_q8), .quantize = TIER(quantize),             \
+    .rmsnorm = body_rmsnorm, .layer_norm = body_layer_norm,               \
+    .activate = activate, .scale = body_scale, .soft_cap = soft_cap,      \
+    .clamp = body_clamp, .rope = body_rope, .load_keys = TIER(load_keys), \
+    .load_values = TIER(load_values), .attn_tile = TIER(attn_tile),       \
+    .add = body_add, .argmax = body_argmax, .to_f16 = to_f16,             \
+    .to_bf16 = to_bf16, .to_i8 = to_i8, .to_e4m3 = to_e4m3
 
 #endif
