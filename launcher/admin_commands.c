@@ -443,6 +443,23 @@ static bool has_threads_for(const bt_config_t *config, uint32_t prefill,
     return has_them;
 }
 
+/* Adds the children of processes that were @a planned. Without its log file,
+ * which was logged, a process serves all the same. @return false: nothing was
+ * added, and the plan is to be undone if it was planned */
+static bool add_children(bt_supervisor_t *s, bt_status_t planned,
+                         const char *model, char *error)
+{
+    const bt_status_t status =
+        (planned == BT_OK) ? bt_supervisor_add_children(s) : planned;
+
+    if ((status == BT_OK) || (status == BT_ERR_IO)) {
+        return true;
+    }
+    snprintf(error, ERROR_BYTES, "%s cannot have more workers: %s", model,
+             bt_status_str(status));
+    return false;
+}
+
 /* @return its index, or BT_PLAN_NO_MODEL with the reason. */
 static uint32_t add_model(bt_supervisor_t *s, const bt_admin_command_t *command,
                           char *error)
@@ -461,16 +478,10 @@ static uint32_t add_model(bt_supervisor_t *s, const bt_admin_command_t *command,
     }
     status = bt_plan_add_model(s->plan, command->name, command->path, prefill,
                                decode);
-    if (status == BT_OK) {
-        status = bt_supervisor_add_children(s);
-        if (status == BT_ERR_NO_MEMORY) {
+    if (!add_children(s, status, command->name, error)) {
+        if (status == BT_OK) {
             bt_plan_drop_model(s->plan);
         }
-    }
-    /* Without its log file, which was logged, a model serves all the same. */
-    if ((status != BT_OK) && (status != BT_ERR_IO)) {
-        snprintf(error, ERROR_BYTES, "%s cannot be added: %s", command->name,
-                 bt_status_str(status));
         return BT_PLAN_NO_MODEL;
     }
     return s->plan->n_models - 1;
@@ -495,16 +506,10 @@ static bool add_workers(bt_supervisor_t *s, uint32_t i,
         return false;
     }
     status = bt_plan_add_workers(s->plan, i, prefill, decode);
-    if (status == BT_OK) {
-        status = bt_supervisor_add_children(s);
-        if (status == BT_ERR_NO_MEMORY) {
+    if (!add_children(s, status, model->name, error)) {
+        if (status == BT_OK) {
             bt_plan_drop_workers(s->plan, i, prefill, decode);
         }
-    }
-    /* Without its log file, which was logged, a worker serves all the same. */
-    if ((status != BT_OK) && (status != BT_ERR_IO)) {
-        snprintf(error, ERROR_BYTES, "%s cannot have more workers: %s",
-                 model->name, bt_status_str(status));
         return false;
     }
     return true;

@@ -131,7 +131,7 @@ static void check_watchdog(check_t *c)
     }
 }
 
-/* Then no worker is asked anything. */
+/* With a host name that is too long, no worker is asked anything. */
 static void check_host_name(check_t *c)
 {
     char text[TEXT_BYTES];

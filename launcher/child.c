@@ -46,12 +46,17 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-void bt_child_fini(bt_child_t *child)
+static void close_fds(bt_child_t *child)
 {
     close_fd(&child->output_fd);
     close_fd(&child->ready_fd);
     close_fd(&child->beat_fd);
     close_fd(&child->place_fd);
+}
+
+void bt_child_fini(bt_child_t *child)
+{
+    close_fds(child);
     bt_log_file_close(&child->log);
 }
 
@@ -130,79 +135,55 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
 {
     const pid_t launcher = getpid();
     char *const path = bt_strdup(program);
-    char **argv = NULL;
-    int output[2];
-    int ready[2];
-    int place[2] = {-1, -1};
-    int beat;
+    char **const argv = (path == NULL) ? NULL : make_argv(child->process, path);
+    bt_status_t status = BT_ERR_NO_MEMORY;
+    /* The parent's end of each is first in output and ready, last in place. */
+    int output[2] = {-1, -1}, ready[2] = {-1, -1}, place[2] = {-1, -1};
+    int beat = -1;
     pid_t pid;
 
-    if (path != NULL) {
-        argv = make_argv(child->process, path);
-    }
     if (argv == NULL) {
-        goto err_path;
+        goto out;
     }
-    if (pipe2(output, O_CLOEXEC) != 0) {
-        BT_LOG_ERROR("cannot make a pipe for %s: %m", child->process->name);
-        goto err_argv;
-    }
-    if (pipe2(ready, O_CLOEXEC) != 0) {
-        BT_LOG_ERROR("cannot make a pipe for %s: %m", child->process->name);
-        goto err_output;
-    }
+    status = BT_ERR_IO;
     beat = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (beat < 0) {
-        BT_LOG_ERROR("cannot make an eventfd for %s: %m", child->process->name);
-        goto err_ready;
-    }
-    if (child->process->is_standby && (pipe2(place, O_CLOEXEC) != 0)) {
-        BT_LOG_ERROR("cannot make a pipe for %s: %m", child->process->name);
-        goto err_beat;
+    if ((beat < 0) || (pipe2(output, O_CLOEXEC) != 0) ||
+        (pipe2(ready, O_CLOEXEC) != 0) ||
+        (child->process->is_standby && (pipe2(place, O_CLOEXEC) != 0))) {
+        BT_LOG_ERROR("cannot make the pipes of %s: %m", child->process->name);
+        goto out;
     }
     pid = fork();
     if (pid < 0) {
         BT_LOG_ERROR("cannot start a process for %s: %m", child->process->name);
-        goto err_place;
+        goto out;
     }
     if (pid == 0) {
         become(argv, launcher, output[1], ready[1], beat, place[0]);
     }
 
     setpgid(pid, pid); /* both sides do it: either may come first */
-    close(output[1]);
-    close(ready[1]);
     fcntl(output[0], F_SETFL, O_NONBLOCK);
     fcntl(ready[0], F_SETFL, O_NONBLOCK);
-    bt_free(argv);
-    bt_free(path);
-    close_fd(&place[0]);
     child->pid = pid;
     child->output_fd = output[0];
     child->ready_fd = ready[0];
     child->beat_fd = beat;
     child->place_fd = place[1];
+    output[0] = ready[0] = beat = place[1] = -1; /* the child's now */
     begin(child);
-    return BT_OK;
+    status = BT_OK;
 
-err_place:
-    close_fd(&place[0]);
-    close_fd(&place[1]);
-err_beat:
-    close(beat);
-err_ready:
-    close(ready[0]);
-    close(ready[1]);
-err_output:
-    close(output[0]);
-    close(output[1]);
-err_argv:
+out:
+    for (size_t i = 0; i < 2; i++) {
+        close_fd(&output[i]);
+        close_fd(&ready[i]);
+        close_fd(&place[i]);
+    }
+    close_fd(&beat);
     bt_free(argv);
     bt_free(path);
-    return BT_ERR_IO;
-err_path:
-    bt_free(path);
-    return BT_ERR_NO_MEMORY;
+    return status;
 }
 
 bt_status_t bt_child_take_place(bt_child_t *child, bt_child_t *standby)
@@ -232,26 +213,32 @@ bt_status_t bt_child_take_place(bt_child_t *child, bt_child_t *standby)
     return BT_OK;
 }
 
+/* Reads what is there without waiting, and closes the descriptor at its end.
+ * @return bytes read; 0: none are there now */
+static size_t read_some(int *fd, char *piece, size_t bytes)
+{
+    ssize_t n;
+
+    if (*fd < 0) {
+        return 0;
+    }
+    do {
+        n = read(*fd, piece, bytes);
+    } while ((n < 0) && (errno == EINTR));
+    if ((n == 0) || ((n < 0) && (errno != EAGAIN))) {
+        close_fd(fd);
+    }
+    return (n > 0) ? (size_t)n : 0;
+}
+
 void bt_child_read_output(bt_child_t *child)
 {
     char piece[PIECE_BYTES];
+    size_t n;
 
-    while (child->output_fd >= 0) {
-        const ssize_t n = read(child->output_fd, piece, sizeof(piece));
-
-        if ((n < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if ((n < 0) && (errno == EAGAIN)) {
-            return;
-        }
-        if (n <= 0) {
-            close(child->output_fd);
-            child->output_fd = -1;
-            return;
-        }
-        bt_stderr_tail_add(&child->tail, piece, (size_t)n);
-        bt_output_add(&child->output, piece, (size_t)n);
+    while ((n = read_some(&child->output_fd, piece, sizeof(piece))) > 0) {
+        bt_stderr_tail_add(&child->tail, piece, n);
+        bt_output_add(&child->output, piece, n);
     }
 }
 
@@ -259,22 +246,10 @@ bool bt_child_read_ready(bt_child_t *child)
 {
     bool has_more = false;
     char piece[256];
+    size_t n;
 
-    while (child->ready_fd >= 0) {
-        const ssize_t n = read(child->ready_fd, piece, sizeof(piece));
-
-        if ((n < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if ((n < 0) && (errno == EAGAIN)) {
-            break;
-        }
-        if (n <= 0) {
-            close(child->ready_fd);
-            child->ready_fd = -1;
-            break;
-        }
-        bt_ready_add(&child->ready, piece, (size_t)n);
+    while ((n = read_some(&child->ready_fd, piece, sizeof(piece))) > 0) {
+        bt_ready_add(&child->ready, piece, n);
         has_more = true;
     }
     return has_more;
@@ -336,10 +311,7 @@ bool bt_child_reap(bt_child_t *child, int *wait_status_p)
     bt_child_read_output(child);
     bt_stderr_tail_finish(&child->tail);
     bt_output_finish(&child->output);
-    close_fd(&child->output_fd);
-    close_fd(&child->ready_fd);
-    close_fd(&child->beat_fd);
-    close_fd(&child->place_fd);
+    close_fds(child);
     describe_end(wait_status, child->end, sizeof(child->end));
     *wait_status_p = wait_status;
     return true;

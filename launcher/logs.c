@@ -57,11 +57,6 @@ bt_status_t bt_log_file_open(bt_log_file_t *file, const bt_log_dir_t *dir,
     return BT_OK;
 }
 
-bool bt_log_file_is_open(const bt_log_file_t *file)
-{
-    return file->path != NULL;
-}
-
 void bt_log_file_close(bt_log_file_t *file)
 {
     if (file->path == NULL) {
@@ -216,7 +211,7 @@ void bt_output_init(bt_output_t *output, bt_log_file_t *file)
 
 static void put(const bt_output_t *output, const char *lines, size_t n)
 {
-    if (bt_log_file_is_open(output->file)) {
+    if (output->file->path != NULL) {
         bt_log_file_write(output->file, lines, n);
     } else {
         bt_log_pass_on(lines, n);

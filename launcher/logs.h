@@ -61,8 +61,6 @@ BT_MUST_CHECK bt_status_t bt_log_file_open(bt_log_file_t *file,
                                            const char *name);
 void bt_log_file_close(bt_log_file_t *file);
 
-bool bt_log_file_is_open(const bt_log_file_t *file);
-
 /** Writes whole lines, which stay together. Does nothing without a file; a
  *  write error is logged once, until writing works again. */
 void bt_log_file_write(bt_log_file_t *file, const char *lines, size_t n);

@@ -78,6 +78,12 @@ static void add_arg(bt_strbuf_t *args, const char *name, const char *value)
     bt_strbuf_append(args, "", 1);
 }
 
+static void add_number(bt_strbuf_t *args, const char *name, uint64_t value)
+{
+    bt_strbuf_printf(args, "--%s=%" PRIu64, name, value);
+    bt_strbuf_append(args, "", 1);
+}
+
 /* --model as the program reads it back. */
 static void add_model_arg(bt_strbuf_t *args, const char *name, const char *path)
 {
@@ -247,7 +253,6 @@ static void add_worker_args(const bt_plan_t *plan,
                             const bt_plan_process_t *process, bt_strbuf_t *args)
 {
     const bt_plan_model_t *const model = &plan->models[process->model];
-    char text[32];
 
     add_model_arg(args, "", model->path);
     add_arg(args, "served-model-name", model->name);
@@ -257,23 +262,18 @@ static void add_worker_args(const bt_plan_t *plan,
         print_url(plan, i, args);
     }
     bt_strbuf_append(args, "", 1);
-    snprintf(text, sizeof(text), "%u", process->threads);
-    add_arg(args, "threads", text);
+    add_number(args, "threads", process->threads);
     if (process->pool_bytes > 0) {
-        snprintf(text, sizeof(text), "%" PRIu64, process->pool_bytes);
-        add_arg(args, "kv-memory", text);
+        add_number(args, "kv-memory", process->pool_bytes);
     }
     if (tp_of(plan, process) > 1) {
-        snprintf(text, sizeof(text), "%u", tp_of(plan, process));
-        add_arg(args, "tp", text);
+        add_number(args, "tp", tp_of(plan, process));
     }
     if (pp_of(plan, process) > 1) {
-        snprintf(text, sizeof(text), "%u", pp_of(plan, process));
-        add_arg(args, "pp", text);
+        add_number(args, "pp", pp_of(plan, process));
     }
     if (sum_parts(plan->config) > 1) {
-        snprintf(text, sizeof(text), "%u", sum_parts(plan->config));
-        add_arg(args, "reduction-parts", text);
+        add_number(args, "reduction-parts", sum_parts(plan->config));
     }
     if (process->cores != NULL) {
         add_arg(args, "cores", process->cores);
@@ -289,8 +289,7 @@ static void add_worker_args(const bt_plan_t *plan,
         bt_strbuf_append(args, "", 1);
     }
     if (process->is_standby) {
-        snprintf(text, sizeof(text), "%d", BT_PLAN_PLACE_FD);
-        add_arg(args, "assignment-fd", text);
+        add_number(args, "assignment-fd", BT_PLAN_PLACE_FD);
     } else if (process->role != role_of(process->program)) {
         add_arg(args, "role", bt_admin_role_name(process->role));
     }
@@ -484,6 +483,28 @@ static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
     return BT_OK;
 }
 
+/* Adds workers of both kinds, numbered after those that the model has. */
+static bt_status_t add_pairs(bt_plan_t *plan, uint32_t model, uint32_t prefill,
+                             uint32_t decode, bool pin)
+{
+    bt_plan_model_t *const added = &plan->models[model];
+    bt_status_t status = BT_OK;
+
+    for (uint32_t i = 0; (status == BT_OK) && (i < prefill); i++) {
+        status =
+            add_worker(plan, model, BT_PROG_PREFILL, added->prefill + i, pin);
+    }
+    for (uint32_t i = 0; (status == BT_OK) && (i < decode); i++) {
+        status =
+            add_worker(plan, model, BT_PROG_DECODE, added->decode + i, pin);
+    }
+    if (status == BT_OK) {
+        added->prefill += prefill;
+        added->decode += decode;
+    }
+    return status;
+}
+
 /* Adds the model's record and its workers. */
 static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
                                const char *name, const char *path,
@@ -498,19 +519,14 @@ static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
     memset(model, 0, sizeof(*model));
     snprintf(model->name, sizeof(model->name), "%s", name);
     model->has_prefix = has_prefix;
-    model->prefill = prefill;
-    model->decode = decode;
     model->path = bt_strdup(path);
     if (model->path == NULL) {
         return status;
     }
     plan->n_models++;
     status = grow(plan, prefill + decode + 2 * n_standby);
-    for (uint32_t i = 0; (status == BT_OK) && (i < prefill); i++) {
-        status = add_worker(plan, index, BT_PROG_PREFILL, i, pin);
-    }
-    for (uint32_t i = 0; (status == BT_OK) && (i < decode); i++) {
-        status = add_worker(plan, index, BT_PROG_DECODE, i, pin);
+    if (status == BT_OK) {
+        status = add_pairs(plan, index, prefill, decode, pin);
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < n_standby); i++) {
         status = add_standby(plan, index, BT_PROG_DECODE, i);
@@ -544,34 +560,22 @@ static bool has_cores_for(const bt_plan_t *plan, uint32_t prefill,
 bt_status_t bt_plan_add_workers(bt_plan_t *plan, uint32_t model,
                                 uint32_t prefill, uint32_t decode)
 {
-    bt_plan_model_t *const added = &plan->models[model];
     const bool pin = has_cores_for(plan, prefill, decode);
     const bt_cores_t cores = plan->cores;
     const uint32_t before = plan->n_processes;
     const uint32_t n_dealt = plan->n_dealt;
     bt_status_t status = grow(plan, prefill + decode);
 
-    for (uint32_t i = 0; (status == BT_OK) && (i < prefill); i++) {
-        status =
-            add_worker(plan, model, BT_PROG_PREFILL, added->prefill + i, pin);
-    }
-    for (uint32_t i = 0; (status == BT_OK) && (i < decode); i++) {
-        status =
-            add_worker(plan, model, BT_PROG_DECODE, added->decode + i, pin);
+    if (status == BT_OK) {
+        status = add_pairs(plan, model, prefill, decode, pin);
     }
     if (status != BT_OK) {
-        goto err_workers;
+        while (plan->n_processes > before) {
+            drop_process(plan);
+        }
+        plan->n_dealt = n_dealt;
+        plan->cores = cores;
     }
-    added->prefill += prefill;
-    added->decode += decode;
-    return BT_OK;
-
-err_workers:
-    while (plan->n_processes > before) {
-        drop_process(plan);
-    }
-    plan->n_dealt = n_dealt;
-    plan->cores = cores;
     return status;
 }
 

@@ -36,7 +36,7 @@ typedef struct bt_plan_process {
     char name[BT_PLAN_NAME_BYTES];
     unsigned program;      /**< a BT_PROG_ bit */
     bt_admin_role_t role;  /**< planned role of a worker */
-    bool is_standby;       /**< not a worker yet; role is NO_ROLE */
+    bool is_standby;       /**< not a worker yet; without a role */
     uint32_t model;        /**< index, or BT_PLAN_NO_MODEL for a router */
     uint32_t router;       /**< number of a router */
     uint32_t threads;      /**< threads of a worker */

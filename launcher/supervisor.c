@@ -376,10 +376,12 @@ static void on_due(bt_supervisor_t *s, bt_child_t *child)
     }
 }
 
-static bool any_router_runs(const bt_supervisor_t *s)
+/* True when a process runs, or with @a routers a router. */
+static bool any_runs(const bt_supervisor_t *s, bool routers)
 {
     for (uint32_t i = 0; i < s->n_children; i++) {
-        if (bt_child_is_router(s->children[i]) && (s->children[i]->pid != 0)) {
+        if ((s->children[i]->pid != 0) &&
+            (!routers || bt_child_is_router(s->children[i]))) {
             return true;
         }
     }
@@ -434,7 +436,7 @@ static void on_time(bt_supervisor_t *s)
         }
         return;
     }
-    if ((s->phase == BT_SUPERVISOR_DRAIN) && !any_router_runs(s)) {
+    if ((s->phase == BT_SUPERVISOR_DRAIN) && !any_runs(s, true)) {
         move_phase(s, BT_SUPERVISOR_STOP, BT_SUPERVISOR_WORKER_GRACE_MS);
     }
     if ((s->phase != BT_SUPERVISOR_KILL) && (s->deadline_ms <= now_ms)) {
@@ -486,16 +488,6 @@ static int next_timeout_ms(const bt_supervisor_t *s)
         return -1;
     }
     return (due_ms <= now_ms) ? 0 : (int)(due_ms - now_ms);
-}
-
-static bool anybody_runs(const bt_supervisor_t *s)
-{
-    for (uint32_t i = 0; i < s->n_children; i++) {
-        if (s->children[i]->pid != 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Reads are non-blocking: where poll() fails (it refuses more descriptors than
@@ -640,19 +632,12 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
     bt_supervisor_t s = {.options = options, .plan = plan, .signal_fd = -1};
     const bt_async_writer_options_t out = {.fd = STDOUT_FILENO,
                                            .room = ANNOUNCE_BYTES};
-    bt_status_t status = bt_supervisor_add_children(&s);
 
-    if (status == BT_OK) {
-        status = block_signals(&s);
-    }
-    if (status == BT_OK) {
-        status = bt_async_writer_open(&out, &s.out);
-    }
-    if (status == BT_OK) {
-        status = bt_control_socket_create(
-            plan->run_dir.path, bt_supervisor_command, &s, &s.control);
-    }
-    if (status != BT_OK) {
+    if ((bt_supervisor_add_children(&s) != BT_OK) ||
+        (block_signals(&s) != BT_OK) ||
+        (bt_async_writer_open(&out, &s.out) != BT_OK) ||
+        (bt_control_socket_create(plan->run_dir.path, bt_supervisor_command, &s,
+                                  &s.control) != BT_OK)) {
         s.exit_status = BT_EXIT_CONFIG;
         goto out;
     }
@@ -669,7 +654,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
                                 : BT_PROCESS_EVENT_HOLD);
     }
     bt_supervisor_notify(&s);
-    while ((s.phase == BT_SUPERVISOR_RUNNING) || anybody_runs(&s)) {
+    while ((s.phase == BT_SUPERVISOR_RUNNING) || any_runs(&s, false)) {
         run_once(&s);
     }
     bt_control_socket_run(s.control); /* watchers see the last ones end */

@@ -3,11 +3,11 @@
  *
  * Shared state and functions of the supervisor's files:
  *
- *     supervisor.c         the loop, the phases, starts
- *     supervisor_restarts.c    ended processes, and whether they are restarted
- *     supervisor_notify.c  reports to a service manager
- *     admin_commands.c  admin commands
- *     document.c        the state, for clients of the control socket
+ *     supervisor.c           the loop, the phases, starts
+ *     supervisor_restarts.c  ended processes, and whether they are restarted
+ *     admin_commands.c       admin commands
+ *     document.c             the state, for clients of the control socket and a
+ *                            service manager
  */
 #ifndef BT_LAUNCHER_SUPERVISOR_PRIV_H
 #define BT_LAUNCHER_SUPERVISOR_PRIV_H
@@ -42,7 +42,7 @@ typedef struct bt_pending {
     bool until_ended;  /**< otherwise until ready */
     bt_child_t *child; /**< NULL = all workers of the model */
     uint32_t model;
-    bt_admin_role_t role; /**< role to be reported; NO_ROLE: any */
+    bt_admin_role_t role; /**< role to be reported; BT_ADMIN_ROLE_NONE: any */
     uint64_t due_ms;      /**< deadline of the wait; 0 = none */
 } bt_pending_t;
 
@@ -78,12 +78,6 @@ void bt_supervisor_apply(bt_supervisor_t *s, bt_child_t *child,
 
 /** Begins to stop everything, unless that has begun. */
 void bt_supervisor_stop(bt_supervisor_t *s, int exit_status);
-
-/** Gives up a child that could not start and is not retried. Ends the launch,
- *  with that status and cause, unless an admin command started the child.
- *  @param [in] cause  a phrase */
-void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
-                           int exit_status, const char *cause);
 
 /** Handles a child for which no process could be made: one that was ready
  *  before is retried after a pause, as if it had ended; one that never was is

@@ -17,8 +17,11 @@
  * this time. */
 #define OOM_MS 2000u
 
-void bt_supervisor_give_up(bt_supervisor_t *s, bt_child_t *child,
-                           int exit_status, const char *cause)
+/* Gives up a child that could not start and is not retried. Ends the launch,
+ * with that status and cause (a phrase), unless an admin command started the
+ * child. */
+static void give_up(bt_supervisor_t *s, bt_child_t *child, int exit_status,
+                    const char *cause)
 {
     child->has_given_up = true;
     bt_supervisor_apply(s, child, BT_PROCESS_EVENT_GAVE_UP);
@@ -62,7 +65,7 @@ static void give_up_after(bt_supervisor_t *s, bt_child_t *child,
     if (why[0] == '\0') {
         snprintf(why, sizeof(why), "it ended %s", child->end);
     }
-    bt_supervisor_give_up(s, child, status_of_launch(wait_status), why);
+    give_up(s, child, status_of_launch(wait_status), why);
 }
 
 bt_child_t *bt_supervisor_standby_for(const bt_supervisor_t *s,
@@ -162,7 +165,7 @@ void bt_supervisor_no_start(bt_supervisor_t *s, bt_child_t *child,
     snprintf(child->trouble, sizeof(child->trouble), "cannot be started: %s",
              bt_status_str(why));
     if (!bt_restart_exited(&child->restart, now_ms, true, &pause_ms)) {
-        bt_supervisor_give_up(s, child, BT_EXIT_FAILURE, bt_status_str(why));
+        give_up(s, child, BT_EXIT_FAILURE, bt_status_str(why));
         return;
     }
     BT_LOG_WARN("%s could not be started: %s; retrying in %u.%u s",

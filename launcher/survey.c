@@ -30,7 +30,8 @@ static bool is_of_user(const bt_limit_t *threads)
     return strcmp(threads->by, BT_LIMITS_OF_USER) == 0;
 }
 
-uint64_t bt_survey_threads(const bt_config_t *config, uint32_t n_models,
+/* The most processes and threads of a launch. */
+static uint64_t threads_of(const bt_config_t *config, uint32_t n_models,
                            const bt_survey_limits_t *limits)
 {
     const bt_preflight_cpus_t cpus = {
@@ -49,7 +50,7 @@ void bt_survey_check_threads(const bt_config_t *config, uint32_t n_models,
                              bt_diagnostics_t *findings)
 {
     const bt_limit_t *const limit = &limits->threads;
-    const uint64_t n = bt_survey_threads(config, n_models, limits);
+    const uint64_t n = threads_of(config, n_models, limits);
     char text[TEXT_BYTES];
     char fix[256] = "";
 
@@ -131,8 +132,7 @@ void bt_survey_limits_json(const bt_config_t *config,
     json_limit(json, "cpus", &limits->cpus);
     json_limit(json, "memory", &limits->memory);
     json_limit(json, "threads", &limits->threads);
-    bt_json_u64(json, "threads_needed",
-                bt_survey_threads(config, n_models, limits));
+    bt_json_u64(json, "threads_needed", threads_of(config, n_models, limits));
 }
 
 /* ---- what the programs say ---- */

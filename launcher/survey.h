@@ -42,13 +42,9 @@ typedef struct bt_survey {
 /** Reads the limits. @param [in] root  See limits.h. */
 void bt_survey_limits_read(const char *root, bt_survey_limits_t *limits_p);
 
-/** Returns the most processes and threads of a launch of @a n_models models
- *  with the workers of @a config. */
-uint64_t bt_survey_threads(const bt_config_t *config, uint32_t n_models,
-                           const bt_survey_limits_t *limits);
-
-/** Adds a problem if fewer threads are left than bt_survey_threads() returns, a
- *  note if a cgroup or a near limit of the user bounds them. */
+/** Adds a problem if fewer threads are left than a launch of @a n_models models
+ *  with the workers of @a config has at most, a note if a cgroup or a near
+ * limit of the user bounds them. */
 void bt_survey_check_threads(const bt_config_t *config, uint32_t n_models,
                              const bt_survey_limits_t *limits,
                              bt_diagnostics_t *findings);
