@@ -9,13 +9,9 @@
 #include "worker/worker_priv.h"
 
 /* Each follower of a leader; the loop may remove it. */
-#define FOR_EACH_FOLLOWER(pos, tmp, dj) \
-    BT_LIST_FOR_EACH(pos, tmp, &(dj)->job.followers)
-
-static bt_decode_job_t *follower_at(bt_list_t *link)
-{
-    return (bt_decode_job_t *)BT_CONTAINER_OF(link, bt_job_t, in_group);
-}
+#define FOR_EACH_FOLLOWER(follower, dj)                                     \
+    BT_LIST_FOR_EACH_ENTRY(bt_decode_job_t, follower, &(dj)->job.followers, \
+                           job.in_group)
 
 static void send_grant(bt_worker_t *w, const bt_decode_job_t *dj,
                        const bt_wire_window_t *windows, uint32_t n_windows)
@@ -43,8 +39,6 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
     const bt_wire_window_t *windows = NULL;
     uint32_t n_windows = 0;
     bt_status_t status;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     status = bt_transfer_in_open(w->transfers, ++state->lease_id,
                                  dj->job.key.attempt + 1, &job,
@@ -56,9 +50,8 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
         return;
     }
     bt_decode_move(w, dj, BT_DECODE_OPEN);
-    FOR_EACH_FOLLOWER(pos, tmp, dj)
-    {
-        bt_decode_move(w, follower_at(pos), BT_DECODE_OPEN);
+    FOR_EACH_FOLLOWER(follower, dj) {
+        bt_decode_move(w, follower, BT_DECODE_OPEN);
     }
     if (status == BT_OK) {
         send_grant(w, dj, windows, n_windows);
@@ -92,18 +85,15 @@ static void run(bt_worker_t *w, bt_decode_job_t *dj)
     bt_decode_move(w, dj, BT_DECODE_RUN);
 }
 
-/* From here on members are independent. */
+/* Members are independent from here on. */
 static void run_local(bt_worker_t *w, bt_decode_job_t *dj)
 {
     const uint32_t n_known = dj->job.n_reused * w->tokens_per_block;
     bt_status_t status;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     dj->job.seq.sched.n_computed = n_known;
-    FOR_EACH_FOLLOWER(pos, tmp, dj)
-    {
-        follower_at(pos)->job.seq.sched.n_computed = n_known;
+    FOR_EACH_FOLLOWER(follower, dj) {
+        follower->job.seq.sched.n_computed = n_known;
     }
     status = bt_worker_group_submit(w, &dj->job);
     if (status != BT_OK) { /* cannot happen: seats are counted */
@@ -111,10 +101,7 @@ static void run_local(bt_worker_t *w, bt_decode_job_t *dj)
                               "no seat in the batch");
         return;
     }
-    FOR_EACH_FOLLOWER(pos, tmp, dj)
-    {
-        bt_decode_job_t *follower = follower_at(pos);
-
+    FOR_EACH_FOLLOWER(follower, dj) {
         bt_fanout_leave(w, &follower->job);
         bt_decode_move(w, follower, BT_DECODE_RUN);
     }
@@ -128,8 +115,6 @@ static void run_local(bt_worker_t *w, bt_decode_job_t *dj)
 void bt_decode_begin(bt_worker_t *w, bt_job_t *job)
 {
     bt_decode_job_t *dj = (bt_decode_job_t *)job;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     if (dj->phase == BT_DECODE_PAUSED) {
         bt_preempt_resume(w, job);
@@ -137,9 +122,8 @@ void bt_decode_begin(bt_worker_t *w, bt_job_t *job)
         return;
     }
     dj->granted_us = bt_now_us();
-    FOR_EACH_FOLLOWER(pos, tmp, dj)
-    {
-        follower_at(pos)->granted_us = dj->granted_us;
+    FOR_EACH_FOLLOWER(follower, dj) {
+        follower->granted_us = dj->granted_us;
     }
     if (job->kind == BT_REQUEST_LOCAL) {
         run_local(w, dj);
@@ -204,22 +188,17 @@ note_of(const bt_manifest_payload_t *note, bt_req_key_t key)
     return NULL;
 }
 
-/* As if the transfer were canceled: the answer may have ended with token #1. */
+/* Acts as for a canceled transfer: the answer may have ended with token #1. */
 static void taken_back(bt_worker_t *w, bt_decode_job_t *dj)
 {
     bt_worker_job_fail(w, &dj->job, BT_ERR_CANCELED, "transfer",
                        "the sender needs it no more");
 }
 
-/* Before the leader, since they are forks of its blocks. */
+/* Called before the leader ends: followers are forks of its blocks. */
 static void join_followers(bt_worker_t *w, const bt_decode_job_t *dj)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    FOR_EACH_FOLLOWER(pos, tmp, dj)
-    {
-        bt_decode_job_t *follower = follower_at(pos);
+    FOR_EACH_FOLLOWER(follower, dj) {
         const bt_manifest_payload_follower_t *its =
             note_of(&dj->note, follower->job.key);
 

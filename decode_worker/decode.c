@@ -11,56 +11,31 @@
 /* No arrow: no arrow leads to QUEUED, so its zero can mean that. */
 #define NONE BT_DECODE_QUEUED
 
-/* The diagram of the header, a row per phase. */
+/* The arrows of the header's diagram. */
 static const bt_decode_phase_t after[BT_DECODE_PHASES][BT_DECODE_EVENTS] = {
-    [BT_DECODE_QUEUED] =
-        {
-            [BT_DECODE_OPEN] = BT_DECODE_LEASED,
-            [BT_DECODE_RUN] = BT_DECODE_RUNNING,
-            [BT_DECODE_ABORT] = BT_DECODE_ENDING,
-        },
-    [BT_DECODE_LEASED] =
-        {
-            [BT_DECODE_PROVEN] = BT_DECODE_JOINING,
-            [BT_DECODE_ABORT] = BT_DECODE_QUARANTINED,
-        },
-    [BT_DECODE_JOINING] =
-        {
-            [BT_DECODE_RUN] = BT_DECODE_RUNNING,
-            [BT_DECODE_ABORT] = BT_DECODE_ENDING,
-        },
-    [BT_DECODE_FOLLOWING] =
-        {
-            [BT_DECODE_OPEN] = BT_DECODE_SHARING,
-            [BT_DECODE_RUN] = BT_DECODE_RUNNING,
-            [BT_DECODE_ABORT] = BT_DECODE_ENDING,
-        },
-    [BT_DECODE_SHARING] =
-        {
-            [BT_DECODE_RUN] = BT_DECODE_RUNNING,
-            [BT_DECODE_ABORT] = BT_DECODE_ENDING,
-        },
-    [BT_DECODE_RUNNING] =
-        {
-            [BT_DECODE_LEFT] = BT_DECODE_ENDING,
-            [BT_DECODE_PAUSE] = BT_DECODE_PAUSING,
-            [BT_DECODE_ABORT] = BT_DECODE_STOPPING,
-        },
-    [BT_DECODE_PAUSING] =
-        {
-            [BT_DECODE_LEFT] = BT_DECODE_ENDING,
-            [BT_DECODE_PARK] = BT_DECODE_PAUSED,
-            [BT_DECODE_ABORT] = BT_DECODE_STOPPING,
-        },
-    [BT_DECODE_PAUSED] =
-        {
-            [BT_DECODE_RUN] = BT_DECODE_RUNNING,
-            [BT_DECODE_ABORT] = BT_DECODE_ENDING,
-        },
-    [BT_DECODE_STOPPING] = {[BT_DECODE_LEFT] = BT_DECODE_ENDING},
-    [BT_DECODE_QUARANTINED] = {[BT_DECODE_FREE] = BT_DECODE_ENDED},
-    [BT_DECODE_ENDING] = {[BT_DECODE_FREE] = BT_DECODE_ENDED},
-    [BT_DECODE_ENDED] = {NONE},
+    [BT_DECODE_QUEUED][BT_DECODE_OPEN] = BT_DECODE_LEASED,
+    [BT_DECODE_QUEUED][BT_DECODE_RUN] = BT_DECODE_RUNNING,
+    [BT_DECODE_QUEUED][BT_DECODE_ABORT] = BT_DECODE_ENDING,
+    [BT_DECODE_LEASED][BT_DECODE_PROVEN] = BT_DECODE_JOINING,
+    [BT_DECODE_LEASED][BT_DECODE_ABORT] = BT_DECODE_QUARANTINED,
+    [BT_DECODE_JOINING][BT_DECODE_RUN] = BT_DECODE_RUNNING,
+    [BT_DECODE_JOINING][BT_DECODE_ABORT] = BT_DECODE_ENDING,
+    [BT_DECODE_FOLLOWING][BT_DECODE_OPEN] = BT_DECODE_SHARING,
+    [BT_DECODE_FOLLOWING][BT_DECODE_RUN] = BT_DECODE_RUNNING,
+    [BT_DECODE_FOLLOWING][BT_DECODE_ABORT] = BT_DECODE_ENDING,
+    [BT_DECODE_SHARING][BT_DECODE_RUN] = BT_DECODE_RUNNING,
+    [BT_DECODE_SHARING][BT_DECODE_ABORT] = BT_DECODE_ENDING,
+    [BT_DECODE_RUNNING][BT_DECODE_LEFT] = BT_DECODE_ENDING,
+    [BT_DECODE_RUNNING][BT_DECODE_PAUSE] = BT_DECODE_PAUSING,
+    [BT_DECODE_RUNNING][BT_DECODE_ABORT] = BT_DECODE_STOPPING,
+    [BT_DECODE_PAUSING][BT_DECODE_LEFT] = BT_DECODE_ENDING,
+    [BT_DECODE_PAUSING][BT_DECODE_PARK] = BT_DECODE_PAUSED,
+    [BT_DECODE_PAUSING][BT_DECODE_ABORT] = BT_DECODE_STOPPING,
+    [BT_DECODE_PAUSED][BT_DECODE_RUN] = BT_DECODE_RUNNING,
+    [BT_DECODE_PAUSED][BT_DECODE_ABORT] = BT_DECODE_ENDING,
+    [BT_DECODE_STOPPING][BT_DECODE_LEFT] = BT_DECODE_ENDING,
+    [BT_DECODE_QUARANTINED][BT_DECODE_FREE] = BT_DECODE_ENDED,
+    [BT_DECODE_ENDING][BT_DECODE_FREE] = BT_DECODE_ENDED,
 };
 
 bool bt_decode_phase_after(bt_decode_phase_t phase, bt_decode_event_t event,
@@ -97,7 +72,9 @@ unsigned bt_decode_phase_facts(bt_decode_phase_t phase)
     return facts[phase];
 }
 
-bt_sched_part_t bt_decode_phase_part(bt_decode_phase_t phase)
+/* The job's part in the batch. A follower takes part through its leader until
+ * it runs. */
+static bt_sched_part_t part_of(bt_decode_phase_t phase)
 {
     static const bt_sched_part_t parts[BT_DECODE_PHASES] = {
         [BT_DECODE_QUEUED] = BT_SCHED_OUTSIDE,
@@ -132,12 +109,7 @@ static uint32_t spans_needed(const bt_worker_t *w, const bt_job_t *job)
 
 static void close_role(bt_worker_t *w)
 {
-    bt_decode_t *state = w->decode;
-
-    if (state == NULL) {
-        return;
-    }
-    bt_free(state);
+    bt_free(w->decode);
     w->decode = NULL;
 }
 
@@ -207,8 +179,7 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
     if (phase == BT_DECODE_PAUSED) {
         bt_preempt_park(w, &dj->job);
     }
-    bt_sched_batch_move(&w->admit.batch, &dj->job.claim.part,
-                        bt_decode_phase_part(phase));
+    bt_sched_batch_move(&w->admit.batch, &dj->job.claim.part, part_of(phase));
     check_facts(&dj->job, facts);
     switch (phase) {
     case BT_DECODE_QUEUED:
@@ -221,7 +192,7 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
         break;
     case BT_DECODE_JOINING:
         bt_list_push_back(&state->ready, &dj->job.claim.turn.link);
-        bt_transfer_in_close(dj->window); /* WINDOW_CLOSED follows */
+        bt_transfer_in_close(dj->window); /* IN_CLOSED follows */
         break;
     case BT_DECODE_QUARANTINED:
         bt_transfer_in_close(dj->window);
@@ -298,14 +269,8 @@ static bool awaits_kv(const bt_decode_job_t *dj)
 static void on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
                          uint64_t instance)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     /* A sender is lost: its unfinished transfers will not complete. */
-    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
-    {
-        bt_decode_job_t *dj = job_of(BT_CONTAINER_OF(pos, bt_job_t, link));
-
+    BT_LIST_FOR_EACH_ENTRY(bt_decode_job_t, dj, &w->jobs, job.link) {
         if ((dj->job.ops == &bt_decode_ops) && (dj->job.from == from) &&
             (dj->job.peer == instance) &&
             (dj->job.kind == BT_REQUEST_GENERATE) && awaits_kv(dj)) {

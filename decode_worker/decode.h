@@ -96,9 +96,6 @@ typedef enum bt_decode_event {
  *  @return false: there is none */
 bool bt_decode_phase_after(bt_decode_phase_t phase, bt_decode_event_t event,
                            bt_decode_phase_t *next_p);
-/** Returns the job's part in the batch. A follower takes part through its
- *  leader until it runs. */
-bt_sched_part_t bt_decode_phase_part(bt_decode_phase_t phase);
 /** @return bits BT_DECODE_HAS_* and the like */
 unsigned bt_decode_phase_facts(bt_decode_phase_t phase);
 

@@ -15,13 +15,7 @@
 static bt_prefill_peer_t *peer_find(const bt_prefill_t *state,
                                     uint64_t instance)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &state->peers)
-    {
-        bt_prefill_peer_t *peer = BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_prefill_peer_t, peer, &state->peers, link) {
         if (peer->instance == instance) {
             return peer;
         }
@@ -48,15 +42,8 @@ static void tell_link(bt_worker_t *w, bt_worker_link_t *to,
 /* Sets the problem reported to the launcher: the first unreachable peer. */
 static void note_trouble(bt_worker_t *w)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     w->kv_trouble[0] = '\0';
-    BT_LIST_FOR_EACH(pos, tmp, &w->prefill->peers)
-    {
-        const bt_prefill_peer_t *peer =
-            BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_prefill_peer_t, peer, &w->prefill->peers, link) {
         if (peer->state == BT_KV_LINK_FAILED) {
             snprintf(w->kv_trouble, sizeof(w->kv_trouble),
                      "%s cannot reach %s%s%s: %s", w->name, peer->name,
@@ -271,13 +258,7 @@ void bt_prefill_on_peer(bt_worker_t *w, bt_worker_link_t *from,
 static void fail_jobs_of(bt_worker_t *w, const bt_worker_link_t *from,
                          uint64_t instance)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
-    {
-        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, job, &w->jobs, link) {
         if ((job->ops == &bt_prefill_ops) && (job->peer == instance) &&
             ((from == NULL) || (job->from == from))) {
             bt_worker_job_fail(w, job, BT_ERR_PEER_LOST, "transfer",
@@ -307,13 +288,8 @@ void bt_prefill_on_peer_gone(bt_worker_t *w, const bt_worker_link_t *from,
 void bt_prefill_on_router_gone(bt_worker_t *w, const bt_worker_link_t *from)
 {
     bt_prefill_t *state = w->prefill;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &state->peers)
-    {
-        bt_prefill_peer_t *peer = BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_prefill_peer_t, peer, &state->peers, link) {
         peer->routers &= ~from->bit;
         if ((peer->routers == 0) && (peer->transfer_peer == NULL)) {
             bt_prefill_peer_forget(w, peer);
@@ -338,13 +314,8 @@ void bt_prefill_reconnect(bt_worker_t *w)
 {
     const uint64_t now_ms = bt_now_ms();
     bt_prefill_t *state = w->prefill;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &state->peers)
-    {
-        bt_prefill_peer_t *peer = BT_CONTAINER_OF(pos, bt_prefill_peer_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_prefill_peer_t, peer, &state->peers, link) {
         try_anew(state, peer, now_ms);
         if (state->n_tries >= BT_PREFILL_MAX_TRIES) {
             continue;
@@ -390,16 +361,11 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
 static void fill_tokens(bt_prefill_job_t *pj, bt_manifest_payload_t *note)
 {
     const bool is_over = pj->job.abandoned || (pj->finish != BT_FINISH_NONE);
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     note->token = is_over ? BT_NOTE_NO_TOKEN : pj->token;
     note->n_followers = 0;
-    BT_LIST_FOR_EACH(pos, tmp, &pj->job.followers)
-    {
-        const bt_prefill_job_t *follower =
-            (bt_prefill_job_t *)BT_CONTAINER_OF(pos, bt_job_t, in_group);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_prefill_job_t, follower, &pj->job.followers,
+                           job.in_group) {
         note->followers[note->n_followers++] = (bt_manifest_payload_follower_t){
             .key = follower->job.key, .token = follower->token};
     }
@@ -444,14 +410,9 @@ void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj)
 /* Ends a job whose KV was sent, with its followers. */
 static void end_sent(bt_worker_t *w, bt_prefill_job_t *pj)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &pj->job.followers)
-    {
-        bt_job_t *follower = BT_CONTAINER_OF(pos, bt_job_t, in_group);
-
-        bt_prefill_move(w, (bt_prefill_job_t *)follower, BT_PREFILL_SENT);
+    BT_LIST_FOR_EACH_ENTRY(bt_prefill_job_t, follower, &pj->job.followers,
+                           job.in_group) {
+        bt_prefill_move(w, follower, BT_PREFILL_SENT);
     }
     bt_prefill_move(w, pj, BT_PREFILL_SENT);
 }

@@ -132,17 +132,13 @@ void bt_prefill_stream(bt_worker_t *w)
     const uint32_t before_ms = w->poll_ms;
     bool ends_soon = false; /* the last chunk, or soon */
     bool moved = false;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     w->poll_ms = 0;
     if (state->overlap != BT_OVERLAP_LAYERS) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &state->streaming)
-    {
-        bt_prefill_job_t *pj =
-            (bt_prefill_job_t *)BT_CONTAINER_OF(pos, bt_job_t, claim.turn.link);
+    BT_LIST_FOR_EACH_ENTRY(bt_prefill_job_t, pj, &state->streaming,
+                           job.claim.turn.link) {
         const uint32_t n_posted = pj->layers_posted;
 
         if (bt_seq_layers(&pj->job.seq) > 0) {

@@ -14,68 +14,34 @@
 /* No arrow: no arrow leads to QUEUED, so its zero can mean that. */
 #define NONE BT_PREFILL_QUEUED
 
-/* The diagram of the header, a row per phase. */
+/* The arrows of the header's diagram. */
 static const bt_prefill_phase_t after[BT_PREFILL_PHASES][BT_PREFILL_EVENTS] = {
-    [BT_PREFILL_QUEUED] =
-        {
-            [BT_PREFILL_GRANT] = BT_PREFILL_GRANTED,
-            [BT_PREFILL_START] = BT_PREFILL_COMPUTING,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_GRANTED] =
-        {
-            [BT_PREFILL_START] = BT_PREFILL_STREAMING,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_COMPUTING] =
-        {
-            [BT_PREFILL_GRANT] = BT_PREFILL_STREAMING,
-            [BT_PREFILL_COMPUTED] = BT_PREFILL_WAITING,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_STREAMING] =
-        {
-            [BT_PREFILL_COMPUTED] = BT_PREFILL_SENDING,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_WAITING] =
-        {
-            [BT_PREFILL_GRANT] = BT_PREFILL_SENDING,
-            [BT_PREFILL_DROP] = BT_PREFILL_DROPPED,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_SENDING] =
-        {
-            [BT_PREFILL_SENT] = BT_PREFILL_ENDED,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_DROPPED] =
-        {
-            [BT_PREFILL_GRANT] = BT_PREFILL_RESUMING,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_RESUMING] =
-        {
-            [BT_PREFILL_START] = BT_PREFILL_STREAMING,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_FOLLOWING] =
-        {
-            [BT_PREFILL_START] = BT_PREFILL_DRAWING,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_DRAWING] =
-        {
-            [BT_PREFILL_COMPUTED] = BT_PREFILL_SHARING,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_SHARING] =
-        {
-            [BT_PREFILL_SENT] = BT_PREFILL_ENDED,
-            [BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
-        },
-    [BT_PREFILL_ENDING] = {[BT_PREFILL_FREE] = BT_PREFILL_ENDED},
-    [BT_PREFILL_ENDED] = {NONE},
+    [BT_PREFILL_QUEUED][BT_PREFILL_GRANT] = BT_PREFILL_GRANTED,
+    [BT_PREFILL_QUEUED][BT_PREFILL_START] = BT_PREFILL_COMPUTING,
+    [BT_PREFILL_QUEUED][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_GRANTED][BT_PREFILL_START] = BT_PREFILL_STREAMING,
+    [BT_PREFILL_GRANTED][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_COMPUTING][BT_PREFILL_GRANT] = BT_PREFILL_STREAMING,
+    [BT_PREFILL_COMPUTING][BT_PREFILL_COMPUTED] = BT_PREFILL_WAITING,
+    [BT_PREFILL_COMPUTING][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_STREAMING][BT_PREFILL_COMPUTED] = BT_PREFILL_SENDING,
+    [BT_PREFILL_STREAMING][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_WAITING][BT_PREFILL_GRANT] = BT_PREFILL_SENDING,
+    [BT_PREFILL_WAITING][BT_PREFILL_DROP] = BT_PREFILL_DROPPED,
+    [BT_PREFILL_WAITING][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_SENDING][BT_PREFILL_SENT] = BT_PREFILL_ENDED,
+    [BT_PREFILL_SENDING][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_DROPPED][BT_PREFILL_GRANT] = BT_PREFILL_RESUMING,
+    [BT_PREFILL_DROPPED][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_RESUMING][BT_PREFILL_START] = BT_PREFILL_STREAMING,
+    [BT_PREFILL_RESUMING][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_FOLLOWING][BT_PREFILL_START] = BT_PREFILL_DRAWING,
+    [BT_PREFILL_FOLLOWING][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_DRAWING][BT_PREFILL_COMPUTED] = BT_PREFILL_SHARING,
+    [BT_PREFILL_DRAWING][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_SHARING][BT_PREFILL_SENT] = BT_PREFILL_ENDED,
+    [BT_PREFILL_SHARING][BT_PREFILL_ABORT] = BT_PREFILL_ENDING,
+    [BT_PREFILL_ENDING][BT_PREFILL_FREE] = BT_PREFILL_ENDED,
 };
 
 bool bt_prefill_phase_after(bt_prefill_phase_t phase, bt_prefill_event_t event,
@@ -148,16 +114,12 @@ static bt_status_t open_role(bt_worker_t *w)
 static void close_role(bt_worker_t *w)
 {
     bt_prefill_t *state = w->prefill;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     if (state == NULL) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &state->peers)
-    {
-        bt_prefill_peer_forget(w,
-                               BT_CONTAINER_OF(pos, bt_prefill_peer_t, link));
+    BT_LIST_FOR_EACH_ENTRY(bt_prefill_peer_t, peer, &state->peers, link) {
+        bt_prefill_peer_forget(w, peer);
     }
     bt_free(state);
     w->prefill = NULL;
@@ -396,13 +358,7 @@ static void lay_seq(const bt_worker_t *w, bt_job_t *job, uint32_t n_reused)
 static void begin_followers(bt_worker_t *w, bt_job_t *job,
                             void (*what)(bt_worker_t *, bt_job_t *, bt_job_t *))
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &job->followers)
-    {
-        bt_job_t *follower = BT_CONTAINER_OF(pos, bt_job_t, in_group);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &job->followers, in_group) {
         if (job_of(follower)->phase == BT_PREFILL_FOLLOWING) {
             what(w, job, follower);
         }
@@ -440,7 +396,7 @@ static void begin(bt_worker_t *w, bt_job_t *job)
     bt_prefill_move(w, pj, BT_PREFILL_START);
 }
 
-/* It is recomputed when its grant comes. */
+/* The KV of the prompt is recomputed when its grant comes. */
 static void drop(bt_worker_t *w, bt_job_t *job)
 {
     bt_prefill_move(w, job_of(job), BT_PREFILL_DROP);
@@ -457,15 +413,11 @@ static void advance(bt_worker_t *w)
 /* All that sample from the prompt have done so: its KV may be evicted. */
 static void check_all_drawn(bt_worker_t *w, bt_prefill_job_t *lead)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     if (lead->job.in_engine) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &lead->job.followers)
-    {
-        if (BT_CONTAINER_OF(pos, bt_job_t, in_group)->in_engine) {
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &lead->job.followers, in_group) {
+        if (follower->in_engine) {
             return;
         }
     }
