@@ -118,14 +118,10 @@ static uint32_t own_blocks(const bt_worker_t *w, const bt_job_t *job)
 /* All members that will come have come. */
 static void begin(bt_worker_t *w, bt_job_t *leader)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     leader->n_missing = 0;
-    BT_LIST_FOR_EACH(pos, tmp, &leader->followers)
-    {
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &leader->followers, in_group) {
         leader->claim.more_seats++;
-        leader->claim.more_blocks += own_blocks(w, job_at(pos));
+        leader->claim.more_blocks += own_blocks(w, follower);
     }
     if (!bt_sched_admit_fits(&w->admit, &leader->claim)) {
         /* Alone each does: the router runs them so. */
@@ -134,9 +130,8 @@ static void begin(bt_worker_t *w, bt_job_t *leader)
         return;
     }
     leader->ops->on_request(w, leader);
-    BT_LIST_FOR_EACH(pos, tmp, &leader->followers)
-    {
-        job_at(pos)->ops->on_request(w, job_at(pos));
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &leader->followers, in_group) {
+        follower->ops->on_request(w, follower);
     }
 }
 
@@ -229,22 +224,18 @@ void bt_fanout_leave(bt_worker_t *w, bt_job_t *job)
 bt_status_t bt_fanout_take_blocks(bt_worker_t *w, bt_job_t *job)
 {
     bt_status_t status = bt_job_take_blocks(w, job);
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     if ((status != BT_OK) || (job->claim.more_seats == 0)) {
         return status;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &job->followers)
-    {
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &job->followers, in_group) {
         if (status == BT_OK) {
-            status = bt_job_share_blocks(w, job_at(pos));
+            status = bt_job_share_blocks(w, follower);
         }
     }
     if (status != BT_OK) {
-        BT_LIST_FOR_EACH(pos, tmp, &job->followers)
-        {
-            bt_worker_job_return_blocks(w, job_at(pos));
+        BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &job->followers, in_group) {
+            bt_worker_job_return_blocks(w, follower);
         }
         bt_worker_job_return_blocks(w, job);
         job->n_reused = 0;
@@ -259,17 +250,14 @@ bt_status_t bt_worker_group_submit(bt_worker_t *w, bt_job_t *leader)
     bt_seq_t *seqs[BT_SCHED_MAX_GROUP];
     bt_status_t status;
     uint32_t n = 0;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     /* Only its followers need what an abandoned leader would generate. */
     if (!leader->abandoned || (leader->claim.want == BT_SCHED_CONTEXT)) {
         jobs[n++] = leader;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &leader->followers)
-    {
-        if (job_at(pos)->has_blocks) {
-            jobs[n++] = job_at(pos);
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &leader->followers, in_group) {
+        if (follower->has_blocks) {
+            jobs[n++] = follower;
         }
     }
     for (uint32_t i = 0; i < n; i++) {

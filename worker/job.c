@@ -642,15 +642,9 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
 
 void bt_jobs_end_all(bt_worker_t *w)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     bt_free(w->rows_piece);
     w->rows_piece = NULL;
-    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
-    {
-        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, job, &w->jobs, link) {
         job->in_engine = false;
         job->from = NULL; /* the link breaks: the router knows */
         bt_worker_job_end(w, job);

@@ -34,8 +34,7 @@ static void print_line(const bt_control_t *control, const char *trouble,
                  n_all, (trouble[0] != '\0') ? " " : "", trouble);
         return;
     }
-    /* A url and a reason of control.h, each of which is shorter than its part.
-     */
+    /* A url and a reason of link.h, each shorter than its part of the line. */
     snprintf(line, BT_JOINED_LINE_BYTES, "joined %u %u %.256s: %.512s\n", n_up,
              n_all, kept->url,
              (kept->why[0] != '\0') ? kept->why : "no link to it yet");

@@ -318,15 +318,10 @@ static bool turn_of(bt_worker_t *w, bt_job_t *job)
 void bt_logprob_output_send(bt_worker_t *w)
 {
     bool more = true;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     while (more) {
         more = false;
-        BT_LIST_FOR_EACH(pos, tmp, &w->rows)
-        {
-            bt_job_rows_t *r = BT_CONTAINER_OF(pos, bt_job_rows_t, link);
-
+        BT_LIST_FOR_EACH_ENTRY(bt_job_rows_t, r, &w->rows, link) {
             more = turn_of(w, r->job) || more;
         }
     }

@@ -397,15 +397,9 @@ err:
 static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
                          const bt_link_event_t *event)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     BT_LOG_INFO("router left: %.*s", (int)event->bytes,
                 (const char *)event->data);
-    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
-    {
-        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, job, &w->jobs, link) {
         if (job->from == link) {
             job->from = NULL;
             give_up(w, job);
@@ -523,12 +517,7 @@ static void fill_totals(const bt_worker_t *w, bt_msg_stats_t *stats)
 
 static void fill_waiting(bt_worker_t *w, bt_msg_stats_t *stats)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
-    {
-        const bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, job, &w->jobs, link) {
         switch (job->ops->waits_for(job)) {
         case BT_JOB_WAITS_NOT:
             break;
@@ -607,13 +596,8 @@ static void send_stats(bt_worker_t *w)
 static void check_deadlines(bt_worker_t *w)
 {
     const uint64_t now_us = bt_now_us();
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &w->jobs)
-    {
-        bt_job_t *job = BT_CONTAINER_OF(pos, bt_job_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, job, &w->jobs, link) {
         if (!job->ending && (now_us > job->deadline_us)) {
             bt_worker_job_fail(w, job, BT_ERR_TIMED_OUT,
                                job->in_engine ? "compute" : "waiting",
@@ -637,7 +621,7 @@ static void check_progress(bt_worker_t *w, uint64_t now_ms)
     }
 }
 
-/* Without a router it serves no requests, and waits for one for ever. */
+/* Warns while no router is linked: the worker serves nothing then. */
 static void check_routers(bt_worker_t *w, uint64_t now_ms)
 {
     const char *join = w->config->join;

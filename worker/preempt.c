@@ -14,7 +14,12 @@ static bt_job_t *job_of(bt_sched_kv_demand_t *grower)
     return BT_CONTAINER_OF(grower, bt_job_t, grower);
 }
 
-bool bt_preempt_is_wanted(const bt_config_t *config)
+static bt_job_t *job_of_claim(bt_sched_claim_t *claim)
+{
+    return BT_CONTAINER_OF(claim, bt_job_t, claim);
+}
+
+static bool preempt_is_wanted(const bt_config_t *config)
 {
     return strcmp(config->scheduler_policy, "max_utilization") == 0;
 }
@@ -22,7 +27,7 @@ bool bt_preempt_is_wanted(const bt_config_t *config)
 bt_status_t bt_preempt_open(bt_worker_t *w)
 {
     const char *policy = w->config->scheduler_policy;
-    const bool is_on = bt_preempt_is_wanted(w->config);
+    const bool is_on = preempt_is_wanted(w->config);
 
     if (!is_on && (strcmp(policy, "guaranteed_no_evict") != 0)) {
         BT_LOG_ERROR("scheduler-policy %s is unknown", policy);
@@ -73,8 +78,9 @@ void bt_preempt_park(bt_worker_t *w, bt_job_t *job)
     job->paused_at_us = bt_now_us();
     w->n_pauses++;
     w->n_paused++;
-    /* It keeps its place by arrival time, before all later ones: nothing of its
-     * prompt is computed for the first time. It depends on no other worker. */
+    /* The job keeps its turn by arrival time, before all later ones: it
+     * computes nothing of its prompt for the first time, and needs no other
+     * worker. */
     job->claim.turn.slack_us = 0;
     job->claim.want = BT_SCHED_BOTH_PHASES;
     bt_logprob_output_keep(job);
@@ -103,8 +109,7 @@ static uint32_t free_spans(const bt_worker_t *w)
     return (w->n_whole == 0) ? UINT32_MAX : bt_job_free_blocks(w) / w->n_whole;
 }
 
-/* Complete KV that waits for a grant is dropped first, as for jobs that begin.
- */
+/* Drops complete KV that waits for a grant. @return false: there is none */
 static bool drop_waiting(bt_worker_t *w)
 {
     bt_sched_claim_t *claim = bt_sched_admit_victim(&w->admit);
@@ -113,12 +118,17 @@ static bool drop_waiting(bt_worker_t *w)
     if (claim == NULL) {
         return false;
     }
-    job = BT_CONTAINER_OF(claim, bt_job_t, claim);
+    job = job_of_claim(claim);
+    BT_LOG_DEBUG("request %" PRIu64 ": waiting KV dropped", job->key.id);
     job->ops->drop(w, job);
     return true;
 }
 
-bool bt_preempt_serve(bt_worker_t *w)
+/* Gives blocks to running jobs that lack some. For that, drops complete KV that
+ * waits for a grant, or preempts other jobs.
+ * @return true: no running job lacks blocks; false: one still does, so no
+ *         waiting job may begin */
+static bool serve_growers(bt_worker_t *w)
 {
     bt_sched_kv_demand_t *who = NULL;
     uint32_t n_spans = 0;
@@ -207,7 +217,7 @@ void bt_window_eviction_tell(const bt_worker_t *w, bt_msg_hello_t *hello)
 {
     const bool may_compute = ((w->roles & BT_ROLE_PREFILL) != 0) ||
                              (strcmp(w->config->local_prefill, "off") != 0) ||
-                             bt_preempt_is_wanted(w->config);
+                             preempt_is_wanted(w->config);
     const uint32_t ahead = ahead_of(w, may_compute);
 
     hello->span_blocks = w->n_whole;
@@ -279,24 +289,11 @@ void bt_window_eviction_on_item(bt_worker_t *w, bt_job_t *job,
 
 /* Carries out admission; common/sched decides which job begins when. */
 
-static bt_job_t *job_of_claim(bt_sched_claim_t *claim)
-{
-    return BT_CONTAINER_OF(claim, bt_job_t, claim);
-}
-
 static uint32_t free_seats(const bt_worker_t *w)
 {
     const uint32_t taken = w->n_in_engine + w->admit.leased_seats;
 
     return (taken < w->max_seqs) ? w->max_seqs - taken : 0;
-}
-
-static void drop(bt_worker_t *w)
-{
-    bt_job_t *job = job_of_claim(bt_sched_admit_victim(&w->admit));
-
-    BT_LOG_DEBUG("request %" PRIu64 ": waiting KV dropped", job->key.id);
-    job->ops->drop(w, job);
 }
 
 /* Blocks that a claim may take. Generating jobs keep one each to grow; a
@@ -335,11 +332,7 @@ static bool admit(bt_worker_t *w, bt_job_t *job)
         return true;
     }
     bt_job_drop_known(w, job);
-    if (verdict == BT_SCHED_DROP) {
-        drop(w);
-        return true;
-    }
-    return false;
+    return (verdict == BT_SCHED_DROP) && drop_waiting(w);
 }
 
 /* Of two workers that wait for each other one gives in first: instances are
@@ -380,7 +373,7 @@ void bt_worker_admit(bt_worker_t *w)
     bt_sched_claim_t *claim = NULL;
 
     do {
-        if (!bt_preempt_serve(w)) {
+        if (!serve_growers(w)) {
             break;
         }
         claim = bt_sched_admit_next(&w->admit, free_seats(w));

@@ -34,11 +34,6 @@
     100 /* the watcher sees bt_rank_group_t.ends within this time \
          */
 
-bool bt_rank_group_is_child(void)
-{
-    return getenv(ENV) != NULL;
-}
-
 const bt_collectives_t *bt_rank_group_collectives(const bt_rank_group_t *team)
 {
     return (team->shm != NULL) ? bt_coll_shm_collectives(team->shm)
@@ -623,7 +618,7 @@ bt_status_t bt_rank_group_open(uint32_t tp, uint32_t pp, char **argv,
     bt_status_t status = BT_OK;
 
     *team = (bt_rank_group_t){.size = 1, .tp = 1};
-    if (bt_rank_group_is_child()) {
+    if (getenv(ENV) != NULL) { /* started by rank 0 */
         status = find_place(team);
     } else if (size > BT_TEAM_MAX) {
         BT_LOG_ERROR("%u ranks (--tp %u x --pp %u) are asked for; an instance "

@@ -68,9 +68,6 @@ typedef struct bt_rank_group {
     _Atomic bool ends; /**< children may end without taking rank 0 with them */
 } bt_rank_group_t;
 
-/** True when this process was started by rank 0 of its group. */
-bool bt_rank_group_is_child(void);
-
 /**
  * Creates the rank group, or joins it if this process is another rank than 0.
  * Without MPI, rank 0 forks the other ranks; they execute the program anew and

@@ -185,7 +185,8 @@ void bt_rank_link_beat(bt_rank_link_t *link, uint64_t now_ms,
     }
 }
 
-const void *bt_rank_read_bytes(bt_rank_reader_t *reader, size_t bytes)
+/* Returns a pointer to the next bytes in place; NULL: not enough are left. */
+static const void *read_bytes(bt_rank_reader_t *reader, size_t bytes)
 {
     const void *data = reader->data;
 
@@ -200,7 +201,7 @@ const void *bt_rank_read_bytes(bt_rank_reader_t *reader, size_t bytes)
 
 void bt_rank_read(bt_rank_reader_t *reader, void *out, size_t bytes)
 {
-    const void *data = bt_rank_read_bytes(reader, bytes);
+    const void *data = read_bytes(reader, bytes);
 
     if (data != NULL) {
         memcpy(out, data, bytes);
@@ -232,7 +233,7 @@ uint32_t bt_rank_read_ranks(bt_rank_reader_t *reader, bt_wire_rank_t *ranks)
         bt_rank_read(reader, &ranks[i].block_bytes,
                      sizeof(ranks[i].block_bytes));
         bt_rank_read(reader, &ranks[i].kvt_bytes, sizeof(ranks[i].kvt_bytes));
-        ranks[i].kvt = bt_rank_read_bytes(reader, ranks[i].kvt_bytes);
+        ranks[i].kvt = read_bytes(reader, ranks[i].kvt_bytes);
     }
     return ((n > BT_WIRE_MAX_RANKS) || reader->is_short) ? 0 : n;
 }
@@ -260,11 +261,10 @@ uint32_t bt_rank_read_windows(bt_rank_reader_t *reader,
         uint32_t head[3];
 
         bt_rank_read(reader, head, sizeof(head));
-        windows[i] =
-            (bt_wire_window_t){.to = head[0],
-                               .from = head[1],
-                               .blob = bt_rank_read_bytes(reader, head[2]),
-                               .blob_bytes = head[2]};
+        windows[i] = (bt_wire_window_t){.to = head[0],
+                                        .from = head[1],
+                                        .blob = read_bytes(reader, head[2]),
+                                        .blob_bytes = head[2]};
     }
     return ((n > max) || reader->is_short) ? 0 : n;
 }

@@ -97,8 +97,6 @@ static inline bt_rank_reader_t bt_rank_reader(const bt_rank_frame_t *frame)
     return (bt_rank_reader_t){.data = frame->data, .left = frame->bytes};
 }
 void bt_rank_read(bt_rank_reader_t *reader, void *out, size_t bytes);
-/** Returns a pointer to the next bytes in place; NULL: not enough are left. */
-const void *bt_rank_read_bytes(bt_rank_reader_t *reader, size_t bytes);
 
 /* Fields of payloads. */
 

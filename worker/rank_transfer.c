@@ -123,17 +123,13 @@ bt_status_t bt_rank_transfer_route(bt_rank_transfer_t *own, bt_kv_end_t end,
                                    const bt_kv_route_t **route_p)
 {
     const bt_rank_transfer_config_t *c = &own->config;
-    bt_list_t *pos;
-    bt_list_t *tmp;
     bt_status_t status;
     route_t *r;
 
-    BT_LIST_FOR_EACH(pos, tmp, &own->routes)
-    {
-        r = BT_CONTAINER_OF(pos, route_t, link);
-        if ((r->end == end) && (r->theirs.tp == theirs.tp) &&
-            (r->theirs.pp == theirs.pp)) {
-            *route_p = &r->route;
+    BT_LIST_FOR_EACH_ENTRY(route_t, known, &own->routes, link) {
+        if ((known->end == end) && (known->theirs.tp == theirs.tp) &&
+            (known->theirs.pp == theirs.pp)) {
+            *route_p = &known->route;
             return BT_OK;
         }
     }
@@ -677,29 +673,19 @@ bt_status_t bt_rank_transfer_open(const bt_rank_transfer_config_t *config,
 
 void bt_rank_transfer_close(bt_rank_transfer_t *own)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     if (own == NULL) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &own->routes)
-    {
-        route_t *r = BT_CONTAINER_OF(pos, route_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(route_t, r, &own->routes, link) {
         bt_list_remove(&r->link);
         bt_kv_route_fini(&r->route);
         bt_free(r);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &own->ins)
-    {
-        free_in((bt_rank_transfer_in_t *)BT_CONTAINER_OF(
-            pos, bt_transfer_object_t, link));
+    BT_LIST_FOR_EACH_ENTRY(bt_rank_transfer_in_t, in, &own->ins, as.link) {
+        free_in(in);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &own->outs)
-    {
-        free_out((bt_rank_transfer_out_t *)BT_CONTAINER_OF(
-            pos, bt_transfer_object_t, link));
+    BT_LIST_FOR_EACH_ENTRY(bt_rank_transfer_out_t, out, &own->outs, as.link) {
+        free_out(out);
     }
     bt_free(own->extents);
     bt_free(own->descs);

@@ -737,31 +737,22 @@ bt_status_t bt_transfer_open(const bt_transfer_config_t *config,
     return BT_OK;
 }
 
-static bt_transfer_object_t *object_at(bt_list_t *link)
-{
-    return BT_CONTAINER_OF(link, bt_transfer_object_t, link);
-}
-
 void bt_transfer_close(bt_transfer_coordinator_t *coordinator)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     if (coordinator == NULL) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &coordinator->ins)
-    {
-        free_in((bt_transfer_in_t *)object_at(pos));
+    BT_LIST_FOR_EACH_ENTRY(bt_transfer_in_t, in, &coordinator->ins, as.link) {
+        free_in(in);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &coordinator->outs)
-    {
-        bt_list_remove(pos);
-        bt_free(object_at(pos));
+    BT_LIST_FOR_EACH_ENTRY(bt_transfer_out_t, out, &coordinator->outs,
+                           as.link) {
+        bt_list_remove(&out->as.link);
+        bt_free(out);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &coordinator->peers)
-    {
-        bt_transfer_disconnect((bt_transfer_peer_t *)object_at(pos));
+    BT_LIST_FOR_EACH_ENTRY(bt_transfer_peer_t, peer, &coordinator->peers,
+                           as.link) {
+        bt_transfer_disconnect(peer);
     }
     for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
         bt_free(coordinator->exports[r]);

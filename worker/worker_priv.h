@@ -138,9 +138,6 @@ void bt_worker_admit(bt_worker_t *w);
  * only on the tokens. So no other state needs to be kept.
  */
 
-/** True for --scheduler-policy max_utilization. */
-bool bt_preempt_is_wanted(const bt_config_t *config);
-
 /** Initialises preemption according to --scheduler-policy.
  *  @retval BT_OK
  *  @retval BT_ERR_INVALID_PARAM  an unknown policy (logged)
@@ -164,12 +161,6 @@ void bt_preempt_park(bt_worker_t *w, bt_job_t *job);
 /** Prepares the sequence of a preempted job for the engine again. Its turn has
  *  come, and it has blocks. */
 void bt_preempt_resume(bt_worker_t *w, bt_job_t *job);
-
-/** Gives blocks to running jobs that lack some. For that, drops complete KV
- *  that waits for a grant, or preempts other jobs.
- *  @return true: no running job lacks blocks; false: one still does, so no
- *          waiting job may begin */
-bool bt_preempt_serve(bt_worker_t *w);
 
 /*
  * Window eviction: for models with windowed layer groups (kv_groups.h), lets
