@@ -361,7 +361,7 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
     config.host_coll =
         (r->coll == NULL) ? NULL : bt_coll_shm_collectives(r->coll);
     config.n_stages = r->n_stages;
-    config.host_stage = (r->coll == NULL) ? NULL : bt_coll_shm_group(r->coll);
+    config.host_stage = (r->coll == NULL) ? NULL : bt_coll_shm_stage(r->coll);
     if ((r->n_lent > 0) || (r->n_ranks > 1)) {
         for (uint32_t i = 0; i < r->n_threads + r->n_lent; i++) {
             cores[i] = r->rank * r->n_threads + i;

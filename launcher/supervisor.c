@@ -631,7 +631,7 @@ int bt_supervise(bt_plan_t *plan, const bt_supervisor_options_t *options)
 {
     bt_supervisor_t s = {.options = options, .plan = plan, .signal_fd = -1};
     const bt_async_writer_options_t out = {.fd = STDOUT_FILENO,
-                                           .room = ANNOUNCE_BYTES};
+                                           .capacity = ANNOUNCE_BYTES};
 
     if ((bt_supervisor_add_children(&s) != BT_OK) ||
         (block_signals(&s) != BT_OK) ||

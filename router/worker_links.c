@@ -54,7 +54,7 @@ void bt_worker_links_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
         (bt_link_queued(link) > LINK_WINDOW_BYTES)) {
         bt_core_worker_behind(model_of(links, worker)->core, worker, true,
                               bt_now_us());
-        bt_link_want_room(link, LINK_WINDOW_BYTES / 2);
+        bt_link_want_writable(link, LINK_WINDOW_BYTES / 2);
     }
     bt_turn_put_off(&links->front->turn, &links->flush, bt_now_us());
 }
@@ -317,7 +317,7 @@ static void link_event(bt_worker_links_t *links, const bt_link_event_t *event)
     case BT_LINK_MESSAGE:
         link_message(links, worker, event);
         break;
-    case BT_LINK_ROOM:
+    case BT_LINK_WRITABLE:
         bt_core_worker_behind(model_of(links, worker)->core, worker, false,
                               bt_now_us());
         break;
@@ -388,8 +388,8 @@ bt_status_t bt_worker_links_open(bt_worker_links_t *links,
     return BT_OK;
 }
 
-static bt_status_t open_rpc(bt_worker_links_t *links, const uint8_t *key,
-                            size_t key_bytes)
+static bt_status_t open_control(bt_worker_links_t *links, const uint8_t *key,
+                                size_t key_bytes)
 {
     const bt_config_t *config = links->front->config;
     const bt_served_t *served = bt_registry_find(&links->front->models, NULL);
@@ -436,7 +436,7 @@ bt_status_t bt_worker_links_listen(bt_worker_links_t *links,
                                    const uint8_t *key, size_t key_bytes,
                                    char *bound, size_t bound_bytes)
 {
-    bt_status_t status = open_rpc(links, key, key_bytes);
+    bt_status_t status = open_control(links, key, key_bytes);
 
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot listen for workers at %s: %s", url,

@@ -20,19 +20,19 @@ static bt_job_t *job_at(bt_list_t *link)
 
 static bool is_grouped(const bt_msg_request_t *request)
 {
-    return (request->group != 0) && (request->group_size > 1);
+    return (request->fanout != 0) && (request->fanout_size > 1);
 }
 
 static bool is_leader(const bt_msg_request_t *request)
 {
-    return request->key.id == request->group;
+    return request->key.id == request->fanout;
 }
 
 /* The leader of this follower while it collects its group, or NULL. */
 static bt_job_t *leader_of(bt_worker_t *w, const bt_worker_link_t *from,
                            const bt_msg_request_t *request)
 {
-    const bt_req_key_t key = {.id = request->group,
+    const bt_req_key_t key = {.id = request->fanout,
                               .attempt = request->key.attempt};
     bt_job_t *job = bt_worker_job_find(w, from, key);
 
@@ -82,7 +82,7 @@ bt_status_t bt_fanout_check(bt_worker_t *w, const bt_worker_link_t *from,
         *why_p = "this model's requests have no groups";
         return BT_ERR_MISMATCH;
     }
-    if (request->group_size > BT_SCHED_MAX_GROUP) {
+    if (request->fanout_size > BT_SCHED_MAX_FANOUT) {
         *why_p = "its group is larger than any";
         return BT_ERR_MISMATCH;
     }
@@ -153,7 +153,7 @@ void bt_fanout_enter(bt_worker_t *w, bt_job_t *job,
         return;
     }
     if (is_leader(request)) {
-        job->n_missing = request->group_size - 1;
+        job->n_missing = request->fanout_size - 1;
         return;
     }
     leader = leader_of(w, job->from, request);
@@ -246,8 +246,8 @@ bt_status_t bt_fanout_take_blocks(bt_worker_t *w, bt_job_t *job)
 bt_status_t bt_worker_group_submit(bt_worker_t *w, bt_job_t *leader)
 {
     const uint64_t now_us = bt_now_us();
-    bt_job_t *jobs[BT_SCHED_MAX_GROUP];
-    bt_seq_t *seqs[BT_SCHED_MAX_GROUP];
+    bt_job_t *jobs[BT_SCHED_MAX_FANOUT];
+    bt_seq_t *seqs[BT_SCHED_MAX_FANOUT];
     bt_status_t status;
     uint32_t n = 0;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file fanout.h
  *
- * Groups of jobs that share one prompt (bt_msg_request_t.group), such as the
+ * Groups of jobs that share one prompt (bt_msg_request_t.fanout), such as the
  * choices of a request. The prompt is computed, sent and held once. The job
  * whose id is the group's number is the leader, the others are followers.
  *

@@ -308,7 +308,7 @@ static bool turn_of(bt_worker_t *w, bt_job_t *job)
         return false;
     }
     if (bt_link_queued(job->from->control) > ROOM_BYTES) {
-        bt_link_want_room(job->from->control, ROOM_BYTES);
+        bt_link_want_writable(job->from->control, ROOM_BYTES);
         return false;
     }
     send_piece(w, job, r);

@@ -419,7 +419,7 @@ static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
     link_free(link);
 }
 
-static void take_rpc(bt_worker_t *w)
+static void take_control(bt_worker_t *w)
 {
     bt_link_event_t event;
 
@@ -449,7 +449,7 @@ static void take_rpc(bt_worker_t *w)
         case BT_LINK_HEALTHY:
             BT_LOG_INFO("router responds again");
             break;
-        case BT_LINK_ROOM:
+        case BT_LINK_WRITABLE:
             break; /* bt_logprob_output_send() looks at each turn */
         }
     }
@@ -756,7 +756,7 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
 {
     take_signals(w, signal_fd);
     bt_sighup_take(w);
-    take_rpc(w);
+    take_control(w);
     take_reports(w);
     take_kvt(w, busy_p);
     take_ranks(w);

@@ -42,7 +42,7 @@ const bt_collectives_t *bt_rank_group_collectives(const bt_rank_group_t *team)
 
 const bt_collectives_t *bt_rank_group_stage(const bt_rank_group_t *team)
 {
-    return (team->shm != NULL) ? bt_coll_shm_group(team->shm) : team->stage;
+    return (team->shm != NULL) ? bt_coll_shm_stage(team->shm) : team->stage;
 }
 
 static bt_status_t map_segment(bt_rank_group_t *team, int fd)

@@ -167,11 +167,11 @@ static size_t put_at_once(bt_async_writer_t *writer, const char *lines,
 void bt_async_writer_add(bt_async_writer_t *writer, const char *lines,
                          size_t bytes)
 {
-    const size_t room = writer->options.room;
+    const size_t capacity = writer->options.capacity;
     size_t done = 0;
 
     pthread_mutex_lock(&writer->lock);
-    if (bytes > room) {
+    if (bytes > capacity) {
         writer->n_dropped += count_lines(lines, bytes);
         goto out;
     }
@@ -184,14 +184,14 @@ void bt_async_writer_add(bt_async_writer_t *writer, const char *lines,
     }
     /* After the first line without space all are dropped until the thread
      * has taken what is queued, so that all dropped lines are in one place. */
-    if ((writer->n_untold > 0) || (bytes - done > room - writer->in_len)) {
+    if ((writer->n_untold > 0) || (bytes - done > capacity - writer->in_len)) {
         writer->n_untold += count_lines(lines, bytes);
         writer->n_dropped += count_lines(lines, bytes);
         goto out;
     }
     memcpy(writer->in + writer->in_len, lines + done, bytes - done);
     writer->in_len += bytes - done;
-    if (!writer->options.by_thread || (writer->in_len > room / 2)) {
+    if (!writer->options.by_thread || (writer->in_len > capacity / 2)) {
         wake(writer);
     }
 out:
@@ -252,7 +252,7 @@ size_t bt_async_writer_waiting(bt_async_writer_t *writer)
 /* Waits, without the lock, until the target may accept bytes, or something
  * changed. @param again poll() reported space, and there was none: do not
  * spin */
-static void wait_for_room(bt_async_writer_t *writer, int fault, bool again)
+static void wait_writable(bt_async_writer_t *writer, int fault, bool again)
 {
     struct pollfd fds[] = {
         {.fd = writer->wake_fd, .events = POLLIN},
@@ -355,7 +355,7 @@ static void put_all(bt_async_writer_t *writer, const char *data, size_t n)
         n -= skip;
         if ((n > 0) && (writer->fault != 0)) { /* the target is unchanged */
             pthread_mutex_unlock(&writer->lock);
-            wait_for_room(writer, fault, waited);
+            wait_writable(writer, fault, waited);
             pthread_mutex_lock(&writer->lock);
             waited = true;
         }
@@ -526,8 +526,8 @@ bt_status_t bt_async_writer_open(const bt_async_writer_options_t *options,
     pthread_cond_init(&writer->quiet, &attr);
     pthread_condattr_destroy(&attr);
     writer->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    writer->in = bt_calloc(options->room, 1);
-    writer->out = bt_calloc(options->room, 1);
+    writer->in = bt_calloc(options->capacity, 1);
+    writer->out = bt_calloc(options->capacity, 1);
     if ((writer->in == NULL) || (writer->out == NULL)) {
         goto err_sink;
     }

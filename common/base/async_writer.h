@@ -45,8 +45,8 @@ typedef struct bt_async_writer_options {
                             bt_async_writer_close() leaves it behind */
     bool by_thread;    /**< only the thread writes, after
                             bt_async_writer_start() */
-    size_t room;       /**< capacity for queued lines in bytes; twice that is
-                            allocated */
+    size_t capacity;   /**< capacity for queued lines in bytes; twice that is
+                        allocated */
     uint32_t retry_ms; /**< interval of retries after an error (a full disk);
                             0: queued lines are dropped */
     bt_async_writer_report_fn tell; /**< NULL: dropped lines are only counted */

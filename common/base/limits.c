@@ -18,15 +18,15 @@
 #define NO_LIMIT (UINT64_C(1) << 62)
 
 /* Group as a folder, below the mount point of its hierarchy. */
-typedef struct group {
+typedef struct cgroup {
     char dir[CGROUP_PATH_BYTES]; /* with root in front */
     size_t root_len;
     size_t top_len; /* of the mounted one's; the walk up ends there */
     bool is_v1;
-} group_t;
+} cgroup_t;
 
 /* Limit at one level; most UINT64_MAX: none. */
-typedef void level_fn(const group_t *group, bt_limit_t *limit);
+typedef void level_fn(const cgroup_t *cgroup, bt_limit_t *limit);
 
 /* ---- files ---- */
 
@@ -135,7 +135,7 @@ static void unescape(char *text)
  * mount point. */
 static bool read_mount(char *line, const char *controller,
                        char mounted[CGROUP_PATH_BYTES],
-                       char place[CGROUP_PATH_BYTES])
+                       char mount_point[CGROUP_PATH_BYTES])
 {
     char *const behind = strstr(line, " - ");
     char type[32];
@@ -156,14 +156,14 @@ static bool read_mount(char *line, const char *controller,
     unescape(from);
     unescape(at);
     snprintf(mounted, CGROUP_PATH_BYTES, "%s", from);
-    snprintf(place, CGROUP_PATH_BYTES, "%s", at);
+    snprintf(mount_point, CGROUP_PATH_BYTES, "%s", at);
     return true;
 }
 
 /* The last visible mount hides those before it. */
 static bool find_mount(const char *root, const char *controller,
                        char mounted[CGROUP_PATH_BYTES],
-                       char place[CGROUP_PATH_BYTES])
+                       char mount_point[CGROUP_PATH_BYTES])
 {
     char name[2 * CGROUP_PATH_BYTES];
     char line[CGROUP_LINE_BYTES];
@@ -184,7 +184,7 @@ static bool find_mount(const char *root, const char *controller,
         snprintf(name, sizeof(name), "%s%s", root, at);
         if (access(name, F_OK) == 0) {
             memcpy(mounted, from, CGROUP_PATH_BYTES);
-            memcpy(place, at, CGROUP_PATH_BYTES);
+            memcpy(mount_point, at, CGROUP_PATH_BYTES);
             found = true;
         }
     }
@@ -204,37 +204,39 @@ static const char *below(const char *mounted, const char *path)
                : NULL;
 }
 
-static bool find_group(const char *root, const char *controller, group_t *group)
+static bool find_cgroup(const char *root, const char *controller,
+                        cgroup_t *cgroup)
 {
     char path[CGROUP_PATH_BYTES];
     char mounted[CGROUP_PATH_BYTES] = "/";
-    char place[CGROUP_PATH_BYTES];
+    char mount_point[CGROUP_PATH_BYTES];
     const char *rest;
     int top, all;
 
     if (!read_own_path(root, controller, path)) {
         return false;
     }
-    if (!find_mount(root, controller, mounted, place)) {
-        snprintf(place, sizeof(place), "/sys/fs/cgroup%s%s",
+    if (!find_mount(root, controller, mounted, mount_point)) {
+        snprintf(mount_point, sizeof(mount_point), "/sys/fs/cgroup%s%s",
                  (controller != NULL) ? "/" : "",
                  (controller != NULL) ? controller : "");
     }
     rest = below(mounted, path);
     rest = ((rest == NULL) || (strstr(rest, "/..") != NULL)) ? "" : rest;
-    group->is_v1 = controller != NULL;
-    group->root_len = strlen(root);
-    top = snprintf(group->dir, sizeof(group->dir), "%s%s", root, place);
-    if (top >= (int)sizeof(group->dir)) {
+    cgroup->is_v1 = controller != NULL;
+    cgroup->root_len = strlen(root);
+    top = snprintf(cgroup->dir, sizeof(cgroup->dir), "%s%s", root, mount_point);
+    if (top >= (int)sizeof(cgroup->dir)) {
         return false;
     }
-    group->top_len = (size_t)top;
-    all = snprintf(group->dir, sizeof(group->dir), "%s%s%s", root, place, rest);
-    if (all >= (int)sizeof(group->dir)) { /* too long: the limits above hold */
-        group->dir[group->top_len] = '\0';
+    cgroup->top_len = (size_t)top;
+    all = snprintf(cgroup->dir, sizeof(cgroup->dir), "%s%s%s", root,
+                   mount_point, rest);
+    if (all >= (int)sizeof(cgroup->dir)) { /* too long: the limits above hold */
+        cgroup->dir[cgroup->top_len] = '\0';
     }
-    while ((all > top) && (group->dir[strlen(group->dir) - 1] == '/')) {
-        group->dir[strlen(group->dir) - 1] = '\0';
+    while ((all > top) && (cgroup->dir[strlen(cgroup->dir) - 1] == '/')) {
+        cgroup->dir[strlen(cgroup->dir) - 1] = '\0';
         all--;
     }
     return true;
@@ -243,31 +245,31 @@ static bool find_group(const char *root, const char *controller, group_t *group)
 /* ---- levels ---- */
 
 /* The level above. @return false: it was the mounted one */
-static bool go_up(group_t *group)
+static bool go_up(cgroup_t *cgroup)
 {
     char *slash;
 
-    if (strlen(group->dir) <= group->top_len) {
+    if (strlen(cgroup->dir) <= cgroup->top_len) {
         return false;
     }
-    slash = strrchr(group->dir + group->top_len, '/');
-    group
-        ->dir[(slash != NULL) ? (size_t)(slash - group->dir) : group->top_len] =
-        '\0';
+    slash = strrchr(cgroup->dir + cgroup->top_len, '/');
+    cgroup->dir[(slash != NULL) ? (size_t)(slash - cgroup->dir)
+                                : cgroup->top_len] = '\0';
     return true;
 }
 
-static void name_file(const group_t *group, const char *name, bt_limit_t *limit)
+static void name_file(const cgroup_t *cgroup, const char *name,
+                      bt_limit_t *limit)
 {
     const int n = snprintf(limit->by, sizeof(limit->by), "%s/%s",
-                           group->dir + group->root_len, name);
+                           cgroup->dir + cgroup->root_len, name);
 
     if (n >= (int)sizeof(limit->by)) {
         snprintf(limit->by, sizeof(limit->by), "%s", name);
     }
 }
 
-static void look_at_cpus(const group_t *group, bt_limit_t *limit)
+static void look_at_cpus(const cgroup_t *cgroup, bt_limit_t *limit)
 {
     static const char v2[] = "cpu.max";
     static const char v1[] = "cpu.cfs_quota_us";
@@ -275,15 +277,15 @@ static void look_at_cpus(const group_t *group, bt_limit_t *limit)
     uint64_t period = 0;
     uint64_t n;
 
-    if (group->is_v1) {
-        quota = read_field(group->dir, v1, "");
-        period = or_zero(read_field(group->dir, "cpu.cfs_period_us", ""));
+    if (cgroup->is_v1) {
+        quota = read_field(cgroup->dir, v1, "");
+        period = or_zero(read_field(cgroup->dir, "cpu.cfs_period_us", ""));
     } else { /* "MOST PERIOD" in microseconds, or "max PERIOD" */
         char path[2 * CGROUP_PATH_BYTES];
         unsigned long long words[2] = {0, 0};
         FILE *file;
 
-        snprintf(path, sizeof(path), "%s/%s", group->dir, v2);
+        snprintf(path, sizeof(path), "%s/%s", cgroup->dir, v2);
         file = fopen(path, "re");
         if (file == NULL) {
             return;
@@ -299,11 +301,11 @@ static void look_at_cpus(const group_t *group, bt_limit_t *limit)
     }
     n = quota / period;
     limit->most = limit->left = (n == 0) ? 1 : n;
-    name_file(group, group->is_v1 ? v1 : v2, limit);
+    name_file(cgroup, cgroup->is_v1 ? v1 : v2, limit);
 }
 
 /* Version 1 counts child groups separately, and "used" includes them. */
-static uint64_t file_pages(const group_t *group)
+static uint64_t file_pages(const cgroup_t *cgroup)
 {
     static const char *const words[2][2] = {
         {"active_file ", "inactive_file "},
@@ -312,42 +314,42 @@ static uint64_t file_pages(const group_t *group)
 
     for (size_t i = 0; i < BT_ARRAY_LEN(words[0]); i++) {
         bytes += or_zero(
-            read_field(group->dir, "memory.stat", words[group->is_v1][i]));
+            read_field(cgroup->dir, "memory.stat", words[cgroup->is_v1][i]));
     }
     return bytes;
 }
 
-static void look_at_memory(const group_t *group, bt_limit_t *limit)
+static void look_at_memory(const cgroup_t *cgroup, bt_limit_t *limit)
 {
     const char *const name =
-        group->is_v1 ? "memory.limit_in_bytes" : "memory.max";
-    const uint64_t most = read_field(group->dir, name, "");
+        cgroup->is_v1 ? "memory.limit_in_bytes" : "memory.max";
+    const uint64_t most = read_field(cgroup->dir, name, "");
     uint64_t used = read_field(
-        group->dir, group->is_v1 ? "memory.usage_in_bytes" : "memory.current",
+        cgroup->dir, cgroup->is_v1 ? "memory.usage_in_bytes" : "memory.current",
         "");
     uint64_t files;
 
     if ((most >= NO_LIMIT) || (used == UINT64_MAX)) {
         return;
     }
-    files = file_pages(group);
+    files = file_pages(cgroup);
     used -= (files < used) ? files : used;
     limit->most = most;
     limit->left = (used < most) ? most - used : 0;
-    name_file(group, name, limit);
+    name_file(cgroup, name, limit);
 }
 
-static void look_at_tasks(const group_t *group, bt_limit_t *limit)
+static void look_at_tasks(const cgroup_t *cgroup, bt_limit_t *limit)
 {
-    const uint64_t most = read_field(group->dir, "pids.max", "");
-    const uint64_t used = or_zero(read_field(group->dir, "pids.current", ""));
+    const uint64_t most = read_field(cgroup->dir, "pids.max", "");
+    const uint64_t used = or_zero(read_field(cgroup->dir, "pids.current", ""));
 
     if (most == UINT64_MAX) {
         return;
     }
     limit->most = most;
     limit->left = (used < most) ? most - used : 0;
-    name_file(group, "pids.max", limit);
+    name_file(cgroup, "pids.max", limit);
 }
 
 /* Reads all levels of both versions and keeps the one that leaves the least:
@@ -359,13 +361,13 @@ static void find_tightest(const char *root, const char *controller,
     bt_limit_t tightest = {.most = UINT64_MAX, .left = UINT64_MAX, .by = ""};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(hierarchies); i++) {
-        group_t group;
-        bool more = find_group(root, hierarchies[i], &group);
+        cgroup_t cgroup;
+        bool more = find_cgroup(root, hierarchies[i], &cgroup);
 
-        for (; more; more = go_up(&group)) {
+        for (; more; more = go_up(&cgroup)) {
             bt_limit_t limit = {.most = UINT64_MAX, .left = UINT64_MAX};
 
-            look(&group, &limit);
+            look(&cgroup, &limit);
             if (limit.left < tightest.left) {
                 tightest = limit;
             }
@@ -398,10 +400,10 @@ uint64_t bt_cgroup_oom_kills(const char *root)
 
     for (size_t i = 0; i < BT_ARRAY_LEN(counters); i++) {
         uint64_t n = UINT64_MAX;
-        group_t group;
+        cgroup_t cgroup;
 
-        if (find_group(root, counters[i].controller, &group)) {
-            n = read_field(group.dir, counters[i].file, "oom_kill ");
+        if (find_cgroup(root, counters[i].controller, &cgroup)) {
+            n = read_field(cgroup.dir, counters[i].file, "oom_kill ");
         }
         if (n != UINT64_MAX) {
             return n;

@@ -24,7 +24,7 @@
 #define TEXT_BYTES 1024
 #define LINE_BYTES 8192 /* a byte takes at most six in JSON */
 /* Of lines that wait for a slow reader: some two thousand. */
-#define ROOM_BYTES (256u << 10)
+#define QUEUE_BYTES (256u << 10)
 
 /* The log is the one global of the code base. */
 static struct {
@@ -154,7 +154,7 @@ static size_t tell_dropped(uint64_t n, char *line, size_t cap)
 bt_status_t bt_log_start(void)
 {
     const bt_async_writer_options_t options = {
-        .fd = STDERR_FILENO, .room = ROOM_BYTES, .tell = tell_dropped};
+        .fd = STDERR_FILENO, .capacity = QUEUE_BYTES, .tell = tell_dropped};
     bt_async_writer_t *out = NULL;
     const bt_status_t status = bt_async_writer_open(&options, &out);
 

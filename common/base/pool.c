@@ -90,7 +90,7 @@ static bt_pool_job_t *take_from(bt_list_t *list)
 static const bt_pool_order_t *order_of(const bt_pool_t *pool,
                                        const bt_pool_job_t *job)
 {
-    return (job->place != NULL) ? pool->queues[job->queue].order : NULL;
+    return (job->position != NULL) ? pool->queues[job->queue].order : NULL;
 }
 
 static void left_queue(bt_pool_t *pool, bt_pool_job_t *job)

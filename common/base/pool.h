@@ -67,12 +67,12 @@ struct bt_pool_job {
     bt_pool_queue_t queue; /**< set by the pool */
     bt_task_t task;        /**< set by the pool */
     bt_account_t *account; /**< account of its allocations; borrowed, or NULL */
-    void *place;           /**< position in the queue's order; NULL: before
-                                all jobs that have one */
-    uint64_t cost_us;      /**< expected time, if `place` is set */
+    void *position;        /**< position in the queue's order; NULL: before
+                              all jobs that have one */
+    uint64_t cost_us;      /**< expected time, if `position` is set */
 };
 
-/** Scheduling order of a queue's jobs that have a `place`. Called with the
+/** Scheduling order of a queue's jobs that have a `position`. Called with the
  *  pool's lock, on any of its threads or the owner's: must not block. */
 typedef struct bt_pool_order {
     void (*push)(void *ctx, bt_pool_job_t *job);

@@ -32,7 +32,7 @@ static uint64_t limit_for(const bt_budget_t *budget, uint64_t bytes)
                                            : budget->limit;
 }
 
-bool bt_budget_has_room(const bt_budget_t *budget, uint64_t have, uint64_t more)
+bool bt_budget_allows(const bt_budget_t *budget, uint64_t have, uint64_t more)
 {
     const uint64_t limit = limit_for(budget, have + more);
     const uint64_t used =

@@ -81,8 +81,7 @@ void bt_budget_take(bt_budget_t *budget, uint64_t bytes);
 void bt_budget_give(bt_budget_t *budget, uint64_t bytes);
 /** True when memory without an account, which has @a have bytes, may take @a
  *  more. */
-bool bt_budget_has_room(const bt_budget_t *budget, uint64_t have,
-                        uint64_t more);
+bool bt_budget_allows(const bt_budget_t *budget, uint64_t have, uint64_t more);
 
 /**
  * Creates an account with one reference.

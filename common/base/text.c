@@ -69,7 +69,7 @@ void bt_strbuf_reserve(bt_strbuf_t *buf, size_t n)
 
 /* Ensures memory for n more bytes and the zero byte, or returns the sticky
  * error. */
-static int make_room(bt_strbuf_t *buf, size_t n)
+static int reserve(bt_strbuf_t *buf, size_t n)
 {
     size_t cap = (buf->cap == 0) ? FIRST_CAP_BYTES : buf->cap;
 
@@ -91,7 +91,7 @@ static int make_room(bt_strbuf_t *buf, size_t n)
 
 void bt_strbuf_append_slowly(bt_strbuf_t *buf, const void *data, size_t n)
 {
-    if (make_room(buf, n) != 0) {
+    if (reserve(buf, n) != 0) {
         return;
     }
     if (n > 0) {
@@ -114,7 +114,7 @@ void bt_strbuf_printf(bt_strbuf_t *buf, const char *fmt, ...)
     va_start(args, fmt);
     n = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
-    if ((n < 0) || (make_room(buf, (size_t)n) != 0)) {
+    if ((n < 0) || (reserve(buf, (size_t)n) != 0)) {
         return;
     }
     va_start(args, fmt);

@@ -118,16 +118,16 @@ typedef struct begun {
 
 struct bt_coll_shm {
     bt_collectives_t base;
-    bt_coll_shm_t *all; /* this object, or the one whose group it is */
+    bt_coll_shm_t *all; /* this object, or the one whose stage it is */
     head_t *heads;
     head_t *first; /* of all ranks, where is_broken is */
     uint8_t *slots;
     size_t slot_bytes;
     uint32_t round;
     /* Of all ranks alone: */
-    bt_coll_shm_t *group; /* owned; NULL: there is one, or it has one rank */
-    uint32_t group_size;
-    channel_t *out, *in;              /* NULL: there is one group */
+    bt_coll_shm_t *stage; /* owned; NULL: there is one, or it has one rank */
+    uint32_t stage_size;
+    channel_t *out, *in;              /* NULL: there is one stage */
     begun_t begun[BT_COLL_MAX_BEGUN]; /* a ring, the oldest at first_begun */
     uint32_t first_begun, n_begun;
 };
@@ -162,30 +162,30 @@ static size_t channel_bytes(size_t slot_bytes)
            BT_COLL_SHM_CHANNEL_SLOTS * round_up(slot_bytes, ALIGN_SLOT);
 }
 
-/* Heads of a group, 0 if it has no rounds of its own. */
-static size_t group_bytes(uint32_t size, uint32_t group_size, size_t slot_bytes)
+/* Heads of a stage, 0 if it has no rounds of its own. */
+static size_t stage_bytes(uint32_t size, uint32_t stage_size, size_t slot_bytes)
 {
-    return ((group_size == size) || (group_size == 1))
+    return ((stage_size == size) || (stage_size == 1))
                ? 0
-               : rounds_bytes(group_size, slot_bytes);
+               : rounds_bytes(stage_size, slot_bytes);
 }
 
-size_t bt_coll_shm_bytes(uint32_t size, uint32_t group_size, size_t slot_bytes)
+size_t bt_coll_shm_bytes(uint32_t size, uint32_t stage_size, size_t slot_bytes)
 {
     const size_t all = rounds_bytes(size, slot_bytes);
     size_t more;
     size_t bytes;
 
-    if ((all == 0) || (group_size == 0) || (size % group_size != 0)) {
+    if ((all == 0) || (stage_size == 0) || (size % stage_size != 0)) {
         return 0;
     }
-    if (group_size == size) {
+    if (stage_size == size) {
         return all;
     }
     /* At most four times `all`, which fits. */
     if ((slot_bytes > SIZE_MAX / 16 / size) ||
-        __builtin_add_overflow(size / group_size *
-                                   group_bytes(size, group_size, slot_bytes),
+        __builtin_add_overflow(size / stage_size *
+                                   stage_bytes(size, stage_size, slot_bytes),
                                size * channel_bytes(slot_bytes), &more) ||
         __builtin_add_overflow(all, more, &bytes)) {
         return 0;
@@ -431,7 +431,7 @@ static bt_status_t send_to(void *ctx, const void *buf, size_t bytes,
     bt_status_t status = BT_OK;
 
     if ((out == NULL) ||
-        (to != (shm->base.rank + shm->group_size) % shm->base.size)) {
+        (to != (shm->base.rank + shm->stage_size) % shm->base.size)) {
         return BT_ERR_INVALID_PARAM;
     }
     while ((status == BT_OK) && (bytes > 0)) {
@@ -454,7 +454,7 @@ static bt_status_t send_to(void *ctx, const void *buf, size_t bytes,
 static bool is_behind(const bt_coll_shm_t *shm, uint32_t from)
 {
     return (shm->in != NULL) &&
-           ((from + shm->group_size) % shm->base.size == shm->base.rank);
+           ((from + shm->stage_size) % shm->base.size == shm->base.rank);
 }
 
 static bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
@@ -575,23 +575,23 @@ static void open_rounds(bt_coll_shm_t *shm, uint8_t *at, uint32_t rank,
 }
 
 /* @param [in] at Offset behind what all ranks share. */
-static bt_status_t open_groups(bt_coll_shm_t *shm, uint8_t *at,
+static bt_status_t open_stages(bt_coll_shm_t *shm, uint8_t *at,
                                size_t slot_bytes)
 {
     const uint32_t size = shm->base.size;
-    const uint32_t n = shm->group_size;
+    const uint32_t n = shm->stage_size;
     const uint32_t rank = shm->base.rank;
-    const size_t bytes = group_bytes(size, n, slot_bytes);
+    const size_t bytes = stage_bytes(size, n, slot_bytes);
     uint8_t *channels = at + size / n * bytes;
 
     if (bytes > 0) {
-        shm->group = bt_calloc(1, sizeof(*shm->group));
-        if (shm->group == NULL) {
+        shm->stage = bt_calloc(1, sizeof(*shm->stage));
+        if (shm->stage == NULL) {
             return BT_ERR_NO_MEMORY;
         }
-        open_rounds(shm->group, at + rank / n * bytes, rank % n, n, slot_bytes);
-        shm->group->first = shm->first;
-        shm->group->all = shm;
+        open_rounds(shm->stage, at + rank / n * bytes, rank % n, n, slot_bytes);
+        shm->stage->first = shm->first;
+        shm->stage->all = shm;
     }
     shm->out =
         (channel_t *)(void *)(channels + rank * channel_bytes(slot_bytes));
@@ -601,10 +601,10 @@ static bt_status_t open_groups(bt_coll_shm_t *shm, uint8_t *at,
 }
 
 bt_status_t bt_coll_shm_open(void *segment, size_t bytes, uint32_t rank,
-                             uint32_t size, uint32_t group_size,
+                             uint32_t size, uint32_t stage_size,
                              size_t slot_bytes, bt_coll_shm_t **shm_p)
 {
-    const size_t needed = bt_coll_shm_bytes(size, group_size, slot_bytes);
+    const size_t needed = bt_coll_shm_bytes(size, stage_size, slot_bytes);
     bt_coll_shm_t *shm;
 
     if ((needed == 0) || (bytes < needed) || (rank >= size) ||
@@ -617,13 +617,13 @@ bt_status_t bt_coll_shm_open(void *segment, size_t bytes, uint32_t rank,
     }
     open_rounds(shm, segment, rank, size, slot_bytes);
     shm->first = shm->heads;
-    shm->group_size = group_size;
+    shm->stage_size = stage_size;
     shm->base.send = send_to;
     shm->base.recv = recv_from;
     shm->base.recv_begin = recv_begin;
     shm->base.recv_end = recv_end;
-    if ((group_size < size) &&
-        (open_groups(shm, (uint8_t *)segment + rounds_bytes(size, slot_bytes),
+    if ((stage_size < size) &&
+        (open_stages(shm, (uint8_t *)segment + rounds_bytes(size, slot_bytes),
                      slot_bytes) != BT_OK)) {
         bt_free(shm);
         return BT_ERR_NO_MEMORY;
@@ -635,7 +635,7 @@ bt_status_t bt_coll_shm_open(void *segment, size_t bytes, uint32_t rank,
 void bt_coll_shm_close(bt_coll_shm_t *shm)
 {
     if (shm != NULL) {
-        bt_free(shm->group);
+        bt_free(shm->stage);
     }
     bt_free(shm);
 }
@@ -645,15 +645,15 @@ const bt_collectives_t *bt_coll_shm_collectives(const bt_coll_shm_t *shm)
     return &shm->base;
 }
 
-const bt_collectives_t *bt_coll_shm_group(const bt_coll_shm_t *shm)
+const bt_collectives_t *bt_coll_shm_stage(const bt_coll_shm_t *shm)
 {
-    if (shm->group_size == shm->base.size) {
+    if (shm->stage_size == shm->base.size) {
         return &shm->base;
     }
-    return (shm->group != NULL) ? &shm->group->base : NULL;
+    return (shm->stage != NULL) ? &shm->stage->base : NULL;
 }
 
-/* Ranks asleep in a group, or at a channel, check again soon (SLEEP_NS). */
+/* Ranks asleep in a stage, or at a channel, check again soon (SLEEP_NS). */
 void bt_coll_shm_break(bt_coll_shm_t *shm)
 {
     atomic_store(&shm->first->is_broken, 1);

@@ -59,13 +59,13 @@ bool bt_coll_tree_divides(uint32_t n_parts, uint32_t size);
  * the order of bt_coll_tree_sum(), element by element: bit-identical to each
  * other and to MPI.
  *
- * Ranks may be in *groups* of equal size, in rank order, like the stages of a
- * pipeline. Each group has heads and slots of its own behind the common ones,
- * for sums within it, and rank r has a *channel* to rank r + group_size (from
- * the last group to the first one): a ring of BT_COLL_SHM_CHANNEL_SLOTS slots,
+ * Ranks may be in *stages* of equal size, in rank order, like the stages of a
+ * pipeline. Each stage has heads and slots of its own behind the common ones,
+ * for sums within it, and rank r has a *channel* to rank r + stage_size (from
+ * the last stage to the first one): a ring of BT_COLL_SHM_CHANNEL_SLOTS slots,
  * so that the sender proceeds while the receiver is still busy.
  *
- *     segment   all ranks │ group 0 │ group 1 │ … │ channel of rank 0 │ …
+ *     segment   all ranks │ stage 0 │ stage 1 │ … │ channel of rank 0 │ …
  *
  * A waiting rank spins for some microseconds, then yields, then sleeps (futex),
  * so that idle ranks cost nothing.
@@ -82,8 +82,8 @@ typedef struct bt_coll_shm bt_coll_shm_t;
 
 /** Returns the size of the segment for @a size ranks with slots of @a
  *  slot_bytes, which are rounded up. 0: too many ranks, too large, or no
- *  whole number of groups. */
-size_t bt_coll_shm_bytes(uint32_t size, uint32_t group_size, size_t slot_bytes);
+ *  whole number of stages. */
+size_t bt_coll_shm_bytes(uint32_t size, uint32_t stage_size, size_t slot_bytes);
 
 /**
  * Opens the collectives of one rank.
@@ -91,15 +91,15 @@ size_t bt_coll_shm_bytes(uint32_t size, uint32_t group_size, size_t slot_bytes);
  * @param [in]  segment  Mapped by all ranks, at any address of 64; all zero
  *                       before the first one opens it. Borrowed until close.
  * @param [in]  bytes    bt_coll_shm_bytes() of the same numbers at all ranks.
- * @param [in]  group_size  Ranks of a group; size: one group of all, without
+ * @param [in]  stage_size  Ranks of a stage; size: one stage of all, without
  *                          channels.
  * @param [out] shm_p    Close with bt_coll_shm_close().
- * @retval BT_ERR_INVALID_PARAM  rank, size, group_size or bytes
+ * @retval BT_ERR_INVALID_PARAM  rank, size, stage_size or bytes
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_coll_shm_open(void *segment, size_t bytes,
                                            uint32_t rank, uint32_t size,
-                                           uint32_t group_size,
+                                           uint32_t stage_size,
                                            size_t slot_bytes,
                                            bt_coll_shm_t **shm_p);
 void bt_coll_shm_close(bt_coll_shm_t *shm); /**< NULL is allowed. */
@@ -107,10 +107,10 @@ void bt_coll_shm_close(bt_coll_shm_t *shm); /**< NULL is allowed. */
 /** Returns the table of all ranks, whose calls return BT_ERR_PEER_LOST after
  *  bt_coll_shm_break(). */
 const bt_collectives_t *bt_coll_shm_collectives(const bt_coll_shm_t *shm);
-/** Returns the table of the ranks of this one's group, without send() and
- *  recv(); NULL: the rank is alone there. With one group: the table of all
+/** Returns the table of the ranks of this one's stage, without send() and
+ *  recv(); NULL: the rank is alone there. With one stage: the table of all
  *  ranks. */
-const bt_collectives_t *bt_coll_shm_group(const bt_coll_shm_t *shm);
+const bt_collectives_t *bt_coll_shm_stage(const bt_coll_shm_t *shm);
 
 /** Breaks the collectives after a rank is lost or hangs: no call waits any
  *  longer, at any rank. */

@@ -126,7 +126,7 @@ static const char *const failures[] = {"heartbeat-ms",
                                        NULL};
 static const char *const nothing[] = {NULL};
 
-const bt_option_group_t bt_config_groups[BT_CONFIG_N_GROUPS] = {
+const bt_option_section_t bt_config_sections[BT_CONFIG_N_SECTIONS] = {
     {"Models", models},
     {"Processes and cores", processes},
     {"Addresses and access", doors},
@@ -140,10 +140,10 @@ const bt_option_group_t bt_config_groups[BT_CONFIG_N_GROUPS] = {
     {"Other options", nothing},
 };
 
-size_t bt_config_group_of(const bt_option_t *option)
+size_t bt_config_section_of(const bt_option_t *option)
 {
-    for (size_t i = 0; i < BT_CONFIG_N_GROUPS - 1; i++) {
-        const char *const *name = bt_config_groups[i].names;
+    for (size_t i = 0; i < BT_CONFIG_N_SECTIONS - 1; i++) {
+        const char *const *name = bt_config_sections[i].names;
 
         while ((*name != NULL) && (strcmp(*name, option->name) != 0)) {
             name++;
@@ -152,18 +152,18 @@ size_t bt_config_group_of(const bt_option_t *option)
             return i;
         }
     }
-    return BT_CONFIG_N_GROUPS - 1;
+    return BT_CONFIG_N_SECTIONS - 1;
 }
 
-bool bt_config_group_is_used(size_t group, unsigned programs,
-                             bt_option_tier_t tier)
+bool bt_config_section_is_used(size_t group, unsigned programs,
+                               bt_option_tier_t tier)
 {
-    BT_ASSERT(group < BT_CONFIG_N_GROUPS);
+    BT_ASSERT(group < BT_CONFIG_N_SECTIONS);
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         const bt_option_t *const option = &bt_config_options[i];
 
         if (((programs == 0) || ((option->programs & programs) != 0)) &&
-            (option->tier <= tier) && (bt_config_group_of(option) == group)) {
+            (option->tier <= tier) && (bt_config_section_of(option) == group)) {
             return true;
         }
     }

@@ -79,24 +79,24 @@ const char *bt_config_word_closest(const char *name, size_t n,
 
 /** Heading of --help and of the manual, with its options in the order of the
  *  table. */
-typedef struct bt_option_group {
+typedef struct bt_option_section {
     const char *title;
     const char *const *names; /**< option names; ends with NULL */
-} bt_option_group_t;
+} bt_option_section_t;
 
-#define BT_CONFIG_N_GROUPS 10
+#define BT_CONFIG_N_SECTIONS 10
 
 /** Groups in the order of --help; the last one has no names: it is for
  *  options in no other group. */
-extern const bt_option_group_t bt_config_groups[BT_CONFIG_N_GROUPS];
+extern const bt_option_section_t bt_config_sections[BT_CONFIG_N_SECTIONS];
 
 /** Returns the index of an option's group. */
-size_t bt_config_group_of(const bt_option_t *option);
+size_t bt_config_section_of(const bt_option_t *option);
 
 /** True when the group has an option of one of these programs (0: of any) and
  *  of @a tier or a more common one. */
-bool bt_config_group_is_used(size_t group, unsigned programs,
-                             bt_option_tier_t tier);
+bool bt_config_section_is_used(size_t group, unsigned programs,
+                               bt_option_tier_t tier);
 
 /** Writes the environment variable's name, `BATON_KV_MEMORY`, into @a out. */
 void bt_config_option_env(const bt_option_t *option, char *out, size_t bytes);

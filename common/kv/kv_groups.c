@@ -97,12 +97,14 @@ static bt_status_t take_sizes(bt_kv_groups_t *groups)
     return BT_OK;
 }
 
-static bt_status_t take_places(bt_kv_groups_t *groups, const uint8_t *group_of)
+static bt_status_t set_layer_slots(bt_kv_groups_t *groups,
+                                   const uint8_t *group_of)
 {
     uint32_t n_in[BT_KV_MAX_GROUPS] = {0};
 
-    groups->places = bt_calloc(groups->n_layers, sizeof(*groups->places));
-    if (groups->places == NULL) {
+    groups->layer_slots =
+        bt_calloc(groups->n_layers, sizeof(*groups->layer_slots));
+    if (groups->layer_slots == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < groups->n_layers; i++) {
@@ -111,7 +113,8 @@ static bt_status_t take_places(bt_kv_groups_t *groups, const uint8_t *group_of)
         if (g >= groups->n) {
             return BT_ERR_INVALID_PARAM;
         }
-        groups->places[i] = (bt_kv_place_t){.group = g, .index = n_in[g]++};
+        groups->layer_slots[i] =
+            (bt_kv_layer_slot_t){.group = g, .index = n_in[g]++};
     }
     for (uint32_t g = 0; g < groups->n; g++) {
         if (n_in[g] != groups->group[g].shape.n_layers) {
@@ -139,7 +142,7 @@ bt_status_t bt_kv_groups_init(const bt_kv_group_t *list, uint32_t n,
         status = BT_ERR_INVALID_PARAM;
     }
     if ((status == BT_OK) && (n > 1)) {
-        status = take_places(&groups, group_of);
+        status = set_layer_slots(&groups, group_of);
     }
     if (status != BT_OK) {
         bt_kv_groups_fini(&groups);
@@ -170,7 +173,7 @@ bt_status_t bt_kv_groups_share(const bt_kv_groups_t *whole,
     }
     own.n_layers = n_layers;
     own.first_layer = first_layer;
-    own.places = NULL;
+    own.layer_slots = NULL;
     own.page_bytes = 0;
     for (uint32_t g = 0; g < own.n; g++) {
         own.group[g].shape.n_layers = (own.n == 1) ? n_layers : 0;
@@ -178,16 +181,16 @@ bt_status_t bt_kv_groups_share(const bt_kv_groups_t *whole,
         own.block_bytes[g] = 0;
     }
     if (own.n > 1) {
-        own.places = bt_calloc(n_layers, sizeof(*own.places));
-        if (own.places == NULL) {
+        own.layer_slots = bt_calloc(n_layers, sizeof(*own.layer_slots));
+        if (own.layer_slots == NULL) {
             return BT_ERR_NO_MEMORY;
         }
     }
     for (uint32_t i = 0; (own.n > 1) && (i < n_layers); i++) {
-        const uint32_t g = whole->places[first_layer + i].group;
+        const uint32_t g = whole->layer_slots[first_layer + i].group;
 
-        own.places[i] =
-            (bt_kv_place_t){.group = g, .index = own.group[g].shape.n_layers++};
+        own.layer_slots[i] = (bt_kv_layer_slot_t){
+            .group = g, .index = own.group[g].shape.n_layers++};
     }
     for (uint32_t g = 0; (status == BT_OK) && (g < own.n); g++) {
         if (own.group[g].shape.n_layers > 0) {
@@ -207,7 +210,7 @@ bt_status_t bt_kv_groups_share(const bt_kv_groups_t *whole,
 
 void bt_kv_groups_fini(bt_kv_groups_t *groups)
 {
-    bt_free(groups->places);
+    bt_free(groups->layer_slots);
     memset(groups, 0, sizeof(*groups));
 }
 
@@ -237,7 +240,8 @@ bt_hash128_t bt_kv_groups_identity(const bt_kv_groups_t *groups,
         id = bt_hash128(fields, sizeof(fields), 1);
     }
     for (uint32_t i = 0; i < groups->n_layers; i++) {
-        const uint64_t fields[] = {id.lo, id.hi, bt_kv_place(groups, i).group};
+        const uint64_t fields[] = {id.lo, id.hi,
+                                   bt_kv_layer_slot(groups, i).group};
 
         id = bt_hash128(fields, sizeof(fields), 2);
     }
@@ -307,10 +311,10 @@ size_t bt_kv_group_bytes_of(const bt_kv_groups_t *groups, uint32_t group,
     const uint32_t end = (here < groups->n_layers) ? here : groups->n_layers;
     uint32_t n = end;
 
-    if (groups->places != NULL) {
+    if (groups->layer_slots != NULL) {
         n = 0;
         for (uint32_t i = 0; i < end; i++) {
-            n += (groups->places[i].group == group);
+            n += (groups->layer_slots[i].group == group);
         }
     }
     if (n == g->shape.n_layers) {
@@ -415,7 +419,7 @@ static uint32_t best_page(const plan_t *plan, uint32_t n_layers)
 
 /* The layers of a kind in order, evenly spread over its groups; the first
  * ones may get one more. */
-static uint32_t place(kind_t *kind)
+static uint32_t assign(kind_t *kind)
 {
     const uint32_t i = kind->n_placed++;
     const uint32_t each = kind->n_layers / kind->n_groups;
@@ -457,7 +461,7 @@ bt_status_t bt_kv_groups_plan(const bt_kv_shape_t *shape,
     }
     for (uint32_t i = 0; i < shape->n_layers; i++) {
         kind_t *kind = kind_of(&plan, window_of(&plan, windows[i]));
-        const uint32_t g = place(kind);
+        const uint32_t g = assign(kind);
 
         group_of[i] = (uint8_t)g;
         list[g].shape.n_layers++;

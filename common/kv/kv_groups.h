@@ -148,10 +148,10 @@ typedef struct bt_kv_group {
 } bt_kv_group_t;
 
 /** Group of a layer, and the position of the layer in that group. */
-typedef struct bt_kv_place {
+typedef struct bt_kv_layer_slot {
     uint32_t group;
     uint32_t index; /**< number of the layer in its group, from 0 */
-} bt_kv_place_t;
+} bt_kv_layer_slot_t;
 
 /** Layer groups of a model, or of the part of it that one rank holds. */
 typedef struct bt_kv_groups {
@@ -165,8 +165,9 @@ typedef struct bt_kv_groups {
     size_t block_bytes[BT_KV_MAX_GROUPS]; /**< bytes that a block of each group
                                                uses of its page */
     size_t page_bytes;                    /**< size of a block of the pool */
-    bt_kv_place_t *places; /**< [n_layers], owned; NULL when there is one group
-                            */
+    bt_kv_layer_slot_t
+        *layer_slots; /**< [n_layers], owned; NULL when there is one group
+                       */
 } bt_kv_groups_t;
 
 /**
@@ -218,12 +219,12 @@ BT_MUST_CHECK bt_status_t bt_kv_groups_share(const bt_kv_groups_t *whole,
  * Returns the group of a layer, and its index in that group.
  * @param [in] layer  Number of the layer, below groups->n_layers.
  */
-static inline bt_kv_place_t bt_kv_place(const bt_kv_groups_t *groups,
-                                        uint32_t layer)
+static inline bt_kv_layer_slot_t bt_kv_layer_slot(const bt_kv_groups_t *groups,
+                                                  uint32_t layer)
 {
-    const bt_kv_place_t same = {.group = 0, .index = layer};
+    const bt_kv_layer_slot_t same = {.group = 0, .index = layer};
 
-    return (groups->places == NULL) ? same : groups->places[layer];
+    return (groups->layer_slots == NULL) ? same : groups->layer_slots[layer];
 }
 
 /** Returns a hash of the groups, their block layouts and windows. Both ends of

@@ -232,11 +232,11 @@ static uint32_t index_at(const bt_kv_groups_t *groups, uint32_t group,
 {
     uint32_t n = 0;
 
-    if (groups->places == NULL) {
+    if (groups->layer_slots == NULL) {
         return layer;
     }
     for (uint32_t i = 0; i < layer; i++) {
-        n += (groups->places[i].group == group);
+        n += (groups->layer_slots[i].group == group);
     }
     return n;
 }

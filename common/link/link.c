@@ -227,8 +227,8 @@ static void on_bye(bt_link_t *link, const link_frame_t *frame)
     memcpy(reason, frame->body, frame->bytes);
     reason[frame->bytes] = '\0';
     if (bt_link_shm_last(link)) { /* earlier messages are delivered before */
-        link->lanes.bye_heard = true;
-        memcpy(link->lanes.bye, reason, frame->bytes + 1);
+        link->shm.bye_heard = true;
+        memcpy(link->shm.bye, reason, frame->bytes + 1);
         return;
     }
     bt_link_over(link, reason);
@@ -345,8 +345,8 @@ static link_step_t step_in(bt_link_t *link, bt_link_event_t *event_p)
     if (link->state == LINK_OVER) {
         return STEP_AGAIN;
     }
-    if ((link->state == LINK_UP) && link->lanes.bye_heard) {
-        bt_link_over(link, link->lanes.bye);
+    if ((link->state == LINK_UP) && link->shm.bye_heard) {
+        bt_link_over(link, link->shm.bye);
         return STEP_AGAIN;
     }
     return step_inbox(link, event_p);
@@ -399,10 +399,10 @@ link_step_t bt_link_step(bt_link_t *link, bt_link_event_t *event_p)
         if (link->told != link->is) {
             return emit_news(link, event_p);
         }
-        if ((link->room_bytes != LINK_NO_ROOM) &&
-            (bt_link_queued(link) <= link->room_bytes)) {
-            link->room_bytes = LINK_NO_ROOM;
-            return emit(link, BT_LINK_ROOM, NULL, 0, event_p);
+        if ((link->writable_bytes != LINK_NOT_WANTED) &&
+            (bt_link_queued(link) <= link->writable_bytes)) {
+            link->writable_bytes = LINK_NOT_WANTED;
+            return emit(link, BT_LINK_WRITABLE, NULL, 0, event_p);
         }
     }
     return step_in(link, event_p);

@@ -143,16 +143,16 @@ uint32_t bt_control_routers(const bt_control_t *control,
                             bt_control_router_t *list, uint32_t most);
 
 typedef enum bt_link_event_type {
-    BT_LINK_UP,      /**< data = the peer's hello payload */
-    BT_LINK_SUSPECT, /**< silent for suspect_ms */
-    BT_LINK_STARVED, /**< silent for suspect_ms, and its process waits
-                              for a core; may follow SUSPECT, and SUSPECT may
-                              follow */
-    BT_LINK_HEALTHY, /**< was SUSPECT or STARVED, received again */
-    BT_LINK_DOWN,    /**< data = reason text; the link is freed
-                              afterwards */
-    BT_LINK_ROOM,    /**< requested by bt_link_want_room() */
-    BT_LINK_MESSAGE, /**< data = one message */
+    BT_LINK_UP,       /**< data = the peer's hello payload */
+    BT_LINK_SUSPECT,  /**< silent for suspect_ms */
+    BT_LINK_STARVED,  /**< silent for suspect_ms, and its process waits
+                               for a core; may follow SUSPECT, and SUSPECT may
+                               follow */
+    BT_LINK_HEALTHY,  /**< was SUSPECT or STARVED, received again */
+    BT_LINK_DOWN,     /**< data = reason text; the link is freed
+                               afterwards */
+    BT_LINK_WRITABLE, /**< requested by bt_link_want_writable() */
+    BT_LINK_MESSAGE,  /**< data = one message */
 } bt_link_event_type_t;
 
 /** Event of a link. */
@@ -188,10 +188,10 @@ BT_MUST_CHECK bt_status_t bt_link_post(bt_link_t *link, const void *data,
 /** Returns the bytes that were posted and are not in a frame yet, plus 4 for
  *  each message. Excludes what nng (one frame) and the kernel hold. O(1). */
 size_t bt_link_queued(const bt_link_t *link);
-/** Requests one BT_LINK_ROOM, as soon as bt_link_queued() is at most @a
+/** Requests one BT_LINK_WRITABLE, as soon as bt_link_queued() is at most @a
  *  bytes: at the next bt_control_next() if it is already. A new request
  * replaces the number; the end of the link cancels it. */
-void bt_link_want_room(bt_link_t *link, size_t bytes);
+void bt_link_want_writable(bt_link_t *link, size_t bytes);
 /** Sends posted messages on all links; call once per wake-up. Never blocks. */
 void bt_control_flush(bt_control_t *control);
 

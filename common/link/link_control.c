@@ -35,7 +35,7 @@ static const char *config_fault(const bt_control_config_t *config)
         return "heartbeat, suspect and dead times must grow in this order";
     }
     if (config->max_queue_bytes == 0) {
-        return "the send queue needs room";
+        return "the send queue is full";
     }
     return NULL;
 }
@@ -53,7 +53,7 @@ static void init_lists(bt_control_t *control)
 static bt_status_t copy_config(bt_control_t *control,
                                const bt_control_config_t *config)
 {
-    bt_link_keys_make(config->key, config->key_bytes, &control->ring.now);
+    bt_link_keys_make(config->key, config->key_bytes, &control->keyring.now);
     control->range = config->range;
     snprintf(control->name, sizeof(control->name), "%s", config->name);
     control->heartbeat_ms = config->heartbeat_ms;
@@ -82,11 +82,11 @@ static void close_fds(const bt_control_t *control)
     }
 }
 
-static void free_rpc(bt_control_t *control)
+static void free_control(bt_control_t *control)
 {
-    bt_free(control->lane_bytes);
+    bt_free(control->ring_bytes);
     bt_free(control->hello);
-    bt_key_wipe(&control->ring, sizeof(control->ring));
+    bt_key_wipe(&control->keyring, sizeof(control->keyring));
     bt_free(control);
 }
 
@@ -110,7 +110,7 @@ bt_status_t bt_control_open(const bt_control_config_t *config,
     control->now_ms = bt_now_ms(); /* a router may be dialled before a tick */
     status = copy_config(control, config);
     if (status != BT_OK) {
-        goto err_rpc;
+        goto err_control;
     }
     while (control->incarnation == 0) {
         bt_key_random(&control->incarnation, sizeof(control->incarnation));
@@ -124,8 +124,8 @@ bt_status_t bt_control_open(const bt_control_config_t *config,
         status = BT_ERR_IO;
         goto err_event_fd;
     }
-    control->lane_bytes = bt_calloc(1, LINK_RING_READ);
-    if (control->lane_bytes == NULL) {
+    control->ring_bytes = bt_calloc(1, LINK_RING_READ);
+    if (control->ring_bytes == NULL) {
         status = BT_ERR_NO_MEMORY;
         goto err_event_fd;
     }
@@ -144,8 +144,8 @@ err_mutex:
     pthread_mutex_destroy(&control->mutex);
 err_event_fd:
     close_fds(control);
-err_rpc:
-    free_rpc(control);
+err_control:
+    free_control(control);
     return status;
 }
 
@@ -234,7 +234,7 @@ void bt_control_close(bt_control_t *control)
     }
     close_fds(control);
     pthread_mutex_destroy(&control->mutex);
-    free_rpc(control);
+    free_control(control);
 }
 
 /* @return false: not a URL (logged) */
@@ -300,7 +300,7 @@ bt_status_t bt_control_listen(bt_control_t *control, const char *url,
 bool bt_control_rekey(bt_control_t *control, const uint8_t *key,
                       size_t key_bytes, uint64_t now_ms)
 {
-    return bt_link_ring_turn(&control->ring, key, key_bytes, now_ms);
+    return bt_link_keyring_turn(&control->keyring, key, key_bytes, now_ms);
 }
 
 static link_join_t *find_join(bt_control_t *control, const char *url)
@@ -396,7 +396,7 @@ static bool next_message(bt_control_t *control, bt_link_event_t *event_p)
  * case the owner does something else first. */
 static void go_on_with(bt_link_t *link)
 {
-    if (link->lanes.rings) {
+    if (link->shm.bell_rings) {
         bt_link_queue_ready(link);
     } else {
         bt_link_mark_ready(link);
@@ -445,7 +445,7 @@ void bt_control_tick(bt_control_t *control, uint64_t now_ms)
     bt_list_t *tmp;
 
     control->now_ms = now_ms;
-    bt_link_ring_expire(&control->ring, now_ms);
+    bt_link_keyring_expire(&control->keyring, now_ms);
     control->tick_ms = now_ms;
     BT_LIST_FOR_EACH(pos, tmp, &control->links)
     {

@@ -12,7 +12,7 @@
  *     BYE       reason text
  *     OFFER     name of a socket; of the router          link_shm.c
  *     GIVEN     secret[16]; of the worker
- *     LANE      empty: the stream continues in shared memory
+ *     RING      empty: the stream continues in shared memory
  *
  * Numbers are little endian. The sequence counts the frames of a direction from
  * 1. The tag is under the key of link and direction, over everything before it.

@@ -18,8 +18,8 @@
 /* Both frames are made with the key that the first one names. */
 static const link_keys_t *keys_of(const bt_link_t *link)
 {
-    return bt_link_ring_find(
-        &link->control->ring,
+    return bt_link_keyring_find(
+        &link->control->keyring,
         bt_link_intro_key_id(link->join_frame, link->join_bytes));
 }
 
@@ -61,7 +61,7 @@ void bt_link_handshake_start(bt_link_t *link)
 
     bt_link_move(link, LINK_GREETING);
     link->join_bytes =
-        bt_link_join_put(&control->ring.now, &intro, link->join_frame);
+        bt_link_join_put(&control->keyring.now, &intro, link->join_frame);
     send_intro(link, link->join_frame, link->join_bytes);
 }
 
@@ -70,8 +70,8 @@ void bt_link_handshake_start(bt_link_t *link)
 static void on_join(bt_link_t *link, const void *data, size_t bytes)
 {
     bt_control_t *control = link->control;
-    const link_keys_t *keys =
-        bt_link_ring_find(&control->ring, bt_link_intro_key_id(data, bytes));
+    const link_keys_t *keys = bt_link_keyring_find(
+        &control->keyring, bt_link_intro_key_id(data, bytes));
     uint8_t frame[LINK_MAX_INTRO];
     link_intro_t intro;
     bt_status_t status = bt_link_join_check(keys, data, bytes, &intro);

@@ -25,38 +25,39 @@ void bt_link_keys_make(const uint8_t *key, size_t key_bytes, link_keys_t *keys)
     under(key, key_bytes, "baton 4 session", keys->session);
 }
 
-bool bt_link_ring_turn(link_ring_t *ring, const uint8_t *key, size_t key_bytes,
-                       uint64_t now_ms)
+bool bt_link_keyring_turn(link_keyring_t *keyring, const uint8_t *key,
+                          size_t key_bytes, uint64_t now_ms)
 {
     link_keys_t fresh;
     bool is_new;
 
     bt_link_keys_make(key, key_bytes, &fresh);
-    is_new = memcmp(fresh.id, ring->now.id, sizeof(fresh.id)) != 0;
+    is_new = memcmp(fresh.id, keyring->now.id, sizeof(fresh.id)) != 0;
     if (is_new) {
-        ring->before = ring->now;
-        ring->before_until_ms = now_ms + LINK_KEY_GRACE_MS;
-        ring->now = fresh;
+        keyring->before = keyring->now;
+        keyring->before_until_ms = now_ms + LINK_KEY_GRACE_MS;
+        keyring->now = fresh;
     }
     bt_key_wipe(&fresh, sizeof(fresh));
     return is_new;
 }
 
-void bt_link_ring_expire(link_ring_t *ring, uint64_t now_ms)
+void bt_link_keyring_expire(link_keyring_t *keyring, uint64_t now_ms)
 {
-    if ((ring->before_until_ms != 0) && (now_ms >= ring->before_until_ms)) {
-        ring->before_until_ms = 0;
-        bt_key_wipe(&ring->before, sizeof(ring->before));
+    if ((keyring->before_until_ms != 0) &&
+        (now_ms >= keyring->before_until_ms)) {
+        keyring->before_until_ms = 0;
+        bt_key_wipe(&keyring->before, sizeof(keyring->before));
     }
 }
 
-const link_keys_t *bt_link_ring_find(const link_ring_t *ring,
-                                     const uint8_t id[LINK_KEY_ID_BYTES])
+const link_keys_t *bt_link_keyring_find(const link_keyring_t *keyring,
+                                        const uint8_t id[LINK_KEY_ID_BYTES])
 {
-    return ((id != NULL) && (ring->before_until_ms != 0) &&
-            (memcmp(id, ring->before.id, LINK_KEY_ID_BYTES) == 0))
-               ? &ring->before
-               : &ring->now;
+    return ((id != NULL) && (keyring->before_until_ms != 0) &&
+            (memcmp(id, keyring->before.id, LINK_KEY_ID_BYTES) == 0))
+               ? &keyring->before
+               : &keyring->now;
 }
 
 void bt_link_session_make(const link_keys_t *keys, const void *join,

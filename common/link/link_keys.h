@@ -34,10 +34,10 @@ typedef struct link_keys {
 
 /** Current key, and for some time the previous one: processes learn of a new
  *  one one after the other. Secret; to be wiped. */
-typedef struct link_ring {
+typedef struct link_keyring {
     link_keys_t now, before;
     uint64_t before_until_ms; /**< 0 = no previous key */
-} link_ring_t;
+} link_keyring_t;
 
 /** Keys of one link. Secret; to be wiped. */
 typedef struct link_session {
@@ -53,14 +53,14 @@ void bt_link_keys_make(const uint8_t *key, size_t key_bytes, link_keys_t *keys);
 
 /** Replaces the current key. @return false: the key is the current one;
  *  nothing changed */
-bool bt_link_ring_turn(link_ring_t *ring, const uint8_t *key, size_t key_bytes,
-                       uint64_t now_ms);
+bool bt_link_keyring_turn(link_keyring_t *keyring, const uint8_t *key,
+                          size_t key_bytes, uint64_t now_ms);
 /** Wipes the previous key when its time is over. */
-void bt_link_ring_expire(link_ring_t *ring, uint64_t now_ms);
+void bt_link_keyring_expire(link_keyring_t *keyring, uint64_t now_ms);
 /** Returns the keys with this id; the current ones if no key has it, or if
  *  @a id is NULL. */
-const link_keys_t *bt_link_ring_find(const link_ring_t *ring,
-                                     const uint8_t id[LINK_KEY_ID_BYTES]);
+const link_keys_t *bt_link_keyring_find(const link_keyring_t *keyring,
+                                        const uint8_t id[LINK_KEY_ID_BYTES]);
 
 /** Derives the keys of a link from the two frames that opened it: both
  *  whole, as they were sent. */

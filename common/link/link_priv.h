@@ -3,9 +3,8 @@
  *
  * Private to common/link: the objects behind link.h.
  *
- *     nng threads                          owner thread
- *     callbacks of link_pipe.h ──▶ inbox + control->ready ──eventfd──▶
- * link_next
+ *     nng threads                                     owner thread
+ *     link_pipe.h ──▶ inbox, control->ready ──eventfd──▶ bt_control_next()
  *
  * A link has one pipe in its life: when that ends, so does the link. Everything
  * under "mutex" is shared with nng's threads, which allocate nothing while they
@@ -31,7 +30,7 @@
 #include "common/link/shm_segment.h"
 
 #define LINK_RING_READ    (64u << 10)
-#define LINK_NO_ROOM      SIZE_MAX
+#define LINK_NOT_WANTED   SIZE_MAX
 #define LINK_INBOX_FRAMES 64
 #define LINK_INBOX_BYTES  (32u << 20) /* reading pauses above it */
 #define LINK_TAG_THERE    (16u << 10) /* nng's threads check longer frames */
@@ -72,23 +71,23 @@ typedef struct link_join link_join_t;
 
 /** How far messages have moved into shared memory. */
 typedef enum link_shm_state {
-    LANES_OFF,
-    LANES_WRITING,  /**< LANE is sent: messages go into `out` */
-    LANES_OPEN,     /**< and LANE was received: messages come from `in` */
-    LANES_DRAINING, /**< and the other side ended: the rest of its messages is
-                         still read */
+    LINK_SHM_OFF,
+    LINK_SHM_WRITING,  /**< RING is sent: messages go into `out` */
+    LINK_SHM_OPEN,     /**< and RING was received: messages come from `in` */
+    LINK_SHM_DRAINING, /**< and the other side ended: the rest of its messages
+                         is still read */
 } link_shm_state_t;
 
 /* Shared memory of the two ends of a link; link_shm.c. Owner only. */
 typedef struct link_shm {
     link_shm_state_t state;
-    bt_shm_t shm;
+    bt_shm_t segment;
     int socket; /* the router accepts the taker of the memory there, the
                    worker receives the memory; -1: none */
     int bell;   /* ours, in shm; -1: not watched */
     bt_shm_ring_t out, in;
-    bool rings;    /* our bell may be readable */
-    size_t n_left; /* DRAINING: most bytes to be read yet */
+    bool bell_rings; /* our bell may be readable */
+    size_t n_left;   /* DRAINING: most bytes to be read yet */
     bool bye_heard;
     char bye[LINK_MAX_REASON]; /* reason in BYE */
 } link_shm_t;
@@ -146,11 +145,11 @@ struct bt_link {
     char name[LINK_MAX_NAME];
     link_told_t is, told; /* current state; last reported state */
     link_silence_t silence;
-    link_shm_t lanes;
+    link_shm_t shm;
     bool heartbeat_due;
-    size_t room_bytes; /* ROOM is due at or below this number; LINK_NO_ROOM:
-                          it is not wanted */
-    nng_msg *own[4];   /* READY, OFFER, GIVEN, LANE: not yet with nng */
+    size_t writable_bytes; /* WRITABLE is due at or below this number;
+                          LINK_NOT_WANTED: it is not wanted */
+    nng_msg *own[4];       /* READY, OFFER, GIVEN, RING: not yet with nng */
     uint32_t n_own;
     bt_strbuf_t out;            /* { length, message }* */
     size_t out_at;              /* bytes before this one are with nng */
@@ -197,7 +196,7 @@ typedef struct link_listener {
 } link_listener_t;
 
 struct bt_control {
-    link_ring_t ring;
+    link_keyring_t keyring;
     void *hello;
     size_t hello_bytes;
     char name[LINK_MAX_NAME];
@@ -220,7 +219,7 @@ struct bt_control {
     size_t current_at;
     void *event_data;
 
-    uint8_t *lane_bytes; /* LINK_RING_READ bytes being delivered; owned */
+    uint8_t *ring_bytes; /* LINK_RING_READ bytes being delivered; owned */
     bool looked;         /* `fd` was polled since the last event */
 
     uint64_t said[LINK_SAID]; /* peers already complained about */
@@ -314,7 +313,7 @@ void bt_link_retire(bt_link_t *link);
  */
 bool bt_link_reaper_stop(bt_control_t *control);
 
-/* link_link.c: the life of one link. */
+/* link.c: the life of one link. */
 
 typedef enum link_step {
     STEP_IDLE,  /* nothing left to do now */
@@ -373,16 +372,16 @@ nng_msg *bt_link_seal(bt_link_t *link, link_kind_t kind, const void *head,
 
 static inline bool bt_link_shm_writes(const bt_link_t *link)
 {
-    return link->lanes.state >= LANES_WRITING;
+    return link->shm.state >= LINK_SHM_WRITING;
 }
 static inline bool bt_link_shm_reads(const bt_link_t *link)
 {
-    return link->lanes.state >= LANES_OPEN;
+    return link->shm.state >= LINK_SHM_OPEN;
 }
 
 /** Offers shared memory when the link is up. For routers. */
 void bt_link_shm_offer(bt_link_t *link);
-/** Processes an OFFER, GIVEN or LANE frame. */
+/** Processes an OFFER, GIVEN or RING frame. */
 void bt_link_shm_frame(bt_link_t *link, const link_frame_t *frame);
 /** Writes queued messages into the shared memory. */
 void bt_link_shm_write(bt_link_t *link);

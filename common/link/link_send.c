@@ -34,12 +34,12 @@ size_t bt_link_queued(const bt_link_t *link)
     return link->out.len - link->out_at;
 }
 
-void bt_link_want_room(bt_link_t *link, size_t bytes)
+void bt_link_want_writable(bt_link_t *link, size_t bytes)
 {
     if (link->state != LINK_UP) {
         return;
     }
-    link->room_bytes = bytes;
+    link->writable_bytes = bytes;
     if (bt_link_queued(link) <= bytes) {
         bt_link_mark_ready(link);
     }
@@ -54,8 +54,8 @@ void bt_link_drop_queued(bt_link_t *link, size_t bytes)
         bt_strbuf_consume(&link->out, link->out_at);
         link->out_at = 0;
     }
-    if ((link->room_bytes != LINK_NO_ROOM) &&
-        (bt_link_queued(link) <= link->room_bytes)) {
+    if ((link->writable_bytes != LINK_NOT_WANTED) &&
+        (bt_link_queued(link) <= link->writable_bytes)) {
         bt_link_mark_ready(link);
     }
 }

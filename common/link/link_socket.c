@@ -227,12 +227,12 @@ static bt_status_t link_create(bt_control_t *control, bt_link_t **link_p)
     /* with what is in nng already: bt_link_post() has the actual limit */
     bt_strbuf_init(&link->out, 2 * (size_t)control->max_queue_bytes);
     bt_link_stream_init(&link->in);
-    bt_shm_init(&link->lanes.shm);
-    link->lanes.socket = -1;
-    link->lanes.bell = -1;
+    bt_shm_init(&link->shm.segment);
+    link->shm.socket = -1;
+    link->shm.bell = -1;
     link->next_out = 1;
     link->next_in = 1;
-    link->room_bytes = LINK_NO_ROOM;
+    link->writable_bytes = LINK_NOT_WANTED;
     status =
         bt_link_pipe_create(&link_pipe_ops, link, LINK_MAX_INTRO, &link->pipe);
     if (status != BT_OK) {

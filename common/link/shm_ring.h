@@ -51,14 +51,14 @@ typedef struct bt_shm_ring {
 } bt_shm_ring_t;
 
 /** Initialises one side. The memory must be all zero at first. */
-void bt_shm_ring_init(bt_shm_ring_t *lane, bt_shm_ring_memory_t *memory);
+void bt_shm_ring_init(bt_shm_ring_t *ring, bt_shm_ring_memory_t *memory);
 
 /**
  * Writes bytes.
  * @param [out] n_p  number of leading bytes written
  * @retval BT_ERR_BAD_MESSAGE  The reader's position is invalid.
  */
-BT_MUST_CHECK bt_status_t bt_shm_ring_write(bt_shm_ring_t *lane,
+BT_MUST_CHECK bt_status_t bt_shm_ring_write(bt_shm_ring_t *ring,
                                             const void *data, size_t bytes,
                                             size_t *n_p);
 /**
@@ -66,21 +66,21 @@ BT_MUST_CHECK bt_status_t bt_shm_ring_write(bt_shm_ring_t *lane,
  * @param [out] n_p  bytes read into @a out; 0: none available
  * @retval BT_ERR_BAD_MESSAGE  The writer's position is invalid.
  */
-BT_MUST_CHECK bt_status_t bt_shm_ring_read(bt_shm_ring_t *lane, void *out,
+BT_MUST_CHECK bt_status_t bt_shm_ring_read(bt_shm_ring_t *ring, void *out,
                                            size_t bytes, size_t *n_p);
 /** True when there is something to read, or an invalid position that
  *  bt_shm_ring_read() will report. */
-bool bt_shm_ring_any(const bt_shm_ring_t *lane);
+bool bt_shm_ring_any(const bt_shm_ring_t *ring);
 
 /** Sets the reader's sleep flag. @return false: bytes arrived, it must not
  *  sleep */
-bool bt_shm_ring_sleep(bt_shm_ring_t *lane);
+bool bt_shm_ring_sleep(bt_shm_ring_t *ring);
 /** Sets the writer's wait flag, when it could not write all. @return false:
  *  there is space by now */
-bool bt_shm_ring_wait(bt_shm_ring_t *lane);
+bool bt_shm_ring_wait(bt_shm_ring_t *ring);
 /** Call after writing. @return true: the reader sleeps, ring its bell */
-bool bt_shm_ring_wakes_reader(bt_shm_ring_t *lane);
+bool bt_shm_ring_wakes_reader(bt_shm_ring_t *ring);
 /** Call after reading. @return true: the writer waits, ring its bell */
-bool bt_shm_ring_wakes_writer(bt_shm_ring_t *lane);
+bool bt_shm_ring_wakes_writer(bt_shm_ring_t *ring);
 
 #endif

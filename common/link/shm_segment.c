@@ -138,7 +138,7 @@ typedef struct letter {
     struct msghdr msg;
     struct iovec said;
     char byte;
-    _Alignas(struct cmsghdr) char room[CMSG_SPACE(N_FDS * sizeof(int))];
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(N_FDS * sizeof(int))];
 } letter_t;
 
 static void letter_init(letter_t *letter)
@@ -147,7 +147,7 @@ static void letter_init(letter_t *letter)
     letter->said = (struct iovec){&letter->byte, 1};
     letter->msg.msg_iov = &letter->said;
     letter->msg.msg_iovlen = 1;
-    letter->msg.msg_control = letter->room;
+    letter->msg.msg_control = letter->control;
     /* Not the whole buffer: rounded up, it would accept one more descriptor. */
     letter->msg.msg_controllen = CMSG_LEN(N_FDS * sizeof(int));
 }

@@ -29,7 +29,7 @@
 /** Layout of the shared memory. */
 typedef struct bt_shm_memory {
     uint8_t secret[BT_SHM_SECRET_BYTES];
-    bt_shm_ring_memory_t lanes[2]; /**< 0: from the giver, 1: to the giver */
+    bt_shm_ring_memory_t rings[2]; /**< 0: from the giver, 1: to the giver */
 } bt_shm_memory_t;
 
 /** One side's view. */

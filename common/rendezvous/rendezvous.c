@@ -57,7 +57,7 @@ static bool write_file(const char *path, const char *url)
 }
 
 bt_status_t bt_rendezvous_publish(const char *dir, const char *url,
-                                  bt_rendezvous_t *place_p)
+                                  bt_rendezvous_t *entry_p)
 {
     const uint64_t hash = bt_hash64(url, strlen(url), 0);
     char fresh[BT_RENDEZVOUS_PATH_BYTES];
@@ -82,16 +82,16 @@ bt_status_t bt_rendezvous_publish(const char *dir, const char *url,
         errno = error;
         return BT_ERR_IO;
     }
-    memcpy(place_p->path, path, sizeof(path));
-    snprintf(place_p->url, sizeof(place_p->url), "%s", url);
+    memcpy(entry_p->path, path, sizeof(path));
+    snprintf(entry_p->url, sizeof(entry_p->url), "%s", url);
     return BT_OK;
 }
 
-void bt_rendezvous_withdraw(bt_rendezvous_t *place)
+void bt_rendezvous_withdraw(bt_rendezvous_t *entry)
 {
-    if (place->path[0] != '\0') {
-        (void)unlink(place->path);
-        place->path[0] = '\0';
+    if (entry->path[0] != '\0') {
+        (void)unlink(entry->path);
+        entry->path[0] = '\0';
     }
 }
 

@@ -52,11 +52,11 @@ bool bt_rendezvous_is_url(const char *url);
  */
 BT_MUST_CHECK bt_status_t bt_rendezvous_publish(const char *dir,
                                                 const char *url,
-                                                bt_rendezvous_t *place_p);
+                                                bt_rendezvous_t *entry_p);
 /** Removes the file. Call while the port is still ours, because the next
  *  router there writes the file with this name. No effect when repeated, or
  *  when all zero. */
-void bt_rendezvous_withdraw(bt_rendezvous_t *place);
+void bt_rendezvous_withdraw(bt_rendezvous_t *entry);
 
 /** Lists the routers of a directory. @retval BT_ERR_IO  the directory cannot
  *  be read; errno has the reason */

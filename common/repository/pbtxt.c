@@ -18,10 +18,10 @@ typedef struct reader {
 } reader_t;
 
 /* Open message: its fields are linked one after another. */
-typedef struct place {
+typedef struct scope {
     uint32_t owner; /* BT_PBTXT_NONE: the outermost */
     uint32_t last;
-} place_t;
+} scope_t;
 
 __attribute__((format(printf, 3, 4))) static bt_status_t
 refuse(reader_t *r, bt_status_t status, const char *fmt, ...)
@@ -188,7 +188,7 @@ static bt_status_t take_quoted(reader_t *r)
 
 /* ---- fields ---- */
 
-static bt_status_t add(reader_t *r, place_t *place, const char *name,
+static bt_status_t add(reader_t *r, scope_t *scope, const char *name,
                        uint32_t *index_p)
 {
     bt_pbtxt_t *tree = &r->tree;
@@ -215,14 +215,14 @@ static bt_status_t add(reader_t *r, place_t *place, const char *name,
                                 .line = r->line,
                                 .first = BT_PBTXT_NONE,
                                 .next = BT_PBTXT_NONE};
-    if (place->last != BT_PBTXT_NONE) {
-        tree->fields[place->last].next = tree->n;
-    } else if (place->owner != BT_PBTXT_NONE) {
-        tree->fields[place->owner].first = tree->n;
+    if (scope->last != BT_PBTXT_NONE) {
+        tree->fields[scope->last].next = tree->n;
+    } else if (scope->owner != BT_PBTXT_NONE) {
+        tree->fields[scope->owner].first = tree->n;
     } else {
         tree->first = tree->n;
     }
-    place->last = tree->n;
+    scope->last = tree->n;
     *index_p = tree->n++;
     return BT_OK;
 }
@@ -279,14 +279,14 @@ static bt_status_t take_word(reader_t *r, bt_pbtxt_field_t *field)
     return BT_OK;
 }
 
-static bt_status_t take_value(reader_t *r, place_t *place, const char *name,
+static bt_status_t take_value(reader_t *r, scope_t *scope, const char *name,
                               int depth)
 {
     uint32_t index = 0;
     bt_status_t status;
 
     skip_space(r);
-    status = add(r, place, name, &index);
+    status = add(r, scope, name, &index);
     if (status != BT_OK) {
         return status;
     }
@@ -306,7 +306,7 @@ static bt_status_t take_value(reader_t *r, place_t *place, const char *name,
     }
 }
 
-static bt_status_t take_list(reader_t *r, place_t *place, const char *name,
+static bt_status_t take_list(reader_t *r, scope_t *scope, const char *name,
                              int depth)
 {
     bt_status_t status;
@@ -315,7 +315,7 @@ static bt_status_t take_list(reader_t *r, place_t *place, const char *name,
         return BT_OK;
     }
     do {
-        status = take_value(r, place, name, depth);
+        status = take_value(r, scope, name, depth);
     } while ((status == BT_OK) && take(r, ','));
     if (status != BT_OK) {
         return status;
@@ -346,7 +346,7 @@ static bt_status_t take_name(reader_t *r, const char **name_p)
 static bt_status_t take_fields(reader_t *r, uint32_t owner, char closing,
                                int depth)
 {
-    place_t place = {.owner = owner, .last = BT_PBTXT_NONE};
+    scope_t scope = {.owner = owner, .last = BT_PBTXT_NONE};
 
     for (;;) {
         const char *name = "";
@@ -373,8 +373,8 @@ static bt_status_t take_fields(reader_t *r, uint32_t owner, char closing,
             (peek(r) != '[')) {
             return refuse(r, BT_ERR_BAD_FILE, "%s has no ':'", name);
         }
-        status = take(r, '[') ? take_list(r, &place, name, depth)
-                              : take_value(r, &place, name, depth);
+        status = take(r, '[') ? take_list(r, &scope, name, depth)
+                              : take_value(r, &scope, name, depth);
         if (status != BT_OK) {
             return status;
         }

@@ -71,10 +71,10 @@ typedef struct bt_repo_step {
 } bt_repo_step_t;
 
 /** Instance group. */
-typedef struct bt_repo_group {
+typedef struct bt_repo_instances {
     const char *kind; /**< "KIND_CPU" */
     uint32_t count;
-} bt_repo_group_t;
+} bt_repo_instances_t;
 
 /** Description of a model. Strings are never NULL. */
 typedef struct bt_repo_model {
@@ -91,8 +91,8 @@ typedef struct bt_repo_model {
     uint32_t n_inputs, n_outputs;
     bt_repo_pair_t *parameters;
     uint32_t n_parameters;
-    bt_repo_group_t *groups;
-    uint32_t n_groups;
+    bt_repo_instances_t *instances;
+    uint32_t n_instances;
     bt_repo_step_t *steps;
     uint32_t n_steps;
 } bt_repo_model_t;

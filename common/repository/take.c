@@ -232,7 +232,7 @@ static bt_status_t take_field(const reading_t *r, const bt_pbtxt_field_t *field)
         return take_parameter(r, field);
     }
     if (strcmp(name, "instance_group") == 0) {
-        return bt_take_group(r, field);
+        return bt_take_instances(r, field);
     }
     if (strcmp(name, "dynamic_batching") == 0) {
         return bt_take_batching(r, field);
@@ -265,11 +265,11 @@ static bt_status_t make_lists(const bt_pbtxt_t *tree, bt_repo_model_t *model)
     model->parameters =
         bt_calloc((size_t)bt_take_count(tree, tree->first, "parameters") + 1,
                   sizeof(*model->parameters));
-    model->groups = bt_calloc(
+    model->instances = bt_calloc(
         (size_t)bt_take_count(tree, tree->first, "instance_group") + 1,
-        sizeof(*model->groups));
+        sizeof(*model->instances));
     return ((model->inputs != NULL) && (model->outputs != NULL) &&
-            (model->parameters != NULL) && (model->groups != NULL))
+            (model->parameters != NULL) && (model->instances != NULL))
                ? BT_OK
                : BT_ERR_NO_MEMORY;
 }

@@ -82,8 +82,8 @@ bool bt_take_is_open(const reading_t *r, const bt_pbtxt_field_t *field,
 
 BT_MUST_CHECK bt_status_t bt_take_steps(const reading_t *r,
                                         const bt_pbtxt_field_t *message);
-BT_MUST_CHECK bt_status_t bt_take_group(const reading_t *r,
-                                        const bt_pbtxt_field_t *message);
+BT_MUST_CHECK bt_status_t bt_take_instances(const reading_t *r,
+                                            const bt_pbtxt_field_t *message);
 BT_MUST_CHECK bt_status_t bt_take_batching(const reading_t *r,
                                            const bt_pbtxt_field_t *message);
 BT_MUST_CHECK bt_status_t bt_take_transactions(const reading_t *r,

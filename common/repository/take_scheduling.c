@@ -118,9 +118,9 @@ bt_status_t bt_take_steps(const reading_t *r, const bt_pbtxt_field_t *message)
 
 /* ---- the other messages ---- */
 
-static bt_status_t take_group_field(const reading_t *r,
-                                    const bt_pbtxt_field_t *field,
-                                    bt_repo_group_t *group)
+static bt_status_t take_instances_field(const reading_t *r,
+                                        const bt_pbtxt_field_t *field,
+                                        bt_repo_instances_t *instances)
 {
     char path[FIELD_BYTES];
     const bt_repo_field_t *row;
@@ -137,7 +137,7 @@ static bt_status_t take_group_field(const reading_t *r,
         return BT_OK;
     }
     if (strcmp(field->name, "kind") == 0) {
-        group->kind = field->text;
+        instances->kind = field->text;
         if (strcmp(field->text, "KIND_CPU") != 0) {
             bt_take_note(r, field->text, row->note);
         }
@@ -150,25 +150,27 @@ static bt_status_t take_group_field(const reading_t *r,
     if (status != BT_OK) {
         return status;
     }
-    group->count = (uint32_t)n;
+    instances->count = (uint32_t)n;
     if ((row->fate == BT_REPO_EFFECT) && (n > 1)) {
         return bt_take_set_number(r, field, path, row->option, n);
     }
     return (n > 1) ? bt_take_check_row(r, row, field, path) : BT_OK;
 }
 
-bt_status_t bt_take_group(const reading_t *r, const bt_pbtxt_field_t *message)
+bt_status_t bt_take_instances(const reading_t *r,
+                              const bt_pbtxt_field_t *message)
 {
-    bt_repo_group_t *group = &r->model->groups[r->model->n_groups++];
+    bt_repo_instances_t *instances =
+        &r->model->instances[r->model->n_instances++];
     bt_status_t status = bt_take_is_message(r, message);
 
-    *group = (bt_repo_group_t){.kind = "KIND_CPU", .count = 1};
+    *instances = (bt_repo_instances_t){.kind = "KIND_CPU", .count = 1};
     if (status != BT_OK) {
         return status;
     }
     BT_PBTXT_FOR_EACH(field, r->tree, message->first)
     {
-        status = take_group_field(r, field, group);
+        status = take_instances_field(r, field, instances);
         if (status != BT_OK) {
             return status;
         }
@@ -181,7 +183,7 @@ static uint32_t *batching_number(bt_repo_model_t *model, const char *name)
 {
     const struct {
         const char *name;
-        uint32_t *place;
+        uint32_t *target;
     } numbers[] = {
         {"preferred_batch_size", &model->preferred_batch_size},
         {"max_queue_delay_microseconds", &model->queue_delay_us},
@@ -192,7 +194,7 @@ static uint32_t *batching_number(bt_repo_model_t *model, const char *name)
 
     for (size_t i = 0; i < BT_ARRAY_LEN(numbers); i++) {
         if (strcmp(numbers[i].name, name) == 0) {
-            return numbers[i].place;
+            return numbers[i].target;
         }
     }
     return NULL;
@@ -203,7 +205,7 @@ static bt_status_t take_batching_field(const reading_t *r, const char *prefix,
 {
     char path[FIELD_BYTES];
     const bt_repo_field_t *row;
-    uint32_t *place;
+    uint32_t *target;
     int64_t n = 0;
     bt_status_t status;
 
@@ -221,15 +223,15 @@ static bt_status_t take_batching_field(const reading_t *r, const char *prefix,
     if (bt_take_is_open(r, field, path)) {
         return BT_OK;
     }
-    place = batching_number(r->model, field->name);
-    if (place == NULL) {
+    target = batching_number(r->model, field->name);
+    if (target == NULL) {
         return bt_take_check_row(r, row, field, path);
     }
     status = bt_take_number(r, field, path, 0, UINT32_MAX, &n);
     if (status != BT_OK) {
         return status;
     }
-    *place = (uint32_t)n;
+    *target = (uint32_t)n;
     if ((row->fate == BT_REPO_EFFECT) && (row->option[0] != '\0') && (n > 0)) {
         const bool is_flag = strcmp(row->option, "client-priority") == 0;
 

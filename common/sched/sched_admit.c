@@ -70,7 +70,7 @@ void bt_sched_admit_reserve(bt_sched_admit_t *admit, uint32_t longest_blocks)
     admit->context_seats = (longest_blocks > 0) ? admit->max_seats / 2 : 0;
 }
 
-/* Blocks of a claim with those of its group. */
+/* Blocks of a claim with those of its fanout. */
 static uint64_t blocks_of(const bt_sched_claim_t *claim)
 {
     return (uint64_t)claim->n_blocks + claim->more_blocks;
@@ -281,7 +281,7 @@ static int64_t full(const bt_sched_bucket_t *bucket)
 /* Adds the tokens since the last update. */
 static void settle(bt_sched_bucket_t *bucket, uint64_t now_us)
 {
-    const int64_t room = full(bucket) - bucket->level;
+    const int64_t missing = full(bucket) - bucket->level;
     uint64_t passed = 0;
 
     if (now_us > bucket->at_us) {
@@ -291,7 +291,7 @@ static void settle(bt_sched_bucket_t *bucket, uint64_t now_us)
     if (bucket->rate == 0) {
         return;
     }
-    if (passed >= (uint64_t)room / bucket->rate + 1) {
+    if (passed >= (uint64_t)missing / bucket->rate + 1) {
         bucket->level = full(bucket);
     } else {
         bucket->level += (int64_t)(passed * bucket->rate);

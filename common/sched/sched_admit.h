@@ -41,7 +41,7 @@
 /** State of a sequence with respect to the batch. */
 typedef enum bt_sched_part {
     BT_SCHED_OUTSIDE, /**< not a member: waits, has ended, or begins with a
-                           group leader */
+                           fanout leader */
     BT_SCHED_COMING,  /**< member; its KV has not arrived */
     BT_SCHED_READY,   /**< KV has arrived; not started */
     BT_SCHED_INSIDE,  /**< generates, or is leaving */
@@ -107,7 +107,7 @@ static inline bool bt_sched_batch_starts(const bt_sched_batch_t *batch)
  * requests wait, except preempted ones of the batch, and block none behind
  * them.
  *
- * A group is one claim: the first member's, plus what the others need beyond
+ * A fanout is one claim: the first member's, plus what the others need beyond
  * it. All members begin, or none.
  *
  * No two workers wait for each other (I4). Whatever has begun proceeds by
@@ -136,7 +136,7 @@ typedef struct bt_sched_claim {
     bt_sched_turn_t turn; /**< in one of the queues below, or in none */
     bt_sched_want_t want;
     uint32_t n_blocks; /**< blocks held once the job has begun */
-    /** Blocks and seats of a group's other members, beyond what they share. */
+    /** Blocks and seats of a fanout's other members, beyond what they share. */
     uint32_t more_blocks, more_seats;
     bool is_leased;       /**< set by bt_sched_admit_hold_lease() */
     bt_sched_part_t part; /**< state in admit->batch */
@@ -183,8 +183,8 @@ void bt_sched_admit_init(bt_sched_admit_t *admit, uint32_t n_blocks,
  */
 void bt_sched_admit_reserve(bt_sched_admit_t *admit, uint32_t longest_blocks);
 
-/** True when a group can ever begin here, given the seats and blocks that
- *  leases leave to prefills. Members of a group that cannot are queued one
+/** True when a fanout can ever begin here, given the seats and blocks that
+ *  leases leave to prefills. Members of a fanout that cannot are queued one
  *  by one. */
 bool bt_sched_admit_fits(const bt_sched_admit_t *admit,
                          const bt_sched_claim_t *claim);
@@ -237,8 +237,8 @@ void bt_sched_admit_hold_lease(bt_sched_admit_t *admit,
 void bt_sched_admit_free_lease(bt_sched_admit_t *admit,
                                bt_sched_claim_t *claim);
 /**
- * Removes one of the other members of a group that has ended or left the group,
- * before or while the lease is held.
+ * Removes one of the other members of a fanout that has ended or left the
+ * fanout, before or while the lease is held.
  * @param [in] n_blocks  the member's part of more_blocks
  */
 void bt_sched_admit_shrink(bt_sched_admit_t *admit, bt_sched_claim_t *claim,

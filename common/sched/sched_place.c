@@ -498,24 +498,24 @@ static uint32_t fit_blocks(const bt_sched_worker_t *worker,
         return 1;
     }
     if (n_blocks == n_shared) { /* only the last token is sampled */
-        return BT_SCHED_MAX_GROUP;
+        return BT_SCHED_MAX_FANOUT;
     }
     return (uint32_t)((half - n_shared) / (n_blocks - n_shared));
 }
 
-uint32_t bt_sched_group_size(const bt_sched_placement_t *placement,
-                             const bt_sched_request_t *request, uint32_t n,
-                             uint32_t tokens_per_block)
+uint32_t bt_sched_fanout_size(const bt_sched_placement_t *placement,
+                              const bt_sched_request_t *request, uint32_t n,
+                              uint32_t tokens_per_block)
 {
     const bt_sched_worker_t *both[] = {placement->prefill, placement->decode};
-    uint32_t size = min_u32(n, BT_SCHED_MAX_GROUP);
+    uint32_t size = min_u32(n, BT_SCHED_MAX_FANOUT);
 
     for (uint32_t i = 0; i < 2; i++) {
         if (both[i] != NULL) {
             const uint32_t half = both[i]->max_seats / 2;
 
             size = min_u32(
-                size, ((both[i]->roles & BT_SCHED_GROUPS) == 0) ? 1 : half);
+                size, ((both[i]->roles & BT_SCHED_FANOUT) == 0) ? 1 : half);
         }
     }
     if (placement->decode != NULL) {

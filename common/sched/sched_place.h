@@ -90,7 +90,7 @@ void bt_sched_links_fini(bt_sched_links_t *links);
 #define BT_SCHED_PREFILL 1u  /**< prefill; its KV goes to another worker */
 #define BT_SCHED_DECODE  2u  /**< generation, with KV from another worker */
 #define BT_SCHED_LOCAL   4u  /**< both phases of one request */
-#define BT_SCHED_GROUPS  8u  /**< groups of one prompt, computed once */
+#define BT_SCHED_FANOUT  8u  /**< fanouts of one prompt, computed once */
 #define BT_SCHED_WEIGHED 32u /**< LOCAL only if that costs less */
 
 /**
@@ -102,8 +102,8 @@ void bt_sched_links_fini(bt_sched_links_t *links);
  */
 #define BT_SCHED_AHEAD 16u
 
-/** Most requests of a group. */
-#define BT_SCHED_MAX_GROUP 128u
+/** Most requests of a fanout. */
+#define BT_SCHED_MAX_FANOUT 128u
 
 typedef enum bt_sched_health {
     BT_SCHED_UP,
@@ -211,17 +211,17 @@ bool bt_sched_place(const bt_list_t *workers, const bt_sched_request_t *request,
                     bt_sched_placement_t *placement_p);
 
 /**
- * Returns how many of @a n requests with one prompt are placed as one group, so
- * that their prompt is computed, sent and held once: at most half of the seats,
- * or half of the blocks of the decode worker. A group begins as a whole, so a
- * larger one would wait until a worker is nearly empty; the remaining requests
- * are the next group.
+ * Returns how many of @a n requests with one prompt are placed as one fanout,
+ * so that their prompt is computed, sent and held once: at most half of the
+ * seats, or half of the blocks of the decode worker. A fanout begins as a
+ * whole, so a larger one would wait until a worker is nearly empty; the
+ * remaining requests are the next fanout.
  *
- * @return 1 to n; 1 also if a worker takes no groups.
+ * @return 1 to n; 1 also if a worker takes no fanouts.
  */
-uint32_t bt_sched_group_size(const bt_sched_placement_t *placement,
-                             const bt_sched_request_t *request, uint32_t n,
-                             uint32_t tokens_per_block);
+uint32_t bt_sched_fanout_size(const bt_sched_placement_t *placement,
+                              const bt_sched_request_t *request, uint32_t n,
+                              uint32_t tokens_per_block);
 
 /** True when no worker of the placement is suspect or draining. */
 bool bt_sched_placement_is_healthy(const bt_sched_placement_t *placement);

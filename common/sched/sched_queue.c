@@ -142,8 +142,8 @@ static uint32_t chunk_tokens(const bt_sched_seq_t *seq, uint32_t budget,
     const uint32_t left = seq->n_tokens - seq->n_computed;
     uint32_t end = (left <= budget) ? seq->n_tokens : seq->n_computed + budget;
 
-    if ((seq->n_room != 0) && (seq->n_room < end)) {
-        end = seq->n_room;
+    if ((seq->kv_limit != 0) && (seq->kv_limit < end)) {
+        end = seq->kv_limit;
     }
     if (end >= seq->n_tokens) {
         return left;
@@ -173,7 +173,7 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
         const uint32_t left = seq->n_tokens - seq->n_computed;
 
         if ((left == 1 + seq->n_drafts) && (n_items < max_items) &&
-            bt_sched_seq_has_room(seq)) {
+            bt_sched_seq_may_run(seq)) {
             items[n_items++] = (bt_sched_item_t){seq, left, true};
             budget -= (budget > left) ? left : budget;
         }
@@ -195,7 +195,7 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
             break; /* its first token would wait for this one's chunk */
         }
         if ((left <= 1 + seq->n_drafts) || (n_items == max_items) ||
-            (budget == 0) || !bt_sched_seq_has_room(seq)) {
+            (budget == 0) || !bt_sched_seq_may_run(seq)) {
             continue;
         }
         n_new = chunk_tokens(seq, budget, tokens_per_block);
@@ -248,7 +248,7 @@ bool bt_sched_plan_inside(const bt_list_t *running,
         if (is_among(under_way, n_under_way, seq)) {
             return false;
         }
-        if (!bt_sched_seq_has_chunks(seq) || !bt_sched_seq_has_room(seq)) {
+        if (!bt_sched_seq_has_chunks(seq) || !bt_sched_seq_may_run(seq)) {
             continue;
         }
         n_new = chunk_tokens(seq, token_budget, tokens_per_block);

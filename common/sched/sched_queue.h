@@ -195,7 +195,7 @@ typedef struct bt_sched_seq {
     /** Positions for which blocks are held; 0: for all that the sequence may
      *  compute. Nothing beyond them is planned. A whole number of blocks if
      *  below n_tokens of a sequence with chunks to compute. */
-    uint32_t n_room;
+    uint32_t kv_limit;
     /* Inputs of the slack, set by the worker that computes
      * it. */
     uint64_t deadline_us; /**< by the clock of turn.since_us; 0: none */
@@ -211,10 +211,10 @@ static inline bool bt_sched_seq_has_chunks(const bt_sched_seq_t *seq)
 
 /** True when a sequence has blocks to proceed: for all known tokens, or for
  *  a chunk of them. Otherwise it is skipped. */
-static inline bool bt_sched_seq_has_room(const bt_sched_seq_t *seq)
+static inline bool bt_sched_seq_may_run(const bt_sched_seq_t *seq)
 {
-    return (seq->n_room == 0) || (seq->n_tokens <= seq->n_room) ||
-           (bt_sched_seq_has_chunks(seq) && (seq->n_computed < seq->n_room));
+    return (seq->kv_limit == 0) || (seq->n_tokens <= seq->kv_limit) ||
+           (bt_sched_seq_has_chunks(seq) && (seq->n_computed < seq->kv_limit));
 }
 
 /** Part of one sequence in the next iteration. */

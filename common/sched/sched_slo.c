@@ -84,12 +84,13 @@ uint32_t bt_sched_rates_seats(const bt_sched_rates_t *rates,
     const double each =
         (double)rates->decode_seq_ns +
         (double)context_tokens / 1024 * (double)rates->decode_kiloread_ns;
-    const double room = (double)itl_us * 1000 - (double)rates->decode_step_ns;
+    const double left_ns =
+        (double)itl_us * 1000 - (double)rates->decode_step_ns;
 
-    if (each * (double)max_seats <= room) { /* as where nothing is known */
+    if (each * (double)max_seats <= left_ns) { /* as where nothing is known */
         return max_seats;
     }
-    return (room < 2 * each) ? 1 : (uint32_t)(room / each);
+    return (left_ns < 2 * each) ? 1 : (uint32_t)(left_ns / each);
 }
 
 #define DISAGG_US_MOST \

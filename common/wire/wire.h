@@ -82,7 +82,7 @@
 #define BT_WIRE_MAX_BATCH  (1u << 14)  /**< tokens in one TOKENS message */
 #define BT_WIRE_MAX_BYTES  (12u << 20) /**< bytes of one encoded message */
 #define BT_WIRE_MAX_RANKS  64u         /**< tp x pp of one instance */
-#define BT_WIRE_MAX_GROUP  4096u       /**< requests of a group */
+#define BT_WIRE_MAX_FANOUT 4096u       /**< requests of a fanout */
 /** Number of end ids in the sampling array itself, as in protocol 2. */
 #define BT_WIRE_FIRST_END_IDS 8
 #define BT_WIRE_MAX_ROWS      (1u << 18) /**< bytes in one ROWS message */
@@ -170,9 +170,9 @@ typedef struct bt_msg_hello {
 } bt_msg_hello_t;
 
 #define BT_HELLO_LOCAL_PREFILL 1u /**< a decode worker that also prefills */
-/** Flag: computes requests of one prompt as a group (bt_msg_request_t.group).
+/** Flag: computes requests of one prompt as a fanout (bt_msg_request_t.fanout).
  */
-#define BT_HELLO_GROUPS 2u
+#define BT_HELLO_FANOUT 2u
 /** Flag, with BT_HELLO_LOCAL_PREFILL: prefills locally where that costs less
  *  (--local-prefill auto), instead of taking a share of the prompt queue. */
 #define BT_HELLO_LOCAL_WEIGHED 4u
@@ -200,7 +200,7 @@ typedef struct bt_msg_request {
                                  nowhere */
     uint32_t n_prompt;      /**< tokens of the client's prompt */
     uint32_t n_tokens;      /**< prompt and tokens already sent (a re-run);
-                                 0, in a group only: as the leader's */
+                                 0, in a fanout only: as the leader's */
     const uint32_t *tokens; /**< n_tokens ids */
     uint32_t max_new;       /**< still to generate, at least 1 */
     uint32_t deadline_ms;   /**< from arrival; 0 = none */
@@ -211,13 +211,13 @@ typedef struct bt_msg_request {
      *  none. */
     bt_hash128_t space;
     /**
-     * Leader of a group: key.id of the first of several requests of one attempt
-     * number that differ only in their sampling and are sent to one set of
-     * workers one after another. The worker computes, sends and holds their
+     * Leader of a fanout: key.id of the first of several requests of one
+     * attempt number that differ only in their sampling and are sent to one set
+     * of workers one after another. The worker computes, sends and holds their
      * prompt once, under the leader's key. 0 = a single request.
      */
-    uint64_t group;
-    uint32_t group_size; /**< requests of the group, the leader included */
+    uint64_t fanout;
+    uint32_t fanout_size; /**< requests of the fanout, the leader included */
     /** Extra results wanted. Those of the prompt are for single requests
      *  only. */
     bt_wants_t wants;
@@ -319,7 +319,7 @@ typedef struct bt_msg_joined {
     uint64_t transfer_us;   /**< transfer at P, and verification at D */
     uint64_t transfer_bytes;
     uint32_t n_descriptors; /**< 0, with 0 bytes, if reported for the leader
-                                 (bt_msg_request_t.group) */
+                                 (bt_msg_request_t.fanout) */
     uint64_t queue_us;      /**< at D: arrival to grant */
     uint64_t handover_us;   /**< at D: last byte's arrival to "may join" */
 } bt_msg_joined_t;

@@ -118,8 +118,8 @@ static const field_t request_fields[] = {
     OF(FIELD_U64, bt_msg_request_t, space.hi),
     COUNTED(FIELD_BIASES, bt_msg_request_t, sampling.logit_biases,
             sampling.n_logit_biases, 0, BT_MAX_LOGIT_BIASES),
-    OF(FIELD_U64, bt_msg_request_t, group),
-    U32(bt_msg_request_t, group_size, 0, BT_WIRE_MAX_GROUP),
+    OF(FIELD_U64, bt_msg_request_t, fanout),
+    U32(bt_msg_request_t, fanout_size, 0, BT_WIRE_MAX_FANOUT),
     U32(bt_msg_request_t, wants.what, 0, ANY),
     U32(bt_msg_request_t, wants.n_top, 0, ANY),
     OF(FIELD_F32, bt_msg_request_t, sampling.min_p),
@@ -368,12 +368,12 @@ static int split_fits(uint32_t tp, uint32_t pp, uint32_t n_ranks)
     return (n_ranks == 0) || (n_ranks == tp * pp);
 }
 
-/* Requests behind the first of a group may omit their tokens. */
+/* Requests behind the first of a fanout may omit their tokens. */
 static int tokens_fit(const bt_msg_request_t *request)
 {
     if (request->n_tokens == 0) {
-        return (request->group_size > 1) && (request->group != 0) &&
-               (request->group != request->key.id);
+        return (request->fanout_size > 1) && (request->fanout != 0) &&
+               (request->fanout != request->key.id);
     }
     return request->n_prompt <= request->n_tokens;
 }

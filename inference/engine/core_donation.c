@@ -23,7 +23,7 @@ static bool waits_too_long(const bt_engine_t *engine, uint64_t now_us)
         const bt_sched_work_t work = {.since_us = seq->turn.since_us,
                                       .whole_us = seq->whole_us};
 
-        if (bt_sched_seq_has_chunks(seq) && bt_sched_seq_has_room(seq) &&
+        if (bt_sched_seq_has_chunks(seq) && bt_sched_seq_may_run(seq) &&
             bt_sched_wants_cores(&work, now_us)) {
             return true;
         }

@@ -113,7 +113,8 @@ static uint64_t left_us(const bt_engine_t *engine, const bt_sched_seq_t *seq)
 
 static void look_at_room(bt_seq_t *seq)
 {
-    seq->sched.n_room = atomic_load_explicit(&seq->room, memory_order_acquire);
+    seq->sched.kv_limit =
+        atomic_load_explicit(&seq->room, memory_order_acquire);
 }
 
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
@@ -152,7 +153,7 @@ bool bt_engine_has_work(bt_engine_t *engine)
     {
         look_at_room(bt_engine_seq_at(pos));
         has_work =
-            has_work || bt_sched_seq_has_room(&bt_engine_seq_at(pos)->sched);
+            has_work || bt_sched_seq_may_run(&bt_engine_seq_at(pos)->sched);
     }
     return has_work;
 }
@@ -179,13 +180,13 @@ static uint32_t last_draft(const bt_seq_t *seq)
     const uint32_t n_left = seq->max_new - seq->n_drawn - 1;
     uint32_t n_free;
 
-    if (seq->sched.n_room == 0) {
+    if (seq->sched.kv_limit == 0) {
         return n_left;
     }
-    if (seq->sched.n_tokens > seq->sched.n_room) {
+    if (seq->sched.n_tokens > seq->sched.kv_limit) {
         return 0;
     }
-    n_free = seq->sched.n_room - seq->sched.n_tokens;
+    n_free = seq->sched.kv_limit - seq->sched.n_tokens;
     return (n_free < n_left) ? n_free : n_left;
 }
 
@@ -226,7 +227,7 @@ static uint32_t budget_of(bt_engine_t *engine)
         const bt_seq_t *seq = bt_engine_seq_at(pos);
         const uint32_t n = seq->sched.n_tokens - seq->sched.n_computed;
 
-        if (!bt_sched_seq_has_room(&seq->sched)) {
+        if (!bt_sched_seq_may_run(&seq->sched)) {
             continue;
         }
         if (bt_sched_seq_has_chunks(&seq->sched)) {

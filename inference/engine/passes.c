@@ -277,7 +277,7 @@ static bt_sched_ready_t count_free(bt_engine_t *engine)
     {
         const bt_sched_seq_t *seq = &bt_engine_seq_at(pos)->sched;
 
-        if (bt_sched_seq_has_room(seq)) {
+        if (bt_sched_seq_may_run(seq)) {
             count(engine, seq, &ready);
         }
     }
@@ -372,7 +372,7 @@ static bool is_ready(const bt_engine_t *engine, const bt_seq_t *seq)
 {
     return (seq->sched.n_tokens - seq->sched.n_computed == 1) &&
            bt_list_empty(&seq->followers) && !bt_engine_is_canceled(seq) &&
-           bt_sched_seq_has_room(&seq->sched) &&
+           bt_sched_seq_may_run(&seq->sched) &&
            (engine->whole.n_planned < engine->config.max_seqs);
 }
 

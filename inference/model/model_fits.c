@@ -104,9 +104,9 @@ bt_status_t bt_model_check_groups(const bt_model_t *model,
         status = check_group(&model->own, groups, g, why, why_bytes);
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < hp->n_layers); i++) {
-        status =
-            check_layer(hp, i, &groups->group[bt_kv_place(groups, i).group],
-                        why, why_bytes);
+        status = check_layer(hp, i,
+                             &groups->group[bt_kv_layer_slot(groups, i).group],
+                             why, why_bytes);
     }
     return status;
 }
@@ -153,15 +153,15 @@ static bool cache_fits(const bt_model_t *model, const bt_forward_t *fwd)
 bt_kv_view_t bt_model_layer_view(const bt_forward_t *fwd, uint32_t layer,
                                  uint32_t *index_p)
 {
-    bt_kv_place_t place;
+    bt_kv_layer_slot_t slot;
 
     if (fwd->groups == NULL) {
         *index_p = layer;
         return fwd->kv;
     }
-    place = bt_kv_place(fwd->groups, layer);
-    *index_p = place.index;
-    return group_view(&fwd->kv, fwd->groups, place.group);
+    slot = bt_kv_layer_slot(fwd->groups, layer);
+    *index_p = slot.index;
+    return group_view(&fwd->kv, fwd->groups, slot.group);
 }
 
 bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd)

@@ -12,7 +12,7 @@
 /* Generations that are sent to workers together: one, or a fanout: the
  * choices of one prompt. */
 typedef struct fanout {
-    bt_gen_t *gens[BT_SCHED_MAX_GROUP]; /* the leader first */
+    bt_gen_t *gens[BT_SCHED_MAX_FANOUT]; /* the leader first */
     uint32_t n;
     bt_core_held_t held; /* estimated cached prompt tokens */
 } fanout_t;
@@ -214,8 +214,8 @@ static void send_request(bt_core_t *core, const fanout_t *fanout,
                                              : (bt_wants_t){.what = 0},
                 .first_ms = first_ms_of(gen, now_us),
                 .itl_ms = gen->target.itl_ms,
-                .group = is_fanout ? fanout->gens[0]->id : 0,
-                .group_size = is_fanout ? fanout->n : 0,
+                .fanout = is_fanout ? fanout->gens[0]->id : 0,
+                .fanout_size = is_fanout ? fanout->n : 0,
             },
     };
 
@@ -310,15 +310,15 @@ static void collect_fanout(bt_gen_t *gen, const bt_sched_request_t *request,
 {
     const bt_instance_t *worker =
         (pick->prefill != NULL) ? pick->prefill : pick->decode;
-    uint32_t most = BT_SCHED_MAX_GROUP;
+    uint32_t most = BT_SCHED_MAX_FANOUT;
 
     fanout->gens[0] = gen;
     fanout->n = 1;
     if ((gen->fanout == 0) || (gen->attempt.number > 0)) {
         return;
     }
-    most = bt_sched_group_size(&pick->placement, request, most,
-                               worker->hello.tokens_per_block);
+    most = bt_sched_fanout_size(&pick->placement, request, most,
+                                worker->hello.tokens_per_block);
     while (fanout->n < most) {
         bt_gen_t *last = fanout->gens[fanout->n - 1];
         bt_gen_t *next =

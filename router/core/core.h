@@ -14,7 +14,7 @@
  * at any time.
  *
  * Generations of one prompt that are submitted together are sent together: to
- * the same workers, as a *fanout* (bt_msg_request_t.group) whose prompt is
+ * the same workers, as a *fanout* (bt_msg_request_t.fanout) whose prompt is
  * computed, sent and held once. They share nothing else: each of them is
  * retried separately, and each is sent separately where workers do not support
  * fanouts.

@@ -9,7 +9,7 @@
 
 static bt_work_t *work_of(bt_pool_job_t *job)
 {
-    return job->place;
+    return job->position;
 }
 
 static void push(void *ctx, bt_pool_job_t *job)
@@ -122,7 +122,7 @@ bt_status_t bt_work_admit(bt_account_t *account, size_t bytes,
 void bt_work_init(bt_work_t *work, const bt_tenant_t *tenant,
                   const bt_work_client_t *client)
 {
-    work->job.place = work;
+    work->job.position = work;
     work->path = (bt_sched_tree_path_t){
         .ids = {(tenant != NULL) ? tenant->id : 0, client->address,
                 client->connection},

@@ -248,18 +248,18 @@ static void set_groups(bt_pb_scratch_t *scratch, const bt_repo_model_t *model,
                        config_t *c)
 {
     c->instance_group =
-        NEW_LIST(scratch, model->n_groups, Inference__ModelInstanceGroup,
+        NEW_LIST(scratch, model->n_instances, Inference__ModelInstanceGroup,
                  INFERENCE__MODEL_INSTANCE_GROUP__INIT);
-    for (uint32_t i = 0; (c->instance_group != NULL) && (i < model->n_groups);
-         i++) {
+    for (uint32_t i = 0;
+         (c->instance_group != NULL) && (i < model->n_instances); i++) {
         c->instance_group[i]->name = bt_pb_text(model->name);
         c->instance_group[i]->kind =
             (Inference__ModelInstanceGroup__Kind)enum_of(
                 &inference__model_instance_group__kind__descriptor,
-                model->groups[i].kind);
-        c->instance_group[i]->count = (int32_t)model->groups[i].count;
+                model->instances[i].kind);
+        c->instance_group[i]->count = (int32_t)model->instances[i].count;
     }
-    c->n_instance_group = model->n_groups;
+    c->n_instance_group = model->n_instances;
 }
 
 static void set_parameters(bt_pb_scratch_t *scratch,

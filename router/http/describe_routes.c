@@ -241,11 +241,11 @@ static void write_batching(bt_json_t *json, const bt_repo_model_t *model)
 static void write_groups(bt_json_t *json, const bt_repo_model_t *model)
 {
     bt_json_array(json, "instance_group");
-    for (uint32_t i = 0; i < model->n_groups; i++) {
+    for (uint32_t i = 0; i < model->n_instances; i++) {
         bt_json_object(json, NULL);
         bt_json_str(json, "name", model->name);
-        bt_json_str(json, "kind", model->groups[i].kind);
-        bt_json_u64(json, "count", model->groups[i].count);
+        bt_json_str(json, "kind", model->instances[i].kind);
+        bt_json_u64(json, "count", model->instances[i].count);
         bt_json_array(json, "gpus");
         bt_json_end_array(json);
         bt_json_end_object(json);

@@ -212,7 +212,7 @@ bool bt_net_has_room(const bt_net_t *net, uint64_t have, uint64_t more)
         limit -= limit / 4;
     }
     if ((net->config.budget != NULL) &&
-        !bt_budget_has_room(net->config.budget, have, more)) {
+        !bt_budget_allows(net->config.budget, have, more)) {
         return false;
     }
     return (net->use.request_bytes <= limit) &&

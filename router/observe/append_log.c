@@ -12,9 +12,9 @@
 #include "common/base/async_writer.h"
 #include "common/base/log.h"
 
-#define ROOM_BYTES (8u << 20) /* of lines, and as many in the writer */
-#define RETRY_MS   1000u
-#define CLOSE_MS   500u
+#define QUEUE_BYTES (8u << 20) /* of lines, and as many in the writer */
+#define RETRY_MS    1000u
+#define CLOSE_MS    500u
 
 struct bt_append_log {
     bt_async_writer_t *writer;
@@ -43,7 +43,7 @@ static bt_status_t open_sink(bt_append_log_t *file)
 {
     bt_async_writer_options_t options = {.fd = STDOUT_FILENO,
                                          .by_thread = true,
-                                         .room = ROOM_BYTES,
+                                         .capacity = QUEUE_BYTES,
                                          .retry_ms = RETRY_MS};
 
     if (is_standard_output(file)) {

@@ -195,12 +195,12 @@ static const char *backend_of(const char *name)
 
 static bt_status_t add_groups(bt_repo_model_t *model)
 {
-    model->groups = bt_calloc(1, sizeof(*model->groups));
-    if (model->groups == NULL) {
+    model->instances = bt_calloc(1, sizeof(*model->instances));
+    if (model->instances == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    model->n_groups = 1;
-    model->groups[0] = (bt_repo_group_t){.kind = "KIND_CPU", .count = 1};
+    model->n_instances = 1;
+    model->instances[0] = (bt_repo_instances_t){.kind = "KIND_CPU", .count = 1};
     return BT_OK;
 }
 
@@ -311,10 +311,10 @@ static bt_status_t copy_model(const bt_repo_model_t *from, const char *name,
     to->outputs =
         bt_memdup(from->outputs, (from->n_outputs + 1) * sizeof(*to->outputs));
     to->parameters = copy_pairs(from->parameters, from->n_parameters + 1);
-    to->groups =
-        bt_memdup(from->groups, (from->n_groups + 1) * sizeof(*to->groups));
+    to->instances = bt_memdup(from->instances,
+                              (from->n_instances + 1) * sizeof(*to->instances));
     if ((to->inputs == NULL) || (to->outputs == NULL) ||
-        (to->parameters == NULL) || (to->groups == NULL)) {
+        (to->parameters == NULL) || (to->instances == NULL)) {
         return BT_ERR_NO_MEMORY;
     }
     return (from->steps != NULL) ? copy_steps(from, to) : BT_OK;

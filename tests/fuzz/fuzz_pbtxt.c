@@ -43,8 +43,8 @@ static void look_at_model(const bt_repo_model_t *model)
     look_at_tensors(model->inputs, model->n_inputs);
     look_at_tensors(model->outputs, model->n_outputs);
     look_at_pairs(model->parameters, model->n_parameters);
-    for (uint32_t i = 0; i < model->n_groups; i++) {
-        look(model->groups[i].kind);
+    for (uint32_t i = 0; i < model->n_instances; i++) {
+        look(model->instances[i].kind);
     }
     for (uint32_t i = 0; i < model->n_steps; i++) {
         look(model->steps[i].model);

@@ -75,7 +75,7 @@ bt_status_t bt_rank_team_open(const bt_gguf_t *gguf, uint32_t size,
         own.host_coll =
             (rank->shm != NULL) ? bt_coll_shm_collectives(rank->shm) : NULL;
         own.host_stage =
-            (rank->shm != NULL) ? bt_coll_shm_group(rank->shm) : NULL;
+            (rank->shm != NULL) ? bt_coll_shm_stage(rank->shm) : NULL;
         status = bt_backend_open("cpu", be_config, &rank->be);
         if (status == BT_OK) {
             status = bt_model_load(gguf, rank->be, &own, why, why_bytes,

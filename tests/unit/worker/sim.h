@@ -18,8 +18,7 @@
  * known (I1, I2).
  *
  *     sim_world.c   workers and their lives     sim_router.c  the routers
- *     sim_link.c     control.h                       sim_engine.c  engine.h,
- * clock.h
+ *     sim_link.c    link.h                    sim_engine.c  engine.h, clock.h
  */
 #ifndef BT_TESTS_UNIT_WORKER_SIM_H
 #define BT_TESTS_UNIT_WORKER_SIM_H
@@ -191,7 +190,7 @@ void sim_queue(bt_link_t *link, bt_link_event_type_t type, const void *data,
                size_t bytes);
 /** Both ends know that the link is over. */
 void sim_link_over(bt_link_t *link, const char *reason);
-void sim_rpc_close(sim_node_t *node);
+void sim_link_close(sim_node_t *node);
 
 /* ---- sim_router.c: all but checks are messages, seen in the next round ----
  */

@@ -100,12 +100,12 @@ static uint8_t *sim_slot(const sim_node_t *node, const bt_seq_t *seq,
                          uint32_t layer, uint32_t pos)
 {
     const bt_kv_groups_t *groups = &node->w.groups;
-    const bt_kv_place_t place = bt_kv_place(groups, layer);
+    const bt_kv_layer_slot_t slot = bt_kv_layer_slot(groups, layer);
     const uint32_t *row = seq->blocks + pos / SIM_T * groups->n;
 
-    assert_int_not_equal(row[place.group], BT_KV_NO_BLOCK);
-    return sim_block(node, row[place.group]) +
-           (size_t)(place.index * SIM_T + pos % SIM_T) * SIM_LAYER_SLOT;
+    assert_int_not_equal(row[slot.group], BT_KV_NO_BLOCK);
+    return sim_block(node, row[slot.group]) +
+           (size_t)(slot.index * SIM_T + pos % SIM_T) * SIM_LAYER_SLOT;
 }
 
 /* Does anybody from position n on see this one in this layer? */
@@ -114,7 +114,7 @@ static bool sim_sees(const sim_node_t *node, uint32_t layer, uint32_t n,
 {
     const bt_kv_groups_t *groups = &node->w.groups;
     const uint32_t window =
-        groups->group[bt_kv_place(groups, layer).group].window_tokens;
+        groups->group[bt_kv_layer_slot(groups, layer).group].window_tokens;
 
     return (window == 0) || (pos + window > n);
 }
@@ -125,8 +125,8 @@ static void sim_layers(sim_node_t *node, const bt_seq_t *seq, uint32_t n_new,
 {
     uint64_t hash = 1;
 
-    assert_true((seq->sched.n_room == 0) ||
-                (seq->sched.n_computed + n_new <= seq->sched.n_room));
+    assert_true((seq->sched.kv_limit == 0) ||
+                (seq->sched.n_computed + n_new <= seq->sched.kv_limit));
     for (uint32_t pos = 0; pos < seq->sched.n_computed + n_new; pos++) {
         hash = sim_mix(hash, seq->tokens[pos]);
         for (uint32_t i = 0; i < n_layers; i++) {
@@ -352,8 +352,8 @@ static void sim_begin(sim_node_t *node)
     {
         bt_seq_t *seq = sim_seq_of(pos);
 
-        seq->sched.n_room = atomic_load(&seq->room);
-        engine->n_sat_out += !bt_sched_seq_has_room(&seq->sched);
+        seq->sched.kv_limit = atomic_load(&seq->room);
+        engine->n_sat_out += !bt_sched_seq_may_run(&seq->sched);
     }
     engine->n_planned =
         bt_sched_plan(&engine->running, SIM_BUDGET, SIM_T, SIM_MAX_SEQS,

@@ -113,7 +113,7 @@ size_t bt_link_queued(const bt_link_t *link)
     return link->full ? SIZE_MAX : 0;
 }
 
-void bt_link_want_room(bt_link_t *link, size_t bytes)
+void bt_link_want_writable(bt_link_t *link, size_t bytes)
 {
     (void)bytes;
     link->asked_for_room = true;
@@ -159,7 +159,7 @@ bool bt_control_rekey(bt_control_t *control, const uint8_t *key,
     return false; /* nobody sends a signal here */
 }
 
-void sim_rpc_close(sim_node_t *node)
+void sim_link_close(sim_node_t *node)
 {
     bt_control_t *control = &node->control;
 

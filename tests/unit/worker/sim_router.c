@@ -328,10 +328,10 @@ void sim_make_leg(const sim_req_t *req, uint32_t k, uint32_t kind,
     m->sampling.n_end_ids = 1;
     m->sampling.end_ids[0] = SIM_END_ID;
     m->sampling.seed = req->seed;
-    m->group = req->group;
-    m->group_size = req->group_size;
+    m->fanout = req->group;
+    m->fanout_size = req->group_size;
     m->wants = req->wants;
-    if (sim.lend_prompts && (m->group != 0) && (m->group != m->key.id)) {
+    if (sim.lend_prompts && (m->fanout != 0) && (m->fanout != m->key.id)) {
         m->tokens = NULL;
         m->n_tokens = 0;
     }

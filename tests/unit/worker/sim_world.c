@@ -422,7 +422,7 @@ static void sim_node_close(sim_node_t *node)
         bt_free(w->links[i]->tokens);
         bt_free(w->links[i]);
     }
-    sim_rpc_close(node);
+    sim_link_close(node);
     bt_transfer_close(w->transfers);
     bt_kvt_close(w->kvt);
     bt_rank_transfer_close(w->rank_transfers);

@@ -42,7 +42,7 @@ static void add_line(bt_async_writer_t *writer, unsigned i)
 static bt_status_t open_sink(int fd, size_t room, bt_async_writer_t **writer_p)
 {
     const bt_async_writer_options_t options = {
-        .fd = fd, .room = room, .tell = tell};
+        .fd = fd, .capacity = room, .tell = tell};
 
     return bt_async_writer_open(&options, writer_p);
 }

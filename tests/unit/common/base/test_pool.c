@@ -333,7 +333,7 @@ finished_job_is_delivered_while_a_thread_holds_the_lock(void **state)
     sem_init(&held, 0, 0);
     bt_pool_set_order(pool, BT_POOL_BACKGROUND, &order, &ctx);
     work_init(&work, pool);
-    work.job.place = &ctx;
+    work.job.position = &ctx;
     bt_pool_post(pool, &work.job, BT_POOL_BACKGROUND);
     sem_wait(&held); /* it has run, and its thread asks for the next one */
     next(pool);

@@ -38,13 +38,13 @@ static void budget_refusal_names_its_cause(void **state)
     assert_false(bt_account_take(d, MIB));
     assert_int_equal(bt_account_refusal(d), BT_BUDGET_SERVER);
     assert_true(bt_account_take(d, BT_BUDGET_SMALL_BYTES)); /* what is small */
-    assert_false(bt_budget_has_room(&budget, 0, MIB));
-    assert_true(bt_budget_has_room(&budget, 0, BT_BUDGET_SMALL_BYTES));
+    assert_false(bt_budget_allows(&budget, 0, MIB));
+    assert_true(bt_budget_allows(&budget, 0, BT_BUDGET_SMALL_BYTES));
     bt_account_unref(a);
     bt_account_unref(c);
     budget.process_is_full = true;
     assert_false(bt_account_take(d, MIB));
-    assert_false(bt_budget_has_room(&budget, 0, MIB));
+    assert_false(bt_budget_allows(&budget, 0, MIB));
     assert_int_equal(bt_account_refusal(d), BT_BUDGET_SERVER); /* the first */
     assert_int_equal(budget.used, BT_BUDGET_SMALL_BYTES);
     bt_account_unref(b);

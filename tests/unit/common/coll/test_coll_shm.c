@@ -27,19 +27,19 @@ typedef struct member {
     unsigned wrong; /* found so; threads do not fail a test */
 } member_t;
 
-static void run_groups(uint32_t size, uint32_t group_size,
+static void run_groups(uint32_t size, uint32_t stage_size,
                        void *(*what)(void *), member_t *members)
 {
     world_t world = {.size = size, .main = what};
 
-    world.bytes = bt_coll_shm_bytes(size, group_size, SLOT_BYTES);
+    world.bytes = bt_coll_shm_bytes(size, stage_size, SLOT_BYTES);
     world.segment = mmap(NULL, world.bytes, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(world.segment != MAP_FAILED);
     for (uint32_t r = 0; r < size; r++) {
         members[r] = (member_t){.world = &world};
         assert_int_equal(bt_coll_shm_open(world.segment, world.bytes, r, size,
-                                          group_size, SLOT_BYTES,
+                                          stage_size, SLOT_BYTES,
                                           &members[r].shm),
                          BT_OK);
         members[r].coll = bt_coll_shm_collectives(members[r].shm);
@@ -153,7 +153,7 @@ static void large_gathers_and_broadcasts_are_cut_into_pieces(void **state)
 static void *sum_in_groups(void *arg)
 {
     member_t *m = arg;
-    const bt_collectives_t *group = bt_coll_shm_group(m->shm);
+    const bt_collectives_t *group = bt_coll_shm_stage(m->shm);
     const uint32_t first = m->coll->rank / 2 * 2;
 
     m->wrong += (group->size != 2) || (group->rank != m->coll->rank % 2);
@@ -222,7 +222,7 @@ static void *run_ahead(void *arg)
         m->wrong += c->recv(c->ctx, &word, sizeof(word), 0) != BT_OK;
         m->wrong += word != i;
     }
-    m->wrong += bt_coll_shm_group(m->shm) != NULL; /* of one */
+    m->wrong += bt_coll_shm_stage(m->shm) != NULL; /* of one */
     return NULL;
 }
 
@@ -232,7 +232,7 @@ static void *send_to_each_other(void *arg)
 {
     member_t *m = arg;
     const bt_collectives_t *c = m->coll;
-    const bt_collectives_t *group = bt_coll_shm_group(m->shm);
+    const bt_collectives_t *group = bt_coll_shm_stage(m->shm);
     const size_t n = 20 * SLOT_BYTES + 7;
     const uint32_t over = (c->rank + 2) % 4;
     uint8_t *out = bt_calloc(n, 1);
@@ -306,7 +306,7 @@ static void *break_elsewhere(void *arg)
 {
     member_t *m = arg;
     const bt_collectives_t *c = m->coll;
-    const bt_collectives_t *group = bt_coll_shm_group(m->shm);
+    const bt_collectives_t *group = bt_coll_shm_stage(m->shm);
     float x = 1.0f;
     bt_status_t status = BT_OK;
 

@@ -43,8 +43,8 @@ static void equal_layers_form_one_group(void **state)
     assert_int_equal(groups.n_layers, 3);
     assert_int_equal(groups.page_bytes, SMALL_BYTES);
     assert_int_equal(groups.block_bytes[0], SMALL_BYTES);
-    assert_int_equal(bt_kv_place(&groups, 2).group, 0);
-    assert_int_equal(bt_kv_place(&groups, 2).index, 2);
+    assert_int_equal(bt_kv_layer_slot(&groups, 2).group, 0);
+    assert_int_equal(bt_kv_layer_slot(&groups, 2).index, 2);
     assert_int_equal(bt_kv_groups_layer_bytes(&groups), 2 * 4 * 6);
     assert_int_equal(bt_kv_group_bytes_of(&groups, 0, 0), 0);
     assert_int_equal(bt_kv_group_bytes_of(&groups, 0, 2), 2 * 2 * 4 * 6);
@@ -68,8 +68,8 @@ static void layers_map_to_groups_and_pages_hold_any_group(void **state)
     for (uint32_t i = 0; i < 6; i++) {
         static const uint32_t index[] = {0, 0, 1, 0, 1, 2};
 
-        assert_int_equal(bt_kv_place(&groups, i).group, mixed[i]);
-        assert_int_equal(bt_kv_place(&groups, i).index, index[i]);
+        assert_int_equal(bt_kv_layer_slot(&groups, i).group, mixed[i]);
+        assert_int_equal(bt_kv_layer_slot(&groups, i).index, index[i]);
     }
     assert_int_equal(groups.block_bytes[0], SMALL_BYTES);
     assert_int_equal(groups.block_bytes[1], SMALL_BYTES / 3 * 2);
@@ -105,10 +105,10 @@ static void rank_share_has_its_layers_of_each_group(void **state)
     assert_int_equal(own.block_bytes[1], SMALL_BYTES / 3);
     assert_int_equal(own.block_bytes[2], 1000);
     assert_int_equal(own.page_bytes, 1000);
-    assert_int_equal(bt_kv_place(&own, 0).group, 0);
-    assert_int_equal(bt_kv_place(&own, 1).group, 2);
-    assert_int_equal(bt_kv_place(&own, 2).group, 1);
-    assert_int_equal(bt_kv_place(&own, 2).index, 0);
+    assert_int_equal(bt_kv_layer_slot(&own, 0).group, 0);
+    assert_int_equal(bt_kv_layer_slot(&own, 1).group, 2);
+    assert_int_equal(bt_kv_layer_slot(&own, 2).group, 1);
+    assert_int_equal(bt_kv_layer_slot(&own, 2).index, 0);
     /* What is done of the model before, within and behind them. */
     assert_int_equal(bt_kv_group_bytes_of(&own, 0, 2), 0);
     assert_int_equal(bt_kv_group_bytes_of(&own, 0, 3), SMALL_BYTES / 3);

@@ -31,9 +31,9 @@ static bt_kv_groups_t plan(uint32_t n_layers, uint32_t window, uint32_t each,
     assert_int_equal(
         bt_kv_groups_plan(&shape, windows, context_tokens, &groups), BT_OK);
     for (uint32_t i = 0; i < n_layers; i++) {
-        const bt_kv_place_t place = bt_kv_place(&groups, i);
+        const bt_kv_layer_slot_t slot = bt_kv_layer_slot(&groups, i);
 
-        assert_int_equal(groups.group[place.group].window_tokens,
+        assert_int_equal(groups.group[slot.group].window_tokens,
                          (windows[i] >= context_tokens) ? 0 : windows[i]);
     }
     return groups;
@@ -54,10 +54,11 @@ static void five_of_six_windowed_layers_fill_pages_like_the_sixth(void **state)
         assert_int_equal(groups.group[g].window_tokens, (g < 6) ? 512 : 0);
     }
     assert_int_equal(bt_kv_groups_n_whole(&groups), 1);
-    assert_int_equal(bt_kv_place(&groups, 5).group, 6);
-    assert_int_equal(bt_kv_place(&groups, 4).group, 1); /* 0 .. 3 are in 0 */
-    assert_int_equal(bt_kv_place(&groups, 4).index, 0);
-    assert_int_equal(bt_kv_place(&groups, 25).group, 5);
+    assert_int_equal(bt_kv_layer_slot(&groups, 5).group, 6);
+    assert_int_equal(bt_kv_layer_slot(&groups, 4).group,
+                     1); /* 0 .. 3 are in 0 */
+    assert_int_equal(bt_kv_layer_slot(&groups, 4).index, 0);
+    assert_int_equal(bt_kv_layer_slot(&groups, 25).group, 5);
     bt_kv_groups_fini(&groups);
 }
 
@@ -100,7 +101,7 @@ static void window_as_long_as_the_context_counts_as_full_attention(void **state)
     none = plan(26, 0, 0, 4096);
     shorter = plan(26, 4096, 2, 4097);
     assert_int_equal(all.n, 1);
-    assert_null(all.places);
+    assert_null(all.layer_slots);
     id = bt_kv_groups_identity(&all, 1, 3);
     assert_memory_equal(&id, &want, sizeof(id));
     id = bt_kv_groups_identity(&none, 1, 3);

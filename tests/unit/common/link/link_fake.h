@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file link_fake.h  For the control tests: peers made by hand on plain
  * sockets. */
-#ifndef BT_TESTS_UNIT_RPC_RPC_FAKE_H
-#define BT_TESTS_UNIT_RPC_RPC_FAKE_H
+#ifndef BT_TESTS_UNIT_COMMON_LINK_LINK_FAKE_H
+#define BT_TESTS_UNIT_COMMON_LINK_LINK_FAKE_H
 
 #include "tests/unit/common/link/link_side.h"
 

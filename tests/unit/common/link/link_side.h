@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file link_side.h  For the control tests: one end of the links, with what
  *  happened to it, and a loop that drives several ends in one thread. */
-#ifndef BT_TESTS_UNIT_RPC_RPC_SIDE_H
-#define BT_TESTS_UNIT_RPC_RPC_SIDE_H
+#ifndef BT_TESTS_UNIT_COMMON_LINK_LINK_SIDE_H
+#define BT_TESTS_UNIT_COMMON_LINK_LINK_SIDE_H
 
 #include "tests/support/testsupport.h"
 
@@ -28,7 +28,7 @@ static const uint8_t key_b[] = "a cluster key for tests, 2";
 typedef struct side {
     bt_control_t *control;
     bt_link_t *link; /* the newest that is up */
-    unsigned n_up, n_down, n_suspect, n_starved, n_healthy, n_room;
+    unsigned n_up, n_down, n_suspect, n_starved, n_healthy, n_writable;
     size_t queued; /* when it last had room */
     uint64_t up_ms, down_ms, suspect_ms;
     uint64_t incarnation;
@@ -77,8 +77,8 @@ static inline void side_on_event(side_t *side, const bt_link_event_t *event,
     case BT_LINK_HEALTHY:
         side->n_healthy++;
         break;
-    case BT_LINK_ROOM:
-        side->n_room++;
+    case BT_LINK_WRITABLE:
+        side->n_writable++;
         side->queued = bt_link_queued(event->link);
         break;
     case BT_LINK_MESSAGE:
@@ -163,7 +163,7 @@ static inline bool sides_share(void)
 static inline bool is_settled(const bt_link_t *link)
 {
     return !sides_share() || !bt_link_pipe_is_ipc(link->pipe) ||
-           ((link->lanes.state == LANES_OPEN) && (link->n_own == 0));
+           ((link->shm.state == LINK_SHM_OPEN) && (link->n_own == 0));
 }
 
 static inline bt_control_config_t side_config(const uint8_t *key,

@@ -387,9 +387,9 @@ static void a_queue_tells_its_bytes_and_when_there_is_room(void **state)
     assert_non_null(data);
     link_up(&router, &worker, false);
     assert_int_equal(bt_link_queued(router.link), 0);
-    bt_link_want_room(router.link, 0); /* at once, and once */
+    bt_link_want_writable(router.link, 0); /* at once, and once */
     run_for(&router, &worker, 4 * HEARTBEAT_MS);
-    assert_int_equal(router.n_room, 1);
+    assert_int_equal(router.n_writable, 1);
     assert_int_equal(router.queued, 0);
     for (uint32_t i = 0; i < MESSAGES; i++) {
         memcpy(data, &i, sizeof(i));
@@ -397,7 +397,7 @@ static void a_queue_tells_its_bytes_and_when_there_is_room(void **state)
         assert_int_equal(bt_link_queued(router.link),
                          (i + 1) * ((size_t)BYTES + 4));
     }
-    bt_link_want_room(router.link, LEFT);
+    bt_link_want_writable(router.link, LEFT);
     bt_control_flush(router.control);
     do { /* a heartbeat may be on its way yet */
         sent = MESSAGES * ((size_t)BYTES + 4) - bt_link_queued(router.link);
@@ -405,9 +405,9 @@ static void a_queue_tells_its_bytes_and_when_there_is_room(void **state)
     /* in frames of 512 KiB, but the last */
     assert_true((sent % (512u << 10) == 0) ||
                 (bt_link_queued(router.link) == 0));
-    assert_true((router.n_room == 1) || (router.queued <= LEFT));
+    assert_true((router.n_writable == 1) || (router.queued <= LEFT));
     UNTIL(&router, &worker, worker.n_messages == MESSAGES);
-    UNTIL(&router, &worker, router.n_room == 2);
+    UNTIL(&router, &worker, router.n_writable == 2);
     assert_in_range(router.queued, 0, LEFT);
     assert_int_equal(bt_link_queued(router.link), 0);
     assert_true(worker.in_order);

@@ -261,7 +261,7 @@ static void the_key_before_is_known_for_ten_minutes(void **state)
     uint8_t frame[LINK_MAX_INTRO];
     link_intro_t intro = {.range = {4, 4}, .incarnation = 7, .name = "w"};
     link_intro_t got;
-    link_ring_t ring = {0};
+    link_keyring_t ring = {0};
     const uint8_t *id;
     size_t n;
 
@@ -272,21 +272,22 @@ static void the_key_before_is_known_for_ten_minutes(void **state)
     assert_memory_equal(id, ring.now.id, LINK_KEY_ID_BYTES);
     assert_null(bt_link_intro_key_id(frame, 11));
 
-    assert_false(bt_link_ring_turn(&ring, a, sizeof(a), 1000)); /* the same */
-    assert_ptr_equal(bt_link_ring_find(&ring, id), &ring.now);
-    assert_true(bt_link_ring_turn(&ring, b, sizeof(b), 1000));
-    assert_ptr_equal(bt_link_ring_find(&ring, id), &ring.before);
+    assert_false(
+        bt_link_keyring_turn(&ring, a, sizeof(a), 1000)); /* the same */
+    assert_ptr_equal(bt_link_keyring_find(&ring, id), &ring.now);
+    assert_true(bt_link_keyring_turn(&ring, b, sizeof(b), 1000));
+    assert_ptr_equal(bt_link_keyring_find(&ring, id), &ring.before);
     assert_int_equal(
-        bt_link_join_check(bt_link_ring_find(&ring, id), frame, n, &got),
+        bt_link_join_check(bt_link_keyring_find(&ring, id), frame, n, &got),
         BT_OK);
-    assert_ptr_equal(bt_link_ring_find(&ring, ring.now.id), &ring.now);
-    assert_ptr_equal(bt_link_ring_find(&ring, NULL), &ring.now);
+    assert_ptr_equal(bt_link_keyring_find(&ring, ring.now.id), &ring.now);
+    assert_ptr_equal(bt_link_keyring_find(&ring, NULL), &ring.now);
 
-    bt_link_ring_expire(&ring, 1000 + 599999);
-    assert_ptr_equal(bt_link_ring_find(&ring, id), &ring.before);
-    bt_link_ring_expire(&ring, 1000 + 600000);
+    bt_link_keyring_expire(&ring, 1000 + 599999);
+    assert_ptr_equal(bt_link_keyring_find(&ring, id), &ring.before);
+    bt_link_keyring_expire(&ring, 1000 + 600000);
     assert_int_equal(
-        bt_link_join_check(bt_link_ring_find(&ring, id), frame, n, &got),
+        bt_link_join_check(bt_link_keyring_find(&ring, id), frame, n, &got),
         BT_ERR_UNAUTHORIZED);
 }
 

@@ -36,7 +36,7 @@ static void close_ends(side_t *router, side_t *worker)
 
 static bool shares(const side_t *side)
 {
-    return side->link->lanes.state == LANES_OPEN;
+    return side->link->shm.state == LINK_SHM_OPEN;
 }
 
 static void share(side_t *router, side_t *worker)
@@ -48,12 +48,12 @@ static void share(side_t *router, side_t *worker)
 /* Into the memory, as if the end at @a side had; the other one is woken. */
 static void smuggle(side_t *side, const void *data, size_t bytes)
 {
-    link_shm_t *lanes = &side->link->lanes;
+    link_shm_t *shm = &side->link->shm;
     size_t n = 0;
 
-    assert_int_equal(bt_shm_ring_write(&lanes->out, data, bytes, &n), BT_OK);
+    assert_int_equal(bt_shm_ring_write(&shm->out, data, bytes, &n), BT_OK);
     assert_int_equal(n, bytes);
-    bt_shm_ring(lanes->shm.bells[(side->link->join != NULL) ? 0 : 1]);
+    bt_shm_ring(shm->segment.bells[(side->link->join != NULL) ? 0 : 1]);
 }
 
 static void say(side_t *side, link_kind_t kind, const void *body, size_t bytes)
@@ -130,7 +130,7 @@ static void room_that_comes_while_nothing_else_does_is_used(void **state)
 
     (void)state;
     share(&router, &worker);
-    in = &worker.link->lanes;
+    in = &worker.link->shm;
     assert_int_equal(bt_link_post(router.link, message, bytes), BT_OK);
     bt_control_flush(
         router.control); /* the ring is full, and the writer waits */
@@ -138,8 +138,9 @@ static void room_that_comes_while_nothing_else_does_is_used(void **state)
         bt_shm_ring_read(&in->in, message, BT_SHM_RING_BYTES / 2, &n), BT_OK);
     assert_int_equal(n, BT_SHM_RING_BYTES / 2);
     assert_true(bt_shm_ring_wakes_writer(&in->in));
-    bt_shm_ring(in->shm.bells[0]);
-    router.link->lanes.rings = true; /* for something that was read already */
+    bt_shm_ring(in->segment.bells[0]);
+    router.link->shm.bell_rings =
+        true; /* for something that was read already */
     assert_false(bt_link_shm_read(router.link));
     assert_int_equal(bt_shm_ring_read(&in->in, message, bytes, &n), BT_OK);
     assert_int_equal(n, BT_SHM_RING_BYTES);
@@ -163,8 +164,8 @@ static void an_end_that_does_not_share_is_served_without(void **state)
               (router.n_messages == 1) && (worker.n_messages == 1));
         /* what was held for it is given back */
         UNTIL(&router, &worker,
-              (router.link->lanes.socket < 0) &&
-                  (router.link->lanes.shm.memory == NULL));
+              (router.link->shm.socket < 0) &&
+                  (router.link->shm.segment.memory == NULL));
         assert_false(shares(&router) || shares(&worker));
         close_ends(&router, &worker);
     }
@@ -197,13 +198,13 @@ static void positions_that_lie_end_the_link(void **state)
 
     (void)state;
     share(&router, &worker);
-    atomic_store(&worker.link->lanes.out.memory->head, UINT64_MAX / 3);
-    bt_shm_ring(worker.link->lanes.shm.bells[0]);
+    atomic_store(&worker.link->shm.out.memory->head, UINT64_MAX / 3);
+    bt_shm_ring(worker.link->shm.segment.bells[0]);
     expect_end(&router, &worker, "its shared memory makes no sense");
     close_ends(&router, &worker);
 
     share(&router, &worker);
-    atomic_store(&router.link->lanes.in.memory->tail, UINT64_MAX / 3);
+    atomic_store(&router.link->shm.in.memory->tail, UINT64_MAX / 3);
     assert_int_equal(bt_link_post(worker.link, "\0\0\0", 4), BT_OK);
     expect_end(&worker, &router, "its shared memory makes no sense");
     close_ends(&router, &worker);
@@ -308,13 +309,14 @@ static void last_words_are_no_longer_than_the_memory(void **state)
     smuggle(&worker, zeros, BT_SHM_RING_BYTES);
     say(&worker, LINK_FRAME_BYE, "enough", 6);
     UNTIL(&router, &worker,
-          (router.n_down == 1) || (router.link->lanes.state == LANES_DRAINING));
+          (router.n_down == 1) ||
+              (router.link->shm.state == LINK_SHM_DRAINING));
     while (router.n_down == 0) {
         side_t *const sides[] = {&router};
         size_t n = 0;
 
         if (worker.link != NULL) {
-            (void)!bt_shm_ring_write(&worker.link->lanes.out, zeros, 40000, &n);
+            (void)!bt_shm_ring_write(&worker.link->shm.out, zeros, 40000, &n);
         }
         sides_turn(sides, 1);
     }
@@ -338,7 +340,7 @@ static void rings_for_nothing_fall_silent(void **state)
     for (int i = 0; i < 3; i++) {
         const uint64_t end_ms = bt_now_ms() + PATIENCE_MS;
 
-        bt_shm_ring(worker.link->lanes.shm.bells[0]);
+        bt_shm_ring(worker.link->shm.segment.bells[0]);
         do { /* frames of the worker may be on their way still */
             assert_true(bt_now_ms() < end_ms);
             assert_false(bt_control_next(router.control, bt_now_ms(), &event));

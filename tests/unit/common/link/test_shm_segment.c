@@ -38,8 +38,8 @@ static void both_sides_have_the_same_memory_and_bells(void **state)
 
     assert_memory_equal(giver.memory->secret, taker.memory->secret,
                         BT_SHM_SECRET_BYTES);
-    atomic_store(&giver.memory->lanes[1].head, 77);
-    assert_int_equal(atomic_load(&taker.memory->lanes[1].head), 77);
+    atomic_store(&giver.memory->rings[1].head, 77);
+    assert_int_equal(atomic_load(&taker.memory->rings[1].head), 77);
     assert_false(is_readable(taker.bells[1]));
     bt_shm_ring(giver.bells[1]);
     assert_true(is_readable(taker.bells[1]));
@@ -48,7 +48,7 @@ static void both_sides_have_the_same_memory_and_bells(void **state)
     assert_true(is_readable(giver.bells[0]));
 
     bt_shm_close(&giver);
-    assert_int_equal(atomic_load(&taker.memory->lanes[1].head), 77);
+    assert_int_equal(atomic_load(&taker.memory->rings[1].head), 77);
     bt_shm_close(&taker);
     bt_shm_close(&taker);
     assert_int_equal(bt_count_open_fds(), before);

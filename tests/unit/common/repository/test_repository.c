@@ -416,7 +416,7 @@ static void instance_groups_and_queues_apply_by_model(void **state)
         assert_int_equal(take(i, group, &repository), BT_OK);
         assert_non_null(strstr(repository->notes[i], "KIND_GPU"));
         assert_non_null(strstr(repository->notes[i], "instance_group.gpus"));
-        assert_int_equal(repository->models[i].groups[0].count, 3);
+        assert_int_equal(repository->models[i].instances[0].count, 3);
         if (counts[i] != NULL) {
             is_set(repository, counts[i]);
         } else {

@@ -424,7 +424,7 @@ static uint32_t group(uint32_t n, uint32_t tokens_per_block)
     const bt_sched_request_t request = {.n_tokens = 40, .max_new = 24};
 
     assert_true(place(&request));
-    return bt_sched_group_size(&got, &request, n, tokens_per_block);
+    return bt_sched_fanout_size(&got, &request, n, tokens_per_block);
 }
 
 static void group_takes_at_most_half_of_a_worker(void **state)
@@ -433,8 +433,8 @@ static void group_takes_at_most_half_of_a_worker(void **state)
 
     (void)state;
     begin();
-    p = add(BT_SCHED_PREFILL | BT_SCHED_GROUPS);
-    d = add(BT_SCHED_DECODE | BT_SCHED_GROUPS);
+    p = add(BT_SCHED_PREFILL | BT_SCHED_FANOUT);
+    d = add(BT_SCHED_DECODE | BT_SCHED_FANOUT);
     assert_int_equal(group(1, 16), 1);
     assert_int_equal(group(3, 16), 3);
     assert_int_equal(group(9, 16), 4); /* of 8 seats */
@@ -451,7 +451,7 @@ static void group_takes_at_most_half_of_a_worker(void **state)
     d->n_blocks = 1000;
     assert_int_equal(group(9, 16), 9);
     d->n_blocks = 1000000;
-    assert_int_equal(group(1000, 16), BT_SCHED_MAX_GROUP);
+    assert_int_equal(group(1000, 16), BT_SCHED_MAX_FANOUT);
     assert_int_equal(group(9, 1), 9); /* 40 shared, 23 of each one's own */
 }
 
@@ -463,12 +463,12 @@ static void one_token_choices_share_all_whole_blocks(void **state)
 
     (void)state;
     begin();
-    d = add(BT_SCHED_DECODE | BT_SCHED_LOCAL | BT_SCHED_GROUPS);
+    d = add(BT_SCHED_DECODE | BT_SCHED_LOCAL | BT_SCHED_FANOUT);
     d->max_seats = 100;
     d->n_blocks = 4;
     assert_true(place(&request));
     assert_null(got.prefill);
-    assert_int_equal(bt_sched_group_size(&got, &request, 9, 16), 9);
+    assert_int_equal(bt_sched_fanout_size(&got, &request, 9, 16), 9);
 }
 
 static void workers_without_group_support_get_no_groups(void **state)
@@ -477,10 +477,10 @@ static void workers_without_group_support_get_no_groups(void **state)
 
     (void)state;
     begin();
-    p = add(BT_SCHED_PREFILL | BT_SCHED_GROUPS);
+    p = add(BT_SCHED_PREFILL | BT_SCHED_FANOUT);
     d = add(BT_SCHED_DECODE);
     assert_int_equal(group(3, 16), 1);
-    d->roles |= BT_SCHED_GROUPS;
+    d->roles |= BT_SCHED_FANOUT;
     assert_int_equal(group(3, 16), 3);
     p->roles = BT_SCHED_PREFILL;
     assert_int_equal(group(3, 16), 1);

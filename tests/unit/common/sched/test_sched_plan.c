@@ -332,9 +332,9 @@ static void chunks_end_at_block_boundaries(void **state)
     add(1, 100, 32);
     add(2, 49, 48);
     add(3, 300, 0);
-    seqs[0].n_room = 48;
-    seqs[1].n_room = 32;
-    seqs[2].n_room = 48;
+    seqs[0].kv_limit = 48;
+    seqs[1].kv_limit = 32;
+    seqs[2].kv_limit = 48;
     assert_int_equal(
         bt_sched_plan(&running, 128, T, MAX_SEQS, items, &n_context), 2);
     assert_ptr_equal(items[0].seq, &seqs[0]);
@@ -344,7 +344,7 @@ static void chunks_end_at_block_boundaries(void **state)
     assert_int_equal(items[1].n_new, 112);
     assert_int_equal(n_context, 128);
     for (uint32_t i = 0; i < 4; i++) {
-        seqs[i].n_room = 0;
+        seqs[i].kv_limit = 0;
     }
 }
 
@@ -363,14 +363,14 @@ static void higher_ordered_prompt_is_planned_between_layers(void **state)
     add_with(2, 21, 20, 1); /* before it, but it has no chunk */
     assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
     add_with(3, 40, 0, 1);
-    seqs[3].n_room = 32; /* of 40: a chunk, down to there */
+    seqs[3].kv_limit = 32; /* of 40: a chunk, down to there */
     assert_true(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
     assert_int_equal(item.n_new, 32);
     assert_false(item.last_chunk);
     seqs[3].n_computed = 32; /* it sits out */
     assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
     seqs[3].n_computed = 0;
-    seqs[3].n_room = 0;
+    seqs[3].kv_limit = 0;
     assert_true(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
     assert_ptr_equal(item.seq, &seqs[3]);
     assert_int_equal(item.n_new, 40);

@@ -43,7 +43,7 @@ void w_check_inside(const w_node_t *node, const bt_sched_item_t *item)
     assert_in_range(item->n_new, 1, left);
     assert_int_equal(item->last_chunk, item->n_new == left);
     assert_true(item->n_new <= node->chunk.max_tokens);
-    assert_true(bt_sched_seq_has_room(item->seq));
+    assert_true(bt_sched_seq_may_run(item->seq));
     assert_false(is_planned(node, item->seq));
     for (uint32_t i = 0; i < node->n_items; i++) {
         const bt_sched_seq_t *seq = node->items[i].seq;
@@ -79,7 +79,7 @@ void w_check_plan(const w_node_t *node, uint32_t budget, uint32_t n_context)
         if (is_planned(node, seq)) {
             continue;
         }
-        if (!bt_sched_seq_has_room(seq)) {
+        if (!bt_sched_seq_may_run(seq)) {
             w.n_sat_out++;
             continue;
         }

@@ -438,9 +438,9 @@ static void begin_step(w_node_t *node)
         w_leg_t *leg = leg_of_seq(
             BT_CONTAINER_OF(bt_sched_turn_of(pos), bt_sched_seq_t, turn));
 
-        leg->seq.n_room = (node->pause.is_on && leg->grower.n_held > 0)
-                              ? leg->grower.n_held * W_T
-                              : 0;
+        leg->seq.kv_limit = (node->pause.is_on && leg->grower.n_held > 0)
+                                ? leg->grower.n_held * W_T
+                                : 0;
         if (leg->seq.n_tokens - leg->seq.n_computed == 1) {
             step.n_seqs++;
             step.reads += leg->seq.n_tokens;

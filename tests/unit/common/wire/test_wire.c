@@ -251,13 +251,13 @@ static void encoder_refuses_invalid_messages(void **state)
     cases[n] = wire_request();
     cases[n++].u.request.n_prompt = 6; /* more than there are tokens */
     cases[n] = wire_request();         /* of a group's first */
-    cases[n].u.request.group = cases[n].u.request.key.id;
+    cases[n].u.request.fanout = cases[n].u.request.key.id;
     cases[n++].u.request.n_tokens = 0;
     cases[n] = wire_request(); /* of one by itself */
-    cases[n].u.request.group = 0;
+    cases[n].u.request.fanout = 0;
     cases[n++].u.request.n_tokens = 0;
     cases[n] = wire_request();
-    cases[n].u.request.group_size = 1;
+    cases[n].u.request.fanout_size = 1;
     cases[n++].u.request.n_tokens = 0;
     cases[n] = wire_request();
     cases[n++].u.request.max_new = 0;
@@ -309,7 +309,7 @@ static void request_of_a_group_may_have_no_tokens(void **state)
     assert_int_equal(got.u.request.n_tokens, 0);
     assert_int_equal(got.u.request.n_prompt, 4);
     assert_int_equal(got.u.request.max_new, 128);
-    assert_int_equal(got.u.request.group, 41);
+    assert_int_equal(got.u.request.fanout, 41);
     bt_strbuf_fini(&buf);
     bt_wire_decoder_destroy(decoder);
 }
@@ -420,8 +420,8 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
             assert_int_equal(s->n_logit_biases, 2);
             assert_int_equal(s->logit_biases[1].id, 49151);
             assert_true(s->logit_biases[1].bias == -2.5f);
-            assert_int_equal(got.u.request.group, 41);
-            assert_int_equal(got.u.request.group_size, 4);
+            assert_int_equal(got.u.request.fanout, 41);
+            assert_int_equal(got.u.request.fanout_size, 4);
             assert_int_equal(got.u.request.wants.what, 3);
             assert_int_equal(got.u.request.wants.n_top, 2);
             assert_true(s->min_p == 0.0625f);

@@ -191,8 +191,8 @@ static void request_without_namespace_or_group_has_none(void **state)
         assert_true(got.u.request.space.hi == ((keep > 12) ? UINT64_MAX : 0));
         assert_int_equal(got.u.request.sampling.n_logit_biases,
                          (keep > 13) ? 2 : 0);
-        assert_int_equal(got.u.request.group, (keep > 14) ? 41 : 0);
-        assert_int_equal(got.u.request.group_size, (keep > 15) ? 4096 : 0);
+        assert_int_equal(got.u.request.fanout, (keep > 14) ? 41 : 0);
+        assert_int_equal(got.u.request.fanout_size, (keep > 15) ? 4096 : 0);
         assert_int_equal(got.u.request.wants.what, (keep > 16) ? 5 : 0);
         assert_int_equal(got.u.request.wants.n_top, (keep > 17) ? 20 : 0);
         assert_true(got.u.request.sampling.min_p ==

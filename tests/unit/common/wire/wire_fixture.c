@@ -111,8 +111,8 @@ bt_msg_t wire_request(void)
                                              .priority = 2,
                                              .sampling = SAMPLING,
                                              .space = {5, UINT64_MAX},
-                                             .group = 41,
-                                             .group_size = 4096,
+                                             .fanout = 41,
+                                             .fanout_size = 4096,
                                              .wants = {5, 20},
                                              .first_ms = 1500,
                                              .itl_ms = 40}};

@@ -133,21 +133,20 @@ static void layer_of(const side_t *s, const uint8_t *pool, uint32_t layer,
 {
     const bt_kv_type_info_t *const info = bt_kv_type_info(s->kv.type);
     const uint32_t n_groups = (s->groups == NULL) ? 1 : s->groups->n;
-    bt_kv_place_t place = {.group = 0, .index = layer};
+    bt_kv_layer_slot_t slot = {.group = 0, .index = layer};
     uint32_t n_layers = LAYERS;
     const uint8_t *block;
     size_t vectors; /* of one layer */
 
     if (s->groups != NULL) {
-        place = bt_kv_place(s->groups, layer);
-        n_layers = s->groups->group[place.group].shape.n_layers;
+        slot = bt_kv_layer_slot(s->groups, layer);
+        n_layers = s->groups->group[slot.group].shape.n_layers;
     }
-    block = pool + s->table[span * n_groups + place.group] * s->kv.block_bytes;
+    block = pool + s->table[span * n_groups + slot.group] * s->kv.block_bytes;
     vectors = (size_t)2 * s->kv.n_kv_heads * T;
-    *elems_p =
-        block + place.index * vectors * s->kv.head_dim * info->elem_bytes;
+    *elems_p = block + slot.index * vectors * s->kv.head_dim * info->elem_bytes;
     *scales_p = block + n_layers * vectors * s->kv.head_dim * info->elem_bytes +
-                place.index * vectors * info->scale_bytes;
+                slot.index * vectors * info->scale_bytes;
 }
 
 static void compare_caches(const side_t *one, const side_t *grouped)

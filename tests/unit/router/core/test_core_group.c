@@ -11,7 +11,7 @@ static bt_instance_t *join_group_worker(world_t *w, const char *name,
                                         bt_role_t role, uint32_t flags,
                                         uint32_t max_batch)
 {
-    bt_instance_t *worker = join_flags(w, name, role, flags | BT_HELLO_GROUPS);
+    bt_instance_t *worker = join_flags(w, name, role, flags | BT_HELLO_FANOUT);
 
     worker->sched.max_seats = max_batch;
     worker->sched.n_blocks = 100;
@@ -103,10 +103,10 @@ static void they_go_to_the_same_workers_as_a_group(void **state)
         const bt_msg_request_t *at_p = request_at(w, p, i);
         const bt_msg_request_t *at_d = request_at(w, d, i);
 
-        assert_int_equal(at_p->group, key_of(w, p, 0).id);
-        assert_int_equal(at_p->group_size, N);
-        assert_int_equal(at_d->group, at_p->group);
-        assert_int_equal(at_d->group_size, N);
+        assert_int_equal(at_p->fanout, key_of(w, p, 0).id);
+        assert_int_equal(at_p->fanout_size, N);
+        assert_int_equal(at_d->fanout, at_p->fanout);
+        assert_int_equal(at_d->fanout_size, N);
         assert_int_equal(at_p->key.id, at_d->key.id);
         assert_int_equal(at_p->sampling.seed, 70 + i);
     }
@@ -132,8 +132,8 @@ static void one_by_itself_is_no_group(void **state)
     (void)state;
     start_group_pair(w, &p, &d);
     submit_group(w, &client, 1, 2);
-    assert_int_equal(request_at(w, p, 0)->group, 0);
-    assert_int_equal(request_at(w, p, 0)->group_size, 0);
+    assert_int_equal(request_at(w, p, 0)->fanout, 0);
+    assert_int_equal(request_at(w, p, 0)->fanout_size, 0);
     grant(w, d, key_of(w, d, 0));
     answer(w, p, d, &client, key_of(w, p, 0));
     end_world(w);
@@ -149,11 +149,11 @@ static void workers_without_groups_get_single_requests(void **state)
         client_t clients[N];
 
         start_group_pair(w, &p, &d);
-        ((k == 0) ? p : d)->sched.roles &= ~BT_SCHED_GROUPS;
+        ((k == 0) ? p : d)->sched.roles &= ~BT_SCHED_FANOUT;
         submit_group(w, clients, N, 2);
         assert_int_equal(p->sched.prefill_tokens, N * 20);
         for (uint32_t i = 0; i < N; i++) {
-            assert_int_equal(request_at(w, p, i)->group, 0);
+            assert_int_equal(request_at(w, p, i)->fanout, 0);
             grant(w, d, key_of(w, d, i));
             answer(w, p, d, &clients[i], key_of(w, p, i));
         }
@@ -177,8 +177,8 @@ static void more_than_fit_are_several_groups(void **state)
     for (uint32_t i = 0; i < 7; i++) {
         const bt_msg_request_t *m = request_at(w, d, i);
 
-        assert_int_equal(m->group_size, (i < 4) ? 4 : 3);
-        assert_int_equal(m->group, key_of(w, d, (i < 4) ? 0 : 4).id);
+        assert_int_equal(m->fanout_size, (i < 4) ? 4 : 3);
+        assert_int_equal(m->fanout, key_of(w, d, (i < 4) ? 0 : 4).id);
     }
     for (uint32_t i = 0; i < 7; i++) {
         answer(w, p, d, &clients[i], key_of(w, d, i));
@@ -206,11 +206,11 @@ static void those_that_still_wait_go_together(void **state)
     assert_int_equal(n_waiting(w), 0);
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 4);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(request_at(w, d, i)->group, key_of(w, d, 0).id);
-        assert_int_equal(request_at(w, d, i)->group_size, 2);
+        assert_int_equal(request_at(w, d, i)->fanout, key_of(w, d, 0).id);
+        assert_int_equal(request_at(w, d, i)->fanout_size, 2);
     }
-    assert_int_equal(request_at(w, d, 2)->group, 0);
-    assert_int_equal(request_at(w, d, 3)->group, 0);
+    assert_int_equal(request_at(w, d, 2)->fanout, 0);
+    assert_int_equal(request_at(w, d, 3)->fanout, 0);
     answer(w, p, d, &clients[1], key_of(w, d, 0));
     answer(w, p, d, &clients[3], key_of(w, d, 1));
     answer(w, p, d, &clients[4], key_of(w, d, 2));
@@ -272,7 +272,7 @@ static void a_re_run_is_for_each_by_itself(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         const bt_msg_request_t *m = request_at(w, d1, i);
 
-        assert_int_equal(m->group, 0);
+        assert_int_equal(m->fanout, 0);
         assert_int_equal(m->key.attempt, 2);
     }
     /* Of the one that has two of its three tokens nothing is to be decoded. */
@@ -308,7 +308,7 @@ static void a_group_that_is_refused_runs_as_single_requests(void **state)
         assert_consistent(w->core);
     }
     for (uint32_t i = 0; i < N; i++) {
-        assert_int_equal(request_at(w, d, N + i)->group, 0);
+        assert_int_equal(request_at(w, d, N + i)->fanout, 0);
         assert_int_equal(key_of(w, d, N + i).attempt, 2);
         answer(w, p, d, &clients[i], key_of(w, d, N + i));
     }
@@ -327,7 +327,7 @@ static void local_and_one_token_groups_have_one_worker(void **state)
                           16);
     submit_group(w, clients, N, 2);
     assert_int_equal(request_at(w, d, N - 1)->kind, BT_REQUEST_LOCAL);
-    assert_int_equal(request_at(w, d, N - 1)->group_size, N);
+    assert_int_equal(request_at(w, d, N - 1)->fanout_size, N);
     assert_int_equal(d->sched.prefill_tokens, 20);
     for (uint32_t i = 0; i < N; i++) {
         tokens(w, d, key_of(w, d, i), 0, "ab", BT_FINISH_LENGTH);
@@ -338,7 +338,7 @@ static void local_and_one_token_groups_have_one_worker(void **state)
     start_group_pair(w, &p, &d);
     submit_group(w, clients, N, 1);
     assert_int_equal(count(w, d, BT_MSG_REQUEST), 0);
-    assert_int_equal(request_at(w, p, N - 1)->group_size, N);
+    assert_int_equal(request_at(w, p, N - 1)->fanout_size, N);
     for (uint32_t i = 0; i < N; i++) {
         tokens(w, p, key_of(w, p, i), 0, "a", BT_FINISH_LENGTH);
         ended(w, p, key_of(w, p, i));
