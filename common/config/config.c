@@ -132,8 +132,7 @@ bt_status_t bt_config_store_set(bt_config_store_t *store,
 
     if (bt_config_value_parse(option, text, &value, reason, sizeof(reason)) !=
         BT_OK) {
-        bt_config_complain(store, "%s: %s", where, reason);
-        return BT_ERR_INVALID_PARAM;
+        return bt_config_complain(store, "%s: %s", where, reason);
     }
     if (((option->programs & store->program) == 0) ||
         (source < store->sources[i])) {
@@ -284,9 +283,6 @@ static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
     char where[NAME_BYTES];
 
     *used_p = false;
-    if ((store->program == BT_PROG_SERVE) && bt_config_triton_knows(name, n)) {
-        return bt_config_triton_take(store, name, n, value, next, used_p);
-    }
     if (!is_file &&
         ((option == NULL) || ((option->programs & store->program) == 0))) {
         complain_unknown(store, name, n);
@@ -302,9 +298,9 @@ static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
     }
     if (value == NULL) {
         if ((next == NULL) || (strncmp(next, "--", 2) == 0)) {
-            bt_config_complain(store, "%s needs a value: %s %s", where, where,
-                               is_file ? "FILE" : option->metavar);
-            return BT_ERR_INVALID_PARAM;
+            return bt_config_complain(store, "%s needs a value: %s %s", where,
+                                      where,
+                                      is_file ? "FILE" : option->metavar);
         }
         value = next;
         *used_p = true;
@@ -334,15 +330,14 @@ static bt_status_t take_word(bt_config_store_t *store, const char *word)
                 store, bt_config_option_find(model, sizeof(model) - 1), word,
                 BT_CONFIG_COMMAND_LINE, "MODEL");
         }
-        bt_config_complain(store,
-                           "unexpected argument '%s': there is no such model "
-                           "file, and options start with --",
-                           word);
-        return BT_ERR_INVALID_PARAM;
+        return bt_config_complain(
+            store,
+            "unexpected argument '%s': there is no such model "
+            "file, and options start with --",
+            word);
     }
-    bt_config_complain(store, "unexpected argument '%s'; options start with --",
-                       word);
-    return BT_ERR_INVALID_PARAM;
+    return bt_config_complain(
+        store, "unexpected argument '%s'; options start with --", word);
 }
 
 /* It is unknown whether an unknown option has a value: the next argument is
@@ -497,7 +492,7 @@ static bt_status_t load(bt_config_store_t *store, int argc, char **argv)
         status = bt_config_go_on(store, put_port(store));
     }
     if (status == BT_OK) {
-        status = bt_config_triton_addresses(store);
+        status = bt_config_addresses_complete(store);
     }
     if (status == BT_OK) {
         status = bt_config_go_on(store, bt_config_repository_read(store));

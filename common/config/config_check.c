@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors of the options, the first or all; and the effective values with
- * their sources. */
+/* Errors of the options, the first or all; the effective values with their
+ * sources; constraints between several options. */
+#include <inttypes.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/json_doc.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "common/base/status.h"
 #include "common/config/config_options.h"
 
-#define TEXT_BYTES  1024
-#define VALUE_BYTES 16384
-#define WHERE_BYTES 8192
+#define TEXT_BYTES       1024
+#define VALUE_BYTES      16384
+#define WHERE_BYTES      8192
+#define MAX_HEADER_BYTES 64
 
 /* ---- errors and notes ---- */
 
@@ -56,13 +59,15 @@ tell(const bt_config_store_t *store, bool is_error, const char *fmt,
     }
 }
 
-void bt_config_complain(const bt_config_store_t *store, const char *fmt, ...)
+bt_status_t bt_config_complain(const bt_config_store_t *store, const char *fmt,
+                               ...)
 {
     va_list args;
 
     va_start(args, fmt);
     tell(store, true, fmt, args);
     va_end(args);
+    return BT_ERR_INVALID_PARAM;
 }
 
 void bt_config_note(const bt_config_store_t *store, const char *fmt, ...)
@@ -220,11 +225,11 @@ static bt_status_t check_times(const bt_config_store_t *store)
     if ((c->suspect_ms > c->heartbeat_ms) && (c->dead_ms > c->suspect_ms)) {
         return BT_OK;
     }
-    bt_config_complain(store,
-                       "--heartbeat-ms %u, --suspect-ms %u and --dead-ms %u "
-                       "must rise in this order",
-                       c->heartbeat_ms, c->suspect_ms, c->dead_ms);
-    return BT_ERR_INVALID_PARAM;
+    return bt_config_complain(
+        store,
+        "--heartbeat-ms %u, --suspect-ms %u and --dead-ms %u "
+        "must rise in this order",
+        c->heartbeat_ms, c->suspect_ms, c->dead_ms);
 }
 
 static bt_status_t check_block(const bt_config_store_t *store)
@@ -234,9 +239,8 @@ static bt_status_t check_block(const bt_config_store_t *store)
     if (tokens % 2 == 0) { /* values lie by pairs of tokens */
         return BT_OK;
     }
-    bt_config_complain(store, "--tokens-per-block %u must be an even number",
-                       tokens);
-    return BT_ERR_INVALID_PARAM;
+    return bt_config_complain(
+        store, "--tokens-per-block %u must be an even number", tokens);
 }
 
 static bt_status_t check_chunk(const bt_config_store_t *store)
@@ -246,11 +250,10 @@ static bt_status_t check_chunk(const bt_config_store_t *store)
     if ((c->chunk_tokens == 0) || (c->chunk_tokens >= c->tokens_per_block)) {
         return BT_OK;
     }
-    bt_config_complain(store,
-                       "--chunk-tokens %u is less than one block: "
-                       "--tokens-per-block %u",
-                       c->chunk_tokens, c->tokens_per_block);
-    return BT_ERR_INVALID_PARAM;
+    return bt_config_complain(store,
+                              "--chunk-tokens %u is less than one block: "
+                              "--tokens-per-block %u",
+                              c->chunk_tokens, c->tokens_per_block);
 }
 
 static bt_status_t check_devices(const bt_config_store_t *store)
@@ -260,10 +263,9 @@ static bt_status_t check_devices(const bt_config_store_t *store)
     if ((c->devices[0] == '\0') || (strcmp(c->backend, "cpu") != 0)) {
         return BT_OK;
     }
-    bt_config_complain(store,
-                       "--devices: the back end cpu has none; --backend cuda "
-                       "has");
-    return BT_ERR_INVALID_PARAM;
+    return bt_config_complain(
+        store, "--devices: the back end cpu has none; --backend cuda "
+               "has");
 }
 
 /* Where there is no GPU there is nothing that nv_gpu_* could say. */
@@ -273,11 +275,10 @@ static bt_status_t check_gpu_metrics(const bt_config_store_t *store)
         (access(BT_CONFIG_GPU_DRIVER, F_OK) != 0)) {
         return BT_OK;
     }
-    bt_config_complain(store,
-                       "--enable-gpu-metrics: nv_gpu_* is not measured by this "
-                       "version; nv_trt_llm_runtime_memory_metrics has the "
-                       "memory that workers take of a device");
-    return BT_ERR_INVALID_PARAM;
+    return bt_config_complain(
+        store, "--enable-gpu-metrics: nv_gpu_* is not measured by this "
+               "version; nv_trt_llm_runtime_memory_metrics has the "
+               "memory that workers take of a device");
 }
 
 static bt_status_t check_prefill(const bt_config_store_t *store)
@@ -287,10 +288,9 @@ static bt_status_t check_prefill(const bt_config_store_t *store)
     if ((c->prefill > 0) || (strcmp(c->local_prefill, "on") == 0)) {
         return BT_OK;
     }
-    bt_config_complain(
+    return bt_config_complain(
         store,
         "--prefill 0 leaves no worker to run prefill; add --local-prefill on or a prefill worker");
-    return BT_ERR_INVALID_PARAM;
 }
 
 /* The ports of the last router of --routers exist. */
@@ -307,19 +307,18 @@ static bt_status_t check_ports(const bt_config_store_t *store)
 
         if ((i == 0) && c->reuse_http_port && (c->routers > 1)) {
             if ((colon != NULL) && (strtoul(colon + 1, NULL, 10) == 0)) {
-                bt_config_complain(
+                return bt_config_complain(
                     store, "--reuse-http-port needs a port in --http %s",
                     c->http);
-                return BT_ERR_INVALID_PARAM;
             }
             continue; /* one port for all routers */
         }
         if ((colon != NULL) && (strtoul(colon + 1, NULL, 10) > most)) {
-            bt_config_complain(store,
-                               "--routers %u: the ports from --%s %s on would "
-                               "pass 65535",
-                               c->routers, names[i], addresses[i]);
-            return BT_ERR_INVALID_PARAM;
+            return bt_config_complain(
+                store,
+                "--routers %u: the ports from --%s %s on would "
+                "pass 65535",
+                c->routers, names[i], addresses[i]);
         }
     }
     return BT_OK;
@@ -335,11 +334,149 @@ static bt_status_t check_kv_ports(const bt_config_store_t *store)
         ((first == 0) || (first < last))) {
         return BT_OK;
     }
-    bt_config_complain(store,
-                       "--kv-port-range %s: give two ports from 1 to 65535, "
-                       "the smaller one first, such as 20000-20100",
-                       store->config.kv_port_range);
-    return BT_ERR_INVALID_PARAM;
+    return bt_config_complain(
+        store,
+        "--kv-port-range %s: give two ports from 1 to 65535, "
+        "the smaller one first, such as 20000-20100",
+        store->config.kv_port_range);
+}
+
+/* ---- servers for clients: certificates, keys, which addresses may be reached
+ * without authentication, and where requests are recorded ---- */
+
+static bt_status_t check_tls(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+    const bool has_cert = (c->tls_cert[0] != '\0');
+
+    if (has_cert != (c->tls_key[0] != '\0')) {
+        return bt_config_complain(store, "--tls-%s needs --tls-%s, too",
+                                  has_cert ? "cert" : "key",
+                                  has_cert ? "key" : "cert");
+    }
+    if (!has_cert && (c->tls_client_ca[0] != '\0')) {
+        return bt_config_complain(
+            store, "--tls-client-ca needs --tls-cert and --tls-key");
+    }
+    return BT_OK;
+}
+
+/* A server reachable from other machines runs without authentication only if
+ * the operator allows it explicitly. A required client certificate also
+ * counts, but the port of --metrics has none. */
+static bt_status_t check_reach(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+    const char *const addresses[] = {c->http, c->grpc, c->metrics};
+    static const char *const names[] = {"http", "grpc", "metrics"};
+    const bool has_certs = (c->tls_client_ca[0] != '\0');
+    bt_status_t status = BT_OK;
+
+    if (c->insecure || (c->api_keys[0] != '\0')) {
+        return BT_OK;
+    }
+    for (size_t i = 0; (i < BT_ARRAY_LEN(names)) && (status == BT_OK); i++) {
+        char host[256];
+        uint16_t port;
+
+        /* An invalid address is reported by its row. */
+        if ((bt_config_split_address(addresses[i], host, sizeof(host), &port) !=
+             BT_OK) ||
+            bt_config_is_loopback(host) ||
+            (has_certs && (strcmp(names[i], "metrics") != 0))) {
+            continue;
+        }
+        bt_config_complain(
+            store,
+            "--%s %s is beyond loopback, where clients need no key: add --api-keys FILE (%s key new TENANT makes a key), or --insecure to let every client that reaches it use it",
+            names[i], addresses[i], bt_process_command());
+        status = bt_config_go_on(store, BT_ERR_INVALID_PARAM);
+    }
+    return status;
+}
+
+/* A name of a header (RFC 9110, 5.1), and none that says something else. */
+static bool is_header(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    const size_t n = strlen(name);
+
+    return (n < MAX_HEADER_BYTES) && (strspn(name, letters) == n);
+}
+
+static bt_status_t check_tenants(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+
+    if (!is_header(c->tenant_header)) {
+        return bt_config_complain(
+            store,
+            "--tenant-header: '%.80s' is no name of a header, "
+            "such as X-Baton-Tenant",
+            c->tenant_header);
+    }
+    if (c->api_keys[0] == '\0') {
+        return BT_OK;
+    }
+    if (c->tenant_header[0] != '\0') {
+        return bt_config_complain(
+            store, "--tenant-header and --api-keys: with keys the key "
+                   "says whose request it is");
+    }
+    if (strcmp(c->shared_memory, "on") == 0) {
+        return bt_config_complain(
+            store, "--shared-memory on and --api-keys: regions of "
+                   "shared memory are not kept apart by tenant");
+    }
+    return BT_OK;
+}
+
+/* Returns what is wrong with a collector's URL, or NULL; the router's HTTP
+ * client checks host and port. */
+static const char *otlp_url_error(const char *url)
+{
+    const char *const scheme_end = strstr(url, "://");
+    const size_t n_scheme =
+        (scheme_end != NULL) ? (size_t)(scheme_end - url) : 0;
+
+    if (((n_scheme != 4) || (strncasecmp(url, "http", 4) != 0)) &&
+        ((n_scheme != 5) || (strncasecmp(url, "https", 5) != 0))) {
+        return "the URL does not begin with http:// or https://";
+    }
+    if (memchr(scheme_end + 3, '@', strcspn(scheme_end + 3, "/")) != NULL) {
+        return "the URL has a name or password, which everybody could see: "
+               "use --otlp-headers-file";
+    }
+    if (strpbrk(url, "?#") != NULL) {
+        return "the URL has a query or a fragment";
+    }
+    for (const char *at = url; *at != '\0'; at++) {
+        if ((*at <= ' ') || (*at > '~')) {
+            return "the URL has a space, or a byte that is not ASCII";
+        }
+    }
+    return NULL;
+}
+
+static bt_status_t check_otlp(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+    const char *error;
+
+    if (c->otlp_traces_endpoint[0] == '\0') {
+        if (c->otlp_headers_file[0] != '\0') {
+            return bt_config_complain(
+                store, "--otlp-headers-file needs --otlp-traces-endpoint");
+        }
+        return BT_OK;
+    }
+    /* Not shown: a password may be in it. */
+    error = otlp_url_error(c->otlp_traces_endpoint);
+    if (error != NULL) {
+        return bt_config_complain(store, "--otlp-traces-endpoint: %s", error);
+    }
+    return BT_OK;
 }
 
 static const struct {
@@ -353,7 +490,10 @@ static const struct {
     {~0u, check_kv_ports},
     {~0u, check_gpu_metrics},
     {BT_PROG_SERVE, check_prefill},
-    {BT_PROG_SERVE | BT_PROG_ROUTER, bt_config_check_doors},
+    {BT_PROG_SERVE | BT_PROG_ROUTER, check_tls},
+    {BT_PROG_SERVE | BT_PROG_ROUTER, check_tenants},
+    {BT_PROG_SERVE | BT_PROG_ROUTER, check_otlp},
+    {BT_PROG_SERVE | BT_PROG_ROUTER, check_reach},
     {BT_PROG_SERVE, check_ports},
     {~0u, bt_config_models_check},
 };
@@ -370,160 +510,72 @@ bt_status_t bt_config_check_together(const bt_config_store_t *store)
     return status;
 }
 
-/* Targets of models: `--model-targets NAME=TTFT/ITL,...`. */
+/* ---- threads ---- */
 
-#define HOUR_MS 3600000u
+/* Numbers as counted of running processes; tests/integration/test_limits.py
+ * counts them again.
+ *
+ * Of nng (1.5.2) four threads resolve names, and three poll, reap and keep
+ * time. The others depend on the CPUs that are online: twice as many run
+ * tasks, 16 at most, and as many again expire, 8 at most. */
+#define NNG_THREADS 7
+#define NNG_TASKS   16
+#define NNG_EXPIRE  8
+/* A router itself; its main, access and trace logs, an OTLP exporter; links;
+ * the background and file threads of the parsing pool. */
+#define ROUTER_THREADS 9
+/* A worker itself, its log, links, the directory of routers, what touches
+ * the pool's pages, UCX, a team of ranks. */
+#define WORKER_THREADS 7
 
-/* Parses a whole number of ms up to most, and the separator after it. */
-static const char *read_ms(const char *text, uint32_t most, uint32_t *ms_p)
+static uint64_t nng_threads(uint32_t n_online)
 {
-    uint64_t ms = 0;
-    size_t n = 0;
+    const uint32_t tasks = 2 * n_online;
 
-    for (; (text[n] >= '0') && (text[n] <= '9') && (ms <= most); n++) {
-        ms = 10 * ms + (uint64_t)(text[n] - '0');
-    }
-    if ((n == 0) || (ms > most)) {
-        return NULL;
-    }
-    *ms_p = (uint32_t)ms;
-    return text + n;
+    return NNG_THREADS + ((tasks < NNG_TASKS) ? tasks : NNG_TASKS) +
+           ((n_online < NNG_EXPIRE) ? n_online : NNG_EXPIRE);
 }
 
-bool bt_config_targets_next(const char **text_p, bt_config_targets_t *targets_p)
+/* Tokenizing is the pool's main work: some 10 MB/s a thread. */
+uint32_t bt_parse_threads(const bt_config_t *config, uint32_t n_cpus)
 {
-    bt_config_targets_t targets = {.name = *text_p};
-    const char *text = strchr(targets.name, '=');
+    uint32_t n = config->tokenizer_threads;
 
-    if (text == NULL) {
-        return false;
+    if (n == 0) {
+        n = n_cpus / 4;
+        n = (n > 8) ? 8 : n;
     }
-    targets.n_name = (size_t)(text - targets.name);
-    if (!bt_config_is_model_name(targets.name, targets.n_name)) {
-        return false;
-    }
-    text = read_ms(text + 1, 24 * HOUR_MS, &targets.ttft_ms);
-    if ((text == NULL) || (*text != '/')) {
-        return false;
-    }
-    text = read_ms(text + 1, HOUR_MS, &targets.itl_ms);
-    if ((text == NULL) || ((*text != ',') && (*text != '\0')) ||
-        ((text[0] == ',') && (text[1] == '\0'))) {
-        return false;
-    }
-    *text_p = text + ((*text == ',') ? 1 : 0);
-    *targets_p = targets;
-    return true;
+    return (n < 2) ? 2 : n;
 }
 
-void bt_config_model_targets(const bt_config_t *config, const char *model,
-                             uint32_t *ttft_ms_p, uint32_t *itl_ms_p)
+uint64_t bt_router_threads(uint32_t n_online, uint64_t n_parse)
 {
-    const char *text = config->model_targets;
-    bt_config_targets_t targets;
-
-    *ttft_ms_p = config->ttft_target_ms;
-    *itl_ms_p = config->itl_target_ms;
-    while ((*text != '\0') && bt_config_targets_next(&text, &targets)) {
-        if ((strlen(model) == targets.n_name) &&
-            (memcmp(model, targets.name, targets.n_name) == 0)) {
-            *ttft_ms_p = targets.ttft_ms;
-            *itl_ms_p = targets.itl_ms;
-        }
-    }
+    return nng_threads(n_online) + ROUTER_THREADS + n_parse;
 }
 
-/* Sampling that a model's requests have by default:
- * `--override-generation-config JSON`, an option of vLLM. */
-
-typedef struct field {
-    const char *name;
-    double min, max;
-    size_t value; /* a double of bt_config_sampling_t */
-    size_t said;  /* its has_* member */
-} field_t;
-
-#define FIELD(name, min, max)                                      \
-    {                                                              \
-#name, (min), (max), offsetof(bt_config_sampling_t, name), \
-            offsetof(bt_config_sampling_t, has_##name)             \
-    }
-
-static const field_t fields[] = {
-    FIELD(temperature, 0.0, 100.0),
-    FIELD(top_p, 1e-6, 1.0),
-    FIELD(top_k, 0.0, 1e6),
-    FIELD(min_p, 0.0, 1.0),
-    FIELD(repetition_penalty, 0.01, 100.0),
-};
-
-static const field_t *find(const bt_json_node_t *key)
+uint64_t bt_worker_threads(uint32_t n_online, uint64_t n_compute)
 {
-    for (size_t i = 0; i < BT_ARRAY_LEN(fields); i++) {
-        if (bt_json_is(key, fields[i].name)) {
-            return &fields[i];
-        }
-    }
-    return NULL;
+    return nng_threads(n_online) + WORKER_THREADS + n_compute;
 }
 
-static bt_status_t read_field(const bt_json_node_t *key,
-                              const bt_json_node_t *value,
-                              bt_config_sampling_t *sampling, char *why,
-                              size_t bytes)
+uint32_t bt_online_cpus(void)
 {
-    const field_t *field = find(key);
-    double number = 0.0;
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (field == NULL) {
-        snprintf(why, bytes,
-                 "%.*s is none of temperature, top_p, top_k, min_p and "
-                 "repetition_penalty",
-                 (int)((key->len < 40) ? key->len : 40), key->text);
-        return BT_ERR_INVALID_PARAM;
-    }
-    if (!bt_json_as_double(value, &number) || (number < field->min) ||
-        (number > field->max)) {
-        snprintf(why, bytes, "%s is not a number from %g to %g", field->name,
-                 field->min, field->max);
-        return BT_ERR_INVALID_PARAM;
-    }
-    memcpy((char *)sampling + field->value, &number, sizeof(number));
-    *((bool *)((char *)sampling + field->said)) = true;
-    return BT_OK;
+    return (n < 1) ? 1 : (uint32_t)n;
 }
 
-bt_status_t bt_config_sampling_read(const char *text,
-                                    bt_config_sampling_t *sampling_p, char *why,
-                                    size_t why_bytes)
+bt_status_t bt_program_threads_check(uint64_t n)
 {
-    bt_config_sampling_t sampling = {0};
-    bt_json_doc_t *doc = NULL;
-    const bt_json_node_t *root, *key;
-    bt_status_t status = BT_OK;
+    bt_limit_t limit;
 
-    if (text[0] == '\0') {
-        *sampling_p = sampling;
+    bt_limits_threads("", &limit);
+    if (n <= limit.left) {
         return BT_OK;
     }
-    if (bt_json_doc_parse(text, strlen(text), why, why_bytes, &doc) != BT_OK) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    root = bt_json_doc_root(doc);
-    if (!bt_json_is_kind(root, BT_JSON_OBJECT)) {
-        snprintf(why, why_bytes, "it is no JSON object");
-        status = BT_ERR_INVALID_PARAM;
-    } else {
-        key = bt_json_first(root);
-        for (uint32_t i = 0; (i < root->n) && (status == BT_OK); i++) {
-            status = read_field(key, bt_json_next(doc, key), &sampling, why,
-                                why_bytes);
-            key = bt_json_next(doc, bt_json_next(doc, key));
-        }
-    }
-    bt_json_doc_free(doc);
-    if (status == BT_OK) {
-        *sampling_p = sampling;
-    }
-    return status;
+    BT_LOG_ERROR("up to %" PRIu64 " threads are needed, and %" PRIu64
+                 " of %" PRIu64 " are left "
+                 "(%s)",
+                 n, limit.left, limit.most, limit.by);
+    return BT_ERR_NO_MEMORY;
 }

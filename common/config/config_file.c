@@ -26,8 +26,7 @@ static bt_status_t read_whole(bt_config_store_t *store, const char *path,
     size_t n = 0;
 
     if (fd < 0) {
-        bt_config_complain(store, "cannot open %s: %m", path);
-        return BT_ERR_INVALID_PARAM;
+        return bt_config_complain(store, "cannot open %s: %m", path);
     }
     text = bt_calloc(FILE_MAX_BYTES + 1, 1);
     if (text == NULL) {
@@ -87,7 +86,7 @@ static char *trim(char *line)
     return line;
 }
 
-static bt_status_t take_line(bt_config_store_t *store, const char *place,
+static bt_status_t take_line(bt_config_store_t *store, const char *position,
                              char *line, unsigned *first_lines,
                              unsigned line_number)
 {
@@ -98,8 +97,8 @@ static bt_status_t take_line(bt_config_store_t *store, const char *place,
     char where[WHERE_BYTES + 64];
 
     if (equals == NULL) {
-        bt_config_complain(store, "%s: '%s' is not `key = value`", place, line);
-        return BT_ERR_INVALID_PARAM;
+        return bt_config_complain(store, "%s: '%s' is not `key = value`",
+                                  position, line);
     }
     *equals = '\0';
     key = trim(line);
@@ -110,19 +109,18 @@ static bt_status_t take_line(bt_config_store_t *store, const char *place,
         if (near == NULL) {
             near = bt_config_option_closest(key, strlen(key), ~0u);
         }
-        bt_config_complain(store, "%s: unknown key '%s'%s%s", place, key,
-                           (near == NULL) ? "" : "; did you mean ",
-                           (near == NULL) ? "" : near->name);
-        return BT_ERR_INVALID_PARAM;
+        return bt_config_complain(store, "%s: unknown key '%s'%s%s", position,
+                                  key, (near == NULL) ? "" : "; did you mean ",
+                                  (near == NULL) ? "" : near->name);
     }
     i = (size_t)(option - bt_config_options);
     if ((first_lines[i] != 0) && (option->type != BT_OPTION_MODELS)) {
-        bt_config_complain(store, "%s: '%s' was given already in line %u",
-                           place, key, first_lines[i]);
-        return BT_ERR_INVALID_PARAM;
+        return bt_config_complain(store,
+                                  "%s: '%s' was given already in line %u",
+                                  position, key, first_lines[i]);
     }
     first_lines[i] = line_number;
-    snprintf(where, sizeof(where), "%s: %s", place, key);
+    snprintf(where, sizeof(where), "%s: %s", position, key);
     return bt_config_store_set(store, option, trim(equals + 1), BT_CONFIG_FILE,
                                where);
 }
@@ -136,13 +134,13 @@ bt_status_t bt_config_file_read(bt_config_store_t *store, const char *path)
 
     for (unsigned number = 1; (status == BT_OK) && (next != NULL); number++) {
         char *line = strsep(&next, "\n");
-        char place[WHERE_BYTES];
+        char position[WHERE_BYTES];
 
         line = trim(line);
         if (line[0] != '\0') {
-            snprintf(place, sizeof(place), "%s:%u", path, number);
+            snprintf(position, sizeof(position), "%s:%u", path, number);
             status = bt_config_go_on(
-                store, take_line(store, place, line, first_lines, number));
+                store, take_line(store, position, line, first_lines, number));
         }
     }
     return status;
@@ -231,9 +229,6 @@ static bool find_meant(const char *name, size_t n, char *out, size_t bytes)
             (name[i] == '_') ? '-' : (char)tolower((unsigned char)name[i]);
     }
     option = bt_config_synonym_of(dashed, n);
-    if (option == NULL) {
-        option = bt_config_triton_of(dashed, n);
-    }
     if (option == NULL) {
         option = bt_config_option_closest(dashed, n, ~0u);
         other = bt_fuzzy_match(name, n, others, BT_ARRAY_LEN(others));

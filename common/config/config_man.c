@@ -82,23 +82,24 @@ static void print_option(const bt_option_t *option, bool file_key,
     }
 }
 
-/* All options of a program (0: of any), under the headings of their groups. */
+/* All options of a program (0: of any), under the headings of their sections.
+ */
 static void print_options(unsigned program, bt_strbuf_t *out)
 {
-    for (size_t group = 0; group < BT_CONFIG_N_SECTIONS; group++) {
-        if (!bt_config_section_is_used(group, program, BT_OPTION_ADVANCED)) {
+    const char *title = NULL;
+
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *const option = &bt_config_options[i];
+
+        if (((program != 0) && ((option->programs & program) == 0)) ||
+            (option->tier == BT_OPTION_INTERNAL)) {
             continue;
         }
-        bt_strbuf_printf(out, ".SS %s\n", bt_config_sections[group].title);
-        for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-            const bt_option_t *const option = &bt_config_options[i];
-
-            if (((program == 0) || ((option->programs & program) != 0)) &&
-                (option->tier != BT_OPTION_INTERNAL) &&
-                (bt_config_section_of(option) == group)) {
-                print_option(option, program == 0, out);
-            }
+        if (title != bt_config_section(option)) {
+            title = bt_config_section(option);
+            bt_strbuf_printf(out, ".SS %s\n", title);
         }
+        print_option(option, program == 0, out);
     }
 }
 
@@ -421,6 +422,8 @@ static void put_option(const bt_option_t *option, bt_strbuf_t *out)
 
 void bt_config_print_doc(bt_strbuf_t *out)
 {
+    const char *title = NULL;
+
     bt_strbuf_puts(
         out,
         "<!-- made by baton-launch --print-man OPTIONS.md -->\n"
@@ -432,17 +435,20 @@ void bt_config_print_doc(bt_strbuf_t *out)
         "The command line wins over the\nenvironment, the environment over "
         "the file. Sizes: `512m`, `2g`: powers of 1024. The manual pages in\n"
         "`docs/man` say the same.\n");
-    for (size_t group = 0; group < BT_CONFIG_N_SECTIONS; group++) {
-        bt_strbuf_printf(out,
-                         "\n## %s\n\n| Option | Default | Read by | What |\n"
-                         "|---|---|---|---|\n",
-                         bt_config_sections[group].title);
-        for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-            if ((bt_config_options[i].tier != BT_OPTION_INTERNAL) &&
-                (bt_config_section_of(&bt_config_options[i]) == group)) {
-                put_option(&bt_config_options[i], out);
-            }
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *const option = &bt_config_options[i];
+
+        if (option->tier == BT_OPTION_INTERNAL) {
+            continue;
         }
+        if (title != bt_config_section(option)) {
+            title = bt_config_section(option);
+            bt_strbuf_printf(out,
+                             "\n## %s\n\n| Option | Default | Read by | What "
+                             "|\n|---|---|---|---|\n",
+                             title);
+        }
+        put_option(option, out);
     }
 }
 
@@ -507,39 +513,31 @@ static void print_help_option(const bt_option_t *option, bt_strbuf_t *out)
     bt_strbuf_fini(&text);
 }
 
-static void print_group(unsigned program, bt_option_tier_t tier, size_t group,
-                        bt_strbuf_t *out)
-{
-    if (!bt_config_section_is_used(group, program, tier)) {
-        return;
-    }
-    bt_strbuf_printf(out, "%s:\n", bt_config_sections[group].title);
-    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-        const bt_option_t *const option = &bt_config_options[i];
-
-        if (((option->programs & program) != 0) && (option->tier <= tier) &&
-            (bt_config_section_of(option) == group)) {
-            print_help_option(option, out);
-        }
-    }
-    bt_strbuf_puts(out, "\n");
-}
-
 void bt_config_help_print(unsigned program, bt_option_tier_t tier,
                           bt_strbuf_t *out)
 {
     const char *const name = bt_config_program_name(program);
     const bool serve = (program == BT_PROG_SERVE);
+    const char *title = NULL;
 
-    bt_strbuf_printf(out, "%s: %s\n\nUsage: %s %s[--OPTION VALUE]...\n\n", name,
+    bt_strbuf_printf(out, "%s: %s\n\nUsage: %s %s[--OPTION VALUE]...\n", name,
                      bt_config_program_title(program), name,
                      serve ? "[[NAME=]MODEL]... " : "");
-    for (size_t i = 0; i < BT_CONFIG_N_SECTIONS; i++) {
-        print_group(program, tier, i, out);
+    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
+        const bt_option_t *const option = &bt_config_options[i];
+
+        if (((option->programs & program) == 0) || (option->tier > tier)) {
+            continue;
+        }
+        if (title != bt_config_section(option)) {
+            title = bt_config_section(option);
+            bt_strbuf_printf(out, "\n%s:\n", title);
+        }
+        print_help_option(option, out);
     }
     bt_strbuf_puts(
         out,
-        "General:\n"
+        "\nGeneral:\n"
         "  --config FILE\n"
         "      Read options from FILE: lines `kv-memory = 1g`, # comments\n"
         "  --help, --help-all, --version\n"

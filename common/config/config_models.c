@@ -117,10 +117,9 @@ bt_status_t bt_config_models_add(bt_config_store_t *store, const char *text,
         return BT_OK;
     }
     if (n >= most) {
-        bt_config_complain(store, "%s: '%s' is one model too many: %s takes %u",
-                           where, text, bt_config_program_name(store->program),
-                           most);
-        return BT_ERR_INVALID_PARAM;
+        return bt_config_complain(
+            store, "%s: '%s' is one model too many: %s takes %u", where, text,
+            bt_config_program_name(store->program), most);
     }
     copy = bt_strdup(text);
     if (copy == NULL) {
@@ -152,31 +151,28 @@ bt_status_t bt_config_models_check(const bt_config_store_t *store)
     if ((c->served_model_name[0] != '\0') &&
         !bt_config_is_model_name(c->served_model_name,
                                  strlen(c->served_model_name))) {
-        bt_config_complain(
+        return bt_config_complain(
             store,
             "--served-model-name: '%s' is no name: printable ASCII "
             "without space, / \" \\ , = and at most %d bytes",
             c->served_model_name, BT_CONFIG_MODEL_NAME_BYTES - 1);
-        return BT_ERR_INVALID_PARAM;
     }
     if ((c->served_model_name[0] != '\0') && (c->n_models > 0) &&
         (c->models[0].name[0] != '\0')) {
-        bt_config_complain(
+        return bt_config_complain(
             store, "--served-model-name %s: --model names it %s already",
             c->served_model_name, c->models[0].name);
-        return BT_ERR_INVALID_PARAM;
     }
     for (uint32_t i = 0; i < c->n_models; i++) {
         bt_config_model_name(&c->models[i],
                              (i == 0) ? c->served_model_name : "", names[i]);
         for (uint32_t k = 0; k < i; k++) {
             if (strcmp(names[i], names[k]) == 0) {
-                bt_config_complain(store,
-                                   "two models have the name %s: %s and %s; "
-                                   "--model NAME=PATH gives them others",
-                                   names[i], c->models[k].path,
-                                   c->models[i].path);
-                return BT_ERR_INVALID_PARAM;
+                return bt_config_complain(
+                    store,
+                    "two models have the name %s: %s and %s; "
+                    "--model NAME=PATH gives them others",
+                    names[i], c->models[k].path, c->models[i].path);
             }
         }
     }

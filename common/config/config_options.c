@@ -104,6 +104,47 @@ const bt_option_t bt_config_options[] = {
     TEXT(ADVANCED, "models-dir", "DIR", "", ALL, models_dir,
          "Folder in which --model NAME is looked up",
          "Empty: $XDG_CACHE_HOME/baton (~/.cache/baton)"),
+    CHOICE(ADVANCED, "reasoning-parser", "auto",
+         "auto, off, think, seed, mistral, thinking, thought, reasoning, "
+         "granite", S | R, reasoning_parser,
+         "Parser that separates reasoning from the answer, as "
+         "reasoning_content of chat",
+         "The name is that of the marks: <think>, <seed:think>, [THINK] and "
+         "so on. auto: detected from the chat template of the model. off: "
+         "everything is content"),
+    SAMPLING(ADVANCED, "override-generation-config", S | R,
+         override_generation_config,
+         "Default sampling parameters for the OpenAI API, as JSON, instead "
+         "of those of the model",
+         "They apply where a request does not set its own: temperature, "
+         "top_p, top_k, min_p, repetition_penalty, such as "
+         "{\"temperature\":0.2,\"top_p\":0.9}"),
+    CHOICE(ADVANCED, "tool-call-parser", "auto",
+         "auto, off, hermes, llama3, mistral, pythonic", S | R,
+         tool_call_parser,
+         "Parser for tool calls in answers of the model, as tool_calls of "
+         "chat",
+         "hermes (also Qwen): JSON in <tool_call>. llama3: JSON alone. "
+         "mistral: after [TOOL_CALLS]. pythonic: [f(a=1)]. auto: detected "
+         "from the chat template. off: requests with tools are refused"),
+    TEXT(COMMON, "chat-template", "NAME|FILE", "", S | R, chat_template,
+         "Chat template: the name of a family, or a file with Jinja text",
+         "Empty: that of the model file"),
+    CHOICE(ADVANCED, "chat-template-content-format", "auto",
+         "auto, string, openai", S | R, content_format,
+         "Form in which a chat template gets the content of a message",
+         "string: parts are joined by line ends. openai: a list of parts, "
+         "also for a string. auto: as the client sent it, where the "
+         "template handles that form"),
+    COUNT(COMMON, "max-seq-len", "0", 0, 1u << 24, "tokens", ALL, max_seq_len,
+         "Maximum length of a sequence, prompt and answer; 0: the limit of "
+         "the model",
+         ""),
+    TEXT(COMMON, "model-repository", "DIR", "", S | R, model_repository,
+         "Triton model repository whose config.pbtxt files set options",
+         "Its models are preprocessing, tensorrt_llm, postprocessing, "
+         "ensemble and tensorrt_llm_bls. A setting takes effect where no "
+         "option says otherwise"),
     COUNT(COMMON, "prefill", "1", 0, 256, "workers", S, prefill,
          "Number of prefill workers for each model",
          "0 only with --local-prefill on"),
@@ -179,10 +220,6 @@ const bt_option_t bt_config_options[] = {
          "routers",
          "Set by setpriority(2), so that a router on the same cores runs "
          "first"),
-    SIZE(COMMON, "kv-memory", "0", 0, 64 * TERA, S | WORKERS, kv_memory_bytes,
-         "Memory for the KV cache of each worker; 0: from the model and the "
-         "machine",
-         ""),
     CHOICE(ADVANCED, "share-idle-cores", "on", "on, idle, off", S | WORKERS,
          share_idle_cores,
          "Workers compute on the cores of other workers that are idle",
@@ -200,43 +237,18 @@ const bt_option_t bt_config_options[] = {
          role,
          "Initial role of the worker; auto: by the name of its program",
          "An administrator can change the role later"),
-    COUNT(COMMON, "max-batch-size", "64", 1, 4096, "seats", S | WORKERS,
-         max_batch_size,
-         "Maximum number of sequences that a worker runs at the same time",
-         ""),
-    COUNT(ADVANCED, "chunk-tokens", "0", 0, 65536, "tokens", S | WORKERS,
-         chunk_tokens,
-         "Prompt tokens per iteration in chunked prefill, at least one "
-         "block; 0: tuned at run time",
-         "The tuned size follows the measured time of iterations, up to 1024"),
-    COUNT(ADVANCED, "itl-budget-ms", "50", 1, 60000, "ms", S | WORKERS,
-         itl_budget_ms,
-         "Inter-token latency that a tuned prefill chunk leaves to "
-         "sequences of the same worker",
-         "Where decoding alone needs more than half of it, a chunk may take "
-         "as long as makes it twice what decoding needs"),
-    CHOICE(ADVANCED, "prefill-order", "srpt", "srpt, fcfs, deadline", ALL,
-         prefill_order,
-         "Order in which prompts of equal priority are prefilled",
-         "srpt: shortest remaining prefill first; a prompt is passed for at "
-         "most four times its own time, and two minutes. fcfs: first come, "
-         "first served. deadline: the earliest time-out first"),
-    CHOICE(ADVANCED, "decode-order", "prompt", "prompt, fcfs, length", S |
-         WORKERS, decode_order,
-         "Order in which sequences of equal priority start to decode",
-         "prompt: in the order of their prompts, by --prefill-order. fcfs: "
-         "first come, first served. length: the smallest token limit first; "
-         "a sequence is passed for at most four times its own time, and two "
-         "minutes. Static batches (V1) are then of similar lengths"),
-    CHOICE(COMMON, "scheduler-policy", "guaranteed_no_evict",
-         "guaranteed_no_evict, max_utilization", ALL, scheduler_policy,
-         "KV allocation: maximum length up front, or on demand with "
-         "preemption",
-         "guaranteed_no_evict reserves the maximum length of a sequence, so "
-         "that it never waits for blocks. max_utilization allocates as a "
-         "sequence grows, so that more run at a time; where blocks run out, "
-         "the last sequence in order is preempted and continues later with "
-         "the same tokens"),
+    SWITCH(COMMON, "local-prefill", "auto, on, off", S | WORKERS,
+         local_prefill,
+         "Decode workers also prefill: never, to relieve the queue (on), or "
+         "where it is faster (auto)",
+         "With each value but off they also prefill every prompt when no "
+         "prefill worker is left. on (or no value): a share of the prompts "
+         "that queue up. auto: each prompt that gains more time than the "
+         "batch there loses, by measured iterations and transfers"),
+    FLAG(INTERNAL, "workers-pinned", R, workers_pinned,
+         "All workers of this host have --cores of their own",
+         "Set by the launcher. The threads of the router may then run "
+         "longer at a time"),
     ADDRESS(COMMON, "http", "127.0.0.1:8000", S | R, http,
          "Address of the HTTP server",
          ""),
@@ -287,124 +299,108 @@ const bt_option_t bt_config_options[] = {
          "subdomains; *: any",
          "Always allowed: IP addresses, localhost, the name of this machine "
          "and those in --http, --metrics and --grpc"),
-    CHOICE(ADVANCED, "reasoning-parser", "auto",
-         "auto, off, think, seed, mistral, thinking, thought, reasoning, "
-         "granite", S | R, reasoning_parser,
-         "Parser that separates reasoning from the answer, as "
-         "reasoning_content of chat",
-         "The name is that of the marks: <think>, <seed:think>, [THINK] and "
-         "so on. auto: detected from the chat template of the model. off: "
-         "everything is content"),
-    SAMPLING(ADVANCED, "override-generation-config", S | R,
-         override_generation_config,
-         "Default sampling parameters for the OpenAI API, as JSON, instead "
-         "of those of the model",
-         "They apply where a request does not set its own: temperature, "
-         "top_p, top_k, min_p, repetition_penalty, such as "
-         "{\"temperature\":0.2,\"top_p\":0.9}"),
-    CHOICE(ADVANCED, "tool-call-parser", "auto",
-         "auto, off, hermes, llama3, mistral, pythonic", S | R,
-         tool_call_parser,
-         "Parser for tool calls in answers of the model, as tool_calls of "
-         "chat",
-         "hermes (also Qwen): JSON in <tool_call>. llama3: JSON alone. "
-         "mistral: after [TOOL_CALLS]. pythonic: [f(a=1)]. auto: detected "
-         "from the chat template. off: requests with tools are refused"),
     TEXT(ADVANCED, "cors-origins", "ORIGIN[,ORIGIN]", "", S | R, cors_origins,
          "Origins whose web pages may call the server (CORS), such as "
          "https://example.org",
          "*: every origin. Empty: only pages of the server itself"),
-    TEXT(COMMON, "chat-template", "NAME|FILE", "", S | R, chat_template,
-         "Chat template: the name of a family, or a file with Jinja text",
-         "Empty: that of the model file"),
-    CHOICE(ADVANCED, "chat-template-content-format", "auto",
-         "auto, string, openai", S | R, content_format,
-         "Form in which a chat template gets the content of a message",
-         "string: parts are joined by line ends. openai: a list of parts, "
-         "also for a string. auto: as the client sent it, where the "
-         "template handles that form"),
-    CHOICE(COMMON, "log-level", "info", "error, warn, info, debug", ALL,
-         log_level,
-         "Least severe messages to log",
+    CHOICE(ADVANCED, "shared-memory", "off", "off, on", S | R, shared_memory,
+         "Clients may pass tensors in POSIX shared memory of this host",
+         "Every client that reaches the server can then make it read and "
+         "write, by name, any such memory of its own user"),
+    CHOICE(ADVANCED, "out-of-vocabulary-ids", "refuse", "refuse, modulo", S |
+         R, out_of_vocabulary_ids,
+         "Handling of prompt token ids outside the vocabulary",
+         "refuse: the request is refused. modulo: each id counts modulo the "
+         "vocabulary, for load generators that draw any number as an id"),
+    TEXT(ADVANCED, "vertex-health-route", "PATH", "", S | R,
+         vertex_health_route,
+         "Path of health checks of Vertex AI; empty: that of "
+         "AIP_HEALTH_ROUTE, if set",
          ""),
-    CHOICE(ADVANCED, "log-format", "text", "text, json", ALL, log_format,
-         "Form of log messages: lines of text, or one JSON object per line",
+    TEXT(ADVANCED, "vertex-predict-route", "PATH", "", S | R,
+         vertex_predict_route,
+         "Path of predictions of Vertex AI; empty: that of "
+         "AIP_PREDICT_ROUTE, if set",
          ""),
-    TEXT(COMMON, "log-dir", "DIR", "", S, log_dir,
-         "Directory for one log file per process; empty: standard error",
+    SIZE(COMMON, "kv-memory", "0", 0, 64 * TERA, S | WORKERS, kv_memory_bytes,
+         "Memory for the KV cache of each worker; 0: from the model and the "
+         "machine",
          ""),
-    SIZE(ADVANCED, "log-max-bytes", "100m", 0, TERA, S, log_max_bytes,
-         "Size at which a file of --log-dir is rotated to NAME.log.1; 0: "
-         "never",
-         ""),
-    COUNT(ADVANCED, "log-keep", "5", 1, 1000, "files", S, log_keep,
-         "Rotated files to keep for each process in --log-dir",
-         "The oldest file is deleted"),
-    TEXT(COMMON, "access-log", "FILE", "", S | R, access_log,
-         "File to append one line to for each answered request; -: standard "
-         "output; empty: none",
-         ""),
-    TEXT(ADVANCED, "trace-file", "FILE", "", S | R, trace_file,
-         "File to append the trace of each ended request to, one line of "
-         "OTLP JSON; empty: none",
-         ""),
-    TEXT(ADVANCED, "otlp-traces-endpoint", "URL", "", S | R,
-         otlp_traces_endpoint,
-         "URL of an OpenTelemetry collector for traces (OTLP over HTTP, as "
-         "JSON); empty: none",
-         "For example http://127.0.0.1:4318. https:// uses the certificates "
-         "that the system trusts. /v1/traces is appended where the URL does "
-         "not end so"),
-    TEXT(ADVANCED, "otlp-headers-file", "FILE", "", S | R, otlp_headers_file,
-         "File with HTTP headers for --otlp-traces-endpoint, such as "
-         "Authorization",
-         "A line `Name: value` for each. Only its owner may have access to "
-         "the file. Reloaded at SIGHUP"),
-    SIZE(ADVANCED, "otlp-queue-bytes", "8m", 65536, GIGA, S | R,
-         otlp_queue_bytes,
-         "Memory for spans that wait for the collector; further spans are "
-         "dropped and counted",
-         ""),
-    TEXT(COMMON, "backend", "NAME", "cpu", S | WORKERS, backend,
-         "Compute backend: cpu, cuda, auto or the NAME of a plugin",
-         "auto: cuda where the host has an NVIDIA driver, else cpu. The "
-         "plugin of NAME is baton_NAME.so"),
-    CHOICE(ADVANCED, "numerics", "exact", "exact, tensor", S | WORKERS,
-         numerics,
-         "Numerics of the backend: the exact bits of the CPU, or tensor "
-         "cores of the GPU",
-         "exact: the bits of the CPU on every device. tensor: attention and "
-         "products with F16, BF16 and FP8 weights use the tensor cores of a "
-         "GPU, whose sums differ"),
-    FLAG(ADVANCED, "allow-mixed-numerics", S | R, allow_mixed_numerics,
-         "Accept workers of several numeric profiles",
-         "A prompt may be prefilled by one and decoded by another. A "
-         "request that is retried may get other tokens"),
-    TEXT(COMMON, "devices", "LIST", "", S | WORKERS, devices,
-         "GPUs to use, comma separated, as in CUDA_VISIBLE_DEVICES",
-         "MIG-... too. baton serve distributes them among workers; the "
-         "ranks of a worker share them. Empty: those of "
-         "CUDA_VISIBLE_DEVICES, or all"),
-    CHOICE(ADVANCED, "kv-transport", "auto", "auto, shm, network", S |
-         WORKERS, kv_transport,
-         "Transport of KV blocks",
-         "auto: shared memory on one host, or GPU to GPU there; the network "
-         "between hosts"),
-    TEXT(COMMON, "kv-net-devices", "LIST", "lo", S | WORKERS, kv_net_devices,
-         "Network interfaces for KV transfers, comma separated, of a "
-         "private network",
-         "The ranks of a worker take one each, in turn. Each interface must "
-         "reach all interfaces of other workers"),
-    TEXT(ADVANCED, "kv-port-range", "FIRST-LAST", "", S | WORKERS,
-         kv_port_range,
-         "Ports for KV transfers, such as 20000-20100, for firewalls; "
-         "empty: any free ports",
-         "Two ports for each worker, and for each of its ranks"),
     CHOICE(COMMON, "kv-dtype", "bf16", "bf16, f16, int8, fp8", S | WORKERS,
          kv_dtype,
          "Data type of the KV cache, the same for all workers",
          "int8 and fp8 have a scale per token and head. They halve the "
          "memory and the transfer of bf16, about"),
+    COUNT(ADVANCED, "tokens-per-block", "16", 1, 256, "tokens", S | WORKERS,
+         tokens_per_block,
+         "Tokens in one KV block; an even number",
+         ""),
+    CHOICE(COMMON, "prefix-cache", "on", "on, off", S | WORKERS, prefix_cache,
+         "Reuse the KV blocks of equal prompt prefixes",
+         ""),
+    TEXT(ADVANCED, "weight-cache", "auto|off|DIR", "auto", S | WORKERS,
+         weight_cache,
+         "Folder for packed weights, which all workers of the host share",
+         "It makes the next start faster. auto: "
+         "$XDG_CACHE_HOME/baton/weights (~/.cache/baton/weights). off: each "
+         "worker packs for itself"),
+    TIME(ADVANCED, "quarantine-ms", "10000", 100, HOUR_MS, S | WORKERS,
+         quarantine_ms,
+         "Longest quarantine of the KV blocks of a revoked lease",
+         ""),
+    COUNT(ADVANCED, "max-ungranted-kv-percent", "50", 1, 99, "percent", S |
+         WORKERS, max_ungranted_kv_percent,
+         "Maximum share of the blocks of a worker for finished KV that "
+         "waits for its transfer",
+         ""),
+    COUNT(ADVANCED, "kv-tokens", "0", 0, 1u << 30, "tokens", S | WORKERS,
+         kv_tokens,
+         "Maximum number of KV tokens of each worker; 0: what --kv-memory "
+         "holds",
+         ""),
+    COUNT(ADVANCED, "kv-free-percent", "0", 0, 100, "percent", S | WORKERS,
+         kv_free_percent,
+         "Share for KV of the memory that the model leaves, where "
+         "--kv-memory is 0",
+         "Of the memory of the host, which other processes need too, never "
+         "more than the default. 0: a quarter"),
+    COUNT(COMMON, "max-batch-size", "64", 1, 4096, "seats", S | WORKERS,
+         max_batch_size,
+         "Maximum number of sequences that a worker runs at the same time",
+         ""),
+    COUNT(ADVANCED, "chunk-tokens", "0", 0, 65536, "tokens", S | WORKERS,
+         chunk_tokens,
+         "Prompt tokens per iteration in chunked prefill, at least one "
+         "block; 0: tuned at run time",
+         "The tuned size follows the measured time of iterations, up to 1024"),
+    COUNT(ADVANCED, "itl-budget-ms", "50", 1, 60000, "ms", S | WORKERS,
+         itl_budget_ms,
+         "Inter-token latency that a tuned prefill chunk leaves to "
+         "sequences of the same worker",
+         "Where decoding alone needs more than half of it, a chunk may take "
+         "as long as makes it twice what decoding needs"),
+    CHOICE(ADVANCED, "prefill-order", "srpt", "srpt, fcfs, deadline", ALL,
+         prefill_order,
+         "Order in which prompts of equal priority are prefilled",
+         "srpt: shortest remaining prefill first; a prompt is passed for at "
+         "most four times its own time, and two minutes. fcfs: first come, "
+         "first served. deadline: the earliest time-out first"),
+    CHOICE(ADVANCED, "decode-order", "prompt", "prompt, fcfs, length", S |
+         WORKERS, decode_order,
+         "Order in which sequences of equal priority start to decode",
+         "prompt: in the order of their prompts, by --prefill-order. fcfs: "
+         "first come, first served. length: the smallest token limit first; "
+         "a sequence is passed for at most four times its own time, and two "
+         "minutes. Static batches (V1) are then of similar lengths"),
+    CHOICE(COMMON, "scheduler-policy", "guaranteed_no_evict",
+         "guaranteed_no_evict, max_utilization", ALL, scheduler_policy,
+         "KV allocation: maximum length up front, or on demand with "
+         "preemption",
+         "guaranteed_no_evict reserves the maximum length of a sequence, so "
+         "that it never waits for blocks. max_utilization allocates as a "
+         "sequence grows, so that more run at a time; where blocks run out, "
+         "the last sequence in order is preempted and continues later with "
+         "the same tokens"),
     CHOICE(INTERNAL, "kv-overlap", "layers", "layers, chunks, none", S |
          WORKERS, kv_overlap,
          "Parts of the KV of a prompt that are sent during its prefill",
@@ -431,105 +427,27 @@ const bt_option_t bt_config_options[] = {
          "Duration added to --simulate-step-us for each token of an "
          "iteration",
          ""),
-    COUNT(ADVANCED, "tokens-per-block", "16", 1, 256, "tokens", S | WORKERS,
-         tokens_per_block,
-         "Tokens in one KV block; an even number",
-         ""),
-    COUNT(COMMON, "max-seq-len", "0", 0, 1u << 24, "tokens", ALL, max_seq_len,
-         "Maximum length of a sequence, prompt and answer; 0: the limit of "
-         "the model",
-         ""),
-    CHOICE(COMMON, "prefix-cache", "on", "on, off", S | WORKERS, prefix_cache,
-         "Reuse the KV blocks of equal prompt prefixes",
-         ""),
-    TEXT(ADVANCED, "weight-cache", "auto|off|DIR", "auto", S | WORKERS,
-         weight_cache,
-         "Folder for packed weights, which all workers of the host share",
-         "It makes the next start faster. auto: "
-         "$XDG_CACHE_HOME/baton/weights (~/.cache/baton/weights). off: each "
-         "worker packs for itself"),
-    SWITCH(COMMON, "local-prefill", "auto, on, off", S | WORKERS,
-         local_prefill,
-         "Decode workers also prefill: never, to relieve the queue (on), or "
-         "where it is faster (auto)",
-         "With each value but off they also prefill every prompt when no "
-         "prefill worker is left. on (or no value): a share of the prompts "
-         "that queue up. auto: each prompt that gains more time than the "
-         "batch there loses, by measured iterations and transfers"),
-    TEXT(COMMON, "join", "URL[,URL]", "", WORKERS, join,
-         "Control URLs of the routers to work for, comma separated",
-         ""),
-    TEXT(ADVANCED, "join-dir", "DIR", "", R | WORKERS, join_dir,
-         "Directory shared by routers and workers for discovery",
-         "A router keeps a file with its --listen address there while it "
-         "takes requests. A worker works for all routers that it finds "
-         "there, as they come and go"),
-    TEXT(COMMON, "listen", "URL", "", R, listen,
-         "Control URL at which the router accepts workers",
-         ""),
-    TEXT(ADVANCED, "rank-host", "ADDR", "127.0.0.1", WORKERS, rank_host,
-         "Address at which rank 0 accepts the other ranks of its instance",
-         "For --tp and --pp over several hosts. Control links need no "
-         "address: workers dial their routers"),
-    FLAG(INTERNAL, "workers-pinned", R, workers_pinned,
-         "All workers of this host have --cores of their own",
-         "Set by the launcher. The threads of the router may then run "
-         "longer at a time"),
-    TEXT(INTERNAL, "launcher", "PATH", "", R, launcher,
-         "Socket of the launcher that started this router; empty: none",
-         "It reports processes to the router and takes administration "
-         "commands"),
-    TEXT(ADVANCED, "run-dir", "DIR", "", R | WORKERS, run_dir,
-         "Directory for the sockets of processes on one host",
-         ""),
-    TEXT(COMMON, "cluster-key-file", "FILE", "", R | WORKERS,
-         cluster_key_file,
-         "File with the cluster key, the same for all processes",
-         "Or with a MUNGE credential that contains the key, made for this "
-         "user alone"),
-    TEXT(ADVANCED, "munge-socket", "PATH", "", R | WORKERS, munge_socket,
-         "Socket of munged, where --cluster-key-file is a credential; "
-         "empty: the default of munged",
-         ""),
-    TEXT(ADVANCED, "name", "NAME", "", R | WORKERS, name,
-         "Name of this instance in logs and metrics",
-         ""),
-    TIME(ADVANCED, "heartbeat-ms", "250", 10, HOUR_MS, ALL, heartbeat_ms,
-         "Interval of heartbeats",
-         ""),
-    CHOICE(INTERNAL, "link-transport", "auto", "auto, nng", ALL,
-         link_transport,
-         "Transport of control messages",
-         "auto: shared memory between a router and a worker on one host, "
-         "nng between hosts"),
-    TIME(ADVANCED, "suspect-ms", "1000", 20, HOUR_MS, ALL, suspect_ms,
-         "Silence after which a peer gets no new work",
-         ""),
-    TIME(ADVANCED, "dead-ms", "2500", 40, HOUR_MS, ALL, dead_ms,
-         "Silence after which a peer counts as dead",
-         ""),
-    TIME(ADVANCED, "compute-watchdog-ms", "120000", 100, HOUR_MS, S | WORKERS,
-         compute_watchdog_ms,
-         "Longest time without a finished layer operation before a worker "
-         "exits to be restarted",
-         ""),
-    TIME(ADVANCED, "quarantine-ms", "10000", 100, HOUR_MS, S | WORKERS,
-         quarantine_ms,
-         "Longest quarantine of the KV blocks of a revoked lease",
-         ""),
-    COUNT(ADVANCED, "max-ungranted-kv-percent", "50", 1, 99, "percent", S |
-         WORKERS, max_ungranted_kv_percent,
-         "Maximum share of the blocks of a worker for finished KV that "
-         "waits for its transfer",
+    FLAG(ADVANCED, "client-priority", S | R, client_priority,
+         "Use the priority that requests ask for; else all have the same",
+         "docs/CLIENTS.md says in which direction the number of each API "
+         "counts. Any client could put itself before the others"),
+    CHOICE(ADVANCED, "batching-strategy", "inflight_fused_batching",
+         "inflight_fused_batching, inflight_batching, V1", ALL,
+         batching_strategy,
+         "Batching: in flight, or static batches (V1)",
+         "inflight_fused_batching and inflight_batching are the same: "
+         "sequences join at the next iteration. V1 is a baseline: a static "
+         "batch starts as one, and no sequence joins until all of it have "
+         "ended. With V1, /metrics has nv_trt_llm_v1_metrics instead of the "
+         "in-flight family, and no sequence joins an iteration midway"),
+    COUNT(ADVANCED, "max-queue-delay-us", "0", 0, 1000000, "us", S | R,
+         max_queue_delay_us,
+         "Time that a request waits in the router to be batched with others",
          ""),
     COUNT(ADVANCED, "tokenizer-threads", "0", 0, 256, "threads", S | R,
          tokenizer_threads,
          "Threads of a router that parse and tokenize large requests",
          "At least 2. 0: a quarter of the cores, from 2 to 8"),
-    FLAG(ADVANCED, "client-priority", S | R, client_priority,
-         "Use the priority that requests ask for; else all have the same",
-         "docs/CLIENTS.md says in which direction the number of each API "
-         "counts. Any client could put itself before the others"),
     COUNT(COMMON, "max-concurrent-requests", "4096", 1, 1000000, "requests", S
          | R, max_concurrent_requests,
          "Maximum number of requests in progress; further ones get 429",
@@ -617,6 +535,123 @@ const bt_option_t bt_config_options[] = {
          "Time that a request waits for a worker before it gets 503",
          "For a worker that the launcher is starting, a request waits until "
          "its own deadline"),
+    FLAG(ADVANCED, "exclude-input-in-output", S | R, exclude_input_in_output,
+         "Triton models leave the prompt out of text and ids where a "
+         "request does not say",
+         "Streams always leave it out"),
+    CHOICE(ADVANCED, "unknown-fields", "warn", "ignore, warn, error", S | R,
+         unknown_fields,
+         "Handling of unknown JSON fields in requests",
+         "warn: ignored, and named in the response header "
+         "x-baton-ignored-fields. error: refused with an error that names "
+         "them and what may have been meant"),
+    FLAG(ADVANCED, "accumulate-tokens", S | R, accumulate_tokens,
+         "Each response of a tensorrt_llm_bls stream contains all text so "
+         "far",
+         ""),
+    TEXT(COMMON, "backend", "NAME", "cpu", S | WORKERS, backend,
+         "Compute backend: cpu, cuda, auto or the NAME of a plugin",
+         "auto: cuda where the host has an NVIDIA driver, else cpu. The "
+         "plugin of NAME is baton_NAME.so"),
+    CHOICE(ADVANCED, "numerics", "exact", "exact, tensor", S | WORKERS,
+         numerics,
+         "Numerics of the backend: the exact bits of the CPU, or tensor "
+         "cores of the GPU",
+         "exact: the bits of the CPU on every device. tensor: attention and "
+         "products with F16, BF16 and FP8 weights use the tensor cores of a "
+         "GPU, whose sums differ"),
+    FLAG(ADVANCED, "allow-mixed-numerics", S | R, allow_mixed_numerics,
+         "Accept workers of several numeric profiles",
+         "A prompt may be prefilled by one and decoded by another. A "
+         "request that is retried may get other tokens"),
+    TEXT(COMMON, "devices", "LIST", "", S | WORKERS, devices,
+         "GPUs to use, comma separated, as in CUDA_VISIBLE_DEVICES",
+         "MIG-... too. baton serve distributes them among workers; the "
+         "ranks of a worker share them. Empty: those of "
+         "CUDA_VISIBLE_DEVICES, or all"),
+    CHOICE(ADVANCED, "kv-transport", "auto", "auto, shm, network", S |
+         WORKERS, kv_transport,
+         "Transport of KV blocks",
+         "auto: shared memory on one host, or GPU to GPU there; the network "
+         "between hosts"),
+    TEXT(COMMON, "kv-net-devices", "LIST", "lo", S | WORKERS, kv_net_devices,
+         "Network interfaces for KV transfers, comma separated, of a "
+         "private network",
+         "The ranks of a worker take one each, in turn. Each interface must "
+         "reach all interfaces of other workers"),
+    TEXT(ADVANCED, "kv-port-range", "FIRST-LAST", "", S | WORKERS,
+         kv_port_range,
+         "Ports for KV transfers, such as 20000-20100, for firewalls; "
+         "empty: any free ports",
+         "Two ports for each worker, and for each of its ranks"),
+    CHOICE(INTERNAL, "link-transport", "auto", "auto, nng", ALL,
+         link_transport,
+         "Transport of control messages",
+         "auto: shared memory between a router and a worker on one host, "
+         "nng between hosts"),
+    CHOICE(COMMON, "log-level", "info", "error, warn, info, debug", ALL,
+         log_level,
+         "Least severe messages to log",
+         ""),
+    CHOICE(ADVANCED, "log-format", "text", "text, json", ALL, log_format,
+         "Form of log messages: lines of text, or one JSON object per line",
+         ""),
+    TEXT(COMMON, "log-dir", "DIR", "", S, log_dir,
+         "Directory for one log file per process; empty: standard error",
+         ""),
+    SIZE(ADVANCED, "log-max-bytes", "100m", 0, TERA, S, log_max_bytes,
+         "Size at which a file of --log-dir is rotated to NAME.log.1; 0: "
+         "never",
+         ""),
+    COUNT(ADVANCED, "log-keep", "5", 1, 1000, "files", S, log_keep,
+         "Rotated files to keep for each process in --log-dir",
+         "The oldest file is deleted"),
+    TEXT(COMMON, "access-log", "FILE", "", S | R, access_log,
+         "File to append one line to for each answered request; -: standard "
+         "output; empty: none",
+         ""),
+    TEXT(ADVANCED, "trace-file", "FILE", "", S | R, trace_file,
+         "File to append the trace of each ended request to, one line of "
+         "OTLP JSON; empty: none",
+         ""),
+    TEXT(ADVANCED, "otlp-traces-endpoint", "URL", "", S | R,
+         otlp_traces_endpoint,
+         "URL of an OpenTelemetry collector for traces (OTLP over HTTP, as "
+         "JSON); empty: none",
+         "For example http://127.0.0.1:4318. https:// uses the certificates "
+         "that the system trusts. /v1/traces is appended where the URL does "
+         "not end so"),
+    TEXT(ADVANCED, "otlp-headers-file", "FILE", "", S | R, otlp_headers_file,
+         "File with HTTP headers for --otlp-traces-endpoint, such as "
+         "Authorization",
+         "A line `Name: value` for each. Only its owner may have access to "
+         "the file. Reloaded at SIGHUP"),
+    SIZE(ADVANCED, "otlp-queue-bytes", "8m", 65536, GIGA, S | R,
+         otlp_queue_bytes,
+         "Memory for spans that wait for the collector; further spans are "
+         "dropped and counted",
+         ""),
+    FLAG(ADVANCED, "enable-cpu-metrics", S | R, cpu_metrics,
+         "Export nv_cpu_utilization and nv_cpu_memory_* in /metrics",
+         ""),
+    FLAG(ADVANCED, "enable-gpu-metrics", S | R, gpu_metrics,
+         "Accepted as by Triton on a host without a GPU; refused on one "
+         "with a GPU",
+         "This version does not measure nv_gpu_*"),
+    TIME(ADVANCED, "heartbeat-ms", "250", 10, HOUR_MS, ALL, heartbeat_ms,
+         "Interval of heartbeats",
+         ""),
+    TIME(ADVANCED, "suspect-ms", "1000", 20, HOUR_MS, ALL, suspect_ms,
+         "Silence after which a peer gets no new work",
+         ""),
+    TIME(ADVANCED, "dead-ms", "2500", 40, HOUR_MS, ALL, dead_ms,
+         "Silence after which a peer counts as dead",
+         ""),
+    TIME(ADVANCED, "compute-watchdog-ms", "120000", 100, HOUR_MS, S | WORKERS,
+         compute_watchdog_ms,
+         "Longest time without a finished layer operation before a worker "
+         "exits to be restarted",
+         ""),
     TIME(ADVANCED, "lame-duck-ms", "2000", 0, HOUR_MS, S | R, lame_duck_ms,
          "Time for which a stopping router is not ready but still accepts "
          "requests",
@@ -632,74 +667,39 @@ const bt_option_t bt_config_options[] = {
     TIME(ADVANCED, "drain-ms", "30000", 0, HOUR_MS, ALL, drain_ms,
          "Maximum time to finish running requests at SIGTERM",
          ""),
-    TEXT(COMMON, "model-repository", "DIR", "", S | R, model_repository,
-         "Triton model repository whose config.pbtxt files set options",
-         "Its models are preprocessing, tensorrt_llm, postprocessing, "
-         "ensemble and tensorrt_llm_bls. A setting takes effect where no "
-         "option says otherwise"),
-    CHOICE(ADVANCED, "batching-strategy", "inflight_fused_batching",
-         "inflight_fused_batching, inflight_batching, V1", ALL,
-         batching_strategy,
-         "Batching: in flight, or static batches (V1)",
-         "inflight_fused_batching and inflight_batching are the same: "
-         "sequences join at the next iteration. V1 is a baseline: a static "
-         "batch starts as one, and no sequence joins until all of it have "
-         "ended. With V1, /metrics has nv_trt_llm_v1_metrics instead of the "
-         "in-flight family, and no sequence joins an iteration midway"),
-    FLAG(ADVANCED, "exclude-input-in-output", S | R, exclude_input_in_output,
-         "Triton models leave the prompt out of text and ids where a "
-         "request does not say",
-         "Streams always leave it out"),
-    CHOICE(ADVANCED, "unknown-fields", "warn", "ignore, warn, error", S | R,
-         unknown_fields,
-         "Handling of unknown JSON fields in requests",
-         "warn: ignored, and named in the response header "
-         "x-baton-ignored-fields. error: refused with an error that names "
-         "them and what may have been meant"),
-    FLAG(ADVANCED, "accumulate-tokens", S | R, accumulate_tokens,
-         "Each response of a tensorrt_llm_bls stream contains all text so "
-         "far",
+    TEXT(COMMON, "join", "URL[,URL]", "", WORKERS, join,
+         "Control URLs of the routers to work for, comma separated",
          ""),
-    CHOICE(ADVANCED, "shared-memory", "off", "off, on", S | R, shared_memory,
-         "Clients may pass tensors in POSIX shared memory of this host",
-         "Every client that reaches the server can then make it read and "
-         "write, by name, any such memory of its own user"),
-    CHOICE(ADVANCED, "out-of-vocabulary-ids", "refuse", "refuse, modulo", S |
-         R, out_of_vocabulary_ids,
-         "Handling of prompt token ids outside the vocabulary",
-         "refuse: the request is refused. modulo: each id counts modulo the "
-         "vocabulary, for load generators that draw any number as an id"),
-    COUNT(ADVANCED, "max-queue-delay-us", "0", 0, 1000000, "us", S | R,
-         max_queue_delay_us,
-         "Time that a request waits in the router to be batched with others",
+    TEXT(ADVANCED, "join-dir", "DIR", "", R | WORKERS, join_dir,
+         "Directory shared by routers and workers for discovery",
+         "A router keeps a file with its --listen address there while it "
+         "takes requests. A worker works for all routers that it finds "
+         "there, as they come and go"),
+    TEXT(COMMON, "listen", "URL", "", R, listen,
+         "Control URL at which the router accepts workers",
          ""),
-    COUNT(ADVANCED, "kv-tokens", "0", 0, 1u << 30, "tokens", S | WORKERS,
-         kv_tokens,
-         "Maximum number of KV tokens of each worker; 0: what --kv-memory "
-         "holds",
+    TEXT(ADVANCED, "rank-host", "ADDR", "127.0.0.1", WORKERS, rank_host,
+         "Address at which rank 0 accepts the other ranks of its instance",
+         "For --tp and --pp over several hosts. Control links need no "
+         "address: workers dial their routers"),
+    TEXT(INTERNAL, "launcher", "PATH", "", R, launcher,
+         "Socket of the launcher that started this router; empty: none",
+         "It reports processes to the router and takes administration "
+         "commands"),
+    TEXT(ADVANCED, "run-dir", "DIR", "", R | WORKERS, run_dir,
+         "Directory for the sockets of processes on one host",
          ""),
-    COUNT(ADVANCED, "kv-free-percent", "0", 0, 100, "percent", S | WORKERS,
-         kv_free_percent,
-         "Share for KV of the memory that the model leaves, where "
-         "--kv-memory is 0",
-         "Of the memory of the host, which other processes need too, never "
-         "more than the default. 0: a quarter"),
-    FLAG(ADVANCED, "enable-cpu-metrics", S | R, cpu_metrics,
-         "Export nv_cpu_utilization and nv_cpu_memory_* in /metrics",
+    TEXT(COMMON, "cluster-key-file", "FILE", "", R | WORKERS,
+         cluster_key_file,
+         "File with the cluster key, the same for all processes",
+         "Or with a MUNGE credential that contains the key, made for this "
+         "user alone"),
+    TEXT(ADVANCED, "munge-socket", "PATH", "", R | WORKERS, munge_socket,
+         "Socket of munged, where --cluster-key-file is a credential; "
+         "empty: the default of munged",
          ""),
-    FLAG(ADVANCED, "enable-gpu-metrics", S | R, gpu_metrics,
-         "Accepted as by Triton on a host without a GPU; refused on one "
-         "with a GPU",
-         "This version does not measure nv_gpu_*"),
-    TEXT(ADVANCED, "vertex-health-route", "PATH", "", S | R,
-         vertex_health_route,
-         "Path of health checks of Vertex AI; empty: that of "
-         "AIP_HEALTH_ROUTE, if set",
-         ""),
-    TEXT(ADVANCED, "vertex-predict-route", "PATH", "", S | R,
-         vertex_predict_route,
-         "Path of predictions of Vertex AI; empty: that of "
-         "AIP_PREDICT_ROUTE, if set",
+    TEXT(ADVANCED, "name", "NAME", "", R | WORKERS, name,
+         "Name of this instance in logs and metrics",
          ""),
 };
 /* clang-format on */
@@ -715,6 +715,32 @@ const bt_option_t *bt_config_option_find(const char *name, size_t n)
         }
     }
     return NULL;
+}
+
+const char *bt_config_section(const bt_option_t *option)
+{
+    static const struct {
+        const char *title;
+        const char *first; /* its options follow one another in the table */
+    } sections[] = {
+        {"Models", "model"},
+        {"Processes and cores", "prefill"},
+        {"Addresses and access", "http"},
+        {"Memory", "kv-memory"},
+        {"Batches", "max-batch-size"},
+        {"Requests and their limits", "tokenizer-threads"},
+        {"Devices and transports", "backend"},
+        {"Logs, traces and metrics", "log-level"},
+        {"Failures and stopping", "heartbeat-ms"},
+        {"Other options", "join"},
+    };
+    size_t i = BT_ARRAY_LEN(sections) - 1;
+
+    while (option < bt_config_option_find(sections[i].first,
+                                          strlen(sections[i].first))) {
+        i--;
+    }
+    return sections[i].title;
 }
 
 /* @param [out] distance_p  SIZE_MAX: none is near enough */

@@ -77,26 +77,9 @@ const bt_option_t *bt_config_option_closest(const char *name, size_t n,
 const char *bt_config_word_closest(const char *name, size_t n,
                                    unsigned programs);
 
-/** Heading of --help and of the manual, with its options in the order of the
- *  table. */
-typedef struct bt_option_section {
-    const char *title;
-    const char *const *names; /**< option names; ends with NULL */
-} bt_option_section_t;
-
-#define BT_CONFIG_N_SECTIONS 10
-
-/** Groups in the order of --help; the last one has no names: it is for
- *  options in no other group. */
-extern const bt_option_section_t bt_config_sections[BT_CONFIG_N_SECTIONS];
-
-/** Returns the index of an option's group. */
-size_t bt_config_section_of(const bt_option_t *option);
-
-/** True when the group has an option of one of these programs (0: of any) and
- *  of @a tier or a more common one. */
-bool bt_config_section_is_used(size_t group, unsigned programs,
-                               bt_option_tier_t tier);
+/** Returns the heading of an option in --help and in the manual: one string
+ *  for all options of a section, which follow one another in the table. */
+const char *bt_config_section(const bt_option_t *option);
 
 /** Writes the environment variable's name, `BATON_KV_MEMORY`, into @a out. */
 void bt_config_option_env(const bt_option_t *option, char *out, size_t bytes);
@@ -145,8 +128,8 @@ typedef struct bt_config_findings {
     bool are_cut; /**< no memory for one more */
 } bt_config_findings_t;
 
-#define BT_CONFIG_N_ADDRESSES  3 /* http, grpc, metrics */
-#define BT_CONFIG_TRITON_BYTES 128
+#define BT_CONFIG_N_ADDRESSES   3 /* http, grpc, metrics */
+#define BT_CONFIG_ADDRESS_BYTES 128
 
 struct bt_config_store {
     unsigned program;
@@ -165,11 +148,11 @@ struct bt_config_store {
     char pulled_names[BT_CONFIG_MAX_MODELS][BT_CONFIG_MODEL_NAME_BYTES];
     bool words[BT_CONFIG_MAX_MODELS]; /**< given without --model */
     bt_repository_t *repository;      /**< owned, or NULL */
-    /** Hosts and ports of --http, --grpc and --metrics, from tritonserver's
-     *  options. */
-    char triton_hosts[BT_CONFIG_N_ADDRESSES][BT_CONFIG_TRITON_BYTES];
-    char triton_ports[BT_CONFIG_N_ADDRESSES][BT_CONFIG_TRITON_BYTES];
-    bool says_host; /**< triton_hosts[0] was set by --host */
+    /** Hosts and ports of --http, --grpc and --metrics that options of other
+     *  servers gave, and the last of those for each. */
+    char hosts[BT_CONFIG_N_ADDRESSES][BT_CONFIG_ADDRESS_BYTES];
+    char ports[BT_CONFIG_N_ADDRESSES][BT_CONFIG_ADDRESS_BYTES];
+    char address_wheres[BT_CONFIG_N_ADDRESSES][BT_CONFIG_ADDRESS_BYTES];
 };
 
 /** True when @a arg, with its dashes and perhaps `=VALUE`, is an option of
@@ -191,24 +174,10 @@ BT_MUST_CHECK bt_status_t bt_config_synonyms_take(bt_config_store_t *store,
  *  NULL: none. */
 const bt_option_t *bt_config_synonym_of(const char *name, size_t n);
 
-/** True when the name is a tritonserver option that baton serve accepts. */
-bool bt_config_triton_knows(const char *name, size_t n);
-/** Returns the option for which a tritonserver option is another name; NULL:
- *  none. */
-const bt_option_t *bt_config_triton_of(const char *name, size_t n);
-/**
- * Applies a tritonserver option that bt_config_triton_knows().
- * @param [in]  value   behind "=", or NULL
- * @param [out] used_p  @a next was the value
- * @retval BT_ERR_INVALID_PARAM  Printed.
- */
-BT_MUST_CHECK bt_status_t bt_config_triton_take(bt_config_store_t *store,
-                                                const char *name, size_t n,
-                                                const char *value,
-                                                const char *next, bool *used_p);
 /** Combines the collected hosts and ports into addresses, after all sources
  *  are read. */
-BT_MUST_CHECK bt_status_t bt_config_triton_addresses(bt_config_store_t *store);
+BT_MUST_CHECK bt_status_t
+bt_config_addresses_complete(bt_config_store_t *store);
 
 /**
  * Checks and stores one value unless a source of higher precedence has set it.
@@ -281,12 +250,6 @@ BT_MUST_CHECK bt_status_t bt_config_file_read(bt_config_store_t *store,
  */
 BT_MUST_CHECK bt_status_t bt_config_repository_read(bt_config_store_t *store);
 
-/**
- * Checks that the options of client-facing servers are consistent.
- * @retval BT_ERR_INVALID_PARAM  No; printed.
- */
-BT_MUST_CHECK bt_status_t bt_config_check_doors(const bt_config_store_t *store);
-
 /** Checks constraints between several options. @retval BT_ERR_INVALID_PARAM
  *  No; printed. */
 BT_MUST_CHECK bt_status_t
@@ -301,10 +264,9 @@ void bt_config_help_print(unsigned program, bt_option_tier_t tier,
 const char *bt_config_program_title(unsigned program);
 
 /** Reports an error: prints `PROGRAM: text` on standard error, or keeps it
- *  if all errors are collected. The caller then returns
- *  BT_ERR_INVALID_PARAM. */
-void bt_config_complain(const bt_config_store_t *store, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+ *  if all errors are collected. @return BT_ERR_INVALID_PARAM */
+bt_status_t bt_config_complain(const bt_config_store_t *store, const char *fmt,
+                               ...) __attribute__((format(printf, 2, 3)));
 /** Reports a note, which is no error: `PROGRAM: note: text`. */
 void bt_config_note(const bt_config_store_t *store, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Values of options: parsed, checked and printed. */
 #include <arpa/inet.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
-#include "common/base/limits.h"
-#include "common/base/log.h"
+#include "common/base/json_doc.h"
 #include "common/base/status.h"
 #include "common/config/config.h"
 #include "common/config/config_options.h"
 
 #define HOST_BYTES 256
 #define WHY_BYTES  160
+#define HOUR_MS    3600000u
 
 /* Powers of 1024, whatever they are called: memory is not sold by powers of
  * 1000, and 2g, 2GB and 2GiB of one command line should not be two sizes. */
@@ -340,70 +341,158 @@ bool bt_config_is_loopback(const char *host)
     return strcasecmp(host, "localhost") == 0;
 }
 
-/* Numbers as counted of running processes; tests/integration/test_limits.py
- * counts them again.
- *
- * Of nng (1.5.2) four threads resolve names, and three poll, reap and keep
- * time. The others depend on the CPUs that are online: twice as many run
- * tasks, 16 at most, and as many again expire, 8 at most. */
-#define NNG_THREADS 7
-#define NNG_TASKS   16
-#define NNG_EXPIRE  8
-/* A router itself; its main, access and trace logs, an OTLP exporter; links;
- * the background and file threads of the parsing pool. */
-#define ROUTER_THREADS 9
-/* A worker itself, its log, links, the directory of routers, what touches
- * the pool's pages, UCX, a team of ranks. */
-#define WORKER_THREADS 7
+/* Targets of models: `--model-targets NAME=TTFT/ITL,...`. */
 
-static uint64_t nng_threads(uint32_t n_online)
+/* Parses a whole number of ms up to most, and the separator after it. */
+static const char *read_ms(const char *text, uint32_t most, uint32_t *ms_p)
 {
-    const uint32_t tasks = 2 * n_online;
+    uint64_t ms = 0;
+    size_t n = 0;
 
-    return NNG_THREADS + ((tasks < NNG_TASKS) ? tasks : NNG_TASKS) +
-           ((n_online < NNG_EXPIRE) ? n_online : NNG_EXPIRE);
-}
-
-/* Tokenizing is the pool's main work: some 10 MB/s a thread. */
-uint32_t bt_parse_threads(const bt_config_t *config, uint32_t n_cpus)
-{
-    uint32_t n = config->tokenizer_threads;
-
-    if (n == 0) {
-        n = n_cpus / 4;
-        n = (n > 8) ? 8 : n;
+    for (; (text[n] >= '0') && (text[n] <= '9') && (ms <= most); n++) {
+        ms = 10 * ms + (uint64_t)(text[n] - '0');
     }
-    return (n < 2) ? 2 : n;
+    if ((n == 0) || (ms > most)) {
+        return NULL;
+    }
+    *ms_p = (uint32_t)ms;
+    return text + n;
 }
 
-uint64_t bt_router_threads(uint32_t n_online, uint64_t n_parse)
+bool bt_config_targets_next(const char **text_p, bt_config_targets_t *targets_p)
 {
-    return nng_threads(n_online) + ROUTER_THREADS + n_parse;
+    bt_config_targets_t targets = {.name = *text_p};
+    const char *text = strchr(targets.name, '=');
+
+    if (text == NULL) {
+        return false;
+    }
+    targets.n_name = (size_t)(text - targets.name);
+    if (!bt_config_is_model_name(targets.name, targets.n_name)) {
+        return false;
+    }
+    text = read_ms(text + 1, 24 * HOUR_MS, &targets.ttft_ms);
+    if ((text == NULL) || (*text != '/')) {
+        return false;
+    }
+    text = read_ms(text + 1, HOUR_MS, &targets.itl_ms);
+    if ((text == NULL) || ((*text != ',') && (*text != '\0')) ||
+        ((text[0] == ',') && (text[1] == '\0'))) {
+        return false;
+    }
+    *text_p = text + ((*text == ',') ? 1 : 0);
+    *targets_p = targets;
+    return true;
 }
 
-uint64_t bt_worker_threads(uint32_t n_online, uint64_t n_compute)
+void bt_config_model_targets(const bt_config_t *config, const char *model,
+                             uint32_t *ttft_ms_p, uint32_t *itl_ms_p)
 {
-    return nng_threads(n_online) + WORKER_THREADS + n_compute;
+    const char *text = config->model_targets;
+    bt_config_targets_t targets;
+
+    *ttft_ms_p = config->ttft_target_ms;
+    *itl_ms_p = config->itl_target_ms;
+    while ((*text != '\0') && bt_config_targets_next(&text, &targets)) {
+        if ((strlen(model) == targets.n_name) &&
+            (memcmp(model, targets.name, targets.n_name) == 0)) {
+            *ttft_ms_p = targets.ttft_ms;
+            *itl_ms_p = targets.itl_ms;
+        }
+    }
 }
 
-uint32_t bt_online_cpus(void)
-{
-    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+/* Sampling that a model's requests have by default:
+ * `--override-generation-config JSON`, an option of vLLM. */
 
-    return (n < 1) ? 1 : (uint32_t)n;
+typedef struct field {
+    const char *name;
+    double min, max;
+    size_t value; /* a double of bt_config_sampling_t */
+    size_t said;  /* its has_* member */
+} field_t;
+
+#define FIELD(name, min, max)                                      \
+    {                                                              \
+#name, (min), (max), offsetof(bt_config_sampling_t, name), \
+            offsetof(bt_config_sampling_t, has_##name)             \
+    }
+
+static const field_t fields[] = {
+    FIELD(temperature, 0.0, 100.0),
+    FIELD(top_p, 1e-6, 1.0),
+    FIELD(top_k, 0.0, 1e6),
+    FIELD(min_p, 0.0, 1.0),
+    FIELD(repetition_penalty, 0.01, 100.0),
+};
+
+static const field_t *find(const bt_json_node_t *key)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(fields); i++) {
+        if (bt_json_is(key, fields[i].name)) {
+            return &fields[i];
+        }
+    }
+    return NULL;
 }
 
-bt_status_t bt_program_threads_check(uint64_t n)
+static bt_status_t read_field(const bt_json_node_t *key,
+                              const bt_json_node_t *value,
+                              bt_config_sampling_t *sampling, char *why,
+                              size_t bytes)
 {
-    bt_limit_t limit;
+    const field_t *field = find(key);
+    double number = 0.0;
 
-    bt_limits_threads("", &limit);
-    if (n <= limit.left) {
+    if (field == NULL) {
+        snprintf(why, bytes,
+                 "%.*s is none of temperature, top_p, top_k, min_p and "
+                 "repetition_penalty",
+                 (int)((key->len < 40) ? key->len : 40), key->text);
+        return BT_ERR_INVALID_PARAM;
+    }
+    if (!bt_json_as_double(value, &number) || (number < field->min) ||
+        (number > field->max)) {
+        snprintf(why, bytes, "%s is not a number from %g to %g", field->name,
+                 field->min, field->max);
+        return BT_ERR_INVALID_PARAM;
+    }
+    memcpy((char *)sampling + field->value, &number, sizeof(number));
+    *((bool *)((char *)sampling + field->said)) = true;
+    return BT_OK;
+}
+
+bt_status_t bt_config_sampling_read(const char *text,
+                                    bt_config_sampling_t *sampling_p, char *why,
+                                    size_t why_bytes)
+{
+    bt_config_sampling_t sampling = {0};
+    bt_json_doc_t *doc = NULL;
+    const bt_json_node_t *root, *key;
+    bt_status_t status = BT_OK;
+
+    if (text[0] == '\0') {
+        *sampling_p = sampling;
         return BT_OK;
     }
-    BT_LOG_ERROR("up to %" PRIu64 " threads are needed, and %" PRIu64
-                 " of %" PRIu64 " are left "
-                 "(%s)",
-                 n, limit.left, limit.most, limit.by);
-    return BT_ERR_NO_MEMORY;
+    if (bt_json_doc_parse(text, strlen(text), why, why_bytes, &doc) != BT_OK) {
+        return BT_ERR_INVALID_PARAM;
+    }
+    root = bt_json_doc_root(doc);
+    if (!bt_json_is_kind(root, BT_JSON_OBJECT)) {
+        snprintf(why, why_bytes, "it is no JSON object");
+        status = BT_ERR_INVALID_PARAM;
+    } else {
+        key = bt_json_first(root);
+        for (uint32_t i = 0; (i < root->n) && (status == BT_OK); i++) {
+            status = read_field(key, bt_json_next(doc, key), &sampling, why,
+                                why_bytes);
+            key = bt_json_next(doc, bt_json_next(doc, key));
+        }
+    }
+    bt_json_doc_free(doc);
+    if (status == BT_OK) {
+        *sampling_p = sampling;
+    }
+    return status;
 }

@@ -330,10 +330,10 @@ static void help_lines_fit_a_terminal(void **state)
  * read it back to the same configuration. */
 static void child_arguments_are_exactly_the_non_default_values(void **state)
 {
-    static const char want[] = "--kv-memory=1536m\0"
+    static const char want[] = "--local-prefill=on\0"
+                               "--kv-memory=1536m\0"
                                "--max-batch-size=8\0"
-                               "--log-level=debug\0"
-                               "--local-prefill=on\0";
+                               "--log-level=debug\0";
     const bt_config_t *c = NULL;
     bt_config_store_t *store = NULL;
     bt_strbuf_t out;
