@@ -10,15 +10,27 @@
 
 #define NAME_BYTES 96
 
-bt_status_t bt_loader_fail(const bt_loader_t *loader, bt_status_t status,
+bt_status_t bt_loader_fail(bt_loader_t *loader, bt_status_t status,
                            const char *fmt, ...)
 {
     va_list args;
 
-    va_start(args, fmt);
-    vsnprintf(loader->why, loader->why_bytes, fmt, args);
-    va_end(args);
-    return status;
+    if (loader->status == BT_OK) {
+        loader->status = status;
+        va_start(args, fmt);
+        vsnprintf(loader->why, loader->why_bytes, fmt, args);
+        va_end(args);
+    }
+    return loader->status;
+}
+
+void bt_loader_check_attention(bt_loader_t *loader,
+                               const bt_attention_t *attention)
+{
+    if (loader->status == BT_OK) {
+        loader->status = bt_kernels_check_attention(
+            loader->be->caps, attention, loader->why, loader->why_bytes);
+    }
 }
 
 /* Adds to a count; false when it would overflow. */
@@ -30,73 +42,63 @@ static bool count(size_t *total, size_t n, size_t size)
            !__builtin_add_overflow(*total, bytes, total);
 }
 
-bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
-                             size_t row_floats, float **ptr_p)
+void bt_loader_buffer(bt_loader_t *loader, size_t rows, size_t row_floats,
+                      float **ptr_p)
 {
     const size_t before = loader->bytes;
     void *ptr = NULL;
     size_t floats;
 
+    if (loader->status != BT_OK) {
+        return;
+    }
     if (__builtin_mul_overflow(rows, row_floats, &floats) ||
         !count(&loader->bytes, floats, sizeof(float))) {
-        return bt_loader_fail(loader, BT_ERR_INVALID_PARAM,
-                              "a buffer of %zu rows of %zu values is too large",
-                              rows, row_floats);
+        bt_loader_fail(loader, BT_ERR_INVALID_PARAM,
+                       "a buffer of %zu rows of %zu values is too large", rows,
+                       row_floats);
+    } else if (!loader->dry &&
+               (loader->be->ops->buffer_alloc(
+                    loader->be, loader->bytes - before, &ptr) != BT_OK)) {
+        bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                       "out of memory: a buffer of %zu MiB does not fit",
+                       (loader->bytes - before) >> 20);
+    } else {
+        *ptr_p = ptr;
     }
-    if (loader->dry) {
-        return BT_OK;
-    }
-    if (loader->be->ops->buffer_alloc(loader->be, loader->bytes - before,
-                                      &ptr) != BT_OK) {
-        return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                              "out of memory: a buffer of %zu MiB does not fit",
-                              (loader->bytes - before) >> 20);
-    }
-    *ptr_p = ptr;
-    return BT_OK;
 }
 
 /* Finds a tensor, checks its shape (n_out = 0: a vector), and marks it as used.
- * @param [in] spare  The tensor may have more rows. */
-static bt_status_t find_rows(bt_loader_t *loader, const char *name,
-                             uint32_t n_in, uint32_t n_out, bool spare,
-                             const bt_gguf_tensor_t **tensor_p)
+ * @param [in] spare  The tensor may have more rows.
+ * @return NULL: the loader has failed */
+static const bt_gguf_tensor_t *find(bt_loader_t *loader, const char *name,
+                                    uint32_t n_in, uint32_t n_out, bool spare)
 {
     const bt_gguf_tensor_t *const t = bt_gguf_tensor(loader->gguf, name);
     const uint64_t rows = (n_out == 0) ? 1 : n_out;
 
     if (t == NULL) {
-        return bt_loader_fail(loader, BT_ERR_BAD_FILE,
-                              "tensor %s is missing from the file", name);
-    }
-    if ((t->dims[0] != n_in) || (t->dims[1] < rows) ||
-        (!spare && (t->dims[1] != rows)) || (t->dims[2] != 1) ||
-        (t->dims[3] != 1)) {
-        return bt_loader_fail(loader, BT_ERR_BAD_FILE,
-                              "tensor %s has the shape %" PRIu64 " x %" PRIu64
-                              " x %" PRIu64 " x %" PRIu64 ", but the "
-                              "model's numbers call for %u x %u",
-                              name, t->dims[0], t->dims[1], t->dims[2],
-                              t->dims[3], n_in, (uint32_t)rows);
-    }
-    if ((loader->be->caps->weight_types & (1ull << t->type)) == 0) {
-        return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
-                              "the %s back end does not support the type %s "
-                              "of tensor %s",
-                              loader->be->caps->name,
-                              bt_gguf_type_name(t->type), name);
-    }
-    if (loader->used != NULL) {
+        bt_loader_fail(loader, BT_ERR_BAD_FILE,
+                       "tensor %s is missing from the file", name);
+    } else if ((t->dims[0] != n_in) || (t->dims[1] < rows) ||
+               (!spare && (t->dims[1] != rows)) || (t->dims[2] != 1) ||
+               (t->dims[3] != 1)) {
+        bt_loader_fail(loader, BT_ERR_BAD_FILE,
+                       "tensor %s has the shape %" PRIu64 " x %" PRIu64
+                       " x %" PRIu64 " x %" PRIu64 ", but the "
+                       "model's numbers call for %u x %u",
+                       name, t->dims[0], t->dims[1], t->dims[2], t->dims[3],
+                       n_in, (uint32_t)rows);
+    } else if ((loader->be->caps->weight_types & (1ull << t->type)) == 0) {
+        bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                       "the %s back end does not support the type %s of "
+                       "tensor %s",
+                       loader->be->caps->name, bt_gguf_type_name(t->type),
+                       name);
+    } else if (loader->used != NULL) {
         loader->used[t - bt_gguf_tensor_at(loader->gguf, 0)] = true;
     }
-    *tensor_p = t;
-    return BT_OK;
-}
-
-static bt_status_t find(bt_loader_t *loader, const char *name, uint32_t n_in,
-                        uint32_t n_out, const bt_gguf_tensor_t **tensor_p)
-{
-    return find_rows(loader, name, n_in, n_out, false, tensor_p);
+    return (loader->status == BT_OK) ? t : NULL;
 }
 
 /* True when the bytes of the model file's matrices are needed. */
@@ -168,20 +170,22 @@ static void note_width(bt_loader_t *loader, uint32_t type, uint32_t n_in)
     *widest = (n_in > *widest) ? n_in : *widest;
 }
 
-static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
-                        uint32_t n_out, uint32_t n_in, const void *data,
-                        bt_weight_t **weight_p)
+static void pack(bt_loader_t *loader, const char *name, uint32_t type,
+                 uint32_t n_out, uint32_t n_in, const void *data,
+                 bt_weight_t **weight_p)
 {
     const bt_kernels_ops_t *const ops = loader->be->ops;
     const size_t bytes = ops->weight_bytes((bt_ktype_t)type, n_out, n_in);
     bt_status_t status = BT_OK;
 
     if ((bytes == 0) || !count(&loader->weight_bytes, bytes, 1)) {
-        return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
-                              "the %s back end cannot take tensor %s (%s, %u "
-                              "x %u)",
-                              loader->be->caps->name, name, bt_ktype_name(type),
-                              n_in, n_out);
+        bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                       "the %s back end cannot take tensor %s (%s, %u x %u)",
+                       loader->be->caps->name, name, bt_ktype_name(type), n_in,
+                       n_out);
+    }
+    if (loader->status != BT_OK) {
+        return;
     }
     loader->max_weight =
         (bytes > loader->max_weight) ? bytes : loader->max_weight;
@@ -195,18 +199,11 @@ static bt_status_t pack(bt_loader_t *loader, const char *name, uint32_t type,
                                   data, weight_p);
     }
     if (status != BT_OK) {
-        return bt_loader_fail(loader, status, "tensor %s (%zu MiB): %s", name,
-                              bytes >> 20, bt_status_str(status));
-    }
-    if (!loader->dry) {
+        bt_loader_fail(loader, status, "tensor %s (%zu MiB): %s", name,
+                       bytes >> 20, bt_status_str(status));
+    } else if (!loader->dry) {
         tell(loader, name, *weight_p);
     }
-    return BT_OK;
-}
-
-static bt_cut_t whole_of(uint32_t n_out, uint32_t n_in)
-{
-    return (bt_cut_t){.rows = {0, n_out}, .columns = {0, n_in}};
 }
 
 static size_t row_bytes(const bt_gguf_tensor_t *t)
@@ -249,34 +246,43 @@ form_of(bt_loader_t *loader, const bt_gguf_tensor_t *t, const bt_cut_t *cut)
     return t->codes;
 }
 
-/* Returns all bytes of the tensor, from the file or made in scratch that the
- * caller frees. */
-static bt_status_t get_all(bt_loader_t *loader, const char *name,
-                           const bt_gguf_tensor_t *t, void **scratch_p,
-                           const void **data_p)
+/* Takes scratch for a tensor, of @a bytes; NULL: the loader has failed. */
+static void *take_scratch(bt_loader_t *loader, const char *name, size_t bytes)
 {
-    bt_status_t status;
+    void *const scratch =
+        (loader->status == BT_OK) ? bt_calloc_aligned(bytes, 1) : NULL;
 
-    *scratch_p = NULL;
-    *data_p = t->data;
-    if (t->data != NULL) {
-        return BT_OK;
+    if (scratch == NULL) {
+        bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                       "out of memory for tensor %s and its %zu MiB", name,
+                       bytes >> 20);
     }
-    *scratch_p = bt_calloc_aligned(t->bytes, 1);
-    if (*scratch_p == NULL) {
-        return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                              "out of memory for tensor %s and its %zu MiB",
-                              name, t->bytes >> 20);
-    }
-    status = bt_gguf_tensor_copy(t, *scratch_p);
+    return scratch;
+}
+
+/* Fails unless what was done with a tensor has succeeded. */
+static void check(bt_loader_t *loader, const char *name, bt_status_t status)
+{
     if (status != BT_OK) {
-        bt_free(*scratch_p);
-        *scratch_p = NULL;
-        return bt_loader_fail(loader, status, "tensor %s: %s", name,
-                              bt_status_str(status));
+        bt_loader_fail(loader, status, "tensor %s: %s", name,
+                       bt_status_str(status));
     }
-    *data_p = *scratch_p;
-    return BT_OK;
+}
+
+/* Returns all bytes of the tensor, from the file or made in scratch that the
+ * caller frees; NULL: the loader has failed. */
+static const void *get_all(bt_loader_t *loader, const char *name,
+                           const bt_gguf_tensor_t *t, void **scratch_p)
+{
+    *scratch_p = NULL;
+    if (t->data != NULL) {
+        return t->data;
+    }
+    *scratch_p = take_scratch(loader, name, t->bytes);
+    if (*scratch_p != NULL) {
+        check(loader, name, bt_gguf_tensor_copy(t, *scratch_p));
+    }
+    return (loader->status == BT_OK) ? *scratch_p : NULL;
 }
 
 static bool is_whole(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
@@ -286,36 +292,26 @@ static bool is_whole(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
 }
 
 /* Copies the cut's bytes, one row behind the other. */
-static bt_status_t copy_cut(bt_loader_t *loader, const char *name,
-                            const bt_gguf_tensor_t *t, const bt_cut_t *cut,
-                            uint8_t *out)
+static void copy_cut(bt_loader_t *loader, const char *name,
+                     const bt_gguf_tensor_t *t, const bt_cut_t *cut,
+                     uint8_t *out)
 {
-    const void *data = NULL;
+    const uint8_t *data;
     void *scratch = NULL;
     size_t at = 0;
     size_t bytes = 0;
-    bt_status_t status;
 
     if (is_whole(t, cut)) { /* made in place */
-        status = bt_gguf_tensor_copy(t, out);
-        return (status == BT_OK)
-                   ? BT_OK
-                   : bt_loader_fail(loader, status, "tensor %s: %s", name,
-                                    bt_status_str(status));
+        check(loader, name, bt_gguf_tensor_copy(t, out));
+        return;
     }
-    status = get_all(loader, name, t, &scratch, &data);
-    if (status != BT_OK) {
-        return status;
-    }
+    data = get_all(loader, name, t, &scratch);
     (void)column_bytes(t, cut, &at, &bytes); /* checked before */
-    for (uint32_t i = 0; i < cut->rows.n; i++) {
+    for (uint32_t i = 0; (data != NULL) && (i < cut->rows.n); i++) {
         memcpy(out + i * bytes,
-               (const uint8_t *)data +
-                   ((size_t)cut->rows.first + i) * row_bytes(t) + at,
-               bytes);
+               data + ((size_t)cut->rows.first + i) * row_bytes(t) + at, bytes);
     }
     bt_free(scratch);
-    return BT_OK;
 }
 
 /* Returns the memory beside the cut's own that copying it takes. */
@@ -340,22 +336,22 @@ static size_t cut_bytes(const bt_gguf_tensor_t *t, const bt_cut_t *cut)
 }
 
 /* Loads one matrix of a part of a tensor. */
-static bt_status_t pack_cut(bt_loader_t *loader, const char *name,
-                            const bt_gguf_tensor_t *stored, const bt_cut_t *cut,
-                            bt_weight_t **w_p)
+static void pack_cut(bt_loader_t *loader, const char *name,
+                     const bt_gguf_tensor_t *stored, const bt_cut_t *cut,
+                     bt_weight_t **w_p)
 {
     const bt_gguf_tensor_t *const t = form_of(loader, stored, cut);
     const size_t bytes = cut_bytes(t, cut);
     const void *data = NULL;
     uint8_t *scratch = NULL;
-    bt_status_t status = BT_OK;
 
     if (bytes == 0) {
-        return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
-                              "tensor %s (%s) cannot be cut into %u of its %u "
-                              "columns, inside a block",
-                              name, bt_ktype_name(t->type), cut->columns.n,
-                              (uint32_t)t->dims[0]);
+        bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                       "tensor %s (%s) cannot be cut into %u of its %u "
+                       "columns, inside a block",
+                       name, bt_ktype_name(t->type), cut->columns.n,
+                       (uint32_t)t->dims[0]);
+        return;
     }
     if (!in_place(t, cut) &&
         (scratch_bytes(t, cut) + bytes > loader->max_piece)) {
@@ -364,98 +360,79 @@ static bt_status_t pack_cut(bt_loader_t *loader, const char *name,
     if (reads_matrices(loader) && in_place(t, cut)) {
         data = (const uint8_t *)t->data + cut->rows.first * row_bytes(t);
     } else if (reads_matrices(loader)) {
-        scratch = bt_calloc_aligned(bytes, 1);
+        scratch = take_scratch(loader, name, bytes);
         if (scratch == NULL) {
-            return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                                  "out of memory for tensor %s and its %zu MiB",
-                                  name, bytes >> 20);
+            return;
         }
-        status = copy_cut(loader, name, t, cut, scratch);
+        copy_cut(loader, name, t, cut, scratch);
         data = scratch;
     }
-    if (status == BT_OK) {
-        status =
-            pack(loader, name, t->type, cut->rows.n, cut->columns.n, data, w_p);
-    }
+    pack(loader, name, t->type, cut->rows.n, cut->columns.n, data, w_p);
     bt_free(scratch);
-    return status;
 }
 
-bt_status_t bt_loader_matrix(bt_loader_t *loader, const char *name,
-                             uint32_t n_out, uint32_t n_in, bt_share_t columns,
-                             uint32_t part, bt_weight_t **w_p)
+void bt_loader_matrix(bt_loader_t *loader, const char *name, uint32_t n_out,
+                      uint32_t n_in, bt_share_t columns, uint32_t part,
+                      bt_weight_t **w_p)
 {
-    const bt_gguf_tensor_t *t = NULL;
-    const bt_status_t status = find(loader, name, n_in, n_out, &t);
-    bt_cut_t cut = whole_of(n_out, n_in);
+    const bt_gguf_tensor_t *const t = find(loader, name, n_in, n_out, false);
+    const bt_cut_t cut = {.rows = {0, n_out}, .columns = columns};
     char of_part[NAME_BYTES];
 
-    if (status != BT_OK) {
-        return status;
+    if (t != NULL) {
+        snprintf(of_part, sizeof(of_part), (part == 0) ? "%s" : "%s/%u", name,
+                 part);
+        pack_cut(loader, of_part, t, &cut, w_p);
     }
-    cut.columns = columns;
-    snprintf(of_part, sizeof(of_part), (part == 0) ? "%s" : "%s/%u", name,
-             part);
-    return pack_cut(loader, of_part, t, &cut, w_p);
 }
 
-bt_status_t bt_loader_first_rows(bt_loader_t *loader, const char *name,
-                                 uint32_t n_out, uint32_t n_in, bt_share_t rows,
-                                 bt_weight_t **w_p)
+void bt_loader_first_rows(bt_loader_t *loader, const char *name, uint32_t n_out,
+                          uint32_t n_in, bt_share_t rows, bt_weight_t **w_p)
 {
-    const bt_gguf_tensor_t *t = NULL;
-    const bt_status_t status = find_rows(loader, name, n_in, n_out, true, &t);
-    bt_cut_t cut = whole_of(n_out, n_in);
+    const bt_gguf_tensor_t *const t = find(loader, name, n_in, n_out, true);
+    const bt_cut_t cut = {.rows = rows, .columns = {0, n_in}};
 
-    if (status != BT_OK) {
-        return status;
+    if (t != NULL) {
+        pack_cut(loader, name, t, &cut, w_p);
     }
-    cut.rows = rows;
-    return pack_cut(loader, name, t, &cut, w_p);
 }
 
-bt_status_t bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
-                             float **values_p)
+void bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
+                      float **values_p)
 {
-    const bt_gguf_tensor_t *t = NULL;
-    bt_status_t status = find(loader, name, n, 0, &t);
-    const void *data = NULL;
+    const bt_gguf_tensor_t *const t = find(loader, name, n, 0, false);
+    const void *data;
     void *scratch = NULL;
-    float *values;
+    float *values = NULL;
 
-    if (status == BT_OK) {
-        status = get_all(loader, name, t, &scratch, &data);
+    if (t == NULL) {
+        return;
     }
-    if (status != BT_OK) {
-        return status;
+    data = get_all(loader, name, t, &scratch);
+    if (data != NULL) {
+        values = bt_calloc(n, sizeof(*values));
     }
-    values = bt_calloc(n, sizeof(*values));
     if (values == NULL) {
+        bt_loader_fail(loader, BT_ERR_NO_MEMORY, "out of memory for tensor %s",
+                       name);
         bt_free(scratch);
-        return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                              "out of memory for tensor %s", name);
+        return;
     }
-    status = bt_dequantize((bt_ktype_t)t->type, data, n, values);
+    check(loader, name, bt_dequantize((bt_ktype_t)t->type, data, n, values));
     bt_free(scratch);
-    if (status != BT_OK) {
-        bt_free(values);
-        return bt_loader_fail(loader, status, "tensor %s: %s", name,
-                              bt_status_str(status));
-    }
     *values_p = values;
-    return BT_OK;
 }
 
-bt_status_t bt_loader_table(bt_loader_t *loader, const char *what,
-                            float *values, size_t n, float **ptr_p)
+void bt_loader_table(bt_loader_t *loader, const char *what, float *values,
+                     size_t n, float **ptr_p)
 {
-    bt_status_t status = bt_loader_buffer(loader, 1, n, ptr_p);
+    bt_status_t status;
 
-    if ((status == BT_OK) && (values == NULL) && !loader->dry) {
-        status = bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                                "out of memory for %s", what);
+    bt_loader_buffer(loader, 1, n, ptr_p);
+    if ((values == NULL) && !loader->dry) {
+        bt_loader_fail(loader, BT_ERR_NO_MEMORY, "out of memory for %s", what);
     }
-    if ((status == BT_OK) && !loader->dry) {
+    if ((loader->status == BT_OK) && !loader->dry) {
         status = loader->be->ops->copy_in(loader->be, *ptr_p, values,
                                           n * sizeof(*values));
         if (status != BT_OK) {
@@ -464,34 +441,29 @@ bt_status_t bt_loader_table(bt_loader_t *loader, const char *what,
         }
     }
     bt_free(values);
-    return status;
 }
 
-bt_status_t bt_loader_vector_part(bt_loader_t *loader, const char *name,
-                                  uint32_t n, bt_share_t part, float **ptr_p)
+void bt_loader_vector_part(bt_loader_t *loader, const char *name, uint32_t n,
+                           bt_share_t part, float **ptr_p)
 {
-    const bt_gguf_tensor_t *t;
     float *values = NULL;
-    bt_status_t status = find(loader, name, n, 0, &t);
 
-    if (status != BT_OK) {
-        return status;
-    }
     if (loader->dry) {
-        return bt_loader_buffer(loader, 1, part.n, ptr_p);
+        (void)find(loader, name, n, 0, false);
+        bt_loader_buffer(loader, 1, part.n, ptr_p);
+        return;
     }
-    status = bt_loader_values(loader, name, n, &values);
-    if (status != BT_OK) {
-        return status;
+    bt_loader_values(loader, name, n, &values);
+    if (values != NULL) {
+        memmove(values, values + part.first, part.n * sizeof(*values));
+        bt_loader_table(loader, name, values, part.n, ptr_p);
     }
-    memmove(values, values + part.first, part.n * sizeof(*values));
-    return bt_loader_table(loader, name, values, part.n, ptr_p);
 }
 
-bt_status_t bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
-                             float **ptr_p)
+void bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
+                      float **ptr_p)
 {
-    return bt_loader_vector_part(loader, name, n, (bt_share_t){0, n}, ptr_p);
+    bt_loader_vector_part(loader, name, n, (bt_share_t){0, n}, ptr_p);
 }
 
 bool bt_loader_has(const bt_loader_t *loader, const char *name)
@@ -499,53 +471,43 @@ bool bt_loader_has(const bt_loader_t *loader, const char *name)
     return bt_gguf_tensor(loader->gguf, name) != NULL;
 }
 
-bt_status_t bt_loader_biases(bt_loader_t *loader, uint32_t layer,
-                             const bt_piece_t *pieces, uint32_t n_pieces,
-                             float **ptr_p)
+void bt_loader_biases(bt_loader_t *loader, uint32_t layer,
+                      const bt_piece_t *pieces, uint32_t n_pieces,
+                      float **ptr_p)
 {
-    const bt_kernels_ops_t *const ops = loader->be->ops;
-    const bt_gguf_tensor_t *t;
     char name[NAME_BYTES];
     size_t total = 0;
     size_t at = 0;
-    bt_status_t status = BT_OK;
 
-    for (uint32_t i = 0; (status == BT_OK) && (i < n_pieces); i++) {
+    for (uint32_t i = 0; i < n_pieces; i++) {
         snprintf(name, sizeof(name), "blk.%u.%s.bias", layer, pieces[i].name);
-        status = find(loader, name, pieces[i].n_out, 0, &t);
+        (void)find(loader, name, pieces[i].n_out, 0, false);
         total += pieces[i].rows.n;
     }
-    if (status == BT_OK) {
-        status = bt_loader_buffer(loader, 1, total, ptr_p);
-    }
-    for (uint32_t i = 0; (status == BT_OK) && !loader->dry && (i < n_pieces);
-         i++) {
+    bt_loader_buffer(loader, 1, total, ptr_p);
+    for (uint32_t i = 0; !loader->dry && (i < n_pieces); i++) {
         const bt_share_t rows = pieces[i].rows;
         float *values = NULL;
 
         snprintf(name, sizeof(name), "blk.%u.%s.bias", layer, pieces[i].name);
-        status = bt_loader_values(loader, name, pieces[i].n_out, &values);
-        if (status == BT_OK) {
-            status = ops->copy_in(loader->be, *ptr_p + at, values + rows.first,
-                                  rows.n * sizeof(*values));
-            if (status != BT_OK) {
-                bt_loader_fail(loader, status, "tensor %s: %s", name,
-                               bt_status_str(status));
-            }
+        bt_loader_values(loader, name, pieces[i].n_out, &values);
+        if (values != NULL) {
+            check(loader, name,
+                  loader->be->ops->copy_in(loader->be, *ptr_p + at,
+                                           values + rows.first,
+                                           rows.n * sizeof(*values)));
         }
         bt_free(values);
         at += rows.n;
     }
-    return status;
 }
 
 /* Loads one matrix of all pieces' rows: their bytes one after the other. */
-static bt_status_t pack_together(bt_loader_t *loader, const char *name,
-                                 const bt_gguf_tensor_t *const *tensors,
-                                 const bt_piece_t *pieces, uint32_t n_pieces,
-                                 uint32_t n_in, bt_linear_t *linear)
+static void pack_together(bt_loader_t *loader, const char *name,
+                          const bt_gguf_tensor_t *const *tensors,
+                          const bt_piece_t *pieces, uint32_t n_pieces,
+                          uint32_t n_in, bt_linear_t *linear)
 {
-    bt_status_t status;
     uint8_t *joined = NULL;
     uint32_t n_out = 0;
     size_t scratch = 0;
@@ -564,72 +526,55 @@ static bt_status_t pack_together(bt_loader_t *loader, const char *name,
         loader->max_piece = bytes + scratch;
     }
     if (reads_matrices(loader)) {
-        joined = bt_calloc_aligned(bytes, 1);
-        if (joined == NULL) {
-            return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                                  "out of memory for tensor %s and its %zu MiB",
-                                  name, bytes >> 20);
-        }
-        for (uint32_t i = 0; i < n_pieces; i++) {
+        joined = take_scratch(loader, name, bytes);
+        for (uint32_t i = 0; (joined != NULL) && (i < n_pieces); i++) {
             const bt_cut_t cut = {.rows = pieces[i].rows, .columns = {0, n_in}};
 
-            status = copy_cut(loader, name, tensors[i], &cut, joined + at);
-            if (status != BT_OK) {
-                bt_free(joined);
-                return status;
-            }
+            copy_cut(loader, name, tensors[i], &cut, joined + at);
             at += pieces[i].rows.n * row_bytes(tensors[i]);
         }
     }
     linear->n_parts = 1;
     linear->n_out[0] = n_out;
-    status = pack(loader, name, tensors[0]->type, n_out, n_in, joined,
-                  &linear->weights[0]);
+    pack(loader, name, tensors[0]->type, n_out, n_in, joined,
+         &linear->weights[0]);
     bt_free(joined);
-    return status;
 }
 
-bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
-                             const bt_piece_t *pieces, uint32_t n_pieces,
-                             uint32_t n_in, bt_linear_t *linear)
+void bt_loader_linear(bt_loader_t *loader, uint32_t layer,
+                      const bt_piece_t *pieces, uint32_t n_pieces,
+                      uint32_t n_in, bt_linear_t *linear)
 {
     const bt_gguf_tensor_t *tensors[BT_MAX_PARTS];
     char name[BT_MAX_PARTS][NAME_BYTES];
     bool same_type = true;
-    bt_status_t status;
 
     for (uint32_t i = 0; i < n_pieces; i++) {
         const bt_cut_t cut = {.rows = pieces[i].rows, .columns = {0, n_in}};
 
         snprintf(name[i], NAME_BYTES, "blk.%u.%s.weight", layer,
                  pieces[i].name);
-        status = find(loader, name[i], n_in, pieces[i].n_out, &tensors[i]);
-        if (status != BT_OK) {
-            return status;
+        tensors[i] = find(loader, name[i], n_in, pieces[i].n_out, false);
+        if (tensors[i] == NULL) {
+            return;
         }
         tensors[i] = form_of(loader, tensors[i], &cut);
         same_type = same_type && (tensors[i]->type == tensors[0]->type);
     }
     if (same_type && (n_pieces > 1)) {
-        status = pack_together(loader, name[0], tensors, pieces, n_pieces, n_in,
-                               linear);
-        for (uint32_t i = 1; (status == BT_OK) && (i < n_pieces); i++) {
+        pack_together(loader, name[0], tensors, pieces, n_pieces, n_in, linear);
+        for (uint32_t i = 1; (loader->status == BT_OK) && (i < n_pieces); i++) {
             tell(loader, name[i], linear->weights[0]);
         }
-        return status;
+        return;
     }
     linear->n_parts = n_pieces;
     for (uint32_t i = 0; i < n_pieces; i++) {
         const bt_cut_t cut = {.rows = pieces[i].rows, .columns = {0, n_in}};
 
         linear->n_out[i] = pieces[i].rows.n;
-        status =
-            pack_cut(loader, name[i], tensors[i], &cut, &linear->weights[i]);
-        if (status != BT_OK) {
-            return status;
-        }
+        pack_cut(loader, name[i], tensors[i], &cut, &linear->weights[i]);
     }
-    return BT_OK;
 }
 
 void bt_loader_leave(bt_loader_t *loader, const char *name)
@@ -655,19 +600,20 @@ static bool is_elsewhere(const bt_loader_t *loader, bt_gguf_str_t name)
            (layer < loader->hp->n_layers) && (layer - own.first >= own.n);
 }
 
-bt_status_t bt_loader_check_all_used(bt_loader_t *loader)
+void bt_loader_check_all_used(bt_loader_t *loader)
 {
-    for (uint64_t i = 0; i < bt_gguf_n_tensors(loader->gguf); i++) {
+    for (uint64_t i = 0;
+         (loader->status == BT_OK) && (i < bt_gguf_n_tensors(loader->gguf));
+         i++) {
         const bt_gguf_str_t name = bt_gguf_tensor_at(loader->gguf, i)->name;
 
         if (!loader->used[i] && !is_elsewhere(loader, name)) {
-            return bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
-                                  "tensor %s has no place in this "
-                                  "architecture; its effect would be missing",
-                                  bt_printable(name.data, name.len).text);
+            bt_loader_fail(loader, BT_ERR_UNSUPPORTED,
+                           "tensor %s has no place in this "
+                           "architecture; its effect would be missing",
+                           bt_printable(name.data, name.len).text);
         }
     }
-    return BT_OK;
 }
 
 bt_workload_t bt_loader_workload(const bt_loader_t *loader)

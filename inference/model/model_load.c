@@ -12,36 +12,33 @@
 
 #define WHAT_BYTES 256u /* size of a back end's error message */
 
-static bt_status_t check_config(const bt_loader_t *ld)
+static void check_config(bt_loader_t *ld)
 {
     const bt_model_config_t *const c = ld->config;
-    bt_status_t status = BT_OK;
 
     if ((c->max_rows == 0) || (c->max_logit_rows == 0)) {
-        return bt_loader_fail(ld, BT_ERR_INVALID_PARAM,
-                              "a batch needs at least one row");
+        bt_loader_fail(ld, BT_ERR_INVALID_PARAM,
+                       "a batch needs at least one row");
     }
     if ((c->context_tokens == 0) ||
         (c->context_tokens > ld->hp->context_tokens)) {
-        return bt_loader_fail(ld, BT_ERR_INVALID_PARAM,
-                              "a context of %u tokens is asked for; this "
-                              "model has 1 to %u",
-                              c->context_tokens, ld->hp->context_tokens);
+        bt_loader_fail(ld, BT_ERR_INVALID_PARAM,
+                       "a context of %u tokens is asked for; this model has 1 "
+                       "to %u",
+                       c->context_tokens, ld->hp->context_tokens);
     }
     if (ld->hp->head_dim > ld->be->caps->max_head_dim) {
-        return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
-                              "the %s back end supports heads of at most %u "
-                              "dimensions; the model's have %u",
-                              ld->be->caps->name, ld->be->caps->max_head_dim,
-                              ld->hp->head_dim);
+        bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                       "the %s back end supports heads of at most %u "
+                       "dimensions; the model's have %u",
+                       ld->be->caps->name, ld->be->caps->max_head_dim,
+                       ld->hp->head_dim);
     }
-    for (uint32_t i = 0; (status == BT_OK) && (i < ld->hp->n_layers); i++) {
+    for (uint32_t i = 0; i < ld->hp->n_layers; i++) {
         const bt_attention_t attention = bt_hparams_attention(ld->hp, i);
 
-        status = bt_kernels_check_attention(ld->be->caps, &attention, ld->why,
-                                            ld->why_bytes);
+        bt_loader_check_attention(ld, &attention);
     }
-    return status;
 }
 
 /* Computes the unit of columns of the feed-forward's second matrices: a block
@@ -67,7 +64,7 @@ static uint32_t ffn_unit(const bt_loader_t *ld)
 }
 
 /* Computes this rank's shard of the model; all of it where it is alone. */
-static bt_status_t take_share(bt_loader_t *ld)
+static void take_share(bt_loader_t *ld)
 {
     const bt_collectives_t *const coll = ld->config->host_coll;
     const bt_shard_place_t place = {
@@ -76,21 +73,21 @@ static bt_status_t take_share(bt_loader_t *ld)
         .n_stages = (ld->config->n_stages == 0) ? 1 : ld->config->n_stages,
     };
     const bool is_whole = (coll == NULL) && (ld->config->sum_parts <= 1);
-    bt_status_t status;
 
     if ((coll != NULL) && !bt_rank_tables_can(ld->be)) {
-        return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
-                              "ranks of one instance: the %s back end has "
-                              "memory of its own, which no sum here reaches",
-                              ld->be->caps->name);
+        bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                       "ranks of one instance: the %s back end has "
+                       "memory of its own, which no sum here reaches",
+                       ld->be->caps->name);
     }
-    status =
-        bt_shard_of(ld->hp, ld->config->sum_parts, is_whole ? 1 : ffn_unit(ld),
-                    &place, ld->why, ld->why_bytes, &ld->shard);
-    if (status == BT_OK) {
+    if (ld->status == BT_OK) {
+        ld->status = bt_shard_of(ld->hp, ld->config->sum_parts,
+                                 is_whole ? 1 : ffn_unit(ld), &place, ld->why,
+                                 ld->why_bytes, &ld->shard);
+    }
+    if (ld->status == BT_OK) {
         ld->own = bt_shard_hparams(ld->hp, &ld->shard);
     }
-    return status;
 }
 
 static const bt_family_t *family_of(const bt_gguf_t *gguf)
@@ -107,15 +104,12 @@ static const bt_family_t *family_of(const bt_gguf_t *gguf)
 static bt_status_t rehearse(bt_loader_t *loader)
 {
     void *state = NULL;
-    bt_status_t status;
 
     loader->dry = true;
-    status = bt_decoder_load(loader, &state);
+    bt_decoder_load(loader, &state);
     bt_decoder_free(loader->be, state);
-    if (status == BT_OK) {
-        status = bt_loader_results(loader, NULL);
-    }
-    return status;
+    bt_loader_results(loader, NULL);
+    return loader->status;
 }
 
 /* Counts device memory of a back end whose buffers the host cannot read: they,
@@ -161,17 +155,16 @@ bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
         (config->weight_dir != NULL) && (config->weight_dir[0] != '\0');
     bt_status_t status = bt_hparams_read(gguf, why, why_bytes, &hp);
 
-    if (status == BT_OK) {
-        status = check_config(&loader);
-    }
-    if (status == BT_OK) {
-        status = take_share(&loader);
-    }
-    if (status == BT_OK) {
-        status = rehearse(&loader);
-    }
     if (status != BT_OK) {
         return status;
+    }
+    check_config(&loader);
+    take_share(&loader);
+    if (loader.status == BT_OK) {
+        (void)rehearse(&loader);
+    }
+    if (loader.status != BT_OK) {
+        return loader.status;
     }
     memory.weight_bytes = loader.weight_bytes;
     memory.private_bytes = loader.bytes;
@@ -220,45 +213,42 @@ bt_status_t bt_model_memory(const bt_gguf_t *gguf, const char *backend,
     return status;
 }
 
-static bt_status_t make_ranks(bt_loader_t *ld, bt_model_t *model)
+static void make_ranks(bt_loader_t *ld, bt_model_t *model)
 {
     const bt_status_t status =
         bt_ranks_create(ld->be, ld->config, ld->hp, &model->ranks);
 
-    if (status == BT_OK) {
-        return BT_OK;
+    if (status == BT_ERR_NO_MEMORY) {
+        bt_loader_fail(ld, status,
+                       "no memory for what ranks say to each other");
+    } else if (status != BT_OK) {
+        bt_loader_fail(ld, status,
+                       "ranks of one instance: no sums over the memory of the "
+                       "%s back end: %s (each rank needs a device of its own)",
+                       ld->be->caps->name, bt_status_str(status));
     }
-    return (status == BT_ERR_NO_MEMORY)
-               ? bt_loader_fail(ld, status,
-                                "no memory for what ranks say to each other")
-               : bt_loader_fail(ld, status,
-                                "ranks of one instance: no sums over the "
-                                "memory of the %s back end: %s (each rank "
-                                "needs a device of its own)",
-                                ld->be->caps->name, bt_status_str(status));
 }
 
 /* Called before the first batch, so that no operation allocates memory. */
-static bt_status_t reserve_scratch(const bt_loader_t *loader)
+static void reserve_scratch(bt_loader_t *loader)
 {
     const bt_kernels_ops_t *const ops = loader->be->ops;
     const bt_workload_t workload = bt_loader_workload(loader);
     bt_workload_memory_t memory;
     bt_status_t status;
 
-    if (ops->workload_reserve == NULL) {
-        return BT_OK;
+    if ((ops->workload_reserve == NULL) || (loader->status != BT_OK)) {
+        return;
     }
     status = ops->workload_reserve(loader->be, &workload);
-    if (status == BT_OK) {
-        return BT_OK;
+    if (status != BT_OK) {
+        ops->workload_memory(&workload, loader->config->numerics, &memory);
+        bt_loader_fail(loader, status,
+                       "scratch of %zu MiB in the memory of the %s back end: "
+                       "%s",
+                       memory.scratch >> 20, loader->be->caps->name,
+                       bt_status_str(status));
     }
-    ops->workload_memory(&workload, loader->config->numerics, &memory);
-    return bt_loader_fail(loader, status,
-                          "scratch of %zu MiB in the memory of the %s back "
-                          "end: %s",
-                          memory.scratch >> 20, loader->be->caps->name,
-                          bt_status_str(status));
 }
 
 /* Drops pages of the packed file from host memory once the back end has them in
@@ -396,18 +386,16 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
         return status;
     }
     loader.hp = &hp;
-    status = check_config(&loader);
-    if (status == BT_OK) {
-        status = take_share(&loader);
-    }
-    if (status != BT_OK) {
-        return status;
+    check_config(&loader);
+    take_share(&loader);
+    if (loader.status != BT_OK) {
+        return loader.status;
     }
     model = bt_calloc(1, sizeof(*model));
     loader.used =
         bt_calloc((size_t)bt_gguf_n_tensors(gguf), sizeof(*loader.used));
     if ((model == NULL) || (loader.used == NULL)) {
-        status = bt_loader_fail(&loader, BT_ERR_NO_MEMORY, "out of memory");
+        bt_loader_fail(&loader, BT_ERR_NO_MEMORY, "out of memory");
         goto err_model;
     }
     model->family = loader.family;
@@ -417,27 +405,21 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
     model->shard = loader.shard;
     model->config = *config;
     if (config->host_coll != NULL) {
-        status = make_ranks(&loader, model);
-        if (status != BT_OK) {
+        make_ranks(&loader, model);
+        if (loader.status != BT_OK) {
             goto err_model;
         }
     }
 
     share_packed(&loader, &model->store);
-    status = bt_decoder_load(&loader, &model->state);
-    if (status == BT_OK) {
-        status = bt_loader_check_all_used(&loader);
+    bt_decoder_load(&loader, &model->state);
+    bt_loader_check_all_used(&loader);
+    bt_loader_results(&loader, model);
+    reserve_scratch(&loader);
+    if (loader.status == BT_OK) {
+        loader.status = bt_ahead_open(model);
     }
-    if (status == BT_OK) {
-        status = bt_loader_results(&loader, model);
-    }
-    if (status == BT_OK) {
-        status = reserve_scratch(&loader);
-    }
-    if (status == BT_OK) {
-        status = bt_ahead_open(model);
-    }
-    if (status != BT_OK) {
+    if (loader.status != BT_OK) {
         goto err_model;
     }
     bt_free(loader.used);
@@ -451,7 +433,7 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
 err_model:
     bt_free(loader.used);
     bt_model_destroy(model);
-    return status;
+    return loader.status;
 }
 
 void bt_model_destroy(bt_model_t *model)

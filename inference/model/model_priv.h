@@ -56,6 +56,7 @@ struct bt_loader {
     bt_shard_t shard; /**< this rank's shard of the model */
     bt_hparams_t own; /**< hyperparameters of the shard */
     const bt_model_config_t *config;
+    bt_status_t status; /**< the first failure; its reason is in why */
     char *why;
     size_t why_bytes;
     bool dry;
@@ -70,15 +71,15 @@ struct bt_loader {
     bool *used; /**< per tensor of the file */
 };
 
-/** Writes the reason and returns @a status. */
-bt_status_t bt_loader_fail(const bt_loader_t *loader, bt_status_t status,
+/** Records a failure and its reason, if it is the first. After one the
+ * functions below do nothing. @return the loader's status */
+bt_status_t bt_loader_fail(bt_loader_t *loader, bt_status_t status,
                            const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /** Allocates logits and ids, on the back end and on the host, and the tables of
  *  batches, after the load. NULL as model, when dry: only counts. */
-BT_MUST_CHECK bt_status_t bt_loader_results(bt_loader_t *loader,
-                                            bt_model_t *model);
+void bt_loader_results(bt_loader_t *loader, bt_model_t *model);
 
 /** Returns the KV cache of a layer.
  *  @param [out] index_p  layer index within the returned view */
@@ -89,57 +90,52 @@ bt_kv_view_t bt_model_layer_view(const bt_forward_t *fwd, uint32_t layer,
  *  end. */
 bt_workload_t bt_loader_workload(const bt_loader_t *loader);
 
+/** Checks that the back end computes this attention. */
+void bt_loader_check_attention(bt_loader_t *loader,
+                               const bt_attention_t *attention);
 /** Allocates back-end memory of rows * row_floats, zeroed. */
-BT_MUST_CHECK bt_status_t bt_loader_buffer(bt_loader_t *loader, size_t rows,
-                                           size_t row_floats, float **ptr_p);
+void bt_loader_buffer(bt_loader_t *loader, size_t rows, size_t row_floats,
+                      float **ptr_p);
 /** Copies n values computed by the host to back-end memory. @a what names them
  *  in errors.
  *  @param [in] values  Owned by the call; NULL: the caller's allocation failed.
  *          Not read where loader->dry. */
-BT_MUST_CHECK bt_status_t bt_loader_table(bt_loader_t *loader, const char *what,
-                                          float *values, size_t n,
-                                          float **ptr_p);
+void bt_loader_table(bt_loader_t *loader, const char *what, float *values,
+                     size_t n, float **ptr_p);
 /** Loads a vector of n values, of any type, as f32 to back-end memory. */
-BT_MUST_CHECK bt_status_t bt_loader_vector(bt_loader_t *loader,
-                                           const char *name, uint32_t n,
-                                           float **ptr_p);
+void bt_loader_vector(bt_loader_t *loader, const char *name, uint32_t n,
+                      float **ptr_p);
 /** Loads some of a vector of n values, as f32 to back-end memory. */
-BT_MUST_CHECK bt_status_t bt_loader_vector_part(bt_loader_t *loader,
-                                                const char *name, uint32_t n,
-                                                bt_share_t part, float **ptr_p);
-/** Loads a small tensor's n values to the host; freed with bt_free(). */
-BT_MUST_CHECK bt_status_t bt_loader_values(bt_loader_t *loader,
-                                           const char *name, uint32_t n,
-                                           float **values_p);
+void bt_loader_vector_part(bt_loader_t *loader, const char *name, uint32_t n,
+                           bt_share_t part, float **ptr_p);
+/** Loads a small tensor's n values to the host; freed with bt_free(). On
+ * failure *values_p may be unchanged. */
+void bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
+                      float **values_p);
 /** Loads columns of a matrix of n_out rows and n_in columns.
  *  @param [in] part  A distinct number for each cut of the matrix. */
-BT_MUST_CHECK bt_status_t bt_loader_matrix(bt_loader_t *loader,
-                                           const char *name, uint32_t n_out,
-                                           uint32_t n_in, bt_share_t columns,
-                                           uint32_t part, bt_weight_t **w_p);
+void bt_loader_matrix(bt_loader_t *loader, const char *name, uint32_t n_out,
+                      uint32_t n_in, bt_share_t columns, uint32_t part,
+                      bt_weight_t **w_p);
 /** Loads some of the first n_out rows of a matrix that may have more. */
-BT_MUST_CHECK bt_status_t bt_loader_first_rows(bt_loader_t *loader,
-                                               const char *name, uint32_t n_out,
-                                               uint32_t n_in, bt_share_t rows,
-                                               bt_weight_t **w_p);
+void bt_loader_first_rows(bt_loader_t *loader, const char *name, uint32_t n_out,
+                          uint32_t n_in, bt_share_t rows, bt_weight_t **w_p);
 /** Skips a tensor that belongs to another pipeline stage; it may be missing. */
 void bt_loader_leave(bt_loader_t *loader, const char *name);
 /** True when the file has this tensor. */
 bool bt_loader_has(const bt_loader_t *loader, const char *name);
 /** Loads pieces of vectors "blk.LAYER.NAME.bias", side by side. */
-BT_MUST_CHECK bt_status_t bt_loader_biases(bt_loader_t *loader, uint32_t layer,
-                                           const bt_piece_t *pieces,
-                                           uint32_t n_pieces, float **ptr_p);
+void bt_loader_biases(bt_loader_t *loader, uint32_t layer,
+                      const bt_piece_t *pieces, uint32_t n_pieces,
+                      float **ptr_p);
 /** Loads pieces of matrices "blk.LAYER.NAME.weight" with n_in inputs. */
-BT_MUST_CHECK bt_status_t bt_loader_linear(bt_loader_t *loader, uint32_t layer,
-                                           const bt_piece_t *pieces,
-                                           uint32_t n_pieces, uint32_t n_in,
-                                           bt_linear_t *linear);
+void bt_loader_linear(bt_loader_t *loader, uint32_t layer,
+                      const bt_piece_t *pieces, uint32_t n_pieces,
+                      uint32_t n_in, bt_linear_t *linear);
 
 /** Checks, after the load, that every tensor was used: an unused one would be
- *  ignored silently.
- *  @retval BT_ERR_UNSUPPORTED  There is an unused tensor; it is named. */
-BT_MUST_CHECK bt_status_t bt_loader_check_all_used(bt_loader_t *loader);
+ *  ignored silently. Fails with BT_ERR_UNSUPPORTED and its name. */
+void bt_loader_check_all_used(bt_loader_t *loader);
 
 /** Announces the weight that is read after the next matmul or step, so that the
  *  back end can prefetch it. */

@@ -18,32 +18,31 @@
 #include "kernels/batch.h"
 
 /* Counts host memory beside the back end's, and allocates it unless dry. */
-static bt_status_t host_memory(bt_loader_t *loader, size_t n, size_t size,
-                               void **ptr_p)
+static void host_memory(bt_loader_t *loader, size_t n, size_t size,
+                        void **ptr_p)
 {
     size_t bytes;
 
     if (__builtin_mul_overflow(n, size, &bytes) ||
         __builtin_add_overflow(loader->host_bytes, bytes,
                                &loader->host_bytes)) {
-        return bt_loader_fail(loader, BT_ERR_INVALID_PARAM,
-                              "%u rows of logits are too many",
-                              loader->config->max_logit_rows);
+        bt_loader_fail(loader, BT_ERR_INVALID_PARAM,
+                       "%u rows of logits are too many",
+                       loader->config->max_logit_rows);
     }
-    if (loader->dry) {
-        return BT_OK;
+    if (loader->dry || (loader->status != BT_OK)) {
+        return;
     }
     *ptr_p = bt_calloc_aligned(n, size);
     if (*ptr_p == NULL) {
-        return bt_loader_fail(loader, BT_ERR_NO_MEMORY,
-                              "out of memory for the logits of %u rows",
-                              loader->config->max_logit_rows);
+        bt_loader_fail(loader, BT_ERR_NO_MEMORY,
+                       "out of memory for the logits of %u rows",
+                       loader->config->max_logit_rows);
     }
-    return BT_OK;
 }
 
 /* Reserves the tables of the largest batch of this configuration. */
-static bt_status_t reserve_batch(bt_loader_t *loader)
+static void reserve_batch(bt_loader_t *loader)
 {
     const bt_kernels_ops_t *const ops = loader->be->ops;
     const bt_model_config_t *const c = loader->config;
@@ -67,20 +66,19 @@ static bt_status_t reserve_batch(bt_loader_t *loader)
     bt_status_t status;
 
     if (ops->batch_reserve == NULL) {
-        return BT_OK;
+        return;
     }
     loader->bytes += bt_batch_max_words(&limits) * sizeof(uint32_t);
     loader->host_bytes += bt_batch_max_words(&limits) * sizeof(uint32_t);
-    if (loader->dry) {
-        return BT_OK;
+    if (loader->dry || (loader->status != BT_OK)) {
+        return;
     }
     status = ops->batch_reserve(loader->be, &limits);
     if (status != BT_OK) {
-        return bt_loader_fail(loader, status,
-                              "no memory for the tables of batches of %u rows",
-                              c->max_rows);
+        bt_loader_fail(loader, status,
+                       "no memory for the tables of batches of %u rows",
+                       c->max_rows);
     }
-    return BT_OK;
 }
 
 /* Result buffers of a call, on the back end and on the host. */
@@ -108,74 +106,64 @@ static bool finds_first(const bt_loader_t *loader)
 /* Allocates buffers of the back end. They hold the results where they are host
  * memory or the model is not sharded; gathered results of ranks are only in
  * host memory. */
-static bt_status_t take_own(bt_loader_t *loader, buffers_t *b)
+static void take_own(bt_loader_t *loader, buffers_t *b)
 {
     const size_t rows = loader->config->max_logit_rows;
     const bt_shard_t *const shard = &loader->shard;
     const bool is_shared = loader->config->host_coll != NULL;
     const bool on_device = bt_backend_owns_memory(loader->be);
-    bt_status_t status = BT_OK;
 
     if (bt_shard_is_first(shard) && !(on_device && is_shared)) {
-        status =
-            bt_loader_buffer(loader, rows, loader->hp->n_vocab, &b->logits);
+        bt_loader_buffer(loader, rows, loader->hp->n_vocab, &b->logits);
     }
-    if ((status == BT_OK) && bt_shard_is_last(shard) && is_shared) {
-        status =
-            bt_loader_buffer(loader, rows, loader->own.n_vocab, &b->own_logits);
+    if (bt_shard_is_last(shard) && is_shared) {
+        bt_loader_buffer(loader, rows, loader->own.n_vocab, &b->own_logits);
     }
-    if ((status == BT_OK) && on_device && !is_shared) {
-        status = bt_loader_buffer(loader, rows, 1, &b->ids);
+    if (on_device && !is_shared) {
+        bt_loader_buffer(loader, rows, 1, &b->ids);
     }
-    if ((status == BT_OK) && bt_drawn_by(loader->be, is_shared)) {
-        status = bt_loader_buffer(loader, 1, bt_drawn_words(rows), &b->drawn);
+    if (bt_drawn_by(loader->be, is_shared)) {
+        bt_loader_buffer(loader, 1, bt_drawn_words(rows), &b->drawn);
     }
-    if ((status == BT_OK) && finds_first(loader)) {
-        status = bt_loader_buffer(loader, rows, (size_t)2 * BT_TOP_MAX,
-                                  &b->own_first);
+    if (finds_first(loader)) {
+        bt_loader_buffer(loader, rows, (size_t)2 * BT_TOP_MAX, &b->own_first);
     }
-    return status;
 }
 
 /* Allocates host buffers beside a back end with memory of its own. */
-static bt_status_t take_host(bt_loader_t *loader, buffers_t *b)
+static void take_host(bt_loader_t *loader, buffers_t *b)
 {
     const size_t rows = loader->config->max_logit_rows;
     const bt_shard_t *const shard = &loader->shard;
-    bt_status_t status = BT_OK;
+    const bool is_shared = loader->config->host_coll != NULL;
 
     if (!bt_backend_owns_memory(loader->be)) {
-        return BT_OK;
+        return;
     }
     if (bt_shard_is_first(shard)) {
-        status = host_memory(loader, rows * loader->hp->n_vocab, sizeof(float),
-                             &b->host_logits);
+        host_memory(loader, rows * loader->hp->n_vocab, sizeof(float),
+                    &b->host_logits);
     }
-    if ((status == BT_OK) && bt_shard_is_last(shard) &&
-        (loader->config->host_coll != NULL)) {
-        status = host_memory(loader, rows * loader->own.n_vocab, sizeof(float),
-                             &b->host_own_logits);
+    if (bt_shard_is_last(shard) && is_shared) {
+        host_memory(loader, rows * loader->own.n_vocab, sizeof(float),
+                    &b->host_own_logits);
     }
-    if ((status == BT_OK) &&
-        bt_drawn_by(loader->be, loader->config->host_coll != NULL)) {
-        status = host_memory(loader, bt_drawn_words(rows), sizeof(uint32_t),
-                             &b->host_drawn);
+    if (bt_drawn_by(loader->be, is_shared)) {
+        host_memory(loader, bt_drawn_words(rows), sizeof(uint32_t),
+                    &b->host_drawn);
     }
-    if ((status == BT_OK) && finds_first(loader)) {
-        status = host_memory(loader, rows * 2 * BT_TOP_MAX, sizeof(uint32_t),
-                             &b->host_own_first);
+    if (finds_first(loader)) {
+        host_memory(loader, rows * 2 * BT_TOP_MAX, sizeof(uint32_t),
+                    &b->host_own_first);
     }
-    return status;
 }
 
-bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
+void bt_loader_results(bt_loader_t *loader, bt_model_t *model)
 {
     buffers_t b = {0};
-    bt_status_t status = take_own(loader, &b);
 
-    if (status == BT_OK) {
-        status = take_host(loader, &b);
-    }
+    take_own(loader, &b);
+    take_host(loader, &b);
     loader->host_bytes += bt_ahead_bytes(loader->be, loader->config);
     if (loader->config->host_coll != NULL) {
         loader->host_bytes += bt_ranks_bytes(loader->config->host_coll,
@@ -192,7 +180,7 @@ bt_status_t bt_loader_results(bt_loader_t *loader, bt_model_t *model)
         model->host_own_first = b.host_own_first;
         model->host_drawn = b.host_drawn;
     }
-    return (status == BT_OK) ? reserve_batch(loader) : status;
+    reserve_batch(loader);
 }
 
 /* ---- after a forward pass ---- */

@@ -18,6 +18,7 @@
 typedef struct bt_keys {
     const bt_gguf_t *gguf;
     const char *prefix; /**< architecture name */
+    bt_status_t status; /**< the first refusal; its reason is in why */
     char *why;
     size_t why_bytes;
 } bt_keys_t;
@@ -29,25 +30,17 @@ typedef struct bt_keys {
  *  @return key */
 const char *bt_key_name(const bt_keys_t *keys, const char *name, char *key);
 
-/** Writes the reason and returns @a status. */
-bt_status_t bt_keys_refuse(const bt_keys_t *keys, bt_status_t status,
-                           const char *fmt, ...)
+/** Refuses the file, unless it is refused already. */
+void bt_keys_refuse(bt_keys_t *keys, bt_status_t status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** Reads a whole number from @a min to @a max; where there is no such key
- *  *value_p is unchanged. */
-BT_MUST_CHECK bt_status_t bt_keys_number_if(const bt_keys_t *keys,
-                                            const char *name, uint32_t min,
-                                            uint32_t max, uint32_t *value_p);
-
-/** Reads a finite number above 0; where there is no such key, or it is 0, which
- *  means unused, *value_p is unchanged. */
-BT_MUST_CHECK bt_status_t bt_keys_positive_if(const bt_keys_t *keys,
-                                              const char *name, float *value_p);
-
-/*
- * RoPE: parameters of the model file, and the table of rope_store().
- */
+/** Reads a whole number from @a min to @a max; where there is no such key, or
+ * it is refused, *value_p is unchanged. */
+void bt_keys_number_if(bt_keys_t *keys, const char *name, uint32_t min,
+                       uint32_t max, uint32_t *value_p);
+/** Reads a finite number above 0; where there is no such key, it is 0, which
+ *  means unused, or it is refused, *value_p is unchanged. */
+void bt_keys_positive_if(bt_keys_t *keys, const char *name, float *value_p);
 
 /*
  * State of a dense decoder, shared by its loader and its forward pass. All of
@@ -133,16 +126,13 @@ static inline uint32_t bt_decoder_up_dim(const bt_family_t *family,
  */
 
 /** Fills rope, window_rope, turned, learned_positions, alibi, slope_scale and
- *  temperature of *hp, whose other sizes and attention are filled in.
- *  @retval BT_ERR_BAD_FILE
- *  @retval BT_ERR_UNSUPPORTED */
-BT_MUST_CHECK bt_status_t bt_positions_read(const bt_keys_t *keys,
-                                            const bt_family_t *family,
-                                            bt_hparams_t *hp);
+ *  temperature of *hp, whose other sizes and attention are filled in. */
+void bt_positions_read(bt_keys_t *keys, const bt_family_t *family,
+                       bt_hparams_t *hp);
 
 /** Loads or computes the position tables of @a d, which its free function
  *  frees. */
-BT_MUST_CHECK bt_status_t bt_positions_load(bt_loader_t *ld, bt_decoder_t *d);
+void bt_positions_load(bt_loader_t *ld, bt_decoder_t *d);
 
 /** Computes the ALiBi slopes of @a n_heads heads, the steepest 2^(-max_bias /
  *  n) for n heads: for n = 2^k its powers 1 .. n; for another n those of the

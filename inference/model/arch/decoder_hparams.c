@@ -17,15 +17,16 @@ const char *bt_key_name(const bt_keys_t *keys, const char *name, char *key)
     return key;
 }
 
-bt_status_t bt_keys_refuse(const bt_keys_t *keys, bt_status_t status,
-                           const char *fmt, ...)
+void bt_keys_refuse(bt_keys_t *keys, bt_status_t status, const char *fmt, ...)
 {
     va_list args;
 
-    va_start(args, fmt);
-    vsnprintf(keys->why, keys->why_bytes, fmt, args);
-    va_end(args);
-    return status;
+    if (keys->status == BT_OK) {
+        keys->status = status;
+        va_start(args, fmt);
+        vsnprintf(keys->why, keys->why_bytes, fmt, args);
+        va_end(args);
+    }
 }
 
 static bool have(const bt_keys_t *keys, const char *name)
@@ -36,92 +37,54 @@ static bool have(const bt_keys_t *keys, const char *name)
 }
 
 /* A whole number from min to max, which the file must have. */
-static bt_status_t read_number(const bt_keys_t *keys, const char *name,
-                               uint32_t min, uint32_t max, uint32_t *value_p)
+static void read_number(bt_keys_t *keys, const char *name, uint32_t min,
+                        uint32_t max, uint32_t *value_p)
 {
     char key[BT_KEY_BYTES];
-    uint32_t value;
+    uint32_t value = min;
     const bt_status_t status =
         bt_gguf_get_u32(keys->gguf, bt_key_name(keys, name, key), &value);
 
     if (status == BT_ERR_NOT_FOUND) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "key %s is missing from the file", key);
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is missing from the file",
+                       key);
+    } else if (status != BT_OK) {
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is not one whole number",
+                       key);
+    } else if ((value < min) || (value > max)) {
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                       "key %s is %u; %u to %u are possible", key, value, min,
+                       max);
+    } else {
+        *value_p = value;
     }
-    if (status != BT_OK) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "key %s is not one whole number", key);
-    }
-    if ((value < min) || (value > max)) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "key %s is %u; %u to %u are possible", key, value,
-                              min, max);
-    }
-    *value_p = value;
-    return BT_OK;
 }
 
-bt_status_t bt_keys_number_if(const bt_keys_t *keys, const char *name,
-                              uint32_t min, uint32_t max, uint32_t *value_p)
+void bt_keys_number_if(bt_keys_t *keys, const char *name, uint32_t min,
+                       uint32_t max, uint32_t *value_p)
 {
-    return have(keys, name) ? read_number(keys, name, min, max, value_p)
-                            : BT_OK;
+    if (have(keys, name)) {
+        read_number(keys, name, min, max, value_p);
+    }
 }
 
-/* @param zero  0 is allowed, and treated as missing */
-static bt_status_t read_positive(const bt_keys_t *keys, const char *name,
-                                 bool zero, float *value_p)
+void bt_keys_positive_if(bt_keys_t *keys, const char *name, float *value_p)
 {
     char key[BT_KEY_BYTES];
     float value;
     const bt_status_t status =
         bt_gguf_get_f32(keys->gguf, bt_key_name(keys, name, key), &value);
 
-    if (status == BT_ERR_NOT_FOUND) {
-        return status;
-    }
-    if (zero && (status == BT_OK) && (value == 0.0f)) {
-        return BT_ERR_NOT_FOUND;
+    if ((status == BT_ERR_NOT_FOUND) ||
+        ((status == BT_OK) && (value == 0.0f))) {
+        return;
     }
     if ((status != BT_OK) || !(value > 0.0f) || !isfinite(value)) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "key %s is not a positive number", key);
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is not a positive number",
+                       key);
+        return;
     }
     *value_p = value;
-    return BT_OK;
-}
-
-static bt_status_t positive_needed(const bt_keys_t *keys, const char *name,
-                                   float *value_p)
-{
-    return read_positive(keys, name, false, value_p);
-}
-
-bt_status_t bt_keys_positive_if(const bt_keys_t *keys, const char *name,
-                                float *value_p)
-{
-    const bt_status_t status = read_positive(keys, name, true, value_p);
-
-    return (status == BT_ERR_NOT_FOUND) ? BT_OK : status;
-}
-
-/* Where there is no such key *value_p is unchanged. */
-static bt_status_t read_bool_if(const bt_keys_t *keys, const char *name,
-                                bool *value_p)
-{
-    char key[BT_KEY_BYTES];
-    bool value;
-    const bt_status_t status =
-        bt_gguf_get_bool(keys->gguf, bt_key_name(keys, name, key), &value);
-
-    if (status == BT_OK) {
-        *value_p = value;
-    }
-    if ((status == BT_OK) || (status == BT_ERR_NOT_FOUND)) {
-        return BT_OK;
-    }
-    return bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is not a truth value",
-                          key);
 }
 
 /* Larger than any model; they keep products of two inside 64 bits. */
@@ -187,8 +150,7 @@ static bool value_of(const bt_gguf_t *gguf, const char *key, float *value_p)
     return false;
 }
 
-static bt_status_t check_refused(const bt_keys_t *keys,
-                                 const bt_family_t *family)
+static void check_refused(bt_keys_t *keys, const bt_family_t *family)
 {
     char key[BT_KEY_BYTES];
     bool causal = true;
@@ -201,38 +163,35 @@ static bt_status_t check_refused(const bt_keys_t *keys,
             continue;
         }
         if (!value_of(keys->gguf, key, &f)) {
-            return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
-                                  "key %s is no single number; such %s models "
-                                  "are not supported",
-                                  key, keys->prefix);
-        }
-        if ((f != 0.0f) && (f != refused[i].neutral)) {
-            return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
-                                  "key %s is %g; such %s models are not "
-                                  "supported",
-                                  key, (double)f, keys->prefix);
+            bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                           "key %s is no single number; such %s models are "
+                           "not supported",
+                           key, keys->prefix);
+        } else if ((f != 0.0f) && (f != refused[i].neutral)) {
+            bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                           "key %s is %g; such %s models are not "
+                           "supported",
+                           key, (double)f, keys->prefix);
         }
     }
     if (have(keys, "rope.dimension_sections")) {
-        return bt_keys_refuse(
-            keys, BT_ERR_UNSUPPORTED,
-            "the model's positions have several sections "
-            "(key %s), which is not supported",
-            bt_key_name(keys, "rope.dimension_sections", key));
+        bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                       "the model's positions have several sections "
+                       "(key %s), which is not supported",
+                       bt_key_name(keys, "rope.dimension_sections", key));
     }
     bt_key_name(keys, "attention.causal", key);
     if ((bt_gguf_get_bool(keys->gguf, key, &causal) == BT_OK) && !causal) {
-        return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
-                              "the model's attention is not causal, which is "
-                              "not supported");
+        bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                       "the model's attention is not causal, which is "
+                       "not supported");
     }
-    return BT_OK;
 }
 
 /* ---- sizes ---- */
 
-static bt_status_t read_sizes(const bt_keys_t *keys, const bt_family_t *family,
-                              bt_hparams_t *hp)
+static void read_sizes(bt_keys_t *keys, const bt_family_t *family,
+                       bt_hparams_t *hp)
 {
     const struct {
         const char *name;
@@ -245,23 +204,18 @@ static bt_status_t read_sizes(const bt_keys_t *keys, const bt_family_t *family,
         {"attention.head_count", MAX_HEADS, &hp->n_heads},
         {"context_length", MAX_CONTEXT, &hp->context_tokens},
     };
-    bt_status_t status = BT_OK;
 
     (void)family;
-    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(sizes)); i++) {
-        status =
-            read_number(keys, sizes[i].name, 1, sizes[i].max, sizes[i].value_p);
+    for (size_t i = 0; i < BT_ARRAY_LEN(sizes); i++) {
+        read_number(keys, sizes[i].name, 1, sizes[i].max, sizes[i].value_p);
     }
-    if (status == BT_OK) {
-        hp->n_kv_heads = hp->n_heads;
-        status = bt_keys_number_if(keys, "attention.head_count_kv", 1,
-                                   hp->n_heads, &hp->n_kv_heads);
-    }
-    return status;
+    hp->n_kv_heads = hp->n_heads;
+    bt_keys_number_if(keys, "attention.head_count_kv", 1, hp->n_heads,
+                      &hp->n_kv_heads);
 }
 
 /* Dimensions of keys and values, of layers with a window too, must be equal. */
-static bt_status_t check_other_dims(const bt_keys_t *keys, uint32_t head_dim)
+static void check_other_dims(bt_keys_t *keys, uint32_t head_dim)
 {
     static const char *const names[] = {"attention.value_length",
                                         "attention.key_length_swa",
@@ -270,58 +224,45 @@ static bt_status_t check_other_dims(const bt_keys_t *keys, uint32_t head_dim)
 
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
         uint32_t dim = head_dim;
-        const bt_status_t status =
-            bt_keys_number_if(keys, names[i], 0, UINT32_MAX, &dim);
 
-        if (status != BT_OK) {
-            return status;
-        }
+        bt_keys_number_if(keys, names[i], 0, UINT32_MAX, &dim);
         if (dim != head_dim) {
-            return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
-                                  "keys of %u dimensions and another number, "
-                                  "%u (key %s), are not supported: they must "
-                                  "be equal",
-                                  head_dim, dim,
-                                  bt_key_name(keys, names[i], key));
+            bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                           "keys of %u dimensions and another number, %u (key "
+                           "%s), are not supported: they must be equal",
+                           head_dim, dim, bt_key_name(keys, names[i], key));
         }
     }
-    return BT_OK;
 }
 
-static bt_status_t read_head_dim(const bt_keys_t *keys,
-                                 const bt_family_t *family, bt_hparams_t *hp)
+static void read_head_dim(bt_keys_t *keys, const bt_family_t *family,
+                          bt_hparams_t *hp)
 {
-    bt_status_t status;
-
     (void)family;
     if (hp->n_heads % hp->n_kv_heads != 0) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "%u query heads cannot share %u key and value "
-                              "heads",
-                              hp->n_heads, hp->n_kv_heads);
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                       "%u query heads cannot share %u key and value heads",
+                       hp->n_heads, hp->n_kv_heads);
     }
     hp->head_dim = hp->dim / hp->n_heads;
     if (!have(keys, "attention.key_length") && (hp->dim % hp->n_heads != 0)) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "a width of %u cannot be split into %u heads",
-                              hp->dim, hp->n_heads);
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                       "a width of %u cannot be split into %u heads", hp->dim,
+                       hp->n_heads);
     }
-    status = bt_keys_number_if(keys, "attention.key_length", 2,
-                               MAX_WIDTH / MAX_HEADS * 8, &hp->head_dim);
-    if (status != BT_OK) {
-        return status;
-    }
+    bt_keys_number_if(keys, "attention.key_length", 2,
+                      MAX_WIDTH / MAX_HEADS * 8, &hp->head_dim);
     if ((hp->head_dim == 0) || (hp->head_dim % 2 != 0)) {
-        return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
-                              "heads of %u dimensions are not supported: the "
-                              "number must be even",
-                              hp->head_dim);
+        bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                       "heads of %u dimensions are not supported: the number "
+                       "must be even",
+                       hp->head_dim);
     }
-    return check_other_dims(keys, hp->head_dim);
+    check_other_dims(keys, hp->head_dim);
 }
 
-static bt_status_t read_vocab(const bt_keys_t *keys, const bt_family_t *family,
-                              bt_hparams_t *hp)
+static void read_vocab(bt_keys_t *keys, const bt_family_t *family,
+                       bt_hparams_t *hp)
 {
     const bt_gguf_tensor_t *const embedding =
         bt_gguf_tensor(keys->gguf, "token_embd.weight");
@@ -330,167 +271,163 @@ static bt_status_t read_vocab(const bt_keys_t *keys, const bt_family_t *family,
 
     (void)family;
     if (embedding == NULL) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "tensor token_embd.weight is missing from the "
-                              "file");
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                       "tensor token_embd.weight is missing from the "
+                       "file");
+        return;
     }
     if (embedding->dims[1] > MAX_VOCAB) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "a vocabulary of %" PRIu64 " tokens is absurd",
-                              embedding->dims[1]);
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                       "a vocabulary of %" PRIu64 " tokens is absurd",
+                       embedding->dims[1]);
+        return;
     }
     hp->n_vocab = (uint32_t)embedding->dims[1];
     if ((bt_gguf_array_len(keys->gguf, "tokenizer.ggml.tokens", &n_listed) ==
          BT_OK) &&
         (n_listed > hp->n_vocab)) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "the file lists %" PRIu64 " tokens, but "
-                              "token_embd.weight has only %u rows",
-                              n_listed, hp->n_vocab);
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                       "the file lists %" PRIu64 " tokens, but "
+                       "token_embd.weight has only %u rows",
+                       n_listed, hp->n_vocab);
+        return;
     }
     if ((n_listed > 0) && (bt_gguf_n_vocab(keys->gguf, &n_tokens) == BT_OK)) {
         hp->n_vocab = (uint32_t)n_tokens;
     }
-    return BT_OK;
 }
 
 /* ---- numbers of the computation ---- */
 
-static bt_status_t read_eps(const bt_keys_t *keys, const bt_family_t *family,
-                            bt_hparams_t *hp)
+static void read_eps(bt_keys_t *keys, const bt_family_t *family,
+                     bt_hparams_t *hp)
 {
     const char *const name = family->layer_norm
                                  ? "attention.layer_norm_epsilon"
                                  : "attention.layer_norm_rms_epsilon";
     char key[BT_KEY_BYTES];
-    const bt_status_t status = positive_needed(keys, name, &hp->norm_eps);
 
-    return (status == BT_ERR_NOT_FOUND)
-               ? bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                                "key %s is missing from the file",
-                                bt_key_name(keys, name, key))
-               : status;
+    bt_keys_positive_if(keys, name, &hp->norm_eps);
+    if (hp->norm_eps == 0.0f) {
+        bt_key_name(keys, name, key);
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                       have(keys, name) ? "key %s is not a positive number"
+                                        : "key %s is missing from the file",
+                       key);
+    }
 }
 
 /* Reads one truth value per layer, true where it has the window. */
-static bt_status_t read_windowed_list(const bt_keys_t *keys, const char *key,
-                                      uint64_t n, bt_hparams_t *hp)
+static void read_windowed_list(bt_keys_t *keys, const char *key, uint64_t n,
+                               bt_hparams_t *hp)
 {
     if (n < hp->n_layers) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                              "key %s has %" PRIu64 " values for %u layers",
-                              key, n, hp->n_layers);
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                       "key %s has %" PRIu64 " values for %u layers", key, n,
+                       hp->n_layers);
+        return;
     }
     for (uint32_t i = 0; i < hp->n_layers; i++) {
         bool has_window = false;
 
         if (bt_gguf_array_bool(keys->gguf, key, i, &has_window) != BT_OK) {
-            return bt_keys_refuse(keys, BT_ERR_BAD_FILE,
-                                  "key %s is no list of truth values", key);
+            bt_keys_refuse(keys, BT_ERR_BAD_FILE,
+                           "key %s is no list of truth values", key);
+            return;
         }
         if (has_window) {
             bt_layer_add(&hp->windowed, i);
         }
     }
-    return BT_OK;
 }
 
-static bt_status_t read_windowed(const bt_keys_t *keys,
-                                 const bt_family_t *family, bt_hparams_t *hp)
+static void read_windowed(bt_keys_t *keys, const bt_family_t *family,
+                          bt_hparams_t *hp)
 {
     const char *const name = "attention.sliding_window_pattern";
     uint32_t period = family->window_period;
     char key[BT_KEY_BYTES];
     uint64_t n;
-    bt_status_t status;
 
     if (hp->attn_window == 0) {
-        return BT_OK;
+        return;
     }
     bt_key_name(keys, name, key);
     if (bt_gguf_array_len(keys->gguf, key, &n) == BT_OK) {
-        return read_windowed_list(keys, key, n, hp);
+        read_windowed_list(keys, key, n, hp);
+        return;
     }
-    status = bt_keys_number_if(keys, name, 0, BT_MAX_LAYERS, &period);
-    for (uint32_t i = 0; (status == BT_OK) && (i < hp->n_layers); i++) {
+    bt_keys_number_if(keys, name, 0, BT_MAX_LAYERS, &period);
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
         if ((period == 0) || (i % period < period - 1)) {
             bt_layer_add(&hp->windowed, i);
         }
     }
-    return status;
 }
 
-static bt_status_t read_attention(const bt_keys_t *keys,
-                                  const bt_family_t *family, bt_hparams_t *hp)
+static void read_attention(bt_keys_t *keys, const bt_family_t *family,
+                           bt_hparams_t *hp)
 {
     const bool wide = (family->wide_scale_layers != 0) &&
                       (hp->n_layers == family->wide_scale_layers);
-    bt_status_t status;
 
     hp->attn_scale = wide ? 1.0f / sqrtf((float)(hp->dim / hp->n_heads))
                           : 1.0f / sqrtf((float)hp->head_dim);
-    status = bt_keys_positive_if(keys, "attention.scale", &hp->attn_scale);
-    if (status == BT_OK) {
-        status = bt_keys_positive_if(keys, "attn_logit_softcapping",
-                                     &hp->attn_soft_cap);
-    }
+    bt_keys_positive_if(keys, "attention.scale", &hp->attn_scale);
+    bt_keys_positive_if(keys, "attn_logit_softcapping", &hp->attn_soft_cap);
     hp->attn_window = family->window;
-    if (status == BT_OK) {
-        status = bt_keys_number_if(keys, "attention.sliding_window", 0,
-                                   UINT32_MAX, &hp->attn_window);
-    }
-    return (status == BT_OK) ? read_windowed(keys, family, hp) : status;
+    bt_keys_number_if(keys, "attention.sliding_window", 0, UINT32_MAX,
+                      &hp->attn_window);
+    read_windowed(keys, family, hp);
 }
 
-static bt_status_t read_scales(const bt_keys_t *keys, const bt_family_t *family,
-                               bt_hparams_t *hp)
+static void read_scales(bt_keys_t *keys, const bt_family_t *family,
+                        bt_hparams_t *hp)
 {
-    const struct {
-        const char *name;
-        float *value_p;
-    } scales[] = {
-        {"embedding_scale", &hp->embedding_scale},
-        {"residual_scale", &hp->residual_scale},
-        {"logit_scale", &hp->logit_scale},
-        {"final_logit_softcapping", &hp->logit_soft_cap},
-        {"attention.clamp_kqv", &hp->clamp_qkv},
-    };
-    bt_status_t status = BT_OK;
+    const char *const parallel = "use_parallel_residual";
+    char key[BT_KEY_BYTES];
+    bt_status_t status;
 
     hp->embedding_scale =
         family->scaled_embedding ? sqrtf((float)hp->dim) : 1.0f;
     hp->residual_scale = 1.0f;
     hp->logit_scale = 1.0f;
-    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(scales)); i++) {
-        status = bt_keys_positive_if(keys, scales[i].name, scales[i].value_p);
-    }
+    bt_keys_positive_if(keys, "embedding_scale", &hp->embedding_scale);
+    bt_keys_positive_if(keys, "residual_scale", &hp->residual_scale);
+    bt_keys_positive_if(keys, "logit_scale", &hp->logit_scale);
+    bt_keys_positive_if(keys, "final_logit_softcapping", &hp->logit_soft_cap);
+    bt_keys_positive_if(keys, "attention.clamp_kqv", &hp->clamp_qkv);
     if (family->logit_scale_divides) {
         hp->logit_scale = 1.0f / hp->logit_scale;
     }
-    hp->parallel = family->parallel;
-    if ((status == BT_OK) && family->parallel_key) {
-        hp->parallel = true;
-        status = read_bool_if(keys, "use_parallel_residual", &hp->parallel);
+    hp->parallel = family->parallel || family->parallel_key;
+    if (family->parallel_key) {
+        status = bt_gguf_get_bool(keys->gguf, bt_key_name(keys, parallel, key),
+                                  &hp->parallel);
+        if ((status != BT_OK) && (status != BT_ERR_NOT_FOUND)) {
+            bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is not a truth value",
+                           key);
+        }
     }
-    return status;
 }
 
 bt_status_t bt_decoder_hparams(const bt_family_t *family, const bt_gguf_t *gguf,
                                char *why, size_t why_bytes, bt_hparams_t *hp_p)
 {
-    static bt_status_t (*const readers[])(
-        const bt_keys_t *, const bt_family_t *, bt_hparams_t *) = {
+    static void (*const readers[])(bt_keys_t *, const bt_family_t *,
+                                   bt_hparams_t *) = {
         read_sizes,  read_head_dim, read_attention, bt_positions_read,
         read_scales, read_eps,      read_vocab};
-    const bt_keys_t keys = {gguf, family->name, why, why_bytes};
+    bt_keys_t keys = {gguf, family->name, BT_OK, why, why_bytes};
     bt_hparams_t hp = {0};
-    bt_status_t status = check_refused(&keys, family);
 
-    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(readers)); i++) {
-        status = readers[i](&keys, family, &hp);
+    check_refused(&keys, family);
+    for (size_t i = 0; (keys.status == BT_OK) && (i < BT_ARRAY_LEN(readers));
+         i++) {
+        readers[i](&keys, family, &hp);
     }
-    if (status == BT_OK) {
+    if (keys.status == BT_OK) {
         *hp_p = hp;
     }
-    return status;
+    return keys.status;
 }

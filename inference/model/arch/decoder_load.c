@@ -18,16 +18,17 @@ static const char *layer_name(char *text, uint32_t layer, const char *name,
 
 /* ---- requirements on the back end ---- */
 
-static bt_status_t need(const bt_loader_t *ld, bool there, const char *what)
+static void need(bt_loader_t *ld, bool there, const char *what)
 {
-    return there ? BT_OK
-                 : bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
-                                  "the %s back end does not compute %s, which "
-                                  "this %s model has",
-                                  ld->be->caps->name, what, ld->family->name);
+    if (!there) {
+        bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                       "the %s back end does not compute %s, which this %s "
+                       "model has",
+                       ld->be->caps->name, what, ld->family->name);
+    }
 }
 
-static bt_status_t check_operations(const bt_loader_t *ld)
+static void check_operations(bt_loader_t *ld)
 {
     const bt_kernels_ops_t *const ops = ld->be->ops;
     const bt_family_t *const family = ld->family;
@@ -55,113 +56,101 @@ static bt_status_t check_operations(const bt_loader_t *ld)
         {hp->logit_soft_cap > 0.0f, ops->soft_cap != NULL,
          "soft caps of logits"},
     };
-    bt_status_t status = BT_OK;
 
-    for (size_t i = 0;
-         (status == BT_OK) && (i < sizeof(operations) / sizeof(operations[0]));
-         i++) {
-        status = need(ld, !operations[i].needed || operations[i].there,
-                      operations[i].name);
+    for (size_t i = 0; i < BT_ARRAY_LEN(operations); i++) {
+        need(ld, !operations[i].needed || operations[i].there,
+             operations[i].name);
     }
-    return status;
 }
 
 /* ---- one layer ---- */
 
+/* True where a bias must be, or may be and is. */
+static bool has_bias(const bt_loader_t *ld, unsigned bias, const char *name)
+{
+    return ((ld->family->biases & bias) != 0) ||
+           (((ld->family->maybe_biases & bias) != 0) &&
+            bt_loader_has(ld, name));
+}
+
 /* Creates unit weights of a norm that has none. */
-static bt_status_t load_ones(bt_loader_t *ld, float **ptr_p)
+static void load_ones(bt_loader_t *ld, float **ptr_p)
 {
     float *const ones = bt_calloc(ld->hp->dim, sizeof(*ones));
 
     for (uint32_t i = 0; (ones != NULL) && (i < ld->hp->dim); i++) {
         ones[i] = 1.0f;
     }
-    return bt_loader_table(ld, "a norm's weights", ones, ld->hp->dim, ptr_p);
+    bt_loader_table(ld, "a norm's weights", ones, ld->hp->dim, ptr_p);
 }
 
 /* Loads vector "NAME.weight", and its bias where the family has one. */
-static bt_status_t load_norm(bt_loader_t *ld, const char *name,
-                             bt_norm_weights_t *norm)
+static void load_norm(bt_loader_t *ld, const char *name,
+                      bt_norm_weights_t *norm)
 {
-    const bt_family_t *const family = ld->family;
     char text[NAME_BYTES];
-    bt_status_t status;
 
-    if (family->bare_norms) {
-        return load_ones(ld, &norm->weight);
+    if (ld->family->bare_norms) {
+        load_ones(ld, &norm->weight);
+        return;
     }
     snprintf(text, sizeof(text), "%s.weight", name);
-    status = bt_loader_vector(ld, text, ld->hp->dim, &norm->weight);
+    bt_loader_vector(ld, text, ld->hp->dim, &norm->weight);
     snprintf(text, sizeof(text), "%s.bias", name);
-    if ((status == BT_OK) && (((family->biases & BT_BIAS_NORM) != 0) ||
-                              (((family->maybe_biases & BT_BIAS_NORM) != 0) &&
-                               bt_loader_has(ld, text)))) {
-        status = bt_loader_vector(ld, text, ld->hp->dim, &norm->bias);
+    if (has_bias(ld, BT_BIAS_NORM, text)) {
+        bt_loader_vector(ld, text, ld->hp->dim, &norm->bias);
     }
-    return status;
 }
 
-static bt_status_t load_layer_norm(bt_loader_t *ld, uint32_t i,
-                                   const char *name, bt_norm_weights_t *norm)
+static void load_layer_norm(bt_loader_t *ld, uint32_t i, const char *name,
+                            bt_norm_weights_t *norm)
 {
     char text[NAME_BYTES];
 
     snprintf(text, sizeof(text), "blk.%u.%s", i, name);
-    return load_norm(ld, text, norm);
+    load_norm(ld, text, norm);
 }
 
-static bt_status_t load_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+static void load_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
     const bt_family_t *const family = ld->family;
     char name[NAME_BYTES];
     const bool two =
         family->one_norm &&
         bt_loader_has(ld, layer_name(name, i, "attn_norm_2", "weight"));
-    bt_status_t status = BT_OK;
 
     if (!family->no_norms_before) {
-        status = load_layer_norm(ld, i, two ? "attn_norm_2" : "attn_norm",
-                                 &layer->attn_norm);
+        load_layer_norm(ld, i, two ? "attn_norm_2" : "attn_norm",
+                        &layer->attn_norm);
+        load_layer_norm(ld, i,
+                        (family->one_norm && ld->hp->parallel) ? "attn_norm"
+                                                               : "ffn_norm",
+                        &layer->ffn_norm);
     }
-    if ((status == BT_OK) && !family->no_norms_before) {
-        status = load_layer_norm(
-            ld, i,
-            (family->one_norm && ld->hp->parallel) ? "attn_norm" : "ffn_norm",
-            &layer->ffn_norm);
+    if (family->norms_after) {
+        load_layer_norm(ld, i, "post_attention_norm", &layer->attn_post_norm);
+        load_layer_norm(ld, i, "post_ffw_norm", &layer->ffn_post_norm);
     }
-    if ((status == BT_OK) && family->norms_after) {
-        status = load_layer_norm(ld, i, "post_attention_norm",
-                                 &layer->attn_post_norm);
-    }
-    if ((status == BT_OK) && family->norms_after) {
-        status = load_layer_norm(ld, i, "post_ffw_norm", &layer->ffn_post_norm);
-    }
-    return status;
 }
 
 /* Loads the biases of the pieces' matrices, all or none. */
-static bt_status_t load_biases(bt_loader_t *ld, uint32_t i, unsigned bias,
-                               const bt_piece_t *pieces, uint32_t n_pieces,
-                               float **ptr_p)
+static void load_biases(bt_loader_t *ld, uint32_t i, unsigned bias,
+                        const bt_piece_t *pieces, uint32_t n_pieces,
+                        float **ptr_p)
 {
-    const bt_family_t *const family = ld->family;
-    bool any = (family->biases & bias) != 0;
+    bool any = false;
     char name[NAME_BYTES];
-    bt_status_t status;
 
     for (uint32_t k = 0; k < n_pieces; k++) {
         any = any ||
-              (((family->maybe_biases & bias) != 0) &&
-               bt_loader_has(ld, layer_name(name, i, pieces[k].name, "bias")));
+              has_bias(ld, bias, layer_name(name, i, pieces[k].name, "bias"));
     }
-    if (!any) {
-        return BT_OK;
+    if (any) {
+        need(ld,
+             (ld->be->ops->add_bias != NULL) && (ld->be->ops->activate != NULL),
+             "biases");
+        bt_loader_biases(ld, i, pieces, n_pieces, ptr_p);
     }
-    status = need(
-        ld, (ld->be->ops->add_bias != NULL) && (ld->be->ops->activate != NULL),
-        "biases");
-    return (status == BT_OK) ? bt_loader_biases(ld, i, pieces, n_pieces, ptr_p)
-                             : status;
 }
 
 /* Turns pieces into rows of one fused tensor that holds them in sequence.
@@ -187,14 +176,12 @@ static uint32_t fuse(const char *fused, bt_piece_t *pieces, uint32_t n_pieces,
 
 /* Loads matrices of one input and their biases; a file may have them as one
  * tensor, @a fused. */
-static bt_status_t load_linear(bt_loader_t *ld, uint32_t i, const char *fused,
-                               bt_piece_t *pieces, uint32_t n_pieces,
-                               unsigned bias, bt_linear_t *linear,
-                               float **bias_p)
+static void load_linear(bt_loader_t *ld, uint32_t i, const char *fused,
+                        bt_piece_t *pieces, uint32_t n_pieces, unsigned bias,
+                        bt_linear_t *linear, float **bias_p)
 {
     char name[NAME_BYTES];
     uint32_t n = n_pieces;
-    bt_status_t status;
 
     /* If neither form is there, the separate tensors are reported as
      * missing. */
@@ -202,84 +189,70 @@ static bt_status_t load_linear(bt_loader_t *ld, uint32_t i, const char *fused,
         bt_loader_has(ld, layer_name(name, i, fused, "weight"))) {
         n = fuse(fused, pieces, n_pieces, ld->shard.size == 1);
     }
-    status = bt_loader_linear(ld, i, pieces, n, ld->hp->dim, linear);
-    return (status == BT_OK) ? load_biases(ld, i, bias, pieces, n, bias_p)
-                             : status;
+    bt_loader_linear(ld, i, pieces, n, ld->hp->dim, linear);
+    load_biases(ld, i, bias, pieces, n, bias_p);
 }
 
 /* Loads a matrix whose output is added to x. @param [in] columns  of each
  * part */
-static bt_status_t load_output(bt_loader_t *ld, uint32_t i, const char *part,
-                               uint32_t n_in, const bt_share_t *columns,
-                               unsigned bias, bt_sum_weight_t *w,
-                               float **bias_p)
+static void load_output(bt_loader_t *ld, uint32_t i, const char *part,
+                        uint32_t n_in, const bt_share_t *columns, unsigned bias,
+                        bt_sum_weight_t *w, float **bias_p)
 {
     const bt_piece_t piece = {
         .name = part, .n_out = ld->hp->dim, .rows = {0, ld->hp->dim}};
     char name[NAME_BYTES];
-    bt_status_t status = BT_OK;
 
     layer_name(name, i, part, "weight");
-    w->n_others = ld->shard.n_parts - 1;
-    if (w->n_others > 0) {
-        w->others = bt_calloc(w->n_others, sizeof(bt_weight_t *));
+    if (ld->shard.n_parts > 1) {
+        w->others = bt_calloc(ld->shard.n_parts - 1, sizeof(bt_weight_t *));
         if (w->others == NULL) {
-            return bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
+            bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
+            return;
         }
+        w->n_others = ld->shard.n_parts - 1;
     }
-    for (uint32_t p = 0; (status == BT_OK) && (p < ld->shard.n_parts); p++) {
-        status = bt_loader_matrix(ld, name, ld->hp->dim, n_in, columns[p], p,
-                                  (p == 0) ? &w->first : &w->others[p - 1]);
+    for (uint32_t p = 0; p < ld->shard.n_parts; p++) {
+        bt_loader_matrix(ld, name, ld->hp->dim, n_in, columns[p], p,
+                         (p == 0) ? &w->first : &w->others[p - 1]);
     }
-
-    return (status == BT_OK) ? load_biases(ld, i, bias, &piece, 1, bias_p)
-                             : status;
+    load_biases(ld, i, bias, &piece, 1, bias_p);
 }
 
-static bt_status_t load_qk_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+static void load_qk_norms(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
     const bt_hparams_t *const hp = ld->hp;
     const bool row = ld->family->qk_norm == BT_QK_NORM_ROW;
     char name[NAME_BYTES];
-    bt_status_t status;
 
     if (ld->family->qk_norm == BT_QK_NORM_NONE) {
-        return BT_OK;
+        return;
     }
     if (row && (ld->shard.size > 1)) {
-        return bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
-                              "tensor parallelism: a norm of this %s model "
-                              "goes over the heads of all ranks",
-                              ld->family->name);
+        bt_loader_fail(ld, BT_ERR_UNSUPPORTED,
+                       "tensor parallelism: a norm of this %s model goes over "
+                       "the heads of all ranks",
+                       ld->family->name);
     }
-    status = bt_loader_vector(ld, layer_name(name, i, "attn_q_norm", "weight"),
-                              (row ? hp->n_heads : 1) * hp->head_dim,
-                              &layer->q_norm);
-    return (status == BT_OK)
-               ? bt_loader_vector(
-                     ld, layer_name(name, i, "attn_k_norm", "weight"),
-                     (row ? hp->n_kv_heads : 1) * hp->head_dim, &layer->k_norm)
-               : status;
+    bt_loader_vector(ld, layer_name(name, i, "attn_q_norm", "weight"),
+                     (row ? hp->n_heads : 1) * hp->head_dim, &layer->q_norm);
+    bt_loader_vector(ld, layer_name(name, i, "attn_k_norm", "weight"),
+                     (row ? hp->n_kv_heads : 1) * hp->head_dim, &layer->k_norm);
 }
 
 /* Loads the attention sinks, which are optional. */
-static bt_status_t load_sinks(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+static void load_sinks(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
     const float there = 0.0f;
     bt_attention_t attention = bt_hparams_attention(ld->hp, i);
     char name[NAME_BYTES];
-    bt_status_t status;
 
-    if (!bt_loader_has(ld, layer_name(name, i, "attn_sinks", "weight"))) {
-        return BT_OK;
+    if (bt_loader_has(ld, layer_name(name, i, "attn_sinks", "weight"))) {
+        attention.sinks = &there;
+        bt_loader_check_attention(ld, &attention);
+        bt_loader_vector_part(ld, name, ld->hp->n_heads, ld->shard.heads,
+                              &layer->attn_sinks);
     }
-    attention.sinks = &there;
-    status = bt_kernels_check_attention(ld->be->caps, &attention, ld->why,
-                                        ld->why_bytes);
-    return (status == BT_OK)
-               ? bt_loader_vector_part(ld, name, ld->hp->n_heads,
-                                       ld->shard.heads, &layer->attn_sinks)
-               : status;
 }
 
 /* Returns the rows, or columns, of a range of heads. */
@@ -289,7 +262,7 @@ static bt_share_t of_heads(bt_share_t heads, uint32_t head_dim)
                         .n = heads.n * head_dim};
 }
 
-static bt_status_t load_qkv(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+static void load_qkv(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
     const bt_hparams_t *const hp = ld->hp;
     const uint32_t kv_dim = hp->n_kv_heads * hp->head_dim;
@@ -302,11 +275,11 @@ static bt_status_t load_qkv(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
         {.name = "attn_v", .n_out = kv_dim, .rows = kv},
     };
 
-    return load_linear(ld, i, "attn_qkv", pieces, 3, BT_BIAS_QKV, &layer->qkv,
-                       &layer->qkv_bias);
+    load_linear(ld, i, "attn_qkv", pieces, 3, BT_BIAS_QKV, &layer->qkv,
+                &layer->qkv_bias);
 }
 
-static bt_status_t load_up(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+static void load_up(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
     const bool plain = ld->family->plain_ffn;
     const uint32_t n_out = ld->hp->ffn_dim;
@@ -316,45 +289,29 @@ static bt_status_t load_up(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
         {.name = "ffn_up", .n_out = n_out, .rows = rows},
     };
 
-    return load_linear(ld, i, "ffn_up", plain ? &pieces[1] : pieces,
-                       plain ? 1 : 2, BT_BIAS_FFN_UP, &layer->up,
-                       &layer->up_bias);
+    load_linear(ld, i, "ffn_up", plain ? &pieces[1] : pieces, plain ? 1 : 2,
+                BT_BIAS_FFN_UP, &layer->up, &layer->up_bias);
 }
 
-static bt_status_t load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
+static void load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
 {
     const bt_hparams_t *const hp = ld->hp;
     bt_share_t heads[BT_MAX_SUM_PARTS];
-    bt_status_t status = load_norms(ld, i, layer);
 
     for (uint32_t p = 0; p < ld->shard.n_parts; p++) {
         heads[p] = of_heads(ld->shard.part_heads[p], hp->head_dim);
     }
-
-    if (status == BT_OK) {
-        status = load_qkv(ld, i, layer);
-    }
-    if (status == BT_OK) {
-        status = load_qk_norms(ld, i, layer);
-    }
-    if (status == BT_OK) {
-        status = load_output(ld, i, "attn_output", hp->n_heads * hp->head_dim,
-                             heads, BT_BIAS_ATTN_OUTPUT, &layer->attn_output,
-                             &layer->attn_output_bias);
-    }
-    if (status == BT_OK) {
-        status = load_sinks(ld, i, layer);
-    }
-    if (status == BT_OK) {
-        status = load_up(ld, i, layer);
-    }
+    load_norms(ld, i, layer);
+    load_qkv(ld, i, layer);
+    load_qk_norms(ld, i, layer);
+    load_output(ld, i, "attn_output", hp->n_heads * hp->head_dim, heads,
+                BT_BIAS_ATTN_OUTPUT, &layer->attn_output,
+                &layer->attn_output_bias);
+    load_sinks(ld, i, layer);
+    load_up(ld, i, layer);
     layer->ffn_down.is_ffn = true;
-    if (status == BT_OK) {
-        status = load_output(ld, i, "ffn_down", hp->ffn_dim, ld->shard.part_ffn,
-                             BT_BIAS_FFN_DOWN, &layer->ffn_down,
-                             &layer->ffn_down_bias);
-    }
-    return status;
+    load_output(ld, i, "ffn_down", hp->ffn_dim, ld->shard.part_ffn,
+                BT_BIAS_FFN_DOWN, &layer->ffn_down, &layer->ffn_down_bias);
 }
 
 /* ---- before and behind the layers ---- */
@@ -367,11 +324,10 @@ static size_t widest(size_t a, size_t b, size_t c)
 }
 
 /* Allocates the buffers of sums of several parts. */
-static bt_status_t load_sums(bt_loader_t *ld, bt_decoder_t *d, size_t rows)
+static void load_sums(bt_loader_t *ld, bt_decoder_t *d, size_t rows)
 {
     const bt_shard_t *const shard = &ld->shard;
     size_t widest_part = 0;
-    bt_status_t status = BT_OK;
 
     for (uint32_t p = 0; p < shard->n_parts; p++) {
         widest_part = widest(widest_part,
@@ -379,16 +335,14 @@ static bt_status_t load_sums(bt_loader_t *ld, bt_decoder_t *d, size_t rows)
                              shard->part_ffn[p].n);
     }
     if (shard->n_parts > 1) {
-        status = bt_loader_buffer(ld, rows, widest_part, &d->cut);
+        bt_loader_buffer(ld, rows, widest_part, &d->cut);
     }
-    for (uint32_t k = 0; (status == BT_OK) && ((shard->n_parts - 1) >> k != 0);
-         k++) {
-        status = bt_loader_buffer(ld, rows, ld->hp->dim, &d->sums[k]);
+    for (uint32_t k = 0; (shard->n_parts - 1) >> k != 0; k++) {
+        bt_loader_buffer(ld, rows, ld->hp->dim, &d->sums[k]);
     }
-    return status;
 }
 
-static bt_status_t load_activations(bt_loader_t *ld, bt_decoder_t *d)
+static void load_activations(bt_loader_t *ld, bt_decoder_t *d)
 {
     const bt_hparams_t *const hp = &ld->own;
     const size_t units = hp->n_heads + 2 * (size_t)hp->n_kv_heads;
@@ -400,94 +354,74 @@ static bt_status_t load_activations(bt_loader_t *ld, bt_decoder_t *d)
                             ? ld->config->max_rows
                             : ld->config->max_logit_rows;
     bool in_parts = false;
-    bt_status_t status = bt_loader_buffer(ld, rows, hp->dim, &d->x);
 
-    if (status == BT_OK) {
-        status = bt_loader_buffer(ld, ld->config->max_logit_rows, hp->dim,
-                                  &d->x_last);
+    bt_loader_buffer(ld, rows, hp->dim, &d->x);
+    bt_loader_buffer(ld, ld->config->max_logit_rows, hp->dim, &d->x_last);
+    bt_loader_buffer(ld, rows, a_dim, &d->a);
+    bt_loader_buffer(ld, rows, b_dim, &d->b);
+    if (hp->parallel) {
+        bt_loader_buffer(ld, rows, hp->dim, &d->c);
     }
-    if (status == BT_OK) {
-        status = bt_loader_buffer(ld, rows, a_dim, &d->a);
-    }
-    if (status == BT_OK) {
-        status = bt_loader_buffer(ld, rows, b_dim, &d->b);
-    }
-    if ((status == BT_OK) && hp->parallel) {
-        status = bt_loader_buffer(ld, rows, hp->dim, &d->c);
-    }
-    if (status == BT_OK) {
-        status = load_sums(ld, d, rows);
-    }
+    load_sums(ld, d, rows);
     for (uint32_t i = 0; i < d->n_layers; i++) {
         in_parts = in_parts || (d->layers[i].qkv.n_parts > 1) ||
                    (d->layers[i].up.n_parts > 1);
     }
-    if ((status == BT_OK) && in_parts) {
-        status =
-            bt_loader_buffer(ld, rows, widest(q_dim, hp->ffn_dim, 0), &d->part);
+    if (in_parts) {
+        bt_loader_buffer(ld, rows, widest(q_dim, hp->ffn_dim, 0), &d->part);
     }
-    return status;
 }
 
 /* Loads the embedding, which may also be the output. */
-static bt_status_t load_embedding(bt_loader_t *ld, bt_decoder_t *d)
+static void load_embedding(bt_loader_t *ld, bt_decoder_t *d)
 {
     const bool is_tied = !bt_loader_has(ld, "output.weight");
 
     if (bt_shard_is_first(&ld->shard) ||
         (is_tied && bt_shard_is_last(&ld->shard))) {
-        return bt_loader_first_rows(ld, "token_embd.weight", ld->hp->n_vocab,
-                                    ld->hp->dim, ld->shard.words,
-                                    &d->embedding);
+        bt_loader_first_rows(ld, "token_embd.weight", ld->hp->n_vocab,
+                             ld->hp->dim, ld->shard.words, &d->embedding);
+    } else {
+        bt_loader_leave(ld, "token_embd.weight");
     }
-    bt_loader_leave(ld, "token_embd.weight");
-    return BT_OK;
 }
 
 /* Loads the output norm and matrix. */
-static bt_status_t load_output_words(bt_loader_t *ld, bt_decoder_t *d)
+static void load_output_words(bt_loader_t *ld, bt_decoder_t *d)
 {
-    const bt_family_t *const family = ld->family;
     const bt_hparams_t *const hp = ld->hp;
-    bt_status_t status = BT_OK;
 
     if (!bt_shard_is_last(&ld->shard)) {
         bt_loader_leave(ld, "output.weight");
         bt_loader_leave(ld, "output.bias");
         bt_loader_leave(ld, "output_norm.weight");
         bt_loader_leave(ld, "output_norm.bias");
-        return BT_OK;
+        return;
     }
     if (bt_loader_has(ld, "output.weight")) {
-        status = bt_loader_first_rows(ld, "output.weight", hp->n_vocab, hp->dim,
-                                      ld->shard.words, &d->output);
+        bt_loader_first_rows(ld, "output.weight", hp->n_vocab, hp->dim,
+                             ld->shard.words, &d->output);
     }
-    if (status == BT_OK) {
-        status = load_norm(ld, "output_norm", &d->output_norm);
+    load_norm(ld, "output_norm", &d->output_norm);
+    if (has_bias(ld, BT_BIAS_OUTPUT, "output.bias")) {
+        bt_loader_vector_part(ld, "output.bias", hp->n_vocab, ld->shard.words,
+                              &d->output_bias);
     }
-    if ((status == BT_OK) && (((family->biases & BT_BIAS_OUTPUT) != 0) ||
-                              (((family->maybe_biases & BT_BIAS_OUTPUT) != 0) &&
-                               bt_loader_has(ld, "output.bias")))) {
-        status = bt_loader_vector_part(ld, "output.bias", hp->n_vocab,
-                                       ld->shard.words, &d->output_bias);
-    }
-    return status;
 }
 
-static bt_status_t load_embedding_norm(bt_loader_t *ld, bt_decoder_t *d)
+static void load_embedding_norm(bt_loader_t *ld, bt_decoder_t *d)
 {
     if (bt_shard_is_first(&ld->shard)) {
-        return load_norm(ld, "token_embd_norm", &d->embedding_norm);
+        load_norm(ld, "token_embd_norm", &d->embedding_norm);
+    } else {
+        bt_loader_leave(ld, "token_embd_norm.weight");
+        bt_loader_leave(ld, "token_embd_norm.bias");
     }
-    bt_loader_leave(ld, "token_embd_norm.weight");
-    bt_loader_leave(ld, "token_embd_norm.bias");
-    return BT_OK;
 }
 
-bt_status_t bt_decoder_load(bt_loader_t *ld, void **state_p)
+void bt_decoder_load(bt_loader_t *ld, void **state_p)
 {
     const bt_share_t layers = ld->shard.layers;
-    bt_status_t status;
     bt_decoder_t *const d = bt_calloc(1, sizeof(*d));
 
     *state_p = d;
@@ -495,41 +429,34 @@ bt_status_t bt_decoder_load(bt_loader_t *ld, void **state_p)
         d->layers = bt_calloc(layers.n, sizeof(*d->layers));
     }
     if ((d == NULL) || (d->layers == NULL)) {
-        return bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
+        bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
+        return;
     }
     d->n_layers = layers.n;
-    status = check_operations(ld);
-    if (status == BT_OK) {
-        status = load_embedding(ld, d);
+    check_operations(ld);
+    load_embedding(ld, d);
+    for (uint32_t i = 0; (ld->status == BT_OK) && (i < layers.n); i++) {
+        load_layer(ld, layers.first + i, &d->layers[i]);
     }
-    for (uint32_t i = 0; (status == BT_OK) && (i < layers.n); i++) {
-        status = load_layer(ld, layers.first + i, &d->layers[i]);
+    load_output_words(ld, d);
+    if (ld->family->embedding_norm) {
+        load_embedding_norm(ld, d);
     }
-    if (status == BT_OK) {
-        status = load_output_words(ld, d);
-    }
-    if ((status == BT_OK) && ld->family->embedding_norm) {
-        status = load_embedding_norm(ld, d);
-    }
-    if (status == BT_OK) {
-        status = bt_positions_load(ld, d);
-    }
-    if (status == BT_OK) {
-        status = load_activations(ld, d);
-    }
-    return status;
+    bt_positions_load(ld, d);
+    load_activations(ld, d);
 }
 
-static void free_norm(bt_backend_t *be, bt_norm_weights_t *norm)
+static void free_buffers(bt_backend_t *be, float *const *buffers, size_t n)
 {
-    bt_model_buffer_free(be, norm->weight);
-    bt_model_buffer_free(be, norm->bias);
+    for (size_t i = 0; i < n; i++) {
+        bt_model_buffer_free(be, buffers[i]);
+    }
 }
 
 static void free_sum(bt_backend_t *be, bt_sum_weight_t *w)
 {
     bt_model_weight_free(be, w->first);
-    for (uint32_t p = 0; (w->others != NULL) && (p < w->n_others); p++) {
+    for (uint32_t p = 0; p < w->n_others; p++) {
         bt_model_weight_free(be, w->others[p]);
     }
     bt_free(w->others);
@@ -537,21 +464,58 @@ static void free_sum(bt_backend_t *be, bt_sum_weight_t *w)
 
 static void free_layer(bt_backend_t *be, bt_layer_t *layer)
 {
-    free_norm(be, &layer->attn_norm);
-    free_norm(be, &layer->attn_post_norm);
-    free_norm(be, &layer->ffn_norm);
-    free_norm(be, &layer->ffn_post_norm);
+    float *const buffers[] = {
+        layer->attn_norm.weight,
+        layer->attn_norm.bias,
+        layer->attn_post_norm.weight,
+        layer->attn_post_norm.bias,
+        layer->ffn_norm.weight,
+        layer->ffn_norm.bias,
+        layer->ffn_post_norm.weight,
+        layer->ffn_post_norm.bias,
+        layer->q_norm,
+        layer->k_norm,
+        layer->attn_sinks,
+        layer->qkv_bias,
+        layer->attn_output_bias,
+        layer->up_bias,
+        layer->ffn_down_bias,
+    };
+
     bt_linear_free(be, &layer->qkv);
-    bt_model_buffer_free(be, layer->q_norm);
-    bt_model_buffer_free(be, layer->k_norm);
-    bt_model_buffer_free(be, layer->attn_sinks);
     free_sum(be, &layer->attn_output);
     bt_linear_free(be, &layer->up);
     free_sum(be, &layer->ffn_down);
-    bt_model_buffer_free(be, layer->qkv_bias);
-    bt_model_buffer_free(be, layer->attn_output_bias);
-    bt_model_buffer_free(be, layer->up_bias);
-    bt_model_buffer_free(be, layer->ffn_down_bias);
+    free_buffers(be, buffers, BT_ARRAY_LEN(buffers));
+}
+
+/* Frees what belongs to no layer. */
+static void free_own(bt_backend_t *be, bt_decoder_t *d)
+{
+    float *const buffers[] = {
+        d->embedding_norm.weight,
+        d->embedding_norm.bias,
+        d->output_norm.weight,
+        d->output_norm.bias,
+        d->output_bias,
+        d->cos_sin,
+        d->window_cos_sin,
+        d->slopes,
+        d->temperatures,
+        d->x,
+        d->x_last,
+        d->a,
+        d->b,
+        d->c,
+        d->part,
+        d->cut,
+    };
+
+    bt_model_weight_free(be, d->embedding);
+    bt_model_weight_free(be, d->positions);
+    bt_model_weight_free(be, d->output);
+    free_buffers(be, buffers, BT_ARRAY_LEN(buffers));
+    free_buffers(be, d->sums, BT_SUM_DEPTH);
 }
 
 void bt_decoder_free(bt_backend_t *be, void *state)
@@ -564,26 +528,7 @@ void bt_decoder_free(bt_backend_t *be, void *state)
     for (uint32_t i = 0; i < d->n_layers; i++) {
         free_layer(be, &d->layers[i]);
     }
-    free_norm(be, &d->embedding_norm);
-    free_norm(be, &d->output_norm);
-    bt_model_weight_free(be, d->embedding);
-    bt_model_weight_free(be, d->positions);
-    bt_model_weight_free(be, d->output);
-    bt_model_buffer_free(be, d->output_bias);
-    bt_model_buffer_free(be, d->cos_sin);
-    bt_model_buffer_free(be, d->window_cos_sin);
-    bt_model_buffer_free(be, d->slopes);
-    bt_model_buffer_free(be, d->temperatures);
-    bt_model_buffer_free(be, d->x);
-    bt_model_buffer_free(be, d->x_last);
-    bt_model_buffer_free(be, d->a);
-    bt_model_buffer_free(be, d->b);
-    bt_model_buffer_free(be, d->c);
-    bt_model_buffer_free(be, d->part);
-    bt_model_buffer_free(be, d->cut);
-    for (uint32_t k = 0; k < BT_SUM_DEPTH; k++) {
-        bt_model_buffer_free(be, d->sums[k]);
-    }
+    free_own(be, d);
     bt_free(d->layers);
     bt_free(d);
 }

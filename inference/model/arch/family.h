@@ -121,7 +121,7 @@ BT_MUST_CHECK bt_status_t bt_decoder_hparams(const bt_family_t *family,
 /** Loads every tensor and buffer through the loader (which also serves to count
  *  memory, leaving pointers NULL). *state_p is owned by the caller, also on
  *  failure. */
-BT_MUST_CHECK bt_status_t bt_decoder_load(bt_loader_t *loader, void **state_p);
+void bt_decoder_load(bt_loader_t *loader, void **state_p);
 /** Queues the pass over @a batch, which was begun; logits (n_logit_rows,
  *  n_vocab) go to model->logits. Between layers it calls bt_model_take_late(),
  *  which may append to the batch and the call, and then

@@ -20,87 +20,63 @@ static float yarn_magnitude(float factor, float weight)
     return (factor <= 1.0f) ? 1.0f : 0.1f * weight * logf(factor) + 1.0f;
 }
 
-static bt_status_t read_yarn(const bt_keys_t *keys, float factor,
-                             bt_rope_t *rope)
+static void read_yarn(bt_keys_t *keys, float factor, bt_rope_t *rope)
 {
     float weight = 0.0f;
-    bt_status_t status;
 
     rope->mix = 1.0f;
     rope->fast = DEFAULT_FAST;
     rope->slow = DEFAULT_SLOW;
-    status =
-        bt_keys_positive_if(keys, "rope.scaling.yarn_ext_factor", &rope->mix);
-    if (status == BT_OK) {
-        status = bt_keys_positive_if(keys, "rope.scaling.yarn_beta_fast",
-                                     &rope->fast);
-    }
-    if (status == BT_OK) {
-        status = bt_keys_positive_if(keys, "rope.scaling.yarn_beta_slow",
-                                     &rope->slow);
-    }
-    if (status == BT_OK) {
-        status = bt_keys_positive_if(keys, "rope.scaling.yarn_log_multiplier",
-                                     &weight);
-    }
+    bt_keys_positive_if(keys, "rope.scaling.yarn_ext_factor", &rope->mix);
+    bt_keys_positive_if(keys, "rope.scaling.yarn_beta_fast", &rope->fast);
+    bt_keys_positive_if(keys, "rope.scaling.yarn_beta_slow", &rope->slow);
+    bt_keys_positive_if(keys, "rope.scaling.yarn_log_multiplier", &weight);
     rope->magnitude = yarn_magnitude(factor, 1.0f);
     if (weight > 0.0f) {
         rope->magnitude /= yarn_magnitude(factor, weight);
     }
-    return (status == BT_OK)
-               ? bt_keys_positive_if(keys, "rope.scaling.yarn_attn_factor",
-                                     &rope->magnitude)
-               : status;
+    bt_keys_positive_if(keys, "rope.scaling.yarn_attn_factor",
+                        &rope->magnitude);
 }
 
-static bt_status_t read_scaling(const bt_keys_t *keys, bt_rope_t *rope)
+static void read_scaling(bt_keys_t *keys, bt_rope_t *rope)
 {
     bt_gguf_str_t type = {.data = "linear", .len = 6};
     float factor = 1.0f;
     float magnitude = 1.0f;
     char key[BT_KEY_BYTES];
-    bt_status_t status;
 
     bt_key_name(keys, "rope.scaling.type", key);
     if (bt_gguf_has(keys->gguf, key) &&
         (bt_gguf_get_str(keys->gguf, key, &type) != BT_OK)) {
-        return bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is not a text",
-                              key);
-    }
-    if (!bt_gguf_str_is(type, "none") && !bt_gguf_str_is(type, "linear") &&
-        !bt_gguf_str_is(type, "yarn") && !bt_gguf_str_is(type, "longrope")) {
-        return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
-                              "the model's positions are scaled in the way "
-                              "%.*s; none, linear, yarn and longrope are "
-                              "supported",
-                              (type.len > 64) ? 64 : (int)type.len, type.data);
+        bt_keys_refuse(keys, BT_ERR_BAD_FILE, "key %s is not a text", key);
+    } else if (!bt_gguf_str_is(type, "none") &&
+               !bt_gguf_str_is(type, "linear") &&
+               !bt_gguf_str_is(type, "yarn") &&
+               !bt_gguf_str_is(type, "longrope")) {
+        bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                       "the model's positions are scaled in the way %.*s; "
+                       "none, linear, yarn and longrope are supported",
+                       (type.len > 64) ? 64 : (int)type.len, type.data);
     }
     /* An old name, then the one of today. */
-    status = bt_keys_positive_if(keys, "rope.scale_linear", &factor);
-    if (status == BT_OK) {
-        status = bt_keys_positive_if(keys, "rope.scaling.factor", &factor);
-    }
-    if (status == BT_OK) {
-        status =
-            bt_keys_positive_if(keys, "rope.scaling.attn_factor", &magnitude);
-    }
-    if (status == BT_OK) {
-        status = bt_keys_number_if(keys, "rope.scaling.original_context_length",
-                                   1, UINT32_MAX, &rope->trained_tokens);
-    }
-    if ((status == BT_OK) && bt_gguf_str_is(type, "yarn")) {
-        status = read_yarn(keys, factor, rope);
+    bt_keys_positive_if(keys, "rope.scale_linear", &factor);
+    bt_keys_positive_if(keys, "rope.scaling.factor", &factor);
+    bt_keys_positive_if(keys, "rope.scaling.attn_factor", &magnitude);
+    bt_keys_number_if(keys, "rope.scaling.original_context_length", 1,
+                      UINT32_MAX, &rope->trained_tokens);
+    if (bt_gguf_str_is(type, "yarn")) {
+        read_yarn(keys, factor, rope);
     }
     rope->scale = bt_gguf_str_is(type, "none") ? 1.0f : 1.0f / factor;
     rope->magnitude *= magnitude;
-    return status;
 }
 
 /* Reads the keys "rope.*": dimensions, base, and scaling of the types none,
  * linear, yarn and longrope. (NTK-aware scaling is a larger base. The factors
  * of Llama 3 and LongRoPE are tensors: load_rope().) */
-static bt_status_t read_rope(const bt_keys_t *keys, uint32_t head_dim,
-                             uint32_t context_tokens, bt_rope_t *rope_p)
+static void read_rope(bt_keys_t *keys, uint32_t head_dim,
+                      uint32_t context_tokens, bt_rope_t *rope_p)
 {
     bt_rope_t rope = {.dims = head_dim,
                       .base = DEFAULT_BASE,
@@ -108,36 +84,24 @@ static bt_status_t read_rope(const bt_keys_t *keys, uint32_t head_dim,
                       .magnitude = 1.0f,
                       .trained_tokens = context_tokens};
     uint32_t window_dims;
-    bt_status_t status;
 
-    status = bt_keys_positive_if(keys, "rope.freq_base", &rope.base);
-    if (status == BT_OK) {
-        status = bt_keys_number_if(keys, "rope.dimension_count", 0, UINT32_MAX,
-                                   &rope.dims);
-    }
+    bt_keys_positive_if(keys, "rope.freq_base", &rope.base);
+    bt_keys_number_if(keys, "rope.dimension_count", 0, UINT32_MAX, &rope.dims);
     window_dims = rope.dims;
-    if (status == BT_OK) {
-        status = bt_keys_number_if(keys, "rope.dimension_count_swa", 0,
-                                   UINT32_MAX, &window_dims);
-    }
-    if (status != BT_OK) {
-        return status;
-    }
+    bt_keys_number_if(keys, "rope.dimension_count_swa", 0, UINT32_MAX,
+                      &window_dims);
     if ((rope.dims == 0) || (rope.dims > head_dim) || (rope.dims % 2 != 0) ||
         (window_dims != rope.dims)) {
-        return bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
-                              "the model rotates %u of %u dimensions of a "
-                              "head, %u where a layer has a window; an even "
-                              "number, the same in all layers, is supported",
-                              rope.dims, head_dim, window_dims);
+        bt_keys_refuse(keys, BT_ERR_UNSUPPORTED,
+                       "the model rotates %u of %u dimensions of a head, %u "
+                       "where a layer has a window; an even number, the same "
+                       "in all layers, is supported",
+                       rope.dims, head_dim, window_dims);
     }
-    status = read_scaling(keys, &rope);
+    read_scaling(keys, &rope);
     rope.by_context = (bt_gguf_tensor(keys->gguf, LONG_FACTORS) != NULL) &&
                       (bt_gguf_tensor(keys->gguf, "rope_freqs.weight") == NULL);
-    if (status == BT_OK) {
-        *rope_p = rope;
-    }
-    return status;
+    *rope_p = rope;
 }
 
 /* Removes the position scaling; the base stays. */
@@ -223,35 +187,33 @@ static const char *factors_name(const bt_loader_t *loader,
 }
 
 /* Both lists of factors are read, so that none counts as unknown. */
-static bt_status_t read_factors(bt_loader_t *loader, const bt_rope_t *rope,
-                                float **factors_p)
+static void read_factors(bt_loader_t *loader, const bt_rope_t *rope,
+                         float **factors_p)
 {
     static const char *const all[] = {"rope_freqs.weight", LONG_FACTORS,
                                       "rope_factors_short.weight"};
     const char *const used = factors_name(loader, rope);
-    bt_status_t status = BT_OK;
 
-    for (size_t i = 0; (status == BT_OK) && (used != NULL) && (i < 3); i++) {
+    for (size_t i = 0; (used != NULL) && (i < BT_ARRAY_LEN(all)); i++) {
         float *factors = NULL;
 
         if (!bt_loader_has(loader, all[i]) && (all[i] != used)) {
             continue;
         }
-        status = bt_loader_values(loader, all[i], rope->dims / 2, &factors);
-        for (uint32_t j = 0; (status == BT_OK) && (j < rope->dims / 2); j++) {
+        bt_loader_values(loader, all[i], rope->dims / 2, &factors);
+        for (uint32_t j = 0; (factors != NULL) && (j < rope->dims / 2); j++) {
             if (!(factors[j] > 0.0f) || !isfinite(factors[j])) {
-                status = bt_loader_fail(loader, BT_ERR_BAD_FILE,
-                                        "factor %u of tensor %s is %g", j,
-                                        all[i], (double)factors[j]);
+                bt_loader_fail(loader, BT_ERR_BAD_FILE,
+                               "factor %u of tensor %s is %g", j, all[i],
+                               (double)factors[j]);
             }
         }
-        if ((status == BT_OK) && (strcmp(all[i], used) == 0)) {
+        if (strcmp(all[i], used) == 0) {
             *factors_p = factors;
         } else {
             bt_free(factors);
         }
     }
-    return status;
 }
 
 /* Computes the rotation table (context_tokens, dims / 2, 2) of rope_store().
@@ -264,47 +226,35 @@ static bt_status_t read_factors(bt_loader_t *loader, const bt_rope_t *rope,
  * workers of one model must have contexts on the same side of the trained one.
  *
  * Source: Su et al., RoFormer; Peng et al., "YaRN"; Ding et al., "LongRoPE". */
-static bt_status_t load_rope(bt_loader_t *loader, const bt_rope_t *rope,
-                             float **ptr_p)
+static void load_rope(bt_loader_t *loader, const bt_rope_t *rope, float **ptr_p)
 {
     const uint32_t n_positions = loader->config->context_tokens;
     const size_t n = (size_t)n_positions * rope->dims;
     float *factors = NULL;
     float *table = NULL;
-    bt_status_t status = read_factors(loader, rope, &factors);
 
-    if ((status == BT_OK) && !loader->dry) {
+    read_factors(loader, rope, &factors);
+    if ((loader->status == BT_OK) && !loader->dry) {
         table = bt_calloc(n, sizeof(*table));
         if (table != NULL) {
             fill(rope, n_positions, factors, table);
         }
     }
     bt_free(factors);
-    return (status == BT_OK)
-               ? bt_loader_table(loader, "the position table", table, n, ptr_p)
-               : status;
+    bt_loader_table(loader, "the position table", table, n, ptr_p);
 }
 
 /* ---- keys ---- */
 
-static bt_status_t read_alibi(const bt_keys_t *keys, const bt_family_t *family,
-                              bt_hparams_t *hp)
+static void read_alibi(bt_keys_t *keys, const bt_family_t *family,
+                       bt_hparams_t *hp)
 {
     const bool has =
         (family->alibi_layers == 0) || (family->alibi_layers == hp->n_layers);
 
     hp->alibi = has ? family->alibi : 0.0f;
     hp->slope_scale = family->alibi_scaled ? hp->attn_scale : 1.0f;
-    return bt_keys_positive_if(keys, "attention.max_alibi_bias", &hp->alibi);
-}
-
-/* Reads the scaling of queries by the logarithm of the position in units of the
- * trained context. */
-static bt_status_t read_temperature(const bt_keys_t *keys, bt_hparams_t *hp)
-{
-    hp->temperature_tokens = hp->rope.trained_tokens;
-    return bt_keys_positive_if(keys, "attention.temperature_scale",
-                               &hp->temperature);
+    bt_keys_positive_if(keys, "attention.max_alibi_bias", &hp->alibi);
 }
 
 static void set_turned(const bt_family_t *family, bt_hparams_t *hp)
@@ -321,20 +271,16 @@ static void set_turned(const bt_family_t *family, bt_hparams_t *hp)
     }
 }
 
-bt_status_t bt_positions_read(const bt_keys_t *keys, const bt_family_t *family,
-                              bt_hparams_t *hp)
+void bt_positions_read(bt_keys_t *keys, const bt_family_t *family,
+                       bt_hparams_t *hp)
 {
-    bt_status_t status = read_alibi(keys, family, hp);
-
+    read_alibi(keys, family, hp);
     hp->learned_positions = family->learned_positions && (hp->alibi == 0.0f);
-    if ((status != BT_OK) || hp->learned_positions || (hp->alibi > 0.0f)) {
-        return status;
+    if (hp->learned_positions || (hp->alibi > 0.0f)) {
+        return;
     }
     set_turned(family, hp);
-    status = read_rope(keys, hp->head_dim, hp->context_tokens, &hp->rope);
-    if (status != BT_OK) {
-        return status;
-    }
+    read_rope(keys, hp->head_dim, hp->context_tokens, &hp->rope);
     hp->window_rope = hp->rope;
     if (family->window_rope_unscaled) {
         unscale(&hp->window_rope);
@@ -342,9 +288,11 @@ bt_status_t bt_positions_read(const bt_keys_t *keys, const bt_family_t *family,
     if (family->window_rope_base > 0.0f) {
         hp->window_rope.base = family->window_rope_base;
     }
-    status =
-        bt_keys_positive_if(keys, "rope.freq_base_swa", &hp->window_rope.base);
-    return (status == BT_OK) ? read_temperature(keys, hp) : status;
+    bt_keys_positive_if(keys, "rope.freq_base_swa", &hp->window_rope.base);
+    /* Queries are scaled by the logarithm of the position in units of the
+     * trained context. */
+    hp->temperature_tokens = hp->rope.trained_tokens;
+    bt_keys_positive_if(keys, "attention.temperature_scale", &hp->temperature);
 }
 
 /* ---- tables ---- */
@@ -364,31 +312,25 @@ void bt_positions_slopes(uint32_t n_heads, float max_bias, float scale,
     }
 }
 
-static bt_status_t load_slopes(bt_loader_t *ld, bt_decoder_t *d)
+static void load_slopes(bt_loader_t *ld, bt_decoder_t *d)
 {
     const bt_hparams_t *const hp = ld->hp;
     const bt_share_t own = ld->shard.heads;
     const float there = 0.0f;
     bt_attention_t attention = bt_hparams_attention(hp, 0);
     float *values;
-    bt_status_t status;
 
     attention.slopes = &there;
-    status = bt_kernels_check_attention(ld->be->caps, &attention, ld->why,
-                                        ld->why_bytes);
-    if (status != BT_OK) {
-        return status;
-    }
+    bt_loader_check_attention(ld, &attention);
     values = bt_calloc(hp->n_heads, sizeof(*values));
     if (values != NULL) {
         bt_positions_slopes(hp->n_heads, hp->alibi, hp->slope_scale, values);
         memmove(values, values + own.first, own.n * sizeof(*values));
     }
-    return bt_loader_table(ld, "the slopes of heads", values, own.n,
-                           &d->slopes);
+    bt_loader_table(ld, "the slopes of heads", values, own.n, &d->slopes);
 }
 
-static bt_status_t load_temperatures(bt_loader_t *ld, bt_decoder_t *d)
+static void load_temperatures(bt_loader_t *ld, bt_decoder_t *d)
 {
     const bt_hparams_t *const hp = ld->hp;
     const uint32_t n = ld->config->context_tokens;
@@ -398,8 +340,8 @@ static bt_status_t load_temperatures(bt_loader_t *ld, bt_decoder_t *d)
         values[p] = (float)(1.0 + (double)hp->temperature *
                                       log(1.0 + p / hp->temperature_tokens));
     }
-    return bt_loader_table(ld, "temperatures of positions", values, n,
-                           &d->temperatures);
+    bt_loader_table(ld, "temperatures of positions", values, n,
+                    &d->temperatures);
 }
 
 static bool same_rope(const bt_rope_t *a, const bt_rope_t *b)
@@ -408,29 +350,29 @@ static bool same_rope(const bt_rope_t *a, const bt_rope_t *b)
            (a->magnitude == b->magnitude) && (a->mix == b->mix);
 }
 
-bt_status_t bt_positions_load(bt_loader_t *ld, bt_decoder_t *d)
+void bt_positions_load(bt_loader_t *ld, bt_decoder_t *d)
 {
     const bt_hparams_t *const hp = ld->hp;
-    bt_status_t status;
 
     if (hp->alibi > 0.0f) {
-        return load_slopes(ld, d);
+        load_slopes(ld, d);
+        return;
     }
     if (hp->learned_positions && !bt_shard_is_first(&ld->shard)) {
         bt_loader_leave(ld, "position_embd.weight");
-        return BT_OK;
+        return;
     }
     if (hp->learned_positions) {
-        return bt_loader_first_rows(
-            ld, "position_embd.weight", hp->context_tokens, hp->dim,
-            (bt_share_t){0, hp->context_tokens}, &d->positions);
+        bt_loader_first_rows(ld, "position_embd.weight", hp->context_tokens,
+                             hp->dim, (bt_share_t){0, hp->context_tokens},
+                             &d->positions);
+        return;
     }
-    status = load_rope(ld, &hp->rope, &d->cos_sin);
-    if ((status == BT_OK) && (hp->attn_window != 0) &&
-        !same_rope(&hp->rope, &hp->window_rope)) {
-        status = load_rope(ld, &hp->window_rope, &d->window_cos_sin);
+    load_rope(ld, &hp->rope, &d->cos_sin);
+    if ((hp->attn_window != 0) && !same_rope(&hp->rope, &hp->window_rope)) {
+        load_rope(ld, &hp->window_rope, &d->window_cos_sin);
     }
-    return ((status == BT_OK) && (hp->temperature > 0.0f))
-               ? load_temperatures(ld, d)
-               : status;
+    if (hp->temperature > 0.0f) {
+        load_temperatures(ld, d);
+    }
 }
