@@ -369,8 +369,8 @@ def test_explain_shows_the_phases_of_an_answer(c):
         text = page.text("#explain .detail")
         for word in (f"Request {told['id']}", NAME, told["prefill"], told["decode"], "Why there", told["tries"][0]["cause"], told["answer_id"]):
             assert word in text, (word, text)
-        # The same prompt again: once the prefill worker has ended the first, its KV is there, and that is said.
-        c.wait_idle()
+        # The same prompt again: once the prefill worker has ended an earlier one, its KV is there, and that is said.
+        wait_until("the prompt is in the cache", lambda: ask(c)["usage"]["prompt_tokens_details"]["cached_tokens"] > 0)
         page.run("location.hash = '#/talk'")
         page.click(".message.user [aria-label='Ask this again']")
         page.wait("document.querySelector('.message.assistant .pager')?.innerText.includes('2 / 2')")
