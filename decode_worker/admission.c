@@ -11,7 +11,7 @@
 /* Each follower of a leader; the loop may remove it. */
 #define FOR_EACH_FOLLOWER(follower, dj)                                     \
     BT_LIST_FOR_EACH_ENTRY(bt_decode_job_t, follower, &(dj)->job.followers, \
-                           job.in_group)
+                           job.in_fanout)
 
 static void send_grant(bt_worker_t *w, const bt_decode_job_t *dj,
                        const bt_wire_window_t *windows, uint32_t n_windows)
@@ -95,7 +95,7 @@ static void run_local(bt_worker_t *w, bt_decode_job_t *dj)
     FOR_EACH_FOLLOWER(follower, dj) {
         follower->job.seq.sched.n_computed = n_known;
     }
-    status = bt_worker_group_submit(w, &dj->job);
+    status = bt_worker_fanout_submit(w, &dj->job);
     if (status != BT_OK) { /* cannot happen: seats are counted */
         bt_worker_fanout_fail(w, &dj->job, status, "decode",
                               "no seat in the batch");

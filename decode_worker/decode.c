@@ -295,8 +295,8 @@ static void remember(bt_worker_t *w, const bt_decode_job_t *dj,
 static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
 {
     bt_decode_job_t *dj = job_of(bt_worker_job_of_seq(item->seq));
-    const bool made_room = (dj->phase == BT_DECODE_PAUSING) &&
-                           (item->finish == BT_FINISH_CANCELED);
+    const bool has_paused = (dj->phase == BT_DECODE_PAUSING) &&
+                            (item->finish == BT_FINISH_CANCELED);
 
     bt_worker_job_copied(w, &dj->job);
     switch (item->kind) {
@@ -319,7 +319,7 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
                                "the device failed");
             break;
         }
-        if (made_room) {
+        if (has_paused) {
             bt_decode_move(w, dj, BT_DECODE_PARK);
             break;
         }

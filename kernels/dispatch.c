@@ -142,8 +142,7 @@ static void *plugin_find(const char *name, bool *is_there_p)
     static const struct {
         const char *dir;
         bool own_folder;
-    } places[] = {
-        {"", false}, {"/../kernels/", true}, {"/../../kernels/", true}};
+    } dirs[] = {{"", false}, {"/../kernels/", true}, {"/../../kernels/", true}};
     const char *env = getenv("BATON_PLUGIN_DIR");
     char program[PATH_MAX];
     void *handle = NULL;
@@ -154,11 +153,10 @@ static void *plugin_find(const char *name, bool *is_there_p)
     if (!program_dir(program)) {
         return handle;
     }
-    for (size_t i = 0; (handle == NULL) && (i < BT_ARRAY_LEN(places)); i++) {
+    for (size_t i = 0; (handle == NULL) && (i < BT_ARRAY_LEN(dirs)); i++) {
         char dir[PATH_MAX];
-        const int len =
-            snprintf(dir, sizeof(dir), "%s%s%s", program, places[i].dir,
-                     places[i].own_folder ? name : "");
+        const int len = snprintf(dir, sizeof(dir), "%s%s%s", program,
+                                 dirs[i].dir, dirs[i].own_folder ? name : "");
 
         if ((len > 0) && ((size_t)len < sizeof(dir))) {
             handle = plugin_load(dir, name, is_there_p);

@@ -292,7 +292,7 @@ bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
 {
     const uint64_t end = offset + bytes;
     uint64_t n_cuts = 1;
-    uint64_t first_place = 0, place = 0;
+    uint64_t first_pool_offset = 0, pool_offset = 0;
     uint64_t first, n;
     bt_status_t status = may(x, BT_KVT_XFER_ON_POST);
 
@@ -303,9 +303,9 @@ bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
         (offset > x->map.bytes - bytes)) {
         return BT_ERR_INVALID_PARAM;
     }
-    first = cut(x, offset, bytes, &first_place);
+    first = cut(x, offset, bytes, &first_pool_offset);
     for (uint64_t at = offset + first; at < end; at += n) {
-        n = cut(x, at, end - at, &place);
+        n = cut(x, at, end - at, &pool_offset);
         n_cuts++;
     }
     status = records_reserve(x, n_cuts);
@@ -321,14 +321,14 @@ bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,
         x->busy_us = bt_now_us();
     }
     n = first;
-    place = first_place;
+    pool_offset = first_pool_offset;
     for (uint64_t at = offset; at < end; at += n) {
         if (at > offset) {
-            n = cut(x, at, end - at, &place);
+            n = cut(x, at, end - at, &pool_offset);
         }
         x->records[x->n_records] = (bt_kvt_record_t){.offset = at, .bytes = n};
         x->moves[x->n_records].src = (const uint8_t *)src + (at - offset);
-        x->moves[x->n_records].pool_offset = place;
+        x->moves[x->n_records].pool_offset = pool_offset;
         x->n_records++;
     }
     bt_kvt_xfer_wake(x);

@@ -235,11 +235,12 @@ static bool check_begin(bt_kvt_window_t *w)
     bt_kvt_stage_t *stage = w->kvt->stage;
     const bt_kvt_record_t *r = &w->records[w->n_begun];
     bt_kvt_slot_t *slot;
-    uint64_t place = 0;
+    uint64_t pool_offset = 0;
     bt_status_t status;
 
     if ((r->bytes > BT_COPIER_MAX_BYTES) ||
-        (bt_kvt_map_find(&w->map, r->offset, r->bytes, &place) != r->bytes)) {
+        (bt_kvt_map_find(&w->map, r->offset, r->bytes, &pool_offset) !=
+         r->bytes)) {
         bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
         return true;
     }
@@ -248,7 +249,7 @@ static bool check_begin(bt_kvt_window_t *w)
         return false;
     }
     status = stage->copier->hash(
-        stage->copier->user, w->kvt->pool + place, (size_t)r->bytes,
+        stage->copier->user, w->kvt->pool + pool_offset, (size_t)r->bytes,
         bt_kvt_record_seed(&w->lease, r->offset, r->bytes), slot->ticket);
     if (status != BT_OK) {
         bt_kvt_slot_unref(slot);

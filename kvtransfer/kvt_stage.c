@@ -468,7 +468,7 @@ void bt_kvt_stage_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
     }
 }
 
-static void held_place(bt_kvt_stage_t *stage)
+static void held_unload(bt_kvt_stage_t *stage)
 {
     while (stage->held_at < stage->held_bytes) {
         const uint8_t *at = stage->held + stage->held_at;
@@ -520,7 +520,7 @@ bool bt_kvt_stage_progress(bt_kvt_t *kvt)
             landing_end(slot, status);
         }
     }
-    held_place(stage);
+    held_unload(stage);
     return some;
 }
 

@@ -341,13 +341,13 @@ static bt_status_t pool_open(ucx_t *ucx)
     if (config->path == BT_KVT_PATH_SHM) {
         BT_LOG_ERROR("kv transfer: no shared memory for a pool of %zu bytes; "
                      "/dev/shm has %" PRIu64 " left",
-                     config->pool_bytes, bt_kvt_ucx_shm_room());
+                     config->pool_bytes, bt_kvt_ucx_shm_headroom());
         return status;
     }
     BT_LOG_WARN("kv transfer: no shared memory for a pool of %zu bytes, "
                 "/dev/shm has %" PRIu64 " left; transfers on this host use the "
                 "network",
-                config->pool_bytes, bt_kvt_ucx_shm_room());
+                config->pool_bytes, bt_kvt_ucx_shm_headroom());
     return bt_kvt_ucx_pool_make_anonymous(ucx);
 }
 

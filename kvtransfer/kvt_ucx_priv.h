@@ -249,7 +249,7 @@ BT_MUST_CHECK bt_status_t bt_kvt_ucx_shm_open(ucx_t *ucx);
 void bt_kvt_ucx_shm_close(ucx_t *ucx);
 /** Returns the free bytes of the file system behind POSIX shared memory: for
  *  messages only, since other processes may take them at any time. */
-uint64_t bt_kvt_ucx_shm_room(void);
+uint64_t bt_kvt_ucx_shm_headroom(void);
 /** Allocates the pool in private memory. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_kvt_ucx_pool_make_anonymous(ucx_t *ucx);
 /** Registers the pool in device memory with the network context, or turns the

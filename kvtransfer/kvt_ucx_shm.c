@@ -134,7 +134,7 @@ uint64_t bt_kvt_ucx_copy(bt_kvt_link_t *link, const bt_hash_piece_t *pieces,
 
 /* ---- the own pool ---- */
 
-uint64_t bt_kvt_ucx_shm_room(void)
+uint64_t bt_kvt_ucx_shm_headroom(void)
 {
     struct statvfs fs;
 
@@ -232,7 +232,7 @@ static int pool_file_make(size_t bytes)
 {
     const int fd = open(SHM_DIR, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
 
-    if ((fd >= 0) && ((bt_kvt_ucx_shm_room() < bytes) ||
+    if ((fd >= 0) && ((bt_kvt_ucx_shm_headroom() < bytes) ||
                       (ftruncate(fd, (off_t)bytes) != 0))) {
         close(fd);
         return -1;

@@ -27,7 +27,7 @@ bt_status_t bt_child_init(bt_child_t *child, bt_plan_process_t *process,
     child->output_fd = -1;
     child->ready_fd = -1;
     child->beat_fd = -1;
-    child->place_fd = -1;
+    child->assignment_fd = -1;
     bt_output_init(&child->output, &child->log);
     bt_restart_init(&child->restart);
     return bt_log_file_open(&child->log, log_dir, process->name);
@@ -51,7 +51,7 @@ static void close_fds(bt_child_t *child)
     close_fd(&child->output_fd);
     close_fd(&child->ready_fd);
     close_fd(&child->beat_fd);
-    close_fd(&child->place_fd);
+    close_fd(&child->assignment_fd);
 }
 
 void bt_child_fini(bt_child_t *child)
@@ -75,7 +75,7 @@ static char **make_argv(const bt_plan_process_t *process, char *program)
 
 /* After fork: only async-signal-safe calls. */
 static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
-                             int beat, int place)
+                             int beat, int assignment)
 {
     static const char failed[] = "cannot execute ";
     sigset_t none;
@@ -89,9 +89,10 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
     devnull = open("/dev/null", O_RDONLY | O_CLOEXEC);
     /* The descriptors may have any numbers but 0, 1, 2, even each other's
      * targets, and dup2 clears close-on-exec unless both numbers are equal. */
-    beat = fcntl(beat, F_DUPFD_CLOEXEC, BT_PLAN_PLACE_FD + 1);
-    if (place >= 0) {
-        place = fcntl(place, F_DUPFD_CLOEXEC, BT_PLAN_PLACE_FD + 1);
+    beat = fcntl(beat, F_DUPFD_CLOEXEC, BT_PLAN_ASSIGNMENT_FD + 1);
+    if (assignment >= 0) {
+        assignment =
+            fcntl(assignment, F_DUPFD_CLOEXEC, BT_PLAN_ASSIGNMENT_FD + 1);
     }
     if ((beat < 0) || (dup2(devnull, STDIN_FILENO) < 0) ||
         (dup2(output, STDOUT_FILENO) < 0) ||
@@ -99,7 +100,7 @@ static _Noreturn void become(char **argv, pid_t launcher, int output, int ready,
         (ready == BT_CHILD_READY_FD ? fcntl(ready, F_SETFD, 0)
                                     : dup2(ready, BT_CHILD_READY_FD)) < 0 ||
         (dup2(beat, BT_CHILD_BEAT_FD) < 0) ||
-        ((place >= 0) && (dup2(place, BT_PLAN_PLACE_FD) < 0))) {
+        ((assignment >= 0) && (dup2(assignment, BT_PLAN_ASSIGNMENT_FD) < 0))) {
         _exit(127);
     }
     signal(SIGPIPE, SIG_DFL);
@@ -137,8 +138,9 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
     char *const path = bt_strdup(program);
     char **const argv = (path == NULL) ? NULL : make_argv(child->process, path);
     bt_status_t status = BT_ERR_NO_MEMORY;
-    /* The parent's end of each is first in output and ready, last in place. */
-    int output[2] = {-1, -1}, ready[2] = {-1, -1}, place[2] = {-1, -1};
+    /* The parent's end of each is first in output and ready, last in
+     * assignment. */
+    int output[2] = {-1, -1}, ready[2] = {-1, -1}, assignment[2] = {-1, -1};
     int beat = -1;
     pid_t pid;
 
@@ -149,7 +151,7 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
     beat = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if ((beat < 0) || (pipe2(output, O_CLOEXEC) != 0) ||
         (pipe2(ready, O_CLOEXEC) != 0) ||
-        (child->process->is_standby && (pipe2(place, O_CLOEXEC) != 0))) {
+        (child->process->is_standby && (pipe2(assignment, O_CLOEXEC) != 0))) {
         BT_LOG_ERROR("cannot make the pipes of %s: %m", child->process->name);
         goto out;
     }
@@ -159,7 +161,7 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
         goto out;
     }
     if (pid == 0) {
-        become(argv, launcher, output[1], ready[1], beat, place[0]);
+        become(argv, launcher, output[1], ready[1], beat, assignment[0]);
     }
 
     setpgid(pid, pid); /* both sides do it: either may come first */
@@ -169,8 +171,8 @@ bt_status_t bt_child_start(bt_child_t *child, const char *program)
     child->output_fd = output[0];
     child->ready_fd = ready[0];
     child->beat_fd = beat;
-    child->place_fd = place[1];
-    output[0] = ready[0] = beat = place[1] = -1; /* the child's now */
+    child->assignment_fd = assignment[1];
+    output[0] = ready[0] = beat = assignment[1] = -1; /* the child's now */
     begin(child);
     status = BT_OK;
 
@@ -178,7 +180,7 @@ out:
     for (size_t i = 0; i < 2; i++) {
         close_fd(&output[i]);
         close_fd(&ready[i]);
-        close_fd(&place[i]);
+        close_fd(&assignment[i]);
     }
     close_fd(&beat);
     bt_free(argv);
@@ -186,22 +188,22 @@ out:
     return status;
 }
 
-bt_status_t bt_child_take_place(bt_child_t *child, bt_child_t *standby)
+bt_status_t bt_child_assign(bt_child_t *child, bt_child_t *standby)
 {
     char line[BT_PLAN_NAME_BYTES + BT_READY_ROLE_BYTES];
     const int n = snprintf(line, sizeof(line), "%s %s\n", child->process->name,
                            bt_admin_role_name(child->process->role));
 
     /* A line this short is written whole or not at all. */
-    if ((standby->place_fd < 0) ||
-        (write(standby->place_fd, line, (size_t)n) != n)) {
+    if ((standby->assignment_fd < 0) ||
+        (write(standby->assignment_fd, line, (size_t)n) != n)) {
         BT_LOG_WARN("%s cannot receive its assignment: %m",
                     standby->process->name);
         return BT_ERR_IO;
     }
     bt_child_read_output(standby); /* output of the standby itself */
     bt_output_finish(&standby->output);
-    close_fd(&standby->place_fd);
+    close_fd(&standby->assignment_fd);
     child->pid = standby->pid;
     child->output_fd = standby->output_fd;
     child->ready_fd = standby->ready_fd;

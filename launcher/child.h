@@ -44,11 +44,11 @@ typedef struct bt_child {
     bt_restart_t restart;
     bt_stderr_tail_t tail;
     bt_ready_t ready;
-    pid_t pid;     /**< 0 while not running */
-    int output_fd; /**< -1 while not running */
-    int ready_fd;  /**< -1 when closed */
-    int beat_fd;   /**< -1 while not running */
-    int place_fd;  /**< -1: not a waiting standby */
+    pid_t pid;         /**< 0 while not running */
+    int output_fd;     /**< -1 while not running */
+    int ready_fd;      /**< -1 when closed */
+    int beat_fd;       /**< -1 while not running */
+    int assignment_fd; /**< -1: not a waiting standby */
     bt_watchdog_t watchdog;
     bt_core_wait_t core_wait; /**< checked while the child is silent */
     bool is_starved;          /**< silent because it waits for a core */
@@ -87,8 +87,8 @@ BT_MUST_CHECK bt_status_t bt_child_start(bt_child_t *child,
 /** Replaces the ended process of @a child by the process of @a standby, which
  *  gets the child's name and role; @a standby then has no process.
  *  @retval BT_ERR_IO  The process cannot be notified; nothing changes. */
-BT_MUST_CHECK bt_status_t bt_child_take_place(bt_child_t *child,
-                                              bt_child_t *standby);
+BT_MUST_CHECK bt_status_t bt_child_assign(bt_child_t *child,
+                                          bt_child_t *standby);
 
 /** Passes on and remembers the child's output, until the pipe is empty. */
 void bt_child_read_output(bt_child_t *child);

@@ -188,8 +188,8 @@ static void print_addresses(const bt_ready_t *const *routers, uint32_t n,
 }
 
 /* Prints the URL of the first router for OpenAI API clients, and for people. */
-static void print_place(const char *title, const char *address,
-                        const char *path, bt_strbuf_t *out)
+static void print_address(const char *title, const char *address,
+                          const char *path, bt_strbuf_t *out)
 {
     bt_strbuf_printf(out, "  %-8s %s", title,
                      (strstr(address, "://") != NULL) ? "" : "http://");
@@ -249,8 +249,8 @@ void bt_ready_announce(const bt_ready_t *const *routers, uint32_t n,
     bt_strbuf_puts(out, "\nBaton is ready.\n");
     print_addresses(routers, n, "http", "HTTP", "http://", "", out);
     if (has_http) {
-        print_place("OpenAI", address, "/v1", out);
-        print_place("page", address, "/", out);
+        print_address("OpenAI", address, "/v1", out);
+        print_address("page", address, "/", out);
     }
     print_addresses(routers, n, "grpc", "gRPC", "", "", out);
     print_addresses(routers, n, "metrics", "metrics", "http://", "/metrics",

@@ -221,8 +221,8 @@ static void put(const bt_output_t *output, const char *lines, size_t n)
 /* Keeps bytes of a line; there is always space for its end. */
 static size_t keep(bt_output_t *output, const char *data, size_t n)
 {
-    const size_t room = sizeof(output->line) - 1 - output->len;
-    const size_t take = (n < room) ? n : room;
+    const size_t left = sizeof(output->line) - 1 - output->len;
+    const size_t take = (n < left) ? n : left;
 
     memcpy(output->line + output->len, data, take);
     output->len += take;

@@ -289,7 +289,7 @@ static void add_worker_args(const bt_plan_t *plan,
         bt_strbuf_append(args, "", 1);
     }
     if (process->is_standby) {
-        add_number(args, "assignment-fd", BT_PLAN_PLACE_FD);
+        add_number(args, "assignment-fd", BT_PLAN_ASSIGNMENT_FD);
     } else if (process->role != role_of(process->program)) {
         add_arg(args, "role", bt_admin_role_name(process->role));
     }
@@ -414,17 +414,17 @@ static void name_worker(const bt_plan_t *plan, uint32_t index,
     const char *const role = process->is_standby                     ? "standby"
                              : (process->program == BT_PROG_PREFILL) ? "prefill"
                                                                      : "decode";
-    const int room = (int)sizeof(process->name) - SUFFIX_BYTES;
-    const int number_room = 3; /* "~15" */
+    const int most = (int)sizeof(process->name) - SUFFIX_BYTES;
+    const int digits = 3; /* "~15" */
 
     if (!model->has_prefix) {
         snprintf(process->name, sizeof(process->name), "%s-%u", role, index);
-    } else if (strlen(model->name) <= (size_t)room) {
-        snprintf(process->name, sizeof(process->name), "%.*s.%s-%u", room,
+    } else if (strlen(model->name) <= (size_t)most) {
+        snprintf(process->name, sizeof(process->name), "%.*s.%s-%u", most,
                  model->name, role, index);
     } else {
         snprintf(process->name, sizeof(process->name), "%.*s~%u.%s-%u",
-                 room - number_room, model->name, process->model, role, index);
+                 most - digits, model->name, process->model, role, index);
     }
 }
 

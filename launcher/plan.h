@@ -28,9 +28,9 @@
 #include "launcher/cores.h"
 #include "launcher/run_dir.h"
 
-#define BT_PLAN_NAME_BYTES 64 /**< limit of a worker's name at the router */
-#define BT_PLAN_NO_MODEL   UINT32_MAX
-#define BT_PLAN_PLACE_FD   5 /**< descriptor of a standby: name and role */
+#define BT_PLAN_NAME_BYTES    64 /**< limit of a worker's name at the router */
+#define BT_PLAN_NO_MODEL      UINT32_MAX
+#define BT_PLAN_ASSIGNMENT_FD 5 /**< descriptor of a standby: name and role */
 
 typedef struct bt_plan_process {
     char name[BT_PLAN_NAME_BYTES];

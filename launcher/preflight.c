@@ -59,20 +59,20 @@ static bool is_counted(const bt_preflight_need_t *needs, uint32_t i)
 /* Pool of an instance. Workers start at once, so without given sizes they share
  * half of the remaining memory evenly; each gets a quarter of it at most. */
 static uint64_t pool_of(const bt_preflight_need_t *need,
-                        const bt_preflight_headroom_t *room, uint64_t left,
+                        const bt_preflight_headroom_t *headroom, uint64_t left,
                         uint64_t n_pools)
 {
     const uint64_t pool = need->ranks * need->pool_bytes;
 
-    return room->pools_given
+    return headroom->pools_given
                ? pool
                : least(pool, left / largest(POOL_PART, 2 * n_pools));
 }
 
 static sums_t sum_up(const bt_preflight_need_t *needs, uint32_t n,
-                     const bt_preflight_headroom_t *room)
+                     const bt_preflight_headroom_t *headroom)
 {
-    uint64_t left = room->available_bytes;
+    uint64_t left = headroom->available_bytes;
     sums_t sums = {0};
 
     for (uint32_t i = 0; i < n; i++) {
@@ -91,7 +91,7 @@ static sums_t sum_up(const bt_preflight_need_t *needs, uint32_t n,
     left -= (sums.own + sums.weights < left) ? sums.own + sums.weights : left;
     sums.left = left;
     for (uint32_t i = 0; i < n; i++) {
-        const uint64_t pool = pool_of(&needs[i], room, left, sums.n_pools);
+        const uint64_t pool = pool_of(&needs[i], headroom, left, sums.n_pools);
 
         sums.pools += needs[i].n * pool;
         sums.shm += needs[i].n * pool;
@@ -100,7 +100,7 @@ static sums_t sum_up(const bt_preflight_need_t *needs, uint32_t n,
 }
 
 static void check_memory(const sums_t *sums,
-                         const bt_preflight_headroom_t *room,
+                         const bt_preflight_headroom_t *headroom,
                          bt_diagnostics_t *findings)
 {
     const uint64_t rest = sums->weights + sums->own;
@@ -109,12 +109,12 @@ static void check_memory(const sums_t *sums,
     char of[OF_BYTES] = "";
     uint64_t most;
 
-    if (rest + sums->pools <= room->available_bytes) {
+    if (rest + sums->pools <= headroom->available_bytes) {
         return;
     }
-    if ((room->limit_by != NULL) && (room->limit_by[0] != '\0')) {
+    if ((headroom->limit_by != NULL) && (headroom->limit_by[0] != '\0')) {
         snprintf(of, sizeof(of), " of the cgroup's %" PRIu64 " (%s)",
-                 (room->limit_bytes >> 20), room->limit_by);
+                 (headroom->limit_bytes >> 20), headroom->limit_by);
     }
     snprintf(text, sizeof(text),
              "the workers take %" PRIu64 " MiB together (weights %" PRIu64
@@ -122,10 +122,10 @@ static void check_memory(const sums_t *sums,
              "KV pools %" PRIu64 "), and %" PRIu64
              " MiB are available%s: %" PRIu64 " MiB are missing",
              mib(rest + sums->pools), mib(sums->weights), mib(sums->own),
-             mib(sums->pools), (room->available_bytes >> 20), of,
-             mib(rest + sums->pools - room->available_bytes));
-    most = (rest < room->available_bytes) && (sums->n_pools > 0)
-               ? (room->available_bytes - rest) / sums->n_pools >> 20
+             mib(sums->pools), (headroom->available_bytes >> 20), of,
+             mib(rest + sums->pools - headroom->available_bytes));
+    most = (rest < headroom->available_bytes) && (sums->n_pools > 0)
+               ? (headroom->available_bytes - rest) / sums->n_pools >> 20
                : 0;
     if (most > 0) {
         snprintf(fix, sizeof(fix), "--kv-memory %" PRIu64 "m", most);
@@ -137,50 +137,52 @@ static void check_memory(const sums_t *sums,
     bt_diagnostics_add(findings, BT_FINDING_PROBLEM, "memory", text, fix);
 }
 
-static void check_shm(const sums_t *sums, const bt_preflight_headroom_t *room,
+static void check_shm(const sums_t *sums,
+                      const bt_preflight_headroom_t *headroom,
                       bt_diagnostics_t *findings)
 {
     char text[TEXT_BYTES];
     char fix[TEXT_BYTES];
 
-    if (!room->uses_shm || (sums->shm <= room->shm_bytes)) {
+    if (!headroom->uses_shm || (sums->shm <= headroom->shm_bytes)) {
         return;
     }
     snprintf(text, sizeof(text),
              "the KV pools take %" PRIu64 " MiB of /dev/shm, which has %" PRIu64
              " MiB left: "
              "%s",
-             mib(sums->shm), (room->shm_bytes >> 20),
-             room->needs_shm ? "with --kv-transport shm a worker that finds no "
-                               "room does not start"
-                             : "a worker that finds no room sends KV over the "
-                               "loopback network");
+             mib(sums->shm), (headroom->shm_bytes >> 20),
+             headroom->needs_shm
+                 ? "with --kv-transport shm a worker that finds no "
+                   "room does not start"
+                 : "a worker that finds no room sends KV over the "
+                   "loopback network");
     snprintf(fix, sizeof(fix),
              "mount -o remount,size=%" PRIu64 "m /dev/shm (a container: "
              "--shm-size %" PRIu64 "m)",
              mib(sums->shm) + 64, mib(sums->shm) + 64);
     bt_diagnostics_add(
-        findings, room->needs_shm ? BT_FINDING_PROBLEM : BT_FINDING_WARNING,
+        findings, headroom->needs_shm ? BT_FINDING_PROBLEM : BT_FINDING_WARNING,
         "/dev/shm", text, fix);
 }
 
 uint64_t bt_preflight_check(const bt_preflight_need_t *needs, uint32_t n,
-                            const bt_preflight_headroom_t *room,
+                            const bt_preflight_headroom_t *headroom,
                             bt_diagnostics_t *findings)
 {
-    const sums_t sums = sum_up(needs, n, room);
+    const sums_t sums = sum_up(needs, n, headroom);
 
-    check_memory(&sums, room, findings);
-    check_shm(&sums, room, findings);
+    check_memory(&sums, headroom, findings);
+    check_shm(&sums, headroom, findings);
     return sums.shm;
 }
 
 uint64_t bt_preflight_pool(const bt_preflight_need_t *needs, uint32_t n,
-                           const bt_preflight_headroom_t *room, uint32_t i)
+                           const bt_preflight_headroom_t *headroom, uint32_t i)
 {
-    const sums_t sums = sum_up(needs, n, room);
+    const sums_t sums = sum_up(needs, n, headroom);
 
-    return pool_of(&needs[i], room, sums.left, sums.n_pools);
+    return pool_of(&needs[i], headroom, sums.left, sums.n_pools);
 }
 
 /* Threads of a rank of a worker, given its compute threads. */

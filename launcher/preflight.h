@@ -99,14 +99,14 @@ uint64_t bt_preflight_threads(const bt_config_t *config, uint32_t n_models,
 /** Adds a finding for each resource that is missing.
  *  @return what the pools would take of /dev/shm, where they are in it */
 uint64_t bt_preflight_check(const bt_preflight_need_t *needs, uint32_t n,
-                            const bt_preflight_headroom_t *room,
+                            const bt_preflight_headroom_t *headroom,
                             bt_diagnostics_t *findings);
 
 /** Returns the bytes of the KV pool of each instance of needs[i]: the size
  *  asked for, or without one an even share, a quarter at most, of half of what
  *  all leave. 0 if the pool is not in host memory. */
 uint64_t bt_preflight_pool(const bt_preflight_need_t *needs, uint32_t n,
-                           const bt_preflight_headroom_t *room, uint32_t i);
+                           const bt_preflight_headroom_t *headroom, uint32_t i);
 
 #define BT_MODEL_FILE_ORIGIN_BYTES 1024
 

@@ -167,13 +167,13 @@ bool bt_run_dir_ends_with_session(const bt_run_dir_t *dir)
     char linger[320];
     struct passwd entry;
     struct passwd *user = NULL;
-    char room[1024];
+    char text[1024];
 
     snprintf(path, sizeof(path), "/run/user/%u/", (unsigned)geteuid());
     if (strncmp(dir->path, path, strlen(path)) != 0) {
         return false;
     }
-    if ((getpwuid_r(geteuid(), &entry, room, sizeof(room), &user) != 0) ||
+    if ((getpwuid_r(geteuid(), &entry, text, sizeof(text), &user) != 0) ||
         (user == NULL)) {
         return true;
     }

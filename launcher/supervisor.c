@@ -126,7 +126,7 @@ static bool take_standby(bt_supervisor_t *s, bt_child_t *child)
 {
     bt_child_t *const standby = bt_supervisor_standby_for(s, child);
 
-    if ((standby == NULL) || (bt_child_take_place(child, standby) != BT_OK)) {
+    if ((standby == NULL) || (bt_child_assign(child, standby) != BT_OK)) {
         return false;
     }
     BT_LOG_INFO("%s replaces %s", standby->process->name, child->process->name);
@@ -563,7 +563,7 @@ static bt_status_t block_signals(bt_supervisor_t *s)
 }
 
 /* Reserves memory for @a n children, and their descriptors. */
-static bt_status_t make_room(bt_supervisor_t *s, uint32_t n)
+static bt_status_t reserve_children(bt_supervisor_t *s, uint32_t n)
 {
     bt_child_t **const children =
         bt_realloc_array(s->children, n, sizeof(*children));
@@ -586,7 +586,7 @@ static bt_status_t make_room(bt_supervisor_t *s, uint32_t n)
 bt_status_t bt_supervisor_add_children(bt_supervisor_t *s)
 {
     const uint32_t before = s->n_children;
-    bt_status_t status = make_room(s, s->plan->n_processes);
+    bt_status_t status = reserve_children(s, s->plan->n_processes);
     bt_status_t logs = BT_OK;
 
     for (uint32_t i = before; (status == BT_OK) && (i < s->plan->n_processes);

@@ -77,7 +77,7 @@ bt_child_t *bt_supervisor_standby_for(const bt_supervisor_t *s,
     for (uint32_t i = 0; i < s->n_children; i++) {
         bt_child_t *const other = s->children[i];
 
-        if ((other->state == BT_PROCESS_READY) && (other->place_fd >= 0) &&
+        if ((other->state == BT_PROCESS_READY) && (other->assignment_fd >= 0) &&
             bt_plan_may_replace(s->plan, other->process, child->process)) {
             return other;
         }

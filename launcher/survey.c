@@ -327,8 +327,8 @@ bt_status_t bt_survey_ask(bt_survey_t *survey, const bt_plan_t *plan,
     return status;
 }
 
-static bt_preflight_headroom_t room_of(const bt_config_t *config,
-                                       const bt_survey_limits_t *limits)
+static bt_preflight_headroom_t headroom_of(const bt_config_t *config,
+                                           const bt_survey_limits_t *limits)
 {
     struct statvfs fs;
 
@@ -350,13 +350,13 @@ bool bt_survey_check_memory(const bt_survey_t *survey,
                             const bt_survey_limits_t *limits,
                             bt_diagnostics_t *findings, uint64_t *shm_bytes_p)
 {
-    const bt_preflight_headroom_t room = room_of(config, limits);
+    const bt_preflight_headroom_t headroom = headroom_of(config, limits);
 
     if (survey->is_partial || (survey->n_needs == 0)) {
         return false;
     }
     *shm_bytes_p =
-        bt_preflight_check(survey->needs, survey->n_needs, &room, findings);
+        bt_preflight_check(survey->needs, survey->n_needs, &headroom, findings);
     return true;
 }
 
@@ -364,15 +364,15 @@ bt_status_t bt_survey_deal_pools(const bt_survey_t *survey,
                                  const bt_survey_limits_t *limits,
                                  const bt_plan_t *plan)
 {
-    const bt_preflight_headroom_t room = room_of(plan->config, limits);
+    const bt_preflight_headroom_t headroom = headroom_of(plan->config, limits);
     bt_status_t status = BT_OK;
 
-    if (room.pools_given || survey->is_partial) {
+    if (headroom.pools_given || survey->is_partial) {
         return BT_OK;
     }
     for (uint32_t i = 0; i < survey->n_needs; i++) {
         const uint64_t pool =
-            bt_preflight_pool(survey->needs, survey->n_needs, &room, i);
+            bt_preflight_pool(survey->needs, survey->n_needs, &headroom, i);
 
         for (uint32_t k = 0; (status == BT_OK) && (k < plan->n_processes);
              k++) {

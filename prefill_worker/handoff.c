@@ -365,7 +365,7 @@ static void fill_tokens(bt_prefill_job_t *pj, bt_manifest_payload_t *note)
     note->token = is_over ? BT_NOTE_NO_TOKEN : pj->token;
     note->n_followers = 0;
     BT_LIST_FOR_EACH_ENTRY(bt_prefill_job_t, follower, &pj->job.followers,
-                           job.in_group) {
+                           job.in_fanout) {
         note->followers[note->n_followers++] = (bt_manifest_payload_follower_t){
             .key = follower->job.key, .token = follower->token};
     }
@@ -411,7 +411,7 @@ void bt_prefill_push(bt_worker_t *w, bt_prefill_job_t *pj)
 static void end_sent(bt_worker_t *w, bt_prefill_job_t *pj)
 {
     BT_LIST_FOR_EACH_ENTRY(bt_prefill_job_t, follower, &pj->job.followers,
-                           job.in_group) {
+                           job.in_fanout) {
         bt_prefill_move(w, follower, BT_PREFILL_SENT);
     }
     bt_prefill_move(w, pj, BT_PREFILL_SENT);

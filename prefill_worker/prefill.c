@@ -358,7 +358,7 @@ static void lay_seq(const bt_worker_t *w, bt_job_t *job, uint32_t n_reused)
 static void begin_followers(bt_worker_t *w, bt_job_t *job,
                             void (*what)(bt_worker_t *, bt_job_t *, bt_job_t *))
 {
-    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &job->followers, in_group) {
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &job->followers, in_fanout) {
         if (job_of(follower)->phase == BT_PREFILL_FOLLOWING) {
             what(w, job, follower);
         }
@@ -386,7 +386,7 @@ static void begin(bt_worker_t *w, bt_job_t *job)
     job->seq.clear_tail = true; /* transferred to another worker */
     pj->n_computed = job->seq.sched.n_computed;
     begin_followers(w, job, lay_follower);
-    status = bt_worker_group_submit(w, job);
+    status = bt_worker_fanout_submit(w, job);
     if (status != BT_OK) { /* cannot happen: seats are counted */
         bt_worker_fanout_fail(w, job, status, "waiting",
                               "no seat in the batch");
@@ -416,7 +416,8 @@ static void check_all_drawn(bt_worker_t *w, bt_prefill_job_t *lead)
     if (lead->job.in_engine) {
         return;
     }
-    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &lead->job.followers, in_group) {
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &lead->job.followers,
+                           in_fanout) {
         if (follower->in_engine) {
             return;
         }

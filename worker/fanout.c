@@ -15,10 +15,10 @@
 
 static bt_job_t *job_at(bt_list_t *link)
 {
-    return BT_CONTAINER_OF(link, bt_job_t, in_group);
+    return BT_CONTAINER_OF(link, bt_job_t, in_fanout);
 }
 
-static bool is_grouped(const bt_msg_request_t *request)
+static bool is_fanned_out(const bt_msg_request_t *request)
 {
     return (request->fanout != 0) && (request->fanout_size > 1);
 }
@@ -28,7 +28,7 @@ static bool is_leader(const bt_msg_request_t *request)
     return request->key.id == request->fanout;
 }
 
-/* The leader of this follower while it collects its group, or NULL. */
+/* The leader of this follower while it collects its fanout, or NULL. */
 static bt_job_t *leader_of(bt_worker_t *w, const bt_worker_link_t *from,
                            const bt_msg_request_t *request)
 {
@@ -60,7 +60,7 @@ void bt_fanout_lend_prompt(bt_worker_t *w, const bt_worker_link_t *from,
 {
     const bt_job_t *leader;
 
-    if (!is_grouped(request) || (request->n_tokens > 0)) {
+    if (!is_fanned_out(request) || (request->n_tokens > 0)) {
         return;
     }
     leader = leader_of(w, from, request);
@@ -75,19 +75,19 @@ bt_status_t bt_fanout_check(bt_worker_t *w, const bt_worker_link_t *from,
 {
     const bt_job_t *leader;
 
-    if (!is_grouped(request)) {
+    if (!is_fanned_out(request)) {
         return BT_OK;
     }
     if (!bt_fanout_is_possible(w)) {
-        *why_p = "this model's requests have no groups";
+        *why_p = "this model's requests have no fanouts";
         return BT_ERR_MISMATCH;
     }
     if (request->fanout_size > BT_SCHED_MAX_FANOUT) {
-        *why_p = "its group is larger than any";
+        *why_p = "its fanout is larger than any";
         return BT_ERR_MISMATCH;
     }
     if ((request->wants.what & BT_WANT_ANY_OF_PROMPT) != 0) {
-        *why_p = "what is wanted of a prompt is not computed for a group";
+        *why_p = "what is wanted of a prompt is not computed for a fanout";
         return BT_ERR_MISMATCH;
     }
     if (is_leader(request)) {
@@ -95,11 +95,11 @@ bt_status_t bt_fanout_check(bt_worker_t *w, const bt_worker_link_t *from,
     }
     leader = leader_of(w, from, request);
     if (leader == NULL) {
-        *why_p = "its group is not here, or has begun";
+        *why_p = "its fanout is not here, or has begun";
         return BT_ERR_STALE;
     }
     if (!is_like(leader, request)) {
-        *why_p = "it asks for something else than its group";
+        *why_p = "it asks for something else than its fanout";
         return BT_ERR_MISMATCH;
     }
     return BT_OK;
@@ -119,18 +119,18 @@ static uint32_t own_blocks(const bt_worker_t *w, const bt_job_t *job)
 static void begin(bt_worker_t *w, bt_job_t *leader)
 {
     leader->n_missing = 0;
-    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &leader->followers, in_group) {
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &leader->followers, in_fanout) {
         leader->claim.more_seats++;
         leader->claim.more_blocks += own_blocks(w, follower);
     }
     if (!bt_sched_admit_fits(&w->admit, &leader->claim)) {
         /* Alone each does: the router runs them so. */
         bt_worker_fanout_fail(w, leader, BT_ERR_BUSY, "waiting",
-                              "the group is too large for this worker");
+                              "the fanout is too large for this worker");
         return;
     }
     leader->ops->on_request(w, leader);
-    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &leader->followers, in_group) {
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &leader->followers, in_fanout) {
         follower->ops->on_request(w, follower);
     }
 }
@@ -148,7 +148,7 @@ void bt_fanout_enter(bt_worker_t *w, bt_job_t *job,
 {
     bt_job_t *leader;
 
-    if (!is_grouped(request)) {
+    if (!is_fanned_out(request)) {
         job->ops->on_request(w, job);
         return;
     }
@@ -159,7 +159,7 @@ void bt_fanout_enter(bt_worker_t *w, bt_job_t *job,
     leader = leader_of(w, job->from, request);
     BT_ASSERT_ALWAYS(leader != NULL); /* bt_fanout_check() */
     job->leader = leader;
-    bt_list_push_back(&leader->followers, &job->in_group);
+    bt_list_push_back(&leader->followers, &job->in_fanout);
     one_less(w, leader);
 }
 
@@ -168,7 +168,7 @@ void bt_fanout_miss(bt_worker_t *w, const bt_worker_link_t *from,
 {
     bt_job_t *leader;
 
-    if (!is_grouped(request) || is_leader(request)) {
+    if (!is_fanned_out(request) || is_leader(request)) {
         return;
     }
     leader = leader_of(w, from, request);
@@ -214,7 +214,7 @@ void bt_fanout_leave(bt_worker_t *w, bt_job_t *job)
     if (leader == NULL) {
         return;
     }
-    bt_list_remove(&job->in_group);
+    bt_list_remove(&job->in_fanout);
     job->leader = NULL;
     if (leader->claim.more_seats > 0) {
         bt_sched_admit_shrink(&w->admit, &leader->claim, own_blocks(w, job));
@@ -228,13 +228,13 @@ bt_status_t bt_fanout_take_blocks(bt_worker_t *w, bt_job_t *job)
     if ((status != BT_OK) || (job->claim.more_seats == 0)) {
         return status;
     }
-    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &job->followers, in_group) {
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &job->followers, in_fanout) {
         if (status == BT_OK) {
             status = bt_job_share_blocks(w, follower);
         }
     }
     if (status != BT_OK) {
-        BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &job->followers, in_group) {
+        BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &job->followers, in_fanout) {
             bt_worker_job_return_blocks(w, follower);
         }
         bt_worker_job_return_blocks(w, job);
@@ -243,7 +243,7 @@ bt_status_t bt_fanout_take_blocks(bt_worker_t *w, bt_job_t *job)
     return status;
 }
 
-bt_status_t bt_worker_group_submit(bt_worker_t *w, bt_job_t *leader)
+bt_status_t bt_worker_fanout_submit(bt_worker_t *w, bt_job_t *leader)
 {
     const uint64_t now_us = bt_now_us();
     bt_job_t *jobs[BT_SCHED_MAX_FANOUT];
@@ -255,7 +255,7 @@ bt_status_t bt_worker_group_submit(bt_worker_t *w, bt_job_t *leader)
     if (!leader->abandoned || (leader->claim.want == BT_SCHED_CONTEXT)) {
         jobs[n++] = leader;
     }
-    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &leader->followers, in_group) {
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &leader->followers, in_fanout) {
         if (follower->has_blocks) {
             jobs[n++] = follower;
         }

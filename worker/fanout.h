@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file fanout.h
  *
- * Groups of jobs that share one prompt (bt_msg_request_t.fanout), such as the
+ * Fanouts: jobs that share one prompt (bt_msg_request_t.fanout), such as the
  * choices of a request. The prompt is computed, sent and held once. The job
- * whose id is the group's number is the leader, the others are followers.
+ * whose id is the fanout's number is the leader, the others are followers.
  *
  *     REQUEST of the leader ──▶ collecting ── all have come ───▶ on_request()
  *     REQUEST of a follower ────────┘         (or time out)      of each
  *
  *     leader      queue ─▶ blocks, seats for all ─▶ begin() ─▶ KV ─▶ …
  *     followers   (no queue of their own)             │
- *                                     engine group, or a fork of its blocks
+ *                                     engine fanout, or a fork of its blocks
  *
  * The leader's job holds the shared state: the claim in the queue, the KV
  * transfer or receive window, and the blocks of the prompt. A follower is in
@@ -21,7 +21,7 @@
  *     the leader ends early    the leader is *abandoned*: none of its tokens is
  *                              sent, and its job stays until no follower needs
  *                              it
- *     the group's KV fails     all members fail: bt_worker_fanout_fail()
+ *     the fanout's KV fails     all members fail: bt_worker_fanout_fail()
  *
  * A follower whose leader is not here, or has begun, is refused with
  * BT_ERR_STALE. The router then runs that request alone.
@@ -35,47 +35,46 @@
 
 #include "worker/worker.h"
 
-/** True when this worker's model supports groups: it has one layer group, with
+/** True when this worker's model supports fanouts: it has one layer group, with
  *  full attention. Forks of sequences with several groups, a window or a state
  *  (kv_groups.h) are not implemented here. */
 bool bt_fanout_is_possible(const bt_worker_t *w);
 
 /** Sets the tokens of a follower's request that came without tokens to those of
- *  its leader, while the leader collects its group. The tokens are borrowed
+ *  its leader, while the leader collects its fanout. The tokens are borrowed
  *  from the leader: use them at once. Other requests stay as they are. */
 void bt_fanout_lend_prompt(bt_worker_t *w, const bt_worker_link_t *from,
                            bt_msg_request_t *request);
 /**
- * Checks whether a job may be created for a request. Requests without a group
+ * Checks whether a job may be created for a request. Requests without a fanout
  * pass.
  * @param [out] why_p  On failure: static text for the router.
  * @retval BT_OK
  * @retval BT_ERR_STALE     the leader is not here, or has begun
  * @retval BT_ERR_MISMATCH  the request differs from its leader's in kind, peer,
- *                          tokens, max_new or cache namespace; the group is too
- *                          large; the model does not support groups; or
- *                          log-probs or logits of the prompt are wanted, which
- *                          are not computed for groups
+ *                          tokens, max_new or cache namespace; the fanout is
+ * too large; the model does not support fanouts; or log-probs or logits of the
+ * prompt are wanted, which are not computed for fanouts
  */
 BT_MUST_CHECK bt_status_t bt_fanout_check(bt_worker_t *w,
                                           const bt_worker_link_t *from,
                                           const bt_msg_request_t *request,
                                           const char **why_p);
-/** Passes a new job to its role with on_request(): at once without a group,
- *  otherwise when its group is complete. The request has passed
+/** Passes a new job to its role with on_request(): at once without a fanout,
+ *  otherwise when its fanout is complete. The request has passed
  *  bt_fanout_check(). */
 void bt_fanout_enter(bt_worker_t *w, bt_job_t *job,
                      const bt_msg_request_t *request);
-/** Records that the request of a follower was refused, so that its group does
+/** Records that the request of a follower was refused, so that its fanout does
  *  not wait for it. Does nothing for other requests. */
 void bt_fanout_miss(bt_worker_t *w, const bt_worker_link_t *from,
                     const bt_msg_request_t *request);
-/** Begins the group of this leader without its missing members. Called when a
- *  GRANT comes for it: the group is complete at the other worker, so a member
+/** Begins the fanout of this leader without its missing members. Called when a
+ *  GRANT comes for it: the fanout is complete at the other worker, so a member
  *  that is missing here will not come. */
 void bt_fanout_close(bt_worker_t *w, const bt_worker_link_t *from,
                      bt_req_key_t key);
-/** Begins the groups that have waited for members longer than --dead-ms. A
+/** Begins the fanouts that have waited for members longer than --dead-ms. A
  *  router sends all members in one write, so after such a gap the missing ones
  *  will not come. Logs a warning. */
 void bt_fanout_expire(bt_worker_t *w, uint64_t now_us);

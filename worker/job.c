@@ -168,7 +168,7 @@ void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job)
 }
 
 /* Sets the token limit of the sequence; a full table needs none. */
-static void tell_room(const bt_worker_t *w, bt_job_t *job)
+static void set_kv_limit(const bt_worker_t *w, bt_job_t *job)
 {
     const uint32_t end = bt_kv_hold_end(&w->groups, &job->hold);
 
@@ -261,7 +261,7 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
     bt_list_init(&job->link);
     bt_list_init(&job->by_key);
     bt_list_init(&job->followers);
-    bt_list_init(&job->in_group);
+    bt_list_init(&job->in_fanout);
     job->from = from;
     job->key = msg->key;
     job->kind = msg->kind;
@@ -388,7 +388,7 @@ bt_status_t bt_job_reach(bt_worker_t *w, bt_job_t *job,
     bt_kv_hold_fill(&w->groups, w->pool, &job->hold, reach, w->acquired,
                     job->block_ids);
     job->grower.n_held = reach->n_spans;
-    tell_room(w, job);
+    set_kv_limit(w, job);
     return BT_OK;
 }
 
@@ -498,7 +498,7 @@ bt_status_t bt_job_share_blocks(bt_worker_t *w, bt_job_t *job)
     }
     bt_kv_hold_found(&w->groups, &job->hold, n, 0); /* of one group */
     job->grower.n_held = n;
-    tell_room(w, job);
+    set_kv_limit(w, job);
     job->has_blocks = true;
     return BT_OK;
 }
@@ -606,7 +606,7 @@ static void disband(bt_worker_t *w, bt_job_t *job)
     bt_fanout_leave(w, job);
     while (!bt_list_empty(&job->followers)) {
         bt_fanout_leave(
-            w, BT_CONTAINER_OF(job->followers.next, bt_job_t, in_group));
+            w, BT_CONTAINER_OF(job->followers.next, bt_job_t, in_fanout));
     }
 }
 

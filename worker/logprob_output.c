@@ -7,7 +7,7 @@
 #define PIECE_BYTES 65536u /* of logits, or of log-probs of the prompt */
 /* With this much queued, a link gets no further piece: tokens wait for no more
  * than this. */
-#define ROOM_BYTES (4 * PIECE_BYTES)
+#define QUEUE_BYTES (4 * PIECE_BYTES)
 
 _Static_assert(PIECE_BYTES <= BT_WIRE_MAX_ROWS, "a piece is a message");
 
@@ -307,8 +307,8 @@ static bool turn_of(bt_worker_t *w, bt_job_t *job)
         }
         return false;
     }
-    if (bt_link_queued(job->from->control) > ROOM_BYTES) {
-        bt_link_want_writable(job->from->control, ROOM_BYTES);
+    if (bt_link_queued(job->from->control) > QUEUE_BYTES) {
+        bt_link_want_writable(job->from->control, QUEUE_BYTES);
         return false;
     }
     send_piece(w, job, r);

@@ -22,28 +22,28 @@
 
 #define DEFAULT_POOL_BYTES (1024ull << 20)
 
-uint64_t bt_memory_pool(const bt_memory_room_t *room)
+uint64_t bt_memory_pool(const bt_memory_budget_t *budget)
 {
-    const uint64_t all =
-        room->own_memory ? room->device_available_bytes : room->available_bytes;
-    const uint64_t model =
-        room->own_memory ? room->device_model_bytes + room->device_later_bytes
-                         : room->model_bytes;
+    const uint64_t all = budget->own_memory ? budget->device_available_bytes
+                                            : budget->available_bytes;
+    const uint64_t model = budget->own_memory ? budget->device_model_bytes +
+                                                    budget->device_later_bytes
+                                              : budget->model_bytes;
     const uint64_t left = (all > model) ? all - model : 0;
     const uint64_t share =
-        (room->percent > 0) ? left / 100 * room->percent : left / 4;
+        (budget->percent > 0) ? left / 100 * budget->percent : left / 4;
     uint64_t most = left / 4;
 
-    if (room->own_memory) {
+    if (budget->own_memory) {
         return share;
     }
     most = (most < DEFAULT_POOL_BYTES) ? most : DEFAULT_POOL_BYTES;
     return (share < most) ? share : most;
 }
 
-static bt_status_t check_place(const char *place, uint64_t available,
-                               uint64_t model, uint64_t later, uint64_t pool,
-                               char *why, size_t why_bytes)
+static bt_status_t check_memory(const char *kind, uint64_t available,
+                                uint64_t model, uint64_t later, uint64_t pool,
+                                char *why, size_t why_bytes)
 {
     const uint64_t all = model + later + pool;
     char kept[64] = "";
@@ -60,36 +60,39 @@ static bt_status_t check_place(const char *place, uint64_t available,
              " MiB%s and the KV pool "
              "%" PRIu64 " MiB, %" PRIu64 " MiB are available, %" PRIu64
              " MiB are missing",
-             place, (model >> 20), kept, (pool >> 20), (available >> 20),
+             kind, (model >> 20), kept, (pool >> 20), (available >> 20),
              (((all - available) >> 20) + 1));
     return BT_ERR_NO_MEMORY;
 }
 
-static void add_limit(const bt_memory_room_t *room, char *why, size_t why_bytes)
+static void add_limit(const bt_memory_budget_t *budget, char *why,
+                      size_t why_bytes)
 {
     const size_t n = strlen(why);
 
-    if ((room->limit_by != NULL) && (room->limit_by[0] != '\0')) {
+    if ((budget->limit_by != NULL) && (budget->limit_by[0] != '\0')) {
         snprintf(why + n, why_bytes - n,
                  "; the cgroup has %" PRIu64 " MiB (%s)",
-                 (room->limit_bytes >> 20), room->limit_by);
+                 (budget->limit_bytes >> 20), budget->limit_by);
     }
 }
 
-bt_status_t bt_memory_check(const bt_memory_room_t *room, uint64_t pool_bytes,
-                            char *why, size_t why_bytes)
+bt_status_t bt_memory_check(const bt_memory_budget_t *budget,
+                            uint64_t pool_bytes, char *why, size_t why_bytes)
 {
-    const uint64_t here = room->own_memory ? 0 : pool_bytes;
-    bt_status_t status = check_place(
-        "", room->available_bytes, room->model_bytes, 0, here, why, why_bytes);
+    const uint64_t here = budget->own_memory ? 0 : pool_bytes;
+    bt_status_t status =
+        check_memory("", budget->available_bytes, budget->model_bytes, 0, here,
+                     why, why_bytes);
 
     if (status != BT_OK) {
-        add_limit(room, why, why_bytes);
+        add_limit(budget, why, why_bytes);
     }
-    if ((status == BT_OK) && room->own_memory) {
-        status = check_place("device ", room->device_available_bytes,
-                             room->device_model_bytes, room->device_later_bytes,
-                             pool_bytes, why, why_bytes);
+    if ((status == BT_OK) && budget->own_memory) {
+        status =
+            check_memory("device ", budget->device_available_bytes,
+                         budget->device_model_bytes, budget->device_later_bytes,
+                         pool_bytes, why, why_bytes);
     }
     return status;
 }

@@ -89,7 +89,7 @@ static bt_status_t create_links(bt_rank_group_t *team, uint32_t n)
 
 /* ---- a child ---- */
 
-static bt_status_t find_place(bt_rank_group_t *team)
+static bt_status_t find_rank(bt_rank_group_t *team)
 {
     unsigned rank = 0;
     unsigned size = 0;
@@ -139,7 +139,7 @@ static void become(const char *path, char **argv, char **env, int fd, int link,
 }
 
 /* The environment with a child's rank in it; freed by the caller. */
-static char **env_of(char *place)
+static char **env_of(char *assignment)
 {
     size_t n = 0;
     char **env;
@@ -150,7 +150,7 @@ static char **env_of(char *place)
     env = calloc(n + 2, sizeof(*env));
     if (env != NULL) {
         memcpy(env, environ, n * sizeof(*env));
-        env[n] = place;
+        env[n] = assignment;
     }
     return env;
 }
@@ -173,15 +173,15 @@ static bt_status_t start_child(bt_rank_group_t *team, uint32_t rank, int fd,
 {
     const pid_t self = getpid();
     char path[PATH_MAX];
-    char place[64];
+    char assignment[64];
     int ends[2];
     char **env;
     pid_t pid;
 
     find_self(path);
-    snprintf(place, sizeof(place), ENV "=%u %u %u %d %d", rank, team->size,
-             team->tp, SEGMENT_FD, LINK_FD);
-    env = env_of(place);
+    snprintf(assignment, sizeof(assignment), ENV "=%u %u %u %d %d", rank,
+             team->size, team->tp, SEGMENT_FD, LINK_FD);
+    env = env_of(assignment);
     if (env == NULL) {
         return BT_ERR_NO_MEMORY;
     }
@@ -331,7 +331,7 @@ void bt_rank_group_close(bt_rank_group_t *team)
 #define HELLO_MS    5000  /* for a connected rank to send its token */
 
 /* Data that rank 0 sends to the other ranks. */
-typedef struct place {
+typedef struct meeting {
     uint8_t token[TOKEN_BYTES];
     int32_t pid; /* on one host: process whose descriptor is the segment */
     int32_t fd;
@@ -339,7 +339,7 @@ typedef struct place {
     uint16_t port;
     uint8_t ok;
     uint8_t pad;
-} place_t;
+} meeting_t;
 
 /* First data that a rank sends on its stream. */
 typedef struct hello {
@@ -348,46 +348,47 @@ typedef struct hello {
 } hello_t;
 
 /* On one host an abstract socket name, made from the token. */
-static socklen_t local_name(const place_t *place, struct sockaddr_un *name)
+static socklen_t local_name(const meeting_t *meeting, struct sockaddr_un *name)
 {
     *name = (struct sockaddr_un){.sun_family = AF_UNIX};
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
                        (size_t)snprintf(
                            name->sun_path + 1, sizeof(name->sun_path) - 1,
                            "baton-team-%02x%02x%02x%02x%02x%02x%02x%02x-%d",
-                           place->token[0], place->token[1], place->token[2],
-                           place->token[3], place->token[4], place->token[5],
-                           place->token[6], place->token[7], place->pid));
+                           meeting->token[0], meeting->token[1],
+                           meeting->token[2], meeting->token[3],
+                           meeting->token[4], meeting->token[5],
+                           meeting->token[6], meeting->token[7], meeting->pid));
 }
 
-static struct sockaddr_in remote_name(const place_t *place)
+static struct sockaddr_in remote_name(const meeting_t *meeting)
 {
     return (struct sockaddr_in){.sin_family = AF_INET,
-                                .sin_addr.s_addr = place->address,
-                                .sin_port = place->port};
+                                .sin_addr.s_addr = meeting->address,
+                                .sin_port = meeting->port};
 }
 
 /* @return a listening socket, -1: logged */
 static int listen_here(const bt_cluster_team_t *at, const char *host,
-                       place_t *place)
+                       meeting_t *meeting)
 {
     const int family = at->is_local ? AF_UNIX : AF_INET;
     const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_un local;
     struct sockaddr_in remote = {0};
-    socklen_t bytes = local_name(place, &local);
+    socklen_t bytes = local_name(meeting, &local);
     int rc = -1;
 
     if (at->is_local) {
         rc = bind(fd, (struct sockaddr *)&local, bytes);
-    } else if (inet_pton(AF_INET, host, &place->address) == 1) {
-        remote = remote_name(place);
+    } else if (inet_pton(AF_INET, host, &meeting->address) == 1) {
+        remote = remote_name(meeting);
         bytes = sizeof(remote);
         rc = bind(fd, (struct sockaddr *)&remote, bytes);
         if (rc == 0) {
             rc = getsockname(fd, (struct sockaddr *)&remote, &bytes);
         }
-        place->port = remote.sin_port;
+        meeting->port = remote.sin_port;
     } else {
         errno = EADDRNOTAVAIL;
     }
@@ -403,18 +404,19 @@ static int listen_here(const bt_cluster_team_t *at, const char *host,
     return fd;
 }
 
-static bool token_is_right(const place_t *place, const hello_t *hello)
+static bool token_is_right(const meeting_t *meeting, const hello_t *hello)
 {
     uint8_t wrong = 0;
 
     for (size_t i = 0; i < TOKEN_BYTES; i++) {
-        wrong |= place->token[i] ^ hello->token[i];
+        wrong |= meeting->token[i] ^ hello->token[i];
     }
     return wrong == 0;
 }
 
 /* Reads the hello of a connection. @return the rank, 0: unknown */
-static uint32_t greet(const bt_rank_group_t *team, const place_t *place, int fd)
+static uint32_t greet(const bt_rank_group_t *team, const meeting_t *meeting,
+                      int fd)
 {
     const uint64_t until_ms = bt_now_ms() + HELLO_MS;
     hello_t hello;
@@ -437,7 +439,7 @@ static uint32_t greet(const bt_rank_group_t *team, const place_t *place, int fd)
             return 0;
         }
     }
-    return (token_is_right(place, &hello) && (hello.rank > 0) &&
+    return (token_is_right(meeting, &hello) && (hello.rank > 0) &&
             (hello.rank < team->size) && (team->links[hello.rank - 1].fd < 0))
                ? hello.rank
                : 0;
@@ -452,7 +454,7 @@ static void set_stream(int fd, bool is_local)
     }
 }
 
-static bt_status_t accept_all(bt_rank_group_t *team, const place_t *place,
+static bt_status_t accept_all(bt_rank_group_t *team, const meeting_t *meeting,
                               bool is_local, int listener)
 {
     const uint64_t until_ms = bt_now_ms() + JOIN_MS;
@@ -473,7 +475,7 @@ static bt_status_t accept_all(bt_rank_group_t *team, const place_t *place,
             continue;
         }
         fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        rank = (fd < 0) ? 0 : greet(team, place, fd);
+        rank = (fd < 0) ? 0 : greet(team, meeting, fd);
         if (rank != 0) {
             set_stream(fd, is_local);
             bt_rank_link_init(&team->links[rank - 1], fd);
@@ -485,18 +487,18 @@ static bt_status_t accept_all(bt_rank_group_t *team, const place_t *place,
     return BT_OK;
 }
 
-static bt_status_t connect_to_lead(bt_rank_group_t *team, const place_t *place,
-                                   bool is_local)
+static bt_status_t connect_to_lead(bt_rank_group_t *team,
+                                   const meeting_t *meeting, bool is_local)
 {
     const int family = is_local ? AF_UNIX : AF_INET;
     const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const struct sockaddr_in remote = remote_name(place);
+    const struct sockaddr_in remote = remote_name(meeting);
     hello_t hello = {.rank = team->rank};
     struct sockaddr_un local;
-    socklen_t bytes = local_name(place, &local);
+    socklen_t bytes = local_name(meeting, &local);
     int rc;
 
-    memcpy(hello.token, place->token, sizeof(hello.token));
+    memcpy(hello.token, meeting->token, sizeof(hello.token));
     rc = is_local
              ? connect(fd, (struct sockaddr *)&local, bytes)
              : connect(fd, (const struct sockaddr *)&remote, sizeof(remote));
@@ -515,13 +517,13 @@ static bt_status_t connect_to_lead(bt_rank_group_t *team, const place_t *place,
 }
 
 /* Maps rank 0's memory, which this process may open as the same user. */
-static bt_status_t map_of(bt_rank_group_t *team, const place_t *place)
+static bt_status_t map_of(bt_rank_group_t *team, const meeting_t *meeting)
 {
     char path[64];
     bt_status_t status = BT_ERR_IO;
     int fd;
 
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", place->pid, place->fd);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", meeting->pid, meeting->fd);
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) {
         BT_LOG_ERROR("rank %u: the memory of rank 0 (%s): %m", team->rank,
@@ -536,50 +538,51 @@ static bt_status_t map_of(bt_rank_group_t *team, const place_t *place)
 static bt_status_t lead(bt_rank_group_t *team, const bt_cluster_team_t *at,
                         const char *host)
 {
-    place_t place = {.pid = getpid(), .fd = -1};
+    meeting_t meeting = {.pid = getpid(), .fd = -1};
     bt_status_t status = BT_OK;
     int listener = -1;
 
-    bt_key_random(place.token, sizeof(place.token));
+    bt_key_random(meeting.token, sizeof(meeting.token));
     if (at->is_local) {
-        place.fd = create_segment(team);
+        meeting.fd = create_segment(team);
         status =
-            (place.fd < 0) ? BT_ERR_NO_MEMORY : map_segment(team, place.fd);
+            (meeting.fd < 0) ? BT_ERR_NO_MEMORY : map_segment(team, meeting.fd);
     }
     if (status == BT_OK) {
-        listener = listen_here(at, host, &place);
+        listener = listen_here(at, host, &meeting);
         status = (listener < 0) ? BT_ERR_IO : BT_OK;
     }
-    place.ok = status == BT_OK; /* the others wait, even after an error */
-    if (at->coll->broadcast(at->coll->ctx, &place, sizeof(place), 0) != BT_OK) {
+    meeting.ok = status == BT_OK; /* the others wait, even after an error */
+    if (at->coll->broadcast(at->coll->ctx, &meeting, sizeof(meeting), 0) !=
+        BT_OK) {
         status = BT_ERR_INTERNAL;
     }
     if (status == BT_OK) {
-        status = accept_all(team, &place, at->is_local, listener);
+        status = accept_all(team, &meeting, at->is_local, listener);
     }
     if (listener >= 0) {
         close(listener);
     }
-    if (place.fd >= 0) {
-        close(place.fd);
+    if (meeting.fd >= 0) {
+        close(meeting.fd);
     }
-    bt_key_wipe(place.token, sizeof(place.token));
+    bt_key_wipe(meeting.token, sizeof(meeting.token));
     return status;
 }
 
 static bt_status_t follow(bt_rank_group_t *team, const bt_cluster_team_t *at)
 {
-    place_t place;
+    meeting_t meeting;
     bt_status_t status =
-        at->coll->broadcast(at->coll->ctx, &place, sizeof(place), 0);
+        at->coll->broadcast(at->coll->ctx, &meeting, sizeof(meeting), 0);
 
-    if ((status == BT_OK) && (place.ok == 0)) {
+    if ((status == BT_OK) && (meeting.ok == 0)) {
         status = BT_ERR_PEER_LOST; /* logged there */
     }
     if ((status == BT_OK) && at->is_local) {
-        status = map_of(team, &place);
+        status = map_of(team, &meeting);
     }
-    return (status == BT_OK) ? connect_to_lead(team, &place, at->is_local)
+    return (status == BT_OK) ? connect_to_lead(team, &meeting, at->is_local)
                              : status;
 }
 
@@ -619,7 +622,7 @@ bt_status_t bt_rank_group_open(uint32_t tp, uint32_t pp, char **argv,
 
     *team = (bt_rank_group_t){.size = 1, .tp = 1};
     if (getenv(ENV) != NULL) { /* started by rank 0 */
-        status = find_place(team);
+        status = find_rank(team);
     } else if (size > BT_TEAM_MAX) {
         BT_LOG_ERROR("%u ranks (--tp %u x --pp %u) are asked for; an instance "
                      "has %u at most",

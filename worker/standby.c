@@ -14,8 +14,8 @@
 
 #define LINE_BYTES 256
 
-bt_status_t bt_standby_read_place(const char *line, char *name,
-                                  uint32_t *roles_p)
+bt_status_t bt_standby_read_assignment(const char *line, char *name,
+                                       uint32_t *roles_p)
 {
     const char *const space = strchr(line, ' ');
     const size_t len = (space == NULL) ? 0 : (size_t)(space - line);
@@ -75,8 +75,8 @@ static bt_status_t wait_for_line(bt_worker_t *w, int signal_fd,
 }
 
 /* Shares the name and role with all ranks; "": there is none. */
-static bt_status_t share_place(const bt_collectives_t *coll,
-                               char name[BT_WIRE_MAX_NAME])
+static bt_status_t share_assignment(const bt_collectives_t *coll,
+                                    char name[BT_WIRE_MAX_NAME])
 {
     const bt_status_t status =
         coll->broadcast(coll->ctx, name, BT_WIRE_MAX_NAME, 0);
@@ -91,7 +91,7 @@ bt_status_t bt_worker_stand_by_rank(bt_worker_t *w,
                                     const bt_collectives_t *coll)
 {
     char name[BT_WIRE_MAX_NAME] = "";
-    const bt_status_t status = share_place(coll, name);
+    const bt_status_t status = share_assignment(coll, name);
 
     if (status != BT_OK) {
         return status;
@@ -114,7 +114,7 @@ bt_status_t bt_worker_stand_by(bt_worker_t *w, const bt_collectives_t *coll,
     bt_ready_fd_say(&w->ready_fd, "ready\n");
     status = wait_for_line(w, signal_fd, line);
     if (status == BT_OK) {
-        status = bt_standby_read_place(line, w->name, &w->roles);
+        status = bt_standby_read_assignment(line, w->name, &w->roles);
     }
     if ((status != BT_OK) && (status != BT_ERR_CANCELED)) {
         BT_LOG_ERROR("assignment-fd %u: \"%s\": %s", w->config->assignment_fd,
@@ -128,7 +128,7 @@ bt_status_t bt_worker_stand_by(bt_worker_t *w, const bt_collectives_t *coll,
         if (status == BT_OK) {
             memcpy(name, w->name, sizeof(name));
         }
-        shared = share_place(coll, name);
+        shared = share_assignment(coll, name);
         status = (status == BT_OK) ? shared : status;
     }
     return status;

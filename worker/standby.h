@@ -38,7 +38,8 @@ BT_MUST_CHECK bt_status_t bt_worker_stand_by_rank(bt_worker_t *w,
 
 /** Parses a line "NAME ROLE" without its newline.
  *  @param [out] name  [BT_WIRE_MAX_NAME] */
-BT_MUST_CHECK bt_status_t bt_standby_read_place(const char *line, char *name,
-                                                uint32_t *roles_p);
+BT_MUST_CHECK bt_status_t bt_standby_read_assignment(const char *line,
+                                                     char *name,
+                                                     uint32_t *roles_p);
 
 #endif

@@ -277,7 +277,7 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
 {
     bt_model_config_t config;
     bt_model_memory_t memory;
-    bt_memory_room_t room;
+    bt_memory_budget_t budget;
     bt_limit_t *const limit = &s->memory_limit;
     char why[WHY_BYTES] = "";
     uint64_t pool;
@@ -296,7 +296,7 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
     s->memory = memory;
     count_memory(w, &memory);
     bt_limits_memory("", limit);
-    room = (bt_memory_room_t){
+    budget = (bt_memory_budget_t){
         .available_bytes = limit->left,
         .limit_bytes = limit->most,
         .limit_by = limit->by,
@@ -308,7 +308,7 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
         .percent = w->config->kv_free_percent,
     };
     pool = (w->config->kv_memory_bytes != 0) ? w->config->kv_memory_bytes
-                                             : bt_memory_pool(&room);
+                                             : bt_memory_pool(&budget);
     pool /= s->team.size; /* each rank has its heads' and layers' part */
     w->n_blocks =
         (uint32_t)(pool / w->block_bytes > 1000000 ? 1000000
@@ -327,7 +327,7 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
         return BT_ERR_INVALID_PARAM;
     }
     s->pool_bytes = pool;
-    status = bt_memory_check(&room, pool, why, sizeof(why));
+    status = bt_memory_check(&budget, pool, why, sizeof(why));
     if (status != BT_OK) {
         BT_LOG_ERROR("%s", why);
     }

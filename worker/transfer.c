@@ -715,7 +715,7 @@ void bt_transfer_admit(bt_transfer_coordinator_t *coordinator,
 /* ---- life ---- */
 
 bt_status_t bt_transfer_open(const bt_transfer_config_t *config,
-                             bt_transfer_coordinator_t **plane_p)
+                             bt_transfer_coordinator_t **coordinator_p)
 {
     bt_transfer_coordinator_t *coordinator = bt_calloc(1, sizeof(*coordinator));
 
@@ -733,7 +733,7 @@ bt_status_t bt_transfer_open(const bt_transfer_config_t *config,
         bt_free(coordinator);
         return BT_ERR_NO_MEMORY;
     }
-    *plane_p = coordinator;
+    *coordinator_p = coordinator;
     return BT_OK;
 }
 

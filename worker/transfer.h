@@ -40,8 +40,9 @@ typedef struct bt_transfer_config {
 } bt_transfer_config_t;
 
 /** Creates the coordinator of an instance. @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_transfer_open(const bt_transfer_config_t *config,
-                                           bt_transfer_coordinator_t **plane_p);
+BT_MUST_CHECK bt_status_t
+bt_transfer_open(const bt_transfer_config_t *config,
+                 bt_transfer_coordinator_t **coordinator_p);
 /** Closes the coordinator. Call before the kvt is closed. NULL is allowed. */
 void bt_transfer_close(bt_transfer_coordinator_t *coordinator);
 

@@ -112,8 +112,8 @@ typedef struct bt_job {
     bt_kv_copy_t copy;
     /* Group of the job (fanout.h). */
     struct bt_job *leader; /**< NULL: the job is a leader */
-    bt_list_t followers;   /**< followers that need it: bt_job_t.in_group */
-    bt_list_t in_group;
+    bt_list_t followers;   /**< followers that need it: bt_job_t.in_fanout */
+    bt_list_t in_fanout;
     uint32_t n_missing; /**< members that have not arrived */
     bool abandoned;     /**< over, but kept for its followers, in any phase */
     bt_bad_word_t *bad_words;
@@ -354,7 +354,7 @@ void bt_worker_job_copied(bt_worker_t *w, bt_job_t *job);
 BT_MUST_CHECK bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job);
 /** Submits a leader and those of its followers that have blocks as one group of
  *  the engine. @retval BT_ERR_BUSY no seats: nothing was done */
-BT_MUST_CHECK bt_status_t bt_worker_group_submit(bt_worker_t *w,
+BT_MUST_CHECK bt_status_t bt_worker_fanout_submit(bt_worker_t *w,
                                                  bt_job_t *leader);
 /** Detaches a job that no longer needs its leader. Harmless without one. */
 void bt_fanout_leave(bt_worker_t *w, bt_job_t *job);

@@ -523,7 +523,7 @@ void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
                       const bt_kv_view_t *kv, uint32_t layer, float *out)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
-    const uint32_t n_threads = bt_cpu_pool_places(cpu->pool);
+    const uint32_t n_threads = bt_cpu_pool_slots(cpu->pool);
     attn_job_t job = {
         .cpu = cpu,
         .attention = attention,

@@ -58,7 +58,7 @@ static bt_status_t sync_nothing(bt_backend_t *be)
 
 static size_t own_rows(const cpu_backend_t *cpu)
 {
-    return (size_t)BT_CPU_OWN_ROWS * bt_cpu_pool_places(cpu->pool);
+    return (size_t)BT_CPU_OWN_ROWS * bt_cpu_pool_slots(cpu->pool);
 }
 
 /* Scratch grows with the widest matrix packed so far, so that operations
@@ -71,7 +71,7 @@ static bt_status_t lines_reserve(cpu_backend_t *cpu, uint32_t n_in)
     if (floats <= cpu->line_floats) {
         return BT_OK;
     }
-    lines = bt_calloc_aligned(floats * bt_cpu_pool_places(cpu->pool),
+    lines = bt_calloc_aligned(floats * bt_cpu_pool_slots(cpu->pool),
                               sizeof(*lines));
     if (lines == NULL) {
         return BT_ERR_NO_MEMORY;
@@ -85,7 +85,7 @@ static bt_status_t lines_reserve(cpu_backend_t *cpu, uint32_t n_in)
 static bt_status_t dense_reserve(cpu_backend_t *cpu, uint32_t n_in)
 {
     const size_t groups = (size_t)n_in / 32 + (n_in % 32 != 0);
-    const size_t n_threads = bt_cpu_pool_places(cpu->pool);
+    const size_t n_threads = bt_cpu_pool_slots(cpu->pool);
     const size_t rows = (size_t)cpu->max_rows + BT_TILE_ROWS + own_rows(cpu);
     size_t tile_floats;
     float *panels;
@@ -169,7 +169,7 @@ static bt_status_t wide_reserve(cpu_backend_t *cpu, bt_ktype_t type,
     if (bytes <= cpu->wide_bytes) {
         return BT_OK;
     }
-    wide = bt_calloc_aligned(bytes, bt_cpu_pool_places(cpu->pool));
+    wide = bt_calloc_aligned(bytes, bt_cpu_pool_slots(cpu->pool));
     if (wide == NULL) {
         return BT_ERR_NO_MEMORY;
     }
@@ -415,9 +415,8 @@ bt_status_t bt_cpu_open(const bt_cpu_isa_t *isa,
         }
     }
     status = BT_ERR_NO_MEMORY;
-    cpu->attn =
-        bt_calloc_aligned(ATTN_SCRATCH_FLOATS * bt_cpu_pool_places(cpu->pool),
-                          sizeof(*cpu->attn));
+    cpu->attn = bt_calloc_aligned(
+        ATTN_SCRATCH_FLOATS * bt_cpu_pool_slots(cpu->pool), sizeof(*cpu->attn));
     if (cpu->attn == NULL) {
         goto err_pool;
     }

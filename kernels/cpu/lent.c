@@ -354,7 +354,7 @@ void bt_cpu_lent_fini(bt_cpu_pool_t *pool)
         (void)pthread_setaffinity_np(pool->lents[i].id, sizeof(all), &all);
         pthread_join(pool->lents[i].id, NULL);
     }
-    for (uint32_t i = 0; i < pool->n_lent_places; i++) {
+    for (uint32_t i = 0; i < pool->n_lent_slots; i++) {
         bt_free(pool->lents[i].keep);
     }
     bt_free(pool->lents);
@@ -377,8 +377,8 @@ static bt_status_t prepare_process(void)
 
 static bt_status_t alloc_lent(bt_cpu_pool_t *pool, uint32_t n)
 {
-    const size_t n_places = (size_t)pool->n_threads + n;
-    share_t *const shares = bt_calloc_aligned(n_places, sizeof(*shares));
+    const size_t n_slots = (size_t)pool->n_threads + n;
+    share_t *const shares = bt_calloc_aligned(n_slots, sizeof(*shares));
     lent_t *const lents = bt_calloc_aligned(n, sizeof(*lents));
 
     if ((shares == NULL) || (lents == NULL)) {
@@ -393,7 +393,7 @@ static bt_status_t alloc_lent(bt_cpu_pool_t *pool, uint32_t n)
     bt_free(pool->shares);
     pool->shares = shares;
     pool->lents = lents;
-    pool->n_lent_places = n;
+    pool->n_lent_slots = n;
     return BT_OK;
 
 err_keep:

@@ -49,35 +49,36 @@ static bt_pack_t rule_of(const bt_weight_t *w)
 }
 
 /* Destination of the rows that a thread prepares, from row 0 on. */
-typedef struct place {
+typedef struct prepared {
     float *tiles;
     uint16_t *bf16;
     bt_q8_group_t *q8;
-} place_t;
+} prepared_t;
 
 static size_t even(size_t n)
 {
     return n + n % 2;
 }
 
-static place_t place_of(const step_t *step, uint32_t thread)
+static prepared_t prepared_of(const step_t *step, uint32_t thread)
 {
     const cpu_backend_t *cpu = step->cpu;
     const size_t widest = ((size_t)cpu->dense_n_in + 31) / 32 * 32;
     const size_t first =
         cpu->max_rows + (size_t)thread * BT_CPU_OWN_ROWS; /* of its own */
-    place_t place = {.tiles = cpu->tiles, .bf16 = cpu->bf16, .q8 = cpu->q8};
+    prepared_t prepared = {
+        .tiles = cpu->tiles, .bf16 = cpu->bf16, .q8 = cpu->q8};
 
     if (step->own && (cpu->tiles != NULL)) {
-        place.tiles += (first + BT_TILE_ROWS) * widest;
+        prepared.tiles += (first + BT_TILE_ROWS) * widest;
     }
     if (step->own && (cpu->bf16 != NULL)) {
-        place.bf16 += first * even(cpu->bf16_n_in);
+        prepared.bf16 += first * even(cpu->bf16_n_in);
     }
     if (step->own && (cpu->q8 != NULL)) {
-        place.q8 += first * (cpu->q8_n_in / 32);
+        prepared.q8 += first * (cpu->q8_n_in / 32);
     }
-    return place;
+    return prepared;
 }
 
 /* Row r in f32: in line (n_in), or in place. */
@@ -165,19 +166,19 @@ static void prepare_q8(const step_t *step, uint32_t begin, uint32_t end,
 static void prepare(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const step_t *step = ctx;
-    const place_t place = place_of(step, thread);
+    const prepared_t prepared = prepared_of(step, thread);
     float *line = step->cpu->lines + thread * step->cpu->line_floats;
 
     switch (rule_of(step->job.w)) {
     case BT_PACK_F32:
     case BT_PACK_F16:
-        prepare_dense(step, begin, end, line, place.tiles);
+        prepare_dense(step, begin, end, line, prepared.tiles);
         break;
     case BT_PACK_BF16:
-        prepare_bf16(step, begin, end, line, place.bf16);
+        prepare_bf16(step, begin, end, line, prepared.bf16);
         break;
     default:
-        prepare_q8(step, begin, end, line, place.q8);
+        prepare_q8(step, begin, end, line, prepared.q8);
         break;
     }
 }
@@ -238,12 +239,12 @@ static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const step_t *step = ctx;
     const cpu_backend_t *cpu = step->cpu;
-    const place_t place = place_of(step, thread);
+    const prepared_t prepared = prepared_of(step, thread);
     bt_matmul_job_t job = step->job;
 
-    job.bf16 = place.bf16;
-    job.q = place.q8;
-    job.x = is_prepared(step) ? step->x : place.tiles;
+    job.bf16 = prepared.bf16;
+    job.q = prepared.q8;
+    job.x = is_prepared(step) ? step->x : prepared.tiles;
     job.tiles = job.x;
     if (bt_pack_is_e4m3(job.w->pack)) {
         run_decoded(cpu, &job, begin, end, thread);

@@ -10,7 +10,7 @@
 uint32_t bt_cpu_grain(const cpu_backend_t *cpu, uint32_t n_items,
                       uint64_t work_per_item, uint64_t min_work)
 {
-    const uint32_t n_threads = bt_cpu_pool_places(cpu->pool);
+    const uint32_t n_threads = bt_cpu_pool_slots(cpu->pool);
     uint64_t grain = n_items / (n_threads * CHUNKS_PER_THREAD);
     uint64_t least = (work_per_item == 0) ? n_items : min_work / work_per_item;
 

@@ -379,7 +379,7 @@ uint32_t bt_cpu_pool_threads(const bt_cpu_pool_t *pool)
     return pool->n_threads;
 }
 
-uint32_t bt_cpu_pool_places(const bt_cpu_pool_t *pool)
+uint32_t bt_cpu_pool_slots(const bt_cpu_pool_t *pool)
 {
     return pool->n_threads + pool->n_lent;
 }

@@ -76,7 +76,7 @@ void bt_cpu_pool_destroy(bt_cpu_pool_t *pool);
 uint32_t bt_cpu_pool_threads(const bt_cpu_pool_t *pool);
 /** Returns the number of own threads and threads on borrowed cores: job
  *  functions need one scratch slot for each thread number. */
-uint32_t bt_cpu_pool_places(const bt_cpu_pool_t *pool);
+uint32_t bt_cpu_pool_slots(const bt_cpu_pool_t *pool);
 
 #define BT_CPU_MAX_LENT 64u
 

@@ -110,7 +110,7 @@ struct bt_cpu_pool {
     helper_t *helpers;
     share_t *shares; /* one for each thread, lent ones too */
     uint32_t n_lent; /* lent threads that were started */
-    uint32_t n_lent_places;
+    uint32_t n_lent_slots;
     size_t keep_bytes;
     lent_t *lents;
 };

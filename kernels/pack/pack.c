@@ -141,19 +141,19 @@ static void pack_e4m3_row(const bt_weight_t *w, const uint8_t *row,
 
 /* Position of the bits of k in a group: the byte of @a lane, and the first
  * bit. */
-typedef struct bits_place {
+typedef struct bits_at {
     size_t byte;
     uint32_t shift;
-} bits_place_t;
+} bits_at_t;
 
 /* Stores a code's lower bits (@a high: the bits from the fifth on): @a bits in
  * the lines from @a first on. */
-static bits_place_t place_in_lines(uint32_t first, uint32_t bits, uint32_t k,
-                                   uint32_t lane)
+static bits_at_t bits_in_lines(uint32_t first, uint32_t bits, uint32_t k,
+                               uint32_t lane)
 {
     const uint32_t per_line = 32 / bits; /* k of one line of bytes */
 
-    return (bits_place_t){
+    return (bits_at_t){
         .byte = ((size_t)(first + k / per_line) * BT_PANEL + lane) * 4 + k % 4,
         .shift = k % per_line / 4 * bits,
     };
@@ -168,11 +168,11 @@ static void write_code(const bt_pack_format_t *format, uint8_t *codes,
                        uint32_t k, uint32_t lane, uint32_t code)
 {
     const uint32_t low = low_bits(format);
-    const bits_place_t at = place_in_lines(0, low, k, lane);
+    const bits_at_t at = bits_in_lines(0, low, k, lane);
 
     codes[at.byte] |= (uint8_t)((code & ((1u << low) - 1)) << at.shift);
     if (low < format->bits) {
-        const bits_place_t high = place_in_lines(4, format->bits - 4, k, lane);
+        const bits_at_t high = bits_in_lines(4, format->bits - 4, k, lane);
 
         codes[high.byte] |= (uint8_t)(code >> 4 << high.shift);
     }
@@ -182,12 +182,12 @@ static uint32_t read_code(const bt_pack_format_t *format, const uint8_t *codes,
                           uint32_t k, uint32_t lane)
 {
     const uint32_t low = low_bits(format);
-    const bits_place_t at = place_in_lines(0, low, k, lane);
+    const bits_at_t at = bits_in_lines(0, low, k, lane);
     uint32_t code = ((uint32_t)codes[at.byte] >> at.shift) & ((1u << low) - 1);
 
     if (low < format->bits) {
         const uint32_t n_high = format->bits - 4;
-        const bits_place_t high = place_in_lines(4, n_high, k, lane);
+        const bits_at_t high = bits_in_lines(4, n_high, k, lane);
 
         code |=
             (((uint32_t)codes[high.byte] >> high.shift) & ((1u << n_high) - 1))

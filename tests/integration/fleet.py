@@ -95,12 +95,12 @@ class Fleet(Cluster):
         """Both routers, whoever gave the order."""
         wait_until(what, lambda: all(condition(self.seen(i)) for i in range(2)))
 
-    def order(self, i, *words, code=0):
+    def admin(self, i, *words, code=0):
         return command(self.url_of(i), *words, code=code)
 
     def leave(self, i, name):
         """A worker ends in order."""
-        self.order(i, "drain", name, "--and-stop")
+        self.admin(i, "drain", name, "--and-stop")
         self.take_away(self.workers.pop(name))
 
 

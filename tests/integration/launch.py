@@ -13,13 +13,13 @@ from harness import BUILD, Cluster, wait_until
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
 import admin_socket  # noqa: E402
 
-ORDER_SECONDS = 120
+ADMIN_SECONDS = 120
 # Models with random weights fall into loops of tokens without text when they are greedy.
 DRAWN = dict(temperature=0.9, top_p=0.95, top_k=40, seed=5, ignore_eos=True)
 
 
 class Launch:
-    """with Launch("--model", ...) as l: l.order("status")"""
+    """with Launch("--model", ...) as l: l.admin("status")"""
 
     def __init__(self, *args, http="127.0.0.1:0", silence=Cluster.PATIENT, folder="", environment=None):
         """@param folder  the name of the one that it writes into, where that matters
@@ -70,13 +70,13 @@ class Launch:
             raise AssertionError(f"the launcher ended with {self.popen.returncode}")
         return False
 
-    def order(self, *words):
+    def admin(self, *words):
         """@return the answer to an admin command."""
         run_dir = [d for d in os.listdir(self.dir) if d.startswith("baton-")][0]
-        return admin_socket.ask(os.path.join(self.dir, run_dir, admin_socket.NAME), " ".join(words), ORDER_SECONDS)
+        return admin_socket.ask(os.path.join(self.dir, run_dir, admin_socket.NAME), " ".join(words), ADMIN_SECONDS)
 
     def processes(self):
-        return {process["name"]: process for process in self.order("status")["processes"]}
+        return {process["name"]: process for process in self.admin("status")["processes"]}
 
     def process(self, name):
         return self.processes()[name]

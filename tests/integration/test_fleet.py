@@ -42,7 +42,7 @@ def test_models_of_one_launch_are_apart():
         assert tokens_of("a") >= 4, tokens_of("a")
         wait_until("the router knows what is expected", lambda: expected("b", "decode") == 1)
 
-        launch.order("unload-model", "b", "wait=yes")
+        launch.admin("unload-model", "b", "wait=yes")
         states = {name: p["state"] for name, p in launch.processes().items()}
         assert states == {"router": "ready", "a.prefill-0": "ready", "a.decode-0": "ready",
                           "b.prefill-0": "stopped", "b.decode-0": "stopped"}, states
@@ -51,7 +51,7 @@ def test_models_of_one_launch_are_apart():
         assert status == 503 and "unloaded" in answer["error"]["message"], (status, answer)
         stream.read(4)
 
-        launch.order("load-model", "b", "wait=yes")
+        launch.admin("load-model", "b", "wait=yes")
         wait_until("b is served again", lambda: launch.post(
             http, "/v1/completions", {"model": "b", "prompt": PROMPT, "max_tokens": 1})[0] == 200)
         before = tokens_of("b")
@@ -77,13 +77,13 @@ def test_a_model_is_loaded_while_others_are_served():
             stream = Reading(http, PROMPT, ENDLESS).read(2)
             status, answer = launch.post(http, "/v1/completions", {"model": "late", "prompt": PROMPT})
             assert status == 404 and "'late'" in answer["error"]["message"], (status, answer)
-            launch.order("load-model", f"late={late}", "wait=yes")
+            launch.admin("load-model", f"late={late}", "wait=yes")
             wait_until("it is served", lambda: launch.post(
                 http, "/v1/completions", {"model": "late", "prompt": PROMPT, "max_tokens": 1})[0] == 200)
             # More workers for a model that has fewer, in a launch of one model, too.
             metrics = launch.process("router")["metrics"]
             for model, name in (("late", "late.decode-1"), ("a", "decode-1")):
-                launch.order("load-model", model, "decode=2", "wait=yes")
+                launch.admin("load-model", model, "decode=2", "wait=yes")
                 assert launch.process(name)["state"] == "ready"
                 wait_until("it has joined", lambda: sum(launch.metric(metrics, "baton_workers", model=model, role="decode", state=state)
                                                         or 0 for state in ("up", "starved")) == 2)
@@ -200,7 +200,7 @@ def test_a_role_changes_while_clients_stream():
             first = launch.complete(http, PROMPT)
             with Streams(http, 8) as streams:
                 for role in ("both", "decode", "prefill"):
-                    launch.order("role", "prefill-0", role, "wait=yes")
+                    launch.admin("role", "prefill-0", role, "wait=yes")
                     assert launch.process("prefill-0")["role"] == role
                     wait_until("the router uses it so", lambda r=role: launch.metric(
                         metrics, "baton_worker_up", worker="prefill-0", role=r) == 1)
@@ -221,8 +221,8 @@ def test_a_worker_of_both_roles_serves_alone_and_drains():
             router = launch.process("router")
             http, metrics = router["http"], router["metrics"]
             first = launch.complete(http, PROMPT)
-            launch.order("role", "decode-0", "both", "wait=yes")
-            launch.order("drain", "prefill-0")
+            launch.admin("role", "decode-0", "both", "wait=yes")
+            launch.admin("drain", "prefill-0")
             wait_until("it is gone", lambda: launch.metric(metrics, "baton_worker_up", worker="prefill-0") is None)
             before = launch.metric(metrics, "baton_kv_bytes_total", direction="received")
             with Streams(http, 4) as streams:
@@ -230,25 +230,25 @@ def test_a_worker_of_both_roles_serves_alone_and_drains():
                 assert launch.metric(metrics, "baton_workers", role="both", state="up") == 1
                 # Nothing came over the wire: both phases are its own.
                 assert launch.metric(metrics, "baton_kv_bytes_total", direction="received") == before
-                launch.order("start", "prefill-0", "wait=yes")
+                launch.admin("start", "prefill-0", "wait=yes")
                 wait_until("it is back", lambda: launch.metric(metrics, "baton_worker_up", worker="prefill-0") == 1)
                 streams.go_on()
             streams.check_bytes(launch, http)
-            launch.order("drain", "decode-0")
+            launch.admin("drain", "decode-0")
             assert launch.process("decode-0")["state"] == "stopped"
-            launch.order("start", "decode-0", "wait=yes")
+            launch.admin("start", "decode-0", "wait=yes")
             assert launch.process("decode-0")["role"] == "both"
             wait_until("it is both again", lambda: launch.metric(metrics, "baton_workers", role="both", state="up") == 1)
             assert launch.complete(http, PROMPT) == first
 
 
-def test_an_order_through_a_router_goes_to_the_launcher_that_runs_the_worker():
+def test_a_command_through_a_router_goes_to_the_launcher_that_runs_the_worker():
     """Whose word counts: it would make the worker again what it is meant to be."""
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
         with Launch(*models(directory)[2:]) as launch:
             http = launch.process("router")["http"]
 
-            def order(**what):
+            def change(**what):
                 status, answer = launch.post(http, "/v2/cluster/workers/prefill-0", what)
                 return status, answer
 
@@ -258,14 +258,14 @@ def test_an_order_through_a_router_goes_to_the_launcher_that_runs_the_worker():
                 return found[0] if found else None
 
             wait_until("the router knows whose it is", lambda: worker() and worker()["launched"])
-            assert order(role="both")[0] == 202
+            assert change(role="both")[0] == 202
             wait_until("the launcher means it so", lambda: launch.process("prefill-0")["role"] == "both")
             wait_until("it is so", lambda: worker()["role"] == "both")
-            status, answer = order(role="decode", duty="off")
+            status, answer = change(role="decode", duty="off")
             assert status == 400 and "one command at a time" in json.dumps(answer), (status, answer)
-            assert order(duty="off")[0] == 202
+            assert change(duty="off")[0] == 202
             wait_until("it has drained and ended", lambda: launch.process("prefill-0")["state"] == "stopped")
             wait_until("the router saw it go", lambda: worker() is None)
-            assert order(duty="on")[0] == 404
-            launch.order("start", "prefill-0", "wait=yes")
+            assert change(duty="on")[0] == 404
+            launch.admin("start", "prefill-0", "wait=yes")
             wait_until("it is back, as it was meant to be", lambda: worker() and worker()["role"] == "both")

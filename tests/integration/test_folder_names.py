@@ -18,7 +18,7 @@ def check(name, variable, *options):
         place = os.path.join(directory, name)
         os.mkdir(place)
         with Launch("--model", small_model(place), *options, folder=name, environment=in_home(variable)) as launch:
-            launcher = launch.order("status")["launcher"]
+            launcher = launch.admin("status")["launcher"]
             assert os.path.dirname(launcher["run_dir"]) == launch.dir, launcher
             assert launch.complete(launch.process("router" if "--routers" not in options else "router-1")["http"], "a")
             weights = os.path.join(launch.dir, "ca,che/baton/weights")

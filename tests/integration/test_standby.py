@@ -44,7 +44,7 @@ def test_standby_replaces_a_worker_of_either_role():
                 assert launch.process(name)["pid"] == standby, launch.output()
             assert launch.process("standby-0")["program"] == "standby"
             assert launch.output().count(" replaces ") == 4
-            launch.order("stop", "standby-0", "wait=yes")
+            launch.admin("stop", "standby-0", "wait=yes")
             assert launch.process("standby-0")["state"] == "stopped"
             os.kill(launch.process("decode-0")["pid"], signal.SIGKILL)
             wait_until("it is missed", lambda: launch.process("decode-0")["state"] != "ready", 30)
@@ -77,6 +77,6 @@ def test_standby_instances_have_the_ranks_of_their_workers():
             assert ask(launch) == want
             before = launch.process("standby-1")["pid"]
             rank, = children_of(int(before))
-            launch.order("stop", "standby-1")
+            launch.admin("stop", "standby-1")
             wait_until("no rank is left", lambda: not is_there(rank))
             assert not said(launch, "standby-1", "peer lost") and not said(launch, "standby-1", ":1: ready")

@@ -119,7 +119,7 @@ def test_api_key_allows_everything_but_admin_commands():
         for headers in (keys.of("acme"), {"x-api-key": keys.keys["acme"]}, {"api-key": keys.keys["acme"]}):
             assert ask(c, headers)[0] == 200, headers
         assert c.request("GET", "/v1/models", headers=keys.of("acme"))[0] == 200
-        # Orders, and everybody's figures, are for those who may give orders.
+        # Commands, and everybody's figures, are for those who may give commands.
         for method, path in (("POST", "/v2/repository/models/x/unload"), ("POST", "/v2/logging"), ("GET", "/metrics"),
                              ("GET", "/v2/cluster"), ("POST", "/v2/cluster/workers/decode-0")):
             body = "{}" if method == "POST" else None
@@ -133,7 +133,7 @@ def test_api_key_allows_everything_but_admin_commands():
         assert c.metric("baton_requests_unauthorized_total") == 15
 
 
-ORDERS = (("/v2/repository/models/ensemble/unload", "{}"), ("/v2/repository/models/ensemble/load", "{}"),
+ADMIN_COMMANDS = (("/v2/repository/models/ensemble/unload", "{}"), ("/v2/repository/models/ensemble/load", "{}"),
           ("/v2/logging", '{"log_verbose_level": 0}'), ("/v2/trace/setting", "{}"), ("/v2/models/ensemble/trace/setting", "{}"),
           ("/v2/cluster/workers/decode-0", '{"role": "decode"}'))
 
@@ -146,14 +146,14 @@ def post_to(address, path, body):
 
 
 def test_orders_without_keys_are_those_of_the_servers_own_user():
-    """Another user of the host may ask, and read settings, and gives no orders; unless the operator says so."""
+    """Another user of the host may ask, and read settings, and gives no commands; unless the operator says so."""
     if os.geteuid() != 0:
         raise Skip("only root has another user")
     ask_of = "/v1/completions", '{"prompt": "a", "max_tokens": 1}'
     with tempfile.TemporaryDirectory(prefix="baton-test-") as folder:
         model = small_model(folder)
         with Cluster(model) as c, passed_on(c.http) as other:
-            for path, body in ORDERS:
+            for path, body in ADMIN_COMMANDS:
                 status, data = post_to(other, path, body)
                 assert status == 403 and b"--admin-without-keys anybody" in data, (path, status, data)
                 status, data = post_to(c.http, path, body)
@@ -163,7 +163,7 @@ def test_orders_without_keys_are_those_of_the_servers_own_user():
                 connection.request("GET", "/v2/logging")
                 assert connection.getresponse().status == 200
         with Cluster(model, router_args=["--admin-without-keys", "anybody"]) as c, passed_on(c.http) as other:
-            for path, body in ORDERS:
+            for path, body in ADMIN_COMMANDS:
                 status, data = post_to(other, path, body)
                 assert status != 403, (path, status, data)
 

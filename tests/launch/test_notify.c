@@ -192,7 +192,7 @@ static void heartbeats_end_where_nobody_can_be_served(void **test_state)
     bt_notify_tell(&m.notify, &state, now_ms);
     assert_string_equal(hear(&m), "WATCHDOG=1\n");
 
-    /* Stopped by an order: that is meant. */
+    /* Stopped by a command: that is meant. */
     state.n_routers = state.n_serving = 0;
     for (uint32_t i = 0; i < 200; i++) {
         now_ms = bt_notify_due_ms(&m.notify);

@@ -671,7 +671,7 @@ esac""")
                      if line.startswith("ninja") and not line.endswith("build.ninja")]
             self.assertEqual([line.replace(build, "").strip() for line in built], ["tests/unit/test_stops"], name)
 
-    def test_load_model_is_an_order_and_load_test_a_load_generator(self):
+    def test_load_model_is_a_command_and_load_test_a_load_generator(self):
         launcher = os.path.join(self.source, "build/launcher/baton-launch")
         os.makedirs(os.path.dirname(launcher))
         with open(launcher, "w") as file:

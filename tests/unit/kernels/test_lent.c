@@ -56,7 +56,7 @@ static bt_cpu_pool_t *open_pool(uint32_t n_own, uint32_t n_lent)
     }
     assert_int_equal(status, BT_OK);
     assert_int_equal(bt_cpu_pool_threads(pool), n_own);
-    assert_int_equal(bt_cpu_pool_places(pool), n_own + n_lent);
+    assert_int_equal(bt_cpu_pool_slots(pool), n_own + n_lent);
     return pool;
 }
 

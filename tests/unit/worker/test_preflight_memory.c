@@ -8,8 +8,8 @@
 
 static uint64_t pool_of(uint64_t available, uint64_t model_bytes)
 {
-    const bt_memory_room_t room = {.available_bytes = available,
-                                   .model_bytes = model_bytes};
+    const bt_memory_budget_t room = {.available_bytes = available,
+                                     .model_bytes = model_bytes};
 
     return bt_memory_pool(&room);
 }
@@ -24,7 +24,7 @@ static void default_kv_pool_is_a_quarter_of_free_memory(void **state)
 
 /* A host of 64 MiB with a model that takes 10 of it, and a device of 16 GiB
  * that it takes 4 of. */
-static const bt_memory_room_t with_device = {
+static const bt_memory_budget_t with_device = {
     .available_bytes = 64 * MIB,
     .model_bytes = 10 * MIB,
     .own_memory = true,
@@ -34,7 +34,7 @@ static const bt_memory_room_t with_device = {
 
 static void kv_pool_of_a_device_is_sized_by_device_memory(void **state)
 {
-    bt_memory_room_t room = with_device;
+    bt_memory_budget_t room = with_device;
     char why[256] = "";
 
     (void)state;
@@ -68,8 +68,8 @@ static void kv_pool_of_a_device_is_sized_by_device_memory(void **state)
 
 static void kv_pool_without_a_device_is_in_host_memory(void **state)
 {
-    const bt_memory_room_t room = {.available_bytes = 64 * MIB,
-                                   .model_bytes = 10 * MIB};
+    const bt_memory_budget_t room = {.available_bytes = 64 * MIB,
+                                     .model_bytes = 10 * MIB};
     char why[256] = "";
 
     (void)state;
@@ -85,10 +85,10 @@ static void kv_pool_without_a_device_is_in_host_memory(void **state)
 
 static void memory_error_names_the_cgroup_limit(void **state)
 {
-    const bt_memory_room_t room = {.available_bytes = 64 * MIB,
-                                   .limit_bytes = 900 * MIB,
-                                   .limit_by = "/sys/fs/cgroup/memory.max",
-                                   .model_bytes = 10 * MIB};
+    const bt_memory_budget_t room = {.available_bytes = 64 * MIB,
+                                     .limit_bytes = 900 * MIB,
+                                     .limit_by = "/sys/fs/cgroup/memory.max",
+                                     .model_bytes = 10 * MIB};
     char why[256] = "";
 
     (void)state;

@@ -17,19 +17,19 @@ static void standby_assignment_is_a_name_and_a_role(void **state)
     uint32_t roles = 0;
 
     (void)state;
-    assert_int_equal(bt_standby_read_place("m.decode-0 both", name, &roles),
-                     BT_OK);
+    assert_int_equal(
+        bt_standby_read_assignment("m.decode-0 both", name, &roles), BT_OK);
     assert_string_equal(name, "m.decode-0");
     assert_int_equal(roles, BT_ROLES_BOTH);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        assert_int_equal(bt_standby_read_place(wrong[i], name, &roles),
+        assert_int_equal(bt_standby_read_assignment(wrong[i], name, &roles),
                          BT_ERR_BAD_MESSAGE);
     }
     memset(text, 'n', BT_WIRE_MAX_NAME);
     memcpy(text + BT_WIRE_MAX_NAME, " decode", sizeof(" decode"));
-    assert_int_equal(bt_standby_read_place(text, name, &roles),
+    assert_int_equal(bt_standby_read_assignment(text, name, &roles),
                      BT_ERR_BAD_MESSAGE);
-    assert_int_equal(bt_standby_read_place(text + 1, name, &roles), BT_OK);
+    assert_int_equal(bt_standby_read_assignment(text + 1, name, &roles), BT_OK);
     assert_int_equal(strlen(name), BT_WIRE_MAX_NAME - 1);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Orders to a launcher with fake programs: run_orders.py LAUNCHER"""
+"""Admin commands to a launcher with fake programs: run_admin.py LAUNCHER"""
 import contextlib
 import glob
 import json
@@ -19,7 +19,7 @@ Client, Refused = admin_socket.Client, admin_socket.Refused
 NOBODY = 65534
 
 
-class OrdersTest(LauncherTest):
+class AdminTest(LauncherTest):
     def launch(self, *arguments, **environment):
         launched = super().launch(*arguments, **environment)
         launched.wait_ready()
@@ -172,7 +172,7 @@ class OrdersTest(LauncherTest):
         self.assertEqual([v["state"] for _, v in seen],
                          ["waiting", "starting", "ready"])
         self.assertEqual([v["restarts"] for _, v in seen], [0, 1, 1])
-        # An order of the same client: its ok stands among the changes.
+        # A command of the same client: its ok stands among the changes.
         client.send("stop decode-0 wait=yes")
         self.assertEqual(self.line(client)[1]["state"], "stopping")
         self.assertEqual(self.line(client)[1]["state"], "stopped")
@@ -308,7 +308,7 @@ class OrdersTest(LauncherTest):
         self.assertEqual(launched.stop(), 0)
 
     def tell_role(self, name, role):
-        """As a router would that heard of the order."""
+        """As a router would that heard of the command."""
         path = os.path.join(self.folder, name + ".role")
         with open(path + ".new", "w") as file:
             file.write(role)
@@ -322,7 +322,7 @@ class OrdersTest(LauncherTest):
         watch.ask("watch")
         client = self.client()
         client.send("role prefill-0 both wait=yes")
-        # The routers are told at once; the order waits for the worker's word.
+        # The routers are told at once; the command waits for the worker's word.
         word, row = self.line(watch)
         self.assertEqual((word, row["name"], row["role"], row["state"]),
                          ("processes", "prefill-0", "both", "ready"))
@@ -351,7 +351,7 @@ class OrdersTest(LauncherTest):
         self.assertEqual(self.option("prefill-0", "role"), "decode")
         self.assertEqual(launched.stop(), 0)
 
-    def test_an_order_for_a_role_that_is_not_taken_says_so(self):
+    def test_a_command_for_a_role_that_is_not_taken_says_so(self):
         launched = self.launch("--dead-ms", "60", "--suspect-ms", "40",
                                "--heartbeat-ms", "20")
         self.wait_state("prefill-0", "ready")
@@ -471,7 +471,7 @@ class OrdersTest(LauncherTest):
         with Client(self.socket_path()) as client, \
                 contextlib.suppress(BrokenPipeError, ConnectionResetError):
             client.socket.sendall(os.urandom(100000).replace(b"\n", b""))
-        # Half a line and away; an order and away; many at once.
+        # Half a line and away; a command and away; many at once.
         with Client(self.socket_path()) as client:
             client.socket.sendall(b"stop dec")
         with Client(self.socket_path()) as client:
@@ -512,7 +512,7 @@ class OrdersTest(LauncherTest):
         except (Refused, OSError):
             return None
 
-    def order(self, *words, **environment):
+    def admin(self, *words, **environment):
         """What `./baton WORDS...` runs: status, standard output and error.
         Meant for this test's launcher, where the words do not say more."""
         env = dict(os.environ, TMPDIR=self.folder)
@@ -529,7 +529,7 @@ class OrdersTest(LauncherTest):
         launched = self.launch("--prefill", "2")
         self.wait_all_ready()
         self.ask("stop prefill-1 wait=yes")
-        status, table, errors = self.order("status")
+        status, table, errors = self.admin("status")
         self.assertEqual((status, errors), (0, ""))
         run_dir = os.path.dirname(self.socket_path())
         lines = table.splitlines()
@@ -552,7 +552,7 @@ class OrdersTest(LauncherTest):
     def test_a_program_reads_the_status_as_json(self):
         launched = self.launch()
         self.wait_all_ready()
-        status, text, errors = self.order("status", "--json", "--run-dir",
+        status, text, errors = self.admin("status", "--json", "--run-dir",
                                           os.path.dirname(self.socket_path()))
         self.assertEqual((status, errors), (0, ""))
         data = json.loads(text)
@@ -564,43 +564,43 @@ class OrdersTest(LauncherTest):
             self.assertEqual(data[part], answer[part])
         self.assertEqual(launched.stop(), 0)
 
-    def test_a_person_gives_orders(self):
+    def test_a_person_gives_commands(self):
         launched = self.launch()
         self.wait_all_ready()
         run_dir = os.path.dirname(self.socket_path())
         self.model_file("b 1.gguf")
-        self.assertEqual(self.order("drain", "decode-0"), (0, "", ""))
+        self.assertEqual(self.admin("drain", "decode-0"), (0, "", ""))
         self.assertEqual(self.state("decode-0"), "stopped")
-        self.assertEqual(self.order("start", "decode-0"), (0, "", ""))
+        self.assertEqual(self.admin("start", "decode-0"), (0, "", ""))
         self.assertEqual(self.state("decode-0"), "ready")
         # The path is this command's, not the launcher's.
-        self.assertEqual(self.order("load-model", "b=b 1.gguf", "prefill=2",
+        self.assertEqual(self.admin("load-model", "b=b 1.gguf", "prefill=2",
                                     f"--run-dir={run_dir}"), (0, "", ""))
         self.assertEqual(self.status("models")["b"]["path"],
                          os.path.join(self.folder, "b 1.gguf"))
         self.assertEqual(self.state("b.prefill-1"), "ready")
         self.tell_role("b.prefill-1", "decode")
-        self.assertEqual(self.order("role", "b.prefill-1", "decode",
+        self.assertEqual(self.admin("role", "b.prefill-1", "decode",
                                     BATON_RUN_DIR=run_dir), (0, "", ""))
-        self.assertEqual(self.order("load-model", "b", "prefill=3"), (0, "", ""))
+        self.assertEqual(self.admin("load-model", "b", "prefill=3"), (0, "", ""))
         self.assertEqual(self.state("b.prefill-2"), "ready")
-        self.assertEqual(self.order("load-model", "b", "prefill=3", "decode=1"),
+        self.assertEqual(self.admin("load-model", "b", "prefill=3", "decode=1"),
                          (0, "", ""))
-        self.assertEqual(self.order("load-model", "b", "prefill=2"), (
+        self.assertEqual(self.admin("load-model", "b", "prefill=2"), (
             1, "", "baton: b has prefill=3 and decode=1: a command to stop one "
             "names it\n"))
-        self.assertEqual(self.order("unload-model", "b"), (0, "", ""))
+        self.assertEqual(self.admin("unload-model", "b"), (0, "", ""))
         self.assertEqual(self.state("b.prefill-2"), "stopped")
         self.assertEqual(self.state("b.decode-0"), "stopped")
-        self.assertEqual(self.order("restart", "--no-wait", "b.decode-0"),
+        self.assertEqual(self.admin("restart", "--no-wait", "b.decode-0"),
                          (0, "", ""))
-        self.assertEqual(self.order("stop", "decode-1"), (
+        self.assertEqual(self.admin("stop", "decode-1"), (
             1, "", "baton: no process 'decode-1'; there are: router, "
             "prefill-0, decode-0, b.prefill-0, b.prefill-1, b.decode-0, "
             "b.prefill-2\n"))
         self.assertEqual(launched.stop(), 0)
 
-    def test_an_order_that_is_not_understood_is_explained(self):
+    def test_a_command_that_is_not_understood_is_explained(self):
         for words, why in (
                 (("halt",), "no command 'halt'; there are: status, watch"),
                 ((), "no command\n"),
@@ -623,10 +623,10 @@ class OrdersTest(LauncherTest):
                 (("status", "--run-dir"), "--run-dir needs a value\n"),
                 (("watch",), "watch is for programs"),
                 (tuple("abcdefghi"), "too many words: 'i'\n")):
-            status, out, errors = self.order(*words)
+            status, out, errors = self.admin(*words)
             self.assertEqual((status, out), (2, ""), words)
             self.assertIn(why, errors)
-        status, out, errors = self.order("status", "--help")
+        status, out, errors = self.admin("status", "--help")
         self.assertEqual((status, errors), (0, ""))
         self.assertIn("restart NAME", out)
 
@@ -644,31 +644,31 @@ class OrdersTest(LauncherTest):
         if self.another_runs():
             self.skipTest("a launcher of this user runs in /tmp")
         find = {"BATON_RUN_DIR": ""}
-        self.assertEqual(self.order("status", **find), (
+        self.assertEqual(self.admin("status", **find), (
             1, "", "baton: no launcher of this user runs; ./baton serve starts "
             "one\n"))
-        self.assertEqual(self.order("status", BATON_RUN_DIR="/nowhere"), (
+        self.assertEqual(self.admin("status", BATON_RUN_DIR="/nowhere"), (
             1, "", "baton: no launcher runs in /nowhere\n"))
         # One that was killed leaves its directory.
         launched = self.launch()
         launched.process.kill()
         launched.wait()
         dead = self.run_dirs()[0]
-        self.assertEqual(self.order("status", **find)[0], 1)
+        self.assertEqual(self.admin("status", **find)[0], 1)
         first = LauncherTest.launch(self)
         first.wait_ready()
-        self.assertEqual(self.order("status", **find)[0], 0)
+        self.assertEqual(self.admin("status", **find)[0], 0)
         second = LauncherTest.launch(self)
         second.wait_ready()
-        # What all of them do; an order is for one.
-        status, text, errors = self.order("status", **find)
+        # What all of them do; a command is for one.
+        status, text, errors = self.admin("status", **find)
         self.assertEqual((status, errors), (0, ""))
         pids = {first.process.pid, second.process.pid}
         self.assertEqual({int(pid) for pid in re.findall(r"^Baton \S+, launcher (\d+) in ", text, re.M)}, pids)
-        status, text, errors = self.order("status", "--json", **find)
+        status, text, errors = self.admin("status", "--json", **find)
         self.assertEqual((status, errors), (0, ""))
         self.assertEqual({one["launcher"]["pid"] for one in json.loads(text)}, pids)
-        status, _, errors = self.order("restart", "decode-0", **find)
+        status, _, errors = self.admin("restart", "decode-0", **find)
         self.assertEqual(status, 1)
         self.assertIn("several launchers run; name one with --run-dir:\n",
                       errors)
@@ -677,7 +677,7 @@ class OrdersTest(LauncherTest):
                          [os.path.join(self.folder, name) for name in alive])
         # The same directory by two variables is one.
         self.assertEqual(first.stop(), 0)
-        self.assertEqual(self.order("status", XDG_RUNTIME_DIR=self.folder,
+        self.assertEqual(self.admin("status", XDG_RUNTIME_DIR=self.folder,
                                     **find)[0], 0)
         self.assertEqual(second.stop(), 0)
 

@@ -40,7 +40,7 @@ def test_a_worker_that_is_refused_is_named_with_the_reason():
                 assert text in seen[name]["why"] and seen[name]["times"] > 0, seen[name]
             assert [name for name in why if not seen[name]["proven"]] == ["decode-7"], seen
             assert fleet.cluster(i)["launcher"] is None and fleet.cluster(i)["processes"] == []  # nobody knows who is meant to be here
-        shown = fleet.order(1, "status")
+        shown = fleet.admin(1, "status")
         for name, text in why.items():
             assert any(name in line and text in line for line in shown.splitlines()), (name, shown)
         assert "decode-7 (unproven)" in shown, shown
@@ -68,19 +68,19 @@ def whys(launch):
 def test_the_launcher_says_what_keeps_a_worker():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Launch("--model", small_model(directory)) as launch:
         wait_until("nothing keeps anybody", lambda: not any(whys(launch).values()))
-        launch.order("stop", "router", "wait=yes")
+        launch.admin("stop", "router", "wait=yes")
         wait_until("no router answers", lambda: all(
             (whys(launch)[name] or "").startswith("linked with 0 of 1 routers; ipc://")
             and whys(launch)[name].endswith(": no router answers there") for name in ("prefill-0", "decode-0")))
         assert "decode-0: linked with 0 of 1 routers; ipc://" in baton_status(launch)
-        launch.order("start", "router", "wait=yes")
+        launch.admin("start", "router", "wait=yes")
         wait_until("they are linked", lambda: not any(whys(launch).values()))
 
         # Another key than the one of the launch, for one worker: the launcher, and the router, say who.
         key = os.path.join(launch.dir, [d for d in os.listdir(launch.dir) if d.startswith("baton-")][0], "key")
         with open(key, "w", encoding="ascii") as f:
             f.write(secrets.token_hex(32))
-        launch.order("restart", "decode-0", "wait=yes")
+        launch.admin("restart", "decode-0", "wait=yes")
         wait_until("it is named", lambda: "both sides have the same cluster key" in (whys(launch)["decode-0"] or ""))
         assert not whys(launch)["prefill-0"]
         status, said = launch.ask(launch.process("router")["http"], "/v2/cluster")

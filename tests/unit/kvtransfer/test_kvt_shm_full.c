@@ -19,7 +19,7 @@
 #define POOL_BYTES (16 * MIB)
 #define SKIPPED    77 /* as meson understands it */
 
-#define ROOM_FOR_ONE "size=28m"
+#define SIZE_FOR_ONE "size=28m"
 
 static bool fill_before; /* others do, once it looked large enough */
 static unsigned n_named; /* of files, while a pool takes its memory */
@@ -81,7 +81,7 @@ static int mount_small(void **state)
 {
     (void)state;
     return mount("none", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV,
-                 ROOM_FOR_ONE);
+                 SIZE_FOR_ONE);
 }
 
 static int unmount_small(void **state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster without a launcher: several routers, orders through any of them, workers that come, change and go under
+"""A cluster without a launcher: several routers, commands through any of them, workers that come, change and go under
 load. No request fails."""
 import json
 import os
@@ -20,28 +20,28 @@ def test_orders_reach_a_worker_through_any_router():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Fleet(small_model(directory)) as fleet:
         fleet.add("decode")
         fleet.all_see("three workers", lambda w: len(w) == 3)
-        shown = fleet.order(1, "status")
+        shown = fleet.admin(1, "status")
         assert "router router-1" in shown and "decode-2" in shown, shown
-        assert {w["name"] for w in json.loads(fleet.order(0, "status", "--json"))["workers"]} == set(fleet.workers)
+        assert {w["name"] for w in json.loads(fleet.admin(0, "status", "--json"))["workers"]} == set(fleet.workers)
 
         # Drained through one, it is so for both, and says so; then it serves again.
-        fleet.order(0, "drain", "decode-1")
+        fleet.admin(0, "drain", "decode-1")
         fleet.all_see("it is drained", lambda w: states(w)["decode-1"] == "drained")
-        fleet.order(1, "drain", "decode-2")
+        fleet.admin(1, "drain", "decode-2")
         fleet.all_see("so is the other", lambda w: states(w)["decode-2"] == "drained")
         late = []
         waiting = threading.Thread(target=lambda: late.append(fleet.complete(PROMPT, max_tokens=4)))
         waiting.start()
         wait_until("it waits", lambda: fleet.cluster(0)["models"][0]["running"] == 1)
         assert not late
-        fleet.order(1, "undrain", fleet.seen(0)["decode-1"]["id"])
+        fleet.admin(1, "undrain", fleet.seen(0)["decode-1"]["id"])
         waiting.join(60)
         assert late[0]["token_ids"], late
         fleet.all_see("it is back", lambda w: states(w)["decode-1"] == "up")
         assert states(fleet.seen(0))["decode-2"] == "drained"
 
         # A role: of one that is drained, too.
-        fleet.order(1, "role", "decode-2", "both")
+        fleet.admin(1, "role", "decode-2", "both")
         fleet.all_see("it is both", lambda w: w["decode-2"]["role"] == "both")
         fleet.leave(0, "decode-2")
         fleet.all_see("it left", lambda w: set(w) == {"prefill-0", "decode-1"})
@@ -49,13 +49,13 @@ def test_orders_reach_a_worker_through_any_router():
 
 def test_orders_that_cannot_be_are_refused_by_name():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Fleet(small_model(directory)) as fleet:
-        assert "nobody: no worker here has this name or id" in fleet.order(0, "drain", "nobody", code=1)
-        assert "not 'decoder'" in fleet.order(0, "role", "decode-1", "decoder", code=2)
-        assert "takes a worker and a role" in fleet.order(0, "role", "decode-1", code=2)
-        assert "a launcher's" in fleet.order(0, "restart", "decode-1", code=2)
+        assert "nobody: no worker here has this name or id" in fleet.admin(0, "drain", "nobody", code=1)
+        assert "not 'decoder'" in fleet.admin(0, "role", "decode-1", "decoder", code=2)
+        assert "takes a worker and a role" in fleet.admin(0, "role", "decode-1", code=2)
+        assert "a launcher's" in fleet.admin(0, "restart", "decode-1", code=2)
         fleet.start_worker("decode", 1)  # another one of this name
         wait_until("two of one name", lambda: fleet.names(0).count("decode-1") == 2)
-        assert "several workers have this name" in fleet.order(0, "drain", "decode-1", code=1)
+        assert "several workers have this name" in fleet.admin(0, "drain", "decode-1", code=1)
         for body, why in ((b"", "the command is empty"), ({"role": "router"}, "prefill, decode or both"),
                           ({"role": 3}, "prefill, decode or both"), ({"duty": "away"}, "on, off"),
                           ({"roles": "both"}, "nothing else"), ("[1]", ""), ({"role": "both", "x": None}, "nothing else")):
@@ -78,7 +78,7 @@ def test_a_cluster_grows_changes_and_shrinks_under_load():
                 role = worker.role
                 other = "decode" if role == "prefill" else "prefill"
                 for wish in (other, "both", role):
-                    fleet.order(i % 2, "role", name, wish)
+                    fleet.admin(i % 2, "role", name, wish)
                 fleet.all_see("it is what it was", lambda w, n=name, r=role: w[n]["role"] == r)
             load.goes_on()
 
@@ -142,7 +142,7 @@ def test_routers_come_and_go_in_a_directory():
             assert load.ask(2) == load.first
             fleet.add("decode")
             wait_until("so does one that comes later", lambda: [len(fleet.seen(i)) for i in range(3)] == [3, 3, 3])
-            fleet.order(2, "drain", "decode-2", "--and-stop")
+            fleet.admin(2, "drain", "decode-2", "--and-stop")
             assert fleet.workers["decode-2"].popen.wait(60) == 0
             load.goes_on()
 
