@@ -142,7 +142,7 @@ static void leave(bt_worker_t *w, bt_decode_job_t *dj)
 
     bt_list_remove(&dj->job.claim.turn.link);
     bt_preempt_out(w, &dj->job);
-    w->n_paused -= (dj->phase == BT_DECODE_PAUSED);
+    w->preemption.n_paused -= (dj->phase == BT_DECODE_PAUSED);
     if (is_leased(facts)) {
         bt_sched_admit_free_lease(&w->admit, &dj->job.claim);
     }
@@ -379,7 +379,7 @@ static void fill_stats(const bt_worker_t *w, bt_msg_stats_t *stats)
     const bt_decode_t *state = w->decode;
 
     stats->leases += state->n_leases;
-    stats->paused_requests += w->n_paused;
+    stats->paused_requests += w->preemption.n_paused;
     stats->quarantined_blocks += state->quarantined_blocks;
 }
 

@@ -12,20 +12,20 @@
 
 bool bt_admin_state_is_draining(const bt_worker_t *w)
 {
-    return w->draining || w->leaves || w->off_duty;
+    return w->draining || w->admin.leaves || w->admin.off_duty;
 }
 
 bool bt_admin_state_is_drained(const bt_worker_t *w)
 {
-    return w->leaves && !w->draining && (w->n_jobs == 0);
+    return w->admin.leaves && !w->draining && (w->n_jobs == 0);
 }
 
 bt_admin_state_t bt_admin_state_of(const bt_worker_t *w)
 {
-    if (w->draining || w->leaves) {
+    if (w->draining || w->admin.leaves) {
         return BT_ADMIN_STATE_END;
     }
-    return w->off_duty ? BT_ADMIN_STATE_OFF : BT_ADMIN_STATE_ON;
+    return w->admin.off_duty ? BT_ADMIN_STATE_OFF : BT_ADMIN_STATE_ON;
 }
 
 void bt_admin_state_send(bt_worker_t *w)
@@ -35,40 +35,40 @@ void bt_admin_state_send(bt_worker_t *w)
     for (uint32_t i = 0; i < w->n_links; i++) {
         bt_worker_send(w, w->links[i], &msg);
     }
-    w->next_stats_ms = 0;
+    w->stats.next_ms = 0;
 }
 
 static void go_off(bt_worker_t *w, bool leaves)
 {
     BT_LOG_INFO("draining by an admin command%s, %u requests left",
                 leaves ? ", then exiting" : "", w->n_jobs);
-    w->off_duty = true;
-    w->leaves = leaves;
+    w->admin.off_duty = true;
+    w->admin.leaves = leaves;
     bt_admin_state_send(w);
 }
 
 static void go_on(bt_worker_t *w)
 {
     BT_LOG_INFO("in service again");
-    w->off_duty = false;
-    w->next_stats_ms = 0;
+    w->admin.off_duty = false;
+    w->stats.next_ms = 0;
 }
 
 static void take_duty(bt_worker_t *w, bt_admin_state_t duty)
 {
-    if (w->draining || w->leaves) {
+    if (w->draining || w->admin.leaves) {
         return; /* cannot be undone */
     }
     switch (duty) {
     case BT_ADMIN_STATE_AS_IT_IS:
         break;
     case BT_ADMIN_STATE_ON:
-        if (w->off_duty) {
+        if (w->admin.off_duty) {
             go_on(w);
         }
         break;
     case BT_ADMIN_STATE_OFF:
-        if (!w->off_duty) {
+        if (!w->admin.off_duty) {
             go_off(w, false);
         }
         break;
@@ -104,8 +104,8 @@ bt_status_t bt_sighup_open(bt_worker_t *w)
     sigemptyset(&set);
     sigaddset(&set, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
-    w->hangup_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (w->hangup_fd < 0) {
+    w->admin.hangup_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (w->admin.hangup_fd < 0) {
         BT_LOG_ERROR("signals: %m");
         return BT_ERR_IO;
     }
@@ -144,7 +144,8 @@ void bt_sighup_take(bt_worker_t *w)
     struct signalfd_siginfo info;
     bool came = false;
 
-    while (read(w->hangup_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+    while (read(w->admin.hangup_fd, &info, sizeof(info)) ==
+           (ssize_t)sizeof(info)) {
         came = true;
     }
     if (came) {
@@ -154,8 +155,8 @@ void bt_sighup_take(bt_worker_t *w)
 
 void bt_sighup_close(bt_worker_t *w)
 {
-    if (w->hangup_fd >= 0) {
-        close(w->hangup_fd);
-        w->hangup_fd = -1;
+    if (w->admin.hangup_fd >= 0) {
+        close(w->admin.hangup_fd);
+        w->admin.hangup_fd = -1;
     }
 }

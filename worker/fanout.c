@@ -309,27 +309,27 @@ static sender_t *sender_at(bt_list_t *link)
 
 void bt_peer_sharding_init(bt_worker_t *w)
 {
-    bt_list_init(&w->senders);
-    w->n_senders = 0;
+    bt_list_init(&w->sharding.senders);
+    w->sharding.n_senders = 0;
 }
 
 static void drop(bt_worker_t *w, sender_t *sender)
 {
     bt_list_remove(&sender->link);
     bt_free(sender);
-    w->n_senders--;
+    w->sharding.n_senders--;
 }
 
 void bt_peer_sharding_fini(bt_worker_t *w)
 {
-    while (w->n_senders > 0) {
-        drop(w, sender_at(w->senders.next));
+    while (w->sharding.n_senders > 0) {
+        drop(w, sender_at(w->sharding.senders.next));
     }
 }
 
 static sender_t *find(const bt_worker_t *w, uint64_t instance)
 {
-    for (bt_list_t *pos = w->senders.next; pos != &w->senders;
+    for (bt_list_t *pos = w->sharding.senders.next; pos != &w->sharding.senders;
          pos = pos->next) {
         if (sender_at(pos)->instance == instance) {
             return sender_at(pos);
@@ -349,12 +349,12 @@ bt_status_t bt_peer_sharding_add(bt_worker_t *w, uint64_t instance,
             return BT_ERR_NO_MEMORY;
         }
         sender->instance = instance;
-        bt_list_push_back(&w->senders, &sender->link);
-        w->n_senders++;
+        bt_list_push_back(&w->sharding.senders, &sender->link);
+        w->sharding.n_senders++;
     }
     sender->split = split;
-    if (w->n_senders > MAX_SENDERS) {
-        drop(w, sender_at(w->senders.next));
+    if (w->sharding.n_senders > MAX_SENDERS) {
+        drop(w, sender_at(w->sharding.senders.next));
     }
     return BT_OK;
 }

@@ -15,7 +15,7 @@
 void bt_jobs_init(bt_worker_t *w)
 {
     bt_list_init(&w->jobs);
-    bt_list_init(&w->rows);
+    bt_list_init(&w->row_output.rows);
     bt_hmap_init(&w->jobs_by_key, w->job_buckets, BT_WORKER_JOB_BUCKETS);
 }
 
@@ -160,9 +160,10 @@ void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job)
 
     /* A prefill holds all that it needs from the beginning; a model of windowed
      * layers only does not grow. */
-    job->n_begin = ((job->claim.want == BT_SCHED_CONTEXT) || (w->n_whole == 0))
-                       ? job->grower.n_most
-                       : bt_sched_preempt_begins_with(&w->pause, &job->grower);
+    job->n_begin =
+        ((job->claim.want == BT_SCHED_CONTEXT) || (w->n_whole == 0))
+            ? job->grower.n_most
+            : bt_sched_preempt_begins_with(&w->preemption.sched, &job->grower);
     reach = bt_window_eviction_reach(w, job, job->n_begin);
     job->claim.n_blocks = (uint32_t)bt_kv_reach_blocks(&w->groups, &reach);
 }
@@ -460,8 +461,8 @@ bt_status_t bt_job_take_blocks(bt_worker_t *w, bt_job_t *job)
     if (job->grower.n_pauses > 0) {
         return BT_OK; /* its own blocks, not another prompt's */
     }
-    w->n_blocks_reused += n_found;
-    w->tokens_reused += (uint64_t)job->n_reused * w->tokens_per_block;
+    w->stats.n_blocks_reused += n_found;
+    w->stats.tokens_reused += (uint64_t)job->n_reused * w->tokens_per_block;
     return BT_OK;
 }
 
@@ -632,7 +633,7 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
     bt_list_remove(&job->link);
     bt_list_remove(&job->by_key);
     bt_list_remove(&job->claim.turn.link);
-    bt_sched_preempt_out(&w->pause, &job->grower);
+    bt_sched_preempt_out(&w->preemption.sched, &job->grower);
     count_job(w, job, -1);
     if (job->ops->job_fini != NULL) {
         job->ops->job_fini(job);
@@ -642,8 +643,8 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
 
 void bt_jobs_end_all(bt_worker_t *w)
 {
-    bt_free(w->rows_piece);
-    w->rows_piece = NULL;
+    bt_free(w->row_output.piece);
+    w->row_output.piece = NULL;
     BT_LIST_FOR_EACH_ENTRY(bt_job_t, job, &w->jobs, link) {
         job->in_engine = false;
         job->from = NULL; /* the link breaks: the router knows */

@@ -119,9 +119,10 @@ bt_status_t bt_logprob_output_create(bt_worker_t *w, bt_job_t *job,
         return status;
     }
     *why_p = "out of memory";
-    if ((w->rows_piece == NULL) && ((what & BT_WANT_PROMPT_LOGPROBS) != 0)) {
-        w->rows_piece = bt_calloc(PIECE_BYTES, 1);
-        if (w->rows_piece == NULL) {
+    if ((w->row_output.piece == NULL) &&
+        ((what & BT_WANT_PROMPT_LOGPROBS) != 0)) {
+        w->row_output.piece = bt_calloc(PIECE_BYTES, 1);
+        if (w->row_output.piece == NULL) {
             return BT_ERR_NO_MEMORY;
         }
     }
@@ -191,13 +192,13 @@ static void tell_prompt(bt_worker_t *w, bt_job_t *job)
             bt_score_t score;
 
             get_score(&r->rows, r->n_told + i - 1, &score);
-            bt_score_put(&score, w->rows_piece + (size_t)i * each);
+            bt_score_put(&score, w->row_output.piece + (size_t)i * each);
         }
         msg.u.rows.key = job->key;
         msg.u.rows.kind = BT_ROWS_PROMPT_LOGPROBS;
         msg.u.rows.from = r->n_told;
         msg.u.rows.n_top = r->wants.n_top;
-        msg.u.rows.data = w->rows_piece;
+        msg.u.rows.data = w->row_output.piece;
         msg.u.rows.data_bytes = n * each;
         bt_worker_send(w, job->from, &msg);
         r->n_told += n;
@@ -228,7 +229,7 @@ void bt_logprob_output_on_item(bt_worker_t *w, bt_job_t *job,
     }
     if (((r->wants.what & BT_WANT_ANY_LOGITS) != 0) &&
         bt_list_empty(&r->link)) {
-        bt_list_push_back(&w->rows, &r->link);
+        bt_list_push_back(&w->row_output.rows, &r->link);
     }
 }
 
@@ -321,7 +322,7 @@ void bt_logprob_output_send(bt_worker_t *w)
 
     while (more) {
         more = false;
-        BT_LIST_FOR_EACH_ENTRY(bt_job_rows_t, r, &w->rows, link) {
+        BT_LIST_FOR_EACH_ENTRY(bt_job_rows_t, r, &w->row_output.rows, link) {
             more = turn_of(w, r->job) || more;
         }
     }

@@ -238,7 +238,7 @@ void bt_worker_set_roles(bt_worker_t *w, uint32_t roles)
     BT_ASSERT((roles != 0) && ((roles & ~BT_ROLES_BOTH) == 0));
     w->roles = roles;
     bt_jobs_reserve(w);
-    w->next_stats_ms = 0;
+    w->stats.next_ms = 0;
     snprintf(line, sizeof(line), "role %s\n", bt_role_name(roles));
     bt_ready_fd_say(&w->ready_fd, line);
 }
@@ -381,7 +381,7 @@ static void on_link_up(bt_worker_t *w, const bt_link_event_t *event)
     link->bit = free_bit(w);
     bt_link_set_user(control, link);
     w->links[w->n_links++] = link;
-    w->next_stats_ms = 0; /* the router needs them at once */
+    w->stats.next_ms = 0; /* the router needs them at once */
     if (bt_admin_state_is_draining(w)) {
         bt_worker_send(w, link, &drain);
     }
@@ -461,16 +461,16 @@ static void take_reports(bt_worker_t *w)
 
     while ((report = bt_engine_next(w->engine)) != NULL) {
         if (report->iteration != 0) {
-            w->iteration = report->iteration;
-            w->n_scheduled = report->n_seqs;
-            w->n_context_seqs = report->n_context_seqs;
-            w->n_generation_seqs = report->n_generation_seqs;
-            w->n_context_tokens = report->n_context_tokens;
-            w->prompt_tokens += report->n_context_tokens;
+            w->stats.iteration = report->iteration;
+            w->stats.n_scheduled = report->n_seqs;
+            w->stats.n_context_seqs = report->n_context_seqs;
+            w->stats.n_generation_seqs = report->n_generation_seqs;
+            w->stats.n_context_tokens = report->n_context_tokens;
+            w->stats.prompt_tokens += report->n_context_tokens;
             bt_sched_cost_learn(&w->cost, &report->work, report->work_ns);
         }
-        w->yielded_ns += report->yielded_ns;
-        w->n_steps_ahead += report->ahead ? 1 : 0;
+        w->stats.yielded_ns += report->yielded_ns;
+        w->stats.n_steps_ahead += report->ahead ? 1 : 0;
         w->failed = w->failed || (report->status != BT_OK);
         for (uint32_t i = 0; i < report->n_items; i++) {
             const bt_report_item_t *item = &report->items[i];
@@ -480,7 +480,7 @@ static void take_reports(bt_worker_t *w)
                 job->in_engine = false;
                 w->n_in_engine--;
             }
-            w->tokens_generated += (item->kind == BT_REPORT_TOKEN);
+            w->stats.tokens_generated += (item->kind == BT_REPORT_TOKEN);
             if (job->rows != NULL) {
                 bt_logprob_output_on_item(w, job, item);
             }
@@ -499,12 +499,12 @@ static void fill_totals(const bt_worker_t *w, bt_msg_stats_t *stats)
 {
     const bt_process_use_t use = bt_process_use();
 
-    stats->tokens_generated = w->tokens_generated;
-    stats->prompt_tokens = w->prompt_tokens;
-    stats->tokens_reused = w->tokens_reused;
+    stats->tokens_generated = w->stats.tokens_generated;
+    stats->prompt_tokens = w->stats.prompt_tokens;
+    stats->tokens_reused = w->stats.tokens_reused;
     stats->process_cpu_ms = use.cpu_ms;
     stats->resident_bytes = use.resident_bytes;
-    stats->start_unix_s = w->start_unix_s;
+    stats->start_unix_s = w->stats.start_unix_s;
     if ((w->backend != NULL) && (w->backend->ops->lent_stats != NULL)) {
         bt_lent_stats_t lent;
 
@@ -543,19 +543,19 @@ static void send_stats(bt_worker_t *w)
     stats->blocks_max = w->n_blocks;
     stats->blocks_cached = bt_kv_pool_n_idle(w->pool);
     stats->blocks_free = bt_kv_pool_n_free(w->pool) + stats->blocks_cached;
-    stats->blocks_reused = w->n_blocks_reused;
+    stats->blocks_reused = w->stats.n_blocks_reused;
     stats->blocks_windowed = bt_kv_pool_n_windowed(w->pool);
-    stats->blocks_slid = w->n_blocks_slid;
+    stats->blocks_slid = w->stats.n_blocks_slid;
     stats->still_ms = w->stuck.still_ms;
     stats->blocks_used = stats->blocks_max - stats->blocks_free;
     stats->tokens_per_block = w->tokens_per_block;
     if (w->n_in_engine > 0) { /* idle workers schedule nothing */
-        stats->scheduled_requests = w->n_scheduled;
-        stats->context_requests = w->n_context_seqs;
-        stats->generation_requests = w->n_generation_seqs;
-        stats->total_context_tokens = w->n_context_tokens;
+        stats->scheduled_requests = w->stats.n_scheduled;
+        stats->context_requests = w->stats.n_context_seqs;
+        stats->generation_requests = w->stats.n_generation_seqs;
+        stats->total_context_tokens = w->stats.n_context_tokens;
     }
-    stats->iteration_counter = w->iteration;
+    stats->iteration_counter = w->stats.iteration;
     stats->memory_cpu_bytes = w->model_bytes;
     if (w->kv_memory == NULL) {
         stats->memory_cpu_bytes += (uint64_t)w->n_blocks * w->block_bytes;
@@ -578,11 +578,11 @@ static void send_stats(bt_worker_t *w)
     stats->roles = w->roles;
     stats->duty = bt_admin_state_of(w);
     stats->rates = bt_sched_cost_rates(&w->cost);
-    stats->pauses = w->n_pauses;
-    stats->resumes = w->n_resumes;
-    stats->tokens_recomputed = w->tokens_recomputed;
-    stats->yielded_us = w->yielded_ns / 1000;
-    stats->steps_ahead = w->n_steps_ahead;
+    stats->pauses = w->preemption.n_pauses;
+    stats->resumes = w->preemption.n_resumes;
+    stats->tokens_recomputed = w->preemption.tokens_recomputed;
+    stats->yielded_us = w->stats.yielded_ns / 1000;
+    stats->steps_ahead = w->stats.n_steps_ahead;
     fill_totals(w, stats);
     fill_waiting(w, stats);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
@@ -655,8 +655,8 @@ static void tick(bt_worker_t *w)
     bt_heartbeat_tick(&w->beat, now_ms);
     bt_log_tick();
     bt_control_tick(w->control, now_ms);
-    if (now_ms >= w->next_stats_ms) {
-        w->next_stats_ms = now_ms + w->config->heartbeat_ms;
+    if (now_ms >= w->stats.next_ms) {
+        w->stats.next_ms = now_ms + w->config->heartbeat_ms;
         send_stats(w);
         bt_fanout_expire(w, bt_now_us());
         check_deadlines(w);
@@ -696,7 +696,7 @@ static void wait_for_work(bt_worker_t *w, int signal_fd, bool busy)
         {.fd = bt_kvt_fd(w->kvt), .events = POLLIN},
         {.fd = bt_engine_fd(w->engine), .events = POLLIN},
         {.fd = signal_fd, .events = POLLIN},
-        {.fd = w->hangup_fd, .events = POLLIN},
+        {.fd = w->admin.hangup_fd, .events = POLLIN},
     };
     const uint32_t n_ranks = bt_transfer_n_links(w->transfers);
     const bool warming = w->pool_is_cold && (w->n_jobs == 0) && !w->draining;

@@ -41,21 +41,21 @@ bt_status_t bt_preempt_open(bt_worker_t *w)
             return BT_ERR_UNSUPPORTED;
         }
     }
-    bt_sched_preempt_init(&w->pause, is_on, w->tokens_per_block,
+    bt_sched_preempt_init(&w->preemption.sched, is_on, w->tokens_per_block,
                           BT_SCHED_PREEMPT_AHEAD_TOKENS);
     return BT_OK;
 }
 
 void bt_preempt_in(bt_worker_t *w, bt_job_t *job, bool leaves)
 {
-    if (w->pause.is_on) {
-        bt_sched_preempt_in(&w->pause, &job->grower, leaves);
+    if (w->preemption.sched.is_on) {
+        bt_sched_preempt_in(&w->preemption.sched, &job->grower, leaves);
     }
 }
 
 void bt_preempt_out(bt_worker_t *w, bt_job_t *job)
 {
-    bt_sched_preempt_out(&w->pause, &job->grower);
+    bt_sched_preempt_out(&w->preemption.sched, &job->grower);
 }
 
 void bt_preempt_on_token(bt_job_t *job, uint32_t index)
@@ -76,8 +76,8 @@ void bt_preempt_park(bt_worker_t *w, bt_job_t *job)
     job->grower.n_known = seq->sched.n_tokens;
     job->grower.n_pauses++;
     job->paused_at_us = bt_now_us();
-    w->n_pauses++;
-    w->n_paused++;
+    w->preemption.n_pauses++;
+    w->preemption.n_paused++;
     /* The job keeps its turn by arrival time, before all later ones: it
      * computes nothing of its prompt for the first time, and needs no other
      * worker. */
@@ -96,9 +96,9 @@ void bt_preempt_resume(bt_worker_t *w, bt_job_t *job)
     seq->copy[0] = (bt_kv_copy_t){0, 0};
     atomic_store_explicit(&seq->cancel, false, memory_order_relaxed);
     job->paused_us += bt_now_us() - job->paused_at_us;
-    w->n_resumes++;
+    w->preemption.n_resumes++;
     if (job->n_computed > n_known) {
-        w->tokens_recomputed += job->n_computed - n_known;
+        w->preemption.tokens_recomputed += job->n_computed - n_known;
     }
 }
 
@@ -137,8 +137,8 @@ static bool serve_growers(bt_worker_t *w)
     bool enough = false;
 
     while (goes_on) {
-        switch (
-            bt_sched_preempt_next(&w->pause, free_spans(w), &who, &n_spans)) {
+        switch (bt_sched_preempt_next(&w->preemption.sched, free_spans(w), &who,
+                                      &n_spans)) {
         case BT_SCHED_ENOUGH:
             enough = true;
             goes_on = false;
@@ -181,8 +181,8 @@ void bt_window_eviction_open(bt_worker_t *w)
 /* The current iteration, and the next one. */
 static uint32_t ahead_of(const bt_worker_t *w, bool computes_chunks)
 {
-    return 2 *
-           (computes_chunks ? bt_worker_most_chunk(w) : w->pause.ahead_tokens);
+    return 2 * (computes_chunks ? bt_worker_most_chunk(w)
+                                : w->preemption.sched.ahead_tokens);
 }
 
 bt_kv_reach_t bt_window_eviction_reach(const bt_worker_t *w,
@@ -198,7 +198,7 @@ bt_kv_reach_t bt_window_eviction_reach(const bt_worker_t *w,
 /* A preempted job computes chunks when it resumes. */
 static uint32_t most_ahead(const bt_worker_t *w, bt_sched_want_t want)
 {
-    return ahead_of(w, (want != BT_SCHED_LEASE) || w->pause.is_on);
+    return ahead_of(w, (want != BT_SCHED_LEASE) || w->preemption.sched.is_on);
 }
 
 uint64_t bt_window_eviction_most_blocks(const bt_worker_t *w,
@@ -254,7 +254,7 @@ static void slide(bt_worker_t *w, bt_job_t *job, uint32_t n, bool is_chunk)
         return;
     }
     offer(w, job, n);
-    w->n_blocks_slid +=
+    w->stats.n_blocks_slid +=
         bt_kv_hold_pass(&w->groups, w->pool, &job->hold, job->block_ids, n);
     if (!is_chunk) { /* from now on it needs less */
         reach.ahead_tokens = ahead_of(w, false);
@@ -303,7 +303,7 @@ static uint32_t free_blocks_for(const bt_worker_t *w, const bt_job_t *job)
     const uint32_t n_spare =
         (job->claim.want == BT_SCHED_CONTEXT)
             ? 0
-            : bt_sched_preempt_spare(&w->pause) * w->n_whole;
+            : bt_sched_preempt_spare(&w->preemption.sched) * w->n_whole;
     const uint32_t n_free = bt_job_free_blocks(w);
 
     return (n_free > n_spare) ? n_free - n_spare : 0;
@@ -358,12 +358,12 @@ static void unstick(bt_worker_t *w)
     const uint64_t now_ms = bt_now_ms();
 
     if (!bt_sched_admit_is_stuck(&w->admit) &&
-        !bt_sched_preempt_is_stuck(&w->pause)) {
-        w->stuck_since_ms = 0;
-    } else if (w->stuck_since_ms == 0) {
-        w->stuck_since_ms = now_ms;
-    } else if (now_ms - w->stuck_since_ms >= patience_ms(w)) {
-        w->stuck_since_ms = now_ms;
+        !bt_sched_preempt_is_stuck(&w->preemption.sched)) {
+        w->preemption.stuck_since_ms = 0;
+    } else if (w->preemption.stuck_since_ms == 0) {
+        w->preemption.stuck_since_ms = now_ms;
+    } else if (now_ms - w->preemption.stuck_since_ms >= patience_ms(w)) {
+        w->preemption.stuck_since_ms = now_ms;
         take_back(w);
     }
 }

@@ -252,8 +252,8 @@ worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
     w->ops = ops;
     w->program_role = role;
     w->ready_fd = -1;
-    w->hangup_fd = -1;
-    w->start_unix_s = (uint64_t)time(NULL);
+    w->admin.hangup_fd = -1;
+    w->stats.start_unix_s = (uint64_t)time(NULL);
     bt_jobs_init(w);
     bt_sched_cost_init(&w->cost);
     bt_peer_sharding_init(w);

@@ -214,8 +214,10 @@ struct bt_worker {
                                there is none */
     bt_hash128_t kv_layout; /**< identity of the groups' layout */
     bt_kv_split_t split;    /**< split of the model; this is rank 0 */
-    bt_list_t senders;      /**< fanout.h */
-    uint32_t n_senders;
+    struct {                /* fanout.h */
+        bt_list_t senders;
+        uint32_t n_senders;
+    } sharding;
     size_t block_bytes; /**< size of a pool block: a page of the groups */
     uint32_t n_layers;  /**< layers of the model */
     size_t layer_bytes; /**< KV bytes of one layer in a span; on average */
@@ -229,54 +231,64 @@ struct bt_worker {
     void *kv_memory;  /**< the back end's buffer; NULL: kvt's */
     bt_copier_t copier; /**< copies to and from kv_memory */
     bt_kv_pool_t *pool;
-    bt_kv_prefix_t *prefix;   /**< NULL: disabled by option */
-    uint32_t n_blocks_reused; /**< blocks found in the prefix cache so far */
-    uint64_t n_blocks_slid; /**< blocks evicted from attention windows so far */
-    uint32_t *acquired;     /**< scratch, n_blocks ids */
+    bt_kv_prefix_t *prefix;  /**< NULL: disabled by option */
+    uint32_t *acquired;      /**< scratch, n_blocks ids */
     bt_core_demand_t *board; /* NULL: no cores are borrowed or lent here */
     bt_engine_t *engine;
     uint32_t max_seqs;
     bt_sched_order_t order;        /**< order of prompts */
     bt_sched_order_t decode_order; /**< order of jobs that wait to generate */
-    bt_sched_cost_t cost;     /**< measured cost of iterations and transfers */
-    bt_sched_admit_t admit;   /**< which jobs wait, and which begins next */
-    bt_sched_preempt_t pause; /**< which jobs grow, and which are preempted */
-    uint64_t n_pauses, n_resumes,
-        tokens_recomputed;  /**< totals since the start */
-    uint64_t n_steps_ahead; /**< overlapped iterations since the start */
-    uint64_t yielded_ns;    /**< time of donated cores since the start */
-    uint32_t n_paused;      /**< preempted jobs now */
+    bt_sched_cost_t cost;   /**< measured cost of iterations and transfers */
+    bt_sched_admit_t admit; /**< which jobs wait, and which begins next */
+    struct {                /* preempt.c */
+        bt_sched_preempt_t sched; /**< which jobs grow, or are preempted */
+        uint64_t n_pauses, n_resumes, tokens_recomputed; /**< totals */
+        uint32_t n_paused;       /**< preempted jobs now */
+        uint64_t stuck_since_ms; /**< since when admission is blocked by leases;
+                                    0: it is not */
+    } preemption;
     uint32_t n_kind[BT_WORKER_HANDLERS]; /**< jobs of each of ops */
-    uint64_t stuck_since_ms; /**< since when admission is blocked by leases; 0:
-                                it is not */
 
     bt_control_t *control;
     bt_wire_decoder_t *decoder;
     bt_strbuf_t out; /**< scratch of bt_worker_send() */
 
     bt_list_t jobs;
-    bt_list_t rows;        /**< bt_job_rows_t.link */
-    uint8_t *rows_piece;   /**< scratch; NULL until needed */
+    struct {            /* logprob_output.c */
+        bt_list_t rows; /**< bt_job_rows_t.link */
+        uint8_t *piece; /**< scratch; NULL until needed */
+    } row_output;
     bt_hmap_t jobs_by_key; /**< bt_job_t.by_key, by (router, key) */
     bt_list_t job_buckets[BT_WORKER_JOB_BUCKETS];
     uint32_t n_jobs;
     uint32_t n_in_engine;
 
-    /* Last iteration, for STATS. */
-    uint64_t iteration;
-    uint32_t n_scheduled, n_context_seqs, n_generation_seqs, n_context_tokens;
-    /* Totals since the start, for STATS. */
-    uint64_t tokens_generated, prompt_tokens, tokens_reused;
-    uint64_t start_unix_s;
+    struct { /* for STATS */
+        /* of the last iteration */
+        uint64_t iteration;
+        uint32_t n_scheduled, n_context_seqs, n_generation_seqs,
+            n_context_tokens;
+        /* totals since the start */
+        uint64_t tokens_generated, prompt_tokens, tokens_reused;
+        uint32_t n_blocks_reused; /**< blocks found in the prefix cache */
+        uint64_t n_blocks_slid;   /**< blocks evicted from attention windows */
+        uint64_t n_steps_ahead;   /**< overlapped iterations */
+        uint64_t yielded_ns;      /**< time of donated cores */
+        uint64_t start_unix_s;
+        uint64_t next_ms; /**< when STATS are due */
+    } stats;
 
     bt_worker_link_t *links[16]; /**< links to routers */
     uint32_t n_links;
     bt_stop_requests_t wishes;
     bool draining; /**< shutting down, by a signal or because it leaves */
-    bool off_duty; /**< admin.h */
-    bool leaves;   /**< off duty, and ends when no job is left */
-    bool failed;   /**< the device is broken: stop */
-    bool hung;     /**< the compute thread hangs: stop, and do not join it */
+    struct {       /* admin.h */
+        bool off_duty;
+        bool leaves;   /**< off duty, and ends when no job is left */
+        int hangup_fd; /**< -1: none */
+    } admin;
+    bool failed; /**< the device is broken: stop */
+    bool hung;   /**< the compute thread hangs: stop, and do not join it */
     bt_compute_watchdog_t stuck;
     bt_no_router_warning_t alone;
     bt_link_status_t joined;
@@ -284,10 +296,8 @@ struct bt_worker {
     char kv_trouble[BT_WORKER_TROUBLE_BYTES];
     uint32_t poll_ms; /**< next poll timeout if set by advance(); 0: default */
     uint64_t drain_deadline_ms;
-    uint64_t next_stats_ms;
     bool pool_is_cold;           /**< pages are left to touch when idle */
     bt_membership_t *membership; /**< NULL: no --join-dir */
-    int hangup_fd;               /**< admin.h; -1: none */
     bt_heartbeat_t beat;         /**< heartbeat of the control thread */
     int ready_fd; /**< readiness descriptor of the parent process; -1: none */
 };
@@ -355,7 +365,7 @@ BT_MUST_CHECK bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job);
 /** Submits a leader and those of its followers that have blocks as one group of
  *  the engine. @retval BT_ERR_BUSY no seats: nothing was done */
 BT_MUST_CHECK bt_status_t bt_worker_fanout_submit(bt_worker_t *w,
-                                                 bt_job_t *leader);
+                                                  bt_job_t *leader);
 /** Detaches a job that no longer needs its leader. Harmless without one. */
 void bt_fanout_leave(bt_worker_t *w, bt_job_t *job);
 

@@ -120,7 +120,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     node->config.local_prefill = "on";
     w->ops = sim_ops;
     w->ready_fd = -1;
-    w->hangup_fd = -1;
+    w->admin.hangup_fd = -1;
     w->config = &node->config;
     w->instance = kvt.instance;
     w->context_tokens = SIM_CONTEXT;
@@ -144,7 +144,7 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     w->max_seqs = SIM_MAX_SEQS;
     bt_sched_admit_init(&w->admit, n_blocks, SIM_MAX_SEQS,
                         node->config.max_ungranted_kv_percent);
-    bt_sched_preempt_init(&w->pause, false, SIM_T, SIM_T);
+    bt_sched_preempt_init(&w->preemption.sched, false, SIM_T, SIM_T);
     bt_jobs_init(w);
     bt_strbuf_init(&w->out, BT_LINK_MAX_MESSAGE);
     assert_int_equal(bt_kvt_open(&kvt, &w->kvt), BT_OK);
@@ -193,7 +193,8 @@ void sim_batch_statically(void)
 void sim_let_grow(void)
 {
     for (uint32_t i = 0; i < sim.n_nodes; i++) {
-        bt_sched_preempt_init(&sim.nodes[i].w.pause, true, SIM_T, SIM_T);
+        bt_sched_preempt_init(&sim.nodes[i].w.preemption.sched, true, SIM_T,
+                              SIM_T);
     }
 }
 

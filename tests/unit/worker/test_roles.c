@@ -54,8 +54,8 @@ a_beginning_that_is_known_is_not_computed_or_sent_again(void **state)
             sim_settle();
             sim_check_answered(req);
         }
-        assert_int_equal(sim.nodes[p].w.n_blocks_reused, 6);
-        assert_int_equal(sim.nodes[1].w.n_blocks_reused, 6);
+        assert_int_equal(sim.nodes[p].w.stats.n_blocks_reused, 6);
+        assert_int_equal(sim.nodes[1].w.stats.n_blocks_reused, 6);
         bt_kvt_counters(sim.nodes[0].w.kvt, &kvt);
         assert_int_equal(kvt.bytes_sent,
                          (p == 0) ? (7 * 4 - 6) * sim.nodes[0].w.block_bytes
@@ -85,8 +85,10 @@ static void sequence_of_several_layer_groups_is_handed_over_whole(void **state)
                 sim_settle();
                 sim_check_answered(req);
             }
-            assert_int_equal(sim.nodes[0].w.n_blocks_reused, 6 * n_groups);
-            assert_int_equal(sim.nodes[1].w.n_blocks_reused, 6 * n_groups);
+            assert_int_equal(sim.nodes[0].w.stats.n_blocks_reused,
+                             6 * n_groups);
+            assert_int_equal(sim.nodes[1].w.stats.n_blocks_reused,
+                             6 * n_groups);
             bt_kvt_counters(sim.nodes[0].w.kvt, &kvt);
             assert_int_equal(kvt.bytes_sent,
                              (7 * 4 - 6) * SIM_T * SIM_SLOT_BYTES);
@@ -134,7 +136,7 @@ static void worker_counts_computed_sampled_and_cached_tokens(void **state)
             sim_check_answered(req);
         }
         for (uint32_t i = 0; i < 2; i++) {
-            sim.nodes[i].w.next_stats_ms = 0;
+            sim.nodes[i].w.stats.next_ms = 0;
         }
         sim_round();
         context = &sim.nodes[p].stats;
@@ -206,7 +208,7 @@ static void generated_tokens_enter_the_prefix_cache(void **state)
                      0, 0);
         sim_settle();
         sim_check_answered(next);
-        assert_int_equal(sim.nodes[1].w.n_blocks_reused,
+        assert_int_equal(sim.nodes[1].w.stats.n_blocks_reused,
                          (first->n_want - 1) / SIM_T);
         sim_check_empty();
         sim_close();

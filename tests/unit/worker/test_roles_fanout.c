@@ -55,9 +55,9 @@ static void a_prompt_is_computed_and_sent_once_over(bt_kvt_path_t path)
                 assert_int_equal(first[i].n_joined, 1);
                 assert_int_equal(first[i].grant != NULL, i == 0);
             }
-            assert_int_equal(sim.nodes[0].w.prompt_tokens, lengths[k]);
-            assert_int_equal(sim.nodes[0].w.tokens_generated, n);
-            assert_int_equal(sim.nodes[1].w.tokens_generated, n * 5);
+            assert_int_equal(sim.nodes[0].w.stats.prompt_tokens, lengths[k]);
+            assert_int_equal(sim.nodes[0].w.stats.tokens_generated, n);
+            assert_int_equal(sim.nodes[1].w.stats.tokens_generated, n * 5);
             assert_int_equal(bytes_sent(0),
                              blocks[k] * sim.nodes[0].w.block_bytes);
             sim_check_empty();
@@ -105,7 +105,7 @@ static void local_group_prompt_is_computed_once(void **state)
         first = sim_group_of(0, 1, 1, N, n_tokens, 6);
         sim_settle();
         check_all_answered(first, N);
-        assert_int_equal(sim.nodes[1].w.prompt_tokens, n_tokens);
+        assert_int_equal(sim.nodes[1].w.stats.prompt_tokens, n_tokens);
         sim_check_empty();
         sim_close();
     }
@@ -123,7 +123,7 @@ static void one_token_group_needs_no_decode_worker(void **state)
     }
     sim_settle();
     check_all_answered(first, N);
-    assert_int_equal(sim.nodes[0].w.prompt_tokens, 21);
+    assert_int_equal(sim.nodes[0].w.stats.prompt_tokens, 21);
     assert_int_equal(bytes_sent(0), 0);
     sim_check_empty();
     sim_close();
@@ -159,7 +159,7 @@ static void cached_prefix_is_used_by_the_whole_group(void **state)
             assert_memory_equal(again[i].want, first[i].want,
                                 28 * sizeof(uint32_t));
         }
-        assert_int_equal(sim.nodes[p].w.prompt_tokens, 22 + 2);
+        assert_int_equal(sim.nodes[p].w.stats.prompt_tokens, 22 + 2);
         assert_int_equal(bytes_sent(0),
                          (p == 0) ? 7 * sim.nodes[0].w.block_bytes : 0);
         sim_check_empty();

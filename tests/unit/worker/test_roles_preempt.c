@@ -54,8 +54,8 @@ static bool phase_of(const sim_req_t *req, bt_decode_phase_t *phase_p)
 static void close_empty(void)
 {
     sim_check_empty();
-    assert_int_equal(d_worker()->n_paused, 0);
-    assert_int_equal(d_worker()->pause.n_running, 0);
+    assert_int_equal(d_worker()->preemption.n_paused, 0);
+    assert_int_equal(d_worker()->preemption.sched.n_running, 0);
     sim_close();
 }
 
@@ -84,8 +84,9 @@ static void younger_sequence_is_preempted_and_both_are_answered(void **state)
         sim_check_answered(a);
         sim_check_answered(b);
         assert_true(was_paused);
-        assert_true(d_worker()->n_pauses > 0);
-        assert_int_equal(d_worker()->n_resumes, d_worker()->n_pauses);
+        assert_true(d_worker()->preemption.n_pauses > 0);
+        assert_int_equal(d_worker()->preemption.n_resumes,
+                         d_worker()->preemption.n_pauses);
         /* PREFILLED once, whatever was computed again. */
         assert_int_equal(b->n_prefilled, 1);
         close_empty();
@@ -115,7 +116,7 @@ static void single_sequence_is_never_preempted(void **state)
     }
     sim_settle();
     sim_check_answered(a);
-    assert_int_equal(d_worker()->n_pauses, 0);
+    assert_int_equal(d_worker()->preemption.n_pauses, 0);
     assert_int_equal(sim.nodes[D].engine.n_sat_out, 0);
     close_empty();
 }
@@ -169,11 +170,11 @@ static void canceled_preempted_sequence_leaves_correct_blocks(void **state)
         c = sim_req_new(0, D, D, N_PROMPT + 24, 8);
         memcpy(c->want, b->want, (N_PROMPT + 24) * sizeof(*c->want));
         sim_want(c);
-        n_reused -= d_worker()->n_blocks_reused;
+        n_reused -= d_worker()->stats.n_blocks_reused;
         sim_send_leg(c, 1, BT_REQUEST_LOCAL, 0, 0);
         sim_settle();
         sim_check_answered(c);
-        n_reused += d_worker()->n_blocks_reused;
+        n_reused += d_worker()->stats.n_blocks_reused;
         close_empty();
     }
     assert_true(n_reused > ANY_ROUND);
@@ -289,7 +290,7 @@ static void groups_with_log_probs_complete_under_preemption(void **state)
         sim_check_answered(a);
         assert_int_equal(a->n_scores, N_ANSWER);
         assert_int_equal(a->n_told, N_PROMPT - 1);
-        n_pauses += d_worker()->n_pauses;
+        n_pauses += d_worker()->preemption.n_pauses;
         close_empty();
     }
     assert_true(n_pauses > 1);

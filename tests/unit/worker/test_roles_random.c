@@ -366,11 +366,11 @@ static void one_life(uint32_t seed)
         n_answered += sim.reqs[i].finished ? 1 : 0;
     }
     for (uint32_t i = 0; i < sim.n_nodes; i++) {
-        n_reused += sim.nodes[i].w.n_blocks_reused;
-        n_slid += sim.nodes[i].w.n_blocks_slid;
-        n_pauses += sim.nodes[i].w.n_pauses;
-        n_resumes += sim.nodes[i].w.n_resumes;
-        n_recomputed += sim.nodes[i].w.tokens_recomputed;
+        n_reused += sim.nodes[i].w.stats.n_blocks_reused;
+        n_slid += sim.nodes[i].w.stats.n_blocks_slid;
+        n_pauses += sim.nodes[i].w.preemption.n_pauses;
+        n_resumes += sim.nodes[i].w.preemption.n_resumes;
+        n_recomputed += sim.nodes[i].w.preemption.tokens_recomputed;
         n_sat_out += sim.nodes[i].engine.n_sat_out;
     }
     sim_close();

@@ -21,7 +21,7 @@ static void close_all(void)
 {
     sim_check_empty();
     for (uint32_t i = 0; i < sim.n_nodes; i++) {
-        assert_true(bt_list_empty(&sim.nodes[i].w.rows));
+        assert_true(bt_list_empty(&sim.nodes[i].w.row_output.rows));
     }
     sim_close();
 }
@@ -95,7 +95,7 @@ static void prompt_logits_bypass_the_prefix_cache(void **state)
         open_wanting(what, 2);
         first = sim_request_of(0, 0, 1, N_PROMPT, MAX_NEW);
         sim_settle();
-        before = sim.nodes[0].w.tokens_reused;
+        before = sim.nodes[0].w.stats.tokens_reused;
         again = sim_req_new(0, 0, 1, N_PROMPT, MAX_NEW);
         memcpy(again->want, first->want, sizeof(again->want));
         again->n_want = first->n_want;
@@ -104,7 +104,8 @@ static void prompt_logits_bypass_the_prefix_cache(void **state)
         sim_settle();
         sim_check_answered(again);
         check_told(again);
-        assert_int_equal(sim.nodes[0].w.tokens_reused > before, !of_prompt);
+        assert_int_equal(sim.nodes[0].w.stats.tokens_reused > before,
+                         !of_prompt);
         close_all();
     }
 }
@@ -333,7 +334,7 @@ static void recomputed_prompt_sends_no_row_twice(void **state)
         sim_check_answered(held[i]);
         check_told(held[i]);
     }
-    assert_true(sim.nodes[0].w.prompt_tokens > 16 + 16 + 40);
+    assert_true(sim.nodes[0].w.stats.prompt_tokens > 16 + 16 + 40);
     close_all();
 }
 

@@ -111,9 +111,10 @@ static void only_blocks_of_the_attention_window_are_held_and_sent(void **state)
             assert_int_equal(most[1], d_blocks);
             assert_int_equal(n_sent(), whole(n_groups, 15) + SENT);
             /* All but the last 8 and the last 6 spans of a window. */
-            assert_in_range(sim.nodes[0].w.n_blocks_slid, 15 - CONTEXT, 15);
-            assert_in_range(sim.nodes[1].w.n_blocks_slid, 20 - 12 - GENERATE,
-                            20 - 12);
+            assert_in_range(sim.nodes[0].w.stats.n_blocks_slid, 15 - CONTEXT,
+                            15);
+            assert_in_range(sim.nodes[1].w.stats.n_blocks_slid,
+                            20 - 12 - GENERATE, 20 - 12);
             close_windows();
         }
     }
@@ -162,8 +163,8 @@ static void shared_prefix_is_found_up_to_the_divergence(void **state)
             send(b);
             sim_settle();
             sim_check_answered(b);
-            assert_int_equal(sim.nodes[p].w.tokens_reused, 40);
-            assert_int_equal(sim.nodes[1].w.tokens_reused, 40);
+            assert_int_equal(sim.nodes[p].w.stats.tokens_reused, 40);
+            assert_int_equal(sim.nodes[1].w.stats.tokens_reused, 40);
             assert_int_equal(n_sent(), first + second);
             close_windows();
         }
@@ -200,7 +201,7 @@ static void sequences_share_a_window_and_slide_on(void **state)
             sim_settle();
             sim_check_answered(a);
             sim_check_answered(b);
-            n_reused += w->tokens_reused;
+            n_reused += w->stats.tokens_reused;
             close_windows();
         }
     }
@@ -261,8 +262,8 @@ static void windowed_sequences_are_preempted_and_resumed(void **state)
         sim_settle();
         sim_check_answered(a);
         sim_check_answered(b);
-        assert_true(w->n_pauses > 0);
-        assert_int_equal(w->n_resumes, w->n_pauses);
+        assert_true(w->preemption.n_pauses > 0);
+        assert_int_equal(w->preemption.n_resumes, w->preemption.n_pauses);
         close_windows();
     }
 }
