@@ -172,12 +172,12 @@ static void pattern_compare(const uint8_t *pool, const order_t *o)
 
 /* ---- the receiver ---- */
 
-static void window_serve(bt_kvt_t *kvt, int fd, const order_t *o)
+static void region_serve(bt_kvt_t *kvt, int fd, const order_t *o)
 {
     static bt_kvt_extent_t extents[BT_KVT_MAX_EXTENTS];
     static uint8_t desc[MAX_DESC];
     const uint64_t limit_ms = bt_now_ms() + LIMIT_MS;
-    bt_kvt_window_t *window = NULL;
+    bt_kvt_region_t *region = NULL;
     bt_kvt_event_t event;
     size_t bytes = 0;
     bool open = true;
@@ -191,18 +191,18 @@ static void window_serve(bt_kvt_t *kvt, int fd, const order_t *o)
                    o->run_bytes);
         }
     }
-    if (bt_kvt_window_open(kvt, o->id, 1, SENDER, extents, (uint32_t)o->n_runs,
+    if (bt_kvt_region_open(kvt, o->id, 1, SENDER, extents, (uint32_t)o->n_runs,
                            NULL, desc, sizeof(desc), &bytes,
-                           &window) != BT_OK) {
-        die("bt_kvt_window_open");
+                           &region) != BT_OK) {
+        die("bt_kvt_region_open");
     }
     put(fd, desc, bytes);
     while (open) {
         (void)bt_kvt_progress(kvt, bt_now_ms(), BUDGET);
         while (bt_kvt_poll(kvt, &event)) {
-            if (event.type == BT_KVT_WINDOW_DONE) {
-                bt_kvt_window_close(window);
-            } else if (event.type == BT_KVT_WINDOW_CLOSED) {
+            if (event.type == BT_KVT_REGION_DONE) {
+                bt_kvt_region_close(region);
+            } else if (event.type == BT_KVT_REGION_CLOSED) {
                 open = false;
             } else {
                 die(bt_status_str(event.status));
@@ -243,7 +243,7 @@ _Noreturn static void receiver_run(const char *path, size_t pool, int fd)
             bt_kvt_close(kvt);
             exit(0);
         }
-        window_serve(kvt, fd, &order);
+        region_serve(kvt, fd, &order);
     }
 }
 
@@ -283,7 +283,7 @@ static uint64_t transfer(sender_t *s, order_t *o, uint64_t piece_bytes)
     static char word[8];
     const uint64_t limit_ms = bt_now_ms() + LIMIT_MS;
     bt_kvt_xfer_t *x = NULL;
-    bt_kvt_event_t event = {.type = BT_KVT_WINDOW_DONE};
+    bt_kvt_event_t event = {.type = BT_KVT_REGION_DONE};
     uint64_t start_us, end_us;
     size_t bytes;
 

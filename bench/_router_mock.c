@@ -112,13 +112,13 @@ static void prefill(const worker_t *w, const bt_msg_request_t *request)
 
 static void generate(worker_t *w, const bt_msg_request_t *request)
 {
-    const bt_wire_window_t window = {.blob = (const uint8_t *)"w",
+    const bt_wire_region_t window = {.blob = (const uint8_t *)"w",
                                      .blob_bytes = 1};
     const bt_msg_t grant = {.type = BT_MSG_GRANT,
                             .u.grant = {.key = request->key,
                                         .instance = w->instance,
-                                        .windows = &window,
-                                        .n_windows = 1}};
+                                        .regions = &window,
+                                        .n_regions = 1}};
     const bt_msg_t joined = {
         .type = BT_MSG_JOINED,
         .u.joined = {.key = request->key, .n_descriptors = 1}};

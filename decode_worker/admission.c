@@ -14,19 +14,19 @@
                            job.in_fanout)
 
 static void send_grant(bt_worker_t *w, const bt_decode_job_t *dj,
-                       const bt_wire_window_t *windows, uint32_t n_windows)
+                       const bt_wire_region_t *regions, uint32_t n_regions)
 {
     bt_msg_t msg = {.type = BT_MSG_GRANT};
 
     msg.u.grant.key = dj->job.key;
     msg.u.grant.instance = w->instance;
     msg.u.grant.n_cached = dj->job.n_reused * w->tokens_per_block;
-    msg.u.grant.windows = windows;
-    msg.u.grant.n_windows = n_windows;
+    msg.u.grant.regions = regions;
+    msg.u.grant.n_regions = n_regions;
     bt_worker_send(w, dj->job.from, &msg);
 }
 
-/* Opens the lease's windows and sends the grant to the prefill worker, through
+/* Opens the lease's regions and sends the grant to the prefill worker, through
  * the router. */
 static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
 {
@@ -36,14 +36,14 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
                                        bt_peer_sharding_split(w, dj->job.peer),
                                    .n_tokens = dj->job.n_tokens,
                                    .n_cached = dj->job.n_reused};
-    const bt_wire_window_t *windows = NULL;
-    uint32_t n_windows = 0;
+    const bt_wire_region_t *regions = NULL;
+    uint32_t n_regions = 0;
     bt_status_t status;
 
     status = bt_transfer_in_open(w->transfers, ++state->lease_id,
                                  dj->job.key.attempt + 1, &job,
                                  dj->job.block_ids, dj->job.grower.n_held, dj,
-                                 &windows, &n_windows, &dj->window);
+                                 &regions, &n_regions, &dj->region);
     if ((status != BT_OK) && (status != BT_INPROGRESS)) {
         bt_worker_fanout_fail(w, &dj->job, status, "grant",
                               "the lease could not be opened");
@@ -54,11 +54,11 @@ static void give_grant(bt_worker_t *w, bt_decode_job_t *dj)
         bt_decode_move(w, follower, BT_DECODE_OPEN);
     }
     if (status == BT_OK) {
-        send_grant(w, dj, windows, n_windows);
+        send_grant(w, dj, regions, n_regions);
     }
 }
 
-/* The windows of all ranks are open, unless revoked meanwhile. */
+/* The regions of all ranks are open, unless revoked meanwhile. */
 static void on_opened(bt_worker_t *w, bt_decode_job_t *dj,
                       const bt_transfer_event_t *event)
 {
@@ -70,7 +70,7 @@ static void on_opened(bt_worker_t *w, bt_decode_job_t *dj,
                               "the lease could not be opened");
         return;
     }
-    send_grant(w, dj, event->windows, event->n_windows);
+    send_grant(w, dj, event->regions, event->n_regions);
 }
 
 static void run(bt_worker_t *w, bt_decode_job_t *dj)
@@ -226,7 +226,7 @@ static void start(bt_worker_t *w, bt_decode_job_t *dj)
 }
 
 /* The manifests prove that all bytes have arrived (I2). */
-static void on_window_done(bt_worker_t *w, bt_decode_job_t *dj,
+static void on_region_done(bt_worker_t *w, bt_decode_job_t *dj,
                            const bt_transfer_event_t *event)
 {
     bt_status_t status;
@@ -275,7 +275,7 @@ void bt_decode_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event)
     case BT_TRANSFER_IN_DONE:
         /* A result after the lease was revoked proves nothing. */
         if (bt_decode_phase_after(dj->phase, BT_DECODE_PROVEN, &next)) {
-            on_window_done(w, dj, event);
+            on_region_done(w, dj, event);
         }
         break;
     case BT_TRANSFER_IN_FAILED:
@@ -283,7 +283,7 @@ void bt_decode_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event)
                               bt_status_str(event->status));
         break;
     case BT_TRANSFER_IN_CLOSED:
-        dj->window = NULL;
+        dj->region = NULL;
         state->n_leases--;
         if (bt_decode_phase_after(dj->phase, BT_DECODE_FREE, &next)) {
             bt_decode_move(w, dj, BT_DECODE_FREE);

@@ -192,10 +192,10 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
         break;
     case BT_DECODE_JOINING:
         bt_list_push_back(&state->ready, &dj->job.claim.turn.link);
-        bt_transfer_in_close(dj->window); /* IN_CLOSED follows */
+        bt_transfer_in_close(dj->region); /* IN_CLOSED follows */
         break;
     case BT_DECODE_QUARANTINED:
-        bt_transfer_in_close(dj->window);
+        bt_transfer_in_close(dj->region);
         break;
     case BT_DECODE_FOLLOWING:
     case BT_DECODE_SHARING:
@@ -211,7 +211,7 @@ static void enter(bt_worker_t *w, bt_decode_job_t *dj, bt_decode_phase_t phase)
         break;
     case BT_DECODE_ENDING:
         dj->job.ending = true;
-        if (dj->window == NULL) {
+        if (dj->region == NULL) {
             bt_decode_move(w, dj, BT_DECODE_FREE);
         }
         break;

@@ -31,7 +31,7 @@
  *     QUEUED ──OPEN──▶ LEASED ──PROVEN──▶ JOINING ──RUN──▶ RUNNING
  *       └──────────────RUN, of a local one ──────────────────▲
  *
- *     a follower, whose leader has queue, lease and window (fanout.h):
+ *     a follower, whose leader has queue, lease and region (fanout.h):
  *
  *     FOLLOWING ──OPEN──▶ SHARING ──RUN──▶ RUNNING
  *       └─────────RUN, of a local one ───────▲
@@ -53,7 +53,7 @@
 
 typedef enum bt_decode_phase {
     BT_DECODE_QUEUED,      /**< waits for a seat and blocks */
-    BT_DECODE_LEASED,      /**< receive window open: KV arrives */
+    BT_DECODE_LEASED,      /**< receive region open: KV arrives */
     BT_DECODE_JOINING,     /**< KV verified, no writer left; a static batch may
                               still wait for others */
     BT_DECODE_FOLLOWING,   /**< begins with its leader */
@@ -65,20 +65,20 @@ typedef enum bt_decode_phase {
     BT_DECODE_STOPPING,    /**< in the engine until the iteration is over */
     BT_DECODE_QUARANTINED, /**< revoked before the KV was verified: a sender may
                               still write into its blocks */
-    BT_DECODE_ENDING,      /**< over; the receive window may still be open */
+    BT_DECODE_ENDING,      /**< over; the receive region may still be open */
     BT_DECODE_ENDED,       /**< all resources are returned */
 } bt_decode_phase_t;
 #define BT_DECODE_PHASES 12
 
 typedef enum bt_decode_event {
-    BT_DECODE_OPEN,   /**< got a seat, blocks and a receive window */
+    BT_DECODE_OPEN,   /**< got a seat, blocks and a receive region */
     BT_DECODE_PROVEN, /**< the manifest was verified */
     BT_DECODE_RUN,    /**< submitted to the engine */
     BT_DECODE_LEFT,   /**< the engine returned it */
     BT_DECODE_PAUSE,  /**< other jobs need the blocks */
     BT_DECODE_PARK,   /**< the engine returned it for that */
     BT_DECODE_ABORT,  /**< canceled or failed */
-    BT_DECODE_FREE,   /**< the receive window is closed, or there was none */
+    BT_DECODE_FREE,   /**< the receive region is closed, or there was none */
 } bt_decode_event_t;
 #define BT_DECODE_EVENTS 8
 
@@ -105,13 +105,13 @@ typedef struct bt_decode {
     bt_list_t ready;  /**< JOINING jobs waiting for their batch, oldest first */
     uint32_t quarantined_blocks;
     uint64_t lease_id; /**< last lease id given */
-    uint32_t n_leases; /**< receive windows, open or closing */
+    uint32_t n_leases; /**< receive regions, open or closing */
 } bt_decode_t;
 
 typedef struct bt_decode_job {
     bt_job_t job; /**< first */
     bt_decode_phase_t phase;
-    bt_transfer_in_t *window; /**< open in LEASED, else closing; NULL: none */
+    bt_transfer_in_t *region; /**< open in LEASED, else closing; NULL: none */
     uint64_t granted_us;
     /* For a leader in JOINING: results of the transfer. */
     bt_manifest_payload_t note;
@@ -124,7 +124,7 @@ extern const bt_worker_ops_t bt_decode_ops;
 /* decode.c */
 
 /** Moves the job to its next phase with all effects: queue, seat, counts,
- *  window, cancels. The event must be legal. The job may be freed: after ABORT,
+ *  region, cancels. The event must be legal. The job may be freed: after ABORT,
  *  LEFT and FREE. */
 void bt_decode_move(bt_worker_t *w, bt_decode_job_t *dj,
                     bt_decode_event_t event);

@@ -39,15 +39,15 @@ static bt_status_t own_export_make(bt_kvt_t *kvt)
 static void lists_init(bt_kvt_t *kvt)
 {
     bt_list_t *const heads[] = {
-        &kvt->links,           &kvt->windows,      &kvt->closed, &kvt->verify,
-        &kvt->closing_windows, &kvt->xfers,        &kvt->busy,   &kvt->events,
-        &kvt->spare_xfers,     &kvt->spare_windows};
+        &kvt->links,           &kvt->regions,      &kvt->closed, &kvt->verify,
+        &kvt->closing_regions, &kvt->xfers,        &kvt->busy,   &kvt->events,
+        &kvt->spare_xfers,     &kvt->spare_regions};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(heads); i++) {
         bt_list_init(heads[i]);
     }
     bt_kvt_aside_init(&kvt->aside);
-    bt_hmap_init(&kvt->windows_by_id, kvt->window_buckets, BT_KVT_N_BUCKETS);
+    bt_hmap_init(&kvt->regions_by_id, kvt->region_buckets, BT_KVT_N_BUCKETS);
 }
 
 static bool memory_ok(const bt_kvt_config_t *config)
@@ -194,17 +194,17 @@ void bt_kvt_close(bt_kvt_t *kvt)
     BT_LIST_FOR_EACH_ENTRY(bt_kvt_xfer_t, xfer, &kvt->spare_xfers, all) {
         bt_kvt_xfer_free(xfer);
     }
-    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, window, &kvt->spare_windows, all) {
-        bt_kvt_window_free(window);
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_region_t, region, &kvt->spare_regions, all) {
+        bt_kvt_region_free(region);
     }
     BT_LIST_FOR_EACH_ENTRY(bt_kvt_xfer_t, xfer, &kvt->xfers, all) {
         bt_kvt_xfer_free(xfer);
     }
-    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, window, &kvt->windows, all) {
-        bt_kvt_window_free(window);
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_region_t, region, &kvt->regions, all) {
+        bt_kvt_region_free(region);
     }
-    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, window, &kvt->closed, all) {
-        bt_kvt_window_free(window);
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_region_t, region, &kvt->closed, all) {
+        bt_kvt_region_free(region);
     }
     BT_LIST_FOR_EACH_ENTRY(bt_kvt_link_t, link, &kvt->links, all) {
         bt_kvt_link_free(link);
@@ -299,7 +299,7 @@ static void link_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
     case BT_KVT_MSG_PART:
     case BT_KVT_MSG_CANCEL:
     case BT_KVT_MSG_CONFIRM:
-        bt_kvt_window_message(link, msg);
+        bt_kvt_region_message(link, msg);
         break;
     case BT_KVT_MSG_BEGIN_ACK:
     case BT_KVT_MSG_RESULT:
@@ -403,12 +403,12 @@ bool bt_kvt_progress(bt_kvt_t *kvt, uint64_t now_ms, size_t budget_bytes)
         kvt->ticked = true;
         kvt->last_tick_ms = now_ms;
         key_expire(kvt);
-        bt_kvt_windows_tick(kvt);
+        bt_kvt_regions_tick(kvt);
         bt_kvt_xfers_tick(kvt);
         bt_kvt_links_tick(kvt);
     }
     bt_kvt_xfers_move(kvt, &budget);
-    bt_kvt_windows_verify(kvt, &budget);
+    bt_kvt_regions_verify(kvt, &budget);
     return more || kvt->broken || !bt_list_empty(&kvt->busy) ||
            !bt_list_empty(&kvt->verify);
 }
@@ -419,18 +419,18 @@ void bt_kvt_event_push(bt_kvt_t *kvt, bt_kvt_event_entry_t *entry)
     bt_list_push_back(&kvt->events, &entry->link);
 }
 
-static void window_event(bt_kvt_event_t *event, const bt_kvt_window_t *window)
+static void region_event(bt_kvt_event_t *event, const bt_kvt_region_t *region)
 {
-    event->status = window->status;
-    event->user = window->user;
-    event->bytes = window->map.bytes;
-    event->n_descriptors = window->n_records;
-    event->pid = (window->link == NULL) ? 0 : window->link->pid;
-    if (event->type == BT_KVT_WINDOW_DONE) {
-        event->note = window->note;
-        event->note_bytes = window->note_bytes;
-        event->elapsed_us = window->sender_us + window->verify_us;
-        event->arrived_us = window->arrived_us;
+    event->status = region->status;
+    event->user = region->user;
+    event->bytes = region->map.bytes;
+    event->n_descriptors = region->n_records;
+    event->pid = (region->link == NULL) ? 0 : region->link->pid;
+    if (event->type == BT_KVT_REGION_DONE) {
+        event->note = region->note;
+        event->note_bytes = region->note_bytes;
+        event->elapsed_us = region->sender_us + region->verify_us;
+        event->arrived_us = region->arrived_us;
     }
 }
 
@@ -446,17 +446,17 @@ bool bt_kvt_poll(bt_kvt_t *kvt, bt_kvt_event_t *event_p)
     bt_list_remove(&entry->link);
     event.type = entry->type;
     switch (entry->type) {
-    case BT_KVT_WINDOW_DONE:
-    case BT_KVT_WINDOW_FAILED:
+    case BT_KVT_REGION_DONE:
+    case BT_KVT_REGION_FAILED:
     case BT_KVT_QUARANTINE_STUCK:
-        event.window = entry->owner;
-        window_event(&event, event.window);
+        event.region = entry->owner;
+        region_event(&event, event.region);
         break;
-    case BT_KVT_WINDOW_CLOSED:
-        event.window = entry->owner;
-        window_event(&event, event.window);
+    case BT_KVT_REGION_CLOSED:
+        event.region = entry->owner;
+        region_event(&event, event.region);
         event.status = BT_OK;
-        bt_kvt_window_free(event.window);
+        bt_kvt_region_free(event.region);
         break;
     case BT_KVT_XFER_DONE:
         event.xfer = entry->owner;

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kvt.h
  *
- * Moves byte extents from the pool of one process into receive *windows* that
+ * Moves byte extents from the pool of one process into receive *regions* that
  * another process has opened. Knows extents, never layers or tokens.
  *
  *     receiver                                  sender
  *     register (pool)   export ──blob──▶        import → peer
- *     window_open(id, generation, extents)
+ *     region_open(id, generation, extents)
  *        └─ descriptor ───(by any channel)───▶  prep(peer, descriptor) → xfer
  *                                               post(xfer, piece) …
  *     data lands in the extents          ◀═══   (shared memory or network)
  *                                               finish(xfer, note)
- *     manifest checked  → WINDOW_DONE    ◀───   manifest: pieces + checksums
+ *     manifest checked  → REGION_DONE    ◀───   manifest: pieces + checksums
  *                                        ───▶   XFER_DONE (ok, corrupt, stale…)
- *     window_close                              release(xfer)
+ *     region_close                              release(xfer)
  *
- * A window is one lease: (id, generation). Its bytes are numbered 0 .. n-1
+ * A region is one lease: (id, generation). Its bytes are numbered 0 .. n-1
  * through its extents in order; a piece names such a range. A sender reports
  * exactly which pieces it wrote, each with XXH3-64 over (id, generation,
- * offset, length, bytes); the receiver accepts the window only when the pieces
+ * offset, length, bytes); the receiver accepts the region only when the pieces
  * cover it exactly once and every checksum matches what lies in the pool.
  *
- * Closing a window before it is done *revokes* it. Where the sender writes
- * directly (shared memory) the bytes stay quarantined, and WINDOW_CLOSED comes
+ * Closing a region before it is done *revokes* it. Where the sender writes
+ * directly (shared memory) the bytes stay quarantined, and REGION_CLOSED comes
  * only when the sender has confirmed that no write is in flight, or is proven
  * dead. Where data comes by active message, (id, generation, range) is checked
- * before a buffer is given, so WINDOW_CLOSED comes at once; stale data is
- * discarded and counted. Every window has a random secret, which the
+ * before a buffer is given, so REGION_CLOSED comes at once; stale data is
+ * discarded and counted. Every region has a random secret, which the
  * descriptor carries to the sender and every piece carries back: a process
  * without the descriptor cannot write, and its attempts are counted.
  *
@@ -63,8 +63,8 @@
 typedef struct bt_kvt bt_kvt_t;
 typedef struct bt_kvt_transport bt_kvt_transport_t;
 typedef struct bt_kvt_peer bt_kvt_peer_t;     /**< a process that we send to */
-typedef struct bt_kvt_window bt_kvt_window_t; /**< where a sender writes */
-typedef struct bt_kvt_xfer bt_kvt_xfer_t;     /**< our side of a window */
+typedef struct bt_kvt_region bt_kvt_region_t; /**< where a sender writes */
+typedef struct bt_kvt_xfer bt_kvt_xfer_t;     /**< our side of a region */
 
 typedef enum bt_kvt_path {
     BT_KVT_PATH_AUTO,    /**< shared memory (between devices: kvt_stage.h) when
@@ -154,11 +154,11 @@ typedef struct bt_kvt_extent {
 } bt_kvt_extent_t;
 
 typedef enum bt_kvt_event_type {
-    BT_KVT_WINDOW_DONE,   /**< window, status OK, note = the sender's */
-    BT_KVT_WINDOW_FAILED, /**< window, status CORRUPT, BAD_MESSAGE (coverage),
+    BT_KVT_REGION_DONE,   /**< region, status OK, note = the sender's */
+    BT_KVT_REGION_FAILED, /**< region, status CORRUPT, BAD_MESSAGE (coverage),
                              CANCELED (by the sender), PEER_LOST, NO_MEMORY or
                              an error of the device's copy; close it next */
-    BT_KVT_WINDOW_CLOSED, /**< window: the bytes are free; the handle is invalid
+    BT_KVT_REGION_CLOSED, /**< region: the bytes are free; the handle is invalid
                              afterwards */
     BT_KVT_XFER_DONE,     /**< xfer, status OK, CORRUPT, BAD_MESSAGE (coverage),
                              STALE, CANCELED, PEER_LOST, NO_MEMORY, DEVICE (or
@@ -166,24 +166,24 @@ typedef enum bt_kvt_event_type {
                              next */
     BT_KVT_PEER_LOST,     /**< peer; each open transfer completes separately */
     BT_KVT_PEER_UP, /**< peer: it has answered, both ways are authenticated */
-    BT_KVT_QUARANTINE_STUCK, /**< window: a silent sender may still write; pid
+    BT_KVT_QUARANTINE_STUCK, /**< region: a silent sender may still write; pid
                                 in `pid` (0 unknown): end that process */
 } bt_kvt_event_type_t;
 
 typedef struct bt_kvt_event {
     bt_kvt_event_type_t type;
     bt_status_t status;
-    bt_kvt_window_t *window;
+    bt_kvt_region_t *region;
     bt_kvt_xfer_t *xfer;
     bt_kvt_peer_t *peer;
-    void *user;       /**< user pointer of the window, xfer or peer */
+    void *user;       /**< user pointer of the region, xfer or peer */
     const void *note; /**< valid until the next call */
     size_t note_bytes;
-    uint64_t elapsed_us; /**< WINDOW_DONE: time with posted data in flight at
+    uint64_t elapsed_us; /**< REGION_DONE: time with posted data in flight at
                             the sender, plus our manifest check */
-    uint64_t arrived_us; /**< WINDOW_DONE: when the last byte arrived, or
+    uint64_t arrived_us; /**< REGION_DONE: when the last byte arrived, or
                             (direct write) the message about it */
-    uint64_t bytes;      /**< WINDOW_DONE, XFER_DONE: payload moved */
+    uint64_t bytes;      /**< REGION_DONE, XFER_DONE: payload moved */
     uint32_t n_descriptors;
     int32_t pid;
     /** PEER_LOST: location of the peer, "10.0.0.2:4711 on eth0" ("": unknown),
@@ -194,9 +194,9 @@ typedef struct bt_kvt_event {
 typedef struct bt_kvt_counters {
     uint64_t bytes_sent, bytes_received, descriptors;
     uint64_t stale_discarded, checksum_failures;
-    uint64_t foreign_pieces; /**< pieces for a window without its secret, and
+    uint64_t foreign_pieces; /**< pieces for a region without its secret, and
                                 messages without a valid tag */
-    uint64_t windows_open, windows_quarantined, xfers_open, peers;
+    uint64_t regions_open, regions_quarantined, xfers_open, peers;
     uint64_t bytes_staged; /**< copied between slots and the device */
     uint64_t bytes_shared; /**< sent by the own device into the pool of another
                               process */
@@ -218,7 +218,7 @@ void bt_kvt_plane_key(const uint8_t cluster_key[BT_KEY_BYTES],
  *  @retval BT_ERR_NO_MEMORY    the pool does not fit */
 BT_MUST_CHECK bt_status_t bt_kvt_open(const bt_kvt_config_t *config,
                                       bt_kvt_t **kvt_p);
-/** Closes peers and windows without waiting for them (except for copies of the
+/** Closes peers and regions without waiting for them (except for copies of the
  *  own device in flight). NULL is allowed. */
 void bt_kvt_close(bt_kvt_t *kvt);
 
@@ -271,11 +271,11 @@ void bt_kvt_peer_release(bt_kvt_peer_t *peer);
  *  copier's name of the path to other devices ("cuda_ipc"). */
 const char *bt_kvt_peer_path(const bt_kvt_peer_t *peer);
 
-/** Sufficient size for the descriptor of a window of @a n_extents. */
+/** Sufficient size for the descriptor of a region of @a n_extents. */
 #define BT_KVT_DESC_BYTES(n_extents) (80u + 16u * (size_t)(n_extents))
 
 /**
- * Opens a window: lets one sender write @a extents of our pool.
+ * Opens a region: lets one sender write @a extents of our pool.
  *
  * @param [in]  id, generation  The lease; the pair is never used twice.
  * @param [in]  sender_instance  config.instance of the one process that may
@@ -289,32 +289,32 @@ const char *bt_kvt_peer_path(const bt_kvt_peer_t *peer);
  * @retval BT_ERR_EXISTS         (id) is open already
  * @retval BT_ERR_TOO_LARGE      the descriptor does not fit in cap
  */
-BT_MUST_CHECK bt_status_t bt_kvt_window_open(
+BT_MUST_CHECK bt_status_t bt_kvt_region_open(
     bt_kvt_t *kvt, uint64_t id, uint32_t generation, uint64_t sender_instance,
     const bt_kvt_extent_t *extents, uint32_t n_extents, void *user, void *desc,
-    size_t cap, size_t *desc_bytes_p, bt_kvt_window_t **window_p);
+    size_t cap, size_t *desc_bytes_p, bt_kvt_region_t **region_p);
 
-/** Closes a window: after WINDOW_DONE or _FAILED, or at any time to revoke it.
- *  WINDOW_CLOSED follows exactly once (possibly much later: quarantine); until
- *  then the bytes must not be used. After WINDOW_DONE there is no writer left
- *  and WINDOW_CLOSED comes on the next poll. */
-void bt_kvt_window_close(bt_kvt_window_t *window);
+/** Closes a region: after REGION_DONE or _FAILED, or at any time to revoke it.
+ *  REGION_CLOSED follows exactly once (possibly much later: quarantine); until
+ *  then the bytes must not be used. After REGION_DONE there is no writer left
+ *  and REGION_CLOSED comes on the next poll. */
+void bt_kvt_region_close(bt_kvt_region_t *region);
 
-/** Begins a transfer into a window of @a peer. No bytes move yet.
+/** Begins a transfer into a region of @a peer. No bytes move yet.
  *  @retval BT_ERR_BAD_MESSAGE  malformed descriptor or not of this peer
- *  @retval BT_ERR_STALE        the window was revoked already
- *  @retval BT_ERR_EXISTS       a transfer into this window was begun before
+ *  @retval BT_ERR_STALE        the region was revoked already
+ *  @retval BT_ERR_EXISTS       a transfer into this region was begun before
  *  @retval BT_ERR_PEER_LOST */
 BT_MUST_CHECK bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
                                       size_t desc_bytes, void *user,
                                       bt_kvt_xfer_t **xfer_p);
-/** Returns the size of the whole window. */
-uint64_t bt_kvt_xfer_window_bytes(const bt_kvt_xfer_t *xfer);
+/** Returns the size of the whole region. */
+uint64_t bt_kvt_xfer_region_bytes(const bt_kvt_xfer_t *xfer);
 
-/** Sends @a bytes at @a src to window offset @a offset. The source must stay
+/** Sends @a bytes at @a src to region offset @a offset. The source must stay
  *  unchanged until XFER_DONE; a source in device memory must already be
  *  complete (no writer in flight). Never blocks.
- *  @retval BT_ERR_INVALID_PARAM  outside the window, or overlaps a piece posted
+ *  @retval BT_ERR_INVALID_PARAM  outside the region, or overlaps a piece posted
  *                                before
  *  @retval BT_ERR_CANCELED, BT_ERR_PEER_LOST  too late; see XFER_DONE */
 BT_MUST_CHECK bt_status_t bt_kvt_post(bt_kvt_xfer_t *xfer, const void *src,

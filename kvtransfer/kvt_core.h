@@ -5,7 +5,7 @@
  *
  *     kvt.c         open, progress, poll; timers; dispatch of messages
  *     kvt_link.c    one link per other process: hello, keepalive, loss
- *     kvt_window.c  the receiving side      kvt_xfer.c  the sending side
+ *     kvt_region.c  the receiving side      kvt_xfer.c  the sending side
  *     kvt_records.c pieces that arrive, and pieces that are posted
  *     kvt_life.c    state machines of both
  *     kvt_pages.c   large pages for the pool, prepared by a thread
@@ -23,8 +23,8 @@
  *     sender that it was made for. The sender writes without asking only when
  *     that is its current session. Any other descriptor (made before the first
  *     hello, or before a link was lost) costs one BEGIN / BEGIN_ACK round trip,
- *     and the receiver refuses when the window is not open.
- *  3. A window with a possible direct writer is closed by REVOKE / CONFIRM
+ *     and the receiver refuses when the region is not open.
+ *  3. A region with a possible direct writer is closed by REVOKE / CONFIRM
  *     (repeated until answered), unless it is complete, the sender has reported
  *     that it stopped (CANCEL, the last PART, BYE), a new HELLO shows that the
  *     sender has given up the old link, or its process is proven dead. In
@@ -35,7 +35,7 @@
  *     that this memory stays small.
  *
  * The network needs none of this: the receiver decides piece by piece, see
- * bt_kvt_window_take().
+ * bt_kvt_region_take().
  *
  * Threads: the thread that owns the bt_kvt_t; no callbacks into the caller.
  */
@@ -135,7 +135,7 @@ struct bt_kvt_transport {
 typedef struct bt_kvt_event_entry {
     bt_list_t link;
     bt_kvt_event_type_t type;
-    void *owner; /**< window, xfer or peer */
+    void *owner; /**< region, xfer or peer */
 } bt_kvt_event_entry_t;
 
 /** Newest link incarnation in which an instance sent a HELLO: recorded messages
@@ -145,7 +145,7 @@ typedef struct bt_kvt_seen {
 } bt_kvt_seen_t;
 
 /** Most entries of bt_kvt.seen; beyond that the oldest entry is dropped. A
- *  replayed HELLO of a dropped instance makes a link that no window waits for
+ *  replayed HELLO of a dropped instance makes a link that no region waits for
  *  (an instance id is one process), or, on a link that still exists, at most an
  *  answer. */
 #define BT_KVT_MAX_SEEN 4096u
@@ -169,32 +169,32 @@ struct bt_kvt {
     bt_kvt_seen_t *seen; /**< owned; instances that have sent a HELLO */
     uint32_t n_seen, seen_cap, next_seen;
     bt_list_t links;   /**< bt_kvt_link.all */
-    bt_list_t windows; /**< bt_kvt_window.all, by grant, until closed */
-    bt_list_t closed;  /**< bt_kvt_window.all, until the WINDOW_CLOSED event is
+    bt_list_t regions; /**< bt_kvt_region.all, by grant, until closed */
+    bt_list_t closed;  /**< bt_kvt_region.all, until the REGION_CLOSED event is
                           polled */
-    bt_list_t verify;  /**< bt_kvt_window.todo: records to verify */
-    bt_list_t closing_windows; /**< bt_kvt_window.todo */
+    bt_list_t verify;  /**< bt_kvt_region.todo: records to verify */
+    bt_list_t closing_regions; /**< bt_kvt_region.todo */
     bt_list_t xfers;           /**< bt_kvt_xfer.all */
     bt_list_t busy;            /**< bt_kvt_xfer.busy: something to send */
     bt_list_t events;          /**< bt_kvt_event_entry.link */
-    bt_hmap_t windows_by_id;   /**< bt_kvt_window.by_id */
-    bt_list_t window_buckets[BT_KVT_N_BUCKETS];
+    bt_hmap_t regions_by_id;   /**< bt_kvt_region.by_id */
+    bt_list_t region_buckets[BT_KVT_N_BUCKETS];
     bt_kvt_counters_t counters;
     void *export_blob; /**< owned; result of bt_kvt_export() */
     size_t export_bytes;
     uint8_t *scratch;   /**< BT_KVT_MAX_MSG bytes for encoding */
     bt_kvt_desc_t desc; /**< scratch; extents owned */
-    /** Ended transfers and windows kept for reuse with their memory
-     *  (bt_kvt_xfer.all, bt_kvt_window.all), so that a new transfer allocates
+    /** Ended transfers and regions kept for reuse with their memory
+     *  (bt_kvt_xfer.all, bt_kvt_region.all), so that a new transfer allocates
      *  nothing. */
-    bt_list_t spare_xfers, spare_windows;
-    uint32_t n_spare_xfers, n_spare_windows;
+    bt_list_t spare_xfers, spare_regions;
+    uint32_t n_spare_xfers, n_spare_regions;
     bt_kvt_path_t asked_path; /**< as configured; config.path is in use */
     uint8_t *bounce;          /**< DEVICE: BT_KVT_MAX_RECORD_BYTES; else NULL */
     void *pinned;             /**< DEVICE, kvt_stage.h; else NULL */
     bt_kvt_stage_t *stage;    /**< STAGED; else NULL */
     bt_kvt_host_t host;       /**< this process, as in its export */
-    bt_kvt_aside_t aside;     /**< list of bt_kvt_window.writer */
+    bt_kvt_aside_t aside;     /**< list of bt_kvt_region.writer */
     /** Benchmarks: no checksums are made or checked, except from device to
      *  device, where the copy makes them. */
     bool unhashed;
@@ -236,7 +236,7 @@ struct bt_kvt_link {
     uint64_t pool_bytes;
     int32_t pid;         /**< peer's process on this host; 0 = not known */
     bt_core_wait_t wait; /**< CPU wait of pid, while it is silent */
-    bt_list_t peers, xfers, windows;
+    bt_list_t peers, xfers, regions;
     uint32_t max_record_bytes; /**< largest record for this peer */
     uint32_t max_record_runs;  /**< directly written: most runs of one record */
     uint32_t n_slots;          /**< our slots that hold bytes for this peer */
@@ -261,10 +261,10 @@ struct bt_kvt_peer {
     bt_kvt_event_entry_t lost, up;
 };
 
-/** Value of bt_kvt_window.close_ms: closed, and no tick since. */
+/** Value of bt_kvt_region.close_ms: closed, and no tick since. */
 #define BT_KVT_UNTIMED UINT64_MAX
 
-struct bt_kvt_window {
+struct bt_kvt_region {
     bt_list_t all, by_id, todo, of_link;
     bt_kvt_t *kvt;
     bt_kvt_link_t *link; /**< link to the sender; NULL until known */
@@ -273,8 +273,8 @@ struct bt_kvt_window {
     uint64_t sender_instance; /**< 0 = first to come */
     void *user;
     bt_kvt_map_t map;
-    bt_kvt_window_state_t state; /**< kvt_life.h; bt_kvt_window_move() */
-    bt_status_t status;          /**< error of a failed window */
+    bt_kvt_region_state_t state; /**< kvt_life.h; bt_kvt_region_move() */
+    bt_status_t status;          /**< error of a failed region */
     bool direct; /**< written directly: records need no landing */
     uint64_t close_ms, revoke_ms;
     bt_kvt_ranges_t given;  /**< network: ranges for which a buffer was given */
@@ -300,19 +300,19 @@ struct bt_kvt_window {
     bt_kvt_event_entry_t result, stuck, gone;
 };
 
-static inline bool bt_kvt_window_takes(const bt_kvt_window_t *window,
-                                       bt_kvt_window_input_t input)
+static inline bool bt_kvt_region_takes(const bt_kvt_region_t *region,
+                                       bt_kvt_region_input_t input)
 {
-    bt_kvt_window_state_t next;
+    bt_kvt_region_state_t next;
 
-    return bt_kvt_window_next(window->state, input, &next) == BT_OK;
+    return bt_kvt_region_next(region->state, input, &next) == BT_OK;
 }
 
-/** True while the window is neither decided nor closing: data for it is still
+/** True while the region is neither decided nor closing: data for it is still
  *  accepted. */
-static inline bool bt_kvt_window_is_live(const bt_kvt_window_t *window)
+static inline bool bt_kvt_region_is_live(const bt_kvt_region_t *region)
 {
-    return bt_kvt_window_takes(window, BT_KVT_WINDOW_ON_PIECE);
+    return bt_kvt_region_takes(region, BT_KVT_REGION_ON_PIECE);
 }
 
 /** Permission of a transfer to write into the receiver's pool. */
@@ -335,7 +335,7 @@ struct bt_kvt_xfer {
     bt_kvt_peer_t *peer; /**< NULL once released */
     void *user;
     bt_kvt_lease_t lease;
-    uint8_t secret[BT_KVT_SECRET_BYTES]; /**< secret of the window */
+    uint8_t secret[BT_KVT_SECRET_BYTES]; /**< secret of the region */
     uint64_t session;
     bt_kvt_map_t map;
     bt_kvt_ranges_t posted;
@@ -406,7 +406,7 @@ void bt_kvt_link_send(bt_kvt_link_t *link, bt_kvt_msg_t *msg);
 /** Sends a message about a lease. */
 void bt_kvt_link_send_lease(bt_kvt_link_t *link, bt_kvt_msg_type_t type,
                             const bt_kvt_lease_t *lease, bt_status_t status);
-/** Marks a link as lost and notifies its transfers and windows. @a gone: the
+/** Marks a link as lost and notifies its transfers and regions. @a gone: the
  *  peer is proven unable to write again. May be called again to add that proof.
  */
 void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why);
@@ -433,60 +433,60 @@ void bt_kvt_link_over_add(bt_kvt_link_t *link, uint64_t grant);
 void bt_kvt_link_over_trim(bt_kvt_link_t *link, uint64_t floor);
 bool bt_kvt_link_over_has(const bt_kvt_link_t *link, uint64_t grant);
 
-/* kvt_window.c */
-/** Finds a window. @return the window that is not closed, or NULL */
-bt_kvt_window_t *bt_kvt_window_find(const bt_kvt_t *kvt,
+/* kvt_region.c */
+/** Finds a region. @return the region that is not closed, or NULL */
+bt_kvt_region_t *bt_kvt_region_find(const bt_kvt_t *kvt,
                                     const bt_kvt_lease_t *lease);
-/** Binds a window to the link of its sender. */
-void bt_kvt_window_bind(bt_kvt_window_t *window, bt_kvt_link_t *link);
-/** Takes one step of a window's state machine, with its effects. @a why: reason
+/** Binds a region to the link of its sender. */
+void bt_kvt_region_bind(bt_kvt_region_t *region, bt_kvt_link_t *link);
+/** Takes one step of a region's state machine, with its effects. @a why: reason
  *  of a failure.
  *  @return false: refused; a sender's message changes nothing */
-bool bt_kvt_window_move(bt_kvt_window_t *window, bt_kvt_window_input_t input,
+bool bt_kvt_region_move(bt_kvt_region_t *region, bt_kvt_region_input_t input,
                         bt_status_t why);
-/** Frees the bytes of a window that is closed and has no possible writer. */
-void bt_kvt_window_settle(bt_kvt_window_t *window);
-/** Fails a window, unless it has a result. */
-void bt_kvt_window_fail(bt_kvt_window_t *window, bt_status_t status);
-/** Handles the loss of the link to the window's sender; gone: the sender cannot
+/** Frees the bytes of a region that is closed and has no possible writer. */
+void bt_kvt_region_settle(bt_kvt_region_t *region);
+/** Fails a region, unless it has a result. */
+void bt_kvt_region_fail(bt_kvt_region_t *region, bt_status_t status);
+/** Handles the loss of the link to the region's sender; gone: the sender cannot
  *  write either. */
-void bt_kvt_window_link_lost(bt_kvt_window_t *window, bool gone);
-/** Binds the windows that wait for this sender after its HELLO. */
-void bt_kvt_windows_bind(bt_kvt_link_t *link);
-void bt_kvt_windows_tick(bt_kvt_t *kvt);
-/** Frees a window, or keeps its memory for reuse, within limits; not while the
+void bt_kvt_region_link_lost(bt_kvt_region_t *region, bool gone);
+/** Binds the regions that wait for this sender after its HELLO. */
+void bt_kvt_regions_bind(bt_kvt_link_t *link);
+void bt_kvt_regions_tick(bt_kvt_t *kvt);
+/** Frees a region, or keeps its memory for reuse, within limits; not while the
  *  transport closes. */
-void bt_kvt_window_free(bt_kvt_window_t *window);
-uint64_t bt_kvt_windows_floor(const bt_kvt_t *kvt);
+void bt_kvt_region_free(bt_kvt_region_t *region);
+uint64_t bt_kvt_regions_floor(const bt_kvt_t *kvt);
 
 /* kvt_records.c */
 /**
- * Returns a buffer for network data of a window, if it may be written.
- * @return buffer for all of piece.bytes, with bt_kvt_window_landed() to follow;
+ * Returns a buffer for network data of a region, if it may be written.
+ * @return buffer for all of piece.bytes, with bt_kvt_region_landed() to follow;
  *         NULL = discard the data (counted).
  */
-uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
+uint8_t *bt_kvt_region_take(bt_kvt_t *kvt, const void *header,
                             size_t header_bytes, uint64_t data_bytes,
                             bt_kvt_piece_t *piece_p,
-                            bt_kvt_window_t **window_p);
-void bt_kvt_window_landed(bt_kvt_window_t *window, uint64_t offset,
+                            bt_kvt_region_t **region_p);
+void bt_kvt_region_landed(bt_kvt_region_t *region, uint64_t offset,
                           uint64_t bytes, bool ok);
 /** Writes bytes that arrived in host memory to the pool; calls
- *  bt_kvt_window_landed(), at once or later. */
-void bt_kvt_window_put(bt_kvt_window_t *window, uint8_t *dst, const void *src,
+ *  bt_kvt_region_landed(), at once or later. */
+void bt_kvt_region_put(bt_kvt_region_t *region, uint8_t *dst, const void *src,
                        uint64_t offset, uint64_t bytes);
-void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
+void bt_kvt_region_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg);
 
-/* kvt_window.c */
+/* kvt_region.c */
 /** Compares @a hash of the pool bytes with the record. A match marks the record
- *  as verified; a mismatch fails the window. */
-bool bt_kvt_window_prove(bt_kvt_window_t *window, const bt_kvt_record_t *record,
+ *  as verified; a mismatch fails the region. */
+bool bt_kvt_region_prove(bt_kvt_region_t *region, const bt_kvt_record_t *record,
                          uint64_t hash);
-/** Decides the result of a window: done once all bytes are listed and verified,
+/** Decides the result of a region: done once all bytes are listed and verified,
  *  failed if all is listed and a range is missing. */
-void bt_kvt_window_decide(bt_kvt_window_t *window);
+void bt_kvt_region_decide(bt_kvt_region_t *region);
 /** Verifies up to *budget_p bytes. */
-void bt_kvt_windows_verify(bt_kvt_t *kvt, size_t *budget_p);
+void bt_kvt_regions_verify(bt_kvt_t *kvt, size_t *budget_p);
 
 /* kvt_xfer.c */
 /** Handles the completion of a send. @a slot: as given to send_data(). */

@@ -7,10 +7,10 @@
 
 /* Cells of the tables: 0 is "refused". */
 #define L(state) (BT_KVT_LINK_IS_##state + 1)
-#define W(state) (BT_KVT_WINDOW_IS_##state + 1)
+#define W(state) (BT_KVT_REGION_IS_##state + 1)
 #define X(state) (BT_KVT_XFER_IS_##state + 1)
 
-#define FIRST_OF_OURS BT_KVT_WINDOW_ON_PROVEN
+#define FIRST_OF_OURS BT_KVT_REGION_ON_PROVEN
 
 /* clang-format off */
 static const uint8_t link_edges[BT_KVT_LINK_N_STATES][BT_KVT_LINK_N_INPUTS] = {
@@ -41,64 +41,64 @@ static const uint8_t link_edges[BT_KVT_LINK_N_STATES][BT_KVT_LINK_N_INPUTS] = {
     },
 };
 
-static const uint8_t window_edges[BT_KVT_WINDOW_N_STATES]
-                                 [BT_KVT_WINDOW_N_INPUTS] = {
-    [BT_KVT_WINDOW_IS_OPEN] = {
-        [BT_KVT_WINDOW_ON_BEGIN] = W(DIRECT),
-        [BT_KVT_WINDOW_ON_PIECE] = W(OPEN),
-        [BT_KVT_WINDOW_ON_PART] = W(OPEN),
-        [BT_KVT_WINDOW_ON_LAST] = W(LISTED),
-        [BT_KVT_WINDOW_ON_STOP] = W(FAILED),
-        [BT_KVT_WINDOW_ON_FAIL] = W(FAILED),
-        [BT_KVT_WINDOW_ON_CLOSE] = W(DRAINING),
+static const uint8_t region_edges[BT_KVT_REGION_N_STATES]
+                                 [BT_KVT_REGION_N_INPUTS] = {
+    [BT_KVT_REGION_IS_OPEN] = {
+        [BT_KVT_REGION_ON_BEGIN] = W(DIRECT),
+        [BT_KVT_REGION_ON_PIECE] = W(OPEN),
+        [BT_KVT_REGION_ON_PART] = W(OPEN),
+        [BT_KVT_REGION_ON_LAST] = W(LISTED),
+        [BT_KVT_REGION_ON_STOP] = W(FAILED),
+        [BT_KVT_REGION_ON_FAIL] = W(FAILED),
+        [BT_KVT_REGION_ON_CLOSE] = W(DRAINING),
     },
-    [BT_KVT_WINDOW_IS_DIRECT] = {
-        [BT_KVT_WINDOW_ON_BEGIN] = W(DIRECT), /* sent until answered */
-        [BT_KVT_WINDOW_ON_PIECE] = W(DIRECT),
-        [BT_KVT_WINDOW_ON_PART] = W(DIRECT),
-        [BT_KVT_WINDOW_ON_LAST] = W(LISTED),
-        [BT_KVT_WINDOW_ON_STOP] = W(FAILED),
-        [BT_KVT_WINDOW_ON_FAIL] = W(FAILED_DIRECT),
-        [BT_KVT_WINDOW_ON_CLOSE] = W(QUARANTINED),
+    [BT_KVT_REGION_IS_DIRECT] = {
+        [BT_KVT_REGION_ON_BEGIN] = W(DIRECT), /* sent until answered */
+        [BT_KVT_REGION_ON_PIECE] = W(DIRECT),
+        [BT_KVT_REGION_ON_PART] = W(DIRECT),
+        [BT_KVT_REGION_ON_LAST] = W(LISTED),
+        [BT_KVT_REGION_ON_STOP] = W(FAILED),
+        [BT_KVT_REGION_ON_FAIL] = W(FAILED_DIRECT),
+        [BT_KVT_REGION_ON_CLOSE] = W(QUARANTINED),
     },
-    [BT_KVT_WINDOW_IS_LISTED] = {
-        [BT_KVT_WINDOW_ON_PIECE] = W(LISTED), /* listed before it arrived */
-        [BT_KVT_WINDOW_ON_STOP] = W(FAILED),
-        [BT_KVT_WINDOW_ON_PROVEN] = W(DONE),
-        [BT_KVT_WINDOW_ON_FAIL] = W(FAILED),
-        [BT_KVT_WINDOW_ON_CLOSE] = W(DRAINING),
+    [BT_KVT_REGION_IS_LISTED] = {
+        [BT_KVT_REGION_ON_PIECE] = W(LISTED), /* listed before it arrived */
+        [BT_KVT_REGION_ON_STOP] = W(FAILED),
+        [BT_KVT_REGION_ON_PROVEN] = W(DONE),
+        [BT_KVT_REGION_ON_FAIL] = W(FAILED),
+        [BT_KVT_REGION_ON_CLOSE] = W(DRAINING),
     },
-    [BT_KVT_WINDOW_IS_DONE] = {
-        [BT_KVT_WINDOW_ON_STOP] = W(DONE),
-        [BT_KVT_WINDOW_ON_CLOSE] = W(DRAINING),
+    [BT_KVT_REGION_IS_DONE] = {
+        [BT_KVT_REGION_ON_STOP] = W(DONE),
+        [BT_KVT_REGION_ON_CLOSE] = W(DRAINING),
     },
-    [BT_KVT_WINDOW_IS_FAILED] = {
-        [BT_KVT_WINDOW_ON_STOP] = W(FAILED),
-        [BT_KVT_WINDOW_ON_CLOSE] = W(DRAINING),
+    [BT_KVT_REGION_IS_FAILED] = {
+        [BT_KVT_REGION_ON_STOP] = W(FAILED),
+        [BT_KVT_REGION_ON_CLOSE] = W(DRAINING),
     },
-    [BT_KVT_WINDOW_IS_FAILED_DIRECT] = {
-        [BT_KVT_WINDOW_ON_STOP] = W(FAILED),
-        [BT_KVT_WINDOW_ON_CLOSE] = W(QUARANTINED),
+    [BT_KVT_REGION_IS_FAILED_DIRECT] = {
+        [BT_KVT_REGION_ON_STOP] = W(FAILED),
+        [BT_KVT_REGION_ON_CLOSE] = W(QUARANTINED),
     },
-    [BT_KVT_WINDOW_IS_DRAINING] = {
-        [BT_KVT_WINDOW_ON_CONFIRM] = W(DRAINING),
-        [BT_KVT_WINDOW_ON_STOP] = W(DRAINING),
-        [BT_KVT_WINDOW_ON_DRAINED] = W(CLOSED),
-        [BT_KVT_WINDOW_ON_LATE] = W(OVERDUE),
+    [BT_KVT_REGION_IS_DRAINING] = {
+        [BT_KVT_REGION_ON_CONFIRM] = W(DRAINING),
+        [BT_KVT_REGION_ON_STOP] = W(DRAINING),
+        [BT_KVT_REGION_ON_DRAINED] = W(CLOSED),
+        [BT_KVT_REGION_ON_LATE] = W(OVERDUE),
     },
-    [BT_KVT_WINDOW_IS_OVERDUE] = {
-        [BT_KVT_WINDOW_ON_CONFIRM] = W(OVERDUE),
-        [BT_KVT_WINDOW_ON_STOP] = W(OVERDUE),
-        [BT_KVT_WINDOW_ON_DRAINED] = W(CLOSED),
+    [BT_KVT_REGION_IS_OVERDUE] = {
+        [BT_KVT_REGION_ON_CONFIRM] = W(OVERDUE),
+        [BT_KVT_REGION_ON_STOP] = W(OVERDUE),
+        [BT_KVT_REGION_ON_DRAINED] = W(CLOSED),
     },
-    [BT_KVT_WINDOW_IS_QUARANTINED] = {
-        [BT_KVT_WINDOW_ON_CONFIRM] = W(DRAINING),
-        [BT_KVT_WINDOW_ON_STOP] = W(DRAINING),
-        [BT_KVT_WINDOW_ON_LATE] = W(STUCK),
+    [BT_KVT_REGION_IS_QUARANTINED] = {
+        [BT_KVT_REGION_ON_CONFIRM] = W(DRAINING),
+        [BT_KVT_REGION_ON_STOP] = W(DRAINING),
+        [BT_KVT_REGION_ON_LATE] = W(STUCK),
     },
-    [BT_KVT_WINDOW_IS_STUCK] = {
-        [BT_KVT_WINDOW_ON_CONFIRM] = W(OVERDUE),
-        [BT_KVT_WINDOW_ON_STOP] = W(OVERDUE),
+    [BT_KVT_REGION_IS_STUCK] = {
+        [BT_KVT_REGION_ON_CONFIRM] = W(OVERDUE),
+        [BT_KVT_REGION_ON_STOP] = W(OVERDUE),
     },
 };
 
@@ -135,30 +135,30 @@ bt_status_t bt_kvt_link_next(bt_kvt_link_state_t state,
     return BT_OK;
 }
 
-bt_status_t bt_kvt_window_next(bt_kvt_window_state_t state,
-                               bt_kvt_window_input_t input,
-                               bt_kvt_window_state_t *next_p)
+bt_status_t bt_kvt_region_next(bt_kvt_region_state_t state,
+                               bt_kvt_region_input_t input,
+                               bt_kvt_region_state_t *next_p)
 {
-    const uint8_t cell = window_edges[state][input];
+    const uint8_t cell = region_edges[state][input];
 
     if (cell == 0) {
         return (input < FIRST_OF_OURS) ? BT_ERR_STALE : BT_ERR_INVALID_PARAM;
     }
-    *next_p = (bt_kvt_window_state_t)(cell - 1);
+    *next_p = (bt_kvt_region_state_t)(cell - 1);
     return BT_OK;
 }
 
-bool bt_kvt_window_is_written(bt_kvt_window_state_t state)
+bool bt_kvt_region_is_written(bt_kvt_region_state_t state)
 {
-    return (state == BT_KVT_WINDOW_IS_DIRECT) ||
-           (state == BT_KVT_WINDOW_IS_FAILED_DIRECT) ||
-           (state == BT_KVT_WINDOW_IS_QUARANTINED) ||
-           (state == BT_KVT_WINDOW_IS_STUCK);
+    return (state == BT_KVT_REGION_IS_DIRECT) ||
+           (state == BT_KVT_REGION_IS_FAILED_DIRECT) ||
+           (state == BT_KVT_REGION_IS_QUARANTINED) ||
+           (state == BT_KVT_REGION_IS_STUCK);
 }
 
-bool bt_kvt_window_is_closing(bt_kvt_window_state_t state)
+bool bt_kvt_region_is_closing(bt_kvt_region_state_t state)
 {
-    return state >= BT_KVT_WINDOW_IS_DRAINING;
+    return state >= BT_KVT_REGION_IS_DRAINING;
 }
 
 bt_status_t bt_kvt_xfer_next(bt_kvt_xfer_state_t state,

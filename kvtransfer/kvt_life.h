@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file kvt_life.h
  *
- * State machines of a link, a window and a transfer. Pure; the actions on
- * entering a state are in kvt_link.c, kvt_window.c and kvt_xfer.c, in one place
+ * State machines of a link, a region and a transfer. Pure; the actions on
+ * entering a state are in kvt_link.c, kvt_region.c and kvt_xfer.c, in one place
  * each.
  *
  * A link:
@@ -16,7 +16,7 @@
  * HELLO is repeated in GREETING until it is answered. LOSE and GONE end a link
  * in any state; GONE says that the peer cannot write any more.
  *
- * A window:
+ * A region:
  *
  *     the sender writes through          the sender may write our
  *     messages alone                     pool itself
@@ -48,7 +48,7 @@
  * writer (DONE, FAILED, DRAINING, OVERDUE), and CONFIRM in the latter two. All
  * others are refused.
  *
- * So a window's bytes become free (CLOSED) only from states in which no sender
+ * So a region's bytes become free (CLOSED) only from states in which no sender
  * writes to them (I2), and a sender with permission to write loses it by its
  * own message (LAST, STOP, CONFIRM) or by its end (STOP).
  *
@@ -105,59 +105,59 @@ static inline bool bt_kvt_link_is_lost(bt_kvt_link_state_t state)
     return state >= BT_KVT_LINK_IS_LOST;
 }
 
-typedef enum bt_kvt_window_state {
-    BT_KVT_WINDOW_IS_OPEN,
-    BT_KVT_WINDOW_IS_DIRECT, /**< open; the sender has permission to write */
-    BT_KVT_WINDOW_IS_LISTED, /**< the manifest is complete: to be verified */
-    BT_KVT_WINDOW_IS_DONE,
-    BT_KVT_WINDOW_IS_FAILED,
-    BT_KVT_WINDOW_IS_FAILED_DIRECT, /**< failed; the sender may still write */
-    BT_KVT_WINDOW_IS_DRAINING, /**< closed; buffers in flight or the own device
+typedef enum bt_kvt_region_state {
+    BT_KVT_REGION_IS_OPEN,
+    BT_KVT_REGION_IS_DIRECT, /**< open; the sender has permission to write */
+    BT_KVT_REGION_IS_LISTED, /**< the manifest is complete: to be verified */
+    BT_KVT_REGION_IS_DONE,
+    BT_KVT_REGION_IS_FAILED,
+    BT_KVT_REGION_IS_FAILED_DIRECT, /**< failed; the sender may still write */
+    BT_KVT_REGION_IS_DRAINING, /**< closed; buffers in flight or the own device
                                   still write */
-    BT_KVT_WINDOW_IS_OVERDUE,  /**< draining for too long, which was reported */
-    BT_KVT_WINDOW_IS_QUARANTINED, /**< closed; the sender may still write */
-    BT_KVT_WINDOW_IS_STUCK, /**< quarantined for too long, which was reported */
-    BT_KVT_WINDOW_IS_CLOSED, /**< the bytes are free */
-    BT_KVT_WINDOW_N_STATES
-} bt_kvt_window_state_t;
+    BT_KVT_REGION_IS_OVERDUE,  /**< draining for too long, which was reported */
+    BT_KVT_REGION_IS_QUARANTINED, /**< closed; the sender may still write */
+    BT_KVT_REGION_IS_STUCK, /**< quarantined for too long, which was reported */
+    BT_KVT_REGION_IS_CLOSED, /**< the bytes are free */
+    BT_KVT_REGION_N_STATES
+} bt_kvt_region_state_t;
 
-typedef enum bt_kvt_window_input {
+typedef enum bt_kvt_region_input {
     /* From the sender: */
-    BT_KVT_WINDOW_ON_BEGIN, /**< requests permission to write (or has it) */
-    BT_KVT_WINDOW_ON_PIECE, /**< data by message */
-    BT_KVT_WINDOW_ON_PART,  /**< part of the manifest */
-    BT_KVT_WINDOW_ON_LAST,  /**< last part of the manifest: the sender writes no
+    BT_KVT_REGION_ON_BEGIN, /**< requests permission to write (or has it) */
+    BT_KVT_REGION_ON_PIECE, /**< data by message */
+    BT_KVT_REGION_ON_PART,  /**< part of the manifest */
+    BT_KVT_REGION_ON_LAST,  /**< last part of the manifest: the sender writes no
                                more */
-    BT_KVT_WINDOW_ON_CONFIRM, /**< the sender has seen the REVOKE and writes no
+    BT_KVT_REGION_ON_CONFIRM, /**< the sender has seen the REVOKE and writes no
                                  more */
-    BT_KVT_WINDOW_ON_STOP,    /**< the sender gave up, or is gone, and writes no
+    BT_KVT_REGION_ON_STOP,    /**< the sender gave up, or is gone, and writes no
                                  more */
     /* From this side: */
-    BT_KVT_WINDOW_ON_PROVEN, /**< coverage and checksums are right */
-    BT_KVT_WINDOW_ON_FAIL,  /**< coverage or checksums are wrong, or the link is
+    BT_KVT_REGION_ON_PROVEN, /**< coverage and checksums are right */
+    BT_KVT_REGION_ON_FAIL,  /**< coverage or checksums are wrong, or the link is
                                lost */
-    BT_KVT_WINDOW_ON_CLOSE, /**< requested by the owner */
-    BT_KVT_WINDOW_ON_DRAINED, /**< no buffer is being written */
-    BT_KVT_WINDOW_ON_LATE,    /**< the state lasted longer than quarantine_ms */
-    BT_KVT_WINDOW_N_INPUTS
-} bt_kvt_window_input_t;
+    BT_KVT_REGION_ON_CLOSE, /**< requested by the owner */
+    BT_KVT_REGION_ON_DRAINED, /**< no buffer is being written */
+    BT_KVT_REGION_ON_LATE,    /**< the state lasted longer than quarantine_ms */
+    BT_KVT_REGION_N_INPUTS
+} bt_kvt_region_input_t;
 
 /**
- * Computes the state of a window after @a input in @a state.
+ * Computes the state of a region after @a input in @a state.
  *
  * @retval BT_OK
  * @retval BT_ERR_STALE          refused; a sender can cause it: drop its
  *                               message
  * @retval BT_ERR_INVALID_PARAM  refused; a bug of this side
  */
-BT_MUST_CHECK bt_status_t bt_kvt_window_next(bt_kvt_window_state_t state,
-                                             bt_kvt_window_input_t input,
-                                             bt_kvt_window_state_t *next_p);
+BT_MUST_CHECK bt_status_t bt_kvt_region_next(bt_kvt_region_state_t state,
+                                             bt_kvt_region_input_t input,
+                                             bt_kvt_region_state_t *next_p);
 
 /** @return true while the sender may be writing into the pool itself */
-bool bt_kvt_window_is_written(bt_kvt_window_state_t state);
-/** @return true once the owner has closed the window */
-bool bt_kvt_window_is_closing(bt_kvt_window_state_t state);
+bool bt_kvt_region_is_written(bt_kvt_region_state_t state);
+/** @return true once the owner has closed the region */
+bool bt_kvt_region_is_closing(bt_kvt_region_state_t state);
 
 typedef enum bt_kvt_xfer_state {
     BT_KVT_XFER_IS_POSTING,  /**< more pieces may come */

@@ -66,7 +66,7 @@ void bt_kvt_link_send_lease(bt_kvt_link_t *link, bt_kvt_msg_type_t type,
 {
     bt_kvt_msg_t msg = {.type = type, .lease = *lease, .status = status};
 
-    msg.floor = bt_kvt_windows_floor(link->kvt);
+    msg.floor = bt_kvt_regions_floor(link->kvt);
     bt_kvt_link_send(link, &msg);
 }
 
@@ -133,7 +133,7 @@ static bt_status_t link_create(bt_kvt_t *kvt, const bt_kvt_export_info_t *info,
     bt_list_init(&link->all);
     bt_list_init(&link->peers);
     bt_list_init(&link->xfers);
-    bt_list_init(&link->windows);
+    bt_list_init(&link->regions);
     status = kvt->ops->connect(link, info);
     if (status != BT_OK) {
         bt_free(link);
@@ -190,8 +190,8 @@ void bt_kvt_link_lost(bt_kvt_link_t *link, bool gone, const char *why)
         }
         unmap(link);
     }
-    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, window, &link->windows, of_link) {
-        bt_kvt_window_link_lost(window, link->state == BT_KVT_LINK_IS_GONE);
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_region_t, region, &link->regions, of_link) {
+        bt_kvt_region_link_lost(region, link->state == BT_KVT_LINK_IS_GONE);
     }
     if (first) {
         BT_LIST_FOR_EACH_ENTRY(bt_kvt_peer_t, peer, &link->peers, of_link) {
@@ -340,7 +340,7 @@ bt_kvt_link_t *bt_kvt_link_hello(bt_kvt_t *kvt, bt_kvt_link_t *over,
                         (kvt->ops->watch(link, &info) == BT_OK))
                            ? BT_KVT_REMOTE_WRITES
                            : BT_KVT_REMOTE_SENDS;
-        bt_kvt_windows_bind(link);
+        bt_kvt_regions_bind(link);
     }
     ack.direct = link->remote == BT_KVT_REMOTE_WRITES;
     bt_kvt_link_send(link, &ack);
@@ -448,7 +448,7 @@ static void link_tick(bt_kvt_link_t *link)
     const uint64_t now = kvt->now_ms;
     const bool greeting = link->state == BT_KVT_LINK_IS_GREETING;
     const bool active = greeting || !bt_list_empty(&link->xfers) ||
-                        !bt_list_empty(&link->windows);
+                        !bt_list_empty(&link->regions);
     /* A stopped process on this host keeps its connection and may go on
      * writing: only its end counts there, see bt_kvt_link_lost(gone). */
     const bool silence_counts =
@@ -520,7 +520,7 @@ void bt_kvt_links_tick(bt_kvt_t *kvt)
         if (!bt_kvt_link_is_lost(link->state)) {
             link_tick(link);
         } else if (bt_list_empty(&link->peers) && bt_list_empty(&link->xfers) &&
-                   bt_list_empty(&link->windows)) {
+                   bt_list_empty(&link->regions)) {
             bt_kvt_link_free(link);
         }
     }

@@ -129,7 +129,7 @@ typedef struct bt_kvt_aside {
     bool away;
 } bt_kvt_aside_t;
 
-/** Sender that is copying into a window. */
+/** Sender that is copying into a region. */
 typedef struct bt_kvt_writer {
     bt_list_t link;
     uint32_t cpu; /**< processor, from 1 on */

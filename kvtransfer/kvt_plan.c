@@ -108,7 +108,7 @@ static bool is_in(const bt_kvt_map_t *map, uint64_t offset, uint64_t bytes)
            (offset <= map->bytes - bytes);
 }
 
-/** Returns the run with window byte @a offset, which is in the window. */
+/** Returns the run with region byte @a offset, which is in the region. */
 static const bt_kvt_run_t *run_of(const bt_kvt_map_t *map, uint64_t offset)
 {
     uint32_t lo = 0;
@@ -126,7 +126,7 @@ static const bt_kvt_run_t *run_of(const bt_kvt_map_t *map, uint64_t offset)
     return &map->runs[lo];
 }
 
-/** Returns the part of @a run from window byte @a offset on: at most @a bytes.
+/** Returns the part of @a run from region byte @a offset on: at most @a bytes.
  */
 static bt_kvt_run_t rest_of(const bt_kvt_run_t *run, uint64_t offset,
                             uint64_t bytes)

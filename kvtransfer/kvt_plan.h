@@ -3,11 +3,11 @@
  *
  * Arithmetic on byte ranges, shared by both sides of a transfer. Pure.
  *
- * A *map* numbers the bytes of a window through its pool extents, adjacent
+ * A *map* numbers the bytes of a region through its pool extents, adjacent
  * extents merged:
  *
  *     extents   [100,+16) [116,+16) [400,+8)
- *     map       window 0..31 → pool 100..131,  window 32..39 → pool 400..407
+ *     map       region 0..31 → pool 100..131,  region 32..39 → pool 400..407
  *
  * A *range set* remembers which bytes were posted, given out, or verified.
  *
@@ -23,7 +23,7 @@
 #include "kvtransfer/kvt.h"
 
 typedef struct bt_kvt_run {
-    uint64_t start;  /**< in the window, bytes */
+    uint64_t start;  /**< in the region, bytes */
     uint64_t offset; /**< in the pool, bytes */
     uint64_t bytes;
 } bt_kvt_run_t;
@@ -31,7 +31,7 @@ typedef struct bt_kvt_run {
 typedef struct bt_kvt_map {
     bt_kvt_run_t *runs; /**< owned; ordered by start, without gaps */
     uint32_t n_runs, cap;
-    uint64_t bytes; /**< size of the whole window */
+    uint64_t bytes; /**< size of the whole region */
 } bt_kvt_map_t;
 
 /**
@@ -52,20 +52,20 @@ BT_MUST_CHECK bt_status_t bt_kvt_map_init(const bt_kvt_extent_t *extents,
 void bt_kvt_map_fini(bt_kvt_map_t *map);
 
 /**
- * Finds the pool bytes at the beginning of a window range.
+ * Finds the pool bytes at the beginning of a region range.
  *
- * @param [out] pool_offset_p  Pool offset of window byte @a offset.
+ * @param [out] pool_offset_p  Pool offset of region byte @a offset.
  * @return how many of the @a bytes are contiguous there; 0 when the range is
- *         empty or leaves the window. Cost O(log n).
+ *         empty or leaves the region. Cost O(log n).
  */
 uint64_t bt_kvt_map_find(const bt_kvt_map_t *map, uint64_t offset,
                          uint64_t bytes, uint64_t *pool_offset_p);
 
 /**
- * Finds all pool runs of a window range.
+ * Finds all pool runs of a region range.
  *
- * @param [out] runs  [max]; their start is in the window.
- * @return how many; 0 when the range is empty, leaves the window, or has more
+ * @param [out] runs  [max]; their start is in the region.
+ * @return how many; 0 when the range is empty, leaves the region, or has more
  *         than
  * @a max. Cost O(log n).
  */

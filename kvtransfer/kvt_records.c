@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records of a transfer, on both sides: the sender cuts pieces into them, the
- * receiver takes what arrives for its windows. */
+ * receiver takes what arrives for its regions. */
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -9,26 +9,26 @@
 #include "kvtransfer/kvt_core.h"
 #include "kvtransfer/kvt_stage.h"
 
-uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
+uint8_t *bt_kvt_region_take(bt_kvt_t *kvt, const void *header,
                             size_t header_bytes, uint64_t data_bytes,
-                            bt_kvt_piece_t *piece_p, bt_kvt_window_t **window_p)
+                            bt_kvt_piece_t *piece_p, bt_kvt_region_t **region_p)
 {
     uint64_t pool_offset = 0;
     bt_kvt_piece_t piece;
-    bt_kvt_window_t *w;
+    bt_kvt_region_t *w;
     bt_status_t status;
 
     if ((bt_kvt_piece_decode(header, header_bytes, &piece) != BT_OK) ||
         (piece.bytes != data_bytes)) {
         goto discard;
     }
-    w = bt_kvt_window_find(kvt, &piece.lease);
+    w = bt_kvt_region_find(kvt, &piece.lease);
     if ((w != NULL) &&
         !bt_key_equal(w->secret, piece.secret, sizeof(w->secret))) {
         kvt->counters.foreign_pieces++; /* no answer reveals a wrong guess */
         return NULL;
     }
-    if ((w == NULL) || !bt_kvt_window_is_live(w) ||
+    if ((w == NULL) || !bt_kvt_region_is_live(w) ||
         ((w->sender_instance != 0) && (w->sender_instance != piece.from)) ||
         ((w->link != NULL) && (w->link->instance != piece.from))) {
         goto discard;
@@ -39,13 +39,13 @@ uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
         goto discard;
     }
     if ((kvt->stage != NULL) && (piece.bytes > BT_KVT_STAGE_SLOT_BYTES)) {
-        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* our export states the
+        bt_kvt_region_fail(w, BT_ERR_BAD_MESSAGE); /* our export states the
                                                     * limit */
         goto discard;
     }
     status = bt_kvt_ranges_add(&w->given, piece.offset, piece.bytes);
     if (status == BT_ERR_NO_MEMORY) {
-        bt_kvt_window_fail(w, status);
+        bt_kvt_region_fail(w, status);
     }
     if (status != BT_OK) {
         goto discard;
@@ -56,7 +56,7 @@ uint8_t *bt_kvt_window_take(bt_kvt_t *kvt, const void *header,
     }
     w->n_receiving++;
     *piece_p = piece;
-    *window_p = w;
+    *region_p = w;
     return kvt->pool + pool_offset;
 
 discard:
@@ -64,19 +64,19 @@ discard:
     return NULL;
 }
 
-static void verify_later(bt_kvt_window_t *w)
+static void verify_later(bt_kvt_region_t *w)
 {
-    if (bt_list_empty(&w->todo) && bt_kvt_window_is_live(w)) {
+    if (bt_list_empty(&w->todo) && bt_kvt_region_is_live(w)) {
         bt_list_push_back(&w->kvt->verify, &w->todo);
     }
 }
 
-void bt_kvt_window_landed(bt_kvt_window_t *w, uint64_t offset, uint64_t bytes,
+void bt_kvt_region_landed(bt_kvt_region_t *w, uint64_t offset, uint64_t bytes,
                           bool ok)
 {
     w->n_receiving--;
-    if (bt_kvt_window_is_closing(w->state)) {
-        bt_kvt_window_settle(w);
+    if (bt_kvt_region_is_closing(w->state)) {
+        bt_kvt_region_settle(w);
         return;
     }
     if (w->link != NULL) {
@@ -84,11 +84,11 @@ void bt_kvt_window_landed(bt_kvt_window_t *w, uint64_t offset, uint64_t bytes,
     }
     w->arrived_us = bt_now_us();
     if (!ok) {
-        /* The link is failing; missing data keeps the window open. */
+        /* The link is failing; missing data keeps the region open. */
         return;
     }
     if (bt_kvt_ranges_add(&w->landed, offset, bytes) != BT_OK) {
-        bt_kvt_window_fail(w, BT_ERR_NO_MEMORY);
+        bt_kvt_region_fail(w, BT_ERR_NO_MEMORY);
         return;
     }
     if (w->n_verified < w->n_records) {
@@ -96,7 +96,7 @@ void bt_kvt_window_landed(bt_kvt_window_t *w, uint64_t offset, uint64_t bytes,
     }
 }
 
-void bt_kvt_window_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
+void bt_kvt_region_put(bt_kvt_region_t *w, uint8_t *dst, const void *src,
                        uint64_t offset, uint64_t bytes)
 {
     const bt_kvt_t *kvt = w->kvt;
@@ -112,25 +112,25 @@ void bt_kvt_window_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
         status =
             kvt->config.device.write(kvt->config.device.user, dst, src, bytes);
     }
-    bt_kvt_window_landed(w, offset, bytes, status == BT_OK);
+    bt_kvt_region_landed(w, offset, bytes, status == BT_OK);
     if (status != BT_OK) {
-        bt_kvt_window_fail(w, status);
+        bt_kvt_region_fail(w, status);
     }
 }
 
-static void on_begin(bt_kvt_link_t *link, bt_kvt_window_t *w,
+static void on_begin(bt_kvt_link_t *link, bt_kvt_region_t *w,
                      const bt_kvt_msg_t *msg)
 {
     bt_status_t status = BT_ERR_STALE;
 
     if ((w != NULL) && (link->remote == BT_KVT_REMOTE_WRITES) &&
-        bt_kvt_window_move(w, BT_KVT_WINDOW_ON_BEGIN, BT_OK)) {
+        bt_kvt_region_move(w, BT_KVT_REGION_ON_BEGIN, BT_OK)) {
         status = BT_OK;
     }
     bt_kvt_link_send_lease(link, BT_KVT_MSG_BEGIN_ACK, &msg->lease, status);
 }
 
-static bt_status_t records_append(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
+static bt_status_t records_append(bt_kvt_region_t *w, const bt_kvt_msg_t *msg)
 {
     if (!bt_kvt_array_grow(&w->records, &w->records_cap,
                            w->n_records + msg->n_records,
@@ -140,7 +140,7 @@ static bt_status_t records_append(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
     for (uint32_t i = 0; i < msg->n_records; i++) {
         const bt_kvt_record_t record = bt_kvt_record_get(msg, i);
 
-        /* Together at most the window, each at least a byte: this bounds the
+        /* Together at most the region, each at least a byte: this bounds the
          * memory that a sender can make us keep. */
         if ((record.bytes == 0) ||
             (record.bytes > w->map.bytes - w->record_bytes)) {
@@ -152,20 +152,20 @@ static bt_status_t records_append(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
     return BT_OK;
 }
 
-static void on_part(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
+static void on_part(bt_kvt_region_t *w, const bt_kvt_msg_t *msg)
 {
     bt_status_t status;
 
-    if (!bt_kvt_window_takes(w, BT_KVT_WINDOW_ON_PART) ||
+    if (!bt_kvt_region_takes(w, BT_KVT_REGION_ON_PART) ||
         (msg->first_record < w->n_records) ||
         ((msg->n_records == 0) && !msg->last)) {
         w->kvt->counters.stale_discarded++; /* arrived twice */
         return;
     }
     if ((msg->first_record > w->n_records) ||
-        (msg->direct && (w->state != BT_KVT_WINDOW_IS_DIRECT)) ||
+        (msg->direct && (w->state != BT_KVT_REGION_IS_DIRECT)) ||
         ((w->n_records > 0) && (w->direct != msg->direct))) {
-        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
+        bt_kvt_region_fail(w, BT_ERR_BAD_MESSAGE);
         return;
     }
     w->direct = msg->direct;
@@ -173,11 +173,11 @@ static void on_part(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
     w->kvt->counters.descriptors += msg->n_records;
     status = records_append(w, msg);
     if (status != BT_OK) {
-        bt_kvt_window_fail(w, status);
+        bt_kvt_region_fail(w, status);
         return;
     }
-    (void)bt_kvt_window_move(
-        w, msg->last ? BT_KVT_WINDOW_ON_LAST : BT_KVT_WINDOW_ON_PART, BT_OK);
+    (void)bt_kvt_region_move(
+        w, msg->last ? BT_KVT_REGION_ON_LAST : BT_KVT_REGION_ON_PART, BT_OK);
     if (msg->last) {
         w->sender_us = msg->elapsed_us;
         if (msg->direct || (w->arrived_us == 0)) {
@@ -191,13 +191,13 @@ static void on_part(bt_kvt_window_t *w, const bt_kvt_msg_t *msg)
     verify_later(w);
 }
 
-void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
+void bt_kvt_region_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
 {
-    bt_kvt_window_t *w = bt_kvt_window_find(link->kvt, &msg->lease);
+    bt_kvt_region_t *w = bt_kvt_region_find(link->kvt, &msg->lease);
 
     if ((w != NULL) && (w->link == NULL) &&
         ((w->sender_instance == 0) || (w->sender_instance == link->instance))) {
-        bt_kvt_window_bind(w, link);
+        bt_kvt_region_bind(w, link);
     }
     if ((w != NULL) && (w->link != link)) {
         w = NULL; /* of another sender */
@@ -208,9 +208,9 @@ void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
         on_begin(link, w, msg);
         break;
     case BT_KVT_MSG_PART:
-        if ((w != NULL) && bt_kvt_window_is_live(w)) {
+        if ((w != NULL) && bt_kvt_region_is_live(w)) {
             on_part(w, msg);
-        } else if ((w == NULL) || bt_kvt_window_is_closing(w->state)) {
+        } else if ((w == NULL) || bt_kvt_region_is_closing(w->state)) {
             link->kvt->counters.stale_discarded++;
             bt_kvt_link_send_lease(link, BT_KVT_MSG_RESULT, &msg->lease,
                                    BT_ERR_STALE);
@@ -218,12 +218,12 @@ void bt_kvt_window_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
         break;
     case BT_KVT_MSG_CANCEL:
         if (w != NULL) {
-            (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_STOP, BT_ERR_CANCELED);
+            (void)bt_kvt_region_move(w, BT_KVT_REGION_ON_STOP, BT_ERR_CANCELED);
         }
         break;
     case BT_KVT_MSG_CONFIRM:
         if ((w != NULL) &&
-            !bt_kvt_window_move(w, BT_KVT_WINDOW_ON_CONFIRM, BT_OK)) {
+            !bt_kvt_region_move(w, BT_KVT_REGION_ON_CONFIRM, BT_OK)) {
             link->kvt->counters.stale_discarded++; /* nothing was revoked */
         }
         break;

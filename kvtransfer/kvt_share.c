@@ -223,14 +223,14 @@ void bt_kvt_share_sent(bt_kvt_slot_t *slot)
 
 /* ---- receiving ---- */
 
-bool bt_kvt_share_checks(const bt_kvt_window_t *w)
+bool bt_kvt_share_checks(const bt_kvt_region_t *w)
 {
     return w->direct && (w->kvt->stage != NULL);
 }
 
 /** Begins the device's check of record w->n_begun. @return false: no slot is
  *  free */
-static bool check_begin(bt_kvt_window_t *w)
+static bool check_begin(bt_kvt_region_t *w)
 {
     bt_kvt_stage_t *stage = w->kvt->stage;
     const bt_kvt_record_t *r = &w->records[w->n_begun];
@@ -241,7 +241,7 @@ static bool check_begin(bt_kvt_window_t *w)
     if ((r->bytes > BT_COPIER_MAX_BYTES) ||
         (bt_kvt_map_find(&w->map, r->offset, r->bytes, &pool_offset) !=
          r->bytes)) {
-        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
+        bt_kvt_region_fail(w, BT_ERR_BAD_MESSAGE);
         return true;
     }
     slot = bt_kvt_stage_slot(w->kvt);
@@ -253,11 +253,11 @@ static bool check_begin(bt_kvt_window_t *w)
         bt_kvt_record_seed(&w->lease, r->offset, r->bytes), slot->ticket);
     if (status != BT_OK) {
         bt_kvt_slot_unref(slot);
-        bt_kvt_window_fail(w, status);
+        bt_kvt_region_fail(w, status);
         return true;
     }
     slot->checks = true;
-    slot->window = w;
+    slot->region = w;
     slot->record = w->n_begun++;
     if (w->n_receiving++ == 0) {
         w->checked_us = bt_now_us();
@@ -267,22 +267,22 @@ static bool check_begin(bt_kvt_window_t *w)
     return true;
 }
 
-bool bt_kvt_share_verify(bt_kvt_window_t *w)
+bool bt_kvt_share_verify(bt_kvt_region_t *w)
 {
-    while (bt_kvt_window_is_live(w) && (w->n_begun < w->n_records)) {
+    while (bt_kvt_region_is_live(w) && (w->n_begun < w->n_records)) {
         if (!check_begin(w)) {
             return false;
         }
     }
     bt_list_remove(&w->todo);
-    bt_kvt_window_decide(w);
+    bt_kvt_region_decide(w);
     return true;
 }
 
 void bt_kvt_share_checked(bt_kvt_slot_t *slot, bt_status_t status)
 {
     bt_kvt_stage_t *stage = slot->stage;
-    bt_kvt_window_t *w = slot->window;
+    bt_kvt_region_t *w = slot->region;
     const uint32_t record = slot->record;
     const uint64_t hash =
         (status == BT_OK)
@@ -294,13 +294,13 @@ void bt_kvt_share_checked(bt_kvt_slot_t *slot, bt_status_t status)
     if (--w->n_receiving == 0) {
         w->verify_us += bt_now_us() - w->checked_us;
     }
-    if (bt_kvt_window_is_closing(w->state)) {
-        bt_kvt_window_settle(w);
-    } else if (!bt_kvt_window_is_live(w)) {
+    if (bt_kvt_region_is_closing(w->state)) {
+        bt_kvt_region_settle(w);
+    } else if (!bt_kvt_region_is_live(w)) {
         return;
     } else if (status != BT_OK) {
-        bt_kvt_window_fail(w, status);
-    } else if (bt_kvt_window_prove(w, &w->records[record], hash)) {
-        bt_kvt_window_decide(w);
+        bt_kvt_region_fail(w, status);
+    } else if (bt_kvt_region_prove(w, &w->records[record], hash)) {
+        bt_kvt_region_decide(w);
     }
 }

@@ -8,7 +8,7 @@
 
 /* A piece that arrived when no slot was free, followed by its bytes. */
 typedef struct held {
-    bt_kvt_window_t *window;
+    bt_kvt_region_t *region;
     uint8_t *dst;
     uint64_t offset, bytes;
 } held_t;
@@ -165,7 +165,7 @@ static void slot_free(bt_kvt_slot_t *slot)
     bt_list_push_back(&stage->free[slot->way], &slot->link);
     stage->n_free[slot->way]++;
     stage->kvt->counters.stage_slots--;
-    slot->window = NULL;
+    slot->region = NULL;
     if (slot->xfer != NULL) {
         slot->xfer->link->n_slots--;
         slot->xfer = NULL;
@@ -318,7 +318,7 @@ void bt_kvt_slot_fetched(bt_kvt_slot_t *slot, bt_status_t status)
 
 /* Records arrive in about the order of their pieces, so the search begins where
  * the last one ended. Pieces do not overlap: an offset occurs once. */
-bool bt_kvt_stage_hash_of(bt_kvt_window_t *w, const bt_kvt_record_t *record,
+bool bt_kvt_stage_hash_of(bt_kvt_region_t *w, const bt_kvt_record_t *record,
                           uint64_t *hash_p)
 {
     for (uint32_t i = 0; i < w->n_arrivals; i++) {
@@ -334,7 +334,7 @@ bool bt_kvt_stage_hash_of(bt_kvt_window_t *w, const bt_kvt_record_t *record,
     return false;
 }
 
-static bt_status_t arrival_add(bt_kvt_window_t *w, uint64_t offset,
+static bt_status_t arrival_add(bt_kvt_region_t *w, uint64_t offset,
                                uint64_t bytes, uint64_t hash)
 {
     if (!bt_kvt_array_grow(&w->arrivals, &w->arrivals_cap, w->n_arrivals + 1,
@@ -351,7 +351,7 @@ bt_kvt_slot_t *bt_kvt_stage_slot(bt_kvt_t *kvt)
     return slot_take(kvt->stage, BT_KVT_WAY_RECEIVE);
 }
 
-void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *w, uint8_t *dst,
+void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_region_t *w, uint8_t *dst,
                          uint64_t offset, uint64_t bytes, bool ok)
 {
     bt_kvt_stage_t *stage = slot->stage;
@@ -360,20 +360,20 @@ void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *w, uint8_t *dst,
     uint64_t hash = 0;
     bt_status_t status;
 
-    if (!ok || !bt_kvt_window_is_live(w)) {
+    if (!ok || !bt_kvt_region_is_live(w)) {
         bt_kvt_slot_unref(slot);
-        bt_kvt_window_landed(w, offset, bytes, false);
+        bt_kvt_region_landed(w, offset, bytes, false);
         return;
     }
     status = stage->copier->to_device(stage->copier->user, dst, slot->bytes, n,
                                       slot->ticket);
     if (status != BT_OK) {
         bt_kvt_slot_unref(slot);
-        bt_kvt_window_landed(w, offset, bytes, false);
-        bt_kvt_window_fail(w, status);
+        bt_kvt_region_landed(w, offset, bytes, false);
+        bt_kvt_region_fail(w, status);
         return;
     }
-    slot->window = w;
+    slot->region = w;
     slot->offset = offset;
     slot->n_bytes = bytes;
     bt_list_push_back(&stage->copying, &slot->link);
@@ -386,13 +386,13 @@ void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *w, uint8_t *dst,
         status = arrival_add(w, offset, bytes, hash);
     }
     if (status != BT_OK) {
-        bt_kvt_window_fail(w, status);
+        bt_kvt_region_fail(w, status);
     }
 }
 
 static void landing_end(bt_kvt_slot_t *slot, bt_status_t status)
 {
-    bt_kvt_window_t *w = slot->window;
+    bt_kvt_region_t *w = slot->region;
     const uint64_t offset = slot->offset;
     const uint64_t bytes = slot->n_bytes;
 
@@ -401,9 +401,9 @@ static void landing_end(bt_kvt_slot_t *slot, bt_status_t status)
     if (status == BT_OK) {
         w->kvt->counters.bytes_staged += bytes;
     }
-    bt_kvt_window_landed(w, offset, bytes, status == BT_OK);
+    bt_kvt_region_landed(w, offset, bytes, status == BT_OK);
     if (status != BT_OK) {
-        bt_kvt_window_fail(w, status);
+        bt_kvt_region_fail(w, status);
     }
 }
 
@@ -440,17 +440,17 @@ static bt_status_t hold(bt_kvt_stage_t *stage, const held_t *held,
     return BT_OK;
 }
 
-void bt_kvt_stage_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
+void bt_kvt_stage_put(bt_kvt_region_t *w, uint8_t *dst, const void *src,
                       uint64_t offset, uint64_t bytes)
 {
     bt_kvt_stage_t *stage = w->kvt->stage;
     const held_t held = {
-        .window = w, .dst = dst, .offset = offset, .bytes = bytes};
+        .region = w, .dst = dst, .offset = offset, .bytes = bytes};
     bt_kvt_slot_t *slot = NULL;
     bt_status_t status = BT_OK;
 
-    if (!bt_kvt_window_is_live(w)) {
-        bt_kvt_window_landed(w, offset, bytes, false);
+    if (!bt_kvt_region_is_live(w)) {
+        bt_kvt_region_landed(w, offset, bytes, false);
         return;
     }
     if (stage->held_bytes == 0) { /* held pieces first */
@@ -463,8 +463,8 @@ void bt_kvt_stage_put(bt_kvt_window_t *w, uint8_t *dst, const void *src,
     }
     status = hold(stage, &held, src);
     if (status != BT_OK) {
-        bt_kvt_window_landed(w, offset, bytes, false);
-        bt_kvt_window_fail(w, status);
+        bt_kvt_region_landed(w, offset, bytes, false);
+        bt_kvt_region_fail(w, status);
     }
 }
 
@@ -476,15 +476,15 @@ static void held_unload(bt_kvt_stage_t *stage)
         held_t held;
 
         memcpy(&held, at, sizeof(held));
-        if (!bt_kvt_window_is_live(held.window)) {
-            bt_kvt_window_landed(held.window, held.offset, held.bytes, false);
+        if (!bt_kvt_region_is_live(held.region)) {
+            bt_kvt_region_landed(held.region, held.offset, held.bytes, false);
         } else {
             slot = slot_take(stage, BT_KVT_WAY_RECEIVE);
             if (slot == NULL) {
                 return;
             }
             memcpy(slot->bytes, at + sizeof(held), held.bytes);
-            bt_kvt_stage_filled(slot, held.window, held.dst, held.offset,
+            bt_kvt_stage_filled(slot, held.region, held.dst, held.offset,
                                 held.bytes, true);
         }
         stage->held_at += sizeof(held) + held.bytes;

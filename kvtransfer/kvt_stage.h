@@ -67,22 +67,22 @@ void bt_kvt_stage_moved(bt_kvt_xfer_t *xfer);
  *  device is done. */
 void bt_kvt_stage_drop(bt_kvt_xfer_t *xfer);
 
-/* ---- receiving; after bt_kvt_window_take() ---- */
+/* ---- receiving; after bt_kvt_region_take() ---- */
 
-/** Copies the borrowed bytes of a piece. bt_kvt_window_landed() follows. */
-void bt_kvt_stage_put(bt_kvt_window_t *window, uint8_t *dst, const void *src,
+/** Copies the borrowed bytes of a piece. bt_kvt_region_landed() follows. */
+void bt_kvt_stage_put(bt_kvt_region_t *region, uint8_t *dst, const void *src,
                       uint64_t offset, uint64_t bytes);
 /** Returns a slot for the transport to write a piece into, or NULL: wait. Then
  *  call bt_kvt_stage_filled() or bt_kvt_slot_unref(). */
 bt_kvt_slot_t *bt_kvt_stage_slot(bt_kvt_t *kvt);
-/** Copies a filled slot to the device. bt_kvt_window_landed() follows. */
-void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_window_t *window,
+/** Copies a filled slot to the device. bt_kvt_region_landed() follows. */
+void bt_kvt_stage_filled(bt_kvt_slot_t *slot, bt_kvt_region_t *region,
                          uint8_t *dst, uint64_t offset, uint64_t bytes,
                          bool ok);
 /** Returns the hash of the piece that arrived as @a record, computed in its
  *  slot.
  *  @return false: no piece matches the record */
-bool bt_kvt_stage_hash_of(bt_kvt_window_t *window,
+bool bt_kvt_stage_hash_of(bt_kvt_region_t *region,
                           const bt_kvt_record_t *record, uint64_t *hash_p);
 
 /* Internals of the slots: kvt_stage.c fills
@@ -106,10 +106,10 @@ struct bt_kvt_slot {
     bool copied; /* sending: the copy has ended */
     bool checks; /* receiving: the device hashes what a sender wrote */
     bt_kvt_xfer_t *xfer;
-    bt_kvt_window_t *window;
+    bt_kvt_region_t *region;
     uint64_t offset, n_bytes;
     uint32_t n_records; /* sending: records of the transfer in this slot */
-    uint32_t record;    /* checks: index in the window's records */
+    uint32_t record;    /* checks: index in the region's records */
     uint64_t hash;      /* shared, copied: hash of the source bytes */
 };
 
@@ -187,11 +187,11 @@ BT_MUST_CHECK bt_status_t bt_kvt_share_send(bt_kvt_slot_t *slot,
 /** Handles the successful end of a slot's copy into the receiver's pool. */
 void bt_kvt_share_sent(bt_kvt_slot_t *slot);
 
-/** True when the device checks the records of @a window. */
-bool bt_kvt_share_checks(const bt_kvt_window_t *window);
+/** True when the device checks the records of @a region. */
+bool bt_kvt_share_checks(const bt_kvt_region_t *region);
 /** Begins checks of the records in the manifest. @return false: some must wait
  *  for slots */
-bool bt_kvt_share_verify(bt_kvt_window_t *window);
+bool bt_kvt_share_verify(bt_kvt_region_t *region);
 /** Handles the end of a check by the device. */
 void bt_kvt_share_checked(bt_kvt_slot_t *slot, bt_status_t status);
 

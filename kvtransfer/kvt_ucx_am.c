@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data on the network: messages in order, pieces of windows. UCX keeps no order
+/* Data on the network: messages in order, pieces of regions. UCX keeps no order
  * between active messages (seen: a short one overtakes a longer one sent before
  * the connection was up; fragments of a long one are overtaken when the socket
  * is full). Messages are numbered per connection and put in order here; pieces
@@ -54,7 +54,7 @@ typedef struct outgoing {
 typedef struct landing {
     bt_list_t link; /* first; see ucx_close() */
     ucx_t *ucx;
-    bt_kvt_window_t *window;
+    bt_kvt_region_t *region;
     bt_kvt_slot_t *slot;
     uint8_t *dst; /* in the pool */
     void *data;   /* UCX's handle to begin it with */
@@ -242,10 +242,10 @@ static void landing_done(landing_t *landing, bool ok)
         return;
     }
     if (landing->slot != NULL) {
-        bt_kvt_stage_filled(landing->slot, landing->window, landing->dst,
+        bt_kvt_stage_filled(landing->slot, landing->region, landing->dst,
                             landing->offset, landing->bytes, ok);
     } else {
-        bt_kvt_window_landed(landing->window, landing->offset, landing->bytes,
+        bt_kvt_region_landed(landing->region, landing->offset, landing->bytes,
                              ok);
     }
 }
@@ -327,7 +327,7 @@ static ucs_status_t on_piece(void *arg, const void *header, size_t header_bytes,
                              const ucp_am_recv_param_t *param)
 {
     ucx_t *ucx = arg;
-    bt_kvt_window_t *window = NULL;
+    bt_kvt_region_t *region = NULL;
     bt_kvt_piece_t piece;
     landing_t *landing;
     uint8_t *dst;
@@ -335,22 +335,22 @@ static ucs_status_t on_piece(void *arg, const void *header, size_t header_bytes,
     if (ucx->kvt->closing) {
         return UCS_OK;
     }
-    dst = bt_kvt_window_take(ucx->kvt, header, header_bytes, bytes, &piece,
-                             &window);
+    dst = bt_kvt_region_take(ucx->kvt, header, header_bytes, bytes, &piece,
+                             &region);
     if (dst == NULL) {
         return UCS_OK;
     }
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
-        bt_kvt_window_put(window, dst, data, piece.offset, bytes);
+        bt_kvt_region_put(region, dst, data, piece.offset, bytes);
         return UCS_OK;
     }
 
     landing = landing_get(ucx);
     if (landing == NULL) {
-        bt_kvt_window_landed(window, piece.offset, bytes, false);
+        bt_kvt_region_landed(region, piece.offset, bytes, false);
         return UCS_ERR_NO_MEMORY;
     }
-    landing->window = window;
+    landing->region = region;
     landing->slot = NULL;
     landing->waits = false;
     landing->dst = dst;

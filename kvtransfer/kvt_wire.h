@@ -7,7 +7,7 @@
  * decoded structures borrow from the input.
  *
  *     export      identity of a process, and how to reach its pool
- *     descriptor  one window: lease, grant, session, extents
+ *     descriptor  one region: lease, grant, session, extents
  *     message     HELLO … BYE between two processes
  *     piece       header in front of data that goes over the network
  *
@@ -31,7 +31,7 @@
 #define BT_KVT_WIRE_OLDEST  3u     /**< oldest version of this build */
 #define BT_KVT_MAX_MSG      73728u /**< bytes; a HELLO holds an export */
 #define BT_KVT_PIECE_BYTES  80u
-/** Size of a window's random secret, which permits writing into it: the
+/** Size of a region's random secret, which permits writing into it: the
  *  descriptor carries the secret over the control plane. */
 #define BT_KVT_SECRET_BYTES 16u
 /** Size of the random bytes of a link incarnation; the key of the writer's tags
@@ -103,7 +103,7 @@ BT_MUST_CHECK bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
 typedef struct bt_kvt_lease {
     uint64_t id;
     uint32_t generation;
-    uint64_t grant; /**< the receiver's own count of windows, never reused */
+    uint64_t grant; /**< the receiver's own count of regions, never reused */
 } bt_kvt_lease_t;
 
 typedef struct bt_kvt_desc {
@@ -136,7 +136,7 @@ typedef enum bt_kvt_msg_type {
     BT_KVT_MSG_BEGIN,     /**< sender: request to write directly */
     BT_KVT_MSG_BEGIN_ACK, /**< receiver: status of a BEGIN */
     BT_KVT_MSG_PART,    /**< part of the manifest; the last one has the note */
-    BT_KVT_MSG_RESULT,  /**< status of the whole window */
+    BT_KVT_MSG_RESULT,  /**< status of the whole region */
     BT_KVT_MSG_CANCEL,  /**< sender: nothing more will be written */
     BT_KVT_MSG_REVOKE,  /**< receiver: stop writing */
     BT_KVT_MSG_CONFIRM, /**< sender: stopped writing, after a REVOKE */
@@ -152,9 +152,9 @@ static inline bool bt_kvt_msg_greets(bt_kvt_msg_type_t type)
     return (type == BT_KVT_MSG_HELLO) || (type == BT_KVT_MSG_HELLO_ACK);
 }
 
-/** Manifest entry: bytes of the window within one pool run. */
+/** Manifest entry: bytes of the region within one pool run. */
 typedef struct bt_kvt_record {
-    uint64_t offset; /**< in the window */
+    uint64_t offset; /**< in the region */
     uint64_t bytes;
     uint64_t hash; /**< XXH3-64 with bt_kvt_record_seed(); from device to device
                       bt_device_hash() with that seed */
@@ -208,8 +208,8 @@ bt_kvt_record_t bt_kvt_record_get(const bt_kvt_msg_t *msg, uint32_t i);
 typedef struct bt_kvt_piece {
     uint64_t from; /**< instance of the sender */
     bt_kvt_lease_t lease;
-    uint64_t offset, bytes;              /**< in the window */
-    uint8_t secret[BT_KVT_SECRET_BYTES]; /**< secret of the window */
+    uint64_t offset, bytes;              /**< in the region */
+    uint8_t secret[BT_KVT_SECRET_BYTES]; /**< secret of the region */
 } bt_kvt_piece_t;
 
 /** Derives the key for the tags of messages. HELLO and HELLO_ACK use the KV

@@ -16,7 +16,7 @@
 /** Bytes left to copy from which on the sender's processor is reported
  *  (kvt_pages.h). */
 #define AHEAD_BYTES (2u << 20)
-/** Bytes after which the receiver is notified, or a share of the window: it
+/** Bytes after which the receiver is notified, or a share of the region: it
  *  verifies while more comes, and has at most that much left after the last
  *  byte. A PART costs a message. */
 #define PART_MIN_BYTES (512u << 10)
@@ -120,7 +120,7 @@ bt_status_t bt_kvt_prep(bt_kvt_peer_t *peer, const void *desc,
     return BT_OK;
 }
 
-uint64_t bt_kvt_xfer_window_bytes(const bt_kvt_xfer_t *x)
+uint64_t bt_kvt_xfer_region_bytes(const bt_kvt_xfer_t *x)
 {
     return x->map.bytes;
 }
@@ -376,7 +376,7 @@ void bt_kvt_xfer_message(bt_kvt_link_t *link, const bt_kvt_msg_t *msg)
     }
 }
 
-/** True when we may write into the window directly. Asks the receiver if that
+/** True when we may write into the region directly. Asks the receiver if that
  *  is not known. */
 static bool direct_begin(bt_kvt_xfer_t *x)
 {

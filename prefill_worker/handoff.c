@@ -350,7 +350,7 @@ static bt_status_t begin(bt_worker_t *w, bt_prefill_job_t *pj)
                               .n_tokens = pj->job.n_tokens,
                               .n_cached = pj->spans_cached};
     status = bt_transfer_out_begin(peer->transfer_peer, &job, pj->grant,
-                                   pj->n_windows, pj, &pj->xfer);
+                                   pj->n_regions, pj, &pj->xfer);
     if (status == BT_OK) {
         state->n_xfers++;
     }
@@ -491,6 +491,6 @@ void bt_prefill_on_transfer(bt_worker_t *w, const bt_transfer_event_t *event)
     case BT_TRANSFER_IN_FAILED:
     case BT_TRANSFER_IN_CLOSED:
     case BT_TRANSFER_STUCK:
-        break; /* events of windows, which prefill does not have */
+        break; /* events of regions, which prefill does not have */
     }
 }

@@ -287,7 +287,7 @@ static bt_status_t check_grant(const bt_worker_t *w, const bt_job_t *job,
         *why_p = "the grant leaves no whole block to send";
         return BT_ERR_MISMATCH;
     }
-    if (grant->n_windows == 0) {
+    if (grant->n_regions == 0) {
         *why_p = "the grant is empty";
         return BT_ERR_BAD_MESSAGE;
     }
@@ -323,13 +323,13 @@ static void on_grant(bt_worker_t *w, bt_worker_link_t *from,
     status = check_grant(w, job, grant, &why);
     if (status == BT_OK) {
         status =
-            bt_wire_windows_copy(grant->windows, grant->n_windows, &pj->grant);
+            bt_wire_regions_copy(grant->regions, grant->n_regions, &pj->grant);
     }
     if (status != BT_OK) {
         bt_worker_fanout_fail(w, job, status, "transfer", why);
         return;
     }
-    pj->n_windows = grant->n_windows;
+    pj->n_regions = grant->n_regions;
     pj->spans_cached = grant->n_cached / w->tokens_per_block;
     pj->spans_posted = pj->spans_cached;
     bt_prefill_move(w, pj, BT_PREFILL_GRANT);

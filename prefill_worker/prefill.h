@@ -145,9 +145,9 @@ typedef struct bt_prefill {
 typedef struct bt_prefill_job {
     bt_job_t job; /**< first */
     bt_prefill_phase_t phase;
-    bt_wire_window_t *grant; /**< owned; NULL: no grant yet */
+    bt_wire_region_t *grant; /**< owned; NULL: no grant yet */
     bt_transfer_out_t *xfer; /**< begun, not yet over; NULL: none */
-    uint32_t n_windows;      /**< windows of the grant */
+    uint32_t n_regions;      /**< regions of the grant */
     uint32_t n_computed;     /**< as last reported by the engine */
     bool token_sent; /**< token #1 was sent to the router, in any phase */
     uint32_t token;

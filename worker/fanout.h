@@ -13,7 +13,7 @@
  *                                     engine fanout, or a fork of its blocks
  *
  * The leader's job holds the shared state: the claim in the queue, the KV
- * transfer or receive window, and the blocks of the prompt. A follower is in
+ * transfer or receive region, and the blocks of the prompt. A follower is in
  * leader->followers as long as it needs that state; its role calls
  * bt_fanout_leave() when it does not any more.
  *

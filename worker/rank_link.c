@@ -238,21 +238,21 @@ uint32_t bt_rank_read_ranks(bt_rank_reader_t *reader, bt_wire_rank_t *ranks)
     return ((n > BT_WIRE_MAX_RANKS) || reader->is_short) ? 0 : n;
 }
 
-void bt_rank_put_windows(bt_strbuf_t *out, const bt_wire_window_t *windows,
+void bt_rank_put_regions(bt_strbuf_t *out, const bt_wire_region_t *regions,
                          uint32_t n)
 {
     bt_strbuf_append(out, &n, sizeof(n));
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t head[] = {windows[i].to, windows[i].from,
-                                 windows[i].blob_bytes};
+        const uint32_t head[] = {regions[i].to, regions[i].from,
+                                 regions[i].blob_bytes};
 
         bt_strbuf_append(out, head, sizeof(head));
-        bt_strbuf_append(out, windows[i].blob, windows[i].blob_bytes);
+        bt_strbuf_append(out, regions[i].blob, regions[i].blob_bytes);
     }
 }
 
-uint32_t bt_rank_read_windows(bt_rank_reader_t *reader,
-                              bt_wire_window_t *windows, uint32_t max)
+uint32_t bt_rank_read_regions(bt_rank_reader_t *reader,
+                              bt_wire_region_t *regions, uint32_t max)
 {
     uint32_t n = 0;
 
@@ -261,7 +261,7 @@ uint32_t bt_rank_read_windows(bt_rank_reader_t *reader,
         uint32_t head[3];
 
         bt_rank_read(reader, head, sizeof(head));
-        windows[i] = (bt_wire_window_t){.to = head[0],
+        regions[i] = (bt_wire_region_t){.to = head[0],
                                         .from = head[1],
                                         .blob = read_bytes(reader, head[2]),
                                         .blob_bytes = head[2]};

@@ -33,13 +33,13 @@ typedef enum bt_rank_kind {
     BT_RANK_ADMIT,      /**< ranks that may connect */
     BT_RANK_IN_OPEN,    /**< id: a lease; job, table */
     BT_RANK_IN_CLOSE,   /**< id */
-    BT_RANK_OUT_BEGIN,  /**< id: a transfer; peer, job, windows */
+    BT_RANK_OUT_BEGIN,  /**< id: a transfer; peer, job, regions */
     BT_RANK_OUT_POST,   /**< id; spans, layers, table */
     BT_RANK_OUT_FINISH, /**< id; note */
     BT_RANK_OUT_CANCEL, /**< id */
     /* from the other rank */
     BT_RANK_EXPORT, /**< block bytes, blob */
-    BT_RANK_OPENED, /**< id: a lease; status, windows */
+    BT_RANK_OPENED, /**< id: a lease; status, regions */
     BT_RANK_EVENT,  /**< id: of the transfer or peer; bt_transfer_event_t,
                        note */
 } bt_rank_kind_t;
@@ -107,12 +107,12 @@ void bt_rank_put_ranks(bt_strbuf_t *out, const bt_wire_rank_t *ranks,
 /** Reads a list of ranks. @return how many, at most BT_WIRE_MAX_RANKS; blobs
  *  point into the frame */
 uint32_t bt_rank_read_ranks(bt_rank_reader_t *reader, bt_wire_rank_t *ranks);
-void bt_rank_put_windows(bt_strbuf_t *out, const bt_wire_window_t *windows,
+void bt_rank_put_regions(bt_strbuf_t *out, const bt_wire_region_t *regions,
                          uint32_t n);
-/** Reads a list of windows. @return how many, at most @a max; blobs point into
+/** Reads a list of regions. @return how many, at most @a max; blobs point into
  *  the frame */
-uint32_t bt_rank_read_windows(bt_rank_reader_t *reader,
-                              bt_wire_window_t *windows, uint32_t max);
+uint32_t bt_rank_read_regions(bt_rank_reader_t *reader,
+                              bt_wire_region_t *regions, uint32_t max);
 /** Appends a text; NULL counts as "". Text longer than BT_RANK_TEXT_BYTES is
  *  cut. */
 void bt_rank_put_text(bt_strbuf_t *out, const char *text);

@@ -22,7 +22,7 @@ typedef struct follow {
     bt_strbuf_t frame;
     uint32_t *table; /* scratch: table of one sequence */
     uint32_t max_spans;
-    bt_wire_window_t windows[BT_WIRE_MAX_WINDOWS];
+    bt_wire_region_t regions[BT_WIRE_MAX_REGIONS];
     bt_wire_rank_t ranks[BT_WIRE_MAX_RANKS];
     pthread_t compute;
     bt_status_t computed; /* result of the compute thread */
@@ -117,7 +117,7 @@ static void on_in_open(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
 {
     bt_status_t status = BT_ERR_BAD_MESSAGE;
     bt_rank_transfer_in_t *in;
-    uint32_t n_windows = 0;
+    uint32_t n_regions = 0;
     bt_transfer_job_t job;
     uint32_t generation;
     bt_strbuf_t *frame;
@@ -130,12 +130,12 @@ static void on_in_open(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
         make_ready(f, n_spans);
         status = bt_rank_transfer_in_open(f->w->rank_transfers, id, generation,
                                           &job, f->table, n_spans, f,
-                                          f->windows, &n_windows, &in);
+                                          f->regions, &n_regions, &in);
     }
     frame = new_frame(f);
     bt_strbuf_append(frame, &status, sizeof(status));
     if (status == BT_OK) {
-        bt_rank_put_windows(frame, f->windows, n_windows);
+        bt_rank_put_regions(frame, f->regions, n_regions);
     }
     bt_rank_link_send(f->to_lead, BT_RANK_OPENED, id, frame);
 }
@@ -151,11 +151,11 @@ static void on_out_begin(follow_t *f, uint64_t id, bt_rank_reader_t *reader)
 
     bt_rank_read(reader, &peer_id, sizeof(peer_id));
     bt_rank_read(reader, &job, sizeof(job));
-    n = bt_rank_read_windows(reader, f->windows, BT_WIRE_MAX_WINDOWS);
+    n = bt_rank_read_regions(reader, f->regions, BT_WIRE_MAX_REGIONS);
     peer = bt_rank_transfer_find_peer(f->w->rank_transfers, peer_id);
     failed.status = (peer == NULL)
                         ? BT_ERR_PEER_LOST
-                        : bt_rank_transfer_out_begin(peer, id, &job, f->windows,
+                        : bt_rank_transfer_out_begin(peer, id, &job, f->regions,
                                                      n, f, &out);
     if (failed.status != BT_OK) {
         say_event(f, &failed);

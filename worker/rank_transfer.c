@@ -18,14 +18,14 @@ struct bt_rank_transfer {
     bt_rank_transfer_config_t config;
     bt_list_t routes;
     bt_list_t ins, outs, peers;
-    bt_kvt_extent_t *extents; /* scratch: of one window */
-    uint8_t *descs;           /* descriptors of a call's windows */
+    bt_kvt_extent_t *extents; /* scratch: of one region */
+    uint8_t *descs;           /* descriptors of a call's regions */
 };
 
 /* Receives from one rank. */
 typedef struct in_part {
     bt_rank_transfer_in_t *in;
-    bt_kvt_window_t *window; /* NULL: closed */
+    bt_kvt_region_t *region; /* NULL: closed */
 } in_part_t;
 
 struct bt_rank_transfer_in {
@@ -168,8 +168,8 @@ static void free_in(bt_rank_transfer_in_t *in)
     bt_free(in);
 }
 
-/* Closes the windows; frees an abandoned receive without any. */
-static void close_windows(bt_rank_transfer_in_t *in)
+/* Closes the regions; frees an abandoned receive without any. */
+static void close_regions(bt_rank_transfer_in_t *in)
 {
     if (in->n_open == 0) {
         BT_ASSERT(in->state == BT_TRANSFER_IN_STATE_ABANDONED);
@@ -177,13 +177,13 @@ static void close_windows(bt_rank_transfer_in_t *in)
         return;
     }
     for (uint32_t i = 0; i < in->n_parts; i++) {
-        if (in->parts[i].window != NULL) {
-            bt_kvt_window_close(in->parts[i].window);
+        if (in->parts[i].region != NULL) {
+            bt_kvt_region_close(in->parts[i].region);
         }
     }
 }
 
-/* Extents of one window that the sender fills. @return extents, 0: too many */
+/* Extents of one region that the sender fills. @return extents, 0: too many */
 static uint32_t lay_extents(const bt_rank_transfer_t *own,
                             const bt_kv_handover_t *handover,
                             const uint32_t *table, uint32_t n_spans)
@@ -210,8 +210,8 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
                                      uint32_t generation,
                                      const bt_transfer_job_t *job,
                                      const uint32_t *table, uint32_t n_spans,
-                                     void *user, bt_wire_window_t *windows,
-                                     uint32_t *n_windows_p,
+                                     void *user, bt_wire_region_t *regions,
+                                     uint32_t *n_regions_p,
                                      bt_rank_transfer_in_t **in_p)
 {
     const bt_kv_route_t *route = NULL;
@@ -243,13 +243,13 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
             status = BT_ERR_TOO_LARGE;
             break;
         }
-        /* Each window has a lease id of its own. */
-        status = bt_kvt_window_open(
+        /* Each region has a lease id of its own. */
+        status = bt_kvt_region_open(
             own->config.kvt, lease * BT_WIRE_MAX_RANKS + pair->rank, generation,
             bt_rank_transfer_instance(job->instance, pair->rank), own->extents,
             n, &in->parts[i], own->descs + at, BT_WIRE_MAX_BLOB - at, &bytes,
-            &in->parts[i].window);
-        windows[i] = (bt_wire_window_t){.to = own->config.rank,
+            &in->parts[i].region);
+        regions[i] = (bt_wire_region_t){.to = own->config.rank,
                                         .from = pair->rank,
                                         .blob = own->descs + at,
                                         .blob_bytes = (uint32_t)bytes};
@@ -258,10 +258,10 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
     }
     if (status != BT_OK) {
         in->state = BT_TRANSFER_IN_STATE_ABANDONED;
-        close_windows(in);
+        close_regions(in);
         return status;
     }
-    *n_windows_p = route->n_pairs;
+    *n_regions_p = route->n_pairs;
     *in_p = in;
     return BT_OK;
 }
@@ -269,7 +269,7 @@ bt_status_t bt_rank_transfer_in_open(bt_rank_transfer_t *own, uint64_t lease,
 void bt_rank_transfer_in_close(bt_rank_transfer_in_t *in)
 {
     in->state = BT_TRANSFER_IN_STATE_CLOSING;
-    close_windows(in);
+    close_regions(in);
 }
 
 static bool take_done(in_part_t *part, const bt_kvt_event_t *event,
@@ -317,7 +317,7 @@ static bool take_closed(in_part_t *part, bt_transfer_event_t *event_p)
     bt_rank_transfer_in_t *in = part->in;
     const bool reported = in->state != BT_TRANSFER_IN_STATE_ABANDONED;
 
-    part->window = NULL;
+    part->region = NULL;
     if (--in->n_open > 0) {
         return false;
     }
@@ -402,26 +402,26 @@ const char *bt_rank_transfer_path(const bt_rank_transfer_peer_t *peer)
     return bt_kvt_peer_path(peer->parts[0].kvt);
 }
 
-/* The grant's window from this rank to rank `to`. NULL: there is none. */
-static const bt_wire_window_t *window_of(const bt_rank_transfer_t *own,
-                                         const bt_wire_window_t *windows,
-                                         uint32_t n_windows, uint32_t to)
+/* The grant's region from this rank to rank `to`. NULL: there is none. */
+static const bt_wire_region_t *region_of(const bt_rank_transfer_t *own,
+                                         const bt_wire_region_t *regions,
+                                         uint32_t n_regions, uint32_t to)
 {
-    for (uint32_t i = 0; i < n_windows; i++) {
-        if ((windows[i].from == own->config.rank) && (windows[i].to == to)) {
-            return &windows[i];
+    for (uint32_t i = 0; i < n_regions; i++) {
+        if ((regions[i].from == own->config.rank) && (regions[i].to == to)) {
+            return &regions[i];
         }
     }
     return NULL;
 }
 
-static uint32_t n_from(uint32_t rank, const bt_wire_window_t *windows,
-                       uint32_t n_windows)
+static uint32_t n_from(uint32_t rank, const bt_wire_region_t *regions,
+                       uint32_t n_regions)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < n_windows; i++) {
-        n += windows[i].from == rank;
+    for (uint32_t i = 0; i < n_regions; i++) {
+        n += regions[i].from == rank;
     }
     return n;
 }
@@ -429,24 +429,24 @@ static uint32_t n_from(uint32_t rank, const bt_wire_window_t *windows,
 static bt_status_t begin_part(bt_rank_transfer_out_t *out,
                               const peer_part_t *to,
                               const bt_transfer_job_t *job,
-                              const bt_wire_window_t *window)
+                              const bt_wire_region_t *region)
 {
     out_part_t *part = &out->parts[out->n_parts++];
     bt_status_t status;
 
     *part = (out_part_t){.out = out,
                          .handover = handover_of(out->own, to->pair, job)};
-    if (window == NULL) {
+    if (region == NULL) {
         return BT_ERR_MISMATCH;
     }
-    status = bt_kvt_prep(to->kvt, window->blob, window->blob_bytes, part,
+    status = bt_kvt_prep(to->kvt, region->blob, region->blob_bytes, part,
                          &part->xfer);
     if (status != BT_OK) {
         part->xfer = NULL;
         return status;
     }
     out->n_open++;
-    return (bt_kvt_xfer_window_bytes(part->xfer) ==
+    return (bt_kvt_xfer_region_bytes(part->xfer) ==
             bt_kv_handover_bytes(&part->handover))
                ? BT_OK
                : BT_ERR_MISMATCH;
@@ -455,8 +455,8 @@ static bt_status_t begin_part(bt_rank_transfer_out_t *out,
 bt_status_t bt_rank_transfer_out_begin(bt_rank_transfer_peer_t *peer,
                                        uint64_t id,
                                        const bt_transfer_job_t *job,
-                                       const bt_wire_window_t *windows,
-                                       uint32_t n_windows, void *user,
+                                       const bt_wire_region_t *regions,
+                                       uint32_t n_regions, void *user,
                                        bt_rank_transfer_out_t **out_p)
 {
     bt_rank_transfer_out_t *out =
@@ -471,7 +471,7 @@ bt_status_t bt_rank_transfer_out_begin(bt_rank_transfer_peer_t *peer,
     out->as.id = id;
     out->event.user = user;
     out->event.id = id;
-    if (n_from(peer->own->config.rank, windows, n_windows) != peer->n_parts) {
+    if (n_from(peer->own->config.rank, regions, n_regions) != peer->n_parts) {
         status = BT_ERR_MISMATCH;
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < peer->n_parts); i++) {
@@ -480,7 +480,7 @@ bt_status_t bt_rank_transfer_out_begin(bt_rank_transfer_peer_t *peer,
         status = (to->kvt == NULL)
                      ? BT_ERR_PEER_LOST
                      : begin_part(out, to, job,
-                                  window_of(peer->own, windows, n_windows,
+                                  region_of(peer->own, regions, n_regions,
                                             to->pair->rank));
     }
     if (status == BT_OK) {
@@ -513,7 +513,7 @@ static bt_status_t post_part(const bt_rank_transfer_t *own,
         while (bt_kv_walk_next(&walk, &piece)) {
             const bt_status_t status =
                 bt_kvt_post(part->xfer, own->config.base + piece.pool,
-                            piece.window, piece.bytes);
+                            piece.region, piece.bytes);
 
             if (status != BT_OK) {
                 return status;
@@ -626,11 +626,11 @@ bool bt_rank_transfer_take(const bt_kvt_event_t *event,
                            bt_transfer_event_t *event_p)
 {
     switch (event->type) {
-    case BT_KVT_WINDOW_DONE:
+    case BT_KVT_REGION_DONE:
         return take_done(event->user, event, event_p);
-    case BT_KVT_WINDOW_FAILED:
+    case BT_KVT_REGION_FAILED:
         return take_failed(((in_part_t *)event->user)->in, event, event_p);
-    case BT_KVT_WINDOW_CLOSED:
+    case BT_KVT_REGION_CLOSED:
         return take_closed(event->user, event_p);
     case BT_KVT_XFER_DONE:
         return take_sent(event->user, event, event_p);

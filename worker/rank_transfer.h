@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file rank_transfer.h
  *
- * KV transfers of one rank: one receive window or send for each rank of the
+ * KV transfers of one rank: one receive region or send for each rank of the
  * other instance with which this rank shares heads or layers (kv_route.h). All
  * parts of a transfer begin, end and fail together.
  *
  *     rank of the receiver                      rank of a sender
- *     bt_rank_transfer_in_open ─ windows ──────▶ bt_rank_transfer_out_begin
+ *     bt_rank_transfer_in_open ─ regions ──────▶ bt_rank_transfer_out_begin
  *       one per sender rank       (transfer.h)    one per receiver rank
  *                      ◀══════ pieces ═══════    bt_rank_transfer_out_post …
  *     IN_DONE          ◀────── manifests ────    bt_rank_transfer_out_finish
  *     bt_rank_transfer_in_close                  OUT_DONE
  *     IN_CLOSED
  *
- * IN_DONE follows when all windows are verified, IN_FAILED when the first one
+ * IN_DONE follows when all regions are verified, IN_FAILED when the first one
  * fails, IN_CLOSED when no peer can write to any of them. OUT_DONE follows when
  * all sends have ended, with the status of the first one that failed.
  *
@@ -56,7 +56,7 @@ typedef struct bt_transfer_job {
 } bt_transfer_job_t;
 
 typedef enum bt_transfer_event_type {
-    BT_TRANSFER_OPENED, /**< coordinator only: windows of all ranks; or an
+    BT_TRANSFER_OPENED, /**< coordinator only: regions of all ranks; or an
                            error status, and then close it next */
     BT_TRANSFER_IN_DONE,
     BT_TRANSFER_IN_FAILED,
@@ -81,8 +81,8 @@ typedef struct bt_transfer_event {
     uint32_t n_descriptors;
     int32_t pid;
     const char *at, *why;            /**< PEER_LOST: see bt_kvt_event_t */
-    const bt_wire_window_t *windows; /**< OPENED */
-    uint32_t n_windows;
+    const bt_wire_region_t *regions; /**< OPENED */
+    uint32_t n_regions;
 } bt_transfer_event_t;
 
 /** State of a receive.
@@ -158,22 +158,22 @@ bt_rank_transfer_peer_t *bt_rank_transfer_find_peer(bt_rank_transfer_t *own,
 /* ---- receiving ---- */
 
 /**
- * Opens a receive window for each rank that sends to this one.
+ * Opens a receive region for each rank that sends to this one.
  *
  * @param [in]  lease       Never used before here; the id of the receive.
  * @param [in]  table       The receiver's block ids: bt_kv_groups_t ids of
  *                          n_spans spans.
- * @param [out] windows     BT_WIRE_MAX_RANKS entries; their blobs are valid
+ * @param [out] regions     BT_WIRE_MAX_RANKS entries; their blobs are valid
  *                          until the next call.
  * @param [out] in_p        Valid until IN_CLOSED.
- * @retval  any of bt_rank_transfer_route(), bt_kvt_window_open()
+ * @retval  any of bt_rank_transfer_route(), bt_kvt_region_open()
  */
 BT_MUST_CHECK bt_status_t bt_rank_transfer_in_open(
     bt_rank_transfer_t *own, uint64_t lease, uint32_t generation,
     const bt_transfer_job_t *job, const uint32_t *table, uint32_t n_spans,
-    void *user, bt_wire_window_t *windows, uint32_t *n_windows_p,
+    void *user, bt_wire_region_t *regions, uint32_t *n_regions_p,
     bt_rank_transfer_in_t **in_p);
-/** Closes the windows. IN_CLOSED follows. */
+/** Closes the regions. IN_CLOSED follows. */
 void bt_rank_transfer_in_close(bt_rank_transfer_in_t *in);
 
 /* ---- sending ---- */
@@ -197,15 +197,15 @@ void bt_rank_transfer_disconnect_all(bt_rank_transfer_t *own);
 const char *bt_rank_transfer_path(const bt_rank_transfer_peer_t *peer);
 
 /**
- * Begins a transfer into each window of the grant that is for this rank.
+ * Begins a transfer into each region of the grant that is for this rank.
  *
- * @retval BT_ERR_MISMATCH  the windows do not match our route in number, ranks
+ * @retval BT_ERR_MISMATCH  the regions do not match our route in number, ranks
  *                          or size
  * @retval  any of bt_kvt_prep(), BT_ERR_NO_MEMORY; nothing was begun
  */
 BT_MUST_CHECK bt_status_t bt_rank_transfer_out_begin(
     bt_rank_transfer_peer_t *peer, uint64_t id, const bt_transfer_job_t *job,
-    const bt_wire_window_t *windows, uint32_t n_windows, void *user,
+    const bt_wire_region_t *regions, uint32_t n_regions, void *user,
     bt_rank_transfer_out_t **out_p);
 /**
  * Posts layers [from, to) of the model for spans [first, end), as far as this

@@ -15,15 +15,15 @@ struct bt_transfer_coordinator {
     bt_list_t ins, outs, peers;
     uint64_t last_id; /* of peers and transfers */
     bt_strbuf_t frame;
-    bt_wire_window_t *windows;                  /* scratch: of one call */
+    bt_wire_region_t *regions;                  /* scratch: of one call */
     bt_wire_rank_t *exports[BT_WIRE_MAX_RANKS]; /* owned; NULL: none yet */
 };
 
-/* Windows that the ranks have opened, until all have. */
+/* Regions that the ranks have opened, until all have. */
 typedef struct opening {
-    bt_wire_window_t *windows; /* owned: windows of all ranks */
-    uint32_t n_windows;
-    bt_wire_window_t *parts[BT_WIRE_MAX_RANKS]; /* owned: per rank */
+    bt_wire_region_t *regions; /* owned: regions of all ranks */
+    uint32_t n_regions;
+    bt_wire_region_t *parts[BT_WIRE_MAX_RANKS]; /* owned: per rank */
     uint32_t n_parts[BT_WIRE_MAX_RANKS];
 } opening_t;
 
@@ -35,7 +35,7 @@ struct bt_transfer_in {
     bt_transfer_in_state_t state;
     bt_rank_transfer_in_t *local; /* part of rank 0; NULL: closed */
     uint64_t to_open;             /* ranks that have not answered */
-    uint64_t open; /* ranks that have windows, or may come to have */
+    uint64_t open; /* ranks that have regions, or may come to have */
     uint32_t n_done;
     bt_status_t status; /* of the open */
     bt_transfer_event_t done;
@@ -119,7 +119,7 @@ static void free_opening(opening_t *opening)
     for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
         bt_free(opening->parts[r]);
     }
-    bt_free(opening->windows);
+    bt_free(opening->regions);
     bt_free(opening);
 }
 
@@ -130,12 +130,12 @@ static void free_in(bt_transfer_in_t *in)
     bt_free(in);
 }
 
-/* Keeps the windows of a rank. */
-static bt_status_t keep_windows(opening_t *opening, uint32_t rank,
-                                const bt_wire_window_t *windows, uint32_t n)
+/* Keeps the regions of a rank. */
+static bt_status_t keep_regions(opening_t *opening, uint32_t rank,
+                                const bt_wire_region_t *regions, uint32_t n)
 {
     opening->n_parts[rank] = n;
-    return bt_wire_windows_copy(windows, n, &opening->parts[rank]);
+    return bt_wire_regions_copy(regions, n, &opening->parts[rank]);
 }
 
 /* Reports IN_CLOSED when no sender can write any more. */
@@ -190,8 +190,8 @@ bt_status_t bt_transfer_in_open(bt_transfer_coordinator_t *coordinator,
                                 uint64_t lease, uint32_t generation,
                                 const bt_transfer_job_t *job,
                                 const uint32_t *table, uint32_t n_spans,
-                                void *user, const bt_wire_window_t **windows_p,
-                                uint32_t *n_windows_p, bt_transfer_in_t **in_p)
+                                void *user, const bt_wire_region_t **regions_p,
+                                uint32_t *n_regions_p, bt_transfer_in_t **in_p)
 {
     bt_transfer_in_t *in = bt_calloc(1, sizeof(*in));
     bt_status_t status = BT_ERR_NO_MEMORY;
@@ -210,18 +210,18 @@ bt_status_t bt_transfer_in_open(bt_transfer_coordinator_t *coordinator,
     }
     status = bt_rank_transfer_in_open(
         coordinator->config.own_rank, lease, generation, job, table, n_spans,
-        in, coordinator->windows, n_windows_p, &in->local);
+        in, coordinator->regions, n_regions_p, &in->local);
     if (status != BT_OK) {
         goto err_free;
     }
     bt_list_push_back(&coordinator->ins, &in->as.link);
     in->open = RANK_0;
     if (in->opening == NULL) {
-        *windows_p = coordinator->windows;
+        *regions_p = coordinator->regions;
         *in_p = in;
         return BT_OK;
     }
-    status = keep_windows(in->opening, 0, coordinator->windows, *n_windows_p);
+    status = keep_regions(in->opening, 0, coordinator->regions, *n_regions_p);
     if (status != BT_OK) {
         close_in(in, BT_TRANSFER_IN_STATE_ABANDONED);
         return status;
@@ -237,21 +237,21 @@ err_free:
     return status;
 }
 
-/* Joins all ranks' windows in one list. */
-static bt_status_t join_windows(opening_t *opening)
+/* Joins all ranks' regions in one list. */
+static bt_status_t join_regions(opening_t *opening)
 {
     uint32_t n = 0;
 
     for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
         n += opening->n_parts[r];
     }
-    opening->windows = bt_calloc(n, sizeof(*opening->windows));
-    if (opening->windows == NULL) {
+    opening->regions = bt_calloc(n, sizeof(*opening->regions));
+    if (opening->regions == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     for (uint32_t r = 0; r < BT_WIRE_MAX_RANKS; r++) {
         for (uint32_t i = 0; i < opening->n_parts[r]; i++) {
-            opening->windows[opening->n_windows++] = opening->parts[r][i];
+            opening->regions[opening->n_regions++] = opening->parts[r][i];
         }
     }
     return BT_OK;
@@ -268,11 +268,11 @@ static void take_opened(bt_transfer_in_t *in, uint32_t rank,
     bt_rank_read(reader, &status, sizeof(status));
     in->to_open &= ~bit_of(rank);
     if (status == BT_OK) {
-        n = bt_rank_read_windows(reader, coordinator->windows,
+        n = bt_rank_read_regions(reader, coordinator->regions,
                                  BT_WIRE_MAX_RANKS);
         status = (n == 0)
                      ? BT_ERR_BAD_MESSAGE
-                     : keep_windows(in->opening, rank, coordinator->windows, n);
+                     : keep_regions(in->opening, rank, coordinator->regions, n);
     } else {
         in->open &= ~bit_of(rank);
     }
@@ -285,11 +285,11 @@ static void take_opened(bt_transfer_in_t *in, uint32_t rank,
         return;
     }
     if (in->status == BT_OK) {
-        in->status = join_windows(in->opening);
+        in->status = join_regions(in->opening);
     }
     event.status = in->status;
-    event.windows = in->opening->windows;
-    event.n_windows = in->opening->n_windows;
+    event.regions = in->opening->regions;
+    event.n_regions = in->opening->n_regions;
     report(coordinator, BT_TRANSFER_OPENED, in->user, &event);
 }
 
@@ -403,10 +403,10 @@ static void take_peer_lost(bt_transfer_peer_t *peer,
 }
 
 static bool come_from_here(const bt_transfer_coordinator_t *coordinator,
-                           const bt_wire_window_t *windows, uint32_t n)
+                           const bt_wire_region_t *regions, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (windows[i].from > coordinator->config.n_others) {
+        if (regions[i].from > coordinator->config.n_others) {
             return false;
         }
     }
@@ -415,8 +415,8 @@ static bool come_from_here(const bt_transfer_coordinator_t *coordinator,
 
 bt_status_t bt_transfer_out_begin(bt_transfer_peer_t *peer,
                                   const bt_transfer_job_t *job,
-                                  const bt_wire_window_t *windows,
-                                  uint32_t n_windows, void *user,
+                                  const bt_wire_region_t *regions,
+                                  uint32_t n_regions, void *user,
                                   bt_transfer_out_t **out_p)
 {
     bt_transfer_coordinator_t *coordinator = peer->coordinator;
@@ -424,7 +424,7 @@ bt_status_t bt_transfer_out_begin(bt_transfer_peer_t *peer,
     bt_strbuf_t *frame;
     bt_status_t status;
 
-    if (!come_from_here(coordinator, windows, n_windows)) {
+    if (!come_from_here(coordinator, regions, n_regions)) {
         return BT_ERR_MISMATCH;
     }
     out = bt_calloc(1, sizeof(*out));
@@ -434,8 +434,8 @@ bt_status_t bt_transfer_out_begin(bt_transfer_peer_t *peer,
     out->coordinator = coordinator;
     out->user = user;
     out->as.id = ++coordinator->last_id;
-    status = bt_rank_transfer_out_begin(peer->local, out->as.id, job, windows,
-                                        n_windows, out, &out->local);
+    status = bt_rank_transfer_out_begin(peer->local, out->as.id, job, regions,
+                                        n_regions, out, &out->local);
     if (status != BT_OK) {
         bt_free(out);
         return status;
@@ -446,7 +446,7 @@ bt_status_t bt_transfer_out_begin(bt_transfer_peer_t *peer,
         frame = new_frame(coordinator);
         bt_strbuf_append(frame, &peer->as.id, sizeof(peer->as.id));
         bt_strbuf_append(frame, job, sizeof(*job));
-        bt_rank_put_windows(frame, windows, n_windows);
+        bt_rank_put_regions(frame, regions, n_regions);
         tell(coordinator, out->open, BT_RANK_OUT_BEGIN, out->as.id, frame);
     }
     *out_p = out;
@@ -603,8 +603,8 @@ static void take_rank_event(bt_transfer_coordinator_t *coordinator,
     /* Pointers of the other process are not valid here. */
     event.note = NULL;
     event.note_bytes = 0;
-    event.windows = NULL;
-    event.n_windows = 0;
+    event.regions = NULL;
+    event.n_regions = 0;
     event.at = at;
     event.why = why;
     if (event.type == BT_TRANSFER_PEER_LOST) {
@@ -727,9 +727,9 @@ bt_status_t bt_transfer_open(const bt_transfer_config_t *config,
     bt_list_init(&coordinator->outs);
     bt_list_init(&coordinator->peers);
     bt_strbuf_init(&coordinator->frame, BT_RANK_LINK_MAX_BYTES);
-    coordinator->windows =
-        bt_calloc(BT_WIRE_MAX_RANKS, sizeof(*coordinator->windows));
-    if (coordinator->windows == NULL) {
+    coordinator->regions =
+        bt_calloc(BT_WIRE_MAX_RANKS, sizeof(*coordinator->regions));
+    if (coordinator->regions == NULL) {
         bt_free(coordinator);
         return BT_ERR_NO_MEMORY;
     }
@@ -758,6 +758,6 @@ void bt_transfer_close(bt_transfer_coordinator_t *coordinator)
         bt_free(coordinator->exports[r]);
     }
     bt_strbuf_fini(&coordinator->frame);
-    bt_free(coordinator->windows);
+    bt_free(coordinator->regions);
     bt_free(coordinator);
 }

@@ -5,15 +5,15 @@
  * those of all ranks (rank_transfer.h). An instance of a single rank has a
  * coordinator of one.
  *
- *     handlers ─ bt_transfer_in_open ─┬─ windows of rank 0
- *                                     └─ IN_OPEN ─▶ rank 1: its windows
- *              ◀──── OPENED ──────────┬─ windows of rank 0
+ *     handlers ─ bt_transfer_in_open ─┬─ regions of rank 0
+ *                                     └─ IN_OPEN ─▶ rank 1: its regions
+ *              ◀──── OPENED ──────────┬─ regions of rank 0
  *                                     └─ OPENED ◀── rank 1
  *
  * OPENED, IN_DONE, IN_CLOSED and OUT_DONE are reported when all ranks have
  * reached them; a failure at any rank fails the transfer. With one rank all
  * happens at once, and OPENED never comes: bt_transfer_in_open() returns the
- * windows.
+ * regions.
  *
  * Rank 0 has a coordinator, the other ranks serve it (start.h).
  *
@@ -72,16 +72,16 @@ void bt_transfer_admit(bt_transfer_coordinator_t *coordinator,
                        const bt_wire_rank_t *ranks, uint32_t n_ranks);
 
 /**
- * Opens receive windows for all pairs of ranks; see bt_rank_transfer_in_open().
- * @retval BT_OK          the windows are in windows, valid until the next call
+ * Opens receive regions for all pairs of ranks; see bt_rank_transfer_in_open().
+ * @retval BT_OK          the regions are in regions, valid until the next call
  * @retval BT_INPROGRESS  OPENED follows
  */
 BT_MUST_CHECK bt_status_t bt_transfer_in_open(
     bt_transfer_coordinator_t *coordinator, uint64_t lease, uint32_t generation,
     const bt_transfer_job_t *job, const uint32_t *table, uint32_t n_spans,
-    void *user, const bt_wire_window_t **windows_p, uint32_t *n_windows_p,
+    void *user, const bt_wire_region_t **regions_p, uint32_t *n_regions_p,
     bt_transfer_in_t **in_p);
-/** Closes the windows. IN_CLOSED follows. */
+/** Closes the regions. IN_CLOSED follows. */
 void bt_transfer_in_close(bt_transfer_in_t *in);
 
 /** Connects to an instance; see bt_rank_transfer_connect(). */
@@ -98,8 +98,8 @@ const char *bt_transfer_path(const bt_transfer_peer_t *peer);
  */
 BT_MUST_CHECK bt_status_t bt_transfer_out_begin(bt_transfer_peer_t *peer,
                                                 const bt_transfer_job_t *job,
-                                                const bt_wire_window_t *windows,
-                                                uint32_t n_windows, void *user,
+                                                const bt_wire_region_t *regions,
+                                                uint32_t n_regions, void *user,
                                                 bt_transfer_out_t **out_p);
 BT_MUST_CHECK bt_status_t bt_transfer_out_post(bt_transfer_out_t *out,
                                                const uint32_t *table,

@@ -195,12 +195,12 @@ bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p)
                 (src ? move->src : move->dst) + skip;
 
             if (piece.bytes == 0) {
-                piece.window =
+                piece.region =
                     walk->base + walk->block * plan->bytes + move->start + skip;
                 piece.pool = pool;
             } else if (piece.pool + piece.bytes != pool) {
                 break;
-            } /* else they are adjacent in the window too: moves are in the
+            } /* else they are adjacent in the region too: moves are in the
                  order of both blocks, and what is left out between them lies
                  between */
             piece.bytes += until - move->src - skip;

@@ -43,7 +43,7 @@
  *                   14h to 6h
  *
  * The plans of all source ranks to one destination rank cover its block exactly
- * once. The receive window of one sender lists, block after block, the
+ * once. The receive region of one sender lists, block after block, the
  * destination ranges of the plan; the sender posts the source ranges in this
  * order.
  *
@@ -65,7 +65,7 @@ typedef struct bt_kv_part {
 /** Range of bytes of a plan, contiguous in the source and destination block. */
 typedef struct bt_kv_move {
     uint64_t start; /**< sum of the bytes of the moves before this one: offset
-                         in the part of the receive window for one block */
+                         in the part of the receive region for one block */
     uint64_t src;   /**< offset in the source rank's block, bytes */
     uint64_t dst;   /**< offset in the destination rank's block, bytes */
     uint64_t bytes; /**< length, at least 1 */
@@ -119,10 +119,10 @@ BT_MUST_CHECK bt_status_t bt_kv_reshard_plan(const bt_kv_shape_t *whole,
                                              bt_kv_reshard_t *plan_p);
 void bt_kv_reshard_fini(bt_kv_reshard_t *plan);
 
-/** Range of a receive window that is contiguous in the pool of one end: one
+/** Range of a receive region that is contiguous in the pool of one end: one
  *  post of a sender, or one extent of a receiver. */
 typedef struct bt_kv_piece {
-    uint64_t window; /**< offset in the receive window, bytes */
+    uint64_t region; /**< offset in the receive region, bytes */
     uint64_t pool;   /**< offset in the pool of the walked end, bytes */
     uint64_t bytes;
 } bt_kv_piece_t;
@@ -130,10 +130,10 @@ typedef struct bt_kv_piece {
 /** End of a KV transfer. */
 typedef enum bt_kv_end {
     BT_KV_SRC, /**< sender: a walk gives the pieces to post */
-    BT_KV_DST, /**< receiver: a walk gives the extents of the window */
+    BT_KV_DST, /**< receiver: a walk gives the extents of the region */
 } bt_kv_end_t;
 
-/** Iterator over the pieces of a receive window; see bt_kv_walk_begin(). */
+/** Iterator over the pieces of a receive region; see bt_kv_walk_begin(). */
 typedef struct bt_kv_walk {
     const bt_kv_reshard_t *plan; /**< borrowed */
     const uint32_t *ids;         /**< block ids; borrowed */
@@ -143,22 +143,22 @@ typedef struct bt_kv_walk {
     uint64_t begin, until; /**< range of each source block to include, bytes */
     uint32_t step;         /**< block i is ids[i * step] */
     uint64_t page_bytes;   /**< distance between blocks of the pool, bytes */
-    uint64_t base;         /**< offset in the receive window of block 0,
+    uint64_t base;         /**< offset in the receive region of block 0,
                                 bytes */
 } bt_kv_walk_t;
 
 /**
- * Begins a walk through the pieces of a receive window that belong to the
+ * Begins a walk through the pieces of a receive region that belong to the
  * blocks [first, n) of @a ids.
  *
  *     bt_kv_walk_t walk = bt_kv_walk_begin(&plan, BT_KV_SRC, ids, 0, n);
  *     while (bt_kv_walk_next(&walk, &piece)) {
- *         bt_kvt_post(xfer, pool + piece.pool, piece.window, piece.bytes);
+ *         bt_kvt_post(xfer, pool + piece.pool, piece.region, piece.bytes);
  *     }
  *
  * @param [in] plan  Plan of this pair of ranks; outlives the walk.
  * @param [in] end   End whose pool is walked.
- * @param [in] ids   [n] block ids of that pool, in the order of the window:
+ * @param [in] ids   [n] block ids of that pool, in the order of the region:
  *                   block i of the sender becomes block i of the receiver.
  *                   Outlive the walk.
  */
@@ -192,11 +192,11 @@ static inline void bt_kv_walk_clip(bt_kv_walk_t *walk, uint64_t begin,
 
 /**
  * Adapts a walk to one of several layer groups, which share block table, pages
- * and receive window (kv_groups.h). Call before the first step.
+ * and receive region (kv_groups.h). Call before the first step.
  * @param [in] step        block i is ids[i * step]
  * @param [in] page_bytes  page size of the walked pool; at least the group's
  *                         block
- * @param [in] base        offset in the receive window of the group's first
+ * @param [in] base        offset in the receive region of the group's first
  *                         block, bytes
  */
 static inline void bt_kv_walk_among(bt_kv_walk_t *walk, uint32_t step,
@@ -214,7 +214,7 @@ static inline void bt_kv_walk_among(bt_kv_walk_t *walk, uint32_t step,
  *
  * @return false at the end of the walk; at once when the plan has no moves.
  *     There are at most (n - first) * n_moves pieces, in the order of the
- *     window, and without gaps in it unless bt_kv_walk_clip() was called.
+ *     region, and without gaps in it unless bt_kv_walk_clip() was called.
  */
 bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p);
 
@@ -226,7 +226,7 @@ bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p);
  *     this rank, 1 x 1      rank 0 ── heads 0, 1 ──▶ rank 0 of 2 x 1
  *     (BT_KV_SRC)              └───── heads 2, 3 ──▶ rank 1
  *
- * A transfer of a sequence uses, for each pair, one receive window in the
+ * A transfer of a sequence uses, for each pair, one receive region in the
  * receiver's pool and one kvt transfer into it. Between two instances of one
  * rank each there is one pair, and the plan of a group is a single move: a
  * whole block.
@@ -234,7 +234,7 @@ bool bt_kv_walk_next(bt_kv_walk_t *walk, bt_kv_piece_t *piece_p);
  * For a sequence of n tokens of which the receiver has the first spans, a pair
  * moves the spans that each group needs (kv_groups.h), group after group:
  *
- *     window   [ group 0: spans 2 … 7 ][ group 1, windowed: spans 5 … 7 ]
+ *     region   [ group 0: spans 2 … 7 ][ group 1, windowed: spans 5 … 7 ]
  *
  * Both ends know the groups, n and the cached spans, so both compute one layout
  * without exchanging it.
@@ -292,11 +292,11 @@ typedef struct bt_kv_handover {
     uint32_t n_cached; /**< leading spans that the receiver has in all groups */
 } bt_kv_handover_t;
 
-/** Returns the size in bytes of the receive window of a transfer. */
+/** Returns the size in bytes of the receive region of a transfer. */
 uint64_t bt_kv_handover_bytes(const bt_kv_handover_t *handover);
 
 /**
- * Begins a walk through one group's part of the receive window, limited to the
+ * Begins a walk through one group's part of the receive region, limited to the
  * spans [first, until). Spans that the transfer does not move are left out.
  *
  * @param [in] end    End whose pool and block table are walked.

@@ -29,8 +29,8 @@
  *     bt_token_t        array: id, attempt, index, token id, finish
  *     bt_token_score_t  array: token, bin of a score: its log-prob, then id and
  *                       log-prob of each alternative; float 64, little endian
- *     ranks, windows    array of arrays of their fields (bt_wire_rank_t,
- *                       bt_wire_window_t), behind the other fields. The blob of
+ *     ranks, regions    array of arrays of their fields (bt_wire_rank_t,
+ *                       bt_wire_region_t), behind the other fields. The blob of
  *                       a list of one travels in the field that existed before
  *                       there were lists, and is empty in the list; with
  *                       several items that older field is empty. So a peer
@@ -86,8 +86,8 @@
 /** Number of end ids in the sampling array itself, as in protocol 2. */
 #define BT_WIRE_FIRST_END_IDS 8
 #define BT_WIRE_MAX_ROWS      (1u << 18) /**< bytes in one ROWS message */
-/** Most windows of one grant: one for each pair of ranks. */
-#define BT_WIRE_MAX_WINDOWS (BT_WIRE_MAX_RANKS * BT_WIRE_MAX_RANKS)
+/** Most regions of one grant: one for each pair of ranks. */
+#define BT_WIRE_MAX_REGIONS (BT_WIRE_MAX_RANKS * BT_WIRE_MAX_RANKS)
 
 typedef enum bt_msg_type {
     BT_MSG_HELLO = 1,
@@ -228,24 +228,24 @@ typedef struct bt_msg_request {
     uint32_t itl_ms;
 } bt_msg_request_t;
 
-/** Receive window: where one rank of P may write into the pool of one rank
+/** Receive region: where one rank of P may write into the pool of one rank
  *  of D. */
-typedef struct bt_wire_window {
+typedef struct bt_wire_region {
     uint32_t to, from;   /**< ranks of D and of P */
-    const uint8_t *blob; /**< kvtransfer window descriptor */
+    const uint8_t *blob; /**< kvtransfer region descriptor */
     uint32_t blob_bytes; /**< at least 1 */
-} bt_wire_window_t;
+} bt_wire_region_t;
 
-/** Grant of D: where the KV may be written. The router forwards windows
+/** Grant of D: where the KV may be written. The router forwards regions
  *  unread. */
 typedef struct bt_msg_grant {
     bt_req_key_t key;
     uint64_t instance; /**< instance of the decode worker */
     uint32_t n_cached; /**< leading tokens that D already holds */
-    /** Receive windows, one for each pair of ranks that have heads and
+    /** Receive regions, one for each pair of ranks that have heads and
      *  layers in common. */
-    const bt_wire_window_t *windows;
-    uint32_t n_windows;
+    const bt_wire_region_t *regions;
+    uint32_t n_regions;
 } bt_msg_grant_t;
 
 typedef struct bt_msg_cancel {
@@ -520,9 +520,9 @@ void bt_wire_range_print(bt_wire_range_t range, char out[BT_WIRE_RANGE_BYTES]);
 BT_MUST_CHECK bt_status_t bt_wire_ranks_copy(const bt_wire_rank_t *ranks,
                                              uint32_t n,
                                              bt_wire_rank_t **copy_p);
-BT_MUST_CHECK bt_status_t bt_wire_windows_copy(const bt_wire_window_t *windows,
+BT_MUST_CHECK bt_status_t bt_wire_regions_copy(const bt_wire_region_t *regions,
                                                uint32_t n,
-                                               bt_wire_window_t **copy_p);
+                                               bt_wire_region_t **copy_p);
 
 /**
  * Appends the encoding of @a msg; errors stick in @a out: besides its own ones

@@ -45,8 +45,8 @@
     LISTED(k, type, ranks, n_ranks, BT_WIRE_MAX_RANKS, &rank_list, \
            bt_wire_rank_t)
 #define WINDOWS(k)                                                     \
-    LISTED(k, bt_msg_grant_t, windows, n_windows, BT_WIRE_MAX_WINDOWS, \
-           &window_list, bt_wire_window_t)
+    LISTED(k, bt_msg_grant_t, regions, n_regions, BT_WIRE_MAX_REGIONS, \
+           &window_list, bt_wire_region_t)
 #define KEY(type) OF(FIELD_U64, type, key.id), U32(type, key.attempt, 0, ANY)
 
 /* Number of fields of each list in its first version: those are required.
@@ -63,9 +63,9 @@ static const field_t rank_fields[] = {
 static const field_list_t rank_list = LIST(rank_fields, 2);
 
 static const field_t window_fields[] = {
-    U32(bt_wire_window_t, to, 0, BT_WIRE_MAX_RANKS - 1),
-    U32(bt_wire_window_t, from, 0, BT_WIRE_MAX_RANKS - 1),
-    COUNTED(FIELD_BLOB, bt_wire_window_t, blob, blob_bytes, 0,
+    U32(bt_wire_region_t, to, 0, BT_WIRE_MAX_RANKS - 1),
+    U32(bt_wire_region_t, from, 0, BT_WIRE_MAX_RANKS - 1),
+    COUNTED(FIELD_BLOB, bt_wire_region_t, blob, blob_bytes, 0,
             BT_WIRE_MAX_BLOB),
 };
 static const field_list_t window_list = LIST(window_fields, 3);

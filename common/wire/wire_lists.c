@@ -42,14 +42,14 @@ bt_status_t bt_wire_ranks_copy(const bt_wire_rank_t *ranks, uint32_t n,
     return BT_OK;
 }
 
-bt_status_t bt_wire_windows_copy(const bt_wire_window_t *windows, uint32_t n,
-                                 bt_wire_window_t **copy_p)
+bt_status_t bt_wire_regions_copy(const bt_wire_region_t *regions, uint32_t n,
+                                 bt_wire_region_t **copy_p)
 {
-    size_t bytes = n * sizeof(*windows);
-    bt_wire_window_t *copy = NULL;
+    size_t bytes = n * sizeof(*regions);
+    bt_wire_region_t *copy = NULL;
 
     for (uint32_t i = 0; i < n; i++) {
-        bytes += windows[i].blob_bytes;
+        bytes += regions[i].blob_bytes;
     }
     if (n > 0) {
         uint8_t *end;
@@ -60,8 +60,8 @@ bt_status_t bt_wire_windows_copy(const bt_wire_window_t *windows, uint32_t n,
         }
         end = (uint8_t *)(copy + n);
         for (uint32_t i = 0; i < n; i++) {
-            copy[i] = windows[i];
-            copy[i].blob = put(&end, windows[i].blob, windows[i].blob_bytes);
+            copy[i] = regions[i];
+            copy[i].blob = put(&end, regions[i].blob, regions[i].blob_bytes);
         }
     }
     *copy_p = copy;

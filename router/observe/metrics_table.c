@@ -470,7 +470,7 @@ const bt_family_def_t bt_metrics_families[] = {
      SERIES(WORKER(KV_STAGE_WAITS))},
     {COUNTER, "baton_kv_unauthenticated_messages_total",
      "Unauthenticated traffic at the KV port of a worker, discarded: pieces "
-     "without the secret of their receive window, messages without proof, "
+     "without the secret of their receive region, messages without proof, "
      "connections that proved nothing",
      SERIES(WORKER(KV_FOREIGN_PIECES))},
     {COUNTER, "baton_worker_log_lines_dropped_total",

@@ -21,7 +21,7 @@
 #define US         22u
 #define THEM       11u
 #define POOL_BYTES 8192u
-#define N_WINDOWS  2
+#define N_REGIONS  2
 #define N_XFERS    4
 #define SUM_BYTES  8
 /* Of an export: record_runs, shared and handle. */
@@ -33,8 +33,8 @@ typedef struct session {
     bt_kvt_mem_net_t *net;
     bt_kvt_t *us, *them;
     bt_kvt_peer_t *peer;
-    bt_kvt_window_t *windows[N_WINDOWS]; /* NULL: closed and told */
-    bool result[N_WINDOWS], closing[N_WINDOWS];
+    bt_kvt_region_t *regions[N_REGIONS]; /* NULL: closed and told */
+    bool result[N_REGIONS], closing[N_REGIONS];
     bt_kvt_xfer_t *xfers[N_XFERS]; /* NULL: free */
     uint64_t now_ms;
     uint8_t blob[BT_KVT_MAX_EXPORT];
@@ -162,7 +162,7 @@ static void decode_all(const uint8_t *data, size_t size)
 
 /* ---- a process that is talked to ---- */
 
-static void window_open(session_t *s, size_t i, uint64_t id, uint64_t sender)
+static void region_open(session_t *s, size_t i, uint64_t id, uint64_t sender)
 {
     const bt_kvt_extent_t extents[] = {
         {.offset = 4096 * i, .bytes = 512},
@@ -170,9 +170,9 @@ static void window_open(session_t *s, size_t i, uint64_t id, uint64_t sender)
     uint8_t desc[BT_KVT_DESC_BYTES(2)];
     size_t bytes;
 
-    BT_ASSERT_ALWAYS(bt_kvt_window_open(s->us, id, 1, sender, extents, 2, NULL,
+    BT_ASSERT_ALWAYS(bt_kvt_region_open(s->us, id, 1, sender, extents, 2, NULL,
                                         desc, sizeof(desc), &bytes,
-                                        &s->windows[i]) == BT_OK);
+                                        &s->regions[i]) == BT_OK);
 }
 
 static void session_open(session_t *s)
@@ -197,26 +197,26 @@ static void session_open(session_t *s)
                      BT_OK);
     BT_ASSERT_ALWAYS(bt_kvt_import(s->us, s->blob, bytes, NULL, &s->peer) ==
                      BT_OK);
-    window_open(s, 0, 7, THEM);
-    window_open(s, 1, 8, 0);
+    region_open(s, 0, 7, THEM);
+    region_open(s, 1, 8, 0);
 }
 
-static size_t window_of(const session_t *s, const bt_kvt_event_t *event)
+static size_t region_of(const session_t *s, const bt_kvt_event_t *event)
 {
-    for (size_t i = 0; i < N_WINDOWS; i++) {
-        if (s->windows[i] == event->window) {
+    for (size_t i = 0; i < N_REGIONS; i++) {
+        if (s->regions[i] == event->region) {
             return i;
         }
     }
-    BT_ASSERT_ALWAYS(false && "an event of a window that is gone");
+    BT_ASSERT_ALWAYS(false && "an event of a region that is gone");
     return 0;
 }
 
-static void window_close(session_t *s, size_t i)
+static void region_close(session_t *s, size_t i)
 {
-    if ((s->windows[i] != NULL) && !s->closing[i]) {
+    if ((s->regions[i] != NULL) && !s->closing[i]) {
         s->closing[i] = true;
-        bt_kvt_window_close(s->windows[i]);
+        bt_kvt_region_close(s->regions[i]);
     }
 }
 
@@ -239,20 +239,20 @@ static void events_take(session_t *s)
 
     while (bt_kvt_poll(s->us, &event)) {
         switch (event.type) {
-        case BT_KVT_WINDOW_DONE:
-        case BT_KVT_WINDOW_FAILED:
-            i = window_of(s, &event);
+        case BT_KVT_REGION_DONE:
+        case BT_KVT_REGION_FAILED:
+            i = region_of(s, &event);
             BT_ASSERT_ALWAYS(!s->result[i] && !s->closing[i]);
             s->result[i] = true;
-            window_close(s, i);
+            region_close(s, i);
             break;
-        case BT_KVT_WINDOW_CLOSED:
-            i = window_of(s, &event);
+        case BT_KVT_REGION_CLOSED:
+            i = region_of(s, &event);
             BT_ASSERT_ALWAYS(s->closing[i]);
-            s->windows[i] = NULL;
+            s->regions[i] = NULL;
             break;
         case BT_KVT_QUARANTINE_STUCK:
-            BT_ASSERT_ALWAYS(s->closing[window_of(s, &event)]);
+            BT_ASSERT_ALWAYS(s->closing[region_of(s, &event)]);
             break;
         case BT_KVT_XFER_DONE:
             xfer_done(s, event.xfer);
@@ -284,7 +284,7 @@ static void give_desc(session_t *s, const uint8_t *data, size_t size)
         (bt_kvt_prep(s->peer, data, size, NULL, &s->xfers[i]) != BT_OK)) {
         return;
     }
-    bytes = bt_kvt_xfer_window_bytes(s->xfers[i]);
+    bytes = bt_kvt_xfer_region_bytes(s->xfers[i]);
     BT_ASSERT_ALWAYS((bytes > 0) && (bytes <= POOL_BYTES));
     BT_ASSERT_ALWAYS(bt_kvt_post(s->xfers[i], source, 0, bytes) == BT_OK);
     if (bytes % 2 == 0) {
@@ -294,7 +294,7 @@ static void give_desc(session_t *s, const uint8_t *data, size_t size)
 
 static void give_piece(session_t *s, const uint8_t *data, size_t size)
 {
-    bt_kvt_window_t *window = NULL;
+    bt_kvt_region_t *region = NULL;
     bt_kvt_piece_t piece;
     uint64_t bytes;
     uint8_t *dst;
@@ -303,10 +303,10 @@ static void give_piece(session_t *s, const uint8_t *data, size_t size)
         return;
     }
     bytes = piece.bytes;
-    dst = bt_kvt_window_take(s->us, data, size, bytes, &piece, &window);
+    dst = bt_kvt_region_take(s->us, data, size, bytes, &piece, &region);
     if (dst != NULL) {
         memset(dst, 0x11, bytes);
-        bt_kvt_window_landed(window, piece.offset, bytes, true);
+        bt_kvt_region_landed(region, piece.offset, bytes, true);
     }
 }
 
@@ -366,14 +366,14 @@ static void put_tag(const session_t *s, uint8_t *data, size_t size)
     put_sum(data, size);
 }
 
-/** Of a piece, the secret of the window that it is for. */
+/** Of a piece, the secret of the region that it is for. */
 static void put_secret(const session_t *s, uint8_t *data, size_t size)
 {
-    const bt_kvt_window_t *w = NULL;
+    const bt_kvt_region_t *w = NULL;
     bt_kvt_piece_t piece;
 
     if (bt_kvt_piece_decode(data, size, &piece) == BT_OK) {
-        w = bt_kvt_window_find(s->us, &piece.lease);
+        w = bt_kvt_region_find(s->us, &piece.lease);
     }
     if (w != NULL) {
         memcpy(piece.secret, w->secret, sizeof(piece.secret));
@@ -447,11 +447,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         at += n;
     }
-    for (size_t i = 0; i < N_WINDOWS; i++) {
-        window_close(s, i);
+    for (size_t i = 0; i < N_REGIONS; i++) {
+        region_close(s, i);
     }
     progress(s, 1);
-    /* Whoever may write to us has said so: the windows of others are free. */
+    /* Whoever may write to us has said so: the regions of others are free. */
     bt_kvt_peer_release(s->peer);
     progress(s, 1);
     bt_kvt_close(s->us);

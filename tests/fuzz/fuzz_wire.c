@@ -49,8 +49,8 @@ static void touch_message(const bt_msg_t *m)
         touch_sampling(&m->u.request.sampling);
         break;
     case BT_MSG_GRANT:
-        for (uint32_t i = 0; i < m->u.grant.n_windows; i++) {
-            touch(m->u.grant.windows[i].blob, m->u.grant.windows[i].blob_bytes);
+        for (uint32_t i = 0; i < m->u.grant.n_regions; i++) {
+            touch(m->u.grant.regions[i].blob, m->u.grant.regions[i].blob_bytes);
         }
         break;
     case BT_MSG_TOKENS:

@@ -59,7 +59,7 @@ typedef struct packet {
     bt_kvt_xfer_t *xfer; /* piece: completes at `from`; NULL: nobody waits */
     bt_kvt_slot_t *slot; /* ...with it */
     const uint8_t *src;  /* piece: the sender's memory, or data below */
-    bt_kvt_window_t *window;
+    bt_kvt_region_t *region;
     uint8_t *dst;
     bt_kvt_piece_t piece;
     size_t bytes;
@@ -189,7 +189,7 @@ static void pieces_withdraw(mem_node_t *from, const mem_node_t *to)
 
             if (p->from == from) {
                 if (node->kvt != NULL) {
-                    bt_kvt_window_landed(p->window, p->piece.offset,
+                    bt_kvt_region_landed(p->region, p->piece.offset,
                                          p->piece.bytes, false);
                 }
                 packet_end(p);
@@ -550,8 +550,8 @@ static uint64_t mem_copy(bt_kvt_link_t *link, const bt_hash_piece_t *pieces,
 
 static void piece_deliver(mem_node_t *node, packet_t *p)
 {
-    p->dst = bt_kvt_window_take(node->kvt, p->header, sizeof(p->header),
-                                p->bytes, &p->piece, &p->window);
+    p->dst = bt_kvt_region_take(node->kvt, p->header, sizeof(p->header),
+                                p->bytes, &p->piece, &p->region);
     if (p->dst == NULL) {
         packet_end(p);
         return;
@@ -631,7 +631,7 @@ static void landings_finish(mem_node_t *node)
         if (bt_kvt_stage_full(node->kvt)) {
             return;
         }
-        bt_kvt_window_put(p->window, p->dst, p->src, p->piece.offset,
+        bt_kvt_region_put(p->region, p->dst, p->src, p->piece.offset,
                           p->piece.bytes);
         packet_end(p);
     }

@@ -55,7 +55,7 @@
 __attribute__((unused)) static void prep(pair_t *pair, track_t *t)
 {
     assert_int_equal(pair_prep(pair, t), BT_OK);
-    assert_int_equal(bt_kvt_xfer_window_bytes(t->xfer), t->bytes);
+    assert_int_equal(bt_kvt_xfer_region_bytes(t->xfer), t->bytes);
 }
 
 __attribute__((unused)) static void post(track_t *t, uint64_t offset,
@@ -71,7 +71,7 @@ __attribute__((unused)) static void finish(track_t *t, const char *note)
 
 __attribute__((unused)) static bool over(const track_t *t)
 {
-    return (t->xfer == NULL) && (t->window == NULL);
+    return (t->xfer == NULL) && (t->region == NULL);
 }
 
 __attribute__((unused)) static bt_kvt_counters_t counters(const bt_kvt_t *kvt)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file pair.h
  *
- * A sender and a receiver in one process, with books on every window and
+ * A sender and a receiver in one process, with books on every region and
  * transfer, for the tests of kvtransfer. What must always hold is checked
- * here: each ends exactly once, and no window is accepted with bytes other
+ * here: each ends exactly once, and no region is accepted with bytes other
  * than those posted.
  */
 #ifndef BT_TESTS_UNIT_KVTRANSFER_PAIR_H
@@ -148,22 +148,22 @@ static const pair_kind_t pair_kinds[PAIR_N_KINDS] = {
 /** Slots of staged pools each way; 0: as it comes. */
 __attribute__((unused)) static uint32_t pair_n_slots;
 
-/* One window and the transfer into it. */
+/* One region and the transfer into it. */
 typedef struct track {
-    bt_kvt_window_t *window;
+    bt_kvt_region_t *region;
     bt_kvt_xfer_t *xfer;
     bt_kvt_extent_t extents[PAIR_MAX_EXTENTS];
     uint32_t n_extents;
     uint64_t bytes;
-    const uint8_t *source; /* bytes posted, by window offset */
+    const uint8_t *source; /* bytes posted, by region offset */
     const uint8_t *from;   /* the same for post(): of a device perhaps */
     uint8_t *desc;
     size_t desc_bytes;
     int done, failed, closed, stuck, xfer_done;
     bool closing;
     bool keep_open; /* do not close at the result */
-    bt_status_t window_status, xfer_status;
-    bt_kvt_event_t result; /* of the window */
+    bt_status_t region_status, xfer_status;
+    bt_kvt_event_t result; /* of the region */
     char note[64];
 } track_t;
 
@@ -183,7 +183,7 @@ typedef struct pair {
     bool still;       /* nothing happens for want of time: both are one thread,
                          and a busy machine may be slow to run it */
     int peers_lost, peers_up;
-    bool reuses;     /* windows share bytes: no canaries after they closed */
+    bool reuses;     /* regions share bytes: no canaries after they closed */
     track_t *tracks; /* owned */
     uint32_t n_tracks;
 } pair_t;
@@ -374,9 +374,9 @@ __attribute__((unused)) static void pair_close(pair_t *pair)
     pair_devices_close(pair);
 }
 
-/** Open a window of @a n extents of @a bytes each, @a stride apart. */
+/** Open a region of @a n extents of @a bytes each, @a stride apart. */
 __attribute__((unused)) static track_t *
-pair_window(pair_t *pair, uint64_t id, uint64_t sender, uint64_t first,
+pair_region(pair_t *pair, uint64_t id, uint64_t sender, uint64_t first,
             uint64_t bytes, uint64_t stride, uint32_t n)
 {
     track_t *t = &pair->tracks[pair->n_tracks++];
@@ -393,10 +393,10 @@ pair_window(pair_t *pair, uint64_t id, uint64_t sender, uint64_t first,
     t->from = pair->from + id % 64;
     t->desc = bt_calloc(1, BT_KVT_DESC_BYTES(n));
     assert_non_null(t->desc);
-    assert_int_equal(bt_kvt_window_open(pair->receiver, id, 1, sender,
+    assert_int_equal(bt_kvt_region_open(pair->receiver, id, 1, sender,
                                         t->extents, n, t, t->desc,
                                         BT_KVT_DESC_BYTES(n), &t->desc_bytes,
-                                        &t->window),
+                                        &t->region),
                      BT_OK);
     return t;
 }
@@ -428,7 +428,7 @@ __attribute__((unused)) static void pair_bytes_check(const pair_t *pair,
     }
 }
 
-/** From WINDOW_CLOSED on the bytes are the receiver's alone. */
+/** From REGION_CLOSED on the bytes are the receiver's alone. */
 static void pair_canary(const pair_t *pair, const track_t *t, bool check)
 {
     uint8_t *pool = pair_pool(pair, PAIR_RECEIVER);
@@ -441,7 +441,7 @@ static void pair_canary(const pair_t *pair, const track_t *t, bool check)
         }
         for (uint64_t k = 0; k < t->extents[i].bytes; k++) {
             if (bytes[k] != 0xa5) {
-                fail_msg("%s: written after the window closed",
+                fail_msg("%s: written after the region closed",
                          pair->kind->name);
             }
         }
@@ -453,7 +453,7 @@ static void pair_receiver_event(pair_t *pair, const bt_kvt_event_t *event)
     track_t *t = event->user;
 
     switch (event->type) {
-    case BT_KVT_WINDOW_DONE:
+    case BT_KVT_REGION_DONE:
         assert_int_equal(event->status, BT_OK);
         assert_int_equal(event->bytes, t->bytes);
         pair_bytes_check(pair, t);
@@ -461,14 +461,14 @@ static void pair_receiver_event(pair_t *pair, const bt_kvt_event_t *event)
         break;
     case BT_KVT_PEER_UP: /* both may send */
         return;
-    case BT_KVT_WINDOW_FAILED:
+    case BT_KVT_REGION_FAILED:
         assert_int_not_equal(event->status, BT_OK);
         t->failed++;
         break;
-    case BT_KVT_WINDOW_CLOSED:
+    case BT_KVT_REGION_CLOSED:
         assert_true(t->closing);
         t->closed++;
-        t->window = NULL;
+        t->region = NULL;
         pair_canary(pair, t, false);
         break;
     case BT_KVT_QUARANTINE_STUCK:
@@ -479,16 +479,16 @@ static void pair_receiver_event(pair_t *pair, const bt_kvt_event_t *event)
     }
     assert_true(t->done + t->failed <= 1);
     assert_true(t->closed <= 1);
-    if ((event->type == BT_KVT_WINDOW_DONE) ||
-        (event->type == BT_KVT_WINDOW_FAILED)) {
+    if ((event->type == BT_KVT_REGION_DONE) ||
+        (event->type == BT_KVT_REGION_FAILED)) {
         assert_false(t->closing);
-        t->window_status = event->status;
+        t->region_status = event->status;
         t->result = *event;
         snprintf(t->note, sizeof(t->note), "%.*s", (int)event->note_bytes,
                  (event->note == NULL) ? "" : (const char *)event->note);
         if (!t->keep_open) {
             t->closing = true;
-            bt_kvt_window_close(event->window);
+            bt_kvt_region_close(event->region);
         }
     }
 }
@@ -593,8 +593,8 @@ __attribute__((unused)) static void pair_assert_empty(const pair_t *pair)
 
     if (pair->receiver != NULL) {
         bt_kvt_counters(pair->receiver, &c);
-        assert_int_equal(c.windows_open, 0);
-        assert_int_equal(c.windows_quarantined, 0);
+        assert_int_equal(c.regions_open, 0);
+        assert_int_equal(c.regions_quarantined, 0);
         assert_int_equal(c.stage_slots, 0);
     }
     if (pair->sender != NULL) {

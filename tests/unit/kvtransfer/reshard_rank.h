@@ -4,10 +4,10 @@
  * A rank of an instance, as a process: the source of a sequence's KV or its
  * destination. Made-up KV (tests/unit/common/kv/made_up.h). The test orders:
  *
- *     test ── OPEN ──▶ destination ranks: a window for each source rank
+ *     test ── OPEN ──▶ destination ranks: a region for each source rank
  *          ◀─ grants ─
  *          ── SEND, grants ──▶ source ranks: post along the plan, finish
- *          ◀─ report ─ all, when their windows or transfers have ended
+ *          ◀─ report ─ all, when their regions or transfers have ended
  *
  * Orders and answers go through the pipes of process.h, as the structures lie
  * in memory: both ends are one program.
@@ -64,7 +64,7 @@ typedef enum wrong {
 
 typedef struct order {
     order_type_t type;
-    uint32_t seed; /* of the KV; window ids follow from it */
+    uint32_t seed; /* of the KV; region ids follow from it */
     bt_kv_shape_t whole;
     bt_kv_split_t from, to;
     uint32_t rank;
@@ -98,10 +98,10 @@ typedef struct report {
     uint32_t n_fds, n_maps;
 } report_t;
 
-/** One window or transfer of a rank. */
+/** One region or transfer of a rank. */
 typedef struct end {
     outcome_t outcome;
-    bt_kvt_window_t *window;
+    bt_kvt_region_t *region;
     bt_kvt_xfer_t *xfer;
     bool over; /* the handle is gone */
     bt_kv_reshard_t plan;
@@ -203,7 +203,7 @@ static void pool_lay(const rank_t *rank, const uint32_t *ids, uint8_t canary,
 
 /* ---- the destination ---- */
 
-static void window_open(rank_t *rank, uint32_t source, end_t *end)
+static void region_open(rank_t *rank, uint32_t source, end_t *end)
 {
     const wrong_t wrong = rank->order.wrong;
     uint32_t ids[N_BLOCKS];
@@ -231,18 +231,18 @@ static void window_open(rank_t *rank, uint32_t source, end_t *end)
         end->extents[1] = first;
     }
     end->outcome.n_ranges = n;
-    RANK_MUST(bt_kvt_window_open(
+    RANK_MUST(bt_kvt_region_open(
                   rank->kvt, (uint64_t)rank->order.seed * MAX_RANKS + source, 1,
                   rank->order.instances[source], end->extents, n, end,
                   grant.desc, sizeof(grant.desc), &desc_bytes,
-                  &end->window) == BT_OK);
+                  &end->region) == BT_OK);
     grant.n_extents = n;
     grant.desc_bytes = desc_bytes;
     grant.rank = source;
     put(CHILD_OUT, &grant, sizeof(grant));
 }
 
-static void windows_open(rank_t *rank)
+static void regions_open(rank_t *rank)
 {
     const uint32_t n_sources = rank->order.from.tp * rank->order.from.pp;
     end_t *ends[MAX_RANKS];
@@ -254,12 +254,12 @@ static void windows_open(rank_t *rank)
     put(CHILD_OUT, &rank->n_ends, sizeof(rank->n_ends));
     for (uint32_t s = 0; s < n_sources; s++) {
         if (ends[s] != NULL) {
-            window_open(rank, s, ends[s]);
+            region_open(rank, s, ends[s]);
         }
     }
 }
 
-/** Bytes of the pool that are not what they must be. What a window that failed
+/** Bytes of the pool that are not what they must be. What a region that failed
  *  has left in its own extents may be anything. */
 static uint64_t pool_wrong(const rank_t *rank)
 {
@@ -287,7 +287,7 @@ static uint64_t pool_wrong(const rank_t *rank)
 
 /* ---- the source ---- */
 
-/** Post along the plan until @a limit bytes of the window. */
+/** Post along the plan until @a limit bytes of the region. */
 static void post_until(rank_t *rank, end_t *end, uint64_t limit)
 {
     while (!end->over && (end->posted < limit)) {
@@ -300,10 +300,10 @@ static void post_until(rank_t *rank, end_t *end, uint64_t limit)
         bytes = limit - end->posted;
         bytes = (piece->bytes < bytes) ? piece->bytes : bytes;
         /* Refused once the transfer has ended: the event tells. */
-        (void)!bt_kvt_post(end->xfer, rank->pool + piece->pool, piece->window,
+        (void)!bt_kvt_post(end->xfer, rank->pool + piece->pool, piece->region,
                            bytes);
         piece->pool += bytes;
-        piece->window += bytes;
+        piece->region += bytes;
         piece->bytes -= bytes;
         end->posted += bytes;
         end->outcome.n_ranges++;
@@ -352,7 +352,7 @@ static void transfer_begin(rank_t *rank, const grant_t *grant)
     RANK_MUST(rank->peers[grant->rank] != NULL);
     RANK_MUST(bt_kvt_prep(rank->peers[grant->rank], grant->desc,
                           grant->desc_bytes, end, &end->xfer) == BT_OK);
-    RANK_MUST(bt_kvt_xfer_window_bytes(end->xfer) ==
+    RANK_MUST(bt_kvt_xfer_region_bytes(end->xfer) ==
               N_BLOCKS * end->plan.bytes);
     if (rank->order.by_layers) {
         layers_post(rank, end);
@@ -440,7 +440,7 @@ static void rank_order(rank_t *rank)
         break;
     case ORDER_OPEN:
         rank_begin(rank, &order);
-        windows_open(rank);
+        regions_open(rank);
         rank->state = RANK_RUNS;
         break;
     case ORDER_SEND:
@@ -466,14 +466,14 @@ static void rank_event(const bt_kvt_event_t *event)
     bt_kvt_peer_t **peer_p = event->user;
 
     switch (event->type) {
-    case BT_KVT_WINDOW_DONE:
-    case BT_KVT_WINDOW_FAILED:
+    case BT_KVT_REGION_DONE:
+    case BT_KVT_REGION_FAILED:
         end->outcome.status = event->status;
         end->outcome.bytes = event->bytes;
         end->outcome.n_records = event->n_descriptors;
-        bt_kvt_window_close(event->window);
+        bt_kvt_region_close(event->region);
         break;
-    case BT_KVT_WINDOW_CLOSED:
+    case BT_KVT_REGION_CLOSED:
         end->over = true;
         break;
     case BT_KVT_XFER_DONE:

@@ -24,12 +24,12 @@ open_with(pair_t *pair, uint32_t number, size_t pool_bytes, uint32_t n_slots)
     pair_import(pair);
 }
 
-/** A window of @a bytes (with id, no more than the pool) and a transfer with
+/** A region of @a bytes (with id, no more than the pool) and a transfer with
  *  all of it posted. */
 __attribute__((unused)) static track_t *begin(pair_t *pair, uint64_t id,
                                               uint64_t first, uint64_t bytes)
 {
-    track_t *t = pair_window(pair, id, PAIR_SENDER, first, bytes, bytes, 1);
+    track_t *t = pair_region(pair, id, PAIR_SENDER, first, bytes, bytes, 1);
 
     assert_true(id % 64 + bytes <= pair->pool_bytes);
     prep(pair, t);
@@ -37,10 +37,10 @@ __attribute__((unused)) static track_t *begin(pair_t *pair, uint64_t id,
     return t;
 }
 
-__attribute__((unused)) static void close_window(track_t *t)
+__attribute__((unused)) static void close_region(track_t *t)
 {
     t->closing = true;
-    bt_kvt_window_close(t->window);
+    bt_kvt_region_close(t->region);
 }
 
 #endif

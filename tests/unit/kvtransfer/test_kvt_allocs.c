@@ -9,7 +9,7 @@
 #define N_COUNTED 24u
 #define SLOT      8192u
 
-static track_t *window_open(pair_t *pair, track_t *t)
+static track_t *region_open(pair_t *pair, track_t *t)
 {
     const uint64_t id = 1 + (uint64_t)(t - pair->tracks);
 
@@ -21,17 +21,17 @@ static track_t *window_open(pair_t *pair, track_t *t)
     t->bytes = N_EXTENTS * SLOT;
     t->source = pair->source + id % 64;
     t->from = t->source;
-    assert_int_equal(bt_kvt_window_open(pair->receiver, id, 1, PAIR_SENDER,
+    assert_int_equal(bt_kvt_region_open(pair->receiver, id, 1, PAIR_SENDER,
                                         t->extents, N_EXTENTS, t, t->desc,
                                         BT_KVT_DESC_BYTES(N_EXTENTS),
-                                        &t->desc_bytes, &t->window),
+                                        &t->desc_bytes, &t->region),
                      BT_OK);
     return t;
 }
 
 static void transfer(pair_t *pair, track_t *t)
 {
-    window_open(pair, t);
+    region_open(pair, t);
     assert_int_equal(pair_prep(pair, t), BT_OK);
     for (uint32_t i = 0; i < N_EXTENTS; i++) {
         assert_int_equal(pair_post(t, i * SLOT, SLOT), BT_OK);

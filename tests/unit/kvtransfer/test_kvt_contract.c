@@ -26,7 +26,7 @@ static void scattered_blocks_arrive_whole(const pair_kind_t *kind)
     pair_open(&pair, kind, 48 * BLOCK_BYTES);
     pair_import(&pair);
     assert_string_equal(bt_kvt_peer_path(pair.peer), kind->peer_path);
-    t = pair_window(&pair, 7, PAIR_SENDER, 0, BLOCK_BYTES, 2 * BLOCK_BYTES, 24);
+    t = pair_region(&pair, 7, PAIR_SENDER, 0, BLOCK_BYTES, 2 * BLOCK_BYTES, 24);
     prep(&pair, t);
     for (uint32_t i = 0; i < 24; i += 3) { /* three blocks in a piece */
         post(t, i * BLOCK_BYTES, 3 * BLOCK_BYTES);
@@ -61,7 +61,7 @@ static uint32_t move_small_pieces(const pair_kind_t *kind, uint32_t n_runs,
 
     pair_open(&pair, kind, MIB * 2);
     pair_import(&pair);
-    t = pair_window(&pair, 7, PAIR_SENDER, 0, 8192, stride, 96);
+    t = pair_region(&pair, 7, PAIR_SENDER, 0, 8192, stride, 96);
     prep(&pair, t);
     t->xfer->link->max_record_runs = n_runs;
     for (uint64_t at = 0; at < 96 * 8192; at += 8192) {
@@ -109,7 +109,7 @@ static void pieces_of_any_size_arrive(const pair_kind_t *kind)
     }
     pair_open(&pair, kind, 20 * MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 1, PAIR_SENDER, 13, total, 0, 1);
+    t = pair_region(&pair, 1, PAIR_SENDER, 13, total, 0, 1);
     prep(&pair, t);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         post(t, at, sizes[i]);
@@ -125,7 +125,7 @@ static void pieces_of_any_size_arrive(const pair_kind_t *kind)
 }
 EACH_KIND(pieces_of_any_size_arrive)
 
-static void a_thousand_windows_leave_nothing(const pair_kind_t *kind)
+static void a_thousand_regions_leave_nothing(const pair_kind_t *kind)
 {
     pair_t pair;
     unsigned fds;
@@ -135,7 +135,7 @@ static void a_thousand_windows_leave_nothing(const pair_kind_t *kind)
     pair_import(&pair);
     fds = 0;
     for (uint32_t i = 0; i < 1000; i++) {
-        track_t *t = pair_window(&pair, 1 + i, PAIR_SENDER, (i % 8) * 65536,
+        track_t *t = pair_region(&pair, 1 + i, PAIR_SENDER, (i % 8) * 65536,
                                  512, 1024, 16);
 
         prep(&pair, t);
@@ -144,7 +144,7 @@ static void a_thousand_windows_leave_nothing(const pair_kind_t *kind)
             bt_kvt_cancel(t->xfer);
         } else if (i % 10 == 7) {
             t->closing = true;
-            bt_kvt_window_close(t->window);
+            bt_kvt_region_close(t->region);
         } else {
             finish(t, "x");
         }
@@ -158,7 +158,7 @@ static void a_thousand_windows_leave_nothing(const pair_kind_t *kind)
             fds = n_open_fds();
         }
     }
-    PAIR_UNTIL(&pair, counters(pair.receiver).windows_open == 0);
+    PAIR_UNTIL(&pair, counters(pair.receiver).regions_open == 0);
     assert_int_equal(n_open_fds(), fds);
     pair_assert_empty(&pair);
     for (uint32_t i = 0; i < 1000; i++) {
@@ -172,19 +172,19 @@ static void a_thousand_windows_leave_nothing(const pair_kind_t *kind)
     }
     pair_close(&pair);
 }
-EACH_KIND(a_thousand_windows_leave_nothing)
+EACH_KIND(a_thousand_regions_leave_nothing)
 
 static void both_may_send_at_once(const pair_kind_t *kind)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];
     bt_kvt_extent_t extent = {.offset = 4 * MIB, .bytes = 2 * MIB};
     uint8_t desc[BT_KVT_DESC_BYTES(1)];
-    bt_kvt_window_t *window = NULL;
+    bt_kvt_region_t *region = NULL;
     bt_kvt_peer_t *back = NULL;
     bt_kvt_xfer_t *xfer = NULL;
     bt_kvt_event_t event;
     size_t bytes = 0;
-    int window_done = 0;
+    int region_done = 0;
     int xfer_done = 0;
     pair_t pair;
     track_t *t;
@@ -196,11 +196,11 @@ static void both_may_send_at_once(const pair_kind_t *kind)
     pair_at(&pair, PAIR_RECEIVER);
     assert_int_equal(bt_kvt_import(pair.receiver, blob, bytes, NULL, &back),
                      BT_OK);
-    t = pair_window(&pair, 2, PAIR_SENDER, 0, MIB, MIB, 3);
+    t = pair_region(&pair, 2, PAIR_SENDER, 0, MIB, MIB, 3);
     prep(&pair, t);
-    assert_int_equal(bt_kvt_window_open(pair.sender, 9, 4, PAIR_RECEIVER,
+    assert_int_equal(bt_kvt_region_open(pair.sender, 9, 4, PAIR_RECEIVER,
                                         &extent, 1, NULL, desc, sizeof(desc),
-                                        &bytes, &window),
+                                        &bytes, &region),
                      BT_OK);
     assert_int_equal(bt_kvt_prep(back, desc, bytes, NULL, &xfer), BT_OK);
     post(t, 0, t->bytes);
@@ -214,7 +214,7 @@ static void both_may_send_at_once(const pair_kind_t *kind)
     assert_int_equal(bt_kvt_finish(xfer, NULL, 0), BT_OK);
     finish(t, "");
 
-    for (int i = 0; (i < 2000000) && (!window_done || !xfer_done || !over(t));
+    for (int i = 0; (i < 2000000) && (!region_done || !xfer_done || !over(t));
          i++) {
         pair.now_ms++;
         pair.now_ms = pair_clock_ms(&pair);
@@ -223,9 +223,9 @@ static void both_may_send_at_once(const pair_kind_t *kind)
         pair_at(&pair, PAIR_RECEIVER);
         (void)bt_kvt_progress(pair.receiver, pair.now_ms, PAIR_BUDGET);
         while (bt_kvt_poll(pair.sender, &event)) {
-            if (event.window != NULL) {
+            if (event.region != NULL) {
                 assert_int_equal(event.status, BT_OK);
-                window_done += event.type == BT_KVT_WINDOW_DONE;
+                region_done += event.type == BT_KVT_REGION_DONE;
             } else {
                 pair_sender_event(&pair, &event);
             }
@@ -240,12 +240,12 @@ static void both_may_send_at_once(const pair_kind_t *kind)
             }
         }
     }
-    assert_int_equal(window_done, 1);
+    assert_int_equal(region_done, 1);
     assert_int_equal(xfer_done, 1);
     assert_int_equal(t->done, 1);
     assert_memory_equal(pair_pool(&pair, PAIR_SENDER) + 4 * MIB, pair.source,
                         2 * MIB);
-    bt_kvt_window_close(window);
+    bt_kvt_region_close(region);
     bt_kvt_peer_release(back);
     pair_close(&pair);
 }
@@ -260,7 +260,7 @@ static void progress_keeps_to_its_budget(const pair_kind_t *kind)
 
     pair_open(&pair, kind, 16 * MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 2, PAIR_SENDER, 0, 12 * MIB, 0, 1);
+    t = pair_region(&pair, 2, PAIR_SENDER, 0, 12 * MIB, 0, 1);
     prep(&pair, t);
     post(t, 0, t->bytes);
     for (int i = 0; (i < 1000000) && (before < t->bytes); i++) {
@@ -297,7 +297,7 @@ static void sleeping_on_the_descriptor_misses_nothing(const pair_kind_t *kind)
 
     pair_open(&pair, kind, 8 * MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 2, PAIR_SENDER, 0, MIB, 2 * MIB, 4);
+    t = pair_region(&pair, 2, PAIR_SENDER, 0, MIB, 2 * MIB, 4);
     prep(&pair, t);
     post(t, 0, t->bytes);
     finish(t, "");
@@ -327,7 +327,7 @@ int main(int argc, char **argv)
         TEST_EACH(scattered_blocks_arrive_whole),
         TEST_EACH(small_pieces_are_one_record),
         TEST_EACH(pieces_of_any_size_arrive),
-        TEST_EACH(a_thousand_windows_leave_nothing),
+        TEST_EACH(a_thousand_regions_leave_nothing),
         TEST_EACH(both_may_send_at_once),
         TEST_EACH(progress_keeps_to_its_budget),
         TEST_EACH(sleeping_on_the_descriptor_misses_nothing),

@@ -102,20 +102,20 @@ static bt_kvt_config_t config_of(const bt_kvt_transport_t *transport,
 
 typedef struct outcome {
     int done, failed, closed, xfer_done;
-    bt_status_t window_status, xfer_status;
+    bt_status_t region_status, xfer_status;
 } outcome_t;
 
 static void take(outcome_t *o, const bt_kvt_event_t *event)
 {
     switch (event->type) {
-    case BT_KVT_WINDOW_DONE:
-    case BT_KVT_WINDOW_FAILED:
-        o->done += event->type == BT_KVT_WINDOW_DONE;
-        o->failed += event->type == BT_KVT_WINDOW_FAILED;
-        o->window_status = event->status;
-        bt_kvt_window_close(event->window);
+    case BT_KVT_REGION_DONE:
+    case BT_KVT_REGION_FAILED:
+        o->done += event->type == BT_KVT_REGION_DONE;
+        o->failed += event->type == BT_KVT_REGION_FAILED;
+        o->region_status = event->status;
+        bt_kvt_region_close(event->region);
         break;
-    case BT_KVT_WINDOW_CLOSED:
+    case BT_KVT_REGION_CLOSED:
         o->closed++;
         break;
     case BT_KVT_XFER_DONE:
@@ -139,7 +139,7 @@ static outcome_t transfer(device_t *from, device_t *to)
     uint8_t desc[BT_KVT_DESC_BYTES(2)];
     bt_kvt_mem_net_t *net = NULL;
     bt_kvt_t *kvts[2] = {NULL, NULL};
-    bt_kvt_window_t *window = NULL;
+    bt_kvt_region_t *region = NULL;
     bt_kvt_peer_t *peer = NULL;
     bt_kvt_xfer_t *xfer = NULL;
     outcome_t o = {0};
@@ -164,8 +164,8 @@ static outcome_t transfer(device_t *from, device_t *to)
     assert_int_equal(bt_kvt_export(kvts[1], blob, sizeof(blob), &bytes), BT_OK);
     assert_int_equal(bt_kvt_import(kvts[0], blob, bytes, NULL, &peer), BT_OK);
     assert_string_equal(bt_kvt_peer_path(peer), "network");
-    assert_int_equal(bt_kvt_window_open(kvts[1], 1, 1, SENDER, extents, 2, NULL,
-                                        desc, sizeof(desc), &bytes, &window),
+    assert_int_equal(bt_kvt_region_open(kvts[1], 1, 1, SENDER, extents, 2, NULL,
+                                        desc, sizeof(desc), &bytes, &region),
                      BT_OK);
     assert_int_equal(bt_kvt_prep(peer, desc, bytes, NULL, &xfer), BT_OK);
     assert_int_equal(bt_kvt_post(xfer, source, 0, 3u << 20), BT_OK);
@@ -215,7 +215,7 @@ static void cpu_never_touches_a_device_pool(void **state)
     }
 }
 
-static void failed_copy_at_the_receiver_fails_the_window(void **state)
+static void failed_copy_at_the_receiver_fails_the_region(void **state)
 {
     device_t d;
     outcome_t o;
@@ -227,7 +227,7 @@ static void failed_copy_at_the_receiver_fails_the_window(void **state)
         d.fail_at = nth;
         o = transfer(NULL, &d);
         assert_int_equal(o.failed, 1);
-        assert_int_equal(o.window_status, BT_ERR_DEVICE);
+        assert_int_equal(o.region_status, BT_ERR_DEVICE);
         assert_int_equal(o.xfer_status, BT_ERR_DEVICE);
         device_close(&d);
     }
@@ -244,7 +244,7 @@ static void failed_copy_at_the_sender_ends_the_transfer(void **state)
         d.fail_at = nth;
         o = transfer(&d, NULL);
         assert_int_equal(o.xfer_status, BT_ERR_DEVICE);
-        assert_int_equal(o.window_status, BT_ERR_CANCELED);
+        assert_int_equal(o.region_status, BT_ERR_CANCELED);
         device_close(&d);
     }
 }
@@ -308,7 +308,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(cpu_never_touches_a_device_pool),
-        BT_TEST(failed_copy_at_the_receiver_fails_the_window),
+        BT_TEST(failed_copy_at_the_receiver_fails_the_region),
         BT_TEST(failed_copy_at_the_sender_ends_the_transfer),
         BT_TEST(impossible_device_options_are_refused),
         BT_TEST(memory_unknown_to_ucx_is_refused),

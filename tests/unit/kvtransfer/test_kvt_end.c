@@ -15,7 +15,7 @@ static void cancel_at_any_moment_ends_both_sides(const pair_kind_t *kind)
     pair.reuses = true;
     pair_import(&pair);
     for (uint32_t moment = 0; moment < MOMENTS; moment++) {
-        track_t *t = pair_window(&pair, 100 + moment, PAIR_SENDER, 0, 524288,
+        track_t *t = pair_region(&pair, 100 + moment, PAIR_SENDER, 0, 524288,
                                  1048576, 8);
 
         prep(&pair, t);
@@ -34,7 +34,7 @@ static void cancel_at_any_moment_ends_both_sides(const pair_kind_t *kind)
         PAIR_UNTIL(&pair, over(t));
         assert_int_equal(t->done + t->failed, 1);
         if (t->xfer_status == BT_ERR_CANCELED) {
-            assert_true(t->done || (t->window_status == BT_ERR_CANCELED));
+            assert_true(t->done || (t->region_status == BT_ERR_CANCELED));
             canceled++;
         } else {
             assert_int_equal(t->xfer_status, BT_OK);
@@ -55,7 +55,7 @@ static void revoke_at_any_moment_frees_the_bytes(const pair_kind_t *kind)
     pair_open(&pair, kind, MOMENTS * 1048576);
     pair_import(&pair);
     for (uint32_t moment = 0; moment < MOMENTS; moment++) {
-        track_t *t = pair_window(&pair, 100 + moment, PAIR_SENDER,
+        track_t *t = pair_region(&pair, 100 + moment, PAIR_SENDER,
                                  moment * 1048576, 65536, 131072, 8);
 
         prep(&pair, t);
@@ -68,9 +68,9 @@ static void revoke_at_any_moment_frees_the_bytes(const pair_kind_t *kind)
             }
             (void)pair_pump(&pair);
         }
-        if ((t->window != NULL) && !t->closing) {
+        if ((t->region != NULL) && !t->closing) {
             t->closing = true;
-            bt_kvt_window_close(t->window);
+            bt_kvt_region_close(t->region);
         }
         PAIR_UNTIL(&pair, t->closed);
         /* One that was never finished must not wait for ever. */
@@ -86,37 +86,37 @@ static void revoke_at_any_moment_frees_the_bytes(const pair_kind_t *kind)
 }
 EACH_KIND(revoke_at_any_moment_frees_the_bytes)
 
-static void a_sender_that_closes_fails_its_windows(const pair_kind_t *kind)
+static void a_sender_that_closes_fails_its_regions(const pair_kind_t *kind)
 {
     pair_t pair;
     track_t *t, *finished;
 
     pair_open(&pair, kind, 8 * MIB);
     pair_import(&pair);
-    finished = pair_window(&pair, 1, PAIR_SENDER, 0, 4096, 4096, 1);
+    finished = pair_region(&pair, 1, PAIR_SENDER, 0, 4096, 4096, 1);
     finished->keep_open = true;
     prep(&pair, finished);
     post(finished, 0, 4096);
     finish(finished, "");
     PAIR_UNTIL(&pair, finished->done && (finished->xfer == NULL));
 
-    t = pair_window(&pair, 2, PAIR_SENDER, MIB, MIB, 2 * MIB, 3);
+    t = pair_region(&pair, 2, PAIR_SENDER, MIB, MIB, 2 * MIB, 3);
     prep(&pair, t);
     post(t, 0, 2 * MIB);
     (void)pair_pump(&pair);
     bt_kvt_close(pair.sender);
     pair.sender = NULL;
     PAIR_UNTIL(&pair, t->closed);
-    assert_int_equal(t->window_status, BT_ERR_PEER_LOST);
+    assert_int_equal(t->region_status, BT_ERR_PEER_LOST);
     assert_int_equal(finished->done, 1); /* proven is proven */
     assert_int_equal(finished->failed, 0);
     finished->closing = true;
-    bt_kvt_window_close(finished->window);
+    bt_kvt_region_close(finished->region);
     PAIR_UNTIL(&pair, finished->closed);
     pair_assert_empty(&pair);
     pair_close(&pair);
 }
-EACH_KIND(a_sender_that_closes_fails_its_windows)
+EACH_KIND(a_sender_that_closes_fails_its_regions)
 
 static void a_receiver_that_closes_fails_the_transfers(const pair_kind_t *kind)
 {
@@ -125,7 +125,7 @@ static void a_receiver_that_closes_fails_the_transfers(const pair_kind_t *kind)
 
     pair_open(&pair, kind, 8 * MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 2, PAIR_SENDER, MIB, MIB, 2 * MIB, 3);
+    t = pair_region(&pair, 2, PAIR_SENDER, MIB, MIB, 2 * MIB, 3);
     prep(&pair, t);
     post(t, 0, 2 * MIB);
     (void)pair_pump(&pair);
@@ -149,7 +149,7 @@ static void releasing_a_peer_cancels_its_transfers(const pair_kind_t *kind)
 
     pair_open(&pair, kind, 8 * MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 2, PAIR_SENDER, MIB, MIB, 2 * MIB, 3);
+    t = pair_region(&pair, 2, PAIR_SENDER, MIB, MIB, 2 * MIB, 3);
     prep(&pair, t);
     post(t, 0, 2 * MIB);
     for (int i = 0; i < 20; i++) {
@@ -158,10 +158,10 @@ static void releasing_a_peer_cancels_its_transfers(const pair_kind_t *kind)
     bt_kvt_peer_release(pair.peer);
     PAIR_UNTIL(&pair, over(t));
     assert_int_equal(t->xfer_status, BT_ERR_CANCELED);
-    assert_int_equal(t->window_status, BT_ERR_CANCELED);
+    assert_int_equal(t->region_status, BT_ERR_CANCELED);
 
     pair_import(&pair); /* and again, over the same link */
-    t = pair_window(&pair, 3, PAIR_SENDER, 0, 4096, 4096, 1);
+    t = pair_region(&pair, 3, PAIR_SENDER, 0, 4096, 4096, 1);
     prep(&pair, t);
     post(t, 0, 4096);
     finish(t, "");
@@ -177,7 +177,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST_EACH(cancel_at_any_moment_ends_both_sides),
         TEST_EACH(revoke_at_any_moment_frees_the_bytes),
-        TEST_EACH(a_sender_that_closes_fails_its_windows),
+        TEST_EACH(a_sender_that_closes_fails_its_regions),
         TEST_EACH(a_receiver_that_closes_fails_the_transfers),
         TEST_EACH(releasing_a_peer_cancels_its_transfers),
     };

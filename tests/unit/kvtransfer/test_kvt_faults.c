@@ -34,11 +34,11 @@ static void act(pair_t *pair, track_t *t, uint32_t i, uint64_t round)
     (void)pair;
 }
 
-static void windows_open(pair_t *pair, uint32_t from, uint32_t to)
+static void regions_open(pair_t *pair, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
         /* 8 extents of 512 B, every second slot */
-        track_t *t = pair_window(pair, 100 + i, (i == 2) ? 0 : PAIR_SENDER,
+        track_t *t = pair_region(pair, 100 + i, (i == 2) ? 0 : PAIR_SENDER,
                                  i * 16384, 512, 1024, 8);
 
         (void)!pair_prep(pair, t); /* may be too late already */
@@ -53,9 +53,9 @@ static void owners_give_up(pair_t *pair)
         if ((t->xfer != NULL) && !t->xfer_done) {
             bt_kvt_cancel(t->xfer);
         }
-        if ((t->window != NULL) && !t->closing) {
+        if ((t->region != NULL) && !t->closing) {
             t->closing = true;
-            bt_kvt_window_close(t->window);
+            bt_kvt_region_close(t->region);
         }
     }
 }
@@ -83,19 +83,19 @@ static uint32_t scenario(const pair_kind_t *kind, uint32_t step,
     bt_kvt_mem_net_fault(pair.net, step, fault);
     start_ms = pair.now_ms;
     pair_import(&pair);
-    windows_open(&pair, 0, 2); /* before the hello is through */
+    regions_open(&pair, 0, 2); /* before the hello is through */
 
     for (uint64_t round = 0; pair.now_ms - start_ms < END_MS; round++) {
         if (round == 4) {
-            windows_open(&pair, 2, N_TRACKS);
+            regions_open(&pair, 2, N_TRACKS);
         }
         for (uint32_t i = 0; i < pair.n_tracks; i++) {
             act(&pair, &pair.tracks[i], i, round);
         }
-        if ((round == 9) && (pair.tracks[4].window != NULL) &&
+        if ((round == 9) && (pair.tracks[4].region != NULL) &&
             !pair.tracks[4].closing) {
             pair.tracks[4].closing = true; /* revoked half-way */
-            bt_kvt_window_close(pair.tracks[4].window);
+            bt_kvt_region_close(pair.tracks[4].region);
         }
         if (pair.now_ms - start_ms == LEASE_MS) {
             owners_give_up(&pair);
@@ -214,7 +214,7 @@ static void own_stall_does_not_count_as_peer_silence(void **state)
     (void)state;
     pair_open(&pair, &pair_kinds[PAIR_MEM_NETWORK], POOL_BYTES);
     pair_import(&pair);
-    t = pair_window(&pair, 1, PAIR_SENDER, 0, 512, 1024, 8);
+    t = pair_region(&pair, 1, PAIR_SENDER, 0, 512, 1024, 8);
     assert_int_equal(pair_prep(&pair, t), BT_OK);
     assert_int_equal(pair_post(t, 0, 1024), BT_OK);
     for (int i = 0; i < 20; i++) {
@@ -240,17 +240,17 @@ static void peer_death_frees_blocks_in_quarantine(void **state)
     (void)state;
     pair_open(&pair, &pair_kinds[PAIR_MEM_SHM], POOL_BYTES);
     pair_import(&pair);
-    t = pair_window(&pair, 1, PAIR_SENDER, 0, 512, 1024, 8);
+    t = pair_region(&pair, 1, PAIR_SENDER, 0, 512, 1024, 8);
     assert_int_equal(pair_prep(&pair, t), BT_OK);
     assert_int_equal(pair_post(t, 0, 1024), BT_OK);
-    PAIR_UNTIL(&pair, t->window->state == BT_KVT_WINDOW_IS_DIRECT);
+    PAIR_UNTIL(&pair, t->region->state == BT_KVT_REGION_IS_DIRECT);
     bt_kvt_link_lost(bt_kvt_link_find(pair.receiver, PAIR_SENDER), false,
                      "a test");
     for (int i = 0; i < 50; i++) {
         (void)pair_pump(&pair);
     }
     bt_kvt_counters(pair.receiver, &c);
-    assert_int_equal(c.windows_quarantined, 1);
+    assert_int_equal(c.regions_quarantined, 1);
     assert_int_equal(t->closed, 0);
 
     bt_kvt_mem_net_kill(pair.net, PAIR_SENDER);
@@ -258,7 +258,7 @@ static void peer_death_frees_blocks_in_quarantine(void **state)
         (void)pair_pump(&pair);
     }
     assert_int_equal(t->closed, 1);
-    assert_int_equal(t->window_status, BT_ERR_PEER_LOST);
+    assert_int_equal(t->region_status, BT_ERR_PEER_LOST);
     pair_close(&pair);
 }
 

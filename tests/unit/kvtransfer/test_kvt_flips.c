@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One bit of anything that is transferred is flipped, at random and thousands
- * of times: it must be refused each time, and no window may be reported done
+ * of times: it must be refused each time, and no region may be reported done
  * with it.
  *
  *   export, descriptor   on their way by the control plane
@@ -159,7 +159,7 @@ static void copied_flipped(void *user, uint8_t *bytes, size_t n)
     }
 }
 
-/* ---- one window ---- */
+/* ---- one region ---- */
 
 static void flips_open(pair_t *pair, const pair_kind_t *kind)
 {
@@ -193,9 +193,9 @@ static void give_up(pair_t *pair, track_t *t)
     if (t->xfer != NULL) {
         bt_kvt_cancel(t->xfer);
     }
-    if ((t->window != NULL) && !t->closing) {
+    if ((t->region != NULL) && !t->closing) {
         t->closing = true;
-        bt_kvt_window_close(t->window);
+        bt_kvt_region_close(t->region);
     }
     PAIR_UNTIL(pair, over(t));
 }
@@ -215,7 +215,7 @@ static uint64_t n_refused(const pair_t *pair, target_t target)
     }
 }
 
-/** A window's life; the flip may come in it. */
+/** A region's life; the flip may come in it. */
 static void live(pair_t *pair, track_t *t, life_t life)
 {
     const uint64_t before = n_refused(pair, flip.target);
@@ -227,7 +227,7 @@ static void live(pair_t *pair, track_t *t, life_t life)
     } else if (life == LIFE_REVOKED) {
         (void)pair_pump(pair);
         t->closing = true;
-        bt_kvt_window_close(t->window);
+        bt_kvt_region_close(t->region);
     } else {
         (void)pair_pump(pair);
         bt_kvt_cancel(t->xfer);
@@ -247,17 +247,17 @@ static void live(pair_t *pair, track_t *t, life_t life)
     give_up(pair, t);
 }
 
-static track_t *window(pair_t *pair)
+static track_t *region(pair_t *pair)
 {
     const bool large =
         (pair->kind->transport == &bt_kvt_transport_ucx) && (draw(4) == 0);
     const uint32_t bytes = large ? 65536 : 512;
 
-    return pair_window(pair, 1 + pair->n_tracks, PAIR_SENDER, 0, bytes,
+    return pair_region(pair, 1 + pair->n_tracks, PAIR_SENDER, 0, bytes,
                        2 * bytes, N_EXTENTS);
 }
 
-/** @return messages other than manifests in a new pair's window */
+/** @return messages other than manifests in a new pair's region */
 static uint32_t messages_of(const pair_kind_t *kind, life_t life)
 {
     pair_t pair;
@@ -268,7 +268,7 @@ static uint32_t messages_of(const pair_kind_t *kind, life_t life)
     flip.target = FLIP_DATA;
     flip.n_seen = 0;
     flips_open(&pair, kind);
-    t = window(&pair); /* before they know each other: BEGIN, too */
+    t = region(&pair); /* before they know each other: BEGIN, too */
     pair_import(&pair);
     prep(&pair, t);
     live(&pair, t, life);
@@ -312,7 +312,7 @@ static void desc_flipped(pair_t *pair, track_t *t)
 }
 
 /** One flip in @a pair, whose peer may be new. @return false: it did not come
- *  to it, the window was through before */
+ *  to it, the region was through before */
 static bool one_flip(pair_t *pair, target_t target, uint32_t n_messages)
 {
     const life_t life =
@@ -326,7 +326,7 @@ static bool one_flip(pair_t *pair, target_t target, uint32_t n_messages)
         export_flipped(pair);
         return true;
     }
-    t = window(pair);
+    t = region(pair);
     if (target == FLIP_DESC) {
         if (pair->peer == NULL) {
             pair_import(pair);
@@ -352,7 +352,7 @@ static bool one_flip(pair_t *pair, target_t target, uint32_t n_messages)
     assert_int_equal(n_refused(pair, target), before + 1);
     assert_true((target == FLIP_MESSAGE) || (t->done == 0));
     if ((target == FLIP_DATA) || (target == FLIP_LANDED)) {
-        assert_int_equal(t->window_status, BT_ERR_CORRUPT);
+        assert_int_equal(t->region_status, BT_ERR_CORRUPT);
         assert_int_equal(t->xfer_status, BT_ERR_CORRUPT);
     }
     return true;
@@ -362,7 +362,7 @@ static void a_flipped_bit_is_never_taken(const pair_kind_t *kind)
 {
     const uint32_t n = n_flips[kind - pair_kinds];
     const unsigned long warned = bt_log_count(BT_LOG_LEVEL_WARN);
-    /* To make a pair of UCX costs more than a window. */
+    /* To make a pair of UCX costs more than a region. */
     const uint32_t per_pair =
         (kind->transport == &bt_kvt_transport_mem) ? 1 : 40;
     uint32_t by_target[FLIP_N] = {0};

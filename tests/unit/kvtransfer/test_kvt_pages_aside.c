@@ -124,11 +124,11 @@ static void it_lasts_as_long_as_the_copying(const pair_kind_t *kind)
 
     pair_open(&pair, kind, 32 * MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 1, PAIR_SENDER, 0, 16 * MIB, 0, 1);
+    t = pair_region(&pair, 1, PAIR_SENDER, 0, 16 * MIB, 0, 1);
     prep(&pair, t);
     post(t, 0, 8 * MIB);
     if (direct) {
-        PAIR_UNTIL(&pair, t->window->writer.cpu != 0);
+        PAIR_UNTIL(&pair, t->region->writer.cpu != 0);
         assert_true((CPU_COUNT(&before) == 1) ||
                     !is_same(allowed_now(), before));
     }
@@ -138,11 +138,11 @@ static void it_lasts_as_long_as_the_copying(const pair_kind_t *kind)
     assert_true(is_same(allowed_now(), before));
 
     /* One that is given up in the middle. */
-    t = pair_window(&pair, 2, PAIR_SENDER, 0, 16 * MIB, 0, 1);
+    t = pair_region(&pair, 2, PAIR_SENDER, 0, 16 * MIB, 0, 1);
     prep(&pair, t);
     post(t, 0, 8 * MIB);
     if (direct) {
-        PAIR_UNTIL(&pair, t->window->writer.cpu != 0);
+        PAIR_UNTIL(&pair, t->region->writer.cpu != 0);
     }
     bt_kvt_cancel(t->xfer);
     PAIR_UNTIL(&pair, over(t));

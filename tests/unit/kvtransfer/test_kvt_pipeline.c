@@ -5,7 +5,7 @@
 #include "tests/unit/kvtransfer/before_check.h"
 #include "tests/unit/kvtransfer/each_kind.h"
 
-#define WINDOW_BYTES (8u * MIB)
+#define REGION_BYTES (8u * MIB)
 
 static void count_verified(void *user, uint8_t *bytes, size_t n)
 {
@@ -22,22 +22,22 @@ static void transfer_while_verifying(const pair_kind_t *kind)
     pair_t pair;
     track_t *t;
 
-    pair_open(&pair, kind, WINDOW_BYTES + MIB);
+    pair_open(&pair, kind, REGION_BYTES + MIB);
     pair_import(&pair);
     before_check_set(pair.receiver, count_verified, &verified);
-    t = pair_window(&pair, 7, PAIR_SENDER, 0, MIB, MIB, 8);
+    t = pair_region(&pair, 7, PAIR_SENDER, 0, MIB, MIB, 8);
     prep(&pair, t);
-    post(t, 0, WINDOW_BYTES);
+    post(t, 0, REGION_BYTES);
     finish(t, "");
-    while (counters(pair.sender).bytes_sent < WINDOW_BYTES) {
+    while (counters(pair.sender).bytes_sent < REGION_BYTES) {
         before = verified;
         (void)pair_pump(&pair);
     }
     /* A round moves PAIR_BUDGET, a megabyte. */
-    assert_true(before >= WINDOW_BYTES / 2);
+    assert_true(before >= REGION_BYTES / 2);
     PAIR_UNTIL(&pair, over(t));
     assert_int_equal(t->done, 1);
-    assert_int_equal(verified, WINDOW_BYTES);
+    assert_int_equal(verified, REGION_BYTES);
     before_check_set(NULL, NULL, NULL);
     pair_close(&pair);
 }

@@ -85,14 +85,14 @@ static int child_sender(bt_kvt_t *kvt, bool finishes)
     }
 }
 
-/* Opens one window over all of its pool after the other; says its export, then
- * for each window the descriptor and at its end the status. */
+/* Opens one region over all of its pool after the other; says its export, then
+ * for each region the descriptor and at its end the status. */
 static int child_receiver(bt_kvt_t *kvt)
 {
     static uint8_t blob[BT_KVT_MAX_EXPORT];
     const bt_kvt_extent_t all = {.offset = 0, .bytes = POOL_BYTES};
     uint8_t desc[BT_KVT_DESC_BYTES(1)];
-    bt_kvt_window_t *window = NULL;
+    bt_kvt_region_t *region = NULL;
     bt_kvt_event_t event;
     size_t bytes = 0;
 
@@ -101,19 +101,19 @@ static int child_receiver(bt_kvt_t *kvt)
     }
     put(CHILD_OUT, blob, bytes);
     for (uint64_t id = 1;; id++) {
-        if (bt_kvt_window_open(kvt, id, 1, PARENT, &all, 1, NULL, desc,
-                               sizeof(desc), &bytes, &window) != BT_OK) {
+        if (bt_kvt_region_open(kvt, id, 1, PARENT, &all, 1, NULL, desc,
+                               sizeof(desc), &bytes, &region) != BT_OK) {
             return 7;
         }
         put(CHILD_OUT, desc, bytes);
-        while (window != NULL) {
+        while (region != NULL) {
             (void)bt_kvt_progress(kvt, bt_now_ms(), BUDGET);
             while (bt_kvt_poll(kvt, &event)) {
-                if (event.type == BT_KVT_WINDOW_CLOSED) {
-                    window = NULL;
+                if (event.type == BT_KVT_REGION_CLOSED) {
+                    region = NULL;
                 } else {
                     put(CHILD_OUT, &event.status, sizeof(event.status));
-                    bt_kvt_window_close(window);
+                    bt_kvt_region_close(region);
                 }
             }
         }
@@ -143,28 +143,28 @@ static int child_main(char **argv)
 typedef struct side {
     bt_kvt_t *kvt;
     child_t child;
-    bt_kvt_window_t *window;
+    bt_kvt_region_t *region;
     bt_kvt_peer_t *peer;
     bt_kvt_xfer_t *xfer;
     int done, failed, closed, stuck, lost;
     int32_t stuck_pid;
-    bt_status_t status; /* of the window or the transfer */
+    bt_status_t status; /* of the region or the transfer */
 } side_t;
 
 static void side_event(side_t *s, const bt_kvt_event_t *event)
 {
     assert_ptr_equal(event->user, s);
     switch (event->type) {
-    case BT_KVT_WINDOW_DONE:
+    case BT_KVT_REGION_DONE:
         s->done++;
         break;
-    case BT_KVT_WINDOW_FAILED:
+    case BT_KVT_REGION_FAILED:
         s->failed++;
         s->status = event->status;
         break;
-    case BT_KVT_WINDOW_CLOSED:
+    case BT_KVT_REGION_CLOSED:
         s->closed++;
-        s->window = NULL;
+        s->region = NULL;
         break;
     case BT_KVT_QUARANTINE_STUCK:
         s->stuck++;
@@ -226,13 +226,13 @@ static void side_close(side_t *s)
     bt_kvt_counters_t c;
 
     bt_kvt_counters(s->kvt, &c);
-    assert_int_equal(c.windows_open, 0);
-    assert_int_equal(c.windows_quarantined, 0);
+    assert_int_equal(c.regions_open, 0);
+    assert_int_equal(c.regions_quarantined, 0);
     assert_int_equal(c.xfers_open, 0);
     bt_kvt_close(s->kvt);
 }
 
-/** Start a sender and open a window over the whole pool for it. */
+/** Start a sender and open a region over the whole pool for it. */
 static void sender_start(side_t *s, const char *role, const char *path,
                          unsigned nth)
 {
@@ -246,9 +246,9 @@ static void sender_start(side_t *s, const char *role, const char *path,
     put(s->child.to, blob, bytes);
     assert_int_equal(get(s->child.from, blob, sizeof(blob)), 5);
     s->failed = s->closed = s->done = 0;
-    assert_int_equal(bt_kvt_window_open(s->kvt, 7 + nth, 1, CHILD + nth, &all,
+    assert_int_equal(bt_kvt_region_open(s->kvt, 7 + nth, 1, CHILD + nth, &all,
                                         1, s, desc, sizeof(desc), &bytes,
-                                        &s->window),
+                                        &s->region),
                      BT_OK);
     put(s->child.to, desc, bytes);
 }
@@ -290,8 +290,8 @@ static void killed_senders(const char *path)
         if (moment > 0) {
             UNTIL(&s, s.failed == 1);
             assert_int_equal(s.status, BT_ERR_PEER_LOST);
-        } /* else: it may never have said hello, and only we end the window */
-        bt_kvt_window_close(s.window);
+        } /* else: it may never have said hello, and only we end the region */
+        bt_kvt_region_close(s.region);
         UNTIL(&s, s.closed == 1);
         assert_int_equal(s.stuck, 0);
         pool_fill(&s, CANARY);
@@ -301,7 +301,7 @@ static void killed_senders(const char *path)
     sender_start(&s, "finisher", path, nth);
     UNTIL(&s, s.done == 1);
     pool_check(&s, FILL);
-    bt_kvt_window_close(s.window);
+    bt_kvt_region_close(s.region);
     UNTIL(&s, s.closed && readable(s.child.from, 0));
     assert_int_equal(get_status(s.child.from), BT_OK);
     child_end(&s.child);
@@ -309,13 +309,13 @@ static void killed_senders(const char *path)
     side_close(&s);
 }
 
-static void sender_killed_mid_transfer_frees_the_window_shm(void **state)
+static void sender_killed_mid_transfer_frees_the_region_shm(void **state)
 {
     (void)state;
     killed_senders("shm");
 }
 
-static void sender_killed_mid_transfer_frees_the_window_network(void **state)
+static void sender_killed_mid_transfer_frees_the_region_network(void **state)
 {
     (void)state;
     killed_senders("network");
@@ -355,7 +355,7 @@ sender_killed_while_connecting_leaves_others_unaffected(void **state)
     }
 }
 
-static void stopped_sender_keeps_its_window_in_quarantine(void **state)
+static void stopped_sender_keeps_its_region_in_quarantine(void **state)
 {
     bt_kvt_config_t config = config_of("shm", PARENT);
     side_t s;
@@ -366,7 +366,7 @@ static void stopped_sender_keeps_its_window_in_quarantine(void **state)
     sender_start(&s, "sender", "shm", 0);
     UNTIL(&s, n_records(&s) >= 5);
     child_stop(&s.child);
-    bt_kvt_window_close(s.window);
+    bt_kvt_region_close(s.region);
     UNTIL(&s, s.stuck == 1);
     assert_int_equal(s.stuck_pid, s.child.pid);
     assert_int_equal(s.closed, 0);
@@ -395,7 +395,7 @@ static void killing_a_stopped_sender_ends_the_quarantine(void **state)
     sender_start(&s, "sender", "shm", 0);
     UNTIL(&s, n_records(&s) >= 5);
     child_stop(&s.child);
-    bt_kvt_window_close(s.window);
+    bt_kvt_region_close(s.region);
     UNTIL(&s, s.stuck == 1);
     assert_int_equal(s.closed, 0);
     assert_int_equal(s.stuck_pid, s.child.pid);
@@ -418,7 +418,7 @@ static void silent_network_sender_is_lost(void **state)
     child_stop(&s.child);
     UNTIL(&s, s.failed == 1);
     assert_int_equal(s.status, BT_ERR_PEER_LOST);
-    bt_kvt_window_close(s.window);
+    bt_kvt_region_close(s.region);
     UNTIL(&s, s.closed == 1);
     assert_int_equal(s.stuck, 0);
     pool_fill(&s, CANARY);
@@ -445,7 +445,7 @@ static uint8_t *source_create(void)
     return source;
 }
 
-/** Import @a blob and begin a transfer into the child's next window. */
+/** Import @a blob and begin a transfer into the child's next region. */
 static void receiver_begin(side_t *s, const void *blob, size_t bytes)
 {
     uint8_t desc[BT_KVT_DESC_BYTES(1)];
@@ -582,10 +582,10 @@ static void stopped_receiver_of_this_host_is_waited_for(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(sender_killed_mid_transfer_frees_the_window_shm),
-        BT_TEST(sender_killed_mid_transfer_frees_the_window_network),
+        BT_TEST(sender_killed_mid_transfer_frees_the_region_shm),
+        BT_TEST(sender_killed_mid_transfer_frees_the_region_network),
         BT_TEST(sender_killed_while_connecting_leaves_others_unaffected),
-        BT_TEST(stopped_sender_keeps_its_window_in_quarantine),
+        BT_TEST(stopped_sender_keeps_its_region_in_quarantine),
         BT_TEST(killing_a_stopped_sender_ends_the_quarantine),
         BT_TEST(silent_network_sender_is_lost),
         BT_TEST(killed_receiver_ends_transfers_shm),

@@ -268,7 +268,7 @@ static void message_of_another_link_is_refused(void **state)
     (void)state;
     pair_open(&pair, &pair_kinds[PAIR_MEM_NETWORK], MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 7, PAIR_SENDER, 0, 4096, 8192, 2);
+    t = pair_region(&pair, 7, PAIR_SENDER, 0, 4096, 8192, 2);
     prep(&pair, t);
     PAIR_UNTIL(&pair, bt_kvt_link_find(pair.sender, PAIR_RECEIVER)->state ==
                           BT_KVT_LINK_IS_OPEN);
@@ -360,7 +360,7 @@ static void who_has_another_key_is_nobodys_peer(const pair_kind_t *kind)
     host_devices_hide();
 
     pair_import(&pair);
-    t = pair_window(&pair, 7, PAIR_SENDER, 0, 4096, 8192, 2);
+    t = pair_region(&pair, 7, PAIR_SENDER, 0, 4096, 8192, 2);
     prep(&pair, t);
     post(t, 0, t->bytes);
     finish(t, "");
@@ -370,7 +370,7 @@ static void who_has_another_key_is_nobodys_peer(const pair_kind_t *kind)
     assert_true(n_foreign(pair.receiver) >= 1);
     assert_null(bt_kvt_link_find(pair.receiver, PAIR_SENDER));
     t->closing = true;
-    bt_kvt_window_close(t->window);
+    bt_kvt_region_close(t->region);
     PAIR_UNTIL(&pair, t->closed);
     bt_test_expect_log_lines(bt_log_count(BT_LOG_LEVEL_WARN) - warned);
     pair_close(&pair);
@@ -403,7 +403,7 @@ static void silent_connections_end_and_block_nobody(void **state)
      * is the newest for certain. */
     PAIR_UNTIL(&pair, n_foreign(pair.receiver) == N_SILENT - N_AT_ONCE);
     pair_import(&pair);
-    t = pair_window(&pair, 7, PAIR_SENDER, 0, 4096, 8192, 2);
+    t = pair_region(&pair, 7, PAIR_SENDER, 0, 4096, 8192, 2);
     prep(&pair, t);
     post(t, 0, t->bytes);
     finish(t, "");
@@ -449,7 +449,7 @@ static void own_stall_ends_no_connection(void **state)
 
 static void hand_over(pair_t *pair, uint64_t id)
 {
-    track_t *t = pair_window(pair, id, PAIR_SENDER, 16384 * id, 4096, 8192, 2);
+    track_t *t = pair_region(pair, id, PAIR_SENDER, 16384 * id, 4096, 8192, 2);
 
     prep(pair, t);
     post(t, 0, t->bytes);

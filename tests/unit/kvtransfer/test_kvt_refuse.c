@@ -14,9 +14,9 @@ static void another_generation_is_refused(const pair_kind_t *kind)
 
     pair_open(&pair, kind, MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 8);
-    wrong = pair_window(&pair, 6, PAIR_SENDER, 4096, 4096, 8192, 8);
-    /* The descriptor of 6 altered to generation 2: its window is not that. */
+    t = pair_region(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 8);
+    wrong = pair_region(&pair, 6, PAIR_SENDER, 4096, 4096, 8192, 8);
+    /* The descriptor of 6 altered to generation 2: its region is not that. */
     assert_int_equal(bt_kvt_desc_decode(wrong->desc, wrong->desc_bytes, &desc),
                      BT_OK);
     desc.lease.generation = 2;
@@ -36,10 +36,10 @@ static void another_generation_is_refused(const pair_kind_t *kind)
     assert_int_equal(t->done, 1);
     assert_int_equal(wrong->xfer_status, BT_ERR_STALE);
     assert_int_equal(wrong->done + wrong->failed, 0);
-    assert_int_equal(counters(pair.receiver).windows_open, 1);
+    assert_int_equal(counters(pair.receiver).regions_open, 1);
 
     wrong->closing = true;
-    bt_kvt_window_close(wrong->window);
+    bt_kvt_region_close(wrong->region);
     PAIR_UNTIL(&pair, wrong->closed);
     pair_assert_empty(&pair);
     pair_close(&pair);
@@ -53,14 +53,14 @@ static void a_hole_is_refused(const pair_kind_t *kind)
 
     pair_open(&pair, kind, MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 8);
+    t = pair_region(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 8);
     prep(&pair, t);
     post(t, 0, 1000);
     post(t, 1001, t->bytes - 1001); /* byte 1000 is missing */
     finish(t, "");
     PAIR_UNTIL(&pair, over(t));
     assert_int_equal(t->done, 0);
-    assert_int_equal(t->window_status, BT_ERR_BAD_MESSAGE);
+    assert_int_equal(t->region_status, BT_ERR_BAD_MESSAGE);
     assert_int_equal(t->xfer_status, BT_ERR_BAD_MESSAGE);
     pair_assert_empty(&pair);
     pair_close(&pair);
@@ -75,14 +75,14 @@ static void pieces_empty_or_outside_are_discarded(const pair_kind_t *kind)
         {4095, 2},       {8191, 2},       {8192, 1},    {0, 8193},
         {1, UINT64_MAX}, {UINT64_MAX, 1}, {0, 1u << 31}};
     uint8_t header[BT_KVT_PIECE_BYTES];
-    bt_kvt_window_t *window = NULL;
+    bt_kvt_region_t *region = NULL;
     bt_kvt_piece_t taken;
     bt_kvt_desc_t desc = {0};
     pair_t pair;
     track_t *t;
 
     pair_open(&pair, kind, MIB);
-    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
+    t = pair_region(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
     assert_int_equal(bt_kvt_desc_decode(t->desc, t->desc_bytes, &desc), BT_OK);
     for (size_t i = 0; i < BT_ARRAY_LEN(ranges); i++) {
         bt_kvt_piece_t piece = {.from = PAIR_SENDER,
@@ -92,14 +92,14 @@ static void pieces_empty_or_outside_are_discarded(const pair_kind_t *kind)
 
         memcpy(piece.secret, desc.secret, sizeof(piece.secret));
         bt_kvt_piece_encode(&piece, header);
-        assert_null(bt_kvt_window_take(pair.receiver, header, sizeof(header),
-                                       piece.bytes, &taken, &window));
+        assert_null(bt_kvt_region_take(pair.receiver, header, sizeof(header),
+                                       piece.bytes, &taken, &region));
         assert_int_equal(counters(pair.receiver).stale_discarded, i + 1);
     }
-    assert_null(window);
+    assert_null(region);
     bt_free(desc.extents);
     t->closing = true;
-    bt_kvt_window_close(t->window);
+    bt_kvt_region_close(t->region);
     PAIR_UNTIL(&pair, t->closed);
     pair_close(&pair);
 }
@@ -109,7 +109,7 @@ EACH_KIND(pieces_empty_or_outside_are_discarded)
 static void pieces_without_the_secret_are_counted(const pair_kind_t *kind)
 {
     uint8_t header[BT_KVT_PIECE_BYTES];
-    bt_kvt_window_t *window = NULL;
+    bt_kvt_region_t *region = NULL;
     bt_kvt_piece_t piece = {.from = PAIR_SENDER, .bytes = 4096};
     bt_kvt_piece_t taken;
     bt_kvt_desc_t desc = {0};
@@ -118,21 +118,21 @@ static void pieces_without_the_secret_are_counted(const pair_kind_t *kind)
 
     pair_open(&pair, kind, MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
+    t = pair_region(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
     assert_int_equal(bt_kvt_desc_decode(t->desc, t->desc_bytes, &desc), BT_OK);
     piece.lease = desc.lease;
     for (size_t bit = 0; bit < 8 * sizeof(piece.secret); bit++) {
         memcpy(piece.secret, desc.secret, sizeof(piece.secret));
         piece.secret[bit / 8] ^= (uint8_t)(1u << (bit % 8));
         bt_kvt_piece_encode(&piece, header);
-        assert_null(bt_kvt_window_take(pair.receiver, header, sizeof(header),
-                                       piece.bytes, &taken, &window));
+        assert_null(bt_kvt_region_take(pair.receiver, header, sizeof(header),
+                                       piece.bytes, &taken, &region));
         assert_int_equal(counters(pair.receiver).foreign_pieces, bit + 1);
     }
     assert_int_equal(counters(pair.receiver).stale_discarded, 0);
     bt_free(desc.extents);
 
-    prep(&pair, t); /* nothing was taken of the window meanwhile */
+    prep(&pair, t); /* nothing was taken of the region meanwhile */
     post(t, 0, t->bytes);
     finish(t, "");
     PAIR_UNTIL(&pair, over(t));
@@ -141,7 +141,7 @@ static void pieces_without_the_secret_are_counted(const pair_kind_t *kind)
 }
 EACH_KIND(pieces_without_the_secret_are_counted)
 
-static void windows_have_secrets_of_their_own(const pair_kind_t *kind)
+static void regions_have_secrets_of_their_own(const pair_kind_t *kind)
 {
     bt_kvt_desc_t a = {0};
     bt_kvt_desc_t b = {0};
@@ -149,8 +149,8 @@ static void windows_have_secrets_of_their_own(const pair_kind_t *kind)
     track_t *t, *u;
 
     pair_open(&pair, kind, MIB);
-    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
-    u = pair_window(&pair, 6, PAIR_SENDER, 65536, 4096, 8192, 2);
+    t = pair_region(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
+    u = pair_region(&pair, 6, PAIR_SENDER, 65536, 4096, 8192, 2);
     assert_int_equal(bt_kvt_desc_decode(t->desc, t->desc_bytes, &a), BT_OK);
     assert_int_equal(bt_kvt_desc_decode(u->desc, u->desc_bytes, &b), BT_OK);
     assert_memory_not_equal(a.secret, b.secret, sizeof(a.secret));
@@ -160,7 +160,7 @@ static void windows_have_secrets_of_their_own(const pair_kind_t *kind)
     u->closing = true;
     pair_close(&pair);
 }
-EACH_KIND(windows_have_secrets_of_their_own)
+EACH_KIND(regions_have_secrets_of_their_own)
 
 static void posts_outside_or_twice_are_refused(const pair_kind_t *kind)
 {
@@ -169,7 +169,7 @@ static void posts_outside_or_twice_are_refused(const pair_kind_t *kind)
 
     pair_open(&pair, kind, MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 8);
+    t = pair_region(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 8);
     prep(&pair, t);
     post(t, 4096, 8192);
     assert_int_equal(pair_post(t, 4096, 8192), BT_ERR_INVALID_PARAM);
@@ -214,13 +214,13 @@ static void a_flipped_bit_is_refused(const pair_kind_t *kind)
         before_check_set(pair.receiver, flip_byte, &left);
         pair.receiver_device.see_checked = flip_byte;
         pair.receiver_device.see_user = &left;
-        t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 8);
+        t = pair_region(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 8);
         prep(&pair, t);
         post(t, 0, t->bytes);
         finish(t, "");
         PAIR_UNTIL(&pair, over(t));
         assert_int_equal(t->done, 0);
-        assert_int_equal(t->window_status, BT_ERR_CORRUPT);
+        assert_int_equal(t->region_status, BT_ERR_CORRUPT);
         assert_int_equal(t->xfer_status, BT_ERR_CORRUPT);
         assert_int_equal(counters(pair.receiver).checksum_failures, 1);
         pair_assert_empty(&pair);
@@ -239,14 +239,14 @@ static void a_descriptor_serves_once(const pair_kind_t *kind)
 
     pair_open(&pair, kind, MIB);
     pair_import(&pair);
-    first = pair_window(&pair, 1, PAIR_SENDER, 65536, 4096, 8192, 1);
+    first = pair_region(&pair, 1, PAIR_SENDER, 65536, 4096, 8192, 1);
     prep(&pair, first);
     post(first, 0, 4096);
     finish(first, "");
     PAIR_UNTIL(&pair, over(first)); /* both know each other now */
 
-    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
-    revoked = pair_window(&pair, 6, PAIR_SENDER, 32768, 4096, 8192, 2);
+    t = pair_region(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
+    revoked = pair_region(&pair, 6, PAIR_SENDER, 32768, 4096, 8192, 2);
     prep(&pair, t);
     assert_int_equal(
         bt_kvt_prep(pair.peer, t->desc, t->desc_bytes, NULL, &again),
@@ -254,7 +254,7 @@ static void a_descriptor_serves_once(const pair_kind_t *kind)
     post(t, 0, t->bytes);
     finish(t, "");
     revoked->closing = true;
-    bt_kvt_window_close(revoked->window); /* before its prep */
+    bt_kvt_region_close(revoked->region); /* before its prep */
     PAIR_UNTIL(&pair, over(t) && revoked->closed);
 
     if (direct) {
@@ -276,15 +276,15 @@ static void a_descriptor_serves_once(const pair_kind_t *kind)
 }
 EACH_KIND(a_descriptor_serves_once)
 
-static void a_window_is_for_the_named_sender_only(const pair_kind_t *kind)
+static void a_region_is_for_the_named_sender_only(const pair_kind_t *kind)
 {
     pair_t pair;
     track_t *other, *any;
 
     pair_open(&pair, kind, MIB);
     pair_import(&pair);
-    other = pair_window(&pair, 1, 999, 0, 4096, 8192, 2);
-    any = pair_window(&pair, 2, 0, 65536, 4096, 8192, 2);
+    other = pair_region(&pair, 1, 999, 0, 4096, 8192, 2);
+    any = pair_region(&pair, 2, 0, 65536, 4096, 8192, 2);
     prep(&pair, other);
     prep(&pair, any);
     post(other, 0, other->bytes);
@@ -296,11 +296,11 @@ static void a_window_is_for_the_named_sender_only(const pair_kind_t *kind)
     assert_int_equal(other->xfer_status, BT_ERR_STALE);
     assert_int_equal(other->done + other->failed, 0);
     other->closing = true;
-    bt_kvt_window_close(other->window);
+    bt_kvt_region_close(other->region);
     PAIR_UNTIL(&pair, other->closed);
     pair_close(&pair);
 }
-EACH_KIND(a_window_is_for_the_named_sender_only)
+EACH_KIND(a_region_is_for_the_named_sender_only)
 
 static void malformed_blobs_and_descriptors_are_refused(const pair_kind_t *kind)
 {
@@ -323,7 +323,7 @@ static void malformed_blobs_and_descriptors_are_refused(const pair_kind_t *kind)
                          BT_ERR_BAD_MESSAGE);
         blob[n] ^= 1;
     }
-    t = pair_window(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
+    t = pair_region(&pair, 5, PAIR_SENDER, 0, 4096, 8192, 2);
     for (size_t n = 0; n < t->desc_bytes; n++) {
         assert_int_equal(bt_kvt_prep(pair.peer, t->desc, n, NULL, &xfer),
                          BT_ERR_BAD_MESSAGE);
@@ -344,19 +344,19 @@ static void malformed_blobs_and_descriptors_are_refused(const pair_kind_t *kind)
 }
 EACH_KIND(malformed_blobs_and_descriptors_are_refused)
 
-static bt_status_t try_window(pair_t *pair, uint64_t id,
+static bt_status_t try_region(pair_t *pair, uint64_t id,
                               const bt_kvt_extent_t *extents, uint32_t n,
                               size_t cap)
 {
     static uint8_t desc[4096];
-    bt_kvt_window_t *window = NULL;
+    bt_kvt_region_t *region = NULL;
     size_t bytes = 0;
 
-    return bt_kvt_window_open(pair->receiver, id, 1, PAIR_SENDER, extents, n,
-                              NULL, desc, cap, &bytes, &window);
+    return bt_kvt_region_open(pair->receiver, id, 1, PAIR_SENDER, extents, n,
+                              NULL, desc, cap, &bytes, &region);
 }
 
-static void impossible_windows_are_refused(const pair_kind_t *kind)
+static void impossible_regions_are_refused(const pair_kind_t *kind)
 {
     const bt_kvt_extent_t outside = {.offset = MIB - 1, .bytes = 2};
     const bt_kvt_extent_t wraps = {.offset = UINT64_MAX, .bytes = 2};
@@ -368,24 +368,24 @@ static void impossible_windows_are_refused(const pair_kind_t *kind)
     pair_t pair;
 
     pair_open(&pair, kind, MIB);
-    assert_int_equal(try_window(&pair, 1, &outside, 1, 4096),
+    assert_int_equal(try_region(&pair, 1, &outside, 1, 4096),
                      BT_ERR_INVALID_PARAM);
-    assert_int_equal(try_window(&pair, 1, &wraps, 1, 4096),
+    assert_int_equal(try_region(&pair, 1, &wraps, 1, 4096),
                      BT_ERR_INVALID_PARAM);
-    assert_int_equal(try_window(&pair, 1, &empty, 1, 4096),
+    assert_int_equal(try_region(&pair, 1, &empty, 1, 4096),
                      BT_ERR_INVALID_PARAM);
-    assert_int_equal(try_window(&pair, 1, twice, 2, 4096),
+    assert_int_equal(try_region(&pair, 1, twice, 2, 4096),
                      BT_ERR_INVALID_PARAM);
-    assert_int_equal(try_window(&pair, 1, good, 0, 4096), BT_ERR_INVALID_PARAM);
-    assert_int_equal(try_window(&pair, 1, good, 2, 64), BT_ERR_TOO_LARGE);
-    assert_int_equal(counters(pair.receiver).windows_open, 0);
-    assert_int_equal(try_window(&pair, 1, good, 2, BT_KVT_DESC_BYTES(2)),
+    assert_int_equal(try_region(&pair, 1, good, 0, 4096), BT_ERR_INVALID_PARAM);
+    assert_int_equal(try_region(&pair, 1, good, 2, 64), BT_ERR_TOO_LARGE);
+    assert_int_equal(counters(pair.receiver).regions_open, 0);
+    assert_int_equal(try_region(&pair, 1, good, 2, BT_KVT_DESC_BYTES(2)),
                      BT_OK);
-    assert_int_equal(try_window(&pair, 1, good, 2, 4096), BT_ERR_EXISTS);
-    assert_int_equal(counters(pair.receiver).windows_open, 1);
+    assert_int_equal(try_region(&pair, 1, good, 2, 4096), BT_ERR_EXISTS);
+    assert_int_equal(counters(pair.receiver).regions_open, 1);
     pair_close(&pair);
 }
-EACH_KIND(impossible_windows_are_refused)
+EACH_KIND(impossible_regions_are_refused)
 
 /** Everything that makes something, with its n-th allocation failing.
  *  @param [out] reached_p  whether there were so many
@@ -399,7 +399,7 @@ static bool try_with_failing_alloc(const pair_kind_t *kind, int nth,
     uint8_t desc[BT_KVT_DESC_BYTES(3)];
     bt_kvt_t *a = NULL;
     bt_kvt_t *b = NULL;
-    bt_kvt_window_t *window = NULL;
+    bt_kvt_region_t *region = NULL;
     bt_kvt_peer_t *peer = NULL;
     bt_kvt_xfer_t *xfer = NULL;
     size_t bytes = 0;
@@ -423,10 +423,10 @@ static bool try_with_failing_alloc(const pair_kind_t *kind, int nth,
     if (status != BT_OK) {
         goto out;
     }
-    status = bt_kvt_window_open(b, 1, 1, PAIR_SENDER, extents, 3, NULL, desc,
-                                sizeof(desc), &bytes, &window);
+    status = bt_kvt_region_open(b, 1, 1, PAIR_SENDER, extents, 3, NULL, desc,
+                                sizeof(desc), &bytes, &region);
     if (status != BT_OK) {
-        assert_int_equal(counters(b).windows_open, 0);
+        assert_int_equal(counters(b).regions_open, 0);
         goto out;
     }
     status = bt_kvt_prep(peer, desc, bytes, NULL, &xfer);
@@ -525,13 +525,13 @@ int main(int argc, char **argv)
         TEST_EACH(a_hole_is_refused),
         TEST_EACH(pieces_empty_or_outside_are_discarded),
         TEST_EACH(pieces_without_the_secret_are_counted),
-        TEST_EACH(windows_have_secrets_of_their_own),
+        TEST_EACH(regions_have_secrets_of_their_own),
         TEST_EACH(posts_outside_or_twice_are_refused),
         TEST_EACH(a_flipped_bit_is_refused),
         TEST_EACH(a_descriptor_serves_once),
-        TEST_EACH(a_window_is_for_the_named_sender_only),
+        TEST_EACH(a_region_is_for_the_named_sender_only),
         TEST_EACH(malformed_blobs_and_descriptors_are_refused),
-        TEST_EACH(impossible_windows_are_refused),
+        TEST_EACH(impossible_regions_are_refused),
         TEST_EACH(a_failing_allocation_is_a_status),
         BT_TEST(bad_kvt_options_are_refused),
         BT_TEST(pool_over_shared_memory_uses_the_network),

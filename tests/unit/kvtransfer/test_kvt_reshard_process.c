@@ -61,8 +61,8 @@ typedef struct run {
     wrong_t wrong; /* of rank wrong_rank, source or destination */
     uint32_t wrong_rank;
     bool half, by_layers;
-    /* What came out: of all windows. */
-    uint32_t n_windows, n_extents, n_posts, n_records;
+    /* What came out: of all regions. */
+    uint32_t n_regions, n_extents, n_posts, n_records;
     uint64_t bytes;
 } run_t;
 
@@ -203,7 +203,7 @@ static order_t order_of(const group_t *group, const run_t *run,
     return order;
 }
 
-static void windows_order(group_t *group, run_t *run)
+static void regions_order(group_t *group, run_t *run)
 {
     memset(group->granted, 0, sizeof(group->granted));
     for (uint32_t d = 0; d < n_ranks(&run->to); d++) {
@@ -216,7 +216,7 @@ static void windows_order(group_t *group, run_t *run)
         uint32_t n = 0;
 
         assert_int_equal(get(from, &n, sizeof(n)), sizeof(n));
-        run->n_windows += n;
+        run->n_regions += n;
         for (; n > 0; n--) {
             grant_t grant;
             uint32_t s;
@@ -256,7 +256,7 @@ static void run_begin(group_t *group, run_t *run)
     assert_true(n_ranks(&run->from) <= group->n_sources);
     assert_true(n_ranks(&run->to) <= group->n_destinations);
     group->seed++;
-    windows_order(group, run);
+    regions_order(group, run);
     sending_order(group, run);
 }
 
@@ -273,8 +273,8 @@ static void report_check(const report_t *report, int lost)
                      bt_status_str(outcome->status), bt_status_str(want));
         }
     }
-    assert_int_equal(report->counters.windows_open, 0);
-    assert_int_equal(report->counters.windows_quarantined, 0);
+    assert_int_equal(report->counters.regions_open, 0);
+    assert_int_equal(report->counters.regions_quarantined, 0);
     assert_int_equal(report->counters.xfers_open, 0);
     assert_int_equal(report->counters.checksum_failures, 0);
 }
@@ -663,13 +663,13 @@ static void deaths_in_the_middle(const char *path)
     group_close(&group);
 }
 
-static void dead_rank_ends_only_its_own_windows_shm(void **state)
+static void dead_rank_ends_only_its_own_regions_shm(void **state)
 {
     (void)state;
     deaths_in_the_middle("shm");
 }
 
-static void dead_rank_ends_only_its_own_windows_network(void **state)
+static void dead_rank_ends_only_its_own_regions_network(void **state)
 {
     (void)state;
     deaths_in_the_middle("network");
@@ -681,8 +681,8 @@ int main(int argc, char **argv)
         BT_TEST(every_pair_of_splits_moves_the_right_bytes_shm),
         BT_TEST(every_pair_of_splits_moves_the_right_bytes_network),
         BT_TEST(wrong_reshard_plan_fails_verification),
-        BT_TEST(dead_rank_ends_only_its_own_windows_shm),
-        BT_TEST(dead_rank_ends_only_its_own_windows_network),
+        BT_TEST(dead_rank_ends_only_its_own_regions_shm),
+        BT_TEST(dead_rank_ends_only_its_own_regions_network),
     };
 
     (void)signal(SIGPIPE, SIG_IGN);

@@ -57,7 +57,7 @@ static track_t *begin_withheld(pair_t *pair, uint32_t kind, uint64_t bytes)
     return t;
 }
 
-static void revoked_window_waits_for_the_senders_copies(void **state)
+static void revoked_region_waits_for_the_senders_copies(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(shared); i++) {
@@ -65,11 +65,11 @@ static void revoked_window_waits_for_the_senders_copies(void **state)
         track_t *t;
 
         t = begin_withheld(&pair, shared[i], 5 * MIB);
-        close_window(t);
+        close_region(t);
         rounds(&pair, 4 * ROUNDS); /* REVOKE is said again meanwhile */
         assert_int_equal(t->closed, 0);
         assert_int_equal(t->xfer_done, 0);
-        assert_int_equal(counters(pair.receiver).windows_quarantined, 1);
+        assert_int_equal(counters(pair.receiver).regions_quarantined, 1);
         pair.sender_device.withheld = false;
         PAIR_UNTIL(&pair, over(t));
         assert_int_equal(t->closed, 1);
@@ -94,7 +94,7 @@ a_sender_that_gives_up_says_so_when_its_copies_have_ended(void **state)
         assert_int_equal(t->failed + t->closed + t->xfer_done, 0);
         pair.sender_device.withheld = false;
         PAIR_UNTIL(&pair, over(t));
-        assert_int_equal(t->window_status, BT_ERR_CANCELED);
+        assert_int_equal(t->region_status, BT_ERR_CANCELED);
         assert_int_equal(t->xfer_status, BT_ERR_CANCELED);
         pair_assert_empty(&pair);
         pair_close(&pair);
@@ -102,7 +102,7 @@ a_sender_that_gives_up_says_so_when_its_copies_have_ended(void **state)
 }
 
 /* Also one that was given up before. */
-static void closing_window_handles_both_confirmations(void **state)
+static void closing_region_handles_both_confirmations(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -110,7 +110,7 @@ static void closing_window_handles_both_confirmations(void **state)
     (void)state;
     t = begin_withheld(&pair, PAIR_MEM_SHARED, 3 * MIB);
     bt_kvt_cancel(t->xfer);
-    close_window(t);
+    close_region(t);
     rounds(&pair, ROUNDS);
     assert_int_equal(t->closed, 0);
     pair.sender_device.withheld = false;
@@ -151,7 +151,7 @@ static void closing_sender_ends_its_copies_first(void **state)
         pair.sender = NULL;
         assert_int_equal(pair.receiver_device.n_openers, 0);
         PAIR_UNTIL(&pair, t->closed);
-        assert_int_equal(t->window_status, BT_ERR_PEER_LOST);
+        assert_int_equal(t->region_status, BT_ERR_PEER_LOST);
         pair_assert_empty(&pair);
         pair_close(&pair);
     }
@@ -178,7 +178,7 @@ static void dead_receiver_leaves_nothing_open(void **state)
     pair_close(&pair);
 }
 
-static void dead_sender_frees_its_windows(void **state)
+static void dead_sender_frees_its_regions(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -190,7 +190,7 @@ static void dead_sender_frees_its_windows(void **state)
     PAIR_UNTIL(&pair, pair.receiver_device.n_under_way > 0);
     bt_kvt_mem_net_kill(pair.net, PAIR_SENDER);
     PAIR_UNTIL(&pair, t->failed);
-    assert_int_equal(t->window_status, BT_ERR_PEER_LOST);
+    assert_int_equal(t->region_status, BT_ERR_PEER_LOST);
     rounds(&pair, ROUNDS);
     assert_int_equal(t->closed, 0); /* the own device still reads it */
     pair.receiver_device.withheld = false;
@@ -227,7 +227,7 @@ static void wrong_byte_in_the_pool_fails_verification(void **state)
             t = begin(&pair, 1, 0, 3 * MIB);
             finish(t, "");
             PAIR_UNTIL(&pair, over(t));
-            assert_int_equal(t->window_status, BT_ERR_CORRUPT);
+            assert_int_equal(t->region_status, BT_ERR_CORRUPT);
             assert_int_equal(t->xfer_status, BT_ERR_CORRUPT);
             assert_int_equal(counters(pair.receiver).checksum_failures, 1);
             pair_assert_empty(&pair);
@@ -254,7 +254,7 @@ static void failed_device_ends_the_transfer(void **state)
             finish(t, "");
             PAIR_UNTIL(&pair, over(t));
             assert_int_equal(t->xfer_status, BT_ERR_DEVICE);
-            assert_int_equal(t->window_status,
+            assert_int_equal(t->region_status,
                              (way < 2) ? BT_ERR_CANCELED : BT_ERR_DEVICE);
             pair_assert_empty(&pair);
             pair_close(&pair);
@@ -270,7 +270,7 @@ static void share_record_of_several_pieces_is_refused(void **state)
 
     (void)state;
     open_with(&pair, PAIR_MEM_SHARED, 4 * MIB, 0);
-    t = pair_window(&pair, 1, PAIR_SENDER, 0, 4096, 8192, 2);
+    t = pair_region(&pair, 1, PAIR_SENDER, 0, 4096, 8192, 2);
     prep(&pair, t);
     /* As if the sender took the second extent to lie behind the first one. */
     t->xfer->map.runs[0].bytes = 8192;
@@ -278,13 +278,13 @@ static void share_record_of_several_pieces_is_refused(void **state)
     post(t, 0, 8192);
     finish(t, "");
     PAIR_UNTIL(&pair, over(t));
-    assert_int_equal(t->window_status, BT_ERR_BAD_MESSAGE);
+    assert_int_equal(t->region_status, BT_ERR_BAD_MESSAGE);
     pair_assert_empty(&pair);
     pair.reuses = true; /* what it wrote between is nobody's */
     pair_close(&pair);
 }
 
-static void one_slot_serves_all_windows(void **state)
+static void one_slot_serves_all_regions(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(shared); i++) {
@@ -580,9 +580,9 @@ static void failed_peer_copy_ends_the_transfer(void **state)
                 (void)pair_pump(&pair);
             }
             n_failed += t->done == 0;
-            assert_int_not_equal(t->window_status, BT_ERR_CORRUPT);
-            if (t->window != NULL) {
-                close_window(t);
+            assert_int_not_equal(t->region_status, BT_ERR_CORRUPT);
+            if (t->region != NULL) {
+                close_region(t);
             }
             PAIR_UNTIL(&pair, over(t));
             pair_close(&pair);
@@ -595,16 +595,16 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(shared_device_transfer_touches_no_host_memory),
-        BT_TEST(revoked_window_waits_for_the_senders_copies),
+        BT_TEST(revoked_region_waits_for_the_senders_copies),
         BT_TEST(a_sender_that_gives_up_says_so_when_its_copies_have_ended),
-        BT_TEST(closing_window_handles_both_confirmations),
+        BT_TEST(closing_region_handles_both_confirmations),
         BT_TEST(closing_sender_ends_its_copies_first),
         BT_TEST(dead_receiver_leaves_nothing_open),
-        BT_TEST(dead_sender_frees_its_windows),
+        BT_TEST(dead_sender_frees_its_regions),
         BT_TEST(wrong_byte_in_the_pool_fails_verification),
         BT_TEST(failed_device_ends_the_transfer),
         BT_TEST(share_record_of_several_pieces_is_refused),
-        BT_TEST(one_slot_serves_all_windows),
+        BT_TEST(one_slot_serves_all_regions),
         BT_TEST(peer_that_cannot_share_memory_is_staged),
         BT_TEST(refusing_receiver_gets_staged_data),
         BT_TEST(restarted_receiver_replaces_the_old_mapping),

@@ -113,7 +113,7 @@ static void transfers_without_a_slot_wait_and_are_counted(void **state)
 /** Pieces of 4 KiB, of which one segment of TCP holds many. */
 static track_t *begin_small(pair_t *pair, uint64_t id)
 {
-    track_t *t = pair_window(pair, id, PAIR_SENDER, 0, 4096, 8192, N_SMALL);
+    track_t *t = pair_region(pair, id, PAIR_SENDER, 0, 4096, 8192, N_SMALL);
 
     prep(pair, t);
     post(t, 0, t->bytes);
@@ -147,11 +147,11 @@ static void received_segment_is_held_until_slots_are_free(void **state)
     PAIR_UNTIL(&pair, over(t));
     assert_int_equal(t->done, 1);
 
-    /* Held when its window closes: thrown away, and that is all. */
+    /* Held when its region closes: thrown away, and that is all. */
     pair.receiver_device.withheld = true;
     t = begin_small(&pair, 2);
     PAIR_UNTIL(&pair, pair.receiver_device.n_under_way == 2);
-    close_window(t);
+    close_region(t);
     rounds(&pair, ROUNDS);
     assert_int_equal(t->closed, 0);
     pair.receiver_device.withheld = false;
@@ -178,7 +178,7 @@ static void failed_allocation_while_staging_ends_the_transfer(void **state)
         bt_alloc_fail_at(nth);
         PAIR_UNTIL(&pair, over(t));
         bt_alloc_fail_at(0);
-        n_short += t->window_status == BT_ERR_NO_MEMORY;
+        n_short += t->region_status == BT_ERR_NO_MEMORY;
         pair_assert_empty(&pair);
         pair_close(&pair);
     }
@@ -189,9 +189,9 @@ static void failed_allocation_while_staging_ends_the_transfer(void **state)
 
 #define N_FLOWS 5
 
-/* A window at one of two processes and the transfer of the other into it. */
+/* A region at one of two processes and the transfer of the other into it. */
 typedef struct flow {
-    bt_kvt_window_t *window;
+    bt_kvt_region_t *region;
     bt_kvt_xfer_t *xfer;
     int done, closed, xfer_done;
 } flow_t;
@@ -202,11 +202,11 @@ static void flow_event(const bt_kvt_event_t *event)
 
     assert_int_equal(event->status, BT_OK);
     switch (event->type) {
-    case BT_KVT_WINDOW_DONE:
+    case BT_KVT_REGION_DONE:
         f->done++;
-        bt_kvt_window_close(event->window);
+        bt_kvt_region_close(event->region);
         break;
-    case BT_KVT_WINDOW_CLOSED:
+    case BT_KVT_REGION_CLOSED:
         f->closed++;
         break;
     case BT_KVT_XFER_DONE:
@@ -228,8 +228,8 @@ static void flow_begin(flow_t *f, uint64_t id, bt_kvt_t *to,
     uint8_t desc[BT_KVT_DESC_BYTES(1)];
     size_t n = 0;
 
-    assert_int_equal(bt_kvt_window_open(to, id, 1, sender, &extent, 1, f, desc,
-                                        sizeof(desc), &n, &f->window),
+    assert_int_equal(bt_kvt_region_open(to, id, 1, sender, &extent, 1, f, desc,
+                                        sizeof(desc), &n, &f->region),
                      BT_OK);
     assert_int_equal(bt_kvt_prep(peer, desc, n, f, &f->xfer), BT_OK);
     assert_int_equal(bt_kvt_post(f->xfer, from, 0, bytes), BT_OK);
@@ -395,7 +395,7 @@ static void piece_over_the_slot_size_is_refused(void **state)
     t = begin(&pair, 1, 0, 2 * MIB);
     finish(t, "");
     PAIR_UNTIL(&pair, over(t));
-    assert_int_equal(t->window_status, BT_ERR_BAD_MESSAGE);
+    assert_int_equal(t->region_status, BT_ERR_BAD_MESSAGE);
     assert_int_equal(t->xfer_status, BT_ERR_BAD_MESSAGE);
     pair_assert_empty(&pair);
     pair_close(&pair);
@@ -412,7 +412,7 @@ static void staged_record_of_several_pieces_is_refused(void **state)
     t = begin(&pair, 1, 0, 2 * MIB);
     finish(t, "");
     PAIR_UNTIL(&pair, over(t));
-    assert_int_equal(t->window_status, BT_ERR_BAD_MESSAGE);
+    assert_int_equal(t->region_status, BT_ERR_BAD_MESSAGE);
     assert_int_equal(t->xfer_status, BT_ERR_BAD_MESSAGE);
     pair_assert_empty(&pair);
     pair_close(&pair);

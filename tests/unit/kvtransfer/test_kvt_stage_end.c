@@ -9,7 +9,7 @@
 
 /* ---- nobody is told before the device is done ---- */
 
-static void window_completes_after_its_last_device_copy(void **state)
+static void region_completes_after_its_last_device_copy(void **state)
 {
     static const uint32_t numbers[] = {PAIR_MEM_STAGED, PAIR_MEM_HOST_STAGED};
 
@@ -32,7 +32,7 @@ static void window_completes_after_its_last_device_copy(void **state)
     }
 }
 
-static void running_copy_keeps_a_revoked_window_quarantined(void **state)
+static void running_copy_keeps_a_revoked_region_quarantined(void **state)
 {
     static const uint32_t numbers[] = {PAIR_MEM_HOST_STAGED,
                                        PAIR_UCX_HOST_STAGED};
@@ -46,8 +46,8 @@ static void running_copy_keeps_a_revoked_window_quarantined(void **state)
         pair.receiver_device.withheld = true;
         t = begin(&pair, 1, 0, MIB);
         PAIR_UNTIL(&pair, pair.receiver_device.n_under_way == MIB / SLOT);
-        close_window(t);
-        assert_int_equal(counters(pair.receiver).windows_quarantined, 1);
+        close_region(t);
+        assert_int_equal(counters(pair.receiver).regions_quarantined, 1);
         PAIR_UNTIL(&pair, t->xfer == NULL);
         assert_int_equal(t->xfer_status, BT_ERR_STALE);
         rounds(&pair, ROUNDS);
@@ -69,7 +69,7 @@ static void unresponsive_device_is_named_in_the_log(void **state)
     pair.receiver_device.withheld = true;
     t = begin(&pair, 1, 0, SLOT);
     PAIR_UNTIL(&pair, pair.receiver_device.n_under_way == 1);
-    close_window(t);
+    close_region(t);
     bt_test_expect_log_lines(1);
     rounds(&pair, 2500); /* quarantine_ms is 2000 */
     assert_int_equal(t->closed + t->stuck, 0);
@@ -78,7 +78,7 @@ static void unresponsive_device_is_named_in_the_log(void **state)
     pair_close(&pair);
 }
 
-static void window_of_a_dead_sender_waits_only_for_the_own_device(void **state)
+static void region_of_a_dead_sender_waits_only_for_the_own_device(void **state)
 {
     pair_t pair;
     track_t *t;
@@ -90,7 +90,7 @@ static void window_of_a_dead_sender_waits_only_for_the_own_device(void **state)
     PAIR_UNTIL(&pair, pair.receiver_device.n_under_way > 1);
     bt_kvt_mem_net_kill(pair.net, PAIR_SENDER);
     PAIR_UNTIL(&pair, t->failed);
-    assert_int_equal(t->window_status, BT_ERR_PEER_LOST);
+    assert_int_equal(t->region_status, BT_ERR_PEER_LOST);
     rounds(&pair, ROUNDS);
     assert_int_equal(t->closed, 0);
     pair.receiver_device.withheld = false;
@@ -115,7 +115,7 @@ static void cancelled_source_is_held_until_the_device_copy_ends(void **state)
         PAIR_UNTIL(&pair, pair.sender_device.n_under_way == MIB / SLOT);
         bt_kvt_cancel(t->xfer);
         PAIR_UNTIL(&pair, t->closed);
-        assert_int_equal(t->window_status, BT_ERR_CANCELED);
+        assert_int_equal(t->region_status, BT_ERR_CANCELED);
         rounds(&pair, ROUNDS);
         assert_int_equal(t->xfer_done, 0);
         assert_int_equal(counters(pair.sender).stage_slots, MIB / SLOT);
@@ -183,7 +183,7 @@ static bool with_failing_copy(uint32_t number, bool at_sender, bool refuses,
     whole = t->done == 1;
     if (!whole) {
         assert_int_equal(t->xfer_status, BT_ERR_DEVICE);
-        assert_int_equal(t->window_status,
+        assert_int_equal(t->region_status,
                          at_sender ? BT_ERR_CANCELED : BT_ERR_DEVICE);
     }
     assert_int_equal(whole, d->n_begun < nth);
@@ -266,7 +266,7 @@ static void rendezvous_waits_for_a_free_slot(void **state)
 typedef enum rendezvous_end {
     SENDER_CLOSES,
     RECEIVER_CLOSES,
-    WINDOW_CLOSES,
+    REGION_CLOSES,
     SENDER_CANCELS,
     RENDEZVOUS_N_ENDS
 } rendezvous_end_t;
@@ -294,8 +294,8 @@ static void waiting_rendezvous_ends_with_its_peer(void **state)
             pair.receiver = NULL;
             PAIR_UNTIL(&pair, t->xfer_done);
             break;
-        case WINDOW_CLOSES:
-            close_window(t);
+        case REGION_CLOSES:
+            close_region(t);
             break;
         default:
             bt_kvt_cancel(t->xfer);
@@ -318,10 +318,10 @@ static void waiting_rendezvous_ends_with_its_peer(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(window_completes_after_its_last_device_copy),
-        BT_TEST(running_copy_keeps_a_revoked_window_quarantined),
+        BT_TEST(region_completes_after_its_last_device_copy),
+        BT_TEST(running_copy_keeps_a_revoked_region_quarantined),
         BT_TEST(unresponsive_device_is_named_in_the_log),
-        BT_TEST(window_of_a_dead_sender_waits_only_for_the_own_device),
+        BT_TEST(region_of_a_dead_sender_waits_only_for_the_own_device),
         BT_TEST(cancelled_source_is_held_until_the_device_copy_ends),
         BT_TEST(lost_receiver_frees_its_slots),
         BT_TEST(close_waits_for_running_copies),

@@ -6,9 +6,9 @@
  *
  *   - both ends are through within LEASE_MS and a bound, and what the dead had
  *     is free within a second of the death;
- *   - no window is reported done with other bytes than those sent, none changes
+ *   - no region is reported done with other bytes than those sent, none changes
  *     afterwards, nothing is written beside it or after it closed;
- *   - windows, transfers, memory and descriptors come back;
+ *   - regions, transfers, memory and descriptors come back;
  *   - whoever survived goes on at once with another peer, and with the same one
  *     if that lives.
  *
@@ -93,7 +93,7 @@ typedef struct handover {
     bool over; /* nothing new is begun */
     bt_kvt_peer_t *peer;
     bt_kvt_xfer_t *xfer;
-    bt_kvt_window_t *window;
+    bt_kvt_region_t *region;
     bool close_wanted, closing, release_wanted, cancelled;
     uint32_t n_done, n_failed, n_closed, n_xfer_done;
     uint64_t done_ms, closed_ms;
@@ -249,7 +249,7 @@ static void d_acts(handover_t *h)
     end_t *d = h->d;
     bt_status_t status;
 
-    if (h->window != NULL) {
+    if (h->region != NULL) {
         /* Some rounds after it is done: nothing may change any more. */
         if (h->close_wanted && !h->closing &&
             ((h->n_done == 0) || h->over ||
@@ -259,7 +259,7 @@ static void d_acts(handover_t *h)
                 bytes_check(h);
             }
             h->closing = true;
-            bt_kvt_window_close(h->window);
+            bt_kvt_region_close(h->region);
         }
         return;
     }
@@ -274,9 +274,9 @@ static void d_acts(handover_t *h)
         status = bt_kvt_export(d->kvt, h->blob, MAX_BLOB, &h->blob_bytes);
         break;
     default:
-        status = bt_kvt_window_open(
+        status = bt_kvt_region_open(
             d->kvt, h->id, 1, h->p->instance, h->extents, N_EXTENTS, h, h->desc,
-            sizeof(h->desc), &h->desc_bytes, &h->window);
+            sizeof(h->desc), &h->desc_bytes, &h->region);
         break;
     }
     take_status(h, status);
@@ -352,7 +352,7 @@ static void canary(const handover_t *h, bool check)
             if (!check) {
                 pool[h->extents[i].offset + k] = 0xa5;
             } else if (pool[h->extents[i].offset + k] != 0xa5) {
-                fail_msg("written after the window closed");
+                fail_msg("written after the region closed");
             }
         }
     }
@@ -363,7 +363,7 @@ static void take_event(end_t *e, const bt_kvt_event_t *event)
     handover_t *h = event->user;
 
     switch (event->type) {
-    case BT_KVT_WINDOW_DONE:
+    case BT_KVT_REGION_DONE:
         bytes_check(h);
         assert_int_equal(event->note_bytes, 4);
         assert_memory_equal(event->note, "note", 4);
@@ -371,14 +371,14 @@ static void take_event(end_t *e, const bt_kvt_event_t *event)
         h->done_ms = world.now_ms;
         h->close_wanted = true;
         break;
-    case BT_KVT_WINDOW_FAILED:
+    case BT_KVT_REGION_FAILED:
         h->n_failed++;
         h->close_wanted = true;
         break;
-    case BT_KVT_WINDOW_CLOSED:
+    case BT_KVT_REGION_CLOSED:
         h->n_closed++;
         h->closed_ms = world.now_ms;
-        h->window = NULL;
+        h->region = NULL;
         canary(h, false);
         break;
     case BT_KVT_QUARANTINE_STUCK:
@@ -425,7 +425,7 @@ static bool p_through(const handover_t *h)
 
 static bool d_through(const handover_t *h)
 {
-    return h->d->dead || ((h->window == NULL) && (h->over || h->n_closed));
+    return h->d->dead || ((h->region == NULL) && (h->over || h->n_closed));
 }
 
 /** What their owners hear by other ways: a broken control link, the time. */
@@ -482,8 +482,8 @@ static void end_check_empty(const end_t *e)
         return;
     }
     bt_kvt_counters(e->kvt, &c);
-    assert_int_equal(c.windows_open, 0);
-    assert_int_equal(c.windows_quarantined, 0);
+    assert_int_equal(c.regions_open, 0);
+    assert_int_equal(c.regions_quarantined, 0);
     assert_int_equal(c.xfers_open, 0);
     assert_int_equal(c.peers, 0);
     assert_int_equal(c.stage_slots, 0);
@@ -500,7 +500,7 @@ static void rest_check(const handover_t *h)
                             ((slot < 1024) || (slot % 1024 < 512));
 
         if (!inside && (pool[at] != 0)) {
-            fail_msg("byte %u beside the window was written", at);
+            fail_msg("byte %u beside the region was written", at);
         }
     }
 }

@@ -22,9 +22,9 @@ static bool is_idle(const track_t *t)
 static bool is_checked(const track_t *t, const pair_kind_t *kind,
                        uint64_t bytes)
 {
-    return (t->window->proven.bytes == bytes) &&
+    return (t->region->proven.bytes == bytes) &&
            ((strcmp(kind->peer_path, "network") != 0) ||
-            (t->window->landed.bytes == bytes));
+            (t->region->landed.bytes == bytes));
 }
 
 /* Nothing happens for longer than all of what was before may have counted.
@@ -56,7 +56,7 @@ data_time_leaves_out_what_the_sender_did_between(const pair_kind_t *kind)
 
     pair_open(&pair, kind, 2 * MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 1, PAIR_SENDER, 0, MIB, 0, 1);
+    t = pair_region(&pair, 1, PAIR_SENDER, 0, MIB, 0, 1);
     prep(&pair, t);
     start_us = bt_now_us();
     post(t, 0, HALF);
@@ -87,7 +87,7 @@ static void a_late_finish_takes_no_data_time(const pair_kind_t *kind)
 
     pair_open(&pair, kind, 2 * MIB);
     pair_import(&pair);
-    t = pair_window(&pair, 1, PAIR_SENDER, 0, MIB, 0, 1);
+    t = pair_region(&pair, 1, PAIR_SENDER, 0, MIB, 0, 1);
     prep(&pair, t);
     start_us = bt_now_us();
     post(t, 0, MIB);

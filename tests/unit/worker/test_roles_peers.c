@@ -338,7 +338,7 @@ static void empty_grant_fails_the_request(void **state)
     sim_rounds(HELD_ROUNDS);
     assert_int_equal(
         bt_wire_decode(sim.decoder, req->grant, req->grant_bytes, &msg), BT_OK);
-    msg.u.grant.n_windows = 0;
+    msg.u.grant.n_regions = 0;
     sim_router_send(0, 0, &msg);
     sim_rounds(3);
     assert_int_equal(req->legs[0].status, BT_ERR_BAD_MESSAGE);
@@ -437,7 +437,7 @@ static void grant_for_other_ranks_fails_the_request(void **state)
     (void)state;
     sim_expect_failures();
     for (uint32_t i = 0; i < 3; i++) {
-        bt_wire_window_t windows[2];
+        bt_wire_region_t regions[2];
         sim_req_t *req;
         bt_msg_t msg;
 
@@ -448,13 +448,13 @@ static void grant_for_other_ranks_fails_the_request(void **state)
         assert_int_equal(
             bt_wire_decode(sim.decoder, req->grant, req->grant_bytes, &msg),
             BT_OK);
-        windows[0] = msg.u.grant.windows[0];
-        windows[1] = windows[0];
-        windows[0].to = (i == 0);
-        windows[0].from = (i == 1);
-        windows[1].to = 1;
-        msg.u.grant.windows = windows;
-        msg.u.grant.n_windows = (i == 2) ? 2 : 1;
+        regions[0] = msg.u.grant.regions[0];
+        regions[1] = regions[0];
+        regions[0].to = (i == 0);
+        regions[0].from = (i == 1);
+        regions[1].to = 1;
+        msg.u.grant.regions = regions;
+        msg.u.grant.n_regions = (i == 2) ? 2 : 1;
         sim_router_send(0, 0, &msg);
         sim_rounds(3);
         assert_int_equal(req->legs[0].status, BT_ERR_MISMATCH);

@@ -116,7 +116,7 @@ static void malformed_message_ends_the_link(void **state)
 static void messages_for_other_roles_are_only_logged(void **state)
 {
     const bt_msg_t drain = {.type = BT_MSG_DRAIN};
-    const bt_wire_window_t window = {.blob = (const uint8_t *)"x",
+    const bt_wire_region_t window = {.blob = (const uint8_t *)"x",
                                      .blob_bytes = 1};
     bt_msg_t grant = {.type = BT_MSG_GRANT};
     bt_msg_t cancel = {.type = BT_MSG_CANCEL};
@@ -124,8 +124,8 @@ static void messages_for_other_roles_are_only_logged(void **state)
     (void)state;
     sim_open(1, 32, 32, BT_KVT_PATH_AUTO);
     sim_router_send(0, 1, &drain);
-    grant.u.grant.windows = &window;
-    grant.u.grant.n_windows = 1;
+    grant.u.grant.regions = &window;
+    grant.u.grant.n_regions = 1;
     sim_router_send(0, 0, &grant);  /* of nobody: canceled meanwhile */
     sim_router_send(0, 0, &cancel); /* ended meanwhile */
     sim_peer(0, 1, 1);              /* itself */

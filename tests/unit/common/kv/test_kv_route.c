@@ -148,12 +148,12 @@ typedef struct pieces {
     bt_kv_piece_t all[MAX_IDS];
 } pieces_t;
 
-static void add(pieces_t *pieces, uint64_t window, uint64_t pool,
+static void add(pieces_t *pieces, uint64_t region, uint64_t pool,
                 uint64_t bytes)
 {
     assert_true(pieces->n < MAX_IDS);
     pieces->all[pieces->n++] =
-        (bt_kv_piece_t){.window = window, .pool = pool, .bytes = bytes};
+        (bt_kv_piece_t){.region = region, .pool = pool, .bytes = bytes};
 }
 
 /* What leaves or is laid open, without a plan: neighbours as one piece. */
@@ -196,7 +196,7 @@ static void assert_walk(bt_kv_walk_t walk, const pieces_t *want)
 
     for (; bt_kv_walk_next(&walk, &piece); n++) {
         assert_true(n < want->n);
-        assert_int_equal(piece.window, want->all[n].window);
+        assert_int_equal(piece.region, want->all[n].region);
         assert_int_equal(piece.pool, want->all[n].pool);
         assert_int_equal(piece.bytes, want->all[n].bytes);
     }
@@ -330,7 +330,7 @@ static bt_kv_groups_t three_groups(void)
     return groups;
 }
 
-static void groups_are_consecutive_in_a_receive_window(void **state)
+static void groups_are_consecutive_in_a_receive_region(void **state)
 {
     const bt_kv_split_t one = {1, 1};
     bt_kv_groups_t groups = three_groups();
@@ -419,7 +419,7 @@ int main(void)
         BT_TEST(failed_allocation_leaves_no_shard_map),
         BT_TEST(one_rank_to_one_posts_the_pieces_of_whole_blocks),
         BT_TEST(sequence_of_one_group_transfers_only_missing_blocks),
-        BT_TEST(groups_are_consecutive_in_a_receive_window),
+        BT_TEST(groups_are_consecutive_in_a_receive_region),
         BT_TEST(groups_are_split_each_by_its_own_layers_and_heads),
     };
 

@@ -90,7 +90,7 @@ static bt_kv_reshard_t plan_of(const bt_kv_shape_t *whole,
     return plan;
 }
 
-/** Copies bytes [begin, until) of each source block into the window; returns
+/** Copies bytes [begin, until) of each source block into the region; returns
  *  how many ranges lie together on both sides. */
 static uint32_t pieces_copy(const rank_t *from, const rank_t *to,
                             const bt_kv_reshard_t *plan,
@@ -105,11 +105,11 @@ static uint32_t pieces_copy(const rank_t *from, const rank_t *to,
     while (bt_kv_walk_next(&walk, &piece)) {
         assert_true(piece.pool + piece.bytes <=
                     POOL_BLOCKS * from->block_bytes);
-        assert_int_equal(bt_kvt_ranges_add(sent, piece.window, piece.bytes),
+        assert_int_equal(bt_kvt_ranges_add(sent, piece.region, piece.bytes),
                          BT_OK);
         for (uint64_t done = 0; done < piece.bytes; n++) {
             uint64_t place = 0;
-            const uint64_t bytes = bt_kvt_map_find(map, piece.window + done,
+            const uint64_t bytes = bt_kvt_map_find(map, piece.region + done,
                                                    piece.bytes - done, &place);
 
             assert_true(bytes > 0);
@@ -120,7 +120,7 @@ static uint32_t pieces_copy(const rank_t *from, const rank_t *to,
     return n;
 }
 
-/** The window of @a plan in @a to, and what is posted there, all at once or
+/** The region of @a plan in @a to, and what is posted there, all at once or
  *  layer by layer; returns how many ranges lie together on both sides. */
 static uint32_t ranks_move(const rank_t *from, rank_t *to,
                            const bt_kv_reshard_t *plan, bool by_layers,
@@ -145,7 +145,7 @@ static uint32_t ranks_move(const rank_t *from, rank_t *to,
     for (; bt_kv_walk_next(&walk, &piece); n++) {
         extents[n].offset = piece.pool;
         extents[n].bytes = piece.bytes;
-        assert_int_equal(piece.window, at);
+        assert_int_equal(piece.region, at);
         at += piece.bytes;
         /* Nobody else's: each byte comes from one rank alone. */
         assert_int_equal(bt_kvt_ranges_add(written, piece.pool, piece.bytes),

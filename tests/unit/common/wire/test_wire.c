@@ -407,11 +407,11 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
             assert_int_equal(got.u.peer.sends, 1);
         }
         if (strcmp(entry->d_name, "grant_windows") == 0) {
-            assert_int_equal(got.u.grant.n_windows, 3);
-            assert_int_equal(got.u.grant.windows[1].to, 1);
-            assert_int_equal(got.u.grant.windows[2].from, 63);
-            assert_int_equal(got.u.grant.windows[1].blob_bytes, 2);
-            assert_memory_equal(got.u.grant.windows[1].blob, "bc", 2);
+            assert_int_equal(got.u.grant.n_regions, 3);
+            assert_int_equal(got.u.grant.regions[1].to, 1);
+            assert_int_equal(got.u.grant.regions[2].from, 63);
+            assert_int_equal(got.u.grant.regions[1].blob_bytes, 2);
+            assert_memory_equal(got.u.grant.regions[1].blob, "bc", 2);
         }
         if (strcmp(entry->d_name, "request_future") == 0) {
             const bt_sampling_t *s = &got.u.request.sampling;

@@ -324,16 +324,16 @@ static void single_blob_is_a_list_of_one(void **state)
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
-        assert_int_equal(got.u.grant.n_windows, 1);
-        assert_int_equal(got.u.grant.windows[0].to, 0);
-        assert_int_equal(got.u.grant.windows[0].from, 0);
-        assert_int_equal(got.u.grant.windows[0].blob_bytes, 6);
+        assert_int_equal(got.u.grant.n_regions, 1);
+        assert_int_equal(got.u.grant.regions[0].to, 0);
+        assert_int_equal(got.u.grant.regions[0].from, 0);
+        assert_int_equal(got.u.grant.regions[0].blob_bytes, 6);
         bt_strbuf_fini(&shorter);
         bt_strbuf_fini(&buf);
     }
 }
 
-/* Of several ranks, or windows, who knows no lists finds none at all: it cannot
+/* Of several ranks, or regions, who knows no lists finds none at all: it cannot
  * take the first for the whole. */
 static void several_blobs_are_none_to_a_peer_without_lists(void **state)
 {
@@ -341,7 +341,7 @@ static void several_blobs_are_none_to_a_peer_without_lists(void **state)
     const bt_wire_rank_t ranks[] = {
         {.block_bytes = UINT64_MAX, .kvt = bytes, .kvt_bytes = 1},
         {.kvt = bytes + 1, .kvt_bytes = 4}};
-    const bt_wire_window_t windows[] = {
+    const bt_wire_region_t regions[] = {
         {.to = 0, .from = 63, .blob = bytes, .blob_bytes = 5},
         {.to = 63, .from = 0, .blob = bytes + 2, .blob_bytes = 1}};
     bt_msg_t msgs[3];
@@ -357,7 +357,7 @@ static void several_blobs_are_none_to_a_peer_without_lists(void **state)
     msgs[1].u.peer = (bt_msg_peer_t){
         .name = "decode-0", .ranks = ranks, .n_ranks = 2, .tp = 2, .pp = 1};
     msgs[2].type = BT_MSG_GRANT;
-    msgs[2].u.grant = (bt_msg_grant_t){.windows = windows, .n_windows = 2};
+    msgs[2].u.grant = (bt_msg_grant_t){.regions = regions, .n_regions = 2};
     for (size_t i = 0; i < BT_ARRAY_LEN(msgs); i++) {
         bt_strbuf_t buf = wire_encoded(&msgs[i]);
         bt_strbuf_t before = wire_cut_to(&buf, n_before[i]);
@@ -369,7 +369,7 @@ static void several_blobs_are_none_to_a_peer_without_lists(void **state)
         assert_int_equal(wire_decode(before.data, before.len, &got), BT_OK);
         assert_int_equal((i == 0)   ? got.u.hello.n_ranks
                          : (i == 1) ? got.u.peer.n_ranks
-                                    : got.u.grant.n_windows,
+                                    : got.u.grant.n_regions,
                          0);
         bt_strbuf_fini(&before);
         bt_strbuf_fini(&buf);
@@ -379,25 +379,25 @@ static void several_blobs_are_none_to_a_peer_without_lists(void **state)
 static void wire_lists_are_bounded(void **state)
 {
     static const uint8_t one[] = {1};
-    static bt_wire_window_t windows[BT_WIRE_MAX_WINDOWS + 1];
+    static bt_wire_region_t regions[BT_WIRE_MAX_REGIONS + 1];
     static bt_wire_rank_t ranks[BT_WIRE_MAX_RANKS + 1];
     bt_msg_t msg = {.type = BT_MSG_GRANT};
     bt_msg_t got;
     bt_strbuf_t buf;
 
     (void)state;
-    for (size_t i = 0; i < BT_ARRAY_LEN(windows); i++) {
-        windows[i] = (bt_wire_window_t){.blob = one, .blob_bytes = 1};
+    for (size_t i = 0; i < BT_ARRAY_LEN(regions); i++) {
+        regions[i] = (bt_wire_region_t){.blob = one, .blob_bytes = 1};
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(ranks); i++) {
         ranks[i] = (bt_wire_rank_t){.kvt = one, .kvt_bytes = 1};
     }
-    msg.u.grant.windows = windows;
-    msg.u.grant.n_windows = BT_WIRE_MAX_WINDOWS;
+    msg.u.grant.regions = regions;
+    msg.u.grant.n_regions = BT_WIRE_MAX_REGIONS;
     buf = wire_encoded(&msg);
     assert_int_equal(wire_decode(buf.data, buf.len, &got), BT_OK);
-    assert_int_equal(got.u.grant.n_windows, BT_WIRE_MAX_WINDOWS);
-    /* The list of windows is an array 16 of this number; one more of the same
+    assert_int_equal(got.u.grant.n_regions, BT_WIRE_MAX_REGIONS);
+    /* The list of regions is an array 16 of this number; one more of the same
      * is refused. By hand: [0, 0, bin of 1 byte]. */
     bt_strbuf_append(&buf, "\x93\x00\x00\xc4\x01\x01", 6);
     for (size_t i = 0; i + 2 < buf.len; i++) {
@@ -410,7 +410,7 @@ static void wire_lists_are_bounded(void **state)
     bt_strbuf_fini(&buf);
 
     bt_strbuf_init(&buf, WIRE_LIMIT);
-    msg.u.grant.n_windows++;
+    msg.u.grant.n_regions++;
     bt_wire_encode(&msg, &buf);
     assert_int_equal(bt_strbuf_status(&buf), BT_ERR_INVALID_PARAM);
     bt_strbuf_fini(&buf);
@@ -436,15 +436,15 @@ static void copied_list_owns_its_memory(void **state)
     const bt_wire_rank_t ranks[] = {
         {.block_bytes = 7, .kvt = bytes, .kvt_bytes = 2},
         {.block_bytes = 8, .kvt = bytes + 2, .kvt_bytes = 1}};
-    const bt_wire_window_t windows[] = {
+    const bt_wire_region_t regions[] = {
         {.to = 3, .from = 4, .blob = bytes + 1, .blob_bytes = 2},
         {.to = 5, .from = 6}};
-    bt_wire_window_t *w = NULL;
+    bt_wire_region_t *w = NULL;
     bt_wire_rank_t *r = NULL;
 
     (void)state;
     assert_int_equal(bt_wire_ranks_copy(ranks, 2, &r), BT_OK);
-    assert_int_equal(bt_wire_windows_copy(windows, 2, &w), BT_OK);
+    assert_int_equal(bt_wire_regions_copy(regions, 2, &w), BT_OK);
     memset(bytes, 0, sizeof(bytes));
     assert_int_equal(r[0].block_bytes, 7);
     assert_int_equal(r[1].block_bytes, 8);
@@ -462,7 +462,7 @@ static void copied_list_owns_its_memory(void **state)
     bt_alloc_fail_at(1);
     assert_int_equal(bt_wire_ranks_copy(ranks, 2, &r), BT_ERR_NO_MEMORY);
     bt_alloc_fail_at(1);
-    assert_int_equal(bt_wire_windows_copy(windows, 2, &w), BT_ERR_NO_MEMORY);
+    assert_int_equal(bt_wire_regions_copy(regions, 2, &w), BT_ERR_NO_MEMORY);
     bt_alloc_fail_at(0);
 }
 

@@ -103,11 +103,11 @@ static void check_grant(const bt_msg_t *m)
     check_key(m->u.grant.key);
     assert_int_equal(m->u.grant.instance, 99);
     assert_int_equal(m->u.grant.n_cached, 64);
-    assert_int_equal(m->u.grant.n_windows, 1);
-    assert_int_equal(m->u.grant.windows[0].to, 0);
-    assert_int_equal(m->u.grant.windows[0].from, 0);
-    assert_int_equal(m->u.grant.windows[0].blob_bytes, 6);
-    assert_memory_equal(m->u.grant.windows[0].blob, "window", 6);
+    assert_int_equal(m->u.grant.n_regions, 1);
+    assert_int_equal(m->u.grant.regions[0].to, 0);
+    assert_int_equal(m->u.grant.regions[0].from, 0);
+    assert_int_equal(m->u.grant.regions[0].blob_bytes, 6);
+    assert_memory_equal(m->u.grant.regions[0].blob, "window", 6);
 }
 
 static void check_cancel(const bt_msg_t *m)

@@ -26,7 +26,7 @@ static const uint8_t blob[] = {0, 255, 'k', 'v', 0, 9};
 static const bt_wire_rank_t one_rank = {
     .block_bytes = 368640, .kvt = blob, .kvt_bytes = sizeof(blob)};
 
-static const bt_wire_window_t one_window = {.blob = blob,
+static const bt_wire_region_t one_window = {.blob = blob,
                                             .blob_bytes = sizeof(blob)};
 
 static const bt_bad_word_t bad_words[] = {
@@ -275,8 +275,8 @@ static void assert_ranks_equal(const bt_wire_rank_t *a, const bt_wire_rank_t *b,
     }
 }
 
-static void assert_windows_equal(const bt_wire_window_t *a,
-                                 const bt_wire_window_t *b, uint32_t n)
+static void assert_windows_equal(const bt_wire_region_t *a,
+                                 const bt_wire_region_t *b, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         assert_int_equal(a[i].to, b[i].to);
@@ -306,10 +306,10 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
         x.u.request.sampling = y.u.request.sampling;
         break;
     case BT_MSG_GRANT:
-        assert_int_equal(x.u.grant.n_windows, y.u.grant.n_windows);
-        assert_windows_equal(x.u.grant.windows, y.u.grant.windows,
-                             x.u.grant.n_windows);
-        x.u.grant.windows = y.u.grant.windows;
+        assert_int_equal(x.u.grant.n_regions, y.u.grant.n_regions);
+        assert_windows_equal(x.u.grant.regions, y.u.grant.regions,
+                             x.u.grant.n_regions);
+        x.u.grant.regions = y.u.grant.regions;
         break;
     case BT_MSG_TOKENS:
         for (uint32_t i = 0; i < x.u.tokens.n; i++) {

@@ -15,25 +15,25 @@ static uint64_t hash_of(uint64_t id)
     return bt_hash64(&id, sizeof(id), 0);
 }
 
-static bool is_window(bt_list_t *link, const void *id)
+static bool is_region(bt_list_t *link, const void *id)
 {
-    return BT_CONTAINER_OF(link, bt_kvt_window_t, by_id)->lease.id ==
+    return BT_CONTAINER_OF(link, bt_kvt_region_t, by_id)->lease.id ==
            *(const uint64_t *)id;
 }
 
-static bt_kvt_window_t *window_find(const bt_kvt_t *kvt, uint64_t id)
+static bt_kvt_region_t *region_find(const bt_kvt_t *kvt, uint64_t id)
 {
     bt_list_t *link =
-        bt_hmap_find(&kvt->windows_by_id, hash_of(id), is_window, &id);
+        bt_hmap_find(&kvt->regions_by_id, hash_of(id), is_region, &id);
 
     return (link == NULL) ? NULL
-                          : BT_CONTAINER_OF(link, bt_kvt_window_t, by_id);
+                          : BT_CONTAINER_OF(link, bt_kvt_region_t, by_id);
 }
 
-bt_kvt_window_t *bt_kvt_window_find(const bt_kvt_t *kvt,
+bt_kvt_region_t *bt_kvt_region_find(const bt_kvt_t *kvt,
                                     const bt_kvt_lease_t *lease)
 {
-    bt_kvt_window_t *w = window_find(kvt, lease->id);
+    bt_kvt_region_t *w = region_find(kvt, lease->id);
 
     return ((w != NULL) && (w->lease.generation == lease->generation) &&
             (w->lease.grant == lease->grant))
@@ -41,38 +41,38 @@ bt_kvt_window_t *bt_kvt_window_find(const bt_kvt_t *kvt,
                : NULL;
 }
 
-uint64_t bt_kvt_windows_floor(const bt_kvt_t *kvt)
+uint64_t bt_kvt_regions_floor(const bt_kvt_t *kvt)
 {
-    if (bt_list_empty(&kvt->windows)) {
+    if (bt_list_empty(&kvt->regions)) {
         return kvt->next_grant;
     }
-    return BT_CONTAINER_OF(kvt->windows.next, bt_kvt_window_t, all)
+    return BT_CONTAINER_OF(kvt->regions.next, bt_kvt_region_t, all)
         ->lease.grant;
 }
 
 static void entry_init(bt_kvt_event_entry_t *entry, bt_kvt_event_type_t type,
-                       bt_kvt_window_t *w)
+                       bt_kvt_region_t *w)
 {
     bt_list_init(&entry->link);
     entry->type = type;
     entry->owner = w;
 }
 
-void bt_kvt_window_bind(bt_kvt_window_t *w, bt_kvt_link_t *link)
+void bt_kvt_region_bind(bt_kvt_region_t *w, bt_kvt_link_t *link)
 {
     w->link = link;
-    bt_list_push_back(&link->windows, &w->of_link);
+    bt_list_push_back(&link->regions, &w->of_link);
 }
 
-/** Takes an ended window for reuse, all zero except for its memory. */
-static bt_kvt_window_t *window_spare(bt_kvt_t *kvt)
+/** Takes an ended region for reuse, all zero except for its memory. */
+static bt_kvt_region_t *region_spare(bt_kvt_t *kvt)
 {
-    bt_kvt_window_t *w =
-        BT_CONTAINER_OF(kvt->spare_windows.next, bt_kvt_window_t, all);
-    bt_kvt_window_t kept;
+    bt_kvt_region_t *w =
+        BT_CONTAINER_OF(kvt->spare_regions.next, bt_kvt_region_t, all);
+    bt_kvt_region_t kept;
 
     bt_list_remove(&w->all);
-    kvt->n_spare_windows--;
+    kvt->n_spare_regions--;
     kept = *w;
     memset(w, 0, sizeof(*w));
     w->map = kept.map;
@@ -89,11 +89,11 @@ static bt_kvt_window_t *window_spare(bt_kvt_t *kvt)
     return w;
 }
 
-static bt_kvt_window_t *window_get(bt_kvt_t *kvt)
+static bt_kvt_region_t *region_get(bt_kvt_t *kvt)
 {
-    bt_kvt_window_t *w = bt_list_empty(&kvt->spare_windows)
+    bt_kvt_region_t *w = bt_list_empty(&kvt->spare_regions)
                              ? bt_calloc(1, sizeof(*w))
-                             : window_spare(kvt);
+                             : region_spare(kvt);
 
     if (w == NULL) {
         return NULL;
@@ -104,36 +104,36 @@ static bt_kvt_window_t *window_get(bt_kvt_t *kvt)
     bt_list_init(&w->todo);
     bt_list_init(&w->of_link);
     bt_kvt_writer_init(&w->writer);
-    entry_init(&w->result, BT_KVT_WINDOW_DONE, w);
+    entry_init(&w->result, BT_KVT_REGION_DONE, w);
     entry_init(&w->stuck, BT_KVT_QUARANTINE_STUCK, w);
-    entry_init(&w->gone, BT_KVT_WINDOW_CLOSED, w);
+    entry_init(&w->gone, BT_KVT_REGION_CLOSED, w);
     return w;
 }
 
-void bt_kvt_window_settle(bt_kvt_window_t *w)
+void bt_kvt_region_settle(bt_kvt_region_t *w)
 {
     if ((w->n_receiving == 0) &&
-        bt_kvt_window_takes(w, BT_KVT_WINDOW_ON_DRAINED)) {
-        (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_DRAINED, BT_OK);
+        bt_kvt_region_takes(w, BT_KVT_REGION_ON_DRAINED)) {
+        (void)bt_kvt_region_move(w, BT_KVT_REGION_ON_DRAINED, BT_OK);
     }
 }
 
-/** True when a window counts as quarantined. Staged: also while the own device
+/** True when a region counts as quarantined. Staged: also while the own device
  *  still copies into it. */
-static bool is_quarantined(const bt_kvt_window_t *w,
-                           bt_kvt_window_state_t state)
+static bool is_quarantined(const bt_kvt_region_t *w,
+                           bt_kvt_region_state_t state)
 {
-    return bt_kvt_window_is_closing(state) &&
-           (bt_kvt_window_is_written(state) ||
-            ((w->kvt->stage != NULL) && (state != BT_KVT_WINDOW_IS_CLOSED)));
+    return bt_kvt_region_is_closing(state) &&
+           (bt_kvt_region_is_written(state) ||
+            ((w->kvt->stage != NULL) && (state != BT_KVT_REGION_IS_CLOSED)));
 }
 
-static void result_tell(bt_kvt_window_t *w, bt_status_t status)
+static void result_tell(bt_kvt_region_t *w, bt_status_t status)
 {
     w->status = status;
     bt_list_remove(&w->todo);
     w->result.type =
-        (status == BT_OK) ? BT_KVT_WINDOW_DONE : BT_KVT_WINDOW_FAILED;
+        (status == BT_OK) ? BT_KVT_REGION_DONE : BT_KVT_REGION_FAILED;
     bt_kvt_event_push(w->kvt, &w->result);
     if (w->link != NULL) {
         bt_kvt_link_send_lease(w->link, BT_KVT_MSG_RESULT, &w->lease, status);
@@ -141,23 +141,23 @@ static void result_tell(bt_kvt_window_t *w, bt_status_t status)
 }
 
 /** Notifies the sender of the close, unless it knows the result and stopped. */
-static void closing_begin(bt_kvt_window_t *w, bt_kvt_window_state_t from)
+static void closing_begin(bt_kvt_region_t *w, bt_kvt_region_state_t from)
 {
     bt_list_remove(&w->todo);
     bt_list_remove(&w->result.link); /* the caller does not wait for it */
-    if ((w->link != NULL) && (from != BT_KVT_WINDOW_IS_DONE) &&
-        (from != BT_KVT_WINDOW_IS_FAILED)) {
+    if ((w->link != NULL) && (from != BT_KVT_REGION_IS_DONE) &&
+        (from != BT_KVT_REGION_IS_FAILED)) {
         bt_kvt_link_send_lease(w->link, BT_KVT_MSG_REVOKE, &w->lease, BT_OK);
     }
     w->close_ms = BT_KVT_UNTIMED;
-    bt_list_push_back(&w->kvt->closing_windows, &w->todo);
+    bt_list_push_back(&w->kvt->closing_regions, &w->todo);
 }
 
-static void closed_tell(bt_kvt_window_t *w)
+static void closed_tell(bt_kvt_region_t *w)
 {
     bt_kvt_t *kvt = w->kvt;
 
-    kvt->counters.windows_open--;
+    kvt->counters.regions_open--;
     bt_list_remove(&w->all);
     bt_list_push_back(&kvt->closed, &w->all);
     bt_list_remove(&w->by_id);
@@ -168,69 +168,69 @@ static void closed_tell(bt_kvt_window_t *w)
     bt_kvt_event_push(kvt, &w->gone);
 }
 
-static void stuck_tell(bt_kvt_window_t *w)
+static void stuck_tell(bt_kvt_region_t *w)
 {
-    BT_LOG_INFO("kv transfer: window %" PRIu64 " quarantined for %" PRIu64
+    BT_LOG_INFO("kv transfer: region %" PRIu64 " quarantined for %" PRIu64
                 " ms, pid %d is "
                 "silent",
                 w->lease.id, (w->kvt->now_ms - w->close_ms), w->link->pid);
     bt_kvt_event_push(w->kvt, &w->stuck);
 }
 
-/** Starts the actions of the state that a window has entered. */
-static void entered(bt_kvt_window_t *w, bt_kvt_window_state_t from,
+/** Starts the actions of the state that a region has entered. */
+static void entered(bt_kvt_region_t *w, bt_kvt_region_state_t from,
                     bt_status_t why)
 {
     bt_kvt_t *kvt = w->kvt;
 
     switch (w->state) {
-    case BT_KVT_WINDOW_IS_DONE:
+    case BT_KVT_REGION_IS_DONE:
         kvt->counters.bytes_received += w->map.bytes;
         result_tell(w, BT_OK);
         break;
-    case BT_KVT_WINDOW_IS_FAILED:
-    case BT_KVT_WINDOW_IS_FAILED_DIRECT:
-        if (from != BT_KVT_WINDOW_IS_FAILED_DIRECT) {
+    case BT_KVT_REGION_IS_FAILED:
+    case BT_KVT_REGION_IS_FAILED_DIRECT:
+        if (from != BT_KVT_REGION_IS_FAILED_DIRECT) {
             result_tell(w, why);
         }
         break;
-    case BT_KVT_WINDOW_IS_QUARANTINED:
+    case BT_KVT_REGION_IS_QUARANTINED:
         closing_begin(w, from);
         break;
-    case BT_KVT_WINDOW_IS_STUCK:
+    case BT_KVT_REGION_IS_STUCK:
         stuck_tell(w);
         break;
-    case BT_KVT_WINDOW_IS_DRAINING:
-        if (!bt_kvt_window_is_closing(from)) {
+    case BT_KVT_REGION_IS_DRAINING:
+        if (!bt_kvt_region_is_closing(from)) {
             closing_begin(w, from);
         }
-        bt_kvt_window_settle(w);
+        bt_kvt_region_settle(w);
         break;
-    case BT_KVT_WINDOW_IS_OVERDUE:
-        if (from == BT_KVT_WINDOW_IS_DRAINING) {
-            BT_LOG_WARN("kv transfer: window %" PRIu64
+    case BT_KVT_REGION_IS_OVERDUE:
+        if (from == BT_KVT_REGION_IS_DRAINING) {
+            BT_LOG_WARN("kv transfer: region %" PRIu64
                         " waits for copies of its own device for %" PRIu64
                         " ms",
                         w->lease.id, (kvt->now_ms - w->close_ms));
         }
-        bt_kvt_window_settle(w);
+        bt_kvt_region_settle(w);
         break;
-    case BT_KVT_WINDOW_IS_CLOSED:
+    case BT_KVT_REGION_IS_CLOSED:
         closed_tell(w);
         break;
-    case BT_KVT_WINDOW_IS_OPEN:
-    case BT_KVT_WINDOW_IS_DIRECT:
-    case BT_KVT_WINDOW_IS_LISTED:
-    case BT_KVT_WINDOW_N_STATES:
+    case BT_KVT_REGION_IS_OPEN:
+    case BT_KVT_REGION_IS_DIRECT:
+    case BT_KVT_REGION_IS_LISTED:
+    case BT_KVT_REGION_N_STATES:
         break;
     }
 }
 
-bool bt_kvt_window_move(bt_kvt_window_t *w, bt_kvt_window_input_t input,
+bool bt_kvt_region_move(bt_kvt_region_t *w, bt_kvt_region_input_t input,
                         bt_status_t why)
 {
-    const bt_kvt_window_state_t from = w->state;
-    const bt_status_t status = bt_kvt_window_next(from, input, &w->state);
+    const bt_kvt_region_state_t from = w->state;
+    const bt_status_t status = bt_kvt_region_next(from, input, &w->state);
 
     if (status == BT_ERR_STALE) {
         return false;
@@ -239,50 +239,50 @@ bool bt_kvt_window_move(bt_kvt_window_t *w, bt_kvt_window_input_t input,
     BT_ASSERT_ALWAYS(status == BT_OK);
     if (w->state != from) {
         bt_kvt_aside_note(&w->kvt->aside, &w->writer, 0);
-        w->kvt->counters.windows_quarantined +=
+        w->kvt->counters.regions_quarantined +=
             (uint64_t)is_quarantined(w, w->state) - is_quarantined(w, from);
         entered(w, from, why);
     }
     return true;
 }
 
-void bt_kvt_window_fail(bt_kvt_window_t *w, bt_status_t status)
+void bt_kvt_region_fail(bt_kvt_region_t *w, bt_status_t status)
 {
-    if (bt_kvt_window_takes(w, BT_KVT_WINDOW_ON_FAIL)) {
-        (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_FAIL, status);
+    if (bt_kvt_region_takes(w, BT_KVT_REGION_ON_FAIL)) {
+        (void)bt_kvt_region_move(w, BT_KVT_REGION_ON_FAIL, status);
     }
 }
 
-void bt_kvt_window_close(bt_kvt_window_t *w)
+void bt_kvt_region_close(bt_kvt_region_t *w)
 {
-    if ((w != NULL) && bt_kvt_window_takes(w, BT_KVT_WINDOW_ON_CLOSE)) {
-        (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_CLOSE, BT_OK);
+    if ((w != NULL) && bt_kvt_region_takes(w, BT_KVT_REGION_ON_CLOSE)) {
+        (void)bt_kvt_region_move(w, BT_KVT_REGION_ON_CLOSE, BT_OK);
     }
 }
 
-bt_status_t bt_kvt_window_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
+bt_status_t bt_kvt_region_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
                                uint64_t sender_instance,
                                const bt_kvt_extent_t *extents,
                                uint32_t n_extents, void *user, void *desc,
                                size_t cap, size_t *desc_bytes_p,
-                               bt_kvt_window_t **window_p)
+                               bt_kvt_region_t **region_p)
 {
     bt_kvt_link_t *link = NULL;
     bt_kvt_desc_t *d = &kvt->desc;
     bt_status_t status;
-    bt_kvt_window_t *w;
+    bt_kvt_region_t *w;
 
-    if (window_find(kvt, id) != NULL) {
+    if (region_find(kvt, id) != NULL) {
         return BT_ERR_EXISTS;
     }
-    w = window_get(kvt);
+    w = region_get(kvt);
     if (w == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     status =
         bt_kvt_map_init(extents, n_extents, kvt->config.pool_bytes, &w->map);
     if (status != BT_OK) {
-        goto err_window;
+        goto err_region;
     }
     w->lease = (bt_kvt_lease_t){
         .id = id, .generation = generation, .grant = kvt->next_grant};
@@ -294,7 +294,7 @@ bt_status_t bt_kvt_window_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
 
     status = bt_kvt_desc_reserve(d, w->map.n_runs);
     if (status != BT_OK) {
-        goto err_window;
+        goto err_region;
     }
     d->receiver = kvt->config.instance;
     d->lease = w->lease;
@@ -310,29 +310,29 @@ bt_status_t bt_kvt_window_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
     }
     status = bt_kvt_desc_encode(d, desc, cap, desc_bytes_p);
     if (status != BT_OK) {
-        goto err_window;
+        goto err_region;
     }
 
     kvt->next_grant++;
     if (link != NULL) {
-        bt_kvt_window_bind(w, link);
+        bt_kvt_region_bind(w, link);
     }
-    bt_list_push_back(&kvt->windows, &w->all);
-    bt_hmap_insert(&kvt->windows_by_id, hash_of(id), &w->by_id);
-    kvt->counters.windows_open++;
+    bt_list_push_back(&kvt->regions, &w->all);
+    bt_hmap_insert(&kvt->regions_by_id, hash_of(id), &w->by_id);
+    kvt->counters.regions_open++;
     if ((d->session != 0) && (link->remote == BT_KVT_REMOTE_WRITES)) {
-        (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_BEGIN,
+        (void)bt_kvt_region_move(w, BT_KVT_REGION_ON_BEGIN,
                                  BT_OK); /* it need not ask */
     }
-    *window_p = w;
+    *region_p = w;
     return BT_OK;
 
-err_window:
-    bt_kvt_window_free(w);
+err_region:
+    bt_kvt_region_free(w);
     return status;
 }
 
-void bt_kvt_window_free(bt_kvt_window_t *w)
+void bt_kvt_region_free(bt_kvt_region_t *w)
 {
     bt_kvt_t *kvt = w->kvt;
 
@@ -344,9 +344,9 @@ void bt_kvt_window_free(bt_kvt_window_t *w)
     bt_list_remove(&w->result.link);
     bt_list_remove(&w->stuck.link);
     bt_list_remove(&w->gone.link);
-    if (!kvt->closing && (kvt->n_spare_windows + 1 <= BT_KVT_MAX_SPARE)) {
-        kvt->n_spare_windows++;
-        bt_list_push_back(&kvt->spare_windows, &w->all);
+    if (!kvt->closing && (kvt->n_spare_regions + 1 <= BT_KVT_MAX_SPARE)) {
+        kvt->n_spare_regions++;
+        bt_list_push_back(&kvt->spare_regions, &w->all);
         return;
     }
     bt_kvt_map_fini(&w->map);
@@ -358,52 +358,52 @@ void bt_kvt_window_free(bt_kvt_window_t *w)
     bt_free(w);
 }
 
-void bt_kvt_window_link_lost(bt_kvt_window_t *w, bool gone)
+void bt_kvt_region_link_lost(bt_kvt_region_t *w, bool gone)
 {
     if (gone) {
-        (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_STOP, BT_ERR_PEER_LOST);
+        (void)bt_kvt_region_move(w, BT_KVT_REGION_ON_STOP, BT_ERR_PEER_LOST);
     } else {
-        bt_kvt_window_fail(w, BT_ERR_PEER_LOST);
+        bt_kvt_region_fail(w, BT_ERR_PEER_LOST);
     }
 }
 
-void bt_kvt_windows_bind(bt_kvt_link_t *link)
+void bt_kvt_regions_bind(bt_kvt_link_t *link)
 {
-    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, w, &link->kvt->windows, all) {
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_region_t, w, &link->kvt->regions, all) {
         if ((w->link == NULL) && (w->sender_instance == link->instance)) {
-            bt_kvt_window_bind(w, link);
+            bt_kvt_region_bind(w, link);
         }
     }
 }
 
-/** True when a closed window is overdue. Buffers of the own network end by
+/** True when a closed region is overdue. Buffers of the own network end by
  *  themselves; copies of the own device may not, nor a silent sender. */
-static bool is_late(const bt_kvt_window_t *w)
+static bool is_late(const bt_kvt_region_t *w)
 {
     const bt_kvt_t *kvt = w->kvt;
 
-    return bt_kvt_window_takes(w, BT_KVT_WINDOW_ON_LATE) &&
+    return bt_kvt_region_takes(w, BT_KVT_REGION_ON_LATE) &&
            is_quarantined(w, w->state) &&
            (kvt->now_ms - w->close_ms >= kvt->config.quarantine_ms);
 }
 
-void bt_kvt_windows_tick(bt_kvt_t *kvt)
+void bt_kvt_regions_tick(bt_kvt_t *kvt)
 {
     const uint64_t now = kvt->now_ms;
 
-    BT_LIST_FOR_EACH_ENTRY(bt_kvt_window_t, w, &kvt->closing_windows, todo) {
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_region_t, w, &kvt->closing_regions, todo) {
         if (w->close_ms == BT_KVT_UNTIMED) {
             w->close_ms = now;
             w->revoke_ms = now;
         }
-        if (bt_kvt_window_is_written(w->state) &&
+        if (bt_kvt_region_is_written(w->state) &&
             (now - w->revoke_ms >= kvt->config.keepalive_ms)) {
             w->revoke_ms = now;
             bt_kvt_link_send_lease(w->link, BT_KVT_MSG_REVOKE, &w->lease,
                                    BT_OK);
         }
         if (is_late(w)) {
-            (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_LATE, BT_OK);
+            (void)bt_kvt_region_move(w, BT_KVT_REGION_ON_LATE, BT_OK);
         }
     }
 }
@@ -411,8 +411,8 @@ void bt_kvt_windows_tick(bt_kvt_t *kvt)
 /* The receiving side verifies the records of the manifest. */
 
 /** Finds the pieces of a record in the pool. @return how many; 0: the record is
- *  not within this window */
-static uint32_t pieces_of(const bt_kvt_window_t *w, const bt_kvt_record_t *r,
+ *  not within this region */
+static uint32_t pieces_of(const bt_kvt_region_t *w, const bt_kvt_record_t *r,
                           bt_hash_piece_t *pieces)
 {
     bt_kvt_run_t runs[BT_KVT_MAX_RECORD_RUNS];
@@ -426,7 +426,7 @@ static uint32_t pieces_of(const bt_kvt_window_t *w, const bt_kvt_record_t *r,
     return n;
 }
 
-static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
+static bt_status_t record_hash(bt_kvt_region_t *w, const bt_kvt_record_t *r,
                                const bt_hash_piece_t *pieces, uint32_t n,
                                uint64_t *hash_p)
 {
@@ -440,7 +440,7 @@ static bt_status_t record_hash(bt_kvt_window_t *w, const bt_kvt_record_t *r,
         hash_p);
 }
 
-bool bt_kvt_window_prove(bt_kvt_window_t *w, const bt_kvt_record_t *r,
+bool bt_kvt_region_prove(bt_kvt_region_t *w, const bt_kvt_record_t *r,
                          uint64_t hash)
 {
     bt_kvt_t *kvt = w->kvt;
@@ -448,15 +448,15 @@ bool bt_kvt_window_prove(bt_kvt_window_t *w, const bt_kvt_record_t *r,
 
     if (hash != r->hash) {
         kvt->counters.checksum_failures++;
-        BT_LOG_INFO("kv transfer: window %" PRIu64
+        BT_LOG_INFO("kv transfer: region %" PRIu64
                     " generation %u corrupt at %" PRIu64,
                     w->lease.id, w->lease.generation, r->offset);
-        bt_kvt_window_fail(w, BT_ERR_CORRUPT);
+        bt_kvt_region_fail(w, BT_ERR_CORRUPT);
         return false;
     }
     status = bt_kvt_ranges_add(&w->proven, r->offset, r->bytes);
     if (status != BT_OK) {
-        bt_kvt_window_fail(w, (status == BT_ERR_EXISTS) ? BT_ERR_BAD_MESSAGE
+        bt_kvt_region_fail(w, (status == BT_ERR_EXISTS) ? BT_ERR_BAD_MESSAGE
                                                         : status);
         return false;
     }
@@ -464,22 +464,22 @@ bool bt_kvt_window_prove(bt_kvt_window_t *w, const bt_kvt_record_t *r,
     return true;
 }
 
-void bt_kvt_window_decide(bt_kvt_window_t *w)
+void bt_kvt_region_decide(bt_kvt_region_t *w)
 {
-    if ((w->state != BT_KVT_WINDOW_IS_LISTED) ||
+    if ((w->state != BT_KVT_REGION_IS_LISTED) ||
         (w->n_verified < w->n_records)) {
         return;
     }
     if (w->proven.bytes == w->map.bytes) {
-        (void)bt_kvt_window_move(w, BT_KVT_WINDOW_ON_PROVEN, BT_OK);
+        (void)bt_kvt_region_move(w, BT_KVT_REGION_ON_PROVEN, BT_OK);
     } else {
-        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE); /* a hole */
+        bt_kvt_region_fail(w, BT_ERR_BAD_MESSAGE); /* a hole */
     }
 }
 
-/** Verifies the next record. @return false when the window is finished
+/** Verifies the next record. @return false when the region is finished
  *  (failed), or waits for data. */
-static bool record_verify(bt_kvt_window_t *w)
+static bool record_verify(bt_kvt_region_t *w)
 {
     const bt_kvt_record_t *r = &w->records[w->n_verified];
     bt_hash_piece_t pieces[BT_KVT_MAX_RECORD_RUNS];
@@ -488,7 +488,7 @@ static bool record_verify(bt_kvt_window_t *w)
     bt_status_t status;
 
     if (n == 0) {
-        bt_kvt_window_fail(w, BT_ERR_BAD_MESSAGE);
+        bt_kvt_region_fail(w, BT_ERR_BAD_MESSAGE);
         return false;
     }
     if (!w->direct && !bt_kvt_ranges_have(&w->landed, r->offset, r->bytes)) {
@@ -496,14 +496,14 @@ static bool record_verify(bt_kvt_window_t *w)
     }
     status = record_hash(w, r, pieces, n, &hash);
     if (status != BT_OK) {
-        bt_kvt_window_fail(w, status);
+        bt_kvt_region_fail(w, status);
         return false;
     }
-    return bt_kvt_window_prove(w, r, hash);
+    return bt_kvt_region_prove(w, r, hash);
 }
 
-/** Verifies records of a window. @return false when the budget is used up. */
-static bool window_verify(bt_kvt_window_t *w, size_t *budget_p)
+/** Verifies records of a region. @return false when the budget is used up. */
+static bool region_verify(bt_kvt_region_t *w, size_t *budget_p)
 {
     const uint64_t start_us = bt_now_us();
 
@@ -524,15 +524,15 @@ static bool window_verify(bt_kvt_window_t *w, size_t *budget_p)
     }
     bt_list_remove(&w->todo);
     w->verify_us += bt_now_us() - start_us;
-    bt_kvt_window_decide(w);
+    bt_kvt_region_decide(w);
     return true;
 }
 
-void bt_kvt_windows_verify(bt_kvt_t *kvt, size_t *budget_p)
+void bt_kvt_regions_verify(bt_kvt_t *kvt, size_t *budget_p)
 {
     while (!bt_list_empty(&kvt->verify)) {
-        if (!window_verify(
-                BT_CONTAINER_OF(kvt->verify.next, bt_kvt_window_t, todo),
+        if (!region_verify(
+                BT_CONTAINER_OF(kvt->verify.next, bt_kvt_region_t, todo),
                 budget_p)) {
             return;
         }
