@@ -440,8 +440,9 @@ static void build(builder_t *b, uint32_t root, bt_regex_t *regex)
     find_loops(b, regex);
 }
 
-bt_status_t bt_rx_build(const bt_rx_t *rx, uint32_t root, uint32_t n_classes,
-                        bt_regex_t *regex_p)
+/* Builds the automaton of a tree. */
+static bt_status_t build_automaton(const bt_rx_t *rx, uint32_t root,
+                                   uint32_t n_classes, bt_regex_t *regex_p)
 {
     builder_t *b = bt_calloc(1, sizeof(*b));
     bt_regex_t regex = {.n_columns = n_classes + 1};
@@ -496,8 +497,8 @@ static bt_status_t compile_all(bt_rx_t *rx, const char *const *patterns,
         return status;
     }
     while ((status == BT_OK) && (n_built < n)) {
-        status =
-            bt_rx_build(rx, roots[n_built], alphabet.n, &regexes_p[n_built]);
+        status = build_automaton(rx, roots[n_built], alphabet.n,
+                                 &regexes_p[n_built]);
         n_built += (status == BT_OK);
     }
     if (status == BT_OK) {

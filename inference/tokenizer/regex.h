@@ -42,7 +42,7 @@
 
 #define BT_REGEX_MAX_BYTES    4096u /**< most bytes of a pattern */
 #define BT_REGEX_MAX_RUNS     16u
-#define BT_REGEX_MAX_PATTERNS 12u
+#define BT_REGEX_MAX_PATTERNS 8u
 #define BT_REGEX_STATE_MASK   0x3FFFu
 #define BT_REGEX_LOOP         0x4000u /**< stay in this state, and no match */
 #define BT_REGEX_MATCH        0x8000u /**< matched, before this character */
@@ -189,9 +189,5 @@ BT_MUST_CHECK bt_status_t bt_rx_parse(bt_rx_t *rx, const char *pattern,
  *  (regex_set.c). */
 BT_MUST_CHECK bt_status_t bt_rx_classify(bt_rx_t *rx,
                                          bt_alphabet_t *alphabet_p);
-
-/** Builds the automaton of a tree (regex.c). */
-BT_MUST_CHECK bt_status_t bt_rx_build(const bt_rx_t *rx, uint32_t root,
-                                      uint32_t n_classes, bt_regex_t *regex_p);
 
 #endif

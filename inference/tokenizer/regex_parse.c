@@ -293,22 +293,15 @@ static uint32_t parse_char(parser_t *ps)
         return cp;
     }
     ps->p++;
-    if (take(ps, "x{")) {
+    if (take(ps, "x{") || take(ps, "u{")) {
         cp = parse_hex(ps, 6);
         if (!take(ps, "}")) {
-            fail(ps, BT_ERR_BAD_FILE, "\\x{ without }");
+            fail(ps, BT_ERR_BAD_FILE, "\\x{ or \\u{ without }");
         }
         return cp;
     }
     if (take(ps, "x")) {
         return parse_hex(ps, 2);
-    }
-    if (take(ps, "u{")) {
-        cp = parse_hex(ps, 6);
-        if (!take(ps, "}")) {
-            fail(ps, BT_ERR_BAD_FILE, "\\u{ without }");
-        }
-        return cp;
     }
     if (take(ps, "u")) {
         return parse_hex(ps, 4);

@@ -7,42 +7,32 @@
 #include "common/base/alloc.h"
 #include "common/base/task.h"
 #include "inference/tokenizer/tokenizer_priv.h"
+#include "inference/tokenizer/unicode.h"
 
-/* Character classes of the last two kinds: patterns of one step. */
-#define DIGIT "\\d"
-#define WORD  "\\w"
+/* Pattern in place of those of the steps that have none. */
+#define UNUSED "."
 
 typedef struct step {
     bt_split_kind_t kind;
     bt_split_keep_t keep;
     bool invert;
-    uint32_t regex; /* of the splits */
 } step_t;
 
 struct bt_splits {
     bt_alphabet_t alphabet;
-    bt_regex_t regexes[BT_REGEX_MAX_PATTERNS];
-    uint32_t n_regexes;
-    bool is_digit[256], is_word[256]; /* of each class */
+    bt_regex_t regexes[BT_SPLITS_MAX]; /* one for each step */
     step_t steps[BT_SPLITS_MAX];
     uint32_t n;
     uint8_t bytes[256]; /* classes, for BT_SPLIT_BYTES */
 };
 
-/* True when a pattern of one character takes one of this class. */
-static bool takes(const bt_regex_t *regex, uint32_t class_index)
-{
-    return regex->next[regex->n_columns + class_index] != 0;
-}
-
 bt_status_t bt_splits_create(const bt_split_t *list, size_t n, char *why,
                              size_t why_bytes, bt_splits_t **splits_p)
 {
-    const char *patterns[BT_SPLITS_MAX + 2];
+    const char *patterns[BT_SPLITS_MAX];
     bt_splits_t *splits;
     bt_status_t status;
 
-    _Static_assert(BT_SPLITS_MAX + 2 <= BT_REGEX_MAX_PATTERNS, "room for all");
     if ((n == 0) || (n > BT_SPLITS_MAX)) {
         snprintf(why, why_bytes, "a pre-tokenizer of %zu steps (1 to %u)", n,
                  BT_SPLITS_MAX);
@@ -53,25 +43,15 @@ bt_status_t bt_splits_create(const bt_split_t *list, size_t n, char *why,
         return BT_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < n; i++) {
-        splits->steps[i].kind = list[i].kind;
-        splits->steps[i].keep = list[i].keep;
-        splits->steps[i].invert = list[i].invert;
-        splits->steps[i].regex = (uint32_t)i;
-        patterns[i] = (list[i].pattern == NULL) ? DIGIT : list[i].pattern;
+        splits->steps[i] = (step_t){list[i].kind, list[i].keep, list[i].invert};
+        patterns[i] = (list[i].pattern == NULL) ? UNUSED : list[i].pattern;
     }
     splits->n = (uint32_t)n;
-    patterns[n] = DIGIT;
-    patterns[n + 1] = WORD;
-    status = bt_regex_compile(patterns, n + 2, why, why_bytes,
-                              &splits->alphabet, splits->regexes);
+    status = bt_regex_compile(patterns, n, why, why_bytes, &splits->alphabet,
+                              splits->regexes);
     if (status != BT_OK) {
         bt_free(splits);
         return status;
-    }
-    splits->n_regexes = (uint32_t)n + 2;
-    for (uint32_t c = 0; c < splits->alphabet.n; c++) {
-        splits->is_digit[c] = takes(&splits->regexes[n], c);
-        splits->is_word[c] = takes(&splits->regexes[n + 1], c);
     }
     for (uint32_t b = 0; b < 256; b++) {
         splits->bytes[b] =
@@ -86,7 +66,7 @@ void bt_splits_destroy(bt_splits_t *splits)
     if (splits == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < splits->n_regexes; i++) {
+    for (uint32_t i = 0; i < splits->n; i++) {
         bt_regex_fini(&splits->regexes[i]);
     }
     bt_alphabet_fini(&splits->alphabet);
@@ -102,15 +82,15 @@ static unsigned char_bytes(const step_t *step, const uint8_t *p)
     return (step->kind == BT_SPLIT_BYTES) ? 1 : bt_utf8_decode(p, &cp);
 }
 
-/* True when a character is in a table of classes; its bytes are added to
- * *at_p. */
-static bool skip_one(const bt_splits_scan_t *scan, const bool *is, size_t *at_p)
+/* Reads a character and moves *at_p behind it. @return whether it is one of \d
+ */
+static bool skip_digit(const uint8_t *text, size_t *at_p)
 {
     uint32_t cp;
-    const unsigned len = bt_utf8_decode(scan->text + *at_p, &cp);
 
-    *at_p += len;
-    return is[bt_alphabet_class(&scan->splits->alphabet, cp)];
+    *at_p += bt_utf8_decode(text + *at_p, &cp);
+    return (bt_unicode_class(cp) == BT_UNICODE_NUMBER) &&
+           ((bt_unicode_props(cp) & BT_UNICODE_CATEGORY) == BT_UNICODE_ND);
 }
 
 /* Finds the pattern's next match. */
@@ -124,9 +104,9 @@ static void find_pattern(const bt_splits_scan_t *scan, const step_t *step,
     unsigned steps = 0;
 
     while (at < level->end) {
-        const size_t to =
-            bt_regex_match(&splits->regexes[step->regex], &splits->alphabet,
-                           mapped, scan->text, at, level->end, &level->runs);
+        const size_t to = bt_regex_match(&splits->regexes[step - splits->steps],
+                                         &splits->alphabet, mapped, scan->text,
+                                         at, level->end, &level->runs);
 
         if (to > at) {
             level->match = at;
@@ -143,14 +123,13 @@ static void find_pattern(const bt_splits_scan_t *scan, const step_t *step,
 static size_t find_digits(const bt_splits_scan_t *scan, size_t at,
                           size_t text_end, size_t *end_p, size_t *n_p)
 {
-    const bool *is_digit = scan->splits->is_digit;
     size_t begin = at;
     size_t n = 0;
     unsigned steps = 0;
 
     for (bool any = false; !any && (at < text_end);) {
         begin = at;
-        any = skip_one(scan, is_digit, &at);
+        any = skip_digit(scan->text, &at);
         n = any;
         (void)bt_task_poll_every(&steps);
     }
@@ -158,7 +137,7 @@ static size_t find_digits(const bt_splits_scan_t *scan, size_t at,
     while (at < text_end) {
         size_t next = at;
 
-        if (!skip_one(scan, is_digit, &next)) {
+        if (!skip_digit(scan->text, &next)) {
             break;
         }
         at = next;
@@ -182,7 +161,13 @@ static size_t skip_chars(const uint8_t *text, size_t at, size_t n)
 
 static bool word_follows(const bt_splits_scan_t *scan, size_t at, size_t end)
 {
-    return (at < end) && skip_one(scan, scan->splits->is_word, &at);
+    uint32_t cp;
+
+    if (at >= end) {
+        return false;
+    }
+    bt_utf8_decode(scan->text + at, &cp);
+    return (bt_unicode_props(cp) & BT_UNICODE_IS_WORD) != 0;
 }
 
 /* Finds the next group of three. A run is counted once: its groups behind the
@@ -329,8 +314,7 @@ static void start_level(bt_splits_scan_t *scan, uint32_t i, size_t from,
                         size_t to)
 {
     bt_split_level_t *level = &scan->levels[i];
-    const bt_regex_t *regex =
-        &scan->splits->regexes[scan->splits->steps[i].regex];
+    const bt_regex_t *regex = &scan->splits->regexes[i];
 
     level->at = level->match = level->match_end = from;
     level->end = to;
