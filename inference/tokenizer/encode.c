@@ -7,57 +7,37 @@
 #include "inference/tokenizer/unicode.h"
 
 #define MAX_TEXT_BYTES ((size_t)1 << 30)
-#define FIRST_IDS      64u
 
 /* Words up to this length are looked up in the cache before they are split. */
 #define SHORT_WORD_BYTES 15u
 /* Bytes of a long word between two polls of the task. */
 #define POLL_BYTES ((size_t)1 << 14)
 
-/* Reserves space for n more ids, within the limit. */
-static bt_status_t make_room(bt_encoder_t *enc, size_t n)
+bt_status_t bt_encode_push_all(bt_encoder_t *enc, const uint32_t *ids, size_t n)
 {
     bt_token_vec_t *out = enc->out;
-    size_t cap = (out->cap == 0) ? FIRST_IDS : out->cap;
-    uint32_t *ids;
+    uint32_t *all;
 
     if ((out->n > enc->max_tokens) || (n > enc->max_tokens - out->n)) {
         return BT_ERR_TOO_LARGE;
     }
-    if (n <= out->cap - out->n) {
-        return BT_OK;
-    }
-    while (cap - out->n < n) {
-        cap *= 2;
-    }
-    ids = bt_realloc_array(out->ids, cap, sizeof(*ids));
-    if (ids == NULL) {
+    all = bt_array_reserve(out->ids, &out->cap, out->n + n, sizeof(*all));
+    if (all == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    out->ids = ids;
-    out->cap = cap;
-    return BT_OK;
-}
-
-bt_status_t bt_encode_push_all(bt_encoder_t *enc, const uint32_t *ids, size_t n)
-{
-    const bt_status_t status = make_room(enc, n);
-
-    if (status != BT_OK) {
-        return status;
-    }
+    out->ids = all;
     for (size_t i = 0; i < n; i++) {
-        enc->out->ids[enc->out->n++] = ids[i];
+        all[out->n++] = ids[i];
     }
     return BT_OK;
 }
 
 bool bt_encode_too_many(const bt_encoder_t *enc, size_t n_symbols)
 {
-    const size_t room =
+    const size_t left =
         (enc->max_tokens > enc->out->n) ? enc->max_tokens - enc->out->n : 0;
 
-    return n_symbols / enc->tok->max_token_bytes > room;
+    return n_symbols / enc->tok->max_token_bytes > left;
 }
 
 /* @param [out] ids_p  The tokens, until the next word. */
@@ -223,7 +203,7 @@ static bt_status_t bpe_parts(bt_encoder_t *enc, const uint8_t *word,
 }
 
 static __attribute__((noinline)) bool
-hopeless(const bt_encoder_t *enc, const uint8_t *word, size_t bytes)
+has_too_many_bytes(const bt_encoder_t *enc, const uint8_t *word, size_t bytes)
 {
     size_t n = 0;
     unsigned steps = 0;
@@ -260,7 +240,7 @@ static bt_status_t bpe_rare_word(bt_encoder_t *enc, const uint8_t *word,
             return bt_encode_push_all(enc, entry->ids, entry->n);
         }
     }
-    if ((bytes > BT_MERGE_SHORT) && hopeless(enc, word, bytes)) {
+    if ((bytes > BT_MERGE_SHORT) && has_too_many_bytes(enc, word, bytes)) {
         return BT_ERR_TOO_LARGE;
     }
     if (first_cut(tok, word, bytes) < bytes) {
@@ -561,7 +541,7 @@ static void fini(bt_encoder_t *enc)
     bt_quotes_fini(&enc->quotes);
     bt_free(enc->prefixed.bytes);
     bt_free(enc->view.bytes);
-    bt_free(enc->places);
+    bt_free(enc->paths);
 }
 
 static bt_status_t tokenize(const bt_tokenizer_t *tok, const char *text,

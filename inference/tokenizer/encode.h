@@ -30,8 +30,9 @@ typedef struct bt_merge_work {
     uint32_t *syms; /**< owned; symbols of the word, then its tokens */
     size_t syms_cap;
     struct bt_merge_node *nodes; /**< owned; long words only */
-    uint64_t *heap;              /**< owned; 3 entries per node */
     size_t nodes_cap;
+    uint64_t *heap; /**< owned; 3 entries per node */
+    size_t heap_cap;
     uint64_t n_steps; /**< for long words: pairs looked up, entries moved */
 } bt_merge_work_t;
 
@@ -63,7 +64,7 @@ BT_MUST_CHECK bt_status_t bt_merge(bt_merge_work_t *work,
                                    const bt_pair_table_t *pairs, size_t n,
                                    size_t *n_p);
 
-struct bt_unigram_place;
+struct bt_unigram_path;
 
 typedef struct bt_encoder {
     const bt_tokenizer_t *tok;
@@ -80,11 +81,11 @@ typedef struct bt_encoder {
     bt_quotes_t quotes;   /**< quotes of a text between tokens, in normalized
                                text */
     bool bos_is_last;     /**< the last id is a BOS that was added */
-    struct bt_normal_text prefixed;  /**< a piece with its prefix */
-    struct bt_normal_text view;      /**< scratch of bt_encode_unigram() */
-    struct bt_unigram_place *places; /**< owned; scratch of
-                                          bt_encode_unigram() */
-    size_t places_cap;
+    struct bt_normal_text prefixed; /**< a piece with its prefix */
+    struct bt_normal_text view;     /**< scratch of bt_encode_unigram() */
+    struct bt_unigram_path *paths;  /**< owned; scratch of
+                                           bt_encode_unigram() */
+    size_t paths_cap;
     bool in_unknown; /**< the last token is the unknown token */
     uint32_t syms[BT_MERGE_SHORT];
 } bt_encoder_t;

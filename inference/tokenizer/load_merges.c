@@ -54,14 +54,13 @@ static bt_status_t merges_by_id(bt_tokenizer_t *tok)
     bt_status_t status = bt_pair_table_init(&tok->pairs, tok->arena.n);
 
     for (uint32_t id = 0; (status == BT_OK) && (id < tok->arena.n); id++) {
-        const uint8_t *p = tok->arena.bytes + tok->arena.offsets[id];
-        const size_t n = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
-        uint32_t winner;
+        size_t n;
+        const uint8_t *p = bt_text_arena_get(&tok->arena, id, &n);
         uint32_t left;
         uint32_t right;
 
         if ((tok->types[id] != BT_TOKEN_NORMAL) ||
-            !bt_text_table_get(&tok->texts, p, n, &winner) || (winner != id)) {
+            !bt_text_table_finds(&tok->texts, id)) {
             continue;
         }
         for (size_t at = 1; (status == BT_OK) && (at < n); at++) {
@@ -171,8 +170,8 @@ static bool part_symbol(const bt_tokenizer_t *tok, const uint8_t *p, size_t n,
 /* Adds every way to make the piece from two parts with the piece's own rank. */
 static bt_status_t add_piece(bt_tokenizer_t *tok, uint32_t id, uint32_t rank)
 {
-    const uint8_t *p = tok->arena.bytes + tok->arena.offsets[id];
-    const size_t n = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
+    size_t n;
+    const uint8_t *p = bt_text_arena_get(&tok->arena, id, &n);
     bt_status_t status = BT_OK;
     uint32_t left;
     uint32_t right;
@@ -196,19 +195,16 @@ static bt_status_t add_pieces(const bt_tok_load_t *load, const scored_t *list)
 
     for (uint32_t i = 0; (status == BT_OK) && (i < tok->arena.n); i++) {
         const uint32_t id = list[i].id;
-        const uint32_t start = tok->arena.offsets[id];
-        const size_t n = tok->arena.offsets[id + 1] - start;
-        uint32_t winner;
+        size_t n;
+        const uint8_t *text = bt_text_arena_get(&tok->arena, id, &n);
 
         if ((i > 0) && (list[i].score < list[i - 1].score)) {
             rank++;
         }
-        if (!bt_text_table_get(&tok->texts, tok->arena.bytes + start, n,
-                               &winner) ||
-            (winner != id)) {
+        if (!bt_text_table_finds(&tok->texts, id)) {
             continue; /* a special token, or the double of another */
         }
-        if (!bt_utf8_valid(tok->arena.bytes + start, n)) {
+        if (!bt_utf8_valid(text, n)) {
             return bt_tok_fail(load, BT_ERR_BAD_FILE, "token %u is not UTF-8",
                                id);
         }
@@ -290,11 +286,10 @@ static bool is_phi3(const bt_gguf_t *gguf)
 
 static bool text_is(const bt_tokenizer_t *tok, uint32_t id, const char *text)
 {
-    const uint32_t from = tok->arena.offsets[id];
-    const size_t n = tok->arena.offsets[id + 1] - from;
+    size_t n;
+    const uint8_t *bytes = bt_text_arena_get(&tok->arena, id, &n);
 
-    return (n == strlen(text)) &&
-           (memcmp(tok->arena.bytes + from, text, n) == 0);
+    return (n == strlen(text)) && (memcmp(bytes, text, n) == 0);
 }
 
 /* Rule that published files of Phi-3 omit: white space behind all of its
@@ -354,8 +349,8 @@ static bt_status_t add_one(const bt_tok_load_t *load, bt_normal_work_t *work,
                            uint32_t id, unsigned rules)
 {
     bt_tokenizer_t *const tok = load->tok;
-    const uint8_t *text = tok->arena.bytes + tok->arena.offsets[id];
-    size_t n = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
+    size_t n;
+    const uint8_t *text = bt_text_arena_get(&tok->arena, id, &n);
     bt_special_t *const into =
         ((rules & NORMALIZED) != 0) ? &tok->special_normal : &tok->special;
     bt_gguf_str_t spelled;

@@ -358,8 +358,8 @@ bt_status_t bt_tok_load_vocab(const bt_tok_load_t *load)
 static bt_status_t comes_back(const bt_tokenizer_t *tok, bt_merge_work_t *work,
                               uint32_t id, bool *whole_p)
 {
-    const uint8_t *text = tok->arena.bytes + tok->arena.offsets[id];
-    const size_t bytes = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
+    size_t bytes;
+    const uint8_t *text = bt_text_arena_get(&tok->arena, id, &bytes);
     size_t n = 0;
     bt_status_t status = bt_merge_reserve(work, bytes);
 
@@ -381,14 +381,10 @@ static bt_status_t find_whole(bt_tokenizer_t *tok, uint64_t *n_short_p)
     uint64_t n_short = 0;
 
     for (uint32_t i = 0; (status == BT_OK) && (i < tok->arena.n); i++) {
-        const uint32_t start = tok->arena.offsets[i];
-        const size_t bytes = tok->arena.offsets[i + 1] - start;
-        uint32_t winner;
+        size_t bytes;
 
-        if ((bytes == 0) ||
-            !bt_text_table_get(&tok->texts, tok->arena.bytes + start, bytes,
-                               &winner) ||
-            (winner != i)) {
+        (void)bt_text_arena_get(&tok->arena, i, &bytes);
+        if ((bytes == 0) || !bt_text_table_finds(&tok->texts, i)) {
             continue; /* a special token, or the double of another */
         }
         status = comes_back(tok, &work, i, &tok->whole[i]);
@@ -453,11 +449,11 @@ bt_status_t bt_tok_index_words(bt_tokenizer_t *tok)
         return status;
     }
     for (uint32_t i = 0; i < tok->arena.n; i++) {
-        const uint32_t start = tok->arena.offsets[i];
-        const size_t bytes = tok->arena.offsets[i + 1] - start;
+        size_t bytes;
+        const uint8_t *text = bt_text_arena_get(&tok->arena, i, &bytes);
 
         if (tok->is_word[i] && (bytes <= BT_WORD_TABLE_BYTES)) {
-            bt_word_table_put(&tok->words, tok->arena.bytes + start, bytes, i);
+            bt_word_table_put(&tok->words, text, bytes, i);
         }
     }
     return bt_word_pool_init(tok->pool, (tok->arena.n < MAX_CACHE_WORDS)

@@ -7,8 +7,7 @@
 #include "common/base/status.h"
 #include "common/base/task.h"
 
-#define FIRST_CAP 256
-#define NO_NODE   UINT32_MAX
+#define NO_NODE UINT32_MAX
 
 /* The pair of a node is the node and the one after it. */
 typedef struct bt_merge_node {
@@ -27,30 +26,15 @@ void bt_merge_fini(bt_merge_work_t *work)
     memset(work, 0, sizeof(*work));
 }
 
-static size_t grown(size_t cap, size_t n)
-{
-    cap = (cap == 0) ? FIRST_CAP : cap;
-    while (cap < n) {
-        cap *= 2;
-    }
-    return cap;
-}
-
 bt_status_t bt_merge_reserve(bt_merge_work_t *work, size_t n)
 {
-    size_t cap;
-    uint32_t *syms;
+    uint32_t *syms =
+        bt_array_reserve(work->syms, &work->syms_cap, n, sizeof(*syms));
 
-    if (n <= work->syms_cap) {
-        return BT_OK;
-    }
-    cap = grown(work->syms_cap, n);
-    syms = bt_realloc_array(work->syms, cap, sizeof(*syms));
     if (syms == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     work->syms = syms;
-    work->syms_cap = cap;
     return BT_OK;
 }
 
@@ -239,26 +223,14 @@ static bool merge_nodes(node_t *nodes, queue_t *queue, size_t n,
 
 static bt_status_t reserve_nodes(bt_merge_work_t *work, size_t n)
 {
-    size_t cap;
-    node_t *nodes;
-    uint64_t *heap;
+    node_t *nodes =
+        bt_array_reserve(work->nodes, &work->nodes_cap, n, sizeof(*nodes));
+    uint64_t *heap =
+        bt_array_reserve(work->heap, &work->heap_cap, 3 * n, sizeof(*heap));
 
-    if (n <= work->nodes_cap) {
-        return BT_OK;
-    }
-    cap = grown(work->nodes_cap, n);
-    nodes = bt_realloc_array(work->nodes, cap, sizeof(*nodes));
-    if (nodes == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    work->nodes = nodes;
-    heap = bt_realloc_array(work->heap, cap, 3 * sizeof(*heap));
-    if (heap == NULL) {
-        return BT_ERR_NO_MEMORY; /* the nodes are larger than they need be */
-    }
-    work->heap = heap;
-    work->nodes_cap = cap;
-    return BT_OK;
+    work->nodes = (nodes != NULL) ? nodes : work->nodes;
+    work->heap = (heap != NULL) ? heap : work->heap;
+    return ((nodes == NULL) || (heap == NULL)) ? BT_ERR_NO_MEMORY : BT_OK;
 }
 
 bt_status_t bt_merge(bt_merge_work_t *work, const bt_pair_table_t *pairs,

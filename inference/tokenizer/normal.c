@@ -7,9 +7,9 @@
 #include "common/base/status.h"
 #include "common/base/task.h"
 #include "common/base/text.h"
+#include "inference/tokenizer/tables.h"
 #include "inference/tokenizer/unicode.h"
 
-#define FIRST_CAP     256u
 #define SMALL_CLUSTER 6u   /* bytes that are too many */
 #define MAX_KEY_BYTES 256u /* of the charsmap; no published one comes near */
 
@@ -120,45 +120,36 @@ void bt_normal_work_fini(bt_normal_work_t *work)
     memset(work, 0, sizeof(*work));
 }
 
-static bt_status_t reserve(uint8_t **bytes_p, size_t *cap_p, size_t n)
+/* Reserves space for n more bytes, and for their marks if the source has any.
+ */
+static bt_status_t reserve(struct bt_normal_text *out, size_t n)
 {
-    size_t cap = (*cap_p == 0) ? FIRST_CAP : *cap_p;
-    uint8_t *grown;
-
-    if (n <= *cap_p) {
-        return BT_OK;
-    }
-    while (cap < n) {
-        cap *= 2;
-    }
-    grown = bt_realloc_array(*bytes_p, cap, 1);
-    if (grown == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    *bytes_p = grown;
-    *cap_p = cap;
-    return BT_OK;
-}
-
-/* Room for n bytes more, and for their marks where there are some. */
-static bt_status_t make_room(struct bt_normal_text *out, size_t n)
-{
-    bt_status_t status;
+    uint8_t *bytes;
+    uint8_t *marks;
 
     if (n > BT_NORMAL_MAX_BYTES - out->n) {
         return BT_ERR_TOO_LARGE;
     }
-    status = reserve(&out->bytes, &out->cap, out->n + n);
-    if ((status == BT_OK) && (out->marked != NULL)) {
-        status = reserve(&out->marks, &out->marks_cap, out->n + n);
+    bytes = bt_array_reserve(out->bytes, &out->cap, out->n + n, 1);
+    if (bytes == NULL) {
+        return BT_ERR_NO_MEMORY;
     }
-    return status;
+    out->bytes = bytes;
+    if (out->marked == NULL) {
+        return BT_OK;
+    }
+    marks = bt_array_reserve(out->marks, &out->marks_cap, out->n + n, 1);
+    if (marks == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    out->marks = marks;
+    return BT_OK;
 }
 
 bt_status_t bt_normal_put(struct bt_normal_text *out, const void *bytes,
                           size_t n)
 {
-    const bt_status_t status = make_room(out, n);
+    const bt_status_t status = reserve(out, n);
 
     if ((status != BT_OK) || (n == 0)) {
         return status;
@@ -177,7 +168,7 @@ bt_status_t bt_normal_copy(struct bt_normal_text *out, const uint8_t *text,
                            size_t from, size_t to)
 {
     const size_t n = to - from;
-    const bt_status_t status = make_room(out, n);
+    const bt_status_t status = reserve(out, n);
 
     if ((status != BT_OK) || (n == 0)) {
         return status;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "common/base/alloc.h"
 #include "common/base/text.h"
 #include "inference/tokenizer/normal.h"
+#include "inference/tokenizer/tables.h"
 #include "inference/tokenizer/unicode.h"
 
 /* Hangul syllables are leads × vowels × tails in order; the Unicode Standard,
@@ -98,21 +98,13 @@ static uint32_t decompose(uint32_t cp, bool compatible,
 
 static bt_status_t reserve_codes(bt_normal_work_t *work, size_t n)
 {
-    size_t cap = (work->codes_cap == 0) ? 256 : work->codes_cap;
-    uint32_t *codes;
+    uint32_t *codes =
+        bt_array_reserve(work->codes, &work->codes_cap, n, sizeof(*codes));
 
-    if (n <= work->codes_cap) {
-        return BT_OK;
-    }
-    while (cap < n) {
-        cap *= 2;
-    }
-    codes = bt_realloc_array(work->codes, cap, sizeof(*codes));
     if (codes == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     work->codes = codes;
-    work->codes_cap = cap;
     return BT_OK;
 }
 

@@ -20,20 +20,14 @@ static uint32_t child_of(const bt_special_t *special, uint32_t node,
 
 static bt_status_t new_node(bt_special_t *special, uint32_t *node_p)
 {
-    if (special->n_nodes == special->cap) {
-        const uint32_t cap = (special->cap == 0) ? FIRST_CAP : special->cap * 2;
-        bt_special_node_t *nodes =
-            bt_realloc_array(special->nodes, cap, sizeof(*nodes));
+    bt_special_node_t *nodes = bt_array_reserve(
+        special->nodes, &special->cap, special->n_nodes + 1, sizeof(*nodes));
 
-        if (nodes == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        special->nodes = nodes;
-        special->cap = cap;
+    if (nodes == NULL) {
+        return BT_ERR_NO_MEMORY;
     }
-    special->nodes[special->n_nodes].id = UINT32_MAX;
-    special->nodes[special->n_nodes].is_control = false;
-    special->nodes[special->n_nodes].rules = 0;
+    special->nodes = nodes;
+    nodes[special->n_nodes] = (bt_special_node_t){.id = UINT32_MAX};
     *node_p = special->n_nodes++;
     return BT_OK;
 }

@@ -43,7 +43,7 @@ typedef struct bt_special {
     bt_pair_table_t edges;    /**< (node, byte) → merged = child */
     bt_special_node_t *nodes; /**< owned; 0 is the root */
     uint32_t n_nodes;
-    uint32_t cap;
+    size_t cap;
     bt_special_starts_t text;    /**< first bytes of user-defined tokens */
     bt_special_starts_t control; /**< first bytes of user-defined and control
                                       tokens */

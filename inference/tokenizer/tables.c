@@ -7,6 +7,28 @@
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 
+#define FIRST_CAP 64u
+#define MIN_SLOTS 16u
+#define EMPTY     UINT32_MAX
+
+void *bt_array_reserve(void *array, size_t *cap_p, size_t n, size_t size)
+{
+    size_t cap = (*cap_p == 0) ? FIRST_CAP : *cap_p;
+    void *grown;
+
+    if ((n <= *cap_p) && (array != NULL)) {
+        return array;
+    }
+    while (cap < n) {
+        cap *= 2;
+    }
+    grown = bt_realloc_array(array, cap, size);
+    if (grown != NULL) {
+        *cap_p = cap;
+    }
+    return grown;
+}
+
 /* Ids from … to - 1 begin with the same depth bytes, those of a node. */
 typedef struct range {
     uint32_t from, to, depth;
@@ -88,9 +110,6 @@ void bt_trie_fini(bt_trie_t *trie)
     bt_free(trie->nodes);
     memset(trie, 0, sizeof(*trie));
 }
-
-#define MIN_SLOTS 16u
-#define EMPTY     UINT32_MAX
 
 const bt_pair_slot_t bt_pair_none = {0, BT_NO_RANK, 0};
 
@@ -229,11 +248,10 @@ static uint64_t text_slot(const bt_text_table_t *table, const void *text,
     uint64_t i = bt_hash64(text, bytes, 0) & table->mask;
 
     while (table->ids[i] != EMPTY) {
-        const uint32_t id = table->ids[i];
-        const uint32_t start = arena->offsets[id];
+        size_t n;
+        const uint8_t *own = bt_text_arena_get(arena, table->ids[i], &n);
 
-        if ((arena->offsets[id + 1] - start == bytes) &&
-            (memcmp(arena->bytes + start, text, bytes) == 0)) {
+        if ((n == bytes) && (memcmp(own, text, bytes) == 0)) {
             break;
         }
         i = (i + 1) & table->mask;
@@ -243,10 +261,9 @@ static uint64_t text_slot(const bt_text_table_t *table, const void *text,
 
 void bt_text_table_put(bt_text_table_t *table, uint32_t id)
 {
-    const bt_text_arena_t *arena = table->arena;
-    const uint32_t start = arena->offsets[id];
-    const uint64_t i =
-        text_slot(table, arena->bytes + start, arena->offsets[id + 1] - start);
+    size_t n;
+    const uint8_t *text = bt_text_arena_get(table->arena, id, &n);
+    const uint64_t i = text_slot(table, text, n);
 
     if (table->ids[i] == EMPTY) {
         table->ids[i] = id;
@@ -263,4 +280,12 @@ bool bt_text_table_get(const bt_text_table_t *table, const void *text,
     }
     *id_p = id;
     return true;
+}
+
+bool bt_text_table_finds(const bt_text_table_t *table, uint32_t id)
+{
+    size_t n;
+    const uint8_t *text = bt_text_arena_get(table->arena, id, &n);
+
+    return table->ids[text_slot(table, text, n)] == id;
 }

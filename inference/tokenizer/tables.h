@@ -15,6 +15,12 @@
 
 #include "common/base/status.h"
 
+/** Reserves space for @a n elements of an owned array, whose capacity grows to
+ * a power of two.
+ *  @return the array, which may have moved; NULL: no memory, and the array is
+ *          unchanged */
+void *bt_array_reserve(void *array, size_t *cap_p, size_t n, size_t size);
+
 #define BT_TRIE_NONE UINT32_MAX
 
 typedef struct bt_trie_node {
@@ -157,6 +163,13 @@ typedef struct bt_text_arena {
     uint32_t n;
 } bt_text_arena_t;
 
+static inline const uint8_t *bt_text_arena_get(const bt_text_arena_t *arena,
+                                               uint32_t id, size_t *n_p)
+{
+    *n_p = arena->offsets[id + 1] - arena->offsets[id];
+    return arena->bytes + arena->offsets[id];
+}
+
 typedef struct bt_text_table {
     uint32_t *ids; /**< owned; UINT32_MAX is empty */
     uint64_t mask;
@@ -175,5 +188,9 @@ void bt_text_table_put(bt_text_table_t *table, uint32_t id);
 /** Finds a text. @return true and the id */
 bool bt_text_table_get(const bt_text_table_t *table, const void *text,
                        size_t bytes, uint32_t *id_p);
+
+/** Returns whether the text of an id is found as that id: false for one that
+ *  was not added, and where another id has the text. */
+bool bt_text_table_finds(const bt_text_table_t *table, uint32_t id);
 
 #endif

@@ -147,20 +147,17 @@ uint32_t bt_tokenizer_end_ids(const bt_tokenizer_t *tok, uint32_t *ids,
 
 bt_status_t bt_quotes_add(bt_quotes_t *quotes, size_t begin, size_t end)
 {
+    bt_quote_t *list;
+
     if (begin == end) {
         return BT_OK;
     }
-    if (quotes->n == quotes->cap) {
-        const size_t cap = (quotes->cap == 0) ? 16 : 2 * quotes->cap;
-        bt_quote_t *list =
-            bt_realloc_array(quotes->list, cap, sizeof(*quotes->list));
-
-        if (list == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        quotes->list = list;
-        quotes->cap = cap;
+    list = bt_array_reserve(quotes->list, &quotes->cap, quotes->n + 1,
+                            sizeof(*list));
+    if (list == NULL) {
+        return BT_ERR_NO_MEMORY;
     }
+    quotes->list = list;
     quotes->list[quotes->n++] = (bt_quote_t){begin, end};
     return BT_OK;
 }
@@ -258,9 +255,8 @@ const uint8_t *bt_token_bytes(const bt_tokenizer_t *tok, uint32_t id,
     if (id >= tok->arena.n) {
         return NULL;
     }
-    *n_p = tok->arena.offsets[id + 1] - tok->arena.offsets[id];
     *is_special_p = bt_token_is_special(tok->types[id]);
-    return tok->arena.bytes + tok->arena.offsets[id];
+    return bt_text_arena_get(&tok->arena, id, n_p);
 }
 
 uint32_t bt_tokenizer_bos(const bt_tokenizer_t *tok)
@@ -298,7 +294,8 @@ bt_status_t bt_tokenizer_find_special(const bt_tokenizer_t *tok,
                                       uint32_t n_texts, bt_token_set_t *set_p)
 {
     bt_token_set_t set = {0};
-    uint32_t cap = 0;
+    size_t cap = 0;
+    uint32_t *ids;
 
     for (uint32_t id = 0; id < tok->arena.n; id++) {
         bool is_special = false;
@@ -308,17 +305,12 @@ bt_status_t bt_tokenizer_find_special(const bt_tokenizer_t *tok,
         if (!is_special || !is_one_of(bytes, n, texts, n_texts)) {
             continue;
         }
-        if (set.n == cap) {
-            uint32_t *ids;
-
-            cap = cap * 2 + 8;
-            ids = bt_realloc_array(set.ids, cap, sizeof(*ids));
-            if (ids == NULL) {
-                bt_token_set_fini(&set);
-                return BT_ERR_NO_MEMORY;
-            }
-            set.ids = ids;
+        ids = bt_array_reserve(set.ids, &cap, set.n + 1, sizeof(*ids));
+        if (ids == NULL) {
+            bt_token_set_fini(&set);
+            return BT_ERR_NO_MEMORY;
         }
+        set.ids = ids;
         set.ids[set.n++] = id;
     }
     *set_p = set;

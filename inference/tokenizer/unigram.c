@@ -16,17 +16,16 @@
 
 #define UNKNOWN_PENALTY 10.0
 #define LARGE_SUM       100000.0
-#define FIRST_CAP       256u
 
 /* Best path to a position of the text, by its last piece. */
-typedef struct bt_unigram_place {
+typedef struct bt_unigram_path {
     union {
         double score;
         size_t next; /* next position on the best path, once known */
     };
     uint32_t id;    /* BT_TOKEN_NONE: a character that is no piece */
     uint32_t bytes; /* bytes of the piece; 0: not reached yet */
-} place_t;
+} path_t;
 
 /* ---- loading ---- */
 
@@ -69,9 +68,8 @@ static bt_status_t collect(const bt_tok_load_t *load, bt_trie_text_t *list,
     double lowest = INFINITY;
 
     for (uint32_t i = 0; i < tok->arena.n; i++) {
-        const uint8_t *text = tok->arena.bytes + tok->arena.offsets[i];
-        const size_t bytes = tok->arena.offsets[i + 1] - tok->arena.offsets[i];
-        uint32_t winner;
+        size_t bytes;
+        const uint8_t *text = bt_text_arena_get(&tok->arena, i, &bytes);
 
         /* The library counts every piece of the model. */
         if ((tok->as_spelled ? (tok->scores[i] > -INFINITY)
@@ -79,8 +77,7 @@ static bt_status_t collect(const bt_tok_load_t *load, bt_trie_text_t *list,
             (tok->scores[i] < lowest)) {
             lowest = tok->scores[i];
         }
-        if (!bt_text_table_get(&tok->texts, text, bytes, &winner) ||
-            (winner != i)) {
+        if (!bt_text_table_finds(&tok->texts, i)) {
             continue; /* a special token, or the double of another */
         }
         if (!bt_utf8_valid(text, bytes)) {
@@ -134,30 +131,22 @@ out:
 
 static bt_status_t reserve(bt_encoder_t *enc, size_t n)
 {
-    size_t cap = (enc->places_cap == 0) ? FIRST_CAP : enc->places_cap;
-    place_t *places;
+    path_t *paths =
+        bt_array_reserve(enc->paths, &enc->paths_cap, n, sizeof(*paths));
 
-    if (n <= enc->places_cap) {
-        return BT_OK;
-    }
-    while (cap < n) {
-        cap *= 2;
-    }
-    places = bt_realloc_array(enc->places, cap, sizeof(*places));
-    if (places == NULL) {
+    if (paths == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    enc->places = places;
-    enc->places_cap = cap;
+    enc->paths = paths;
     return BT_OK;
 }
 
-static void offer(const bt_tokenizer_t *tok, place_t *place, double score,
+static void offer(const bt_tokenizer_t *tok, path_t *path, double score,
                   uint32_t id, uint32_t bytes)
 {
     score = rounded(tok, score);
-    if ((place->bytes == 0) || (score > place->score)) {
-        *place = (place_t){.score = score, .id = id, .bytes = bytes};
+    if ((path->bytes == 0) || (score > path->score)) {
+        *path = (path_t){.score = score, .id = id, .bytes = bytes};
     }
 }
 
@@ -201,9 +190,9 @@ static bt_status_t make_view(bt_encoder_t *enc, const uint8_t *text,
 /* Sums of floats lose precision: when one is large SentencePiece restarts from
  * 0, by subtracting it at all positions reached. */
 static void begin_again(const bt_tokenizer_t *tok, view_t view, size_t at,
-                        place_t *places)
+                        path_t *paths)
 {
-    const double score = places[at].score;
+    const double score = paths[at].score;
     const size_t most = view.bytes - at;
 
     if (!tok->float_sums || (fabs(score) <= LARGE_SUM)) {
@@ -211,17 +200,17 @@ static void begin_again(const bt_tokenizer_t *tok, view_t view, size_t at,
     }
     for (size_t i = 0; (i <= most) && ((i < 4) || (i <= tok->max_token_bytes));
          i++) {
-        if ((i == 0) || (places[at + i].bytes != 0)) {
-            places[at + i].score = rounded(tok, places[at + i].score - score);
+        if ((i == 0) || (paths[at + i].bytes != 0)) {
+            paths[at + i].score = rounded(tok, paths[at + i].score - score);
         }
     }
 }
 
 /* Tries all pieces that begin at a position. */
 static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
-                         unsigned len, place_t *places)
+                         unsigned len, path_t *paths)
 {
-    const double score = places[at].score;
+    const double score = paths[at].score;
     bool has_char = false;
     uint32_t node = 0;
 
@@ -234,13 +223,13 @@ static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
         }
         id = tok->trie.nodes[node].id;
         if (id != BT_TRIE_NONE) {
-            offer(tok, &places[i + 1], score + tok->scores[id], id,
+            offer(tok, &paths[i + 1], score + tok->scores[id], id,
                   (uint32_t)(i + 1 - at));
             has_char = has_char || (i + 1 - at == len);
         }
     }
     if (!has_char) {
-        offer(tok, &places[at + len], score + tok->unknown_score, BT_TOKEN_NONE,
+        offer(tok, &paths[at + len], score + tok->unknown_score, BT_TOKEN_NONE,
               len);
     }
 }
@@ -248,29 +237,29 @@ static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
 static bt_status_t push_best(bt_encoder_t *enc, view_t view)
 {
     unsigned steps = 0;
-    place_t *places = enc->places;
+    path_t *paths = enc->paths;
     bt_status_t status = BT_OK;
     size_t next = view.bytes;
 
     while (next > 0) {
-        const size_t from = next - places[next].bytes;
+        const size_t from = next - paths[next].bytes;
 
-        places[from].next = next;
+        paths[from].next = next;
         next = from;
     }
     for (size_t at = 0; (status == BT_OK) && (at < view.bytes); at = next) {
-        next = places[at].next;
+        next = paths[at].next;
         if (bt_task_poll_every(&steps)) {
             return BT_ERR_CANCELED;
         }
-        if (places[next].id == BT_TOKEN_NONE) {
+        if (paths[next].id == BT_TOKEN_NONE) {
             uint32_t cp;
 
             bt_utf8_decode(view.text + at, &cp);
             status = bt_encode_bare_char(enc, cp);
         } else {
             enc->in_unknown = false;
-            status = bt_encode_push(enc, places[next].id);
+            status = bt_encode_push(enc, paths[next].id);
         }
     }
     return status;
@@ -290,9 +279,9 @@ bt_status_t bt_encode_unigram(bt_encoder_t *enc, const uint8_t *text,
         return status;
     }
     for (size_t i = 0; i <= view.bytes; i++) {
-        enc->places[i].bytes = 0;
+        enc->paths[i].bytes = 0;
     }
-    enc->places[0].score = 0.0;
+    enc->paths[0].score = 0.0;
     for (size_t at = 0; at < view.bytes;) {
         uint32_t cp;
         const unsigned len = bt_utf8_decode(view.text + at, &cp);
@@ -300,8 +289,8 @@ bt_status_t bt_encode_unigram(bt_encoder_t *enc, const uint8_t *text,
         if (bt_task_poll_every(&steps)) {
             return BT_ERR_CANCELED;
         }
-        begin_again(enc->tok, view, at, enc->places);
-        offer_pieces(enc->tok, view, at, len, enc->places);
+        begin_again(enc->tok, view, at, enc->paths);
+        offer_pieces(enc->tok, view, at, len, enc->paths);
         at += len;
     }
     return push_best(enc, view);
