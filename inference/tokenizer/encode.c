@@ -142,6 +142,19 @@ static bt_status_t bpe_unknown(bt_encoder_t *enc, const uint8_t *p,
     return bt_encode_push_all(enc, ids, n);
 }
 
+/* Finds a word of up to most bytes in the cache, if the call has one. */
+static inline const bt_word_entry_t *cached(bt_encoder_t *enc, const uint8_t *p,
+                                            size_t bytes, size_t most)
+{
+    const bt_word_entry_t *entry = NULL;
+
+    if ((enc->cache != NULL) && (bytes <= most)) {
+        entry = bt_word_cache_get(enc->cache, p, bytes);
+        enc->n_hits += (entry != NULL);
+    }
+    return entry;
+}
+
 /*
  * Encodes a word, or a part of one, that is merged separately.
  * @param [in] readable  Bytes that can be read at p.
@@ -151,6 +164,7 @@ static bt_status_t bpe_part(bt_encoder_t *enc, const uint8_t *p, size_t bytes,
 {
     const bt_tokenizer_t *tok = enc->tok;
     uint8_t buf[BT_WORD_SLACK] = {0};
+    const bt_word_entry_t *entry;
     uint32_t id = UINT32_MAX;
 
     if ((readable < BT_WORD_SLACK) && (bytes <= BT_WORD_CACHE_BYTES)) {
@@ -164,15 +178,9 @@ static bt_status_t bpe_part(bt_encoder_t *enc, const uint8_t *p, size_t bytes,
         enc->n_table++;
         return bt_encode_push(enc, id);
     }
-    if ((enc->cache != NULL) && (bytes <= BT_WORD_CACHE_BYTES)) {
-        const bt_word_entry_t *entry = bt_word_cache_get(enc->cache, p, bytes);
-
-        if (entry != NULL) {
-            enc->n_hits++;
-            return bt_encode_push_all(enc, entry->ids, entry->n);
-        }
-    }
-    return bpe_unknown(enc, p, bytes);
+    entry = cached(enc, p, bytes, BT_WORD_CACHE_BYTES);
+    return (entry != NULL) ? bt_encode_push_all(enc, entry->ids, entry->n)
+                           : bpe_unknown(enc, p, bytes);
 }
 
 /* Encodes a word in parts. A short word may recur and is cached whole; the
@@ -223,6 +231,7 @@ static bt_status_t bpe_rare_word(bt_encoder_t *enc, const uint8_t *word,
                                  size_t bytes, size_t readable)
 {
     const bt_tokenizer_t *tok = enc->tok;
+    const bt_word_entry_t *entry;
     uint32_t id;
 
     /* Checked first, because the cache holds results of merging. */
@@ -231,14 +240,9 @@ static bt_status_t bpe_rare_word(bt_encoder_t *enc, const uint8_t *word,
         enc->n_table++;
         return bt_encode_push(enc, id);
     }
-    if ((enc->cache != NULL) && (bytes <= SHORT_WORD_BYTES)) {
-        const bt_word_entry_t *entry =
-            bt_word_cache_get(enc->cache, word, bytes);
-
-        if (entry != NULL) {
-            enc->n_hits++;
-            return bt_encode_push_all(enc, entry->ids, entry->n);
-        }
+    entry = cached(enc, word, bytes, SHORT_WORD_BYTES);
+    if (entry != NULL) {
+        return bt_encode_push_all(enc, entry->ids, entry->n);
     }
     if ((bytes > BT_MERGE_SHORT) && has_too_many_bytes(enc, word, bytes)) {
         return BT_ERR_TOO_LARGE;
@@ -265,31 +269,35 @@ static inline bt_status_t bpe_word(bt_encoder_t *enc, const uint8_t *word,
     return bt_encode_push(enc, id);
 }
 
+/* Copies a word near the end of the text, where reads would pass it. */
+static __attribute__((noinline)) bt_status_t
+last_word(bt_encoder_t *enc, const uint8_t *word, size_t bytes)
+{
+    uint8_t copy[2 * BT_WORD_SLACK] = {0};
+
+    memcpy(copy, word, bytes);
+    return bpe_word(enc, copy, bytes, sizeof(copy));
+}
+
 /* Encodes words found by a hand-written scanner. */
 static bt_status_t scanned_words(bt_encoder_t *enc, const uint8_t *text,
                                  size_t bytes)
 {
     const bt_pretok_t pretok = enc->tok->pretok;
-    uint8_t tail[2 * BT_WORD_SLACK] = {0};
     bt_status_t status = BT_OK;
     unsigned steps = 0;
     size_t at = 0;
+    size_t n;
 
-    while ((status == BT_OK) && (bytes - at >= BT_WORD_SLACK)) {
-        const size_t n = bt_pretok_next(pretok, text + at, bytes - at);
-
+    for (; (status == BT_OK) && (bytes - at >= BT_WORD_SLACK); at += n) {
+        n = bt_pretok_next(pretok, text + at, bytes - at);
         status = bt_task_poll_every(&steps)
                      ? BT_ERR_CANCELED
                      : bpe_word(enc, text + at, n, bytes - at);
-        at += n;
     }
-    /* The last words are so near the end that reads would pass it. */
-    while ((status == BT_OK) && (at < bytes)) {
-        const size_t n = bt_pretok_next(pretok, text + at, bytes - at);
-
-        memcpy(tail, text + at, n);
-        status = bpe_word(enc, tail, n, sizeof(tail));
-        at += n;
+    for (; (status == BT_OK) && (at < bytes); at += n) {
+        n = bt_pretok_next(pretok, text + at, bytes - at);
+        status = last_word(enc, text + at, n);
     }
     return status;
 }
@@ -306,17 +314,10 @@ static bt_status_t split_words(bt_encoder_t *enc, const uint8_t *text,
 
     bt_splits_start(&scan, enc->tok->splits, text, bytes);
     while ((status == BT_OK) && bt_splits_next(&scan, &from, &to)) {
-        if (bt_task_poll_every(&steps)) {
-            return BT_ERR_CANCELED;
-        }
-        if (bytes - from >= BT_WORD_SLACK) {
-            status = bpe_word(enc, text + from, to - from, bytes - from);
-        } else {
-            uint8_t tail[2 * BT_WORD_SLACK] = {0};
-
-            memcpy(tail, text + from, to - from);
-            status = bpe_word(enc, tail, to - from, sizeof(tail));
-        }
+        status = bt_task_poll_every(&steps) ? BT_ERR_CANCELED
+                 : (bytes - from >= BT_WORD_SLACK)
+                     ? bpe_word(enc, text + from, to - from, bytes - from)
+                     : last_word(enc, text + from, to - from);
     }
     return status;
 }
@@ -338,14 +339,14 @@ static bt_status_t encode_piece(bt_encoder_t *enc, const uint8_t *text,
 static bool has_prefix(const bt_tokenizer_t *tok, const uint8_t *text,
                        size_t bytes)
 {
-    static const uint8_t mark[] = {0xE2, 0x96, 0x81};
     const bt_tok_prefix_t *const prefix = &tok->prefix;
     const bool starts =
         (bytes >= prefix->n) && (memcmp(text, prefix->bytes, prefix->n) == 0);
 
-    return starts || (tok->marks_spaces && (prefix->n == sizeof(mark)) &&
-                      (memcmp(prefix->bytes, mark, sizeof(mark)) == 0) &&
-                      (bytes > 0) && (text[0] == ' '));
+    return starts ||
+           (tok->marks_spaces && (prefix->n == BT_TOK_MARK_BYTES) &&
+            (memcmp(prefix->bytes, BT_TOK_MARK, BT_TOK_MARK_BYTES) == 0) &&
+            (bytes > 0) && (text[0] == ' '));
 }
 
 /*
@@ -540,7 +541,7 @@ static void fini(bt_encoder_t *enc)
     bt_normal_work_fini(&enc->normal);
     bt_quotes_fini(&enc->quotes);
     bt_free(enc->prefixed.bytes);
-    bt_free(enc->view.bytes);
+    bt_free(enc->view);
     bt_free(enc->paths);
 }
 

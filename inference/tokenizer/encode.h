@@ -82,9 +82,10 @@ typedef struct bt_encoder {
                                text */
     bool bos_is_last;     /**< the last id is a BOS that was added */
     struct bt_normal_text prefixed; /**< a piece with its prefix */
-    struct bt_normal_text view;     /**< scratch of bt_encode_unigram() */
-    struct bt_unigram_path *paths;  /**< owned; scratch of
-                                           bt_encode_unigram() */
+    uint8_t *view; /**< owned; scratch of bt_encode_unigram() */
+    size_t view_cap;
+    struct bt_unigram_path *paths; /**< owned; scratch of
+                                          bt_encode_unigram() */
     size_t paths_cap;
     bool in_unknown; /**< the last token is the unknown token */
     uint32_t syms[BT_MERGE_SHORT];

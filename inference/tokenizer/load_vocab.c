@@ -10,29 +10,6 @@
 #define KEY_TOKENS "tokenizer.ggml.tokens"
 #define KEY_TYPES  "tokenizer.ggml.token_type"
 
-static const uint8_t spm_space[] = {0xE2, 0x96, 0x81}; /* U+2581 */
-
-/* Reads an id of the file, or BT_TOKEN_NONE where it has none. Some files write
- * "none" as all ones. */
-static bt_status_t read_id(const bt_tok_load_t *load, const char *key,
-                           uint32_t *id_p)
-{
-    const bt_tokenizer_t *const tok = load->tok;
-    uint32_t id = BT_TOKEN_NONE;
-    const bt_status_t status = bt_gguf_get_u32(load->gguf, key, &id);
-
-    if (status == BT_ERR_NOT_FOUND) {
-        *id_p = BT_TOKEN_NONE;
-        return BT_OK;
-    }
-    if ((status != BT_OK) || ((id >= tok->arena.n) && (id != BT_TOKEN_NONE))) {
-        return bt_tok_fail(load, BT_ERR_BAD_FILE,
-                           "%s is not one of the %u tokens", key, tok->arena.n);
-    }
-    *id_p = id;
-    return BT_OK;
-}
-
 static bt_status_t read_types(const bt_tok_load_t *load)
 {
     bt_tokenizer_t *const tok = load->tok;
@@ -90,10 +67,10 @@ size_t bt_tok_plain_text(const bt_tokenizer_t *tok, const uint8_t *text,
     size_t at = 0;
 
     while (at < bytes) {
-        if (tok->marks_spaces && (bytes - at >= sizeof(spm_space)) &&
-            (memcmp(text + at, spm_space, sizeof(spm_space)) == 0)) {
+        if (tok->marks_spaces && (bytes - at >= BT_TOK_MARK_BYTES) &&
+            (memcmp(text + at, BT_TOK_MARK, BT_TOK_MARK_BYTES) == 0)) {
             out[n++] = ' ';
-            at += sizeof(spm_space);
+            at += BT_TOK_MARK_BYTES;
         } else {
             out[n++] = text[at++];
         }
@@ -233,11 +210,15 @@ static bt_status_t read_special_ids(const bt_tok_load_t *load)
     };
 
     for (size_t i = 0; i < BT_ARRAY_LEN(ids); i++) {
-        uint32_t id = BT_TOKEN_NONE;
-        const bt_status_t status = read_id(load, ids[i].key, &id);
+        uint32_t id = BT_TOKEN_NONE; /* some files write "none" so, too */
+        const bt_status_t status = bt_gguf_get_u32(load->gguf, ids[i].key, &id);
 
-        if (status != BT_OK) {
-            return status;
+        if ((status != BT_ERR_NOT_FOUND) &&
+            ((status != BT_OK) ||
+             ((id >= tok->arena.n) && (id != BT_TOKEN_NONE)))) {
+            return bt_tok_fail(load, BT_ERR_BAD_FILE,
+                               "%s is not one of the %u tokens", ids[i].key,
+                               tok->arena.n);
         }
         if (ids[i].id_p != NULL) {
             *ids[i].id_p = id;

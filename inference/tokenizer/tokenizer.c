@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -323,21 +324,18 @@ void bt_token_set_fini(bt_token_set_t *set)
     *set = (bt_token_set_t){0};
 }
 
+static int compare_ids(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a;
+    const uint32_t y = *(const uint32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
 static bool has_id(const bt_token_set_t *set, uint32_t id)
 {
-    uint32_t low = 0;
-    uint32_t high = (set != NULL) ? set->n : 0;
-
-    while (low < high) {
-        const uint32_t mid = low + (high - low) / 2;
-
-        if (set->ids[mid] == id) {
-            return true;
-        }
-        low = (set->ids[mid] < id) ? mid + 1 : low;
-        high = (set->ids[mid] < id) ? high : mid;
-    }
-    return false;
+    return (set != NULL) && (set->n > 0) &&
+           (bsearch(&id, set->ids, set->n, sizeof(id), compare_ids) != NULL);
 }
 
 /* ---- detokenizing ---- */

@@ -29,6 +29,10 @@
  *  spelled. */
 #define BT_TOK_KEY_NORMALIZED "baton.tokenizer.normalized"
 
+/** Character that stands for a space in tokens that are text: U+2581. */
+#define BT_TOK_MARK       "\u2581"
+#define BT_TOK_MARK_BYTES (sizeof(BT_TOK_MARK) - 1)
+
 /** Token types of tokenizer.ggml.token_type. */
 typedef enum bt_token_type {
     BT_TOKEN_NORMAL = 1,

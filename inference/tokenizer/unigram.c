@@ -160,31 +160,16 @@ typedef struct view {
 static bt_status_t make_view(bt_encoder_t *enc, const uint8_t *text,
                              size_t bytes, bool prefixed, view_t *view_p)
 {
-    static const uint8_t mark[] = {0xE2, 0x96, 0x81};
-    struct bt_normal_text *out = &enc->view;
-    bt_status_t status = BT_OK;
-    size_t at = 0;
+    uint8_t *view = bt_array_reserve(enc->view, &enc->view_cap, bytes + 1, 1);
 
-    out->n = 0;
-    if (prefixed) {
-        status = bt_normal_put(out, " ", 1);
+    if (view == NULL) {
+        return BT_ERR_NO_MEMORY;
     }
-    while ((status == BT_OK) && (at < bytes)) {
-        const uint8_t *found =
-            enc->tok->marks_spaces
-                ? memmem(text + at, bytes - at, mark, sizeof(mark))
-                : NULL;
-        const size_t end = (found == NULL) ? bytes : (size_t)(found - text);
-
-        status = bt_normal_put(out, text + at, end - at);
-        at = end;
-        if ((status == BT_OK) && (found != NULL)) {
-            status = bt_normal_put(out, " ", 1);
-            at += sizeof(mark);
-        }
-    }
-    *view_p = (view_t){out->bytes, out->n};
-    return status;
+    enc->view = view;
+    view[0] = ' ';
+    bytes = bt_tok_plain_text(enc->tok, text, bytes, view + prefixed);
+    *view_p = (view_t){view, bytes + prefixed};
+    return BT_OK;
 }
 
 /* Sums of floats lose precision: when one is large SentencePiece restarts from
