@@ -6,7 +6,6 @@
 #ifndef BT_INFERENCE_TOKENIZER_UNICODE_H
 #define BT_INFERENCE_TOKENIZER_UNICODE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -115,19 +114,14 @@ typedef enum bt_unicode_class {
 } bt_unicode_class_t;
 
 /* The class of code point c in bits 2 * (c % 32) of word c / 32; behind the
- * last word all are BT_UNICODE_OTHER. Made from the runs by the first call of
- * bt_unicode_class() in the process (pretok.c). */
+ * last word all are BT_UNICODE_OTHER. Filled from the runs before main()
+ * (pretok.c). */
 #define BT_UNICODE_N_CLASSED 0x32400u
 extern uint64_t bt_unicode_classes[BT_UNICODE_N_CLASSED / 32];
-extern _Atomic bool bt_unicode_has_classes;
-void bt_unicode_make_classes(void);
 
 /** Returns the class of any value; BT_UNICODE_OTHER outside Unicode. */
 static inline bt_unicode_class_t bt_unicode_class(uint32_t cp)
 {
-    if (!atomic_load_explicit(&bt_unicode_has_classes, memory_order_acquire)) {
-        bt_unicode_make_classes();
-    }
     if (cp >= BT_UNICODE_N_CLASSED) {
         return BT_UNICODE_OTHER;
     }
