@@ -24,15 +24,14 @@
 #define TEXT_OF_LOGITS 4u
 
 /* Returns why the context is less than the model's, if it is. */
-static const char *why_less(const bt_served_t *served, uint32_t context,
-                            char why[WHY_BYTES])
+static const char *why_less(bt_prepare_t *w, char why[WHY_BYTES])
 {
     why[0] = '\0';
-    if (context < served->context_tokens) {
+    if (w->context < w->served->context_tokens) {
         snprintf(why, WHY_BYTES,
                  " (the model has %u; the workers' kv-memory or "
                  "max-seq-len allow fewer)",
-                 served->context_tokens);
+                 w->served->context_tokens);
     }
     return why;
 }
@@ -85,14 +84,13 @@ static bt_status_t tell_tokenized(uint32_t most, bt_status_t status,
 }
 
 /* Stops as soon as a text is known to be too long. */
-bt_status_t bt_prepare_tokenize(const bt_served_t *served, uint32_t most,
+bt_status_t bt_prepare_tokenize(bt_prepare_t *w, uint32_t most,
                                 const char *text, size_t bytes, unsigned flags,
-                                const char *param, bt_token_vec_t *out,
-                                bt_api_error_t *error)
+                                const char *param, bt_token_vec_t *out)
 {
     return tell_tokenized(
-        most, bt_tokenize(served->tok, text, bytes, flags, most, out), param,
-        error);
+        most, bt_tokenize(w->served->tok, text, bytes, flags, most, out), param,
+        w->error);
 }
 
 /* A prompt's text. In quotes, the spelling of a special token is plain text. */
@@ -118,60 +116,58 @@ static bt_status_t tokenize_text(const bt_served_t *served,
 /* Refuses a prompt that is too long, in the words that OpenAI's clients look
  * for. The length is counted up to COUNTED_CONTEXTS contexts, so that the
  * client knows how much to shorten. */
-static bt_status_t refuse_length(const bt_served_t *served, uint32_t context,
-                                 const prompt_text_t *prompt,
-                                 bt_api_error_t *error)
+static bt_status_t refuse_length(bt_prepare_t *w, const prompt_text_t *prompt)
 {
-    const size_t most = (size_t)context * COUNTED_CONTEXTS;
+    const size_t most = (size_t)w->context * COUNTED_CONTEXTS;
     bt_token_vec_t tokens = {0};
-    const bt_status_t status = tokenize_text(served, prompt, most, &tokens);
+    const bt_status_t status = tokenize_text(w->served, prompt, most, &tokens);
     const bool more = status == BT_ERR_TOO_LARGE;
     char why[WHY_BYTES];
 
     if ((status != BT_OK) && !more) {
-        return bt_api_error_no_memory(error);
+        return bt_api_error_no_memory(w->error);
     }
-    bt_api_error_set(error, 400, prompt->name,
+    bt_api_error_set(w->error, 400, prompt->name,
                      "This model's maximum context length is %u tokens%s. "
                      "However, you requested %s%zu tokens in the %s. Please "
                      "reduce its length.",
-                     context, why_less(served, context, why),
-                     more ? "more than " : "", more ? most : tokens.n,
-                     prompt->name);
-    error->code = BT_API_CONTEXT_LENGTH;
+                     w->context, why_less(w, why), more ? "more than " : "",
+                     more ? most : tokens.n, prompt->name);
+    w->error->code = BT_API_CONTEXT_LENGTH;
     bt_free(tokens.ids);
     return BT_ERR_TOO_LARGE;
 }
 
-static bt_status_t tokenize_prompt(const bt_served_t *served, uint32_t context,
-                                   const prompt_text_t *prompt,
-                                   bt_token_vec_t *out, bt_api_error_t *error)
+static bt_status_t tokenize_prompt(bt_prepare_t *w, const prompt_text_t *prompt,
+                                   bt_token_vec_t *out)
 {
-    const bt_status_t status = tokenize_text(served, prompt, context, out);
+    const bt_status_t status =
+        tokenize_text(w->served, prompt, w->context, out);
 
     /* tokenize allows more, for no answer has to fit. */
-    if ((status == BT_ERR_TOO_LARGE) && (context <= served->context_tokens)) {
-        return refuse_length(served, context, prompt, error);
+    if ((status == BT_ERR_TOO_LARGE) &&
+        (w->context <= w->served->context_tokens)) {
+        return refuse_length(w, prompt);
     }
-    return tell_tokenized(context, status, prompt->name, error);
+    return tell_tokenized(w->context, status, prompt->name, w->error);
 }
 
 #define FOLD_HINT " (--out-of-vocabulary-ids modulo takes others)"
 
 /* @param hint  appended to the refusal of an unknown id; NULL: such ids count
  *   modulo the vocabulary */
-static bt_status_t copy_ids(const bt_served_t *served,
-                            const bt_api_prompt_t *prompt, const char *name,
-                            const char *hint, bt_token_vec_t *out,
-                            bt_api_error_t *error)
+static bt_status_t copy_ids(bt_prepare_t *w, const bt_api_prompt_t *prompt,
+                            const char *name, const char *hint,
+                            bt_token_vec_t *out)
 {
-    const uint32_t n_vocab = bt_tokenizer_n_vocab(served->tok);
+    const uint32_t n_vocab = bt_tokenizer_n_vocab(w->served->tok);
 
     for (size_t i = 0; (i < prompt->n_ids) && (hint != NULL); i++) {
         if (prompt->ids[i] >= n_vocab) {
             return bt_api_error_invalid(
-                error, name, "%s has token id %u; this model has ids 0 to %u%s",
-                name, prompt->ids[i], n_vocab - 1, hint);
+                w->error, name,
+                "%s has token id %u; this model has ids 0 to %u%s", name,
+                prompt->ids[i], n_vocab - 1, hint);
         }
     }
     if (prompt->n_ids == 0) {
@@ -179,65 +175,62 @@ static bt_status_t copy_ids(const bt_served_t *served,
     }
     out->ids = bt_memdup(prompt->ids, prompt->n_ids * sizeof(*prompt->ids));
     if (out->ids == NULL) {
-        return bt_api_error_no_memory(error);
+        return bt_api_error_no_memory(w->error);
     }
     out->n = out->cap = prompt->n_ids;
     if (hint == NULL) {
-        bt_served_fold_ids(served, out->ids, out->n);
+        bt_served_fold_ids(w->served, out->ids, out->n);
     }
     return BT_OK;
 }
 
 /* Checks that the model supports tools, and that its calls can be parsed. */
-static bt_status_t check_tools(const bt_served_t *served, bt_api_error_t *error)
+static bt_status_t check_tools(bt_prepare_t *w)
 {
-    if (!served->takes_tools) {
-        bt_api_error_set(error, 400, "tools",
+    if (!w->served->takes_tools) {
+        bt_api_error_set(w->error, 400, "tools",
                          "tools: the chat template of model %s shows no tools; "
                          "start the server with --chat-template FILE, one that "
                          "does",
-                         served->name);
+                         w->served->name);
         return BT_ERR_UNSUPPORTED;
     }
-    if (served->tools == NULL) {
-        bt_api_error_set(error, 400, "tools",
+    if (w->served->tools == NULL) {
+        bt_api_error_set(w->error, 400, "tools",
                          "tools: how model %s writes calls is not known from "
                          "its chat template, or off; start the server with "
                          "--tool-call-parser",
-                         served->name);
+                         w->served->name);
         return BT_ERR_UNSUPPORTED;
     }
     return BT_OK;
 }
 
 /* Checks that the request can be rendered. */
-static bt_status_t check_chat(const bt_served_t *served,
-                              const bt_api_request_t *request,
-                              bt_api_error_t *error)
+static bt_status_t check_chat(bt_prepare_t *w)
 {
-    if (served->chat == NULL) {
-        bt_api_error_set(error, 400, "messages",
+    if (w->served->chat == NULL) {
+        bt_api_error_set(w->error, 400, "messages",
                          "%s; start the server with --chat-template FILE or "
                          "NAME (%s)",
-                         served->chat_why, bt_chat_family_names());
+                         w->served->chat_why, bt_chat_family_names());
         return BT_ERR_UNSUPPORTED;
     }
-    return (request->tools.json != NULL) ? check_tools(served, error) : BT_OK;
+    return (w->request->tools.json != NULL) ? check_tools(w) : BT_OK;
 }
 
-static bt_status_t render_chat(const bt_served_t *served,
-                               bt_api_request_t *request, bt_strbuf_t *text,
-                               bt_quotes_t *quotes, bt_api_error_t *error)
+static bt_status_t render_chat(bt_prepare_t *w, bt_strbuf_t *text,
+                               bt_quotes_t *quotes)
 {
-    bt_chat_request_t chat = {.messages_json = request->messages.json,
+    bt_chat_request_t chat = {.messages_json = w->request->messages.json,
                               .no_generation_prompt =
-                                  request->no_generation_prompt ||
-                                  request->continues_final,
-                              .documents_json = request->documents_json,
-                              .kwargs_json = request->kwargs_json,
-                              .tools_json = request->tools.json,
+                                  w->request->no_generation_prompt ||
+                                  w->request->continues_final,
+                              .documents_json = w->request->documents_json,
+                              .kwargs_json = w->request->kwargs_json,
+                              .tools_json = w->request->tools.json,
                               .now_s = (int64_t)time(NULL)};
-    bt_status_t status = check_chat(served, request, error);
+    bt_status_t status = check_chat(w);
     char why[BT_CHAT_WHY_BYTES];
     bt_strbuf_t unused;
 
@@ -247,16 +240,16 @@ static bt_status_t render_chat(const bt_served_t *served,
     bt_strbuf_init(&unused, UNUSED_LIMIT);
     chat.unused = &unused;
     status =
-        bt_chat_render(served->chat, &chat, text, quotes, why, sizeof(why));
+        bt_chat_render(w->served->chat, &chat, text, quotes, why, sizeof(why));
     if ((status == BT_OK) && (unused.len > 0)) {
-        bt_api_note_unused(request, unused.data);
+        bt_api_note_unused(w->request, unused.data);
     }
     bt_strbuf_fini(&unused);
     if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY)) {
-        bt_api_error_set(error, 400, "messages", "messages: %s", why);
+        bt_api_error_set(w->error, 400, "messages", "messages: %s", why);
         return status;
     }
-    return (status == BT_OK) ? BT_OK : bt_api_error_no_memory(error);
+    return (status == BT_OK) ? BT_OK : bt_api_error_no_memory(w->error);
 }
 
 /* True when these words are in the last message's content, or contain its last
@@ -276,17 +269,16 @@ static bool ends_with(const bt_api_messages_t *messages, const char *words,
 
 /* Ends the prompt at the end of the last message's content, so that the answer
  * continues it. The template may have changed the content. */
-static bt_status_t cut_behind_final(const bt_api_request_t *request,
-                                    bt_strbuf_t *text, bt_quotes_t *quotes,
-                                    bt_api_error_t *error)
+static bt_status_t cut_behind_final(bt_prepare_t *w, bt_strbuf_t *text,
+                                    bt_quotes_t *quotes)
 {
     const bt_quote_t *last =
         (quotes->n > 0) ? &quotes->list[quotes->n - 1] : NULL;
 
     if ((last == NULL) ||
-        !ends_with(&request->messages, text->data + last->begin,
+        !ends_with(&w->request->messages, text->data + last->begin,
                    last->end - last->begin)) {
-        bt_api_error_set(error, 400, "continue_final_message",
+        bt_api_error_set(w->error, 400, "continue_final_message",
                          "continue_final_message: this model's chat template "
                          "does not show the last message's content");
         return BT_ERR_UNSUPPORTED;
@@ -298,12 +290,11 @@ static bt_status_t cut_behind_final(const bt_api_request_t *request,
 
 /* tool_choice: ends the prompt with the beginning of a call, which counts as
  * part of the answer. Reasoning is over then. */
-static bt_status_t open_call(const bt_served_t *served,
-                             const bt_api_request_t *request, bt_strbuf_t *text,
-                             bt_quotes_t *quotes, bt_api_error_t *error)
+static bt_status_t open_call(bt_prepare_t *w, bt_strbuf_t *text,
+                             bt_quotes_t *quotes)
 {
-    const bt_reason_marks_t *reason = served->reason;
-    const char *forced = request->tools.forced;
+    const bt_reason_marks_t *reason = w->served->reason;
+    const char *forced = w->request->tools.forced;
     bt_status_t status = BT_OK;
     size_t begin;
 
@@ -314,7 +305,7 @@ static bt_status_t open_call(const bt_served_t *served,
         bt_strbuf_puts(text, "\n\n");
     }
     begin = text->len;
-    bt_tool_format_open(served->tools, forced, text);
+    bt_tool_format_open(w->served->tools, forced, text);
     if ((forced != NULL) && (bt_strbuf_status(text) == BT_OK)) {
         const char *at = memmem(text->data + begin, text->len - begin, forced,
                                 strlen(forced));
@@ -324,60 +315,55 @@ static bt_status_t open_call(const bt_served_t *served,
     }
     return ((status == BT_OK) && (bt_strbuf_status(text) == BT_OK))
                ? BT_OK
-               : bt_api_error_no_memory(error);
+               : bt_api_error_no_memory(w->error);
 }
 
-static bt_status_t chat_prompt(const bt_served_t *served, uint32_t context,
-                               bt_api_request_t *request, bt_token_vec_t *out,
-                               bt_api_error_t *error)
+static bt_status_t chat_prompt(bt_prepare_t *w, bt_token_vec_t *out)
 {
     bt_quotes_t quotes = {0};
     bt_strbuf_t text;
     bt_status_t status;
 
     bt_strbuf_init(&text, CHAT_TEXT_LIMIT);
-    status = render_chat(served, request, &text, &quotes, error);
-    if ((status == BT_OK) && request->continues_final) {
-        status = cut_behind_final(request, &text, &quotes, error);
+    status = render_chat(w, &text, &quotes);
+    if ((status == BT_OK) && w->request->continues_final) {
+        status = cut_behind_final(w, &text, &quotes);
     }
-    if ((status == BT_OK) && request->tools.required) {
-        status = open_call(served, request, &text, &quotes, error);
+    if ((status == BT_OK) && w->request->tools.required) {
+        status = open_call(w, &text, &quotes);
     }
     if (status == BT_OK) {
         const prompt_text_t prompt = {.text = (text.len > 0) ? text.data : "",
                                       .bytes = text.len,
                                       .quotes = &quotes,
-                                      .name = prompt_name(request)};
+                                      .name = prompt_name(w->request)};
 
-        status = tokenize_prompt(served, context, &prompt, out, error);
+        status = tokenize_prompt(w, &prompt, out);
     }
     bt_quotes_fini(&quotes);
     bt_strbuf_fini(&text);
     return status;
 }
 
-static bt_status_t one_prompt(const bt_served_t *served, uint32_t context,
-                              bt_api_request_t *request, size_t i,
-                              bt_token_vec_t *out, bt_api_error_t *error)
+static bt_status_t one_prompt(bt_prepare_t *w, size_t i, bt_token_vec_t *out)
 {
     const bt_api_prompt_t *prompt;
     prompt_text_t text;
 
-    if (bt_api_is_chat(request)) {
-        return chat_prompt(served, context, request, out, error);
+    if (bt_api_is_chat(w->request)) {
+        return chat_prompt(w, out);
     }
-    prompt = &request->prompts[i];
+    prompt = &w->request->prompts[i];
     if (prompt->text == NULL) {
-        return copy_ids(served, prompt, bt_prepare_names(request).prompt,
-                        bt_served_folds_ids(served) ? NULL : FOLD_HINT, out,
-                        error);
+        return copy_ids(w, prompt, bt_prepare_names(w->request).prompt,
+                        bt_served_folds_ids(w->served) ? NULL : FOLD_HINT, out);
     }
     text = (prompt_text_t){.text = prompt->text,
                            .bytes = prompt->text_bytes,
-                           .flags = (request->no_bos ? 0 : BT_TOK_ADD_BOS) |
+                           .flags = (w->request->no_bos ? 0 : BT_TOK_ADD_BOS) |
                                     BT_TOK_PARSE_SPECIAL,
-                           .name = prompt_name(request)};
-    return tokenize_prompt(served, context, &text, out, error);
+                           .name = prompt_name(w->request)};
+    return tokenize_prompt(w, &text, out);
 }
 
 /* Releases the unused capacity. */
@@ -395,18 +381,16 @@ static void shrink(bt_token_vec_t *tokens)
 }
 
 /* Stores the tokens in their final form. */
-static bt_status_t hold_prompt(const bt_served_t *served, uint32_t context,
-                               bt_api_request_t *request, size_t i,
-                               bt_prompt_t **prompt_p, bt_api_error_t *error)
+static bt_status_t hold_prompt(bt_prepare_t *w, size_t i,
+                               bt_prompt_t **prompt_p)
 {
     bt_token_vec_t tokens = {0};
-    bt_status_t status =
-        one_prompt(served, context, request, i, &tokens, error);
+    bt_status_t status = one_prompt(w, i, &tokens);
 
     shrink(&tokens);
     if ((status == BT_OK) &&
         (bt_prompt_create(tokens.ids, (uint32_t)tokens.n, prompt_p) != BT_OK)) {
-        status = bt_api_error_no_memory(error);
+        status = bt_api_error_no_memory(w->error);
     }
     if (status != BT_OK) {
         bt_free(tokens.ids);
@@ -416,47 +400,46 @@ static bt_status_t hold_prompt(const bt_served_t *served, uint32_t context,
 
 /* ---- lengths ---- */
 
-static bt_status_t check_length(const bt_served_t *served,
-                                const bt_api_request_t *request,
-                                uint32_t context, bt_prepared_prompt_t *prompt,
-                                bt_api_error_t *error)
+static bt_status_t check_length(bt_prepare_t *w, bt_prepared_prompt_t *prompt)
 {
     const size_t n = prompt->prompt->n;
-    const bt_api_names_t names = bt_prepare_names(request);
-    const char *name = prompt_name(request);
+    const bt_api_names_t names = bt_prepare_names(w->request);
+    const char *name = prompt_name(w->request);
     char why[WHY_BYTES];
     uint32_t fits;
 
     if (n == 0) {
-        return bt_api_error_invalid(error, name, "%s is empty", name);
+        return bt_api_error_invalid(w->error, name, "%s is empty", name);
     }
-    if (request->has_max_tokens && (n + request->max_tokens > context)) {
-        bt_api_error_set(error, 400, names.max_tokens,
+    if (w->request->has_max_tokens &&
+        (n + w->request->max_tokens > w->context)) {
+        bt_api_error_set(w->error, 400, names.max_tokens,
                          "This model's maximum context length is %u tokens%s. "
                          "However, you requested %zu tokens (%zu in the %s, %u "
                          "in the completion, %s). Please reduce either.",
-                         context, why_less(served, context, why),
-                         n + request->max_tokens, n, name, request->max_tokens,
-                         names.max_tokens);
-        error->code = BT_API_CONTEXT_LENGTH;
+                         w->context, why_less(w, why),
+                         n + w->request->max_tokens, n, name,
+                         w->request->max_tokens, names.max_tokens);
+        w->error->code = BT_API_CONTEXT_LENGTH;
         return BT_ERR_INVALID_PARAM;
     }
-    if (n >= context) {
-        bt_api_error_set(error, 400, name,
+    if (n >= w->context) {
+        bt_api_error_set(w->error, 400, name,
                          "This model's maximum context length is %u tokens%s. "
                          "However, you requested %zu tokens in the %s, which "
                          "leave no room for a completion. Please reduce its "
                          "length.",
-                         context, why_less(served, context, why), n, name);
-        error->code = BT_API_CONTEXT_LENGTH;
+                         w->context, why_less(w, why), n, name);
+        w->error->code = BT_API_CONTEXT_LENGTH;
         return BT_ERR_INVALID_PARAM;
     }
-    fits = context - (uint32_t)n;
-    prompt->max_new = bt_api_is_chat(request) ? BT_DEFAULT_CHAT_MAX_TOKENS
-                                              : BT_DEFAULT_MAX_TOKENS;
-    if (request->has_max_tokens) { /* max_tokens 0: one token is generated and
-                                      not returned */
-        prompt->max_new = (request->max_tokens > 0) ? request->max_tokens : 1;
+    fits = w->context - (uint32_t)n;
+    prompt->max_new = bt_api_is_chat(w->request) ? BT_DEFAULT_CHAT_MAX_TOKENS
+                                                 : BT_DEFAULT_MAX_TOKENS;
+    if (w->request->has_max_tokens) { /* max_tokens 0: one token is generated
+                                      and not returned */
+        prompt->max_new =
+            (w->request->max_tokens > 0) ? w->request->max_tokens : 1;
     }
     if (prompt->max_new > fits) {
         prompt->max_new = fits;
@@ -466,38 +449,38 @@ static bt_status_t check_length(const bt_served_t *served,
 
 /* ---- logits ---- */
 
-static bt_status_t check_logits(const bt_served_t *served,
-                                const bt_api_request_t *request,
-                                const bt_prepared_prompt_t *prompt,
-                                bt_api_error_t *error)
+static bt_status_t check_logits(bt_prepare_t *w,
+                                const bt_prepared_prompt_t *prompt)
 {
-    const uint64_t most = served->front->config->max_logits_bytes;
-    const uint32_t client_buffer = served->front->config->client_buffer_bytes;
+    const uint64_t most = w->served->front->config->max_logits_bytes;
+    const uint32_t client_buffer =
+        w->served->front->config->client_buffer_bytes;
     const uint64_t bytes = bt_gen_rows_logits_bytes(
-        &request->wants, prompt->prompt->n, prompt->max_new,
-        bt_tokenizer_n_vocab(served->tok));
+        &w->request->wants, prompt->prompt->n, prompt->max_new,
+        bt_tokenizer_n_vocab(w->served->tok));
 
-    const uint64_t fits = (request->whole_logits > 0)
-                              ? request->whole_logits
+    const uint64_t fits = (w->request->whole_logits > 0)
+                              ? w->request->whole_logits
                               : BT_ANSWER_LOGITS / TEXT_OF_LOGITS;
-    const char *field = ((request->wants.what & BT_WANT_LOGITS) != 0)
+    const char *field = ((w->request->wants.what & BT_WANT_LOGITS) != 0)
                             ? "return_generation_logits"
                             : "return_context_logits";
 
-    if ((request->stream_logits > 0) && (bytes > request->stream_logits)) {
-        bt_api_error_set(error, 400, NULL,
+    if ((w->request->stream_logits > 0) &&
+        (bytes > w->request->stream_logits)) {
+        bt_api_error_set(w->error, 400, NULL,
                          "the logits of a row are up to %" PRIu64
                          " bytes, more than the %" PRIu64
                          " that each row of this batch has of the server's "
                          "option client-buffer-bytes (%u); ask "
                          "return_context_logits and return_generation_logits "
                          "of one row alone",
-                         bytes, request->stream_logits, client_buffer);
+                         bytes, w->request->stream_logits, client_buffer);
         return BT_ERR_TOO_LARGE;
     }
-    if (request->stream && (request->stream_logits == 0) &&
+    if (w->request->stream && (w->request->stream_logits == 0) &&
         (bytes > client_buffer / TEXT_OF_LOGITS)) {
-        bt_api_error_set(error, 400, "stream",
+        bt_api_error_set(w->error, 400, "stream",
                          "the logits of this request are too long for the last "
                          "piece of a stream: with up to %u bytes for one of "
                          "theirs, more than the server's option "
@@ -506,15 +489,16 @@ static bt_status_t check_logits(const bt_served_t *served,
         return BT_ERR_TOO_LARGE;
     }
     if (bytes > most) {
-        bt_api_error_set(error, 400, field,
+        bt_api_error_set(w->error, 400, field,
                          "the logits of this request are %" PRIu64
                          " bytes, more than the %" PRIu64
                          " of the server's option max-logits-bytes",
                          bytes, most);
         return BT_ERR_TOO_LARGE;
     }
-    if (!request->stream && (request->stream_logits == 0) && (bytes > fits)) {
-        bt_api_error_set(error, 400, field,
+    if (!w->request->stream && (w->request->stream_logits == 0) &&
+        (bytes > fits)) {
+        bt_api_error_set(w->error, 400, field,
                          "the logits of this request are up to %" PRIu64
                          " bytes, and its answer in the form asked for has "
                          "room for %" PRIu64
@@ -532,30 +516,29 @@ static bt_status_t check_logits(const bt_served_t *served,
 
 /* Log-probs are kept until the last token: limits them to what an answer can
  * hold as JSON. */
-static bt_status_t check_logprobs(const bt_api_request_t *request,
-                                  const bt_prepared_t *p, bt_api_error_t *error)
+static bt_status_t check_logprobs(bt_prepare_t *w)
 {
     const uint64_t each =
-        (uint64_t)(bt_api_is_chat(request) ? TEXT_OF_CHAT_LOGPROB
-                                           : TEXT_OF_LOGPROB) *
-        (1 + request->wants.n_top);
+        (uint64_t)(bt_api_is_chat(w->request) ? TEXT_OF_CHAT_LOGPROB
+                                              : TEXT_OF_LOGPROB) *
+        (1 + w->request->wants.n_top);
     uint64_t n_tokens = 0;
 
-    if ((request->wants.what & BT_WANT_ANY_LOGPROBS) == 0) {
+    if ((w->request->wants.what & BT_WANT_ANY_LOGPROBS) == 0) {
         return BT_OK;
     }
-    for (size_t i = 0; i < p->n_prompts; i++) {
-        n_tokens += p->prompts[i].max_new;
-        n_tokens += request->echo ? p->prompts[i].prompt->n : 0;
+    for (size_t i = 0; i < w->out->n_prompts; i++) {
+        n_tokens += w->out->prompts[i].max_new;
+        n_tokens += w->request->echo ? w->out->prompts[i].prompt->n : 0;
     }
-    if (n_tokens * request->n * each <= BT_ANSWER_LIMIT) {
+    if (n_tokens * w->request->n * each <= BT_ANSWER_LIMIT) {
         return BT_OK;
     }
-    bt_api_error_set(error, 400, "logprobs",
+    bt_api_error_set(w->error, 400, "logprobs",
                      "logprobs of %" PRIu64 " tokens with %u alternatives each "
                      "are more than an answer can have; ask for fewer, for "
                      "fewer choices or for a smaller max_tokens",
-                     n_tokens * request->n, request->wants.n_top);
+                     n_tokens * w->request->n, w->request->wants.n_top);
     return BT_ERR_TOO_LARGE;
 }
 
@@ -580,10 +563,9 @@ static void add_end_ids(const bt_served_t *served, bt_sampling_t *sampling)
 }
 
 /* Some model families open the reasoning in the prompt. */
-static bt_status_t find_opening(const bt_served_t *served, bt_prepared_t *p,
-                                bt_api_error_t *error)
+static bt_status_t find_opening(bt_prepare_t *w)
 {
-    const bt_prompt_t *prompt = p->prompts[0].prompt;
+    const bt_prompt_t *prompt = w->out->prompts[0].prompt;
     const uint32_t first =
         (prompt->n > OPENING_TOKENS) ? prompt->n - OPENING_TOKENS : 0;
     bt_strbuf_t text;
@@ -591,149 +573,128 @@ static bt_status_t find_opening(const bt_served_t *served, bt_prepared_t *p,
     bool ok;
 
     bt_strbuf_init(&text, CHAT_TEXT_LIMIT);
-    bt_detok_init(&detok, served->tok);
+    bt_detok_init(&detok, w->served->tok);
     detok.shows_special = true;
     for (uint32_t i = first; i < prompt->n; i++) {
         bt_detok_push(&detok, prompt->tokens[i], &text);
     }
     ok = bt_strbuf_status(&text) == BT_OK;
-    p->opens_reasoning =
+    w->out->opens_reasoning =
         ok && (text.len > 0) &&
-        bt_reason_is_opened(served->reason, text.data, text.len);
+        bt_reason_is_opened(w->served->reason, text.data, text.len);
     bt_strbuf_fini(&text);
-    return ok ? BT_OK : bt_api_error_no_memory(error);
+    return ok ? BT_OK : bt_api_error_no_memory(w->error);
 }
 
 /* Selects the format of tool calls in the answers. */
-static bt_status_t find_calls(const bt_served_t *served,
-                              const bt_api_request_t *request, bt_prepared_t *p,
-                              bt_api_error_t *error)
+static bt_status_t find_calls(bt_prepare_t *w)
 {
-    p->tools = served->tools;
-    bt_strbuf_init(&p->tool_opening, CHAT_TEXT_LIMIT);
-    if (request->tools.required) {
-        bt_tool_format_open(p->tools, request->tools.forced, &p->tool_opening);
+    w->out->tools = w->served->tools;
+    bt_strbuf_init(&w->out->tool_opening, CHAT_TEXT_LIMIT);
+    if (w->request->tools.required) {
+        bt_tool_format_open(w->out->tools, w->request->tools.forced,
+                            &w->out->tool_opening);
     }
-    return (bt_strbuf_status(&p->tool_opening) == BT_OK)
+    return (bt_strbuf_status(&w->out->tool_opening) == BT_OK)
                ? BT_OK
-               : bt_api_error_no_memory(error);
+               : bt_api_error_no_memory(w->error);
 }
 
-static bt_status_t prepare_prompts(const bt_served_t *served, uint32_t context,
-                                   bt_api_request_t *request, bt_prepared_t *p,
-                                   bt_api_error_t *error)
+static bt_status_t prepare_prompts(bt_prepare_t *w)
 {
     bt_status_t status = BT_OK;
 
-    for (size_t i = 0; (i < p->n_prompts) && (status == BT_OK); i++) {
-        status = hold_prompt(served, context, request, i, &p->prompts[i].prompt,
-                             error);
+    for (size_t i = 0; (i < w->out->n_prompts) && (status == BT_OK); i++) {
+        status = hold_prompt(w, i, &w->out->prompts[i].prompt);
         if (status == BT_OK) {
-            status =
-                check_length(served, request, context, &p->prompts[i], error);
+            status = check_length(w, &w->out->prompts[i]);
         }
         if (status == BT_OK) {
-            status = check_logits(served, request, &p->prompts[i], error);
+            status = check_logits(w, &w->out->prompts[i]);
         }
     }
-    if ((status == BT_OK) && bt_api_is_chat(request) &&
-        (served->reason != NULL)) {
-        status = find_opening(served, p, error);
+    if ((status == BT_OK) && bt_api_is_chat(w->request) &&
+        (w->served->reason != NULL)) {
+        status = find_opening(w);
     }
-    if ((status == BT_OK) && (request->tools.json != NULL)) {
-        status = find_calls(served, request, p, error);
+    if ((status == BT_OK) && (w->request->tools.json != NULL)) {
+        status = find_calls(w);
     }
     return status;
 }
 
-static bt_status_t prepare(const bt_served_t *served, uint32_t context,
-                           bt_api_request_t *request, bt_prepared_t *p,
-                           bt_api_error_t *error)
+static bt_status_t prepare(bt_prepare_t *w)
 {
     bt_status_t status;
 
-    p->n_prompts = bt_api_is_chat(request) ? 1 : request->n_prompts;
-    p->prompts = bt_calloc(p->n_prompts + 1, sizeof(*p->prompts));
-    if (p->prompts == NULL) {
-        return bt_api_error_no_memory(error);
+    w->out->n_prompts = bt_api_is_chat(w->request) ? 1 : w->request->n_prompts;
+    w->out->prompts =
+        bt_calloc(w->out->n_prompts + 1, sizeof(*w->out->prompts));
+    if (w->out->prompts == NULL) {
+        return bt_api_error_no_memory(w->error);
     }
-    status = prepare_prompts(served, context, request, p, error);
+    status = prepare_prompts(w);
     if (status != BT_OK) {
         return status;
     }
-    p->sampling = request->sampling;
-    if (request->dialect != BT_API_GENERATE) {
-        bt_sampling_defaults_apply(&served->sampling, request->given,
-                                   &p->sampling);
+    w->out->sampling = w->request->sampling;
+    if (w->request->dialect != BT_API_GENERATE) {
+        bt_sampling_defaults_apply(&w->served->sampling, w->request->given,
+                                   &w->out->sampling);
     }
-    status = check_logprobs(request, p, error);
+    status = check_logprobs(w);
     if (status == BT_OK) {
-        status = bt_prepare_check_biases(
-            served, &p->sampling, bt_prepare_names(request).biases, error);
+        status = bt_prepare_check_biases(w, &w->out->sampling,
+                                         bt_prepare_names(w->request).biases);
     }
     if (status == BT_OK) {
-        status = bt_prepare_bias_words(served, request, p, error);
+        status = bt_prepare_bias_words(w);
     }
     if (status != BT_OK) {
         return status;
     }
-    if (!request->ignore_eos) {
-        add_end_ids(served, &p->sampling);
+    if (!w->request->ignore_eos) {
+        add_end_ids(w->served, &w->out->sampling);
     }
-    if (!request->has_seed &&
-        (getrandom(&p->sampling.seed, sizeof(p->sampling.seed), 0) < 0)) {
-        bt_api_error_set(error, 500, NULL, "no random numbers from the system");
+    if (!w->request->has_seed &&
+        (getrandom(&w->out->sampling.seed, sizeof(w->out->sampling.seed), 0) <
+         0)) {
+        bt_api_error_set(w->error, 500, NULL,
+                         "no random numbers from the system");
         return BT_ERR_IO;
     }
-    if (request->cache_salt != NULL) {
-        p->space =
-            bt_space_of_salt(served->front->space_key, request->cache_salt);
+    if (w->request->cache_salt != NULL) {
+        w->out->space = bt_space_of_salt(w->served->front->space_key,
+                                         w->request->cache_salt);
     }
-    return bt_prepare_bad_words(served, request, p, error);
+    return bt_prepare_bad_words(w);
 }
 
 /* ---- tokens alone ---- */
 
-static bt_status_t detokenize(const bt_served_t *served,
-                              const bt_api_request_t *request, bt_prepared_t *p,
-                              bt_api_error_t *error)
+static bt_status_t detokenize(bt_prepare_t *w)
 {
     const bt_status_t status =
-        copy_ids(served, &request->prompts[0], "tokens", "", &p->tokens, error);
+        copy_ids(w, &w->request->prompts[0], "tokens", "", &w->out->tokens);
     bt_detok_t detok;
     unsigned steps = 0;
 
-    bt_strbuf_init(&p->text, BT_ANSWER_LIMIT);
+    bt_strbuf_init(&w->out->text, BT_ANSWER_LIMIT);
     if (status != BT_OK) {
         return status;
     }
-    bt_detok_init(&detok, served->tok);
+    bt_detok_init(&detok, w->served->tok);
     detok.shows_special = true;
-    for (size_t i = 0; i < p->tokens.n; i++) {
+    for (size_t i = 0; i < w->out->tokens.n; i++) {
         if (bt_task_poll_every(&steps)) {
             return BT_ERR_CANCELED;
         }
-        bt_detok_push(&detok, p->tokens.ids[i], &p->text);
+        bt_detok_push(&detok, w->out->tokens.ids[i], &w->out->text);
     }
-    bt_detok_finish(&detok, &p->text);
-    return (bt_strbuf_status(&p->text) == BT_OK)
+    bt_detok_finish(&detok, &w->out->text);
+    return (bt_strbuf_status(&w->out->text) == BT_OK)
                ? BT_OK
-               : bt_api_error_no_memory(error);
-}
-
-static bt_status_t prepare_any(const bt_served_t *served, uint32_t context,
-                               bt_api_request_t *request, bt_prepared_t *p,
-                               bt_api_error_t *error)
-{
-    switch (request->dialect) {
-    case BT_API_TOKENIZE: /* no answer has to fit behind it */
-        return one_prompt(served, BT_WIRE_MAX_TOKENS, request, 0, &p->tokens,
-                          error);
-    case BT_API_DETOKENIZE:
-        return detokenize(served, request, p, error);
-    default:
-        return prepare(served, context, request, p, error);
-    }
+               : bt_api_error_no_memory(w->error);
 }
 
 bt_status_t bt_prepare(const bt_served_t *served, uint32_t context_tokens,
@@ -741,9 +702,25 @@ bt_status_t bt_prepare(const bt_served_t *served, uint32_t context_tokens,
                        bt_api_error_t *error_p)
 {
     bt_prepared_t made = {0};
-    const bt_status_t status =
-        prepare_any(served, context_tokens, request, &made, error_p);
+    bt_prepare_t w = {.served = served,
+                      .context = context_tokens,
+                      .request = request,
+                      .out = &made,
+                      .error = error_p};
+    bt_status_t status;
 
+    switch (request->dialect) {
+    case BT_API_TOKENIZE: /* no answer has to fit behind it */
+        w.context = BT_WIRE_MAX_TOKENS;
+        status = one_prompt(&w, 0, &made.tokens);
+        break;
+    case BT_API_DETOKENIZE:
+        status = detokenize(&w);
+        break;
+    default:
+        status = prepare(&w);
+        break;
+    }
     if (status != BT_OK) {
         bt_prepared_fini(&made);
         return status;

@@ -8,35 +8,35 @@
 
 #include "router/frontend/prepare.h"
 
+/** One request that is being prepared. */
+typedef struct bt_prepare {
+    const bt_served_t *served;
+    uint32_t context; /**< tokens of the longest sequence */
+    bt_api_request_t *request;
+    bt_prepared_t *out;
+    bt_api_error_t *error; /**< for the client */
+} bt_prepare_t;
+
 /* ---- prepare.c ---- */
 
 /** Returns the field names for errors, the request's own where it has them. */
 bt_api_names_t bt_prepare_names(const bt_api_request_t *request);
 /** Tokenizes a text into at most @a most tokens; fills the error, which names
  *  @a param. */
-BT_MUST_CHECK bt_status_t bt_prepare_tokenize(const bt_served_t *served,
-                                              uint32_t most, const char *text,
-                                              size_t bytes, unsigned flags,
-                                              const char *param,
-                                              bt_token_vec_t *out,
-                                              bt_api_error_t *error);
+BT_MUST_CHECK bt_status_t bt_prepare_tokenize(bt_prepare_t *w, uint32_t most,
+                                              const char *text, size_t bytes,
+                                              unsigned flags, const char *param,
+                                              bt_token_vec_t *out);
 
 /* ---- prepare_words.c ---- */
 
 /** Tokenizes banned words, with and without a leading space. */
-BT_MUST_CHECK bt_status_t bt_prepare_bad_words(const bt_served_t *served,
-                                               const bt_api_request_t *request,
-                                               bt_prepared_t *p,
-                                               bt_api_error_t *error);
+BT_MUST_CHECK bt_status_t bt_prepare_bad_words(bt_prepare_t *w);
 /** Checks that all ids with a bias are in the model's vocabulary. */
-BT_MUST_CHECK bt_status_t bt_prepare_check_biases(const bt_served_t *served,
+BT_MUST_CHECK bt_status_t bt_prepare_check_biases(bt_prepare_t *w,
                                                   const bt_sampling_t *sampling,
-                                                  const char *name,
-                                                  bt_api_error_t *error);
+                                                  const char *name);
 /** Tokenizes words whose tokens get a bias. */
-BT_MUST_CHECK bt_status_t bt_prepare_bias_words(const bt_served_t *served,
-                                                const bt_api_request_t *request,
-                                                bt_prepared_t *p,
-                                                bt_api_error_t *error);
+BT_MUST_CHECK bt_status_t bt_prepare_bias_words(bt_prepare_t *w);
 
 #endif

@@ -19,74 +19,72 @@ static bool same_word(const bt_bad_word_t *a, const bt_token_vec_t *b)
 }
 
 /* Adds the tokens of one spelling, unless they are in the list. */
-static bt_status_t add_spelling(const bt_served_t *served, const char *text,
-                                bt_prepared_t *p, bt_api_error_t *error)
+static bt_status_t add_spelling(bt_prepare_t *w, const char *text)
 {
     bt_token_vec_t tokens = {0};
-    bt_status_t status =
-        bt_prepare_tokenize(served, BT_WIRE_MAX_TOKENS, text, strlen(text), 0,
-                            "bad_words", &tokens, error);
-    uint32_t n = p->sampling.n_bad_words;
+    bt_status_t status = bt_prepare_tokenize(
+        w, BT_WIRE_MAX_TOKENS, text, strlen(text), 0, "bad_words", &tokens);
+    uint32_t n = w->out->sampling.n_bad_words;
 
     if ((status != BT_OK) || (tokens.n == 0)) {
         goto end;
     }
     for (uint32_t i = 0; i < n; i++) {
-        if (same_word(&p->bad_words[i], &tokens)) {
+        if (same_word(&w->out->bad_words[i], &tokens)) {
             goto end;
         }
     }
     if ((n == BT_MAX_BAD_WORDS) || (tokens.n > BT_MAX_BAD_WORD_TOKENS)) {
-        bt_api_error_set(error, 400, "bad_words",
+        bt_api_error_set(w->error, 400, "bad_words",
                          "bad_words: at most %d spellings (a word counts with "
                          "and without a space in front) of %d tokens each",
                          BT_MAX_BAD_WORDS, BT_MAX_BAD_WORD_TOKENS);
         status = BT_ERR_INVALID_PARAM;
         goto end;
     }
-    p->bad_words[n].n = (uint32_t)tokens.n;
-    memcpy(p->bad_words[n].ids, tokens.ids, tokens.n * sizeof(*tokens.ids));
-    p->sampling.n_bad_words = n + 1;
+    w->out->bad_words[n].n = (uint32_t)tokens.n;
+    memcpy(w->out->bad_words[n].ids, tokens.ids,
+           tokens.n * sizeof(*tokens.ids));
+    w->out->sampling.n_bad_words = n + 1;
 
 end:
     bt_free(tokens.ids);
     return status;
 }
 
-bt_status_t bt_prepare_bad_words(const bt_served_t *served,
-                                 const bt_api_request_t *request,
-                                 bt_prepared_t *p, bt_api_error_t *error)
+bt_status_t bt_prepare_bad_words(bt_prepare_t *w)
 {
     bt_status_t status = BT_OK;
 
-    p->sampling.n_bad_words = 0;
-    p->sampling.bad_words = NULL;
-    if ((request->n_bad_words == 0) && (request->n_bad_ids == 0)) {
+    w->out->sampling.n_bad_words = 0;
+    w->out->sampling.bad_words = NULL;
+    if ((w->request->n_bad_words == 0) && (w->request->n_bad_ids == 0)) {
         return BT_OK;
     }
-    p->bad_words = bt_calloc(BT_MAX_BAD_WORDS, sizeof(*p->bad_words));
-    if (p->bad_words == NULL) {
-        return bt_api_error_no_memory(error);
+    w->out->bad_words = bt_calloc(BT_MAX_BAD_WORDS, sizeof(*w->out->bad_words));
+    if (w->out->bad_words == NULL) {
+        return bt_api_error_no_memory(w->error);
     }
-    p->sampling.bad_words = p->bad_words;
-    p->sampling.n_bad_words = request->n_bad_ids;
-    if (request->n_bad_ids > 0) {
-        memcpy(p->bad_words, request->bad_ids,
-               request->n_bad_ids * sizeof(*request->bad_ids));
+    w->out->sampling.bad_words = w->out->bad_words;
+    w->out->sampling.n_bad_words = w->request->n_bad_ids;
+    if (w->request->n_bad_ids > 0) {
+        memcpy(w->out->bad_words, w->request->bad_ids,
+               w->request->n_bad_ids * sizeof(*w->request->bad_ids));
     }
-    for (uint32_t i = 0; (i < request->n_bad_words) && (status == BT_OK); i++) {
-        const char *word = request->bad_words[i];
+    for (uint32_t i = 0; (i < w->request->n_bad_words) && (status == BT_OK);
+         i++) {
+        const char *word = w->request->bad_words[i];
         bt_strbuf_t spaced;
 
-        status = add_spelling(served, word, p, error);
+        status = add_spelling(w, word);
         if ((status != BT_OK) || (word[0] == ' ')) {
             continue;
         }
         bt_strbuf_init(&spaced, WORD_LIMIT);
         bt_strbuf_printf(&spaced, " %s", word);
         status = (bt_strbuf_status(&spaced) == BT_OK)
-                     ? add_spelling(served, spaced.data, p, error)
-                     : bt_api_error_no_memory(error);
+                     ? add_spelling(w, spaced.data)
+                     : bt_api_error_no_memory(w->error);
         bt_strbuf_fini(&spaced);
     }
     return status;
@@ -94,77 +92,75 @@ bt_status_t bt_prepare_bad_words(const bt_served_t *served,
 
 /* ---- logit biases ---- */
 
-bt_status_t bt_prepare_check_biases(const bt_served_t *served,
+bt_status_t bt_prepare_check_biases(bt_prepare_t *w,
                                     const bt_sampling_t *sampling,
-                                    const char *name, bt_api_error_t *error)
+                                    const char *name)
 {
-    const uint32_t n_vocab = bt_tokenizer_n_vocab(served->tok);
+    const uint32_t n_vocab = bt_tokenizer_n_vocab(w->served->tok);
 
     for (uint32_t i = 0; i < sampling->n_logit_biases; i++) {
         if (sampling->logit_biases[i].id >= n_vocab) {
             return bt_api_error_invalid(
-                error, name, "%s has token id %u; this model has ids 0 to %u",
-                name, sampling->logit_biases[i].id, n_vocab - 1);
+                w->error, name,
+                "%s has token id %u; this model has ids 0 to %u", name,
+                sampling->logit_biases[i].id, n_vocab - 1);
         }
     }
     return BT_OK;
 }
 
-static bt_status_t add_bias(bt_prepared_t *p, const char *name, uint32_t id,
-                            float bias, bt_api_error_t *error)
+static bt_status_t add_bias(bt_prepare_t *w, const char *name, uint32_t id,
+                            float bias)
 {
-    uint32_t n = p->sampling.n_logit_biases;
+    uint32_t n = w->out->sampling.n_logit_biases;
     uint32_t i = 0;
 
-    while ((i < n) && (p->biases[i].id != id)) {
+    while ((i < n) && (w->out->biases[i].id != id)) {
         i++;
     }
     if (i == BT_MAX_LOGIT_BIASES) {
         return bt_api_error_invalid(
-            error, name, "%s has words of more than %d different tokens", name,
-            BT_MAX_LOGIT_BIASES);
+            w->error, name, "%s has words of more than %d different tokens",
+            name, BT_MAX_LOGIT_BIASES);
     }
-    p->biases[i].id = id;
-    p->biases[i].bias += bias;
-    if (!(p->biases[i].bias <= BT_MAX_LOGIT_BIAS) ||
-        !(p->biases[i].bias >= -BT_MAX_LOGIT_BIAS)) {
+    w->out->biases[i].id = id;
+    w->out->biases[i].bias += bias;
+    if (!(w->out->biases[i].bias <= BT_MAX_LOGIT_BIAS) ||
+        !(w->out->biases[i].bias >= -BT_MAX_LOGIT_BIAS)) {
         return bt_api_error_invalid(
-            error, name,
+            w->error, name,
             "%s: the weights of token %u are together beyond "
             "-100 to 100",
             name, id);
     }
-    p->sampling.n_logit_biases = (i == n) ? n + 1 : n;
+    w->out->sampling.n_logit_biases = (i == n) ? n + 1 : n;
     return BT_OK;
 }
 
 /* Each token of each word gets the word's bias; repeated tokens add up. */
-bt_status_t bt_prepare_bias_words(const bt_served_t *served,
-                                  const bt_api_request_t *request,
-                                  bt_prepared_t *p, bt_api_error_t *error)
+bt_status_t bt_prepare_bias_words(bt_prepare_t *w)
 {
-    const char *name = bt_prepare_names(request).biases;
+    const char *name = bt_prepare_names(w->request).biases;
     bt_status_t status = BT_OK;
 
-    if (request->n_bias_words == 0) {
+    if (w->request->n_bias_words == 0) {
         return BT_OK;
     }
-    p->biases = bt_calloc(BT_MAX_LOGIT_BIASES, sizeof(*p->biases));
-    if (p->biases == NULL) {
-        return bt_api_error_no_memory(error);
+    w->out->biases = bt_calloc(BT_MAX_LOGIT_BIASES, sizeof(*w->out->biases));
+    if (w->out->biases == NULL) {
+        return bt_api_error_no_memory(w->error);
     }
-    p->sampling.logit_biases = p->biases;
-    p->sampling.n_logit_biases = 0;
-    for (uint32_t i = 0; (i < request->n_bias_words) && (status == BT_OK);
+    w->out->sampling.logit_biases = w->out->biases;
+    w->out->sampling.n_logit_biases = 0;
+    for (uint32_t i = 0; (i < w->request->n_bias_words) && (status == BT_OK);
          i++) {
-        const bt_api_bias_word_t *word = &request->bias_words[i];
+        const bt_api_bias_word_t *word = &w->request->bias_words[i];
         bt_token_vec_t tokens = {0};
 
-        status =
-            bt_prepare_tokenize(served, BT_MAX_LOGIT_BIASES, word->text,
-                                strlen(word->text), 0, name, &tokens, error);
+        status = bt_prepare_tokenize(w, BT_MAX_LOGIT_BIASES, word->text,
+                                     strlen(word->text), 0, name, &tokens);
         for (size_t k = 0; (k < tokens.n) && (status == BT_OK); k++) {
-            status = add_bias(p, name, tokens.ids[k], word->bias, error);
+            status = add_bias(w, name, tokens.ids[k], word->bias);
         }
         bt_free(tokens.ids);
     }
