@@ -67,68 +67,39 @@ static bt_status_t make_ids(const bt_infer_shape_t *shape,
     return BT_OK;
 }
 
-static bt_status_t make_n_ids(const bt_infer_shape_t *shape,
-                              const bt_infer_result_t *results, size_t n,
-                              const char *name, bt_tensor_t *out)
+/* Makes a tensor of one element of four bytes for each row. */
+static bt_status_t make_column(const bt_infer_result_t *results, size_t n,
+                               const char *name, bt_dtype_t dtype,
+                               void (*put)(const bt_infer_result_t *result,
+                                           void *element),
+                               bt_tensor_t *out)
 {
     const uint64_t dims[] = {n, 1};
-    uint32_t *at;
-    const bt_status_t status =
-        bt_tensor_make(name, BT_DTYPE_INT32, dims, 2, 0, out);
+    const bt_status_t status = bt_tensor_make(name, dtype, dims, 2, 0, out);
+    uint32_t *at = out->owned;
 
-    (void)shape;
-    if (status != BT_OK) {
-        return status;
+    for (size_t i = 0; (status == BT_OK) && (i < n); i++) {
+        put(&results[i], &at[i]);
     }
-    at = out->owned;
-    for (size_t i = 0; i < n; i++) {
-        at[i] = (uint32_t)(results[i].n_prompt + results[i].n_ids);
-    }
-    return BT_OK;
+    return status;
 }
 
-static bt_status_t make_batch_index(const bt_infer_shape_t *shape,
-                                    const bt_infer_result_t *results, size_t n,
-                                    const char *name, bt_tensor_t *out)
+static void put_n_ids(const bt_infer_result_t *result, void *element)
 {
-    const uint64_t dims[] = {n, 1};
-    uint32_t *at;
-    const bt_status_t status =
-        bt_tensor_make(name, BT_DTYPE_INT32, dims, 2, 0, out);
+    *(uint32_t *)element = (uint32_t)(result->n_prompt + result->n_ids);
+}
 
-    (void)shape;
-    if (status != BT_OK) {
-        return status;
-    }
-    at = out->owned;
-    for (size_t i = 0; i < n; i++) {
-        at[i] = results[i].row;
-    }
-    return BT_OK;
+static void put_batch_index(const bt_infer_result_t *result, void *element)
+{
+    *(uint32_t *)element = result->row;
+}
+
+static void put_cum_log_probs(const bt_infer_result_t *result, void *element)
+{
+    *(float *)element = (float)result->cum_logprob;
 }
 
 /* ---- log-probs ---- */
-
-static bt_status_t make_cum_log_probs(const bt_infer_shape_t *shape,
-                                      const bt_infer_result_t *results,
-                                      size_t n, const char *name,
-                                      bt_tensor_t *out)
-{
-    const uint64_t dims[] = {n, 1};
-    float *at;
-    const bt_status_t status =
-        bt_tensor_make(name, BT_DTYPE_FP32, dims, 2, 0, out);
-
-    (void)shape;
-    if (status != BT_OK) {
-        return status;
-    }
-    at = out->owned;
-    for (size_t i = 0; i < n; i++) {
-        at[i] = (float)results[i].cum_logprob;
-    }
-    return BT_OK;
-}
 
 static bt_status_t make_log_probs(const bt_infer_shape_t *shape,
                                   const bt_infer_result_t *results, size_t n,
@@ -256,16 +227,22 @@ static bt_status_t make_generation_logits(const bt_infer_shape_t *shape,
     return make_logits(results, n, false, name, out);
 }
 
-/* Outputs of generation; unsupported ones were rejected. */
-static const make_t makes[BT_N_RESULTS] = {
-    [BT_RESULT_TEXT] = make_text,
-    [BT_RESULT_IDS] = make_ids,
-    [BT_RESULT_N_IDS] = make_n_ids,
-    [BT_RESULT_BATCH_INDEX] = make_batch_index,
-    [BT_RESULT_CUM_LOG_PROBS] = make_cum_log_probs,
-    [BT_RESULT_LOG_PROBS] = make_log_probs,
-    [BT_RESULT_CONTEXT_LOGITS] = make_context_logits,
-    [BT_RESULT_GENERATION_LOGITS] = make_generation_logits,
+/* Outputs of generation: a column, or made by a function; unsupported ones were
+ * rejected. */
+static const struct {
+    make_t make;
+    bt_dtype_t dtype;
+    void (*put)(const bt_infer_result_t *result, void *element);
+} makes[BT_N_RESULTS] = {
+    [BT_RESULT_TEXT] = {.make = make_text},
+    [BT_RESULT_IDS] = {.make = make_ids},
+    [BT_RESULT_N_IDS] = {.put = put_n_ids, .dtype = BT_DTYPE_INT32},
+    [BT_RESULT_BATCH_INDEX] = {.put = put_batch_index, .dtype = BT_DTYPE_INT32},
+    [BT_RESULT_CUM_LOG_PROBS] = {.put = put_cum_log_probs,
+                                 .dtype = BT_DTYPE_FP32},
+    [BT_RESULT_LOG_PROBS] = {.make = make_log_probs},
+    [BT_RESULT_CONTEXT_LOGITS] = {.make = make_context_logits},
+    [BT_RESULT_GENERATION_LOGITS] = {.make = make_generation_logits},
 };
 
 uint32_t bt_infer_result_wants(int result)
@@ -301,7 +278,9 @@ static bool is_here(const bt_infer_shape_t *shape,
 {
     const uint32_t needs = bt_infer_result_wants(output->what);
 
-    if ((makes[output->what] == NULL) || ((needs & ~shape->wants) != 0)) {
+    if (((makes[output->what].make == NULL) &&
+         (makes[output->what].put == NULL)) ||
+        ((needs & ~shape->wants) != 0)) {
         return false;
     }
     return ((needs & BT_WANT_ANY_LOGITS) == 0) || ((n > 0) && results[0].ends);
@@ -340,6 +319,18 @@ static bool logits_fit(const bt_infer_shape_t *shape,
     return floats <= shape->max_logits / sizeof(float);
 }
 
+static bt_status_t make_output(const bt_infer_shape_t *shape,
+                               const bt_infer_result_t *results, size_t n,
+                               const bt_model_tensor_t *output,
+                               bt_tensor_t *out)
+{
+    return (makes[output->what].put != NULL)
+               ? make_column(results, n, output->name,
+                             makes[output->what].dtype, makes[output->what].put,
+                             out)
+               : makes[output->what].make(shape, results, n, output->name, out);
+}
+
 bt_status_t bt_infer_outputs(const bt_infer_shape_t *shape,
                              const bt_infer_result_t *results, size_t n,
                              bt_tensor_t *outputs_p, size_t *n_outputs_p)
@@ -356,8 +347,7 @@ bt_status_t bt_infer_outputs(const bt_infer_shape_t *shape,
         const bt_model_tensor_t *output = &shape->spec->outputs[i];
 
         if (is_wanted(shape, results, n, output)) {
-            status = makes[output->what](shape, results, n, output->name,
-                                         &outputs_p[made]);
+            status = make_output(shape, results, n, output, &outputs_p[made]);
             made += (status == BT_OK) ? 1 : 0;
         }
     }

@@ -91,20 +91,9 @@ static bt_status_t put_rows(process_t *p, const char *name,
     return BT_OK;
 }
 
-static bt_status_t put_ids(process_t *p, const char *name, bt_tensor_t *out)
-{
-    return put_rows(p, name, p->prompts, out);
-}
+typedef int32_t column_t(const process_t *p, size_t row);
 
-static bt_status_t put_decoder_ids(process_t *p, const char *name,
-                                   bt_tensor_t *out)
-{
-    return put_rows(p, name, p->decoder, out);
-}
-
-/* Writes one integer per row. */
-static bt_status_t put_column(process_t *p, const char *name,
-                              int32_t (*value)(const process_t *p, size_t row),
+static bt_status_t put_column(process_t *p, const char *name, column_t *value,
                               bt_tensor_t *out)
 {
     const uint64_t dims[] = {p->lowered->n_rows, 1};
@@ -146,39 +135,14 @@ static int32_t pad_id_of(const process_t *p, size_t row)
     return (int32_t)pad_of(p);
 }
 
-static bt_status_t put_n_ids(process_t *p, const char *name, bt_tensor_t *out)
-{
-    return put_column(p, name, n_ids_of, out);
-}
-
-static bt_status_t put_n_decoder_ids(process_t *p, const char *name,
-                                     bt_tensor_t *out)
-{
-    return put_column(p, name, n_decoder_ids_of, out);
-}
-
-static bt_status_t put_max_tokens(process_t *p, const char *name,
-                                  bt_tensor_t *out)
-{
-    return put_column(p, name, max_tokens_of, out);
-}
-
-static bt_status_t put_end_id(process_t *p, const char *name, bt_tensor_t *out)
-{
-    return put_column(p, name, end_id_of, out);
-}
-
-static bt_status_t put_pad_id(process_t *p, const char *name, bt_tensor_t *out)
-{
-    return put_column(p, name, pad_id_of, out);
-}
-
 /* ---- lists of words: ids, and the end of each word ---- */
 
 typedef struct words {
     char *const *texts;
     uint32_t n;
 } words_t;
+
+typedef words_t words_of_t(const process_t *p, size_t row);
 
 static words_t bad_words_of(const process_t *p, size_t row)
 {
@@ -242,8 +206,7 @@ static void put_flat(const flat_t *flat, uint64_t width, int32_t *at)
 }
 
 static bt_status_t put_words(process_t *p, const char *name,
-                             words_t (*words_of)(const process_t *, size_t),
-                             bt_tensor_t *out)
+                             words_of_t *words_of, bt_tensor_t *out)
 {
     uint64_t dims[] = {p->lowered->n_rows, 2, 1}; /* at least one wide */
     flat_t *flats = bt_calloc(dims[0], sizeof(*flats));
@@ -266,18 +229,6 @@ static bt_status_t put_words(process_t *p, const char *name,
     }
     bt_free(flats);
     return status;
-}
-
-static bt_status_t put_bad_words(process_t *p, const char *name,
-                                 bt_tensor_t *out)
-{
-    return put_words(p, name, bad_words_of, out);
-}
-
-static bt_status_t put_stop_words(process_t *p, const char *name,
-                                  bt_tensor_t *out)
-{
-    return put_words(p, name, stop_words_of, out);
 }
 
 /* ---- biases: one per token of the vocabulary, or none ---- */
@@ -322,20 +273,55 @@ static bt_status_t put_bias(process_t *p, const char *name, bt_tensor_t *out)
     return status;
 }
 
-typedef bt_status_t (*put_t)(process_t *p, const char *name, bt_tensor_t *out);
+/* An output: one integer for each row, lists of words, or its own function. */
+typedef struct output {
+    column_t *column;
+    words_of_t *words;
+    bt_status_t (*put)(process_t *p, const char *name, bt_tensor_t *out);
+} output_t;
 
-static const put_t puts_of[BT_N_RESULTS] = {
-    [BT_RESULT_IDS] = put_ids,
-    [BT_RESULT_N_IDS] = put_n_ids,
-    [BT_RESULT_BAD_WORD_IDS] = put_bad_words,
-    [BT_RESULT_STOP_WORD_IDS] = put_stop_words,
-    [BT_RESULT_BIAS] = put_bias,
-    [BT_RESULT_MAX_TOKENS] = put_max_tokens,
-    [BT_RESULT_END_ID] = put_end_id,
-    [BT_RESULT_PAD_ID] = put_pad_id,
-    [BT_RESULT_DECODER_IDS] = put_decoder_ids,
-    [BT_RESULT_N_DECODER_IDS] = put_n_decoder_ids,
+static bt_status_t put_ids(process_t *p, const char *name, bt_tensor_t *out)
+{
+    return put_rows(p, name, p->prompts, out);
+}
+
+static bt_status_t put_decoder_ids(process_t *p, const char *name,
+                                   bt_tensor_t *out)
+{
+    return put_rows(p, name, p->decoder, out);
+}
+
+static const output_t outputs_of[BT_N_RESULTS] = {
+    [BT_RESULT_IDS] = {.put = put_ids},
+    [BT_RESULT_N_IDS] = {.column = n_ids_of},
+    [BT_RESULT_BAD_WORD_IDS] = {.words = bad_words_of},
+    [BT_RESULT_STOP_WORD_IDS] = {.words = stop_words_of},
+    [BT_RESULT_BIAS] = {.put = put_bias},
+    [BT_RESULT_MAX_TOKENS] = {.column = max_tokens_of},
+    [BT_RESULT_END_ID] = {.column = end_id_of},
+    [BT_RESULT_PAD_ID] = {.column = pad_id_of},
+    [BT_RESULT_DECODER_IDS] = {.put = put_decoder_ids},
+    [BT_RESULT_N_DECODER_IDS] = {.column = n_decoder_ids_of},
 };
+
+static bool is_made(int result)
+{
+    return (outputs_of[result].column != NULL) ||
+           (outputs_of[result].words != NULL) ||
+           (outputs_of[result].put != NULL);
+}
+
+static bt_status_t put_output(process_t *p, const bt_model_tensor_t *output,
+                              bt_tensor_t *out)
+{
+    const output_t *how = &outputs_of[output->what];
+
+    if (how->column != NULL) {
+        return put_column(p, output->name, how->column, out);
+    }
+    return (how->words != NULL) ? put_words(p, output->name, how->words, out)
+                                : how->put(p, output->name, out);
+}
 
 /* Makes the initial decoder ids of an encoder-decoder model: the text given
  * for it, else one padding id, as in TensorRT-LLM's preprocessing. */
@@ -373,12 +359,11 @@ static bt_status_t preprocess(process_t *p, const bt_model_spec_t *spec,
     }
     for (size_t i = 0; (i < spec->n_outputs) && (status == BT_OK); i++) {
         const bt_model_tensor_t *output = &spec->outputs[i];
-        const put_t put = puts_of[output->what];
 
-        if ((put != NULL) &&
+        if (is_made(output->what) &&
             ((p->request->n_wanted == 0) ||
              (bt_infer_wanted(p->request, output->name) != NULL))) {
-            status = put(p, output->name, &outputs[*n_p]);
+            status = put_output(p, output, &outputs[*n_p]);
             *n_p += (status == BT_OK) ? 1 : 0;
         }
     }

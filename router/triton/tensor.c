@@ -346,22 +346,32 @@ bool bt_tensor_next_bytes(const bt_tensor_t *tensor, size_t *offset,
 
 /* ---- making ---- */
 
+/* Makes a tensor without data. @param [out] count_p  its elements */
+static bt_status_t begin(const char *name, bt_dtype_t dtype,
+                         const uint64_t *dims, uint32_t n_dims,
+                         bt_tensor_t *tensor_p, uint64_t *count_p)
+{
+    bt_tensor_t tensor = {.dtype = dtype, .n_dims = n_dims};
+
+    BT_ASSERT((n_dims <= BT_TENSOR_MAX_DIMS) &&
+              (strlen(name) < BT_TENSOR_NAME_BYTES));
+    snprintf(tensor.name, sizeof(tensor.name), "%s", name);
+    memcpy(tensor.dims, dims, n_dims * sizeof(*dims));
+    *tensor_p = tensor;
+    return bt_tensor_count(dims, n_dims, count_p);
+}
+
 bt_status_t bt_tensor_make(const char *name, bt_dtype_t dtype,
                            const uint64_t *dims, uint32_t n_dims, size_t bytes,
                            bt_tensor_t *tensor_p)
 {
-    bt_tensor_t made = {.dtype = dtype, .n_dims = n_dims};
+    bt_tensor_t made;
     uint64_t count = 0;
-    bt_status_t status;
+    const bt_status_t status = begin(name, dtype, dims, n_dims, &made, &count);
 
-    BT_ASSERT((n_dims <= BT_TENSOR_MAX_DIMS) &&
-              (strlen(name) < BT_TENSOR_NAME_BYTES));
-    status = bt_tensor_count(dims, n_dims, &count);
     if (status != BT_OK) {
         return status;
     }
-    snprintf(made.name, sizeof(made.name), "%s", name);
-    memcpy(made.dims, dims, n_dims * sizeof(*dims));
     made.bytes = (dtype == BT_DTYPE_BYTES)
                      ? bytes
                      : (size_t)count * bt_dtype_bytes(dtype);
@@ -379,18 +389,14 @@ bt_status_t bt_tensor_hold(const char *name, bt_dtype_t dtype,
                            const void *data, void *owned,
                            void (*give_up)(void *owned), bt_tensor_t *tensor_p)
 {
-    bt_tensor_t held = {.dtype = dtype, .n_dims = n_dims};
+    bt_tensor_t held;
     uint64_t count = 0;
-    bt_status_t status;
+    const bt_status_t status = begin(name, dtype, dims, n_dims, &held, &count);
 
-    BT_ASSERT((n_dims <= BT_TENSOR_MAX_DIMS) && (bt_dtype_bytes(dtype) > 0) &&
-              (strlen(name) < BT_TENSOR_NAME_BYTES));
-    status = bt_tensor_count(dims, n_dims, &count);
+    BT_ASSERT(bt_dtype_bytes(dtype) > 0);
     if (status != BT_OK) {
         return status;
     }
-    snprintf(held.name, sizeof(held.name), "%s", name);
-    memcpy(held.dims, dims, n_dims * sizeof(*dims));
     held.bytes = (size_t)count * bt_dtype_bytes(dtype);
     held.data = (held.bytes > 0) ? data : NULL;
     held.owned = owned;
