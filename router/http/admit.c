@@ -39,14 +39,11 @@ const char *bt_door_admit(void *ctx, const bt_http1_head_t *head,
 
 static void refuse(bt_http_request_t *r, int http_status, const char *why)
 {
-    bt_api_error_t error = {0};
-
     if (http_status == 401) {
         bt_exchange_add_header(r->ex, CHALLENGE, CHALLENGE_VALUE);
         bt_router_metrics_unauthorized(r->door->front->metrics);
     }
-    bt_api_error_set(&error, http_status, NULL, "%s", why);
-    bt_http_request_fail(r, &error);
+    bt_http_request_error(r, http_status, NULL, "%s", why);
 }
 
 static int http_of(bt_status_t status)

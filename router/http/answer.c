@@ -148,7 +148,7 @@ static void respond(bt_answer_t *a, const bt_account_t *account)
                                (a->format == BT_ZIP_GZIP) ? "gzip" : "deflate");
         bt_exchange_add_header(r->ex, "Vary", "Accept-Encoding");
     }
-    bt_http_request_respond_take(r, 200,
+    bt_http_request_respond_take(r,
                                  (a->json_bytes > 0) ? RAW_TYPE : BT_JSON_TYPE,
                                  a->zips ? &a->packed : &a->out);
 }

@@ -18,10 +18,7 @@ typedef struct command {
 static void refuse(bt_http_request_t *r, int status, const char *param,
                    const char *why)
 {
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, status, param, "%.64s: %s", r->name, why);
-    bt_http_request_fail(r, &error);
+    bt_http_request_error(r, status, param, "%.64s: %s", r->name, why);
 }
 
 static bool read_duty(const char *text, bt_admin_state_t *duty_p)

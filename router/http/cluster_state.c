@@ -426,9 +426,3 @@ void bt_cluster_page_init(bt_cluster_page_t *page, bt_door_t *door)
     *page = (bt_cluster_page_t){0};
     bt_pooled_page_init(&page->page, &ops, door);
 }
-
-void bt_cluster_page_fini(bt_cluster_page_t *page)
-{
-    bt_pooled_page_fini(&page->page);
-    *page = (bt_cluster_page_t){0};
-}

@@ -35,7 +35,5 @@ typedef struct bt_cluster_page {
 } bt_cluster_page_t;
 
 void bt_cluster_page_init(bt_cluster_page_t *page, bt_door_t *door);
-/** See bt_pooled_page_fini(). */
-void bt_cluster_page_fini(bt_cluster_page_t *page);
 
 #endif

@@ -7,20 +7,13 @@
 #include "router/http/routes_priv.h"
 #include "router/triton/metadata.h"
 
-/* Begins an answer in the door's scratch buffer. */
-static void begin(bt_http_request_t *r, bt_json_t *json)
-{
-    bt_strbuf_reset(&r->door->out);
-    bt_json_init(json, &r->door->out);
-}
-
 void bt_route_server(bt_http_request_t *r)
 {
     const char *extensions[BT_DESCRIBE_MAX_EXTENSIONS];
     const size_t n = bt_describe_extensions(r->door->front, extensions);
     bt_json_t json;
 
-    begin(r, &json);
+    bt_http_request_begin_json(r, &json);
     bt_json_object(&json, NULL);
     bt_json_str(&json, "name", BT_DESCRIBE_SERVER_NAME);
     bt_json_str(&json, "version", bt_config_version());
@@ -85,7 +78,7 @@ void bt_route_model(bt_http_request_t *r)
         return;
     }
     batches = model.max_batch_size > 0;
-    begin(r, &json);
+    bt_http_request_begin_json(r, &json);
     bt_json_object(&json, NULL);
     bt_json_str(&json, "name", model.name);
     bt_json_array(&json, "versions");
@@ -289,7 +282,7 @@ void bt_route_config(bt_http_request_t *r)
     if (!describe(r, &model)) {
         return;
     }
-    begin(r, &json);
+    bt_http_request_begin_json(r, &json);
     write_config(&json, &model,
                  bt_describe_is_decoupled(r->door->front, r->base.model));
     bt_repo_model_fini(&model);
@@ -386,7 +379,7 @@ static void respond_statistics(bt_http_request_t *r, const bt_described_t *list,
 {
     bt_json_t json;
 
-    begin(r, &json);
+    bt_http_request_begin_json(r, &json);
     bt_json_object(&json, NULL);
     bt_json_array(&json, "model_stats");
     for (size_t i = 0; i < n; i++) {

@@ -303,10 +303,8 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
 {
     bt_status_t status;
 
-    *door = (bt_door_t){.front = front,
-                        .base = base,
-                        .secure = (tls != NULL),
-                        .inline_bytes = BT_ANSWER_INLINE_BYTES};
+    *door = (bt_door_t){
+        .front = front, .base = base, .inline_bytes = BT_ANSWER_INLINE_BYTES};
     bt_strbuf_init(&door->out, BT_ANSWER_LIMIT);
     bt_turn_work_init(&door->flush, flush);
     bt_scrape_init(&door->scrape, door);
@@ -417,8 +415,8 @@ void bt_door_close(bt_door_t *door)
         bt_turn_forget(&door->flush);
     }
     bt_http_destroy(door->metrics_http);
-    bt_scrape_fini(&door->scrape);
-    bt_cluster_page_fini(&door->cluster);
+    bt_pooled_page_fini(&door->scrape.page);
+    bt_pooled_page_fini(&door->cluster.page);
     bt_watchers_fini(&door->watchers);
     bt_strbuf_fini(&door->out);
     *door = (bt_door_t){0};

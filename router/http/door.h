@@ -38,7 +38,6 @@ struct bt_door {
     bt_cluster_page_t cluster;
     bt_watchers_t watchers; /**< readers of the cluster's events */
     bt_list_t streams; /**< requests with event streams, longest silent first */
-    bool secure;       /**< main port uses TLS */
     size_t inline_bytes; /**< longer answers are written by the pool */
     /** Vertex AI paths; "" = none. */
     char vertex_health[BT_DOOR_PATH_BYTES], vertex_predict[BT_DOOR_PATH_BYTES];

@@ -64,13 +64,10 @@ static void begin_infer(bt_http_request_t *r, bt_strbuf_t *body)
         .parse_ctx = &http,
         .parse_ctx_bytes = sizeof(http),
     };
-    bt_api_error_t error = {0};
-
     if (!read_length(find_length(r->ex), &http)) {
         bt_strbuf_fini(body);
-        bt_api_error_set(&error, 400, NULL,
-                         BT_INFER_LENGTH_HEADER " is no number of bytes");
-        bt_http_request_fail(r, &error);
+        bt_http_request_error(r, 400, NULL,
+                              BT_INFER_LENGTH_HEADER " is no number of bytes");
         return;
     }
     bt_exchange_client(r->ex, client);

@@ -66,10 +66,14 @@ void bt_http_request_respond(bt_http_request_t *r, int status, const char *type,
                              const void *body, size_t bytes);
 /** Answers with a long body, which need not be copied and is empty afterwards;
  *  otherwise as bt_http_request_respond(). The request is over. */
-void bt_http_request_respond_take(bt_http_request_t *r, int status,
-                                  const char *type, bt_strbuf_t *body);
+void bt_http_request_respond_take(bt_http_request_t *r, const char *type,
+                                  bt_strbuf_t *body);
 /** Answers with an error in the dialect's form. The request is over. */
 void bt_http_request_fail(bt_http_request_t *r, const bt_api_error_t *error);
+/** Answers with an error of this status; printf style. The request is over. */
+void bt_http_request_error(bt_http_request_t *r, int status, const char *param,
+                           const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 /** Answers that memory is short for encoding. The request is over. */
 void bt_http_request_fail_for_memory(bt_http_request_t *r);
 /** Answers that the result is longer than BT_ANSWER_LIMIT. The request is over.
@@ -101,11 +105,11 @@ void bt_unpack_free(bt_unpack_t *unpack);
 /** Decompresses a short body at once, if it is compressed.
  *  @param [in,out] body  decompressed afterwards; owned
  *  @retval BT_ERR_TOO_LARGE  it is more than BT_UNPACK_SHORT_BYTES
- *  @retval BT_ERR_CORRUPT    the body does not match its Content-Encoding
- *  @retval BT_ERR_NO_MEMORY */
+ *  @retval others            error_p is filled in any case */
 #define BT_UNPACK_SHORT_BYTES ((size_t)64 << 10)
 BT_MUST_CHECK bt_status_t bt_unpack_short(const bt_exchange_t *ex,
-                                          bt_strbuf_t *body);
+                                          bt_strbuf_t *body,
+                                          bt_api_error_t *error_p);
 
 /* ---- door_infer.c ---- */
 

@@ -41,10 +41,18 @@ static bool find_format(const bt_exchange_t *ex, bt_zip_t *format_p)
     return true;
 }
 
-static bt_status_t fail(bt_request_t *r, bt_status_t status, int http_status,
-                        const char *why)
+/* Fills the error of bt_unzip(). @return @a status */
+static bt_status_t explain(bt_status_t status, bt_api_error_t *error)
 {
-    bt_api_error_set(&r->error, http_status, NULL, "%s", why);
+    if (status == BT_ERR_TOO_LARGE) {
+        bt_api_error_set(error, 413, NULL,
+                         "the body is too large once it is unpacked");
+    } else if (status == BT_ERR_CORRUPT) {
+        bt_api_error_set(error, 400, NULL,
+                         "the body is not what its Content-Encoding says");
+    } else if (status != BT_OK) {
+        return bt_api_error_no_memory(error);
+    }
     return status;
 }
 
@@ -76,19 +84,7 @@ static bt_status_t request_unpack(bt_request_t *request)
         return BT_OK;
     }
     bt_strbuf_fini(&u->packed);
-    switch (status) {
-    case BT_OK:
-        return BT_OK;
-    case BT_ERR_TOO_LARGE:
-        return fail(request, status, 413,
-                    "the body is too large once it is unpacked");
-    case BT_ERR_CORRUPT:
-        return fail(request, status, 400,
-                    "the body is not what its Content-Encoding says");
-    default:
-        return fail(request, status, 503,
-                    "out of memory for this request, try again later");
-    }
+    return explain(status, &request->error);
 }
 
 static void unpacked(bt_request_t *request);
@@ -150,8 +146,8 @@ static void begin_unpack(bt_http_request_t *r, bt_zip_t format,
         bt_free(u);
         bt_strbuf_fini(body);
         bt_http_give_back(r->door->http, body_bytes);
-        (void)fail(&r->base, BT_ERR_BUSY, 503,
-                   "no room to unpack this body, try again later");
+        bt_api_error_set(&r->base.error, 503, NULL,
+                         "no memory to unpack this body, try again later");
         bt_request_refuse(&r->base);
         return;
     }
@@ -185,7 +181,8 @@ void bt_http_request_take_body(bt_http_request_t *r, bt_http_begin_t begin_fn)
     }
 }
 
-bt_status_t bt_unpack_short(const bt_exchange_t *ex, bt_strbuf_t *body)
+bt_status_t bt_unpack_short(const bt_exchange_t *ex, bt_strbuf_t *body,
+                            bt_api_error_t *error_p)
 {
     bt_zip_t format = BT_ZIP_GZIP;
     bt_strbuf_t plain;
@@ -198,7 +195,7 @@ bt_status_t bt_unpack_short(const bt_exchange_t *ex, bt_strbuf_t *body)
     status = bt_unzip(format, body->data, body->len, &plain);
     if (status != BT_OK) {
         bt_strbuf_fini(&plain);
-        return status;
+        return explain(status, error_p);
     }
     bt_strbuf_fini(body);
     *body = plain;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests over HTTP, and their answers: one JSON body, or server-sent events.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -94,10 +95,10 @@ void bt_http_request_respond(bt_http_request_t *r, int status, const char *type,
     bt_exchange_respond(leave(r, status), status, type, body, bytes);
 }
 
-void bt_http_request_respond_take(bt_http_request_t *r, int status,
-                                  const char *type, bt_strbuf_t *body)
+void bt_http_request_respond_take(bt_http_request_t *r, const char *type,
+                                  bt_strbuf_t *body)
 {
-    bt_exchange_respond_take(leave(r, status), status, type, body);
+    bt_exchange_respond_take(leave(r, 200), 200, type, body);
 }
 
 static void add_header(void *ctx, const char *name, const char *value)
@@ -128,6 +129,20 @@ void bt_http_request_fail(bt_http_request_t *r, const bt_api_error_t *error)
     bt_api_write_error(r->base.dialect, error, out);
     bt_http_request_respond(r, error->http_status, BT_JSON_TYPE,
                             (out->len > 0) ? out->data : "", out->len);
+}
+
+void bt_http_request_error(bt_http_request_t *r, int status, const char *param,
+                           const char *fmt, ...)
+{
+    bt_api_error_t error;
+    char message[sizeof(error.message)];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(message, sizeof(message), fmt, args);
+    va_end(args);
+    bt_api_error_set(&error, status, param, "%s", message);
+    bt_http_request_fail(r, &error);
 }
 
 void bt_door_turn(void *ctx)
@@ -322,14 +337,12 @@ void bt_http_request_fail_for_memory(bt_http_request_t *r)
 
 void bt_http_request_fail_for_length(bt_http_request_t *r)
 {
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, 400, NULL,
-                     "the answer is more than the %u bytes that one has room "
-                     "for; ask for fewer log-probs or logits, or for outputs "
-                     "of infer with the parameter binary_data",
-                     BT_ANSWER_LIMIT);
-    bt_http_request_fail(r, &error);
+    bt_http_request_error(
+        r, 400, NULL,
+        "the answer is more than the %u bytes that one has room "
+        "for; ask for fewer log-probs or logits, or for outputs "
+        "of infer with the parameter binary_data",
+        BT_ANSWER_LIMIT);
 }
 
 /* ---- comments in streams that are silent ---- */

@@ -7,33 +7,15 @@
 #include "router/triton/metadata.h"
 #include "router/triton/model_control.h"
 
-/* @return false: the error says why. */
-static bool unpack(bt_http_request_t *r, bt_strbuf_t *body,
-                   bt_api_error_t *error)
-{
-    const bt_status_t status = bt_unpack_short(r->ex, body);
-
-    if (status == BT_ERR_TOO_LARGE) {
-        bt_api_error_set(error, 413, NULL,
-                         "the body is too large once it is unpacked");
-    } else if (status == BT_ERR_CORRUPT) {
-        bt_api_error_set(error, 400, NULL,
-                         "the body is not what its Content-Encoding says");
-    } else if (status != BT_OK) {
-        (void)bt_api_error_no_memory(error);
-    }
-    return status == BT_OK;
-}
-
 bool bt_http_request_read_settings(bt_http_request_t *r, const char *under,
                                    bt_settings_t *settings)
 {
     bt_api_error_t error = {0};
     bt_strbuf_t body;
     const size_t held = bt_exchange_take_body(r->ex, &body);
-    bt_status_t status = BT_ERR_INVALID_PARAM;
+    bt_status_t status = bt_unpack_short(r->ex, &body, &error);
 
-    if (unpack(r, &body, &error)) {
+    if (status == BT_OK) {
         status = bt_settings_read(body.data, body.len, under, settings, &error);
     }
     bt_strbuf_fini(&body);
@@ -48,10 +30,7 @@ bool bt_http_request_read_settings(bt_http_request_t *r, const char *under,
 static void refuse_by_name(bt_http_request_t *r, const char *name,
                            const char *what)
 {
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, 400, name, "%.64s: %s", name, what);
-    bt_http_request_fail(r, &error);
+    bt_http_request_error(r, 400, name, "%.64s: %s", name, what);
 }
 
 /* ---- models ---- */
@@ -104,8 +83,7 @@ void bt_route_index(bt_http_request_t *r)
             return;
         }
     }
-    bt_strbuf_reset(&r->door->out);
-    bt_json_init(&json, &r->door->out);
+    bt_http_request_begin_json(r, &json);
     write_index(r->door->front, ready_only, &json);
     bt_http_request_respond_json(r);
 }
@@ -175,8 +153,7 @@ static void respond_settings(bt_http_request_t *r,
 {
     bt_json_t json;
 
-    bt_strbuf_reset(&r->door->out);
-    bt_json_init(&json, &r->door->out);
+    bt_http_request_begin_json(r, &json);
     bt_json_object(&json, NULL);
     for (size_t i = 0; i < settings->n; i++) {
         const bt_setting_t *setting = &settings->list[i];

@@ -21,10 +21,7 @@ static void respond_none(bt_http_request_t *r)
 
 static void fail(bt_http_request_t *r, int status, const char *what)
 {
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, status, NULL, "%.127s: %s", r->name, what);
-    bt_http_request_fail(r, &error);
+    bt_http_request_error(r, status, NULL, "%.127s: %s", r->name, what);
 }
 
 /* ---- of the system ---- */
@@ -46,8 +43,7 @@ void bt_route_memory_status(bt_http_request_t *r)
     bool any = r->name == NULL;
     bt_json_t json;
 
-    bt_strbuf_reset(&r->door->out);
-    bt_json_init(&json, &r->door->out);
+    bt_http_request_begin_json(r, &json);
     bt_json_array(&json, NULL);
     for (size_t i = 0; i < n; i++) {
         const bt_region_info_t *info = bt_regions_at(regions, i);
@@ -111,12 +107,12 @@ void bt_route_memory_register(bt_http_request_t *r)
     }
     wrong = read_form(&body, &form);
     if (wrong != NULL) {
-        bt_api_error_set(&error, 400, NULL,
-                         "%.127s: \"%.63s\": a region of shared memory has a "
-                         "text \"key\" and numbers \"offset\" and "
-                         "\"byte_size\"",
-                         r->name, wrong);
-        bt_http_request_fail(r, &error);
+        bt_http_request_error(
+            r, 400, NULL,
+            "%.127s: \"%.63s\": a region of shared memory has a "
+            "text \"key\" and numbers \"offset\" and "
+            "\"byte_size\"",
+            r->name, wrong);
         return;
     }
     if (bt_regions_register(r->door->front->regions, r->name, form.key,

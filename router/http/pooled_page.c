@@ -20,10 +20,7 @@ static bt_http_request_t *take(bt_list_t *list)
 static void fail_all(bt_list_t *list, const char *why)
 {
     while (!bt_list_empty(list)) {
-        bt_api_error_t error = {0};
-
-        bt_api_error_set(&error, 503, NULL, "%s", why);
-        bt_http_request_fail(take(list), &error);
+        bt_http_request_error(take(list), 503, NULL, "%s", why);
     }
 }
 

@@ -25,7 +25,7 @@ typedef enum methods { READ, POST, READ_OR_POST, ANY } methods_t;
 typedef struct route {
     const char *pattern; /* segments in braces match anything */
     methods_t methods;
-    void (*handle)(bt_http_request_t *r);
+    bt_route_t *handle;
     bt_access_kind_t access;
 } route_t;
 
@@ -69,10 +69,7 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
 void bt_http_request_refuse(bt_http_request_t *r, int status, const char *what)
 {
     const char *path = bt_exchange_path(r->ex);
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, status, NULL, "%s: %.200s", what, path);
-    bt_http_request_fail(r, &error);
+    bt_http_request_error(r, status, NULL, "%s: %.200s", what, path);
 }
 
 static void refuse_model(bt_http_request_t *r)
@@ -81,6 +78,12 @@ static void refuse_model(bt_http_request_t *r)
 
     bt_registry_refuse(&r->door->front->models, r->base.model, &error);
     bt_http_request_fail(r, &error);
+}
+
+void bt_http_request_begin_json(bt_http_request_t *r, bt_json_t *json)
+{
+    bt_strbuf_reset(&r->door->out);
+    bt_json_init(json, &r->door->out);
 }
 
 void bt_http_request_respond_json(bt_http_request_t *r)
@@ -124,7 +127,7 @@ static void model_ready(bt_http_request_t *r)
 
 static void metrics(bt_http_request_t *r)
 {
-    bt_scrape_ask(&r->door->scrape, r);
+    bt_pooled_page_ask(&r->door->scrape.page, r);
 }
 
 /* vLLM's. */
@@ -132,8 +135,7 @@ static void version(bt_http_request_t *r)
 {
     bt_json_t json;
 
-    bt_strbuf_reset(&r->door->out);
-    bt_json_init(&json, &r->door->out);
+    bt_http_request_begin_json(r, &json);
     bt_json_object(&json, NULL);
     bt_json_str(&json, "version", bt_config_version());
     bt_json_end_object(&json);

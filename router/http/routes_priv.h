@@ -6,11 +6,18 @@
 #ifndef BT_ROUTER_HTTP_ROUTES_PRIV_H
 #define BT_ROUTER_HTTP_ROUTES_PRIV_H
 
+#include "common/base/json.h"
 #include "router/http/door_priv.h"
 #include "router/page/page.h"
 #include "router/triton/metadata.h"
 
+/** Handler of a route; the request is over, now or later. */
+typedef void bt_route_t(bt_http_request_t *r);
+
 /* ---- routes.c ---- */
+
+/** Begins the answer of bt_http_request_respond_json(). */
+void bt_http_request_begin_json(bt_http_request_t *r, bt_json_t *json);
 
 /** Answers with an error: "WHAT: PATH". The request is over. */
 void bt_http_request_refuse(bt_http_request_t *r, int status, const char *what);
@@ -19,7 +26,7 @@ void bt_http_request_respond_json(bt_http_request_t *r);
 
 /* ---- root_route.c ---- */
 
-void bt_route_welcome(bt_http_request_t *r);
+bt_route_t bt_route_welcome;
 
 /* ---- page_routes.c: the page's files ---- */
 
@@ -28,23 +35,17 @@ void bt_route_welcome(bt_http_request_t *r);
  *  @param [in] vary  names of headers on which the answer depends */
 void bt_http_request_respond_page(bt_http_request_t *r,
                                   const bt_page_file_t *file, const char *vary);
-void bt_route_page(bt_http_request_t *r);
+bt_route_t bt_route_page;
 
 /* ---- describe_routes.c: what describes models and server ---- */
 
-void bt_route_server(bt_http_request_t *r);
-void bt_route_model(bt_http_request_t *r);
-void bt_route_config(bt_http_request_t *r);
-void bt_route_stats(bt_http_request_t *r);
-void bt_route_all_stats(bt_http_request_t *r);
+bt_route_t bt_route_server, bt_route_model, bt_route_config, bt_route_stats,
+    bt_route_all_stats;
 
 /* ---- manage_routes.c: admin requests ---- */
 
-void bt_route_index(bt_http_request_t *r);
-void bt_route_load(bt_http_request_t *r);
-void bt_route_unload(bt_http_request_t *r);
-void bt_route_log(bt_http_request_t *r);
-void bt_route_trace(bt_http_request_t *r);
+bt_route_t bt_route_index, bt_route_load, bt_route_unload, bt_route_log,
+    bt_route_trace;
 /** Reads the body of an admin command as settings. @param under  as in
  *  bt_settings_read()
  *  @return false: it was refused, and the error was sent */
@@ -53,23 +54,19 @@ bool bt_http_request_read_settings(bt_http_request_t *r, const char *under,
 
 /* ---- cluster_routes.c: commands to workers ---- */
 
-void bt_route_worker(bt_http_request_t *r);
+bt_route_t bt_route_worker;
 
 /* ---- watch_routes.c: what live views read ---- */
 
-void bt_route_watch(bt_http_request_t *r);
-void bt_route_watch_events(bt_http_request_t *r);
-void bt_route_watch_requests(bt_http_request_t *r);
-void bt_route_watch_request(bt_http_request_t *r);
+bt_route_t bt_route_watch, bt_route_watch_events, bt_route_watch_requests,
+    bt_route_watch_request;
 
 /* ---- memory_routes.c: regions of shared memory ---- */
 
-void bt_route_memory_status(bt_http_request_t *r);
-void bt_route_memory_register(bt_http_request_t *r);
-void bt_route_memory_unregister(bt_http_request_t *r);
+bt_route_t bt_route_memory_status, bt_route_memory_register,
+    bt_route_memory_unregister;
 /* Of CUDA devices, of which there are none here. */
-void bt_route_cuda_status(bt_http_request_t *r);
-void bt_route_cuda_register(bt_http_request_t *r);
-void bt_route_cuda_unregister(bt_http_request_t *r);
+bt_route_t bt_route_cuda_status, bt_route_cuda_register,
+    bt_route_cuda_unregister;
 
 #endif

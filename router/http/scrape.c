@@ -78,14 +78,3 @@ void bt_scrape_init(bt_scrape_t *scrape, bt_door_t *door)
     *scrape = (bt_scrape_t){0};
     bt_pooled_page_init(&scrape->page, &ops, door);
 }
-
-void bt_scrape_ask(bt_scrape_t *scrape, bt_http_request_t *r)
-{
-    bt_pooled_page_ask(&scrape->page, r);
-}
-
-void bt_scrape_fini(bt_scrape_t *scrape)
-{
-    bt_pooled_page_fini(&scrape->page);
-    *scrape = (bt_scrape_t){0};
-}

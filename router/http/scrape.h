@@ -21,9 +21,5 @@ typedef struct bt_scrape {
 
 /** Initializes the page. @param [in] door  borrowed */
 void bt_scrape_init(bt_scrape_t *scrape, bt_door_t *door);
-/** Requests the page: see bt_pooled_page_ask(). */
-void bt_scrape_ask(bt_scrape_t *scrape, bt_http_request_t *r);
-/** Frees the page: see bt_pooled_page_fini(). */
-void bt_scrape_fini(bt_scrape_t *scrape);
 
 #endif

@@ -30,11 +30,8 @@ void bt_route_watch_events(bt_http_request_t *r)
 
 static void refuse(bt_http_request_t *r, const char *param, const char *why)
 {
-    bt_api_error_t error = {0};
-
-    bt_api_error_set(&error, 400, param, "%s%s%s", (param != NULL) ? param : "",
-                     (param != NULL) ? ": " : "", why);
-    bt_http_request_fail(r, &error);
+    bt_http_request_error(r, 400, param, "%s%s%s", (param != NULL) ? param : "",
+                          (param != NULL) ? ": " : "", why);
 }
 
 /* Reads digits only, from @a least to @a most. */
@@ -138,8 +135,7 @@ void bt_route_watch_requests(bt_http_request_t *r)
     if (!read_filter(r, &filter, model)) {
         return;
     }
-    bt_strbuf_reset(&r->door->out);
-    bt_json_init(&json, &r->door->out);
+    bt_http_request_begin_json(r, &json);
     bt_json_object(&json, NULL);
     bt_recent_requests_write(&r->door->front->watch->past, &filter, &json);
     bt_json_end_object(&json);
@@ -150,18 +146,15 @@ void bt_route_watch_request(bt_http_request_t *r)
 {
     const bt_recent_request_t *one =
         bt_recent_requests_find(&r->door->front->watch->past, r->name);
-    bt_api_error_t error = {0};
     bt_json_t json;
 
     if (one == NULL) {
-        bt_api_error_set(&error, 404, NULL,
-                         "request %.64s is not among the latest that ended",
-                         r->name);
-        bt_http_request_fail(r, &error);
+        bt_http_request_error(
+            r, 404, NULL, "request %.64s is not among the latest that ended",
+            r->name);
         return;
     }
-    bt_strbuf_reset(&r->door->out);
-    bt_json_init(&json, &r->door->out);
+    bt_http_request_begin_json(r, &json);
     bt_recent_requests_write_one(one, &json);
     bt_http_request_respond_json(r);
 }

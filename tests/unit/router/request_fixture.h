@@ -415,8 +415,8 @@ static inline void start(world_t *w, bool with_workers)
 static inline void stop(world_t *w)
 {
     bt_pool_stop(w->front.pool);
-    bt_scrape_fini(&w->door.scrape);
-    bt_cluster_page_fini(&w->door.cluster);
+    bt_pooled_page_fini(&w->door.scrape.page);
+    bt_pooled_page_fini(&w->door.cluster.page);
     bt_watchers_fini(&w->door.watchers);
     bt_strbuf_fini(&w->door.out);
     bt_frontend_close(&w->front);
