@@ -114,6 +114,11 @@ typedef struct bt_api_names {
     const char *prompt, *max_tokens, *bad_words, *biases;
 } bt_api_names_t;
 
+/** Bits of bt_api_request_t.given beside those of sampling.h. */
+#define BT_GIVEN_EXCLUDE_INPUT     (1u << 16)
+#define BT_GIVEN_SPECIAL_TOKENS    (1u << 17)
+#define BT_GIVEN_GENERATION_PROMPT (1u << 18)
+
 /** Parsed body; free with bt_api_request_fini(). Everything is owned. */
 typedef struct bt_api_request {
     bt_api_dialect_t dialect;
@@ -152,13 +157,12 @@ typedef struct bt_api_request {
     uint64_t whole_logits;
     bool echo; /**< completions: include the prompt before the answer */
     bool exclude_input_in_output;  /**< Triton: no prompt in the text */
-    bool has_exclude_input;        /**< client set exclude_input_in_output */
     bool has_seed;                 /**< false: a random seed per request */
     bt_logit_bias_t *logit_biases; /**< biases used in `sampling` */
     /** Without bad words; end_ids holds the client's (end_id, stop_token_ids),
      *  to which the caller appends the model's. */
     bt_sampling_t sampling;
-    uint32_t given; /**< sampling options that the client set: BT_GIVEN_* */
+    uint32_t given; /**< options that the client set: BT_GIVEN_* */
     char *stops[BT_API_MAX_STOPS];
     uint32_t n_stops;
     char *bad_words[BT_MAX_BAD_WORDS]; /**< text, not yet tokenized */

@@ -6,7 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
-#include "router/frontend/api_prompt.h"
+#include "router/frontend/api_priv.h"
 
 /* ---- lists of words ---- */
 
@@ -47,9 +47,8 @@ static bt_status_t read_words(bt_api_parse_t *parse, const char *name,
         return add_word(parse, name, value, words, n_p, max);
     }
     if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
-        return bt_api_refuse(parse, name,
-                             "%s must be a string or a list of strings, got %s",
-                             name, BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, name, "a string or a list of strings",
+                                  value);
     }
     for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
         status = add_word(parse, name, word, words, n_p, max);
@@ -109,11 +108,8 @@ static bt_status_t read_temperature(bt_api_parse_t *parse,
     const bt_status_t status = bt_api_read_float(parse, field, value);
     float *const temperature = &parse->request->sampling.temperature;
 
-    if (status == BT_OK) {
-        parse->request->given |= BT_GIVEN_TEMPERATURE;
-        if (*temperature < 1e-5f) {
-            *temperature = 0.0f; /* a division by less would overflow */
-        }
+    if ((status == BT_OK) && (*temperature < 1e-5f)) {
+        *temperature = 0.0f; /* a division by less would overflow */
     }
     return status;
 }
@@ -159,22 +155,6 @@ static bt_status_t read_top_k(bt_api_parse_t *parse,
         parse->request->sampling.top_k = (number < 0) ? 0 : (uint32_t)number;
     }
     return status;
-}
-
-static bt_status_t read_min_p(bt_api_parse_t *parse,
-                              const bt_api_field_t *field,
-                              const bt_json_node_t *value)
-{
-    parse->request->given |= BT_GIVEN_MIN_P;
-    return bt_api_read_float(parse, field, value);
-}
-
-static bt_status_t read_repetition_penalty(bt_api_parse_t *parse,
-                                           const bt_api_field_t *field,
-                                           const bt_json_node_t *value)
-{
-    parse->request->given |= BT_GIVEN_REPETITION_PENALTY;
-    return bt_api_read_float(parse, field, value);
 }
 
 static bt_status_t read_seed(bt_api_parse_t *parse, const bt_api_field_t *field,
@@ -318,17 +298,15 @@ static bt_status_t read_stream_options(bt_api_parse_t *parse,
 {
     static const bt_api_field_t options[] = {
         {"stream_options.include_usage", BT_API_O, bt_api_read_bool,
-         offsetof(bt_api_request_t, include_usage), 0, 0},
+         offsetof(bt_api_request_t, include_usage), 0, 0, 0},
         {"stream_options.continuous_usage_stats", BT_API_O, bt_api_read_bool,
-         offsetof(bt_api_request_t, continuous_usage), 0, 0},
+         offsetof(bt_api_request_t, continuous_usage), 0, 0, 0},
     };
     static const char *const known[] = {"include_usage",
                                         "continuous_usage_stats", NULL};
 
     if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
-        return bt_api_refuse(parse, field->name,
-                             "stream_options must be an object, got %s",
-                             BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name, "an object", value);
     }
     bt_api_note_members(parse, field->name, value, known);
     for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {
@@ -430,58 +408,18 @@ static bt_status_t read_top_logprobs(bt_api_parse_t *parse,
     return status;
 }
 
-/* Reads a bool that requests log-probs or logits. */
+/* Reads a bool that requests what field->min says. */
 static bt_status_t read_want(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const bt_json_node_t *value)
 {
-    static const struct {
-        const char *name;
-        uint32_t what;
-    } wants[] = {
-        {"logprobs", BT_WANT_LOGPROBS},
-        {"return_log_probs", BT_WANT_LOGPROBS},
-        {"return_context_logits", BT_WANT_PROMPT_LOGITS},
-        {"return_generation_logits", BT_WANT_LOGITS},
-    };
-    uint32_t *what = &parse->request->wants.what;
+    const uint32_t what = (uint32_t)field->min;
+    uint32_t *wants = &parse->request->wants.what;
 
     if (!bt_json_is_bool(value)) {
-        return bt_api_refuse(parse, field->name,
-                             "%s must be true or false, got %s", field->name,
-                             BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name, "true or false", value);
     }
-    for (size_t i = 0; i < BT_ARRAY_LEN(wants); i++) {
-        if (strcmp(field->name, wants[i].name) == 0) {
-            *what = (value->kind == BT_JSON_TRUE) ? *what | wants[i].what
-                                                  : *what & ~wants[i].what;
-        }
-    }
+    *wants = (value->kind == BT_JSON_TRUE) ? *wants | what : *wants & ~what;
     return BT_OK;
-}
-
-/* Omitted means the server's default. */
-static bt_status_t read_exclude_input(bt_api_parse_t *parse,
-                                      const bt_api_field_t *field,
-                                      const bt_json_node_t *value)
-{
-    parse->request->has_exclude_input = true;
-    return bt_api_read_bool(parse, field, value);
-}
-
-static bt_status_t read_special_tokens(bt_api_parse_t *parse,
-                                       const bt_api_field_t *field,
-                                       const bt_json_node_t *value)
-{
-    parse->says_special_tokens = true;
-    return bt_api_read_not(parse, field, value);
-}
-
-static bt_status_t read_generation_prompt(bt_api_parse_t *parse,
-                                          const bt_api_field_t *field,
-                                          const bt_json_node_t *value)
-{
-    parse->says_generation_prompt = true;
-    return bt_api_read_not(parse, field, value);
 }
 
 /* An empty salt would look like a secret without being one. */
@@ -498,33 +436,33 @@ static bt_status_t read_cache_salt(bt_api_parse_t *parse,
 /* ---- the table ---- */
 
 #define AT(member) offsetof(bt_api_request_t, member)
-#define BOOL(name, who, where)                       \
-    {                                                \
-        name, who, bt_api_read_bool, AT(where), 0, 0 \
-    }
-#define U32(name, who, where, min, max)                 \
+#define BOOL(name, who, where)                          \
     {                                                   \
-        name, who, bt_api_read_u32, AT(where), min, max \
+        name, who, bt_api_read_bool, AT(where), 0, 0, 0 \
     }
-#define FLOAT(name, who, where, min, max)                 \
-    {                                                     \
-        name, who, bt_api_read_float, AT(where), min, max \
+#define U32(name, who, where, min, max)                    \
+    {                                                      \
+        name, who, bt_api_read_u32, AT(where), min, max, 0 \
     }
-#define NOT(name, who, where)                       \
-    {                                               \
-        name, who, bt_api_read_not, AT(where), 0, 0 \
+#define FLOAT(name, who, where, min, max)                    \
+    {                                                        \
+        name, who, bt_api_read_float, AT(where), min, max, 0 \
     }
-#define IGNORED(name, who)                      \
-    {                                           \
-        name, who, bt_api_read_ignored, 0, 0, 0 \
+#define NOT(name, who, where)                          \
+    {                                                  \
+        name, who, bt_api_read_not, AT(where), 0, 0, 0 \
     }
-#define OWN(name, who, reader)     \
-    {                              \
-        name, who, reader, 0, 0, 0 \
+#define IGNORED(name, who)                         \
+    {                                              \
+        name, who, bt_api_read_ignored, 0, 0, 0, 0 \
     }
-#define NOT_YET(name, who)                          \
-    {                                               \
-        name, who, bt_api_read_unsupported, 0, 0, 0 \
+#define OWN(name, who, reader)        \
+    {                                 \
+        name, who, reader, 0, 0, 0, 0 \
+    }
+#define NOT_YET(name, who)                             \
+    {                                                  \
+        name, who, bt_api_read_unsupported, 0, 0, 0, 0 \
     }
 
 /* clang-format off */
@@ -536,8 +474,8 @@ static const bt_api_field_t fields[] = {
     OWN("instructions", BT_API_R, bt_api_read_instructions),
     OWN("messages", BT_API_H | BT_API_T, bt_api_read_messages),
     OWN("tokens", BT_API_D, bt_api_read_prompt),
-    {"model", BT_API_O | BT_API_T | BT_API_D | BT_API_R, bt_api_read_name, AT(model), 0, 0},
-    {"id", BT_API_G, bt_api_read_name, AT(id), 0, 0},
+    {"model", BT_API_O | BT_API_T | BT_API_D | BT_API_R, bt_api_read_name, AT(model), 0, 0, 0},
+    {"id", BT_API_G, bt_api_read_name, AT(id), 0, 0, 0},
 
     /* how much */
     OWN("max_tokens", BT_API_A, read_max_tokens),
@@ -558,31 +496,31 @@ static const bt_api_field_t fields[] = {
     BOOL("return_token_ids", BT_API_O, return_token_ids),
     BOOL("include_stop_str_in_output", BT_API_O, keeps_stop),
     NOT("skip_special_tokens", BT_API_O, shows_special),
-    {"add_special_tokens", BT_API_C | BT_API_T, read_special_tokens, AT(no_bos), 0, 0},
-    {"add_generation_prompt", BT_API_H | BT_API_T, read_generation_prompt, AT(no_generation_prompt), 0, 0},
+    {"add_special_tokens", BT_API_C | BT_API_T, bt_api_read_not, AT(no_bos), 0, 0, BT_GIVEN_SPECIAL_TOKENS},
+    {"add_generation_prompt", BT_API_H | BT_API_T, bt_api_read_not, AT(no_generation_prompt), 0, 0, BT_GIVEN_GENERATION_PROMPT},
     BOOL("continue_final_message", BT_API_H | BT_API_T, continues_final),
     BOOL("return_token_strs", BT_API_T, token_texts),
-    {"documents", BT_API_H | BT_API_T, bt_api_read_json, AT(documents_json), BT_JSON_ARRAY, 0},
-    {"chat_template_kwargs", BT_API_H | BT_API_T, bt_api_read_json, AT(kwargs_json), BT_JSON_OBJECT, 0},
+    {"documents", BT_API_H | BT_API_T, bt_api_read_json, AT(documents_json), BT_JSON_ARRAY, 0, 0},
+    {"chat_template_kwargs", BT_API_H | BT_API_T, bt_api_read_json, AT(kwargs_json), BT_JSON_OBJECT, 0, 0},
     NOT("separate_reasoning", BT_API_H | BT_API_R, keeps_reasoning),
 
     /* data beside the tokens */
     OWN("logprobs", BT_API_C, read_logprobs),
-    OWN("logprobs", BT_API_H, read_want),
+    {"logprobs", BT_API_H, read_want, 0, BT_WANT_LOGPROBS, 0, 0},
     OWN("top_logprobs", BT_API_H, read_top_logprobs),
     BOOL("echo", BT_API_C, echo),
-    OWN("return_log_probs", BT_API_G, read_want),
-    OWN("return_context_logits", BT_API_G, read_want),
-    OWN("return_generation_logits", BT_API_G, read_want),
+    {"return_log_probs", BT_API_G, read_want, 0, BT_WANT_LOGPROBS, 0, 0},
+    {"return_context_logits", BT_API_G, read_want, 0, BT_WANT_PROMPT_LOGITS, 0, 0},
+    {"return_generation_logits", BT_API_G, read_want, 0, BT_WANT_LOGITS, 0, 0},
 
     /* sampling */
-    {"temperature", BT_API_A | BT_API_R, read_temperature, AT(sampling.temperature), 0, 100},
-    {"top_p", BT_API_A | BT_API_R, read_top_p, AT(sampling.top_p), 0, 1},
+    {"temperature", BT_API_A | BT_API_R, read_temperature, AT(sampling.temperature), 0, 100, BT_GIVEN_TEMPERATURE},
+    {"top_p", BT_API_A | BT_API_R, read_top_p, AT(sampling.top_p), 0, 1, 0},
     OWN("top_k", BT_API_A | BT_API_R, read_top_k),
-    {"min_p", BT_API_A | BT_API_R, read_min_p, AT(sampling.min_p), 0, 1},
+    {"min_p", BT_API_A | BT_API_R, bt_api_read_float, AT(sampling.min_p), 0, 1, BT_GIVEN_MIN_P},
     OWN("random_seed", BT_API_G, read_seed),
     OWN("seed", BT_API_A | BT_API_R, read_seed),
-    {"repetition_penalty", BT_API_A | BT_API_R, read_repetition_penalty, AT(sampling.repetition_penalty), 0.01, 100},
+    {"repetition_penalty", BT_API_A | BT_API_R, bt_api_read_float, AT(sampling.repetition_penalty), 0.01, 100, BT_GIVEN_REPETITION_PENALTY},
     FLOAT("presence_penalty", BT_API_O | BT_API_R, sampling.presence_penalty, -2, 2),
     FLOAT("frequency_penalty", BT_API_O | BT_API_R, sampling.frequency_penalty, -2, 2),
     FLOAT("presence_penalty", BT_API_G, sampling.presence_penalty, -100, 100),
@@ -597,12 +535,12 @@ static const bt_api_field_t fields[] = {
     BOOL("stream", BT_API_A | BT_API_R, stream),
     BOOL("streaming", BT_API_G, stream),
     OWN("stream_options", BT_API_O, read_stream_options),
-    {"exclude_input_in_output", BT_API_G, read_exclude_input, AT(exclude_input_in_output), 0, 0},
-    {"exclude_input_from_output", BT_API_G, read_exclude_input, AT(exclude_input_in_output), 0, 0},
+    {"exclude_input_in_output", BT_API_G, bt_api_read_bool, AT(exclude_input_in_output), 0, 0, BT_GIVEN_EXCLUDE_INPUT},
+    {"exclude_input_from_output", BT_API_G, bt_api_read_bool, AT(exclude_input_in_output), 0, 0, BT_GIVEN_EXCLUDE_INPUT},
     OWN("sequence_id", BT_API_G, read_sequence_id),
     BOOL("sequence_start", BT_API_G, sequence_start),
     BOOL("sequence_end", BT_API_G, sequence_end),
-    {"cache_salt", BT_API_A | BT_API_R, read_cache_salt, AT(cache_salt), 0, 0},
+    {"cache_salt", BT_API_A | BT_API_R, read_cache_salt, AT(cache_salt), 0, 0, 0},
     OWN("priority", BT_API_A | BT_API_R, read_priority),
     U32("timeout_ms", BT_API_A | BT_API_R, timeout_ms, 0, UINT32_MAX),
     OWN("timeout", BT_API_G, read_timeout_us),
@@ -618,7 +556,7 @@ static const bt_api_field_t fields[] = {
 
     /* known but not supported yet: refused instead of ignored */
     NOT_YET("prompt_logprobs", BT_API_O),
-    {"metadata", BT_API_R, bt_api_read_metadata, AT(metadata_json), BT_JSON_OBJECT, 0},
+    {"metadata", BT_API_R, bt_api_read_metadata, AT(metadata_json), BT_JSON_OBJECT, 0, 0},
     OWN("store", BT_API_R, bt_api_read_store),
     OWN("truncation", BT_API_R, bt_api_read_truncation),
     OWN("text", BT_API_R, bt_api_read_text),

@@ -6,7 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "router/frontend/api_prompt.h"
+#include "router/frontend/api_priv.h"
 
 #define JSON_LIMIT ((size_t)1 << 31)
 
@@ -474,8 +474,7 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
     writer_t w;
 
     if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
-        return bt_api_refuse(parse, field->name, "%s must be a list, got %s",
-                             field->name, BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name, "a list", value);
     }
     if ((n == 0) || (n > BT_API_MAX_MESSAGES)) {
         return bt_api_refuse(parse, field->name,
@@ -501,8 +500,7 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
     return status;
 }
 
-bt_status_t bt_api_take_message(bt_api_parse_t *parse, const char *role,
-                                const bt_json_node_t *text)
+bt_status_t bt_api_take_user(bt_api_parse_t *parse, const bt_json_node_t *text)
 {
     bt_status_t status;
     writer_t w;
@@ -511,7 +509,7 @@ bt_status_t bt_api_take_message(bt_api_parse_t *parse, const char *role,
     begin(&w, parse);
     bt_json_array(&w.json, NULL);
     bt_json_object(&w.json, NULL);
-    bt_json_str(&w.json, "role", role);
+    bt_json_str(&w.json, "role", "user");
     bt_api_put_value(&w.json, "content", text);
     bt_json_end_object(&w.json);
     bt_json_end_array(&w.json);

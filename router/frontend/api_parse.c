@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "router/frontend/api_prompt.h"
+#include "router/frontend/api_priv.h"
 #include "router/frontend/sampling.h"
 
 void bt_api_request_fini(bt_api_request_t *request)
@@ -134,7 +134,8 @@ static bt_status_t check_continued(bt_api_parse_t *parse)
 {
     const bt_api_request_t *request = parse->request;
 
-    if (parse->says_generation_prompt && !request->no_generation_prompt) {
+    if (((request->given & BT_GIVEN_GENERATION_PROMPT) != 0) &&
+        !request->no_generation_prompt) {
         return bt_api_refuse(parse, "continue_final_message",
                              "continue_final_message and add_generation_prompt "
                              "cannot both be true");
@@ -160,8 +161,8 @@ static bt_status_t check_tokenize(bt_api_parse_t *parse)
         ((request->n_prompts == 1) && (request->prompts[0].text == NULL))) {
         return bt_api_refuse(parse, "prompt", "prompt must be one string");
     }
-    if ((request->messages.n > 0) && parse->says_special_tokens &&
-        !request->no_bos) {
+    if ((request->messages.n > 0) &&
+        ((request->given & BT_GIVEN_SPECIAL_TOKENS) != 0) && !request->no_bos) {
         return bt_api_refuse(parse, "add_special_tokens",
                              "add_special_tokens is for a prompt: those of "
                              "messages come from the chat template");

@@ -26,27 +26,37 @@ typedef struct bt_api_parse {
     bool only_the_best; /**< top_p 0 */
     bool has_max_completion_tokens;
     bool has_top_logprobs;
-    bool says_generation_prompt, says_special_tokens;
     bool says_no_tools;      /**< tool_choice is "none" */
     uint32_t best_of;        /**< 0 = absent */
     uint32_t n_bias_weights; /**< number of weights for request->bias_words, in
                                 their order */
 } bt_api_parse_t;
 
+typedef struct bt_api_field bt_api_field_t;
+
+/** Reader of a field's value, which is not null. */
+typedef bt_status_t bt_api_read_t(bt_api_parse_t *parse,
+                                  const bt_api_field_t *field,
+                                  const bt_json_node_t *value);
+
 /** Known field of a body. */
-typedef struct bt_api_field {
+struct bt_api_field {
     const char *name;
     uint32_t dialects; /**< BT_API_G … */
-    bt_status_t (*read)(bt_api_parse_t *parse, const struct bt_api_field *field,
-                        const bt_json_node_t *value);
+    bt_api_read_t *read;
     size_t offset;   /**< offset in bt_api_request_t */
     double min, max; /**< range of a number */
-} bt_api_field_t;
+    uint32_t given;  /**< BT_GIVEN_*, set in the request */
+};
 
 /** Fills the error: 400, invalid_request_error. @return BT_ERR_INVALID_PARAM */
 bt_status_t bt_api_refuse(bt_api_parse_t *parse, const char *param,
                           const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/** Fills the error of a value that must be @a kind, "a list".
+ *  @return BT_ERR_INVALID_PARAM */
+bt_status_t bt_api_refuse_kind(bt_api_parse_t *parse, const char *param,
+                               const char *kind, const bt_json_node_t *value);
 #define BT_API_SHOWN_BYTES 96
 
 /** Formats a value for an error's text: numbers, words and the beginning of a
@@ -75,58 +85,31 @@ bool bt_api_real(const bt_json_node_t *value, double *real_p);
 BT_MUST_CHECK bt_status_t bt_api_raw(bt_api_parse_t *parse,
                                      const bt_json_node_t *value,
                                      char **text_p);
-/** Copies a string without zero characters; the caller owns the copy. @a where
- *  is the name used in the error's text, @a param the field. */
-BT_MUST_CHECK bt_status_t bt_api_string_in(bt_api_parse_t *parse,
-                                           const char *param, const char *where,
-                                           const bt_json_node_t *value,
-                                           size_t max_bytes, char **text_p);
-/** Copies the string of a field, with its name in errors: bt_api_string_in().
- */
+/** Copies a string without zero characters; the caller owns the copy. */
 BT_MUST_CHECK bt_status_t bt_api_string(bt_api_parse_t *parse, const char *name,
                                         const bt_json_node_t *value,
                                         size_t max_bytes, char **text_p);
 
 /* Readers for the field table. */
-bt_status_t bt_api_read_bool(bt_api_parse_t *parse, const bt_api_field_t *field,
-                             const bt_json_node_t *value);
-bt_status_t bt_api_read_u32(bt_api_parse_t *parse, const bt_api_field_t *field,
-                            const bt_json_node_t *value);
-bt_status_t bt_api_read_float(bt_api_parse_t *parse,
-                              const bt_api_field_t *field,
-                              const bt_json_node_t *value);
+bt_api_read_t bt_api_read_bool, bt_api_read_u32, bt_api_read_float;
 /** Reads a short string into a char *. */
-bt_status_t bt_api_read_name(bt_api_parse_t *parse, const bt_api_field_t *field,
-                             const bt_json_node_t *value);
+bt_api_read_t bt_api_read_name;
 /** Reads a list or an object (min: BT_JSON_ARRAY or BT_JSON_OBJECT) as JSON
  *  text into a char *; an empty one counts as absent. */
-bt_status_t bt_api_read_json(bt_api_parse_t *parse, const bt_api_field_t *field,
-                             const bt_json_node_t *value);
+bt_api_read_t bt_api_read_json;
 /** Reads {"token id": bias, …}. */
-bt_status_t bt_api_read_logit_bias(bt_api_parse_t *parse,
-                                   const bt_api_field_t *field,
-                                   const bt_json_node_t *value);
+bt_api_read_t bt_api_read_logit_bias;
 /** Reads embedding_bias_words and embedding_bias_weights: lists of equal
  *  length, which bt_api_check_biases() checks in the end. */
-bt_status_t bt_api_read_bias_words(bt_api_parse_t *parse,
-                                   const bt_api_field_t *field,
-                                   const bt_json_node_t *value);
-bt_status_t bt_api_read_bias_weights(bt_api_parse_t *parse,
-                                     const bt_api_field_t *field,
-                                     const bt_json_node_t *value);
+bt_api_read_t bt_api_read_bias_words, bt_api_read_bias_weights;
 BT_MUST_CHECK bt_status_t bt_api_check_biases(bt_api_parse_t *parse);
 /** Accepts any value of a known field that has no effect. */
-bt_status_t bt_api_read_ignored(bt_api_parse_t *parse,
-                                const bt_api_field_t *field,
-                                const bt_json_node_t *value);
+bt_api_read_t bt_api_read_ignored;
 /** Reads a bool that is true when the field is false. */
-bt_status_t bt_api_read_not(bt_api_parse_t *parse, const bt_api_field_t *field,
-                            const bt_json_node_t *value);
+bt_api_read_t bt_api_read_not;
 /** Refuses a known but unsupported field, unless its value changes nothing
  *  (false, 0, "", [] or {}). */
-bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
-                                    const bt_api_field_t *field,
-                                    const bt_json_node_t *value);
+bt_api_read_t bt_api_read_unsupported;
 
 /* ---- api_unknown.c ---- */
 
@@ -146,14 +129,26 @@ void bt_api_note_members(bt_api_parse_t *parse, const char *path,
 /** Returns BT_API_G … of a dialect. */
 uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect);
 
+/* ---- api_prompt.c ---- */
+
+bt_api_read_t bt_api_read_text_input, bt_api_read_prompt;
+/** Frees prompts and messages, also half-built ones. */
+void bt_api_prompts_fini(bt_api_request_t *request);
+
+/* ---- api_messages.c ---- */
+
+bt_api_read_t bt_api_read_messages;
+/** Creates a conversation of one message, the user's. */
+BT_MUST_CHECK bt_status_t bt_api_take_user(bt_api_parse_t *parse,
+                                           const bt_json_node_t *text);
+/** Inserts a system message before the others. */
+BT_MUST_CHECK bt_status_t bt_api_prepend_system(bt_api_parse_t *parse,
+                                                const char *text);
+void bt_api_messages_fini(bt_api_request_t *request);
+
 /* ---- api_tools.c ---- */
 
-bt_status_t bt_api_read_tools(bt_api_parse_t *parse,
-                              const bt_api_field_t *field,
-                              const bt_json_node_t *value);
-bt_status_t bt_api_read_tool_choice(bt_api_parse_t *parse,
-                                    const bt_api_field_t *field,
-                                    const bt_json_node_t *value);
+bt_api_read_t bt_api_read_tools, bt_api_read_tool_choice;
 /** Writes the "tool_calls" of an assistant's message.
  *  @param [in] where  "messages[3]", for errors
  *  @param [in,out] json  gets the list as a value */
@@ -188,16 +183,14 @@ void bt_api_put_rows(const bt_api_choice_t *choice, bt_json_t *json);
 
 /* ---- api_responses.c ---- */
 
+bt_api_read_t bt_api_read_input, bt_api_read_instructions, bt_api_read_store,
+    bt_api_read_truncation, bt_api_read_text, bt_api_read_metadata;
+/** Turns the instructions into the first message. */
+BT_MUST_CHECK bt_status_t bt_api_check_responses(bt_api_parse_t *parse);
 /** Writes a whole response, from its only choice. */
 void bt_api_put_response(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice,
                          const bt_api_usage_t *usage, bt_json_t *json);
-
-/* ---- api_tokens.c ---- */
-
-/** Writes the answers of tokenize and detokenize. */
-void bt_api_put_tokens(const bt_api_answer_t *answer,
-                       const bt_api_choice_t *choice, bt_json_t *json);
 
 /* ---- api_fields.c ---- */
 

@@ -3,7 +3,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/task.h"
-#include "router/frontend/api_prompt.h"
+#include "router/frontend/api_priv.h"
 
 static void free_prompts(bt_api_request_t *request)
 {
@@ -30,8 +30,7 @@ static bt_status_t text_prompt(bt_api_parse_t *parse, const char *name,
                                bt_api_prompt_t *prompt)
 {
     if (!bt_json_is_kind(value, BT_JSON_STRING)) {
-        return bt_api_refuse(parse, name, "%s must be a string, got %s", name,
-                             BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, name, "a string", value);
     }
     if ((value->len == 0) && (parse->request->dialect != BT_API_TOKENIZE)) {
         return bt_api_refuse(parse, name, "%s is empty", name);
@@ -135,16 +134,15 @@ bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
 
     if ((parse->request->dialect == BT_API_DETOKENIZE) &&
         !bt_json_is_kind(value, BT_JSON_ARRAY)) {
-        return bt_api_refuse(parse, field->name,
-                             "%s must be a list of token ids, got %s",
-                             field->name, BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name, "a list of token ids",
+                                  value);
     }
     if (!bt_json_is_kind(value, BT_JSON_STRING) &&
         !bt_json_is_kind(value, BT_JSON_ARRAY)) {
-        return bt_api_refuse(parse, field->name,
-                             "%s must be a string, a list of strings, token "
-                             "ids or a list of token-id lists, got %s",
-                             field->name, BT_API_SHOW(value));
+        return bt_api_refuse_kind(
+            parse, field->name,
+            "a string, a list of strings, token ids or a list of token-id lists",
+            value);
     }
     if (bt_json_size(value, BT_JSON_ARRAY) > 0) {
         const bt_json_node_t *first = bt_json_first(value);

@@ -7,7 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "router/frontend/api_prompt.h"
+#include "router/frontend/api_priv.h"
 
 /* ---- the request ---- */
 
@@ -38,7 +38,7 @@ static bt_status_t take_text(bt_api_parse_t *parse, const bt_json_node_t *value)
     if (value->len == 0) {
         return bt_api_refuse(parse, "input", "input is empty");
     }
-    return bt_api_take_message(parse, "user", value);
+    return bt_api_take_user(parse, value);
 }
 
 bt_status_t bt_api_read_input(bt_api_parse_t *parse,
@@ -51,10 +51,8 @@ bt_status_t bt_api_read_input(bt_api_parse_t *parse,
         return take_text(parse, value);
     }
     if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
-        return bt_api_refuse(parse, field->name,
-                             "%s must be a string or a list of messages, got "
-                             "%s",
-                             field->name, BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name,
+                                  "a string or a list of messages", value);
     }
     status = check_items(parse, value);
     return (status == BT_OK) ? bt_api_read_messages(parse, field, value)
@@ -112,9 +110,7 @@ bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
     const bt_json_node_t *type = bt_json_get(parse->doc, format, "type");
 
     if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
-        return bt_api_refuse(parse, field->name,
-                             "text must be an object, got %s",
-                             BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name, "an object", value);
     }
     if ((format == NULL) || (format->kind == BT_JSON_NULL) ||
         bt_json_is(type, "text")) {
@@ -146,8 +142,7 @@ bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
     bool ok = bt_json_size(value, BT_JSON_OBJECT) <= BT_API_MAX_METADATA;
 
     if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
-        return bt_api_refuse(parse, field->name, "%s must be an object, got %s",
-                             field->name, BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name, "an object", value);
     }
     key = bt_json_first(value);
     for (uint32_t i = 0; ok && (i < value->n); i++) {

@@ -94,8 +94,7 @@ bt_status_t bt_api_read_tools(bt_api_parse_t *parse,
     bt_status_t status = BT_OK;
 
     if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
-        return bt_api_refuse(parse, field->name, "%s must be a list, got %s",
-                             field->name, BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name, "a list", value);
     }
     if (n > BT_API_MAX_TOOLS) {
         return bt_api_refuse(parse, field->name,

@@ -121,6 +121,13 @@ const char *bt_api_show(const bt_json_node_t *value,
     }
 }
 
+bt_status_t bt_api_refuse_kind(bt_api_parse_t *parse, const char *param,
+                               const char *kind, const bt_json_node_t *value)
+{
+    return bt_api_refuse(parse, param, "%s must be %s, got %s", param, kind,
+                         BT_API_SHOW(value));
+}
+
 /* ---- numbers ---- */
 
 bool bt_api_real(const bt_json_node_t *value, double *real_p)
@@ -143,8 +150,7 @@ bt_status_t bt_api_integer(bt_api_parse_t *parse, const char *name,
     bool fits;
 
     if (!bt_json_as_whole(value, &whole)) {
-        return bt_api_refuse(parse, name, "%s must be an integer, got %s", name,
-                             BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, name, "an integer", value);
     }
     fits = whole.fits && (whole.magnitude <= (uint64_t)INT64_MAX);
     if (fits) {
@@ -167,8 +173,7 @@ bt_status_t bt_api_integer_mod_2_64(bt_api_parse_t *parse, const char *name,
     bt_json_whole_t whole;
 
     if (!bt_json_as_whole(value, &whole)) {
-        return bt_api_refuse(parse, name, "%s must be an integer, got %s", name,
-                             BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, name, "an integer", value);
     }
     *number_p = whole.negative ? 0 - whole.magnitude : whole.magnitude;
     return BT_OK;
@@ -224,26 +229,26 @@ void bt_api_put_value(bt_json_t *json, const char *key,
     }
 }
 
-bt_status_t bt_api_string_in(bt_api_parse_t *parse, const char *param,
-                             const char *where, const bt_json_node_t *value,
-                             size_t max_bytes, char **text_p)
+bt_status_t bt_api_string(bt_api_parse_t *parse, const char *name,
+                          const bt_json_node_t *value, size_t max_bytes,
+                          char **text_p)
 {
     char *text;
 
     if (!bt_json_is_kind(value, BT_JSON_STRING)) {
-        return bt_api_refuse(parse, param, "%s must be a string, got %s", where,
+        return bt_api_refuse(parse, name, "%s must be a string, got %s", name,
                              BT_API_SHOW(value));
     }
     if (value->len > max_bytes) {
-        return bt_api_refuse(parse, param,
-                             "%s is longer than %zu bytes: it has %u", where,
+        return bt_api_refuse(parse, name,
+                             "%s is longer than %zu bytes: it has %u", name,
                              max_bytes, value->len);
     }
     if (memchr(value->text, '\0', value->len) != NULL) {
-        return bt_api_refuse(parse, param,
+        return bt_api_refuse(parse, name,
                              "%s has a zero character (\\u0000), which is not "
                              "supported here",
-                             where);
+                             name);
     }
     text = bt_memdup(value->text, value->len);
     if (text == NULL) {
@@ -251,13 +256,6 @@ bt_status_t bt_api_string_in(bt_api_parse_t *parse, const char *param,
     }
     *text_p = text;
     return BT_OK;
-}
-
-bt_status_t bt_api_string(bt_api_parse_t *parse, const char *name,
-                          const bt_json_node_t *value, size_t max_bytes,
-                          char **text_p)
-{
-    return bt_api_string_in(parse, name, name, value, max_bytes, text_p);
 }
 
 /* ---- readers for the table ---- */
@@ -271,11 +269,10 @@ bt_status_t bt_api_read_bool(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const bt_json_node_t *value)
 {
     if (!bt_json_is_bool(value)) {
-        return bt_api_refuse(parse, field->name,
-                             "%s must be true or false, got %s", field->name,
-                             BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name, "true or false", value);
     }
     *(bool *)member(parse, field) = value->kind == BT_JSON_TRUE;
+    parse->request->given |= field->given;
     return BT_OK;
 }
 
@@ -322,8 +319,7 @@ bt_status_t bt_api_read_float(bt_api_parse_t *parse,
     double real = 0.0;
 
     if (!bt_api_real(value, &real)) {
-        return bt_api_refuse(parse, field->name, "%s must be a number, got %s",
-                             field->name, BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name, "a number", value);
     }
     if (!(real >= field->min) || !(real <= field->max)) {
         return bt_api_refuse(parse, field->name,
@@ -331,6 +327,7 @@ bt_status_t bt_api_read_float(bt_api_parse_t *parse,
                              field->min, field->max, BT_API_SHOW(value));
     }
     *(float *)member(parse, field) = (float)real;
+    parse->request->given |= field->given;
     return BT_OK;
 }
 
@@ -427,8 +424,7 @@ bt_status_t bt_api_read_logit_bias(bt_api_parse_t *parse,
     bt_status_t status;
 
     if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
-        return bt_api_refuse(parse, field->name, "%s must be an object, got %s",
-                             field->name, BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, field->name, "an object", value);
     }
     if (value->n > BT_MAX_LOGIT_BIASES) {
         return bt_api_refuse(parse, field->name,
@@ -467,4 +463,105 @@ bt_status_t bt_api_read_unsupported(bt_api_parse_t *parse,
     }
     return bt_api_refuse(parse, field->name, "%s is not supported yet, got %s",
                          field->name, BT_API_SHOW(value));
+}
+
+/* ---- generate: words whose tokens get a bias, and their weights ---- */
+
+/* Reserves space for words and weights, whichever come first. */
+static bt_status_t reserve_words(bt_api_parse_t *parse)
+{
+    bt_api_request_t *request = parse->request;
+
+    if (request->bias_words == NULL) {
+        request->bias_words =
+            bt_calloc(BT_API_MAX_BIAS_WORDS, sizeof(*request->bias_words));
+    }
+    return (request->bias_words != NULL) ? BT_OK
+                                         : bt_api_error_no_memory(parse->error);
+}
+
+/* Accepts a list, or a single element. */
+static bt_status_t begin_list(bt_api_parse_t *parse,
+                              const bt_api_field_t *field,
+                              const bt_json_node_t *value,
+                              const bt_json_node_t **first_p, size_t *n_p)
+{
+    const bool list = bt_json_is_kind(value, BT_JSON_ARRAY);
+    const size_t n = list ? value->n : 1;
+
+    if (n > BT_API_MAX_BIAS_WORDS) {
+        return bt_api_refuse(parse, field->name,
+                             "%s has %zu words, at most %d are allowed",
+                             field->name, n, BT_API_MAX_BIAS_WORDS);
+    }
+    *first_p = list ? bt_json_first(value) : value;
+    *n_p = n;
+    return reserve_words(parse);
+}
+
+bt_status_t bt_api_read_bias_words(bt_api_parse_t *parse,
+                                   const bt_api_field_t *field,
+                                   const bt_json_node_t *value)
+{
+    bt_api_request_t *request = parse->request;
+    const bt_json_node_t *word = NULL;
+    size_t n = 0;
+    bt_status_t status;
+
+    while (request->n_bias_words > 0) { /* "parameters" may have set some */
+        bt_free(request->bias_words[--request->n_bias_words].text);
+        request->bias_words[request->n_bias_words].text = NULL;
+    }
+    if (bt_json_is(value, "")) {
+        return BT_OK; /* Triton's way to say none */
+    }
+    status = begin_list(parse, field, value, &word, &n);
+    for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
+        status = bt_api_string(parse, field->name, word, BT_API_MAX_STOP_BYTES,
+                               &request->bias_words[i].text);
+        request->n_bias_words += (status == BT_OK) ? 1 : 0;
+        word = bt_json_next(parse->doc, word);
+    }
+    return status;
+}
+
+bt_status_t bt_api_read_bias_weights(bt_api_parse_t *parse,
+                                     const bt_api_field_t *field,
+                                     const bt_json_node_t *value)
+{
+    const bt_json_node_t *weight = NULL;
+    size_t n = 0;
+    bt_status_t status;
+
+    parse->n_bias_weights = 0;
+    if (bt_json_is(value, "")) {
+        return BT_OK;
+    }
+    status = begin_list(parse, field, value, &weight, &n);
+    for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
+        double real = 0.0;
+
+        if (!bt_api_real(weight, &real) || !(fabs(real) <= BT_MAX_LOGIT_BIAS)) {
+            return bt_api_refuse_kind(parse, field->name,
+                                      "numbers from -100 to 100", weight);
+        }
+        parse->request->bias_words[i].bias = (float)real;
+        parse->n_bias_weights++;
+        weight = bt_json_next(parse->doc, weight);
+    }
+    return status;
+}
+
+bt_status_t bt_api_check_biases(bt_api_parse_t *parse)
+{
+    const uint32_t n_words = parse->request->n_bias_words;
+
+    if (n_words != parse->n_bias_weights) {
+        return bt_api_refuse(parse, "embedding_bias_weights",
+                             "embedding_bias_words has %u words and "
+                             "embedding_bias_weights %u weights: each word "
+                             "needs one",
+                             n_words, parse->n_bias_weights);
+    }
+    return BT_OK;
 }

@@ -247,29 +247,24 @@ bool bt_frontend_ready(const bt_frontend_t *front)
 
 /* True when the tenant holds its part of the queue, and the queue is nearly
  * full. */
-static bool has_its_places(const bt_frontend_t *front,
-                           const bt_tenant_t *tenant, uint32_t in_flight,
-                           size_t n, uint32_t n_mine)
+static bool has_its_slots(const bt_frontend_t *front, const bt_tenant_t *tenant,
+                          uint32_t in_flight, size_t n)
 {
     const uint32_t max_queue = front->config->max_concurrent_requests;
     const uint32_t kept = max_queue / 8;
-    uint32_t n_now;
 
-    if ((kept == 0) || (tenant == NULL) ||
-        !bt_tenants_are_many(&front->tenants)) {
-        return false;
-    }
-    n_now = tenant->n_under_way;
-    n_now -= (n_mine < n_now) ? n_mine : n_now;
-    return (in_flight + n > max_queue - kept) && (n_now + n > kept);
+    return (kept > 0) && (tenant != NULL) &&
+           bt_tenants_are_many(&front->tenants) &&
+           (in_flight + n > max_queue - kept) &&
+           (tenant->n_under_way + n > kept);
 }
 
-bt_status_t bt_frontend_check_room(const bt_frontend_t *front,
-                                   const bt_tenant_t *tenant, size_t n,
-                                   uint32_t n_mine, bt_api_error_t *error_p)
+bt_status_t bt_frontend_check_slots(const bt_frontend_t *front,
+                                    const bt_tenant_t *tenant, size_t n,
+                                    bt_api_error_t *error_p)
 {
     const uint32_t max_queue = front->config->max_concurrent_requests;
-    const uint32_t in_flight = bt_frontend_n_in_flight(front) - n_mine;
+    const uint32_t in_flight = bt_frontend_n_in_flight(front);
 
     if (front->draining) {
         bt_api_error_set(error_p, 503, NULL, "the server is stopping");
@@ -283,7 +278,7 @@ bt_status_t bt_frontend_check_room(const bt_frontend_t *front,
                          "%u requests are in flight and the limit is %u, try "
                          "again later",
                          in_flight, max_queue);
-    } else if (has_its_places(front, tenant, in_flight, n, n_mine)) {
+    } else if (has_its_slots(front, tenant, in_flight, n)) {
         bt_api_error_set(error_p, 429, NULL,
                          "%u requests are in flight of %u, and the rest is for "
                          "others: %u of them are yours, try again later",

@@ -156,15 +156,14 @@ void bt_frontend_end_all(bt_frontend_t *front, const char *why,
                          uint64_t now_us);
 /** True when every loaded model can be served now and no drain has begun. */
 bool bt_frontend_ready(const bt_frontend_t *front);
-/** Checks that there is space for @a n more answers, beside n_mine that are
- *  counted already. The last eighth of the slots is for tenants that have no
- *  more than an eighth: a tenant that floods gets a 429, and the others still
- *  find space.
+/** Checks that the queue has slots for @a n more answers. The last eighth of
+ * the slots is for tenants that have no more than an eighth: a tenant that
+ * floods gets a 429, and the others still find space.
  *  @retval BT_ERR_BUSY  error_p says why not */
-BT_MUST_CHECK bt_status_t bt_frontend_check_room(const bt_frontend_t *front,
-                                                 const bt_tenant_t *tenant,
-                                                 size_t n, uint32_t n_mine,
-                                                 bt_api_error_t *error_p);
+BT_MUST_CHECK bt_status_t bt_frontend_check_slots(const bt_frontend_t *front,
+                                                  const bt_tenant_t *tenant,
+                                                  size_t n,
+                                                  bt_api_error_t *error_p);
 /** Returns the number of requests in flight, including arriving ones and those
  *  whose answer is being written. */
 uint32_t bt_frontend_n_in_flight(const bt_frontend_t *front);

@@ -129,19 +129,14 @@ void bt_names_response(const bt_names_t *names, bt_name_t name, uint32_t index,
     }
 }
 
-void bt_names_part(const bt_names_t *names, bt_name_t name, bool ok, uint32_t n,
-                   uint64_t queue_us, uint64_t infer_us)
+void bt_names_part(const bt_names_t *names, bt_name_t name, uint64_t us)
 {
     bt_model_metrics_t *metrics = names->metrics[name];
-    const bt_ledger_t ledger = {
-        .queue_us = queue_us, .total_us = queue_us + infer_us, .ok = ok};
+    const bt_ledger_t ledger = {.total_us = us, .ok = true};
 
-    if (metrics == NULL) {
-        return;
-    }
-    for (uint32_t i = 0; ok && (i < n); i++) {
+    if (metrics != NULL) {
         bt_router_metrics_end(metrics, 0, 0);
+        bt_router_metrics_request(metrics, true);
+        bt_router_metrics_ledger(metrics, &ledger);
     }
-    bt_router_metrics_request(metrics, ok);
-    bt_router_metrics_ledger(metrics, &ledger);
 }

@@ -71,9 +71,7 @@ void bt_names_output(const bt_names_t *names, bt_name_t name, uint64_t us);
 /** Counts a response of a stream, as bt_router_metrics_response(). */
 void bt_names_response(const bt_names_t *names, bt_name_t name, uint32_t index,
                        uint64_t us);
-/** Counts a direct call of PREPROCESSING or POSTPROCESSING.
- *  @param n  rows of its batch */
-void bt_names_part(const bt_names_t *names, bt_name_t name, bool ok, uint32_t n,
-                   uint64_t queue_us, uint64_t infer_us);
+/** Counts a direct call of PREPROCESSING or POSTPROCESSING, which took us. */
+void bt_names_part(const bt_names_t *names, bt_name_t name, uint64_t us);
 
 #endif

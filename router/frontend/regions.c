@@ -25,11 +25,6 @@ struct bt_regions {
     uint64_t held, max_held;
 };
 
-#define REFUSE(error, ...)                               \
-    do {                                                 \
-        bt_api_error_set(error, 400, NULL, __VA_ARGS__); \
-    } while (0)
-
 /* ---- birth and end ---- */
 
 bt_status_t bt_regions_create(uint64_t max_held_bytes, bt_regions_t **regions_p)
@@ -101,12 +96,12 @@ static bt_status_t cannot_open(const char *name, const char *key, int why,
                          name);
         return BT_ERR_BUSY;
     }
-    REFUSE(error, "shared memory region '%s': unable to open key '%s': %s",
-           name, key,
-           (why == ELOOP)    ? "it is a symbolic link"
-           : (why == ENOENT) ? "there is no such object"
-                             : strerrordesc_np(why));
-    return BT_ERR_INVALID_PARAM;
+    return bt_api_error_invalid(
+        error, NULL, "shared memory region '%s': unable to open key '%s': %s",
+        name, key,
+        (why == ELOOP)    ? "it is a symbolic link"
+        : (why == ENOENT) ? "there is no such object"
+                          : strerrordesc_np(why));
 }
 
 /* Returns why the object may not be used, or NULL. */
@@ -134,18 +129,18 @@ static bt_status_t check_object(const bt_region_t *region,
     }
     why = why_not(&st);
     if (why != NULL) {
-        REFUSE(error, "shared memory region '%s': key '%s': %s", info->name,
-               info->key, why);
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(error, NULL,
+                                    "shared memory region '%s': key '%s': %s",
+                                    info->name, info->key, why);
     }
     if ((info->offset > (uint64_t)st.st_size) ||
         (info->bytes > (uint64_t)st.st_size - info->offset)) {
-        REFUSE(error,
-               "shared memory region '%s': %" PRIu64 " bytes from %" PRIu64
-               " on are more "
-               "than the %" PRIu64 " of key '%s'",
-               info->name, info->bytes, info->offset, st.st_size, info->key);
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(error, NULL,
+                                    "shared memory region '%s': %" PRIu64
+                                    " bytes from %" PRIu64 " on are more "
+                                    "than the %" PRIu64 " of key '%s'",
+                                    info->name, info->bytes, info->offset,
+                                    st.st_size, info->key);
     }
     return BT_OK;
 }
@@ -189,43 +184,50 @@ static bt_status_t check_words(const bt_regions_t *regions, const char *name,
                                const char *key, bt_api_error_t *error)
 {
     if ((name[0] == '\0') || (strlen(name) >= BT_REGION_NAME_BYTES)) {
-        REFUSE(error,
-               "the name of a shared memory region has from 1 to %d bytes",
-               BT_REGION_NAME_BYTES - 1);
-    } else if (index_of(regions, name) < regions->n) {
-        REFUSE(error, "shared memory region '%s' is registered already", name);
-    } else if ((strlen(key) >= BT_REGION_KEY_BYTES) || (file_of(key) == NULL)) {
-        REFUSE(error,
-               "shared memory region '%s': its key is a name of at most %d "
-               "bytes, without a slash but a first one",
-               name, BT_REGION_KEY_BYTES - 1);
-    } else if (is_ours(file_of(key))) {
-        REFUSE(error,
-               "shared memory region '%s': key '%s' is a name of the server's "
-               "own shared memory",
-               name, key);
-    } else {
-        return BT_OK;
+        return bt_api_error_invalid(
+            error, NULL,
+            "the name of a shared memory region has from 1 to %d bytes",
+            BT_REGION_NAME_BYTES - 1);
     }
-    return BT_ERR_INVALID_PARAM;
+    if (index_of(regions, name) < regions->n) {
+        return bt_api_error_invalid(
+            error, NULL, "shared memory region '%s' is registered already",
+            name);
+    }
+    if ((strlen(key) >= BT_REGION_KEY_BYTES) || (file_of(key) == NULL)) {
+        return bt_api_error_invalid(
+            error, NULL,
+            "shared memory region '%s': its key is a name of at most %d "
+            "bytes, without a slash but a first one",
+            name, BT_REGION_KEY_BYTES - 1);
+    }
+    if (is_ours(file_of(key))) {
+        return bt_api_error_invalid(
+            error, NULL,
+            "shared memory region '%s': key '%s' is a name of the server's "
+            "own shared memory",
+            name, key);
+    }
+    return BT_OK;
 }
 
-static bt_status_t check_room(const bt_regions_t *regions, const char *name,
-                              uint64_t bytes, bt_api_error_t *error)
+static bt_status_t check_limits(const bt_regions_t *regions, const char *name,
+                                uint64_t bytes, bt_api_error_t *error)
 {
     if (bytes == 0) {
-        REFUSE(error, "shared memory region '%s': byte_size is 0", name);
-        return BT_ERR_INVALID_PARAM;
+        return bt_api_error_invalid(
+            error, NULL, "shared memory region '%s': byte_size is 0", name);
     }
     if ((regions->n < BT_REGIONS_MAX) &&
         (bytes <= BT_REGIONS_MAX_BYTES - regions->bytes)) {
         return BT_OK;
     }
-    REFUSE(error,
-           "shared memory region '%s': at most %d regions and %" PRIu64
-           " bytes may "
-           "be registered, unregister some",
-           name, BT_REGIONS_MAX, BT_REGIONS_MAX_BYTES);
+    bt_api_error_set(
+        error, 400, NULL,
+        "shared memory region '%s': at most %d regions and %" PRIu64
+        " bytes may "
+        "be registered, unregister some",
+        name, BT_REGIONS_MAX, BT_REGIONS_MAX_BYTES);
     return BT_ERR_BUSY;
 }
 
@@ -237,7 +239,7 @@ bt_status_t bt_regions_register(bt_regions_t *regions, const char *name,
     bt_region_t *region;
 
     if (status == BT_OK) {
-        status = check_room(regions, name, bytes, error_p);
+        status = check_limits(regions, name, bytes, error_p);
     }
     if (status != BT_OK) {
         return status;
@@ -337,20 +339,20 @@ bt_status_t bt_region_check(const bt_region_t *region, uint64_t offset,
     if ((offset <= info->bytes) && (bytes <= info->bytes - offset)) {
         return BT_OK;
     }
-    REFUSE(error_p,
-           "%" PRIu64 " bytes from %" PRIu64 " on are not within the %" PRIu64
-           " of shared memory "
-           "region '%s'",
-           bytes, offset, info->bytes, info->name);
-    return BT_ERR_INVALID_PARAM;
+    return bt_api_error_invalid(error_p, NULL,
+                                "%" PRIu64 " bytes from %" PRIu64
+                                " on are not within the %" PRIu64
+                                " of shared memory "
+                                "region '%s'",
+                                bytes, offset, info->bytes, info->name);
 }
 
 static bt_status_t has_shrunk(const bt_region_t *region, bt_api_error_t *error)
 {
-    REFUSE(error,
-           "shared memory region '%s' is shorter than when it was registered",
-           region->info.name);
-    return BT_ERR_INVALID_PARAM;
+    return bt_api_error_invalid(
+        error, NULL,
+        "shared memory region '%s' is shorter than when it was registered",
+        region->info.name);
 }
 
 static bt_status_t failed(const bt_region_t *region, const char *what, int why,

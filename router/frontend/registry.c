@@ -8,8 +8,10 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/repository/repository.h"
 #include "inference/gguf/architectures.h"
 #include "inference/modelfile/modelfile.h"
 #include "router/frontend/frontend.h"
@@ -457,6 +459,32 @@ uint32_t bt_served_context_tokens(const bt_served_t *served)
                                               : served->context_tokens;
 }
 
+void bt_served_write_tokenizer(const bt_served_t *served, bt_strbuf_t *out)
+{
+    static const struct {
+        const char *name;
+        const char *key;
+    } tokens[] = {
+        {"bos_token", "tokenizer.ggml.bos_token_id"},
+        {"eos_token", "tokenizer.ggml.eos_token_id"},
+        {"unk_token", "tokenizer.ggml.unknown_token_id"},
+        {"pad_token", "tokenizer.ggml.padding_token_id"},
+    };
+    bt_json_t json;
+
+    bt_json_init(&json, out);
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "model", served->name);
+    for (size_t i = 0; i < BT_ARRAY_LEN(tokens); i++) {
+        char *text = token_text(served, tokens[i].key);
+
+        bt_json_str(&json, tokens[i].name, text);
+        bt_free(text);
+    }
+    bt_json_u64(&json, "model_max_length", bt_served_context_tokens(served));
+    bt_json_end_object(&json);
+}
+
 /* ---- all models ---- */
 
 void bt_registry_init(bt_registry_t *registry, bt_frontend_t *front,
@@ -567,14 +595,11 @@ bt_status_t bt_registry_add(bt_registry_t *registry, bt_served_t *served,
     return BT_OK;
 }
 
+/* True for one of the names of Triton's models. */
 static bool is_alias(const char *name)
 {
-    static const char *const aliases[] = {"ensemble", "tensorrt_llm_bls",
-                                          "tensorrt_llm", "preprocessing",
-                                          "postprocessing"};
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(aliases); i++) {
-        if (strcmp(name, aliases[i]) == 0) {
+    for (size_t i = 0; i < BT_REPO_N_MODELS; i++) {
+        if (strcmp(name, bt_repo_names[i]) == 0) {
             return true;
         }
     }

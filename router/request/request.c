@@ -365,12 +365,12 @@ void bt_request_begin(bt_request_t *r, bt_strbuf_t *body)
 /* ---- the model ---- */
 
 bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
-                                  const char *version, bt_api_error_t *error_p)
+                                  const char *version)
 {
     bt_served_t *served = bt_registry_find(&r->front->models, name);
 
     if (served == NULL) {
-        bt_registry_refuse(&r->front->models, name, error_p);
+        bt_registry_refuse(&r->front->models, name, &r->error);
         return BT_ERR_NOT_FOUND;
     }
     r->served = served;
@@ -378,12 +378,12 @@ bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
     if ((version != NULL) && (version[0] != '\0') &&
         (strcmp(version, served->version) != 0)) {
         bt_api_error_set(
-            error_p, 404, "model",
+            &r->error, 404, "model",
             "model '%.200s' has version " BT_SERVED_VERSION " only", name);
         return BT_ERR_NOT_FOUND;
     }
     if (served->unloaded) {
-        bt_api_error_set(error_p, 503, "model", "model '%s' is unloaded",
+        bt_api_error_set(&r->error, 503, "model", "model '%s' is unloaded",
                          served->name);
         return BT_ERR_BUSY;
     }

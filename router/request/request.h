@@ -295,11 +295,10 @@ void bt_request_hold_places(bt_request_t *request, uint32_t *n_places_p,
                             uint32_t n);
 /** Finds the model of this name, else the default one, and sets `served`.
  *  @param [in] version  NULL or "": any
- *  @retval BT_ERR_NOT_FOUND, BT_ERR_BUSY  error_p is filled */
+ *  @retval BT_ERR_NOT_FOUND, BT_ERR_BUSY  request->error is filled */
 BT_MUST_CHECK bt_status_t bt_request_find_model(bt_request_t *request,
                                                 const char *name,
-                                                const char *version,
-                                                bt_api_error_t *error_p);
+                                                const char *version);
 /** Writes a request into the access log and the metrics.
  *  @param [in] access  route, path, method, client, id, tenant; the rest is
  *                      filled in

@@ -26,13 +26,12 @@ static bt_input_t *input_of(bt_pool_job_t *job)
 
 /* ---- checks ---- */
 
-/* Checks for space for @a n answers. */
-static bt_status_t check_room(const bt_request_t *r, size_t n,
-                              bt_api_error_t *error)
+/* Checks that queue and tenant have slots for @a n answers. */
+static bt_status_t check_slots(const bt_request_t *r, size_t n,
+                               bt_api_error_t *error)
 {
     bt_tenant_denial_t denial;
-    bt_status_t status =
-        bt_frontend_check_room(r->front, r->tenant, n, 0, error);
+    bt_status_t status = bt_frontend_check_slots(r->front, r->tenant, n, error);
 
     if (status != BT_OK) {
         if (error->http_status != 400) {
@@ -232,7 +231,7 @@ static void set_exclude_input(bt_input_t *in)
 {
     bt_api_request_t *api = &in->api;
 
-    if (!api->has_exclude_input) {
+    if ((api->given & BT_GIVEN_EXCLUDE_INPUT) == 0) {
         api->exclude_input_in_output =
             in->job.request->front->config->exclude_input_in_output;
     }
@@ -274,7 +273,7 @@ static void row_tokenize(bt_input_t *in)
 
     in->status = set_priority(in);
     if (in->status == BT_OK) {
-        in->status = check_room(r, n_choices, &in->error);
+        in->status = check_slots(r, n_choices, &in->error);
     }
     if ((in->status == BT_OK) && !in->is_inline) {
         in->status = bt_request_open_account(r, 0, &in->error);
@@ -353,7 +352,7 @@ bt_status_t bt_text_admit(bt_request_t *r)
     if (!bt_request_make_rows(r, 1) || !make_input(&r->rows[0])) {
         return bt_api_error_no_memory(&r->error);
     }
-    status = check_room(r, 1, &r->error);
+    status = check_slots(r, 1, &r->error);
     return (status == BT_OK) ? check_tokens(r, 1, r->step_us, &r->error)
                              : status;
 }
@@ -380,7 +379,7 @@ void bt_text_parsed(bt_request_t *r)
         !bt_arena_strdup(&r->arena, in->api.model, &r->model)) {
         r->status = bt_api_error_no_memory(&r->error);
     } else {
-        r->status = bt_request_find_model(r, r->model, NULL, &r->error);
+        r->status = bt_request_find_model(r, r->model, NULL);
     }
     if (r->status != BT_OK) {
         bt_request_refuse(r);

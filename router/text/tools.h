@@ -63,7 +63,6 @@ const bt_tool_format_t *bt_tool_format_named(const char *name);
 /** Returns the format of the calls that a chat template writes, or NULL. */
 const bt_tool_format_t *bt_tool_format_of(const char *chat_template,
                                           size_t bytes);
-const char *bt_tool_format_name(const bt_tool_format_t *format);
 /** Lists the markers of a format's calls.
  *  @return number of markers */
 uint32_t bt_tool_format_marks(const bt_tool_format_t *format,

@@ -85,11 +85,6 @@ const bt_tool_format_t *bt_tool_format_of(const char *chat_template,
     return NULL;
 }
 
-const char *bt_tool_format_name(const bt_tool_format_t *format)
-{
-    return format->name;
-}
-
 uint32_t bt_tool_format_marks(const bt_tool_format_t *format,
                               const char *marks[BT_TOOLS_MAX_MARKS])
 {

@@ -5,7 +5,7 @@
 
 #include "common/base/alloc.h"
 
-void bt_infer_params_fini(bt_infer_params_t *params)
+static void params_fini(bt_infer_params_t *params)
 {
     for (size_t i = 0; i < params->n; i++) {
         bt_free(params->list[i].text);
@@ -22,7 +22,7 @@ void bt_infer_request_fini(bt_infer_request_t *request)
     }
     bt_free(request->inputs);
     bt_free(request->wanted);
-    bt_infer_params_fini(&request->params);
+    params_fini(&request->params);
     bt_strbuf_fini(&request->body);
     memset(request, 0, sizeof(*request));
 }

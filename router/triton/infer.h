@@ -93,7 +93,6 @@ const bt_infer_param_t *bt_infer_param(const bt_infer_params_t *params,
 BT_MUST_CHECK bt_status_t bt_infer_param_add(bt_infer_params_t *params,
                                              const char *name, size_t bytes,
                                              bt_infer_param_t **param_p);
-void bt_infer_params_fini(bt_infer_params_t *params);
 /** Returns the input of this name, or NULL when there is none. */
 const bt_infer_input_t *bt_infer_input(const bt_infer_request_t *request,
                                        const char *name);

@@ -68,11 +68,11 @@ static bool make_row(bt_tensors_t *t, bt_row_t *row)
     api->return_token_ids = t->spec->role == BT_ROLE_IDS;
     if (t->stream) {
         api->exclude_input_in_output = true; /* pieces have new text only */
-    } else if (!api->has_exclude_input) {
+    } else if ((api->given & BT_GIVEN_EXCLUDE_INPUT) == 0) {
         api->exclude_input_in_output =
             r->front->config->exclude_input_in_output;
     }
-    api->has_exclude_input = true;
+    api->given |= BT_GIVEN_EXCLUDE_INPUT;
     if (!api->exclude_input_in_output && (prompt->ids != NULL)) {
         row->n_prompt = prompt->n_ids;
         row->prompt = bt_arena_dup(&r->arena, prompt->ids,
@@ -102,7 +102,7 @@ static void begin_rows(bt_tensors_t *t)
     const size_t n = t->lowered.n_rows;
 
     bt_request_hold_places(r, &r->n_places, 0);
-    r->status = bt_frontend_check_room(r->front, r->tenant, n, 0, &r->error);
+    r->status = bt_frontend_check_slots(r->front, r->tenant, n, &r->error);
     if (r->status != BT_OK) {
         bt_request_refuse(r);
         return;
@@ -302,7 +302,7 @@ static void processed(bt_request_t *r)
         n += n_ids_in(&t->api.inputs[i].tensor, "TOKENS_BATCH");
     }
     bt_sched_bucket_take(&r->tenant->bucket, n, r->step_us);
-    bt_names_part(&r->front->names, bt_name_of(r->front, r->model), true, 1, 0,
+    bt_names_part(&r->front->names, bt_name_of(r->front, r->model),
                   r->step_us - t->process_us);
     bt_infer_finish(t);
 }
@@ -325,8 +325,7 @@ static void go_on(bt_request_t *r)
 {
     bt_tensors_t *t = r->tensors;
 
-    if ((bt_request_find_model(r, t->api.model, t->api.version, &r->error) !=
-         BT_OK) ||
+    if ((bt_request_find_model(r, t->api.model, t->api.version) != BT_OK) ||
         !check_config(t)) {
         bt_request_refuse(r);
     } else if (t->lowered.stop && (t->api.id[0] == '\0')) {
@@ -388,7 +387,7 @@ static bt_status_t admit(bt_request_t *r)
                          BT_INFER_NAME_BYTES - 1);
         return BT_ERR_NOT_FOUND;
     }
-    return bt_frontend_check_room(r->front, r->tenant, 1, 0, &r->error);
+    return bt_frontend_check_slots(r->front, r->tenant, 1, &r->error);
 }
 
 static void on_error(bt_request_t *r, const bt_api_error_t *error)

@@ -247,26 +247,14 @@ static const bt_model_spec_t own_name =
     SPEC(NULL, BT_ROLE_TEXT, true, text_inputs, text_outputs);
 /* clang-format on */
 
-static const bt_model_spec_t *find(const char *name)
+const bt_model_spec_t *bt_model_spec(const char *name)
 {
     for (size_t i = 0; i < BT_N_MODEL_SPECS; i++) {
-        if (strcmp(bt_model_specs[i].name, name) == 0) {
+        if (strcmp(name, bt_model_specs[i].name) == 0) {
             return &bt_model_specs[i];
         }
     }
-    return NULL;
-}
-
-const bt_model_spec_t *bt_model_spec(const char *name)
-{
-    const bt_model_spec_t *spec = find(name);
-
-    return (spec != NULL) ? spec : &own_name;
-}
-
-bool bt_model_is_alias(const char *name)
-{
-    return find(name) != NULL;
+    return &own_name;
 }
 
 static const bt_model_tensor_t *find_tensor(const bt_model_tensor_t *tensors,

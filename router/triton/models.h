@@ -121,8 +121,6 @@ extern const bt_model_spec_t bt_model_specs[BT_N_MODEL_SPECS];
 /** Returns the inputs and outputs of the model of this name: one of the five,
  *  or for any other name those of `ensemble`. Never NULL. */
 const bt_model_spec_t *bt_model_spec(const char *name);
-/** True for one of the five names. */
-bool bt_model_is_alias(const char *name);
 
 /** Returns the input of this name, or NULL when there is none. */
 const bt_model_tensor_t *bt_model_input(const bt_model_spec_t *spec,

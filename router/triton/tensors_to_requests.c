@@ -139,7 +139,7 @@ static bt_status_t fill_row(bt_lower_t *l, size_t row, size_t n_rows)
 
         status = slice_of(l, tensor, row, n_rows, &s);
         if (status == BT_OK) {
-            status = bt_lower_takes[input->what](l, &s);
+            status = bt_lower_take(l, input->what, &s);
         }
     }
     return (status == BT_OK) ? check_row(l) : status;

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -282,13 +283,6 @@ static bt_status_t take_ids(bt_lower_t *l, const bt_slice_t *s)
     return status;
 }
 
-static bt_status_t take_n_ids(bt_lower_t *l, const bt_slice_t *s)
-{
-    (void)l;
-    (void)s;
-    return BT_OK; /* read before all others: read_n_ids() */
-}
-
 /* ---- words as ids ---- */
 
 /*
@@ -544,30 +538,6 @@ static bt_status_t take_temperature(bt_lower_t *l, const bt_slice_t *s)
     return status;
 }
 
-static bt_status_t take_repetition(bt_lower_t *l, const bt_slice_t *s)
-{
-    return real_of(l, s, 0.01, 100, &l->row->sampling.repetition_penalty);
-}
-
-static bt_status_t take_presence(bt_lower_t *l, const bt_slice_t *s)
-{
-    return real_of(l, s, -100, 100, &l->row->sampling.presence_penalty);
-}
-
-static bt_status_t take_frequency(bt_lower_t *l, const bt_slice_t *s)
-{
-    return real_of(l, s, -100, 100, &l->row->sampling.frequency_penalty);
-}
-
-static bt_status_t take_min_length(bt_lower_t *l, const bt_slice_t *s)
-{
-    int64_t value = 0;
-    const bt_status_t status = bt_lower_integer(l, s, 0, INT32_MAX, &value);
-
-    l->row->sampling.min_tokens = (uint32_t)value;
-    return status;
-}
-
 static bt_status_t take_seed(bt_lower_t *l, const bt_slice_t *s)
 {
     const bt_status_t status = one_value(l, s);
@@ -599,16 +569,6 @@ bt_status_t bt_lower_take_stop(bt_lower_t *l, const bt_slice_t *s)
     const bt_status_t status = bool_of(l, s, &on);
 
     l->out->stop = l->out->stop || on;
-    return status;
-}
-
-static bt_status_t take_exclude(bt_lower_t *l, const bt_slice_t *s)
-{
-    bool on = false;
-    const bt_status_t status = bool_of(l, s, &on);
-
-    l->row->exclude_input_in_output = on;
-    l->row->has_exclude_input = true;
     return status;
 }
 
@@ -666,63 +626,89 @@ static bt_status_t take_not_yet(bt_lower_t *l, const bt_slice_t *s)
     return BT_OK;
 }
 
-/* ---- log-probs and logits ---- */
+#define AT(member) offsetof(bt_api_request_t, member)
+#define FLOAT(where, min, max)                   \
+    {                                            \
+        NULL, TYPE_FLOAT, AT(where), min, max, 0 \
+    }
+#define WANT(bits)                                   \
+    {                                                \
+        NULL, TYPE_WANT, AT(wants.what), 0, 0, bits, \
+    }
+#define OWN(take)                   \
+    {                               \
+        take, TYPE_OWN, 0, 0, 0, 0, \
+    }
 
-static bt_status_t take_want(bt_lower_t *l, const bt_slice_t *s, uint32_t what)
-{
-    bool on = false;
-    const bt_status_t status = bool_of(l, s, &on);
-
-    l->row->wants.what |= on ? what : 0;
-    return status;
-}
-
-static bt_status_t take_log_probs(bt_lower_t *l, const bt_slice_t *s)
-{
-    return take_want(l, s, BT_WANT_LOGPROBS);
-}
-
-static bt_status_t take_context_logits(bt_lower_t *l, const bt_slice_t *s)
-{
-    return take_want(l, s, BT_WANT_PROMPT_LOGITS);
-}
-
-static bt_status_t take_generation_logits(bt_lower_t *l, const bt_slice_t *s)
-{
-    return take_want(l, s, BT_WANT_LOGITS);
-}
-
-const bt_lower_take_t bt_lower_takes[BT_N_FIELDS] = {
-    [BT_FIELD_TEXT] = take_text,
-    [BT_FIELD_DECODER_TEXT] = take_decoder_text,
-    [BT_FIELD_IDS] = take_ids,
-    [BT_FIELD_N_IDS] = take_n_ids,
-    [BT_FIELD_MAX_TOKENS] = take_max_tokens,
-    [BT_FIELD_BAD_WORDS] = take_bad_words,
-    [BT_FIELD_STOP_WORDS] = take_stop_words,
-    [BT_FIELD_BAD_WORD_IDS] = take_bad_ids,
-    [BT_FIELD_STOP_WORD_IDS] = take_stop_ids,
-    [BT_FIELD_BIAS_WORDS] = note_bias_words,
-    [BT_FIELD_BIAS_WEIGHTS] = note_bias_weights,
-    [BT_FIELD_BIAS] = take_bias,
-    [BT_FIELD_END_ID] = take_end_id,
-    [BT_FIELD_PAD_ID] = take_pad_id,
-    [BT_FIELD_TOP_K] = take_top_k,
-    [BT_FIELD_TOP_P] = take_top_p,
-    [BT_FIELD_TEMPERATURE] = take_temperature,
-    [BT_FIELD_REPETITION_PENALTY] = take_repetition,
-    [BT_FIELD_PRESENCE_PENALTY] = take_presence,
-    [BT_FIELD_FREQUENCY_PENALTY] = take_frequency,
-    [BT_FIELD_MIN_LENGTH] = take_min_length,
-    [BT_FIELD_SEED] = take_seed,
-    [BT_FIELD_STREAM] = take_stream,
-    [BT_FIELD_STOP] = bt_lower_take_stop,
-    [BT_FIELD_EXCLUDE_INPUT] = take_exclude,
-    [BT_FIELD_LOG_PROBS] = take_log_probs,
-    [BT_FIELD_CONTEXT_LOGITS] = take_context_logits,
-    [BT_FIELD_GENERATION_LOGITS] = take_generation_logits,
-    [BT_FIELD_ONE] = take_one,
-    [BT_FIELD_NEUTRAL] = take_neutral,
-    [BT_FIELD_NOT_YET] = take_not_yet,
-    [BT_FIELD_TOKENS] = take_neutral,
+/* Converters of inputs to fields of a row's request. */
+static const struct {
+    bt_status_t (*take)(bt_lower_t *l, const bt_slice_t *s); /* TYPE_OWN */
+    enum { TYPE_OWN, TYPE_U32, TYPE_FLOAT, TYPE_BOOL, TYPE_WANT } type;
+    size_t offset; /* in bt_api_request_t */
+    double min, max;
+    uint32_t bits; /* BT_WANT_* of TYPE_WANT, else BT_GIVEN_* */
+} fields[BT_N_FIELDS] = {
+    [BT_FIELD_TEXT] = OWN(take_text),
+    [BT_FIELD_DECODER_TEXT] = OWN(take_decoder_text),
+    [BT_FIELD_IDS] = OWN(take_ids),
+    [BT_FIELD_N_IDS] = OWN(take_neutral), /* read_n_ids() */
+    [BT_FIELD_MAX_TOKENS] = OWN(take_max_tokens),
+    [BT_FIELD_BAD_WORDS] = OWN(take_bad_words),
+    [BT_FIELD_STOP_WORDS] = OWN(take_stop_words),
+    [BT_FIELD_BAD_WORD_IDS] = OWN(take_bad_ids),
+    [BT_FIELD_STOP_WORD_IDS] = OWN(take_stop_ids),
+    [BT_FIELD_BIAS_WORDS] = OWN(note_bias_words),
+    [BT_FIELD_BIAS_WEIGHTS] = OWN(note_bias_weights),
+    [BT_FIELD_BIAS] = OWN(take_bias),
+    [BT_FIELD_END_ID] = OWN(take_end_id),
+    [BT_FIELD_PAD_ID] = OWN(take_pad_id),
+    [BT_FIELD_TOP_K] = OWN(take_top_k),
+    [BT_FIELD_TOP_P] = OWN(take_top_p),
+    [BT_FIELD_TEMPERATURE] = OWN(take_temperature),
+    [BT_FIELD_REPETITION_PENALTY] =
+        FLOAT(sampling.repetition_penalty, 0.01, 100),
+    [BT_FIELD_PRESENCE_PENALTY] = FLOAT(sampling.presence_penalty, -100, 100),
+    [BT_FIELD_FREQUENCY_PENALTY] = FLOAT(sampling.frequency_penalty, -100, 100),
+    [BT_FIELD_MIN_LENGTH] = {NULL, TYPE_U32, AT(sampling.min_tokens), 0,
+                             INT32_MAX, 0},
+    [BT_FIELD_SEED] = OWN(take_seed),
+    [BT_FIELD_STREAM] = OWN(take_stream),
+    [BT_FIELD_STOP] = OWN(bt_lower_take_stop),
+    [BT_FIELD_EXCLUDE_INPUT] = {NULL, TYPE_BOOL, AT(exclude_input_in_output), 0,
+                                0, BT_GIVEN_EXCLUDE_INPUT},
+    [BT_FIELD_LOG_PROBS] = WANT(BT_WANT_LOGPROBS),
+    [BT_FIELD_CONTEXT_LOGITS] = WANT(BT_WANT_PROMPT_LOGITS),
+    [BT_FIELD_GENERATION_LOGITS] = WANT(BT_WANT_LOGITS),
+    [BT_FIELD_ONE] = OWN(take_one),
+    [BT_FIELD_NEUTRAL] = OWN(take_neutral),
+    [BT_FIELD_NOT_YET] = OWN(take_not_yet),
+    [BT_FIELD_TOKENS] = OWN(take_neutral),
 };
+
+bt_status_t bt_lower_take(bt_lower_t *l, int field, const bt_slice_t *s)
+{
+    void *at = (char *)l->row + fields[field].offset;
+    const double min = fields[field].min;
+    const double max = fields[field].max;
+    int64_t number = 0;
+    bool on = false;
+    bt_status_t status;
+
+    switch (fields[field].type) {
+    case TYPE_U32:
+        status = bt_lower_integer(l, s, (int64_t)min, (int64_t)max, &number);
+        *(uint32_t *)at = (uint32_t)number;
+        return status;
+    case TYPE_FLOAT:
+        return real_of(l, s, min, max, at);
+    case TYPE_BOOL:
+        l->row->given |= fields[field].bits;
+        return bool_of(l, s, at);
+    case TYPE_WANT:
+        status = bool_of(l, s, &on);
+        *(uint32_t *)at |= on ? fields[field].bits : 0;
+        return status;
+    default:
+        return fields[field].take(l, s);
+    }
+}

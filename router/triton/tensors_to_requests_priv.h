@@ -43,9 +43,9 @@ BT_MUST_CHECK bt_status_t bt_lower_take_stop(bt_lower_t *l,
 /** Combines the bias words and weights of a row, once both are there. */
 BT_MUST_CHECK bt_status_t bt_lower_join_biases(bt_lower_t *l);
 
-/** Converts one row of an input to a field of the row's request. */
-typedef bt_status_t (*bt_lower_take_t)(bt_lower_t *l, const bt_slice_t *s);
-/** Converters, indexed by bt_model_field_t. */
-extern const bt_lower_take_t bt_lower_takes[BT_N_FIELDS];
+/** Converts one row of an input to a field of the row's request.
+ *  @param [in] field  bt_model_field_t */
+BT_MUST_CHECK bt_status_t bt_lower_take(bt_lower_t *l, int field,
+                                        const bt_slice_t *s);
 
 #endif

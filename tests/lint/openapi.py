@@ -107,7 +107,7 @@ def check_field(document, request, row, given):
         schema = document.follow(schema)
         if macro in KINDS and types_of(schema) not in ({KINDS[macro], "null"}, {"null"}) and "enum" not in schema:
             bad.append(f"{where}: the table has {KINDS[macro]}, the file {schema.get('type')}")
-        bounds = rest[-2:] if len(rest) >= 2 else []
+        bounds = rest[2:4] if macro is None else rest[-2:] if len(rest) >= 2 else []
         if macro in ("U32", "FLOAT") or (macro is None and bounds and types_of(schema) & {"integer", "number"}):
             low = schema.get("minimum", schema.get("exclusiveMinimum"))
             if [low, schema.get("maximum")] != [number(b) for b in bounds]:

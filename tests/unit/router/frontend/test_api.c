@@ -25,7 +25,7 @@ static void documented_generate_request_is_parsed(void **state)
     assert_int_equal(r.n_stops, 0);
     assert_int_equal(r.n_bad_words, 0);
     assert_false(r.stream);
-    assert_false(r.has_exclude_input);
+    assert_int_equal(r.given & BT_GIVEN_EXCLUDE_INPUT, 0);
     assert_false(r.has_seed);
     assert_false(r.ignore_eos);
     assert_null(r.id);
