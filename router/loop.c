@@ -166,7 +166,7 @@ static void on_worked(evutil_socket_t fd, short what, void *ctx)
     (void)fd;
     (void)what;
     do {
-        more = bt_frontend_step(&loop->front);
+        more = bt_pool_next(loop->front.pool);
     } while (more && (bt_now_us() < end_us));
     if (more) {
         event_active(loop->worked, EV_READ, 0);
@@ -319,7 +319,7 @@ static bt_status_t make_events(bt_loop_t *loop)
     loop->stop = event_new(loop->base, loop->signal_fd, EV_READ | EV_PERSIST,
                            on_signal, loop);
     loop->sighup = evsignal_new(loop->base, SIGHUP, on_hangup, loop);
-    loop->worked = event_new(loop->base, bt_frontend_fd(&loop->front),
+    loop->worked = event_new(loop->base, bt_pool_fd(loop->front.pool),
                              EV_READ | EV_PERSIST, on_worked, loop);
     if ((loop->tick == NULL) || (loop->worked == NULL) ||
         (loop->signal_fd < 0) || (loop->stop == NULL) ||

@@ -85,7 +85,7 @@ typedef struct bt_api_messages {
     size_t n;
     /** Responses: index of the input item of each message, UINT16_MAX: none.
      *  NULL: message i comes from item i. */
-    uint16_t *places;
+    uint16_t *items;
     /** Text of a final assistant message: its parts, joined, and the bytes of
      *  the last part; NULL: the final message is another role's, or has no
      *  text. */
@@ -249,7 +249,7 @@ BT_MUST_CHECK bt_status_t bt_api_parse(bt_api_dialect_t dialect,
                                        bt_api_error_t *error_p);
 /** Stores the names of members that a chat template ignores
  *  (bt_chat_request_t.unused), by their paths in the client's body. */
-void bt_api_note_unused(bt_api_request_t *request, const char *places);
+void bt_api_note_unused(bt_api_request_t *request, const char *paths);
 /** Fills the error for a request with unknown fields, for a server that refuses
  *  such requests: names the fields and the likely spellings.
  *  @return false: the request has none */

@@ -24,37 +24,43 @@ typedef struct writer {
 void bt_api_messages_fini(bt_api_request_t *request)
 {
     bt_free(request->messages.json);
-    bt_free(request->messages.places);
+    bt_free(request->messages.items);
     bt_free(request->messages.final);
     memset(&request->messages, 0, sizeof(request->messages));
 }
 
 /* ---- contents ---- */
 
+/* Returns the member that has the text of a part of this type; NULL: there is
+ * none. */
+static const char *text_key(const writer_t *w, const bt_json_node_t *type)
+{
+    const bool is_text = w->is_input ? bt_json_is(type, "input_text") ||
+                                           bt_json_is(type, "output_text")
+                                     : bt_json_is(type, "text");
+
+    return bt_json_is(type, "refusal") ? "refusal" : is_text ? "text" : NULL;
+}
+
 /* Returns the text of a part; NULL: it has none. */
 static const bt_json_node_t *text_of_part(const writer_t *w,
                                           const bt_json_node_t *part)
 {
     const bt_json_doc_t *doc = w->parse->doc;
-    const bt_json_node_t *type = bt_json_get(doc, part, "type");
-    const bool is_text = w->is_input ? bt_json_is(type, "input_text") ||
-                                           bt_json_is(type, "output_text")
-                                     : bt_json_is(type, "text");
+    const char *key = text_key(w, bt_json_get(doc, part, "type"));
     const bt_json_node_t *text =
-        bt_json_get(doc, part,
-                    is_text                       ? "text"
-                    : bt_json_is(type, "refusal") ? "refusal"
-                                                  : "");
+        (key != NULL) ? bt_json_get(doc, part, key) : NULL;
 
     return bt_json_is_kind(text, BT_JSON_STRING) ? text : NULL;
 }
 
+/* Refuses a part without text. */
 static bt_status_t refuse_part(writer_t *w, uint32_t index,
                                const bt_json_node_t *part)
 {
     const bt_json_node_t *type = bt_json_get(w->parse->doc, part, "type");
-    static const char *const known[] = {"text", "input_text", "output_text",
-                                        "refusal"};
+    const char *key = text_key(w, type);
+    const bt_json_node_t *text;
 
     if (!bt_json_is_kind(part, BT_JSON_OBJECT) ||
         !bt_json_is_kind(type, BT_JSON_STRING)) {
@@ -64,25 +70,16 @@ static bt_status_t refuse_part(writer_t *w, uint32_t index,
                              w->field, index,
                              BT_API_SHOW((type != NULL) ? type : part));
     }
-    for (size_t i = (w->is_input ? 1 : 0); i < BT_ARRAY_LEN(known); i++) {
-        if (bt_json_is(type, known[i]) &&
-            (w->is_input || (i == 0) || (i == BT_ARRAY_LEN(known) - 1))) {
-            const bt_json_node_t *text =
-                bt_json_get(w->parse->doc, part,
-                            (i == BT_ARRAY_LEN(known) - 1) ? known[i] : "text");
-
-            return bt_api_refuse(w->parse, w->field,
-                                 "%s[%u].content: a text part needs text, got "
-                                 "%s",
-                                 w->field, index,
-                                 (text != NULL) ? BT_API_SHOW(text)
-                                                : "nothing");
-        }
+    if (key == NULL) {
+        return bt_api_refuse(w->parse, w->field,
+                             "%s[%u].content: parts of type %s are not "
+                             "supported yet",
+                             w->field, index, BT_API_SHOW(type));
     }
-    return bt_api_refuse(w->parse, w->field,
-                         "%s[%u].content: parts of type %s are not supported "
-                         "yet",
-                         w->field, index, BT_API_SHOW(type));
+    text = bt_json_get(w->parse->doc, part, key);
+    return bt_api_refuse(
+        w->parse, w->field, "%s[%u].content: a text part needs text, got %s",
+        w->field, index, (text != NULL) ? BT_API_SHOW(text) : "nothing");
 }
 
 /* Writes a part of OpenAI's chat unchanged; others converted to that form. */
@@ -430,8 +427,8 @@ static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
             w->thought_at = i;
         } else {
             status = put_message(w, i, item);
-            if (messages->places != NULL) {
-                messages->places[messages->n] = (uint16_t)i;
+            if (messages->items != NULL) {
+                messages->items[messages->n] = (uint16_t)i;
             }
             messages->n++;
             last = item;
@@ -484,9 +481,9 @@ bt_status_t bt_api_read_messages(bt_api_parse_t *parse,
     bt_api_messages_fini(request);
     begin(&w, parse);
     if (w.is_input) {
-        request->messages.places =
-            bt_calloc(n + 1, sizeof(*request->messages.places));
-        if (request->messages.places == NULL) {
+        request->messages.items =
+            bt_calloc(n + 1, sizeof(*request->messages.items));
+        if (request->messages.items == NULL) {
             return bt_api_error_no_memory(parse->error);
         }
     }
@@ -536,10 +533,10 @@ bt_status_t bt_api_prepend_system(bt_api_parse_t *parse, const char *text)
     bt_strbuf_puts(&w.text, others);
     status = keep(&w);
     if (status == BT_OK) {
-        if (messages->places != NULL) {
-            memmove(messages->places + 1, messages->places,
-                    messages->n * sizeof(*messages->places));
-            messages->places[0] = UINT16_MAX;
+        if (messages->items != NULL) {
+            memmove(messages->items + 1, messages->items,
+                    messages->n * sizeof(*messages->items));
+            messages->items[0] = UINT16_MAX;
         }
         messages->n++;
     }

@@ -111,7 +111,7 @@ bt_api_read_t bt_api_read_not;
  *  (false, 0, "", [] or {}). */
 bt_api_read_t bt_api_read_unsupported;
 
-/* ---- api_unknown.c ---- */
+/* ---- api_parse.c: unknown fields ---- */
 
 /** Stores the name of an unknown field for the client. */
 void bt_api_note_unknown(bt_api_request_t *request, const char *name,
@@ -170,16 +170,6 @@ bool bt_api_has_new_calls(const bt_api_choice_t *choice);
 void bt_api_put_calls(const bt_api_answer_t *answer,
                       const bt_api_choice_t *choice, bool piece,
                       bt_json_t *json);
-
-/* ---- api_scores.c ---- */
-
-/** Writes the member "logprobs" of a choice in its dialect, null where not
- *  requested. */
-void bt_api_put_logprobs(const bt_api_answer_t *answer,
-                         const bt_api_choice_t *choice, bt_json_t *json);
-/** Writes the log-probs and logits of generate under Triton's names; nothing
- *  where not requested. */
-void bt_api_put_rows(const bt_api_choice_t *choice, bt_json_t *json);
 
 /* ---- api_responses.c ---- */
 

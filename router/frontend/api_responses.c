@@ -391,8 +391,8 @@ static void close_event(events_t *e)
     bt_strbuf_puts(e->out, "\n\n");
 }
 
-static void put_place(events_t *e, const item_t *item, uint32_t index,
-                      bool content)
+static void put_position(events_t *e, const item_t *item, uint32_t index,
+                         bool content)
 {
     if (content) {
         put_item_id(e->answer, item, "item_id", &e->json);
@@ -416,7 +416,7 @@ static void put_item_event(events_t *e, const char *type, const item_t *item,
 {
     bt_json_t *json = open_event(e, type);
 
-    put_place(e, item, index, false);
+    put_position(e, item, index, false);
     put_item(e->answer, item, "item", choice, json);
     close_event(e);
 }
@@ -426,7 +426,7 @@ static void put_part_event(events_t *e, const char *type, const item_t *item,
 {
     bt_json_t *json = open_event(e, type);
 
-    put_place(e, item, index, true);
+    put_position(e, item, index, true);
     put_part(item, "part", text, bytes, json);
     close_event(e);
 }
@@ -438,7 +438,7 @@ static void put_text_event(events_t *e, const char *type, const item_t *item,
 {
     bt_json_t *json = open_event(e, type);
 
-    put_place(e, item, index, true);
+    put_position(e, item, index, true);
     bt_json_strn(json, key, text, bytes);
     if (item == &speaking) {
         bt_json_array(json, "logprobs");

@@ -217,26 +217,40 @@ static bt_status_t put_arguments(call_writer_t *t, const bt_json_node_t *given)
     return BT_OK;
 }
 
-static bt_status_t put_function(call_writer_t *t,
-                                const bt_json_node_t *function)
+/* Writes the members of an object, without an id that is null, but that of this
+ * name by put(). */
+static bt_status_t
+put_members(call_writer_t *t, const bt_json_node_t *object, const char *name,
+            bt_status_t (*put)(call_writer_t *t, const bt_json_node_t *value))
 {
-    const bt_json_doc_t *doc = t->parse->doc;
-    const bt_json_node_t *key = bt_json_first(function);
+    const bt_json_node_t *key = bt_json_first(object);
     bt_status_t status = BT_OK;
 
-    bt_json_object(t->json, NULL);
-    for (uint32_t i = 0; (i < function->n) && (status == BT_OK); i++) {
-        if (bt_json_counts(key)) {
+    for (uint32_t i = 0; (i < object->n) && (status == BT_OK); i++) {
+        const bool is_none =
+            bt_json_is(key, "id") && ((key + 1)->kind == BT_JSON_NULL);
+
+        if (bt_json_counts(key) && !is_none) {
             bt_json_key(t->json, key->text, key->len);
-            if (bt_json_is(key, "arguments")) {
-                status = put_arguments(t, key + 1);
+            if (bt_json_is(key, name)) {
+                status = put(t, key + 1);
             } else {
                 bt_api_put_value(t->json, NULL, key + 1);
             }
         }
-        key = bt_json_next(doc, key + 1);
+        key = bt_json_next(t->parse->doc, key + 1);
     }
-    if (bt_json_get(doc, function, "arguments") == NULL) {
+    return status;
+}
+
+static bt_status_t put_function(call_writer_t *t,
+                                const bt_json_node_t *function)
+{
+    bt_status_t status;
+
+    bt_json_object(t->json, NULL);
+    status = put_members(t, function, "arguments", put_arguments);
+    if (bt_json_get(t->parse->doc, function, "arguments") == NULL) {
         bt_json_raw(t->json, "arguments", "{}");
     }
     bt_json_end_object(t->json);
@@ -245,26 +259,11 @@ static bt_status_t put_function(call_writer_t *t,
 
 static bt_status_t put_call_of(call_writer_t *t, const bt_json_node_t *call)
 {
-    const bt_json_doc_t *doc = t->parse->doc;
-    const bt_json_node_t *key = bt_json_first(call);
-    bt_status_t status = BT_OK;
+    bt_status_t status;
 
     bt_json_object(t->json, NULL);
-    for (uint32_t i = 0; (i < call->n) && (status == BT_OK); i++) {
-        const bool is_none =
-            bt_json_is(key, "id") && ((key + 1)->kind == BT_JSON_NULL);
-
-        if (bt_json_counts(key) && !is_none) {
-            bt_json_key(t->json, key->text, key->len);
-            if (bt_json_is(key, "function")) {
-                status = put_function(t, key + 1);
-            } else {
-                bt_api_put_value(t->json, NULL, key + 1);
-            }
-        }
-        key = bt_json_next(doc, key + 1);
-    }
-    if (bt_json_get(doc, call, "type") == NULL) {
+    status = put_members(t, call, "function", put_function);
+    if (bt_json_get(t->parse->doc, call, "type") == NULL) {
         bt_json_str(t->json, "type", "function");
     }
     bt_json_end_object(t->json);

@@ -183,16 +183,6 @@ void bt_frontend_turn(bt_frontend_t *front)
     bt_router_metrics_turn(front->metrics);
 }
 
-bool bt_frontend_step(bt_frontend_t *front)
-{
-    return bt_pool_next(front->pool);
-}
-
-int bt_frontend_fd(const bt_frontend_t *front)
-{
-    return bt_pool_fd(front->pool);
-}
-
 void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
 {
     bt_otlp_counts_t sent;

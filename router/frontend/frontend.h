@@ -87,7 +87,8 @@ struct bt_frontend {
     bool draining;                         /**< no new requests */
     /** When a client last asked for readiness; 0: never. */
     uint64_t ready_asked_ms;
-    bt_pool_t *pool;         /**< threads for long work; bt_frontend_step() */
+    bt_pool_t *pool;         /**< threads for long work; the loop calls
+                                bt_pool_next() for each finished job */
     bt_work_orders_t orders; /**< queues of the pool */
     uint64_t inline_us;      /**< time limit of tokenizing on the event loop */
     bt_budget_t requests;    /**< memory of requests in progress */
@@ -140,11 +141,6 @@ void bt_frontend_limit_memory(bt_frontend_t *front, uint64_t http_bytes,
  *  bt_turn_finish() of `turn`. Starts another client's turn of the processor.
  */
 void bt_frontend_turn(bt_frontend_t *front);
-
-/** Handles one finished job of the pool; call it while the pool's descriptor is
- *  readable. @return false: none is finished */
-bool bt_frontend_step(bt_frontend_t *front);
-int bt_frontend_fd(const bt_frontend_t *front);
 
 /** Handles deadlines, waiting requests, delayed refusals and the trace's file;
  *  call every 50 ms or so. */

@@ -6,36 +6,28 @@
 #include "common/repository/repository.h"
 #include "router/frontend/frontend.h"
 
-static const char *const words[BT_N_NAMES] = {
-    [BT_NAME_OWN] = "tensorrt_llm",
-    [BT_NAME_PREPROCESSING] = "preprocessing",
-    [BT_NAME_POSTPROCESSING] = "postprocessing",
-    [BT_NAME_ENSEMBLE] = "ensemble",
-    [BT_NAME_BLS] = "tensorrt_llm_bls",
+/* Indexes of the names in bt_repo_names. */
+static const int of_repository[BT_N_NAMES] = {
+    [BT_NAME_OWN] = BT_REPO_LLM,
+    [BT_NAME_PREPROCESSING] = 0,
+    [BT_NAME_POSTPROCESSING] = 2,
+    [BT_NAME_ENSEMBLE] = 3,
+    [BT_NAME_BLS] = 4,
 };
-
-static bool is_in_repository(const bt_config_t *config, const char *name)
-{
-    const bt_repository_t *repository = config->repository;
-    bool is_there = false;
-
-    for (int i = 0; (repository != NULL) && (i < BT_REPO_N_MODELS); i++) {
-        is_there = is_there || (repository->has[i] &&
-                                (strcmp(bt_repo_names[i], name) == 0));
-    }
-    return (repository == NULL) || is_there;
-}
 
 bt_status_t bt_names_init(bt_names_t *names, const bt_config_t *config,
                           bt_router_metrics_t *metrics)
 {
+    const bt_repository_t *repository = config->repository;
     bt_status_t status = BT_OK;
 
     *names = (bt_names_t){0};
     for (int i = BT_NAME_OWN + 1; (i < BT_N_NAMES) && (status == BT_OK); i++) {
-        status = bt_router_metrics_name(metrics, words[i],
-                                        is_in_repository(config, words[i]),
-                                        &names->metrics[i]);
+        const int at = of_repository[i];
+
+        status = bt_router_metrics_name(
+            metrics, bt_repo_names[at],
+            (repository == NULL) || repository->has[at], &names->metrics[i]);
     }
     return status;
 }
@@ -46,7 +38,7 @@ bt_name_t bt_name_of(const bt_frontend_t *front, const char *name)
         return BT_NAME_OWN;
     }
     for (int i = 0; i < BT_N_NAMES; i++) {
-        if (strcmp(name, words[i]) == 0) {
+        if (strcmp(name, bt_repo_names[of_repository[i]]) == 0) {
             return (bt_name_t)i;
         }
     }

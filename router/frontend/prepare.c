@@ -65,8 +65,8 @@ static const char *prompt_name(const bt_api_request_t *request)
 /* ---- prompts ---- */
 
 /* Turns the result of tokenizing into an error for the client. */
-static bt_status_t tell_tokenized(uint32_t most, bt_status_t status,
-                                  const char *param, bt_api_error_t *error)
+static bt_status_t explain_tokenized(uint32_t most, bt_status_t status,
+                                     const char *param, bt_api_error_t *error)
 {
     switch (status) {
     case BT_OK:
@@ -88,7 +88,7 @@ bt_status_t bt_prepare_tokenize(bt_prepare_t *w, uint32_t most,
                                 const char *text, size_t bytes, unsigned flags,
                                 const char *param, bt_token_vec_t *out)
 {
-    return tell_tokenized(
+    return explain_tokenized(
         most, bt_tokenize(w->served->tok, text, bytes, flags, most, out), param,
         w->error);
 }
@@ -149,7 +149,7 @@ static bt_status_t tokenize_prompt(bt_prepare_t *w, const prompt_text_t *prompt,
         (w->context <= w->served->context_tokens)) {
         return refuse_length(w, prompt);
     }
-    return tell_tokenized(w->context, status, prompt->name, w->error);
+    return explain_tokenized(w->context, status, prompt->name, w->error);
 }
 
 #define FOLD_HINT " (--out-of-vocabulary-ids modulo takes others)"

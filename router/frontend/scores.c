@@ -65,7 +65,7 @@ static uint32_t n_characters(const bt_strbuf_t *text)
     return n;
 }
 
-static bt_status_t make_room(bt_score_walk_t *walk, uint32_t n)
+static bt_status_t reserve_offsets(bt_score_walk_t *walk, uint32_t n)
 {
     const uint32_t cap = n + n / 2 + 16;
     uint32_t *offsets;
@@ -93,7 +93,7 @@ static void cross(bt_score_walk_t *walk)
     walk->detok.shows_special = walk->shows_special;
 }
 
-static void place(bt_score_walk_t *walk, const bt_gen_rows_t *rows)
+static void add_offset(bt_score_walk_t *walk, const bt_gen_rows_t *rows)
 {
     const uint32_t id = rows->scores.ids[walk->n];
 
@@ -112,12 +112,13 @@ static void place(bt_score_walk_t *walk, const bt_gen_rows_t *rows)
 
 bt_status_t bt_score_walk_on(bt_score_walk_t *walk, const bt_gen_rows_t *rows)
 {
-    if (walk->wants_offsets && (make_room(walk, rows->scores.n) != BT_OK)) {
+    if (walk->wants_offsets &&
+        (reserve_offsets(walk, rows->scores.n) != BT_OK)) {
         return BT_ERR_NO_MEMORY;
     }
     for (; walk->n < rows->scores.n; walk->n++) {
         if (walk->wants_offsets) {
-            place(walk, rows);
+            add_offset(walk, rows);
         }
         if (walk->n >= rows->n_front) {
             walk->cum_logprob += rows->scores.logprobs[walk->n];

@@ -128,7 +128,7 @@ static void fill_response(response_form_t *form,
         out->shape = form->shapes[i];
         region = (from->request == NULL)
                      ? NULL
-                     : bt_infer_place(from->request, tensor->name);
+                     : bt_infer_output_region(from->request, tensor->name);
         form->raw[i] = (ProtobufCBinaryData){0}; /* one for each, also here */
         if (region != NULL) {
             fill_region(&form->regions[i], region, tensor->bytes, out);

@@ -12,7 +12,7 @@
 static uint32_t read_weight(const char *text, size_t n)
 {
     uint32_t weight;
-    uint32_t place = 100;
+    uint32_t unit = 100;
 
     if ((n == 0) || ((text[0] != '0') && (text[0] != '1')) ||
         ((n > 1) && (text[1] != '.')) || (n > 5)) {
@@ -23,8 +23,8 @@ static uint32_t read_weight(const char *text, size_t n)
         if ((text[i] < '0') || (text[i] > '9')) {
             return BT_ACCEPT_MOST;
         }
-        weight += (uint32_t)(text[i] - '0') * place;
-        place /= 10;
+        weight += (uint32_t)(text[i] - '0') * unit;
+        unit /= 10;
     }
     return (weight < BT_ACCEPT_MOST) ? weight : BT_ACCEPT_MOST;
 }

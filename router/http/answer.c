@@ -291,7 +291,8 @@ void bt_answer_tensors(bt_http_request_t *r, const bt_infer_response_t *whole)
     size_t bytes = 0;
 
     for (size_t i = 0; i < whole->n_outputs; i++) {
-        if (bt_infer_place(whole->request, whole->outputs[i].name) == NULL) {
+        if (bt_infer_output_region(whole->request, whole->outputs[i].name) ==
+            NULL) {
             bytes += whole->outputs[i].bytes;
         }
     }

@@ -22,18 +22,6 @@ static bool is_star(const char *entry, size_t n)
     return (n == 1) && (*entry == '*');
 }
 
-static bool allows_all(const char *origins)
-{
-    const char *at = origins;
-
-    for (size_t n = next_entry(&at); n > 0; at += n, n = next_entry(&at)) {
-        if (is_star(at, n)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool bt_cors_allows(const char *origins, const char *origin)
 {
     const char *at = origins;
@@ -110,7 +98,7 @@ void bt_cors_add_headers(const char *origins, const bt_http1_head_t *head,
         return;
     }
     origin = bt_http1_find(head, "Origin");
-    if (!allows_all(origins)) {
+    if (!bt_cors_allows(origins, "*")) {
         /* An answer cached for one page must not be used for another. */
         bt_strbuf_puts(out, "Vary: Origin\r\n");
     }
@@ -118,7 +106,7 @@ void bt_cors_add_headers(const char *origins, const bt_http1_head_t *head,
         return;
     }
     bt_strbuf_printf(out, "Access-Control-Allow-Origin: %s\r\n",
-                     allows_all(origins) ? "*" : origin);
+                     bt_cors_allows(origins, "*") ? "*" : origin);
     bt_strbuf_puts(
         out, "Access-Control-Expose-Headers: X-Request-Id, Retry-After, "
              "Inference-Header-Content-Length, X-Baton-Ignored-Fields, "

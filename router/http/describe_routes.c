@@ -231,7 +231,7 @@ static void write_batching(bt_json_t *json, const bt_repo_model_t *model)
     bt_json_end_object(json);
 }
 
-static void write_groups(bt_json_t *json, const bt_repo_model_t *model)
+static void write_instances(bt_json_t *json, const bt_repo_model_t *model)
 {
     bt_json_array(json, "instance_group");
     for (uint32_t i = 0; i < model->n_instances; i++) {
@@ -263,7 +263,7 @@ static void write_config(bt_json_t *json, const bt_repo_model_t *model,
     if (model->has_dynamic_batching) {
         write_batching(json, model);
     }
-    write_groups(json, model);
+    write_instances(json, model);
     write_parameters(json, model);
     if (model->n_steps > 0) {
         write_steps(json, model);

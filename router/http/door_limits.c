@@ -28,7 +28,7 @@ void bt_door_means_read(bt_door_means_t *means)
 }
 
 /* Connections of clients, both ports. */
-static uint32_t places(const bt_door_means_t *means)
+static uint32_t n_connections(const bt_door_means_t *means)
 {
     const uint64_t quarter = means->descriptors / 4;
     const uint64_t taken =
@@ -43,7 +43,7 @@ static bt_status_t set_connections(const bt_config_t *config,
                                    const bt_door_means_t *means,
                                    bt_door_limits_t *limits, char *why)
 {
-    const uint32_t n = places(means);
+    const uint32_t n = n_connections(means);
     uint32_t metrics = n / 8;
     uint32_t grpc = n / 8;
     uint32_t clients;

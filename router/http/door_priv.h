@@ -88,6 +88,9 @@ void bt_http_request_end_stream(bt_http_request_t *r, const bt_strbuf_t *last);
 void bt_door_keep_alive(bt_door_t *door, uint64_t now_us);
 /** Begins a request of the dialect from the exchange's body. */
 void bt_http_request_generate(bt_http_request_t *r, bool stream);
+/** Begins a request of tensors from the exchange's body: JSON, or raw after
+ *  it. */
+void bt_http_request_infer(bt_http_request_t *r);
 
 /** Handlers of bt_http_handlers_t; @a door is a bt_door_t. */
 void bt_door_gone(void *door, bt_exchange_t *ex);
@@ -110,11 +113,6 @@ void bt_unpack_free(bt_unpack_t *unpack);
 BT_MUST_CHECK bt_status_t bt_unpack_short(const bt_exchange_t *ex,
                                           bt_strbuf_t *body,
                                           bt_api_error_t *error_p);
-
-/* ---- door_infer.c ---- */
-
-/** Begins a request of tensors from the exchange's body. */
-void bt_http_request_infer(bt_http_request_t *r);
 
 /* ---- routes.c ---- */
 

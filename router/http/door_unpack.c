@@ -2,7 +2,7 @@
 /* Bodies that are packed (Content-Encoding), unpacked on the pool.
  *
  *     body ── packed? ──▶ begin(body)
- *               └─ yes: room held for the most it could be ─▶ unpacked (pool)
+ *               └─ yes: memory held for the largest size ─▶ unpacked (pool)
  *                                            ─▶ what it is not is given back
  *                                            ─▶ begin(body)
  */

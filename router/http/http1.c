@@ -506,8 +506,8 @@ bt_status_t bt_http1_chunked_feed(bt_http1_chunked_t *decoder, const char *data,
     *body_p = data + at;
     *body_bytes_p = 0;
     if ((d->state == DATA) && (at < bytes)) {
-        const size_t room = bytes - at;
-        const size_t n = (d->left < room) ? (size_t)d->left : room;
+        const size_t rest = bytes - at;
+        const size_t n = (d->left < rest) ? (size_t)d->left : rest;
 
         *body_bytes_p = n;
         d->left -= n;

@@ -174,7 +174,7 @@ static void refuse_body(bt_conn_t *conn)
     refuse(conn, 413, why);
 }
 
-static void refuse_for_room(bt_conn_t *conn)
+static void refuse_for_memory(bt_conn_t *conn)
 {
     bt_net_count_refused(conn->http->net);
     refuse(conn, 503,
@@ -192,7 +192,7 @@ static void begin_body(bt_conn_t *conn)
         return;
     }
     if (!bt_net_has_room(conn->http->net, 0, ex->head.length)) {
-        refuse_for_room(conn);
+        refuse_for_memory(conn);
         return;
     }
     set_state(conn, BT_CONN_BODY);
@@ -403,7 +403,7 @@ static size_t feed_body(bt_conn_t *conn, const char *data, size_t n)
         return n;
     }
     if (!bt_net_has_room(conn->http->net, ex->body.len, 0)) {
-        refuse_for_room(conn);
+        refuse_for_memory(conn);
         return n;
     }
     if (done) {

@@ -8,7 +8,9 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "router/http/answer.h"
 #include "router/http/door_priv.h"
+#include "router/triton/infer_json.h"
 
 /* Triton's clients compare this text exactly. */
 #define EVENT_STREAM "text/event-stream; charset=utf-8"
@@ -206,7 +208,8 @@ static void add_answer_headers(bt_http_request_t *r)
 
 /* ---- events of a stream, by dialect ---- */
 
-/* Writers of events; each appends to the door's scratch buffer, or nothing. */
+/* Writers of events; each appends to the door's scratch buffer, or nothing.
+ * begin and end may be NULL. */
 typedef struct events {
     void (*begin)(bt_http_request_t *r, const bt_api_answer_t *answer);
     void (*piece)(bt_http_request_t *r, const bt_api_answer_t *answer,
@@ -216,20 +219,6 @@ typedef struct events {
                 const bt_api_usage_t *usage);
     void (*error)(bt_http_request_t *r, const bt_api_error_t *error);
 } events_t;
-
-static void no_begin(bt_http_request_t *r, const bt_api_answer_t *answer)
-{
-    (void)r;
-    (void)answer;
-}
-
-static void no_end(bt_http_request_t *r, const bt_api_answer_t *answer,
-                   const bt_api_usage_t *usage)
-{
-    (void)r;
-    (void)answer;
-    (void)usage;
-}
 
 static void chunks_piece(bt_http_request_t *r, const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice, bool first,
@@ -289,19 +278,20 @@ static void responses_error(bt_http_request_t *r, const bt_api_error_t *error)
     bt_api_write_error_event(error, &r->sequence, &r->door->out);
 }
 
-#define CHUNKS                                           \
-    {                                                    \
-        no_begin, chunks_piece, chunks_end, chunks_error \
+#define CHUNKS                                                          \
+    {                                                                   \
+        .piece = chunks_piece, .end = chunks_end, .error = chunks_error \
     }
 
 static const events_t events[] = {
-    [BT_API_GENERATE] = {no_begin, generate_piece, no_end, chunks_error},
+    [BT_API_GENERATE] = {.piece = generate_piece, .error = chunks_error},
     [BT_API_COMPLETIONS] = CHUNKS,
     [BT_API_CHAT] = CHUNKS,
     [BT_API_TOKENIZE] = CHUNKS,
     [BT_API_DETOKENIZE] = CHUNKS,
-    [BT_API_RESPONSES] = {responses_begin, responses_piece, no_end,
-                          responses_error},
+    [BT_API_RESPONSES] = {.begin = responses_begin,
+                          .piece = responses_piece,
+                          .error = responses_error},
 };
 
 /* @return the empty scratch buffer */
@@ -442,7 +432,9 @@ static void on_begin(bt_row_t *row)
         note_written(r, bt_now_us());
     }
     (void)clear(r);
-    events[r->base.dialect].begin(r, &row->answer);
+    if (events[r->base.dialect].begin != NULL) {
+        events[r->base.dialect].begin(r, &row->answer);
+    }
     send_event(r);
 }
 
@@ -464,7 +456,9 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
     bt_strbuf_t *out = clear(r);
 
     if (n == 0) {
-        events[r->base.dialect].end(r, answer, usage);
+        if (events[r->base.dialect].end != NULL) {
+            events[r->base.dialect].end(r, answer, usage);
+        }
         bt_exchange_stream_end(leave(r, 200), (out->len > 0) ? out->data : "",
                                out->len);
         return;
@@ -510,6 +504,79 @@ void bt_http_request_generate(bt_http_request_t *r, bool stream)
 {
     r->base.stream = stream;
     bt_http_request_take_body(r, begin_generate);
+}
+
+/* ---- tensors ---- */
+
+static void on_tensors(bt_request_t *request, const bt_infer_response_t *whole)
+{
+    bt_answer_tensors(bt_http_of(request), whole);
+}
+
+static const bt_infer_ops_t infer_ops = {
+    .piece = NULL, /* there is no stream here */
+    .finish = on_tensors,
+};
+
+/* Returns the length of the JSON part: from a header of its own, or in the
+ * content type, as with SageMaker and Vertex AI; NULL: absent. */
+static const char *find_length(const bt_exchange_t *ex)
+{
+    static const char key[] = "json-header-size=";
+    const char *text = bt_exchange_header(ex, BT_INFER_LENGTH_HEADER);
+
+    if (text == NULL) {
+        const char *type = bt_exchange_header(ex, "Content-Type");
+
+        text = (type != NULL) ? strstr(type, key) : NULL;
+        text = (text != NULL) ? text + strlen(key) : NULL;
+    }
+    return text;
+}
+
+/* @return false if it is no number of bytes. */
+static bool read_length(const char *text, bt_infer_http_t *http)
+{
+    uint64_t bytes = 0;
+
+    *http = (bt_infer_http_t){.has_json_bytes = text != NULL};
+    if (text == NULL) {
+        return true;
+    }
+    for (; (*text >= '0') && (*text <= '9'); text++) {
+        if (__builtin_mul_overflow(bytes, 10, &bytes) ||
+            __builtin_add_overflow(bytes, (uint64_t)(*text - '0'), &bytes)) {
+            return false;
+        }
+    }
+    http->json_bytes = bytes;
+    return *text == '\0';
+}
+
+static void begin_infer(bt_http_request_t *r, bt_strbuf_t *body)
+{
+    char client[BT_HTTP_CLIENT_BYTES] = "";
+    bt_infer_http_t http;
+    const bt_infer_source_t source = {
+        .ops = &infer_ops,
+        .peer = client,
+        .parse = bt_infer_parse_json,
+        .parse_ctx = &http,
+        .parse_ctx_bytes = sizeof(http),
+    };
+    if (!read_length(find_length(r->ex), &http)) {
+        bt_strbuf_fini(body);
+        bt_http_request_error(r, 400, NULL,
+                              BT_INFER_LENGTH_HEADER " is no number of bytes");
+        return;
+    }
+    bt_exchange_client(r->ex, client);
+    bt_infer_begin(&r->base, &source, body);
+}
+
+void bt_http_request_infer(bt_http_request_t *r)
+{
+    bt_http_request_take_body(r, begin_infer);
 }
 
 void bt_door_gone(void *door, bt_exchange_t *ex)

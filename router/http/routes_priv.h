@@ -24,18 +24,9 @@ void bt_http_request_refuse(bt_http_request_t *r, int status, const char *what);
 /** Answers with the door's scratch buffer as JSON. The request is over. */
 void bt_http_request_respond_json(bt_http_request_t *r);
 
-/* ---- root_route.c ---- */
+/* ---- root_route.c: / and the page's files ---- */
 
-bt_route_t bt_route_welcome;
-
-/* ---- page_routes.c: the page's files ---- */
-
-/** Answers with a file, compressed if the client accepts that, or with 304 if
- *  the client has it. The request is over.
- *  @param [in] vary  names of headers on which the answer depends */
-void bt_http_request_respond_page(bt_http_request_t *r,
-                                  const bt_page_file_t *file, const char *vary);
-bt_route_t bt_route_page;
+bt_route_t bt_route_welcome, bt_route_page;
 
 /* ---- describe_routes.c: what describes models and server ---- */
 

@@ -46,7 +46,7 @@ void bt_request_unref(bt_request_t *r)
     if (r->ops->destroy != NULL) {
         r->ops->destroy(r);
     }
-    bt_request_hold_places(r, &r->n_places, 0);
+    bt_request_hold_slots(r, &r->n_slots, 0);
     bt_strbuf_fini(&r->body);
     bt_account_unref(r->account);
     bt_tenant_unref(r->tenant);
@@ -246,14 +246,14 @@ bt_status_t bt_request_step_status(const bt_request_job_t *job,
     return status;
 }
 
-void bt_request_hold_places(bt_request_t *r, uint32_t *n_places_p, uint32_t n)
+void bt_request_hold_slots(bt_request_t *r, uint32_t *n_slots_p, uint32_t n)
 {
-    if (n != *n_places_p) {
+    if (n != *n_slots_p) {
         bt_tenant_begin(r->tenant, n);
-        bt_tenant_leave(r->tenant, *n_places_p);
+        bt_tenant_leave(r->tenant, *n_slots_p);
         r->front->n_arriving += n;
-        r->front->n_arriving -= *n_places_p;
-        *n_places_p = n;
+        r->front->n_arriving -= *n_slots_p;
+        *n_slots_p = n;
     }
 }
 
@@ -273,7 +273,7 @@ static void refuse_unparsed(bt_request_t *r)
     bt_strbuf_fini(&r->body); /* the answer may be delayed */
     bt_account_unref(r->account);
     r->account = NULL;
-    bt_request_hold_places(r, &r->n_places, 0);
+    bt_request_hold_slots(r, &r->n_slots, 0);
     bt_request_refuse(r);
 }
 
@@ -354,7 +354,7 @@ void bt_request_begin(bt_request_t *r, bt_strbuf_t *body)
     r->queue = bt_work_queue(r->work_bytes);
     r->status = admit(r);
     if (r->status == BT_OK) {
-        bt_request_hold_places(r, &r->n_places, 1);
+        bt_request_hold_slots(r, &r->n_slots, 1);
         bt_request_step(r, r->ops->parse, r->ops->parsed);
     } else {
         refuse_unparsed(r);

@@ -216,7 +216,7 @@ struct bt_request {
     bool is_inline; /**< short: runs on the event loop */
     bt_pool_queue_t queue;
     size_t work_bytes; /**< bytes to process, for the pool's order */
-    uint32_t n_places; /**< queue slots held until it is parsed */
+    uint32_t n_slots;  /**< queue slots held until it is parsed */
     uint64_t step_us, parse_us;
     bt_status_t (*run)(bt_request_t *request);
     void (*then)(bt_request_t *request);
@@ -290,9 +290,9 @@ BT_MUST_CHECK bt_status_t bt_request_open_account(bt_request_t *request,
 void bt_request_step(bt_request_t *request,
                      bt_status_t (*run)(bt_request_t *request),
                      void (*then)(bt_request_t *request));
-/** Changes the number of queue slots that *n_places_p holds. */
-void bt_request_hold_places(bt_request_t *request, uint32_t *n_places_p,
-                            uint32_t n);
+/** Changes the number of queue slots that *n_slots_p holds. */
+void bt_request_hold_slots(bt_request_t *request, uint32_t *n_slots_p,
+                           uint32_t n);
 /** Finds the model of this name, else the default one, and sets `served`.
  *  @param [in] version  NULL or "": any
  *  @retval BT_ERR_NOT_FOUND, BT_ERR_BUSY  request->error is filled */

@@ -183,7 +183,7 @@ static void input_done(bt_input_t *in)
     bt_request_t *r = in->job.request;
     bt_row_t *row = in->row;
 
-    bt_request_hold_places(r, &in->n_places, 0);
+    bt_request_hold_slots(r, &in->n_slots, 0);
     if (row == NULL) {
         bt_input_free(in);
         return;
@@ -283,7 +283,7 @@ static void row_tokenize(bt_input_t *in)
         return;
     }
     bt_request_move(r, BT_REQUEST_TOKENIZE);
-    bt_request_hold_places(r, &in->n_places, (uint32_t)n_choices);
+    bt_request_hold_slots(r, &in->n_slots, (uint32_t)n_choices);
     set_exclude_input(in);
     if (in->is_inline && tokenize_briefly(in)) {
         in->job.work.job.ran = true;
@@ -373,7 +373,7 @@ void bt_text_parsed(bt_request_t *r)
     bt_input_t *in = r->rows[0].input;
 
     r->rows[0].is_open = true;
-    bt_request_hold_places(r, &r->n_places, 0);
+    bt_request_hold_slots(r, &r->n_slots, 0);
     memcpy(r->facts.ignored, in->api.ignored, sizeof(r->facts.ignored));
     if ((r->model == NULL) &&
         !bt_arena_strdup(&r->arena, in->api.model, &r->model)) {

@@ -47,7 +47,7 @@ struct bt_input {
     bool is_inline;
     bt_pool_queue_t queue;
     size_t text_bytes; /* bytes to tokenize */
-    uint32_t n_places; /* queue slots held */
+    uint32_t n_slots;  /* queue slots held */
     uint32_t priority; /* scheduler's level (priority.h) */
     uint64_t start_us, step_us;
     uint64_t tokenize_us; /* including the wait for the pool */

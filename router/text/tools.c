@@ -383,13 +383,13 @@ static bool take_object(bt_tools_t *tools, bool is_cut, bt_strbuf_t *content)
     bt_tools_slice_t arguments = {"", 0};
     bt_tools_slice_t name = {0};
     bt_tools_match_t match;
-    bt_strbuf_t room;
+    bt_strbuf_t decoded;
     bool more;
 
-    bt_strbuf_init(&room, SIZE_MAX / 4);
+    bt_strbuf_init(&decoded, SIZE_MAX / 4);
     match = bt_tools_of_object(tools->held.data + tools->begin,
                                tools->at - tools->begin, is_cut, &name,
-                               &arguments, &room);
+                               &arguments, &decoded);
     if (match == BT_TOOLS_MAYBE) {
         more = end_unnamed(tools, content);
     } else if (match == BT_TOOLS_NO) {
@@ -401,10 +401,10 @@ static bool take_object(bt_tools_t *tools, bool is_cut, bt_strbuf_t *content)
                    ? has_call(tools, behind_call(tools))
                    : give_up(tools, content);
     }
-    if (bt_strbuf_status(&room) == BT_ERR_NO_MEMORY) {
+    if (bt_strbuf_status(&decoded) == BT_ERR_NO_MEMORY) {
         content->status = BT_ERR_NO_MEMORY;
     }
-    bt_strbuf_fini(&room);
+    bt_strbuf_fini(&decoded);
     return more;
 }
 

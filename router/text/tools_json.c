@@ -11,6 +11,16 @@ static bool is_space(char c)
     return (c == ' ') || (c == '\t') || (c == '\n') || (c == '\r');
 }
 
+static size_t spaces(const char *text, size_t n)
+{
+    size_t at = 0;
+
+    while ((at < n) && is_space(text[at])) {
+        at++;
+    }
+    return at;
+}
+
 /* ---- how it begins ---- */
 
 typedef struct cursor {
@@ -21,10 +31,10 @@ typedef struct cursor {
 
 static void skip_spaces(cursor_t *c)
 {
-    while ((c->n > 0) && is_space(*c->at)) {
-        c->at++;
-        c->n--;
-    }
+    const size_t n = spaces(c->at, c->n);
+
+    c->at += n;
+    c->n -= n;
 }
 
 static bool expect(cursor_t *c, const char *word)
@@ -139,16 +149,6 @@ bt_tools_match_t bt_tools_bare_head(const char *text, size_t n,
 }
 
 /* ---- a whole one ---- */
-
-static size_t spaces(const char *text, size_t n)
-{
-    size_t at = 0;
-
-    while ((at < n) && is_space(text[at])) {
-        at++;
-    }
-    return at;
-}
 
 /* A value, possibly truncated. */
 typedef struct value {
@@ -361,7 +361,8 @@ bt_tools_match_t bt_tools_bare_nothing(const char *text, size_t n,
 /* Takes the received part of truncated arguments: an object as written, or in
  * a string. Empty for null. */
 static bool take_cut_arguments(const value_t *value,
-                               bt_tools_slice_t *arguments_p, bt_strbuf_t *room)
+                               bt_tools_slice_t *arguments_p,
+                               bt_strbuf_t *decoded)
 {
     if (value->text.at[0] == '{') {
         *arguments_p = value->text;
@@ -371,24 +372,25 @@ static bool take_cut_arguments(const value_t *value,
     if (value->text.at[0] == 'n') {
         return true;
     }
-    if ((value->text.at[0] != '"') || !unescape(value, room) ||
-        (bt_strbuf_status(room) != BT_OK)) {
+    if ((value->text.at[0] != '"') || !unescape(value, decoded) ||
+        (bt_strbuf_status(decoded) != BT_OK)) {
         return false;
     }
-    if ((room->len > 0) && (room->data[0] == '{')) {
-        *arguments_p = (bt_tools_slice_t){room->data, room->len};
+    if ((decoded->len > 0) && (decoded->data[0] == '{')) {
+        *arguments_p = (bt_tools_slice_t){decoded->data, decoded->len};
         return true;
     }
-    return (room->len == 0) || (strncmp("null", room->data, room->len) == 0);
+    return (decoded->len == 0) ||
+           (strncmp("null", decoded->data, decoded->len) == 0);
 }
 
 /* Takes an object, or a string with an object. */
 static bool take_arguments(const value_t *value, bt_tools_slice_t *arguments_p,
-                           bt_strbuf_t *room)
+                           bt_strbuf_t *decoded)
 {
-    bt_strbuf_reset(room);
+    bt_strbuf_reset(decoded);
     if (!value->is_whole) {
-        return take_cut_arguments(value, arguments_p, room);
+        return take_cut_arguments(value, arguments_p, decoded);
     }
     if (value->text.at[0] == '{') {
         *arguments_p = value->text;
@@ -398,25 +400,25 @@ static bool take_arguments(const value_t *value, bt_tools_slice_t *arguments_p,
         *arguments_p = (bt_tools_slice_t){"{}", 2};
         return true;
     }
-    if ((value->text.at[0] != '"') || !unescape(value, room) ||
-        (bt_strbuf_status(room) != BT_OK)) {
+    if ((value->text.at[0] != '"') || !unescape(value, decoded) ||
+        (bt_strbuf_status(decoded) != BT_OK)) {
         return false;
     }
-    if (is_nothing((bt_tools_slice_t){room->data, room->len})) {
+    if (is_nothing((bt_tools_slice_t){decoded->data, decoded->len})) {
         *arguments_p = (bt_tools_slice_t){"{}", 2};
         return true;
     }
-    if (!is_object(room->data, room->len)) {
+    if (!is_object(decoded->data, decoded->len)) {
         return false;
     }
-    *arguments_p = (bt_tools_slice_t){room->data, room->len};
+    *arguments_p = (bt_tools_slice_t){decoded->data, decoded->len};
     return true;
 }
 
 bt_tools_match_t bt_tools_of_object(const char *text, size_t n, bool is_cut,
                                     bt_tools_slice_t *name_p,
                                     bt_tools_slice_t *arguments_p,
-                                    bt_strbuf_t *room)
+                                    bt_strbuf_t *decoded)
 {
     bt_tools_slice_t name = {0};
     bt_tools_slice_t arguments = {0};
@@ -443,7 +445,7 @@ bt_tools_match_t bt_tools_of_object(const char *text, size_t n, bool is_cut,
             name = (bt_tools_slice_t){value.text.at + 1, value.text.n - 2};
         } else if (!has_arguments && (is_word(key, "\"arguments\"") ||
                                       is_word(key, "\"parameters\""))) {
-            if (!take_arguments(&value, &arguments, room)) {
+            if (!take_arguments(&value, &arguments, decoded)) {
                 return BT_TOOLS_NO;
             }
             has_arguments = true;

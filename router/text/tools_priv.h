@@ -75,7 +75,7 @@ bt_tools_match_t bt_tools_bare_nothing(const char *text, size_t n,
                                        bt_tools_slice_t *name_p, size_t *end_p);
 /** Reads the name and the arguments of an object, in any order, also of a
  *  "function" within the object. Arguments that are a string of JSON are
- *  decoded into @a room.
+ *  decoded into @a decoded.
  *  @param [in] text   JSON that has been scanned
  *  @param [in] is_cut  the text is incomplete: the arguments are the received
  *                      part
@@ -83,7 +83,7 @@ bt_tools_match_t bt_tools_bare_nothing(const char *text, size_t n,
 bt_tools_match_t bt_tools_of_object(const char *text, size_t n, bool is_cut,
                                     bt_tools_slice_t *name_p,
                                     bt_tools_slice_t *arguments_p,
-                                    bt_strbuf_t *room);
+                                    bt_strbuf_t *decoded);
 
 /* ---- tools_python.c ---- */
 

@@ -12,13 +12,13 @@
 #define MAX_WORD_BYTES 64
 
 /* Remaining text. */
-typedef struct place {
+typedef struct rest {
     const char *text;
     size_t n;
-} place_t;
+} rest_t;
 
 typedef struct reader {
-    place_t *at;
+    rest_t *at;
     bt_strbuf_t *content; /* records a failed allocation */
     bt_json_t json;
     unsigned depth;
@@ -27,7 +27,7 @@ typedef struct reader {
 
 static bool value(reader_t *r, const char *key);
 
-static void skip_spaces(place_t *at)
+static void skip_spaces(rest_t *at)
 {
     while ((at->n > 0) && bt_tools_is_space(*at->text)) {
         at->text++;
@@ -71,18 +71,8 @@ static size_t word(reader_t *r, char out[MAX_WORD_BYTES + 1])
 /* Only single-character escapes are valid literals here. */
 static bool unescape(char c, bt_strbuf_t *out)
 {
-    static const char from[] = "n"
-                               "t"
-                               "r"
-                               "\\"
-                               "'"
-                               "\"";
-    static const char to[] = "\n"
-                             "\t"
-                             "\r"
-                             "\\"
-                             "'"
-                             "\"";
+    static const char from[] = "ntr\\'\"";
+    static const char to[] = "\n\t\r\\'\"";
     const char *at = (c != '\0') ? strchr(from, c) : NULL;
 
     if (at == NULL) {
@@ -94,7 +84,7 @@ static bool unescape(char c, bt_strbuf_t *out)
 
 static bool text_in(reader_t *r, bt_strbuf_t *out)
 {
-    place_t *at = r->at;
+    rest_t *at = r->at;
     const char quote = *at->text;
 
     at->text++;
@@ -312,7 +302,7 @@ static bool arguments(reader_t *r)
 }
 
 /* @retval BT_TOOLS_MAYBE  the text ends before its arguments begin */
-static bt_tools_match_t call(bt_tools_t *tools, place_t *at, bool is_cut,
+static bt_tools_match_t call(bt_tools_t *tools, rest_t *at, bool is_cut,
                              bt_strbuf_t *content)
 {
     reader_t r = {.at = at, .content = content, .is_cut = is_cut};
@@ -353,7 +343,7 @@ bt_tools_match_t bt_tools_of_python(bt_tools_t *tools, const char *text,
                                     size_t n, bool is_cut, bt_strbuf_t *content)
 {
     const uint32_t n_before = tools->n_calls;
-    place_t at = {.text = text, .n = n};
+    rest_t at = {.text = text, .n = n};
     reader_t r = {.at = &at, .content = content};
     bt_tools_match_t match = BT_TOOLS_YES;
 

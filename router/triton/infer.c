@@ -27,54 +27,50 @@ void bt_infer_request_fini(bt_infer_request_t *request)
     memset(request, 0, sizeof(*request));
 }
 
+/* Returns the index of the parameter of this name, or n. */
+static size_t index_of(const bt_infer_params_t *params, const char *name,
+                       size_t bytes)
+{
+    size_t i = 0;
+
+    while ((i < params->n) &&
+           ((strlen(params->list[i].name) != bytes) ||
+            (memcmp(params->list[i].name, name, bytes) != 0))) {
+        i++;
+    }
+    return i;
+}
+
 const bt_infer_param_t *bt_infer_param(const bt_infer_params_t *params,
                                        const char *name)
 {
-    for (size_t i = 0; i < params->n; i++) {
-        if (strcmp(params->list[i].name, name) == 0) {
-            return &params->list[i];
-        }
-    }
-    return NULL;
-}
+    const size_t i = index_of(params, name, strlen(name));
 
-static bt_infer_param_t *known(bt_infer_params_t *params, const char *name,
-                               size_t bytes)
-{
-    for (size_t i = 0; i < params->n; i++) {
-        if ((strlen(params->list[i].name) == bytes) &&
-            (memcmp(params->list[i].name, name, bytes) == 0)) {
-            return &params->list[i];
-        }
-    }
-    return NULL;
+    return (i < params->n) ? &params->list[i] : NULL;
 }
 
 bt_status_t bt_infer_param_add(bt_infer_params_t *params, const char *name,
                                size_t bytes, bt_infer_param_t **param_p)
 {
-    bt_infer_param_t *param = known(params, name, bytes);
+    const size_t i = index_of(params, name, bytes);
+    bt_infer_param_t *list = params->list;
 
-    if (bytes >= sizeof(param->name)) {
+    if ((bytes >= sizeof(list->name)) || (i == BT_INFER_MAX_PARAMS)) {
         return BT_ERR_TOO_LARGE;
     }
-    if (param == NULL) {
-        if (params->n == BT_INFER_MAX_PARAMS) {
-            return BT_ERR_TOO_LARGE;
-        }
-        param = bt_realloc_array(params->list, params->n + 1,
-                                 sizeof(*params->list));
-        if (param == NULL) {
+    if (i == params->n) {
+        list = bt_realloc_array(list, i + 1, sizeof(*list));
+        if (list == NULL) {
             return BT_ERR_NO_MEMORY;
         }
-        params->list = param;
-        param = &params->list[params->n++];
+        params->list = list;
+        params->n++;
     } else {
-        bt_free(param->text);
+        bt_free(list[i].text);
     }
-    memset(param, 0, sizeof(*param));
-    memcpy(param->name, name, bytes);
-    *param_p = param;
+    memset(&list[i], 0, sizeof(list[i]));
+    memcpy(list[i].name, name, bytes);
+    *param_p = &list[i];
     return BT_OK;
 }
 
@@ -100,8 +96,8 @@ const bt_infer_wanted_t *bt_infer_wanted(const bt_infer_request_t *request,
     return NULL;
 }
 
-const bt_infer_region_t *bt_infer_place(const bt_infer_request_t *request,
-                                        const char *name)
+const bt_infer_region_t *
+bt_infer_output_region(const bt_infer_request_t *request, const char *name)
 {
     const bt_infer_wanted_t *wanted = bt_infer_wanted(request, name);
 
@@ -114,7 +110,7 @@ bool bt_infer_is_raw(const bt_infer_request_t *request, const char *name)
 {
     const bt_infer_wanted_t *wanted = bt_infer_wanted(request, name);
 
-    if (bt_infer_place(request, name) != NULL) {
+    if (bt_infer_output_region(request, name) != NULL) {
         return false;
     }
     return (wanted != NULL) ? wanted->binary : request->binary;

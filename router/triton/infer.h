@@ -103,8 +103,8 @@ const bt_infer_wanted_t *bt_infer_wanted(const bt_infer_request_t *request,
 /** Returns the shared-memory range of an output, or NULL when the output is
  *  not in shared memory. A response has this range and the tensor's byte size
  *  in place of data. */
-const bt_infer_region_t *bt_infer_place(const bt_infer_request_t *request,
-                                        const char *name);
+const bt_infer_region_t *
+bt_infer_output_region(const bt_infer_request_t *request, const char *name);
 
 /** True when an output is returned as raw bytes: neither as JSON nor in shared
  *  memory. */

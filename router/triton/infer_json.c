@@ -182,7 +182,7 @@ static bool read_params(parse_t *parse, const bt_json_node_t *params)
     return true;
 }
 
-/* Reads a tensor's place in shared memory from its parameters. */
+/* Reads a tensor's region of shared memory from its parameters. */
 static bool read_region(parse_t *parse, const bt_json_node_t *params,
                         bt_infer_region_t *region)
 {
@@ -770,27 +770,27 @@ static void put_data(bt_json_t *json, const bt_tensor_t *tensor)
     bt_json_end_array(json);
 }
 
-static void put_place(bt_json_t *json, const bt_infer_region_t *place,
-                      const bt_tensor_t *tensor)
+static void put_region(bt_json_t *json, const bt_infer_region_t *region,
+                       const bt_tensor_t *tensor)
 {
     bt_json_object(json, "parameters");
-    bt_json_str(json, "shared_memory_region", place->name);
-    if (place->offset > 0) {
-        bt_json_u64(json, "shared_memory_offset", place->offset);
+    bt_json_str(json, "shared_memory_region", region->name);
+    if (region->offset > 0) {
+        bt_json_u64(json, "shared_memory_offset", region->offset);
     }
     bt_json_u64(json, "shared_memory_byte_size", tensor->bytes);
     bt_json_end_object(json);
 }
 
 static void put_output(bt_json_t *json, const bt_tensor_t *tensor, bool raw,
-                       const bt_infer_region_t *place)
+                       const bt_infer_region_t *region)
 {
     bt_json_object(json, NULL);
     bt_json_str(json, "name", tensor->name);
     bt_json_str(json, "datatype", bt_dtype_name(tensor->dtype));
     put_shape(json, tensor);
-    if (place != NULL) {
-        put_place(json, place, tensor);
+    if (region != NULL) {
+        put_region(json, region, tensor);
     } else if (raw) {
         bt_json_object(json, "parameters");
         bt_json_u64(json, "binary_data_size", tensor->bytes);
@@ -818,7 +818,7 @@ bool bt_infer_put_json(const bt_infer_response_t *response, bt_json_t *json)
 
         any_raw = any_raw || raw;
         put_output(json, tensor, raw,
-                   bt_infer_place(response->request, tensor->name));
+                   bt_infer_output_region(response->request, tensor->name));
     }
     bt_json_end_array(json);
     bt_json_end_object(json);

@@ -22,7 +22,7 @@ size_t bt_describe_extensions(const bt_frontend_t *front,
                               const char *list[BT_DESCRIBE_MAX_EXTENSIONS])
 {
     _Static_assert(BT_ARRAY_LEN(extensions) <= BT_DESCRIBE_MAX_EXTENSIONS,
-                   "there is room");
+                   "the list fits");
     memcpy(list, extensions, sizeof(extensions));
     return BT_ARRAY_LEN(extensions) - ((front->regions == NULL) ? 1 : 0);
 }
@@ -193,7 +193,7 @@ static const char *backend_of(const char *name)
                : "tensorrtllm";
 }
 
-static bt_status_t add_groups(bt_repo_model_t *model)
+static bt_status_t add_instances(bt_repo_model_t *model)
 {
     model->instances = bt_calloc(1, sizeof(*model->instances));
     if (model->instances == NULL) {
@@ -249,7 +249,7 @@ static bt_status_t describe_own(const bt_config_t *config, const char *name,
         (add_parameters(config, model) != BT_OK)) {
         return BT_ERR_NO_MEMORY;
     }
-    return add_groups(model);
+    return add_instances(model);
 }
 
 /* ---- a model from its file ---- */

@@ -166,7 +166,7 @@ typedef struct flat {
     uint32_t n_ends;
 } flat_t;
 
-_Static_assert(BT_API_MAX_STOPS <= BT_MAX_BAD_WORDS, "flat_t has room");
+_Static_assert(BT_API_MAX_STOPS <= BT_MAX_BAD_WORDS, "flat_t fits");
 
 static bt_status_t flatten(process_t *p, const char *name, words_t words,
                            flat_t *flat)

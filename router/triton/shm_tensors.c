@@ -245,8 +245,8 @@ static void drop_data(bt_tensor_t *tensor)
 }
 
 /* @return index in uses->wanted; n_wanted: none */
-static size_t place_of(const bt_shm_tensors_t *uses,
-                       const bt_infer_request_t *request, const char *name)
+static size_t wanted_of(const bt_shm_tensors_t *uses,
+                        const bt_infer_request_t *request, const char *name)
 {
     const bt_infer_wanted_t *wanted = bt_infer_wanted(request, name);
     const size_t i = (wanted != NULL) ? (size_t)(wanted - request->wanted)
@@ -289,7 +289,7 @@ bt_status_t bt_shm_tensors_write(const bt_shm_tensors_t *uses,
     bt_status_t status = BT_OK;
 
     for (size_t i = 0; (i < n) && (status == BT_OK); i++) {
-        const size_t at = place_of(uses, request, outputs[i].name);
+        const size_t at = wanted_of(uses, request, outputs[i].name);
 
         if (at == request->n_wanted) {
             continue;

@@ -94,25 +94,14 @@ static bt_status_t check_row(bt_lower_t *l)
     return bt_lower_join_biases(l);
 }
 
-static const bt_api_names_t *names_of(bt_model_role_t role)
-{
-    static const bt_api_names_t text = {"text_input", "max_tokens", "bad_words",
-                                        "embedding_bias_words"};
-    static const bt_api_names_t ids = {"input_ids", "request_output_len",
-                                       "bad_words_list", "embedding_bias"};
-    static const bt_api_names_t before = {"QUERY", "REQUEST_OUTPUT_LEN",
-                                          "BAD_WORDS_DICT",
-                                          "EMBEDDING_BIAS_WORDS"};
-
-    switch (role) {
-    case BT_ROLE_IDS:
-        return &ids;
-    case BT_ROLE_PREPROCESS:
-        return &before;
-    default:
-        return &text;
-    }
-}
+static const bt_api_names_t names[] = {
+    [BT_ROLE_TEXT] = {"text_input", "max_tokens", "bad_words",
+                      "embedding_bias_words"},
+    [BT_ROLE_IDS] = {"input_ids", "request_output_len", "bad_words_list",
+                     "embedding_bias"},
+    [BT_ROLE_PREPROCESS] = {"QUERY", "REQUEST_OUTPUT_LEN", "BAD_WORDS_DICT",
+                            "EMBEDDING_BIAS_WORDS"},
+};
 
 static bt_status_t fill_row(bt_lower_t *l, size_t row, size_t n_rows)
 {
@@ -123,7 +112,7 @@ static bt_status_t fill_row(bt_lower_t *l, size_t row, size_t n_rows)
     l->bias_words = l->bias_weights = (bt_slice_t){0};
     bt_api_request_init(BT_API_GENERATE, l->row);
     l->out->n_rows = row + 1; /* must be freed from here on */
-    l->row->names = names_of(l->spec->role);
+    l->row->names = &names[l->spec->role];
     /* Models of ids stop at the client's end_id, not at the vocabulary's. */
     l->row->ignore_eos = l->spec->role == BT_ROLE_IDS;
     l->row->prompts = bt_calloc(1, sizeof(*l->row->prompts));
@@ -147,34 +136,24 @@ static bt_status_t fill_row(bt_lower_t *l, size_t row, size_t n_rows)
 
 /* ---- the whole ---- */
 
-/* Checks that all inputs are known and none comes twice. */
-static bt_status_t check_inputs(bt_lower_t *l)
-{
-    const bt_infer_request_t *request = l->request;
-
-    for (size_t i = 0; i < request->n_inputs; i++) {
-        const char *name = request->inputs[i].tensor.name;
-
-        if (bt_model_input(l->spec, name) == NULL) {
-            return bt_api_error_invalid(
-                l->error, NULL,
-                "unexpected inference input '%s' for model '%s'", name,
-                request->model);
-        }
-        if (bt_infer_input(request, name) != &request->inputs[i]) {
-            return bt_lower_refuse(l, name, "is there twice");
-        }
-    }
-    return BT_OK;
-}
-
 bt_status_t bt_infer_check_inputs(const bt_model_spec_t *spec,
                                   const bt_infer_request_t *request,
                                   bt_api_error_t *error_p)
 {
-    bt_lower_t l = {.request = request, .spec = spec, .error = error_p};
+    for (size_t i = 0; i < request->n_inputs; i++) {
+        const char *name = request->inputs[i].tensor.name;
 
-    return check_inputs(&l);
+        if (bt_model_input(spec, name) == NULL) {
+            return bt_api_error_invalid(
+                error_p, NULL, "unexpected inference input '%s' for model '%s'",
+                name, request->model);
+        }
+        if (bt_infer_input(request, name) != &request->inputs[i]) {
+            return bt_api_error_invalid(error_p, NULL,
+                                        "input '%s' is there twice", name);
+        }
+    }
+    return BT_OK;
 }
 
 static bt_status_t check_missing(bt_lower_t *l)
@@ -327,7 +306,7 @@ bt_status_t bt_tensors_to_requests(const bt_model_spec_t *spec,
     bt_tensor_requests_t out = {.pad_id = -1, .end_id = -1};
     bt_lower_t l = {
         .request = request, .spec = spec, .out = &out, .error = error_p};
-    bt_status_t status = check_inputs(&l);
+    bt_status_t status = bt_infer_check_inputs(spec, request, error_p);
 
     if (status == BT_OK) {
         status = find_stop(&l);

@@ -588,10 +588,10 @@ static inline double metric(world_t *w, const char *series)
 static inline void drain_pool(world_t *w)
 {
     while (bt_pool_n_jobs(w->front.pool) > 0) {
-        struct pollfd p = {.fd = bt_frontend_fd(&w->front), .events = POLLIN};
+        struct pollfd p = {.fd = bt_pool_fd(w->front.pool), .events = POLLIN};
 
         /* One wake-up may stand for several that are done. */
-        if (!bt_frontend_step(&w->front)) {
+        if (!bt_pool_next(w->front.pool)) {
             assert_int_equal(poll(&p, 1, 60000), 1);
         }
     }

@@ -120,7 +120,7 @@ static void turn(world_t *w)
 
     (void)poll(fds, 2, 10);
     (void)event_base_loop(w->base, EVLOOP_NONBLOCK);
-    (void)bt_frontend_step(&w->front);
+    (void)bt_pool_next(w->front.pool);
     bt_worker_links_tick(&w->links, bt_now_ms());
     bt_control_tick(w->worker, bt_now_ms());
     while (bt_control_next(w->worker, bt_now_ms(), &event)) {

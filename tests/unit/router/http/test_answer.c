@@ -22,8 +22,8 @@ static void step(world_t *w)
 {
     const uint64_t end_ms = bt_now_ms() + PATIENCE_MS;
 
-    while (!bt_frontend_step(&w->front)) {
-        struct pollfd fd = {.fd = bt_frontend_fd(&w->front), .events = POLLIN};
+    while (!bt_pool_next(w->front.pool)) {
+        struct pollfd fd = {.fd = bt_pool_fd(w->front.pool), .events = POLLIN};
 
         assert_true(bt_now_ms() < end_ms);
         assert_int_not_equal(poll(&fd, 1, PATIENCE_MS), 0);

@@ -15,8 +15,8 @@ static void step(world_t *w)
 {
     const uint64_t end_ms = bt_now_ms() + PATIENCE_MS;
 
-    while (!bt_frontend_step(&w->front)) {
-        struct pollfd fd = {.fd = bt_frontend_fd(&w->front), .events = POLLIN};
+    while (!bt_pool_next(w->front.pool)) {
+        struct pollfd fd = {.fd = bt_pool_fd(w->front.pool), .events = POLLIN};
 
         assert_true(bt_now_ms() < end_ms);
         assert_int_not_equal(poll(&fd, 1, PATIENCE_MS), 0);
@@ -221,11 +221,11 @@ static void scrapes_without_memory_get_503(void **state)
     ask(w, &ex);
     ask(w, &next);
     while (bt_pool_n_jobs(w->front.pool) > 0) {
-        struct pollfd fd = {.fd = bt_frontend_fd(&w->front), .events = POLLIN};
+        struct pollfd fd = {.fd = bt_pool_fd(w->front.pool), .events = POLLIN};
 
         assert_int_equal(poll(&fd, 1, PATIENCE_MS), 1);
         bt_alloc_fail_at((ex.n_ends == 0) ? 1 : 0);
-        (void)bt_frontend_step(&w->front);
+        (void)bt_pool_next(w->front.pool);
         bt_alloc_fail_at(0);
     }
     assert_int_equal(ex.status, 200);

@@ -240,9 +240,9 @@ static void only_outputs_with_region_are_written_to_it(void **state)
     assert_int_equal(outputs[1].bytes, 8);
     assert_non_null(outputs[0].data);
     assert_non_null(outputs[2].data);
-    assert_non_null(bt_infer_place(&w->request, "out"));
-    assert_null(bt_infer_place(&w->request, "plain"));
-    assert_null(bt_infer_place(&w->request, "unnamed"));
+    assert_non_null(bt_infer_output_region(&w->request, "out"));
+    assert_null(bt_infer_output_region(&w->request, "plain"));
+    assert_null(bt_infer_output_region(&w->request, "unnamed"));
     for (size_t i = 0; i < 3; i++) {
         bt_tensor_fini(&outputs[i]);
     }

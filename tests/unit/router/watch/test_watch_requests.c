@@ -206,10 +206,10 @@ static void step_until_answered(const bt_exchange_t *ex)
     const uint64_t end_ms = bt_now_ms() + PATIENCE_MS;
 
     while (ex->n_ends == 0) {
-        struct pollfd fd = {.fd = bt_frontend_fd(&world.front),
+        struct pollfd fd = {.fd = bt_pool_fd(world.front.pool),
                             .events = POLLIN};
 
-        if (!bt_frontend_step(&world.front)) {
+        if (!bt_pool_next(world.front.pool)) {
             assert_true(bt_now_ms() < end_ms);
             assert_int_not_equal(poll(&fd, 1, PATIENCE_MS), 0);
         }
