@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/status.h"
 
 #define FILE_NAME "config.pbtxt"
 

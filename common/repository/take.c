@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/status.h"
 #include "common/repository/take_priv.h"
 
 #define FIELD_BYTES    256
@@ -44,42 +43,37 @@ static bt_status_t take_dim(const reading_t *r, const bt_pbtxt_field_t *field,
     return bt_take_number(r, field, path, -1, INT32_MAX, &dims[(*n)++]);
 }
 
-static bt_status_t take_reshape(const reading_t *r,
-                                const bt_pbtxt_field_t *message,
-                                bt_repo_tensor_t *tensor)
+static bt_status_t take_reshape_field(const reading_t *r,
+                                      const bt_pbtxt_field_t *field, void *to)
 {
-    bt_status_t status = bt_take_is_message(r, message);
+    bt_repo_tensor_t *tensor = to;
 
-    tensor->has_reshape = true;
-    if (status != BT_OK) {
-        return status;
+    if (strcmp(field->name, "shape") != 0) {
+        return bt_take_refuse(r, field, "reshape.%s: there is only shape",
+                              field->name);
     }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        if (strcmp(field->name, "shape") != 0) {
-            return bt_take_refuse(r, field, "reshape.%s: there is only shape",
-                                  field->name);
-        }
-        status = take_dim(r, field, "reshape.shape", tensor->reshape,
-                          &tensor->n_reshape);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    return BT_OK;
+    return take_dim(r, field, "reshape.shape", tensor->reshape,
+                    &tensor->n_reshape);
 }
 
-static bt_status_t take_tensor_field(const reading_t *r, const char *list,
-                                     const bt_pbtxt_field_t *field,
-                                     bt_repo_tensor_t *tensor)
+typedef struct named_tensor {
+    const char *list; /* "input" or "output" */
+    bt_repo_tensor_t *tensor;
+} named_tensor_t;
+
+static bt_status_t take_tensor_field(const reading_t *r,
+                                     const bt_pbtxt_field_t *field, void *to)
 {
+    const named_tensor_t *named = to;
+    bt_repo_tensor_t *tensor = named->tensor;
     const bt_repo_field_t *row;
     char path[FIELD_BYTES];
 
     if (strcmp(field->name, "reshape") == 0) {
-        return take_reshape(r, field, tensor);
+        tensor->has_reshape = true;
+        return bt_take_fields(r, field, take_reshape_field, tensor);
     }
-    snprintf(path, sizeof(path), "%s.%.100s", list, field->name);
+    snprintf(path, sizeof(path), "%s.%.100s", named->list, field->name);
     row = bt_take_find_row(r, field, path);
     if ((row == NULL) || (bt_take_is_value(r, field, path) != BT_OK)) {
         return BT_ERR_INVALID_PARAM;
@@ -107,25 +101,17 @@ static bt_status_t take_tensor(const reading_t *r, const char *list,
                                const bt_pbtxt_field_t *message,
                                bt_repo_tensor_t *tensor)
 {
-    bt_status_t status = bt_take_is_message(r, message);
+    named_tensor_t named = {.list = list, .tensor = tensor};
+    bt_status_t status;
 
     /* A placeholder left open is a type of logits, or of features that no
      * client sends here. */
     *tensor = (bt_repo_tensor_t){.name = "", .type = "TYPE_FP32"};
-    if (status != BT_OK) {
-        return status;
-    }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        status = take_tensor_field(r, list, field, tensor);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    if (tensor->name[0] == '\0') {
+    status = bt_take_fields(r, message, take_tensor_field, &named);
+    if ((status == BT_OK) && (tensor->name[0] == '\0')) {
         return bt_take_refuse(r, message, "%s has no name", list);
     }
-    return BT_OK;
+    return status;
 }
 
 static bt_status_t take_parameter(const reading_t *r,
@@ -204,8 +190,8 @@ static bt_status_t take_word(const reading_t *r, const bt_pbtxt_field_t *field)
     } else if (strcmp(field->name, "max_batch_size") == 0) {
         status = bt_take_number(r, field, field->name, 0, MAX_BATCH_SIZE, &n);
         if (n > BT_REPO_MAX_BATCH_SIZE) {
-            bt_take_note(r, field->name,
-                         "the most that one request may have is less");
+            bt_repository_note(r->repository, r->index, field->name,
+                               "the most that one request may have is less");
             n = BT_REPO_MAX_BATCH_SIZE;
         }
         model->max_batch_size = (uint32_t)n;
@@ -235,7 +221,7 @@ static bt_status_t take_field(const reading_t *r, const bt_pbtxt_field_t *field)
         return bt_take_instances(r, field);
     }
     if (strcmp(name, "dynamic_batching") == 0) {
-        return bt_take_batching(r, field);
+        return bt_take_batching(r, name, field);
     }
     if (strcmp(name, "model_transaction_policy") == 0) {
         return bt_take_transactions(r, field);
@@ -300,7 +286,7 @@ bt_status_t bt_repository_take(bt_repository_t *repository, uint32_t index,
         .model = model,
         .name = bt_repo_names[index],
         .path = path,
-        .notes = repository->notes[index],
+        .index = index,
         .why = why,
     };
     char line[512];

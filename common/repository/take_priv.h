@@ -16,7 +16,7 @@ typedef struct reading {
     bt_repo_model_t *model;
     const char *name; /**< name of the folder */
     const char *path; /**< path of the file */
-    char *notes;
+    uint32_t index;   /**< index in bt_repo_names */
     char *why;
 } reading_t;
 
@@ -24,10 +24,6 @@ typedef struct reading {
 bt_status_t bt_take_refuse(const reading_t *r, const bt_pbtxt_field_t *field,
                            const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/** Notes that a field is accepted without effect; once for each field and
- *  reason. */
-void bt_take_note(const reading_t *r, const char *path, const char *why);
-
 uint32_t bt_take_count(const bt_pbtxt_t *tree, uint32_t first,
                        const char *name);
 /**
@@ -36,6 +32,14 @@ uint32_t bt_take_count(const bt_pbtxt_t *tree, uint32_t first,
  */
 BT_MUST_CHECK bt_status_t bt_take_is_message(const reading_t *r,
                                              const bt_pbtxt_field_t *field);
+/** Reads a field of a message. @param [out] to  the object that is filled */
+typedef bt_status_t bt_take_field_fn(const reading_t *r,
+                                     const bt_pbtxt_field_t *field, void *to);
+/** Reads each field of a message, until one is invalid.
+ *  @retval BT_ERR_INVALID_PARAM  also a single value; reported */
+BT_MUST_CHECK bt_status_t bt_take_fields(const reading_t *r,
+                                         const bt_pbtxt_field_t *message,
+                                         bt_take_field_fn *take, void *to);
 /**
  * Checks that a field is a single value.
  * @retval BT_ERR_INVALID_PARAM  A message; reported.
@@ -84,7 +88,9 @@ BT_MUST_CHECK bt_status_t bt_take_steps(const reading_t *r,
                                         const bt_pbtxt_field_t *message);
 BT_MUST_CHECK bt_status_t bt_take_instances(const reading_t *r,
                                             const bt_pbtxt_field_t *message);
+/** @param [in] prefix  "dynamic_batching" */
 BT_MUST_CHECK bt_status_t bt_take_batching(const reading_t *r,
+                                           const char *prefix,
                                            const bt_pbtxt_field_t *message);
 BT_MUST_CHECK bt_status_t bt_take_transactions(const reading_t *r,
                                                const bt_pbtxt_field_t *message);

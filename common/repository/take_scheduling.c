@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/status.h"
 #include "common/repository/take_priv.h"
 
 #define FIELD_BYTES 256
@@ -32,16 +31,47 @@ static bt_status_t take_map(const reading_t *r, const bt_pbtxt_field_t *message,
     return BT_OK;
 }
 
-static bt_status_t take_step(const reading_t *r,
-                             const bt_pbtxt_field_t *message,
-                             bt_repo_step_t *step)
+static bt_status_t take_step_field(const reading_t *r,
+                                   const bt_pbtxt_field_t *field, void *to)
 {
+    bt_repo_step_t *step = to;
+
+    if (strcmp(field->name, "model_name") == 0) {
+        step->model = field->text;
+        return BT_OK;
+    }
+    if (strcmp(field->name, "model_version") == 0) {
+        return bt_take_number(r, field, "model_version", -1, INT32_MAX,
+                              &step->version);
+    }
+    if (strcmp(field->name, "input_map") == 0) {
+        return take_map(r, field, &step->inputs[step->n_inputs++]);
+    }
+    if (strcmp(field->name, "output_map") == 0) {
+        return take_map(r, field, &step->outputs[step->n_outputs++]);
+    }
+    return bt_take_refuse(r, field,
+                          "ensemble_scheduling.step.%s: model %s has no such "
+                          "field here",
+                          field->name, r->name);
+}
+
+static bt_status_t take_step(const reading_t *r,
+                             const bt_pbtxt_field_t *message, void *to)
+{
+    bt_repo_model_t *model = to;
+    bt_repo_step_t *step = &model->steps[model->n_steps++];
     bt_status_t status = bt_take_is_message(r, message);
 
-    *step = (bt_repo_step_t){.model = "", .version = -1};
+    if (strcmp(message->name, "step") != 0) {
+        return bt_take_refuse(r, message,
+                              "ensemble_scheduling.%s: there is only step",
+                              message->name);
+    }
     if (status != BT_OK) {
         return status;
     }
+    *step = (bt_repo_step_t){.model = "", .version = -1};
     step->inputs = bt_calloc(
         (size_t)bt_take_count(r->tree, message->first, "input_map") + 1,
         sizeof(*step->inputs));
@@ -51,26 +81,9 @@ static bt_status_t take_step(const reading_t *r,
     if ((step->inputs == NULL) || (step->outputs == NULL)) {
         return BT_ERR_NO_MEMORY;
     }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        if (strcmp(field->name, "model_name") == 0) {
-            step->model = field->text;
-        } else if (strcmp(field->name, "model_version") == 0) {
-            status = bt_take_number(r, field, "model_version", -1, INT32_MAX,
-                                    &step->version);
-        } else if (strcmp(field->name, "input_map") == 0) {
-            status = take_map(r, field, &step->inputs[step->n_inputs++]);
-        } else if (strcmp(field->name, "output_map") == 0) {
-            status = take_map(r, field, &step->outputs[step->n_outputs++]);
-        } else {
-            status = bt_take_refuse(r, field,
-                                    "ensemble_scheduling.step.%s: model %s "
-                                    "has no such field here",
-                                    field->name, r->name);
-        }
-        if (status != BT_OK) {
-            return status;
-        }
+    status = bt_take_fields(r, message, take_step_field, step);
+    if (status != BT_OK) {
+        return status;
     }
     for (int i = 0; i < BT_REPO_N_MODELS; i++) {
         if (strcmp(step->model, bt_repo_names[i]) == 0) {
@@ -87,41 +100,29 @@ static bt_status_t take_step(const reading_t *r,
 bt_status_t bt_take_steps(const reading_t *r, const bt_pbtxt_field_t *message)
 {
     bt_repo_model_t *model = r->model;
-    bt_status_t status = bt_take_is_message(r, message);
+    const bt_status_t status = bt_take_is_message(r, message);
 
-    if ((status != BT_OK) || (model->steps != NULL)) {
-        return (status != BT_OK)
-                   ? status
-                   : bt_take_refuse(r, message,
-                                    "ensemble_scheduling is there twice");
+    if (status != BT_OK) {
+        return status;
+    }
+    if (model->steps != NULL) {
+        return bt_take_refuse(r, message, "ensemble_scheduling is there twice");
     }
     model->steps =
-        bt_calloc((size_t)bt_take_count(r->tree, message->first, "step") + 1,
+        bt_calloc((size_t)bt_take_count(r->tree, message->first, "step") + 2,
                   sizeof(*model->steps));
     if (model->steps == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        if (strcmp(field->name, "step") != 0) {
-            return bt_take_refuse(r, field,
-                                  "ensemble_scheduling.%s: there is only step",
-                                  field->name);
-        }
-        status = take_step(r, field, &model->steps[model->n_steps++]);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    return BT_OK;
+    return bt_take_fields(r, message, take_step, model);
 }
 
 /* ---- the other messages ---- */
 
 static bt_status_t take_instances_field(const reading_t *r,
-                                        const bt_pbtxt_field_t *field,
-                                        bt_repo_instances_t *instances)
+                                        const bt_pbtxt_field_t *field, void *to)
 {
+    bt_repo_instances_t *instances = to;
     char path[FIELD_BYTES];
     const bt_repo_field_t *row;
     int64_t n = 0;
@@ -139,7 +140,7 @@ static bt_status_t take_instances_field(const reading_t *r,
     if (strcmp(field->name, "kind") == 0) {
         instances->kind = field->text;
         if (strcmp(field->text, "KIND_CPU") != 0) {
-            bt_take_note(r, field->text, row->note);
+            bt_repository_note(r->repository, r->index, field->text, row->note);
         }
         return BT_OK;
     }
@@ -162,20 +163,9 @@ bt_status_t bt_take_instances(const reading_t *r,
 {
     bt_repo_instances_t *instances =
         &r->model->instances[r->model->n_instances++];
-    bt_status_t status = bt_take_is_message(r, message);
 
     *instances = (bt_repo_instances_t){.kind = "KIND_CPU", .count = 1};
-    if (status != BT_OK) {
-        return status;
-    }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        status = take_instances_field(r, field, instances);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    return BT_OK;
+    return bt_take_fields(r, message, take_instances_field, instances);
 }
 
 /* @return NULL: not one of the model's */
@@ -256,8 +246,8 @@ static bt_status_t check_priorities(const reading_t *r,
     return BT_OK;
 }
 
-static bt_status_t take_batching(const reading_t *r, const char *prefix,
-                                 const bt_pbtxt_field_t *message)
+bt_status_t bt_take_batching(const reading_t *r, const char *prefix,
+                             const bt_pbtxt_field_t *message)
 {
     bt_status_t status = bt_take_is_message(r, message);
 
@@ -272,8 +262,8 @@ static bt_status_t take_batching(const reading_t *r, const char *prefix,
                 return bt_take_refuse(r, field, "%s.%s: there is none", prefix,
                                       field->name);
             }
-            status = take_batching(r, "dynamic_batching.default_queue_policy",
-                                   field);
+            status = bt_take_batching(
+                r, "dynamic_batching.default_queue_policy", field);
         } else {
             status = take_batching_field(r, prefix, field);
         }
@@ -284,98 +274,84 @@ static bt_status_t take_batching(const reading_t *r, const char *prefix,
     return (strchr(prefix, '.') == NULL) ? check_priorities(r, message) : BT_OK;
 }
 
-bt_status_t bt_take_batching(const reading_t *r,
-                             const bt_pbtxt_field_t *message)
+static bt_status_t take_transaction_field(const reading_t *r,
+                                          const bt_pbtxt_field_t *field,
+                                          void *to)
 {
-    return take_batching(r, "dynamic_batching", message);
+    static const char path[] = "model_transaction_policy.decoupled";
+
+    if ((strcmp(field->name, "decoupled") != 0) ||
+        (bt_take_is_value(r, field, path) != BT_OK)) {
+        return bt_take_refuse(r, field,
+                              "model_transaction_policy.%s: there is only "
+                              "decoupled",
+                              field->name);
+    }
+    return bt_take_is_open(r, field, path) ? BT_OK
+                                           : bt_take_bool(r, field, path, to);
 }
 
 bt_status_t bt_take_transactions(const reading_t *r,
                                  const bt_pbtxt_field_t *message)
 {
-    static const char path[] = "model_transaction_policy.decoupled";
-    bt_status_t status = bt_take_is_message(r, message);
-
-    if (status != BT_OK) {
-        return status;
-    }
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        if ((strcmp(field->name, "decoupled") != 0) ||
-            (bt_take_is_value(r, field, path) != BT_OK)) {
-            return bt_take_refuse(r, field,
-                                  "model_transaction_policy.%s: there is only "
-                                  "decoupled",
-                                  field->name);
-        }
-        if (bt_take_is_open(r, field, path)) {
-            continue;
-        }
-        status = bt_take_bool(r, field, path, &r->model->decoupled);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
-    return BT_OK;
+    return bt_take_fields(r, message, take_transaction_field,
+                          &r->model->decoupled);
 }
 
 /* ---- versions ---- */
 
-/* There is one version, 1. */
-static bt_status_t take_specific(const reading_t *r,
-                                 const bt_pbtxt_field_t *message)
+#define VERSIONS "version_policy.specific.versions"
+
+static bt_status_t take_version(const reading_t *r,
+                                const bt_pbtxt_field_t *field, void *has_one)
 {
-    static const char path[] = "version_policy.specific.versions";
+    int64_t version = 0;
+    bt_status_t status;
+
+    if (strcmp(field->name, "versions") != 0) {
+        return bt_take_refuse(r, field,
+                              "version_policy.specific.%s: there is only "
+                              "versions",
+                              field->name);
+    }
+    status = bt_take_number(r, field, VERSIONS, 1, INT32_MAX, &version);
+    if ((status == BT_OK) && (version == 1)) {
+        *(bool *)has_one = true;
+    } else if (status == BT_OK) {
+        bt_repository_note(r->repository, r->index, VERSIONS,
+                           "there is one version, 1");
+    }
+    return status;
+}
+
+static bt_status_t take_policy(const reading_t *r,
+                               const bt_pbtxt_field_t *field, void *to)
+{
+    bt_status_t status = bt_take_is_message(r, field);
     bool has_one = false;
 
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        int64_t version = 0;
-        bt_status_t status;
-
-        if (strcmp(field->name, "versions") != 0) {
-            return bt_take_refuse(r, field,
-                                  "version_policy.specific.%s: there is only "
-                                  "versions",
-                                  field->name);
-        }
-        status = bt_take_number(r, field, path, 1, INT32_MAX, &version);
-        if (status != BT_OK) {
-            return status;
-        }
-        has_one |= version == 1;
-        if (version != 1) {
-            bt_take_note(r, path, "there is one version, 1");
-        }
+    (void)to;
+    if ((status != BT_OK) || (strcmp(field->name, "latest") == 0) ||
+        (strcmp(field->name, "all") == 0)) {
+        return status;
     }
-    return has_one ? BT_OK
-                   : bt_take_refuse(r, message,
-                                    "%s: there is one version, 1: name it, or "
-                                    "leave version_policy out",
-                                    path);
+    if (strcmp(field->name, "specific") != 0) {
+        return bt_take_refuse(r, field,
+                              "version_policy.%s: it is none of latest, all "
+                              "and specific",
+                              field->name);
+    }
+    status = bt_take_fields(r, field, take_version, &has_one);
+    if ((status == BT_OK) && !has_one) {
+        return bt_take_refuse(r, field,
+                              VERSIONS ": there is one version, 1: name it, or "
+                                       "leave version_policy out");
+    }
+    return status;
 }
 
 bt_status_t bt_take_versions(const reading_t *r,
                              const bt_pbtxt_field_t *message)
 {
-    bt_status_t status = bt_take_is_message(r, message);
-
-    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
-    {
-        const bool is_latest = strcmp(field->name, "latest") == 0;
-
-        status = (status == BT_OK) ? bt_take_is_message(r, field) : status;
-        if (status != BT_OK) {
-            break;
-        }
-        if (strcmp(field->name, "specific") == 0) {
-            status = take_specific(r, field);
-        } else if (!is_latest && (strcmp(field->name, "all") != 0)) {
-            status = bt_take_refuse(r, field,
-                                    "version_policy.%s: it is none of latest, "
-                                    "all and specific",
-                                    field->name);
-        }
-    }
-    return status;
+    return bt_take_fields(r, message, take_policy, NULL);
 }

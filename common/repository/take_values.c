@@ -8,7 +8,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/status.h"
 #include "common/repository/take_priv.h"
 
 #define FIELD_BYTES 256
@@ -28,9 +27,11 @@ bt_take_refuse(const reading_t *r, const bt_pbtxt_field_t *field,
     return BT_ERR_INVALID_PARAM;
 }
 
-/* Once for each field and reason; truncated at the buffer's size. */
-static void add_note(char *notes, const char *path, const char *why)
+/* The notes are truncated at the buffer's size. */
+void bt_repository_note(bt_repository_t *repository, uint32_t index,
+                        const char *path, const char *why)
 {
+    char *notes = repository->notes[index];
     const size_t n = strlen(notes);
     char text[FIELD_BYTES + 128];
 
@@ -39,17 +40,6 @@ static void add_note(char *notes, const char *path, const char *why)
         snprintf(notes + n, BT_REPO_NOTES_BYTES - n, "%s%s",
                  (n > 0) ? ", " : "", text);
     }
-}
-
-void bt_take_note(const reading_t *r, const char *path, const char *why)
-{
-    add_note(r->notes, path, why);
-}
-
-void bt_repository_note(bt_repository_t *repository, uint32_t index,
-                        const char *field, const char *why)
-{
-    add_note(repository->notes[index], field, why);
 }
 
 /* ---- fields ---- */
@@ -70,6 +60,24 @@ bt_status_t bt_take_is_message(const reading_t *r,
 {
     if (field->kind != BT_PBTXT_MESSAGE) {
         return bt_take_refuse(r, field, "%s should be { fields }", field->name);
+    }
+    return BT_OK;
+}
+
+bt_status_t bt_take_fields(const reading_t *r, const bt_pbtxt_field_t *message,
+                           bt_take_field_fn *take, void *to)
+{
+    bt_status_t status = bt_take_is_message(r, message);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    BT_PBTXT_FOR_EACH(field, r->tree, message->first)
+    {
+        status = take(r, field, to);
+        if (status != BT_OK) {
+            return status;
+        }
     }
     return BT_OK;
 }
@@ -286,7 +294,7 @@ bt_status_t bt_take_check_row(const reading_t *r, const bt_repo_field_t *row,
 {
     switch (row->fate) {
     case BT_REPO_NOTED:
-        bt_take_note(r, path, row->note);
+        bt_repository_note(r->repository, r->index, path, row->note);
         return BT_OK;
     case BT_REPO_REFUSED:
         return bt_take_refuse(r, field, "%s is not served: %s", path,
@@ -294,7 +302,7 @@ bt_status_t bt_take_check_row(const reading_t *r, const bt_repo_field_t *row,
     case BT_REPO_ONLY:
         /* The first value is the behaviour anyway; others are noted. */
         if (is_one_of(row->values, field->text) && !is_first(row, field)) {
-            bt_take_note(r, path, row->note);
+            bt_repository_note(r->repository, r->index, path, row->note);
         }
         if (!is_one_of(row->values, field->text)) {
             return bt_take_refuse(
@@ -335,7 +343,7 @@ bool bt_take_is_open(const reading_t *r, const bt_pbtxt_field_t *field,
                      const char *path)
 {
     if (field->unfilled) {
-        bt_take_note(r, path, "not filled in");
+        bt_repository_note(r->repository, r->index, path, "not filled in");
         return true;
     }
     return false;
