@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/files.h"
-#include "common/base/status.h"
+#include "common/base/text.h"
 #include "common/sched/sched_admit.h"
 
 #define BLANK         " \t"
@@ -27,9 +28,15 @@ typedef struct parse {
     char *why;
 } parse_t;
 
-static bt_status_t complain(parse_t *p, uint32_t line, const char *what)
+__attribute__((format(printf, 2, 3))) static bt_status_t
+complain(const parse_t *p, const char *fmt, ...)
 {
-    snprintf(p->why, BT_KEYS_WHY_BYTES, "line %u: %s", line, what);
+    const int n = snprintf(p->why, BT_KEYS_WHY_BYTES, "line %u: ", p->line);
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(p->why + n, BT_KEYS_WHY_BYTES - (size_t)n, fmt, args);
+    va_end(args);
     return BT_ERR_BAD_FILE;
 }
 
@@ -54,18 +61,6 @@ static char *next_word(char **at_p)
     return word;
 }
 
-/* Makes untrusted text printable for a message. */
-static void show(const char *text, char out[48])
-{
-    size_t n = 0;
-
-    while ((text[n] != '\0') && (n < 40)) {
-        out[n] = ((text[n] > ' ') && (text[n] <= '~')) ? text[n] : '?';
-        n++;
-    }
-    snprintf(out + n, 48 - n, "%s", (text[n] != '\0') ? "..." : "");
-}
-
 bool bt_tenant_name_is_valid(const char *name, size_t bytes)
 {
     static const char also[] = "._-";
@@ -88,18 +83,15 @@ bool bt_tenant_name_is_valid(const char *name, size_t bytes)
 static bt_status_t take_name(parse_t *p, const char *word,
                              char name[BT_TENANT_NAME_BYTES])
 {
-    char shown[48], what[192];
-
     if (word == NULL) {
-        return complain(p, p->line, "the tenant's name is missing");
+        return complain(p, "the tenant's name is missing");
     }
     if (!bt_tenant_name_is_valid(word, strlen(word))) {
-        show(word, shown);
-        snprintf(what, sizeof(what),
-                 "'%s' is no tenant's name: letters, digits, '.', '_' and '-', "
-                 "at most %d, no dot first",
-                 shown, BT_TENANT_NAME_BYTES - 1);
-        return complain(p, p->line, what);
+        return complain(p,
+                        "'%s' is no tenant's name: letters, digits, '.', '_' "
+                        "and '-', at most %d, no dot first",
+                        bt_printable(word, strlen(word)).text,
+                        BT_TENANT_NAME_BYTES - 1);
     }
     snprintf(name, BT_TENANT_NAME_BYTES, "%s", word);
     return BT_OK;
@@ -160,7 +152,6 @@ static bt_status_t take_field(parse_t *p, char *word, bt_keys_tenant_t *tenant,
                               uint32_t *seen)
 {
     char *equals = strchr(word, '=');
-    char what[192], shown[48];
     uint32_t value = 0;
 
     if (strcmp(word, "admin") == 0) {
@@ -170,7 +161,6 @@ static bt_status_t take_field(parse_t *p, char *word, bt_keys_tenant_t *tenant,
     if (equals != NULL) {
         *equals = '\0';
     }
-    show(word, shown);
     for (size_t i = 0; i < BT_ARRAY_LEN(fields); i++) {
         const field_t *f = &fields[i];
 
@@ -178,25 +168,22 @@ static bt_status_t take_field(parse_t *p, char *word, bt_keys_tenant_t *tenant,
             continue;
         }
         if ((*seen & (1u << i)) != 0) {
-            snprintf(what, sizeof(what), "%s is said twice", f->name);
-            return complain(p, p->line, what);
+            return complain(p, "%s is said twice", f->name);
         }
         *seen |= 1u << i;
         if ((equals == NULL) ||
             !read_number(equals + 1, f->least, f->most, &value)) {
-            snprintf(what, sizeof(what), "%s is a whole number from %u to %u",
-                     f->name, f->least, f->most);
-            return complain(p, p->line, what);
+            return complain(p, "%s is a whole number from %u to %u", f->name,
+                            f->least, f->most);
         }
         memcpy((char *)&tenant->limits + f->at, &value, sizeof(value));
         return BT_OK;
     }
-    snprintf(what, sizeof(what),
-             "a tenant has no '%s'; it has weight, tokens-per-second, "
-             "burst-tokens, requests, kv-percent, priority, ttft-target-ms, "
-             "itl-target-ms and admin",
-             shown);
-    return complain(p, p->line, what);
+    return complain(p,
+                    "a tenant has no '%s'; it has weight, tokens-per-second, "
+                    "burst-tokens, requests, kv-percent, priority, "
+                    "ttft-target-ms, itl-target-ms and admin",
+                    bt_printable(word, strlen(word)).text);
 }
 
 /* Returns the line of an earlier tenant of this name; 0: it is new. */
@@ -235,7 +222,6 @@ static bt_status_t take_tenant(parse_t *p, char *rest)
     bt_status_t status = take_name(p, next_word(&rest), tenant.name);
     void *array = p->file.tenants;
     uint32_t seen = 0;
-    char what[128];
     uint32_t before;
     char *word;
 
@@ -244,9 +230,8 @@ static bt_status_t take_tenant(parse_t *p, char *rest)
     }
     before = line_of_tenant(&p->file, tenant.name);
     if (before != 0) {
-        snprintf(what, sizeof(what), "tenant %s is in line %u already",
-                 tenant.name, before);
-        return complain(p, p->line, what);
+        return complain(p, "tenant %s is in line %u already", tenant.name,
+                        before);
     }
     bt_tenant_limits_init(&tenant.limits);
     while ((word = next_word(&rest)) != NULL) {
@@ -256,7 +241,7 @@ static bt_status_t take_tenant(parse_t *p, char *rest)
         }
     }
     if ((tenant.limits.burst > 0) && (tenant.limits.rate == 0)) {
-        return complain(p, p->line, "burst-tokens goes with tokens-per-second");
+        return complain(p, "burst-tokens goes with tokens-per-second");
     }
     if ((tenant.limits.rate > 0) && (tenant.limits.burst == 0)) {
         const uint64_t burst = (uint64_t)tenant.limits.rate * DEFAULT_RATES;
@@ -266,7 +251,7 @@ static bt_status_t take_tenant(parse_t *p, char *rest)
                                   : BT_SCHED_BUCKET_MOST;
     }
     if (p->file.n_tenants == BT_KEYS_MAX_TENANTS) {
-        return complain(p, p->line, "there are more than 1024 tenants");
+        return complain(p, "there are more than 1024 tenants");
     }
     status = grow(&array, p->file.n_tenants, &p->cap_tenants,
                   BT_KEYS_MAX_TENANTS, sizeof(tenant));
@@ -331,14 +316,14 @@ static bt_status_t take_key(parse_t *p, char *rest)
     }
     if ((word == NULL) || (kind == BT_KEY_N_HASHES) ||
         !read_hash(word + strlen(kinds[kind]), key.hash)) {
-        return complain(p, p->line,
+        return complain(p,
                         "behind the tenant's name stands blake2b: or sha256: "
                         "and 64 hexadecimal digits, as baton key new prints "
                         "them");
     }
     key.kind = (bt_key_hash_kind_t)kind;
     if (p->file.n_keys == BT_KEYS_MAX_KEYS) {
-        return complain(p, p->line, "there are more than 8192 keys");
+        return complain(p, "there are more than 8192 keys");
     }
     status = grow(&names, p->file.n_keys, &cap, BT_KEYS_MAX_KEYS, sizeof(name));
     p->names = names;
@@ -361,7 +346,6 @@ static bt_status_t take_key(parse_t *p, char *rest)
 
 static bt_status_t take_line(parse_t *p, char *line)
 {
-    char what[128], shown[48];
     char *rest = line;
     const char *word = next_word(&rest);
 
@@ -374,10 +358,8 @@ static bt_status_t take_line(parse_t *p, char *line)
     if (strcmp(word, "key") == 0) {
         return take_key(p, rest);
     }
-    show(word, shown);
-    snprintf(what, sizeof(what),
-             "it begins with '%s', and not with tenant, key or #", shown);
-    return complain(p, p->line, what);
+    return complain(p, "it begins with '%s', and not with tenant, key or #",
+                    bt_printable(word, strlen(word)).text);
 }
 
 static int by_hash(const void *a, const void *b)
@@ -405,7 +387,6 @@ static bt_status_t find_tenants(parse_t *p)
     const uint32_t n = p->file.n_tenants;
     named_t *sorted = bt_calloc((size_t)n + 1, sizeof(*sorted));
     bt_status_t status = BT_OK;
-    char what[160];
 
     if (sorted == NULL) {
         return no_memory(p);
@@ -425,9 +406,9 @@ static bt_status_t find_tenants(parse_t *p)
             key->tenant = found->index;
             continue;
         }
-        snprintf(what, sizeof(what),
-                 "no line says `tenant %s`, whose key this is", wanted.name);
-        status = complain(p, key->line, what);
+        p->line = key->line;
+        status = complain(p, "no line says `tenant %s`, whose key this is",
+                          wanted.name);
     }
     bt_free(sorted);
     return status;
@@ -436,7 +417,6 @@ static bt_status_t find_tenants(parse_t *p)
 static bt_status_t finish(parse_t *p)
 {
     bt_status_t status;
-    char what[96];
 
     if (p->file.n_keys == 0) {
         snprintf(p->why, BT_KEYS_WHY_BYTES,
@@ -452,9 +432,8 @@ static bt_status_t finish(parse_t *p)
         const bt_keys_entry_t *key = &p->file.keys[i];
 
         if (memcmp(key[-1].hash, key->hash, sizeof(key->hash)) == 0) {
-            snprintf(what, sizeof(what), "the key is in line %u already",
-                     key[-1].line);
-            return complain(p, key->line, what);
+            p->line = key->line;
+            return complain(p, "the key is in line %u already", key[-1].line);
         }
     }
     return BT_OK;
@@ -472,10 +451,10 @@ static bt_status_t take_lines(parse_t *p, const char *text, size_t bytes)
 
         p->line++;
         if (n > BT_KEYS_MAX_LINE) {
-            return complain(p, p->line, "it has more than 1024 bytes");
+            return complain(p, "it has more than 1024 bytes");
         }
         if (memchr(text + at, '\0', n) != NULL) {
-            return complain(p, p->line, "it has a zero byte");
+            return complain(p, "it has a zero byte");
         }
         memcpy(line, text + at, n);
         at += n + 1;
