@@ -6,7 +6,6 @@
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
 #include "common/base/text.h"
 #include "router/observe/append_log.h"
 #include "router/observe/ids.h"

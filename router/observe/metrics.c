@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cells of the metrics, and the events that update them. */
 #include "router/observe/metrics.h"
-#include "router/observe/slo_attainment.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,11 +14,6 @@
 #define LABEL_BYTES   (16u << 10) /* of one series */
 #define MAX_HTTP      4096        /* kinds of answers; some hundred exist */
 #define SHORT_TURN_NS 100000u
-
-const char *bt_metrics_role_name(uint32_t role)
-{
-    return bt_role_name(role);
-}
 
 /* ---- creation and destruction ---- */
 
@@ -509,7 +503,7 @@ bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
         const bt_metrics_expected_t *e = &told->expected[i];
 
         bt_strbuf_reset(&m->labels);
-        bt_metrics_put_label(&m->labels, "role", bt_metrics_role_name(e->role));
+        bt_metrics_put_label(&m->labels, "role", bt_role_name(e->role));
         bt_metrics_put_label(&m->labels, "model", e->model);
         status =
             fleet_put(m, &fleet->cells[at++], BT_SCOPE_EXPECTED, e->n_workers);

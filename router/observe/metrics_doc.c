@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table as Markdown. */
-#include <stdbool.h>
 #include <string.h>
 
 #include "router/observe/metrics_priv.h"

@@ -481,7 +481,7 @@ static void label_worker(page_t *page, const bt_model_row_t *model,
     }
     bt_strbuf_reset(labels);
     bt_metrics_put_label(labels, "worker", name);
-    bt_metrics_put_label(labels, "role", bt_metrics_role_name(worker->role));
+    bt_metrics_put_label(labels, "role", bt_role_name(worker->role));
     bt_strbuf_append(labels, ",", 1);
     bt_strbuf_puts(labels, model->labels);
     if (bt_strbuf_status(labels) != BT_OK) {

@@ -126,8 +126,6 @@ struct bt_metrics_snapshot {
 /** Drops a reference; NULL is allowed. */
 void bt_metrics_fleet_drop(bt_fleet_cells_t *fleet);
 
-/** Returns "prefill" or "decode". */
-const char *bt_metrics_role_name(uint32_t role);
 /** Returns the start time of this process, as wall-clock time; NAN if unknown.
  *  Determined once, because setting the clock would change the result. */
 double bt_metrics_process_start(void);

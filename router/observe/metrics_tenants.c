@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/status.h"
 #include "router/observe/metrics_priv.h"
 
 #define OTHER "other"

@@ -6,10 +6,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/json.h"
-#include "common/base/status.h"
 #include "common/config/config.h"
 #include "router/observe/append_log.h"
-#include "router/observe/ids.h"
 
 #define LINE_BYTES  (64u << 10) /* a typical one has 5 KiB */
 #define TRACE_BYTES 16u

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "router/watch/write.h"
+#include "router/watch/watch.h"
 
 const char *bt_event_kind_name(bt_event_kind_t kind)
 {
@@ -35,10 +35,10 @@ const char *bt_event_kind_name(bt_event_kind_t kind)
 
 void bt_events_add(bt_events_t *events, const bt_event_t *event)
 {
-    bt_event_t *place = &events->ring[events->n_ever % BT_EVENTS_KEPT];
+    bt_event_t *entry = &events->ring[events->n_ever % BT_EVENTS_KEPT];
 
-    *place = *event;
-    place->n = ++events->n_ever;
+    *entry = *event;
+    entry->n = ++events->n_ever;
 }
 
 uint64_t bt_events_oldest(const bt_events_t *events)
@@ -117,6 +117,55 @@ void bt_events_write(const bt_events_t *events, bt_json_t *json)
     bt_json_array(json, "events");
     for (uint64_t n = bt_events_oldest(events); n <= events->n_ever; n++) {
         bt_events_write_one(events, bt_events_at(events, n), json);
+    }
+    bt_json_end_array(json);
+}
+
+/* ---- KV hand-overs ---- */
+
+void bt_kv_transfer_log_add(bt_kv_transfer_log_t *handovers,
+                            const bt_handover_t *one)
+{
+    handovers->ring[handovers->n_ever++ % BT_HANDOVERS_KEPT] = *one;
+}
+
+static void write_handover(const bt_handover_t *one, bt_json_t *json)
+{
+    static const char *const phases[] = {
+        [BT_HANDOVER_BEGUN] = "begun",
+        [BT_HANDOVER_ENDED] = "ended",
+        [BT_HANDOVER_GIVEN_UP] = "failed",
+    };
+
+    bt_json_object(json, NULL);
+    bt_json_u64(json, "unix_ms", one->unix_ms);
+    bt_json_str(json, "phase", phases[one->phase]);
+    bt_write_id(json, "request", one->request);
+    bt_json_str(json, "model", one->model);
+    bt_json_str(json, "from", one->from);
+    bt_json_str(json, "to", one->to);
+    if (one->phase == BT_HANDOVER_ENDED) {
+        bt_json_u64(json, "bytes", one->bytes);
+        bt_write_ms(json, "length_ms", one->length_us);
+    } else {
+        bt_json_null(json, "bytes");
+        bt_json_null(json, "length_ms");
+    }
+    bt_json_end_object(json);
+}
+
+void bt_kv_transfer_log_write(const bt_kv_transfer_log_t *handovers,
+                              uint64_t n_seen, bt_json_t *json)
+{
+    uint64_t first = (handovers->n_ever > BT_HANDOVERS_KEPT)
+                         ? handovers->n_ever - BT_HANDOVERS_KEPT
+                         : 0;
+
+    first = (n_seen > first) ? n_seen : first;
+    bt_json_u64(json, "left_out", first - n_seen);
+    bt_json_array(json, "list");
+    for (uint64_t i = first; i < handovers->n_ever; i++) {
+        write_handover(&handovers->ring[i % BT_HANDOVERS_KEPT], json);
     }
     bt_json_end_array(json);
 }

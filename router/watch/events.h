@@ -7,7 +7,10 @@
  *
  *     id  5f0c6d0b-17      life 5f0c6d0b, number 17
  *
- * Pure. Threads: one owns it.
+ * And a log of KV hand-overs between workers: the latest 64 begins and ends,
+ * for live views. Entries overwritten before a reader's next visit are counted.
+ *
+ * Pure. Threads: one owns them.
  */
 #ifndef BT_ROUTER_WATCH_EVENTS_H
 #define BT_ROUTER_WATCH_EVENTS_H
@@ -17,6 +20,7 @@
 #include "common/base/json.h"
 #include "common/config/config.h"
 #include "common/wire/wire.h"
+#include "router/observe/record.h"
 
 #define BT_EVENTS_KEPT    256u
 #define BT_EVENT_TEXT     256u
@@ -80,5 +84,31 @@ void bt_events_write_one(const bt_events_t *events, const bt_event_t *event,
                          bt_json_t *json);
 /** Writes all events kept, as an array. */
 void bt_events_write(const bt_events_t *events, bt_json_t *json);
+
+/* ---- KV hand-overs ---- */
+
+#define BT_HANDOVERS_KEPT 64u
+
+typedef struct bt_handover {
+    bt_handover_phase_t phase;
+    uint64_t unix_ms;
+    uint64_t request;
+    char model[BT_CONFIG_MODEL_NAME_BYTES];
+    char from[BT_WIRE_MAX_NAME], to[BT_WIRE_MAX_NAME];
+    uint64_t bytes, length_us; /**< set for an ENDED one */
+} bt_handover_t;
+
+typedef struct bt_kv_transfer_log {
+    uint64_t n_ever;
+    bt_handover_t ring[BT_HANDOVERS_KEPT];
+} bt_kv_transfer_log_t;
+
+/** Appends a copy of an entry. */
+void bt_kv_transfer_log_add(bt_kv_transfer_log_t *handovers,
+                            const bt_handover_t *one);
+/** Writes the entries after the first n_seen, as the fields left_out and
+ *  list. */
+void bt_kv_transfer_log_write(const bt_kv_transfer_log_t *handovers,
+                              uint64_t n_seen, bt_json_t *json);
 
 #endif

@@ -1,18 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/watch/history.h"
-#include "router/observe/slo_attainment.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/status.h"
-#include "router/watch/write.h"
+#include "router/watch/watch.h"
 
 #define STEP_US (BT_HISTORY_STEP_MS * UINT64_C(1000))
 
 static const uint32_t ranks[BT_HISTORY_RANKS] = {50, 90, 99};
+
+/* ---- histograms ---- */
+
+void bt_latency_histogram_merge(bt_latency_histogram_t *into,
+                                const bt_latency_histogram_t *from)
+{
+    if (from->n == 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < BT_HISTOGRAM_CELLS; i++) {
+        into->cells[i] += from->cells[i];
+    }
+    into->n += from->n;
+}
+
+static uint64_t middle_of(uint32_t cell)
+{
+    if (cell < 16) {
+        return cell;
+    }
+    const uint32_t shift = cell / 16 - 1;
+    const uint64_t low = (uint64_t)(16 + cell % 16) << shift;
+
+    return low + (((UINT64_C(1) << shift) - 1) / 2);
+}
+
+uint64_t
+bt_latency_histogram_percentile(const bt_latency_histogram_t *histogram,
+                                uint32_t percent)
+{
+    /* Nearest rank: the smallest value with at least that many values at or
+     * below. */
+    const uint64_t rank = (histogram->n * percent + 99) / 100;
+    uint64_t below = 0;
+
+    for (uint32_t i = 0; i < BT_HISTOGRAM_CELLS; i++) {
+        below += histogram->cells[i];
+        if ((below >= rank) && (rank > 0)) {
+            return middle_of(i);
+        }
+    }
+    return 0;
+}
 
 /* ---- creation and destruction ---- */
 
@@ -34,29 +75,18 @@ void bt_history_destroy(bt_history_t *history)
     if (history == NULL) {
         return;
     }
-    while (!bt_list_empty(&history->models)) {
-        bt_series_t *series =
-            BT_CONTAINER_OF(history->models.next, bt_series_t, link);
-
-        bt_list_remove(&series->link);
+    BT_LIST_FOR_EACH_ENTRY(bt_series_t, series, &history->models, link) {
         bt_free(series);
     }
     bt_free(history);
 }
-
-#define FOR_EACH_MODEL(series, history)                                  \
-    for (bt_series_t *series =                                           \
-             BT_CONTAINER_OF((history)->models.next, bt_series_t, link); \
-         &series->link != &(history)->models;                            \
-         series = BT_CONTAINER_OF(series->link.next, bt_series_t, link))
 
 bt_status_t bt_history_series(bt_history_t *history, const char *name,
                               bt_series_t **series_p)
 {
     bt_series_t *made;
 
-    FOR_EACH_MODEL(series, history)
-    {
+    BT_LIST_FOR_EACH_ENTRY(bt_series_t, series, &history->models, link) {
         if (strcmp(series->name, name) == 0) {
             *series_p = series;
             return BT_OK;
@@ -86,8 +116,7 @@ bt_status_t bt_history_copy(const bt_history_t *history, bt_history_t **copy_p)
         return BT_ERR_NO_MEMORY;
     }
     bt_list_init(&copy->models);
-    FOR_EACH_MODEL(series, history)
-    {
+    BT_LIST_FOR_EACH_ENTRY(bt_series_t, series, &history->models, link) {
         bt_series_t *twin = bt_memdup(series, sizeof(*series));
 
         if (twin == NULL) {
@@ -126,14 +155,14 @@ void bt_series_levels(bt_series_t *series, uint32_t waiting, uint32_t running)
 
 /* ---- steps ---- */
 
-static void percentiles(const bt_latency_histogram_t *sketch,
+static void percentiles(const bt_latency_histogram_t *histogram,
                         uint32_t us[BT_HISTORY_RANKS])
 {
     for (uint32_t i = 0; i < BT_HISTORY_RANKS; i++) {
         const uint64_t value =
-            bt_latency_histogram_percentile(sketch, ranks[i]);
+            bt_latency_histogram_percentile(histogram, ranks[i]);
 
-        us[i] = (sketch->n == 0)             ? BT_HISTORY_NONE
+        us[i] = (histogram->n == 0)          ? BT_HISTORY_NONE
                 : (value >= BT_HISTORY_NONE) ? BT_HISTORY_NONE - 1
                                              : (uint32_t)value;
     }
@@ -166,8 +195,8 @@ static void end_step(bt_series_t *series, uint64_t at)
     percentiles(&series->itl, series->now.itl_us);
     series->points[at] = series->now;
     series->now = (bt_history_point_t){0};
-    bt_latency_histogram_clear(&series->ttft);
-    bt_latency_histogram_clear(&series->itl);
+    series->ttft = (bt_latency_histogram_t){0};
+    series->itl = (bt_latency_histogram_t){0};
 }
 
 void bt_history_tick(bt_history_t *history, uint64_t now_us, uint64_t unix_ms)
@@ -179,8 +208,7 @@ void bt_history_tick(bt_history_t *history, uint64_t now_us, uint64_t unix_ms)
     while (now_us >= history->end_us) {
         const uint64_t at = history->n_points % BT_HISTORY_POINTS;
 
-        FOR_EACH_MODEL(series, history)
-        {
+        BT_LIST_FOR_EACH_ENTRY(bt_series_t, series, &history->models, link) {
             add_up(&history->all, series);
             end_step(series, at);
         }
@@ -284,8 +312,7 @@ void bt_history_write(const bt_history_t *history, uint64_t n_latest,
     bt_json_end_array(json);
     bt_json_array(json, "series");
     write_series(history, &history->all, first, json);
-    FOR_EACH_MODEL(series, history)
-    {
+    BT_LIST_FOR_EACH_ENTRY(bt_series_t, series, &history->models, link) {
         write_series(history, series, first, json);
     }
     bt_json_end_array(json);

@@ -20,7 +20,6 @@
 #include "common/base/status.h"
 #include "router/watch/events.h"
 #include "router/watch/history.h"
-#include "router/watch/kv_transfer_log.h"
 #include "router/watch/recent_requests.h"
 
 typedef struct bt_watch {
@@ -37,5 +36,16 @@ BT_MUST_CHECK bt_status_t bt_watch_create(uint32_t life, uint64_t now_us,
                                           uint64_t unix_ms,
                                           bt_watch_t **watch_p);
 void bt_watch_destroy(bt_watch_t *watch); /**< NULL is allowed */
+
+/* ---- JSON helpers of the live view ---- */
+
+/** Writes milliseconds, with as many decimals as microseconds need. */
+void bt_write_ms(bt_json_t *json, const char *key, uint64_t us);
+/** Writes milliseconds, or null for 0, which means none. */
+void bt_write_some_ms(bt_json_t *json, const char *key, uint64_t us);
+/** Writes the id of a request as text; null for 0. */
+void bt_write_id(bt_json_t *json, const char *key, uint64_t number);
+/** Writes a text; null for "". */
+void bt_write_some_text(bt_json_t *json, const char *key, const char *text);
 
 #endif

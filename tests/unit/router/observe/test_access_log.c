@@ -129,7 +129,7 @@ static void assert_lines(bool json, const char *want)
     bt_access_log_close(log);
 }
 
-static void a_line_of_text_has_every_field_in_its_column(void **state)
+static void text_line_has_every_field_in_its_column(void **state)
 {
     (void)state;
     assert_lines(
@@ -145,7 +145,7 @@ static void a_line_of_text_has_every_field_in_its_column(void **state)
         "decode=- finish=- tenant=- answer=- trace=-\n");
 }
 
-static void a_line_of_json_leaves_out_what_is_unknown(void **state)
+static void json_line_omits_unknown_fields(void **state)
 {
     (void)state;
     assert_lines(
@@ -164,7 +164,7 @@ static void a_line_of_json_leaves_out_what_is_unknown(void **state)
         "\"total_ms\":0.09}\n");
 }
 
-static void a_file_that_was_moved_aside_is_opened_anew(void **state)
+static void moved_file_is_reopened(void **state)
 {
     bt_access_log_t *log = NULL;
     char text[4096];
@@ -184,7 +184,7 @@ static void a_file_that_was_moved_aside_is_opened_anew(void **state)
     assert_int_equal(count_lines(text), 1);
 }
 
-static void where_the_path_cannot_be_opened_the_old_file_goes_on(void **state)
+static void failed_reopen_keeps_the_old_file(void **state)
 {
     bt_access_log_t *log = NULL;
     char text[4096];
@@ -218,7 +218,7 @@ static void await_warning(bt_access_log_t *log)
 
 /* A pipe takes 64 KiB while nobody reads, which no number of these lines
  * fills: one is cut. Shorter ones than PIPE_BUF it takes whole. */
-static void a_line_that_was_begun_does_not_end_in_another_file(void **state)
+static void begun_line_stays_in_its_file(void **state)
 {
     enum { N = 100 };
 
@@ -293,7 +293,7 @@ static void assert_standard_output_never_waits(const int ends[2])
     close(ends[1]);
 }
 
-static void standard_output_is_never_waited_for(void **state)
+static void standard_output_never_blocks(void **state)
 {
     int ends[2], pair[2];
 
@@ -327,7 +327,7 @@ static bt_status_t open_where_writing_waits(bt_access_log_t **log_p)
     return status;
 }
 
-static void a_write_that_hangs_holds_up_its_thread_alone(void **state)
+static void hanging_write_blocks_its_thread_only(void **state)
 {
     enum { N = 6000 }; /* more than a pipe takes */
 
@@ -363,7 +363,7 @@ static void a_write_that_hangs_holds_up_its_thread_alone(void **state)
                         43);
 }
 
-static void what_stands_in_a_file_on_standard_output_stays(void **state)
+static void standard_output_file_keeps_its_content(void **state)
 {
     const int saved = dup(STDOUT_FILENO);
     bt_access_log_t *log = NULL;
@@ -386,7 +386,7 @@ static void what_stands_in_a_file_on_standard_output_stays(void **state)
     assert_string_equal(text + strlen(text) - 7, "\nafter\n");
 }
 
-static void a_failed_allocation_opens_nothing(void **state)
+static void failed_allocation_opens_nothing(void **state)
 {
     bt_access_log_t *log = NULL;
 
@@ -403,7 +403,7 @@ static void a_failed_allocation_opens_nothing(void **state)
     assert_null(log);
 }
 
-static void a_clients_id_is_kept_where_it_is_one(void **state)
+static void valid_client_request_id_is_kept(void **state)
 {
     char longest[BT_REQUEST_ID_MAX + 2];
     const char *const good[] = {"a", "0af7-65:1/x=\"y\"~!", longest};
@@ -441,16 +441,16 @@ static void a_clients_id_is_kept_where_it_is_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DIR_TEST(a_line_of_text_has_every_field_in_its_column),
-        DIR_TEST(a_line_of_json_leaves_out_what_is_unknown),
-        DIR_TEST(a_file_that_was_moved_aside_is_opened_anew),
-        DIR_TEST(where_the_path_cannot_be_opened_the_old_file_goes_on),
-        DIR_TEST(a_line_that_was_begun_does_not_end_in_another_file),
-        DIR_TEST(standard_output_is_never_waited_for),
-        DIR_TEST(a_write_that_hangs_holds_up_its_thread_alone),
-        DIR_TEST(what_stands_in_a_file_on_standard_output_stays),
-        DIR_TEST(a_failed_allocation_opens_nothing),
-        DIR_TEST(a_clients_id_is_kept_where_it_is_one),
+        DIR_TEST(text_line_has_every_field_in_its_column),
+        DIR_TEST(json_line_omits_unknown_fields),
+        DIR_TEST(moved_file_is_reopened),
+        DIR_TEST(failed_reopen_keeps_the_old_file),
+        DIR_TEST(begun_line_stays_in_its_file),
+        DIR_TEST(standard_output_never_blocks),
+        DIR_TEST(hanging_write_blocks_its_thread_only),
+        DIR_TEST(standard_output_file_keeps_its_content),
+        DIR_TEST(failed_allocation_opens_nothing),
+        DIR_TEST(valid_client_request_id_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,7 @@ static void read_doc(const char *name)
 
 /* To renew it: build, and put what `baton-router --print-metrics-doc` prints
  * between the marks. */
-static void the_committed_table_is_current(void **state)
+static void committed_table_is_current(void **state)
 {
     char *begin, *end;
     bt_strbuf_t table;
@@ -71,7 +71,7 @@ static bool is_family(const char *name, size_t bytes)
 }
 
 /* `baton_kv_*` stands for several. */
-static void every_name_in_the_documents_is_a_family(void **state)
+static void every_documented_name_is_a_family(void **state)
 {
     static const char *const docs[] = {
         "METRICS.md",  "MONITORING.md", "RUN.md",        "DEPLOY.md",
@@ -103,8 +103,8 @@ static void every_name_in_the_documents_is_a_family(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_committed_table_is_current),
-        BT_TEST(every_name_in_the_documents_is_a_family),
+        BT_TEST(committed_table_is_current),
+        BT_TEST(every_documented_name_is_a_family),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,7 +244,7 @@ static void read_page(reader_t *r, const bt_strbuf_t *page)
 }
 
 /* Whatever can stand on a page, and names that need care. */
-static void the_fullest_page_can_be_read(void **state)
+static void fullest_page_parses(void **state)
 {
     static const char nasty[] = "a\"b\\c\nd{e=\"f\"},g} 1";
     const bt_metrics_expected_t expected[] = {{nasty, BT_ROLE_DECODE, 2},
@@ -278,7 +278,7 @@ static void the_fullest_page_can_be_read(void **state)
     bt_router_metrics_destroy(w.m);
 }
 
-static void a_page_without_models_or_workers_can_be_read(void **state)
+static void page_without_models_or_workers_parses(void **state)
 {
     bt_router_metrics_t *m = NULL;
     bt_strbuf_t page;
@@ -297,8 +297,8 @@ static void a_page_without_models_or_workers_can_be_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_fullest_page_can_be_read),
-        BT_TEST(a_page_without_models_or_workers_can_be_read),
+        BT_TEST(fullest_page_parses),
+        BT_TEST(page_without_models_or_workers_parses),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,7 +44,7 @@ static void assert_page_has(const char *const *lines, size_t n)
 
 /* The sample of the TensorRT-LLM backend's documentation ("Triton metrics"),
  * line for line, with the values that these workers give. */
-static void every_line_of_the_documented_sample_is_there(void **state)
+static void documented_sample_lines_are_present(void **state)
 {
     static const char *const lines[] = {
         "# HELP nv_trt_llm_request_metrics TRT LLM request metrics",
@@ -150,7 +150,7 @@ static void every_line_of_the_documented_sample_is_there(void **state)
 }
 
 /* By hand, from play(). */
-static void every_own_family_has_its_labels_and_values(void **state)
+static void own_families_have_labels_and_values(void **state)
 {
 #define P0 "{worker=\"p-0\",role=\"prefill\",model=\"tiny\""
 #define D0 "{worker=\"d-0\",role=\"decode\",model=\"tiny\""
@@ -288,7 +288,7 @@ static void where_batches_are_static_their_family_stands_in_place_of_in_flights(
 
 /* tests/golden/metrics_seeds.txt is what version 0.1 printed after play(), less
  * the family of static batches, and with executions counted by sequences. */
-static void the_seeds_families_are_the_same_bytes_as_ever(void **state)
+static void nv_families_are_byte_identical_to_the_sample(void **state)
 {
     char want[GOLDEN_BYTES];
     FILE *file = fopen(bt_test_path("golden/metrics_seeds.txt"), "r");
@@ -361,7 +361,7 @@ only_what_the_server_could_not_do_is_a_failed_inference(void **state)
     bt_router_metrics_destroy(w.m);
 }
 
-static void tokens_rise_while_they_are_generated(void **state)
+static void token_counters_rise_during_generation(void **state)
 {
     world_t w;
 
@@ -399,7 +399,7 @@ static void exchanges_are_counted_by_route_method_and_code(void **state)
     bt_router_metrics_destroy(w.m);
 }
 
-static void each_model_has_series_of_its_own(void **state)
+static void each_model_has_its_own_series(void **state)
 {
     bt_model_metrics_t *again = NULL, *other = NULL;
     bt_metrics_view_t views[2];
@@ -454,7 +454,7 @@ a_model_that_has_the_seeds_name_is_not_mixed_with_the_first(void **state)
 }
 
 /* As it says by its latest STATS; what it said in its hello is its first. */
-static void a_worker_is_shown_with_the_role_that_it_has_now(void **state)
+static void worker_row_has_its_current_role(void **state)
 {
     bt_metrics_worker_t *worker;
     world_t w;
@@ -478,7 +478,7 @@ static void a_worker_is_shown_with_the_role_that_it_has_now(void **state)
     bt_router_metrics_destroy(w.m);
 }
 
-static void what_nobody_knows_is_left_out_with_its_labels(void **state)
+static void unknown_values_are_omitted_with_their_labels(void **state)
 {
     world_t w;
 
@@ -504,7 +504,7 @@ static void what_nobody_knows_is_left_out_with_its_labels(void **state)
     bt_router_metrics_destroy(w.m);
 }
 
-static void workers_of_one_name_are_told_apart(void **state)
+static void workers_of_one_name_are_distinguished(void **state)
 {
     world_t w;
 
@@ -529,7 +529,7 @@ static void workers_of_one_name_are_told_apart(void **state)
     bt_router_metrics_destroy(w.m);
 }
 
-static void the_launchers_word_is_replaced_by_its_next(void **state)
+static void launcher_report_replaces_the_previous_one(void **state)
 {
     const bt_metrics_expected_t expected[] = {{"tiny", BT_ROLE_PREFILL, 1},
                                               {"tiny", BT_ROLE_DECODE, 2}};
@@ -555,7 +555,7 @@ static void the_launchers_word_is_replaced_by_its_next(void **state)
     bt_router_metrics_destroy(w.m);
 }
 
-static void the_systems_word_on_this_process_is_plausible(void **state)
+static void process_values_are_plausible(void **state)
 {
     bt_metrics_process_t now = {0};
 
@@ -655,7 +655,7 @@ statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series(
     "nv_trt_llm_v1_metrics{model=\"tensorrt_llm\",v1_specific_metric=" \
     "\"empty_generation_slots\",version=\"1\"} "
 
-static void a_request_that_waits_at_a_decode_worker_is_not_pending(void **state)
+static void request_waiting_at_a_decode_worker_is_not_pending(void **state)
 {
     world_t w;
 
@@ -678,7 +678,7 @@ static void a_request_that_waits_at_a_decode_worker_is_not_pending(void **state)
 }
 
 /* As for a page that is written later, on another thread. */
-static void a_snapshot_says_what_was_when_it_was_taken(void **state)
+static void snapshot_keeps_the_values_of_its_time(void **state)
 {
     const bt_metrics_restarts_t restarts[] = {{.worker = "p-0", .n = 5}};
     bt_metrics_fleet_t told = {.restarts = restarts, .n_restarts = 1};
@@ -741,7 +741,7 @@ static uint64_t cost_of(const bt_router_metrics_t *m,
 }
 
 /* It is what the event loop does of a page. */
-static void a_snapshot_costs_little_of_what_its_page_costs(void **state)
+static void snapshot_costs_a_fraction_of_rendering(void **state)
 {
     uint64_t copy_ns = UINT64_MAX, page_ns = UINT64_MAX;
     bt_metrics_view_t views[16];
@@ -781,7 +781,7 @@ static void a_snapshot_costs_little_of_what_its_page_costs(void **state)
 }
 
 /* Prometheus reads a page whole or not at all. */
-static void a_page_that_memory_is_short_for_is_an_error(void **state)
+static void page_without_memory_is_an_error(void **state)
 {
     bool failed = true;
     world_t w;
@@ -810,7 +810,7 @@ static void a_page_that_memory_is_short_for_is_an_error(void **state)
     bt_router_metrics_destroy(w.m);
 }
 
-static void a_failed_allocation_makes_no_metrics(void **state)
+static void failed_allocation_makes_no_metrics(void **state)
 {
     bt_model_metrics_t *mm = NULL;
     bt_router_metrics_t *m = NULL;
@@ -837,29 +837,29 @@ static void a_failed_allocation_makes_no_metrics(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_line_of_the_documented_sample_is_there),
-        BT_TEST(every_own_family_has_its_labels_and_values),
-        BT_TEST(the_seeds_families_are_the_same_bytes_as_ever),
+        BT_TEST(documented_sample_lines_are_present),
+        BT_TEST(own_families_have_labels_and_values),
+        BT_TEST(nv_families_are_byte_identical_to_the_sample),
         BT_TEST(
             where_batches_are_static_their_family_stands_in_place_of_in_flights),
         BT_TEST(the_machines_processors_and_memory_are_told_where_asked),
         BT_TEST(
             statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series),
         BT_TEST(only_what_the_server_could_not_do_is_a_failed_inference),
-        BT_TEST(tokens_rise_while_they_are_generated),
+        BT_TEST(token_counters_rise_during_generation),
         BT_TEST(exchanges_are_counted_by_route_method_and_code),
-        BT_TEST(each_model_has_series_of_its_own),
+        BT_TEST(each_model_has_its_own_series),
         BT_TEST(a_model_that_has_the_seeds_name_is_not_mixed_with_the_first),
-        BT_TEST(a_worker_is_shown_with_the_role_that_it_has_now),
-        BT_TEST(what_nobody_knows_is_left_out_with_its_labels),
-        BT_TEST(workers_of_one_name_are_told_apart),
-        BT_TEST(the_launchers_word_is_replaced_by_its_next),
-        BT_TEST(the_systems_word_on_this_process_is_plausible),
-        BT_TEST(a_request_that_waits_at_a_decode_worker_is_not_pending),
-        BT_TEST(a_snapshot_says_what_was_when_it_was_taken),
-        BT_TEST(a_snapshot_costs_little_of_what_its_page_costs),
-        BT_TEST(a_page_that_memory_is_short_for_is_an_error),
-        BT_TEST(a_failed_allocation_makes_no_metrics),
+        BT_TEST(worker_row_has_its_current_role),
+        BT_TEST(unknown_values_are_omitted_with_their_labels),
+        BT_TEST(workers_of_one_name_are_distinguished),
+        BT_TEST(launcher_report_replaces_the_previous_one),
+        BT_TEST(process_values_are_plausible),
+        BT_TEST(request_waiting_at_a_decode_worker_is_not_pending),
+        BT_TEST(snapshot_keeps_the_values_of_its_time),
+        BT_TEST(snapshot_costs_a_fraction_of_rendering),
+        BT_TEST(page_without_memory_is_an_error),
+        BT_TEST(failed_allocation_makes_no_metrics),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -252,7 +252,7 @@ static bt_gen_record_t make_record(const bt_gen_origin_t *origin)
     return record;
 }
 
-static void a_line_is_this_text(void **state)
+static void trace_line_has_the_expected_text(void **state)
 {
     bt_gen_origin_t origin = {.chat = true,
                               .stream = true,
@@ -305,7 +305,7 @@ what_is_left_is_written_at_the_end_behind_what_was_there(void **state)
     assert_non_null(strstr(text, "\"status\":{\"code\":1}"));
 }
 
-static void ids_differ_and_are_never_zero(void **state)
+static void trace_ids_differ_and_are_never_zero(void **state)
 {
     static const uint8_t zero[16];
     bt_trace_t *trace = NULL;
@@ -323,7 +323,7 @@ static void ids_differ_and_are_never_zero(void **state)
     bt_trace_close(trace);
 }
 
-static void only_a_well_formed_traceparent_counts(void **state)
+static void only_a_valid_traceparent_counts(void **state)
 {
     static const struct {
         const char *header;
@@ -419,7 +419,7 @@ lines_wait_while_nothing_is_taken_and_are_lost_past_a_limit(void **state)
     close(fd);
 }
 
-static void a_path_that_cannot_be_written_is_an_error(void **state)
+static void unwritable_path_is_an_error(void **state)
 {
     bt_trace_t *trace = NULL;
 
@@ -432,7 +432,7 @@ static void a_path_that_cannot_be_written_is_an_error(void **state)
     assert_null(trace);
 }
 
-static void a_failed_allocation_opens_nothing_and_loses_a_line(void **state)
+static void failed_allocation_opens_nothing_and_loses_a_line(void **state)
 {
     const bt_gen_origin_t origin = {0};
     const bt_gen_record_t record = make_record(&origin);
@@ -484,13 +484,13 @@ static int dir_teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DIR_TEST(a_line_is_this_text),
+        DIR_TEST(trace_line_has_the_expected_text),
         DIR_TEST(what_is_left_is_written_at_the_end_behind_what_was_there),
-        DIR_TEST(ids_differ_and_are_never_zero),
-        DIR_TEST(only_a_well_formed_traceparent_counts),
+        DIR_TEST(trace_ids_differ_and_are_never_zero),
+        DIR_TEST(only_a_valid_traceparent_counts),
         DIR_TEST(lines_wait_while_nothing_is_taken_and_are_lost_past_a_limit),
-        DIR_TEST(a_path_that_cannot_be_written_is_an_error),
-        DIR_TEST(a_failed_allocation_opens_nothing_and_loses_a_line),
+        DIR_TEST(unwritable_path_is_an_error),
+        DIR_TEST(failed_allocation_opens_nothing_and_loses_a_line),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,7 +27,7 @@ static int begin(void **state)
     return 0;
 }
 
-static void a_reader_goes_on_behind_the_id_that_it_saw(void **state)
+static void reader_continues_after_the_id_it_saw(void **state)
 {
     char id[BT_EVENT_ID_BYTES];
 
@@ -40,7 +40,7 @@ static void a_reader_goes_on_behind_the_id_that_it_saw(void **state)
     assert_int_equal(bt_events_after(&events, "0000beef-0"), 1);
 }
 
-static void what_is_no_id_of_this_life_is_the_beginning(void **state)
+static void invalid_or_foreign_id_starts_at_the_oldest(void **state)
 {
     static const char *const wrong[] = {"",
                                         "0000beef",
@@ -61,7 +61,7 @@ static void what_is_no_id_of_this_life_is_the_beginning(void **state)
     }
 }
 
-static void the_oldest_are_written_over(void **state)
+static void oldest_events_are_overwritten(void **state)
 {
     (void)state;
     assert_int_equal(bt_events_oldest(&events), 1); /* and there is none */
@@ -74,7 +74,7 @@ static void the_oldest_are_written_over(void **state)
     assert_int_equal(bt_events_after(&events, "0000beef-1"), 3);
 }
 
-static void one_is_written_with_nulls_for_what_it_is_not_about(void **state)
+static void event_is_written_with_nulls_for_absent_parts(void **state)
 {
     bt_event_t event = {.kind = BT_EVENT_REQUEST_RERUN,
                         .unix_ms = 17,
@@ -96,7 +96,7 @@ static void one_is_written_with_nulls_for_what_it_is_not_about(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void every_kind_has_a_name_of_its_own(void **state)
+static void every_kind_has_its_own_name(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < BT_EVENT_N_KINDS; i++) {
@@ -112,11 +112,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup(f, begin)
-        TEST(a_reader_goes_on_behind_the_id_that_it_saw),
-        TEST(what_is_no_id_of_this_life_is_the_beginning),
-        TEST(the_oldest_are_written_over),
-        TEST(one_is_written_with_nulls_for_what_it_is_not_about),
-        TEST(every_kind_has_a_name_of_its_own),
+        TEST(reader_continues_after_the_id_it_saw),
+        TEST(invalid_or_foreign_id_starts_at_the_oldest),
+        TEST(oldest_events_are_overwritten),
+        TEST(event_is_written_with_nulls_for_absent_parts),
+        TEST(every_kind_has_its_own_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,7 +57,7 @@ static const bt_history_point_t *last(const bt_series_t *series)
     return &series->points[(history->n_points - 1) % BT_HISTORY_POINTS];
 }
 
-static void a_step_has_what_came_in_it_and_nothing_else(void **state)
+static void step_has_only_its_own_events(void **state)
 {
     (void)state;
     bt_series_begun(a, 30);
@@ -86,7 +86,7 @@ static void a_step_has_what_came_in_it_and_nothing_else(void **state)
     assert_int_equal(last(a)->ttft_us[0], BT_HISTORY_NONE);
 }
 
-static void the_series_of_all_is_the_sum_and_what_is_of_no_model(void **state)
+static void total_series_is_the_sum_with_events_without_model(void **state)
 {
     (void)state;
     bt_series_begun(a, 1);
@@ -110,7 +110,7 @@ static void the_series_of_all_is_the_sum_and_what_is_of_no_model(void **state)
     assert_int_equal(last(a)->refused, 1);
 }
 
-static void an_end_is_of_one_kind_and_a_cancel_misses_no_target(void **state)
+static void each_end_counts_once_and_a_cancel_misses_no_target(void **state)
 {
     const bt_ledger_t met = {.ok = true,
                              .ttft_target_us = 100,
@@ -143,7 +143,7 @@ static void an_end_is_of_one_kind_and_a_cancel_misses_no_target(void **state)
     assert_int_equal(last(a)->itl_met, 1);
 }
 
-static void the_oldest_points_go_when_the_ring_is_full(void **state)
+static void full_ring_drops_the_oldest_points(void **state)
 {
     (void)state;
     for (uint32_t i = 1; i <= BT_HISTORY_POINTS + 3; i++) {
@@ -158,7 +158,7 @@ static void the_oldest_points_go_when_the_ring_is_full(void **state)
     assert_non_null(strstr(page.data, "{\"model\":\"a\","));
 }
 
-static void points_have_the_time_at_which_their_steps_ended(void **state)
+static void points_have_the_end_time_of_their_step(void **state)
 {
     (void)state;
     tick(2 * STEP + 1500000); /* held up: two ended, the last 1.5 s ago */
@@ -171,7 +171,7 @@ static void points_have_the_time_at_which_their_steps_ended(void **state)
     assert_non_null(strstr(page.data, "\"ttft_p50_ms\":[null]"));
 }
 
-static void a_process_that_slept_for_a_day_goes_on_at_once(void **state)
+static void long_stall_resumes_at_once(void **state)
 {
     const uint64_t day = UINT64_C(86400000000);
 
@@ -183,7 +183,7 @@ static void a_process_that_slept_for_a_day_goes_on_at_once(void **state)
     assert_true(history->end_us <= START + day + STEP);
 }
 
-static void a_series_that_comes_later_has_empty_points_before(void **state)
+static void later_series_begins_with_empty_points(void **state)
 {
     bt_series_t *late = NULL, *same = NULL;
 
@@ -200,7 +200,7 @@ static void a_series_that_comes_later_has_empty_points_before(void **state)
     assert_non_null(strstr(page.data, "\"itl_p99_ms\":[null,null]"));
 }
 
-static void milliseconds_have_the_decimals_that_they_need(void **state)
+static void milliseconds_have_the_needed_decimals(void **state)
 {
     (void)state;
     bt_series_first_token(a, 12);   /* 0.012 ms */
@@ -211,7 +211,7 @@ static void milliseconds_have_the_decimals_that_they_need(void **state)
     assert_non_null(strstr(page.data, "\"itl_p50_ms\":[16.127]"));
 }
 
-static void a_copy_says_what_was_when_it_was_made(void **state)
+static void copy_keeps_the_values_of_its_time(void **state)
 {
     bt_history_t *copy = NULL;
     char before[16384];
@@ -231,15 +231,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
-        TEST(a_step_has_what_came_in_it_and_nothing_else),
-        TEST(the_series_of_all_is_the_sum_and_what_is_of_no_model),
-        TEST(an_end_is_of_one_kind_and_a_cancel_misses_no_target),
-        TEST(the_oldest_points_go_when_the_ring_is_full),
-        TEST(points_have_the_time_at_which_their_steps_ended),
-        TEST(a_process_that_slept_for_a_day_goes_on_at_once),
-        TEST(a_series_that_comes_later_has_empty_points_before),
-        TEST(milliseconds_have_the_decimals_that_they_need),
-        TEST(a_copy_says_what_was_when_it_was_made),
+        TEST(step_has_only_its_own_events),
+        TEST(total_series_is_the_sum_with_events_without_model),
+        TEST(each_end_counts_once_and_a_cancel_misses_no_target),
+        TEST(full_ring_drops_the_oldest_points),
+        TEST(points_have_the_end_time_of_their_step),
+        TEST(long_stall_resumes_at_once),
+        TEST(later_series_begins_with_empty_points),
+        TEST(milliseconds_have_the_needed_decimals),
+        TEST(copy_keeps_the_values_of_its_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

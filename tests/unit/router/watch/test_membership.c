@@ -58,14 +58,14 @@ static int end(void **state)
     return bt_test_teardown(state);
 }
 
-static void an_empty_membership_has_no_entries(void **state)
+static void empty_membership_has_no_entries(void **state)
 {
     (void)state;
     assert_string_equal(written(NOW_MS),
                         "{\"launcher\":null,\"processes\":[],\"refused\":[]}");
 }
 
-static void a_rejected_worker_is_one_entry_until_it_joins(void **state)
+static void rejected_worker_is_one_entry_until_it_joins(void **state)
 {
     bt_rejection_t who = {.name = "decode-0",
                           .address = "tcp://10.0.0.3:4000",
@@ -89,7 +89,7 @@ static void a_rejected_worker_is_one_entry_until_it_joins(void **state)
     assert_int_equal(count("\"why\""), 0);
 }
 
-static void a_rejection_is_dropped_after_its_time(void **state)
+static void rejection_is_dropped_after_its_time(void **state)
 {
     (void)state;
     refuse("a", "x", true, NOW_MS);
@@ -106,7 +106,7 @@ static void a_rejection_is_dropped_after_its_time(void **state)
         strstr(written(NOW_MS + BT_MEMBERS_KEEP_MS), "\"times\":1"));
 }
 
-static void the_latest_rejection_is_first(void **state)
+static void latest_rejection_is_first(void **state)
 {
     const char *text;
 
@@ -144,7 +144,7 @@ static void peers_without_the_key_take_no_slot_of_workers_with_it(void **state)
     assert_int_equal(count("\"worker-99\""), 1);
 }
 
-static void a_text_that_is_too_long_is_cut_and_stays_one_entry(void **state)
+static void long_text_is_cut_and_stays_one_entry(void **state)
 {
     char name[4 * BT_WIRE_MAX_NAME];
     char why[4 * BT_MEMBERS_WHY_BYTES];
@@ -158,7 +158,7 @@ static void a_text_that_is_too_long_is_cut_and_stays_one_entry(void **state)
     assert_int_equal(count("\"times\":2"), 1);
 }
 
-static void a_worker_is_expected_unless_a_command_stopped_it(void **state)
+static void worker_is_expected_unless_a_command_stopped_it(void **state)
 {
     static bt_admin_model_t models[] = {{.name = "m", .loaded = true}};
     static bt_admin_process_t processes[] = {
@@ -208,13 +208,13 @@ static void a_worker_is_expected_unless_a_command_stopped_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_empty_membership_has_no_entries),
-        TEST(a_rejected_worker_is_one_entry_until_it_joins),
-        TEST(a_rejection_is_dropped_after_its_time),
-        TEST(the_latest_rejection_is_first),
+        TEST(empty_membership_has_no_entries),
+        TEST(rejected_worker_is_one_entry_until_it_joins),
+        TEST(rejection_is_dropped_after_its_time),
+        TEST(latest_rejection_is_first),
         TEST(peers_without_the_key_take_no_slot_of_workers_with_it),
-        TEST(a_text_that_is_too_long_is_cut_and_stays_one_entry),
-        TEST(a_worker_is_expected_unless_a_command_stopped_it),
+        TEST(long_text_is_cut_and_stays_one_entry),
+        TEST(worker_is_expected_unless_a_command_stopped_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

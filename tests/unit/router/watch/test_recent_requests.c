@@ -83,7 +83,7 @@ static const char *ids(const bt_recent_requests_filter_t *filter)
     return found;
 }
 
-static void filters_let_through_what_they_say_the_latest_first(void **state)
+static void filters_select_requests_latest_first(void **state)
 {
     (void)state;
     add(1, "a", 1000, BT_FINISH_STOP);
@@ -114,7 +114,7 @@ static void filters_let_through_what_they_say_the_latest_first(void **state)
                         "4 ");
 }
 
-static void the_oldest_are_written_over(void **state)
+static void oldest_requests_are_overwritten(void **state)
 {
     const bt_recent_requests_filter_t oldest = {.before = 4};
 
@@ -128,7 +128,7 @@ static void the_oldest_are_written_over(void **state)
     assert_int_equal(bt_recent_requests_find(&past, "3")->origin.number, 3);
 }
 
-static void one_is_found_by_its_number_or_by_its_answer(void **state)
+static void request_is_found_by_number_or_answer_id(void **state)
 {
     (void)state;
     assert_null(bt_recent_requests_find(&past, "1"));
@@ -144,7 +144,7 @@ static void one_is_found_by_its_number_or_by_its_answer(void **state)
     assert_null(bt_recent_requests_find(&past, "02"));
 }
 
-static void one_says_why_it_was_placed_so_and_why_a_try_ended(void **state)
+static void request_explains_placement_and_failed_attempts(void **state)
 {
     char why[] = "d-0 was lost";
     bt_json_t json;
@@ -200,7 +200,7 @@ static void one_says_why_it_was_placed_so_and_why_a_try_ended(void **state)
         "\"cause\":\"costs less\",\"decode\":{\"worker\":\"d-1\","));
 }
 
-static void texts_are_told_of_one_and_freed_with_it(void **state)
+static void texts_are_written_once_and_freed(void **state)
 {
     bt_recent_requests_texts_t texts = {.prompt = bt_strdup("a\"b"),
                                         .answer = bt_strdup("")};
@@ -233,11 +233,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
-        TEST(filters_let_through_what_they_say_the_latest_first),
-        TEST(the_oldest_are_written_over),
-        TEST(one_is_found_by_its_number_or_by_its_answer),
-        TEST(one_says_why_it_was_placed_so_and_why_a_try_ended),
-        TEST(texts_are_told_of_one_and_freed_with_it),
+        TEST(filters_select_requests_latest_first),
+        TEST(oldest_requests_are_overwritten),
+        TEST(request_is_found_by_number_or_answer_id),
+        TEST(request_explains_placement_and_failed_attempts),
+        TEST(texts_are_written_once_and_freed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,7 +50,7 @@ static uint64_t us_of(const bt_json_doc_t *doc, const bt_json_node_t *node,
     return (uint64_t)(ms * 1000 + 0.5);
 }
 
-static void one_that_ended_is_listed_and_its_phases_add_up(void **state)
+static void ended_request_is_listed_and_its_phases_add_up(void **state)
 {
     static bt_exchange_t list, one;
     const bt_json_node_t *phases, *phase;
@@ -96,7 +96,7 @@ static void one_that_ended_is_listed_and_its_phases_add_up(void **state)
     assert_null(strstr(one.out, "xyz"));
 }
 
-static void texts_are_told_where_the_operator_says_so(void **state)
+static void texts_are_exposed_where_enabled(void **state)
 {
     static bt_exchange_t one;
 
@@ -113,7 +113,7 @@ static void texts_are_told_where_the_operator_says_so(void **state)
     assert_null(strstr(one.out, "zqz"));
 }
 
-static void filters_that_are_none_are_refused_by_name(void **state)
+static void invalid_filters_are_refused_by_name(void **state)
 {
     static const struct {
         const char *query, *why;
@@ -160,7 +160,7 @@ static void filters_reach_the_list(void **state)
     has(&ex, "\"requests\":[]}");
 }
 
-static void one_that_is_not_kept_is_not_found(void **state)
+static void unknown_request_is_not_found(void **state)
 {
     static bt_exchange_t ex;
 
@@ -170,7 +170,7 @@ static void one_that_is_not_kept_is_not_found(void **state)
     has(&ex, "request 1 is not among the latest that ended");
 }
 
-static void a_rerun_says_why_in_its_try_and_as_an_event(void **state)
+static void retry_is_explained_in_its_try_and_as_an_event(void **state)
 {
     static bt_exchange_t client, one;
     const bt_instance_t *lost = world.d;
@@ -216,7 +216,7 @@ static void step_until_answered(const bt_exchange_t *ex)
     }
 }
 
-static void the_page_has_what_is_and_what_was(void **state)
+static void page_has_current_state_and_history(void **state)
 {
     static bt_exchange_t ex;
     char why[256] = "";
@@ -245,7 +245,7 @@ static void the_page_has_what_is_and_what_was(void **state)
     has(&ex, "\"expected\":null,\"launched\":false,\"restarts\":null,");
 }
 
-static void workers_that_should_be_here_are_told_as_missing(void **state)
+static void missing_workers_are_listed(void **state)
 {
     static bt_exchange_t ex;
     static bt_admin_process_t processes[] = {
@@ -294,7 +294,7 @@ static void workers_that_should_be_here_are_told_as_missing(void **state)
     world.front.members.launcher = NULL;
 }
 
-static void without_memory_for_the_page_who_asks_is_told(void **state)
+static void page_without_memory_answers_an_error(void **state)
 {
     static bt_exchange_t ex;
 
@@ -313,15 +313,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
-        TEST(one_that_ended_is_listed_and_its_phases_add_up),
-        TEST(texts_are_told_where_the_operator_says_so),
-        TEST(filters_that_are_none_are_refused_by_name),
+        TEST(ended_request_is_listed_and_its_phases_add_up),
+        TEST(texts_are_exposed_where_enabled),
+        TEST(invalid_filters_are_refused_by_name),
         TEST(filters_reach_the_list),
-        TEST(one_that_is_not_kept_is_not_found),
-        TEST(a_rerun_says_why_in_its_try_and_as_an_event),
-        TEST(the_page_has_what_is_and_what_was),
-        TEST(workers_that_should_be_here_are_told_as_missing),
-        TEST(without_memory_for_the_page_who_asks_is_told),
+        TEST(unknown_request_is_not_found),
+        TEST(retry_is_explained_in_its_try_and_as_an_event),
+        TEST(page_has_current_state_and_history),
+        TEST(missing_workers_are_listed),
+        TEST(page_without_memory_answers_an_error),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

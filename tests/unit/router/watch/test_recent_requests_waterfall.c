@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "router/watch/waterfall.h"
+#include "router/watch/recent_requests.h"
 #include "tests/support/draw.h"
 
 static const bt_ledger_t whole = {
@@ -25,7 +25,7 @@ static const bt_ledger_t whole = {
     .n_output = 5,
 };
 
-static void is(const bt_phase_t *s, const char *name, bt_place_t at,
+static void is(const bt_phase_t *s, const char *name, bt_phase_site_t at,
                uint64_t start_us, uint64_t length_us)
 {
     assert_string_equal(s->name, name);
@@ -56,7 +56,7 @@ static void waterfall_has_each_phase_once_in_order(void **state)
     assert_int_equal(w.phases[3].n_chunks, 0);
 }
 
-static void what_is_claimed_beyond_the_time_that_there_was_is_cut(void **state)
+static void reported_times_are_capped_at_the_measured_time(void **state)
 {
     bt_ledger_t ledger = whole;
     bt_waterfall_t w;
@@ -131,7 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(waterfall_has_each_phase_once_in_order),
-        BT_TEST(what_is_claimed_beyond_the_time_that_there_was_is_cut),
+        BT_TEST(reported_times_are_capped_at_the_measured_time),
         BT_TEST(one_token_or_none_ends_with_the_rest),
         BT_TEST(phases_add_up_to_the_total_of_any_ledger),
     };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/text.h"
-#include "router/watch/kv_transfer_log.h"
+#include "router/watch/events.h"
 
 static bt_kv_transfer_log_t handovers;
 static bt_strbuf_t out;
@@ -36,7 +36,7 @@ static const char *write_after(uint64_t n_seen)
     return out.data;
 }
 
-static void bytes_and_length_are_of_one_that_ended(void **state)
+static void bytes_and_length_are_of_an_ended_transfer(void **state)
 {
     (void)state;
     add(BT_HANDOVER_BEGUN, 1);
@@ -54,7 +54,7 @@ static void bytes_and_length_are_of_one_that_ended(void **state)
     assert_string_equal(write_after(3), "{\"left_out\":0,\"list\":[]}");
 }
 
-static void those_that_were_written_over_are_counted(void **state)
+static void overwritten_transfers_are_counted(void **state)
 {
     (void)state;
     handovers = (bt_kv_transfer_log_t){0};
@@ -74,8 +74,8 @@ static void those_that_were_written_over_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(bytes_and_length_are_of_one_that_ended),
-        BT_TEST(those_that_were_written_over_are_counted),
+        BT_TEST(bytes_and_length_are_of_an_ended_transfer),
+        BT_TEST(overwritten_transfers_are_counted),
     };
 
     bt_strbuf_init(&out, 1u << 20);
