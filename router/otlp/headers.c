@@ -12,7 +12,6 @@
 #include "common/base/alloc.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
 #include "common/crypt/key.h"
 
 static bt_status_t complain(char *why, unsigned line, const char *what)

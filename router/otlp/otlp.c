@@ -3,8 +3,6 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -17,17 +15,16 @@
 #include "router/otlp/client.h"
 #include "router/otlp/headers.h"
 #include "router/otlp/queue.h"
-#include "router/otlp/response.h"
 
 #define SAY_EVERY_MS  10000u
 #define LARGEST_BYTES ((size_t)64 << 20) /* per batch: an item is smaller */
 
 /* State of the receiver last logged. */
-typedef enum mood {
-    MOOD_WELL,
-    MOOD_FAILING,
-    MOOD_REFUSED,
-} mood_t;
+typedef enum receiver_state {
+    RECEIVER_ACCEPTS,
+    RECEIVER_FAILS,
+    RECEIVER_REJECTS,
+} receiver_state_t;
 
 struct bt_otlp {
     bt_otlp_options_t options;
@@ -45,11 +42,11 @@ struct bt_otlp {
     bt_otlp_counts_t counts;
     uint64_t n_spans; /* of the batch; changed by the thread only */
     /* The owner's. */
-    uint64_t told_dropped, told_ms;
+    uint64_t logged_dropped, logged_ms;
     /* The thread's. */
     bt_strbuf_t body, packed;
-    mood_t mood;
-    bool said_partial;
+    receiver_state_t receiver_state;
+    bool logged_partial;
 };
 
 void bt_otlp_options_init(bt_otlp_options_t *options)
@@ -90,17 +87,18 @@ void bt_otlp_add(bt_otlp_t *otlp, const char *spans, size_t bytes,
     }
 }
 
-static void say_dropped(bt_otlp_t *otlp, uint64_t n_dropped)
+static void log_dropped(bt_otlp_t *otlp, uint64_t n_dropped)
 {
     const uint64_t now_ms = bt_now_ms();
 
-    if ((n_dropped > otlp->told_dropped) &&
-        ((otlp->told_ms == 0) || (now_ms - otlp->told_ms >= SAY_EVERY_MS))) {
+    if ((n_dropped > otlp->logged_dropped) &&
+        ((otlp->logged_ms == 0) ||
+         (now_ms - otlp->logged_ms >= SAY_EVERY_MS))) {
         BT_LOG_WARN("otlp %s: %" PRIu64 " spans are lost",
                     bt_otlp_client_host(otlp->client),
-                    n_dropped - otlp->told_dropped);
-        otlp->told_dropped = n_dropped;
-        otlp->told_ms = now_ms;
+                    n_dropped - otlp->logged_dropped);
+        otlp->logged_dropped = n_dropped;
+        otlp->logged_ms = now_ms;
     }
 }
 
@@ -110,7 +108,7 @@ void bt_otlp_counts(bt_otlp_t *otlp, bt_otlp_counts_t *counts)
     *counts = otlp->counts;
     counts->queued_bytes = otlp->queue.used;
     pthread_mutex_unlock(&otlp->lock);
-    say_dropped(otlp, counts->n_dropped);
+    log_dropped(otlp, counts->n_dropped);
 }
 
 /* ---- the thread: waiting ---- */
@@ -189,42 +187,42 @@ static bool take_batch(bt_otlp_t *otlp, const bt_otlp_piece_t *piece,
                    &otlp->packed) == BT_OK);
 }
 
-static void say_failing(bt_otlp_t *otlp, const char *why)
+static void log_failing(bt_otlp_t *otlp, const char *why)
 {
-    if (otlp->mood != MOOD_FAILING) {
+    if (otlp->receiver_state != RECEIVER_FAILS) {
         BT_LOG_WARN("otlp %s: %s; spans are kept for now",
                     bt_otlp_client_host(otlp->client), why);
     }
-    otlp->mood = MOOD_FAILING;
+    otlp->receiver_state = RECEIVER_FAILS;
 }
 
-static void say_refused(bt_otlp_t *otlp, int http_status, const char *message)
+static void log_rejected(bt_otlp_t *otlp, int http_status, const char *message)
 {
-    if (otlp->mood != MOOD_REFUSED) {
+    if (otlp->receiver_state != RECEIVER_REJECTS) {
         BT_LOG_WARN("otlp %s: POST %s was answered with %d%s%s; those spans "
                     "are lost",
                     bt_otlp_client_host(otlp->client),
                     bt_otlp_client_path(otlp->client), http_status,
                     (message[0] != '\0') ? ": " : "", message);
     }
-    otlp->mood = MOOD_REFUSED;
+    otlp->receiver_state = RECEIVER_REJECTS;
 }
 
-static void say_taken(bt_otlp_t *otlp, const bt_otlp_result_t *result)
+static void log_accepted(bt_otlp_t *otlp, const bt_otlp_result_t *result)
 {
-    if (otlp->mood != MOOD_WELL) {
+    if (otlp->receiver_state != RECEIVER_ACCEPTS) {
         BT_LOG_INFO("otlp %s: spans are taken again",
                     bt_otlp_client_host(otlp->client));
     }
-    otlp->mood = MOOD_WELL;
-    if (result->is_partial && !otlp->said_partial) {
+    otlp->receiver_state = RECEIVER_ACCEPTS;
+    if (result->is_partial && !otlp->logged_partial) {
         BT_LOG_WARN("otlp %s: %" PRIu64 " of %" PRIu64 " spans were rejected%s"
                     "%s; this is said once, and counted",
                     bt_otlp_client_host(otlp->client), result->n_rejected,
                     otlp->n_spans,
                     (result->message.text[0] != '\0') ? ": " : "",
                     result->message.text);
-        otlp->said_partial = true;
+        otlp->logged_partial = true;
     }
 }
 
@@ -269,7 +267,7 @@ static bt_otlp_verdict_t try_once(bt_otlp_t *otlp, uint64_t *retry_after_ms_p)
     if ((update_headers(otlp) != BT_OK) ||
         (bt_otlp_client_post(otlp->client, &request, &response, error) !=
          BT_OK)) {
-        say_failing(otlp, error);
+        log_failing(otlp, error);
         return BT_OTLP_RETRY;
     }
     bt_otlp_parse_body(response.body, response.body_bytes, &result);
@@ -279,18 +277,18 @@ static bt_otlp_verdict_t try_once(bt_otlp_t *otlp, uint64_t *retry_after_ms_p)
         if (result.n_rejected > otlp->n_spans) {
             result.n_rejected = otlp->n_spans;
         }
-        say_taken(otlp, &result);
+        log_accepted(otlp, &result);
         count_end(otlp, otlp->n_spans - result.n_rejected, result.n_rejected,
                   0);
         break;
     case BT_OTLP_REJECTED:
-        say_refused(otlp, response.http_status, result.message.text);
+        log_rejected(otlp, response.http_status, result.message.text);
         count_end(otlp, 0, otlp->n_spans, 0);
         break;
     case BT_OTLP_RETRY:
         snprintf(error, sizeof(error), "it answers with %d",
                  response.http_status);
-        say_failing(otlp, error);
+        log_failing(otlp, error);
         *retry_after_ms_p = response.retry_after_ms;
         break;
     }
@@ -347,15 +345,15 @@ static void *run(void *arg)
 {
     bt_otlp_t *const otlp = arg;
     bt_otlp_piece_t piece;
-    bool well = true;
+    bool accepts = true;
     size_t from = 0;
 
-    while (well && await_batch(otlp, &piece, &from)) {
+    while (accepts && await_batch(otlp, &piece, &from)) {
         if (!take_batch(otlp, &piece, from)) {
             count_end(otlp, 0, 0, piece.n_spans);
         } else if (!deliver(otlp) || is_over(otlp)) {
             /* While closing, a failing receiver is not retried. */
-            well = !is_closing(otlp);
+            accepts = !is_closing(otlp);
         }
     }
     pthread_mutex_lock(&otlp->lock);
@@ -481,9 +479,9 @@ void bt_otlp_close(bt_otlp_t *otlp, uint32_t timeout_ms,
     atomic_store(&otlp->end_ms, bt_now_ms() + timeout_ms);
     bt_otlp_client_wake(otlp->client);
     pthread_join(otlp->thread, NULL); /* it ends by then */
-    if (otlp->counts.n_dropped > otlp->told_dropped) {
+    if (otlp->counts.n_dropped > otlp->logged_dropped) {
         BT_LOG_WARN("otlp: %" PRIu64 " spans are lost at the end",
-                    otlp->counts.n_dropped - otlp->told_dropped);
+                    otlp->counts.n_dropped - otlp->logged_dropped);
     }
     if (counts != NULL) {
         *counts = otlp->counts;

@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "router/otlp/response.h"
+#include "router/otlp/client.h"
 
 typedef struct bt_otlp bt_otlp_t;
 

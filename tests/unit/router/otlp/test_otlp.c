@@ -325,7 +325,7 @@ static void spans_arrive_in_order_in_batches_on_one_connection(void **state)
     receiver_stop(&r);
 }
 
-static void what_fails_is_sent_again_until_it_is_taken(void **state)
+static void failed_batch_is_retried_until_accepted(void **state)
 {
     static const act_t acts[] = {
         {DEED_ANSWER, "HTTP/1.1 503 Busy\r\nRetry-After: 0\r\n"
@@ -355,7 +355,7 @@ static void what_fails_is_sent_again_until_it_is_taken(void **state)
     receiver_stop(&r);
 }
 
-static void an_answer_that_ends_behind_its_status_counts(void **state)
+static void answer_cut_after_its_status_counts(void **state)
 {
     static const act_t acts[] = {
         {DEED_CLOSE_INSIDE, "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"},
@@ -376,7 +376,7 @@ static void an_answer_that_ends_behind_its_status_counts(void **state)
     receiver_stop(&r);
 }
 
-static void a_connection_that_the_receiver_ended_is_no_failure(void **state)
+static void connection_closed_by_the_receiver_is_no_failure(void **state)
 {
     /* It says that it keeps the connection, and does not. */
     static const act_t acts[] = {
@@ -396,7 +396,7 @@ static void a_connection_that_the_receiver_ended_is_no_failure(void **state)
     receiver_stop(&r);
 }
 
-static void what_is_rejected_is_counted_and_said_once(void **state)
+static void rejected_spans_are_counted_and_logged_once(void **state)
 {
     static const act_t acts[] = {
         {DEED_ANSWER, "HTTP/1.1 200 OK\r\nContent-Length: 62\r\n\r\n"
@@ -422,7 +422,7 @@ static void what_is_rejected_is_counted_and_said_once(void **state)
     receiver_stop(&r);
 }
 
-static void what_would_be_refused_again_is_not_sent_again(void **state)
+static void final_rejection_is_not_retried(void **state)
 {
     static const act_t acts[] = {
         {DEED_ANSWER, "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"},
@@ -479,19 +479,19 @@ static void check_silent(deed_t deed)
     receiver_stop(&r);
 }
 
-static void a_receiver_that_hangs_costs_a_bounded_queue(void **state)
+static void hanging_receiver_costs_a_bounded_queue(void **state)
 {
     (void)state;
     check_silent(DEED_HANG);
 }
 
-static void so_does_one_that_trickles(void **state)
+static void trickling_receiver_costs_a_bounded_queue(void **state)
 {
     (void)state;
     check_silent(DEED_TRICKLE);
 }
 
-static void a_try_has_an_end_and_a_batch_is_given_up(void **state)
+static void try_times_out_and_batch_is_given_up(void **state)
 {
     static const act_t acts[] = {{DEED_HANG, NULL}, {DEED_END, NULL}};
     const bt_otlp_options_t more = {.try_ms = 5, .give_up_ms = 60};
@@ -509,7 +509,7 @@ static void a_try_has_an_end_and_a_batch_is_given_up(void **state)
     receiver_stop(&r);
 }
 
-static void spans_wait_for_a_receiver_that_is_not_there_yet(void **state)
+static void spans_wait_for_an_absent_receiver(void **state)
 {
     static const act_t acts[] = {{DEED_ANSWER, OK}, {DEED_END, NULL}};
     bt_otlp_t *otlp;
@@ -551,7 +551,7 @@ static void spans_wait_for_a_receiver_that_is_not_there_yet(void **state)
     receiver_stop(&r);
 }
 
-static void close_returns_while_a_name_is_being_resolved(void **state)
+static void close_returns_during_name_resolution(void **state)
 {
     const bt_otlp_options_t more = {.queue_bytes = 4096};
     bt_otlp_counts_t counts;
@@ -571,7 +571,7 @@ static void close_returns_while_a_name_is_being_resolved(void **state)
     AWAIT(atomic_load(&n_hanging) == 0);
 }
 
-static void a_try_ends_in_time_while_a_name_is_being_resolved(void **state)
+static void try_times_out_during_name_resolution(void **state)
 {
     const bt_otlp_options_t more = {.try_ms = 5, .give_up_ms = 60};
     bt_otlp_t *otlp;
@@ -588,7 +588,7 @@ static void a_try_ends_in_time_while_a_name_is_being_resolved(void **state)
     AWAIT(atomic_load(&n_hanging) == 0);
 }
 
-static void a_url_that_is_none_is_an_error_at_the_start(void **state)
+static void invalid_url_fails_at_start(void **state)
 {
     bt_otlp_options_t options;
     bt_otlp_t *otlp = NULL;
@@ -611,18 +611,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(spans_arrive_in_order_in_batches_on_one_connection),
-        BT_TEST(what_fails_is_sent_again_until_it_is_taken),
-        BT_TEST(an_answer_that_ends_behind_its_status_counts),
-        BT_TEST(a_connection_that_the_receiver_ended_is_no_failure),
-        BT_TEST(what_is_rejected_is_counted_and_said_once),
-        BT_TEST(what_would_be_refused_again_is_not_sent_again),
-        BT_TEST(a_receiver_that_hangs_costs_a_bounded_queue),
-        BT_TEST(so_does_one_that_trickles),
-        BT_TEST(a_try_has_an_end_and_a_batch_is_given_up),
-        BT_TEST(spans_wait_for_a_receiver_that_is_not_there_yet),
-        BT_TEST(a_url_that_is_none_is_an_error_at_the_start),
-        BT_TEST(close_returns_while_a_name_is_being_resolved),
-        BT_TEST(a_try_ends_in_time_while_a_name_is_being_resolved),
+        BT_TEST(failed_batch_is_retried_until_accepted),
+        BT_TEST(answer_cut_after_its_status_counts),
+        BT_TEST(connection_closed_by_the_receiver_is_no_failure),
+        BT_TEST(rejected_spans_are_counted_and_logged_once),
+        BT_TEST(final_rejection_is_not_retried),
+        BT_TEST(hanging_receiver_costs_a_bounded_queue),
+        BT_TEST(trickling_receiver_costs_a_bounded_queue),
+        BT_TEST(try_times_out_and_batch_is_given_up),
+        BT_TEST(spans_wait_for_an_absent_receiver),
+        BT_TEST(invalid_url_fails_at_start),
+        BT_TEST(close_returns_during_name_resolution),
+        BT_TEST(try_times_out_during_name_resolution),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -336,7 +336,7 @@ static void v1_traces_is_appended_to_a_base_url(void **state)
     }
 }
 
-static void a_url_without_host_or_with_a_bad_port_is_invalid(void **state)
+static void url_without_host_or_with_bad_port_is_invalid(void **state)
 {
     static const char *const urls[] = {
         "",
@@ -368,7 +368,7 @@ static void a_url_without_host_or_with_a_bad_port_is_invalid(void **state)
 
 /* The body is larger than the sockets' buffers, so sending has to wait, and a
  * TLS session ticket arrives meanwhile. */
-static void requests_follow_each_other_on_one_connection(void **state)
+static void requests_share_one_connection(void **state)
 {
     const size_t large = (size_t)7 << 20;
     receiver_t r;
@@ -386,7 +386,7 @@ static void requests_follow_each_other_on_one_connection(void **state)
     assert_true(r.sum == 3 * large * 'x');
 }
 
-static void an_untrusted_receiver_gets_no_byte_of_the_request(void **state)
+static void untrusted_receiver_gets_no_byte_of_the_request(void **state)
 {
     identity_t stranger = identity_make("stranger", NULL, false, 9);
     const struct {
@@ -423,7 +423,7 @@ static void an_untrusted_receiver_gets_no_byte_of_the_request(void **state)
     identity_free(&stranger);
 }
 
-static void a_receiver_without_tls_handshake_costs_one_try(void **state)
+static void receiver_without_tls_handshake_costs_one_try(void **state)
 {
     static const struct {
         deed_t deed;
@@ -451,7 +451,7 @@ static void a_receiver_without_tls_handshake_costs_one_try(void **state)
 }
 
 /* The receiver reads nothing, so sending would never end. */
-static void a_response_before_the_end_of_the_request_counts(void **state)
+static void response_before_the_end_of_the_request_counts(void **state)
 {
     receiver_t r;
     sender_t s;
@@ -464,7 +464,7 @@ static void a_response_before_the_end_of_the_request_counts(void **state)
     receiver_stop(&r);
 }
 
-static void a_closed_connection_is_opened_again(void **state)
+static void closed_connection_is_reopened(void **state)
 {
     receiver_t r;
     sender_t s;
@@ -513,12 +513,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(v1_traces_is_appended_to_a_base_url),
-        BT_TEST(a_url_without_host_or_with_a_bad_port_is_invalid),
-        BT_TEST(requests_follow_each_other_on_one_connection),
-        BT_TEST(an_untrusted_receiver_gets_no_byte_of_the_request),
-        BT_TEST(a_receiver_without_tls_handshake_costs_one_try),
-        BT_TEST(a_response_before_the_end_of_the_request_counts),
-        BT_TEST(a_closed_connection_is_opened_again),
+        BT_TEST(url_without_host_or_with_bad_port_is_invalid),
+        BT_TEST(requests_share_one_connection),
+        BT_TEST(untrusted_receiver_gets_no_byte_of_the_request),
+        BT_TEST(receiver_without_tls_handshake_costs_one_try),
+        BT_TEST(response_before_the_end_of_the_request_counts),
+        BT_TEST(closed_connection_is_reopened),
     };
 
     (void)signal(SIGPIPE, SIG_IGN); /* as the router does */

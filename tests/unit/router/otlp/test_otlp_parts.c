@@ -13,13 +13,13 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
+#include "router/otlp/client.h"
 #include "router/otlp/headers.h"
 #include "router/otlp/queue.h"
-#include "router/otlp/response.h"
 
 /* ---- headers ---- */
 
-static void headers_are_parsed_as_libcurl_takes_them(void **state)
+static void headers_are_parsed_for_libcurl(void **state)
 {
     static const char file[] = "# of the collector\n\n"
                                "Authorization:   Bearer a:b \t\r\n"
@@ -38,7 +38,7 @@ static void headers_are_parsed_as_libcurl_takes_them(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void a_header_that_would_be_something_else_is_refused(void **state)
+static void header_that_would_be_another_is_refused(void **state)
 {
     static const char *const files[] = {
         "Bearer abc",        ": x",        "A b: c",
@@ -63,7 +63,7 @@ static void a_header_that_would_be_something_else_is_refused(void **state)
     }
 }
 
-static void a_file_that_others_may_read_is_no_place_for_a_secret(void **state)
+static void headers_file_readable_by_others_is_refused(void **state)
 {
     char path[] = "/tmp/baton-headers-XXXXXX";
     const int fd = mkstemp(path);
@@ -91,7 +91,7 @@ static void a_file_that_others_may_read_is_no_place_for_a_secret(void **state)
 
 /* ---- responses ---- */
 
-static void what_was_rejected_is_read_from_the_json(void **state)
+static void rejected_spans_are_read_from_the_json(void **state)
 {
     static const struct {
         const char *body, *message;
@@ -129,7 +129,7 @@ static void what_was_rejected_is_read_from_the_json(void **state)
 
 /* ---- waits ---- */
 
-static void only_what_the_specification_names_is_tried_again(void **state)
+static void only_specified_statuses_are_retried(void **state)
 {
     static const int retried[] = {429, 502, 503, 504};
     static const int rejected[] = {301, 400, 401, 403, 404, 413, 415, 500, 501};
@@ -145,7 +145,7 @@ static void only_what_the_specification_names_is_tried_again(void **state)
     }
 }
 
-static void waits_double_up_to_a_bound_and_are_spread(void **state)
+static void backoff_doubles_up_to_a_bound_with_jitter(void **state)
 {
     static const bt_otlp_backoff_t backoff = {.first_ms = 1000,
                                               .max_ms = 30000};
@@ -189,7 +189,7 @@ static void take(bt_otlp_queue_t *queue, size_t most, const char *want,
     bt_strbuf_fini(&out);
 }
 
-static void a_queue_gives_items_in_order_wherever_they_wrap(void **state)
+static void queue_keeps_order_across_the_wrap(void **state)
 {
     bt_otlp_queue_t queue = {0};
 
@@ -224,13 +224,13 @@ static void a_queue_gives_items_in_order_wherever_they_wrap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(headers_are_parsed_as_libcurl_takes_them),
-        BT_TEST(a_header_that_would_be_something_else_is_refused),
-        BT_TEST(a_file_that_others_may_read_is_no_place_for_a_secret),
-        BT_TEST(what_was_rejected_is_read_from_the_json),
-        BT_TEST(only_what_the_specification_names_is_tried_again),
-        BT_TEST(waits_double_up_to_a_bound_and_are_spread),
-        BT_TEST(a_queue_gives_items_in_order_wherever_they_wrap),
+        BT_TEST(headers_are_parsed_for_libcurl),
+        BT_TEST(header_that_would_be_another_is_refused),
+        BT_TEST(headers_file_readable_by_others_is_refused),
+        BT_TEST(rejected_spans_are_read_from_the_json),
+        BT_TEST(only_specified_statuses_are_retried),
+        BT_TEST(backoff_doubles_up_to_a_bound_with_jitter),
+        BT_TEST(queue_keeps_order_across_the_wrap),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
