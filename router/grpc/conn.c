@@ -24,18 +24,18 @@ static void set_state(bt_gconn_t *conn, bt_gconn_state_t state)
 
 static void update_category(bt_gconn_t *conn)
 {
-    bt_stream_place_t place = BT_STREAM_QUIET;
+    bt_stream_class_t class = BT_STREAM_QUIET;
 
     BT_LIST_FOR_EACH_ENTRY(const bt_gcall_t, call, &conn->calls, link) {
         if (call->is_running || call->ended) {
-            place = BT_STREAM_BUSY;
+            class = BT_STREAM_BUSY;
             break;
         }
-        place = BT_STREAM_READING;
+        class = BT_STREAM_READING;
     }
-    if (place != conn->place) {
-        conn->place = place;
-        bt_stream_file(conn->stream, place);
+    if (class != conn->class) {
+        conn->class = class;
+        bt_stream_set_class(conn->stream, class);
     }
 }
 
@@ -242,7 +242,7 @@ static void feed(bt_gconn_t *conn, const char *data, size_t n)
         }
     }
     charge(conn);
-    if (!conn->broken && !bt_net_make_room(conn->grpc->net, conn->stream)) {
+    if (!conn->broken && !bt_net_reclaim(conn->grpc->net, conn->stream)) {
         bt_h2_terminate(conn->h2, BT_H2_ENHANCE_YOUR_CALM);
     }
     deliver_some(conn);
@@ -366,7 +366,7 @@ bt_status_t bt_gconn_accept(void *ctx, bt_stream_t *stream)
     }
     conn->grpc = grpc;
     conn->stream = stream;
-    conn->place = BT_STREAM_QUIET; /* the state after accepting */
+    conn->class = BT_STREAM_QUIET; /* the state after accepting */
     bt_list_init(&conn->calls);
     bt_list_init(&conn->ready);
     bt_stream_attach(stream, &bt_gconn_stream_handlers, conn);

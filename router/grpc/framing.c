@@ -4,8 +4,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/status.h"
-
 #define TIMEOUT_DIGITS 8
 
 /* ---- codes ---- */

@@ -5,7 +5,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/zip/zip.h"
 #include "router/grpc/grpc_priv.h"
 
@@ -420,11 +419,11 @@ static bt_status_t charge_memory(bt_gcall_t *call, bool was_begun)
     const bool begun = reader->n_prefix == BT_GRPC_PREFIX_BYTES;
 
     if (begun && !was_begun &&
-        !bt_net_has_room(conn->grpc->net, 0, reader->length)) {
+        !bt_net_has_headroom(conn->grpc->net, 0, reader->length)) {
         return BT_ERR_BUSY;
     }
     bt_net_charge(conn->grpc->net, &call->charged, reader->body.cap);
-    if (!bt_net_has_room(conn->grpc->net, reader->body.len, 0)) {
+    if (!bt_net_has_headroom(conn->grpc->net, reader->body.len, 0)) {
         return BT_ERR_BUSY;
     }
     return BT_OK;

@@ -7,10 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
 #include "common/config/config.h"
 #include "common/zip/zip.h"
 #include "router/grpc/gdoor_priv.h"

@@ -38,7 +38,7 @@ typedef struct bt_gconn {
     bt_stream_t *stream;
     bt_h2_t *h2;
     bt_gconn_state_t state;
-    bt_stream_place_t place;
+    bt_stream_class_t class;
     bt_list_t calls; /**< all calls */
     bt_list_t ready; /**< calls with something to deliver, in order */
     size_t charged;  /**< bytes charged to the net */

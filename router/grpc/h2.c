@@ -6,7 +6,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/containers.h"
-#include "common/base/status.h"
 #include "common/base/text.h"
 
 #define MAX_FIELDS    16

@@ -15,8 +15,6 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/clock.h"
-#include "common/base/status.h"
 #include "common/zip/zip.h"
 #include "router/grpc/gdoor_priv.h"
 #include "router/grpc/pb_infer.h"
@@ -218,7 +216,7 @@ static bool charge_unpacked(const bt_gdoor_t *door, bt_gmessage_t *message)
         return true;
     }
     bytes = (bytes < most) ? bytes : most;
-    if (!bt_net_has_room(bt_grpc_net(door->grpc), 0, bytes)) {
+    if (!bt_net_has_headroom(bt_grpc_net(door->grpc), 0, bytes)) {
         bt_net_count_refused(bt_grpc_net(door->grpc));
         return false;
     }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/status.h"
 #include "router/grpc/gdoor_priv.h"
 
 typedef Grpc__Reflection__V1__ServerReflectionRequest request_t;

@@ -9,7 +9,7 @@
 #include "common/base/log.h"
 #include "router/core/kv_links.h"
 #include "router/http/door_priv.h"
-#include "router/watch/write.h"
+#include "router/watch/watch.h"
 
 #define MAX_TENANTS 64u /* idle ones beyond are left out */
 

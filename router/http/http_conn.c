@@ -6,7 +6,7 @@
 #include "common/base/alloc.h"
 #include "router/http/http_priv.h"
 
-static const bt_stream_place_t places[] = {
+static const bt_stream_class_t places[] = {
     [BT_CONN_IDLE] = BT_STREAM_QUIET,   [BT_CONN_HEAD] = BT_STREAM_QUIET,
     [BT_CONN_BODY] = BT_STREAM_READING, [BT_CONN_EXCHANGE] = BT_STREAM_BUSY,
     [BT_CONN_DRAIN] = BT_STREAM_BUSY,   [BT_CONN_LINGER] = BT_STREAM_BUSY,
@@ -16,7 +16,7 @@ static void set_state(bt_conn_t *conn, bt_conn_state_t state)
 {
     conn->state = state;
     conn->epoch++;
-    bt_stream_file(conn->stream, places[state]);
+    bt_stream_set_class(conn->stream, places[state]);
 }
 
 /* Sets the deadline of a state that was entered since the last call. Within one
@@ -191,7 +191,7 @@ static void begin_body(bt_conn_t *conn)
         refuse_body(conn);
         return;
     }
-    if (!bt_net_has_room(conn->http->net, 0, ex->head.length)) {
+    if (!bt_net_has_headroom(conn->http->net, 0, ex->head.length)) {
         refuse_for_memory(conn);
         return;
     }
@@ -337,7 +337,7 @@ static size_t feed_head(bt_conn_t *conn, const char *data, size_t n)
     bt_strbuf_append(&conn->in, data + skip, take);
     charge_in(conn);
     if ((bt_strbuf_status(&conn->in) != BT_OK) ||
-        !bt_net_make_room(conn->http->net, conn->stream)) {
+        !bt_net_reclaim(conn->http->net, conn->stream)) {
         refuse(conn, 503, "the server is short of memory");
         return n;
     }
@@ -402,7 +402,7 @@ static size_t feed_body(bt_conn_t *conn, const char *data, size_t n)
         refuse(conn, 503, "the server is short of memory");
         return n;
     }
-    if (!bt_net_has_room(conn->http->net, ex->body.len, 0)) {
+    if (!bt_net_has_headroom(conn->http->net, ex->body.len, 0)) {
         refuse_for_memory(conn);
         return n;
     }
@@ -421,7 +421,7 @@ static void keep_pipelined(bt_conn_t *conn, const char *data, size_t n)
      * requests after this answer with them. */
     if ((conn->in.len > BT_HTTP_PIPELINE_BYTES) ||
         (bt_strbuf_status(&conn->in) != BT_OK) ||
-        !bt_net_has_room(conn->http->net, 0, n)) {
+        !bt_net_has_headroom(conn->http->net, 0, n)) {
         bt_strbuf_fini(&conn->in);
         conn->close_after = true;
     }

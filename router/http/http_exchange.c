@@ -210,7 +210,7 @@ bool bt_http_hold(bt_http_t *http, size_t bytes)
 {
     size_t held = 0;
 
-    if (!bt_net_has_room(http->net, 0, bytes)) {
+    if (!bt_net_has_headroom(http->net, 0, bytes)) {
         return false;
     }
     bt_net_charge(http->net, &held, bytes);

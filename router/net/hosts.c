@@ -25,7 +25,7 @@ typedef struct name {
     bool loopback;
 } name_t;
 
-static void look_at_address(name_t *name)
+static void parse_address(name_t *name)
 {
     struct in_addr v4;
     struct in6_addr v6;
@@ -66,7 +66,7 @@ static bool split(const char *host, name_t *name)
         return false;
     }
     memcpy(name->text, start, n);
-    look_at_address(name);
+    parse_address(name);
     return !v6 || name->literal;
 }
 
@@ -110,14 +110,7 @@ static bool is_listed(const bt_hosts_t *hosts, const name_t *name)
 
 static bool allows_all(const bt_hosts_t *hosts)
 {
-    const char *at = hosts->allowed;
-
-    for (size_t n = next_entry(&at); n > 0; at += n, n = next_entry(&at)) {
-        if ((n == 1) && (*at == '*')) {
-            return true;
-        }
-    }
-    return false;
+    return is_listed(hosts, &(const name_t){.text = "*"});
 }
 
 /* True for a name that leads to this server only. */
@@ -135,7 +128,8 @@ static bool is_own(const bt_hosts_t *hosts, const name_t *name)
     return false;
 }
 
-static bool host_passes(const bt_hosts_t *hosts, const char *host, name_t *name)
+static bool host_is_allowed(const bt_hosts_t *hosts, const char *host,
+                            name_t *name)
 {
     return split(host, name) &&
            (name->literal || is_own(hosts, name) || is_listed(hosts, name));
@@ -143,8 +137,8 @@ static bool host_passes(const bt_hosts_t *hosts, const char *host, name_t *name)
 
 /* An Origin with an address proves nothing, since anyone may host a page at an
  * address; a Host with an address does, since DNS rebinding needs a name. */
-static bool origin_passes(const bt_hosts_t *hosts, const char *origin,
-                          const name_t *host)
+static bool origin_is_allowed(const bt_hosts_t *hosts, const char *origin,
+                              const name_t *host)
 {
     const char *const sep = strstr(origin, "://");
     name_t name;
@@ -166,7 +160,7 @@ const char *bt_hosts_check(const bt_hosts_t *hosts, const char *host)
     name_t name;
 
     return ((host == NULL) || allows_all(hosts) ||
-            host_passes(hosts, host, &name))
+            host_is_allowed(hosts, host, &name))
                ? NULL
                : BAD_HOST;
 }
@@ -179,7 +173,7 @@ const char *bt_hosts_check_origin(const bt_hosts_t *hosts, const char *origin,
     if ((host != NULL) && !split(host, &name)) {
         name = (name_t){0};
     }
-    return (allows_all(hosts) || origin_passes(hosts, origin, &name))
+    return (allows_all(hosts) || origin_is_allowed(hosts, origin, &name))
                ? NULL
                : BAD_ORIGIN;
 }
@@ -218,7 +212,7 @@ bool bt_hosts_are_valid(const char *allowed, char bad[BT_HOSTS_NAME_BYTES])
         }
         host += (strncmp(entry, "*.", 2) == 0) ? 2 : 0;
         snprintf(name.text, sizeof(name.text), "%s", host);
-        look_at_address(&name);
+        parse_address(&name);
         /* A scheme, a port or a star elsewhere would never match. */
         if ((*host == '\0') ||
             (!name.literal && (strpbrk(host, "*:/[]") != NULL))) {

@@ -5,20 +5,18 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
 #include "router/net/net_priv.h"
 
 #define ACCEPTS_PER_TURN 16
 #define ACCEPT_AGAIN_MS  100
 /* us of handshakes per turn of the loop: one with an RSA key takes about this
  * long. */
-#define SHAKE_US 1000
+#define HANDSHAKE_US 1000
 /* Bounds the delay of workers' messages. Each poll costs in proportion to the
  * sockets that are readable. */
 #define CALLBACKS_PER_LOOK 32
@@ -119,7 +117,7 @@ static void out_of_files(bt_net_t *net)
         net->out_of_files = true;
         BT_LOG_WARN("net: cannot accept a connection: %m");
     }
-    if (!bt_net_close_quiet(net)) {
+    if (!bt_net_close_first(net, &net->quiet)) {
         set_listening(net, false);
         (void)evtimer_add(&net->ev_accept_again, &pause);
     }
@@ -183,32 +181,32 @@ void bt_net_put_last(bt_net_t *net, struct event *ev)
 }
 
 /* Bounds a turn of the loop, also with many simultaneous handshakes. */
-static void on_shake(evutil_socket_t fd, short what, void *arg)
+static void on_handshake(evutil_socket_t fd, short what, void *arg)
 {
-    const uint64_t end_us = bt_now_us() + SHAKE_US;
+    const uint64_t end_us = bt_now_us() + HANDSHAKE_US;
     bt_net_t *net = arg;
 
     (void)fd;
     (void)what;
-    while (!bt_list_empty(&net->shaking)) {
-        bt_stream_t *stream =
-            BT_CONTAINER_OF(net->shaking.next, bt_stream_t, shake_link);
+    while (!bt_list_empty(&net->in_handshake)) {
+        bt_stream_t *stream = BT_CONTAINER_OF(net->in_handshake.next,
+                                              bt_stream_t, handshake_link);
 
         if (bt_now_us() >= end_us) {
-            bt_net_shake_soon(net);
+            bt_net_handshake_soon(net);
             break;
         }
-        bt_list_remove(&stream->shake_link);
-        bt_stream_shake(stream);
+        bt_list_remove(&stream->handshake_link);
+        bt_stream_handshake(stream);
     }
     bt_net_turn(net);
 }
 
-void bt_net_shake_soon(bt_net_t *net)
+void bt_net_handshake_soon(bt_net_t *net)
 {
     const struct timeval now = {0};
 
-    (void)evtimer_add(&net->ev_shake, &now);
+    (void)evtimer_add(&net->ev_handshake, &now);
 }
 
 static void on_accept(evutil_socket_t listen_fd, short what, void *arg)
@@ -236,14 +234,14 @@ bt_status_t bt_net_create(struct event_base *base,
     net->base = base;
     net->config = *config;
     net->handlers = *handlers;
-    if (bt_net_room_init(net) != BT_OK) {
+    if (bt_net_limits_init(net) != BT_OK) {
         goto err_scratch;
     }
     evtimer_assign(&net->ev_reap, base, on_reap, net);
     /* Otherwise each closed connection would make the loop poll again. */
     bt_net_put_last(net, &net->ev_reap);
-    evtimer_assign(&net->ev_shake, base, on_shake, net);
-    bt_net_put_last(net, &net->ev_shake);
+    evtimer_assign(&net->ev_handshake, base, on_handshake, net);
+    bt_net_put_last(net, &net->ev_handshake);
     evtimer_assign(&net->ev_accept_again, base, on_accept_again, net);
     *net_p = net;
     return BT_OK;
@@ -373,15 +371,15 @@ static bool stop_one(bt_list_t *list, bt_list_t *seen)
     stream = BT_CONTAINER_OF(list->next, bt_stream_t, link);
     bt_list_remove(&stream->link);
     bt_list_push_back(seen, &stream->link);
-    if ((stream->handlers->on_stop != NULL) && !stream->told_of_stop) {
-        stream->told_of_stop = true;
+    if ((stream->handlers->on_stop != NULL) && !stream->stop_reported) {
+        stream->stop_reported = true;
         stream->handlers->on_stop(stream->user);
     }
     return true;
 }
 
 /* Each handler may close any stream, or change its class. */
-static void tell_of_stop(bt_net_t *net)
+static void report_stop(bt_net_t *net)
 {
     bt_list_t *const lists[] = {&net->quiet, &net->reading, &net->busy};
 
@@ -409,7 +407,7 @@ void bt_net_stop_listening(bt_net_t *net)
         close(net->listeners[i].fd);
     }
     net->n_listeners = 0;
-    tell_of_stop(net);
+    report_stop(net);
 }
 
 bool bt_net_stopped(const bt_net_t *net)
@@ -434,9 +432,9 @@ void bt_net_destroy(bt_net_t *net)
     close_all(&net->reading);
     close_all(&net->busy);
     event_del(&net->ev_reap);
-    evtimer_del(&net->ev_shake);
+    evtimer_del(&net->ev_handshake);
     reap(net);
-    bt_net_room_fini(net);
+    bt_net_limits_fini(net);
     bt_free(net->scratch);
     bt_free(net);
 }

@@ -26,10 +26,10 @@
  * Connections: a full table closes the one that is *quiet* for longest, then
  * the one that is *reading* for longest; a client address over its share closes
  * its own quiet ones first. Only if there is none, the new one is turned away.
- * The user sets the class of its stream: bt_stream_file().
+ * The user sets the class of its stream: bt_stream_set_class().
  *
  * Memory: the user charges the memory of requests with bt_net_charge(), and
- * checks the limit with bt_net_has_room(); a stream charges its out buffer
+ * checks the limit with bt_net_has_headroom(); a stream charges its out buffer
  * itself, and beyond the limit the readers that are behind for longest are
  * closed.
  *
@@ -162,7 +162,7 @@ void bt_net_flush(bt_net_t *net);
 uint32_t bt_net_n_connections(const bt_net_t *net);
 void bt_net_use(const bt_net_t *net, bt_net_use_t *use);
 
-/* ---- room.c: memory of requests ---- */
+/* ---- limits.c: memory of requests ---- */
 
 /** Updates the memory charged for a part of a request to @a now bytes; @a
  *  charged points to the amount charged before, 0 at first. */
@@ -171,10 +171,10 @@ void bt_net_charge(bt_net_t *net, size_t *charged, size_t now);
 void bt_net_give_back(bt_net_t *net, size_t bytes);
 /** True when @a more bytes fit for a request that has @a have. Requests over 64
  *  KiB must leave a quarter of the budget to small ones. */
-bool bt_net_has_room(const bt_net_t *net, uint64_t have, uint64_t more);
+bool bt_net_has_headroom(const bt_net_t *net, uint64_t have, uint64_t more);
 /** Closes quiet streams other than @a stream until the memory of requests is
  *  within the limit. @return false: it is still above */
-bool bt_net_make_room(bt_net_t *net, const bt_stream_t *stream);
+bool bt_net_reclaim(bt_net_t *net, const bt_stream_t *stream);
 /** Counts a request that was refused because memory was short. */
 void bt_net_count_refused(bt_net_t *net);
 
@@ -186,13 +186,13 @@ void bt_stream_attach(bt_stream_t *stream, const bt_stream_handlers_t *handlers,
                       void *user);
 
 /** Class of a stream, by which streams are closed when a slot is needed. */
-typedef enum bt_stream_place {
+typedef enum bt_stream_class {
     BT_STREAM_QUIET,   /**< no request is complete: closed first */
     BT_STREAM_READING, /**< sends a body: closed when none is quiet */
     BT_STREAM_BUSY,    /**< an answer is due or being sent: never closed */
-} bt_stream_place_t;
+} bt_stream_class_t;
 /** Moves a stream to a class, as its youngest member. */
-void bt_stream_file(bt_stream_t *stream, bt_stream_place_t place);
+void bt_stream_set_class(bt_stream_t *stream, bt_stream_class_t class);
 
 /**
  * Reads received bytes, 64 KiB at most. Once in a turn: with more to read the
@@ -253,7 +253,6 @@ bool bt_stream_is_of_own_user(const bt_stream_t *stream);
  *  one stream. */
 void bt_stream_ids(const bt_stream_t *stream, uint64_t *address_p,
                    uint64_t *stream_p);
-bt_net_t *bt_stream_net(const bt_stream_t *stream);
 
 /** Closes a stream and calls on_closed(); does nothing if it is closed. */
 void bt_stream_close(bt_stream_t *stream);

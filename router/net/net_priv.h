@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file net_priv.h
  *
- * Shared by net.c (listening), room.c (connection and memory limits) and
+ * Shared by net.c (listening), limits.c (connection and memory limits) and
  * stream.c (one connection's bytes) only.
  */
 #ifndef BT_ROUTER_NET_NET_PRIV_H
@@ -35,20 +35,20 @@ struct bt_stream {
     bt_list_t behind_link; /**< link in net->behind, while bytes are unsent */
     bt_list_t gather_link; /**< link in net->gathering, until bt_net_flush() */
     /** Link in net->shaking, when a handshake step is due. */
-    bt_list_t shake_link;
+    bt_list_t handshake_link;
     bt_net_t *net;
     bt_net_client_t *client; /**< NULL: clients are not counted */
     const bt_stream_handlers_t *handlers;
     void *user;
     int fd; /**< -1: closed */
-    bt_stream_place_t place;
-    bool want_write; /**< ev_write is added */
-    bool shaking;    /**< TLS handshake in progress: no user callbacks yet */
-    bool unread;     /**< decrypted bytes, or an end, that the socket does not
-                        signal */
-    bool replying;   /**< TLS itself must send first; nothing is read */
-    bool ending;     /**< bt_stream_shutdown() waits for the socket */
-    bool told_of_stop;
+    bt_stream_class_t class;
+    bool want_write;   /**< ev_write is added */
+    bool in_handshake; /**< TLS handshake in progress: no user callbacks yet */
+    bool unread;       /**< decrypted bytes, or an end, that the socket does not
+                          signal */
+    bool replying;     /**< TLS itself must send first; nothing is read */
+    bool ending;       /**< bt_stream_shutdown() waits for the socket */
+    bool stop_reported;
     struct event ev_read, ev_write, ev_timer;
     /** Requests on_readable() in the loop's next turn. */
     struct event ev_again;
@@ -74,22 +74,22 @@ struct bt_net {
     bt_listener_t listeners[BT_NET_MAX_LISTENERS];
     uint32_t n_listeners;
     bool stopped;
-    bool out_of_files;   /**< accepting is paused */
-    bt_list_t quiet;     /**< quiet streams, longest first */
-    bt_list_t reading;   /**< reading streams, longest first */
-    bt_list_t busy;      /**< all other streams */
-    bt_list_t dead;      /**< closed streams to be freed */
-    bt_list_t behind;    /**< streams with unsent bytes, longest first */
-    bt_list_t gathering; /**< streams with pieces of this turn */
-    bt_list_t shaking;   /**< streams whose handshake data has arrived */
-    uint32_t n_conns;    /**< all streams but the dead */
+    bool out_of_files;      /**< accepting is paused */
+    bt_list_t quiet;        /**< quiet streams, longest first */
+    bt_list_t reading;      /**< reading streams, longest first */
+    bt_list_t busy;         /**< all other streams */
+    bt_list_t dead;         /**< closed streams to be freed */
+    bt_list_t behind;       /**< streams with unsent bytes, longest first */
+    bt_list_t gathering;    /**< streams with pieces of this turn */
+    bt_list_t in_handshake; /**< streams whose handshake data has arrived */
+    uint32_t n_conns;       /**< all streams but the dead */
     bt_net_use_t use;
     bt_hmap_t clients;
     bt_list_t *buckets; /**< owned; NULL: clients are not counted */
     uint64_t client_seed;
     struct event ev_reap;
     struct event ev_cut;
-    struct event ev_shake;
+    struct event ev_handshake;
     struct event ev_accept_again;
     char *scratch; /**< BT_NET_SCRATCH_BYTES */
 };
@@ -106,13 +106,13 @@ void bt_net_refuse(bt_net_t *net, int fd, bt_net_refusal_t refusal);
 /** Reads some of the received bytes, before closing. */
 void bt_net_drain(int fd);
 /** Schedules the next handshake steps of net->shaking. */
-void bt_net_shake_soon(bt_net_t *net);
+void bt_net_handshake_soon(bt_net_t *net);
 
-/* ---- room.c ---- */
+/* ---- limits.c ---- */
 
 /** Initializes the limits. @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_net_room_init(bt_net_t *net);
-void bt_net_room_fini(bt_net_t *net);
+BT_MUST_CHECK bt_status_t bt_net_limits_init(bt_net_t *net);
+void bt_net_limits_fini(bt_net_t *net);
 /** Admits a connection from @a from, closing others if needed.
  *  @param [out] client_p  counted already; NULL: clients are not counted */
 bt_net_refusal_t bt_net_admit(bt_net_t *net,
@@ -121,8 +121,9 @@ bt_net_refusal_t bt_net_admit(bt_net_t *net,
 /** Uncounts a connection of a client. @param client  may be NULL; may be freed
  */
 void bt_net_client_leave(bt_net_client_t *client);
-/** Closes the connection that is quiet for longest. @return false: none */
-bool bt_net_close_quiet(bt_net_t *net);
+/** Closes the first stream of net->quiet or net->reading, which is in that
+ *  class for longest. @return false: none */
+bool bt_net_close_first(bt_net_t *net, bt_list_t *list);
 /** Updates the memory charged for a stream's unsent bytes. */
 void bt_net_charge_out(bt_stream_t *stream);
 
@@ -132,7 +133,7 @@ void bt_net_charge_out(bt_stream_t *stream);
 BT_MUST_CHECK bt_status_t bt_stream_create(bt_net_t *net, int fd,
                                            bt_net_client_t *client);
 /** Runs one step of a handshake, of some 1 ms. May close the stream. */
-void bt_stream_shake(bt_stream_t *stream);
+void bt_stream_handshake(bt_stream_t *stream);
 /** Frees a closed stream. */
 void bt_stream_free(bt_stream_t *stream);
 

@@ -6,7 +6,6 @@
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
 #include "common/base/tcp_peer.h"
 #include "router/net/net_priv.h"
 
@@ -49,7 +48,7 @@ static bool wait_to_reply(bt_stream_t *stream)
 
 /* The socket accepts more: the next read sends the pending data first. @return
  * false: no memory */
-static bool go_on_reading(bt_stream_t *stream)
+static bool resume_reading(bt_stream_t *stream)
 {
     stream->replying = false;
     want_write(stream, stream->ending || (bt_stream_unsent(stream) > 0));
@@ -133,17 +132,17 @@ void bt_stream_stop_reading(bt_stream_t *stream)
 }
 
 /* Queues the stream for its next handshake step only. */
-static void shake_later(bt_stream_t *stream)
+static void handshake_later(bt_stream_t *stream)
 {
     bt_net_t *net = stream->net;
 
     event_del(&stream->ev_read);
     event_del(&stream->ev_write);
     stream->want_write = false;
-    if (bt_list_empty(&net->shaking)) {
-        bt_net_shake_soon(net);
+    if (bt_list_empty(&net->in_handshake)) {
+        bt_net_handshake_soon(net);
     }
-    bt_list_push_back(&net->shaking, &stream->shake_link);
+    bt_list_push_back(&net->in_handshake, &stream->handshake_link);
 }
 
 static void on_read(evutil_socket_t fd, short what, void *arg)
@@ -152,8 +151,8 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (stream->shaking) {
-        shake_later(stream);
+    if (stream->in_handshake) {
+        handshake_later(stream);
         return;
     }
     stream->handlers->on_readable(stream->user);
@@ -288,7 +287,7 @@ bt_status_t bt_stream_flush(bt_stream_t *stream, size_t most)
     if (bt_strbuf_status(out) != BT_OK) {
         return BT_ERR_PEER_LOST; /* bytes are missing: nothing to recover */
     }
-    if (stream->shaking) {
+    if (stream->in_handshake) {
         bt_net_charge_out(stream);
         return BT_INPROGRESS;
     }
@@ -343,11 +342,11 @@ static void on_write(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (stream->shaking) {
-        shake_later(stream);
+    if (stream->in_handshake) {
+        handshake_later(stream);
         return;
     }
-    if (stream->replying && !go_on_reading(stream)) {
+    if (stream->replying && !resume_reading(stream)) {
         bt_stream_close(stream);
     } else if (!stream->ending) {
         stream->handlers->on_writable(stream->user);
@@ -367,12 +366,12 @@ static bt_status_t begin_tls(bt_stream_t *stream)
         return BT_OK;
     }
     bt_net_charge(net, &stream->tls_charged, BT_TLS_HANDSHAKE_BYTES);
-    if (!bt_net_make_room(net, stream)) {
+    if (!bt_net_reclaim(net, stream)) {
         return BT_ERR_NO_MEMORY;
     }
     stream->tls =
         bt_tls_begin(net->config.tls, stream->fd, net->config.protocol);
-    stream->shaking = true;
+    stream->in_handshake = true;
     return (stream->tls != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
 }
 
@@ -380,8 +379,8 @@ static void end_tls(bt_stream_t *stream)
 {
     /* A stream that is closed in the middle of an answer must not look like the
      * answer's proper end. */
-    if ((stream->tls != NULL) && (stream->place == BT_STREAM_QUIET) &&
-        !stream->shaking && (bt_stream_unsent(stream) == 0)) {
+    if ((stream->tls != NULL) && (stream->class == BT_STREAM_QUIET) &&
+        !stream->in_handshake && (bt_stream_unsent(stream) == 0)) {
         (void)bt_tls_shutdown(stream->tls);
     }
     bt_tls_end(stream->tls);
@@ -389,9 +388,9 @@ static void end_tls(bt_stream_t *stream)
     bt_net_charge(stream->net, &stream->tls_charged, 0);
 }
 
-static void has_shaken(bt_stream_t *stream)
+static void handshake_done(bt_stream_t *stream)
 {
-    stream->shaking = false;
+    stream->in_handshake = false;
     bt_net_charge(stream->net, &stream->tls_charged, BT_TLS_IDLE_BYTES);
     if (event_add(&stream->ev_read, NULL) != 0) {
         bt_stream_close(stream);
@@ -406,7 +405,7 @@ static void has_shaken(bt_stream_t *stream)
 }
 
 /* Any client can cause it: no log line for operators. */
-static void log_trouble(const bt_stream_t *stream)
+static void log_failed_handshake(const bt_stream_t *stream)
 {
     char peer[BT_NET_PEER_BYTES];
 
@@ -415,30 +414,30 @@ static void log_trouble(const bt_stream_t *stream)
                  bt_tls_trouble(stream->tls));
 }
 
-void bt_stream_shake(bt_stream_t *stream)
+void bt_stream_handshake(bt_stream_t *stream)
 {
-    bool goes_on = false;
+    bool continues = false;
 
     switch (bt_tls_handshake(stream->tls)) {
     case BT_TLS_DONE:
-        has_shaken(stream);
+        handshake_done(stream);
         return;
     case BT_TLS_WANTS_READ:
-        goes_on = (event_add(&stream->ev_read, NULL) == 0);
+        continues = (event_add(&stream->ev_read, NULL) == 0);
         break;
     case BT_TLS_WANTS_WRITE:
         want_write(stream, true);
-        goes_on = stream->want_write;
+        continues = stream->want_write;
         break;
     case BT_TLS_IS_HTTP:
         bt_net_refuse(stream->net, stream->fd, BT_NET_NEEDS_TLS);
         break;
     case BT_TLS_FAILED:
-        log_trouble(stream);
+        log_failed_handshake(stream);
         bt_net_drain(stream->fd); /* the alert says why */
         break;
     }
-    if (!goes_on) {
+    if (!continues) {
         bt_stream_close(stream);
     }
 }
@@ -516,11 +515,11 @@ bt_status_t bt_stream_create(bt_net_t *net, int fd, bt_net_client_t *client)
     bt_list_init(&stream->client_link);
     bt_list_init(&stream->behind_link);
     bt_list_init(&stream->gather_link);
-    bt_list_init(&stream->shake_link);
+    bt_list_init(&stream->handshake_link);
     bt_strbuf_init(&stream->out, OUT_LIMIT);
     bt_strbuf_init(&stream->next, OUT_LIMIT);
     make_events(stream);
-    bt_stream_file(stream, BT_STREAM_QUIET);
+    bt_stream_set_class(stream, BT_STREAM_QUIET);
     if ((begin_tls(stream) != BT_OK) ||
         (event_add(&stream->ev_read, NULL) != 0) ||
         (net->handlers.on_stream(net->handlers.ctx, stream) != BT_OK)) {
@@ -550,7 +549,7 @@ void bt_stream_close(bt_stream_t *stream)
     bt_list_remove(&stream->link);
     bt_list_remove(&stream->client_link);
     bt_list_remove(&stream->gather_link);
-    bt_list_remove(&stream->shake_link);
+    bt_list_remove(&stream->handshake_link);
     bt_list_push_back(&net->dead, &stream->link);
     net->n_conns--;
     bt_net_client_leave(stream->client);
@@ -570,11 +569,6 @@ void bt_stream_free(bt_stream_t *stream)
     bt_list_remove(&stream->link);
     stream->handlers->on_free(stream->user);
     bt_free(stream);
-}
-
-bt_net_t *bt_stream_net(const bt_stream_t *stream)
-{
-    return stream->net;
 }
 
 void bt_stream_ids(const bt_stream_t *stream, uint64_t *address_p,

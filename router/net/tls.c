@@ -361,7 +361,7 @@ static void summarize(bt_tls_t *tls)
     ERR_clear_error();
 }
 
-static bt_status_t load(bt_tls_t *tls, char why[BT_TLS_WHY_BYTES])
+bt_status_t bt_tls_reload(bt_tls_t *tls, char why[BT_TLS_WHY_BYTES])
 {
     SSL_CTX *ctx = make_server_ctx();
     bt_status_t status;
@@ -406,18 +406,13 @@ bt_status_t bt_tls_create(const bt_tls_files_t *files, bt_tls_t **tls_p,
         snprintf(why, BT_TLS_WHY_BYTES, "out of memory");
         return BT_ERR_NO_MEMORY;
     }
-    status = load(tls, why);
+    status = bt_tls_reload(tls, why);
     if (status != BT_OK) {
         bt_tls_destroy(tls);
         return status;
     }
     *tls_p = tls;
     return BT_OK;
-}
-
-bt_status_t bt_tls_reload(bt_tls_t *tls, char why[BT_TLS_WHY_BYTES])
-{
-    return load(tls, why);
 }
 
 void bt_tls_destroy(bt_tls_t *tls)

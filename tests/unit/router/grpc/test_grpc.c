@@ -10,7 +10,7 @@ static void begin(fixture_t *f)
     put_opening(&f->in);
 }
 
-static void a_unary_call_is_answered(void **state)
+static void unary_call_is_answered(void **state)
 {
     fixture_t f;
     frame_t data = {0};
@@ -27,7 +27,7 @@ static void a_unary_call_is_answered(void **state)
     fixture_stop(&f);
 }
 
-static void a_stream_answers_each_message(void **state)
+static void stream_answers_each_message(void **state)
 {
     fixture_t f;
 
@@ -47,7 +47,7 @@ static void a_stream_answers_each_message(void **state)
 }
 
 /* One call for each way of being wrong; the connection goes on. */
-static void what_is_wrong_has_its_code(void **state)
+static void malformed_calls_get_their_codes(void **state)
 {
     static const char *const deflate[] = {"grpc-encoding", "deflate", NULL};
     static const char *const timeout[] = {"grpc-timeout", "soon", NULL};
@@ -96,7 +96,7 @@ static void what_is_wrong_has_its_code(void **state)
 }
 
 /* Also one of a method that there is not: who may not call learns nothing. */
-static void who_may_not_call_is_denied_and_the_connection_goes_on(void **state)
+static void denied_call_leaves_the_connection_open(void **state)
 {
     static const char *const page[] = {"origin", "https://evil.example", NULL};
     static const char *const host[] = {"host", "evil.example", NULL};
@@ -123,7 +123,7 @@ static void who_may_not_call_is_denied_and_the_connection_goes_on(void **state)
     fixture_stop(&f);
 }
 
-static void what_is_no_grpc_gets_a_status_of_http(void **state)
+static void non_grpc_requests_get_an_http_status(void **state)
 {
     bt_strbuf_t head;
     fixture_t f;
@@ -145,7 +145,7 @@ static void what_is_no_grpc_gets_a_status_of_http(void **state)
     fixture_stop(&f);
 }
 
-static void who_leaves_is_noticed(void **state)
+static void client_leaving_is_reported_to_the_method(void **state)
 {
     fixture_t f;
 
@@ -166,7 +166,7 @@ static void who_leaves_is_noticed(void **state)
     fixture_stop(&f);
 }
 
-static void a_deadline_ends_the_call(void **state)
+static void deadline_ends_the_call(void **state)
 {
     static const char *const soon[] = {"grpc-timeout", "50m", NULL};
     fixture_t f;
@@ -181,7 +181,7 @@ static void a_deadline_ends_the_call(void **state)
     fixture_stop(&f);
 }
 
-static void slow_clients_are_not_waited_for(void **state)
+static void slow_client_is_timed_out(void **state)
 {
     bt_grpc_config_t config = usual;
     fixture_t f;
@@ -209,7 +209,7 @@ static void slow_clients_are_not_waited_for(void **state)
     fixture_stop(&f);
 }
 
-static void an_idle_connection_is_told_to_go(void **state)
+static void idle_connection_gets_goaway(void **state)
 {
     bt_grpc_config_t config = usual;
     fixture_t f;
@@ -226,7 +226,7 @@ static void an_idle_connection_is_told_to_go(void **state)
     fixture_stop(&f);
 }
 
-static void who_does_not_read_is_cut(void **state)
+static void client_that_does_not_read_is_reset(void **state)
 {
     static char large[4000];
     fixture_t f;
@@ -247,7 +247,7 @@ static void who_does_not_read_is_cut(void **state)
     fixture_stop(&f);
 }
 
-static void a_drain_lets_calls_end(void **state)
+static void drain_lets_open_calls_end(void **state)
 {
     fixture_t f;
 
@@ -266,7 +266,7 @@ static void a_drain_lets_calls_end(void **state)
 }
 
 /* What was charged for requests is given back. */
-static void nothing_stays_charged(void **state)
+static void no_memory_stays_charged(void **state)
 {
     bt_net_use_t use = {0};
     fixture_t f;
@@ -291,18 +291,18 @@ static void nothing_stays_charged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_unary_call_is_answered),
-        BT_TEST(a_stream_answers_each_message),
-        BT_TEST(what_is_wrong_has_its_code),
-        BT_TEST(who_may_not_call_is_denied_and_the_connection_goes_on),
-        BT_TEST(what_is_no_grpc_gets_a_status_of_http),
-        BT_TEST(who_leaves_is_noticed),
-        BT_TEST(a_deadline_ends_the_call),
-        BT_TEST(slow_clients_are_not_waited_for),
-        BT_TEST(an_idle_connection_is_told_to_go),
-        BT_TEST(who_does_not_read_is_cut),
-        BT_TEST(a_drain_lets_calls_end),
-        BT_TEST(nothing_stays_charged),
+        BT_TEST(unary_call_is_answered),
+        BT_TEST(stream_answers_each_message),
+        BT_TEST(malformed_calls_get_their_codes),
+        BT_TEST(denied_call_leaves_the_connection_open),
+        BT_TEST(non_grpc_requests_get_an_http_status),
+        BT_TEST(client_leaving_is_reported_to_the_method),
+        BT_TEST(deadline_ends_the_call),
+        BT_TEST(slow_client_is_timed_out),
+        BT_TEST(idle_connection_gets_goaway),
+        BT_TEST(client_that_does_not_read_is_reset),
+        BT_TEST(drain_lets_open_calls_end),
+        BT_TEST(no_memory_stays_charged),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

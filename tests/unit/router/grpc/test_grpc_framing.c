@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 #include "tests/support/testsupport.h"
 
-static void messages_are_split_however_they_come(void **state)
+static void messages_are_split_however_they_arrive(void **state)
 {
     static const char in[] = "\0\0\0\0\3abc"
                              "\1\0\0\0\0"
@@ -52,7 +52,7 @@ static void messages_are_split_however_they_come(void **state)
     }
 }
 
-static void what_is_too_large_is_known_from_its_prefix(void **state)
+static void oversized_message_is_known_from_its_prefix(void **state)
 {
     bt_grpc_reader_t reader = {.limit = 10};
     size_t used = 0;
@@ -77,7 +77,7 @@ static void what_is_too_large_is_known_from_its_prefix(void **state)
     bt_grpc_reader_fini(&reader);
 }
 
-static void without_memory_a_message_is_not_read(void **state)
+static void short_memory_reads_no_message(void **state)
 {
     bt_grpc_reader_t reader = {.limit = 10};
     size_t used = 0;
@@ -134,7 +134,7 @@ static void timeouts_have_a_unit(void **state)
     }
 }
 
-static void texts_of_errors_are_printable(void **state)
+static void error_texts_are_percent_encoded(void **state)
 {
     bt_strbuf_t out;
 
@@ -148,7 +148,7 @@ static void texts_of_errors_are_printable(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void codes_follow_the_statuses_of_http(void **state)
+static void codes_map_to_http_statuses(void **state)
 {
     static const struct {
         int http;
@@ -180,7 +180,7 @@ static void codes_follow_the_statuses_of_http(void **state)
     assert_int_equal(bt_grpc_http_of_code(BT_GRPC_UNKNOWN), 500);
 }
 
-static void fields_are_understood(void **state)
+static void header_fields_are_recognised(void **state)
 {
     (void)state;
     assert_true(bt_grpc_is_content_type("application/grpc"));
@@ -198,14 +198,14 @@ static void fields_are_understood(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(messages_are_split_however_they_come),
-        BT_TEST(what_is_too_large_is_known_from_its_prefix),
-        BT_TEST(without_memory_a_message_is_not_read),
+        BT_TEST(messages_are_split_however_they_arrive),
+        BT_TEST(oversized_message_is_known_from_its_prefix),
+        BT_TEST(short_memory_reads_no_message),
         BT_TEST(prefixes_are_big_endian),
         BT_TEST(timeouts_have_a_unit),
-        BT_TEST(texts_of_errors_are_printable),
-        BT_TEST(codes_follow_the_statuses_of_http),
-        BT_TEST(fields_are_understood),
+        BT_TEST(error_texts_are_percent_encoded),
+        BT_TEST(codes_map_to_http_statuses),
+        BT_TEST(header_fields_are_recognised),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 
 #define PATH "/a.B/C"
 
-static void a_request_is_told_and_answered(void **state)
+static void request_is_delivered_and_answered(void **state)
 {
     session_t s;
     frame_t f = {0};
@@ -35,7 +35,7 @@ static void a_request_is_told_and_answered(void **state)
     session_close(&s);
 }
 
-static void byte_by_byte_it_is_the_same(void **state)
+static void bytes_fed_one_by_one_give_equal_results(void **state)
 {
     session_t s;
 
@@ -77,7 +77,7 @@ static void settings_and_pings_are_acknowledged(void **state)
     session_close(&s);
 }
 
-static void an_answer_waits_for_the_window(void **state)
+static void answer_waits_for_the_flow_control_window(void **state)
 {
     session_t s;
     frame_t f = {0};
@@ -103,7 +103,7 @@ static void an_answer_waits_for_the_window(void **state)
     session_close(&s);
 }
 
-static void windows_are_opened_again_by_what_is_read(void **state)
+static void reading_reopens_the_window(void **state)
 {
     static const char piece[16384];
     session_t s;
@@ -122,7 +122,7 @@ static void windows_are_opened_again_by_what_is_read(void **state)
     session_close(&s);
 }
 
-static void pieces_are_sent_as_they_are_written(void **state)
+static void written_pieces_are_sent_at_once(void **state)
 {
     const bt_h2_field_t head[] = {{":status", "200"}};
     const bt_h2_field_t trailers[] = {{"grpc-status", "0"},
@@ -150,7 +150,7 @@ static void pieces_are_sent_as_they_are_written(void **state)
     session_close(&s);
 }
 
-static void an_early_answer_stops_the_client(void **state)
+static void early_answer_stops_the_client(void **state)
 {
     const bt_h2_field_t head[] = {{":status", "200"}};
     session_t s;
@@ -167,7 +167,7 @@ static void an_early_answer_stops_the_client(void **state)
     session_close(&s);
 }
 
-static void a_reset_closes_the_stream_from_either_side(void **state)
+static void reset_from_either_side_closes_the_stream(void **state)
 {
     session_t s;
 
@@ -186,7 +186,7 @@ static void a_reset_closes_the_stream_from_either_side(void **state)
     session_close(&s);
 }
 
-static void leaving_takes_two_steps(void **state)
+static void shutdown_takes_two_steps(void **state)
 {
     session_t s;
     frame_t f = {0};
@@ -219,7 +219,7 @@ static void leaving_takes_two_steps(void **state)
 }
 
 /* A whole exchange in which one allocation fails, each in turn. */
-static void without_memory_streams_end_and_nothing_is_lost(void **state)
+static void short_memory_ends_streams_without_leaks(void **state)
 {
     bool whole = false;
 
@@ -255,16 +255,16 @@ static void without_memory_streams_end_and_nothing_is_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_request_is_told_and_answered),
-        BT_TEST(byte_by_byte_it_is_the_same),
+        BT_TEST(request_is_delivered_and_answered),
+        BT_TEST(bytes_fed_one_by_one_give_equal_results),
         BT_TEST(settings_and_pings_are_acknowledged),
-        BT_TEST(an_answer_waits_for_the_window),
-        BT_TEST(windows_are_opened_again_by_what_is_read),
-        BT_TEST(pieces_are_sent_as_they_are_written),
-        BT_TEST(an_early_answer_stops_the_client),
-        BT_TEST(a_reset_closes_the_stream_from_either_side),
-        BT_TEST(leaving_takes_two_steps),
-        BT_TEST(without_memory_streams_end_and_nothing_is_lost),
+        BT_TEST(answer_waits_for_the_flow_control_window),
+        BT_TEST(reading_reopens_the_window),
+        BT_TEST(written_pieces_are_sent_at_once),
+        BT_TEST(early_answer_stops_the_client),
+        BT_TEST(reset_from_either_side_closes_the_stream),
+        BT_TEST(shutdown_takes_two_steps),
+        BT_TEST(short_memory_ends_streams_without_leaks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -493,7 +493,7 @@ static void judge(const torture_t *t, const session_t *s, bt_status_t status)
     }
 }
 
-static void each_ends_with_its_code(void **state)
+static void protocol_errors_end_with_their_code(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LEN(tortures); i++) {
@@ -509,7 +509,7 @@ static void each_ends_with_its_code(void **state)
     }
 }
 
-static void what_is_no_http2_is_refused_at_once(void **state)
+static void bytes_that_are_no_http2_are_refused_at_once(void **state)
 {
     static const char *const words[] = {
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -541,7 +541,7 @@ static void flood(bt_strbuf_t *in, int type, int flags, uint32_t stream,
     }
 }
 
-static void frames_that_bring_nothing_are_counted(void **state)
+static void frames_without_data_are_limited(void **state)
 {
     static const struct {
         int type, flags;
@@ -580,7 +580,7 @@ static void frames_that_bring_nothing_are_counted(void **state)
     }
 }
 
-static void streams_that_are_reset_again_and_again_end_it(void **state)
+static void repeated_resets_end_the_connection(void **state)
 {
     session_t s;
     uint32_t id = 1;
@@ -604,7 +604,7 @@ static void streams_that_are_reset_again_and_again_end_it(void **state)
     session_close(&s);
 }
 
-static void streams_over_the_number_are_refused(void **state)
+static void streams_above_the_limit_are_refused(void **state)
 {
     session_t s;
 
@@ -624,7 +624,7 @@ static void streams_over_the_number_are_refused(void **state)
 
 /* The dynamic table of HPACK is 4096 bytes: what a client puts there over and
  * over takes no more. */
-static void memory_of_a_connection_is_bounded(void **state)
+static void connection_memory_is_bounded(void **state)
 {
     session_t s;
     size_t most = 0;
@@ -658,12 +658,12 @@ static void memory_of_a_connection_is_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(each_ends_with_its_code),
-        BT_TEST(what_is_no_http2_is_refused_at_once),
-        BT_TEST(frames_that_bring_nothing_are_counted),
-        BT_TEST(streams_that_are_reset_again_and_again_end_it),
-        BT_TEST(streams_over_the_number_are_refused),
-        BT_TEST(memory_of_a_connection_is_bounded),
+        BT_TEST(protocol_errors_end_with_their_code),
+        BT_TEST(bytes_that_are_no_http2_are_refused_at_once),
+        BT_TEST(frames_without_data_are_limited),
+        BT_TEST(repeated_resets_end_the_connection),
+        BT_TEST(streams_above_the_limit_are_refused),
+        BT_TEST(connection_memory_is_bounded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,7 +102,7 @@ static void raw_tensors_are_read(void **state)
     bt_infer_request_fini(&r);
 }
 
-static void contents_are_read_by_their_datatype(void **state)
+static void contents_are_read_by_datatype(void **state)
 {
     bt_infer_request_t r;
     bt_api_error_t error;
@@ -127,7 +127,7 @@ static void contents_are_read_by_their_datatype(void **state)
     bt_infer_request_fini(&r);
 }
 
-static void a_parameter_beyond_the_type_is_its_largest_value(void **state)
+static void parameter_above_int64_is_clamped(void **state)
 {
     bt_infer_request_t r;
     bt_api_error_t error;
@@ -159,7 +159,7 @@ static void refused(const char *more, int http_status, const char *words)
     bt_strbuf_fini(&body);
 }
 
-static void what_is_wrong_is_named(void **state)
+static void malformed_requests_name_the_fault(void **state)
 {
     (void)state;
     refused("0a0541", 400, "no ModelInferRequest");
@@ -193,7 +193,7 @@ static void what_is_wrong_is_named(void **state)
 }
 
 /* Two bytes each, hundreds of bytes here. */
-static void a_message_cannot_take_more_than_its_room(void **state)
+static void message_is_limited_to_its_memory_budget(void **state)
 {
     bt_infer_request_t r;
     bt_api_error_t error;
@@ -213,7 +213,7 @@ static void a_message_cannot_take_more_than_its_room(void **state)
     bt_strbuf_fini(&body);
 }
 
-static void a_packed_request_is_read_within_the_limit(void **state)
+static void compressed_request_is_read_within_the_limit(void **state)
 {
     bt_pb_infer_form_t form = {.compressed = true, .max_bytes = 1 << 20};
     bt_infer_request_t r = {0};
@@ -239,7 +239,7 @@ static void a_packed_request_is_read_within_the_limit(void **state)
     bt_strbuf_fini(&body);
 }
 
-static void without_memory_nothing_is_lost(void **state)
+static void short_memory_leaks_nothing(void **state)
 {
     static const char *const requests[] = {raw_request, contents_request};
 
@@ -368,7 +368,7 @@ static void responses_are_written_with_raw_tensors(void **state)
 
 /* a FP32 [2] at 8 of "reg", b BYTES [1] at its start, c INT32 [1] raw: an entry
  * of raw_output_contents for each. */
-static void an_output_in_shared_memory_says_where_it_is(void **state)
+static void output_in_shared_memory_names_its_region(void **state)
 {
     bt_infer_wanted_t wanted[] = {
         {.name = "b", .region = {.name = "reg", .bytes = 100}},
@@ -422,15 +422,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(raw_tensors_are_read),
-        BT_TEST(a_parameter_beyond_the_type_is_its_largest_value),
-        BT_TEST(contents_are_read_by_their_datatype),
-        BT_TEST(what_is_wrong_is_named),
-        BT_TEST(a_message_cannot_take_more_than_its_room),
-        BT_TEST(a_packed_request_is_read_within_the_limit),
-        BT_TEST(without_memory_nothing_is_lost),
+        BT_TEST(parameter_above_int64_is_clamped),
+        BT_TEST(contents_are_read_by_datatype),
+        BT_TEST(malformed_requests_name_the_fault),
+        BT_TEST(message_is_limited_to_its_memory_budget),
+        BT_TEST(compressed_request_is_read_within_the_limit),
+        BT_TEST(short_memory_leaks_nothing),
         BT_TEST(hostile_bytes_do_no_harm),
         BT_TEST(responses_are_written_with_raw_tensors),
-        BT_TEST(an_output_in_shared_memory_says_where_it_is),
+        BT_TEST(output_in_shared_memory_names_its_region),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ static void assert_file(bt_proto_span_t file, const char *name)
     assert_memory_equal(file.data + 2, name, strlen(name));
 }
 
-static void each_symbol_leads_to_its_file(void **state)
+static void each_symbol_is_found_in_its_file(void **state)
 {
     static const struct {
         const char *symbol, *file;
@@ -79,7 +79,7 @@ static void files_have_names_and_imports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(each_symbol_leads_to_its_file),
+        BT_TEST(each_symbol_is_found_in_its_file),
         BT_TEST(files_have_names_and_imports),
     };
 

@@ -31,7 +31,7 @@ static bool passes(const bt_hosts_t *hosts, const char *host,
     return why == NULL;
 }
 
-static void names_that_can_only_be_this_server_pass(void **state)
+static void own_names_are_accepted(void **state)
 {
     static const char *const good[] = {
         "127.0.0.1",    "127.0.0.1:8000",  "10.1.2.3:8000",
@@ -79,7 +79,7 @@ static void other_names_are_refused(void **state)
     }
 }
 
-static void pages_of_others_are_refused(void **state)
+static void origins_of_other_pages_are_refused(void **state)
 {
     const bt_hosts_t hosts = hosts_of("");
 
@@ -105,7 +105,7 @@ static void pages_of_others_are_refused(void **state)
     assert_false(passes(&hosts, NULL, "https://evil.example"));
 }
 
-static void the_option_adds_names(void **state)
+static void allowed_hosts_option_adds_names(void **state)
 {
     const bt_hosts_t hosts =
         hosts_of("api.example.com, *.corp.example,203.0.113.5,abc");
@@ -126,7 +126,7 @@ static void the_option_adds_names(void **state)
     assert_true(passes(&any, "evil.example", "null"));
 }
 
-static void entries_that_could_never_match_are_refused(void **state)
+static void unmatchable_entries_are_invalid(void **state)
 {
     static const char *const bad[] = {"http://a", "a,b:80", "a*",  "*.",
                                       "[::1]",    "*.*",    "*a,b"};
@@ -143,7 +143,7 @@ static void entries_that_could_never_match_are_refused(void **state)
     assert_string_equal(why, "b:80");
 }
 
-static void the_machine_has_its_name(void **state)
+static void machine_name_is_accepted(void **state)
 {
     char name[256] = "";
     bt_hosts_t hosts;
@@ -160,12 +160,12 @@ static void the_machine_has_its_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(names_that_can_only_be_this_server_pass),
+        BT_TEST(own_names_are_accepted),
         BT_TEST(other_names_are_refused),
-        BT_TEST(pages_of_others_are_refused),
-        BT_TEST(the_option_adds_names),
-        BT_TEST(entries_that_could_never_match_are_refused),
-        BT_TEST(the_machine_has_its_name),
+        BT_TEST(origins_of_other_pages_are_refused),
+        BT_TEST(allowed_hosts_option_adds_names),
+        BT_TEST(unmatchable_entries_are_invalid),
+        BT_TEST(machine_name_is_accepted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

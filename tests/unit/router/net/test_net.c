@@ -70,7 +70,7 @@ static void on_stop(void *user)
 
     e->n_stops++;
     if (e->file_busily) {
-        bt_stream_file(e->last, BT_STREAM_BUSY);
+        bt_stream_set_class(e->last, BT_STREAM_BUSY);
     }
 }
 
@@ -108,7 +108,6 @@ static bt_status_t on_stream(void *ctx, bt_stream_t *stream)
     assert_null(e->last);
     e->n_streams++;
     e->last = stream;
-    assert_ptr_equal(bt_stream_net(stream), e->net);
     bt_stream_attach(stream, &handlers, e);
     if (e->greets) {
         bt_strbuf_puts(bt_stream_out(stream), "hello ");
@@ -171,7 +170,7 @@ static bt_tls_t *make_tls(void)
     return tls;
 }
 
-static void a_stream_is_plugged_and_ends_in_two_steps(void **state)
+static void stream_is_attached_and_ends_in_two_steps(void **state)
 {
     char peer[BT_NET_PEER_BYTES];
     fixture_t f;
@@ -197,7 +196,7 @@ static void a_stream_is_plugged_and_ends_in_two_steps(void **state)
     net_stop(&e, &f);
 }
 
-static void what_is_sent_first_waits_for_the_handshake(void **state)
+static void early_output_waits_for_the_handshake(void **state)
 {
     bt_tls_t *tls = make_tls();
     fixture_t f;
@@ -222,7 +221,7 @@ static void what_is_sent_first_waits_for_the_handshake(void **state)
     bt_tls_destroy(tls);
 }
 
-static void a_timer_of_the_user_ends_a_handshake(void **state)
+static void user_timer_ends_a_handshake(void **state)
 {
     bt_tls_t *tls = make_tls();
     fixture_t f;
@@ -242,7 +241,7 @@ static void a_timer_of_the_user_ends_a_handshake(void **state)
     bt_tls_destroy(tls);
 }
 
-static void streams_gather_until_they_are_flushed(void **state)
+static void gathered_streams_wait_for_the_flush(void **state)
 {
     bt_tls_t *const kinds[] = {NULL, make_tls()};
 
@@ -281,7 +280,7 @@ static void streams_gather_until_they_are_flushed(void **state)
     bt_tls_destroy(kinds[1]);
 }
 
-static void each_stream_hears_once_that_the_net_stops(void **state)
+static void each_stream_is_told_once_that_the_net_stops(void **state)
 {
     fixture_t f;
     client_t c;
@@ -303,7 +302,7 @@ static void each_stream_hears_once_that_the_net_stops(void **state)
     assert_int_equal(e.n_stops, 1);
 }
 
-static void a_stream_without_a_user_is_turned_away(void **state)
+static void refused_stream_is_turned_away(void **state)
 {
     bt_tls_t *const kinds[] = {NULL, make_tls()};
 
@@ -330,7 +329,7 @@ static void a_stream_without_a_user_is_turned_away(void **state)
 
 /* Sessions count as requests do: where these have it all, nobody shakes hands.
  */
-static void without_room_no_hands_are_shaken(void **state)
+static void handshake_without_memory_is_refused(void **state)
 {
     bt_tls_t *tls = make_tls();
     bt_net_use_t use;
@@ -359,13 +358,13 @@ static void without_room_no_hands_are_shaken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_stream_is_plugged_and_ends_in_two_steps),
-        BT_TEST(what_is_sent_first_waits_for_the_handshake),
-        BT_TEST(a_timer_of_the_user_ends_a_handshake),
-        BT_TEST(streams_gather_until_they_are_flushed),
-        BT_TEST(each_stream_hears_once_that_the_net_stops),
-        BT_TEST(a_stream_without_a_user_is_turned_away),
-        BT_TEST(without_room_no_hands_are_shaken),
+        BT_TEST(stream_is_attached_and_ends_in_two_steps),
+        BT_TEST(early_output_waits_for_the_handshake),
+        BT_TEST(user_timer_ends_a_handshake),
+        BT_TEST(gathered_streams_wait_for_the_flush),
+        BT_TEST(each_stream_is_told_once_that_the_net_stops),
+        BT_TEST(refused_stream_is_turned_away),
+        BT_TEST(handshake_without_memory_is_refused),
     };
 
     tls_begin_tests();

@@ -25,7 +25,7 @@ static void a_plain_client_gets(fixture_t *f, const char *text,
     WAIT_FOR(f, bt_http_n_connections(f->http) == 0);
 }
 
-static void answers_are_the_same_as_without_tls(void **state)
+static void answers_are_equal_with_and_without_tls(void **state)
 {
     static const char asks[] =
         POST_5 "hello" GET("/header") POST_CHUNKS "3" NL "abc" NL "0" NL NL;
@@ -58,7 +58,7 @@ static void answers_are_the_same_as_without_tls(void **state)
     stop(&plain);
 }
 
-static void large_bodies_go_both_ways_and_a_slow_reader_gets_all(void **state)
+static void large_bodies_pass_both_ways_to_a_slow_reader(void **state)
 {
     const size_t n = 6 * MIB + 12345;
     char *body = malloc(n);
@@ -139,7 +139,7 @@ what_is_left_of_a_read_is_in_no_socket_and_not_forgotten(void **state)
 }
 
 /* Each byte is a record of its own; all are there before the server looks. */
-static void records_without_much_in_them_take_many_turns(void **state)
+static void tiny_records_take_many_turns(void **state)
 {
     enum { N = 1000 };
     char head[128];
@@ -223,7 +223,7 @@ a_client_that_leaves_is_noticed_while_its_request_waits(void **state)
     stop(&f);
 }
 
-static void a_stalled_reader_is_dropped_at_the_cap(void **state)
+static void stalled_reader_is_closed_at_the_limit(void **state)
 {
     static char chunk[64 * 1024];
     fixture_t f;
@@ -249,7 +249,7 @@ static void a_stalled_reader_is_dropped_at_the_cap(void **state)
     stop(&f);
 }
 
-static void a_quiet_connection_ends_with_a_word(void **state)
+static void quiet_connection_ends_with_close_notify(void **state)
 {
     bt_http_config_t config = normal;
     fixture_t f;
@@ -266,7 +266,7 @@ static void a_quiet_connection_ends_with_a_word(void **state)
     stop(&f);
 }
 
-static void http_without_tls_is_told_so_and_garbage_is_closed(void **state)
+static void plain_http_is_answered_and_garbage_closed(void **state)
 {
     fixture_t f;
 
@@ -323,7 +323,7 @@ static size_t hello_of(char *out, size_t most)
     return (size_t)n;
 }
 
-static void a_hello_may_end_at_any_byte(void **state)
+static void hello_may_end_at_any_byte(void **state)
 {
     char hello[2048];
     const size_t n = hello_of(hello, sizeof(hello));
@@ -355,7 +355,7 @@ static void a_hello_may_end_at_any_byte(void **state)
 }
 
 /* Each byte of a large hello comes in a record of its own, all at once. */
-static void a_hello_of_many_records_takes_many_steps(void **state)
+static void hello_of_many_records_takes_many_steps(void **state)
 {
     static char hello[32 * 1024], records[6 * sizeof(hello)];
     static unsigned char names[9 * 700];
@@ -406,7 +406,7 @@ static void a_hello_of_many_records_takes_many_steps(void **state)
     close(pair[1]);
 }
 
-static void bytes_of_a_handshake_may_drip(void **state)
+static void handshake_bytes_may_arrive_slowly(void **state)
 {
     char bytes[8192];
     fixture_t f;
@@ -464,7 +464,7 @@ static void bytes_of_a_handshake_may_drip(void **state)
     stop(&f);
 }
 
-static void a_handshake_has_the_time_of_a_head(void **state)
+static void handshake_has_the_header_timeout(void **state)
 {
     char hello[2048];
     const size_t n = hello_of(hello, sizeof(hello));
@@ -488,7 +488,7 @@ static void a_handshake_has_the_time_of_a_head(void **state)
     stop(&f);
 }
 
-static void a_full_table_closes_handshakes_first(void **state)
+static void full_table_closes_handshakes_first(void **state)
 {
     bt_http_config_t config = normal;
     bt_net_use_t use;
@@ -567,7 +567,7 @@ static void many_handshakes_take_many_turns(void **state)
     identity_free(&rsa);
 }
 
-static void what_a_session_holds_is_within_what_is_charged(void **state)
+static void session_memory_is_within_the_charge(void **state)
 {
     enum { N = 20 };
     static tls_client_t idle[N];
@@ -661,7 +661,7 @@ static void serving_survives_every_failed_allocation(void **state)
     assert_int_equal(n_files(), files);
 }
 
-static void the_servers_own_failed_allocations_are_survived_too(void **state)
+static void server_survives_its_own_failed_allocations(void **state)
 {
     fixture_t f;
     tls_client_t t;
@@ -700,25 +700,25 @@ static int drop_identity(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(answers_are_the_same_as_without_tls),
-        BT_TEST(large_bodies_go_both_ways_and_a_slow_reader_gets_all),
+        BT_TEST(answers_are_equal_with_and_without_tls),
+        BT_TEST(large_bodies_pass_both_ways_to_a_slow_reader),
         BT_TEST(what_is_left_of_a_read_is_in_no_socket_and_not_forgotten),
-        BT_TEST(records_without_much_in_them_take_many_turns),
+        BT_TEST(tiny_records_take_many_turns),
         BT_TEST(pieces_of_a_stream_arrive_one_by_one),
         BT_TEST(a_client_that_leaves_is_noticed_while_its_request_waits),
-        BT_TEST(a_stalled_reader_is_dropped_at_the_cap),
-        BT_TEST(a_quiet_connection_ends_with_a_word),
-        BT_TEST(http_without_tls_is_told_so_and_garbage_is_closed),
+        BT_TEST(stalled_reader_is_closed_at_the_limit),
+        BT_TEST(quiet_connection_ends_with_close_notify),
+        BT_TEST(plain_http_is_answered_and_garbage_closed),
         BT_TEST(tls_to_a_plain_port_is_refused_at_once),
-        BT_TEST(a_hello_may_end_at_any_byte),
-        BT_TEST(a_hello_of_many_records_takes_many_steps),
-        BT_TEST(bytes_of_a_handshake_may_drip),
-        BT_TEST(a_handshake_has_the_time_of_a_head),
-        BT_TEST(a_full_table_closes_handshakes_first),
+        BT_TEST(hello_may_end_at_any_byte),
+        BT_TEST(hello_of_many_records_takes_many_steps),
+        BT_TEST(handshake_bytes_may_arrive_slowly),
+        BT_TEST(handshake_has_the_header_timeout),
+        BT_TEST(full_table_closes_handshakes_first),
         BT_TEST(many_handshakes_take_many_turns),
-        BT_TEST(what_a_session_holds_is_within_what_is_charged),
+        BT_TEST(session_memory_is_within_the_charge),
         BT_TEST(serving_survives_every_failed_allocation),
-        BT_TEST(the_servers_own_failed_allocations_are_survived_too),
+        BT_TEST(server_survives_its_own_failed_allocations),
     };
 
     tls_begin_tests();

@@ -27,7 +27,7 @@ static bt_status_t refusal(const bt_tls_files_t *files,
     return status;
 }
 
-static void files_that_are_refused_are_told_by_name_and_cause(void **state)
+static void refused_files_are_named_with_the_cause(void **state)
 {
     const bt_tls_files_t with_ca = tls_files_with_ca;
     char why[BT_TLS_WHY_BYTES] = "";
@@ -112,7 +112,7 @@ static void loading_survives_every_failed_allocation(void **state)
     assert_in_range(ssl_bytes[SERVER], before, before + 4096);
 }
 
-static void a_certificate_is_summed_up_for_the_log(void **state)
+static void certificate_is_summarised_for_the_log(void **state)
 {
     identity_t old = identity_make("o\tld\xc3\xa9", NULL, false, 1);
     bt_tls_t *tls;
@@ -200,7 +200,7 @@ static bool is_served(fixture_t *f, const identity_t *who, int version)
     return served;
 }
 
-static void clients_need_a_certificate_where_a_ca_is_named(void **state)
+static void client_ca_requires_client_certificates(void **state)
 {
     const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
     identity_t guest = identity_make("guest", &ca, false, 2);
@@ -235,7 +235,7 @@ static void clients_need_a_certificate_where_a_ca_is_named(void **state)
     identity_free(&forged);
 }
 
-static void a_session_is_resumed_by_its_ticket(void **state)
+static void session_is_resumed_by_ticket(void **state)
 {
     SSL_SESSION *session;
     tls_client_t t;
@@ -271,7 +271,7 @@ static void a_session_is_resumed_by_its_ticket(void **state)
 
 /* RFC 7301, 3.2: of several the one that the door speaks, of none of them a
  * fatal alert. */
-static void the_protocol_is_the_doors_own(void **state)
+static void alpn_offers_only_the_ports_protocol(void **state)
 {
     static const struct {
         const char *offered;
@@ -376,13 +376,13 @@ static int drop_identities(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(files_that_are_refused_are_told_by_name_and_cause),
+        BT_TEST(refused_files_are_named_with_the_cause),
         BT_TEST(loading_survives_every_failed_allocation),
-        BT_TEST(a_certificate_is_summed_up_for_the_log),
+        BT_TEST(certificate_is_summarised_for_the_log),
         BT_TEST(a_new_pair_is_for_new_sessions_and_a_broken_one_for_none),
-        BT_TEST(clients_need_a_certificate_where_a_ca_is_named),
-        BT_TEST(a_session_is_resumed_by_its_ticket),
-        BT_TEST(the_protocol_is_the_doors_own),
+        BT_TEST(client_ca_requires_client_certificates),
+        BT_TEST(session_is_resumed_by_ticket),
+        BT_TEST(alpn_offers_only_the_ports_protocol),
         BT_TEST(old_versions_and_renegotiation_are_refused),
     };
 

@@ -25,7 +25,7 @@ static void send_at_once(const tls_client_t *t)
 }
 
 /* OpenSSL has read it together with the KeyUpdate: no socket tells of it. */
-static void what_comes_right_behind_a_key_update_is_read(void **state)
+static void data_right_after_a_key_update_is_read(void **state)
 {
     static const int types[] = {SSL_KEY_UPDATE_NOT_REQUESTED,
                                 SSL_KEY_UPDATE_REQUESTED};
@@ -127,7 +127,7 @@ static uint32_t turns_of_a_while(fixture_t *f)
 
 /* A KeyUpdate that asks for the server's own is answered by a read, which waits
  * for room in a socket that nothing else waits for. */
-static void a_key_update_without_room_for_its_answer_waits_for_it(void **state)
+static void key_update_answer_waits_for_a_full_socket(void **state)
 {
     static char junk[64 * 1024];
     uint32_t n = 1;
@@ -210,8 +210,8 @@ static int drop_identity(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_comes_right_behind_a_key_update_is_read),
-        BT_TEST(a_key_update_without_room_for_its_answer_waits_for_it),
+        BT_TEST(data_right_after_a_key_update_is_read),
+        BT_TEST(key_update_answer_waits_for_a_full_socket),
         BT_TEST(many_key_updates_take_many_turns),
     };
 

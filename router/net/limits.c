@@ -13,20 +13,20 @@
  * loop must stay short. */
 #define CLOSED_PER_HEAD 16
 
-void bt_stream_file(bt_stream_t *stream, bt_stream_place_t place)
+void bt_stream_set_class(bt_stream_t *stream, bt_stream_class_t class)
 {
     bt_net_t *net = stream->net;
     bt_list_t *list = &net->busy;
 
     bt_list_remove(&stream->link);
     bt_list_remove(&stream->client_link);
-    stream->place = place;
-    if (place == BT_STREAM_QUIET) {
+    stream->class = class;
+    if (class == BT_STREAM_QUIET) {
         list = &net->quiet;
         if (stream->client != NULL) {
             bt_list_push_back(&stream->client->quiet, &stream->client_link);
         }
-    } else if (place == BT_STREAM_READING) {
+    } else if (class == BT_STREAM_READING) {
         list = &net->reading;
     }
     bt_list_push_back(list, &stream->link);
@@ -34,7 +34,7 @@ void bt_stream_file(bt_stream_t *stream, bt_stream_place_t place)
 
 /* ---- connections ---- */
 
-static bool close_first(bt_net_t *net, bt_list_t *list)
+bool bt_net_close_first(bt_net_t *net, bt_list_t *list)
 {
     if (bt_list_empty(list)) {
         return false;
@@ -42,11 +42,6 @@ static bool close_first(bt_net_t *net, bt_list_t *list)
     bt_stream_close(BT_CONTAINER_OF(list->next, bt_stream_t, link));
     net->use.n_quiet_closed++;
     return true;
-}
-
-bool bt_net_close_quiet(bt_net_t *net)
-{
-    return close_first(net, &net->quiet);
 }
 
 static bool close_own_quiet(bt_net_t *net, const bt_net_client_t *client)
@@ -135,7 +130,8 @@ bt_net_refusal_t bt_net_admit(bt_net_t *net,
         }
     }
     if ((net->n_conns >= net->config.max_connections) &&
-        !close_first(net, &net->quiet) && !close_first(net, &net->reading)) {
+        !bt_net_close_first(net, &net->quiet) &&
+        !bt_net_close_first(net, &net->reading)) {
         bt_net_client_leave(client);
         return BT_NET_FULL;
     }
@@ -204,7 +200,7 @@ static void on_cut(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-bool bt_net_has_room(const bt_net_t *net, uint64_t have, uint64_t more)
+bool bt_net_has_headroom(const bt_net_t *net, uint64_t have, uint64_t more)
 {
     uint64_t limit = net->config.memory_bytes;
 
@@ -219,7 +215,7 @@ bool bt_net_has_room(const bt_net_t *net, uint64_t have, uint64_t more)
            (more <= limit - net->use.request_bytes);
 }
 
-bool bt_net_make_room(bt_net_t *net, const bt_stream_t *stream)
+bool bt_net_reclaim(bt_net_t *net, const bt_stream_t *stream)
 {
     const uint64_t limit = net->config.memory_bytes;
 
@@ -241,7 +237,7 @@ bool bt_net_make_room(bt_net_t *net, const bt_stream_t *stream)
 
 /* ---- birth and end ---- */
 
-bt_status_t bt_net_room_init(bt_net_t *net)
+bt_status_t bt_net_limits_init(bt_net_t *net)
 {
     bt_list_init(&net->quiet);
     bt_list_init(&net->reading);
@@ -249,7 +245,7 @@ bt_status_t bt_net_room_init(bt_net_t *net)
     bt_list_init(&net->dead);
     bt_list_init(&net->behind);
     bt_list_init(&net->gathering);
-    bt_list_init(&net->shaking);
+    bt_list_init(&net->in_handshake);
     evtimer_assign(&net->ev_cut, net->base, on_cut, net);
     bt_net_put_last(net, &net->ev_cut);
     if (net->config.max_per_client == 0) {
@@ -268,7 +264,7 @@ bt_status_t bt_net_room_init(bt_net_t *net)
     return BT_OK;
 }
 
-void bt_net_room_fini(bt_net_t *net)
+void bt_net_limits_fini(bt_net_t *net)
 {
     event_del(&net->ev_cut);
     bt_free(net->buckets);
