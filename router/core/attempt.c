@@ -7,7 +7,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
 
 /* Generations that are sent to workers together: one, or a fanout: the
  * choices of one prompt. */

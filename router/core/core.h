@@ -308,7 +308,7 @@ void bt_core_view_fini(bt_metrics_view_t *view);
  * @retval BT_OK, BT_ERR_MISMATCH, BT_ERR_EXISTS (instance is linked already),
  *   BT_ERR_NO_MEMORY
  * @retval BT_ERR_STALE  the worker differs from the present ones, which cannot
- *   serve: disconnect all of them and call this again (profile_quorum.h)
+ *   serve: disconnect all of them and call this again (table.h)
  */
 BT_MUST_CHECK bt_status_t bt_core_worker_up(bt_core_t *core,
                                             const bt_msg_hello_t *hello,

@@ -13,7 +13,6 @@
 #include "common/sched/sched_slo.h"
 #include "router/core/core.h"
 #include "router/core/gen_life.h"
-#include "router/core/profile_quorum.h"
 #include "router/core/stops.h"
 
 /** Role of a worker in an attempt. */

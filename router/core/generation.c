@@ -9,7 +9,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
 
 void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
 {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/status.h"
 
 static bool wants(const bt_gen_rows_t *rows, uint32_t what)
 {

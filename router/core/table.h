@@ -131,11 +131,6 @@ BT_MUST_CHECK bt_status_t bt_table_check(const bt_table_t *table,
                                          const bt_msg_hello_t *hello,
                                          char why[BT_TABLE_WHY_BYTES]);
 
-/** True when both workers could serve together: equal numerics profile (unless
- *  the table mixes profiles), KV type, block size and layout. */
-bool bt_table_is_same_kind(const bt_table_t *table, const bt_msg_hello_t *a,
-                           const bt_msg_hello_t *b);
-
 /** Adds a worker that was checked; copies @a hello. @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_table_add(bt_table_t *table,
                                        const bt_msg_hello_t *hello,
@@ -165,5 +160,43 @@ bool bt_table_ready(const bt_table_t *table);
  *  worker (a prefill worker holds the prompt only). UINT32_MAX without any
  *  workers. */
 uint32_t bt_table_context_tokens(const bt_table_t *table);
+
+/* ---- workers of another profile ----
+ *
+ * The first worker to join determines numerics profile, KV type, block size and
+ * layout, and may be the wrong one. The refused workers of one kind replace the
+ * present ones when together they could serve better, for a while, and the
+ * present ones have no requests:
+ *
+ *     kind          nothing < serves alone (a decode worker that prefills)
+ *                           < has both roles
+ *     refused ─▶ noted ─▶ better for BT_QUORUM_WAIT_US ─▶ win
+ *                  └──▶ not seen again for BT_QUORUM_KEEP_US ─▶ forgotten
+ *
+ * Refused workers try again every two seconds or so. */
+
+#define BT_QUORUM_MAX_REFUSED 16
+#define BT_QUORUM_WAIT_US     10000000u /**< longer than a worker's restart */
+#define BT_QUORUM_KEEP_US     10000000u
+
+typedef struct bt_refused_worker {
+    bt_msg_hello_t hello; /**< hello without ranks */
+    uint64_t seen_us;
+} bt_refused_worker_t;
+
+/** Refused workers; all zero: none. */
+typedef struct bt_profile_quorum {
+    bt_refused_worker_t list[BT_QUORUM_MAX_REFUSED];
+    uint32_t n;
+    uint64_t better_since_us; /**< when the refused became better in us; 0: not
+                                 better */
+} bt_profile_quorum_t;
+
+/** Records a worker that @a table refused because of the workers in it.
+ *  @return true when the refused workers of this kind should replace the
+ *    present ones */
+bool bt_profile_quorum_refused(bt_profile_quorum_t *quorum,
+                               const bt_table_t *table,
+                               const bt_msg_hello_t *hello, uint64_t now_us);
 
 #endif

@@ -23,7 +23,6 @@
 #include "router/core/core_priv.h"
 
 #include "common/base/alloc.h"
-#include "common/base/status.h"
 
 /* At least ten times the delay until the next one arrives. Larger work is sent
  * alone. */

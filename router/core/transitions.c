@@ -3,8 +3,6 @@
  * file does them. */
 #include "router/core/core_priv.h"
 
-#include "common/base/status.h"
-
 /* ---- a generation ---- */
 
 uint64_t bt_core_slack_us(const bt_core_t *core, uint32_t n_tokens,

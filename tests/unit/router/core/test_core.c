@@ -4,7 +4,7 @@
 
 /* ---- tests ---- */
 
-static void a_request_goes_to_both_workers_and_its_text_comes_back(void **state)
+static void request_is_sent_to_both_workers_and_its_text_returned(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -103,7 +103,7 @@ tokens_are_ordered_and_duplicates_and_strangers_dropped(void **state)
     end_world(w);
 }
 
-static void a_stop_word_across_tokens_ends_the_text_before_it(void **state)
+static void stop_word_across_tokens_ends_text_before_it(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -143,7 +143,7 @@ static void a_stop_word_across_tokens_ends_the_text_before_it(void **state)
     end_world(w);
 }
 
-static void a_request_that_ends_with_token_1_withdraws_its_grant(void **state)
+static void request_ending_with_token_1_withdraws_its_grant(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -169,7 +169,7 @@ static void a_request_that_ends_with_token_1_withdraws_its_grant(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_client_that_leaves_in_any_phase_frees_both_workers(void **state)
+static void client_leaving_in_any_phase_frees_both_workers(void **state)
 {
     (void)state;
     for (unsigned phase = 0; phase <= 3; phase++) {
@@ -198,7 +198,7 @@ static void a_client_that_leaves_in_any_phase_frees_both_workers(void **state)
     }
 }
 
-static void a_client_may_leave_while_it_is_being_written_to(void **state)
+static void client_may_cancel_inside_on_text(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -218,7 +218,7 @@ static void a_client_may_leave_while_it_is_being_written_to(void **state)
     end_world(w);
 }
 
-static void no_worker_and_no_progress_end_in_bounded_time(void **state)
+static void missing_worker_or_progress_fails_in_bounded_time(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -254,7 +254,7 @@ static void no_worker_and_no_progress_end_in_bounded_time(void **state)
     end_world(w);
 }
 
-static void what_waits_starts_when_a_pair_comes(void **state)
+static void waiting_requests_start_when_a_pair_joins(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -286,7 +286,7 @@ static void what_waits_starts_when_a_pair_comes(void **state)
 }
 
 /* Of either kind, and one of a priority that they do not have. */
-static void what_waits_starts_by_priority_then_age(void **state)
+static void waiting_requests_start_by_priority_then_age(void **state)
 {
     static const char *const order[] = {"D", "C", "A", "B", "E"};
     world_t *w = &world;
@@ -316,7 +316,7 @@ static void what_waits_starts_by_priority_then_age(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_full_router_says_busy(void **state)
+static void full_router_answers_busy(void **state)
 {
     const bt_gen_spec_t spec = {.prompt = prompt_of("x"), .max_new = 1};
     world_t *w = &world;
@@ -335,7 +335,7 @@ static void a_full_router_says_busy(void **state)
     bt_core_destroy(w->core);
 }
 
-static void prefill_workers_know_the_decode_workers_of_now(void **state)
+static void prefill_workers_are_told_present_decode_workers(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *p2, *d;
@@ -369,7 +369,7 @@ static void prefill_workers_know_the_decode_workers_of_now(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_local_worker_serves_alone(void **state)
+static void local_worker_serves_alone(void **state)
 {
     world_t *w = &world;
     bt_instance_t *d;
@@ -394,7 +394,7 @@ static void a_local_worker_serves_alone(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_failed_allocation_starts_nothing(void **state)
+static void failed_allocation_starts_nothing(void **state)
 {
     const char *const stops[] = {"x"};
     const bt_bad_word_t bad = {.n = 1, .ids = {5}};
@@ -427,19 +427,19 @@ static void a_failed_allocation_starts_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_request_goes_to_both_workers_and_its_text_comes_back),
+        BT_TEST(request_is_sent_to_both_workers_and_its_text_returned),
         BT_TEST(tokens_are_ordered_and_duplicates_and_strangers_dropped),
-        BT_TEST(a_stop_word_across_tokens_ends_the_text_before_it),
-        BT_TEST(a_request_that_ends_with_token_1_withdraws_its_grant),
-        BT_TEST(a_client_that_leaves_in_any_phase_frees_both_workers),
-        BT_TEST(a_client_may_leave_while_it_is_being_written_to),
-        BT_TEST(no_worker_and_no_progress_end_in_bounded_time),
-        BT_TEST(what_waits_starts_when_a_pair_comes),
-        BT_TEST(what_waits_starts_by_priority_then_age),
-        BT_TEST(a_full_router_says_busy),
-        BT_TEST(prefill_workers_know_the_decode_workers_of_now),
-        BT_TEST(a_local_worker_serves_alone),
-        BT_TEST(a_failed_allocation_starts_nothing),
+        BT_TEST(stop_word_across_tokens_ends_text_before_it),
+        BT_TEST(request_ending_with_token_1_withdraws_its_grant),
+        BT_TEST(client_leaving_in_any_phase_frees_both_workers),
+        BT_TEST(client_may_cancel_inside_on_text),
+        BT_TEST(missing_worker_or_progress_fails_in_bounded_time),
+        BT_TEST(waiting_requests_start_when_a_pair_joins),
+        BT_TEST(waiting_requests_start_by_priority_then_age),
+        BT_TEST(full_router_answers_busy),
+        BT_TEST(prefill_workers_are_told_present_decode_workers),
+        BT_TEST(local_worker_serves_alone),
+        BT_TEST(failed_allocation_starts_nothing),
     };
 
     /* Thousands of re-runs are worth a line in life only. */

@@ -54,7 +54,7 @@ static bt_req_key_t begin_and(world_t *w, unsigned phase, bt_instance_t **p_p,
     return key;
 }
 
-static void what_workers_say_is_counted_by_cause(void **state)
+static void worker_failures_are_counted_by_cause(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
@@ -73,7 +73,7 @@ static void what_workers_say_is_counted_by_cause(void **state)
     }
 }
 
-static void our_own_deadline_is_that_of_the_lease_where_one_waits(void **state)
+static void deadline_with_a_waiting_lease_counts_as_lease_expired(void **state)
 {
     (void)state;
     for (unsigned phase = 0; phase <= 3; phase++) {
@@ -95,7 +95,7 @@ static void our_own_deadline_is_that_of_the_lease_where_one_waits(void **state)
 
 /* A worker that keeps the deadline, too, is heard before the core looks at its
  * clock: the phase is that in which it gave the request up. */
-static void a_deadline_that_a_worker_tells_names_its_phase(void **state)
+static void deadline_reported_by_worker_names_its_phase(void **state)
 {
     static const struct {
         unsigned phase;
@@ -127,7 +127,7 @@ static void a_deadline_that_a_worker_tells_names_its_phase(void **state)
     }
 }
 
-static void a_request_that_never_began_lost_no_attempt(void **state)
+static void request_never_sent_counts_no_lost_attempt(void **state)
 {
     world_t *w = &world;
     client_t c = {0};
@@ -142,7 +142,7 @@ static void a_request_that_never_began_lost_no_attempt(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_link_that_ends_is_a_worker_lost(void **state)
+static void ended_link_counts_as_lost_worker(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -156,7 +156,7 @@ static void a_link_that_ends_is_a_worker_lost(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_worker_that_lets_go_early_is_another_fault(void **state)
+static void worker_ending_early_counts_as_other_loss(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -173,12 +173,12 @@ static void a_worker_that_lets_go_early_is_another_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_workers_say_is_counted_by_cause),
-        BT_TEST(our_own_deadline_is_that_of_the_lease_where_one_waits),
-        BT_TEST(a_deadline_that_a_worker_tells_names_its_phase),
-        BT_TEST(a_request_that_never_began_lost_no_attempt),
-        BT_TEST(a_link_that_ends_is_a_worker_lost),
-        BT_TEST(a_worker_that_lets_go_early_is_another_fault),
+        BT_TEST(worker_failures_are_counted_by_cause),
+        BT_TEST(deadline_with_a_waiting_lease_counts_as_lease_expired),
+        BT_TEST(deadline_reported_by_worker_names_its_phase),
+        BT_TEST(request_never_sent_counts_no_lost_attempt),
+        BT_TEST(ended_link_counts_as_lost_worker),
+        BT_TEST(worker_ending_early_counts_as_other_loss),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

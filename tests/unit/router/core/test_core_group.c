@@ -88,7 +88,7 @@ static void answer(world_t *w, bt_instance_t *p, bt_instance_t *d,
     assert_string_equal(client->text, "ab");
 }
 
-static void they_go_to_the_same_workers_as_a_group(void **state)
+static void choices_of_one_prompt_go_to_one_pair_as_a_fanout(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -123,7 +123,7 @@ static void they_go_to_the_same_workers_as_a_group(void **state)
     end_world(w);
 }
 
-static void one_by_itself_is_no_group(void **state)
+static void single_choice_is_no_fanout(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -140,7 +140,7 @@ static void one_by_itself_is_no_group(void **state)
 }
 
 /* Either may be of a build that knows no groups. */
-static void workers_without_groups_get_single_requests(void **state)
+static void workers_without_fanout_support_get_single_requests(void **state)
 {
     (void)state;
     for (uint32_t k = 0; k < 2; k++) {
@@ -163,7 +163,7 @@ static void workers_without_groups_get_single_requests(void **state)
 }
 
 /* Half of 8 seats: seven are four and three. */
-static void more_than_fit_are_several_groups(void **state)
+static void choices_above_the_limit_become_several_fanouts(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -188,7 +188,7 @@ static void more_than_fit_are_several_groups(void **state)
 
 /* The first of them was given up before workers came, and one in the middle.
  * Workers of the fixture have 4 seats: of three one goes by itself. */
-static void those_that_still_wait_go_together(void **state)
+static void choices_still_waiting_are_sent_together(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -220,7 +220,7 @@ static void those_that_still_wait_go_together(void **state)
 
 /* The workers keep the leader's job for the others, so its grant must reach the
  * prefill worker although nobody waits for its answer. */
-static void the_grant_of_a_leader_that_is_over_goes_on(void **state)
+static void grant_of_an_ended_leader_is_still_forwarded(void **state)
 {
     (void)state;
     for (uint32_t k = 0; k < 2; k++) {
@@ -252,7 +252,7 @@ static void the_grant_of_a_leader_that_is_over_goes_on(void **state)
 }
 
 /* Each from its own tokens on, and as no group. */
-static void a_re_run_is_for_each_by_itself(void **state)
+static void retry_is_for_each_choice_alone(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d, *d1;
@@ -290,7 +290,7 @@ static void a_re_run_is_for_each_by_itself(void **state)
 }
 
 /* A worker that has no room for all refuses them so. */
-static void a_group_that_is_refused_runs_as_single_requests(void **state)
+static void refused_fanout_runs_as_single_requests(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -315,7 +315,7 @@ static void a_group_that_is_refused_runs_as_single_requests(void **state)
     end_world(w);
 }
 
-static void local_and_one_token_groups_have_one_worker(void **state)
+static void local_and_one_token_fanouts_use_one_worker(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -347,7 +347,7 @@ static void local_and_one_token_groups_have_one_worker(void **state)
     end_world(w);
 }
 
-static void all_or_none_are_taken(void **state)
+static void submit_accepts_all_choices_or_none(void **state)
 {
     const bt_gen_spec_t spec = {.prompt = prompt_of("x"),
                                 .max_new = 2,
@@ -397,7 +397,7 @@ static bt_instance_t *join_large_worker(world_t *w, const char *name,
     return worker;
 }
 
-static void a_prompt_is_sent_once(void **state)
+static void fanout_prompt_is_sent_once(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -426,7 +426,7 @@ static void a_prompt_is_sent_once(void **state)
 
 /* While they wait, run and run again. Their answers differ, and each goes on
  * from its own. */
-static void their_prompt_is_held_once(void **state)
+static void fanout_prompt_blocks_are_counted_once(void **state)
 {
     static client_t clients[N_MANY];
     static bt_gen_spec_t specs[N_MANY];
@@ -493,18 +493,18 @@ static void their_prompt_is_held_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(they_go_to_the_same_workers_as_a_group),
-        BT_TEST(one_by_itself_is_no_group),
-        BT_TEST(workers_without_groups_get_single_requests),
-        BT_TEST(more_than_fit_are_several_groups),
-        BT_TEST(those_that_still_wait_go_together),
-        BT_TEST(the_grant_of_a_leader_that_is_over_goes_on),
-        BT_TEST(a_re_run_is_for_each_by_itself),
-        BT_TEST(a_group_that_is_refused_runs_as_single_requests),
-        BT_TEST(local_and_one_token_groups_have_one_worker),
-        BT_TEST(all_or_none_are_taken),
-        BT_TEST(a_prompt_is_sent_once),
-        BT_TEST(their_prompt_is_held_once),
+        BT_TEST(choices_of_one_prompt_go_to_one_pair_as_a_fanout),
+        BT_TEST(single_choice_is_no_fanout),
+        BT_TEST(workers_without_fanout_support_get_single_requests),
+        BT_TEST(choices_above_the_limit_become_several_fanouts),
+        BT_TEST(choices_still_waiting_are_sent_together),
+        BT_TEST(grant_of_an_ended_leader_is_still_forwarded),
+        BT_TEST(retry_is_for_each_choice_alone),
+        BT_TEST(refused_fanout_runs_as_single_requests),
+        BT_TEST(local_and_one_token_fanouts_use_one_worker),
+        BT_TEST(submit_accepts_all_choices_or_none),
+        BT_TEST(fanout_prompt_is_sent_once),
+        BT_TEST(fanout_prompt_blocks_are_counted_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

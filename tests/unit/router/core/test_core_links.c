@@ -46,7 +46,7 @@ static unsigned n_requests(const world_t *w, const bt_instance_t *worker)
     return count(w, worker, BT_MSG_REQUEST);
 }
 
-static void a_request_waits_for_a_proven_link(void **state)
+static void request_waits_for_a_proven_kv_link(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -68,7 +68,7 @@ static void a_request_waits_for_a_proven_link(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_request_without_a_link_fails_with_the_names(void **state)
+static void request_without_kv_link_fails_naming_the_workers(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -96,7 +96,7 @@ static void a_request_without_a_link_fails_with_the_names(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_pair_is_left_when_its_link_is_lost(void **state)
+static void pair_is_avoided_when_its_kv_link_fails(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p0, *p1, *d;
@@ -208,7 +208,7 @@ readiness_waits_for_each_decode_worker_that_came_before(void **state)
     bt_core_destroy(w->core);
 }
 
-static void readiness_waits_for_no_link_that_nobody_needs(void **state)
+static void readiness_ignores_unneeded_kv_links(void **state)
 {
     world_t *w = &world;
     const bt_msg_t drain = {.type = BT_MSG_DRAIN};
@@ -244,7 +244,7 @@ static void readiness_waits_for_no_link_that_nobody_needs(void **state)
     bt_core_destroy(w->core);
 }
 
-static void what_is_known_of_a_worker_goes_with_it(void **state)
+static void lost_worker_takes_its_kv_links_along(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d0, *d1;
@@ -272,7 +272,7 @@ static void what_is_known_of_a_worker_goes_with_it(void **state)
     bt_core_destroy(w->core);
 }
 
-static void pairs_are_counted_and_some_are_named(void **state)
+static void kv_links_are_counted_and_first_failures_named(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *all[BT_TABLE_MAX_CUTS + 3];
@@ -305,14 +305,14 @@ static void pairs_are_counted_and_some_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_request_waits_for_a_proven_link),
-        BT_TEST(a_request_without_a_link_fails_with_the_names),
-        BT_TEST(a_pair_is_left_when_its_link_is_lost),
+        BT_TEST(request_waits_for_a_proven_kv_link),
+        BT_TEST(request_without_kv_link_fails_naming_the_workers),
+        BT_TEST(pair_is_avoided_when_its_kv_link_fails),
         BT_TEST(a_rerun_waits_for_workers_since_the_lost_one_is_known_lost),
         BT_TEST(readiness_waits_for_each_decode_worker_that_came_before),
-        BT_TEST(readiness_waits_for_no_link_that_nobody_needs),
-        BT_TEST(what_is_known_of_a_worker_goes_with_it),
-        BT_TEST(pairs_are_counted_and_some_are_named),
+        BT_TEST(readiness_ignores_unneeded_kv_links),
+        BT_TEST(lost_worker_takes_its_kv_links_along),
+        BT_TEST(kv_links_are_counted_and_first_failures_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

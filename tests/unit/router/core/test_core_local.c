@@ -75,7 +75,7 @@ static void give_up(world_t *w, client_t *c, bt_instance_t *p, bt_instance_t *d,
     ended(w, d, key);
 }
 
-static void before_anything_is_measured_all_go_away(void **state)
+static void prompts_are_disaggregated_before_any_measurement(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -98,7 +98,7 @@ static void before_anything_is_measured_all_go_away(void **state)
 /* Idle: 8 + 1 away, 8 here. Behind that one here: 8 + 8. With one that
  * generates: 8 + a step of 9 here, and 8 that it loses, 25 in all; away 8 + 1,
  * 16 + 1, 24 + 1, 32 + 1. */
-static void what_is_under_way_at_either_decides(void **state)
+static void work_ahead_at_each_worker_decides_the_prefill_site(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -131,7 +131,7 @@ static void what_is_under_way_at_either_decides(void **state)
 }
 
 /* Four of another router generate there: 8 + 12 here, and 32. */
-static void what_others_generate_there_counts(void **state)
+static void generations_of_other_routers_count_in_the_batch(void **state)
 {
     world_t *w = &world;
     bt_msg_t stats = {.type = BT_MSG_STATS};
@@ -199,19 +199,19 @@ static void the_fifth_of_sixteen(uint32_t flags, uint32_t itl_ms, bool here)
     end_world(w);
 }
 
-static void an_overdue_prompt_comes_whatever_the_batch_loses(void **state)
+static void overdue_prompt_is_tried_at_either_site(void **state)
 {
     (void)state;
     the_fifth_of_sixteen(0, 0, true);
 }
 
-static void a_batch_with_a_promise_keeps_its_time(void **state)
+static void batch_with_itl_target_keeps_its_time(void **state)
 {
     (void)state;
     the_fifth_of_sixteen(0, 20, false);
 }
 
-static void a_static_batch_takes_nobody_in(void **state)
+static void static_batch_computes_no_prompts_of_others(void **state)
 {
     (void)state;
     the_fifth_of_sixteen(BT_HELLO_STATIC_BATCHES, 0, false);
@@ -219,7 +219,7 @@ static void a_static_batch_takes_nobody_in(void **state)
 
 /* 33 tokens, two blocks of which came with the first answer's KV; one that
  * generates. Here 33 + 9 + 33, or 1 + 9 + 1 where 32 are there. */
-static void what_the_decode_worker_has_needs_no_computing(void **state)
+static void cached_prefix_at_decode_worker_needs_no_computing(void **state)
 {
     static const char text[] = "a prompt of thirty-three letters.";
     world_t *w = &world;
@@ -257,7 +257,7 @@ static void what_the_decode_worker_has_needs_no_computing(void **state)
 }
 
 /* No cache there: the same, and every prompt is computed. */
-static void who_keeps_no_prompts_has_none(void **state)
+static void worker_without_prefix_cache_has_no_estimate(void **state)
 {
     static const char text[] = "a prompt of thirty-three letters.";
     world_t *w = &world;
@@ -278,7 +278,7 @@ static void who_keeps_no_prompts_has_none(void **state)
 
 /* Without a prefill worker the decode worker has it all, as a re-run too; one
  * that failed there is not sent there by choice. */
-static void a_lost_worker_is_made_up_for(void **state)
+static void lost_worker_is_replaced_by_local_prefill(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -311,7 +311,7 @@ static void a_lost_worker_is_made_up_for(void **state)
 
 /* A prefill worker that is full is waited for where the batch would lose more;
  * an empty batch loses nothing. */
-static void a_full_prefill_worker_is_weighed_too(void **state)
+static void full_prefill_worker_is_compared_too(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -336,7 +336,7 @@ static void a_full_prefill_worker_is_weighed_too(void **state)
 }
 
 /* Nothing of it travels: 8 either way; behind 8 others, 16 and 8. */
-static void an_only_token_is_weighed_without_a_transfer(void **state)
+static void one_token_request_is_compared_without_transfer(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -357,7 +357,7 @@ static void an_only_token_is_weighed_without_a_transfer(void **state)
 }
 
 /* It is a prefill worker as well then, and the usual rules are for it. */
-static void a_worker_of_both_roles_weighs_nothing(void **state)
+static void worker_of_both_roles_compares_nothing(void **state)
 {
     bt_msg_t stats = {.type = BT_MSG_STATS};
     world_t *w = &world;
@@ -380,18 +380,18 @@ static void a_worker_of_both_roles_weighs_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(before_anything_is_measured_all_go_away),
-        BT_TEST(what_is_under_way_at_either_decides),
-        BT_TEST(what_others_generate_there_counts),
-        BT_TEST(an_overdue_prompt_comes_whatever_the_batch_loses),
-        BT_TEST(a_batch_with_a_promise_keeps_its_time),
-        BT_TEST(a_static_batch_takes_nobody_in),
-        BT_TEST(what_the_decode_worker_has_needs_no_computing),
-        BT_TEST(who_keeps_no_prompts_has_none),
-        BT_TEST(a_lost_worker_is_made_up_for),
-        BT_TEST(a_full_prefill_worker_is_weighed_too),
-        BT_TEST(an_only_token_is_weighed_without_a_transfer),
-        BT_TEST(a_worker_of_both_roles_weighs_nothing),
+        BT_TEST(prompts_are_disaggregated_before_any_measurement),
+        BT_TEST(work_ahead_at_each_worker_decides_the_prefill_site),
+        BT_TEST(generations_of_other_routers_count_in_the_batch),
+        BT_TEST(overdue_prompt_is_tried_at_either_site),
+        BT_TEST(batch_with_itl_target_keeps_its_time),
+        BT_TEST(static_batch_computes_no_prompts_of_others),
+        BT_TEST(cached_prefix_at_decode_worker_needs_no_computing),
+        BT_TEST(worker_without_prefix_cache_has_no_estimate),
+        BT_TEST(lost_worker_is_replaced_by_local_prefill),
+        BT_TEST(full_prefill_worker_is_compared_too),
+        BT_TEST(one_token_request_is_compared_without_transfer),
+        BT_TEST(worker_of_both_roles_compares_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

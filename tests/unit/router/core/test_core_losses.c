@@ -62,7 +62,7 @@ static void lose_one(unsigned phase, bool lose_decode)
     bt_core_destroy(w->core);
 }
 
-static void the_text_goes_on_when_a_prefill_worker_is_lost(void **state)
+static void text_continues_after_a_lost_prefill_worker(void **state)
 {
     (void)state;
     bt_test_expect_log_lines(3); /* each loss is a warning */
@@ -71,7 +71,7 @@ static void the_text_goes_on_when_a_prefill_worker_is_lost(void **state)
     }
 }
 
-static void the_text_goes_on_when_a_decode_worker_is_lost(void **state)
+static void text_continues_after_a_lost_decode_worker(void **state)
 {
     (void)state;
     bt_test_expect_log_lines(3); /* each loss is a warning */
@@ -104,7 +104,7 @@ a_prefill_worker_lost_before_its_token_arrives_is_replaced(void **state)
     end_world(w);
 }
 
-static void a_decode_worker_may_be_done_before_token_1_arrives(void **state)
+static void decode_worker_may_finish_before_token_1_arrives(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -142,7 +142,7 @@ static void a_decode_worker_may_be_done_before_token_1_arrives(void **state)
     end_world(w);
 }
 
-static void a_transfer_taken_back_is_judged_by_its_sender(void **state)
+static void withdrawn_transfer_is_judged_by_its_sender(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -230,7 +230,7 @@ when_all_workers_are_gone_the_client_gets_phase_and_worker(void **state)
     end_world(w);
 }
 
-static void a_third_lost_attempt_is_the_last(void **state)
+static void third_lost_attempt_is_the_last(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p;
@@ -265,7 +265,7 @@ static void a_third_lost_attempt_is_the_last(void **state)
     end_world(w);
 }
 
-static void a_failure_is_run_again_unless_it_would_repeat(void **state)
+static void failure_is_retried_unless_it_would_repeat(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -458,7 +458,7 @@ static void soak_membership(world_t *w, soak_t *s)
     }
 }
 
-static void every_request_ends_exactly_once_in_a_long_random_run(void **state)
+static void each_request_ends_once_in_a_long_random_run(void **state)
 {
     world_t *w = &world;
     static soak_t s;
@@ -521,15 +521,15 @@ static void every_request_ends_exactly_once_in_a_long_random_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_text_goes_on_when_a_prefill_worker_is_lost),
-        BT_TEST(the_text_goes_on_when_a_decode_worker_is_lost),
+        BT_TEST(text_continues_after_a_lost_prefill_worker),
+        BT_TEST(text_continues_after_a_lost_decode_worker),
         BT_TEST(a_prefill_worker_lost_before_its_token_arrives_is_replaced),
-        BT_TEST(a_decode_worker_may_be_done_before_token_1_arrives),
-        BT_TEST(a_transfer_taken_back_is_judged_by_its_sender),
+        BT_TEST(decode_worker_may_finish_before_token_1_arrives),
+        BT_TEST(withdrawn_transfer_is_judged_by_its_sender),
         BT_TEST(when_all_workers_are_gone_the_client_gets_phase_and_worker),
-        BT_TEST(a_third_lost_attempt_is_the_last),
-        BT_TEST(a_failure_is_run_again_unless_it_would_repeat),
-        BT_TEST(every_request_ends_exactly_once_in_a_long_random_run),
+        BT_TEST(third_lost_attempt_is_the_last),
+        BT_TEST(failure_is_retried_unless_it_would_repeat),
+        BT_TEST(each_request_ends_once_in_a_long_random_run),
     };
 
     /* Thousands of re-runs are worth a line in life only. */

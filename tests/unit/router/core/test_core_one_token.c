@@ -3,7 +3,7 @@
  * token #1 is the answer, and no decode worker hears of it. */
 #include "tests/unit/router/core/core_fixture.h"
 
-static void it_goes_to_a_prefill_worker_alone(void **state)
+static void one_token_request_goes_to_a_prefill_worker_alone(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -45,7 +45,7 @@ static void it_goes_to_a_prefill_worker_alone(void **state)
 }
 
 /* Whatever the worker thinks of the token: it is the last. */
-static void its_token_is_the_last_whatever_the_worker_says(void **state)
+static void one_token_request_ends_with_its_token(void **state)
 {
     static const bt_finish_t finishes[] = {BT_FINISH_NONE, BT_FINISH_STOP};
 
@@ -75,7 +75,7 @@ static void its_token_is_the_last_whatever_the_worker_says(void **state)
     }
 }
 
-static void no_decode_worker_need_be_here(void **state)
+static void one_token_request_needs_no_decode_worker(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p;
@@ -96,7 +96,7 @@ static void no_decode_worker_need_be_here(void **state)
     end_world(w);
 }
 
-static void a_lost_prefill_worker_is_replaced_by_another(void **state)
+static void lost_prefill_worker_is_replaced_by_another(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p0, *p1;
@@ -125,7 +125,7 @@ static void a_lost_prefill_worker_is_replaced_by_another(void **state)
 }
 
 /* Two of three tokens are there when the decode worker is lost. */
-static void a_re_run_for_one_token_takes_no_decode_worker(void **state)
+static void retry_of_one_token_request_uses_no_decode_worker(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -156,7 +156,7 @@ static void a_re_run_for_one_token_takes_no_decode_worker(void **state)
 
 /* Who needs a decode worker waits for one; who needs none does not wait for
  * them. */
-static void it_does_not_wait_behind_those_who_need_a_pair(void **state)
+static void one_token_request_does_not_queue_behind_pairs(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -181,7 +181,7 @@ static void it_does_not_wait_behind_those_who_need_a_pair(void **state)
     end_world(w);
 }
 
-static void a_client_that_leaves_frees_the_worker(void **state)
+static void client_leaving_frees_the_one_worker(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -200,13 +200,13 @@ static void a_client_that_leaves_frees_the_worker(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(it_goes_to_a_prefill_worker_alone),
-        BT_TEST(its_token_is_the_last_whatever_the_worker_says),
-        BT_TEST(no_decode_worker_need_be_here),
-        BT_TEST(a_lost_prefill_worker_is_replaced_by_another),
-        BT_TEST(a_re_run_for_one_token_takes_no_decode_worker),
-        BT_TEST(it_does_not_wait_behind_those_who_need_a_pair),
-        BT_TEST(a_client_that_leaves_frees_the_worker),
+        BT_TEST(one_token_request_goes_to_a_prefill_worker_alone),
+        BT_TEST(one_token_request_ends_with_its_token),
+        BT_TEST(one_token_request_needs_no_decode_worker),
+        BT_TEST(lost_prefill_worker_is_replaced_by_another),
+        BT_TEST(retry_of_one_token_request_uses_no_decode_worker),
+        BT_TEST(one_token_request_does_not_queue_behind_pairs),
+        BT_TEST(client_leaving_frees_the_one_worker),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

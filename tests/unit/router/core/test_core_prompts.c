@@ -54,7 +54,7 @@ static void sent_in_order(bt_sched_order_t order, const char *want)
     end(w);
 }
 
-static void who_waits_goes_in_the_order_that_is_said(void **state)
+static void waiting_requests_follow_the_configured_order(void **state)
 {
     (void)state;
     sent_in_order(BT_SCHED_FCFS, "abcd");
@@ -77,7 +77,7 @@ static bt_instance_t *join_measured(world_t *w, const char *name,
 
 /* One takes four times as long for a token. Of equal prompts it gets a fifth:
  * the second one at first, for a worker with nothing is the best one. */
-static void a_slow_worker_gets_as_much_less(void **state)
+static void slow_worker_gets_proportionally_less(void **state)
 {
     world_t *w = &world;
     bt_instance_t *quick, *slow;
@@ -98,7 +98,7 @@ static void a_slow_worker_gets_as_much_less(void **state)
 
 /* One that has measured nothing counts as the others do: it is no slower for
  * being new. */
-static void a_new_worker_gets_its_share(void **state)
+static void new_worker_gets_its_share(void **state)
 {
     world_t *w = &world;
     bt_instance_t *old, *fresh;
@@ -118,7 +118,7 @@ static void a_new_worker_gets_its_share(void **state)
 }
 
 /* Numbers beyond all reason from a worker neither run over nor count. */
-static void nonsense_of_a_worker_counts_as_nothing_said(void **state)
+static void implausible_rates_count_as_unmeasured(void **state)
 {
     world_t *w = &world;
     bt_instance_t *mad, *sane;
@@ -140,10 +140,10 @@ static void nonsense_of_a_worker_counts_as_nothing_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(who_waits_goes_in_the_order_that_is_said),
-        BT_TEST(a_slow_worker_gets_as_much_less),
-        BT_TEST(a_new_worker_gets_its_share),
-        BT_TEST(nonsense_of_a_worker_counts_as_nothing_said),
+        BT_TEST(waiting_requests_follow_the_configured_order),
+        BT_TEST(slow_worker_gets_proportionally_less),
+        BT_TEST(new_worker_gets_its_share),
+        BT_TEST(implausible_rates_count_as_unmeasured),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ static void ended_with(world_t *w, bt_instance_t *from, bt_req_key_t key,
     say(w, from, &msg);
 }
 
-static void the_record_waits_for_what_both_workers_say_last(void **state)
+static void record_waits_for_the_last_messages_of_both_workers(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -125,7 +125,7 @@ a_transfer_that_comes_after_the_cancel_is_in_the_record(void **state)
     bt_core_destroy(w->core);
 }
 
-static void every_phase_in_which_a_client_leaves_gives_one_record(void **state)
+static void client_leaving_in_any_phase_gives_one_record(void **state)
 {
     world_t *w = &world;
 
@@ -176,7 +176,7 @@ a_request_that_a_worker_refuses_is_recorded_with_its_error(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_rerun_is_one_record_with_both_attempts_and_transfers(void **state)
+static void retry_gives_one_record_with_both_attempts(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d0, *d1;
@@ -241,7 +241,7 @@ workers_that_never_answer_are_not_waited_for_at_the_end(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_worker_that_does_both_phases_reports_no_hand_over(void **state)
+static void local_worker_records_no_hand_over(void **state)
 {
     world_t *w = &world;
     bt_instance_t *d;
@@ -269,13 +269,13 @@ static void a_worker_that_does_both_phases_reports_no_hand_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(the_record_waits_for_what_both_workers_say_last),
+        BT_TEST(record_waits_for_the_last_messages_of_both_workers),
         BT_TEST(a_transfer_that_comes_after_the_cancel_is_in_the_record),
-        BT_TEST(every_phase_in_which_a_client_leaves_gives_one_record),
+        BT_TEST(client_leaving_in_any_phase_gives_one_record),
         BT_TEST(a_request_that_a_worker_refuses_is_recorded_with_its_error),
-        BT_TEST(a_rerun_is_one_record_with_both_attempts_and_transfers),
+        BT_TEST(retry_gives_one_record_with_both_attempts),
         BT_TEST(workers_that_never_answer_are_not_waited_for_at_the_end),
-        BT_TEST(a_worker_that_does_both_phases_reports_no_hand_over),
+        BT_TEST(local_worker_records_no_hand_over),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

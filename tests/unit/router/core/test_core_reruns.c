@@ -3,7 +3,7 @@
 #include "tests/unit/router/core/core_fixture.h"
 
 /* Of a killed decode worker the prefill worker may know first. */
-static void a_peer_reported_lost_gets_no_second_attempt_at_once(void **state)
+static void peer_reported_lost_is_not_retried_at_once(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d, *d2;
@@ -55,7 +55,7 @@ static void start_busy_pair(world_t *w, const char *prefill,
     }
 }
 
-static void a_rerun_avoids_the_worker_at_fault_however_idle(void **state)
+static void retry_avoids_the_worker_at_fault(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d, *d2;
@@ -78,7 +78,7 @@ static void a_rerun_avoids_the_worker_at_fault_however_idle(void **state)
 }
 
 /* A prefill worker whose own network is broken calls everybody lost. */
-static void a_rerun_avoids_both_of_a_pair_that_lost_touch(void **state)
+static void retry_avoids_both_workers_of_a_broken_pair(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *p2, *d, *d2;
@@ -103,7 +103,7 @@ static void a_rerun_avoids_both_of_a_pair_that_lost_touch(void **state)
 
 /* Idle workers take turns: the second prefill worker is next, whatever a
  * request that waits would like. */
-static void a_request_on_hold_takes_nobodys_turn(void **state)
+static void request_on_hold_takes_no_turn_of_others(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *p2, *d;
@@ -142,7 +142,7 @@ static void says(world_t *w, bt_instance_t *worker, uint64_t still_ms)
 }
 
 /* As one that is silent, and it takes both to be well again. */
-static void a_worker_whose_work_does_not_move_is_avoided(void **state)
+static void stalled_worker_is_avoided(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -206,7 +206,7 @@ a_starved_worker_keeps_what_it_has_and_gets_nothing_new(void **state)
     bt_core_destroy(w->core);
 }
 
-static void no_attempt_is_spent_on_a_silent_worker(void **state)
+static void silent_worker_gets_no_attempt(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d, *d2;
@@ -247,12 +247,12 @@ static void no_attempt_is_spent_on_a_silent_worker(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_peer_reported_lost_gets_no_second_attempt_at_once),
-        BT_TEST(a_rerun_avoids_the_worker_at_fault_however_idle),
-        BT_TEST(a_rerun_avoids_both_of_a_pair_that_lost_touch),
-        BT_TEST(a_request_on_hold_takes_nobodys_turn),
-        BT_TEST(a_worker_whose_work_does_not_move_is_avoided),
-        BT_TEST(no_attempt_is_spent_on_a_silent_worker),
+        BT_TEST(peer_reported_lost_is_not_retried_at_once),
+        BT_TEST(retry_avoids_the_worker_at_fault),
+        BT_TEST(retry_avoids_both_workers_of_a_broken_pair),
+        BT_TEST(request_on_hold_takes_no_turn_of_others),
+        BT_TEST(stalled_worker_is_avoided),
+        BT_TEST(silent_worker_gets_no_attempt),
         BT_TEST(a_starved_worker_keeps_what_it_has_and_gets_nothing_new),
     };
 

@@ -14,7 +14,7 @@ static uint32_t kind_at(const world_t *w, const bt_instance_t *worker)
     return last(w, worker, BT_MSG_REQUEST)->msg.u.request.kind;
 }
 
-static void a_role_is_used_from_the_word_of_the_worker_on(void **state)
+static void reported_role_is_used_at_once(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -65,7 +65,7 @@ static void a_role_is_used_from_the_word_of_the_worker_on(void **state)
     bt_core_destroy(w->core);
 }
 
-static void who_waits_is_served_as_soon_as_somebody_has_the_role(void **state)
+static void waiting_requests_start_when_a_role_appears(void **state)
 {
     world_t *w = &world;
     bt_instance_t *d;
@@ -84,7 +84,7 @@ static void who_waits_is_served_as_soon_as_somebody_has_the_role(void **state)
 }
 
 /* By name, until it has come true, and only to one that understands. */
-static void an_order_is_told_to_the_worker_that_it_is_for(void **state)
+static void role_order_reaches_the_named_worker(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -110,7 +110,7 @@ static void an_order_is_told_to_the_worker_that_it_is_for(void **state)
 }
 
 /* Bits of a later build, and a STATS of an older one in between. */
-static void what_is_no_role_changes_nothing(void **state)
+static void unknown_role_changes_nothing(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -135,7 +135,7 @@ static void says_duty(world_t *w, bt_instance_t *worker, bt_admin_state_t duty)
 }
 
 /* Each router hears of it from the worker, whoever gave the order. */
-static void who_is_off_duty_gets_nothing_until_it_is_on_again(void **state)
+static void draining_worker_gets_nothing_until_in_service(void **state)
 {
     const bt_msg_t drain = {.type = BT_MSG_DRAIN};
     world_t *w = &world;
@@ -170,7 +170,7 @@ static void who_is_off_duty_gets_nothing_until_it_is_on_again(void **state)
     bt_core_destroy(w->core);
 }
 
-static void an_order_goes_to_whom_it_can_be_given(void **state)
+static void operator_order_fails_for_workers_without_support(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -199,12 +199,12 @@ static void an_order_goes_to_whom_it_can_be_given(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_role_is_used_from_the_word_of_the_worker_on),
-        BT_TEST(who_waits_is_served_as_soon_as_somebody_has_the_role),
-        BT_TEST(an_order_is_told_to_the_worker_that_it_is_for),
-        BT_TEST(what_is_no_role_changes_nothing),
-        BT_TEST(who_is_off_duty_gets_nothing_until_it_is_on_again),
-        BT_TEST(an_order_goes_to_whom_it_can_be_given),
+        BT_TEST(reported_role_is_used_at_once),
+        BT_TEST(waiting_requests_start_when_a_role_appears),
+        BT_TEST(role_order_reaches_the_named_worker),
+        BT_TEST(unknown_role_changes_nothing),
+        BT_TEST(draining_worker_gets_nothing_until_in_service),
+        BT_TEST(operator_order_fails_for_workers_without_support),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,7 +169,7 @@ static void check_prompt(const bt_gen_rows_t *rows)
     }
 }
 
-static void log_probs_come_with_their_tokens(void **state)
+static void log_probs_arrive_with_their_tokens(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -204,7 +204,7 @@ static void log_probs_come_with_their_tokens(void **state)
     end_world(w);
 }
 
-static void those_of_the_prompt_come_before_and_once(void **state)
+static void prompt_log_probs_come_first_and_once(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -228,7 +228,7 @@ static void those_of_the_prompt_come_before_and_once(void **state)
 }
 
 /* A first attempt told a part; the second one is asked for the rest. */
-static void a_rerun_goes_on_where_the_first_attempt_ended(void **state)
+static void retry_continues_rows_of_the_first_attempt(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d, *d2;
@@ -280,7 +280,7 @@ static void a_rerun_goes_on_where_the_first_attempt_ended(void **state)
 }
 
 /* Tokens overtake logits; the client hears of each when all of it is here. */
-static void a_token_waits_for_its_logits_and_those_of_the_prompt(void **state)
+static void token_waits_for_its_logits_and_those_of_the_prompt(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -319,7 +319,7 @@ static void a_token_waits_for_its_logits_and_those_of_the_prompt(void **state)
 }
 
 /* The last token is here, but not what belongs to it: the worker is needed. */
-static void a_worker_that_dies_with_the_last_logits_is_missed(void **state)
+static void worker_lost_with_the_last_logits_is_retried(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d, *d2;
@@ -346,7 +346,7 @@ static void a_worker_that_dies_with_the_last_logits_is_missed(void **state)
 }
 
 /* What a broken worker may send: the request fails, by its name. */
-static void what_does_not_fit_fails_the_request(void **state)
+static void malformed_rows_fail_the_request(void **state)
 {
     static const struct {
         bt_rows_kind_t kind;
@@ -385,7 +385,7 @@ static void what_does_not_fit_fails_the_request(void **state)
     }
 }
 
-static void a_token_without_its_log_prob_fails_the_request(void **state)
+static void token_without_log_prob_fails_the_request(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -408,7 +408,7 @@ static void a_token_without_its_log_prob_fails_the_request(void **state)
 }
 
 /* A newer worker's kind, and what nobody asked for. */
-static void what_is_not_known_or_wanted_is_passed_over(void **state)
+static void unknown_or_unrequested_rows_are_ignored(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -440,7 +440,7 @@ static void what_is_not_known_or_wanted_is_passed_over(void **state)
 
 /* 64 rows of logits are all that there may be at a time, those of an answer
  * that is still being written included. */
-static void logits_in_flight_have_a_bound(void **state)
+static void logits_in_flight_are_bounded(void **state)
 {
     world_t *w = &world;
     bt_gen_rows_t *rows;
@@ -465,7 +465,7 @@ static void logits_in_flight_have_a_bound(void **state)
     end_world(w);
 }
 
-static void memory_that_is_short_takes_no_generation(void **state)
+static void short_memory_starts_no_generation(void **state)
 {
     world_t *w = &world;
     bt_status_t status = BT_ERR_NO_MEMORY;
@@ -502,16 +502,16 @@ static void memory_that_is_short_takes_no_generation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(log_probs_come_with_their_tokens),
-        BT_TEST(those_of_the_prompt_come_before_and_once),
-        BT_TEST(a_rerun_goes_on_where_the_first_attempt_ended),
-        BT_TEST(a_token_waits_for_its_logits_and_those_of_the_prompt),
-        BT_TEST(a_worker_that_dies_with_the_last_logits_is_missed),
-        BT_TEST(what_does_not_fit_fails_the_request),
-        BT_TEST(a_token_without_its_log_prob_fails_the_request),
-        BT_TEST(what_is_not_known_or_wanted_is_passed_over),
-        BT_TEST(logits_in_flight_have_a_bound),
-        BT_TEST(memory_that_is_short_takes_no_generation),
+        BT_TEST(log_probs_arrive_with_their_tokens),
+        BT_TEST(prompt_log_probs_come_first_and_once),
+        BT_TEST(retry_continues_rows_of_the_first_attempt),
+        BT_TEST(token_waits_for_its_logits_and_those_of_the_prompt),
+        BT_TEST(worker_lost_with_the_last_logits_is_retried),
+        BT_TEST(malformed_rows_fail_the_request),
+        BT_TEST(token_without_log_prob_fails_the_request),
+        BT_TEST(unknown_or_unrequested_rows_are_ignored),
+        BT_TEST(logits_in_flight_are_bounded),
+        BT_TEST(short_memory_starts_no_generation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -181,7 +181,7 @@ static const struct {
     {'K', "XX JJ JJJJ RRRR XX"}, /* D's part is over */
 };
 
-static void every_event_in_every_state_does_what_is_drawn(void **state)
+static void every_event_in_every_state_follows_the_drawing(void **state)
 {
     (void)state;
     n_lost = 0;
@@ -246,7 +246,7 @@ static bt_gen_state_t state_of(const scene_t *s)
     return gen->state;
 }
 
-static void an_ended_one_is_settled_then_recorded_then_freed(void **state)
+static void ended_generation_is_settled_recorded_and_freed(void **state)
 {
     world_t *w = &world;
     scene_t s;
@@ -289,7 +289,7 @@ static void an_ended_one_is_settled_then_recorded_then_freed(void **state)
     }
 }
 
-static void a_prefill_worker_that_is_gone_owes_the_ledger_nothing(void **state)
+static void lost_prefill_worker_owes_no_prefilled_message(void **state)
 {
     world_t *w = &world;
     scene_t s;
@@ -303,7 +303,7 @@ static void a_prefill_worker_that_is_gone_owes_the_ledger_nothing(void **state)
     leave(&s);
 }
 
-static void prefilled_is_heard_once_and_of_who_prefills(void **state)
+static void prefilled_counts_once_and_from_the_prefilling_worker(void **state)
 {
     world_t *w = &world;
     scene_t s;
@@ -325,7 +325,7 @@ static void prefilled_is_heard_once_and_of_who_prefills(void **state)
     leave(&s);
 }
 
-static void a_token_says_that_the_prompt_is_computed(void **state)
+static void token_marks_its_prompt_as_computed(void **state)
 {
     world_t *w = &world;
     scene_t s;
@@ -341,7 +341,7 @@ static void a_token_says_that_the_prompt_is_computed(void **state)
     leave(&s);
 }
 
-static void what_went_well_has_no_trouble_in_its_record(void **state)
+static void successful_record_has_no_trouble(void **state)
 {
     world_t *w = &world;
     scene_t s;
@@ -357,13 +357,13 @@ static void what_went_well_has_no_trouble_in_its_record(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_event_in_every_state_does_what_is_drawn),
+        BT_TEST(every_event_in_every_state_follows_the_drawing),
         BT_TEST(every_event_after_the_end_changes_nothing),
-        BT_TEST(an_ended_one_is_settled_then_recorded_then_freed),
-        BT_TEST(a_prefill_worker_that_is_gone_owes_the_ledger_nothing),
-        BT_TEST(prefilled_is_heard_once_and_of_who_prefills),
-        BT_TEST(a_token_says_that_the_prompt_is_computed),
-        BT_TEST(what_went_well_has_no_trouble_in_its_record),
+        BT_TEST(ended_generation_is_settled_recorded_and_freed),
+        BT_TEST(lost_prefill_worker_owes_no_prefilled_message),
+        BT_TEST(prefilled_counts_once_and_from_the_prefilling_worker),
+        BT_TEST(token_marks_its_prompt_as_computed),
+        BT_TEST(successful_record_has_no_trouble),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,7 @@ static void late(const world_t *w, bool first, uint32_t target_ms,
 }
 
 /* First come first served: 8 ms and 8 ms are more than 10. */
-static void who_would_wait_too_long_is_told_at_once(void **state)
+static void request_forecast_to_miss_ttft_is_refused(void **state)
 {
     static const bt_sched_slo_t none = {0};
     world_t *w = &world;
@@ -100,7 +100,7 @@ static void who_would_wait_too_long_is_told_at_once(void **state)
 
 /* Four seats, and 12 ms for an iteration of all: answers of 20 tokens, of which
  * one ends every 60 ms. */
-static void who_finds_all_seats_taken_waits_for_the_next(void **state)
+static void full_seats_wait_for_the_next_end(void **state)
 {
     static const bt_sched_slo_t none = {0};
     world_t *w = &world;
@@ -134,7 +134,7 @@ static void who_finds_all_seats_taken_waits_for_the_next(void **state)
 
 /* 8 ms and 1 for each: 11 ms are three at a time. The others wait here, where
  * they are not computed beside them. */
-static void no_more_are_sent_than_keep_the_time_between_tokens(void **state)
+static void seats_are_limited_to_keep_the_itl_target(void **state)
 {
     static const bt_sched_slo_t none = {0};
     world_t *w = &world;
@@ -177,7 +177,7 @@ static void no_more_are_sent_than_keep_the_time_between_tokens(void **state)
 
 /* A batch of its own takes 9 ms; beside one that is there it may wait for that
  * and then take as long again: 2 x 10. So 22 ms are seats for three, of 11. */
-static void a_static_batch_may_be_waited_for(void **state)
+static void static_batch_wait_is_part_of_the_forecast(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -206,7 +206,7 @@ static void a_static_batch_may_be_waited_for(void **state)
     end_world(w);
 }
 
-static void before_anything_is_measured_all_are_taken(void **state)
+static void requests_are_admitted_before_any_measurement(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -226,7 +226,7 @@ static void before_anything_is_measured_all_are_taken(void **state)
 
 /* Workers put prompts in order by what is left of it, and give no more time
  * away than the other leaves; who has no target has none. */
-static void workers_hear_the_targets(void **state)
+static void workers_are_told_the_targets(void **state)
 {
     static const bt_sched_slo_t none = {0};
     world_t *w = &world;
@@ -257,7 +257,7 @@ static void workers_hear_the_targets(void **state)
 /* Forecast for 8 ms, in time for 9, the answer's first token comes after 12:
  * the next forecast is a tenth longer, 8.8 ms; after another such answer 9.6,
  * which is too late. */
-static void who_was_promised_too_much_is_remembered(void **state)
+static void missed_forecasts_raise_the_safety_factor(void **state)
 {
     static const bt_sched_slo_t target = {.ttft_ms = 9};
     world_t *w = &world;
@@ -285,7 +285,7 @@ static void who_was_promised_too_much_is_remembered(void **state)
 /* A prompt that is forecast to take 8 ms, of a target of 4, at workers that do
  * nothing: the first a second after they had measured is a probe, at once, and
  * only that. */
-static void an_idle_worker_takes_a_probe_each_second(void **state)
+static void idle_worker_takes_one_probe_per_second(void **state)
 {
     static const bt_sched_slo_t target = {.ttft_ms = 4};
     world_t *w = &world;
@@ -335,7 +335,7 @@ static void an_idle_worker_takes_a_probe_each_second(void **state)
 
 /* 9 ms for a step of one, of a target of 5: one is taken where nobody else
  * generates, and its worker says what it took. */
-static void a_step_that_was_slow_is_probed(void **state)
+static void slow_step_is_probed_again(void **state)
 {
     static const bt_sched_slo_t target = {.itl_ms = 5};
     bt_msg_t stats = {.type = BT_MSG_STATS};
@@ -372,7 +372,7 @@ static void a_step_that_was_slow_is_probed(void **state)
  * one at a time, of which nobody learns what two take. After a minute with all
  * seats taken two are sent, until the worker says again what it measured.
  */
-static void one_sequence_more_is_tried_where_all_seats_are_taken(void **state)
+static void full_seats_are_exceeded_by_one_from_time_to_time(void **state)
 {
     const bt_sched_slo_t loose = {.itl_ms = 1000};
     bt_msg_t stats = {.type = BT_MSG_STATS};
@@ -430,7 +430,7 @@ static void one_sequence_more_is_tried_where_all_seats_are_taken(void **state)
 /* An answer of 100 tokens, and a minute later two of 2: of a mean of all that
  * is forgotten, as of the tenant's. 8 ms for a prompt, and 60 ms for a seat
  * where answers have 20 tokens: 2 take 6. */
-static void lengths_of_long_ago_are_forgotten(void **state)
+static void mean_lengths_of_long_ago_are_forgotten(void **state)
 {
     static const bt_sched_slo_t none = {0};
     static const bt_sched_slo_t target = {.ttft_ms = 100};
@@ -477,17 +477,17 @@ static void lengths_of_long_ago_are_forgotten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(who_would_wait_too_long_is_told_at_once),
-        BT_TEST(who_finds_all_seats_taken_waits_for_the_next),
-        BT_TEST(no_more_are_sent_than_keep_the_time_between_tokens),
-        BT_TEST(a_static_batch_may_be_waited_for),
-        BT_TEST(before_anything_is_measured_all_are_taken),
-        BT_TEST(workers_hear_the_targets),
-        BT_TEST(who_was_promised_too_much_is_remembered),
-        BT_TEST(an_idle_worker_takes_a_probe_each_second),
-        BT_TEST(a_step_that_was_slow_is_probed),
-        BT_TEST(one_sequence_more_is_tried_where_all_seats_are_taken),
-        BT_TEST(lengths_of_long_ago_are_forgotten),
+        BT_TEST(request_forecast_to_miss_ttft_is_refused),
+        BT_TEST(full_seats_wait_for_the_next_end),
+        BT_TEST(seats_are_limited_to_keep_the_itl_target),
+        BT_TEST(static_batch_wait_is_part_of_the_forecast),
+        BT_TEST(requests_are_admitted_before_any_measurement),
+        BT_TEST(workers_are_told_the_targets),
+        BT_TEST(missed_forecasts_raise_the_safety_factor),
+        BT_TEST(idle_worker_takes_one_probe_per_second),
+        BT_TEST(slow_step_is_probed_again),
+        BT_TEST(full_seats_are_exceeded_by_one_from_time_to_time),
+        BT_TEST(mean_lengths_of_long_ago_are_forgotten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,7 +90,7 @@ static void serve(world_t *w, bt_instance_t *p, bt_instance_t *d, unsigned n)
     assert_consistent(w->core);
 }
 
-static void one_that_floods_leaves_room_for_the_next(void **state)
+static void flooding_tenant_leaves_seats_for_the_next(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -119,7 +119,7 @@ static void one_that_floods_leaves_room_for_the_next(void **state)
 /* What is sent while the worker takes nothing goes when it does, by the
  * weights. By hand, times of b and a (weight 2), which rise by 9 and 4.5: 0 0,
  * 9 0, 9 4.5, 9 9, 18 9, 18 13.5, 18 18 …, then b is alone. */
-static void those_that_wait_go_by_their_weights(void **state)
+static void waiting_tenants_share_by_weight(void **state)
 {
     const bt_gen_tenant_t heavy = {.id = 5, .weight = 2};
     world_t *w = &world;
@@ -138,7 +138,7 @@ static void those_that_wait_go_by_their_weights(void **state)
     close_world(w);
 }
 
-static void priority_counts_among_those_of_a_tenant_alone(void **state)
+static void priority_counts_within_a_tenant_only(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -158,7 +158,7 @@ static void priority_counts_among_those_of_a_tenant_alone(void **state)
 
 /* Nothing is measured: 100 ms are what a token and an iteration are guessed to
  * take, a millisecond each. 60 tokens each: two of them are 100 ms and more. */
-static void no_more_prompts_are_sent_than_keep_a_worker_busy(void **state)
+static void prompts_sent_ahead_are_bounded_per_worker(void **state)
 {
     static const char prompt[] =
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -183,7 +183,7 @@ static void no_more_prompts_are_sent_than_keep_a_worker_busy(void **state)
 }
 
 /* Of the 10 blocks 5, and a request takes one. */
-static void a_share_of_the_kv_is_kept(void **state)
+static void kv_share_of_a_tenant_is_enforced(void **state)
 {
     const bt_gen_tenant_t half = {.id = 9, .weight = 1, .kv_percent = 50};
     world_t *w = &world;
@@ -213,7 +213,7 @@ static void a_share_of_the_kv_is_kept(void **state)
 
 /* All of its room was asked for, and little used: what was not is given back,
  * so it is not behind who asks for what it needs. */
-static void what_was_not_generated_costs_nothing(void **state)
+static void unused_output_is_refunded(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -236,7 +236,7 @@ static void what_was_not_generated_costs_nothing(void **state)
 
 /* Its first answer was one token of 95: the next one, of 95, was thought to be
  * as short, and costs what it was. */
-static void what_was_more_than_thought_is_charged_at_its_end(void **state)
+static void longer_output_is_charged_at_the_end(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -280,7 +280,7 @@ static uint32_t level_of(const world_t *w, const bt_instance_t *to, unsigned n)
 
 /* A client's priority is not told to workers, where it would take from others.
  * Who has had less goes first there, as long as it has. */
-static void who_has_had_less_goes_first_at_the_workers(void **state)
+static void tenant_with_less_work_gets_the_top_level(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -303,7 +303,7 @@ static void who_has_had_less_goes_first_at_the_workers(void **state)
     close_world(w);
 }
 
-static void a_re_run_is_not_paid_twice(void **state)
+static void retry_is_not_charged_twice(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -327,7 +327,7 @@ static void a_re_run_is_not_paid_twice(void **state)
     close_world(w);
 }
 
-static void tenants_that_left_are_forgotten(void **state)
+static void idle_tenants_are_freed(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -359,16 +359,16 @@ static void tenants_that_left_are_forgotten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(one_that_floods_leaves_room_for_the_next),
-        BT_TEST(those_that_wait_go_by_their_weights),
-        BT_TEST(priority_counts_among_those_of_a_tenant_alone),
-        BT_TEST(no_more_prompts_are_sent_than_keep_a_worker_busy),
-        BT_TEST(a_share_of_the_kv_is_kept),
-        BT_TEST(what_was_not_generated_costs_nothing),
-        BT_TEST(what_was_more_than_thought_is_charged_at_its_end),
-        BT_TEST(who_has_had_less_goes_first_at_the_workers),
-        BT_TEST(a_re_run_is_not_paid_twice),
-        BT_TEST(tenants_that_left_are_forgotten),
+        BT_TEST(flooding_tenant_leaves_seats_for_the_next),
+        BT_TEST(waiting_tenants_share_by_weight),
+        BT_TEST(priority_counts_within_a_tenant_only),
+        BT_TEST(prompts_sent_ahead_are_bounded_per_worker),
+        BT_TEST(kv_share_of_a_tenant_is_enforced),
+        BT_TEST(unused_output_is_refunded),
+        BT_TEST(longer_output_is_charged_at_the_end),
+        BT_TEST(tenant_with_less_work_gets_the_top_level),
+        BT_TEST(retry_is_not_charged_twice),
+        BT_TEST(idle_tenants_are_freed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

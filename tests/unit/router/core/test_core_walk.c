@@ -174,7 +174,7 @@ static void walk(uint64_t rng)
     bt_core_destroy(w->core);
 }
 
-static void what_holds_always_holds_in_a_random_run(void **state)
+static void invariants_hold_in_a_random_run(void **state)
 {
     (void)state;
     n_lost = 0;
@@ -186,7 +186,7 @@ static void what_holds_always_holds_in_a_random_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_holds_always_holds_in_a_random_run),
+        BT_TEST(invariants_hold_in_a_random_run),
     };
 
     /* Thousands of re-runs are worth a line in life only. */

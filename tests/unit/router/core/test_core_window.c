@@ -41,7 +41,7 @@ static bt_req_key_t sent_key(const world_t *w, const bt_instance_t *to,
     return (bt_req_key_t){0};
 }
 
-static void what_is_over_the_window_waits_here(void **state)
+static void prompts_above_the_send_limit_wait_in_the_router(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -72,7 +72,7 @@ static void what_is_over_the_window_waits_here(void **state)
     bt_core_destroy(w->core);
 }
 
-static void the_highest_priority_is_sent_first_of_those_that_wait(void **state)
+static void highest_priority_is_sent_first_from_the_queue(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -97,7 +97,7 @@ static void the_highest_priority_is_sent_first_of_those_that_wait(void **state)
     bt_core_destroy(w->core);
 }
 
-static void a_worker_that_is_behind_gets_nothing_until_it_is_not(void **state)
+static void worker_behind_gets_nothing_until_caught_up(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -121,7 +121,7 @@ static void a_worker_that_is_behind_gets_nothing_until_it_is_not(void **state)
 }
 
 /* Their only worker comes back: it is sent no more than others are. */
-static void a_crowd_that_waited_for_a_worker_comes_by_and_by(void **state)
+static void many_waiting_requests_are_sent_in_bounded_turns(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -149,10 +149,10 @@ static void a_crowd_that_waited_for_a_worker_comes_by_and_by(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(what_is_over_the_window_waits_here),
-        BT_TEST(the_highest_priority_is_sent_first_of_those_that_wait),
-        BT_TEST(a_worker_that_is_behind_gets_nothing_until_it_is_not),
-        BT_TEST(a_crowd_that_waited_for_a_worker_comes_by_and_by),
+        BT_TEST(prompts_above_the_send_limit_wait_in_the_router),
+        BT_TEST(highest_priority_is_sent_first_from_the_queue),
+        BT_TEST(worker_behind_gets_nothing_until_caught_up),
+        BT_TEST(many_waiting_requests_are_sent_in_bounded_turns),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,7 +121,7 @@ static const machine_t gen_machine = {
     .ends = "D",
 };
 
-static void a_generation_lives_as_drawn(void **state)
+static void generation_transitions_match_the_drawing(void **state)
 {
     (void)state;
     assert_int_equal(strlen(gen_machine.letters), BT_GEN_N_STATES);
@@ -130,7 +130,7 @@ static void a_generation_lives_as_drawn(void **state)
     assert_has_no_dead_end(&gen_machine);
 }
 
-static void a_client_waits_from_the_start_to_the_end(void **state)
+static void client_waits_in_live_states_only(void **state)
 {
     (void)state;
     assert_false(bt_gen_state_is_live(BT_GEN_IS_NEW));
@@ -182,7 +182,7 @@ static const machine_t attempt_machine = {
     .ends = "",
 };
 
-static void an_attempt_lives_as_drawn(void **state)
+static void attempt_transitions_match_the_drawing(void **state)
 {
     (void)state;
     assert_int_equal(strlen(attempt_machine.letters), BT_ATTEMPT_N_STATES);
@@ -191,7 +191,7 @@ static void an_attempt_lives_as_drawn(void **state)
     assert_has_no_dead_end(&attempt_machine);
 }
 
-static void an_attempts_phase_has_a_name(void **state)
+static void attempt_states_have_phase_names(void **state)
 {
     static const char *const names[BT_ATTEMPT_N_STATES] = {
         "over",    "prefill",     "KV transfer", "decode",  "decode",
@@ -238,7 +238,7 @@ static const machine_t leg_machine = {
     .ends = "O",
 };
 
-static void a_leg_lives_as_drawn(void **state)
+static void leg_transitions_match_the_drawing(void **state)
 {
     (void)state;
     assert_int_equal(strlen(leg_machine.letters), BT_LEG_N_STATES);
@@ -250,11 +250,11 @@ static void a_leg_lives_as_drawn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_generation_lives_as_drawn),
-        BT_TEST(a_client_waits_from_the_start_to_the_end),
-        BT_TEST(an_attempt_lives_as_drawn),
-        BT_TEST(an_attempts_phase_has_a_name),
-        BT_TEST(a_leg_lives_as_drawn),
+        BT_TEST(generation_transitions_match_the_drawing),
+        BT_TEST(client_waits_in_live_states_only),
+        BT_TEST(attempt_transitions_match_the_drawing),
+        BT_TEST(attempt_states_have_phase_names),
+        BT_TEST(leg_transitions_match_the_drawing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 /* One group keeps all, five hold 65 spans at most: a prompt of 8,192 tokens
  * takes 512 + 5 x 65. */
-static void windows_take_no_more_than_they_see(void **state)
+static void window_groups_hold_at_most_their_window(void **state)
 {
     const bt_msg_hello_t hello = {.tokens_per_block = T,
                                   .span_blocks = 1,
@@ -33,7 +33,7 @@ static void windows_take_no_more_than_they_see(void **state)
     }
 }
 
-static void windows_alone_have_no_longest_sequence(void **state)
+static void window_groups_alone_have_unlimited_length(void **state)
 {
     const bt_msg_hello_t hello = {
         .tokens_per_block = T, .window_blocks = 1, .window_spans = 65};
@@ -45,7 +45,7 @@ static void windows_alone_have_no_longest_sequence(void **state)
     assert_true(bt_kv_need_longest(&need, 65) == UINT64_MAX);
 }
 
-static void who_says_nothing_has_a_block_for_each_span(void **state)
+static void hello_without_spans_needs_one_block_each(void **state)
 {
     const bt_msg_hello_t hello = {.tokens_per_block = T};
     const bt_kv_need_t need = bt_kv_need_of(&hello);
@@ -58,9 +58,9 @@ static void who_says_nothing_has_a_block_for_each_span(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(windows_take_no_more_than_they_see),
-        BT_TEST(windows_alone_have_no_longest_sequence),
-        BT_TEST(who_says_nothing_has_a_block_for_each_span),
+        BT_TEST(window_groups_hold_at_most_their_window),
+        BT_TEST(window_groups_alone_have_unlimited_length),
+        BT_TEST(hello_without_spans_needs_one_block_each),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

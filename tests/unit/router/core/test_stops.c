@@ -41,7 +41,7 @@ static void check(const char *const *words, uint32_t n, const char *text,
     }
 }
 
-static void a_stop_word_ends_the_text_however_it_is_cut(void **state)
+static void stop_word_ends_text_however_tokens_are_cut(void **state)
 {
     const char *const end[] = {"END"};
     const char *const repeated[] = {"aab"};
@@ -59,7 +59,7 @@ static void a_stop_word_ends_the_text_however_it_is_cut(void **state)
           true);
 }
 
-static void of_words_that_end_together_the_longest_is_cut(void **state)
+static void longest_of_stop_words_ending_together_is_cut(void **state)
 {
     const char *const words[] = {"\n", "\n\nHuman:", "n:"};
 
@@ -115,8 +115,8 @@ static void bad_stop_words_and_short_memory_are_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_stop_word_ends_the_text_however_it_is_cut),
-        BT_TEST(of_words_that_end_together_the_longest_is_cut),
+        BT_TEST(stop_word_ends_text_however_tokens_are_cut),
+        BT_TEST(longest_of_stop_words_ending_together_is_cut),
         BT_TEST(only_a_possible_beginning_is_held_back),
         BT_TEST(bad_stop_words_and_short_memory_are_reported),
     };

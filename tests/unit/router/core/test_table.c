@@ -65,7 +65,7 @@ static bool take(bt_table_t *table, bt_pick_t *pick_p)
     return here;
 }
 
-static void a_hello_says_what_a_worker_may_be_asked_for(void **state)
+static void hello_sets_the_tasks_of_a_worker(void **state)
 {
     bt_msg_hello_t hello = hello_of("decode-0", BT_ROLE_DECODE);
     bt_table_t table;
@@ -107,7 +107,7 @@ static void a_hello_says_what_a_worker_may_be_asked_for(void **state)
 }
 
 /* Another router filled d0, as d0 says itself. */
-static void what_a_worker_reports_counts(void **state)
+static void stats_update_the_worker(void **state)
 {
     const bt_msg_stats_t full = {
         .active_requests = 7, .blocks_used = 30, .waiting_requests = 2};
@@ -145,7 +145,7 @@ static void refused(const bt_table_t *table, const bt_msg_hello_t *hello,
     }
 }
 
-static void a_worker_that_differs_is_refused_by_name(void **state)
+static void differing_worker_is_refused_by_name(void **state)
 {
     bt_table_t table;
     bt_msg_hello_t hello;
@@ -189,7 +189,7 @@ static void a_worker_that_differs_is_refused_by_name(void **state)
 }
 
 /* But for what makes another model of it. */
-static void workers_of_several_profiles_meet_where_they_may(void **state)
+static void profiles_mix_where_allowed(void **state)
 {
     bt_table_t table;
     bt_msg_hello_t hello;
@@ -223,7 +223,7 @@ static void workers_of_several_profiles_meet_where_they_may(void **state)
 
 /* Of a list of ranks its peers must make something, whoever came first. */
 /* One that still speaks our protocol besides its newer ones. */
-static void a_newer_worker_that_speaks_our_protocol_too_may_join(void **state)
+static void newer_worker_with_common_protocol_may_join(void **state)
 {
     bt_msg_hello_t hello = hello_of("decode-1", BT_ROLE_DECODE);
     bt_table_t table;
@@ -236,7 +236,7 @@ static void a_newer_worker_that_speaks_our_protocol_too_may_join(void **state)
     bt_table_fini(&table);
 }
 
-static void the_smallest_context_of_the_workers_counts(void **state)
+static void context_is_the_smallest_of_all_workers(void **state)
 {
     bt_msg_hello_t hello = hello_of("decode-0", BT_ROLE_DECODE);
     bt_table_t table;
@@ -256,7 +256,7 @@ static void the_smallest_context_of_the_workers_counts(void **state)
     bt_table_fini(&table);
 }
 
-static void no_more_fits_than_the_blocks_of_a_decode_worker(void **state)
+static void context_is_limited_by_decode_workers_blocks(void **state)
 {
     bt_msg_hello_t hello = hello_of("prefill-0", BT_ROLE_PREFILL);
     bt_table_t table;
@@ -281,7 +281,7 @@ static void no_more_fits_than_the_blocks_of_a_decode_worker(void **state)
     bt_table_fini(&table);
 }
 
-static void a_failed_allocation_adds_nobody(void **state)
+static void failed_allocation_adds_no_worker(void **state)
 {
     const bt_msg_hello_t hello = hello_of("decode-0", BT_ROLE_DECODE);
     bt_instance_t *worker = NULL;
@@ -303,14 +303,14 @@ static void a_failed_allocation_adds_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_hello_says_what_a_worker_may_be_asked_for),
-        BT_TEST(what_a_worker_reports_counts),
-        BT_TEST(a_worker_that_differs_is_refused_by_name),
-        BT_TEST(workers_of_several_profiles_meet_where_they_may),
-        BT_TEST(a_newer_worker_that_speaks_our_protocol_too_may_join),
-        BT_TEST(the_smallest_context_of_the_workers_counts),
-        BT_TEST(no_more_fits_than_the_blocks_of_a_decode_worker),
-        BT_TEST(a_failed_allocation_adds_nobody),
+        BT_TEST(hello_sets_the_tasks_of_a_worker),
+        BT_TEST(stats_update_the_worker),
+        BT_TEST(differing_worker_is_refused_by_name),
+        BT_TEST(profiles_mix_where_allowed),
+        BT_TEST(newer_worker_with_common_protocol_may_join),
+        BT_TEST(context_is_the_smallest_of_all_workers),
+        BT_TEST(context_is_limited_by_decode_workers_blocks),
+        BT_TEST(failed_allocation_adds_no_worker),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "router/core/profile_quorum.h"
+#include "router/core/table.h"
 
 #define S 1000000u
 
@@ -69,7 +69,7 @@ a_wrong_one_that_came_first_gives_way_to_those_that_can_serve(void **state)
     bt_table_fini(&table);
 }
 
-static void who_is_not_heard_again_counts_no_more(void **state)
+static void refused_worker_not_seen_again_is_forgotten(void **state)
 {
     (void)state;
     start_with(hello_of(1, BT_ROLE_PREFILL, 32));
@@ -79,7 +79,7 @@ static void who_is_not_heard_again_counts_no_more(void **state)
     bt_table_fini(&table);
 }
 
-static void who_can_serve_stays(void **state)
+static void serving_workers_are_not_replaced(void **state)
 {
     const bt_msg_hello_t second = hello_of(5, BT_ROLE_DECODE, 32);
     bt_msg_hello_t first = hello_of(1, BT_ROLE_PREFILL, 32);
@@ -106,7 +106,7 @@ static void who_can_serve_stays(void **state)
 }
 
 /* Another model, other protocols: no cluster of ours in any number. */
-static void strangers_are_no_rivals(void **state)
+static void workers_of_other_models_do_not_count(void **state)
 {
     bt_msg_hello_t p = hello_of(2, BT_ROLE_PREFILL, 16);
     bt_msg_hello_t d = hello_of(3, BT_ROLE_DECODE, 16);
@@ -131,9 +131,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(a_wrong_one_that_came_first_gives_way_to_those_that_can_serve),
-        BT_TEST(who_is_not_heard_again_counts_no_more),
-        BT_TEST(who_can_serve_stays),
-        BT_TEST(strangers_are_no_rivals),
+        BT_TEST(refused_worker_not_seen_again_is_forgotten),
+        BT_TEST(serving_workers_are_not_replaced),
+        BT_TEST(workers_of_other_models_do_not_count),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
