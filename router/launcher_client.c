@@ -75,8 +75,8 @@ static void expect_workers(const bt_launcher_client_t *launcher,
 }
 
 /* Adds the process to the count of its model and role. */
-static void expect(bt_metrics_expected_t *expected, uint32_t *n,
-                   const bt_admin_process_t *process)
+static void count_expected(bt_metrics_expected_t *expected, uint32_t *n,
+                           const bt_admin_process_t *process)
 {
     const uint32_t role = process->role;
     const uint32_t here = (process->state != BT_ADMIN_PROCESS_STOPPED) ? 1 : 0;
@@ -97,7 +97,7 @@ static void update_metrics(bt_launcher_client_t *launcher)
     const size_t n = (size_t)launcher->document.n_processes + 1;
     bt_metrics_expected_t *expected = bt_calloc(n, sizeof(*expected));
     bt_metrics_restarts_t *restarts = bt_calloc(n, sizeof(*restarts));
-    bt_metrics_fleet_t told = {.expected = expected, .restarts = restarts};
+    bt_metrics_fleet_t counts = {.expected = expected, .restarts = restarts};
     bt_status_t status = BT_ERR_NO_MEMORY;
 
     if ((expected == NULL) || (restarts == NULL)) {
@@ -107,12 +107,12 @@ static void update_metrics(bt_launcher_client_t *launcher)
         const bt_admin_process_t *process = &launcher->document.processes[i];
 
         if (is_worker(process)) {
-            expect(expected, &told.n_expected, process);
-            restarts[told.n_restarts++] = (bt_metrics_restarts_t){
+            count_expected(expected, &counts.n_expected, process);
+            restarts[counts.n_restarts++] = (bt_metrics_restarts_t){
                 .worker = process->name, .n = process->restarts};
         }
     }
-    status = bt_metrics_fleet(launcher->front->metrics, &told);
+    status = bt_metrics_fleet(launcher->front->metrics, &counts);
 
 end:
     if (status != BT_OK) {
@@ -125,7 +125,7 @@ end:
 
 /* ---- the connection ---- */
 
-static void leave(bt_launcher_client_t *launcher)
+static void disconnect(bt_launcher_client_t *launcher)
 {
     if (launcher->readable != NULL) {
         event_free(launcher->readable);
@@ -135,7 +135,7 @@ static void leave(bt_launcher_client_t *launcher)
     launcher->client = NULL;
 }
 
-static void lose(bt_launcher_client_t *launcher, bt_status_t status)
+static void connection_lost(bt_launcher_client_t *launcher, bt_status_t status)
 {
     if (!launcher->was_lost) {
         launcher->was_lost = true;
@@ -144,7 +144,7 @@ static void lose(bt_launcher_client_t *launcher, bt_status_t status)
                     RETRY_MS);
     }
     launcher->retry_ms = bt_now_ms() + RETRY_MS;
-    leave(launcher);
+    disconnect(launcher);
 }
 
 static void load_models(bt_launcher_client_t *launcher,
@@ -181,7 +181,7 @@ static bt_status_t take_reply(bt_launcher_client_t *launcher,
     return bt_admin_document_merge(&launcher->document, change);
 }
 
-static void take(bt_launcher_client_t *launcher)
+static void receive(bt_launcher_client_t *launcher)
 {
     bt_status_t status = BT_OK;
     bt_admin_reply_t reply;
@@ -201,7 +201,7 @@ static void take(bt_launcher_client_t *launcher)
         status = bt_admin_client_status(launcher->client);
     }
     if (status != BT_OK) {
-        lose(launcher, status);
+        connection_lost(launcher, status);
     }
 }
 
@@ -211,11 +211,11 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 
     (void)fd;
     (void)what;
-    take(launcher);
+    receive(launcher);
     bt_frontend_turn(launcher->front);
 }
 
-static bt_status_t enter(bt_launcher_client_t *launcher)
+static bt_status_t connect_to_launcher(bt_launcher_client_t *launcher)
 {
     const bt_admin_command_t watch = {.verb = BT_ADMIN_VERB_WATCH,
                                       .prefill = BT_ADMIN_UNSET,
@@ -260,7 +260,7 @@ void bt_launcher_client_tick(bt_launcher_client_t *launcher, uint64_t now_ms)
     }
     if (launcher->client != NULL) {
         if (bt_admin_client_wants_write(launcher->client)) {
-            take(launcher);
+            receive(launcher);
         }
         expect_workers(launcher, bt_now_us());
         return;
@@ -268,15 +268,15 @@ void bt_launcher_client_tick(bt_launcher_client_t *launcher, uint64_t now_ms)
     if (now_ms < launcher->retry_ms) {
         return;
     }
-    status = enter(launcher);
+    status = connect_to_launcher(launcher);
     if (status != BT_OK) {
-        lose(launcher, status);
+        connection_lost(launcher, status);
     }
 }
 
 void bt_launcher_client_fini(bt_launcher_client_t *launcher)
 {
-    leave(launcher);
+    disconnect(launcher);
     if (launcher->front != NULL) {
         launcher->front->members.launcher = NULL;
     }

@@ -32,24 +32,24 @@ struct bt_loop {
     bt_tls_t *tls; /* for client ports; NULL: plain */
     bt_door_t door;
     bt_gdoor_t gdoor;
-    bt_launcher_client_t fleet;
+    bt_launcher_client_t launcher;
     struct event_base *base;
     struct event *tick, *worked, *stop, *sighup;
-    struct event *held;    /* NULL: no request is held */
-    int signal_fd;         /* SIGTERM and SIGINT */
-    bt_rendezvous_t place; /* of --join-dir */
+    struct event *held;         /* NULL: no request is held */
+    int signal_fd;              /* SIGTERM and SIGINT */
+    bt_rendezvous_t rendezvous; /* of --join-dir */
     bt_stop_requests_t stop_requests;
     int ready_fd; /* -1: none, or signaled */
     bt_heartbeat_t beat;
-    bool again;           /* a second signal came */
-    uint64_t ticked_us;   /* 0: not yet */
-    uint64_t duck_end_ms; /* 0: no lame duck */
+    bool second_signal;        /* a second signal came */
+    uint64_t ticked_us;        /* 0: not yet */
+    uint64_t lame_duck_end_ms; /* 0: no lame duck */
     uint64_t drain_end_ms, idle_since_ms;
 };
 
 /* ---- readiness, for whoever started us ---- */
 
-static void say_addresses(bt_loop_t *loop)
+static void report_addresses(bt_loop_t *loop)
 {
     char text[3 * BT_DOOR_ADDRESS_BYTES + 64];
 
@@ -59,7 +59,7 @@ static void say_addresses(bt_loop_t *loop)
     bt_ready_fd_say(&loop->ready_fd, text);
 }
 
-static void say_ready_once(bt_loop_t *loop)
+static void report_ready_once(bt_loop_t *loop)
 {
     if ((loop->ready_fd >= 0) && bt_frontend_ready(&loop->front)) {
         bt_ready_fd_say(&loop->ready_fd, "ready\n");
@@ -134,14 +134,15 @@ static void tick(bt_loop_t *loop)
     bt_log_tick();
     bt_frontend_tick(&loop->front, now_us);
     bt_worker_links_tick(&loop->links, now_ms);
-    bt_launcher_client_tick(&loop->fleet, now_ms);
+    bt_launcher_client_tick(&loop->launcher, now_ms);
     bt_door_tick(&loop->door, now_us);
     bt_gdoor_tick(&loop->gdoor);
-    say_ready_once(loop);
+    report_ready_once(loop);
     if (loop->front.draining) {
         drain_step(loop, now_ms);
-    } else if ((loop->duck_end_ms != 0) &&
-               ((now_ms >= loop->duck_end_ms) || !serves_any(&loop->front))) {
+    } else if ((loop->lame_duck_end_ms != 0) &&
+               ((now_ms >= loop->lame_duck_end_ms) ||
+                !serves_any(&loop->front))) {
         begin_drain(loop);
     }
 }
@@ -183,14 +184,14 @@ static void begin_leaving(bt_loop_t *loop)
                             (now_ms - loop->front.ready_asked_ms < WATCHED_MS);
 
     loop->front.leaving = true;
-    bt_rendezvous_withdraw(&loop->place);
+    bt_rendezvous_withdraw(&loop->rendezvous);
     if (!is_watched || (lame_duck_ms == 0)) {
         begin_drain(loop);
         return;
     }
     BT_LOG_INFO("stopping: no longer ready, still accepting requests for %u ms",
                 lame_duck_ms);
-    loop->duck_end_ms = now_ms + lame_duck_ms;
+    loop->lame_duck_end_ms = now_ms + lame_duck_ms;
 }
 
 static void on_signal(evutil_socket_t fd, short what, void *ctx)
@@ -210,7 +211,7 @@ static void on_signal(evutil_socket_t fd, short what, void *ctx)
             break;
         case BT_STOP_NOW:
             BT_LOG_INFO("second signal (%d): ending at once", number);
-            loop->again = true;
+            loop->second_signal = true;
             event_base_loopbreak(loop->base);
             break;
         }
@@ -414,7 +415,7 @@ bt_status_t bt_loop_create(const bt_config_t *config, bt_loop_t **loop_p)
         (status = open_grpc(loop)) != BT_OK) {
         goto err_loop;
     }
-    bt_launcher_client_init(&loop->fleet, loop->base, &loop->front);
+    bt_launcher_client_init(&loop->launcher, loop->base, &loop->front);
     *loop_p = loop;
     return BT_OK;
 
@@ -438,7 +439,7 @@ static bt_status_t publish(bt_loop_t *loop, const char *url)
                      url);
         return BT_ERR_INVALID_PARAM;
     }
-    status = bt_rendezvous_publish(dir, url, &loop->place);
+    status = bt_rendezvous_publish(dir, url, &loop->rendezvous);
     if (status != BT_OK) {
         BT_LOG_ERROR("--join-dir %s: cannot create a file there: %m", dir);
         return status;
@@ -471,7 +472,7 @@ int bt_loop_run(bt_loop_t *loop)
                 (loop->tls != NULL) ? "https" : "http", loop->door.http_at,
                 loop->door.metrics_at, loop->gdoor.at);
     bt_strbuf_fini(&names);
-    say_addresses(loop);
+    report_addresses(loop);
     do { /* one turn: until no event is left */
         if (event_base_loop(loop->base, EVLOOP_ONCE) < 0) {
             BT_LOG_ERROR("the event loop failed");
@@ -480,7 +481,7 @@ int bt_loop_run(bt_loop_t *loop)
         bt_turn_finish(&loop->front.turn);
         bt_router_metrics_turn(loop->front.metrics);
     } while (!event_base_got_break(loop->base));
-    return loop->again ? 1 : 0;
+    return loop->second_signal ? 1 : 0;
 }
 
 static void event_end(struct event *event)
@@ -512,8 +513,8 @@ void bt_loop_destroy(bt_loop_t *loop)
     }
     event_end(loop->sighup);
     event_end(loop->held);
-    bt_rendezvous_withdraw(&loop->place);
-    bt_launcher_client_fini(&loop->fleet);
+    bt_rendezvous_withdraw(&loop->rendezvous);
+    bt_launcher_client_fini(&loop->launcher);
     bt_worker_links_close(&loop->links);
     bt_frontend_close(&loop->front);
     if (loop->base != NULL) {

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* baton-router: accepts clients' requests and distributes them over prefill and
  * decode workers. */
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/limits.h"
 #include "common/base/log.h"
@@ -14,9 +19,14 @@
 #include "common/config/config.h"
 #include "common/crypt/key.h"
 #include "common/wire/wire.h"
-#include "router/check.h"
+#include "router/frontend/registry.h"
+#include "router/http/cors.h"
 #include "router/loop.h"
+#include "router/net/hosts.h"
+#include "router/net/tls.h"
 #include "router/observe/metrics.h"
+#include "router/otlp/headers.h"
+#include "router/tenants/tenants.h"
 
 #define URL_BYTES            512
 #define NAME                 "router"
@@ -38,7 +48,7 @@ typedef struct start {
 
 /* Logs fields and reasons, "field (why), field (why)", on as many lines as
  * needed. */
-static void say_notes(const char *model, const char *notes)
+static void log_notes(const char *model, const char *notes)
 {
     static const char between[] = "), ";
 
@@ -59,7 +69,7 @@ static void say_notes(const char *model, const char *notes)
 }
 
 /* Logs once which settings of a model repository have no meaning here. */
-static void say_repository(const bt_config_t *config)
+static void log_repository(const bt_config_t *config)
 {
     const bt_repository_t *repository = config->repository;
 
@@ -72,7 +82,7 @@ static void say_repository(const bt_config_t *config)
             BT_LOG_INFO("%s/%s/config.pbtxt was read", config->model_repository,
                         bt_repo_names[i]);
         }
-        say_notes(bt_repo_names[i], repository->notes[i]);
+        log_notes(bt_repo_names[i], repository->notes[i]);
     }
     if ((repository != NULL) && (repository->others[0] != '\0')) {
         BT_LOG_WARN(
@@ -116,7 +126,7 @@ static bt_status_t start(start_t *s)
 {
     bt_status_t status;
 
-    say_repository(s->config);
+    log_repository(s->config);
     if ((status = bt_loop_create(s->config, &s->loop)) != BT_OK ||
         (status = find_key_and_url(s)) != BT_OK) {
         return status;
@@ -161,6 +171,163 @@ static bt_status_t check_threads(const bt_config_t *config)
         bt_online_cpus(), bt_parse_threads(config, bt_limits_n_cpus())));
 }
 
+/* ---- the check of a start ---- */
+
+static bt_status_t check_models(const bt_config_t *config)
+{
+    bt_status_t first = BT_OK;
+
+    for (uint32_t i = 0; i < config->n_models; i++) {
+        char name[BT_CONFIG_MODEL_NAME_BYTES];
+        const bt_served_options_t options =
+            bt_served_options_of(config, name, config->models[i].path);
+        bt_served_t *served = NULL;
+        bt_status_t status;
+
+        bt_config_model_name(&config->models[i],
+                             (i == 0) ? config->served_model_name : "", name);
+        status = bt_served_read(&options, &served); /* logged */
+        bt_served_free(served);
+        first = (first == BT_OK) ? status : first;
+    }
+    return first;
+}
+
+static bt_status_t check_tls(const bt_config_t *config)
+{
+    const bt_tls_files_t files = {.cert = config->tls_cert,
+                                  .key = config->tls_key,
+                                  .client_ca = config->tls_client_ca};
+    char why[BT_TLS_WHY_BYTES];
+    bt_tls_t *tls = NULL;
+    bt_status_t status;
+
+    if ((config->tls_cert[0] == '\0') || (config->tls_key[0] == '\0')) {
+        return BT_OK; /* the missing one was reported */
+    }
+    status = bt_tls_create(&files, &tls, why);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("TLS %s", why);
+        return status;
+    }
+    if (bt_tls_has_expired(tls)) {
+        BT_LOG_WARN("TLS certificate %s has expired", config->tls_cert);
+    }
+    bt_tls_destroy(tls);
+    return BT_OK;
+}
+
+static bt_status_t check_tenants(const bt_config_t *config)
+{
+    bt_keys_file_t file = {0};
+    char warning[BT_KEYS_WHY_BYTES] = "";
+    char why[BT_KEYS_WHY_BYTES];
+    bt_status_t status;
+
+    if (config->api_keys[0] == '\0') {
+        return BT_OK;
+    }
+    status = bt_keys_file_read(config->api_keys, &file, warning, why);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("--api-keys %s: %s", config->api_keys, why);
+    } else if (warning[0] != '\0') {
+        BT_LOG_WARN("--api-keys %s: %s", config->api_keys, warning);
+    }
+    bt_keys_file_fini(&file);
+    return status;
+}
+
+static bt_status_t check_otlp(const bt_config_t *config)
+{
+    bt_status_t status;
+    bt_strbuf_t headers;
+
+    bt_strbuf_init(&headers, BT_OTLP_HEADERS_TEXT_BYTES);
+    status = bt_otlp_headers_load(config->otlp_headers_file, "", &headers);
+    bt_otlp_headers_fini(&headers);
+    return status;
+}
+
+static bt_status_t check_names(const bt_config_t *config)
+{
+    char origin[BT_CORS_ORIGIN_BYTES];
+    char name[BT_HOSTS_NAME_BYTES];
+    bt_status_t status = BT_OK;
+
+    if (!bt_cors_are_valid(config->cors_origins, origin)) {
+        BT_LOG_ERROR(
+            "--cors-origins: \"%s\" is not an origin, such as https://example.org or http://localhost:3000 without a path, nor *",
+            origin);
+        status = BT_ERR_INVALID_PARAM;
+    }
+    if (!bt_hosts_are_valid(config->allowed_hosts, name)) {
+        BT_LOG_ERROR("--allowed-hosts: \"%s\" is neither a name, nor an "
+                     "address, nor *.NAME, nor *",
+                     name);
+        status = BT_ERR_INVALID_PARAM;
+    }
+    return status;
+}
+
+/* Checks that a log file can be appended to or created. */
+static bt_status_t check_log(const char *option, const char *path)
+{
+    const size_t n = strlen(path);
+    char folder[PATH_MAX];
+    struct stat info;
+
+    if ((n == 0) || (strcmp(path, "-") == 0)) {
+        return BT_OK;
+    }
+    if (n >= sizeof(folder)) {
+        BT_LOG_ERROR("--%s cannot be written: its name has %zu bytes", option,
+                     n);
+        return BT_ERR_IO;
+    }
+    memcpy(folder, path, n + 1);
+    if ((stat(path, &info) == 0)
+            ? (S_ISDIR(info.st_mode) ? (errno = EISDIR, false)
+                                     : access(path, W_OK) == 0)
+            : (errno == ENOENT) &&
+                  (access(dirname(folder), W_OK | X_OK) == 0)) {
+        return BT_OK;
+    }
+    BT_LOG_ERROR("--%s %s cannot be written: %m", option, path);
+    return BT_ERR_IO;
+}
+
+/* Checks whether a router could start, without starting it: `--check` as the
+ * first argument, before the options. All problems are logged on standard
+ * error, as JSON. No port is opened, no file written. @return the exit code
+ * that a start would have ended with, or 0 */
+static int check_all(int argc, char **argv)
+{
+    static bt_status_t (*const checks[])(const bt_config_t *config) = {
+        check_models, check_tls, check_tenants, check_otlp, check_names};
+    const bt_config_t *config = NULL;
+    bt_config_store_t *store = NULL;
+    bt_status_t first, status;
+
+    first = bt_config_load_all(BT_PROG_ROUTER, argc, argv, &config, &store);
+    (void)bt_log_format("json");
+    if (first != BT_OK) {
+        return (first == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;
+    }
+    first = bt_config_log_findings(store);
+    status = bt_key_check(config->cluster_key_file, config->munge_socket);
+    first = (first == BT_OK) ? status : first;
+    for (size_t i = 0; i < BT_ARRAY_LEN(checks); i++) {
+        status = checks[i](config);
+        first = (first == BT_OK) ? status : first;
+    }
+    status = check_log("trace-file", config->trace_file);
+    first = (first == BT_OK) ? status : first;
+    status = check_log("access-log", config->access_log);
+    first = (first == BT_OK) ? status : first;
+    bt_config_destroy(store);
+    return (first == BT_OK) ? BT_EXIT_OK : bt_exit_of_start(first);
+}
+
 int main(int argc, char **argv)
 {
     bt_log_level_t level = BT_LOG_LEVEL_INFO;
@@ -174,7 +341,7 @@ int main(int argc, char **argv)
     }
     bt_log_init(NAME, level);
     if ((argc >= 2) && (strcmp(argv[1], "--check") == 0)) {
-        return bt_router_check(argc - 1, argv + 1);
+        return check_all(argc - 1, argv + 1);
     }
     bt_thread_works_briefly();
     /* Request bodies are separate mappings, which grow without being copied and

@@ -13,13 +13,13 @@
 #define LINK_QUEUE_BYTES (64u << 20)
 /* Requests wait in the router while this many bytes are queued on a worker's
  * link: they delay heartbeats, and are lost with the link. */
-#define LINK_WINDOW_BYTES ((size_t)2 << 20)
+#define LINK_BEHIND_BYTES ((size_t)2 << 20)
 #define WAKE_US           500 /* us of control events before others */
 
 /* A link whose file matches no model yet. */
 typedef struct waiting {
     bt_list_t link; /* in bt_worker_links_t.waiting */
-    bt_link_t *control;
+    bt_link_t *worker;
     void *hello; /* owned */
     size_t bytes;
 } waiting_t;
@@ -51,17 +51,12 @@ void bt_worker_links_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
         bt_link_close(link, "the router cannot send a message");
     }
     if ((msg->type == BT_MSG_REQUEST) && !worker->sched.is_behind &&
-        (bt_link_queued(link) > LINK_WINDOW_BYTES)) {
+        (bt_link_queued(link) > LINK_BEHIND_BYTES)) {
         bt_core_worker_behind(model_of(links, worker)->core, worker, true,
                               bt_now_us());
-        bt_link_want_writable(link, LINK_WINDOW_BYTES / 2);
+        bt_link_want_writable(link, LINK_BEHIND_BYTES / 2);
     }
     bt_turn_put_off(&links->front->turn, &links->flush, bt_now_us());
-}
-
-static void turn(const bt_worker_links_t *links)
-{
-    bt_frontend_turn(links->front);
 }
 
 static void flush(bt_turn_work_t *work)
@@ -153,7 +148,7 @@ static bool wait_for_model(bt_worker_links_t *links,
         return false;
     }
     waiting->bytes = event->bytes;
-    waiting->control = event->link;
+    waiting->worker = event->link;
     bt_list_push_back(&links->waiting, &waiting->link);
     return true;
 }
@@ -251,7 +246,7 @@ static void link_down(bt_worker_links_t *links, bt_instance_t *worker,
 static void stop_waiting(bt_worker_links_t *links, const bt_link_t *link)
 {
     BT_LIST_FOR_EACH_ENTRY(waiting_t, waiting, &links->waiting, link) {
-        if (waiting->control == link) {
+        if (waiting->worker == link) {
             waiting_free(waiting);
         }
     }
@@ -259,7 +254,7 @@ static void stop_waiting(bt_worker_links_t *links, const bt_link_t *link)
 
 /* When a model was read, or could not be, checks which waiting workers belong
  * to it. Others may wait for the next model. */
-static void look_at_waiting(bt_worker_links_t *links)
+static void retry_waiting(bt_worker_links_t *links)
 {
     const uint32_t n_ended = links->front->loads.n_ended;
     bt_list_t waiting;
@@ -278,7 +273,7 @@ static void look_at_waiting(bt_worker_links_t *links)
     while (!bt_list_empty(&waiting)) {
         waiting_t *first = BT_CONTAINER_OF(waiting.next, waiting_t, link);
         const bt_link_event_t event = {.type = BT_LINK_UP,
-                                       .link = first->control,
+                                       .link = first->worker,
                                        .data = first->hello,
                                        .bytes = first->bytes};
 
@@ -343,10 +338,12 @@ static void pump(bt_worker_links_t *links)
 
 static void on_readable(evutil_socket_t fd, short what, void *ctx)
 {
+    const bt_worker_links_t *links = ctx;
+
     (void)fd;
     (void)what;
     pump(ctx);
-    turn(ctx);
+    bt_frontend_turn(links->front);
 }
 
 bool bt_worker_links_rekey(bt_worker_links_t *links, const uint8_t *key,
@@ -358,7 +355,7 @@ bool bt_worker_links_rekey(bt_worker_links_t *links, const uint8_t *key,
 void bt_worker_links_tick(bt_worker_links_t *links, uint64_t now_ms)
 {
     bt_control_tick(links->control, now_ms);
-    look_at_waiting(links);
+    retry_waiting(links);
     pump(links);
 }
 
@@ -471,7 +468,7 @@ void bt_worker_links_close(bt_worker_links_t *links)
     }
     flush(&links->flush);
     bt_turn_forget(&links->flush);
-    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+    for (size_t i = 0; i < BT_ARRAY_LEN(events); i++) {
         if (events[i] != NULL) {
             event_free(events[i]);
         }

@@ -4,7 +4,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
-#include "router/otlp/response.h"
+#include "router/otlp/client.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

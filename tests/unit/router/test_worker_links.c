@@ -183,7 +183,7 @@ static void cut_to_first(bt_strbuf_t *hello)
     hello->data[2] = 17;
 }
 
-static void a_worker_from_the_future_is_served_with_what_is_known(void **state)
+static void worker_of_a_newer_version_is_served(void **state)
 {
     const bt_msg_t stats = {.type = BT_MSG_STATS,
                             .u.stats = {.start_unix_s = 5}};
@@ -212,7 +212,7 @@ static void a_worker_from_the_future_is_served_with_what_is_known(void **state)
     close_all(&w);
 }
 
-static void a_worker_before_the_newest_fields_is_served(void **state)
+static void worker_of_an_older_version_is_served(void **state)
 {
     const uint8_t stats[] = {0xdc, 0, 26, 10, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5,
                              5,    5, 5,  5,  5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
@@ -232,7 +232,7 @@ static void a_worker_before_the_newest_fields_is_served(void **state)
     close_all(&w);
 }
 
-static void a_worker_of_other_protocols_is_refused_by_name(void **state)
+static void worker_of_another_protocol_is_refused_by_name(void **state)
 {
     world_t w;
 
@@ -249,7 +249,7 @@ static void a_worker_of_other_protocols_is_refused_by_name(void **state)
 
 /* Prompts for a worker that does not read: what is over the window stays in the
  * router, its link stays, and all come when it reads again. */
-static void a_burst_for_a_slow_worker_waits_in_the_router(void **state)
+static void burst_for_a_slow_worker_waits_in_the_router(void **state)
 {
     static uint32_t many[200000];
     bt_msg_t msg = {.type = BT_MSG_REQUEST,
@@ -324,7 +324,7 @@ static void identity_of(const char *path, bt_hash128_t *identity_p)
     bt_served_free(served);
 }
 
-static void a_worker_waits_for_its_model_to_be_read(void **state)
+static void worker_waits_for_its_model_to_be_read(void **state)
 {
     const bt_served_t *served;
     held_t held;
@@ -350,7 +350,7 @@ static void a_worker_waits_for_its_model_to_be_read(void **state)
 }
 
 /* One leaves while it waits, and another computes what no model is. */
-static void a_worker_of_no_model_is_refused_when_all_are_read(void **state)
+static void worker_of_no_model_is_refused_when_all_are_read(void **state)
 {
     held_t held;
     world_t w;
@@ -385,7 +385,7 @@ static void a_worker_of_no_model_is_refused_when_all_are_read(void **state)
     sem_destroy(&held.gate);
 }
 
-static void links_that_could_not_be_opened_can_be_closed(void **state)
+static void links_that_failed_to_open_can_be_closed(void **state)
 {
     bt_worker_links_t links = {0};
     bt_frontend_t front = {0};
@@ -409,13 +409,13 @@ static void links_that_could_not_be_opened_can_be_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(links_that_could_not_be_opened_can_be_closed),
-        BT_TEST(a_worker_from_the_future_is_served_with_what_is_known),
-        BT_TEST(a_worker_before_the_newest_fields_is_served),
-        BT_TEST(a_worker_of_other_protocols_is_refused_by_name),
-        BT_TEST(a_burst_for_a_slow_worker_waits_in_the_router),
-        BT_TEST(a_worker_waits_for_its_model_to_be_read),
-        BT_TEST(a_worker_of_no_model_is_refused_when_all_are_read),
+        BT_TEST(links_that_failed_to_open_can_be_closed),
+        BT_TEST(worker_of_a_newer_version_is_served),
+        BT_TEST(worker_of_an_older_version_is_served),
+        BT_TEST(worker_of_another_protocol_is_refused_by_name),
+        BT_TEST(burst_for_a_slow_worker_waits_in_the_router),
+        BT_TEST(worker_waits_for_its_model_to_be_read),
+        BT_TEST(worker_of_no_model_is_refused_when_all_are_read),
     };
     bt_tiny_model_t shape = bt_tiny_model_default();
     int failed;

@@ -86,7 +86,7 @@ static void keys_are_found_by_their_hashes(void **state)
 }
 
 /* A hash is none of the other kind's. */
-static void a_hash_counts_as_what_it_says_it_is(void **state)
+static void hash_kind_is_part_of_the_match(void **state)
 {
     bt_keys_file_t file = {0};
 
@@ -97,7 +97,7 @@ static void a_hash_counts_as_what_it_says_it_is(void **state)
     bt_keys_file_fini(&file);
 }
 
-static void what_nobody_could_have_as_a_key_is_nobodys(void **state)
+static void impossible_keys_match_nobody(void **state)
 {
     char key[BT_KEYS_MAX_KEY_BYTES + 1];
     bt_keys_file_t file = {0};
@@ -113,7 +113,7 @@ static void what_nobody_could_have_as_a_key_is_nobodys(void **state)
     bt_keys_file_fini(&file);
 }
 
-static void an_error_names_line_and_cause(void **state)
+static void error_names_line_and_cause(void **state)
 {
     char text[BT_KEYS_MAX_LINE + 3];
 
@@ -161,7 +161,7 @@ static void an_error_names_line_and_cause(void **state)
     assert_bad(text, "line 1: it has more than 1024 bytes");
 }
 
-static void a_zero_byte_is_no_text(void **state)
+static void zero_byte_is_refused(void **state)
 {
     static const char text[] = "tenant a\nten\0ant b\n";
     bt_keys_file_t file = {0};
@@ -210,7 +210,7 @@ static void every_allocation_may_fail(void **state)
     assert_true(n > 3);
 }
 
-static void a_file_is_taken_by_its_mode(void **state)
+static void file_is_accepted_by_its_mode(void **state)
 {
     static const char text[] = "tenant a\nkey a blake2b:" HASH_OF_FIRST "\n";
     char path[] = "/tmp/baton-keys-XXXXXX";
@@ -255,13 +255,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(keys_are_found_by_their_hashes),
-        BT_TEST(a_hash_counts_as_what_it_says_it_is),
-        BT_TEST(what_nobody_could_have_as_a_key_is_nobodys),
-        BT_TEST(an_error_names_line_and_cause),
-        BT_TEST(a_zero_byte_is_no_text),
+        BT_TEST(hash_kind_is_part_of_the_match),
+        BT_TEST(impossible_keys_match_nobody),
+        BT_TEST(error_names_line_and_cause),
+        BT_TEST(zero_byte_is_refused),
         BT_TEST(counts_are_bounded),
         BT_TEST(every_allocation_may_fail),
-        BT_TEST(a_file_is_taken_by_its_mode),
+        BT_TEST(file_is_accepted_by_its_mode),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

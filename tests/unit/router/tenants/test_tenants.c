@@ -54,7 +54,7 @@ static bt_status_t find(bt_tenants_t *tenants, const char *name,
     return status;
 }
 
-static void a_key_comes_in_any_of_three_headers(void **state)
+static void key_is_read_from_any_of_three_headers(void **state)
 {
     bt_tenants_t tenants;
     bt_tenant_t *a = NULL, *b = NULL;
@@ -86,7 +86,7 @@ static void a_key_comes_in_any_of_three_headers(void **state)
     bt_tenants_close(&tenants);
 }
 
-static void a_tenant_that_leaves_the_file_ends_what_it_has(void **state)
+static void removed_tenant_finishes_its_requests(void **state)
 {
     bt_tenants_t tenants;
     bt_tenant_t *a = NULL, *b = NULL, *again = NULL;
@@ -126,7 +126,7 @@ static void a_tenant_that_leaves_the_file_ends_what_it_has(void **state)
     bt_tenants_close(&tenants);
 }
 
-static void a_file_that_is_refused_changes_nothing(void **state)
+static void invalid_file_changes_nothing(void **state)
 {
     bt_tenants_t tenants;
     bt_tenant_t *a = NULL, *again = NULL;
@@ -152,7 +152,7 @@ static void a_file_that_is_refused_changes_nothing(void **state)
     bt_tenants_close(&tenants);
 }
 
-static void without_keys_a_header_may_say_it(void **state)
+static void header_names_the_tenant_without_keys(void **state)
 {
     bt_tenants_t tenants;
     bt_tenant_t *a = NULL, *b = NULL;
@@ -192,7 +192,7 @@ static void without_keys_a_header_may_say_it(void **state)
     bt_tenants_close(&tenants);
 }
 
-static void no_more_names_are_kept_than_there_is_room_for(void **state)
+static void named_tenants_are_bounded(void **state)
 {
     bt_tenant_t *held[BT_TENANTS_MAX_NAMED];
     bt_tenants_t tenants;
@@ -217,7 +217,7 @@ static void no_more_names_are_kept_than_there_is_room_for(void **state)
     bt_tenants_close(&tenants);
 }
 
-static void without_either_all_are_one(void **state)
+static void without_keys_or_header_all_are_one_tenant(void **state)
 {
     bt_tenants_t tenants;
     bt_tenant_t *a = NULL;
@@ -243,7 +243,7 @@ static void tell(void *ctx, const char *name, const char *value)
 
 /* By hand: a bucket of 100 with 10 a second, 95 taken: 5 are left, and for 25
  * 20 have to come, 2 s; full again in 9.5 s. */
-static void a_limit_says_when_to_come_again(void **state)
+static void limit_answer_has_a_retry_after(void **state)
 {
     bt_tenant_denial_t denial;
     bt_tenants_t tenants;
@@ -309,13 +309,13 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_key_comes_in_any_of_three_headers),
-        BT_TEST(a_tenant_that_leaves_the_file_ends_what_it_has),
-        BT_TEST(a_file_that_is_refused_changes_nothing),
-        BT_TEST(without_keys_a_header_may_say_it),
-        BT_TEST(no_more_names_are_kept_than_there_is_room_for),
-        BT_TEST(without_either_all_are_one),
-        BT_TEST(a_limit_says_when_to_come_again),
+        BT_TEST(key_is_read_from_any_of_three_headers),
+        BT_TEST(removed_tenant_finishes_its_requests),
+        BT_TEST(invalid_file_changes_nothing),
+        BT_TEST(header_names_the_tenant_without_keys),
+        BT_TEST(named_tenants_are_bounded),
+        BT_TEST(without_keys_or_header_all_are_one_tenant),
+        BT_TEST(limit_answer_has_a_retry_after),
     };
 
     return cmocka_run_group_tests(tests, begin, finish);
