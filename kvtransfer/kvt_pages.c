@@ -275,11 +275,7 @@ bool bt_kvt_aside_choose(const bt_kvt_aside_t *aside, const cpu_set_t *allowed,
 {
     cpu_set_t set = *allowed;
 
-    for (bt_list_t *pos = aside->writers.next; pos != &aside->writers;
-         pos = pos->next) {
-        const bt_kvt_writer_t *writer =
-            BT_CONTAINER_OF(pos, bt_kvt_writer_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_writer_t, writer, &aside->writers, link) {
         CPU_CLR(writer->cpu - 1, &set);
     }
     if ((CPU_COUNT(&set) == 0) || CPU_EQUAL(&set, allowed)) {
@@ -324,9 +320,8 @@ static bool is_in_the_way(const bt_kvt_aside_t *aside)
 {
     const uint32_t here = bt_kvt_aside_here();
 
-    for (bt_list_t *pos = aside->writers.next; pos != &aside->writers;
-         pos = pos->next) {
-        if (BT_CONTAINER_OF(pos, bt_kvt_writer_t, link)->cpu == here) {
+    BT_LIST_FOR_EACH_ENTRY(bt_kvt_writer_t, writer, &aside->writers, link) {
+        if (writer->cpu == here) {
             return true;
         }
     }

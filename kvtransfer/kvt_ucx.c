@@ -264,26 +264,20 @@ static bt_status_t net_open(ucx_t *ucx, const char *device)
              (config->memory == BT_KVT_MEMORY_DEVICE) ? ",cuda" : "");
     bt_kvt_ucx_door_before(&ucx->door);
     ucx->tcp = !rdma;
-    status = bt_kvt_ucx_own_addr_read(ucx);
-    if (status == BT_OK) {
-        status = net_worker_open(ucx, tls, device);
+    if ((status = bt_kvt_ucx_own_addr_read(ucx)) != BT_OK ||
+        (status = net_worker_open(ucx, tls, device)) != BT_OK ||
+        (status = bt_kvt_ucx_handlers_set(ucx)) != BT_OK ||
+        (status = bt_kvt_ucx_listener_open(ucx)) != BT_OK) {
+        goto err;
     }
-    if (status == BT_OK) {
-        status = bt_kvt_ucx_handlers_set(ucx);
+    bt_kvt_ucx_door_close(&ucx->door, interface);
+    if (ucp_worker_get_efd(ucx->net, &ucx->net_fd) == UCS_OK) {
+        return BT_OK;
     }
-    if (status == BT_OK) {
-        status = bt_kvt_ucx_listener_open(ucx);
-    }
-    if (status == BT_OK) {
-        bt_kvt_ucx_door_close(&ucx->door, interface);
-    }
-    if ((status == BT_OK) &&
-        (ucp_worker_get_efd(ucx->net, &ucx->net_fd) != UCS_OK)) {
-        status = BT_ERR_UNSUPPORTED;
-    }
-    if (status != BT_OK) {
-        complain(ucx, device);
-    }
+    status = BT_ERR_UNSUPPORTED;
+
+err:
+    complain(ucx, device);
     return status;
 }
 
@@ -354,6 +348,8 @@ static bt_status_t pool_open(ucx_t *ucx)
 static bt_status_t ucx_open(bt_kvt_t *kvt)
 {
     const bt_kvt_config_t *config = &kvt->config;
+    const char *device =
+        (config->net_device == NULL) ? "lo" : config->net_device;
     ucx_t *ucx = bt_calloc(1, sizeof(*ucx));
     bt_status_t status;
 
@@ -374,22 +370,14 @@ static bt_status_t ucx_open(bt_kvt_t *kvt)
     bt_list_init(&ucx->asked);
     ucx->host_known = bt_kvt_host_read(&ucx->host) == BT_OK;
 
-    status =
-        net_open(ucx, (config->net_device == NULL) ? "lo" : config->net_device);
-    if (status == BT_OK) {
-        status = epoll_open(ucx);
-    }
-    if (status != BT_OK) {
+    if ((status = net_open(ucx, device)) != BT_OK ||
+        (status = epoll_open(ucx)) != BT_OK ||
+        ((config->memory == BT_KVT_MEMORY_DEVICE) &&
+         (status = bt_kvt_ucx_pool_register_device(ucx)) != BT_OK)) {
         return status;
     }
-    if (config->memory == BT_KVT_MEMORY_DEVICE) {
-        status = bt_kvt_ucx_pool_register_device(ucx);
-    }
-    if (status == BT_OK) {
-        pieces_set(ucx);
-        status = pool_open(ucx);
-    }
-    return status;
+    pieces_set(ucx);
+    return pool_open(ucx);
 }
 
 static void free_list_drop(bt_list_t *head)

@@ -313,9 +313,7 @@ void bt_kvt_ucx_pieces_take(ucx_t *ucx)
 
 void bt_kvt_ucx_pieces_drop(ucx_t *ucx)
 {
-    while (!bt_list_empty(&ucx->asked)) {
-        landing_t *landing = BT_CONTAINER_OF(ucx->asked.next, landing_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(landing_t, landing, &ucx->asked, link) {
         bt_list_remove(&landing->link);
         ucp_am_data_release(ucx->net, landing->data);
         bt_list_push_back(&ucx->landing_free, &landing->link);
@@ -452,9 +450,7 @@ static early_t *early_next(ucx_link_t *ul)
 
 void bt_kvt_ucx_early_drop(ucx_link_t *ul)
 {
-    while (!bt_list_empty(&ul->early)) {
-        early_t *e = BT_CONTAINER_OF(ul->early.next, early_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(early_t, e, &ul->early, link) {
         bt_list_remove(&e->link);
         bt_free(e);
     }

@@ -273,9 +273,7 @@ void bt_kvt_ucx_links_close(ucx_t *ucx)
 
 void bt_kvt_ucx_links_free(ucx_t *ucx)
 {
-    while (!bt_list_empty(&ucx->links)) {
-        ucx_link_t *ul = BT_CONTAINER_OF(ucx->links.next, ucx_link_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(ucx_link_t, ul, &ucx->links, link) {
         pidfd_close(ul);
         connection_free(ul);
     }

@@ -70,9 +70,7 @@ void bt_kvt_ucx_requests_accept(ucx_t *ucx)
 
 static void requests_reject(ucx_t *ucx)
 {
-    while (!bt_list_empty(&ucx->requests)) {
-        accept_t *accept = BT_CONTAINER_OF(ucx->requests.next, accept_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(accept_t, accept, &ucx->requests, link) {
         (void)!ucp_listener_reject(ucx->listener, accept->request);
         accept_end(ucx, accept);
     }
