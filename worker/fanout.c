@@ -13,11 +13,6 @@
 #include "common/sched/sched_place.h"
 #include "worker/worker_priv.h"
 
-static bt_job_t *job_at(bt_list_t *link)
-{
-    return BT_CONTAINER_OF(link, bt_job_t, in_fanout);
-}
-
 static bool is_fanned_out(const bt_msg_request_t *request)
 {
     return (request->fanout != 0) && (request->fanout_size > 1);
@@ -281,13 +276,13 @@ void bt_worker_fanout_fail(bt_worker_t *w, bt_job_t *leader, bt_status_t status,
     const bool abandoned = leader->abandoned;
     uint32_t n = 0;
 
-    for (bt_list_t *pos = leader->followers.next; pos != &leader->followers;
-         pos = pos->next) {
+    BT_LIST_FOR_EACH_ENTRY(bt_job_t, each, &leader->followers, in_fanout) {
         n++;
     }
     for (; n > 0; n--) { /* an abandoned leader ends with its last follower */
-        bt_worker_job_fail(w, job_at(leader->followers.next), status, phase,
-                           text);
+        bt_worker_job_fail(
+            w, BT_CONTAINER_OF(leader->followers.next, bt_job_t, in_fanout),
+            status, phase, text);
     }
     if (!abandoned) {
         bt_worker_job_fail(w, leader, status, phase, text);
@@ -302,19 +297,17 @@ typedef struct sender {
     bt_kv_split_t split;
 } sender_t;
 
-static sender_t *sender_at(bt_list_t *link)
-{
-    return BT_CONTAINER_OF(link, sender_t, link);
-}
-
 void bt_peer_sharding_init(bt_worker_t *w)
 {
     bt_list_init(&w->sharding.senders);
     w->sharding.n_senders = 0;
 }
 
-static void drop(bt_worker_t *w, sender_t *sender)
+static void drop_oldest(bt_worker_t *w)
 {
+    sender_t *sender =
+        BT_CONTAINER_OF(w->sharding.senders.next, sender_t, link);
+
     bt_list_remove(&sender->link);
     bt_free(sender);
     w->sharding.n_senders--;
@@ -323,16 +316,15 @@ static void drop(bt_worker_t *w, sender_t *sender)
 void bt_peer_sharding_fini(bt_worker_t *w)
 {
     while (w->sharding.n_senders > 0) {
-        drop(w, sender_at(w->sharding.senders.next));
+        drop_oldest(w);
     }
 }
 
 static sender_t *find(const bt_worker_t *w, uint64_t instance)
 {
-    for (bt_list_t *pos = w->sharding.senders.next; pos != &w->sharding.senders;
-         pos = pos->next) {
-        if (sender_at(pos)->instance == instance) {
-            return sender_at(pos);
+    BT_LIST_FOR_EACH_ENTRY(sender_t, sender, &w->sharding.senders, link) {
+        if (sender->instance == instance) {
+            return sender;
         }
     }
     return NULL;
@@ -354,7 +346,7 @@ bt_status_t bt_peer_sharding_add(bt_worker_t *w, uint64_t instance,
     }
     sender->split = split;
     if (w->sharding.n_senders > MAX_SENDERS) {
-        drop(w, sender_at(w->sharding.senders.next));
+        drop_oldest(w);
     }
     return BT_OK;
 }

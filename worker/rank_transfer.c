@@ -76,10 +76,7 @@ struct bt_rank_transfer_peer {
 
 void *bt_transfer_find(const bt_list_t *list, uint64_t id)
 {
-    for (bt_list_t *pos = list->next; pos != list; pos = pos->next) {
-        bt_transfer_object_t *object =
-            BT_CONTAINER_OF(pos, bt_transfer_object_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_transfer_object_t, object, list, link) {
         if (object->id == id) {
             return object;
         }
@@ -391,9 +388,9 @@ void bt_rank_transfer_disconnect(bt_rank_transfer_peer_t *peer)
 
 void bt_rank_transfer_disconnect_all(bt_rank_transfer_t *own)
 {
-    while (!bt_list_empty(&own->peers)) {
-        bt_rank_transfer_disconnect((bt_rank_transfer_peer_t *)BT_CONTAINER_OF(
-            own->peers.next, bt_transfer_object_t, link));
+    BT_LIST_FOR_EACH_ENTRY(bt_rank_transfer_peer_t, peer, &own->peers,
+                           as.link) {
+        bt_rank_transfer_disconnect(peer);
     }
 }
 

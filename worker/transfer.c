@@ -15,8 +15,8 @@ struct bt_transfer_coordinator {
     bt_list_t ins, outs, peers;
     uint64_t last_id; /* of peers and transfers */
     bt_strbuf_t frame;
-    bt_wire_region_t *regions;                  /* scratch: of one call */
-    bt_wire_rank_t *exports[BT_WIRE_MAX_RANKS]; /* owned; NULL: none yet */
+    bt_wire_region_t regions[BT_WIRE_MAX_RANKS]; /* scratch: of one call */
+    bt_wire_rank_t *exports[BT_WIRE_MAX_RANKS];  /* owned; NULL: none yet */
 };
 
 /* Regions that the ranks have opened, until all have. */
@@ -727,12 +727,6 @@ bt_status_t bt_transfer_open(const bt_transfer_config_t *config,
     bt_list_init(&coordinator->outs);
     bt_list_init(&coordinator->peers);
     bt_strbuf_init(&coordinator->frame, BT_RANK_LINK_MAX_BYTES);
-    coordinator->regions =
-        bt_calloc(BT_WIRE_MAX_RANKS, sizeof(*coordinator->regions));
-    if (coordinator->regions == NULL) {
-        bt_free(coordinator);
-        return BT_ERR_NO_MEMORY;
-    }
     *coordinator_p = coordinator;
     return BT_OK;
 }
@@ -758,6 +752,5 @@ void bt_transfer_close(bt_transfer_coordinator_t *coordinator)
         bt_free(coordinator->exports[r]);
     }
     bt_strbuf_fini(&coordinator->frame);
-    bt_free(coordinator->regions);
     bt_free(coordinator);
 }
