@@ -276,7 +276,6 @@ static int print_status(const bt_admin_client_t *client,
     const char *text;
     bt_strbuf_t out;
     size_t n;
-    bool done;
 
     bt_strbuf_init(&out, 2 * BT_ADMIN_REPLY_BYTES);
     if (json) {
@@ -286,13 +285,11 @@ static int print_status(const bt_admin_client_t *client,
     } else {
         bt_document_print_table(&reply->document, &out);
     }
-    done = (bt_strbuf_status(&out) == BT_OK) &&
-           (fputs(out.data, stdout) >= 0) && (fflush(stdout) == 0);
-    if (!done) {
+    if (!bt_document_write(&out)) {
         complain("the status cannot be printed");
+        return EXIT_REFUSED;
     }
-    bt_strbuf_fini(&out);
-    return done ? 0 : EXIT_REFUSED;
+    return 0;
 }
 
 /* Sends the command and waits for the answer; prints a status.

@@ -12,7 +12,6 @@
 #include "launcher/survey.h"
 
 #define ERROR_BYTES BT_ADMIN_TEXT_BYTES
-#define ANY_MODEL   UINT32_MAX
 /* A role change is awaited for this many times the silence after which a router
  * or worker counts as dead and is restarted: by then it should have been
  * delivered. */
@@ -260,15 +259,17 @@ static void start_by_command(bt_supervisor_t *s, bt_child_t *child,
     bt_supervisor_apply(s, child, event);
 }
 
-static void command_process(bt_supervisor_t *s, uint64_t client,
-                            const bt_admin_command_t *command)
+/* Each returns the child, or the index of the model, that the command is about;
+ * NULL and BT_PLAN_NO_MODEL: @a error says why it was not carried out. */
+
+static bt_child_t *command_process(bt_supervisor_t *s,
+                                   const bt_admin_command_t *command,
+                                   char *error)
 {
-    char error[ERROR_BYTES];
     bt_child_t *const child = find_child(s, command->name, error);
 
     if (child == NULL) {
-        answer(s, client, error);
-        return;
+        return NULL;
     }
     if (command->verb == BT_ADMIN_VERB_START) {
         start_by_command(s, child, BT_PROCESS_EVENT_START);
@@ -277,25 +278,22 @@ static void command_process(bt_supervisor_t *s, uint64_t client,
     } else {
         bt_supervisor_apply(s, child, BT_PROCESS_EVENT_STOP);
     }
-    answer_when_done(s, client, command, child, ANY_MODEL);
+    return child;
 }
 
-static void command_role(bt_supervisor_t *s, uint64_t client,
-                         const bt_admin_command_t *command)
+static bt_child_t *command_role(bt_supervisor_t *s,
+                                const bt_admin_command_t *command, char *error)
 {
-    char error[ERROR_BYTES];
     bt_child_t *const child = find_child(s, command->name, error);
 
     if (child == NULL) {
-        answer(s, client, error);
-        return;
+        return NULL;
     }
     if (!bt_supervisor_is_worker(child) || child->process->is_standby) {
-        snprintf(error, sizeof(error), "%s is a %s: only workers have a role",
+        snprintf(error, ERROR_BYTES, "%s is a %s: only workers have a role",
                  command->name,
                  child->process->is_standby ? "standby" : "router");
-        answer(s, client, error);
-        return;
+        return NULL;
     }
     if (child->process->role != command->role) {
         child->process->role = command->role;
@@ -307,7 +305,7 @@ static void command_role(bt_supervisor_t *s, uint64_t client,
         (child->state != BT_PROCESS_READY)) {
         start_by_command(s, child, BT_PROCESS_EVENT_START);
     }
-    answer_when_done(s, client, command, child, ANY_MODEL);
+    return child;
 }
 
 static void apply_to_workers(bt_supervisor_t *s, uint32_t model, bool load)
@@ -326,18 +324,15 @@ static void apply_to_workers(bt_supervisor_t *s, uint32_t model, bool load)
     }
 }
 
-static void command_unload(bt_supervisor_t *s, uint64_t client,
-                           const bt_admin_command_t *command)
+static uint32_t command_unload(bt_supervisor_t *s,
+                               const bt_admin_command_t *command, char *error)
 {
-    char error[ERROR_BYTES];
     const uint32_t model = find_model(s, command->name, error);
 
-    if (model == BT_PLAN_NO_MODEL) {
-        answer(s, client, error);
-        return;
+    if (model != BT_PLAN_NO_MODEL) {
+        apply_to_workers(s, model, false);
     }
-    apply_to_workers(s, model, false);
-    answer_when_done(s, client, command, NULL, model);
+    return model;
 }
 
 static uint32_t count_or(uint32_t asked, uint32_t otherwise)
@@ -515,11 +510,10 @@ static bool add_workers(bt_supervisor_t *s, uint32_t i,
     return true;
 }
 
-static void command_load(bt_supervisor_t *s, uint64_t client,
-                         const bt_admin_command_t *command)
+static uint32_t command_load(bt_supervisor_t *s,
+                             const bt_admin_command_t *command, char *error)
 {
     uint32_t model = bt_plan_find_model(s->plan, command->name);
-    char error[ERROR_BYTES];
 
     if (model == BT_PLAN_NO_MODEL) {
         model = add_model(s, command, error);
@@ -527,12 +521,10 @@ static void command_load(bt_supervisor_t *s, uint64_t client,
                !add_workers(s, model, command, error)) {
         model = BT_PLAN_NO_MODEL;
     }
-    if (model == BT_PLAN_NO_MODEL) {
-        answer(s, client, error);
-        return;
+    if (model != BT_PLAN_NO_MODEL) {
+        apply_to_workers(s, model, true);
     }
-    apply_to_workers(s, model, true);
-    answer_when_done(s, client, command, NULL, model);
+    return model;
 }
 
 void bt_supervisor_command(void *arg, uint64_t client,
@@ -541,6 +533,9 @@ void bt_supervisor_command(void *arg, uint64_t client,
     bt_supervisor_t *const s = arg;
     const bool is_question = (command->verb == BT_ADMIN_VERB_STATUS) ||
                              (command->verb == BT_ADMIN_VERB_WATCH);
+    bt_child_t *child = NULL;
+    uint32_t model = BT_PLAN_NO_MODEL;
+    char error[ERROR_BYTES];
 
     if (!is_question) {
         BT_LOG_INFO("admin command: %s %s", bt_admin_verb_name(command->verb),
@@ -553,26 +548,31 @@ void bt_supervisor_command(void *arg, uint64_t client,
     switch (command->verb) {
     case BT_ADMIN_VERB_STATUS:
         (void)answer_document(s, client);
-        break;
+        return;
     case BT_ADMIN_VERB_WATCH:
         if (answer_document(s, client)) {
             bt_control_socket_watch(s->control, client);
         }
-        break;
+        return;
     case BT_ADMIN_VERB_START:
     case BT_ADMIN_VERB_STOP:
     case BT_ADMIN_VERB_DRAIN:
     case BT_ADMIN_VERB_RESTART:
-        command_process(s, client, command);
+        child = command_process(s, command, error);
         break;
     case BT_ADMIN_VERB_LOAD:
-        command_load(s, client, command);
+        model = command_load(s, command, error);
         break;
     case BT_ADMIN_VERB_UNLOAD:
-        command_unload(s, client, command);
+        model = command_unload(s, command, error);
         break;
     case BT_ADMIN_VERB_ROLE:
-        command_role(s, client, command);
+        child = command_role(s, command, error);
         break;
+    }
+    if ((child == NULL) && (model == BT_PLAN_NO_MODEL)) {
+        answer(s, client, error);
+    } else {
+        answer_when_done(s, client, command, child, model);
     }
 }

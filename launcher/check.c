@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "launcher/cores.h"
+#include "launcher/document.h"
 #include "launcher/health.h"
 #include "launcher/plan.h"
 #include "launcher/preflight.h"
@@ -226,7 +227,6 @@ static bool print(const check_t *c, bool as_json)
 {
     bt_strbuf_t out;
     bt_json_t json;
-    bool done;
 
     bt_strbuf_init(&out, OUT_BYTES);
     if (as_json) {
@@ -245,10 +245,7 @@ static bool print(const check_t *c, bool as_json)
         print_options(c, &out);
         bt_diagnostics_print(&c->findings, &out);
     }
-    done = (bt_strbuf_status(&out) == BT_OK) &&
-           (fputs(out.data, stdout) >= 0) && (fflush(stdout) == 0);
-    bt_strbuf_fini(&out);
-    return done;
+    return bt_document_write(&out);
 }
 
 /* --json is no option of the server. @return how many arguments are left */
@@ -313,7 +310,6 @@ int bt_check_print_limits(const char *root, int argc, char **argv)
     bt_survey_limits_t limits;
     bt_strbuf_t out;
     bt_json_t json;
-    bool done;
 
     bt_log_init("baton", BT_LOG_LEVEL_ERROR);
     if (bt_config_load_all(BT_PROG_SERVE, argc, argv, &config, &store) !=
@@ -326,9 +322,7 @@ int bt_check_print_limits(const char *root, int argc, char **argv)
     bt_json_object(&json, NULL);
     bt_survey_limits_json(config, &limits, &json);
     bt_json_end_object(&json);
-    done = (bt_strbuf_status(&out) == BT_OK) && (puts(out.data) >= 0) &&
-           (fflush(stdout) == 0);
-    bt_strbuf_fini(&out);
+    bt_strbuf_puts(&out, "\n");
     bt_config_destroy(store);
-    return done ? 0 : 2;
+    return bt_document_write(&out) ? 0 : 2;
 }

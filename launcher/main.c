@@ -18,6 +18,7 @@
 #include "launcher/admin_client.h"
 #include "launcher/check.h"
 #include "launcher/child.h"
+#include "launcher/document.h"
 #include "launcher/health.h"
 #include "launcher/mpi.h"
 #include "launcher/plan.h"
@@ -43,16 +44,6 @@ static const struct {
     {OPTIONS_PAGE, 0},
 };
 
-/* Prints the text. @return the exit status */
-static int print_made(bt_strbuf_t *out)
-{
-    const bool done = (bt_strbuf_status(out) == BT_OK) &&
-                      (fputs(out->data, stdout) >= 0) && (fflush(stdout) == 0);
-
-    bt_strbuf_fini(out);
-    return done ? 0 : 1;
-}
-
 static int print_page(const char *page, unsigned program)
 {
     bt_strbuf_t out;
@@ -63,7 +54,7 @@ static int print_page(const char *page, unsigned program)
     } else {
         bt_config_print_man(program, &out);
     }
-    return print_made(&out);
+    return bt_document_write(&out) ? 0 : 1;
 }
 
 static int print_man(const char *page)
@@ -96,7 +87,7 @@ static int print_completion(int argc, char **argv)
                 argv[2]);
         return 1;
     }
-    return print_made(&out);
+    return bt_document_write(&out) ? 0 : 1;
 }
 
 static int print_build(void)
@@ -105,7 +96,7 @@ static int print_build(void)
 
     bt_strbuf_init(&out, MAN_BYTES);
     bt_build_info_print(&out);
-    return print_made(&out);
+    return bt_document_write(&out) ? 0 : 1;
 }
 
 /* Problems that every child would have are reported once, before any is
@@ -315,7 +306,7 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     bt_topology_t topology;
     cpu_set_t allowed;
     char fd_number[16];
-    int exit_status;
+    int exit_status = BT_EXIT_OK;
     bt_status_t status;
 
     if (open_log(&log_dir, &log) != BT_OK) {
@@ -324,7 +315,6 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     bt_run_dir_remove_dead();
     status = bt_notify_open(&notify);
     if (status != BT_OK) {
-        exit_status = bt_exit_of_start(status);
         goto out_log;
     }
     /* From here on there is something to remove: a stop request ends in order
@@ -337,7 +327,6 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
         (status = bt_reuseport_check(config)) != BT_OK ||
         (status = check_threads(config, &limits)) != BT_OK ||
         (status = bt_run_dir_create(&run_dir)) != BT_OK) {
-        exit_status = bt_exit_of_start(status);
         goto out_notify;
     }
     if (bt_run_dir_ends_with_session(&run_dir)) {
@@ -350,7 +339,6 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     bt_topology_read_threads(BT_TOPOLOGY_CPUS, &topology);
     status = bt_plan_find_devices(config, &devices);
     if (status != BT_OK) {
-        exit_status = bt_exit_of_start(status);
         goto out;
     }
     status = bt_plan_create(store, config, &run_dir, &allowed,
@@ -358,7 +346,6 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
                             !by_mpi, &plan);
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot plan the processes: %s", bt_status_str(status));
-        exit_status = bt_exit_of_start(status);
         goto out;
     }
 
@@ -369,7 +356,6 @@ static int serve(const bt_config_store_t *store, const bt_config_t *config)
     say_cores(plan, (uint32_t)CPU_COUNT(&allowed));
     status = check_memory(plan, &limits);
     if (status != BT_OK) {
-        exit_status = bt_exit_of_start(status);
         goto out;
     }
     if (by_mpi) {
@@ -392,7 +378,7 @@ out_notify:
 out_log:
     bt_log_copy_to(NULL, NULL);
     bt_log_file_close(&log);
-    return exit_status;
+    return (status == BT_OK) ? exit_status : bt_exit_of_start(status);
 }
 
 /* The log has a thread. If it cannot start, most likely no thread is left,

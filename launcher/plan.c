@@ -436,27 +436,13 @@ static bool sides_are_alike(const bt_config_t *config)
            (config->prefill_pp == config->decode_pp);
 }
 
-/* Adds a standby with the shape of the workers of a program, which the other
- * role may share. */
-static bt_status_t add_standby(bt_plan_t *plan, uint32_t model,
-                               unsigned program, uint32_t index)
-{
-    bt_plan_process_t process = {.program = program,
-                                 .is_standby = true,
-                                 .model = model,
-                                 .first_device = plan->n_dealt,
-                                 .threads = (program == BT_PROG_PREFILL)
-                                                ? plan->threads_prefill
-                                                : plan->threads_decode};
-
-    name_worker(plan, index, &process);
-    return add_process(plan, &process);
-}
-
+/* Adds a worker, or a standby with the shape of the workers of a program, which
+ * the other role may share. */
 static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
-                              uint32_t index, bool pin)
+                              uint32_t index, bool is_standby, bool pin)
 {
     bt_plan_process_t process = {.program = program,
+                                 .is_standby = is_standby,
                                  .model = model,
                                  .first_device = plan->n_dealt,
                                  .threads = (program == BT_PROG_PREFILL)
@@ -479,7 +465,7 @@ static bt_status_t add_worker(bt_plan_t *plan, uint32_t model, unsigned program,
         bt_strbuf_fini(&cores);
         return status;
     }
-    plan->n_dealt += bt_plan_ranks(plan, &process);
+    plan->n_dealt += is_standby ? 0 : bt_plan_ranks(plan, &process);
     return BT_OK;
 }
 
@@ -491,12 +477,12 @@ static bt_status_t add_pairs(bt_plan_t *plan, uint32_t model, uint32_t prefill,
     bt_status_t status = BT_OK;
 
     for (uint32_t i = 0; (status == BT_OK) && (i < prefill); i++) {
-        status =
-            add_worker(plan, model, BT_PROG_PREFILL, added->prefill + i, pin);
+        status = add_worker(plan, model, BT_PROG_PREFILL, added->prefill + i,
+                            false, pin);
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < decode); i++) {
-        status =
-            add_worker(plan, model, BT_PROG_DECODE, added->decode + i, pin);
+        status = add_worker(plan, model, BT_PROG_DECODE, added->decode + i,
+                            false, pin);
     }
     if (status == BT_OK) {
         added->prefill += prefill;
@@ -529,21 +515,18 @@ static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
         status = add_pairs(plan, index, prefill, decode, pin);
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < n_standby); i++) {
-        status = add_standby(plan, index, BT_PROG_DECODE, i);
+        status = add_worker(plan, index, BT_PROG_DECODE, i, true, false);
     }
     for (uint32_t i = 0; (status == BT_OK) && (prefill > 0) &&
                          !sides_are_alike(plan->config) && (i < n_standby);
          i++) {
-        status = add_standby(plan, index, BT_PROG_PREFILL, n_standby + i);
+        status = add_worker(plan, index, BT_PROG_PREFILL, n_standby + i, true,
+                            false);
     }
     if (status != BT_OK) {
-        goto err_model;
+        bt_plan_drop_model(plan);
+        plan->cores = cores;
     }
-    return BT_OK;
-
-err_model:
-    bt_plan_drop_model(plan);
-    plan->cores = cores;
     return status;
 }
 

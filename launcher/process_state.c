@@ -35,16 +35,6 @@ bt_process_state_t bt_process_state_after(bt_process_state_t state,
     return after[state][event];
 }
 
-bool bt_process_state_is_edge(bt_process_state_t from, bt_process_state_t to)
-{
-    for (unsigned event = 0; event < BT_PROCESS_EVENTS; event++) {
-        if ((after[from][event] == to) && (from != to)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool bt_process_state_runs(bt_process_state_t state)
 {
     return (state != BT_PROCESS_STOPPED) && (state != BT_PROCESS_WAITING);

@@ -53,9 +53,6 @@ typedef enum bt_process_state_event {
 bt_process_state_t bt_process_state_after(bt_process_state_t state,
                                           bt_process_state_event_t event);
 
-/** True when there is an arrow from one state to the other. */
-bool bt_process_state_is_edge(bt_process_state_t from, bt_process_state_t to);
-
 /** True when there is a process that has not been reaped (or should be one). */
 bool bt_process_state_runs(bt_process_state_t state);
 

@@ -175,7 +175,6 @@ static void move(bt_supervisor_t *s, bt_child_t *child, bt_process_state_t next)
         (from == BT_PROCESS_STOPPING) || (from == BT_PROCESS_CHANGING);
     bt_status_t status;
 
-    BT_ASSERT(bt_process_state_is_edge(from, next));
     child->state = next;
     child->since_ms = (uint64_t)bt_walltime_ms();
     switch (next) {
