@@ -431,10 +431,8 @@ static bt_status_t encode_normal(bt_encoder_t *enc, const uint8_t *text,
     if (marks != NULL) {
         status = make_quotes(&enc->quotes, marks, bytes);
     }
-    bt_special_start(&scan, text, bytes, with_control, NULL);
-    if (marks != NULL) {
-        scan.quotes = (bt_special_quotes_t){enc->quotes.list, enc->quotes.n};
-    }
+    bt_special_start(&scan, text, bytes, with_control,
+                     (marks == NULL) ? NULL : &enc->quotes);
     while ((status == BT_OK) &&
            bt_special_next(&tok->special_normal, &scan, &match)) {
         if (done < match.begin) {
@@ -475,7 +473,7 @@ static bt_status_t encode_text(bt_encoder_t *enc, const uint8_t *text,
 }
 
 static bt_status_t encode(bt_encoder_t *enc, const uint8_t *text, size_t bytes,
-                          unsigned flags, const bt_special_quotes_t *quotes)
+                          unsigned flags, const bt_quotes_t *quotes)
 {
     const bt_tokenizer_t *tok = enc->tok;
     const bool with_control = (flags & BT_TOK_PARSE_SPECIAL) != 0;
@@ -515,7 +513,7 @@ static bt_status_t encode(bt_encoder_t *enc, const uint8_t *text, size_t bytes,
 /* ---- calls ---- */
 
 /* Converts quotes to marks, which pass through the normalizers. */
-static bt_status_t mark_quoted(const bt_special_quotes_t *quotes, size_t bytes,
+static bt_status_t mark_quoted(const bt_quotes_t *quotes, size_t bytes,
                                uint8_t **marks_p)
 {
     uint8_t *const marks = bt_calloc((bytes == 0) ? 1 : bytes, 1);
@@ -547,8 +545,8 @@ static void fini(bt_encoder_t *enc)
 
 static bt_status_t tokenize(const bt_tokenizer_t *tok, const char *text,
                             size_t bytes, unsigned flags,
-                            const bt_special_quotes_t *quotes,
-                            size_t max_tokens, bt_token_vec_t *out)
+                            const bt_quotes_t *quotes, size_t max_tokens,
+                            bt_token_vec_t *out)
 {
     const size_t n_before = out->n;
     bt_encoder_t enc = {.tok = tok, .out = out, .max_tokens = max_tokens};
@@ -598,8 +596,6 @@ bt_status_t bt_tokenize_quoting(const bt_tokenizer_t *tok, const char *text,
                                 size_t bytes, const bt_quotes_t *quotes,
                                 size_t max_tokens, bt_token_vec_t *out)
 {
-    const bt_special_quotes_t left = {.list = quotes->list, .n = quotes->n};
-
-    return tokenize(tok, text, bytes, BT_TOK_PARSE_SPECIAL, &left, max_tokens,
+    return tokenize(tok, text, bytes, BT_TOK_PARSE_SPECIAL, quotes, max_tokens,
                     out);
 }

@@ -122,13 +122,13 @@ static size_t next_start(const bt_special_starts_t *starts, const uint8_t *text,
 
 /* True when a byte of a token's text from at to end is quoted. Must be called
  * with ascending at. */
-static bool is_quoted(bt_special_quotes_t *quotes, size_t at, size_t end)
+static bool is_quoted(bt_special_scan_t *scan, size_t at, size_t end)
 {
-    while ((quotes->n > 0) && (quotes->list->end <= at)) {
-        quotes->list++;
-        quotes->n--;
+    while ((scan->n_quotes > 0) && (scan->quotes->end <= at)) {
+        scan->quotes++;
+        scan->n_quotes--;
     }
-    return (quotes->n > 0) && (quotes->list->begin < end);
+    return (scan->n_quotes > 0) && (scan->quotes->begin < end);
 }
 
 /* User-defined tokens that template markup is made of in some files. */
@@ -157,7 +157,7 @@ static uint32_t longest_at(const bt_special_t *special, bt_special_scan_t *scan,
         if ((info->id != UINT32_MAX) &&
             (scan->with_control || !info->is_control) &&
             !((info->is_control || is_markup(scan->text + at, i + 1 - at)) &&
-              is_quoted(&scan->quotes, at, i + 1))) {
+              is_quoted(scan, at, i + 1))) {
             found = node;
             *end_p = i + 1;
         }
@@ -237,14 +237,15 @@ static void add_spaces(bt_special_scan_t *scan, unsigned rules,
 
 void bt_special_start(bt_special_scan_t *scan, const uint8_t *text,
                       size_t bytes, bool with_control,
-                      const bt_special_quotes_t *quotes)
+                      const bt_quotes_t *quotes)
 {
     *scan = (bt_special_scan_t){.text = text,
                                 .bytes = bytes,
                                 .with_control = with_control,
                                 .space = SIZE_MAX};
     if (quotes != NULL) {
-        scan->quotes = *quotes;
+        scan->quotes = quotes->list;
+        scan->n_quotes = quotes->n;
     }
 }
 

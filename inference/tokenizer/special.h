@@ -61,19 +61,14 @@ BT_MUST_CHECK bt_status_t bt_special_add(bt_special_t *special,
                                          uint32_t id, bool is_control,
                                          unsigned rules);
 
-/** Ranges of a text, ascending, in which a control token's spelling is plain
- *  text. */
-typedef struct bt_special_quotes {
-    const bt_quote_t *list;
-    size_t n;
-} bt_special_quotes_t;
-
 /** Scan of one text, from its first match to its last. */
 typedef struct bt_special_scan {
     const uint8_t *text; /**< valid UTF-8 */
     size_t bytes;
     bool with_control;
-    bt_special_quotes_t quotes; /**< quotes that are not passed yet */
+    const bt_quote_t *quotes; /**< quotes that are not passed yet: a control
+                                   token spelled there is plain text */
+    size_t n_quotes;
 
     size_t at;    /**< position where the search continues */
     size_t taken; /**< end of the last match, extended by its rules */
@@ -94,7 +89,7 @@ typedef struct bt_special_match {
  *  @param [in] quotes  NULL: none; must outlive the scan */
 void bt_special_start(bt_special_scan_t *scan, const uint8_t *text,
                       size_t bytes, bool with_control,
-                      const bt_special_quotes_t *quotes);
+                      const bt_quotes_t *quotes);
 
 /** Finds the next match. Cost: bytes of the text before the match, times the
  *  length of the longest token where the text consists of prefixes of tokens;
