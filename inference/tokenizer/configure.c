@@ -205,7 +205,7 @@ static const struct {
     {"replace_pattern", BT_NORMAL_REPLACE_PATTERN, BT_NORMAL_NONE, 2},
 };
 
-/* One normalizer and its texts, from place *i_p of the list on. */
+/* Reads a normalizer and its texts, from element *i_p of the list on. */
 static bt_status_t read_normalizer(const bt_tok_load_t *load, uint64_t *i_p)
 {
     bt_tokenizer_t *const tok = load->tok;
@@ -242,17 +242,10 @@ static bt_status_t read_normalizer(const bt_tok_load_t *load, uint64_t *i_p)
     if (status == BT_OK) {
         const bool two = (normalizers[k].n_texts == 2);
 
-        status = (normalizers[k].kind == BT_NORMAL_REPLACE_PATTERN)
-                     ? bt_normal_add_pattern(&tok->normal, texts[1], texts[2],
-                                             load->why, load->why_bytes)
-                     : bt_normal_add(&tok->normal, normalizers[k].kind,
-                                     normalizers[k].form, two ? texts[1] : NULL,
-                                     two ? texts[2] : texts[1]);
-        if (tok->normal.n == BT_NORMAL_MAX_STEPS &&
-            status == BT_ERR_TOO_LARGE) {
-            snprintf(load->why, load->why_bytes, "%s has more than %u steps",
-                     KEY_NORMALIZERS, BT_NORMAL_MAX_STEPS);
-        }
+        status = bt_normal_add(&tok->normal, normalizers[k].kind,
+                               normalizers[k].form, two ? texts[1] : NULL,
+                               two ? texts[2] : texts[1], load->why,
+                               load->why_bytes);
     }
 out:
     for (size_t t = 0; t < BT_ARRAY_LEN(texts); t++) {
@@ -268,7 +261,14 @@ static bt_status_t read_normalizers(const bt_tok_load_t *load, bool one_space,
     bt_tokenizer_t *const tok = load->tok;
     uint64_t n = 0;
     bt_status_t status = read_charsmap(load);
-    const bool has_map = (status == BT_OK);
+    const struct {
+        bt_normal_kind_t kind;
+        bool is_on;
+    } implied[] = {
+        {BT_NORMAL_CHARSMAP, status == BT_OK},
+        {BT_NORMAL_FORM, form != BT_NORMAL_NONE},
+        {BT_NORMAL_ONE_SPACE, one_space},
+    };
 
     if ((status != BT_OK) && (status != BT_ERR_NOT_FOUND)) {
         return status;
@@ -285,16 +285,11 @@ static bt_status_t read_normalizers(const bt_tok_load_t *load, bool one_space,
         return status;
     }
     status = BT_OK;
-    if (has_map) {
-        status = bt_normal_add(&tok->normal, BT_NORMAL_CHARSMAP, BT_NORMAL_NONE,
-                               NULL, NULL);
-    }
-    if ((status == BT_OK) && (form != BT_NORMAL_NONE)) {
-        status = bt_normal_add(&tok->normal, BT_NORMAL_FORM, form, NULL, NULL);
-    }
-    if ((status == BT_OK) && one_space) {
-        status = bt_normal_add(&tok->normal, BT_NORMAL_ONE_SPACE,
-                               BT_NORMAL_NONE, NULL, NULL);
+    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(implied)); i++) {
+        if (implied[i].is_on) {
+            status = bt_normal_add(&tok->normal, implied[i].kind, form, NULL,
+                                   NULL, load->why, load->why_bytes);
+        }
     }
     return status;
 }
@@ -328,8 +323,7 @@ static bool find_name(const char *const *list, size_t n, const char *name,
     return false;
 }
 
-/* What the key's list holds; its steps are before the prefix, then behind it.
- */
+/* Steps of the key's list: those before the prefix, then those behind it. */
 typedef struct bt_split_list {
     bt_split_t steps[BT_SPLITS_MAX];
     size_t n;
@@ -475,7 +469,7 @@ static bt_status_t read_splits(const bt_tok_load_t *load)
 
 /* ---- kinds ---- */
 
-/* What the name of a pre-tokenizer stands for.
+/* Reads the name of the pre-tokenizer, and uses what it stands for.
  * @param [out] form_p  what the family's texts are brought into */
 static bt_status_t choose_pretok(const bt_tok_load_t *load,
                                  bt_normal_form_t *form_p)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/base/alloc.h"
 #include "common/base/status.h"
@@ -273,11 +274,9 @@ static bool is_phi3(const bt_gguf_t *gguf)
         return false;
     }
     for (size_t i = 0; i + 4 <= name.len; i++) {
-        const char *p = name.data + i;
-        const size_t dash = ((p[3] == '-') && (i + 5 <= name.len)) ? 1 : 0;
-
-        if (((p[0] | 0x20) == 'p') && ((p[1] | 0x20) == 'h') &&
-            ((p[2] | 0x20) == 'i') && (p[3 + dash] == '3')) {
+        if ((strncasecmp(name.data + i, "phi3", 4) == 0) ||
+            ((i + 5 <= name.len) &&
+             (strncasecmp(name.data + i, "phi-3", 5) == 0))) {
             return true;
         }
     }

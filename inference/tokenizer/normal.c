@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inference/tokenizer/normal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -13,43 +14,44 @@
 #define SMALL_CLUSTER 6u   /* bytes that are too many */
 #define MAX_KEY_BYTES 256u /* of the charsmap; no published one comes near */
 
+static void fini_step(bt_normal_step_t *step)
+{
+    bt_free(step->from);
+    bt_free(step->to);
+    bt_regex_fini(&step->regex);
+    bt_alphabet_fini(&step->alphabet);
+}
+
 bt_status_t bt_normal_add(bt_normal_t *normal, bt_normal_kind_t kind,
                           bt_normal_form_t form, const char *from,
-                          const char *to)
+                          const char *to, char *why, size_t why_bytes)
 {
     bt_normal_step_t step = {.kind = kind, .form = form};
+    bt_status_t status = BT_ERR_NO_MEMORY;
 
     if (normal->n == BT_NORMAL_MAX_STEPS) {
+        snprintf(why, why_bytes, "the normalizer has more than %u steps",
+                 BT_NORMAL_MAX_STEPS);
         return BT_ERR_TOO_LARGE;
     }
     step.from = (from == NULL) ? NULL : bt_memdup(from, strlen(from) + 1);
     step.to = (to == NULL) ? NULL : bt_memdup(to, strlen(to) + 1);
     if (((from != NULL) && (step.from == NULL)) ||
         ((to != NULL) && (step.to == NULL))) {
-        bt_free(step.from);
-        bt_free(step.to);
-        return BT_ERR_NO_MEMORY;
+        goto err;
+    }
+    if (kind == BT_NORMAL_REPLACE_PATTERN) {
+        status = bt_regex_compile(&from, 1, why, why_bytes, &step.alphabet,
+                                  &step.regex);
+        if (status != BT_OK) {
+            goto err;
+        }
     }
     normal->steps[normal->n++] = step;
     return BT_OK;
-}
 
-bt_status_t bt_normal_add_pattern(bt_normal_t *normal, const char *pattern,
-                                  const char *to, char *why, size_t why_bytes)
-{
-    bt_normal_step_t *const step = &normal->steps[normal->n];
-    bt_status_t status = bt_normal_add(normal, BT_NORMAL_REPLACE_PATTERN,
-                                       BT_NORMAL_NONE, NULL, to);
-
-    if (status != BT_OK) {
-        return status;
-    }
-    status = bt_regex_compile(&pattern, 1, why, why_bytes, &step->alphabet,
-                              &step->regex);
-    if (status != BT_OK) {
-        bt_free(step->to);
-        normal->n--;
-    }
+err:
+    fini_step(&step);
     return status;
 }
 
@@ -98,12 +100,7 @@ bt_status_t bt_normal_set_charsmap(bt_normal_t *normal, const uint8_t *blob,
 void bt_normal_fini(bt_normal_t *normal)
 {
     for (uint32_t i = 0; i < normal->n; i++) {
-        bt_free(normal->steps[i].from);
-        bt_free(normal->steps[i].to);
-        if (normal->steps[i].kind == BT_NORMAL_REPLACE_PATTERN) {
-            bt_regex_fini(&normal->steps[i].regex);
-            bt_alphabet_fini(&normal->steps[i].alphabet);
-        }
+        fini_step(&normal->steps[i]);
     }
     bt_free(normal->units);
     bt_free(normal->texts);
@@ -389,7 +386,7 @@ static void strip_right(const uint8_t *text, size_t *bytes_p)
 
 /* ---- the others ---- */
 
-/* What stands before a match, and what the match becomes. */
+/* Appends the text before a match, and the text that replaces it. */
 static bt_status_t put_match(const bt_normal_step_t *step, const uint8_t *text,
                              size_t at, size_t from, size_t to,
                              struct bt_normal_text *out)

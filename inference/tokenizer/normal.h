@@ -85,24 +85,18 @@ typedef struct bt_normal_work {
     size_t codes_cap;
 } bt_normal_work_t;
 
-/** Adds a step of any kind but BT_NORMAL_REPLACE_PATTERN.
- *  @param [in] from, to  copied; NULL for none
+/** Adds a step.
+ *  @param [in] from, to  copied; NULL for none; `from` is the pattern of
+ *          BT_NORMAL_REPLACE_PATTERN
+ *  @param [out] why  on failure the reason, but for BT_ERR_NO_MEMORY
  *  @retval BT_ERR_TOO_LARGE  more than BT_NORMAL_MAX_STEPS
- *  @retval BT_ERR_NO_MEMORY */
+ *  @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE, BT_ERR_TOO_LARGE,
+ *          BT_ERR_NO_MEMORY  as bt_regex_compile() */
 BT_MUST_CHECK bt_status_t bt_normal_add(bt_normal_t *normal,
                                         bt_normal_kind_t kind,
                                         bt_normal_form_t form, const char *from,
-                                        const char *to);
-
-/** Adds a BT_NORMAL_REPLACE_PATTERN step.
- *  @param [in] to  copied
- *  @retval BT_ERR_UNSUPPORTED, BT_ERR_BAD_FILE, BT_ERR_TOO_LARGE,
- *          BT_ERR_NO_MEMORY  as bt_regex_compile() and bt_normal_add(); why is
- *          set */
-BT_MUST_CHECK bt_status_t bt_normal_add_pattern(bt_normal_t *normal,
-                                                const char *pattern,
-                                                const char *to, char *why,
-                                                size_t why_bytes);
+                                        const char *to, char *why,
+                                        size_t why_bytes);
 
 /** Sets the table of BT_NORMAL_CHARSMAP and BT_NORMAL_CHARSMAP_CLUSTERS.
  *  @param [in] blob  bytes of the table as in the file

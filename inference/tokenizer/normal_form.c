@@ -279,7 +279,8 @@ static size_t run_end(const uint8_t *text, size_t at, size_t bytes)
     return at;
 }
 
-/* What is put next is made of one or more of these, nobody knows which. */
+/* Marks the bytes that are put next if any byte of this range is marked: which
+ * of them each is made of is not known. */
 static void mark_as_any(struct bt_normal_text *out, size_t from, size_t to)
 {
     const uint8_t *const found =

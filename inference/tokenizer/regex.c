@@ -566,7 +566,9 @@ static inline uint32_t class_at(const cursor_t *c, size_t at, unsigned *len_p)
     return bt_alphabet_class(c->alphabet, cp);
 }
 
-/* What a looping state has run over, from begin to end, led to no match. */
+/* Remembers that the run of a looping state, from begin to end, led to no
+ * match.
+ */
 static void remember(bt_regex_runs_t *runs, uint32_t i, size_t begin,
                      size_t end)
 {

@@ -44,17 +44,6 @@ static int compare(const void *a, const void *b)
     return (order != 0) ? order : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Most nodes that there can be: one for each byte, and the root. */
-static uint64_t most_nodes(const bt_trie_text_t *list, uint32_t n)
-{
-    uint64_t sum = 1;
-
-    for (uint32_t i = 0; i < n; i++) {
-        sum += list[i].bytes;
-    }
-    return sum;
-}
-
 /* The children of a node, and what of the list is theirs. */
 static void add_children(bt_trie_t *trie, range_t *ranges,
                          const bt_trie_text_t *list, uint32_t node)
@@ -83,12 +72,14 @@ static void add_children(bt_trie_t *trie, range_t *ranges,
 bt_status_t bt_trie_init(bt_trie_t *trie, bt_trie_text_t *list, uint32_t n)
 {
     range_t *ranges = NULL;
-    uint64_t most;
+    uint64_t most = 1; /* nodes: the root, and one for each byte */
     bt_status_t status = BT_ERR_NO_MEMORY;
 
     memset(trie, 0, sizeof(*trie));
     qsort(list, n, sizeof(*list), compare);
-    most = most_nodes(list, n);
+    for (uint32_t i = 0; i < n; i++) {
+        most += list[i].bytes;
+    }
     ranges = bt_calloc(most, sizeof(*ranges));
     trie->nodes = bt_calloc(most, sizeof(*trie->nodes));
     if ((ranges != NULL) && (trie->nodes != NULL)) {

@@ -370,8 +370,8 @@ void bt_detok_push(bt_detok_t *detok, uint32_t id, bt_strbuf_t *out)
 
 void bt_detok_finish(bt_detok_t *detok, bt_strbuf_t *out)
 {
-    /* What is pending is the beginning of one character, so one stands for
-     * all of it, or one for each byte token. */
+    /* The pending bytes begin one character, so one U+FFFD stands for all of
+     * them, or one for each byte token. */
     const int n = detok->tok->is_spm ? detok->n_pending : detok->n_pending > 0;
 
     for (int i = 0; i < n; i++) {

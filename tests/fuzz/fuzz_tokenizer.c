@@ -84,7 +84,7 @@ static void normalize(const uint8_t *text, size_t bytes)
         size_t n_twice;
 
         BT_ASSERT_ALWAYS(bt_normal_add(&normal, BT_NORMAL_FORM, forms[i], NULL,
-                                       NULL) == BT_OK);
+                                       NULL, NULL, 0) == BT_OK);
         BT_ASSERT_ALWAYS(bt_normalize(&normal, &work, text, bytes, &once, &n,
                                       NULL) == BT_OK);
         BT_ASSERT_ALWAYS(bt_utf8_valid(once, n));

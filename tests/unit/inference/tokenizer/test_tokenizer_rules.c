@@ -240,9 +240,9 @@ static void texts_become_the_reference_forms(void **state)
         while (strcmp(lines.lines[i], forms[f].name) != 0) {
             assert_true(++f < BT_ARRAY_LEN(forms));
         }
-        assert_int_equal(
-            bt_normal_add(&normal, forms[f].kind, forms[f].form, NULL, NULL),
-            BT_OK);
+        assert_int_equal(bt_normal_add(&normal, forms[f].kind, forms[f].form,
+                                       NULL, NULL, NULL, 0),
+                         BT_OK);
         assert_int_equal(bt_normalize(&normal, &work, (const uint8_t *)text,
                                       bytes, &got, &n, NULL),
                          BT_OK);
