@@ -75,6 +75,7 @@ static bt_status_t read_flags(const bt_tok_load_t *load, bool *one_space_p)
 {
     bt_tokenizer_t *const tok = load->tok;
     bool prefix = tok->add_space_prefix;
+    const char *text_only; /* key of a flag that bytes do not support */
     bt_status_t status = BT_OK;
     const struct {
         const char *key;
@@ -97,20 +98,19 @@ static bt_status_t read_flags(const bt_tok_load_t *load, bool *one_space_p)
     if (status != BT_OK) {
         return status;
     }
-    if (prefix && !tok->is_spm) {
+    text_only = prefix              ? "tokenizer.ggml.add_space_prefix"
+                : tok->fuses        ? KEY_FUSE
+                : tok->marks_spaces ? KEY_MARK
+                                    : NULL;
+    if ((text_only != NULL) && !tok->is_spm) {
         return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
                            "%s is set, which byte-level BPE does not support",
-                           flags[2].key);
+                           text_only);
     }
     if (tok->ignore_merges && (tok->model != BT_TOK_BY_MERGES)) {
         return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
                            "%s is set, which only BPE by merges supports",
                            KEY_WHOLE);
-    }
-    if ((tok->fuses || tok->marks_spaces) && !tok->is_spm) {
-        return bt_tok_fail(load, BT_ERR_UNSUPPORTED,
-                           "%s is set, which byte-level BPE does not support",
-                           tok->fuses ? KEY_FUSE : KEY_MARK);
     }
     tok->add_space_prefix = prefix;
     return read_first_space(load);

@@ -223,6 +223,18 @@ static size_t find_key(const bt_normal_t *normal, const uint8_t *text,
     return found;
 }
 
+/* Appends what replaces text[at … at + n - 1]; NULL: it stays. */
+static bt_status_t put_mapped(struct bt_normal_text *out, const uint8_t *text,
+                              size_t at, size_t n, const char *value)
+{
+    if (value == NULL) {
+        return bt_normal_copy(out, text, at, at + n);
+    }
+    out->from = at;
+    out->to = at + n;
+    return bt_normal_put(out, value, strlen(value));
+}
+
 static bt_status_t map_chars(const bt_normal_t *normal, const uint8_t *text,
                              size_t bytes, struct bt_normal_text *out)
 {
@@ -232,16 +244,10 @@ static bt_status_t map_chars(const bt_normal_t *normal, const uint8_t *text,
         const char *value = NULL;
         size_t n = find_key(normal, text + at, bytes - at, false, &value);
 
-        if (n > 0) {
-            out->from = at;
-            out->to = at + n;
-            status = bt_normal_put(out, value, strlen(value));
-        } else {
-            uint32_t cp;
+        uint32_t cp;
 
-            n = bt_utf8_decode(text + at, &cp);
-            status = bt_normal_copy(out, text, at, at + n);
-        }
+        n = (n > 0) ? n : bt_utf8_decode(text + at, &cp);
+        status = put_mapped(out, text, at, n, value);
         at += n;
     }
     return status;
@@ -298,14 +304,10 @@ static bt_status_t map_clusters(const bt_normal_t *normal, const uint8_t *text,
                 as_chars = at + all;
             }
         }
-        if ((value != NULL) ||
-            (find_key(normal, text + at, n, true, &value) > 0)) {
-            out->from = at;
-            out->to = at + n;
-            status = bt_normal_put(out, value, strlen(value));
-        } else {
-            status = bt_normal_copy(out, text, at, at + n);
+        if (value == NULL) {
+            (void)find_key(normal, text + at, n, true, &value);
         }
+        status = put_mapped(out, text, at, n, value);
         at += n;
     }
     return status;
@@ -393,12 +395,9 @@ static bt_status_t put_match(const bt_normal_step_t *step, const uint8_t *text,
 {
     const bt_status_t status = bt_normal_copy(out, text, at, from);
 
-    if ((status != BT_OK) || (from == to)) {
-        return status;
-    }
-    out->from = from;
-    out->to = to;
-    return bt_normal_put(out, step->to, strlen(step->to));
+    return ((status != BT_OK) || (from == to))
+               ? status
+               : put_mapped(out, text, from, to - from, step->to);
 }
 
 static bt_status_t replace(const bt_normal_step_t *step, const uint8_t *text,

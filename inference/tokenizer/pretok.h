@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file pretok.h
  *
- * Pre-tokenizers, which split a text into words before merging. Each is the
- * hand-written scanner of one regular expression; merges never cross a split.
- *
- *     gpt-2      '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+|
- *                 ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- *     smollm     each \p{N} alone, then gpt-2 on every piece between
- *     llama-bpe  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|
- *                \p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|
- *                \s+(?!\S)|\s+
- *     qwen2      llama-bpe with \p{N} for \p{N}{1,3}
+ * Pre-tokenizers, which split a text into words before merging; merges never
+ * cross a split. Four rules, those of most files, have scanners written by hand
+ * beside their patterns (pretok.c).
  *
  * Threads: pure functions.
  */

@@ -482,9 +482,7 @@ static bt_status_t compile_all(bt_rx_t *rx, const char *const *patterns,
                                bt_regex_t *regexes_p)
 {
     uint32_t roots[BT_REGEX_MAX_PATTERNS];
-    bt_alphabet_t alphabet = {0};
-    bt_status_t status = BT_OK;
-    size_t n_built = 0;
+    bt_status_t status;
 
     for (size_t i = 0; i < n; i++) {
         status = bt_rx_parse(rx, patterns[i], &roots[i]);
@@ -492,24 +490,21 @@ static bt_status_t compile_all(bt_rx_t *rx, const char *const *patterns,
             return status;
         }
     }
-    status = bt_rx_classify(rx, &alphabet);
+    status = bt_rx_classify(rx, alphabet_p);
     if (status != BT_OK) {
         return status;
     }
-    while ((status == BT_OK) && (n_built < n)) {
-        status = build_automaton(rx, roots[n_built], alphabet.n,
-                                 &regexes_p[n_built]);
-        n_built += (status == BT_OK);
+    for (size_t i = 0; i < n; i++) {
+        status = build_automaton(rx, roots[i], alphabet_p->n, &regexes_p[i]);
+        if (status != BT_OK) {
+            while (i > 0) {
+                bt_regex_fini(&regexes_p[--i]);
+            }
+            bt_alphabet_fini(alphabet_p);
+            return status;
+        }
     }
-    if (status == BT_OK) {
-        *alphabet_p = alphabet;
-        return BT_OK;
-    }
-    while (n_built > 0) {
-        bt_regex_fini(&regexes_p[--n_built]);
-    }
-    bt_alphabet_fini(&alphabet);
-    return status;
+    return BT_OK;
 }
 
 bt_status_t bt_regex_compile(const char *const *patterns, size_t n, char *why,

@@ -75,13 +75,6 @@ void bt_splits_destroy(bt_splits_t *splits)
 
 /* ---- finding ---- */
 
-static unsigned char_bytes(const step_t *step, const uint8_t *p)
-{
-    uint32_t cp;
-
-    return (step->kind == BT_SPLIT_BYTES) ? 1 : bt_utf8_decode(p, &cp);
-}
-
 /* Reads a character and moves *at_p behind it. @return whether it is one of \d
  */
 static bool skip_digit(const uint8_t *text, size_t *at_p)
@@ -102,6 +95,7 @@ static void find_pattern(const bt_splits_scan_t *scan, const step_t *step,
         (step->kind == BT_SPLIT_BYTES) ? splits->bytes : NULL;
     size_t at = level->at;
     unsigned steps = 0;
+    uint32_t cp;
 
     while (at < level->end) {
         const size_t to = bt_regex_match(&splits->regexes[step - splits->steps],
@@ -113,7 +107,7 @@ static void find_pattern(const bt_splits_scan_t *scan, const step_t *step,
             level->match_end = to;
             return;
         }
-        at += char_bytes(step, scan->text + at);
+        at += (mapped != NULL) ? 1 : bt_utf8_decode(scan->text + at, &cp);
         (void)bt_task_poll_every(&steps); /* the caller cancels */
     }
     level->match = level->match_end = level->end;
@@ -127,22 +121,17 @@ static size_t find_digits(const bt_splits_scan_t *scan, size_t at,
     size_t n = 0;
     unsigned steps = 0;
 
-    for (bool any = false; !any && (at < text_end);) {
-        begin = at;
-        any = skip_digit(scan->text, &at);
-        n = any;
-        (void)bt_task_poll_every(&steps);
-    }
-    begin = (n == 0) ? at : begin;
     while (at < text_end) {
         size_t next = at;
+        const bool is_digit = skip_digit(scan->text, &next);
 
-        if (!skip_digit(scan->text, &next)) {
+        (void)bt_task_poll_every(&steps);
+        if (!is_digit && (n > 0)) {
             break;
         }
+        n += is_digit;
         at = next;
-        n++;
-        (void)bt_task_poll_every(&steps);
+        begin = (n == 0) ? at : begin;
     }
     *end_p = at;
     *n_p = n;
