@@ -95,31 +95,6 @@ typedef struct queue {
     uint64_t n_steps; /* entries moved and pairs looked up */
 } queue_t;
 
-static void sift_down(queue_t *queue, size_t i)
-{
-    uint64_t *heap = queue->heap;
-    const size_t n = queue->n;
-    const uint64_t entry = heap[i];
-
-    for (;;) {
-        size_t child = 2 * i + 1;
-
-        if (child >= n) {
-            break;
-        }
-        if ((child + 1 < n) && (heap[child + 1] < heap[child])) {
-            child++;
-        }
-        if (heap[child] >= entry) {
-            break;
-        }
-        heap[i] = heap[child];
-        i = child;
-        queue->n_steps++;
-    }
-    heap[i] = entry;
-}
-
 static void queue_push(queue_t *queue, uint64_t entry)
 {
     uint64_t *heap = queue->heap;
@@ -135,39 +110,40 @@ static void queue_push(queue_t *queue, uint64_t entry)
 
 static uint64_t queue_pop(queue_t *queue)
 {
-    const uint64_t top = queue->heap[0];
+    uint64_t *heap = queue->heap;
+    const uint64_t top = heap[0];
+    const size_t n = --queue->n;
+    const uint64_t entry = heap[n];
+    size_t i = 0;
 
-    queue->heap[0] = queue->heap[--queue->n];
-    if (queue->n > 0) {
-        sift_down(queue, 0);
+    for (size_t child = 1; child < n; child = 2 * i + 1) {
+        child += (child + 1 < n) && (heap[child + 1] < heap[child]);
+        if (heap[child] >= entry) {
+            break;
+        }
+        heap[i] = heap[child];
+        i = child;
+        queue->n_steps++;
     }
+    heap[i] = entry;
     return top;
-}
-
-static void rank_pair(node_t *nodes, uint32_t at, const bt_pair_table_t *pairs)
-{
-    const bt_pair_slot_t *slot;
-
-    nodes[at].rank = BT_NO_RANK;
-    if (nodes[at].next != NO_NODE) {
-        slot = bt_pair_table_get(pairs, nodes[at].id, nodes[nodes[at].next].id);
-        nodes[at].rank = slot->rank;
-        nodes[at].merged = slot->merged;
-    }
-}
-
-static uint64_t entry_of(const node_t *nodes, uint32_t at)
-{
-    return (uint64_t)nodes[at].rank << 32 | at;
 }
 
 static void rank_and_push(node_t *nodes, uint32_t at,
                           const bt_pair_table_t *pairs, queue_t *queue)
 {
-    rank_pair(nodes, at, pairs);
+    const bt_pair_slot_t *slot;
+
     queue->n_steps++;
-    if (nodes[at].rank != BT_NO_RANK) {
-        queue_push(queue, entry_of(nodes, at));
+    nodes[at].rank = BT_NO_RANK;
+    if (nodes[at].next == NO_NODE) {
+        return;
+    }
+    slot = bt_pair_table_get(pairs, nodes[at].id, nodes[nodes[at].next].id);
+    nodes[at].rank = slot->rank;
+    nodes[at].merged = slot->merged;
+    if (slot->rank != BT_NO_RANK) {
+        queue_push(queue, (uint64_t)slot->rank << 32 | at);
     }
 }
 
@@ -179,17 +155,7 @@ static bool merge_nodes(node_t *nodes, queue_t *queue, size_t n,
     unsigned steps = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        rank_pair(nodes, i, pairs);
-        if (bt_task_poll_every(&steps)) {
-            return false;
-        }
-        if (nodes[i].rank != BT_NO_RANK) {
-            queue->heap[queue->n++] = entry_of(nodes, i);
-        }
-    }
-    queue->n_steps += n;
-    for (size_t i = queue->n / 2; i > 0; i--) {
-        sift_down(queue, i - 1);
+        rank_and_push(nodes, i, pairs, queue);
         if (bt_task_poll_every(&steps)) {
             return false;
         }
