@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/task.h"
+#include "inference/tokenizer/tables.h"
 
 #define MAX_CODE    8192u /* instructions of a program */
 #define MAX_STATES  4096u
@@ -44,7 +45,7 @@ typedef struct builder {
     uint32_t list[MAX_CODE]; /* the state that is made */
     uint32_t n_list;
     bool full; /* it has a match: nothing behind counts */
-    uint16_t *threads;
+    uint16_t threads[MAX_THREADS];
     uint32_t n_threads;
     uint32_t first[MAX_STATES + 1]; /* of each state in threads */
     uint32_t n_states;
@@ -260,7 +261,6 @@ static uint32_t state_of_list(builder_t *b)
 /* Where a state goes with a character of a class, or at the end. */
 static uint16_t step(builder_t *b, uint32_t state, uint32_t next)
 {
-    static const uint32_t at_end = END;
     uint32_t resolved[MAX_CODE];
     uint32_t n;
     bool matched;
@@ -273,7 +273,7 @@ static uint16_t step(builder_t *b, uint32_t state, uint32_t next)
     n = b->n_list - (matched ? 1 : 0);
     b->work += n;
     memcpy(resolved, b->list, n * sizeof(*resolved));
-    if (next == at_end) {
+    if (next == END) {
         return matched ? BT_REGEX_MATCH : 0;
     }
     start_list(b);
@@ -386,7 +386,7 @@ static void find_empty_match(builder_t *b, const bt_regex_t *regex)
 
 static void make_states(builder_t *b, bt_regex_t *regex)
 {
-    uint32_t cap = 0;
+    size_t cap = 0;
 
     b->round = 0;
     start_list(b);
@@ -395,18 +395,14 @@ static void make_states(builder_t *b, bt_regex_t *regex)
     follow(b, 0, UNKNOWN);
     (void)state_of_list(b); /* 1: the start */
     for (uint32_t s = 0; (b->status == BT_OK) && (s < b->n_states); s++) {
-        if (s == cap) {
-            const uint32_t more = (cap == 0) ? 32 : 2 * cap;
-            uint16_t *next = bt_realloc_array(regex->next, more,
-                                              regex->n_columns * sizeof(*next));
+        uint16_t *next = bt_array_reserve(regex->next, &cap, s + 1,
+                                          regex->n_columns * sizeof(*next));
 
-            if (next == NULL) {
-                b->status = BT_ERR_NO_MEMORY;
-                return;
-            }
-            regex->next = next;
-            cap = more;
+        if (next == NULL) {
+            b->status = BT_ERR_NO_MEMORY;
+            return;
         }
+        regex->next = next;
         for (uint32_t c = 0; (b->status == BT_OK) && (c <= b->n_classes); c++) {
             regex->next[s * regex->n_columns + c] =
                 step(b, s, (c == b->n_classes) ? END : c);
@@ -451,16 +447,10 @@ static bt_status_t build_automaton(const bt_rx_t *rx, uint32_t root,
     if (b == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    b->threads = bt_calloc(MAX_THREADS, sizeof(*b->threads));
-    if (b->threads == NULL) {
-        bt_free(b);
-        return BT_ERR_NO_MEMORY;
-    }
     b->rx = rx;
     b->n_classes = n_classes;
     build(b, root, &regex);
     status = b->status;
-    bt_free(b->threads);
     bt_free(b);
     if (status == BT_OK) {
         *regex_p = regex;
@@ -514,11 +504,7 @@ bt_status_t bt_regex_compile(const char *const *patterns, size_t n, char *why,
     bt_rx_t *rx;
     bt_status_t status;
 
-    if (n > BT_REGEX_MAX_PATTERNS) {
-        snprintf(why, why_bytes, "more than %u patterns",
-                 BT_REGEX_MAX_PATTERNS);
-        return BT_ERR_TOO_LARGE;
-    }
+    BT_ASSERT(n <= BT_REGEX_MAX_PATTERNS);
     rx = bt_calloc(1, sizeof(*rx));
     if (rx == NULL) {
         return BT_ERR_NO_MEMORY;

@@ -83,8 +83,9 @@ typedef struct bt_regex_runs {
 } bt_regex_runs_t;
 
 /**
- * Compiles @a n patterns over one alphabet.
+ * Compiles patterns over one alphabet.
  *
+ * @param [in] n  at most BT_REGEX_MAX_PATTERNS
  * @param [out] regexes_p  Each to be freed with bt_regex_fini(), as the
  *         alphabet with bt_alphabet_fini().
  * @param [out] why        On failure the reason, for the user.

@@ -251,9 +251,12 @@ static uint32_t parse_hex(parser_t *ps, unsigned most)
     return value;
 }
 
-/* A class of characters behind a backslash. */
-static bool parse_class_escape(parser_t *ps, uint8_t letter)
+/* Parses an escape that is a class of characters. @return whether there is one
+ */
+static bool parse_class_escape(parser_t *ps)
 {
+    const uint8_t letter = (ps->p[0] == '\\') ? ps->p[1] : '\0';
+
     switch (letter) {
     case 's':
     case 'S':
@@ -269,18 +272,20 @@ static bool parse_class_escape(parser_t *ps, uint8_t letter)
         break;
     case 'p':
     case 'P':
+        ps->p += 2;
         parse_property(ps, letter == 'P');
         return true;
     default:
         return false;
     }
+    ps->p += 2;
     if (letter < 'a') {
         op(ps, BT_RX_NOT, 0, 0);
     }
     return true;
 }
 
-/* The character that the pattern goes on with, be it escaped or not. */
+/* Parses a character, escaped or not. */
 static uint32_t parse_char(parser_t *ps)
 {
     static const char names[] = "nrtfv0ae";
@@ -337,12 +342,8 @@ static void parse_set_item(parser_t *ps)
         parse_set(ps);
         return;
     }
-    if (*ps->p == '\\') {
-        ps->p += 2;
-        if ((ps->p[-1] != '\0') && parse_class_escape(ps, ps->p[-1])) {
-            return;
-        }
-        ps->p -= 2;
+    if (parse_class_escape(ps)) {
+        return;
     }
     from = parse_char(ps);
     to = from;
@@ -417,16 +418,7 @@ static uint32_t parse_one_char(parser_t *ps)
     } else if (take(ps, ".")) {
         op(ps, BT_RX_RANGE, '\n', '\n');
         op(ps, BT_RX_NOT, 0, 0);
-    } else if (*ps->p == '\\') {
-        ps->p += 2;
-        if ((ps->p[-1] == '\0') || !parse_class_escape(ps, ps->p[-1])) {
-            uint32_t cp;
-
-            ps->p -= 2;
-            cp = parse_char(ps);
-            op_range(ps, cp, cp);
-        }
-    } else {
+    } else if (!parse_class_escape(ps)) {
         const uint32_t cp = parse_char(ps);
 
         op_range(ps, cp, cp);
