@@ -226,27 +226,25 @@ static bt_status_t read_normalizer(const bt_tok_load_t *load, uint64_t *i_p)
                              texts[0], KEY_NORMALIZERS);
         goto out;
     }
-    for (unsigned t = 1; (status == BT_OK) && (t <= normalizers[k].n_texts);
-         t++) {
+    /* The last text is what comes into the text; one before it is replaced. */
+    for (unsigned t = 3 - normalizers[k].n_texts; t < 3; t++) {
         status = read_text(load, KEY_NORMALIZERS, (*i_p)++, &texts[t]);
+        if (status != BT_OK) {
+            goto out;
+        }
     }
-    if ((status == BT_OK) &&
-        (((normalizers[k].n_texts == 2) && (texts[1][0] == '\0')) ||
-         (((normalizers[k].kind == BT_NORMAL_CHARSMAP) ||
-           (normalizers[k].kind == BT_NORMAL_CHARSMAP_CLUSTERS)) &&
-          (tok->normal.units == NULL)))) {
+    if (((texts[1] != NULL) && (texts[1][0] == '\0')) ||
+        (((normalizers[k].kind == BT_NORMAL_CHARSMAP) ||
+          (normalizers[k].kind == BT_NORMAL_CHARSMAP_CLUSTERS)) &&
+         (tok->normal.units == NULL))) {
         status = bt_tok_fail(load, BT_ERR_BAD_FILE,
                              "normalizer \"%s\" (%s) has nothing to find",
                              texts[0], KEY_NORMALIZERS);
+        goto out;
     }
-    if (status == BT_OK) {
-        const bool two = (normalizers[k].n_texts == 2);
-
-        status = bt_normal_add(&tok->normal, normalizers[k].kind,
-                               normalizers[k].form, two ? texts[1] : NULL,
-                               two ? texts[2] : texts[1], load->why,
-                               load->why_bytes);
-    }
+    status =
+        bt_normal_add(&tok->normal, normalizers[k].kind, normalizers[k].form,
+                      texts[1], texts[2], load->why, load->why_bytes);
 out:
     for (size_t t = 0; t < BT_ARRAY_LEN(texts); t++) {
         bt_free(texts[t]);

@@ -55,6 +55,12 @@ err:
     return status;
 }
 
+static uint32_t read_le32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+           (uint32_t)p[3] << 24;
+}
+
 bt_status_t bt_normal_set_charsmap(bt_normal_t *normal, const uint8_t *blob,
                                    size_t n)
 {
@@ -65,8 +71,7 @@ bt_status_t bt_normal_set_charsmap(bt_normal_t *normal, const uint8_t *blob,
     if (n < sizeof(n_bytes)) {
         return BT_ERR_BAD_FILE;
     }
-    n_bytes = (uint32_t)blob[0] | (uint32_t)blob[1] << 8 |
-              (uint32_t)blob[2] << 16 | (uint32_t)blob[3] << 24;
+    n_bytes = read_le32(blob);
     if ((n_bytes % 4 != 0) || (n_bytes == 0) ||
         (n_bytes >= n - sizeof(n_bytes)) || (blob[n - 1] != 0)) {
         return BT_ERR_BAD_FILE;
@@ -84,9 +89,7 @@ bt_status_t bt_normal_set_charsmap(bt_normal_t *normal, const uint8_t *blob,
         return have ? BT_ERR_BAD_FILE : BT_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < n_bytes / 4; i++) {
-        units[i] = (uint32_t)blob[4 * i] | (uint32_t)blob[4 * i + 1] << 8 |
-                   (uint32_t)blob[4 * i + 2] << 16 |
-                   (uint32_t)blob[4 * i + 3] << 24;
+        units[i] = read_le32(blob + 4 * i);
     }
     bt_free(normal->units);
     bt_free(normal->texts);

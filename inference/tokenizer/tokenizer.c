@@ -3,7 +3,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -50,38 +49,30 @@ static bt_status_t check_whole(const bt_tok_load_t *load)
     return BT_OK;
 }
 
+static bt_status_t load_model(const bt_tok_load_t *load)
+{
+    switch (load->tok->model) {
+    case BT_TOK_BY_SCORES:
+        return bt_tok_load_scores(load);
+    case BT_TOK_UNIGRAM:
+        return bt_tok_load_unigram(load);
+    default:
+        return bt_tok_load_merges(load);
+    }
+}
+
 static bt_status_t load_all(const bt_tok_load_t *load)
 {
-    bt_tokenizer_t *const tok = load->tok;
-    bt_status_t status = bt_tok_configure(load);
+    static bt_status_t (*const steps[])(const bt_tok_load_t *load) = {
+        bt_tok_configure, bt_tok_load_vocab, bt_tok_load_added,
+        load_model,       check_whole,
+    };
+    bt_status_t status = BT_OK;
 
-    if (status != BT_OK) {
-        return status;
+    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(steps)); i++) {
+        status = steps[i](load);
     }
-    status = bt_tok_load_vocab(load);
-    if (status != BT_OK) {
-        return status;
-    }
-    status = bt_tok_load_added(load);
-    if (status != BT_OK) {
-        return status;
-    }
-    switch (tok->model) {
-    case BT_TOK_BY_MERGES:
-        status = bt_tok_load_merges(load);
-        break;
-    case BT_TOK_BY_SCORES:
-        status = bt_tok_load_scores(load);
-        break;
-    case BT_TOK_UNIGRAM:
-        status = bt_tok_load_unigram(load);
-        break;
-    }
-    if (status != BT_OK) {
-        return status;
-    }
-    status = check_whole(load);
-    return (status == BT_OK) ? bt_tok_index_words(tok) : status;
+    return (status == BT_OK) ? bt_tok_index_words(load->tok) : status;
 }
 
 bt_status_t bt_tokenizer_load(const bt_gguf_t *gguf, char *why,
@@ -324,18 +315,15 @@ void bt_token_set_fini(bt_token_set_t *set)
     *set = (bt_token_set_t){0};
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-    const uint32_t x = *(const uint32_t *)a;
-    const uint32_t y = *(const uint32_t *)b;
-
-    return (x > y) - (x < y);
-}
-
+/* Searches one by one: few tokens are shown. */
 static bool has_id(const bt_token_set_t *set, uint32_t id)
 {
-    return (set != NULL) && (set->n > 0) &&
-           (bsearch(&id, set->ids, set->n, sizeof(id), compare_ids) != NULL);
+    for (uint32_t i = 0; (set != NULL) && (i < set->n); i++) {
+        if (set->ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- detokenizing ---- */

@@ -74,7 +74,6 @@ typedef enum bt_unicode_category {
     BT_UNICODE_CF,
     BT_UNICODE_CO,
     BT_UNICODE_CS,
-    BT_UNICODE_N_CATEGORIES,
 } bt_unicode_category_t;
 
 typedef enum bt_unicode_prop {
