@@ -51,7 +51,7 @@ static bool value_is(const bt_json_node_t *node, const char *text)
 }
 
 /* Settings that change the mathematics in ways GGUF has no key for. */
-static bt_status_t check_settings(const bt_hf_t *hf)
+static void check_settings(bt_hf_t *hf)
 {
     const bt_json_node_t *const act = bt_hf_config(
         hf, "hidden_activation|hidden_act|activation_function|activation");
@@ -59,13 +59,13 @@ static bt_status_t check_settings(const bt_hf_t *hf)
         (hf->family->acts != NULL) ? hf->family->acts : SILU;
 
     if ((act != NULL) && !is_one_of(act, acts)) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          "config.json: the activation %s is not supported "
-                          "for %s models; supported: %s",
-                          (act->kind == BT_JSON_STRING)
-                              ? bt_printable(act->text, act->len).text
-                              : "that is no name",
-                          hf->family->model_type, acts);
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   "config.json: the activation %s is not supported "
+                   "for %s models; supported: %s",
+                   (act->kind == BT_JSON_STRING)
+                       ? bt_printable(act->text, act->len).text
+                       : "that is no name",
+                   hf->family->model_type, acts);
     }
     for (const char *const *c = hf->family->checks; (c != NULL) && (*c != NULL);
          c++) {
@@ -73,66 +73,57 @@ static bt_status_t check_settings(const bt_hf_t *hf)
         const bt_json_node_t *const node = bt_hf_setting(hf, *c, n);
 
         if ((node != NULL) && !value_is(node, *c + n + 1)) {
-            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                              "config.json: %.*s is not %s, which is not "
-                              "supported",
-                              (int)n, *c, *c + n + 1);
+            bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                       "config.json: %.*s is not %s, which is not "
+                       "supported",
+                       (int)n, *c, *c + n + 1);
         }
     }
-    return BT_OK;
 }
 
-static bt_status_t put_key(bt_hf_t *hf, const bt_hf_key_t *key)
+static void put_key(bt_hf_t *hf, const bt_hf_key_t *key)
 {
     const bt_json_node_t *const node = bt_hf_config(hf, key->config);
-    const bool truth =
-        (node != NULL)
-            ? node->kind == BT_JSON_TRUE
-            : (key->otherwise != NULL) && (strcmp(key->otherwise, "true") == 0);
+    const char *const otherwise = key->otherwise;
     uint32_t count = 0;
-    float number = 0.0f;
-    bt_status_t status = BT_OK;
     char text[BT_HF_KEY_BYTES];
 
-    if ((node == NULL) && (key->otherwise == NULL) && !key->needed) {
-        return BT_OK;
+    if ((node == NULL) && (otherwise == NULL) && !key->needed) {
+        return;
     }
     switch (key->kind) {
     case BT_HF_U32:
-        if (key->otherwise != NULL) {
-            count = (strcmp(key->otherwise, "4x") == 0)
+        if (otherwise != NULL) {
+            count = (strcmp(otherwise, "4x") == 0)
                         ? 4 * hf->shape.dim
-                        : (uint32_t)strtoul(key->otherwise, NULL, 10);
+                        : (uint32_t)strtoul(otherwise, NULL, 10);
         }
-        status = bt_hf_count(hf, key->config, 0, INT32_MAX,
-                             (key->otherwise != NULL) ? &count : NULL, &count);
-        if (status == BT_OK) {
-            bt_hf_put_u32(hf, key->key, count);
-        }
-        return status;
+        count = bt_hf_count(hf, key->config, 0, INT32_MAX,
+                            (otherwise != NULL) ? &count : NULL);
+        bt_hf_put_u32(hf, key->key, count);
+        break;
     case BT_HF_F32:
-        if ((node == NULL) && key->needed) {
-            return bt_hf_count(hf, key->config, 0, 0, NULL, &count);
+        if ((node == NULL) && key->needed) { /* reported as missing */
+            (void)bt_hf_count(hf, key->config, 0, 0, NULL);
         }
-        status = bt_hf_float(
-            hf, key->config,
-            (key->otherwise != NULL) ? strtof(key->otherwise, NULL) : 0.0f,
-            &number);
-        if (status == BT_OK) {
-            bt_hf_put_f32(hf, key->key, number);
-        }
-        return status;
+        bt_hf_put_f32(
+            hf, key->key,
+            bt_hf_float(hf, key->config,
+                        (otherwise != NULL) ? strtof(otherwise, NULL) : 0.0f));
+        break;
     case BT_HF_BOOL:
     default:
         if ((node != NULL) && (node->kind != BT_JSON_TRUE) &&
             (node->kind != BT_JSON_FALSE)) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              "config.json: %s is not true or false",
-                              key->config);
+            bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                       "config.json: %s is not true or false", key->config);
         }
         bt_hf_key_name(hf, key->key, text);
-        bt_gguf_meta_bool(&hf->meta, text, truth);
-        return BT_OK;
+        bt_gguf_meta_bool(&hf->meta, text,
+                          (node != NULL)
+                              ? node->kind == BT_JSON_TRUE
+                              : (otherwise != NULL) &&
+                                    (strcmp(otherwise, "true") == 0));
     }
 }
 
@@ -147,27 +138,24 @@ static bool has_key(const bt_hf_key_t *keys, const char *key)
 }
 
 /* The family's own line stands before a common one of the same key. */
-static bt_status_t put_keys(bt_hf_t *hf)
+static void put_keys(bt_hf_t *hf)
 {
     const bt_hf_key_t *const own = hf->family->keys;
-    bt_status_t status = BT_OK;
 
-    for (const bt_hf_key_t *k = own;
-         (status == BT_OK) && (k != NULL) && (k->key != NULL); k++) {
-        status = put_key(hf, k);
+    for (const bt_hf_key_t *k = own; (k != NULL) && (k->key != NULL); k++) {
+        put_key(hf, k);
     }
     for (const bt_hf_key_t *k = bt_hf_common_keys;
-         !hf->family->own_keys && (status == BT_OK) && (k->key != NULL); k++) {
+         !hf->family->own_keys && (k->key != NULL); k++) {
         if (!has_key(own, k->key)) {
-            status = put_key(hf, k);
+            put_key(hf, k);
         }
     }
-    return status;
 }
 
 /* ---- shape ---- */
 
-static bt_status_t read_shape(bt_hf_t *hf)
+static void read_shape(bt_hf_t *hf)
 {
     const bt_json_node_t *const tied = bt_hf_config(hf, "tie_word_embeddings");
     bt_hf_shape_t *const s = &hf->shape;
@@ -181,51 +169,34 @@ static bt_status_t read_shape(bt_hf_t *hf)
         ((bt_hf_config(hf, "new_decoder_architecture") == NULL) ||
          (bt_hf_config(hf, "new_decoder_architecture")->kind != BT_JSON_TRUE));
     const uint32_t none = 0;
-    uint32_t split;
-    bt_status_t status = bt_hf_count(hf, "num_hidden_layers|n_layer|n_layers",
-                                     1, MAX_LAYERS, NULL, &s->n_layers);
+    uint32_t otherwise;
 
-    if (status == BT_OK) {
-        status = bt_hf_count(hf, "hidden_size|n_embd|n_embed|d_model", 1,
-                             MAX_WIDTH, NULL, &s->dim);
+    s->n_layers = bt_hf_count(hf, LAYERS, 1, MAX_LAYERS, NULL);
+    s->dim = bt_hf_count(hf, WIDTH, 1, MAX_WIDTH, NULL);
+    s->n_heads = bt_hf_count(hf, HEADS, 1, MAX_HEADS, NULL);
+    otherwise = one_kv ? 1 : s->n_heads;
+    s->n_kv_heads = bt_hf_count(hf,
+                                falcon ? "num_kv_heads|n_head_kv"
+                                       : "num_key_value_heads|n_kv_heads",
+                                1, MAX_HEADS, &otherwise);
+    if (one_kv) {
+        s->n_kv_heads = 1;
     }
-    if (status == BT_OK) {
-        status = bt_hf_count(hf, "num_attention_heads|n_head|n_heads", 1,
-                             MAX_HEADS, NULL, &s->n_heads);
+    if (s->n_heads % s->n_kv_heads != 0) {
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: %u query heads cannot share %u key and value "
+                   "heads",
+                   s->n_heads, s->n_kv_heads);
     }
-    if (status == BT_OK) {
-        const uint32_t otherwise = one_kv ? 1 : s->n_heads;
-
-        status = bt_hf_count(hf,
-                             falcon ? "num_kv_heads|n_head_kv"
-                                    : "num_key_value_heads|n_kv_heads",
-                             1, MAX_HEADS, &otherwise, &s->n_kv_heads);
-        if (one_kv) {
-            s->n_kv_heads = 1;
-        }
-    }
-    if ((status == BT_OK) && (s->n_heads % s->n_kv_heads != 0)) {
-        status = bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                            "config.json: %u query heads cannot share %u key "
-                            "and value heads",
-                            s->n_heads, s->n_kv_heads);
-    }
-    if (status == BT_OK) {
-        split = s->dim / s->n_heads;
-        status = bt_hf_count(hf, "head_dim", 1, MAX_WIDTH / 128, &split,
-                             &s->head_dim);
-    }
-    if (status == BT_OK) {
-        status =
-            bt_hf_count(hf, "vocab_size", 1, MAX_VOCAB, &none, &s->n_vocab);
-    }
+    otherwise = s->dim / s->n_heads;
+    s->head_dim = bt_hf_count(hf, "head_dim", 1, MAX_WIDTH / 128, &otherwise);
+    s->n_vocab = bt_hf_count(hf, "vocab_size", 1, MAX_VOCAB, &none);
     s->tied = (tied != NULL) ? tied->kind == BT_JSON_TRUE : hf->family->tied;
-    return status;
 }
 
 /* ---- which layers have a window ---- */
 
-static bt_status_t put_pattern(bt_hf_t *hf, const bt_json_node_t *types)
+static void put_pattern(bt_hf_t *hf, const bt_json_node_t *types)
 {
     const bt_json_node_t *at = bt_json_first(types);
     char key[BT_HF_KEY_BYTES];
@@ -236,7 +207,6 @@ static bt_status_t put_pattern(bt_hf_t *hf, const bt_json_node_t *types)
         bt_gguf_meta_item_bool(&hf->meta, bt_json_is(at, "sliding_attention"));
         at = bt_json_next(hf->config.doc, at);
     }
-    return BT_OK;
 }
 
 static bool late_windows(const bt_hf_t *hf)
@@ -255,42 +225,35 @@ static int windows_of(const bt_hf_t *hf)
 
 /* Writes the windows of layers from max_window_layers on, where there are no
  * layer_types. */
-static bt_status_t put_late_windows(bt_hf_t *hf)
+static void put_late_windows(bt_hf_t *hf)
 {
     const uint32_t n = hf->shape.n_layers;
     const uint32_t usual = 28; /* default of the family's configuration class */
-    uint32_t first = 0;
+    const uint32_t first =
+        bt_hf_count(hf, "max_window_layers", 0, MAX_LAYERS, &usual);
     char key[BT_HF_KEY_BYTES];
-    const bt_status_t status =
-        bt_hf_count(hf, "max_window_layers", 0, MAX_LAYERS, &usual, &first);
 
-    if (status != BT_OK) {
-        return status;
-    }
     bt_hf_key_name(hf, "attention.sliding_window_pattern", key);
     bt_gguf_meta_array(&hf->meta, key, BT_GGUF_META_BOOL, n);
     for (uint32_t i = 0; i < n; i++) {
         bt_gguf_meta_item_bool(&hf->meta, i >= first);
     }
-    return BT_OK;
 }
 
-static bt_status_t put_window(bt_hf_t *hf)
+static void put_window(bt_hf_t *hf)
 {
-    uint32_t window = 0;
     const uint32_t none = 0;
-    const bt_status_t status =
-        bt_hf_count(hf, "sliding_window", 0, INT32_MAX, &none, &window);
+    const uint32_t window =
+        bt_hf_count(hf, "sliding_window", 0, INT32_MAX, &none);
 
-    if ((status == BT_OK) && late_windows(hf)) {
+    if (late_windows(hf)) {
         bt_hf_put_u32(hf, "attention.sliding_window", window);
     }
-    return status;
 }
 
 /* layer_types must match the fixed pattern that GGUF readers apply to the
  * architecture. */
-static bt_status_t check_layers(bt_hf_t *hf)
+static void check_layers(bt_hf_t *hf)
 {
     const bt_json_node_t *const types = bt_hf_config(hf, "layer_types");
     const int windows = windows_of(hf);
@@ -298,13 +261,17 @@ static bt_status_t check_layers(bt_hf_t *hf)
     bool first = false;
 
     if (types == NULL) {
-        return late_windows(hf) ? put_late_windows(hf) : BT_OK;
+        if (late_windows(hf)) {
+            put_late_windows(hf);
+        }
+        return;
     }
     if ((types->kind != BT_JSON_ARRAY) || (types->n != hf->shape.n_layers)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json: layer_types is not a list of the %u "
-                          "layers' types",
-                          hf->shape.n_layers);
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: layer_types is not a list of the %u "
+                   "layers' types",
+                   hf->shape.n_layers);
+        return;
     }
     at = bt_json_first(types);
     for (uint32_t i = 0; i < types->n; i++) {
@@ -316,35 +283,39 @@ static bt_status_t check_layers(bt_hf_t *hf)
 
         if ((!window && !bt_json_is(at, "full_attention")) ||
             (window != want)) {
-            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                              "config.json: layer_types has %s for layer %u; "
-                              "%s models with that are not supported",
-                              (at->kind == BT_JSON_STRING)
-                                  ? bt_printable(at->text, at->len).text
-                                  : "no name",
-                              i, hf->family->model_type);
+            bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                       "config.json: layer_types has %s for layer %u; "
+                       "%s models with that are not supported",
+                       (at->kind == BT_JSON_STRING)
+                           ? bt_printable(at->text, at->len).text
+                           : "no name",
+                       i, hf->family->model_type);
+            return;
         }
         first = (i == 0) ? window : first;
         at = bt_json_next(hf->config.doc, at);
     }
-    return (windows == BT_HF_ANY_WINDOW) ? put_pattern(hf, types) : BT_OK;
+    if (windows == BT_HF_ANY_WINDOW) {
+        put_pattern(hf, types);
+    }
 }
 
 /* Layers without positions: every fourth, the pattern that GGUF readers
  * apply. */
-static bt_status_t check_no_rope(const bt_hf_t *hf)
+static void check_no_rope(bt_hf_t *hf)
 {
     const bt_json_node_t *const list = bt_hf_config(hf, "no_rope_layers");
     const bt_json_node_t *at;
 
     if ((list == NULL) || (strcmp(hf->family->arch, "smollm3") != 0)) {
-        return BT_OK;
+        return;
     }
     if ((list->kind != BT_JSON_ARRAY) || (list->n != hf->shape.n_layers)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json: no_rope_layers is not a list of the "
-                          "%u layers",
-                          hf->shape.n_layers);
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: no_rope_layers is not a list of the "
+                   "%u layers",
+                   hf->shape.n_layers);
+        return;
     }
     at = bt_json_first(list);
     for (uint32_t i = 0; i < list->n; i++) {
@@ -352,20 +323,20 @@ static bt_status_t check_no_rope(const bt_hf_t *hf)
 
         if (!bt_json_as_u64(at, &rotates) ||
             ((rotates != 0) != ((i + 1) % 4 != 0))) {
-            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                              "config.json: no_rope_layers is not every "
-                              "fourth layer, which is not supported");
+            bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                       "config.json: no_rope_layers is not every "
+                       "fourth layer, which is not supported");
+            return;
         }
         at = bt_json_next(hf->config.doc, at);
     }
-    return BT_OK;
 }
 
 /* ---- all of config.json ---- */
 
 /* A multimodal model has the language model's settings in an object of their
  * own. */
-static bt_status_t find_text(bt_hf_t *hf)
+static void find_text(bt_hf_t *hf)
 {
     const char *const inner = hf->family->inner;
     const bt_json_node_t *const text =
@@ -373,68 +344,65 @@ static bt_status_t find_text(bt_hf_t *hf)
     const bt_json_node_t *type;
 
     if (inner == NULL) {
-        return BT_OK;
+        return;
     }
     if ((text == NULL) || (text->kind != BT_JSON_OBJECT)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json: text_config, which models of the type "
-                          "%s have, is missing",
-                          hf->family->model_type);
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: text_config, which models of the type "
+                   "%s have, is missing",
+                   hf->family->model_type);
+        return;
     }
     type = bt_json_get(hf->config.doc, text, "model_type");
     if ((type != NULL) && !is_one_of(type, inner)) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          "config.json: a %s model with a text_config of the "
-                          "type %s is not supported; supported: %s",
-                          hf->family->model_type,
-                          (type->kind == BT_JSON_STRING)
-                              ? bt_printable(type->text, type->len).text
-                              : "that is no name",
-                          inner);
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   "config.json: a %s model with a text_config of the "
+                   "type %s is not supported; supported: %s",
+                   hf->family->model_type,
+                   (type->kind == BT_JSON_STRING)
+                       ? bt_printable(type->text, type->len).text
+                       : "that is no name",
+                   inner);
+        return;
     }
     hf->text = text;
-    return BT_OK;
 }
 
-static bt_status_t find_family(bt_hf_t *hf)
+static void find_family(bt_hf_t *hf)
 {
     const bt_json_node_t *const type =
         bt_json_get(hf->config.doc, hf->config.root, "model_type");
 
     if ((type == NULL) || (type->kind != BT_JSON_STRING)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json does not name its model_type");
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json does not name its model_type");
+        return;
     }
     hf->family = bt_hf_family_of(type->text, type->len);
     if (hf->family == NULL) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          "config.json: models of the type %s are not "
-                          "supported; supported: %s",
-                          bt_printable(type->text, type->len).text,
-                          bt_hf_family_names());
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   "config.json: models of the type %s are not "
+                   "supported; supported: %s",
+                   bt_printable(type->text, type->len).text,
+                   bt_hf_family_names());
+        return;
     }
-    return find_text(hf);
+    find_text(hf);
 }
 
 /* Gemma scales attention scores by a width of its own. */
-static bt_status_t put_score_width(bt_hf_t *hf)
+static void put_score_width(bt_hf_t *hf)
 {
-    float width = 0.0f;
-    bt_status_t status;
+    const float width = bt_hf_float(hf, "query_pre_attn_scalar", 0.0f);
 
     if (bt_hf_config(hf, "query_pre_attn_scalar") == NULL) {
-        return BT_OK;
+        return;
     }
-    status = bt_hf_float(hf, "query_pre_attn_scalar", 0.0f, &width);
-    if ((status == BT_OK) && !(width > 0.0f)) {
-        status = bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                            "config.json: query_pre_attn_scalar is not "
-                            "positive");
+    if (!(width > 0.0f)) {
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: query_pre_attn_scalar is not positive");
     }
-    if (status == BT_OK) {
-        bt_hf_put_f32(hf, "attention.scale", 1.0f / sqrtf(width));
-    }
-    return status;
+    bt_hf_put_f32(hf, "attention.scale", 1.0f / sqrtf(width));
 }
 
 static bool is_true(const bt_hf_t *hf, const char *name, bool otherwise)
@@ -461,7 +429,7 @@ static void put_falcon(bt_hf_t *hf)
 }
 
 /* Writes keys that no table line covers. */
-static bt_status_t put_extras(bt_hf_t *hf)
+static void put_extras(bt_hf_t *hf)
 {
     const char *const arch = hf->family->arch;
 
@@ -480,37 +448,26 @@ static bt_status_t put_extras(bt_hf_t *hf)
     if (strcmp(arch, "cohere2") == 0) {
         bt_hf_put_str(hf, "rope.scaling.type", "none");
     }
-    return ((strcmp(arch, "gemma2") == 0) || (strcmp(arch, "gemma3") == 0))
-               ? put_score_width(hf)
-               : BT_OK;
+    if ((strcmp(arch, "gemma2") == 0) || (strcmp(arch, "gemma3") == 0)) {
+        put_score_width(hf);
+    }
 }
 
 bt_status_t bt_hf_read_config(bt_hf_t *hf)
 {
-    bt_status_t status = find_family(hf);
-
-    if (status == BT_OK) {
-        bt_gguf_meta_str(&hf->meta, "general.architecture", hf->family->arch,
-                         strlen(hf->family->arch));
-        status = check_settings(hf);
+    find_family(hf);
+    if (hf->status != BT_OK) {
+        return hf->status;
     }
-    if (status == BT_OK) {
-        status = read_shape(hf);
-    }
-    if (status == BT_OK) {
-        status = put_keys(hf);
-    }
-    if (status == BT_OK) {
-        status = check_layers(hf);
-    }
-    if (status == BT_OK) {
-        status = put_window(hf);
-    }
-    if (status == BT_OK) {
-        status = check_no_rope(hf);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_put_rope(hf);
-    }
-    return (status == BT_OK) ? put_extras(hf) : status;
+    bt_gguf_meta_str(&hf->meta, "general.architecture", hf->family->arch,
+                     strlen(hf->family->arch));
+    check_settings(hf);
+    read_shape(hf);
+    put_keys(hf);
+    check_layers(hf);
+    put_window(hf);
+    check_no_rope(hf);
+    bt_hf_put_rope(hf);
+    put_extras(hf);
+    return hf->status;
 }

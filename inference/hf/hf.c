@@ -317,35 +317,25 @@ static bt_status_t read_settings(bt_hf_t *hf)
 
 static bt_status_t read_all(bt_hf_t *hf)
 {
-    bt_status_t status = read_settings(hf);
+    static bt_status_t (*const readers[])(bt_hf_t *) = {
+        read_settings,        bt_hf_read_config, bt_quant_read,
+        bt_hf_read_tokenizer, bt_hf_read_texts,  bt_hf_map_weights,
+        bt_hf_name_tensors};
+    bt_status_t status = BT_OK;
 
-    if (status == BT_OK) {
-        status = bt_hf_read_config(hf);
-    }
-    if (status == BT_OK) {
-        status = bt_quant_read(hf);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_read_tokenizer(hf);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_read_texts(hf);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_map_weights(hf);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_name_tensors(hf);
+    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(readers)); i++) {
+        status = readers[i](hf);
     }
     if (status != BT_OK) {
         return status;
     }
     bt_gguf_meta_end(&hf->meta);
     status = bt_strbuf_status(&hf->store->meta);
-    return (status == BT_OK)
-               ? BT_OK
-               : bt_hf_fail(hf, status, "the tokenizer's files: %s",
-                            bt_status_str(status));
+    if (status != BT_OK) {
+        bt_hf_fail(hf, status, "the tokenizer's files: %s",
+                   bt_status_str(status));
+    }
+    return status;
 }
 
 static bt_status_t assemble(const bt_hf_t *hf, bt_gguf_t **gguf_p)

@@ -85,13 +85,15 @@ typedef struct bt_hf {
     bt_quant_settings_t quant_settings;
     bt_gguf_meta_t meta;
     bt_hf_store_t *store;
+    bt_status_t status; /**< the first failure; its reason is in why */
     char *why;
     size_t why_bytes;
 } bt_hf_t;
 
-/** Formats the reason of a failure. @return @a status */
-bt_status_t bt_hf_fail(const bt_hf_t *hf, bt_status_t status, const char *fmt,
-                       ...) __attribute__((format(printf, 3, 4)));
+/** Records a failure and its reason, if it is the first. Functions that return
+ *  nothing may go on after one. @return hf->status */
+bt_status_t bt_hf_fail(bt_hf_t *hf, bt_status_t status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* ---- settings.c, config.c, rope.c ---- */
 
@@ -166,22 +168,16 @@ const bt_json_node_t *bt_hf_not_null(const bt_json_node_t *node);
 const bt_json_node_t *bt_hf_setting(const bt_hf_t *hf, const char *name,
                                     size_t len);
 
-/** Reports that @a node, the first of @a names, is not a valid number.
- *  @return BT_ERR_BAD_FILE */
-bt_status_t bt_hf_bad_number(const bt_hf_t *hf, const char *names,
-                             const bt_json_node_t *node);
+/** Fails: @a node, the first of @a names, is not a valid number. */
+void bt_hf_bad_number(bt_hf_t *hf, const char *names,
+                      const bt_json_node_t *node);
 
-/** Reads a whole number of @a min to @a max; missing: @a otherwise, unless that
- *  is NULL.
- *  @retval BT_ERR_BAD_FILE */
-BT_MUST_CHECK bt_status_t bt_hf_count(const bt_hf_t *hf, const char *names,
-                                      uint32_t min, uint32_t max,
-                                      const uint32_t *otherwise,
-                                      uint32_t *value_p);
-/** Reads a finite number; missing: @a otherwise.
- *  @retval BT_ERR_BAD_FILE */
-BT_MUST_CHECK bt_status_t bt_hf_float(const bt_hf_t *hf, const char *names,
-                                      float otherwise, float *value_p);
+/** Returns a whole number of @a min to @a max; missing: @a otherwise, unless
+ * that is NULL; on failure @a min. */
+uint32_t bt_hf_count(bt_hf_t *hf, const char *names, uint32_t min, uint32_t max,
+                     const uint32_t *otherwise);
+/** Returns a finite number; missing, and on failure: @a otherwise. */
+float bt_hf_float(bt_hf_t *hf, const char *names, float otherwise);
 
 /** Writes "ARCH.key". */
 void bt_hf_key_name(const bt_hf_t *hf, const char *key,
@@ -190,9 +186,7 @@ void bt_hf_put_u32(bt_hf_t *hf, const char *key, uint32_t value);
 void bt_hf_put_f32(bt_hf_t *hf, const char *key, float value);
 void bt_hf_put_str(bt_hf_t *hf, const char *key, const char *value);
 
-/** Writes the keys of RoPE.
- *  @retval BT_ERR_UNSUPPORTED  an unknown type
- *  @retval BT_ERR_BAD_FILE */
-BT_MUST_CHECK bt_status_t bt_hf_put_rope(bt_hf_t *hf);
+/** Writes the keys of RoPE. */
+void bt_hf_put_rope(bt_hf_t *hf);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct item {
     bool quantized;
 } item_t;
 
-static bt_status_t no_place(const bt_hf_t *hf, const item_t *item)
+static bt_status_t no_place(bt_hf_t *hf, const item_t *item)
 {
     return bt_hf_fail(
         hf, BT_ERR_UNSUPPORTED,
@@ -36,8 +36,7 @@ static bt_status_t no_place(const bt_hf_t *hf, const item_t *item)
         hf->family->model_type);
 }
 
-static bt_status_t wrong(const bt_hf_t *hf, const item_t *item,
-                         const char *what)
+static bt_status_t wrong(bt_hf_t *hf, const item_t *item, const char *what)
 {
     return bt_hf_fail(
         hf, BT_ERR_BAD_FILE, "tensor %s %s",
@@ -105,8 +104,7 @@ static bool cut_layer(const bt_hf_family_t *family, const char *name,
 
 /* ---- recipes ---- */
 
-static bt_status_t plain_type(const bt_hf_t *hf, const item_t *item,
-                              uint32_t *type_p)
+static bt_status_t plain_type(bt_hf_t *hf, const item_t *item, uint32_t *type_p)
 {
     switch (item->stored->dtype) {
     case BT_ST_F32:
@@ -131,7 +129,7 @@ static bt_status_t plain_type(const bt_hf_t *hf, const item_t *item,
 
 /* Sets rows and columns of a tensor that is used as stored: a vector is one row
  * where it is read whole, and rows of one number where its order changes. */
-static bt_status_t plain_recipe(const bt_hf_t *hf, item_t *item)
+static bt_status_t plain_recipe(bt_hf_t *hf, item_t *item)
 {
     const bt_st_tensor_t *const s = item->stored;
     bt_status_t status = plain_type(hf, item, &item->type);
@@ -158,7 +156,7 @@ static bool is_vector(const item_t *item)
 }
 
 /* Sets an order of heads; the number of rows must match the heads. */
-static bt_status_t set_order(const bt_hf_t *hf, item_t *item,
+static bt_status_t set_order(bt_hf_t *hf, item_t *item,
                              const bt_recipe_order_t *order)
 {
     bt_recipe_t *const r = &item->recipe;
@@ -189,8 +187,7 @@ static bt_recipe_order_t fused_order(const bt_hf_t *hf)
                                             {s->n_kv_heads, 1, q + 1}}};
 }
 
-static bt_status_t turn_halves(const bt_hf_t *hf, item_t *item,
-                               uint32_t n_heads)
+static bt_status_t turn_halves(bt_hf_t *hf, item_t *item, uint32_t n_heads)
 {
     const bt_recipe_order_t order = {.head_dim = hf->shape.head_dim,
                                      .group_heads = 1,
@@ -209,7 +206,7 @@ static bt_status_t turn_halves(const bt_hf_t *hf, item_t *item,
     return set_order(hf, item, &order);
 }
 
-static bt_status_t transpose(const bt_hf_t *hf, item_t *item)
+static bt_status_t transpose(bt_hf_t *hf, item_t *item)
 {
     bt_recipe_t *const r = &item->recipe;
     const uint64_t n_in = r->n_out;
@@ -224,7 +221,7 @@ static bt_status_t transpose(const bt_hf_t *hf, item_t *item)
     return BT_OK;
 }
 
-static bt_status_t plus_one(const bt_hf_t *hf, item_t *item)
+static bt_status_t plus_one(bt_hf_t *hf, item_t *item)
 {
     if (!is_vector(item)) {
         return wrong(hf, item, "is not a vector of plain numbers");
@@ -237,7 +234,7 @@ static bt_status_t plus_one(const bt_hf_t *hf, item_t *item)
 
 /* Applies to the vocabulary size of Baichuan 2; the first generation's output
  * is used as stored. */
-static bt_status_t unit_rows(const bt_hf_t *hf, item_t *item)
+static bt_status_t unit_rows(bt_hf_t *hf, item_t *item)
 {
     if (hf->shape.n_vocab != BAICHUAN_2_WORDS) {
         return BT_OK;
@@ -251,7 +248,7 @@ static bt_status_t unit_rows(const bt_hf_t *hf, item_t *item)
     return BT_OK;
 }
 
-static bt_status_t check_zeros(const bt_hf_t *hf, const item_t *item)
+static bt_status_t check_zeros(bt_hf_t *hf, const item_t *item)
 {
     for (uint64_t i = 0; i < item->stored->n_elems; i++) {
         if (bt_recipe_number(item->stored, i) != 0.0f) {
@@ -261,7 +258,7 @@ static bt_status_t check_zeros(const bt_hf_t *hf, const item_t *item)
     return BT_OK;
 }
 
-static bt_status_t apply(const bt_hf_t *hf, bt_hf_how_t how, item_t *item)
+static bt_status_t apply(bt_hf_t *hf, bt_hf_how_t how, item_t *item)
 {
     bt_recipe_order_t order;
 

@@ -36,8 +36,7 @@ struct bt_quant {
                         bt_recipe_t *recipe);
 };
 
-static bt_status_t wrong(const bt_hf_t *hf, const parts_t *parts,
-                         const char *what)
+static bt_status_t wrong(bt_hf_t *hf, const parts_t *parts, const char *what)
 {
     return bt_hf_fail(hf, BT_ERR_BAD_FILE, "the quantized matrix %s %s",
                       bt_printable(parts->base, parts->base_len).text, what);
@@ -52,7 +51,7 @@ setting(const bt_hf_t *hf, const bt_json_node_t *config, const char *name)
     return ((node != NULL) && (node->kind != BT_JSON_NULL)) ? node : NULL;
 }
 
-static bt_status_t refuse(const bt_hf_t *hf, const char *name,
+static bt_status_t refuse(bt_hf_t *hf, const char *name,
                           const bt_json_node_t *node)
 {
     const bool shows = (node != NULL) && (node->text != NULL);
@@ -90,8 +89,7 @@ static bool is_words(const bt_st_tensor_t *t, uint64_t rows, uint64_t cols)
 /* ---- bytes: FP8 and INT8 ---- */
 
 /* The scale's shape tells its granularity: all, a row, or a block of both. */
-static bt_status_t set_blocks(const bt_hf_t *hf, const parts_t *parts,
-                              bt_recipe_t *r)
+static bt_status_t set_blocks(bt_hf_t *hf, const parts_t *parts, bt_recipe_t *r)
 {
     const bt_st_tensor_t *const s = r->scale;
     const uint32_t *const block = hf->quant_settings.block;

@@ -8,47 +8,36 @@
 #include "common/base/status.h"
 #include "inference/hf/hf_priv.h"
 
+#define ORIGINAL                         \
+    ".original_max_position_embeddings|" \
+    "original_max_position_embeddings"
+
 /* ---- RoPE ---- */
 
-static bt_status_t put_optional(bt_hf_t *hf, const char *names, const char *key)
+static void put_optional(bt_hf_t *hf, const char *names, const char *key)
 {
-    float value = 0.0f;
-    bt_status_t status;
-
-    if (bt_hf_config(hf, names) == NULL) {
-        return BT_OK;
+    if (bt_hf_config(hf, names) != NULL) {
+        bt_hf_put_f32(hf, key, bt_hf_float(hf, names, 0.0f));
     }
-    status = bt_hf_float(hf, names, 0.0f, &value);
-    if (status == BT_OK) {
-        bt_hf_put_f32(hf, key, value);
-    }
-    return status;
 }
 
 /* Writes the magnitude of queries and keys: the ratio of two weights where both
  * are given. */
-static bt_status_t put_yarn_scale(bt_hf_t *hf)
+static void put_yarn_scale(bt_hf_t *hf)
 {
     const bt_json_node_t *const whole = bt_hf_config(hf, ".truncate");
-    float factor = 1.0f;
-    float scale = 0.0f;
-    float all = 0.0f;
-    bt_status_t status = bt_hf_float(hf, ".mscale", 0.0f, &scale);
+    const float scale = bt_hf_float(hf, ".mscale", 0.0f);
+    const float all = bt_hf_float(hf, ".mscale_all_dim", 0.0f);
+    const float factor = bt_hf_float(hf, ".factor", 1.0f);
 
     if ((whole != NULL) && (whole->kind != BT_JSON_TRUE)) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          "config.json: truncate is not true, which is not "
-                          "supported for positions of the type yarn");
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   "config.json: truncate is not true, which is not supported "
+                   "for positions of the type yarn");
     }
-    if (status == BT_OK) {
-        status = bt_hf_float(hf, ".mscale_all_dim", 0.0f, &all);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_float(hf, ".factor", 1.0f, &factor);
-    }
-    if ((status != BT_OK) || (scale == 0.0f) || (all == 0.0f) ||
+    if ((scale == 0.0f) || (all == 0.0f) ||
         (bt_hf_config(hf, ".attention_factor|.attn_factor") != NULL)) {
-        return status;
+        return;
     }
     if (scale == 1.0f) {
         bt_hf_put_f32(hf, "rope.scaling.yarn_log_multiplier", all);
@@ -57,91 +46,79 @@ static bt_status_t put_yarn_scale(bt_hf_t *hf)
                       (0.1f * scale * logf(factor) + 1.0f) /
                           (0.1f * all * logf(factor) + 1.0f));
     }
-    return BT_OK;
 }
 
 /* Dynamic NTK changes the base once a sequence is longer than
  * max_position_embeddings, when keys were stored with another one already. The
  * context ends there (context_length), so it is never used. */
-static bt_status_t check_dynamic(const bt_hf_t *hf)
+static void check_dynamic(bt_hf_t *hf)
 {
     const bt_json_node_t *const original =
         bt_hf_config(hf, ".original_max_position_embeddings");
     const uint32_t none = 0;
-    uint32_t context = 0;
+    const uint32_t context =
+        bt_hf_count(hf, "max_position_embeddings", 0, INT32_MAX, &none);
     uint64_t n = 0;
-    bt_status_t status = bt_hf_count(hf, "max_position_embeddings", 0,
-                                     INT32_MAX, &none, &context);
 
-    if ((status == BT_OK) && (original != NULL) &&
+    if ((original != NULL) &&
         (!bt_json_as_u64(original, &n) || (n != context))) {
-        status = bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                            "config.json: positions of the type dynamic whose "
-                            "original_max_position_embeddings is not "
-                            "max_position_embeddings are not supported");
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   "config.json: positions of the type dynamic whose "
+                   "original_max_position_embeddings is not "
+                   "max_position_embeddings are not supported");
     }
-    return status;
 }
 
-static bt_status_t put_yarn(bt_hf_t *hf)
+static void put_yarn(bt_hf_t *hf)
 {
     static const char *const keys[][2] = {
+        {".factor", "rope.scaling.factor"},
         {".extrapolation_factor", "rope.scaling.yarn_ext_factor"},
         {".attention_factor|.attn_factor", "rope.scaling.yarn_attn_factor"},
         {".beta_fast", "rope.scaling.yarn_beta_fast"},
         {".beta_slow", "rope.scaling.yarn_beta_slow"},
     };
-    uint32_t original = 0;
-    bt_status_t status = bt_hf_count(hf,
-                                     ".original_max_position_embeddings|"
-                                     "original_max_position_embeddings",
-                                     1, INT32_MAX, NULL, &original);
+    const uint32_t original = bt_hf_count(hf, ORIGINAL, 1, INT32_MAX, NULL);
 
-    if (status == BT_OK) {
-        bt_hf_put_str(hf, "rope.scaling.type", "yarn");
-        bt_hf_put_u32(hf, "rope.scaling.original_context_length", original);
-        status = put_optional(hf, ".factor", "rope.scaling.factor");
+    bt_hf_put_str(hf, "rope.scaling.type", "yarn");
+    bt_hf_put_u32(hf, "rope.scaling.original_context_length", original);
+    for (size_t i = 0; i < BT_ARRAY_LEN(keys); i++) {
+        put_optional(hf, keys[i][0], keys[i][1]);
     }
-    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(keys)); i++) {
-        status = put_optional(hf, keys[i][0], keys[i][1]);
-    }
-    return (status == BT_OK) ? put_yarn_scale(hf) : status;
+    put_yarn_scale(hf);
 }
 
-static bt_status_t put_rope_type(bt_hf_t *hf)
+static void put_rope_type(bt_hf_t *hf)
 {
     const bt_json_node_t *const type = bt_hf_config(hf, ".rope_type|.type");
 
     if ((type == NULL) || bt_json_is(type, "default") ||
         bt_json_is(type, "llama3")) {
-        return BT_OK;
+        return;
     }
     if (bt_json_is(type, "linear")) {
         bt_hf_put_str(hf, "rope.scaling.type", "linear");
-        return put_optional(hf, ".factor", "rope.scaling.factor");
-    }
-    if (bt_json_is(type, "yarn")) {
-        return put_yarn(hf);
-    }
-    if (bt_json_is(type, "dynamic")) {
-        return check_dynamic(hf);
-    }
-    if (hf->family->long_factors &&
-        (bt_json_is(type, "longrope") || bt_json_is(type, "su"))) {
+        put_optional(hf, ".factor", "rope.scaling.factor");
+    } else if (bt_json_is(type, "yarn")) {
+        put_yarn(hf);
+    } else if (bt_json_is(type, "dynamic")) {
+        check_dynamic(hf);
+    } else if (hf->family->long_factors &&
+               (bt_json_is(type, "longrope") || bt_json_is(type, "su"))) {
         bt_hf_put_str(hf, "rope.scaling.type", "longrope");
-        return BT_OK;
+    } else {
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   "config.json: positions of the type %s are not supported "
+                   "for %s models",
+                   (type->kind == BT_JSON_STRING)
+                       ? bt_printable(type->text, type->len).text
+                       : "that is no name",
+                   hf->family->model_type);
     }
-    return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                      "config.json: positions of the type %s are not supported "
-                      "for %s models",
-                      (type->kind == BT_JSON_STRING)
-                          ? bt_printable(type->text, type->len).text
-                          : "that is no name",
-                      hf->family->model_type);
 }
 
 /* Writes the RoPE base of layers with a window, where it differs. */
-static bt_status_t put_window_base(bt_hf_t *hf)
+static void put_window_base(bt_hf_t *hf)
 {
     const bt_json_node_t *const rope =
         bt_hf_config(hf, "rope_parameters|rope_scaling");
@@ -154,83 +131,56 @@ static bt_status_t put_window_base(bt_hf_t *hf)
         node = bt_hf_config(hf, "rope_local_base_freq|local_rope_theta");
     }
     if (node == NULL) {
-        return BT_OK;
+        return;
     }
     if (!bt_json_as_double(node, &value) || !isfinite((float)value)) {
-        return bt_hf_bad_number(hf, "rope_theta", node);
+        bt_hf_bad_number(hf, "rope_theta", node);
+        return;
     }
     bt_hf_put_f32(hf, "rope.freq_base_swa", (float)value);
-    return BT_OK;
 }
 
-bt_status_t bt_hf_put_rope(bt_hf_t *hf)
+void bt_hf_put_rope(bt_hf_t *hf)
 {
-    float part = 1.0f;
-    bt_status_t status;
+    float part;
 
     if (hf->family->no_rope) {
-        return BT_OK;
+        return;
     }
-    status = put_optional(hf, ".rope_theta|rope_theta|rotary_emb_base",
-                          "rope.freq_base");
-    if (status == BT_OK) {
-        status = put_window_base(hf);
+    put_optional(hf, ".rope_theta|rope_theta|rotary_emb_base",
+                 "rope.freq_base");
+    put_window_base(hf);
+    put_rope_type(hf);
+    part = bt_hf_float(
+        hf, ".partial_rotary_factor|partial_rotary_factor|rotary_pct", 1.0f);
+    if (!(part > 0.0f) || (part > 1.0f)) {
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: the rotated part of a head is %g",
+                   (double)part);
+        return;
     }
-    if (status == BT_OK) {
-        status = put_rope_type(hf);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_float(
-            hf, ".partial_rotary_factor|partial_rotary_factor|rotary_pct", 1.0f,
-            &part);
-    }
-    if ((status == BT_OK) && (!(part > 0.0f) || (part > 1.0f))) {
-        status = bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                            "config.json: the rotated part of a head is %g",
-                            (double)part);
-    }
-    if (status == BT_OK) {
-        bt_hf_put_u32(hf, "rope.dimension_count",
-                      (uint32_t)(part * (float)hf->shape.head_dim));
-    }
-    return status;
+    bt_hf_put_u32(hf, "rope.dimension_count",
+                  (uint32_t)(part * (float)hf->shape.head_dim));
 }
 
 /* ---- factors of RoPE frequencies ---- */
 
 /* Computes the factors of Llama 3.1 and later: long wavelengths are stretched
  * by the factor, short ones are not, those between by interpolation. */
-static bt_status_t llama3_factors(bt_hf_t *hf, uint32_t half, float *out)
+static void llama3_factors(bt_hf_t *hf, uint32_t half, float *out)
 {
-    float base = 0.0f;
-    float factor = 0.0f;
-    float low = 0.0f;
-    float high = 0.0f;
-    float original = 0.0f;
-    bt_status_t status =
-        bt_hf_float(hf, ".rope_theta|rope_theta", 10000.0f, &base);
+    const float base = bt_hf_float(hf, ".rope_theta|rope_theta", 10000.0f);
+    const float factor = bt_hf_float(hf, ".factor", 8.0f);
+    const float low = bt_hf_float(hf, ".low_freq_factor", 1.0f);
+    const float high = bt_hf_float(hf, ".high_freq_factor", 4.0f);
+    const float original =
+        bt_hf_float(hf, ".original_max_position_embeddings", 8192.0f);
 
-    if (status == BT_OK) {
-        status = bt_hf_float(hf, ".factor", 8.0f, &factor);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_float(hf, ".low_freq_factor", 1.0f, &low);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_float(hf, ".high_freq_factor", 4.0f, &high);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_float(hf, ".original_max_position_embeddings", 8192.0f,
-                             &original);
-    }
-    if (status != BT_OK) {
-        return status;
-    }
     if (!(base > 0) || !(factor > 0) || !(low > 0) || !(high > low) ||
         !(original > 0)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json: the numbers of rope_type llama3 are "
-                          "not positive, or not in order");
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: the numbers of rope_type llama3 are not "
+                   "positive, or not in order");
     }
     for (uint32_t i = 0; i < half; i++) {
         const double wave =
@@ -244,19 +194,17 @@ static bt_status_t llama3_factors(bt_hf_t *hf, uint32_t half, float *out)
                 ? factor
                 : (float)(1.0 / ((1.0 - smooth) / (double)factor + smooth));
     }
-    return BT_OK;
 }
 
-static bt_status_t read_list(const bt_hf_t *hf, const char *name, uint32_t n,
-                             float *out)
+static void read_list(bt_hf_t *hf, const char *name, uint32_t n, float *out)
 {
     const bt_json_node_t *const list = bt_hf_config(hf, name);
     const bt_json_node_t *at;
 
     if ((list == NULL) || (list->kind != BT_JSON_ARRAY) || (list->n != n)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json: %s is not a list of %u numbers",
-                          name + 1, n);
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: %s is not a list of %u numbers", name + 1, n);
+        return;
     }
     at = bt_json_first(list);
     for (uint32_t i = 0; i < n; i++) {
@@ -264,46 +212,32 @@ static bt_status_t read_list(const bt_hf_t *hf, const char *name, uint32_t n,
 
         if (!bt_json_as_double(at, &value) || !(value > 0.0) ||
             !isfinite((float)value)) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              "config.json: number %u of %s is not positive", i,
-                              name + 1);
+            bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                       "config.json: number %u of %s is not positive", i,
+                       name + 1);
+            return;
         }
         out[i] = (float)value;
         at = bt_json_next(hf->config.doc, at);
     }
-    return BT_OK;
 }
 
 /* Writes the magnitude of queries for contexts longer than the trained one. */
-static bt_status_t put_long_scale(bt_hf_t *hf)
+static void put_long_scale(bt_hf_t *hf)
 {
-    const uint32_t one = 1;
-    uint32_t context = 1;
-    uint32_t original = 1;
-    double scale;
-    bt_status_t status = bt_hf_count(hf, "max_position_embeddings", 2,
-                                     INT32_MAX, NULL, &context);
+    const uint32_t context =
+        bt_hf_count(hf, "max_position_embeddings", 2, INT32_MAX, NULL);
+    const uint32_t original = bt_hf_count(hf, ORIGINAL, 2, INT32_MAX, &context);
+    const double scale = (double)context / (double)original;
 
-    if (status == BT_OK) {
-        status = bt_hf_count(hf,
-                             ".original_max_position_embeddings|"
-                             "original_max_position_embeddings",
-                             2, INT32_MAX, (context > 0) ? &context : &one,
-                             &original);
-    }
-    if (status != BT_OK) {
-        return status;
-    }
     if (bt_hf_config(hf, ".attention_factor") != NULL) {
-        return put_optional(hf, ".attention_factor",
-                            "rope.scaling.attn_factor");
+        put_optional(hf, ".attention_factor", "rope.scaling.attn_factor");
+        return;
     }
-    scale = (double)context / (double)original;
     bt_hf_put_f32(hf, "rope.scaling.attn_factor",
                   (scale > 1.0)
                       ? (float)sqrt(1.0 + log(scale) / log((double)original))
                       : 1.0f);
-    return BT_OK;
 }
 
 static void add_factors(bt_hf_t *hf, const char *name, float *factors,
@@ -325,17 +259,14 @@ static void add_factors(bt_hf_t *hf, const char *name, float *factors,
         (bt_gguf_span_t){.data = factors, .bytes = n * sizeof(*factors)};
 }
 
-static bt_status_t new_factors(bt_hf_t *hf, uint32_t i, uint32_t n,
-                               float **factors_p)
+/* @return NULL: out of memory */
+static float *new_factors(bt_hf_t *hf, uint32_t i, uint32_t n)
 {
-    float *const factors = bt_calloc(n, sizeof(*factors));
-
-    if (factors == NULL) {
-        return bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
+    hf->store->rope_factors[i] = bt_calloc(n, sizeof(float));
+    if (hf->store->rope_factors[i] == NULL) {
+        bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
     }
-    hf->store->rope_factors[i] = factors;
-    *factors_p = factors;
-    return BT_OK;
+    return hf->store->rope_factors[i];
 }
 
 bt_status_t bt_hf_rope_factors(bt_hf_t *hf)
@@ -346,34 +277,30 @@ bt_status_t bt_hf_rope_factors(bt_hf_t *hf)
     };
     const bt_json_node_t *const type = bt_hf_config(hf, ".rope_type|.type");
     const uint32_t half = hf->shape.head_dim / 2;
-    float *factors = NULL;
-    bt_status_t status = BT_OK;
+    float *factors;
 
     if (half == 0) {
-        return BT_OK;
+        return hf->status;
     }
     if ((type != NULL) && bt_json_is(type, "llama3")) {
-        status = new_factors(hf, 0, half, &factors);
-        if (status == BT_OK) {
-            status = llama3_factors(hf, half, factors);
-        }
-        if (status == BT_OK) {
+        factors = new_factors(hf, 0, half);
+        if (factors != NULL) {
+            llama3_factors(hf, half, factors);
             add_factors(hf, "rope_freqs.weight", factors, half);
         }
-        return status;
+        return hf->status;
     }
     if (!hf->family->long_factors ||
         (bt_hf_config(hf, ".long_factor") == NULL)) {
-        return BT_OK;
+        return hf->status;
     }
-    for (uint32_t i = 0; (status == BT_OK) && (i < 2); i++) {
-        status = new_factors(hf, i, half, &factors);
-        if (status == BT_OK) {
-            status = read_list(hf, lists[i][0], half, factors);
-        }
-        if (status == BT_OK) {
+    for (uint32_t i = 0; i < 2; i++) {
+        factors = new_factors(hf, i, half);
+        if (factors != NULL) {
+            read_list(hf, lists[i][0], half, factors);
             add_factors(hf, lists[i][1], factors, half);
         }
     }
-    return (status == BT_OK) ? put_long_scale(hf) : status;
+    put_long_scale(hf);
+    return hf->status;
 }

@@ -98,13 +98,13 @@ static bool take_field(span_t *in, field_t *field)
     }
 }
 
-static bt_status_t broken(const bt_hf_t *hf)
+static bt_status_t broken(bt_hf_t *hf)
 {
     return bt_hf_fail(hf, BT_ERR_BAD_FILE,
                       FILE_NAME " is no SentencePiece model, or is cut off");
 }
 
-static bt_status_t read_piece(const bt_hf_t *hf, span_t in, uint32_t id,
+static bt_status_t read_piece(bt_hf_t *hf, span_t in, uint32_t id,
                               bt_hf_piece_t *piece)
 {
     field_t field;
@@ -138,8 +138,7 @@ static bt_status_t read_piece(const bt_hf_t *hf, span_t in, uint32_t id,
     return BT_OK;
 }
 
-static bt_status_t read_trainer(const bt_hf_t *hf, span_t in,
-                                bt_hf_vocab_t *vocab)
+static bt_status_t read_trainer(bt_hf_t *hf, span_t in, bt_hf_vocab_t *vocab)
 {
     uint64_t type = MODEL_UNIGRAM; /* where it is not said */
     bool space_behind = false;
@@ -173,8 +172,7 @@ static bt_status_t read_trainer(const bt_hf_t *hf, span_t in,
     return BT_OK;
 }
 
-static bt_status_t copy_map(const bt_hf_t *hf, span_t bytes,
-                            bt_hf_vocab_t *vocab)
+static bt_status_t copy_map(bt_hf_t *hf, span_t bytes, bt_hf_vocab_t *vocab)
 {
     const size_t n = (size_t)(bytes.end - bytes.at);
 
@@ -189,8 +187,7 @@ static bt_status_t copy_map(const bt_hf_t *hf, span_t bytes,
                : bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
 }
 
-static bt_status_t read_normalizer(const bt_hf_t *hf, span_t in,
-                                   bt_hf_vocab_t *vocab)
+static bt_status_t read_normalizer(bt_hf_t *hf, span_t in, bt_hf_vocab_t *vocab)
 {
     bt_status_t status = BT_OK;
     bool escape = true;
@@ -226,7 +223,7 @@ static bt_status_t read_normalizer(const bt_hf_t *hf, span_t in,
 }
 
 /* Checks the denormalizer, which would replace characters of the output. */
-static bt_status_t read_denormalizer(const bt_hf_t *hf, span_t in)
+static bt_status_t read_denormalizer(bt_hf_t *hf, span_t in)
 {
     field_t field;
 
@@ -243,7 +240,7 @@ static bt_status_t read_denormalizer(const bt_hf_t *hf, span_t in)
     return BT_OK;
 }
 
-static bt_status_t count_pieces(const bt_hf_t *hf, span_t in, uint64_t *n_p)
+static bt_status_t count_pieces(bt_hf_t *hf, span_t in, uint64_t *n_p)
 {
     uint64_t n = 0;
     field_t field;
@@ -259,7 +256,7 @@ static bt_status_t count_pieces(const bt_hf_t *hf, span_t in, uint64_t *n_p)
 }
 
 /* Adds tokens that are only in tokenizer_config.json. */
-static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
+static bt_status_t add_token(bt_hf_t *hf, bt_hf_vocab_t *vocab,
                              const bt_json_node_t *key)
 {
     static const struct {
@@ -305,7 +302,7 @@ static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
     return BT_OK;
 }
 
-static bt_status_t add_tokens(const bt_hf_t *hf, bt_hf_vocab_t *vocab)
+static bt_status_t add_tokens(bt_hf_t *hf, bt_hf_vocab_t *vocab)
 {
     const bt_json_node_t *const list = bt_json_get(
         hf->tok_config.doc, hf->tok_config.root, "added_tokens_decoder");
@@ -327,8 +324,8 @@ static bt_status_t add_tokens(const bt_hf_t *hf, bt_hf_vocab_t *vocab)
  * Reads one field of the model.
  * @param [in,out] id_p  id of the next piece
  */
-static bt_status_t read_part(const bt_hf_t *hf, const field_t *field,
-                             uint32_t *id_p, bt_hf_vocab_t *vocab)
+static bt_status_t read_part(bt_hf_t *hf, const field_t *field, uint32_t *id_p,
+                             bt_hf_vocab_t *vocab)
 {
     switch (field->number) {
     case PIECES:

@@ -8,15 +8,17 @@
 
 #include "common/base/status.h"
 
-bt_status_t bt_hf_fail(const bt_hf_t *hf, bt_status_t status, const char *fmt,
-                       ...)
+bt_status_t bt_hf_fail(bt_hf_t *hf, bt_status_t status, const char *fmt, ...)
 {
     va_list args;
 
-    va_start(args, fmt);
-    vsnprintf(hf->why, hf->why_bytes, fmt, args);
-    va_end(args);
-    return status;
+    if (hf->status == BT_OK) {
+        hf->status = status;
+        va_start(args, fmt);
+        vsnprintf(hf->why, hf->why_bytes, fmt, args);
+        va_end(args);
+    }
+    return hf->status;
 }
 
 const bt_json_node_t *bt_hf_not_null(const bt_json_node_t *node)
@@ -109,59 +111,52 @@ const bt_json_node_t *bt_hf_config(const bt_hf_t *hf, const char *names)
     return (node != NULL) ? node : default_of(hf, all);
 }
 
-bt_status_t bt_hf_bad_number(const bt_hf_t *hf, const char *names,
-                             const bt_json_node_t *node)
+void bt_hf_bad_number(bt_hf_t *hf, const char *names,
+                      const bt_json_node_t *node)
 {
     const int n = (int)strcspn(names, "|");
 
-    return bt_hf_fail(
-        hf, BT_ERR_BAD_FILE, "config.json: %.*s is %s%s", n, names,
-        (node->kind == BT_JSON_NUMBER)
-            ? bt_printable(node->text, node->len).text
-            : "not a number",
-        (node->kind == BT_JSON_NUMBER) ? ", which is absurd" : "");
+    bt_hf_fail(hf, BT_ERR_BAD_FILE, "config.json: %.*s is %s%s", n, names,
+               (node->kind == BT_JSON_NUMBER)
+                   ? bt_printable(node->text, node->len).text
+                   : "not a number",
+               (node->kind == BT_JSON_NUMBER) ? ", which is absurd" : "");
 }
 
-/* Reads a whole number of min to max; missing: @a otherwise, unless that is
- * NULL. */
-bt_status_t bt_hf_count(const bt_hf_t *hf, const char *names, uint32_t min,
-                        uint32_t max, const uint32_t *otherwise,
-                        uint32_t *value_p)
+uint32_t bt_hf_count(bt_hf_t *hf, const char *names, uint32_t min, uint32_t max,
+                     const uint32_t *otherwise)
 {
     const bt_json_node_t *const node = bt_hf_config(hf, names);
     uint64_t value;
 
+    if ((node == NULL) && (otherwise != NULL)) {
+        return *otherwise;
+    }
     if (node == NULL) {
-        if (otherwise == NULL) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              "config.json: %.*s is missing",
-                              (int)strcspn(names, "|"), names);
-        }
-        *value_p = *otherwise;
-        return BT_OK;
+        bt_hf_fail(hf, BT_ERR_BAD_FILE, "config.json: %.*s is missing",
+                   (int)strcspn(names, "|"), names);
+    } else if (!bt_json_as_u64(node, &value) || (value < min) ||
+               (value > max)) {
+        bt_hf_bad_number(hf, names, node);
+    } else {
+        return (uint32_t)value;
     }
-    if (!bt_json_as_u64(node, &value) || (value < min) || (value > max)) {
-        return bt_hf_bad_number(hf, names, node);
-    }
-    *value_p = (uint32_t)value;
-    return BT_OK;
+    return min;
 }
 
-bt_status_t bt_hf_float(const bt_hf_t *hf, const char *names, float otherwise,
-                        float *value_p)
+float bt_hf_float(bt_hf_t *hf, const char *names, float otherwise)
 {
     const bt_json_node_t *const node = bt_hf_config(hf, names);
     double value;
 
     if (node == NULL) {
-        *value_p = otherwise;
-        return BT_OK;
+        return otherwise;
     }
     if (!bt_json_as_double(node, &value) || !isfinite((float)value)) {
-        return bt_hf_bad_number(hf, names, node);
+        bt_hf_bad_number(hf, names, node);
+        return otherwise;
     }
-    *value_p = (float)value;
-    return BT_OK;
+    return (float)value;
 }
 
 void bt_hf_key_name(const bt_hf_t *hf, const char *key,

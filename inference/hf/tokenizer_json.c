@@ -29,7 +29,7 @@ bool bt_hf_is_true(const bt_hf_vocab_t *v, const bt_json_node_t *node,
     return (found != NULL) && (found->kind == BT_JSON_TRUE);
 }
 
-bt_status_t bt_hf_not_supported(const bt_hf_t *hf, const char *what,
+bt_status_t bt_hf_not_supported(bt_hf_t *hf, const char *what,
                                 const bt_json_node_t *name)
 {
     return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
@@ -101,7 +101,7 @@ static bool is_model(const bt_hf_vocab_t *v, const char *name,
 }
 
 /* Refuses features that no known file uses, and encoder models. */
-static bt_status_t check_model(const bt_hf_t *hf, const bt_hf_vocab_t *v)
+static bt_status_t check_model(bt_hf_t *hf, const bt_hf_vocab_t *v)
 {
     static const char *const affixes[] = {"continuing_subword_prefix",
                                           "end_of_word_suffix"};
@@ -125,7 +125,7 @@ static bt_status_t check_model(const bt_hf_t *hf, const bt_hf_vocab_t *v)
     return BT_OK;
 }
 
-static bt_status_t choose_words(const bt_hf_t *hf, bt_hf_vocab_t *v)
+static bt_status_t choose_words(bt_hf_t *hf, bt_hf_vocab_t *v)
 {
     if (is_model(v, "BPE", BT_JSON_OBJECT)) {
         v->words = bt_hf_has_bytes(v) ? BT_HF_BYTES : BT_HF_MERGES;
@@ -170,7 +170,7 @@ static void mark_bytes(bt_hf_vocab_t *v)
 }
 
 /* Reads "unk_token" of BPE, "unk_id" of Unigram. */
-static bt_status_t find_unknown(const bt_hf_t *hf, bt_hf_vocab_t *v)
+static bt_status_t find_unknown(bt_hf_t *hf, bt_hf_vocab_t *v)
 {
     const bt_json_node_t *const text = bt_hf_member(v, v->model, "unk_token");
     const bt_json_node_t *const number = bt_hf_member(v, v->model, "unk_id");
@@ -211,7 +211,7 @@ static size_t byte_text(unsigned byte, uint8_t out[4])
     return bt_utf8_encode(prints ? byte : 256 + before, out);
 }
 
-static bt_status_t check_bytes(const bt_hf_t *hf, const bt_hf_vocab_t *v)
+static bt_status_t check_bytes(bt_hf_t *hf, const bt_hf_vocab_t *v)
 {
     for (unsigned byte = 0; (v->unk != BT_HF_NO_TOKEN) && (byte < 256);
          byte++) {
@@ -257,7 +257,7 @@ static bool is_sentencepiece(const bt_hf_vocab_t *v, bool *add_space_p)
     return same;
 }
 
-static bt_status_t read_plain(const bt_hf_t *hf, bt_hf_vocab_t *v)
+static bt_status_t read_plain(bt_hf_t *hf, bt_hf_vocab_t *v)
 {
     bool add_space = false;
     bool same = false;
@@ -279,29 +279,20 @@ static bt_status_t read_plain(const bt_hf_t *hf, bt_hf_vocab_t *v)
 
 static bt_status_t read_document(bt_hf_t *hf, bt_hf_vocab_t *v)
 {
+    static bt_status_t (*const readers[])(bt_hf_t *, bt_hf_vocab_t *) = {
+        choose_words,           bt_hf_read_vocab,        find_unknown,
+        bt_hf_read_normalizers, bt_hf_read_pretokenizer, bt_hf_read_decoder,
+        bt_hf_read_ends};
     bt_status_t status = BT_OK;
 
     if ((v->model == NULL) || (v->model->kind != BT_JSON_OBJECT)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE, FILE_NAME " has no model");
     }
     v->as_library = true;
-    status = choose_words(hf, v);
-    if (status == BT_OK) {
-        status = bt_hf_read_vocab(hf, v);
+    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(readers)); i++) {
+        status = readers[i](hf, v);
     }
-    if (status == BT_OK) {
-        status = find_unknown(hf, v);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_read_normalizers(hf, v);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_read_pretokenizer(hf, v);
-    }
-    if (status == BT_OK) {
-        status = bt_hf_read_decoder(hf, v);
-    }
-    return (status == BT_OK) ? bt_hf_read_ends(hf, v) : status;
+    return status;
 }
 
 /* Completes each kind of vocabulary. */

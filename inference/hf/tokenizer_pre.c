@@ -18,7 +18,7 @@
 /* The library's table is of Unicode 17, that of patterns of 16. */
 #define DIGIT "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]"
 
-static bt_status_t put(const bt_hf_t *hf, bt_hf_vocab_t *v, const char *keep,
+static bt_status_t put(bt_hf_t *hf, bt_hf_vocab_t *v, const char *keep,
                        const char *kind, const char *text, size_t len)
 {
     return (bt_hf_put_word(&v->splits, keep) &&
@@ -41,15 +41,15 @@ static bool has_kind(const bt_hf_vocab_t *v, const char *kind)
 }
 
 /* Behind a ByteLevel a pattern reads the characters of bytes. */
-static bt_status_t put_pattern(const bt_hf_t *hf, bt_hf_vocab_t *v,
-                               const char *keep, const char *pattern)
+static bt_status_t put_pattern(bt_hf_t *hf, bt_hf_vocab_t *v, const char *keep,
+                               const char *pattern)
 {
     return put(hf, v, keep, v->sees_bytes ? "bytes" : "pattern", pattern,
                strlen(pattern));
 }
 
-static bt_status_t put_prefix(const bt_hf_t *hf, bt_hf_vocab_t *v,
-                              const char *when, const char *text)
+static bt_status_t put_prefix(bt_hf_t *hf, bt_hf_vocab_t *v, const char *when,
+                              const char *text)
 {
     if (has_kind(v, "prefix")) {
         return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,

@@ -10,18 +10,18 @@
 #define FILE_NAME  "tokenizer.json"
 #define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
 
-static bt_status_t full(const bt_hf_t *hf)
+static bt_status_t full(bt_hf_t *hf)
 {
     return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                       FILE_NAME ": so many normalizers are not supported");
 }
 
-static bt_status_t put(const bt_hf_t *hf, bt_hf_vocab_t *v, const char *word)
+static bt_status_t put(bt_hf_t *hf, bt_hf_vocab_t *v, const char *word)
 {
     return bt_hf_put_word(&v->normalizers, word) ? BT_OK : full(hf);
 }
 
-static bt_status_t put_pattern(const bt_hf_t *hf, bt_hf_vocab_t *v,
+static bt_status_t put_pattern(bt_hf_t *hf, bt_hf_vocab_t *v,
                                const char *pattern, const char *to)
 {
     return (bt_hf_put_word(&v->normalizers, "replace_pattern") &&
@@ -352,7 +352,7 @@ static bool may_be(const bt_hf_t *hf, const bt_json_node_t *text,
 }
 
 /* @param [in] is_behind  EOS, else BOS */
-static bt_status_t put_end(const bt_hf_t *hf, bt_hf_vocab_t *v,
+static bt_status_t put_end(bt_hf_t *hf, bt_hf_vocab_t *v,
                            const bt_json_node_t *text, bool is_behind)
 {
     bool *const adds_p = is_behind ? &v->add_eos : &v->add_bos;

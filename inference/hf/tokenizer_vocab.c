@@ -17,7 +17,7 @@
 
 /* ---- how many ---- */
 
-static bt_status_t count_named(const bt_hf_t *hf, const bt_hf_vocab_t *v,
+static bt_status_t count_named(bt_hf_t *hf, const bt_hf_vocab_t *v,
                                const bt_json_node_t *vocab, uint64_t most,
                                uint64_t *n_p)
 {
@@ -36,7 +36,7 @@ static bt_status_t count_named(const bt_hf_t *hf, const bt_hf_vocab_t *v,
     return BT_OK;
 }
 
-static bt_status_t count_ids(const bt_hf_t *hf, const bt_hf_vocab_t *v,
+static bt_status_t count_ids(bt_hf_t *hf, const bt_hf_vocab_t *v,
                              const bt_json_node_t *vocab,
                              const bt_json_node_t *added, uint64_t *n_p)
 {
@@ -76,7 +76,7 @@ static bt_status_t count_ids(const bt_hf_t *hf, const bt_hf_vocab_t *v,
 
 /* ---- the model's ---- */
 
-static bt_status_t put_piece(const bt_hf_t *hf, bt_hf_vocab_t *v, uint64_t id,
+static bt_status_t put_piece(bt_hf_t *hf, bt_hf_vocab_t *v, uint64_t id,
                              const bt_json_node_t *text, double score)
 {
     bt_hf_piece_t *const piece = &v->pieces[id];
@@ -95,7 +95,7 @@ static bt_status_t put_piece(const bt_hf_t *hf, bt_hf_vocab_t *v, uint64_t id,
 }
 
 /* {"a": 0, "b": 1}, of BPE */
-static bt_status_t fill_named(const bt_hf_t *hf, bt_hf_vocab_t *v,
+static bt_status_t fill_named(bt_hf_t *hf, bt_hf_vocab_t *v,
                               const bt_json_node_t *vocab)
 {
     const bt_json_node_t *at = bt_json_first(vocab);
@@ -114,7 +114,7 @@ static bt_status_t fill_named(const bt_hf_t *hf, bt_hf_vocab_t *v,
 }
 
 /* [["a", -1.5], ["b", -2]], of Unigram */
-static bt_status_t fill_scored(const bt_hf_t *hf, bt_hf_vocab_t *v,
+static bt_status_t fill_scored(bt_hf_t *hf, bt_hf_vocab_t *v,
                                const bt_json_node_t *vocab)
 {
     const bt_json_node_t *at = bt_json_first(vocab);
@@ -169,7 +169,7 @@ static uint8_t rules_of(const bt_hf_vocab_t *v, const bt_json_node_t *token)
     return rules;
 }
 
-static bt_status_t add_token(const bt_hf_t *hf, bt_hf_vocab_t *v,
+static bt_status_t add_token(bt_hf_t *hf, bt_hf_vocab_t *v,
                              const bt_json_node_t *token)
 {
     const bt_json_node_t *const text = bt_hf_member(v, token, "content");
@@ -223,7 +223,7 @@ static void drop_idle_rules(bt_hf_vocab_t *v)
     }
 }
 
-bt_status_t bt_hf_read_vocab(const bt_hf_t *hf, bt_hf_vocab_t *v)
+bt_status_t bt_hf_read_vocab(bt_hf_t *hf, bt_hf_vocab_t *v)
 {
     const bt_json_node_t *const vocab = bt_hf_member(v, v->model, "vocab");
     const bt_json_node_t *const added =
@@ -300,7 +300,7 @@ static bool parts_of(const bt_hf_vocab_t *v, const bt_json_node_t *merge,
            (left_p->len + right_p->len <= TEXT_BYTES);
 }
 
-static bt_status_t bad_merge(const bt_hf_t *hf, uint32_t i)
+static bt_status_t bad_merge(bt_hf_t *hf, uint32_t i)
 {
     return bt_hf_fail(hf, BT_ERR_BAD_FILE,
                       FILE_NAME ": merge %u does not join two tokens to a "
@@ -308,7 +308,7 @@ static bt_status_t bad_merge(const bt_hf_t *hf, uint32_t i)
                       i);
 }
 
-static bt_status_t find_merges(const bt_hf_t *hf, const bt_hf_vocab_t *v,
+static bt_status_t find_merges(bt_hf_t *hf, const bt_hf_vocab_t *v,
                                const bt_json_node_t **merges_p)
 {
     const bt_json_node_t *const merges =
@@ -371,7 +371,7 @@ static bool is_of_text(const bt_hf_vocab_t *v, const bt_gguf_str_t *left,
            !is_special(v, text, left->len + right->len);
 }
 
-static bt_status_t count_merges(const bt_hf_t *hf, const bt_hf_vocab_t *v,
+static bt_status_t count_merges(bt_hf_t *hf, const bt_hf_vocab_t *v,
                                 const bt_json_node_t *merges, uint64_t *n_p)
 {
     const bt_json_node_t *at = bt_json_first(merges);
@@ -435,7 +435,7 @@ bt_status_t bt_hf_put_merges(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 
 /* Records the rank of each token's first merge; the merges of one token must be
  * consecutive. */
-static bt_status_t rank_tokens(const bt_hf_t *hf, const bt_hf_vocab_t *v,
+static bt_status_t rank_tokens(bt_hf_t *hf, const bt_hf_vocab_t *v,
                                const bt_json_node_t *merges, uint32_t *ranks,
                                uint32_t *ways, bool *same_p)
 {
@@ -495,8 +495,7 @@ static bool is_made(const bt_hf_piece_t *p)
                                  (p->type == BT_HF_TOKEN_USER_DEFINED));
 }
 
-bt_status_t bt_hf_score_merges(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
-                               bool *same_p)
+bt_status_t bt_hf_score_merges(bt_hf_t *hf, bt_hf_vocab_t *vocab, bool *same_p)
 {
     const bt_json_node_t *merges = NULL;
     uint32_t *ranks = NULL;

@@ -11,8 +11,7 @@
 #include "common/base/status.h"
 #include "inference/hf/hf_priv.h"
 
-bt_status_t bt_hf_vocab_init(const bt_hf_t *hf, bt_hf_vocab_t *vocab,
-                             uint64_t n)
+bt_status_t bt_hf_vocab_init(bt_hf_t *hf, bt_hf_vocab_t *vocab, uint64_t n)
 {
     uint32_t cap = 16;
 
@@ -165,7 +164,7 @@ static uint32_t named_token(const bt_hf_t *hf, const bt_hf_vocab_t *vocab,
 }
 
 /* Reads an id, or the first of a list. */
-static bt_status_t numbered_token(const bt_hf_t *hf, const bt_hf_vocab_t *vocab,
+static bt_status_t numbered_token(bt_hf_t *hf, const bt_hf_vocab_t *vocab,
                                   const char *name, uint32_t *id_p)
 {
     const bt_json_node_t *node = bt_hf_config(hf, name);

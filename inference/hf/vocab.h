@@ -106,7 +106,7 @@ bool bt_hf_is_true(const bt_hf_vocab_t *v, const bt_json_node_t *node,
 /** Reports "tokenizer.json: the WHAT NAME is not supported".
  *  @param [in] name  a JSON string, or NULL.
  *  @return BT_ERR_UNSUPPORTED */
-bt_status_t bt_hf_not_supported(const bt_hf_t *hf, const char *what,
+bt_status_t bt_hf_not_supported(bt_hf_t *hf, const char *what,
                                 const bt_json_node_t *name);
 
 /** Appends a string. @return false: the list is full */
@@ -124,8 +124,8 @@ BT_MUST_CHECK bt_status_t bt_hf_each_step(bt_hf_t *hf, bt_hf_vocab_t *v,
 
 /** Allocates pieces for ids below @a n, all without text, and a hash table for
  *  as many. */
-BT_MUST_CHECK bt_status_t bt_hf_vocab_init(const bt_hf_t *hf,
-                                           bt_hf_vocab_t *vocab, uint64_t n);
+BT_MUST_CHECK bt_status_t bt_hf_vocab_init(bt_hf_t *hf, bt_hf_vocab_t *vocab,
+                                           uint64_t n);
 void bt_hf_vocab_fini(bt_hf_vocab_t *vocab);
 
 /** Adds a token to the hash table; of equal texts the first one stays. */
@@ -140,7 +140,7 @@ BT_MUST_CHECK bt_status_t bt_hf_vocab_put(bt_hf_t *hf,
 
 /** Reads the tokens of a tokenizer.json, of its model and added ones
  *  (tokenizer_vocab.c). */
-BT_MUST_CHECK bt_status_t bt_hf_read_vocab(const bt_hf_t *hf, bt_hf_vocab_t *v);
+BT_MUST_CHECK bt_status_t bt_hf_read_vocab(bt_hf_t *hf, bt_hf_vocab_t *v);
 
 /** Reads the normalizers, as strings of baton.tokenizer.normalizers, and the
  *  table of replacements (tokenizer_steps.c). */
@@ -167,8 +167,7 @@ BT_MUST_CHECK bt_status_t bt_hf_put_merges(bt_hf_t *hf,
 /** Computes scores from merges, for vocabularies that came from SentencePiece.
  *  @param [out] same_p  whether merging by the best score then equals merging
  *          by the first merge */
-BT_MUST_CHECK bt_status_t bt_hf_score_merges(const bt_hf_t *hf,
-                                             bt_hf_vocab_t *vocab,
+BT_MUST_CHECK bt_status_t bt_hf_score_merges(bt_hf_t *hf, bt_hf_vocab_t *vocab,
                                              bool *same_p);
 
 /** Reads the vocabulary of a tokenizer.model, BPE or Unigram.

@@ -102,7 +102,7 @@ static int compare_nodes(const void *a, const void *b)
 
 /* Collects the files' names, each once, in order; *n_p of the n that the list
  * has. */
-static bt_status_t list_files(const bt_hf_t *hf, const bt_json_doc_t *doc,
+static bt_status_t list_files(bt_hf_t *hf, const bt_json_doc_t *doc,
                               const bt_json_node_t *map,
                               const bt_json_node_t **list, uint32_t *n_p)
 {
@@ -171,7 +171,7 @@ static bt_status_t map_by_index(bt_hf_t *hf, const bt_folder_json_t *index)
 
 /* Every tensor of the index must be in its shard: a shard of another model
  * would leave some out. */
-static bt_status_t check_index(const bt_hf_t *hf, const bt_folder_json_t *index)
+static bt_status_t check_index(bt_hf_t *hf, const bt_folder_json_t *index)
 {
     const bt_json_node_t *const map =
         bt_json_get(index->doc, index->root, "weight_map");
@@ -189,7 +189,7 @@ static bt_status_t check_index(const bt_hf_t *hf, const bt_folder_json_t *index)
 }
 
 /* Looks at the other files of the folder, to explain the error. */
-static bt_status_t no_weights(const bt_hf_t *hf)
+static bt_status_t no_weights(bt_hf_t *hf)
 {
     bool shards = false;
     bool pickles = false;
