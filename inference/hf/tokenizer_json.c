@@ -53,36 +53,57 @@ bool bt_hf_put_word(bt_hf_texts_t *texts, const char *word)
     return bt_hf_put_text(texts, word, strlen(word));
 }
 
-/* Nesting of sequences is bounded by the JSON reader. */
-static bt_status_t read_steps(bt_hf_t *hf, bt_hf_vocab_t *v,
-                              const bt_json_node_t *step, const char *list_name,
-                              bt_hf_step_fn read, bool is_last)
-{
-    const bt_json_node_t *const list = bt_hf_member(v, step, list_name);
-    const bt_json_node_t *at;
-    bt_status_t status = BT_OK;
+struct steps {
+    const char *list; /* member of a Sequence */
+    const char *what;
+    const bt_hf_step_kind_t *kinds;
+};
 
-    if (!bt_json_is(bt_hf_member(v, step, "type"), "Sequence")) {
-        return read(hf, v, step, is_last);
+/* Nesting of sequences is bounded by the JSON reader. */
+static void read_steps(bt_hf_t *hf, bt_hf_vocab_t *v,
+                       const bt_json_node_t *step, const struct steps *steps,
+                       bool is_last)
+{
+    const bt_json_node_t *const type = bt_hf_member(v, step, "type");
+    const bt_json_node_t *const list = bt_hf_member(v, step, steps->list);
+    const bt_hf_step_kind_t *kind = steps->kinds;
+    const bt_json_node_t *at;
+
+    if (!bt_json_is(type, "Sequence")) {
+        while ((kind->type != NULL) && !bt_json_is(type, kind->type)) {
+            kind++;
+        }
+        v->is_last_step = is_last;
+        if (kind->type != NULL) {
+            kind->read(hf, v, step);
+        } else {
+            bt_hf_not_supported(hf, steps->what, type);
+        }
+        return;
     }
     if ((list == NULL) || (list->kind != BT_JSON_ARRAY)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": a Sequence has no %s", list_name);
+        bt_hf_fail(hf, BT_ERR_BAD_FILE, FILE_NAME ": a Sequence has no %s",
+                   steps->list);
+        return;
     }
     at = (list->n > 0) ? bt_json_first(list) : NULL;
-    for (uint32_t i = 0; (status == BT_OK) && (i < list->n); i++) {
-        status = read_steps(hf, v, at, list_name, read,
-                            is_last && (i + 1 == list->n));
+    for (uint32_t i = 0; (hf->status == BT_OK) && (i < list->n); i++) {
+        read_steps(hf, v, at, steps, is_last && (i + 1 == list->n));
         at = bt_json_next(v->doc, at);
     }
-    return status;
 }
 
-bt_status_t bt_hf_each_step(bt_hf_t *hf, bt_hf_vocab_t *v,
-                            const bt_json_node_t *step, const char *list,
-                            bt_hf_step_fn read)
+bt_status_t bt_hf_each_step(bt_hf_t *hf, bt_hf_vocab_t *v, const char *key,
+                            const char *list, const char *what,
+                            const bt_hf_step_kind_t *kinds)
 {
-    return (step == NULL) ? BT_OK : read_steps(hf, v, step, list, read, true);
+    const struct steps steps = {list, what, kinds};
+    const bt_json_node_t *const step = bt_hf_member(v, v->root, key);
+
+    if (step != NULL) {
+        read_steps(hf, v, step, &steps, true);
+    }
+    return hf->status;
 }
 
 /* ---- settings of the model ---- */

@@ -18,45 +18,36 @@
 /* The library's table is of Unicode 17, that of patterns of 16. */
 #define DIGIT "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]"
 
-static bt_status_t put(bt_hf_t *hf, bt_hf_vocab_t *v, const char *keep,
-                       const char *kind, const char *text, size_t len)
+static void put(bt_hf_t *hf, bt_hf_vocab_t *v, const char *keep,
+                const char *kind, const char *text, size_t len)
 {
-    return (bt_hf_put_word(&v->splits, keep) &&
-            bt_hf_put_word(&v->splits, kind) &&
-            bt_hf_put_text(&v->splits, text, len))
-               ? BT_OK
-               : bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                            FILE_NAME ": so many pre-tokenizers are not "
-                                      "supported");
-}
-
-static bool has_kind(const bt_hf_vocab_t *v, const char *kind)
-{
-    for (uint32_t i = 1; i < v->splits.n; i += 3) {
-        if (strcmp(v->splits.list[i].data, kind) == 0) {
-            return true;
-        }
+    if (!bt_hf_put_word(&v->splits, keep) ||
+        !bt_hf_put_word(&v->splits, kind) ||
+        !bt_hf_put_text(&v->splits, text, len)) {
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   FILE_NAME ": so many pre-tokenizers are not supported");
     }
-    return false;
 }
 
 /* Behind a ByteLevel a pattern reads the characters of bytes. */
-static bt_status_t put_pattern(bt_hf_t *hf, bt_hf_vocab_t *v, const char *keep,
-                               const char *pattern)
+static void put_pattern(bt_hf_t *hf, bt_hf_vocab_t *v, const char *keep,
+                        const char *pattern)
 {
-    return put(hf, v, keep, v->sees_bytes ? "bytes" : "pattern", pattern,
-               strlen(pattern));
+    put(hf, v, keep, v->sees_bytes ? "bytes" : "pattern", pattern,
+        strlen(pattern));
 }
 
-static bt_status_t put_prefix(bt_hf_t *hf, bt_hf_vocab_t *v, const char *when,
-                              const char *text)
+static void put_prefix(bt_hf_t *hf, bt_hf_vocab_t *v, const char *when,
+                       const char *text)
 {
-    if (has_kind(v, "prefix")) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          FILE_NAME ": two pre-tokenizers that add a space "
-                                    "are not supported");
+    for (uint32_t i = 1; i < v->splits.n; i += 3) {
+        if (strcmp(v->splits.list[i].data, "prefix") == 0) {
+            bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                       FILE_NAME ": two pre-tokenizers that add a space are "
+                                 "not supported");
+        }
     }
-    return put(hf, v, when, "prefix", text, strlen(text));
+    put(hf, v, when, "prefix", text, strlen(text));
 }
 
 /* "Isolated" → "isolated"; with invert "!isolated".
@@ -85,27 +76,24 @@ static const char *keep_of(const bt_hf_vocab_t *v, const bt_json_node_t *step,
 
 /* ---- each kind ---- */
 
-static bt_status_t read_bytes(bt_hf_t *hf, bt_hf_vocab_t *v,
-                              const bt_json_node_t *step, bool is_last)
+static void read_bytes(bt_hf_t *hf, bt_hf_vocab_t *v,
+                       const bt_json_node_t *step)
 {
     const bt_json_node_t *const regex = bt_hf_member(v, step, "use_regex");
-    bt_status_t status = BT_OK;
 
-    (void)is_last;
     if (v->sees_bytes) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          FILE_NAME ": a second ByteLevel is not supported");
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   FILE_NAME ": a second ByteLevel is not supported");
+        return;
     }
     if (bt_hf_is_true(v, step, "add_prefix_space")) {
-        status = put_prefix(hf, v, "always", " ");
+        put_prefix(hf, v, "always", " ");
     }
     /* Old files lack the setting, which defaults to yes. */
-    if ((status == BT_OK) &&
-        ((regex == NULL) || (regex->kind == BT_JSON_TRUE))) {
-        status = put_pattern(hf, v, "isolated", GPT2);
+    if ((regex == NULL) || (regex->kind == BT_JSON_TRUE)) {
+        put_pattern(hf, v, "isolated", GPT2);
     }
     v->sees_bytes = true;
-    return status;
 }
 
 /* Patterns that no automaton can express, which the tokenizer implements by
@@ -118,8 +106,8 @@ static const char *kind_of(const bt_json_node_t *regex)
     return bt_json_is(regex, "(?=(\\d{3})+(?!\\d))") ? "before_threes" : NULL;
 }
 
-static bt_status_t read_split(bt_hf_t *hf, bt_hf_vocab_t *v,
-                              const bt_json_node_t *step, bool is_last)
+static void read_split(bt_hf_t *hf, bt_hf_vocab_t *v,
+                       const bt_json_node_t *step)
 {
     const bt_json_node_t *const pattern = bt_hf_member(v, step, "pattern");
     const bt_json_node_t *const text = bt_hf_member(v, pattern, "String");
@@ -128,76 +116,77 @@ static bt_status_t read_split(bt_hf_t *hf, bt_hf_vocab_t *v,
     const char *const keep = keep_of(v, step, "");
     const char *const by_hand = (text == NULL) ? kind_of(regex) : NULL;
 
-    (void)is_last;
     if ((what == NULL) || (what->kind != BT_JSON_STRING)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": a Split has no pattern");
+        bt_hf_fail(hf, BT_ERR_BAD_FILE, FILE_NAME ": a Split has no pattern");
+        return;
     }
     if (keep == NULL) {
-        return bt_hf_not_supported(hf, "behavior of a Split",
-                                   bt_hf_member(v, step, "behavior"));
+        bt_hf_not_supported(hf, "behavior of a Split",
+                            bt_hf_member(v, step, "behavior"));
+        return;
     }
     if (bt_json_is(text, " ") && v->marks_spaces) {
-        return BT_OK; /* none are left */
+        return; /* none are left */
     }
     if (v->sees_bytes && ((text != NULL) || (by_hand != NULL))) {
-        return bt_hf_not_supported(hf, "Split behind ByteLevel", what);
+        bt_hf_not_supported(hf, "Split behind ByteLevel", what);
+        return;
     }
     if ((by_hand != NULL) && (strcmp(keep, "isolated") == 0)) {
-        return put(hf, v, keep, by_hand, "", 0);
+        put(hf, v, keep, by_hand, "", 0);
+        return;
     }
-    return put(hf, v, keep,
-               (text != NULL)  ? "text"
-               : v->sees_bytes ? "bytes"
-                               : "pattern",
-               what->text, what->len);
+    put(hf, v, keep,
+        (text != NULL)  ? "text"
+        : v->sees_bytes ? "bytes"
+                        : "pattern",
+        what->text, what->len);
 }
 
-static bt_status_t read_digits(bt_hf_t *hf, bt_hf_vocab_t *v,
-                               const bt_json_node_t *step, bool is_last)
+static void read_digits(bt_hf_t *hf, bt_hf_vocab_t *v,
+                        const bt_json_node_t *step)
 {
-    (void)is_last;
-    return put_pattern(hf, v, "isolated",
-                       bt_hf_is_true(v, step, "individual_digits") ? DIGIT
-                                                                   : DIGIT "+");
+    put_pattern(hf, v, "isolated",
+                bt_hf_is_true(v, step, "individual_digits") ? DIGIT
+                                                            : DIGIT "+");
 }
 
-static bt_status_t read_punctuation(bt_hf_t *hf, bt_hf_vocab_t *v,
-                                    const bt_json_node_t *step, bool is_last)
+static void read_punctuation(bt_hf_t *hf, bt_hf_vocab_t *v,
+                             const bt_json_node_t *step)
 {
     const char *const keep = keep_of(v, step, "isolated");
 
-    (void)is_last;
-    return (keep != NULL)
-               ? put_pattern(hf, v, keep, PUNCTUATION)
-               : bt_hf_not_supported(hf, "behavior of a Punctuation",
-                                     bt_hf_member(v, step, "behavior"));
+    if (keep == NULL) {
+        bt_hf_not_supported(hf, "behavior of a Punctuation",
+                            bt_hf_member(v, step, "behavior"));
+        return;
+    }
+    put_pattern(hf, v, keep, PUNCTUATION);
 }
 
 /* The space is marked in later steps; where a later step could notice, it must
  * be marked before. */
-static bt_status_t mark_spaces(bt_hf_t *hf, bt_hf_vocab_t *v, bool is_last)
+static void mark_spaces(bt_hf_t *hf, bt_hf_vocab_t *v)
 {
     v->marks_spaces = true;
-    if (is_last) {
-        return BT_OK;
+    if (v->is_last_step) {
+        return;
     }
     if (v->splits.n > 0) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          FILE_NAME ": a Metaspace between other "
-                                    "pre-tokenizers is not supported");
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   FILE_NAME ": a Metaspace between other pre-tokenizers is "
+                             "not supported");
     }
-    return (bt_hf_put_word(&v->normalizers, "replace") &&
-            bt_hf_put_word(&v->normalizers, " ") &&
-            bt_hf_put_word(&v->normalizers, SPACE_MARK))
-               ? BT_OK
-               : bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                            FILE_NAME ": so many normalizers are not "
-                                      "supported");
+    if (!bt_hf_put_word(&v->normalizers, "replace") ||
+        !bt_hf_put_word(&v->normalizers, " ") ||
+        !bt_hf_put_word(&v->normalizers, SPACE_MARK)) {
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   FILE_NAME ": so many normalizers are not supported");
+    }
 }
 
-static bt_status_t read_metaspace(bt_hf_t *hf, bt_hf_vocab_t *v,
-                                  const bt_json_node_t *step, bool is_last)
+static void read_metaspace(bt_hf_t *hf, bt_hf_vocab_t *v,
+                           const bt_json_node_t *step)
 {
     const bt_json_node_t *const scheme =
         bt_hf_member(v, step, "prepend_scheme");
@@ -207,94 +196,73 @@ static bt_status_t read_metaspace(bt_hf_t *hf, bt_hf_vocab_t *v,
     /* Old files have only add_prefix_space, which is true by default. */
     const bool never = ((adds != NULL) && (adds->kind == BT_JSON_FALSE)) ||
                        bt_json_is(scheme, "never");
-    bt_status_t status = BT_OK;
 
     if (!bt_json_is(bt_hf_member(v, step, "replacement"), SPACE_MARK)) {
-        return bt_hf_not_supported(hf, "replacement of Metaspace",
-                                   bt_hf_member(v, step, "replacement"));
+        bt_hf_not_supported(hf, "replacement of Metaspace",
+                            bt_hf_member(v, step, "replacement"));
+        return;
     }
     if (!never && (scheme != NULL) && !bt_json_is(scheme, "always") &&
         !bt_json_is(scheme, "first")) {
-        return bt_hf_not_supported(hf, "prepend_scheme", scheme);
+        bt_hf_not_supported(hf, "prepend_scheme", scheme);
+        return;
     }
-    status = mark_spaces(hf, v, is_last);
-    if ((status == BT_OK) && !never) {
-        status =
-            put_prefix(hf, v, bt_json_is(scheme, "first") ? "first" : "always",
-                       SPACE_MARK);
+    mark_spaces(hf, v);
+    if (!never) {
+        put_prefix(hf, v, bt_json_is(scheme, "first") ? "first" : "always",
+                   SPACE_MARK);
     }
-    if ((status == BT_OK) &&
-        ((split == NULL) || (split->kind == BT_JSON_TRUE))) {
-        status = put_pattern(hf, v, "merged_with_next", "[ " SPACE_MARK "]");
+    if ((split == NULL) || (split->kind == BT_JSON_TRUE)) {
+        put_pattern(hf, v, "merged_with_next", "[ " SPACE_MARK "]");
     }
-    return status;
 }
 
-static bt_status_t read_spaces(bt_hf_t *hf, bt_hf_vocab_t *v,
-                               const bt_json_node_t *step, bool is_last)
+static void read_spaces(bt_hf_t *hf, bt_hf_vocab_t *v,
+                        const bt_json_node_t *step)
 {
     (void)step;
-    (void)is_last;
-    return put_pattern(hf, v, "removed", "\\s+");
+    put_pattern(hf, v, "removed", "\\s+");
 }
 
-static bt_status_t read_words(bt_hf_t *hf, bt_hf_vocab_t *v,
-                              const bt_json_node_t *step, bool is_last)
+static void read_words(bt_hf_t *hf, bt_hf_vocab_t *v,
+                       const bt_json_node_t *step)
 {
     (void)step;
-    (void)is_last;
-    return put_pattern(hf, v, "!removed",
-                       "\\p{library_word}+|[^\\p{library_word}\\s]+");
+    put_pattern(hf, v, "!removed",
+                "\\p{library_word}+|[^\\p{library_word}\\s]+");
 }
 
-static bt_status_t read_bert(bt_hf_t *hf, bt_hf_vocab_t *v,
-                             const bt_json_node_t *step, bool is_last)
+static void read_bert(bt_hf_t *hf, bt_hf_vocab_t *v, const bt_json_node_t *step)
 {
-    const bt_status_t status = read_spaces(hf, v, step, is_last);
-
-    return (status == BT_OK) ? put_pattern(hf, v, "isolated", PUNCTUATION)
-                             : status;
+    read_spaces(hf, v, step);
+    put_pattern(hf, v, "isolated", PUNCTUATION);
 }
 
-static bt_status_t read_delimiter(bt_hf_t *hf, bt_hf_vocab_t *v,
-                                  const bt_json_node_t *step, bool is_last)
+static void read_delimiter(bt_hf_t *hf, bt_hf_vocab_t *v,
+                           const bt_json_node_t *step)
 {
     const bt_json_node_t *const text = bt_hf_member(v, step, "delimiter");
 
-    (void)is_last;
     if ((text == NULL) || (text->kind != BT_JSON_STRING) || (text->len == 0) ||
         v->sees_bytes) {
-        return bt_hf_not_supported(hf, "delimiter", text);
+        bt_hf_not_supported(hf, "delimiter", text);
+        return;
     }
-    return put(hf, v, "removed", "text", text->text, text->len);
+    put(hf, v, "removed", "text", text->text, text->len);
 }
 
-static bt_status_t read_step(bt_hf_t *hf, bt_hf_vocab_t *v,
-                             const bt_json_node_t *step, bool is_last)
-{
-    static const struct {
-        const char *type;
-        bt_hf_step_fn read;
-    } kinds[] = {
-        {"ByteLevel", read_bytes},
-        {"Split", read_split},
-        {"Digits", read_digits},
-        {"Punctuation", read_punctuation},
-        {"Metaspace", read_metaspace},
-        {"WhitespaceSplit", read_spaces},
-        {"Whitespace", read_words},
-        {"BertPreTokenizer", read_bert},
-        {"CharDelimiterSplit", read_delimiter},
-    };
-    const bt_json_node_t *const type = bt_hf_member(v, step, "type");
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(kinds); i++) {
-        if (bt_json_is(type, kinds[i].type)) {
-            return kinds[i].read(hf, v, step, is_last);
-        }
-    }
-    return bt_hf_not_supported(hf, "pre-tokenizer", type);
-}
+static const bt_hf_step_kind_t kinds[] = {
+    {"ByteLevel", read_bytes},
+    {"Split", read_split},
+    {"Digits", read_digits},
+    {"Punctuation", read_punctuation},
+    {"Metaspace", read_metaspace},
+    {"WhitespaceSplit", read_spaces},
+    {"Whitespace", read_words},
+    {"BertPreTokenizer", read_bert},
+    {"CharDelimiterSplit", read_delimiter},
+    {NULL, NULL},
+};
 
 /* ---- names ---- */
 
@@ -412,9 +380,8 @@ bool bt_hf_has_bytes(const bt_hf_vocab_t *v)
 
 bt_status_t bt_hf_read_pretokenizer(bt_hf_t *hf, bt_hf_vocab_t *v)
 {
-    const bt_status_t status =
-        bt_hf_each_step(hf, v, bt_hf_member(v, v->root, "pre_tokenizer"),
-                        "pretokenizers", read_step);
+    const bt_status_t status = bt_hf_each_step(
+        hf, v, "pre_tokenizer", "pretokenizers", "pre-tokenizer", kinds);
 
     if ((status == BT_OK) && (v->words == BT_HF_BYTES)) {
         find_name(v);

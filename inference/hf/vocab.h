@@ -65,10 +65,11 @@ typedef struct bt_hf_vocab {
     bt_hf_words_t words;
 
     /* Settings of tokenizer.json, as values of the tokenizer's keys. */
-    bool as_library; /**< all of the settings below are set, not only tokens
-                          and scores */
-    bool sees_bytes; /**< a ByteLevel was read */
-    bool is_fused;   /**< a Fuse of the decoder was read */
+    bool as_library;   /**< all of the settings below are set, not only tokens
+                            and scores */
+    bool is_last_step; /**< no component follows the one being read */
+    bool sees_bytes;   /**< a ByteLevel was read */
+    bool is_fused;     /**< a Fuse of the decoder was read */
     bt_hf_texts_t normalizers;
     bt_hf_texts_t splits;
     const char *pre;   /**< GGUF's name for the splits; NULL: none */
@@ -113,14 +114,20 @@ bt_status_t bt_hf_not_supported(bt_hf_t *hf, const char *what,
 bool bt_hf_put_text(bt_hf_texts_t *texts, const char *text, size_t len);
 bool bt_hf_put_word(bt_hf_texts_t *texts, const char *word);
 
-/** Visits a component of tokenizer.json: calls @a read for each component that
- *  is no "Sequence", in order.
- *  @param [in] list  name of a sequence's list */
-typedef bt_status_t (*bt_hf_step_fn)(bt_hf_t *hf, bt_hf_vocab_t *v,
-                                     const bt_json_node_t *step, bool is_last);
+typedef void (*bt_hf_step_fn)(bt_hf_t *hf, bt_hf_vocab_t *v,
+                              const bt_json_node_t *step);
+/** Function of a type of components; a table of them ends with NULL. */
+typedef struct bt_hf_step_kind {
+    const char *type;
+    bt_hf_step_fn read;
+} bt_hf_step_kind_t;
+/** Visits the member @a key of tokenizer.json: calls the function of each
+ *  component's type, in order; of a "Sequence" those in its @a list.
+ *  @param [in] what  the kind of component, for the error about another type */
 BT_MUST_CHECK bt_status_t bt_hf_each_step(bt_hf_t *hf, bt_hf_vocab_t *v,
-                                          const bt_json_node_t *step,
-                                          const char *list, bt_hf_step_fn read);
+                                          const char *key, const char *list,
+                                          const char *what,
+                                          const bt_hf_step_kind_t *kinds);
 
 /** Allocates pieces for ids below @a n, all without text, and a hash table for
  *  as many. */
