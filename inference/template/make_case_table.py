@@ -53,15 +53,23 @@ def main():
               "/* Made by make_case_table.py, of Unicode %s; not to be edited. */\n"
               "#include \"inference/template/text.h\"\n\n/* clang-format off */\n" % unicodedata.unidata_version)
     many = {}
+    simple = {}
     for number, name in enumerate(("lower", "upper", "title")):
-        simple = {}
+        simple[name] = {}
         for cp in points():
             made = getattr(chr(cp), name)()
             if len(made) > 1:
                 many[cp, number] = made
-            elif ord(made) != cp:
-                simple[cp] = ord(made) - cp
-        rows = runs(simple)
+            simple[name][cp] = ord(made) - cp if len(made) == 1 else None
+    # Upper is the way back from lower, and title is upper, but for those in the tables.
+    back = {}
+    for cp in points():
+        if simple["lower"][cp]:
+            back.setdefault(cp + simple["lower"][cp], -simple["lower"][cp])
+    usual = {"lower": {}, "upper": back, "title": simple["upper"]}
+    for name, deltas in simple.items():
+        rows = runs({cp: delta for cp, delta in deltas.items()
+                     if delta is not None and delta != (usual[name].get(cp) or 0)})
         out.write(f"const bt_tmpl_case_run_t bt_tmpl_case_{name}[] = {{\n")
         out.write(lines("{0x%X,0x%X,%d,%d}" % row for row in rows))
         out.write(f"}};\nconst unsigned bt_tmpl_case_{name}_n = {len(rows)};\n\n")
@@ -70,7 +78,8 @@ def main():
                     for (cp, number), made in sorted(many.items())))
     out.write(f"}};\nconst unsigned bt_tmpl_case_many_n = {len(many)};\n\n")
     for name, which in (("cased", lambda c: c.islower() or c.isupper() or unicodedata.category(c) == "Lt"),
-                        ("decimal", str.isdecimal), ("digit", str.isdigit), ("numeric", str.isnumeric)):
+                        ("decimal", str.isdecimal), ("digit", lambda c: c.isdigit() and not c.isdecimal()),
+                        ("numeric", lambda c: c.isnumeric() and not c.isdigit())):
         rows = ranges(which)
         out.write(f"const bt_tmpl_cp_range_t bt_tmpl_cp_{name}[] = {{\n")
         out.write(lines("{0x%X,0x%X}" % tuple(row) for row in rows))

@@ -130,7 +130,8 @@ unsigned bt_tmpl_cp_to_case(uint32_t cp, bt_tmpl_case_t to, uint32_t out[3]);
  */
 
 /** Range of characters, of which every step-th one is shifted by delta.
- *  Ascending. */
+ *  Ascending. Upper has those that are not the way back from lower, title those
+ *  that differ from upper. */
 typedef struct bt_tmpl_case_run {
     uint32_t first, last;
     uint32_t step;
@@ -144,6 +145,8 @@ typedef struct bt_tmpl_case_many {
     uint32_t made[3];
 } bt_tmpl_case_many_t;
 
+/** Range of characters; digits are other than decimals, numeric ones other than
+ *  digits. */
 typedef struct bt_tmpl_cp_range {
     uint32_t first, last;
 } bt_tmpl_cp_range_t;
