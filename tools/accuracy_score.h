@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file score.h
+/** @file accuracy_score.h
  *
  * Measures how well logits predict a text, and how far two models' logits are
  * apart, position by position; natural logarithms.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file options.h
+/** @file convert_options.h
  *
  * Command line of `./baton convert`: its own options, and those of
  * TensorRT-LLM's convert_checkpoint.py and trtllm-build, which have their usual

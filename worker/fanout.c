@@ -259,7 +259,7 @@ bt_status_t bt_worker_fanout_submit(bt_worker_t *w, bt_job_t *leader)
         BT_ASSERT_ALWAYS(jobs[i]->has_blocks && !jobs[i]->in_engine);
         seqs[i] = &jobs[i]->seq;
     }
-    status = bt_engine_submit_group(w->engine, seqs, n);
+    status = bt_engine_submit_fanout(w->engine, seqs, n);
     for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
         jobs[i]->submitted_us = now_us;
         jobs[i]->in_engine = true;

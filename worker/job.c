@@ -173,7 +173,7 @@ static void set_kv_limit(const bt_worker_t *w, bt_job_t *job)
 {
     const uint32_t end = bt_kv_hold_end(&w->groups, &job->hold);
 
-    bt_seq_set_room(
+    bt_seq_set_kv_limit(
         &job->seq, (end == job->grower.n_most) ? 0 : end * w->tokens_per_block);
 }
 

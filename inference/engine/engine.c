@@ -295,11 +295,11 @@ static void prepare(bt_seq_t *seq)
 
 bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq)
 {
-    return bt_engine_submit_group(engine, &seq, 1);
+    return bt_engine_submit_fanout(engine, &seq, 1);
 }
 
-bt_status_t bt_engine_submit_group(bt_engine_t *engine, bt_seq_t *const *seqs,
-                                   uint32_t n)
+bt_status_t bt_engine_submit_fanout(bt_engine_t *engine, bt_seq_t *const *seqs,
+                                    uint32_t n)
 {
     bt_seq_t *first = seqs[0];
     bt_status_t status;

@@ -14,7 +14,7 @@
  * owner reads its LEFT item in a report. The engine accesses its KV blocks only
  * in between.
  *
- * Groups: sequences that share a prompt and sample independently (the choices
+ * Fan-out: sequences that share a prompt and sample independently (the choices
  * of a request) can be submitted together. The prompt is computed once:
  *
  *     leader    ─ chunk ─ chunk ─ last chunk ┬ token #1 ─ continues, or leaves
@@ -35,9 +35,9 @@
  * (invariant I1).
  *
  * Growing block tables: a sequence may be submitted with blocks for only some
- * of its positions (bt_seq_set_room()). Its chunks end there. It sits out the
- * iterations for which it has no blocks, until its owner adds more. If every
- * sequence sits out, the compute thread sleeps.
+ * of its positions (bt_seq_set_kv_limit()). Its chunks end there. It sits out
+ * the iterations for which it has no blocks, until its owner adds more. If
+ * every sequence sits out, the compute thread sleeps.
  *
  * Attention windows: once n tokens of a sequence are computed, a layer group
  * with a window (kv_groups.h) is not read before bt_kv_group_first_span(n). The
@@ -66,7 +66,7 @@
  * Threads: one owner thread makes all calls, unless a function says otherwise.
  *          The compute thread takes no lock and allocates no memory while it
  *          has work. Its only system calls then are the sleeps of core donation
- *          (core_donation.c) and simulated latency (simulated_latency.c).
+ *          (core_donation.c) and simulated latency (passes.c).
  *          Without work it sleeps on its ring.
  * Source: Y. Leviathan et al., "Fast Inference from Transformers via
  *         Speculative Decoding", ICML 2023; here the draw at a position has one
@@ -148,13 +148,13 @@ typedef struct bt_seq {
                                  here */
     const uint32_t *blocks; /**< block table: one id per group for each span,
                                  for all positions computed here, or for the
-                                 positions of `room` */
-    atomic_uint room;       /**< positions that have blocks, set by
-                                 bt_seq_set_room(); 0: all */
+                                 positions of `kv_limit` */
+    atomic_uint kv_limit;   /**< positions that have blocks, set by
+                                 bt_seq_set_kv_limit(); 0: all */
     /** Block copies of a fork whose origin has its KV already, one per layer
      *  group. The engine makes them before the first iteration of the sequence.
      *  The source blocks must stay held until the first item of the sequence in
-     *  a report. Not allowed in a group of sequences. */
+     *  a report. Not allowed in a fan-out. */
     bt_kv_copy_t copy[BT_KV_MAX_GROUPS];
     bool leave_after_first; /**< true at a prefill worker: the sequence leaves
                                  after one token */
@@ -173,7 +173,7 @@ typedef struct bt_seq {
     const bt_logits_processor_t *processors; /**< n_processors of them */
     uint32_t n_processors;
     bt_drafter_t drafter; /**< propose == NULL: no drafts */
-    /** Logits and log probabilities to store; NULL: none. In a group each
+    /** Logits and log probabilities to store; NULL: none. In a fan-out each
      *  sequence has its own, from the last position of the prompt on; rows of
      *  earlier positions are only possible for a sequence alone. */
     const bt_seq_rows_t *rows;
@@ -325,7 +325,7 @@ void bt_engine_destroy(bt_engine_t *engine);
 BT_MUST_CHECK bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq);
 
 /**
- * Submits a group: sequences with one prompt that draw independently. All are
+ * Submits a fan-out: sequences with one prompt that draw independently. All are
  * submitted, or none. The first sequence that is not canceled is the leader and
  * computes the prompt for all, in its own turn.
  *
@@ -340,16 +340,16 @@ BT_MUST_CHECK bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq);
  * because each may become the leader: a canceled leader leaves at once, and the
  * next sequence continues after the last full block, in its own table.
  *
- * A group takes n seats from the begin, and n items of each kind in a report.
+ * A fan-out takes n seats from the begin, and n items of each kind in a report.
  *
  * @param [in] seqs  [n] sequences, n at least 1; the array itself is the
  *         caller's again afterwards.
  * @retval BT_OK
  * @retval BT_ERR_BUSY  fewer than n seats are free; nothing was submitted
  */
-BT_MUST_CHECK bt_status_t bt_engine_submit_group(bt_engine_t *engine,
-                                                 bt_seq_t *const *seqs,
-                                                 uint32_t n);
+BT_MUST_CHECK bt_status_t bt_engine_submit_fanout(bt_engine_t *engine,
+                                                  bt_seq_t *const *seqs,
+                                                  uint32_t n);
 
 /**
  * Tells the engine that a sequence has blocks for the positions before
@@ -361,19 +361,19 @@ BT_MUST_CHECK bt_status_t bt_engine_submit_group(bt_engine_t *engine,
  * @param [in] n_positions  a whole number of blocks; 0: blocks for every
  *         position that may be computed
  */
-static inline void bt_seq_set_room(bt_seq_t *seq, uint32_t n_positions)
+static inline void bt_seq_set_kv_limit(bt_seq_t *seq, uint32_t n_positions)
 {
-    atomic_store_explicit(&seq->room, n_positions, memory_order_release);
+    atomic_store_explicit(&seq->kv_limit, n_positions, memory_order_release);
 }
 
 /** Wakes the compute thread, which then looks at its sequences again. Call
- *  after bt_seq_set_room(), and after canceling a sequence that may sit out.
- *  Makes a system call only if the compute thread sleeps. */
+ *  after bt_seq_set_kv_limit(), and after canceling a sequence that may sit
+ * out. Makes a system call only if the compute thread sleeps. */
 void bt_engine_wake(bt_engine_t *engine);
 
 /** Cancels a sequence: the next iteration that is planned is without it. LEFT
  *  (CANCELED) follows, unless the sequence had already finished. Others of its
- *  group continue. Never blocks. If the sequence may sit out, call
+ *  fan-out continue. Never blocks. If the sequence may sit out, call
  *  bt_engine_wake() afterwards. */
 void bt_engine_cancel(bt_seq_t *seq);
 

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file engine_priv.h
  *
- * Shared by engine.c (the thread and its rings), iteration.c (one iteration),
- * passes.c (several passes in flight), passes.c (microbatches of a
- * pipeline-parallel model), passes.c (overlapped scheduling on a device),
- * sampling.c (tokens from logits), passes.c (mid-step joins),
- * passes.c (layer-boundary preemption), passes.c
- * (simulated durations), core_donation.c (core donation), sampling.c
- * (draws on the back end) and iteration.c (requested logits) only.
+ * Shared by engine.c (the thread and its rings), iteration.c (one iteration,
+ * and requested logits), passes.c (passes in flight, microbatches, mid-step
+ * joins, layer-boundary preemption, simulated latency), sampling.c (tokens from
+ * logits, draws on the back end) and core_donation.c.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -58,8 +55,7 @@ typedef struct bt_inflight_pass {
     bt_pass_t pass;
     bt_forward_t fwd;
     /** Sequences of the pass that are not in engine->running meanwhile: all
-     *  (passes.c), or those that do not continue before it ends
-     * (passes.c). */
+     *  of a microbatch, or those that do not continue before it ends. */
     bt_list_t seqs;
     uint32_t n_context_tokens;
     bool is_ahead;  /**< sequences have their state after the pass */
@@ -170,7 +166,7 @@ void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report);
 
 /** Pops a sequence from the inbox, or NULL. */
 bt_seq_t *bt_engine_pop(bt_engine_t *engine);
-/** True when a sequence can compute. Reads the rooms of all sequences. */
+/** True when a sequence can compute. Reads the KV limits of all sequences. */
 bool bt_engine_has_work(bt_engine_t *engine);
 
 /** Adds a sequence from the inbox to the running queue. */
@@ -219,8 +215,6 @@ void bt_engine_ground(bt_engine_t *engine);
  *  where that is possible and worthwhile; completes the oldest. */
 void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report);
 
-/* passes.c */
-
 /** Starts passes while another pipeline stage is idle, and completes the oldest
  *  pass in flight, if there is one. */
 void bt_engine_run_lots(bt_engine_t *engine, bt_report_t *report);
@@ -256,19 +250,13 @@ float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
 bool bt_engine_tell(bt_pass_t *pass, bt_seq_t *seq, uint32_t position,
                     bool draws);
 
-/* passes.c */
-
 /** Adds sequences to the running pass: bt_forward_t.take_late; @a engine is a
  *  bt_engine_t. */
 uint32_t bt_engine_take_late(void *engine, uint32_t n_layers);
 
-/* passes.c */
-
 /** Waits until the pass may have computed this many layers by
  *  bt_engine_rehearsal_t; all layers include the work after them. */
 void bt_engine_rehearse(const bt_engine_t *engine, uint32_t n_layers);
-
-/* passes.c */
 
 /** Runs a preempting pass if one is due: bt_forward_t.between_layers; @a engine
  *  is a bt_engine_t. */

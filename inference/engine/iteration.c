@@ -13,7 +13,7 @@
 
 /* Makes the first follower compute from here on. Chunks before the last end
  * with a block, so everything computed lies in whole blocks, and those are in
- * every table of the group. */
+ * every table of the fan-out. */
 static void pass_lead(bt_engine_t *engine, bt_seq_t *seq)
 {
     bt_seq_t *next;
@@ -34,7 +34,7 @@ static void pass_lead(bt_engine_t *engine, bt_seq_t *seq)
     bt_sched_queue_insert(&engine->running, &next->sched.turn);
 }
 
-/* Removes the canceled sequences of a group, unless it is in flight. */
+/* Removes the canceled sequences of a fan-out, unless it is in flight. */
 static void drop_canceled(bt_engine_t *engine, bt_report_t *report,
                           bt_seq_t *seq)
 {
@@ -114,7 +114,7 @@ static uint64_t left_us(const bt_engine_t *engine, const bt_sched_seq_t *seq)
 static void look_at_room(bt_seq_t *seq)
 {
     seq->sched.kv_limit =
-        atomic_load_explicit(&seq->room, memory_order_acquire);
+        atomic_load_explicit(&seq->kv_limit, memory_order_acquire);
 }
 
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
@@ -274,7 +274,7 @@ uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
                         uint32_t *n_context_p)
 {
     const bt_engine_config_t *config = &engine->config;
-    uint32_t room = BT_ENGINE_MAX_DRAFTS;
+    uint32_t n_spare = BT_ENGINE_MAX_DRAFTS;
     uint32_t n_items;
     bt_list_t *pos;
     bt_list_t *tmp;
@@ -283,14 +283,14 @@ uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
                    "drafts leave room for rows that are asked for");
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
-        propose(engine, bt_engine_seq_at(pos), &room);
+        propose(engine, bt_engine_seq_at(pos), &n_spare);
     }
     n_items = bt_sched_plan(&engine->running, budget_of(engine),
                             config->kv.tokens_per_block, config->max_seqs,
                             pass->plan, n_context_p);
     return bt_sched_limit_rows(
-        pass->plan, n_items, BT_ENGINE_EXTRA_ROWS - BT_ENGINE_MAX_DRAFTS + room,
-        n_context_p);
+        pass->plan, n_items,
+        BT_ENGINE_EXTRA_ROWS - BT_ENGINE_MAX_DRAFTS + n_spare, n_context_p);
 }
 
 /* Sets the flag of bt_seq_has_begun(). */

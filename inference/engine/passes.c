@@ -249,7 +249,7 @@ void bt_engine_look_inside(void *engine_p, uint32_t n_layers)
  * sequence's next token is started when the previous one is drawn;
  * common/sched/sched_pipeline.h assigns sequences to passes. */
 
-/* Counts the rows of a sequence that has room: a token and drafts, or a
+/* Counts the rows of a sequence that may run: a token and drafts, or a
  * chunk. */
 static void count(const bt_engine_t *engine, const bt_sched_seq_t *seq,
                   bt_sched_ready_t *ready)
@@ -272,7 +272,7 @@ static bt_sched_ready_t count_free(bt_engine_t *engine)
     bt_list_t *pos;
     bt_list_t *tmp;
 
-    (void)bt_engine_has_work(engine); /* updates the rooms */
+    (void)bt_engine_has_work(engine); /* updates the KV limits */
     BT_LIST_FOR_EACH(pos, tmp, &engine->running)
     {
         const bt_sched_seq_t *seq = &bt_engine_seq_at(pos)->sched;
@@ -429,7 +429,7 @@ static bool ends_with(const bt_sched_item_t *item)
            (seq->leave_after_first || (seq->n_drawn + 1 == seq->max_new));
 }
 
-static bool group_is_canceled(const bt_seq_t *seq)
+static bool fanout_is_canceled(const bt_seq_t *seq)
 {
     const bt_list_t *head = &seq->followers;
     bool canceled = bt_engine_is_canceled(seq);
@@ -483,7 +483,7 @@ static void put_ahead(bt_inflight_pass_t *flight)
             seq->from_id = row++;
             seq->tokens[seq->sched.n_tokens++] = 0; /* any valid id */
         }
-        if (!seq->is_gone && (ends_with(item) || group_is_canceled(seq))) {
+        if (!seq->is_gone && (ends_with(item) || fanout_is_canceled(seq))) {
             bt_list_remove(&seq->sched.turn.link);
             bt_list_push_back(&flight->seqs, &seq->sched.turn.link);
         }

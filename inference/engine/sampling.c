@@ -7,7 +7,7 @@
 #include "inference/model/logits.h"
 
 /* Turns rows of logits into tokens and reports them: for single sequences,
- * groups, and drafts. */
+ * fan-outs, and drafts. */
 
 void bt_engine_report(bt_report_t *report, bt_report_kind_t kind, bt_seq_t *seq,
                       uint32_t token, bt_finish_t finish)
@@ -276,8 +276,8 @@ static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
     }
 }
 
-/* Draws for all sequences of a group from one row, which each draw overwrites.
- * Followers become independent sequences. */
+/* Draws for all sequences of a fan-out from one row, which each draw
+ * overwrites. Followers become independent sequences. */
 static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
                      float *logits)
 {

@@ -142,7 +142,7 @@ static bt_status_t join(bt_gguf_t **parts, uint32_t n, char *why,
     return BT_OK;
 }
 
-bt_status_t bt_gguf_open_memory_parts(const bt_gguf_bytes_t *bytes, uint32_t n,
+bt_status_t bt_gguf_open_memory_parts(const bt_gguf_span_t *bytes, uint32_t n,
                                       char *why, size_t why_bytes,
                                       bt_gguf_t **gguf_p)
 {
@@ -172,7 +172,7 @@ bt_status_t bt_gguf_open_memory_parts(const bt_gguf_bytes_t *bytes, uint32_t n,
 bt_status_t bt_gguf_open_memory(const void *data, size_t bytes, char *why,
                                 size_t why_bytes, bt_gguf_t **gguf_p)
 {
-    const bt_gguf_bytes_t whole = {.data = data, .bytes = bytes};
+    const bt_gguf_span_t whole = {.data = data, .bytes = bytes};
 
     return bt_gguf_open_memory_parts(&whole, 1, why, why_bytes, gguf_p);
 }

@@ -116,15 +116,17 @@ BT_MUST_CHECK bt_status_t bt_gguf_open(const char *path, char *why,
 BT_MUST_CHECK bt_status_t bt_gguf_open_memory(const void *data, size_t bytes,
                                               char *why, size_t why_bytes,
                                               bt_gguf_t **gguf_p);
-typedef struct bt_gguf_bytes {
+/** Bytes in memory. */
+typedef struct bt_gguf_span {
     const void *data;
     size_t bytes;
-} bt_gguf_bytes_t;
+} bt_gguf_span_t;
 
 /** Opens a model of @a n parts in memory, in their order. */
-BT_MUST_CHECK bt_status_t
-bt_gguf_open_memory_parts(const bt_gguf_bytes_t *parts, uint32_t n, char *why,
-                          size_t why_bytes, bt_gguf_t **gguf_p);
+BT_MUST_CHECK bt_status_t bt_gguf_open_memory_parts(const bt_gguf_span_t *parts,
+                                                    uint32_t n, char *why,
+                                                    size_t why_bytes,
+                                                    bt_gguf_t **gguf_p);
 void bt_gguf_close(bt_gguf_t *gguf); /**< NULL is allowed. */
 
 /* Metadata.
@@ -158,9 +160,6 @@ BT_MUST_CHECK bt_status_t bt_gguf_array_i64(const bt_gguf_t *gguf,
 BT_MUST_CHECK bt_status_t bt_gguf_array_bool(const bt_gguf_t *gguf,
                                              const char *key, uint64_t i,
                                              bool *value_p);
-BT_MUST_CHECK bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf,
-                                            const char *key, uint64_t i,
-                                            float *value_p);
 BT_MUST_CHECK bt_status_t bt_gguf_array_f64(const bt_gguf_t *gguf,
                                             const char *key, uint64_t i,
                                             double *value_p);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/status.h"
@@ -6,26 +7,20 @@
 
 #define SAMPLE_BYTES 256 /* hashed at the start, middle and end of a tensor */
 
+static int compare_key(const void *want, const void *kv)
+{
+    return bt_gguf_str_compare(*(const bt_gguf_str_t *)want,
+                               ((const bt_gguf_kv_t *)kv)->key);
+}
+
+/* Metadata and names of tensors are ascending. */
 static const bt_gguf_kv_t *find(const bt_gguf_t *gguf, const char *key)
 {
     const bt_gguf_str_t want = {.data = key, .len = strlen(key)};
-    uint64_t low = 0;
-    uint64_t high = gguf->n_kvs;
 
-    while (low < high) {
-        const uint64_t mid = low + (high - low) / 2;
-        const int order = bt_gguf_str_compare(want, gguf->kvs[mid].key);
-
-        if (order == 0) {
-            return &gguf->kvs[mid];
-        }
-        if (order < 0) {
-            high = mid;
-        } else {
-            low = mid + 1;
-        }
-    }
-    return NULL;
+    return (gguf->n_kvs > 0) ? bsearch(&want, gguf->kvs, gguf->n_kvs,
+                                       sizeof(*gguf->kvs), compare_key)
+                             : NULL;
 }
 
 static bt_status_t find_scalar(const bt_gguf_t *gguf, const char *key,
@@ -110,18 +105,6 @@ static bt_status_t load_double(const bt_gguf_kv_t *kv, uint64_t i,
     return BT_ERR_BAD_FILE;
 }
 
-static bt_status_t load_float(const bt_gguf_kv_t *kv, uint64_t i,
-                              float *value_p)
-{
-    double wide = 0.0;
-    const bt_status_t status = load_double(kv, i, &wide);
-
-    if (status == BT_OK) {
-        *value_p = (float)wide;
-    }
-    return status;
-}
-
 static bt_gguf_str_t load_str(const uint8_t *at)
 {
     bt_gguf_str_t str;
@@ -179,9 +162,16 @@ bt_status_t bt_gguf_get_f32(const bt_gguf_t *gguf, const char *key,
                             float *value_p)
 {
     const bt_gguf_kv_t *kv;
-    const bt_status_t status = find_scalar(gguf, key, &kv);
+    double wide;
+    bt_status_t status = find_scalar(gguf, key, &kv);
 
-    return (status == BT_OK) ? load_float(kv, 0, value_p) : status;
+    if (status == BT_OK) {
+        status = load_double(kv, 0, &wide);
+    }
+    if (status == BT_OK) {
+        *value_p = (float)wide;
+    }
+    return status;
 }
 
 bt_status_t bt_gguf_get_bool(const bt_gguf_t *gguf, const char *key,
@@ -290,15 +280,6 @@ bt_status_t bt_gguf_array_bool(const bt_gguf_t *gguf, const char *key,
     return status;
 }
 
-bt_status_t bt_gguf_array_f32(const bt_gguf_t *gguf, const char *key,
-                              uint64_t i, float *value_p)
-{
-    const bt_gguf_kv_t *kv;
-    const bt_status_t status = find_element(gguf, key, i, &kv);
-
-    return (status == BT_OK) ? load_float(kv, i, value_p) : status;
-}
-
 bt_status_t bt_gguf_array_f64(const bt_gguf_t *gguf, const char *key,
                               uint64_t i, double *value_p)
 {
@@ -346,26 +327,23 @@ const bt_gguf_tensor_t *bt_gguf_tensor_at(const bt_gguf_t *gguf, uint64_t i)
     return (i < gguf->n_tensors) ? &gguf->tensors[i] : NULL;
 }
 
+static int compare_name(const void *want, const void *tensor)
+{
+    return bt_gguf_str_compare(
+        *(const bt_gguf_str_t *)want,
+        (*(const bt_gguf_tensor_t *const *)tensor)->name);
+}
+
 const bt_gguf_tensor_t *bt_gguf_tensor(const bt_gguf_t *gguf, const char *name)
 {
     const bt_gguf_str_t want = {.data = name, .len = strlen(name)};
-    uint64_t low = 0;
-    uint64_t high = gguf->n_tensors;
+    const bt_gguf_tensor_t **const found =
+        (gguf->n_tensors > 0)
+            ? bsearch(&want, gguf->by_name, gguf->n_tensors,
+                      sizeof(const bt_gguf_tensor_t *), compare_name)
+            : NULL;
 
-    while (low < high) {
-        const uint64_t mid = low + (high - low) / 2;
-        const int order = bt_gguf_str_compare(want, gguf->by_name[mid]->name);
-
-        if (order == 0) {
-            return gguf->by_name[mid];
-        }
-        if (order < 0) {
-            high = mid;
-        } else {
-            low = mid + 1;
-        }
-    }
-    return NULL;
+    return (found != NULL) ? *found : NULL;
 }
 
 size_t bt_gguf_bytes(const bt_gguf_t *gguf)

@@ -83,11 +83,11 @@ void bt_gguf_meta_str(bt_gguf_meta_t *meta, const char *key, const char *text,
     bt_gguf_meta_item_str(meta, text, bytes);
 }
 
-void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key,
-                        bt_gguf_meta_type_t type, uint64_t n)
+void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key, uint32_t type,
+                        uint64_t n)
 {
     put_key(meta, key, BT_GGUF_ARRAY);
-    put_u32(meta, (uint32_t)type);
+    put_u32(meta, type);
     put_u64(meta, n);
 }
 

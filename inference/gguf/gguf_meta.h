@@ -5,7 +5,7 @@
  *
  *     bt_gguf_meta_init(&meta, &buf);
  *     bt_gguf_meta_str(&meta, "general.architecture", "llama", 5);
- *     bt_gguf_meta_array(&meta, "tokenizer.ggml.tokens", BT_GGUF_META_STR, 2);
+ *     bt_gguf_meta_array(&meta, "tokenizer.ggml.tokens", BT_GGUF_STRING, 2);
  *     bt_gguf_meta_item_str(&meta, "a", 1);
  *     bt_gguf_meta_item_str(&meta, "b", 1);
  *     bt_gguf_meta_end(&meta);
@@ -25,16 +25,6 @@
 #include "common/base/text.h"
 #include "inference/gguf/gguf.h"
 
-/** Element types of arrays. */
-typedef enum bt_gguf_meta_type {
-    BT_GGUF_META_U8 = 0,
-    BT_GGUF_META_I32 = 5,
-    BT_GGUF_META_F32 = 6,
-    BT_GGUF_META_BOOL = 7,
-    BT_GGUF_META_STR = 8,
-    BT_GGUF_META_F64 = 12,
-} bt_gguf_meta_type_t;
-
 typedef struct bt_gguf_meta {
     bt_strbuf_t *out; /**< borrowed */
     uint64_t n_keys;
@@ -51,9 +41,10 @@ void bt_gguf_meta_bool(bt_gguf_meta_t *meta, const char *key, bool value);
 void bt_gguf_meta_str(bt_gguf_meta_t *meta, const char *key, const char *text,
                       size_t bytes);
 
-/** Begins an array; exactly @a n items of the type must follow. */
-void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key,
-                        bt_gguf_meta_type_t type, uint64_t n);
+/** Begins an array; exactly @a n items of the type, BT_GGUF_U8 …, must follow.
+ */
+void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key, uint32_t type,
+                        uint64_t n);
 void bt_gguf_meta_item_u8(bt_gguf_meta_t *meta, uint8_t value);
 void bt_gguf_meta_item_i32(bt_gguf_meta_t *meta, int32_t value);
 void bt_gguf_meta_item_f32(bt_gguf_meta_t *meta, float value);
@@ -85,13 +76,6 @@ typedef struct bt_gguf_file {
     int fd; /**< file descriptor of the map; -1: memory */
 } bt_gguf_file_t;
 
-/** Range of bytes that tensor data comes from, to be sampled for the model's
- *  identity. */
-typedef struct bt_gguf_span {
-    const void *data;
-    size_t bytes;
-} bt_gguf_span_t;
-
 typedef struct bt_gguf_parts {
     const void *meta; /**< a GGUF file without tensors */
     size_t meta_bytes;
@@ -100,7 +84,8 @@ typedef struct bt_gguf_parts {
     uint64_t n_tensors;
     const bt_gguf_file_t *files; /**< at least one */
     uint32_t n_files;
-    const bt_gguf_span_t *spans;
+    const bt_gguf_span_t *spans; /**< ranges of bytes that tensor data comes
+                                      from, sampled for the identity */
     uint64_t n_spans;
     void *owner; /**< owner of all pointers above */
     void (*free_owner)(void *owner);

@@ -202,7 +202,7 @@ static void put_pattern(bt_hf_t *hf, const bt_json_node_t *types)
     char key[BT_HF_KEY_BYTES];
 
     bt_hf_key_name(hf, "attention.sliding_window_pattern", key);
-    bt_gguf_meta_array(&hf->meta, key, BT_GGUF_META_BOOL, types->n);
+    bt_gguf_meta_array(&hf->meta, key, BT_GGUF_BOOL, types->n);
     for (uint32_t i = 0; i < types->n; i++) {
         bt_gguf_meta_item_bool(&hf->meta, bt_json_is(at, "sliding_attention"));
         at = bt_json_next(hf->config.doc, at);
@@ -234,7 +234,7 @@ static void put_late_windows(bt_hf_t *hf)
     char key[BT_HF_KEY_BYTES];
 
     bt_hf_key_name(hf, "attention.sliding_window_pattern", key);
-    bt_gguf_meta_array(&hf->meta, key, BT_GGUF_META_BOOL, n);
+    bt_gguf_meta_array(&hf->meta, key, BT_GGUF_BOOL, n);
     for (uint32_t i = 0; i < n; i++) {
         bt_gguf_meta_item_bool(&hf->meta, i >= first);
     }

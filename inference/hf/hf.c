@@ -46,8 +46,9 @@ static void find_blobs(bt_folder_t *folder)
     }
 }
 
-bt_status_t bt_folder_init(bt_folder_t *folder, const char *path, char *why,
-                           size_t why_bytes)
+/* Opens a folder; where it cannot be used the reason is in why. */
+static bt_status_t init_folder(bt_folder_t *folder, const char *path, char *why,
+                               size_t why_bytes)
 {
     if (realpath(path, folder->path) == NULL) {
         const int err = errno;
@@ -62,8 +63,8 @@ bt_status_t bt_folder_init(bt_folder_t *folder, const char *path, char *why,
     return BT_OK;
 }
 
-void bt_folder_init_memory(bt_folder_t *folder,
-                           const bt_folder_entry_t *entries, uint32_t n)
+static void init_memory(bt_folder_t *folder, const bt_folder_entry_t *entries,
+                        uint32_t n)
 {
     folder->path[0] = '\0';
     folder->blobs[0] = '\0';
@@ -395,9 +396,9 @@ static bt_status_t open_any(const char *path, const bt_folder_entry_t *entries,
     hf->why = why;
     hf->why_bytes = why_bytes;
     if (path != NULL) {
-        status = bt_folder_init(&hf->folder, path, why, why_bytes);
+        status = init_folder(&hf->folder, path, why, why_bytes);
     } else {
-        bt_folder_init_memory(&hf->folder, entries, n);
+        init_memory(&hf->folder, entries, n);
     }
     if (status == BT_OK) {
         status = open_folder(hf, gguf_p);

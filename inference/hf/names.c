@@ -26,7 +26,7 @@ typedef struct item {
     bool quantized;
 } item_t;
 
-static bt_status_t no_place(bt_hf_t *hf, const item_t *item)
+static bt_status_t unknown(bt_hf_t *hf, const item_t *item)
 {
     return bt_hf_fail(
         hf, BT_ERR_UNSUPPORTED,
@@ -465,7 +465,7 @@ static const bt_hf_name_t *line_of(const bt_hf_t *hf, const item_t *item,
     return line;
 }
 
-static bt_status_t place(bt_hf_t *hf, item_t *item)
+static bt_status_t map_item(bt_hf_t *hf, item_t *item)
 {
     const bt_hf_name_t *line;
     const char *tail = "";
@@ -478,7 +478,7 @@ static bt_status_t place(bt_hf_t *hf, item_t *item)
     }
     line = line_of(hf, item, &of_layer, &layer, &tail);
     if (line == NULL) {
-        return no_place(hf, item);
+        return unknown(hf, item);
     }
     if ((line->how == BT_HF_SKIP) || is_tied_head(hf, line)) {
         return BT_OK;
@@ -521,7 +521,7 @@ static bt_status_t name_one(bt_hf_t *hf, const bt_st_tensor_t *stored)
         return status;
     }
     item.quantized = part == BT_QUANT_MAIN;
-    return place(hf, &item);
+    return map_item(hf, &item);
 }
 
 bt_status_t bt_hf_name_tensors(bt_hf_t *hf)

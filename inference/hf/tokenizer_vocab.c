@@ -410,7 +410,7 @@ bt_status_t bt_hf_put_merges(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
     if (status != BT_OK) {
         return status;
     }
-    bt_gguf_meta_array(&hf->meta, "tokenizer.ggml.merges", BT_GGUF_META_STR,
+    bt_gguf_meta_array(&hf->meta, "tokenizer.ggml.merges", BT_GGUF_STRING,
                        n_merges);
     at = bt_json_first(merges);
     for (uint32_t i = 0; i < merges->n; i++) {

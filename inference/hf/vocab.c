@@ -99,8 +99,7 @@ static void put_scores(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
 {
     bool exact = true;
 
-    bt_gguf_meta_array(meta, "tokenizer.ggml.scores", BT_GGUF_META_F32,
-                       vocab->n);
+    bt_gguf_meta_array(meta, "tokenizer.ggml.scores", BT_GGUF_F32, vocab->n);
     for (uint32_t i = 0; i < vocab->n; i++) {
         const double score = score_of(vocab, i);
 
@@ -110,8 +109,7 @@ static void put_scores(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
     if (exact) {
         return;
     }
-    bt_gguf_meta_array(meta, "baton.tokenizer.scores", BT_GGUF_META_F64,
-                       vocab->n);
+    bt_gguf_meta_array(meta, "baton.tokenizer.scores", BT_GGUF_F64, vocab->n);
     for (uint32_t i = 0; i < vocab->n; i++) {
         bt_gguf_meta_item_f64(meta, score_of(vocab, i));
     }
@@ -121,8 +119,7 @@ static void put_pieces(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 {
     bt_gguf_meta_t *const meta = &hf->meta;
 
-    bt_gguf_meta_array(meta, "tokenizer.ggml.tokens", BT_GGUF_META_STR,
-                       vocab->n);
+    bt_gguf_meta_array(meta, "tokenizer.ggml.tokens", BT_GGUF_STRING, vocab->n);
     for (uint32_t i = 0; i < vocab->n; i++) {
         const bt_hf_piece_t *const p = &vocab->pieces[i];
         char pad[24];
@@ -135,7 +132,7 @@ static void put_pieces(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
             bt_gguf_meta_item_str(meta, pad, (size_t)n);
         }
     }
-    bt_gguf_meta_array(meta, "tokenizer.ggml.token_type", BT_GGUF_META_I32,
+    bt_gguf_meta_array(meta, "tokenizer.ggml.token_type", BT_GGUF_I32,
                        vocab->n);
     for (uint32_t i = 0; i < vocab->n; i++) {
         bt_gguf_meta_item_i32(meta, (vocab->pieces[i].text != NULL)
@@ -282,7 +279,7 @@ static bool flag_of(const bt_hf_t *hf, const char *name)
 static void put_texts(bt_gguf_meta_t *meta, const char *key,
                       const bt_hf_texts_t *texts)
 {
-    bt_gguf_meta_array(meta, key, BT_GGUF_META_STR, texts->n);
+    bt_gguf_meta_array(meta, key, BT_GGUF_STRING, texts->n);
     for (uint32_t i = 0; i < texts->n; i++) {
         bt_gguf_meta_item_str(meta, texts->list[i].data, texts->list[i].len);
     }
@@ -303,7 +300,7 @@ static void put_rule(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab,
     if ((n == 0) && !always) {
         return;
     }
-    bt_gguf_meta_array(meta, key, BT_GGUF_META_I32, n);
+    bt_gguf_meta_array(meta, key, BT_GGUF_I32, n);
     for (uint32_t i = 0; i < vocab->n; i++) {
         if ((vocab->pieces[i].rules & rule) != 0) {
             bt_gguf_meta_item_i32(meta, (int32_t)i);
@@ -326,8 +323,8 @@ static void put_charsmap(bt_gguf_meta_t *meta, const bt_hf_vocab_t *vocab)
     if (vocab->charsmap == NULL) {
         return;
     }
-    bt_gguf_meta_array(meta, "tokenizer.ggml.precompiled_charsmap",
-                       BT_GGUF_META_U8, vocab->charsmap_bytes);
+    bt_gguf_meta_array(meta, "tokenizer.ggml.precompiled_charsmap", BT_GGUF_U8,
+                       vocab->charsmap_bytes);
     for (size_t i = 0; i < vocab->charsmap_bytes; i++) {
         bt_gguf_meta_item_u8(meta, vocab->charsmap[i]);
     }

@@ -28,27 +28,23 @@ static int compare_stored(const void *a, const void *b)
                         (*(const bt_st_tensor_t *const *)b)->name);
 }
 
+static int compare_name(const void *want, const void *stored)
+{
+    return compare_text(*(const bt_gguf_str_t *)want,
+                        (*(const bt_st_tensor_t *const *)stored)->name);
+}
+
 const bt_st_tensor_t *bt_hf_stored(const bt_hf_store_t *store, const char *name,
                                    size_t len)
 {
     const bt_gguf_str_t want = {.data = name, .len = len};
-    uint64_t low = 0;
-    uint64_t high = store->n_stored;
+    const bt_st_tensor_t **const found =
+        (store->n_stored > 0)
+            ? bsearch(&want, store->stored, store->n_stored,
+                      sizeof(const bt_st_tensor_t *), compare_name)
+            : NULL;
 
-    while (low < high) {
-        const uint64_t mid = low + (high - low) / 2;
-        const int order = compare_text(want, store->stored[mid]->name);
-
-        if (order == 0) {
-            return store->stored[mid];
-        }
-        if (order < 0) {
-            high = mid;
-        } else {
-            low = mid + 1;
-        }
-    }
-    return NULL;
+    return (found != NULL) ? *found : NULL;
 }
 
 static bt_status_t map_shard(bt_hf_t *hf, const char *name)

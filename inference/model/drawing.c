@@ -22,12 +22,12 @@ bt_status_t bt_drawing_create(uint32_t n_vocab, uint32_t max_each,
     d->draws = bt_calloc(max_each, sizeof(*d->draws));
     d->edits = bt_calloc(BT_DRAWING_EDITS, sizeof(*d->edits));
     d->scorings = bt_calloc(max_each, sizeof(*d->scorings));
-    d->places = bt_calloc(n_vocab, sizeof(*d->places));
+    d->slots = bt_calloc(n_vocab, sizeof(*d->slots));
     d->ids = bt_calloc(max_each, sizeof(*d->ids));
     d->scored = bt_calloc(max_each, sizeof(*d->scored));
     d->tops = bt_calloc(max_each, sizeof(*d->tops));
     if ((d->draws == NULL) || (d->edits == NULL) || (d->scorings == NULL) ||
-        (d->places == NULL) || (d->ids == NULL) || (d->scored == NULL) ||
+        (d->slots == NULL) || (d->ids == NULL) || (d->scored == NULL) ||
         (d->tops == NULL)) {
         bt_drawing_destroy(d);
         return BT_ERR_NO_MEMORY;
@@ -44,7 +44,7 @@ void bt_drawing_destroy(bt_drawing_t *d)
     bt_free(d->draws);
     bt_free(d->edits);
     bt_free(d->scorings);
-    bt_free(d->places);
+    bt_free(d->slots);
     bt_free(d->ids);
     bt_free(d->scored);
     bt_free(d->tops);
@@ -59,14 +59,14 @@ void bt_drawing_clear(bt_drawing_t *d)
 /* Returns the edit of an id, or NULL: there is no space. */
 static bt_draw_edit_t *edit_of(bt_drawing_t *d, uint32_t id)
 {
-    if (d->places[id] == 0) {
+    if (d->slots[id] == 0) {
         if (d->n_edits == BT_DRAWING_EDITS) {
             return NULL;
         }
         d->edits[d->n_edits++] = (bt_draw_edit_t){.id = id};
-        d->places[id] = d->n_edits;
+        d->slots[id] = d->n_edits;
     }
-    return &d->edits[d->places[id] - 1];
+    return &d->edits[d->slots[id] - 1];
 }
 
 /* @return false: as bt_drawing_add() */
@@ -140,7 +140,7 @@ bool bt_drawing_add(bt_drawing_t *d, uint32_t logit_row,
     bt_sampler_bans(s, d->n_vocab, from->tokens, from->n_tokens, from->n_prompt,
                     add_ban, &bans);
     for (uint32_t i = first; i < d->n_edits; i++) {
-        d->places[d->edits[i].id] = 0;
+        d->slots[d->edits[i].id] = 0;
     }
     if (!bans.ok) {
         d->n_edits = first;

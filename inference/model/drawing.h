@@ -46,7 +46,7 @@ typedef struct bt_drawing {
     uint32_t n_top; /**< most candidates that a scoring asked for */
     uint32_t max_each;
     uint32_t n_vocab;
-    uint32_t *places; /* n_vocab: index + 1 of the edit of each id in the
+    uint32_t *slots; /* n_vocab: index + 1 of the edit of each id in the
                          draw that is being added; 0: none, and between calls */
     /* Results of the call. */
     uint32_t *ids;       /**< (n_draws) */

@@ -67,7 +67,7 @@ static uint32_t ffn_unit(const bt_loader_t *ld)
 static void take_share(bt_loader_t *ld)
 {
     const bt_collectives_t *const coll = ld->config->host_coll;
-    const bt_shard_place_t place = {
+    const bt_shard_position_t position = {
         .rank = (coll == NULL) ? 0 : coll->rank,
         .size = (coll == NULL) ? 1 : coll->size,
         .n_stages = (ld->config->n_stages == 0) ? 1 : ld->config->n_stages,
@@ -82,8 +82,8 @@ static void take_share(bt_loader_t *ld)
     }
     if (ld->status == BT_OK) {
         ld->status = bt_shard_of(ld->hp, ld->config->sum_parts,
-                                 is_whole ? 1 : ffn_unit(ld), &place, ld->why,
-                                 ld->why_bytes, &ld->shard);
+                                 is_whole ? 1 : ffn_unit(ld), &position,
+                                 ld->why, ld->why_bytes, &ld->shard);
     }
     if (ld->status == BT_OK) {
         ld->own = bt_shard_hparams(ld->hp, &ld->shard);

@@ -8,10 +8,10 @@
 #include "inference/model/ranks_priv.h"
 
 /* Message of rank 0 about the second communicator. */
-typedef struct place {
+typedef struct comm_id {
     uint8_t id[BT_COLLECTIVES_ID_BYTES];
     uint8_t ok;
-} place_t;
+} comm_id_t;
 
 bool bt_rank_tables_can(const bt_backend_t *be)
 {
@@ -21,23 +21,22 @@ bool bt_rank_tables_can(const bt_backend_t *be)
 static bt_status_t open_among(bt_backend_t *be, const bt_collectives_t *host,
                               bt_collectives_t **made_p)
 {
-    place_t place = {.ok = 0};
+    comm_id_t id = {.ok = 0};
     bt_status_t made = BT_OK;
     bt_status_t status;
 
     if (host->rank == 0) {
-        made = be->ops->collectives_id(be, place.id);
-        place.ok = made == BT_OK; /* the others wait for it in any case */
+        made = be->ops->collectives_id(be, id.id);
+        id.ok = made == BT_OK; /* the others wait for it in any case */
     }
-    status = host->broadcast(host->ctx, &place, sizeof(place), 0);
+    status = host->broadcast(host->ctx, &id, sizeof(id), 0);
     if (status != BT_OK) {
         return status;
     }
-    if (place.ok == 0) {
+    if (id.ok == 0) {
         return (made != BT_OK) ? made : BT_ERR_PEER_LOST;
     }
-    return be->ops->collectives_open(be, host->rank, host->size, place.id,
-                                     made_p);
+    return be->ops->collectives_open(be, host->rank, host->size, id.id, made_p);
 }
 
 static void tables_close(bt_rank_tables_t *tables)

@@ -58,39 +58,40 @@ static bt_share_t together(const bt_share_t *parts, uint32_t n)
 
 /* Checks that its layers can be split into stages. */
 static bt_status_t check_stages(const bt_hparams_t *hp,
-                                const bt_shard_place_t *place, char *why,
+                                const bt_shard_position_t *position, char *why,
                                 size_t why_bytes)
 {
-    if (place->n_stages > hp->n_layers) {
+    if (position->n_stages > hp->n_layers) {
         snprintf(why, why_bytes,
                  "pipeline parallelism over %u stages: the model has %u "
                  "layers, and each stage needs one",
-                 place->n_stages, hp->n_layers);
+                 position->n_stages, hp->n_layers);
         return BT_ERR_UNSUPPORTED;
     }
-    if ((place->n_stages == 0) || (place->size % place->n_stages != 0)) {
+    if ((position->n_stages == 0) ||
+        (position->size % position->n_stages != 0)) {
         snprintf(why, why_bytes, "%u ranks are no %u stages of as many each",
-                 place->size, place->n_stages);
+                 position->size, position->n_stages);
         return BT_ERR_INVALID_PARAM;
     }
     return BT_OK;
 }
 
 bt_status_t bt_shard_of(const bt_hparams_t *hp, uint32_t sum_parts,
-                        uint32_t ffn_unit, const bt_shard_place_t *place,
+                        uint32_t ffn_unit, const bt_shard_position_t *position,
                         char *why, size_t why_bytes, bt_shard_t *shard_p)
 {
     const uint32_t queries = hp->n_heads / hp->n_kv_heads;
-    bt_status_t status = check_stages(hp, place, why, why_bytes);
-    bt_shard_t shard = {.n_stages = place->n_stages};
+    bt_status_t status = check_stages(hp, position, why, why_bytes);
+    bt_shard_t shard = {.n_stages = position->n_stages};
     uint32_t size, rank, n_parts;
 
     if (status != BT_OK) {
         return status;
     }
-    shard.size = size = place->size / place->n_stages;
-    shard.rank = rank = place->rank % size;
-    shard.stage = place->rank / size;
+    shard.size = size = position->size / position->n_stages;
+    shard.rank = rank = position->rank % size;
+    shard.stage = position->rank / size;
     shard.layers = bt_share_of(hp->n_layers, 1, shard.stage, shard.n_stages);
     n_parts = (sum_parts == 0) ? size : sum_parts;
     shard.n_parts = n_parts / size;

@@ -79,7 +79,7 @@ typedef struct bt_shard_place {
     uint32_t rank; /**< rank within the instance */
     uint32_t size; /**< ranks of the instance, a multiple of n_stages */
     uint32_t n_stages;
-} bt_shard_place_t;
+} bt_shard_position_t;
 
 /**
  * Computes the shard of a rank.
@@ -95,8 +95,9 @@ typedef struct bt_shard_place {
  */
 BT_MUST_CHECK bt_status_t bt_shard_of(const bt_hparams_t *hp,
                                       uint32_t sum_parts, uint32_t ffn_unit,
-                                      const bt_shard_place_t *place, char *why,
-                                      size_t why_bytes, bt_shard_t *shard_p);
+                                      const bt_shard_position_t *position,
+                                      char *why, size_t why_bytes,
+                                      bt_shard_t *shard_p);
 
 /** Returns the hyperparameters of the shard: the model's, less heads,
  *  feed-forward, words and layers of other ranks; layers are counted from 0. */

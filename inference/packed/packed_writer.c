@@ -115,8 +115,8 @@ static bt_status_t put(bt_packed_writer_t *writer, const uint8_t *data,
                        size_t n)
 {
     while (n > 0) {
-        const size_t room = BT_PACKED_CHUNK_BYTES - writer->fill;
-        const size_t part = (n < room) ? n : room;
+        const size_t n_free = BT_PACKED_CHUNK_BYTES - writer->fill;
+        const size_t part = (n < n_free) ? n : n_free;
 
         if (data != NULL) {
             memcpy(writer->chunk + writer->fill, data, part);

@@ -107,16 +107,17 @@ static bt_tmpl_value_t make_dict(bt_tmpl_exec_t *x, const bt_tmpl_args_t *args,
     if (dict == NULL) {
         return bt_tmpl_v_failed();
     }
-    if ((args->n_places > 1) ||
-        ((args->n_places == 1) && (args->places[0].kind != BT_V_DICT))) {
+    if ((args->n_positional > 1) || ((args->n_positional == 1) &&
+                                     (args->positional[0].kind != BT_V_DICT))) {
         bt_tmpl_run_fail(x->run, BT_ERR_UNSUPPORTED,
                          "%s() takes one mapping and names",
                          is_space ? "namespace" : "dict");
         return bt_tmpl_v_failed();
     }
     for (uint32_t i = 0;
-         (args->n_places == 1) && (i < args->places[0].u.dict->n); i++) {
-        const bt_tmpl_dict_t *from = args->places[0].u.dict;
+         (args->n_positional == 1) && (i < args->positional[0].u.dict->n);
+         i++) {
+        const bt_tmpl_dict_t *from = args->positional[0].u.dict;
 
         if (!bt_tmpl_dict_put(x->run, dict, from->entries[i].key,
                               bt_tmpl_entry_use(from, i))) {
@@ -146,16 +147,16 @@ static bt_tmpl_value_t make_state(bt_tmpl_exec_t *x, const bt_tmpl_args_t *args,
     if ((state == NULL) || (items == NULL)) {
         return bt_tmpl_v_failed();
     }
-    if (is_joiner ? (args->n_places > 1) || (args->n_named > 0)
-                  : (args->n_places == 0) || (args->n_named > 0)) {
+    if (is_joiner ? (args->n_positional > 1) || (args->n_named > 0)
+                  : (args->n_positional == 0) || (args->n_named > 0)) {
         return BT_TMPL_REFUSE(x->run, is_joiner ? "joiner() takes one text"
                                                 : "cycler() needs values");
     }
-    if (args->n_places == 0) {
+    if (args->n_positional == 0) {
         (void)bt_tmpl_seq_add(x->run, items, bt_tmpl_v_text(&comma));
     }
-    for (uint32_t i = 0; i < args->n_places; i++) {
-        if (!bt_tmpl_seq_add(x->run, items, args->places[i])) {
+    for (uint32_t i = 0; i < args->n_positional; i++) {
+        if (!bt_tmpl_seq_add(x->run, items, args->positional[i])) {
             return bt_tmpl_v_failed();
         }
     }
@@ -212,9 +213,10 @@ bt_tmpl_value_t bt_tmpl_state_call(bt_tmpl_exec_t *x, bt_tmpl_value_t callee)
 
 static bt_tmpl_value_t raise(bt_tmpl_exec_t *x, const bt_tmpl_args_t *args)
 {
-    const bt_tmpl_text_t *text = ((args->n_places == 1) && (args->n_named == 0))
-                                     ? bt_tmpl_v_str(x->run, args->places[0])
-                                     : NULL;
+    const bt_tmpl_text_t *text =
+        ((args->n_positional == 1) && (args->n_named == 0))
+            ? bt_tmpl_v_str(x->run, args->positional[0])
+            : NULL;
 
     if (text == NULL) {
         return BT_TMPL_REFUSE(x->run, "raise_exception() takes one message");
@@ -234,20 +236,20 @@ static bt_tmpl_value_t strftime_now(bt_tmpl_exec_t *x,
     struct tm tm;
     size_t n;
 
-    if ((args->n_places != 1) || (args->n_named != 0) ||
-        (args->places[0].kind != BT_V_TEXT) ||
-        (args->places[0].u.text->len > FORMAT_BYTES) ||
+    if ((args->n_positional != 1) || (args->n_named != 0) ||
+        (args->positional[0].kind != BT_V_TEXT) ||
+        (args->positional[0].u.text->len > FORMAT_BYTES) ||
         (gmtime_r(&now, &tm) == NULL)) {
         return BT_TMPL_REFUSE(
             x->run, "strftime_now() takes one format of at most %u bytes",
             FORMAT_BYTES);
     }
-    text = args->places[0].u.text;
+    text = args->positional[0].u.text;
     if (memchr(text->data, '\0', text->len) != NULL) {
         return BT_TMPL_REFUSE(x->run, "strftime_now(): a zero byte");
     }
     memcpy(format, text->data, text->len);
-    format[text->len] = 'x'; /* so that nothing made means no room */
+    format[text->len] = 'x'; /* so that nothing made means no space */
     format[text->len + 1] = '\0';
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"

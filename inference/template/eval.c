@@ -63,9 +63,8 @@ bt_tmpl_value_t bt_tmpl_eval_attr(bt_tmpl_exec_t *x, bt_tmpl_value_t of,
 
 static bt_tmpl_value_t item_at(bt_tmpl_exec_t *x, bt_tmpl_value_t of, int64_t i)
 {
-    static const bt_tmpl_text_t place = {.data = "of this place", .len = 13};
-    const bt_tmpl_value_t none =
-        bt_tmpl_v_undefined(BT_UNDEF_ATTRIBUTE, &place);
+    static const bt_tmpl_text_t here = {.data = "of this place", .len = 13};
+    const bt_tmpl_value_t none = bt_tmpl_v_undefined(BT_UNDEF_ATTRIBUTE, &here);
     const bt_tmpl_text_t *text = of.u.text;
     uint32_t from;
     uint32_t to;

@@ -299,7 +299,7 @@ bt_tmpl_value_t bt_tmpl_loop_recurse(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
     if (loop->node->op == 0) {
         return BT_TMPL_REFUSE(x->run, "a loop needs 'recursive' to be called");
     }
-    if ((args->n_places != 1) || (args->n_named != 0)) {
+    if ((args->n_positional != 1) || (args->n_named != 0)) {
         return BT_TMPL_REFUSE(x->run, "loop() takes one argument");
     }
     if (!bt_tmpl_run_enter(x->run)) {
@@ -307,7 +307,7 @@ bt_tmpl_value_t bt_tmpl_loop_recurse(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
     }
     bt_tmpl_build_init(&build, x->run);
     x->out = &build;
-    run_loop(x, loop->node, args->places[0], loop->scope, loop->depth0 + 1);
+    run_loop(x, loop->node, args->positional[0], loop->scope, loop->depth0 + 1);
     x->out = outer;
     bt_tmpl_run_leave(x->run);
     return bt_tmpl_build_value(&build);
@@ -317,10 +317,10 @@ bt_tmpl_value_t bt_tmpl_loop_cycle(bt_tmpl_exec_t *x,
                                    const bt_tmpl_loop_t *loop,
                                    const bt_tmpl_args_t *args)
 {
-    if (args->n_places == 0) {
+    if (args->n_positional == 0) {
         return BT_TMPL_REFUSE(x->run, "loop.cycle() needs values");
     }
-    return args->places[loop->index0 % args->n_places];
+    return args->positional[loop->index0 % args->n_positional];
 }
 
 bt_tmpl_value_t bt_tmpl_loop_changed(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
@@ -330,8 +330,8 @@ bt_tmpl_value_t bt_tmpl_loop_changed(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
     bt_tmpl_value_t now;
     bool same;
 
-    for (uint32_t i = 0; (seq != NULL) && (i < args->n_places); i++) {
-        if (!bt_tmpl_seq_add(x->run, seq, args->places[i])) {
+    for (uint32_t i = 0; (seq != NULL) && (i < args->n_positional); i++) {
+        if (!bt_tmpl_seq_add(x->run, seq, args->positional[i])) {
             return bt_tmpl_v_failed();
         }
     }
@@ -485,7 +485,7 @@ static void exec_call_block(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node)
     if (!bt_tmpl_run_ok(x->run)) {
         return;
     }
-    /* One more than bt_tmpl_args_eval() was asked for: it leaves room. */
+    /* One more than bt_tmpl_args_eval() was asked for: it leaves space. */
     args.names[args.n_named] = node->b->text;
     args.named[args.n_named++] = caller;
     bt_tmpl_print_str(x->out, bt_tmpl_eval_call(x, callee, &args));

@@ -52,8 +52,8 @@ typedef struct bt_tmpl_exec {
 /** Evaluated arguments of a call, and the parameter that each belongs to. */
 #define BT_MAX_PARAMS 6u
 typedef struct bt_tmpl_args {
-    bt_tmpl_value_t *places;
-    uint32_t n_places;
+    bt_tmpl_value_t *positional;
+    uint32_t n_positional;
     const bt_tmpl_text_t **names;
     bt_tmpl_value_t *named;
     uint32_t n_named;

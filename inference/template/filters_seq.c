@@ -557,8 +557,8 @@ static bt_tmpl_args_t rest_of(const bt_tmpl_args_t *args, uint32_t n)
 {
     bt_tmpl_args_t rest = *args;
 
-    rest.places = (args->n_places > n) ? args->places + n : NULL;
-    rest.n_places = args->n_places - n;
+    rest.positional = (args->n_positional > n) ? args->positional + n : NULL;
+    rest.n_positional = args->n_positional - n;
     memset(rest.slot, 0, sizeof(rest.slot));
     return rest;
 }
@@ -577,7 +577,7 @@ static bt_tmpl_value_t map_attribute(bt_tmpl_exec_t *x, bt_tmpl_value_t item,
 bt_tmpl_value_t bt_tmpl_filter_map(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
                                    const bt_tmpl_args_t *args)
 {
-    const bool attribute = (args->n_places == 0) &&
+    const bool attribute = (args->n_positional == 0) &&
                            (bt_tmpl_args_named(args, "attribute") != NULL);
     const bt_tmpl_filter_t *filter = NULL;
     bt_tmpl_seq_t *seq = bt_tmpl_seq_make(x->run, 0);
@@ -585,8 +585,9 @@ bt_tmpl_value_t bt_tmpl_filter_map(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     uint32_t at;
 
     if (!attribute) {
-        if ((args->n_places > 0) && (args->places[0].kind == BT_V_TEXT)) {
-            filter = bt_tmpl_filter_find(args->places[0].u.text);
+        if ((args->n_positional > 0) &&
+            (args->positional[0].kind == BT_V_TEXT)) {
+            filter = bt_tmpl_filter_find(args->positional[0].u.text);
         }
         if (filter == NULL) {
             return BT_TMPL_REFUSE(
@@ -633,12 +634,12 @@ static bt_tmpl_value_t choose(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     if (!bt_tmpl_v_truth(value)) { /* jinja2 looks no further either */
         return end_seq(x, BT_SEQ_ITERATOR, seq);
     }
-    if (args->n_places < n) {
+    if (args->n_positional < n) {
         return BT_TMPL_REFUSE(x->run, "the name of an attribute is missing");
     }
-    if (args->n_places > n) {
-        if (args->places[n].kind == BT_V_TEXT) {
-            test = bt_tmpl_test_find(args->places[n].u.text);
+    if (args->n_positional > n) {
+        if (args->positional[n].kind == BT_V_TEXT) {
+            test = bt_tmpl_test_find(args->positional[n].u.text);
         }
         if (test == NULL) {
             return BT_TMPL_REFUSE(x->run, "the name of a test is not known");
@@ -649,7 +650,7 @@ static bt_tmpl_value_t choose(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     }
     for (; (at < items->n) && bt_tmpl_run_step(x->run, 1); at++) {
         const bt_tmpl_value_t item = get_attribute(
-            x, items->items[at], by_attribute ? &args->places[0] : NULL);
+            x, items->items[at], by_attribute ? &args->positional[0] : NULL);
         bt_tmpl_args_t rest = rest_of(args, n + 1);
         bool chosen = false;
 

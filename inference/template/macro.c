@@ -5,26 +5,28 @@
 
 typedef struct growing {
     bt_tmpl_args_t *args;
-    uint32_t cap_places, cap_named;
+    uint32_t cap_positional, cap_named;
 } growing_t;
 
-static bool add_place(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
+static bool add_positional(bt_tmpl_run_t *run, growing_t *g,
+                           bt_tmpl_value_t value)
 {
     bt_tmpl_args_t *args = g->args;
 
-    bt_tmpl_value_t *places = bt_tmpl_run_grow(
-        run, args->places, args->n_places, &g->cap_places, 4, sizeof(value));
+    bt_tmpl_value_t *positional =
+        bt_tmpl_run_grow(run, args->positional, args->n_positional,
+                         &g->cap_positional, 4, sizeof(value));
 
-    if (places == NULL) {
+    if (positional == NULL) {
         return false;
     }
-    args->places = places;
-    args->places[args->n_places++] = value;
+    args->positional = positional;
+    args->positional[args->n_positional++] = value;
     return true;
 }
 
-/* Always with room for one more: a call block's caller. */
-static bool room_for_named(bt_tmpl_run_t *run, growing_t *g)
+/* Always with space for one more: a call block's caller. */
+static bool reserve_named(bt_tmpl_run_t *run, growing_t *g)
 {
     bt_tmpl_args_t *args = g->args;
     const uint32_t cap = (g->cap_named == 0) ? 2 : g->cap_named * 2;
@@ -61,7 +63,7 @@ static bool add_named(bt_tmpl_run_t *run, growing_t *g,
                 (name->len < 100) ? (int)name->len : 100, name->data);
         }
     }
-    if (!room_for_named(run, g) || !bt_tmpl_run_step(run, args->n_named)) {
+    if (!reserve_named(run, g) || !bt_tmpl_run_step(run, args->n_named)) {
         return false;
     }
     args->names[args->n_named] = name;
@@ -78,7 +80,8 @@ static bool add_star(bt_tmpl_run_t *run, growing_t *g, bt_tmpl_value_t value)
         return false;
     }
     for (; at < seq->n; at++) {
-        if (!bt_tmpl_run_step(run, 1) || !add_place(run, g, seq->items[at])) {
+        if (!bt_tmpl_run_step(run, 1) ||
+            !add_positional(run, g, seq->items[at])) {
             return false;
         }
     }
@@ -121,8 +124,8 @@ bool bt_tmpl_args_eval(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
             return false;
         }
         switch (node->op) {
-        case BT_ARG_PLACE:
-            added = add_place(x->run, &g, value);
+        case BT_ARG_POSITIONAL:
+            added = add_positional(x->run, &g, value);
             break;
         case BT_ARG_NAME:
             added = add_named(x->run, &g, node->text, value);
@@ -137,7 +140,7 @@ bool bt_tmpl_args_eval(bt_tmpl_exec_t *x, const bt_tmpl_node_t *node,
             return false;
         }
     }
-    return (args_p->n_named > 0) || room_for_named(x->run, &g);
+    return (args_p->n_named > 0) || reserve_named(x->run, &g);
 }
 
 static bool bind_named(bt_tmpl_run_t *run, bt_tmpl_args_t *args,
@@ -175,13 +178,13 @@ bool bt_tmpl_args_bind(bt_tmpl_run_t *run, bt_tmpl_args_t *args,
     while ((n < BT_MAX_PARAMS) && (params->names[n] != NULL)) {
         n++;
     }
-    if (args->n_places > n) {
+    if (args->n_positional > n) {
         return bt_tmpl_run_fail(run, BT_ERR_INVALID_PARAM,
                                 "%s takes not more than %u argument(s)", callee,
                                 n);
     }
     for (uint32_t i = 0; i < n; i++) {
-        args->slot[i] = (i < args->n_places) ? &args->places[i] : NULL;
+        args->slot[i] = (i < args->n_positional) ? &args->positional[i] : NULL;
     }
     for (uint32_t i = 0; i < args->n_named; i++) {
         if (!bind_named(run, args, params, i, callee)) {
@@ -270,14 +273,14 @@ static bool is_param(const bt_tmpl_node_t *macro, const bt_tmpl_text_t *name)
 static bool set_params(bt_tmpl_exec_t *x, const bt_tmpl_node_t *macro,
                        const bt_tmpl_args_t *args, uint32_t *used_p)
 {
-    uint32_t place = 0;
+    uint32_t at = 0;
 
     for (const bt_tmpl_node_t *param = macro->a; param != NULL;
-         param = param->next, place++) {
+         param = param->next, at++) {
         const bt_tmpl_value_t *given = find_named(args, param->text);
         bt_tmpl_value_t value;
 
-        if (place < args->n_places) {
+        if (at < args->n_positional) {
             if (given != NULL) {
                 return bt_tmpl_run_fail(
                     x->run, BT_ERR_INVALID_PARAM,
@@ -285,7 +288,7 @@ static bool set_params(bt_tmpl_exec_t *x, const bt_tmpl_node_t *macro,
                     macro->text->data, (int)param->text->len,
                     param->text->data);
             }
-            value = args->places[place];
+            value = args->positional[at];
         } else if (given != NULL) {
             value = *given;
         } else if (param->a != NULL) {
@@ -298,7 +301,7 @@ static bool set_params(bt_tmpl_exec_t *x, const bt_tmpl_node_t *macro,
             return false;
         }
     }
-    *used_p = place;
+    *used_p = at;
     return true;
 }
 
@@ -308,7 +311,7 @@ static bool set_varargs(bt_tmpl_exec_t *x, const bt_tmpl_node_t *macro,
     bt_tmpl_seq_t *rest;
 
     if ((macro->op & BT_MACRO_VARARGS) == 0) {
-        if (args->n_places > used) {
+        if (args->n_positional > used) {
             bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM,
                              "macro '%.*s' takes not more than %u argument(s)",
                              (int)macro->text->len, macro->text->data, used);
@@ -316,8 +319,8 @@ static bool set_varargs(bt_tmpl_exec_t *x, const bt_tmpl_node_t *macro,
         return bt_tmpl_run_ok(x->run);
     }
     rest = bt_tmpl_seq_make(x->run, 0);
-    for (uint32_t i = used; (rest != NULL) && (i < args->n_places); i++) {
-        if (!bt_tmpl_seq_add(x->run, rest, args->places[i])) {
+    for (uint32_t i = used; (rest != NULL) && (i < args->n_positional); i++) {
+        if (!bt_tmpl_seq_add(x->run, rest, args->positional[i])) {
             return false;
         }
     }

@@ -341,10 +341,10 @@ static void tell_unused(bt_tmpl_value_t value, char *path, size_t n,
 
 void bt_tmpl_unused(bt_tmpl_value_t value, const char *path, bt_strbuf_t *out)
 {
-    char place[PATH_BYTES];
+    char at[PATH_BYTES];
 
-    snprintf(place, sizeof(place), "%s", path);
-    tell_unused(value, place, strlen(place), out);
+    snprintf(at, sizeof(at), "%s", path);
+    tell_unused(value, at, strlen(at), out);
 }
 
 /* As Python's json has it: an integer has any size, a float may be infinite. */
@@ -409,7 +409,8 @@ static bool make_list(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
     return true;
 }
 
-/* Of equal keys the later one replaces the value, at the place of the first. */
+/* Of equal keys the later one replaces the value, in the position of the first.
+ */
 static bool make_dict(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
                       const bt_json_node_t *node, bt_tmpl_value_t *value_p)
 {

@@ -480,7 +480,7 @@ METHOD(loop_call)
     {                     \
         .names = { NULL } \
     }
-#define PLACES                                            \
+#define RANGE                                             \
     {                                                     \
         .names = {"sub", "start", "end"}, .n_required = 1 \
     }
@@ -507,13 +507,13 @@ static const row_t rows[] = {
      {.names = {"old", "new", "count"}, .n_required = 2},
      BT_V_TEXT,
      0},
-    {"startswith", check_end, PLACES, BT_V_TEXT, 0},
-    {"endswith", check_end, PLACES, BT_V_TEXT, 1},
-    {"find", find, PLACES, BT_V_TEXT, 0},
-    {"rfind", find, PLACES, BT_V_TEXT, FIND_LAST},
-    {"index", find, PLACES, BT_V_TEXT, FIND_RAISE},
-    {"rindex", find, PLACES, BT_V_TEXT, FIND_LAST | FIND_RAISE},
-    {"count", count_text, PLACES, BT_V_TEXT, 0},
+    {"startswith", check_end, RANGE, BT_V_TEXT, 0},
+    {"endswith", check_end, RANGE, BT_V_TEXT, 1},
+    {"find", find, RANGE, BT_V_TEXT, 0},
+    {"rfind", find, RANGE, BT_V_TEXT, FIND_LAST},
+    {"index", find, RANGE, BT_V_TEXT, FIND_RAISE},
+    {"rindex", find, RANGE, BT_V_TEXT, FIND_LAST | FIND_RAISE},
+    {"count", count_text, RANGE, BT_V_TEXT, 0},
     {"join", join, {.names = {"iterable"}, .n_required = 1}, BT_V_TEXT, 0},
     {"isalpha", check_chars, NONE, BT_V_TEXT, ALPHA},
     {"isdigit", check_chars, NONE, BT_V_TEXT, DIGIT},

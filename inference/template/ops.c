@@ -335,7 +335,7 @@ bt_tmpl_value_t bt_tmpl_op_negate(bt_tmpl_run_t *run, bt_tmpl_value_t a)
 
 /* ---- slices ---- */
 
-/* Python's PySlice_AdjustIndices(). @return how many places, from first on */
+/* Python's PySlice_AdjustIndices(). @return how many items, from first on */
 static int64_t adjust(int64_t n, int64_t step, const bt_tmpl_value_t part[3],
                       int64_t *first_p)
 {
@@ -368,7 +368,7 @@ static bt_tmpl_value_t slice_text(bt_tmpl_run_t *run,
                                   int64_t n, int64_t step, bool is_ascii)
 {
     bt_tmpl_build_t build;
-    uint32_t *places = NULL;
+    uint32_t *starts = NULL;
     uint32_t chars = 0;
 
     if (step == 1) {
@@ -385,20 +385,20 @@ static bt_tmpl_value_t slice_text(bt_tmpl_run_t *run,
                                       : &bt_tmpl_text_empty);
     }
     bt_tmpl_build_init(&build, run);
-    places = bt_tmpl_run_take(run, (size_t)text->len + 1, sizeof(*places));
-    if (places == NULL) {
+    starts = bt_tmpl_run_take(run, (size_t)text->len + 1, sizeof(*starts));
+    if (starts == NULL) {
         return bt_tmpl_v_failed();
     }
     for (uint32_t at = 0; at < text->len; at++) {
         if (((uint8_t)text->data[at] & 0xC0) != 0x80) {
-            places[chars++] = at;
+            starts[chars++] = at;
         }
     }
-    places[chars] = text->len;
+    starts[chars] = text->len;
     for (int64_t i = 0; (i < n) && bt_tmpl_run_step(run, 1); i++) {
         const int64_t at = first + i * step;
 
-        bt_tmpl_build_slice(&build, text, places[at], places[at + 1]);
+        bt_tmpl_build_slice(&build, text, starts[at], starts[at + 1]);
     }
     return bt_tmpl_build_value(&build);
 }

@@ -153,7 +153,7 @@ static bt_tmpl_node_t *parse_arg(bt_tmpl_parser_t *p, uint8_t *order)
 {
     bt_tmpl_node_t *arg = bt_tmpl_node_make(p, BT_N_ARG, p->at->line);
 
-    arg->op = BT_ARG_PLACE;
+    arg->op = BT_ARG_POSITIONAL;
     if (bt_tmpl_parse_skip_op(p, '*')) {
         arg->op = BT_ARG_STAR;
     } else if (bt_tmpl_parse_skip_op(p, BT_OP_POW)) {
@@ -182,7 +182,7 @@ static const bt_tmpl_node_t *parse_args(bt_tmpl_parser_t *p)
 {
     const bt_tmpl_node_t *args = NULL;
     const bt_tmpl_node_t **last = &args;
-    uint8_t order = BT_ARG_PLACE;
+    uint8_t order = BT_ARG_POSITIONAL;
 
     (void)bt_tmpl_parse_expect_op(p, '(');
     while (bt_tmpl_run_ok(p->run) && !bt_tmpl_parse_skip_op(p, ')')) {

@@ -64,7 +64,7 @@ typedef enum bt_tmpl_node_kind {
 } bt_tmpl_node_kind_t;
 
 typedef enum bt_tmpl_arg_kind {
-    BT_ARG_PLACE,
+    BT_ARG_POSITIONAL,
     BT_ARG_NAME,
     BT_ARG_STAR,
     BT_ARG_STARS,

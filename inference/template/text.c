@@ -15,9 +15,9 @@ void bt_tmpl_build_init(bt_tmpl_build_t *build, bt_tmpl_run_t *run)
     build->run = run;
 }
 
-/* Room for n more bytes. What is grown out of stays behind in the arena: all
- * of a text's former places together are as large as the text. */
-static bool make_room(bt_tmpl_build_t *build, size_t n)
+/* Space for n more bytes. What is grown out of stays behind in the arena: all
+ * of the former copies of a text together are as large as the text. */
+static bool reserve(bt_tmpl_build_t *build, size_t n)
 {
     bt_tmpl_run_t *run = build->run;
     size_t cap = (size_t)build->cap * 2;
@@ -84,7 +84,7 @@ static void add_mark(bt_tmpl_build_t *build, uint32_t begin, uint32_t end)
 void bt_tmpl_build_bytes(bt_tmpl_build_t *build, const char *data, size_t n,
                          bool quoted)
 {
-    if ((n == 0) || !make_room(build, n)) {
+    if ((n == 0) || !reserve(build, n)) {
         return;
     }
     memcpy(build->data + build->len, data, n);
@@ -224,7 +224,8 @@ const bt_tmpl_text_t *bt_tmpl_text_slice(bt_tmpl_run_t *run,
     return made;
 }
 
-/* Room for n bytes right behind a: in the arena, or in what was kept for it. */
+/* Space for n bytes right behind a: in the arena, or in what was kept for it.
+ */
 static bool grow_behind(bt_tmpl_run_t *run, const bt_tmpl_text_t *a, uint32_t n)
 {
     const char *end = a->data + a->len;
@@ -240,12 +241,12 @@ static bool grow_behind(bt_tmpl_run_t *run, const bt_tmpl_text_t *a, uint32_t n)
     return true;
 }
 
-/* A copy of a in twice the room that both take. */
+/* A copy of a in twice the space that both take. */
 static void copy_to_grow(bt_tmpl_run_t *run, bt_tmpl_build_t *build,
                          const bt_tmpl_text_t *a, uint32_t n)
 {
-    const size_t room = 2 * ((size_t)a->len + n);
-    char *data = bt_tmpl_arena_take_bytes(&run->bytes, room);
+    const size_t bytes = 2 * ((size_t)a->len + n);
+    char *data = bt_tmpl_arena_take_bytes(&run->bytes, bytes);
 
     if (data == NULL) {
         bt_tmpl_run_fail_memory(run, &run->bytes);
@@ -254,7 +255,7 @@ static void copy_to_grow(bt_tmpl_run_t *run, bt_tmpl_build_t *build,
     build->data = data;
     build->cap = a->len + n;
     run->grows_at = data + build->cap;
-    run->grows_end = data + room;
+    run->grows_end = data + bytes;
 }
 
 /* The marks of a, in place where a is what grew last. */

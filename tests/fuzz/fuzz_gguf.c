@@ -45,6 +45,7 @@ static void ask_all(const bt_gguf_t *gguf, const char *key)
     int64_t i64;
     uint32_t u32;
     float f32;
+    double f64;
     bool truth;
 
     if (bt_gguf_get_str(gguf, key, &str) == BT_OK) {
@@ -64,24 +65,24 @@ static void ask_all(const bt_gguf_t *gguf, const char *key)
             touch(str.data, str.len);
         }
         sink += bt_gguf_array_i64(gguf, key, i, &i64) == BT_OK;
-        sink += bt_gguf_array_f32(gguf, key, i, &f32) == BT_OK;
+        sink += bt_gguf_array_f64(gguf, key, i, &f64) == BT_OK;
         sink += bt_gguf_array_bool(gguf, key, i, &truth) == BT_OK;
     }
 }
 
 /* The parts of a model: each begins with the magic number. @return how many */
 static uint32_t find_parts(const uint8_t *data, size_t size,
-                           bt_gguf_bytes_t parts[MAX_PARTS])
+                           bt_gguf_span_t parts[MAX_PARTS])
 {
     static const char magic[] = "GGUF\3\0\0"; /* of version 3 */
     uint32_t n = 1;
 
-    parts[0] = (bt_gguf_bytes_t){.data = data, .bytes = size};
+    parts[0] = (bt_gguf_span_t){.data = data, .bytes = size};
     for (size_t i = 1; (i < size) && (n < MAX_PARTS); i++) {
         if ((size - i >= sizeof(magic)) &&
             (memcmp(data + i, magic, sizeof(magic)) == 0)) {
             parts[n - 1].bytes -= size - i;
-            parts[n] = (bt_gguf_bytes_t){.data = data + i, .bytes = size - i};
+            parts[n] = (bt_gguf_span_t){.data = data + i, .bytes = size - i};
             n++;
         }
     }
@@ -93,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char why[200];
     bt_gguf_t *gguf = NULL;
     bt_hparams_t hp;
-    bt_gguf_bytes_t parts[MAX_PARTS];
+    bt_gguf_span_t parts[MAX_PARTS];
     const uint32_t n = find_parts(data, size, parts);
 
     memset(why, 'x', sizeof(why));

@@ -411,7 +411,7 @@ static void put_keys(const bt_imatrix_t *m, bt_gguf_meta_t *meta)
     const char *const text = (m->text != NULL) ? m->text : "";
 
     bt_gguf_meta_str(meta, "general.type", "imatrix", 7);
-    bt_gguf_meta_array(meta, "imatrix.datasets", BT_GGUF_META_STR, 1);
+    bt_gguf_meta_array(meta, "imatrix.datasets", BT_GGUF_STRING, 1);
     bt_gguf_meta_item_str(meta, text, strlen(text));
     bt_gguf_meta_u32(meta, "imatrix.chunk_count", m->n_windows);
     bt_gguf_meta_u32(meta, "imatrix.chunk_size", m->window);

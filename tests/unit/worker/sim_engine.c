@@ -352,7 +352,7 @@ static void sim_begin(sim_node_t *node)
     {
         bt_seq_t *seq = sim_seq_of(pos);
 
-        seq->sched.kv_limit = atomic_load(&seq->room);
+        seq->sched.kv_limit = atomic_load(&seq->kv_limit);
         engine->n_sat_out += !bt_sched_seq_may_run(&seq->sched);
     }
     engine->n_planned =
@@ -438,11 +438,11 @@ void sim_iterate(sim_node_t *node)
 
 bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq)
 {
-    return bt_engine_submit_group(engine, &seq, 1);
+    return bt_engine_submit_fanout(engine, &seq, 1);
 }
 
-bt_status_t bt_engine_submit_group(bt_engine_t *engine, bt_seq_t *const *seqs,
-                                   uint32_t n)
+bt_status_t bt_engine_submit_fanout(bt_engine_t *engine, bt_seq_t *const *seqs,
+                                    uint32_t n)
 {
     if (n > SIM_MAX_SEQS - engine->n_inside) {
         return BT_ERR_BUSY;

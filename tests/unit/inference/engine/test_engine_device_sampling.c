@@ -268,7 +268,7 @@ static void draw_group(bench_t *b, bool masked, bt_seq_t **seqs,
     want_scores(seqs[2], rows);
     rows->from = seqs[2]->n_prompt - 1;
     rows->n = MAX_NEW;
-    assert_int_equal(bt_engine_submit_group(b->engine, seqs, 3), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b->engine, seqs, 3), BT_OK);
     run_until_left(b, 3);
 }
 

@@ -182,7 +182,7 @@ static void one_group(bt_kv_type_t type, uint32_t n_prompt)
 
     run_alone(&b, pool, alone, MOST, n_prompt);
     make_group(pool, group, seqs, MOST, n_prompt);
-    assert_int_equal(bt_engine_submit_group(b.engine, seqs, MOST), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b.engine, seqs, MOST), BT_OK);
     watch_until_left(&b, &w, MOST);
     assert_int_equal(w.context_tokens, (n_prompt == 1) ? 0 : n_prompt);
     assert_int_equal(w.context_seqs, w.n_chunks[0]);
@@ -240,7 +240,7 @@ static void prefill_only_choices_leave_together(void **state)
             group[i].ids[k] = group[0].ids[k];
         }
     }
-    assert_int_equal(bt_engine_submit_group(b.engine, seqs, MOST), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b.engine, seqs, MOST), BT_OK);
     watch_until_left(&b, &w, MOST);
     for (uint32_t i = 0; i < MOST; i++) {
         assert_int_equal(w.left[i], w.first_token[0]);
@@ -286,7 +286,7 @@ static void group_starts_with_cached_blocks(void **state)
                          BT_OK);
         assert_false(bt_kv_copy_is_due(copy));
     }
-    assert_int_equal(bt_engine_submit_group(b.engine, seqs, MOST), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b.engine, seqs, MOST), BT_OK);
     watch_until_left(&b, &w, MOST);
     assert_int_equal(w.context_seqs, 1);
     for (uint32_t i = 0; i < MOST; i++) {
@@ -322,7 +322,7 @@ static void cancel_when(const bool *cancels, bool at_once)
             bt_engine_cancel(seqs[i]);
         }
     }
-    assert_int_equal(bt_engine_submit_group(b.engine, seqs, MOST), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b.engine, seqs, MOST), BT_OK);
     if (!at_once) {
         report = next_report(&b);
         watch_report(&w, report);
@@ -405,11 +405,11 @@ static void choices_get_all_seats_or_none(void **state)
     (void)state;
     _Static_assert(MAX_SEQS == 8, "4 and 3 leave one seat");
     make_group(pool, a, seqs, 4, 20);
-    assert_int_equal(bt_engine_submit_group(b.engine, seqs, 4), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b.engine, seqs, 4), BT_OK);
     make_group(pool, c, seqs, 3, 20);
-    assert_int_equal(bt_engine_submit_group(b.engine, seqs, 3), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b.engine, seqs, 3), BT_OK);
     make_group(pool, d, seqs, 2, 20);
-    assert_int_equal(bt_engine_submit_group(b.engine, seqs, 2), BT_ERR_BUSY);
+    assert_int_equal(bt_engine_submit_fanout(b.engine, seqs, 2), BT_ERR_BUSY);
     /* One alone has room; and none of the two went in. */
     assert_int_equal(bt_engine_submit(b.engine, seqs[1]), BT_OK);
     run_until_left(&b, 8);
@@ -438,7 +438,7 @@ static void device_failure_ends_the_whole_choice_group(void **state)
     bt_test_expect_log_lines(1);
     make_group(pool, group, seqs, MOST, 20);
     group[0].tokens[7] = UINT32_MAX; /* refused by the forward pass */
-    assert_int_equal(bt_engine_submit_group(b.engine, seqs, MOST), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b.engine, seqs, MOST), BT_OK);
     report = next_report(&b);
     assert_int_equal(report->status, BT_ERR_INVALID_PARAM);
     assert_int_equal(report->n_items, MOST);

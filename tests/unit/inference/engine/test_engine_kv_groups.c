@@ -169,7 +169,7 @@ static void followers_get_a_copy_in_every_group(void **state)
         }
         together[i]->blocks = ids;
     }
-    assert_int_equal(bt_engine_submit_group(b.engine, together, 3), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b.engine, together, 3), BT_OK);
     (void)run_until_left(&b, 3);
     for (uint32_t i = 0; i < 3; i++) {
         take_tokens(together[i], &got);

@@ -216,7 +216,7 @@ static void all_choices_sample_at_a_layer_boundary(void **state)
             group[i]->blocks = group[0]->blocks;
         }
     }
-    assert_int_equal(bt_engine_submit_group(b.engine, group, 3), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b.engine, group, 3), BT_OK);
     sem_post(&gate.passes);
     watch(&b, 4, &story);
     for (uint32_t i = 0; i < 3; i++) {

@@ -286,7 +286,7 @@ static void choices_sample_unchanged_under_overlap(void **state)
         atomic_store(&all_are_there, false);
         bt_trap_before_matmul(b.be, wait_for_all, NULL);
         assert_int_equal(bt_engine_submit(b.engine, seqs[mode][0]), BT_OK);
-        assert_int_equal(bt_engine_submit_group(b.engine, &seqs[mode][1], 3),
+        assert_int_equal(bt_engine_submit_fanout(b.engine, &seqs[mode][1], 3),
                          BT_OK);
         assert_int_equal(bt_engine_submit(b.engine, seqs[mode][4]), BT_OK);
         assert_int_equal(bt_engine_submit(b.engine, seqs[mode][5]), BT_OK);

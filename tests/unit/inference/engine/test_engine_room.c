@@ -43,7 +43,7 @@ static roomy_t with_room(bench_t *b, uint32_t i, float temperature,
     for (uint32_t k = r.n_held; k < r.n_all; k++) {
         table_of(&r)[k] = GUARD;
     }
-    bt_seq_set_room(r.seq, r.n_held * T);
+    bt_seq_set_kv_limit(r.seq, r.n_held * T);
     return r;
 }
 
@@ -52,7 +52,7 @@ static void grow(bench_t *b, roomy_t *r)
     assert_true(r->n_held < r->n_all);
     table_of(r)[r->n_held] = r->all[r->n_held];
     r->n_held++;
-    bt_seq_set_room(r->seq, r->n_held * T);
+    bt_seq_set_kv_limit(r->seq, r->n_held * T);
     bt_engine_wake(b->engine);
 }
 
@@ -185,7 +185,7 @@ static void preempted_sequence_resumes_with_the_same_tokens(void **state)
             table_of(&r)[k] = r.all[k];
         }
         r.n_held = r.n_all;
-        bt_seq_set_room(r.seq, 0);
+        bt_seq_set_kv_limit(r.seq, 0);
         r.seq->sched.n_computed = n_left * T;
         atomic_store(&r.seq->cancel, false);
         assert_int_equal(bt_engine_submit(b.engine, r.seq), BT_OK);

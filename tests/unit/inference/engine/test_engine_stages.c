@@ -168,7 +168,7 @@ static void open_held(stages_t *s, bt_seq_t **seqs)
         seqs[i] = make_seq(&s->bench, 0, 0.9f);
         seqs[i]->sampling.seed = i;
     }
-    assert_int_equal(bt_engine_submit_group(s->bench.engine, seqs, N_SEQS),
+    assert_int_equal(bt_engine_submit_fanout(s->bench.engine, seqs, N_SEQS),
                      BT_OK);
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += (time_t)(DEADLINE_NS / 1000000000u);

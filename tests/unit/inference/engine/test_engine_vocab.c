@@ -127,7 +127,7 @@ static void draw_group(bench_t *b, drawn_t *drawn)
         seqs[i].leave_after_first = true;
         group[i] = &seqs[i];
     }
-    assert_int_equal(bt_engine_submit_group(b->engine, group, N_GROUP), BT_OK);
+    assert_int_equal(bt_engine_submit_fanout(b->engine, group, N_GROUP), BT_OK);
     run_until_left(b, N_GROUP);
     for (uint32_t i = 0; i < N_GROUP; i++) {
         drawn->group[i] = tokens[i][N_TOKENS];

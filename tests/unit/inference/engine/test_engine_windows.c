@@ -127,7 +127,7 @@ static void reach_out(const bt_kv_groups_t *groups, bt_kv_pool_t *pool,
     assert_int_equal(bt_kv_pool_acquire(pool, n, ids), BT_OK);
     bt_kv_hold_fill(groups, pool, &s->hold, &s->reach, ids, s->table);
     end = bt_kv_hold_end(groups, &s->hold);
-    bt_seq_set_room(&s->seq, (end == s->reach.n_most) ? 0 : end * T);
+    bt_seq_set_kv_limit(&s->seq, (end == s->reach.n_most) ? 0 : end * T);
 }
 
 static void let_go(bench_t *b, const bt_kv_groups_t *groups, bt_kv_pool_t *pool,
@@ -203,7 +203,7 @@ static void check(bt_kv_type_t type, uint32_t budget, bool drafts,
             bt_kv_blocks_for(n_prompt(i) + N_NEW - 1, T);
         s->reach.ahead_tokens = 2 * budget;
         reach_out(&groups, pool, s);
-        assert_true(atomic_load(&s->seq.room) > 0); /* not all of it */
+        assert_true(atomic_load(&s->seq.kv_limit) > 0); /* not all of it */
         assert_int_equal(bt_engine_submit(b.engine, &s->seq), BT_OK);
     }
     while (n_left < N_SEQS) {

@@ -146,7 +146,7 @@ static void gguf_arrays_are_read_within_their_length(void **state)
     bt_gguf_t *gguf;
     uint64_t n = 0;
     int64_t i64 = 0;
-    float f32 = 0.0f;
+    double f64 = 0.0;
     bt_gguf_str_t str;
 
     (void)state;
@@ -166,7 +166,7 @@ static void gguf_arrays_are_read_within_their_length(void **state)
     assert_int_equal(i64, 7);
     assert_int_equal(bt_gguf_array_i64(gguf, "ints", 2, &i64),
                      BT_ERR_INVALID_PARAM);
-    assert_int_equal(bt_gguf_array_f32(gguf, "ints", 0, &f32), BT_ERR_BAD_FILE);
+    assert_int_equal(bt_gguf_array_f64(gguf, "ints", 0, &f64), BT_ERR_BAD_FILE);
     assert_int_equal(bt_gguf_array_str(gguf, "ints", 0, &str), BT_ERR_BAD_FILE);
     assert_int_equal(bt_gguf_array_len(gguf, "u8", &n), BT_ERR_BAD_FILE);
     assert_int_equal(bt_gguf_array_len(gguf, "none", &n), BT_ERR_NOT_FOUND);

@@ -66,13 +66,12 @@ static bt_strbuf_t bufs[N_PARTS];
 static bt_status_t open_parts(const part_t *parts, uint32_t n,
                               bt_gguf_t **gguf_p)
 {
-    bt_gguf_bytes_t bytes[N_PARTS];
+    bt_gguf_span_t bytes[N_PARTS];
 
     for (uint32_t i = 0; i < n; i++) {
         bt_strbuf_fini(&bufs[i]);
         write_part(&bufs[i], &parts[i]);
-        bytes[i] =
-            (bt_gguf_bytes_t){.data = bufs[i].data, .bytes = bufs[i].len};
+        bytes[i] = (bt_gguf_span_t){.data = bufs[i].data, .bytes = bufs[i].len};
     }
     why[0] = '\0';
     return bt_gguf_open_memory_parts(bytes, n, why, sizeof(why), gguf_p);
