@@ -18,7 +18,7 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/base/status.h"
-#include "inference/modelfile/modelfile.h"
+#include "inference/hf/hf.h"
 #include "inference/reader/reader.h"
 #include "tools/accuracy_score.h"
 

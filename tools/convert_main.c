@@ -13,7 +13,7 @@
 #include "common/base/process.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
-#include "inference/modelfile/modelfile.h"
+#include "inference/hf/hf.h"
 #include "tools/convert/convert.h"
 #include "tools/convert_options.h"
 #include "tools/imatrix/imatrix.h"

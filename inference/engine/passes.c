@@ -366,8 +366,7 @@ void bt_engine_run_lots(bt_engine_t *engine, bt_report_t *report)
 /* Mid-step joins: sequences that enter the running iteration. */
 
 /* True for a sequence with one token to compute and no followers. Any other
- * sequence begins with the next iteration, or preempts this one
- * (passes.c). */
+ * sequence begins with the next iteration, or preempts this one. */
 static bool is_ready(const bt_engine_t *engine, const bt_seq_t *seq)
 {
     return (seq->sched.n_tokens - seq->sched.n_computed == 1) &&

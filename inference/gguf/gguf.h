@@ -17,7 +17,7 @@
  * nothing that this module returns can reach outside the map. All returned
  * pointers are borrowed from the open file. Models of other formats are read
  * through this interface: their readers assemble one (gguf_meta.h), and
- * inference/modelfile opens any.
+ * inference/hf opens any.
  *
  * Threads: immutable after open; any number of readers.
  * Source: the GGUF specification (ggml project, docs/gguf.md).

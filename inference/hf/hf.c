@@ -12,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/text.h"
+#include "common/config/config.h"
 #include "inference/hf/hf_priv.h"
 
 /* Cuts the last path component, in place; false: there is none. */
@@ -417,4 +418,23 @@ bt_status_t bt_hf_open_memory(const bt_folder_entry_t *entries, uint32_t n,
                               char *why, size_t why_bytes, bt_gguf_t **gguf_p)
 {
     return open_any(NULL, entries, n, why, why_bytes, gguf_p);
+}
+
+bt_status_t bt_modelfile_open(const char *path, char *why, size_t why_bytes,
+                              bt_gguf_t **gguf_p)
+{
+    struct stat st;
+    bt_status_t status;
+
+    if ((stat(path, &st) == 0) && S_ISDIR(st.st_mode)) {
+        return bt_hf_open(path, why, why_bytes, gguf_p);
+    }
+    status = bt_gguf_open(path, why, why_bytes, gguf_p);
+    if (status == BT_ERR_NOT_FOUND) {
+        const size_t n = strlen(why);
+
+        snprintf(why + n, why_bytes - n, "; ");
+        bt_model_hint(path, why + strlen(why), why_bytes - strlen(why));
+    }
+    return status;
 }

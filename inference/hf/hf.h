@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file hf.h
  *
- * Reads model folders in the layout of the Hugging Face Hub through the
- * interface of GGUF files:
+ * Opens the model of --model, a GGUF file or a folder in the layout of the
+ * Hugging Face Hub, and reads such folders through the interface of GGUF files:
  *
  *     config.json               families.c, config.c    ARCH.* keys
  *     model*.safetensors        weights.c, names.c      tensors, GGUF's names
@@ -50,6 +50,18 @@ typedef struct bt_folder_entry {
  */
 BT_MUST_CHECK bt_status_t bt_hf_open(const char *path, char *why,
                                      size_t why_bytes, bt_gguf_t **gguf_p);
+
+/**
+ * Opens a model file or folder.
+ *
+ * @param [in]  path  File or folder.
+ * @param [out] why   On failure: a sentence for the user; for a name that is no
+ *         path, with a suggestion.
+ * @retval any of bt_gguf_open(), bt_hf_open()
+ */
+BT_MUST_CHECK bt_status_t bt_modelfile_open(const char *path, char *why,
+                                            size_t why_bytes,
+                                            bt_gguf_t **gguf_p);
 
 /** Opens a model folder whose files are in memory, borrowed until close. */
 BT_MUST_CHECK bt_status_t bt_hf_open_memory(const bt_folder_entry_t *entries,

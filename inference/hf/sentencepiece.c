@@ -21,7 +21,6 @@ enum { PIECES = 1, TRAINER = 2, NORMALIZER = 3, DENORMALIZER = 5 };
 enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
 enum { TRAINER_MODEL_TYPE = 3, TRAINER_SPACE_BEHIND = 24 };
 enum {
-    NORMALIZER_NAME = 1,
     NORMALIZER_MAP = 2,
     NORMALIZER_DUMMY_PREFIX = 3,
     NORMALIZER_EXTRA_SPACES = 4,
@@ -98,24 +97,29 @@ static bool take_field(span_t *in, field_t *field)
     }
 }
 
-static bt_status_t broken(bt_hf_t *hf)
+/* Takes the next field of a message. @return false: there are no more, or the
+ * folder has failed */
+static bool next_field(bt_hf_t *hf, span_t *in, field_t *field)
 {
-    return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                      FILE_NAME " is no SentencePiece model, or is cut off");
+    if ((hf->status != BT_OK) || (in->at == in->end)) {
+        return false;
+    }
+    if (!take_field(in, field)) {
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   FILE_NAME " is no SentencePiece model, or is cut off");
+    }
+    return hf->status == BT_OK;
 }
 
-static bt_status_t read_piece(bt_hf_t *hf, span_t in, uint32_t id,
-                              bt_hf_piece_t *piece)
+static void read_piece(bt_hf_t *hf, span_t in, uint32_t id,
+                       bt_hf_piece_t *piece)
 {
     field_t field;
     uint32_t bits;
     float score;
 
     *piece = (bt_hf_piece_t){.text = "", .type = BT_HF_TOKEN_NORMAL};
-    while (in.at < in.end) {
-        if (!take_field(&in, &field)) {
-            return broken(hf);
-        }
+    while (next_field(hf, &in, &field)) {
         if ((field.number == PIECE_TEXT) && (field.wire == WIRE_BYTES)) {
             piece->text = (const char *)field.bytes.at;
             piece->len = (uint32_t)(field.bytes.end - field.bytes.at);
@@ -131,23 +135,18 @@ static bt_status_t read_piece(bt_hf_t *hf, span_t in, uint32_t id,
     }
     if ((piece->type == 0) || (piece->len == 0) ||
         !bt_utf8_valid((const uint8_t *)piece->text, piece->len)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": piece %u has no text or no known type",
-                          id);
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   FILE_NAME ": piece %u has no text or no known type", id);
     }
-    return BT_OK;
 }
 
-static bt_status_t read_trainer(bt_hf_t *hf, span_t in, bt_hf_vocab_t *vocab)
+static void read_trainer(bt_hf_t *hf, span_t in, bt_hf_vocab_t *vocab)
 {
     uint64_t type = MODEL_UNIGRAM; /* where it is not said */
     bool space_behind = false;
     field_t field;
 
-    while (in.at < in.end) {
-        if (!take_field(&in, &field)) {
-            return broken(hf);
-        }
+    while (next_field(hf, &in, &field)) {
         if ((field.number == TRAINER_MODEL_TYPE) &&
             (field.wire == WIRE_VARINT)) {
             type = field.value;
@@ -156,50 +155,44 @@ static bt_status_t read_trainer(bt_hf_t *hf, span_t in, bt_hf_vocab_t *vocab)
         }
     }
     if (space_behind) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          FILE_NAME ": spaces behind words "
-                                    "(treat_whitespace_as_suffix) are not "
-                                    "supported");
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   FILE_NAME ": spaces behind words "
+                             "(treat_whitespace_as_suffix) are not "
+                             "supported");
     }
     if ((type != MODEL_BPE) && (type != MODEL_UNIGRAM)) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          FILE_NAME ": models of type %" PRIu64
-                                    " are not supported; "
-                                    "1, Unigram, and 2, BPE, are",
-                          type);
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   FILE_NAME ": models of type %" PRIu64 " are not supported; "
+                             "1, Unigram, and 2, BPE, are",
+                   type);
     }
     vocab->words = (type == MODEL_BPE) ? BT_HF_SCORES : BT_HF_UNIGRAM;
-    return BT_OK;
 }
 
-static bt_status_t copy_map(bt_hf_t *hf, span_t bytes, bt_hf_vocab_t *vocab)
+static void copy_map(bt_hf_t *hf, span_t bytes, bt_hf_vocab_t *vocab)
 {
     const size_t n = (size_t)(bytes.end - bytes.at);
 
     if (n == 0) {
-        return BT_OK;
+        return;
     }
     bt_free(vocab->charsmap); /* of repeated fields the last counts */
     vocab->charsmap = bt_memdup(bytes.at, n);
     vocab->charsmap_bytes = n;
-    return (vocab->charsmap != NULL)
-               ? BT_OK
-               : bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
+    if (vocab->charsmap == NULL) {
+        bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
+    }
 }
 
-static bt_status_t read_normalizer(bt_hf_t *hf, span_t in, bt_hf_vocab_t *vocab)
+static void read_normalizer(bt_hf_t *hf, span_t in, bt_hf_vocab_t *vocab)
 {
-    bt_status_t status = BT_OK;
     bool escape = true;
     field_t field;
 
-    while ((status == BT_OK) && (in.at < in.end)) {
-        if (!take_field(&in, &field)) {
-            return broken(hf);
-        }
+    while (next_field(hf, &in, &field)) {
         switch (field.number) {
         case NORMALIZER_MAP:
-            status = copy_map(hf, field.bytes, vocab);
+            copy_map(hf, field.bytes, vocab);
             break;
         case NORMALIZER_DUMMY_PREFIX:
             vocab->add_space = field.value != 0;
@@ -214,50 +207,41 @@ static bt_status_t read_normalizer(bt_hf_t *hf, span_t in, bt_hf_vocab_t *vocab)
             break;
         }
     }
-    if ((status == BT_OK) && !escape) {
-        return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                          FILE_NAME ": its normalizer keeps spaces as they "
-                                    "are, which is not supported");
+    if (!escape) {
+        bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                   FILE_NAME ": its normalizer keeps spaces as they "
+                             "are, which is not supported");
     }
-    return status;
 }
 
 /* Checks the denormalizer, which would replace characters of the output. */
-static bt_status_t read_denormalizer(bt_hf_t *hf, span_t in)
+static void read_denormalizer(bt_hf_t *hf, span_t in)
 {
     field_t field;
 
-    while (in.at < in.end) {
-        if (!take_field(&in, &field)) {
-            return broken(hf);
-        }
+    while (next_field(hf, &in, &field)) {
         if ((field.number == NORMALIZER_MAP) &&
             (field.bytes.end > field.bytes.at)) {
-            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                              FILE_NAME ": a denormalizer is not supported");
+            bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                       FILE_NAME ": a denormalizer is not supported");
         }
     }
-    return BT_OK;
 }
 
-static bt_status_t count_pieces(bt_hf_t *hf, span_t in, uint64_t *n_p)
+static uint64_t count_pieces(bt_hf_t *hf, span_t in)
 {
     uint64_t n = 0;
     field_t field;
 
-    while (in.at < in.end) {
-        if (!take_field(&in, &field)) {
-            return broken(hf);
-        }
+    while (next_field(hf, &in, &field)) {
         n += (field.number == PIECES) && (field.wire == WIRE_BYTES);
     }
-    *n_p = n;
-    return BT_OK;
+    return n;
 }
 
 /* Adds tokens that are only in tokenizer_config.json. */
-static bt_status_t add_token(bt_hf_t *hf, bt_hf_vocab_t *vocab,
-                             const bt_json_node_t *key)
+static void add_token(bt_hf_t *hf, bt_hf_vocab_t *vocab,
+                      const bt_json_node_t *key)
 {
     static const struct {
         const char *name;
@@ -275,10 +259,11 @@ static bt_status_t add_token(bt_hf_t *hf, bt_hf_vocab_t *vocab,
     if ((text == NULL) || (text->kind != BT_JSON_STRING) || (key->len == 0) ||
         (key->len > 8) || (strspn(key->text, "0123456789") < key->len) ||
         !bt_json_as_u64(&number, &id) || (id >= vocab->n)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "tokenizer_config.json: added_tokens_decoder has %s, "
-                          "which is not the id of one of %u tokens",
-                          bt_printable(key->text, key->len).text, vocab->n);
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "tokenizer_config.json: added_tokens_decoder has %s, "
+                   "which is not the id of one of %u tokens",
+                   bt_printable(key->text, key->len).text, vocab->n);
+        return;
     }
     vocab->pieces[id].rules = 0;
     for (size_t i = 0; i < BT_ARRAY_LEN(rules); i++) {
@@ -299,47 +284,47 @@ static bt_status_t add_token(bt_hf_t *hf, bt_hf_vocab_t *vocab,
                 ? BT_HF_TOKEN_CONTROL
                 : BT_HF_TOKEN_USER_DEFINED;
     }
-    return BT_OK;
 }
 
-static bt_status_t add_tokens(bt_hf_t *hf, bt_hf_vocab_t *vocab)
+static void add_tokens(bt_hf_t *hf, bt_hf_vocab_t *vocab)
 {
     const bt_json_node_t *const list = bt_json_get(
         hf->tok_config.doc, hf->tok_config.root, "added_tokens_decoder");
     const bt_json_node_t *key;
-    bt_status_t status = BT_OK;
 
     if ((list == NULL) || (list->kind != BT_JSON_OBJECT)) {
-        return BT_OK;
+        return;
     }
     key = bt_json_first(list);
-    for (uint32_t i = 0; (status == BT_OK) && (i < list->n); i++) {
-        status = add_token(hf, vocab, key);
+    for (uint32_t i = 0; i < list->n; i++) {
+        add_token(hf, vocab, key);
         key = bt_json_next(hf->tok_config.doc, key + 1);
     }
-    return status;
 }
 
 /*
  * Reads one field of the model.
  * @param [in,out] id_p  id of the next piece
  */
-static bt_status_t read_part(bt_hf_t *hf, const field_t *field, uint32_t *id_p,
-                             bt_hf_vocab_t *vocab)
+static void read_part(bt_hf_t *hf, const field_t *field, uint32_t *id_p,
+                      bt_hf_vocab_t *vocab)
 {
     switch (field->number) {
     case PIECES:
         (*id_p)++;
-        return read_piece(hf, field->bytes, *id_p - 1,
-                          &vocab->pieces[*id_p - 1]);
+        read_piece(hf, field->bytes, *id_p - 1, &vocab->pieces[*id_p - 1]);
+        break;
     case TRAINER:
-        return read_trainer(hf, field->bytes, vocab);
+        read_trainer(hf, field->bytes, vocab);
+        break;
     case NORMALIZER:
-        return read_normalizer(hf, field->bytes, vocab);
+        read_normalizer(hf, field->bytes, vocab);
+        break;
     case DENORMALIZER:
-        return read_denormalizer(hf, field->bytes);
+        read_denormalizer(hf, field->bytes);
+        break;
     default:
-        return BT_OK;
+        break;
     }
 }
 
@@ -347,14 +332,10 @@ bt_status_t bt_hf_read_sentencepiece(bt_hf_t *hf, const uint8_t *bytes,
                                      size_t n, bt_hf_vocab_t *vocab)
 {
     span_t in = {bytes, (bytes != NULL) ? bytes + n : bytes};
-    uint64_t n_pieces = 0;
+    const uint64_t n_pieces = count_pieces(hf, in);
     uint32_t id = 0;
     field_t field;
-    bt_status_t status = count_pieces(hf, in, &n_pieces);
 
-    if (status != BT_OK) {
-        return status;
-    }
     if ((n_pieces == 0) || (hf->shape.n_vocab > 2 * n_pieces + 65536)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE,
                           FILE_NAME " has %" PRIu64 " pieces, config.json a "
@@ -365,24 +346,23 @@ bt_status_t bt_hf_read_sentencepiece(bt_hf_t *hf, const uint8_t *bytes,
     vocab->marks_spaces = true;
     vocab->add_space = true;
     vocab->extra_spaces = true;
-    status = bt_hf_vocab_init(
-        hf, vocab,
-        (n_pieces > hf->shape.n_vocab) ? n_pieces : hf->shape.n_vocab);
-    while ((status == BT_OK) && (in.at < in.end)) {
-        if (!take_field(&in, &field)) {
-            return broken(hf);
-        }
+    if ((hf->status != BT_OK) ||
+        (bt_hf_vocab_init(hf, vocab,
+                          (n_pieces > hf->shape.n_vocab)
+                              ? n_pieces
+                              : hf->shape.n_vocab) != BT_OK)) {
+        return hf->status;
+    }
+    while (next_field(hf, &in, &field)) {
         if (field.wire == WIRE_BYTES) {
-            status = read_part(hf, &field, &id, vocab);
+            read_part(hf, &field, &id, vocab);
         }
     }
-    if (status == BT_OK) {
-        status = add_tokens(hf, vocab);
-    }
-    for (uint32_t i = 0; (status == BT_OK) && (i < vocab->n); i++) {
+    add_tokens(hf, vocab);
+    for (uint32_t i = 0; (hf->status == BT_OK) && (i < vocab->n); i++) {
         if (vocab->pieces[i].text != NULL) {
             bt_hf_vocab_index(vocab, i);
         }
     }
-    return status;
+    return hf->status;
 }

@@ -17,73 +17,74 @@
 
 /* ---- how many ---- */
 
-static bt_status_t count_named(bt_hf_t *hf, const bt_hf_vocab_t *v,
-                               const bt_json_node_t *vocab, uint64_t most,
-                               uint64_t *n_p)
+static uint64_t count_named(bt_hf_t *hf, const bt_hf_vocab_t *v,
+                            const bt_json_node_t *vocab, uint64_t most,
+                            uint64_t n)
 {
     const bt_json_node_t *at = bt_json_first(vocab);
     uint64_t id;
 
     for (uint32_t i = 0; i < vocab->n; i++) {
         if (!bt_json_as_u64(at + 1, &id) || (id >= most)) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              FILE_NAME ": the id of token %s is absurd",
-                              bt_printable(at->text, at->len).text);
+            bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                       FILE_NAME ": the id of token %s is absurd",
+                       bt_printable(at->text, at->len).text);
+            return 0;
         }
-        *n_p = (id >= *n_p) ? id + 1 : *n_p;
+        n = (id >= n) ? id + 1 : n;
         at = bt_json_next(v->doc, at + 1);
     }
-    return BT_OK;
+    return n;
 }
 
-static bt_status_t count_ids(bt_hf_t *hf, const bt_hf_vocab_t *v,
-                             const bt_json_node_t *vocab,
-                             const bt_json_node_t *added, uint64_t *n_p)
+/* Returns a number above all ids. */
+static uint64_t count_ids(bt_hf_t *hf, const bt_hf_vocab_t *v,
+                          const bt_json_node_t *vocab,
+                          const bt_json_node_t *added)
 {
     const uint64_t n_added = (added != NULL) ? added->n : 0;
     const uint64_t most = 2 * ((uint64_t)vocab->n + n_added) + SPARE_IDS;
     const bt_json_node_t *at = NULL;
     uint64_t n = hf->shape.n_vocab;
     uint64_t id;
-    bt_status_t status = BT_OK;
 
     if (vocab->kind == BT_JSON_ARRAY) {
         n = (vocab->n > n) ? vocab->n : n;
     } else {
-        status = count_named(hf, v, vocab, most, &n);
+        n = count_named(hf, v, vocab, most, n);
     }
-    for (uint64_t i = 0; (status == BT_OK) && (i < n_added); i++) {
+    for (uint64_t i = 0; i < n_added; i++) {
         at = (i == 0) ? bt_json_first(added) : bt_json_next(v->doc, at);
         if (!bt_json_as_u64(bt_json_get(v->doc, at, "id"), &id) ||
             (id >= most)) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              FILE_NAME ": added token number %" PRIu64
-                                        " has no id, "
-                                        "or an absurd one",
-                              i);
+            bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                       FILE_NAME ": added token number %" PRIu64
+                                 " has no id, or an absurd one",
+                       i);
+            return 0;
         }
         n = (id >= n) ? id + 1 : n;
     }
-    if ((status == BT_OK) && (n > most)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          "config.json: vocab_size is %" PRIu64
-                          ", but " FILE_NAME " has %" PRIu64 " tokens",
-                          n, (vocab->n + n_added));
+    if (n > most) {
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   "config.json: vocab_size is %" PRIu64 ", but " FILE_NAME
+                   " has %" PRIu64 " tokens",
+                   n, (vocab->n + n_added));
     }
-    *n_p = n;
-    return status;
+    return n;
 }
 
 /* ---- the model's ---- */
 
-static bt_status_t put_piece(bt_hf_t *hf, bt_hf_vocab_t *v, uint64_t id,
-                             const bt_json_node_t *text, double score)
+static void put_piece(bt_hf_t *hf, bt_hf_vocab_t *v, uint64_t id,
+                      const bt_json_node_t *text, double score)
 {
     bt_hf_piece_t *const piece = &v->pieces[id];
 
     if (piece->text != NULL) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": two tokens have the id %" PRIu64, id);
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   FILE_NAME ": two tokens have the id %" PRIu64, id);
+        return;
     }
     *piece = (bt_hf_piece_t){.text = text->text,
                              .len = text->len,
@@ -91,36 +92,30 @@ static bt_status_t put_piece(bt_hf_t *hf, bt_hf_vocab_t *v, uint64_t id,
                              .is_in_model = true,
                              .score = score};
     bt_hf_vocab_index(v, (uint32_t)id);
-    return BT_OK;
 }
 
 /* {"a": 0, "b": 1}, of BPE */
-static bt_status_t fill_named(bt_hf_t *hf, bt_hf_vocab_t *v,
-                              const bt_json_node_t *vocab)
+static void fill_named(bt_hf_t *hf, bt_hf_vocab_t *v,
+                       const bt_json_node_t *vocab)
 {
     const bt_json_node_t *at = bt_json_first(vocab);
-    bt_status_t status = BT_OK;
 
-    for (uint32_t i = 0; (status == BT_OK) && (i < vocab->n); i++) {
+    for (uint32_t i = 0; (hf->status == BT_OK) && (i < vocab->n); i++) {
         uint64_t id = 0;
 
-        if (!bt_json_as_u64(at + 1, &id)) {
-            return BT_ERR_BAD_FILE; /* counted before */
-        }
-        status = put_piece(hf, v, id, at, 0.0);
+        (void)bt_json_as_u64(at + 1, &id); /* counted before */
+        put_piece(hf, v, id, at, 0.0);
         at = bt_json_next(v->doc, at + 1);
     }
-    return status;
 }
 
 /* [["a", -1.5], ["b", -2]], of Unigram */
-static bt_status_t fill_scored(bt_hf_t *hf, bt_hf_vocab_t *v,
-                               const bt_json_node_t *vocab)
+static void fill_scored(bt_hf_t *hf, bt_hf_vocab_t *v,
+                        const bt_json_node_t *vocab)
 {
     const bt_json_node_t *at = bt_json_first(vocab);
-    bt_status_t status = BT_OK;
 
-    for (uint32_t i = 0; (status == BT_OK) && (i < vocab->n); i++) {
+    for (uint32_t i = 0; i < vocab->n; i++) {
         const bt_json_node_t *const text =
             ((at->kind == BT_JSON_ARRAY) && (at->n == 2)) ? bt_json_first(at)
                                                           : NULL;
@@ -129,15 +124,15 @@ static bt_status_t fill_scored(bt_hf_t *hf, bt_hf_vocab_t *v,
         if ((text == NULL) || (text->kind != BT_JSON_STRING) ||
             !bt_json_as_double(bt_json_next(v->doc, text), &score) ||
             !isfinite((float)score)) {
-            return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                              FILE_NAME ": token %u is no pair of a text and "
-                                        "its score",
-                              i);
+            bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                       FILE_NAME ": token %u is no pair of a text and its "
+                                 "score",
+                       i);
+            return;
         }
-        status = put_piece(hf, v, i, text, score);
+        put_piece(hf, v, i, text, score);
         at = bt_json_next(v->doc, at);
     }
-    return status;
 }
 
 /* ---- added ones ---- */
@@ -169,8 +164,8 @@ static uint8_t rules_of(const bt_hf_vocab_t *v, const bt_json_node_t *token)
     return rules;
 }
 
-static bt_status_t add_token(bt_hf_t *hf, bt_hf_vocab_t *v,
-                             const bt_json_node_t *token)
+static void add_token(bt_hf_t *hf, bt_hf_vocab_t *v,
+                      const bt_json_node_t *token)
 {
     const bt_json_node_t *const text = bt_hf_member(v, token, "content");
     uint64_t id = 0;
@@ -178,17 +173,19 @@ static bt_status_t add_token(bt_hf_t *hf, bt_hf_vocab_t *v,
 
     if ((text == NULL) || (text->kind != BT_JSON_STRING) ||
         !bt_json_as_u64(bt_hf_member(v, token, "id"), &id)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": an added token has no content");
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   FILE_NAME ": an added token has no content");
+        return;
     }
     piece = &v->pieces[id];
     if ((piece->text != NULL) &&
         ((piece->len != text->len) ||
          (memcmp(piece->text, text->text, text->len) != 0))) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": the added token %s has the id of "
-                                    "another",
-                          bt_printable(text->text, text->len).text);
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   FILE_NAME ": the added token %s has the id of "
+                             "another",
+                   bt_printable(text->text, text->len).text);
+        return;
     }
     piece->text = text->text;
     piece->len = text->len;
@@ -197,7 +194,6 @@ static bt_status_t add_token(bt_hf_t *hf, bt_hf_vocab_t *v,
                       ? BT_HF_TOKEN_CONTROL
                       : BT_HF_TOKEN_USER_DEFINED;
     bt_hf_vocab_index(v, (uint32_t)id);
-    return BT_OK;
 }
 
 /* Drops rules without effect. Without a normalizer they only determine the
@@ -231,8 +227,7 @@ bt_status_t bt_hf_read_vocab(bt_hf_t *hf, bt_hf_vocab_t *v)
     const uint8_t kind =
         (v->words == BT_HF_UNIGRAM) ? BT_JSON_ARRAY : BT_JSON_OBJECT;
     const bt_json_node_t *at;
-    uint64_t n = 0;
-    bt_status_t status;
+    uint64_t n;
 
     if ((vocab == NULL) || (vocab->kind != kind) || (vocab->n == 0) ||
         ((added != NULL) && (added->kind != BT_JSON_ARRAY))) {
@@ -240,24 +235,22 @@ bt_status_t bt_hf_read_vocab(bt_hf_t *hf, bt_hf_vocab_t *v)
                           FILE_NAME ": vocab or added_tokens is missing or no "
                                     "list");
     }
-    status = count_ids(hf, v, vocab, added, &n);
-    if (status == BT_OK) {
-        status = bt_hf_vocab_init(hf, v, n);
+    n = count_ids(hf, v, vocab, added);
+    if ((hf->status != BT_OK) || (bt_hf_vocab_init(hf, v, n) != BT_OK)) {
+        return hf->status;
     }
-    if (status == BT_OK) {
-        status = (kind == BT_JSON_ARRAY) ? fill_scored(hf, v, vocab)
-                                         : fill_named(hf, v, vocab);
+    if (kind == BT_JSON_ARRAY) {
+        fill_scored(hf, v, vocab);
+    } else {
+        fill_named(hf, v, vocab);
     }
     at = (added != NULL) ? bt_json_first(added) : NULL;
-    for (uint32_t i = 0; (status == BT_OK) && (added != NULL) && (i < added->n);
-         i++) {
-        status = add_token(hf, v, at);
+    for (uint32_t i = 0; (added != NULL) && (i < added->n); i++) {
+        add_token(hf, v, at);
         at = bt_json_next(v->doc, at);
     }
-    if (status == BT_OK) {
-        drop_idle_rules(v);
-    }
-    return status;
+    drop_idle_rules(v);
+    return hf->status;
 }
 
 /* Writes merges of BPE: as a list, or as scores. */
@@ -300,26 +293,24 @@ static bool parts_of(const bt_hf_vocab_t *v, const bt_json_node_t *merge,
            (left_p->len + right_p->len <= TEXT_BYTES);
 }
 
-static bt_status_t bad_merge(bt_hf_t *hf, uint32_t i)
+static void bad_merge(bt_hf_t *hf, uint32_t i)
 {
-    return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                      FILE_NAME ": merge %u does not join two tokens to a "
-                                "third",
-                      i);
+    bt_hf_fail(hf, BT_ERR_BAD_FILE,
+               FILE_NAME ": merge %u does not join two tokens to a third", i);
 }
 
-static bt_status_t find_merges(bt_hf_t *hf, const bt_hf_vocab_t *v,
-                               const bt_json_node_t **merges_p)
+/* @return NULL: there is no list, and the folder has failed */
+static const bt_json_node_t *find_merges(bt_hf_t *hf, const bt_hf_vocab_t *v)
 {
     const bt_json_node_t *const merges =
         bt_json_get(v->doc, v->model, "merges");
 
     if ((merges == NULL) || (merges->kind != BT_JSON_ARRAY)) {
-        return bt_hf_fail(hf, BT_ERR_BAD_FILE,
-                          FILE_NAME ": merges is missing or no list");
+        bt_hf_fail(hf, BT_ERR_BAD_FILE,
+                   FILE_NAME ": merges is missing or no list");
+        return NULL;
     }
-    *merges_p = merges;
-    return BT_OK;
+    return merges;
 }
 
 static bool is_special(const bt_hf_vocab_t *v, const char *text, size_t len)
@@ -371,8 +362,8 @@ static bool is_of_text(const bt_hf_vocab_t *v, const bt_gguf_str_t *left,
            !is_special(v, text, left->len + right->len);
 }
 
-static bt_status_t count_merges(bt_hf_t *hf, const bt_hf_vocab_t *v,
-                                const bt_json_node_t *merges, uint64_t *n_p)
+static uint64_t count_merges(bt_hf_t *hf, const bt_hf_vocab_t *v,
+                             const bt_json_node_t *merges)
 {
     const bt_json_node_t *at = bt_json_first(merges);
     uint64_t n = 0;
@@ -382,33 +373,33 @@ static bt_status_t count_merges(bt_hf_t *hf, const bt_hf_vocab_t *v,
         bt_gguf_str_t right;
 
         if (!parts_of(v, at, &left, &right)) {
-            return bad_merge(hf, i);
+            bad_merge(hf, i);
+            return 0;
         }
         if (!can_be_written(v, &left) || !can_be_written(v, &right)) {
-            return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
-                              FILE_NAME ": merges of tokens with spaces are "
-                                        "not supported (merge %u)",
-                              i);
+            bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
+                       FILE_NAME ": merges of tokens with spaces are not "
+                                 "supported (merge %u)",
+                       i);
+            return 0;
         }
         n += is_of_text(v, &left, &right);
         at = bt_json_next(v->doc, at);
     }
-    *n_p = n;
-    return BT_OK;
+    return n;
 }
 
 bt_status_t bt_hf_put_merges(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 {
-    const bt_json_node_t *merges = NULL;
+    const bt_json_node_t *const merges = find_merges(hf, vocab);
     const bt_json_node_t *at;
     uint64_t n_merges = 0;
-    bt_status_t status = find_merges(hf, vocab, &merges);
 
-    if (status == BT_OK) {
-        status = count_merges(hf, vocab, merges, &n_merges);
+    if (merges != NULL) {
+        n_merges = count_merges(hf, vocab, merges);
     }
-    if (status != BT_OK) {
-        return status;
+    if (hf->status != BT_OK) {
+        return hf->status;
     }
     bt_gguf_meta_array(&hf->meta, "tokenizer.ggml.merges", BT_GGUF_STRING,
                        n_merges);
@@ -435,9 +426,9 @@ bt_status_t bt_hf_put_merges(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 
 /* Records the rank of each token's first merge; the merges of one token must be
  * consecutive. */
-static bt_status_t rank_tokens(bt_hf_t *hf, const bt_hf_vocab_t *v,
-                               const bt_json_node_t *merges, uint32_t *ranks,
-                               uint32_t *ways, bool *same_p)
+static void rank_tokens(bt_hf_t *hf, const bt_hf_vocab_t *v,
+                        const bt_json_node_t *merges, uint32_t *ranks,
+                        uint32_t *ways, bool *same_p)
 {
     const bt_json_node_t *at = bt_json_first(merges);
     uint32_t before = BT_HF_NO_TOKEN;
@@ -449,7 +440,8 @@ static bt_status_t rank_tokens(bt_hf_t *hf, const bt_hf_vocab_t *v,
         uint32_t id;
 
         if (!parts_of(v, at, &left, &right)) {
-            return bad_merge(hf, i);
+            bad_merge(hf, i);
+            return;
         }
         memcpy(text, left.data, left.len);
         memcpy(text + left.len, right.data, right.len);
@@ -457,7 +449,8 @@ static bt_status_t rank_tokens(bt_hf_t *hf, const bt_hf_vocab_t *v,
         if ((id == BT_HF_NO_TOKEN) ||
             (bt_hf_vocab_find(v, left.data, left.len) == BT_HF_NO_TOKEN) ||
             (bt_hf_vocab_find(v, right.data, right.len) == BT_HF_NO_TOKEN)) {
-            return bad_merge(hf, i);
+            bad_merge(hf, i);
+            return;
         }
         if (ranks[id] == NO_RANK) {
             ranks[id] = i;
@@ -468,7 +461,6 @@ static bt_status_t rank_tokens(bt_hf_t *hf, const bt_hf_vocab_t *v,
         before = id;
         at = bt_json_next(v->doc, at);
     }
-    return BT_OK;
 }
 
 /* Ways to make a token of two others must all be among the merges, since
@@ -497,35 +489,33 @@ static bool is_made(const bt_hf_piece_t *p)
 
 bt_status_t bt_hf_score_merges(bt_hf_t *hf, bt_hf_vocab_t *vocab, bool *same_p)
 {
-    const bt_json_node_t *merges = NULL;
-    uint32_t *ranks = NULL;
-    uint32_t *ways = NULL;
+    const bt_json_node_t *const merges = find_merges(hf, vocab);
+    BT_CLEANUP(free) uint32_t *ranks = NULL;
+    BT_CLEANUP(free) uint32_t *ways = NULL;
     bool same = true;
-    bt_status_t status = find_merges(hf, vocab, &merges);
 
-    if (status != BT_OK) {
-        return status;
+    if (merges == NULL) {
+        return hf->status;
     }
     ranks = bt_calloc(vocab->n, sizeof(*ranks));
     ways = bt_calloc(vocab->n, sizeof(*ways));
     if ((ranks == NULL) || (ways == NULL)) {
-        status = bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
-        goto out;
+        return bt_hf_fail(hf, BT_ERR_NO_MEMORY, "out of memory");
     }
     memset(ranks, 0xFF, vocab->n * sizeof(*ranks));
-    status = rank_tokens(hf, vocab, merges, ranks, ways, &same);
-    for (uint32_t i = 0; (status == BT_OK) && same && (i < vocab->n); i++) {
+    rank_tokens(hf, vocab, merges, ranks, ways, &same);
+    if (hf->status != BT_OK) {
+        return hf->status;
+    }
+    for (uint32_t i = 0; same && (i < vocab->n); i++) {
         same = !is_made(&vocab->pieces[i]) || (count_ways(vocab, i) == ways[i]);
     }
-    for (uint32_t i = 0; (status == BT_OK) && same && (i < vocab->n); i++) {
+    for (uint32_t i = 0; same && (i < vocab->n); i++) {
         if (is_made(&vocab->pieces[i])) {
             vocab->pieces[i].score =
                 (ranks[i] == NO_RANK) ? 0.0 : -(double)ranks[i];
         }
     }
     *same_p = same;
-out:
-    bt_free(ways);
-    bt_free(ranks);
-    return status;
+    return BT_OK;
 }

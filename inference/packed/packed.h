@@ -34,7 +34,7 @@
  * bt_packed_check() checks every offset and count, and the sums of head and
  * table, before any other access; bt_packed_verify() checks the sums of all
  * chunks. Sums detect accidents: a process that may write the file can make
- * matching ones, so packed.h checks the file's owner. Altered weights
+ * matching ones, so packed_store.c checks the file's owner. Altered weights
  * that pass are numbers and nothing more: no offset comes from the data.
  *
  * Threads: immutable after bt_packed_check(); any number of readers.
@@ -181,7 +181,7 @@ bool bt_packed_pages_settle(void *map, int fd, size_t bytes, uint64_t wait_ms);
  *
  * Readers need no lock: the name appears by rename(), after fsync(), and a file
  * that has it is never written again. (While one process arranges its pages,
- * the next one waits: packed.h.) A process that finds no file locks
+ * the next one waits.) A process that finds no file locks
  * NAME.packed.new; one builds, the others wait and find the result. A builder
  * that dies releases the lock and leaves a partial file, which the next one
  * overwrites.
@@ -271,7 +271,7 @@ BT_MUST_CHECK bt_status_t bt_packed_dir(const char *option, char *dir,
                                         size_t dir_bytes);
 
 /*
- * Writes the format of packed.h, front to back.
+ * Writes the format above, front to back.
  */
 
 struct bt_packed_writer {

@@ -383,7 +383,7 @@ TEST(is_in)
     return bt_tmpl_v_contains(x->run, *args->slot[0], value);
 }
 
-/* Of what has one copy in Python too. */
+/* True for values that have one copy in Python too. */
 TEST(is_same)
 {
     const bt_tmpl_value_t other = *args->slot[0];

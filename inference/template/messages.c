@@ -409,7 +409,7 @@ static bool make_list(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
     return true;
 }
 
-/* Of equal keys the later one replaces the value, in the position of the first.
+/* The later one of equal keys replaces the value, in the position of the first.
  */
 static bool make_dict(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
                       const bt_json_node_t *node, bt_tmpl_value_t *value_p)

@@ -339,7 +339,7 @@ static bt_tmpl_node_t *parse_with(bt_tmpl_parser_t *p, uint32_t line)
     return node;
 }
 
-/* What transformers marks for training, in a scope of its own. */
+/* Text that transformers marks for training, in a scope of its own. */
 static bt_tmpl_node_t *parse_generation(bt_tmpl_parser_t *p, uint32_t line)
 {
     static const char *const ends[] = {"endgeneration", NULL};

@@ -157,7 +157,7 @@ static void put_new(bt_tmpl_build_t *build, const bt_tmpl_text_t *new_text,
     }
 }
 
-/* Of nothing: before each character and at the end. */
+/* Replaces nothing: before each character and at the end. */
 static const bt_tmpl_text_t *put_between(bt_tmpl_run_t *run,
                                          const bt_tmpl_text_t *text,
                                          const bt_tmpl_text_t *new_text,

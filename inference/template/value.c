@@ -69,7 +69,7 @@ static bool hash_of(const bt_tmpl_dict_t *dict, bt_tmpl_value_t key,
     }
 }
 
-/* Of keys: no run is needed. */
+/* Compares keys, which needs no run. */
 static bool same_key(bt_tmpl_value_t a, bt_tmpl_value_t b)
 {
     if ((a.kind == b.kind) &&
@@ -340,9 +340,9 @@ static bool is_negative(bt_tmpl_value_t big)
     return big.u.text->data[0] == '-';
 }
 
-/* Of numbers at least one of which is of over 64 bits. As JSON writes them they
- * have no zeros in front, so the longer one is the larger. Floats are taken to
- * be smaller, which those of 20 digits and more are not. */
+/* Compares numbers, one of which at least is of over 64 bits. As JSON writes
+ * them they have no zeros in front, so the longer one is the larger. Floats are
+ * taken to be smaller, which those of 20 digits and more are not. */
 static int compare_big(bt_tmpl_value_t a, bt_tmpl_value_t b)
 {
     int order;

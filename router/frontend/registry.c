@@ -13,7 +13,7 @@
 #include "common/base/status.h"
 #include "common/repository/repository.h"
 #include "inference/gguf/architectures.h"
-#include "inference/modelfile/modelfile.h"
+#include "inference/hf/hf.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/watching.h"
 

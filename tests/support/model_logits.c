@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
-#include "inference/modelfile/modelfile.h"
+#include "inference/hf/hf.h"
 #include "inference/reader/reader.h"
 
 #define MAX_TOKENS (1u << 20)
