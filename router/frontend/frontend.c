@@ -195,14 +195,16 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     front->ops->tick(front, now_us);
     bt_watching_tick(front, now_us);
     if (front->trace != NULL) {
-        bt_router_metrics_trace_lost(
-            front->metrics, bt_trace_flush(front->trace, now_us / 1000));
+        bt_router_metrics_add(
+            front->metrics, BT_PC_TRACE_LOST,
+            (double)bt_trace_flush(front->trace, now_us / 1000));
         bt_trace_otlp_counts(front->trace, &sent);
         bt_router_metrics_otlp(front->metrics, &sent);
     }
     if (front->access != NULL) {
-        bt_router_metrics_access_lost(
-            front->metrics, bt_access_log_flush(front->access, now_us / 1000));
+        bt_router_metrics_add(
+            front->metrics, BT_PC_ACCESS_LOST,
+            (double)bt_access_log_flush(front->access, now_us / 1000));
     }
 }
 

@@ -33,7 +33,7 @@ const char *bt_door_admit(void *ctx, const bt_http1_head_t *head,
         return NULL;
     }
     bt_strbuf_puts(out, CHALLENGE ": " CHALLENGE_VALUE "\r\n");
-    bt_router_metrics_unauthorized(tenants->metrics);
+    bt_router_metrics_add(tenants->metrics, BT_PC_UNAUTHORIZED, 1);
     return why;
 }
 
@@ -41,7 +41,7 @@ static void refuse(bt_http_request_t *r, int http_status, const char *why)
 {
     if (http_status == 401) {
         bt_exchange_add_header(r->ex, CHALLENGE, CHALLENGE_VALUE);
-        bt_router_metrics_unauthorized(r->door->front->metrics);
+        bt_router_metrics_add(r->door->front->metrics, BT_PC_UNAUTHORIZED, 1);
     }
     bt_http_request_error(r, http_status, NULL, "%s", why);
 }

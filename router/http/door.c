@@ -354,58 +354,48 @@ uint32_t bt_door_n_connections(const bt_door_t *door)
            bt_http_n_connections(door->metrics_http);
 }
 
-static void add_use(bt_metrics_process_t *process, const bt_net_use_t *use)
+static void add_use(double *cells, const bt_net_use_t *use)
 {
-    process->request_bytes += (double)use->request_bytes;
-    process->answer_bytes += (double)use->answer_bytes;
-    process->n_quiet_closed += (double)use->n_quiet_closed;
-    process->n_turned_away += (double)use->n_turned_away;
-    process->n_bodies_refused += (double)use->n_bodies_refused;
-    process->n_readers_cut += (double)use->n_readers_cut;
+    cells[BT_PC_REQUEST_BYTES] += (double)use->request_bytes;
+    cells[BT_PC_ANSWER_BYTES] += (double)use->answer_bytes;
+    cells[BT_PC_QUIET_CLOSED] += (double)use->n_quiet_closed;
+    cells[BT_PC_TURNED_AWAY] += (double)use->n_turned_away;
+    cells[BT_PC_BODIES_REFUSED] += (double)use->n_bodies_refused;
+    cells[BT_PC_READERS_CUT] += (double)use->n_readers_cut;
 }
 
-static void read_budgets(const bt_frontend_t *front,
-                         bt_metrics_process_t *process)
+void bt_door_read_use(const bt_door_t *door, double cells[BT_PC_N])
 {
-    for (int i = 0; i < BT_BUDGET_N_REFUSALS; i++) {
-        process->n_memory_refused[i] = (double)(front->requests.n_refused[i] +
-                                                front->answers.n_refused[i]);
-    }
-    process->work_bytes = (double)front->requests.used;
-    process->writing_bytes = (double)front->answers.used;
-}
-
-void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
-{
+    const bt_frontend_t *front = door->front;
     bt_net_use_t use;
 
-    process->request_bytes = 0;
-    process->answer_bytes = 0;
-    process->n_quiet_closed = 0;
-    process->n_turned_away = 0;
-    process->n_bodies_refused = 0;
-    process->n_readers_cut = 0;
-    read_budgets(door->front, process);
-    process->n_jobs = bt_pool_n_jobs(door->front->pool);
-    process->n_jobs_inside = (double)bt_pool_n_inside(door->front->pool);
-    process->n_canceled_queued =
-        (double)bt_pool_canceled(door->front->pool).queued;
-    process->n_canceled_running =
-        (double)bt_pool_canceled(door->front->pool).running;
-    process->n_connections = bt_door_n_connections(door);
+    for (int i = 0; i < BT_BUDGET_N_REFUSALS; i++) {
+        cells[BT_PC_MEMORY_REFUSED + i] =
+            (double)(front->requests.n_refused[i] +
+                     front->answers.n_refused[i]);
+    }
+    cells[BT_PC_WORK_BYTES] = (double)front->requests.used;
+    cells[BT_PC_WRITING_BYTES] = (double)front->answers.used;
+    cells[BT_PC_JOBS] = bt_pool_n_jobs(front->pool);
+    cells[BT_PC_JOBS_INSIDE] = (double)bt_pool_n_inside(front->pool);
+    cells[BT_PC_CANCELED_QUEUED] = (double)bt_pool_canceled(front->pool).queued;
+    cells[BT_PC_CANCELED_RUNNING] =
+        (double)bt_pool_canceled(front->pool).running;
+    cells[BT_PC_CONNECTIONS] = bt_door_n_connections(door);
     bt_http_use(door->http, &use);
-    add_use(process, &use);
+    add_use(cells, &use);
     bt_http_use(door->metrics_http, &use);
-    add_use(process, &use);
+    add_use(cells, &use);
     if (door->other != NULL) {
-        process->n_connections += bt_net_n_connections(door->other);
+        cells[BT_PC_CONNECTIONS] += bt_net_n_connections(door->other);
         bt_net_use(door->other, &use);
-        add_use(process, &use);
+        add_use(cells, &use);
     }
     /* One budget for all ports, but for the metrics port's small part. */
-    process->work_bytes = (process->work_bytes > process->request_bytes)
-                              ? process->work_bytes - process->request_bytes
-                              : 0;
+    cells[BT_PC_WORK_BYTES] -=
+        (cells[BT_PC_WORK_BYTES] > cells[BT_PC_REQUEST_BYTES])
+            ? cells[BT_PC_REQUEST_BYTES]
+            : cells[BT_PC_WORK_BYTES];
 }
 
 void bt_door_close(bt_door_t *door)

@@ -64,6 +64,6 @@ void bt_door_stop_listening(bt_door_t *door);
 uint32_t bt_door_n_connections(const bt_door_t *door);
 /** Fills in current and total resource use of clients on both ports, for the
  *  metrics. */
-void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process);
+void bt_door_read_use(const bt_door_t *door, double cells[BT_PC_N]);
 
 #endif

@@ -62,7 +62,7 @@ static bt_status_t take_snapshot(bt_pooled_page_t *page)
     scrape->process = (bt_metrics_process_t){
         .cpu = front->config->cpu_metrics ? &scrape->cpu : NULL,
     };
-    bt_door_read_use(page->door, &scrape->process);
+    bt_door_read_use(page->door, scrape->process.cells);
     return status;
 }
 

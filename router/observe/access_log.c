@@ -170,11 +170,7 @@ void bt_access_log_add(bt_access_log_t *log, const bt_access_t *access)
         bt_trace_id_print(access->trace_id, trace);
     }
     put_line(log, fields, BT_ARRAY_LEN(fields));
-    if (bt_strbuf_status(&log->line) == BT_OK) {
-        bt_append_log_add(log->file, log->line.data, log->line.len);
-    } else {
-        bt_append_log_lose(log->file);
-    }
+    bt_append_log_add(log->file, &log->line);
 }
 
 uint64_t bt_access_log_flush(bt_access_log_t *log, uint64_t now_ms)

@@ -90,14 +90,13 @@ err_file:
     return status;
 }
 
-void bt_append_log_lose(bt_append_log_t *file)
+void bt_append_log_add(bt_append_log_t *file, const bt_strbuf_t *line)
 {
-    file->n_lost++;
-}
-
-void bt_append_log_add(bt_append_log_t *file, const char *line, size_t bytes)
-{
-    bt_async_writer_add(file->writer, line, bytes);
+    if (bt_strbuf_status(line) == BT_OK) {
+        bt_async_writer_add(file->writer, line->data, line->len);
+    } else {
+        file->n_lost++;
+    }
 }
 
 /* A reader may be behind briefly; any other error is logged at once. */

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/base/text.h"
 
 typedef struct bt_append_log bt_append_log_t;
 
@@ -38,10 +39,8 @@ BT_MUST_CHECK bt_status_t bt_append_log_open(const char *path, const char *what,
  *  more than half a second. NULL is allowed. */
 void bt_append_log_close(bt_append_log_t *file);
 
-/** Adds one whole line, with its newline, or loses the line. */
-void bt_append_log_add(bt_append_log_t *file, const char *line, size_t bytes);
-/** Counts a line as lost that could not be made. */
-void bt_append_log_lose(bt_append_log_t *file);
+/** Adds one whole line, with its newline, or loses and counts the line. */
+void bt_append_log_add(bt_append_log_t *file, const bt_strbuf_t *line);
 /** Starts writing the pending lines; never blocks. After a failure, writing is
  *  retried each second. Logs when the file begins to fail or is a second
  *  behind, and when it has recovered.

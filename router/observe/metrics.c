@@ -14,6 +14,7 @@
 #define LABEL_BYTES   (16u << 10) /* of one series */
 #define MAX_HTTP      4096        /* kinds of answers; some hundred exist */
 #define SHORT_TURN_NS 100000u
+#define OTHER_TENANTS "other"
 
 /* ---- creation and destruction ---- */
 
@@ -414,9 +415,10 @@ void bt_router_metrics_turn(bt_router_metrics_t *m)
     m->short_ns = 0;
 }
 
-void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines)
+void bt_router_metrics_add(bt_router_metrics_t *m, bt_process_cell_t cell,
+                           double value)
 {
-    m->cells[BT_PC_TRACE_LOST] += (double)n_lines;
+    m->cells[cell] += value;
 }
 
 void bt_router_metrics_otlp(bt_router_metrics_t *m,
@@ -429,24 +431,14 @@ void bt_router_metrics_otlp(bt_router_metrics_t *m,
     m->cells[BT_PC_OTLP_QUEUED] = (double)counts->queued_bytes;
 }
 
-void bt_router_metrics_access_lost(bt_router_metrics_t *m, uint64_t n_lines)
-{
-    m->cells[BT_PC_ACCESS_LOST] += (double)n_lines;
-}
-
-static bool is_kind(const bt_http_count_t *kind, const char *route,
-                    const char *method, int code)
-{
-    return (kind->code == code) && (strcmp(kind->route, route) == 0) &&
-           (strcmp(kind->method, method) == 0);
-}
-
 void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
                             const char *method, int code)
 {
     uint32_t i = 0;
 
-    while ((i < m->n_http) && !is_kind(&m->http[i], route, method, code)) {
+    while ((i < m->n_http) && ((m->http[i].code != code) ||
+                               (strcmp(m->http[i].route, route) != 0) ||
+                               (strcmp(m->http[i].method, method) != 0))) {
         i++;
     }
     if (i == m->cap_http) {
@@ -465,6 +457,58 @@ void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
         m->http[m->n_http++] = (bt_http_count_t){route, method, code, 0};
     }
     m->http[i].n++;
+}
+
+/* ---- tenants ---- */
+
+bt_tenant_metrics_t *bt_router_metrics_tenant(bt_router_metrics_t *m,
+                                              const char *name)
+{
+    bt_tenant_metrics_t *tm = m->tenants;
+
+    for (uint32_t i = 0; i < m->n_tenants; i++, tm++) {
+        if (strcmp(tm->name, name) == 0) {
+            return tm;
+        }
+    }
+    if (m->n_tenants > BT_METRICS_MAX_TENANTS) {
+        return &m->tenants[BT_METRICS_MAX_TENANTS];
+    }
+    if (m->n_tenants == BT_METRICS_MAX_TENANTS) {
+        for (uint32_t i = 0; i < m->n_tenants; i++) { /* it may be taken */
+            if (strcmp(m->tenants[i].name, OTHER_TENANTS) == 0) {
+                return &m->tenants[i];
+            }
+        }
+        name = OTHER_TENANTS;
+    }
+    BT_ASSERT(strlen(name) < sizeof(tm->name)); /* has no quotes, either */
+    m->n_tenants++;
+    snprintf(tm->name, sizeof(tm->name), "%s", name);
+    snprintf(tm->labels, sizeof(tm->labels), "tenant=\"%s\"", tm->name);
+    return tm;
+}
+
+void bt_tenant_metrics_add(bt_tenant_metrics_t *tm, bt_tenant_cell_t cell,
+                           double value)
+{
+    if (tm != NULL) {
+        tm->cells[cell] += value;
+    }
+}
+
+bt_tenant_totals_t bt_tenant_metrics_totals(const bt_tenant_metrics_t *tm)
+{
+    bt_tenant_totals_t totals = {0};
+
+    if (tm != NULL) {
+        totals.prompt_tokens = (uint64_t)tm->cells[BT_TC_PROMPT_TOKENS];
+        totals.output_tokens = (uint64_t)tm->cells[BT_TC_GENERATION_TOKENS];
+        for (uint32_t i = 0; i < BT_TC_N - BT_TC_REFUSED; i++) {
+            totals.refused += (uint64_t)tm->cells[BT_TC_REFUSED + i];
+        }
+    }
+    return totals;
 }
 
 /* ---- reports of the launcher ---- */

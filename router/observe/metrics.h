@@ -55,6 +55,7 @@
 #include "common/base/status.h"
 #include "common/base/text.h"
 #include "common/sched/sched_place.h"
+#include "router/observe/metrics_table.h"
 #include "router/observe/record.h"
 #include "router/otlp/otlp.h"
 
@@ -171,13 +172,10 @@ void bt_router_metrics_turn(bt_router_metrics_t *m);
 /** Sets the counts of spans sent to a collector, since the start. */
 void bt_router_metrics_otlp(bt_router_metrics_t *m,
                             const bt_otlp_counts_t *counts);
-/** Counts trace lines that were lost. */
-void bt_router_metrics_trace_lost(bt_router_metrics_t *m, uint64_t n_lines);
-/** Counts lines of the access log that were lost. */
-void bt_router_metrics_access_lost(bt_router_metrics_t *m, uint64_t n_lines);
-
-/** Counts a request without a valid key where a key is required. */
-void bt_router_metrics_unauthorized(bt_router_metrics_t *m);
+/** Adds to a counter: lost lines of trace or access log, requests without a
+ *  valid key. */
+void bt_router_metrics_add(bt_router_metrics_t *m, bt_process_cell_t cell,
+                           double value);
 
 /* ---- events of a tenant ---- */
 
@@ -187,32 +185,18 @@ void bt_router_metrics_unauthorized(bt_router_metrics_t *m);
 
 typedef struct bt_tenant_metrics bt_tenant_metrics_t;
 
-/** Reason for which a tenant's request was rejected. */
-typedef enum bt_tenant_refusal {
-    BT_TENANT_REFUSED_TOKENS,   /**< token rate exceeded */
-    BT_TENANT_REFUSED_REQUESTS, /**< too many concurrent requests */
-    BT_TENANT_REFUSED_SERVER, /**< the server had no capacity for any tenant */
-    BT_TENANT_N_REFUSALS,
-} bt_tenant_refusal_t;
-
 /** Returns the series of the tenant of this name (shorter than 64 bytes);
  *  never NULL. The series live as long as @a m. */
 bt_tenant_metrics_t *bt_router_metrics_tenant(bt_router_metrics_t *m,
                                               const char *name);
-/* All functions below accept NULL and then count nothing. */
-/** Counts a generation that was accepted. */
-void bt_tenant_metrics_prompt(bt_tenant_metrics_t *tm, uint32_t n_tokens);
-/** Adds generated tokens. */
-void bt_tenant_metrics_output(bt_tenant_metrics_t *tm, uint32_t n_tokens);
-void bt_tenant_metrics_refused(bt_tenant_metrics_t *tm,
-                               bt_tenant_refusal_t cause);
+/** Adds to a counter or gauge of a tenant. @param [in] tm  NULL: not counted */
+void bt_tenant_metrics_add(bt_tenant_metrics_t *tm, bt_tenant_cell_t cell,
+                           double value);
 /** Counts so far; all zero for NULL. */
 typedef struct bt_tenant_totals {
     uint64_t prompt_tokens, output_tokens, refused;
 } bt_tenant_totals_t;
 bt_tenant_totals_t bt_tenant_metrics_totals(const bt_tenant_metrics_t *tm);
-/** Changes the number of running generations. */
-void bt_tenant_metrics_running(bt_tenant_metrics_t *tm, int32_t change);
 
 /* ---- reports of the launcher ---- */
 
@@ -276,27 +260,15 @@ typedef struct bt_metrics_cpu {
     uint64_t busy, all;
 } bt_metrics_cpu_t;
 
-#define BT_METRICS_MEMORY_CAUSES 4 /**< as bt_budget_refusal_t */
-
-/** Current state of the router's process; NaN values are left out. */
+/** Current state of the router's process. */
 typedef struct bt_metrics_process {
-    double n_connections;             /**< clients */
-    double work_bytes, writing_bytes; /**< bytes of pool work and of answers */
-    double n_memory_refused[BT_METRICS_MEMORY_CAUSES];
-    double request_bytes, answer_bytes; /**< held by clients' connections */
-    double n_quiet_closed, n_turned_away, n_bodies_refused, n_readers_cut;
-    double n_jobs, n_jobs_inside;                 /**< pool jobs */
-    double n_canceled_queued, n_canceled_running; /**< jobs of absent clients */
-    double unix_s; /**< wall clock, for the timestamp gauge */
-    double cpu_s, resident_bytes, virtual_bytes;
-    double open_fds, max_fds;
-    double n_log_dropped;
+    double unix_s;         /**< wall clock, for the timestamp gauge */
     bt_metrics_cpu_t *cpu; /**< the caller's state between readings; NULL: the
-                              next three are not read */
-    double cpu_use, cpu_total_bytes, cpu_used_bytes; /**< the machine's */
+                              cells of the machine are not read */
+    double cells[BT_PC_N]; /**< NaN values are left out of the page */
 } bt_metrics_process_t;
 
-/** Reads everything except the connections' values and cpu from the system.
+/** Reads everything except the clients' cells (bt_door_read_use()) and cpu.
  *  Any thread may call, one at a time; slow with many open descriptors. */
 void bt_metrics_process_read(bt_metrics_process_t *process);
 

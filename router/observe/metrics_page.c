@@ -514,41 +514,15 @@ static void fill_workers(page_t *page)
 static void fill(page_t *page, const bt_metrics_process_t *process)
 {
     bt_metrics_snapshot_t *s = page->s;
-    double *cells = page->process;
 
     for (uint32_t i = 0; i < s->n_models; i++) {
         fill_model(&s->models[i], &s->workers[s->models[i].first],
                    process->unix_s);
     }
     fill_workers(page);
-    memcpy(cells, s->cells, sizeof(page->process));
-    cells[BT_PC_CONNECTIONS] = process->n_connections;
-    cells[BT_PC_REQUEST_BYTES] = process->request_bytes;
-    cells[BT_PC_ANSWER_BYTES] = process->answer_bytes;
-    cells[BT_PC_QUIET_CLOSED] = process->n_quiet_closed;
-    cells[BT_PC_TURNED_AWAY] = process->n_turned_away;
-    cells[BT_PC_BODIES_REFUSED] = process->n_bodies_refused;
-    cells[BT_PC_READERS_CUT] = process->n_readers_cut;
-    cells[BT_PC_WORK_BYTES] = process->work_bytes;
-    cells[BT_PC_WRITING_BYTES] = process->writing_bytes;
-    memcpy(&cells[BT_PC_MEMORY_REFUSED], process->n_memory_refused,
-           sizeof(process->n_memory_refused));
-    cells[BT_PC_JOBS] = process->n_jobs;
-    cells[BT_PC_JOBS_INSIDE] = process->n_jobs_inside;
-    cells[BT_PC_CANCELED_QUEUED] = process->n_canceled_queued;
-    cells[BT_PC_CANCELED_RUNNING] = process->n_canceled_running;
-    cells[BT_PC_CPU_S] = process->cpu_s;
-    cells[BT_PC_RESIDENT] = process->resident_bytes;
-    cells[BT_PC_VIRTUAL] = process->virtual_bytes;
-    cells[BT_PC_OPEN_FDS] = process->open_fds;
-    cells[BT_PC_MAX_FDS] = process->max_fds;
-    cells[BT_PC_LOG_DROPPED] = process->n_log_dropped;
-    cells[BT_PC_CPU_USE] =
-        (process->cpu != NULL) ? process->cpu_use : (double)NAN;
-    cells[BT_PC_CPU_TOTAL_BYTES] =
-        (process->cpu != NULL) ? process->cpu_total_bytes : (double)NAN;
-    cells[BT_PC_CPU_USED_BYTES] =
-        (process->cpu != NULL) ? process->cpu_used_bytes : (double)NAN;
+    for (uint32_t i = 0; i < BT_PC_N; i++) { /* each has one source */
+        page->process[i] = s->cells[i] + process->cells[i];
+    }
 }
 
 void bt_metrics_snapshot_render(bt_metrics_snapshot_t *snapshot,

@@ -8,7 +8,6 @@
 
 #include "common/base/containers.h"
 #include "router/observe/metrics.h"
-#include "router/observe/metrics_table.h"
 
 /** Number of answers of one kind. */
 typedef struct bt_http_count {

@@ -109,20 +109,25 @@ static double read_meminfo(const char *format)
  * started. */
 static void read_machine(bt_metrics_process_t *process)
 {
-    const bt_metrics_cpu_t before = *process->cpu;
-    const double left = read_meminfo("MemAvailable:");
+    double *cells = process->cells;
     bt_metrics_cpu_t now;
 
-    process->cpu_use = NAN;
+    cells[BT_PC_CPU_USE] = NAN;
+    cells[BT_PC_CPU_TOTAL_BYTES] = NAN;
+    cells[BT_PC_CPU_USED_BYTES] = NAN;
+    if (process->cpu == NULL) {
+        return;
+    }
     if (read_cpu(&now)) {
-        const uint64_t all = now.all - before.all;
+        const uint64_t all = now.all - process->cpu->all;
+        const uint64_t busy = now.busy - process->cpu->busy;
 
-        process->cpu_use =
-            (all > 0) ? (double)(now.busy - before.busy) / (double)all : 0;
+        cells[BT_PC_CPU_USE] = (all > 0) ? (double)busy / (double)all : 0;
         *process->cpu = now;
     }
-    process->cpu_total_bytes = read_meminfo("MemTotal:");
-    process->cpu_used_bytes = process->cpu_total_bytes - left;
+    cells[BT_PC_CPU_TOTAL_BYTES] = read_meminfo("MemTotal:");
+    cells[BT_PC_CPU_USED_BYTES] =
+        cells[BT_PC_CPU_TOTAL_BYTES] - read_meminfo("MemAvailable:");
 }
 
 void bt_metrics_process_read(bt_metrics_process_t *process)
@@ -132,18 +137,16 @@ void bt_metrics_process_read(bt_metrics_process_t *process)
     struct rlimit limit;
 
     process->unix_s = (double)time(NULL);
-    process->cpu_s = (double)use.cpu_ms / 1e3;
-    process->resident_bytes = known(use.resident_bytes);
-    process->virtual_bytes =
+    process->cells[BT_PC_CPU_S] = (double)use.cpu_ms / 1e3;
+    process->cells[BT_PC_RESIDENT] = known(use.resident_bytes);
+    process->cells[BT_PC_VIRTUAL] =
         known(read_stat(&start_ticks, &virtual_bytes) ? virtual_bytes : 0);
-    process->open_fds = known(bt_count_open_fds());
-    process->n_log_dropped = (double)bt_log_dropped();
-    if (process->cpu != NULL) {
-        read_machine(process);
-    }
-    process->max_fds = NAN;
+    process->cells[BT_PC_OPEN_FDS] = known(bt_count_open_fds());
+    process->cells[BT_PC_LOG_DROPPED] = (double)bt_log_dropped();
+    read_machine(process);
+    process->cells[BT_PC_MAX_FDS] = NAN;
     if ((getrlimit(RLIMIT_NOFILE, &limit) == 0) &&
         (limit.rlim_cur != RLIM_INFINITY)) {
-        process->max_fds = (double)limit.rlim_cur;
+        process->cells[BT_PC_MAX_FDS] = (double)limit.rlim_cur;
     }
 }

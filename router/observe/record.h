@@ -159,8 +159,7 @@ typedef enum bt_gen_time_kind {
 
 /** Reason for which an attempt failed. */
 typedef enum bt_gen_loss {
-    BT_LOSS_LEASE_EXPIRED, /**< a lease ended before its KV arrived: revoked by
-                              the worker, or at the deadline */
+    BT_LOSS_LEASE_EXPIRED, /**< a lease ended before its KV arrived */
     BT_LOSS_TRANSFER,      /**< KV could not be sent, or failed verification */
     BT_LOSS_REFUSED,       /**< a worker rejected the request */
     BT_LOSS_WORKER,        /**< the control link to a worker ended */

@@ -372,14 +372,9 @@ static void hand_on(bt_trace_t *trace, size_t n_before, uint32_t n_spans)
     if ((bt_strbuf_status(out) == BT_OK) && (trace->otlp != NULL)) {
         bt_otlp_add(trace->otlp, out->data + n_before, n, n_spans);
     }
-    if (trace->file == NULL) {
-        return;
-    }
-    bt_strbuf_puts(out, BEHIND "\n");
-    if (bt_strbuf_status(out) == BT_OK) {
-        bt_append_log_add(trace->file, out->data, out->len);
-    } else {
-        bt_append_log_lose(trace->file);
+    if (trace->file != NULL) {
+        bt_strbuf_puts(out, BEHIND "\n");
+        bt_append_log_add(trace->file, out);
     }
 }
 

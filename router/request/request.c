@@ -183,7 +183,7 @@ void bt_request_deny(const bt_tenant_denial_t *denial, bt_api_error_t *error_p)
 {
     bt_api_error_set(error_p, 429, NULL, "%s", denial->message);
     error_p->type =
-        (denial->cause == BT_TENANT_REFUSED_TOKENS) ? "tokens" : "requests";
+        (denial->cause == BT_TC_REFUSED_TOKENS) ? "tokens" : "requests";
     error_p->retry_after_s = denial->retry_after_s;
 }
 

@@ -54,8 +54,8 @@ static void count_piece(bt_row_t *row)
 static void count_tokens(bt_row_t *row, bt_choice_t *choice, uint32_t n)
 {
     if (n > choice->n_used) {
-        bt_tenant_metrics_output(row->request->tenant->metrics,
-                                 n - choice->n_used);
+        bt_tenant_metrics_add(row->request->tenant->metrics,
+                              BT_TC_GENERATION_TOKENS, n - choice->n_used);
         choice->n_used = n;
     }
 }

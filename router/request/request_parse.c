@@ -35,8 +35,7 @@ static bt_status_t check_slots(const bt_request_t *r, size_t n,
 
     if (status != BT_OK) {
         if (error->http_status != 400) {
-            bt_tenant_metrics_refused(r->tenant->metrics,
-                                      BT_TENANT_REFUSED_SERVER);
+            bt_tenant_metrics_add(r->tenant->metrics, BT_TC_REFUSED_SERVER, 1);
         }
         return status;
     }

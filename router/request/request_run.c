@@ -317,7 +317,9 @@ static bt_status_t submit_prompt(bt_row_t *row, const bt_gen_origin_t *origin,
     for (uint32_t i = 0; i < n; i++) {
         choices[i].gen = gens[i];
         choices[i].max_new = prompt->max_new;
-        bt_tenant_metrics_prompt(r->tenant->metrics, prompt->prompt->n);
+        bt_tenant_metrics_add(r->tenant->metrics, BT_TC_REQUESTS, 1);
+        bt_tenant_metrics_add(r->tenant->metrics, BT_TC_PROMPT_TOKENS,
+                              prompt->prompt->n);
         bt_router_metrics_prompt(r->served->metrics, prompt->prompt->n);
         bt_series_begun(r->served->series, prompt->prompt->n);
     }
@@ -403,8 +405,8 @@ static void generate(bt_row_t *row)
                "this one (max-logits-bytes), try again later");
         break;
     default:
-        bt_tenant_metrics_refused(row->request->tenant->metrics,
-                                  BT_TENANT_REFUSED_SERVER);
+        bt_tenant_metrics_add(row->request->tenant->metrics,
+                              BT_TC_REFUSED_SERVER, 1);
         refuse(row, 503, "no room for this request, try again later");
     }
 }

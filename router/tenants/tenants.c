@@ -320,11 +320,11 @@ static uint32_t seconds(uint64_t us)
 }
 
 static bt_status_t deny(bt_tenant_t *tenant, bt_tenant_denial_t *denial,
-                        bt_tenant_refusal_t cause, uint64_t us)
+                        bt_tenant_cell_t cause, uint64_t us)
 {
     denial->cause = cause;
     denial->retry_after_s = seconds(us);
-    bt_tenant_metrics_refused(tenant->metrics, cause);
+    bt_tenant_metrics_add(tenant->metrics, cause, 1);
     return BT_ERR_BUSY;
 }
 
@@ -342,7 +342,7 @@ bt_status_t bt_tenant_check_requests(bt_tenant_t *tenant, uint32_t n,
              "Rate limit reached for requests at once: limit %u, under way %u, "
              "asked for %u (each answer counts)",
              most, n_now, n);
-    return deny(tenant, denial, BT_TENANT_REFUSED_REQUESTS, tenant->gap_us);
+    return deny(tenant, denial, BT_TC_REFUSED_REQUESTS, tenant->gap_us);
 }
 
 bt_status_t bt_tenant_check_tokens(bt_tenant_t *tenant, uint64_t n_tokens,
@@ -360,19 +360,19 @@ bt_status_t bt_tenant_check_tokens(bt_tenant_t *tenant, uint64_t n_tokens,
              " (prompt and max_tokens); try again in %u s",
              bucket->rate, bucket->burst, bt_sched_bucket_left(bucket, now_us),
              n_tokens, seconds(us));
-    return deny(tenant, denial, BT_TENANT_REFUSED_TOKENS, us);
+    return deny(tenant, denial, BT_TC_REFUSED_TOKENS, us);
 }
 
 void bt_tenant_begin(bt_tenant_t *tenant, uint32_t n)
 {
     tenant->n_under_way += n;
-    bt_tenant_metrics_running(tenant->metrics, (int32_t)n);
+    bt_tenant_metrics_add(tenant->metrics, BT_TC_RUNNING, n);
 }
 
 void bt_tenant_leave(bt_tenant_t *tenant, uint32_t n)
 {
     tenant->n_under_way -= n;
-    bt_tenant_metrics_running(tenant->metrics, -(int32_t)n);
+    bt_tenant_metrics_add(tenant->metrics, BT_TC_RUNNING, -(double)n);
 }
 
 void bt_tenant_note_end(bt_tenant_t *tenant, uint64_t now_us)

@@ -106,7 +106,7 @@ void bt_tenant_unref(bt_tenant_t *tenant); /**< NULL is allowed */
 
 /** Reason for a rejection, and the time of the next try. */
 typedef struct bt_tenant_denial {
-    bt_tenant_refusal_t cause;
+    bt_tenant_cell_t cause;
     uint32_t retry_after_s; /**< at least 1 */
     char message[BT_TENANTS_WHY_BYTES];
 } bt_tenant_denial_t;

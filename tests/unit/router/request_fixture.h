@@ -247,10 +247,10 @@ void bt_exchange_stream_end(bt_exchange_t *ex, const void *data, size_t bytes)
     ex->n_ends++;
 }
 
-void bt_door_read_use(const bt_door_t *door, bt_metrics_process_t *process)
+void bt_door_read_use(const bt_door_t *door, double cells[BT_PC_N])
 {
     (void)door;
-    process->n_connections = 3;
+    cells[BT_PC_CONNECTIONS] = 3;
 }
 
 uint32_t bt_door_n_connections(const bt_door_t *door)
@@ -562,7 +562,7 @@ static inline void has(const bt_exchange_t *ex, const char *part)
 static inline double metric(world_t *w, const char *series)
 {
     bt_metrics_view_t view = {.model = w->served->metrics};
-    const bt_metrics_process_t process = {.n_connections = 1};
+    const bt_metrics_process_t process = {.cells = {[BT_PC_CONNECTIONS] = 1}};
     bt_strbuf_t out;
     bt_metrics_snapshot_t *snapshot;
     double value = -1;

@@ -22,14 +22,20 @@ typedef struct world {
 } world_t;
 
 static const bt_metrics_process_t process = {
-    .n_connections = 3,
     .unix_s = 1700074049,
-    .cpu_s = 1.5,
-    .resident_bytes = 4096,
-    .virtual_bytes = (double)NAN,
-    .open_fds = 7,
-    .max_fds = 1024,
-    .n_log_dropped = 5,
+    .cells =
+        {
+            [BT_PC_CONNECTIONS] = 3,
+            [BT_PC_CPU_S] = 1.5,
+            [BT_PC_RESIDENT] = 4096,
+            [BT_PC_VIRTUAL] = (double)NAN,
+            [BT_PC_OPEN_FDS] = 7,
+            [BT_PC_MAX_FDS] = 1024,
+            [BT_PC_LOG_DROPPED] = 5,
+            [BT_PC_CPU_USE] = (double)NAN,
+            [BT_PC_CPU_TOTAL_BYTES] = (double)NAN,
+            [BT_PC_CPU_USED_BYTES] = (double)NAN,
+        },
 };
 
 static inline void begin(world_t *w)
@@ -169,8 +175,8 @@ static inline void play(world_t *w)
             bt_router_metrics_loss(mm, (bt_gen_loss_t)i);
         }
     }
-    bt_router_metrics_trace_lost(w->m, 3);
-    bt_router_metrics_access_lost(w->m, 4);
+    bt_router_metrics_add(w->m, BT_PC_TRACE_LOST, 3);
+    bt_router_metrics_add(w->m, BT_PC_ACCESS_LOST, 4);
     bt_router_metrics_tick(w->m, 0);
     bt_router_metrics_tick(w->m, 30000);
     bt_router_metrics_end(mm, 48, 1500);

@@ -561,10 +561,11 @@ static void process_values_are_plausible(void **state)
 
     (void)state;
     bt_metrics_process_read(&now);
-    assert_true(now.cpu_s > 0 && now.cpu_s < 1000);
-    assert_true(now.resident_bytes > 100e3);
-    assert_true(now.virtual_bytes > now.resident_bytes);
-    assert_true(now.open_fds >= 3 && now.open_fds < now.max_fds);
+    assert_true(now.cells[BT_PC_CPU_S] > 0 && now.cells[BT_PC_CPU_S] < 1000);
+    assert_true(now.cells[BT_PC_RESIDENT] > 100e3);
+    assert_true(now.cells[BT_PC_VIRTUAL] > now.cells[BT_PC_RESIDENT]);
+    assert_true(now.cells[BT_PC_OPEN_FDS] >= 3 &&
+                now.cells[BT_PC_OPEN_FDS] < now.cells[BT_PC_MAX_FDS]);
     assert_true(now.unix_s > 1.7e9);
 }
 
@@ -578,13 +579,15 @@ the_machines_processors_and_memory_are_told_where_asked(void **state)
 
     (void)state;
     bt_metrics_process_read(&now);
-    assert_true(now.cpu_use > 0 && now.cpu_use <= 1);
-    assert_true(now.cpu_total_bytes == pages * (double)sysconf(_SC_PAGESIZE));
-    assert_true(now.cpu_used_bytes > 0 &&
-                now.cpu_used_bytes < now.cpu_total_bytes);
+    assert_true(now.cells[BT_PC_CPU_USE] > 0 && now.cells[BT_PC_CPU_USE] <= 1);
+    assert_true(now.cells[BT_PC_CPU_TOTAL_BYTES] ==
+                pages * (double)sysconf(_SC_PAGESIZE));
+    assert_true(now.cells[BT_PC_CPU_USED_BYTES] > 0 &&
+                now.cells[BT_PC_CPU_USED_BYTES] <
+                    now.cells[BT_PC_CPU_TOTAL_BYTES]);
     assert_true(cpu.busy > 0 && cpu.busy < cpu.all);
     bt_metrics_process_read(&now);
-    assert_true(now.cpu_use >= 0 && now.cpu_use <= 1);
+    assert_true(now.cells[BT_PC_CPU_USE] >= 0 && now.cells[BT_PC_CPU_USE] <= 1);
 }
 
 /* What no series says is in the statistics all the same. */
@@ -702,7 +705,7 @@ static void snapshot_keeps_the_values_of_its_time(void **state)
     bt_router_metrics_http(w.m, "/health", "GET", 200);
     bt_router_metrics_refused(w.m, NULL, 404);
     bt_router_metrics_tick(w.m, 5);
-    bt_router_metrics_trace_lost(w.m, 1);
+    bt_router_metrics_add(w.m, BT_PC_TRACE_LOST, 1);
     assert_int_equal(bt_router_metrics_model(w.m, "late", &other), BT_OK);
     bt_router_metrics_end(w.mm, 1, 1);
     bt_router_metrics_request(w.mm, true);
