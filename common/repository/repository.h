@@ -162,8 +162,7 @@ const char *bt_repo_parameter(const bt_repo_model_t *model, const char *key);
 
 typedef enum bt_repo_fate {
     BT_REPO_DESCRIBED, /**< described to clients, checked for its type */
-    BT_REPO_EFFECT,    /**< sets an option, or changes how requests are
-                            processed */
+    BT_REPO_EFFECT,    /**< sets an option, or changes requests */
     BT_REPO_NOTED,     /**< no meaning here: accepted, and noted once */
     BT_REPO_REFUSED,   /**< always refused; the note has the remedy */
     BT_REPO_ONLY,      /**< these values are accepted, others refused; the

@@ -65,8 +65,7 @@ typedef struct bt_gen bt_gen_t; /**< one sequence to generate */
 typedef struct bt_gen_tenant {
     uint64_t id;         /**< unique, never reused */
     uint32_t weight;     /**< weight in sched_fair.h; 0 counts as 1 */
-    uint32_t kv_percent; /**< percentage of the decode workers' blocks; 0 counts
-                            as 100 */
+    uint32_t kv_percent; /**< share of KV blocks; 0 counts as 100 */
 } bt_gen_tenant_t;
 
 /** Generation request. bt_core_submit() copies everything except the prompt, to
@@ -95,10 +94,8 @@ typedef struct bt_gen_spec {
     bt_sched_slo_t target; /**< latency targets; each 0 = the server's */
     /** Parsing and tokenizing time for the timing record. */
     uint64_t parse_us, tokenize_us;
-    uint32_t n_of_request; /**< number of generations of the request, for the
-                              timing record */
-    uint64_t held_us; /**< time in us for which the call was held back before
-                         submission; counted as waiting */
+    uint32_t n_of_request; /**< for the timing record */
+    uint64_t held_us; /**< held back before submission; counts as waiting */
     bt_gen_origin_t origin;
 } bt_gen_spec_t;
 
@@ -110,15 +107,13 @@ typedef struct bt_gen_end {
     uint32_t n_prompt;
     uint32_t n_output;   /**< tokens generated, including an end id */
     const uint32_t *ids; /**< n_output token ids; NULL for an ERROR */
-    bool by_end_id;    /**< true when the last token is an end id, which has no
-                          text */
-    uint32_t n_cached; /**< see bt_core_n_cached() */
-    uint32_t n_kept;   /**< see bt_core_n_kept() */
-    int http_status;   /**< HTTP status for an ERROR: 500, 503 or 504 */
+    bool by_end_id;      /**< the last token is an end id, without text */
+    uint32_t n_cached;   /**< see bt_core_n_cached() */
+    uint32_t n_kept;     /**< see bt_core_n_kept() */
+    int http_status;     /**< HTTP status for an ERROR: 500, 503 or 504 */
     /** Error message for an ERROR: phase, worker and cause. */
     const char *message;
-    uint64_t first_token_us; /**< time to first token as in BT_TIME_FIRST_TOKEN;
-                                0 = there was none */
+    uint64_t first_token_us; /**< as BT_TIME_FIRST_TOKEN; 0: no token */
     /** Requested log-probs and logits, valid in the call only unless
      *  referenced; NULL: none requested, or an ERROR. */
     bt_gen_rows_t *rows;
@@ -130,10 +125,8 @@ typedef struct bt_gen_end {
 typedef enum bt_worker_event {
     BT_WORKER_JOINED,
     BT_WORKER_LOST,     /**< link closed, for whatever reason */
-    BT_WORKER_SILENT,   /**< no messages from the worker, or its work makes no
-                           progress */
-    BT_WORKER_STARVED,  /**< no messages from the worker because it gets no CPU
-                           core */
+    BT_WORKER_SILENT,   /**< sends no messages, or makes no progress */
+    BT_WORKER_STARVED,  /**< silent because it gets no CPU core */
     BT_WORKER_BACK,     /**< neither silent, starved nor stalled any more */
     BT_WORKER_DRAINING, /**< worker accepts no new requests */
     BT_WORKER_DRAINED,  /**< draining worker has no requests left */
@@ -198,8 +191,7 @@ typedef struct bt_core_config {
     /** Vocabulary size; larger token ids are a worker's error. */
     uint32_t n_vocab;
     uint32_t max_queue;        /**< maximum generations in flight */
-    uint64_t max_logits_bytes; /**< limit on the logits of all generations; see
-                                  bt_core_submit() */
+    uint64_t max_logits_bytes; /**< limit for all; see bt_core_submit() */
     uint32_t worker_wait_ms;   /**< maximum wait in ms of each attempt without a
                                   usable pair of workers, counted from when a
                                   worker was last expected */

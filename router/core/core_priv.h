@@ -36,8 +36,7 @@ typedef struct bt_leg {
     bool granted; /**< decode worker granted a lease for the KV */
     /* Counted at the worker while COMPUTING. */
     uint64_t prefill_tokens, prefill_us;
-    uint32_t n_held; /**< estimated cached prompt tokens at the worker; 0 if not
-                        estimated */
+    uint32_t n_held; /**< estimated cached prompt tokens; 0: not estimated */
     uint64_t blocks; /**< KV blocks counted at the worker until CLOSED */
 } bt_leg_t;
 
@@ -89,8 +88,7 @@ typedef struct bt_core_flow {
 
 struct bt_gen {
     bt_list_t by_id;     /**< link in core->gens_by_id until freed */
-    bt_list_t live_link; /**< link in core->live until the generation ends for
-                            its client */
+    bt_list_t live_link; /**< in core->live until the end for its client */
     uint64_t id;
     /** Id of the first generation of the fanout it was submitted with, for the
      *  first attempt; 0: no fanout. */
@@ -100,8 +98,7 @@ struct bt_gen {
     uint64_t charged;      /**< work charged to the flow; 0: none yet */
     uint64_t tag;          /**< virtual time of the flow before the charge */
     uint32_t expected_new; /**< output tokens assumed in the charge */
-    bool shares_prompt;    /**< charge excludes the prompt, which the fanout's
-                              leader pays */
+    bool shares_prompt;    /**< the fanout's leader is charged the prompt */
     uint32_t level;        /**< priority at the workers */
     bt_gen_state_t state;
     bt_attempt_t attempt;
@@ -147,10 +144,8 @@ struct bt_gen {
     bt_sched_slo_t target;
     /** Forecast TTFT and ITL in us before the safety factor; 0 if none. */
     uint64_t forecast_first_us, forecast_between_us;
-    bool was_probe; /**< admitted as a probe although forecast to miss its
-                       target */
-    bool is_probe;  /**< probe without a token yet; meanwhile no other probe is
-                       admitted */
+    bool was_probe; /**< admitted although forecast to miss its target */
+    bool is_probe;  /**< without a token yet: no other probe is admitted */
     uint64_t first_token_at_us, second_token_at_us, last_token_at_us;
     bt_ledger_t ledger;
 };
@@ -159,8 +154,7 @@ struct bt_core {
     bt_core_config_t config;
     bt_core_ops_t ops;
     bt_table_t table;
-    bt_profile_quorum_t quorum; /**< refused workers of another numerics profile
-                           than the table's */
+    bt_profile_quorum_t quorum; /**< refused workers */
     bt_list_t live;         /**< generations whose client waits, oldest first */
     bt_hmap_t gens_by_id;   /**< hash map by bt_gen_t.by_id */
     bt_list_t *gen_buckets; /**< owned */
@@ -178,14 +172,12 @@ struct bt_core {
     bt_sched_token_cost_t price; /**< price of work in tokens */
     uint64_t n_seats;            /**< seats in use, over all flows */
     uint32_t n_live, n_waiting, n_legs;
-    bt_gen_rows_held_t logits_bytes; /**< bytes of logits held, including
-                                        answers that are still being written */
+    bt_gen_rows_held_t logits_bytes; /**< also of answers still written */
     uint64_t next_id;
     /** Mean tokens of successful generations: output, and KV context. */
     double mean_output, mean_context;
     uint64_t lengths_at_us;          /**< when the means were last updated */
-    bt_sched_prefix_estimate_t held; /**< estimated cached prefixes, where the
-                                        choice of prefill is weighed */
+    bt_sched_prefix_estimate_t held; /**< estimates of caches */
     bt_sched_safety_factor_t first_margin, between_margin;
     bt_sched_probe_t probe;
     /** Forecast of the last judged request, as in bt_gen_t. */

@@ -118,10 +118,8 @@ typedef enum bt_attempt_state {
     BT_ATTEMPT_IS_TRANSFER,  /**< token #1 received, KV not yet transferred */
     BT_ATTEMPT_IS_JOINED,    /**< KV transferred, token #1 not yet received */
     BT_ATTEMPT_IS_DECODE,    /**< prefill worker's part is over */
-    BT_ATTEMPT_IS_WITHDRAWN, /**< no KV will come: the decode worker's part is
-                                over */
-    BT_ATTEMPT_IS_WITHDRAWN_TOKEN, /**< no KV will come, and token #1 was
-                                      received */
+    BT_ATTEMPT_IS_WITHDRAWN, /**< no KV will come: decode is over */
+    BT_ATTEMPT_IS_WITHDRAWN_TOKEN, /**< and token #1 was received */
     BT_ATTEMPT_IS_LOCAL,           /**< one worker does both phases */
     BT_ATTEMPT_IS_ONE_TOKEN,       /**< prefill worker alone has the request */
     BT_ATTEMPT_IS_LOST, /**< failed; the generation waits or ends next */
@@ -130,16 +128,13 @@ typedef enum bt_attempt_state {
 
 typedef enum bt_attempt_input {
     /* Inputs from workers: */
-    BT_ATTEMPT_ON_TOKEN,    /**< next token in order was received */
-    BT_ATTEMPT_ON_JOINED,   /**< decode worker has the KV */
-    BT_ATTEMPT_ON_WITHDREW, /**< decode worker reports that the sender withdrew
-                               the transfer */
-    BT_ATTEMPT_ON_PREFILL_ENDED, /**< prefill worker released the request, as it
-                                    should */
-    BT_ATTEMPT_ON_PREFILL_LOST, /**< prefill worker released the request after a
-                                   failure, or is gone */
-    BT_ATTEMPT_ON_DECODE_LEFT,  /**< decode or local worker released the request
-                                   before its last token arrived */
+    BT_ATTEMPT_ON_TOKEN,         /**< next token in order was received */
+    BT_ATTEMPT_ON_JOINED,        /**< decode worker has the KV */
+    BT_ATTEMPT_ON_WITHDREW,      /**< sender withdrew the transfer, says D */
+    BT_ATTEMPT_ON_PREFILL_ENDED, /**< regular end at the prefill worker */
+    BT_ATTEMPT_ON_PREFILL_LOST,  /**< prefill worker failed, or is gone */
+    BT_ATTEMPT_ON_DECODE_LEFT, /**< decode or local worker released the request
+                                  before its last token arrived */
     /* Inputs from the router: */
     BT_ATTEMPT_ON_SEND_PAIR,
     BT_ATTEMPT_ON_SEND_LOCAL,

@@ -152,21 +152,13 @@ static bool is_there(const bt_instance_t *worker, bt_role_t role)
            ((worker->roles & (uint32_t)role) != 0);
 }
 
-static bool has_prefill(const bt_table_t *table)
-{
-    BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &table->workers, link) {
-        if (is_there(worker, BT_ROLE_PREFILL)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_reached(const bt_table_t *table, const bt_instance_t *decode)
+/* True when a prefill worker is present that reaches @a decode; NULL: any. */
+static bool has_prefill(const bt_table_t *table, const bt_instance_t *decode)
 {
     BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &table->workers, link) {
         if (is_there(worker, BT_ROLE_PREFILL) &&
-            bt_sched_reaches(&worker->sched, &decode->sched)) {
+            ((decode == NULL) ||
+             bt_sched_reaches(&worker->sched, &decode->sched))) {
             return true;
         }
     }
@@ -175,13 +167,13 @@ static bool is_reached(const bt_table_t *table, const bt_instance_t *decode)
 
 bool bt_kv_links_await(const bt_table_t *table)
 {
-    if ((table->n_awaited == 0) || !has_prefill(table)) {
+    if ((table->n_awaited == 0) || !has_prefill(table, NULL)) {
         return false;
     }
     BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, &table->workers, link) {
         if (worker->is_awaited && is_there(worker, BT_ROLE_DECODE) &&
             ((worker->sched.roles & BT_SCHED_LOCAL) == 0) &&
-            !is_reached(table, worker)) {
+            !has_prefill(table, worker)) {
             return true;
         }
     }

@@ -37,8 +37,7 @@ struct bt_cut {
 typedef enum bt_kv_link_news {
     BT_KV_LINK_SAME,
     BT_KV_LINK_IS_USED,   /**< requests may be placed on the pair from now on */
-    BT_KV_LINK_IS_CUT,    /**< pair may not be used, or for another reason than
-                             before */
+    BT_KV_LINK_IS_CUT,    /**< pair may not be used, for a new reason */
     BT_KV_LINK_IS_UNUSED, /**< pair may not be used; no reason is given */
 } bt_kv_link_news_t;
 

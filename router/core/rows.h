@@ -28,8 +28,7 @@ typedef struct bt_scores {
     uint32_t n; /**< number of final tokens */
     uint32_t n_top;
     uint32_t *ids;        /**< shape (n) */
-    double *logprobs;     /**< shape (n); NaN: no log-prob, as for the prompt's
-                             first token */
+    double *logprobs;     /**< shape (n); NaN: none, as for the first token */
     uint32_t *top_ids;    /**< shape (n, n_top), best first */
     double *top_logprobs; /**< shape (n, n_top) */
     uint32_t cap;

@@ -188,8 +188,7 @@ typedef struct bt_refused_worker {
 typedef struct bt_profile_quorum {
     bt_refused_worker_t list[BT_QUORUM_MAX_REFUSED];
     uint32_t n;
-    uint64_t better_since_us; /**< when the refused became better in us; 0: not
-                                 better */
+    uint64_t better_since_us; /**< since when in us; 0: they are not better */
 } bt_profile_quorum_t;
 
 /** Records a worker that @a table refused because of the workers in it.

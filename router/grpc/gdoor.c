@@ -126,7 +126,7 @@ static const char *on_admit(void *ctx, const bt_gmethod_t *method,
         return BT_ADMIN_REFUSED;
     }
     if (bt_tenants_find(tenants, field, head, &tenant, &why) != BT_OK) {
-        bt_router_metrics_unauthorized(tenants->metrics);
+        bt_router_metrics_add(tenants->metrics, BT_PC_UNAUTHORIZED, 1);
         *code_p = BT_GRPC_UNAUTHENTICATED;
         return why;
     }
@@ -161,10 +161,9 @@ static const char *on_check(void *ctx, const char *authority,
     return why;
 }
 
-/* @param id  for one without a call */
-static void note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
-                 const char *path, const bt_request_t *request,
-                 uint64_t start_us, int http_status)
+void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
+                   const char *path, const bt_request_t *request,
+                   uint64_t start_us, int http_status)
 {
     char client[BT_NET_PEER_BYTES] = "";
     bt_access_t access = {
@@ -186,13 +185,6 @@ static void note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
                    http_status);
 }
 
-void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
-                   const bt_request_t *request, uint64_t start_us,
-                   int http_status)
-{
-    note(door, call, "", path, request, start_us, http_status);
-}
-
 /* A refused call also has an id, by which it is found in the log. */
 static void on_refused(void *ctx, const char *given, bt_grpc_code_t code,
                        char id[BT_GCALL_MEMO_BYTES])
@@ -200,7 +192,8 @@ static void on_refused(void *ctx, const char *given, bt_grpc_code_t code,
     bt_gdoor_t *door = ctx;
 
     bt_request_id(&door->front->ids, given, id);
-    note(door, NULL, id, "none", NULL, bt_now_us(), bt_grpc_http_of_code(code));
+    bt_gdoor_note(door, NULL, id, "none", NULL, bt_now_us(),
+                  bt_grpc_http_of_code(code));
 }
 
 /* Inference requests are recorded by infer.c, one by one. */
@@ -213,7 +206,7 @@ static void on_end(void *ctx, bt_gcall_t *call, bt_grpc_code_t code)
         (strcmp(path, BT_INFERENCE "ModelStreamInfer") == 0)) {
         return;
     }
-    bt_gdoor_note(door, call, path, NULL, bt_gcall_start_us(call),
+    bt_gdoor_note(door, call, NULL, path, NULL, bt_gcall_start_us(call),
                   bt_grpc_http_of_code(code));
 }
 

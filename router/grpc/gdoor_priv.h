@@ -15,10 +15,12 @@
 
 /** Records a request, which is a call or one message of a stream, in the access
  * log and the metrics.
+ *  @param [in] call     NULL: it was refused
+ *  @param [in] id       of a refused call
  *  @param [in] request  NULL: none of inference */
-void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *path,
-                   const bt_request_t *request, uint64_t start_us,
-                   int http_status);
+void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
+                   const char *path, const bt_request_t *request,
+                   uint64_t start_us, int http_status);
 
 /** Sends one message.
  *  @return false: the call is over */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file grpc_priv.h
  *
- * Shared by grpc.c (the server), conn.c (a connection) and gcall.c (a call)
- * only.
+ * Shared by conn.c (the server and its connections) and gcall.c (a call) only.
  *
  * States of a connection (h2.c has the details of RFC 9113):
  *

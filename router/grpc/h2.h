@@ -45,9 +45,7 @@
 
 /** Error codes of RFC 9113, 7. */
 typedef enum bt_h2_code {
-    BT_H2_NO_ERROR = 0,
     BT_H2_INTERNAL_ERROR = 2,
-    BT_H2_REFUSED_STREAM = 7,
     BT_H2_CANCEL = 8,
     BT_H2_ENHANCE_YOUR_CALM = 11,
 } bt_h2_code_t;

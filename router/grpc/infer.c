@@ -56,7 +56,7 @@ static stream_t *request_end(grpc_request_t *r, int http_status)
     stream_t *stream = r->stream;
 
     bt_request_move(&r->base, BT_REQUEST_LOG);
-    bt_gdoor_note(door_of(r), r->call,
+    bt_gdoor_note(door_of(r), r->call, NULL,
                   (stream == NULL) ? PATH_UNARY : PATH_STREAM, &r->base,
                   r->base.start_us, http_status);
     bt_list_remove(&r->link);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file pb.h
  *
- * Reads and writes protobuf messages. The messages generated from proto/ are
- * in pb_messages.h, which only the files named pb_*.c and the services
- * include.
+ * Reads and writes protobuf messages, as they are generated from proto/.
  *
  * A message of a few bytes may need much memory when it is parsed (each empty
  * submessage is a structure), so parsing has a memory budget per message.

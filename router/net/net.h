@@ -70,8 +70,7 @@ typedef struct bt_net_config {
                                  network); 0 = no limit */
     bool shares_ports; /**< share ports with other processes (SO_REUSEPORT): all
                           of them must set this, and be of one user */
-    uint64_t memory_bytes; /**< for requests in progress, and as much again for
-                              unread answers */
+    uint64_t memory_bytes; /**< for requests, and again for unread answers */
     bt_budget_t *budget; /**< borrowed; shared budget from which the memory for
                             requests is taken; NULL: none */
     bt_tls_t *tls;       /**< borrowed; NULL: streams are plain */

@@ -44,8 +44,7 @@ struct bt_stream {
     bt_stream_class_t class;
     bool want_write;   /**< ev_write is added */
     bool in_handshake; /**< TLS handshake in progress: no user callbacks yet */
-    bool unread;       /**< decrypted bytes, or an end, that the socket does not
-                          signal */
+    bool unread;       /**< decrypted bytes or an end are left in TLS */
     bool replying;     /**< TLS itself must send first; nothing is read */
     bool ending;       /**< bt_stream_shutdown() waits for the socket */
     bool stop_reported;

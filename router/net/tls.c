@@ -285,15 +285,16 @@ static int choose_protocol(SSL *ssl, const unsigned char **out_p,
     return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* Options for both sides. */
-static SSL_CTX *make_ctx(const SSL_METHOD *method)
+static SSL_CTX *make_ctx(void)
 {
-    SSL_CTX *ctx = SSL_CTX_new(method);
+    static const unsigned char id[] = SESSIONS_OF_BATON;
+    SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
 
     if (ctx == NULL) {
         return NULL;
     }
-    if (SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1) {
+    if ((SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1) ||
+        (SSL_CTX_set_session_id_context(ctx, id, sizeof(id) - 1) != 1)) {
         SSL_CTX_free(ctx);
         return NULL;
     }
@@ -314,21 +315,6 @@ static SSL_CTX *make_ctx(const SSL_METHOD *method)
     SSL_CTX_set_verify_depth(ctx, MAX_CHAIN);
     /* A record's head and body with one system call. */
     SSL_CTX_set_read_ahead(ctx, 1);
-    return ctx;
-}
-
-static SSL_CTX *make_server_ctx(void)
-{
-    static const unsigned char id[] = SESSIONS_OF_BATON;
-    SSL_CTX *ctx = make_ctx(TLS_server_method());
-
-    if (ctx == NULL) {
-        return NULL;
-    }
-    if (SSL_CTX_set_session_id_context(ctx, id, sizeof(id) - 1) != 1) {
-        SSL_CTX_free(ctx);
-        return NULL;
-    }
     (void)SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE);
     (void)SSL_CTX_set_num_tickets(ctx, TICKETS);
     SSL_CTX_set_alpn_select_cb(ctx, choose_protocol, NULL);
@@ -363,7 +349,7 @@ static void summarize(bt_tls_t *tls)
 
 bt_status_t bt_tls_reload(bt_tls_t *tls, char why[BT_TLS_WHY_BYTES])
 {
-    SSL_CTX *ctx = make_server_ctx();
+    SSL_CTX *ctx = make_ctx();
     bt_status_t status;
 
     if (ctx == NULL) {

@@ -257,7 +257,7 @@ static void limit_answer_has_a_retry_after(void **state)
     assert_int_equal(bt_tenant_check_tokens(a, 95, 0, &denial), BT_OK);
     bt_sched_bucket_take(&a->bucket, 95, 0);
     assert_int_equal(bt_tenant_check_tokens(a, 25, 0, &denial), BT_ERR_BUSY);
-    assert_int_equal(denial.cause, BT_TENANT_REFUSED_TOKENS);
+    assert_int_equal(denial.cause, BT_TC_REFUSED_TOKENS);
     assert_int_equal(denial.retry_after_s, 2);
     assert_string_equal(denial.message,
                         "Rate limit reached for tokens: limit 10 a second with "
@@ -269,7 +269,7 @@ static void limit_answer_has_a_retry_after(void **state)
     assert_int_equal(bt_tenant_check_requests(a, 2, 0, &denial), BT_OK);
     bt_tenant_begin(a, 1);
     assert_int_equal(bt_tenant_check_requests(a, 2, 0, &denial), BT_ERR_BUSY);
-    assert_int_equal(denial.cause, BT_TENANT_REFUSED_REQUESTS);
+    assert_int_equal(denial.cause, BT_TC_REFUSED_REQUESTS);
     assert_int_equal(denial.retry_after_s, 1);
     assert_int_equal(bt_tenant_check_requests(a, 2, 1, &denial), BT_OK);
     /* One ends every 4 s. */
