@@ -322,7 +322,7 @@ static bool find_name(const char *const *list, size_t n, const char *name,
 }
 
 /* Steps of the key's list: those before the prefix, then those behind it. */
-typedef struct bt_split_list {
+typedef struct split_list {
     bt_split_t steps[BT_SPLITS_MAX];
     size_t n;
     size_t n_outer; /* of them, if there is a prefix */

@@ -336,8 +336,9 @@ bt_status_t bt_tok_load_vocab(const bt_tok_load_t *load)
 #define MAX_CACHE_WORDS 4096u /* 256 KiB: part of a core's own cache */
 
 /* Whether merging the bytes of a token gives that token alone. */
-static bt_status_t comes_back(const bt_tokenizer_t *tok, bt_merge_work_t *work,
-                              uint32_t id, bool *whole_p)
+static bt_status_t merges_to_itself(const bt_tokenizer_t *tok,
+                                    bt_merge_work_t *work, uint32_t id,
+                                    bool *whole_p)
 {
     size_t bytes;
     const uint8_t *text = bt_text_arena_get(&tok->arena, id, &bytes);
@@ -368,7 +369,7 @@ static bt_status_t find_whole(bt_tokenizer_t *tok, uint64_t *n_short_p)
         if ((bytes == 0) || !bt_text_table_finds(&tok->texts, i)) {
             continue; /* a special token, or the double of another */
         }
-        status = comes_back(tok, &work, i, &tok->whole[i]);
+        status = merges_to_itself(tok, &work, i, &tok->whole[i]);
         tok->is_word[i] = tok->whole[i] || tok->ignore_merges;
         n_short += tok->is_word[i] && (bytes <= BT_WORD_TABLE_BYTES);
     }

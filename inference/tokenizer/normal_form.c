@@ -243,8 +243,8 @@ static size_t compose(uint32_t *codes, size_t n)
 
 /* Bytes before the first run that may change: all up to the ASCII character
  * before it, which never changes but may be composed with. */
-static size_t leave_alone(bt_normal_form_t form, const uint8_t *text, size_t at,
-                          size_t bytes)
+static size_t unchanged_end(bt_normal_form_t form, const uint8_t *text,
+                            size_t at, size_t bytes)
 {
     size_t safe = at;
 
@@ -332,12 +332,12 @@ bt_status_t bt_normal_to_form(bt_normal_form_t form, bt_normal_work_t *work,
     size_t at = 0;
     bt_status_t status = BT_OK;
 
-    if (leave_alone(form, text, 0, bytes) == bytes) {
+    if (unchanged_end(form, text, 0, bytes) == bytes) {
         *unchanged_p = true;
         return BT_OK;
     }
     while ((status == BT_OK) && (at < bytes)) {
-        const size_t safe = leave_alone(form, text, at, bytes);
+        const size_t safe = unchanged_end(form, text, at, bytes);
 
         status = bt_normal_copy(out, text, at, safe);
         at = safe;

@@ -15,7 +15,8 @@
 /* Whether the set has a character with these properties.
  * @return false also for an expression that is too deep; the parser makes none
  */
-static bool has(const bt_rx_t *rx, bt_rx_set_t set, uint32_t cp, uint32_t props)
+static bool set_has(const bt_rx_t *rx, bt_rx_set_t set, uint32_t cp,
+                    uint32_t props)
 {
     bool stack[MAX_DEPTH];
     uint32_t n = 0;
@@ -119,8 +120,8 @@ static bt_status_t fill(bt_rx_t *rx, const uint32_t *cuts, uint32_t n_cuts,
         memset(rx->members[n], 0, sizeof(rx->members[n]));
         for (uint32_t s = 0; s < rx->n_sets; s++) {
             rx->members[n][s / 64] |=
-                (uint64_t)has(rx, rx->sets[s], cuts[i],
-                              bt_unicode_runs[run] & BT_UNICODE_RUN_PROPS)
+                (uint64_t)set_has(rx, rx->sets[s], cuts[i],
+                                  bt_unicode_runs[run] & BT_UNICODE_RUN_PROPS)
                 << s % 64;
         }
         which = class_of(rx, n);

@@ -129,20 +129,9 @@ out:
 
 /* ---- encoding ---- */
 
-static bt_status_t reserve(bt_encoder_t *enc, size_t n)
-{
-    path_t *paths =
-        bt_array_reserve(enc->paths, &enc->paths_cap, n, sizeof(*paths));
-
-    if (paths == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    enc->paths = paths;
-    return BT_OK;
-}
-
-static void offer(const bt_tokenizer_t *tok, path_t *path, double score,
-                  uint32_t id, uint32_t bytes)
+/* Makes a path the best to its end, unless a better one is known. */
+static void extend(const bt_tokenizer_t *tok, path_t *path, double score,
+                   uint32_t id, uint32_t bytes)
 {
     score = rounded(tok, score);
     if ((path->bytes == 0) || (score > path->score)) {
@@ -155,26 +144,38 @@ typedef struct view {
     size_t bytes;
 } view_t;
 
-/* Prepares the text in the pieces' form: a space before it, and one for
- * U+2581. */
-static bt_status_t make_view(bt_encoder_t *enc, const uint8_t *text,
-                             size_t bytes, bool prefixed, view_t *view_p)
+/* Prepares the text in the pieces' form, with a space before it and one for
+ * each U+2581, and a path to each of its positions. */
+static bt_status_t prepare(bt_encoder_t *enc, const uint8_t *text, size_t bytes,
+                           bool prefixed, view_t *view_p)
 {
     uint8_t *view = bt_array_reserve(enc->view, &enc->view_cap, bytes + 1, 1);
+    path_t *paths;
 
     if (view == NULL) {
         return BT_ERR_NO_MEMORY;
     }
     enc->view = view;
     view[0] = ' ';
-    bytes = bt_tok_plain_text(enc->tok, text, bytes, view + prefixed);
-    *view_p = (view_t){view, bytes + prefixed};
+    bytes =
+        prefixed + bt_tok_plain_text(enc->tok, text, bytes, view + prefixed);
+    paths = bt_array_reserve(enc->paths, &enc->paths_cap, bytes + 1,
+                             sizeof(*paths));
+    if (paths == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    enc->paths = paths;
+    for (size_t i = 0; i <= bytes; i++) {
+        paths[i].bytes = 0;
+    }
+    paths[0].score = 0.0;
+    *view_p = (view_t){view, bytes};
     return BT_OK;
 }
 
 /* Sums of floats lose precision: when one is large SentencePiece restarts from
  * 0, by subtracting it at all positions reached. */
-static void begin_again(const bt_tokenizer_t *tok, view_t view, size_t at,
+static void rebase_sums(const bt_tokenizer_t *tok, view_t view, size_t at,
                         path_t *paths)
 {
     const double score = paths[at].score;
@@ -191,9 +192,9 @@ static void begin_again(const bt_tokenizer_t *tok, view_t view, size_t at,
     }
 }
 
-/* Tries all pieces that begin at a position. */
-static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
-                         unsigned len, path_t *paths)
+/* Extends the best path to a position by all pieces that begin there. */
+static void extend_by_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
+                             unsigned len, path_t *paths)
 {
     const double score = paths[at].score;
     bool has_char = false;
@@ -208,14 +209,14 @@ static void offer_pieces(const bt_tokenizer_t *tok, view_t view, size_t at,
         }
         id = tok->trie.nodes[node].id;
         if (id != BT_TRIE_NONE) {
-            offer(tok, &paths[i + 1], score + tok->scores[id], id,
-                  (uint32_t)(i + 1 - at));
+            extend(tok, &paths[i + 1], score + tok->scores[id], id,
+                   (uint32_t)(i + 1 - at));
             has_char = has_char || (i + 1 - at == len);
         }
     }
     if (!has_char) {
-        offer(tok, &paths[at + len], score + tok->unknown_score, BT_TOKEN_NONE,
-              len);
+        extend(tok, &paths[at + len], score + tok->unknown_score, BT_TOKEN_NONE,
+               len);
     }
 }
 
@@ -255,18 +256,11 @@ bt_status_t bt_encode_unigram(bt_encoder_t *enc, const uint8_t *text,
 {
     view_t view;
     unsigned steps = 0;
-    bt_status_t status = make_view(enc, text, bytes, prefixed, &view);
+    const bt_status_t status = prepare(enc, text, bytes, prefixed, &view);
 
-    if (status == BT_OK) {
-        status = reserve(enc, view.bytes + 1);
-    }
     if (status != BT_OK) {
         return status;
     }
-    for (size_t i = 0; i <= view.bytes; i++) {
-        enc->paths[i].bytes = 0;
-    }
-    enc->paths[0].score = 0.0;
     for (size_t at = 0; at < view.bytes;) {
         uint32_t cp;
         const unsigned len = bt_utf8_decode(view.text + at, &cp);
@@ -274,8 +268,8 @@ bt_status_t bt_encode_unigram(bt_encoder_t *enc, const uint8_t *text,
         if (bt_task_poll_every(&steps)) {
             return BT_ERR_CANCELED;
         }
-        begin_again(enc->tok, view, at, enc->paths);
-        offer_pieces(enc->tok, view, at, len, enc->paths);
+        rebase_sums(enc->tok, view, at, enc->paths);
+        extend_by_pieces(enc->tok, view, at, len, enc->paths);
         at += len;
     }
     return push_best(enc, view);
