@@ -13,6 +13,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/crypt/key.h"
 #include "router/request/request.h"
@@ -69,15 +70,19 @@ static void open_router(world_t *w)
                      BT_OK);
 }
 
-/* @param [in] change  what is done to the bytes of its hello; NULL: nothing */
-static void open_worker(world_t *w, uint32_t protocol, uint32_t protocol_min,
-                        void (*change)(bt_strbuf_t *hello))
+/* @param [in] worker_key  the router's, or another one
+ * @param [in] range       of the handshake
+ * @param [in] change  what is done to the bytes of its hello; NULL: nothing */
+static void open_worker_of(world_t *w, const uint8_t worker_key[BT_KEY_BYTES],
+                           bt_wire_range_t range, uint32_t protocol,
+                           uint32_t protocol_min,
+                           void (*change)(bt_strbuf_t *hello))
 {
     bt_msg_t msg = {.type = BT_MSG_HELLO};
-    bt_control_config_t config = {.key = key,
-                                  .key_bytes = sizeof(key),
+    bt_control_config_t config = {.key = worker_key,
+                                  .key_bytes = BT_KEY_BYTES,
                                   .name = "decode-0",
-                                  .range = bt_wire_range_ours(),
+                                  .range = range,
                                   .heartbeat_ms = w->config->heartbeat_ms,
                                   .suspect_ms = w->config->suspect_ms,
                                   .dead_ms = w->config->dead_ms,
@@ -109,6 +114,13 @@ static void open_worker(world_t *w, uint32_t protocol, uint32_t protocol_min,
     assert_int_equal(bt_control_open(&config, &w->worker), BT_OK);
     bt_strbuf_fini(&hello);
     assert_int_equal(bt_control_join(w->worker, w->bound), BT_OK);
+}
+
+static void open_worker(world_t *w, uint32_t protocol, uint32_t protocol_min,
+                        void (*change)(bt_strbuf_t *hello))
+{
+    open_worker_of(w, key, bt_wire_range_ours(), protocol, protocol_min,
+                   change);
 }
 
 static void turn(world_t *w)
@@ -243,6 +255,58 @@ static void worker_of_another_protocol_is_refused_by_name(void **state)
     UNTIL(&w, w.n_down == 1);
     assert_string_equal(
         w.why, "decode-0 speaks protocol 7 to 9, this router speaks 4");
+    assert_null(worker_of(&w));
+    close_all(&w);
+}
+
+/* True when GET /v2/cluster would list a refused worker with this member. */
+static bool is_listed_refused(const world_t *w, const char *member)
+{
+    bt_strbuf_t text;
+    bt_json_t json;
+    const char *list;
+    bool found;
+
+    bt_strbuf_init(&text, 1u << 20);
+    bt_json_init(&json, &text);
+    bt_json_object(&json, NULL);
+    bt_members_write(&w->front.members, (uint64_t)bt_walltime_ms(), &json);
+    bt_json_end_object(&json);
+    assert_int_equal(bt_strbuf_status(&text), BT_OK);
+    list = strstr(text.data, "\"refused\":[");
+    assert_non_null(list);
+    found = strstr(list, member) != NULL;
+    bt_strbuf_fini(&text);
+    return found;
+}
+
+static void worker_of_another_key_is_listed_as_refused(void **state)
+{
+    static const uint8_t other[BT_KEY_BYTES] = {3, 2, 1};
+    world_t w;
+
+    (void)state;
+    bt_test_expect_log_lines(1);
+    open_router(&w);
+    open_worker_of(&w, other, bt_wire_range_ours(), BT_WIRE_PROTOCOL,
+                   BT_WIRE_PROTOCOL, NULL);
+    assert_false(is_listed_refused(&w, "another cluster key"));
+    UNTIL(&w, is_listed_refused(&w, "another cluster key"));
+    assert_true(is_listed_refused(&w, "\"decode-0\""));
+    close_all(&w);
+}
+
+static void worker_of_another_protocol_is_listed_as_refused(void **state)
+{
+    const bt_wire_range_t later = {.oldest = 7, .newest = 9};
+    world_t w;
+
+    (void)state;
+    bt_test_expect_log_lines(2);
+    open_router(&w);
+    open_worker_of(&w, key, later, 9, 7, NULL);
+    UNTIL(&w, is_listed_refused(&w, "decode-0 speaks 7 to 9"));
+    assert_true(is_listed_refused(&w, "\"decode-0\""));
     assert_null(worker_of(&w));
     close_all(&w);
 }
@@ -416,6 +480,8 @@ int main(void)
         BT_TEST(burst_for_a_slow_worker_waits_in_the_router),
         BT_TEST(worker_waits_for_its_model_to_be_read),
         BT_TEST(worker_of_no_model_is_refused_when_all_are_read),
+        BT_TEST(worker_of_another_key_is_listed_as_refused),
+        BT_TEST(worker_of_another_protocol_is_listed_as_refused),
     };
     bt_tiny_model_t shape = bt_tiny_model_default();
     int failed;
