@@ -177,8 +177,10 @@ bt_api_read_t bt_api_read_input, bt_api_read_instructions, bt_api_read_store,
     bt_api_read_truncation, bt_api_read_text, bt_api_read_metadata;
 /** Turns the instructions into the first message. */
 BT_MUST_CHECK bt_status_t bt_api_check_responses(bt_api_parse_t *parse);
-/** Writes a whole response, from its only choice. */
-void bt_api_put_response(const bt_api_answer_t *answer,
+/** Writes a response, as a member of this key.
+ *  @param [in] key     NULL: as a whole
+ *  @param [in] choice  the only one; NULL: it is still generated */
+void bt_api_put_response(const bt_api_answer_t *answer, const char *key,
                          const bt_api_choice_t *choice,
                          const bt_api_usage_t *usage, bt_json_t *json);
 

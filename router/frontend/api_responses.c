@@ -321,8 +321,7 @@ static void put_options(const bt_api_answer_t *answer, bt_json_t *json)
                 (answer->metadata != NULL) ? answer->metadata : "{}");
 }
 
-/* @param choice NULL: still generating */
-static void put_response(const bt_api_answer_t *answer, const char *key,
+void bt_api_put_response(const bt_api_answer_t *answer, const char *key,
                          const bt_api_choice_t *choice,
                          const bt_api_usage_t *usage, bt_json_t *json)
 {
@@ -357,13 +356,6 @@ static void put_response(const bt_api_answer_t *answer, const char *key,
         bt_json_null(json, "usage");
     }
     bt_json_end_object(json);
-}
-
-void bt_api_put_response(const bt_api_answer_t *answer,
-                         const bt_api_choice_t *choice,
-                         const bt_api_usage_t *usage, bt_json_t *json)
-{
-    put_response(answer, NULL, choice, usage, json);
 }
 
 /* ---- its events ---- */
@@ -407,7 +399,8 @@ static void put_response_event(events_t *e, const char *type,
                                const bt_api_choice_t *choice,
                                const bt_api_usage_t *usage)
 {
-    put_response(e->answer, "response", choice, usage, open_event(e, type));
+    bt_api_put_response(e->answer, "response", choice, usage,
+                        open_event(e, type));
     close_event(e);
 }
 

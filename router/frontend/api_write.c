@@ -454,7 +454,7 @@ void bt_api_put_answer(const bt_api_answer_t *answer,
         return;
     }
     if (answer->dialect == BT_API_RESPONSES) {
-        bt_api_put_response(answer, &choices[0], usage, json);
+        bt_api_put_response(answer, NULL, &choices[0], usage, json);
         return;
     }
     if ((answer->dialect == BT_API_TOKENIZE) ||

@@ -47,13 +47,13 @@ static void answer_from(bt_gcall_t *call, bt_pb_scratch_t *scratch,
 
 /* Finds and describes a model. @return NULL: the call was ended */
 static const bt_served_t *describe(bt_gcall_t *call, const char *name,
-                                   const char *version, bt_repo_model_t *model)
+                                   const char *version, bt_model_view_t *view)
 {
     const bt_gdoor_t *door = bt_gcall_ctx(call);
     const bt_served_t *served = find_model(call, name, version);
 
     if ((served != NULL) &&
-        (bt_describe_model(door->front, name, model) != BT_OK)) {
+        (bt_describe_model(door->front, name, view) != BT_OK)) {
         bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
                      "out of memory for this answer");
         return NULL;
@@ -65,14 +65,14 @@ void bt_service_model_metadata(bt_gcall_t *call, void *message)
 {
     const Inference__ModelMetadataRequest *request = message;
     bt_pb_scratch_t scratch = {0};
-    bt_repo_model_t model;
+    bt_model_view_t view;
     const bt_served_t *served =
-        describe(call, request->name, request->version, &model);
+        describe(call, request->name, request->version, &view);
 
     if (served != NULL) {
         answer_from(call, &scratch,
-                    bt_pb_metadata(&scratch, &model, served->version));
-        bt_repo_model_fini(&model);
+                    bt_pb_metadata(&scratch, &view.model, served->version));
+        bt_repo_model_fini(&view.own);
     }
 }
 
@@ -81,14 +81,14 @@ void bt_service_model_config(bt_gcall_t *call, void *message)
     const Inference__ModelConfigRequest *request = message;
     const bt_gdoor_t *door = bt_gcall_ctx(call);
     bt_pb_scratch_t scratch = {0};
-    bt_repo_model_t model;
+    bt_model_view_t view;
 
-    if (describe(call, request->name, request->version, &model) != NULL) {
+    if (describe(call, request->name, request->version, &view) != NULL) {
         answer_from(
             call, &scratch,
-            bt_pb_config(&scratch, &model,
+            bt_pb_config(&scratch, &view.model,
                          bt_describe_is_decoupled(door->front, request->name)));
-        bt_repo_model_fini(&model);
+        bt_repo_model_fini(&view.own);
     }
 }
 

@@ -29,9 +29,9 @@ void bt_route_server(bt_http_request_t *r)
 /* ---- a model ---- */
 
 /* @return false: memory was short, and the error was sent */
-static bool describe(bt_http_request_t *r, bt_repo_model_t *model)
+static bool describe(bt_http_request_t *r, bt_model_view_t *view)
 {
-    if (bt_describe_model(r->door->front, r->base.model, model) == BT_OK) {
+    if (bt_describe_model(r->door->front, r->base.model, view) == BT_OK) {
         return true;
     }
     bt_http_request_fail_for_memory(r);
@@ -70,26 +70,29 @@ static void write_tensors(bt_json_t *json, const char *key, bool batches,
 
 void bt_route_model(bt_http_request_t *r)
 {
-    bt_repo_model_t model;
+    const bt_repo_model_t *model;
+    bt_model_view_t view;
     bt_json_t json;
     bool batches;
 
-    if (!describe(r, &model)) {
+    if (!describe(r, &view)) {
         return;
     }
-    batches = model.max_batch_size > 0;
+    model = &view.model;
+    batches = model->max_batch_size > 0;
     bt_http_request_begin_json(r, &json);
     bt_json_object(&json, NULL);
-    bt_json_str(&json, "name", model.name);
+    bt_json_str(&json, "name", model->name);
     bt_json_array(&json, "versions");
     bt_json_str(&json, NULL, r->served->version);
     bt_json_end_array(&json);
     bt_json_str(&json, "platform",
-                (model.platform[0] != '\0') ? model.platform : model.backend);
-    write_tensors(&json, "inputs", batches, model.inputs, model.n_inputs);
-    write_tensors(&json, "outputs", batches, model.outputs, model.n_outputs);
+                (model->platform[0] != '\0') ? model->platform
+                                             : model->backend);
+    write_tensors(&json, "inputs", batches, model->inputs, model->n_inputs);
+    write_tensors(&json, "outputs", batches, model->outputs, model->n_outputs);
     bt_json_end_object(&json);
-    bt_repo_model_fini(&model);
+    bt_repo_model_fini(&view.own);
     bt_http_request_respond_json(r);
 }
 
@@ -276,16 +279,16 @@ static void write_config(bt_json_t *json, const bt_repo_model_t *model,
 
 void bt_route_config(bt_http_request_t *r)
 {
-    bt_repo_model_t model;
+    bt_model_view_t view;
     bt_json_t json;
 
-    if (!describe(r, &model)) {
+    if (!describe(r, &view)) {
         return;
     }
     bt_http_request_begin_json(r, &json);
-    write_config(&json, &model,
+    write_config(&json, &view.model,
                  bt_describe_is_decoupled(r->door->front, r->base.model));
-    bt_repo_model_fini(&model);
+    bt_repo_model_fini(&view.own);
     bt_http_request_respond_json(r);
 }
 

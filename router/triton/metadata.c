@@ -269,113 +269,70 @@ static const bt_repo_model_t *in_repository(const bt_frontend_t *front,
     return NULL;
 }
 
-static bt_status_t copy_steps(const bt_repo_model_t *from, bt_repo_model_t *to)
+/* The path that is served counts, not one that the file has besides --model. */
+static bt_status_t copy_parameters(const bt_config_t *config,
+                                   const bt_repo_model_t *file,
+                                   bt_repo_model_t *own)
 {
-    to->steps = bt_calloc((size_t)from->n_steps + 1, sizeof(*to->steps));
-    if (to->steps == NULL) {
+    bt_free(own->parameters);
+    own->n_parameters = file->n_parameters;
+    /* One more than needed, so that NULL always means out of memory. */
+    own->parameters = copy_pairs(file->parameters, file->n_parameters + 1);
+    if (own->parameters == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    for (uint32_t i = 0; i < from->n_steps; i++) {
-        bt_repo_step_t *step = &to->steps[to->n_steps++];
-
-        *step = from->steps[i];
-        step->inputs = copy_pairs(step->inputs, step->n_inputs + 1);
-        step->outputs = copy_pairs(step->outputs, step->n_outputs + 1);
-        if ((step->inputs == NULL) || (step->outputs == NULL)) {
-            return BT_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < own->n_parameters; i++) {
+        if (strcmp(own->parameters[i].key, "gpt_model_path") == 0) {
+            own->parameters[i].value = config->model;
         }
     }
     return BT_OK;
 }
 
-/* Sets the path that is served, not one that the file has besides --model. */
-static void name_model(const bt_config_t *config, bt_repo_model_t *model)
+/* Returns the file's model, with what Baton knows and a file may leave out. */
+static bt_repo_model_t complete(const bt_repo_model_t *file,
+                                const bt_repo_model_t *own)
 {
-    for (uint32_t i = 0; i < model->n_parameters; i++) {
-        if (strcmp(model->parameters[i].key, "gpt_model_path") == 0) {
-            model->parameters[i].value = config->model;
-        }
-    }
-}
+    bt_repo_model_t model = *file;
 
-static bt_status_t copy_model(const bt_repo_model_t *from, const char *name,
-                              bt_repo_model_t *to)
-{
-    *to = *from;
-    to->name = name;
-    to->steps = NULL;
-    to->n_steps = 0;
-    /* One more than needed, so that NULL always means out of memory. */
-    to->inputs =
-        bt_memdup(from->inputs, (from->n_inputs + 1) * sizeof(*to->inputs));
-    to->outputs =
-        bt_memdup(from->outputs, (from->n_outputs + 1) * sizeof(*to->outputs));
-    to->parameters = copy_pairs(from->parameters, from->n_parameters + 1);
-    to->instances = bt_memdup(from->instances,
-                              (from->n_instances + 1) * sizeof(*to->instances));
-    if ((to->inputs == NULL) || (to->outputs == NULL) ||
-        (to->parameters == NULL) || (to->instances == NULL)) {
-        return BT_ERR_NO_MEMORY;
+    model.name = own->name;
+    model.parameters = own->parameters;
+    if (model.n_inputs == 0) {
+        model.inputs = own->inputs;
+        model.n_inputs = own->n_inputs;
     }
-    return (from->steps != NULL) ? copy_steps(from, to) : BT_OK;
-}
-
-/* Adds what Baton knows and a file may leave out. */
-static bt_status_t complete(const bt_config_t *config, const char *name,
-                            bt_repo_model_t *model)
-{
-    bt_repo_model_t own = {0};
-    bt_status_t status = describe_own(config, name, &own);
-
-    if ((status == BT_OK) && (model->n_inputs == 0)) {
-        bt_free(model->inputs);
-        model->inputs = own.inputs;
-        model->n_inputs = own.n_inputs;
-        own.inputs = NULL;
-    }
-    if ((status == BT_OK) && (model->n_outputs == 0)) {
-        bt_free(model->outputs);
-        model->outputs = own.outputs;
-        model->n_outputs = own.n_outputs;
-        own.outputs = NULL;
+    if (model.n_outputs == 0) {
+        model.outputs = own->outputs;
+        model.n_outputs = own->n_outputs;
     }
     /* An ensemble without its steps breaks clients that walk them. */
-    if ((status == BT_OK) && (model->n_steps == 0) && (own.n_steps > 0)) {
-        bt_free(model->steps);
-        model->steps = own.steps;
-        model->n_steps = own.n_steps;
-        own.steps = NULL;
-        own.n_steps = 0;
-        model->platform = "ensemble";
+    if ((model.n_steps == 0) && (own->n_steps > 0)) {
+        model.steps = own->steps;
+        model.n_steps = own->n_steps;
+        model.platform = "ensemble";
     }
-    if ((status == BT_OK) && (model->backend[0] == '\0')) {
-        model->backend = own.backend;
+    if (model.backend[0] == '\0') {
+        model.backend = own->backend;
     }
-    bt_repo_model_fini(&own);
-    return status;
+    return model;
 }
 
 bt_status_t bt_describe_model(const bt_frontend_t *front, const char *name,
-                              bt_repo_model_t *model_p)
+                              bt_model_view_t *view_p)
 {
     const bt_repo_model_t *file = in_repository(front, name);
-    bt_repo_model_t model = {0};
-    bt_status_t status;
+    bt_model_view_t view = {0};
+    bt_status_t status = describe_own(front->config, name, &view.own);
 
-    if (file == NULL) {
-        status = describe_own(front->config, name, &model);
-    } else {
-        status = copy_model(file, name, &model);
-        if (status == BT_OK) {
-            name_model(front->config, &model);
-            status = complete(front->config, name, &model);
-        }
+    if ((status == BT_OK) && (file != NULL)) {
+        status = copy_parameters(front->config, file, &view.own);
     }
     if (status != BT_OK) {
-        bt_repo_model_fini(&model);
+        bt_repo_model_fini(&view.own);
         return status;
     }
-    *model_p = model;
+    view.model = (file != NULL) ? complete(file, &view.own) : view.own;
+    *view_p = view;
     return BT_OK;
 }
 

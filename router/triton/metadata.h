@@ -49,18 +49,22 @@ typedef struct bt_described {
 size_t bt_describe_names(const bt_frontend_t *front, bt_described_t *list,
                          size_t cap);
 
+/** Description of a model. */
+typedef struct bt_model_view {
+    bt_repo_model_t model; /**< borrows from `own` and the frontend */
+    bt_repo_model_t own;   /**< free with bt_repo_model_fini() */
+} bt_model_view_t;
+
 /**
  * Describes the model of the given name.
  *
- * @param [in]  name     the client's name for @a served; borrowed while the
- *                       model is in use
- * @param [out] model_p  free with bt_repo_model_fini(); its strings, except
- *                       the name, belong to the frontend or are static
+ * @param [in]  name    borrowed while the view is in use
+ * @param [out] view_p  see bt_model_view_t
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_describe_model(const bt_frontend_t *front,
                                             const char *name,
-                                            bt_repo_model_t *model_p);
+                                            bt_model_view_t *view_p);
 /** Returns the largest batch of one request for the model of this name; 0: no
  *  batching. */
 uint32_t bt_describe_max_batch(const bt_frontend_t *front, const char *name);
