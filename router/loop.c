@@ -98,7 +98,7 @@ static void drain_step(bt_loop_t *loop, uint64_t now_ms)
     }
     /* Bytes of the last answers may still be buffered, and workers' last
      * messages in transit. */
-    if (((bt_http_n_connections(loop->door.http) == 0) &&
+    if (((bt_net_n_connections(bt_http_net(loop->door.http)) == 0) &&
          (bt_net_n_connections(bt_grpc_net(loop->gdoor.grpc)) == 0) &&
          (bt_frontend_n_legs(&loop->front) == 0)) ||
         (now_ms - loop->idle_since_ms >= LINGER_MS)) {

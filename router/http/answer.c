@@ -13,7 +13,7 @@
 
 #define RAW_TYPE "application/octet-stream"
 
-/* What is done next: slice by slice on the pool when the answer is long, else
+/* The next step: slice by slice on the pool when the answer is long, else
  * at once.
  *
  *     FRAME ─▶ JSON ─┬─────────▶ DONE

@@ -22,7 +22,7 @@ static bt_status_t listen_at(bt_http_t *http, const char *option,
                              const char *address, char at[])
 {
     uint16_t port = 0;
-    char why[BT_HTTP_WHY_BYTES];
+    char why[BT_NET_WHY_BYTES];
     char host[256];
     bt_status_t status;
 
@@ -31,7 +31,7 @@ static bt_status_t listen_at(bt_http_t *http, const char *option,
         BT_LOG_ERROR("--%s %s is not ADDR:PORT", option, address);
         return status;
     }
-    status = bt_http_listen(http, host, port, &port, why);
+    status = bt_net_listen(bt_http_net(http), host, port, &port, why);
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot serve at %s: %s; choose another address with "
                      "--%s",
@@ -229,7 +229,7 @@ static bt_status_t listen_for_vertex(bt_door_t *door)
 
 static void flush(bt_turn_work_t *work)
 {
-    bt_http_flush(BT_CONTAINER_OF(work, bt_door_t, flush)->http);
+    bt_net_flush(bt_http_net(BT_CONTAINER_OF(work, bt_door_t, flush)->http));
 }
 
 static void on_gather(void *ctx)
@@ -345,13 +345,13 @@ void bt_door_tick(bt_door_t *door, uint64_t now_us)
 
 void bt_door_stop_listening(bt_door_t *door)
 {
-    bt_http_stop_listening(door->http);
+    bt_net_stop_listening(bt_http_net(door->http));
 }
 
 uint32_t bt_door_n_connections(const bt_door_t *door)
 {
-    return bt_http_n_connections(door->http) +
-           bt_http_n_connections(door->metrics_http);
+    return bt_net_n_connections(bt_http_net(door->http)) +
+           bt_net_n_connections(bt_http_net(door->metrics_http));
 }
 
 static void add_use(double *cells, const bt_net_use_t *use)
@@ -382,9 +382,9 @@ void bt_door_read_use(const bt_door_t *door, double cells[BT_PC_N])
     cells[BT_PC_CANCELED_RUNNING] =
         (double)bt_pool_canceled(front->pool).running;
     cells[BT_PC_CONNECTIONS] = bt_door_n_connections(door);
-    bt_http_use(door->http, &use);
+    bt_net_use(bt_http_net(door->http), &use);
     add_use(cells, &use);
-    bt_http_use(door->metrics_http, &use);
+    bt_net_use(bt_http_net(door->metrics_http), &use);
     add_use(cells, &use);
     if (door->other != NULL) {
         cells[BT_PC_CONNECTIONS] += bt_net_n_connections(door->other);

@@ -96,7 +96,7 @@ typedef struct bt_http_handlers {
     void *ctx;
     /** End of a callback of the event loop. May be NULL. */
     void (*on_turn)(void *ctx);
-    /** First piece of streams was gathered: bt_http_flush() is due. NULL:
+    /** First piece of streams was gathered: bt_net_flush() is due. NULL:
      *  pieces are sent at once. */
     void (*on_gather)(void *ctx);
     /** Checks a request's head before its body is read. May be NULL.
@@ -136,26 +136,14 @@ BT_MUST_CHECK bt_status_t bt_http_create(struct event_base *base,
                                          const bt_http_config_t *config,
                                          const bt_http_handlers_t *handlers,
                                          bt_http_t **http_p);
-#define BT_HTTP_WHY_BYTES BT_NET_WHY_BYTES
-/** Listens on one more address ("127.0.0.1", "::", port; 0 picks one).
- *  @param [out] why  after a failure: the cause, a phrase
- *  @retval  any of bt_status_of_bind(), BT_ERR_NOT_FOUND for an unknown name,
- *    BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_http_listen(bt_http_t *http, const char *host,
-                                         uint16_t port, uint16_t *port_p,
-                                         char why[BT_HTTP_WHY_BYTES]);
-/** Stops accepting; open exchanges continue, while idle connections and those
- *  that end their answer are closed. */
-void bt_http_stop_listening(bt_http_t *http);
+/** Returns the server's sockets and memory. Open exchanges continue after
+ *  bt_net_stop_listening(), while idle connections and those that end their
+ *  answer are closed; bt_net_flush() sends the gathered pieces of streams, in
+ *  one write per connection, and may call on_gone(). */
+bt_net_t *bt_http_net(bt_http_t *http);
 /** Closes everything; calls on_gone() for each open exchange. Not from inside a
  *  handler. NULL is allowed. */
 void bt_http_destroy(bt_http_t *http);
-/** Sends the gathered pieces of streams, in one write per connection. May call
- *  on_gone(). */
-void bt_http_flush(bt_http_t *http);
-uint32_t bt_http_n_connections(const bt_http_t *http);
-void bt_http_use(const bt_http_t *http, bt_net_use_t *use);
-
 bt_http_method_t bt_exchange_method(const bt_exchange_t *ex);
 const char *bt_exchange_path(const bt_exchange_t *ex); /**< decoded, no query */
 /** As received, or "". */

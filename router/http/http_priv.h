@@ -46,7 +46,7 @@ typedef struct bt_conn {
     bt_conn_state_t state;
     uint32_t epoch;       /**< incremented with each change of state */
     uint32_t timer_epoch; /**< epoch for which the timer was set */
-    bool feeding;         /**< conn_feed() is on the stack */
+    bool feeding;         /**< feed() is on the stack */
     bool handed;          /**< a request was handed over */
     bool close_after;     /**< current answer is the last */
     bt_strbuf_t in;       /**< HEAD: the head so far; later: pipelined bytes */

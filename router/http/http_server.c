@@ -97,17 +97,6 @@ bt_status_t bt_http_create(struct event_base *base,
     return BT_OK;
 }
 
-bt_status_t bt_http_listen(bt_http_t *http, const char *host, uint16_t port,
-                           uint16_t *port_p, char why[BT_HTTP_WHY_BYTES])
-{
-    return bt_net_listen(http->net, host, port, port_p, why);
-}
-
-void bt_http_stop_listening(bt_http_t *http)
-{
-    bt_net_stop_listening(http->net);
-}
-
 void bt_http_destroy(bt_http_t *http)
 {
     if (http == NULL) {
@@ -117,17 +106,7 @@ void bt_http_destroy(bt_http_t *http)
     bt_free(http);
 }
 
-void bt_http_flush(bt_http_t *http)
+bt_net_t *bt_http_net(bt_http_t *http)
 {
-    bt_net_flush(http->net);
-}
-
-uint32_t bt_http_n_connections(const bt_http_t *http)
-{
-    return bt_net_n_connections(http->net);
-}
-
-void bt_http_use(const bt_http_t *http, bt_net_use_t *use)
-{
-    bt_net_use(http->net, use);
+    return http->net;
 }

@@ -56,7 +56,7 @@ bt_route_t bt_route_watch, bt_route_watch_events, bt_route_watch_requests,
 
 bt_route_t bt_route_memory_status, bt_route_memory_register,
     bt_route_memory_unregister;
-/* Of CUDA devices, of which there are none here. */
+/* Regions of CUDA devices, of which there are none here. */
 bt_route_t bt_route_cuda_status, bt_route_cuda_register,
     bt_route_cuda_unregister;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the generations of a row give: text, pieces, and the end. */
+/* Output of a row's generations: text, pieces, and the end. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -475,7 +475,7 @@ static inline void text_of(const world_t *w, const sent_t *s, char out[256])
     }
 }
 
-/* What is said of token @a index of an answer: -1/8, -2/8 …, and twice as much
+/* Log-prob of token @a index of an answer: -1/8, -2/8 …, and twice as much
  * of '!' and so on. */
 static inline bt_score_t score_of(uint32_t index, uint32_t n_top)
 {
@@ -584,7 +584,7 @@ static inline double metric(world_t *w, const char *series)
     return value;
 }
 
-/* What the pool still has to do. */
+/* Runs what the pool still has to do. */
 static inline void drain_pool(world_t *w)
 {
     while (bt_pool_n_jobs(w->front.pool) > 0) {

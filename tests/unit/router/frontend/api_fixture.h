@@ -49,7 +49,7 @@ static inline bt_api_request_t parsed(bt_api_dialect_t dialect,
     if (bt_api_parse(dialect, body, strlen(body), &request, &error) != BT_OK) {
         fail_msg("%s: %s", error.message, body);
     }
-    /* What the workers check must hold already. */
+    /* Checks that workers repeat must hold already. */
     if (bt_sampling_check(&request.sampling, &why) != BT_OK) {
         fail_msg("%s: %s", why, body);
     }

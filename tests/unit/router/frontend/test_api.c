@@ -703,7 +703,7 @@ static void logit_bias_is_limited(void **state)
             "logit_bias has 1025 tokens, at most 1024 are allowed");
 }
 
-/* What is to be told beside the tokens, and how many alternatives of each. */
+/* Log-probs and logits beside the tokens, and alternatives of each. */
 static void expect_wants(bt_api_dialect_t dialect, const char *text,
                          uint32_t what, uint32_t n_top)
 {

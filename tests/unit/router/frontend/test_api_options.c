@@ -94,7 +94,7 @@ static void unknown_fields_are_listed_by_path(void **state)
     assert_true(bt_api_refuse_ignored(&r, &error));
     bt_api_request_fini(&r);
 
-    /* What a field of another dialect is here, and Triton's own. */
+    /* Fields of other dialects, and Triton's own. */
     r = parsed(G, GEN("'parameters': {'temprature': 1}, 'pad_id': 2,"
                       "'max_token': 4"));
     assert_string_equal(r.ignored, "parameters.temprature, max_token");

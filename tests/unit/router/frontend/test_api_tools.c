@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What requests say of tools: OpenAI's API reference, "Create chat completion".
+/* Tools in requests: OpenAI's API reference, "Create chat completion".
  */
 #include "tests/unit/router/frontend/api_fixture.h"
 

@@ -317,7 +317,7 @@ static void model_list_is_written(void **state)
     bt_strbuf_fini(&out);
 }
 
-/* What is written once is what each piece would write. */
+/* The opening that is written once is what each piece would write. */
 static void piece_is_equal_with_prepared_opening(void **state)
 {
     static const bt_api_dialect_t dialects[] = {BT_API_COMPLETIONS,

@@ -150,7 +150,7 @@ an_object_that_shrinks_is_an_error_and_is_not_made_longer(void **state)
     is_refused(bt_region_write(region, 31, buffer, 1, &error),
                BT_ERR_INVALID_PARAM, "shorter");
     assert_int_equal(shm_size(&o), 70);
-    /* What is left of it may be used. */
+    /* The rest of the region may be used. */
     assert_int_equal(bt_region_write(region, 0, buffer, 30, &error), BT_OK);
     assert_int_equal(bt_region_read(region, 29, buffer, 1, &error), BT_OK);
     shm_resize(&o, 0);
@@ -195,7 +195,7 @@ static void key_with_path_or_server_prefix_is_refused(void **state)
     for (size_t i = 0; i < BT_ARRAY_LEN(ours); i++) {
         shm_object_t o = {.key = ""};
 
-        /* It is there, and is not taken all the same. */
+        /* The object exists, and is refused all the same. */
         snprintf(o.path, sizeof(o.path), "/dev/shm/%s-%d",
                  ours[i] + ((ours[i][0] == '/') ? 1 : 0), (int)getpid());
         o.fd = open(o.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -179,7 +179,7 @@ static inline void start_with(fixture_t *f, const bt_http_config_t *config,
                               bool gathers)
 {
     const struct timeval tick = {.tv_usec = 1000};
-    char why[BT_HTTP_WHY_BYTES];
+    char why[BT_NET_WHY_BYTES];
     const bt_http_handlers_t handlers = {.on_request = on_request,
                                          .on_gone = on_gone,
                                          .ctx = f,
@@ -193,8 +193,9 @@ static inline void start_with(fixture_t *f, const bt_http_config_t *config,
     assert_int_equal(event_add(f->tick, &tick), 0);
     assert_int_equal(bt_http_create(f->base, config, &handlers, &f->http),
                      BT_OK);
-    assert_int_equal(bt_http_listen(f->http, "127.0.0.1", 0, &f->port, why),
-                     BT_OK);
+    assert_int_equal(
+        bt_net_listen(bt_http_net(f->http), "127.0.0.1", 0, &f->port, why),
+        BT_OK);
     assert_true(f->port > 0);
 }
 

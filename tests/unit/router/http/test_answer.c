@@ -106,7 +106,7 @@ static void client_disconnect_during_write_frees_everything(void **state)
     stop(w);
 }
 
-/* It was finished before. */
+/* The answer was finished before. */
 static void stopping_server_still_sends_answer(void **state)
 {
     world_t *w = &world;

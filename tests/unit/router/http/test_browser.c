@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What browsers say of themselves: which page asks, and what it would read. */
+/* Headers of browsers: which page asks, and what it would read. */
 #include "tests/support/testsupport.h"
 
 #include <stdio.h>
@@ -174,7 +174,7 @@ static void preflight_is_answered_for_allowed_origin_only(void **state)
     assert_string_equal(
         headers_of("https://a.test", "Origin: https://b.test\r\n" ASKS, true),
         "refused");
-    /* What is no list of names, or a very long one, is not told back. */
+    /* Invalid or very long lists of names are not echoed. */
     assert_string_equal(
         headers_of("*", A ASKS "Access-Control-Request-Headers: a:b\r\n", true),
         METHODS AGE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients may take together. The figures are worked by hand. */
+/* Limits of all clients together. The figures are worked by hand. */
 #include "tests/support/testsupport.h"
 
 #include <string.h>

@@ -39,7 +39,7 @@ static void pass(uint64_t us)
     bt_watchers_tick(&world.door.watchers, now_us);
 }
 
-/* What it was sent since the last look is forgotten. */
+/* Forgets what the reader was sent so far. */
 static void forget(bt_exchange_t *ex)
 {
     ex->out_bytes = 0;

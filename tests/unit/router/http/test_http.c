@@ -19,9 +19,9 @@ static void get_is_answered(void **state)
     assert_string_equal(undated(&c),
                         "HTTP/1.1 200 OK" NL "Content-Length: 0" NL NL);
     assert_string_equal(f.last, "GET /echo 0");
-    assert_int_equal(bt_http_n_connections(f.http), 1);
+    assert_int_equal(bt_net_n_connections(bt_http_net(f.http)), 1);
     client_close(&c);
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     assert_int_equal(f.n_gone, 0);
     stop(&f);
 }
@@ -39,7 +39,7 @@ static void keep_alive_connection_serves_many_requests(void **state)
         client_puts(&f, &c, "hello");
         WAIT_FOR(&f, has(&c, NL NL "hello"));
         assert_int_equal(f.n_requests, i + 1);
-        assert_int_equal(bt_http_n_connections(f.http), 1);
+        assert_int_equal(bt_net_n_connections(bt_http_net(f.http)), 1);
         bt_strbuf_reset(&c.got);
     }
     client_puts(&f, &c,
@@ -314,7 +314,7 @@ static void bad_requests_get_json_error(void **state)
                    "405 Method Not Allowed");
     expect_refusal(&f, POST_CHUNKS "zz" NL, "400 Bad Request");
     expect_refusal(&f, POST_CHUNKS "1" NL "ab", "400 Bad Request");
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     stop(&f);
 }
 
@@ -323,7 +323,7 @@ static void server_errors_use_handler_format(void **state)
     const bt_http_handlers_t handlers = {.on_request = on_request,
                                          .on_gone = on_gone,
                                          .format_error = format_error};
-    char why[BT_HTTP_WHY_BYTES];
+    char why[BT_NET_WHY_BYTES];
     fixture_t f;
     client_t c;
 
@@ -332,8 +332,9 @@ static void server_errors_use_handler_format(void **state)
     bt_http_destroy(f.http);
     assert_int_equal(bt_http_create(f.base, &normal, &handlers, &f.http),
                      BT_OK);
-    assert_int_equal(bt_http_listen(f.http, "127.0.0.1", 0, &f.port, why),
-                     BT_OK);
+    assert_int_equal(
+        bt_net_listen(bt_http_net(f.http), "127.0.0.1", 0, &f.port, why),
+        BT_OK);
     client_open(&f, &c);
     client_puts(&f, &c, "PUT /v1/x HTTP/1.1" NL "Host: h" NL NL);
     WAIT_FOR(&f, at_eof(&c));

@@ -40,7 +40,7 @@ static void client_disconnect_is_reported_once(void **state)
         }
         WAIT_FOR(&f, f.n_gone == i + 1);
         assert_int_equal(f.n_open, 0);
-        assert_int_equal(bt_http_n_connections(f.http), 0);
+        assert_int_equal(bt_net_n_connections(bt_http_net(f.http)), 0);
         f.write_in_gone = true;
     }
     event_base_loop(f.base, EVLOOP_NONBLOCK);
@@ -109,7 +109,7 @@ static void stalled_reader_is_disconnected_at_buffer_limit(void **state)
     assert_true(n > 4); /* the cap itself fits */
     assert_int_equal(f.n_gone, 1);
     assert_int_equal(f.n_open, 0);
-    assert_int_equal(bt_http_n_connections(f.http), 0);
+    assert_int_equal(bt_net_n_connections(bt_http_net(f.http)), 0);
     client_close(&c);
 
     client_open(&f, &c); /* dropped while on_request() is on the stack */
@@ -170,10 +170,10 @@ static void client_disconnect_at_any_byte_is_safe(void **state)
             client_close(&c);
         }
         if (i % 7 == 0) {
-            WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+            WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
         }
     }
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     assert_int_equal(f.n_open, 0);
     assert_true(f.n_gone > 0);
     assert_int_equal(n_files(), files);
@@ -198,7 +198,7 @@ static void five_hundred_connections_are_served_at_once(void **state)
         event_base_loop(f.base, EVLOOP_NONBLOCK);
     }
     WAIT_FOR(&f, f.n_open == N);
-    assert_int_equal(bt_http_n_connections(f.http), N);
+    assert_int_equal(bt_net_n_connections(bt_http_net(f.http)), N);
     for (uint32_t i = 0; i < N; i++) {
         char text[32];
 
@@ -219,7 +219,7 @@ static void five_hundred_connections_are_served_at_once(void **state)
         assert_non_null(strstr(clients[i].got.data, text));
         client_close(&clients[i]);
     }
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     assert_int_equal(f.n_gone, 0);
     assert_int_equal(n_files(), files);
     stop(&f);
@@ -276,7 +276,7 @@ static void stop_listening_completes_open_exchanges(void **state)
     client_open(&f, &idle);
     client_puts(&f, &idle, GET("/empty"));
     WAIT_FOR(&f, has(&idle, NL NL) && (f.n_open == 1));
-    bt_http_stop_listening(f.http);
+    bt_net_stop_listening(bt_http_net(f.http));
     WAIT_FOR(&f, at_eof(&idle));
     f.n_open = 0;
     bt_exchange_respond(f.open[0], 200, "text/plain", "done", 4);
@@ -285,7 +285,7 @@ static void stop_listening_completes_open_exchanges(void **state)
     assert_non_null(strstr(held.got.data, "done"));
     client_close(&held);
     client_close(&idle);
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     stop(&f);
 }
 
@@ -301,7 +301,8 @@ static void destroy_reports_open_exchanges(void **state)
         client_open(&f, &c[i]);
         client_puts(&f, &c[i], (i == 2) ? POST_5 : HOLD);
     }
-    WAIT_FOR(&f, (f.n_open == 2) && (bt_http_n_connections(f.http) == 3));
+    WAIT_FOR(&f, (f.n_open == 2) &&
+                     (bt_net_n_connections(bt_http_net(f.http)) == 3));
     bt_exchange_stream_begin(f.open[1], "text/plain");
     stop(&f);
     assert_int_equal(f.n_gone, 2);
@@ -314,20 +315,23 @@ static void destroy_reports_open_exchanges(void **state)
 
 static void address_in_use_is_reported(void **state)
 {
-    char why[BT_HTTP_WHY_BYTES];
+    char why[BT_NET_WHY_BYTES];
     fixture_t f;
     uint16_t port = 0;
 
     (void)state;
     start(&f, &normal);
-    assert_int_equal(bt_http_listen(f.http, "127.0.0.1", f.port, &port, why),
-                     BT_ERR_EXISTS);
+    assert_int_equal(
+        bt_net_listen(bt_http_net(f.http), "127.0.0.1", f.port, &port, why),
+        BT_ERR_EXISTS);
     assert_string_equal(why, "Address already in use");
-    assert_int_equal(bt_http_listen(f.http, "203.0.113.7", 0, &port, why),
-                     BT_ERR_NOT_FOUND); /* RFC 5737: nobody's address */
+    assert_int_equal(
+        bt_net_listen(bt_http_net(f.http), "203.0.113.7", 0, &port, why),
+        BT_ERR_NOT_FOUND); /* RFC 5737: nobody's address */
     assert_string_equal(why, "Cannot assign requested address");
     assert_int_equal(port, 0);
-    assert_int_equal(bt_http_listen(f.http, "127.0.0.2", 0, &port, why), BT_OK);
+    assert_int_equal(
+        bt_net_listen(bt_http_net(f.http), "127.0.0.2", 0, &port, why), BT_OK);
     assert_true(port > 0);
     stop(&f);
 }
@@ -402,7 +406,7 @@ static void serving_survives_every_failed_allocation(void **state)
         bt_alloc_fail_at(0);
         assert_int_equal(f.n_open, 0);
         client_close(&c);
-        WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+        WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     }
     client_open(&f, &c);
     client_puts(&f, &c, POST_5 "hello");

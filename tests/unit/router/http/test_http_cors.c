@@ -42,15 +42,16 @@ static void start_for_pages(fixture_t *f, client_t *c)
                                          .add_headers = add_headers,
                                          .preflight = preflight};
     bt_http_config_t config = normal;
-    char why[BT_HTTP_WHY_BYTES];
+    char why[BT_NET_WHY_BYTES];
 
     config.max_body_bytes = 1024;
     start(f, &normal);
     bt_http_destroy(f->http);
     assert_int_equal(bt_http_create(f->base, &config, &handlers, &f->http),
                      BT_OK);
-    assert_int_equal(bt_http_listen(f->http, "127.0.0.1", 0, &f->port, why),
-                     BT_OK);
+    assert_int_equal(
+        bt_net_listen(bt_http_net(f->http), "127.0.0.1", 0, &f->port, why),
+        BT_OK);
     client_open(f, c);
 }
 
@@ -194,7 +195,7 @@ static void preflight_survives_every_failed_allocation(void **state)
 
         start_for_pages(&f, &c);
         client_puts(&f, &c, OPTIONS PAGE);
-        WAIT_FOR(&f, bt_http_n_connections(f.http) == 1);
+        WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 1);
         bt_alloc_fail_at(nth);
         client_puts(&f, &c, ASKS NL);
         WAIT_FOR(&f, at_eof(&c) || has(&c, NL NL));

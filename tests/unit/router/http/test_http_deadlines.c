@@ -100,7 +100,7 @@ static void silent_connections_are_closed_without_answer(void **state)
     WAIT_FOR(&f, at_eof(&fresh));
     assert_int_equal(fresh.got.len, 0);
     assert_int_equal(idle.got.len, 0);
-    assert_int_equal(bt_http_n_connections(f.http), 0);
+    assert_int_equal(bt_net_n_connections(bt_http_net(f.http)), 0);
     client_close(&fresh);
     client_close(&idle);
     stop(&f);
@@ -144,8 +144,8 @@ static void reader_stalled_after_answer_is_closed(void **state)
     WAIT_FOR(&f, f.n_open == 1);
     f.n_open = 0;
     bt_exchange_respond(f.open[0], 200, "text/plain", body, bytes);
-    assert_int_equal(bt_http_n_connections(f.http), 1);
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+    assert_int_equal(bt_net_n_connections(bt_http_net(f.http)), 1);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     assert_int_equal(f.n_gone, 0); /* the answer had ended */
     client_close(&c);
     bt_free(body);

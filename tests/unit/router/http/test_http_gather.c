@@ -25,15 +25,15 @@ static void pieces_of_one_turn_are_gathered_in_one_write(void **state)
     }
     assert_int_equal(f.n_gathered, 1); /* said once */
     assert_true(recv(c.fd, data, sizeof(data), MSG_DONTWAIT) < 0);
-    bt_http_flush(f.http);
+    bt_net_flush(bt_http_net(f.http));
     assert_true(recv(c.fd, data, sizeof(data) - 1, 0) > 3 * 15);
     assert_non_null(strstr(data,
                            NL NL "a" NL "data: {}\n\n" NL "a" NL
                                  "data: {}\n\n" NL "a" NL "data: {}\n\n" NL));
     assert_true(bt_exchange_stream_write(f.open[0], "x", 1));
     assert_int_equal(f.n_gathered, 2); /* of the next turn */
-    bt_http_flush(f.http);
-    bt_http_flush(f.http);
+    bt_net_flush(bt_http_net(f.http));
+    bt_net_flush(bt_http_net(f.http));
     memset(data, 0, sizeof(data));
     assert_int_equal(recv(c.fd, data, sizeof(data), 0), 6);
     assert_string_equal(data, "1" NL "x" NL);
@@ -56,7 +56,7 @@ static void stream_end_is_sent_at_once(void **state)
     assert_true(recv(c.fd, data, sizeof(data) - 1, 0) > 0);
     assert_non_null(
         strstr(data, NL NL "3" NL "one" NL "3" NL "two" NL "0" NL NL));
-    bt_http_flush(f.http); /* nothing is left of it */
+    bt_net_flush(bt_http_net(f.http)); /* nothing is left of it */
     client_puts(&f, &c, GET("/empty"));
     WAIT_FOR(&f, has(&c, "204 No Content"));
     client_close(&c);
@@ -73,12 +73,12 @@ static void client_disconnect_before_flush_is_safe(void **state)
     assert_true(bt_exchange_stream_write(f.open[0], "one", 3));
     client_close(&c);
     WAIT_FOR(&f, f.n_gone == 1);
-    bt_http_flush(f.http);
-    assert_int_equal(bt_http_n_connections(f.http), 0);
+    bt_net_flush(bt_http_net(f.http));
+    assert_int_equal(bt_net_n_connections(bt_http_net(f.http)), 0);
     stop(&f);
 }
 
-/* What has gathered counts as unread once it is too much. */
+/* Gathered bytes count as unread beyond the limit. */
 static void reader_over_buffer_limit_is_disconnected(void **state)
 {
     static const char chunk[65536];
@@ -91,7 +91,7 @@ static void reader_over_buffer_limit_is_disconnected(void **state)
         assert_true(i < 10000);
         if (bt_exchange_stream_write(f.open[0], chunk, sizeof(chunk)) &&
             (i % 3 == 0)) {
-            bt_http_flush(f.http);
+            bt_net_flush(bt_http_net(f.http));
         }
     }
     client_close(&c);
@@ -104,7 +104,7 @@ static void servers_share_port_with_reuse_option(void **state)
     const bt_http_handlers_t handlers = {.on_request = on_request,
                                          .on_gone = on_gone};
     bt_http_config_t config = normal;
-    char why[BT_HTTP_WHY_BYTES];
+    char why[BT_NET_WHY_BYTES];
     bt_http_handlers_t mine;
     uint32_t n[2] = {0, 0};
     fixture_t f[2];
@@ -115,8 +115,9 @@ static void servers_share_port_with_reuse_option(void **state)
     config.shares_ports = true;
     start(&f[1], &config);
     port = f[0].port;
-    assert_int_equal(bt_http_listen(f[1].http, "127.0.0.1", port, &port, why),
-                     BT_ERR_EXISTS);
+    assert_int_equal(
+        bt_net_listen(bt_http_net(f[1].http), "127.0.0.1", port, &port, why),
+        BT_ERR_EXISTS);
     stop(&f[0]);
 
     memset(&f[0], 0, sizeof(f[0]));
@@ -126,8 +127,9 @@ static void servers_share_port_with_reuse_option(void **state)
     assert_int_equal(bt_http_create(f[1].base, &config, &mine, &f[0].http),
                      BT_OK);
     port = f[1].port;
-    assert_int_equal(bt_http_listen(f[0].http, "127.0.0.1", port, &port, why),
-                     BT_OK);
+    assert_int_equal(
+        bt_net_listen(bt_http_net(f[0].http), "127.0.0.1", port, &port, why),
+        BT_OK);
     while ((n[0] == 0) || (n[1] == 0)) {
         client_t c;
 

@@ -29,7 +29,7 @@ static bt_net_use_t use_of(const fixture_t *f)
 {
     bt_net_use_t use;
 
-    bt_http_use(f->http, &use);
+    bt_net_use(bt_http_net(f->http), &use);
     return use;
 }
 
@@ -59,13 +59,13 @@ static void full_table_closes_longest_quiet_connection(void **state)
     config.max_connections = 3;
     start(&f, &config);
     client_open(&f, &c[0]); /* says nothing */
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 1);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 1);
     client_open(&f, &c[1]); /* a head that is not complete */
     client_puts(&f, &c[1], "GET / HTTP/1.1" NL "X: ");
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 2);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 2);
     client_open(&f, &c[2]); /* a body that is not complete */
     client_puts(&f, &c[2], BODY_OF("100") "x");
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 3);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 3);
 
     for (uint32_t i = 0; i < 3; i++) {
         client_open(&f, &c[3 + i]);
@@ -96,9 +96,9 @@ static void address_over_share_gets_429(void **state)
     config.max_per_client = 2;
     start(&f, &config);
     client_from(&f, &c[0], 2); /* quiet */
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 1);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 1);
     client_from(&f, &c[1], 3); /* quiet for less long, another's */
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 2);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 2);
     client_from(&f, &c[2], 2);
     client_puts(&f, &c[2], HOLD);
     WAIT_FOR(&f, f.n_open == 1);
@@ -128,7 +128,7 @@ static void address_over_share_gets_429(void **state)
         end_first(&f);
     }
     close_clients(c, 5);
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     stop(&f);
 }
 
@@ -158,7 +158,7 @@ static void body_over_memory_limit_gets_503_before_reading(void **state)
     client_puts(&f, &a, BODY_OF("2097152"));
     client_send(&f, &a, body, sizeof(body));
     WAIT_FOR(&f, f.n_open == 1);
-    /* What a body takes is its length, once it is there. */
+    /* A complete body takes its length. */
     assert_true(use_of(&f).request_bytes >= sizeof(body));
     assert_true(use_of(&f).request_bytes < sizeof(body) + 4096);
 
@@ -224,7 +224,7 @@ static void growing_bodies_stay_within_memory_limit(void **state)
     assert_in_range(n_refused, 1, 3); /* those that are left fit */
     assert_int_equal(use_of(&f).n_bodies_refused, n_refused);
     close_clients(c, 4);
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     assert_int_equal(use_of(&f).request_bytes, 0);
     stop(&f);
 }
@@ -245,9 +245,9 @@ static void incomplete_heads_are_closed_for_new_connections(void **state)
         client_open(&f, &c[i]);
         client_puts(&f, &c[i], "GET / HTTP/1.1" NL "X: ");
         client_send(&f, &c[i], filler, sizeof(filler));
-        WAIT_FOR(&f,
-                 use_of(&f).n_quiet_closed + bt_http_n_connections(f.http) ==
-                     i + 1);
+        WAIT_FOR(&f, use_of(&f).n_quiet_closed +
+                             bt_net_n_connections(bt_http_net(f.http)) ==
+                         i + 1);
         assert_true(use_of(&f).request_bytes <= 4 * MIB);
     }
     client_open(&f, &one);
@@ -374,7 +374,7 @@ static void worker_messages_come_before_clients(void **state)
     for (uint32_t i = 0; i < N; i++) {
         client_open(&f, &c[i]);
     }
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == N);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == N);
     for (uint32_t i = 0; i < N; i++) { /* all are there to be read at once */
         assert_int_equal(send(c[i].fd, GET("/empty"), strlen(GET("/empty")), 0),
                          strlen(GET("/empty")));

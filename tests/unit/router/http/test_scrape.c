@@ -83,7 +83,7 @@ static void metrics_page_is_written_on_pool(void **state)
     stop(w);
 }
 
-/* What was counted before a question is in its page, and those who waited have
+/* Events before a request are in its page, and those who waited have
  * one page in common. */
 static void request_during_write_gets_next_page(void **state)
 {
@@ -217,7 +217,7 @@ static void scrapes_without_memory_get_503(void **state)
     step(w);
     assert_int_equal(ex.n_ends, 1);
 
-    /* The same for those who wait for the next page. */
+    /* Requests that wait for the next page get the error, too. */
     ask(w, &ex);
     ask(w, &next);
     while (bt_pool_n_jobs(w->front.pool) > 0) {

@@ -22,7 +22,7 @@ static void a_plain_client_gets(fixture_t *f, const char *text,
         assert_non_null(strstr(c.got.data, answer));
     }
     client_close(&c);
-    WAIT_FOR(f, bt_http_n_connections(f->http) == 0);
+    WAIT_FOR(f, bt_net_n_connections(bt_http_net(f->http)) == 0);
 }
 
 static void answers_are_equal_with_and_without_tls(void **state)
@@ -86,7 +86,7 @@ static void large_bodies_pass_both_ways_to_a_slow_reader(void **state)
             for (int i = 0; i < 300; i++) {
                 event_base_loop(f.base, EVLOOP_NONBLOCK);
             }
-            assert_int_equal(bt_http_n_connections(f.http), 1);
+            assert_int_equal(bt_net_n_connections(bt_http_net(f.http)), 1);
         }
         WAIT_FOR(&f, tls_eof(&t));
         assert_true(t.ended); /* it was no cut */
@@ -95,7 +95,7 @@ static void large_bodies_pass_both_ways_to_a_slow_reader(void **state)
         assert_int_equal(t.c.got.len - (size_t)(got + 4 - t.c.got.data), n);
         assert_memory_equal(got + 4, body, n);
         tls_close(&t);
-        WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+        WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     }
     stop(&f);
     free(body);
@@ -242,7 +242,7 @@ static void stalled_reader_is_closed_at_the_limit(void **state)
     }
     assert_true(n > 4);
     assert_int_equal(f.n_gone, 1);
-    assert_int_equal(bt_http_n_connections(f.http), 0);
+    assert_int_equal(bt_net_n_connections(bt_http_net(f.http)), 0);
     WAIT_FOR(&f, tls_eof(&t));
     assert_false(t.ended); /* what is cut does not look whole */
     tls_close(&t);
@@ -297,7 +297,7 @@ static void tls_to_a_plain_port_is_refused_at_once(void **state)
     WAIT_FOR(&f, tls_eof(&t));
     assert_false(t.shaken);
     tls_close(&t);
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     stop(&f);
 }
 
@@ -339,13 +339,13 @@ static void hello_may_end_at_any_byte(void **state)
 
         client_open(&f, &c);
         client_send(&f, &c, hello, at);
-        WAIT_FOR(&f, bt_http_n_connections(f.http) == 1);
+        WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 1);
         if (at % 2 == 0) {
             client_close(&c);
         } else {
             client_reset(&c);
         }
-        WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+        WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     }
     assert_int_equal(n_files(), files);
     tls_open(&f, &t);
@@ -482,7 +482,7 @@ static void handshake_has_the_header_timeout(void **state)
         client_send(&f, &c, hello, sent[i]);
         WAIT_FOR(&f, at_eof(&c));
         client_close(&c);
-        WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+        WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     }
     assert_int_equal(f.n_requests, 0);
     stop(&f);
@@ -501,7 +501,7 @@ static void full_table_closes_handshakes_first(void **state)
     config.max_connections = 2;
     tls_start(&f, tls, &config);
     client_open(&f, &silent);
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 1);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 1);
     tls_open(&f, &held);
     tls_puts(&f, &held, HOLD);
     WAIT_FOR(&f, f.n_open == 1);
@@ -514,7 +514,7 @@ static void full_table_closes_handshakes_first(void **state)
     client_open(&f, &silent); /* none is quiet: not a word without TLS */
     WAIT_FOR(&f, at_eof(&silent));
     assert_int_equal(silent.got.len, 0);
-    bt_http_use(f.http, &use);
+    bt_net_use(bt_http_net(f.http), &use);
     assert_int_equal(use.n_quiet_closed, 1);
     assert_int_equal(use.n_turned_away, 1);
     client_close(&silent);
@@ -542,7 +542,7 @@ static void many_handshakes_take_many_turns(void **state)
     for (int i = 0; i < N; i++) {
         tls_connect(&f, &many[i], client_ctx());
     }
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == N);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == N);
     for (int i = 0; i < N; i++) {
         tls_step(&many[i]); /* the hellos are all there to be read */
     }
@@ -584,8 +584,8 @@ static void session_memory_is_within_the_charge(void **state)
     tls_open(&f, &idle[0]); /* what OpenSSL makes once is made */
     expect_echo(&f, &idle[0]);
     tls_close(&idle[0]);
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
-    bt_http_use(f.http, &use);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
+    bt_net_use(bt_http_net(f.http), &use);
     assert_int_equal(use.request_bytes, 0);
 
     before = ssl_bytes[SERVER];
@@ -596,13 +596,13 @@ static void session_memory_is_within_the_charge(void **state)
     each = (ssl_bytes[SERVER] - before) / N;
     print_message("an idle session: %zu bytes\n", each);
     assert_in_range(each, 1, BT_TLS_IDLE_BYTES);
-    bt_http_use(f.http, &use);
+    bt_net_use(bt_http_net(f.http), &use);
     assert_in_range(use.request_bytes, N * BT_TLS_IDLE_BYTES,
                     N * (BT_TLS_IDLE_BYTES + 4 * KIB));
     for (int i = 0; i < N; i++) {
         tls_close(&idle[i]);
     }
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
 
     before = ssl_bytes[SERVER];
     for (int i = 0; i < N; i++) {
@@ -613,13 +613,13 @@ static void session_memory_is_within_the_charge(void **state)
     each = (ssl_bytes[SERVER] - before) / N;
     print_message("one in its handshake: %zu bytes\n", each);
     assert_in_range(each, 1, BT_TLS_HANDSHAKE_BYTES);
-    bt_http_use(f.http, &use);
+    bt_net_use(bt_http_net(f.http), &use);
     assert_int_equal(use.request_bytes, N * BT_TLS_HANDSHAKE_BYTES);
     for (int i = 0; i < N; i++) {
         client_close(&half[i]);
     }
-    WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
-    bt_http_use(f.http, &use);
+    WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
+    bt_net_use(bt_http_net(f.http), &use);
     assert_int_equal(use.request_bytes, 0);
     stop(&f);
 }
@@ -653,7 +653,7 @@ static void serving_survives_every_failed_allocation(void **state)
             assert_true(tls_has(&t, NL NL "hello"));
         }
         tls_close(&t);
-        WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+        WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
         /* All of them, where there are not so many. */
         nth += (nth > 200) ? 6 : 0;
     }
@@ -674,7 +674,7 @@ static void server_survives_its_own_failed_allocations(void **state)
         WAIT_FOR(&f, tls_shaken(&t) || t.c.eof);
         bt_alloc_fail_at(0);
         tls_close(&t);
-        WAIT_FOR(&f, bt_http_n_connections(f.http) == 0);
+        WAIT_FOR(&f, bt_net_n_connections(bt_http_net(f.http)) == 0);
     }
     tls_open(&f, &t);
     expect_echo(&f, &t);

@@ -196,7 +196,7 @@ static bool is_served(fixture_t *f, const identity_t *who, int version)
     }
     served = !t.c.eof;
     tls_close(&t);
-    WAIT_FOR(f, bt_http_n_connections(f->http) == 0);
+    WAIT_FOR(f, bt_net_n_connections(bt_http_net(f->http)) == 0);
     return served;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one call gets, in each dialect: whole, streamed, refused, given up. */
+/* Answers to one request, in each dialect: whole, streamed, refused, given up.
+ */
 #include "common/base/status.h"
 #include "common/sched/sched_queue.h"
 #include "router/frontend/priority.h"

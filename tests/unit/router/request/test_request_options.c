@@ -463,7 +463,7 @@ static void tokenize_and_detokenize_are_inverse(void **state)
          "{\"prompt\":\"Hi<|im_end|>\",\"return_token_strs\":true,"
          "\"add_special_tokens\":false}");
     has(&ex, "\"token_strs\":[\"H\",\"i\",\"<|im_end|>\"]");
-    /* What a chat's prompt is; without the model, the first. */
+    /* The prompt of a chat; without the model, the first. */
     post(w, &ex, TOKENIZE,
          "{" HI ",\"add_generation_prompt\":false,\"return_token_strs\":true}");
     has(&ex, "\"token_strs\":[\"<|im_start|>\",\"u\",\"s\",\"er\",\"\\n\","

@@ -27,7 +27,7 @@ static void say(world_t *w, bt_instance_t *from, const bt_msg_t *msg)
     assert_int_equal(bt_core_message(w->core, from, msg, bt_now_us()), BT_OK);
 }
 
-/* Of token @a at of the prompt: -at - 1/2, and '!' a half above. */
+/* Log-prob of token @a at of the prompt: -at - 1/2, and '!' a half above. */
 static void say_prompt(world_t *w, uint32_t n, uint32_t at)
 {
     uint8_t bytes[BT_SCORE_BYTES(1)];

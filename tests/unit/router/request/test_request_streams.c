@@ -156,7 +156,7 @@ stream_waiting_for_busy_workers_sends_head_at_keepalive(void **state)
     assert_int_equal(left.status, 0);
     bt_door_keep_alive(&w->door, now_us + 2 * KEEPALIVE_S * SECOND_US);
     assert_string_equal(ex.out, ": keep-alive\n\n");
-    /* It is placed later, and begins once. */
+    /* The row is placed later, and begins once. */
     set_full(w, false);
     bt_frontend_tick(&w->front, now_us + KEEPALIVE_S * SECOND_US);
     bt_frontend_turn(&w->front);

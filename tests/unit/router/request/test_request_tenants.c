@@ -141,7 +141,7 @@ static void tenants_have_own_cache_namespace_and_priority(void **state)
     stop(w);
 }
 
-/* Of 8 places one is for who has no more than one. */
+/* One of 8 slots is kept for tenants that have no more than one. */
 static void flooding_tenant_leaves_queue_slots_to_others(void **state)
 {
     bt_exchange_t ex[8], refused, other, last;

@@ -194,7 +194,7 @@ static void tool_call_within_reasoning_is_ignored(void **state)
     stop_own(w, before);
 }
 
-/* Of a form whose marks are special tokens these are shown, and ids are short.
+/* Marks that are special tokens are shown, and ids are short.
  */
 static void mistral_tool_call_ids_have_nine_characters(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model thinks first, apart from its answer. */
+/* Reasoning, separated from the answer. */
 #include "tests/support/testsupport.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ static const split_t splits[] = {
     {"think", false, "<think>so far", "so far", ""},
     {"think", false, "<think>so far\n</thi", "so far\n</thi", ""},
     {"think", false, "<think>", "", ""},
-    /* What looks like the marker and is none; one more stays text. */
+    /* Text like the marker; a second marker stays text. */
     {"think", false, "<think>a </thing> <</think>b</think>c", "a </thing> <",
      "b</think>c"},
     {"think", false, "<think>a<think>b</think>c", "a<think>b", "c"},

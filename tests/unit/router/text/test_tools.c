@@ -507,7 +507,7 @@ static void format_is_detected_from_template(void **state)
                      9);
 }
 
-/* What is put in front of an answer is the beginning of a call. */
+/* The opening of an answer is the beginning of a call. */
 static void answer_can_be_opened_with_call(void **state)
 {
     static const char *const rests[][3] = {

@@ -340,7 +340,7 @@ static void unregistration_or_disconnect_during_request_is_safe(void **state)
     assert_int_equal(bt_count_open_fds(), fds);
 }
 
-/* Of an input alone that is short: nothing is done on the pool. */
+/* A single short input: nothing is done on the pool. */
 static void failed_allocation_answers_error_without_leak(void **state)
 {
     world_t *w = &world;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Triton's clients read and order beside answers, from the route to the
- * last byte. */
+/* Metadata and commands of Triton's clients beside answers, from the route to
+ * the last byte. */
 #include "tests/unit/router/request_fixture.h"
 
 #include "common/base/log.h"
@@ -90,7 +90,7 @@ a_call_counts_for_its_name_and_for_the_parts_of_a_chain(void **state)
     COUNTED(w, "postprocessing", 2);
     COUNTED(w, "tensorrt_llm", 3);
     COUNTED(w, "tiny", 3);
-    /* The same cells as the page's. */
+    /* Reads the cells of the metrics page. */
     assert_true(metric(w, "nv_inference_count{model=\"tensorrt_llm\",version="
                           "\"1\"} ") == 3);
     assert_true(metric(w, "nv_inference_request_success{model=\"tensorrt_llm\","
@@ -493,7 +493,7 @@ static void requests_within_queue_delay_begin_together(void **state)
     has(&a, "\"text_output\":\"abAB\"");
     has(&c, "\"text_output\":\"efCD\"");
     assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
-    /* What is held when the server stops goes with its client. */
+    /* Rows that are held when the server stops go with their client. */
     post(w, &a, GENERATE, "{\"text_input\":\"ab\",\"max_tokens\":2}");
     bt_door_gone(&w->door, &a);
     stop(w);

@@ -136,7 +136,7 @@ static void inputs_are_read_and_checked(void **state)
         bt_tensor_next_bytes(&w->inputs[1].tensor, &offset, &text, &bytes));
     assert_int_equal(bytes, 2);
     assert_memory_equal(text, "ab", 2);
-    /* It is a copy: what the client writes later changes nothing. */
+    /* The input is a copy: later writes of the client change nothing. */
     shm_put(&w->object, 120, "zzzz", 4);
     assert_int_equal(bt_tensor_i64(&w->inputs[0].tensor, 0, &number), BT_OK);
     assert_int_equal(number, 1);
