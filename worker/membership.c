@@ -5,7 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "common/rendezvous/watch.h"
+#include "common/rendezvous/rendezvous.h"
 #include "worker/worker.h"
 
 struct bt_membership {

@@ -10,6 +10,7 @@
 #ifndef BT_COMMON_CRYPT_KEY_H
 #define BT_COMMON_CRYPT_KEY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,7 +32,7 @@ typedef struct bt_key_part {
 /**
  * Reads a key file: 16 to 4096 bytes of text or binary without trailing line
  * ends, hashed to BT_KEY_BYTES. Refused when others can read, write or own it.
- * Alternatively a MUNGE credential that contains these bytes (munge.h), which
+ * Alternatively a MUNGE credential that contains these bytes, which
  * others may read.
  * @param [in] munge_socket  munged's; NULL or "": its default
  * @param [out] why  after a failure: the cause, a phrase with the mode, the

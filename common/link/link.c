@@ -152,13 +152,7 @@ void bt_link_refuse(bt_link_t *link, const char *reason)
  * old one is dead, only not detected yet. Its DOWN is reported first. */
 static void replace_older(bt_link_t *link)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &link->control->links)
-    {
-        bt_link_t *other = BT_CONTAINER_OF(pos, bt_link_t, in_all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_link_t, other, &link->control->links, in_all) {
         if ((other != link) && (other->state == LINK_UP) &&
             (other->incarnation == link->incarnation)) {
             bt_link_over(other, "replaced by a newer link of the peer");

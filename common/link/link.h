@@ -201,7 +201,5 @@ void bt_link_close(bt_link_t *link, const char *reason);
 /** Set and return the owner's pointer, NULL at first. */
 void bt_link_set_user(bt_link_t *link, void *user);
 void *bt_link_user(const bt_link_t *link);
-/** Returns the random number of the peer's process, from its hello. */
-uint64_t bt_link_incarnation(const bt_link_t *link);
 
 #endif

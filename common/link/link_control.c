@@ -164,14 +164,9 @@ static void drop_current(bt_control_t *control)
 static void say_good_bye(bt_control_t *control)
 {
     const uint64_t end_ms = bt_now_ms() + LINK_CLOSE_MS;
-    bt_list_t *pos;
-    bt_list_t *tmp;
     uint64_t now_ms;
 
-    BT_LIST_FOR_EACH(pos, tmp, &control->links)
-    {
-        bt_link_t *link = BT_CONTAINER_OF(pos, bt_link_t, in_all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_link_t, link, &control->links, in_all) {
         bt_link_close(link, "the peer shut down");
     }
     while ((now_ms = bt_now_ms()) < end_ms) {
@@ -193,12 +188,9 @@ static void say_good_bye(bt_control_t *control)
                 bt_link_over(link, "the connection ended");
             }
         }
-        BT_LIST_FOR_EACH(pos, tmp, &control->links)
-        {
-            const link_state_t state =
-                BT_CONTAINER_OF(pos, bt_link_t, in_all)->state;
-
-            left |= (state == LINK_CLOSING) || (state == LINK_BYE_SENT);
+        BT_LIST_FOR_EACH_ENTRY(bt_link_t, open, &control->links, in_all) {
+            left |=
+                (open->state == LINK_CLOSING) || (open->state == LINK_BYE_SENT);
         }
         if (!left) {
             return;
@@ -209,28 +201,23 @@ static void say_good_bye(bt_control_t *control)
 
 void bt_control_close(bt_control_t *control)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     if (control == NULL) {
         return;
     }
     drop_current(control);
-    BT_LIST_FOR_EACH(pos, tmp, &control->listeners)
-    {
-        bt_link_listener_free(BT_CONTAINER_OF(pos, link_listener_t, in_all));
+    BT_LIST_FOR_EACH_ENTRY(link_listener_t, listener, &control->listeners,
+                           in_all) {
+        bt_link_listener_free(listener);
     }
     say_good_bye(control);
-    BT_LIST_FOR_EACH(pos, tmp, &control->links)
-    {
-        bt_link_retire(BT_CONTAINER_OF(pos, bt_link_t, in_all));
+    BT_LIST_FOR_EACH_ENTRY(bt_link_t, link, &control->links, in_all) {
+        bt_link_retire(link);
     }
     if (!bt_link_reaper_stop(control)) {
         return; /* callbacks may still run: their data must stay */
     }
-    BT_LIST_FOR_EACH(pos, tmp, &control->joins)
-    {
-        bt_link_join_free(BT_CONTAINER_OF(pos, link_join_t, in_all));
+    BT_LIST_FOR_EACH_ENTRY(link_join_t, join, &control->joins, in_all) {
+        bt_link_join_free(join);
     }
     close_fds(control);
     pthread_mutex_destroy(&control->mutex);
@@ -305,13 +292,7 @@ bool bt_control_rekey(bt_control_t *control, const uint8_t *key,
 
 static link_join_t *find_join(bt_control_t *control, const char *url)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &control->joins)
-    {
-        link_join_t *join = BT_CONTAINER_OF(pos, link_join_t, in_all);
-
+    BT_LIST_FOR_EACH_ENTRY(link_join_t, join, &control->joins, in_all) {
         if (strcmp(join->url, url) == 0) {
             return join;
         }
@@ -441,16 +422,11 @@ void bt_control_tick(bt_control_t *control, uint64_t now_ms)
 {
     const uint64_t pause =
         (control->tick_ms == 0) ? 0 : now_ms - control->tick_ms;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     control->now_ms = now_ms;
     bt_link_keyring_expire(&control->keyring, now_ms);
     control->tick_ms = now_ms;
-    BT_LIST_FOR_EACH(pos, tmp, &control->links)
-    {
-        bt_link_t *link = BT_CONTAINER_OF(pos, bt_link_t, in_all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_link_t, link, &control->links, in_all) {
         /* While this process slept it did not read: that is not the peer's
          * silence, nor its delay. */
         if (pause > 2ull * control->heartbeat_ms) {
@@ -461,24 +437,19 @@ void bt_control_tick(bt_control_t *control, uint64_t now_ms)
         }
         bt_link_tick(link);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &control->joins)
-    {
-        bt_link_join_tick(BT_CONTAINER_OF(pos, link_join_t, in_all));
+    BT_LIST_FOR_EACH_ENTRY(link_join_t, join, &control->joins, in_all) {
+        bt_link_join_tick(join);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &control->listeners)
-    {
-        bt_link_listener_tick(BT_CONTAINER_OF(pos, link_listener_t, in_all));
+    BT_LIST_FOR_EACH_ENTRY(link_listener_t, listener, &control->listeners,
+                           in_all) {
+        bt_link_listener_tick(listener);
     }
 }
 
 void bt_control_flush(bt_control_t *control)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &control->dirty)
-    {
-        bt_link_pump(BT_CONTAINER_OF(pos, bt_link_t, in_dirty));
+    BT_LIST_FOR_EACH_ENTRY(bt_link_t, link, &control->dirty, in_dirty) {
+        bt_link_pump(link);
     }
 }
 
@@ -490,9 +461,4 @@ void bt_link_set_user(bt_link_t *link, void *user)
 void *bt_link_user(const bt_link_t *link)
 {
     return link->user;
-}
-
-uint64_t bt_link_incarnation(const bt_link_t *link)
-{
-    return link->incarnation;
 }

@@ -80,12 +80,8 @@ static void limit_unproven(bt_control_t *control)
 {
     bt_link_t *oldest = NULL;
     uint32_t n = 0;
-    bt_list_t *pos, *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &control->links)
-    {
-        bt_link_t *link = BT_CONTAINER_OF(pos, bt_link_t, in_all);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_link_t, link, &control->links, in_all) {
         if (!link->proven && (link->state != LINK_OVER)) {
             oldest = (oldest == NULL) ? link : oldest;
             n++;
@@ -98,12 +94,8 @@ static void limit_unproven(bt_control_t *control)
 
 void bt_link_listeners_take(bt_control_t *control)
 {
-    bt_list_t *pos, *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &control->listeners)
-    {
-        link_listener_t *listener =
-            BT_CONTAINER_OF(pos, link_listener_t, in_all);
+    BT_LIST_FOR_EACH_ENTRY(link_listener_t, listener, &control->listeners,
+                           in_all) {
         nng_stream *stream = take_stream(listener);
 
         if (stream != NULL) {

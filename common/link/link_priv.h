@@ -10,7 +10,7 @@
  * under "mutex" is shared with nng's threads, which allocate nothing while they
  * hold it; the owner calls no nng function while holding it.
  *
- * Pipes are closed by a separate thread (link_reaper.c), so that the owner
+ * Pipes are closed by a separate thread (link_socket.c), so that the owner
  * never waits for nng.
  */
 #ifndef BT_COMMON_LINK_LINK_PRIV_H
@@ -302,7 +302,7 @@ void bt_link_listener_tick(link_listener_t *listener);
 /** Makes links of accepted streams. */
 void bt_link_listeners_take(bt_control_t *control);
 
-/* link_reaper.c */
+/* the reaper */
 
 BT_MUST_CHECK bt_status_t bt_link_reaper_start(bt_control_t *control);
 /** Hands a link to the reaper, which frees it later. */

@@ -12,8 +12,8 @@
  * others are harmless: nothing answers there, and a new listener must prove the
  * cluster key. Other files are skipped.
  *
- * Threads: any; a call may block for as long as the file system does (watch.h
- *          uses its own thread).
+ * Threads: any; a call may block for as long as the file system does
+ *          (bt_rendezvous_watch_open() has a thread of its own).
  */
 #ifndef BT_COMMON_RENDEZVOUS_RENDEZVOUS_H
 #define BT_COMMON_RENDEZVOUS_RENDEZVOUS_H
@@ -62,5 +62,37 @@ void bt_rendezvous_withdraw(bt_rendezvous_t *entry);
  *  be read; errno has the reason */
 BT_MUST_CHECK bt_status_t bt_rendezvous_scan(const char *dir,
                                              bt_rendezvous_list_t *list_p);
+
+/*
+ * Polls a directory of routers, from its own thread: a file system that hangs
+ * (an unreachable NFS server) must not block the caller.
+ *
+ *     thread: scan ─▶ differs from the last? ─▶ kept ─▶ take (owner's thread)
+ *                ▲ every BT_WATCH_MS
+ *
+ * An unreadable directory leaves the known list unchanged; that is logged once,
+ * until it is readable again.
+ */
+
+#define BT_WATCH_MS 500
+
+typedef struct bt_rendezvous_watch bt_rendezvous_watch_t;
+
+/**
+ * Starts polling a directory.
+ * @param [in] dir  copied.
+ * @retval BT_ERR_NO_MEMORY  also for a thread
+ */
+BT_MUST_CHECK bt_status_t
+bt_rendezvous_watch_open(const char *dir, bt_rendezvous_watch_t **watch_p);
+/**
+ * Takes the list if it has changed. Never blocks. @return false: unchanged, and
+ * @a list_p is untouched
+ */
+bool bt_rendezvous_watch_take(bt_rendezvous_watch_t *watch,
+                              bt_rendezvous_list_t *list_p);
+/** Stops polling. Waits a second at most for a file system that hangs. NULL
+ *  is allowed. */
+void bt_rendezvous_watch_close(bt_rendezvous_watch_t *watch);
 
 #endif

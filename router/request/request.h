@@ -47,7 +47,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/arena.h"
+#include "common/base/alloc.h"
 #include "common/config/config.h"
 #include "common/wire/wire.h"
 #include "router/frontend/api.h"

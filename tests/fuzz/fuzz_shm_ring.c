@@ -10,7 +10,7 @@
 
 #include "common/base/status.h"
 #include "common/link/link_frame.h"
-#include "common/link/shm_ring.h"
+#include "common/link/shm_segment.h"
 
 #define READ_BYTES 4096u
 

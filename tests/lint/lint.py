@@ -27,7 +27,7 @@ ONE_INCLUDER = {
     r"mpi\.h": "common/cluster/",
     r"nng/.*": "common/link/",
     r"sodium\.h": "common/crypt/key.c",
-    r"munge\.h": "common/crypt/munge.c",
+    r"munge\.h": "common/crypt/key.c",
     r"msgpack\.h": "common/wire/",
     r"uc[pst]/.*": "kvtransfer/kvt_ucx_priv.h",
     r"cuda.*\.h|nccl\.h": ("kernels/cuda/", "bench/_gpu_peer.cu"),

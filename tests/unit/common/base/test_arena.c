@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/arena.h"
 #include "common/base/status.h"
 
 static void arena_parts_are_zeroed_aligned_and_apart(void **state)

@@ -51,7 +51,7 @@ static inline void side_on_event(side_t *side, const bt_link_event_t *event,
         side->n_up++;
         side->up_ms = now_ms;
         side->link = event->link;
-        side->incarnation = bt_link_incarnation(event->link);
+        side->incarnation = event->link->incarnation;
         snprintf(side->hello, sizeof(side->hello), "%.*s", (int)event->bytes,
                  (const char *)event->data);
         if (side->refuse != NULL) {

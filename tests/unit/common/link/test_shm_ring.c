@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/link/shm_ring.h"
+#include "common/link/shm_segment.h"
 
 typedef struct pair {
     bt_shm_ring_memory_t *memory;

@@ -11,7 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "common/rendezvous/watch.h"
+#include "common/rendezvous/rendezvous.h"
 
 #define DEADLINE_MS 60000
 
