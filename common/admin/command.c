@@ -11,7 +11,7 @@
 #define LIST_BYTES   256
 #define MOST_WORKERS 256 /* of a model and role, as --prefill and --decode */
 
-/* What stands behind a verb. */
+/* Operands of a verb. */
 typedef enum operands {
     OPERANDS_NONE,
     OPERANDS_NAME,      /* NAME */

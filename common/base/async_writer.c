@@ -28,7 +28,7 @@ typedef enum way {
     WAY_WAIT,  /* the thread alone */
 } way_t;
 
-/* Where lines go. */
+/* Target of lines. */
 typedef struct target {
     way_t way;
     int fd;

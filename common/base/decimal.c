@@ -138,7 +138,7 @@ static uint64_t multiply(const uint64_t power[2], uint64_t value)
     return (uint64_t)(product >> 64) | (((uint64_t)product > 1) ? 1 : 0);
 }
 
-/* Of c * 2^q. */
+/* Interval of c * 2^q. */
 static interval_t interval_of(uint64_t c, int q, bool lower_is_closer)
 {
     const uint64_t is_odd = c & 1;

@@ -370,7 +370,7 @@ static bool is_dead(int dir, int lock)
            (info.st_nlink > 0);
 }
 
-/* Of a process that was killed while it made it? Then there is no more in it
+/* True when a process was killed while it made the directory: no more is in it
  * than a lock that is not named so yet. */
 static bool is_half_made(int dir)
 {

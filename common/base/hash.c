@@ -194,13 +194,6 @@ uint64_t bt_hash64_copy_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
     return PICK(copy_pieces)(pieces, n_pieces, seed);
 }
 
-uint64_t bt_hash64_copy(void *dst, const void *src, size_t n, uint64_t seed)
-{
-    const bt_hash_piece_t piece = {.src = src, .dst = dst, .n = n};
-
-    return bt_hash64_copy_pieces(&piece, 1, seed);
-}
-
 void bt_copy_shared(void *dst, const void *src, size_t n)
 {
     PICK(copy)(dst, src, n);

@@ -40,17 +40,14 @@ typedef struct bt_hash_piece {
 uint64_t bt_hash64_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
                           uint64_t seed);
 /**
- * Copies @a n bytes and returns bt_hash64() of them, in one pass: each tile is
- * hashed while it is in the nearest cache. For memory that another process
- * reads next: the stores bypass the caches, and are visible to others before
- * any later store of the caller. The areas must not overlap.
+ * Copies concatenated pieces and returns bt_hash64_pieces() of them, in one
+ * pass: each tile is hashed while it is in the nearest cache. For memory that
+ * another process reads next: the stores bypass the caches, and are visible to
+ * others before any later store of the caller. The areas must not overlap.
  */
-uint64_t bt_hash64_copy(void *dst, const void *src, size_t n, uint64_t seed);
-/** Copies concatenated pieces and returns bt_hash64_pieces() of them, as
- *  bt_hash64_copy() does for one piece. */
 uint64_t bt_hash64_copy_pieces(const bt_hash_piece_t *pieces, uint32_t n_pieces,
                                uint64_t seed);
-/** Copies as bt_hash64_copy() does, without hashing. */
+/** Copies as bt_hash64_copy_pieces() does, without hashing. */
 void bt_copy_shared(void *dst, const void *src, size_t n);
 
 #endif

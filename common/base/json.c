@@ -33,30 +33,37 @@ static void begin(bt_json_t *json, const char *key)
     }
 }
 
-void bt_json_object(bt_json_t *json, const char *key)
+static void open_value(bt_json_t *json, const char *key, const char *bracket)
 {
     begin(json, key);
-    PUT(json->out, "{");
+    bt_strbuf_append(json->out, bracket, 1);
     json->more = false;
+}
+
+static void close_value(bt_json_t *json, const char *bracket)
+{
+    bt_strbuf_append(json->out, bracket, 1);
+    json->more = true;
+}
+
+void bt_json_object(bt_json_t *json, const char *key)
+{
+    open_value(json, key, "{");
 }
 
 void bt_json_end_object(bt_json_t *json)
 {
-    PUT(json->out, "}");
-    json->more = true;
+    close_value(json, "}");
 }
 
 void bt_json_array(bt_json_t *json, const char *key)
 {
-    begin(json, key);
-    PUT(json->out, "[");
-    json->more = false;
+    open_value(json, key, "[");
 }
 
 void bt_json_end_array(bt_json_t *json)
 {
-    PUT(json->out, "]");
-    json->more = true;
+    close_value(json, "]");
 }
 
 /* Character that needs an escape. */
@@ -144,15 +151,8 @@ void bt_json_str(bt_json_t *json, const char *key, const char *text)
 
 void bt_json_u64(bt_json_t *json, const char *key, uint64_t value)
 {
-    char digits[20];
-    size_t at = sizeof(digits);
-
     begin(json, key);
-    do {
-        digits[--at] = (char)('0' + value % 10);
-        value /= 10;
-    } while (value > 0);
-    bt_strbuf_append(json->out, digits + at, sizeof(digits) - at);
+    bt_strbuf_put_u64(json->out, value);
 }
 
 void bt_json_i64(bt_json_t *json, const char *key, int64_t value)
@@ -163,8 +163,7 @@ void bt_json_i64(bt_json_t *json, const char *key, int64_t value)
     }
     begin(json, key);
     PUT(json->out, "-");
-    json->more = false;
-    bt_json_u64(json, NULL, 0 - (uint64_t)value);
+    bt_strbuf_put_u64(json->out, 0 - (uint64_t)value);
 }
 
 void bt_json_double(bt_json_t *json, const char *key, double value)
@@ -288,7 +287,7 @@ void bt_json_array_of(bt_json_t *json, const char *key, size_t from, size_t to,
     bt_json_end_array(json);
 }
 
-/* Of the frame, up to there. */
+/* Appends the frame up to there. */
 static void write_frame(bt_json_slices_t *slices, size_t to, bt_strbuf_t *out)
 {
     if (to > slices->done) {

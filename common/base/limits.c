@@ -14,6 +14,7 @@
 
 #define CGROUP_PATH_BYTES BT_LIMIT_BY_BYTES
 #define CGROUP_LINE_BYTES 4096
+#define LINE_BYTES        8192 /* a list of every second of 1,024 CPUs */
 /* Version 1 says "no limit" with the largest number of whole pages. */
 #define NO_LIMIT (UINT64_C(1) << 62)
 
@@ -30,31 +31,42 @@ typedef void level_fn(const cgroup_t *cgroup, bt_limit_t *limit);
 
 /* ---- files ---- */
 
-/* The number behind a word at the start of a line; UINT64_MAX: there is none,
- * as in a limit that is "max". */
-static uint64_t read_field(const char *dir, const char *name, const char *word)
+/* Finds the text after a word at the start of a line. @return false: none */
+static bool read_text(const char *dir, const char *name, const char *word,
+                      char text[LINE_BYTES])
 {
     const size_t n = strlen(word);
-    unsigned long long number = 0;
-    uint64_t value = UINT64_MAX;
     char path[2 * CGROUP_PATH_BYTES];
-    char line[256];
+    char line[LINE_BYTES];
+    bool found = false;
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     file = fopen(path, "re");
     if (file == NULL) {
-        return value;
+        return false;
     }
-    while ((value == UINT64_MAX) && (fgets(line, sizeof(line), file) != NULL)) {
-        /* -1 is no number of anything, though sscanf() takes it. */
-        if ((strncmp(line, word, n) == 0) && (strchr(line, '-') == NULL) &&
-            (sscanf(line + n, " %llu", &number) == 1)) {
-            value = number;
+    while (!found && (fgets(line, sizeof(line), file) != NULL)) {
+        if (strncmp(line, word, n) == 0) {
+            snprintf(text, LINE_BYTES, "%s", line + n);
+            found = true;
         }
     }
     fclose(file);
-    return value;
+    return found;
+}
+
+/* @return UINT64_MAX: there is no such number ("max", "unlimited", or -1, which
+ * is no number of anything, though sscanf() takes it) */
+static uint64_t read_number(const char *dir, const char *name, const char *word)
+{
+    char text[LINE_BYTES];
+    unsigned long long number;
+
+    return (read_text(dir, name, word, text) && (strchr(text, '-') == NULL) &&
+            (sscanf(text, " %llu", &number) == 1))
+               ? number
+               : UINT64_MAX;
 }
 
 static uint64_t or_zero(uint64_t value)
@@ -278,23 +290,17 @@ static void look_at_cpus(const cgroup_t *cgroup, bt_limit_t *limit)
     uint64_t n;
 
     if (cgroup->is_v1) {
-        quota = read_field(cgroup->dir, v1, "");
-        period = or_zero(read_field(cgroup->dir, "cpu.cfs_period_us", ""));
+        quota = read_number(cgroup->dir, v1, "");
+        period = or_zero(read_number(cgroup->dir, "cpu.cfs_period_us", ""));
     } else { /* "MOST PERIOD" in microseconds, or "max PERIOD" */
-        char path[2 * CGROUP_PATH_BYTES];
+        char text[LINE_BYTES];
         unsigned long long words[2] = {0, 0};
-        FILE *file;
 
-        snprintf(path, sizeof(path), "%s/%s", cgroup->dir, v2);
-        file = fopen(path, "re");
-        if (file == NULL) {
-            return;
-        }
-        if (fscanf(file, "%llu %llu", &words[0], &words[1]) == 2) {
+        if (read_text(cgroup->dir, v2, "", text) &&
+            (sscanf(text, "%llu %llu", &words[0], &words[1]) == 2)) {
             quota = words[0];
             period = words[1];
         }
-        fclose(file);
     }
     if ((quota == UINT64_MAX) || (period == 0)) {
         return;
@@ -314,7 +320,7 @@ static uint64_t file_pages(const cgroup_t *cgroup)
 
     for (size_t i = 0; i < BT_ARRAY_LEN(words[0]); i++) {
         bytes += or_zero(
-            read_field(cgroup->dir, "memory.stat", words[cgroup->is_v1][i]));
+            read_number(cgroup->dir, "memory.stat", words[cgroup->is_v1][i]));
     }
     return bytes;
 }
@@ -323,8 +329,8 @@ static void look_at_memory(const cgroup_t *cgroup, bt_limit_t *limit)
 {
     const char *const name =
         cgroup->is_v1 ? "memory.limit_in_bytes" : "memory.max";
-    const uint64_t most = read_field(cgroup->dir, name, "");
-    uint64_t used = read_field(
+    const uint64_t most = read_number(cgroup->dir, name, "");
+    uint64_t used = read_number(
         cgroup->dir, cgroup->is_v1 ? "memory.usage_in_bytes" : "memory.current",
         "");
     uint64_t files;
@@ -341,8 +347,8 @@ static void look_at_memory(const cgroup_t *cgroup, bt_limit_t *limit)
 
 static void look_at_tasks(const cgroup_t *cgroup, bt_limit_t *limit)
 {
-    const uint64_t most = read_field(cgroup->dir, "pids.max", "");
-    const uint64_t used = or_zero(read_field(cgroup->dir, "pids.current", ""));
+    const uint64_t most = read_number(cgroup->dir, "pids.max", "");
+    const uint64_t used = or_zero(read_number(cgroup->dir, "pids.current", ""));
 
     if (most == UINT64_MAX) {
         return;
@@ -403,60 +409,19 @@ uint64_t bt_cgroup_oom_kills(const char *root)
         cgroup_t cgroup;
 
         if (find_cgroup(root, counters[i].controller, &cgroup)) {
-            n = read_field(cgroup.dir, counters[i].file, "oom_kill ");
+            n = read_number(cgroup.dir, counters[i].file, "oom_kill ");
         }
         if (n != UINT64_MAX) {
             return n;
         }
     }
     snprintf(proc, sizeof(proc), "%s/proc", root);
-    return or_zero(read_field(proc, "vmstat", "oom_kill "));
+    return or_zero(read_number(proc, "vmstat", "oom_kill "));
 }
-
-#define PATH_BYTES 1024
-#define LINE_BYTES 8192 /* a list of every second of 1,024 CPUs */
 
 /* Capabilities that RLIMIT_NPROC does not bound (capability.h, fork.c). */
 #define CAP_SYS_ADMIN    21
 #define CAP_SYS_RESOURCE 24
-
-/* Finds the text after a word at the start of a line. @return false: none */
-static bool read_text(const char *root, const char *name, const char *word,
-                      char text[LINE_BYTES])
-{
-    const size_t n = strlen(word);
-    char path[PATH_BYTES];
-    char line[LINE_BYTES];
-    bool found = false;
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s%s", root, name);
-    file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
-    while (!found && (fgets(line, sizeof(line), file) != NULL)) {
-        if (strncmp(line, word, n) == 0) {
-            snprintf(text, LINE_BYTES, "%s", line + n);
-            found = true;
-        }
-    }
-    fclose(file);
-    return found;
-}
-
-/* @return UINT64_MAX: there is no such number ("unlimited") */
-static uint64_t read_number(const char *root, const char *name,
-                            const char *word)
-{
-    char text[LINE_BYTES];
-    unsigned long long number;
-
-    return (read_text(root, name, word, text) &&
-            (sscanf(text, " %llu", &number) == 1))
-               ? number
-               : UINT64_MAX;
-}
 
 /* ---- CPUs ---- */
 
@@ -485,9 +450,9 @@ static uint32_t allowed_cpus(const char *root)
     uint32_t n = 0;
 
     /* The call of the kernel fails where it knows more than the set holds. */
-    if (read_text(root, "/proc/thread-self/status",
+    if (read_text(root, "proc/thread-self/status",
                   "Cpus_allowed_list:", list) ||
-        read_text(root, "/proc/self/status", "Cpus_allowed_list:", list)) {
+        read_text(root, "proc/self/status", "Cpus_allowed_list:", list)) {
         n = count_listed(list);
     } else if (sched_getaffinity(0, sizeof(set), &set) == 0) {
         n = (uint32_t)CPU_COUNT(&set);
@@ -519,7 +484,7 @@ uint32_t bt_limits_n_cpus(void)
 
 static uint64_t read_kib(const char *root, const char *word)
 {
-    const uint64_t kib = read_number(root, "/proc/meminfo", word);
+    const uint64_t kib = read_number(root, "proc/meminfo", word);
 
     return (kib == UINT64_MAX) ? kib : kib * 1024;
 }
@@ -553,12 +518,12 @@ static bool is_free_of_rlimit(const char *root, uint64_t uid)
     char text[LINE_BYTES];
 
     /* Root of a user namespace, and its capabilities there, do not count. */
-    if (read_text(root, "/proc/self/uid_map", "", text) &&
+    if (read_text(root, "proc/self/uid_map", "", text) &&
         ((sscanf(text, "%llu %llu %llu", &first, &outside, &n) != 3) ||
          (first != 0) || (outside != 0) || (n < UINT32_MAX))) {
         return false;
     }
-    if (read_text(root, "/proc/self/status", "CapEff:", text)) {
+    if (read_text(root, "proc/self/status", "CapEff:", text)) {
         held = strtoull(text, NULL, 16);
     }
     return (uid == 0) || ((held & ((UINT64_C(1) << CAP_SYS_ADMIN) |
@@ -569,7 +534,7 @@ static bool is_free_of_rlimit(const char *root, uint64_t uid)
 static uint64_t count_threads(const char *root, uint64_t uid)
 {
     uint64_t n = 0;
-    char path[PATH_BYTES];
+    char path[CGROUP_PATH_BYTES];
     const struct dirent *entry;
     DIR *dir;
 
@@ -581,7 +546,7 @@ static uint64_t count_threads(const char *root, uint64_t uid)
         if (!isdigit((unsigned char)entry->d_name[0])) {
             continue;
         }
-        snprintf(path, sizeof(path), "/proc/%.32s/status", entry->d_name);
+        snprintf(path, sizeof(path), "proc/%.32s/status", entry->d_name);
         if (read_number(root, path, "Uid:") == uid) {
             own = read_number(root, path, "Threads:");
             n += (own == UINT64_MAX) ? 0 : own;
@@ -596,8 +561,8 @@ static uint64_t count_threads(const char *root, uint64_t uid)
 void bt_limits_threads(const char *root, bt_limit_t *limit_p)
 {
     const uint64_t most =
-        read_number(root, "/proc/self/limits", "Max processes");
-    const uint64_t uid = read_number(root, "/proc/self/status", "Uid:");
+        read_number(root, "proc/self/limits", "Max processes");
+    const uint64_t uid = read_number(root, "proc/self/status", "Uid:");
     bt_limit_t limit;
     uint64_t used;
 

@@ -23,7 +23,7 @@
 #define NAME_BYTES 64
 #define TEXT_BYTES 1024
 #define LINE_BYTES 8192 /* a byte takes at most six in JSON */
-/* Of lines that wait for a slow reader: some two thousand. */
+/* Lines that wait for a slow reader: some two thousand. */
 #define QUEUE_BYTES (256u << 10)
 
 /* The log is the one global of the code base. */

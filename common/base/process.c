@@ -24,24 +24,34 @@ static uint64_t to_ms(struct timeval t)
     return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_usec / 1000u;
 }
 
+/* @return false: nothing was read */
+static bool read_text(const char *path, char *text, size_t bytes)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0) {
+        return false;
+    }
+    n = read(fd, text, bytes - 1);
+    close(fd);
+    if (n <= 0) {
+        return false;
+    }
+    text[n] = '\0';
+    return true;
+}
+
 /* proc(5): /proc/pid/statm is "size resident shared …" in pages. */
 static void read_statm(uint64_t *resident_p, uint64_t *shared_p)
 {
     char text[128];
-    const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    ssize_t n;
     char *end = text;
 
     *resident_p = *shared_p = 0;
-    if (fd < 0) {
+    if (!read_text("/proc/self/statm", text, sizeof(text))) {
         return;
     }
-    n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (n <= 0) {
-        return;
-    }
-    text[n] = '\0';
     (void)strtoull(text, &end, 10);
     *resident_p = strtoull(end, &end, 10);
     *shared_p = strtoull(end, NULL, 10);
@@ -185,24 +195,35 @@ int bt_stop_next(int fd, bool *from_parent_p)
     return (int)info.ssi_signo;
 }
 
-void bt_heartbeat_open(bt_heartbeat_t *heartbeat)
+/* @return the descriptor that a variable names, or -1: none, or not one
+ * (logged) */
+static int fd_of_environment(const char *name)
 {
-    const char *text = getenv("BATON_BEAT_FD");
+    const char *text = getenv(name);
     char *end = NULL;
     long fd;
 
-    *heartbeat = (bt_heartbeat_t){0};
     if ((text == NULL) || (text[0] == '\0')) {
-        return;
+        return -1;
     }
     fd = strtol(text, &end, 10);
-    /* Child processes of this program must not beat for it. */
     if ((*end != '\0') || (fd < 3) || (fd > 65535) ||
-        (fcntl((int)fd, F_SETFD, FD_CLOEXEC) != 0)) {
-        BT_LOG_WARN("BATON_BEAT_FD is not a descriptor number");
-        return;
+        (fcntl((int)fd, F_GETFD) < 0)) {
+        BT_LOG_WARN("%s is not a descriptor number", name);
+        return -1;
     }
-    heartbeat->fd = (int)fd;
+    return (int)fd;
+}
+
+void bt_heartbeat_open(bt_heartbeat_t *heartbeat)
+{
+    const int fd = fd_of_environment("BATON_BEAT_FD");
+
+    *heartbeat = (bt_heartbeat_t){0};
+    /* Child processes of this program must not beat for it. */
+    if ((fd >= 0) && (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0)) {
+        heartbeat->fd = fd;
+    }
 }
 
 void bt_heartbeat_tick(bt_heartbeat_t *heartbeat, uint64_t now_ms)
@@ -229,21 +250,13 @@ void bt_heartbeat_close(bt_heartbeat_t *heartbeat)
 
 int bt_ready_fd_open(void)
 {
-    const char *text = getenv("BATON_READY_FD");
-    char *end = NULL;
-    long fd;
+    const int fd = fd_of_environment("BATON_READY_FD");
 
-    if ((text == NULL) || (text[0] == '\0')) {
-        return -1;
-    }
-    fd = strtol(text, &end, 10);
-    if ((*end != '\0') || (fd < 3) || (fd > 65535)) {
-        BT_LOG_WARN("BATON_READY_FD is not a descriptor number");
-        return -1;
-    }
     /* A launcher that is stopped and does not read must not block a program. */
-    (void)fcntl((int)fd, F_SETFL, O_NONBLOCK);
-    return (int)fd;
+    if (fd >= 0) {
+        (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    }
+    return fd;
 }
 
 void bt_ready_fd_say(int *fd, const char *text)
@@ -341,26 +354,14 @@ uint64_t bt_core_wait_of(const bt_core_wait_thread_t *before,
     return (waited_ms < passed_ms) ? waited_ms : passed_ms;
 }
 
-static bool read_text(pid_t pid, int32_t tid, const char *name, char *text,
+static bool read_task(pid_t pid, int32_t tid, const char *name, char *text,
                       size_t bytes)
 {
     char path[64];
-    ssize_t n;
-    int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", (int)pid, (int)tid,
              name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return false;
-    }
-    n = read(fd, text, bytes - 1);
-    close(fd);
-    if (n <= 0) {
-        return false;
-    }
-    text[n] = '\0';
-    return true;
+    return read_text(path, text, bytes);
 }
 
 /* @return the number in that field, the first of which is the state */
@@ -380,7 +381,7 @@ static bool read_thread(pid_t pid, int32_t tid, bt_core_wait_thread_t *thread_p)
     const char *fields;
     char *at = text;
 
-    if (!read_text(pid, tid, "stat", text, sizeof(text))) {
+    if (!read_task(pid, tid, "stat", text, sizeof(text))) {
         return false;
     }
     fields = strrchr(text, ')'); /* the name may hold any other character */
@@ -394,7 +395,7 @@ static bool read_thread(pid_t pid, int32_t tid, bt_core_wait_thread_t *thread_p)
     thread.ran_ns = (field(fields, FIELD_UTIME) + field(fields, FIELD_STIME)) *
                     (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK));
     /* A kernel without these has only the coarser time above. */
-    if (read_text(pid, tid, "schedstat", text, sizeof(text))) {
+    if (read_task(pid, tid, "schedstat", text, sizeof(text))) {
         thread.ran_ns = strtoull(at, &at, 10);
         thread.waited_ns = strtoull(at, &at, 10);
         thread.n_turns = strtoull(at, &at, 10);

@@ -51,14 +51,10 @@ static bt_budget_share_t *share_of(bt_budget_t *budget, uint64_t tenant,
                                    uint64_t address)
 {
     bt_budget_share_t *share;
-    bt_list_t *at;
-    bt_list_t *next;
 
-    BT_LIST_FOR_EACH(at, next, &budget->shares)
-    {
-        share = BT_CONTAINER_OF(at, bt_budget_share_t, link);
-        if ((share->tenant == tenant) && (share->address == address)) {
-            return share;
+    BT_LIST_FOR_EACH_ENTRY(bt_budget_share_t, at, &budget->shares, link) {
+        if ((at->tenant == tenant) && (at->address == address)) {
+            return at;
         }
     }
     share = bt_calloc(1, sizeof(*share));
@@ -94,24 +90,15 @@ bt_status_t bt_account_create(bt_budget_t *budget, uint64_t tenant,
         return BT_ERR_NO_MEMORY;
     }
     account->share->n_accounts++;
-    account->refs = 1;
     account->budget = budget;
     atomic_init(&account->refusal, BT_BUDGET_N_REFUSALS);
     *account_p = account;
     return BT_OK;
 }
 
-bt_account_t *bt_account_ref(bt_account_t *account)
+void bt_account_destroy(bt_account_t *account)
 {
-    if (account != NULL) {
-        account->refs++;
-    }
-    return account;
-}
-
-void bt_account_unref(bt_account_t *account)
-{
-    if ((account == NULL) || (--account->refs > 0)) {
+    if (account == NULL) {
         return;
     }
     bt_account_give(account, account->held);
@@ -169,7 +156,8 @@ void bt_account_give(bt_account_t *account, uint64_t bytes)
     take_off(&account->budget->used, given);
 }
 
-void bt_account_add(bt_account_t *account, uint64_t bytes)
+/* Bytes that exist already: never refused. */
+static void account_add(bt_account_t *account, uint64_t bytes)
 {
     (void)add(&account->held, bytes);
     (void)add(&account->share->used, bytes);
@@ -241,7 +229,7 @@ static void settle(bt_task_t *task)
     if (task->credit > 0) {
         bt_account_give(task->account, (uint64_t)task->credit);
     } else if (task->credit < 0) {
-        bt_account_add(task->account, (uint64_t)-task->credit);
+        account_add(task->account, (uint64_t)-task->credit);
     }
     task->credit = 0;
 }
@@ -307,10 +295,5 @@ bool bt_task_poll(void)
     if ((current != NULL) && (current->yield != NULL)) {
         current->yield(current->ctx);
     }
-    return bt_task_gives_up();
-}
-
-bool bt_task_gives_up(void)
-{
     return (current != NULL) && bt_task_is_canceled(current);
 }

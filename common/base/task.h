@@ -68,7 +68,6 @@ typedef struct bt_budget_share {
 
 /** Account of one request. */
 typedef struct bt_account {
-    uint32_t refs;
     bt_budget_t *budget;
     bt_budget_share_t *share;
     _Atomic uint64_t held;
@@ -84,21 +83,17 @@ void bt_budget_give(bt_budget_t *budget, uint64_t bytes);
 bool bt_budget_allows(const bt_budget_t *budget, uint64_t have, uint64_t more);
 
 /**
- * Creates an account with one reference.
+ * Creates an account.
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_account_create(bt_budget_t *budget,
                                             uint64_t tenant, uint64_t address,
                                             bt_account_t **account_p);
-bt_account_t *bt_account_ref(bt_account_t *account); /**< NULL is allowed */
-/** Drops a reference; the last one credits what is still held. NULL is
- *  allowed. */
-void bt_account_unref(bt_account_t *account);
+/** Credits what is still held, and frees the account. NULL is allowed. */
+void bt_account_destroy(bt_account_t *account);
 /** Charges bytes to an account. @return false: refused, and nothing was
  *  taken */
 BT_MUST_CHECK bool bt_account_take(bt_account_t *account, uint64_t bytes);
-/** Charges bytes that exist already: never refused. */
-void bt_account_add(bt_account_t *account, uint64_t bytes);
 /** Credits bytes, at most as many as are held. */
 void bt_account_give(bt_account_t *account, uint64_t bytes);
 /** Returns the reason of the first refusal; BT_BUDGET_N_REFUSALS if none, or
@@ -141,8 +136,6 @@ typedef struct bt_task {
 void bt_task_init(bt_task_t *task);
 void bt_task_cancel(bt_task_t *task);
 bool bt_task_is_canceled(const bt_task_t *task);
-/** True when the calling thread's task is canceled. False without a task. */
-bool bt_task_gives_up(void);
 
 /** Makes the calling thread work for @a task, borrowed until
  *  bt_task_leave(); NULL: for none. @return the previous task, for
@@ -157,7 +150,7 @@ bool bt_task_may_allocate(size_t bytes);
 void bt_task_allocated(size_t bytes); /**< records an allocation */
 void bt_task_freed(size_t bytes);     /**< records a free */
 
-/** Calls yield, then returns bt_task_gives_up(). */
+/** Calls yield. @return true: the calling thread's task is canceled */
 bool bt_task_poll(void);
 
 /** Calls bt_task_poll() once in BT_TASK_POLL_STEPS calls; @a steps is the

@@ -106,6 +106,18 @@ void bt_strbuf_puts(bt_strbuf_t *buf, const char *text)
     bt_strbuf_append(buf, text, strlen(text));
 }
 
+void bt_strbuf_put_u64(bt_strbuf_t *buf, uint64_t value)
+{
+    char digits[20];
+    size_t at = sizeof(digits);
+
+    do {
+        digits[--at] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    bt_strbuf_append(buf, digits + at, sizeof(digits) - at);
+}
+
 void bt_strbuf_printf(bt_strbuf_t *buf, const char *fmt, ...)
 {
     va_list args;

@@ -59,6 +59,8 @@ static inline void bt_strbuf_append(bt_strbuf_t *buf, const void *data,
     buf->data[buf->len] = '\0';
 }
 void bt_strbuf_puts(bt_strbuf_t *buf, const char *text);
+/** Appends the digits of a number; quicker than bt_strbuf_printf(). */
+void bt_strbuf_put_u64(bt_strbuf_t *buf, uint64_t value);
 void bt_strbuf_printf(bt_strbuf_t *buf, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

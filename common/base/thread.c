@@ -27,7 +27,8 @@
 #define BACKGROUND_NICE 15
 #define MOST_NICE       19
 
-/* Of the kernel (sched_setattr(2)); its header cannot be had beside sched.h. */
+/* Struct of the kernel (sched_setattr(2)), whose header cannot be had beside
+ * sched.h. */
 typedef struct attr {
     uint32_t size;
     uint32_t sched_policy;

@@ -305,11 +305,6 @@ uint32_t bt_cluster_world_size(const bt_cluster_t *cl)
     return cl->world_size;
 }
 
-uint32_t bt_cluster_role_rank(const bt_cluster_t *cl)
-{
-    return cl->role_rank;
-}
-
 bool bt_cluster_has_router(const bt_cluster_t *cl)
 {
     return (cl->role != ROLE_ROUTER) && (cl->n_routers > 0);

@@ -52,8 +52,6 @@ BT_MUST_CHECK bt_status_t bt_cluster_open(uint32_t role, int *argc,
 void bt_cluster_close(bt_cluster_t *cl);
 
 uint32_t bt_cluster_world_size(const bt_cluster_t *cl);
-/** Returns the index of this process among those of its role. */
-uint32_t bt_cluster_role_rank(const bt_cluster_t *cl);
 /** True when the world holds a router besides this worker. */
 bool bt_cluster_has_router(const bt_cluster_t *cl);
 

@@ -140,7 +140,7 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Of the heads and slots of some ranks that make rounds together. */
+/* Bytes of the heads and slots of some ranks that make rounds together. */
 static size_t rounds_bytes(uint32_t size, size_t slot_bytes)
 {
     size_t bytes;
@@ -319,7 +319,7 @@ static bt_status_t sum_short(bt_coll_shm_t *shm, float *buf, size_t n)
     return status;
 }
 
-/* Where rank r's part of n floats begins. */
+/* Begin of rank r's part of n floats. */
 static size_t part_of(const bt_coll_shm_t *shm, uint32_t r, size_t n)
 {
     const size_t lines = (n + 15) / 16; /* whole lines of 16 */
@@ -457,32 +457,6 @@ static bool is_behind(const bt_coll_shm_t *shm, uint32_t from)
            ((from + shm->stage_size) % shm->base.size == shm->base.rank);
 }
 
-static bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
-{
-    bt_coll_shm_t *shm = ctx;
-    channel_t *in = shm->in;
-    uint8_t *at = buf;
-    bt_status_t status = BT_OK;
-
-    if (!is_behind(shm, from) || (shm->n_begun > 0)) {
-        return BT_ERR_INVALID_PARAM;
-    }
-    while ((status == BT_OK) && (bytes > 0)) {
-        const size_t m = (bytes < shm->slot_bytes) ? bytes : shm->slot_bytes;
-        const uint32_t n =
-            atomic_load_explicit(&in->taken.round, memory_order_relaxed);
-
-        status = wait_for(shm, &in->filled, n + 1);
-        if (status == BT_OK) {
-            memcpy(at, channel_slot(shm, in, n), m);
-            say_round(&in->taken, n + 1);
-        }
-        at += m;
-        bytes -= m;
-    }
-    return status;
-}
-
 /* ---- receiving in two parts ---- */
 
 static begun_t *begun_at(bt_coll_shm_t *shm, uint32_t i)
@@ -554,6 +528,16 @@ static bt_status_t recv_end(void *ctx)
     shm->first_begun = (shm->first_begun + 1) % BT_COLL_MAX_BEGUN;
     shm->n_begun--;
     return status;
+}
+
+static bt_status_t recv_from(void *ctx, void *buf, size_t bytes, uint32_t from)
+{
+    const bt_coll_shm_t *shm = ctx;
+    const bt_status_t status = (shm->n_begun > 0)
+                                   ? BT_ERR_INVALID_PARAM
+                                   : recv_begin(ctx, buf, bytes, from);
+
+    return (status == BT_OK) ? recv_end(ctx) : status;
 }
 
 /* ---- life ---- */

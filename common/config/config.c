@@ -340,7 +340,7 @@ static bt_status_t take_word(bt_config_store_t *store, const char *word)
         store, "unexpected argument '%s'; options start with --", word);
 }
 
-/* It is unknown whether an unknown option has a value: the next argument is
+/* An unknown option may have a value or not: the next argument is
  * one, unless it is an option or a file. */
 static bool is_lost_value(const char *arg, const char *next)
 {

@@ -268,7 +268,7 @@ static bt_status_t check_devices(const bt_config_store_t *store)
                "has");
 }
 
-/* Where there is no GPU there is nothing that nv_gpu_* could say. */
+/* Without a GPU nv_gpu_* would say nothing. */
 static bt_status_t check_gpu_metrics(const bt_config_store_t *store)
 {
     if (!store->config.gpu_metrics ||

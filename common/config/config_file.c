@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/files.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
 #include "common/config/config_options.h"
@@ -22,6 +22,7 @@ static bt_status_t read_whole(bt_config_store_t *store, const char *path,
                               char **text_p)
 {
     BT_CLEANUP(close) const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bt_status_t status;
     char *text;
     size_t n = 0;
 
@@ -32,36 +33,19 @@ static bt_status_t read_whole(bt_config_store_t *store, const char *path,
     if (text == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    for (;;) {
-        const ssize_t got = read(fd, text + n, FILE_MAX_BYTES + 1 - n);
-
-        if ((got < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if (got < 0) {
-            bt_config_complain(store, "cannot read %s: %m", path);
-            goto err_text;
-        }
-        n += (size_t)got;
-        if (n > FILE_MAX_BYTES) {
-            bt_config_complain(store, "%s is longer than %u bytes", path,
-                               FILE_MAX_BYTES);
-            goto err_text;
-        }
-        if (got == 0) {
-            break;
-        }
+    if (bt_read_file(fd, text, FILE_MAX_BYTES, &n) != BT_OK) {
+        status = bt_config_complain(store, "cannot read %s: %m", path);
+    } else if (n > FILE_MAX_BYTES) {
+        status = bt_config_complain(store, "%s is longer than %u bytes", path,
+                                    FILE_MAX_BYTES);
+    } else if (memchr(text, '\0', n) != NULL) {
+        status = bt_config_complain(store, "%s is not a text file", path);
+    } else {
+        *text_p = text;
+        return BT_OK;
     }
-    if (memchr(text, '\0', n) != NULL) {
-        bt_config_complain(store, "%s is not a text file", path);
-        goto err_text;
-    }
-    *text_p = text;
-    return BT_OK;
-
-err_text:
     bt_free(text);
-    return BT_ERR_INVALID_PARAM;
+    return status;
 }
 
 /* Removes a comment (a # at the start or after a space, so that a path may

@@ -160,7 +160,7 @@ static bool came_from(const char *folder, const char *source)
     return is_it;
 }
 
-/* Of several that came from there the first by name. */
+/* Finds the first by name of the models that came from there. */
 static bool find_by_source(const char *dir_path, const char *source,
                            char path[PATH_MAX],
                            char name[BT_CONFIG_MODEL_NAME_BYTES])

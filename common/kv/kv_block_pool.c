@@ -25,38 +25,24 @@ struct bt_kv_pool {
 
 bt_status_t bt_kv_pool_create(uint32_t n_blocks, bt_kv_pool_t **pool_p)
 {
-    bt_status_t status = BT_ERR_NO_MEMORY;
     bt_kv_pool_t *pool;
 
     if (n_blocks == 0) {
         return BT_ERR_INVALID_PARAM;
     }
-
     pool = bt_calloc(1, sizeof(*pool));
     if (pool == NULL) {
-        goto err;
+        return BT_ERR_NO_MEMORY;
     }
-
     pool->free_ids = bt_calloc(n_blocks, sizeof(*pool->free_ids));
-    if (pool->free_ids == NULL) {
-        goto err_pool;
-    }
-
     pool->refs = bt_calloc(n_blocks, sizeof(*pool->refs));
-    if (pool->refs == NULL) {
-        goto err_free_ids;
-    }
-
     pool->kept = bt_calloc(n_blocks, sizeof(*pool->kept));
-    if (pool->kept == NULL) {
-        goto err_refs;
-    }
-
     pool->windowed = bt_calloc(n_blocks, sizeof(*pool->windowed));
-    if (pool->windowed == NULL) {
-        goto err_kept;
+    if ((pool->free_ids == NULL) || (pool->refs == NULL) ||
+        (pool->kept == NULL) || (pool->windowed == NULL)) {
+        bt_kv_pool_destroy(pool);
+        return BT_ERR_NO_MEMORY;
     }
-
     /* Highest id at the bottom, so ids come out 0, 1, 2 ... and a trace of a
      * failing run can be compared with a trace of a good one. */
     for (uint32_t i = 0; i < n_blocks; i++) {
@@ -64,20 +50,8 @@ bt_status_t bt_kv_pool_create(uint32_t n_blocks, bt_kv_pool_t **pool_p)
     }
     pool->n_blocks = n_blocks;
     pool->n_free = n_blocks;
-
     *pool_p = pool;
     return BT_OK;
-
-err_kept:
-    bt_free(pool->kept);
-err_refs:
-    bt_free(pool->refs);
-err_free_ids:
-    bt_free(pool->free_ids);
-err_pool:
-    bt_free(pool);
-err:
-    return status;
 }
 
 void bt_kv_pool_destroy(bt_kv_pool_t *pool)
@@ -89,7 +63,6 @@ void bt_kv_pool_destroy(bt_kv_pool_t *pool)
         BT_LOG_WARN("kv pool destroyed with %u of %u blocks held",
                     pool->n_blocks - pool->n_free, pool->n_blocks);
     }
-
     bt_free(pool->windowed);
     bt_free(pool->kept);
     bt_free(pool->refs);
@@ -264,7 +237,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return (a < b) ? a : b;
 }
 
-/* Of a windowed group. */
+/* Most spans of a windowed group. */
 static uint32_t most_of(const bt_kv_group_t *group, const bt_kv_reach_t *reach)
 {
     return least(reach->n_most,

@@ -303,16 +303,13 @@ static bt_status_t plan_state(const bt_kv_group_t *group,
                               bt_kv_reshard_t *plan)
 {
     const uint64_t bytes = group->state_bytes;
-    const uint32_t first = (src->first_layer > dst->first_layer)
-                               ? src->first_layer
-                               : dst->first_layer;
-    const uint32_t src_end = src->first_layer + src->n_layers;
-    const uint32_t dst_end = dst->first_layer + dst->n_layers;
-    const uint32_t end = (src_end < dst_end) ? src_end : dst_end;
+    uint32_t first;
+    const uint32_t n = overlap(src->first_layer, src->n_layers,
+                               dst->first_layer, dst->n_layers, &first);
 
     plan->src_block_bytes = src->n_layers * bytes;
     plan->dst_block_bytes = dst->n_layers * bytes;
-    if (end <= first) {
+    if (n == 0) {
         return BT_OK;
     }
     plan->moves = bt_calloc(1, sizeof(*plan->moves));
@@ -320,7 +317,7 @@ static bt_status_t plan_state(const bt_kv_group_t *group,
         return BT_ERR_NO_MEMORY;
     }
     plan->n_moves = 1;
-    plan->bytes = (end - first) * bytes;
+    plan->bytes = n * bytes;
     plan->moves[0] = (bt_kv_move_t){.src = (first - src->first_layer) * bytes,
                                     .dst = (first - dst->first_layer) * bytes,
                                     .bytes = plan->bytes};

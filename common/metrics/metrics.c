@@ -3,14 +3,12 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "common/base/decimal.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
 
-#define NUMBER_BYTES 40
 /* Up to here every whole number is an exact double. */
 #define WHOLE_MAX 9007199254740992.0
 /* Part of a label's value that is kept; names are far shorter. */
@@ -48,54 +46,22 @@ void bt_histogram_observe(bt_histogram_t *hist, double value)
     hist->sum += value;
 }
 
-void bt_histogram_add(bt_histogram_t *hist, const bt_histogram_t *other)
-{
-    BT_ASSERT(hist->bounds == other->bounds);
-    for (uint32_t i = 0; i <= hist->n_bounds; i++) {
-        hist->counts[i] += other->counts[i];
-    }
-    hist->sum += other->sum;
-}
-
 /* ---- text ---- */
-
-/* Most of a page is whole numbers, which printf takes longer for than all the
- * rest of a line. */
-static void put_whole(bt_strbuf_t *out, uint64_t value, bool negative)
-{
-    char text[NUMBER_BYTES];
-    size_t at = sizeof(text);
-
-    do {
-        text[--at] = (char)('0' + value % 10);
-        value /= 10;
-    } while (value > 0);
-    if (negative) {
-        text[--at] = '-';
-    }
-    bt_strbuf_append(out, text + at, sizeof(text) - at);
-}
 
 static void put_number(bt_strbuf_t *out, double value)
 {
-    char text[NUMBER_BYTES];
+    char text[BT_DECIMAL_TEXT_BYTES];
 
     if (isnan(value)) {
         bt_strbuf_puts(out, "NaN");
     } else if (isinf(value)) {
         bt_strbuf_puts(out, (value > 0) ? "+Inf" : "-Inf");
     } else if ((fabs(value) <= WHOLE_MAX) && (value == floor(value))) {
-        put_whole(out, (uint64_t)fabs(value), value < 0);
+        /* Most of a page: printf would take longer than all the rest. */
+        bt_strbuf_puts(out, (value < 0) ? "-" : "");
+        bt_strbuf_put_u64(out, (uint64_t)fabs(value));
     } else {
-        /* 17 digits always read back equal; fewer mostly do, and are easier
-         * to read. */
-        for (int digits = 6; digits <= 17; digits++) {
-            snprintf(text, sizeof(text), "%.*g", digits, value);
-            if (strtod(text, NULL) == value) {
-                break;
-            }
-        }
-        bt_strbuf_puts(out, text);
+        bt_strbuf_append(out, text, bt_double_text(value, text));
     }
 }
 
@@ -182,13 +148,13 @@ void bt_metrics_put_histogram(bt_strbuf_t *out, const char *name,
                          (labels[0] == '\0') ? "" : ",");
         put_number(out, (i < hist->n_bounds) ? hist->bounds[i] : INFINITY);
         bt_strbuf_append(out, "\"} ", 3);
-        put_whole(out, count, false);
+        bt_strbuf_put_u64(out, count);
         bt_strbuf_append(out, "\n", 1);
     }
     put_name(out, name, "_sum", labels);
     put_number(out, hist->sum);
     bt_strbuf_append(out, "\n", 1);
     put_name(out, name, "_count", labels);
-    put_whole(out, count, false);
+    bt_strbuf_put_u64(out, count);
     bt_strbuf_append(out, "\n", 1);
 }

@@ -42,8 +42,6 @@ void bt_histogram_init(bt_histogram_t *hist, const double *bounds,
                        uint32_t n_bounds);
 /** Counts a value. NaN does nothing. O(bounds). */
 void bt_histogram_observe(bt_histogram_t *hist, double value);
-/** Adds the counts of another histogram with equal bounds. */
-void bt_histogram_add(bt_histogram_t *hist, const bt_histogram_t *other);
 
 /**
  * Writes `# HELP` and `# TYPE` of a family; its samples must follow.

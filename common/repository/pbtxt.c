@@ -51,7 +51,7 @@ static bool is_digit(char c)
     return (c >= '0') && (c <= '9');
 }
 
-/* Of a name, a number or an enumerator. */
+/* Character of a name, a number or an enumerator. */
 static bool is_word(char c)
 {
     return is_letter(c) || is_digit(c) || (c == '.') || (c == '+') ||

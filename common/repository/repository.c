@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/files.h"
 
 #define FILE_NAME "config.pbtxt"
 
@@ -22,8 +23,7 @@ static bt_status_t read_file(const char *path, char **text_p, size_t *n_p,
                              char why[BT_REPO_WHY_BYTES])
 {
     BT_CLEANUP(close) const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bt_status_t status = BT_ERR_IO;
-    size_t n = 0;
+    bt_status_t status;
     char *text;
 
     if (fd < 0) {
@@ -36,34 +36,20 @@ static bt_status_t read_file(const char *path, char **text_p, size_t *n_p,
         snprintf(why, BT_REPO_WHY_BYTES, "out of memory");
         return BT_ERR_NO_MEMORY;
     }
-    for (;;) {
-        const ssize_t got = read(fd, text + n, BT_PBTXT_MAX_BYTES + 1 - n);
-
-        if ((got < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if (got < 0) {
-            snprintf(why, BT_REPO_WHY_BYTES, "cannot read %.600s: %m", path);
-            goto err_text;
-        }
-        n += (size_t)got;
-        if (n > BT_PBTXT_MAX_BYTES) {
-            snprintf(why, BT_REPO_WHY_BYTES, "%.600s is longer than %u bytes",
-                     path, BT_PBTXT_MAX_BYTES);
-            status = BT_ERR_TOO_LARGE;
-            goto err_text;
-        }
-        if (got == 0) {
-            break;
-        }
+    status = bt_read_file(fd, text, BT_PBTXT_MAX_BYTES, n_p);
+    if (status != BT_OK) {
+        snprintf(why, BT_REPO_WHY_BYTES, "cannot read %.600s: %m", path);
+    } else if (*n_p > BT_PBTXT_MAX_BYTES) {
+        snprintf(why, BT_REPO_WHY_BYTES, "%.600s is longer than %u bytes", path,
+                 BT_PBTXT_MAX_BYTES);
+        status = BT_ERR_TOO_LARGE;
+    }
+    if (status != BT_OK) {
+        bt_free(text);
+        return status;
     }
     *text_p = text;
-    *n_p = n;
     return BT_OK;
-
-err_text:
-    bt_free(text);
-    return status;
 }
 
 static bt_status_t read_model(bt_repository_t *repository, const char *dir,

@@ -8,7 +8,6 @@
 
 #define FIELD_BYTES    256
 #define MAX_BATCH_SIZE 65536
-#define MAX_COUNT      1024
 
 static const char *const types[] = {
     "TYPE_BOOL", "TYPE_UINT8", "TYPE_UINT16", "TYPE_UINT32", "TYPE_UINT64",

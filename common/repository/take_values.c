@@ -255,7 +255,6 @@ static bt_status_t take_model_path(const reading_t *r,
     return BT_OK;
 }
 
-/* Applies the value of a parameter with an effect. */
 bt_status_t bt_take_effect(const reading_t *r, const bt_repo_field_t *row,
                            const bt_pbtxt_field_t *field, const char *path)
 {
@@ -324,7 +323,6 @@ bt_status_t bt_take_check_row(const reading_t *r, const bt_repo_field_t *row,
     }
 }
 
-/* @return NULL: said why. */
 const bt_repo_field_t *bt_take_find_row(const reading_t *r,
                                         const bt_pbtxt_field_t *field,
                                         const char *path)
@@ -338,7 +336,6 @@ const bt_repo_field_t *bt_take_find_row(const reading_t *r,
     return row;
 }
 
-/* A value that is nothing but left open. @return true: it is to be skipped */
 bool bt_take_is_open(const reading_t *r, const bt_pbtxt_field_t *field,
                      const char *path)
 {

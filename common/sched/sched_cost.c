@@ -111,8 +111,8 @@ static void age(bt_sched_fit_t *fit, unsigned n, const double phi[TERMS])
     }
 }
 
-/* Of a rest since the last step: the machine may be quicker or slower by now,
- * with all that it does. @return true: it was one */
+/* Ages the model by a rest since the last step: the machine may be quicker or
+ * slower by now, with all that it does. @return true: it was one */
 static bool age_by_rest(bt_sched_fit_t *fit, unsigned n, uint64_t us,
                         uint64_t at_us)
 {
@@ -277,7 +277,7 @@ double bt_sched_cost_transfer_us(const bt_sched_cost_t *cost, uint64_t bytes)
     return predict(cost, BT_SCHED_COST_TRANSFER, x);
 }
 
-/* Of one thing of a term, us. */
+/* Cost of one thing of a term, us. */
 static double rate(const bt_sched_cost_t *cost, bt_sched_cost_kind_t kind,
                    unsigned term)
 {

@@ -165,11 +165,6 @@ void bt_sched_tree_init(bt_sched_tree_t *tree)
     bt_list_init(&tree->rootless);
 }
 
-static bt_sched_tree_node_t *node_of(bt_list_t *sibling)
-{
-    return BT_CONTAINER_OF(sibling, bt_sched_tree_node_t, sibling);
-}
-
 static bt_sched_tree_node_t *node_new(bt_sched_tree_node_t *parent, uint64_t id,
                                       uint32_t weight)
 {
@@ -200,15 +195,12 @@ static bool is_idle(const bt_sched_tree_node_t *node)
  * deep. */
 static void node_free(bt_sched_tree_node_t *node)
 {
-    bt_list_t *at;
-    bt_list_t *next;
-
     if (node == NULL) {
         return;
     }
-    BT_LIST_FOR_EACH(at, next, &node->children)
-    {
-        node_free(node_of(at));
+    BT_LIST_FOR_EACH_ENTRY(bt_sched_tree_node_t, child, &node->children,
+                           sibling) {
+        node_free(child);
     }
     bt_list_remove(&node->sibling);
     bt_free(node);
@@ -227,13 +219,9 @@ static bt_sched_tree_node_t *child_of(bt_sched_tree_node_t *node, uint64_t id,
                                       uint32_t weight)
 {
     bt_sched_tree_node_t *found = NULL;
-    bt_list_t *at;
-    bt_list_t *next;
 
-    BT_LIST_FOR_EACH(at, next, &node->children)
-    {
-        bt_sched_tree_node_t *child = node_of(at);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_sched_tree_node_t, child, &node->children,
+                           sibling) {
         if (child->id == id) {
             found = child;
         } else if (is_idle(child) &&
@@ -302,9 +290,6 @@ static void leave(bt_sched_tree_t *tree, bt_sched_tree_item_t *item)
 /* First item of a node itself, or of its children in their order. */
 static bt_sched_tree_item_t *find(bt_sched_tree_node_t *node, uint64_t most)
 {
-    bt_list_t *at;
-    bt_list_t *next;
-
     if (!bt_list_empty(&node->items)) {
         bt_sched_tree_item_t *item =
             BT_CONTAINER_OF(node->items.next, bt_sched_tree_item_t, link);
@@ -313,11 +298,9 @@ static bt_sched_tree_item_t *find(bt_sched_tree_node_t *node, uint64_t most)
             return item;
         }
     }
-    BT_LIST_FOR_EACH(at, next, &node->fair.backlog)
-    {
-        bt_sched_tree_item_t *item = find(
-            BT_CONTAINER_OF(bt_sched_flow_of(at), bt_sched_tree_node_t, flow),
-            most);
+    BT_LIST_FOR_EACH_ENTRY(bt_sched_flow_t, flow, &node->fair.backlog, link) {
+        bt_sched_tree_item_t *item =
+            find(BT_CONTAINER_OF(flow, bt_sched_tree_node_t, flow), most);
 
         if (item != NULL) {
             return item;

@@ -311,7 +311,7 @@ static void keep_better(pair_t *best, const pair_t *next)
     }
 }
 
-/* Of all pairs: the best prefill worker that reaches one that takes it. */
+/* Finds in all pairs the best prefill worker that reaches one that takes it. */
 static pair_t best_of_pairs(const bt_list_t *workers,
                             const bt_sched_request_t *request)
 {

@@ -22,7 +22,7 @@
  * the first running sequence. F grows first, by any free blocks. If those are
  * too few, all other running sequences are preempted before F has to wait for
  * anything else; nothing begins while one lacks blocks
- * (bt_sched_preempt_lacks()); and F itself is never preempted, since only
+ * (bt_sched_preempt_t.lacks); and F itself is never preempted, since only
  * sequences behind another are preempted for it. The remaining blocks are held
  * by requests that do not run yet: they end by themselves or are dropped
  * (sched_admit.h). A sequence all of whose blocks fit the pool therefore ends
@@ -119,12 +119,6 @@ bt_sched_preempt_step_t bt_sched_preempt_next(bt_sched_preempt_t *pause,
                                               uint32_t free_spans,
                                               bt_sched_kv_demand_t **who_p,
                                               uint32_t *n_spans_p);
-
-/** True when a running sequence lacks blocks. Then no sequence begins. */
-static inline bool bt_sched_preempt_lacks(const bt_sched_preempt_t *pause)
-{
-    return pause->lacks;
-}
 
 /** True when the only running sequence lacks blocks and nothing is left to
  *  preempt for it. Then it waits for requests that do not run yet. */

@@ -111,12 +111,6 @@ uint64_t bt_sched_slack_us(bt_sched_order_t order, const bt_sched_work_t *work)
     return orders[order].slack_us(work);
 }
 
-const char *bt_sched_order_name(bt_sched_order_t order)
-{
-    BT_ASSERT(order < BT_SCHED_N_ORDERS);
-    return orders[order].name;
-}
-
 bool bt_sched_order_find(const char *name, bt_sched_order_t *order_p)
 {
     for (unsigned i = 0; i < BT_SCHED_N_ORDERS; i++) {
@@ -126,11 +120,6 @@ bool bt_sched_order_find(const char *name, bt_sched_order_t *order_p)
         }
     }
     return false;
-}
-
-static bt_sched_seq_t *seq_of(bt_list_t *link)
-{
-    return BT_CONTAINER_OF(link, bt_sched_seq_t, turn.link);
 }
 
 /* Tokens of the sequence to run now: all that are left, or as many as the
@@ -160,16 +149,12 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
     uint32_t n_context = 0;
     uint32_t budget = token_budget;
     bool top_is_done = false;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     BT_ASSERT(token_budget >= tokens_per_block);
 
     /* Generation steps are never held back by chunks: the gap between two
      * tokens of a stream is what its client notices. */
-    BT_LIST_FOR_EACH(pos, tmp, running)
-    {
-        bt_sched_seq_t *seq = seq_of(pos);
+    BT_LIST_FOR_EACH_ENTRY(bt_sched_seq_t, seq, running, turn.link) {
         const uint32_t left = seq->n_tokens - seq->n_computed;
 
         if ((left == 1 + seq->n_drafts) && (n_items < max_items) &&
@@ -185,9 +170,7 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
         budget = tokens_per_block;
     }
 
-    BT_LIST_FOR_EACH(pos, tmp, running)
-    {
-        bt_sched_seq_t *seq = seq_of(pos);
+    BT_LIST_FOR_EACH_ENTRY(bt_sched_seq_t, seq, running, turn.link) {
         const uint32_t left = seq->n_tokens - seq->n_computed;
         uint32_t n_new;
 
@@ -231,17 +214,12 @@ bool bt_sched_plan_inside(const bt_list_t *running,
                           uint32_t n_under_way, uint32_t token_budget,
                           uint32_t tokens_per_block, bt_sched_item_t *item_p)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     for (uint32_t i = 0; i < n_under_way; i++) {
         if (!bt_sched_seq_has_chunks(under_way[i].seq)) {
             return false;
         }
     }
-    BT_LIST_FOR_EACH(pos, tmp, running)
-    {
-        bt_sched_seq_t *seq = seq_of(pos);
+    BT_LIST_FOR_EACH_ENTRY(bt_sched_seq_t, seq, running, turn.link) {
         const uint32_t left = seq->n_tokens - seq->n_computed;
         uint32_t n_new;
 

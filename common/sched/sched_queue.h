@@ -149,8 +149,6 @@ typedef struct bt_sched_work {
  *  BT_SCHED_SLACK_MS. */
 uint64_t bt_sched_slack_us(bt_sched_order_t order, const bt_sched_work_t *work);
 
-/** Returns the name of an order, such as "srpt". */
-const char *bt_sched_order_name(bt_sched_order_t order);
 /**
  * Finds an order by name.
  * @return false: no order has this name

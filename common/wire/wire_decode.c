@@ -210,34 +210,52 @@ static bt_status_t read_blob(bt_wire_decoder_t *dec, const msgpack_object *obj,
     return BT_OK;
 }
 
+/* Zeroed memory for the n elements of a field, to which it points. */
+static bt_status_t take_items(scratch_t *scratch, const field_t *field,
+                              uint32_t n, size_t size, char *base,
+                              void *items_p)
+{
+    void *data = NULL;
+    const bt_status_t status = scratch_take(scratch, n, size, &data);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (n > 0) {
+        memset(data, 0, n * size);
+    }
+    store(base, field->offset, &data, sizeof(data));
+    store(base, field->count, &n, sizeof(n));
+    memcpy(items_p, &data, sizeof(data));
+    return BT_OK;
+}
+
+/* Zeroed memory for the elements of an array object. @param [out] items_p  a
+ * pointer to the first */
+static bt_status_t take_array(scratch_t *scratch, const msgpack_object *obj,
+                              const field_t *field, size_t size, char *base,
+                              void *items_p)
+{
+    return ((obj->type != MSGPACK_OBJECT_ARRAY) ||
+            (obj->via.array.size > field->max))
+               ? BT_ERR_BAD_MESSAGE
+               : take_items(scratch, field, obj->via.array.size, size, base,
+                            items_p);
+}
+
 static bt_status_t read_bad_words(bt_wire_decoder_t *dec,
                                   const msgpack_object *obj,
                                   const field_t *field, char *base)
 {
-    const uint32_t n = obj->via.array.size;
-    bt_bad_word_t *words;
-    void *data;
-    bt_status_t status;
+    bt_bad_word_t *words = NULL;
+    bt_status_t status =
+        take_array(&dec->bad_words, obj, field, sizeof(*words), base, &words);
 
-    if ((obj->type != MSGPACK_OBJECT_ARRAY) || (n > field->max)) {
-        return BT_ERR_BAD_MESSAGE;
-    }
-    status = scratch_take(&dec->bad_words, n, sizeof(*words), &data);
-    if (status != BT_OK) {
-        return status;
-    }
-    words = data;
-    for (uint32_t i = 0; i < n; i++) {
-        memset(&words[i], 0, sizeof(words[i]));
+    for (uint32_t i = 0; (status == BT_OK) && (i < obj->via.array.size); i++) {
         status = read_ids(&obj->via.array.ptr[i], 1, BT_MAX_BAD_WORD_TOKENS,
                           NULL, words[i].ids, NULL, &words[i].n);
-        if (status != BT_OK) {
-            return status;
-        }
     }
-    store(base, field->offset, &data, sizeof(data));
-    store(base, field->count, &n, sizeof(n));
-    return BT_OK;
+    return status;
 }
 
 static bt_status_t read_biases(bt_wire_decoder_t *dec,
@@ -245,25 +263,19 @@ static bt_status_t read_biases(bt_wire_decoder_t *dec,
                                char *base)
 {
     const size_t size = sizeof(bt_logit_bias_t);
-    void *data;
+    bt_logit_bias_t *biases = NULL;
     bt_status_t status;
-    uint32_t n;
 
     if ((obj->type != MSGPACK_OBJECT_BIN) || (obj->via.bin.size % size != 0) ||
         (obj->via.bin.size / size > field->max)) {
         return BT_ERR_BAD_MESSAGE;
     }
-    n = obj->via.bin.size / (uint32_t)size;
-    status = scratch_take(&dec->biases, n, size, &data);
-    if (status != BT_OK) {
-        return status;
+    status = take_items(&dec->biases, field, obj->via.bin.size / (uint32_t)size,
+                        size, base, &biases);
+    if ((status == BT_OK) && (obj->via.bin.size > 0)) {
+        memcpy(biases, obj->via.bin.ptr, obj->via.bin.size);
     }
-    if (n > 0) {
-        memcpy(data, obj->via.bin.ptr, n * size);
-    }
-    store(base, field->offset, &data, sizeof(data));
-    store(base, field->count, &n, sizeof(n));
-    return BT_OK;
+    return status;
 }
 
 static bt_status_t read_list(bt_wire_decoder_t *dec, const msgpack_object *objs,
@@ -278,22 +290,6 @@ static uint32_t load_u32(const char *base, size_t offset)
     return value;
 }
 
-static bt_status_t take_items(bt_wire_decoder_t *dec, const field_t *field,
-                              uint32_t n, char *base, char **items_p)
-{
-    void *data = NULL;
-    const bt_status_t status =
-        scratch_take(&dec->items, n, field->item_bytes, &data);
-
-    if (status == BT_OK) {
-        memset(data, 0, n * field->item_bytes);
-        store(base, field->offset, &data, sizeof(data));
-        store(base, field->count, &n, sizeof(n));
-        *items_p = data;
-    }
-    return status;
-}
-
 /* The blob of a list of one, of which the rest may follow or not. */
 static bt_status_t read_only(bt_wire_decoder_t *dec, const msgpack_object *obj,
                              const field_t *field, char *base)
@@ -304,7 +300,7 @@ static bt_status_t read_only(bt_wire_decoder_t *dec, const msgpack_object *obj,
     if ((obj->type == MSGPACK_OBJECT_BIN) && (obj->via.bin.size == 0)) {
         return BT_OK; /* none or several: the list will say */
     }
-    status = take_items(dec, field, 1, base, &item);
+    status = take_items(&dec->items, field, 1, field->item_bytes, base, &item);
     return (status == BT_OK)
                ? read_blob(dec, obj, bt_wire_blob_of(field->items), item)
                : status;
@@ -335,7 +331,7 @@ static bt_status_t read_items(bt_wire_decoder_t *dec, const msgpack_object *obj,
         memcpy(&only, item + blob->offset, sizeof(only));
         only_bytes = load_u32(item, blob->count);
     }
-    status = take_items(dec, field, n, base, &items);
+    status = take_items(&dec->items, field, n, field->item_bytes, base, &items);
     for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
         const msgpack_object *item = &obj->via.array.ptr[i];
         char *at = items + i * field->item_bytes;
@@ -362,35 +358,20 @@ static bt_status_t read_tokens(bt_wire_decoder_t *dec,
                                const msgpack_object *obj, const field_t *field,
                                char *base)
 {
-    const uint32_t n = obj->via.array.size;
-    bt_token_t *tokens;
-    void *data;
-    bt_status_t status;
+    bt_token_t *tokens = NULL;
+    bt_status_t status =
+        take_array(&dec->tokens, obj, field, sizeof(*tokens), base, &tokens);
 
-    if ((obj->type != MSGPACK_OBJECT_ARRAY) || (n > field->max)) {
-        return BT_ERR_BAD_MESSAGE;
-    }
-    status = scratch_take(&dec->tokens, n, sizeof(*tokens), &data);
-    if (status != BT_OK) {
-        return status;
-    }
-    tokens = data;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; (status == BT_OK) && (i < obj->via.array.size); i++) {
         const msgpack_object *item = &obj->via.array.ptr[i];
 
         if (item->type != MSGPACK_OBJECT_ARRAY) {
             return BT_ERR_BAD_MESSAGE;
         }
-        memset(&tokens[i], 0, sizeof(tokens[i]));
         status = read_list(dec, item->via.array.ptr, item->via.array.size,
                            bt_wire_token_fields(), (char *)&tokens[i]);
-        if (status != BT_OK) {
-            return status;
-        }
     }
-    store(base, field->offset, &data, sizeof(data));
-    store(base, field->count, &n, sizeof(n));
-    return BT_OK;
+    return status;
 }
 
 /* Score with its alternatives: their number follows from its length. */
@@ -419,30 +400,15 @@ static bt_status_t read_scores(bt_wire_decoder_t *dec,
                                const msgpack_object *obj, const field_t *field,
                                char *base)
 {
-    const uint32_t n = obj->via.array.size;
-    bt_token_score_t *scores;
-    void *data;
-    bt_status_t status;
+    bt_token_score_t *scores = NULL;
+    bt_status_t status =
+        take_array(&dec->scores, obj, field, sizeof(*scores), base, &scores);
 
-    if ((obj->type != MSGPACK_OBJECT_ARRAY) || (n > field->max)) {
-        return BT_ERR_BAD_MESSAGE;
-    }
-    status = scratch_take(&dec->scores, n, sizeof(*scores), &data);
-    if (status != BT_OK) {
-        return status;
-    }
-    scores = data;
-    for (uint32_t i = 0; i < n; i++) {
-        memset(&scores[i], 0, sizeof(scores[i]));
+    for (uint32_t i = 0; (status == BT_OK) && (i < obj->via.array.size); i++) {
         status = read_score(&obj->via.array.ptr[i], &scores[i].score,
                             &scores[i].token);
-        if (status != BT_OK) {
-            return status;
-        }
     }
-    store(base, field->offset, &data, sizeof(data));
-    store(base, field->count, &n, sizeof(n));
-    return BT_OK;
+    return status;
 }
 
 static bt_status_t read_number(const msgpack_object *obj, const field_t *field,

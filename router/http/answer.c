@@ -181,7 +181,7 @@ static void written(bt_pool_job_t *job)
         respond(a, account);
     }
     answer_fini(a);
-    bt_account_unref(account);
+    bt_account_destroy(account);
     bt_free(a);
 }
 

@@ -48,7 +48,7 @@ void bt_request_unref(bt_request_t *r)
     }
     bt_request_hold_slots(r, &r->n_slots, 0);
     bt_strbuf_fini(&r->body);
-    bt_account_unref(r->account);
+    bt_account_destroy(r->account);
     bt_tenant_unref(r->tenant);
     bt_arena_fini(&r->arena);
     bt_free(r);
@@ -271,7 +271,7 @@ static void refuse_unparsed(bt_request_t *r)
 {
     drop_inputs(r);
     bt_strbuf_fini(&r->body); /* the answer may be delayed */
-    bt_account_unref(r->account);
+    bt_account_destroy(r->account);
     r->account = NULL;
     bt_request_hold_slots(r, &r->n_slots, 0);
     bt_request_refuse(r);

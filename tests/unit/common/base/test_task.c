@@ -40,15 +40,15 @@ static void budget_refusal_names_its_cause(void **state)
     assert_true(bt_account_take(d, BT_BUDGET_SMALL_BYTES)); /* what is small */
     assert_false(bt_budget_allows(&budget, 0, MIB));
     assert_true(bt_budget_allows(&budget, 0, BT_BUDGET_SMALL_BYTES));
-    bt_account_unref(a);
-    bt_account_unref(c);
+    bt_account_destroy(a);
+    bt_account_destroy(c);
     budget.process_is_full = true;
     assert_false(bt_account_take(d, MIB));
     assert_false(bt_budget_allows(&budget, 0, MIB));
     assert_int_equal(bt_account_refusal(d), BT_BUDGET_SERVER); /* the first */
     assert_int_equal(budget.used, BT_BUDGET_SMALL_BYTES);
-    bt_account_unref(b);
-    bt_account_unref(d);
+    bt_account_destroy(b);
+    bt_account_destroy(d);
     assert_int_equal(budget.used, 0);
     assert_true(bt_list_empty(&budget.shares));
     for (int i = BT_BUDGET_REQUEST; i <= BT_BUDGET_SERVER; i++) {
@@ -86,7 +86,7 @@ static void task_allocations_are_charged_to_its_account(void **state)
     bt_account_give(account, 8 * MIB);
     assert_int_equal(account->held, 0); /* never below */
     assert_int_equal(budget.used, 0);
-    bt_account_unref(account);
+    bt_account_destroy(account);
     assert_int_equal(budget.used, 0);
 }
 

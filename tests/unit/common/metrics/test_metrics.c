@@ -59,18 +59,16 @@ static void histogram_buckets_are_cumulative_and_le_comes_last(void **state)
     bt_strbuf_fini(&out);
 }
 
-static void histograms_add_up_and_unlabelled_ones_have_only_le(void **state)
+static void unlabelled_histogram_has_only_le(void **state)
 {
     static const double bound = 0.005;
-    bt_histogram_t a, b;
+    bt_histogram_t a;
     bt_strbuf_t out;
 
     (void)state;
     bt_histogram_init(&a, &bound, 1);
-    bt_histogram_init(&b, &bound, 1);
     bt_histogram_observe(&a, 0.005);
-    bt_histogram_observe(&b, 0.25);
-    bt_histogram_add(&a, &b);
+    bt_histogram_observe(&a, 0.25);
     bt_strbuf_init(&out, LIMIT_BYTES);
     bt_metrics_put_histogram(&out, "h", "", &a);
     assert_string_equal(out.data, "h_bucket{le=\"0.005\"} 1\n"
@@ -109,7 +107,7 @@ numbers_have_no_exponent_when_whole_and_read_back_equal(void **state)
     assert_prints(1.0 / 3.0, "0.3333333333333333\n");
     assert_prints(123456789.125, "123456789.125\n");
     assert_prints(1e300, "1e+300\n");
-    assert_prints(5e-324, "4.94066e-324\n"); /* the smallest double */
+    assert_prints(5e-324, "5e-324\n"); /* the smallest double */
     assert_prints((double)INFINITY, "+Inf\n");
     assert_prints(-(double)INFINITY, "-Inf\n");
     assert_prints((double)NAN, "NaN\n");
@@ -137,7 +135,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(metric_family_is_help_type_and_samples),
         BT_TEST(histogram_buckets_are_cumulative_and_le_comes_last),
-        BT_TEST(histograms_add_up_and_unlabelled_ones_have_only_le),
+        BT_TEST(unlabelled_histogram_has_only_le),
         BT_TEST(numbers_have_no_exponent_when_whole_and_read_back_equal),
         BT_TEST(label_values_are_escaped_and_become_utf8),
     };

@@ -90,14 +90,14 @@ static void newest_sequence_is_preempted_and_never_the_oldest(void **state)
     bt_sched_preempt_in(&pause, &c, true);
     assert_int_equal(bt_sched_preempt_next(&pause, 0, &who, &n),
                      BT_SCHED_AWAIT);
-    assert_true(bt_sched_preempt_lacks(&pause));
+    assert_true(pause.lacks);
     assert_false(bt_sched_preempt_is_stuck(&pause));
     bt_sched_preempt_out(&pause, &c);
     assert_int_equal(bt_sched_preempt_next(&pause, 4, &who, &n), BT_SCHED_GROW);
     a.n_held = 3;
     assert_int_equal(bt_sched_preempt_next(&pause, 3, &who, &n),
                      BT_SCHED_ENOUGH);
-    assert_false(bt_sched_preempt_lacks(&pause));
+    assert_false(pause.lacks);
     /* The last one that lacks some sits out, and keeps what it has. */
     b.n_known = 6;
     assert_int_equal(bt_sched_preempt_next(&pause, 0, &who, &n),
@@ -109,7 +109,7 @@ static void newest_sequence_is_preempted_and_never_the_oldest(void **state)
     assert_true(bt_sched_preempt_is_stuck(&pause));
     bt_sched_preempt_out(&pause, &b);
     bt_sched_preempt_out(&pause, &b);
-    assert_false(bt_sched_preempt_lacks(&pause));
+    assert_false(pause.lacks);
     assert_int_equal(bt_sched_preempt_spare(&pause), 0);
 }
 
@@ -303,7 +303,7 @@ static bool begin(job_t *job)
         BT_SCHED_BEGIN) {
         return false;
     }
-    assert_false(bt_sched_preempt_lacks(&w.pause));
+    assert_false(w.pause.lacks);
     bt_list_remove(&job->claim.turn.link);
     assert_int_equal(bt_kv_pool_acquire(w.pool, n, job->ids), BT_OK);
     job->grower.n_held = n;
@@ -411,8 +411,8 @@ static void context_phases(void)
 {
     if ((w.n_strange > 0) && (below(3) > 0)) {
         bt_kv_pool_unref(w.pool, w.strange[--w.n_strange]);
-    } else if (!bt_sched_preempt_lacks(&w.pause) &&
-               (bt_kv_pool_n_free(w.pool) > 0) && (w.n_strange < 6)) {
+    } else if (!w.pause.lacks && (bt_kv_pool_n_free(w.pool) > 0) &&
+               (w.n_strange < 6)) {
         assert_int_equal(bt_kv_pool_acquire(w.pool, 1, &w.strange[w.n_strange]),
                          BT_OK);
         w.n_strange++;
