@@ -13,6 +13,7 @@ typedef struct reader {
     bt_pbtxt_t tree;
     uint32_t cap;
     size_t arena_used;
+    bt_status_t status; /* of the first error, which ends the reading */
     char *why;
     size_t why_bytes;
 } reader_t;
@@ -23,19 +24,23 @@ typedef struct scope {
     uint32_t last;
 } scope_t;
 
-__attribute__((format(printf, 3, 4))) static bt_status_t
+/* Records the first error. */
+__attribute__((format(printf, 3, 4))) static void
 refuse(reader_t *r, bt_status_t status, const char *fmt, ...)
 {
     va_list args;
-    const int n =
-        snprintf(r->why, r->why_bytes, "line %u: ", (unsigned)r->line);
+    int n;
 
+    if (r->status != BT_OK) {
+        return;
+    }
+    r->status = status;
+    n = snprintf(r->why, r->why_bytes, "line %u: ", (unsigned)r->line);
     if ((n > 0) && ((size_t)n < r->why_bytes)) {
         va_start(args, fmt);
         vsnprintf(r->why + n, r->why_bytes - (size_t)n, fmt, args);
         va_end(args);
     }
-    return status;
 }
 
 /* ---- bytes ---- */
@@ -115,7 +120,7 @@ static int hex_of(char c)
     return ((c >= 'A') && (c <= 'F')) ? c - 'A' + 10 : -1;
 }
 
-static bt_status_t take_number_escape(reader_t *r, bool hex)
+static void take_number_escape(reader_t *r, bool hex)
 {
     const unsigned base = hex ? 16 : 8;
     const int most = hex ? 2 : 3;
@@ -129,14 +134,13 @@ static bt_status_t take_number_escape(reader_t *r, bool hex)
         n++;
     }
     if ((n == 0) || (value > 255)) {
-        return refuse(r, BT_ERR_BAD_FILE, "an escape without a byte's value");
+        refuse(r, BT_ERR_BAD_FILE, "an escape without a byte's value");
     }
     put(r, (char)value);
-    return BT_OK;
 }
 
 /* After the backslash. */
-static bt_status_t take_escape(reader_t *r)
+static void take_escape(reader_t *r)
 {
     static const char names[] = "abfnrtv\\'\"?";
     static const char values[] = "\a\b\f\n\r\t\v\\'\"?";
@@ -146,65 +150,59 @@ static bt_status_t take_escape(reader_t *r)
     if (found != NULL) {
         put(r, values[found - names]);
         r->at++;
-        return BT_OK;
-    }
-    if ((c == 'x') || (c == 'X')) {
+    } else if ((c == 'x') || (c == 'X')) {
         r->at++;
-        return take_number_escape(r, true);
+        take_number_escape(r, true);
+    } else if ((c >= '0') && (c <= '7')) {
+        take_number_escape(r, false);
+    } else {
+        refuse(r, BT_ERR_BAD_FILE, "an unknown escape in a string");
     }
-    if ((c >= '0') && (c <= '7')) {
-        return take_number_escape(r, false);
-    }
-    return refuse(r, BT_ERR_BAD_FILE, "an unknown escape in a string");
 }
 
 /* One quoted piece; several beside each other are one string. */
-static bt_status_t take_quoted(reader_t *r)
+static void take_quoted(reader_t *r)
 {
     const char quote = *r->at++;
-    bt_status_t status = BT_OK;
 
-    while ((status == BT_OK) && (r->at < r->end) && (*r->at != quote)) {
+    while ((r->status == BT_OK) && (r->at < r->end) && (*r->at != quote)) {
         const char c = *r->at++;
 
         if (c == '\n') {
-            return refuse(r, BT_ERR_BAD_FILE, "a string without its end");
-        }
-        if (c == '\\') {
-            status = take_escape(r);
+            refuse(r, BT_ERR_BAD_FILE, "a string without its end");
+        } else if (c == '\\') {
+            take_escape(r);
         } else {
             put(r, c);
         }
     }
-    if (status != BT_OK) {
-        return status;
+    if (r->at < r->end) {
+        r->at++;
+    } else {
+        refuse(r, BT_ERR_BAD_FILE, "a string without its end");
     }
-    if (r->at >= r->end) {
-        return refuse(r, BT_ERR_BAD_FILE, "a string without its end");
-    }
-    r->at++;
-    return BT_OK;
 }
 
 /* ---- fields ---- */
 
-static bt_status_t add(reader_t *r, scope_t *scope, const char *name,
-                       uint32_t *index_p)
+/* @return the index of a new field; BT_PBTXT_NONE: an error */
+static uint32_t add(reader_t *r, scope_t *scope, const char *name)
 {
     bt_pbtxt_t *tree = &r->tree;
     bt_pbtxt_field_t *field;
 
     if (tree->n >= BT_PBTXT_MAX_FIELDS) {
-        return refuse(r, BT_ERR_TOO_LARGE, "more than %u fields",
-                      BT_PBTXT_MAX_FIELDS);
+        refuse(r, BT_ERR_TOO_LARGE, "more than %u fields", BT_PBTXT_MAX_FIELDS);
+        return BT_PBTXT_NONE;
     }
     if (tree->n == r->cap) {
         const uint32_t cap = (r->cap == 0) ? 64 : 2 * r->cap;
-        bt_pbtxt_field_t *grown;
+        bt_pbtxt_field_t *grown =
+            bt_realloc_array(tree->fields, cap, sizeof(*grown));
 
-        grown = bt_realloc_array(tree->fields, cap, sizeof(*grown));
         if (grown == NULL) {
-            return BT_ERR_NO_MEMORY;
+            refuse(r, BT_ERR_NO_MEMORY, "out of memory");
+            return BT_PBTXT_NONE;
         }
         tree->fields = grown;
         r->cap = cap;
@@ -223,32 +221,28 @@ static bt_status_t add(reader_t *r, scope_t *scope, const char *name,
         tree->first = tree->n;
     }
     scope->last = tree->n;
-    *index_p = tree->n++;
-    return BT_OK;
+    return tree->n++;
 }
 
-static bt_status_t take_fields(reader_t *r, uint32_t owner, char closing,
-                               int depth);
+static void take_fields(reader_t *r, uint32_t owner, char closing, int depth);
 
-static bt_status_t take_string(reader_t *r, bt_pbtxt_field_t *field)
+static void take_string(reader_t *r, bt_pbtxt_field_t *field)
 {
     const size_t begin = r->arena_used;
-    bt_status_t status;
 
     do {
-        status = take_quoted(r);
+        take_quoted(r);
         skip_space(r);
-    } while ((status == BT_OK) && ((peek(r) == '"') || (peek(r) == '\'')));
+    } while ((r->status == BT_OK) && ((peek(r) == '"') || (peek(r) == '\'')));
     field->kind = BT_PBTXT_STRING;
     field->text = r->tree.arena + begin;
     field->bytes = r->arena_used - begin;
     put(r, '\0');
     field->unfilled = strstr(field->text, "${") != NULL;
-    return status;
 }
 
 /* A number, a word, or a placeholder that fill_template has not filled. */
-static bt_status_t take_word(reader_t *r, bt_pbtxt_field_t *field)
+static void take_word(reader_t *r, bt_pbtxt_field_t *field)
 {
     const size_t begin = r->arena_used;
 
@@ -259,11 +253,13 @@ static bt_status_t take_word(reader_t *r, bt_pbtxt_field_t *field)
             const char *close = memchr(r->at, '}', (size_t)(r->end - r->at));
 
             if ((r->end - r->at < 2) || (r->at[1] != '{') || (close == NULL)) {
-                return refuse(r, BT_ERR_BAD_FILE, "a '$' without {name}");
+                refuse(r, BT_ERR_BAD_FILE, "a '$' without {name}");
+                return;
             }
             while (r->at < close) {
                 if ((r->at[0] == '\n') || (r->at[0] == '\0')) {
-                    return refuse(r, BT_ERR_BAD_FILE, "a '$' without {name}");
+                    refuse(r, BT_ERR_BAD_FILE, "a '$' without {name}");
+                    return;
                 }
                 put(r, *r->at++);
             }
@@ -274,109 +270,97 @@ static bt_status_t take_word(reader_t *r, bt_pbtxt_field_t *field)
     field->bytes = r->arena_used - begin;
     put(r, '\0');
     if (field->bytes == 0) {
-        return refuse(r, BT_ERR_BAD_FILE, "%s has no value", field->name);
+        refuse(r, BT_ERR_BAD_FILE, "%s has no value", field->name);
     }
-    return BT_OK;
 }
 
-static bt_status_t take_value(reader_t *r, scope_t *scope, const char *name,
-                              int depth)
+static void take_value(reader_t *r, scope_t *scope, const char *name, int depth)
 {
-    uint32_t index = 0;
-    bt_status_t status;
+    uint32_t index;
 
     skip_space(r);
-    status = add(r, scope, name, &index);
-    if (status != BT_OK) {
-        return status;
+    index = add(r, scope, name);
+    if (index == BT_PBTXT_NONE) {
+        return;
     }
     switch (peek(r)) {
     case '{':
     case '<':
         if (depth == BT_PBTXT_MAX_DEPTH) {
-            return refuse(r, BT_ERR_TOO_LARGE, "more than %d messages deep",
-                          BT_PBTXT_MAX_DEPTH);
+            refuse(r, BT_ERR_TOO_LARGE, "more than %d messages deep",
+                   BT_PBTXT_MAX_DEPTH);
+            break;
         }
-        return take_fields(r, index, (*r->at++ == '{') ? '}' : '>', depth + 1);
+        take_fields(r, index, (*r->at++ == '{') ? '}' : '>', depth + 1);
+        break;
     case '"':
     case '\'':
-        return take_string(r, &r->tree.fields[index]);
+        take_string(r, &r->tree.fields[index]);
+        break;
     default:
-        return take_word(r, &r->tree.fields[index]);
+        take_word(r, &r->tree.fields[index]);
+        break;
     }
 }
 
-static bt_status_t take_list(reader_t *r, scope_t *scope, const char *name,
-                             int depth)
+static void take_list(reader_t *r, scope_t *scope, const char *name, int depth)
 {
-    bt_status_t status;
-
     if (take(r, ']')) {
-        return BT_OK;
+        return;
     }
     do {
-        status = take_value(r, scope, name, depth);
-    } while ((status == BT_OK) && take(r, ','));
-    if (status != BT_OK) {
-        return status;
+        take_value(r, scope, name, depth);
+    } while ((r->status == BT_OK) && take(r, ','));
+    if (!take(r, ']')) {
+        refuse(r, BT_ERR_BAD_FILE,
+               "the list of %s goes on with neither ',' nor ']'", name);
     }
-    return take(r, ']')
-               ? BT_OK
-               : refuse(r, BT_ERR_BAD_FILE,
-                        "the list of %s goes on with neither ',' nor ']'",
-                        name);
 }
 
-static bt_status_t take_name(reader_t *r, const char **name_p)
+static const char *take_name(reader_t *r)
 {
     const char *name = r->tree.arena + r->arena_used;
 
     if (!is_letter(peek(r))) {
-        return refuse(r, BT_ERR_BAD_FILE, "here should be a field's name");
+        refuse(r, BT_ERR_BAD_FILE, "here should be a field's name");
     }
     while (is_letter(peek(r)) || is_digit(peek(r))) {
         put(r, *r->at++);
     }
     put(r, '\0');
-    *name_p = name;
-    return BT_OK;
+    return name;
 }
 
 /* @param closing  '\0': to the end of the file */
-static bt_status_t take_fields(reader_t *r, uint32_t owner, char closing,
-                               int depth)
+static void take_fields(reader_t *r, uint32_t owner, char closing, int depth)
 {
     scope_t scope = {.owner = owner, .last = BT_PBTXT_NONE};
 
-    for (;;) {
-        const char *name = "";
-        bt_status_t status;
+    while (r->status == BT_OK) {
+        const char *name;
         bool colon;
 
         skip_space(r);
-        if (r->at >= r->end) {
-            return (closing == '\0')
-                       ? BT_OK
-                       : refuse(r, BT_ERR_BAD_FILE,
-                                "the file ends before a '%c'", closing);
+        if ((r->at >= r->end) && (closing != '\0')) {
+            refuse(r, BT_ERR_BAD_FILE, "the file ends before a '%c'", closing);
         }
-        if ((closing != '\0') && take(r, closing)) {
-            return BT_OK;
+        if ((r->at >= r->end) || ((closing != '\0') && take(r, closing))) {
+            return;
         }
-        status = take_name(r, &name);
-        if (status != BT_OK) {
-            return status;
-        }
+        name = take_name(r);
         colon = take(r, ':');
         skip_space(r);
         if (!colon && (peek(r) != '{') && (peek(r) != '<') &&
             (peek(r) != '[')) {
-            return refuse(r, BT_ERR_BAD_FILE, "%s has no ':'", name);
+            refuse(r, BT_ERR_BAD_FILE, "%s has no ':'", name);
         }
-        status = take(r, '[') ? take_list(r, &scope, name, depth)
-                              : take_value(r, &scope, name, depth);
-        if (status != BT_OK) {
-            return status;
+        if (r->status != BT_OK) {
+            return;
+        }
+        if (take(r, '[')) {
+            take_list(r, &scope, name, depth);
+        } else {
+            take_value(r, &scope, name, depth);
         }
         if (!take(r, ',')) {
             (void)take(r, ';');
@@ -393,26 +377,23 @@ bt_status_t bt_pbtxt_read(const char *text, size_t n, bt_pbtxt_t *tree_p,
                   .tree = {.first = BT_PBTXT_NONE},
                   .why = why,
                   .why_bytes = why_bytes};
-    bt_status_t status;
 
     if (n > BT_PBTXT_MAX_BYTES) {
-        return refuse(&r, BT_ERR_TOO_LARGE, "more than %u bytes",
-                      BT_PBTXT_MAX_BYTES);
+        refuse(&r, BT_ERR_TOO_LARGE, "more than %u bytes", BT_PBTXT_MAX_BYTES);
+        return r.status;
     }
     r.tree.arena = bt_calloc(2 * n + 2, 1);
     if (r.tree.arena == NULL) {
-        return refuse(&r, BT_ERR_NO_MEMORY, "out of memory");
+        refuse(&r, BT_ERR_NO_MEMORY, "out of memory");
+        return r.status;
     }
-    status = take_fields(&r, BT_PBTXT_NONE, '\0', 0);
-    if (status == BT_ERR_NO_MEMORY) {
-        (void)refuse(&r, status, "out of memory");
-    }
-    if (status != BT_OK) {
+    take_fields(&r, BT_PBTXT_NONE, '\0', 0);
+    if (r.status == BT_OK) {
+        *tree_p = r.tree;
+    } else {
         bt_pbtxt_fini(&r.tree);
-        return status;
     }
-    *tree_p = r.tree;
-    return BT_OK;
+    return r.status;
 }
 
 void bt_pbtxt_fini(bt_pbtxt_t *tree)
