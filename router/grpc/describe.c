@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "router/grpc/gdoor_priv.h"
-#include "router/grpc/pb_model.h"
+#include "router/grpc/pb.h"
 #include "router/triton/metadata.h"
 
 #define MAX_MODELS 256 /* in one list */

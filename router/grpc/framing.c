@@ -20,20 +20,20 @@ static const code_row_t codes[] = {
     {401, BT_GRPC_UNAUTHENTICATED},
     {403, BT_GRPC_PERMISSION_DENIED},
     {404, BT_GRPC_NOT_FOUND},
+    {501, BT_GRPC_UNIMPLEMENTED},
     {405, BT_GRPC_UNIMPLEMENTED},
     {408, BT_GRPC_DEADLINE_EXCEEDED},
+    {504, BT_GRPC_DEADLINE_EXCEEDED},
     {409, BT_GRPC_ALREADY_EXISTS},
     {412, BT_GRPC_FAILED_PRECONDITION},
+    {429, BT_GRPC_RESOURCE_EXHAUSTED},
     {413, BT_GRPC_RESOURCE_EXHAUSTED},
     {415, BT_GRPC_INVALID_ARGUMENT},
     {422, BT_GRPC_INVALID_ARGUMENT},
-    {429, BT_GRPC_RESOURCE_EXHAUSTED},
     {499, BT_GRPC_CANCELLED},
     {500, BT_GRPC_INTERNAL},
-    {501, BT_GRPC_UNIMPLEMENTED},
-    {502, BT_GRPC_UNAVAILABLE},
     {503, BT_GRPC_UNAVAILABLE},
-    {504, BT_GRPC_DEADLINE_EXCEEDED},
+    {502, BT_GRPC_UNAVAILABLE},
 };
 
 bt_grpc_code_t bt_grpc_code_of_http(int status)
@@ -50,16 +50,6 @@ bt_grpc_code_t bt_grpc_code_of_http(int status)
 
 int bt_grpc_http_of_code(bt_grpc_code_t code)
 {
-    switch (code) {
-    case BT_GRPC_UNIMPLEMENTED:
-        return 501;
-    case BT_GRPC_UNAVAILABLE:
-        return 503;
-    case BT_GRPC_RESOURCE_EXHAUSTED:
-        return 429;
-    default:
-        break;
-    }
     for (size_t i = 0; i < BT_ARRAY_LEN(codes); i++) {
         if (codes[i].grpc == code) {
             return codes[i].http;
@@ -155,24 +145,19 @@ void bt_grpc_prefix_write(uint8_t prefix[BT_GRPC_PREFIX_BYTES], bool compressed,
 
 /* ---- texts ---- */
 
+/* @return 0: no unit */
 static uint64_t unit_ns(char unit)
 {
-    switch (unit) {
-    case 'H':
-        return UINT64_C(3600000000000);
-    case 'M':
-        return UINT64_C(60000000000);
-    case 'S':
-        return UINT64_C(1000000000);
-    case 'm':
-        return 1000000;
-    case 'u':
-        return 1000;
-    case 'n':
-        return 1;
-    default:
-        return 0;
-    }
+    static const char units[] = "HMSmun";
+    static const uint64_t ns[] = {UINT64_C(3600000000000),
+                                  UINT64_C(60000000000),
+                                  1000000000,
+                                  1000000,
+                                  1000,
+                                  1};
+    const char *found = (unit != '\0') ? strchr(units, unit) : NULL;
+
+    return (found != NULL) ? ns[found - units] : 0;
 }
 
 bt_status_t bt_grpc_timeout_parse(const char *text, uint64_t *us_p)

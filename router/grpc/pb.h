@@ -16,6 +16,8 @@
 
 #include "common/base/status.h"
 #include "common/base/text.h"
+#include "common/repository/repository.h"
+#include "router/observe/metrics.h"
 
 /** Memory budget for parsing a message: a multiple of its bytes, plus a
  *  constant. */
@@ -63,5 +65,24 @@ typedef struct bt_pb_scratch {
  *  @return NULL: this or an earlier allocation failed */
 void *bt_pb_scratch_take(bt_pb_scratch_t *scratch, size_t n, size_t size);
 void bt_pb_scratch_fini(bt_pb_scratch_t *scratch);
+
+/* ---- pb_model.c: a model's description and statistics ----
+ *
+ * The messages live in the scratch memory and borrow the model's strings. */
+
+/** Makes a ModelMetadataResponse.
+ *  @return NULL: memory is short */
+ProtobufCMessage *bt_pb_metadata(bt_pb_scratch_t *scratch,
+                                 const bt_repo_model_t *model,
+                                 const char *version);
+/** Makes a ModelConfigResponse.
+ *  @return NULL: memory is short */
+ProtobufCMessage *bt_pb_config(bt_pb_scratch_t *scratch,
+                               const bt_repo_model_t *model, bool decoupled);
+/** Makes a ModelStatistics.
+ *  @return NULL: memory is short */
+ProtobufCMessage *bt_pb_statistics(bt_pb_scratch_t *scratch, const char *name,
+                                   const char *version,
+                                   const bt_statistics_t *statistics);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/grpc/pb_model.h"
+#include "router/grpc/pb.h"
 
 #include <grpc_service.pb-c.h>
 #include <stdio.h>

@@ -524,27 +524,22 @@ static bt_status_t fleet_put(bt_router_metrics_t *m, bt_fleet_cell_t *cell,
     return (cell->labels != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
 }
 
-static bt_fleet_cells_t *fleet_create(uint32_t n)
+bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
+                             const bt_metrics_fleet_t *report)
 {
+    const uint32_t n = report->n_expected + report->n_restarts;
     bt_fleet_cells_t *fleet =
         bt_calloc(1, sizeof(*fleet) + n * sizeof(fleet->cells[0]));
-
-    if (fleet != NULL) {
-        fleet->n_refs = 1;
-        fleet->n = n;
-    }
-    return fleet;
-}
-
-bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
-                             const bt_metrics_fleet_t *told)
-{
-    bt_fleet_cells_t *fleet = fleet_create(told->n_expected + told->n_restarts);
-    bt_status_t status = (fleet != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+    bt_status_t status = BT_OK;
     uint32_t at = 0;
 
-    for (uint32_t i = 0; (status == BT_OK) && (i < told->n_expected); i++) {
-        const bt_metrics_expected_t *e = &told->expected[i];
+    if (fleet == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    fleet->n_refs = 1;
+    fleet->n = n;
+    for (uint32_t i = 0; (status == BT_OK) && (i < report->n_expected); i++) {
+        const bt_metrics_expected_t *e = &report->expected[i];
 
         bt_strbuf_reset(&m->labels);
         bt_metrics_put_label(&m->labels, "role", bt_role_name(e->role));
@@ -552,8 +547,8 @@ bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
         status =
             fleet_put(m, &fleet->cells[at++], BT_SCOPE_EXPECTED, e->n_workers);
     }
-    for (uint32_t i = 0; (status == BT_OK) && (i < told->n_restarts); i++) {
-        const bt_metrics_restarts_t *r = &told->restarts[i];
+    for (uint32_t i = 0; (status == BT_OK) && (i < report->n_restarts); i++) {
+        const bt_metrics_restarts_t *r = &report->restarts[i];
 
         bt_strbuf_reset(&m->labels);
         bt_metrics_put_label(&m->labels, "worker", r->worker);

@@ -224,7 +224,7 @@ typedef struct bt_metrics_fleet {
  *  launcher this is never called, and the page has no such series.
  *  @retval BT_ERR_NO_MEMORY  The previous numbers stay. */
 BT_MUST_CHECK bt_status_t bt_metrics_fleet(bt_router_metrics_t *m,
-                                           const bt_metrics_fleet_t *told);
+                                           const bt_metrics_fleet_t *report);
 
 /* ---- the page ---- */
 
