@@ -289,7 +289,8 @@ struct bt_tmpl_test {
     const char *name;
     bool (*fn)(bt_tmpl_exec_t *x, const bt_tmpl_test_t *test,
                bt_tmpl_value_t value, const bt_tmpl_args_t *args);
-    unsigned how; /* what rows that share a function differ in */
+    unsigned how; /* what rows that share a function differ in; is_kind(): the
+                     kinds, a bit each */
     bool has_arg;
 };
 
@@ -297,60 +298,28 @@ struct bt_tmpl_test {
     static bool name(bt_tmpl_exec_t *x, const bt_tmpl_test_t *test, \
                      bt_tmpl_value_t value, const bt_tmpl_args_t *args)
 
-enum {
-    NUMBER,
-    INTEGER,
-    SEQUENCE,
-    ITERABLE,
-    CALLABLE,
-    TRUE_,
-    FALSE_,
-    MAPPING,
-};
+#define KIND(name) (1u << BT_V_##name)
+#define WITH_ITEMS (KIND(TEXT) | KIND(DICT) | KIND(UNDEFINED))
+#define INTEGERS   (KIND(INT) | KIND(BIG_INT))
 
 TEST(is_kind)
 {
     (void)x;
     (void)args;
-    return value.kind == test->how;
+    return ((test->how >> value.kind) & 1u) != 0;
 }
 
-TEST(is_defined)
+TEST(is_sequence)
 {
-    (void)x;
-    (void)test;
-    (void)args;
-    return value.kind != BT_V_UNDEFINED;
+    return (value.kind == BT_V_SEQ) ? value.sub <= BT_SEQ_RANGE
+                                    : is_kind(x, test, value, args);
 }
 
-TEST(is_such)
+TEST(is_truth)
 {
     (void)x;
     (void)args;
-    switch (test->how) {
-    case NUMBER:
-        return bt_tmpl_v_is_number(value) || (value.kind == BT_V_BIG_INT);
-    case INTEGER:
-        return (value.kind == BT_V_INT) || (value.kind == BT_V_BIG_INT);
-    case SEQUENCE:
-        return (value.kind == BT_V_TEXT) || (value.kind == BT_V_DICT) ||
-               (value.kind == BT_V_UNDEFINED) ||
-               ((value.kind == BT_V_SEQ) && (value.sub <= BT_SEQ_RANGE));
-    case ITERABLE:
-        return (value.kind == BT_V_TEXT) || (value.kind == BT_V_DICT) ||
-               (value.kind == BT_V_UNDEFINED) || (value.kind == BT_V_SEQ) ||
-               (value.kind == BT_V_LOOP);
-    case CALLABLE:
-        return (value.kind == BT_V_MACRO) || (value.kind == BT_V_BUILTIN) ||
-               (value.kind == BT_V_METHOD) || (value.kind == BT_V_LOOP) ||
-               (value.kind == BT_V_UNDEFINED) || (value.kind == BT_V_STATE);
-    case TRUE_:
-        return (value.kind == BT_V_BOOL) && value.u.truth;
-    case FALSE_:
-        return (value.kind == BT_V_BOOL) && !value.u.truth;
-    default:
-        return value.kind == BT_V_DICT;
-    }
+    return (value.kind == BT_V_BOOL) && (value.u.truth == (test->how != 0));
 }
 
 TEST(is_parity)
@@ -432,30 +401,24 @@ TEST(is_known)
                             : bt_tmpl_test_find(value.u.text) != NULL;
 }
 
-TEST(is_escaped)
-{
-    (void)x;
-    (void)test;
-    (void)value;
-    (void)args;
-    return false; /* nothing is, where nothing escapes by itself */
-}
-
 static const bt_tmpl_test_t tests[] = {
-    {"defined", is_defined, 0, false},
-    {"undefined", is_kind, BT_V_UNDEFINED, false},
-    {"none", is_kind, BT_V_NONE, false},
-    {"string", is_kind, BT_V_TEXT, false},
-    {"float", is_kind, BT_V_FLOAT, false},
-    {"boolean", is_kind, BT_V_BOOL, false},
-    {"mapping", is_such, MAPPING, false},
-    {"number", is_such, NUMBER, false},
-    {"integer", is_such, INTEGER, false},
-    {"sequence", is_such, SEQUENCE, false},
-    {"iterable", is_such, ITERABLE, false},
-    {"callable", is_such, CALLABLE, false},
-    {"true", is_such, TRUE_, false},
-    {"false", is_such, FALSE_, false},
+    {"defined", is_kind, ~KIND(UNDEFINED), false},
+    {"undefined", is_kind, KIND(UNDEFINED), false},
+    {"none", is_kind, KIND(NONE), false},
+    {"string", is_kind, KIND(TEXT), false},
+    {"float", is_kind, KIND(FLOAT), false},
+    {"boolean", is_kind, KIND(BOOL), false},
+    {"mapping", is_kind, KIND(DICT), false},
+    {"number", is_kind, INTEGERS | KIND(BOOL) | KIND(FLOAT), false},
+    {"integer", is_kind, INTEGERS, false},
+    {"sequence", is_sequence, WITH_ITEMS, false},
+    {"iterable", is_kind, WITH_ITEMS | KIND(SEQ) | KIND(LOOP), false},
+    {"callable", is_kind,
+     KIND(MACRO) | KIND(BUILTIN) | KIND(METHOD) | KIND(LOOP) | KIND(STATE) |
+         KIND(UNDEFINED),
+     false},
+    {"true", is_truth, 1, false},
+    {"false", is_truth, 0, false},
     {"odd", is_parity, 1, false},
     {"even", is_parity, 0, false},
     {"divisibleby", is_divisible, 0, true},
@@ -480,7 +443,7 @@ static const bt_tmpl_test_t tests[] = {
     {"upper", is_case, BT_CASE_UPPER, false},
     {"filter", is_known, 0, false},
     {"test", is_known, 1, false},
-    {"escaped", is_escaped, 0, false},
+    {"escaped", is_kind, 0, false}, /* nothing is: nothing escapes by itself */
 };
 
 const bt_tmpl_test_t *bt_tmpl_test_find(const bt_tmpl_text_t *name)

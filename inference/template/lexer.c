@@ -471,6 +471,16 @@ static bool check_brace(lexer_t *l, char c)
     return true;
 }
 
+static bool add_op(lexer_t *l, uint8_t op, size_t n)
+{
+    if (!add(l, BT_T_OP, NULL)) {
+        return false;
+    }
+    l->tokens.list[l->tokens.n - 1].op = op;
+    go_to(l, l->at + n);
+    return true;
+}
+
 static bool lex_operator(lexer_t *l)
 {
     static const struct {
@@ -482,23 +492,13 @@ static bool lex_operator(lexer_t *l)
 
     for (size_t i = 0; i < BT_ARRAY_LEN(twos); i++) {
         if (sees(l, l->at, twos[i].text)) {
-            if (!add(l, BT_T_OP, NULL)) {
-                return false;
-            }
-            l->tokens.list[l->tokens.n - 1].op = twos[i].op;
-            go_to(l, l->at + 2);
-            return true;
+            return add_op(l, twos[i].op, 2);
         }
     }
     if ((c == '\0') || (strchr("+-*/%~<>=.:|,()[]{}", c) == NULL)) {
         return wrong(l, "a character that no expression has");
     }
-    if (!check_brace(l, c) || !add(l, BT_T_OP, NULL)) {
-        return false;
-    }
-    l->tokens.list[l->tokens.n - 1].op = (uint8_t)c;
-    go_to(l, l->at + 1);
-    return true;
+    return check_brace(l, c) && add_op(l, (uint8_t)c, 1);
 }
 
 static bool lex_name(lexer_t *l)
