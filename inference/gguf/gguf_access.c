@@ -23,30 +23,17 @@ static const bt_gguf_kv_t *find(const bt_gguf_t *gguf, const char *key)
                              : NULL;
 }
 
-static bt_status_t find_scalar(const bt_gguf_t *gguf, const char *key,
-                               const bt_gguf_kv_t **kv_p)
+/* Finds a scalar, i: 0, or the array that element i is of. */
+static bt_status_t find_value(const bt_gguf_t *gguf, const char *key,
+                              bool is_array, uint64_t i,
+                              const bt_gguf_kv_t **kv_p)
 {
     const bt_gguf_kv_t *const kv = find(gguf, key);
 
     if (kv == NULL) {
         return BT_ERR_NOT_FOUND;
     }
-    if (kv->is_array) {
-        return BT_ERR_BAD_FILE;
-    }
-    *kv_p = kv;
-    return BT_OK;
-}
-
-static bt_status_t find_element(const bt_gguf_t *gguf, const char *key,
-                                uint64_t i, const bt_gguf_kv_t **kv_p)
-{
-    const bt_gguf_kv_t *const kv = find(gguf, key);
-
-    if (kv == NULL) {
-        return BT_ERR_NOT_FOUND;
-    }
-    if (!kv->is_array) {
+    if (kv->is_array != is_array) {
         return BT_ERR_BAD_FILE;
     }
     if (i >= kv->n) {
@@ -61,29 +48,22 @@ static bt_status_t load_integer(const bt_gguf_kv_t *kv, uint64_t i,
                                 bool *negative_p, uint64_t *value_p)
 {
     const size_t size = bt_gguf_scalar_bytes(kv->type);
+    const bool is_signed =
+        (kv->type == BT_GGUF_I8) || (kv->type == BT_GGUF_I16) ||
+        (kv->type == BT_GGUF_I32) || (kv->type == BT_GGUF_I64);
     uint64_t raw = 0;
-    unsigned shift;
 
-    switch (kv->type) {
-    case BT_GGUF_U8:
-    case BT_GGUF_U16:
-    case BT_GGUF_U32:
-    case BT_GGUF_U64:
-        memcpy(&raw, kv->value + i * size, size);
-        *negative_p = false;
-        break;
-    case BT_GGUF_I8:
-    case BT_GGUF_I16:
-    case BT_GGUF_I32:
-    case BT_GGUF_I64:
-        memcpy(&raw, kv->value + i * size, size);
-        shift = (unsigned)(64 - 8 * size);
-        raw = (uint64_t)((int64_t)(raw << shift) >> shift);
-        *negative_p = (int64_t)raw < 0;
-        break;
-    default:
+    if (!is_signed && (kv->type != BT_GGUF_U8) && (kv->type != BT_GGUF_U16) &&
+        (kv->type != BT_GGUF_U32) && (kv->type != BT_GGUF_U64)) {
         return BT_ERR_BAD_FILE;
     }
+    memcpy(&raw, kv->value + i * size, size);
+    if (is_signed) {
+        const unsigned shift = (unsigned)(64 - 8 * size);
+
+        raw = (uint64_t)((int64_t)(raw << shift) >> shift);
+    }
+    *negative_p = is_signed && ((int64_t)raw < 0);
     *value_p = raw;
     return BT_OK;
 }
@@ -127,7 +107,7 @@ bt_status_t bt_gguf_get_u64(const bt_gguf_t *gguf, const char *key,
     const bt_gguf_kv_t *kv;
     uint64_t value;
     bool negative;
-    bt_status_t status = find_scalar(gguf, key, &kv);
+    bt_status_t status = find_value(gguf, key, false, 0, &kv);
 
     if (status == BT_OK) {
         status = load_integer(kv, 0, &negative, &value);
@@ -163,7 +143,7 @@ bt_status_t bt_gguf_get_f32(const bt_gguf_t *gguf, const char *key,
 {
     const bt_gguf_kv_t *kv;
     double wide;
-    bt_status_t status = find_scalar(gguf, key, &kv);
+    bt_status_t status = find_value(gguf, key, false, 0, &kv);
 
     if (status == BT_OK) {
         status = load_double(kv, 0, &wide);
@@ -178,7 +158,7 @@ bt_status_t bt_gguf_get_bool(const bt_gguf_t *gguf, const char *key,
                              bool *value_p)
 {
     const bt_gguf_kv_t *kv;
-    const bt_status_t status = find_scalar(gguf, key, &kv);
+    const bt_status_t status = find_value(gguf, key, false, 0, &kv);
 
     if (status != BT_OK) {
         return status;
@@ -194,7 +174,7 @@ bt_status_t bt_gguf_get_str(const bt_gguf_t *gguf, const char *key,
                             bt_gguf_str_t *value_p)
 {
     const bt_gguf_kv_t *kv;
-    const bt_status_t status = find_scalar(gguf, key, &kv);
+    const bt_status_t status = find_value(gguf, key, false, 0, &kv);
 
     if (status != BT_OK) {
         return status;
@@ -225,7 +205,7 @@ bt_status_t bt_gguf_array_str(const bt_gguf_t *gguf, const char *key,
                               uint64_t i, bt_gguf_str_t *value_p)
 {
     const bt_gguf_kv_t *kv;
-    const bt_status_t status = find_element(gguf, key, i, &kv);
+    const bt_status_t status = find_value(gguf, key, true, i, &kv);
 
     if (status != BT_OK) {
         return status;
@@ -243,7 +223,7 @@ bt_status_t bt_gguf_array_i64(const bt_gguf_t *gguf, const char *key,
     const bt_gguf_kv_t *kv;
     uint64_t value;
     bool negative;
-    bt_status_t status = find_element(gguf, key, i, &kv);
+    bt_status_t status = find_value(gguf, key, true, i, &kv);
 
     if (status == BT_OK) {
         status = load_integer(kv, i, &negative, &value);
@@ -264,7 +244,7 @@ bt_status_t bt_gguf_array_bool(const bt_gguf_t *gguf, const char *key,
     const bt_gguf_kv_t *kv;
     uint64_t value;
     bool negative;
-    bt_status_t status = find_element(gguf, key, i, &kv);
+    bt_status_t status = find_value(gguf, key, true, i, &kv);
 
     if (status != BT_OK) {
         return status;
@@ -284,7 +264,7 @@ bt_status_t bt_gguf_array_f64(const bt_gguf_t *gguf, const char *key,
                               uint64_t i, double *value_p)
 {
     const bt_gguf_kv_t *kv;
-    const bt_status_t status = find_element(gguf, key, i, &kv);
+    const bt_status_t status = find_value(gguf, key, true, i, &kv);
 
     return (status == BT_OK) ? load_double(kv, i, value_p) : status;
 }
