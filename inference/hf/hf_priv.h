@@ -114,7 +114,6 @@ typedef struct bt_hf_store {
     bt_gguf_tensor_t *codes; /**< tensors as codes, where available */
     bt_recipe_t *code_recipes;
     uint64_t n_tensors;
-    uint64_t cap_tensors;
     bt_gguf_span_t *spans;
     uint64_t n_spans;
     float *rope_factors[2]; /**< owned data of tensors that no file has */

@@ -173,19 +173,19 @@ const bt_quant_layout_t bt_quant_gptq = {gptq_code, gptq_zero, true};
 /* ---- AWQ ---- */
 
 /* Position of output 0, 1 … of eight in its word. */
-static const uint8_t awq_places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+static const uint8_t awq_positions[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 static uint32_t awq_code(const bt_recipe_t *r, uint64_t out, uint64_t in)
 {
     return bits_of(word_at(r->data, in * r->data->dims[1] + out / 8), 4,
-                   awq_places[out % 8]);
+                   awq_positions[out % 8]);
 }
 
 static int32_t awq_zero(const bt_recipe_t *r, uint64_t out, uint64_t group)
 {
     return (int32_t)bits_of(
         word_at(r->zero, group * r->zero->dims[1] + out / 8), 4,
-        awq_places[out % 8]);
+        awq_positions[out % 8]);
 }
 
 const bt_quant_layout_t bt_quant_awq = {awq_code, awq_zero, true};
@@ -336,7 +336,8 @@ static float block_scale(const bt_recipe_t *r, uint64_t row, uint64_t in)
                             row / r->block[0] * across + in / r->block[1]);
 }
 
-void bt_quant_row_fp8(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+static inline void scaled_row(const bt_recipe_t *r, uint64_t row, bool is_fp8,
+                              uint8_t *out)
 {
     const uint8_t *const bytes = r->data->data + row * r->n_in;
     float scale = 0.0f;
@@ -347,9 +348,20 @@ void bt_quant_row_fp8(const bt_recipe_t *r, uint64_t row, uint8_t *out)
         if (i % r->block[1] == 0) {
             scale = block_scale(r, row, i);
         }
-        value = bt_read_e4m3(bytes[i]) * scale;
+        value = is_fp8 ? bt_read_e4m3(bytes[i]) : (float)(int8_t)bytes[i];
+        value *= scale;
         memcpy(out + 4 * i, &value, sizeof(value));
     }
+}
+
+void bt_quant_row_fp8(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    scaled_row(r, row, true, out);
+}
+
+void bt_quant_row_int8(const bt_recipe_t *r, uint64_t row, uint8_t *out)
+{
+    scaled_row(r, row, false, out);
 }
 
 void bt_quant_row_fp8_bf16(const bt_recipe_t *r, uint64_t row, uint8_t *out)
@@ -412,21 +424,5 @@ void bt_quant_row_int8_q8_0(const bt_recipe_t *r, uint64_t row, uint8_t *out)
         memcpy(out, &bits, sizeof(bits));
         memcpy(out + sizeof(bits), bytes + at, BLOCK);
         out += sizeof(bits) + BLOCK;
-    }
-}
-
-void bt_quant_row_int8(const bt_recipe_t *r, uint64_t row, uint8_t *out)
-{
-    const uint8_t *const bytes = r->data->data + row * r->n_in;
-    float scale = 0.0f;
-
-    for (uint64_t i = 0; i < r->n_in; i++) {
-        float value;
-
-        if (i % r->block[1] == 0) {
-            scale = block_scale(r, row, i);
-        }
-        value = (float)(int8_t)bytes[i] * scale;
-        memcpy(out + 4 * i, &value, sizeof(value));
     }
 }
