@@ -138,20 +138,9 @@ SPECIALIZE void direct(bt_pack_t pack, const bt_matmul_job_t *job,
                        uint32_t begin, uint32_t end)
 {
     for (uint32_t i = 2 * begin; i < 2 * end; i++) {
-        switch (job->n_rows) {
-        case 1:
-            direct_half(pack, 1, job, i / 2, i % 2);
-            break;
-        case 2:
-            direct_half(pack, 2, job, i / 2, i % 2);
-            break;
-        case 3:
-            direct_half(pack, 3, job, i / 2, i % 2);
-            break;
-        default:
-            direct_half(pack, 4, job, i / 2, i % 2);
-            break;
-        }
+#define DIRECT(rows) direct_half(pack, rows, job, i / 2, i % 2)
+        BY_ROWS(job->n_rows, 1, 2, 3, 4, DIRECT)
+#undef DIRECT
     }
 }
 
@@ -262,20 +251,9 @@ SPECIALIZE void tile_half(uint32_t n_rows, const bt_matmul_job_t *job,
 static void tile_rows(const bt_matmul_job_t *job, uint32_t panel, uint32_t h,
                       uint32_t row, uint32_t n, tile_out_t out)
 {
-    switch (n) {
-    case 1:
-        tile_half(1, job, panel, h, row, out);
-        break;
-    case 2:
-        tile_half(2, job, panel, h, row, out);
-        break;
-    case 3:
-        tile_half(3, job, panel, h, row, out);
-        break;
-    default:
-        tile_half(4, job, panel, h, row, out);
-        break;
-    }
+#define TILE(rows) tile_half(rows, job, panel, h, row, out)
+    BY_ROWS(n, 1, 2, 3, 4, TILE)
+#undef TILE
 }
 
 /* Sums are added as add() does it, where subnormal numbers count: outside of

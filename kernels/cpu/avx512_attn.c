@@ -413,20 +413,9 @@ SPECIALIZE void pairs(bt_attn_elem_t elems, uint32_t n_pairs,
 
 SPECIALIZE void attn_tile(bt_attn_elem_t elems, const bt_attn_tile_t *tile)
 {
-    switch (tile->n_pairs) {
-    case 1:
-        pairs(elems, 1, tile);
-        break;
-    case 2:
-        pairs(elems, 2, tile);
-        break;
-    case 3:
-        pairs(elems, 3, tile);
-        break;
-    default:
-        pairs(elems, 4, tile);
-        break;
-    }
+#define PAIRS(n) pairs(elems, n, tile)
+    BY_ROWS(tile->n_pairs, 1, 2, 3, 4, PAIRS)
+#undef PAIRS
 }
 
 void bt_avx512_attn_tile(const bt_attn_tile_t *tile)

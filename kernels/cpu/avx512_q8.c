@@ -350,20 +350,9 @@ SPECIALIZE void panel_few(bt_pack_format_t format, const bt_matmul_job_t *job,
 {
     bt_ahead_t ahead = bt_ahead_of(job, panel, job->w->n_in / BT_QUANT_GROUP);
 
-    switch (job->n_rows) {
-    case 1:
-        tile_panel(format, false, 1, job, panel, NULL, 0, &ahead);
-        break;
-    case 2:
-        tile_panel(format, false, 2, job, panel, NULL, 0, &ahead);
-        break;
-    case 3:
-        tile_panel(format, false, 3, job, panel, NULL, 0, &ahead);
-        break;
-    default:
-        tile_panel(format, false, 4, job, panel, NULL, 0, &ahead);
-        break;
-    }
+#define TILE(rows) tile_panel(format, false, rows, job, panel, NULL, 0, &ahead)
+    BY_ROWS(job->n_rows, 1, 2, 3, 4, TILE)
+#undef TILE
 }
 
 /* Tiles of nearly equal height: 8 rows are 4 and 4. */
@@ -379,20 +368,10 @@ SPECIALIZE void panel_many(bt_pack_format_t format, const bt_matmul_job_t *job,
     for (uint32_t i = 0; i < n_tiles; i++) {
         const uint32_t n = (job->n_rows - row) / (n_tiles - i);
 
-        switch (n) {
-        case 3:
-            tile_panel(format, true, 3, job, panel, scratch, row, &ahead);
-            break;
-        case 4:
-            tile_panel(format, true, 4, job, panel, scratch, row, &ahead);
-            break;
-        case 5:
-            tile_panel(format, true, 5, job, panel, scratch, row, &ahead);
-            break;
-        default:
-            tile_panel(format, true, 6, job, panel, scratch, row, &ahead);
-            break;
-        }
+#define TILE(rows) \
+    tile_panel(format, true, rows, job, panel, scratch, row, &ahead)
+        BY_ROWS(n, 3, 4, 5, 6, TILE)
+#undef TILE
         row += n;
     }
 }

@@ -39,6 +39,24 @@ uint32_t bt_avx512_direct_kv(void);
  * once and specialized by inlining. */
 #define SPECIALIZE static inline __attribute__((always_inline))
 
+/** Calls @a call(n) with n as a constant, for which the compiler keeps sums in
+ *  registers: one of @a a to @a d; @a d for all others. */
+#define BY_ROWS(n, a, b, c, d, call) \
+    switch (n) {                     \
+    case a:                          \
+        call(a);                     \
+        break;                       \
+    case b:                          \
+        call(b);                     \
+        break;                       \
+    case c:                          \
+        call(c);                     \
+        break;                       \
+    default:                         \
+        call(d);                     \
+        break;                       \
+    }
+
 /* The next loop has a small constant count and must be unrolled, or its
  * accumulators would live in memory. */
 #if defined(__clang__)

@@ -71,13 +71,13 @@ template <bt_kv_type_t T, uint32_t P> __global__ void attention_kernel(Job job)
     load_item<P>(job, item);
     BT_SYNC();
     for (uint32_t at = start; at < item.end; at += span) {
-        const Place place = score<T, P>(job, item, at);
+        const Source source = score<T, P>(job, item, at);
 
         BT_SYNC();
         if (at != start) {
             add_sums<P>(&keeper, at - span);
         }
-        note_place<T>(place);
+        note_source<T>(source);
         find_maximum<P>(keeper, at);
         BT_SYNC();
         correct<P>(&keeper, at);
@@ -145,7 +145,7 @@ void launch(bt_backend_t *be, const Job &job, const bt_batch_t *batch)
 }
 
 /* Offsets of a layer's parts in a block (kernels.h). */
-void place_layer(const bt_kv_view_t *kv, uint32_t layer, Job *job)
+void set_layer(const bt_kv_view_t *kv, uint32_t layer, Job *job)
 {
     const bool has_scales = (kv->type == BT_KV_INT8) || (kv->type == BT_KV_FP8);
     const size_t bytes = kv->head_dim * static_cast<size_t>(has_scales ? 1 : 2);
@@ -177,7 +177,7 @@ void attention(bt_backend_t *be, const bt_attention_t *attention,
     if (batch->n_rows == 0) {
         return;
     }
-    place_layer(kv, layer, &job);
+    set_layer(kv, layer, &job);
     job.q = qkv;
     job.row_floats =
         (attention->n_heads + 2 * static_cast<size_t>(kv->n_kv_heads)) *

@@ -122,10 +122,10 @@ template <uint32_t P> __device__ auto weights_of()
 }
 
 /* [tile][pair of positions]: offset of their values, from the base */
-inline __device__ auto places_of()
+inline __device__ auto sources_of()
 {
-    BT_SHARED(size_t, places, kMaxWarps * kTilePairs);
-    return places;
+    BT_SHARED(size_t, sources, kMaxWarps * kTilePairs);
+    return sources;
 }
 
 /* [tile][position], for types with scales */

@@ -120,7 +120,7 @@ __device__ bool take(bool is_plain, const float *next, float *sums)
 /* ---- a span ---- */
 
 /* Lookup results for a thread's position, kept from the scores for later. */
-struct Place {
+struct Source {
     size_t values;
     float value_scale;
     bool is_seen; /* visible to some pair, or the neighbour is */
@@ -205,7 +205,7 @@ __device__ float score_of(const Job &job, const Item &item, uint32_t p,
 }
 
 template <bt_kv_type_t T, uint32_t P>
-__device__ Place score(const Job &job, const Item &item, uint32_t at)
+__device__ Source score(const Job &job, const Item &item, uint32_t at)
 {
     const bool has_scales = (T == BT_KV_INT8) || (T == BT_KV_FP8);
     const auto scores = scores_of<P>();
@@ -213,13 +213,14 @@ __device__ Place score(const Job &job, const Item &item, uint32_t at)
     const auto ends = ends_of<P>();
     const uint32_t position = at + threadIdx.x;
     const uint32_t row = threadIdx.x / kTile * P * kRow + threadIdx.x % kTile;
-    Place place = {0, 1.0f, (position >= item.begin) && (position < item.end)};
+    Source source = {0, 1.0f,
+                     (position >= item.begin) && (position < item.end)};
     float s[P] = {};
 
     if (position / kTile * kTile >= item.end) {
-        return place;
+        return source;
     }
-    if (place.is_seen) {
+    if (source.is_seen) {
         const uint32_t id = bt_load(
             item.ids + static_cast<size_t>(position / job.t) * job.n_groups +
             job.group);
@@ -229,8 +230,9 @@ __device__ Place score(const Job &job, const Item &item, uint32_t at)
         const size_t head = vectors * job.dim * sizeof(Raw<T>) / 2;
         float key_scale = 1.0f;
 
-        place.values = block + job.values + head +
-                       static_cast<size_t>(slot / 2) * job.dim * sizeof(Raw<T>);
+        source.values =
+            block + job.values + head +
+            static_cast<size_t>(slot / 2) * job.dim * sizeof(Raw<T>);
         if (has_scales) {
             const float *scale = reinterpret_cast<const float *>(
                 job.base + block + job.key_scales);
@@ -238,7 +240,7 @@ __device__ Place score(const Job &job, const Item &item, uint32_t at)
             key_scale = bt_load(scale + vectors + slot);
             scale = reinterpret_cast<const float *>(job.base + block +
                                                     job.value_scales);
-            place.value_scale = bt_load(scale + vectors + slot);
+            source.value_scale = bt_load(scale + vectors + slot);
         }
         multiply<T, P>(reinterpret_cast<const Raw<T> *>(job.base + block +
                                                         job.keys + head) +
@@ -260,17 +262,17 @@ __device__ Place score(const Job &job, const Item &item, uint32_t at)
                             : -INFINITY);
         }
     }
-    return place;
+    return source;
 }
 
 /* For the threads that weigh and read the values. */
-template <bt_kv_type_t T> __device__ void note_place(const Place &place)
+template <bt_kv_type_t T> __device__ void note_source(const Source &source)
 {
-    if (place.is_seen && (threadIdx.x % 2 == 0)) {
-        places_of().set(threadIdx.x / 2, place.values);
+    if (source.is_seen && (threadIdx.x % 2 == 0)) {
+        sources_of().set(threadIdx.x / 2, source.values);
     }
-    if (place.is_seen && ((T == BT_KV_INT8) || (T == BT_KV_FP8))) {
-        value_scales_of().set(threadIdx.x, place.value_scale);
+    if (source.is_seen && ((T == BT_KV_INT8) || (T == BT_KV_FP8))) {
+        value_scales_of().set(threadIdx.x, source.value_scale);
     }
 }
 
@@ -510,16 +512,17 @@ __device__ void add_seen(const Item &item, const Column &column,
 /* Address of a thread's value of two positions. */
 template <bt_kv_type_t T>
 __device__ const Raw<T> *value_at(const Job &job, const Column &column,
-                                  uint32_t place)
+                                  uint32_t index)
 {
-    return reinterpret_cast<const Raw<T> *>(job.base + places_of().get(place)) +
+    return reinterpret_cast<const Raw<T> *>(job.base +
+                                            sources_of().get(index)) +
            column.d;
 }
 
 /* kAhead steps of a thread's pairs at once, all positions visible to all
  * pairs. */
 template <bt_kv_type_t T, uint32_t P>
-__device__ bool add_ahead(const Job &job, const Column &column, uint32_t place,
+__device__ bool add_ahead(const Job &job, const Column &column, uint32_t index,
                           float *acc)
 {
     const uint32_t n_quads = P / kBeside<P>;
@@ -530,7 +533,7 @@ __device__ bool add_ahead(const Job &job, const Column &column, uint32_t place,
 
 #pragma unroll
     for (uint32_t k = 0; k < kAhead; k++) {
-        raw[k] = bt_load(value_at<T>(job, column, place + k));
+        raw[k] = bt_load(value_at<T>(job, column, index + k));
     }
 #pragma unroll
     for (uint32_t g = 0; g < n_quads; g++) {
@@ -541,7 +544,7 @@ __device__ bool add_ahead(const Job &job, const Column &column, uint32_t place,
         }
 #pragma unroll
         for (uint32_t k = 0; k < kAhead; k++) {
-            is_plain &= add_products(weights.get((place + k) * n_quads + quad),
+            is_plain &= add_products(weights.get((index + k) * n_quads + quad),
                                      two_of<T>(raw[k]), next + g * kBeside<P>);
         }
     }
@@ -557,18 +560,18 @@ __device__ void add_tile(const Job &job, const Item &item, const Column &column,
     const uint32_t to = (item.end - at < kTile) ? item.end - at : kTile;
 
     for (uint32_t j = from; j < to; j += 2 * kAhead) {
-        const uint32_t place = tile * kTilePairs + j / 2;
+        const uint32_t index = tile * kTilePairs + j / 2;
         const uint32_t end = at + j + 2 * kAhead;
 
         if ((at + j >= item.inner_begin) && (end <= item.inner_end) &&
             (j + 2 * kAhead <= kTile) &&
-            add_ahead<T, P>(job, column, place, acc)) {
+            add_ahead<T, P>(job, column, index, acc)) {
             continue;
         }
 #pragma unroll 1
         for (uint32_t k = 0; (k < kAhead) && (j + 2 * k < to); k++) {
-            add_seen<P>(item, column, place + k, at + j + 2 * k,
-                        two_of<T>(bt_load(value_at<T>(job, column, place + k))),
+            add_seen<P>(item, column, index + k, at + j + 2 * k,
+                        two_of<T>(bt_load(value_at<T>(job, column, index + k))),
                         acc);
         }
     }

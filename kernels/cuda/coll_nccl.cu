@@ -87,7 +87,7 @@ cudaError_t run_recv(const void *noted, cudaStream_t stream)
 void note(const Collectives *c, BtRunCall run, const void *send, void *recv,
           size_t bytes, uint32_t peer)
 {
-    new (bt_launcher_room(bt_cuda_launcher(c->be), run, sizeof(Call)))
+    new (bt_launcher_slot(bt_cuda_launcher(c->be), run, sizeof(Call)))
         Call{c->comm, send, recv, bytes, peer};
 }
 

@@ -36,13 +36,6 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.h"
 
-/** Returns the stream of a back end's operations, with all of them so far
- *  submitted. */
-static inline cudaStream_t bt_stream_of(bt_backend_t *be)
-{
-    return static_cast<cudaStream_t>(bt_cuda_stream(be));
-}
-
 #if !defined(BT_SIMT)
 
 template <typename T> __device__ __forceinline__ T bt_load(const T *p)

@@ -41,7 +41,7 @@ const unsigned kAll = 0xffffffffu;
 const float kReach = 28.0f;
 
 /* Shared memory, common to all steps of a row. */
-struct Room {
+struct Scratch {
     bt_shared<Sum> sums;       /* kSums */
     bt_shared<uint64_t> list;  /* kSums */
     bt_shared<uint64_t> parts; /* kWarps */
@@ -99,12 +99,12 @@ __device__ void clear(const bt_shared<Sum> &sums)
     }
 }
 
-/* Finds the bucket where the running sum of room.sums reaches what is needed of
- * their total. The sums may be overwritten after it returns.
+/* Finds the bucket where the running sum of scratch.sums reaches what is needed
+ * of their total. The sums may be overwritten after it returns.
  * @param [in]  need_of  (total): at least 1, at most the total
  * @param [out] need_p   the remaining need at that bucket */
 template <typename NeedOf>
-__device__ uint32_t find(const Room &room, const NeedOf &need_of,
+__device__ uint32_t find(const Scratch &scratch, const NeedOf &need_of,
                          uint64_t *need_p)
 {
     const uint32_t lane = threadIdx.x % 32;
@@ -119,7 +119,7 @@ __device__ uint32_t find(const Room &room, const NeedOf &need_of,
     BT_SYNC(); /* all sums are there */
     BT_UNROLL
     for (uint32_t j = 0; j < kEach; j++) {
-        own += room.sums.get(first + j);
+        own += scratch.sums.get(first + j);
     }
     with_own = own;
     BT_NO_UNROLL
@@ -129,13 +129,13 @@ __device__ uint32_t find(const Room &room, const NeedOf &need_of,
         with_own += (lane >= far) ? other : 0;
     }
     if (lane == 31) {
-        room.parts.set(warp, with_own);
+        scratch.parts.set(warp, with_own);
     }
     BT_SYNC();
     before = with_own - own;
     BT_NO_UNROLL
     for (uint32_t w = 0; w < kWarps; w++) {
-        const uint64_t part = room.parts.get(w);
+        const uint64_t part = scratch.parts.get(w);
 
         before += (w < warp) ? part : 0;
         total += part;
@@ -145,21 +145,21 @@ __device__ uint32_t find(const Room &room, const NeedOf &need_of,
         uint32_t j = 0;
 
         need -= before;
-        while (room.sums.get(first + j) < need) {
-            need -= room.sums.get(first + j++);
+        while (scratch.sums.get(first + j) < need) {
+            need -= scratch.sums.get(first + j++);
         }
-        room.at.set(0, first + j);
-        room.need.set(0, need);
+        scratch.at.set(0, first + j);
+        scratch.need.set(0, need);
     }
     BT_SYNC();
-    *need_p = room.need.get(0);
-    return room.at.get(0);
+    *need_p = scratch.need.get(0);
+    return scratch.at.get(0);
 }
 
 /* Returns the id at which the running sum, by ascending ids, reaches what is
  * needed. @param [in] weight_of  (value, id) */
 template <typename WeightOf, typename NeedOf>
-__device__ uint32_t find_id(const Room &room, const Kept &kept,
+__device__ uint32_t find_id(const Scratch &scratch, const Kept &kept,
                             const WeightOf &weight_of, const NeedOf &need_of)
 {
     uint32_t begin = 0;
@@ -169,7 +169,7 @@ __device__ uint32_t find_id(const Room &room, const Kept &kept,
     while (n > kSums) {
         const uint32_t size = ((n + kPieces - 1) / kPieces + 31) / 32 * 32;
 
-        clear(room.sums);
+        clear(scratch.sums);
         BT_SYNC();
         for (uint32_t p = threadIdx.x / 32; p * size < n; p += kWarps) {
             uint64_t sum = 0;
@@ -186,69 +186,70 @@ __device__ uint32_t find_id(const Room &room, const Kept &kept,
                 sum += __shfl_xor_sync(kAll, sum, lanes);
             }
             if (threadIdx.x % 32 == 0) {
-                room.sums.set(p, sum);
+                scratch.sums.set(p, sum);
             }
         }
         const uint32_t piece =
-            (n == kept.dim) ? find(room, need_of, &need)
-                            : find(
-                                  room, [=](uint64_t) { return need; }, &need);
+            (n == kept.dim)
+                ? find(scratch, need_of, &need)
+                : find(
+                      scratch, [=](uint64_t) { return need; }, &need);
 
         begin += piece * size;
         n = (kept.dim - begin < size) ? kept.dim - begin : size;
     }
-    clear(room.sums); /* each thread the ones that it sets */
+    clear(scratch.sums); /* each thread the ones that it sets */
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
-        room.sums.set(i, weight_of(bt_load(kept.x + begin + i), begin + i));
+        scratch.sums.set(i, weight_of(bt_load(kept.x + begin + i), begin + i));
     }
     return begin + ((n == kept.dim)
-                        ? find(room, need_of, &need)
+                        ? find(scratch, need_of, &need)
                         : find(
-                              room, [=](uint64_t) { return need; }, &need));
+                              scratch, [=](uint64_t) { return need; }, &need));
 }
 
 /* Appends the ranks of values for which @a is_member (value, id) holds to the
  * list, while it has space. @return their number */
 template <typename IsMember>
-__device__ uint32_t collect(const Room &room, const Kept &kept,
+__device__ uint32_t collect(const Scratch &scratch, const Kept &kept,
                             const IsMember &is_member)
 {
-    BT_SYNC(); /* room.at was read */
+    BT_SYNC(); /* scratch.at was read */
     if (threadIdx.x == 0) {
-        room.at.set(0, 0);
+        scratch.at.set(0, 0);
     }
     BT_SYNC();
     each(kept.x, kept.dim, [&](float x, uint32_t id) {
         if (is_member(x, id)) {
-            const uint32_t i = atomicAdd(room.at.address(0), 1u);
+            const uint32_t i = atomicAdd(scratch.at.address(0), 1u);
 
             if (i < kSums) {
-                room.list.set(i, bt_rank_of(x, id));
+                scratch.list.set(i, bt_rank_of(x, id));
             }
         }
     });
     BT_SYNC();
-    return room.at.get(0);
+    return scratch.at.get(0);
 }
 
 /* Returns the rank at which the running sum over the list, in order, reaches
  * the remaining need. */
 template <typename WeightOf>
-__device__ uint64_t find_in_list(const Room &room, uint32_t n, uint64_t need,
-                                 const WeightOf &weight_of)
+__device__ uint64_t find_in_list(const Scratch &scratch, uint32_t n,
+                                 uint64_t need, const WeightOf &weight_of)
 {
     uint64_t left;
     uint64_t last;
 
-    bt_put_in_order(room.list, n);
-    clear(room.sums); /* each thread the ones that it sets */
+    bt_put_in_order(scratch.list, n);
+    clear(scratch.sums); /* each thread the ones that it sets */
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
-        const uint64_t rank = room.list.get(i);
+        const uint64_t rank = scratch.list.get(i);
 
-        room.sums.set(i, weight_of(bt_rank_value(rank), bt_rank_id(rank)));
+        scratch.sums.set(i, weight_of(bt_rank_value(rank), bt_rank_id(rank)));
     }
-    last = room.list.get(find(
-        room, [=](uint64_t) { return need; }, &left));
+    last = scratch.list.get(find(
+        scratch, [=](uint64_t) { return need; }, &left));
     return last;
 }
 
@@ -260,7 +261,7 @@ __device__ uint32_t key_of(float x, uint32_t id)
 /* Too many for the list: refines the bucket by the bits of the values, which
  * are in [low, high], until few or equal ones are left. */
 template <typename WeightOf>
-__device__ uint64_t find_by_bits(const Room &room, const Kept &kept,
+__device__ uint64_t find_by_bits(const Scratch &scratch, const Kept &kept,
                                  uint32_t low, uint32_t high, uint64_t need,
                                  const WeightOf &weight_of)
 {
@@ -271,31 +272,31 @@ __device__ uint64_t find_by_bits(const Room &room, const Kept &kept,
         while ((high - low) >> shift >= kSums) {
             shift++;
         }
-        clear(room.sums);
+        clear(scratch.sums);
         BT_SYNC();
         each(kept.x, kept.dim, [&](float x, uint32_t id) {
             const uint32_t key = key_of(x, id);
 
             if ((key >= low) && (key <= high)) {
-                (void)atomicAdd(room.sums.address((high - key) >> shift),
+                (void)atomicAdd(scratch.sums.address((high - key) >> shift),
                                 static_cast<Sum>(weight_of(x, id)));
             }
         });
         high -= find(
-                    room, [=](uint64_t) { return need; }, &need)
+                    scratch, [=](uint64_t) { return need; }, &need)
                 << shift;
         low = (((high - low) >> shift) == 0) ? low : high - ((1u << shift) - 1);
-        n = collect(room, kept, [&](float x, uint32_t id) {
+        n = collect(scratch, kept, [&](float x, uint32_t id) {
             const uint32_t key = key_of(x, id);
 
             return (key >= low) && (key <= high) && (weight_of(x, id) > 0);
         });
         if (n <= kSums) {
-            return find_in_list(room, n, need, weight_of);
+            return find_in_list(scratch, n, need, weight_of);
         }
     }
     const uint32_t id = find_id(
-        room, kept,
+        scratch, kept,
         [&](float x, uint32_t i) {
             return (key_of(x, i) == low) ? weight_of(x, i) : 0;
         },
@@ -308,8 +309,9 @@ __device__ uint64_t find_by_bits(const Room &room, const Kept &kept,
  * order, reaches what is needed.
  * @param [in] low  values below it have no weight, with few exceptions */
 template <typename WeightOf, typename NeedOf>
-__device__ uint64_t find_last(const Room &room, const Kept &kept, float low,
-                              const WeightOf &weight_of, const NeedOf &need_of)
+__device__ uint64_t find_last(const Scratch &scratch, const Kept &kept,
+                              float low, const WeightOf &weight_of,
+                              const NeedOf &need_of)
 {
     const float high = kept.best;
     const float per_unit = static_cast<float>(kSums - 1) / (high - low);
@@ -325,22 +327,22 @@ __device__ uint64_t find_last(const Room &room, const Kept &kept, float low,
     uint32_t bucket;
     uint32_t n;
 
-    clear(room.sums);
+    clear(scratch.sums);
     BT_SYNC();
     each(kept.x, kept.dim, [&](float x, uint32_t id) {
         const uint64_t weight = weight_of(x, id);
 
         if (weight > 0) {
-            (void)atomicAdd(room.sums.address(bucket_of(x)),
+            (void)atomicAdd(scratch.sums.address(bucket_of(x)),
                             static_cast<Sum>(weight));
         }
     });
-    bucket = find(room, need_of, &need);
-    n = collect(room, kept, [&](float x, uint32_t id) {
+    bucket = find(scratch, need_of, &need);
+    n = collect(scratch, kept, [&](float x, uint32_t id) {
         return (bucket_of(x) == bucket) && (weight_of(x, id) > 0);
     });
     if (n <= kSums) {
-        return find_in_list(room, n, need, weight_of);
+        return find_in_list(scratch, n, need, weight_of);
     }
     /* Finds the bounds of the row's values, both as maxima. */
     uint64_t not_last = 0;
@@ -353,15 +355,15 @@ __device__ uint64_t find_last(const Room &room, const Kept &kept, float low,
             not_last = (kAll - key > not_last) ? kAll - key : not_last;
         }
     });
-    first = bt_largest(room.parts, first);
-    not_last = bt_largest(room.parts, not_last);
-    return find_by_bits(room, kept, static_cast<uint32_t>(kAll - not_last),
+    first = bt_largest(scratch.parts, first);
+    not_last = bt_largest(scratch.parts, not_last);
+    return find_by_bits(scratch, kept, static_cast<uint32_t>(kAll - not_last),
                         static_cast<uint32_t>(first), need, weight_of);
 }
 
 /* Draws from an edited row, which no thread reads any more on return. The
  * result is at all threads. */
-__device__ uint32_t draw_row(const Room &room, const bt_draw_t &draw,
+__device__ uint32_t draw_row(const Scratch &scratch, const bt_draw_t &draw,
                              const float *x, uint32_t dim)
 {
     const uint64_t seed =
@@ -377,7 +379,7 @@ __device__ uint32_t draw_row(const Room &room, const bt_draw_t &draw,
         not_last =
             ((rank != BT_RANK_NONE) && (~rank > not_last)) ? ~rank : not_last;
     });
-    first = bt_largest(room.parts, first);
+    first = bt_largest(scratch.parts, first);
     if (first == BT_RANK_NONE) {
         return 0;
     }
@@ -386,7 +388,7 @@ __device__ uint32_t draw_row(const Room &room, const bt_draw_t &draw,
         (kept.best == INFINITY)) {
         return bt_rank_id(first);
     }
-    kept.low = bt_rank_value(~bt_largest(room.parts, not_last));
+    kept.low = bt_rank_value(~bt_largest(scratch.parts, not_last));
     kept.x = x;
     kept.dim = dim;
     kept.temperature = static_cast<double>(draw.temperature);
@@ -394,7 +396,7 @@ __device__ uint32_t draw_row(const Room &room, const bt_draw_t &draw,
     kept.last = BT_RANK_NONE + 1;
     if ((draw.top_k > 0) && (draw.top_k < dim)) {
         kept.last = find_last(
-            room, kept, kept.low,
+            scratch, kept, kept.low,
             [](float value, uint32_t id) {
                 return static_cast<uint64_t>(bt_rank_of(value, id) !=
                                              BT_RANK_NONE);
@@ -410,10 +412,10 @@ __device__ uint32_t draw_row(const Room &room, const bt_draw_t &draw,
         const float reach = kept.best - kReach * draw.temperature;
 
         kept.last = find_last(
-            room, kept, (reach > kept.low) ? reach : kept.low, weight_of,
+            scratch, kept, (reach > kept.low) ? reach : kept.low, weight_of,
             [&](uint64_t mass) { return bt_draw_need(draw.top_p, mass); });
     }
-    return find_id(room, kept, weight_of, [&](uint64_t mass) {
+    return find_id(scratch, kept, weight_of, [&](uint64_t mass) {
         return bt_draw_goal(bt_draw_bits(seed, draw.position), mass) + 1;
     });
 }
@@ -473,7 +475,7 @@ __global__ void BT_BOUNDS(kThreads, 1)
     BT_SHARED(uint64_t, parts, kWarps);
     BT_SHARED(Sum, need, 1);
     BT_SHARED(uint32_t, at, 1);
-    const Room room = {sums, list, parts, need, at};
+    const Scratch scratch = {sums, list, parts, need, at};
     const uint32_t *first = words + draws;
     const uint32_t row = bt_load(first + blockIdx.x * kWords);
     float *x = logits + static_cast<size_t>(row) * dim;
@@ -488,7 +490,7 @@ __global__ void BT_BOUNDS(kThreads, 1)
 
         edit(draw, words, x);
 
-        const uint32_t id = draw_row(room, draw, x, dim);
+        const uint32_t id = draw_row(scratch, draw, x, dim);
 
         if (threadIdx.x == 0) {
             bt_store(ids + i, id);

@@ -155,7 +155,7 @@ cudaGraphExec_t capture(const BtLauncher *l)
 BtGraph *make(BtLauncher *l, uint64_t hash)
 {
     BtGraph made = {};
-    BtGraph *place = oldest(l);
+    BtGraph *slot = oldest(l);
 
     made.words =
         static_cast<uint64_t *>(std::malloc(l->n_words * sizeof(uint64_t)));
@@ -171,9 +171,9 @@ BtGraph *make(BtLauncher *l, uint64_t hash)
     std::memcpy(made.words, l->words, l->n_words * sizeof(uint64_t));
     made.n_words = l->n_words;
     made.hash = hash;
-    drop(place);
-    *place = made;
-    return place;
+    drop(slot);
+    *slot = made;
+    return slot;
 }
 
 BtGraph *graph_of(BtLauncher *l)
@@ -261,7 +261,7 @@ cudaError_t bt_launcher_take_error(BtLauncher *l)
     return error;
 }
 
-void *bt_launcher_room(BtLauncher *l, BtRunCall run, size_t bytes)
+void *bt_launcher_slot(BtLauncher *l, BtRunCall run, size_t bytes)
 {
     const size_t n_words = (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
     Head head = {run, n_words};

@@ -51,7 +51,7 @@ typedef cudaError_t (*BtRunCall)(const void *call, cudaStream_t stream);
 
 /** Records the next call and returns zeroed memory of @a bytes bytes for it, of
  *  types without a destructor. */
-void *bt_launcher_room(BtLauncher *launcher, BtRunCall run, size_t bytes);
+void *bt_launcher_slot(BtLauncher *launcher, BtRunCall run, size_t bytes);
 
 /** Returns the back end's launcher. */
 BtLauncher *bt_cuda_launcher(bt_backend_t *be);
@@ -97,7 +97,7 @@ void bt_launch(bt_backend_t *be, const char *name, void (*kernel)(Params...),
 
     /* In place and over zeroed memory: padding between members is compared
      * too. */
-    new (bt_launcher_room(bt_cuda_launcher(be), bt_run_call<Params...>,
+    new (bt_launcher_slot(bt_cuda_launcher(be), bt_run_call<Params...>,
                           sizeof(Call)))
         Call{kernel, name, static_cast<unsigned>(blocks), threads,
              std::tuple<Params...>(static_cast<Params>(args)...)};

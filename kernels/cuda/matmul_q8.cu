@@ -126,22 +126,22 @@ load_groups(const BtMatrix &m, const uint8_t *panel, uint32_t first,
         const uint32_t g = first + i;
         const uint8_t *at =
             panel + static_cast<size_t>(g / format.n_groups) * format.bytes;
-        const bt_pack_place_t place =
-            bt_pack_place_of(format, g % format.n_groups);
+        const bt_pack_offsets_t offsets =
+            bt_pack_offsets_of(format, g % format.n_groups);
 
         if (g >= n_groups) {
             break;
         }
-        to.codes[i] = bt_load_codes<P>(at + place.codes, lane);
+        to.codes[i] = bt_load_codes<P>(at + offsets.codes, lane);
         BT_UNROLL
         for (uint32_t h = 0; h < BtPack<P>::halves; h++) {
             const uint32_t half = h * bt_pack_half_bytes(format);
 
             to.scales[i][h] =
-                bt_factor<P>(at + place.scales + half, unit, lane);
+                bt_factor<P>(at + offsets.scales + half, unit, lane);
             if (format.min) {
                 to.mins[i][h] =
-                    bt_factor<P>(at + place.mins + half, min_unit, lane);
+                    bt_factor<P>(at + offsets.mins + half, min_unit, lane);
             }
         }
     }

@@ -182,8 +182,8 @@ load_group(const BtMatrix &m, const uint8_t *panel, uint32_t number, uint32_t g,
     constexpr bt_pack_format_t format = BtPack<P>::format;
     const uint8_t *block =
         panel + static_cast<size_t>(number / format.n_groups) * format.bytes;
-    const bt_pack_place_t at =
-        bt_pack_place_of(format, number % format.n_groups);
+    const bt_pack_offsets_t at =
+        bt_pack_offsets_of(format, number % format.n_groups);
     const Four units = load_units<P>(m, block, 0, g);
     Group<P> group;
 

@@ -171,7 +171,8 @@ __device__ float value_of(const BtMatrix &m, uint32_t output, uint32_t k)
     const uint8_t *block =
         m.data + output / BT_PANEL * m.panel_bytes +
         static_cast<size_t>(g / format.n_groups) * format.bytes;
-    const bt_pack_place_t at = bt_pack_place_of(format, g % format.n_groups);
+    const bt_pack_offsets_t at =
+        bt_pack_offsets_of(format, g % format.n_groups);
     const uint32_t half = k % BT_PACK_GROUP / 16 * (format.two ? 1 : 0) *
                           bt_pack_half_bytes(format);
     const BtCodes<P> codes = bt_load_codes<P>(block + at.codes, lane);

@@ -230,25 +230,25 @@ BT_PACK_NUMBER uint32_t bt_e4m3_at(uint32_t k, uint32_t lane)
 }
 
 /** Positions of the pieces of a group in its block, in bytes. */
-typedef struct bt_pack_place {
+typedef struct bt_pack_offsets {
     size_t codes;
     size_t scales;
     size_t mins;
-} bt_pack_place_t;
+} bt_pack_offsets_t;
 
 /** Returns the positions for group @a i of a block. */
-BT_PACK_NUMBER bt_pack_place_t bt_pack_place_of(bt_pack_format_t format,
-                                                uint32_t i)
+BT_PACK_NUMBER bt_pack_offsets_t bt_pack_offsets_of(bt_pack_format_t format,
+                                                    uint32_t i)
 {
     const size_t codes = bt_pack_code_bytes(format);
     const size_t scales = bt_pack_factor_bytes(format);
     const size_t factors = bt_pack_factors_bytes(format);
     const size_t pair =
         bt_pack_unit_bytes(format) + (size_t)(i / 2) * 2 * (factors + codes);
-    const bt_pack_place_t alone = {0, codes, codes + scales};
-    const bt_pack_place_t paired = {pair + 2 * factors + i % 2 * codes,
-                                    pair + i % 2 * scales,
-                                    pair + 2 * scales + i % 2 * scales};
+    const bt_pack_offsets_t alone = {0, codes, codes + scales};
+    const bt_pack_offsets_t paired = {pair + 2 * factors + i % 2 * codes,
+                                      pair + i % 2 * scales,
+                                      pair + 2 * scales + i % 2 * scales};
 
     return (format.n_groups == 1) ? alone : paired;
 }

@@ -122,7 +122,7 @@ typedef struct bt_pack_group {
 static inline bt_pack_group_t bt_pack_group_at(bt_pack_format_t format,
                                                const uint8_t *block, uint32_t i)
 {
-    const bt_pack_place_t at = bt_pack_place_of(format, i);
+    const bt_pack_offsets_t at = bt_pack_offsets_of(format, i);
 
     const bt_pack_group_t group = {block + at.codes, block + at.scales,
                                    block + at.mins};
