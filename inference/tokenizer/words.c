@@ -204,12 +204,12 @@ void bt_word_pool_clear(bt_word_pool_t *pool)
 static bool has_bytes(const bt_tokenizer_t *tok, const uint8_t *bytes,
                       unsigned n)
 {
-    bool have_all = true;
-
     for (unsigned i = 0; i < n; i++) {
-        have_all = have_all && (tok->byte_ids[bytes[i]] != BT_TOKEN_NONE);
+        if (tok->byte_ids[bytes[i]] == BT_TOKEN_NONE) {
+            return false;
+        }
     }
-    return have_all;
+    return true;
 }
 
 bt_status_t bt_encode_bare_char(bt_encoder_t *enc, uint32_t cp)
