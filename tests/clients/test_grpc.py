@@ -254,7 +254,7 @@ def test_grpc_loads_and_unloads_models_through_the_launcher(c):
                 assert not t.is_model_ready("a")
 
 
-def test_orders_without_keys_are_those_of_the_servers_own_user(c):
+def test_commands_without_keys_are_those_of_the_servers_own_user(c):
     if os.geteuid() != 0:
         raise harness.Skip("only root has another user")
     with passed_on(c.grpc) as other, triton.InferenceServerClient("%s:%d" % other) as t, client(c) as own:

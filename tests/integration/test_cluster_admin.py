@@ -16,7 +16,7 @@ def states(workers):
     return {name: w["state"] for name, w in workers.items()}
 
 
-def test_orders_reach_a_worker_through_any_router():
+def test_commands_reach_a_worker_through_any_router():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Fleet(small_model(directory)) as fleet:
         fleet.add("decode")
         fleet.all_see("three workers", lambda w: len(w) == 3)
@@ -47,7 +47,7 @@ def test_orders_reach_a_worker_through_any_router():
         fleet.all_see("it left", lambda w: set(w) == {"prefill-0", "decode-1"})
 
 
-def test_orders_that_cannot_be_are_refused_by_name():
+def test_commands_that_cannot_be_are_refused_by_name():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory, Fleet(small_model(directory)) as fleet:
         assert "nobody: no worker here has this name or id" in fleet.admin(0, "drain", "nobody", code=1)
         assert "not 'decoder'" in fleet.admin(0, "role", "decode-1", "decoder", code=2)

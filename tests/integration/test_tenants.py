@@ -145,7 +145,7 @@ def post_to(address, path, body):
         return answer.status, answer.read()
 
 
-def test_orders_without_keys_are_those_of_the_servers_own_user():
+def test_commands_without_keys_are_those_of_the_servers_own_user():
     """Another user of the host may ask, and read settings, and gives no commands; unless the operator says so."""
     if os.geteuid() != 0:
         raise Skip("only root has another user")

@@ -439,7 +439,7 @@ class AdminTest(LauncherTest):
         self.assertEqual(len(self.events("term", "decode-0")), 1)
         self.assertEqual(self.run_dirs(), [])
 
-    def test_unknown_names_and_orders_are_answered_with_what_there_is(self):
+    def test_unknown_names_and_commands_are_answered_with_what_there_is(self):
         launched = self.launch()
         self.assertEqual(self.refused("stop x"),
                          "no process 'x'; there are: router, prefill-0, "

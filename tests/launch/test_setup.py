@@ -779,7 +779,7 @@ esac""")
         self.assertEqual(self.baton("bench", "all", "--report", "a b", "--write", "page.md"), (0, "", ""))
         self.assertEqual(self.logged(), [])
 
-    def test_orders_are_handed_over_and_build_nothing(self):
+    def test_commands_are_handed_over_and_build_nothing(self):
         self.assertEqual(self.baton("status", "--json"), (
             1, "", "baton: nothing is built yet, so nothing runs; ./baton "
             "serve does both\n"))
