@@ -103,7 +103,7 @@ bool bt_leg_is_current(const bt_leg_t *leg)
 }
 
 /* True when the outcome of the leg may matter. */
-static bool counts(const bt_leg_t *leg)
+static bool matters(const bt_leg_t *leg)
 {
     return bt_leg_is_current(leg) &&
            ((leg->part != BT_PART_DECODE) || !last_is_here(leg->gen));
@@ -121,7 +121,7 @@ bool bt_leg_needed(const bt_leg_t *leg)
 {
     bt_attempt_state_t next;
 
-    return counts(leg) &&
+    return matters(leg) &&
            (bt_attempt_next(leg->gen->attempt.state, release_input(leg, false),
                             &next) == BT_OK) &&
            (next == BT_ATTEMPT_IS_LOST);
@@ -129,7 +129,7 @@ bool bt_leg_needed(const bt_leg_t *leg)
 
 bool bt_leg_release(const bt_leg_t *leg, bool ended)
 {
-    return counts(leg) &&
+    return matters(leg) &&
            bt_attempt_move(leg->gen, release_input(leg, ended)) &&
            (leg->gen->attempt.state == BT_ATTEMPT_IS_LOST);
 }
@@ -233,8 +233,9 @@ static uint32_t larger(uint64_t a, uint64_t b)
 
 /* Returns the state of the workers as placement saw it: before the attempt is
  * counted. */
-static bt_gen_knew_t what_is_known(const bt_core_t *core, const bt_pick_t *pick,
-                                   const bt_core_held_t *held)
+static bt_gen_knew_t known_at_placement(const bt_core_t *core,
+                                        const bt_pick_t *pick,
+                                        const bt_core_held_t *held)
 {
     bt_gen_knew_t knew = {.prefill_held_tokens = held->prefill,
                           .decode_held_tokens = held->decode};
@@ -401,7 +402,7 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     level = bt_flow_level(core, gen,
                           (pick.prefill != NULL) ? pick.prefill : pick.decode);
     *n_tokens_p += bt_gen_n_tokens(gen); /* the leader carries the prompt */
-    knew = what_is_known(core, &pick, &fanout.held);
+    knew = known_at_placement(core, &pick, &fanout.held);
     for (uint32_t i = 0; i < fanout.n; i++) {
         bt_flow_charge(core, fanout.gens[i], i == 0);
         fanout.gens[i]->level = level;

@@ -48,7 +48,8 @@ static void on_grant(bt_core_t *core, const bt_instance_t *worker,
 }
 
 /* Handles an ERROR or CANCELED in place of a token. */
-static void gave_up(bt_core_t *core, const bt_leg_t *leg, uint64_t now_us)
+static void on_error_token(bt_core_t *core, const bt_leg_t *leg,
+                           uint64_t now_us)
 {
     bt_gen_t *gen = leg->gen;
     const char *phase = bt_gen_phase_name(gen);
@@ -128,7 +129,7 @@ static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
         }
         if ((token->finish == BT_FINISH_ERROR) ||
             (token->finish == BT_FINISH_CANCELED)) {
-            gave_up(core, leg, now_us);
+            on_error_token(core, leg, now_us);
             continue;
         }
         if (gen->rows != NULL && !take_score(core, leg, tokens, i, now_us)) {
@@ -271,8 +272,8 @@ static void avoid(bt_gen_t *gen, const bt_instance_t *worker)
 /* Makes the next attempt avoid the worker if possible. When a worker reports
  * its peer lost, either may be at fault; the peer may be dead without the
  * router knowing. */
-static void blame(bt_gen_t *gen, const bt_leg_t *leg, int32_t status,
-                  uint64_t now_us)
+static void avoid_at_fault(bt_gen_t *gen, const bt_leg_t *leg, int32_t status,
+                           uint64_t now_us)
 {
     const bt_attempt_t *a = &gen->attempt;
     const bt_leg_t *peer = (leg == a->decode) ? a->prefill : a->decode;
@@ -308,7 +309,7 @@ static void on_failed(bt_core_t *core, const bt_instance_t *worker,
         bt_gen_fail(core, gen, http_status, now_us, "%s", gen->trouble);
         return;
     }
-    blame(gen, leg, m->status, now_us);
+    avoid_at_fault(gen, leg, m->status, now_us);
     bt_gen_rerun(core, gen, leg, now_us);
 }
 

@@ -63,7 +63,7 @@ static void announce(bt_core_t *core, bt_instance_t *worker)
     }
 }
 
-static void forget_peer(bt_core_t *core, uint64_t instance)
+static void announce_peer_gone(bt_core_t *core, uint64_t instance)
 {
     bt_msg_t msg = {.type = BT_MSG_PEER_GONE};
 
@@ -405,7 +405,7 @@ void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
     bt_table_remove(&core->table, worker);
     bt_kv_links_settle(&core->table);
     if (is_decode) {
-        forget_peer(core, instance);
+        announce_peer_gone(core, instance);
     }
     bt_gen_dispatch_waiting(core, now_us);
 }

@@ -89,8 +89,7 @@ static bool is_expected(side_t *side, world_t *w)
     return w->core->expected_us > 0;
 }
 
-static void
-workers_of_the_launcher_are_expected_until_they_are_stopped(void **state)
+static void launcher_workers_are_expected_until_stopped(void **state)
 {
     static const struct {
         const char *state;
@@ -116,8 +115,7 @@ workers_of_the_launcher_are_expected_until_they_are_stopped(void **state)
     stop(w);
 }
 
-static void
-a_ready_worker_is_expected_for_a_while_after_a_loss_alone(void **state)
+static void ready_worker_is_expected_briefly_after_a_loss(void **state)
 {
     world_t *w = &world;
     side_t side;
@@ -142,7 +140,7 @@ a_ready_worker_is_expected_for_a_while_after_a_loss_alone(void **state)
 }
 
 static void
-a_change_without_memory_brings_the_whole_document_again(void **state)
+change_without_memory_is_followed_by_the_whole_document(void **state)
 {
     static const char change[] =
         "{\"processes\":[{\"name\":\"decode-0\",\"program\":\"decode\","
@@ -184,9 +182,9 @@ a_change_without_memory_brings_the_whole_document_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(workers_of_the_launcher_are_expected_until_they_are_stopped),
-        BT_TEST(a_ready_worker_is_expected_for_a_while_after_a_loss_alone),
-        BT_TEST(a_change_without_memory_brings_the_whole_document_again),
+        BT_TEST(launcher_workers_are_expected_until_stopped),
+        BT_TEST(ready_worker_is_expected_briefly_after_a_loss),
+        BT_TEST(change_without_memory_is_followed_by_the_whole_document),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

@@ -212,8 +212,7 @@ static void try_parameter(uint32_t index, const expected_t *e)
     }
 }
 
-static void
-every_parameter_of_the_five_files_does_what_is_expected(void **state)
+static void every_parameter_has_its_documented_effect(void **state)
 {
     bt_repository_t *repository;
     size_t n = 0;
@@ -253,8 +252,7 @@ static void every_parameter_row_is_read_from_config_pbtxt(void **state)
     assert_int_equal(n, BT_ARRAY_LEN(parameters));
 }
 
-static void
-a_template_is_read_and_what_is_open_is_as_if_it_were_not_there(void **state)
+static void template_placeholders_count_as_absent(void **state)
 {
     bt_repository_t *repository;
     const bt_repo_model_t *model;
@@ -553,9 +551,9 @@ static void repository_reader_reports_a_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(every_parameter_of_the_five_files_does_what_is_expected),
+        BT_TEST(every_parameter_has_its_documented_effect),
         BT_TEST(every_parameter_row_is_read_from_config_pbtxt),
-        BT_TEST(a_template_is_read_and_what_is_open_is_as_if_it_were_not_there),
+        BT_TEST(template_placeholders_count_as_absent),
         BT_TEST(documented_repository_quick_start_takes_effect),
         BT_TEST(instance_groups_and_queues_apply_by_model),
         BT_TEST(invalid_repository_field_is_refused_by_file_line_and_name),

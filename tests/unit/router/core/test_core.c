@@ -68,7 +68,7 @@ static void request_is_sent_to_both_workers_and_its_text_returned(void **state)
 }
 
 static void
-tokens_are_ordered_and_duplicates_and_strangers_dropped(void **state)
+tokens_are_ordered_and_duplicate_or_foreign_ones_dropped(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d, *d2;
@@ -428,7 +428,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(request_is_sent_to_both_workers_and_its_text_returned),
-        BT_TEST(tokens_are_ordered_and_duplicates_and_strangers_dropped),
+        BT_TEST(tokens_are_ordered_and_duplicate_or_foreign_ones_dropped),
         BT_TEST(stop_word_across_tokens_ends_text_before_it),
         BT_TEST(request_ending_with_token_1_withdraws_its_grant),
         BT_TEST(client_leaving_in_any_phase_frees_both_workers),

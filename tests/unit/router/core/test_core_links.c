@@ -139,8 +139,7 @@ static void pair_is_avoided_when_its_kv_link_fails(void **state)
 
 /* A prefill worker reports the loss of its peer long before the peer's own
  * connection to the router ends: on a machine with too much to do. */
-static void
-a_rerun_waits_for_workers_since_the_lost_one_is_known_lost(void **state)
+static void retry_wait_begins_when_the_worker_is_known_lost(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -177,8 +176,7 @@ a_rerun_waits_for_workers_since_the_lost_one_is_known_lost(void **state)
     bt_core_destroy(w->core);
 }
 
-static void
-readiness_waits_for_each_decode_worker_that_came_before(void **state)
+static void readiness_waits_for_each_earlier_decode_worker(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d0, *d1, *d2;
@@ -308,8 +306,8 @@ int main(void)
         BT_TEST(request_waits_for_a_proven_kv_link),
         BT_TEST(request_without_kv_link_fails_naming_the_workers),
         BT_TEST(pair_is_avoided_when_its_kv_link_fails),
-        BT_TEST(a_rerun_waits_for_workers_since_the_lost_one_is_known_lost),
-        BT_TEST(readiness_waits_for_each_decode_worker_that_came_before),
+        BT_TEST(retry_wait_begins_when_the_worker_is_known_lost),
+        BT_TEST(readiness_waits_for_each_earlier_decode_worker),
         BT_TEST(readiness_ignores_unneeded_kv_links),
         BT_TEST(lost_worker_takes_its_kv_links_along),
         BT_TEST(kv_links_are_counted_and_first_failures_named),

@@ -80,8 +80,7 @@ static void text_continues_after_a_lost_decode_worker(void **state)
     }
 }
 
-static void
-a_prefill_worker_lost_before_its_token_arrives_is_replaced(void **state)
+static void prefill_worker_lost_before_its_token_is_replaced(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -202,8 +201,7 @@ static void withdrawn_transfer_is_judged_by_its_sender(void **state)
     end_world(w);
 }
 
-static void
-when_all_workers_are_gone_the_client_gets_phase_and_worker(void **state)
+static void error_without_workers_names_phase_and_worker(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -523,10 +521,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(text_continues_after_a_lost_prefill_worker),
         BT_TEST(text_continues_after_a_lost_decode_worker),
-        BT_TEST(a_prefill_worker_lost_before_its_token_arrives_is_replaced),
+        BT_TEST(prefill_worker_lost_before_its_token_is_replaced),
         BT_TEST(decode_worker_may_finish_before_token_1_arrives),
         BT_TEST(withdrawn_transfer_is_judged_by_its_sender),
-        BT_TEST(when_all_workers_are_gone_the_client_gets_phase_and_worker),
+        BT_TEST(error_without_workers_names_phase_and_worker),
         BT_TEST(third_lost_attempt_is_the_last),
         BT_TEST(failure_is_retried_unless_it_would_repeat),
         BT_TEST(each_request_ends_once_in_a_long_random_run),

@@ -97,8 +97,7 @@ static void record_waits_for_the_last_messages_of_both_workers(void **state)
     bt_core_destroy(w->core);
 }
 
-static void
-a_transfer_that_comes_after_the_cancel_is_in_the_record(void **state)
+static void transfer_after_the_cancel_is_recorded(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -150,8 +149,7 @@ static void client_leaving_in_any_phase_gives_one_record(void **state)
     }
 }
 
-static void
-a_request_that_a_worker_refuses_is_recorded_with_its_error(void **state)
+static void refused_request_is_recorded_with_its_error(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -218,8 +216,7 @@ static void retry_gives_one_record_with_both_attempts(void **state)
     bt_core_destroy(w->core);
 }
 
-static void
-workers_that_never_answer_are_not_waited_for_at_the_end(void **state)
+static void shutdown_records_requests_of_silent_workers(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d;
@@ -270,11 +267,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(record_waits_for_the_last_messages_of_both_workers),
-        BT_TEST(a_transfer_that_comes_after_the_cancel_is_in_the_record),
+        BT_TEST(transfer_after_the_cancel_is_recorded),
         BT_TEST(client_leaving_in_any_phase_gives_one_record),
-        BT_TEST(a_request_that_a_worker_refuses_is_recorded_with_its_error),
+        BT_TEST(refused_request_is_recorded_with_its_error),
         BT_TEST(retry_gives_one_record_with_both_attempts),
-        BT_TEST(workers_that_never_answer_are_not_waited_for_at_the_end),
+        BT_TEST(shutdown_records_requests_of_silent_workers),
         BT_TEST(local_worker_records_no_hand_over),
     };
 

@@ -170,8 +170,7 @@ static void stalled_worker_is_avoided(void **state)
 
 /* It gets a core, if late: it keeps what it has, and gets nothing new where
  * others can take it. */
-static void
-a_starved_worker_keeps_what_it_has_and_gets_nothing_new(void **state)
+static void starved_worker_keeps_its_requests_and_gets_none(void **state)
 {
     world_t *w = &world;
     bt_instance_t *p, *d, *d2;
@@ -253,7 +252,7 @@ int main(void)
         BT_TEST(request_on_hold_takes_no_turn_of_others),
         BT_TEST(stalled_worker_is_avoided),
         BT_TEST(silent_worker_gets_no_attempt),
-        BT_TEST(a_starved_worker_keeps_what_it_has_and_gets_nothing_new),
+        BT_TEST(starved_worker_keeps_its_requests_and_gets_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,8 +54,7 @@ static bool come(uint64_t instance, bt_role_t role, uint32_t tokens_per_block,
     return bt_profile_quorum_refused(&quorum, &table, &hello, now_us);
 }
 
-static void
-a_wrong_one_that_came_first_gives_way_to_those_that_can_serve(void **state)
+static void workers_that_can_serve_replace_a_wrong_first_one(void **state)
 {
     (void)state;
     start_with(hello_of(1, BT_ROLE_PREFILL, 32));
@@ -130,7 +129,7 @@ static void workers_of_other_models_do_not_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BT_TEST(a_wrong_one_that_came_first_gives_way_to_those_that_can_serve),
+        BT_TEST(workers_that_can_serve_replace_a_wrong_first_one),
         BT_TEST(refused_worker_not_seen_again_is_forgotten),
         BT_TEST(serving_workers_are_not_replaced),
         BT_TEST(workers_of_other_models_do_not_count),

@@ -103,8 +103,7 @@ static void large_bodies_pass_both_ways_to_a_slow_reader(void **state)
 
 /* 64 KiB are read in a turn. What is left here came with the last record of
  * them and waits decrypted, or nearly, while the socket has nothing. */
-static void
-what_is_left_of_a_read_is_in_no_socket_and_not_forgotten(void **state)
+static void decrypted_rest_of_a_read_is_delivered(void **state)
 {
     enum { LEFT = 50 };
     static char text[64 * 1024 + LEFT];
@@ -192,8 +191,7 @@ static void pieces_of_a_stream_arrive_one_by_one(void **state)
     stop(&f);
 }
 
-static void
-a_client_that_leaves_is_noticed_while_its_request_waits(void **state)
+static void client_leaving_is_noticed_while_its_request_waits(void **state)
 {
     fixture_t f;
     tls_client_t t;
@@ -702,10 +700,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(answers_are_equal_with_and_without_tls),
         BT_TEST(large_bodies_pass_both_ways_to_a_slow_reader),
-        BT_TEST(what_is_left_of_a_read_is_in_no_socket_and_not_forgotten),
+        BT_TEST(decrypted_rest_of_a_read_is_delivered),
         BT_TEST(tiny_records_take_many_turns),
         BT_TEST(pieces_of_a_stream_arrive_one_by_one),
-        BT_TEST(a_client_that_leaves_is_noticed_while_its_request_waits),
+        BT_TEST(client_leaving_is_noticed_while_its_request_waits),
         BT_TEST(stalled_reader_is_closed_at_the_limit),
         BT_TEST(quiet_connection_ends_with_close_notify),
         BT_TEST(plain_http_is_answered_and_garbage_closed),

@@ -136,7 +136,7 @@ static void certificate_is_summarised_for_the_log(void **state)
 }
 
 static void
-a_new_pair_is_for_new_sessions_and_a_broken_one_for_none(void **state)
+reloaded_files_apply_to_new_sessions_and_broken_ones_to_none(void **state)
 {
     char why[BT_TLS_WHY_BYTES] = "";
     tls_client_t before;
@@ -379,7 +379,7 @@ int main(void)
         BT_TEST(refused_files_are_named_with_the_cause),
         BT_TEST(loading_survives_every_failed_allocation),
         BT_TEST(certificate_is_summarised_for_the_log),
-        BT_TEST(a_new_pair_is_for_new_sessions_and_a_broken_one_for_none),
+        BT_TEST(reloaded_files_apply_to_new_sessions_and_broken_ones_to_none),
         BT_TEST(client_ca_requires_client_certificates),
         BT_TEST(session_is_resumed_by_ticket),
         BT_TEST(alpn_offers_only_the_ports_protocol),

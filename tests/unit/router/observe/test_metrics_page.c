@@ -254,8 +254,7 @@ static void own_families_have_labels_and_values(void **state)
 }
 
 /* What the seeds print of a model of static batches. */
-static void where_batches_are_static_their_family_stands_in_place_of_in_flights(
-    void **state)
+static void static_batches_export_the_v1_family(void **state)
 {
     static const char *const lines[] = {
         "# HELP nv_trt_llm_v1_metrics TRT LLM v1-specific metrics",
@@ -330,8 +329,7 @@ static void no_line(world_t *w, const char *part)
     bt_strbuf_fini(&out);
 }
 
-static void
-only_what_the_server_could_not_do_is_a_failed_inference(void **state)
+static void only_server_errors_count_as_failed_inference(void **state)
 {
     static const struct {
         int http_status;
@@ -436,8 +434,7 @@ static void each_model_has_its_own_series(void **state)
     bt_router_metrics_destroy(w.m);
 }
 
-static void
-a_model_that_has_the_seeds_name_is_not_mixed_with_the_first(void **state)
+static void model_named_tensorrt_llm_is_separate_from_the_first(void **state)
 {
     bt_model_metrics_t *other = NULL;
     world_t w;
@@ -570,8 +567,7 @@ static void process_values_are_plausible(void **state)
 }
 
 /* Against /proc as another reader has it. */
-static void
-the_machines_processors_and_memory_are_told_where_asked(void **state)
+static void cpu_metrics_are_read_where_enabled(void **state)
 {
     bt_metrics_cpu_t cpu = {0};
     bt_metrics_process_t now = {.cpu = &cpu};
@@ -591,9 +587,7 @@ the_machines_processors_and_memory_are_told_where_asked(void **state)
 }
 
 /* What no series says is in the statistics all the same. */
-static void
-statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series(
-    void **state)
+static void statistics_equal_the_page_and_names_have_no_series(void **state)
 {
     const bt_ledger_t good = {.parse_us = 10,
                               .tokenize_us = 20,
@@ -843,16 +837,14 @@ int main(void)
         BT_TEST(documented_sample_lines_are_present),
         BT_TEST(own_families_have_labels_and_values),
         BT_TEST(nv_families_are_byte_identical_to_the_sample),
-        BT_TEST(
-            where_batches_are_static_their_family_stands_in_place_of_in_flights),
-        BT_TEST(the_machines_processors_and_memory_are_told_where_asked),
-        BT_TEST(
-            statistics_have_the_cells_of_the_page_and_a_name_of_its_own_has_no_series),
-        BT_TEST(only_what_the_server_could_not_do_is_a_failed_inference),
+        BT_TEST(static_batches_export_the_v1_family),
+        BT_TEST(cpu_metrics_are_read_where_enabled),
+        BT_TEST(statistics_equal_the_page_and_names_have_no_series),
+        BT_TEST(only_server_errors_count_as_failed_inference),
         BT_TEST(token_counters_rise_during_generation),
         BT_TEST(exchanges_are_counted_by_route_method_and_code),
         BT_TEST(each_model_has_its_own_series),
-        BT_TEST(a_model_that_has_the_seeds_name_is_not_mixed_with_the_first),
+        BT_TEST(model_named_tensorrt_llm_is_separate_from_the_first),
         BT_TEST(worker_row_has_its_current_role),
         BT_TEST(unknown_values_are_omitted_with_their_labels),
         BT_TEST(workers_of_one_name_are_distinguished),
