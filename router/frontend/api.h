@@ -271,7 +271,6 @@ typedef struct bt_api_answer {
     bool sequence_start, sequence_end;
     bool include_usage, continuous_usage;
     const bt_tokenizer_t *tok; /**< for texts of tokens, where needed */
-    const char *fingerprint;   /**< OpenAI's system_fingerprint; NULL = null */
     uint32_t context_tokens;   /**< tokenize */
     bool token_texts;          /**< tokenize */
     uint32_t call_id_bytes;    /**< length of tool call ids; 0: as OpenAI's */

@@ -351,7 +351,7 @@ static void open_openai(const bt_api_answer_t *answer, const char *object,
     bt_json_str(json, "object", object);
     bt_json_i64(json, "created", answer->created);
     bt_json_str(json, "model", answer->model);
-    bt_json_str(json, "system_fingerprint", answer->fingerprint);
+    bt_json_null(json, "system_fingerprint");
     bt_json_array(json, "choices");
 }
 

@@ -13,8 +13,7 @@ static const bt_api_answer_t triton = {
 static const bt_api_answer_t completion = {.dialect = BT_API_COMPLETIONS,
                                            .id = "cmpl-1",
                                            .model = "m",
-                                           .created = 1700000000,
-                                           .fingerprint = "fp_1"};
+                                           .created = 1700000000};
 static const bt_api_answer_t chat = {.dialect = BT_API_CHAT,
                                      .id = "chatcmpl-1",
                                      .model = "m",
@@ -86,7 +85,7 @@ static void openai_answer_lists_choices(void **state)
     expect(&out,
            "{\"id\":\"cmpl-1\",\"object\":\"text_completion\","
            "\"created\":1700000000,\"model\":\"m\","
-           "\"system_fingerprint\":\"fp_1\",\"choices\":["
+           "\"system_fingerprint\":null,\"choices\":["
            "{\"index\":0,\"text\":\"yes\",\"logprobs\":null,"
            "\"finish_reason\":\"stop\"},"
            "{\"index\":1,\"text\":\"no\",\"logprobs\":null,"
@@ -202,7 +201,7 @@ static void completion_events_have_text(void **state)
     bt_api_write_chunks(&completion, &c, true, NULL, &out);
     expect(&out, "data: {\"id\":\"cmpl-1\",\"object\":\"text_completion\","
                  "\"created\":1700000000,\"model\":\"m\","
-                 "\"system_fingerprint\":\"fp_1\",\"choices\":["
+                 "\"system_fingerprint\":null,\"choices\":["
                  "{\"index\":0,\"text\":\"a\",\"logprobs\":null,"
                  "\"finish_reason\":null}]}\n\n");
     bt_strbuf_fini(&out);
