@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tokenizes words that a request bans or gives a bias. */
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"

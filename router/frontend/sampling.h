@@ -24,7 +24,6 @@
 #ifndef BT_ROUTER_FRONTEND_SAMPLING_H
 #define BT_ROUTER_FRONTEND_SAMPLING_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/config/config.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/turn.h"
 
-#include "common/base/status.h"
-
 void bt_turn_init(bt_turn_t *turn)
 {
     bt_list_init(&turn->due);

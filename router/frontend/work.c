@@ -45,19 +45,20 @@ static const bt_pool_order_t fair = {
 
 void bt_work_orders_init(bt_work_orders_t *orders, bt_pool_t *pool)
 {
-    bt_sched_tree_init(&orders->small);
-    bt_sched_tree_init(&orders->large);
-    bt_sched_tree_init(&orders->background);
-    bt_pool_set_order(pool, BT_POOL_SHORT, &fair, &orders->small);
-    bt_pool_set_order(pool, BT_POOL_LONG, &fair, &orders->large);
-    bt_pool_set_order(pool, BT_POOL_BACKGROUND, &fair, &orders->background);
+    static const bt_pool_queue_t queues[BT_WORK_N_ORDERS] = {
+        BT_POOL_SHORT, BT_POOL_LONG, BT_POOL_BACKGROUND};
+
+    for (int i = 0; i < BT_WORK_N_ORDERS; i++) {
+        bt_sched_tree_init(&orders->trees[i]);
+        bt_pool_set_order(pool, queues[i], &fair, &orders->trees[i]);
+    }
 }
 
 void bt_work_orders_fini(bt_work_orders_t *orders)
 {
-    bt_sched_tree_fini(&orders->small);
-    bt_sched_tree_fini(&orders->large);
-    bt_sched_tree_fini(&orders->background);
+    for (int i = 0; i < BT_WORK_N_ORDERS; i++) {
+        bt_sched_tree_fini(&orders->trees[i]);
+    }
 }
 
 bt_account_t *bt_work_account(bt_budget_t *budget, const bt_tenant_t *tenant,

@@ -37,8 +37,9 @@ typedef struct bt_work {
 } bt_work_t;
 
 /** Queues of a pool's short, long and background class. */
+#define BT_WORK_N_ORDERS 3
 typedef struct bt_work_orders {
-    bt_sched_tree_t small, large, background;
+    bt_sched_tree_t trees[BT_WORK_N_ORDERS];
 } bt_work_orders_t;
 
 /** Attaches the queues to a pool. @a orders must stay until the pool was

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/http/admit.h"
 
-#include <string.h>
-
 #include "router/http/door_priv.h"
 
 #define CHALLENGE       "WWW-Authenticate"

@@ -6,9 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "router/http/cluster_state.h"
 #include "router/http/routes_priv.h"
-#include "router/triton/model_control.h"
 
 typedef struct command {
     uint32_t roles; /* 0: unchanged */

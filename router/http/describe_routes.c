@@ -3,9 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/json.h"
 #include "router/http/routes_priv.h"
-#include "router/triton/metadata.h"
 
 void bt_route_server(bt_http_request_t *r)
 {

@@ -6,7 +6,6 @@
  *                                            ─▶ what it is not is given back
  *                                            ─▶ begin(body)
  */
-#include <string.h>
 #include <strings.h>
 
 #include "common/base/alloc.h"

@@ -5,10 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "router/http/answer.h"
 #include "router/http/door_priv.h"
 #include "router/triton/infer_json.h"
 

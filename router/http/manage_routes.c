@@ -2,10 +2,7 @@
 /* Admin commands of Triton's clients: models, the log, the trace. */
 #include <string.h>
 
-#include "common/base/json.h"
 #include "router/http/routes_priv.h"
-#include "router/triton/metadata.h"
-#include "router/triton/model_control.h"
 
 bool bt_http_request_read_settings(bt_http_request_t *r, const char *under,
                                    bt_settings_t *settings)

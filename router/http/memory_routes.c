@@ -4,7 +4,6 @@
  * list, need not know. */
 #include <string.h>
 
-#include "common/base/json.h"
 #include "router/http/routes_priv.h"
 
 static void respond_nothing(bt_http_request_t *r)

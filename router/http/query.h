@@ -10,8 +10,6 @@
 #ifndef BT_ROUTER_HTTP_QUERY_H
 #define BT_ROUTER_HTTP_QUERY_H
 
-#include <stdbool.h>
-
 #include "common/base/status.h"
 
 #define BT_QUERY_BYTES 256 /**< name or value, with zero byte */

@@ -4,7 +4,6 @@
  * key is needed. */
 #include <string.h>
 
-#include "common/base/json.h"
 #include "common/config/config.h"
 #include "router/http/accept.h"
 #include "router/http/routes_priv.h"

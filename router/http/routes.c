@@ -4,10 +4,8 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/base/json.h"
 #include "common/base/status.h"
 #include "router/http/routes_priv.h"
-#include "router/triton/metadata.h"
 
 #define MAX_SEGMENTS     8
 #define BT_DEFAULT_MODEL "ensemble"
@@ -47,23 +45,26 @@ static bool lacks_v1(const char *path)
 
 bt_api_dialect_t bt_door_dialect_of(const char *path)
 {
-    if ((path != NULL) && lacks_v1(path)) {
-        return BT_API_COMPLETIONS;
+    static const struct {
+        const char *path;
+        bt_api_dialect_t dialect;
+    } own[] = {{"/tokenize", BT_API_TOKENIZE},
+               {"/detokenize", BT_API_DETOKENIZE},
+               {"/v1/responses", BT_API_RESPONSES}};
+
+    if (path == NULL) {
+        return BT_API_GENERATE;
     }
-    if ((path != NULL) && (strcmp(path, "/tokenize") == 0)) {
-        return BT_API_TOKENIZE;
+    for (size_t i = 0; i < BT_ARRAY_LEN(own); i++) {
+        if (strcmp(path, own[i].path) == 0) {
+            return own[i].dialect;
+        }
     }
-    if ((path != NULL) && (strcmp(path, "/detokenize") == 0)) {
-        return BT_API_DETOKENIZE;
-    }
-    if ((path != NULL) && (strcmp(path, "/v1/responses") == 0)) {
-        return BT_API_RESPONSES;
-    }
-    if ((path != NULL) && (strncmp(path, "/v1/", 4) == 0)) {
+    if (strncmp(path, "/v1/", 4) == 0) {
         return (strstr(path, "/chat/") != NULL) ? BT_API_CHAT
                                                 : BT_API_COMPLETIONS;
     }
-    return BT_API_GENERATE;
+    return lacks_v1(path) ? BT_API_COMPLETIONS : BT_API_GENERATE;
 }
 
 void bt_http_request_refuse(bt_http_request_t *r, int status, const char *what)

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Data for live views (docs/CLUSTER_API.md). */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/base/json.h"
 #include "router/http/query.h"
 #include "router/http/routes_priv.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output of a row's generations: text, pieces, and the end. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/alloc.h"

@@ -501,28 +501,40 @@ static bool read_input(parse_t *parse, const bt_json_node_t *object,
                                    tensor->name);
 }
 
+/* Checks a list, and allocates its elements. @return NULL: it is refused */
+static void *make_list(parse_t *parse, const char *name,
+                       const bt_json_node_t *list, uint32_t most, size_t size)
+{
+    void *elements;
+
+    if (!check_kind(parse, name, list, BT_JSON_ARRAY)) {
+        return NULL;
+    }
+    if (list->n > most) {
+        (void)refuse(parse, "more than %u %s", most, name);
+        return NULL;
+    }
+    elements = bt_calloc((size_t)list->n + 1, size);
+    if (elements == NULL) {
+        (void)no_memory(parse);
+    }
+    return elements;
+}
+
 static bool read_inputs(parse_t *parse, const bt_json_node_t *list)
 {
     bt_infer_request_t *request = parse->request;
     const bt_json_node_t *input = bt_json_first(list);
 
-    if (!check_kind(parse, "'inputs'", list, BT_JSON_ARRAY)) {
-        return false;
-    }
-    if (list->n > BT_INFER_MAX_INPUTS) {
-        return refuse(parse, "more than %d inputs", BT_INFER_MAX_INPUTS);
-    }
-    request->inputs = bt_calloc((size_t)list->n + 1, sizeof(*request->inputs));
-    if (request->inputs == NULL) {
-        return no_memory(parse);
-    }
-    while (request->n_inputs < list->n) {
+    request->inputs = make_list(parse, "inputs", list, BT_INFER_MAX_INPUTS,
+                                sizeof(*request->inputs));
+    for (uint32_t i = 0; (request->inputs != NULL) && (i < list->n); i++) {
         if (!read_input(parse, input, &request->inputs[request->n_inputs++])) {
             return false;
         }
         input = bt_json_next(parse->doc, input);
     }
-    return true;
+    return request->inputs != NULL;
 }
 
 /* ---- outputs that are named, and the whole ---- */
@@ -570,24 +582,16 @@ static bool read_outputs(parse_t *parse, const bt_json_node_t *list)
     bt_infer_request_t *request = parse->request;
     const bt_json_node_t *output = bt_json_first(list);
 
-    if (!check_kind(parse, "'outputs'", list, BT_JSON_ARRAY)) {
-        return false;
-    }
-    if (list->n > BT_INFER_MAX_OUTPUTS) {
-        return refuse(parse, "more than %d outputs", BT_INFER_MAX_OUTPUTS);
-    }
-    request->wanted = bt_calloc((size_t)list->n + 1, sizeof(*request->wanted));
-    if (request->wanted == NULL) {
-        return no_memory(parse);
-    }
-    while (request->n_wanted < list->n) {
+    request->wanted = make_list(parse, "outputs", list, BT_INFER_MAX_OUTPUTS,
+                                sizeof(*request->wanted));
+    for (uint32_t i = 0; (request->wanted != NULL) && (i < list->n); i++) {
         if (!read_wanted(parse, output,
                          &request->wanted[request->n_wanted++])) {
             return false;
         }
         output = bt_json_next(parse->doc, output);
     }
-    return true;
+    return request->wanted != NULL;
 }
 
 static bool read_id(parse_t *parse, const bt_json_node_t *value)

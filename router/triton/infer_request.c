@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "common/base/alloc.h"
-#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "router/triton/infer_request.h"
 #include "router/triton/metadata.h"
@@ -14,11 +12,8 @@
 /* Tensors of a request; in its arena. */
 struct bt_tensors {
     bt_request_t *request;
-    const bt_infer_ops_t *ops;
+    bt_infer_source_t source; /* its context and peer are copied */
     const bt_request_ops_t *door;
-    const char *peer;
-    bool may_stream;
-    bt_infer_parse_t parse;
     uint8_t parse_ctx[BT_INFER_CTX_BYTES];
     uint64_t process_us; /* when pre- or postprocessing began */
     bt_infer_request_t api;
@@ -66,7 +61,7 @@ static void finish(bt_tensors_t *t)
     const bt_infer_response_t whole = response_of(t);
 
     bt_request_close(t->request);
-    t->ops->finish(t->request, &whole);
+    t->source.ops->finish(t->request, &whole);
 }
 
 static uint32_t pad_id(const bt_tensors_t *t)
@@ -149,7 +144,7 @@ static void respond_piece(bt_tensors_t *t, const bt_infer_result_t *result,
     piece.ends_row = ends_row;
     piece.final = is_final(t, ends_row);
     t->final_sent = piece.final;
-    t->ops->piece(t->request, &piece);
+    t->source.ops->piece(t->request, &piece);
 }
 
 /* ---- results of a row ---- */
@@ -350,7 +345,7 @@ static bool make_row(bt_tensors_t *t, bt_row_t *row)
     const bt_api_prompt_t *prompt = &api->prompts[0];
 
     api->stream = t->stream;
-    if (t->may_stream) {
+    if (t->source.may_stream) {
         api->stream_logits =
             (r->n_rows == 1)
                 ? UINT64_MAX
@@ -399,13 +394,13 @@ static void begin_rows(bt_tensors_t *t)
         bt_request_refuse(r);
         return;
     }
-    t->stream = t->may_stream && t->lowered.stream;
-    t->row_by_row = t->may_stream && !t->stream && (n > 1);
+    t->stream = t->source.may_stream && t->lowered.stream;
+    t->row_by_row = t->source.may_stream && !t->stream && (n > 1);
     if (!make_rows(t)) {
         bt_request_fail_for_memory(r);
         return;
     }
-    if ((t->api.id[0] != '\0') && (t->peer[0] != '\0')) {
+    if ((t->api.id[0] != '\0') && (t->source.peer[0] != '\0')) {
         bt_list_push_back(&r->front->stoppable, &r->stoppable);
     }
     t->n_open = n;
@@ -443,8 +438,8 @@ static void stop_other(bt_tensors_t *t)
         bt_request_t *other = BT_CONTAINER_OF(at, bt_request_t, stoppable);
 
         if ((strcmp(other->tensors->api.id, t->api.id) == 0) &&
-            (other->tenant == r->tenant) && (t->peer[0] != '\0') &&
-            (strcmp(other->tensors->peer, t->peer) == 0)) {
+            (other->tenant == r->tenant) && (t->source.peer[0] != '\0') &&
+            (strcmp(other->tensors->source.peer, t->source.peer) == 0)) {
             stop_rows(other);
             break;
         }
@@ -501,7 +496,8 @@ static bool copy_name(const char *text, char out[BT_INFER_NAME_BYTES])
 static bt_status_t parse(bt_request_t *r)
 {
     bt_tensors_t *t = r->tensors;
-    bt_status_t status = t->parse(t->parse_ctx, &r->body, &t->api, &r->error);
+    bt_status_t status =
+        t->source.parse(t->source.parse_ctx, &r->body, &t->api, &r->error);
 
     bt_strbuf_fini(&r->body);
     if (status != BT_OK) {
@@ -560,7 +556,7 @@ static bool check_config(bt_tensors_t *t)
                          most, model);
         return false;
     }
-    if (!t->may_stream) {
+    if (!t->source.may_stream) {
         return true;
     }
     decoupled = bt_describe_is_decoupled(t->request->front, model);
@@ -703,18 +699,20 @@ void bt_infer_begin(bt_request_t *r, const bt_infer_source_t *source,
     bt_tensors_t *t = bt_arena_alloc(&r->arena, sizeof(*t));
 
     r->dialect = BT_API_GENERATE;
-    if ((t == NULL) || !bt_arena_strdup(&r->arena, source->peer, &t->peer)) {
+    if (t != NULL) {
+        t->source = *source;
+    }
+    if ((t == NULL) ||
+        !bt_arena_strdup(&r->arena, source->peer, &t->source.peer)) {
         bt_strbuf_fini(body);
         bt_request_refuse_for_memory(r);
         return;
     }
     t->request = r;
-    t->ops = source->ops;
     t->door = r->ops;
-    t->may_stream = source->may_stream;
-    t->parse = source->parse;
     BT_ASSERT(source->parse_ctx_bytes <= sizeof(t->parse_ctx));
     memcpy(t->parse_ctx, source->parse_ctx, source->parse_ctx_bytes);
+    t->source.parse_ctx = t->parse_ctx;
     r->tensors = t;
     r->ops = &infer_ops;
     bt_request_begin(r, body);

@@ -3,25 +3,21 @@
 
 #include <string.h>
 
-#include "common/base/status.h"
-
 /* clang-format off */
-#define IN(name, type, field, ...)                                       \
+#define TENSOR(name, type, what, optional, hidden, ...)                         \
     {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
-     {__VA_ARGS__}, BT_FIELD_##field, false, false}
-#define OPT(name, type, field, ...)                                      \
-    {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
-     {__VA_ARGS__}, BT_FIELD_##field, true, false}
+     {__VA_ARGS__}, what, optional, hidden}
+#define IN(name, type, field, ...) \
+    TENSOR(name, type, BT_FIELD_##field, false, false, __VA_ARGS__)
+#define OPT(name, type, field, ...) \
+    TENSOR(name, type, BT_FIELD_##field, true, false, __VA_ARGS__)
 /* Alternative name, sent by clients of other versions of these models. */
-#define ALSO(name, type, field, ...)                                     \
-    {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
-     {__VA_ARGS__}, BT_FIELD_##field, true, true}
-#define OUT(name, type, result, ...)                                     \
-    {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
-     {__VA_ARGS__}, BT_RESULT_##result, false, false}
-#define OUT_ALSO(name, type, result, ...)                                \
-    {name, BT_DTYPE_##type, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
-     {__VA_ARGS__}, BT_RESULT_##result, false, true}
+#define ALSO(name, type, field, ...) \
+    TENSOR(name, type, BT_FIELD_##field, true, true, __VA_ARGS__)
+#define OUT(name, type, result, ...) \
+    TENSOR(name, type, BT_RESULT_##result, false, false, __VA_ARGS__)
+#define OUT_ALSO(name, type, result, ...) \
+    TENSOR(name, type, BT_RESULT_##result, false, true, __VA_ARGS__)
 
 /* Outputs that config.pbtxt of TensorRT-LLM's backend lists and that are never
  * returned. */

@@ -2,7 +2,6 @@
 #include "router/triton/shm_tensors.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "common/base/alloc.h"
 
