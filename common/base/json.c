@@ -168,25 +168,21 @@ void bt_json_i64(bt_json_t *json, const char *key, int64_t value)
 
 void bt_json_double(bt_json_t *json, const char *key, double value)
 {
-    char text[BT_DECIMAL_TEXT_BYTES];
+    char text[BT_DECIMAL_TEXT_BYTES] = "null";
 
-    if (!isfinite(value)) {
-        bt_json_null(json, key);
-        return;
+    if (isfinite(value)) {
+        (void)bt_double_text(value, text);
     }
-    (void)bt_double_text(value, text);
     bt_json_raw(json, key, text);
 }
 
 void bt_json_float(bt_json_t *json, const char *key, float value)
 {
-    char text[BT_DECIMAL_TEXT_BYTES];
+    char text[BT_DECIMAL_TEXT_BYTES] = "null";
 
-    if (!isfinite(value)) {
-        bt_json_null(json, key);
-        return;
+    if (isfinite(value)) {
+        (void)bt_float_text(value, text);
     }
-    (void)bt_float_text(value, text);
     bt_json_raw(json, key, text);
 }
 

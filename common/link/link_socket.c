@@ -43,6 +43,15 @@ void bt_link_signal(bt_control_t *control)
     (void)!write(control->event_fd, &one, sizeof(one));
 }
 
+/* @param is_due  what mark_ready() has returned */
+static void unlock(bt_control_t *control, bool is_due)
+{
+    pthread_mutex_unlock(&control->mutex);
+    if (is_due) {
+        bt_link_signal(control);
+    }
+}
+
 /* Checking a long frame takes a millisecond for each MB, during which the
  * owner would not serve others. */
 static bool is_tagged(bt_link_t *link, nng_msg *msg)
@@ -82,10 +91,7 @@ static bool on_frame(void *ctx, nng_msg *msg)
             (link->inbox_bytes < LINK_INBOX_BYTES);
     link->recv_paused = !go_on;
     is_due = mark_ready(link);
-    pthread_mutex_unlock(&control->mutex);
-    if (is_due) {
-        bt_link_signal(control);
-    }
+    unlock(control, is_due);
     return go_on;
 }
 
@@ -100,10 +106,7 @@ static void on_sent(void *ctx)
         link->send_wake = false;
         is_due = mark_ready(link);
     }
-    pthread_mutex_unlock(&control->mutex);
-    if (is_due) {
-        bt_link_signal(control);
-    }
+    unlock(control, is_due);
 }
 
 static void on_change(void *ctx)
@@ -126,10 +129,7 @@ void bt_link_mark_ready(bt_link_t *link)
 
     pthread_mutex_lock(&control->mutex);
     is_due = mark_ready(link);
-    pthread_mutex_unlock(&control->mutex);
-    if (is_due) {
-        bt_link_signal(control);
-    }
+    unlock(control, is_due);
 }
 
 void bt_link_queue_ready(bt_link_t *link)

@@ -18,12 +18,12 @@
  *               empty
  *
  * A batch waits only for members whose KV comes from other workers.
- * sched_admit.h shows that it arrives: a ready member counts as a lease until
- * it starts, so prefills still have what leases leave to them, and no worker's
- * batch waits for another's. A lease that fails, is canceled or exceeds its
- * deadline leaves the batch, and the rest starts without it. A member whose
- * prompt is computed here as well (local) starts at once: that is the batch's
- * prefill. A prefill for another worker is in no batch.
+ * The admission below shows that it arrives: a ready member counts as a lease
+ * until it starts, so prefills still have what leases leave to them, and no
+ * worker's batch waits for another's. A lease that fails, is canceled or
+ * exceeds its deadline leaves the batch, and the rest starts without it. A
+ * member whose prompt is computed here as well (local) starts at once: that is
+ * the batch's prefill. A prefill for another worker is in no batch.
  *
  * Threads: pure; one thread owns it.
  * Source:  TensorRT-LLM's V1 batching, as the comparison for its in-flight
@@ -103,7 +103,7 @@ static inline bool bt_sched_batch_starts(const bt_sched_batch_t *batch)
  *   local     a seat and blocks for both phases of a request; depends on no
  *             other worker
  *
- * Static batches: while a batch is closed (sched_admit.h), leases and local
+ * Static batches: while a batch is closed (above), leases and local
  * requests wait, except preempted ones of the batch, and block none behind
  * them.
  *

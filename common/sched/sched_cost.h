@@ -236,7 +236,7 @@ uint64_t bt_sched_rates_transfer_us(const bt_sched_rates_t *rates,
  * BT_SCHED_SAFETY_FACTOR_HALF_US: an old overload says little about the
  * present.
  *
- * A probe (sched_cost.h) is promised nothing. If it would have kept its promise
+ * A probe (above) is promised nothing. If it would have kept its promise
  * it moves the factor a quarter of the way to its own ratio: while the factor
  * rejects other requests there are no hundred to learn from.
  *
@@ -283,7 +283,7 @@ uint32_t bt_sched_safety_factor_now(const bt_sched_safety_factor_t *margin,
 
 /*
  * Cost of a request for fair queueing (sched_fair.h): microseconds of workers,
- * from their measured step times (sched_cost.h).
+ * from their measured step times (above).
  *
  *     prompt      its chunks, tokens and pairs, less those of its cached part
  *     each token  a part of an iteration with the mean number of generating
