@@ -319,12 +319,32 @@ static uint64_t groups_of(const bt_hf_t *hf, bt_recipe_t *r)
     return (r->n_in + r->group_elems - 1) / r->group_elems;
 }
 
+/* Ends the plan of a tensor with groups: their order, and the type. */
+static bt_status_t plan_groups(bt_hf_t *hf, const parts_t *parts,
+                               const bt_st_tensor_t *index, bool fits,
+                               uint64_t n_groups, uint32_t *type_p,
+                               bt_recipe_t *recipe)
+{
+    bt_status_t status = BT_OK;
+
+    if (!fits) {
+        return wrong(hf, parts,
+                     "has scales or zeros of a shape that does not fit it");
+    }
+    if (index != NULL) {
+        status = read_groups(hf, parts, index, n_groups, recipe);
+    }
+    if (status == BT_OK) {
+        choose_type(recipe, type_p);
+    }
+    return status;
+}
+
 /* Plans GPTQ and AWQ: qweight, qzeros, scales, and g_idx of the former. */
 static bt_status_t plan_columns(bt_hf_t *hf, const parts_t *parts, bool awq,
                                 uint32_t *type_p, bt_recipe_t *recipe)
 {
     const bt_st_tensor_t *const w = parts->main;
-    const bt_st_tensor_t *const index = side(hf, parts, ".g_idx");
     const uint32_t n = 32 / hf->quant_settings.bits;
     bt_recipe_t r = {.data = w,
                      .layout = awq ? &bt_quant_awq : &bt_quant_gptq,
@@ -333,7 +353,6 @@ static bt_status_t plan_columns(bt_hf_t *hf, const parts_t *parts, bool awq,
                      .bits = hf->quant_settings.bits,
                      .zero_add = hf->quant_settings.zero_add};
     uint64_t n_groups;
-    bt_status_t status = BT_OK;
 
     if ((w->n_dims != 2) || (w->n_elems == 0) ||
         !is_words(w, w->dims[0], w->dims[1]) || (r.scale == NULL) ||
@@ -344,20 +363,12 @@ static bt_status_t plan_columns(bt_hf_t *hf, const parts_t *parts, bool awq,
     }
     n_groups = groups_of(hf, &r);
     r.n_scaled = r.n_out;
-    if ((r.scale->dims[0] != n_groups) || (r.scale->dims[1] != r.n_out) ||
-        !is_words(r.zero, n_groups, (r.n_out + n - 1) / n)) {
-        return wrong(hf, parts,
-                     "has scales or zeros of a shape that does not "
-                     "fit it");
-    }
-    if (!awq && (index != NULL)) {
-        status = read_groups(hf, parts, index, n_groups, &r);
-    }
-    if (status == BT_OK) {
-        choose_type(&r, type_p);
-        *recipe = r;
-    }
-    return status;
+    *recipe = r;
+    return plan_groups(hf, parts, awq ? NULL : side(hf, parts, ".g_idx"),
+                       (r.scale->dims[0] == n_groups) &&
+                           (r.scale->dims[1] == r.n_out) &&
+                           is_words(r.zero, n_groups, (r.n_out + n - 1) / n),
+                       n_groups, type_p, recipe);
 }
 
 static bt_status_t plan_gptq(bt_hf_t *hf, const parts_t *parts,
@@ -397,7 +408,6 @@ static bt_status_t plan_packed(bt_hf_t *hf, const parts_t *parts,
                                uint32_t *type_p, bt_recipe_t *recipe)
 {
     const bt_st_tensor_t *const w = parts->main;
-    const bt_st_tensor_t *const index = side(hf, parts, ".weight_g_idx");
     const uint32_t n = 32 / hf->quant_settings.bits;
     bt_recipe_t r = {.data = w,
                      .layout = &bt_quant_packed,
@@ -405,29 +415,20 @@ static bt_status_t plan_packed(bt_hf_t *hf, const parts_t *parts,
                      .zero = side(hf, parts, ".weight_zero_point"),
                      .bits = hf->quant_settings.bits};
     uint64_t n_groups;
-    bt_status_t status = BT_OK;
 
     if (!read_shape(side(hf, parts, ".weight_shape"), &r) ||
         !is_words(w, r.n_out, (r.n_in + n - 1) / n)) {
         return wrong(hf, parts, "has not the weight_shape that it says");
     }
     n_groups = groups_of(hf, &r);
-    if ((r.scale == NULL) || !is_float(r.scale) || (r.scale->n_dims != 2) ||
-        (r.scale->dims[0] != r.n_out) || (r.scale->dims[1] != n_groups) ||
-        ((r.zero != NULL) &&
-         !is_words(r.zero, (r.n_out + n - 1) / n, n_groups))) {
-        return wrong(hf, parts,
-                     "has scales or zeros of a shape that does not "
-                     "fit it");
-    }
-    if (index != NULL) {
-        status = read_groups(hf, parts, index, n_groups, &r);
-    }
-    if (status == BT_OK) {
-        choose_type(&r, type_p);
-        *recipe = r;
-    }
-    return status;
+    *recipe = r;
+    return plan_groups(
+        hf, parts, side(hf, parts, ".weight_g_idx"),
+        (r.scale != NULL) && is_float(r.scale) && (r.scale->n_dims == 2) &&
+            (r.scale->dims[0] == r.n_out) && (r.scale->dims[1] == n_groups) &&
+            ((r.zero == NULL) ||
+             is_words(r.zero, (r.n_out + n - 1) / n, n_groups)),
+        n_groups, type_p, recipe);
 }
 
 static bt_status_t plan_compressed(bt_hf_t *hf, const parts_t *parts,
