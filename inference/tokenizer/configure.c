@@ -22,12 +22,6 @@
 
 #define MAX_CHARSMAP (16u << 20)
 
-static bool str_is(const bt_gguf_str_t *text, const char *word)
-{
-    return (text->len == strlen(word)) &&
-           (memcmp(text->data, word, text->len) == 0);
-}
-
 /* Names come from the file: shown in full only when short. */
 static int shown(const bt_gguf_str_t *text)
 {
@@ -62,7 +56,7 @@ static bt_status_t read_first_space(const bt_tok_load_t *load)
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
         if ((bt_gguf_get_str(load->gguf, KEY_FIRST, &text) == BT_OK) &&
-            str_is(&text, names[i])) {
+            bt_gguf_str_is(text, names[i])) {
             tok->first_space = (bt_tok_first_space_t)i;
             return BT_OK;
         }
@@ -511,17 +505,17 @@ static bt_status_t choose_model(const bt_tok_load_t *load)
         return bt_tok_fail(load, BT_ERR_BAD_FILE,
                            "the file has no tokenizer (%s)", KEY_MODEL);
     }
-    if (str_is(&model, "gpt2")) {
+    if (bt_gguf_str_is(model, "gpt2")) {
         tok->model = BT_TOK_BY_MERGES;
         return read_flag(load, KEY_PLAIN, &tok->is_spm);
     }
-    if (str_is(&model, "gemma4")) {
+    if (bt_gguf_str_is(model, "gemma4")) {
         tok->model = BT_TOK_BY_MERGES;
-    } else if (str_is(&model, "llama")) {
+    } else if (bt_gguf_str_is(model, "llama")) {
         tok->model = BT_TOK_BY_SCORES;
         tok->add_bos = true;
         tok->add_space_prefix = true;
-    } else if (str_is(&model, "t5")) {
+    } else if (bt_gguf_str_is(model, "t5")) {
         tok->model = BT_TOK_UNIGRAM;
         tok->add_eos = true;
         tok->add_space_prefix = true;
