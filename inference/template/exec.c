@@ -157,39 +157,28 @@ int64_t bt_tmpl_loop_length(bt_tmpl_run_t *run, bt_tmpl_loop_t *loop)
     return loop->length;
 }
 
-static bt_tmpl_value_t no_item(const char *text)
-{
-    static const bt_tmpl_text_t before = {.data = "there is no previous item",
-                                          .len = 25};
-    static const bt_tmpl_text_t after = {.data = "there is no next item",
-                                         .len = 21};
-
-    return bt_tmpl_v_undefined(BT_UNDEF_OTHER,
-                               (*text == 'p') ? &before : &after);
-}
-
 typedef enum attr {
     INDEX,
-    INDEX0,
     FIRST,
     LAST,
     LENGTH,
     PREVITEM,
     NEXTITEM,
     REVINDEX,
-    REVINDEX0,
     DEPTH,
-    DEPTH0,
 } attr_t;
 
 static bt_tmpl_value_t value_of(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
-                                attr_t which)
+                                attr_t which, int64_t base)
 {
+    static const bt_tmpl_text_t before = {.data = "there is no previous item",
+                                          .len = 25};
+    static const bt_tmpl_text_t after = {.data = "there is no next item",
+                                         .len = 21};
+
     switch (which) {
     case INDEX:
-        return bt_tmpl_v_int(loop->index0 + 1);
-    case INDEX0:
-        return bt_tmpl_v_int(loop->index0);
+        return bt_tmpl_v_int(loop->index0 + base);
     case FIRST:
         return bt_tmpl_v_bool(loop->index0 == 0);
     case LAST:
@@ -197,37 +186,40 @@ static bt_tmpl_value_t value_of(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
     case LENGTH:
         return bt_tmpl_v_int(bt_tmpl_loop_length(x->run, loop));
     case PREVITEM:
-        return (loop->index0 > 0) ? loop->before : no_item("previous");
+        return (loop->index0 > 0)
+                   ? loop->before
+                   : bt_tmpl_v_undefined(BT_UNDEF_OTHER, &before);
     case NEXTITEM:
-        return look_ahead(loop) ? loop->after : no_item("next");
+        return look_ahead(loop) ? loop->after
+                                : bt_tmpl_v_undefined(BT_UNDEF_OTHER, &after);
     case REVINDEX:
-        return bt_tmpl_v_int(bt_tmpl_loop_length(x->run, loop) - loop->index0);
-    case REVINDEX0:
         return bt_tmpl_v_int(bt_tmpl_loop_length(x->run, loop) - loop->index0 -
-                             1);
+                             1 + base);
     case DEPTH:
-        return bt_tmpl_v_int((int64_t)loop->depth0 + 1);
-    case DEPTH0:
         break;
     }
-    return bt_tmpl_v_int(loop->depth0);
+    return bt_tmpl_v_int(loop->depth0 + base);
 }
 
 bt_tmpl_value_t bt_tmpl_loop_attr(bt_tmpl_exec_t *x, bt_tmpl_loop_t *loop,
                                   const bt_tmpl_text_t *name)
 {
-    static const char *const names[] = {
-        [INDEX] = "index",         [INDEX0] = "index0",
-        [FIRST] = "first",         [LAST] = "last",
-        [LENGTH] = "length",       [PREVITEM] = "previtem",
-        [NEXTITEM] = "nextitem",   [REVINDEX] = "revindex",
-        [REVINDEX0] = "revindex0", [DEPTH] = "depth",
-        [DEPTH0] = "depth0",
+    static const struct {
+        const char *name;
+        attr_t which;
+        int64_t base; /* number of the first item */
+    } attrs[] = {
+        {"index", INDEX, 1},        {"index0", INDEX, 0},
+        {"first", FIRST, 0},        {"last", LAST, 0},
+        {"length", LENGTH, 0},      {"previtem", PREVITEM, 0},
+        {"nextitem", NEXTITEM, 0},  {"revindex", REVINDEX, 1},
+        {"revindex0", REVINDEX, 0}, {"depth", DEPTH, 1},
+        {"depth0", DEPTH, 0},
     };
 
-    for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
-        if (bt_tmpl_text_is(name, names[i])) {
-            return value_of(x, loop, (attr_t)i);
+    for (size_t i = 0; i < BT_ARRAY_LEN(attrs); i++) {
+        if (bt_tmpl_text_is(name, attrs[i].name)) {
+            return value_of(x, loop, attrs[i].which, attrs[i].base);
         }
     }
     return bt_tmpl_v_undefined(BT_UNDEF_ATTRIBUTE, name);
