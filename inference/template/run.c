@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "inference/template/run.h"
+#include "inference/template/value.h"
 
 #include <stdarg.h>
 #include <stdint.h>

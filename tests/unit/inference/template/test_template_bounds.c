@@ -5,7 +5,7 @@
 #include "tests/unit/inference/template/rendering.h"
 
 #include "common/base/alloc.h"
-#include "inference/template/run.h"
+#include "inference/template/value.h"
 
 static void expect_too_large(const char *source, const char *part)
 {
