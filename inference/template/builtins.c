@@ -294,9 +294,11 @@ struct bt_tmpl_test {
     bool has_arg;
 };
 
-#define TEST(name)                                                  \
-    static bool name(bt_tmpl_exec_t *x, const bt_tmpl_test_t *test, \
-                     bt_tmpl_value_t value, const bt_tmpl_args_t *args)
+#define TEST(name)                                                       \
+    static bool name(bt_tmpl_exec_t *x __attribute__((unused)),          \
+                     const bt_tmpl_test_t *test __attribute__((unused)), \
+                     bt_tmpl_value_t value,                              \
+                     const bt_tmpl_args_t *args __attribute__((unused)))
 
 #define KIND(name) (1u << BT_V_##name)
 #define WITH_ITEMS (KIND(TEXT) | KIND(DICT) | KIND(UNDEFINED))
@@ -304,8 +306,6 @@ struct bt_tmpl_test {
 
 TEST(is_kind)
 {
-    (void)x;
-    (void)args;
     return ((test->how >> value.kind) & 1u) != 0;
 }
 
@@ -317,8 +317,6 @@ TEST(is_sequence)
 
 TEST(is_truth)
 {
-    (void)x;
-    (void)args;
     return (value.kind == BT_V_BOOL) && (value.u.truth == (test->how != 0));
 }
 
@@ -326,7 +324,6 @@ TEST(is_parity)
 {
     bt_tmpl_value_t rest;
 
-    (void)args;
     rest = bt_tmpl_op_binary(x->run, '%', value, bt_tmpl_v_int(2));
     return bt_tmpl_run_ok(x->run) &&
            (bt_tmpl_v_as_float(rest) == (double)test->how);
@@ -337,7 +334,6 @@ TEST(is_divisible)
     const bt_tmpl_value_t rest =
         bt_tmpl_op_binary(x->run, '%', value, *args->slot[0]);
 
-    (void)test;
     return bt_tmpl_run_ok(x->run) && (bt_tmpl_v_as_float(rest) == 0.0);
 }
 
@@ -348,7 +344,6 @@ TEST(is_compared)
 
 TEST(is_in)
 {
-    (void)test;
     return bt_tmpl_v_contains(x->run, *args->slot[0], value);
 }
 
@@ -357,7 +352,6 @@ TEST(is_same)
 {
     const bt_tmpl_value_t other = *args->slot[0];
 
-    (void)test;
     if (value.kind != other.kind) {
         return false;
     }
@@ -380,7 +374,6 @@ TEST(is_case)
         (text != NULL) ? bt_tmpl_text_change(x->run, text, test->how) : NULL;
     bool cased = false;
 
-    (void)args;
     for (uint32_t at = 0; (changed != NULL) && (at < text->len);) {
         uint32_t cp;
 
@@ -392,8 +385,6 @@ TEST(is_case)
 
 TEST(is_known)
 {
-    (void)x;
-    (void)args;
     if (value.kind != BT_V_TEXT) {
         return false;
     }

@@ -195,13 +195,17 @@ bt_tmpl_value_t bt_tmpl_macro_call(bt_tmpl_exec_t *x,
  * Threads: the table is constant.
  */
 
-typedef bt_tmpl_value_t bt_tmpl_filter_fn_t(bt_tmpl_exec_t *x,
-                                            bt_tmpl_value_t value,
-                                            const bt_tmpl_args_t *args);
+/** Declares the function of a filter; @a how is that of its row. */
+#define BT_TMPL_FILTER(name)                                                 \
+    bt_tmpl_value_t name(bt_tmpl_exec_t *x __attribute__((unused)),          \
+                         bt_tmpl_value_t value,                              \
+                         const bt_tmpl_args_t *args __attribute__((unused)), \
+                         int how __attribute__((unused)))
 
 typedef struct bt_tmpl_filter {
     const char *name;
-    bt_tmpl_filter_fn_t *fn;
+    BT_TMPL_FILTER((*fn));
+    int how; /**< distinguishes rows that share a function */
     bt_tmpl_params_t params;
 } bt_tmpl_filter_t;
 
@@ -213,13 +217,23 @@ bt_tmpl_value_t bt_tmpl_filter_call(bt_tmpl_exec_t *x,
                                     bt_tmpl_args_t *args);
 
 /* filters_seq.c */
-bt_tmpl_filter_fn_t bt_tmpl_filter_batch, bt_tmpl_filter_dictsort,
-    bt_tmpl_filter_first, bt_tmpl_filter_items, bt_tmpl_filter_join,
-    bt_tmpl_filter_last, bt_tmpl_filter_list, bt_tmpl_filter_map,
-    bt_tmpl_filter_max, bt_tmpl_filter_min, bt_tmpl_filter_reject,
-    bt_tmpl_filter_rejectattr, bt_tmpl_filter_reverse, bt_tmpl_filter_select,
-    bt_tmpl_filter_selectattr, bt_tmpl_filter_slice, bt_tmpl_filter_sort,
-    bt_tmpl_filter_sum, bt_tmpl_filter_unique;
+#define BT_FILTER_LAST    1 /**< bt_tmpl_filter_end(): not the first */
+#define BT_FILTER_MATCHES 1 /**< bt_tmpl_filter_select(): not the others */
+#define BT_FILTER_BY_ATTR 2 /**< bt_tmpl_filter_select(): by an attribute */
+BT_TMPL_FILTER(bt_tmpl_filter_batch);
+BT_TMPL_FILTER(bt_tmpl_filter_dictsort);
+BT_TMPL_FILTER(bt_tmpl_filter_end);
+BT_TMPL_FILTER(bt_tmpl_filter_extreme); /**< @a how: -1 for the least, 1 */
+BT_TMPL_FILTER(bt_tmpl_filter_items);
+BT_TMPL_FILTER(bt_tmpl_filter_join);
+BT_TMPL_FILTER(bt_tmpl_filter_list);
+BT_TMPL_FILTER(bt_tmpl_filter_map);
+BT_TMPL_FILTER(bt_tmpl_filter_reverse);
+BT_TMPL_FILTER(bt_tmpl_filter_select);
+BT_TMPL_FILTER(bt_tmpl_filter_slice);
+BT_TMPL_FILTER(bt_tmpl_filter_sort);
+BT_TMPL_FILTER(bt_tmpl_filter_sum);
+BT_TMPL_FILTER(bt_tmpl_filter_unique);
 
 /*
  * Jinja tests, the names that may follow `is`.

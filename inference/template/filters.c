@@ -11,9 +11,7 @@
 #include "inference/template/parser.h"
 #include "inference/template/text.h"
 
-#define FILTER(name)                                                      \
-    static bt_tmpl_value_t name(bt_tmpl_exec_t *x, bt_tmpl_value_t value, \
-                                const bt_tmpl_args_t *args)
+#define FILTER(name) static BT_TMPL_FILTER(name)
 
 static bt_tmpl_value_t wrong_kind(bt_tmpl_exec_t *x, const char *filter,
                                   bt_tmpl_value_t value)
@@ -27,51 +25,25 @@ static bt_tmpl_value_t wrong_kind(bt_tmpl_exec_t *x, const char *filter,
 
 /* ---- texts ---- */
 
-static bt_tmpl_value_t change_case(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                   bt_tmpl_case_style_t style)
+FILTER(change_case)
 {
     const bt_tmpl_text_t *text = bt_tmpl_v_str(x->run, value);
 
-    return bt_tmpl_v_text(
-        (text != NULL) ? bt_tmpl_text_change(x->run, text, style) : NULL);
-}
-
-FILTER(lower)
-{
-    (void)args;
-    return change_case(x, value, BT_CASE_LOWER);
-}
-
-FILTER(upper)
-{
-    (void)args;
-    return change_case(x, value, BT_CASE_UPPER);
-}
-
-FILTER(title)
-{
-    (void)args;
-    return change_case(x, value, BT_CASE_WORDS);
-}
-
-FILTER(capitalize)
-{
-    (void)args;
-    return change_case(x, value, BT_CASE_CAPITALIZE);
+    return bt_tmpl_v_text((text != NULL)
+                              ? bt_tmpl_text_change(x->run, text, (unsigned)how)
+                              : NULL);
 }
 
 FILTER(escape)
 {
     const bt_tmpl_text_t *text = bt_tmpl_v_str(x->run, value);
 
-    (void)args;
     return bt_tmpl_v_text((text != NULL) ? bt_tmpl_text_escape(x->run, text)
                                          : NULL);
 }
 
 FILTER(string)
 {
-    (void)args;
     return bt_tmpl_v_text(bt_tmpl_v_str(x->run, value));
 }
 
@@ -394,7 +366,6 @@ FILTER(absolute)
 {
     bt_tmpl_value_t zero = bt_tmpl_v_int(0);
 
-    (void)args;
     if (!bt_tmpl_v_is_number(value)) {
         return wrong_kind(x, "abs", value);
     }
@@ -468,7 +439,6 @@ FILTER(default_filter)
     static const bt_tmpl_value_t nothing = {.kind = BT_V_TEXT,
                                             .u.text = &bt_tmpl_text_empty};
 
-    (void)x;
     if ((value.kind == BT_V_UNDEFINED) ||
         (bt_tmpl_args_truth(args, 1, false) && !bt_tmpl_v_truth(value))) {
         return (args->slot[0] != NULL) ? *args->slot[0] : nothing;
@@ -480,7 +450,6 @@ FILTER(length)
 {
     int64_t n = 0;
 
-    (void)args;
     return bt_tmpl_v_length(x->run, value, &n) ? bt_tmpl_v_int(n)
                                                : bt_tmpl_v_failed();
 }
@@ -496,60 +465,81 @@ FILTER(attr)
 }
 
 static const bt_tmpl_filter_t filters[] = {
-    {"abs", absolute, {.n_required = 0}},
-    {"attr", attr, {.names = {"name"}, .n_required = 1}},
+    {"abs", absolute, 0, {.n_required = 0}},
+    {"attr", attr, 0, {.names = {"name"}, .n_required = 1}},
     {"batch",
      bt_tmpl_filter_batch,
+     0,
      {.names = {"linecount", "fill_with"}, .n_required = 1}},
-    {"capitalize", capitalize, {.n_required = 0}},
-    {"center", center, {.names = {"width"}}},
-    {"count", length, {.n_required = 0}},
-    {"d", default_filter, {.names = {"default_value", "boolean"}}},
-    {"default", default_filter, {.names = {"default_value", "boolean"}}},
+    {"capitalize", change_case, BT_CASE_CAPITALIZE, {.n_required = 0}},
+    {"center", center, 0, {.names = {"width"}}},
+    {"count", length, 0, {.n_required = 0}},
+    {"d", default_filter, 0, {.names = {"default_value", "boolean"}}},
+    {"default", default_filter, 0, {.names = {"default_value", "boolean"}}},
     {"dictsort",
      bt_tmpl_filter_dictsort,
+     0,
      {.names = {"case_sensitive", "by", "reverse"}}},
-    {"e", escape, {.n_required = 0}},
-    {"escape", escape, {.n_required = 0}},
-    {"first", bt_tmpl_filter_first, {.n_required = 0}},
-    {"float", to_float, {.names = {"default"}}},
-    {"indent", indent, {.names = {"width", "first", "blank"}}},
-    {"int", to_int, {.names = {"default", "base"}}},
-    {"items", bt_tmpl_filter_items, {.n_required = 0}},
-    {"join", bt_tmpl_filter_join, {.names = {"d", "attribute"}}},
-    {"last", bt_tmpl_filter_last, {.n_required = 0}},
-    {"length", length, {.n_required = 0}},
-    {"list", bt_tmpl_filter_list, {.n_required = 0}},
-    {"lower", lower, {.n_required = 0}},
-    {"map", bt_tmpl_filter_map, {.any = true}},
-    {"max", bt_tmpl_filter_max, {.names = {"case_sensitive", "attribute"}}},
-    {"min", bt_tmpl_filter_min, {.names = {"case_sensitive", "attribute"}}},
-    {"reject", bt_tmpl_filter_reject, {.any = true}},
-    {"rejectattr", bt_tmpl_filter_rejectattr, {.any = true}},
-    {"replace", replace, {.names = {"old", "new", "count"}, .n_required = 2}},
-    {"reverse", bt_tmpl_filter_reverse, {.n_required = 0}},
-    {"round", round_filter, {.names = {"precision", "method"}}},
-    {"safe", string, {.n_required = 0}},
-    {"select", bt_tmpl_filter_select, {.any = true}},
-    {"selectattr", bt_tmpl_filter_selectattr, {.any = true}},
+    {"e", escape, 0, {.n_required = 0}},
+    {"escape", escape, 0, {.n_required = 0}},
+    {"first", bt_tmpl_filter_end, 0, {.n_required = 0}},
+    {"float", to_float, 0, {.names = {"default"}}},
+    {"indent", indent, 0, {.names = {"width", "first", "blank"}}},
+    {"int", to_int, 0, {.names = {"default", "base"}}},
+    {"items", bt_tmpl_filter_items, 0, {.n_required = 0}},
+    {"join", bt_tmpl_filter_join, 0, {.names = {"d", "attribute"}}},
+    {"last", bt_tmpl_filter_end, BT_FILTER_LAST, {.n_required = 0}},
+    {"length", length, 0, {.n_required = 0}},
+    {"list", bt_tmpl_filter_list, 0, {.n_required = 0}},
+    {"lower", change_case, BT_CASE_LOWER, {.n_required = 0}},
+    {"map", bt_tmpl_filter_map, 0, {.any = true}},
+    {"max",
+     bt_tmpl_filter_extreme,
+     1,
+     {.names = {"case_sensitive", "attribute"}}},
+    {"min",
+     bt_tmpl_filter_extreme,
+     -1,
+     {.names = {"case_sensitive", "attribute"}}},
+    {"reject", bt_tmpl_filter_select, 0, {.any = true}},
+    {"rejectattr", bt_tmpl_filter_select, BT_FILTER_BY_ATTR, {.any = true}},
+    {"replace",
+     replace,
+     0,
+     {.names = {"old", "new", "count"}, .n_required = 2}},
+    {"reverse", bt_tmpl_filter_reverse, 0, {.n_required = 0}},
+    {"round", round_filter, 0, {.names = {"precision", "method"}}},
+    {"safe", string, 0, {.n_required = 0}},
+    {"select", bt_tmpl_filter_select, BT_FILTER_MATCHES, {.any = true}},
+    {"selectattr",
+     bt_tmpl_filter_select,
+     BT_FILTER_MATCHES | BT_FILTER_BY_ATTR,
+     {.any = true}},
     {"slice",
      bt_tmpl_filter_slice,
+     0,
      {.names = {"slices", "fill_with"}, .n_required = 1}},
     {"sort",
      bt_tmpl_filter_sort,
+     0,
      {.names = {"reverse", "case_sensitive", "attribute"}}},
-    {"string", string, {.n_required = 0}},
-    {"sum", bt_tmpl_filter_sum, {.names = {"attribute", "start"}}},
-    {"title", title, {.n_required = 0}},
+    {"string", string, 0, {.n_required = 0}},
+    {"sum", bt_tmpl_filter_sum, 0, {.names = {"attribute", "start"}}},
+    {"title", change_case, BT_CASE_WORDS, {.n_required = 0}},
     {"tojson",
      tojson,
+     0,
      {.names = {"ensure_ascii", "indent", "separators", "sort_keys"}}},
-    {"trim", trim, {.names = {"chars"}}},
-    {"truncate", truncate, {.names = {"length", "killwords", "end", "leeway"}}},
+    {"trim", trim, 0, {.names = {"chars"}}},
+    {"truncate",
+     truncate,
+     0,
+     {.names = {"length", "killwords", "end", "leeway"}}},
     {"unique",
      bt_tmpl_filter_unique,
+     0,
      {.names = {"case_sensitive", "attribute"}}},
-    {"upper", upper, {.n_required = 0}},
+    {"upper", change_case, BT_CASE_UPPER, {.n_required = 0}},
 };
 
 const bt_tmpl_filter_t *bt_tmpl_filter_find(const bt_tmpl_text_t *name)
@@ -573,5 +563,5 @@ bt_tmpl_value_t bt_tmpl_filter_call(bt_tmpl_exec_t *x,
         !bt_tmpl_args_bind(x->run, args, &filter->params, filter->name)) {
         return bt_tmpl_v_failed();
     }
-    return filter->fn(x, value, args);
+    return filter->fn(x, value, args, filter->how);
 }

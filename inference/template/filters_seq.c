@@ -78,14 +78,12 @@ static bt_tmpl_value_t end_seq(bt_tmpl_exec_t *x, bt_tmpl_seq_kind_t kind,
 
 /* ---- simple walks ---- */
 
-bt_tmpl_value_t bt_tmpl_filter_list(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                    const bt_tmpl_args_t *args)
+BT_TMPL_FILTER(bt_tmpl_filter_list)
 {
     bt_tmpl_seq_t *seq = bt_tmpl_seq_make(x->run, 0);
     const bt_tmpl_seq_t *items;
     uint32_t at;
 
-    (void)args;
     if ((seq == NULL) || !bt_tmpl_v_items(x->run, value, &items, &at)) {
         return bt_tmpl_v_failed();
     }
@@ -96,14 +94,12 @@ bt_tmpl_value_t bt_tmpl_filter_list(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     return end_seq(x, BT_SEQ_LIST, seq);
 }
 
-bt_tmpl_value_t bt_tmpl_filter_items(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                     const bt_tmpl_args_t *args)
+BT_TMPL_FILTER(bt_tmpl_filter_items)
 {
     static const bt_tmpl_text_t name = {.data = "items", .len = 5};
     bt_tmpl_args_t none = {0};
     bt_tmpl_value_t view;
 
-    (void)args;
     if (value.kind == BT_V_UNDEFINED) {
         return end_seq(x, BT_SEQ_ITERATOR, bt_tmpl_seq_make(x->run, 0));
     }
@@ -121,62 +117,41 @@ bt_tmpl_value_t bt_tmpl_filter_items(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     return view;
 }
 
-bt_tmpl_value_t bt_tmpl_filter_first(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                     const bt_tmpl_args_t *args)
+static bool is_iterator(bt_tmpl_value_t value)
 {
-    static const bt_tmpl_text_t none = {
-        .data = "there is no first item, the sequence is empty", .len = 45};
+    return (value.kind == BT_V_SEQ) && (value.sub == BT_SEQ_ITERATOR);
+}
+
+BT_TMPL_FILTER(bt_tmpl_filter_end)
+{
+    static const bt_tmpl_text_t none[] = {
+        {.data = "there is no first item, the sequence is empty", .len = 45},
+        {.data = "there is no last item, the sequence is empty", .len = 44}};
     const bt_tmpl_seq_t *items;
     uint32_t at;
 
-    (void)args;
+    if ((how == BT_FILTER_LAST) && is_iterator(value)) {
+        return BT_TMPL_REFUSE(x->run, "%s has no last item",
+                              bt_tmpl_v_kind_name(value));
+    }
     if (!bt_tmpl_v_items(x->run, value, &items, &at)) {
         return bt_tmpl_v_failed();
     }
     if (at >= items->n) {
-        return bt_tmpl_v_undefined(BT_UNDEF_OTHER, &none);
+        return bt_tmpl_v_undefined(BT_UNDEF_OTHER, &none[how]);
     }
-    if ((value.kind == BT_V_SEQ) && (value.sub == BT_SEQ_ITERATOR)) {
+    if (is_iterator(value)) {
         value.u.seq->taken = at + 1;
     }
-    return items->items[at];
+    return items->items[(how == BT_FILTER_LAST) ? items->n - 1 : at];
 }
 
-static bool no_reverse(bt_tmpl_exec_t *x, bt_tmpl_value_t value)
+BT_TMPL_FILTER(bt_tmpl_filter_reverse)
 {
-    if ((value.kind == BT_V_SEQ) && (value.sub == BT_SEQ_ITERATOR)) {
-        bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s has no last item",
-                         bt_tmpl_v_kind_name(value));
-    }
-    return !bt_tmpl_run_ok(x->run);
-}
-
-bt_tmpl_value_t bt_tmpl_filter_last(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                    const bt_tmpl_args_t *args)
-{
-    static const bt_tmpl_text_t none = {
-        .data = "there is no last item, the sequence is empty", .len = 44};
-    const bt_tmpl_seq_t *items;
-    uint32_t at;
-
-    (void)args;
-    if (no_reverse(x, value) || !bt_tmpl_v_items(x->run, value, &items, &at)) {
-        return bt_tmpl_v_failed();
-    }
-    return (items->n > 0) ? items->items[items->n - 1]
-                          : bt_tmpl_v_undefined(BT_UNDEF_OTHER, &none);
-}
-
-bt_tmpl_value_t bt_tmpl_filter_reverse(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                       const bt_tmpl_args_t *args)
-{
-    const bool is_iterator =
-        (value.kind == BT_V_SEQ) && (value.sub == BT_SEQ_ITERATOR);
     const bt_tmpl_seq_t *items;
     bt_tmpl_seq_t *seq;
     uint32_t at;
 
-    (void)args;
     if (value.kind == BT_V_TEXT) {
         return bt_tmpl_v_text(bt_tmpl_text_reverse(x->run, value.u.text));
     }
@@ -187,11 +162,10 @@ bt_tmpl_value_t bt_tmpl_filter_reverse(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     for (uint32_t i = items->n; (i > at) && bt_tmpl_run_ok(x->run); i--) {
         (void)bt_tmpl_seq_add(x->run, seq, items->items[i - 1]);
     }
-    return end_seq(x, is_iterator ? BT_SEQ_LIST : BT_SEQ_ITERATOR, seq);
+    return end_seq(x, is_iterator(value) ? BT_SEQ_LIST : BT_SEQ_ITERATOR, seq);
 }
 
-bt_tmpl_value_t bt_tmpl_filter_join(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                    const bt_tmpl_args_t *args)
+BT_TMPL_FILTER(bt_tmpl_filter_join)
 {
     const bt_tmpl_text_t *between = &bt_tmpl_text_empty;
     const bt_tmpl_seq_t *items;
@@ -220,8 +194,7 @@ bt_tmpl_value_t bt_tmpl_filter_join(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     return bt_tmpl_build_value(&build);
 }
 
-bt_tmpl_value_t bt_tmpl_filter_sum(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                   const bt_tmpl_args_t *args)
+BT_TMPL_FILTER(bt_tmpl_filter_sum)
 {
     bt_tmpl_value_t sum =
         (args->slot[1] != NULL) ? *args->slot[1] : bt_tmpl_v_int(0);
@@ -268,8 +241,7 @@ static bool add_piece(bt_tmpl_exec_t *x, bt_tmpl_seq_t *pieces,
     return bt_tmpl_seq_add(x->run, pieces, bt_tmpl_v_seq(BT_SEQ_LIST, piece));
 }
 
-bt_tmpl_value_t bt_tmpl_filter_batch(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                     const bt_tmpl_args_t *args)
+BT_TMPL_FILTER(bt_tmpl_filter_batch)
 {
     const int64_t n = bt_tmpl_args_int(x->run, args, 0, 0);
     bt_tmpl_seq_t *pieces = bt_tmpl_seq_make(x->run, 0);
@@ -297,8 +269,7 @@ bt_tmpl_value_t bt_tmpl_filter_batch(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     return end_seq(x, BT_SEQ_ITERATOR, pieces);
 }
 
-bt_tmpl_value_t bt_tmpl_filter_slice(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                     const bt_tmpl_args_t *args)
+BT_TMPL_FILTER(bt_tmpl_filter_slice)
 {
     const int64_t n = bt_tmpl_args_int(x->run, args, 0, 0);
     bt_tmpl_seq_t *pieces = bt_tmpl_seq_make(x->run, 0);
@@ -411,19 +382,22 @@ static bt_tmpl_value_t sort_key(bt_tmpl_exec_t *x, bt_tmpl_value_t item,
     return end_seq(x, BT_SEQ_LIST, keys);
 }
 
-static bt_tmpl_value_t sorted_seq(bt_tmpl_exec_t *x, const sorted_t *list,
-                                  uint32_t n)
+static bt_tmpl_value_t sorted_seq(bt_tmpl_exec_t *x, sorted_t *list, uint32_t n,
+                                  bool reverse)
 {
-    bt_tmpl_seq_t *seq = bt_tmpl_seq_make(x->run, n);
+    bt_tmpl_seq_t *seq;
 
+    if (!bt_tmpl_run_ok(x->run) || !sort_all(x, list, n, reverse)) {
+        return bt_tmpl_v_failed();
+    }
+    seq = bt_tmpl_seq_make(x->run, n);
     for (uint32_t i = 0; (seq != NULL) && (i < n); i++) {
         (void)bt_tmpl_seq_add(x->run, seq, list[i].value);
     }
     return end_seq(x, BT_SEQ_LIST, seq);
 }
 
-bt_tmpl_value_t bt_tmpl_filter_sort(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                    const bt_tmpl_args_t *args)
+BT_TMPL_FILTER(bt_tmpl_filter_sort)
 {
     const bt_tmpl_seq_t *items;
     sorted_t *list;
@@ -442,15 +416,10 @@ bt_tmpl_value_t bt_tmpl_filter_sort(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
                                         bt_tmpl_args_truth(args, 1, false)),
                                items->items[at]};
     }
-    return (bt_tmpl_run_ok(x->run) &&
-            sort_all(x, list, n, bt_tmpl_args_truth(args, 0, false)))
-               ? sorted_seq(x, list, n)
-               : bt_tmpl_v_failed();
+    return sorted_seq(x, list, n, bt_tmpl_args_truth(args, 0, false));
 }
 
-bt_tmpl_value_t bt_tmpl_filter_dictsort(bt_tmpl_exec_t *x,
-                                        bt_tmpl_value_t value,
-                                        const bt_tmpl_args_t *args)
+BT_TMPL_FILTER(bt_tmpl_filter_dictsort)
 {
     const bool by_value =
         (args->slot[1] != NULL) && bt_tmpl_v_text_is(*args->slot[1], "value");
@@ -466,7 +435,7 @@ bt_tmpl_value_t bt_tmpl_filter_dictsort(bt_tmpl_exec_t *x,
         bt_tmpl_v_fail_undefined(x->run, value);
         return bt_tmpl_v_failed();
     }
-    pairs = bt_tmpl_filter_items(x, value, args);
+    pairs = bt_tmpl_filter_items(x, value, args, 0);
     if (!bt_tmpl_run_ok(x->run)) {
         return bt_tmpl_v_failed();
     }
@@ -479,14 +448,10 @@ bt_tmpl_value_t bt_tmpl_filter_dictsort(bt_tmpl_exec_t *x,
                                      bt_tmpl_args_truth(args, 0, false)),
                              pair};
     }
-    return (bt_tmpl_run_ok(x->run) &&
-            sort_all(x, list, n, bt_tmpl_args_truth(args, 2, false)))
-               ? sorted_seq(x, list, n)
-               : bt_tmpl_v_failed();
+    return sorted_seq(x, list, n, bt_tmpl_args_truth(args, 2, false));
 }
 
-static bt_tmpl_value_t extreme(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                               const bt_tmpl_args_t *args, int sign)
+BT_TMPL_FILTER(bt_tmpl_filter_extreme)
 {
     static const bt_tmpl_text_t none = {
         .data = "there is no such item, the sequence is empty", .len = 44};
@@ -505,7 +470,7 @@ static bt_tmpl_value_t extreme(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
                     bt_tmpl_args_truth(args, 0, false));
 
         if ((i == first) ||
-            (bt_tmpl_v_compare(x->run, key, best_key, "<") * sign > 0)) {
+            (bt_tmpl_v_compare(x->run, key, best_key, "<") * how > 0)) {
             best = items->items[i];
             best_key = key;
         }
@@ -513,20 +478,7 @@ static bt_tmpl_value_t extreme(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     return best;
 }
 
-bt_tmpl_value_t bt_tmpl_filter_min(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                   const bt_tmpl_args_t *args)
-{
-    return extreme(x, value, args, -1);
-}
-
-bt_tmpl_value_t bt_tmpl_filter_max(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                   const bt_tmpl_args_t *args)
-{
-    return extreme(x, value, args, 1);
-}
-
-bt_tmpl_value_t bt_tmpl_filter_unique(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                      const bt_tmpl_args_t *args)
+BT_TMPL_FILTER(bt_tmpl_filter_unique)
 {
     bt_tmpl_dict_t *seen = bt_tmpl_dict_make(x->run);
     bt_tmpl_seq_t *seq = bt_tmpl_seq_make(x->run, 0);
@@ -574,8 +526,7 @@ static bt_tmpl_value_t map_attribute(bt_tmpl_exec_t *x, bt_tmpl_value_t item,
                                                                   : made;
 }
 
-bt_tmpl_value_t bt_tmpl_filter_map(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                   const bt_tmpl_args_t *args)
+BT_TMPL_FILTER(bt_tmpl_filter_map)
 {
     const bool attribute = (args->n_positional == 0) &&
                            (bt_tmpl_args_named(args, "attribute") != NULL);
@@ -621,11 +572,10 @@ bt_tmpl_value_t bt_tmpl_filter_map(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     return end_seq(x, BT_SEQ_ITERATOR, seq);
 }
 
-static bt_tmpl_value_t choose(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                              const bt_tmpl_args_t *args, bool wanted,
-                              bool by_attribute)
+BT_TMPL_FILTER(bt_tmpl_filter_select)
 {
-    const uint32_t n = by_attribute ? 1 : 0;
+    const bool wanted = (how & BT_FILTER_MATCHES) != 0;
+    const uint32_t n = ((how & BT_FILTER_BY_ATTR) != 0) ? 1 : 0;
     const bt_tmpl_test_t *test = NULL;
     bt_tmpl_seq_t *seq = bt_tmpl_seq_make(x->run, 0);
     const bt_tmpl_seq_t *items;
@@ -650,7 +600,7 @@ static bt_tmpl_value_t choose(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
     }
     for (; (at < items->n) && bt_tmpl_run_step(x->run, 1); at++) {
         const bt_tmpl_value_t item = get_attribute(
-            x, items->items[at], by_attribute ? &args->positional[0] : NULL);
+            x, items->items[at], (n > 0) ? &args->positional[0] : NULL);
         bt_tmpl_args_t rest = rest_of(args, n + 1);
         bool chosen = false;
 
@@ -663,30 +613,4 @@ static bt_tmpl_value_t choose(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
         }
     }
     return end_seq(x, BT_SEQ_ITERATOR, seq);
-}
-
-bt_tmpl_value_t bt_tmpl_filter_select(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                      const bt_tmpl_args_t *args)
-{
-    return choose(x, value, args, true, false);
-}
-
-bt_tmpl_value_t bt_tmpl_filter_reject(bt_tmpl_exec_t *x, bt_tmpl_value_t value,
-                                      const bt_tmpl_args_t *args)
-{
-    return choose(x, value, args, false, false);
-}
-
-bt_tmpl_value_t bt_tmpl_filter_selectattr(bt_tmpl_exec_t *x,
-                                          bt_tmpl_value_t value,
-                                          const bt_tmpl_args_t *args)
-{
-    return choose(x, value, args, true, true);
-}
-
-bt_tmpl_value_t bt_tmpl_filter_rejectattr(bt_tmpl_exec_t *x,
-                                          bt_tmpl_value_t value,
-                                          const bt_tmpl_args_t *args)
-{
-    return choose(x, value, args, false, true);
 }

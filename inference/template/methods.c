@@ -18,10 +18,11 @@ struct bt_tmpl_method_row {
     unsigned how; /* what rows that share a function differ in */
 };
 
-#define METHOD(name)                                                 \
-    static bt_tmpl_value_t name(bt_tmpl_exec_t *x, const row_t *row, \
-                                bt_tmpl_value_t self,                \
-                                const bt_tmpl_args_t *args)
+#define METHOD(name)                                                    \
+    static bt_tmpl_value_t name(                                        \
+        bt_tmpl_exec_t *x __attribute__((unused)),                      \
+        const row_t *row __attribute__((unused)), bt_tmpl_value_t self, \
+        const bt_tmpl_args_t *args __attribute__((unused)))
 
 /* A text, or NULL: none was given, or it is no text and the run has failed. */
 static const bt_tmpl_text_t *text_in(bt_tmpl_exec_t *x,
@@ -65,7 +66,6 @@ METHOD(strip)
 
 METHOD(change_case)
 {
-    (void)args;
     return bt_tmpl_v_text(bt_tmpl_text_change(x->run, self.u.text, row->how));
 }
 
@@ -83,7 +83,6 @@ METHOD(split)
 
 METHOD(splitlines)
 {
-    (void)row;
     return bt_tmpl_v_seq(
         BT_SEQ_LIST, bt_tmpl_text_lines(x->run, self.u.text,
                                         bt_tmpl_args_truth(args, 0, false)));
@@ -95,7 +94,6 @@ METHOD(replace)
     const bt_tmpl_text_t *new_text = text_needed(x, args, 1);
     const int64_t count = bt_tmpl_args_int(x->run, args, 2, -1);
 
-    (void)row;
     return bt_tmpl_run_ok(x->run)
                ? bt_tmpl_v_text(bt_tmpl_text_replace(x->run, self.u.text, old,
                                                      new_text, count))
@@ -211,7 +209,6 @@ METHOD(count_text)
     uint32_t from;
     uint32_t to;
 
-    (void)row;
     if ((needle == NULL) || !range_of(x, self.u.text, args, &from, &to)) {
         return bt_tmpl_v_int(0);
     }
@@ -236,7 +233,6 @@ METHOD(join)
     uint32_t first;
     bt_tmpl_build_t build;
 
-    (void)row;
     if (!bt_tmpl_v_items(x->run, *args->slot[0], &seq, &first)) {
         return bt_tmpl_v_failed();
     }
@@ -289,7 +285,6 @@ METHOD(check_chars)
     bool found = false;
     uint32_t at = 0;
 
-    (void)args;
     while ((at < text->len) && bt_tmpl_run_step_bytes(x->run, 8)) {
         uint32_t cp;
         bool counts = true;
@@ -328,7 +323,6 @@ METHOD(zfill)
         bt_tmpl_text_slice(x->run, text, sign ? 1 : 0, text->len);
     bt_tmpl_build_t build;
 
-    (void)row;
     if (rest != NULL) {
         rest =
             bt_tmpl_text_pad(x->run, rest, width - (sign ? 1 : 0), &zero, -1);
@@ -401,8 +395,6 @@ METHOD(get)
     const bt_tmpl_value_t *found =
         bt_tmpl_dict_find(self.u.dict, *args->slot[0]);
 
-    (void)x;
-    (void)row;
     return (found != NULL)           ? *found
            : (args->slot[1] != NULL) ? *args->slot[1]
                                      : bt_tmpl_v_none();
@@ -413,7 +405,6 @@ METHOD(view)
     const bt_tmpl_dict_t *dict = self.u.dict;
     bt_tmpl_seq_t *seq = bt_tmpl_seq_make(x->run, dict->n);
 
-    (void)args;
     for (uint32_t i = 0; (seq != NULL) && (i < dict->n); i++) {
         bt_tmpl_value_t item = (row->how == BT_SEQ_KEYS)
                                    ? dict->entries[i].key
@@ -442,7 +433,6 @@ METHOD(view)
 /* Nothing changes a value: a copy is as good as it. */
 METHOD(same)
 {
-    (void)args;
     if ((self.kind == BT_V_SEQ) && (self.sub != BT_SEQ_LIST)) {
         bt_tmpl_run_fail(x->run, BT_ERR_INVALID_PARAM, "%s has no %s",
                          bt_tmpl_v_kind_name(self), row->name);
