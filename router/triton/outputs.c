@@ -5,12 +5,7 @@
 
 #include "common/base/status.h"
 
-typedef bt_status_t (*make_t)(const bt_infer_shape_t *shape,
-                              const bt_infer_result_t *results, size_t n,
-                              const char *name, bt_tensor_t *out);
-
-static bt_status_t make_text(const bt_infer_shape_t *shape,
-                             const bt_infer_result_t *results, size_t n,
+static bt_status_t make_text(const bt_infer_result_t *results, size_t n,
                              const char *name, bt_tensor_t *out)
 {
     const uint64_t dims[] = {n};
@@ -18,7 +13,6 @@ static bt_status_t make_text(const bt_infer_shape_t *shape,
     uint8_t *at;
     bt_status_t status;
 
-    (void)shape;
     for (size_t i = 0; i < n; i++) {
         bytes += sizeof(uint32_t) + results[i].text_bytes;
     }
@@ -33,9 +27,8 @@ static bt_status_t make_text(const bt_infer_shape_t *shape,
     return BT_OK;
 }
 
-static bt_status_t make_ids(const bt_infer_shape_t *shape,
-                            const bt_infer_result_t *results, size_t n,
-                            const char *name, bt_tensor_t *out)
+static bt_status_t make_ids(const bt_infer_result_t *results, size_t n,
+                            uint32_t pad_id, const char *name, bt_tensor_t *out)
 {
     uint64_t dims[] = {n, 1, 0}; /* one beam */
     uint32_t *at;
@@ -60,7 +53,7 @@ static bt_status_t make_ids(const bt_infer_shape_t *shape,
             } else if (k - r->n_prompt < r->n_ids) {
                 *at++ = r->ids[k - r->n_prompt];
             } else {
-                *at++ = shape->pad_id;
+                *at++ = pad_id;
             }
         }
     }
@@ -69,47 +62,37 @@ static bt_status_t make_ids(const bt_infer_shape_t *shape,
 
 /* Makes a tensor of one element of four bytes for each row. */
 static bt_status_t make_column(const bt_infer_result_t *results, size_t n,
-                               const char *name, bt_dtype_t dtype,
-                               void (*put)(const bt_infer_result_t *result,
-                                           void *element),
+                               const bt_model_tensor_t *output,
                                bt_tensor_t *out)
 {
     const uint64_t dims[] = {n, 1};
-    const bt_status_t status = bt_tensor_make(name, dtype, dims, 2, 0, out);
-    uint32_t *at = out->owned;
+    const bt_status_t status =
+        bt_tensor_make(output->name, output->dtype, dims, 2, 0, out);
 
     for (size_t i = 0; (status == BT_OK) && (i < n); i++) {
-        put(&results[i], &at[i]);
+        const bt_infer_result_t *r = &results[i];
+
+        if (output->what == BT_RESULT_CUM_LOG_PROBS) {
+            ((float *)out->owned)[i] = (float)r->cum_logprob;
+        } else {
+            ((uint32_t *)out->owned)[i] =
+                (output->what == BT_RESULT_BATCH_INDEX)
+                    ? r->row
+                    : (uint32_t)(r->n_prompt + r->n_ids);
+        }
     }
     return status;
 }
 
-static void put_n_ids(const bt_infer_result_t *result, void *element)
-{
-    *(uint32_t *)element = (uint32_t)(result->n_prompt + result->n_ids);
-}
-
-static void put_batch_index(const bt_infer_result_t *result, void *element)
-{
-    *(uint32_t *)element = result->row;
-}
-
-static void put_cum_log_probs(const bt_infer_result_t *result, void *element)
-{
-    *(float *)element = (float)result->cum_logprob;
-}
-
 /* ---- log-probs ---- */
 
-static bt_status_t make_log_probs(const bt_infer_shape_t *shape,
-                                  const bt_infer_result_t *results, size_t n,
+static bt_status_t make_log_probs(const bt_infer_result_t *results, size_t n,
                                   const char *name, bt_tensor_t *out)
 {
     uint64_t dims[] = {n, 1, 0};
     float *at;
     bt_status_t status;
 
-    (void)shape;
     for (size_t i = 0; i < n; i++) {
         const uint32_t length = results[i].to - results[i].from;
 
@@ -209,42 +192,6 @@ static bt_status_t make_logits(const bt_infer_result_t *results, size_t n,
     return BT_OK;
 }
 
-static bt_status_t make_context_logits(const bt_infer_shape_t *shape,
-                                       const bt_infer_result_t *results,
-                                       size_t n, const char *name,
-                                       bt_tensor_t *out)
-{
-    (void)shape;
-    return make_logits(results, n, true, name, out);
-}
-
-static bt_status_t make_generation_logits(const bt_infer_shape_t *shape,
-                                          const bt_infer_result_t *results,
-                                          size_t n, const char *name,
-                                          bt_tensor_t *out)
-{
-    (void)shape;
-    return make_logits(results, n, false, name, out);
-}
-
-/* Outputs of generation: a column, or made by a function; unsupported ones were
- * rejected. */
-static const struct {
-    make_t make;
-    bt_dtype_t dtype;
-    void (*put)(const bt_infer_result_t *result, void *element);
-} makes[BT_N_RESULTS] = {
-    [BT_RESULT_TEXT] = {.make = make_text},
-    [BT_RESULT_IDS] = {.make = make_ids},
-    [BT_RESULT_N_IDS] = {.put = put_n_ids, .dtype = BT_DTYPE_INT32},
-    [BT_RESULT_BATCH_INDEX] = {.put = put_batch_index, .dtype = BT_DTYPE_INT32},
-    [BT_RESULT_CUM_LOG_PROBS] = {.put = put_cum_log_probs,
-                                 .dtype = BT_DTYPE_FP32},
-    [BT_RESULT_LOG_PROBS] = {.make = make_log_probs},
-    [BT_RESULT_CONTEXT_LOGITS] = {.make = make_context_logits},
-    [BT_RESULT_GENERATION_LOGITS] = {.make = make_generation_logits},
-};
-
 uint32_t bt_infer_result_wants(int result)
 {
     switch (result) {
@@ -278,8 +225,7 @@ static bool is_here(const bt_infer_shape_t *shape,
 {
     const uint32_t needs = bt_infer_result_wants(output->what);
 
-    if (((makes[output->what].make == NULL) &&
-         (makes[output->what].put == NULL)) ||
+    if ((output->what == BT_RESULT_NOT_GIVEN) ||
         ((needs & ~shape->wants) != 0)) {
         return false;
     }
@@ -324,11 +270,20 @@ static bt_status_t make_output(const bt_infer_shape_t *shape,
                                const bt_model_tensor_t *output,
                                bt_tensor_t *out)
 {
-    return (makes[output->what].put != NULL)
-               ? make_column(results, n, output->name,
-                             makes[output->what].dtype, makes[output->what].put,
-                             out)
-               : makes[output->what].make(shape, results, n, output->name, out);
+    switch (output->what) {
+    case BT_RESULT_TEXT:
+        return make_text(results, n, output->name, out);
+    case BT_RESULT_IDS:
+        return make_ids(results, n, shape->pad_id, output->name, out);
+    case BT_RESULT_LOG_PROBS:
+        return make_log_probs(results, n, output->name, out);
+    case BT_RESULT_CONTEXT_LOGITS:
+    case BT_RESULT_GENERATION_LOGITS:
+        return make_logits(results, n, output->what == BT_RESULT_CONTEXT_LOGITS,
+                           output->name, out);
+    default:
+        return make_column(results, n, output, out);
+    }
 }
 
 bt_status_t bt_infer_outputs(const bt_infer_shape_t *shape,
