@@ -64,20 +64,6 @@ static void finish(bt_tensors_t *t)
     t->source.ops->finish(t->request, &whole);
 }
 
-static uint32_t pad_id(const bt_tensors_t *t)
-{
-    uint32_t id = 0;
-
-    if (t->lowered.pad_id >= 0) {
-        return (uint32_t)t->lowered.pad_id;
-    }
-    if (t->lowered.end_id >= 0) {
-        return (uint32_t)t->lowered.end_id;
-    }
-    return (bt_tokenizer_end_ids(t->request->served->tok, &id, 1) == 1) ? id
-                                                                        : 0;
-}
-
 /* @retval BT_ERR_NO_MEMORY, BT_ERR_TOO_LARGE  see bt_infer_outputs()
  * @retval others  the request's error is set */
 static bt_status_t make(bt_tensors_t *t, const bt_infer_result_t *results,
@@ -87,7 +73,7 @@ static bt_status_t make(bt_tensors_t *t, const bt_infer_result_t *results,
         .spec = t->spec,
         .request = &t->api,
         .n_batch = t->request->n_rows,
-        .pad_id = pad_id(t),
+        .pad_id = bt_infer_pad_id(t->request->served, &t->lowered),
         .wants = t->lowered.wants,
         .max_logits = BT_ANSWER_LOGITS,
     };

@@ -42,35 +42,38 @@ static bt_status_t tokenize(process_t *p, const char *name, const char *text,
     }
 }
 
-static uint32_t own_end_id(const process_t *p)
+static uint32_t own_end_id(const bt_served_t *served)
 {
     uint32_t id = 0;
 
-    return (bt_tokenizer_end_ids(p->served->tok, &id, 1) == 1) ? id : 0;
+    return (bt_tokenizer_end_ids(served->tok, &id, 1) == 1) ? id : 0;
+}
+
+uint32_t bt_infer_pad_id(const bt_served_t *served,
+                         const bt_tensor_requests_t *lowered)
+{
+    if (lowered->pad_id >= 0) {
+        return (uint32_t)lowered->pad_id;
+    }
+    return (lowered->end_id >= 0) ? (uint32_t)lowered->end_id
+                                  : own_end_id(served);
 }
 
 /* ---- preprocessing: each of its outputs ---- */
 
-static bt_status_t make(process_t *p, const char *name, bt_dtype_t dtype,
+static bt_status_t make(process_t *p, const bt_model_tensor_t *output,
                         const uint64_t *dims, uint32_t n_dims, bt_tensor_t *out)
 {
-    return (bt_tensor_make(name, dtype, dims, n_dims, 0, out) == BT_OK)
+    return (bt_tensor_make(output->name, output->dtype, dims, n_dims, 0, out) ==
+            BT_OK)
                ? BT_OK
                : bt_api_error_no_memory(p->error);
 }
 
-static uint32_t pad_of(const process_t *p)
-{
-    if (p->lowered->pad_id >= 0) {
-        return (uint32_t)p->lowered->pad_id;
-    }
-    return (p->lowered->end_id >= 0) ? (uint32_t)p->lowered->end_id
-                                     : own_end_id(p);
-}
-
-static bt_status_t put_rows(process_t *p, const char *name,
+static bt_status_t put_rows(process_t *p, const bt_model_tensor_t *output,
                             const bt_token_vec_t *rows, bt_tensor_t *out)
 {
+    const uint32_t pad_id = bt_infer_pad_id(p->served, p->lowered);
     uint64_t dims[] = {p->lowered->n_rows, 0};
     uint32_t *at;
     bt_status_t status;
@@ -78,85 +81,54 @@ static bt_status_t put_rows(process_t *p, const char *name,
     for (size_t i = 0; i < dims[0]; i++) {
         dims[1] = (rows[i].n > dims[1]) ? rows[i].n : dims[1];
     }
-    status = make(p, name, BT_DTYPE_INT32, dims, 2, out);
+    status = make(p, output, dims, 2, out);
     if (status != BT_OK) {
         return status;
     }
     at = out->owned;
     for (size_t i = 0; i < dims[0]; i++) {
         for (uint64_t k = 0; k < dims[1]; k++) {
-            *at++ = (k < rows[i].n) ? rows[i].ids[k] : pad_of(p);
+            *at++ = (k < rows[i].n) ? rows[i].ids[k] : pad_id;
         }
     }
     return BT_OK;
 }
 
-typedef int32_t column_t(const process_t *p, size_t row);
+/* Returns the single integer of a row. */
+static int32_t value_of(const process_t *p, bt_model_result_t what, size_t row)
+{
+    const bt_api_request_t *request = &p->lowered->rows[row];
+    const bt_sampling_t *sampling = &request->sampling;
 
-static bt_status_t put_column(process_t *p, const char *name, column_t *value,
+    switch (what) {
+    case BT_RESULT_N_IDS:
+        return (int32_t)p->prompts[row].n;
+    case BT_RESULT_N_DECODER_IDS:
+        return (int32_t)p->decoder[row].n;
+    case BT_RESULT_MAX_TOKENS:
+        return (int32_t)request->max_tokens;
+    case BT_RESULT_END_ID:
+        return (int32_t)((sampling->n_end_ids > 0) ? sampling->end_ids[0]
+                                                   : own_end_id(p->served));
+    default: /* BT_RESULT_PAD_ID */
+        return (int32_t)bt_infer_pad_id(p->served, p->lowered);
+    }
+}
+
+static bt_status_t put_column(process_t *p, const bt_model_tensor_t *output,
                               bt_tensor_t *out)
 {
     const uint64_t dims[] = {p->lowered->n_rows, 1};
-    const bt_status_t status = make(p, name, BT_DTYPE_INT32, dims, 2, out);
+    const bt_status_t status = make(p, output, dims, 2, out);
     int32_t *at = out->owned;
 
     for (size_t i = 0; (status == BT_OK) && (i < dims[0]); i++) {
-        at[i] = value(p, i);
+        at[i] = value_of(p, (bt_model_result_t)output->what, i);
     }
     return status;
 }
 
-static int32_t n_ids_of(const process_t *p, size_t row)
-{
-    return (int32_t)p->prompts[row].n;
-}
-
-static int32_t n_decoder_ids_of(const process_t *p, size_t row)
-{
-    return (int32_t)p->decoder[row].n;
-}
-
-static int32_t max_tokens_of(const process_t *p, size_t row)
-{
-    return (int32_t)p->lowered->rows[row].max_tokens;
-}
-
-static int32_t end_id_of(const process_t *p, size_t row)
-{
-    const bt_sampling_t *sampling = &p->lowered->rows[row].sampling;
-
-    return (int32_t)((sampling->n_end_ids > 0) ? sampling->end_ids[0]
-                                               : own_end_id(p));
-}
-
-static int32_t pad_id_of(const process_t *p, size_t row)
-{
-    (void)row;
-    return (int32_t)pad_of(p);
-}
-
 /* ---- lists of words: ids, and the end of each word ---- */
-
-typedef struct words {
-    char *const *texts;
-    uint32_t n;
-} words_t;
-
-typedef words_t words_of_t(const process_t *p, size_t row);
-
-static words_t bad_words_of(const process_t *p, size_t row)
-{
-    const bt_api_request_t *request = &p->lowered->rows[row];
-
-    return (words_t){request->bad_words, request->n_bad_words};
-}
-
-static words_t stop_words_of(const process_t *p, size_t row)
-{
-    const bt_api_request_t *request = &p->lowered->rows[row];
-
-    return (words_t){request->stops, request->n_stops};
-}
 
 /* Ids of a row's words, and the end of each word; a word without tokens is
  * left out. */
@@ -168,17 +140,16 @@ typedef struct flat {
 
 _Static_assert(BT_API_MAX_STOPS <= BT_MAX_BAD_WORDS, "flat_t fits");
 
-static bt_status_t flatten(process_t *p, const char *name, words_t words,
-                           flat_t *flat)
+static bt_status_t flatten(process_t *p, const char *name, char *const *words,
+                           uint32_t n, flat_t *flat)
 {
     bt_status_t status = BT_OK;
 
-    for (uint32_t i = 0; (i < words.n) && (status == BT_OK); i++) {
+    for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
         const size_t before = flat->ids.n;
         bt_token_vec_t ids = {0};
 
-        status =
-            tokenize(p, name, words.texts[i], strlen(words.texts[i]), 0, &ids);
+        status = tokenize(p, name, words[i], strlen(words[i]), 0, &ids);
         if ((status == BT_OK) && (ids.n > 0)) {
             uint32_t *grown = bt_realloc_array(flat->ids.ids, before + ids.n,
                                                sizeof(*flat->ids.ids));
@@ -205,8 +176,8 @@ static void put_flat(const flat_t *flat, uint64_t width, int32_t *at)
     }
 }
 
-static bt_status_t put_words(process_t *p, const char *name,
-                             words_of_t *words_of, bt_tensor_t *out)
+static bt_status_t put_words(process_t *p, const bt_model_tensor_t *output,
+                             bt_tensor_t *out)
 {
     uint64_t dims[] = {p->lowered->n_rows, 2, 1}; /* at least one wide */
     flat_t *flats = bt_calloc(dims[0], sizeof(*flats));
@@ -214,11 +185,17 @@ static bt_status_t put_words(process_t *p, const char *name,
         (flats != NULL) ? BT_OK : bt_api_error_no_memory(p->error);
 
     for (size_t i = 0; (i < dims[0]) && (status == BT_OK); i++) {
-        status = flatten(p, name, words_of(p, i), &flats[i]);
+        const bt_api_request_t *row = &p->lowered->rows[i];
+
+        status =
+            (output->what == BT_RESULT_BAD_WORD_IDS)
+                ? flatten(p, output->name, row->bad_words, row->n_bad_words,
+                          &flats[i])
+                : flatten(p, output->name, row->stops, row->n_stops, &flats[i]);
         dims[2] = (flats[i].ids.n > dims[2]) ? flats[i].ids.n : dims[2];
     }
     if (status == BT_OK) {
-        status = make(p, name, BT_DTYPE_INT32, dims, 3, out);
+        status = make(p, output, dims, 3, out);
     }
     for (size_t i = 0; (flats != NULL) && (i < dims[0]); i++) {
         if (status == BT_OK) {
@@ -233,15 +210,15 @@ static bt_status_t put_words(process_t *p, const char *name,
 
 /* ---- biases: one per token of the vocabulary, or none ---- */
 
-static bt_status_t add_biases(process_t *p, const char *name,
-                              const bt_api_request_t *row, float *biases)
+static bt_status_t add_biases(process_t *p, const bt_api_request_t *row,
+                              float *biases)
 {
     bt_status_t status = BT_OK;
 
     for (uint32_t i = 0; (i < row->n_bias_words) && (status == BT_OK); i++) {
         bt_token_vec_t ids = {0};
 
-        status = tokenize(p, name, row->bias_words[i].text,
+        status = tokenize(p, "EMBEDDING_BIAS_WORDS", row->bias_words[i].text,
                           strlen(row->bias_words[i].text), 0, &ids);
         for (size_t k = 0; (k < ids.n) && (status == BT_OK); k++) {
             biases[ids.ids[k]] += row->bias_words[i].bias;
@@ -251,7 +228,8 @@ static bt_status_t add_biases(process_t *p, const char *name,
     return status;
 }
 
-static bt_status_t put_bias(process_t *p, const char *name, bt_tensor_t *out)
+static bt_status_t put_bias(process_t *p, const bt_model_tensor_t *output,
+                            bt_tensor_t *out)
 {
     uint64_t dims[] = {p->lowered->n_rows, 0};
     bt_status_t status;
@@ -261,10 +239,10 @@ static bt_status_t put_bias(process_t *p, const char *name, bt_tensor_t *out)
             dims[1] = bt_tokenizer_n_vocab(p->served->tok);
         }
     }
-    status = make(p, name, BT_DTYPE_FP32, dims, 2, out);
+    status = make(p, output, dims, 2, out);
     for (size_t i = 0; (status == BT_OK) && (dims[1] > 0) && (i < dims[0]);
          i++) {
-        status = add_biases(p, "EMBEDDING_BIAS_WORDS", &p->lowered->rows[i],
+        status = add_biases(p, &p->lowered->rows[i],
                             (float *)out->owned + i * dims[1]);
         if (status != BT_OK) {
             bt_tensor_fini(out);
@@ -273,54 +251,22 @@ static bt_status_t put_bias(process_t *p, const char *name, bt_tensor_t *out)
     return status;
 }
 
-/* An output: one integer for each row, lists of words, or its own function. */
-typedef struct output {
-    column_t *column;
-    words_of_t *words;
-    bt_status_t (*put)(process_t *p, const char *name, bt_tensor_t *out);
-} output_t;
-
-static bt_status_t put_ids(process_t *p, const char *name, bt_tensor_t *out)
-{
-    return put_rows(p, name, p->prompts, out);
-}
-
-static bt_status_t put_decoder_ids(process_t *p, const char *name,
-                                   bt_tensor_t *out)
-{
-    return put_rows(p, name, p->decoder, out);
-}
-
-static const output_t outputs_of[BT_N_RESULTS] = {
-    [BT_RESULT_IDS] = {.put = put_ids},
-    [BT_RESULT_N_IDS] = {.column = n_ids_of},
-    [BT_RESULT_BAD_WORD_IDS] = {.words = bad_words_of},
-    [BT_RESULT_STOP_WORD_IDS] = {.words = stop_words_of},
-    [BT_RESULT_BIAS] = {.put = put_bias},
-    [BT_RESULT_MAX_TOKENS] = {.column = max_tokens_of},
-    [BT_RESULT_END_ID] = {.column = end_id_of},
-    [BT_RESULT_PAD_ID] = {.column = pad_id_of},
-    [BT_RESULT_DECODER_IDS] = {.put = put_decoder_ids},
-    [BT_RESULT_N_DECODER_IDS] = {.column = n_decoder_ids_of},
-};
-
-static bool is_made(int result)
-{
-    return (outputs_of[result].column != NULL) ||
-           (outputs_of[result].words != NULL) ||
-           (outputs_of[result].put != NULL);
-}
-
 static bt_status_t put_output(process_t *p, const bt_model_tensor_t *output,
                               bt_tensor_t *out)
 {
-    const output_t *how = &outputs_of[output->what];
-
-    if (how->column != NULL) {
-        return put_column(p, output->name, how->column, out);
+    switch (output->what) {
+    case BT_RESULT_IDS:
+        return put_rows(p, output, p->prompts, out);
+    case BT_RESULT_DECODER_IDS:
+        return put_rows(p, output, p->decoder, out);
+    case BT_RESULT_BAD_WORD_IDS:
+    case BT_RESULT_STOP_WORD_IDS:
+        return put_words(p, output, out);
+    case BT_RESULT_BIAS:
+        return put_bias(p, output, out);
+    default:
+        return put_column(p, output, out);
     }
-    return (how->words != NULL) ? put_words(p, output->name, how->words, out)
-                                : how->put(p, output->name, out);
 }
 
 /* Makes the initial decoder ids of an encoder-decoder model: the text given
@@ -340,7 +286,7 @@ static bt_status_t make_decoder_ids(process_t *p, size_t row)
     if (ids->ids == NULL) {
         return bt_api_error_no_memory(p->error);
     }
-    ids->ids[0] = pad_of(p);
+    ids->ids[0] = bt_infer_pad_id(p->served, p->lowered);
     ids->n = 1;
     return BT_OK;
 }
@@ -360,7 +306,7 @@ static bt_status_t preprocess(process_t *p, const bt_model_spec_t *spec,
     for (size_t i = 0; (i < spec->n_outputs) && (status == BT_OK); i++) {
         const bt_model_tensor_t *output = &spec->outputs[i];
 
-        if (is_made(output->what) &&
+        if ((output->what != BT_RESULT_NOT_GIVEN) &&
             ((p->request->n_wanted == 0) ||
              (bt_infer_wanted(p->request, output->name) != NULL))) {
             status = put_output(p, output, &outputs[*n_p]);

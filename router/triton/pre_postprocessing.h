@@ -33,4 +33,9 @@ bt_infer_process(const bt_served_t *served, uint32_t context_tokens,
                  const bt_tensor_requests_t *lowered, bt_tensor_t *outputs_p,
                  size_t *n_outputs_p, bt_api_error_t *error_p);
 
+/** Returns the id that pads shorter rows: the client's pad_id or end_id, or
+ *  the vocabulary's end id. */
+uint32_t bt_infer_pad_id(const bt_served_t *served,
+                         const bt_tensor_requests_t *lowered);
+
 #endif
