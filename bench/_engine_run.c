@@ -76,14 +76,11 @@ typedef struct run {
     bool filled; /* the sequences that decode hold AFTER tokens */
 } run_t;
 
-static void *take(size_t n, size_t size)
+static void expect_ok(bt_status_t status, uint32_t n_rows)
 {
-    void *const ptr = bt_calloc(n, size);
-
-    if (ptr == NULL) {
-        bt_half_die(BT_ERR_NO_MEMORY, "%zu elements", n);
+    if (status != BT_OK) {
+        bt_half_die(status, "forward pass of %u rows", n_rows);
     }
-    return ptr;
 }
 
 static void forward(run_t *r, uint32_t n_seqs, uint32_t n_rows,
@@ -97,15 +94,11 @@ static void forward(run_t *r, uint32_t n_seqs, uint32_t n_rows,
                               .n_logit_rows = n_logit_rows,
                               .kv = r->kv};
     float *logits = NULL;
-    bt_status_t status;
 
     for (uint32_t i = 0; i < n_rows; i++) {
         r->tokens[i] = bt_half_random(&r->random, r->hp.n_vocab);
     }
-    status = bt_model_forward(r->model, &fwd, &logits);
-    if (status != BT_OK) {
-        bt_half_die(status, "forward pass of %u rows", n_rows);
-    }
+    expect_ok(bt_model_forward(r->model, &fwd, &logits), n_rows);
 }
 
 /* @return seconds */
@@ -127,75 +120,69 @@ static double prefill(run_t *r, const uint32_t *ids, uint32_t n)
 /* ---- decode ---- */
 
 /* Microbatch: sequences that pass the stages together; all, with one stage. */
-typedef struct lot {
+typedef struct microbatch {
     bt_forward_t fwd;
     uint32_t first; /* its first sequence */
     uint32_t step;  /* its next step */
-} lot_t;
+} microbatch_t;
 
 /* Next step of a microbatch; logits of all rows, as one call would have
  * them. */
-static void lay_lot(run_t *r, lot_t *lot, uint32_t n)
+static void lay_microbatch(run_t *r, microbatch_t *micro, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t s = lot->first + i;
+        const uint32_t s = micro->first + i;
 
         r->tokens[s] = bt_half_random(&r->random, r->hp.n_vocab);
         r->seqs[s] =
             (bt_ragged_seq_t){.row = i,
                               .n_rows = 1,
-                              .pos = r->after + lot->step,
+                              .pos = r->after + micro->step,
                               .blocks = r->seq_ids + (size_t)s * r->seq_blocks};
     }
-    lot->fwd = (bt_forward_t){.seqs = r->seqs + lot->first,
-                              .n_seqs = n,
-                              .tokens = r->tokens + lot->first,
-                              .n_rows = n,
-                              .logit_rows = r->rows,
-                              .n_logit_rows = n,
-                              .kv = r->kv};
-    lot->step++;
-}
-
-static void expect_ok(bt_status_t status, uint32_t n_rows)
-{
-    if (status != BT_OK) {
-        bt_half_die(status, "forward pass of %u rows", n_rows);
-    }
+    micro->fwd = (bt_forward_t){.seqs = r->seqs + micro->first,
+                                .n_seqs = n,
+                                .tokens = r->tokens + micro->first,
+                                .n_rows = n,
+                                .logit_rows = r->rows,
+                                .n_logit_rows = n,
+                                .kv = r->kv};
+    micro->step++;
 }
 
 /* As in an engine: a microbatch's next step begins when its last one is
  * done. */
-static void decode_in_lots(run_t *r, uint32_t batch, uint32_t n_lots)
+static void decode_in_microbatches(run_t *r, uint32_t batch, uint32_t n_micro)
 {
-    const uint32_t n_calls = n_lots * r->steps;
-    lot_t lots[MAX_RANKS] = {0};
+    const uint32_t n_calls = n_micro * r->steps;
+    microbatch_t micro[MAX_RANKS] = {0};
     uint32_t started = 0;
     float *logits = NULL;
 
-    for (uint32_t k = 0; k < n_lots; k++) {
-        lots[k].first = batch * k / n_lots;
+    for (uint32_t k = 0; k < n_micro; k++) {
+        micro[k].first = batch * k / n_micro;
     }
     for (uint32_t done = 0; done < n_calls; done++) {
-        for (; (started < done + n_lots) && (started < n_calls); started++) {
-            const uint32_t k = started % n_lots;
-            const uint32_t n = batch * (k + 1) / n_lots - lots[k].first;
+        for (; (started < done + n_micro) && (started < n_calls); started++) {
+            const uint32_t k = started % n_micro;
+            const uint32_t n = batch * (k + 1) / n_micro - micro[k].first;
 
-            lay_lot(r, &lots[k], n);
-            expect_ok(bt_model_start(r->model, &lots[k].fwd), n);
+            lay_microbatch(r, &micro[k], n);
+            expect_ok(bt_model_start(r->model, &micro[k].fwd), n);
         }
-        expect_ok(bt_model_finish(r->model, &lots[done % n_lots].fwd, &logits),
-                  batch);
+        expect_ok(
+            bt_model_finish(r->model, &micro[done % n_micro].fwd, &logits),
+            batch);
     }
 }
 
 static void decode_at_once(run_t *r, uint32_t batch)
 {
-    lot_t all = {0};
+    microbatch_t all = {0};
     float *logits = NULL;
 
     while (all.step < r->steps) {
-        lay_lot(r, &all, batch);
+        lay_microbatch(r, &all, batch);
         expect_ok(bt_model_forward(r->model, &all.fwd, &logits), batch);
     }
 }
@@ -203,7 +190,7 @@ static void decode_at_once(run_t *r, uint32_t batch)
 static double decode(run_t *r, uint32_t batch)
 {
     const bt_sched_ready_t ready = {batch, batch};
-    const bt_sched_microbatches_t lots = bt_sched_microbatches(
+    const bt_sched_microbatches_t micro = bt_sched_microbatches(
         &ready, bt_model_max_started(r->model), bt_model_least_rows(r->model));
     uint64_t start;
 
@@ -214,18 +201,12 @@ static double decode(run_t *r, uint32_t batch)
         r->filled = true;
     }
     start = bt_now_ns();
-    if (lots.n > 1) {
-        decode_in_lots(r, batch, lots.n);
+    if (micro.n > 1) {
+        decode_in_microbatches(r, batch, micro.n);
     } else {
         decode_at_once(r, batch);
     }
     return (double)(bt_now_ns() - start) * 1e-9;
-}
-
-static bool is_named(const bt_gguf_tensor_t *t, const char *name)
-{
-    return (t->name.len == strlen(name)) &&
-           (memcmp(t->name.data, name, t->name.len) == 0);
 }
 
 /* Bytes of the tensors that every pass reads, as they are in the file: those
@@ -243,8 +224,9 @@ static void print_weights(const bt_gguf_t *gguf)
 
         if ((t->name.len > 4) && (memcmp(t->name.data, "blk.", 4) == 0)) {
             layers += t->bytes;
-        } else if (is_named(t, "output_norm.weight") ||
-                   is_named(t, tied ? "token_embd.weight" : "output.weight")) {
+        } else if (bt_gguf_str_is(t->name, "output_norm.weight") ||
+                   bt_gguf_str_is(t->name, tied ? "token_embd.weight"
+                                                : "output.weight")) {
             output += t->bytes;
         } else {
             continue;
@@ -296,8 +278,9 @@ static void lay_out(run_t *r, bt_kv_type_t kv_type)
     const uint32_t tp = r->n_ranks / r->n_stages;
 
     r->seq_blocks = bt_kv_blocks_for(r->after + r->steps, TOKENS_PER_BLOCK);
-    r->seq_ids = take((size_t)r->max_batch * r->seq_blocks, sizeof(uint32_t));
-    r->prefill_ids = take(prefill_blocks, sizeof(uint32_t));
+    r->seq_ids =
+        bt_half_zeros((size_t)r->max_batch * r->seq_blocks, sizeof(uint32_t));
+    r->prefill_ids = bt_half_zeros(prefill_blocks, sizeof(uint32_t));
     for (uint32_t s = 0; s < r->max_batch; s++) {
         for (uint32_t b = 0; b < r->seq_blocks; b++) {
             r->seq_ids[(size_t)s * r->seq_blocks + b] = b * r->max_batch + s;
@@ -306,9 +289,9 @@ static void lay_out(run_t *r, bt_kv_type_t kv_type)
     for (uint32_t b = 0; b < prefill_blocks; b++) {
         r->prefill_ids[b] = r->max_batch * r->seq_blocks + b;
     }
-    r->tokens = take(most, sizeof(*r->tokens));
-    r->seqs = take(r->max_batch, sizeof(*r->seqs));
-    r->rows = take(r->max_batch, sizeof(*r->rows));
+    r->tokens = bt_half_zeros(most, sizeof(*r->tokens));
+    r->seqs = bt_half_zeros(r->max_batch, sizeof(*r->seqs));
+    r->rows = bt_half_zeros(r->max_batch, sizeof(*r->rows));
     for (uint32_t i = 0; i < r->max_batch; i++) {
         r->rows[i] = i;
     }

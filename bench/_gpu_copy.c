@@ -22,16 +22,9 @@ typedef struct work {
     uint64_t sum; /* sum of the hashes */
 } work_t;
 
-static void must(bt_status_t status, const char *what)
-{
-    if (status != BT_OK) {
-        bt_half_die(status, "%s", what);
-    }
-}
-
 static void wait_for(const bt_gpu_copy_t *c, uint32_t ticket)
 {
-    must(bt_copier_wait(&c->copier, ticket), "a copy");
+    bt_half_must(bt_copier_wait(&c->copier, ticket), "a copy");
 }
 
 static void begin_hash(const work_t *w, uint32_t i)
@@ -40,12 +33,13 @@ static void begin_hash(const work_t *w, uint32_t i)
     const size_t at = (size_t)i * w->record;
     const uint32_t ticket = i % TICKETS;
 
-    must((w->theirs == NULL)
-             ? c->copier.hash(c->copier.user, w->from + at, w->record, SEED + i,
-                              ticket)
-             : c->copier.between(c->copier.user, w->theirs + at, w->from + at,
-                                 w->record, SEED + i, ticket),
-         "a copy");
+    bt_half_must((w->theirs == NULL)
+                     ? c->copier.hash(c->copier.user, w->from + at, w->record,
+                                      SEED + i, ticket)
+                     : c->copier.between(c->copier.user, w->theirs + at,
+                                         w->from + at, w->record, SEED + i,
+                                         ticket),
+                 "a copy");
 }
 
 static void end_hash(work_t *w, uint32_t i)
@@ -84,20 +78,21 @@ static void through_slots(work_t *w)
             wait_for(c, TICKETS + slot);
         }
         if (i < w->n_records) {
-            must(c->copier.to_host(
-                     c->copier.user, w->slots + (size_t)slot * w->record,
-                     w->from + (size_t)i * w->record, w->record, slot),
-                 "a copy");
+            bt_half_must(c->copier.to_host(c->copier.user,
+                                           w->slots + (size_t)slot * w->record,
+                                           w->from + (size_t)i * w->record,
+                                           w->record, slot),
+                         "a copy");
         }
         if (i >= behind) {
             const uint32_t k = i - behind;
 
             wait_for(c, k % TICKETS);
-            must(c->copier.to_device(
-                     c->copier.user, c->pool + (size_t)k * w->record,
-                     w->slots + (size_t)(k % TICKETS) * w->record, w->record,
-                     TICKETS + k % TICKETS),
-                 "a copy");
+            bt_half_must(c->copier.to_device(
+                             c->copier.user, c->pool + (size_t)k * w->record,
+                             w->slots + (size_t)(k % TICKETS) * w->record,
+                             w->record, TICKETS + k % TICKETS),
+                         "a copy");
         }
     }
     c->copier.wait_all(c->copier.user);
@@ -142,8 +137,9 @@ static void set_pool(bt_gpu_copy_t *c, const char *const *words)
 
     bt_gpu_copy_fini(c);
     c->bytes = bt_half_number(words[1], 16, MAX_POOL);
-    must(c->be->ops->copier_open(c->be, 2 * TICKETS, &c->copier), "a copier");
-    must(c->be->ops->buffer_alloc(c->be, c->bytes, &ptr), "memory");
+    bt_half_must(c->be->ops->copier_open(c->be, 2 * TICKETS, &c->copier),
+                 "a copier");
+    bt_half_must(c->be->ops->buffer_alloc(c->be, c->bytes, &ptr), "memory");
     c->pool = ptr;
     printf("{\"handle\": \"");
     if ((c->copier.share_name != NULL) &&
@@ -198,9 +194,9 @@ static void run_staged(bt_gpu_copy_t *c, const char *const *words)
     work_t w = work_of(c, words[1]);
     void *slots = NULL;
 
-    must(c->copier.host_alloc(c->copier.user, (size_t)TICKETS * w.record,
-                              &slots),
-         "pinned memory");
+    bt_half_must(c->copier.host_alloc(c->copier.user,
+                                      (size_t)TICKETS * w.record, &slots),
+                 "pinned memory");
     w.slots = slots;
     measure(&w, through_slots, words[2]);
     printf("}\n");

@@ -39,7 +39,7 @@ static void sample(bt_ops_run_t *r, bt_ops_call_t call, uint32_t n_calls)
     for (uint32_t i = 0; i < n_calls; i++) {
         call(r);
     }
-    bt_ops_must(r->be->ops->sync(r->be), "a wait");
+    bt_half_must(r->be->ops->sync(r->be), "a wait");
 }
 
 static void measure(bt_ops_run_t *r, bt_ops_call_t call,
@@ -94,7 +94,7 @@ static uint8_t *block_bits(bt_ops_run_t *r)
         (size_t)r->kv.n_layers * 2 * r->kv.n_kv_heads * r->kv.tokens_per_block;
     const size_t bytes = vectors * r->kv.head_dim * info->elem_bytes;
     const float scale = 0x1p-7f;
-    uint8_t *data = bt_ops_host_zeros(r->kv.block_bytes, 1);
+    uint8_t *data = bt_half_zeros(r->kv.block_bytes, 1);
 
     for (size_t i = 0; i < bytes; i++) {
         const uint8_t bits = (uint8_t)bt_half_random(&r->random, 256);
@@ -120,10 +120,10 @@ static void fill_blocks(bt_ops_run_t *r)
     uint8_t *data = block_bits(r);
 
     for (uint32_t i = 0; i < r->n_blocks; i++) {
-        bt_ops_must(r->be->ops->copy_in(
-                        r->be, (uint8_t *)r->kv.base + i * r->kv.block_bytes,
-                        data, r->kv.block_bytes),
-                    "a copy");
+        bt_half_must(r->be->ops->copy_in(
+                         r->be, (uint8_t *)r->kv.base + i * r->kv.block_bytes,
+                         data, r->kv.block_bytes),
+                     "a copy");
     }
     bt_free(data);
 }
@@ -137,10 +137,11 @@ static void begin_batch(const bt_ops_run_t *r)
                                       .max_blocks = r->n_blocks};
 
     if (r->be->ops->batch_reserve != NULL) {
-        bt_ops_must(r->be->ops->batch_reserve(r->be, &limits), "batch_reserve");
+        bt_half_must(r->be->ops->batch_reserve(r->be, &limits),
+                     "batch_reserve");
     }
     if (r->be->ops->batch_begin != NULL) {
-        bt_ops_must(r->be->ops->batch_begin(r->be, &batch), "batch_begin");
+        bt_half_must(r->be->ops->batch_begin(r->be, &batch), "batch_begin");
     }
 }
 
@@ -155,7 +156,7 @@ static void reserve(const bt_ops_run_t *r, uint32_t tokens)
                                     .head_dim = r->kv.head_dim};
 
     if (r->be->ops->workload_reserve != NULL) {
-        bt_ops_must(r->be->ops->workload_reserve(r->be, &workload), "scratch");
+        bt_half_must(r->be->ops->workload_reserve(r->be, &workload), "scratch");
     }
 }
 

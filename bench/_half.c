@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/kv/kv_groups.h"
 
 void bt_half_die(bt_status_t status, const char *fmt, ...)
@@ -22,6 +23,23 @@ void bt_half_die(bt_status_t status, const char *fmt, ...)
     fprintf(stderr, "\n");
     va_end(args);
     exit(1);
+}
+
+void bt_half_must(bt_status_t status, const char *what)
+{
+    if (status != BT_OK) {
+        bt_half_die(status, "%s", what);
+    }
+}
+
+void *bt_half_zeros(size_t n, size_t bytes)
+{
+    void *ptr = bt_calloc(n, bytes);
+
+    if (ptr == NULL) {
+        bt_half_die(BT_ERR_NO_MEMORY, "%zu x %zu bytes", n, bytes);
+    }
+    return ptr;
 }
 
 uint32_t bt_half_number(const char *text, uint32_t min, uint32_t max)

@@ -15,6 +15,11 @@
 _Noreturn void bt_half_die(bt_status_t status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/** Ends the program if @a status is not BT_OK. */
+void bt_half_must(bt_status_t status, const char *what);
+/** Allocates zeroed host memory, or ends the program. */
+void *bt_half_zeros(size_t n, size_t bytes);
+
 /** Parses an integer in @a min .. @a max, or ends the program. */
 uint32_t bt_half_number(const char *text, uint32_t min, uint32_t max);
 

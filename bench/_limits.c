@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "bench/_limits_loops.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 

@@ -64,4 +64,24 @@ BT_MUST_CHECK bt_status_t bt_limits_measure(bt_limits_t *limits,
                                             bt_limit_t what, uint32_t ms,
                                             bt_limit_rate_t *rate_p);
 
+/* ---- loops, _limits_loops.c ---- */
+
+/** Input of a loop: one thread's part of the stream. */
+typedef struct bt_loop_work {
+    const void *data; /**< 64-byte aligned; the stream only */
+    size_t n;         /**< bytes, a multiple of 512; otherwise loop
+                           iterations */
+} bt_loop_work_t;
+
+typedef struct bt_loop {
+    const char *isa;
+    /** Runs the loop. @return an arbitrary value that keeps the work from being
+     *  optimised away */
+    uint64_t (*run)(const bt_loop_work_t *work);
+    double per_n; /**< bytes or operations per unit of n */
+} bt_loop_t;
+
+/** Returns the widest loop that this CPU supports; run is NULL: none. */
+bt_loop_t bt_loop_for(bt_limit_t what);
+
 #endif

@@ -2,7 +2,7 @@
 /* Each loop keeps N_ACC sums in registers: more than latency times width of any
  * CPU with the instructions, so that throughput is measured. An empty asm that
  * "changes" them hides their values from the compiler. */
-#include "bench/_limits_loops.h"
+#include "bench/_limits.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -20,34 +20,17 @@ void bt_ops_obey(bt_ops_run_t *r, const bt_ops_command_t *commands, size_t n,
     bt_half_die(BT_OK, "no command %s here", words[0]);
 }
 
-void bt_ops_must(bt_status_t status, const char *what)
-{
-    if (status != BT_OK) {
-        bt_half_die(status, "%s", what);
-    }
-}
-
-void *bt_ops_host_zeros(size_t n, size_t bytes)
-{
-    void *ptr = bt_calloc(n, bytes);
-
-    if (ptr == NULL) {
-        bt_half_die(BT_ERR_NO_MEMORY, "%zu x %zu bytes", n, bytes);
-    }
-    return ptr;
-}
-
 float *bt_ops_floats(bt_ops_run_t *r, size_t n)
 {
     const bt_kernels_ops_t *const ops = r->be->ops;
-    float *host = bt_ops_host_zeros(n, sizeof(*host));
+    float *host = bt_half_zeros(n, sizeof(*host));
     void *ptr = NULL;
 
     for (size_t i = 0; i < n; i++) {
         host[i] = (float)bt_half_random(&r->random, 4096) / 1024.0f - 2.0f;
     }
-    bt_ops_must(ops->buffer_alloc(r->be, n * sizeof(*host), &ptr), "memory");
-    bt_ops_must(ops->copy_in(r->be, ptr, host, n * sizeof(*host)), "a copy");
+    bt_half_must(ops->buffer_alloc(r->be, n * sizeof(*host), &ptr), "memory");
+    bt_half_must(ops->copy_in(r->be, ptr, host, n * sizeof(*host)), "a copy");
     bt_free(host);
     return ptr;
 }
@@ -90,7 +73,7 @@ static uint32_t type_named(const char *name)
  * have one: the second byte of each pair loses its high exponent bit. */
 static uint8_t *weight_bits(bt_ops_run_t *r, size_t bytes)
 {
-    uint8_t *data = bt_ops_host_zeros(bytes, 1);
+    uint8_t *data = bt_half_zeros(bytes, 1);
 
     for (size_t i = 0; i < bytes; i++) {
         data[i] = (uint8_t)bt_half_random(&r->random, 256);
@@ -109,16 +92,16 @@ void bt_ops_weight(bt_ops_run_t *r, const char *const *words)
     size_t bytes;
 
     free_weights(r);
-    bt_ops_must(bt_ktype_block(type, &n_elems, &n_bytes), words[1]);
+    bt_half_must(bt_ktype_block(type, &n_elems, &n_bytes), words[1]);
     r->n_out = bt_half_number(words[2], 1, BT_OPS_MAX_COUNT);
     r->n_in = bt_half_number(words[3], 1, BT_OPS_MAX_COUNT);
     bytes = (size_t)r->n_out * r->n_in / n_elems * n_bytes;
     data = weight_bits(r, bytes);
     while (r->n_copies < n_copies) {
-        bt_ops_must(r->be->ops->weight_pack(r->be, (bt_ktype_t)type, r->n_out,
-                                            r->n_in, data,
-                                            &r->weights[r->n_copies]),
-                    words[1]);
+        bt_half_must(r->be->ops->weight_pack(r->be, (bt_ktype_t)type, r->n_out,
+                                             r->n_in, data,
+                                             &r->weights[r->n_copies]),
+                     words[1]);
         r->n_copies++;
     }
     bt_free(data);
@@ -169,16 +152,16 @@ void bt_ops_kv(bt_ops_run_t *r, const char *const *words, uint32_t n_layers)
     bt_kv_type_t type = BT_KV_F16;
 
     free_kv(r);
-    bt_ops_must(bt_kv_type_parse(words[1], &type), words[1]);
+    bt_half_must(bt_kv_type_parse(words[1], &type), words[1]);
     r->n_heads = bt_half_number(words[2], 1, BT_OPS_MAX_COUNT);
     r->n_seqs = bt_half_number(words[7], 1, r->max_rows / rows);
     r->n_rows = rows * r->n_seqs;
     r->n_blocks = per_seq * r->n_seqs;
     r->kv = bt_half_kv(r->be, type, n_layers, n_kv, dim,
                        BT_OPS_TOKENS_PER_BLOCK, r->n_blocks);
-    r->seqs = bt_ops_host_zeros(r->n_seqs, sizeof(*r->seqs));
-    r->ids = bt_ops_host_zeros(r->n_blocks, sizeof(*r->ids));
-    r->tokens = bt_ops_host_zeros(r->n_rows, sizeof(*r->tokens));
+    r->seqs = bt_half_zeros(r->n_seqs, sizeof(*r->seqs));
+    r->ids = bt_half_zeros(r->n_blocks, sizeof(*r->ids));
+    r->tokens = bt_half_zeros(r->n_rows, sizeof(*r->tokens));
     for (uint32_t s = 0; s < r->n_seqs; s++) {
         uint32_t *ids = r->ids + (size_t)s * per_seq;
 

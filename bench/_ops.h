@@ -51,8 +51,6 @@ void bt_ops_obey(bt_ops_run_t *r, const bt_ops_command_t *commands, size_t n,
 /** Frees weights, KV cache and sequences, and closes the back end. */
 void bt_ops_fini(bt_ops_run_t *r);
 
-void bt_ops_must(bt_status_t status, const char *what);
-void *bt_ops_host_zeros(size_t n, size_t bytes);
 /** Allocates random numbers in -2 … 2 in back-end memory. */
 float *bt_ops_floats(bt_ops_run_t *r, size_t n);
 /** Measures a call with @a n_x and @a n_out numbers of input and output. */
