@@ -106,12 +106,6 @@ bool bt_convert_mix_weighs(const bt_convert_mix_t *mix)
            (mix->type != BT_QTYPE_BF16);
 }
 
-static bool is_called(bt_gguf_str_t name, const char *text)
-{
-    return (name.len == strlen(text)) &&
-           (memcmp(name.data, text, name.len) == 0);
-}
-
 static bool ends_with(bt_gguf_str_t name, const char *end)
 {
     const size_t n = strlen(end);
@@ -162,8 +156,8 @@ static bool stays_f32(const bt_gguf_tensor_t *tensor)
     return (tensor->n_dims < 2) || !ends_with(tensor->name, ".weight") ||
            ends_with(tensor->name, "_norm.weight") ||
            ends_with(tensor->name, "ffn_gate_inp.weight") ||
-           is_called(tensor->name, "position_embd.weight") ||
-           is_called(tensor->name, "token_types.weight");
+           bt_gguf_str_is(tensor->name, "position_embd.weight") ||
+           bt_gguf_str_is(tensor->name, "token_types.weight");
 }
 
 static uint32_t wanted(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
@@ -175,8 +169,8 @@ static uint32_t wanted(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
     if (stays_f32(tensor)) {
         return BT_QTYPE_F32;
     }
-    if (is_called(name, "output.weight") ||
-        (is_called(name, "token_embd.weight") &&
+    if (bt_gguf_str_is(name, "output.weight") ||
+        (bt_gguf_str_is(name, "token_embd.weight") &&
          (bt_gguf_tensor(gguf, "output.weight") == NULL))) {
         return mix->output;
     }
