@@ -271,7 +271,7 @@ BT_MUST_CHECK bt_status_t bt_packed_dir(const char *option, char *dir,
                                         size_t dir_bytes);
 
 /*
- * Writes the format above, front to back.
+ * Writer of a packed file, front to back.
  */
 
 struct bt_packed_writer {

@@ -399,17 +399,15 @@ static bt_tmpl_node_t *parse_filters_and_tests(bt_tmpl_parser_t *p,
 static bt_tmpl_node_t *parse_unary(bt_tmpl_parser_t *p, bool with_filters)
 {
     const uint32_t line = p->at->line;
+    const bool negates = bt_tmpl_parse_sees_op(p, '-');
     bt_tmpl_node_t *node;
 
     if (!bt_tmpl_run_enter(p->run)) {
         return &p->failed;
     }
-    if (bt_tmpl_parse_skip_op(p, '-')) {
+    if (bt_tmpl_parse_skip_op(p, '-') || bt_tmpl_parse_skip_op(p, '+')) {
         node = parse_unary(p, false);
-        node = pair(p, BT_N_NEGATE, line, node, node);
-    } else if (bt_tmpl_parse_skip_op(p, '+')) {
-        node = parse_unary(p, false);
-        node = pair(p, BT_N_PLUS, line, node, node);
+        node = pair(p, negates ? BT_N_NEGATE : BT_N_PLUS, line, node, node);
     } else {
         node = parse_primary(p);
     }

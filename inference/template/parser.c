@@ -349,23 +349,14 @@ static bt_tmpl_node_t *parse_generation(bt_tmpl_parser_t *p, uint32_t line)
     return node;
 }
 
-static bt_tmpl_node_t *parse_jump(bt_tmpl_parser_t *p, uint32_t line,
-                                  bt_tmpl_node_kind_t kind)
+static bt_tmpl_node_t *parse_jump(bt_tmpl_parser_t *p, uint32_t line)
 {
+    const bool breaks = bt_tmpl_text_is(p->at[-1].text, "break");
+
     if (p->loops == 0) {
         return bt_tmpl_parse_wrong(p, "break and continue need a loop around");
     }
-    return bt_tmpl_node_make(p, kind, line);
-}
-
-static bt_tmpl_node_t *parse_break(bt_tmpl_parser_t *p, uint32_t line)
-{
-    return parse_jump(p, line, BT_N_BREAK);
-}
-
-static bt_tmpl_node_t *parse_continue(bt_tmpl_parser_t *p, uint32_t line)
-{
-    return parse_jump(p, line, BT_N_CONTINUE);
+    return bt_tmpl_node_make(p, breaks ? BT_N_BREAK : BT_N_CONTINUE, line);
 }
 
 static const struct {
@@ -376,7 +367,7 @@ static const struct {
     {"set", parse_set},         {"macro", parse_macro},
     {"call", parse_call_block}, {"filter", parse_filter_block},
     {"with", parse_with},       {"generation", parse_generation},
-    {"break", parse_break},     {"continue", parse_continue},
+    {"break", parse_jump},      {"continue", parse_jump},
 };
 
 static bt_tmpl_node_t *parse_statement(bt_tmpl_parser_t *p)

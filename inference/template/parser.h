@@ -171,7 +171,7 @@ bool bt_tmpl_lex(bt_tmpl_run_t *run, const char *source, size_t bytes,
  * comparisons, + -, ~, * / // %, **, signs, then filters and tests.
  *
  * Source: jinja2 3.1, parser.py.
- * Threads: as run.h.
+ * Threads: a parser belongs to its run.
  */
 
 typedef struct bt_tmpl_parser {
