@@ -76,8 +76,7 @@ static const char *keep_of(const bt_hf_vocab_t *v, const bt_json_node_t *step,
 
 /* ---- each kind ---- */
 
-static void read_bytes(bt_hf_t *hf, bt_hf_vocab_t *v,
-                       const bt_json_node_t *step)
+static BT_HF_STEP(read_bytes)
 {
     const bt_json_node_t *const regex = bt_hf_member(v, step, "use_regex");
 
@@ -106,8 +105,7 @@ static const char *kind_of(const bt_json_node_t *regex)
     return bt_json_is(regex, "(?=(\\d{3})+(?!\\d))") ? "before_threes" : NULL;
 }
 
-static void read_split(bt_hf_t *hf, bt_hf_vocab_t *v,
-                       const bt_json_node_t *step)
+static BT_HF_STEP(read_split)
 {
     const bt_json_node_t *const pattern = bt_hf_member(v, step, "pattern");
     const bt_json_node_t *const text = bt_hf_member(v, pattern, "String");
@@ -143,16 +141,14 @@ static void read_split(bt_hf_t *hf, bt_hf_vocab_t *v,
         what->text, what->len);
 }
 
-static void read_digits(bt_hf_t *hf, bt_hf_vocab_t *v,
-                        const bt_json_node_t *step)
+static BT_HF_STEP(read_digits)
 {
     put_pattern(hf, v, "isolated",
                 bt_hf_is_true(v, step, "individual_digits") ? DIGIT
                                                             : DIGIT "+");
 }
 
-static void read_punctuation(bt_hf_t *hf, bt_hf_vocab_t *v,
-                             const bt_json_node_t *step)
+static BT_HF_STEP(read_punctuation)
 {
     const char *const keep = keep_of(v, step, "isolated");
 
@@ -185,8 +181,7 @@ static void mark_spaces(bt_hf_t *hf, bt_hf_vocab_t *v)
     }
 }
 
-static void read_metaspace(bt_hf_t *hf, bt_hf_vocab_t *v,
-                           const bt_json_node_t *step)
+static BT_HF_STEP(read_metaspace)
 {
     const bt_json_node_t *const scheme =
         bt_hf_member(v, step, "prepend_scheme");
@@ -217,29 +212,24 @@ static void read_metaspace(bt_hf_t *hf, bt_hf_vocab_t *v,
     }
 }
 
-static void read_spaces(bt_hf_t *hf, bt_hf_vocab_t *v,
-                        const bt_json_node_t *step)
+static BT_HF_STEP(read_spaces)
 {
-    (void)step;
     put_pattern(hf, v, "removed", "\\s+");
 }
 
-static void read_words(bt_hf_t *hf, bt_hf_vocab_t *v,
-                       const bt_json_node_t *step)
+static BT_HF_STEP(read_words)
 {
-    (void)step;
     put_pattern(hf, v, "!removed",
                 "\\p{library_word}+|[^\\p{library_word}\\s]+");
 }
 
-static void read_bert(bt_hf_t *hf, bt_hf_vocab_t *v, const bt_json_node_t *step)
+static BT_HF_STEP(read_bert)
 {
     read_spaces(hf, v, step);
     put_pattern(hf, v, "isolated", PUNCTUATION);
 }
 
-static void read_delimiter(bt_hf_t *hf, bt_hf_vocab_t *v,
-                           const bt_json_node_t *step)
+static BT_HF_STEP(read_delimiter)
 {
     const bt_json_node_t *const text = bt_hf_member(v, step, "delimiter");
 

@@ -71,8 +71,7 @@ static size_t from_base64(const char *text, size_t len, uint8_t *out)
     return n;
 }
 
-static void read_charsmap(bt_hf_t *hf, bt_hf_vocab_t *v,
-                          const bt_json_node_t *step)
+static BT_HF_STEP(read_charsmap)
 {
     const bt_json_node_t *const text =
         bt_hf_member(v, step, "precompiled_charsmap");
@@ -104,8 +103,7 @@ static void read_charsmap(bt_hf_t *hf, bt_hf_vocab_t *v,
 
 /* ---- the others ---- */
 
-static void read_replace(bt_hf_t *hf, bt_hf_vocab_t *v,
-                         const bt_json_node_t *step)
+static BT_HF_STEP(read_replace)
 {
     const bt_json_node_t *const pattern = bt_hf_member(v, step, "pattern");
     const bt_json_node_t *const text = bt_hf_member(v, pattern, "String");
@@ -124,8 +122,7 @@ static void read_replace(bt_hf_t *hf, bt_hf_vocab_t *v,
     put(hf, v, (text != NULL) ? "replace" : "replace_pattern", from, to);
 }
 
-static void read_prepend(bt_hf_t *hf, bt_hf_vocab_t *v,
-                         const bt_json_node_t *step)
+static BT_HF_STEP(read_prepend)
 {
     const bt_json_node_t *const text = bt_hf_member(v, step, "prepend");
 
@@ -137,8 +134,7 @@ static void read_prepend(bt_hf_t *hf, bt_hf_vocab_t *v,
     put(hf, v, "prepend", text, NULL);
 }
 
-static void read_strip(bt_hf_t *hf, bt_hf_vocab_t *v,
-                       const bt_json_node_t *step)
+static BT_HF_STEP(read_strip)
 {
     if (bt_hf_is_true(v, step, "strip_left")) {
         put(hf, v, "strip_left", NULL, NULL);
@@ -150,9 +146,8 @@ static void read_strip(bt_hf_t *hf, bt_hf_vocab_t *v,
 
 /* Drops control characters and replaces others that are like a space by one, as
  * the tokenizers library does, normalizers/unicode.rs. */
-static void read_nmt(bt_hf_t *hf, bt_hf_vocab_t *v, const bt_json_node_t *step)
+static BT_HF_STEP(read_nmt)
 {
-    (void)step;
     put_pattern(hf, v, "[\\x01-\\x08\\x0B\\x0E-\\x1F\\x7F\\x{8F}\\x{9F}]", "");
     put_pattern(hf, v,
                 "[\\t\\n\\x0C\\r\\x{1680}\\x{200B}-\\x{200F}"
@@ -160,16 +155,13 @@ static void read_nmt(bt_hf_t *hf, bt_hf_vocab_t *v, const bt_json_node_t *step)
                 " ");
 }
 
-static void read_accents(bt_hf_t *hf, bt_hf_vocab_t *v,
-                         const bt_json_node_t *step)
+static BT_HF_STEP(read_accents)
 {
-    (void)step;
     put_pattern(hf, v, "\\p{library_accent}+", "");
 }
 
 /* Normalizers that have no settings. */
-static void read_plain(bt_hf_t *hf, bt_hf_vocab_t *v,
-                       const bt_json_node_t *step)
+static BT_HF_STEP(read_plain)
 {
     static const char *const words[][2] = {{"NFC", "nfc"},
                                            {"NFD", "nfd"},
@@ -209,8 +201,7 @@ bt_status_t bt_hf_read_normalizers(bt_hf_t *hf, bt_hf_vocab_t *v)
  * space is already known; the decoder determines only what happens to leading
  * spaces of a text. */
 
-static void read_bytes(bt_hf_t *hf, bt_hf_vocab_t *v,
-                       const bt_json_node_t *step)
+static BT_HF_STEP(read_bytes)
 {
     if (v->words != BT_HF_BYTES) {
         bt_hf_not_supported(hf, "decoder, without a pre-tokenizer like it,",
@@ -219,23 +210,16 @@ static void read_bytes(bt_hf_t *hf, bt_hf_vocab_t *v,
 }
 
 /* Accepts a step that is implied by tokens that are text. */
-static void read_nothing(bt_hf_t *hf, bt_hf_vocab_t *v,
-                         const bt_json_node_t *step)
+static BT_HF_STEP(read_nothing)
 {
-    (void)hf;
-    (void)v;
-    (void)step;
 }
 
-static void read_fuse(bt_hf_t *hf, bt_hf_vocab_t *v, const bt_json_node_t *step)
+static BT_HF_STEP(read_fuse)
 {
-    (void)hf;
-    (void)step;
     v->is_fused = true;
 }
 
-static void read_decoder_replace(bt_hf_t *hf, bt_hf_vocab_t *v,
-                                 const bt_json_node_t *step)
+static BT_HF_STEP(read_decoder_replace)
 {
     const bt_json_node_t *const pattern = bt_hf_member(v, step, "pattern");
 
@@ -248,8 +232,7 @@ static void read_decoder_replace(bt_hf_t *hf, bt_hf_vocab_t *v,
     }
 }
 
-static void read_metaspace(bt_hf_t *hf, bt_hf_vocab_t *v,
-                           const bt_json_node_t *step)
+static BT_HF_STEP(read_metaspace)
 {
     const bt_json_node_t *const adds =
         bt_hf_member(v, step, "add_prefix_space");
@@ -266,8 +249,7 @@ static void read_metaspace(bt_hf_t *hf, bt_hf_vocab_t *v,
     }
 }
 
-static void read_decoder_strip(bt_hf_t *hf, bt_hf_vocab_t *v,
-                               const bt_json_node_t *step)
+static BT_HF_STEP(read_decoder_strip)
 {
     uint64_t start = 0;
     uint64_t stop = 0;
@@ -343,10 +325,9 @@ static void put_end(bt_hf_t *hf, bt_hf_vocab_t *v, const bt_json_node_t *text,
 }
 
 /* Reads "single": tokens, the text, tokens. */
-static void read_template(bt_hf_t *hf, bt_hf_vocab_t *v,
-                          const bt_json_node_t *processor)
+static BT_HF_STEP(read_template)
 {
-    const bt_json_node_t *const list = bt_hf_member(v, processor, "single");
+    const bt_json_node_t *const list = bt_hf_member(v, step, "single");
     const bt_json_node_t *at;
     bool is_behind = false;
 
@@ -370,14 +351,13 @@ static void read_template(bt_hf_t *hf, bt_hf_vocab_t *v,
 }
 
 /* Reads "cls" and "sep": a pair of a text and its id each. */
-static void read_pair(bt_hf_t *hf, bt_hf_vocab_t *v,
-                      const bt_json_node_t *processor)
+static BT_HF_STEP(read_pair)
 {
     static const char *const names[] = {"cls", "sep"};
 
     v->has_ends = true;
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
-        const bt_json_node_t *const pair = bt_hf_member(v, processor, names[i]);
+        const bt_json_node_t *const pair = bt_hf_member(v, step, names[i]);
 
         put_end(
             hf, v,
@@ -389,11 +369,8 @@ static void read_pair(bt_hf_t *hf, bt_hf_vocab_t *v,
 }
 
 /* ByteLevel changes offsets, not tokens. */
-static void read_offsets(bt_hf_t *hf, bt_hf_vocab_t *v,
-                         const bt_json_node_t *step)
+static BT_HF_STEP(read_offsets)
 {
-    (void)hf;
-    (void)step;
     v->has_ends = true;
 }
 

@@ -114,12 +114,15 @@ bt_status_t bt_hf_not_supported(bt_hf_t *hf, const char *what,
 bool bt_hf_put_text(bt_hf_texts_t *texts, const char *text, size_t len);
 bool bt_hf_put_word(bt_hf_texts_t *texts, const char *word);
 
-typedef void (*bt_hf_step_fn)(bt_hf_t *hf, bt_hf_vocab_t *v,
-                              const bt_json_node_t *step);
+/** Declares the function that reads a component. */
+#define BT_HF_STEP(name)                                \
+    void name(bt_hf_t *hf __attribute__((unused)),      \
+              bt_hf_vocab_t *v __attribute__((unused)), \
+              const bt_json_node_t *step __attribute__((unused)))
 /** Function of a type of components; a table of them ends with NULL. */
 typedef struct bt_hf_step_kind {
     const char *type;
-    bt_hf_step_fn read;
+    BT_HF_STEP((*read));
 } bt_hf_step_kind_t;
 /** Visits the member @a key of tokenizer.json: calls the function of each
  *  component's type, in order; of a "Sequence" those in its @a list.
