@@ -126,7 +126,8 @@ static double e2m1_error(const float *x, const float *w, int exponent,
 }
 
 /* MXFP4: exponent of two with a bias of 127, then E2M1 in nibbles. */
-static void block_mxfp4(const float *x, const float *w, uint8_t *out)
+static void block_mxfp4(uint32_t type, const float *x, const float *w,
+                        uint8_t *out)
 {
     uint32_t codes[32];
     double least = (double)INFINITY;
@@ -134,6 +135,7 @@ static void block_mxfp4(const float *x, const float *w, uint8_t *out)
     int top;
     int best = -127;
 
+    (void)type;
     for (uint32_t i = 0; i < 32; i++) {
         most = fmaxf(most, fabsf(x[i]));
     }
@@ -169,13 +171,6 @@ static void block_16(uint32_t type, const float *x, const float *w,
 {
     (void)w;
     put16(out, (type == BT_QTYPE_F16) ? bt_f32_to_f16(*x) : bt_f32_to_bf16(*x));
-}
-
-static void block_fp4(uint32_t type, const float *x, const float *w,
-                      uint8_t *out)
-{
-    (void)type;
-    block_mxfp4(x, w, out);
 }
 
 /* Blocks of 256 in groups, whose scales are integers times one F16 number of
@@ -518,7 +513,7 @@ static const struct {
     {BT_QTYPE_Q8_0, 32, 34, block_scaled, F16_MOST},
     {BT_QTYPE_Q4_1, 32, 20, block_affine, F16_MOST},
     {BT_QTYPE_Q5_1, 32, 24, block_affine, F16_MOST},
-    {BT_QTYPE_MXFP4, 32, 17, block_fp4, FLT_MAX},
+    {BT_QTYPE_MXFP4, 32, 17, block_mxfp4, FLT_MAX},
     {BT_QTYPE_Q4_K, 256, 144, quantize_k45, F16_MOST},
     {BT_QTYPE_Q5_K, 256, 176, quantize_k45, F16_MOST},
     {BT_QTYPE_Q6_K, 256, 210, quantize_k6, F16_MOST},
