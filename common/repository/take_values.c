@@ -8,23 +8,25 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/base/alloc.h"
 #include "common/repository/take_priv.h"
 
-#define FIELD_BYTES 256
-
-__attribute__((format(printf, 3, 4))) bt_status_t
-bt_take_refuse(const reading_t *r, const bt_pbtxt_field_t *field,
-               const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) void
+bt_take_refuse(reading_t *r, const bt_pbtxt_field_t *field, const char *fmt,
+               ...)
 {
-    char text[FIELD_BYTES + 256];
+    char text[BT_TAKE_PATH_BYTES + 256];
     va_list args;
 
+    if (r->status != BT_OK) {
+        return;
+    }
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     snprintf(r->why, BT_REPO_WHY_BYTES, "%.400s:%u: %s", r->path,
              (unsigned)field->line, text);
-    return BT_ERR_INVALID_PARAM;
+    r->status = BT_ERR_INVALID_PARAM;
 }
 
 /* The notes are truncated at the buffer's size. */
@@ -33,7 +35,7 @@ void bt_repository_note(bt_repository_t *repository, uint32_t index,
 {
     char *notes = repository->notes[index];
     const size_t n = strlen(notes);
-    char text[FIELD_BYTES + 128];
+    char text[BT_TAKE_PATH_BYTES + 128];
 
     snprintf(text, sizeof(text), "%s (%s)", path, why);
     if (strstr(notes, text) == NULL) {
@@ -44,58 +46,58 @@ void bt_repository_note(bt_repository_t *repository, uint32_t index,
 
 /* ---- fields ---- */
 
-uint32_t bt_take_count(const bt_pbtxt_t *tree, uint32_t first, const char *name)
+void *bt_take_list(reading_t *r, uint32_t first, const char *name, size_t size)
 {
-    uint32_t n = 0;
+    size_t n = 1;
+    void *list;
 
-    BT_PBTXT_FOR_EACH(field, tree, first)
+    BT_PBTXT_FOR_EACH(field, r->tree, first)
     {
         n += (strcmp(field->name, name) == 0) ? 1 : 0;
     }
-    return n;
+    list = bt_calloc(n, size);
+    if (list == NULL) {
+        r->status = BT_ERR_NO_MEMORY;
+    }
+    return list;
 }
 
-bt_status_t bt_take_is_message(const reading_t *r,
-                               const bt_pbtxt_field_t *field)
+bool bt_take_is_message(reading_t *r, const bt_pbtxt_field_t *field)
 {
     if (field->kind != BT_PBTXT_MESSAGE) {
-        return bt_take_refuse(r, field, "%s should be { fields }", field->name);
+        bt_take_refuse(r, field, "%s should be { fields }", field->name);
     }
-    return BT_OK;
+    return field->kind == BT_PBTXT_MESSAGE;
 }
 
-bt_status_t bt_take_fields(const reading_t *r, const bt_pbtxt_field_t *message,
-                           bt_take_field_fn *take, void *to)
+bool bt_take_is_value(reading_t *r, const bt_pbtxt_field_t *field,
+                      const char *path)
 {
-    bt_status_t status = bt_take_is_message(r, message);
+    if (field->kind == BT_PBTXT_MESSAGE) {
+        bt_take_refuse(r, field, "%s should be one value", path);
+    }
+    return field->kind != BT_PBTXT_MESSAGE;
+}
 
-    if (status != BT_OK) {
-        return status;
+void bt_take_fields(reading_t *r, const bt_pbtxt_field_t *message,
+                    bt_take_field_fn *take, void *to)
+{
+    if (!bt_take_is_message(r, message)) {
+        return;
     }
     BT_PBTXT_FOR_EACH(field, r->tree, message->first)
     {
-        status = take(r, field, to);
-        if (status != BT_OK) {
-            return status;
+        take(r, field, to);
+        if (r->status != BT_OK) {
+            return;
         }
     }
-    return BT_OK;
-}
-
-bt_status_t bt_take_is_value(const reading_t *r, const bt_pbtxt_field_t *field,
-                             const char *path)
-{
-    if (field->kind == BT_PBTXT_MESSAGE) {
-        return bt_take_refuse(r, field, "%s should be one value", path);
-    }
-    return BT_OK;
 }
 
 /* ---- values ---- */
 
-bt_status_t bt_take_number(const reading_t *r, const bt_pbtxt_field_t *field,
-                           const char *path, int64_t min, int64_t max,
-                           int64_t *value_p)
+int64_t bt_take_number(reading_t *r, const bt_pbtxt_field_t *field,
+                       const char *path, int64_t min, int64_t max)
 {
     char *end;
     long long value;
@@ -105,52 +107,50 @@ bt_status_t bt_take_number(const reading_t *r, const bt_pbtxt_field_t *field,
     if ((field->bytes == 0) || (*end != '\0') || (errno != 0) ||
         (value < min) || (value > max) ||
         (strlen(field->text) != field->bytes)) {
-        return bt_take_refuse(r, field,
-                              "%s: '%.64s' is not a whole number from %" PRId64
-                              " to %" PRId64,
-                              path, field->text, min, max);
+        bt_take_refuse(r, field,
+                       "%s: '%.64s' is not a whole number from %" PRId64
+                       " to %" PRId64,
+                       path, field->text, min, max);
+        return 0;
     }
-    *value_p = value;
-    return BT_OK;
+    return value;
 }
 
-bt_status_t bt_take_bool(const reading_t *r, const bt_pbtxt_field_t *field,
-                         const char *path, bool *value_p)
+bool bt_take_bool(reading_t *r, const bt_pbtxt_field_t *field, const char *path)
 {
     static const char *const yes[] = {"true", "True", "t", "1"};
     static const char *const no[] = {"false", "False", "f", "0"};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(yes); i++) {
         if (strcmp(field->text, yes[i]) == 0) {
-            *value_p = true;
-            return BT_OK;
+            return true;
         }
         if (strcmp(field->text, no[i]) == 0) {
-            *value_p = false;
-            return BT_OK;
+            return false;
         }
     }
-    return bt_take_refuse(r, field, "%s: '%.64s' is neither true nor false",
-                          path, field->text);
+    bt_take_refuse(r, field, "%s: '%.64s' is neither true nor false", path,
+                   field->text);
+    return false;
 }
 
 /* A number of at most 1 as percent, rounded up, so that none becomes 0. */
-static bt_status_t take_percent(const reading_t *r,
-                                const bt_pbtxt_field_t *field, const char *path,
-                                int64_t *percent_p)
+static int64_t take_percent(reading_t *r, const bt_pbtxt_field_t *field,
+                            const char *path)
 {
     char *end;
     const double value = strtod(field->text, &end);
+    int64_t percent;
 
     if ((field->bytes == 0) || (*end != '\0') || !(value > 0) ||
         !(value <= 1)) {
-        return bt_take_refuse(r, field,
-                              "%s: '%.64s' is not a number above 0, at most 1",
-                              path, field->text);
+        bt_take_refuse(r, field,
+                       "%s: '%.64s' is not a number above 0, at most 1", path,
+                       field->text);
+        return 0;
     }
-    *percent_p = (int64_t)(value * 100);
-    *percent_p += ((double)*percent_p < value * 100) ? 1 : 0;
-    return BT_OK;
+    percent = (int64_t)(value * 100);
+    return percent + (((double)percent < value * 100) ? 1 : 0);
 }
 
 /* Position of a word in "a, b, c", or NULL. Case-insensitive, as Python
@@ -171,11 +171,6 @@ static const char *find_word(const char *values, const char *text)
     return NULL;
 }
 
-static bool is_one_of(const char *values, const char *text)
-{
-    return find_word(values, text) != NULL;
-}
-
 static bool is_first(const bt_repo_field_t *row, const bt_pbtxt_field_t *field)
 {
     const size_t n = strcspn(row->values, ",");
@@ -186,7 +181,8 @@ static bool is_first(const bt_repo_field_t *row, const bt_pbtxt_field_t *field)
 
 /* ---- options ---- */
 
-static bt_repo_setting_t *add_setting(const reading_t *r,
+/* @return NULL: there are too many; reported */
+static bt_repo_setting_t *add_setting(reading_t *r,
                                       const bt_pbtxt_field_t *field,
                                       const char *path, const char *option)
 {
@@ -194,8 +190,8 @@ static bt_repo_setting_t *add_setting(const reading_t *r,
     bt_repo_setting_t *setting;
 
     if (repository->n_settings == BT_REPO_MAX_SETTINGS) {
-        (void)bt_take_refuse(r, field, "%s: more than %d fields set options",
-                             path, BT_REPO_MAX_SETTINGS);
+        bt_take_refuse(r, field, "%s: more than %d fields set options", path,
+                       BT_REPO_MAX_SETTINGS);
         return NULL;
     }
     setting = &repository->settings[repository->n_settings++];
@@ -205,133 +201,121 @@ static bt_repo_setting_t *add_setting(const reading_t *r,
     return setting;
 }
 
-static bt_status_t set_text(const reading_t *r, const bt_pbtxt_field_t *field,
-                            const char *path, const char *option,
-                            const char *value)
+static void set_text(reading_t *r, const bt_pbtxt_field_t *field,
+                     const char *path, const char *option, const char *value)
 {
     bt_repo_setting_t *setting = add_setting(r, field, path, option);
 
-    if (setting == NULL) {
-        return BT_ERR_INVALID_PARAM;
+    if (setting != NULL) {
+        snprintf(setting->value, sizeof(setting->value), "%s", value);
     }
-    snprintf(setting->value, sizeof(setting->value), "%s", value);
-    return BT_OK;
 }
 
-bt_status_t bt_take_set_number(const reading_t *r,
-                               const bt_pbtxt_field_t *field, const char *path,
-                               const char *option, int64_t value)
+void bt_take_set_number(reading_t *r, const bt_pbtxt_field_t *field,
+                        const char *path, const char *option, int64_t value)
 {
     char text[24];
 
     snprintf(text, sizeof(text), "%" PRId64, value);
-    return set_text(r, field, path, option, text);
+    set_text(r, field, path, option, text);
 }
 
 /* The row's spelling: MAX_UTILIZATION becomes max_utilization. */
-static bt_status_t set_choice(const reading_t *r, const bt_pbtxt_field_t *field,
-                              const char *path, const bt_repo_field_t *row)
+static void set_choice(reading_t *r, const bt_pbtxt_field_t *field,
+                       const char *path, const bt_repo_field_t *row)
 {
     const char *word = find_word(row->values, field->text);
     char text[64];
 
     snprintf(text, sizeof(text), "%.*s", (int)strlen(field->text),
              (word != NULL) ? word : field->text);
-    return set_text(r, field, path, row->option, text);
+    set_text(r, field, path, row->option, text);
 }
 
 /* The value is not checked here: an engine must not become the default
  * model. The launcher checks it (launcher/preflight.h). */
-static bt_status_t take_model_path(const reading_t *r,
-                                   const bt_pbtxt_field_t *field,
-                                   const char *path)
+static void take_model_path(reading_t *r, const bt_pbtxt_field_t *field,
+                            const char *path)
 {
     bt_repo_setting_t *setting = add_setting(r, field, path, "model");
 
-    if (setting == NULL) {
-        return BT_ERR_INVALID_PARAM;
+    if (setting != NULL) {
+        setting->path = field->text;
     }
-    setting->path = field->text;
-    return BT_OK;
 }
 
-bt_status_t bt_take_effect(const reading_t *r, const bt_repo_field_t *row,
-                           const bt_pbtxt_field_t *field, const char *path)
+void bt_take_effect(reading_t *r, const bt_repo_field_t *row,
+                    const bt_pbtxt_field_t *field, const char *path)
 {
-    int64_t number = 0;
-    bool flag = false;
-    bt_status_t status;
+    const char *option = row->option;
 
-    if (strcmp(row->option, "model") == 0) {
-        return take_model_path(r, field, path);
-    }
-    if (strcmp(row->option, "kv-free-percent") == 0) {
-        status = take_percent(r, field, path, &number);
+    if (strcmp(option, "model") == 0) {
+        take_model_path(r, field, path);
+    } else if (strcmp(option, "kv-free-percent") == 0) {
+        bt_take_set_number(r, field, path, option,
+                           take_percent(r, field, path));
     } else if (strncmp(row->values, "true", 4) == 0) {
-        status = bt_take_bool(r, field, path, &flag);
-        if (status == BT_OK) {
-            const bool is_switch = strcmp(row->option, "prefix-cache") == 0;
+        const bool is_switch = strcmp(option, "prefix-cache") == 0;
+        const bool flag = bt_take_bool(r, field, path);
 
-            return set_text(r, field, path, row->option,
-                            is_switch ? (flag ? "on" : "off")
-                                      : (flag ? "yes" : "no"));
-        }
+        set_text(r, field, path, option,
+                 is_switch ? (flag ? "on" : "off") : (flag ? "yes" : "no"));
     } else if (row->values[0] != '\0') {
-        return set_choice(r, field, path, row);
+        set_choice(r, field, path, row);
     } else {
-        status = bt_take_number(r, field, path, 1, UINT32_MAX, &number);
+        bt_take_set_number(r, field, path, option,
+                           bt_take_number(r, field, path, 1, UINT32_MAX));
     }
-    return (status == BT_OK)
-               ? bt_take_set_number(r, field, path, row->option, number)
-               : status;
 }
 
 /* ---- any field, by its row ---- */
 
-bt_status_t bt_take_check_row(const reading_t *r, const bt_repo_field_t *row,
-                              const bt_pbtxt_field_t *field, const char *path)
+void bt_take_check_row(reading_t *r, const bt_repo_field_t *row,
+                       const bt_pbtxt_field_t *field, const char *path)
 {
+    const bool is_named = find_word(row->values, field->text) != NULL;
+    const bool has_values = row->values[0] != '\0';
+
     switch (row->fate) {
     case BT_REPO_NOTED:
         bt_repository_note(r->repository, r->index, path, row->note);
-        return BT_OK;
+        break;
     case BT_REPO_REFUSED:
-        return bt_take_refuse(r, field, "%s is not served: %s", path,
-                              row->note);
+        bt_take_refuse(r, field, "%s is not served: %s", path, row->note);
+        break;
     case BT_REPO_ONLY:
         /* The first value is the behaviour anyway; others are noted. */
-        if (is_one_of(row->values, field->text) && !is_first(row, field)) {
+        if (!is_named) {
+            bt_take_refuse(r, field, "%s: '%.64s' is not served: %s%s%s%s",
+                           path, field->text, row->note, has_values ? " (" : "",
+                           row->values, has_values ? ")" : "");
+        } else if (!is_first(row, field)) {
             bt_repository_note(r->repository, r->index, path, row->note);
         }
-        if (!is_one_of(row->values, field->text)) {
-            return bt_take_refuse(
-                r, field, "%s: '%.64s' is not served: %s%s%s%s", path,
-                field->text, row->note, (row->values[0] != '\0') ? " (" : "",
-                row->values, (row->values[0] != '\0') ? ")" : "");
-        }
-        return BT_OK;
+        break;
     case BT_REPO_EFFECT:
-        if ((row->values[0] != '\0') &&
-            (strncmp(row->values, "true", 4) != 0) &&
-            !is_one_of(row->values, field->text)) {
-            return bt_take_refuse(r, field, "%s: '%.64s' is none of %s", path,
-                                  field->text, row->values);
+        if (has_values && (strncmp(row->values, "true", 4) != 0) && !is_named) {
+            bt_take_refuse(r, field, "%s: '%.64s' is none of %s", path,
+                           field->text, row->values);
         }
-        return BT_OK;
+        break;
     default:
-        return BT_OK;
+        break;
     }
 }
 
-const bt_repo_field_t *bt_take_find_row(const reading_t *r,
+const bt_repo_field_t *bt_take_find_row(reading_t *r,
                                         const bt_pbtxt_field_t *field,
-                                        const char *path)
+                                        const char *prefix, const char *name,
+                                        char path[BT_TAKE_PATH_BYTES])
 {
-    const bt_repo_field_t *row = bt_repo_field_find(r->name, path);
+    const bt_repo_field_t *row;
 
+    snprintf(path, BT_TAKE_PATH_BYTES, "%s%.100s", prefix, name);
+    row = bt_repo_field_find(r->name, path);
     if (row == NULL) {
-        (void)bt_take_refuse(r, field, "%s: model %s has no such field here",
-                             path, r->name);
+        bt_take_refuse(r, field, "%s: model %s has no such field here", path,
+                       r->name);
     }
     return row;
 }
