@@ -122,11 +122,7 @@ static bool hex4(const parse_t *p, size_t at, uint32_t *value_p)
         return false;
     }
     for (size_t i = 0; i < 4; i++) {
-        const char c = p->text[at + i];
-        const int digit = ((c >= '0') && (c <= '9'))   ? c - '0'
-                          : ((c >= 'a') && (c <= 'f')) ? c - 'a' + 10
-                          : ((c >= 'A') && (c <= 'F')) ? c - 'A' + 10
-                                                       : -1;
+        const int digit = bt_hex_digit(p->text[at + i]);
 
         if (digit < 0) {
             return false;

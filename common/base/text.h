@@ -76,6 +76,16 @@ void bt_strbuf_consume(bt_strbuf_t *buf, size_t n);
  */
 BT_MUST_CHECK bt_status_t bt_strbuf_status(const bt_strbuf_t *buf);
 
+/** Returns the value of a hexadecimal digit. @return -1: not a digit */
+static inline int bt_hex_digit(char c)
+{
+    const char lower = (char)(c | 0x20);
+
+    return ((c >= '0') && (c <= '9'))           ? c - '0'
+           : ((lower >= 'a') && (lower <= 'f')) ? lower - 'a' + 10
+                                                : -1;
+}
+
 /*
  * UTF-8, checked and unchecked.
  *

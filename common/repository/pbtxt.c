@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/text.h"
 
 typedef struct reader {
     const char *at, *end;
@@ -109,17 +110,6 @@ static void put(reader_t *r, char c)
 
 /* ---- strings ---- */
 
-static int hex_of(char c)
-{
-    if (is_digit(c)) {
-        return c - '0';
-    }
-    if ((c >= 'a') && (c <= 'f')) {
-        return c - 'a' + 10;
-    }
-    return ((c >= 'A') && (c <= 'F')) ? c - 'A' + 10 : -1;
-}
-
 static void take_number_escape(reader_t *r, bool hex)
 {
     const unsigned base = hex ? 16 : 8;
@@ -127,9 +117,9 @@ static void take_number_escape(reader_t *r, bool hex)
     unsigned value = 0;
     int n = 0;
 
-    while ((n < most) && (hex_of(peek(r)) >= 0) &&
-           ((unsigned)hex_of(peek(r)) < base)) {
-        value = value * base + (unsigned)hex_of(peek(r));
+    while ((n < most) && (bt_hex_digit(peek(r)) >= 0) &&
+           ((unsigned)bt_hex_digit(peek(r)) < base)) {
+        value = value * base + (unsigned)bt_hex_digit(peek(r));
         r->at++;
         n++;
     }

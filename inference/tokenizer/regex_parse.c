@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
+#include "common/base/text.h"
 #include "inference/tokenizer/regex.h"
 #include "inference/tokenizer/unicode.h"
 
@@ -231,17 +232,11 @@ static void parse_property(parser_t *ps, bool negated)
 /* Hexadecimal digits, 1 to most of them. */
 static uint32_t parse_hex(parser_t *ps, unsigned most)
 {
-    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
     uint32_t value = 0;
     unsigned n = 0;
 
-    for (; (n < most) && (*ps->p != '\0'); n++) {
-        const char *digit = strchr(digits, *ps->p);
-
-        if (digit == NULL) {
-            break;
-        }
-        value = value * 16 + (uint32_t)((digit - digits) % 16);
+    for (; (n < most) && (bt_hex_digit((char)*ps->p) >= 0); n++) {
+        value = value * 16 + (uint32_t)bt_hex_digit((char)*ps->p);
         ps->p++;
     }
     if ((n == 0) || (value > LAST_CODE) || in_range(value, 0xD800, 0xDFFF)) {

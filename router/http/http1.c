@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "common/base/status.h"
+#include "common/base/text.h"
 
 static bt_status_t fail(bt_http1_fault_t *fault_p, int http_status,
                         const char *why)
@@ -45,20 +46,6 @@ static bool is_token_char(char c)
         return true;
     }
     return (c != '\0') && (strchr("!#$%&'*+-.^_`|~", c) != NULL);
-}
-
-int bt_http1_hex(char c)
-{
-    if ((c >= '0') && (c <= '9')) {
-        return c - '0';
-    }
-    if ((c >= 'a') && (c <= 'f')) {
-        return c - 'a' + 10;
-    }
-    if ((c >= 'A') && (c <= 'F')) {
-        return c - 'A' + 10;
-    }
-    return -1;
 }
 
 /* "http://host/path" to "/path"; others unchanged. */
@@ -104,8 +91,8 @@ static bt_status_t decode_path(char *target, const char **path_p,
             *out++ = *in;
             continue;
         }
-        const int high = bt_http1_hex(in[1]);
-        const int low = (high < 0) ? -1 : bt_http1_hex(in[2]);
+        const int high = bt_hex_digit(in[1]);
+        const int low = (high < 0) ? -1 : bt_hex_digit(in[2]);
 
         if ((low < 0) || ((high == 0) && (low == 0))) {
             return fail(fault_p, 400,
@@ -410,7 +397,7 @@ enum chunked_state {
 /* Handles a byte of a line with a chunk's size. */
 static bt_status_t size_byte(bt_http1_chunked_t *d, char c)
 {
-    const int digit = bt_http1_hex(c);
+    const int digit = bt_hex_digit(c);
 
     if (digit >= 0) {
         if (__builtin_mul_overflow(d->left, (uint64_t)16, &d->left)) {

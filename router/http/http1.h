@@ -97,7 +97,4 @@ BT_MUST_CHECK bt_status_t bt_http1_chunked_feed(
     bt_http1_chunked_t *decoder, const char *data, size_t bytes, size_t *used_p,
     const char **body_p, size_t *body_bytes_p, bool *done_p);
 
-/** Returns the value of a hexadecimal digit. @return -1: not a digit */
-int bt_http1_hex(char c);
-
 #endif

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "router/http/http1.h"
+#include "common/base/text.h"
 
 void bt_query_init(bt_query_t *query, const char *text)
 {
@@ -21,8 +21,8 @@ static bt_status_t decode(const char *from, const char *end,
         if (c == '+') {
             c = ' ';
         } else if (c == '%') {
-            const int high = (end - from >= 2) ? bt_http1_hex(from[0]) : -1;
-            const int low = (high >= 0) ? bt_http1_hex(from[1]) : -1;
+            const int high = (end - from >= 2) ? bt_hex_digit(from[0]) : -1;
+            const int low = (high >= 0) ? bt_hex_digit(from[1]) : -1;
 
             if ((low < 0) || ((high | low) == 0)) {
                 return BT_ERR_INVALID_PARAM;

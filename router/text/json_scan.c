@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "common/base/text.h"
+
 typedef enum state {
     VALUE,         /* a value must begin */
     FIRST_VALUE,   /* a value, or the end of the array */
@@ -36,12 +38,6 @@ static bool is_space(char c)
 static bool is_digit(char c)
 {
     return (c >= '0') && (c <= '9');
-}
-
-static bool is_hex(char c)
-{
-    return is_digit(c) || ((c >= 'a') && (c <= 'f')) ||
-           ((c >= 'A') && (c <= 'F'));
 }
 
 void bt_json_scan_init(bt_json_scan_t *scan)
@@ -152,7 +148,7 @@ static bt_json_scan_result_t escape(bt_json_scan_t *scan, char c, bool is_key)
 
 static bt_json_scan_result_t hex(bt_json_scan_t *scan, char c, bool is_key)
 {
-    if (!is_hex(c)) {
+    if (bt_hex_digit(c) < 0) {
         return BT_JSON_SCAN_BAD;
     }
     if (--scan->n_hex > 0) {

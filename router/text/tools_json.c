@@ -231,11 +231,7 @@ static unsigned hex_of(const char *text)
     unsigned value = 0;
 
     for (int i = 0; i < 4; i++) {
-        const char c = text[i];
-
-        value = value * 16 + (unsigned)((c <= '9')   ? c - '0'
-                                        : (c >= 'a') ? c - 'a' + 10
-                                                     : c - 'A' + 10);
+        value = value * 16 + (unsigned)bt_hex_digit(text[i]);
     }
     return value;
 }
