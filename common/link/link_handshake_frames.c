@@ -79,9 +79,9 @@ const uint8_t *bt_link_intro_key_id(const void *data, size_t bytes)
 {
     const uint8_t *p = data;
 
-    return (bytes < HANDSHAKE_FRAMES_HEADER + LINK_INTRO_FIXED)
+    return (bytes < LINK_HANDSHAKE_HEADER_BYTES + LINK_INTRO_FIXED)
                ? NULL
-               : p + HANDSHAKE_FRAMES_HEADER + 8; /* behind the range */
+               : p + LINK_HANDSHAKE_HEADER_BYTES + 8; /* behind the range */
 }
 
 bool bt_control_is_ipc(const char *url)
@@ -128,12 +128,12 @@ static bool get(link_kind_t kind, const uint8_t *data, size_t bytes,
                 link_intro_t *intro, const uint8_t **id_p)
 {
     static const uint8_t zeros[FIXED_AT - KIND_AT - 1];
-    const uint8_t *p = data + HANDSHAKE_FRAMES_HEADER;
+    const uint8_t *p = data + LINK_HANDSHAKE_HEADER_BYTES;
     size_t rest;
     size_t fixed;
     size_t n;
 
-    if ((bytes < HANDSHAKE_FRAMES_HEADER + LINK_INTRO_FIXED + MAC_BYTES) ||
+    if ((bytes < LINK_HANDSHAKE_HEADER_BYTES + LINK_INTRO_FIXED + MAC_BYTES) ||
         (bytes > LINK_MAX_INTRO) ||
         (memcmp(data, LINK_MAGIC, LINK_MAGIC_BYTES) != 0) ||
         (data[KIND_AT] != kind) ||
@@ -141,7 +141,7 @@ static bool get(link_kind_t kind, const uint8_t *data, size_t bytes,
         return false;
     }
     fixed = (size_t)bt_link_get_le(data + FIXED_AT, 4);
-    rest = bytes - HANDSHAKE_FRAMES_HEADER - MAC_BYTES;
+    rest = bytes - LINK_HANDSHAKE_HEADER_BYTES - MAC_BYTES;
     if ((fixed < LINK_INTRO_FIXED) || (fixed > rest)) {
         return false;
     }
@@ -154,7 +154,7 @@ static bool get(link_kind_t kind, const uint8_t *data, size_t bytes,
     memcpy(intro->nonce, p, LINK_NONCE_BYTES);
     p += LINK_NONCE_BYTES;
     n = (size_t)get_number(&p, 4);
-    p = data + HANDSHAKE_FRAMES_HEADER + fixed;
+    p = data + LINK_HANDSHAKE_HEADER_BYTES + fixed;
     if ((n != rest - fixed) || !is_name(p, n)) {
         return false;
     }

@@ -83,10 +83,10 @@ void bt_link_session_make(const link_keys_t *keys, const void *join,
                           size_t join_bytes, const void *open,
                           size_t open_bytes, link_session_t *session);
 
-#define LINK_NONCE_BYTES        32u
-#define HANDSHAKE_FRAMES_HEADER 12u
-#define LINK_INTRO_FIXED        60u
-#define LINK_MAX_INTRO          1024u /**< bytes; has space for later fields */
+#define LINK_NONCE_BYTES            32u
+#define LINK_HANDSHAKE_HEADER_BYTES 12u
+#define LINK_INTRO_FIXED            60u
+#define LINK_MAX_INTRO              1024u /**< bytes; has space for later fields */
 
 /** Introduction of one side. */
 typedef struct link_intro {
