@@ -46,7 +46,6 @@
 #include "common/sched/sched_slo.h"
 #include "common/wire/wire.h"
 #include "inference/tokenizer/tokenizer.h"
-#include "router/core/prompt.h"
 #include "router/core/rows.h"
 #include "router/core/table.h"
 #include "router/observe/metrics.h"

@@ -21,7 +21,27 @@
 
 #include "common/base/status.h"
 #include "common/wire/wire.h"
-#include "router/core/prompt.h"
+
+/** Tokens of a prompt, immutable. The call that brought the prompt and all
+ *  generations made from it share one copy, whether they wait, run or are
+ *  retried; references may be dropped on any thread. */
+typedef struct bt_prompt {
+    atomic_uint n_refs;
+    uint32_t n;       /**< number of tokens */
+    uint32_t *tokens; /**< owned */
+} bt_prompt_t;
+
+/** Creates a prompt.
+ *  @param [in] tokens  n tokens, allocated by bt_calloc() or the like; owned by
+ *    the prompt on success
+ *  @param [out] prompt_p  prompt with one reference, the caller's
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_prompt_create(uint32_t *tokens, uint32_t n,
+                                           bt_prompt_t **prompt_p);
+/** Adds a reference. @return @a prompt */
+bt_prompt_t *bt_prompt_ref(bt_prompt_t *prompt);
+/** Drops a reference; the last one frees the prompt. NULL is allowed. */
+void bt_prompt_unref(bt_prompt_t *prompt);
 
 /** Log-probs of tokens in order. */
 typedef struct bt_scores {

@@ -19,7 +19,7 @@
 #include "common/base/status.h"
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"
-#include "router/core/prompt.h"
+#include "router/core/rows.h"
 #include "router/frontend/api.h"
 #include "router/frontend/registry.h"
 
