@@ -265,23 +265,14 @@ static bt_status_t take_tenant(parse_t *p, char *rest)
 
 /* ---- a key ---- */
 
-static int digit_of(char c)
-{
-    if ((c >= '0') && (c <= '9')) {
-        return c - '0';
-    }
-    c |= 0x20;
-    return ((c >= 'a') && (c <= 'f')) ? c - 'a' + 10 : -1;
-}
-
 static bool read_hash(const char *hex, uint8_t hash[BT_KEY_BYTES])
 {
     if (strlen(hex) != (size_t)2 * BT_KEY_BYTES) {
         return false;
     }
     for (size_t i = 0; i < BT_KEY_BYTES; i++) {
-        const int high = digit_of(hex[2 * i]);
-        const int low = digit_of(hex[2 * i + 1]);
+        const int high = bt_hex_digit(hex[2 * i]);
+        const int low = bt_hex_digit(hex[2 * i + 1]);
 
         if ((high < 0) || (low < 0)) {
             return false;
@@ -571,19 +562,11 @@ bt_status_t bt_keys_file_read(const char *path, bt_keys_file_t *file_p,
 
 /* ---- lookup of a key ---- */
 
-static uint64_t front_of(const uint8_t hash[BT_KEY_BYTES])
-{
-    uint64_t front = 0;
+#define FRONT_BYTES 8 /* compared in the search */
 
-    for (size_t i = 0; i < sizeof(front); i++) {
-        front = front << 8 | hash[i];
-    }
-    return front;
-}
-
-/* Returns the first entry with this prefix, or the insertion point. Hashes
- * cannot be chosen, so the duration leaks nothing. */
-static uint32_t first_of(const bt_keys_file_t *file, uint64_t front)
+/* Returns the first entry whose hash begins like this one, or the insertion
+ * point. Hashes cannot be chosen, so the duration leaks nothing. */
+static uint32_t first_of(const bt_keys_file_t *file, const uint8_t *hash)
 {
     uint32_t low = 0;
     uint32_t high = file->n_keys;
@@ -591,7 +574,7 @@ static uint32_t first_of(const bt_keys_file_t *file, uint64_t front)
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
 
-        if (front_of(file->keys[middle].hash) < front) {
+        if (memcmp(file->keys[middle].hash, hash, FRONT_BYTES) < 0) {
             low = middle + 1;
         } else {
             high = middle;
@@ -610,12 +593,10 @@ uint32_t bt_keys_file_find(const bt_keys_file_t *file, const char *key,
         return found;
     }
     for (unsigned kind = 0; kind < BT_KEY_N_HASHES; kind++) {
-        uint64_t front;
-
         bt_key_hash((bt_key_hash_kind_t)kind, key, bytes, hash);
-        front = front_of(hash);
-        for (uint32_t i = first_of(file, front);
-             (i < file->n_keys) && (front_of(file->keys[i].hash) == front);
+        for (uint32_t i = first_of(file, hash);
+             (i < file->n_keys) &&
+             (memcmp(file->keys[i].hash, hash, FRONT_BYTES) == 0);
              i++) {
             const bt_keys_entry_t *entry = &file->keys[i];
 
