@@ -51,7 +51,7 @@ struct bt_loop {
 
 static void report_addresses(bt_loop_t *loop)
 {
-    char text[3 * BT_DOOR_ADDRESS_BYTES + 64];
+    char text[3 * BT_NET_ADDRESS_BYTES + 64];
 
     snprintf(text, sizeof(text), "http %s%s\nmetrics %s\ngrpc %s\n",
              (loop->tls != NULL) ? "https://" : "", loop->door.http_at,

@@ -305,31 +305,6 @@ static void on_turn(void *ctx)
     bt_frontend_turn(door->front);
 }
 
-static bt_status_t listen_at(bt_gdoor_t *door, const char *address)
-{
-    uint16_t port = 0;
-    char why[BT_NET_WHY_BYTES];
-    char host[256];
-    bt_status_t status;
-
-    status = bt_config_split_address(address, host, sizeof(host), &port);
-    if (status != BT_OK) {
-        BT_LOG_ERROR("--grpc %s is not ADDR:PORT", address);
-        return status;
-    }
-    status = bt_net_listen(bt_grpc_net(door->grpc), host, port, &port, why);
-    if (status != BT_OK) {
-        BT_LOG_ERROR("cannot serve gRPC at %s: %s; choose another address with "
-                     "--grpc",
-                     address, why);
-        return status;
-    }
-    snprintf(door->at, sizeof(door->at),
-             (strchr(host, ':') != NULL) ? "[%.80s]:%u" : "%.80s:%u", host,
-             port);
-    return BT_OK;
-}
-
 bt_status_t bt_gdoor_open(bt_gdoor_t *door, struct event_base *base,
                           bt_frontend_t *front, const bt_net_config_t *net,
                           const bt_hosts_t *hosts)
@@ -368,7 +343,8 @@ bt_status_t bt_gdoor_open(bt_gdoor_t *door, struct event_base *base,
                      bt_status_str(status));
         return status;
     }
-    return listen_at(door, config->grpc);
+    return bt_net_listen_at(bt_grpc_net(door->grpc), "grpc", config->grpc,
+                            door->at);
 }
 
 void bt_gdoor_close(bt_gdoor_t *door)

@@ -19,8 +19,6 @@
 #include "router/grpc/grpc.h"
 #include "router/net/hosts.h"
 
-#define BT_GDOOR_ADDRESS_BYTES 96
-
 typedef struct bt_gdoor {
     bt_frontend_t *front;
     struct event_base *base;
@@ -29,7 +27,7 @@ typedef struct bt_gdoor {
     bt_turn_work_t flush; /**< sends pending answers when a turn ends */
     bt_strbuf_t out;      /**< scratch for one message */
     bt_list_t watches;    /**< open Watch calls of the health service */
-    char at[BT_GDOOR_ADDRESS_BYTES]; /**< address of the listening socket */
+    char at[BT_NET_ADDRESS_BYTES]; /**< address of the listening socket */
 } bt_gdoor_t;
 
 /** Binds the socket that the option --grpc names.

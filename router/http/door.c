@@ -18,32 +18,6 @@
 #define METRICS_BODY_BYTES   (UINT64_C(64) * 1024)
 #define METRICS_MEMORY_BYTES (UINT64_C(64) << 20)
 
-static bt_status_t listen_at(bt_http_t *http, const char *option,
-                             const char *address, char at[])
-{
-    uint16_t port = 0;
-    char why[BT_NET_WHY_BYTES];
-    char host[256];
-    bt_status_t status;
-
-    status = bt_config_split_address(address, host, sizeof(host), &port);
-    if (status != BT_OK) {
-        BT_LOG_ERROR("--%s %s is not ADDR:PORT", option, address);
-        return status;
-    }
-    status = bt_net_listen(bt_http_net(http), host, port, &port, why);
-    if (status != BT_OK) {
-        BT_LOG_ERROR("cannot serve at %s: %s; choose another address with "
-                     "--%s",
-                     address, why, option);
-        return status;
-    }
-    snprintf(at, BT_DOOR_ADDRESS_BYTES,
-             (strchr(host, ':') != NULL) ? "[%.80s]:%u" : "%.80s:%u", host,
-             port);
-    return BT_OK;
-}
-
 static bt_status_t find_limits(const bt_config_t *config,
                                bt_door_limits_t *limits)
 {
@@ -145,7 +119,7 @@ static bt_status_t find_names(bt_door_t *door)
     }
     bt_hosts_init(&door->hosts, config->allowed_hosts);
     for (size_t i = 0; i < BT_ARRAY_LEN(bound); i++) {
-        /* Invalid addresses are reported by listen_at(). */
+        /* Invalid addresses are reported by bt_net_listen_at(). */
         if (bt_config_split_address(bound[i], name, sizeof(name), &port) ==
             BT_OK) {
             bt_hosts_add_own(&door->hosts, name);
@@ -205,7 +179,7 @@ static bt_status_t listen_for_vertex(bt_door_t *door)
 {
     const char *text = vertex_variable("AIP_HTTP_PORT");
     const char *own = strrchr(door->http_at, ':');
-    char address[32], at[BT_DOOR_ADDRESS_BYTES];
+    char address[32], at[BT_NET_ADDRESS_BYTES];
     bt_status_t status;
 
     if ((text == NULL) || (text[0] == '\0') ||
@@ -220,7 +194,8 @@ static bt_status_t listen_for_vertex(bt_door_t *door)
         return BT_ERR_INVALID_PARAM;
     }
     snprintf(address, sizeof(address), "0.0.0.0:%.16s", text);
-    status = listen_at(door->http, "http (AIP_HTTP_PORT)", address, at);
+    status = bt_net_listen_at(bt_http_net(door->http), "http (AIP_HTTP_PORT)",
+                              address, at);
     if (status == BT_OK) {
         BT_LOG_INFO("Vertex AI: HTTP is served at %s, too (AIP_HTTP_PORT)", at);
     }
@@ -324,15 +299,15 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
         status = make_servers(door, base, &door->limits, tls);
     }
     if (status == BT_OK) {
-        status =
-            listen_at(door->http, "http", front->config->http, door->http_at);
+        status = bt_net_listen_at(bt_http_net(door->http), "http",
+                                  front->config->http, door->http_at);
     }
     if (status == BT_OK) {
         status = listen_for_vertex(door);
     }
     if (status == BT_OK) {
-        status = listen_at(door->metrics_http, "metrics",
-                           front->config->metrics, door->metrics_at);
+        status = bt_net_listen_at(bt_http_net(door->metrics_http), "metrics",
+                                  front->config->metrics, door->metrics_at);
     }
     return status;
 }

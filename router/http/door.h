@@ -21,8 +21,7 @@
 #include "router/http/scrape.h"
 #include "router/net/hosts.h"
 
-#define BT_DOOR_ADDRESS_BYTES 96
-#define BT_DOOR_PATH_BYTES    256
+#define BT_DOOR_PATH_BYTES 256
 
 struct bt_door {
     bt_frontend_t *front;
@@ -42,7 +41,7 @@ struct bt_door {
     /** Vertex AI paths; "" = none. */
     char vertex_health[BT_DOOR_PATH_BYTES], vertex_predict[BT_DOOR_PATH_BYTES];
     /** Listening addresses, "127.0.0.1:8000". */
-    char http_at[BT_DOOR_ADDRESS_BYTES], metrics_at[BT_DOOR_ADDRESS_BYTES];
+    char http_at[BT_NET_ADDRESS_BYTES], metrics_at[BT_NET_ADDRESS_BYTES];
 };
 
 /** Binds the sockets that the options name.

@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/config/config.h"
 #include "router/net/net_priv.h"
 
 #define ACCEPTS_PER_TURN 16
@@ -358,6 +359,32 @@ bt_status_t bt_net_listen(bt_net_t *net, const char *host, uint16_t port,
     }
     net->n_listeners++;
     *port_p = port_of(fd);
+    return BT_OK;
+}
+
+bt_status_t bt_net_listen_at(bt_net_t *net, const char *option,
+                             const char *address, char at[BT_NET_ADDRESS_BYTES])
+{
+    uint16_t port = 0;
+    char why[BT_NET_WHY_BYTES];
+    char host[256];
+    bt_status_t status;
+
+    status = bt_config_split_address(address, host, sizeof(host), &port);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("--%s %s is not ADDR:PORT", option, address);
+        return status;
+    }
+    status = bt_net_listen(net, host, port, &port, why);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot serve at %s: %s; choose another address with "
+                     "--%s",
+                     address, why, option);
+        return status;
+    }
+    snprintf(at, BT_NET_ADDRESS_BYTES,
+             (strchr(host, ':') != NULL) ? "[%.80s]:%u" : "%.80s:%u", host,
+             port);
     return BT_OK;
 }
 

@@ -151,6 +151,12 @@ BT_MUST_CHECK bt_status_t bt_net_create(struct event_base *base,
 BT_MUST_CHECK bt_status_t bt_net_listen(bt_net_t *net, const char *host,
                                         uint16_t port, uint16_t *port_p,
                                         char why[BT_NET_WHY_BYTES]);
+#define BT_NET_ADDRESS_BYTES 96
+/** Listens at an option's ADDR:PORT; a failure is logged.
+ *  @param [out] at  address and port in use */
+BT_MUST_CHECK bt_status_t bt_net_listen_at(bt_net_t *net, const char *option,
+                                           const char *address,
+                                           char at[BT_NET_ADDRESS_BYTES]);
 /** Stops accepting; each stream's on_stop() is called. */
 void bt_net_stop_listening(bt_net_t *net);
 bool bt_net_stopped(const bt_net_t *net);
