@@ -37,12 +37,40 @@ void bt_api_request_fini(bt_api_request_t *request)
     memset(request, 0, sizeof(*request));
 }
 
+#define NAME_BYTES 96 /* reported name with its path */
+
+/* Returns BT_API_G ... of a dialect. */
+static uint32_t dialect_bit(bt_api_dialect_t dialect)
+{
+    static const uint32_t bits[] = {
+        [BT_API_GENERATE] = BT_API_G,   [BT_API_COMPLETIONS] = BT_API_C,
+        [BT_API_CHAT] = BT_API_H,       [BT_API_TOKENIZE] = BT_API_T,
+        [BT_API_DETOKENIZE] = BT_API_D, [BT_API_RESPONSES] = BT_API_R,
+    };
+
+    return bits[dialect];
+}
+
+/* Notes a member of an object as ignored. path: prefix of the key. */
+static void note_at(bt_api_request_t *request, const char *path,
+                    const bt_json_node_t *key)
+{
+    char name[2 * NAME_BYTES];
+    size_t n = strlen(path);
+
+    memcpy(name, path, n);
+    for (uint32_t i = 0; (i < key->len) && (n < sizeof(name)); i++) {
+        name[n++] = key->text[i];
+    }
+    bt_api_note_unknown(request, name, n);
+}
+
 /* Reads all fields of one object. */
 static bt_status_t read_fields(bt_api_parse_t *parse, const char *path,
                                const bt_json_node_t *object)
 {
     const bool generate = (parse->request->dialect == BT_API_GENERATE);
-    const uint32_t dialect = bt_api_dialect_bit(parse->request->dialect);
+    const uint32_t dialect = dialect_bit(parse->request->dialect);
     const bt_json_node_t *key = bt_json_first(object);
 
     for (uint32_t i = 0; i < object->n;
@@ -56,7 +84,7 @@ static bt_status_t read_fields(bt_api_parse_t *parse, const char *path,
             continue;
         }
         if (field == NULL) {
-            bt_api_note_at(parse->request, path, key);
+            note_at(parse->request, path, key);
             continue;
         }
         /* Triton's tensors of one element, also of shape [1, 1]. */
@@ -284,8 +312,8 @@ static bt_status_t not_read(bt_api_parse_t *parse, const char *text,
                             bt_status_t status, const bt_json_fault_t *fault)
 {
     const bt_api_field_t *field =
-        bt_api_find_field(bt_api_dialect_bit(parse->request->dialect),
-                          fault->member, strlen(fault->member));
+        bt_api_find_field(dialect_bit(parse->request->dialect), fault->member,
+                          strlen(fault->member));
     const char *line = text;
     unsigned n_lines = 1;
 
@@ -377,20 +405,8 @@ bt_status_t bt_api_parse(bt_api_dialect_t dialect, const void *body,
 
 /* ---- unknown fields ---- */
 
-#define SEPARATOR  ", "
-#define MORE       "..."
-#define NAME_BYTES 96 /* reported name with its path */
-
-uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect)
-{
-    static const uint32_t bits[] = {
-        [BT_API_GENERATE] = BT_API_G,   [BT_API_COMPLETIONS] = BT_API_C,
-        [BT_API_CHAT] = BT_API_H,       [BT_API_TOKENIZE] = BT_API_T,
-        [BT_API_DETOKENIZE] = BT_API_D, [BT_API_RESPONSES] = BT_API_R,
-    };
-
-    return bits[dialect];
-}
+#define SEPARATOR ", "
+#define MORE      "..."
 
 /* The name is sanitized because it becomes part of a header line. */
 static size_t clean(const char *name, size_t bytes, char out[NAME_BYTES + 1])
@@ -432,19 +448,6 @@ void bt_api_note_unknown(bt_api_request_t *request, const char *name,
              (strlen(separator) + n + reserve <= left) ? text : MORE);
 }
 
-void bt_api_note_at(bt_api_request_t *request, const char *path,
-                    const bt_json_node_t *key)
-{
-    char name[2 * NAME_BYTES];
-    size_t n = strlen(path);
-
-    memcpy(name, path, n);
-    for (uint32_t i = 0; (i < key->len) && (n < sizeof(name)); i++) {
-        name[n++] = key->text[i];
-    }
-    bt_api_note_unknown(request, name, n);
-}
-
 void bt_api_note_members(bt_api_parse_t *parse, const char *path,
                          const bt_json_node_t *object, const char *const *known)
 {
@@ -460,7 +463,7 @@ void bt_api_note_members(bt_api_parse_t *parse, const char *path,
             is_known = bt_json_is(key, known[k]);
         }
         if (!is_known) {
-            bt_api_note_at(parse->request, prefix, key);
+            note_at(parse->request, prefix, key);
         }
         key = bt_json_next(parse->doc, key + 1);
     }
@@ -525,7 +528,7 @@ static void name_one(uint32_t dialect, const char *name, size_t n,
 bool bt_api_refuse_ignored(const bt_api_request_t *request,
                            bt_api_error_t *error_p)
 {
-    const uint32_t dialect = bt_api_dialect_bit(request->dialect);
+    const uint32_t dialect = dialect_bit(request->dialect);
     const char *at = request->ignored;
     bt_strbuf_t names;
 

@@ -116,18 +116,12 @@ bt_api_read_t bt_api_read_unsupported;
 /** Stores the name of an unknown field for the client. */
 void bt_api_note_unknown(bt_api_request_t *request, const char *name,
                          size_t bytes);
-/** Notes a member of an object as ignored. @param [in] path  prefix of the key
- */
-void bt_api_note_at(bt_api_request_t *request, const char *path,
-                    const bt_json_node_t *key);
 /** Notes the members of an object that are not in @a known, and not null.
  *  @param [in] path   path of the object, as "stream_options"
  *  @param [in] known  ends with NULL */
 void bt_api_note_members(bt_api_parse_t *parse, const char *path,
                          const bt_json_node_t *object,
                          const char *const *known);
-/** Returns BT_API_G … of a dialect. */
-uint32_t bt_api_dialect_bit(bt_api_dialect_t dialect);
 
 /* ---- api_prompt.c ---- */
 

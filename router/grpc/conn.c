@@ -348,7 +348,35 @@ static void on_stop(void *user)
 
 /* ---- creation and destruction ---- */
 
-bt_status_t bt_gconn_accept(void *ctx, bt_stream_t *stream)
+static void on_closed(void *user)
+{
+    bt_gconn_t *conn = user;
+
+    set_state(conn, BT_GCONN_CLOSED);
+    while (!bt_list_empty(&conn->calls)) {
+        bt_gcall_abort(BT_CONTAINER_OF(conn->calls.next, bt_gcall_t, link));
+    }
+    bt_net_charge(conn->grpc->net, &conn->charged, 0);
+}
+
+static void on_free(void *user)
+{
+    bt_gconn_t *conn = user;
+
+    bt_h2_destroy(conn->h2);
+    bt_free(conn);
+}
+
+static const bt_stream_handlers_t stream_handlers = {
+    .on_readable = on_readable,
+    .on_writable = on_writable,
+    .on_timer = on_timer,
+    .on_stop = on_stop,
+    .on_closed = on_closed,
+    .on_free = on_free,
+};
+
+static bt_status_t accept_stream(void *ctx, bt_stream_t *stream)
 {
     bt_grpc_t *grpc = ctx;
     bt_gconn_t *conn = bt_calloc(1, sizeof(*conn));
@@ -370,41 +398,13 @@ bt_status_t bt_gconn_accept(void *ctx, bt_stream_t *stream)
     conn->class = BT_STREAM_QUIET; /* the state after accepting */
     bt_list_init(&conn->calls);
     bt_list_init(&conn->ready);
-    bt_stream_attach(stream, &bt_gconn_stream_handlers, conn);
+    bt_stream_attach(stream, &stream_handlers, conn);
     set_state(conn, BT_GCONN_OPENING);
     charge(conn);
     timer_sync(conn);
     bt_gconn_dirty(conn); /* the server's settings */
     return BT_OK;
 }
-
-static void on_closed(void *user)
-{
-    bt_gconn_t *conn = user;
-
-    set_state(conn, BT_GCONN_CLOSED);
-    while (!bt_list_empty(&conn->calls)) {
-        bt_gcall_abort(BT_CONTAINER_OF(conn->calls.next, bt_gcall_t, link));
-    }
-    bt_net_charge(conn->grpc->net, &conn->charged, 0);
-}
-
-static void on_free(void *user)
-{
-    bt_gconn_t *conn = user;
-
-    bt_h2_destroy(conn->h2);
-    bt_free(conn);
-}
-
-const bt_stream_handlers_t bt_gconn_stream_handlers = {
-    .on_readable = on_readable,
-    .on_writable = on_writable,
-    .on_timer = on_timer,
-    .on_stop = on_stop,
-    .on_closed = on_closed,
-    .on_free = on_free,
-};
 
 /* ---- the server ---- */
 
@@ -428,7 +428,7 @@ bt_status_t bt_grpc_create(struct event_base *base,
                            bt_grpc_t **grpc_p)
 {
     bt_grpc_t *grpc = bt_calloc(1, sizeof(*grpc));
-    bt_net_handlers_t net = {.on_stream = bt_gconn_accept};
+    bt_net_handlers_t net = {.on_stream = accept_stream};
     bt_status_t status;
 
     if (grpc == NULL) {

@@ -397,9 +397,7 @@ static void refuse_message(bt_gcall_t *call, bt_status_t status)
         break;
     case BT_ERR_BUSY:
         bt_net_count_refused(conn->grpc->net);
-        fail(call, BT_GRPC_UNAVAILABLE,
-             "the server has no room for this message now (http-memory, "
-             "router-memory), try again later");
+        fail(call, BT_GRPC_UNAVAILABLE, BT_GRPC_NO_MEMORY_NOW);
         break;
     case BT_ERR_NO_MEMORY:
         fail(call, BT_GRPC_UNAVAILABLE, "out of memory for this message");
@@ -626,16 +624,6 @@ char *bt_gcall_memo(bt_gcall_t *call)
 uint64_t bt_gcall_start_us(const bt_gcall_t *call)
 {
     return call->start_us;
-}
-
-uint32_t bt_gcall_timeout_ms(const bt_gcall_t *call)
-{
-    const uint64_t now_ms = bt_now_ms();
-
-    if ((call->end_ms == 0) || call->ended) {
-        return 0;
-    }
-    return (call->end_ms > now_ms) ? (uint32_t)(call->end_ms - now_ms) : 1;
 }
 
 void bt_gmessage_fini(bt_grpc_t *grpc, bt_gmessage_t *message)

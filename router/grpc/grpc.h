@@ -43,6 +43,10 @@
 
 #define BT_GRPC_MAX_STREAMS 1024 /**< per connection, at once */
 #define BT_GCALL_MEMO_BYTES 136
+/** Error text where a client's message exceeds the memory that is left. */
+#define BT_GRPC_NO_MEMORY_NOW                                      \
+    "the server has no memory for this message now (http-memory, " \
+    "router-memory), try again later"
 
 typedef struct bt_grpc bt_grpc_t;
 typedef struct bt_gcall bt_gcall_t;
@@ -150,8 +154,6 @@ void bt_gcall_add_field(bt_gcall_t *call, const char *name, const char *value);
 char *bt_gcall_memo(bt_gcall_t *call);
 /** Returns the start time of a call, from bt_now_us(). */
 uint64_t bt_gcall_start_us(const bt_gcall_t *call);
-/** Returns milliseconds until the client's deadline; 0: no deadline. */
-uint32_t bt_gcall_timeout_ms(const bt_gcall_t *call);
 
 /** Sends one message, compressed if the client compressed its own.
  *  @return false: the call is over, on_gone() was called */

@@ -83,9 +83,6 @@ struct bt_gcall {
 
 /* ---- conn.c ---- */
 
-extern const bt_stream_handlers_t bt_gconn_stream_handlers;
-/** Accepts a connection, for bt_net_handlers_t; @a grpc is a bt_grpc_t. */
-bt_status_t bt_gconn_accept(void *grpc, bt_stream_t *stream);
 /** Marks a connection as having something to send. */
 void bt_gconn_dirty(bt_gconn_t *conn);
 /** Arms the timer to expire at @a at_ms at the latest. */

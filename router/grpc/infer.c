@@ -262,10 +262,8 @@ static bt_status_t admit(grpc_request_t *r, bt_gmessage_t *message)
     }
     if (!charge_unpacked(door_of(r), message) ||
         !bt_arena_strdup(&r->base.arena, traceparent, &r->base.traceparent)) {
-        bt_api_error_set(
-            &r->base.error, 503, NULL,
-            "the server has no room for this message now (http-memory, "
-            "router-memory), try again later");
+        bt_api_error_set(&r->base.error, 503, NULL, "%s",
+                         BT_GRPC_NO_MEMORY_NOW);
         return BT_ERR_BUSY;
     }
     return BT_OK;

@@ -178,7 +178,7 @@ static void refuse_for_memory(bt_conn_t *conn)
 {
     bt_net_count_refused(conn->http->net);
     refuse(conn, 503,
-           "the server has no room for this body now (http-memory, "
+           "the server has no memory for this body now (http-memory, "
            "router-memory), try again later");
 }
 

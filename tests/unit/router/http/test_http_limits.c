@@ -4,8 +4,8 @@
 
 #define BODY_OF(n) \
     "POST /hold HTTP/1.1" NL "Host: h" NL "Content-Length: " n NL NL
-#define NO_ROOM                                                    \
-    NL NL "{\"error\":\"the server has no room for this body now " \
+#define NO_ROOM                                                      \
+    NL NL "{\"error\":\"the server has no memory for this body now " \
           "(http-memory, router-memory), try again later\"}"
 #define MIB (1024 * 1024)
 
