@@ -29,8 +29,6 @@ typedef enum receiver_state {
 struct bt_otlp {
     bt_otlp_options_t options;
     bt_otlp_client_t *client; /* the thread's, but for waking it */
-    char *headers_path;       /* owned */
-    char *before, *behind;
     pthread_t thread;
     pthread_mutex_t lock;
     _Atomic uint64_t end_ms; /* 0: not closed */
@@ -171,11 +169,12 @@ static bool take_batch(bt_otlp_t *otlp, const bt_otlp_piece_t *piece,
                        size_t from)
 {
     bt_strbuf_reset(&otlp->body);
-    bt_strbuf_reserve(&otlp->body, strlen(otlp->before) + piece->text_bytes +
-                                       strlen(otlp->behind));
-    bt_strbuf_puts(&otlp->body, otlp->before);
+    bt_strbuf_reserve(&otlp->body, strlen(otlp->options.before) +
+                                       piece->text_bytes +
+                                       strlen(otlp->options.behind));
+    bt_strbuf_puts(&otlp->body, otlp->options.before);
     bt_otlp_queue_copy(&otlp->queue, from, piece, &otlp->body);
-    bt_strbuf_puts(&otlp->body, otlp->behind);
+    bt_strbuf_puts(&otlp->body, otlp->options.behind);
     bt_strbuf_reset(&otlp->packed);
     pthread_mutex_lock(&otlp->lock);
     bt_otlp_queue_drop(&otlp->queue, piece);
@@ -370,11 +369,12 @@ void bt_otlp_reload(bt_otlp_t *otlp)
 {
     bt_strbuf_t headers, old;
 
-    if (otlp->headers_path[0] == '\0') {
+    if (otlp->options.headers[0] == '\0') {
         return;
     }
     bt_strbuf_init(&headers, BT_OTLP_HEADERS_TEXT_BYTES);
-    if (bt_otlp_headers_load(otlp->headers_path, "; what was read before stays",
+    if (bt_otlp_headers_load(otlp->options.headers,
+                             "; what was read before stays",
                              &headers) != BT_OK) {
         bt_otlp_headers_fini(&headers);
         return;
@@ -406,9 +406,6 @@ static void otlp_free(bt_otlp_t *otlp)
     bt_strbuf_fini(&otlp->body);
     bt_strbuf_fini(&otlp->packed);
     pthread_mutex_destroy(&otlp->lock);
-    bt_free(otlp->headers_path);
-    bt_free(otlp->before);
-    bt_free(otlp->behind);
     bt_free(otlp);
 }
 
@@ -432,20 +429,11 @@ bt_status_t bt_otlp_open(const bt_otlp_options_t *options, bt_otlp_t **otlp_p)
         return status;
     }
     otlp->options = *options;
-    otlp->options.url = otlp->options.headers = NULL;
-    otlp->options.before = otlp->options.behind = NULL;
     otlp->headers_changed = true;
     pthread_mutex_init(&otlp->lock, NULL);
     bt_strbuf_init(&otlp->headers, BT_OTLP_HEADERS_TEXT_BYTES);
     bt_strbuf_init(&otlp->body, LARGEST_BYTES);
     bt_strbuf_init(&otlp->packed, LARGEST_BYTES);
-    otlp->headers_path = bt_strdup(options->headers);
-    otlp->before = bt_strdup(options->before);
-    otlp->behind = bt_strdup(options->behind);
-    if ((otlp->headers_path == NULL) || (otlp->before == NULL) ||
-        (otlp->behind == NULL)) {
-        goto err_free;
-    }
     status = create_client(otlp, options->url);
     if (status != BT_OK) {
         goto err_free;

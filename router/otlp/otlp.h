@@ -59,7 +59,7 @@ void bt_otlp_options_init(bt_otlp_options_t *options);
 /**
  * Starts an exporter.
  *
- * @param [in] options  Deep copied.
+ * @param [in] options  Copied; the strings are borrowed until bt_otlp_close().
  * @retval BT_ERR_INVALID_PARAM  the URL; all errors are logged
  * @retval BT_ERR_NOT_FOUND, BT_ERR_IO, BT_ERR_UNAUTHORIZED, BT_ERR_BAD_FILE
  *                               the file of headers
