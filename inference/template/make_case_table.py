@@ -61,12 +61,8 @@ def main():
             if len(made) > 1:
                 many[cp, number] = made
             simple[name][cp] = ord(made) - cp if len(made) == 1 else None
-    # Upper is the way back from lower, and title is upper, but for those in the tables.
-    back = {}
-    for cp in points():
-        if simple["lower"][cp]:
-            back.setdefault(cp + simple["lower"][cp], -simple["lower"][cp])
-    usual = {"lower": {}, "upper": back, "title": simple["upper"]}
+    # Title is upper, but for those in its table.
+    usual = {"lower": {}, "upper": {}, "title": simple["upper"]}
     for name, deltas in simple.items():
         rows = runs({cp: delta for cp, delta in deltas.items()
                      if delta is not None and delta != (usual[name].get(cp) or 0)})
