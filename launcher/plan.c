@@ -349,7 +349,11 @@ static void destroy_process(bt_plan_process_t *process)
 /* Removes the last process. */
 static void drop_process(bt_plan_t *plan)
 {
-    plan->n_processes--;
+    const bt_plan_process_t *last = plan->processes[--plan->n_processes];
+
+    if (last->program != BT_PROG_ROUTER) {
+        plan->n_dealt = last->first_device;
+    }
     destroy_process(plan->processes[plan->n_processes]);
     plan->processes[plan->n_processes] = NULL;
 }
@@ -546,7 +550,6 @@ bt_status_t bt_plan_add_workers(bt_plan_t *plan, uint32_t model,
     const bool pin = has_cores_for(plan, prefill, decode);
     const bt_cores_t cores = plan->cores;
     const uint32_t before = plan->n_processes;
-    const uint32_t n_dealt = plan->n_dealt;
     bt_status_t status = grow(plan, prefill + decode);
 
     if (status == BT_OK) {
@@ -556,7 +559,6 @@ bt_status_t bt_plan_add_workers(bt_plan_t *plan, uint32_t model,
         while (plan->n_processes > before) {
             drop_process(plan);
         }
-        plan->n_dealt = n_dealt;
         plan->cores = cores;
     }
     return status;

@@ -457,6 +457,7 @@ static void a_model_added_later_gets_what_cores_are_left(void **state)
     planned_t p = make_plan(8, "--model m.gguf --prefill-threads 1 "
                                "--decode-threads 2");
     bt_plan_t *const plan = p.plan;
+    uint32_t n_dealt;
 
     (void)state;
     assert_int_equal(bt_plan_add_model(plan, "b", "b=1.gguf", 1, 1), BT_OK);
@@ -476,11 +477,13 @@ static void a_model_added_later_gets_what_cores_are_left(void **state)
     assert_cores(plan, 5, "8,10");
 
     /* One core is left for three threads. */
+    n_dealt = plan->n_dealt;
     assert_int_equal(bt_plan_add_model(plan, "c", "c", 1, 1), BT_OK);
     assert_null(plan->processes[6]->cores);
     assert_true(has_arg(plan, 7, "--threads=2"));
     bt_plan_drop_model(plan);
     assert_int_equal(plan->n_processes, 6);
+    assert_int_equal(plan->n_dealt, n_dealt); /* its devices are free again */
     assert_int_equal(bt_plan_find_model(plan, "c"), BT_PLAN_NO_MODEL);
 
     /* A router that starts now serves both; one that is unloaded it does not,
