@@ -11,10 +11,11 @@
 #include "common/base/task.h"
 #include "common/base/text.h"
 
-#define FIRST_NODES  64u
-#define NUMBER_BYTES 64 /* of a number's text in a file, at most */
-#define FEW_KEYS     8u /* compared one with the other, beyond by a table */
-#define POLL_BYTES   ((size_t)1 << 16) /* of text between two polls */
+#define FIRST_NODES   64u
+#define DOUBLED_NODES (1u << 16) /* lists up to here double */
+#define NUMBER_BYTES  64         /* of a number's text in a file, at most */
+#define FEW_KEYS      8u /* compared one with the other, beyond by a table */
+#define POLL_BYTES    ((size_t)1 << 16) /* of text between two polls */
 
 struct bt_json_doc {
     bt_json_node_t *nodes;
@@ -88,13 +89,23 @@ static void skip_space(parse_t *p)
     }
 }
 
+/* Long lists grow by a quarter: a request's account counts what is allocated.
+ */
+static uint32_t grown(uint32_t cap)
+{
+    if (cap == 0) {
+        return FIRST_NODES;
+    }
+    return cap + ((cap < DOUBLED_NODES) ? cap : cap / 4);
+}
+
 static bt_status_t add_node(parse_t *p, bt_json_kind_t kind, const char *text,
                             size_t len)
 {
     bt_json_doc_t *const doc = p->doc;
 
     if (doc->n == doc->cap) {
-        const uint32_t cap = (doc->cap == 0) ? FIRST_NODES : doc->cap * 2;
+        const uint32_t cap = grown(doc->cap);
         bt_json_node_t *const nodes =
             bt_realloc_array(doc->nodes, cap, sizeof(*nodes));
 

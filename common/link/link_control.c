@@ -35,7 +35,7 @@ static const char *config_fault(const bt_control_config_t *config)
         return "heartbeat, suspect and dead times must grow in this order";
     }
     if (config->max_queue_bytes == 0) {
-        return "the send queue is full";
+        return "the send queue has a size of 0";
     }
     return NULL;
 }

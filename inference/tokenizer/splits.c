@@ -33,6 +33,8 @@ bt_status_t bt_splits_create(const bt_split_t *list, size_t n, char *why,
     bt_splits_t *splits;
     bt_status_t status;
 
+    _Static_assert(BT_SPLITS_MAX <= BT_REGEX_MAX_PATTERNS, "one each");
+
     if ((n == 0) || (n > BT_SPLITS_MAX)) {
         snprintf(why, why_bytes, "a pre-tokenizer of %zu steps (1 to %u)", n,
                  BT_SPLITS_MAX);

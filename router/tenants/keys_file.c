@@ -87,11 +87,11 @@ static bt_status_t take_name(parse_t *p, const char *word,
         return complain(p, "the tenant's name is missing");
     }
     if (!bt_tenant_name_is_valid(word, strlen(word))) {
-        return complain(p,
-                        "'%s' is no tenant's name: letters, digits, '.', '_' "
-                        "and '-', at most %d, no dot first",
-                        bt_printable(word, strlen(word)).text,
-                        BT_TENANT_NAME_BYTES - 1);
+        return complain(
+            p,
+            "'%.40s' is no tenant's name: letters, digits, '.', '_' "
+            "and '-', at most %d, no dot first",
+            bt_printable(word, strlen(word)).text, BT_TENANT_NAME_BYTES - 1);
     }
     snprintf(name, BT_TENANT_NAME_BYTES, "%s", word);
     return BT_OK;
@@ -179,11 +179,12 @@ static bt_status_t take_field(parse_t *p, char *word, bt_keys_tenant_t *tenant,
         memcpy((char *)&tenant->limits + f->at, &value, sizeof(value));
         return BT_OK;
     }
-    return complain(p,
-                    "a tenant has no '%s'; it has weight, tokens-per-second, "
-                    "burst-tokens, requests, kv-percent, priority, "
-                    "ttft-target-ms, itl-target-ms and admin",
-                    bt_printable(word, strlen(word)).text);
+    return complain(
+        p,
+        "a tenant has no '%.40s'; it has weight, tokens-per-second, "
+        "burst-tokens, requests, kv-percent, priority, "
+        "ttft-target-ms, itl-target-ms and admin",
+        bt_printable(word, strlen(word)).text);
 }
 
 /* Returns the line of an earlier tenant of this name; 0: it is new. */
@@ -349,7 +350,7 @@ static bt_status_t take_line(parse_t *p, char *line)
     if (strcmp(word, "key") == 0) {
         return take_key(p, rest);
     }
-    return complain(p, "it begins with '%s', and not with tenant, key or #",
+    return complain(p, "it begins with '%.40s', and not with tenant, key or #",
                     bt_printable(word, strlen(word)).text);
 }
 

@@ -11,9 +11,9 @@
 #include "common/base/alloc.h"
 #include "common/base/json.h"
 #include "common/base/json_doc.h"
+#include "common/base/task.h"
 
-#define MAX_VALUES (1u << 24) /* JSON values in one body */
-#define BOM        "\xEF\xBB\xBF"
+#define BOM "\xEF\xBB\xBF"
 
 /* ---- reading: each function returns false after the first error ---- */
 
@@ -333,9 +333,13 @@ static bool put_elements(fill_t *fill, const bt_json_node_t *data,
                          uint64_t count)
 {
     const bt_json_node_t *end = bt_json_next(fill->parse->doc, data);
+    uint32_t steps = 0;
     uint64_t n = 0;
 
     for (const bt_json_node_t *value = data; value < end; value++) {
+        if (bt_task_poll_every(&steps)) {
+            return no_memory(fill->parse);
+        }
         if (value->kind == BT_JSON_ARRAY) {
             continue;
         }
@@ -617,7 +621,7 @@ static bool read_root(parse_t *parse)
         return false;
     }
     for (uint32_t i = 0; i < root->n; i++) {
-        if (!bt_json_counts(key) &&
+        if (!bt_json_counts(key) && (key[1].kind != BT_JSON_NULL) &&
             (bt_json_is(key, "inputs") || bt_json_is(key, "outputs"))) {
             return refuse(parse, "'%.*s' is there twice", (int)key->len,
                           key->text);
@@ -677,8 +681,10 @@ static bool parse_body(parse_t *parse, const bt_infer_http_t *http,
     skipped = ((bytes >= strlen(BOM)) && (memcmp(text, BOM, strlen(BOM)) == 0))
                   ? strlen(BOM)
                   : 0;
-    parse->status = bt_json_doc_parse_client(text + skipped, bytes - skipped,
-                                             MAX_VALUES, &fault, &doc);
+    bytes -= skipped;
+    /* As many values as fit: what they take is counted by the account. */
+    parse->status = bt_json_doc_parse_client(
+        text + skipped, bytes, (uint32_t)(bytes / 2) + 1, &fault, &doc);
     if (parse->status == BT_ERR_NO_MEMORY) {
         return no_memory(parse);
     }

@@ -114,6 +114,18 @@ static void raw_inputs_follow_json_in_order(void **state)
     assert_non_null(strstr(error.message, "belong to no input"));
 }
 
+static void member_that_is_null_is_absent_beside_another(void **state)
+{
+    bt_infer_request_t r;
+
+    (void)state;
+    accepted("{\"inputs\":null,\"inputs\":[{\"name\":\"a\",\"shape\":[1],"
+             "\"datatype\":\"INT32\",\"data\":[1]}],\"outputs\":null}",
+             &r);
+    assert_int_equal(r.n_inputs, 1);
+    bt_infer_request_fini(&r);
+}
+
 static void json_length_beyond_body_is_refused(void **state)
 {
     const bt_infer_http_t http = {.has_json_bytes = true, .json_bytes = 3};
@@ -347,6 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_request_is_parsed),
+        cmocka_unit_test(member_that_is_null_is_absent_beside_another),
         cmocka_unit_test(raw_inputs_follow_json_in_order),
         cmocka_unit_test(json_length_beyond_body_is_refused),
         cmocka_unit_test(malformed_request_is_refused_with_position),
