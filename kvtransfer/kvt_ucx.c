@@ -449,9 +449,11 @@ static bool ucx_progress(bt_kvt_t *kvt, uint64_t now_ms)
 {
     ucx_t *ucx = kvt->transport;
     const uint64_t since_ms = now_ms - ucx->watched_ms;
+    /* While this process does not run, no peer can authenticate. */
+    const uint64_t most_ms = kvt->config.dead_ms / 16;
     unsigned more = 1;
 
-    ucx->ran_ms += (since_ms < UNPROVEN_STEP_MS) ? since_ms : UNPROVEN_STEP_MS;
+    ucx->ran_ms += (since_ms < most_ms) ? since_ms : most_ms;
     bt_kvt_ucx_pieces_take(ucx);
     for (int i = 0;
          (i < PROGRESS_ROUNDS) && (more != 0) && !bt_kvt_stage_full(kvt); i++) {

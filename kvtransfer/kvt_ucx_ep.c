@@ -360,8 +360,8 @@ void bt_kvt_ucx_unproven_end(ucx_t *ucx)
         if (ul->proven || (ul->ep == NULL)) {
             continue;
         }
-        if (!ul->failed &&
-            ((too_many > 0) || (ucx->ran_ms - ul->since_ms >= UNPROVEN_MS))) {
+        if (!ul->failed && ((too_many > 0) || (ucx->ran_ms - ul->since_ms >=
+                                               ucx->kvt->config.dead_ms))) {
             BT_LOG_INFO("kv transfer: connection closed: no hello received");
             ucx->kvt->counters.foreign_pieces++;
             bt_kvt_ucx_connection_fail(ul);

@@ -35,14 +35,10 @@
 #define NO_FD (-1)
 
 /* Limits of connections that are not authenticated yet: how many there may be,
- * for how long, and how much of each is buffered. A HELLO holds an export. */
+ * and how much of each is buffered. A HELLO holds an export. */
 #define UNPROVEN_MAX      64u
-#define UNPROVEN_MS       1000u
 #define UNPROVEN_MESSAGES 64u
 #define UNPROVEN_BYTES    (256u << 10)
-/* Most of UNPROVEN_MS that counts between two rounds of progress: while this
- * process does not run, no peer can authenticate. */
-#define UNPROVEN_STEP_MS (UNPROVEN_MS / 16)
 
 /* Addresses of peers, and the listening sockets that only they may connect to.
  */
@@ -90,7 +86,7 @@ typedef struct ucx {
     uint8_t probe[16];
     int epoll_fd, net_fd;
     uint64_t watched_ms; /* clock of the last progress */
-    uint64_t ran_ms; /* time in which there was progress: UNPROVEN_STEP_MS */
+    uint64_t ran_ms;     /* time in which there was progress */
     uint32_t n_unproven; /* connections with ucx_link.proven false */
     bool some_failed;
     bool closing;
@@ -210,7 +206,7 @@ void bt_kvt_ucx_connection_fail(ucx_link_t *ul);
 ucx_link_t *bt_kvt_ucx_connection_find(ucx_t *ucx, ucp_ep_h ep);
 /** Reports failed connections / ended processes to the core. */
 void bt_kvt_ucx_failed_report(ucx_t *ucx);
-/** Closes connections not authenticated within UNPROVEN_MS of ran_ms, and the
+/** Closes connections not authenticated within dead_ms of ran_ms, and the
  *  oldest of more than UNPROVEN_MAX. */
 void bt_kvt_ucx_unproven_end(ucx_t *ucx);
 void bt_kvt_ucx_ended_report(ucx_t *ucx);

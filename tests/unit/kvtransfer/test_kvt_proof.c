@@ -13,9 +13,9 @@
 #include "kvtransfer/kvt_ucx_priv.h"
 #include "tests/unit/kvtransfer/each_kind.h"
 
-#define N_SILENT  80u /* more than may be there at once, */
-#define N_AT_ONCE 64u /* as are these: UNPROVEN_MAX of kvt_ucx_priv.h */
-#define PAUSE_MS  (10u * UNPROVEN_MS)
+#define N_SILENT  80u    /* more than may be there at once, */
+#define N_AT_ONCE 64u    /* as are these: UNPROVEN_MAX of kvt_ucx_priv.h */
+#define PAUSE_MS  10000u /* ten times the dead_ms of pair.h */
 #define TAIL      (BT_TAG_BYTES + 8u)
 
 /* ---- bytes ---- */
@@ -445,6 +445,37 @@ static void own_stall_ends_no_connection(void **state)
     pair_close(&pair);
 }
 
+/* A loaded machine can take seconds to run the sender. */
+static void slow_peer_has_dead_ms_to_authenticate(void **state)
+{
+    const ucx_t *receiver;
+    bt_kvt_link_t *link;
+    uint64_t start_ms, now_ms;
+    pair_t pair;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_UCX_NETWORK], MIB);
+    pair.receiver->config.dead_ms = PAUSE_MS;
+    pair_import(&pair);
+    receiver = pair.receiver->transport;
+    link = bt_kvt_link_find(pair.sender, PAIR_RECEIVER);
+    PAIR_UNTIL(&pair, receiver->n_unproven == 1);
+    start_ms = now_ms = bt_now_ms();
+    for (uint64_t ms = 0; ms < PAUSE_MS - 1000; ms += 50) {
+        (void)bt_kvt_progress(pair.receiver, start_ms + ms, MIB);
+    }
+    assert_int_equal(receiver->n_unproven, 1);
+    while ((link->state < BT_KVT_LINK_IS_OPEN) &&
+           (now_ms - start_ms < pair_patience_ms(&pair))) {
+        now_ms = bt_now_ms();
+        (void)bt_kvt_progress(pair.receiver, start_ms + PAUSE_MS - 1000, MIB);
+        (void)bt_kvt_progress(pair.sender, now_ms, MIB);
+    }
+    assert_int_equal(link->state, BT_KVT_LINK_IS_OPEN);
+    assert_int_equal(n_foreign(pair.receiver), 0);
+    pair_close(&pair);
+}
+
 /* ---- a new key ---- */
 
 static void hand_over(pair_t *pair, uint64_t id)
@@ -665,6 +696,7 @@ int main(void)
         TEST_EACH(who_has_another_key_is_nobodys_peer),
         BT_TEST(silent_connections_end_and_block_nobody),
         BT_TEST(own_stall_ends_no_connection),
+        BT_TEST(slow_peer_has_dead_ms_to_authenticate),
         TEST_EACH(senders_may_learn_a_new_key_first),
         TEST_EACH(receivers_may_learn_a_new_key_first),
         BT_TEST(previous_key_expires),
