@@ -129,7 +129,8 @@ static void call_rmsnorm(bt_ops_run_t *r)
 
 static void call_silu_mul(bt_ops_run_t *r)
 {
-    r->be->ops->silu_mul(r->be, r->x, r->n_rows, row_dim, r->out);
+    r->be->ops->activate(r->be, BT_ACT_SILU, true, r->x, r->n_rows, row_dim,
+                         r->out);
 }
 
 static void call_add(bt_ops_run_t *r)

@@ -526,11 +526,6 @@ typedef struct bt_kernels_ops {
                       const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out);
 
-    /** gate_up (R, 2 D): out[r][i] = silu(gate[i]) * up[i], gate first:
-     *  gate / (1 + exp(-gate)) * up, left to right. */
-    void (*silu_mul)(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
-                     uint32_t dim, float *out);
-
     /** out[r][i] = act(x[r][i]), x (R, D); or, @a gated, act(gate[i]) * up[i],
      *  x (R, 2 D), gate first. Evaluated in the order written at
      *  bt_activation_t; x^2 is rounded, then one fused multiply-add computes G1
@@ -618,7 +613,8 @@ typedef struct bt_kernels_ops {
      *  x (R, n_out). */
     void (*matmul_add)(bt_backend_t *be, const bt_weight_t *w, const float *a,
                        uint32_t n_rows, float *x);
-    /** silu_mul, matmul and add: gate_up (R, 2 n_in), x (R, n_out). */
+    /** activate() with gated SILU, matmul and add: gate_up (R, 2 n_in),
+     *  x (R, n_out). */
     void (*silu_matmul_add)(bt_backend_t *be, const bt_weight_t *w,
                             const float *gate_up, uint32_t n_rows, float *x);
 

@@ -265,6 +265,6 @@ void bt_step_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
         ops->silu_matmul_add(be, w, gate_up, n_rows, x);
         return;
     }
-    ops->silu_mul(be, gate_up, n_rows, n_in, tmp);
+    ops->activate(be, BT_ACT_SILU, true, gate_up, n_rows, n_in, tmp);
     bt_step_matmul_add(be, w, tmp, n_rows, n_out, gate_up, x);
 }

@@ -321,7 +321,6 @@ static const bt_kernels_ops_t cpu_ops = {
     .rope_store = bt_cpu_rope_store,
     .add_positions = bt_cpu_add_positions,
     .attention = bt_cpu_attention,
-    .silu_mul = bt_cpu_silu_mul,
     .activate = bt_cpu_activate,
     .add_bias = bt_cpu_add_bias,
     .scale = bt_cpu_scale,

@@ -93,8 +93,6 @@ void bt_cpu_scale_positions(bt_backend_t *be, float *x, const float *factors,
 void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
                       const float *qkv, const bt_batch_t *batch,
                       const bt_kv_view_t *kv, uint32_t layer, float *out);
-void bt_cpu_silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
-                     uint32_t dim, float *out);
 void bt_cpu_add(bt_backend_t *be, float *x, const float *y, size_t n);
 void bt_cpu_gather_rows(bt_backend_t *be, const float *x,
                         const bt_batch_t *batch, uint32_t dim, float *out);

@@ -89,12 +89,6 @@ void bt_cpu_rmsnorm(bt_backend_t *be, const float *x, const float *weight,
     bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, rmsnorm_rows, &job);
 }
 
-void bt_cpu_silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
-                     uint32_t dim, float *out)
-{
-    bt_cpu_activate(be, BT_ACT_SILU, true, gate_up, n_rows, dim, out);
-}
-
 static void add_pieces(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const op_job_t *job = ctx;

@@ -226,7 +226,7 @@ void bt_cuda_matmul_dense(bt_backend_t *be, const bt_weight_t *w,
         be->ops->rmsnorm(be, from.x, from.norm, from.eps, n_rows, w->n_in,
                          made);
     } else if (from.kind == BT_ROWS_GATED) {
-        be->ops->silu_mul(be, from.x, n_rows, w->n_in, made);
+        be->ops->activate(be, BT_ACT_SILU, true, from.x, n_rows, w->n_in, made);
     }
     switch (w->pack) {
     case BT_PACK_F16:

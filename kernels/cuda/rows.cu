@@ -236,12 +236,6 @@ void activate(bt_backend_t *be, bt_activation_t act, bool gated, const float *x,
     }
 }
 
-void silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
-              uint32_t dim, float *out)
-{
-    activate(be, BT_ACT_SILU, true, gate_up, n_rows, dim, out);
-}
-
 /* ---- by the tables of the batch ---- */
 
 /* One block per row. */
@@ -381,7 +375,6 @@ extern "C" void bt_cuda_rows_ops(bt_kernels_ops_t *ops)
     ops->soft_cap = soft_cap;
     ops->clamp = clamp;
     ops->activate = activate;
-    ops->silu_mul = silu_mul;
     ops->scale_positions = scale_positions;
     ops->gather_rows = gather_rows;
     ops->copy_columns = copy_columns;

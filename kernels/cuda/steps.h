@@ -11,7 +11,7 @@
 enum BtRowsKind {
     BT_ROWS_PLAIN,
     BT_ROWS_NORM,  /**< rmsnorm(x, norm, eps) */
-    BT_ROWS_GATED, /**< silu_mul(x), x (R, 2 n_in) */
+    BT_ROWS_GATED, /**< activate(x), gated SILU, x (R, 2 n_in) */
 };
 
 /** Input rows of a product. */

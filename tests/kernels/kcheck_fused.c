@@ -93,7 +93,8 @@ static void run_single(fused_case_t *c, bt_backend_t *be, const bt_weight_t *w)
     memcpy(c->want_add, c->x, n * sizeof(float));
     ops->add(be, c->want_add, c->got, n);
 
-    ops->silu_mul(be, c->gate_up, c->n_rows, c->n_in, c->tmp);
+    ops->activate(be, BT_ACT_SILU, true, c->gate_up, c->n_rows, c->n_in,
+                  c->tmp);
     ops->matmul(be, w, c->tmp, c->n_rows, c->got);
     memcpy(c->want_silu, c->x, n * sizeof(float));
     ops->add(be, c->want_silu, c->got, n);

@@ -291,18 +291,6 @@ static void attention(bt_backend_t *be, const bt_attention_t *a,
     back(h, NULL, view.base, kc_size(kv->base) * sizeof(float));
 }
 
-static void silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
-                     uint32_t dim, float *out)
-{
-    hosted_t *h = self(be);
-    float *x_there = there(h, gate_up, floats(n_rows, 2 * (size_t)dim));
-    float *out_there = there(h, out, floats(n_rows, dim));
-
-    h->real->ops->silu_mul(h->real, x_there, n_rows, dim, out_there);
-    back(h, NULL, x_there, floats(n_rows, 2 * (size_t)dim));
-    back(h, out, out_there, floats(n_rows, dim));
-}
-
 static void layer_norm(bt_backend_t *be, const float *x, const float *weight,
                        const float *bias, float eps, uint32_t n_rows,
                        uint32_t dim, float *out)
@@ -645,7 +633,6 @@ bt_backend_t *kc_hosted(bt_backend_t *real)
         SAME_IF(rope_store),
         SAME_IF(add_positions),
         SAME_IF(attention),
-        SAME_IF(silu_mul),
         SAME_IF(activate),
         SAME_IF(add_bias),
         SAME_IF(scale),

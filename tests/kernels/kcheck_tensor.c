@@ -302,7 +302,8 @@ static void check_sums(const fused_case_t *c, const kc_backend_t *b,
     const size_t n = (size_t)c->n_rows * c->n_out;
 
     if (gated) {
-        ops->silu_mul(b->be, c->x, c->n_rows, c->n_in, c->made);
+        ops->activate(b->be, BT_ACT_SILU, true, c->x, c->n_rows, c->n_in,
+                      c->made);
     }
     ops->matmul(b->be, w, gated ? c->made : c->x, c->n_rows, c->got);
     memcpy(c->want, c->out, n * sizeof(float));

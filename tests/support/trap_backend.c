@@ -594,13 +594,6 @@ static void attention(bt_backend_t *be, const bt_attention_t *a,
                                uploaded(be), &own, layer, floats(be, out));
 }
 
-static void silu_mul(bt_backend_t *be, const float *gate_up, uint32_t n_rows,
-                     uint32_t dim, float *out)
-{
-    cpu_of(be)->ops->silu_mul(cpu_of(be), floats(be, gate_up), n_rows, dim,
-                              floats(be, out));
-}
-
 static void add(bt_backend_t *be, float *x, const float *y, size_t n)
 {
     cpu_of(be)->ops->add(cpu_of(be), floats(be, x), floats(be, y), n);
@@ -694,7 +687,6 @@ static const bt_kernels_ops_t trap_ops = {
     .rope_store = rope_store,
     .add_positions = add_positions,
     .attention = attention,
-    .silu_mul = silu_mul,
     .activate = activate,
     .add_bias = add_bias,
     .scale = scale,
