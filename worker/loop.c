@@ -15,7 +15,6 @@
 #include "common/base/status.h"
 #include "worker/admin.h"
 #include "worker/fanout.h"
-#include "worker/link_status.h"
 #include "worker/rank_group.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */

@@ -48,9 +48,7 @@
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
 #include "worker/cores.h"
-#include "worker/link_status.h"
-#include "worker/membership.h"
-#include "worker/no_router_warning.h"
+#include "worker/routers.h"
 #include "worker/transfer.h"
 
 #define BT_WORKER_TROUBLE_BYTES 448

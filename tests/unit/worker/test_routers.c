@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/testsupport.h"
 
-#include "worker/no_router_warning.h"
+#include "worker/routers.h"
 
 static void no_router_warning_after_3s_then_every_30s(void **state)
 {
