@@ -141,10 +141,7 @@ uint32_t bt_control_routers(const bt_control_t *control,
 {
     uint32_t n = 0;
 
-    for (bt_list_t *pos = control->joins.next; pos != &control->joins;
-         pos = pos->next) {
-        const link_join_t *join = BT_CONTAINER_OF(pos, link_join_t, in_all);
-
+    BT_LIST_FOR_EACH_ENTRY(const link_join_t, join, &control->joins, in_all) {
         if (n < most) {
             list[n].url = join->url;
             list[n].is_up = is_up(join);

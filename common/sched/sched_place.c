@@ -204,10 +204,7 @@ static choices_t best_of(const bt_list_t *workers,
     choices_t best = {.prefill = {.why = BT_SCHED_ONLY_ONE}};
     choice_t next;
 
-    for (bt_list_t *pos = workers->next; pos != workers; pos = pos->next) {
-        bt_sched_worker_t *worker =
-            BT_CONTAINER_OF(pos, bt_sched_worker_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_sched_worker_t, worker, workers, link) {
         if (!is_choice(worker, request, &next)) {
             continue;
         }
@@ -274,9 +271,7 @@ static choice_t best_linked(const bt_list_t *workers,
     choice_t best = {.worker = NULL};
     choice_t next;
 
-    for (bt_list_t *pos = workers->next; pos != workers; pos = pos->next) {
-        bt_sched_worker_t *worker =
-            BT_CONTAINER_OF(pos, bt_sched_worker_t, link);
+    BT_LIST_FOR_EACH_ENTRY(bt_sched_worker_t, worker, workers, link) {
         const bool linked = (role == BT_SCHED_PREFILL)
                                 ? bt_sched_reaches(worker, other)
                                 : bt_sched_reaches(other, worker);
@@ -318,9 +313,7 @@ static pair_t best_of_pairs(const bt_list_t *workers,
     pair_t best = {.prefill = {.worker = NULL}};
     bt_sched_why_t why;
 
-    for (bt_list_t *pos = workers->next; pos != workers; pos = pos->next) {
-        bt_sched_worker_t *worker =
-            BT_CONTAINER_OF(pos, bt_sched_worker_t, link);
+    BT_LIST_FOR_EACH_ENTRY(bt_sched_worker_t, worker, workers, link) {
         pair_t next;
 
         if (((worker->roles & BT_SCHED_PREFILL) == 0) ||

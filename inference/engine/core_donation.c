@@ -9,17 +9,10 @@
  * this until the next. */
 #define WANTED_NS UINT64_C(300000000)
 
-static const bt_sched_seq_t *sched_at(bt_list_t *link)
-{
-    return BT_CONTAINER_OF(link, bt_sched_seq_t, turn.link);
-}
-
 static bool waits_too_long(const bt_engine_t *engine, uint64_t now_us)
 {
-    const bt_list_t *head = &engine->running;
-
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_sched_seq_t *seq = sched_at(pos);
+    BT_LIST_FOR_EACH_ENTRY(const bt_sched_seq_t, seq, &engine->running,
+                           turn.link) {
         const bt_sched_work_t work = {.since_us = seq->turn.since_us,
                                       .whole_us = seq->whole_us};
 
@@ -48,12 +41,12 @@ void bt_engine_want_cores(bt_engine_t *engine)
  * generate, and there is a seat for one more. */
 static bool may_give_way(const bt_engine_t *engine)
 {
-    const bt_list_t *head = &engine->running;
     uint32_t n = 0;
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
+    BT_LIST_FOR_EACH_ENTRY(const bt_sched_seq_t, seq, &engine->running,
+                           turn.link) {
         n++;
-        if (bt_sched_seq_has_chunks(sched_at(pos))) {
+        if (bt_sched_seq_has_chunks(seq)) {
             return false;
         }
     }
@@ -80,11 +73,10 @@ static uint64_t least_spare_us(const bt_engine_t *engine, uint64_t step_us,
 {
     const uint64_t all_us = engine->chunk.itl_us;
     const uint64_t others_us = (step_us < all_us) ? all_us - step_us : 0;
-    const bt_list_t *head = &engine->running;
     uint64_t least_us = UINT64_MAX;
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_seq_t *seq = BT_CONTAINER_OF(pos, bt_seq_t, sched.turn.link);
+    BT_LIST_FOR_EACH_ENTRY(const bt_seq_t, seq, &engine->running,
+                           sched.turn.link) {
         const bt_sched_itl_progress_t pace = {
             .itl_us = seq->itl_us,
             .spent_us = (now_us > seq->paced_us) ? now_us - seq->paced_us : 0,

@@ -38,16 +38,13 @@ static void pass_lead(bt_engine_t *engine, bt_seq_t *seq)
 static void drop_canceled(bt_engine_t *engine, bt_report_t *report,
                           bt_seq_t *seq)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     if (seq->n_under_way > 0) {
         return;
     }
-    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
-    {
-        if (bt_engine_is_canceled(bt_engine_seq_at(pos))) {
-            bt_engine_leave(report, bt_engine_seq_at(pos), BT_FINISH_CANCELED);
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, follower, &seq->followers,
+                           sched.turn.link) {
+        if (bt_engine_is_canceled(follower)) {
+            bt_engine_leave(report, follower, BT_FINISH_CANCELED);
         }
     }
     if (bt_engine_is_canceled(seq)) {
@@ -81,13 +78,10 @@ static void clear_tail(const bt_engine_t *engine, const bt_seq_t *seq,
 static void clear_tails(const bt_engine_t *engine, bt_seq_t *seq,
                         uint32_t n_new)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
     clear_tail(engine, seq, n_new);
-    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
-    {
-        clear_tail(engine, bt_engine_seq_at(pos), n_new);
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, follower, &seq->followers,
+                           sched.turn.link) {
+        clear_tail(engine, follower, n_new);
     }
 }
 
@@ -146,30 +140,23 @@ bt_seq_t *bt_engine_pop(bt_engine_t *engine)
 bool bt_engine_has_work(bt_engine_t *engine)
 {
     bool has_work = false;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
-    {
-        look_at_room(bt_engine_seq_at(pos));
-        has_work =
-            has_work || bt_sched_seq_may_run(&bt_engine_seq_at(pos)->sched);
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
+        look_at_room(seq);
+        has_work = has_work || bt_sched_seq_may_run(&seq->sched);
     }
     return has_work;
 }
 
 void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-    bt_seq_t *seq;
+    bt_seq_t *new;
 
-    while ((seq = bt_engine_pop(engine)) != NULL) {
-        bt_engine_take_in(engine, seq);
+    while ((new = bt_engine_pop(engine)) != NULL) {
+        bt_engine_take_in(engine, new);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
-    {
-        drop_canceled(engine, report, bt_engine_seq_at(pos));
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
+        drop_canceled(engine, report, seq);
     }
 }
 
@@ -218,13 +205,12 @@ static void propose(const bt_engine_t *engine, bt_seq_t *seq, uint32_t *room_p)
  * sequences, and a chunk size that suits them. */
 static uint32_t budget_of(bt_engine_t *engine)
 {
-    const bt_list_t *head = &engine->running;
     const bt_seq_t *first = NULL; /* with a chunk */
     bt_sched_step_t step = {0};
     uint32_t n_rows = 0;
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_seq_t *seq = bt_engine_seq_at(pos);
+    BT_LIST_FOR_EACH_ENTRY(const bt_seq_t, seq, &engine->running,
+                           sched.turn.link) {
         const uint32_t n = seq->sched.n_tokens - seq->sched.n_computed;
 
         if (!bt_sched_seq_may_run(&seq->sched)) {
@@ -276,14 +262,11 @@ uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
     const bt_engine_config_t *config = &engine->config;
     uint32_t n_spare = BT_ENGINE_MAX_DRAFTS;
     uint32_t n_items;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     _Static_assert(BT_ENGINE_EXTRA_ROWS > BT_ENGINE_MAX_DRAFTS,
                    "drafts leave room for rows that are asked for");
-    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
-    {
-        propose(engine, bt_engine_seq_at(pos), &n_spare);
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
+        propose(engine, seq, &n_spare);
     }
     n_items = bt_sched_plan(&engine->running, budget_of(engine),
                             config->kv.tokens_per_block, config->max_seqs,
@@ -296,16 +279,13 @@ uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
 /* Sets the flag of bt_seq_has_begun(). */
 static void note_begun(bt_seq_t *seq)
 {
-    bt_list_t *pos, *tmp;
-
     if (bt_seq_has_begun(seq)) {
         return;
     }
     atomic_store_explicit(&seq->has_begun, true, memory_order_relaxed);
-    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
-    {
-        atomic_store_explicit(&bt_engine_seq_at(pos)->has_begun, true,
-                              memory_order_relaxed);
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, follower, &seq->followers,
+                           sched.turn.link) {
+        atomic_store_explicit(&follower->has_begun, true, memory_order_relaxed);
     }
 }
 
@@ -390,8 +370,6 @@ static void advance(bt_engine_t *engine, bt_report_t *report,
     const bool context = (item->n_new > 1 + seq->sched.n_drafts) ||
                          !item->last_chunk ||
                          (seq->sched.n_computed + 1 <= seq->n_prompt);
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     report->n_context_seqs += context ? 1 : 0;
     report->n_generation_seqs += context ? 0 : 1;
@@ -405,10 +383,8 @@ static void advance(bt_engine_t *engine, bt_report_t *report,
     if (context) {
         bt_engine_report(report, BT_REPORT_CHUNK, seq, 0, BT_FINISH_NONE);
     }
-    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
-    {
-        bt_seq_t *follower = bt_engine_seq_at(pos);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, follower, &seq->followers,
+                           sched.turn.link) {
         follower->sched.n_computed = seq->sched.n_computed;
         account(report, follower, context);
         if (context) {
@@ -421,13 +397,7 @@ static void advance(bt_engine_t *engine, bt_report_t *report,
 /* After a device failure every sequence leaves. */
 void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report)
 {
-    bt_list_t *pos;
-    bt_list_t *tmp;
-
-    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
-    {
-        bt_seq_t *seq = bt_engine_seq_at(pos);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
         while (!bt_list_empty(&seq->followers)) {
             bt_engine_leave(report, bt_engine_seq_at(seq->followers.next),
                             BT_FINISH_ERROR);
@@ -448,8 +418,6 @@ static void tell_layers(bt_seq_t *seq, uint32_t n_layers)
 static void on_layers(void *ctx, uint32_t n_layers)
 {
     const bt_pass_t *pass = ((const bt_engine_t *)ctx)->pass;
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     for (uint32_t i = 0; i < pass->n_planned; i++) {
         bt_seq_t *seq = bt_engine_seq_of(pass->plan[i].seq);
@@ -458,9 +426,9 @@ static void on_layers(void *ctx, uint32_t n_layers)
             continue;
         }
         tell_layers(seq, n_layers);
-        BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
-        {
-            tell_layers(bt_engine_seq_at(pos), n_layers);
+        BT_LIST_FOR_EACH_ENTRY(bt_seq_t, follower, &seq->followers,
+                               sched.turn.link) {
+            tell_layers(follower, n_layers);
         }
     }
 }

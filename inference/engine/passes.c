@@ -269,16 +269,11 @@ static void count(const bt_engine_t *engine, const bt_sched_seq_t *seq,
 static bt_sched_ready_t count_free(bt_engine_t *engine)
 {
     bt_sched_ready_t ready = {0};
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
     (void)bt_engine_has_work(engine); /* updates the KV limits */
-    BT_LIST_FOR_EACH(pos, tmp, &engine->running)
-    {
-        const bt_sched_seq_t *seq = &bt_engine_seq_at(pos)->sched;
-
-        if (bt_sched_seq_may_run(seq)) {
-            count(engine, seq, &ready);
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
+        if (bt_sched_seq_may_run(&seq->sched)) {
+            count(engine, &seq->sched, &ready);
         }
     }
     return ready;
@@ -430,11 +425,11 @@ static bool ends_with(const bt_sched_item_t *item)
 
 static bool fanout_is_canceled(const bt_seq_t *seq)
 {
-    const bt_list_t *head = &seq->followers;
     bool canceled = bt_engine_is_canceled(seq);
 
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        canceled = canceled || bt_engine_is_canceled(bt_engine_seq_at(pos));
+    BT_LIST_FOR_EACH_ENTRY(const bt_seq_t, follower, &seq->followers,
+                           sched.turn.link) {
+        canceled = canceled || bt_engine_is_canceled(follower);
     }
     return canceled;
 }

@@ -114,12 +114,10 @@ static bool tell_draw(bt_pass_t *pass, const bt_seq_t *seq, uint32_t position)
 static bool tell_draws(bt_pass_t *pass, bt_seq_t *seq, uint32_t position)
 {
     bool told = tell_draw(pass, seq, position);
-    bt_list_t *pos;
-    bt_list_t *tmp;
 
-    BT_LIST_FOR_EACH(pos, tmp, &seq->followers)
-    {
-        told = told && tell_draw(pass, bt_engine_seq_at(pos), position);
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, follower, &seq->followers,
+                           sched.turn.link) {
+        told = told && tell_draw(pass, follower, position);
     }
     return told;
 }

@@ -116,11 +116,7 @@ void bt_loads_init(bt_loads_t *loads, bt_frontend_t *front)
 
 static load_t *find(const bt_loads_t *loads, const char *name)
 {
-    const bt_list_t *head = &loads->under_way;
-
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        load_t *load = BT_CONTAINER_OF(pos, load_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(load_t, load, &loads->under_way, link) {
         if (strcmp(load->name, name) == 0) {
             return load;
         }

@@ -649,12 +649,8 @@ bool bt_registry_has_worker(const bt_registry_t *registry, const char *name)
 {
     BT_REGISTRY_FOR_EACH(served, registry)
     {
-        const bt_list_t *head = &bt_core_table(served->core)->workers;
-
-        for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-            const bt_instance_t *worker =
-                BT_CONTAINER_OF(pos, bt_instance_t, link);
-
+        BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker,
+                               &bt_core_table(served->core)->workers, link) {
             if (strcmp(worker->hello.name, name) == 0) {
                 return true;
             }

@@ -84,15 +84,12 @@ static bool is_it(const bt_instance_t *worker, const char *word)
 static bool find_worker(bt_http_request_t *r, bt_core_t **core_p,
                         bt_instance_t **worker_p)
 {
-    bt_list_t *pos, *tmp;
     uint32_t n = 0;
 
     BT_REGISTRY_FOR_EACH(served, &r->door->front->models)
     {
-        BT_LIST_FOR_EACH(pos, tmp, &bt_core_table(served->core)->workers)
-        {
-            bt_instance_t *worker = BT_CONTAINER_OF(pos, bt_instance_t, link);
-
+        BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker,
+                               &bt_core_table(served->core)->workers, link) {
             if (is_it(worker, r->name)) {
                 *core_p = served->core;
                 *worker_p = worker;

@@ -253,15 +253,12 @@ static void write_missing(const bt_frontend_t *front, bt_json_t *json)
 
 static void write_workers(const bt_frontend_t *front, bt_json_t *json)
 {
-    bt_list_t *pos, *tmp;
-
     bt_json_array(json, "workers");
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
-        BT_LIST_FOR_EACH(pos, tmp, &bt_core_table(served->core)->workers)
-        {
-            write_worker(&front->members, served,
-                         BT_CONTAINER_OF(pos, bt_instance_t, link), json);
+        BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker,
+                               &bt_core_table(served->core)->workers, link) {
+            write_worker(&front->members, served, worker, json);
         }
     }
     write_missing(front, json);
@@ -286,14 +283,12 @@ static void write_cut(const bt_served_t *served, const bt_cut_t *cut,
 
 static void write_unreachable(const bt_frontend_t *front, bt_json_t *json)
 {
-    bt_list_t *pos, *tmp;
-
     bt_json_array(json, "unreachable");
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
-        BT_LIST_FOR_EACH(pos, tmp, &bt_core_table(served->core)->cuts)
-        {
-            write_cut(served, BT_CONTAINER_OF(pos, bt_cut_t, link), json);
+        BT_LIST_FOR_EACH_ENTRY(bt_cut_t, cut,
+                               &bt_core_table(served->core)->cuts, link) {
+            write_cut(served, cut, json);
         }
     }
     bt_json_end_array(json);
@@ -330,16 +325,13 @@ static void write_tenant(const bt_tenant_t *tenant, bt_json_t *json)
 
 static void write_tenants(const bt_tenants_t *tenants, bt_json_t *json)
 {
-    const bt_list_t *head = &tenants->all;
     uint32_t n = 0;
 
     bt_json_array(json, "tenants");
     if (!bt_tenants_are_keyed(tenants)) {
         write_tenant(tenants->plain, json);
     }
-    for (bt_list_t *pos = head->next; pos != head; pos = pos->next) {
-        const bt_tenant_t *tenant = BT_CONTAINER_OF(pos, bt_tenant_t, link);
-
+    BT_LIST_FOR_EACH_ENTRY(const bt_tenant_t, tenant, &tenants->all, link) {
         if ((n < MAX_TENANTS) || (tenant->n_under_way > 0)) {
             write_tenant(tenant, json);
             n++;

@@ -140,15 +140,13 @@ static bool delay_refusal(bt_request_t *r)
 
 void bt_request_send_refused(bt_frontend_t *front, uint64_t now_us)
 {
-    bt_list_t due, *pos, *tmp;
+    bt_list_t due;
 
     bt_list_init(&due);
-    BT_LIST_FOR_EACH(pos, tmp, &front->paced)
-    {
-        if ((BT_CONTAINER_OF(pos, bt_request_t, paced)->refuse_us <= now_us) ||
-            front->draining) {
-            bt_list_remove(pos);
-            bt_list_push_back(&due, pos);
+    BT_LIST_FOR_EACH_ENTRY(bt_request_t, r, &front->paced, paced) {
+        if ((r->refuse_us <= now_us) || front->draining) {
+            bt_list_remove(&r->paced);
+            bt_list_push_back(&due, &r->paced);
         }
     }
     /* An answer may trigger the next request, or remove other clients. */

@@ -550,22 +550,19 @@ static void begin_waiting(bt_frontend_t *front, uint64_t now_us)
 {
     const uint64_t silent_us =
         (uint64_t)front->config->sse_keepalive_s * 1000000;
-    bt_list_t due, *pos, *tmp;
+    bt_list_t due;
 
     if (silent_us == 0) {
         return;
     }
     bt_list_init(&due);
-    BT_LIST_FOR_EACH(pos, tmp, &front->waiting)
-    {
-        const bt_row_t *row = BT_CONTAINER_OF(pos, bt_row_t, unbegun);
-
+    BT_LIST_FOR_EACH_ENTRY(bt_row_t, row, &front->waiting, unbegun) {
         if (now_us < row->ready_us + silent_us) {
             break;
         }
         if (bt_served_ready(row->request->served)) {
-            bt_list_remove(pos);
-            bt_list_push_back(&due, pos);
+            bt_list_remove(&row->unbegun);
+            bt_list_push_back(&due, &row->unbegun);
         }
     }
     begin_all(&due);
