@@ -42,10 +42,11 @@ static void update_category(bt_gconn_t *conn)
 
 static void charge(bt_gconn_t *conn)
 {
+    const bt_h2_state_t h2 = bt_h2_state(conn->h2);
+
     bt_net_charge(conn->grpc->net, &conn->charged,
-                  bt_h2_bytes(conn->h2) +
-                      bt_h2_n_streams(conn->h2) * STREAM_BYTES);
-    bt_stream_hold(conn->stream, bt_h2_out_bytes(conn->h2));
+                  h2.bytes + h2.n_streams * STREAM_BYTES);
+    bt_stream_hold(conn->stream, h2.out_bytes);
 }
 
 /* ---- time ---- */
@@ -219,7 +220,7 @@ static void deliver_some(bt_gconn_t *conn)
 
 static void update_in_head(bt_gconn_t *conn, uint64_t now_ms)
 {
-    const bool in_head = bt_h2_in_head(conn->h2);
+    const bool in_head = bt_h2_state(conn->h2).in_head;
 
     if (in_head && !conn->in_head) {
         conn->head_ms = now_ms;
@@ -235,7 +236,7 @@ static void feed(bt_gconn_t *conn, const char *data, size_t n)
         conn->broken = true;
     }
     update_in_head(conn, now_ms);
-    if ((conn->state == BT_GCONN_OPENING) && bt_h2_is_open(conn->h2)) {
+    if ((conn->state == BT_GCONN_OPENING) && bt_h2_state(conn->h2).is_open) {
         set_state(conn, BT_GCONN_OPEN);
         if (bt_net_stopped(conn->grpc->net)) {
             bt_h2_announce_end(conn->h2);

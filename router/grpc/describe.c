@@ -32,19 +32,6 @@ static bt_served_t *find_model(bt_gcall_t *call, const char *name,
     return served;
 }
 
-/* Sends a message, or an error when memory was short; frees the scratch. */
-static void answer_from(bt_gcall_t *call, bt_pb_scratch_t *scratch,
-                        const ProtobufCMessage *message)
-{
-    if ((message == NULL) || scratch->failed) {
-        bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
-                     "out of memory for this answer");
-    } else {
-        bt_gdoor_answer(call, message);
-    }
-    bt_pb_scratch_fini(scratch);
-}
-
 /* Finds and describes a model. @return NULL: the call was ended */
 static const bt_served_t *describe(bt_gcall_t *call, const char *name,
                                    const char *version, bt_model_view_t *view)
@@ -70,8 +57,9 @@ void bt_service_model_metadata(bt_gcall_t *call, void *message)
         describe(call, request->name, request->version, &view);
 
     if (served != NULL) {
-        answer_from(call, &scratch,
-                    bt_pb_metadata(&scratch, &view.model, served->version));
+        bt_gdoor_answer_from(
+            call, &scratch,
+            bt_pb_metadata(&scratch, &view.model, served->version));
         bt_repo_model_fini(&view.own);
     }
 }
@@ -84,7 +72,7 @@ void bt_service_model_config(bt_gcall_t *call, void *message)
     bt_model_view_t view;
 
     if (describe(call, request->name, request->version, &view) != NULL) {
-        answer_from(
+        bt_gdoor_answer_from(
             call, &scratch,
             bt_pb_config(&scratch, &view.model,
                          bt_describe_is_decoupled(door->front, request->name)));
@@ -112,7 +100,7 @@ static void answer_statistics(bt_gcall_t *call, const bt_described_t *list,
             &scratch, list[i].name, list[i].served->version, &s);
     }
     answer.n_model_stats = n;
-    answer_from(call, &scratch, &answer.base);
+    bt_gdoor_answer_from(call, &scratch, &answer.base);
 }
 
 void bt_service_model_statistics(bt_gcall_t *call, void *message)
@@ -374,7 +362,7 @@ static void answer_trace(bt_gcall_t *call)
     }
     answer.settings = pointers;
     answer.n_settings = settings.n;
-    answer_from(call, &scratch, &answer.base);
+    bt_gdoor_answer_from(call, &scratch, &answer.base);
 }
 
 void bt_service_trace_setting(bt_gcall_t *call, void *message)

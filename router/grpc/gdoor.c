@@ -278,6 +278,18 @@ void bt_gdoor_answer(bt_gcall_t *call, const ProtobufCMessage *message)
     }
 }
 
+void bt_gdoor_answer_from(bt_gcall_t *call, bt_pb_scratch_t *scratch,
+                          const ProtobufCMessage *message)
+{
+    if ((message == NULL) || scratch->failed) {
+        bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
+                     "out of memory for this answer");
+    } else {
+        bt_gdoor_answer(call, message);
+    }
+    bt_pb_scratch_fini(scratch);
+}
+
 void bt_gdoor_fail(bt_gcall_t *call, const bt_api_error_t *error)
 {
     bt_gcall_end(call, bt_grpc_code_of_http(error->http_status),

@@ -27,6 +27,10 @@ void bt_gdoor_note(bt_gdoor_t *door, bt_gcall_t *call, const char *id,
 bool bt_gdoor_send(bt_gcall_t *call, const ProtobufCMessage *message);
 /** Sends the single message of a unary call, and ends the call. */
 void bt_gdoor_answer(bt_gcall_t *call, const ProtobufCMessage *message);
+/** Sends a message as bt_gdoor_answer(), or an error when memory was short;
+ *  frees the scratch memory. @param message  NULL: memory was short */
+void bt_gdoor_answer_from(bt_gcall_t *call, bt_pb_scratch_t *scratch,
+                          const ProtobufCMessage *message);
 /** Ends a call with an error, given with an HTTP status. */
 void bt_gdoor_fail(bt_gcall_t *call, const bt_api_error_t *error);
 

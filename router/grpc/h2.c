@@ -721,29 +721,15 @@ bool bt_h2_is_over(const bt_h2_t *h2)
            (nghttp2_session_want_write(h2->session) == 0);
 }
 
-bool bt_h2_is_open(const bt_h2_t *h2)
+bt_h2_state_t bt_h2_state(const bt_h2_t *h2)
 {
-    return h2->open;
-}
-
-bool bt_h2_in_head(const bt_h2_t *h2)
-{
-    return h2->in_head;
-}
-
-uint32_t bt_h2_n_streams(const bt_h2_t *h2)
-{
-    return h2->n_streams;
-}
-
-size_t bt_h2_bytes(const bt_h2_t *h2)
-{
-    return sizeof(*h2) + h2->lib_bytes + h2->head_bytes;
-}
-
-size_t bt_h2_out_bytes(const bt_h2_t *h2)
-{
-    return (h2->unsent_bytes > 0) ? h2->out_bytes : 0;
+    return (bt_h2_state_t){
+        .is_open = h2->open,
+        .in_head = h2->in_head,
+        .n_streams = h2->n_streams,
+        .bytes = sizeof(*h2) + h2->lib_bytes + h2->head_bytes,
+        .out_bytes = (h2->unsent_bytes > 0) ? h2->out_bytes : 0,
+    };
 }
 
 void bt_h2_announce_end(bt_h2_t *h2)

@@ -101,16 +101,15 @@ BT_MUST_CHECK bt_status_t bt_h2_pull(bt_h2_t *h2, const void **data_p,
                                      size_t *bytes_p);
 /** True when nothing more will be received or sent. */
 bool bt_h2_is_over(const bt_h2_t *h2);
-/** True when the client has sent its preface and settings. */
-bool bt_h2_is_open(const bt_h2_t *h2);
-/** True in the middle of a request's header. */
-bool bt_h2_in_head(const bt_h2_t *h2);
-uint32_t bt_h2_n_streams(const bt_h2_t *h2);
-/** Returns the bytes of memory for the protocol and for requests' headers. */
-size_t bt_h2_bytes(const bt_h2_t *h2);
-/** Returns the bytes of memory for answers' bodies; 0 when everything written
- *  has been sent. */
-size_t bt_h2_out_bytes(const bt_h2_t *h2);
+/** Current values of a connection. */
+typedef struct bt_h2_state {
+    bool is_open; /**< the client has sent its preface and settings */
+    bool in_head; /**< in the middle of a request's header */
+    uint32_t n_streams;
+    size_t bytes;     /**< memory for the protocol and requests' headers */
+    size_t out_bytes; /**< memory for answers' bodies; 0: all was sent */
+} bt_h2_state_t;
+bt_h2_state_t bt_h2_state(const bt_h2_t *h2);
 
 /** Announces that no more streams will be accepted; streams on the way still
  *  are. */

@@ -195,14 +195,8 @@ void bt_service_memory_status(bt_gcall_t *call, void *message)
     region_t *items = bt_pb_scratch_take(&scratch, n + 1, sizeof(*items));
     entry_t **list = bt_pb_scratch_take(&scratch, n + 1, sizeof(*list));
 
-    if (list == NULL) {
-        bt_pb_scratch_fini(&scratch);
-        bt_gcall_end(call, BT_GRPC_UNAVAILABLE,
-                     "out of memory for this answer");
-        return;
-    }
     answer.regions = list;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; (list != NULL) && (i < n); i++) {
         const bt_region_info_t *info = bt_regions_at(regions, i);
 
         if ((name[0] == '\0') || (strcmp(name, info->name) == 0)) {
@@ -210,13 +204,13 @@ void bt_service_memory_status(bt_gcall_t *call, void *message)
             list[answer.n_regions++] = &entries[i];
         }
     }
-    if ((name[0] != '\0') && (answer.n_regions == 0)) {
+    if ((list != NULL) && (name[0] != '\0') && (answer.n_regions == 0)) {
         bt_gcall_end(call, BT_GRPC_NOT_FOUND,
                      "no region of shared memory of this name is registered");
+        bt_pb_scratch_fini(&scratch);
     } else {
-        bt_gdoor_answer(call, &answer.base);
+        bt_gdoor_answer_from(call, &scratch, &answer.base);
     }
-    bt_pb_scratch_fini(&scratch);
 }
 
 void bt_service_memory_register(bt_gcall_t *call, void *message)

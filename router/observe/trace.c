@@ -119,6 +119,14 @@ static void put_text(bt_strbuf_t *out, const char *key, const char *value)
     bt_strbuf_puts(out, "}},");
 }
 
+/* Writes nothing for an empty text. */
+static void put_some_text(bt_strbuf_t *out, const char *key, const char *value)
+{
+    if ((value != NULL) && (value[0] != '\0')) {
+        put_text(out, key, value);
+    }
+}
+
 static void put_int(bt_strbuf_t *out, const char *key, uint64_t value)
 {
     /* 64-bit numbers are strings in OTLP's JSON. */
@@ -173,9 +181,7 @@ static void put_request(bt_strbuf_t *out, const char *model,
              o->chat ? "chat" : "text_completion");
     put_text(out, "gen_ai.provider.name", "baton");
     put_text(out, "gen_ai.request.model", model);
-    if (o->answer_id[0] != '\0') {
-        put_text(out, "gen_ai.response.id", o->answer_id);
-    }
+    put_some_text(out, "gen_ai.response.id", o->answer_id);
     put_int(out, "gen_ai.request.max_tokens", r->max_new);
     put_double(out, "gen_ai.request.temperature", s->temperature);
     put_double(out, "gen_ai.request.top_p", s->top_p);
@@ -199,22 +205,10 @@ static void put_request(bt_strbuf_t *out, const char *model,
                          "\"%d\"}},",
                          r->http_status);
     }
-    if (o->request_id[0] != '\0') {
-        put_text(out, "baton.request_id", o->request_id);
-    }
-    if (o->tenant[0] != '\0') {
-        put_text(out, "baton.tenant", o->tenant);
-    }
+    put_some_text(out, "baton.request_id", o->request_id);
+    put_some_text(out, "baton.tenant", o->tenant);
     put_bool(out, "baton.stream", o->stream);
     put_int(out, "baton.choice", o->choice);
-}
-
-/* Writes nothing for an empty text. */
-static void put_some_text(bt_strbuf_t *out, const char *key, const char *value)
-{
-    if ((value != NULL) && (value[0] != '\0')) {
-        put_text(out, key, value);
-    }
 }
 
 static void put_ledger(bt_strbuf_t *out, const bt_gen_record_t *r)
@@ -414,9 +408,7 @@ static bt_status_t make_before(bt_trace_t *trace, const char *instance)
                    "{\"resourceSpans\":[{\"resource\":{\"attributes\":[");
     put_text(&text, "service.name", "baton-router");
     put_text(&text, "service.version", bt_config_version());
-    if (instance[0] != '\0') {
-        put_text(&text, "service.instance.id", instance);
-    }
+    put_some_text(&text, "service.instance.id", instance);
     close_list(&text);
     bt_strbuf_puts(&text, "},\"scopeSpans\":[{\"scope\":{\"name\":"
                           "\"baton-router\"},\"spans\":[");

@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!pull(h2)) {
             break;
         }
-        BT_ASSERT_ALWAYS(bt_h2_bytes(h2) <=
+        BT_ASSERT_ALWAYS(bt_h2_state(h2).bytes <=
                          BT_H2_MEMORY_BYTES +
                              (MAX_STREAMS + 1) * 2 * BT_H2_HEAD_BYTES);
     }

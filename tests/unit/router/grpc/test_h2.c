@@ -64,7 +64,7 @@ static void settings_and_pings_are_acknowledged(void **state)
     put_opening(&s.in);
     put_frame(&s.in, F_PING, 0, 0, "abcdefgh", 8);
     assert_int_equal(say(&s), BT_OK);
-    assert_true(bt_h2_is_open(s.h2));
+    assert_true(bt_h2_state(s.h2).is_open);
     assert_true(find_frame(&s.out, F_SETTINGS, 0, 0, &f));
     assert_int_equal(f.flags, 0);
     /* MAX_CONCURRENT_STREAMS comes first. */
@@ -92,14 +92,14 @@ static void answer_waits_for_the_flow_control_window(void **state)
     assert_int_equal(f.bytes, 4);
     assert_false(find_frame(&s.out, F_DATA, 1, 1, &f));
     assert_int_equal(bt_h2_unsent(s.last), 2);
-    assert_true(bt_h2_out_bytes(s.h2) > 0);
+    assert_true(bt_h2_state(s.h2).out_bytes > 0);
     put_frame(&s.in, F_WINDOW_UPDATE, 0, 1, "\0\0\0\1", 4);
     assert_int_equal(say(&s), BT_OK);
     assert_int_equal(bt_h2_unsent(s.last), 1);
     put_frame(&s.in, F_WINDOW_UPDATE, 0, 1, "\0\0\0\1", 4);
     assert_int_equal(say(&s), BT_OK);
     assert_int_equal(s.n_closed, 1);
-    assert_int_equal(bt_h2_out_bytes(s.h2), 0);
+    assert_int_equal(bt_h2_state(s.h2).out_bytes, 0);
     session_close(&s);
 }
 

@@ -648,7 +648,8 @@ static void connection_memory_is_bounded(void **state)
                   head.data, head.len);
         bt_strbuf_fini(&head);
         assert_int_equal(say(&s), BT_OK);
-        most = (bt_h2_bytes(s.h2) > most) ? bt_h2_bytes(s.h2) : most;
+        most =
+            (bt_h2_state(s.h2).bytes > most) ? bt_h2_state(s.h2).bytes : most;
     }
     assert_int_equal(s.n_closed, 2000);
     assert_true(most < 64 * 1024);
