@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/text/json_scan.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "common/base/text.h"
@@ -30,7 +29,7 @@ typedef enum state {
     EXPONENT_DIGITS,
 } state_t;
 
-static bool is_space(char c)
+bool bt_json_is_space(char c)
 {
     return (c == ' ') || (c == '\t') || (c == '\n') || (c == '\r');
 }
@@ -113,7 +112,7 @@ static bt_json_scan_result_t begin_value(bt_json_scan_t *scan, char c)
 
 static bt_json_scan_result_t behind(bt_json_scan_t *scan, char c)
 {
-    if (is_space(c)) {
+    if (bt_json_is_space(c)) {
         return go(scan, BEHIND);
     }
     if (c == ',') {
@@ -231,7 +230,7 @@ bt_json_scan_result_t bt_json_scan_push(bt_json_scan_t *scan, char c)
     default:
         return in_number(scan, c);
     }
-    if (is_space(c)) {
+    if (bt_json_is_space(c)) {
         return BT_JSON_SCAN_MORE;
     }
     switch (state) {

@@ -10,6 +10,7 @@
 #ifndef BT_ROUTER_TEXT_JSON_SCAN_H
 #define BT_ROUTER_TEXT_JSON_SCAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define BT_JSON_SCAN_MAX_DEPTH 64u
@@ -32,5 +33,8 @@ typedef struct bt_json_scan {
 void bt_json_scan_init(bt_json_scan_t *scan);
 /** Processes one byte. Must not be called after DONE or BAD. */
 bt_json_scan_result_t bt_json_scan_push(bt_json_scan_t *scan, char c);
+
+/** True for the white space of JSON. */
+bool bt_json_is_space(char c);
 
 #endif

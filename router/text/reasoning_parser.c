@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
+#include "router/text/tools_priv.h"
 
 /* In the order in which they are searched in a template. */
 static const bt_reason_marks_t families[] = {
@@ -40,35 +41,21 @@ const bt_reason_marks_t *bt_reason_marks_of(const char *chat_template,
     return NULL;
 }
 
-static bool is_space(char c)
-{
-    return (c == ' ') || ((c >= '\t') && (c <= '\r'));
-}
-
 /* Counts bytes of leading white space. */
 static size_t leading(const char *text, size_t n)
 {
     size_t at = 0;
 
-    while ((at < n) && is_space(text[at])) {
+    while ((at < n) && bt_tools_is_space(text[at])) {
         at++;
     }
     return at;
 }
 
-/* Counts bytes without trailing white space. */
-static size_t trimmed(const char *text, size_t n)
-{
-    while ((n > 0) && is_space(text[n - 1])) {
-        n--;
-    }
-    return n;
-}
-
 bool bt_reason_is_opened(const bt_reason_marks_t *marks, const char *prompt,
                          size_t bytes)
 {
-    const size_t n = trimmed(prompt, bytes);
+    const size_t n = bt_tools_trimmed(prompt, bytes);
     const size_t n_open = strlen(marks->open);
 
     return (n >= n_open) &&
@@ -133,13 +120,9 @@ static bool before(bt_reason_t *reason, bool last)
  * white space before them. */
 static size_t uncertain(const bt_strbuf_t *held, const char *close)
 {
-    size_t n = strlen(close) - 1;
+    const size_t n = bt_tools_tail_of(close, held->data, held->len);
 
-    n = (n < held->len) ? n : held->len;
-    while ((n > 0) && (memcmp(held->data + held->len - n, close, n) != 0)) {
-        n--;
-    }
-    return held->len - trimmed(held->data, held->len - n);
+    return held->len - bt_tools_trimmed(held->data, held->len - n);
 }
 
 static bool inside(bt_reason_t *reason, bool last, bt_strbuf_t *thought)
@@ -155,7 +138,7 @@ static bool inside(bt_reason_t *reason, bool last, bt_strbuf_t *thought)
         return false;
     }
     n = (size_t)(found - held->data);
-    bt_strbuf_append(thought, held->data, trimmed(held->data, n));
+    bt_strbuf_append(thought, held->data, bt_tools_trimmed(held->data, n));
     bt_strbuf_consume(&reason->held, n + strlen(close));
     reason->state = BT_REASON_IS_CLOSED;
     return true;

@@ -83,7 +83,7 @@ bool bt_tools_add(bt_tools_t *tools, bt_tools_slice_t name,
 
 /* ---- held text ---- */
 
-static size_t trimmed(const char *text, size_t n)
+size_t bt_tools_trimmed(const char *text, size_t n)
 {
     while ((n > 0) && bt_tools_is_space(text[n - 1])) {
         n--;
@@ -185,8 +185,7 @@ static bool begin_object(bt_tools_t *tools)
 
 /* ---- text and the start of a call ---- */
 
-/* Counts trailing bytes that may be the start of the marker. */
-static size_t tail_of(const char *mark, const char *text, size_t bytes)
+size_t bt_tools_tail_of(const char *mark, const char *text, size_t bytes)
 {
     size_t n = strlen(mark) - 1;
 
@@ -253,11 +252,13 @@ static bool read_text(bt_tools_t *tools, bool last, bt_strbuf_t *content)
         const bool all = last && (tools->n_calls == 0);
 
         give(tools,
-             all ? n : trimmed(text, n - (last ? 0 : tail_of(mark, text, n))),
+             all ? n
+                 : bt_tools_trimmed(
+                       text, n - (last ? 0 : bt_tools_tail_of(mark, text, n))),
              content);
         return false;
     }
-    n_text = trimmed(text, (size_t)(found - text));
+    n_text = bt_tools_trimmed(text, (size_t)(found - text));
     tools->mark = (size_t)(found - text) - n_text;
     tools->mark_bytes = strlen(mark);
     tools->at = tools->mark + tools->mark_bytes;
@@ -474,10 +475,10 @@ static bool read_torn(bt_tools_t *tools, bool last)
         tools->in_list = false;
         tools->state = behind_call(tools);
     } else if ((mark != NULL) && !last) {
-        n -= tail_of(mark, text, n);
+        n -= bt_tools_tail_of(mark, text, n);
     }
     if (mark != NULL) { /* without white space before the marker */
-        const size_t n_out = trimmed(text, n);
+        const size_t n_out = bt_tools_trimmed(text, n);
 
         bt_strbuf_append(out, text, n_out);
         consume(tools, (last || (found != NULL)) ? n : n_out);

@@ -5,17 +5,11 @@
 #include "common/base/text.h"
 #include "router/text/tools_priv.h"
 
-/* White space of JSON. */
-static bool is_space(char c)
-{
-    return (c == ' ') || (c == '\t') || (c == '\n') || (c == '\r');
-}
-
 static size_t spaces(const char *text, size_t n)
 {
     size_t at = 0;
 
-    while ((at < n) && is_space(text[at])) {
+    while ((at < n) && bt_json_is_space(text[at])) {
         at++;
     }
     return at;
@@ -167,6 +161,20 @@ static value_t read_string(const char *text, size_t n)
                     : (value_t){{text, n}, false};
 }
 
+/* Reads an object or a list. */
+static value_t read_nested(const char *text, size_t n)
+{
+    bt_json_scan_result_t result = BT_JSON_SCAN_MORE;
+    bt_json_scan_t scan;
+    size_t at = 0;
+
+    bt_json_scan_init(&scan);
+    while ((at < n) && (result == BT_JSON_SCAN_MORE)) {
+        result = bt_json_scan_push(&scan, text[at++]);
+    }
+    return (value_t){{text, at}, result == BT_JSON_SCAN_DONE};
+}
+
 static value_t read_value(const char *text, size_t n)
 {
     size_t at = 0;
@@ -175,14 +183,7 @@ static value_t read_value(const char *text, size_t n)
         return read_string(text, n);
     }
     if ((text[0] == '{') || (text[0] == '[')) {
-        bt_json_scan_result_t result = BT_JSON_SCAN_MORE;
-        bt_json_scan_t scan;
-
-        bt_json_scan_init(&scan);
-        while ((at < n) && (result == BT_JSON_SCAN_MORE)) {
-            result = bt_json_scan_push(&scan, text[at++]);
-        }
-        return (value_t){{text, at}, result == BT_JSON_SCAN_DONE};
+        return read_nested(text, n);
     }
     while ((at < n) && (strchr(",}] \t\r\n", text[at]) == NULL)) {
         at++;
@@ -296,18 +297,13 @@ static bool unescape(const value_t *string, bt_strbuf_t *out)
 
 static bool is_object(const char *text, size_t n)
 {
-    bt_json_scan_result_t result = BT_JSON_SCAN_MORE;
-    bt_json_scan_t scan;
-    size_t at = 0;
+    value_t value;
 
-    bt_json_scan_init(&scan);
     if ((n == 0) || (text[0] != '{')) {
         return false;
     }
-    while ((at < n) && (result == BT_JSON_SCAN_MORE)) {
-        result = bt_json_scan_push(&scan, text[at++]);
-    }
-    return (result == BT_JSON_SCAN_DONE) && (at == n);
+    value = read_nested(text, n);
+    return value.is_whole && (value.text.n == n);
 }
 
 /* True for null, and for a string that is empty or "null": no arguments. */

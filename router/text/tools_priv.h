@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file tools_priv.h
  *
- * Shared by the files tools*.c of this folder only.
+ * Shared by the files of this folder only.
  */
 #ifndef BT_ROUTER_TEXT_TOOLS_PRIV_H
 #define BT_ROUTER_TEXT_TOOLS_PRIV_H
@@ -55,6 +55,10 @@ static inline bool bt_tools_is_space(char c)
 bool bt_tools_add(bt_tools_t *tools, bt_tools_slice_t name,
                   bt_tools_slice_t arguments, bt_strbuf_t *content);
 
+/** Returns the bytes without trailing white space. */
+size_t bt_tools_trimmed(const char *text, size_t n);
+/** Counts trailing bytes that may be the start of the marker. */
+size_t bt_tools_tail_of(const char *mark, const char *text, size_t bytes);
 /** Keeps the first n calls and frees the others. */
 void bt_tools_forget(bt_tools_t *tools, uint32_t n);
 

@@ -82,7 +82,7 @@ static bool unescape(char c, bt_strbuf_t *out)
     return true;
 }
 
-static bool text_in(reader_t *r, bt_strbuf_t *out)
+static bool read_text(reader_t *r, bt_strbuf_t *out)
 {
     rest_t *at = r->at;
     const char quote = *at->text;
@@ -109,6 +109,18 @@ static bool text_in(reader_t *r, bt_strbuf_t *out)
     return skip(r, quote);
 }
 
+/* Reads a string; a failed allocation is recorded. */
+static bool text_in(reader_t *r, bt_strbuf_t *out)
+{
+    const bool ok = read_text(r, out);
+
+    if (bt_strbuf_status(out) != BT_OK) {
+        r->content->status = bt_strbuf_status(out);
+        return false;
+    }
+    return ok;
+}
+
 /* Reopens a string that was written, to append to it. */
 static void drop_quote(bt_strbuf_t *out)
 {
@@ -124,10 +136,6 @@ static bool text_value(reader_t *r, const char *key)
 
     bt_strbuf_init(&text, SIZE_MAX / 4);
     ok = text_in(r, &text);
-    if (bt_strbuf_status(&text) != BT_OK) {
-        r->content->status = bt_strbuf_status(&text);
-        ok = false;
-    }
     if (ok || (r->is_cut && (r->at->n == 0))) {
         bt_json_strn(&r->json, key, (text.len > 0) ? text.data : "", text.len);
         if (!ok) {
@@ -196,18 +204,30 @@ static bool word_value(reader_t *r, const char *key)
     return true;
 }
 
+/* Reads items with commas between them, up to @a end, which is included. */
+static bool items(reader_t *r, char end, bool (*item)(reader_t *r))
+{
+    if (skip(r, end)) {
+        return true;
+    }
+    do {
+        if (!item(r)) {
+            return false;
+        }
+    } while (skip(r, ','));
+    return skip(r, end);
+}
+
+static bool element(reader_t *r)
+{
+    return value(r, NULL);
+}
+
 static bool list_value(reader_t *r, const char *key)
 {
     bt_json_array(&r->json, key);
-    if (!skip(r, ']')) {
-        do {
-            if (!value(r, NULL)) {
-                return false;
-            }
-        } while (skip(r, ','));
-        if (!skip(r, ']')) {
-            return false;
-        }
+    if (!items(r, ']', element)) {
+        return false;
     }
     bt_json_end_array(&r->json);
     return true;
@@ -224,10 +244,6 @@ static bool entry(reader_t *r)
     }
     bt_strbuf_init(&key, SIZE_MAX / 4);
     ok = text_in(r, &key) && skip(r, ':');
-    if (bt_strbuf_status(&key) != BT_OK) {
-        r->content->status = bt_strbuf_status(&key);
-        ok = false;
-    }
     if (ok) {
         bt_json_key(&r->json, (key.len > 0) ? key.data : "", key.len);
         ok = value(r, NULL);
@@ -239,15 +255,8 @@ static bool entry(reader_t *r)
 static bool dict_value(reader_t *r, const char *key)
 {
     bt_json_object(&r->json, key);
-    if (!skip(r, '}')) {
-        do {
-            if (!entry(r)) {
-                return false;
-            }
-        } while (skip(r, ','));
-        if (!skip(r, '}')) {
-            return false;
-        }
+    if (!items(r, '}', entry)) {
+        return false;
     }
     bt_json_end_object(&r->json);
     return true;
@@ -281,21 +290,19 @@ static bool value(reader_t *r, const char *key)
     return ok;
 }
 
-/* a=1, b="x") */
-static bool arguments(reader_t *r)
+/* a=1 */
+static bool argument(reader_t *r)
 {
     char name[MAX_WORD_BYTES + 1];
 
+    return (word(r, name) > 0) && skip(r, '=') && value(r, name);
+}
+
+static bool arguments(reader_t *r)
+{
     bt_json_object(&r->json, NULL);
-    if (!skip(r, ')')) {
-        do {
-            if ((word(r, name) == 0) || !skip(r, '=') || !value(r, name)) {
-                return false;
-            }
-        } while (skip(r, ','));
-        if (!skip(r, ')')) {
-            return false;
-        }
+    if (!items(r, ')', argument)) {
+        return false;
     }
     bt_json_end_object(&r->json);
     return true;
