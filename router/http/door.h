@@ -18,7 +18,7 @@
 #include "router/http/door_limits.h"
 #include "router/http/event_streams.h"
 #include "router/http/http.h"
-#include "router/http/scrape.h"
+#include "router/http/pooled_page.h"
 #include "router/net/hosts.h"
 
 #define BT_DOOR_PATH_BYTES 256

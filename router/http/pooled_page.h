@@ -18,6 +18,7 @@
 #include "common/base/containers.h"
 #include "common/base/pool.h"
 #include "common/base/text.h"
+#include "router/frontend/frontend.h"
 
 typedef struct bt_door bt_door_t;
 typedef struct bt_http_request bt_http_request_t;
@@ -54,5 +55,19 @@ void bt_pooled_page_ask(bt_pooled_page_t *page, bt_http_request_t *r);
 /** Frees the page; the pool must have been stopped. Also accepts a zeroed page.
  */
 void bt_pooled_page_fini(bt_pooled_page_t *page);
+
+/* ---- GET /metrics ---- */
+
+/** Page of the metrics' snapshot. For 64 workers and 16 models, writing takes
+ *  1.1 ms, and copying 2 us. */
+typedef struct bt_scrape {
+    bt_pooled_page_t page;
+    bt_metrics_snapshot_t *snapshot; /**< owned; NULL: it is written */
+    bt_metrics_process_t process;
+    bt_metrics_cpu_t cpu; /**< as on the previous page */
+} bt_scrape_t;
+
+/** Initializes the page. @param [in] door  borrowed */
+void bt_scrape_init(bt_scrape_t *scrape, bt_door_t *door);
 
 #endif
