@@ -158,7 +158,8 @@ static void write_pair(bt_json_t *json, bt_strbuf_t *key, const char *name)
 
 #define KEY_BYTES (64u << 10)
 
-static void write_map(bt_json_t *json, const char *name,
+/* @param is_nested  each value is an object, {"string_value": "…"} */
+static void write_map(bt_json_t *json, const char *name, bool is_nested,
                       const bt_repo_pair_t *pairs, uint32_t n)
 {
     bt_strbuf_t key;
@@ -167,26 +168,15 @@ static void write_map(bt_json_t *json, const char *name,
     bt_json_object(json, name);
     for (uint32_t i = 0; i < n; i++) {
         write_pair(json, &key, pairs[i].key);
-        if (bt_strbuf_status(json->out) == BT_OK) {
-            bt_json_str(json, key.data + 1, pairs[i].value);
+        if (bt_strbuf_status(json->out) != BT_OK) {
+            break;
         }
-    }
-    bt_json_end_object(json);
-    bt_strbuf_fini(&key);
-}
-
-static void write_parameters(bt_json_t *json, const bt_repo_model_t *model)
-{
-    bt_strbuf_t key;
-
-    bt_strbuf_init(&key, KEY_BYTES);
-    bt_json_object(json, "parameters");
-    for (uint32_t i = 0; i < model->n_parameters; i++) {
-        write_pair(json, &key, model->parameters[i].key);
-        if (bt_strbuf_status(json->out) == BT_OK) {
+        if (is_nested) {
             bt_json_object(json, key.data + 1);
-            bt_json_str(json, "string_value", model->parameters[i].value);
+            bt_json_str(json, "string_value", pairs[i].value);
             bt_json_end_object(json);
+        } else {
+            bt_json_str(json, key.data + 1, pairs[i].value);
         }
     }
     bt_json_end_object(json);
@@ -203,8 +193,8 @@ static void write_steps(bt_json_t *json, const bt_repo_model_t *model)
         bt_json_object(json, NULL);
         bt_json_str(json, "model_name", step->model);
         bt_json_i64(json, "model_version", step->version);
-        write_map(json, "input_map", step->inputs, step->n_inputs);
-        write_map(json, "output_map", step->outputs, step->n_outputs);
+        write_map(json, "input_map", false, step->inputs, step->n_inputs);
+        write_map(json, "output_map", false, step->outputs, step->n_outputs);
         bt_json_end_object(json);
     }
     bt_json_end_array(json);
@@ -265,7 +255,7 @@ static void write_config(bt_json_t *json, const bt_repo_model_t *model,
         write_batching(json, model);
     }
     write_instances(json, model);
-    write_parameters(json, model);
+    write_map(json, "parameters", true, model->parameters, model->n_parameters);
     if (model->n_steps > 0) {
         write_steps(json, model);
     }

@@ -11,13 +11,6 @@ static void respond_nothing(bt_http_request_t *r)
     bt_http_request_respond(r, 200, BT_JSON_TYPE, "", 0);
 }
 
-static void respond_none(bt_http_request_t *r)
-{
-    static const char none[] = "[]";
-
-    bt_http_request_respond(r, 200, BT_JSON_TYPE, none, sizeof(none) - 1);
-}
-
 static void fail(bt_http_request_t *r, int status, const char *what)
 {
     bt_http_request_error(r, status, NULL, "%.127s: %s", r->name, what);
@@ -138,7 +131,7 @@ void bt_route_cuda_status(bt_http_request_t *r)
     if (r->name != NULL) {
         fail(r, 404, "no such region of CUDA shared memory is registered");
     } else {
-        respond_none(r);
+        bt_http_request_respond(r, 200, BT_JSON_TYPE, "[]", 2);
     }
 }
 

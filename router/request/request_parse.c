@@ -98,26 +98,6 @@ static bt_status_t judge_ignored(bt_input_t *in)
     return BT_OK;
 }
 
-static bt_status_t request_parse(bt_input_t *in)
-{
-    bt_request_t *r = in->job.request;
-    bt_api_request_t *api = &in->api;
-    bt_status_t status =
-        bt_api_parse(r->dialect, (r->body.data != NULL) ? r->body.data : "",
-                     r->body.len, api, &in->error);
-
-    bt_strbuf_fini(&r->body);
-    if (status == BT_OK) {
-        status = judge_ignored(in);
-    }
-    if (status == BT_OK) {
-        api->n = (api->n > 0) ? api->n : 1;
-        api->stream =
-            (api->dialect == BT_API_GENERATE) ? r->stream : api->stream;
-    }
-    return status;
-}
-
 static void request_tokenize(bt_pool_job_t *job)
 {
     bt_input_t *in = input_of(job);
@@ -359,12 +339,22 @@ bt_status_t bt_text_admit(bt_request_t *r)
 bt_status_t bt_text_parse(bt_request_t *r)
 {
     bt_input_t *in = r->rows[0].input;
-    const bt_status_t status = request_parse(in);
+    bt_api_request_t *api = &in->api;
+    bt_status_t status =
+        bt_api_parse(r->dialect, (r->body.data != NULL) ? r->body.data : "",
+                     r->body.len, api, &in->error);
 
+    bt_strbuf_fini(&r->body);
+    if (status == BT_OK) {
+        status = judge_ignored(in);
+    }
     if (status != BT_OK) {
         r->error = in->error;
+        return status;
     }
-    return status;
+    api->n = (api->n > 0) ? api->n : 1;
+    api->stream = (api->dialect == BT_API_GENERATE) ? r->stream : api->stream;
+    return BT_OK;
 }
 
 void bt_text_parsed(bt_request_t *r)

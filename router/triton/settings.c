@@ -23,20 +23,12 @@ bt_setting_t *bt_settings_add(bt_settings_t *settings, const char *name)
     return setting;
 }
 
-static void add_bool(bt_settings_t *settings, const char *name, bool value)
-{
-    bt_setting_t *setting = bt_settings_add(settings, name);
-
-    setting->kind = BT_SETTING_BOOL;
-    setting->number = value ? 1 : 0;
-}
-
 static void add_number(bt_settings_t *settings, const char *name,
-                       uint64_t value)
+                       enum bt_setting_kind kind, uint64_t value)
 {
     bt_setting_t *setting = bt_settings_add(settings, name);
 
-    setting->kind = BT_SETTING_NUMBER;
+    setting->kind = kind;
     setting->number = value;
 }
 
@@ -105,10 +97,12 @@ void bt_describe_log(bt_settings_t *settings)
 
     *settings = (bt_settings_t){0};
     add_text(settings, "log_file", BT_SETTING_TEXT, "");
-    add_bool(settings, "log_info", level >= BT_LOG_LEVEL_INFO);
-    add_bool(settings, "log_warning", level >= BT_LOG_LEVEL_WARN);
-    add_bool(settings, "log_error", true);
-    add_number(settings, "log_verbose_level",
+    add_number(settings, "log_info", BT_SETTING_BOOL,
+               level >= BT_LOG_LEVEL_INFO ? 1 : 0);
+    add_number(settings, "log_warning", BT_SETTING_BOOL,
+               level >= BT_LOG_LEVEL_WARN ? 1 : 0);
+    add_number(settings, "log_error", BT_SETTING_BOOL, 1);
+    add_number(settings, "log_verbose_level", BT_SETTING_NUMBER,
                (level >= BT_LOG_LEVEL_DEBUG) ? 1 : 0);
     add_text(settings, "log_format", BT_SETTING_TEXT, "ISO8601");
 }
