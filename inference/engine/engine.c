@@ -54,7 +54,7 @@ static void *compute_main(void *arg)
         set_busy(engine, true);
         bt_engine_take_changes(engine, report);
         bt_engine_want_cores(engine);
-        while (!bt_engine_has_work(engine) && (engine->n_flights == 0) &&
+        while (!bt_engine_has_work(engine) && (engine->n_inflight == 0) &&
                (report->n_items == 0) && !atomic_load(&engine->stop)) {
             set_busy(engine, false);
             engine->landed_ns = 0; /* the next pass is not back to back */
@@ -64,14 +64,14 @@ static void *compute_main(void *arg)
         }
         if (bt_model_chains(engine->config.model)) {
             bt_engine_run_ahead(engine, report);
-        } else if (engine->max_flights > 1) {
-            bt_engine_run_lots(engine, report);
+        } else if (engine->max_inflight > 1) {
+            bt_engine_run_microbatches(engine, report);
         } else if (bt_engine_has_work(engine)) {
             bt_engine_iterate(engine, report);
         }
         bt_engine_push_report(engine, report);
     }
-    bt_engine_ground(engine);
+    bt_engine_drain(engine);
     return NULL;
 }
 
@@ -123,7 +123,7 @@ static void free_arrays(bt_engine_t *engine)
     }
     bt_engine_free_pass(&engine->whole);
     bt_engine_free_pass(&engine->inside);
-    bt_engine_free_flights(engine);
+    bt_engine_free_inflight(engine);
     bt_free(engine->row);
 }
 
@@ -140,7 +140,7 @@ static bt_status_t alloc_arrays(bt_engine_t *engine)
         status = bt_engine_alloc_pass(config->model, &engine->inside, 1, rows);
     }
     if (status == BT_OK) {
-        status = bt_engine_alloc_flights(engine);
+        status = bt_engine_alloc_inflight(engine);
     }
     if (status != BT_OK) {
         return status;

@@ -86,11 +86,11 @@ struct bt_engine {
     bt_pass_t whole;  /* pass of an iteration */
     bt_pass_t inside; /* pass of one sequence that preempts it */
     bt_pass_t *pass;  /* the pass being computed */
-    /* Ring of in-flight passes, the oldest at first_flight; for a
-     * pipeline-parallel model and on a device. max_flights 1: none, passes run
+    /* Ring of in-flight passes, the oldest at first_inflight; for a
+     * pipeline-parallel model and on a device. max_inflight 1: none, passes run
      * one at a time. */
-    bt_inflight_pass_t *flights;
-    uint32_t first_flight, n_flights, max_flights;
+    bt_inflight_pass_t *inflight;
+    uint32_t first_inflight, n_inflight, max_inflight;
     bt_sched_overlap_t ahead;
     uint64_t ended_ns;  /* end of the pass that ended last */
     uint64_t landed_ns; /* as ended_ns; 0: a pass has begun since, or the
@@ -203,11 +203,11 @@ void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report);
 
 /** Allocates the in-flight passes, as many as the model can have started.
  *  @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_engine_alloc_flights(bt_engine_t *engine);
-void bt_engine_free_flights(bt_engine_t *engine);
+BT_MUST_CHECK bt_status_t bt_engine_alloc_inflight(bt_engine_t *engine);
+void bt_engine_free_inflight(bt_engine_t *engine);
 /** Waits for all passes in flight without reading their results, since other
  *  ranks may still compute them. */
-void bt_engine_ground(bt_engine_t *engine);
+void bt_engine_drain(bt_engine_t *engine);
 
 /* passes.c */
 
@@ -217,7 +217,7 @@ void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report);
 
 /** Starts passes while another pipeline stage is idle, and completes the oldest
  *  pass in flight, if there is one. */
-void bt_engine_run_lots(bt_engine_t *engine, bt_report_t *report);
+void bt_engine_run_microbatches(bt_engine_t *engine, bt_report_t *report);
 
 /* sampling.c */
 

@@ -13,47 +13,43 @@
  * pipeline-parallel model, and overlapped passes on a device. */
 
 /* The pass i behind the oldest one in flight. */
-static bt_inflight_pass_t *flight_at(bt_engine_t *engine, uint32_t i)
+static bt_inflight_pass_t *inflight_at(bt_engine_t *engine, uint32_t i)
 {
-    return &engine->flights[(engine->first_flight + i) % engine->max_flights];
+    return &engine
+                ->inflight[(engine->first_inflight + i) % engine->max_inflight];
 }
 
-/* Returns the sequences held by an in-flight pass to the running queue, at
- * their positions in its order. */
-static void unload(bt_engine_t *engine, bt_inflight_pass_t *flight)
+/* Returns the sequences of a pass to their state before it, and those that it
+ * holds to the running queue, at their positions in its order. */
+static void take_back(bt_engine_t *engine, bt_inflight_pass_t *inflight)
 {
-    while (!bt_list_empty(&flight->seqs)) {
-        bt_seq_t *seq = bt_engine_seq_at(flight->seqs.next);
+    for (uint32_t i = 0; i < inflight->pass.n_planned; i++) {
+        const bt_sched_item_t *item = &inflight->pass.plan[i];
+        bt_seq_t *seq = bt_engine_seq_of(item->seq);
+
+        seq->n_under_way--;
+        seq->from_id = UINT32_MAX;
+        if (inflight->is_ahead) {
+            seq->sched.n_computed -= item->n_new;
+            seq->sched.n_tokens -= item->last_chunk ? 1 : 0;
+        }
+    }
+    inflight->is_ahead = false;
+    while (!bt_list_empty(&inflight->seqs)) {
+        bt_seq_t *seq = bt_engine_seq_at(inflight->seqs.next);
 
         bt_list_remove(&seq->sched.turn.link);
         bt_sched_queue_insert(&engine->running, &seq->sched.turn);
     }
 }
 
-/* Returns the sequences of a pass to their state before it. */
-static void take_back(bt_inflight_pass_t *flight)
-{
-    for (uint32_t i = 0; i < flight->pass.n_planned; i++) {
-        const bt_sched_item_t *item = &flight->pass.plan[i];
-        bt_seq_t *seq = bt_engine_seq_of(item->seq);
-
-        seq->n_under_way--;
-        seq->from_id = UINT32_MAX;
-        if (flight->is_ahead) {
-            seq->sched.n_computed -= item->n_new;
-            seq->sched.n_tokens -= item->last_chunk ? 1 : 0;
-        }
-    }
-    flight->is_ahead = false;
-}
-
 /* Starts the pass planned in the slot behind the last in-flight pass. The pass
  * counts as in flight then, after a failure too. */
 static bt_status_t begin_pass(bt_engine_t *engine)
 {
-    bt_inflight_pass_t *flight = flight_at(engine, engine->n_flights);
+    bt_inflight_pass_t *inflight = inflight_at(engine, engine->n_inflight);
     bt_model_t *model = engine->config.model;
-    bt_pass_t *pass = &flight->pass;
+    bt_pass_t *pass = &inflight->pass;
     bt_status_t status;
 
     for (uint32_t i = 0; i < pass->n_planned; i++) {
@@ -61,26 +57,26 @@ static bt_status_t begin_pass(bt_engine_t *engine)
     }
     engine->pass = pass;
     bt_engine_lay_rows(engine);
-    flight->fwd = bt_engine_forward_of(engine);
+    inflight->fwd = bt_engine_forward_of(engine);
     pass->start_ns = bt_now_ns();
     bt_engine_mark(engine);
     pass->lent_ns = bt_model_lent_ns(model);
-    status = bt_model_start(model, &flight->fwd);
+    status = bt_model_start(model, &inflight->fwd);
     pass->lent_ns = bt_model_lent_ns(model) - pass->lent_ns;
     if (status != BT_OK) {
         BT_LOG_ERROR("forward pass of %u rows failed: %s", pass->n_rows,
                      bt_status_str(status));
     }
     engine->pass = &engine->whole;
-    engine->n_flights++;
+    engine->n_inflight++;
     return status;
 }
 
 /* Reports sequences of a failed pass that had left before. */
-static void tell_gone(bt_report_t *report, const bt_inflight_pass_t *flight)
+static void tell_gone(bt_report_t *report, const bt_inflight_pass_t *inflight)
 {
-    for (uint32_t i = 0; i < flight->pass.n_planned; i++) {
-        bt_seq_t *seq = bt_engine_seq_of(flight->pass.plan[i].seq);
+    for (uint32_t i = 0; i < inflight->pass.n_planned; i++) {
+        bt_seq_t *seq = bt_engine_seq_of(inflight->pass.plan[i].seq);
 
         if (seq->is_gone) {
             bt_engine_report(report, BT_REPORT_LEFT, seq, 0, seq->gone_finish);
@@ -92,91 +88,92 @@ static void tell_gone(bt_report_t *report, const bt_inflight_pass_t *flight)
  * the running queue. */
 static void finish_oldest(bt_engine_t *engine, bt_report_t *report)
 {
-    bt_inflight_pass_t *flight = flight_at(engine, 0);
+    bt_inflight_pass_t *inflight = inflight_at(engine, 0);
     float *logits = NULL;
     bt_status_t status;
 
-    engine->pass = &flight->pass;
-    status = bt_model_finish(engine->config.model, &flight->fwd, &logits);
+    engine->pass = &inflight->pass;
+    status = bt_model_finish(engine->config.model, &inflight->fwd, &logits);
     bt_engine_rehearse(engine, engine->n_layers);
-    take_back(flight);
-    unload(engine, flight);
-    report->n_context_tokens = flight->n_context_tokens;
+    take_back(engine, inflight);
+    report->n_context_tokens = inflight->n_context_tokens;
     bt_engine_settle(engine, report, status, logits);
     if (status != BT_OK) {
-        tell_gone(report, flight);
+        tell_gone(report, inflight);
     }
     engine->pass = &engine->whole;
-    engine->first_flight = (engine->first_flight + 1) % engine->max_flights;
-    engine->n_flights--;
+    engine->first_inflight =
+        (engine->first_inflight + 1) % engine->max_inflight;
+    engine->n_inflight--;
 }
 
 /* After a lost rank or device: abandons all passes in flight. */
 static void fail_passes(bt_engine_t *engine, bt_report_t *report,
                         bt_status_t status)
 {
-    for (; engine->n_flights > 0; engine->n_flights--) {
-        bt_inflight_pass_t *flight = flight_at(engine, engine->n_flights - 1);
+    for (; engine->n_inflight > 0; engine->n_inflight--) {
+        bt_inflight_pass_t *inflight =
+            inflight_at(engine, engine->n_inflight - 1);
 
-        tell_gone(report, flight);
-        take_back(flight);
-        unload(engine, flight);
+        tell_gone(report, inflight);
+        take_back(engine, inflight);
     }
     report->status = status;
     bt_engine_fail_all(engine, report);
 }
 
-void bt_engine_ground(bt_engine_t *engine)
+void bt_engine_drain(bt_engine_t *engine)
 {
     bt_status_t status = BT_OK;
     float *logits;
 
-    for (; engine->n_flights > 0; engine->n_flights--) {
-        bt_inflight_pass_t *flight = flight_at(engine, 0);
+    for (; engine->n_inflight > 0; engine->n_inflight--) {
+        bt_inflight_pass_t *inflight = inflight_at(engine, 0);
 
         if (status == BT_OK) {
             status =
-                bt_model_finish(engine->config.model, &flight->fwd, &logits);
+                bt_model_finish(engine->config.model, &inflight->fwd, &logits);
         }
-        take_back(flight);
-        unload(engine, flight);
-        engine->first_flight = (engine->first_flight + 1) % engine->max_flights;
+        take_back(engine, inflight);
+        engine->first_inflight =
+            (engine->first_inflight + 1) % engine->max_inflight;
     }
 }
 
-bt_status_t bt_engine_alloc_flights(bt_engine_t *engine)
+bt_status_t bt_engine_alloc_inflight(bt_engine_t *engine)
 {
     const bt_engine_config_t *config = &engine->config;
     const uint32_t rows = bt_engine_max_rows(
         config->max_seqs, config->token_budget, config->kv.tokens_per_block);
     bt_status_t status = BT_OK;
 
-    engine->max_flights = bt_model_max_started(config->model);
-    if (engine->max_flights == 1) {
+    engine->max_inflight = bt_model_max_started(config->model);
+    if (engine->max_inflight == 1) {
         return BT_OK;
     }
-    engine->flights = bt_calloc(engine->max_flights, sizeof(*engine->flights));
-    if (engine->flights == NULL) {
+    engine->inflight =
+        bt_calloc(engine->max_inflight, sizeof(*engine->inflight));
+    if (engine->inflight == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    for (uint32_t i = 0; i < engine->max_flights; i++) {
-        bt_list_init(&engine->flights[i].seqs);
+    for (uint32_t i = 0; i < engine->max_inflight; i++) {
+        bt_list_init(&engine->inflight[i].seqs);
         if (status == BT_OK) {
             status = bt_engine_alloc_pass(engine->config.model,
-                                          &engine->flights[i].pass,
+                                          &engine->inflight[i].pass,
                                           config->max_seqs, rows);
         }
     }
     return status;
 }
 
-void bt_engine_free_flights(bt_engine_t *engine)
+void bt_engine_free_inflight(bt_engine_t *engine)
 {
-    for (uint32_t i = 0; (engine->flights != NULL) && (i < engine->max_flights);
-         i++) {
-        bt_engine_free_pass(&engine->flights[i].pass);
+    for (uint32_t i = 0;
+         (engine->inflight != NULL) && (i < engine->max_inflight); i++) {
+        bt_engine_free_pass(&engine->inflight[i].pass);
     }
-    bt_free(engine->flights);
+    bt_free(engine->inflight);
 }
 
 /* Layer-boundary preemption: passes computed while an iteration waits. */
@@ -284,8 +281,8 @@ static bt_sched_ready_t count_all(bt_engine_t *engine,
 {
     bt_sched_ready_t all = *free;
 
-    for (uint32_t i = 0; i < engine->n_flights; i++) {
-        const bt_pass_t *pass = &flight_at(engine, i)->pass;
+    for (uint32_t i = 0; i < engine->n_inflight; i++) {
+        const bt_pass_t *pass = &inflight_at(engine, i)->pass;
 
         for (uint32_t k = 0; k < pass->n_planned; k++) {
             count(engine, pass->plan[k].seq, &all);
@@ -303,11 +300,12 @@ static void drop_drafts(bt_sched_seq_t *seq)
 
 /* Plans a microbatch, whose sequences leave the queue.
  * @return whether it has any */
-static bool load(bt_engine_t *engine, bt_inflight_pass_t *flight,
+static bool load(bt_engine_t *engine, bt_inflight_pass_t *inflight,
                  uint32_t n_most)
 {
-    bt_pass_t *pass = &flight->pass;
-    const uint32_t n = bt_engine_plan(engine, pass, &flight->n_context_tokens);
+    bt_pass_t *pass = &inflight->pass;
+    const uint32_t n =
+        bt_engine_plan(engine, pass, &inflight->n_context_tokens);
 
     pass->n_planned = bt_sched_microbatch_cut(pass->plan, n, n_most);
     for (uint32_t i = pass->n_planned; i < n; i++) {
@@ -317,7 +315,7 @@ static bool load(bt_engine_t *engine, bt_inflight_pass_t *flight,
         bt_list_t *link = &pass->plan[i].seq->turn.link;
 
         bt_list_remove(link);
-        bt_list_push_back(&flight->seqs, link);
+        bt_list_push_back(&inflight->seqs, link);
     }
     return pass->n_planned > 0;
 }
@@ -325,31 +323,31 @@ static bool load(bt_engine_t *engine, bt_inflight_pass_t *flight,
 /* @return false: none begins now */
 static bool begin_microbatch(bt_engine_t *engine, bt_status_t *status_p)
 {
-    bt_inflight_pass_t *flight = flight_at(engine, engine->n_flights);
+    bt_inflight_pass_t *inflight = inflight_at(engine, engine->n_inflight);
     const uint32_t least = bt_model_least_rows(engine->config.model);
     const bt_sched_ready_t free = count_free(engine);
     const bt_sched_ready_t all = count_all(engine, &free);
     const bt_sched_microbatches_t split =
-        bt_sched_microbatches(&all, engine->max_flights, least);
+        bt_sched_microbatches(&all, engine->max_inflight, least);
 
-    if (!bt_sched_microbatch_begins(&split, engine->n_flights, free.n_rows,
+    if (!bt_sched_microbatch_begins(&split, engine->n_inflight, free.n_rows,
                                     least) ||
-        !load(engine, flight, split.n_generating)) {
+        !load(engine, inflight, split.n_generating)) {
         return false;
     }
     *status_p = begin_pass(engine);
     return true;
 }
 
-void bt_engine_run_lots(bt_engine_t *engine, bt_report_t *report)
+void bt_engine_run_microbatches(bt_engine_t *engine, bt_report_t *report)
 {
     bt_status_t status = BT_OK;
 
-    while ((status == BT_OK) && (engine->n_flights < engine->max_flights) &&
+    while ((status == BT_OK) && (engine->n_inflight < engine->max_inflight) &&
            begin_microbatch(engine, &status)) {
         bt_engine_take_changes(engine, report);
     }
-    if ((status == BT_OK) && (engine->n_flights > 0)) {
+    if ((status == BT_OK) && (engine->n_inflight > 0)) {
         finish_oldest(engine, report);
         status = report->status;
     }
@@ -448,9 +446,9 @@ static bool needs_no_token(const bt_sched_item_t *item)
 }
 
 /* True when the results of the pass are only ids, which the device has. */
-static bool can_be_followed(const bt_inflight_pass_t *flight)
+static bool can_be_followed(const bt_inflight_pass_t *inflight)
 {
-    const bt_pass_t *pass = &flight->pass;
+    const bt_pass_t *pass = &inflight->pass;
 
     for (uint32_t i = 0; i < pass->n_planned; i++) {
         if ((pass->plan[i].seq->n_drafts > 0) ||
@@ -458,14 +456,14 @@ static bool can_be_followed(const bt_inflight_pass_t *flight)
             return false;
         }
     }
-    return bt_model_is_followed(&flight->fwd);
+    return bt_model_is_followed(&inflight->fwd);
 }
 
 /* Advances the sequences of a pass to their state after it. Those that do not
  * continue are set aside until it ends. */
-static void put_ahead(bt_inflight_pass_t *flight)
+static void put_ahead(bt_inflight_pass_t *inflight)
 {
-    bt_pass_t *pass = &flight->pass;
+    bt_pass_t *pass = &inflight->pass;
     uint32_t row = 0;
 
     for (uint32_t i = 0; i < pass->n_planned; i++) {
@@ -479,23 +477,23 @@ static void put_ahead(bt_inflight_pass_t *flight)
         }
         if (!seq->is_gone && (ends_with(item) || fanout_is_canceled(seq))) {
             bt_list_remove(&seq->sched.turn.link);
-            bt_list_push_back(&flight->seqs, &seq->sched.turn.link);
+            bt_list_push_back(&inflight->seqs, &seq->sched.turn.link);
         }
     }
-    flight->is_ahead = true;
+    inflight->is_ahead = true;
 }
 
 /* @return false: there is nothing to compute */
 static bool begin_overlapped(bt_engine_t *engine, bt_status_t *status_p)
 {
-    bt_inflight_pass_t *flight = flight_at(engine, engine->n_flights);
+    bt_inflight_pass_t *inflight = inflight_at(engine, engine->n_inflight);
 
-    flight->pass.n_planned =
-        bt_engine_plan(engine, &flight->pass, &flight->n_context_tokens);
-    if (flight->pass.n_planned == 0) {
+    inflight->pass.n_planned =
+        bt_engine_plan(engine, &inflight->pass, &inflight->n_context_tokens);
+    if (inflight->pass.n_planned == 0) {
         return false;
     }
-    flight->is_behind = engine->n_flights > 0;
+    inflight->is_behind = engine->n_inflight > 0;
     *status_p = begin_pass(engine);
     if (engine->landed_ns != 0) {
         bt_sched_overlap_learn_host(&engine->ahead,
@@ -509,10 +507,10 @@ static bool begin_overlapped(bt_engine_t *engine, bt_status_t *status_p)
  * ended. */
 static void finish_overlapped(bt_engine_t *engine, bt_report_t *report)
 {
-    bt_inflight_pass_t *flight = flight_at(engine, 0);
-    bt_pass_t *pass = &flight->pass;
+    bt_inflight_pass_t *inflight = inflight_at(engine, 0);
+    bt_pass_t *pass = &inflight->pass;
 
-    report->ahead = flight->is_behind;
+    report->ahead = inflight->is_behind;
     if (pass->start_ns < engine->ended_ns) {
         pass->start_ns = engine->ended_ns;
     }
@@ -526,10 +524,10 @@ void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report)
     bt_status_t status = BT_OK;
     bt_inflight_pass_t *first;
 
-    if ((engine->n_flights == 0) && !begin_overlapped(engine, &status)) {
+    if ((engine->n_inflight == 0) && !begin_overlapped(engine, &status)) {
         return;
     }
-    first = flight_at(engine, 0);
+    first = inflight_at(engine, 0);
     if ((status == BT_OK) &&
         bt_sched_overlap_pays(&engine->ahead, engine->config.ahead) &&
         can_be_followed(first)) {
