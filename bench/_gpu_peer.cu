@@ -37,7 +37,7 @@ void must(cublasStatus_t status, const char *what)
     }
 }
 
-void *room(size_t bytes)
+void *space(size_t bytes)
 {
     void *ptr = nullptr;
 
@@ -75,8 +75,8 @@ template <typename Call> double best_of(int n, const Call &call)
 
 double copy_seconds()
 {
-    void *from = room(kCopyBytes);
-    void *to = room(kCopyBytes);
+    void *from = space(kCopyBytes);
+    void *to = space(kCopyBytes);
     const double seconds = best_of(4, [&] {
         must(cudaMemcpyAsync(to, from, kCopyBytes, cudaMemcpyDeviceToDevice),
              "a copy");
@@ -97,10 +97,10 @@ double product_seconds(cublasLtHandle_t handle, int n_rows)
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t found;
-    void *w = room(size_t(kDim) * kDim * 2);
-    void *x = room(size_t(n_rows) * kDim * 2);
-    void *out = room(size_t(n_rows) * kDim * 4);
-    void *work = room(kWorkspaceBytes);
+    void *w = space(size_t(kDim) * kDim * 2);
+    void *x = space(size_t(n_rows) * kDim * 2);
+    void *out = space(size_t(n_rows) * kDim * 4);
+    void *work = space(kWorkspaceBytes);
     int n_found = 0;
     double seconds;
 

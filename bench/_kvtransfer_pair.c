@@ -110,8 +110,8 @@ static bt_kvt_t *kvt_open(const char *path, uint64_t instance, size_t pool)
 
 /** Returns the position of run @a i of @a n: a permutation specific to each
  *  side. */
-static uint64_t run_place(uint64_t i, uint64_t n, uint64_t run_bytes,
-                          uint64_t side)
+static uint64_t run_position(uint64_t i, uint64_t n, uint64_t run_bytes,
+                             uint64_t side)
 {
     /* A step that shares no factor with n visits every position once. */
     uint64_t step = n / 2 + n / 7 + 1 + side;
@@ -142,7 +142,7 @@ static uint64_t pattern_word(uint64_t pattern, uint64_t word)
 static void pattern_fill(uint8_t *pool, const order_t *o)
 {
     for (uint64_t r = 0; r < o->n_runs; r++) {
-        uint8_t *run = pool + run_place(r, o->n_runs, o->run_bytes, SENDER);
+        uint8_t *run = pool + run_position(r, o->n_runs, o->run_bytes, SENDER);
 
         for (uint64_t i = 0; i < o->run_bytes; i += 8) {
             const uint64_t word =
@@ -157,7 +157,7 @@ static void pattern_compare(const uint8_t *pool, const order_t *o)
 {
     for (uint64_t r = 0; r < o->n_runs; r++) {
         const uint8_t *run =
-            pool + run_place(r, o->n_runs, o->run_bytes, RECEIVER);
+            pool + run_position(r, o->n_runs, o->run_bytes, RECEIVER);
 
         for (uint64_t i = 0; i < o->run_bytes; i += 8) {
             const uint64_t word =
@@ -184,7 +184,7 @@ static void region_serve(bt_kvt_t *kvt, int fd, const order_t *o)
 
     bt_kvt_test_unhashed(kvt, o->checksums == 0);
     for (uint64_t r = 0; r < o->n_runs; r++) {
-        extents[r].offset = run_place(r, o->n_runs, o->run_bytes, RECEIVER);
+        extents[r].offset = run_position(r, o->n_runs, o->run_bytes, RECEIVER);
         extents[r].bytes = o->run_bytes;
         if (o->fresh != 0) {
             memset((uint8_t *)bt_kvt_pool(kvt) + extents[r].offset, 0xee,
@@ -268,7 +268,8 @@ static void pieces_post(const sender_t *s, bt_kvt_xfer_t *x, const order_t *o,
         for (uint64_t r = 0; r < o->n_runs; r++) {
             if (bt_kvt_post(
                     x,
-                    pool + run_place(r, o->n_runs, o->run_bytes, SENDER) + at,
+                    pool + run_position(r, o->n_runs, o->run_bytes, SENDER) +
+                        at,
                     r * o->run_bytes + at, bytes) != BT_OK) {
                 die("bt_kvt_post");
             }

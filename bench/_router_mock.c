@@ -52,7 +52,7 @@ typedef struct worker {
     uint64_t instance;
     bool decodes;
     seq_t *seqs; /* owned: of a decode worker */
-    uint32_t n_seqs, n_room;
+    uint32_t n_seqs, n_free;
     uint64_t step_us; /* when its next step is due */
     uint64_t stats_ms;
 } worker_t;
@@ -125,9 +125,9 @@ static void generate(worker_t *w, const bt_msg_request_t *request)
 
     post(w, &grant);
     post(w, &joined);
-    if (w->n_seqs == w->n_room) {
-        w->n_room = (w->n_room == 0) ? 64 : 2 * w->n_room;
-        w->seqs = bt_realloc_array(w->seqs, w->n_room, sizeof(*w->seqs));
+    if (w->n_seqs == w->n_free) {
+        w->n_free = (w->n_free == 0) ? 64 : 2 * w->n_free;
+        w->seqs = bt_realloc_array(w->seqs, w->n_free, sizeof(*w->seqs));
         if (w->seqs == NULL) {
             die("sequences", "no memory");
         }

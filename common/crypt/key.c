@@ -139,7 +139,7 @@ static bt_status_t open_credential(const char *credential, const char *socket,
 {
     munge_ctx_t ctx = munge_ctx_create();
     uid_t from = (uid_t)MUNGE_UID_ANY;
-    gid_t group;
+    gid_t gid;
     void *payload = NULL;
     int n = 0;
     munge_err_t err = EMUNGE_SUCCESS;
@@ -153,7 +153,7 @@ static bt_status_t open_credential(const char *credential, const char *socket,
         err = munge_ctx_set(ctx, MUNGE_OPT_SOCKET, socket);
     }
     if (err == EMUNGE_SUCCESS) {
-        err = munge_decode(credential, ctx, &payload, &n, &from, &group);
+        err = munge_decode(credential, ctx, &payload, &n, &from, &gid);
     }
     status = is_opened(err) ? is_ours(ctx, from, why) : refused(ctx, err, why);
     if ((status == BT_OK) && ((n < 0) || ((size_t)n > cap))) {

@@ -46,7 +46,7 @@
            bt_wire_rank_t)
 #define WINDOWS(k)                                                     \
     LISTED(k, bt_msg_grant_t, regions, n_regions, BT_WIRE_MAX_REGIONS, \
-           &window_list, bt_wire_region_t)
+           &region_list, bt_wire_region_t)
 #define KEY(type) OF(FIELD_U64, type, key.id), U32(type, key.attempt, 0, ANY)
 
 /* Number of fields of each list in its first version: those are required.
@@ -62,13 +62,13 @@ static const field_t rank_fields[] = {
 };
 static const field_list_t rank_list = LIST(rank_fields, 2);
 
-static const field_t window_fields[] = {
+static const field_t region_fields[] = {
     U32(bt_wire_region_t, to, 0, BT_WIRE_MAX_RANKS - 1),
     U32(bt_wire_region_t, from, 0, BT_WIRE_MAX_RANKS - 1),
     COUNTED(FIELD_BLOB, bt_wire_region_t, blob, blob_bytes, 0,
             BT_WIRE_MAX_BLOB),
 };
-static const field_list_t window_list = LIST(window_fields, 3);
+static const field_list_t region_list = LIST(region_fields, 3);
 
 static const field_t hello_fields[] = {
     U32(bt_msg_hello_t, protocol, 0, ANY),

@@ -105,7 +105,7 @@ static uint64_t left_us(const bt_engine_t *engine, const bt_sched_seq_t *seq)
                                    seq->n_tokens, engine->chunk.alone.tokens);
 }
 
-static void look_at_room(bt_seq_t *seq)
+static void look_at_kv_limit(bt_seq_t *seq)
 {
     seq->sched.kv_limit =
         atomic_load_explicit(&seq->kv_limit, memory_order_acquire);
@@ -113,7 +113,7 @@ static void look_at_room(bt_seq_t *seq)
 
 void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq)
 {
-    look_at_room(seq);
+    look_at_kv_limit(seq);
     seq->sched.whole_us = left_us(engine, &seq->sched);
     seq->sched.turn.slack_us =
         slack_of(engine, &seq->sched, seq->sched.whole_us);
@@ -142,7 +142,7 @@ bool bt_engine_has_work(bt_engine_t *engine)
     bool has_work = false;
 
     BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
-        look_at_room(seq);
+        look_at_kv_limit(seq);
         has_work = has_work || bt_sched_seq_may_run(&seq->sched);
     }
     return has_work;
@@ -178,11 +178,11 @@ static uint32_t last_draft(const bt_seq_t *seq)
 }
 
 /* Appends drafts to the known tokens, for one iteration. */
-static void propose(const bt_engine_t *engine, bt_seq_t *seq, uint32_t *room_p)
+static void propose(const bt_engine_t *engine, bt_seq_t *seq, uint32_t *left_p)
 {
     const uint32_t n = seq->sched.n_tokens;
     const uint32_t last = last_draft(seq);
-    const uint32_t max = (*room_p < last) ? *room_p : last;
+    const uint32_t max = (*left_p < last) ? *left_p : last;
     uint32_t n_proposed;
 
     if ((seq->drafter.propose == NULL) || seq->leave_after_first ||
@@ -198,7 +198,7 @@ static void propose(const bt_engine_t *engine, bt_seq_t *seq, uint32_t *room_p)
         seq->sched.n_drafts++;
     }
     seq->sched.n_tokens += seq->sched.n_drafts;
-    *room_p -= seq->sched.n_drafts;
+    *left_p -= seq->sched.n_drafts;
 }
 
 /* Returns the token budget of the next iteration: the tokens of generating

@@ -300,9 +300,9 @@ static bt_status_t read_tensor(reader_t *rd, uint64_t i,
 }
 
 /* Turns an offset into an address inside the map. */
-static bt_status_t place_tensor(const reader_t *rd, size_t data_start,
-                                uint64_t offset, uint32_t alignment,
-                                bt_gguf_tensor_t *tensor)
+static bt_status_t locate_tensor(const reader_t *rd, size_t data_start,
+                                 uint64_t offset, uint32_t alignment,
+                                 bt_gguf_tensor_t *tensor)
 {
     size_t begin;
     size_t end;
@@ -335,7 +335,7 @@ static const bt_gguf_tensor_t *tensor_of(const void *element)
     return *(const bt_gguf_tensor_t *const *)element;
 }
 
-static int compare_places(const void *a, const void *b)
+static int compare_offsets(const void *a, const void *b)
 {
     const uint8_t *const x = tensor_of(a)->data;
     const uint8_t *const y = tensor_of(b)->data;
@@ -372,7 +372,7 @@ static bt_status_t index_tensors(const reader_t *rd, bt_gguf_t *gguf)
     const bt_gguf_tensor_t **const list = gguf->by_name;
     const size_t n = (size_t)gguf->n_tensors;
 
-    qsort(list, n, sizeof(*list), compare_places);
+    qsort(list, n, sizeof(*list), compare_offsets);
     for (size_t i = 1; i < n; i++) {
         if ((const uint8_t *)list[i - 1]->data + list[i - 1]->bytes >
             (const uint8_t *)list[i]->data) {
@@ -445,8 +445,8 @@ static bt_status_t read_tensors(reader_t *rd, bt_gguf_t *gguf,
     }
     status = data_begin(rd, gguf, &alignment, &gguf->data_start);
     for (uint64_t i = 0; (status == BT_OK) && (i < n_tensors); i++) {
-        status = place_tensor(rd, gguf->data_start, offsets[i], alignment,
-                              &gguf->tensors[i]);
+        status = locate_tensor(rd, gguf->data_start, offsets[i], alignment,
+                               &gguf->tensors[i]);
     }
     if ((status == BT_OK) && (n_tensors > 0)) {
         status = index_tensors(rd, gguf);

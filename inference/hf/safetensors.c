@@ -103,8 +103,8 @@ static bt_status_t read_shape(const parse_t *p, const bt_json_node_t *key,
     return BT_OK;
 }
 
-static bt_status_t read_place(const parse_t *p, const bt_json_node_t *key,
-                              bt_st_tensor_t *tensor)
+static bt_status_t read_offsets(const parse_t *p, const bt_json_node_t *key,
+                                bt_st_tensor_t *tensor)
 {
     const bt_json_node_t *const node =
         bt_json_get(p->st->doc, key + 1, "data_offsets");
@@ -155,10 +155,10 @@ static bt_status_t read_tensor(const parse_t *p, const bt_json_node_t *key,
     if (status == BT_OK) {
         status = read_shape(p, key, tensor);
     }
-    return (status == BT_OK) ? read_place(p, key, tensor) : status;
+    return (status == BT_OK) ? read_offsets(p, key, tensor) : status;
 }
 
-static int compare_places(const void *a, const void *b)
+static int compare_offsets(const void *a, const void *b)
 {
     const bt_st_tensor_t *const x = a;
     const bt_st_tensor_t *const y = b;
@@ -176,7 +176,7 @@ static bt_status_t check_cover(const parse_t *p)
     const uint8_t *end = p->data;
 
     if (st->n > 0) {
-        qsort(st->tensors, st->n, sizeof(*st->tensors), compare_places);
+        qsort(st->tensors, st->n, sizeof(*st->tensors), compare_offsets);
     }
     for (uint32_t i = 0; i < st->n; i++) {
         const bt_st_tensor_t *const t = &st->tensors[i];

@@ -75,7 +75,7 @@ static inline bool bt_shard_is_last(const bt_shard_t *shard)
 }
 
 /** Number of ranks and stages of an instance, and which rank this is. */
-typedef struct bt_shard_place {
+typedef struct bt_shard_position {
     uint32_t rank; /**< rank within the instance */
     uint32_t size; /**< ranks of the instance, a multiple of n_stages */
     uint32_t n_stages;

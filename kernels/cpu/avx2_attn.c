@@ -46,13 +46,13 @@ static inline __m256i sixteen_e4m3(const void *at)
         _mm256_add_epi16(_mm256_slli_epi16(mag, 4),
                          _mm256_set1_epi16((short)E4M3_BIAS_BF16)),
         _mm256_and_si256(is_nan, _mm256_set1_epi16((short)E4M3_NAN_BF16)));
-    const __m256i places =
+    const __m256i order =
         _mm256_add_epi16(_mm256_or_si256(mag, _mm256_slli_epi16(mag, 8)),
                          _mm256_set1_epi16(0x800));
     const __m256i is_small = _mm256_cmpgt_epi16(_mm256_set1_epi16(8), mag);
 
     return _mm256_or_si256(
-        sign, _mm256_blendv_epi8(normal, _mm256_shuffle_epi8(small, places),
+        sign, _mm256_blendv_epi8(normal, _mm256_shuffle_epi8(small, order),
                                  is_small));
 }
 

@@ -21,7 +21,7 @@ static void set_state(bt_gconn_t *conn, bt_gconn_state_t state)
     conn->since_ms = bt_now_ms();
 }
 
-/* ---- stream places and memory ---- */
+/* ---- stream classes and memory ---- */
 
 static void update_category(bt_gconn_t *conn)
 {

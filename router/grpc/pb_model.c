@@ -244,8 +244,8 @@ static void set_steps(bt_pb_scratch_t *scratch, const bt_repo_model_t *model,
     c->ensemble_scheduling = ensemble;
 }
 
-static void set_groups(bt_pb_scratch_t *scratch, const bt_repo_model_t *model,
-                       config_t *c)
+static void set_instance_groups(bt_pb_scratch_t *scratch,
+                                const bt_repo_model_t *model, config_t *c)
 {
     c->instance_group =
         NEW_LIST(scratch, model->n_instances, Inference__ModelInstanceGroup,
@@ -314,7 +314,7 @@ ProtobufCMessage *bt_pb_config(bt_pb_scratch_t *scratch,
     c->model_transaction_policy = transactions;
     set_inputs(scratch, model, c);
     set_outputs(scratch, model, c);
-    set_groups(scratch, model, c);
+    set_instance_groups(scratch, model, c);
     set_parameters(scratch, model, c);
     if (model->n_steps > 0) {
         set_steps(scratch, model, c);

@@ -6,7 +6,7 @@
 #include "common/base/alloc.h"
 #include "router/http/http_priv.h"
 
-static const bt_stream_class_t places[] = {
+static const bt_stream_class_t classes[] = {
     [BT_CONN_IDLE] = BT_STREAM_QUIET,   [BT_CONN_HEAD] = BT_STREAM_QUIET,
     [BT_CONN_BODY] = BT_STREAM_READING, [BT_CONN_EXCHANGE] = BT_STREAM_BUSY,
     [BT_CONN_DRAIN] = BT_STREAM_BUSY,   [BT_CONN_LINGER] = BT_STREAM_BUSY,
@@ -16,7 +16,7 @@ static void set_state(bt_conn_t *conn, bt_conn_state_t state)
 {
     conn->state = state;
     conn->epoch++;
-    bt_stream_set_class(conn->stream, places[state]);
+    bt_stream_set_class(conn->stream, classes[state]);
 }
 
 /* Sets the deadline of a state that was entered since the last call. Within one

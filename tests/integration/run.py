@@ -123,6 +123,9 @@ def main():
     os.environ.setdefault("BATON_LONG", "")
     counts = [0, 0, 0]
     together, alone = collect(names)
+    if names and not together and not alone:
+        print(f"no test's name has {' or '.join(names)}")
+        return 2
     run_all(together, jobs, counts)
     run_all(alone, 1, counts)
     print(f"{counts[PASSED]} passed, {counts[FAILED]} failed, {counts[SKIPPED]} skipped")

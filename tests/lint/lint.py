@@ -156,6 +156,11 @@ def check_doc_comments():
     return plain.dangling({p: read(p) for p in product()})
 
 
+def check_overloaded_words():
+    """Identifiers with lane, window, group, room or place in another meaning than the one that is left."""
+    return plain.overloaded({p: read(p) for p in product()})
+
+
 def check_doc_links():
     """Links of the documents, the files that maps of the tree name, and the words to grep for in them."""
     pages = {p: read(p) for p in tracked(".md")}

@@ -17,6 +17,18 @@ MAX_HELP = 100
 OPTION = re.compile(r"^    [A-Z0-9]+\((?:COMMON|ADVANCED|INTERNAL), \"([\w-]+)\"(.*?)\),$", re.M | re.S)
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 # Pages that list the old names; other programs whose options have such names.
+# Words that had several meanings: the one that is left (docs/GLOSSARY.md), and the files and names that may have it.
+ONE_MEANING = {
+    "lane": ("an element of a SIMD register, or a thread of a warp", r"kernels/|inference/model/|tools/convert/|bench/", r""),
+    "window": ("the positions that a layer attends to, or HTTP/2's flow control",
+               r"common/(config|kv|sched|wire)/|inference/|kernels/|(prefill_|decode_)?worker/|tools/|bench/|"
+               r"router/(core|grpc|http/cluster_state|observe|triton|watch)", r""),
+    "group": ("layers whose KV has one shape; heads of grouped-query attention; weights of one scale; Triton's instance_group",
+              r"common/(kv|sched|wire|cluster)/|inference/|kernels/|kvtransfer/|(prefill_|decode_)?worker/|tools/|bench/",
+              r"instance_group|INSTANCE_GROUP|^bt_kv_groups?_|^kv_groups$|InstanceGroup"),
+    "room": ("none: a budget, a limit, headroom, or what can be written", r"", r""),
+    "place": ("to place a request on workers", r"", r"(^|_)sched_place|SCHED_PLACE|^place$|^place_local$|^in_place$"),
+}
 MAY_SAY = {"CHANGELOG.md": KINDS_OF_USERS, "docs/RENAMED.md": KINDS_OF_USERS, "tests/lint/plain.py": KINDS_OF_USERS,
            "tests/lint/test_plain.py": KINDS_OF_USERS}
 OTHERS = {"--model-name": ("examples/", "tests/clients/test_examples.py"), "--key-file": ("tests/slurm/cluster.sh",)}
@@ -94,4 +106,18 @@ def dangling(texts):
             if word:
                 line = text.count("\n", 0, doc.start()) + 1
                 bad.append(f'{path}:{line}: a doc comment that begins with "{word[1]}" cannot be read alone')
+    return bad
+
+
+def overloaded(texts):
+    """Identifiers with one of the overloaded words outside its one meaning. texts: {path: text} of C"""
+    bad = []
+    for path, text in texts.items():
+        code = re.sub(r"/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
+        for n, line in enumerate(code.split("\n"), 1):
+            for name in NAME.findall("" if line.startswith("#include") else line):
+                for part in {part.rstrip("s") for part in name.lower().split("_")} & set(ONE_MEANING):
+                    meaning, where, names = ONE_MEANING[part]
+                    if not (where and re.match(where, path)) and not (names and re.search(names, name)):
+                        bad.append(f"{path}:{n}: {name}: '{part}' is {meaning}")
     return bad

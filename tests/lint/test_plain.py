@@ -57,3 +57,8 @@ class Plain(unittest.TestCase):
         texts = {"a.h": "/** @file a.h\n *\n * What it does. */\nint a; /**< the same */\n/** Itself. */\n/* Of it. */\n"
                         "/** Number of rows. It may be 0. */\nint b; /**< of one,\n at most */\n/***** What *****/\n"}
         self.assertEqual([line.split(":")[1] for line in plain.dangling(texts)], ["1", "4", "8"])
+
+    def test_overloaded_words_are_found_outside_their_one_meaning(self):
+        text = '#include "a/room.h"\nint lane; /* no room */\nchar *no = "a place"; int sched_place, n_places, replaced;\n'
+        found = plain.overloaded({"router/net/a.c": text, "kernels/cpu/a.c": "int sum_lanes, kv_groups;\n"})
+        self.assertEqual([line.split(": '")[0] for line in found], ["router/net/a.c:2: lane", "router/net/a.c:3: n_places"])

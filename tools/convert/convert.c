@@ -312,8 +312,8 @@ static bt_status_t convert_all(work_t *w, const bt_convert_plan_t *plan,
 
 /* Refuses an output file that is a file of the model, since it would overwrite
  * its own input. */
-static bt_status_t check_place(const bt_gguf_t *gguf, const char *name,
-                               char *why, size_t why_bytes)
+static bt_status_t check_output(const bt_gguf_t *gguf, const char *name,
+                                char *why, size_t why_bytes)
 {
     const size_t n = strlen(name) + sizeof(".part");
     BT_CLEANUP(free) char *part = bt_calloc(1, n);
@@ -357,7 +357,7 @@ bt_status_t bt_convert(const bt_gguf_t *gguf, const char *name,
         snprintf(why, why_bytes, "%s", bt_status_str(status));
         goto out;
     }
-    status = check_place(gguf, name, why, why_bytes);
+    status = check_output(gguf, name, why, why_bytes);
     if (status == BT_OK) {
         status = bt_part_file_open(name, head.data, head.len, why, why_bytes,
                                    &w->file);

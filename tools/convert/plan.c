@@ -11,15 +11,15 @@
 #include "kernels/half.h"
 
 /* Position of a layer among all, for the types of attn_v and ffn_down. */
-typedef struct place {
+typedef struct position {
     uint64_t layer;
     uint64_t n_layers;
-} place_t;
+} position_t;
 
 /* Errors of a layer pass through attn_v and ffn_down. M mixes give both more
  * bits in the first and last eighth of the layers and in every third between, S
  * mixes in the first few: the rule of published files with these names. */
-static bool is_often(const place_t *at)
+static bool is_often(const position_t *at)
 {
     const uint64_t eighth = at->n_layers / 8;
 
@@ -27,12 +27,12 @@ static bool is_often(const place_t *at)
            ((at->layer - eighth) % 3 == 2);
 }
 
-static bool is_first_eighth(const place_t *at)
+static bool is_first_eighth(const position_t *at)
 {
     return at->layer < at->n_layers / 8;
 }
 
-static bool is_first_four(const place_t *at)
+static bool is_first_four(const position_t *at)
 {
     return at->layer < 4;
 }
@@ -43,8 +43,8 @@ struct bt_convert_mix {
     uint32_t type;      /* type of matrices */
     uint32_t output;    /* type of the output matrix */
     uint32_t finer;     /* type of attn_v and ffn_down, in the layers that: */
-    bool (*values)(const place_t *at);
-    bool (*down)(const place_t *at);
+    bool (*values)(const position_t *at);
+    bool (*down)(const position_t *at);
     uint32_t joined; /* type of fused query, key and value matrices */
 };
 
@@ -164,7 +164,7 @@ static uint32_t wanted(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
                        const bt_gguf_tensor_t *tensor, uint64_t n_layers)
 {
     const bt_gguf_str_t name = tensor->name;
-    place_t at = {.n_layers = n_layers};
+    position_t at = {.n_layers = n_layers};
 
     if (stays_f32(tensor)) {
         return BT_QTYPE_F32;
@@ -231,7 +231,7 @@ static bt_status_t measure(const bt_gguf_tensor_t *tensor, uint32_t type,
 }
 
 /* Assigns the next free offset to a step. */
-static bt_status_t place(uint64_t *end, bt_convert_step_t *step)
+static bt_status_t allot(uint64_t *end, bt_convert_step_t *step)
 {
     step->at = *end;
     if (__builtin_add_overflow(*end, step->bytes, end) ||
@@ -249,7 +249,7 @@ static bt_status_t plan_same(uint64_t *end, bt_convert_step_t *step)
     step->wanted = step->tensor->type;
     step->type = step->tensor->type;
     step->bytes = step->tensor->bytes;
-    return place(end, step);
+    return allot(end, step);
 }
 
 static bt_status_t plan_step(uint32_t want, uint64_t *end,
@@ -268,7 +268,7 @@ static bt_status_t plan_step(uint32_t want, uint64_t *end,
     if (status != BT_OK) {
         return status;
     }
-    return place(end, step);
+    return allot(end, step);
 }
 
 bt_status_t bt_convert_plan_make(const bt_gguf_t *gguf,
