@@ -47,7 +47,7 @@
 #define MAX_TYPES        64u
 #define MAX_THREADS      1024u
 #define MAX_RANKS        16u
-#define SLOT_BYTES       (1u << 20) /* as a worker's (worker/rank_group.c) */
+#define SLOT_BYTES       (1u << 20) /* as a worker's (worker/instance_ranks.c) */
 #define WHY_BYTES        256u
 
 typedef struct run {

@@ -15,7 +15,7 @@
 #include "common/base/status.h"
 #include "worker/admin.h"
 #include "worker/fanout.h"
-#include "worker/rank_group.h"
+#include "worker/instance_ranks.h"
 
 #define POLL_MS           20         /* bounds timers, not latency */
 #define OWN_FDS           5u         /* descriptors to wait for */

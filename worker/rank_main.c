@@ -318,7 +318,8 @@ static bt_status_t stand_by(bt_worker_t *w, const bt_start_t *s)
     if (w->config->assignment_fd == 0) {
         return BT_OK;
     }
-    status = bt_worker_stand_by_rank(w, bt_rank_group_collectives(&s->team));
+    status =
+        bt_worker_stand_by_rank(w, bt_instance_ranks_collectives(&s->team));
     if (status == BT_OK) {
         bt_start_log_as_named(w);
     } else if (status == BT_ERR_CANCELED) { /* the order to end comes next */

@@ -144,8 +144,8 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
         (w->config->assignment_fd == 0)) {
         return status;
     }
-    status =
-        bt_worker_stand_by(w, bt_rank_group_collectives(&s->team), signal_fd);
+    status = bt_worker_stand_by(w, bt_instance_ranks_collectives(&s->team),
+                                signal_fd);
     bt_start_log_as_named(w);
     return status;
 }
@@ -209,7 +209,7 @@ static void close_all(bt_worker_t *w, bt_start_t *s)
     bt_kv_groups_fini(&w->groups);
     bt_kv_groups_fini(&w->own_groups);
     if (w->model != NULL) {
-        bt_rank_group_expect_end(&s->team);
+        bt_instance_ranks_expect_end(&s->team);
         bt_model_end_ranks(w->model);
     }
     bt_model_destroy(w->model);
@@ -305,9 +305,9 @@ static int join_team(bt_worker_t *w, bt_start_t *s, int argc, char **argv,
         BT_OK) {
         return BT_EXIT_FAILURE;
     }
-    if (bt_rank_group_open(w->config->tp, w->config->pp, argv,
-                           w->config->rank_host, s->cluster,
-                           &s->team) != BT_OK) {
+    if (bt_instance_ranks_open(w->config->tp, w->config->pp, argv,
+                               w->config->rank_host, s->cluster,
+                               &s->team) != BT_OK) {
         return BT_EXIT_USAGE;
     }
     settle(w, s);
@@ -380,7 +380,7 @@ end:
         _exit(code); /* the other ranks may not be there to end together */
     }
     if (start != NULL) {
-        bt_rank_group_close(&start->team);
+        bt_instance_ranks_close(&start->team);
         bt_gguf_close(start->gguf);
         bt_cluster_close(start->cluster);
         bt_config_destroy(start->store);

@@ -28,7 +28,7 @@
 #include "kernels/kernels.h"
 #include "kvtransfer/kvt.h"
 #include "worker/cores.h"
-#include "worker/rank_group.h"
+#include "worker/instance_ranks.h"
 #include "worker/worker.h"
 
 #define BT_START_URL_BYTES 4096
@@ -37,7 +37,7 @@
 typedef struct bt_start {
     bt_config_store_t *store;
     bt_cluster_t *cluster;
-    bt_rank_group_t team; /**< ranks of this instance */
+    bt_instance_ranks_t team; /**< ranks of this instance */
     bt_gguf_t *gguf;
     bt_hparams_t hp;
     bt_kv_shape_t shape;
@@ -131,7 +131,8 @@ BT_MUST_CHECK bt_status_t bt_start_router_find(bt_worker_t *w, bt_start_t *s);
 BT_MUST_CHECK bt_status_t bt_start_links_open(bt_worker_t *w, bt_start_t *s);
 
 /* A rank other than 0 of an instance: runs its share of the
- *  model and of the KV pool, and serves the requests of rank 0 (rank_group.h).
+ *  model and of the KV pool, and serves the requests of rank 0
+ * (instance_ranks.h).
  */
 
 /** Runs a rank other than 0 to its end, in place of the worker's own main loop.

@@ -236,9 +236,9 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .weight_dir = s->weight_dir,
         .numerics = numerics_of(w),
         .n_threads = s->n_threads,
-        .host_coll = bt_rank_group_collectives(&s->team),
+        .host_coll = bt_instance_ranks_collectives(&s->team),
         .n_stages = s->team.size / s->team.tp,
-        .host_stage = bt_rank_group_stage(&s->team),
+        .host_stage = bt_instance_ranks_stage(&s->team),
         .sum_parts = w->config->reduction_parts,
     };
 
@@ -249,7 +249,8 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
  * equal at all; and on the instance of the ranks. */
 static bt_status_t agree_on_blocks(bt_worker_t *w, const bt_start_t *s)
 {
-    const bt_collectives_t *const coll = bt_rank_group_collectives(&s->team);
+    const bt_collectives_t *const coll =
+        bt_instance_ranks_collectives(&s->team);
     uint32_t all[BT_TEAM_MAX];
     uint64_t instance = w->instance;
     bt_status_t status;

@@ -8,7 +8,7 @@
 
 static void *follow(void *arg)
 {
-    bt_rank_group_rank_t *rank = arg;
+    bt_instance_ranks_rank_t *rank = arg;
 
     rank->status = bt_model_follow(rank->model, &rank->kv, NULL);
     return NULL;
@@ -70,7 +70,7 @@ bt_status_t bt_rank_team_open(const bt_gguf_t *gguf, uint32_t size,
         status = make_segment(team, n_stages);
     }
     for (uint32_t r = 0; (status == BT_OK) && (r < size); r++) {
-        bt_rank_group_rank_t *rank = &team->ranks[r];
+        bt_instance_ranks_rank_t *rank = &team->ranks[r];
 
         own.host_coll =
             (rank->shm != NULL) ? bt_coll_shm_collectives(rank->shm) : NULL;
@@ -111,7 +111,7 @@ bt_status_t bt_rank_team_close(bt_rank_team_t *team)
         bt_coll_shm_break(team->ranks[0].shm);
     }
     for (uint32_t r = 0; r < team->size; r++) {
-        bt_rank_group_rank_t *rank = &team->ranks[r];
+        bt_instance_ranks_rank_t *rank = &team->ranks[r];
 
         if (rank->thread != 0) {
             (void)pthread_join(rank->thread, NULL);

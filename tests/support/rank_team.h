@@ -12,20 +12,20 @@
 #define BT_TEAM_SLOT_BYTES 65536 /* long sums are in several pieces */
 #define BT_TEAM_RANKS      8
 
-typedef struct bt_rank_group_rank {
+typedef struct bt_instance_ranks_rank {
     bt_coll_shm_t *shm;
     bt_backend_t *be;
     bt_model_t *model;
     bt_kv_view_t kv;
     pthread_t thread; /**< 0: none */
     bt_status_t status;
-} bt_rank_group_rank_t;
+} bt_instance_ranks_rank_t;
 
 typedef struct bt_rank_team {
     uint32_t size;
     void *segment;
     size_t segment_bytes;
-    bt_rank_group_rank_t ranks[BT_TEAM_RANKS];
+    bt_instance_ranks_rank_t ranks[BT_TEAM_RANKS];
 } bt_rank_team_t;
 
 /**

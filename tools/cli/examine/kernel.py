@@ -36,14 +36,14 @@ def calls(machine, findings):
     unconfined = "docker run --security-opt seccomp=unconfined, or a profile that allows it" if seccomp == "2" else \
         "Linux 5.10 or newer"
     bad = False
-    # kvtransfer/kvt_host.c, bt_kvt_host_watch(): pools of others are mapped only by who sees their end; worker/rank_group.c.
+    # kvtransfer/kvt_host.c, bt_kvt_host_watch(): pools of others are mapped only by who sees their end; worker/instance_ranks.c.
     old = machine.kernel() < (5, 3)
     why = tried(os.pidfd_open, os.getpid()) if machine.is_real else "before Linux 5.3" if old else None
     if why:
         bad = True
         findings.warning("pidfd", f"pidfd_open: {why} ({cause}): KV of one host goes over the network, and instances of several ranks "
                          "do not start", unconfined)
-    # common/link/shm_segment.c, worker/rank_group.c: memfd_create() without a word of execution.
+    # common/link/shm_segment.c, worker/instance_ranks.c: memfd_create() without a word of execution.
     noexec = machine.number("/proc/sys/vm/memfd_noexec") == 2
     why = tried(os.memfd_create, "baton-doctor", os.MFD_CLOEXEC) if machine.is_real else "vm.memfd_noexec is 2" if noexec else None
     if why:

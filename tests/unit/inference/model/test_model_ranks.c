@@ -25,7 +25,7 @@ static bt_status_t make_with(const bt_tiny_model_t *tiny, uint32_t size,
                                N_BLOCKS, why, sizeof(why), &ranks->team);
     bt_gguf_close(gguf);
     if (status == BT_OK) {
-        const bt_rank_group_rank_t *const first = &ranks->team.ranks[0];
+        const bt_instance_ranks_rank_t *const first = &ranks->team.ranks[0];
 
         ranks->rig =
             (rig_t){.be = first->be,

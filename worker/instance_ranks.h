@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file rank_group.h
+/** @file instance_ranks.h
  *
- * Rank group: the processes (ranks) of one instance, whose model is split by
+ * Ranks of an instance: the processes of one instance, whose model is split by
  * tensor (tp) or pipeline parallelism (pp). Rank 0 is the worker that routers
  * know.
  *
@@ -27,8 +27,8 @@
  * Threads: the control thread. Rank 0 has one more thread, which waits for the
  *          end of children.
  */
-#ifndef BT_WORKER_RANK_GROUP_H
-#define BT_WORKER_RANK_GROUP_H
+#ifndef BT_WORKER_INSTANCE_RANKS_H
+#define BT_WORKER_INSTANCE_RANKS_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,8 +43,8 @@
 
 #define BT_TEAM_MAX 16u /**< most ranks of an instance */
 
-/** Rank group, as one of its ranks sees it. */
-typedef struct bt_rank_group {
+/** All ranks of an instance, as one of them sees them. */
+typedef struct bt_instance_ranks {
     uint32_t index; /**< number of the instance among those of its role */
     uint32_t rank;  /**< number of this rank */
     uint32_t size;  /**< number of ranks; 1: the fields after tp are not set */
@@ -66,10 +66,10 @@ typedef struct bt_rank_group {
      *  0. */
     bt_rank_link_t *links;
     _Atomic bool ends; /**< children may end without taking rank 0 with them */
-} bt_rank_group_t;
+} bt_instance_ranks_t;
 
 /**
- * Creates the rank group, or joins it if this process is another rank than 0.
+ * Starts the ranks, or joins them if this process is another rank than 0.
  * Without MPI, rank 0 forks the other ranks; they execute the program anew and
  * do not return from this call.
  *
@@ -78,7 +78,7 @@ typedef struct bt_rank_group {
  * @param [in]  argv     Arguments of this program, passed to the children.
  * @param [in]  host     MPI on several hosts: IPv4 address of rank 0 to which
  *                       the other ranks connect.
- * @param [in]  cluster  Borrowed until bt_rank_group_close().
+ * @param [in]  cluster  Borrowed until bt_instance_ranks_close().
  * @param [out] team     The group; after a failure all is released.
  * @retval BT_OK
  * @retval BT_ERR_INVALID_PARAM  more than BT_TEAM_MAX ranks, or a child whose
@@ -90,21 +90,23 @@ typedef struct bt_rank_group {
  * @retval BT_ERR_INTERNAL       MPI: the broadcast of rank 0 failed
  * @retval  any of bt_cluster_team(); in another rank any of its broadcast
  */
-BT_MUST_CHECK bt_status_t bt_rank_group_open(uint32_t tp, uint32_t pp,
-                                             char **argv, const char *host,
-                                             bt_cluster_t *cluster,
-                                             bt_rank_group_t *team);
+BT_MUST_CHECK bt_status_t bt_instance_ranks_open(uint32_t tp, uint32_t pp,
+                                                 char **argv, const char *host,
+                                                 bt_cluster_t *cluster,
+                                                 bt_instance_ranks_t *team);
 /** Allows the children to end from now on, because the caller orders them to.
  *  Before this call, a child that ends takes this process with it. */
-void bt_rank_group_expect_end(bt_rank_group_t *team);
+void bt_instance_ranks_expect_end(bt_instance_ranks_t *team);
 /** Returns the collectives of the instance. NULL: it is one rank. */
-const bt_collectives_t *bt_rank_group_collectives(const bt_rank_group_t *team);
+const bt_collectives_t *
+bt_instance_ranks_collectives(const bt_instance_ranks_t *team);
 /** Returns the collectives of this rank's stage. NULL: the stage is one rank.
  */
-const bt_collectives_t *bt_rank_group_stage(const bt_rank_group_t *team);
+const bt_collectives_t *
+bt_instance_ranks_stage(const bt_instance_ranks_t *team);
 /** Closes the streams and the shared memory. Rank 0 first waits up to 2 s for
  *  each child, which was ordered to end, and kills a child that does not end. A
  *  group of all zeros is allowed. */
-void bt_rank_group_close(bt_rank_group_t *team);
+void bt_instance_ranks_close(bt_instance_ranks_t *team);
 
 #endif

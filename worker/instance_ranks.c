@@ -23,29 +23,30 @@
 #include "common/base/process.h"
 #include "common/base/status.h"
 #include "common/crypt/key.h"
-#include "worker/rank_group.h"
+#include "worker/instance_ranks.h"
 
 #define ENV        "BATON_TEAM" /* rank, size, tp, segment, link to rank 0 */
 #define SLOT_BYTES (1u << 20)
 #define SEGMENT_FD 1000 /* of a child: above what is open here */
 #define LINK_FD    1001
 #define WAIT_MS    2000 /* for children that were told to end */
-#define LOOK_MS                                                   \
-    100 /* the watcher sees bt_rank_group_t.ends within this time \
+#define LOOK_MS                                                       \
+    100 /* the watcher sees bt_instance_ranks_t.ends within this time \
          */
 
-const bt_collectives_t *bt_rank_group_collectives(const bt_rank_group_t *team)
+const bt_collectives_t *
+bt_instance_ranks_collectives(const bt_instance_ranks_t *team)
 {
     return (team->shm != NULL) ? bt_coll_shm_collectives(team->shm)
                                : team->coll;
 }
 
-const bt_collectives_t *bt_rank_group_stage(const bt_rank_group_t *team)
+const bt_collectives_t *bt_instance_ranks_stage(const bt_instance_ranks_t *team)
 {
     return (team->shm != NULL) ? bt_coll_shm_stage(team->shm) : team->stage;
 }
 
-static bt_status_t map_segment(bt_rank_group_t *team, int fd)
+static bt_status_t map_segment(bt_instance_ranks_t *team, int fd)
 {
     team->segment_bytes = bt_coll_shm_bytes(team->size, team->tp, SLOT_BYTES);
     team->segment = mmap(NULL, team->segment_bytes, PROT_READ | PROT_WRITE,
@@ -59,7 +60,7 @@ static bt_status_t map_segment(bt_rank_group_t *team, int fd)
                             team->size, team->tp, SLOT_BYTES, &team->shm);
 }
 
-static int create_segment(const bt_rank_group_t *team)
+static int create_segment(const bt_instance_ranks_t *team)
 {
     const size_t bytes = bt_coll_shm_bytes(team->size, team->tp, SLOT_BYTES);
     const int fd = memfd_create("baton-ranks", MFD_CLOEXEC);
@@ -75,7 +76,7 @@ static int create_segment(const bt_rank_group_t *team)
 }
 
 /* Streams to @a n other ranks, none of which is open yet. */
-static bt_status_t create_links(bt_rank_group_t *team, uint32_t n)
+static bt_status_t create_links(bt_instance_ranks_t *team, uint32_t n)
 {
     team->links = bt_calloc(n, sizeof(*team->links));
     if (team->links == NULL) {
@@ -89,7 +90,7 @@ static bt_status_t create_links(bt_rank_group_t *team, uint32_t n)
 
 /* ---- a child ---- */
 
-static bt_status_t find_rank(bt_rank_group_t *team)
+static bt_status_t find_rank(bt_instance_ranks_t *team)
 {
     unsigned rank = 0;
     unsigned size = 0;
@@ -168,7 +169,7 @@ static void find_self(char path[PATH_MAX])
     }
 }
 
-static bt_status_t start_child(bt_rank_group_t *team, uint32_t rank, int fd,
+static bt_status_t start_child(bt_instance_ranks_t *team, uint32_t rank, int fd,
                                char **argv)
 {
     const pid_t self = getpid();
@@ -212,7 +213,7 @@ static bt_status_t start_child(bt_rank_group_t *team, uint32_t rank, int fd,
     return BT_OK;
 }
 
-static void tell_who(const bt_rank_group_t *team)
+static void tell_who(const bt_instance_ranks_t *team)
 {
     for (uint32_t r = 1; r < team->size; r++) {
         int how = 0;
@@ -228,7 +229,7 @@ static void tell_who(const bt_rank_group_t *team)
 /* Watches the children: the first to end ends the instance. */
 static void *watch(void *arg)
 {
-    bt_rank_group_t *team = arg;
+    bt_instance_ranks_t *team = arg;
     struct pollfd fds[BT_TEAM_MAX];
     nfds_t n = 0;
 
@@ -247,7 +248,7 @@ static void *watch(void *arg)
     return NULL;
 }
 
-static bt_status_t start_all(bt_rank_group_t *team, char **argv)
+static bt_status_t start_all(bt_instance_ranks_t *team, char **argv)
 {
     const int fd = create_segment(team);
     bt_status_t status =
@@ -273,7 +274,7 @@ static bt_status_t start_all(bt_rank_group_t *team, char **argv)
     return BT_OK;
 }
 
-static void end_child(bt_rank_group_t *team, uint32_t rank)
+static void end_child(bt_instance_ranks_t *team, uint32_t rank)
 {
     struct pollfd fd = {.fd = team->pidfds[rank], .events = POLLIN};
 
@@ -290,19 +291,19 @@ static void end_child(bt_rank_group_t *team, uint32_t rank)
     }
 }
 
-static uint32_t n_links(const bt_rank_group_t *team)
+static uint32_t n_links(const bt_instance_ranks_t *team)
 {
     return (team->links == NULL) ? 0 : (team->rank > 0) ? 1 : team->size - 1;
 }
 
-void bt_rank_group_expect_end(bt_rank_group_t *team)
+void bt_instance_ranks_expect_end(bt_instance_ranks_t *team)
 {
     atomic_store(&team->ends, true);
 }
 
-void bt_rank_group_close(bt_rank_group_t *team)
+void bt_instance_ranks_close(bt_instance_ranks_t *team)
 {
-    bt_rank_group_expect_end(team);
+    bt_instance_ranks_expect_end(team);
     if (team->is_watched) {
         (void)pthread_join(team->watcher, NULL);
     }
@@ -320,7 +321,7 @@ void bt_rank_group_close(bt_rank_group_t *team)
     if (team->segment != NULL) {
         (void)munmap(team->segment, team->segment_bytes);
     }
-    *team = (bt_rank_group_t){.size = 1};
+    *team = (bt_instance_ranks_t){.size = 1};
 }
 
 /* Ranks of an instance as processes of an MPI world: rank 0 sends its address
@@ -415,7 +416,7 @@ static bool token_is_right(const meeting_t *meeting, const hello_t *hello)
 }
 
 /* Reads the hello of a connection. @return the rank, 0: unknown */
-static uint32_t greet(const bt_rank_group_t *team, const meeting_t *meeting,
+static uint32_t greet(const bt_instance_ranks_t *team, const meeting_t *meeting,
                       int fd)
 {
     const uint64_t until_ms = bt_now_ms() + HELLO_MS;
@@ -454,8 +455,9 @@ static void set_stream(int fd, bool is_local)
     }
 }
 
-static bt_status_t accept_all(bt_rank_group_t *team, const meeting_t *meeting,
-                              bool is_local, int listener)
+static bt_status_t accept_all(bt_instance_ranks_t *team,
+                              const meeting_t *meeting, bool is_local,
+                              int listener)
 {
     const uint64_t until_ms = bt_now_ms() + JOIN_MS;
     uint32_t n = 0;
@@ -487,7 +489,7 @@ static bt_status_t accept_all(bt_rank_group_t *team, const meeting_t *meeting,
     return BT_OK;
 }
 
-static bt_status_t connect_to_lead(bt_rank_group_t *team,
+static bt_status_t connect_to_lead(bt_instance_ranks_t *team,
                                    const meeting_t *meeting, bool is_local)
 {
     const int family = is_local ? AF_UNIX : AF_INET;
@@ -517,7 +519,7 @@ static bt_status_t connect_to_lead(bt_rank_group_t *team,
 }
 
 /* Maps rank 0's memory, which this process may open as the same user. */
-static bt_status_t map_of(bt_rank_group_t *team, const meeting_t *meeting)
+static bt_status_t map_of(bt_instance_ranks_t *team, const meeting_t *meeting)
 {
     char path[64];
     bt_status_t status = BT_ERR_IO;
@@ -535,7 +537,7 @@ static bt_status_t map_of(bt_rank_group_t *team, const meeting_t *meeting)
     return status;
 }
 
-static bt_status_t lead(bt_rank_group_t *team, const bt_cluster_team_t *at,
+static bt_status_t lead(bt_instance_ranks_t *team, const bt_cluster_team_t *at,
                         const char *host)
 {
     meeting_t meeting = {.pid = getpid(), .fd = -1};
@@ -570,7 +572,8 @@ static bt_status_t lead(bt_rank_group_t *team, const bt_cluster_team_t *at,
     return status;
 }
 
-static bt_status_t follow(bt_rank_group_t *team, const bt_cluster_team_t *at)
+static bt_status_t follow(bt_instance_ranks_t *team,
+                          const bt_cluster_team_t *at)
 {
     meeting_t meeting;
     bt_status_t status =
@@ -587,7 +590,7 @@ static bt_status_t follow(bt_rank_group_t *team, const bt_cluster_team_t *at)
 }
 
 static bt_status_t join_world(uint32_t tp, uint32_t pp, const char *host,
-                              bt_cluster_t *cluster, bt_rank_group_t *team)
+                              bt_cluster_t *cluster, bt_instance_ranks_t *team)
 {
     bt_cluster_team_t at;
     bt_status_t status = bt_cluster_team(cluster, tp, pp, &at);
@@ -613,14 +616,14 @@ static bt_status_t join_world(uint32_t tp, uint32_t pp, const char *host,
 
 /* ---- any of them ---- */
 
-bt_status_t bt_rank_group_open(uint32_t tp, uint32_t pp, char **argv,
-                               const char *host, bt_cluster_t *cluster,
-                               bt_rank_group_t *team)
+bt_status_t bt_instance_ranks_open(uint32_t tp, uint32_t pp, char **argv,
+                                   const char *host, bt_cluster_t *cluster,
+                                   bt_instance_ranks_t *team)
 {
     const uint32_t size = tp * pp;
     bt_status_t status = BT_OK;
 
-    *team = (bt_rank_group_t){.size = 1, .tp = 1};
+    *team = (bt_instance_ranks_t){.size = 1, .tp = 1};
     if (getenv(ENV) != NULL) { /* started by rank 0 */
         status = find_rank(team);
     } else if (size > BT_TEAM_MAX) {
@@ -636,7 +639,7 @@ bt_status_t bt_rank_group_open(uint32_t tp, uint32_t pp, char **argv,
         status = start_all(team, argv);
     }
     if (status != BT_OK) {
-        bt_rank_group_close(team);
+        bt_instance_ranks_close(team);
     }
     return status;
 }
