@@ -500,12 +500,12 @@ static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
                                const char *name, const char *path,
                                uint32_t prefill, uint32_t decode, bool pin)
 {
-    const bt_cores_t cores = plan->cores;
     const uint32_t index = plan->n_models;
     const uint32_t n_standby = plan->config->standby;
     bt_plan_model_t *const model = &plan->models[index];
     bt_status_t status = BT_ERR_NO_MEMORY;
 
+    plan->cores_before = plan->cores;
     memset(model, 0, sizeof(*model));
     snprintf(model->name, sizeof(model->name), "%s", name);
     model->has_prefix = has_prefix;
@@ -529,7 +529,6 @@ static bt_status_t add_workers(bt_plan_t *plan, bool has_prefix,
     }
     if (status != BT_OK) {
         bt_plan_drop_model(plan);
-        plan->cores = cores;
     }
     return status;
 }
@@ -548,10 +547,10 @@ bt_status_t bt_plan_add_workers(bt_plan_t *plan, uint32_t model,
                                 uint32_t prefill, uint32_t decode)
 {
     const bool pin = has_cores_for(plan, prefill, decode);
-    const bt_cores_t cores = plan->cores;
     const uint32_t before = plan->n_processes;
     bt_status_t status = grow(plan, prefill + decode);
 
+    plan->cores_before = plan->cores;
     if (status == BT_OK) {
         status = add_pairs(plan, model, prefill, decode, pin);
     }
@@ -559,7 +558,7 @@ bt_status_t bt_plan_add_workers(bt_plan_t *plan, uint32_t model,
         while (plan->n_processes > before) {
             drop_process(plan);
         }
-        plan->cores = cores;
+        plan->cores = plan->cores_before;
     }
     return status;
 }
@@ -570,6 +569,7 @@ void bt_plan_drop_workers(bt_plan_t *plan, uint32_t model, uint32_t prefill,
     for (uint32_t i = 0; i < prefill + decode; i++) {
         drop_process(plan);
     }
+    plan->cores = plan->cores_before;
     plan->models[model].prefill -= prefill;
     plan->models[model].decode -= decode;
 }
@@ -581,6 +581,7 @@ void bt_plan_drop_model(bt_plan_t *plan)
            (plan->processes[plan->n_processes - 1]->model == plan->n_models)) {
         drop_process(plan);
     }
+    plan->cores = plan->cores_before;
     bt_free(plan->models[plan->n_models].path);
     plan->models[plan->n_models].path = NULL;
 }

@@ -59,8 +59,9 @@ typedef struct bt_plan {
     const bt_config_store_t *store; /**< borrowed */
     const bt_config_t *config;      /**< borrowed */
     bt_run_dir_t run_dir;
-    bt_cores_t cores;    /**< cores without a worker */
-    uint32_t n_cpus;     /**< CPUs that may compute at once */
+    bt_cores_t cores;        /**< cores without a worker */
+    bt_cores_t cores_before; /**< cores, before workers were last added */
+    uint32_t n_cpus;         /**< CPUs that may compute at once */
     bool has_quota;      /**< CPU quota below the cores: no worker is pinned */
     uint32_t n_physical; /**< number of physical cores */
     const bt_devices_t *devices;   /**< borrowed; n 0: no worker gets any */
@@ -127,12 +128,12 @@ BT_MUST_CHECK bt_status_t bt_plan_add_workers(bt_plan_t *plan, uint32_t model,
                                               uint32_t decode);
 
 /** Removes the workers of the last bt_plan_add_workers(), none of which was
- *  started. Their cores stay taken. */
+ *  started, and gives back their cores and devices. */
 void bt_plan_drop_workers(bt_plan_t *plan, uint32_t model, uint32_t prefill,
                           uint32_t decode);
 
-/** Removes the last model, none of whose workers was started. Their cores stay
- *  taken. */
+/** Removes the last model, none of whose workers was started, and gives back
+ *  their cores and devices. */
 void bt_plan_drop_model(bt_plan_t *plan);
 
 /** Rewrites the arguments before a process starts: a worker gets its current

@@ -452,6 +452,28 @@ static void each_router_has_a_port_for_grpc(void **state)
     destroy(&p);
 }
 
+static void dropped_workers_give_back_cores_and_devices(void **state)
+{
+    planned_t p = make_plan(8, "--model m.gguf --prefill-threads 1 "
+                               "--decode-threads 2");
+    bt_plan_t *const plan = p.plan;
+    const uint32_t n_cores = bt_cores_count(&plan->cores);
+    const uint32_t n_dealt = plan->n_dealt;
+
+    (void)state;
+    assert_int_equal(bt_plan_add_model(plan, "b", "b.gguf", 1, 1), BT_OK);
+    assert_int_equal(bt_cores_count(&plan->cores), n_cores - 3);
+    bt_plan_drop_model(plan);
+    assert_int_equal(bt_cores_count(&plan->cores), n_cores);
+    assert_int_equal(plan->n_dealt, n_dealt);
+    assert_int_equal(bt_plan_add_workers(plan, 0, 0, 1), BT_OK);
+    assert_int_equal(bt_cores_count(&plan->cores), n_cores - 2);
+    bt_plan_drop_workers(plan, 0, 0, 1);
+    assert_int_equal(bt_cores_count(&plan->cores), n_cores);
+    assert_int_equal(plan->n_dealt, n_dealt);
+    destroy(&p);
+}
+
 static void a_model_added_later_gets_what_cores_are_left(void **state)
 {
     planned_t p = make_plan(8, "--model m.gguf --prefill-threads 1 "
@@ -738,6 +760,7 @@ int main(void)
         BT_TEST(each_of_several_models_has_workers_of_its_own),
         BT_TEST(several_routers_have_ports_and_sockets_of_their_own),
         BT_TEST(each_router_has_a_port_for_grpc),
+        BT_TEST(dropped_workers_give_back_cores_and_devices),
         BT_TEST(a_model_added_later_gets_what_cores_are_left),
         BT_TEST(sixteen_models_are_the_most),
         BT_TEST(a_new_role_keeps_name_threads_and_cores),
