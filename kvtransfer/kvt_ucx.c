@@ -18,6 +18,7 @@
 #include "kvtransfer/kvt_ucx_priv.h"
 
 #define PROGRESS_ROUNDS 64
+#define IDLE_MS         20 /* at most between two rounds of an idle process */
 /* A piece and its headers are one segment of UCX's TCP: it is sent to the
  * socket from its place, eagerly, and copied from the receive buffer, which the
  * L2 cache holds, into the pool. UCX's own 8 KiB took twice the time. All
@@ -450,7 +451,8 @@ static bool ucx_progress(bt_kvt_t *kvt, uint64_t now_ms)
     ucx_t *ucx = kvt->transport;
     const uint64_t since_ms = now_ms - ucx->watched_ms;
     /* While this process does not run, no peer can authenticate. */
-    const uint64_t most_ms = kvt->config.dead_ms / 16;
+    const uint64_t part_ms = kvt->config.dead_ms / 16;
+    const uint64_t most_ms = (part_ms > IDLE_MS) ? part_ms : IDLE_MS;
     unsigned more = 1;
 
     ucx->ran_ms += (since_ms < most_ms) ? since_ms : most_ms;
