@@ -683,8 +683,8 @@ static bool parse_body(parse_t *parse, const bt_infer_http_t *http,
                   : 0;
     bytes -= skipped;
     /* As many values as fit: what they take is counted by the account. */
-    parse->status = bt_json_doc_parse_client(
-        text + skipped, bytes, (uint32_t)(bytes / 2) + 1, &fault, &doc);
+    parse->status = bt_json_doc_parse_client(text + skipped, bytes,
+                                             (uint32_t)bytes + 1, &fault, &doc);
     if (parse->status == BT_ERR_NO_MEMORY) {
         return no_memory(parse);
     }
