@@ -156,6 +156,13 @@ def check_doc_comments():
     return plain.dangling({p: read(p) for p in product()})
 
 
+def check_commit_subjects():
+    """Subjects of the last commits have at most 72 characters."""
+    log = subprocess.run(["git", "log", "-3", "--no-merges", "--format=%h %s"], cwd=ROOT, capture_output=True, text=True)
+    rows = [line.split(" ", 1) for line in log.stdout.splitlines()]  # none where there is no history
+    return [f"{commit}: the subject has {len(subject)} characters: {subject}" for commit, subject in rows if len(subject) > 72]
+
+
 def check_overloaded_words():
     """Identifiers with lane, window, group, room or place in another meaning than the one that is left."""
     return plain.overloaded({p: read(p) for p in product()})
