@@ -200,18 +200,6 @@ BT_MUST_CHECK bt_status_t bt_config_store_set(bt_config_store_t *store,
  */
 BT_MUST_CHECK bt_status_t bt_config_pulled_resolve(bt_config_store_t *store);
 
-/** Entry of --model-targets. */
-typedef struct bt_config_targets {
-    const char *name; /**< inside the option's text */
-    size_t n_name;
-    uint32_t ttft_ms, itl_ms;
-} bt_config_targets_t;
-
-/** Parses the first entry of a non-empty text. @return false: invalid; else
- *  @a text_p is behind the entry and its comma */
-bool bt_config_targets_next(const char **text_p,
-                            bt_config_targets_t *targets_p);
-
 /** Finds the path in `[NAME=]PATH`. @return bytes of NAME, 0 = none. */
 size_t bt_config_model_split(const char *text, const char **path_p);
 

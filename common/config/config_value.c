@@ -145,13 +145,64 @@ static bt_status_t parse_number(const bt_option_t *option, const char *text,
     return BT_ERR_INVALID_PARAM;
 }
 
+/* Targets of models: `--model-targets NAME=TTFT/ITL,...`. */
+typedef struct targets {
+    const char *name; /* inside the option's text */
+    size_t n_name;
+    uint32_t ttft_ms, itl_ms;
+} targets_t;
+
+/* Parses a whole number of ms up to most, and the separator after it. */
+static const char *read_ms(const char *text, uint32_t most, uint32_t *ms_p)
+{
+    uint64_t ms = 0;
+    size_t n = 0;
+
+    for (; (text[n] >= '0') && (text[n] <= '9') && (ms <= most); n++) {
+        ms = 10 * ms + (uint64_t)(text[n] - '0');
+    }
+    if ((n == 0) || (ms > most)) {
+        return NULL;
+    }
+    *ms_p = (uint32_t)ms;
+    return text + n;
+}
+
+/* Parses the first entry of a text that is not empty. @return false: invalid;
+ * else @a text_p is behind the entry and its comma */
+static bool next_targets(const char **text_p, targets_t *targets_p)
+{
+    targets_t targets = {.name = *text_p};
+    const char *text = strchr(targets.name, '=');
+
+    if (text == NULL) {
+        return false;
+    }
+    targets.n_name = (size_t)(text - targets.name);
+    if (!bt_config_is_model_name(targets.name, targets.n_name)) {
+        return false;
+    }
+    text = read_ms(text + 1, 24 * HOUR_MS, &targets.ttft_ms);
+    if ((text == NULL) || (*text != '/')) {
+        return false;
+    }
+    text = read_ms(text + 1, HOUR_MS, &targets.itl_ms);
+    if ((text == NULL) || ((*text != ',') && (*text != '\0')) ||
+        ((text[0] == ',') && (text[1] == '\0'))) {
+        return false;
+    }
+    *text_p = text + ((*text == ',') ? 1 : 0);
+    *targets_p = targets;
+    return true;
+}
+
 bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
                                   bt_option_value_t *value_p, char *reason,
                                   size_t bytes)
 {
     bt_option_value_t value = {.number = 0, .text = text};
     char host[HOST_BYTES];
-    bt_config_targets_t targets;
+    targets_t targets;
     bt_config_sampling_t sampling;
     char why[WHY_BYTES];
     const char *path;
@@ -168,7 +219,7 @@ bt_status_t bt_config_value_parse(const bt_option_t *option, const char *text,
         break;
     case BT_OPTION_TARGETS:
         for (const char *rest = text; *rest != '\0';) {
-            if (!bt_config_targets_next(&rest, &targets)) {
+            if (!next_targets(&rest, &targets)) {
                 snprintf(reason, bytes,
                          "'%s' is not NAME=TTFT/ITL, in ms, such as "
                          "small=500/30,large=2000/60",
@@ -341,59 +392,15 @@ bool bt_config_is_loopback(const char *host)
     return strcasecmp(host, "localhost") == 0;
 }
 
-/* Targets of models: `--model-targets NAME=TTFT/ITL,...`. */
-
-/* Parses a whole number of ms up to most, and the separator after it. */
-static const char *read_ms(const char *text, uint32_t most, uint32_t *ms_p)
-{
-    uint64_t ms = 0;
-    size_t n = 0;
-
-    for (; (text[n] >= '0') && (text[n] <= '9') && (ms <= most); n++) {
-        ms = 10 * ms + (uint64_t)(text[n] - '0');
-    }
-    if ((n == 0) || (ms > most)) {
-        return NULL;
-    }
-    *ms_p = (uint32_t)ms;
-    return text + n;
-}
-
-bool bt_config_targets_next(const char **text_p, bt_config_targets_t *targets_p)
-{
-    bt_config_targets_t targets = {.name = *text_p};
-    const char *text = strchr(targets.name, '=');
-
-    if (text == NULL) {
-        return false;
-    }
-    targets.n_name = (size_t)(text - targets.name);
-    if (!bt_config_is_model_name(targets.name, targets.n_name)) {
-        return false;
-    }
-    text = read_ms(text + 1, 24 * HOUR_MS, &targets.ttft_ms);
-    if ((text == NULL) || (*text != '/')) {
-        return false;
-    }
-    text = read_ms(text + 1, HOUR_MS, &targets.itl_ms);
-    if ((text == NULL) || ((*text != ',') && (*text != '\0')) ||
-        ((text[0] == ',') && (text[1] == '\0'))) {
-        return false;
-    }
-    *text_p = text + ((*text == ',') ? 1 : 0);
-    *targets_p = targets;
-    return true;
-}
-
 void bt_config_model_targets(const bt_config_t *config, const char *model,
                              uint32_t *ttft_ms_p, uint32_t *itl_ms_p)
 {
     const char *text = config->model_targets;
-    bt_config_targets_t targets;
+    targets_t targets;
 
     *ttft_ms_p = config->ttft_target_ms;
     *itl_ms_p = config->itl_target_ms;
-    while ((*text != '\0') && bt_config_targets_next(&text, &targets)) {
+    while ((*text != '\0') && next_targets(&text, &targets)) {
         if ((strlen(model) == targets.n_name) &&
             (memcmp(model, targets.name, targets.n_name) == 0)) {
             *ttft_ms_p = targets.ttft_ms;

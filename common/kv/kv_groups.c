@@ -152,14 +152,6 @@ bt_status_t bt_kv_groups_init(const bt_kv_group_t *list, uint32_t n,
     return BT_OK;
 }
 
-bt_status_t bt_kv_groups_one(const bt_kv_shape_t *shape,
-                             bt_kv_groups_t *groups_p)
-{
-    const bt_kv_group_t group = {.kind = BT_KV_PAGED, .shape = *shape};
-
-    return bt_kv_groups_init(&group, 1, NULL, shape->n_layers, groups_p);
-}
-
 bt_status_t bt_kv_groups_share(const bt_kv_groups_t *whole,
                                uint32_t first_layer, uint32_t n_layers,
                                uint32_t n_kv_heads, bt_kv_groups_t *groups_p)

@@ -190,14 +190,6 @@ BT_MUST_CHECK bt_status_t bt_kv_groups_init(const bt_kv_group_t *list,
                                             uint32_t n, const uint8_t *group_of,
                                             uint32_t n_layers,
                                             bt_kv_groups_t *groups_p);
-/**
- * Initialises the single group of a model whose layers all use full attention.
- * @param [in]  shape     Shape of a block with all layers of the model.
- * @param [out] groups_p  Owned by the caller; free with bt_kv_groups_fini().
- * @retval  any of bt_kv_groups_init()
- */
-BT_MUST_CHECK bt_status_t bt_kv_groups_one(const bt_kv_shape_t *shape,
-                                           bt_kv_groups_t *groups_p);
 void bt_kv_groups_fini(bt_kv_groups_t *groups);
 /**
  * Derives the groups of a rank that holds some layers and KV heads of a model

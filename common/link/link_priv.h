@@ -250,9 +250,6 @@ struct bt_control {
 BT_MUST_CHECK bt_status_t bt_link_dial(link_join_t *join);
 /** Creates a link of an accepted stream, which it owns in any case. */
 void bt_link_adopt(bt_control_t *control, nng_stream *stream, const char *url);
-/** Frees a link. Waits for nng's callbacks: on the reaper's thread, or before
- *  any. */
-void bt_link_free(bt_link_t *link);
 void bt_link_mark_ready(bt_link_t *link);
 /** Makes event_fd readable, so that the thread that owns the links wakes.
  *  The caller has set `signalled` under the mutex, and has released the

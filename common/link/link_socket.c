@@ -245,7 +245,8 @@ static bt_status_t link_create(bt_control_t *control, bt_link_t **link_p)
     return BT_OK;
 }
 
-void bt_link_free(bt_link_t *link)
+/* Waits for nng's callbacks: on the reaper's thread, or before any. */
+static void free_link(bt_link_t *link)
 {
     if (link == NULL) {
         return;
@@ -276,7 +277,7 @@ bt_status_t bt_link_dial(link_join_t *join)
     snprintf(link->url, sizeof(link->url), "%s", join->url);
     status = bt_link_pipe_dial(link->pipe, join->url);
     if (status != BT_OK) {
-        bt_link_free(link);
+        free_link(link);
         return status;
     }
     link->deadline_ms = bt_link_join_deadline(control);
@@ -341,7 +342,7 @@ static void *run_reaper(void *arg)
         link = BT_CONTAINER_OF(control->retired.next, bt_link_t, in_all);
         bt_list_remove(&link->in_all);
         pthread_mutex_unlock(&control->mutex);
-        bt_link_free(link);
+        free_link(link);
         pthread_mutex_lock(&control->mutex);
         control->n_retired--;
     }

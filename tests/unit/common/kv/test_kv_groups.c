@@ -38,7 +38,10 @@ static void equal_layers_form_one_group(void **state)
     const bt_hash128_t before = bt_kv_layout_identity(&small, 3, 3);
 
     (void)state;
-    assert_int_equal(bt_kv_groups_one(&small, &groups), BT_OK);
+    assert_int_equal(
+        bt_kv_groups_init(&(bt_kv_group_t){.kind = BT_KV_PAGED, .shape = small},
+                          1, NULL, small.n_layers, &groups),
+        BT_OK);
     assert_int_equal(groups.n, 1);
     assert_int_equal(groups.n_layers, 3);
     assert_int_equal(groups.page_bytes, SMALL_BYTES);

@@ -611,7 +611,11 @@ static void random_operations_find_only_inserted_blocks(void **state)
 static int take_all(void **state)
 {
     (void)state;
-    return (bt_kv_groups_one(&shape, &all) == BT_OK) ? 0 : -1;
+    return (bt_kv_groups_init(
+                &(bt_kv_group_t){.kind = BT_KV_PAGED, .shape = shape}, 1, NULL,
+                shape.n_layers, &all) == BT_OK)
+               ? 0
+               : -1;
 }
 
 int main(void)

@@ -21,7 +21,10 @@ static bt_kv_groups_t one_of(const bt_kv_shape_t *whole)
 {
     bt_kv_groups_t groups;
 
-    assert_int_equal(bt_kv_groups_one(whole, &groups), BT_OK);
+    assert_int_equal(bt_kv_groups_init(
+                         &(bt_kv_group_t){.kind = BT_KV_PAGED, .shape = *whole},
+                         1, NULL, whole->n_layers, &groups),
+                     BT_OK);
     return groups;
 }
 
