@@ -55,6 +55,15 @@ static bool is_expected(const bt_admin_process_t *process, bool has_joined,
     }
 }
 
+/* A router that has just started has lost the workers of the one before. */
+static uint64_t last_loss_us(const bt_launcher_client_t *launcher,
+                             const bt_core_t *core)
+{
+    const uint64_t lost_us = bt_core_lost_us(core);
+
+    return (lost_us > launcher->start_us) ? lost_us : launcher->start_us;
+}
+
 static void expect_workers(const bt_launcher_client_t *launcher,
                            uint64_t now_us)
 {
@@ -68,7 +77,7 @@ static void expect_workers(const bt_launcher_client_t *launcher,
 
         if ((served != NULL) &&
             is_expected(process, bt_registry_has_worker(models, process->name),
-                        now_us - bt_core_lost_us(served->core))) {
+                        now_us - last_loss_us(launcher, served->core))) {
             bt_core_expect_worker(served->core, now_us);
         }
     }
@@ -243,7 +252,8 @@ static bt_status_t connect_to_launcher(bt_launcher_client_t *launcher)
 void bt_launcher_client_init(bt_launcher_client_t *launcher,
                              struct event_base *base, bt_frontend_t *front)
 {
-    *launcher = (bt_launcher_client_t){.front = front, .base = base};
+    *launcher = (bt_launcher_client_t){
+        .front = front, .base = base, .start_us = bt_now_us()};
     front->members.launcher = &launcher->document;
 }
 

@@ -27,11 +27,12 @@ struct event;
 typedef struct bt_launcher_client {
     bt_frontend_t *front;
     struct event_base *base;
-    bt_admin_client_t *client;    /**< NULL: not connected */
-    struct event *readable;       /**< event of the client's descriptor */
-    uint64_t retry_ms;            /**< when to reconnect */
-    bool was_lost;                /**< loss was logged, until reconnected */
-    bool changed;                 /**< metrics are not updated yet */
+    bt_admin_client_t *client; /**< NULL: not connected */
+    struct event *readable;    /**< event of the client's descriptor */
+    uint64_t retry_ms;         /**< when to reconnect */
+    uint64_t start_us; /**< when the router started, in us of bt_now_us() */
+    bool was_lost;     /**< loss was logged, until reconnected */
+    bool changed;      /**< metrics are not updated yet */
     bt_admin_document_t document; /**< last reported by the launcher */
     uint64_t roles_ms;            /**< when to check the workers' roles again */
 } bt_launcher_client_t;
