@@ -83,7 +83,7 @@ typedef struct bt_json_fault {
  * Parses a client's text.
  *
  * @param [in]  text        Borrowed until the document is freed.
- * @param [in]  max_values  Above 0.
+ * @param [in]  max_values  Above 0; UINT32_MAX: any number.
  * @param [out] fault_p     Written on failure.
  * @retval BT_ERR_BAD_FILE   Not JSON.
  * @retval BT_ERR_TOO_LARGE  JSON with more values, or nested deeper.

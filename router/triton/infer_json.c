@@ -682,9 +682,9 @@ static bool parse_body(parse_t *parse, const bt_infer_http_t *http,
                   ? strlen(BOM)
                   : 0;
     bytes -= skipped;
-    /* As many values as fit: what they take is counted by the account. */
-    parse->status = bt_json_doc_parse_client(text + skipped, bytes,
-                                             (uint32_t)bytes + 1, &fault, &doc);
+    /* What the values take is counted by the account. */
+    parse->status = bt_json_doc_parse_client(text + skipped, bytes, UINT32_MAX,
+                                             &fault, &doc);
     if (parse->status == BT_ERR_NO_MEMORY) {
         return no_memory(parse);
     }

@@ -150,6 +150,7 @@ static void malformed_request_is_refused_with_position(void **state)
 {
     (void)state;
     refused("", "the end where a value is due");
+    refused("[[[[[[[[", "the end where a value is due");
     refused("[]", "an object is expected");
     refused("{\"inputs\":[]} x", "more behind");
     refused("{}", "unable to find 'inputs'");
