@@ -352,6 +352,10 @@ static bt_status_t read_object(const bt_json_doc_t *doc,
     for (uint32_t i = 0; (i < object->n) && (status == BT_OK); i++) {
         bt_setting_t *setting;
 
+        if (!bt_json_counts(key)) { /* a later one is equal */
+            key = bt_json_next(doc, key + 1);
+            continue;
+        }
         snprintf(name, sizeof(name), "%.*s", (int)key->len, key->text);
         setting = bt_settings_add(settings, name);
         status = (setting != NULL)

@@ -320,6 +320,9 @@ the_traces_settings_are_told_and_its_level_can_be_changed(void **state)
             "--trace-file");
     refused(w, "/v2/trace/setting", "{\"trace_level\":[\"TENSORS\"]}", 400,
             "trace_level");
+    post_ok(w, "/v2/trace/setting", /* of equal names the last counts */
+            "{\"trace_level\":[\"TENSORS\"],\"trace_level\":[\"OFF\"]}",
+            "\"OFF\"");
     refused(w, "/v2/trace/setting", "{\"trace_rate\":\"7\"}", 400,
             "trace_rate");
     refused(w, "/v2/trace/setting", "{\"trace_file\":\"/x\"}", 400,
