@@ -7,7 +7,7 @@
 
 /* Cells of the tables: 0 is "refused". */
 #define L(state) (BT_KVT_LINK_IS_##state + 1)
-#define W(state) (BT_KVT_REGION_IS_##state + 1)
+#define R(state) (BT_KVT_REGION_IS_##state + 1)
 #define X(state) (BT_KVT_XFER_IS_##state + 1)
 
 #define FIRST_OF_OURS BT_KVT_REGION_ON_PROVEN
@@ -44,61 +44,61 @@ static const uint8_t link_edges[BT_KVT_LINK_N_STATES][BT_KVT_LINK_N_INPUTS] = {
 static const uint8_t region_edges[BT_KVT_REGION_N_STATES]
                                  [BT_KVT_REGION_N_INPUTS] = {
     [BT_KVT_REGION_IS_OPEN] = {
-        [BT_KVT_REGION_ON_BEGIN] = W(DIRECT),
-        [BT_KVT_REGION_ON_PIECE] = W(OPEN),
-        [BT_KVT_REGION_ON_PART] = W(OPEN),
-        [BT_KVT_REGION_ON_LAST] = W(LISTED),
-        [BT_KVT_REGION_ON_STOP] = W(FAILED),
-        [BT_KVT_REGION_ON_FAIL] = W(FAILED),
-        [BT_KVT_REGION_ON_CLOSE] = W(DRAINING),
+        [BT_KVT_REGION_ON_BEGIN] = R(DIRECT),
+        [BT_KVT_REGION_ON_PIECE] = R(OPEN),
+        [BT_KVT_REGION_ON_PART] = R(OPEN),
+        [BT_KVT_REGION_ON_LAST] = R(LISTED),
+        [BT_KVT_REGION_ON_STOP] = R(FAILED),
+        [BT_KVT_REGION_ON_FAIL] = R(FAILED),
+        [BT_KVT_REGION_ON_CLOSE] = R(DRAINING),
     },
     [BT_KVT_REGION_IS_DIRECT] = {
-        [BT_KVT_REGION_ON_BEGIN] = W(DIRECT), /* sent until answered */
-        [BT_KVT_REGION_ON_PIECE] = W(DIRECT),
-        [BT_KVT_REGION_ON_PART] = W(DIRECT),
-        [BT_KVT_REGION_ON_LAST] = W(LISTED),
-        [BT_KVT_REGION_ON_STOP] = W(FAILED),
-        [BT_KVT_REGION_ON_FAIL] = W(FAILED_DIRECT),
-        [BT_KVT_REGION_ON_CLOSE] = W(QUARANTINED),
+        [BT_KVT_REGION_ON_BEGIN] = R(DIRECT), /* sent until answered */
+        [BT_KVT_REGION_ON_PIECE] = R(DIRECT),
+        [BT_KVT_REGION_ON_PART] = R(DIRECT),
+        [BT_KVT_REGION_ON_LAST] = R(LISTED),
+        [BT_KVT_REGION_ON_STOP] = R(FAILED),
+        [BT_KVT_REGION_ON_FAIL] = R(FAILED_DIRECT),
+        [BT_KVT_REGION_ON_CLOSE] = R(QUARANTINED),
     },
     [BT_KVT_REGION_IS_LISTED] = {
-        [BT_KVT_REGION_ON_PIECE] = W(LISTED), /* listed before it arrived */
-        [BT_KVT_REGION_ON_STOP] = W(FAILED),
-        [BT_KVT_REGION_ON_PROVEN] = W(DONE),
-        [BT_KVT_REGION_ON_FAIL] = W(FAILED),
-        [BT_KVT_REGION_ON_CLOSE] = W(DRAINING),
+        [BT_KVT_REGION_ON_PIECE] = R(LISTED), /* listed before it arrived */
+        [BT_KVT_REGION_ON_STOP] = R(FAILED),
+        [BT_KVT_REGION_ON_PROVEN] = R(DONE),
+        [BT_KVT_REGION_ON_FAIL] = R(FAILED),
+        [BT_KVT_REGION_ON_CLOSE] = R(DRAINING),
     },
     [BT_KVT_REGION_IS_DONE] = {
-        [BT_KVT_REGION_ON_STOP] = W(DONE),
-        [BT_KVT_REGION_ON_CLOSE] = W(DRAINING),
+        [BT_KVT_REGION_ON_STOP] = R(DONE),
+        [BT_KVT_REGION_ON_CLOSE] = R(DRAINING),
     },
     [BT_KVT_REGION_IS_FAILED] = {
-        [BT_KVT_REGION_ON_STOP] = W(FAILED),
-        [BT_KVT_REGION_ON_CLOSE] = W(DRAINING),
+        [BT_KVT_REGION_ON_STOP] = R(FAILED),
+        [BT_KVT_REGION_ON_CLOSE] = R(DRAINING),
     },
     [BT_KVT_REGION_IS_FAILED_DIRECT] = {
-        [BT_KVT_REGION_ON_STOP] = W(FAILED),
-        [BT_KVT_REGION_ON_CLOSE] = W(QUARANTINED),
+        [BT_KVT_REGION_ON_STOP] = R(FAILED),
+        [BT_KVT_REGION_ON_CLOSE] = R(QUARANTINED),
     },
     [BT_KVT_REGION_IS_DRAINING] = {
-        [BT_KVT_REGION_ON_CONFIRM] = W(DRAINING),
-        [BT_KVT_REGION_ON_STOP] = W(DRAINING),
-        [BT_KVT_REGION_ON_DRAINED] = W(CLOSED),
-        [BT_KVT_REGION_ON_LATE] = W(OVERDUE),
+        [BT_KVT_REGION_ON_CONFIRM] = R(DRAINING),
+        [BT_KVT_REGION_ON_STOP] = R(DRAINING),
+        [BT_KVT_REGION_ON_DRAINED] = R(CLOSED),
+        [BT_KVT_REGION_ON_LATE] = R(OVERDUE),
     },
     [BT_KVT_REGION_IS_OVERDUE] = {
-        [BT_KVT_REGION_ON_CONFIRM] = W(OVERDUE),
-        [BT_KVT_REGION_ON_STOP] = W(OVERDUE),
-        [BT_KVT_REGION_ON_DRAINED] = W(CLOSED),
+        [BT_KVT_REGION_ON_CONFIRM] = R(OVERDUE),
+        [BT_KVT_REGION_ON_STOP] = R(OVERDUE),
+        [BT_KVT_REGION_ON_DRAINED] = R(CLOSED),
     },
     [BT_KVT_REGION_IS_QUARANTINED] = {
-        [BT_KVT_REGION_ON_CONFIRM] = W(DRAINING),
-        [BT_KVT_REGION_ON_STOP] = W(DRAINING),
-        [BT_KVT_REGION_ON_LATE] = W(STUCK),
+        [BT_KVT_REGION_ON_CONFIRM] = R(DRAINING),
+        [BT_KVT_REGION_ON_STOP] = R(DRAINING),
+        [BT_KVT_REGION_ON_LATE] = R(STUCK),
     },
     [BT_KVT_REGION_IS_STUCK] = {
-        [BT_KVT_REGION_ON_CONFIRM] = W(OVERDUE),
-        [BT_KVT_REGION_ON_STOP] = W(OVERDUE),
+        [BT_KVT_REGION_ON_CONFIRM] = R(OVERDUE),
+        [BT_KVT_REGION_ON_STOP] = R(OVERDUE),
     },
 };
 

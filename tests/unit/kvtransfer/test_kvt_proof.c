@@ -476,6 +476,29 @@ static void slow_peer_has_dead_ms_to_authenticate(void **state)
     pair_close(&pair);
 }
 
+/* The rounds of an idle process are 20 ms apart, longer than a part of a short
+ * dead_ms. */
+static void silent_connection_ends_after_a_short_dead_ms(void **state)
+{
+    const ucx_t *receiver;
+    uint64_t start_ms;
+    pair_t pair;
+
+    (void)state;
+    pair_open(&pair, &pair_kinds[PAIR_UCX_NETWORK], MIB);
+    pair.receiver->config.dead_ms = PAUSE_MS;
+    pair_import(&pair);
+    receiver = pair.receiver->transport;
+    PAIR_UNTIL(&pair, receiver->n_unproven == 1);
+    pair.receiver->config.dead_ms = 100;
+    start_ms = bt_now_ms();
+    for (uint64_t ms = 0; ms <= 140; ms += 20) {
+        (void)bt_kvt_progress(pair.receiver, start_ms + ms, MIB);
+    }
+    assert_int_equal(receiver->n_unproven, 0);
+    pair_close(&pair);
+}
+
 /* ---- a new key ---- */
 
 static void hand_over(pair_t *pair, uint64_t id)
@@ -697,6 +720,7 @@ int main(void)
         BT_TEST(silent_connections_end_and_block_nobody),
         BT_TEST(own_stall_ends_no_connection),
         BT_TEST(slow_peer_has_dead_ms_to_authenticate),
+        BT_TEST(silent_connection_ends_after_a_short_dead_ms),
         TEST_EACH(senders_may_learn_a_new_key_first),
         TEST_EACH(receivers_may_learn_a_new_key_first),
         BT_TEST(previous_key_expires),
