@@ -91,6 +91,8 @@ def main():
             pair[i] = run(trees[i], args.name, words[cut + 1:])
         pairs.append(pair)
     rows = compare(pairs, args.figures)
+    if not rows:
+        raise SystemExit("baton: no figure is in every run" + (f" and matches {args.figures}" if args.figures else ""))
     if args.json:
         print(json.dumps({"name": args.name, "rounds": args.rounds, "rows": rows}))
         return

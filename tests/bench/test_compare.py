@@ -41,9 +41,13 @@ class CompareTest(unittest.TestCase):
                                    "--requests", "8"], env={**os.environ, "PYTHONPATH": BENCH}, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["rows"][0]["ratio"], 1.5)
+            done = subprocess.run([sys.executable, "-B", "-c", code, os.path.join(d, "other"), "serve", "--rounds", "1", "--figures", "no"],
+                                  env={**os.environ, "PYTHONPATH": BENCH}, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("no figure is in every run and matches no", done.stderr)
             with open(log, encoding="utf-8") as f:
                 said = "bench serve --requests 8 --json"
-                self.assertEqual(f.read().splitlines(), [f"{tree} {said}" for tree in ("other", "this", "this", "other")])
+                self.assertEqual(f.read().splitlines()[:4], [f"{tree} {said}" for tree in ("other", "this", "this", "other")])
 
     def test_a_folder_that_is_no_work_tree_is_refused(self):
         done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, "compare.py"), "/proc", "serve"], capture_output=True, text=True)
