@@ -450,7 +450,7 @@ static bool add_children(bt_supervisor_t *s, bt_status_t planned,
     if ((status == BT_OK) || (status == BT_ERR_IO)) {
         return true;
     }
-    snprintf(error, ERROR_BYTES, "%s cannot be started: %s", model,
+    snprintf(error, ERROR_BYTES, "no worker of %s was added: %s", model,
              bt_status_str(status));
     return false;
 }

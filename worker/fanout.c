@@ -74,15 +74,15 @@ bt_status_t bt_fanout_check(bt_worker_t *w, const bt_worker_link_t *from,
         return BT_OK;
     }
     if (!bt_fanout_is_possible(w)) {
-        *why_p = "this model's requests have no fanouts";
+        *why_p = "this model cannot share a prompt among choices (fan-out)";
         return BT_ERR_MISMATCH;
     }
     if (request->fanout_size > BT_SCHED_MAX_FANOUT) {
-        *why_p = "its fanout is larger than any";
+        *why_p = "its fan-out is larger than the most";
         return BT_ERR_MISMATCH;
     }
     if ((request->wants.what & BT_WANT_ANY_OF_PROMPT) != 0) {
-        *why_p = "what is wanted of a prompt is not computed for a fanout";
+        *why_p = "outputs of the prompt are not computed for a fan-out";
         return BT_ERR_MISMATCH;
     }
     if (is_leader(request)) {
@@ -90,11 +90,11 @@ bt_status_t bt_fanout_check(bt_worker_t *w, const bt_worker_link_t *from,
     }
     leader = leader_of(w, from, request);
     if (leader == NULL) {
-        *why_p = "its fanout is not here, or has begun";
+        *why_p = "the leader of its fan-out is not here, or has begun";
         return BT_ERR_STALE;
     }
     if (!is_like(leader, request)) {
-        *why_p = "it asks for something else than its fanout";
+        *why_p = "it differs from the leader of its fan-out";
         return BT_ERR_MISMATCH;
     }
     return BT_OK;
@@ -121,7 +121,7 @@ static void begin(bt_worker_t *w, bt_job_t *leader)
     if (!bt_sched_admit_fits(&w->admit, &leader->claim)) {
         /* Alone each does: the router runs them so. */
         bt_worker_fanout_fail(w, leader, BT_ERR_BUSY, "waiting",
-                              "the fanout is too large for this worker");
+                              "the fan-out is too large for this worker");
         return;
     }
     leader->ops->on_request(w, leader);

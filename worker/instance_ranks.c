@@ -332,7 +332,7 @@ void bt_instance_ranks_close(bt_instance_ranks_t *team)
 #define HELLO_MS    5000  /* for a connected rank to send its token */
 
 /* Data that rank 0 sends to the other ranks. */
-typedef struct meeting {
+typedef struct bootstrap {
     uint8_t token[TOKEN_BYTES];
     int32_t pid; /* on one host: process whose descriptor is the segment */
     int32_t fd;
@@ -340,7 +340,7 @@ typedef struct meeting {
     uint16_t port;
     uint8_t ok;
     uint8_t pad;
-} meeting_t;
+} bootstrap_t;
 
 /* First data that a rank sends on its stream. */
 typedef struct hello {
@@ -349,47 +349,49 @@ typedef struct hello {
 } hello_t;
 
 /* On one host an abstract socket name, made from the token. */
-static socklen_t local_name(const meeting_t *meeting, struct sockaddr_un *name)
+static socklen_t local_name(const bootstrap_t *bootstrap,
+                            struct sockaddr_un *name)
 {
     *name = (struct sockaddr_un){.sun_family = AF_UNIX};
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
                        (size_t)snprintf(
                            name->sun_path + 1, sizeof(name->sun_path) - 1,
                            "baton-team-%02x%02x%02x%02x%02x%02x%02x%02x-%d",
-                           meeting->token[0], meeting->token[1],
-                           meeting->token[2], meeting->token[3],
-                           meeting->token[4], meeting->token[5],
-                           meeting->token[6], meeting->token[7], meeting->pid));
+                           bootstrap->token[0], bootstrap->token[1],
+                           bootstrap->token[2], bootstrap->token[3],
+                           bootstrap->token[4], bootstrap->token[5],
+                           bootstrap->token[6], bootstrap->token[7],
+                           bootstrap->pid));
 }
 
-static struct sockaddr_in remote_name(const meeting_t *meeting)
+static struct sockaddr_in remote_name(const bootstrap_t *bootstrap)
 {
     return (struct sockaddr_in){.sin_family = AF_INET,
-                                .sin_addr.s_addr = meeting->address,
-                                .sin_port = meeting->port};
+                                .sin_addr.s_addr = bootstrap->address,
+                                .sin_port = bootstrap->port};
 }
 
 /* @return a listening socket, -1: logged */
 static int listen_here(const bt_cluster_team_t *at, const char *host,
-                       meeting_t *meeting)
+                       bootstrap_t *bootstrap)
 {
     const int family = at->is_local ? AF_UNIX : AF_INET;
     const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_un local;
     struct sockaddr_in remote = {0};
-    socklen_t bytes = local_name(meeting, &local);
+    socklen_t bytes = local_name(bootstrap, &local);
     int rc = -1;
 
     if (at->is_local) {
         rc = bind(fd, (struct sockaddr *)&local, bytes);
-    } else if (inet_pton(AF_INET, host, &meeting->address) == 1) {
-        remote = remote_name(meeting);
+    } else if (inet_pton(AF_INET, host, &bootstrap->address) == 1) {
+        remote = remote_name(bootstrap);
         bytes = sizeof(remote);
         rc = bind(fd, (struct sockaddr *)&remote, bytes);
         if (rc == 0) {
             rc = getsockname(fd, (struct sockaddr *)&remote, &bytes);
         }
-        meeting->port = remote.sin_port;
+        bootstrap->port = remote.sin_port;
     } else {
         errno = EADDRNOTAVAIL;
     }
@@ -405,19 +407,19 @@ static int listen_here(const bt_cluster_team_t *at, const char *host,
     return fd;
 }
 
-static bool token_is_right(const meeting_t *meeting, const hello_t *hello)
+static bool token_is_right(const bootstrap_t *bootstrap, const hello_t *hello)
 {
     uint8_t wrong = 0;
 
     for (size_t i = 0; i < TOKEN_BYTES; i++) {
-        wrong |= meeting->token[i] ^ hello->token[i];
+        wrong |= bootstrap->token[i] ^ hello->token[i];
     }
     return wrong == 0;
 }
 
 /* Reads the hello of a connection. @return the rank, 0: unknown */
-static uint32_t greet(const bt_instance_ranks_t *team, const meeting_t *meeting,
-                      int fd)
+static uint32_t greet(const bt_instance_ranks_t *team,
+                      const bootstrap_t *bootstrap, int fd)
 {
     const uint64_t until_ms = bt_now_ms() + HELLO_MS;
     hello_t hello;
@@ -440,7 +442,7 @@ static uint32_t greet(const bt_instance_ranks_t *team, const meeting_t *meeting,
             return 0;
         }
     }
-    return (token_is_right(meeting, &hello) && (hello.rank > 0) &&
+    return (token_is_right(bootstrap, &hello) && (hello.rank > 0) &&
             (hello.rank < team->size) && (team->links[hello.rank - 1].fd < 0))
                ? hello.rank
                : 0;
@@ -456,7 +458,7 @@ static void set_stream(int fd, bool is_local)
 }
 
 static bt_status_t accept_all(bt_instance_ranks_t *team,
-                              const meeting_t *meeting, bool is_local,
+                              const bootstrap_t *bootstrap, bool is_local,
                               int listener)
 {
     const uint64_t until_ms = bt_now_ms() + JOIN_MS;
@@ -477,7 +479,7 @@ static bt_status_t accept_all(bt_instance_ranks_t *team,
             continue;
         }
         fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        rank = (fd < 0) ? 0 : greet(team, meeting, fd);
+        rank = (fd < 0) ? 0 : greet(team, bootstrap, fd);
         if (rank != 0) {
             set_stream(fd, is_local);
             bt_rank_link_init(&team->links[rank - 1], fd);
@@ -490,17 +492,17 @@ static bt_status_t accept_all(bt_instance_ranks_t *team,
 }
 
 static bt_status_t connect_to_lead(bt_instance_ranks_t *team,
-                                   const meeting_t *meeting, bool is_local)
+                                   const bootstrap_t *bootstrap, bool is_local)
 {
     const int family = is_local ? AF_UNIX : AF_INET;
     const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const struct sockaddr_in remote = remote_name(meeting);
+    const struct sockaddr_in remote = remote_name(bootstrap);
     hello_t hello = {.rank = team->rank};
     struct sockaddr_un local;
-    socklen_t bytes = local_name(meeting, &local);
+    socklen_t bytes = local_name(bootstrap, &local);
     int rc;
 
-    memcpy(hello.token, meeting->token, sizeof(hello.token));
+    memcpy(hello.token, bootstrap->token, sizeof(hello.token));
     rc = is_local
              ? connect(fd, (struct sockaddr *)&local, bytes)
              : connect(fd, (const struct sockaddr *)&remote, sizeof(remote));
@@ -519,13 +521,15 @@ static bt_status_t connect_to_lead(bt_instance_ranks_t *team,
 }
 
 /* Maps rank 0's memory, which this process may open as the same user. */
-static bt_status_t map_of(bt_instance_ranks_t *team, const meeting_t *meeting)
+static bt_status_t map_of(bt_instance_ranks_t *team,
+                          const bootstrap_t *bootstrap)
 {
     char path[64];
     bt_status_t status = BT_ERR_IO;
     int fd;
 
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", meeting->pid, meeting->fd);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", bootstrap->pid,
+             bootstrap->fd);
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) {
         BT_LOG_ERROR("rank %u: the memory of rank 0 (%s): %m", team->rank,
@@ -540,52 +544,52 @@ static bt_status_t map_of(bt_instance_ranks_t *team, const meeting_t *meeting)
 static bt_status_t lead(bt_instance_ranks_t *team, const bt_cluster_team_t *at,
                         const char *host)
 {
-    meeting_t meeting = {.pid = getpid(), .fd = -1};
+    bootstrap_t bootstrap = {.pid = getpid(), .fd = -1};
     bt_status_t status = BT_OK;
     int listener = -1;
 
-    bt_key_random(meeting.token, sizeof(meeting.token));
+    bt_key_random(bootstrap.token, sizeof(bootstrap.token));
     if (at->is_local) {
-        meeting.fd = create_segment(team);
-        status =
-            (meeting.fd < 0) ? BT_ERR_NO_MEMORY : map_segment(team, meeting.fd);
+        bootstrap.fd = create_segment(team);
+        status = (bootstrap.fd < 0) ? BT_ERR_NO_MEMORY
+                                    : map_segment(team, bootstrap.fd);
     }
     if (status == BT_OK) {
-        listener = listen_here(at, host, &meeting);
+        listener = listen_here(at, host, &bootstrap);
         status = (listener < 0) ? BT_ERR_IO : BT_OK;
     }
-    meeting.ok = status == BT_OK; /* the others wait, even after an error */
-    if (at->coll->broadcast(at->coll->ctx, &meeting, sizeof(meeting), 0) !=
+    bootstrap.ok = status == BT_OK; /* the others wait, even after an error */
+    if (at->coll->broadcast(at->coll->ctx, &bootstrap, sizeof(bootstrap), 0) !=
         BT_OK) {
         status = BT_ERR_INTERNAL;
     }
     if (status == BT_OK) {
-        status = accept_all(team, &meeting, at->is_local, listener);
+        status = accept_all(team, &bootstrap, at->is_local, listener);
     }
     if (listener >= 0) {
         close(listener);
     }
-    if (meeting.fd >= 0) {
-        close(meeting.fd);
+    if (bootstrap.fd >= 0) {
+        close(bootstrap.fd);
     }
-    bt_key_wipe(meeting.token, sizeof(meeting.token));
+    bt_key_wipe(bootstrap.token, sizeof(bootstrap.token));
     return status;
 }
 
 static bt_status_t follow(bt_instance_ranks_t *team,
                           const bt_cluster_team_t *at)
 {
-    meeting_t meeting;
+    bootstrap_t bootstrap;
     bt_status_t status =
-        at->coll->broadcast(at->coll->ctx, &meeting, sizeof(meeting), 0);
+        at->coll->broadcast(at->coll->ctx, &bootstrap, sizeof(bootstrap), 0);
 
-    if ((status == BT_OK) && (meeting.ok == 0)) {
+    if ((status == BT_OK) && (bootstrap.ok == 0)) {
         status = BT_ERR_PEER_LOST; /* logged there */
     }
     if ((status == BT_OK) && at->is_local) {
-        status = map_of(team, &meeting);
+        status = map_of(team, &bootstrap);
     }
-    return (status == BT_OK) ? connect_to_lead(team, &meeting, at->is_local)
+    return (status == BT_OK) ? connect_to_lead(team, &bootstrap, at->is_local)
                              : status;
 }
 

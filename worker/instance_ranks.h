@@ -79,7 +79,7 @@ typedef struct bt_instance_ranks {
  * @param [in]  host     MPI on several hosts: IPv4 address of rank 0 to which
  *                       the other ranks connect.
  * @param [in]  cluster  Borrowed until bt_instance_ranks_close().
- * @param [out] team     The group; after a failure all is released.
+ * @param [out] team     The ranks; after a failure all is released.
  * @retval BT_OK
  * @retval BT_ERR_INVALID_PARAM  more than BT_TEAM_MAX ranks, or a child whose
  *                               environment is malformed (logged)
@@ -105,8 +105,8 @@ bt_instance_ranks_collectives(const bt_instance_ranks_t *team);
 const bt_collectives_t *
 bt_instance_ranks_stage(const bt_instance_ranks_t *team);
 /** Closes the streams and the shared memory. Rank 0 first waits up to 2 s for
- *  each child, which was ordered to end, and kills a child that does not end. A
- *  group of all zeros is allowed. */
+ *  each child, which was ordered to end, and kills a child that does not end.
+ * All zeros are allowed. */
 void bt_instance_ranks_close(bt_instance_ranks_t *team);
 
 #endif

@@ -600,7 +600,7 @@ static uint64_t join_wait_us(const bt_job_t *job)
     return (start_us > job->submitted_us) ? start_us - job->submitted_us : 0;
 }
 
-/* Removes the job from its group; where all jobs end at once it may have
+/* Removes the job from its fan-out; where all jobs end at once it may have
  * followers. */
 static void disband(bt_worker_t *w, bt_job_t *job)
 {

@@ -108,7 +108,7 @@ typedef struct bt_job {
     /** Block copy due in a fork of the leader's blocks; `from` is held as well,
      *  until bt_worker_job_copied(). */
     bt_kv_copy_t copy;
-    /* Group of the job (fanout.h). */
+    /* Fan-out of the job (fanout.h). */
     struct bt_job *leader; /**< NULL: the job is a leader */
     bt_list_t followers;   /**< followers that need it: bt_job_t.in_fanout */
     bt_list_t in_fanout;
@@ -360,8 +360,8 @@ void bt_worker_job_copied(bt_worker_t *w, bt_job_t *job);
 
 /** Submits job->seq to the engine. @retval BT_ERR_BUSY  no seat */
 BT_MUST_CHECK bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job);
-/** Submits a leader and those of its followers that have blocks as one group of
- *  the engine. @retval BT_ERR_BUSY no seats: nothing was done */
+/** Submits a leader and those of its followers that have blocks as one fan-out
+ *  of the engine. @retval BT_ERR_BUSY no seats: nothing was done */
 BT_MUST_CHECK bt_status_t bt_worker_fanout_submit(bt_worker_t *w,
                                                   bt_job_t *leader);
 /** Detaches a job that no longer needs its leader. Harmless without one. */

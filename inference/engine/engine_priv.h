@@ -199,7 +199,7 @@ void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
 /** Removes all running sequences after a failure. */
 void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report);
 
-/* passes.c: a ring of passes, the oldest at 0 */
+/* passes.c */
 
 /** Allocates the in-flight passes, as many as the model can have started.
  *  @retval BT_ERR_NO_MEMORY */
@@ -208,9 +208,6 @@ void bt_engine_free_inflight(bt_engine_t *engine);
 /** Waits for all passes in flight without reading their results, since other
  *  ranks may still compute them. */
 void bt_engine_drain(bt_engine_t *engine);
-
-/* passes.c */
-
 /** Overlapped scheduling on a device: starts a pass, and the next one behind it
  *  where that is possible and worthwhile; completes the oldest. */
 void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report);

@@ -81,7 +81,7 @@ size_t bt_ranks_bytes(const bt_collectives_t *coll,
                       const bt_model_config_t *config, const bt_hparams_t *hp);
 /** Creates the ranks' state. Collective.
  *  @retval BT_ERR_NO_MEMORY
- *  @retval any of bt_rank_tables_open() */
+ *  @retval those of its collectives */
 BT_MUST_CHECK bt_status_t bt_ranks_create(bt_backend_t *be,
                                           const bt_model_config_t *config,
                                           const bt_hparams_t *hp,
