@@ -285,7 +285,7 @@ static int print_status(const bt_admin_client_t *client,
     } else {
         bt_document_print_table(&reply->document, &out);
     }
-    if (!bt_document_write(&out)) {
+    if (!bt_strbuf_print(&out)) {
         complain("the status cannot be printed");
         return EXIT_REFUSED;
     }

@@ -245,7 +245,7 @@ static bool print(const check_t *c, bool as_json)
         print_options(c, &out);
         bt_diagnostics_print(&c->findings, &out);
     }
-    return bt_document_write(&out);
+    return bt_strbuf_print(&out);
 }
 
 /* --json is no option of the server. @return how many arguments are left */
@@ -324,5 +324,5 @@ int bt_check_print_limits(const char *root, int argc, char **argv)
     bt_json_end_object(&json);
     bt_strbuf_puts(&out, "\n");
     bt_config_destroy(store);
-    return bt_document_write(&out) ? 0 : 2;
+    return bt_strbuf_print(&out) ? 0 : 2;
 }

@@ -336,15 +336,6 @@ void bt_document_print_table(const bt_admin_document_t *document,
     print_troubles(document, out);
 }
 
-bool bt_document_write(bt_strbuf_t *out)
-{
-    const bool done = (bt_strbuf_status(out) == BT_OK) &&
-                      (fputs(out->data, stdout) >= 0) && (fflush(stdout) == 0);
-
-    bt_strbuf_fini(out);
-    return done;
-}
-
 /* ---- state for a service manager ---- */
 
 #define ADDRESS_BYTES 128

@@ -28,8 +28,5 @@ void bt_supervisor_publish_process(struct bt_supervisor *s,
 /** Appends a document as a table. Ages are relative to its time. */
 void bt_document_print_table(const bt_admin_document_t *document,
                              bt_strbuf_t *out);
-/** Writes a text to standard output and frees it. @return false: it is
- *  incomplete, or could not be written */
-bool bt_document_write(bt_strbuf_t *out);
 
 #endif

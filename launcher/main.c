@@ -54,7 +54,7 @@ static int print_page(const char *page, unsigned program)
     } else {
         bt_config_print_man(program, &out);
     }
-    return bt_document_write(&out) ? 0 : 1;
+    return bt_strbuf_print(&out) ? 0 : 1;
 }
 
 static int print_man(const char *page)
@@ -87,7 +87,7 @@ static int print_completion(int argc, char **argv)
                 argv[2]);
         return 1;
     }
-    return bt_document_write(&out) ? 0 : 1;
+    return bt_strbuf_print(&out) ? 0 : 1;
 }
 
 static int print_build(void)
@@ -96,7 +96,7 @@ static int print_build(void)
 
     bt_strbuf_init(&out, MAN_BYTES);
     bt_build_info_print(&out);
-    return bt_document_write(&out) ? 0 : 1;
+    return bt_strbuf_print(&out) ? 0 : 1;
 }
 
 /* Problems that every child would have are reported once, before any is

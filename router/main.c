@@ -149,16 +149,10 @@ static bt_status_t start(start_t *s)
 static int print_metrics_doc(void)
 {
     bt_strbuf_t out;
-    int code = 1;
 
     bt_strbuf_init(&out, DOC_BYTES);
     bt_router_metrics_print_doc(&out);
-    if ((bt_strbuf_status(&out) == BT_OK) && (fputs(out.data, stdout) >= 0) &&
-        (fflush(stdout) == 0)) {
-        code = 0;
-    }
-    bt_strbuf_fini(&out);
-    return code;
+    return bt_strbuf_print(&out) ? 0 : 1;
 }
 
 /* A launcher has checked this for all its processes. */

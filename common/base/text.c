@@ -154,6 +154,35 @@ bt_status_t bt_strbuf_status(const bt_strbuf_t *buf)
 
 #define ASCII_WORD 0x8080808080808080u
 
+bool bt_strbuf_print(bt_strbuf_t *buf)
+{
+    const bool done =
+        (buf->status == BT_OK) &&
+        ((buf->data == NULL) || (fputs(buf->data, stdout) >= 0)) &&
+        (fflush(stdout) == 0);
+
+    bt_strbuf_fini(buf);
+    return done;
+}
+
+bool bt_parse_u64(const char *text, uint64_t *value_p)
+{
+    uint64_t value = 0;
+
+    if (*text == '\0') {
+        return false;
+    }
+    for (; *text != '\0'; text++) {
+        if ((*text < '0') || (*text > '9') ||
+            __builtin_mul_overflow(value, (uint64_t)10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value)) {
+            return false;
+        }
+    }
+    *value_p = value;
+    return true;
+}
+
 int bt_utf8_scan(const uint8_t *text, size_t bytes)
 {
     uint8_t low = 0x80; /* range of the second byte */

@@ -76,6 +76,10 @@ void bt_strbuf_consume(bt_strbuf_t *buf, size_t n);
  */
 BT_MUST_CHECK bt_status_t bt_strbuf_status(const bt_strbuf_t *buf);
 
+/** Writes the content to standard output, and frees it. @return false: it is
+ *  incomplete, or could not be written */
+bool bt_strbuf_print(bt_strbuf_t *buf);
+
 /** Returns the value of a hexadecimal digit. @return -1: not a digit */
 static inline int bt_hex_digit(char c)
 {
@@ -85,6 +89,10 @@ static inline int bt_hex_digit(char c)
            : ((lower >= 'a') && (lower <= 'f')) ? lower - 'a' + 10
                                                 : -1;
 }
+
+/** Reads a whole number of decimal digits alone, without sign or space.
+ *  @return false: it is none, empty, or beyond 2^64 - 1 */
+bool bt_parse_u64(const char *text, uint64_t *value_p);
 
 /*
  * UTF-8, checked and unchecked.

@@ -224,26 +224,21 @@ static void print_version(unsigned program, bt_strbuf_t *out)
 }
 
 /* @param [in] tier  of the least common options to print */
-static bt_status_t print_and_stop(unsigned program, bool version,
+static bt_status_t print_and_stop(const bt_config_store_t *store, bool version,
                                   bt_option_tier_t tier)
 {
     bt_strbuf_t out;
-    bt_status_t status;
 
     bt_strbuf_init(&out, HELP_BYTES);
     if (version) {
-        print_version(program, &out);
+        print_version(store->program, &out);
     } else {
-        bt_config_help_print(program, tier, &out);
+        bt_config_help_print(store->program, tier, &out);
     }
-    status = bt_strbuf_status(&out);
-    if (status == BT_OK) {
-        fputs(out.data, stdout);
-        fflush(stdout);
-        status = BT_ERR_CANCELED;
+    if (!bt_strbuf_print(&out)) {
+        return bt_config_complain(store, "cannot write to standard output");
     }
-    bt_strbuf_fini(&out);
-    return status;
+    return BT_ERR_CANCELED;
 }
 
 static bt_status_t set_file(bt_config_store_t *store, const char *path)
@@ -358,13 +353,13 @@ static bt_status_t read_arguments(bt_config_store_t *store, int argc,
         bt_status_t status;
 
         if ((strcmp(arg, "--help") == 0) || (strcmp(arg, "-h") == 0)) {
-            return print_and_stop(store->program, false, BT_OPTION_COMMON);
+            return print_and_stop(store, false, BT_OPTION_COMMON);
         }
         if (strcmp(arg, "--help-all") == 0) {
-            return print_and_stop(store->program, false, BT_OPTION_ADVANCED);
+            return print_and_stop(store, false, BT_OPTION_ADVANCED);
         }
         if (strcmp(arg, "--version") == 0) {
-            return print_and_stop(store->program, true, BT_OPTION_COMMON);
+            return print_and_stop(store, true, BT_OPTION_COMMON);
         }
         if (bt_config_synonyms_know(store, arg)) {
             status = bt_config_synonyms_take(store, arg, next, &used);

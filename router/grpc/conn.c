@@ -23,7 +23,7 @@ static void set_state(bt_gconn_t *conn, bt_gconn_state_t state)
 
 /* ---- stream classes and memory ---- */
 
-static void update_category(bt_gconn_t *conn)
+static void update_class(bt_gconn_t *conn)
 {
     bt_stream_class_t class = BT_STREAM_QUIET;
 
@@ -192,7 +192,7 @@ static void end_turn(bt_gconn_t *conn)
     if (conn->state == BT_GCONN_CLOSED) {
         return;
     }
-    update_category(conn);
+    update_class(conn);
     timer_sync(conn);
 }
 

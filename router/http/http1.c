@@ -175,25 +175,6 @@ static bt_status_t parse_header_line(char *line, bt_http1_head_t *head,
     return BT_OK;
 }
 
-/* Decimal digits only; strtoull would take signs and spaces. */
-static bool parse_length(const char *text, uint64_t *length_p)
-{
-    uint64_t length = 0;
-
-    if (*text == '\0') {
-        return false;
-    }
-    for (; *text != '\0'; text++) {
-        if ((*text < '0') || (*text > '9') ||
-            __builtin_mul_overflow(length, (uint64_t)10, &length) ||
-            __builtin_add_overflow(length, (uint64_t)(*text - '0'), &length)) {
-            return false;
-        }
-    }
-    *length_p = length;
-    return true;
-}
-
 static bool is_list_gap(char c)
 {
     return (c == ',') || (c == ' ') || (c == '\t') || (c == '\0');
@@ -227,7 +208,7 @@ static bt_status_t take_length(bt_http1_head_t *head, const char *value,
 {
     uint64_t length = 0;
 
-    if (!parse_length(value, &length) ||
+    if (!bt_parse_u64(value, &length) ||
         ((*n_lengths_p > 0) && (length != head->length))) {
         return fail(fault_p, 400, "Content-Length is malformed");
     }

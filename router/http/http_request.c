@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/base/text.h"
 #include "router/http/door_priv.h"
 #include "router/triton/infer_json.h"
 
@@ -535,20 +536,8 @@ static const char *find_length(const bt_exchange_t *ex)
 /* @return false if it is no number of bytes. */
 static bool read_length(const char *text, bt_infer_http_t *http)
 {
-    uint64_t bytes = 0;
-
     *http = (bt_infer_http_t){.has_json_bytes = text != NULL};
-    if (text == NULL) {
-        return true;
-    }
-    for (; (*text >= '0') && (*text <= '9'); text++) {
-        if (__builtin_mul_overflow(bytes, 10, &bytes) ||
-            __builtin_add_overflow(bytes, (uint64_t)(*text - '0'), &bytes)) {
-            return false;
-        }
-    }
-    http->json_bytes = bytes;
-    return *text == '\0';
+    return (text == NULL) || bt_parse_u64(text, &http->json_bytes);
 }
 
 static void begin_infer(bt_http_request_t *r, bt_strbuf_t *body)

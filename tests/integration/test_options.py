@@ -108,3 +108,11 @@ def test_unsupported_options_of_other_servers_name_an_alternative():
         done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model", "none", *arguments],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=60, check=False)
         assert done.returncode == 2 and words in done.stdout and "sk-1" not in done.stdout, (arguments, done)
+
+
+def test_help_that_cannot_be_written_is_an_error():
+    for program in ("router/baton-router", "launcher/baton-launch"):
+        for option in ("--help", "--help-all", "--version"):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([os.path.join(BUILD, program), option], stdout=full, stderr=subprocess.PIPE, text=True)
+            assert done.returncode != 0 and "cannot write to standard output" in done.stderr, (program, option, done)

@@ -76,6 +76,9 @@ def check_packed(c):
     headers = {"Inference-Header-Content-Length": str(len(text))}
     plain = c.request("POST", "/v2/models/ensemble/infer", body, headers)
     assert plain[0] == 200 and "Content-Encoding" not in plain[1], plain
+    for length in ("", "-1", "+5", "1,1", "0x10", "18446744073709551616"):
+        status, _, data = c.request("POST", "/v2/models/ensemble/infer", body, {"Inference-Header-Content-Length": length})
+        assert status == 400 and b"Inference-Header-Content-Length" in data, (length, status, data)
     for coding, pack in (("gzip", gzip.compress), ("deflate", zlib.compress)):
         status, answer, data = c.request("POST", "/v2/models/ensemble/infer", pack(body),
                                          dict(headers, **{"Content-Encoding": coding, "Accept-Encoding": coding}))
