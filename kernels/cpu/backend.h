@@ -103,12 +103,5 @@ void bt_cpu_cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
                         uint32_t x_dim, uint32_t at, uint32_t dim, float *out);
 void bt_cpu_argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
                    uint32_t dim, uint32_t *ids);
-void bt_cpu_top(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
-                uint32_t k, uint32_t *ids, float *values);
-void bt_cpu_draw(bt_backend_t *be, float *logits, const bt_batch_t *batch,
-                 uint32_t dim, uint32_t *ids);
-void bt_cpu_score(bt_backend_t *be, const float *logits,
-                  const bt_batch_t *batch, uint32_t dim, const uint32_t *ids,
-                  bt_scored_t *out);
 
 #endif

@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "kernels/batch.h"
+#include "tests/support/reference_draw.h"
 
 #define ALIGN     64u
 #define QUESTIONS 2u /* until a copy ends */
@@ -632,16 +633,16 @@ static void argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
 static void top(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
                 uint32_t k, uint32_t *ids, float *values)
 {
-    cpu_of(be)->ops->top(cpu_of(be), floats(be, x), n_rows, dim, k,
-                         reach(trap_of(be), ids), floats(be, values));
+    bt_reference_top(floats(be, x), n_rows, dim, k, reach(trap_of(be), ids),
+                     floats(be, values));
 }
 
 static void draw(bt_backend_t *be, float *logits, const bt_batch_t *batch,
                  uint32_t dim, uint32_t *ids)
 {
     (void)batch;
-    cpu_of(be)->ops->draw(cpu_of(be), floats(be, logits), uploaded(be), dim,
-                          reach(trap_of(be), ids));
+    bt_reference_draw(floats(be, logits), uploaded(be), dim,
+                      reach(trap_of(be), ids));
 }
 
 static void score(bt_backend_t *be, const float *logits,
@@ -649,8 +650,8 @@ static void score(bt_backend_t *be, const float *logits,
                   bt_scored_t *out)
 {
     (void)batch;
-    cpu_of(be)->ops->score(cpu_of(be), floats(be, logits), uploaded(be), dim,
-                           reach(trap_of(be), ids), reach(trap_of(be), out));
+    bt_reference_score(floats(be, logits), uploaded(be), dim,
+                       reach(trap_of(be), ids), reach(trap_of(be), out));
 }
 
 static void trap_close(bt_backend_t *be)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A draw that a back end is told is the one that the sampler makes, and a score
- * is the log-prob of the host: the reference's operations (kernels/cpu/draw.c)
+ * is the log-prob of the host: the reference (tests/support/reference_draw.h)
  * against both. */
 #include <math.h>
 #include <string.h>
@@ -9,21 +9,11 @@
 #include "common/base/status.h"
 #include "inference/model/drawing.h"
 #include "inference/model/logits.h"
-#include "kernels/kernels.h"
+#include "tests/support/reference_draw.h"
 #include "tests/unit/inference/model/sampler_rig.h"
 
 #define MAX_EACH 4u
 #define MAX_TOLD 300u /* tokens */
-
-static bt_backend_t *open_cpu(void)
-{
-    const bt_backend_config_t config = {
-        .n_threads = 1, .max_rows = 1, .max_dim = N_VOCAB};
-    bt_backend_t *be = NULL;
-
-    assert_int_equal(bt_backend_open("cpu", &config, &be), BT_OK);
-    return be;
-}
 
 static bt_drawing_t *make_drawing(void)
 {
@@ -108,7 +98,6 @@ static void device_sampling_equals_the_host_sampler(void **state)
 {
     bt_sampler_t *sampler = make_sampler(N_VOCAB);
     bt_drawing_t *drawing = make_drawing();
-    bt_backend_t *be = open_cpu();
     static float logits[N_VOCAB], spent[N_VOCAB];
     static asked_t a;
     uint32_t n_edited = 0;
@@ -132,7 +121,7 @@ static void device_sampling_equals_the_host_sampler(void **state)
         assert_true(bt_drawing_add(drawing, 0, &from));
         batch = batch_of(drawing);
         memcpy(spent, logits, sizeof(spent));
-        be->ops->draw(be, spent, &batch, N_VOCAB, &id);
+        bt_reference_draw(spent, &batch, N_VOCAB, &id);
         assert_memory_equal(spent, logits, sizeof(spent)); /* as they were */
         for (uint32_t i = 0; i < a.s.n_logit_biases; i++) {
             if (a.biases[i].id < N_VOCAB) {
@@ -145,7 +134,6 @@ static void device_sampling_equals_the_host_sampler(void **state)
         n_edited += (drawing->n_edits > 50) ? 1 : 0;
     }
     assert_true(n_edited > 300);
-    bt_backend_close(be);
     bt_drawing_destroy(drawing);
     bt_sampler_destroy(sampler);
 }
@@ -212,7 +200,6 @@ static void penalty_history_over_the_limit_stays_on_the_host(void **state)
 static void device_log_prob_equals_the_hosts(void **state)
 {
     static const uint32_t dims[] = {1, 5, 16, 17, 255, 256, 271, 300, N_VOCAB};
-    bt_backend_t *be = open_cpu();
     static float logits[2 * N_VOCAB];
     const uint32_t drawn[] = {77, 0};
 
@@ -229,7 +216,7 @@ static void device_log_prob_equals_the_hosts(void **state)
             logits[i] =
                 (float)uniform(round, i) * ((round % 2 == 0) ? 20.0f : 300.0f);
         }
-        be->ops->score(be, logits, &batch, n, drawn, out);
+        bt_reference_score(logits, &batch, n, drawn, out);
         for (size_t i = 0; i < 2; i++) {
             const double sum = bt_logprob_sum(logits + (1 - i) * n, n);
 
@@ -237,11 +224,10 @@ static void device_log_prob_equals_the_hosts(void **state)
             assert_true(out[i].logit == logits[(i == 0) ? n : n - 1]);
         }
         logits[n - 1] = (round % 3 == 0) ? NAN : -INFINITY;
-        be->ops->score(be, logits, &batch, n, drawn, out);
+        bt_reference_score(logits, &batch, n, drawn, out);
         assert_true(isnan(out[1].sum) != 0);
         assert_true(isnan(out[0].sum) == 0);
     }
-    bt_backend_close(be);
 }
 
 static void drawing_create_survives_every_failed_allocation(void **state)

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw() and score() (kernels.h) implemented directly from the definition,
- * row by row without saved state: the reference for back ends with memory of
- * their own. The CPU's engine samples by inference/model/sampler.c, which is
- * faster. */
+/* Row by row, without saved state. */
+#include "tests/support/reference_draw.h"
+
 #include <math.h>
 
-#include "kernels/cpu/backend.h"
 #include "kernels/draw.h"
 #include "kernels/rank.h"
 
@@ -109,10 +107,9 @@ static uint32_t draw_row(const float *x, uint32_t dim, const bt_draw_t *draw)
     return id;
 }
 
-void bt_cpu_draw(bt_backend_t *be, float *logits, const bt_batch_t *batch,
-                 uint32_t dim, uint32_t *ids)
+void bt_reference_draw(float *logits, const bt_batch_t *batch, uint32_t dim,
+                       uint32_t *ids)
 {
-    (void)be;
     for (uint32_t i = 0; i < batch->n_draws; i++) {
         const bt_draw_t *const draw = &batch->draws[i];
         bt_draw_edit_t *const edits = batch->edits + draw->first_edit;
@@ -161,11 +158,9 @@ static double exp_sum(const float *x, uint32_t dim, float best)
     return sum;
 }
 
-void bt_cpu_score(bt_backend_t *be, const float *logits,
-                  const bt_batch_t *batch, uint32_t dim, const uint32_t *ids,
-                  bt_scored_t *out)
+void bt_reference_score(const float *logits, const bt_batch_t *batch,
+                        uint32_t dim, const uint32_t *ids, bt_scored_t *out)
 {
-    (void)be;
     for (uint32_t s = 0; s < batch->n_scorings; s++) {
         const bt_scoring_t *const scoring = &batch->scorings[s];
         const float *const x = logits + (size_t)scoring->logit_row * dim;
@@ -182,18 +177,9 @@ void bt_cpu_score(bt_backend_t *be, const float *logits,
     }
 }
 
-/* Top k of a row in the order of top() (kernels.h): a heap of the k best so
- * far, with the last of them as its root, is kept in the outputs. O(dim) where
- * few values enter once k are there; the same on all tiers. The reference for
- * devices; with a model on the CPU, the host reads the rows itself. */
-
-typedef struct top_job {
-    const float *x;
-    uint32_t dim;
-    uint32_t k;
-    uint32_t *ids;
-    float *values;
-} top_job_t;
+/* Top k of a row: a heap of the k best so far, with the last of them as its
+ * root, is kept in the outputs. O(dim) where few values enter once k are
+ * there. */
 
 typedef struct heap {
     uint32_t *ids;
@@ -284,21 +270,10 @@ static void top_of_row(const float *x, uint32_t dim, uint32_t k, uint32_t *ids,
     }
 }
 
-static void top_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+void bt_reference_top(const float *x, uint32_t n_rows, uint32_t dim, uint32_t k,
+                      uint32_t *ids, float *values)
 {
-    const top_job_t *job = ctx;
-
-    (void)thread;
-    for (size_t r = begin; r < end; r++) {
-        top_of_row(job->x + r * job->dim, job->dim, job->k,
-                   job->ids + r * job->k, job->values + r * job->k);
+    for (size_t r = 0; r < n_rows; r++) {
+        top_of_row(x + r * dim, dim, k, ids + r * k, values + r * k);
     }
-}
-
-void bt_cpu_top(bt_backend_t *be, const float *x, uint32_t n_rows, uint32_t dim,
-                uint32_t k, uint32_t *ids, float *values)
-{
-    top_job_t job = {.x = x, .dim = dim, .k = k, .ids = ids, .values = values};
-
-    bt_cpu_run(bt_cpu_of(be), n_rows, dim, BT_CPU_MIN_ELEMS, top_rows, &job);
 }
