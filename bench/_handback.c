@@ -188,7 +188,7 @@ int main(int argc, char **argv)
     delays_t idle = {0};
     delays_t lent = {0};
     delays_t in_way = {0};
-    bt_cpu_lent_stats_t stats;
+    bt_lent_stats_t stats;
     bt_cpu_pool_t *pool = NULL;
     uint32_t other;
     uint32_t ms;

@@ -420,7 +420,7 @@ static void attn_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const attn_job_t *job = ctx;
     const uint32_t n_kv = job->kv->n_kv_heads;
-    float *scratch = job->cpu->attn + thread * job->cpu->attn_floats;
+    float *scratch = bt_cpu_scratch_row(&job->cpu->attn, thread);
     attn_item_t items[BT_ATTN_PAIRS];
 
     for (uint32_t h = 0; h < n_kv; h++) {
@@ -503,7 +503,7 @@ static attn_item_t find_item(const attn_job_t *job, uint32_t index)
 static void attn_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const attn_job_t *job = ctx;
-    float *scratch = job->cpu->attn + thread * job->cpu->attn_floats;
+    float *scratch = bt_cpu_scratch_row(&job->cpu->attn, thread);
 
     attn_item_t item = find_item(job, begin);
 

@@ -56,136 +56,42 @@ static bt_status_t sync_nothing(bt_backend_t *be)
     return BT_OK;
 }
 
-static size_t own_rows(const cpu_backend_t *cpu)
+/* Makes rows of at least this many bytes, so that operations themselves never
+ * allocate. */
+static bt_status_t scratch_widen(cpu_scratch_t *scratch, size_t n_rows,
+                                 size_t row_bytes)
 {
-    return (size_t)BT_CPU_OWN_ROWS * bt_cpu_pool_slots(cpu->pool);
-}
+    void *data;
 
-/* Scratch grows with the widest matrix packed so far, so that operations
- * themselves never allocate. */
-static bt_status_t lines_reserve(cpu_backend_t *cpu, uint32_t n_in)
-{
-    const size_t floats = ((size_t)n_in + 15) / 16 * 16;
-    float *lines;
-
-    if (floats <= cpu->line_floats) {
+    if (row_bytes <= scratch->row_bytes) {
         return BT_OK;
     }
-    lines = bt_calloc_aligned(floats * bt_cpu_pool_slots(cpu->pool),
-                              sizeof(*lines));
-    if (lines == NULL) {
+    data = bt_calloc_aligned(n_rows, row_bytes);
+    if (data == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    bt_free(cpu->lines);
-    cpu->lines = lines;
-    cpu->line_floats = floats;
+    bt_free(scratch->data);
+    *scratch = (cpu_scratch_t){.data = data, .row_bytes = row_bytes};
     return BT_OK;
 }
 
-static bt_status_t dense_reserve(cpu_backend_t *cpu, uint32_t n_in)
+static size_t round_up(size_t n, size_t unit)
 {
-    const size_t groups = (size_t)n_in / 32 + (n_in % 32 != 0);
-    const size_t n_threads = bt_cpu_pool_slots(cpu->pool);
-    const size_t rows = (size_t)cpu->max_rows + BT_TILE_ROWS + own_rows(cpu);
-    size_t tile_floats;
-    float *panels;
-    float *tiles;
-
-    if (n_in <= cpu->dense_n_in) {
-        return BT_OK;
-    }
-    if (__builtin_mul_overflow(rows, groups * 32, &tile_floats)) {
-        return BT_ERR_NO_MEMORY;
-    }
-    panels =
-        bt_calloc_aligned(groups * 32 * BT_PANEL * n_threads, sizeof(*panels));
-    if (panels == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    tiles = bt_calloc_aligned(tile_floats, sizeof(*tiles));
-    if (tiles == NULL) {
-        bt_free(panels);
-        return BT_ERR_NO_MEMORY;
-    }
-    bt_free(cpu->panels);
-    bt_free(cpu->tiles);
-    cpu->panels = panels;
-    cpu->tiles = tiles;
-    cpu->panel_floats = groups * 32 * BT_PANEL;
-    cpu->dense_n_in = n_in;
-    return BT_OK;
-}
-
-static bt_status_t bf16_reserve(cpu_backend_t *cpu, uint32_t n_in)
-{
-    uint16_t *bf16;
-    size_t elems;
-
-    if (n_in <= cpu->bf16_n_in) {
-        return BT_OK;
-    }
-    if (__builtin_mul_overflow(cpu->max_rows + own_rows(cpu),
-                               (size_t)n_in + n_in % 2, &elems)) {
-        return BT_ERR_NO_MEMORY;
-    }
-    bf16 = bt_calloc_aligned(elems, sizeof(*bf16));
-    if (bf16 == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    bt_free(cpu->bf16);
-    cpu->bf16 = bf16;
-    cpu->bf16_n_in = n_in;
-    return BT_OK;
-}
-
-static bt_status_t q8_reserve(cpu_backend_t *cpu, uint32_t n_in)
-{
-    bt_q8_group_t *q8;
-    size_t groups;
-
-    if (n_in <= cpu->q8_n_in) {
-        return BT_OK;
-    }
-    if (__builtin_mul_overflow(cpu->max_rows + own_rows(cpu), (size_t)n_in / 32,
-                               &groups)) {
-        return BT_ERR_NO_MEMORY;
-    }
-    q8 = bt_calloc_aligned(groups, sizeof(*q8));
-    if (q8 == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    bt_free(cpu->q8);
-    cpu->q8 = q8;
-    cpu->q8_n_in = n_in;
-    return BT_OK;
-}
-
-static bt_status_t wide_reserve(cpu_backend_t *cpu, bt_ktype_t type,
-                                uint32_t n_in)
-{
-    const size_t bytes = (bt_pack_scratch_bytes(type, n_in) + 63) / 64 * 64;
-    uint8_t *wide;
-
-    if (bytes <= cpu->wide_bytes) {
-        return BT_OK;
-    }
-    wide = bt_calloc_aligned(bytes, bt_cpu_pool_slots(cpu->pool));
-    if (wide == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    bt_free(cpu->wide);
-    cpu->wide = wide;
-    cpu->wide_bytes = bytes;
-    return BT_OK;
+    return (n + unit - 1) / unit * unit;
 }
 
 /* Scratch for the operations on matrices of this type and width. */
 static bt_status_t reserve(cpu_backend_t *cpu, bt_ktype_t type, uint32_t n_in)
 {
-    bt_status_t status = lines_reserve(cpu, n_in);
+    const size_t n_threads = bt_cpu_pool_slots(cpu->pool);
+    const size_t n_rows = cpu->max_rows + BT_CPU_OWN_ROWS * n_threads;
+    const size_t floats = round_up(n_in, 32);
+    bt_status_t status = scratch_widen(&cpu->lines, n_threads,
+                                       round_up(n_in, 16) * sizeof(float));
 
     if (status == BT_OK) {
-        status = wide_reserve(cpu, type, n_in);
+        status = scratch_widen(&cpu->wide, n_threads,
+                               round_up(bt_pack_scratch_bytes(type, n_in), 64));
     }
     if (status != BT_OK) {
         return status;
@@ -194,12 +100,19 @@ static bt_status_t reserve(cpu_backend_t *cpu, bt_ktype_t type, uint32_t n_in)
     case BT_KTYPE_F32:
     case BT_KTYPE_F16:
     case BT_KTYPE_E4M3:
-        return dense_reserve(cpu, n_in);
+        status = scratch_widen(&cpu->panels, n_threads,
+                               floats * BT_PANEL * sizeof(float));
+        return (status != BT_OK)
+                   ? status
+                   : scratch_widen(&cpu->tiles, n_rows + BT_TILE_ROWS,
+                                   floats * sizeof(float));
     case BT_KTYPE_BF16:
     case BT_KTYPE_E4M3_BF16:
-        return bf16_reserve(cpu, n_in);
+        return scratch_widen(&cpu->bf16, n_rows,
+                             round_up(n_in, 2) * sizeof(uint16_t));
     default:
-        return q8_reserve(cpu, n_in);
+        return scratch_widen(&cpu->q8, n_rows,
+                             (size_t)n_in / 32 * sizeof(bt_q8_group_t));
     }
 }
 
@@ -274,16 +187,7 @@ static void weight_free(bt_backend_t *be, bt_weight_t *weight)
 
 static void lent_stats(bt_backend_t *be, bt_lent_stats_t *stats_p)
 {
-    const bt_cpu_pool_t *pool = bt_cpu_of(be)->pool;
-    bt_cpu_lent_stats_t stats;
-
-    bt_cpu_pool_lent_stats(pool, &stats);
-    *stats_p = (bt_lent_stats_t){
-        .pieces = stats.pieces,
-        .busy_ns = stats.busy_ns,
-        .saved_ns = stats.busy_ns / bt_cpu_pool_threads(pool),
-        .again = stats.again,
-    };
+    bt_cpu_pool_lent_stats(bt_cpu_of(be)->pool, stats_p);
 }
 
 static void cpu_close(bt_backend_t *be)
@@ -291,13 +195,13 @@ static void cpu_close(bt_backend_t *be)
     cpu_backend_t *cpu = bt_cpu_of(be);
 
     bt_cpu_pool_destroy(cpu->pool);
-    bt_free(cpu->attn);
-    bt_free(cpu->panels);
-    bt_free(cpu->wide);
-    bt_free(cpu->tiles);
-    bt_free(cpu->bf16);
-    bt_free(cpu->q8);
-    bt_free(cpu->lines);
+    bt_free(cpu->panels.data);
+    bt_free(cpu->wide.data);
+    bt_free(cpu->lines.data);
+    bt_free(cpu->attn.data);
+    bt_free(cpu->tiles.data);
+    bt_free(cpu->bf16.data);
+    bt_free(cpu->q8.data);
     bt_free(cpu);
 }
 
@@ -410,13 +314,11 @@ bt_status_t bt_cpu_open(const bt_cpu_isa_t *isa,
             goto err_pool;
         }
     }
-    status = BT_ERR_NO_MEMORY;
-    cpu->attn = bt_calloc_aligned(
-        ATTN_SCRATCH_FLOATS * bt_cpu_pool_slots(cpu->pool), sizeof(*cpu->attn));
-    if (cpu->attn == NULL) {
+    status = scratch_widen(&cpu->attn, bt_cpu_pool_slots(cpu->pool),
+                           ATTN_SCRATCH_FLOATS * sizeof(float));
+    if (status != BT_OK) {
         goto err_pool;
     }
-    cpu->attn_floats = ATTN_SCRATCH_FLOATS;
     cpu->base.ops = &cpu_ops;
     cpu->base.caps = &cpu_caps[isa->tier];
     cpu->isa = isa;

@@ -16,34 +16,56 @@
  *  elements. */
 #define BT_CPU_PIECE 4096u
 
+/** Scratch memory of rows; it grows with the matrices that are packed. */
+typedef struct cpu_scratch {
+    void *data; /* NULL: no rows yet */
+    size_t row_bytes;
+} cpu_scratch_t;
+
 typedef struct cpu_backend {
     bt_backend_t base; /* first: a bt_backend_t * is a cpu_backend_t * */
     const bt_cpu_isa_t *isa;
     bt_cpu_pool_t *pool;
     uint32_t max_rows;
-    uint32_t dense_n_in; /* widest n_in that panels and tiles can take */
-    uint32_t bf16_n_in;  /* widest n_in that bf16 can take */
-    uint32_t q8_n_in;    /* widest n_in that q8 can take */
-    size_t panel_floats; /* per thread */
-    float *panels;       /* one dequantized panel per thread */
-    size_t wide_bytes;   /* per thread */
-    uint8_t *wide;       /* one widened panel per thread */
+    /* A row for each thread: */
+    cpu_scratch_t panels; /* float: one dequantized panel */
+    cpu_scratch_t wide;   /* bytes: one widened panel */
+    cpu_scratch_t lines;  /* float: one row of a matmul, before it is converted
+                           * to the formats below */
+    cpu_scratch_t attn;   /* float */
     /* Rows of one matmul. The max_rows (tiles: + BT_TILE_ROWS) rows common to
      * all threads are followed by BT_CPU_OWN_ROWS for each thread. */
-    float *tiles;       /* rearranged */
-    uint16_t *bf16;     /* n_in made even */
-    bt_q8_group_t *q8;  /* quantized */
-    size_t line_floats; /* per thread, a multiple of 64 bytes */
-    float *lines;       /* one row per thread, before it is converted to the
-                         * formats above */
+    cpu_scratch_t tiles;      /* float: rearranged */
+    cpu_scratch_t bf16;       /* uint16_t, an even number */
+    cpu_scratch_t q8;         /* bt_q8_group_t: quantized */
     const bt_weight_t *ahead; /* read after the next matmul; NULL: unknown */
-    size_t attn_floats;       /* per thread */
-    float *attn;
 } cpu_backend_t;
 
 static inline cpu_backend_t *bt_cpu_of(bt_backend_t *be)
 {
     return (cpu_backend_t *)(void *)be;
+}
+
+/** Returns a row of scratch memory; NULL: it has none. */
+static inline void *bt_cpu_scratch_row(const cpu_scratch_t *scratch, size_t row)
+{
+    return (scratch->data == NULL)
+               ? NULL
+               : (uint8_t *)scratch->data + row * scratch->row_bytes;
+}
+
+typedef struct bt_cpu_rows {
+    uint32_t first, end;
+} bt_cpu_rows_t;
+
+/** Returns the rows of a sequence that are in [begin, end). */
+static inline bt_cpu_rows_t bt_cpu_rows_in(const bt_ragged_seq_t *seq,
+                                           uint32_t begin, uint32_t end)
+{
+    const uint32_t seq_end = seq->row + seq->n_rows;
+
+    return (bt_cpu_rows_t){.first = (seq->row > begin) ? seq->row : begin,
+                           .end = (seq_end < end) ? seq_end : end};
 }
 
 /** Returns the items of a chunk with at least @a min_work units of work. */
@@ -54,54 +76,33 @@ uint32_t bt_cpu_grain(const cpu_backend_t *cpu, uint32_t n_items,
 void bt_cpu_run(cpu_backend_t *cpu, uint32_t n_items, uint64_t work_per_item,
                 uint64_t min_work, bt_cpu_job_fn fn, void *ctx);
 
-/* See bt_kernels_ops_t in kernels/kernels.h. */
-void bt_cpu_embed(bt_backend_t *be, const bt_weight_t *w,
-                  const bt_batch_t *batch, float *out);
-void bt_cpu_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
-                   uint32_t n_rows, float *out);
-void bt_cpu_norm_matmul(bt_backend_t *be, const bt_weight_t *w, const float *x,
-                        const float *norm, float eps, uint32_t n_rows,
-                        float *out);
-void bt_cpu_matmul_add(bt_backend_t *be, const bt_weight_t *w, const float *a,
-                       uint32_t n_rows, float *x);
-void bt_cpu_silu_matmul_add(bt_backend_t *be, const bt_weight_t *w,
-                            const float *gate_up, uint32_t n_rows, float *x);
-void bt_cpu_ahead(bt_backend_t *be, const bt_weight_t *w);
-void bt_cpu_rmsnorm(bt_backend_t *be, const float *x, const float *weight,
-                    float eps, uint32_t n_rows, uint32_t dim, float *out);
-void bt_cpu_rope_store(bt_backend_t *be, float *qkv, uint32_t n_heads,
-                       const bt_rotation_t *rotation, const bt_batch_t *batch,
-                       const bt_kv_view_t *kv, uint32_t layer);
-void bt_cpu_layer_norm(bt_backend_t *be, const float *x, const float *weight,
-                       const float *bias, float eps, uint32_t n_rows,
-                       uint32_t dim, float *out);
-void bt_cpu_head_norm(bt_backend_t *be, float *x, const float *weight,
-                      float eps, uint32_t n_rows, size_t row_floats, size_t at,
-                      uint32_t n_heads, uint32_t dim);
-void bt_cpu_add_positions(bt_backend_t *be, const bt_weight_t *w,
-                          const bt_batch_t *batch, float *x);
-void bt_cpu_activate(bt_backend_t *be, bt_activation_t act, bool gated,
-                     const float *x, uint32_t n_rows, uint32_t dim, float *out);
-void bt_cpu_add_bias(bt_backend_t *be, float *x, const float *bias,
-                     uint32_t n_rows, uint32_t dim);
-void bt_cpu_scale(bt_backend_t *be, float *x, float factor, size_t n);
-void bt_cpu_soft_cap(bt_backend_t *be, float *x, float cap, size_t n);
-void bt_cpu_clamp(bt_backend_t *be, float *x, float limit, size_t n);
-void bt_cpu_scale_positions(bt_backend_t *be, float *x, const float *factors,
-                            const bt_batch_t *batch, size_t row_floats,
-                            uint32_t dim);
-void bt_cpu_attention(bt_backend_t *be, const bt_attention_t *attention,
-                      const float *qkv, const bt_batch_t *batch,
-                      const bt_kv_view_t *kv, uint32_t layer, float *out);
-void bt_cpu_add(bt_backend_t *be, float *x, const float *y, size_t n);
-void bt_cpu_gather_rows(bt_backend_t *be, const float *x,
-                        const bt_batch_t *batch, uint32_t dim, float *out);
-void bt_cpu_copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
-                         uint32_t dim, float *out, uint32_t out_dim,
-                         uint32_t at);
-void bt_cpu_cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
-                        uint32_t x_dim, uint32_t at, uint32_t dim, float *out);
-void bt_cpu_argmax(bt_backend_t *be, const float *x, uint32_t n_rows,
-                   uint32_t dim, uint32_t *ids);
+/* Operations; bt_cpu_NAME() implements bt_kernels_ops_t.NAME. */
+#define BT_CPU_OP(name) \
+    __typeof__(*((bt_kernels_ops_t *)NULL)->name) bt_cpu_##name
+
+BT_CPU_OP(embed);
+BT_CPU_OP(matmul);
+BT_CPU_OP(norm_matmul);
+BT_CPU_OP(matmul_add);
+BT_CPU_OP(silu_matmul_add);
+BT_CPU_OP(ahead);
+BT_CPU_OP(rmsnorm);
+BT_CPU_OP(rope_store);
+BT_CPU_OP(layer_norm);
+BT_CPU_OP(head_norm);
+BT_CPU_OP(add_positions);
+BT_CPU_OP(activate);
+BT_CPU_OP(add_bias);
+BT_CPU_OP(scale);
+BT_CPU_OP(soft_cap);
+BT_CPU_OP(clamp);
+BT_CPU_OP(scale_positions);
+BT_CPU_OP(attention);
+BT_CPU_OP(add);
+BT_CPU_OP(gather_rows);
+BT_CPU_OP(copy_columns);
+BT_CPU_OP(cut_columns);
+BT_CPU_OP(argmax);
+#undef BT_CPU_OP
 
 #endif

@@ -444,9 +444,9 @@ bt_status_t bt_cpu_pool_lend(bt_cpu_pool_t *pool, const uint32_t *cores,
     return BT_OK;
 }
 
-void bt_cpu_pool_lent_stats(const bt_cpu_pool_t *pool, bt_cpu_lent_stats_t *s_p)
+void bt_cpu_pool_lent_stats(const bt_cpu_pool_t *pool, bt_lent_stats_t *stats_p)
 {
-    bt_cpu_lent_stats_t s = {0};
+    bt_lent_stats_t s = {0};
 
     for (uint32_t i = 0; i < pool->n_lent; i++) {
         s.pieces += atomic_load_explicit(&pool->lents[i].n_pieces,
@@ -454,6 +454,7 @@ void bt_cpu_pool_lent_stats(const bt_cpu_pool_t *pool, bt_cpu_lent_stats_t *s_p)
         s.busy_ns +=
             atomic_load_explicit(&pool->lents[i].busy_ns, memory_order_relaxed);
     }
+    s.saved_ns = s.busy_ns / pool->n_threads;
     s.again = atomic_load_explicit(&pool->n_again, memory_order_relaxed);
-    *s_p = s;
+    *stats_p = s;
 }

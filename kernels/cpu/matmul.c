@@ -63,22 +63,14 @@ static size_t even(size_t n)
 static prepared_t prepared_of(const step_t *step, uint32_t thread)
 {
     const cpu_backend_t *cpu = step->cpu;
-    const size_t widest = ((size_t)cpu->dense_n_in + 31) / 32 * 32;
     const size_t first =
-        cpu->max_rows + (size_t)thread * BT_CPU_OWN_ROWS; /* of its own */
-    prepared_t prepared = {
-        .tiles = cpu->tiles, .bf16 = cpu->bf16, .q8 = cpu->q8};
+        step->own ? cpu->max_rows + (size_t)thread * BT_CPU_OWN_ROWS : 0;
 
-    if (step->own && (cpu->tiles != NULL)) {
-        prepared.tiles += (first + BT_TILE_ROWS) * widest;
-    }
-    if (step->own && (cpu->bf16 != NULL)) {
-        prepared.bf16 += first * even(cpu->bf16_n_in);
-    }
-    if (step->own && (cpu->q8 != NULL)) {
-        prepared.q8 += first * (cpu->q8_n_in / 32);
-    }
-    return prepared;
+    return (prepared_t){
+        .tiles = bt_cpu_scratch_row(&cpu->tiles,
+                                    first + (step->own ? BT_TILE_ROWS : 0)),
+        .bf16 = bt_cpu_scratch_row(&cpu->bf16, first),
+        .q8 = bt_cpu_scratch_row(&cpu->q8, first)};
 }
 
 /* Row r in f32: in line (n_in), or in place. */
@@ -167,7 +159,7 @@ static void prepare(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const step_t *step = ctx;
     const prepared_t prepared = prepared_of(step, thread);
-    float *line = step->cpu->lines + thread * step->cpu->line_floats;
+    float *line = bt_cpu_scratch_row(&step->cpu->lines, thread);
 
     switch (rule_of(step->job.w)) {
     case BT_PACK_F32:
@@ -215,7 +207,7 @@ static void prepare_own(void *ctx, uint32_t thread)
 static void run_decoded(const cpu_backend_t *cpu, const bt_matmul_job_t *job,
                         uint32_t begin, uint32_t end, uint32_t thread)
 {
-    uint8_t *scratch = cpu->wide + thread * cpu->wide_bytes;
+    uint8_t *scratch = bt_cpu_scratch_row(&cpu->wide, thread);
     bt_weight_t w = *job->w;
     bt_matmul_job_t one = *job;
 
@@ -228,7 +220,7 @@ static void run_decoded(const cpu_backend_t *cpu, const bt_matmul_job_t *job,
         bt_pack_decode(job->w, p, scratch);
         if (w.pack == BT_PACK_F32) {
             cpu->isa->matmul(&one, p, p + 1,
-                             cpu->panels + thread * cpu->panel_floats);
+                             bt_cpu_scratch_row(&cpu->panels, thread));
         } else {
             cpu->isa->matmul_bf16(&one, p, p + 1);
         }
@@ -254,15 +246,14 @@ static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     case BT_PACK_F32:
     case BT_PACK_F16:
         cpu->isa->matmul(&job, begin, end,
-                         cpu->panels + thread * cpu->panel_floats);
+                         bt_cpu_scratch_row(&cpu->panels, thread));
         break;
     case BT_PACK_BF16:
         cpu->isa->matmul_bf16(&job, begin, end);
         break;
     default:
-        cpu->isa->matmul_q8(
-            &job, begin, end,
-            (cpu->wide != NULL) ? cpu->wide + thread * cpu->wide_bytes : NULL);
+        cpu->isa->matmul_q8(&job, begin, end,
+                            bt_cpu_scratch_row(&cpu->wide, thread));
         break;
     }
 }
@@ -286,6 +277,17 @@ static void keep_outputs(void *ctx, uint32_t begin, uint32_t end, void *copy,
     }
 }
 
+/* True when a prepared row for this weight has space. */
+static bool has_rows_for(const cpu_backend_t *cpu, const bt_weight_t *w)
+{
+    const size_t n_in = w->n_in;
+
+    return is_dense(w) ? n_in * sizeof(float) <= cpu->tiles.row_bytes
+           : (rule_of(w) == BT_PACK_BF16)
+               ? n_in * sizeof(uint16_t) <= cpu->bf16.row_bytes
+               : n_in / 32 * sizeof(bt_q8_group_t) <= cpu->q8.row_bytes;
+}
+
 static void run_step(bt_backend_t *be, step_t *step)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
@@ -305,12 +307,10 @@ static void run_step(bt_backend_t *be, step_t *step)
     }
     /* Past these, rows of other tenants would be overwritten. */
     BT_ASSERT_ALWAYS((n_rows <= cpu->max_rows) &&
-                     (w->n_in <= cpu->line_floats));
-    BT_ASSERT_ALWAYS(w->n_in <= (is_dense(w)                  ? cpu->dense_n_in
-                                 : rule_of(w) == BT_PACK_BF16 ? cpu->bf16_n_in
-                                                              : cpu->q8_n_in));
+                     (w->n_in * sizeof(float) <= cpu->lines.row_bytes));
+    BT_ASSERT_ALWAYS(has_rows_for(cpu, w));
     BT_ASSERT_ALWAYS(bt_pack_scratch_bytes(w->type, w->n_in) <=
-                     cpu->wide_bytes);
+                     cpu->wide.row_bytes);
     step->cpu = cpu;
     if (step->job.add) {
         job.keep = keep_outputs;

@@ -63,6 +63,7 @@ void bt_cpu_embed(bt_backend_t *be, const bt_weight_t *w,
                embed_rows, &job);
 }
 
+/* n_heads adjacent vectors in each row. */
 static void rmsnorm_rows(void *ctx, uint32_t thread, uint32_t begin,
                          uint32_t end)
 {
@@ -70,8 +71,12 @@ static void rmsnorm_rows(void *ctx, uint32_t thread, uint32_t begin,
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {
-        job->cpu->isa->rmsnorm(job->x + r * job->dim, job->weight, job->eps,
-                               job->dim, job->out + r * job->dim);
+        for (uint32_t h = 0; h < job->n_heads; h++) {
+            const size_t at = r * job->row_floats + (size_t)h * job->dim;
+
+            job->cpu->isa->rmsnorm(job->x + at, job->weight, job->eps, job->dim,
+                                   job->out + at);
+        }
     }
 }
 
@@ -84,9 +89,29 @@ void bt_cpu_rmsnorm(bt_backend_t *be, const float *x, const float *weight,
                     .weight = weight,
                     .out = out,
                     .eps = eps,
+                    .row_floats = dim,
+                    .n_heads = 1,
                     .dim = dim};
 
     bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, rmsnorm_rows, &job);
+}
+
+void bt_cpu_head_norm(bt_backend_t *be, float *x, const float *weight,
+                      float eps, uint32_t n_rows, size_t row_floats, size_t at,
+                      uint32_t n_heads, uint32_t dim)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    op_job_t job = {.cpu = cpu,
+                    .x = x + at,
+                    .weight = weight,
+                    .out = x + at,
+                    .eps = eps,
+                    .row_floats = row_floats,
+                    .n_heads = n_heads,
+                    .dim = dim};
+
+    bt_cpu_run(cpu, n_rows, (uint64_t)n_heads * dim, BT_CPU_MIN_ELEMS,
+               rmsnorm_rows, &job);
 }
 
 static void add_pieces(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
@@ -121,27 +146,27 @@ void bt_cpu_gather_rows(bt_backend_t *be, const float *x,
     }
 }
 
+static void copy_rows(const float *x, size_t x_dim, uint32_t n_rows,
+                      uint32_t dim, float *out, size_t out_dim)
+{
+    for (size_t r = 0; (dim > 0) && (r < n_rows); r++) {
+        memcpy(out + r * out_dim, x + r * x_dim, dim * sizeof(*out));
+    }
+}
+
 void bt_cpu_copy_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
                          uint32_t dim, float *out, uint32_t out_dim,
                          uint32_t at)
 {
     (void)be;
-    for (size_t r = 0; r < n_rows; r++) {
-        if (dim > 0) {
-            memcpy(out + r * out_dim + at, x + r * dim, dim * sizeof(*out));
-        }
-    }
+    copy_rows(x, dim, n_rows, dim, out + at, out_dim);
 }
 
 void bt_cpu_cut_columns(bt_backend_t *be, const float *x, uint32_t n_rows,
                         uint32_t x_dim, uint32_t at, uint32_t dim, float *out)
 {
     (void)be;
-    for (size_t r = 0; r < n_rows; r++) {
-        if (dim > 0) {
-            memcpy(out + r * dim, x + r * x_dim + at, dim * sizeof(*out));
-        }
-    }
+    copy_rows(x + at, x_dim, n_rows, dim, out, dim);
 }
 
 static void argmax_rows(void *ctx, uint32_t thread, uint32_t begin,
@@ -195,63 +220,17 @@ void bt_cpu_layer_norm(bt_backend_t *be, const float *x, const float *weight,
     bt_cpu_run(cpu, n_rows, dim, BT_CPU_MIN_ELEMS, layer_norm_rows, &job);
 }
 
-static void head_norm_rows(void *ctx, uint32_t thread, uint32_t begin,
-                           uint32_t end)
-{
-    const op_job_t *job = ctx;
-
-    (void)thread;
-    for (size_t r = begin; r < end; r++) {
-        for (uint32_t h = 0; h < job->n_heads; h++) {
-            float *const x =
-                job->out + r * job->row_floats + (size_t)h * job->dim;
-
-            job->cpu->isa->rmsnorm(x, job->weight, job->eps, job->dim, x);
-        }
-    }
-}
-
-void bt_cpu_head_norm(bt_backend_t *be, float *x, const float *weight,
-                      float eps, uint32_t n_rows, size_t row_floats, size_t at,
-                      uint32_t n_heads, uint32_t dim)
-{
-    cpu_backend_t *cpu = bt_cpu_of(be);
-    op_job_t job = {.cpu = cpu,
-                    .out = x + at,
-                    .weight = weight,
-                    .eps = eps,
-                    .row_floats = row_floats,
-                    .n_heads = n_heads,
-                    .dim = dim};
-
-    bt_cpu_run(cpu, n_rows, (uint64_t)n_heads * dim, BT_CPU_MIN_ELEMS,
-               head_norm_rows, &job);
-}
-
-typedef struct rows {
-    uint32_t first, end;
-} rows_t;
-
-/* Rows of a sequence that are in [begin, end). */
-static rows_t rows_in(const bt_ragged_seq_t *seq, uint32_t begin, uint32_t end)
-{
-    const uint32_t seq_end = seq->row + seq->n_rows;
-
-    return (rows_t){.first = (seq->row > begin) ? seq->row : begin,
-                    .end = (seq_end < end) ? seq_end : end};
-}
-
 /* Items are rows of the batch in the order of the sequences. */
 static void add_positions_rows(void *ctx, uint32_t thread, uint32_t begin,
                                uint32_t end)
 {
     const op_job_t *job = ctx;
     const uint32_t dim = job->w->n_in;
-    float *const line = job->cpu->lines + thread * job->cpu->line_floats;
+    float *const line = bt_cpu_scratch_row(&job->cpu->lines, thread);
 
     for (uint32_t s = 0; s < job->batch->n_seqs; s++) {
         const bt_ragged_seq_t *seq = &job->batch->seqs[s];
-        const rows_t rows = rows_in(seq, begin, end);
+        const bt_cpu_rows_t rows = bt_cpu_rows_in(seq, begin, end);
 
         for (uint32_t r = rows.first; r < rows.end; r++) {
             bt_pack_read_row(job->w, seq->pos + (r - seq->row), line);
@@ -278,7 +257,7 @@ static void scale_rows(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     (void)thread;
     for (uint32_t s = 0; s < job->batch->n_seqs; s++) {
         const bt_ragged_seq_t *seq = &job->batch->seqs[s];
-        const rows_t rows = rows_in(seq, begin, end);
+        const bt_cpu_rows_t rows = bt_cpu_rows_in(seq, begin, end);
 
         for (uint32_t r = rows.first; r < rows.end; r++) {
             job->cpu->isa->scale(job->out + r * job->row_floats,

@@ -374,11 +374,6 @@ void bt_cpu_pool_destroy(bt_cpu_pool_t *pool)
     bt_free(pool);
 }
 
-uint32_t bt_cpu_pool_threads(const bt_cpu_pool_t *pool)
-{
-    return pool->n_threads;
-}
-
 uint32_t bt_cpu_pool_slots(const bt_cpu_pool_t *pool)
 {
     return pool->n_threads + pool->n_lent;

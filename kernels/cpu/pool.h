@@ -48,6 +48,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "kernels/kernels.h"
 
 typedef struct bt_cpu_pool bt_cpu_pool_t;
 
@@ -72,8 +73,6 @@ BT_MUST_CHECK bt_status_t bt_cpu_pool_create(uint32_t n_threads,
 /** Ends the helpers and frees the pool. NULL is allowed. */
 void bt_cpu_pool_destroy(bt_cpu_pool_t *pool);
 
-/** Returns the number of own threads, including the caller. */
-uint32_t bt_cpu_pool_threads(const bt_cpu_pool_t *pool);
 /** Returns the number of own threads and threads on borrowed cores: job
  *  functions need one scratch slot for each thread number. */
 uint32_t bt_cpu_pool_slots(const bt_cpu_pool_t *pool);
@@ -98,16 +97,10 @@ BT_MUST_CHECK bt_status_t bt_cpu_pool_lend(bt_cpu_pool_t *pool,
                                            const uint32_t *cores, uint32_t n,
                                            size_t keep_bytes);
 
-typedef struct bt_cpu_lent_stats {
-    uint64_t pieces;  /**< pieces done by lent threads */
-    uint64_t busy_ns; /**< time spent computing, ns */
-    uint64_t again;   /**< pieces computed twice after preemption */
-} bt_cpu_lent_stats_t;
-
 /** Reports the work of lent threads since the pool began; any thread may call
  *  it. */
 void bt_cpu_pool_lent_stats(const bt_cpu_pool_t *pool,
-                            bt_cpu_lent_stats_t *stats_p);
+                            bt_lent_stats_t *stats_p);
 
 /** Data that a later job will read: n_items adjacent pieces. While waiting for
  *  a job, each thread prefetches the start of its share between polls, so that

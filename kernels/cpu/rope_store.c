@@ -111,22 +111,20 @@ static void rope_row(const rope_job_t *job, const bt_ragged_seq_t *seq,
     }
 }
 
-/* Items are rows of the batch in the order of the sequences. */
+/* Items are rows of the batch, which the sequences have in order. */
 static void rope_items(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const rope_job_t *job = ctx;
-    uint32_t first = 0;
+    const bt_batch_t *batch = job->batch;
 
     (void)thread;
-    for (uint32_t s = 0; (s < job->batch->n_seqs) && (first < end); s++) {
-        const bt_ragged_seq_t *seq = &job->batch->seqs[s];
+    for (uint32_t s = 0; (s < batch->n_seqs) && (batch->seqs[s].row < end);
+         s++) {
+        const bt_cpu_rows_t rows = bt_cpu_rows_in(&batch->seqs[s], begin, end);
 
-        for (uint32_t i = 0; i < seq->n_rows; i++) {
-            if ((first + i >= begin) && (first + i < end)) {
-                rope_row(job, seq, seq->row + i);
-            }
+        for (uint32_t r = rows.first; r < rows.end; r++) {
+            rope_row(job, &batch->seqs[s], r);
         }
-        first += seq->n_rows;
     }
 }
 
@@ -143,22 +141,12 @@ static void keep_rows(void *ctx, uint32_t begin, uint32_t end, void *copy,
     const rope_job_t *job = ctx;
     const size_t bytes = turned_bytes(job);
     uint8_t *kept = copy;
-    uint32_t first = 0;
 
-    for (uint32_t s = 0; (s < job->batch->n_seqs) && (first < end); s++) {
-        const bt_ragged_seq_t *seq = &job->batch->seqs[s];
+    for (size_t r = begin; r < end; r++) {
+        float *const row = job->qkv + r * job->row_floats;
 
-        for (uint32_t i = 0; i < seq->n_rows; i++) {
-            if ((first + i >= begin) && (first + i < end)) {
-                float *const row =
-                    job->qkv + (seq->row + (size_t)i) * job->row_floats;
-
-                memcpy(back ? (void *)row : kept, back ? kept : (void *)row,
-                       bytes);
-                kept += bytes;
-            }
-        }
-        first += seq->n_rows;
+        memcpy(back ? (void *)row : kept, back ? kept : (void *)row, bytes);
+        kept += bytes;
     }
 }
 

@@ -338,7 +338,7 @@ static void pool_runs_every_item_once_at_any_grain(void **state)
 
     (void)state;
     assert_int_equal(bt_cpu_pool_create(3, NULL, &pool), BT_OK);
-    assert_int_equal(bt_cpu_pool_threads(pool), 3);
+    assert_int_equal(bt_cpu_pool_slots(pool), 3);
     for (uint32_t round = 0; round < 2000; round++) {
         uint32_t n = (round % 3 == 0) ? N_ITEMS : round % 50;
 
