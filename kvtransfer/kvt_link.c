@@ -246,8 +246,8 @@ static bt_kvt_seen_t *seen_get(bt_kvt_t *kvt)
     if (kvt->n_seen == BT_KVT_MAX_SEEN) {
         return &kvt->seen[kvt->next_seen++ % BT_KVT_MAX_SEEN];
     }
-    return bt_kvt_array_grow(&kvt->seen, &kvt->seen_cap, kvt->n_seen + 1,
-                             sizeof(*kvt->seen))
+    return bt_array_grow(&kvt->seen, &kvt->seen_cap, kvt->n_seen + 1,
+                         sizeof(*kvt->seen))
                ? &kvt->seen[kvt->n_seen++]
                : NULL;
 }
@@ -531,8 +531,8 @@ void bt_kvt_link_over_add(bt_kvt_link_t *link, uint64_t grant)
     if (bt_kvt_link_over_has(link, grant)) {
         return;
     }
-    if (bt_kvt_array_grow(&link->over, &link->over_cap, link->n_over + 1,
-                          sizeof(*link->over))) {
+    if (bt_array_grow(&link->over, &link->over_cap, link->n_over + 1,
+                      sizeof(*link->over))) {
         link->over[link->n_over++] = grant;
     } else {
         link->over_lost = true;

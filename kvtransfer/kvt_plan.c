@@ -37,26 +37,6 @@ static bt_status_t extents_check(const bt_kvt_extent_t *extents,
     return BT_OK;
 }
 
-bool bt_kvt_array_grow(void *array_p, uint32_t *cap_p, uint32_t need,
-                       size_t size)
-{
-    const uint32_t twice = (*cap_p < 8) ? 16 : *cap_p * 2;
-    const uint32_t cap = (need > twice) ? need : twice;
-    void *grown;
-
-    if (need <= *cap_p) {
-        return true;
-    }
-    memcpy(&grown, array_p, sizeof(grown)); /* a pointer of any type */
-    grown = bt_realloc_array(grown, cap, size);
-    if (grown == NULL) {
-        return false;
-    }
-    memcpy(array_p, &grown, sizeof(grown));
-    *cap_p = cap;
-    return true;
-}
-
 bt_status_t bt_kvt_map_init(const bt_kvt_extent_t *extents, uint32_t n_extents,
                             uint64_t pool_bytes, bt_kvt_map_t *map)
 {
@@ -67,8 +47,7 @@ bt_status_t bt_kvt_map_init(const bt_kvt_extent_t *extents, uint32_t n_extents,
     if ((n_extents == 0) || (n_extents > BT_KVT_MAX_EXTENTS)) {
         return BT_ERR_INVALID_PARAM;
     }
-    if (!bt_kvt_array_grow(&map->runs, &map->cap, n_extents,
-                           sizeof(*map->runs))) {
+    if (!bt_array_grow(&map->runs, &map->cap, n_extents, sizeof(*map->runs))) {
         return BT_ERR_NO_MEMORY;
     }
     status = extents_check(extents, n_extents, pool_bytes, map->runs);
@@ -192,8 +171,8 @@ static uint32_t ranges_find(const bt_kvt_ranges_t *set, uint64_t offset)
 static bt_status_t ranges_insert(bt_kvt_ranges_t *set, uint32_t at,
                                  uint64_t begin, uint64_t end)
 {
-    if (!bt_kvt_array_grow(&set->ranges, &set->cap, set->n + 1,
-                           sizeof(*set->ranges))) {
+    if (!bt_array_grow(&set->ranges, &set->cap, set->n + 1,
+                       sizeof(*set->ranges))) {
         return BT_ERR_NO_MEMORY;
     }
     memmove(set->ranges + at + 1, set->ranges + at,

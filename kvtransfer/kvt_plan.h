@@ -72,12 +72,6 @@ uint64_t bt_kvt_map_find(const bt_kvt_map_t *map, uint64_t offset,
 uint32_t bt_kvt_map_runs(const bt_kvt_map_t *map, uint64_t offset,
                          uint64_t bytes, bt_kvt_run_t *runs, uint32_t max);
 
-/** Gives an array, whose pointer is at @a array_p, @a need elements of @a size
- *  bytes, or twice as many as it had.
- *  @return false: no memory; nothing changed */
-bool bt_kvt_array_grow(void *array_p, uint32_t *cap_p, uint32_t need,
-                       size_t size);
-
 typedef struct bt_kvt_range {
     uint64_t begin;
     uint64_t end; /**< exclusive */

@@ -132,9 +132,8 @@ static void on_begin(bt_kvt_link_t *link, bt_kvt_region_t *w,
 
 static bt_status_t records_append(bt_kvt_region_t *w, const bt_kvt_msg_t *msg)
 {
-    if (!bt_kvt_array_grow(&w->records, &w->records_cap,
-                           w->n_records + msg->n_records,
-                           sizeof(*w->records))) {
+    if (!bt_array_grow(&w->records, &w->records_cap,
+                       w->n_records + msg->n_records, sizeof(*w->records))) {
         return BT_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < msg->n_records; i++) {
@@ -261,30 +260,16 @@ static uint64_t cut(const bt_kvt_xfer_t *x, uint64_t offset, uint64_t bytes,
 static bt_status_t records_reserve(bt_kvt_xfer_t *x, uint64_t n_more)
 {
     const uint64_t need = x->n_records + n_more;
-    uint32_t cap;
-    bt_kvt_record_t *records;
-    bt_kvt_move_t *moves;
+    uint32_t cap = x->records_cap;
 
-    if (need <= x->records_cap) {
-        return BT_OK;
-    }
     if (need > UINT32_MAX / 2) {
         return BT_ERR_TOO_LARGE;
     }
-    cap = (need < 64) ? 64 : (uint32_t)need;
-    cap = (cap < x->records_cap * 2) ? x->records_cap * 2 : cap;
-    records = bt_realloc_array(x->records, cap, sizeof(*records));
-    if (records == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    x->records = records;
-    moves = bt_realloc_array(x->moves, cap, sizeof(*moves));
-    if (moves == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    x->moves = moves;
-    x->records_cap = cap;
-    return BT_OK;
+    return bt_array_grow(&x->moves, &cap, (uint32_t)need, sizeof(*x->moves)) &&
+                   bt_array_grow(&x->records, &x->records_cap, (uint32_t)need,
+                                 sizeof(*x->records))
+               ? BT_OK
+               : BT_ERR_NO_MEMORY;
 }
 
 bt_status_t bt_kvt_post(bt_kvt_xfer_t *x, const void *src, uint64_t offset,

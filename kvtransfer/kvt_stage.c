@@ -337,8 +337,8 @@ bool bt_kvt_stage_hash_of(bt_kvt_region_t *w, const bt_kvt_record_t *record,
 static bt_status_t arrival_add(bt_kvt_region_t *w, uint64_t offset,
                                uint64_t bytes, uint64_t hash)
 {
-    if (!bt_kvt_array_grow(&w->arrivals, &w->arrivals_cap, w->n_arrivals + 1,
-                           sizeof(*w->arrivals))) {
+    if (!bt_array_grow(&w->arrivals, &w->arrivals_cap, w->n_arrivals + 1,
+                       sizeof(*w->arrivals))) {
         return BT_ERR_NO_MEMORY;
     }
     w->arrivals[w->n_arrivals++] =

@@ -310,8 +310,8 @@ static bool is_known(const ucx_door_t *door,
 static bool source_add(ucx_door_t *door,
                        const uint8_t source[BT_KVT_SOURCE_BYTES])
 {
-    if (!bt_kvt_array_grow(&door->sources, &door->sources_cap,
-                           door->n_sources + 1, sizeof(*door->sources))) {
+    if (!bt_array_grow(&door->sources, &door->sources_cap, door->n_sources + 1,
+                       sizeof(*door->sources))) {
         return false;
     }
     memcpy(door->sources[door->n_sources++], source, BT_KVT_SOURCE_BYTES);

@@ -70,6 +70,25 @@ void *bt_realloc_array(void *ptr, size_t n, size_t size)
     return moved;
 }
 
+bool bt_array_grow(void *array_p, uint32_t *cap_p, uint32_t need, size_t size)
+{
+    const uint32_t twice = (*cap_p < 8) ? 16 : *cap_p * 2;
+    const uint32_t cap = (need > twice) ? need : twice;
+    void *grown;
+
+    if (need <= *cap_p) {
+        return true;
+    }
+    memcpy(&grown, array_p, sizeof(grown)); /* a pointer of any type */
+    grown = bt_realloc_array(grown, cap, size);
+    if (grown == NULL) {
+        return false;
+    }
+    memcpy(array_p, &grown, sizeof(grown));
+    *cap_p = cap;
+    return true;
+}
+
 void *bt_calloc_aligned(size_t n, size_t size)
 {
     size_t align = ALIGN_BYTES;

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <unistd.h>
 
 /** Allocates zeroed memory for @a n elements; freed with bt_free(). */
@@ -19,6 +20,12 @@ void *bt_calloc(size_t n, size_t size);
 /** Grows or shrinks an array; new bytes are not zeroed. On NULL the old
  *  array is untouched and still owned by the caller. */
 void *bt_realloc_array(void *ptr, size_t n, size_t size);
+
+/** Gives an array, whose pointer is at @a array_p, at least @a need elements of
+ *  @a size bytes: where it grows, twice as many as it had or more. New bytes
+ *  are not zeroed.
+ *  @return false: no memory; nothing changed */
+bool bt_array_grow(void *array_p, uint32_t *cap_p, uint32_t need, size_t size);
 
 /** Allocates zeroed, 64-byte aligned memory, large areas in huge pages where
  *  the system allows them; freed with bt_free(). */

@@ -235,23 +235,6 @@ void bt_json_slices_begin(bt_json_slices_t *slices, bt_json_t *json)
     json->slices = slices;
 }
 
-static bool reserve(bt_json_slices_t *slices)
-{
-    const size_t cap = (slices->cap > 0) ? 2 * slices->cap : 8;
-    bt_json_series_t *series;
-
-    if (slices->n < slices->cap) {
-        return true;
-    }
-    series = bt_realloc_array(slices->series, cap, sizeof(*series));
-    if (series == NULL) {
-        return false;
-    }
-    slices->series = series;
-    slices->cap = cap;
-    return true;
-}
-
 /* True when the output accepts more. Nothing is formatted in vain. */
 static bool goes_on(const bt_strbuf_t *out)
 {
@@ -266,7 +249,9 @@ void bt_json_array_of(bt_json_t *json, const char *key, size_t from, size_t to,
 
     bt_json_array(json, key);
     /* Without memory for the series all belongs to the frame. */
-    if ((slices != NULL) && (n >= BT_JSON_SLICED_ITEMS) && reserve(slices)) {
+    if ((slices != NULL) && (n >= BT_JSON_SLICED_ITEMS) &&
+        bt_array_grow(&slices->series, &slices->cap, slices->n + 1,
+                      sizeof(*slices->series))) {
         slices->series[slices->n++] = (bt_json_series_t){
             .at = json->out->len,
             .item = item,

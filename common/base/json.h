@@ -106,7 +106,7 @@ typedef struct bt_json_series bt_json_series_t;
 typedef struct bt_json_slices {
     bt_strbuf_t frame;        /**< all but the items of the series */
     bt_json_series_t *series; /**< owned, n entries, in the frame's order */
-    size_t n, cap;
+    uint32_t n, cap;
     size_t done;   /**< bytes of the frame that were written */
     size_t at;     /**< series whose items come next */
     size_t n_told; /**< items of that series that were written */

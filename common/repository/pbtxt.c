@@ -185,17 +185,10 @@ static uint32_t add(reader_t *r, scope_t *scope, const char *name)
         refuse(r, BT_ERR_TOO_LARGE, "more than %u fields", BT_PBTXT_MAX_FIELDS);
         return BT_PBTXT_NONE;
     }
-    if (tree->n == r->cap) {
-        const uint32_t cap = (r->cap == 0) ? 64 : 2 * r->cap;
-        bt_pbtxt_field_t *grown =
-            bt_realloc_array(tree->fields, cap, sizeof(*grown));
-
-        if (grown == NULL) {
-            refuse(r, BT_ERR_NO_MEMORY, "out of memory");
-            return BT_PBTXT_NONE;
-        }
-        tree->fields = grown;
-        r->cap = cap;
+    if (!bt_array_grow(&tree->fields, &r->cap, tree->n + 1,
+                       sizeof(*tree->fields))) {
+        refuse(r, BT_ERR_NO_MEMORY, "out of memory");
+        return BT_PBTXT_NONE;
     }
     field = &tree->fields[tree->n];
     *field = (bt_pbtxt_field_t){.name = name,

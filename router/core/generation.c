@@ -190,21 +190,12 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
 static bt_status_t reserve_tokens(bt_core_t *core, const bt_gen_spec_t *spec)
 {
     uint32_t most = spec->max_new;
-    uint32_t *joined;
 
-    if (__builtin_add_overflow(most, spec->prompt->n, &most)) {
-        return BT_ERR_NO_MEMORY;
-    }
-    if (most <= core->cap_joined) {
-        return BT_OK;
-    }
-    joined = bt_realloc_array(core->joined, most, sizeof(*joined));
-    if (joined == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    core->joined = joined;
-    core->cap_joined = most;
-    return BT_OK;
+    return !__builtin_add_overflow(most, spec->prompt->n, &most) &&
+                   bt_array_grow(&core->joined, &core->cap_joined, most,
+                                 sizeof(*core->joined))
+               ? BT_OK
+               : BT_ERR_NO_MEMORY;
 }
 
 bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *specs,
@@ -360,15 +351,9 @@ void bt_core_end_all(bt_core_t *core, const char *why, uint64_t now_us)
 /* Stores the token that n_output counts already. */
 static bt_status_t append_id(bt_gen_t *gen, uint32_t id)
 {
-    if (gen->n_output > gen->cap_output) {
-        const uint32_t cap = gen->cap_output + gen->cap_output / 2 + 64;
-        uint32_t *output = bt_realloc_array(gen->output, cap, sizeof(*output));
-
-        if (output == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        gen->output = output;
-        gen->cap_output = cap;
+    if (!bt_array_grow(&gen->output, &gen->cap_output, gen->n_output,
+                       sizeof(*gen->output))) {
+        return BT_ERR_NO_MEMORY;
     }
     gen->output[gen->n_output - 1] = id;
     return BT_OK;
@@ -491,15 +476,9 @@ static bt_status_t keep_early(bt_gen_t *gen, const bt_token_t *token)
             return BT_OK;
         }
     }
-    if (gen->n_early == gen->cap_early) {
-        const uint32_t cap = gen->cap_early * 2 + 8;
-        bt_token_t *early = bt_realloc_array(gen->early, cap, sizeof(*early));
-
-        if (early == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        gen->early = early;
-        gen->cap_early = cap;
+    if (!bt_array_grow(&gen->early, &gen->cap_early, gen->n_early + 1,
+                       sizeof(*gen->early))) {
+        return BT_ERR_NO_MEMORY;
     }
     gen->early[gen->n_early++] = *token;
     return BT_OK;

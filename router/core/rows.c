@@ -60,41 +60,28 @@ static bool alloc_logits(uint32_t n_rows, uint32_t n_vocab, float **logits_p,
 /* Reserves space for @a n tokens, and some more. */
 static bt_status_t reserve_scores(bt_scores_t *scores, uint32_t n)
 {
-    const uint32_t cap = n + n / 2 + 16;
-    const size_t n_top = (size_t)cap * scores->n_top;
-    void *ids, *logprobs, *top_ids, *top_logprobs;
+    const size_t n_top = scores->n_top;
+    const struct {
+        void *array_p;
+        size_t size;
+    } arrays[] = {
+        {&scores->top_ids, n_top * sizeof(*scores->top_ids)},
+        {&scores->top_logprobs, n_top * sizeof(*scores->top_logprobs)},
+        {&scores->ids, sizeof(*scores->ids)},
+        {&scores->logprobs, sizeof(*scores->logprobs)},
+    };
+    uint32_t cap = scores->cap;
 
-    if (n <= scores->cap) {
-        return BT_OK;
-    }
     /* Each array stays valid if a later allocation fails. */
-    ids = bt_realloc_array(scores->ids, cap, sizeof(*scores->ids));
-    if (ids == NULL) {
-        return BT_ERR_NO_MEMORY;
+    for (size_t i = 0; i < BT_ARRAY_LEN(arrays); i++) {
+        cap = scores->cap;
+        if ((arrays[i].size > 0) &&
+            !bt_array_grow(arrays[i].array_p, &cap, n, arrays[i].size)) {
+            return BT_ERR_NO_MEMORY;
+        }
     }
-    scores->ids = ids;
-    logprobs =
-        bt_realloc_array(scores->logprobs, cap, sizeof(*scores->logprobs));
-    if (logprobs == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    scores->logprobs = logprobs;
     for (uint32_t i = scores->cap; i < cap; i++) {
         scores->logprobs[i] = NAN;
-    }
-    if (n_top > 0) {
-        top_ids =
-            bt_realloc_array(scores->top_ids, n_top, sizeof(*scores->top_ids));
-        if (top_ids == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        scores->top_ids = top_ids;
-        top_logprobs = bt_realloc_array(scores->top_logprobs, n_top,
-                                        sizeof(*scores->top_logprobs));
-        if (top_logprobs == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        scores->top_logprobs = top_logprobs;
     }
     scores->cap = cap;
     return BT_OK;

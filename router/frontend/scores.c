@@ -65,23 +65,6 @@ static uint32_t n_characters(const bt_strbuf_t *text)
     return n;
 }
 
-static bt_status_t reserve_offsets(bt_score_walk_t *walk, uint32_t n)
-{
-    const uint32_t cap = n + n / 2 + 16;
-    uint32_t *offsets;
-
-    if (n <= walk->cap) {
-        return BT_OK;
-    }
-    offsets = bt_realloc_array(walk->offsets, cap, sizeof(*offsets));
-    if (offsets == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    walk->offsets = offsets;
-    walk->cap = cap;
-    return BT_OK;
-}
-
 /* Starts the answer: an incomplete character at the prompt's end stays
  * incomplete. */
 static void cross(bt_score_walk_t *walk)
@@ -113,7 +96,8 @@ static void add_offset(bt_score_walk_t *walk, const bt_gen_rows_t *rows)
 bt_status_t bt_score_walk_on(bt_score_walk_t *walk, const bt_gen_rows_t *rows)
 {
     if (walk->wants_offsets &&
-        (reserve_offsets(walk, rows->scores.n) != BT_OK)) {
+        !bt_array_grow(&walk->offsets, &walk->cap, rows->scores.n,
+                       sizeof(*walk->offsets))) {
         return BT_ERR_NO_MEMORY;
     }
     for (; walk->n < rows->scores.n; walk->n++) {

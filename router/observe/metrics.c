@@ -441,17 +441,9 @@ void bt_router_metrics_http(bt_router_metrics_t *m, const char *route,
                                (strcmp(m->http[i].method, method) != 0))) {
         i++;
     }
-    if (i == m->cap_http) {
-        const uint32_t cap = (i == 0) ? 16 : 2 * i;
-        bt_http_count_t *grown =
-            (cap <= MAX_HTTP) ? bt_realloc_array(m->http, cap, sizeof(*m->http))
-                              : NULL;
-
-        if (grown == NULL) {
-            return; /* serving continues; this kind is not counted */
-        }
-        m->http = grown;
-        m->cap_http = cap;
+    if ((i == MAX_HTTP) ||
+        !bt_array_grow(&m->http, &m->cap_http, i + 1, sizeof(*m->http))) {
+        return; /* serving continues; this kind is not counted */
     }
     if (i == m->n_http) {
         m->http[m->n_http++] = (bt_http_count_t){route, method, code, 0};

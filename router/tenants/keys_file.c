@@ -198,30 +198,10 @@ static uint32_t line_of_tenant(const bt_keys_file_t *file, const char *name)
     return 0;
 }
 
-static bt_status_t grow(void **array_p, uint32_t n, uint32_t *cap_p,
-                        uint32_t most, size_t size)
-{
-    uint32_t cap = (*cap_p == 0) ? 16 : 2 * *cap_p;
-    void *grown;
-
-    if (n < *cap_p) {
-        return BT_OK;
-    }
-    cap = (cap > most) ? most : cap;
-    grown = bt_realloc_array(*array_p, cap, size);
-    if (grown == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    *array_p = grown;
-    *cap_p = cap;
-    return BT_OK;
-}
-
 static bt_status_t take_tenant(parse_t *p, char *rest)
 {
     bt_keys_tenant_t tenant = {.line = p->line};
     bt_status_t status = take_name(p, next_word(&rest), tenant.name);
-    void *array = p->file.tenants;
     uint32_t seen = 0;
     uint32_t before;
     char *word;
@@ -254,10 +234,8 @@ static bt_status_t take_tenant(parse_t *p, char *rest)
     if (p->file.n_tenants == BT_KEYS_MAX_TENANTS) {
         return complain(p, "there are more than 1024 tenants");
     }
-    status = grow(&array, p->file.n_tenants, &p->cap_tenants,
-                  BT_KEYS_MAX_TENANTS, sizeof(tenant));
-    p->file.tenants = array;
-    if (status != BT_OK) {
+    if (!bt_array_grow(&p->file.tenants, &p->cap_tenants, p->file.n_tenants + 1,
+                       sizeof(tenant))) {
         return no_memory(p);
     }
     p->file.tenants[p->file.n_tenants++] = tenant;
@@ -293,8 +271,6 @@ static bt_status_t take_key(parse_t *p, char *rest)
     char name[BT_TENANT_NAME_BYTES];
     bt_status_t status = take_name(p, next_word(&rest), name);
     const char *word;
-    void *array = p->file.keys;
-    void *names = p->names;
     uint32_t cap = p->cap_keys;
     unsigned kind = 0;
 
@@ -317,14 +293,9 @@ static bt_status_t take_key(parse_t *p, char *rest)
     if (p->file.n_keys == BT_KEYS_MAX_KEYS) {
         return complain(p, "there are more than 8192 keys");
     }
-    status = grow(&names, p->file.n_keys, &cap, BT_KEYS_MAX_KEYS, sizeof(name));
-    p->names = names;
-    if (status == BT_OK) {
-        status = grow(&array, p->file.n_keys, &p->cap_keys, BT_KEYS_MAX_KEYS,
-                      sizeof(key));
-        p->file.keys = array;
-    }
-    if (status != BT_OK) {
+    if (!bt_array_grow(&p->names, &cap, p->file.n_keys + 1, sizeof(name)) ||
+        !bt_array_grow(&p->file.keys, &p->cap_keys, p->file.n_keys + 1,
+                       sizeof(key))) {
         return no_memory(p);
     }
     memcpy(p->names + (size_t)p->file.n_keys * sizeof(name), name,

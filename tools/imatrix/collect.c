@@ -74,7 +74,6 @@ static void on_weight(void *ctx, const char *name, const bt_weight_t *weight)
 {
     watch_t *const watch = ctx;
     const bt_gguf_tensor_t *const t = bt_gguf_tensor(watch->gguf, name);
-    const bt_weight_t **grown;
     uint32_t i = 0;
 
     if ((watch->status != BT_OK) || (t == NULL) ||
@@ -83,16 +82,15 @@ static void on_weight(void *ctx, const char *name, const bt_weight_t *weight)
     }
     watch->status = find_or_add(watch->m, t, &i);
     if ((watch->status == BT_OK) && (i >= watch->cap)) {
-        const uint32_t cap = (i + 1) * 2;
+        const uint32_t before = watch->cap;
 
-        grown = bt_realloc_array(watch->weights, cap, sizeof(*grown));
-        if (grown == NULL) {
+        if (!bt_array_grow(&watch->weights, &watch->cap, i + 1,
+                           sizeof(*watch->weights))) {
             watch->status = BT_ERR_NO_MEMORY;
             return;
         }
-        memset(grown + watch->cap, 0, (cap - watch->cap) * sizeof(*grown));
-        watch->weights = grown;
-        watch->cap = cap;
+        memset(watch->weights + before, 0,
+               (watch->cap - before) * sizeof(*watch->weights));
     }
     if (watch->status == BT_OK) {
         watch->weights[i] = weight;

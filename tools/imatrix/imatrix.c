@@ -44,16 +44,10 @@ bt_status_t bt_imatrix_add(bt_imatrix_t *m, const char *name, size_t name_len,
                            uint32_t n, uint32_t n_mats, uint32_t *i_p)
 {
     bt_imatrix_entry_t e = {.n = n, .n_mats = n_mats};
-    bt_imatrix_entry_t *grown;
-    const uint32_t cap = (m->cap > 0) ? m->cap * 2 : 64;
 
-    if (m->n_entries == m->cap) {
-        grown = bt_realloc_array(m->entries, cap, sizeof(*grown));
-        if (grown == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        m->entries = grown;
-        m->cap = cap;
+    if (!bt_array_grow(&m->entries, &m->cap, m->n_entries + 1,
+                       sizeof(*m->entries))) {
+        return BT_ERR_NO_MEMORY;
     }
     e.name = bt_memdup(name, name_len);
     e.sums = bt_calloc(n, sizeof(*e.sums));
