@@ -54,44 +54,51 @@ static uint32_t combining(uint32_t cp)
 
 /* ---- decomposition ---- */
 
-static uint32_t from_list(const uint64_t *list, uint32_t n, uint32_t cp,
-                          uint32_t *parts)
-{
-    const uint64_t entry = list[last_at_most(list, n, 21, cp)];
-    const uint32_t n_parts = (uint32_t)(entry >> 16 & 31);
+/* Index in bt_unicode_pairs, plus one, of each code point composed of two. */
+static uint16_t pair_of[BT_UNICODE_N_COMPOSED];
 
-    if (entry >> 21 != cp) {
-        return 0;
+__attribute__((constructor)) static void make_pair_of(void)
+{
+    for (uint32_t i = 0; i < bt_unicode_n_pairs; i++) {
+        pair_of[CODE(bt_unicode_pairs[i])] = (uint16_t)(i + 1);
     }
-    memcpy(parts, bt_unicode_parts + (entry & 0xFFFF),
-           n_parts * sizeof(*parts));
-    return n_parts;
 }
 
-/* @return how many parts, at least 1 */
+/* Appends the parts of a code point, itself if there are none.
+ * @return how many there are now */
 static uint32_t decompose(uint32_t cp, bool compatible,
-                          uint32_t parts[MAX_PARTS])
+                          uint32_t parts[MAX_PARTS], uint32_t n)
 {
-    uint32_t n = 0;
+    uint64_t run;
+    uint32_t count;
+    const uint32_t *own;
 
     if ((cp >= S_BASE) && (cp < S_BASE + S_COUNT)) {
         const uint32_t s = cp - S_BASE;
 
-        parts[0] = L_BASE + s / (V_COUNT * T_COUNT);
-        parts[1] = V_BASE + s % (V_COUNT * T_COUNT) / T_COUNT;
-        parts[2] = T_BASE + s % T_COUNT;
-        return (s % T_COUNT == 0) ? 2 : 3;
+        parts[n++] = L_BASE + s / (V_COUNT * T_COUNT);
+        parts[n++] = V_BASE + s % (V_COUNT * T_COUNT) / T_COUNT;
+        if (s % T_COUNT != 0) {
+            parts[n++] = T_BASE + s % T_COUNT;
+        }
+        return n;
     }
-    if (compatible) {
-        n = from_list(bt_unicode_compatible, bt_unicode_n_compatible, cp,
-                      parts);
+    if ((cp < BT_UNICODE_N_COMPOSED) && (pair_of[cp] != 0)) {
+        const uint64_t pair = bt_unicode_pairs[pair_of[cp] - 1];
+
+        n = decompose((uint32_t)CODE(pair >> 42), compatible, parts, n);
+        return decompose((uint32_t)CODE(pair >> 21), compatible, parts, n);
     }
-    if (n == 0) {
-        n = from_list(bt_unicode_canonical, bt_unicode_n_canonical, cp, parts);
+    run = bt_unicode_mapped[last_at_most(bt_unicode_mapped, bt_unicode_n_mapped,
+                                         22, cp)];
+    count = (uint32_t)(run >> 16 & 31);
+    if ((count == 0) || (!compatible && ((run >> 21 & 1) != 0))) {
+        parts[n++] = cp;
+        return n;
     }
-    if (n == 0) {
-        parts[0] = cp;
-        n = 1;
+    own = bt_unicode_parts + (run & 0xFFFF) + count * (cp - (run >> 22));
+    for (uint32_t i = 0; i < count; i++) {
+        n = decompose(own[i], compatible, parts, n);
     }
     return n;
 }
@@ -120,7 +127,7 @@ static bt_status_t decompose_all(bt_normal_work_t *work, bool compatible,
         bt_status_t status;
 
         at += bt_utf8_decode(text + at, &cp);
-        n_parts = decompose(cp, compatible, parts);
+        n_parts = decompose(cp, compatible, parts, 0);
         status = reserve_codes(work, n + n_parts);
         if (status != BT_OK) {
             return status;
@@ -359,7 +366,8 @@ bt_status_t bt_normal_lowercase(const uint8_t *text, size_t bytes,
 
     for (size_t at = 0; (status == BT_OK) && (at < bytes);) {
         uint8_t utf8[4];
-        uint64_t entry;
+        uint64_t run;
+        uint32_t behind; /* the first of the run */
         uint32_t cp;
 
         out->from = at;
@@ -369,9 +377,12 @@ bt_status_t bt_normal_lowercase(const uint8_t *text, size_t bytes,
             status = bt_normal_put(out, dotted_i, sizeof(dotted_i) - 1);
             continue;
         }
-        entry = bt_unicode_lower[last_at_most(bt_unicode_lower,
-                                              bt_unicode_n_lower, 21, cp)];
-        cp = (entry >> 21 == cp) ? (uint32_t)CODE(entry) : cp;
+        run = bt_unicode_lower[last_at_most(bt_unicode_lower,
+                                            bt_unicode_n_lower, 42, cp)];
+        behind = cp - (uint32_t)(run >> 42);
+        if ((behind <= (run >> 1 & 0xFFFFF)) && ((behind & run & 1) == 0)) {
+            cp = (uint32_t)CODE(run >> 21) + behind;
+        }
         status = bt_normal_put(out, utf8, bt_utf8_encode(cp, utf8));
     }
     return status;

@@ -133,22 +133,22 @@ static inline bt_unicode_class_t bt_unicode_class(uint32_t cp)
  * Source: make_unicode_forms.py.
  */
 
-/** Decompositions: code point << 21 | number of parts << 16 | index in
- *  bt_unicode_parts, ascending: complete canonical decompositions, and those
- *  compatible ones that differ. */
-extern const uint32_t bt_unicode_n_canonical;
-extern const uint64_t bt_unicode_canonical[];
-extern const uint32_t bt_unicode_n_compatible;
-extern const uint64_t bt_unicode_compatible[];
-extern const uint32_t bt_unicode_n_parts;
+/** Runs of characters with a decomposition other than those of
+ *  bt_unicode_pairs: the first code point << 22 | 1 << 21 where it is a
+ *  compatible one | number of parts of each << 16 | index of the first one's
+ *  in bt_unicode_parts, where those of the next ones follow. No parts: nothing
+ *  up to the next run is decomposed. */
+extern const uint32_t bt_unicode_n_mapped;
+extern const uint64_t bt_unicode_mapped[];
 extern const uint32_t bt_unicode_parts[];
 
 /** Runs of code points: the first << 8 | canonical combining class. */
 extern const uint32_t bt_unicode_n_combining;
 extern const uint32_t bt_unicode_combining[];
 
-/** Compositions: (first << 21 | second) << 21 | composed code point,
- *  ascending. */
+/** Compositions, which are canonical decompositions, too: (first << 21 |
+ *  second) << 21 | composed code point, ascending. */
+#define BT_UNICODE_N_COMPOSED 0x11600u /* no composed code point is higher */
 extern const uint32_t bt_unicode_n_pairs;
 extern const uint64_t bt_unicode_pairs[];
 
@@ -157,7 +157,9 @@ extern const uint64_t bt_unicode_pairs[];
 extern const uint32_t bt_unicode_n_stable;
 extern const uint32_t bt_unicode_stable[];
 
-/** Lower case: code point << 21 | its lower case, ascending. */
+/** Runs of characters whose lower case is as far away: (first << 21 | lower
+ *  case of the first) << 21 | (last - first) << 1 | 1 where only every second
+ *  one is meant, ascending. */
 extern const uint32_t bt_unicode_n_lower;
 extern const uint64_t bt_unicode_lower[];
 
