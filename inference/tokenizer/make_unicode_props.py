@@ -59,6 +59,21 @@ def accents():
     yield from (cp for cp in CODES if strip.normalize_str("x" + chr(cp)) == "x")
 
 
+def merged(runs):
+    """Runs of one character whose case is the other one of their neighbours',
+    as one run: its category is 30 if the even ones are upper case, or 31."""
+    upper, lower = CATEGORIES.index("Lu"), CATEGORIES.index("Ll")
+    rows = []
+    for (cp, props), (end, _) in zip(runs, runs[1:] + [(0x110000, 0)]):
+        category = props % 32
+        if category in (upper, lower) and end == cp + 1:
+            props += 30 + (category - upper + cp) % 2 - category
+            if rows and rows[-1][1] == props:
+                continue
+        rows.append((cp, props))
+    return rows
+
+
 def main():
     props = [CATEGORIES.index("Cn")] * 0x110000
     for index, name in enumerate(CATEGORIES):
@@ -78,14 +93,17 @@ def main():
         for cp in found:
             props[cp] |= bit
     runs = [cp for cp in range(0x110000) if cp == 0 or props[cp] != props[cp - 1]]
+    rows = merged([(cp, props[cp]) for cp in runs])
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Written by make_unicode_props.py; do not edit. */")
     print("/* clang-format off */")
     print('#include "inference/tokenizer/unicode.h"\n')
     print("const uint32_t bt_unicode_n_runs = %du;" % len(runs))
-    print("const uint32_t bt_unicode_runs[] = {")
-    for i in range(0, len(runs), 8):
-        print("    " + " ".join("0x%x," % (cp << RUN_BITS | props[cp]) for cp in runs[i:i + 8]))
+    print("uint32_t bt_unicode_runs[%d];\n" % len(runs))
+    print("const uint32_t bt_unicode_n_merged = %du;" % len(rows))
+    print("const uint32_t bt_unicode_merged[] = {")
+    for i in range(0, len(rows), 8):
+        print("    " + " ".join("0x%x," % (cp << RUN_BITS | props) for cp, props in rows[i:i + 8]))
     print("};")
     print("changed: " + " ".join("%04X" % cp for cp in changed), file=sys.stderr)
 

@@ -29,10 +29,35 @@ static bt_unicode_class_t class_of_props(uint32_t props)
                : BT_UNICODE_OTHER;
 }
 
+/* A run for each character of upper and lower case by turns; the last run has
+ * none. */
+static void make_runs(void)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < bt_unicode_n_merged; i++) {
+        const uint32_t run = bt_unicode_merged[i];
+        const uint32_t category = run & BT_UNICODE_CATEGORY;
+        uint32_t cp = run >> BT_UNICODE_RUN_BITS;
+
+        if (category < BT_UNICODE_LU_LL) {
+            bt_unicode_runs[n++] = run;
+            continue;
+        }
+        for (; cp < bt_unicode_merged[i + 1] >> BT_UNICODE_RUN_BITS; cp++) {
+            bt_unicode_runs[n++] = cp << BT_UNICODE_RUN_BITS |
+                                   ((run & BT_UNICODE_RUN_PROPS) - category +
+                                    BT_UNICODE_LU + ((cp ^ category) & 1));
+        }
+    }
+    BT_ASSERT(n == bt_unicode_n_runs);
+}
+
 /* Runs before main(): texts of all threads are cut by this table, and a check
  * in each look-up would cost the scanners 3 %. */
 __attribute__((constructor)) static void make_classes(void)
 {
+    make_runs();
     for (uint32_t i = 0; i < bt_unicode_n_runs; i++) {
         const uint32_t end =
             (i + 1 == bt_unicode_n_runs)

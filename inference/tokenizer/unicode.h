@@ -74,6 +74,10 @@ typedef enum bt_unicode_category {
     BT_UNICODE_CF,
     BT_UNICODE_CO,
     BT_UNICODE_CS,
+    /* In bt_unicode_merged alone: even code points are LU and odd ones LL, or
+     * the other way round. */
+    BT_UNICODE_LU_LL,
+    BT_UNICODE_LL_LU,
 } bt_unicode_category_t;
 
 typedef enum bt_unicode_prop {
@@ -94,7 +98,10 @@ typedef enum bt_unicode_prop {
 #define BT_UNICODE_RUN_PROPS ((1u << BT_UNICODE_RUN_BITS) - 1)
 #define BT_UNICODE_CATEGORY  31u /**< mask of the general category */
 extern const uint32_t bt_unicode_n_runs;
-extern const uint32_t bt_unicode_runs[];
+extern uint32_t bt_unicode_runs[]; /**< filled before main() (pretok.c) */
+/** Runs of bt_unicode_runs, with upper and lower case by turns as one. */
+extern const uint32_t bt_unicode_n_merged;
+extern const uint32_t bt_unicode_merged[];
 
 /** Returns the bits of one character. Cost: a binary search in the runs. */
 static inline uint32_t bt_unicode_props(uint32_t cp)
