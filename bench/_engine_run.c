@@ -17,7 +17,7 @@
  *                    CHUNK, logits of the last token: {"seconds"}
  *     decode B       B sequences that hold AFTER tokens each: STEPS steps of
  *                    one token for each, with logits: {"seconds"}
- *     limit NAME MS  see _half.h; the stream reads LIMIT_MIB
+ *     limit NAME MS  see _limits.h; the stream reads LIMIT_MIB
  *
  * The tokens are random; nothing is sampled. Blocks of the sequences are
  * interleaved in the pool, as in serving. */
@@ -31,7 +31,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench/_half.h"
+#include "bench/_limits.h"
+#include "bench/_ops.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -295,7 +296,7 @@ static void lay_out(run_t *r, bt_kv_type_t kv_type)
     for (uint32_t i = 0; i < r->max_batch; i++) {
         r->rows[i] = i;
     }
-    r->kv = bt_half_kv(
+    r->kv = bt_ops_kv_view(
         r->be, kv_type,
         bt_share_of(r->hp.n_layers, 1, r->rank / tp, r->n_stages).n,
         bt_share_of(r->hp.n_kv_heads, 1, r->rank % tp, tp).n, r->hp.head_dim,
@@ -472,8 +473,8 @@ static void answer(run_t *r, const char *const *words)
         const uint32_t n = bt_half_number(words[1], 1, r->max_batch);
 
         printf("{\"seconds\": %.9f}\n", decode(r, n));
-    } else if ((strcmp(words[0], "limit") == 0) && (words[1] != NULL)) {
-        bt_half_limit(r->limits, words[1], bt_half_number(words[2], 1, 60000));
+    } else if (strcmp(words[0], "limit") == 0) {
+        bt_limits_command(r->limits, words);
     } else {
         bt_half_die(BT_OK, "no command %s", words[0]);
     }

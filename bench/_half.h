@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file _half.h  Helpers of the C parts of benchmarks, which read one command
- *  a line from standard input and answer each with one line of JSON. */
+/** @file _half.h  Helpers of the C parts of benchmarks. Most of them read one
+ *  command a line from standard input and answer each with one line of JSON. */
 #ifndef BT_BENCH_HALF_H
 #define BT_BENCH_HALF_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#include "bench/_limits.h"
-#include "kernels/kernels.h"
+#include "common/base/status.h"
 
 #define BT_HALF_MAX_WORDS 12u
 
@@ -27,17 +27,10 @@ uint32_t bt_half_number(const char *text, uint32_t min, uint32_t max);
  *  words are valid until the next call. */
 uint32_t bt_half_command(const char *words[BT_HALF_MAX_WORDS]);
 
-/** Runs the command `limit NAME MS`: measures and prints {"limit", "isa",
- *  "best", "median"}; isa is null if the CPU lacks the instructions. */
-void bt_half_limit(bt_limits_t *limits, const char *name, uint32_t ms);
-
-/** Allocates a KV cache of one rank and @a n_blocks blocks in back-end
- *  memory. */
-bt_kv_view_t bt_half_kv(bt_backend_t *be, bt_kv_type_t type, uint32_t n_layers,
-                        uint32_t n_kv_heads, uint32_t head_dim,
-                        uint32_t tokens_per_block, uint32_t n_blocks);
-
 /** Returns a random number in 0 .. n-1 by splitmix64 (Steele, Lea, Flood). */
 uint32_t bt_half_random(uint64_t *state, uint32_t n);
+
+/** Sorts values in ascending order. */
+void bt_half_sort(uint64_t *values, size_t n);
 
 #endif

@@ -132,14 +132,6 @@ static void compute(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     }
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a;
-    const uint64_t y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 static double percentile_us(const delays_t *d, double percent)
 {
     const uint32_t at = (uint32_t)(percent / 100 * (d->n - 1));
@@ -149,7 +141,7 @@ static double percentile_us(const delays_t *d, double percent)
 
 static void print(const char *name, delays_t *d, const char *behind)
 {
-    qsort(d->ns, d->n, sizeof(*d->ns), by_size);
+    bt_half_sort(d->ns, d->n);
     printf("\"%s\": {\"wakes\": %u, \"p50_us\": %.1f, \"p90_us\": %.1f, "
            "\"p99_us\": %.1f, \"max_us\": %.1f}%s",
            name, d->n, percentile_us(d, 50), percentile_us(d, 90),
@@ -199,11 +191,10 @@ int main(int argc, char **argv)
     h.core = bt_half_number(argv[1], 0, 1023);
     other = bt_half_number(argv[2], 0, 1023);
     ms = bt_half_number(argv[3], 1, 600000);
-    idle.ns = bt_calloc(MAX_WAKES, sizeof(*idle.ns));
-    lent.ns = bt_calloc(MAX_WAKES, sizeof(*lent.ns));
-    in_way.ns = bt_calloc(MAX_WAKES, sizeof(*in_way.ns));
-    if ((idle.ns == NULL) || (lent.ns == NULL) || (in_way.ns == NULL) ||
-        (bt_cpu_pool_create(1, &other, &pool) != BT_OK) ||
+    idle.ns = bt_half_zeros(MAX_WAKES, sizeof(*idle.ns));
+    lent.ns = bt_half_zeros(MAX_WAKES, sizeof(*lent.ns));
+    in_way.ns = bt_half_zeros(MAX_WAKES, sizeof(*in_way.ns));
+    if ((bt_cpu_pool_create(1, &other, &pool) != BT_OK) ||
         (bt_cpu_pool_lend(pool, &h.core, 1, 0) != BT_OK) ||
         (pthread_create(&h.owner, NULL, own, &h) != 0)) {
         bt_half_die(BT_ERR_NO_MEMORY, "start");

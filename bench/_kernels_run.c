@@ -13,11 +13,12 @@
  *                                     tokens from position POS each
  *     attention MS | rope_store MS    over the KV cache
  *     rmsnorm|silu_mul|add DIM ROWS MS
- *     limit NAME MS                   see _half.h */
+ *     limit NAME MS                   see _limits.h */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/_limits.h"
 #include "bench/_ops.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -144,19 +145,16 @@ static void run_row_op(bt_ops_run_t *r, const char *const *words)
     r->n_rows = bt_half_number(words[2], 1, r->max_rows);
     bt_ops_measure(r, (size_t)2 * r->n_rows * row_dim,
                    (size_t)r->n_rows * row_dim,
-                   (words[0][0] == 'r')   ? call_rmsnorm
-                   : (words[0][0] == 's') ? call_silu_mul
-                                          : call_add,
+                   (strcmp(words[0], "rmsnorm") == 0)    ? call_rmsnorm
+                   : (strcmp(words[0], "silu_mul") == 0) ? call_silu_mul
+                                                         : call_add,
                    words + 3);
 }
 
 static void run_limit(bt_ops_run_t *r, const char *const *words)
 {
     (void)r;
-    if (words[1] == NULL) {
-        bt_half_die(BT_OK, "a limit without a name");
-    }
-    bt_half_limit(limits, words[1], bt_half_number(words[2], 1, 60000));
+    bt_limits_command(limits, words);
 }
 
 int main(int argc, char **argv)

@@ -4,10 +4,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "bench/_half.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
@@ -19,8 +21,8 @@
 #define STEP_BYTES  512u /* parts of the stream are multiples of it */
 #define MIN_PART    65536u
 
-const char *const bt_limit_names[BT_LIMIT_COUNT] = {"read", "int8", "bf16",
-                                                    "f32"};
+static const char *const limit_names[BT_LIMIT_COUNT] = {"read", "int8", "bf16",
+                                                        "f32"};
 
 struct bt_limits {
     uint32_t n_threads;
@@ -299,4 +301,36 @@ bt_status_t bt_limits_measure(bt_limits_t *limits, bt_limit_t what, uint32_t ms,
     bt_free(m->workers);
     bt_free(m);
     return status;
+}
+
+void bt_limits_command(bt_limits_t *limits, const char *const *words)
+{
+    const char *const name = words[1];
+    bt_limit_rate_t rate;
+    bt_status_t status;
+    int what = 0;
+
+    if (name == NULL) {
+        bt_half_die(BT_OK, "a limit without a name");
+    }
+    while ((what < BT_LIMIT_COUNT) && (strcmp(name, limit_names[what]) != 0)) {
+        what++;
+    }
+    if (what == BT_LIMIT_COUNT) {
+        bt_half_die(BT_OK, "no limit is called %s", name);
+    }
+    status = bt_limits_measure(limits, (bt_limit_t)what,
+                               bt_half_number(words[2], 1, 60000), &rate);
+    if (status == BT_ERR_UNSUPPORTED) {
+        printf("{\"limit\": \"%s\", \"isa\": null, \"best\": 0, \"median\": "
+               "0}\n",
+               name);
+        return;
+    }
+    if (status != BT_OK) {
+        bt_half_die(status, "limit %s", name);
+    }
+    printf("{\"limit\": \"%s\", \"isa\": \"%s\", \"best\": %.6g, \"median\": "
+           "%.6g}\n",
+           name, rate.isa, rate.best, rate.median);
 }

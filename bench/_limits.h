@@ -25,9 +25,6 @@ typedef enum bt_limit {
     BT_LIMIT_COUNT,
 } bt_limit_t;
 
-/** Names in commands and in JSON: "read", "int8", "bf16", "f32". */
-extern const char *const bt_limit_names[BT_LIMIT_COUNT];
-
 typedef struct bt_limit_rate {
     const char *isa; /**< "avx512vnni", "avx2", "plain" … */
     double best;     /**< bytes or operations (a multiply and an add are two)
@@ -63,6 +60,11 @@ void bt_limits_destroy(bt_limits_t *limits); /**< NULL is allowed. */
 BT_MUST_CHECK bt_status_t bt_limits_measure(bt_limits_t *limits,
                                             bt_limit_t what, uint32_t ms,
                                             bt_limit_rate_t *rate_p);
+
+/** Runs the command `limit NAME MS`, NAME "read", "int8", "bf16" or "f32":
+ *  measures and prints {"limit", "isa", "best", "median"}; isa is null if the
+ *  CPU lacks the instructions. */
+void bt_limits_command(bt_limits_t *limits, const char *const *words);
 
 /* ---- loops, _limits_loops.c ---- */
 

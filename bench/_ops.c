@@ -141,6 +141,34 @@ static void free_kv(bt_ops_run_t *r)
     r->tokens = NULL;
 }
 
+bt_kv_view_t bt_ops_kv_view(bt_backend_t *be, bt_kv_type_t type,
+                            uint32_t n_layers, uint32_t n_kv_heads,
+                            uint32_t head_dim, uint32_t tokens_per_block,
+                            uint32_t n_blocks)
+{
+    const bt_kv_type_info_t *const info = bt_kv_type_info(type);
+    const bt_kv_shape_t shape = {.n_layers = n_layers,
+                                 .n_kv_heads = n_kv_heads,
+                                 .tokens_per_block = tokens_per_block,
+                                 .head_dim = head_dim,
+                                 .elem_bytes = info->elem_bytes,
+                                 .scale_bytes = info->scale_bytes};
+    bt_kv_view_t kv = {.type = type,
+                       .n_layers = n_layers,
+                       .n_kv_heads = n_kv_heads,
+                       .head_dim = head_dim,
+                       .tokens_per_block = tokens_per_block};
+    bt_status_t status = bt_kv_block_bytes(&shape, &kv.block_bytes);
+
+    if (status == BT_OK) {
+        status = be->ops->buffer_alloc(be, kv.block_bytes * n_blocks, &kv.base);
+    }
+    if (status != BT_OK) {
+        bt_half_die(status, "a KV cache of %u blocks", n_blocks);
+    }
+    return kv;
+}
+
 void bt_ops_kv(bt_ops_run_t *r, const char *const *words, uint32_t n_layers)
 {
     const uint32_t n_kv = bt_half_number(words[3], 1, BT_OPS_MAX_COUNT);
@@ -157,8 +185,8 @@ void bt_ops_kv(bt_ops_run_t *r, const char *const *words, uint32_t n_layers)
     r->n_seqs = bt_half_number(words[7], 1, r->max_rows / rows);
     r->n_rows = rows * r->n_seqs;
     r->n_blocks = per_seq * r->n_seqs;
-    r->kv = bt_half_kv(r->be, type, n_layers, n_kv, dim,
-                       BT_OPS_TOKENS_PER_BLOCK, r->n_blocks);
+    r->kv = bt_ops_kv_view(r->be, type, n_layers, n_kv, dim,
+                           BT_OPS_TOKENS_PER_BLOCK, r->n_blocks);
     r->seqs = bt_half_zeros(r->n_seqs, sizeof(*r->seqs));
     r->ids = bt_half_zeros(r->n_blocks, sizeof(*r->ids));
     r->tokens = bt_half_zeros(r->n_rows, sizeof(*r->tokens));

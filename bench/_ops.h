@@ -5,6 +5,7 @@
 #define BT_BENCH_OPS_H
 
 #include "bench/_half.h"
+#include "kernels/kernels.h"
 
 #define BT_OPS_TOKENS_PER_BLOCK 16u
 #define BT_OPS_MAX_COUNT        (1u << 20)
@@ -73,5 +74,12 @@ void bt_ops_measure_kv(bt_ops_run_t *r, bt_ops_call_t call,
                        const char *const *words);
 /** Runs the command `attention …`: a layer after the other. */
 void bt_ops_attention(bt_ops_run_t *r, const char *const *words);
+
+/** Allocates a KV cache of one rank and @a n_blocks blocks in back-end
+ *  memory. */
+bt_kv_view_t bt_ops_kv_view(bt_backend_t *be, bt_kv_type_t type,
+                            uint32_t n_layers, uint32_t n_kv_heads,
+                            uint32_t head_dim, uint32_t tokens_per_block,
+                            uint32_t n_blocks);
 
 #endif

@@ -9,15 +9,14 @@
  * looks like a complete answer of one token. Ends at the end of its standard
  * input. */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "bench/_half.h"
 #include "common/base/thread.h"
 
 #define MAX_CONNECTIONS 4096
@@ -33,12 +32,6 @@ static char answer[1024];
 static int answer_bytes;
 static long got[MAX_CONNECTIONS]; /* of the current request, by descriptor */
 
-_Noreturn static void die(const char *what)
-{
-    fprintf(stderr, "router-echo: %s: %s\n", what, strerrordesc_np(errno));
-    exit(1);
-}
-
 static int open_port(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET,
@@ -49,7 +42,7 @@ static int open_port(void)
     if ((fd < 0) || (bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0) ||
         (listen(fd, MAX_CONNECTIONS) != 0) ||
         (getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)) {
-        die("listen");
+        bt_half_die(BT_OK, "listen: %m");
     }
     printf("{\"port\": %u}\n", ntohs(at.sin_port));
     fflush(stdout);
@@ -61,7 +54,7 @@ static void watch(int epoll_fd, int fd)
     struct epoll_event wanted = {.events = EPOLLIN, .data = {.fd = fd}};
 
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &wanted) != 0) {
-        die("epoll");
+        bt_half_die(BT_OK, "epoll: %m");
     }
 }
 
@@ -72,7 +65,7 @@ static void take(int epoll_fd, int listener)
 
     if ((fd < 0) || (fd >= MAX_CONNECTIONS) ||
         (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) != 0)) {
-        die("accept");
+        bt_half_die(BT_OK, "accept: %m");
     }
     got[fd] = 0;
     watch(epoll_fd, fd);
@@ -93,7 +86,8 @@ static void serve(int fd, long request_bytes)
     }
     got[fd] = 0;
     if (send(fd, answer, (size_t)answer_bytes, MSG_NOSIGNAL) != answer_bytes) {
-        die("send"); /* its reader has one request at a time */
+        /* its reader has one request at a time */
+        bt_half_die(BT_OK, "send: %m");
     }
 }
 
@@ -104,10 +98,7 @@ int main(int argc, char **argv)
     long request_bytes;
     int listener;
 
-    if ((argc != 2) || ((request_bytes = strtol(argv[1], NULL, 10)) <= 0)) {
-        fprintf(stderr, "usage: router-echo REQUEST_BYTES\n");
-        return 1;
-    }
+    request_bytes = bt_half_number((argc == 2) ? argv[1] : NULL, 1, INT32_MAX);
     bt_thread_works_briefly(); /* as the router */
     answer_bytes = snprintf(answer, sizeof(answer),
                             "HTTP/1.1 200 OK\r\nContent-Type: "

@@ -32,13 +32,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "bench/_half.h"
 #include "bench/_router_h2.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/base/thread.h"
 
@@ -83,19 +84,13 @@ typedef struct load {
     float *samples; /* owned; microseconds */
 } load_t;
 
-_Noreturn static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "router-load: %s: %s\n", what, why);
-    exit(1);
-}
-
 static void shake_hands(load_t *l, conn_t *c)
 {
     c->ssl = SSL_new(l->tls);
     if ((c->ssl == NULL) || (SSL_set_fd(c->ssl, c->fd) != 1) ||
         (SSL_connect(c->ssl) != 1) ||
         (fcntl(c->fd, F_SETFL, O_NONBLOCK) != 0)) {
-        die("TLS", "the handshake failed");
+        bt_half_die(BT_OK, "TLS: the handshake failed");
     }
 }
 
@@ -109,7 +104,7 @@ static void connect_one(load_t *l, conn_t *c)
         (connect(c->fd, (struct sockaddr *)&l->at, sizeof(l->at)) != 0) ||
         (setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) != 0) ||
         (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, c->fd, &wanted) != 0)) {
-        die("connect", strerrordesc_np(errno));
+        bt_half_die(BT_OK, "connect: %m");
     }
     if (l->tls != NULL) {
         shake_hands(l, c);
@@ -122,9 +117,9 @@ static void open_conns(load_t *l, uint32_t n)
 {
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     l->n_conns = n;
-    l->conns = bt_calloc(n, sizeof(*l->conns));
-    if ((l->conns == NULL) || (l->epoll_fd < 0)) {
-        die("connections", "no memory or descriptors");
+    l->conns = bt_half_zeros(n, sizeof(*l->conns));
+    if (l->epoll_fd < 0) {
+        bt_half_die(BT_OK, "connections: %m");
     }
     for (uint32_t i = 0; i < n; i++) {
         connect_one(l, &l->conns[i]);
@@ -153,7 +148,7 @@ static void watch(const load_t *l, conn_t *c, uint32_t events)
     struct epoll_event wanted = {.events = events, .data = {.ptr = c}};
 
     if (epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, c->fd, &wanted) != 0) {
-        die("epoll", strerrordesc_np(errno));
+        bt_half_die(BT_OK, "epoll: %m");
     }
 }
 
@@ -213,7 +208,7 @@ static void send_more(const load_t *l, conn_t *c)
             watch(l, c, EPOLLIN | EPOLLOUT);
             return;
         } else if (errno != EINTR) {
-            die("send", strerrordesc_np(errno));
+            bt_half_die(BT_OK, "send: %m");
         }
     }
 }
@@ -241,7 +236,7 @@ static bool take_frames(const load_t *l, conn_t *c)
     const char *wrong = bt_h2_client_take(&c->h2, &c->got, &c->out);
 
     if (wrong != NULL) {
-        die("an answer is not what was asked for", wrong);
+        bt_half_die(BT_OK, "an answer is not what was asked for: %s", wrong);
     }
     send_more(l, c);
     return c->h2.over;
@@ -298,7 +293,7 @@ static void check(const load_t *l, const conn_t *c)
              (strstr(text, "\"completion_tokens\":1,") != NULL);
     }
     if (!ok) {
-        die("an answer is not what was asked for", text);
+        bt_half_die(BT_OK, "an answer is not what was asked for: %s", text);
     }
 }
 
@@ -306,7 +301,8 @@ static void finish(load_t *l, conn_t *c, uint64_t now_us)
 {
     if (l->dialect == GRPC) {
         if (c->h2.n_messages < l->n_tokens) {
-            die("an answer is not what was asked for", "too few messages");
+            bt_half_die(
+                BT_OK, "an answer is not what was asked for: too few messages");
         }
     } else {
         check(l, c);
@@ -332,11 +328,12 @@ static bool read_some(load_t *l, conn_t *c)
         if ((n < 0) && ((errno == EAGAIN) || (errno == EINTR))) {
             return false;
         }
-        die("recv", (n == 0) ? "closed" : strerrordesc_np(errno));
+        bt_half_die(BT_OK, "recv: %s",
+                    (n == 0) ? "closed" : strerrordesc_np(errno));
     }
     bt_strbuf_append(&c->got, bytes, (size_t)n);
     if (bt_strbuf_status(&c->got) != BT_OK) {
-        die("answer", "too long");
+        bt_half_die(BT_OK, "answer: too long");
     }
     if (is_whole(l, c)) {
         finish(l, c, bt_now_us());
@@ -412,11 +409,11 @@ static void run(load_t *l, double seconds)
         }
         heard_us = (found > 0) ? now_us : heard_us;
         if ((l->n_busy > 0) && (now_us - heard_us > PATIENCE_US)) {
-            die("answers", "none for 30 s");
+            bt_half_die(BT_OK, "answers: none for 30 s");
         }
     }
     if (l->n_done == 0) {
-        die("answers", "none");
+        bt_half_die(BT_OK, "answers: none");
     }
     n = (l->n_done < MAX_SAMPLES) ? (size_t)l->n_done : MAX_SAMPLES;
     qsort(l->samples, n, sizeof(*l->samples), by_size);
@@ -424,7 +421,6 @@ static void run(load_t *l, double seconds)
            "\"p99_us\": %.1f}\n",
            l->n_done, (double)(now_us - start_us) / 1e6,
            (double)l->samples[n / 2], (double)l->samples[n * 99 / 100]);
-    fflush(stdout);
 }
 
 static void read_request(load_t *l, const char *path)
@@ -435,7 +431,7 @@ static void read_request(load_t *l, const char *path)
     size_t n;
 
     if (file == NULL) {
-        die(path, strerrordesc_np(errno));
+        bt_half_die(BT_OK, "%s: %m", path);
     }
     bt_strbuf_init(&body, 16u << 20);
     while ((n = fread(bytes, 1, sizeof(bytes), file)) > 0) {
@@ -453,53 +449,41 @@ static void read_request(load_t *l, const char *path)
                              : "/v1/completions",
                          body.len);
     } else if (body.len + 5 > BT_H2_FRAME_BYTES) {
-        die(path, "is longer than a frame");
+        bt_half_die(BT_OK, "%s: is longer than a frame", path);
     }
     bt_strbuf_append(&l->request, body.data, body.len);
     bt_strbuf_fini(&body);
     if (bt_strbuf_status(&l->request) != BT_OK) {
-        die(path, "too long");
+        bt_half_die(BT_OK, "%s: too long", path);
     }
 }
 
-static uint32_t number_of(const char *text, uint32_t most)
-{
-    char *end;
-    const unsigned long n = strtoul(text, &end, 10);
-
-    if ((*end != '\0') || (n == 0) || (n > most)) {
-        die(text, "is no such number");
-    }
-    return (uint32_t)n;
-}
-
-static void obey(load_t *l, char **words, int n)
+static void obey(load_t *l, const char *const *words, uint32_t n)
 {
     const bool paced = strcmp(words[0], "paced") == 0;
 
     close_conns(l);
     if ((n == 2) && (strcmp(words[0], "idle") == 0)) {
-        open_conns(l, number_of(words[1], MAX_CONNECTIONS));
+        open_conns(l, bt_half_number(words[1], 1, MAX_CONNECTIONS));
         printf("{\"connections\": %u}\n", l->n_conns);
-        fflush(stdout);
         return;
     }
     if ((n != (paced ? 6 : 5)) ||
         (!paced && (strcmp(words[0], "closed") != 0))) {
-        die(words[0], "is no command");
+        bt_half_die(BT_OK, "%s: is no command", words[0]);
     }
-    open_conns(l, number_of(words[1], MAX_CONNECTIONS));
-    l->n_tokens = number_of(words[3], 1u << 20);
+    open_conns(l, bt_half_number(words[1], 1, MAX_CONNECTIONS));
+    l->n_tokens = bt_half_number(words[3], 1, 1u << 20);
     read_request(l, words[4]);
-    l->gap_us = paced ? 1e6 / (double)number_of(words[5], 1u << 20) : 0;
+    l->gap_us = paced ? 1e6 / (double)bt_half_number(words[5], 1, 1u << 20) : 0;
     run(l, strtod(words[2], NULL));
 }
 
 int main(int argc, char **argv)
 {
     load_t l = {.at = {.sin_family = AF_INET}, .epoll_fd = -1};
-    struct rlimit files;
-    char line[4096];
+    const char *words[BT_HALF_MAX_WORDS];
+    uint32_t n;
 
     const char *how = (argc == 4) ? argv[3] : "";
 
@@ -509,40 +493,25 @@ int main(int argc, char **argv)
     if ((argc < 3) || (argc > 4) ||
         ((argc == 4) && (l.dialect == OPENAI) && (strcmp(how, "tls") != 0)) ||
         (inet_pton(AF_INET, argv[1], &l.at.sin_addr) != 1)) {
-        die("usage", "HOST PORT [tls|triton|grpc]");
+        bt_half_die(BT_OK, "usage: HOST PORT [tls|triton|grpc]");
     }
     if (strcmp(how, "tls") == 0) {
         signal(SIGPIPE, SIG_IGN);
         l.tls = SSL_CTX_new(TLS_client_method());
         if (l.tls == NULL) {
-            die("TLS", "no memory");
+            bt_half_die(BT_OK, "TLS: no memory");
         }
         SSL_CTX_set_mode(l.tls, SSL_MODE_ENABLE_PARTIAL_WRITE |
                                     SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                     SSL_MODE_RELEASE_BUFFERS);
     }
     bt_thread_works_briefly(); /* as on a machine of its own */
-    l.at.sin_port = htons((uint16_t)number_of(argv[2], 65535));
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &files);
-    }
+    l.at.sin_port = htons((uint16_t)bt_half_number(argv[2], 1, 65535));
+    (void)bt_raise_open_fds();
     bt_strbuf_init(&l.request, 16u << 20);
-    l.samples = bt_calloc(MAX_SAMPLES, sizeof(*l.samples));
-    if (l.samples == NULL) {
-        die("samples", "no memory");
-    }
-    while (fgets(line, sizeof(line), stdin) != NULL) {
-        char *words[8] = {0};
-        char *rest = line;
-        int n = 0;
-
-        while ((n < 8) && ((words[n] = strtok_r(rest, " \n", &rest)) != NULL)) {
-            n++;
-        }
-        if (n > 0) {
-            obey(&l, words, n);
-        }
+    l.samples = bt_half_zeros(MAX_SAMPLES, sizeof(*l.samples));
+    while ((n = bt_half_command(words)) > 0) {
+        obey(&l, words, n);
     }
     close_conns(&l);
     SSL_CTX_free(l.tls);

@@ -17,12 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
+#include "bench/_half.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/base/thread.h"
 #include "common/crypt/key.h"
@@ -36,6 +37,7 @@
 #define QUEUE_BYTES   (64u << 20)
 #define MAX_EVENTS    256
 #define CONTEXT       262144u
+#define MAX_NUMBER    10000000u
 #define BLOCK_TOKENS  16u
 #define TOKEN_ID      97u /* a byte, whatever the tokenizer */
 #define MOCK_INSTANCE UINT64_C(0x6d6f636b00000000)
@@ -62,25 +64,12 @@ static bt_token_t tokens[BT_WIRE_MAX_BATCH];
 static uint32_t seats;
 static uint64_t step_us;
 
-_Noreturn static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "router-mock: %s: %s\n", what, why);
-    exit(1);
-}
-
-static void must(bt_status_t status, const char *what)
-{
-    if (status != BT_OK) {
-        die(what, bt_status_str(status));
-    }
-}
-
 static void post(const worker_t *w, const bt_msg_t *msg)
 {
     bt_strbuf_reset(&frame);
     bt_wire_encode(msg, &frame);
-    must(bt_strbuf_status(&frame), "encode");
-    must(bt_link_post(w->link, frame.data, frame.len), "post");
+    bt_half_must(bt_strbuf_status(&frame), "encode");
+    bt_half_must(bt_link_post(w->link, frame.data, frame.len), "post");
 }
 
 static void post_ended(const worker_t *w, bt_req_key_t key)
@@ -129,7 +118,7 @@ static void generate(worker_t *w, const bt_msg_request_t *request)
         w->n_free = (w->n_free == 0) ? 64 : 2 * w->n_free;
         w->seqs = bt_realloc_array(w->seqs, w->n_free, sizeof(*w->seqs));
         if (w->seqs == NULL) {
-            die("sequences", "no memory");
+            bt_half_die(BT_OK, "sequences: no memory");
         }
     }
     if (w->n_seqs == 0) {
@@ -155,7 +144,8 @@ static void on_message(worker_t *w, const bt_link_event_t *event)
 {
     bt_msg_t msg;
 
-    must(bt_wire_decode(w->decoder, event->data, event->bytes, &msg), "decode");
+    bt_half_must(bt_wire_decode(w->decoder, event->data, event->bytes, &msg),
+                 "decode");
     switch (msg.type) {
     case BT_MSG_REQUEST:
         if (msg.u.request.kind == BT_REQUEST_PREFILL) {
@@ -191,7 +181,7 @@ static void step(worker_t *w, uint64_t now_us)
                          .finish = (s->next + 1 == s->end) ? BT_FINISH_LENGTH
                                                            : BT_FINISH_NONE};
         if (msg.u.tokens.n == BT_WIRE_MAX_BATCH) {
-            die("step", "too many requests");
+            bt_half_die(BT_OK, "step: too many requests");
         }
     }
     post(w, &msg);
@@ -269,7 +259,7 @@ static void say_hello(const worker_t *w, bt_hash128_t model, const char *name)
     hello->n_ranks = 1;
     bt_strbuf_reset(&frame);
     bt_wire_encode(&msg, &frame);
-    must(bt_strbuf_status(&frame), "hello");
+    bt_half_must(bt_strbuf_status(&frame), "hello");
 }
 
 static void open_worker(worker_t *w, uint32_t number, char **argv,
@@ -292,24 +282,13 @@ static void open_worker(worker_t *w, uint32_t number, char **argv,
     say_hello(w, model, name);
     config.hello = frame.data;
     config.hello_bytes = frame.len;
-    must(bt_wire_decoder_create(&w->decoder), "decoder");
-    must(bt_control_open(&config, &w->control), "links");
-    must(bt_control_join(w->control, argv[2]), "join");
+    bt_half_must(bt_wire_decoder_create(&w->decoder), "decoder");
+    bt_half_must(bt_control_open(&config, &w->control), "links");
+    bt_half_must(bt_control_join(w->control, argv[2]), "join");
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, bt_control_fd(w->control),
                   &wanted) != 0) {
-        die("epoll", strerrordesc_np(errno));
+        bt_half_die(BT_OK, "epoll: %m");
     }
-}
-
-static uint32_t number(const char *text)
-{
-    char *end;
-    const unsigned long n = strtoul(text, &end, 10);
-
-    if ((*end != '\0') || (n > 10000000)) {
-        die(text, "is no number");
-    }
-    return (uint32_t)n;
 }
 
 /* ---- the loop ---- */
@@ -386,7 +365,6 @@ static void serve(worker_t *workers, uint32_t n, int epoll_fd)
 int main(int argc, char **argv)
 {
     struct epoll_event ends = {.events = EPOLLIN};
-    struct rlimit files;
     uint8_t key[BT_KEY_BYTES];
     char why[BT_KEY_WHY_BYTES > 256 ? BT_KEY_WHY_BYTES : 256];
     bt_gguf_t *gguf = NULL;
@@ -395,27 +373,24 @@ int main(int argc, char **argv)
     int epoll_fd;
 
     if (argc != 9) {
-        die("usage", "MODEL URL KEY N_PREFILL N_DECODE SEATS STEP_US "
-                     "auto|nng");
+        bt_half_die(BT_OK, "usage: MODEL URL KEY N_PREFILL N_DECODE SEATS "
+                           "STEP_US auto|nng");
     }
     bt_log_init("router-mock", BT_LOG_LEVEL_WARN);
     bt_thread_works_briefly(); /* as a worker's control thread */
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &files);
-    }
+    (void)bt_raise_open_fds();
     bt_strbuf_init(&frame, BT_WIRE_MAX_BYTES);
-    must(bt_gguf_open(argv[1], why, sizeof(why), &gguf), argv[1]);
-    must(bt_key_read(argv[3], NULL, key, why), argv[3]);
-    n_prefill = number(argv[4]);
-    n = n_prefill + number(argv[5]);
-    seats = number(argv[6]);
-    step_us = number(argv[7]);
-    workers = bt_calloc(n, sizeof(*workers));
+    bt_half_must(bt_gguf_open(argv[1], why, sizeof(why), &gguf), argv[1]);
+    bt_half_must(bt_key_read(argv[3], NULL, key, why), argv[3]);
+    n_prefill = bt_half_number(argv[4], 0, MAX_NUMBER);
+    n = n_prefill + bt_half_number(argv[5], 0, MAX_NUMBER);
+    seats = bt_half_number(argv[6], 0, MAX_NUMBER);
+    step_us = bt_half_number(argv[7], 0, MAX_NUMBER);
+    workers = bt_half_zeros(n, sizeof(*workers));
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if ((workers == NULL) || (epoll_fd < 0) ||
+    if ((epoll_fd < 0) ||
         (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, STDIN_FILENO, &ends) != 0)) {
-        die("start", "no memory or descriptors");
+        bt_half_die(BT_OK, "start: %m");
     }
     for (uint32_t i = 0; i < n; i++) {
         workers[i].decodes = i >= n_prefill;

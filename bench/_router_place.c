@@ -11,34 +11,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench/_half.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/sched/sched_place.h"
 
-#define SEATS    64u
-#define N_BLOCKS 65536u
-#define PROMPT   256u
-#define BLOCKS   20u
-#define APART    2048u /* bytes of the router's worker object */
-#define ROUND    256u
+#define SEATS     64u
+#define N_BLOCKS  65536u
+#define PROMPT    256u
+#define BLOCKS    20u
+#define APART     2048u /* bytes of the router's worker object */
+#define ROUND     256u
+#define MAX_COUNT 1000000u
 
 typedef struct open_request {
     bt_sched_worker_t *prefill, *decode;
 } open_request_t;
 
-_Noreturn static void die(const char *why)
-{
-    fprintf(stderr, "router-place: %s\n", why);
-    exit(1);
-}
-
 static bt_sched_worker_t *make_workers(bt_list_t *list, uint32_t n)
 {
-    char *memory = bt_calloc(n, APART);
+    char *memory = bt_half_zeros(n, APART);
 
-    if (memory == NULL) {
-        die("no memory");
-    }
     bt_list_init(list);
     for (uint32_t i = 0; i < n; i++) {
         void *at = memory + (size_t)i * APART;
@@ -73,7 +66,7 @@ static void place(const bt_list_t *workers, uint64_t *n_taken_p,
     bt_sched_placement_t placement;
 
     if (!bt_sched_place(workers, &request, &placement)) {
-        die("a request was not placed");
+        bt_half_die(BT_OK, "a request was not placed");
     }
     bt_sched_take(&placement, n_taken_p);
     *r = (open_request_t){placement.prefill, placement.decode};
@@ -87,39 +80,29 @@ static void place(const bt_list_t *workers, uint64_t *n_taken_p,
     }
 }
 
-static double number_of(const char *text)
-{
-    char *rest;
-    const double value = strtod(text, &rest);
-
-    if ((*rest != '\0') || !(value > 0) || (value > 1e6)) {
-        die("usage: WORKERS OPEN SECONDS");
-    }
-    return value;
-}
-
 int main(int argc, char **argv)
 {
-    const uint32_t n_workers = (argc == 4) ? (uint32_t)number_of(argv[1]) : 0;
-    const uint32_t n_open = (argc == 4) ? (uint32_t)number_of(argv[2]) : 0;
+    uint32_t n_workers, n_open;
     uint64_t n_taken = 0, n = 0, start_ns, end_ns;
+    double seconds;
+    char *rest;
     open_request_t *open_requests;
     bt_sched_worker_t *memory;
     bt_list_t workers;
 
-    if ((n_workers < 2) || (n_open == 0)) {
-        die("usage: WORKERS OPEN SECONDS");
+    if ((argc != 4) || !((seconds = strtod(argv[3], &rest)) > 0) ||
+        (*rest != '\0') || (seconds > 1e6)) {
+        bt_half_die(BT_OK, "usage: WORKERS OPEN SECONDS");
     }
+    n_workers = bt_half_number(argv[1], 2, MAX_COUNT);
+    n_open = bt_half_number(argv[2], 1, MAX_COUNT);
     memory = make_workers(&workers, n_workers);
-    open_requests = bt_calloc(n_open, sizeof(*open_requests));
-    if (open_requests == NULL) {
-        die("no memory");
-    }
+    open_requests = bt_half_zeros(n_open, sizeof(*open_requests));
     for (uint32_t i = 0; i < n_open; i++) {
         place(&workers, &n_taken, &open_requests[i]);
     }
     start_ns = bt_thread_cpu_ns();
-    end_ns = start_ns + (uint64_t)(number_of(argv[3]) * 1e9);
+    end_ns = start_ns + (uint64_t)(seconds * 1e9);
     do {
         for (uint32_t i = 0; i < ROUND; i++, n++) {
             open_request_t *oldest = &open_requests[n % n_open];

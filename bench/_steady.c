@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench/_half.h"
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/thread.h"
@@ -41,13 +42,6 @@ static uint64_t work(core_t *core, uint64_t n)
     return bt_now_ns() - start;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void *run(void *arg)
 {
     core_t *const core = arg;
@@ -70,7 +64,7 @@ static void *run(void *arg)
     while ((core->n_pieces < MAX_PIECES) && (bt_now_ns() < end)) {
         core->pieces[core->n_pieces++] = work(core, n);
     }
-    qsort(core->pieces, core->n_pieces, sizeof(*core->pieces), by_size);
+    bt_half_sort(core->pieces, core->n_pieces);
     return NULL;
 }
 
@@ -98,11 +92,9 @@ int main(int argc, char **argv)
             *core = (core_t){.cpu = cpu,
                              .ms = strtod(argv[1], NULL),
                              .seconds = strtod(argv[2], NULL)};
-            core->pieces = bt_calloc(MAX_PIECES, sizeof(*core->pieces));
-            if ((core->pieces == NULL) ||
-                (pthread_create(&core->thread, NULL, run, core) != 0)) {
-                fprintf(stderr, "no memory or thread\n");
-                return 1;
+            core->pieces = bt_half_zeros(MAX_PIECES, sizeof(*core->pieces));
+            if (pthread_create(&core->thread, NULL, run, core) != 0) {
+                bt_half_die(BT_OK, "no thread");
             }
         }
     }

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench/_half.h"
 #include "common/base/alloc.h"
 #include "inference/gguf/gguf.h"
 #include "inference/tokenizer/tokenizer_priv.h"
@@ -41,12 +42,6 @@ typedef struct job {
     bt_token_vec_t ids; /* owned; of one piece */
 } job_t;
 
-_Noreturn static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "tokenizer-rate: %s: %s\n", what, why);
-    exit(1);
-}
-
 static uint64_t cpu_ns(void)
 {
     struct timespec t;
@@ -62,14 +57,13 @@ static char *read_whole(const char *path, size_t *bytes_p)
     long size;
 
     if ((file == NULL) || (fseek(file, 0, SEEK_END) != 0)) {
-        die(path, strerror(errno));
+        bt_half_die(BT_OK, "%s: %m", path);
     }
     size = ftell(file);
     rewind(file);
-    text = bt_calloc((size_t)size + 1, 1);
-    if ((text == NULL) ||
-        (fread(text, 1, (size_t)size, file) != (size_t)size)) {
-        die(path, "cannot be read");
+    text = bt_half_zeros((size_t)size + 1, 1);
+    if (fread(text, 1, (size_t)size, file) != (size_t)size) {
+        bt_half_die(BT_OK, "%s: cannot be read", path);
     }
     fclose(file);
     *bytes_p = (size_t)size;
@@ -98,7 +92,7 @@ static uint64_t pass(job_t *job, uint64_t *hash_p)
         ids->n = 0;
         if (bt_tokenize(job->tok, job->text + at, end - at, job->flags,
                         SIZE_MAX, ids) != BT_OK) {
-            die("bt_tokenize", "failed");
+            bt_half_die(BT_OK, "bt_tokenize: failed");
         }
         n += ids->n;
         for (size_t i = 0; (hash_p != NULL) && (i < ids->n); i++) {
@@ -166,18 +160,18 @@ int main(int argc, char **argv)
     bt_tokenizer_t *tok = NULL;
 
     if (argc != 2) {
-        die("usage", "tokenizer-rate MODEL.gguf");
+        bt_half_die(BT_OK, "usage: tokenizer-rate MODEL.gguf");
     }
     if ((bt_gguf_open(argv[1], why, sizeof(why), &gguf) != BT_OK) ||
         (bt_tokenizer_load(gguf, why, sizeof(why), &tok) != BT_OK)) {
-        die(argv[1], why);
+        bt_half_die(BT_OK, "%s: %s", argv[1], why);
     }
     while (fgets(line, sizeof(line), stdin) != NULL) {
         job_t job = {.tok = tok};
 
         if (sscanf(line, "%lf %zu %u %u %4000[^\n]", &job.seconds, &job.piece,
                    &job.flags, &job.cold, path) != 5) {
-            die("bad command", line);
+            bt_half_die(BT_OK, "bad command: %s", line);
         }
         job.text = read_whole(path, &job.bytes);
         measure(&job);
