@@ -29,6 +29,20 @@
 #define FLAG_DIRECT 1u
 #define FLAG_LAST   2u
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "the layouts are little endian");
+
+/* A field has the same bytes in a layout as in the structure. */
+typedef struct field {
+    size_t offset, bytes;
+} field_t;
+
+#define FIELD(type, name)                               \
+    {                                                   \
+        offsetof(type, name), sizeof(((type *)0)->name) \
+    }
+#define ALL(fields) (fields), BT_ARRAY_LEN(fields)
+
 /* Errors stick, so that a layout is one straight list of fields. */
 typedef struct writer {
     uint8_t *buf;
@@ -54,24 +68,17 @@ static void put_bytes(writer_t *w, const void *data, size_t n)
     w->n += n;
 }
 
-static void put_le(writer_t *w, uint64_t value, size_t n)
-{
-    uint8_t le[8];
-
-    for (size_t i = 0; i < n; i++) {
-        le[i] = (uint8_t)(value >> (8 * i));
-    }
-    put_bytes(w, le, n);
-}
-
 static void put_u32(writer_t *w, uint32_t value)
 {
-    put_le(w, value, 4);
+    put_bytes(w, &value, sizeof(value));
 }
 
-static void put_u64(writer_t *w, uint64_t value)
+static void put_fields(writer_t *w, const void *from, const field_t *fields,
+                       size_t n)
 {
-    put_le(w, value, 8);
+    for (size_t i = 0; i < n; i++) {
+        put_bytes(w, (const uint8_t *)from + fields[i].offset, fields[i].bytes);
+    }
 }
 
 static void put_blob(writer_t *w, const bt_kvt_blob_t *blob)
@@ -80,11 +87,11 @@ static void put_blob(writer_t *w, const bt_kvt_blob_t *blob)
     put_bytes(w, blob->data, blob->bytes);
 }
 
-static void le32_write(uint8_t *p, size_t value)
+static void u32_write(uint8_t *p, size_t value)
 {
-    for (size_t i = 0; i < 4; i++) {
-        p[i] = (uint8_t)(value >> (8 * i));
-    }
+    const uint32_t number = (uint32_t)value;
+
+    memcpy(p, &number, sizeof(number));
 }
 
 static writer_t writer_begin(void *buf, size_t cap, uint32_t magic)
@@ -109,19 +116,21 @@ static writer_t section_begin(void *buf, size_t cap, uint32_t magic)
 static void fixed_end(writer_t *w)
 {
     if (!w->full) {
-        le32_write(w->buf + FIXED_AT, w->n - HEAD_BYTES);
+        u32_write(w->buf + FIXED_AT, w->n - HEAD_BYTES);
     }
 }
 
 static bt_status_t writer_end(writer_t *w, size_t *bytes_p)
 {
     const size_t total = w->n + SUM_BYTES;
+    uint64_t sum;
 
     if (w->full || (total > UINT32_MAX) || (total > w->cap)) {
         return BT_ERR_TOO_LARGE;
     }
-    le32_write(w->buf + LENGTH_AT, total);
-    put_u64(w, bt_hash64(w->buf, w->n, 0));
+    u32_write(w->buf + LENGTH_AT, total);
+    sum = bt_hash64(w->buf, w->n, 0);
+    put_bytes(w, &sum, sizeof(sum));
     *bytes_p = total;
     return BT_OK;
 }
@@ -138,40 +147,26 @@ static const uint8_t *get_bytes(reader_t *r, size_t n)
     return p;
 }
 
-static void get_array(reader_t *r, uint8_t *array, size_t n)
+static void get_fields(reader_t *r, void *to, const field_t *fields, size_t n)
 {
-    const uint8_t *p = get_bytes(r, n);
-
-    if (p != NULL) {
-        memcpy(array, p, n);
-    }
-}
-
-static uint64_t le_read(const uint8_t *p, size_t n)
-{
-    uint64_t value = 0;
-
     for (size_t i = 0; i < n; i++) {
-        value |= (uint64_t)p[i] << (8 * i);
+        const uint8_t *p = get_bytes(r, fields[i].bytes);
+
+        if (p != NULL) {
+            memcpy((uint8_t *)to + fields[i].offset, p, fields[i].bytes);
+        }
     }
-    return value;
-}
-
-static uint64_t get_le(reader_t *r, size_t n)
-{
-    const uint8_t *p = get_bytes(r, n);
-
-    return (p == NULL) ? 0 : le_read(p, n);
 }
 
 static uint32_t get_u32(reader_t *r)
 {
-    return (uint32_t)get_le(r, 4);
-}
+    const uint8_t *p = get_bytes(r, sizeof(uint32_t));
+    uint32_t value = 0;
 
-static uint64_t get_u64(reader_t *r)
-{
-    return get_le(r, 8);
+    if (p != NULL) {
+        memcpy(&value, p, sizeof(value));
+    }
+    return value;
 }
 
 static bt_kvt_blob_t get_blob(reader_t *r)
@@ -186,6 +181,7 @@ static reader_t reader_begin(const void *buf, size_t bytes, uint32_t magic)
 {
     reader_t r = {.buf = buf, .bytes = bytes};
     uint32_t version;
+    uint64_t sum;
 
     r.bad = (get_u32(&r) != magic) || r.bad;
     version = get_u32(&r);
@@ -197,7 +193,8 @@ static reader_t reader_begin(const void *buf, size_t bytes, uint32_t magic)
         return r;
     }
     r.bytes -= SUM_BYTES;
-    r.bad = le_read(r.buf + r.bytes, SUM_BYTES) != bt_hash64(buf, r.bytes, 0);
+    sum = bt_hash64(buf, r.bytes, 0);
+    r.bad = memcmp(r.buf + r.bytes, &sum, SUM_BYTES) != 0;
     return r;
 }
 
@@ -233,30 +230,41 @@ static bt_status_t reader_end(const reader_t *r)
     return (r->bad || (r->at != r->bytes)) ? BT_ERR_BAD_MESSAGE : BT_OK;
 }
 
+static const field_t export_fields[] = {
+    FIELD(bt_kvt_export_info_t, oldest),
+    FIELD(bt_kvt_export_info_t, newest),
+    FIELD(bt_kvt_export_info_t, transport),
+    FIELD(bt_kvt_export_info_t, record_kib),
+    FIELD(bt_kvt_export_info_t, instance),
+    FIELD(bt_kvt_export_info_t, pool_bytes),
+    FIELD(bt_kvt_export_info_t, shm_base),
+    FIELD(bt_kvt_export_info_t, probe),
+    FIELD(bt_kvt_export_info_t, probe_offset),
+    FIELD(bt_kvt_export_info_t, host.boot_id),
+    FIELD(bt_kvt_export_info_t, host.ipc_ns),
+    FIELD(bt_kvt_export_info_t, host.pid_ns),
+    FIELD(bt_kvt_export_info_t, host.start_time),
+    FIELD(bt_kvt_export_info_t, host.pid),
+    FIELD(bt_kvt_export_info_t, host.uid),
+};
+/* These are absent in older versions. */
+static const field_t export_run_fields[] = {
+    FIELD(bt_kvt_export_info_t, record_runs),
+};
+static const field_t export_share_fields[] = {
+    FIELD(bt_kvt_export_info_t, shared),
+    FIELD(bt_kvt_export_info_t, handle),
+};
+
 bt_status_t bt_kvt_export_encode(const bt_kvt_export_info_t *info, void *buf,
                                  size_t cap, size_t *bytes_p)
 {
     static const bt_kvt_blob_t none = {.bytes = 0};
     writer_t w = section_begin(buf, cap, MAGIC_EXPORT);
 
-    put_le(&w, info->oldest, 2);
-    put_le(&w, info->newest, 2);
-    put_le(&w, info->transport, 2);
-    put_le(&w, info->record_kib, 2);
-    put_u64(&w, info->instance);
-    put_u64(&w, info->pool_bytes);
-    put_u64(&w, info->shm_base);
-    put_bytes(&w, info->probe, sizeof(info->probe));
-    put_u64(&w, info->probe_offset);
-    put_bytes(&w, info->host.boot_id, sizeof(info->host.boot_id));
-    put_u64(&w, info->host.ipc_ns);
-    put_u64(&w, info->host.pid_ns);
-    put_u64(&w, info->host.start_time);
-    put_u32(&w, info->host.pid);
-    put_u32(&w, info->host.uid);
-    put_u32(&w, info->record_runs);
-    put_u32(&w, info->shared);
-    put_bytes(&w, info->handle, sizeof(info->handle));
+    put_fields(&w, info, ALL(export_fields));
+    put_fields(&w, info, ALL(export_run_fields));
+    put_fields(&w, info, ALL(export_share_fields));
     fixed_end(&w);
     put_blob(&w, &info->net_addr);
     put_blob(&w, &none); /* formerly how UCX reached the pool */
@@ -273,27 +281,12 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     bt_kvt_export_info_t info = {0};
     bt_status_t status;
 
-    info.oldest = (uint16_t)get_le(&r, 2);
-    info.newest = (uint16_t)get_le(&r, 2);
-    info.transport = (uint16_t)get_le(&r, 2);
-    info.record_kib = (uint16_t)get_le(&r, 2);
-    info.instance = get_u64(&r);
-    info.pool_bytes = get_u64(&r);
-    info.shm_base = get_u64(&r);
-    get_array(&r, info.probe, sizeof(info.probe));
-    info.probe_offset = get_u64(&r);
-    get_array(&r, info.host.boot_id, sizeof(info.host.boot_id));
-    info.host.ipc_ns = get_u64(&r);
-    info.host.pid_ns = get_u64(&r);
-    info.host.start_time = get_u64(&r);
-    info.host.pid = get_u32(&r);
-    info.host.uid = get_u32(&r);
-    if (!r.bad && (r.at < r.bytes)) { /* absent in older versions */
-        info.record_runs = get_u32(&r);
+    get_fields(&r, &info, ALL(export_fields));
+    if (!r.bad && (r.at < r.bytes)) {
+        get_fields(&r, &info, ALL(export_run_fields));
     }
-    if (!r.bad && (r.at < r.bytes)) { /* absent in older versions */
-        info.shared = get_u32(&r);
-        get_array(&r, info.handle, sizeof(info.handle));
+    if (!r.bad && (r.at < r.bytes)) {
+        get_fields(&r, &info, ALL(export_share_fields));
     }
     fixed_leave(&r, rest_bytes);
     info.net_addr = get_blob(&r);
@@ -314,23 +307,21 @@ bt_status_t bt_kvt_export_decode(const void *buf, size_t bytes,
     return status;
 }
 
+static const field_t desc_fields[] = {
+    FIELD(bt_kvt_desc_t, lease.id),    FIELD(bt_kvt_desc_t, lease.generation),
+    FIELD(bt_kvt_desc_t, lease.grant), FIELD(bt_kvt_desc_t, receiver),
+    FIELD(bt_kvt_desc_t, session),     FIELD(bt_kvt_desc_t, secret),
+    FIELD(bt_kvt_desc_t, n_extents),
+};
+
 bt_status_t bt_kvt_desc_encode(const bt_kvt_desc_t *desc, void *buf, size_t cap,
                                size_t *bytes_p)
 {
     writer_t w = section_begin(buf, cap, MAGIC_DESC);
 
-    put_u64(&w, desc->lease.id);
-    put_u32(&w, desc->lease.generation);
-    put_u64(&w, desc->lease.grant);
-    put_u64(&w, desc->receiver);
-    put_u64(&w, desc->session);
-    put_bytes(&w, desc->secret, sizeof(desc->secret));
-    put_u32(&w, desc->n_extents);
+    put_fields(&w, desc, ALL(desc_fields));
     fixed_end(&w);
-    for (uint32_t i = 0; i < desc->n_extents; i++) {
-        put_u64(&w, desc->extents[i].offset);
-        put_u64(&w, desc->extents[i].bytes);
-    }
+    put_bytes(&w, desc->extents, desc->n_extents * sizeof(*desc->extents));
     return writer_end(&w, bytes_p);
 }
 
@@ -353,22 +344,17 @@ bt_status_t bt_kvt_desc_reserve(bt_kvt_desc_t *desc, uint32_t n)
 bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
                                bt_kvt_desc_t *desc)
 {
-    size_t rest_bytes;
+    size_t rest_bytes, extents_bytes;
     reader_t r = section_read(buf, bytes, MAGIC_DESC, 0, &rest_bytes);
     bt_kvt_desc_t read = {0};
     bt_status_t status;
 
-    read.lease.id = get_u64(&r);
-    read.lease.generation = get_u32(&r);
-    read.lease.grant = get_u64(&r);
-    read.receiver = get_u64(&r);
-    read.session = get_u64(&r);
-    get_array(&r, read.secret, sizeof(read.secret));
-    read.n_extents = get_u32(&r);
+    get_fields(&r, &read, ALL(desc_fields));
     fixed_leave(&r, rest_bytes);
+    extents_bytes = read.n_extents * sizeof(*read.extents);
     if (r.bad || (read.n_extents == 0) ||
         (read.n_extents > BT_KVT_MAX_EXTENTS) ||
-        (r.bytes - r.at != (size_t)read.n_extents * 16)) {
+        (r.bytes - r.at != extents_bytes)) {
         return BT_ERR_BAD_MESSAGE;
     }
     status = bt_kvt_desc_reserve(desc, read.n_extents);
@@ -377,52 +363,51 @@ bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
     }
     read.extents = desc->extents;
     read.cap = desc->cap;
-    for (uint32_t i = 0; i < read.n_extents; i++) {
-        read.extents[i].offset = get_u64(&r);
-        read.extents[i].bytes = get_u64(&r);
-    }
+    memcpy(read.extents, get_bytes(&r, extents_bytes), extents_bytes);
     *desc = read;
     return BT_OK;
 }
 
-static void put_part_rest(writer_t *w, const bt_kvt_msg_t *msg)
-{
-    const bt_kvt_record_t *records = msg->records;
-
-    put_blob(w, &msg->note);
-    for (uint32_t i = 0; i < msg->n_records; i++) {
-        put_u64(w, records[i].offset);
-        put_u64(w, records[i].bytes);
-        put_u64(w, records[i].hash);
-    }
-}
+_Static_assert(sizeof(bt_kvt_record_t) == BT_KVT_RECORD_BYTES,
+               "records are in the layout as they are in memory");
 
 static bool type_has_lease(bt_kvt_msg_type_t type)
 {
     return (type >= BT_KVT_MSG_BEGIN) && (type <= BT_KVT_MSG_CONFIRM);
 }
 
+static const field_t writer_fields[] = {
+    FIELD(bt_kvt_msg_t, from),
+    FIELD(bt_kvt_msg_t, nonce),
+};
+static const field_t lease_fields[] = {
+    FIELD(bt_kvt_msg_t, lease.id), FIELD(bt_kvt_msg_t, lease.generation),
+    FIELD(bt_kvt_msg_t, status),   FIELD(bt_kvt_msg_t, lease.grant),
+    FIELD(bt_kvt_msg_t, floor),
+};
+static const field_t greeting_fields[] = {
+    FIELD(bt_kvt_msg_t, to),
+    FIELD(bt_kvt_msg_t, echo),
+    FIELD(bt_kvt_msg_t, random),
+};
+static const field_t part_fields[] = {
+    FIELD(bt_kvt_msg_t, first_record),
+    FIELD(bt_kvt_msg_t, n_records),
+    FIELD(bt_kvt_msg_t, elapsed_us),
+};
+
 static void put_fixed(writer_t *w, const bt_kvt_msg_t *msg)
 {
     put_u32(w, (uint32_t)msg->type);
     put_u32(w, (msg->direct ? FLAG_DIRECT : 0) | (msg->last ? FLAG_LAST : 0));
-    put_u64(w, msg->from);
-    put_u64(w, msg->nonce);
+    put_fields(w, msg, ALL(writer_fields));
     if (type_has_lease(msg->type)) {
-        put_u64(w, msg->lease.id);
-        put_u32(w, msg->lease.generation);
-        put_u32(w, (uint32_t)(int32_t)msg->status);
-        put_u64(w, msg->lease.grant);
-        put_u64(w, msg->floor);
+        put_fields(w, msg, ALL(lease_fields));
     }
     if (bt_kvt_msg_greets(msg->type)) {
-        put_u64(w, msg->to);
-        put_u64(w, msg->echo);
-        put_bytes(w, msg->random, sizeof(msg->random));
+        put_fields(w, msg, ALL(greeting_fields));
     } else if (msg->type == BT_KVT_MSG_PART) {
-        put_u32(w, msg->first_record);
-        put_u32(w, msg->n_records);
-        put_u64(w, msg->elapsed_us);
+        put_fields(w, msg, ALL(part_fields));
         if (msg->cpu != 0) {
             put_u32(w, msg->cpu);
         }
@@ -433,13 +418,11 @@ static void msg_tag(const void *buf, size_t bytes, uint32_t total,
                     const uint8_t key[BT_KEY_BYTES], uint8_t tag[BT_TAG_BYTES])
 {
     const uint8_t *p = buf;
-    uint8_t length[4];
     const bt_key_part_t parts[] = {
         {.data = p, .bytes = LENGTH_AT},
-        {.data = length, .bytes = sizeof(length)},
+        {.data = &total, .bytes = sizeof(total)},
         {.data = p + FIXED_AT, .bytes = bytes - FIXED_AT}};
 
-    le32_write(length, total);
     bt_key_tag(key, parts, BT_ARRAY_LEN(parts), tag);
 }
 
@@ -455,7 +438,9 @@ bt_status_t bt_kvt_msg_encode(const bt_kvt_msg_t *msg,
     if (msg->type == BT_KVT_MSG_HELLO) {
         put_blob(&w, &msg->export);
     } else if (msg->type == BT_KVT_MSG_PART) {
-        put_part_rest(&w, msg);
+        put_blob(&w, &msg->note);
+        put_bytes(&w, msg->records,
+                  (size_t)msg->n_records * BT_KVT_RECORD_BYTES);
     }
     if (w.full || (w.n > UINT32_MAX - TAIL_BYTES)) {
         return BT_ERR_TOO_LARGE;
@@ -467,23 +452,14 @@ bt_status_t bt_kvt_msg_encode(const bt_kvt_msg_t *msg,
 
 static void get_fixed(reader_t *r, bt_kvt_msg_t *msg)
 {
-    msg->from = get_u64(r);
-    msg->nonce = get_u64(r);
+    get_fields(r, msg, ALL(writer_fields));
     if (type_has_lease(msg->type)) {
-        msg->lease.id = get_u64(r);
-        msg->lease.generation = get_u32(r);
-        msg->status = (bt_status_t)(int32_t)get_u32(r);
-        msg->lease.grant = get_u64(r);
-        msg->floor = get_u64(r);
+        get_fields(r, msg, ALL(lease_fields));
     }
     if (bt_kvt_msg_greets(msg->type)) {
-        msg->to = get_u64(r);
-        msg->echo = get_u64(r);
-        get_array(r, msg->random, sizeof(msg->random));
+        get_fields(r, msg, ALL(greeting_fields));
     } else if (msg->type == BT_KVT_MSG_PART) {
-        msg->first_record = get_u32(r);
-        msg->n_records = get_u32(r);
-        msg->elapsed_us = get_u64(r);
+        get_fields(r, msg, ALL(part_fields));
         if (!r->bad && (r->at < r->bytes)) { /* if present */
             msg->cpu = get_u32(r);
         }
@@ -561,30 +537,31 @@ void bt_kvt_link_key(const uint8_t plane_key[BT_KEY_BYTES], uint64_t from,
                      const uint8_t random[BT_KVT_RANDOM_BYTES],
                      uint8_t key[BT_KEY_BYTES])
 {
-    uint8_t numbers[24];
-    writer_t w = {.buf = numbers, .cap = sizeof(numbers)};
+    const uint64_t numbers[] = {from, to, nonce};
     const bt_key_part_t parts[] = {
         {.data = numbers, .bytes = sizeof(numbers)},
         {.data = random, .bytes = BT_KVT_RANDOM_BYTES}};
 
-    put_u64(&w, from);
-    put_u64(&w, to);
-    put_u64(&w, nonce);
     bt_key_derive(plane_key, "baton 3 kv says", parts, BT_ARRAY_LEN(parts),
                   key);
 }
 
 bt_kvt_record_t bt_kvt_record_get(const bt_kvt_msg_t *msg, uint32_t i)
 {
-    const uint8_t *p =
-        (const uint8_t *)msg->records + (size_t)i * BT_KVT_RECORD_BYTES;
-    const bt_kvt_record_t record = {.offset = le_read(p, 8),
-                                    .bytes = le_read(p + 8, 8),
-                                    .hash = le_read(p + 16, 8)};
+    const uint8_t *p = msg->records;
+    bt_kvt_record_t record;
 
     BT_ASSERT(i < msg->n_records);
+    memcpy(&record, p + (size_t)i * BT_KVT_RECORD_BYTES, sizeof(record));
     return record;
 }
+
+static const field_t piece_fields[] = {
+    FIELD(bt_kvt_piece_t, lease.generation), FIELD(bt_kvt_piece_t, from),
+    FIELD(bt_kvt_piece_t, lease.id),         FIELD(bt_kvt_piece_t, lease.grant),
+    FIELD(bt_kvt_piece_t, offset),           FIELD(bt_kvt_piece_t, bytes),
+    FIELD(bt_kvt_piece_t, secret),
+};
 
 void bt_kvt_piece_encode(const bt_kvt_piece_t *piece,
                          uint8_t buf[BT_KVT_PIECE_BYTES])
@@ -593,13 +570,7 @@ void bt_kvt_piece_encode(const bt_kvt_piece_t *piece,
     bt_status_t status;
     size_t bytes = 0;
 
-    put_u32(&w, piece->lease.generation);
-    put_u64(&w, piece->from);
-    put_u64(&w, piece->lease.id);
-    put_u64(&w, piece->lease.grant);
-    put_u64(&w, piece->offset);
-    put_u64(&w, piece->bytes);
-    put_bytes(&w, piece->secret, sizeof(piece->secret));
+    put_fields(&w, piece, ALL(piece_fields));
     status = writer_end(&w, &bytes);
     BT_ASSERT_ALWAYS((status == BT_OK) && (bytes == BT_KVT_PIECE_BYTES));
 }
@@ -611,13 +582,7 @@ bt_status_t bt_kvt_piece_decode(const void *buf, size_t bytes,
     bt_kvt_piece_t piece = {0};
     bt_status_t status;
 
-    piece.lease.generation = get_u32(&r);
-    piece.from = get_u64(&r);
-    piece.lease.id = get_u64(&r);
-    piece.lease.grant = get_u64(&r);
-    piece.offset = get_u64(&r);
-    piece.bytes = get_u64(&r);
-    get_array(&r, piece.secret, sizeof(piece.secret));
+    get_fields(&r, &piece, ALL(piece_fields));
     status = reader_end(&r);
     if (status == BT_OK) {
         *piece_p = piece;
@@ -628,12 +593,7 @@ bt_status_t bt_kvt_piece_decode(const void *buf, size_t bytes,
 uint64_t bt_kvt_record_seed(const bt_kvt_lease_t *lease, uint64_t offset,
                             uint64_t bytes)
 {
-    uint8_t buf[32];
-    writer_t w = {.buf = buf, .cap = sizeof(buf)};
+    const uint64_t place[] = {lease->id, lease->generation, offset, bytes};
 
-    put_u64(&w, lease->id);
-    put_u64(&w, lease->generation);
-    put_u64(&w, offset);
-    put_u64(&w, bytes);
-    return bt_hash64(buf, sizeof(buf), 0);
+    return bt_hash64(place, sizeof(place), 0);
 }
