@@ -180,8 +180,8 @@ static const bt_manifest_payload_follower_t *
 note_of(const bt_manifest_payload_t *note, bt_req_key_t key)
 {
     for (uint32_t i = 0; i < note->n_followers; i++) {
-        if ((note->followers[i].key.id == key.id) &&
-            (note->followers[i].key.attempt == key.attempt)) {
+        if ((note->followers[i].id == key.id) &&
+            (note->followers[i].attempt == key.attempt)) {
             return &note->followers[i];
         }
     }
@@ -234,8 +234,8 @@ static void on_region_done(bt_worker_t *w, bt_decode_job_t *dj,
     bt_decode_move(w, dj, BT_DECODE_PROVEN);
     status =
         bt_manifest_payload_decode(event->note, event->note_bytes, &dj->note);
-    if ((status != BT_OK) || (dj->note.key.id != dj->job.key.id) ||
-        (dj->note.key.attempt != dj->job.key.attempt) ||
+    if ((status != BT_OK) || (dj->note.id != dj->job.key.id) ||
+        (dj->note.attempt != dj->job.key.attempt) ||
         (dj->note.n_tokens != dj->job.n_tokens) || (dj->job.max_new < 2)) {
         bt_worker_fanout_fail(w, &dj->job, BT_ERR_BAD_MESSAGE, "transfer",
                               "the manifest is not of this request");

@@ -367,23 +367,26 @@ static void fill_tokens(bt_prefill_job_t *pj, bt_manifest_payload_t *note)
     BT_LIST_FOR_EACH_ENTRY(bt_prefill_job_t, follower, &pj->job.followers,
                            job.in_fanout) {
         note->followers[note->n_followers++] = (bt_manifest_payload_follower_t){
-            .key = follower->job.key, .token = follower->token};
+            .id = follower->job.key.id,
+            .attempt = follower->job.key.attempt,
+            .token = follower->token};
     }
 }
 
 static bt_status_t finish(bt_prefill_job_t *pj)
 {
     const uint64_t now_us = bt_now_us();
-    uint8_t bytes[BT_NOTE_MAX_BYTES];
     bt_manifest_payload_t note;
     bt_status_t status;
 
-    note.key = pj->job.key;
+    note.version = BT_NOTE_VERSION;
+    note.attempt = pj->job.key.attempt;
+    note.id = pj->job.key.id;
     note.n_tokens = pj->job.n_tokens;
     note.grant_wait_us = now_us - pj->complete_us;
     fill_tokens(pj, &note);
-    status = bt_transfer_out_finish(pj->xfer, bytes,
-                                    bt_manifest_payload_encode(&note, bytes));
+    status = bt_transfer_out_finish(pj->xfer, &note,
+                                    bt_manifest_payload_bytes(&note));
     pj->granted_us = now_us;
     return status;
 }

@@ -2,12 +2,7 @@
 /** @file manifest_payload.h
  *
  * Note that a prefill worker adds to the manifest of a transfer for the decode
- * worker. Fixed little-endian layout:
- *
- *     version u32 | attempt u32 | id u64 | token u32 | n_tokens u32 |
- *     grant_wait_us u64
- *     for each follower (fanout.h) that shares the KV:
- *         id u64 | attempt u32 | token u32
+ * worker: the structure up to its last follower, little endian.
  */
 #ifndef BT_WORKER_MANIFEST_PAYLOAD_H
 #define BT_WORKER_MANIFEST_PAYLOAD_H
@@ -17,8 +12,8 @@
 
 #include "common/base/status.h"
 #include "common/sched/sched_place.h"
-#include "common/wire/wire.h"
 
+#define BT_NOTE_VERSION        1u
 #define BT_NOTE_BYTES          32 /**< without followers */
 #define BT_NOTE_FOLLOWER_BYTES 16
 #define BT_NOTE_MAX_FOLLOWERS  (BT_SCHED_MAX_FANOUT - 1)
@@ -29,25 +24,33 @@
  *  followers only. */
 #define BT_NOTE_NO_TOKEN UINT32_MAX
 
+/** A follower (fanout.h) that shares the KV. */
 typedef struct bt_manifest_payload_follower {
-    bt_req_key_t key;
+    uint64_t id;
+    uint32_t attempt;
     uint32_t token;
 } bt_manifest_payload_follower_t;
 
 typedef struct bt_manifest_payload {
-    bt_req_key_t key;
+    uint32_t version; /**< BT_NOTE_VERSION */
+    uint32_t attempt;
+    uint64_t id;
     uint32_t token;         /**< token #1, sampled by the prefill worker */
     uint32_t n_tokens;      /**< tokens whose K and V the decode worker now has,
                                cached ones included */
     uint64_t grant_wait_us; /**< from complete KV until its last piece was
                                posted, us */
-    uint32_t n_followers;
     bt_manifest_payload_follower_t followers[BT_NOTE_MAX_FOLLOWERS];
+    uint32_t n_followers; /**< not sent: the length of the note has it */
 } bt_manifest_payload_t;
 
-/** Encodes a note. @return bytes written, at most BT_NOTE_MAX_BYTES */
-size_t bt_manifest_payload_encode(const bt_manifest_payload_t *note,
-                                  uint8_t out[BT_NOTE_MAX_BYTES]);
+/** Returns how many bytes of a note are sent. */
+static inline size_t
+bt_manifest_payload_bytes(const bt_manifest_payload_t *note)
+{
+    return BT_NOTE_BYTES + note->n_followers * (size_t)BT_NOTE_FOLLOWER_BYTES;
+}
+
 /** Decodes a note. @retval BT_ERR_BAD_MESSAGE  wrong size or version */
 BT_MUST_CHECK bt_status_t bt_manifest_payload_decode(
     const void *data, size_t bytes, bt_manifest_payload_t *note_p);

@@ -13,21 +13,22 @@ static void manifest_payload_has_the_documented_bytes(void **state)
         0x10, 0x20, 0, 0, 0xff, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0,
     };
     const bt_manifest_payload_t note = {
-        .key = {.id = 0x0102030405060708u, .attempt = 3},
+        .version = BT_NOTE_VERSION,
+        .id = 0x0102030405060708u,
+        .attempt = 3,
         .token = 0x2010,
         .n_tokens = 255,
         .grant_wait_us = 257,
     };
-    uint8_t bytes[BT_NOTE_MAX_BYTES];
     bt_manifest_payload_t back;
 
     (void)state;
-    assert_int_equal(bt_manifest_payload_encode(&note, bytes), BT_NOTE_BYTES);
-    assert_memory_equal(bytes, want, sizeof(want));
+    assert_int_equal(bt_manifest_payload_bytes(&note), BT_NOTE_BYTES);
+    assert_memory_equal(&note, want, sizeof(want));
     assert_int_equal(bt_manifest_payload_decode(want, sizeof(want), &back),
                      BT_OK);
-    assert_int_equal(back.key.id, note.key.id);
-    assert_int_equal(back.key.attempt, 3);
+    assert_int_equal(back.id, note.id);
+    assert_int_equal(back.attempt, 3);
     assert_int_equal(back.token, 0x2010);
     assert_int_equal(back.n_tokens, 255);
     assert_int_equal(back.grant_wait_us, 257);
@@ -41,35 +42,37 @@ static void manifest_payload_lists_followers_by_key(void **state)
         0xff, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3,    0,    0, 0,
     };
     static bt_manifest_payload_t note = {
+        .version = BT_NOTE_VERSION,
         .token = BT_NOTE_NO_TOKEN,
         .n_followers = 2,
-        .followers = {{{(1ull << 56) + 2, 7}, 0x2010}, {{511, 1}, 3}},
+        .followers = {{(1ull << 56) + 2, 7, 0x2010}, {511, 1, 3}},
     };
     static bt_manifest_payload_t back;
-    uint8_t bytes[BT_NOTE_MAX_BYTES];
     const size_t n = BT_NOTE_BYTES + sizeof(want);
 
     (void)state;
-    assert_int_equal(bt_manifest_payload_encode(&note, bytes), n);
-    assert_memory_equal(bytes + BT_NOTE_BYTES, want, sizeof(want));
-    assert_int_equal(bt_manifest_payload_decode(bytes, n, &back), BT_OK);
+    assert_int_equal(bt_manifest_payload_bytes(&note), n);
+    assert_memory_equal(note.followers, want, sizeof(want));
+    assert_int_equal(bt_manifest_payload_decode(&note, n, &back), BT_OK);
     assert_int_equal(back.token, BT_NOTE_NO_TOKEN);
     assert_int_equal(back.n_followers, 2);
-    assert_int_equal(back.followers[0].key.id, (1ull << 56) + 2);
-    assert_int_equal(back.followers[0].key.attempt, 7);
+    assert_int_equal(back.followers[0].id, (1ull << 56) + 2);
+    assert_int_equal(back.followers[0].attempt, 7);
     assert_int_equal(back.followers[0].token, 0x2010);
-    assert_int_equal(back.followers[1].key.id, 511);
+    assert_int_equal(back.followers[1].id, 511);
     assert_int_equal(back.followers[1].token, 3);
-    assert_int_equal(bt_manifest_payload_decode(bytes, n - 1, &back),
+    assert_int_equal(bt_manifest_payload_decode(&note, n - 1, &back),
                      BT_ERR_BAD_MESSAGE);
     /* A group of 128, which is the most, and one more. */
     note.n_followers = BT_NOTE_MAX_FOLLOWERS;
-    assert_int_equal(bt_manifest_payload_encode(&note, bytes), 32 + 127 * 16);
-    assert_int_equal(bt_manifest_payload_decode(bytes, sizeof(bytes), &back),
-                     BT_OK);
-    assert_int_equal(bt_manifest_payload_decode(
-                         bytes, sizeof(bytes) + BT_NOTE_FOLLOWER_BYTES, &back),
-                     BT_ERR_BAD_MESSAGE);
+    assert_int_equal(bt_manifest_payload_bytes(&note), 32 + 127 * 16);
+    assert_int_equal(
+        bt_manifest_payload_decode(&note, BT_NOTE_MAX_BYTES, &back), BT_OK);
+    assert_int_equal(back.n_followers, BT_NOTE_MAX_FOLLOWERS);
+    assert_int_equal(
+        bt_manifest_payload_decode(
+            &note, BT_NOTE_MAX_BYTES + BT_NOTE_FOLLOWER_BYTES, &back),
+        BT_ERR_BAD_MESSAGE);
 }
 
 static void manifest_payload_of_another_size_or_version_is_refused(void **state)
