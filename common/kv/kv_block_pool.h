@@ -173,7 +173,7 @@ static inline bool bt_kv_copy_is_due(bt_kv_copy_t copy)
 }
 
 /** Returns how many full leading blocks a fork after @a n_tokens shares with
- *  its origin, in each group. */
+ *  its origin. */
 static inline uint32_t bt_kv_fork_n_shared(uint32_t n_tokens,
                                            uint32_t tokens_per_block)
 {
@@ -181,8 +181,8 @@ static inline uint32_t bt_kv_fork_n_shared(uint32_t n_tokens,
 }
 
 /**
- * Builds the block table of a fork: shares the full blocks of the origin and
- * acquires the others, all or none.
+ * Builds the block table of a fork, of a model with one layer group: shares the
+ * full blocks of the origin and acquires the others, all or none.
  *
  * @param [in]  ids       Block table of the origin, whose blocks the caller
  *                        holds; only the blocks of the first n_tokens are read.
@@ -210,30 +210,7 @@ BT_MUST_CHECK bt_status_t bt_kv_fork(bt_kv_pool_t *pool, const uint32_t *ids,
                                      uint32_t n_blocks, uint32_t *fork_ids,
                                      bt_kv_copy_t *copy_p);
 
-/**
- * Builds the block table of a fork for several layer groups; see bt_kv_fork()
- * for one group.
- *
- * A block of a STATE group changes with every token. So with such a group the
- * origin has exactly n_tokens tokens, or n_tokens is a whole number of spans.
- *
- * @param [in]  n_groups    Number of groups, at least 1.
- * @param [in]  table       Block table of the origin: n_groups ids per span.
- *                          BT_KV_NO_BLOCK in a full span is copied to the fork.
- * @param [in]  n_spans     Number of spans of the fork.
- * @param [out] fork_table  Block table of the fork: n_spans x n_groups ids.
- * @param [out] copies      n_groups copies that the caller must make, one for
- *                          each group.
- * @retval BT_OK
- * @retval BT_ERR_NO_BLOCKS  Too few blocks are free; no reference was taken.
- */
-BT_MUST_CHECK bt_status_t
-bt_kv_fork_groups(bt_kv_pool_t *pool, uint32_t n_groups, const uint32_t *table,
-                  uint32_t n_tokens, uint32_t tokens_per_block,
-                  uint32_t n_spans, uint32_t *fork_table, bt_kv_copy_t *copies);
-
-/** Returns how many new blocks a fork of @a n_blocks blocks acquires, in each
- *  group. */
+/** Returns how many new blocks a fork of @a n_blocks blocks acquires. */
 static inline uint32_t bt_kv_fork_n_new(uint32_t n_tokens,
                                         uint32_t tokens_per_block,
                                         uint32_t n_blocks)

@@ -87,53 +87,16 @@ static void fork_without_free_blocks_changes_nothing(void **state)
     bt_kv_pool_destroy(pool);
 }
 
-/* By hand, two groups, 6 tokens in spans of 4: the first span's blocks are
- * shared, where the second group does not need its own any more; of the second
- * span both blocks are copied. The pool gives 0 … 3 to the origin, of which 1
- * goes back, and that is the first new one. */
-static void each_group_of_a_span_is_forked(void **state)
-{
-    bt_kv_pool_t *pool = NULL;
-    bt_kv_copy_t copies[2];
-    uint32_t origin[4];
-    uint32_t fork[6];
-
-    (void)state;
-    assert_int_equal(bt_kv_pool_create(8, &pool), BT_OK);
-    assert_int_equal(bt_kv_pool_acquire(pool, 4, origin), BT_OK);
-    bt_kv_pool_unref(pool, origin[1]);
-    origin[1] = BT_KV_NO_BLOCK;
-    assert_int_equal(bt_kv_fork_groups(pool, 2, origin, 6, T, 3, fork, copies),
-                     BT_OK);
-    assert_int_equal(fork[0], 0);
-    assert_int_equal(fork[1], BT_KV_NO_BLOCK);
-    assert_int_equal(fork[2], 1);
-    assert_int_equal(fork[3], 4);
-    for (uint32_t g = 0; g < 2; g++) {
-        assert_int_equal(copies[g].from, origin[2 + g]);
-        assert_int_equal(copies[g].to, fork[2 + g]);
-    }
-    assert_int_equal(bt_kv_pool_n_free(pool), 1); /* 8 - 3 - 4 new */
-    bt_kv_pool_unref(pool, fork[0]);
-    unref_all(pool, fork + 2, 4);
-    bt_kv_pool_unref(pool, origin[0]);
-    unref_all(pool, origin + 2, 2);
-    assert_int_equal(bt_kv_pool_n_free(pool), 8);
-    bt_kv_pool_destroy(pool);
-}
-
 /* ---- random lives ---- */
 
 #define LIVES  100u
 #define STEPS  2000u
-#define BLOCKS 80u
-#define GROUPS 3u
+#define BLOCKS 27u
 #define MOST   6u /* spans of a sequence */
 #define SEQS   8u
 
 typedef struct life {
     bt_kv_pool_t *pool;
-    uint32_t n_groups;
     uint32_t memory[BLOCKS][T]; /* the token in each place */
     uint64_t rng;
 } life_t;
@@ -141,8 +104,8 @@ typedef struct life {
 typedef struct sequence {
     bool lives;
     uint32_t n_tokens;
-    uint32_t tokens[MOST * T];   /* what it must find in its blocks */
-    uint32_t ids[MOST * GROUPS]; /* all of them, from the start */
+    uint32_t tokens[MOST * T]; /* what it must find in its blocks */
+    uint32_t ids[MOST];        /* all of them, from the start */
 } sequence_t;
 
 static void write_token(life_t *life, sequence_t *seq)
@@ -150,28 +113,20 @@ static void write_token(life_t *life, sequence_t *seq)
     const uint32_t at = seq->n_tokens++;
 
     seq->tokens[at] = (uint32_t)draw_below(&life->rng, 1u << 30);
-    for (uint32_t g = 0; g < life->n_groups; g++) {
-        life->memory[seq->ids[at / T * life->n_groups + g]][at % T] =
-            seq->tokens[at] ^ g;
-    }
+    life->memory[seq->ids[at / T]][at % T] = seq->tokens[at];
 }
 
 static void check(const life_t *life, const sequence_t *seq)
 {
-    for (uint32_t i = 0; i < seq->n_tokens * life->n_groups; i++) {
-        const uint32_t at = i / life->n_groups;
-        const uint32_t g = i % life->n_groups;
-
-        assert_int_equal(
-            life->memory[seq->ids[at / T * life->n_groups + g]][at % T],
-            seq->tokens[at] ^ g);
+    for (uint32_t at = 0; at < seq->n_tokens; at++) {
+        assert_int_equal(life->memory[seq->ids[at / T]][at % T],
+                         seq->tokens[at]);
     }
 }
 
 static void begin(life_t *life, sequence_t *seq)
 {
-    if (bt_kv_pool_acquire(life->pool, MOST * life->n_groups, seq->ids) ==
-        BT_OK) {
+    if (bt_kv_pool_acquire(life->pool, MOST, seq->ids) == BT_OK) {
         seq->lives = true;
         seq->n_tokens = 0;
         write_token(life, seq);
@@ -182,19 +137,17 @@ static void fork_one(life_t *life, const sequence_t *origin, sequence_t *seq)
 {
     /* Anywhere in it, its whole length too. */
     const uint32_t n = 1 + (uint32_t)draw_below(&life->rng, origin->n_tokens);
-    bt_kv_copy_t copies[GROUPS];
+    bt_kv_copy_t copy;
 
-    if (bt_kv_fork_groups(life->pool, life->n_groups, origin->ids, n, T, MOST,
-                          seq->ids, copies) != BT_OK) {
+    if (bt_kv_fork(life->pool, origin->ids, n, T, MOST, seq->ids, &copy) !=
+        BT_OK) {
         assert_true(bt_kv_pool_n_free(life->pool) <
-                    life->n_groups * bt_kv_fork_n_new(n, T, MOST));
+                    bt_kv_fork_n_new(n, T, MOST));
         return;
     }
-    for (uint32_t g = 0; g < life->n_groups; g++) {
-        if (bt_kv_copy_is_due(copies[g])) {
-            memcpy(life->memory[copies[g].to], life->memory[copies[g].from],
-                   sizeof(life->memory[0]));
-        }
+    if (bt_kv_copy_is_due(copy)) {
+        memcpy(life->memory[copy.to], life->memory[copy.from],
+               sizeof(life->memory[0]));
     }
     seq->lives = true;
     seq->n_tokens = n;
@@ -214,7 +167,7 @@ static void step(life_t *life, sequence_t *seqs)
         }
     } else if ((seq->n_tokens == MOST * T) ||
                (draw_below(&life->rng, 16) == 0)) {
-        unref_all(life->pool, seq->ids, MOST * life->n_groups);
+        unref_all(life->pool, seq->ids, MOST);
         seq->lives = false;
     } else {
         write_token(life, seq);
@@ -226,7 +179,7 @@ static void random_forks_share_nothing_written_and_free_all_blocks(void **state)
     (void)state;
     for (uint32_t i = 1; i <= LIVES; i++) {
         sequence_t seqs[SEQS] = {0};
-        life_t life = {.rng = i, .n_groups = 1 + i % GROUPS};
+        life_t life = {.rng = i};
 
         assert_int_equal(bt_kv_pool_create(BLOCKS, &life.pool), BT_OK);
         for (uint32_t k = 0; k < STEPS; k++) {
@@ -239,7 +192,7 @@ static void random_forks_share_nothing_written_and_free_all_blocks(void **state)
         }
         for (uint32_t s = 0; s < SEQS; s++) {
             if (seqs[s].lives) {
-                unref_all(life.pool, seqs[s].ids, MOST * life.n_groups);
+                unref_all(life.pool, seqs[s].ids, MOST);
             }
         }
         assert_int_equal(bt_kv_pool_n_free(life.pool), BLOCKS);
@@ -253,7 +206,6 @@ int main(void)
         BT_TEST(whole_blocks_are_shared_and_the_partial_one_is_copied),
         BT_TEST(fork_at_a_block_boundary_copies_nothing),
         BT_TEST(fork_without_free_blocks_changes_nothing),
-        BT_TEST(each_group_of_a_span_is_forked),
         BT_TEST(random_forks_share_nothing_written_and_free_all_blocks),
     };
 
