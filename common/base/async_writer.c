@@ -508,7 +508,6 @@ bt_status_t bt_async_writer_open(const bt_async_writer_options_t *options,
 {
     bt_async_writer_t *writer = bt_calloc(1, sizeof(*writer));
     bt_status_t status = BT_ERR_NO_MEMORY;
-    pthread_condattr_t attr;
 
     if (writer == NULL) {
         if (options->owns_fd) {
@@ -520,11 +519,8 @@ bt_status_t bt_async_writer_open(const bt_async_writer_options_t *options,
     writer->to = (target_t){.fd = options->fd, .is_owned = options->owns_fd};
     writer->next.fd = -1;
     pthread_mutex_init(&writer->lock, NULL);
-    pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&writer->work, NULL);
-    pthread_cond_init(&writer->quiet, &attr);
-    pthread_condattr_destroy(&attr);
+    bt_thread_cond_init(&writer->quiet);
     writer->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     writer->in = bt_calloc(options->capacity, 1);
     writer->out = bt_calloc(options->capacity, 1);

@@ -121,3 +121,13 @@ void bt_thread_deadline(uint64_t timeout_ms, struct timespec *when_p)
     }
     *when_p = when;
 }
+
+void bt_thread_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}

@@ -62,6 +62,9 @@ int bt_thread_start(pthread_t *id_p, void *(*main)(void *), void *arg);
  *  for a thread. */
 void bt_thread_deadline(uint64_t timeout_ms, struct timespec *when_p);
 
+/** Initializes a condition that is waited for until such a time. */
+void bt_thread_cond_init(pthread_cond_t *cond);
+
 /*
  * Pause instruction for spin loops that wait for another core.
  */

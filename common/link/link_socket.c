@@ -354,20 +354,8 @@ static void *run_reaper(void *arg)
 
 bt_status_t bt_link_reaper_start(bt_control_t *control)
 {
-    pthread_condattr_t attr;
-    int rv;
-
-    if (pthread_condattr_init(&attr) != 0) {
-        return BT_ERR_NO_MEMORY;
-    }
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* bt_now_ms() */
-    rv = pthread_cond_init(&control->reap, &attr);
-    pthread_condattr_destroy(&attr);
-    if (rv != 0) {
-        return BT_ERR_NO_MEMORY;
-    }
-    rv = pthread_create(&control->reaper, NULL, run_reaper, control);
-    if (rv != 0) {
+    bt_thread_cond_init(&control->reap);
+    if (pthread_create(&control->reaper, NULL, run_reaper, control) != 0) {
         BT_LOG_ERROR("control links: no thread");
         pthread_cond_destroy(&control->reap);
         return BT_ERR_IO;

@@ -15,6 +15,7 @@
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 
 #define SUFFIX ".router"
 
@@ -219,27 +220,13 @@ static void *run(void *ctx)
             watch->list = watch->scanned;
             watch->fresh = true;
         }
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += BT_WATCH_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
+        bt_thread_deadline(BT_WATCH_MS, &until);
         if (watch->n_users > 1) {
             (void)pthread_cond_timedwait(&watch->ends, &watch->mutex, &until);
         }
     }
     unref(watch);
     return NULL;
-}
-
-static void init_locks(bt_rendezvous_watch_t *watch)
-{
-    pthread_condattr_t attr;
-
-    pthread_mutex_init(&watch->mutex, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&watch->ends, &attr);
-    pthread_condattr_destroy(&attr);
 }
 
 bt_status_t bt_rendezvous_watch_open(const char *dir,
@@ -251,7 +238,8 @@ bt_status_t bt_rendezvous_watch_open(const char *dir,
         return BT_ERR_NO_MEMORY;
     }
     snprintf(watch->dir, sizeof(watch->dir), "%s", dir);
-    init_locks(watch);
+    pthread_mutex_init(&watch->mutex, NULL);
+    bt_thread_cond_init(&watch->ends);
     watch->n_users = 2;
     if (pthread_create(&watch->thread, NULL, run, watch) != 0) {
         pthread_mutex_lock(&watch->mutex);
