@@ -217,34 +217,17 @@ void bt_async_writer_reopen(bt_async_writer_t *writer, int fd)
     pthread_mutex_unlock(&writer->lock);
 }
 
-uint64_t bt_async_writer_dropped(bt_async_writer_t *writer)
+bt_async_writer_state_t bt_async_writer_state(bt_async_writer_t *writer)
 {
-    uint64_t n;
+    bt_async_writer_state_t state;
 
     pthread_mutex_lock(&writer->lock);
-    n = writer->n_dropped;
+    state =
+        (bt_async_writer_state_t){.n_dropped = writer->n_dropped,
+                                  .n_waiting = writer->in_len + writer->left,
+                                  .fault = writer->fault};
     pthread_mutex_unlock(&writer->lock);
-    return n;
-}
-
-int bt_async_writer_fault(bt_async_writer_t *writer)
-{
-    int fault;
-
-    pthread_mutex_lock(&writer->lock);
-    fault = writer->fault;
-    pthread_mutex_unlock(&writer->lock);
-    return fault;
-}
-
-size_t bt_async_writer_waiting(bt_async_writer_t *writer)
-{
-    size_t n;
-
-    pthread_mutex_lock(&writer->lock);
-    n = writer->in_len + writer->left;
-    pthread_mutex_unlock(&writer->lock);
-    return n;
+    return state;
 }
 
 /* ---- the thread ---- */

@@ -83,13 +83,15 @@ void bt_async_writer_reopen(bt_async_writer_t *writer, int fd);
  */
 bool bt_async_writer_flush(bt_async_writer_t *writer, uint32_t timeout_ms);
 
-/** Returns the number of lines dropped so far. */
-uint64_t bt_async_writer_dropped(bt_async_writer_t *writer);
-/** Returns why queued lines are not written yet: EAGAIN: the reader is
- *  behind; 0: writing, or nothing is queued. */
-int bt_async_writer_fault(bt_async_writer_t *writer);
-/** Returns the bytes not written yet. */
-size_t bt_async_writer_waiting(bt_async_writer_t *writer);
+typedef struct bt_async_writer_state {
+    uint64_t n_dropped; /**< lines dropped so far */
+    size_t n_waiting;   /**< bytes not written yet */
+    int fault;          /**< why queued lines are not written yet: EAGAIN: the
+                             reader is behind; 0: writing, or nothing is
+                             queued */
+} bt_async_writer_state_t;
+
+bt_async_writer_state_t bt_async_writer_state(bt_async_writer_t *writer);
 
 /**
  * Closes the writer after waiting for queued lines, at most timeout_ms; the

@@ -170,7 +170,7 @@ uint64_t bt_log_dropped(void)
 {
     bt_async_writer_t *out = atomic_load(&state.out);
 
-    return (out != NULL) ? bt_async_writer_dropped(out) : 0;
+    return (out != NULL) ? bt_async_writer_state(out).n_dropped : 0;
 }
 
 void bt_log_pass_on(const char *lines, size_t bytes)

@@ -112,9 +112,8 @@ static bool is_failing(bt_append_log_t *file, int fault, uint64_t now_ms)
     return now_ms - file->behind_ms >= RETRY_MS;
 }
 
-static void say_state(bt_append_log_t *file, uint64_t now_ms)
+static void say_state(bt_append_log_t *file, int fault, uint64_t now_ms)
 {
-    const int fault = bt_async_writer_fault(file->writer);
     const bool failing = is_failing(file, fault, now_ms);
 
     if (failing && !file->failing) {
@@ -131,13 +130,13 @@ static void say_state(bt_append_log_t *file, uint64_t now_ms)
 
 uint64_t bt_append_log_flush(bt_append_log_t *file, uint64_t now_ms)
 {
-    const uint64_t n_dropped = bt_async_writer_dropped(file->writer);
-    const uint64_t n_lost = file->n_lost + n_dropped - file->n_dropped;
+    const bt_async_writer_state_t state = bt_async_writer_state(file->writer);
+    const uint64_t n_lost = file->n_lost + state.n_dropped - file->n_dropped;
 
     file->n_lost = 0;
-    file->n_dropped = n_dropped;
+    file->n_dropped = state.n_dropped;
     bt_async_writer_start(file->writer);
-    say_state(file, now_ms);
+    say_state(file, state.fault, now_ms);
     if (n_lost > 0) {
         BT_LOG_WARN("%s file %s: %" PRIu64 " lines are lost", file->what,
                     file->path, n_lost);
@@ -169,9 +168,12 @@ void bt_append_log_close(bt_append_log_t *file)
         return;
     }
     if (!bt_async_writer_flush(file->writer, CLOSE_MS)) {
-        errno = bt_async_writer_fault(file->writer);
+        const bt_async_writer_state_t state =
+            bt_async_writer_state(file->writer);
+
+        errno = state.fault;
         BT_LOG_WARN("%s file %s: %m; the last %zu bytes are lost", file->what,
-                    file->path, bt_async_writer_waiting(file->writer));
+                    file->path, state.n_waiting);
     }
     bt_async_writer_close(file->writer, 0);
     bt_free(file->path);

@@ -97,7 +97,7 @@ static unsigned fill(bt_async_writer_t *writer)
             add_line(writer, n++); /* comes back */
         }
     } while (bt_async_writer_flush(writer, 20) ||
-             (bt_async_writer_dropped(writer) == 0));
+             (bt_async_writer_state(writer).n_dropped == 0));
     return n;
 }
 
@@ -137,8 +137,8 @@ static void assert_never_waits(bt_async_writer_t *writer, const int ends[2])
     read_all(writer, ends[0]);
     add_line(writer, 99999);
     read_until(ends[0], "line 99999.\n");
-    assert_true(bt_async_writer_dropped(writer) > 0);
-    assert_told(n, bt_async_writer_dropped(writer));
+    assert_true(bt_async_writer_state(writer).n_dropped > 0);
+    assert_told(n, bt_async_writer_state(writer).n_dropped);
 }
 
 static void stopped_reader_loses_lines_and_gets_their_count(void **state)
@@ -285,7 +285,7 @@ static void vanished_reader_loses_lines_only(void **state)
     close(ends[0]);
     add_line(writer, 2);
     add_line(writer, 3);
-    assert_int_equal(bt_async_writer_dropped(writer), 2);
+    assert_int_equal(bt_async_writer_state(writer).n_dropped, 2);
     bt_async_writer_close(writer, DEADLINE_MS);
     close(ends[1]);
 }
@@ -340,7 +340,7 @@ static void line_over_the_buffer_size_is_dropped(void **state)
     assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
     assert_int_equal(open_sink(ends[1], ROOM, &writer), BT_OK);
     bt_async_writer_add(writer, huge, sizeof(huge));
-    assert_int_equal(bt_async_writer_dropped(writer), 1);
+    assert_int_equal(bt_async_writer_state(writer).n_dropped, 1);
     assert_int_equal(read(ends[0], huge, 1), -1);
     bt_async_writer_close(writer, 0);
     close(ends[0]);
@@ -394,7 +394,7 @@ static void concurrent_writers_lose_only_counted_lines(void **state)
         }
     }
     assert_int_equal(n_lines + n_told, 40001);
-    assert_int_equal(bt_async_writer_dropped(writer), n_told);
+    assert_int_equal(bt_async_writer_state(writer).n_dropped, n_told);
     bt_async_writer_close(writer, DEADLINE_MS);
     close(ends[0]);
     close(ends[1]);
