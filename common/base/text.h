@@ -90,6 +90,14 @@ static inline int bt_hex_digit(char c)
                                                 : -1;
 }
 
+static inline bool bt_ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text);
+    const size_t n_end = strlen(end);
+
+    return (n >= n_end) && (strcmp(text + n - n_end, end) == 0);
+}
+
 /** Reads a whole number of decimal digits alone, without sign or space.
  *  @return false: it is none, empty, or beyond 2^64 - 1 */
 bool bt_parse_u64(const char *text, uint64_t *value_p);

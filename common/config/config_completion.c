@@ -14,14 +14,6 @@ typedef enum value_kind {
     VALUE_OTHER, /* nothing to offer */
 } value_kind_t;
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text);
-    const size_t n_end = strlen(end);
-
-    return (n >= n_end) && (strcmp(text + n - n_end, end) == 0);
-}
-
 static value_kind_t kind_of(const bt_option_t *option)
 {
     if (option->type == BT_OPTION_FLAG) {
@@ -33,10 +25,10 @@ static value_kind_t kind_of(const bt_option_t *option)
     if (option->choices != NULL) {
         return VALUE_WORDS;
     }
-    if (ends_with(option->metavar, "FILE")) {
+    if (bt_ends_with(option->metavar, "FILE")) {
         return VALUE_FILE;
     }
-    return ends_with(option->metavar, "DIR") ? VALUE_FOLDER : VALUE_OTHER;
+    return bt_ends_with(option->metavar, "DIR") ? VALUE_FOLDER : VALUE_OTHER;
 }
 
 static bool is_offered(const bt_option_t *option)

@@ -242,14 +242,6 @@ bt_status_t bt_config_repository_read(bt_config_store_t *store)
 
 #define NAME_BYTES 256
 
-static bool ends_in(const char *text, const char *ending)
-{
-    const size_t n = strlen(text);
-    const size_t n_ending = strlen(ending);
-
-    return (n >= n_ending) && (strcmp(text + n - n_ending, ending) == 0);
-}
-
 /* A GGUF file, or a folder with a config.json. */
 static bool is_model(const char *dir, const char *name)
 {
@@ -257,7 +249,7 @@ static bool is_model(const char *dir, const char *name)
     struct stat st;
     int n;
 
-    if (ends_in(name, ".gguf")) {
+    if (bt_ends_with(name, ".gguf")) {
         return true;
     }
     n = snprintf(path, sizeof(path), "%s/%s/config.json", dir, name);
@@ -311,7 +303,7 @@ bool bt_model_is_hub_name(const char *text, size_t *repository_bytes_p)
     }
     n = word_bytes(text + n_owner + 1);
     if ((n == 0) ||
-        ((text[n_owner + 1 + n] == '\0') && ends_in(text, ".gguf")) ||
+        ((text[n_owner + 1 + n] == '\0') && bt_ends_with(text, ".gguf")) ||
         (strchr(":@", text[n_owner + 1 + n]) == NULL)) {
         return false;
     }

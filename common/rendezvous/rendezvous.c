@@ -15,6 +15,7 @@
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/text.h"
 #include "common/base/thread.h"
 
 #define SUFFIX ".router"
@@ -128,10 +129,7 @@ static int compare(const void *a, const void *b)
 
 static bool is_ours(const char *name)
 {
-    const size_t n = strlen(name);
-
-    return (name[0] != '.') && (n > strlen(SUFFIX)) &&
-           (strcmp(name + n - strlen(SUFFIX), SUFFIX) == 0);
+    return (name[0] != '.') && bt_ends_with(name, SUFFIX);
 }
 
 bt_status_t bt_rendezvous_scan(const char *dir, bt_rendezvous_list_t *list_p)
