@@ -22,6 +22,20 @@ static void print_escaped(const char *text, bt_strbuf_t *out)
     }
 }
 
+/* Nothing, where a value has none. */
+static void print_range(const char *before, const bt_option_t *option,
+                        const char *behind, bt_strbuf_t *out)
+{
+    if (option->max > 1) {
+        bt_strbuf_puts(out, before);
+        bt_config_value_print(option, option->min, out);
+        bt_strbuf_puts(out, " to ");
+        bt_config_value_print(option, option->max, out);
+        bt_strbuf_printf(out, "%s%s%s", (option->unit[0] == '\0') ? "" : " ",
+                         option->unit, behind);
+    }
+}
+
 static void print_description(const bt_option_t *option, bt_strbuf_t *out)
 {
     print_escaped(option->help, out);
@@ -35,14 +49,7 @@ static void print_description(const bt_option_t *option, bt_strbuf_t *out)
         print_escaped(option->choices, out);
         bt_strbuf_puts(out, ".\n");
     }
-    if (option->max > 1) {
-        bt_strbuf_puts(out, "From ");
-        bt_config_value_print(option, option->min, out);
-        bt_strbuf_puts(out, " to ");
-        bt_config_value_print(option, option->max, out);
-        bt_strbuf_printf(out, "%s%s.\n", (option->unit[0] == '\0') ? "" : " ",
-                         option->unit);
-    }
+    print_range("From ", option, ".\n", out);
     if ((option->def[0] != '\0') && (option->type != BT_OPTION_PORT)) {
         bt_strbuf_puts(out, "Default: ");
         print_escaped(option->def, out);
@@ -50,8 +57,8 @@ static void print_description(const bt_option_t *option, bt_strbuf_t *out)
     }
 }
 
-static void print_option(const bt_option_t *option, bool file_key,
-                         bt_strbuf_t *out)
+static void print_head(const bt_option_t *option, bool file_key,
+                       bt_strbuf_t *out)
 {
     /* `./baton serve --help` reads these marks where nothing is built. */
     bt_strbuf_printf(out, ".\\\" %s\n",
@@ -68,38 +75,49 @@ static void print_option(const bt_option_t *option, bool file_key,
     }
     bt_strbuf_puts(out, "\n");
     print_description(option, out);
-    if (file_key) {
-        const char *separator = "Read by: ";
-
-        for (unsigned bit = 1; bit <= BT_PROG_DECODE; bit <<= 1) {
-            if ((option->programs & bit) != 0) {
-                bt_strbuf_puts(out, separator);
-                print_escaped(bt_config_program_name(bit), out);
-                separator = ", ";
-            }
-        }
-        bt_strbuf_puts(out, ".\n");
-    }
 }
 
-/* All options of a program (0: of any), under the headings of their sections.
- */
-static void print_options(unsigned program, bt_strbuf_t *out)
+static void print_option(const bt_option_t *option, bt_strbuf_t *out)
+{
+    print_head(option, false, out);
+}
+
+static void print_key(const bt_option_t *option, bt_strbuf_t *out)
+{
+    const char *separator = "Read by: ";
+
+    print_head(option, true, out);
+    for (unsigned bit = 1; bit <= BT_PROG_DECODE; bit <<= 1) {
+        if ((option->programs & bit) != 0) {
+            bt_strbuf_puts(out, separator);
+            print_escaped(bt_config_program_name(bit), out);
+            separator = ", ";
+        }
+    }
+    bt_strbuf_puts(out, ".\n");
+}
+
+/* Prints options of any of the programs, up to a tier, under the headings of
+ * their sections. */
+static void print_sections(unsigned programs, bt_option_tier_t tier,
+                           const char *before, const char *behind,
+                           void (*print)(const bt_option_t *option,
+                                         bt_strbuf_t *out),
+                           bt_strbuf_t *out)
 {
     const char *title = NULL;
 
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         const bt_option_t *const option = &bt_config_options[i];
 
-        if (((program != 0) && ((option->programs & program) == 0)) ||
-            (option->tier == BT_OPTION_INTERNAL)) {
+        if (((option->programs & programs) == 0) || (option->tier > tier)) {
             continue;
         }
         if (title != bt_config_section(option)) {
             title = bt_config_section(option);
-            bt_strbuf_printf(out, ".SS %s\n", title);
+            bt_strbuf_printf(out, "%s%s%s", before, title, behind);
         }
-        print_option(option, program == 0, out);
+        print(option, out);
     }
 }
 
@@ -302,7 +320,7 @@ static void print_conf_page(bt_strbuf_t *out)
         "api\\-keys = /etc/baton/keys\n"
         ".fi\n"
         ".SH KEYS\n");
-    print_options(0, out);
+    print_sections(~0u, BT_OPTION_ADVANCED, ".SS ", "\n", print_key, out);
     bt_strbuf_puts(out, ".SH SEE ALSO\n.BR baton (1)\n");
 }
 
@@ -337,7 +355,8 @@ void bt_config_print_man(unsigned program, bt_strbuf_t *out)
         print_escaped(name, out);
         bt_strbuf_puts(out, "\n[\\fIOPTION\\fR]...\n.SH OPTIONS\n");
     }
-    print_options(program, out);
+    print_sections(program, BT_OPTION_ADVANCED, ".SS ", "\n", print_option,
+                   out);
     print_tail(program, out);
 }
 
@@ -409,21 +428,12 @@ static void put_option(const bt_option_t *option, bt_strbuf_t *out)
         bt_strbuf_puts(out, ". One of: ");
         put_cell(option->choices, out);
     }
-    if (option->max > 1) {
-        bt_strbuf_puts(out, ". From ");
-        bt_config_value_print(option, option->min, out);
-        bt_strbuf_puts(out, " to ");
-        bt_config_value_print(option, option->max, out);
-        bt_strbuf_printf(out, "%s%s", (option->unit[0] == '\0') ? "" : " ",
-                         option->unit);
-    }
+    print_range(". From ", option, "", out);
     bt_strbuf_puts(out, " |\n");
 }
 
 void bt_config_print_doc(bt_strbuf_t *out)
 {
-    const char *title = NULL;
-
     bt_strbuf_puts(
         out,
         "<!-- made by baton-launch --print-man OPTIONS.md -->\n"
@@ -435,21 +445,10 @@ void bt_config_print_doc(bt_strbuf_t *out)
         "The command line wins over the\nenvironment, the environment over "
         "the file. Sizes: `512m`, `2g`: powers of 1024. The manual pages in\n"
         "`docs/man` say the same.\n");
-    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-        const bt_option_t *const option = &bt_config_options[i];
-
-        if (option->tier == BT_OPTION_INTERNAL) {
-            continue;
-        }
-        if (title != bt_config_section(option)) {
-            title = bt_config_section(option);
-            bt_strbuf_printf(out,
-                             "\n## %s\n\n| Option | Default | Read by | What "
-                             "|\n|---|---|---|---|\n",
-                             title);
-        }
-        put_option(option, out);
-    }
+    print_sections(~0u, BT_OPTION_ADVANCED, "\n## ",
+                   "\n\n| Option | Default | Read by | What "
+                   "|\n|---|---|---|---|\n",
+                   put_option, out);
 }
 
 #define HELP_COLUMN 6
@@ -518,23 +517,11 @@ void bt_config_help_print(unsigned program, bt_option_tier_t tier,
 {
     const char *const name = bt_config_program_name(program);
     const bool serve = (program == BT_PROG_SERVE);
-    const char *title = NULL;
 
     bt_strbuf_printf(out, "%s: %s\n\nUsage: %s %s[--OPTION VALUE]...\n", name,
                      bt_config_program_title(program), name,
                      serve ? "[[NAME=]MODEL]... " : "");
-    for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
-        const bt_option_t *const option = &bt_config_options[i];
-
-        if (((option->programs & program) == 0) || (option->tier > tier)) {
-            continue;
-        }
-        if (title != bt_config_section(option)) {
-            title = bt_config_section(option);
-            bt_strbuf_printf(out, "\n%s:\n", title);
-        }
-        print_help_option(option, out);
-    }
+    print_sections(program, tier, "\n", ":\n", print_help_option, out);
     bt_strbuf_puts(
         out,
         "\nGeneral:\n"
