@@ -117,15 +117,9 @@ static bt_status_t parse_number(const bt_option_t *option, const char *text,
         (option->type == BT_OPTION_SIZE) || (option->type == BT_OPTION_SIZE32);
     const char *const space = (option->unit[0] == '\0') ? "" : " ";
     uint64_t number = 0;
-    bool ok;
+    const bool ok = is_size ? (parse_size(text, &number) == BT_OK)
+                            : bt_parse_u64(text, &number);
 
-    if (is_size) {
-        ok = (parse_size(text, &number) == BT_OK);
-    } else {
-        const char *const rest = parse_digits(text, &number);
-
-        ok = (rest != NULL) && (*rest == '\0');
-    }
     if (ok && (number >= option->min) && (number <= option->max)) {
         *number_p = number;
         return BT_OK;
@@ -152,20 +146,17 @@ typedef struct targets {
     uint32_t ttft_ms, itl_ms;
 } targets_t;
 
-/* Parses a whole number of ms up to most, and the separator after it. */
+/* Parses a whole number of ms up to most. @return what is behind it, or NULL */
 static const char *read_ms(const char *text, uint32_t most, uint32_t *ms_p)
 {
-    uint64_t ms = 0;
-    size_t n = 0;
+    uint64_t ms;
+    const char *const rest = parse_digits(text, &ms);
 
-    for (; (text[n] >= '0') && (text[n] <= '9') && (ms <= most); n++) {
-        ms = 10 * ms + (uint64_t)(text[n] - '0');
-    }
-    if ((n == 0) || (ms > most)) {
+    if ((rest == NULL) || (ms > most)) {
         return NULL;
     }
     *ms_p = (uint32_t)ms;
-    return text + n;
+    return rest;
 }
 
 /* Parses the first entry of a text that is not empty. @return false: invalid;
@@ -306,13 +297,10 @@ void bt_config_value_print(const bt_option_t *option, uint64_t number,
 
 static bt_status_t parse_port(const char *text, uint16_t *port_p)
 {
-    uint32_t port = 0;
-    size_t n = 0;
+    uint64_t port;
 
-    for (; (text[n] >= '0') && (text[n] <= '9') && (n < 5); n++) {
-        port = port * 10 + (uint32_t)(text[n] - '0');
-    }
-    if ((n == 0) || (text[n] != '\0') || (port > UINT16_MAX)) {
+    if ((strlen(text) > 5) || !bt_parse_u64(text, &port) ||
+        (port > UINT16_MAX)) {
         return BT_ERR_INVALID_PARAM;
     }
     *port_p = (uint16_t)port;
