@@ -273,7 +273,8 @@ int bt_check_main(int argc, char **argv)
 
     argc = take_json(argc, argv, &as_json);
     bt_log_init("baton", BT_LOG_LEVEL_ERROR);
-    status = bt_config_load_all(BT_PROG_SERVE, argc, argv, &c.config, &c.store);
+    status =
+        bt_config_load(BT_PROG_SERVE, true, argc, argv, &c.config, &c.store);
     if (status != BT_OK) {
         return (status == BT_ERR_CANCELED) ? 0 : 2;
     }
@@ -312,7 +313,7 @@ int bt_check_print_limits(const char *root, int argc, char **argv)
     bt_json_t json;
 
     bt_log_init("baton", BT_LOG_LEVEL_ERROR);
-    if (bt_config_load_all(BT_PROG_SERVE, argc, argv, &config, &store) !=
+    if (bt_config_load(BT_PROG_SERVE, true, argc, argv, &config, &store) !=
         BT_OK) {
         return 2;
     }

@@ -408,8 +408,8 @@ static int print_model(int argc, char **argv)
 
     /* Drop the first argument; the options ignore argv[0]. Warnings are left to
      * the start that follows. */
-    if (bt_config_load_all(BT_PROG_SERVE, argc - 1, argv + 1, &config,
-                           &store) != BT_OK) {
+    if (bt_config_load(BT_PROG_SERVE, true, argc - 1, argv + 1, &config,
+                       &store) != BT_OK) {
         return BT_EXIT_USAGE;
     }
     for (uint32_t i = 0; bt_config_finding(store, i) != NULL; i++) {
@@ -456,7 +456,7 @@ int main(int argc, char **argv)
     if ((argc >= 2) && (strcmp(argv[1], "--admin") == 0)) {
         return bt_admin_client_main(argc - 2, argv + 2);
     }
-    status = bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store);
+    status = bt_config_load(BT_PROG_SERVE, false, argc, argv, &config, &store);
     if (status == BT_ERR_CANCELED) {
         return 0;
     }

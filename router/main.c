@@ -302,7 +302,7 @@ static int check_all(int argc, char **argv)
     bt_config_store_t *store = NULL;
     bt_status_t first, status;
 
-    first = bt_config_load_all(BT_PROG_ROUTER, argc, argv, &config, &store);
+    first = bt_config_load(BT_PROG_ROUTER, true, argc, argv, &config, &store);
     (void)bt_log_format("json");
     if (first != BT_OK) {
         return (first == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;
@@ -343,7 +343,8 @@ int main(int argc, char **argv)
      * that is freed raises the threshold, and later ones are copied: 2 ms for 8
      * MiB. */
     (void)mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES);
-    status = bt_config_load(BT_PROG_ROUTER, argc, argv, &s.config, &s.store);
+    status =
+        bt_config_load(BT_PROG_ROUTER, false, argc, argv, &s.config, &s.store);
     if (status != BT_OK) {
         return (status == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;
     }

@@ -279,7 +279,7 @@ int bt_worker_check(bt_worker_t *w, unsigned program, int argc, char **argv)
         BT_LOG_ERROR("out of memory");
         goto end;
     }
-    status = bt_config_load_all(program, argc, argv, &w->config, &s->store);
+    status = bt_config_load(program, true, argc, argv, &w->config, &s->store);
     if (status != BT_OK) {
         bt_free(s);
         return (status == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;

@@ -352,7 +352,8 @@ int bt_worker_main(bt_role_t role,
         bt_free(w);
         return code;
     }
-    status = bt_config_load(program, argc, argv, &w->config, &start->store);
+    status =
+        bt_config_load(program, false, argc, argv, &w->config, &start->store);
     if (status != BT_OK) {
         code = (status == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;
         goto end;

@@ -53,18 +53,16 @@ const char *bt_config_version(void)
     return BT_VERSION;
 }
 
-/* Stores where an option was set: the last source counts. @return false: no
- * memory */
-static bool keep_where(bt_config_store_t *store, size_t i, const char *where)
+bt_status_t bt_config_keep(char **kept, const char *text)
 {
-    char *const copy = bt_strdup(where);
+    char *const copy = bt_strdup(text);
 
     if (copy == NULL) {
-        return false;
+        return BT_ERR_NO_MEMORY;
     }
-    bt_free(store->wheres[i]);
-    store->wheres[i] = copy;
-    return true;
+    bt_free(*kept);
+    *kept = copy;
+    return BT_OK;
 }
 
 static void *field_of(bt_config_t *config, const bt_option_t *option)
@@ -129,6 +127,7 @@ bt_status_t bt_config_store_set(bt_config_store_t *store,
     const size_t i = (size_t)(option - bt_config_options);
     bt_option_value_t value;
     char reason[REASON_BYTES];
+    bt_status_t status;
 
     if (bt_config_value_parse(option, text, &value, reason, sizeof(reason)) !=
         BT_OK) {
@@ -138,43 +137,43 @@ bt_status_t bt_config_store_set(bt_config_store_t *store,
         (source < store->sources[i])) {
         return BT_OK;
     }
-    if (!keep_where(store, i, where)) {
-        return BT_ERR_NO_MEMORY;
+    status = bt_config_keep(&store->wheres[i], where);
+    if (status != BT_OK) {
+        return status;
     }
     if (option->type == BT_OPTION_MODELS) {
-        const bt_status_t status =
-            bt_config_models_add(store, value.text, where);
-
-        if (status != BT_OK) {
-            return status;
-        }
+        status = bt_config_models_add(store, value.text, where);
     } else if (is_text(option)) {
-        char *const copy = bt_strdup(value.text);
-
-        if (copy == NULL) {
-            return BT_ERR_NO_MEMORY;
+        status = bt_config_keep(&store->texts[i], value.text);
+        if (status == BT_OK) {
+            bt_config_value_spell(option, store->texts[i]);
+            *(const char **)field_of(&store->config, option) = store->texts[i];
         }
-        bt_config_value_spell(option, copy);
-        bt_free(store->texts[i]);
-        store->texts[i] = copy;
-        *(const char **)field_of(&store->config, option) = copy;
     } else {
         store_number(&store->config, option, value.number);
     }
-    store->sources[i] = source;
-    return BT_OK;
+    if (status == BT_OK) {
+        store->sources[i] = source;
+    }
+    return status;
+}
+
+static bt_option_value_t default_of(const bt_option_t *option)
+{
+    bt_option_value_t value;
+    char reason[REASON_BYTES];
+
+    BT_ASSERT_ALWAYS(bt_config_value_parse(option, option->def, &value, reason,
+                                           sizeof(reason)) == BT_OK);
+    return value;
 }
 
 static void set_defaults(bt_config_store_t *store)
 {
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         const bt_option_t *option = &bt_config_options[i];
-        bt_option_value_t value;
-        char reason[REASON_BYTES];
+        const bt_option_value_t value = default_of(option);
 
-        BT_ASSERT_ALWAYS(bt_config_value_parse(option, option->def, &value,
-                                               reason,
-                                               sizeof(reason)) == BT_OK);
         if (is_text(option)) {
             *(const char **)field_of(&store->config, option) = option->def;
         } else {
@@ -241,18 +240,6 @@ static bt_status_t print_and_stop(const bt_config_store_t *store, bool version,
     return BT_ERR_CANCELED;
 }
 
-static bt_status_t set_file(bt_config_store_t *store, const char *path)
-{
-    char *const copy = bt_strdup(path);
-
-    if (copy == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    bt_free(store->file);
-    store->file = copy;
-    return BT_OK;
-}
-
 /* For an option whose value is optional: true when the next argument is its
  * value. */
 static bool is_value(const bt_option_t *option, const char *next)
@@ -301,7 +288,7 @@ static bt_status_t take_argument(bt_config_store_t *store, const char *arg,
         *used_p = true;
     }
     if (is_file) {
-        return set_file(store, value);
+        return bt_config_keep(&store->file, value);
     }
     return bt_config_store_set(store, option, value, BT_CONFIG_COMMAND_LINE,
                                where);
@@ -429,7 +416,7 @@ static bt_status_t read_environment(bt_config_store_t *store)
     }
     bt_config_note_variables(store);
     if ((file != NULL) && (file[0] != '\0') && (store->file == NULL)) {
-        return set_file(store, file);
+        return bt_config_keep(&store->file, file);
     }
     return BT_OK;
 }
@@ -472,28 +459,26 @@ static void find_backend(bt_config_store_t *store)
     }
 }
 
+static bt_status_t read_file(bt_config_store_t *store)
+{
+    return (store->file != NULL) ? bt_config_file_read(store, store->file)
+                                 : BT_OK;
+}
+
 static bt_status_t load(bt_config_store_t *store, int argc, char **argv)
 {
+    static bt_status_t (*const steps[])(bt_config_store_t *) = {
+        read_environment,
+        read_file,
+        put_port,
+        bt_config_addresses_complete,
+        bt_config_repository_read,
+        bt_config_pulled_resolve,
+    };
     bt_status_t status = read_arguments(store, argc, argv);
 
-    if (status == BT_OK) {
-        status = read_environment(store);
-    }
-    if ((status == BT_OK) && (store->file != NULL)) {
-        status =
-            bt_config_go_on(store, bt_config_file_read(store, store->file));
-    }
-    if (status == BT_OK) {
-        status = bt_config_go_on(store, put_port(store));
-    }
-    if (status == BT_OK) {
-        status = bt_config_addresses_complete(store);
-    }
-    if (status == BT_OK) {
-        status = bt_config_go_on(store, bt_config_repository_read(store));
-    }
-    if (status == BT_OK) {
-        status = bt_config_pulled_resolve(store);
+    for (size_t i = 0; (i < BT_ARRAY_LEN(steps)) && (status == BT_OK); i++) {
+        status = bt_config_go_on(store, steps[i](store));
     }
     if (status == BT_OK) {
         find_backend(store);
@@ -502,9 +487,9 @@ static bt_status_t load(bt_config_store_t *store, int argc, char **argv)
     return status;
 }
 
-static bt_status_t load_new(unsigned program, bool finds_all, int argc,
-                            char **argv, const bt_config_t **config_p,
-                            bt_config_store_t **store_p)
+bt_status_t bt_config_load(unsigned program, bool finds_all, int argc,
+                           char **argv, const bt_config_t **config_p,
+                           bt_config_store_t **store_p)
 {
     bt_config_store_t *store = bt_calloc(1, sizeof(*store));
     bt_status_t status = BT_ERR_NO_MEMORY;
@@ -535,20 +520,6 @@ err:
         fprintf(stderr, "%s: out of memory\n", bt_config_program_name(program));
     }
     return status;
-}
-
-bt_status_t bt_config_load(unsigned program, int argc, char **argv,
-                           const bt_config_t **config_p,
-                           bt_config_store_t **store_p)
-{
-    return load_new(program, false, argc, argv, config_p, store_p);
-}
-
-bt_status_t bt_config_load_all(unsigned program, int argc, char **argv,
-                               const bt_config_t **config_p,
-                               bt_config_store_t **store_p)
-{
-    return load_new(program, true, argc, argv, config_p, store_p);
 }
 
 void bt_config_destroy(bt_config_store_t *store)
@@ -583,17 +554,12 @@ bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,
 {
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         const bt_option_t *const option = &bt_config_options[i];
-        bt_option_value_t def;
-        char reason[REASON_BYTES];
 
         if (((option->programs & target) == 0) ||
             (store->sources[i] == BT_CONFIG_DEFAULT) || is_of_model(option) ||
             (option->type == BT_OPTION_PORT)) { /* included in --http */
             continue;
         }
-        BT_ASSERT_ALWAYS(bt_config_value_parse(option, option->def, &def,
-                                               reason,
-                                               sizeof(reason)) == BT_OK);
         if (is_text(option)) {
             const char *const text =
                 *(const char *const *)field_of_const(&store->config, option);
@@ -602,7 +568,8 @@ bt_status_t bt_config_args_for(const bt_config_store_t *store, unsigned target,
                 bt_strbuf_printf(out, "--%s=%s", option->name, text);
                 bt_strbuf_append(out, "", 1);
             }
-        } else if (number_of(&store->config, option) != def.number) {
+        } else if (number_of(&store->config, option) !=
+                   default_of(option).number) {
             bt_strbuf_printf(out, "--%s=", option->name);
             bt_config_value_print(option, number_of(&store->config, option),
                                   out);

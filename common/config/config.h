@@ -209,12 +209,16 @@ typedef struct bt_config_store bt_config_store_t; /**< owns the strings */
 /**
  * Loads the configuration of one program (one BT_PROG_ bit).
  *
+ * @param [in] finds_all         Collects all errors, see bt_config_finding(),
+ *                               instead of stopping at the first: an invalid
+ *                               value is skipped, and the option has its value
+ *                               without it.
  * @retval BT_OK                 store_p and *config_p are set.
  * @retval BT_ERR_CANCELED       --help or --version was given, and printed.
  * @retval BT_ERR_INVALID_PARAM  The reason was printed on standard error.
  */
-BT_MUST_CHECK bt_status_t bt_config_load(unsigned program, int argc,
-                                         char **argv,
+BT_MUST_CHECK bt_status_t bt_config_load(unsigned program, bool finds_all,
+                                         int argc, char **argv,
                                          const bt_config_t **config_p,
                                          bt_config_store_t **store_p);
 void bt_config_destroy(bt_config_store_t *store);
@@ -225,20 +229,7 @@ typedef struct bt_config_finding {
     char *text;    /**< one sentence, with the source that it is about */
 } bt_config_finding_t;
 
-/**
- * Loads the configuration as bt_config_load() does, but collects all errors
- * instead of stopping at the first: an invalid value is skipped, and the option
- * has its value without it.
- *
- * @retval BT_OK  Even if there are errors; see bt_config_finding().
- * @retval others as of bt_config_load()
- */
-BT_MUST_CHECK bt_status_t bt_config_load_all(unsigned program, int argc,
-                                             char **argv,
-                                             const bt_config_t **config_p,
-                                             bt_config_store_t **store_p);
-
-/** Returns finding @a i of bt_config_load_all(), in order of detection; NULL
+/** Returns finding @a i of bt_config_load(), in order of detection; NULL
  *  after the last. */
 const bt_config_finding_t *bt_config_finding(const bt_config_store_t *store,
                                              uint32_t i);

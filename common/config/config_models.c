@@ -121,17 +121,11 @@ bt_status_t bt_config_models_add(bt_config_store_t *store, const char *text,
             store, "%s: '%s' is one model too many: %s takes %u", where, text,
             bt_config_program_name(store->program), most);
     }
-    copy = bt_strdup(text);
-    if (copy == NULL) {
+    if ((bt_config_keep(&store->models[n], text) != BT_OK) ||
+        (bt_config_keep(&store->model_wheres[n], where) != BT_OK)) {
         return BT_ERR_NO_MEMORY;
     }
-    bt_free(store->model_wheres[n]);
-    store->model_wheres[n] = bt_strdup(where);
-    if (store->model_wheres[n] == NULL) {
-        bt_free(copy);
-        return BT_ERR_NO_MEMORY;
-    }
-    store->models[n] = copy;
+    copy = store->models[n];
     n_name = bt_config_model_split(copy, &model->path);
     model->name = "";
     if (n_name > 0) {

@@ -87,6 +87,9 @@ void bt_config_option_env(const bt_option_t *option, char *out, size_t bytes);
 /** Notes which BATON_* variables have no effect, with the nearest option. */
 void bt_config_note_variables(const bt_config_store_t *store);
 
+/** Replaces a text by a copy of another. @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_config_keep(char **kept, const char *text);
+
 /** Checked value. */
 typedef struct bt_option_value {
     uint64_t number;  /**< numbers and flags */

@@ -41,9 +41,9 @@ static planned_t plan_with(const cpu_set_t *allowed, uint32_t n_cpus,
     while ((next != NULL) && (argc < MAX_ARGS - 1)) {
         argv[argc++] = strsep(&next, " ");
     }
-    assert_int_equal(
-        bt_config_load(BT_PROG_SERVE, argc, argv, &config, &planned.store),
-        BT_OK);
+    assert_int_equal(bt_config_load(BT_PROG_SERVE, false, argc, argv, &config,
+                                    &planned.store),
+                     BT_OK);
     assert_int_equal(bt_plan_create(planned.store, config, &run_dir, allowed,
                                     n_cpus, topology, devices, true,
                                     &planned.plan),
@@ -719,8 +719,8 @@ static void a_plan_survives_every_failed_allocation(void **state)
     for (size_t core = 0; core < 4; core++) {
         CPU_SET(core, &allowed);
     }
-    assert_int_equal(bt_config_load(BT_PROG_SERVE, 2, argv, &config, &store),
-                     BT_OK);
+    assert_int_equal(
+        bt_config_load(BT_PROG_SERVE, false, 2, argv, &config, &store), BT_OK);
     do {
         bt_alloc_fail_at(++nth);
         status = bt_plan_create(store, config, &run_dir, &allowed, 6,

@@ -177,8 +177,9 @@ static uint64_t threads_of(const char *options, uint32_t n_models,
     while ((next != NULL) && (argc < 15)) {
         argv[argc++] = strsep(&next, " ");
     }
-    assert_int_equal(bt_config_load(BT_PROG_SERVE, argc, argv, &config, &store),
-                     BT_OK);
+    assert_int_equal(
+        bt_config_load(BT_PROG_SERVE, false, argc, argv, &config, &store),
+        BT_OK);
     n = bt_preflight_threads(config, n_models, cpus);
     bt_config_destroy(store);
     return n;

@@ -51,8 +51,9 @@ static void open_router(world_t *w)
     memset(w, 0, sizeof(*w));
     snprintf(model, sizeof(model), "--model=tiny=%s", model_path);
     snprintf(run_dir, sizeof(run_dir), "--run-dir=%s", dir);
-    assert_int_equal(bt_config_load(BT_PROG_ROUTER, (int)BT_ARRAY_LEN(args),
-                                    args, &w->config, &w->store),
+    assert_int_equal(bt_config_load(BT_PROG_ROUTER, false,
+                                    (int)BT_ARRAY_LEN(args), args, &w->config,
+                                    &w->store),
                      BT_OK);
     w->base = event_base_new();
     assert_non_null(w->base);

@@ -72,7 +72,7 @@ static inline bt_status_t load(unsigned program, const char *line,
     }
     file_out = redirect(stdout, STDOUT_FILENO, &saved_out);
     file_err = redirect(stderr, STDERR_FILENO, &saved_err);
-    status = bt_config_load(program, argc, argv, config_p, store_p);
+    status = bt_config_load(program, false, argc, argv, config_p, store_p);
     restore(stdout, STDOUT_FILENO, file_out, saved_out, printed);
     restore(stderr, STDERR_FILENO, file_err, saved_err, complaint);
     return status;

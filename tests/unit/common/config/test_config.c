@@ -827,9 +827,9 @@ static void check_reports_all_errors(void **state)
 
     (void)state;
     setenv("BATON_DECODE", "x", 1);
-    assert_int_equal(bt_config_load_all(BT_PROG_SERVE,
-                                        (int)(sizeof(args) / sizeof(args[0])),
-                                        args, &c, &store),
+    assert_int_equal(bt_config_load(BT_PROG_SERVE, true,
+                                    (int)(sizeof(args) / sizeof(args[0])), args,
+                                    &c, &store),
                      BT_OK);
     unsetenv("BATON_DECODE");
     for (uint32_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
