@@ -14,25 +14,11 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/files.h"
+#include "common/base/text.h"
 
 #define STAT_TEXT_BYTES 1024
 #define START_TIME_AT   22 /* field of /proc/PID/stat, from 1; proc(5) */
-
-static bt_status_t text_read(const char *path, char *text, size_t cap)
-{
-    BT_CLEANUP(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n;
-
-    if (fd < 0) {
-        return BT_ERR_UNSUPPORTED;
-    }
-    n = read(fd, text, cap - 1);
-    if (n <= 0) {
-        return BT_ERR_UNSUPPORTED;
-    }
-    text[n] = '\0';
-    return BT_OK;
-}
 
 static bt_status_t start_time_read(uint32_t pid, uint64_t *ticks_p)
 {
@@ -41,7 +27,7 @@ static bt_status_t start_time_read(uint32_t pid, uint64_t *ticks_p)
     char *at;
 
     snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    if (text_read(path, text, sizeof(text)) != BT_OK) {
+    if (!bt_read_text(path, text, sizeof(text))) {
         return BT_ERR_UNSUPPORTED;
     }
     /* Field 2 is the name in parentheses and may hold anything. */
@@ -61,22 +47,17 @@ static bt_status_t boot_id_read(uint8_t id[16])
     char text[64] = {0};
     size_t n = 0;
 
-    if (text_read("/proc/sys/kernel/random/boot_id", text, sizeof(text)) !=
-        BT_OK) {
+    if (!bt_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text))) {
         return BT_ERR_UNSUPPORTED;
     }
     for (const char *p = text; (*p != '\0') && (n < 32); p++) {
-        uint8_t digit;
+        const int digit = bt_hex_digit(*p);
 
-        if ((*p >= '0') && (*p <= '9')) {
-            digit = (uint8_t)(*p - '0');
-        } else if ((*p >= 'a') && (*p <= 'f')) {
-            digit = (uint8_t)(*p - 'a' + 10);
-        } else {
-            continue;
+        if (digit >= 0) {
+            id[n / 2] =
+                (uint8_t)((n % 2 == 0) ? digit << 4 : id[n / 2] | digit);
+            n++;
         }
-        id[n / 2] = (uint8_t)((n % 2 == 0) ? digit << 4 : id[n / 2] | digit);
-        n++;
     }
     return (n == 32) ? BT_OK : BT_ERR_UNSUPPORTED;
 }

@@ -153,25 +153,20 @@ static bool rdma_interface(const char *device, char *name, size_t cap)
     const int n =
         snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/device/net",
                  (int)strcspn(device, ":"), device);
-    struct dirent *entry;
-    bool found = false;
-    DIR *dir;
+    BT_CLEANUP(closedir) DIR *dir = NULL;
+    const struct dirent *entry;
 
     if ((n < 0) || ((size_t)n >= sizeof(path))) {
         return false;
     }
     dir = opendir(path);
-    if (dir == NULL) {
-        return false;
-    }
-    while (!found && ((entry = readdir(dir)) != NULL)) {
+    while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
         if (entry->d_name[0] != '.') {
             snprintf(name, cap, "%.*s", (int)cap - 1, entry->d_name);
-            found = true;
+            return true;
         }
     }
-    closedir(dir);
-    return found;
+    return false;
 }
 
 /** True when the interface has a link. UCX skips a device that is not running,

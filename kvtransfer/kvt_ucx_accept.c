@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "common/base/tcp_peer.h"
 #include "kvtransfer/kvt_ucx_priv.h"
@@ -116,11 +117,11 @@ static bool program_of(const char *pid, char *out, size_t bytes)
 
 static bool has_socket(const char *pid, const char *socket)
 {
+    BT_CLEANUP(closedir) DIR *dir = NULL;
     char path[64];
     char link[64];
     const struct dirent *entry;
     bool has = false;
-    DIR *dir;
 
     snprintf(path, sizeof(path), "/proc/%.20s/fd", pid);
     dir = opendir(path);
@@ -130,9 +131,6 @@ static bool has_socket(const char *pid, const char *socket)
 
         link[(n > 0) ? n : 0] = '\0';
         has = strcmp(link, socket) == 0;
-    }
-    if (dir != NULL) {
-        closedir(dir);
     }
     return has;
 }
@@ -171,7 +169,7 @@ static bool is_known(const char *socket, const char *own)
  * @return whether one of them has the socket */
 static bool is_held(const char *socket, const char *own)
 {
-    DIR *dir = opendir("/proc");
+    BT_CLEANUP(closedir) DIR *const dir = opendir("/proc");
     const struct dirent *entry;
     bool is = false;
 
@@ -183,9 +181,6 @@ static bool is_held(const char *socket, const char *own)
             atomic_store(&known[atomic_fetch_add(&n_known, 1) % KNOWN_MAX],
                          (int32_t)strtol(entry->d_name, NULL, 10));
         }
-    }
-    if (dir != NULL) {
-        closedir(dir);
     }
     return is;
 }

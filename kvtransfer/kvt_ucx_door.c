@@ -162,7 +162,7 @@ static bool option_is(int fd, int option, int expected)
  *  than @a cap */
 static uint32_t listening(int *fds, uint32_t cap)
 {
-    DIR *dir = opendir("/proc/self/fd");
+    BT_CLEANUP(closedir) DIR *const dir = opendir("/proc/self/fd");
     const struct dirent *entry;
     uint32_t n = 0;
 
@@ -177,9 +177,6 @@ static uint32_t listening(int *fds, uint32_t cap)
             }
             n++;
         }
-    }
-    if (dir != NULL) {
-        closedir(dir);
     }
     return n;
 }

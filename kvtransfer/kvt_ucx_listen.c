@@ -221,7 +221,7 @@ static unsigned door_mute(const struct sockaddr_storage *door)
 {
     struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
     const struct sock_fprog filter = {.len = 1, .filter = &drop};
-    DIR *dir = opendir("/proc/self/fd");
+    BT_CLEANUP(closedir) DIR *const dir = opendir("/proc/self/fd");
     const struct dirent *entry;
     unsigned n_readable = 0;
 
@@ -239,9 +239,6 @@ static unsigned door_mute(const struct sockaddr_storage *door)
         (void)setsockopt(ready.fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter,
                          sizeof(filter));
         n_readable += poll(&ready, 1, 0) > 0;
-    }
-    if (dir != NULL) {
-        closedir(dir);
     }
     return n_readable;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/config/config.h"
@@ -338,34 +339,6 @@ bool bt_watchdog_is_starved(const bt_watchdog_t *watchdog, uint32_t limit_ms)
 #define STACK_BYTES 512
 #define NS_PER_MS   1000000u
 
-/* @return whether there is any text */
-static bool read_text(pid_t pid, const char *tid, const char *name, char *text,
-                      size_t bytes)
-{
-    char path[64];
-    ssize_t n;
-    int fd;
-
-    text[0] = '\0';
-    snprintf(path, sizeof(path), "/proc/%d/task/%.16s/%s", (int)pid, tid, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return false;
-    }
-    n = read(fd, text, bytes - 1);
-    close(fd);
-    text[(n > 0) ? n : 0] = '\0';
-    return n > 0;
-}
-
-static char state_of(const char *stat)
-{
-    const char *const end = strrchr(stat, ')');
-
-    return ((end != NULL) && (end[1] == ' ') && (end[2] != '\0')) ? end[2]
-                                                                  : '?';
-}
-
 /* "[<0>] futex_do_wait+0x38/0x70\n…": the names, innermost first. */
 static void names_of(const char *stack, char *names, size_t bytes)
 {
@@ -386,46 +359,40 @@ static void names_of(const char *stack, char *names, size_t bytes)
     }
 }
 
-static void log_thread(const char *name, pid_t pid, const char *tid)
+static void log_thread(const char *name, pid_t pid, int32_t tid)
 {
+    bt_core_wait_thread_t sample;
     char text[TEXT_BYTES];
     char thread[32];
     char waits[64];
     char names[STACK_BYTES];
-    uint64_t ran_ns, waited_ns, n_turns;
-    char state;
-    char *at = text;
 
-    (void)read_text(pid, tid, "comm", thread, sizeof(thread));
+    (void)bt_task_text_read(pid, tid, "comm", thread, sizeof(thread));
     thread[strcspn(thread, "\n")] = '\0';
-    if (!read_text(pid, tid, "stat", text, sizeof(text))) {
+    if (!bt_core_wait_thread_read(pid, tid, &sample)) {
         return; /* it has just ended */
     }
-    state = state_of(text);
-    if (!read_text(pid, tid, "wchan", waits, sizeof(waits)) ||
+    if (!bt_task_text_read(pid, tid, "wchan", waits, sizeof(waits)) ||
         (strcmp(waits, "0") == 0)) {
         snprintf(waits, sizeof(waits), "no call");
     }
-    (void)read_text(pid, tid, "schedstat", text, sizeof(text));
-    ran_ns = strtoull(at, &at, 10);
-    waited_ns = strtoull(at, &at, 10);
-    n_turns = strtoull(at, &at, 10);
-    BT_LOG_WARN("%s thread %s (%s): state %c, waits in %s, ran %" PRIu64
+    BT_LOG_WARN("%s thread %d (%s): state %c, waits in %s, ran %" PRIu64
                 " ms, waited %" PRIu64 " ms for a core in %" PRIu64 " turns",
-                name, tid, thread, state, waits, ran_ns / NS_PER_MS,
-                waited_ns / NS_PER_MS, n_turns);
-    if (read_text(pid, tid, "stack", text, sizeof(text))) {
+                name, tid, thread, sample.state, waits,
+                sample.ran_ns / NS_PER_MS, sample.waited_ns / NS_PER_MS,
+                sample.n_turns);
+    if (bt_task_text_read(pid, tid, "stack", text, sizeof(text))) {
         names_of(text, names, sizeof(names));
-        BT_LOG_WARN("%s thread %s is in: %s", name, tid, names);
+        BT_LOG_WARN("%s thread %d is in: %s", name, tid, names);
     }
 }
 
 void bt_threads_log(const char *name, pid_t pid)
 {
+    BT_CLEANUP(closedir) DIR *dir = NULL;
     const struct dirent *entry;
     uint32_t n = 0;
     char path[64];
-    DIR *dir;
 
     snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     dir = opendir(path);
@@ -435,9 +402,8 @@ void bt_threads_log(const char *name, pid_t pid)
     }
     while ((n < MAX_THREADS) && ((entry = readdir(dir)) != NULL)) {
         if (entry->d_name[0] != '.') {
-            log_thread(name, pid, entry->d_name);
+            log_thread(name, pid, (int32_t)strtol(entry->d_name, NULL, 10));
             n++;
         }
     }
-    closedir(dir);
 }

@@ -9,9 +9,11 @@
 #ifndef BT_COMMON_BASE_ALLOC_H
 #define BT_COMMON_BASE_ALLOC_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <unistd.h>
 
 /** Allocates zeroed memory for @a n elements; freed with bt_free(). */
@@ -49,7 +51,8 @@ void bt_free(void *ptr);
 int bt_alloc_fail_at(int nth);
 
 /*
- * BT_CLEANUP(free|close) for resources that do not outlive the function.
+ * BT_CLEANUP(free|close|closedir|fclose) for resources that do not outlive the
+ * function.
  */
 
 static inline void bt_cleanup_free(void *ptr_p)
@@ -61,6 +64,20 @@ static inline void bt_cleanup_close(const int *fd_p)
 {
     if (*fd_p >= 0) {
         close(*fd_p);
+    }
+}
+
+static inline void bt_cleanup_closedir(DIR *const *dir_p)
+{
+    if (*dir_p != NULL) {
+        closedir(*dir_p);
+    }
+}
+
+static inline void bt_cleanup_fclose(FILE *const *file_p)
+{
+    if (*file_p != NULL) {
+        fclose(*file_p);
     }
 }
 

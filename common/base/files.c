@@ -221,21 +221,17 @@ static bool is_named(int parent, const char *name)
 
 void bt_own_dir_each(const char *parent, bt_own_dir_fn fn, void *arg)
 {
-    DIR *const dir = opendir(parent);
+    BT_CLEANUP(closedir) DIR *const dir = opendir(parent);
     const struct dirent *entry;
     char path[BT_OWN_DIR_BYTES];
 
-    if (dir == NULL) {
-        return;
-    }
-    while ((entry = readdir(dir)) != NULL) {
+    while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
         if (is_named(dirfd(dir), entry->d_name) &&
             ((size_t)snprintf(path, sizeof(path), "%s/%s", parent,
                               entry->d_name) < sizeof(path))) {
             fn(arg, path);
         }
     }
-    closedir(dir);
 }
 
 /* ---- removing: by name and kind, never whatever is there ---- */
@@ -299,6 +295,7 @@ static bool is_skipped(const char *name)
 static unsigned remove_entries(int dir, bool is_top, char kept[NAME_MAX])
 {
     const int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    BT_CLEANUP(closedir)
     DIR *const list = (again >= 0) ? fdopendir(again) : NULL;
     const struct dirent *entry;
     unsigned n_kept = 0;
@@ -316,7 +313,6 @@ static unsigned remove_entries(int dir, bool is_top, char kept[NAME_MAX])
             n_kept++;
         }
     }
-    closedir(list);
     return n_kept;
 }
 
@@ -412,6 +408,15 @@ static void remove_if_dead(void *arg, const char *path)
 void bt_own_dir_remove_dead(const char *parent)
 {
     bt_own_dir_each(parent, remove_if_dead, NULL);
+}
+
+bool bt_read_text(const char *path, char *text, size_t bytes)
+{
+    BT_CLEANUP(close) const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = (fd >= 0) ? read(fd, text, bytes - 1) : -1;
+
+    text[(n > 0) ? n : 0] = '\0';
+    return n > 0;
 }
 
 bt_status_t bt_read_file(int fd, void *data, size_t max_bytes, size_t *n_p)

@@ -81,6 +81,10 @@ void bt_own_dir_remove_dead(const char *parent);
  * Reads whole files of bounded size.
  */
 
+/** Reads the beginning of a small file, such as one of /proc, and ends it with
+ *  a zero. @return false: there is none, or it is empty */
+bool bt_read_text(const char *path, char *text, size_t bytes);
+
 /**
  * Reads the rest of a file that does not block, whatever size is reported for
  * it.

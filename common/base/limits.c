@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/base/status.h"
 
 #define CGROUP_PATH_BYTES BT_LIMIT_BY_BYTES
@@ -35,25 +36,20 @@ typedef void level_fn(const cgroup_t *cgroup, bt_limit_t *limit);
 static bool read_text(const char *dir, const char *name, const char *word,
                       char text[LINE_BYTES])
 {
+    BT_CLEANUP(fclose) FILE *file = NULL;
     const size_t n = strlen(word);
     char path[2 * CGROUP_PATH_BYTES];
     char line[LINE_BYTES];
-    bool found = false;
-    FILE *file;
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
-    while (!found && (fgets(line, sizeof(line), file) != NULL)) {
+    while ((file != NULL) && (fgets(line, sizeof(line), file) != NULL)) {
         if (strncmp(line, word, n) == 0) {
             snprintf(text, LINE_BYTES, "%s", line + n);
-            found = true;
+            return true;
         }
     }
-    fclose(file);
-    return found;
+    return false;
 }
 
 /* @return UINT64_MAX: there is no such number ("max", "unlimited", or -1, which
@@ -95,17 +91,13 @@ static bool is_in_list(const char *list, const char *word)
 static bool read_own_path(const char *root, const char *controller,
                           char path[CGROUP_PATH_BYTES])
 {
+    BT_CLEANUP(fclose) FILE *file = NULL;
     char name[CGROUP_PATH_BYTES];
     char line[CGROUP_LINE_BYTES];
-    bool found = false;
-    FILE *file;
 
     snprintf(name, sizeof(name), "%s/proc/self/cgroup", root);
     file = fopen(name, "re");
-    if (file == NULL) {
-        return false;
-    }
-    while (!found && (fgets(line, sizeof(line), file) != NULL)) {
+    while ((file != NULL) && (fgets(line, sizeof(line), file) != NULL)) {
         char *const list = strchr(line, ':');
         char *const own = (list != NULL) ? strchr(list + 1, ':') : NULL;
 
@@ -118,11 +110,10 @@ static bool read_own_path(const char *root, const char *controller,
             ((controller == NULL) ? (list[1] == '\0')
                                   : is_in_list(list + 1, controller))) {
             snprintf(path, CGROUP_PATH_BYTES, "%s", own + 1);
-            found = true;
+            return true;
         }
     }
-    fclose(file);
-    return found;
+    return false;
 }
 
 /* "\040" is a space, as in all of the kernel's lists of mounts. */
@@ -152,12 +143,11 @@ static bool read_mount(char *line, const char *controller,
     char *const behind = strstr(line, " - ");
     char type[32];
     char options[CGROUP_LINE_BYTES];
-    char from[CGROUP_PATH_BYTES];
-    char at[CGROUP_PATH_BYTES];
 
     if ((behind == NULL) ||
         (sscanf(behind, " - %31s %*s %4095s", type, options) != 2) ||
-        (sscanf(line, "%*s %*s %*s %1023s %1023s", from, at) != 2)) {
+        (sscanf(line, "%*s %*s %*s %1023s %1023s", mounted, mount_point) !=
+         2)) {
         return false;
     }
     if ((controller == NULL) ? (strcmp(type, "cgroup2") != 0)
@@ -165,10 +155,8 @@ static bool read_mount(char *line, const char *controller,
                                    !is_in_list(options, controller)) {
         return false;
     }
-    unescape(from);
-    unescape(at);
-    snprintf(mounted, CGROUP_PATH_BYTES, "%s", from);
-    snprintf(mount_point, CGROUP_PATH_BYTES, "%s", at);
+    unescape(mounted);
+    unescape(mount_point);
     return true;
 }
 
@@ -177,19 +165,16 @@ static bool find_mount(const char *root, const char *controller,
                        char mounted[CGROUP_PATH_BYTES],
                        char mount_point[CGROUP_PATH_BYTES])
 {
+    BT_CLEANUP(fclose) FILE *file = NULL;
     char name[2 * CGROUP_PATH_BYTES];
     char line[CGROUP_LINE_BYTES];
     char from[CGROUP_PATH_BYTES];
     char at[CGROUP_PATH_BYTES];
     bool found = false;
-    FILE *file;
 
     snprintf(name, sizeof(name), "%s/proc/self/mountinfo", root);
     file = fopen(name, "re");
-    if (file == NULL) {
-        return false;
-    }
-    while (fgets(line, sizeof(line), file) != NULL) {
+    while ((file != NULL) && (fgets(line, sizeof(line), file) != NULL)) {
         if (!read_mount(line, controller, from, at)) {
             continue;
         }
@@ -200,7 +185,6 @@ static bool find_mount(const char *root, const char *controller,
             found = true;
         }
     }
-    fclose(file);
     return found;
 }
 
@@ -533,27 +517,21 @@ static bool is_free_of_rlimit(const char *root, uint64_t uid)
 /* Threads of this user's that there are. */
 static uint64_t count_threads(const char *root, uint64_t uid)
 {
+    BT_CLEANUP(closedir) DIR *dir = NULL;
     uint64_t n = 0;
     char path[CGROUP_PATH_BYTES];
     const struct dirent *entry;
-    DIR *dir;
 
     snprintf(path, sizeof(path), "%s/proc", root);
     dir = opendir(path);
     while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
-        uint64_t own;
-
         if (!isdigit((unsigned char)entry->d_name[0])) {
             continue;
         }
         snprintf(path, sizeof(path), "proc/%.32s/status", entry->d_name);
         if (read_number(root, path, "Uid:") == uid) {
-            own = read_number(root, path, "Threads:");
-            n += (own == UINT64_MAX) ? 0 : own;
+            n += or_zero(read_number(root, path, "Threads:"));
         }
-    }
-    if (dir != NULL) {
-        closedir(dir);
     }
     return n;
 }

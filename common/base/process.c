@@ -17,29 +17,13 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
+#include "common/base/files.h"
 #include "common/base/log.h"
 
 static uint64_t to_ms(struct timeval t)
 {
     return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_usec / 1000u;
-}
-
-/* @return false: nothing was read */
-static bool read_text(const char *path, char *text, size_t bytes)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n;
-
-    if (fd < 0) {
-        return false;
-    }
-    n = read(fd, text, bytes - 1);
-    close(fd);
-    if (n <= 0) {
-        return false;
-    }
-    text[n] = '\0';
-    return true;
 }
 
 /* proc(5): /proc/pid/statm is "size resident shared …" in pages. */
@@ -49,7 +33,7 @@ static void read_statm(uint64_t *resident_p, uint64_t *shared_p)
     char *end = text;
 
     *resident_p = *shared_p = 0;
-    if (!read_text("/proc/self/statm", text, sizeof(text))) {
+    if (!bt_read_text("/proc/self/statm", text, sizeof(text))) {
         return;
     }
     (void)strtoull(text, &end, 10);
@@ -279,7 +263,7 @@ void bt_ready_fd_close(int *fd)
 
 uint32_t bt_count_open_fds(void)
 {
-    DIR *dir = opendir("/proc/self/fd");
+    BT_CLEANUP(closedir) DIR *const dir = opendir("/proc/self/fd");
     uint32_t n = 0;
 
     if (dir == NULL) {
@@ -288,7 +272,6 @@ uint32_t bt_count_open_fds(void)
     while (readdir(dir) != NULL) {
         n++;
     }
-    closedir(dir);
     return n - 3; /* ".", ".." and the directory's own descriptor */
 }
 
@@ -354,14 +337,14 @@ uint64_t bt_core_wait_of(const bt_core_wait_thread_t *before,
     return (waited_ms < passed_ms) ? waited_ms : passed_ms;
 }
 
-static bool read_task(pid_t pid, int32_t tid, const char *name, char *text,
-                      size_t bytes)
+bool bt_task_text_read(pid_t pid, int32_t tid, const char *name, char *text,
+                       size_t bytes)
 {
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", (int)pid, (int)tid,
              name);
-    return read_text(path, text, bytes);
+    return bt_read_text(path, text, bytes);
 }
 
 /* @return the number in that field, the first of which is the state */
@@ -374,14 +357,15 @@ static uint64_t field(const char *fields, uint32_t n)
     return (fields != NULL) ? (uint64_t)strtoll(fields, NULL, 10) : 0;
 }
 
-static bool read_thread(pid_t pid, int32_t tid, bt_core_wait_thread_t *thread_p)
+bool bt_core_wait_thread_read(pid_t pid, int32_t tid,
+                              bt_core_wait_thread_t *thread_p)
 {
     bt_core_wait_thread_t thread = {.tid = tid};
     char text[STAT_BYTES];
     const char *fields;
     char *at = text;
 
-    if (!read_task(pid, tid, "stat", text, sizeof(text))) {
+    if (!bt_task_text_read(pid, tid, "stat", text, sizeof(text))) {
         return false;
     }
     fields = strrchr(text, ')'); /* the name may hold any other character */
@@ -395,7 +379,7 @@ static bool read_thread(pid_t pid, int32_t tid, bt_core_wait_thread_t *thread_p)
     thread.ran_ns = (field(fields, FIELD_UTIME) + field(fields, FIELD_STIME)) *
                     (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK));
     /* A kernel without these has only the coarser time above. */
-    if (read_task(pid, tid, "schedstat", text, sizeof(text))) {
+    if (bt_task_text_read(pid, tid, "schedstat", text, sizeof(text))) {
         thread.ran_ns = strtoull(at, &at, 10);
         thread.waited_ns = strtoull(at, &at, 10);
         thread.n_turns = strtoull(at, &at, 10);
@@ -422,12 +406,12 @@ static bool is_below(const bt_core_wait_thread_t *thread,
 /* The first thread, and unless that waits the others. */
 static void read_all(bt_core_wait_t *wait, pid_t pid)
 {
-    char path[64];
+    BT_CLEANUP(closedir) DIR *dir = NULL;
     const struct dirent *entry;
-    DIR *dir;
+    char path[64];
 
     wait->n_threads = 0;
-    if (!read_thread(pid, (int32_t)pid, &wait->threads[0])) {
+    if (!bt_core_wait_thread_read(pid, (int32_t)pid, &wait->threads[0])) {
         return;
     }
     wait->n_threads = 1;
@@ -445,12 +429,11 @@ static void read_all(bt_core_wait_t *wait, pid_t pid)
         bt_core_wait_thread_t *const thread = &wait->threads[wait->n_threads];
 
         if ((tid > 0) && (tid != (int32_t)pid) &&
-            read_thread(pid, tid, thread)) {
+            bt_core_wait_thread_read(pid, tid, thread)) {
             thread->is_background = is_below(thread, &wait->threads[0]);
             wait->n_threads++;
         }
     }
-    closedir(dir);
     qsort(&wait->threads[1], wait->n_threads - 1, sizeof(wait->threads[0]),
           by_tid);
 }

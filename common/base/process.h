@@ -213,6 +213,14 @@ typedef struct bt_core_wait {
     bt_core_wait_thread_t threads[BT_CORE_WAIT_THREADS]; /**< by tid */
 } bt_core_wait_t;
 
+/** Reads a file of a thread, /proc/PID/task/TID/NAME, as bt_read_text(). */
+bool bt_task_text_read(pid_t pid, int32_t tid, const char *name, char *text,
+                       size_t bytes);
+
+/** Samples a thread. @return false: there is none */
+bool bt_core_wait_thread_read(pid_t pid, int32_t tid,
+                              bt_core_wait_thread_t *thread_p);
+
 /**
  * Returns how long a thread waited for a core between two samples. Pure.
  * @return at most @a passed_ms

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
+
 /* ---- addresses ---- */
 
 uint16_t bt_tcp_port(const struct sockaddr_storage *addr)
@@ -170,7 +172,7 @@ static bool look_for_peer(const bt_tcp_ends_t *ends, bt_tcp_peer_t *peer_p)
     const char *path = (ends->theirs.ss_family == AF_INET)
                            ? "/proc/self/net/tcp"
                            : "/proc/self/net/tcp6";
-    FILE *file = fopen(path, "re");
+    BT_CLEANUP(fclose) FILE *const file = fopen(path, "re");
     char ours[64], theirs[64], local[64], remote[64];
     char line[512];
     bool found = false;
@@ -192,7 +194,6 @@ static bool look_for_peer(const bt_tcp_ends_t *ends, bt_tcp_peer_t *peer_p)
             *peer_p = (bt_tcp_peer_t){.uid = (uint32_t)uid, .inode = inode};
         }
     }
-    fclose(file);
     return found;
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/log.h"
 
 /* Parses cores of "0-3,8"; invalid parts are skipped. */
@@ -37,14 +38,13 @@ static void read_list(FILE *file, cpu_set_t *set)
 /* @return false: there is no such file */
 static bool read_file(const char *path, cpu_set_t *set)
 {
-    FILE *file = fopen(path, "r");
+    BT_CLEANUP(fclose) FILE *const file = fopen(path, "r");
 
     CPU_ZERO(set);
     if (file == NULL) {
         return false;
     }
     read_list(file, set);
-    fclose(file);
     return true;
 }
 
@@ -184,20 +184,16 @@ static bool is_gpu_file(const char *name)
 /* CUDA numbers devices from 0, whatever their files are called. */
 static void count_files(const char *path, bt_devices_t *devices)
 {
-    DIR *const dir = opendir(path);
+    BT_CLEANUP(closedir) DIR *const dir = opendir(path);
     const struct dirent *entry;
     char number[16];
 
-    if (dir == NULL) {
-        return;
-    }
-    while ((entry = readdir(dir)) != NULL) {
+    while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
         if (is_gpu_file(entry->d_name)) {
             snprintf(number, sizeof(number), "%u", devices->n);
             add(devices, number, strlen(number));
         }
     }
-    closedir(dir);
 }
 
 bt_status_t bt_devices_find(const char *asked, const char *visible,

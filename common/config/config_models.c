@@ -253,7 +253,7 @@ static bool is_model(const char *dir, const char *name)
 /* Finds the model in the folder with the nearest name. */
 static bool find_near(const char *dir, const char *word, char near[NAME_BYTES])
 {
-    DIR *const list = opendir(dir);
+    BT_CLEANUP(closedir) DIR *const list = opendir(dir);
     const size_t n_word = strlen(word);
     size_t best = SIZE_MAX;
     const struct dirent *entry;
@@ -271,9 +271,6 @@ static bool find_near(const char *dir, const char *word, char near[NAME_BYTES])
             best = distance;
             snprintf(near, NAME_BYTES, "%s", entry->d_name);
         }
-    }
-    if (list != NULL) {
-        closedir(list);
     }
     return best != SIZE_MAX;
 }
@@ -323,12 +320,12 @@ static bool cache_folder(char dir[PATH_MAX])
 /* Finds a snapshot of the model in the cache. */
 static bool find_cached(const char *name, size_t n_name, char found[PATH_MAX])
 {
+    BT_CLEANUP(closedir) DIR *list = NULL;
     char hub[PATH_MAX];
     char dir[PATH_MAX];
     const char *const slash = strchr(name, '/');
     const struct dirent *entry;
     bool has = false;
-    DIR *list;
     int n;
 
     if (!cache_folder(hub)) {
@@ -346,9 +343,6 @@ static bool find_cached(const char *name, size_t n_name, char found[PATH_MAX])
             n = snprintf(found, PATH_MAX, "%s/%s", dir, entry->d_name);
             has = (n > 0) && (n < PATH_MAX);
         }
-    }
-    if (list != NULL) {
-        closedir(list);
     }
     return has;
 }

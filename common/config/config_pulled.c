@@ -85,7 +85,7 @@ static bool find_in_folder(const char *folder, char path[PATH_MAX])
     char last[PATH_MAX] = "";
     char first[PATH_MAX] = "";
     uint32_t n_files = 0, n_firsts = 0;
-    DIR *const dir = opendir(folder);
+    BT_CLEANUP(closedir) DIR *const dir = opendir(folder);
     const struct dirent *entry;
     char one[PATH_MAX];
 
@@ -104,7 +104,6 @@ static bool find_in_folder(const char *folder, char path[PATH_MAX])
             n_firsts++;
         }
     }
-    (void)closedir(dir);
     if ((n_files == 1) || (n_firsts == 1)) {
         memcpy(path, (n_firsts == 1) ? first : last, PATH_MAX);
         return true;
@@ -165,7 +164,7 @@ static bool find_by_source(const char *dir_path, const char *source,
                            char path[PATH_MAX],
                            char name[BT_CONFIG_MODEL_NAME_BYTES])
 {
-    DIR *const dir = opendir(dir_path);
+    BT_CLEANUP(closedir) DIR *const dir = opendir(dir_path);
     const struct dirent *entry;
     bool found = false;
 
@@ -182,9 +181,6 @@ static bool find_by_source(const char *dir_path, const char *source,
         memcpy(path, one, sizeof(one));
         memcpy(name, here, strlen(here) + 1);
         found = true;
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
     return found;
 }
@@ -229,14 +225,14 @@ bt_status_t bt_config_pulled_find(const char *models_dir_option,
 static void nearest(const char *dir_path, const char *word,
                     char out[BT_CONFIG_MODEL_NAME_BYTES])
 {
-    DIR *const dir = opendir(dir_path);
+    BT_CLEANUP(closedir) DIR *const dir = opendir(dir_path);
     const size_t n_word = strlen(word);
     const struct dirent *entry;
     size_t least = SIZE_MAX;
 
     out[0] = '\0';
     if ((dir == NULL) || (n_word > BT_FUZZY_MAX_BYTES)) {
-        goto out;
+        return;
     }
     while ((entry = readdir(dir)) != NULL) {
         size_t n = strlen(entry->d_name);
@@ -256,10 +252,6 @@ static void nearest(const char *dir_path, const char *word,
             least = distance;
             memcpy(out, name, n + 1);
         }
-    }
-out:
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
 }
 

@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/link/link_priv.h"
 
 #define STARVED_DEADS 4u  /* times dead_ms for a peer whose host answers */
@@ -132,22 +133,17 @@ static bool is_socket_of(int fd, const nng_sockaddr *local,
 /* nng 1.5 does not report it. */
 static int find_socket(const nng_sockaddr *local, const nng_sockaddr *remote)
 {
-    DIR *dir = opendir("/proc/self/fd");
+    BT_CLEANUP(closedir) DIR *const dir = opendir("/proc/self/fd");
     const struct dirent *entry;
-    int found = -1;
 
-    if (dir == NULL) {
-        return -1;
-    }
-    while ((found < 0) && ((entry = readdir(dir)) != NULL)) {
+    while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
         const int fd = (int)strtol(entry->d_name, NULL, 10);
 
         if ((entry->d_name[0] != '.') && is_socket_of(fd, local, remote)) {
-            found = fd;
+            return fd;
         }
     }
-    closedir(dir);
-    return found;
+    return -1;
 }
 
 /* True when the peer's kernel has acknowledged a frame since suspect_ms. We

@@ -134,7 +134,7 @@ static bool is_ours(const char *name)
 
 bt_status_t bt_rendezvous_scan(const char *dir, bt_rendezvous_list_t *list_p)
 {
-    DIR *const folder = opendir(dir);
+    BT_CLEANUP(closedir) DIR *const folder = opendir(dir);
     char url[BT_RENDEZVOUS_URL_BYTES];
     const struct dirent *entry;
 
@@ -154,7 +154,6 @@ bt_status_t bt_rendezvous_scan(const char *dir, bt_rendezvous_list_t *list_p)
         /* Nothing behind its end: lists are compared whole. */
         memcpy(list_p->urls[list_p->n++], url, strlen(url));
     }
-    (void)closedir(folder);
     qsort(list_p->urls, list_p->n, sizeof(list_p->urls[0]), compare);
     return BT_OK;
 }
