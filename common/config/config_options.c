@@ -17,75 +17,52 @@
 #define GIGA    (UINT64_C(1) << 30)
 #define HOUR_MS UINT64_C(3600000)
 
-#define TEXT(tier, name, metavar, def, programs, field, help, details)    \
-    {                                                                     \
-        name, BT_OPTION_TEXT, metavar, def, 0, 0, "", NULL, programs,     \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
-    }
-#define CHOICE(tier, name, def, choices, programs, field, help, details)  \
-    {                                                                     \
-        name, BT_OPTION_CHOICE, "NAME", def, 0, 0, "", choices, programs, \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
-    }
-#define ADDRESS(tier, name, def, programs, field, help, details)             \
-    {                                                                        \
-        name, BT_OPTION_ADDRESS, "ADDR:PORT", def, 0, 0, "", NULL, programs, \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details    \
-    }
-#define COUNT(tier, name, def, min, max, unit, programs, field, help, details) \
+#define ROW(tier, name, type, metavar, def, min, max, unit, choices, programs, \
+            field, help, details)                                              \
     {                                                                          \
-        name, BT_OPTION_COUNT, "N", def, min, max, unit, NULL, programs,       \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details      \
+        name, BT_OPTION_##type, metavar, def, min, max, unit, choices,         \
+            programs, offsetof(bt_config_t, field), BT_OPTION_##tier, help,    \
+            details                                                            \
     }
-#define TIME(tier, name, def, min, max, programs, field, help, details)   \
-    {                                                                     \
-        name, BT_OPTION_COUNT, "MS", def, min, max, "ms", NULL, programs, \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
-    }
-#define SIZE(tier, name, def, min, max, programs, field, help, details)   \
-    {                                                                     \
-        name, BT_OPTION_SIZE, "SIZE", def, min, max, "", NULL, programs,  \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
-    }
-#define SIZE32(tier, name, def, min, max, programs, field, help, details)  \
-    {                                                                      \
-        name, BT_OPTION_SIZE32, "SIZE", def, min, max, "", NULL, programs, \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details  \
-    }
-#define FLAG(tier, name, programs, field, help, details)                  \
-    {                                                                     \
-        name, BT_OPTION_FLAG, NULL, "no", 0, 1, "", NULL, programs,       \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
-    }
-#define SWITCH(tier, name, choices, programs, field, help, details)         \
-    {                                                                       \
-        name, BT_OPTION_SWITCH, "NAME", "off", 0, 0, "", choices, programs, \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details   \
-    }
-
-#define PORT(tier, name, programs, field, help, details)                  \
-    {                                                                     \
-        name, BT_OPTION_PORT, "N", "0", 0, 65535, "", NULL, programs,     \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
-    }
-#define MODELS(tier, name, programs, field, help, details)                   \
-    {                                                                        \
-        name, BT_OPTION_MODELS, "[NAME=]PATH", "", 0, 0, "", NULL, programs, \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details    \
-    }
-
-#define TARGETS(tier, name, programs, field, help, details)                 \
-    {                                                                       \
-        name, BT_OPTION_TARGETS, "NAME=TTFT/ITL,...", "", 0, 0, "", NULL,   \
-            programs, offsetof(bt_config_t, field), BT_OPTION_##tier, help, \
-            details                                                         \
-    }
-
-#define SAMPLING(tier, name, programs, field, help, details)              \
-    {                                                                     \
-        name, BT_OPTION_SAMPLING, "JSON", "", 0, 0, "", NULL, programs,   \
-            offsetof(bt_config_t, field), BT_OPTION_##tier, help, details \
-    }
+#define TEXT(tier, name, metavar, def, programs, field, help, details)         \
+    ROW(tier, name, TEXT, metavar, def, 0, 0, "", NULL, programs, field, help, \
+        details)
+#define CHOICE(tier, name, def, choices, programs, field, help, details)     \
+    ROW(tier, name, CHOICE, "NAME", def, 0, 0, "", choices, programs, field, \
+        help, details)
+#define ADDRESS(tier, name, def, programs, field, help, details)         \
+    ROW(tier, name, ADDRESS, "ADDR:PORT", def, 0, 0, "", NULL, programs, \
+        field, help, details)
+#define COUNT(tier, name, def, min, max, unit, programs, field, help, details) \
+    ROW(tier, name, COUNT, "N", def, min, max, unit, NULL, programs, field,    \
+        help, details)
+#define TIME(tier, name, def, min, max, programs, field, help, details)      \
+    ROW(tier, name, COUNT, "MS", def, min, max, "ms", NULL, programs, field, \
+        help, details)
+#define SIZE(tier, name, def, min, max, programs, field, help, details)     \
+    ROW(tier, name, SIZE, "SIZE", def, min, max, "", NULL, programs, field, \
+        help, details)
+#define SIZE32(tier, name, def, min, max, programs, field, help, details)     \
+    ROW(tier, name, SIZE32, "SIZE", def, min, max, "", NULL, programs, field, \
+        help, details)
+#define FLAG(tier, name, programs, field, help, details)                     \
+    ROW(tier, name, FLAG, NULL, "no", 0, 1, "", NULL, programs, field, help, \
+        details)
+#define SWITCH(tier, name, choices, programs, field, help, details)            \
+    ROW(tier, name, SWITCH, "NAME", "off", 0, 0, "", choices, programs, field, \
+        help, details)
+#define PORT(tier, name, programs, field, help, details)                       \
+    ROW(tier, name, PORT, "N", "0", 0, 65535, "", NULL, programs, field, help, \
+        details)
+#define MODELS(tier, name, programs, field, help, details)               \
+    ROW(tier, name, MODELS, "[NAME=]PATH", "", 0, 0, "", NULL, programs, \
+        field, help, details)
+#define TARGETS(tier, name, programs, field, help, details)           \
+    ROW(tier, name, TARGETS, "NAME=TTFT/ITL,...", "", 0, 0, "", NULL, \
+        programs, field, help, details)
+#define SAMPLING(tier, name, programs, field, help, details)               \
+    ROW(tier, name, SAMPLING, "JSON", "", 0, 0, "", NULL, programs, field, \
+        help, details)
 
 /* clang-format off */
 const bt_option_t bt_config_options[] = {
