@@ -290,16 +290,6 @@ void bt_model_file_origin(const bt_config_t *config, const char *path,
     }
 }
 
-bool bt_model_file_is_same(const char *path, const char *other)
-{
-    struct stat one;
-    struct stat two;
-
-    return (strcmp(path, other) == 0) ||
-           ((stat(path, &one) == 0) && (stat(other, &two) == 0) &&
-            (one.st_dev == two.st_dev) && (one.st_ino == two.st_ino));
-}
-
 /* ---- findings ---- */
 
 static const char *const names[] = {

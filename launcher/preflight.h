@@ -123,7 +123,4 @@ BT_MUST_CHECK bt_status_t bt_model_file_check(const char *path, char *why,
 void bt_model_file_origin(const bt_config_t *config, const char *path,
                           char *out, size_t out_bytes);
 
-/** True when both paths are one file. */
-bool bt_model_file_is_same(const char *path, const char *other);
-
 #endif

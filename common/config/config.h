@@ -397,6 +397,9 @@ bool bt_config_is_loopback(const char *host);
  */
 bool bt_model_is_hub_name(const char *text, size_t *repository_bytes_p);
 
+/** True when both paths are one file. */
+bool bt_model_file_is_same(const char *path, const char *other);
+
 /** Writes a hint for the user: a similar name beside the path, a copy in the
  *  cache of the Hugging Face Hub ($HF_HUB_CACHE, $HF_HOME), or how to get
  *  one. */

@@ -181,13 +181,13 @@ static bool is_given(const bt_config_store_t *store, const bt_option_t *option)
     return store->sources[option - bt_config_options] > BT_CONFIG_REPOSITORY;
 }
 
-static bool is_first_model(const bt_config_t *config, const char *path)
+bool bt_model_file_is_same(const char *path, const char *other)
 {
-    struct stat served, other;
+    struct stat one, two;
 
-    return (strcmp(config->model, path) == 0) ||
-           ((stat(config->model, &served) == 0) && (stat(path, &other) == 0) &&
-            (served.st_dev == other.st_dev) && (served.st_ino == other.st_ino));
+    return (strcmp(path, other) == 0) ||
+           ((stat(path, &one) == 0) && (stat(other, &two) == 0) &&
+            (one.st_dev == two.st_dev) && (one.st_ino == two.st_ino));
 }
 
 static bt_status_t set(bt_config_store_t *store,
@@ -200,7 +200,7 @@ static bt_status_t set(bt_config_store_t *store,
     if ((option->type == BT_OPTION_MODELS) &&
         (is_given(store, option) || (store->config.n_models > 0))) {
         /* An additional model does not conflict with the first. */
-        if (!is_first_model(&store->config, setting->path)) {
+        if (!bt_model_file_is_same(store->config.model, setting->path)) {
             bt_repository_note(store->repository, BT_REPO_LLM,
                                "parameters.gpt_model_path",
                                "not served: --model names the model");
