@@ -453,6 +453,12 @@ static void on_time(bt_supervisor_t *s)
     }
 }
 
+/* @param at_ms  0: never */
+static uint64_t sooner(uint64_t due_ms, uint64_t at_ms)
+{
+    return ((at_ms != 0) && (at_ms < due_ms)) ? at_ms : due_ms;
+}
+
 /* @return poll()'s time-out until the next due time. */
 static int next_timeout_ms(const bt_supervisor_t *s)
 {
@@ -461,24 +467,14 @@ static int next_timeout_ms(const bt_supervisor_t *s)
 
     if (s->phase == BT_SUPERVISOR_RUNNING) {
         for (uint32_t i = 0; i < s->n_children; i++) {
-            const uint64_t at_ms = s->children[i]->due_ms;
-
-            due_ms = ((at_ms != 0) && (at_ms < due_ms)) ? at_ms : due_ms;
+            due_ms = sooner(due_ms, s->children[i]->due_ms);
         }
         for (size_t i = 0; i < BT_CONTROL_SOCKET_CLIENTS; i++) {
-            const uint64_t at_ms = s->pending[i].due_ms;
-
-            due_ms = ((s->pending[i].client != 0) && (at_ms != 0) &&
-                      (at_ms < due_ms))
-                         ? at_ms
-                         : due_ms;
+            if (s->pending[i].client != 0) {
+                due_ms = sooner(due_ms, s->pending[i].due_ms);
+            }
         }
-        if ((s->waiting_ms != 0) && (s->waiting_ms < due_ms)) {
-            due_ms = s->waiting_ms;
-        }
-        if ((s->look_ms != 0) && (s->look_ms < due_ms)) {
-            due_ms = s->look_ms;
-        }
+        due_ms = sooner(sooner(due_ms, s->waiting_ms), s->look_ms);
         due_ms = (s->dir_ms < due_ms) ? s->dir_ms : due_ms;
     } else if ((s->phase != BT_SUPERVISOR_KILL) && (s->deadline_ms < due_ms)) {
         due_ms = s->deadline_ms;
