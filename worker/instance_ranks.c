@@ -407,16 +407,6 @@ static int listen_here(const bt_cluster_team_t *at, const char *host,
     return fd;
 }
 
-static bool token_is_right(const bootstrap_t *bootstrap, const hello_t *hello)
-{
-    uint8_t wrong = 0;
-
-    for (size_t i = 0; i < TOKEN_BYTES; i++) {
-        wrong |= bootstrap->token[i] ^ hello->token[i];
-    }
-    return wrong == 0;
-}
-
 /* Reads the hello of a connection. @return the rank, 0: unknown */
 static uint32_t greet(const bt_instance_ranks_t *team,
                       const bootstrap_t *bootstrap, int fd)
@@ -442,8 +432,9 @@ static uint32_t greet(const bt_instance_ranks_t *team,
             return 0;
         }
     }
-    return (token_is_right(bootstrap, &hello) && (hello.rank > 0) &&
-            (hello.rank < team->size) && (team->links[hello.rank - 1].fd < 0))
+    return ((bt_key_equal(bootstrap->token, hello.token, TOKEN_BYTES) != 0) &&
+            (hello.rank > 0) && (hello.rank < team->size) &&
+            (team->links[hello.rank - 1].fd < 0))
                ? hello.rank
                : 0;
 }
