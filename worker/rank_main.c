@@ -10,7 +10,6 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/thread.h"
-#include "worker/standby.h"
 
 #define POLL_MS           20
 #define COPY_BUDGET_BYTES ((size_t)4 << 20)

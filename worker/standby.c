@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/standby.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -20,10 +18,8 @@ bt_status_t bt_standby_read_assignment(const char *line, char *name,
     const char *const space = strchr(line, ' ');
     const size_t len = (space == NULL) ? 0 : (size_t)(space - line);
 
-    if ((len == 0) || (len >= BT_WIRE_MAX_NAME)) {
-        return BT_ERR_BAD_MESSAGE;
-    }
-    if (!bt_role_named(space + 1, roles_p)) {
+    if ((len == 0) || (len >= BT_WIRE_MAX_NAME) ||
+        !bt_role_named(space + 1, roles_p)) {
         return BT_ERR_BAD_MESSAGE;
     }
     memcpy(name, line, len);

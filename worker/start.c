@@ -20,7 +20,6 @@
 #include "worker/admin.h"
 #include "worker/fanout.h"
 #include "worker/preflight.h"
-#include "worker/standby.h"
 #include "worker/worker_priv.h"
 
 #define HEAP_BYTES (32 << 20) /* malloc's own limit for one of them */

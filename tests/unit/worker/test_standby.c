@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/standby.h"
+#include "worker/start.h"
 
 #include <fcntl.h>
 #include <string.h>
