@@ -7,8 +7,7 @@
 static const bt_sampling_defaults_t nothing_said = {
     .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};
 
-/* A division by less would overflow. */
-static float temperature_of(float given)
+float bt_sampling_temperature(float given)
 {
     return (given < 1e-5f) ? 0.0f : given;
 }
@@ -74,7 +73,7 @@ void bt_sampling_defaults_read(const bt_gguf_t *gguf, const char *model_name,
     }
     file.source = is_said ? BT_SAMPLING_OF_FILE : BT_SAMPLING_OF_SERVER;
     file.top_k = (uint32_t)top_k;
-    file.temperature = temperature_of(file.temperature);
+    file.temperature = bt_sampling_temperature(file.temperature);
     if (!is_said) {
         file.temperature = BT_SAMPLING_TEMPERATURE;
         file.top_p = BT_SAMPLING_TOP_P;
@@ -95,7 +94,8 @@ void bt_sampling_defaults_override(bt_sampling_defaults_t *defaults,
     }
     defaults->source = BT_SAMPLING_OF_OPTION;
     if (option->has_temperature) {
-        defaults->temperature = temperature_of((float)option->temperature);
+        defaults->temperature =
+            bt_sampling_temperature((float)option->temperature);
     }
     if (option->has_top_p) {
         defaults->top_p = (float)option->top_p;

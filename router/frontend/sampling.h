@@ -54,6 +54,9 @@ typedef struct bt_sampling_defaults {
     uint32_t top_k; /**< 0 = off */
 } bt_sampling_defaults_t;
 
+/** Returns a temperature as it is used: 0, the most probable token, for one so
+ *  small that a division by it would overflow. */
+float bt_sampling_temperature(float given);
 /** Reads a file's sampling defaults; a value out of range is skipped with a
  *  warning. */
 void bt_sampling_defaults_read(const bt_gguf_t *gguf, const char *model_name,

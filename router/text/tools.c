@@ -33,18 +33,15 @@ void bt_tools_fini(bt_tools_t *tools)
 
 /* ---- calls ---- */
 
-static bool is_known(const bt_tools_t *tools, bt_tools_slice_t name)
+bool bt_tool_names_have(const char *names, size_t names_bytes, const char *name,
+                        size_t bytes)
 {
-    const char *at = tools->spec.names;
-    const char *end = at + tools->spec.names_bytes;
+    const char *end = names + names_bytes;
 
-    while (at < end) {
-        const size_t n = strlen(at);
-
-        if ((n == name.n) && (memcmp(at, name.at, n) == 0)) {
+    for (const char *at = names; at < end; at += strlen(at) + 1) {
+        if ((strlen(at) == bytes) && (memcmp(at, name, bytes) == 0)) {
             return true;
         }
-        at += n + 1;
     }
     return false;
 }
@@ -57,7 +54,8 @@ bool bt_tools_add(bt_tools_t *tools, bt_tools_slice_t name,
 
     if ((tools->n_calls == BT_TOOLS_MAX_CALLS) ||
         ((tools->mark_bytes == 0) && tools->spec.format->is_bare &&
-         !is_known(tools, name))) {
+         !bt_tool_names_have(tools->spec.names, tools->spec.names_bytes,
+                             name.at, name.n))) {
         return false;
     }
     calls = bt_realloc_array(tools->calls, tools->n_calls + 1, sizeof(*calls));

@@ -77,6 +77,9 @@ void bt_tool_format_open(const bt_tool_format_t *format, const char *name,
 /** True for a valid tool name: letters, digits and "_-.:/", at most
  *  BT_TOOLS_MAX_NAME_BYTES. */
 bool bt_tool_name_is_valid(const char *name, size_t bytes);
+/** True when a name is among @a names, each of which has its zero. */
+bool bt_tool_names_have(const char *names, size_t names_bytes, const char *name,
+                        size_t bytes);
 
 typedef struct bt_tool_call {
     char *name;            /**< owned */

@@ -531,9 +531,7 @@ static bt_status_t take_temperature(bt_lower_t *l, const bt_slice_t *s)
     float *temperature = &l->row->sampling.temperature;
     const bt_status_t status = real_of(l, s, 0, 100, temperature);
 
-    if (*temperature < 1e-5f) {
-        *temperature = 0.0f; /* dividing by less would overflow */
-    }
+    *temperature = bt_sampling_temperature(*temperature);
     l->row->given |= BT_GIVEN_TEMPERATURE;
     return status;
 }
