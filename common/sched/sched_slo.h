@@ -48,6 +48,16 @@ typedef struct bt_sched_slo {
     uint32_t itl_ms;  /**< inter-token latency: mean of the answer */
 } bt_sched_slo_t;
 
+/** Returns the targets of the first, and those of the second that it lacks. */
+static inline bt_sched_slo_t bt_sched_slo_or(bt_sched_slo_t own,
+                                             bt_sched_slo_t other)
+{
+    return (bt_sched_slo_t){
+        .ttft_ms = (own.ttft_ms > 0) ? own.ttft_ms : other.ttft_ms,
+        .itl_ms = (own.itl_ms > 0) ? own.itl_ms : other.itl_ms,
+    };
+}
+
 /** Inputs of the forecast for a request. */
 typedef struct bt_sched_forecast {
     uint64_t ahead_us;  /**< prefills queued before the request, at the worker

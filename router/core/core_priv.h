@@ -236,18 +236,6 @@ uint64_t bt_core_slack_us(const bt_core_t *core, uint32_t n_tokens,
                           const bt_sched_slo_t *target);
 
 /* slo_admission.c */
-/** Returns the latency targets of a request: its own, else the server's. */
-static inline bt_sched_slo_t bt_core_target_of(const bt_core_t *core,
-                                               const bt_gen_spec_t *spec)
-{
-    const bt_sched_slo_t *own = &spec->target;
-    const bt_sched_slo_t *all = &core->config.target;
-
-    return (bt_sched_slo_t){
-        .ttft_ms = (own->ttft_ms > 0) ? own->ttft_ms : all->ttft_ms,
-        .itl_ms = (own->itl_ms > 0) ? own->itl_ms : all->itl_ms,
-    };
-}
 void bt_core_init_margins(bt_core_t *core);
 /** Decides whether a request can meet its latency targets.
  *  @retval BT_OK             admitted; core->judged_probe says if as a probe

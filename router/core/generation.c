@@ -169,7 +169,7 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
     }
     gen->user = user;
     gen->max_new = spec->max_new;
-    gen->target = bt_core_target_of(core, spec);
+    gen->target = bt_sched_slo_or(spec->target, core->config.target);
     gen->forecast_first_us = core->forecast_first_us;
     gen->forecast_between_us = core->forecast_between_us;
     gen->ledger.ttft_target_us = (uint64_t)gen->target.ttft_ms * 1000;

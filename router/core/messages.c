@@ -119,23 +119,17 @@ static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
         if (!bt_leg_is_current(leg)) {
             continue;
         }
-        if ((token->id >= core->config.n_vocab) &&
-            (token->finish != BT_FINISH_ERROR) &&
-            (token->finish != BT_FINISH_CANCELED)) {
-            bt_gen_fail(core, gen, 500, now_us,
-                        "worker %s sent token %u of a vocabulary of %u",
-                        worker->hello.name, token->id, core->config.n_vocab);
-            continue;
-        }
         if ((token->finish == BT_FINISH_ERROR) ||
             (token->finish == BT_FINISH_CANCELED)) {
             on_error_token(core, leg, now_us);
-            continue;
+        } else if (token->id >= core->config.n_vocab) {
+            bt_gen_fail(core, gen, 500, now_us,
+                        "worker %s sent token %u of a vocabulary of %u",
+                        worker->hello.name, token->id, core->config.n_vocab);
+        } else if ((gen->rows == NULL) ||
+                   take_score(core, leg, tokens, i, now_us)) {
+            bt_gen_token(core, gen, token, now_us);
         }
-        if (gen->rows != NULL && !take_score(core, leg, tokens, i, now_us)) {
-            continue;
-        }
-        bt_gen_token(core, gen, token, now_us);
     }
 }
 

@@ -359,7 +359,8 @@ static bool workers_are_idle(const bt_core_t *core, const survey_t *s,
 bt_status_t bt_core_judge(bt_core_t *core, const bt_gen_spec_t *spec,
                           uint32_t n, uint64_t now_us)
 {
-    const bt_sched_slo_t target = bt_core_target_of(core, spec);
+    const bt_sched_slo_t target =
+        bt_sched_slo_or(spec->target, core->config.target);
     bt_sched_forecast_t forecast;
     bt_sched_turn_t turn;
     uint32_t retry_s = 0;

@@ -231,7 +231,7 @@ void bt_flow_charge(bt_core_t *core, bt_gen_t *gen, bool leads)
 
 void bt_flow_settle(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
-    const bt_sched_charge_t thought = piece_of(gen, 0, gen->expected_new);
+    const bt_sched_charge_t expected = piece_of(gen, 0, gen->expected_new);
     const bt_sched_charge_t was =
         piece_of(gen, gen->ledger.n_cached, gen->n_output);
     bt_core_flow_t *flow = gen->flow;
@@ -240,8 +240,8 @@ void bt_flow_settle(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     if (gen->charged == 0) { /* it was never sent */
         return;
     }
-    done =
-        bt_sched_token_cost_settled(&core->price, gen->charged, &thought, &was);
+    done = bt_sched_token_cost_settled(&core->price, gen->charged, &expected,
+                                       &was);
     if (gen->charged > done) {
         bt_sched_fair_refund(&core->fair, &flow->fair, gen->charged - done);
     } else {

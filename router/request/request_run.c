@@ -218,20 +218,6 @@ static void fill_origin(const bt_row_t *row, bt_gen_origin_t *origin)
     memcpy(r->facts.trace_id, origin->trace_id, sizeof(origin->trace_id));
 }
 
-/* Returns the request's targets, else its tenant's; the core has the model's.
- */
-static bt_sched_slo_t target_of(const bt_api_request_t *api,
-                                const bt_tenant_t *tenant)
-{
-    const bt_sched_slo_t *own = &api->target;
-    const bt_tenant_limits_t *its = &tenant->limits;
-
-    return (bt_sched_slo_t){
-        .ttft_ms = (own->ttft_ms > 0) ? own->ttft_ms : its->ttft_target_ms,
-        .itl_ms = (own->itl_ms > 0) ? own->itl_ms : its->itl_target_ms,
-    };
-}
-
 /* Control tokens that mark reasoning or tool calls are kept in the text, so
  * that marks are found whether they are single tokens or not. */
 static const bt_token_set_t *shown_of(const bt_input_t *in)
@@ -252,6 +238,7 @@ static bt_gen_spec_t spec_of(const bt_input_t *in,
     bt_request_t *r = in->job.request;
     const bt_api_request_t *api = &in->api;
     const bt_prepared_prompt_t *prompt = &in->prepared.prompts[i / api->n];
+    const bt_tenant_limits_t *limits = &r->tenant->limits;
     bt_gen_spec_t spec = {
         .prompt = prompt->prompt,
         .max_new = prompt->max_new,
@@ -267,11 +254,14 @@ static bt_gen_spec_t spec_of(const bt_input_t *in,
         .shows_special = api->shows_special,
         .shown = shown_of(in),
         .tenant = {.id = r->tenant->id,
-                   .weight = r->tenant->limits.weight,
-                   .kv_percent = r->tenant->limits.kv_percent},
+                   .weight = limits->weight,
+                   .kv_percent = limits->kv_percent},
         .priority = in->priority,
         .timeout_ms = api->timeout_ms,
-        .target = target_of(api, r->tenant),
+        /* The request's, else its tenant's; the core has the model's. */
+        .target = bt_sched_slo_or(
+            api->target,
+            (bt_sched_slo_t){limits->ttft_target_ms, limits->itl_target_ms}),
         .parse_us = r->parse_us,
         .tokenize_us = in->tokenize_us,
         .n_of_request = r->n_sequences,
