@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/frontend/watching.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "common/base/alloc.h"
@@ -29,13 +30,18 @@ bt_status_t bt_watching_open(bt_frontend_t *front)
     return status;
 }
 
-static void add_event(bt_frontend_t *front, bt_event_kind_t kind,
-                      const char *model, const char *text)
+/* Adds an event about a model, or about none: "". printf style. */
+__attribute__((format(printf, 4, 5))) static void
+add_event(bt_frontend_t *front, bt_event_t event, const char *model,
+          const char *fmt, ...)
 {
-    bt_event_t event = {.kind = kind, .unix_ms = unix_ms()};
+    va_list args;
 
+    event.unix_ms = unix_ms();
     snprintf(event.model, sizeof(event.model), "%s", model);
-    snprintf(event.text, sizeof(event.text), "%s", text);
+    va_start(args, fmt);
+    vsnprintf(event.text, sizeof(event.text), fmt, args);
+    va_end(args);
     bt_events_add(&front->watch->events, &event);
 }
 
@@ -44,15 +50,14 @@ static void add_event(bt_frontend_t *front, bt_event_kind_t kind,
 static void look_at_model(bt_served_t *served)
 {
     const bool ready = bt_served_ready(served);
-    char text[BT_EVENT_TEXT];
 
     if (ready != served->was_ready) {
         served->was_ready = ready;
-        snprintf(text, sizeof(text), "model %.63s is %s", served->name,
-                 ready ? "ready" : "not ready");
         add_event(served->front,
-                  ready ? BT_EVENT_MODEL_READY : BT_EVENT_MODEL_NOT_READY,
-                  served->name, text);
+                  (bt_event_t){.kind = ready ? BT_EVENT_MODEL_READY
+                                             : BT_EVENT_MODEL_NOT_READY},
+                  served->name, "model %.63s is %s", served->name,
+                  ready ? "ready" : "not ready");
     }
 }
 
@@ -62,13 +67,15 @@ static void look_at_router(bt_frontend_t *front)
 
     if (front->leaving && !front->was_leaving) {
         front->was_leaving = true;
-        add_event(front, BT_EVENT_ROUTER_LEAVING, "", "the router is stopping");
+        add_event(front, (bt_event_t){.kind = BT_EVENT_ROUTER_LEAVING}, "",
+                  "the router is stopping");
     }
     if (ready != front->was_ready) {
         front->was_ready = ready;
         add_event(front,
-                  ready ? BT_EVENT_ROUTER_READY : BT_EVENT_ROUTER_NOT_READY, "",
-                  ready ? "the router is ready" : "the router is not ready");
+                  (bt_event_t){.kind = ready ? BT_EVENT_ROUTER_READY
+                                             : BT_EVENT_ROUTER_NOT_READY},
+                  "", "the router is %s", ready ? "ready" : "not ready");
     }
 }
 
@@ -116,14 +123,12 @@ void bt_watching_rerun(void *ctx, const bt_gen_origin_t *origin,
                        const char *why)
 {
     const bt_served_t *served = ctx;
-    bt_event_t event = {.kind = BT_EVENT_REQUEST_RERUN,
-                        .unix_ms = unix_ms(),
-                        .request = origin->number};
 
     bt_series_rerun(served->series);
-    snprintf(event.model, sizeof(event.model), "%s", served->name);
-    snprintf(event.text, sizeof(event.text), "runs again: %.200s", why);
-    bt_events_add(&served->front->watch->events, &event);
+    add_event(
+        served->front,
+        (bt_event_t){.kind = BT_EVENT_REQUEST_RERUN, .request = origin->number},
+        served->name, "runs again: %.200s", why);
 }
 
 void bt_watching_handover(void *ctx, const bt_gen_origin_t *origin,
@@ -164,13 +169,11 @@ void bt_watching_worker(void *ctx, const bt_instance_t *worker,
         [BT_WORKER_ROLE] = {BT_EVENT_WORKER_ROLE, "is now "},
     };
     bt_served_t *served = ctx;
-    bt_event_t event = {.kind = what[news].kind, .unix_ms = unix_ms()};
+    bt_event_t event = {.kind = what[news].kind};
 
-    snprintf(event.model, sizeof(event.model), "%s", served->name);
     snprintf(event.worker, sizeof(event.worker), "%s", worker->hello.name);
-    snprintf(event.text, sizeof(event.text), "worker %.63s %s%.150s",
-             worker->hello.name, what[news].words, text);
-    bt_events_add(&served->front->watch->events, &event);
+    add_event(served->front, event, served->name, "worker %.63s %s%.150s",
+              worker->hello.name, what[news].words, text);
     look_at_model(served);
     look_at_router(served->front);
 }
@@ -188,14 +191,11 @@ void bt_watching_refused(bt_frontend_t *front, bt_served_t *served,
 
 void bt_watching_loaded(bt_served_t *served)
 {
-    char text[BT_EVENT_TEXT];
-
-    snprintf(text, sizeof(text), "model %.63s is %s", served->name,
-             served->unloaded ? "unloaded" : "loaded");
     add_event(served->front,
-              served->unloaded ? BT_EVENT_MODEL_UNLOADED
-                               : BT_EVENT_MODEL_LOADED,
-              served->name, text);
+              (bt_event_t){.kind = served->unloaded ? BT_EVENT_MODEL_UNLOADED
+                                                    : BT_EVENT_MODEL_LOADED},
+              served->name, "model %.63s is %s", served->name,
+              served->unloaded ? "unloaded" : "loaded");
 }
 
 /* ---- what is polled ---- */
