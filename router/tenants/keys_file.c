@@ -134,13 +134,8 @@ static bool read_number(const char *text, uint32_t least, uint32_t most,
                         uint32_t *value_p)
 {
     uint64_t value = 0;
-    size_t n = 0;
 
-    while ((text[n] >= '0') && (text[n] <= '9') && (n < 11)) {
-        value = value * 10 + (uint64_t)(text[n] - '0');
-        n++;
-    }
-    if ((n == 0) || (text[n] != '\0') || (value < least) || (value > most)) {
+    if (!bt_parse_u64(text, &value) || (value < least) || (value > most)) {
         return false;
     }
     *value_p = (uint32_t)value;
