@@ -127,6 +127,7 @@ typedef struct bt_api_request {
     size_t n_prompts;
     bt_api_messages_t messages; /**< chat, tokenize, responses */
     uint32_t n;                 /**< choices computed per prompt */
+    uint32_t best_of;           /**< completions, as received; 0: absent */
     uint32_t n_returned;        /**< number of best choices returned; 0: all */
     bool hides_logprobs;        /**< log-probs are only used to rank choices */
     bool has_max_tokens;        /**< false: the dialect's default applies */

@@ -108,8 +108,8 @@ static bt_status_t read_temperature(bt_api_parse_t *parse,
     const bt_status_t status = bt_api_read_float(parse, field, value);
     float *const temperature = &parse->request->sampling.temperature;
 
-    if ((status == BT_OK) && (*temperature < 1e-5f)) {
-        *temperature = 0.0f; /* a division by less would overflow */
+    if (status == BT_OK) {
+        *temperature = bt_sampling_temperature(*temperature);
     }
     return status;
 }
@@ -177,20 +177,6 @@ static bt_status_t read_sequence_id(bt_api_parse_t *parse,
 {
     return bt_api_integer(parse, field->name, value, 0, INT64_MAX,
                           &parse->request->sequence_id);
-}
-
-static bt_status_t read_best_of(bt_api_parse_t *parse,
-                                const bt_api_field_t *field,
-                                const bt_json_node_t *value)
-{
-    int64_t number = 0;
-    const bt_status_t status = bt_api_integer(parse, field->name, value, 1,
-                                              BT_API_MAX_PROMPTS, &number);
-
-    if (status == BT_OK) {
-        parse->best_of = (uint32_t)number;
-    }
-    return status;
 }
 
 /* Answers, or beams, per request. */
@@ -313,7 +299,7 @@ static bt_status_t read_stream_options(bt_api_parse_t *parse,
         const char *name = strchr(options[i].name, '.') + 1;
         const bt_json_node_t *option = bt_json_get(parse->doc, value, name);
 
-        if ((option != NULL) && !bt_json_is_kind(option, BT_JSON_NULL)) {
+        if (!bt_api_is_none(option)) {
             const bt_status_t status =
                 options[i].read(parse, &options[i], option);
 
@@ -388,21 +374,6 @@ static bt_status_t read_logprobs(bt_api_parse_t *parse,
                             &number);
     if (status == BT_OK) {
         parse->request->wants.what |= BT_WANT_LOGPROBS;
-        parse->request->wants.n_top = (uint32_t)number;
-    }
-    return status;
-}
-
-static bt_status_t read_top_logprobs(bt_api_parse_t *parse,
-                                     const bt_api_field_t *field,
-                                     const bt_json_node_t *value)
-{
-    int64_t number = 0;
-    const bt_status_t status = bt_api_integer(parse, field->name, value, 0,
-                                              BT_MAX_TOP_LOGPROBS, &number);
-
-    if (status == BT_OK) {
-        parse->has_top_logprobs = number > 0;
         parse->request->wants.n_top = (uint32_t)number;
     }
     return status;
@@ -484,7 +455,7 @@ static const bt_api_field_t fields[] = {
     U32("min_tokens", BT_API_A | BT_API_R, sampling.min_tokens, 0, INT32_MAX),
     U32("min_length", BT_API_G, sampling.min_tokens, 0, INT32_MAX),
     U32("n", BT_API_O, n, 1, BT_API_MAX_PROMPTS),
-    OWN("best_of", BT_API_C, read_best_of),
+    U32("best_of", BT_API_C, best_of, 1, BT_API_MAX_PROMPTS),
 
     /* when to end */
     OWN("stop_words", BT_API_G, read_stops),
@@ -507,7 +478,7 @@ static const bt_api_field_t fields[] = {
     /* data beside the tokens */
     OWN("logprobs", BT_API_C, read_logprobs),
     {"logprobs", BT_API_H, read_want, 0, BT_WANT_LOGPROBS, 0, 0},
-    OWN("top_logprobs", BT_API_H, read_top_logprobs),
+    U32("top_logprobs", BT_API_H, wants.n_top, 0, BT_MAX_TOP_LOGPROBS),
     BOOL("echo", BT_API_C, echo),
     {"return_log_probs", BT_API_G, read_want, 0, BT_WANT_LOGPROBS, 0, 0},
     {"return_context_logits", BT_API_G, read_want, 0, BT_WANT_PROMPT_LOGITS, 0, 0},

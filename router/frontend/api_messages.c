@@ -29,6 +29,11 @@ void bt_api_messages_fini(bt_api_request_t *request)
     memset(&request->messages, 0, sizeof(request->messages));
 }
 
+/* Refuses what an entry of the list has; printf style. */
+#define REFUSE_AT(w, index, fmt, ...)                                      \
+    bt_api_refuse((w)->parse, (w)->field, "%s[%u]" fmt, (w)->field, index, \
+                  ##__VA_ARGS__)
+
 /* ---- contents ---- */
 
 /* Returns the member that has the text of a part of this type; NULL: there is
@@ -64,22 +69,20 @@ static bt_status_t refuse_part(writer_t *w, uint32_t index,
 
     if (!bt_json_is_kind(part, BT_JSON_OBJECT) ||
         !bt_json_is_kind(type, BT_JSON_STRING)) {
-        return bt_api_refuse(w->parse, w->field,
-                             "%s[%u].content: a part must be an object "
-                             "with a type, got %s",
-                             w->field, index,
-                             BT_API_SHOW((type != NULL) ? type : part));
+        return REFUSE_AT(w, index,
+                         ".content: a part must be an object "
+                         "with a type, got %s",
+                         BT_API_SHOW((type != NULL) ? type : part));
     }
     if (key == NULL) {
-        return bt_api_refuse(w->parse, w->field,
-                             "%s[%u].content: parts of type %s are not "
-                             "supported yet",
-                             w->field, index, BT_API_SHOW(type));
+        return REFUSE_AT(w, index,
+                         ".content: parts of type %s are not "
+                         "supported yet",
+                         BT_API_SHOW(type));
     }
     text = bt_json_get(w->parse->doc, part, key);
-    return bt_api_refuse(
-        w->parse, w->field, "%s[%u].content: a text part needs text, got %s",
-        w->field, index, (text != NULL) ? BT_API_SHOW(text) : "nothing");
+    return REFUSE_AT(w, index, ".content: a text part needs text, got %s",
+                     BT_API_SHOW(text));
 }
 
 /* Writes a part of OpenAI's chat unchanged; others converted to that form. */
@@ -122,11 +125,6 @@ static bt_status_t put_parts(writer_t *w, uint32_t index,
     return BT_OK;
 }
 
-static bool is_none(const bt_json_node_t *value)
-{
-    return (value == NULL) || (value->kind == BT_JSON_NULL);
-}
-
 /* Messages of some OpenAI roles may be empty; those are dropped. */
 static bool may_be_none(const bt_json_node_t *role)
 {
@@ -145,15 +143,14 @@ static bt_status_t put_content(writer_t *w, uint32_t index,
         bt_api_put_value(&w->json, NULL, content);
         return BT_OK;
     }
-    if (is_none(content) && may_be_none(role)) {
+    if (bt_api_is_none(content) && may_be_none(role)) {
         bt_json_null(&w->json, NULL);
         return BT_OK;
     }
-    return bt_api_refuse(w->parse, w->field,
-                         "%s[%u].content must be a string or a list of parts, "
-                         "got %s",
-                         w->field, index,
-                         (content != NULL) ? BT_API_SHOW(content) : "nothing");
+    return REFUSE_AT(w, index,
+                     ".content must be a string or a list of parts, "
+                     "got %s",
+                     BT_API_SHOW(content));
 }
 
 /* ---- a message ---- */
@@ -165,17 +162,16 @@ static bt_status_t check_role(writer_t *w, uint32_t index,
 
     if (!bt_json_is_kind(role, BT_JSON_STRING) || (role->len == 0) ||
         (role->len > BT_API_MAX_NAME_BYTES)) {
-        return bt_api_refuse(w->parse, w->field,
-                             "%s[%u].role must be a string of 1 to %d bytes, "
-                             "got %s",
-                             w->field, index, BT_API_MAX_NAME_BYTES,
-                             (role != NULL) ? BT_API_SHOW(role) : "nothing");
+        return REFUSE_AT(w, index,
+                         ".role must be a string of 1 to %d bytes, "
+                         "got %s",
+                         BT_API_MAX_NAME_BYTES, BT_API_SHOW(role));
     }
     if (w->is_input && (!is_known || bt_json_is(role, "tool"))) {
-        return bt_api_refuse(w->parse, w->field,
-                             "%s[%u].role must be system, developer, user or "
-                             "assistant, got %s",
-                             w->field, index, BT_API_SHOW(role));
+        return REFUSE_AT(w, index,
+                         ".role must be system, developer, user or "
+                         "assistant, got %s",
+                         BT_API_SHOW(role));
     }
     return BT_OK;
 }
@@ -186,15 +182,14 @@ static bt_status_t check_short(writer_t *w, uint32_t index,
 {
     const bt_json_node_t *value = bt_json_get(w->parse->doc, message, key);
 
-    if (is_none(value) || (bt_json_is_kind(value, BT_JSON_STRING) &&
-                           (value->len <= BT_API_MAX_NAME_BYTES))) {
+    if (bt_api_is_none(value) || (bt_json_is_kind(value, BT_JSON_STRING) &&
+                                  (value->len <= BT_API_MAX_NAME_BYTES))) {
         return BT_OK;
     }
-    return bt_api_refuse(w->parse, w->field,
-                         "%s[%u].%s must be a string of at most %d bytes, got "
-                         "%s",
-                         w->field, index, key, BT_API_MAX_NAME_BYTES,
-                         BT_API_SHOW(value));
+    return REFUSE_AT(w, index,
+                     ".%s must be a string of at most %d bytes, got "
+                     "%s",
+                     key, BT_API_MAX_NAME_BYTES, BT_API_SHOW(value));
 }
 
 /* Writes the assistant's calls. An empty list counts as absent. */
@@ -204,7 +199,7 @@ static bt_status_t put_calls(writer_t *w, uint32_t index,
 {
     char where[64];
 
-    if (is_none(calls)) {
+    if (bt_api_is_none(calls)) {
         return BT_OK;
     }
     snprintf(where, sizeof(where), "%s[%u]", w->field, index);
@@ -320,11 +315,9 @@ static bt_status_t put_item(writer_t *w, uint32_t index,
     char path[32];
     bt_status_t status;
 
-    if (!is_none(calls) &&
+    if (!bt_api_is_none(calls) &&
         (!bt_json_is_kind(calls, BT_JSON_ARRAY) || (calls->n > 0))) {
-        return bt_api_refuse(w->parse, w->field,
-                             "%s[%u].tool_calls is for messages of a chat",
-                             w->field, index);
+        return REFUSE_AT(w, index, ".tool_calls is for messages of a chat");
     }
     snprintf(path, sizeof(path), "%s[%u]", w->field, index);
     bt_api_note_members(w->parse, path, item, known);
@@ -350,9 +343,8 @@ static bt_status_t put_message(writer_t *w, uint32_t index,
     bt_status_t status;
 
     if (!bt_json_is_kind(message, BT_JSON_OBJECT)) {
-        return bt_api_refuse(w->parse, w->field,
-                             "%s[%u] must be an object, got %s", w->field,
-                             index, BT_API_SHOW(message));
+        return REFUSE_AT(w, index, " must be an object, got %s",
+                         BT_API_SHOW(message));
     }
     status = check_role(w, index, role);
     if (status != BT_OK) {

@@ -107,13 +107,13 @@ static bt_status_t read_fields(bt_api_parse_t *parse, const char *path,
 static bt_status_t check_choices(bt_api_parse_t *parse)
 {
     bt_api_request_t *request = parse->request;
-    const uint32_t n = (parse->best_of != 0) ? parse->best_of : request->n;
+    const uint32_t n = (request->best_of != 0) ? request->best_of : request->n;
 
     if (request->n_prompts * n > BT_API_MAX_PROMPTS) {
-        return bt_api_refuse(parse, (parse->best_of != 0) ? "best_of" : "n",
+        return bt_api_refuse(parse, (request->best_of != 0) ? "best_of" : "n",
                              "%zu prompts times %s %u are more than %d choices",
                              request->n_prompts,
-                             (parse->best_of != 0) ? "best_of" : "n", n,
+                             (request->best_of != 0) ? "best_of" : "n", n,
                              BT_API_MAX_PROMPTS);
     }
     if (n == request->n) {
@@ -149,7 +149,7 @@ static bt_status_t check_rows(bt_api_parse_t *parse)
                              "for a prompt with echo)",
                              INT32_MAX);
     }
-    if (parse->has_top_logprobs && !wants) {
+    if ((request->wants.n_top > 0) && !wants) {
         return bt_api_refuse(parse, "top_logprobs",
                              "top_logprobs needs logprobs to be true");
     }
@@ -215,6 +215,8 @@ static bt_status_t check_detokenize(bt_api_parse_t *parse)
 static bt_status_t check_prompt(bt_api_parse_t *parse)
 {
     const bt_api_request_t *request = parse->request;
+    const char *name =
+        (request->dialect == BT_API_GENERATE) ? "text_input" : "prompt";
 
     switch (request->dialect) {
     case BT_API_RESPONSES:
@@ -224,15 +226,10 @@ static bt_status_t check_prompt(bt_api_parse_t *parse)
             return bt_api_refuse(parse, "messages", "messages is missing");
         }
         return request->continues_final ? check_continued(parse) : BT_OK;
-    case BT_API_COMPLETIONS:
-        return (request->n_prompts > 0)
-                   ? BT_OK
-                   : bt_api_refuse(parse, "prompt", "prompt is missing");
     default:
         return (request->n_prompts > 0)
                    ? BT_OK
-                   : bt_api_refuse(parse, "text_input",
-                                   "text_input is missing");
+                   : bt_api_refuse(parse, name, "%s is missing", name);
     }
 }
 

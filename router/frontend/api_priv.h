@@ -25,9 +25,7 @@ typedef struct bt_api_parse {
     bt_api_error_t *error;
     bool only_the_best; /**< top_p 0 */
     bool has_max_completion_tokens;
-    bool has_top_logprobs;
     bool says_no_tools;      /**< tool_choice is "none" */
-    uint32_t best_of;        /**< 0 = absent */
     uint32_t n_bias_weights; /**< number of weights for request->bias_words, in
                                 their order */
 } bt_api_parse_t;
@@ -50,9 +48,8 @@ struct bt_api_field {
 };
 
 /** Fills the error: 400, invalid_request_error. @return BT_ERR_INVALID_PARAM */
-bt_status_t bt_api_refuse(bt_api_parse_t *parse, const char *param,
-                          const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+#define bt_api_refuse(parse, ...) \
+    bt_api_error_invalid((parse)->error, __VA_ARGS__)
 /** Fills the error of a value that must be @a kind, "a list".
  *  @return BT_ERR_INVALID_PARAM */
 bt_status_t bt_api_refuse_kind(bt_api_parse_t *parse, const char *param,
@@ -60,11 +57,17 @@ bt_status_t bt_api_refuse_kind(bt_api_parse_t *parse, const char *param,
 #define BT_API_SHOWN_BYTES 96
 
 /** Formats a value for an error's text: numbers, words and the beginning of a
- *  string as received; "an array" or "an object". */
+ *  string as received; "an array" or "an object"; "nothing" for NULL. */
 const char *bt_api_show(const bt_json_node_t *value,
                         char shown[BT_API_SHOWN_BYTES]);
 /** bt_api_show() into memory of the block in which the macro is used. */
 #define BT_API_SHOW(value) bt_api_show(value, (char[BT_API_SHOWN_BYTES]){0})
+
+/** True when a member is absent or null. */
+static inline bool bt_api_is_none(const bt_json_node_t *value)
+{
+    return (value == NULL) || (value->kind == BT_JSON_NULL);
+}
 
 /** Reads an integer from min to max in any notation: 3.0 and 3e0 are 3. */
 BT_MUST_CHECK bt_status_t bt_api_integer(bt_api_parse_t *parse,

@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "router/frontend/api_priv.h"
+#include "router/frontend/scores.h"
 
 /* ---- the request ---- */
 
@@ -112,8 +113,7 @@ bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
     if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
         return bt_api_refuse_kind(parse, field->name, "an object", value);
     }
-    if ((format == NULL) || (format->kind == BT_JSON_NULL) ||
-        bt_json_is(type, "text")) {
+    if (bt_api_is_none(format) || bt_json_is(type, "text")) {
         bt_api_note_members(parse, "text", value, known);
         bt_api_note_members(parse, "text.format", format, of_format);
         return BT_OK;
@@ -122,16 +122,6 @@ bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
                          "text.format of type %s is not supported yet, only "
                          "text",
                          (type != NULL) ? BT_API_SHOW(type) : "unknown");
-}
-
-static size_t n_characters(const bt_json_node_t *text)
-{
-    size_t n = 0;
-
-    for (uint32_t i = 0; i < text->len; i++) {
-        n += ((text->text[i] & 0xc0) != 0x80) ? 1 : 0;
-    }
-    return n;
 }
 
 bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
@@ -152,8 +142,9 @@ bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
                                  field->name, BT_API_SHOW(key),
                                  BT_API_SHOW(key + 1));
         }
-        ok = (n_characters(key) <= BT_API_MAX_META_KEY) &&
-             (n_characters(key + 1) <= BT_API_MAX_META_VALUE);
+        ok =
+            (bt_n_characters(key->text, key->len) <= BT_API_MAX_META_KEY) &&
+            (bt_n_characters(key[1].text, key[1].len) <= BT_API_MAX_META_VALUE);
         key = bt_json_next(parse->doc, key + 1);
     }
     if (!ok) {
@@ -201,10 +192,8 @@ static void put_part(const item_t *item, const char *key, const char *text,
     bt_json_str(json, "type", item->part);
     bt_json_strn(json, "text", text, bytes);
     if (item == &speaking) {
-        bt_json_array(json, "annotations");
-        bt_json_end_array(json);
-        bt_json_array(json, "logprobs");
-        bt_json_end_array(json);
+        bt_json_raw(json, "annotations", "[]");
+        bt_json_raw(json, "logprobs", "[]");
     }
     bt_json_end_object(json);
 }
@@ -261,8 +250,7 @@ static void put_item(const bt_api_answer_t *answer, const item_t *item,
         json, "status",
         status_of((choice != NULL) ? end_of(item, choice) : BT_FINISH_NONE));
     if (thinks) {
-        bt_json_array(json, "summary");
-        bt_json_end_array(json);
+        bt_json_raw(json, "summary", "[]");
     } else {
         bt_json_str(json, "role", "assistant");
     }
@@ -313,8 +301,7 @@ static void put_options(const bt_api_answer_t *answer, bt_json_t *json)
     bt_json_end_object(json);
     bt_json_end_object(json);
     bt_json_str(json, "tool_choice", "auto");
-    bt_json_array(json, "tools");
-    bt_json_end_array(json);
+    bt_json_raw(json, "tools", "[]");
     bt_json_float(json, "top_p", answer->top_p);
     bt_json_str(json, "truncation", "disabled");
     bt_json_raw(json, "metadata",
@@ -434,8 +421,7 @@ static void put_text_event(events_t *e, const char *type, const item_t *item,
     put_position(e, item, index, true);
     bt_json_strn(json, key, text, bytes);
     if (item == &speaking) {
-        bt_json_array(json, "logprobs");
-        bt_json_end_array(json);
+        bt_json_raw(json, "logprobs", "[]");
     }
     close_event(e);
 }

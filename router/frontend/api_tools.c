@@ -37,11 +37,9 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
             parse, "tools",
             "tools[%zu].function.name must be 1 to %d letters, "
             "digits and any of _-.:/, got %s",
-            index, BT_TOOLS_MAX_NAME_BYTES,
-            (name != NULL) ? BT_API_SHOW(name) : "nothing");
+            index, BT_TOOLS_MAX_NAME_BYTES, BT_API_SHOW(name));
     }
-    if ((parameters != NULL) && (parameters->kind != BT_JSON_NULL) &&
-        (parameters->kind != BT_JSON_OBJECT)) {
+    if (!bt_api_is_none(parameters) && (parameters->kind != BT_JSON_OBJECT)) {
         return bt_api_refuse(
             parse, "tools",
             "tools[%zu].function.parameters must be an object, "
@@ -150,19 +148,6 @@ bt_status_t bt_api_read_tool_choice(bt_api_parse_t *parse,
     return read_forced(parse, value);
 }
 
-static bool has_name(const bt_api_tools_t *tools, const char *name)
-{
-    const char *at = tools->names;
-
-    while (at < tools->names + tools->names_bytes) {
-        if (strcmp(at, name) == 0) {
-            return true;
-        }
-        at += strlen(at) + 1;
-    }
-    return false;
-}
-
 bt_status_t bt_api_check_tools(bt_api_parse_t *parse)
 {
     bt_api_tools_t *tools = &parse->request->tools;
@@ -176,7 +161,9 @@ bt_status_t bt_api_check_tools(bt_api_parse_t *parse)
                              "tool_choice asks for a call, and there are no "
                              "tools");
     }
-    if ((tools->forced != NULL) && !has_name(tools, tools->forced)) {
+    if ((tools->forced != NULL) &&
+        !bt_tool_names_have(tools->names, tools->names_bytes, tools->forced,
+                            strlen(tools->forced))) {
         return bt_api_refuse(parse, "tool_choice",
                              "tool_choice: no tool is called %.128s",
                              tools->forced);
@@ -203,7 +190,7 @@ typedef struct call_writer {
  */
 static bt_status_t put_arguments(call_writer_t *t, const bt_json_node_t *given)
 {
-    if ((given == NULL) || (given->kind == BT_JSON_NULL)) {
+    if (bt_api_is_none(given)) {
         bt_json_raw(t->json, NULL, "{}");
         return BT_OK;
     }
@@ -282,11 +269,9 @@ static bt_status_t check_call(const call_writer_t *t,
         return bt_api_refuse(t->parse, "messages",
                              "%s.tool_calls[%zu] needs a function with a name, "
                              "got %s",
-                             t->where, t->index,
-                             (name != NULL) ? BT_API_SHOW(name) : "nothing");
+                             t->where, t->index, BT_API_SHOW(name));
     }
-    if ((id != NULL) && (id->kind != BT_JSON_NULL) &&
-        (id->kind != BT_JSON_STRING)) {
+    if (!bt_api_is_none(id) && (id->kind != BT_JSON_STRING)) {
         return bt_api_refuse(t->parse, "messages",
                              "%s.tool_calls[%zu].id must be a string, got %s",
                              t->where, t->index, BT_API_SHOW(id));

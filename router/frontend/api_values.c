@@ -8,12 +8,9 @@
 #include "common/base/alloc.h"
 #include "router/frontend/api_priv.h"
 
-static void set_error(bt_api_error_t *error, int http_status, const char *param,
-                      const char *fmt, va_list args)
-    __attribute__((format(printf, 4, 0)));
-
-static void set_error(bt_api_error_t *error, int http_status, const char *param,
-                      const char *fmt, va_list args)
+__attribute__((format(printf, 4, 0))) static void
+set_error(bt_api_error_t *error, int http_status, const char *param,
+          const char *fmt, va_list args)
 {
     *error = (bt_api_error_t){
         .http_status = http_status,
@@ -51,17 +48,6 @@ bt_status_t bt_api_error_no_memory(bt_api_error_t *error)
     bt_api_error_set(error, 503, NULL,
                      "out of memory for this request, try again later");
     return BT_ERR_NO_MEMORY;
-}
-
-bt_status_t bt_api_refuse(bt_api_parse_t *parse, const char *param,
-                          const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    set_error(parse->error, 400, param, fmt, args);
-    va_end(args);
-    return BT_ERR_INVALID_PARAM;
 }
 
 /* Returns the longest prefix of at most @a n bytes that splits no character. */
@@ -104,6 +90,9 @@ static const char *show_text(const bt_json_node_t *value,
 const char *bt_api_show(const bt_json_node_t *value,
                         char shown[BT_API_SHOWN_BYTES])
 {
+    if (value == NULL) {
+        return "nothing";
+    }
     switch ((bt_json_kind_t)value->kind) {
     case BT_JSON_OBJECT:
         return "an object";
@@ -235,8 +224,7 @@ bt_status_t bt_api_string(bt_api_parse_t *parse, const char *name,
     char *text;
 
     if (!bt_json_is_kind(value, BT_JSON_STRING)) {
-        return bt_api_refuse(parse, name, "%s must be a string, got %s", name,
-                             BT_API_SHOW(value));
+        return bt_api_refuse_kind(parse, name, "a string", value);
     }
     if (value->len > max_bytes) {
         return bt_api_refuse(parse, name,
@@ -352,10 +340,9 @@ bt_status_t bt_api_read_json(bt_api_parse_t *parse, const bt_api_field_t *field,
     const bt_json_kind_t kind = (bt_json_kind_t)field->min;
 
     if (!bt_json_is_kind(value, kind)) {
-        return bt_api_refuse(parse, field->name, "%s must be %s, got %s",
-                             field->name,
-                             (kind == BT_JSON_ARRAY) ? "a list" : "an object",
-                             BT_API_SHOW(value));
+        return bt_api_refuse_kind(
+            parse, field->name,
+            (kind == BT_JSON_ARRAY) ? "a list" : "an object", value);
     }
     bt_free(*text_p);
     *text_p = NULL;

@@ -236,6 +236,7 @@ static void put_logprobs(const bt_api_answer_t *answer,
 
 /* ---- log-probs and logits of generate ---- */
 
+/* A tensor is one list, row by row. */
 static void put_float(bt_json_t *json, const void *floats_p, const void *none,
                       size_t i)
 {
@@ -243,13 +244,6 @@ static void put_float(bt_json_t *json, const void *floats_p, const void *none,
 
     (void)none;
     bt_json_float(json, NULL, floats[i]);
-}
-
-/* Writes a tensor as one list, row by row. */
-static void put_floats(const char *name, const float *floats, size_t n,
-                       bt_json_t *json)
-{
-    bt_json_array_of(json, name, 0, n, put_float, floats, NULL);
 }
 
 /* Writes the log-probs and logits of generate under Triton's names; nothing
@@ -268,12 +262,14 @@ static void put_rows(const bt_api_choice_t *choice, bt_json_t *json)
                          put_logprob, NULL, choice);
     }
     if ((rows->context_logits != NULL) && is_over) {
-        put_floats("context_logits", rows->context_logits,
-                   (size_t)rows->n_prompt * rows->n_vocab, json);
+        bt_json_array_of(json, "context_logits", 0,
+                         (size_t)rows->n_prompt * rows->n_vocab, put_float,
+                         rows->context_logits, NULL);
     }
     if ((rows->generation_logits != NULL) && is_over) {
-        put_floats("generation_logits", rows->generation_logits,
-                   (size_t)rows->n_output * rows->n_vocab, json);
+        bt_json_array_of(json, "generation_logits", 0,
+                         (size_t)rows->n_output * rows->n_vocab, put_float,
+                         rows->generation_logits, NULL);
     }
 }
 

@@ -72,12 +72,11 @@ static bt_status_t explain_tokenized(uint32_t most, bt_status_t status,
     case BT_OK:
         return BT_OK;
     case BT_ERR_INVALID_PARAM:
-        bt_api_error_set(error, 400, param, "%s is not valid UTF-8", param);
-        return status;
+        return bt_api_error_invalid(error, param, "%s is not valid UTF-8",
+                                    param);
     case BT_ERR_TOO_LARGE:
-        bt_api_error_set(error, 400, param, "%s has more than %u tokens", param,
-                         most);
-        return status;
+        return bt_api_error_invalid(error, param, "%s has more than %u tokens",
+                                    param, most);
     default:
         return bt_api_error_no_memory(error);
     }
@@ -188,20 +187,20 @@ static bt_status_t copy_ids(bt_prepare_t *w, const bt_api_prompt_t *prompt,
 static bt_status_t check_tools(bt_prepare_t *w)
 {
     if (!w->served->takes_tools) {
-        bt_api_error_set(w->error, 400, "tools",
-                         "tools: the chat template of model %s shows no tools; "
-                         "start the server with --chat-template FILE, one that "
-                         "does",
-                         w->served->name);
-        return BT_ERR_UNSUPPORTED;
+        return bt_api_error_invalid(
+            w->error, "tools",
+            "tools: the chat template of model %s shows no tools; "
+            "start the server with --chat-template FILE, one that "
+            "does",
+            w->served->name);
     }
     if (w->served->tools == NULL) {
-        bt_api_error_set(w->error, 400, "tools",
-                         "tools: how model %s writes calls is not known from "
-                         "its chat template, or off; start the server with "
-                         "--tool-call-parser",
-                         w->served->name);
-        return BT_ERR_UNSUPPORTED;
+        return bt_api_error_invalid(
+            w->error, "tools",
+            "tools: how model %s writes calls is not known from "
+            "its chat template, or off; start the server with "
+            "--tool-call-parser",
+            w->served->name);
     }
     return BT_OK;
 }
@@ -210,11 +209,11 @@ static bt_status_t check_tools(bt_prepare_t *w)
 static bt_status_t check_chat(bt_prepare_t *w)
 {
     if (w->served->chat == NULL) {
-        bt_api_error_set(w->error, 400, "messages",
-                         "%s; start the server with --chat-template FILE or "
-                         "NAME (%s)",
-                         w->served->chat_why, bt_chat_family_names());
-        return BT_ERR_UNSUPPORTED;
+        return bt_api_error_invalid(
+            w->error, "messages",
+            "%s; start the server with --chat-template FILE or "
+            "NAME (%s)",
+            w->served->chat_why, bt_chat_family_names());
     }
     return (w->request->tools.json != NULL) ? check_tools(w) : BT_OK;
 }
@@ -246,8 +245,7 @@ static bt_status_t render_chat(bt_prepare_t *w, bt_strbuf_t *text,
     }
     bt_strbuf_fini(&unused);
     if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY)) {
-        bt_api_error_set(w->error, 400, "messages", "messages: %s", why);
-        return status;
+        return bt_api_error_invalid(w->error, "messages", "messages: %s", why);
     }
     return (status == BT_OK) ? BT_OK : bt_api_error_no_memory(w->error);
 }
@@ -278,10 +276,10 @@ static bt_status_t cut_behind_final(bt_prepare_t *w, bt_strbuf_t *text,
     if ((last == NULL) ||
         !ends_with(&w->request->messages, text->data + last->begin,
                    last->end - last->begin)) {
-        bt_api_error_set(w->error, 400, "continue_final_message",
-                         "continue_final_message: this model's chat template "
-                         "does not show the last message's content");
-        return BT_ERR_UNSUPPORTED;
+        return bt_api_error_invalid(
+            w->error, "continue_final_message",
+            "continue_final_message: this model's chat template "
+            "does not show the last message's content");
     }
     text->len = last->end;
     bt_quotes_cut(quotes, last->end);
@@ -468,44 +466,43 @@ static bt_status_t check_logits(bt_prepare_t *w,
 
     if ((w->request->stream_logits > 0) &&
         (bytes > w->request->stream_logits)) {
-        bt_api_error_set(w->error, 400, NULL,
-                         "the logits of a row are up to %" PRIu64
-                         " bytes, more than the %" PRIu64
-                         " that each row of this batch has of the server's "
-                         "option client-buffer-bytes (%u); ask "
-                         "return_context_logits and return_generation_logits "
-                         "of one row alone",
-                         bytes, w->request->stream_logits, client_buffer);
-        return BT_ERR_TOO_LARGE;
+        return bt_api_error_invalid(
+            w->error, NULL,
+            "the logits of a row are up to %" PRIu64
+            " bytes, more than the %" PRIu64
+            " that each row of this batch has of the server's "
+            "option client-buffer-bytes (%u); ask "
+            "return_context_logits and return_generation_logits "
+            "of one row alone",
+            bytes, w->request->stream_logits, client_buffer);
     }
     if (w->request->stream && (w->request->stream_logits == 0) &&
         (bytes > client_buffer / TEXT_OF_LOGITS)) {
-        bt_api_error_set(w->error, 400, "stream",
-                         "the logits of this request are too long for the last "
-                         "piece of a stream: with up to %u bytes for one of "
-                         "theirs, more than the server's option "
-                         "client-buffer-bytes (%u)",
-                         TEXT_OF_LOGITS, client_buffer);
-        return BT_ERR_TOO_LARGE;
+        return bt_api_error_invalid(
+            w->error, "stream",
+            "the logits of this request are too long for the last "
+            "piece of a stream: with up to %u bytes for one of "
+            "theirs, more than the server's option "
+            "client-buffer-bytes (%u)",
+            TEXT_OF_LOGITS, client_buffer);
     }
     if (bytes > most) {
-        bt_api_error_set(w->error, 400, field,
-                         "the logits of this request are %" PRIu64
-                         " bytes, more than the %" PRIu64
-                         " of the server's option max-logits-bytes",
-                         bytes, most);
-        return BT_ERR_TOO_LARGE;
+        return bt_api_error_invalid(w->error, field,
+                                    "the logits of this request are %" PRIu64
+                                    " bytes, more than the %" PRIu64
+                                    " of the server's option max-logits-bytes",
+                                    bytes, most);
     }
     if (!w->request->stream && (w->request->stream_logits == 0) &&
         (bytes > fits)) {
-        bt_api_error_set(w->error, 400, field,
-                         "the logits of this request are up to %" PRIu64
-                         " bytes, and its answer in the form asked for has "
-                         "room for %" PRIu64
-                         " of them; ask for fewer tokens or rows, or by infer "
-                         "with the parameter binary_data",
-                         bytes, fits);
-        return BT_ERR_TOO_LARGE;
+        return bt_api_error_invalid(
+            w->error, field,
+            "the logits of this request are up to %" PRIu64
+            " bytes, and its answer in the form asked for has "
+            "room for %" PRIu64
+            " of them; ask for fewer tokens or rows, or by infer "
+            "with the parameter binary_data",
+            bytes, fits);
     }
     return BT_OK;
 }
@@ -534,12 +531,12 @@ static bt_status_t check_logprobs(bt_prepare_t *w)
     if (n_tokens * w->request->n * each <= BT_ANSWER_LIMIT) {
         return BT_OK;
     }
-    bt_api_error_set(w->error, 400, "logprobs",
-                     "logprobs of %" PRIu64 " tokens with %u alternatives each "
-                     "are more than an answer can have; ask for fewer, for "
-                     "fewer choices or for a smaller max_tokens",
-                     n_tokens * w->request->n, w->request->wants.n_top);
-    return BT_ERR_TOO_LARGE;
+    return bt_api_error_invalid(
+        w->error, "logprobs",
+        "logprobs of %" PRIu64 " tokens with %u alternatives each "
+        "are more than an answer can have; ask for fewer, for "
+        "fewer choices or for a smaller max_tokens",
+        n_tokens * w->request->n, w->request->wants.n_top);
 }
 
 /* ---- all ---- */

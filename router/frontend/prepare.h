@@ -59,7 +59,8 @@ typedef struct bt_prepared {
  * @param [in]  context_tokens  Longest sequence that model and workers take.
  * @param [out] prepared_p      Only on BT_OK.
  * @param [out] error_p         Otherwise the error for the client.
- * @retval BT_OK, BT_ERR_INVALID_PARAM, BT_ERR_UNSUPPORTED, BT_ERR_NO_MEMORY
+ * @retval BT_OK, BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY
+ * @retval BT_ERR_IO        no random numbers
  * @retval BT_ERR_CANCELED  the thread's task was canceled (common/base/task.h)
  */
 BT_MUST_CHECK bt_status_t bt_prepare(const bt_served_t *served,

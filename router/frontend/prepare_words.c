@@ -34,11 +34,11 @@ static bt_status_t add_spelling(bt_prepare_t *w, const char *text)
         }
     }
     if ((n == BT_MAX_BAD_WORDS) || (tokens.n > BT_MAX_BAD_WORD_TOKENS)) {
-        bt_api_error_set(w->error, 400, "bad_words",
-                         "bad_words: at most %d spellings (a word counts with "
-                         "and without a space in front) of %d tokens each",
-                         BT_MAX_BAD_WORDS, BT_MAX_BAD_WORD_TOKENS);
-        status = BT_ERR_INVALID_PARAM;
+        status = bt_api_error_invalid(
+            w->error, "bad_words",
+            "bad_words: at most %d spellings (a word counts with "
+            "and without a space in front) of %d tokens each",
+            BT_MAX_BAD_WORDS, BT_MAX_BAD_WORD_TOKENS);
         goto end;
     }
     w->out->bad_words[n].n = (uint32_t)tokens.n;

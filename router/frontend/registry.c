@@ -72,7 +72,16 @@ static bt_status_t read_file(const char *path, bt_strbuf_t *out)
 
 /* ---- chat templates ---- */
 
-#define N_CHAT_TOKENS 4
+/* Special tokens that a chat template may use: their names for clients, and
+ * the keys of the file. */
+static const struct {
+    const char *name, *key;
+} chat_tokens[] = {
+    {"bos_token", "tokenizer.ggml.bos_token_id"},
+    {"eos_token", "tokenizer.ggml.eos_token_id"},
+    {"unk_token", "tokenizer.ggml.unknown_token_id"},
+    {"pad_token", "tokenizer.ggml.padding_token_id"},
+};
 
 /* Returns the spelling of a special token of the file, or NULL: there is none.
  */
@@ -111,21 +120,18 @@ static bt_status_t read_jinja(bt_served_t *served, bt_chat_source_t *source,
                               char why[BT_CHAT_WHY_BYTES],
                               const bt_chat_template_t **chat_p)
 {
-    static const char *const keys[N_CHAT_TOKENS] = {
-        "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
-        "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
-    char *texts[N_CHAT_TOKENS];
+    char *texts[BT_ARRAY_LEN(chat_tokens)];
     bt_status_t status;
 
-    for (int i = 0; i < N_CHAT_TOKENS; i++) {
-        texts[i] = token_text(served, keys[i]);
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        texts[i] = token_text(served, chat_tokens[i].key);
     }
     source->tokens = (bt_chat_tokens_t){texts[0], texts[1], texts[2], texts[3]};
     status = bt_chat_template_read(source, why, BT_CHAT_WHY_BYTES, chat_p);
     if (status == BT_OK) {
         find_tools(served, source);
     }
-    for (int i = 0; i < N_CHAT_TOKENS; i++) {
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
         bt_free(texts[i]);
     }
     return status;
@@ -461,24 +467,15 @@ uint32_t bt_served_context_tokens(const bt_served_t *served)
 
 void bt_served_write_tokenizer(const bt_served_t *served, bt_strbuf_t *out)
 {
-    static const struct {
-        const char *name;
-        const char *key;
-    } tokens[] = {
-        {"bos_token", "tokenizer.ggml.bos_token_id"},
-        {"eos_token", "tokenizer.ggml.eos_token_id"},
-        {"unk_token", "tokenizer.ggml.unknown_token_id"},
-        {"pad_token", "tokenizer.ggml.padding_token_id"},
-    };
     bt_json_t json;
 
     bt_json_init(&json, out);
     bt_json_object(&json, NULL);
     bt_json_str(&json, "model", served->name);
-    for (size_t i = 0; i < BT_ARRAY_LEN(tokens); i++) {
-        char *text = token_text(served, tokens[i].key);
+    for (size_t i = 0; i < BT_ARRAY_LEN(chat_tokens); i++) {
+        char *text = token_text(served, chat_tokens[i].key);
 
-        bt_json_str(&json, tokens[i].name, text);
+        bt_json_str(&json, chat_tokens[i].name, text);
         bt_free(text);
     }
     bt_json_u64(&json, "model_max_length", bt_served_context_tokens(served));

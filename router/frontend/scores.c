@@ -54,13 +54,12 @@ void bt_score_walk_fini(bt_score_walk_t *walk)
     memset(walk, 0, sizeof(*walk));
 }
 
-/* Counts the bytes that begin a character. */
-static uint32_t n_characters(const bt_strbuf_t *text)
+size_t bt_n_characters(const char *text, size_t bytes)
 {
-    uint32_t n = 0;
+    size_t n = 0;
 
-    for (size_t i = 0; i < text->len; i++) {
-        n += (((unsigned char)text->data[i] & 0xc0) != 0x80) ? 1 : 0;
+    for (size_t i = 0; i < bytes; i++) { /* bytes that begin one */
+        n += (((unsigned char)text[i] & 0xc0) != 0x80) ? 1 : 0;
     }
     return n;
 }
@@ -71,7 +70,7 @@ static void cross(bt_score_walk_t *walk)
 {
     bt_strbuf_reset(&walk->text);
     bt_detok_finish(&walk->detok, &walk->text);
-    walk->n_chars += n_characters(&walk->text);
+    walk->n_chars += (uint32_t)bt_n_characters(walk->text.data, walk->text.len);
     bt_detok_init(&walk->detok, walk->tok);
     walk->detok.shows_special = walk->shows_special;
 }
@@ -90,7 +89,7 @@ static void add_offset(bt_score_walk_t *walk, const bt_gen_rows_t *rows)
     } else {
         bt_detok_push(&walk->detok, id, &walk->text);
     }
-    walk->n_chars += n_characters(&walk->text);
+    walk->n_chars += (uint32_t)bt_n_characters(walk->text.data, walk->text.len);
 }
 
 bt_status_t bt_score_walk_on(bt_score_walk_t *walk, const bt_gen_rows_t *rows)

@@ -34,6 +34,8 @@ void bt_score_walk_fini(bt_score_walk_t *walk);
 BT_MUST_CHECK bt_status_t bt_score_walk_on(bt_score_walk_t *walk,
                                            const bt_gen_rows_t *rows);
 
+/** Returns the number of characters of a text. */
+size_t bt_n_characters(const char *text, size_t bytes);
 /** Appends the text of a prompt for its echo: special tokens as spelled, except
  *  a leading BOS. Errors stick in @a out. */
 void bt_echo_ids(const bt_tokenizer_t *tok, const uint32_t *ids, uint32_t n,

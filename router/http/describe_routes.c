@@ -230,8 +230,7 @@ static void write_instances(bt_json_t *json, const bt_repo_model_t *model)
         bt_json_str(json, "name", model->name);
         bt_json_str(json, "kind", model->instances[i].kind);
         bt_json_u64(json, "count", model->instances[i].count);
-        bt_json_array(json, "gpus");
-        bt_json_end_array(json);
+        bt_json_raw(json, "gpus", "[]");
         bt_json_end_object(json);
     }
     bt_json_end_array(json);
@@ -360,8 +359,7 @@ static void write_statistics(bt_json_t *json, const bt_described_t *described,
     bt_json_end_object(json);
     write_responses(json, &s);
     write_batches(json, &s);
-    bt_json_array(json, "memory_usage");
-    bt_json_end_array(json);
+    bt_json_raw(json, "memory_usage", "[]");
     bt_json_end_object(json);
 }
 
