@@ -48,11 +48,11 @@ def routes(text):
     return found
 
 
-def fields(text, header):
+def fields(text, headers):
     """@return a list of (name, dialects, macro or None, the other arguments) of api_fields.c, with the numbers that
-    api.h defines in their places."""
+    the headers define in their places."""
     found = []
-    defined = dict(re.findall(r"^#define (BT_API_MAX_\w+) +(\d+)", header, re.M))
+    defined = dict(re.findall(r"^#define (BT_(?:API_)?MAX_\w+) +(\d+)\b", headers, re.M))
     for macro, inside in ROW.findall(table(text, "fields[] = {", "\n};")):
         parts = [p.strip() for p in inside.split(",")]
         who = []
@@ -115,7 +115,7 @@ def check_field(document, request, row, given):
     return bad
 
 
-def check(openapi, routes_c, fields_c, api_h):
+def check(openapi, routes_c, fields_c, headers):
     """@return what differs, a line each."""
     document = Document(openapi)
     bad = []
@@ -125,7 +125,7 @@ def check(openapi, routes_c, fields_c, api_h):
         if in_table.get(path) != in_file.get(path):
             there, here = sorted(in_table.get(path, [])), sorted(in_file.get(path, []))
             bad.append(f"{path}: routes.c has {there}, the file {here}")
-    rows = fields(fields_c, api_h)
+    rows = fields(fields_c, headers)
     for dialect, request in DIALECTS.items():
         given = document.properties(request)
         of_table = {row[0]: row for row in rows if dialect in row[1]}

@@ -58,10 +58,10 @@ def document():
                 user={"$ref": "#/components/schemas/Ignored"})}}}
 
 
-def reasons(alter=lambda paths, fields: None, routes_c=ROUTES, fields_c=FIELDS, api_h=HEADER):
+def reasons(alter=lambda paths, fields: None, routes_c=ROUTES, fields_c=FIELDS, headers=HEADER):
     whole = document()
     alter(whole["paths"], whole["components"]["schemas"]["CompletionRequest"]["properties"])
-    return openapi.check(json.dumps(whole), routes_c, fields_c, api_h)
+    return openapi.check(json.dumps(whole), routes_c, fields_c, headers)
 
 
 class OpenApi(unittest.TestCase):
@@ -87,7 +87,7 @@ class OpenApi(unittest.TestCase):
         self.one("boolean", lambda p, f: f["echo"].update(type="string"))
         self.one("top_p", lambda p, f: f["top_p"].update(maximum=2))
         self.assertEqual(len(reasons(fields_c=FIELDS.replace("n, 1,", "n, 0,"))), 2)
-        self.assertEqual(len(reasons(api_h=HEADER.replace("64", "65"))), 2)
+        self.assertEqual(len(reasons(headers=HEADER.replace("64", "65"))), 2)
 
     def test_what_is_not_there_yet_or_without_effect(self):
         self.one("suffix", lambda p, f: f.update(suffix={"type": "string"}))
