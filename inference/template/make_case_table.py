@@ -4,9 +4,10 @@
 str.lower(), str.upper() and str.title() do to each, which are cased, and which
 are numbers.
 
-Usage: make_case_table.py > case_table.c
+Usage: make_case_table.py   (writes the tables of the file beside it anew)
 """
-import sys
+import pathlib
+import re
 import textwrap
 import unicodedata
 
@@ -31,15 +32,12 @@ def runs(mapping):
     return [(f, l, s or 1, d) for f, l, s, d in rows]
 
 
-def ranges(which):
-    rows = []
-    for cp in points():
-        if which(chr(cp)):
-            if rows and rows[-1][1] == cp - 1:
-                rows[-1][1] = cp
-            else:
-                rows.append([cp, cp])
-    return rows
+def kind(cp):
+    """4 where a letter has cases, and 1 to 3 for numbers: numeric, digit,
+    decimal."""
+    c = chr(cp)
+    cased = c.islower() or c.isupper() or unicodedata.category(c) == "Lt"
+    return cased << 2 | c.isnumeric() + c.isdigit() + c.isdecimal()
 
 
 def lines(rows):
@@ -48,10 +46,6 @@ def lines(rows):
 
 
 def main():
-    out = sys.stdout
-    out.write("/* SPDX-License-Identifier: Apache-2.0 */\n"
-              "/* Made by make_case_table.py, of Unicode %s; not to be edited. */\n"
-              "#include \"inference/template/text.h\"\n\n/* clang-format off */\n" % unicodedata.unidata_version)
     many = {}
     simple = {}
     for number, name in enumerate(("lower", "upper", "title")):
@@ -63,23 +57,21 @@ def main():
             simple[name][cp] = ord(made) - cp if len(made) == 1 else None
     # Title is upper, but for those in its table.
     usual = {"lower": {}, "upper": {}, "title": simple["upper"]}
+    out = "/* Of Unicode %s; not to be edited. */\n" % unicodedata.unidata_version
     for name, deltas in simple.items():
         rows = runs({cp: delta for cp, delta in deltas.items()
                      if delta is not None and delta != (usual[name].get(cp) or 0)})
-        out.write(f"const bt_tmpl_case_run_t bt_tmpl_case_{name}[] = {{\n")
-        out.write(lines("{0x%X,0x%X,%d,%d}" % row for row in rows))
-        out.write(f"}};\nconst unsigned bt_tmpl_case_{name}_n = {len(rows)};\n\n")
-    out.write("const bt_tmpl_case_many_t bt_tmpl_case_many[] = {\n")
-    out.write(lines("{0x%X,%d,{%s}}" % (cp, number, ",".join("0x%X" % ord(c) for c in made))
-                    for (cp, number), made in sorted(many.items())))
-    out.write(f"}};\nconst unsigned bt_tmpl_case_many_n = {len(many)};\n\n")
-    for name, which in (("cased", lambda c: c.islower() or c.isupper() or unicodedata.category(c) == "Lt"),
-                        ("decimal", str.isdecimal), ("digit", lambda c: c.isdigit() and not c.isdecimal()),
-                        ("numeric", lambda c: c.isnumeric() and not c.isdigit())):
-        rows = ranges(which)
-        out.write(f"const bt_tmpl_cp_range_t bt_tmpl_cp_{name}[] = {{\n")
-        out.write(lines("{0x%X,0x%X}" % tuple(row) for row in rows))
-        out.write(f"}};\nconst unsigned bt_tmpl_cp_{name}_n = {len(rows)};\n\n")
+        out += f"static const case_run_t {name}_runs[] = {{\n"
+        out += lines("{0x%X,0x%X,%d,%d}" % row for row in rows) + "};\n\n"
+    out += "static const case_many_t many_made[] = {\n"
+    out += lines("{0x%X,%d,{%s}}" % (cp, number, ",".join("0x%X" % ord(c) for c in made))
+                 for (cp, number), made in sorted(many.items())) + "};\n\n"
+    out += "static const uint32_t kinds[] = {\n"
+    out += lines("0x%X" % (cp << 3 | kind(cp)) for cp in range(END)
+                 if cp == 0 or kind(cp) != kind(cp - 1)) + "};\n"
+    path = pathlib.Path(__file__).with_name("case_table.c")
+    marks = "/* clang-format off */\n", "/* clang-format on */\n"
+    path.write_text(re.sub("(?s)(?<=%s).*(?=%s)" % tuple(map(re.escape, marks)), lambda _: out, path.read_text()))
 
 
 if __name__ == "__main__":
