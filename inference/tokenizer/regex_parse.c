@@ -153,57 +153,54 @@ static void op_range(parser_t *ps, uint32_t from, uint32_t to)
 
 /* ---- escapes ---- */
 
-#define CATS(first, last) ((2u << (last)) - (1u << (first)))
+/* By bt_unicode_category_t. */
+static const char categories[][3] = {
+    "Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd",
+    "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm",
+    "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cs",
+};
 
 static const struct {
     const char *name;
-    uint32_t kind, bits;
+    uint32_t bit;
 } properties[] = {
-    {"L", BT_RX_CATEGORIES, CATS(BT_UNICODE_LU, BT_UNICODE_LO)},
-    {"Lu", BT_RX_CATEGORIES, 1u << BT_UNICODE_LU},
-    {"Ll", BT_RX_CATEGORIES, 1u << BT_UNICODE_LL},
-    {"Lt", BT_RX_CATEGORIES, 1u << BT_UNICODE_LT},
-    {"Lm", BT_RX_CATEGORIES, 1u << BT_UNICODE_LM},
-    {"Lo", BT_RX_CATEGORIES, 1u << BT_UNICODE_LO},
-    {"M", BT_RX_CATEGORIES, CATS(BT_UNICODE_MN, BT_UNICODE_ME)},
-    {"Mn", BT_RX_CATEGORIES, 1u << BT_UNICODE_MN},
-    {"Mc", BT_RX_CATEGORIES, 1u << BT_UNICODE_MC},
-    {"Me", BT_RX_CATEGORIES, 1u << BT_UNICODE_ME},
-    {"N", BT_RX_CATEGORIES, CATS(BT_UNICODE_ND, BT_UNICODE_NO)},
-    {"Nd", BT_RX_CATEGORIES, 1u << BT_UNICODE_ND},
-    {"Nl", BT_RX_CATEGORIES, 1u << BT_UNICODE_NL},
-    {"No", BT_RX_CATEGORIES, 1u << BT_UNICODE_NO},
-    {"P", BT_RX_CATEGORIES, CATS(BT_UNICODE_PC, BT_UNICODE_PO)},
-    {"Pc", BT_RX_CATEGORIES, 1u << BT_UNICODE_PC},
-    {"Pd", BT_RX_CATEGORIES, 1u << BT_UNICODE_PD},
-    {"Ps", BT_RX_CATEGORIES, 1u << BT_UNICODE_PS},
-    {"Pe", BT_RX_CATEGORIES, 1u << BT_UNICODE_PE},
-    {"Pi", BT_RX_CATEGORIES, 1u << BT_UNICODE_PI},
-    {"Pf", BT_RX_CATEGORIES, 1u << BT_UNICODE_PF},
-    {"Po", BT_RX_CATEGORIES, 1u << BT_UNICODE_PO},
-    {"S", BT_RX_CATEGORIES, CATS(BT_UNICODE_SM, BT_UNICODE_SO)},
-    {"Sm", BT_RX_CATEGORIES, 1u << BT_UNICODE_SM},
-    {"Sc", BT_RX_CATEGORIES, 1u << BT_UNICODE_SC},
-    {"Sk", BT_RX_CATEGORIES, 1u << BT_UNICODE_SK},
-    {"So", BT_RX_CATEGORIES, 1u << BT_UNICODE_SO},
-    {"Z", BT_RX_CATEGORIES, CATS(BT_UNICODE_ZS, BT_UNICODE_ZP)},
-    {"Zs", BT_RX_CATEGORIES, 1u << BT_UNICODE_ZS},
-    {"C", BT_RX_CATEGORIES,
-     1u << BT_UNICODE_CN | CATS(BT_UNICODE_CC, BT_UNICODE_CS)},
-    {"Cc", BT_RX_CATEGORIES, 1u << BT_UNICODE_CC},
-    {"Cf", BT_RX_CATEGORIES, 1u << BT_UNICODE_CF},
-    {"Han", BT_RX_PROPERTY, BT_UNICODE_IS_HAN},
+    {"Han", BT_UNICODE_IS_HAN},
     /* No names of Oniguruma's: what steps of the library take, Punctuation,
      * StripAccents and Whitespace. */
-    {"library_punctuation", BT_RX_PROPERTY, BT_UNICODE_IS_PUNCTUATION},
-    {"library_accent", BT_RX_PROPERTY, BT_UNICODE_IS_ACCENT},
-    {"library_word", BT_RX_PROPERTY, BT_UNICODE_IS_BESIDE},
+    {"library_punctuation", BT_UNICODE_IS_PUNCTUATION},
+    {"library_accent", BT_UNICODE_IS_ACCENT},
+    {"library_word", BT_UNICODE_IS_BESIDE},
 };
+
+/* Finds what a name means: Lu is a category, L all whose names begin so.
+ * @return bits of the kind; 0: no such name */
+static uint32_t find_property(const uint8_t *name, size_t n,
+                              bt_rx_op_kind_t *kind_p)
+{
+    uint32_t bits = 0;
+
+    *kind_p = BT_RX_CATEGORIES;
+    for (size_t i = 0; i < BT_ARRAY_LEN(categories); i++) {
+        if (((n == 1) || (n == 2)) && (memcmp(categories[i], name, n) == 0)) {
+            bits |= 1u << i;
+        }
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(properties); i++) {
+        if ((strlen(properties[i].name) == n) &&
+            (memcmp(properties[i].name, name, n) == 0)) {
+            *kind_p = BT_RX_PROPERTY;
+            bits = properties[i].bit;
+        }
+    }
+    return bits;
+}
 
 /* {Lu} or {^Lu} behind \p or \P */
 static void parse_property(parser_t *ps, bool negated)
 {
     const uint8_t *end = (const uint8_t *)strchr((const char *)ps->p, '}');
+    bt_rx_op_kind_t kind;
+    uint32_t bits;
 
     if (!take(ps, "{") || (end == NULL)) {
         fail(ps, BT_ERR_BAD_FILE, "\\p without {…}");
@@ -212,21 +209,17 @@ static void parse_property(parser_t *ps, bool negated)
     if (take(ps, "^")) {
         negated = !negated;
     }
-    for (size_t i = 0; i < BT_ARRAY_LEN(properties); i++) {
-        const size_t n = strlen(properties[i].name);
-
-        if (((size_t)(end - ps->p) == n) &&
-            (memcmp(ps->p, properties[i].name, n) == 0)) {
-            op(ps, (bt_rx_op_kind_t)properties[i].kind, properties[i].bits, 0);
-            if (negated) {
-                op(ps, BT_RX_NOT, 0, 0);
-            }
-            ps->p = end + 1;
-            return;
-        }
+    bits = find_property(ps->p, (size_t)(end - ps->p), &kind);
+    if (bits == 0) {
+        fail(ps, BT_ERR_UNSUPPORTED, "\\p{%.*s} is not supported",
+             (int)((end - ps->p < 32) ? end - ps->p : 32), (const char *)ps->p);
+        return;
     }
-    fail(ps, BT_ERR_UNSUPPORTED, "\\p{%.*s} is not supported",
-         (int)((end - ps->p < 32) ? end - ps->p : 32), (const char *)ps->p);
+    op(ps, kind, bits, 0);
+    if (negated) {
+        op(ps, BT_RX_NOT, 0, 0);
+    }
+    ps->p = end + 1;
 }
 
 /* Hexadecimal digits, 1 to most of them. */

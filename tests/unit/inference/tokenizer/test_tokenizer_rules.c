@@ -386,6 +386,8 @@ static void unsupported_patterns_are_named(void **state)
     assert_pattern("a(?!bc)", BT_ERR_UNSUPPORTED, "one character");
     assert_pattern("(?<=a)b", BT_ERR_UNSUPPORTED, "(?<=");
     assert_pattern("\\p{Greek}", BT_ERR_UNSUPPORTED, "\\p{Greek}");
+    assert_pattern("\\p{Lx}", BT_ERR_UNSUPPORTED, "\\p{Lx}");
+    assert_pattern("\\p{}", BT_ERR_UNSUPPORTED, "\\p{}");
     assert_pattern("[[:punct:]]", BT_ERR_UNSUPPORTED, "[:");
     assert_pattern("(?i)\u00e9", BT_ERR_UNSUPPORTED, "(?i)");
     assert_pattern("^a", BT_ERR_UNSUPPORTED, "^");
