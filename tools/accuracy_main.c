@@ -5,11 +5,9 @@
  *
  * Both models read the text in windows with an empty context each, and predict
  * each token but a window's first. The text is tokenized by A's tokenizer. */
-#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +16,7 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/base/status.h"
+#include "common/base/text.h"
 #include "inference/hf/hf.h"
 #include "inference/reader/reader.h"
 #include "tools/accuracy_score.h"
@@ -74,13 +73,9 @@ static void help(void)
 static bool read_number(const char *text, uint32_t least, uint32_t most,
                         uint32_t *n_p)
 {
-    char *end = NULL;
-    unsigned long n;
+    uint64_t n;
 
-    errno = 0;
-    n = strtoul(text, &end, 10);
-    if ((errno != 0) || (end == text) || (*end != '\0') || (n < least) ||
-        (n > most)) {
+    if (!bt_parse_u64(text, &n) || (n < least) || (n > most)) {
         return false;
     }
     *n_p = (uint32_t)n;

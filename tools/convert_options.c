@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/convert_options.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/status.h"
@@ -113,13 +111,9 @@ static bool set_dtype(parse_t *p, const option_t *option, const char *text)
 static bool set_number(parse_t *p, const option_t *option, const char *text,
                        uint32_t least, uint32_t most, uint32_t *n_p)
 {
-    char *end = NULL;
-    unsigned long n;
+    uint64_t n;
 
-    errno = 0;
-    n = strtoul(text, &end, 10);
-    if ((errno != 0) || (end == text) || (*end != '\0') || (n < least) ||
-        (n > most)) {
+    if (!bt_parse_u64(text, &n) || (n < least) || (n > most)) {
         snprintf(p->why, p->why_bytes, "%s %s is not from %u to %u",
                  option->name, text, least, most);
         return false;
