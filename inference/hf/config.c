@@ -15,23 +15,6 @@
 
 /* ---- the family's table ---- */
 
-/* @return whether @a word is one of "a|b|c" */
-static bool is_one_of(const bt_json_node_t *word, const char *words)
-{
-    if (word->kind != BT_JSON_STRING) {
-        return false;
-    }
-    while (*words != '\0') {
-        const size_t n = strcspn(words, "|");
-
-        if ((n == word->len) && (memcmp(words, word->text, n) == 0)) {
-            return true;
-        }
-        words += n + ((words[n] == '|') ? 1 : 0);
-    }
-    return false;
-}
-
 static bool value_is(const bt_json_node_t *node, const char *text)
 {
     switch (node->kind) {
@@ -58,14 +41,11 @@ static void check_settings(bt_hf_t *hf)
     const char *const acts =
         (hf->family->acts != NULL) ? hf->family->acts : SILU;
 
-    if ((act != NULL) && !is_one_of(act, acts)) {
+    if ((act != NULL) && !bt_hf_is_one_of(act, acts)) {
         bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                    "config.json: the activation %s is not supported "
                    "for %s models; supported: %s",
-                   (act->kind == BT_JSON_STRING)
-                       ? bt_printable(act->text, act->len).text
-                       : "that is no name",
-                   hf->family->model_type, acts);
+                   bt_hf_printable(act).text, hf->family->model_type, acts);
     }
     for (const char *const *c = hf->family->checks; (c != NULL) && (*c != NULL);
          c++) {
@@ -213,8 +193,7 @@ static bool late_windows(const bt_hf_t *hf)
 {
     const bt_json_node_t *const use = bt_hf_config(hf, "use_sliding_window");
 
-    return hf->family->late_windows && (use != NULL) &&
-           (use->kind == BT_JSON_TRUE) &&
+    return hf->family->late_windows && bt_json_is_kind(use, BT_JSON_TRUE) &&
            (bt_hf_config(hf, "sliding_window") != NULL);
 }
 
@@ -346,7 +325,7 @@ static void find_text(bt_hf_t *hf)
     if (inner == NULL) {
         return;
     }
-    if ((text == NULL) || (text->kind != BT_JSON_OBJECT)) {
+    if (!bt_json_is_kind(text, BT_JSON_OBJECT)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE,
                    "config.json: text_config, which models of the type "
                    "%s have, is missing",
@@ -354,15 +333,11 @@ static void find_text(bt_hf_t *hf)
         return;
     }
     type = bt_json_get(hf->config.doc, text, "model_type");
-    if ((type != NULL) && !is_one_of(type, inner)) {
+    if ((type != NULL) && !bt_hf_is_one_of(type, inner)) {
         bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                    "config.json: a %s model with a text_config of the "
                    "type %s is not supported; supported: %s",
-                   hf->family->model_type,
-                   (type->kind == BT_JSON_STRING)
-                       ? bt_printable(type->text, type->len).text
-                       : "that is no name",
-                   inner);
+                   hf->family->model_type, bt_hf_printable(type).text, inner);
         return;
     }
     hf->text = text;
@@ -373,7 +348,7 @@ static void find_family(bt_hf_t *hf)
     const bt_json_node_t *const type =
         bt_json_get(hf->config.doc, hf->config.root, "model_type");
 
-    if ((type == NULL) || (type->kind != BT_JSON_STRING)) {
+    if (!bt_json_is_kind(type, BT_JSON_STRING)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE,
                    "config.json does not name its model_type");
         return;
@@ -383,8 +358,7 @@ static void find_family(bt_hf_t *hf)
         bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                    "config.json: models of the type %s are not "
                    "supported; supported: %s",
-                   bt_printable(type->text, type->len).text,
-                   bt_hf_family_names());
+                   bt_hf_printable(type).text, bt_hf_family_names());
         return;
     }
     find_text(hf);

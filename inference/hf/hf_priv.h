@@ -230,6 +230,11 @@ const bt_json_node_t *bt_hf_not_null(const bt_json_node_t *node);
 const bt_json_node_t *bt_hf_setting(const bt_hf_t *hf, const char *name,
                                     size_t len);
 
+/** Returns whether a string is one of @a words, "a|b". */
+bool bt_hf_is_one_of(const bt_json_node_t *node, const char *words);
+/** Returns a string for a message, which says so if it is none. */
+bt_printable_t bt_hf_printable(const bt_json_node_t *node);
+
 /** Fails: @a node, the first of @a names, is not a valid number. */
 void bt_hf_bad_number(bt_hf_t *hf, const char *names,
                       const bt_json_node_t *node);

@@ -45,10 +45,7 @@ static bt_status_t wrong(bt_hf_t *hf, const parts_t *parts, const char *what)
 static const bt_json_node_t *
 setting(const bt_hf_t *hf, const bt_json_node_t *config, const char *name)
 {
-    const bt_json_node_t *const node =
-        bt_json_get(hf->config.doc, config, name);
-
-    return ((node != NULL) && (node->kind != BT_JSON_NULL)) ? node : NULL;
+    return bt_hf_not_null(bt_json_get(hf->config.doc, config, name));
 }
 
 static bt_status_t refuse(bt_hf_t *hf, const char *name,
@@ -545,8 +542,7 @@ static bt_status_t read_compressed(bt_hf_t *hf, const bt_json_node_t *config)
     if (!known) {
         return refuse(hf, "format", format);
     }
-    if ((groups == NULL) || (groups->kind != BT_JSON_OBJECT) ||
-        (groups->n != 1)) {
+    if (!bt_json_is_kind(groups, BT_JSON_OBJECT) || (groups->n != 1)) {
         return refuse(hf, "config_groups that are not one,", NULL);
     }
     weights = setting(hf, bt_json_first(groups) + 1, "weights");

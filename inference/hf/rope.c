@@ -110,10 +110,7 @@ static void put_rope_type(bt_hf_t *hf)
         bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                    "config.json: positions of the type %s are not supported "
                    "for %s models",
-                   (type->kind == BT_JSON_STRING)
-                       ? bt_printable(type->text, type->len).text
-                       : "that is no name",
-                   hf->family->model_type);
+                   bt_hf_printable(type).text, hf->family->model_type);
     }
 }
 
@@ -201,7 +198,7 @@ static void read_list(bt_hf_t *hf, const char *name, uint32_t n, float *out)
     const bt_json_node_t *const list = bt_hf_config(hf, name);
     const bt_json_node_t *at;
 
-    if ((list == NULL) || (list->kind != BT_JSON_ARRAY) || (list->n != n)) {
+    if (!bt_json_is_kind(list, BT_JSON_ARRAY) || (list->n != n)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE,
                    "config.json: %s is not a list of %u numbers", name + 1, n);
         return;

@@ -56,7 +56,7 @@ static bt_status_t read_dtype(const parse_t *p, const bt_json_node_t *key,
     const bt_json_node_t *const node =
         bt_json_get(p->st->doc, key + 1, "dtype");
 
-    if ((node == NULL) || (node->kind != BT_JSON_STRING)) {
+    if (!bt_json_is_kind(node, BT_JSON_STRING)) {
         return bad(p, key, "has no dtype");
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(dtypes); i++) {
@@ -79,7 +79,7 @@ static bt_status_t read_shape(const parse_t *p, const bt_json_node_t *key,
         bt_json_get(p->st->doc, key + 1, "shape");
     const bt_json_node_t *at;
 
-    if ((node == NULL) || (node->kind != BT_JSON_ARRAY)) {
+    if (!bt_json_is_kind(node, BT_JSON_ARRAY)) {
         return bad(p, key, "has no shape");
     }
     if (node->n > BT_ST_MAX_DIMS) {
@@ -113,7 +113,7 @@ static bt_status_t read_offsets(const parse_t *p, const bt_json_node_t *key,
     uint64_t end;
     uint64_t bytes;
 
-    if ((node == NULL) || (node->kind != BT_JSON_ARRAY) || (node->n != 2)) {
+    if (!bt_json_is_kind(node, BT_JSON_ARRAY) || (node->n != 2)) {
         return bad(p, key, "has no pair of data_offsets");
     }
     second = bt_json_next(p->st->doc, bt_json_first(node));

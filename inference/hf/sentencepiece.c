@@ -256,7 +256,7 @@ static void add_token(bt_hf_t *hf, bt_hf_vocab_t *vocab,
         .text = key->text, .len = key->len, .kind = BT_JSON_NUMBER};
     uint64_t id = 0;
 
-    if ((text == NULL) || (text->kind != BT_JSON_STRING) || (key->len == 0) ||
+    if (!bt_json_is_kind(text, BT_JSON_STRING) || (key->len == 0) ||
         (key->len > 8) || (strspn(key->text, "0123456789") < key->len) ||
         !bt_json_as_u64(&number, &id) || (id >= vocab->n)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE,
@@ -270,7 +270,7 @@ static void add_token(bt_hf_t *hf, bt_hf_vocab_t *vocab,
         const bt_json_node_t *const flag =
             bt_json_get(doc, key + 1, rules[i].name);
 
-        if ((flag != NULL) && (flag->kind == BT_JSON_TRUE)) {
+        if (bt_json_is_kind(flag, BT_JSON_TRUE)) {
             vocab->pieces[id].rules =
                 (uint8_t)(vocab->pieces[id].rules | rules[i].rule);
         }
@@ -279,10 +279,9 @@ static void add_token(bt_hf_t *hf, bt_hf_vocab_t *vocab,
     vocab->pieces[id].len = text->len;
     vocab->pieces[id].score = -1000.0;
     if (vocab->pieces[id].type != BT_HF_TOKEN_UNKNOWN) {
-        vocab->pieces[id].type =
-            ((special != NULL) && (special->kind == BT_JSON_TRUE))
-                ? BT_HF_TOKEN_CONTROL
-                : BT_HF_TOKEN_USER_DEFINED;
+        vocab->pieces[id].type = bt_json_is_kind(special, BT_JSON_TRUE)
+                                     ? BT_HF_TOKEN_CONTROL
+                                     : BT_HF_TOKEN_USER_DEFINED;
     }
 }
 
@@ -292,7 +291,7 @@ static void add_tokens(bt_hf_t *hf, bt_hf_vocab_t *vocab)
         hf->tok_config.doc, hf->tok_config.root, "added_tokens_decoder");
     const bt_json_node_t *key;
 
-    if ((list == NULL) || (list->kind != BT_JSON_OBJECT)) {
+    if (!bt_json_is_kind(list, BT_JSON_OBJECT)) {
         return;
     }
     key = bt_json_first(list);

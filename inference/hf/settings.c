@@ -75,26 +75,43 @@ const bt_json_node_t *bt_hf_setting(const bt_hf_t *hf, const char *name,
         bt_json_get(hf->config.doc, of_either(hf, text), dot + 1));
 }
 
+/* Returns whether a word is one of "a|b|c". */
+static bool has_word(const char *words, const char *word, size_t len)
+{
+    while (*words != '\0') {
+        const size_t n = strcspn(words, "|");
+
+        if ((n == len) && (memcmp(words, word, n) == 0)) {
+            return true;
+        }
+        words += n + ((words[n] == '|') ? 1 : 0);
+    }
+    return false;
+}
+
+bool bt_hf_is_one_of(const bt_json_node_t *node, const char *words)
+{
+    return (node->kind == BT_JSON_STRING) &&
+           has_word(words, node->text, node->len);
+}
+
+bt_printable_t bt_hf_printable(const bt_json_node_t *node)
+{
+    return (node->kind == BT_JSON_STRING) ? bt_printable(node->text, node->len)
+                                          : (bt_printable_t){"that is no name"};
+}
+
 /* Returns the family's default of the first name that has one. */
 static const bt_json_node_t *default_of(const bt_hf_t *hf, const char *names)
 {
     const bt_hf_default_t *d =
         (hf->family != NULL) ? hf->family->defaults : NULL;
 
-    for (; (d != NULL) && (d->name != NULL); d++) {
-        const size_t n = strlen(d->name);
-        const char *at = names;
-
-        while (*at != '\0') {
-            const size_t len = strcspn(at, "|");
-
-            if ((len == n) && (memcmp(at, d->name, n) == 0)) {
-                return &d->value;
-            }
-            at += len + ((at[len] == '|') ? 1 : 0);
-        }
+    while ((d != NULL) && (d->name != NULL) &&
+           !has_word(names, d->name, strlen(d->name))) {
+        d++;
     }
-    return NULL;
+    return ((d != NULL) && (d->name != NULL)) ? &d->value : NULL;
 }
 
 const bt_json_node_t *bt_hf_config(const bt_hf_t *hf, const char *names)

@@ -16,17 +16,13 @@
 const bt_json_node_t *bt_hf_member(const bt_hf_vocab_t *v,
                                    const bt_json_node_t *node, const char *key)
 {
-    const bt_json_node_t *const found = bt_json_get(v->doc, node, key);
-
-    return ((found != NULL) && (found->kind != BT_JSON_NULL)) ? found : NULL;
+    return bt_hf_not_null(bt_json_get(v->doc, node, key));
 }
 
 bool bt_hf_is_true(const bt_hf_vocab_t *v, const bt_json_node_t *node,
                    const char *key)
 {
-    const bt_json_node_t *const found = bt_hf_member(v, node, key);
-
-    return (found != NULL) && (found->kind == BT_JSON_TRUE);
+    return bt_json_is_kind(bt_hf_member(v, node, key), BT_JSON_TRUE);
 }
 
 bt_status_t bt_hf_not_supported(bt_hf_t *hf, const char *what,
@@ -34,7 +30,7 @@ bt_status_t bt_hf_not_supported(bt_hf_t *hf, const char *what,
 {
     return bt_hf_fail(hf, BT_ERR_UNSUPPORTED,
                       FILE_NAME ": the %s %s is not supported", what,
-                      ((name != NULL) && (name->kind == BT_JSON_STRING))
+                      bt_json_is_kind(name, BT_JSON_STRING)
                           ? bt_printable(name->text, name->len).text
                           : "without a name");
 }
@@ -81,7 +77,7 @@ static void read_steps(bt_hf_t *hf, bt_hf_vocab_t *v,
         }
         return;
     }
-    if ((list == NULL) || (list->kind != BT_JSON_ARRAY)) {
+    if (!bt_json_is_kind(list, BT_JSON_ARRAY)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE, FILE_NAME ": a Sequence has no %s",
                    steps->list);
         return;
@@ -306,7 +302,7 @@ static bt_status_t read_document(bt_hf_t *hf, bt_hf_vocab_t *v)
         bt_hf_read_ends};
     bt_status_t status = BT_OK;
 
-    if ((v->model == NULL) || (v->model->kind != BT_JSON_OBJECT)) {
+    if (!bt_json_is_kind(v->model, BT_JSON_OBJECT)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE, FILE_NAME " has no model");
     }
     v->as_library = true;

@@ -114,7 +114,7 @@ static BT_HF_STEP(read_split)
     const char *const keep = keep_of(v, step, "");
     const char *const by_hand = (text == NULL) ? kind_of(regex) : NULL;
 
-    if ((what == NULL) || (what->kind != BT_JSON_STRING)) {
+    if (!bt_json_is_kind(what, BT_JSON_STRING)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE, FILE_NAME ": a Split has no pattern");
         return;
     }
@@ -189,8 +189,8 @@ static BT_HF_STEP(read_metaspace)
         bt_hf_member(v, step, "add_prefix_space");
     const bt_json_node_t *const split = bt_hf_member(v, step, "split");
     /* Old files have only add_prefix_space, which is true by default. */
-    const bool never = ((adds != NULL) && (adds->kind == BT_JSON_FALSE)) ||
-                       bt_json_is(scheme, "never");
+    const bool never =
+        bt_json_is_kind(adds, BT_JSON_FALSE) || bt_json_is(scheme, "never");
 
     if (!bt_json_is(bt_hf_member(v, step, "replacement"), SPACE_MARK)) {
         bt_hf_not_supported(hf, "replacement of Metaspace",
@@ -233,7 +233,7 @@ static BT_HF_STEP(read_delimiter)
 {
     const bt_json_node_t *const text = bt_hf_member(v, step, "delimiter");
 
-    if ((text == NULL) || (text->kind != BT_JSON_STRING) || (text->len == 0) ||
+    if (!bt_json_is_kind(text, BT_JSON_STRING) || (text->len == 0) ||
         v->sees_bytes) {
         bt_hf_not_supported(hf, "delimiter", text);
         return;
@@ -350,7 +350,7 @@ static bool finds_bytes(const bt_hf_vocab_t *v, const bt_json_node_t *step)
     if (bt_json_is(bt_hf_member(v, step, "type"), "ByteLevel")) {
         return true;
     }
-    if ((list == NULL) || (list->kind != BT_JSON_ARRAY) || (list->n == 0)) {
+    if (!bt_json_is_kind(list, BT_JSON_ARRAY) || (list->n == 0)) {
         return false;
     }
     at = bt_json_first(list);

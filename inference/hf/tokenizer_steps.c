@@ -111,8 +111,8 @@ static BT_HF_STEP(read_replace)
     const bt_json_node_t *const from = (text != NULL) ? text : regex;
     const bt_json_node_t *const to = bt_hf_member(v, step, "content");
 
-    if ((from == NULL) || (from->kind != BT_JSON_STRING) || (to == NULL) ||
-        (to->kind != BT_JSON_STRING)) {
+    if (!bt_json_is_kind(from, BT_JSON_STRING) ||
+        !bt_json_is_kind(to, BT_JSON_STRING)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE,
                    FILE_NAME ": a Replace has no pattern or content");
         return;
@@ -126,7 +126,7 @@ static BT_HF_STEP(read_prepend)
 {
     const bt_json_node_t *const text = bt_hf_member(v, step, "prepend");
 
-    if ((text == NULL) || (text->kind != BT_JSON_STRING)) {
+    if (!bt_json_is_kind(text, BT_JSON_STRING)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE,
                    FILE_NAME ": a Prepend has nothing to prepend");
         return;
@@ -243,7 +243,7 @@ static BT_HF_STEP(read_metaspace)
                             bt_hf_member(v, step, "replacement"));
         return;
     }
-    if (!((adds != NULL) && (adds->kind == BT_JSON_FALSE)) &&
+    if (!bt_json_is_kind(adds, BT_JSON_FALSE) &&
         !bt_json_is(bt_hf_member(v, step, "prepend_scheme"), "never")) {
         v->first_space = "drop_all";
     }
@@ -292,13 +292,9 @@ bt_status_t bt_hf_read_decoder(bt_hf_t *hf, bt_hf_vocab_t *v)
 static bool may_be(const bt_hf_t *hf, const bt_json_node_t *text,
                    const char *name)
 {
-    const bt_json_node_t *node =
-        bt_json_get(hf->tok_config.doc, hf->tok_config.root, name);
+    const bt_json_node_t *const node = bt_hf_named_token(hf, name);
 
-    if ((node != NULL) && (node->kind == BT_JSON_OBJECT)) {
-        node = bt_json_get(hf->tok_config.doc, node, "content");
-    }
-    return (node == NULL) || (node->kind != BT_JSON_STRING) ||
+    return !bt_json_is_kind(node, BT_JSON_STRING) ||
            ((node->len == text->len) &&
             (memcmp(node->text, text->text, text->len) == 0));
 }
@@ -310,7 +306,7 @@ static void put_end(bt_hf_t *hf, bt_hf_vocab_t *v, const bt_json_node_t *text,
     bool *const adds_p = is_behind ? &v->add_eos : &v->add_bos;
     uint32_t id = BT_HF_NO_TOKEN;
 
-    if ((text != NULL) && (text->kind == BT_JSON_STRING) && !*adds_p &&
+    if (bt_json_is_kind(text, BT_JSON_STRING) && !*adds_p &&
         may_be(hf, text, is_behind ? "eos_token" : "bos_token")) {
         id = bt_hf_vocab_find(v, text->text, text->len);
     }
@@ -332,7 +328,7 @@ static BT_HF_STEP(read_template)
     bool is_behind = false;
 
     v->has_ends = true;
-    if ((list == NULL) || (list->kind != BT_JSON_ARRAY) || (list->n == 0)) {
+    if (!bt_json_is_kind(list, BT_JSON_ARRAY) || (list->n == 0)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE,
                    FILE_NAME ": TemplateProcessing has no list \"single\"");
         return;
@@ -359,12 +355,11 @@ static BT_HF_STEP(read_pair)
     for (size_t i = 0; i < BT_ARRAY_LEN(names); i++) {
         const bt_json_node_t *const pair = bt_hf_member(v, step, names[i]);
 
-        put_end(
-            hf, v,
-            ((pair != NULL) && (pair->kind == BT_JSON_ARRAY) && (pair->n > 0))
-                ? bt_json_first(pair)
-                : NULL,
-            i == 1);
+        put_end(hf, v,
+                (bt_json_is_kind(pair, BT_JSON_ARRAY) && (pair->n > 0))
+                    ? bt_json_first(pair)
+                    : NULL,
+                i == 1);
     }
 }
 

@@ -121,7 +121,7 @@ static void fill_scored(bt_hf_t *hf, bt_hf_vocab_t *v,
                                                           : NULL;
         double score = 0.0;
 
-        if ((text == NULL) || (text->kind != BT_JSON_STRING) ||
+        if (!bt_json_is_kind(text, BT_JSON_STRING) ||
             !bt_json_as_double(bt_json_next(v->doc, text), &score) ||
             !isfinite((float)score)) {
             bt_hf_fail(hf, BT_ERR_BAD_FILE,
@@ -171,7 +171,7 @@ static void add_token(bt_hf_t *hf, bt_hf_vocab_t *v,
     uint64_t id = 0;
     bt_hf_piece_t *piece;
 
-    if ((text == NULL) || (text->kind != BT_JSON_STRING) ||
+    if (!bt_json_is_kind(text, BT_JSON_STRING) ||
         !bt_json_as_u64(bt_hf_member(v, token, "id"), &id)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE,
                    FILE_NAME ": an added token has no content");
@@ -305,7 +305,7 @@ static const bt_json_node_t *find_merges(bt_hf_t *hf, const bt_hf_vocab_t *v)
     const bt_json_node_t *const merges =
         bt_json_get(v->doc, v->model, "merges");
 
-    if ((merges == NULL) || (merges->kind != BT_JSON_ARRAY)) {
+    if (!bt_json_is_kind(merges, BT_JSON_ARRAY)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE,
                    FILE_NAME ": merges is missing or no list");
         return NULL;

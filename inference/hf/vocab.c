@@ -144,17 +144,22 @@ static void put_pieces(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
     }
 }
 
-/* Reads "bos_token": a text, or an object that has it. */
+const bt_json_node_t *bt_hf_named_token(const bt_hf_t *hf, const char *name)
+{
+    const bt_json_node_t *const node =
+        bt_json_get(hf->tok_config.doc, hf->tok_config.root, name);
+
+    return bt_json_is_kind(node, BT_JSON_OBJECT)
+               ? bt_json_get(hf->tok_config.doc, node, "content")
+               : node;
+}
+
 static uint32_t named_token(const bt_hf_t *hf, const bt_hf_vocab_t *vocab,
                             const char *name)
 {
-    const bt_json_node_t *node =
-        bt_json_get(hf->tok_config.doc, hf->tok_config.root, name);
+    const bt_json_node_t *const node = bt_hf_named_token(hf, name);
 
-    if ((node != NULL) && (node->kind == BT_JSON_OBJECT)) {
-        node = bt_json_get(hf->tok_config.doc, node, "content");
-    }
-    if ((node == NULL) || (node->kind != BT_JSON_STRING)) {
+    if (!bt_json_is_kind(node, BT_JSON_STRING)) {
         return BT_HF_NO_TOKEN;
     }
     return bt_hf_vocab_find(vocab, node->text, node->len);
@@ -167,7 +172,7 @@ static bt_status_t numbered_token(bt_hf_t *hf, const bt_hf_vocab_t *vocab,
     const bt_json_node_t *node = bt_hf_config(hf, name);
     uint64_t id;
 
-    if ((node != NULL) && (node->kind == BT_JSON_ARRAY)) {
+    if (bt_json_is_kind(node, BT_JSON_ARRAY)) {
         node = (node->n > 0) ? bt_json_first(node) : NULL;
     }
     if (node == NULL) {
@@ -268,10 +273,9 @@ static bt_status_t put_special(bt_hf_t *hf, const bt_hf_vocab_t *vocab)
 /* Uses tokenizer_config.json where the tokenizer itself has no value. */
 static bool flag_of(const bt_hf_t *hf, const char *name)
 {
-    const bt_json_node_t *const node =
-        bt_json_get(hf->tok_config.doc, hf->tok_config.root, name);
-
-    return (node != NULL) && (node->kind == BT_JSON_TRUE);
+    return bt_json_is_kind(
+        bt_json_get(hf->tok_config.doc, hf->tok_config.root, name),
+        BT_JSON_TRUE);
 }
 
 /* ---- settings of tokenizer.json beyond GGUF's keys ---- */
@@ -434,7 +438,7 @@ static bt_status_t put_sampling(bt_hf_t *hf)
     const bt_json_node_t *const sample =
         bt_json_get(g->doc, g->root, "do_sample");
 
-    if ((sample == NULL) || (sample->kind != BT_JSON_TRUE)) {
+    if (!bt_json_is_kind(sample, BT_JSON_TRUE)) {
         return BT_OK;
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(settings); i++) {
@@ -509,7 +513,7 @@ static void put_named(bt_hf_t *hf, const bt_json_doc_t *doc,
         for (uint32_t i = 0; i < list->n; i++) {
             const bt_json_node_t *const text = bt_json_get(doc, at, "template");
 
-            if ((text != NULL) && (text->kind == BT_JSON_STRING) &&
+            if (bt_json_is_kind(text, BT_JSON_STRING) &&
                 bt_json_is(bt_json_get(doc, at, "name"), names[k][0])) {
                 bt_gguf_meta_str(&hf->meta, names[k][1], text->text, text->len);
                 break;

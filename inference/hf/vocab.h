@@ -104,6 +104,9 @@ const bt_json_node_t *bt_hf_member(const bt_hf_vocab_t *v,
 /** True when the member is true. */
 bool bt_hf_is_true(const bt_hf_vocab_t *v, const bt_json_node_t *node,
                    const char *key);
+/** Returns the text of tokenizer_config.json's "bos_token" or the like.
+ *  @return any kind of node; NULL: there is none */
+const bt_json_node_t *bt_hf_named_token(const bt_hf_t *hf, const char *name);
 /** Reports "tokenizer.json: the WHAT NAME is not supported".
  *  @param [in] name  a JSON string, or NULL.
  *  @return BT_ERR_UNSUPPORTED */

@@ -158,7 +158,7 @@ static bt_status_t map_by_index(bt_hf_t *hf, const bt_folder_json_t *index)
     const bt_json_node_t *const map =
         bt_json_get(index->doc, index->root, "weight_map");
 
-    if ((map == NULL) || (map->kind != BT_JSON_OBJECT) || (map->n == 0)) {
+    if (!bt_json_is_kind(map, BT_JSON_OBJECT) || (map->n == 0)) {
         return bt_hf_fail(hf, BT_ERR_BAD_FILE, "%s has no weight_map",
                           INDEX_NAME);
     }
