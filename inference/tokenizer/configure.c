@@ -467,7 +467,7 @@ static bt_status_t choose_pretok(const bt_tok_load_t *load,
                                  bt_normal_form_t *form_p)
 {
     bt_tokenizer_t *const tok = load->tok;
-    const bt_pretok_name_t *known;
+    const bt_pretok_names_t *known;
     bt_gguf_str_t name;
 
     if (bt_gguf_get_str(load->gguf, KEY_PRE, &name) != BT_OK) {
@@ -489,10 +489,10 @@ static bt_status_t choose_pretok(const bt_tok_load_t *load,
     if (tok->is_spm) {
         return BT_OK;
     }
-    tok->pretok = known->rule->scanner;
+    tok->pretok = known->rule.scanner;
     return (tok->pretok != BT_PRETOK_SPLITS)
                ? BT_OK
-               : bt_splits_create(known->rule->splits, known->rule->n_splits,
+               : bt_splits_create(known->rule.splits, known->rule.n_splits,
                                   load->why, load->why_bytes, &tok->splits);
 }
 

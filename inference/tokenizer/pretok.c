@@ -491,147 +491,85 @@ static const bt_split_t minicpm5[] = {CUT("\\p{N}{1,3}"),
 #name, by, name, BT_ARRAY_LEN(name) \
     }
 
-static const bt_pretok_rule_t r_gpt2 = RULE(gpt2, BT_PRETOK_GPT2);
-static const bt_pretok_rule_t r_smollm = RULE(smollm, BT_PRETOK_SMOLLM);
-static const bt_pretok_rule_t r_llama3 = RULE(llama3, BT_PRETOK_LLAMA_BPE);
-static const bt_pretok_rule_t r_qwen2 = RULE(qwen2, BT_PRETOK_QWEN2);
-static const bt_pretok_rule_t r_qwen35 = RULE(qwen35, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_jais2 = RULE(jais2, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_deepseek_llm =
-    RULE(deepseek_llm, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_deepseek_coder =
-    RULE(deepseek_coder, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_deepseek_v3 =
-    RULE(deepseek_v3, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_spark = RULE(spark, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_youtu = RULE(youtu, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_falcon = RULE(falcon, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_fallback = RULE(fallback, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_bloom = RULE(bloom, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_viking = RULE(viking, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_tekken = RULE(tekken, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_gpt4o = RULE(gpt4o, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_tiny_aya = RULE(tiny_aya, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_chameleon = RULE(chameleon, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_kimi_k2 = RULE(kimi_k2, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_superbpe = RULE(superbpe, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_bailing = RULE(bailing, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_seed_coder = RULE(seed_coder, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_ufakzeka = RULE(ufakzeka, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_afmoe = RULE(afmoe, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_laguna = RULE(laguna, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_exaone_moe = RULE(exaone_moe, BT_PRETOK_SPLITS);
-static const bt_pretok_rule_t r_minicpm5 = RULE(minicpm5, BT_PRETOK_SPLITS);
-
 /* ---- the names ---- */
 
 #define NFC   .form = BT_NORMAL_NFC
 #define WHOLE .ignore_merges = true
 #define BOS   .add_bos = true
-#define NAME(n, r, ...)                      \
-    {                                        \
-        .name = n, .rule = &(r), __VA_ARGS__ \
-    }
 
-static const bt_pretok_name_t names[] = {
-    NAME("gpt-2", r_gpt2, .add_bos = false),
-    NAME("phi-2", r_gpt2, .add_bos = false),
-    NAME("jina-es", r_gpt2, .add_bos = false),
-    NAME("jina-de", r_gpt2, .add_bos = false),
-    NAME("jina-v2-es", r_gpt2, .add_bos = false),
-    NAME("jina-v2-de", r_gpt2, .add_bos = false),
-    NAME("gigachat", r_gpt2, .add_bos = false),
-    NAME("a.x-4.0", r_gpt2, .add_bos = false),
-    NAME("mellum", r_gpt2, .add_bos = false),
-    NAME("exaone4", r_gpt2, .add_bos = false),
-    NAME("mpt", r_gpt2, NFC),
-    NAME("olmo", r_gpt2, NFC),
-    NAME("jais", r_gpt2, .add_bos = false),
-    NAME("trillion", r_gpt2, .add_bos = false),
-    NAME("granite-docling", r_gpt2, .add_bos = false),
-    NAME("smollm", r_smollm, .add_bos = false),
-    NAME("starcoder", r_smollm, .add_bos = false),
-    NAME("refact", r_smollm, .add_bos = false),
-    NAME("command-r", r_smollm, NFC),
-    NAME("codeshell", r_smollm, .add_bos = false),
-    NAME("exaone", r_smollm, .add_bos = false),
-    NAME("minerva-7b", r_smollm, .add_bos = false),
-    NAME("mellum2", r_smollm, .add_bos = false),
-    NAME("llama-bpe", r_llama3, WHOLE, BOS),
-    NAME("llama3", r_llama3, WHOLE, BOS),
-    NAME("llama-v3", r_llama3, WHOLE, BOS),
-    NAME("falcon3", r_llama3, WHOLE, BOS),
-    NAME("falcon-h1", r_llama3, WHOLE, BOS),
-    NAME("pixtral", r_llama3, WHOLE, BOS),
-    NAME("midm-2.0", r_llama3, WHOLE, BOS),
-    NAME("lfm2", r_llama3, WHOLE, BOS),
-    NAME("dbrx", r_llama3, .add_bos = false),
-    NAME("smaug-bpe", r_llama3, .add_bos = false),
-    NAME("chatglm-bpe", r_llama3, .add_bos = false),
-    NAME("glm4", r_llama3, WHOLE),
-    NAME("glm5", r_llama3, WHOLE),
-    NAME("qwen2", r_qwen2, NFC),
-    NAME("deepseek-r1-qwen", r_qwen2, NFC),
-    NAME("kormo", r_qwen2, .add_bos = false),
-    NAME("f2llmv2", r_qwen2, NFC),
-    NAME("megrez", r_qwen2, NFC),
-    NAME("stablelm2", r_qwen2, NFC),
-    NAME("hunyuan", r_qwen2, .add_bos = false),
-    NAME("solar-open", r_qwen2, .add_bos = false),
-    NAME("grok-2", r_qwen2, .add_bos = false),
-    NAME("qwen35", r_qwen35, NFC),
-    NAME("jais-2", r_jais2, .add_bos = false),
-    NAME("deepseek-llm", r_deepseek_llm, .add_bos = false),
-    NAME("deepseek-coder", r_deepseek_coder, .add_bos = false),
-    NAME("deepseek-v3", r_deepseek_v3, .add_bos = false),
-    NAME("hunyuan-dense", r_deepseek_v3, .add_bos = false),
-    NAME("joyai-llm", r_deepseek_v3, .add_bos = false),
-    NAME("hy_v4", r_deepseek_v3, .add_bos = false),
-    NAME("spark2_5", r_spark, .add_bos = false),
-    NAME("youtu", r_youtu, WHOLE),
-    NAME("falcon", r_falcon, .add_bos = false),
-    NAME("default", r_fallback, .add_bos = false),
-    NAME("poro-chat", r_bloom, .add_bos = false),
-    NAME("bloom", r_bloom, .add_bos = false),
-    NAME("gpt3-finnish", r_bloom, .add_bos = false),
-    NAME("viking", r_viking, .add_bos = false),
-    NAME("tekken", r_tekken, WHOLE, BOS),
-    NAME("gpt-4o", r_gpt4o, .add_bos = false),
-    NAME("llama4", r_gpt4o, .add_bos = false),
-    NAME("kanana2", r_gpt4o, .add_bos = false),
-    NAME("talkie", r_gpt4o, .add_bos = false),
-    NAME("minimax-m2", r_gpt4o, .add_bos = false),
-    NAME("tiny_aya", r_tiny_aya, .add_bos = false),
-    NAME("cohere2moe", r_tiny_aya, .add_bos = false),
-    NAME("chameleon", r_chameleon, BOS),
-    NAME("kimi-k2", r_kimi_k2, .by_id = true),
-    NAME("superbpe", r_superbpe, .add_bos = false),
-    NAME("bailingmoe", r_bailing, .add_bos = false),
-    NAME("bailingmoe2", r_bailing, .add_bos = false),
-    NAME("llada-moe", r_bailing, .add_bos = false),
-    NAME("seed-coder", r_seed_coder, .add_bos = false),
-    NAME("ufakzeka", r_ufakzeka, .add_bos = false),
-    NAME("afmoe", r_afmoe, .add_bos = false),
-    NAME("laguna", r_laguna, .add_bos = false),
-    NAME("exaone-moe", r_exaone_moe, .add_bos = false),
-    NAME("minicpm5", r_minicpm5, WHOLE),
-    {.name = "gemma4", .plain_text = true},
-    {.name = "sarvam-moe", .plain_text = true},
-    {0},
+static const bt_pretok_names_t kinds[] = {
+    {.names = {"gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es",
+               "jina-v2-de", "gigachat", "a.x-4.0", "mellum", "exaone4", "jais",
+               "trillion", "granite-docling"},
+     .rule = RULE(gpt2, BT_PRETOK_GPT2)},
+    {.names = {"mpt", "olmo"}, .rule = RULE(gpt2, BT_PRETOK_GPT2), NFC},
+    {.names = {"smollm", "starcoder", "refact", "codeshell", "exaone",
+               "minerva-7b", "mellum2"},
+     .rule = RULE(smollm, BT_PRETOK_SMOLLM)},
+    {.names = {"command-r"}, .rule = RULE(smollm, BT_PRETOK_SMOLLM), NFC},
+    {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1",
+               "pixtral", "midm-2.0", "lfm2"},
+     .rule = RULE(llama3, BT_PRETOK_LLAMA_BPE),
+     WHOLE,
+     BOS},
+    {.names = {"dbrx", "smaug-bpe", "chatglm-bpe"},
+     .rule = RULE(llama3, BT_PRETOK_LLAMA_BPE)},
+    {.names = {"glm4", "glm5"},
+     .rule = RULE(llama3, BT_PRETOK_LLAMA_BPE),
+     WHOLE},
+    {.names = {"qwen2", "deepseek-r1-qwen", "f2llmv2", "megrez", "stablelm2"},
+     .rule = RULE(qwen2, BT_PRETOK_QWEN2),
+     NFC},
+    {.names = {"kormo", "hunyuan", "solar-open", "grok-2"},
+     .rule = RULE(qwen2, BT_PRETOK_QWEN2)},
+    {.names = {"qwen35"}, .rule = RULE(qwen35, BT_PRETOK_SPLITS), NFC},
+    {.names = {"jais-2"}, .rule = RULE(jais2, BT_PRETOK_SPLITS)},
+    {.names = {"deepseek-llm"}, .rule = RULE(deepseek_llm, BT_PRETOK_SPLITS)},
+    {.names = {"deepseek-coder"},
+     .rule = RULE(deepseek_coder, BT_PRETOK_SPLITS)},
+    {.names = {"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"},
+     .rule = RULE(deepseek_v3, BT_PRETOK_SPLITS)},
+    {.names = {"spark2_5"}, .rule = RULE(spark, BT_PRETOK_SPLITS)},
+    {.names = {"youtu"}, .rule = RULE(youtu, BT_PRETOK_SPLITS), WHOLE},
+    {.names = {"falcon"}, .rule = RULE(falcon, BT_PRETOK_SPLITS)},
+    {.names = {"default"}, .rule = RULE(fallback, BT_PRETOK_SPLITS)},
+    {.names = {"poro-chat", "bloom", "gpt3-finnish"},
+     .rule = RULE(bloom, BT_PRETOK_SPLITS)},
+    {.names = {"viking"}, .rule = RULE(viking, BT_PRETOK_SPLITS)},
+    {.names = {"tekken"}, .rule = RULE(tekken, BT_PRETOK_SPLITS), WHOLE, BOS},
+    {.names = {"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"},
+     .rule = RULE(gpt4o, BT_PRETOK_SPLITS)},
+    {.names = {"tiny_aya", "cohere2moe"},
+     .rule = RULE(tiny_aya, BT_PRETOK_SPLITS)},
+    {.names = {"chameleon"}, .rule = RULE(chameleon, BT_PRETOK_SPLITS), BOS},
+    {.names = {"kimi-k2"},
+     .rule = RULE(kimi_k2, BT_PRETOK_SPLITS),
+     .by_id = true},
+    {.names = {"superbpe"}, .rule = RULE(superbpe, BT_PRETOK_SPLITS)},
+    {.names = {"bailingmoe", "bailingmoe2", "llada-moe"},
+     .rule = RULE(bailing, BT_PRETOK_SPLITS)},
+    {.names = {"seed-coder"}, .rule = RULE(seed_coder, BT_PRETOK_SPLITS)},
+    {.names = {"ufakzeka"}, .rule = RULE(ufakzeka, BT_PRETOK_SPLITS)},
+    {.names = {"afmoe"}, .rule = RULE(afmoe, BT_PRETOK_SPLITS)},
+    {.names = {"laguna"}, .rule = RULE(laguna, BT_PRETOK_SPLITS)},
+    {.names = {"exaone-moe"}, .rule = RULE(exaone_moe, BT_PRETOK_SPLITS)},
+    {.names = {"minicpm5"}, .rule = RULE(minicpm5, BT_PRETOK_SPLITS), WHOLE},
+    {.names = {"gemma4", "sarvam-moe"}, .plain_text = true},
 };
 
-const bt_pretok_name_t *bt_pretok_find(const char *name, size_t bytes)
+const bt_pretok_names_t *bt_pretok_find(const char *name, size_t bytes)
 {
-    for (size_t i = 0; names[i].name != NULL; i++) {
-        if ((strlen(names[i].name) == bytes) &&
-            (memcmp(names[i].name, name, bytes) == 0)) {
-            return &names[i];
+    for (size_t i = 0; i < BT_ARRAY_LEN(kinds); i++) {
+        for (const char *const *n = kinds[i].names; *n != NULL; n++) {
+            if ((strlen(*n) == bytes) && (memcmp(*n, name, bytes) == 0)) {
+                return &kinds[i];
+            }
         }
     }
     return NULL;
 }
 
-const bt_pretok_name_t *bt_pretok_name_at(size_t i)
+const bt_pretok_names_t *bt_pretok_names_at(size_t i)
 {
-    return (i + 1 < BT_ARRAY_LEN(names)) ? &names[i] : NULL;
+    return (i < BT_ARRAY_LEN(kinds)) ? &kinds[i] : NULL;
 }

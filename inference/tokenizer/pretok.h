@@ -130,21 +130,22 @@ typedef struct bt_pretok_rule {
     size_t n_splits;
 } bt_pretok_rule_t;
 
-typedef struct bt_pretok_name {
-    const char *name;
-    const bt_pretok_rule_t *rule; /**< NULL with plain_text: texts are not
-                                       split */
-    bool ignore_merges; /**< a whole word in the vocabulary is a token */
-    bool add_bos;       /**< default where the file does not say */
-    bool plain_text;    /**< tokens are text with U+2581 for spaces */
-    bool by_id;         /**< without a list of merges, ids are their ranks */
+/** Names that mean the same. */
+typedef struct bt_pretok_names {
+    const char *names[16]; /**< ends with NULL */
+    bt_pretok_rule_t rule; /**< no splits with plain_text: texts are not
+                                split */
+    bool ignore_merges;    /**< a whole word in the vocabulary is a token */
+    bool add_bos;          /**< default where the file does not say */
+    bool plain_text;       /**< tokens are text with U+2581 for spaces */
+    bool by_id;            /**< without a list of merges, ids are their ranks */
     bt_normal_form_t form;
-} bt_pretok_name_t;
+} bt_pretok_names_t;
 
 /** Finds a name. @return NULL: not known */
-const bt_pretok_name_t *bt_pretok_find(const char *name, size_t bytes);
+const bt_pretok_names_t *bt_pretok_find(const char *name, size_t bytes);
 
-/** Returns entry i of all names, for tests and messages; NULL at the end. */
-const bt_pretok_name_t *bt_pretok_name_at(size_t i);
+/** Returns entry i of all, for tests; NULL at the end. */
+const bt_pretok_names_t *bt_pretok_names_at(size_t i);
 
 #endif

@@ -38,24 +38,24 @@ static void cut_by_rules(const uint8_t *text, size_t bytes)
 {
     static bt_splits_t *made[128];
     static size_t next;
-    const bt_pretok_name_t *name = bt_pretok_name_at(next);
+    const bt_pretok_names_t *kind = bt_pretok_names_at(next);
     bt_splits_scan_t scan;
     char why[200];
     size_t at = 0;
     size_t from;
     size_t to;
 
-    if (name == NULL) {
+    if (kind == NULL) {
         next = 0;
-        name = bt_pretok_name_at(0);
+        kind = bt_pretok_names_at(0);
     }
     BT_ASSERT_ALWAYS(next < BT_ARRAY_LEN(made));
-    if (name->rule == NULL) {
+    if (kind->plain_text) {
         next++;
         return;
     }
     if ((made[next] == NULL) &&
-        (bt_splits_create(name->rule->splits, name->rule->n_splits, why,
+        (bt_splits_create(kind->rule.splits, kind->rule.n_splits, why,
                           sizeof(why), &made[next]) != BT_OK)) {
         return;
     }

@@ -39,10 +39,10 @@ static void use_rule(bt_tokenizer_t *tok, const bt_pretok_rule_t *rule)
 
 static const bt_pretok_rule_t *rule_named(const char *name)
 {
-    for (size_t i = 0; bt_pretok_name_at(i) != NULL; i++) {
-        const bt_pretok_rule_t *rule = bt_pretok_name_at(i)->rule;
+    for (size_t i = 0; bt_pretok_names_at(i) != NULL; i++) {
+        const bt_pretok_rule_t *rule = &bt_pretok_names_at(i)->rule;
 
-        if ((rule != NULL) && (strcmp(rule->name, name) == 0)) {
+        if ((rule->splits != NULL) && (strcmp(rule->name, name) == 0)) {
             return rule;
         }
     }
@@ -85,13 +85,16 @@ static void every_name_has_a_rule_that_was_compared(void **state)
 
     (void)state;
     golden_read("golden/tok_rules.ids.gz", &expected);
-    for (; bt_pretok_name_at(n) != NULL; n++) {
-        const bt_pretok_name_t *name = bt_pretok_name_at(n);
+    for (size_t i = 0; bt_pretok_names_at(i) != NULL; i++) {
+        const bt_pretok_names_t *kind = bt_pretok_names_at(i);
 
-        assert_ptr_equal(bt_pretok_find(name->name, strlen(name->name)), name);
-        assert_int_equal(name->rule == NULL, name->plain_text);
-        if (name->rule != NULL) {
-            (void)golden_section(&expected, name->rule->name);
+        for (const char *const *name = kind->names; *name != NULL; name++) {
+            assert_ptr_equal(bt_pretok_find(*name, strlen(*name)), kind);
+            n++;
+        }
+        assert_int_equal(kind->rule.splits == NULL, kind->plain_text);
+        if (kind->rule.splits != NULL) {
+            (void)golden_section(&expected, kind->rule.name);
         }
     }
     assert_true(n > 70);
@@ -293,13 +296,14 @@ static void pretokenizer_scans_any_text_a_bounded_number_of_times(void **state)
     static uint8_t text[1 << 12];
 
     (void)state;
-    for (size_t i = 0; bt_pretok_name_at(i) != NULL; i++) {
-        const bt_pretok_rule_t *rule = bt_pretok_name_at(i)->rule;
+    for (size_t i = 0; bt_pretok_names_at(i) != NULL; i++) {
+        const bt_pretok_rule_t *rule = &bt_pretok_names_at(i)->rule;
         bt_splits_t *splits;
         char why[256];
 
-        if ((rule == NULL) ||
-            ((i > 0) && (rule == bt_pretok_name_at(i - 1)->rule))) {
+        if ((rule->splits == NULL) ||
+            ((i > 0) &&
+             (rule->splits == bt_pretok_names_at(i - 1)->rule.splits))) {
             continue;
         }
         assert_int_equal(bt_splits_create(rule->splits, rule->n_splits, why,
