@@ -10,26 +10,16 @@
 #define PRE  "preprocessing"
 #define POST "postprocessing"
 
-#define DESCRIBED(path)                                 \
-    {                                                   \
-        "", path, BT_REPO_DESCRIBED, "", "", "as it is" \
-    }
-#define EFFECT(model, path, option, values, note)         \
-    {                                                     \
-        model, path, BT_REPO_EFFECT, option, values, note \
-    }
-#define NOTED(model, path, note)                 \
-    {                                            \
-        model, path, BT_REPO_NOTED, "", "", note \
-    }
-#define REFUSED(model, path, note)                 \
-    {                                              \
-        model, path, BT_REPO_REFUSED, "", "", note \
-    }
-#define ONLY(model, path, values, note)             \
-    {                                               \
-        model, path, BT_REPO_ONLY, "", values, note \
-    }
+/* clang-format off */
+#define ROW(model, path, fate, option, values, note) \
+    {model, path, BT_REPO_##fate, option, values, note}
+/* clang-format on */
+#define DESCRIBED(path) ROW("", path, DESCRIBED, "", "", "as it is")
+#define EFFECT(model, path, option, values, note) \
+    ROW(model, path, EFFECT, option, values, note)
+#define NOTED(model, path, note)        ROW(model, path, NOTED, "", "", note)
+#define REFUSED(model, path, note)      ROW(model, path, REFUSED, "", "", note)
+#define ONLY(model, path, values, note) ROW(model, path, ONLY, "", values, note)
 
 const char *const bt_repo_names[BT_REPO_N_MODELS] = {
     "preprocessing", "tensorrt_llm", "postprocessing", "ensemble",

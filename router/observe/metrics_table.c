@@ -11,62 +11,26 @@
 #define GAUGE     .type = BT_METRIC_GAUGE
 #define HISTOGRAM .type = BT_METRIC_HISTOGRAM
 
-#define PROCESS(cell)                      \
-    {                                      \
-        BT_SCOPE_PROCESS, "", BT_PC_##cell \
-    }
-#define PROCESS_BY(labels, cell)               \
-    {                                          \
-        BT_SCOPE_PROCESS, labels, BT_PC_##cell \
-    }
-#define MODEL(cell)                       \
-    {                                     \
-        BT_SCOPE_MODEL, "@", BT_MC_##cell \
-    }
-#define MODEL_BY(labels, cell)                    \
-    {                                             \
-        BT_SCOPE_MODEL, "@," labels, BT_MC_##cell \
-    }
-#define WORKER(cell)                       \
-    {                                      \
-        BT_SCOPE_WORKER, "@", BT_WC_##cell \
-    }
-#define WORKER_BY(labels, cell)                    \
-    {                                              \
-        BT_SCOPE_WORKER, "@," labels, BT_WC_##cell \
-    }
-#define TENANT(cell)                       \
-    {                                      \
-        BT_SCOPE_TENANT, "@", BT_TC_##cell \
-    }
-#define TENANT_BY(labels, cell)                    \
-    {                                              \
-        BT_SCOPE_TENANT, "@," labels, BT_TC_##cell \
-    }
-#define OTHER(scope)             \
-    {                            \
-        BT_SCOPE_##scope, "@", 0 \
-    }
+/* clang-format off */
+#define CELL(scope, labels, cell) {BT_SCOPE_##scope, labels, cell}
+/* clang-format on */
+#define PROCESS(cell)            CELL(PROCESS, "", BT_PC_##cell)
+#define PROCESS_BY(labels, cell) CELL(PROCESS, labels, BT_PC_##cell)
+#define MODEL(cell)              CELL(MODEL, "@", BT_MC_##cell)
+#define MODEL_BY(labels, cell)   CELL(MODEL, "@," labels, BT_MC_##cell)
+#define WORKER(cell)             CELL(WORKER, "@", BT_WC_##cell)
+#define WORKER_BY(labels, cell)  CELL(WORKER, "@," labels, BT_WC_##cell)
+#define TENANT(cell)             CELL(TENANT, "@", BT_TC_##cell)
+#define TENANT_BY(labels, cell)  CELL(TENANT, "@," labels, BT_TC_##cell)
+#define OTHER(scope)             CELL(scope, "@", 0)
 
 /* As in the TensorRT-LLM backend's documentation, in this label order. */
-#define SEED(cell)                                     \
-    {                                                  \
-        BT_SCOPE_SEED, "@,version=\"1\"", BT_MC_##cell \
-    }
-#define SEED_AFTER(kind, cell)                                  \
-    {                                                           \
-        BT_SCOPE_SEED, "@," kind ",version=\"1\"", BT_MC_##cell \
-    }
-#define SEED_BEFORE(kind, cell)                              \
-    {                                                        \
-        BT_SCOPE_SEED, kind ",@,version=\"1\"", BT_MC_##cell \
-    }
-#define INFERENCE(cell)                                     \
-    {                                                       \
-        BT_SCOPE_INFERENCE, "@,version=\"1\"", BT_MC_##cell \
-    }
-#define REQUEST(kind, cell) SEED_AFTER("request_type=\"" kind "\"", cell)
-#define MEMORY(kind, cell)  SEED_BEFORE("memory_type=\"" kind "\"", cell)
+#define VERSION                 ",version=\"1\""
+#define INFERENCE(cell)         CELL(INFERENCE, "@" VERSION, BT_MC_##cell)
+#define SEED_AFTER(kind, cell)  CELL(SEED, "@," kind VERSION, BT_MC_##cell)
+#define SEED_BEFORE(kind, cell) CELL(SEED, kind ",@" VERSION, BT_MC_##cell)
+#define REQUEST(kind, cell)     SEED_AFTER("request_type=\"" kind "\"", cell)
+#define MEMORY(kind, cell)      SEED_BEFORE("memory_type=\"" kind "\"", cell)
 #define KV_BLOCK(kind, cell) \
     SEED_BEFORE("kv_cache_block_type=\"" kind "\"", cell)
 #define INFLIGHT(kind, cell) \
@@ -75,14 +39,11 @@
 #define GENERAL(kind, cell) SEED_BEFORE("general_type=\"" kind "\"", cell)
 #define DISAGG(kind, cell) \
     SEED_BEFORE("disaggregated_serving_type=\"" kind "\"", cell)
-#define LENGTH(kind, hist)                                                  \
-    {                                                                       \
-        BT_SCOPE_SEED, "@,response_metric_type=\"" kind "\",version=\"1\"", \
-            BT_MH_##hist                                                    \
-    }
+#define LENGTH(kind, hist) \
+    CELL(SEED, "@,response_metric_type=\"" kind "\"" VERSION, BT_MH_##hist)
 #define STATE(role, state, cell) \
     MODEL_BY("role=\"" role "\",state=\"" state "\"", cell)
-#define TIME(hist) SERIES({BT_SCOPE_MODEL, "@", BT_MH_##hist})
+#define TIME(hist) SERIES(CELL(MODEL, "@", BT_MH_##hist))
 
 /* clang-format off */
 const bt_family_def_t bt_metrics_families[] = {
