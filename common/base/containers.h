@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/base/status.h"
 
@@ -180,5 +181,17 @@ int bt_ring_fd(const bt_ring_t *ring);
               *pos##_next = BT_CONTAINER_OF(pos->member.next, type, member); \
          &pos->member != (head); pos = pos##_next,                           \
               pos##_next = BT_CONTAINER_OF(pos->member.next, type, member))
+
+/** Finds the first of the @a n elements of an array whose text @a member equals
+ *  @a text: a pointer to it, or NULL. */
+#define BT_FIND_NAMED(array, n, member, text)                             \
+    ({                                                                    \
+        size_t i_ = 0;                                                    \
+                                                                          \
+        while ((i_ < (n)) && (strcmp((array)[i_].member, (text)) != 0)) { \
+            i_++;                                                         \
+        }                                                                 \
+        (i_ < (n)) ? &(array)[i_] : NULL;                                 \
+    })
 
 #endif

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/containers.h"
 #include "common/base/text.h"
 #include "common/config/config.h"
 #include "inference/hf/hf_priv.h"
@@ -76,12 +77,7 @@ static void init_memory(bt_folder_t *folder, const bt_folder_entry_t *entries,
 static const bt_folder_entry_t *find_entry(const bt_folder_t *folder,
                                            const char *name)
 {
-    for (uint32_t i = 0; i < folder->n_entries; i++) {
-        if (strcmp(folder->entries[i].name, name) == 0) {
-            return &folder->entries[i];
-        }
-    }
-    return NULL;
+    return BT_FIND_NAMED(folder->entries, folder->n_entries, name, name);
 }
 
 static bt_status_t join(const bt_folder_t *folder, const char *name,

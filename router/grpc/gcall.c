@@ -198,12 +198,8 @@ bool bt_gcall_send(bt_gcall_t *call, const void *data, size_t bytes)
 
 static const bt_gmethod_t *find_method(const bt_grpc_t *grpc, const char *path)
 {
-    for (size_t i = 0; i < grpc->handlers.n_methods; i++) {
-        if (strcmp(grpc->handlers.methods[i].path, path) == 0) {
-            return &grpc->handlers.methods[i];
-        }
-    }
-    return NULL;
+    return BT_FIND_NAMED(grpc->handlers.methods, grpc->handlers.n_methods, path,
+                         path);
 }
 
 static void refuse(bt_gconn_t *conn, bt_h2_stream_t *stream,

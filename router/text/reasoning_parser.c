@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/base/status.h"
+#include "common/base/containers.h"
 #include "router/text/tools_priv.h"
 
 /* In the order in which they are searched in a template. */
@@ -20,12 +20,7 @@ static const bt_reason_marks_t families[] = {
 
 const bt_reason_marks_t *bt_reason_marks_named(const char *name)
 {
-    for (size_t i = 0; i < BT_ARRAY_LEN(families); i++) {
-        if (strcmp(families[i].name, name) == 0) {
-            return &families[i];
-        }
-    }
-    return NULL;
+    return BT_FIND_NAMED(families, BT_ARRAY_LEN(families), name, name);
 }
 
 const bt_reason_marks_t *bt_reason_marks_of(const char *chat_template,

@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "common/base/status.h"
+#include "common/base/containers.h"
 #include "router/text/tools_priv.h"
 
 /* In the order in which they are searched in a template. */
@@ -51,12 +51,7 @@ static const bt_tool_format_t formats[] = {
 
 const bt_tool_format_t *bt_tool_format_named(const char *name)
 {
-    for (size_t i = 0; i < BT_ARRAY_LEN(formats); i++) {
-        if (strcmp(formats[i].name, name) == 0) {
-            return &formats[i];
-        }
-    }
-    return NULL;
+    return BT_FIND_NAMED(formats, BT_ARRAY_LEN(formats), name, name);
 }
 
 static bool has_word(const char *text, size_t bytes, const char *word)

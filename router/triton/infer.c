@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/containers.h"
 
 static void params_fini(bt_infer_params_t *params)
 {
@@ -77,23 +78,13 @@ bt_status_t bt_infer_param_add(bt_infer_params_t *params, const char *name,
 const bt_infer_input_t *bt_infer_input(const bt_infer_request_t *request,
                                        const char *name)
 {
-    for (size_t i = 0; i < request->n_inputs; i++) {
-        if (strcmp(request->inputs[i].tensor.name, name) == 0) {
-            return &request->inputs[i];
-        }
-    }
-    return NULL;
+    return BT_FIND_NAMED(request->inputs, request->n_inputs, tensor.name, name);
 }
 
 const bt_infer_wanted_t *bt_infer_wanted(const bt_infer_request_t *request,
                                          const char *name)
 {
-    for (size_t i = 0; i < request->n_wanted; i++) {
-        if (strcmp(request->wanted[i].name, name) == 0) {
-            return &request->wanted[i];
-        }
-    }
-    return NULL;
+    return BT_FIND_NAMED(request->wanted, request->n_wanted, name, name);
 }
 
 const bt_infer_region_t *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/triton/models.h"
 
-#include <string.h>
+#include "common/base/containers.h"
 
 /* clang-format off */
 #define TENSOR(name, type, what, optional, hidden, ...)                         \
@@ -245,33 +245,20 @@ static const bt_model_spec_t own_name =
 
 const bt_model_spec_t *bt_model_spec(const char *name)
 {
-    for (size_t i = 0; i < BT_N_MODEL_SPECS; i++) {
-        if (strcmp(name, bt_model_specs[i].name) == 0) {
-            return &bt_model_specs[i];
-        }
-    }
-    return &own_name;
-}
+    const bt_model_spec_t *spec =
+        BT_FIND_NAMED(bt_model_specs, BT_N_MODEL_SPECS, name, name);
 
-static const bt_model_tensor_t *find_tensor(const bt_model_tensor_t *tensors,
-                                            size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(tensors[i].name, name) == 0) {
-            return &tensors[i];
-        }
-    }
-    return NULL;
+    return (spec != NULL) ? spec : &own_name;
 }
 
 const bt_model_tensor_t *bt_model_input(const bt_model_spec_t *spec,
                                         const char *name)
 {
-    return find_tensor(spec->inputs, spec->n_inputs, name);
+    return BT_FIND_NAMED(spec->inputs, spec->n_inputs, name, name);
 }
 
 const bt_model_tensor_t *bt_model_output(const bt_model_spec_t *spec,
                                          const char *name)
 {
-    return find_tensor(spec->outputs, spec->n_outputs, name);
+    return BT_FIND_NAMED(spec->outputs, spec->n_outputs, name, name);
 }

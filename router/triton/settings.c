@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/containers.h"
 #include "common/base/json_doc.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -43,12 +44,7 @@ static void add_text(bt_settings_t *settings, const char *name,
 
 static const bt_setting_t *find(const bt_settings_t *settings, const char *name)
 {
-    for (size_t i = 0; i < settings->n; i++) {
-        if (strcmp(settings->list[i].name, name) == 0) {
-            return &settings->list[i];
-        }
-    }
-    return NULL;
+    return BT_FIND_NAMED(settings->list, settings->n, name, name);
 }
 
 static bt_status_t refuse(bt_api_error_t *error, const char *name,

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/containers.h"
+
 static bool is_recent(const bt_rejection_record_t *slot, uint64_t now_ms)
 {
     return (now_ms < slot->last_ms) || /* the clock was set back */
@@ -94,13 +96,10 @@ const bt_admin_process_t *bt_members_process(const bt_members_t *members,
 {
     const bt_admin_document_t *launcher = members->launcher;
 
-    for (uint32_t i = 0; (launcher != NULL) && (i < launcher->n_processes);
-         i++) {
-        if (strcmp(launcher->processes[i].name, name) == 0) {
-            return &launcher->processes[i];
-        }
-    }
-    return NULL;
+    return (launcher == NULL)
+               ? NULL
+               : BT_FIND_NAMED(launcher->processes, launcher->n_processes, name,
+                               name);
 }
 
 const bt_admin_model_t *bt_members_model(const bt_members_t *members,
@@ -108,12 +107,9 @@ const bt_admin_model_t *bt_members_model(const bt_members_t *members,
 {
     const bt_admin_document_t *launcher = members->launcher;
 
-    for (uint32_t i = 0; (launcher != NULL) && (i < launcher->n_models); i++) {
-        if (strcmp(launcher->models[i].name, name) == 0) {
-            return &launcher->models[i];
-        }
-    }
-    return NULL;
+    return (launcher == NULL) ? NULL
+                              : BT_FIND_NAMED(launcher->models,
+                                              launcher->n_models, name, name);
 }
 
 /* A worker stopped by an admin command is not expected, and neither is a
