@@ -20,9 +20,8 @@
 #include "common/crypt/key.h"
 #include "common/wire/wire.h"
 #include "router/frontend/registry.h"
-#include "router/http/cors.h"
+#include "router/http/door.h"
 #include "router/loop.h"
-#include "router/net/hosts.h"
 #include "router/net/tls.h"
 #include "router/observe/metrics.h"
 #include "router/otlp/headers.h"
@@ -167,6 +166,11 @@ static bt_status_t check_threads(const bt_config_t *config)
 
 /* ---- the check of a start ---- */
 
+static bt_status_t check_key(const bt_config_t *config)
+{
+    return bt_key_check(config->cluster_key_file, config->munge_socket);
+}
+
 static bt_status_t check_models(const bt_config_t *config)
 {
     bt_status_t first = BT_OK;
@@ -242,33 +246,13 @@ static bt_status_t check_otlp(const bt_config_t *config)
     return status;
 }
 
-static bt_status_t check_names(const bt_config_t *config)
-{
-    char origin[BT_CORS_ORIGIN_BYTES];
-    char name[BT_HOSTS_NAME_BYTES];
-    bt_status_t status = BT_OK;
-
-    if (!bt_cors_are_valid(config->cors_origins, origin)) {
-        BT_LOG_ERROR(
-            "--cors-origins: \"%s\" is not an origin, such as https://example.org or http://localhost:3000 without a path, nor *",
-            origin);
-        status = BT_ERR_INVALID_PARAM;
-    }
-    if (!bt_hosts_are_valid(config->allowed_hosts, name)) {
-        BT_LOG_ERROR("--allowed-hosts: \"%s\" is neither a name, nor an "
-                     "address, nor *.NAME, nor *",
-                     name);
-        status = BT_ERR_INVALID_PARAM;
-    }
-    return status;
-}
-
 /* Checks that a log file can be appended to or created. */
 static bt_status_t check_log(const char *option, const char *path)
 {
     const size_t n = strlen(path);
     char folder[PATH_MAX];
     struct stat info;
+    bool is_fine;
 
     if ((n == 0) || (strcmp(path, "-") == 0)) {
         return BT_OK;
@@ -279,15 +263,26 @@ static bt_status_t check_log(const char *option, const char *path)
         return BT_ERR_IO;
     }
     memcpy(folder, path, n + 1);
-    if ((stat(path, &info) == 0)
-            ? (S_ISDIR(info.st_mode) ? (errno = EISDIR, false)
-                                     : access(path, W_OK) == 0)
-            : (errno == ENOENT) &&
-                  (access(dirname(folder), W_OK | X_OK) == 0)) {
+    if (stat(path, &info) == 0) {
+        is_fine = !S_ISDIR(info.st_mode) && (access(path, W_OK) == 0);
+        errno = S_ISDIR(info.st_mode) ? EISDIR : errno;
+    } else {
+        is_fine =
+            (errno == ENOENT) && (access(dirname(folder), W_OK | X_OK) == 0);
+    }
+    if (is_fine) {
         return BT_OK;
     }
     BT_LOG_ERROR("--%s %s cannot be written: %m", option, path);
     return BT_ERR_IO;
+}
+
+static bt_status_t check_logs(const bt_config_t *config)
+{
+    const bt_status_t status = check_log("trace-file", config->trace_file);
+    const bt_status_t next = check_log("access-log", config->access_log);
+
+    return (status == BT_OK) ? next : status;
 }
 
 /* Checks whether a router could start, without starting it: `--check` as the
@@ -297,7 +292,8 @@ static bt_status_t check_log(const char *option, const char *path)
 static int check_all(int argc, char **argv)
 {
     static bt_status_t (*const checks[])(const bt_config_t *config) = {
-        check_models, check_tls, check_tenants, check_otlp, check_names};
+        check_key,  check_models,        check_tls, check_tenants,
+        check_otlp, bt_door_check_names, check_logs};
     const bt_config_t *config = NULL;
     bt_config_store_t *store = NULL;
     bt_status_t first, status;
@@ -308,16 +304,10 @@ static int check_all(int argc, char **argv)
         return (first == BT_ERR_CANCELED) ? BT_EXIT_OK : BT_EXIT_USAGE;
     }
     first = bt_config_log_findings(store);
-    status = bt_key_check(config->cluster_key_file, config->munge_socket);
-    first = (first == BT_OK) ? status : first;
     for (size_t i = 0; i < BT_ARRAY_LEN(checks); i++) {
         status = checks[i](config);
         first = (first == BT_OK) ? status : first;
     }
-    status = check_log("trace-file", config->trace_file);
-    first = (first == BT_OK) ? status : first;
-    status = check_log("access-log", config->access_log);
-    first = (first == BT_OK) ? status : first;
     bt_config_destroy(store);
     return (first == BT_OK) ? BT_EXIT_OK : bt_exit_of_start(first);
 }

@@ -94,6 +94,27 @@ static bool preflight(void *door, const bt_http1_head_t *head, bt_strbuf_t *out)
     return bt_cors_preflight(cors_origins(door), head, out);
 }
 
+bt_status_t bt_door_check_names(const bt_config_t *config)
+{
+    char origin[BT_CORS_ORIGIN_BYTES];
+    char name[BT_HOSTS_NAME_BYTES];
+    bt_status_t status = BT_OK;
+
+    if (!bt_cors_are_valid(config->cors_origins, origin)) {
+        BT_LOG_ERROR(
+            "--cors-origins: \"%s\" is not an origin, such as https://example.org or http://localhost:3000 without a path, nor *",
+            origin);
+        status = BT_ERR_INVALID_PARAM;
+    }
+    if (!bt_hosts_are_valid(config->allowed_hosts, name)) {
+        BT_LOG_ERROR("--allowed-hosts: \"%s\" is neither a name, nor an "
+                     "address, nor *.NAME, nor *",
+                     name);
+        status = BT_ERR_INVALID_PARAM;
+    }
+    return status;
+}
+
 /* Sets the names that clients may use, whatever the listening address: a
  * request with another name, on a private network, may come from a web page as
  * well. */
@@ -101,21 +122,12 @@ static bt_status_t find_names(bt_door_t *door)
 {
     const bt_config_t *config = door->front->config;
     const char *const bound[] = {config->http, config->metrics, config->grpc};
-    char origin[BT_CORS_ORIGIN_BYTES];
+    const bt_status_t status = bt_door_check_names(config);
     char name[BT_HOSTS_NAME_BYTES];
     uint16_t port;
 
-    if (!bt_cors_are_valid(config->cors_origins, origin)) {
-        BT_LOG_ERROR(
-            "--cors-origins: \"%s\" is not an origin, such as https://example.org or http://localhost:3000 without a path, nor *",
-            origin);
-        return BT_ERR_INVALID_PARAM;
-    }
-    if (!bt_hosts_are_valid(config->allowed_hosts, name)) {
-        BT_LOG_ERROR("--allowed-hosts: \"%s\" is neither a name, nor an "
-                     "address, nor *.NAME, nor *",
-                     name);
-        return BT_ERR_INVALID_PARAM;
+    if (status != BT_OK) {
+        return status;
     }
     bt_hosts_init(&door->hosts, config->allowed_hosts);
     for (size_t i = 0; i < BT_ARRAY_LEN(bound); i++) {
@@ -286,30 +298,22 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
     bt_cluster_page_init(&door->cluster, door);
     bt_watchers_init(&door->watchers, door);
     bt_list_init(&door->streams);
-    status = find_names(door);
-    if (status == BT_OK) {
-        status = find_vertex(door);
+    if ((status = find_names(door)) != BT_OK ||
+        (status = find_vertex(door)) != BT_OK ||
+        (status = find_limits(front->config, &door->limits)) != BT_OK) {
+        return status;
     }
-    if (status == BT_OK) {
-        status = find_limits(front->config, &door->limits);
+    bt_frontend_limit_memory(front, door->limits.memory_bytes,
+                             door->limits.router_bytes);
+    if ((status = make_servers(door, base, &door->limits, tls)) != BT_OK ||
+        (status = bt_net_listen_at(bt_http_net(door->http), "http",
+                                   front->config->http, door->http_at)) !=
+            BT_OK ||
+        (status = listen_for_vertex(door)) != BT_OK) {
+        return status;
     }
-    if (status == BT_OK) {
-        bt_frontend_limit_memory(front, door->limits.memory_bytes,
-                                 door->limits.router_bytes);
-        status = make_servers(door, base, &door->limits, tls);
-    }
-    if (status == BT_OK) {
-        status = bt_net_listen_at(bt_http_net(door->http), "http",
-                                  front->config->http, door->http_at);
-    }
-    if (status == BT_OK) {
-        status = listen_for_vertex(door);
-    }
-    if (status == BT_OK) {
-        status = bt_net_listen_at(bt_http_net(door->metrics_http), "metrics",
-                                  front->config->metrics, door->metrics_at);
-    }
-    return status;
+    return bt_net_listen_at(bt_http_net(door->metrics_http), "metrics",
+                            front->config->metrics, door->metrics_at);
 }
 
 void bt_door_tick(bt_door_t *door, uint64_t now_us)

@@ -44,6 +44,9 @@ struct bt_door {
     char http_at[BT_NET_ADDRESS_BYTES], metrics_at[BT_NET_ADDRESS_BYTES];
 };
 
+/** Checks the options with names of hosts and origins.
+ *  @retval BT_ERR_INVALID_PARAM  Logged. */
+BT_MUST_CHECK bt_status_t bt_door_check_names(const bt_config_t *config);
 /** Binds the sockets that the options name.
  *  @param [in] front  borrowed
  *  @param [in] tls    borrowed; for the main port. NULL: plain, as the metrics
