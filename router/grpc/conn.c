@@ -409,27 +409,17 @@ static bt_status_t accept_stream(void *ctx, bt_stream_t *stream)
 
 /* ---- the server ---- */
 
-static void on_net_turn(void *ctx)
-{
-    const bt_grpc_t *grpc = ctx;
-
-    grpc->handlers.on_turn(grpc->handlers.ctx);
-}
-
-static void on_net_gather(void *ctx)
-{
-    const bt_grpc_t *grpc = ctx;
-
-    grpc->handlers.on_gather(grpc->handlers.ctx);
-}
-
 bt_status_t bt_grpc_create(struct event_base *base,
                            const bt_grpc_config_t *config,
                            const bt_grpc_handlers_t *handlers,
                            bt_grpc_t **grpc_p)
 {
     bt_grpc_t *grpc = bt_calloc(1, sizeof(*grpc));
-    bt_net_handlers_t net = {.on_stream = accept_stream};
+    const bt_net_handlers_t net = {.on_stream = accept_stream,
+                                   .ctx = grpc,
+                                   .on_turn = handlers->on_turn,
+                                   .on_gather = handlers->on_gather,
+                                   .turn_ctx = handlers->ctx};
     bt_status_t status;
 
     if (grpc == NULL) {
@@ -437,9 +427,6 @@ bt_status_t bt_grpc_create(struct event_base *base,
     }
     grpc->config = *config;
     grpc->handlers = *handlers;
-    net.ctx = grpc;
-    net.on_turn = on_net_turn;
-    net.on_gather = (handlers->on_gather == NULL) ? NULL : on_net_gather;
     status = bt_net_create(base, &config->net, &net, &grpc->net);
     if (status != BT_OK) {
         bt_free(grpc);

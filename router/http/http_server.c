@@ -38,20 +38,6 @@ static size_t write_refusal(void *ctx, bt_net_refusal_t refusal, char out[])
     return (size_t)n;
 }
 
-static void on_turn(void *ctx)
-{
-    const bt_http_handlers_t *handlers = &((const bt_http_t *)ctx)->handlers;
-
-    handlers->on_turn(handlers->ctx);
-}
-
-static void on_gather(void *ctx)
-{
-    const bt_http_handlers_t *handlers = &((const bt_http_t *)ctx)->handlers;
-
-    handlers->on_gather(handlers->ctx);
-}
-
 bt_status_t bt_http_create(struct event_base *base,
                            const bt_http_config_t *config,
                            const bt_http_handlers_t *handlers,
@@ -69,6 +55,9 @@ bt_status_t bt_http_create(struct event_base *base,
     bt_net_handlers_t net_handlers = {
         .on_stream = bt_http_on_stream,
         .write_refusal = write_refusal,
+        .on_turn = handlers->on_turn,
+        .on_gather = handlers->on_gather,
+        .turn_ctx = handlers->ctx,
     };
     bt_http_t *http;
 
@@ -86,8 +75,6 @@ bt_status_t bt_http_create(struct event_base *base,
     }
     http->config = *config;
     http->handlers = *handlers;
-    net_handlers.on_turn = (handlers->on_turn != NULL) ? on_turn : NULL;
-    net_handlers.on_gather = (handlers->on_gather != NULL) ? on_gather : NULL;
     net_handlers.ctx = http;
     if (bt_net_create(base, &net_config, &net_handlers, &http->net) != BT_OK) {
         bt_free(http);

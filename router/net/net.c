@@ -31,7 +31,7 @@
 void bt_net_turn(bt_net_t *net)
 {
     if (net->handlers.on_turn != NULL) {
-        net->handlers.on_turn(net->handlers.ctx);
+        net->handlers.on_turn(net->handlers.turn_ctx);
     }
 }
 

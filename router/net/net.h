@@ -106,12 +106,13 @@ typedef struct bt_net_handlers {
      *  close without an answer. @return bytes of @a out */
     size_t (*write_refusal)(void *ctx, bt_net_refusal_t refusal,
                             char out[BT_NET_REFUSAL_BYTES]);
+    void *ctx;
     /** End of a callback of the event loop. May be NULL. */
-    void (*on_turn)(void *ctx);
+    void (*on_turn)(void *turn_ctx);
     /** First stream was gathered: bt_net_flush() is due. NULL:
      *  bt_stream_flush_later() means the loop's next turn. */
-    void (*on_gather)(void *ctx);
-    void *ctx;
+    void (*on_gather)(void *turn_ctx);
+    void *turn_ctx; /**< argument of on_turn() and on_gather() */
 } bt_net_handlers_t;
 
 /** Protocol callbacks of one stream. Any of them may close the stream. */

@@ -225,7 +225,7 @@ void bt_stream_flush_later(bt_stream_t *stream)
         return;
     }
     if (bt_list_empty(&net->gathering)) {
-        net->handlers.on_gather(net->handlers.ctx);
+        net->handlers.on_gather(net->handlers.turn_ctx);
     }
     if (bt_list_empty(&stream->gather_link)) {
         bt_list_push_back(&net->gathering, &stream->gather_link);

@@ -130,7 +130,8 @@ static void net_start(echo_t *e, fixture_t *f, bt_tls_t *tls, bool gathers)
     const bt_net_handlers_t handlers = {.on_stream = on_stream,
                                         .on_gather =
                                             gathers ? note_gather : NULL,
-                                        .ctx = e};
+                                        .ctx = e,
+                                        .turn_ctx = e};
     const struct timeval tick = {.tv_usec = 1000};
     char why[BT_NET_WHY_BYTES];
 
