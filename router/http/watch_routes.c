@@ -36,19 +36,8 @@ static void refuse(bt_http_request_t *r, const char *param, const char *why)
 static bool read_number(const char *text, uint64_t least, uint64_t most,
                         uint64_t *value_p)
 {
-    uint64_t value = 0;
-
-    if ((text[0] == '\0') || (strlen(text) > 18)) {
-        return false;
-    }
-    for (; *text != '\0'; text++) {
-        if ((*text < '0') || (*text > '9')) {
-            return false;
-        }
-        value = value * 10 + (uint64_t)(*text - '0');
-    }
-    *value_p = value;
-    return (value >= least) && (value <= most);
+    return (strlen(text) <= 18) && bt_parse_u64(text, value_p) &&
+           (*value_p >= least) && (*value_p <= most);
 }
 
 static bool read_yes(const char *text, bool *value_p)

@@ -418,24 +418,17 @@ uint64_t bt_otlp_backoff_ms(const bt_otlp_backoff_t *backoff, uint32_t n_failed,
 static bool read_count(const bt_json_node_t *node, uint64_t *n_p)
 {
     char digits[24];
-    unsigned long long n;
 
     if (bt_json_as_u64(node, n_p)) {
         return true;
     }
     /* proto3's JSON encodes 64-bit numbers as strings. */
-    if ((node == NULL) || (node->kind != BT_JSON_STRING) || (node->len == 0) ||
-        (node->len > 19)) {
+    if ((node == NULL) || (node->kind != BT_JSON_STRING) || (node->len > 19)) {
         return false;
     }
     memcpy(digits, node->text, node->len);
     digits[node->len] = '\0';
-    if ((strspn(digits, "0123456789") != node->len) ||
-        (sscanf(digits, "%19llu", &n) != 1)) {
-        return false;
-    }
-    *n_p = n;
-    return true;
+    return bt_parse_u64(digits, n_p);
 }
 
 static void read_message(const bt_json_node_t *node, bt_otlp_result_t *result)

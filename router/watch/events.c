@@ -59,23 +59,9 @@ static bool read_id(const bt_events_t *events, const char *id, uint64_t *n_p)
     char life[16];
     const size_t n_life =
         (size_t)snprintf(life, sizeof(life), "%08" PRIx32 "-", events->life);
-    uint64_t n = 0;
 
-    if (strncmp(id, life, n_life) != 0) {
-        return false;
-    }
-    id += n_life;
-    if (*id == '\0') {
-        return false;
-    }
-    for (; *id != '\0'; id++) {
-        if ((*id < '0') || (*id > '9') || (n > events->n_ever)) {
-            return false;
-        }
-        n = n * 10 + (uint64_t)(*id - '0');
-    }
-    *n_p = n;
-    return n <= events->n_ever;
+    return (strncmp(id, life, n_life) == 0) && bt_parse_u64(id + n_life, n_p) &&
+           (*n_p <= events->n_ever);
 }
 
 uint64_t bt_events_after(const bt_events_t *events, const char *id)

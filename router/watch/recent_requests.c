@@ -80,16 +80,9 @@ static uint64_t number_of(const char *id)
 {
     uint64_t number = 0;
 
-    if ((id[0] == '0') || (strlen(id) > 19)) {
-        return 0;
-    }
-    for (; *id != '\0'; id++) {
-        if ((*id < '0') || (*id > '9')) {
-            return 0;
-        }
-        number = number * 10 + (uint64_t)(*id - '0');
-    }
-    return number;
+    return ((id[0] != '0') && (strlen(id) <= 19) && bt_parse_u64(id, &number))
+               ? number
+               : 0;
 }
 
 const bt_recent_request_t *
