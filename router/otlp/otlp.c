@@ -423,10 +423,10 @@ static bt_status_t create_client(bt_otlp_t *otlp, const char *url)
 bt_status_t bt_otlp_open(const bt_otlp_options_t *options, bt_otlp_t **otlp_p)
 {
     bt_otlp_t *otlp = bt_calloc(1, sizeof(*otlp));
-    bt_status_t status = BT_ERR_NO_MEMORY;
+    bt_status_t status;
 
     if (otlp == NULL) {
-        return status;
+        return BT_ERR_NO_MEMORY;
     }
     otlp->options = *options;
     otlp->headers_changed = true;
@@ -434,28 +434,17 @@ bt_status_t bt_otlp_open(const bt_otlp_options_t *options, bt_otlp_t **otlp_p)
     bt_strbuf_init(&otlp->headers, BT_OTLP_HEADERS_TEXT_BYTES);
     bt_strbuf_init(&otlp->body, LARGEST_BYTES);
     bt_strbuf_init(&otlp->packed, LARGEST_BYTES);
-    status = create_client(otlp, options->url);
-    if (status != BT_OK) {
-        goto err_free;
-    }
-    status = bt_otlp_queue_init(&otlp->queue, options->queue_bytes);
-    if (status != BT_OK) {
-        goto err_free;
-    }
-    status = bt_otlp_headers_load(options->headers, "", &otlp->headers);
-    if (status != BT_OK) {
-        goto err_free;
-    }
-    status = start_thread(otlp);
-    if (status != BT_OK) {
-        goto err_free;
+    if ((status = create_client(otlp, options->url)) != BT_OK ||
+        (status = bt_otlp_queue_init(&otlp->queue, options->queue_bytes)) !=
+            BT_OK ||
+        (status = bt_otlp_headers_load(options->headers, "", &otlp->headers)) !=
+            BT_OK ||
+        (status = start_thread(otlp)) != BT_OK) {
+        otlp_free(otlp);
+        return status;
     }
     *otlp_p = otlp;
     return BT_OK;
-
-err_free:
-    otlp_free(otlp);
-    return status;
 }
 
 void bt_otlp_close(bt_otlp_t *otlp, uint32_t timeout_ms,
