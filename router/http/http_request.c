@@ -21,16 +21,12 @@ static const bt_request_ops_t http_ops;
 
 static const char *method_name(const bt_exchange_t *ex)
 {
-    switch (bt_exchange_method(ex)) {
-    case BT_HTTP_GET:
-        return "GET";
-    case BT_HTTP_HEAD:
-        return "HEAD";
-    case BT_HTTP_POST:
-        return "POST";
-    default:
-        return "other";
-    }
+    static const char *const names[] = {[BT_HTTP_GET] = "GET",
+                                        [BT_HTTP_HEAD] = "HEAD",
+                                        [BT_HTTP_POST] = "POST",
+                                        [BT_HTTP_OTHER] = "other"};
+
+    return names[bt_exchange_method(ex)];
 }
 
 bt_http_request_t *bt_http_request_begin(bt_door_t *door, bt_exchange_t *ex,
