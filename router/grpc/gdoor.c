@@ -4,7 +4,6 @@
 #include <grpc_service.pb-c.h>
 #include <health.pb-c.h>
 #include <reflection.pb-c.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -28,31 +27,25 @@ typedef enum access {
 
 static void on_message(bt_gcall_t *call, bt_gmessage_t *message);
 
-#define UNARY(who, name, type, fn)                                          \
-    {                                                                       \
-        BT_INFERENCE name, false, SMALL_BYTES, on_message, NULL, NULL, who, \
-            &inference__##type##__descriptor, fn,                           \
-    }
-#define MODEL_CONTROL(name, type, fn)                            \
-    {                                                            \
-        BT_INFERENCE name, false, SMALL_BYTES, on_message, NULL, \
-            bt_service_control_gone, CONTROL,                    \
-            &inference__##type##__descriptor, fn,                \
-    }
-#define REFLECTION(version)                                                   \
-    {                                                                         \
-        "/grpc.reflection." version ".ServerReflection/ServerReflectionInfo", \
-            true, SMALL_BYTES, on_message, bt_reflection_half_close, NULL,    \
-            BY_KEY,                                                           \
-            &grpc__reflection__v1__server_reflection_request__descriptor,     \
-            bt_reflection_answer,                                             \
-    }
-#define HEALTH(name, gone, fn)                                                \
-    {                                                                         \
-        "/grpc.health.v1.Health/" name, false, SMALL_BYTES, on_message, NULL, \
-            gone, ANYBODY,                                                    \
-            &grpc__health__v1__health_check_request__descriptor, fn,          \
-    }
+/* clang-format off */
+/* Methods whose messages on_message() reads. */
+#define METHOD(path, takes_many, half_close, gone, access, type, answer)   \
+    {path, takes_many, SMALL_BYTES, on_message, half_close, gone, access,  \
+     &type##__descriptor, answer}
+#define UNARY(who, name, type, fn) \
+    METHOD(BT_INFERENCE name, false, NULL, NULL, who, inference__##type, fn)
+#define MODEL_CONTROL(name, type, fn)                                      \
+    METHOD(BT_INFERENCE name, false, NULL, bt_service_control_gone, CONTROL, \
+           inference__##type, fn)
+#define REFLECTION(version)                                                \
+    METHOD("/grpc.reflection." version ".ServerReflection/"                \
+           "ServerReflectionInfo", true, bt_reflection_half_close, NULL,   \
+           BY_KEY, grpc__reflection__v1__server_reflection_request,        \
+           bt_reflection_answer)
+#define HEALTH(name, gone, fn)                                             \
+    METHOD("/grpc.health.v1.Health/" name, false, NULL, gone, ANYBODY,     \
+           grpc__health__v1__health_check_request, fn)
+/* clang-format on */
 
 static const bt_gmethod_t methods[] = {
     UNARY(ANYBODY, "ServerLive", server_live_request, bt_service_server_live),
