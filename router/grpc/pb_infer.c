@@ -134,38 +134,33 @@ typedef struct numbers {
     size_t n, bytes; /* of a source element */
 } numbers_t;
 
-/* Returns the field of `contents` for a datatype's numbers. */
+#define NUMBERS(member) \
+    ((numbers_t){#member, c->member, c->n_##member, sizeof(*c->member)})
+
+/* Returns the field of `contents` for a datatype's elements. */
 static numbers_t numbers_of(const contents_pb_t *c, bt_dtype_t dtype)
 {
     switch (dtype) {
     case BT_DTYPE_BOOL:
-        return (numbers_t){"bool_contents", c->bool_contents,
-                           c->n_bool_contents, sizeof(*c->bool_contents)};
+        return NUMBERS(bool_contents);
     case BT_DTYPE_INT8:
     case BT_DTYPE_INT16:
     case BT_DTYPE_INT32:
-        return (numbers_t){"int_contents", c->int_contents, c->n_int_contents,
-                           sizeof(*c->int_contents)};
+        return NUMBERS(int_contents);
     case BT_DTYPE_INT64:
-        return (numbers_t){"int64_contents", c->int64_contents,
-                           c->n_int64_contents, sizeof(*c->int64_contents)};
+        return NUMBERS(int64_contents);
     case BT_DTYPE_UINT8:
     case BT_DTYPE_UINT16:
     case BT_DTYPE_UINT32:
-        return (numbers_t){"uint_contents", c->uint_contents,
-                           c->n_uint_contents, sizeof(*c->uint_contents)};
+        return NUMBERS(uint_contents);
     case BT_DTYPE_UINT64:
-        return (numbers_t){"uint64_contents", c->uint64_contents,
-                           c->n_uint64_contents, sizeof(*c->uint64_contents)};
+        return NUMBERS(uint64_contents);
     case BT_DTYPE_FP32:
-        return (numbers_t){"fp32_contents", c->fp32_contents,
-                           c->n_fp32_contents, sizeof(*c->fp32_contents)};
+        return NUMBERS(fp32_contents);
     case BT_DTYPE_FP64:
-        return (numbers_t){"fp64_contents", c->fp64_contents,
-                           c->n_fp64_contents, sizeof(*c->fp64_contents)};
+        return NUMBERS(fp64_contents);
     case BT_DTYPE_BYTES:
-        return (numbers_t){"bytes_contents", c->bytes_contents,
-                           c->n_bytes_contents, 0};
+        return NUMBERS(bytes_contents);
     default:
         return (numbers_t){NULL, NULL, 0, 0};
     }
