@@ -50,6 +50,13 @@ const bt_infer_param_t *bt_infer_param(const bt_infer_params_t *params,
     return (i < params->n) ? &params->list[i] : NULL;
 }
 
+bool bt_infer_flag(const bt_infer_params_t *params, const char *name)
+{
+    const bt_infer_param_t *param = bt_infer_param(params, name);
+
+    return (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
+}
+
 bt_status_t bt_infer_param_add(bt_infer_params_t *params, const char *name,
                                size_t bytes, bt_infer_param_t **param_p)
 {

@@ -85,6 +85,8 @@ void bt_infer_request_fini(bt_infer_request_t *request);
 /** Returns the parameter of this name, or NULL when there is none. */
 const bt_infer_param_t *bt_infer_param(const bt_infer_params_t *params,
                                        const char *name);
+/** True when the parameter of this name is there, and is true. */
+bool bt_infer_flag(const bt_infer_params_t *params, const char *name);
 /** Appends a parameter, zeroed except for its name. If the name exists
  *  already, the existing parameter is reset: its value is freed.
  *  @retval BT_ERR_TOO_LARGE  more than BT_INFER_MAX_PARAMS, or the name is too

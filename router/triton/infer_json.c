@@ -648,14 +648,6 @@ static bool read_root(parse_t *parse)
                   parse->raw_bytes);
 }
 
-static bool wants_binary(const bt_infer_request_t *request)
-{
-    const bt_infer_param_t *param =
-        bt_infer_param(&request->params, "binary_data_output");
-
-    return (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
-}
-
 /* Splits the body into JSON and raw data, and reads both. */
 static bool parse_body(parse_t *parse, const bt_infer_http_t *http,
                        const bt_strbuf_t *body)
@@ -711,7 +703,7 @@ bt_status_t bt_infer_parse_json(const void *http, bt_strbuf_t *body,
         bt_infer_request_fini(&request);
         return parse.status;
     }
-    request.binary = wants_binary(&request);
+    request.binary = bt_infer_flag(&request.params, "binary_data_output");
     if (parse.has_raw) {
         request.body = *body; /* raw tensors point into it */
         bt_strbuf_init(body, body->limit);

@@ -519,14 +519,6 @@ static bt_status_t process(bt_request_t *r)
     return status;
 }
 
-static bool asks_for_empty_final(const bt_tensors_t *t)
-{
-    const bt_infer_param_t *param =
-        bt_infer_param(&t->api.params, BT_INFER_EMPTY_FINAL);
-
-    return (param != NULL) && (param->kind == BT_INFER_BOOL) && param->boolean;
-}
-
 /* Checks the limits of the model's configuration. @return false: the
  * error is set */
 static bool check_config(bt_tensors_t *t)
@@ -546,7 +538,8 @@ static bool check_config(bt_tensors_t *t)
         return true;
     }
     decoupled = bt_describe_is_decoupled(t->request->front, model);
-    t->empty_final = decoupled && asks_for_empty_final(t);
+    t->empty_final =
+        decoupled && bt_infer_flag(&t->api.params, BT_INFER_EMPTY_FINAL);
     if (t->lowered.stream && !decoupled) {
         bt_api_error_set(&t->request->error, 400, NULL,
                          "Streaming is only supported if model is deployed "
