@@ -75,7 +75,7 @@ static double pending(const bt_model_row_t *model,
     double waiting[2] = {0, 0};
     unsigned n_prefill = 0;
 
-    for (uint32_t i = 0; i < model->n_workers; i++) {
+    for (uint32_t i = 0; i < model->view.n_workers; i++) {
         const bt_worker_row_t *worker = &workers[i];
         const bool decodes = !is(worker, BT_ROLE_PREFILL);
 
@@ -84,7 +84,7 @@ static double pending(const bt_model_row_t *model,
         }
         n_prefill += decodes ? 0 : 1;
     }
-    return model->n_waiting + waiting[(n_prefill == 0) ? 1 : 0];
+    return model->view.n_waiting + waiting[(n_prefill == 0) ? 1 : 0];
 }
 
 /* The gauges of a model that is not served are unknown. */
@@ -102,7 +102,7 @@ static void fill_model(bt_model_row_t *model, const bt_worker_row_t *workers,
     if (!model->is_served) {
         return;
     }
-    for (uint32_t i = 0; i < model->n_workers; i++) {
+    for (uint32_t i = 0; i < model->view.n_workers; i++) {
         const bt_worker_row_t *worker = &workers[i];
 
         v[first[worker->role] + (int)worker->state] += 1;
@@ -117,12 +117,12 @@ static void fill_model(bt_model_row_t *model, const bt_worker_row_t *workers,
     }
     v[BT_MC_TIMESTAMP] = unix_s;
     v[BT_MC_PENDING] = pending(model, workers);
-    v[BT_MC_IN_FLIGHT] = model->n_in_flight;
-    v[BT_MC_WAITING] = model->n_waiting;
-    v[BT_MC_LEGS] = model->n_legs;
-    v[BT_MC_LINKS_PROVEN] = (double)model->n_links_proven;
-    v[BT_MC_LINKS_FAILED] = (double)model->n_links_failed;
-    v[BT_MC_LINKS_UNPROVEN] = (double)model->n_links_unproven;
+    v[BT_MC_IN_FLIGHT] = model->view.n_in_flight;
+    v[BT_MC_WAITING] = model->view.n_waiting;
+    v[BT_MC_LEGS] = model->view.n_legs;
+    v[BT_MC_LINKS_PROVEN] = (double)model->view.n_links_proven;
+    v[BT_MC_LINKS_FAILED] = (double)model->view.n_links_failed;
+    v[BT_MC_LINKS_UNPROVEN] = (double)model->view.n_links_unproven;
 }
 
 /* Values that a worker of an older version does not send. */
@@ -420,7 +420,7 @@ static void put_cuts(page_t *page, const bt_series_def_t *series)
     for (uint32_t m = 0; m < s->n_models; m++) {
         const bt_metrics_cut_t *cuts = &s->cuts[s->models[m].first_cut];
 
-        for (uint32_t k = 0; k < s->models[m].n_cuts; k++) {
+        for (uint32_t k = 0; k < s->models[m].view.n_cuts; k++) {
             if (is_said(cuts, k)) {
                 continue;
             }
@@ -475,7 +475,7 @@ static void label_worker(page_t *page, const bt_model_row_t *model,
     bt_strbuf_t *labels = &page->labels;
 
     snprintf(name, sizeof(name), "%s", worker->name);
-    if (needs_instance(workers, model->n_workers, k)) {
+    if (needs_instance(workers, model->view.n_workers, k)) {
         snprintf(name, sizeof(name), "%s#%016" PRIx64, worker->name,
                  worker->instance);
     }
@@ -497,12 +497,12 @@ static void fill_workers(page_t *page)
     bt_metrics_snapshot_t *s = page->s;
     const bt_model_row_t *model;
 
-    for (uint32_t at = 0; at < s->n_workers; at += model->n_workers) {
+    for (uint32_t at = 0; at < s->n_workers; at += model->view.n_workers) {
         bt_worker_row_t *workers = &s->workers[at];
 
         model = &s->models[workers->model];
-        qsort(workers, model->n_workers, sizeof(*workers), by_name);
-        for (uint32_t k = 0; k < model->n_workers; k++) {
+        qsort(workers, model->view.n_workers, sizeof(*workers), by_name);
+        for (uint32_t k = 0; k < model->view.n_workers; k++) {
             label_worker(page, model, workers, k);
         }
     }

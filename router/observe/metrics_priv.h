@@ -84,10 +84,8 @@ typedef struct bt_model_row {
     const char *labels; /* borrowed from the model, which stays */
     bool is_seed;   /* exported as BT_METRICS_SEED_MODEL in the nv_* families */
     bool is_served; /* a view was given */
-    uint32_t n_in_flight, n_waiting, n_legs;
-    uint64_t n_links_proven, n_links_failed, n_links_unproven;
-    uint32_t first_cut, n_cuts;
-    uint32_t first, n_workers; /* contiguous in workers */
+    bt_metrics_view_t view;    /* whose workers and cuts are copied: */
+    uint32_t first, first_cut; /* contiguous in the snapshot's */
     bt_model_values_t values;
 } bt_model_row_t;
 

@@ -69,19 +69,14 @@ static void copy_views(bt_metrics_snapshot_t *snapshot,
         bt_model_row_t *row = &snapshot->models[view->model->index];
 
         row->is_served = true;
-        row->n_in_flight = view->n_in_flight;
-        row->n_waiting = view->n_waiting;
-        row->n_legs = view->n_legs;
-        row->n_links_proven = view->n_links_proven;
-        row->n_links_failed = view->n_links_failed;
-        row->n_links_unproven = view->n_links_unproven;
+        row->view = *view;
+        row->view.workers = NULL;
+        row->view.cuts = NULL;
         row->first_cut = cut_at;
-        row->n_cuts = view->n_cuts;
         for (uint32_t k = 0; k < view->n_cuts; k++) {
             snapshot->cuts[cut_at++] = view->cuts[k];
         }
         row->first = at;
-        row->n_workers = view->n_workers;
         for (uint32_t k = 0; k < view->n_workers; k++) {
             snapshot->workers[at].model = view->model->index;
             copy_worker(&snapshot->workers[at++], &view->workers[k]);
