@@ -273,6 +273,16 @@ const bt_repo_field_t bt_repo_fields[] = {
 };
 /* clang-format on */
 
+bool bt_repo_is_name(const char *name)
+{
+    uint32_t i = 0;
+
+    while ((i < BT_REPO_N_MODELS) && (strcmp(name, bt_repo_names[i]) != 0)) {
+        i++;
+    }
+    return i < BT_REPO_N_MODELS;
+}
+
 const uint32_t bt_repo_n_fields = BT_ARRAY_LEN(bt_repo_fields);
 
 const bt_repo_field_t *bt_repo_field_find(const char *model, const char *path)

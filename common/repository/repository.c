@@ -77,13 +77,8 @@ static bool is_other(int dir_fd, const char *name)
 {
     struct stat info;
 
-    for (uint32_t i = 0; i < BT_REPO_N_MODELS; i++) {
-        if (strcmp(name, bt_repo_names[i]) == 0) {
-            return false;
-        }
-    }
-    return (name[0] != '.') && (fstatat(dir_fd, name, &info, 0) == 0) &&
-           S_ISDIR(info.st_mode);
+    return !bt_repo_is_name(name) && (name[0] != '.') &&
+           (fstatat(dir_fd, name, &info, 0) == 0) && S_ISDIR(info.st_mode);
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)

@@ -44,6 +44,8 @@
  *  ensemble, tensorrt_llm_bls. */
 extern const char *const bt_repo_names[BT_REPO_N_MODELS];
 #define BT_REPO_LLM 1 /**< index of tensorrt_llm */
+/** True for the name of one of the five models. */
+bool bt_repo_is_name(const char *name);
 
 /** Input or output of a model. */
 typedef struct bt_repo_tensor {

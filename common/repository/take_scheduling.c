@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The messages about scheduling: an ensemble's steps, groups of instances,
  * batching, and policies. */
-#include <stdio.h>
 #include <string.h>
 
 #include "common/repository/take_priv.h"
@@ -72,15 +71,12 @@ static void take_step(reading_t *r, const bt_pbtxt_field_t *message, void *to)
         return;
     }
     bt_take_fields(r, message, take_step_field, step);
-    for (int i = 0; i < BT_REPO_N_MODELS; i++) {
-        if (strcmp(step->model, bt_repo_names[i]) == 0) {
-            return;
-        }
+    if (!bt_repo_is_name(step->model)) {
+        bt_take_refuse(r, message,
+                       "ensemble_scheduling.step.model_name: '%.64s' is none "
+                       "of the models that are here",
+                       step->model);
     }
-    bt_take_refuse(r, message,
-                   "ensemble_scheduling.step.model_name: '%.64s' is none of "
-                   "the models that are here",
-                   step->model);
 }
 
 void bt_take_steps(reading_t *r, const bt_pbtxt_field_t *message)

@@ -592,17 +592,6 @@ bt_status_t bt_registry_add(bt_registry_t *registry, bt_served_t *served,
     return BT_OK;
 }
 
-/* True for one of the names of Triton's models. */
-static bool is_alias(const char *name)
-{
-    for (size_t i = 0; i < BT_REPO_N_MODELS; i++) {
-        if (strcmp(name, bt_repo_names[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bt_served_t *bt_registry_named(const bt_registry_t *registry, const char *name)
 {
     BT_REGISTRY_FOR_EACH(served, registry)
@@ -620,7 +609,7 @@ bt_served_t *bt_registry_find(const bt_registry_t *registry, const char *name)
 
     if (name != NULL) {
         served = bt_registry_named(registry, name);
-        if ((served != NULL) || !is_alias(name)) {
+        if ((served != NULL) || !bt_repo_is_name(name)) {
             return served;
         }
     }
