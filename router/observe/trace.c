@@ -421,13 +421,6 @@ static bt_status_t make_before(bt_trace_t *trace, const char *instance)
     return status;
 }
 
-static void trace_free(bt_trace_t *trace)
-{
-    bt_strbuf_fini(&trace->line);
-    bt_free(trace->before);
-    bt_free(trace);
-}
-
 static bt_status_t open_otlp(bt_trace_t *trace,
                              const bt_trace_options_t *options)
 {
@@ -464,8 +457,7 @@ bt_status_t bt_trace_open(const bt_trace_options_t *options,
         status = open_otlp(trace, options);
     }
     if (status != BT_OK) {
-        bt_append_log_close(trace->file);
-        trace_free(trace);
+        bt_trace_close(trace);
         return status;
     }
     *trace_p = trace;
@@ -502,5 +494,7 @@ void bt_trace_close(bt_trace_t *trace)
     }
     bt_otlp_close(trace->otlp, CLOSE_MS, NULL);
     bt_append_log_close(trace->file);
-    trace_free(trace);
+    bt_strbuf_fini(&trace->line);
+    bt_free(trace->before);
+    bt_free(trace);
 }
