@@ -633,10 +633,6 @@ static bt_status_t take_not_yet(bt_lower_t *l, const bt_slice_t *s)
     {                                                \
         NULL, TYPE_WANT, AT(wants.what), 0, 0, bits, \
     }
-#define OWN(take)                   \
-    {                               \
-        take, TYPE_OWN, 0, 0, 0, 0, \
-    }
 
 /* Converters of inputs to fields of a row's request. */
 static const struct {
@@ -646,41 +642,41 @@ static const struct {
     double min, max;
     uint32_t bits; /* BT_WANT_* of TYPE_WANT, else BT_GIVEN_* */
 } fields[BT_N_FIELDS] = {
-    [BT_FIELD_TEXT] = OWN(take_text),
-    [BT_FIELD_DECODER_TEXT] = OWN(take_decoder_text),
-    [BT_FIELD_IDS] = OWN(take_ids),
-    [BT_FIELD_N_IDS] = OWN(take_neutral), /* read_n_ids() */
-    [BT_FIELD_MAX_TOKENS] = OWN(take_max_tokens),
-    [BT_FIELD_BAD_WORDS] = OWN(take_bad_words),
-    [BT_FIELD_STOP_WORDS] = OWN(take_stop_words),
-    [BT_FIELD_BAD_WORD_IDS] = OWN(take_bad_ids),
-    [BT_FIELD_STOP_WORD_IDS] = OWN(take_stop_ids),
-    [BT_FIELD_BIAS_WORDS] = OWN(note_bias_words),
-    [BT_FIELD_BIAS_WEIGHTS] = OWN(note_bias_weights),
-    [BT_FIELD_BIAS] = OWN(take_bias),
-    [BT_FIELD_END_ID] = OWN(take_end_id),
-    [BT_FIELD_PAD_ID] = OWN(take_pad_id),
-    [BT_FIELD_TOP_K] = OWN(take_top_k),
-    [BT_FIELD_TOP_P] = OWN(take_top_p),
-    [BT_FIELD_TEMPERATURE] = OWN(take_temperature),
+    [BT_FIELD_TEXT] = {.take = take_text},
+    [BT_FIELD_DECODER_TEXT] = {.take = take_decoder_text},
+    [BT_FIELD_IDS] = {.take = take_ids},
+    [BT_FIELD_N_IDS] = {.take = take_neutral}, /* read_n_ids() */
+    [BT_FIELD_MAX_TOKENS] = {.take = take_max_tokens},
+    [BT_FIELD_BAD_WORDS] = {.take = take_bad_words},
+    [BT_FIELD_STOP_WORDS] = {.take = take_stop_words},
+    [BT_FIELD_BAD_WORD_IDS] = {.take = take_bad_ids},
+    [BT_FIELD_STOP_WORD_IDS] = {.take = take_stop_ids},
+    [BT_FIELD_BIAS_WORDS] = {.take = note_bias_words},
+    [BT_FIELD_BIAS_WEIGHTS] = {.take = note_bias_weights},
+    [BT_FIELD_BIAS] = {.take = take_bias},
+    [BT_FIELD_END_ID] = {.take = take_end_id},
+    [BT_FIELD_PAD_ID] = {.take = take_pad_id},
+    [BT_FIELD_TOP_K] = {.take = take_top_k},
+    [BT_FIELD_TOP_P] = {.take = take_top_p},
+    [BT_FIELD_TEMPERATURE] = {.take = take_temperature},
     [BT_FIELD_REPETITION_PENALTY] =
         FLOAT(sampling.repetition_penalty, 0.01, 100),
     [BT_FIELD_PRESENCE_PENALTY] = FLOAT(sampling.presence_penalty, -100, 100),
     [BT_FIELD_FREQUENCY_PENALTY] = FLOAT(sampling.frequency_penalty, -100, 100),
     [BT_FIELD_MIN_LENGTH] = {NULL, TYPE_U32, AT(sampling.min_tokens), 0,
                              INT32_MAX, 0},
-    [BT_FIELD_SEED] = OWN(take_seed),
-    [BT_FIELD_STREAM] = OWN(take_stream),
-    [BT_FIELD_STOP] = OWN(bt_lower_take_stop),
+    [BT_FIELD_SEED] = {.take = take_seed},
+    [BT_FIELD_STREAM] = {.take = take_stream},
+    [BT_FIELD_STOP] = {.take = bt_lower_take_stop},
     [BT_FIELD_EXCLUDE_INPUT] = {NULL, TYPE_BOOL, AT(exclude_input_in_output), 0,
                                 0, BT_GIVEN_EXCLUDE_INPUT},
     [BT_FIELD_LOG_PROBS] = WANT(BT_WANT_LOGPROBS),
     [BT_FIELD_CONTEXT_LOGITS] = WANT(BT_WANT_PROMPT_LOGITS),
     [BT_FIELD_GENERATION_LOGITS] = WANT(BT_WANT_LOGITS),
-    [BT_FIELD_ONE] = OWN(take_one),
-    [BT_FIELD_NEUTRAL] = OWN(take_neutral),
-    [BT_FIELD_NOT_YET] = OWN(take_not_yet),
-    [BT_FIELD_TOKENS] = OWN(take_neutral),
+    [BT_FIELD_ONE] = {.take = take_one},
+    [BT_FIELD_NEUTRAL] = {.take = take_neutral},
+    [BT_FIELD_NOT_YET] = {.take = take_not_yet},
+    [BT_FIELD_TOKENS] = {.take = take_neutral},
 };
 
 bt_status_t bt_lower_take(bt_lower_t *l, int field, const bt_slice_t *s)
