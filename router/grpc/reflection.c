@@ -4,7 +4,6 @@
 
 #include <reflection.pb-c.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "router/grpc/gdoor_priv.h"
 

@@ -14,7 +14,6 @@
 #ifndef BT_ROUTER_OBSERVE_APPEND_LOG_H
 #define BT_ROUTER_OBSERVE_APPEND_LOG_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/status.h"

@@ -34,7 +34,6 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/text.h"
 #include "router/observe/record.h"
 #include "router/otlp/otlp.h"
 

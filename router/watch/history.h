@@ -17,7 +17,6 @@
 #ifndef BT_ROUTER_WATCH_HISTORY_H
 #define BT_ROUTER_WATCH_HISTORY_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/containers.h"
