@@ -59,8 +59,8 @@ bool bt_tmpl_globals_set(bt_tmpl_exec_t *x)
 
 static bt_tmpl_value_t make_range(bt_tmpl_exec_t *x, bt_tmpl_args_t *args)
 {
-    static const bt_tmpl_params_t params = {.names = {"start", "stop", "step"},
-                                            .n_required = 1};
+    static const bt_tmpl_params_t params =
+        BT_TMPL_PARAMS(1, "start", "stop", "step");
     int64_t begin;
     int64_t end;
     int64_t step;
@@ -450,8 +450,8 @@ const bt_tmpl_test_t *bt_tmpl_test_find(const bt_tmpl_text_t *name)
 bool bt_tmpl_test_call(bt_tmpl_exec_t *x, const bt_tmpl_test_t *test,
                        bt_tmpl_value_t value, bt_tmpl_args_t *args)
 {
-    static const bt_tmpl_params_t one = {.names = {"other"}, .n_required = 1};
-    static const bt_tmpl_params_t none = {.n_required = 0};
+    static const bt_tmpl_params_t one = BT_TMPL_PARAMS(1, "other");
+    static const bt_tmpl_params_t none = BT_TMPL_NO_PARAMS;
 
     return bt_tmpl_args_bind(x->run, args, test->has_arg ? &one : &none,
                              test->name) &&

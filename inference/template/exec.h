@@ -68,6 +68,14 @@ typedef struct bt_tmpl_params {
     bool any; /**< accepts any arguments and checks them itself */
 } bt_tmpl_params_t;
 
+/** Initializes parameters by their names, of which the first @a required must
+ *  be given. */
+#define BT_TMPL_PARAMS(required, ...)                     \
+    {                                                     \
+        .names = {__VA_ARGS__}, .n_required = (required), \
+    }
+#define BT_TMPL_NO_PARAMS BT_TMPL_PARAMS(0, NULL)
+
 /** Evaluates the arguments of a call.
  *  @param [in] node  list of BT_N_ARG
  *  @return false: failed */
