@@ -2,7 +2,7 @@
 /* The table as Markdown. */
 #include <string.h>
 
-#include "router/observe/metrics_priv.h"
+#include "router/observe/metrics.h"
 
 /* Labels that "@" stands for. */
 static const char *const scope_labels[BT_N_SCOPES] = {
@@ -120,24 +120,8 @@ static void put_labels(const bt_family_def_t *family, bt_strbuf_t *out)
 
 /* ---- sections ---- */
 
-static bool is_seed(const bt_family_def_t *family)
-{
-    return strncmp(family->name, "nv_", 3) == 0;
-}
-
-static bool is_process(const bt_family_def_t *family)
-{
-    return strncmp(family->name, "process_", 8) == 0;
-}
-
-static bool is_own(const bt_family_def_t *family)
-{
-    return !is_seed(family) && !is_process(family);
-}
-
-static void put_section(const char *title,
-                        bool (*belongs)(const bt_family_def_t *),
-                        bt_strbuf_t *out)
+/* Writes the families whose names begin with @a prefix. */
+static void put_section(const char *title, const char *prefix, bt_strbuf_t *out)
 {
     bt_strbuf_printf(out,
                      "\n### %s\n\n| Name | Type | Labels | What |\n"
@@ -146,7 +130,7 @@ static void put_section(const char *title,
     for (uint32_t i = 0; i < bt_metrics_n_families; i++) {
         const bt_family_def_t *family = &bt_metrics_families[i];
 
-        if (belongs(family)) {
+        if (strncmp(family->name, prefix, strlen(prefix)) == 0) {
             bt_strbuf_printf(out, "| `%s` | %s | ", family->name,
                              bt_metric_type_name(family->type));
             put_labels(family, out);
@@ -157,7 +141,7 @@ static void put_section(const char *title,
 
 void bt_router_metrics_print_doc(bt_strbuf_t *out)
 {
-    put_section("Baton's own", is_own, out);
-    put_section("The router's process", is_process, out);
-    put_section("As Triton's TensorRT-LLM backend prints them", is_seed, out);
+    put_section("Baton's own", "baton_", out);
+    put_section("The router's process", "process_", out);
+    put_section("As Triton's TensorRT-LLM backend prints them", "nv_", out);
 }
