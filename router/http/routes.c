@@ -29,20 +29,6 @@ typedef struct route {
 
 /* ---- errors ---- */
 
-/* OpenAI's paths from clients whose base URL lacks /v1. */
-static bool lacks_v1(const char *path)
-{
-    static const char *const ends[] = {"/chat/completions", "/completions",
-                                       "/responses", "/embeddings", "/models"};
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(ends); i++) {
-        if (strcmp(path, ends[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bt_api_dialect_t bt_door_dialect_of(const char *path)
 {
     static const struct {
@@ -50,7 +36,13 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
         bt_api_dialect_t dialect;
     } own[] = {{"/tokenize", BT_API_TOKENIZE},
                {"/detokenize", BT_API_DETOKENIZE},
-               {"/v1/responses", BT_API_RESPONSES}};
+               {"/v1/responses", BT_API_RESPONSES},
+               /* OpenAI's, of clients whose base URL lacks /v1. */
+               {"/chat/completions", BT_API_COMPLETIONS},
+               {"/completions", BT_API_COMPLETIONS},
+               {"/responses", BT_API_COMPLETIONS},
+               {"/embeddings", BT_API_COMPLETIONS},
+               {"/models", BT_API_COMPLETIONS}};
 
     if (path == NULL) {
         return BT_API_GENERATE;
@@ -64,7 +56,7 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
         return (strstr(path, "/chat/") != NULL) ? BT_API_CHAT
                                                 : BT_API_COMPLETIONS;
     }
-    return lacks_v1(path) ? BT_API_COMPLETIONS : BT_API_GENERATE;
+    return BT_API_GENERATE;
 }
 
 void bt_http_request_refuse(bt_http_request_t *r, int status, const char *what)
