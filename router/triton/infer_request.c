@@ -64,6 +64,16 @@ static void finish(bt_tensors_t *t)
     t->source.ops->finish(t->request, &whole);
 }
 
+/* Writes the outputs that the client has in shared memory. */
+static bt_status_t write_shared(bt_tensors_t *t, uint64_t max_written)
+{
+    return bt_shm_tensors_writes(t->uses)
+               ? bt_shm_tensors_write(t->uses, &t->api, t->outputs,
+                                      t->n_outputs, max_written,
+                                      &t->request->error)
+               : BT_OK;
+}
+
 /* @retval BT_ERR_NO_MEMORY, BT_ERR_TOO_LARGE  see bt_infer_outputs()
  * @retval others  the request's error is set */
 static bt_status_t make(bt_tensors_t *t, const bt_infer_result_t *results,
@@ -81,12 +91,7 @@ static bt_status_t make(bt_tensors_t *t, const bt_infer_result_t *results,
 
     free_outputs(t);
     status = bt_infer_outputs(&shape, results, n, t->outputs, &t->n_outputs);
-    if ((status == BT_OK) && bt_shm_tensors_writes(t->uses)) {
-        status =
-            bt_shm_tensors_write(t->uses, &t->api, t->outputs, t->n_outputs,
-                                 max_written, &t->request->error);
-    }
-    return status;
+    return (status == BT_OK) ? write_shared(t, max_written) : status;
 }
 
 static void fail_to_make(bt_tensors_t *t, bt_status_t status)
@@ -508,15 +513,11 @@ static bt_status_t read_shared(bt_request_t *r)
 static bt_status_t process(bt_request_t *r)
 {
     bt_tensors_t *t = r->tensors;
-    bt_status_t status =
+    const bt_status_t status =
         bt_infer_process(r->served, r->context_tokens, t->spec, &t->api,
                          &t->lowered, t->outputs, &t->n_outputs, &r->error);
 
-    if ((status == BT_OK) && bt_shm_tensors_writes(t->uses)) {
-        status = bt_shm_tensors_write(t->uses, &t->api, t->outputs,
-                                      t->n_outputs, UINT64_MAX, &r->error);
-    }
-    return status;
+    return (status == BT_OK) ? write_shared(t, UINT64_MAX) : status;
 }
 
 /* Checks the limits of the model's configuration. @return false: the
