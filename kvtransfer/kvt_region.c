@@ -292,8 +292,9 @@ bt_status_t bt_kvt_region_open(bt_kvt_t *kvt, uint64_t id, uint32_t generation,
         link = bt_kvt_link_find(kvt, sender_instance);
     }
 
-    status = bt_kvt_desc_reserve(d, w->map.n_runs);
-    if (status != BT_OK) {
+    if (!bt_array_grow(&d->extents, &d->cap, w->map.n_runs,
+                       sizeof(*d->extents))) {
+        status = BT_ERR_NO_MEMORY;
         goto err_region;
     }
     d->receiver = kvt->config.instance;

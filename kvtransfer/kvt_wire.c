@@ -325,29 +325,12 @@ bt_status_t bt_kvt_desc_encode(const bt_kvt_desc_t *desc, void *buf, size_t cap,
     return writer_end(&w, bytes_p);
 }
 
-bt_status_t bt_kvt_desc_reserve(bt_kvt_desc_t *desc, uint32_t n)
-{
-    bt_kvt_extent_t *grown;
-
-    if (n <= desc->cap) {
-        return BT_OK;
-    }
-    grown = bt_realloc_array(desc->extents, n, sizeof(*grown));
-    if (grown == NULL) {
-        return BT_ERR_NO_MEMORY;
-    }
-    desc->extents = grown;
-    desc->cap = n;
-    return BT_OK;
-}
-
 bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
                                bt_kvt_desc_t *desc)
 {
     size_t rest_bytes, extents_bytes;
     reader_t r = section_read(buf, bytes, MAGIC_DESC, 0, &rest_bytes);
     bt_kvt_desc_t read = {0};
-    bt_status_t status;
 
     get_fields(&r, &read, ALL(desc_fields));
     fixed_leave(&r, rest_bytes);
@@ -357,9 +340,9 @@ bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
         (r.bytes - r.at != extents_bytes)) {
         return BT_ERR_BAD_MESSAGE;
     }
-    status = bt_kvt_desc_reserve(desc, read.n_extents);
-    if (status != BT_OK) {
-        return status;
+    if (!bt_array_grow(&desc->extents, &desc->cap, read.n_extents,
+                       sizeof(*desc->extents))) {
+        return BT_ERR_NO_MEMORY;
     }
     read.extents = desc->extents;
     read.cap = desc->cap;

@@ -127,8 +127,6 @@ BT_MUST_CHECK bt_status_t bt_kvt_desc_encode(const bt_kvt_desc_t *desc,
  *  @retval BT_ERR_BAD_MESSAGE  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
                                              bt_kvt_desc_t *desc);
-/** Allocates memory for @a n extents. @retval BT_ERR_NO_MEMORY */
-BT_MUST_CHECK bt_status_t bt_kvt_desc_reserve(bt_kvt_desc_t *desc, uint32_t n);
 
 typedef enum bt_kvt_msg_type {
     BT_KVT_MSG_HELLO = 1, /**< sender's first message: its export */
