@@ -298,48 +298,42 @@ void bt_key_proof(const uint8_t *key, size_t key_bytes, const void *data,
     sodium_memzero(hashed, sizeof(hashed));
 }
 
-static void hash_parts(crypto_generichash_state *state,
-                       const bt_key_part_t *parts, size_t n_parts)
-{
-    for (size_t i = 0; i < n_parts; i++) {
-        if (parts[i].bytes > 0) {
-            (void)crypto_generichash_update(state, parts[i].data,
-                                            parts[i].bytes);
-        }
-    }
-}
-
-void bt_key_derive(const uint8_t key[BT_KEY_BYTES], const char *domain,
-                   const bt_key_part_t *parts, size_t n_parts,
-                   uint8_t out[BT_KEY_BYTES])
+static void hash_keyed(const uint8_t key[BT_KEY_BYTES], const char *domain,
+                       const bt_key_part_t *parts, size_t n_parts, uint8_t *out,
+                       size_t out_bytes)
 {
     uint8_t text[BT_DOMAIN_BYTES] = {0};
     crypto_generichash_state state;
 
     start();
     BT_ASSERT_ALWAYS(
-        crypto_generichash_init(&state, key, BT_KEY_BYTES, BT_KEY_BYTES) == 0);
+        crypto_generichash_init(&state, key, BT_KEY_BYTES, out_bytes) == 0);
     if (domain != NULL) {
         BT_ASSERT_ALWAYS(strlen(domain) <= sizeof(text));
         memcpy(text, domain, strlen(domain));
         (void)crypto_generichash_update(&state, text, sizeof(text));
     }
-    hash_parts(&state, parts, n_parts);
-    (void)crypto_generichash_final(&state, out, BT_KEY_BYTES);
+    for (size_t i = 0; i < n_parts; i++) {
+        if (parts[i].bytes > 0) {
+            (void)crypto_generichash_update(&state, parts[i].data,
+                                            parts[i].bytes);
+        }
+    }
+    (void)crypto_generichash_final(&state, out, out_bytes);
     sodium_memzero(&state, sizeof(state));
+}
+
+void bt_key_derive(const uint8_t key[BT_KEY_BYTES], const char *domain,
+                   const bt_key_part_t *parts, size_t n_parts,
+                   uint8_t out[BT_KEY_BYTES])
+{
+    hash_keyed(key, domain, parts, n_parts, out, BT_KEY_BYTES);
 }
 
 void bt_key_tag(const uint8_t key[BT_KEY_BYTES], const bt_key_part_t *parts,
                 size_t n_parts, uint8_t tag[BT_TAG_BYTES])
 {
-    crypto_generichash_state state;
-
-    start();
-    BT_ASSERT_ALWAYS(
-        crypto_generichash_init(&state, key, BT_KEY_BYTES, BT_TAG_BYTES) == 0);
-    hash_parts(&state, parts, n_parts);
-    (void)crypto_generichash_final(&state, tag, BT_TAG_BYTES);
-    sodium_memzero(&state, sizeof(state));
+    hash_keyed(key, NULL, parts, n_parts, tag, BT_TAG_BYTES);
 }
 
 void bt_key_hash(bt_key_hash_kind_t kind, const void *data, size_t bytes,
