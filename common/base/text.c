@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 
 #define FIRST_CAP_BYTES 256
+#define FUZZY_MAX_BYTES 64 /* longest name that is compared */
 
 void bt_strbuf_init(bt_strbuf_t *buf, size_t limit_bytes)
 {
@@ -272,9 +273,10 @@ unsigned bt_utf8_encode(uint32_t cp, uint8_t out[4])
 
 /* Edit distance where swapping two neighbours counts once.
  * Source: Damerau 1964, restricted form; rows i-2, i-1 and i are kept. */
-size_t bt_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b)
+static size_t edit_distance(const char *a, size_t n_a, const char *b,
+                            size_t n_b)
 {
-    size_t rows[3][BT_FUZZY_MAX_BYTES + 1];
+    size_t rows[3][FUZZY_MAX_BYTES + 1];
     size_t *before = rows[0];
     size_t *above = rows[1];
     size_t *row = rows[2];
@@ -304,9 +306,16 @@ size_t bt_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b)
     return above[n_b];
 }
 
-bool bt_fuzzy_is_close(size_t distance, size_t n_meant)
+size_t bt_fuzzy_distance(const char *word, size_t n_word, const char *name,
+                         size_t n_name)
 {
-    return distance <= (n_meant + 2) / 3;
+    size_t distance;
+
+    if ((n_word > FUZZY_MAX_BYTES) || (n_name > FUZZY_MAX_BYTES)) {
+        return SIZE_MAX;
+    }
+    distance = edit_distance(word, n_word, name, n_name);
+    return (distance <= (n_name + 2) / 3) ? distance : SIZE_MAX;
 }
 
 const char *bt_fuzzy_match(const char *word, size_t n_word,
@@ -315,15 +324,11 @@ const char *bt_fuzzy_match(const char *word, size_t n_word,
     const char *best = NULL;
     size_t least = SIZE_MAX;
 
-    if (n_word > BT_FUZZY_MAX_BYTES) {
-        return NULL;
-    }
     for (size_t i = 0; i < n; i++) {
-        const size_t n_name = strlen(names[i]);
         const size_t distance =
-            bt_edit_distance(word, n_word, names[i], n_name);
+            bt_fuzzy_distance(word, n_word, names[i], strlen(names[i]));
 
-        if ((distance < least) && bt_fuzzy_is_close(distance, n_name)) {
+        if (distance < least) {
             best = names[i];
             least = distance;
         }

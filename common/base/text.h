@@ -181,14 +181,12 @@ static inline bt_printable_t bt_printable(const char *text, size_t len)
  * Threads: pure functions.
  */
 
-#define BT_FUZZY_MAX_BYTES 64 /**< longest name that is compared */
-
-/** Returns the edit distance of two names of at most BT_FUZZY_MAX_BYTES;
- *  swapping two neighbours counts once. */
-size_t bt_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b);
-/** True when a word at this distance probably means the name of @a n_meant
- *  bytes: at most a third of it differs. */
-bool bt_fuzzy_is_close(size_t distance, size_t n_meant);
+/** Returns the edit distance of a word to a name that it may mean; swapping two
+ *  neighbours counts once.
+ *  @return SIZE_MAX: more than a third of the name differs, or one of the two
+ *          has more than 64 bytes */
+size_t bt_fuzzy_distance(const char *word, size_t n_word, const char *name,
+                         size_t n_name);
 /**
  * Finds the nearest of @a n names to a word of @a n_word bytes.
  * @return NULL: none is near enough

@@ -219,8 +219,8 @@ static bool find_meant(const char *name, size_t n, char *out, size_t bytes)
         n_option = (option == NULL) ? 0 : strlen(option->name);
         if ((other != NULL) &&
             ((option == NULL) ||
-             (bt_edit_distance(name, n, other, strlen(other)) <
-              bt_edit_distance(dashed, n, option->name, n_option)))) {
+             (bt_fuzzy_distance(name, n, other, strlen(other)) <
+              bt_fuzzy_distance(dashed, n, option->name, n_option)))) {
             BT_ASSERT(sizeof(prefix) + strlen(other) <= bytes);
             memcpy(out, prefix, sizeof(prefix) - 1);
             memcpy(out + sizeof(prefix) - 1, other, strlen(other) + 1);

@@ -254,20 +254,15 @@ static bool is_model(const char *dir, const char *name)
 static bool find_near(const char *dir, const char *word, char near[NAME_BYTES])
 {
     BT_CLEANUP(closedir) DIR *const list = opendir(dir);
-    const size_t n_word = strlen(word);
     size_t best = SIZE_MAX;
     const struct dirent *entry;
 
     while ((list != NULL) && ((entry = readdir(list)) != NULL)) {
-        const size_t n = strlen(entry->d_name);
-        size_t distance;
+        const size_t distance = bt_fuzzy_distance(
+            word, strlen(word), entry->d_name, strlen(entry->d_name));
 
-        if ((entry->d_name[0] == '.') || (n > BT_FUZZY_MAX_BYTES) ||
-            (n_word > BT_FUZZY_MAX_BYTES) || !is_model(dir, entry->d_name)) {
-            continue;
-        }
-        distance = bt_edit_distance(word, n_word, entry->d_name, n);
-        if ((distance < best) && bt_fuzzy_is_close(distance, n)) {
+        if ((distance < best) && (entry->d_name[0] != '.') &&
+            is_model(dir, entry->d_name)) {
             best = distance;
             snprintf(near, NAME_BYTES, "%s", entry->d_name);
         }

@@ -727,16 +727,12 @@ static const bt_option_t *closest(const char *name, size_t n, unsigned programs,
     const bt_option_t *best = NULL;
 
     *distance_p = SIZE_MAX;
-    if (n > BT_FUZZY_MAX_BYTES) {
-        return NULL;
-    }
     for (size_t i = 0; i < BT_CONFIG_N_OPTIONS; i++) {
         const bt_option_t *option = &bt_config_options[i];
-        const size_t n_name = strlen(option->name);
-        const size_t distance = bt_edit_distance(name, n, option->name, n_name);
+        const size_t distance =
+            bt_fuzzy_distance(name, n, option->name, strlen(option->name));
 
-        if (((option->programs & programs) != 0) && (distance < *distance_p) &&
-            bt_fuzzy_is_close(distance, n_name)) {
+        if (((option->programs & programs) != 0) && (distance < *distance_p)) {
             best = option;
             *distance_p = distance;
         }
@@ -769,11 +765,11 @@ const char *bt_config_word_closest(const char *name, size_t n,
     if (option != NULL) {
         best = option->name;
     }
-    for (size_t i = 0; (i < n_words) && (n <= BT_FUZZY_MAX_BYTES); i++) {
-        const size_t n_word = strlen(words[i]);
-        const size_t distance = bt_edit_distance(name, n, words[i], n_word);
+    for (size_t i = 0; i < n_words; i++) {
+        const size_t distance =
+            bt_fuzzy_distance(name, n, words[i], strlen(words[i]));
 
-        if ((distance < least) && bt_fuzzy_is_close(distance, n_word)) {
+        if (distance < least) {
             best = words[i];
             least = distance;
         }

@@ -226,15 +226,11 @@ static void nearest(const char *dir_path, const char *word,
                     char out[BT_CONFIG_MODEL_NAME_BYTES])
 {
     BT_CLEANUP(closedir) DIR *const dir = opendir(dir_path);
-    const size_t n_word = strlen(word);
     const struct dirent *entry;
     size_t least = SIZE_MAX;
 
     out[0] = '\0';
-    if ((dir == NULL) || (n_word > BT_FUZZY_MAX_BYTES)) {
-        return;
-    }
-    while ((entry = readdir(dir)) != NULL) {
+    while ((dir != NULL) && ((entry = readdir(dir)) != NULL)) {
         size_t n = strlen(entry->d_name);
         char name[BT_CONFIG_MODEL_NAME_BYTES];
         char path[PATH_MAX];
@@ -246,9 +242,8 @@ static void nearest(const char *dir_path, const char *word,
         }
         memcpy(name, entry->d_name, n);
         name[n] = '\0';
-        distance = bt_edit_distance(word, n_word, name, n);
-        if ((distance < least) && bt_fuzzy_is_close(distance, n) &&
-            find_in(dir_path, name, path)) {
+        distance = bt_fuzzy_distance(word, strlen(word), name, n);
+        if ((distance < least) && find_in(dir_path, name, path)) {
             least = distance;
             memcpy(out, name, n + 1);
         }

@@ -603,15 +603,13 @@ const char *bt_api_nearest_field(uint32_t dialect, const char *name, size_t n)
     const char *best = NULL;
     size_t best_distance = SIZE_MAX;
 
-    for (size_t i = 0; (n <= BT_FUZZY_MAX_BYTES) && (i < BT_ARRAY_LEN(fields));
-         i++) {
+    for (size_t i = 0; i < BT_ARRAY_LEN(fields); i++) {
         const char *field = fields[i].name;
-        const size_t n_field = strlen(field);
-        const size_t distance = bt_edit_distance(name, n, field, n_field);
+        const size_t distance =
+            bt_fuzzy_distance(name, n, field, strlen(field));
 
         if (((fields[i].dialects & dialect) != 0) &&
-            (distance < best_distance) &&
-            bt_fuzzy_is_close(distance, n_field)) {
+            (distance < best_distance)) {
             best = field;
             best_distance = distance;
         }
