@@ -238,19 +238,16 @@ static void answer_other(bt_conn_t *conn)
 {
     const bt_http_handlers_t *handlers = &conn->http->handlers;
     bt_exchange_t *ex = conn->ex;
-    const char *why;
+    const bool may_be_preflight = (handlers->preflight != NULL) &&
+                                  (strcmp(ex->head.method, "OPTIONS") == 0);
+    const char *why = may_be_preflight ? check_head(conn) : NULL;
 
-    if ((handlers->preflight == NULL) ||
-        (strcmp(ex->head.method, "OPTIONS") != 0)) {
-        refuse(conn, 405, "the method is not GET, HEAD or POST");
-        return;
-    }
-    why = check_head(conn);
     if (why != NULL) {
         refuse(conn, 403, why);
         return;
     }
-    if (!handlers->preflight(handlers->ctx, &ex->head, &ex->headers) ||
+    if (!may_be_preflight ||
+        !handlers->preflight(handlers->ctx, &ex->head, &ex->headers) ||
         (bt_strbuf_status(&ex->headers) != BT_OK)) {
         refuse(conn, 405, "the method is not GET, HEAD or POST");
         return;
