@@ -23,15 +23,11 @@ static const char *date_of(bt_http_t *http)
         return http->date;
     }
     /* Not strftime: names must not follow the locale (RFC 9110, 5.6.7). */
-    bt_strbuf_init(&text, sizeof(http->date) - 1);
+    bt_strbuf_init_fixed(&text, http->date, sizeof(http->date));
     bt_strbuf_printf(&text, "%s, %02d %s %04d %02d:%02d:%02d GMT",
                      days[tm.tm_wday], tm.tm_mday, months[tm.tm_mon],
                      tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
-    if (bt_strbuf_status(&text) == BT_OK) {
-        memcpy(http->date, text.data, text.len + 1);
-        http->date_s = (int64_t)now;
-    }
-    bt_strbuf_fini(&text);
+    http->date_s = (int64_t)now;
     return http->date;
 }
 
