@@ -222,6 +222,9 @@ void bt_api_error_set(bt_api_error_t *error, int http_status, const char *param,
 bt_status_t bt_api_error_invalid(bt_api_error_t *error, const char *param,
                                  const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/** bt_api_error_invalid() of the whole request: no parameter is named. */
+#define BT_API_INVALID(error, ...) \
+    bt_api_error_invalid(error, NULL, __VA_ARGS__)
 /** Fills the error of a request that finds no memory: 503.
  *  @return BT_ERR_NO_MEMORY */
 bt_status_t bt_api_error_no_memory(bt_api_error_t *error);

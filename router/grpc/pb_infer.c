@@ -27,18 +27,16 @@ static bt_status_t check_reserved(const bt_infer_param_t *param,
         return BT_OK;
     }
     if (strcmp(param->name, BT_INFER_EMPTY_FINAL) != 0) {
-        return bt_api_error_invalid(
-            error, NULL,
-            "parameter keys starting with 'triton_' are reserved "
-            "for Triton usage. Only the following keys starting "
-            "with 'triton_' are allowed: " BT_INFER_EMPTY_FINAL);
+        return BT_API_INVALID(
+            error, "parameter keys starting with 'triton_' are reserved "
+                   "for Triton usage. Only the following keys starting "
+                   "with 'triton_' are allowed: " BT_INFER_EMPTY_FINAL);
     }
     if (param->kind != BT_INFER_BOOL) {
-        return bt_api_error_invalid(
-            error, NULL,
-            "invalid value type for '%s' parameter, expected "
-            "bool_param.",
-            param->name);
+        return BT_API_INVALID(error,
+                              "invalid value type for '%s' parameter, expected "
+                              "bool_param.",
+                              param->name);
     }
     return BT_OK;
 }
@@ -54,8 +52,8 @@ static bt_status_t add_param(bt_infer_params_t *params, const char *name,
         return bt_api_error_no_memory(error);
     }
     if (status != BT_OK) {
-        return bt_api_error_invalid(
-            error, NULL,
+        return BT_API_INVALID(
+            error,
             "there are more than %d parameters, or the name of "
             "one has more than %d bytes",
             BT_INFER_MAX_PARAMS, BT_TENSOR_NAME_BYTES - 1);
@@ -86,8 +84,7 @@ static bt_status_t add_param(bt_infer_params_t *params, const char *name,
         param->text = bt_strdup(value->string_param);
         return (param->text == NULL) ? bt_api_error_no_memory(error) : BT_OK;
     default:
-        return bt_api_error_invalid(error, NULL, "parameter %s has no value",
-                                    name);
+        return BT_API_INVALID(error, "parameter %s has no value", name);
     }
 }
 
@@ -119,10 +116,9 @@ static bt_status_t set_region(bt_infer_region_t *region, const char *name,
             return BT_OK;
         }
     }
-    return bt_api_error_invalid(
-        error, NULL,
-        "parameter %.100s of a tensor is not known here, or is of "
-        "a wrong type",
+    return BT_API_INVALID(
+        error,
+        "parameter %.100s of a tensor is not known here, or is of a wrong type",
         name);
 }
 
@@ -240,15 +236,15 @@ static bt_status_t take_contents(bt_tensor_t *tensor, const contents_pb_t *c,
     bt_status_t status;
 
     if (numbers.field == NULL) {
-        return bt_api_error_invalid(
-            error, NULL, "input %s: %s comes in raw_input_contents alone",
-            tensor->name, bt_dtype_name(tensor->dtype));
+        return BT_API_INVALID(error,
+                              "input %s: %s comes in raw_input_contents alone",
+                              tensor->name, bt_dtype_name(tensor->dtype));
     }
     status = bt_tensor_count(tensor->dims, tensor->n_dims, &count);
     if ((status != BT_OK) || (numbers.n != count) ||
         (n_in_all(c) != numbers.n) || !fits(tensor->dtype, c)) {
-        return bt_api_error_invalid(
-            error, NULL,
+        return BT_API_INVALID(
+            error,
             "input %s: its shape says %" PRIu64 " elements, %s has %zu "
             "(%zu in all of contents), or one does not fit %s",
             tensor->name, count, numbers.field, numbers.n, n_in_all(c),
@@ -272,15 +268,14 @@ static bt_status_t set_shape(bt_tensor_t *tensor, const input_pb_t *from,
                              bt_api_error_t *error)
 {
     if (from->n_shape > BT_TENSOR_MAX_DIMS) {
-        return bt_api_error_invalid(error, NULL,
-                                    "input %s has more than %d dimensions",
-                                    tensor->name, BT_TENSOR_MAX_DIMS);
+        return BT_API_INVALID(error, "input %s has more than %d dimensions",
+                              tensor->name, BT_TENSOR_MAX_DIMS);
     }
     tensor->n_dims = (uint32_t)from->n_shape;
     for (size_t i = 0; i < from->n_shape; i++) {
         if (from->shape[i] < 0) {
-            return bt_api_error_invalid(
-                error, NULL, "input %s: dimension %" PRId64 " in its shape",
+            return BT_API_INVALID(
+                error, "input %s: dimension %" PRId64 " in its shape",
                 tensor->name, from->shape[i]);
         }
         tensor->dims[i] = (uint64_t)from->shape[i];
@@ -295,14 +290,13 @@ static bt_status_t take_head(bt_infer_input_t *input, const input_pb_t *from,
     bt_status_t status = BT_OK;
 
     if (strlen(from->name) >= sizeof(tensor->name)) {
-        return bt_api_error_invalid(error, NULL, "an input's name is too long");
+        return BT_API_INVALID(error, "an input's name is too long");
     }
     snprintf(tensor->name, sizeof(tensor->name), "%s", from->name);
     if (!bt_dtype_find(from->datatype, strlen(from->datatype),
                        &tensor->dtype)) {
-        return bt_api_error_invalid(error, NULL,
-                                    "input %s: \"%.40s\" is no datatype",
-                                    tensor->name, from->datatype);
+        return BT_API_INVALID(error, "input %s: \"%.40s\" is no datatype",
+                              tensor->name, from->datatype);
     }
     for (size_t i = 0; (i < from->n_parameters) && (status == BT_OK); i++) {
         status = set_region(&input->region, from->parameters[i]->key,
@@ -336,17 +330,14 @@ static bt_status_t take_data(bt_infer_input_t *input, const input_pb_t *from,
             return status;
         }
     } else if (n_in_all(contents) > 0) {
-        return bt_api_error_invalid(
-            error, NULL,
-            "input %s has contents, while raw_input_contents are "
-            "given",
+        return BT_API_INVALID(
+            error, "input %s has contents, while raw_input_contents are given",
             input->tensor.name);
     } else {
         steal(&input->tensor, raw);
     }
     if (bt_tensor_check(&input->tensor, why) != BT_OK) {
-        return bt_api_error_invalid(error, NULL, "input %s %s",
-                                    input->tensor.name, why);
+        return BT_API_INVALID(error, "input %s %s", input->tensor.name, why);
     }
     return BT_OK;
 }
@@ -358,8 +349,7 @@ static bt_status_t take_inputs(request_pb_t *from, bt_infer_request_t *to,
     bt_status_t status = BT_OK;
 
     if (from->n_inputs > BT_INFER_MAX_INPUTS) {
-        return bt_api_error_invalid(error, NULL,
-                                    "there are more than 96 inputs");
+        return BT_API_INVALID(error, "there are more than 96 inputs");
     }
     to->inputs = bt_calloc(from->n_inputs + 1, sizeof(*to->inputs));
     if (to->inputs == NULL) {
@@ -376,19 +366,17 @@ static bt_status_t take_inputs(request_pb_t *from, bt_infer_request_t *to,
         }
         if (from->n_raw_input_contents > 0) {
             if (n_raw == from->n_raw_input_contents) {
-                return bt_api_error_invalid(
-                    error, NULL,
-                    "raw_input_contents has fewer entries than there "
-                    "are inputs");
+                return BT_API_INVALID(
+                    error, "raw_input_contents has fewer entries than there "
+                           "are inputs");
             }
             raw = &from->raw_input_contents[n_raw++];
         }
         status = take_data(input, from->inputs[i], raw, error);
     }
     if ((status == BT_OK) && (n_raw != from->n_raw_input_contents)) {
-        return bt_api_error_invalid(
-            error, NULL,
-            "raw_input_contents has more entries than there are inputs");
+        return BT_API_INVALID(
+            error, "raw_input_contents has more entries than there are inputs");
     }
     return status;
 }
@@ -399,8 +387,7 @@ static bt_status_t take_wanted(const request_pb_t *from, bt_infer_request_t *to,
     bt_status_t status = BT_OK;
 
     if (from->n_outputs > BT_INFER_MAX_OUTPUTS) {
-        return bt_api_error_invalid(error, NULL,
-                                    "more than 32 outputs are asked for");
+        return BT_API_INVALID(error, "more than 32 outputs are asked for");
     }
     to->wanted = bt_calloc(from->n_outputs + 1, sizeof(*to->wanted));
     if (to->wanted == NULL) {
@@ -412,8 +399,7 @@ static bt_status_t take_wanted(const request_pb_t *from, bt_infer_request_t *to,
 
         to->n_wanted = i + 1;
         if (strlen(wanted->name) >= sizeof(out->name)) {
-            return bt_api_error_invalid(error, NULL,
-                                        "an output's name is too long");
+            return BT_API_INVALID(error, "an output's name is too long");
         }
         snprintf(out->name, sizeof(out->name), "%s", wanted->name);
         out->binary = true;
@@ -430,8 +416,8 @@ static bt_status_t take_name(const char *from, char to[BT_INFER_NAME_BYTES],
                              const char *field, bt_api_error_t *error)
 {
     if (strlen(from) >= BT_INFER_NAME_BYTES) {
-        return bt_api_error_invalid(error, NULL, "%s has more than %d bytes",
-                                    field, BT_INFER_NAME_BYTES - 1);
+        return BT_API_INVALID(error, "%s has more than %d bytes", field,
+                              BT_INFER_NAME_BYTES - 1);
     }
     snprintf(to, BT_INFER_NAME_BYTES, "%s", from);
     return BT_OK;
@@ -484,8 +470,7 @@ static bt_status_t read_request(const void *data, size_t bytes,
         return BT_ERR_INVALID_PARAM;
     }
     if (status != BT_OK) {
-        return bt_api_error_invalid(error, NULL,
-                                    "the message is no ModelInferRequest");
+        return BT_API_INVALID(error, "the message is no ModelInferRequest");
     }
     status = take_request((request_pb_t *)message, &request, error);
     bt_pb_free(&budget, message);
@@ -517,7 +502,7 @@ static bt_status_t unpack(const bt_pb_infer_form_t *form,
     }
     return (status == BT_OK)
                ? BT_OK
-               : bt_api_error_invalid(error, NULL, "the message is not gzip's");
+               : BT_API_INVALID(error, "the message is not gzip's");
 }
 
 bt_status_t bt_pb_infer_parse(const void *ctx, bt_strbuf_t *body,

@@ -339,7 +339,7 @@ static bt_status_t run_preprocess(process_t *p, const bt_model_spec_t *spec,
 
 static bt_status_t refuse(process_t *p, const char *name, const char *why)
 {
-    return bt_api_error_invalid(p->error, NULL, "input '%s' %s", name, why);
+    return BT_API_INVALID(p->error, "input '%s' %s", name, why);
 }
 
 /* Detokenizes one sequence: @a n ids from element @a from on. */

@@ -50,7 +50,7 @@ static const bt_setting_t *find(const bt_settings_t *settings, const char *name)
 static bt_status_t refuse(bt_api_error_t *error, const char *name,
                           const char *what)
 {
-    return bt_api_error_invalid(error, NULL, "%.64s: %.200s", name, what);
+    return BT_API_INVALID(error, "%.64s: %.200s", name, what);
 }
 
 /* Reads a number, which a protocol may have as text. */

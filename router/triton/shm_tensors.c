@@ -61,9 +61,9 @@ static bt_status_t refer(const bt_regions_t *regions, const char *what,
     }
     region = bt_regions_find(regions, at->name);
     if (region == NULL) {
-        return bt_api_error_invalid(
-            error, NULL, "%s '%s': unable to find shared memory region '%s'",
-            what, name, at->name);
+        return BT_API_INVALID(
+            error, "%s '%s': unable to find shared memory region '%s'", what,
+            name, at->name);
     }
     status = bt_region_check(region, at->offset, at->bytes, error);
     if (status != BT_OK) {
@@ -130,8 +130,8 @@ bt_status_t bt_shm_tensors_begin(bt_regions_t *regions,
     bt_status_t status;
 
     if (regions == NULL) {
-        return bt_api_error_invalid(
-            error_p, NULL,
+        return BT_API_INVALID(
+            error_p,
             "%s: shared_memory_region: this server takes no "
             "tensors in shared memory (--shared-memory off): send "
             "the tensors themselves",
@@ -212,8 +212,7 @@ static bt_status_t read_input(const bt_region_t *region,
         return status;
     }
     if (bt_tensor_check(tensor, why) != BT_OK) {
-        return bt_api_error_invalid(error, NULL, "input '%s' %s", tensor->name,
-                                    why);
+        return BT_API_INVALID(error, "input '%s' %s", tensor->name, why);
     }
     return BT_OK;
 }
@@ -263,8 +262,8 @@ static bt_status_t write_output(const bt_region_t *region,
     bt_status_t status;
 
     if (output->bytes > at->bytes) {
-        return bt_api_error_invalid(
-            error, NULL,
+        return BT_API_INVALID(
+            error,
             "output '%s' has %zu bytes, more than the %" PRIu64 " that "
             "it was given in shared memory region '%s'",
             output->name, output->bytes, at->bytes, at->name);
@@ -294,8 +293,8 @@ bt_status_t bt_shm_tensors_write(const bt_shm_tensors_t *uses,
             continue;
         }
         if (outputs[i].bytes > left) {
-            return bt_api_error_invalid(
-                error_p, NULL,
+            return BT_API_INVALID(
+                error_p,
                 "output '%s': responses of a stream have at most "
                 "%" PRIu64 " bytes in shared memory, and it has %zu",
                 outputs[i].name, max_bytes, outputs[i].bytes);

@@ -144,13 +144,12 @@ bt_status_t bt_infer_check_inputs(const bt_model_spec_t *spec,
         const char *name = request->inputs[i].tensor.name;
 
         if (bt_model_input(spec, name) == NULL) {
-            return bt_api_error_invalid(
-                error_p, NULL, "unexpected inference input '%s' for model '%s'",
-                name, request->model);
+            return BT_API_INVALID(
+                error_p, "unexpected inference input '%s' for model '%s'", name,
+                request->model);
         }
         if (bt_infer_input(request, name) != &request->inputs[i]) {
-            return bt_api_error_invalid(error_p, NULL,
-                                        "input '%s' is there twice", name);
+            return BT_API_INVALID(error_p, "input '%s' is there twice", name);
         }
     }
     return BT_OK;
@@ -165,8 +164,8 @@ static bt_status_t check_missing(bt_lower_t *l)
             (bt_infer_input(l->request, input->name) == NULL) &&
             /* Text models have a default length. */
             (input->what != BT_FIELD_MAX_TOKENS)) {
-            return bt_api_error_invalid(
-                l->error, NULL, "expected inference input '%s' for model '%s'",
+            return BT_API_INVALID(
+                l->error, "expected inference input '%s' for model '%s'",
                 input->name, l->request->model);
         }
     }
@@ -332,10 +331,9 @@ bt_status_t bt_infer_check_outputs(const bt_model_spec_t *spec,
         const char *name = request->wanted[i].name;
 
         if (bt_model_output(spec, name) == NULL) {
-            return bt_api_error_invalid(
-                error_p, NULL,
-                "unexpected inference output '%s' for model '%s'", name,
-                request->model);
+            return BT_API_INVALID(
+                error_p, "unexpected inference output '%s' for model '%s'",
+                name, request->model);
         }
     }
     return BT_OK;

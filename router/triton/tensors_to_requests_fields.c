@@ -19,7 +19,7 @@ bt_status_t bt_lower_refuse(bt_lower_t *l, const char *name, const char *fmt,
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    return bt_api_error_invalid(l->error, NULL, "input '%s' %s", name, text);
+    return BT_API_INVALID(l->error, "input '%s' %s", name, text);
 }
 
 /* ---- single values ---- */
