@@ -353,7 +353,6 @@ static void open_model(run_t *r, const char *path, bt_kv_type_t kv_type,
         be_config.cores = cores;
         be_config.lent_cores = (r->n_lent > 0) ? cores + r->n_threads : NULL;
     }
-    be_config.max_dim = bt_hparams_max_dim(&r->hp);
     status = bt_backend_open("cpu", &be_config, &r->be);
     if (status != BT_OK) {
         bt_half_die(status, "back end cpu");

@@ -184,8 +184,7 @@ int main(int argc, char **argv)
     const char *words[BT_HALF_MAX_WORDS];
     bt_gpu_copy_t copy = {0};
     bt_ops_run_t r = {.random = 1, .measure = measure};
-    bt_backend_config_t config = {.n_threads = 2,
-                                  .max_dim = BT_OPS_MAX_COUNT / 8};
+    bt_backend_config_t config = {.n_threads = 2};
     bt_status_t status;
 
     bt_log_init("gpu-run", BT_LOG_LEVEL_WARN);

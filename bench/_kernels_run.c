@@ -172,7 +172,7 @@ int main(int argc, char **argv)
     };
     const char *words[BT_HALF_MAX_WORDS];
     bt_ops_run_t r = {.random = 1, .measure = measure};
-    bt_backend_config_t config = {.max_dim = BT_OPS_MAX_COUNT / 8};
+    bt_backend_config_t config = {0};
     uint32_t mib;
     bt_status_t status;
 

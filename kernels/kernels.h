@@ -261,9 +261,6 @@ typedef struct bt_backend_config {
     uint32_t n_lent;            /**< 0: none */
     uint32_t device;            /**< CUDA: ordinal */
     uint32_t max_rows;          /**< most rows of one matmul, for scratch */
-    uint32_t max_dim;           /**< widest row of any operation, for scratch;
-                                     the CPU back end uses the packed matrices
-                                     instead */
     bt_numerics_t numerics; /**< BT_ERR_UNSUPPORTED if the back end lacks it */
     char *why;        /**< buffer for the reason when opening fails; NULL: not
                            wanted */

@@ -333,11 +333,8 @@ end:
 static void find_backend(char name[NAME_BYTES])
 {
     char why[256] = "";
-    const bt_backend_config_t config = {.n_threads = 1,
-                                        .max_rows = 1,
-                                        .max_dim = 64,
-                                        .why = why,
-                                        .why_bytes = sizeof(why)};
+    const bt_backend_config_t config = {
+        .n_threads = 1, .max_rows = 1, .why = why, .why_bytes = sizeof(why)};
     bt_backend_t *backend = NULL;
     const bt_status_t status = bt_backend_open("cpu", &config, &backend);
 

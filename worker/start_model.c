@@ -399,7 +399,6 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
         .lent_cores = s->lent_cores,
         .n_lent = s->n_lent,
         .max_rows = config.max_rows,
-        .max_dim = bt_hparams_max_dim(&s->hp),
         .numerics = numerics_of(w),
         .why = why,
         .why_bytes = sizeof(why),

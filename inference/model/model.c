@@ -287,16 +287,3 @@ bt_attention_t bt_hparams_attention(const bt_hparams_t *hp, uint32_t layer)
         .soft_cap = hp->attn_soft_cap,
     };
 }
-
-uint32_t bt_hparams_max_dim(const bt_hparams_t *hp)
-{
-    const uint32_t widths[] = {
-        hp->dim, (hp->n_heads + 2 * hp->n_kv_heads) * hp->head_dim,
-        2 * hp->ffn_dim, hp->n_vocab};
-    uint32_t widest = 0;
-
-    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
-        widest = (widths[i] > widest) ? widths[i] : widest;
-    }
-    return widest;
-}

@@ -117,10 +117,6 @@ static inline bool bt_hparams_long_context(const bt_hparams_t *hp,
     return hp->rope.by_context && (context_tokens > hp->rope.trained_tokens);
 }
 
-/** Returns the width of the widest row of any operation of the forward pass,
- *  for max_dim of bt_backend_config_t. */
-uint32_t bt_hparams_max_dim(const bt_hparams_t *hp);
-
 /** Returns the attention parameters of a layer. */
 bt_attention_t bt_hparams_attention(const bt_hparams_t *hp, uint32_t layer);
 

@@ -195,11 +195,8 @@ bt_status_t bt_model_memory(const bt_gguf_t *gguf, const char *backend,
                             size_t why_bytes, bt_model_memory_t *memory_p)
 {
     char what[WHAT_BYTES];
-    const bt_backend_config_t be_config = {.n_threads = 1,
-                                           .max_rows = 1,
-                                           .max_dim = 1,
-                                           .why = what,
-                                           .why_bytes = sizeof(what)};
+    const bt_backend_config_t be_config = {
+        .n_threads = 1, .max_rows = 1, .why = what, .why_bytes = sizeof(what)};
     bt_backend_t *be = NULL;
     bt_status_t status = bt_backend_open(backend, &be_config, &be);
 

@@ -74,7 +74,6 @@ bt_status_t bt_reader_open(bt_reader_t *r, const bt_gguf_t *gguf,
                  r->hp.context_tokens, config->window);
         return BT_ERR_INVALID_PARAM;
     }
-    be_config.max_dim = bt_hparams_max_dim(&r->hp);
     status = bt_backend_open("cpu", &be_config, &r->be);
     if (status != BT_OK) {
         snprintf(why, why_bytes, "back end cpu: %s", bt_status_str(status));

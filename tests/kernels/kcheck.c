@@ -221,10 +221,8 @@ void kc_expect_equal(const float *a, const float *b, size_t n, const char *what,
 static bool open_tier(int tier, uint32_t n_threads, uint32_t n_lent)
 {
     static const char *const names[] = {"plain", "avx2", "avx512"};
-    const bt_backend_config_t config = {.n_threads = n_threads,
-                                        .n_lent = n_lent,
-                                        .max_rows = KC_MAX_ROWS,
-                                        .max_dim = KC_MAX_DIM};
+    const bt_backend_config_t config = {
+        .n_threads = n_threads, .n_lent = n_lent, .max_rows = KC_MAX_ROWS};
     kc_backend_t *b = &kc_backends[kc_n_backends];
 
     if (bt_cpu_open(bt_cpu_isa((bt_cpu_tier_t)tier), &config, &b->be) !=
@@ -274,10 +272,8 @@ static const bt_workload_t all_cases = {.max_rows = KC_MAX_MANY,
 /* Behind the reference. */
 static bt_status_t open_named(const char *name, bt_numerics_t numerics)
 {
-    const bt_backend_config_t config = {.n_threads = 2,
-                                        .max_rows = KC_MAX_MANY,
-                                        .max_dim = KC_MAX_DIM,
-                                        .numerics = numerics};
+    const bt_backend_config_t config = {
+        .n_threads = 2, .max_rows = KC_MAX_MANY, .numerics = numerics};
     kc_backend_t *b = &kc_backends[kc_n_backends];
     const bt_status_t status = bt_backend_open(name, &config, &b->be);
 

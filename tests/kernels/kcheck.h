@@ -31,7 +31,6 @@
 
 #define KC_MAX_ROWS     64u
 #define KC_MAX_MANY     200u /* of a product, on a back end by name */
-#define KC_MAX_DIM      2048u
 #define KC_MAX_SEQ_ROWS 256u /* of a batch of sequences */
 
 typedef struct kc_backend {

@@ -17,8 +17,7 @@
 #define FLOATS (ROWS * DIM)
 #define BYTES  (FLOATS * sizeof(float))
 
-static const bt_backend_config_t config = {
-    .n_threads = 1, .max_rows = 8, .max_dim = 64};
+static const bt_backend_config_t config = {.n_threads = 1, .max_rows = 8};
 
 /* A matrix of one row of ones: the scale 1 as f16, then 32 codes. */
 static const uint8_t ones[34] = {0, 0x3c, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
@@ -390,10 +389,8 @@ static size_t attend(bool reserved, float out[PART_DIM])
                                            .n_heads = 1,
                                            .n_kv_heads = 1,
                                            .head_dim = PART_DIM};
-    static const bt_backend_config_t tensor = {.n_threads = 1,
-                                               .max_rows = 1,
-                                               .max_dim = 64,
-                                               .numerics = BT_NUMERICS_TENSOR};
+    static const bt_backend_config_t tensor = {
+        .n_threads = 1, .max_rows = 1, .numerics = BT_NUMERICS_TENSOR};
     static const bt_batch_limits_t limits = {.max_rows = 1,
                                              .max_seqs = 1,
                                              .max_logit_rows = 1,
@@ -525,7 +522,6 @@ static void a_host_that_cannot_is_told_why(void **state)
     for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
         const bt_backend_config_t asked = {.n_threads = 1,
                                            .max_rows = 1,
-                                           .max_dim = 1,
                                            .device = hosts[i].device,
                                            .why = why,
                                            .why_bytes = sizeof(why)};

@@ -19,8 +19,7 @@
 #define SEED   77u
 #define TICKET 1u
 
-static const bt_backend_config_t config = {
-    .n_threads = 1, .max_rows = 8, .max_dim = 64};
+static const bt_backend_config_t config = {.n_threads = 1, .max_rows = 8};
 
 /* ---- the process whose memory it is ---- */
 

@@ -153,8 +153,7 @@ static bt_status_t ring_is_right(const self_t *s, size_t n, bool *right_p)
 
 static bt_status_t open_self(self_t *s)
 {
-    static const bt_backend_config_t config = {
-        .n_threads = 1, .max_rows = 8, .max_dim = 64};
+    static const bt_backend_config_t config = {.n_threads = 1, .max_rows = 8};
     bt_status_t status = bt_backend_open("cuda_sim", &config, &s->be);
 
     if (status == BT_OK) {

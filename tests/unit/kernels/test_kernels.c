@@ -16,8 +16,7 @@
 #include "kernels/cpu/pool.h"
 #include "kernels/kernels.h"
 
-static const bt_backend_config_t two_threads = {
-    .n_threads = 2, .max_rows = 4, .max_dim = 64};
+static const bt_backend_config_t two_threads = {.n_threads = 2, .max_rows = 4};
 
 static void unknown_back_end_is_not_found(void **state)
 {

@@ -19,8 +19,7 @@
 
 #define BYTES 1000u
 
-static const bt_backend_config_t config = {
-    .n_threads = 1, .max_rows = 4, .max_dim = 64};
+static const bt_backend_config_t config = {.n_threads = 1, .max_rows = 4};
 
 static char plugin_dir[PATH_MAX];
 

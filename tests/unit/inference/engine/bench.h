@@ -76,8 +76,7 @@ static inline void open_rehearsing_bench(bench_t *b, bt_kv_type_t type,
                                          bt_engine_rehearsal_t rehearsal)
 {
     const uint32_t rows = bt_engine_max_rows(MAX_SEQS, token_budget, T);
-    const bt_backend_config_t be_config = {
-        .n_threads = 1, .max_rows = rows, .max_dim = 4096};
+    const bt_backend_config_t be_config = {.n_threads = 1, .max_rows = rows};
     const bt_model_config_t model_config = {
         .max_rows = rows,
         .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),

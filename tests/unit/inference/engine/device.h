@@ -11,8 +11,7 @@
 static inline bt_engine_config_t open_device(bench_t *b, uint32_t token_budget)
 {
     const uint32_t rows = bt_engine_max_rows(MAX_SEQS, token_budget, T);
-    const bt_backend_config_t be_config = {
-        .n_threads = 1, .max_rows = rows, .max_dim = 4096};
+    const bt_backend_config_t be_config = {.n_threads = 1, .max_rows = rows};
     const bt_model_config_t model_config = {
         .max_rows = rows,
         .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),

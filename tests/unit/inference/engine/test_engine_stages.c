@@ -46,8 +46,7 @@ static int make_stage_model(void **state)
 static void open_stages(stages_t *s, const layout_t *layout)
 {
     const uint32_t rows = bt_engine_max_rows(MAX_SEQS, BUDGET, T);
-    const bt_backend_config_t be_config = {
-        .n_threads = 1, .max_rows = rows, .max_dim = 4096};
+    const bt_backend_config_t be_config = {.n_threads = 1, .max_rows = rows};
     const bt_model_config_t model_config = {
         .max_rows = rows,
         .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),

@@ -39,8 +39,8 @@ static inline bt_gguf_t *open_tiny(const bt_tiny_model_t *tiny)
 
 static inline bt_backend_t *open_backend(uint32_t n_threads)
 {
-    const bt_backend_config_t config = {
-        .n_threads = n_threads, .max_rows = MAX_ROWS, .max_dim = 2048};
+    const bt_backend_config_t config = {.n_threads = n_threads,
+                                        .max_rows = MAX_ROWS};
     bt_backend_t *be = NULL;
 
     assert_int_equal(bt_backend_open("cpu", &config, &be), BT_OK);

@@ -309,7 +309,6 @@ static int run_model(const char *path, uint32_t n_ranks, uint32_t n_stages,
         (bt_hparams_read(gguf, why, sizeof(why), &hp) != BT_OK)) {
         goto out;
     }
-    be_config.max_dim = bt_hparams_max_dim(&hp);
     rc = 0;
     for (uint32_t i = 0; (rc == 0) && (i < n_runs); i++) {
         bt_rank_team_t team;

@@ -27,8 +27,7 @@ typedef struct call {
 
 static void open_walk(walk_t *w)
 {
-    const bt_backend_config_t config = {
-        .n_threads = 2, .max_rows = MAX_ROWS, .max_dim = 2048};
+    const bt_backend_config_t config = {.n_threads = 2, .max_rows = MAX_ROWS};
     const bt_tiny_model_t tiny = variant(1);
     bt_gguf_t *const gguf = open_tiny(&tiny);
     rig_t host = make_rig_of(&tiny, 1, BT_KV_F16);

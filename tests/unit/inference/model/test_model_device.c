@@ -15,8 +15,7 @@
 static rig_t make_trap_rig_with(const bt_tiny_model_t *tiny, bt_kv_type_t type,
                                 const bt_model_config_t *model_config)
 {
-    const bt_backend_config_t config = {
-        .n_threads = 2, .max_rows = MAX_ROWS, .max_dim = 2048};
+    const bt_backend_config_t config = {.n_threads = 2, .max_rows = MAX_ROWS};
     bt_gguf_t *const gguf = open_tiny(tiny);
     rig_t host = make_rig_of(tiny, 1, type);
     rig_t rig = {.kv = host.kv, .n_vocab = host.n_vocab};
@@ -134,8 +133,8 @@ static void partial_sums_give_the_hosts_bits_in_device_memory(void **state)
 
 static void ranks_without_device_collectives_are_refused_by_name(void **state)
 {
-    const bt_backend_config_t be_config = {
-        .n_threads = 1, .max_rows = MAX_ROWS, .max_dim = 2048};
+    const bt_backend_config_t be_config = {.n_threads = 1,
+                                           .max_rows = MAX_ROWS};
     const bt_collectives_t coll = {.rank = 1, .size = 2}; /* not called */
     const bt_tiny_model_t tiny = bt_tiny_model_default();
     bt_gguf_t *const gguf = open_tiny(&tiny);
@@ -424,8 +423,8 @@ static void argmax_is_used_only_for_greedy_rows(void **state)
 
 static void device_and_host_memory_are_reported_separately(void **state)
 {
-    const bt_backend_config_t be_config = {
-        .n_threads = 1, .max_rows = MAX_ROWS, .max_dim = 2048};
+    const bt_backend_config_t be_config = {.n_threads = 1,
+                                           .max_rows = MAX_ROWS};
     const bt_tiny_model_t tiny = variant(2);
     bt_gguf_t *const gguf = open_tiny(&tiny);
     bt_model_config_t config = default_config;

@@ -76,8 +76,8 @@ static float *forward(bt_model_t *model, const bt_hparams_t *hp, void **cache_p,
 
 static void compare(const char *name, const bt_tiny_model_t *tiny)
 {
-    const bt_backend_config_t be_config = {
-        .n_threads = 1, .max_rows = N_TOKENS, .max_dim = 2048};
+    const bt_backend_config_t be_config = {.n_threads = 1,
+                                           .max_rows = N_TOKENS};
     const bt_model_config_t config = {
         .max_rows = N_TOKENS, .max_logit_rows = N_KEPT, .context_tokens = 64};
     bt_gguf_t *const gguf = open_tiny(tiny);

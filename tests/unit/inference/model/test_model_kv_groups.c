@@ -60,8 +60,8 @@ typedef struct side {
 static side_t open_side(const bt_tiny_model_t *tiny, bt_kv_type_t type,
                         const bt_kv_groups_t *groups, bool traps)
 {
-    const bt_backend_config_t be_config = {
-        .n_threads = 2, .max_rows = MAX_ROWS, .max_dim = 2048};
+    const bt_backend_config_t be_config = {.n_threads = 2,
+                                           .max_rows = MAX_ROWS};
     const bt_model_config_t config = {.max_rows = MAX_ROWS,
                                       .max_logit_rows = MAX_ROWS,
                                       .context_tokens = 256,

@@ -16,8 +16,8 @@ static bt_status_t make_with(const bt_tiny_model_t *tiny, uint32_t size,
                              const bt_model_config_t *config, bt_kv_type_t type,
                              ranks_t *ranks)
 {
-    const bt_backend_config_t be_config = {
-        .n_threads = 1, .max_rows = MAX_ROWS, .max_dim = 2048};
+    const bt_backend_config_t be_config = {.n_threads = 1,
+                                           .max_rows = MAX_ROWS};
     bt_gguf_t *const gguf = open_tiny(tiny);
     bt_status_t status;
 
