@@ -181,16 +181,14 @@ bool bt_packed_pages_settle(void *map, int fd, size_t bytes, uint64_t wait_ms);
  *
  * Readers need no lock: the name appears by rename(), after fsync(), and a file
  * that has it is never written again. (While one process arranges its pages,
- * the next one waits.) A process that finds no file locks
- * NAME.packed.new; one builds, the others wait and find the result. A builder
- * that dies releases the lock and leaves a partial file, which the next one
- * overwrites.
+ * the next one waits.) A process that finds no file locks NAME.packed.new; one
+ * builds, the others wait and find the result. A builder that dies releases the
+ * lock and leaves a partial file, which the next one overwrites.
  *
  * A file is used when
  *     - it is a regular file of this user or of root that only its owner can
  *       write,
- *     - head and table are intact, and the key is the wanted
- *       one,
+ *     - head and table are intact, and the key is the one that is asked for,
  *     - its model file is this one: inode, size, mtime and ctime are those of
  *       the build, or else the XXH3-128 of all bytes is,
  *     - every chunk matches its sum,
