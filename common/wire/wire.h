@@ -84,8 +84,10 @@
 #define BT_WIRE_MAX_RANKS  64u         /**< tp x pp of one instance */
 #define BT_WIRE_MAX_FANOUT 4096u       /**< requests of a fanout */
 /** Number of end ids in the sampling array itself, as in protocol 2. */
-#define BT_WIRE_FIRST_END_IDS 8
-#define BT_WIRE_MAX_ROWS      (1u << 18) /**< bytes in one ROWS message */
+#define BT_WIRE_FIRST_END_IDS   8
+#define BT_WIRE_DRAFT_SOURCES   2u
+#define BT_WIRE_DRAFT_POSITIONS 16u
+#define BT_WIRE_MAX_ROWS        (1u << 18) /**< bytes in one ROWS message */
 /** Most regions of one grant: one for each pair of ranks. */
 #define BT_WIRE_MAX_REGIONS (BT_WIRE_MAX_RANKS * BT_WIRE_MAX_RANKS)
 
@@ -226,6 +228,12 @@ typedef struct bt_msg_request {
     uint32_t first_ms;
     /** Target of the mean inter-token latency; 0 = none. */
     uint32_t itl_ms;
+    /** Speculative decoding: expected tokens of the answer, which are used as
+     *  drafts; and most drafts of one iteration, 0 = none, UINT32_MAX (the
+     *  default) = no bound. */
+    const uint32_t *draft_ids;
+    uint32_t n_draft_ids;
+    uint32_t max_drafts;
 } bt_msg_request_t;
 
 /** Receive region: where one rank of P may write into the pool of one rank
@@ -341,6 +349,8 @@ typedef struct bt_msg_ended {
                                     transfer */
     uint32_t n_pauses;         /**< at D: times it was preempted */
     uint64_t paused_us;        /**< at D: total time preempted */
+    uint32_t n_drafted;        /**< drafts that were verified */
+    uint32_t n_accepted;       /**< drafts that were right */
 } bt_msg_ended_t;
 
 /** State of a worker, sent every heartbeat interval. */
@@ -408,6 +418,12 @@ typedef struct bt_msg_stats {
     /** Requests at D with a seat and blocks, whose KV is still computed or
      *  sent elsewhere. */
     uint32_t waiting_for_kv_requests;
+    /** Speculative decoding: sequences that had drafts verified, once for each
+     *  iteration; drafts that were verified and drafts that were right, by
+     *  bt_draft_source_t; drafts that were right by position, from 0. */
+    uint64_t draft_steps;
+    uint64_t drafted[BT_WIRE_DRAFT_SOURCES], accepted[BT_WIRE_DRAFT_SOURCES];
+    uint64_t accepted_at[BT_WIRE_DRAFT_POSITIONS];
 } bt_msg_stats_t;
 
 /** Whether a worker accepts requests. */

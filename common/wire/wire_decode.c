@@ -30,6 +30,7 @@ struct bt_wire_decoder {
     size_t message_bytes;
     scratch_t items;
     scratch_t ids;
+    scratch_t drafts;
     scratch_t bad_words;
     scratch_t biases;
     scratch_t tokens;
@@ -63,6 +64,7 @@ void bt_wire_decoder_destroy(bt_wire_decoder_t *dec)
     bt_free(dec->tokens.data);
     bt_free(dec->biases.data);
     bt_free(dec->bad_words.data);
+    bt_free(dec->drafts.data);
     bt_free(dec->ids.data);
     bt_free(dec->items.data);
     bt_free(dec->blobs.data);
@@ -489,8 +491,10 @@ static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
     case FIELD_BLOB:
         return read_blob(dec, obj, field, base);
     case FIELD_IDS:
-        status =
-            read_ids(obj, field->min, field->max, &dec->ids, NULL, &ids, &n);
+    case FIELD_DRAFTS:
+        status = read_ids(obj, field->min, field->max,
+                          (field->kind == FIELD_IDS) ? &dec->ids : &dec->drafts,
+                          NULL, &ids, &n);
         if (status == BT_OK) {
             store(base, field->offset, &ids, sizeof(ids));
             store(base, field->count, &n, sizeof(n));

@@ -189,6 +189,7 @@ static void pack_counted(msgpack_packer *pk, bt_strbuf_t *out,
         pack_bin(pk, items, n);
         break;
     case FIELD_IDS:
+    case FIELD_DRAFTS:
         pack_bin(pk, items, n * sizeof(uint32_t));
         break;
     case FIELD_BIASES:
@@ -252,6 +253,7 @@ static void pack_field(msgpack_packer *pk, bt_strbuf_t *out,
         break;
     case FIELD_BLOB:
     case FIELD_IDS:
+    case FIELD_DRAFTS:
     case FIELD_BAD:
     case FIELD_BIASES:
     case FIELD_TOKENS:

@@ -127,6 +127,9 @@ static const field_t request_fields[] = {
             sampling.n_end_ids, 0, BT_MAX_END_IDS),
     U32(bt_msg_request_t, first_ms, 0, ANY),
     U32(bt_msg_request_t, itl_ms, 0, ANY),
+    COUNTED(FIELD_DRAFTS, bt_msg_request_t, draft_ids, n_draft_ids, 0,
+            BT_WIRE_MAX_TOKENS),
+    U32_ELSE(bt_msg_request_t, max_drafts, 0, ANY, ANY),
 };
 
 static const field_t sampling_fields[] = {
@@ -204,7 +207,12 @@ static const field_t ended_fields[] = {
     OF(FIELD_U64, bt_msg_ended_t, transfer_tail_us),
     U32(bt_msg_ended_t, n_pauses, 0, ANY),
     OF(FIELD_U64, bt_msg_ended_t, paused_us),
+    U32(bt_msg_ended_t, n_drafted, 0, ANY),
+    U32(bt_msg_ended_t, n_accepted, 0, ANY),
 };
+
+#define ACCEPTED_AT(position) \
+    OF(FIELD_U64, bt_msg_stats_t, accepted_at[position])
 
 static const field_t stats_fields[] = {
     U32(bt_msg_stats_t, active_requests, 0, ANY),
@@ -271,6 +279,27 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, kv_bytes_shared),
     OF(FIELD_U64, bt_msg_stats_t, steps_ahead),
     U32(bt_msg_stats_t, waiting_for_kv_requests, 0, ANY),
+    OF(FIELD_U64, bt_msg_stats_t, draft_steps),
+    OF(FIELD_U64, bt_msg_stats_t, drafted[0]),
+    OF(FIELD_U64, bt_msg_stats_t, drafted[1]),
+    OF(FIELD_U64, bt_msg_stats_t, accepted[0]),
+    OF(FIELD_U64, bt_msg_stats_t, accepted[1]),
+    ACCEPTED_AT(0),
+    ACCEPTED_AT(1),
+    ACCEPTED_AT(2),
+    ACCEPTED_AT(3),
+    ACCEPTED_AT(4),
+    ACCEPTED_AT(5),
+    ACCEPTED_AT(6),
+    ACCEPTED_AT(7),
+    ACCEPTED_AT(8),
+    ACCEPTED_AT(9),
+    ACCEPTED_AT(10),
+    ACCEPTED_AT(11),
+    ACCEPTED_AT(12),
+    ACCEPTED_AT(13),
+    ACCEPTED_AT(14),
+    ACCEPTED_AT(15),
 };
 
 static const field_t peer_fields[] = {

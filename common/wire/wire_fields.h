@@ -21,6 +21,7 @@ typedef enum field_kind {
     FIELD_TEXT,     /**< char[max], control characters made spaces */
     FIELD_BLOB,     /**< uint8_t *, count at `count`, at most max */
     FIELD_IDS,      /**< uint32_t *, count at `count`, min .. max */
+    FIELD_DRAFTS,   /**< as FIELD_IDS, beside it in one message */
     FIELD_END_IDS,  /**< uint32_t[BT_MAX_END_IDS], count at `count`: the
                          first BT_WIRE_FIRST_END_IDS of them */
     FIELD_MORE_IDS, /**< end ids beyond those, added later */

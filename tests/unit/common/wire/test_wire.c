@@ -427,6 +427,10 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
             assert_true(s->min_p == 0.0625f);
             assert_int_equal(got.u.request.first_ms, 1500);
             assert_int_equal(got.u.request.itl_ms, 40);
+            assert_int_equal(got.u.request.n_draft_ids, 2);
+            assert_int_equal(got.u.request.draft_ids[1], 9);
+            assert_int_equal(got.u.request.max_drafts, 6);
+            assert_int_equal(got.u.request.tokens[1], 2); /* not mixed up */
         }
         if (strcmp(entry->d_name, "tokens_future") == 0) {
             const bt_token_score_t *s = got.u.tokens.scores;
@@ -457,6 +461,8 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
         if (strcmp(entry->d_name, "ended_future") == 0) {
             assert_int_equal(got.u.ended.n_pauses, 3001);
             assert_int_equal(got.u.ended.paused_us, 3002);
+            assert_int_equal(got.u.ended.n_drafted, 3003);
+            assert_int_equal(got.u.ended.n_accepted, 3004);
         }
         if (strcmp(entry->d_name, "stats_future") == 0) {
             assert_int_equal(got.u.stats.kv_checksum_failures, 1025);
@@ -482,12 +488,20 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
             assert_int_equal(got.u.stats.kv_bytes_shared, 2035);
             assert_int_equal(got.u.stats.steps_ahead, 2036);
             assert_int_equal(got.u.stats.waiting_for_kv_requests, 2037);
+            assert_int_equal(got.u.stats.draft_steps, 2038);
+            for (unsigned i = 0; i < BT_WIRE_DRAFT_SOURCES; i++) {
+                assert_int_equal(got.u.stats.drafted[i], 2039 + i);
+                assert_int_equal(got.u.stats.accepted[i], 2041 + i);
+            }
+            for (unsigned i = 0; i < BT_WIRE_DRAFT_POSITIONS; i++) {
+                assert_int_equal(got.u.stats.accepted_at[i], 2043 + i);
+            }
         }
     }
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
-    assert_int_equal(n_taken, 2 * (13 + 1) + (9 + 2 + 38 + 11 + 1 + 1 + 6) + 9 +
+    assert_int_equal(n_taken, 2 * (13 + 1) + (9 + 4 + 59 + 13 + 1 + 1 + 6) + 9 +
                                   4 + 6 + 1 + 2);
 }
 

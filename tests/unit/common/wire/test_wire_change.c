@@ -124,7 +124,7 @@ static void missing_later_field_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 64; keep++) {
+    for (size_t keep = 26; keep <= 85; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -169,6 +169,14 @@ static void missing_later_field_has_its_default(void **state)
         assert_int_equal(s->kv_bytes_shared, (keep > 61) ? 61 : 0);
         assert_int_equal(s->steps_ahead, (keep > 62) ? 62 : 0);
         assert_int_equal(s->waiting_for_kv_requests, (keep > 63) ? 63 : 0);
+        assert_int_equal(s->draft_steps, (keep > 64) ? 64 : 0);
+        for (unsigned i = 0; i < BT_WIRE_DRAFT_SOURCES; i++) {
+            assert_int_equal(s->drafted[i], (keep > 65 + i) ? 65 + i : 0);
+            assert_int_equal(s->accepted[i], (keep > 67 + i) ? 67 + i : 0);
+        }
+        for (unsigned i = 0; i < BT_WIRE_DRAFT_POSITIONS; i++) {
+            assert_int_equal(s->accepted_at[i], (keep > 69 + i) ? 69 + i : 0);
+        }
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
@@ -183,7 +191,7 @@ static void request_without_namespace_or_group_has_none(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 22; keep++) {
+    for (size_t keep = 11; keep <= 24; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -199,6 +207,9 @@ static void request_without_namespace_or_group_has_none(void **state)
                     ((keep > 18) ? 0.0625f : 0.0f));
         assert_int_equal(got.u.request.first_ms, (keep > 20) ? 1500 : 0);
         assert_int_equal(got.u.request.itl_ms, (keep > 21) ? 40 : 0);
+        assert_int_equal(got.u.request.n_draft_ids, (keep > 22) ? 2 : 0);
+        assert_int_equal(got.u.request.max_drafts,
+                         (keep > 23) ? 6 : UINT32_MAX);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

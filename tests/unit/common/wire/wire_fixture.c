@@ -19,6 +19,7 @@ int wire_teardown(void **state)
     return 0;
 }
 
+static const uint32_t draft_ids[] = {8, 9};
 static const uint32_t prompt[] = {1, 49151, 7, 0x01020304, UINT32_MAX};
 
 static const uint8_t blob[] = {0, 255, 'k', 'v', 0, 9};
@@ -115,7 +116,10 @@ bt_msg_t wire_request(void)
                                              .fanout_size = 4096,
                                              .wants = {5, 20},
                                              .first_ms = 1500,
-                                             .itl_ms = 40}};
+                                             .itl_ms = 40,
+                                             .draft_ids = draft_ids,
+                                             .n_draft_ids = 2,
+                                             .max_drafts = 6}};
 
     return m;
 }
@@ -124,58 +128,63 @@ bt_msg_t wire_stats(void)
 {
     static const bt_msg_t m = {
         .type = BT_MSG_STATS,
-        .u.stats = {1,
-                    2,
-                    3,
-                    4,
-                    5,
-                    6,
-                    7,
-                    8,
-                    9,
-                    10,
-                    11,
-                    12,
-                    13,
-                    14,
-                    15,
-                    16,
-                    17,
-                    18,
-                    19,
-                    20,
-                    21,
-                    22,
-                    23,
-                    24,
-                    UINT64_MAX,
-                    26,
-                    27,
-                    28,
-                    29,
-                    30,
-                    31,
-                    32,
-                    33,
-                    34,
-                    3,
-                    36,
-                    37,
-                    {38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49},
-                    50,
-                    51,
-                    52,
-                    53,
-                    54,
-                    55,
-                    56,
-                    57,
-                    58,
-                    59,
-                    BT_ADMIN_STATE_OFF,
-                    61,
-                    62,
-                    63}};
+        .u.stats = {
+            1,
+            2,
+            3,
+            4,
+            5,
+            6,
+            7,
+            8,
+            9,
+            10,
+            11,
+            12,
+            13,
+            14,
+            15,
+            16,
+            17,
+            18,
+            19,
+            20,
+            21,
+            22,
+            23,
+            24,
+            UINT64_MAX,
+            26,
+            27,
+            28,
+            29,
+            30,
+            31,
+            32,
+            33,
+            34,
+            3,
+            36,
+            37,
+            {38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49},
+            50,
+            51,
+            52,
+            53,
+            54,
+            55,
+            56,
+            57,
+            58,
+            59,
+            BT_ADMIN_STATE_OFF,
+            61,
+            62,
+            63,
+            64,
+            {65, 66},
+            {67, 68},
+            {69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84}}};
 
     return m;
 }
@@ -199,8 +208,8 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
     out[n++] = (bt_msg_t){
         .type = BT_MSG_FAILED,
         .u.failed = {{1, 2}, BT_ERR_INTERNAL, "prefill: out of blocks"}};
-    out[n++] =
-        (bt_msg_t){.type = BT_MSG_ENDED, .u.ended = {{1, 2}, 3, 4, 5, 6, 7, 8}};
+    out[n++] = (bt_msg_t){.type = BT_MSG_ENDED,
+                          .u.ended = {{1, 2}, 3, 4, 5, 6, 7, 8, 9, 10}};
     out[n++] = wire_stats();
     out[n++] = (bt_msg_t){
         .type = BT_MSG_PEER,
@@ -302,6 +311,12 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
         assert_memory_equal(x.u.request.tokens, y.u.request.tokens,
                             sizeof(prompt));
         x.u.request.tokens = y.u.request.tokens;
+        assert_int_equal(x.u.request.n_draft_ids, y.u.request.n_draft_ids);
+        if (x.u.request.n_draft_ids > 0) {
+            assert_memory_equal(x.u.request.draft_ids, y.u.request.draft_ids,
+                                sizeof(draft_ids));
+        }
+        x.u.request.draft_ids = y.u.request.draft_ids;
         assert_sampling_equal(&x.u.request.sampling, &y.u.request.sampling);
         x.u.request.sampling = y.u.request.sampling;
         break;
