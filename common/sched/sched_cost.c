@@ -219,7 +219,7 @@ static bt_sched_cost_kind_t kind_of(const bt_sched_step_t *step)
 
 static void terms_of(const bt_sched_step_t *step, double x[TERMS])
 {
-    const double n_seqs = step->n_seqs;
+    const double n_rows = (double)step->n_seqs + step->n_drafts;
     const double reads = (double)step->reads / PAIRS_UNIT;
 
     memset(x, 0, TERMS * sizeof(*x));
@@ -228,9 +228,9 @@ static void terms_of(const bt_sched_step_t *step, double x[TERMS])
         x[1] = step->n_tokens;
         x[2] = (double)step->pairs / PAIRS_UNIT;
         x[3] = reads;
-        x[4] = n_seqs;
+        x[4] = n_rows;
     } else {
-        x[1] = n_seqs;
+        x[1] = n_rows;
         x[2] = reads;
     }
 }
@@ -242,8 +242,9 @@ void bt_sched_cost_learn(bt_sched_cost_t *cost, const bt_sched_step_t *step,
 
     if (((step->n_tokens == 0) && (step->n_seqs == 0)) ||
         (step->n_tokens > TOKENS_MOST) || (step->n_seqs > TOKENS_MOST) ||
-        (step->pairs > PAIRS_MOST) || (step->reads > PAIRS_MOST) || (ns == 0) ||
-        ((double)ns > NS_MOST) || ((double)step->lent_ns > NS_MOST)) {
+        (step->n_drafts > TOKENS_MOST) || (step->pairs > PAIRS_MOST) ||
+        (step->reads > PAIRS_MOST) || (ns == 0) || ((double)ns > NS_MOST) ||
+        ((double)step->lent_ns > NS_MOST)) {
         return;
     }
     terms_of(step, x);
@@ -294,6 +295,16 @@ double bt_sched_cost_token_us(const bt_sched_cost_t *cost, uint32_t position)
 {
     return rate(cost, BT_SCHED_COST_CONTEXT, 1) +
            rate(cost, BT_SCHED_COST_CONTEXT, 2) * position / PAIRS_UNIT;
+}
+
+double bt_sched_cost_row_us(const bt_sched_cost_t *cost)
+{
+    return rate(cost, BT_SCHED_COST_GENERATION, 1);
+}
+
+double bt_sched_cost_reads_us(const bt_sched_cost_t *cost, double n)
+{
+    return rate(cost, BT_SCHED_COST_GENERATION, 2) * n / PAIRS_UNIT;
 }
 
 uint64_t bt_sched_cost_prompt_us(const bt_sched_cost_t *cost, uint32_t from,

@@ -121,6 +121,7 @@ typedef struct bt_sched_step {
     uint32_t n_tokens; /**< tokens of chunks */
     uint64_t pairs;    /**< pairs of the chunks' tokens */
     uint32_t n_seqs;   /**< generating sequences */
+    uint32_t n_drafts; /**< their rows beyond one each: drafts */
     uint64_t reads;    /**< reads of chunks and sequences */
     /** Time that the worker's own threads would have taken for what was
      *  computed on borrowed cores, in a measured step. 0: nothing was. */
@@ -197,6 +198,11 @@ double bt_sched_cost_token_us(const bt_sched_cost_t *cost, uint32_t position);
  */
 uint64_t bt_sched_cost_prompt_us(const bt_sched_cost_t *cost, uint32_t from,
                                  uint32_t to, uint32_t chunk_tokens);
+
+/** Returns, in us, the cost of one more row in an iteration without chunks, and
+ *  of reading the K and V of @a n positions in it. */
+double bt_sched_cost_row_us(const bt_sched_cost_t *cost);
+double bt_sched_cost_reads_us(const bt_sched_cost_t *cost, double n);
 
 bt_sched_rates_t bt_sched_cost_rates(const bt_sched_cost_t *cost);
 
