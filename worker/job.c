@@ -58,6 +58,7 @@ bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq)
 static void job_free(bt_job_t *job)
 {
     bt_logprob_output_free(job);
+    bt_ngram_drafter_destroy(job->drafter);
     bt_free(job->seq.tokens);
     bt_free(job->block_ids);
     bt_free(job->logit_biases);
@@ -175,6 +176,26 @@ static void set_kv_limit(const bt_worker_t *w, bt_job_t *job)
 
     bt_seq_set_kv_limit(
         &job->seq, (end == job->grower.n_most) ? 0 : end * w->tokens_per_block);
+}
+
+/* Gives a job that generates a drafter. */
+static bt_status_t create_drafter(const bt_worker_t *w, bt_job_t *job,
+                                  const bt_msg_request_t *msg)
+{
+    bt_status_t status;
+
+    if ((bt_worker_max_drafts(w) == 0) || (msg->kind == BT_REQUEST_PREFILL) ||
+        (msg->max_new < 2) || (msg->max_drafts == 0)) {
+        return BT_OK;
+    }
+    job->seq.max_drafts = msg->max_drafts;
+    status = bt_ngram_drafter_create(
+        msg->n_prompt, msg->n_tokens + msg->max_new, msg->draft_ids,
+        msg->n_draft_ids, &job->drafter);
+    if (status == BT_OK) {
+        job->seq.drafter = bt_ngram_drafter_hook(job->drafter);
+    }
+    return status;
 }
 
 static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
@@ -323,6 +344,9 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
     job->grower.n_most = ops->spans_needed(w, job);
     bt_job_claim_blocks(w, job);
     status = copy_arrays(w, job, msg);
+    if (status == BT_OK) {
+        status = create_drafter(w, job, msg);
+    }
     if (status != BT_OK) {
         *why_p = "out of memory";
         goto err_job;
@@ -627,6 +651,8 @@ void bt_worker_job_end(bt_worker_t *w, bt_job_t *job)
     msg.u.ended.transfer_tail_us = job->tail_us;
     msg.u.ended.n_pauses = job->grower.n_pauses;
     msg.u.ended.paused_us = job->paused_us;
+    msg.u.ended.n_drafted = job->seq.n_drafted;
+    msg.u.ended.n_accepted = job->seq.n_accepted;
     bt_worker_send(w, job->from, &msg);
 
     disband(w, job);

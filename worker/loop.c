@@ -454,6 +454,21 @@ static void take_control(bt_worker_t *w)
     }
 }
 
+static void count_drafts(bt_worker_t *w, const bt_draft_counts_t *drafts)
+{
+    _Static_assert(((unsigned)BT_DRAFT_N_SOURCES == BT_WIRE_DRAFT_SOURCES) &&
+                       (BT_DRAFT_POSITIONS == BT_WIRE_DRAFT_POSITIONS),
+                   "sources and positions have a field each");
+    w->stats.draft_steps += drafts->n_steps;
+    for (unsigned i = 0; i < BT_DRAFT_N_SOURCES; i++) {
+        w->stats.drafted[i] += drafts->n_drafted[i];
+        w->stats.accepted[i] += drafts->n_accepted[i];
+    }
+    for (unsigned i = 0; i < BT_DRAFT_POSITIONS; i++) {
+        w->stats.accepted_at[i] += drafts->n_accepted_at[i];
+    }
+}
+
 static void take_reports(bt_worker_t *w)
 {
     bt_report_t *report;
@@ -470,6 +485,7 @@ static void take_reports(bt_worker_t *w)
         }
         w->stats.yielded_ns += report->yielded_ns;
         w->stats.n_steps_ahead += report->ahead ? 1 : 0;
+        count_drafts(w, &report->drafts);
         w->failed = w->failed || (report->status != BT_OK);
         for (uint32_t i = 0; i < report->n_items; i++) {
             const bt_report_item_t *item = &report->items[i];
@@ -582,6 +598,11 @@ static void send_stats(bt_worker_t *w)
     stats->tokens_recomputed = w->preemption.tokens_recomputed;
     stats->yielded_us = w->stats.yielded_ns / 1000;
     stats->steps_ahead = w->stats.n_steps_ahead;
+    stats->draft_steps = w->stats.draft_steps;
+    memcpy(stats->drafted, w->stats.drafted, sizeof(stats->drafted));
+    memcpy(stats->accepted, w->stats.accepted, sizeof(stats->accepted));
+    memcpy(stats->accepted_at, w->stats.accepted_at,
+           sizeof(stats->accepted_at));
     fill_totals(w, stats);
     fill_waiting(w, stats);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {

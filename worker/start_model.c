@@ -226,10 +226,12 @@ static void count_memory(bt_worker_t *w, const bt_model_memory_t *memory)
 static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
 {
     const bt_model_config_t config = {
-        .max_rows = bt_engine_max_rows(w->max_seqs, bt_worker_most_chunk(w),
-                                       w->tokens_per_block),
+        .max_rows =
+            bt_engine_max_rows(w->max_seqs, bt_worker_most_chunk(w),
+                               w->tokens_per_block, bt_worker_max_drafts(w)),
         .max_seqs = w->max_seqs,
-        .max_logit_rows = bt_engine_max_logit_rows(w->max_seqs),
+        .max_logit_rows =
+            bt_engine_max_logit_rows(w->max_seqs, bt_worker_max_drafts(w)),
         .context_tokens = w->context_tokens,
         .tokens_per_block = w->tokens_per_block,
         .n_other_groups = w->groups.n - 1,
@@ -440,6 +442,8 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         .groups = &w->own_groups,
         .max_seqs = w->max_seqs,
         .token_budget = bt_worker_most_chunk(w),
+        .max_drafts = bt_worker_max_drafts(w),
+        .fixed_drafts = w->config->draft_tokens,
         .tunes_chunks = w->config->chunk_tokens == 0,
         .itl_us = w->config->itl_budget_ms * 1000,
         .order = w->order,

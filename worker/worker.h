@@ -45,6 +45,7 @@
 #include "common/sched/sched_preempt.h"
 #include "common/sched/sched_queue.h"
 #include "common/wire/wire.h"
+#include "inference/draft/ngram_drafter.h"
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
 #include "worker/cores.h"
@@ -117,8 +118,9 @@ typedef struct bt_job {
     bt_bad_word_t *bad_words;
     bt_logit_bias_t *logit_biases;
     bt_logits_processor_t bias_processor;
-    bt_hash128_t space;       /**< cache namespace */
-    struct bt_job_rows *rows; /**< worker_priv.h; NULL: none are wanted */
+    bt_hash128_t space;          /**< cache namespace */
+    struct bt_job_rows *rows;    /**< worker_priv.h; NULL: none are wanted */
+    bt_ngram_drafter_t *drafter; /**< NULL: the job has no drafts */
     bt_seq_t seq;
 } bt_job_t;
 
@@ -271,7 +273,11 @@ struct bt_worker {
         uint32_t n_blocks_reused; /**< blocks found in the prefix cache */
         uint64_t n_blocks_slid;   /**< blocks evicted from attention windows */
         uint64_t n_steps_ahead;   /**< overlapped iterations */
-        uint64_t yielded_ns;      /**< time of donated cores */
+        /** Drafts, as in bt_msg_stats_t. */
+        uint64_t draft_steps;
+        uint64_t drafted[BT_DRAFT_N_SOURCES], accepted[BT_DRAFT_N_SOURCES];
+        uint64_t accepted_at[BT_DRAFT_POSITIONS];
+        uint64_t yielded_ns; /**< time of donated cores */
         uint64_t start_unix_s;
         uint64_t next_ms; /**< when STATS are due */
     } stats;
@@ -299,6 +305,17 @@ struct bt_worker {
     bt_heartbeat_t beat;         /**< heartbeat of the control thread */
     int ready_fd; /**< readiness descriptor of the parent process; -1: none */
 };
+
+/** Returns the most drafts that an iteration verifies: more on a device, where
+ * a row costs next to nothing. @return 0: there is no speculative decoding */
+static inline uint32_t bt_worker_max_drafts(const bt_worker_t *w)
+{
+    if (strcmp(w->config->draft, "off") == 0) {
+        return 0;
+    }
+    return (strcmp(w->config->backend, "cpu") == 0) ? BT_ENGINE_CPU_DRAFTS
+                                                    : BT_ENGINE_DEVICE_DRAFTS;
+}
 
 /** Returns the most prompt tokens that an iteration computes. With windowed
  *  layers, two chunks are held beside the window: by default both together are

@@ -151,6 +151,8 @@ typedef struct bt_config {
     const char *kv_overlap;         /* layers, chunks, none */
     const char *midstep_join;       /* on, off */
     const char *overlap_scheduling; /* auto, on, off */
+    const char *draft;              /* ngram, off */
+    uint32_t draft_tokens;          /* 0: those that are expected to pay */
     const char *prefix_cache;       /* on, off */
     const char *weight_cache;       /* auto, off, DIR */
     uint32_t tokens_per_block;      /* 16 */

@@ -394,6 +394,17 @@ const bt_option_t bt_config_options[] = {
          "current one",
          "auto: where that saves at least 1/64 of its time. on: wherever "
          "possible. off: never"),
+    CHOICE(ADVANCED, "draft", "ngram", "ngram, off", S | WORKERS, draft,
+         "Speculative decoding: source of draft tokens",
+         "ngram: what followed the last tokens earlier in the prompt or the "
+         "answer. off: no speculative decoding. Drafts are verified where "
+         "that is expected to save time, by measured cost and acceptance; "
+         "the tokens of an answer are the same with and without"),
+    COUNT(INTERNAL, "draft-tokens", "0", 0, 16, "tokens", S | WORKERS,
+         draft_tokens,
+         "Drafts of a sequence that an iteration verifies; 0: those that are "
+         "expected to pay",
+         ""),
     COUNT(ADVANCED, "simulate-step-us", "0", 0, 1000000, "us", S | WORKERS,
          simulate_step_us,
          "Minimum duration of an iteration, to simulate a larger model; 0: "

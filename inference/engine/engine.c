@@ -11,14 +11,14 @@
 #define ITL_US 50000u
 
 uint32_t bt_engine_max_rows(uint32_t max_seqs, uint32_t token_budget,
-                            uint32_t tokens_per_block)
+                            uint32_t tokens_per_block, uint32_t max_drafts)
 {
-    return max_seqs + BT_ENGINE_MAX_DRAFTS + token_budget + tokens_per_block;
+    return max_seqs + max_drafts + token_budget + tokens_per_block;
 }
 
-uint32_t bt_engine_max_logit_rows(uint32_t max_seqs)
+uint32_t bt_engine_max_logit_rows(uint32_t max_seqs, uint32_t max_drafts)
 {
-    return max_seqs + BT_ENGINE_EXTRA_ROWS;
+    return max_seqs + max_drafts + BT_ENGINE_EXTRA_ROWS;
 }
 
 static bt_report_t *wait_for_spare(bt_engine_t *engine)
@@ -90,9 +90,10 @@ void bt_engine_free_pass(bt_pass_t *pass)
 }
 
 bt_status_t bt_engine_alloc_pass(const bt_model_t *model, bt_pass_t *pass,
-                                 uint32_t n_seqs, uint32_t rows)
+                                 uint32_t n_seqs, uint32_t max_drafts,
+                                 uint32_t rows)
 {
-    const uint32_t logit_rows = bt_engine_max_logit_rows(n_seqs);
+    const uint32_t logit_rows = bt_engine_max_logit_rows(n_seqs, max_drafts);
 
     pass->plan = bt_calloc(n_seqs, sizeof(*pass->plan));
     pass->seqs = bt_calloc(n_seqs, sizeof(*pass->seqs));
@@ -125,19 +126,22 @@ static void free_arrays(bt_engine_t *engine)
     bt_engine_free_pass(&engine->inside);
     bt_engine_free_inflight(engine);
     bt_free(engine->row);
+    bt_free(engine->offers);
 }
 
 static bt_status_t alloc_arrays(bt_engine_t *engine)
 {
     const bt_engine_config_t *config = &engine->config;
     const uint32_t n = config->max_seqs;
-    const uint32_t rows = bt_engine_max_rows(n, config->token_budget,
-                                             config->kv.tokens_per_block);
-    bt_status_t status =
-        bt_engine_alloc_pass(config->model, &engine->whole, n, rows);
+    const uint32_t rows =
+        bt_engine_max_rows(n, config->token_budget, config->kv.tokens_per_block,
+                           config->max_drafts);
+    bt_status_t status = bt_engine_alloc_pass(config->model, &engine->whole, n,
+                                              config->max_drafts, rows);
 
     if (status == BT_OK) {
-        status = bt_engine_alloc_pass(config->model, &engine->inside, 1, rows);
+        status =
+            bt_engine_alloc_pass(config->model, &engine->inside, 1, 0, rows);
     }
     if (status == BT_OK) {
         status = bt_engine_alloc_inflight(engine);
@@ -149,12 +153,14 @@ static bt_status_t alloc_arrays(bt_engine_t *engine)
     engine->n_vocab = bt_model_hparams(config->model)->n_vocab;
     engine->n_layers = bt_model_hparams(config->model)->n_layers;
     engine->row = bt_calloc(engine->n_vocab, sizeof(*engine->row));
-    if (engine->row == NULL) {
+    engine->offers = bt_calloc(n, sizeof(*engine->offers));
+    if ((engine->row == NULL) || (engine->offers == NULL)) {
         return BT_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < BT_ENGINE_N_REPORTS; i++) {
-        engine->report_store[i].items = bt_calloc(
-            (size_t)n * BT_ENGINE_SEQ_ITEMS, sizeof(bt_report_item_t));
+        engine->report_store[i].items =
+            bt_calloc((size_t)n * BT_ENGINE_SEQ_ITEMS + config->max_drafts,
+                      sizeof(bt_report_item_t));
         if (engine->report_store[i].items == NULL) {
             return BT_ERR_NO_MEMORY;
         }

@@ -82,17 +82,22 @@
 #include "common/base/status.h"
 #include "common/kv/kv_block_pool.h"
 #include "common/sched/sched_cost.h"
+#include "common/sched/sched_draft.h"
 #include "common/sched/sched_pipeline.h"
 #include "common/sched/sched_queue.h"
 #include "common/wire/request.h"
 #include "inference/model/model.h"
 #include "kernels/kernels.h"
 
-/** Most drafts in one iteration, over all sequences. */
-#define BT_ENGINE_MAX_DRAFTS 16
-/** Most rows of logits in one iteration beyond one per sequence: for drafts,
- *  and for rows that requests ask for. */
-#define BT_ENGINE_EXTRA_ROWS 32
+/** Most drafts in one iteration, over all sequences: on the CPU, where more
+ * rows cost more time, and on a device. */
+#define BT_ENGINE_CPU_DRAFTS    16u
+#define BT_ENGINE_DEVICE_DRAFTS 128u
+/** Most drafts of one sequence in one iteration. */
+#define BT_ENGINE_SEQ_DRAFTS 16u
+/** Rows of logits that requests can ask for in one iteration. Drafts that are
+ *  not made leave more. */
+#define BT_ENGINE_EXTRA_ROWS 16u
 
 /**
  * Logits and log probabilities that a sequence stores, by position. The row of
@@ -121,15 +126,23 @@ typedef struct bt_seq_rows {
     uint32_t done;
 } bt_seq_rows_t;
 
+/** Proposal of a drafter. */
+typedef struct bt_draft {
+    uint32_t n;               /**< number of drafts */
+    bt_draft_source_t source; /**< where they come from */
+    uint32_t n_matched; /**< tokens before the first draft that equal those
+                             before its origin */
+} bt_draft_t;
+
 /** Source of draft tokens for speculative decoding. */
 typedef struct bt_drafter {
     /** Proposes drafts. Called on the compute thread: no allocation, lock or
      *  system call is allowed.
      *  @param [out] drafts  [max] token ids; ids from the first one on that is
      *          not in the vocabulary are ignored
-     *  @return number of drafts, 0 to max */
-    uint32_t (*propose)(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
-                        uint32_t max, uint32_t *drafts);
+     *  @return the proposal; its n is at most max */
+    bt_draft_t (*propose)(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                          uint32_t max, uint32_t *drafts);
     void *ctx; /**< argument of propose(); the owner's */
 } bt_drafter_t;
 
@@ -173,6 +186,8 @@ typedef struct bt_seq {
     const bt_logits_processor_t *processors; /**< n_processors of them */
     uint32_t n_processors;
     bt_drafter_t drafter; /**< propose == NULL: no drafts */
+    uint32_t max_drafts;  /**< most drafts of one iteration, where it has a
+                               drafter; 0: no bound of its own */
     /** Logits and log probabilities to store; NULL: none. In a fan-out each
      *  sequence has its own, from the last position of the prompt on; rows of
      *  earlier positions are only possible for a sequence alone. */
@@ -186,9 +201,15 @@ typedef struct bt_seq {
     atomic_uint n_layers;
     /* Private to the engine. */
     bt_list_t followers; /**< sequences that this one computes the prompt for */
-    uint64_t late_ns;    /**< when it joined its first iteration mid-step; 0: it
-                              was in that iteration from the begin */
-    uint32_t n_unpaced;  /**< tokens drawn here up to paced_us */
+    /** Proposal behind the known tokens, in `tokens`; the first sched.n_drafts
+     *  of it are verified by the next iteration. */
+    bt_draft_t draft;
+    bt_sched_acceptance_seq_t acceptance; /**< acceptance of its drafts */
+    bool wants_drafts;  /**< drafts are expected to pay: its next token is
+                           awaited on a device */
+    uint64_t late_ns;   /**< when it joined its first iteration mid-step; 0: it
+                             was in that iteration from the begin */
+    uint32_t n_unpaced; /**< tokens drawn here up to paced_us */
     uint32_t n_under_way; /**< passes in flight that contain the sequence */
     uint32_t from_id; /**< which of the ids drawn by the pass in flight its last
                            token will be; UINT32_MAX: the token is known */
@@ -199,6 +220,8 @@ typedef struct bt_seq {
     uint32_t n_drawn;        /**< tokens drawn here */
     uint32_t n_iterations;   /**< iterations that included the sequence */
     uint32_t n_chunks;       /**< iterations with a prefill chunk of it */
+    uint32_t n_drafted;      /**< drafts that were verified */
+    uint32_t n_accepted;     /**< drafts that were right */
     uint64_t first_start_ns; /**< when its first iteration began, or when it
                                   joined that iteration */
     uint64_t context_ns;     /**< time of iterations with a chunk of it */
@@ -223,11 +246,22 @@ typedef struct bt_report_item {
                               left unfinished */
 } bt_report_item_t;
 
+/** Length of the counts by position in bt_draft_counts_t. */
+#define BT_DRAFT_POSITIONS BT_ENGINE_SEQ_DRAFTS
+
+/** Drafts of one iteration. */
+typedef struct bt_draft_counts {
+    uint32_t n_steps; /**< sequences that had drafts verified */
+    uint32_t n_drafted[BT_DRAFT_N_SOURCES];
+    uint32_t n_accepted[BT_DRAFT_N_SOURCES];
+    uint32_t n_accepted_at[BT_DRAFT_POSITIONS]; /**< by position, from 0 */
+} bt_draft_counts_t;
+
 /** Events of one iteration. A pass that preempted an iteration at a layer
  *  boundary has a report of its own, which comes before that of the iteration.
  *  Items of one sequence are in the order CHUNK, TOKEN, LEFT. A sequence has
  *  several TOKEN items only if drafts were right, so a report has at most
- *  max_seqs + BT_ENGINE_MAX_DRAFTS of them. */
+ *  max_seqs + max_drafts of them. */
 typedef struct bt_report {
     uint64_t iteration; /**< number of the iteration */
     uint64_t start_ns, end_ns;
@@ -236,6 +270,7 @@ typedef struct bt_report {
     uint32_t n_seqs, n_context_seqs, n_generation_seqs;
     uint32_t n_context_tokens; /**< prefill tokens */
     bt_sched_step_t work;      /**< amount of work done in work_ns */
+    bt_draft_counts_t drafts;  /**< drafts verified */
     uint64_t work_ns;    /**< from start_ns until the tokens were drawn, without
                               preempting passes */
     bool ahead;          /**< overlapped: began while the previous pass was
@@ -262,15 +297,19 @@ typedef struct bt_engine_config {
     /** Layer groups of the model (bt_forward_t.groups); borrowed. NULL: one
      *  group. */
     const bt_kv_groups_t *groups;
-    uint32_t max_seqs;      /**< seats: most sequences submitted at a time, at
-                                 least 1 */
-    uint32_t token_budget;  /**< most prefill tokens of an iteration, at least
-                                 tokens_per_block */
-    bool tunes_chunks;      /**< choose the chunk size automatically
-                                 (sched_chunk.h) */
-    uint32_t itl_us;        /**< ITL target in us for chunk sizes
-                                 (sched_chunk.h) and core donation; 0: a default
-                                 */
+    uint32_t max_seqs;     /**< seats: most sequences submitted at a time, at
+                                least 1 */
+    uint32_t token_budget; /**< most prefill tokens of an iteration, at least
+                                tokens_per_block */
+    uint32_t max_drafts;   /**< most drafts of an iteration */
+    uint32_t fixed_drafts; /**< verify this many drafts of each sequence, as far
+                                as max_drafts reaches, whatever that costs;
+                                0: those that are expected to pay */
+    bool tunes_chunks;     /**< choose the chunk size automatically
+                                (sched_chunk.h) */
+    uint32_t itl_us;       /**< ITL target in us for chunk sizes
+                                (sched_chunk.h) and core donation; 0: a default
+                                */
     bt_sched_order_t order; /**< order of waiting prompts */
     /** Hooks for core donation between the workers of a host
      *  (sched_pipeline.h). want_cores() publishes until when (bt_now_ns()) this
@@ -295,10 +334,10 @@ typedef struct bt_engine bt_engine_t;
 
 /** Returns the most rows (tokens) of one iteration, for bt_model_config_t. */
 uint32_t bt_engine_max_rows(uint32_t max_seqs, uint32_t token_budget,
-                            uint32_t tokens_per_block);
+                            uint32_t tokens_per_block, uint32_t max_drafts);
 
 /** Returns the most rows of logits of one iteration, for bt_model_config_t. */
-uint32_t bt_engine_max_logit_rows(uint32_t max_seqs);
+uint32_t bt_engine_max_logit_rows(uint32_t max_seqs, uint32_t max_drafts);
 
 /** Starts the compute thread.
  *  @param [out] engine_p  Owned by the caller; free with bt_engine_destroy().

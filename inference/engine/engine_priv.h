@@ -4,7 +4,8 @@
  * Shared by engine.c (the thread and its rings), iteration.c (one iteration,
  * and requested logits), passes.c (passes in flight, microbatches, mid-step
  * joins, layer-boundary preemption, simulated latency), sampling.c (tokens from
- * logits, draws on the back end) and core_donation.c.
+ * logits, draws on the back end), drafts.c (speculative decoding) and
+ * core_donation.c.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -21,7 +22,8 @@
 
 /** Most reports that the owner has not yet recycled. */
 #define BT_ENGINE_N_REPORTS 16
-/** Most items of one sequence in a report: CHUNK, TOKEN, LEFT. */
+/** Most items of one sequence in a report, beside those of drafts: CHUNK,
+ * TOKEN, LEFT. */
 #define BT_ENGINE_SEQ_ITEMS 3
 
 /** Input and output arrays of one forward call. */
@@ -101,9 +103,12 @@ struct bt_engine {
     bt_sched_midstep_join_t late;
     bt_sched_cost_t cost; /* measured costs of iterations so far */
     bt_sched_chunk_t chunk;
-    uint64_t last_step_ns; /* duration of the last iteration */
-    float *row;            /* n_vocab: copy of the model's logits, where a draw
-                              overwrites them */
+    bt_sched_row_times_t row_times;   /* of iterations without chunks */
+    bt_sched_acceptance_t acceptance; /* of drafts */
+    bt_sched_draft_offer_t *offers;   /* [max_seqs] of one iteration */
+    uint64_t last_step_ns;            /* duration of the last iteration */
+    float *row; /* n_vocab: copy of the model's logits, where a draw
+                   overwrites them */
 };
 
 static inline void bt_engine_reset_report(bt_report_t *report)
@@ -176,6 +181,7 @@ void bt_engine_take_in(bt_engine_t *engine, bt_seq_t *seq);
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_engine_alloc_pass(const bt_model_t *model,
                                                bt_pass_t *pass, uint32_t n_seqs,
+                                               uint32_t max_drafts,
                                                uint32_t rows);
 void bt_engine_free_pass(bt_pass_t *pass);
 /** Appends the rows of item i of the plan to the arrays of engine->pass. */
@@ -258,6 +264,29 @@ void bt_engine_rehearse(const bt_engine_t *engine, uint32_t n_layers);
 /** Runs a preempting pass if one is due: bt_forward_t.between_layers; @a engine
  *  is a bt_engine_t. */
 void bt_engine_look_inside(void *engine, uint32_t n_layers);
+
+/** Draws the next token of a sequence whose known tokens are all computed, and
+ *  reports it. @a k is the number of draws from the row so far. */
+void bt_engine_draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
+                    uint32_t k, float *logits);
+/** True when the sequence is still in a list after a draw. */
+static inline bool bt_engine_goes_on(const bt_seq_t *seq)
+{
+    return !bt_list_empty(&seq->sched.turn.link);
+}
+
+/* drafts.c */
+
+/** Appends drafts to the known tokens of generating sequences, for the
+ *  iteration that is planned. @return number of drafts */
+uint32_t bt_engine_add_drafts(bt_engine_t *engine);
+/** Takes the drafts of a sequence back that is not in the pass after all. */
+void bt_engine_drop_drafts(bt_seq_t *seq);
+/** Draws at each draft until one is wrong, and once behind the last; positions
+ *  behind a wrong draft are rolled back.
+ *  @param [in] logits  (1 + n_drafts, n_vocab) */
+void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
+                           bt_seq_t *seq, float *logits);
 
 /* core_donation.c */
 

@@ -160,47 +160,6 @@ void bt_engine_take_changes(bt_engine_t *engine, bt_report_t *report)
     }
 }
 
-/* Drafts and their KV need space: they end before the last token that may still
- * be drawn, and with the last block. */
-static uint32_t last_draft(const bt_seq_t *seq)
-{
-    const uint32_t n_left = seq->max_new - seq->n_drawn - 1;
-    uint32_t n_free;
-
-    if (seq->sched.kv_limit == 0) {
-        return n_left;
-    }
-    if (seq->sched.n_tokens > seq->sched.kv_limit) {
-        return 0;
-    }
-    n_free = seq->sched.kv_limit - seq->sched.n_tokens;
-    return (n_free < n_left) ? n_free : n_left;
-}
-
-/* Appends drafts to the known tokens, for one iteration. */
-static void propose(const bt_engine_t *engine, bt_seq_t *seq, uint32_t *left_p)
-{
-    const uint32_t n = seq->sched.n_tokens;
-    const uint32_t last = last_draft(seq);
-    const uint32_t max = (*left_p < last) ? *left_p : last;
-    uint32_t n_proposed;
-
-    if ((seq->drafter.propose == NULL) || seq->leave_after_first ||
-        (n - seq->sched.n_computed != 1) ||
-        (seq->sched.n_computed < seq->n_prompt) || (max == 0)) {
-        return;
-    }
-    n_proposed = seq->drafter.propose(seq->drafter.ctx, seq->tokens, n, max,
-                                      &seq->tokens[n]);
-    BT_ASSERT_ALWAYS(n_proposed <= max);
-    while ((seq->sched.n_drafts < n_proposed) &&
-           (seq->tokens[n + seq->sched.n_drafts] < engine->n_vocab)) {
-        seq->sched.n_drafts++;
-    }
-    seq->sched.n_tokens += seq->sched.n_drafts;
-    *left_p -= seq->sched.n_drafts;
-}
-
 /* Returns the token budget of the next iteration: the tokens of generating
  * sequences, and a chunk size that suits them. */
 static uint32_t budget_of(bt_engine_t *engine)
@@ -223,6 +182,7 @@ static uint32_t budget_of(bt_engine_t *engine)
         n_rows += n;
         if (!seq->leave_after_first) {
             step.n_seqs++;
+            step.n_drafts += seq->sched.n_drafts;
             step.reads += seq->sched.n_tokens;
         }
     }
@@ -251,6 +211,7 @@ static bt_sched_step_t work_of(const bt_pass_t *pass)
             step.pairs += pairs;
         } else {
             step.n_seqs++;
+            step.n_drafts += item->seq->n_drafts;
         }
     }
     return step;
@@ -260,20 +221,15 @@ uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
                         uint32_t *n_context_p)
 {
     const bt_engine_config_t *config = &engine->config;
-    uint32_t n_spare = BT_ENGINE_MAX_DRAFTS;
+    const uint32_t n_drafts = bt_engine_add_drafts(engine);
     uint32_t n_items;
 
-    _Static_assert(BT_ENGINE_EXTRA_ROWS > BT_ENGINE_MAX_DRAFTS,
-                   "drafts leave room for rows that are asked for");
-    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
-        propose(engine, seq, &n_spare);
-    }
     n_items = bt_sched_plan(&engine->running, budget_of(engine),
                             config->kv.tokens_per_block, config->max_seqs,
                             pass->plan, n_context_p);
     return bt_sched_limit_rows(
         pass->plan, n_items,
-        BT_ENGINE_EXTRA_ROWS - BT_ENGINE_MAX_DRAFTS + n_spare, n_context_p);
+        BT_ENGINE_EXTRA_ROWS + config->max_drafts - n_drafts, n_context_p);
 }
 
 /* Sets the flag of bt_seq_has_begun(). */
@@ -475,6 +431,13 @@ static void learn(bt_engine_t *engine, bt_report_t *report)
     report->work.at_us = now_ns / 1000;
     engine->last_step_ns = report->work_ns;
     bt_sched_cost_learn(&engine->cost, &report->work, report->work_ns);
+    if (report->work.n_tokens == 0) {
+        bt_sched_row_times_learn(
+            &engine->row_times, report->work.n_seqs + report->work.n_drafts,
+            (double)(report->work_ns + report->work.lent_ns) / 1000 -
+                bt_sched_cost_reads_us(&engine->cost,
+                                       (double)report->work.reads));
+    }
 }
 
 void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,

@@ -143,8 +143,9 @@ void bt_engine_drain(bt_engine_t *engine)
 bt_status_t bt_engine_alloc_inflight(bt_engine_t *engine)
 {
     const bt_engine_config_t *config = &engine->config;
-    const uint32_t rows = bt_engine_max_rows(
-        config->max_seqs, config->token_budget, config->kv.tokens_per_block);
+    const uint32_t rows =
+        bt_engine_max_rows(config->max_seqs, config->token_budget,
+                           config->kv.tokens_per_block, config->max_drafts);
     bt_status_t status = BT_OK;
 
     engine->max_inflight = bt_model_max_started(config->model);
@@ -159,9 +160,9 @@ bt_status_t bt_engine_alloc_inflight(bt_engine_t *engine)
     for (uint32_t i = 0; i < engine->max_inflight; i++) {
         bt_list_init(&engine->inflight[i].seqs);
         if (status == BT_OK) {
-            status = bt_engine_alloc_pass(engine->config.model,
-                                          &engine->inflight[i].pass,
-                                          config->max_seqs, rows);
+            status = bt_engine_alloc_pass(
+                engine->config.model, &engine->inflight[i].pass,
+                config->max_seqs, config->max_drafts, rows);
         }
     }
     return status;
@@ -196,7 +197,7 @@ static bool plan_inside(bt_engine_t *engine, uint32_t *n_context_p)
     const bt_pass_t *whole = &engine->whole;
     const uint32_t n_free =
         bt_engine_max_rows(config->max_seqs, config->token_budget,
-                           config->kv.tokens_per_block) -
+                           config->kv.tokens_per_block, config->max_drafts) -
         whole->n_rows;
     const uint32_t chunk = engine->chunk.alone.tokens;
     bt_sched_item_t *item = engine->inside.plan;
@@ -208,8 +209,8 @@ static bool plan_inside(bt_engine_t *engine, uint32_t *n_context_p)
         return false;
     }
     *n_context_p = item->n_new;
-    engine->inside.n_planned = bt_sched_limit_rows(
-        item, 1, BT_ENGINE_EXTRA_ROWS - BT_ENGINE_MAX_DRAFTS, n_context_p);
+    engine->inside.n_planned =
+        bt_sched_limit_rows(item, 1, BT_ENGINE_EXTRA_ROWS, n_context_p);
     return engine->inside.n_planned > 0;
 }
 
@@ -291,13 +292,6 @@ static bt_sched_ready_t count_all(bt_engine_t *engine,
     return all;
 }
 
-/* Drops the drafts of a sequence that is not in the pass after all. */
-static void drop_drafts(bt_sched_seq_t *seq)
-{
-    seq->n_tokens -= seq->n_drafts;
-    seq->n_drafts = 0;
-}
-
 /* Plans a microbatch, whose sequences leave the queue.
  * @return whether it has any */
 static bool load(bt_engine_t *engine, bt_inflight_pass_t *inflight,
@@ -309,7 +303,7 @@ static bool load(bt_engine_t *engine, bt_inflight_pass_t *inflight,
 
     pass->n_planned = bt_sched_microbatch_cut(pass->plan, n, n_most);
     for (uint32_t i = pass->n_planned; i < n; i++) {
-        drop_drafts(pass->plan[i].seq);
+        bt_engine_drop_drafts(bt_engine_seq_of(pass->plan[i].seq));
     }
     for (uint32_t i = 0; i < pass->n_planned; i++) {
         bt_list_t *link = &pass->plan[i].seq->turn.link;
@@ -433,7 +427,7 @@ static bool fanout_is_canceled(const bt_seq_t *seq)
 }
 
 /* True when the position behind the next token can be planned before that token
- * is known. Not with a drafter, nor where a draw depends on previous tokens.
+ * is known. Not where drafts pay, nor where a draw depends on previous tokens.
  * Followers begin with that token. */
 static bool needs_no_token(const bt_sched_item_t *item)
 {
@@ -441,7 +435,7 @@ static bool needs_no_token(const bt_sched_item_t *item)
 
     return !item->last_chunk ||
            (bt_list_empty(&seq->followers) &&
-            (ends_with(item) || ((seq->drafter.propose == NULL) &&
+            (ends_with(item) || (!seq->wants_drafts &&
                                  !bt_sampling_reads_tokens(&seq->sampling))));
 }
 
@@ -474,6 +468,7 @@ static void put_ahead(bt_inflight_pass_t *inflight)
         if (item->last_chunk) {
             seq->from_id = row++;
             seq->tokens[seq->sched.n_tokens++] = 0; /* any valid id */
+            seq->draft.n = 0;                       /* which began there */
         }
         if (!seq->is_gone && (ends_with(item) || fanout_is_canceled(seq))) {
             bt_list_remove(&seq->sched.turn.link);

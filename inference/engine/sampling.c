@@ -227,12 +227,8 @@ static uint32_t choose_and_store(bt_engine_t *engine, bt_seq_t *seq, uint32_t k,
     return seq->tokens[n];
 }
 
-/*
- * Draws the next token of a sequence whose known tokens are all computed.
- * @param [in] k  number of draws from the row so far
- */
-static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
-                 uint32_t k, float *logits)
+void bt_engine_draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
+                    uint32_t k, float *logits)
 {
     const uint32_t id = choose_and_store(engine, seq, k, logits);
     bt_finish_t finish = BT_FINISH_NONE;
@@ -251,12 +247,6 @@ static void draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
     }
 }
 
-/* True when the sequence is still in a list after draw(). */
-static bool goes_on(const bt_seq_t *seq)
-{
-    return !bt_list_empty(&seq->sched.turn.link);
-}
-
 /* Copies the block that a prompt of n tokens fills in part to the follower,
  * unless there is none or nothing will be written behind the prompt. */
 static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
@@ -266,7 +256,7 @@ static void copy_partial(bt_engine_t *engine, const bt_seq_t *from,
     const uint32_t *src = bt_engine_row_of(engine, from, n_tokens);
     const uint32_t *dst = bt_engine_row_of(engine, to, n_tokens);
 
-    if ((n_tokens % kv->tokens_per_block != 0) && goes_on(to)) {
+    if ((n_tokens % kv->tokens_per_block != 0) && bt_engine_goes_on(to)) {
         for (uint32_t g = 0; g < bt_engine_n_groups(engine); g++) {
             BT_ASSERT(src[g] != dst[g]);
             bt_model_copy_block(engine->config.model, kv, src[g], dst[g]);
@@ -283,10 +273,10 @@ static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
     const bool copies = !is_told(engine->pass, row_of(engine, logits));
     const size_t bytes = engine->n_vocab * sizeof(*logits);
 
-    if (copies && !bt_list_empty(&seq->followers)) {
+    if (copies) {
         memcpy(engine->row, logits, bytes);
     }
-    draw(engine, report, seq, 0, logits);
+    bt_engine_draw(engine, report, seq, 0, logits);
     for (uint32_t k = 1; !bt_list_empty(&seq->followers); k++) {
         bt_seq_t *follower = bt_engine_seq_at(seq->followers.next);
 
@@ -295,29 +285,9 @@ static void draw_all(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
         if (copies) {
             memcpy(logits, engine->row, bytes);
         }
-        draw(engine, report, follower, k, logits);
+        bt_engine_draw(engine, report, follower, k, logits);
         copy_partial(engine, seq, follower, n_tokens);
     }
-}
-
-/* Draws at each draft until one is wrong, and once behind the last; positions
- * behind a wrong draft are rolled back. */
-static void draw_drafts(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
-                        float *logits)
-{
-    const uint32_t n_drafts = seq->sched.n_drafts;
-    const uint32_t n_known = seq->sched.n_tokens - n_drafts;
-    bool right = true;
-
-    seq->sched.n_drafts = 0;
-    seq->sched.n_tokens = n_known;
-    for (uint32_t i = 0; (i <= n_drafts) && right && goes_on(seq); i++) {
-        const uint32_t draft = seq->tokens[n_known + i];
-
-        draw(engine, report, seq, 0, logits + (size_t)i * engine->n_vocab);
-        right = seq->tokens[n_known + i] == draft;
-    }
-    seq->sched.n_computed = seq->sched.n_tokens - 1;
 }
 
 /* Stores what the owner wants of a row whose next token is known. */
@@ -347,13 +317,13 @@ float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
             logits += engine->n_vocab;
         }
     }
-    if (item->last_chunk && (seq->sched.n_drafts == 0)) {
+    if (item->last_chunk && !bt_list_empty(&seq->followers)) {
         draw_all(engine, report, seq, logits);
         logits += engine->n_vocab;
     } else if (item->last_chunk) {
         const size_t n_rows = 1 + (size_t)seq->sched.n_drafts;
 
-        draw_drafts(engine, report, seq, logits);
+        bt_engine_draw_drafts(engine, report, seq, logits);
         logits += n_rows * engine->n_vocab;
     }
     return logits;

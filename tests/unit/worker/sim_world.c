@@ -116,6 +116,8 @@ static void sim_node_open(uint32_t roles, uint32_t n_blocks, bt_kvt_path_t path)
     node->config.drain_ms = 500;
     node->config.compute_watchdog_ms = 120000;
     node->config.kv_overlap = "layers";
+    node->config.draft = "ngram";
+    node->config.backend = "cpu";
     node->config.max_logits_bytes = SIM_CONTEXT * SIM_VOCAB * sizeof(float);
     node->config.local_prefill = "on";
     w->ops = sim_ops;

@@ -75,15 +75,19 @@ static inline void open_rehearsing_bench(bench_t *b, bt_kv_type_t type,
                                          const bt_kv_groups_t *groups,
                                          bt_engine_rehearsal_t rehearsal)
 {
-    const uint32_t rows = bt_engine_max_rows(MAX_SEQS, token_budget, T);
+    const uint32_t rows =
+        bt_engine_max_rows(MAX_SEQS, token_budget, T, BT_ENGINE_CPU_DRAFTS);
     const bt_backend_config_t be_config = {.n_threads = 1, .max_rows = rows};
     const bt_model_config_t model_config = {
         .max_rows = rows,
-        .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),
+        .max_logit_rows =
+            bt_engine_max_logit_rows(MAX_SEQS, BT_ENGINE_CPU_DRAFTS),
         .context_tokens = 512,
         .n_other_groups = (groups == NULL) ? 0 : groups->n - 1};
     bt_engine_config_t config = {.groups = groups,
                                  .max_seqs = MAX_SEQS,
+                                 .max_drafts = BT_ENGINE_CPU_DRAFTS,
+                                 .fixed_drafts = BT_ENGINE_SEQ_DRAFTS,
                                  .token_budget = token_budget,
                                  .late_join = true,
                                  .rehearsal = rehearsal};

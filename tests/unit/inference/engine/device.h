@@ -10,13 +10,17 @@
 /* All but the engine. @return its configuration */
 static inline bt_engine_config_t open_device(bench_t *b, uint32_t token_budget)
 {
-    const uint32_t rows = bt_engine_max_rows(MAX_SEQS, token_budget, T);
+    const uint32_t rows =
+        bt_engine_max_rows(MAX_SEQS, token_budget, T, BT_ENGINE_CPU_DRAFTS);
     const bt_backend_config_t be_config = {.n_threads = 1, .max_rows = rows};
     const bt_model_config_t model_config = {
         .max_rows = rows,
-        .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),
+        .max_logit_rows =
+            bt_engine_max_logit_rows(MAX_SEQS, BT_ENGINE_CPU_DRAFTS),
         .context_tokens = 512};
     bt_engine_config_t config = {.max_seqs = MAX_SEQS,
+                                 .max_drafts = BT_ENGINE_CPU_DRAFTS,
+                                 .fixed_drafts = BT_ENGINE_SEQ_DRAFTS,
                                  .token_budget = token_budget};
     const bt_hparams_t *hp;
     bt_kv_shape_t shape;

@@ -47,8 +47,8 @@ static void mask_odd(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
 }
 
 /* Every third one is wrong. */
-static uint32_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
-                      uint32_t max, uint32_t *drafts)
+static bt_draft_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                        uint32_t max, uint32_t *drafts)
 {
     const uint32_t *known = ctx;
 
@@ -56,7 +56,7 @@ static uint32_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
     for (uint32_t i = 0; i < max; i++) {
         drafts[i] = ((n_tokens + i) % 3 == 0) ? 5 : known[n_tokens + i];
     }
-    return max;
+    return (bt_draft_t){.n = max};
 }
 
 static void want_scores(bt_seq_t *seq, bt_seq_rows_t *rows)

@@ -30,13 +30,27 @@ static void open_ahead(bench_t *b, bt_sched_overlap_mode_t mode)
     assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
 }
 
+/* Never right: an id that is not sampled twice in a row. */
+static bt_draft_t guess_badly(void *ctx, const uint32_t *tokens,
+                              uint32_t n_tokens, uint32_t max, uint32_t *drafts)
+{
+    const bt_seq_t *known = ctx;
+
+    (void)tokens;
+    if (max == 0) {
+        return (bt_draft_t){.n = 0};
+    }
+    drafts[0] = (known->tokens[n_tokens] + 1) % 256;
+    return (bt_draft_t){.n = 1, .n_matched = 2};
+}
+
 /* Right now and then. */
-static uint32_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
-                      uint32_t max, uint32_t *drafts)
+static bt_draft_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                        uint32_t max, uint32_t *drafts)
 {
     (void)ctx;
     drafts[0] = tokens[n_tokens - 1];
-    return (max > 0) ? 1 : 0;
+    return (bt_draft_t){.n = (max > 0) ? 1 : 0};
 }
 
 /* One token twice; which, known after a run without. */
@@ -230,6 +244,42 @@ static void overlapped_passes_give_the_tokens_of_serial_passes(void **state)
     }
 }
 
+/* Drafts that are expected to be wrong are asked for, learned from, and not
+ * waited for: nearly all passes overlap, as without a drafter. */
+static void passes_overlap_beside_an_idle_drafter(void **state)
+{
+    bt_seq_t *known[N_SEQS], *without[N_SEQS], *with[N_SEQS];
+    bt_engine_config_t config;
+    told_t told_without;
+    told_t told_with;
+    bench_t b;
+
+    (void)state;
+    config = open_device(&b, BUDGET);
+    config.ahead = BT_SCHED_OVERLAP_ON;
+    config.fixed_drafts = 0; /* by cost */
+    assert_int_equal(bt_engine_create(&config, &b.engine), BT_OK);
+    make_seqs(&b, BEST, known);
+    (void)run_all(&b, known, NULL);
+    make_seqs(&b, BEST, without);
+    told_without = run_all(&b, without, NULL);
+    make_seqs(&b, BEST, with);
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        with[i]->drafter = (bt_drafter_t){guess_badly, known[i]};
+    }
+    told_with = run_all(&b, with, NULL);
+    expect_same(without, with);
+    assert_true(told_without.n_ahead >= MAX_NEW / 2);
+    assert_true(told_with.n_ahead + 4 >= told_without.n_ahead);
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        assert_int_equal(with[i]->n_accepted, 0);
+    }
+    free_seqs(known);
+    free_seqs(without);
+    free_seqs(with);
+    close_device(&b);
+}
+
 static void cancel_two(bt_seq_t **seqs)
 {
     bt_engine_cancel(seqs[0]);
@@ -365,6 +415,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(overlapped_passes_give_the_tokens_of_serial_passes),
+        BT_TEST(passes_overlap_beside_an_idle_drafter),
         BT_TEST(canceled_sequence_leaves_overlapped_passes),
         BT_TEST(choices_sample_unchanged_under_overlap),
         BT_TEST(failed_device_ends_all_sequences),

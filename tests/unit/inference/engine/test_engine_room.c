@@ -196,8 +196,8 @@ static void preempted_sequence_resumes_with_the_same_tokens(void **state)
     close_bench(&b);
 }
 
-static uint32_t guess_well(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
-                           uint32_t max, uint32_t *drafts)
+static bt_draft_t guess_well(void *ctx, const uint32_t *tokens,
+                             uint32_t n_tokens, uint32_t max, uint32_t *drafts)
 {
     const uint32_t *want = ctx; /* the answer to a prompt of 28 */
 
@@ -205,7 +205,7 @@ static uint32_t guess_well(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
     for (uint32_t i = 0; i < max; i++) {
         drafts[i] = want[n_tokens - 28 + i];
     }
-    return max;
+    return (bt_draft_t){.n = max};
 }
 
 static void drafts_are_cut_to_the_kv_limit(void **state)

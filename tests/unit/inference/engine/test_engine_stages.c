@@ -45,17 +45,22 @@ static int make_stage_model(void **state)
 
 static void open_stages(stages_t *s, const layout_t *layout)
 {
-    const uint32_t rows = bt_engine_max_rows(MAX_SEQS, BUDGET, T);
+    const uint32_t rows =
+        bt_engine_max_rows(MAX_SEQS, BUDGET, T, BT_ENGINE_CPU_DRAFTS);
     const bt_backend_config_t be_config = {.n_threads = 1, .max_rows = rows};
     const bt_model_config_t model_config = {
         .max_rows = rows,
-        .max_logit_rows = bt_engine_max_logit_rows(MAX_SEQS),
+        .max_logit_rows =
+            bt_engine_max_logit_rows(MAX_SEQS, BT_ENGINE_CPU_DRAFTS),
         .context_tokens = 512,
         .tokens_per_block = T,
         .sum_parts = 2,
         .n_stages = layout->pp,
         .micro_rows = layout->micro_rows};
-    bt_engine_config_t config = {.max_seqs = MAX_SEQS, .token_budget = BUDGET};
+    bt_engine_config_t config = {.max_seqs = MAX_SEQS,
+                                 .max_drafts = BT_ENGINE_CPU_DRAFTS,
+                                 .fixed_drafts = BT_ENGINE_SEQ_DRAFTS,
+                                 .token_budget = BUDGET};
     bt_gguf_t *gguf = NULL;
     char why[256] = "";
 

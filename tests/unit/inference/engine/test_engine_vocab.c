@@ -39,8 +39,8 @@ static void describe(bt_seq_t *seq, uint32_t *tokens, const uint32_t *blocks)
 }
 
 /* Guesses at rows that are there, in the file, and have no token. */
-static uint32_t guess_rows(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
-                           uint32_t max, uint32_t *drafts)
+static bt_draft_t guess_rows(void *ctx, const uint32_t *tokens,
+                             uint32_t n_tokens, uint32_t max, uint32_t *drafts)
 {
     (void)ctx;
     (void)tokens;
@@ -48,7 +48,7 @@ static uint32_t guess_rows(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
     for (uint32_t i = 0; i < max; i++) {
         drafts[i] = 288 + i;
     }
-    return max;
+    return (bt_draft_t){.n = max};
 }
 
 static void set_way(uint32_t way, bt_seq_t *seq, bt_logits_processor_t *bias,

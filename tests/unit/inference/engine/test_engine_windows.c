@@ -60,15 +60,15 @@ static uint32_t n_prompt(uint32_t i)
 }
 
 /* Guesses, of which some are right by chance. */
-static uint32_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
-                      uint32_t max, uint32_t *drafts)
+static bt_draft_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                        uint32_t max, uint32_t *drafts)
 {
     const uint32_t *answers = ctx;
 
     for (uint32_t i = 0; i < max; i++) {
         drafts[i] = (i % 3 == 2) ? tokens[n_tokens - 1] : answers[n_tokens + i];
     }
-    return max;
+    return (bt_draft_t){.n = max};
 }
 
 typedef struct sliding {

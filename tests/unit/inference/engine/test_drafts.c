@@ -18,8 +18,8 @@ typedef struct oracle {
     bool other_history;
 } oracle_t;
 
-static uint32_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
-                      uint32_t max, uint32_t *drafts)
+static bt_draft_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                        uint32_t max, uint32_t *drafts)
 {
     oracle_t *o = ctx;
     const uint32_t n = (uint32_t)draw_below(&o->rng, max + 1);
@@ -37,12 +37,12 @@ static uint32_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
             drafts[i] = o->odd_id;
         }
     }
-    return n;
+    return (bt_draft_t){.n = n};
 }
 
 /* All that it may guess. */
-static uint32_t guess_all(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
-                          uint32_t max, uint32_t *drafts)
+static bt_draft_t guess_all(void *ctx, const uint32_t *tokens,
+                            uint32_t n_tokens, uint32_t max, uint32_t *drafts)
 {
     const oracle_t *o = ctx;
 
@@ -50,7 +50,7 @@ static uint32_t guess_all(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
     for (uint32_t i = 0; i < max; i++) {
         drafts[i] = o->tokens[n_tokens + i];
     }
-    return max;
+    return (bt_draft_t){.n = max};
 }
 
 static bt_seq_t *make_case(bench_t *b, uint32_t i)
@@ -125,7 +125,7 @@ static void with_drafts(bt_kv_type_t type, uint32_t wrong_of_8, uint32_t odd_id)
                             alone[i]->sched.n_tokens * sizeof(uint32_t));
         assert_true(oracles[i].n_asked > 0);
         assert_false(oracles[i].other_history);
-        assert_true(oracles[i].most <= BT_ENGINE_MAX_DRAFTS);
+        assert_true(oracles[i].most <= BT_ENGINE_CPU_DRAFTS);
         assert_untouched(block_behind(&b, seqs[i]), b.kv.block_bytes);
         n_iterations += seqs[i]->n_iterations;
         n_alone += alone[i]->n_iterations;
@@ -166,7 +166,7 @@ static void accepted_drafts_save_iterations(void **state)
     bench_t b;
 
     (void)state;
-    _Static_assert((MAX_NEW == 20) && (BT_ENGINE_MAX_DRAFTS == 16),
+    _Static_assert((MAX_NEW == 20) && (BT_ENGINE_CPU_DRAFTS == 16),
                    "1 + (16 + 1) + (1 + 1)");
     open_bench(&b, BT_KV_F16, 32);
     alone = make_case(&b, 0);

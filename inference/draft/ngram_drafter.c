@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/draft/ngram_drafter.h"
+
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+/* A long prompt is indexed over several iterations: some 0.1 ms of each. */
+#define INDEX_MOST 8192u
+
+struct bt_ngram_drafter {
+    bt_ngram_index_t own;
+    bt_ngram_index_t given;
+    uint32_t *given_tokens; /* [n_given] */
+    uint32_t n_given;
+    bt_ngram_match_t at_given; /* where the given text goes on */
+    uint32_t n_followed;       /* tokens compared with it */
+};
+
+bt_status_t bt_ngram_drafter_create(uint32_t n_prompt, uint32_t max_tokens,
+                                    const uint32_t *given, uint32_t n_given,
+                                    bt_ngram_drafter_t **drafter_p)
+{
+    bt_ngram_drafter_t *drafter = bt_calloc(1, sizeof(*drafter));
+    bt_status_t status;
+
+    if (drafter == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    status = bt_ngram_index_init(&drafter->own, max_tokens);
+    if ((status == BT_OK) && (n_given > 0)) {
+        status = bt_ngram_index_init(&drafter->given, n_given);
+        drafter->given_tokens = bt_memdup(given, n_given * sizeof(*given));
+        if (drafter->given_tokens == NULL) {
+            status = BT_ERR_NO_MEMORY;
+        }
+    }
+    if (status != BT_OK) {
+        bt_ngram_drafter_destroy(drafter);
+        return status;
+    }
+    drafter->n_followed = n_prompt;
+    if (n_given > 0) {
+        drafter->n_given = n_given;
+        bt_ngram_index_append(&drafter->given, drafter->given_tokens, n_given,
+                              n_given);
+    }
+    *drafter_p = drafter;
+    return BT_OK;
+}
+
+void bt_ngram_drafter_destroy(bt_ngram_drafter_t *drafter)
+{
+    if (drafter != NULL) {
+        bt_ngram_index_fini(&drafter->own);
+        bt_ngram_index_fini(&drafter->given);
+        bt_free(drafter->given_tokens);
+        bt_free(drafter);
+    }
+}
+
+/* Follows the given text: token by token, and by its index after a difference.
+ * Where neither finds the last tokens, one token is taken for another. */
+static bt_ngram_match_t follow_given(bt_ngram_drafter_t *drafter,
+                                     const uint32_t *tokens, uint32_t n_tokens)
+{
+    bt_ngram_match_t *at = &drafter->at_given;
+
+    if (drafter->n_given == 0) {
+        return (bt_ngram_match_t){0};
+    }
+    for (; drafter->n_followed < n_tokens; drafter->n_followed++) {
+        const uint32_t token = tokens[drafter->n_followed];
+
+        if ((at->end < drafter->n_given) &&
+            (drafter->given_tokens[at->end] == token)) {
+            at->n_matched++;
+        } else {
+            const bt_ngram_match_t match =
+                bt_ngram_index_find(&drafter->given, drafter->given_tokens,
+                                    tokens, drafter->n_followed + 1);
+
+            if (match.n_matched > 0) {
+                *at = match;
+                continue;
+            }
+            at->n_matched = 0;
+        }
+        at->end += (at->end < drafter->n_given) ? 1 : 0;
+    }
+    return *at;
+}
+
+static bt_draft_t propose(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                          uint32_t max, uint32_t *drafts)
+{
+    bt_ngram_drafter_t *drafter = ctx;
+    const bt_ngram_match_t given = follow_given(drafter, tokens, n_tokens);
+    bt_ngram_match_t own;
+    bt_draft_t draft = {0};
+
+    bt_ngram_index_append(&drafter->own, tokens, n_tokens, INDEX_MOST);
+    own = bt_ngram_index_find(&drafter->own, tokens, tokens, n_tokens);
+    if ((given.end < drafter->n_given) && (given.n_matched >= own.n_matched)) {
+        const uint32_t n_left = drafter->n_given - given.end;
+
+        draft = (bt_draft_t){.n = (n_left < max) ? n_left : max,
+                             .source = BT_DRAFT_PREDICTION,
+                             .n_matched = given.n_matched};
+        memcpy(drafts, &drafter->given_tokens[given.end],
+               draft.n * sizeof(*drafts));
+    } else if (own.n_matched > 0) {
+        draft = (bt_draft_t){
+            .n = max, .source = BT_DRAFT_NGRAM, .n_matched = own.n_matched};
+        for (uint32_t i = 0; i < max; i++) {
+            const uint32_t from = own.end + i;
+
+            drafts[i] =
+                (from < n_tokens) ? tokens[from] : drafts[from - n_tokens];
+        }
+    }
+    return draft;
+}
+
+bt_drafter_t bt_ngram_drafter_hook(bt_ngram_drafter_t *drafter)
+{
+    return (bt_drafter_t){.propose = propose, .ctx = drafter};
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/status.h"
+#include "inference/engine/engine_priv.h"
+
+/* Speculative decoding: what drafters propose, how much of it is verified
+ * (common/sched/sched_draft.h), and what is learned from it. */
+
+/* Returns how many drafts have space: drafts and their KV end before the last
+ * token that may still be drawn, and with the last block. */
+static uint32_t n_space(const bt_seq_t *seq)
+{
+    const uint32_t n_left = seq->max_new - seq->n_drawn - 1;
+    uint32_t n_free;
+
+    if (seq->sched.kv_limit == 0) {
+        return n_left;
+    }
+    if (seq->sched.n_tokens > seq->sched.kv_limit) {
+        return 0;
+    }
+    n_free = seq->sched.kv_limit - seq->sched.n_tokens;
+    return (n_free < n_left) ? n_free : n_left;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return (a < b) ? a : b;
+}
+
+/* True for a sequence whose next token alone is to be computed and drawn. */
+static bool generates(const bt_seq_t *seq)
+{
+    return (seq->sched.n_tokens - seq->sched.n_computed == 1) &&
+           (seq->sched.n_computed >= seq->n_prompt) &&
+           !seq->leave_after_first && bt_sched_seq_may_run(&seq->sched);
+}
+
+/* Stores a proposal behind the known tokens. */
+static void propose(const bt_engine_t *engine, bt_seq_t *seq)
+{
+    const uint32_t n = seq->sched.n_tokens;
+    uint32_t max = min_u32(n_space(seq), BT_ENGINE_SEQ_DRAFTS);
+    uint32_t n_valid = 0;
+
+    seq->draft.n = 0;
+    max = min_u32(max, engine->config.max_drafts);
+    if (seq->max_drafts != 0) {
+        max = min_u32(max, seq->max_drafts);
+    }
+    if ((seq->drafter.propose == NULL) || (max == 0)) {
+        return;
+    }
+    seq->draft = seq->drafter.propose(seq->drafter.ctx, seq->tokens, n, max,
+                                      &seq->tokens[n]);
+    BT_ASSERT_ALWAYS((seq->draft.n <= max) &&
+                     (seq->draft.source < BT_DRAFT_N_SOURCES));
+    while ((n_valid < seq->draft.n) &&
+           (seq->tokens[n + n_valid] < engine->n_vocab)) {
+        n_valid++;
+    }
+    seq->draft.n = n_valid;
+}
+
+static bt_sched_draft_offer_t offer_of(bt_seq_t *seq)
+{
+    return (bt_sched_draft_offer_t){.n = seq->draft.n,
+                                    .n_matched = seq->draft.n_matched,
+                                    .source = seq->draft.source,
+                                    .seq = &seq->acceptance};
+}
+
+/* Describes the iteration that the running sequences are in next. */
+static bt_sched_draft_step_t step_of(const bt_engine_t *engine)
+{
+    bt_sched_draft_step_t step = {.max_drafts = engine->config.max_drafts};
+    bt_sched_step_t work = {0};
+
+    BT_LIST_FOR_EACH_ENTRY(const bt_seq_t, seq, &engine->running,
+                           sched.turn.link) {
+        if (!bt_sched_seq_may_run(&seq->sched)) {
+            continue;
+        }
+        if (bt_sched_seq_has_chunks(&seq->sched)) {
+            step.has_chunks = true;
+            continue;
+        }
+        work.n_seqs++;
+        work.reads += seq->sched.n_tokens;
+        if ((seq->itl_us > 0) &&
+            ((step.most_us <= 0) || ((double)seq->itl_us < step.most_us))) {
+            step.most_us = (double)seq->itl_us;
+        }
+    }
+    step.n_seqs = work.n_seqs;
+    if (step.has_chunks) {
+        work.n_tokens = engine->chunk.alone.tokens;
+        step.fixed_us = bt_sched_cost_step_us(&engine->cost, &work);
+        step.row_us = bt_sched_cost_token_us(&engine->cost, 0);
+    } else {
+        step.fixed_us =
+            bt_sched_cost_reads_us(&engine->cost, (double)work.reads);
+        step.row_us = bt_sched_cost_row_us(&engine->cost);
+    }
+    return step;
+}
+
+/* Takes a fixed number of each offer. @return drafts taken of all */
+static uint32_t take_fixed(const bt_engine_config_t *config,
+                           bt_sched_draft_offer_t *offers, uint32_t n)
+{
+    uint32_t n_taken = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        offers[i].n_taken = min_u32(min_u32(offers[i].n, config->fixed_drafts),
+                                    config->max_drafts - n_taken);
+        n_taken += offers[i].n_taken;
+    }
+    return n_taken;
+}
+
+static uint32_t take(const bt_engine_t *engine, bt_sched_draft_offer_t *offers,
+                     uint32_t n)
+{
+    bt_sched_draft_step_t step;
+
+    if (engine->config.fixed_drafts > 0) {
+        return take_fixed(&engine->config, offers, n);
+    }
+    step = step_of(engine);
+    return bt_sched_draft_take(&engine->row_times, &engine->acceptance, &step,
+                               offers, n);
+}
+
+uint32_t bt_engine_add_drafts(bt_engine_t *engine)
+{
+    bt_sched_draft_offer_t *offers = engine->offers;
+    uint32_t n_taken;
+    uint32_t n = 0;
+
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
+        seq->draft.n = 0;
+        if ((seq->from_id == UINT32_MAX) && generates(seq)) {
+            propose(engine, seq);
+        }
+        if (seq->draft.n > 0) {
+            offers[n++] = offer_of(seq);
+        }
+    }
+    if (n == 0) {
+        return 0;
+    }
+    n_taken = take(engine, offers, n);
+    n = 0;
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
+        if (seq->draft.n > 0) {
+            seq->sched.n_drafts = offers[n++].n_taken;
+            seq->sched.n_tokens += seq->sched.n_drafts;
+        }
+    }
+    return n_taken;
+}
+
+void bt_engine_drop_drafts(bt_seq_t *seq)
+{
+    seq->sched.n_tokens -= seq->sched.n_drafts;
+    seq->sched.n_drafts = 0;
+    seq->draft.n = 0;
+}
+
+/* Compares what was proposed for a position with the token that was drawn. */
+static void learn(bt_engine_t *engine, bt_seq_t *seq, uint32_t i, bool is_right)
+{
+    bt_sched_acceptance_learn(&engine->acceptance, &seq->acceptance,
+                              seq->draft.source, seq->draft.n_matched + i,
+                              is_right);
+}
+
+static void count_accepted(bt_report_t *report, bt_seq_t *seq, uint32_t i)
+{
+    seq->n_accepted++;
+    report->drafts.n_accepted[seq->draft.source]++;
+    report->drafts.n_accepted_at[i]++;
+}
+
+/* Where passes overlap on a device, a pass is planned before the last token of
+ * its sequences is known, and no draft is proposed then. When that token is,
+ * the drafter is asked what comes behind it, only to learn from it. */
+static void propose_ahead(const bt_engine_t *engine, bt_seq_t *seq)
+{
+    if ((engine->max_inflight > 1) && (seq->draft.n == 0) && generates(seq)) {
+        propose(engine, seq);
+    }
+}
+
+/* True when the rest of a proposal of which the first draft was right would be
+ * verified: then it is worth waiting for the next token. */
+static bool would_take(const bt_engine_t *engine, bt_seq_t *seq)
+{
+    bt_sched_draft_offer_t offer = offer_of(seq);
+
+    if ((engine->max_inflight == 1) || (offer.n < 2)) {
+        return false;
+    }
+    offer.n--;
+    offer.n_matched++;
+    return take(engine, &offer, 1) > 0;
+}
+
+/* A draft behind the verified ones teaches as well: the token that is drawn
+ * there is known. */
+void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
+                           bt_seq_t *seq, float *logits)
+{
+    const uint32_t n_drafts = seq->sched.n_drafts;
+    const uint32_t n_known = seq->sched.n_tokens - n_drafts;
+    bool right = true;
+
+    if (n_drafts > 0) {
+        seq->n_drafted += n_drafts;
+        report->drafts.n_steps++;
+        report->drafts.n_drafted[seq->draft.source] += n_drafts;
+    } else {
+        propose_ahead(engine, seq);
+    }
+    seq->sched.n_drafts = 0;
+    seq->sched.n_tokens = n_known;
+    for (uint32_t i = 0; (i <= n_drafts) && right && bt_engine_goes_on(seq);
+         i++) {
+        const uint32_t draft = seq->tokens[n_known + i];
+
+        seq->sched.n_computed = n_known + i;
+        bt_engine_draw(engine, report, seq, 0,
+                       logits + (size_t)i * engine->n_vocab);
+        right = seq->tokens[n_known + i] == draft;
+        if (i < seq->draft.n) {
+            learn(engine, seq, i, right);
+        }
+        if ((i < n_drafts) && right) {
+            count_accepted(report, seq, i);
+        }
+    }
+    seq->sched.n_computed = seq->sched.n_tokens - 1;
+    if (n_drafts == 0) {
+        seq->wants_drafts = right && would_take(engine, seq);
+    }
+    seq->draft.n = 0;
+}
