@@ -193,6 +193,7 @@ static void send_request(bt_core_t *core, const fanout_t *fanout,
     const bt_gen_t *gen = leg->gen;
     /* The worker has the tokens of the leader. */
     const bool is_lent = is_fanout && (gen != fanout->gens[0]);
+    const bool drafts = (kind != BT_REQUEST_PREFILL) && (gen->max_drafts > 0);
     const uint64_t left_ms = (gen->deadline_us - now_us + 999) / 1000;
     const bt_msg_t msg = {
         .type = BT_MSG_REQUEST,
@@ -213,6 +214,9 @@ static void send_request(bt_core_t *core, const fanout_t *fanout,
                                              : (bt_wants_t){.what = 0},
                 .first_ms = first_ms_of(gen, now_us),
                 .itl_ms = gen->target.itl_ms,
+                .draft_ids = drafts ? gen->prompt->draft_ids : NULL,
+                .n_draft_ids = drafts ? gen->prompt->n_draft_ids : 0,
+                .max_drafts = gen->max_drafts,
                 .fanout = is_fanout ? fanout->gens[0]->id : 0,
                 .fanout_size = is_fanout ? fanout->n : 0,
             },

@@ -84,8 +84,9 @@ typedef struct bt_gen_spec {
     /** Special tokens shown even when `shows_special` is false, or NULL; lives
      *  as long as the core. */
     const bt_token_set_t *shown;
-    bt_hash128_t space; /**< as in bt_msg_request_t.space */
-    bt_wants_t wants;   /**< requested log-probs and logits */
+    bt_hash128_t space;  /**< as in bt_msg_request_t.space */
+    uint32_t max_drafts; /**< as in bt_msg_request_t.max_drafts */
+    bt_wants_t wants;    /**< requested log-probs and logits */
     bt_gen_tenant_t tenant;
     uint32_t priority;     /**< priority within the tenant */
     uint32_t timeout_ms;   /**< timeout in ms; 0 = the server's, which also caps
@@ -104,12 +105,13 @@ typedef struct bt_gen_end {
     const char *text;   /**< the last piece, may be empty */
     size_t text_bytes;
     uint32_t n_prompt;
-    uint32_t n_output;   /**< tokens generated, including an end id */
-    const uint32_t *ids; /**< n_output token ids; NULL for an ERROR */
-    bool by_end_id;      /**< the last token is an end id, without text */
-    uint32_t n_cached;   /**< see bt_core_n_cached() */
-    uint32_t n_kept;     /**< see bt_core_n_kept() */
-    int http_status;     /**< HTTP status for an ERROR: 500, 503 or 504 */
+    const bt_prompt_t *prompt; /**< NULL for an ERROR */
+    uint32_t n_output;         /**< tokens generated, including an end id */
+    const uint32_t *ids;       /**< n_output token ids; NULL for an ERROR */
+    bool by_end_id;            /**< the last token is an end id, without text */
+    uint32_t n_cached;         /**< see bt_core_n_cached() */
+    uint32_t n_kept;           /**< see bt_core_n_kept() */
+    int http_status;           /**< HTTP status for an ERROR: 500, 503 or 504 */
     /** Error message for an ERROR: phase, worker and cause. */
     const char *message;
     uint64_t first_token_us; /**< as BT_TIME_FIRST_TOKEN; 0: no token */

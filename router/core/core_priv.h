@@ -111,6 +111,7 @@ struct bt_gen {
     bt_sampling_t sampling;
     bt_bad_word_t *bad_words;      /**< owned */
     bt_logit_bias_t *logit_biases; /**< owned */
+    uint32_t max_drafts;           /**< as in bt_msg_request_t.max_drafts */
     bt_bad_word_t *stop_ids;       /**< n_stop_ids sequences, owned */
     uint32_t n_stop_ids;
     bool every_token, keeps_stop;

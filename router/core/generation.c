@@ -94,6 +94,7 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
         }
         gen->n_stop_ids = spec->n_stop_ids;
     }
+    gen->max_drafts = spec->max_drafts;
     gen->every_token = spec->every_token;
     gen->keeps_stop = spec->keeps_stop;
     return bt_stops_init(&gen->stops, spec->stops, spec->n_stops);
@@ -282,6 +283,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         .finish = why,
         .text = (core->text.len > 0) ? core->text.data : "",
         .text_bytes = core->text.len,
+        .prompt = gen->prompt,
         .n_prompt = gen->prompt->n,
         .n_output = gen->n_output,
         .ids = gen->output,

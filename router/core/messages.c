@@ -314,6 +314,8 @@ static void note_ended(const bt_core_t *core, const bt_leg_t *leg,
 
     l->n_pauses += m->n_pauses;
     l->paused_us += m->paused_us;
+    l->n_drafted += m->n_drafted;
+    l->n_accepted += m->n_accepted;
     switch (leg->part) {
     case BT_PART_LOCAL: /* no KV was handed over */
         l->worker_decode_us += m->decode_us;

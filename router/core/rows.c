@@ -36,6 +36,7 @@ void bt_prompt_unref(bt_prompt_t *prompt)
         (atomic_fetch_sub_explicit(&prompt->n_refs, 1, memory_order_acq_rel) ==
          1)) {
         bt_free(prompt->tokens);
+        bt_free(prompt->draft_ids);
         bt_free(prompt);
     }
 }

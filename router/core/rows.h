@@ -29,6 +29,10 @@ typedef struct bt_prompt {
     atomic_uint n_refs;
     uint32_t n;       /**< number of tokens */
     uint32_t *tokens; /**< owned */
+    /** Tokens that the client expects as the answer, for speculative decoding;
+     *  set before the prompt is shared. Owned; NULL if n_draft_ids is 0. */
+    uint32_t *draft_ids;
+    uint32_t n_draft_ids;
 } bt_prompt_t;
 
 /** Creates a prompt.

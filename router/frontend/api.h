@@ -185,6 +185,13 @@ typedef struct bt_api_request {
     char *instructions;
     /** Responses: object returned unchanged; NULL: none. */
     char *metadata_json;
+    /** Speculative decoding: expected text or ids of the answer, NULL = absent;
+     *  most drafts of an iteration, UINT32_MAX = no bound. */
+    char *draft_text;
+    size_t draft_text_bytes;
+    uint32_t *draft_ids;
+    uint32_t n_draft_ids;
+    uint32_t max_drafts;
     char *cache_salt; /**< NULL: blocks are shared with all requests that have
                          no salt */
     bt_api_priority_t priority;
@@ -326,6 +333,9 @@ typedef struct bt_api_usage {
     uint32_t cached_tokens;  /**< prompt tokens not computed */
     uint32_t kept_tokens;    /**< prompt tokens computed and kept for others */
     uint32_t thought_tokens; /**< completion tokens of reasoning */
+    /** Tokens of the client's predictions of the answers that are over, 0:
+     *  there were none; and those that stand in the answers. */
+    uint32_t predicted_tokens, accepted_tokens;
 } bt_api_usage_t;
 
 /** Writes the whole answer as one JSON object. With slices, lists of tokens,

@@ -525,6 +525,12 @@ static const bt_api_field_t fields[] = {
     OWN("tool_choice", BT_API_R, read_tool_choice),
     OWN("function_call", BT_API_H, read_tool_choice),
 
+    /* speculative decoding */
+    OWN("prediction", BT_API_A | BT_API_R, bt_api_read_prediction),
+    OWN("draft_input_ids", BT_API_A | BT_API_R, bt_api_read_draft_ids),
+    U32("num_draft_tokens", BT_API_A | BT_API_R, max_drafts, 0, INT32_MAX),
+    OWN("use_draft_logits", BT_API_G, bt_api_read_use_draft_logits),
+
     /* known but not supported yet: refused instead of ignored */
     NOT_YET("prompt_logprobs", BT_API_O),
     {"metadata", BT_API_R, bt_api_read_metadata, AT(metadata_json), BT_JSON_OBJECT, 0, 0},
@@ -553,7 +559,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("structured_outputs", BT_API_O),
     NOT_YET("add_special_tokens", BT_API_H),
     NOT_YET("chat_template", BT_API_H | BT_API_T),
-    NOT_YET("prediction", BT_API_H),
     NOT_YET("return_kv_cache_reuse_stats", BT_API_G),
     NOT_YET("return_perf_metrics", BT_API_G),
     NOT_YET("prompt_embedding_table", BT_API_G),
@@ -561,9 +566,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("lora_task_id", BT_API_G),
     NOT_YET("lora_weights", BT_API_G),
     NOT_YET("lora_config", BT_API_G),
-    NOT_YET("num_draft_tokens", BT_API_G),
-    NOT_YET("use_draft_logits", BT_API_G),
-    NOT_YET("draft_input_ids", BT_API_G),
     NOT_YET("guided_decoding_guide", BT_API_G),
     NOT_YET("guided_decoding_guide_type", BT_API_G),
     NOT_YET("return_num_input_tokens", BT_API_G),

@@ -28,6 +28,8 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->model);
     bt_free(request->id);
     bt_free(request->cache_salt);
+    bt_free(request->draft_text);
+    bt_free(request->draft_ids);
     bt_free(request->instructions);
     bt_free(request->metadata_json);
     bt_free(request->documents_json);
@@ -361,6 +363,7 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
     memset(request, 0, sizeof(*request));
     request->dialect = dialect;
     request->n = 1;
+    request->max_drafts = UINT32_MAX;
     request->sampling = bt_sampling_default();
     if (dialect == BT_API_RESPONSES) {
         static const bt_api_names_t names = {

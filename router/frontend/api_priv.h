@@ -114,6 +114,15 @@ bt_api_read_t bt_api_read_not;
  *  (false, 0, "", [] or {}). */
 bt_api_read_t bt_api_read_unsupported;
 
+/* ---- api_draft.c ---- */
+
+/** Reads OpenAI's {"type": "content", "content": string or text parts}. */
+bt_api_read_t bt_api_read_prediction;
+/** Reads a list of token ids. */
+bt_api_read_t bt_api_read_draft_ids;
+/** Takes true and false, which are the same here. */
+bt_api_read_t bt_api_read_use_draft_logits;
+
 /* ---- api_parse.c: unknown fields ---- */
 
 /** Stores the name of an unknown field for the client. */

@@ -364,6 +364,11 @@ static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
     bt_json_end_object(json);
     bt_json_object(json, "completion_tokens_details");
     bt_json_u64(json, "reasoning_tokens", usage->thought_tokens);
+    if (usage->predicted_tokens > 0) {
+        bt_json_u64(json, "accepted_prediction_tokens", usage->accepted_tokens);
+        bt_json_u64(json, "rejected_prediction_tokens",
+                    usage->predicted_tokens - usage->accepted_tokens);
+    }
     bt_json_end_object(json);
     bt_json_end_object(json);
 }

@@ -151,6 +151,14 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_LENT_AGAIN] = (double)s->lent_again;
     w[BT_WC_YIELDED_S] = (double)s->yielded_us / 1e6;
     w[BT_WC_STEPS_AHEAD] = (double)s->steps_ahead;
+    w[BT_WC_DRAFT_STEPS] = (double)s->draft_steps;
+    for (unsigned i = 0; i < BT_WIRE_DRAFT_SOURCES; i++) {
+        w[BT_WC_DRAFTED_NGRAM + i] = (double)s->drafted[i];
+        w[BT_WC_ACCEPTED_NGRAM + i] = (double)s->accepted[i];
+    }
+    for (unsigned i = 0; i < BT_WIRE_DRAFT_POSITIONS; i++) {
+        w[BT_WC_ACCEPTED_AT + i] = (double)s->accepted_at[i];
+    }
     w[BT_WC_BLOCKS_WINDOWED] = s->blocks_windowed;
     w[BT_WC_BLOCKS_SLID] = (double)s->blocks_slid;
 }

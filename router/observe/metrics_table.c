@@ -20,6 +20,7 @@
 #define MODEL_BY(labels, cell)   CELL(MODEL, "@," labels, BT_MC_##cell)
 #define WORKER(cell)             CELL(WORKER, "@", BT_WC_##cell)
 #define WORKER_BY(labels, cell)  CELL(WORKER, "@," labels, BT_WC_##cell)
+#define ACCEPTED_AT(name, i)     WORKER_BY("position=\"" name "\"", ACCEPTED_AT + i)
 #define TENANT(cell)             CELL(TENANT, "@", BT_TC_##cell)
 #define TENANT_BY(labels, cell)  CELL(TENANT, "@," labels, BT_TC_##cell)
 #define OTHER(scope)             CELL(scope, "@", 0)
@@ -454,6 +455,36 @@ const bt_family_def_t bt_metrics_families[] = {
     {COUNTER, "baton_worker_overlapped_iterations_total",
      "Iterations that began while the device computed the one before",
      SERIES(WORKER(STEPS_AHEAD))},
+    {COUNTER, "baton_spec_decode_drafts_total",
+     "Speculative decoding: times that draft tokens of a sequence were verified",
+     SERIES(WORKER(DRAFT_STEPS))},
+    {COUNTER, "baton_spec_decode_draft_tokens_total",
+     "Speculative decoding: draft tokens that were verified",
+     SERIES(WORKER_BY("source=\"ngram\"", DRAFTED_NGRAM),
+            WORKER_BY("source=\"prediction\"", DRAFTED_PREDICTION))},
+    {COUNTER, "baton_spec_decode_accepted_tokens_total",
+     "Speculative decoding: draft tokens that were accepted",
+     SERIES(WORKER_BY("source=\"ngram\"", ACCEPTED_NGRAM),
+            WORKER_BY("source=\"prediction\"", ACCEPTED_PREDICTION))},
+    {COUNTER, "baton_spec_decode_accepted_tokens_per_pos_total",
+     "Speculative decoding: draft tokens that were accepted, by position in the "
+     "draft",
+     SERIES(ACCEPTED_AT("0", 0),
+            ACCEPTED_AT("1", 1),
+            ACCEPTED_AT("2", 2),
+            ACCEPTED_AT("3", 3),
+            ACCEPTED_AT("4", 4),
+            ACCEPTED_AT("5", 5),
+            ACCEPTED_AT("6", 6),
+            ACCEPTED_AT("7", 7),
+            ACCEPTED_AT("8", 8),
+            ACCEPTED_AT("9", 9),
+            ACCEPTED_AT("10", 10),
+            ACCEPTED_AT("11", 11),
+            ACCEPTED_AT("12", 12),
+            ACCEPTED_AT("13", 13),
+            ACCEPTED_AT("14", 14),
+            ACCEPTED_AT("15", 15))},
     {GAUGE, "baton_worker_open_fds",
      "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},

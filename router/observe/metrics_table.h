@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "common/metrics/metrics.h"
+#include "common/wire/wire.h"
 
 /** Model name on the documented page. */
 #define BT_METRICS_SEED_MODEL "tensorrt_llm"
@@ -193,6 +194,13 @@ typedef enum bt_worker_cell {
     BT_WC_LENT_AGAIN,
     BT_WC_YIELDED_S,
     BT_WC_STEPS_AHEAD,
+    BT_WC_DRAFT_STEPS,
+    BT_WC_DRAFTED_NGRAM, /* in the order of bt_draft_source_t */
+    BT_WC_DRAFTED_PREDICTION,
+    BT_WC_ACCEPTED_NGRAM,
+    BT_WC_ACCEPTED_PREDICTION,
+    BT_WC_ACCEPTED_AT, /* the first of BT_WIRE_DRAFT_POSITIONS */
+    BT_WC_ACCEPTED_AT_LAST = BT_WC_ACCEPTED_AT + BT_WIRE_DRAFT_POSITIONS - 1,
     BT_WC_BLOCKS_WINDOWED,
     BT_WC_BLOCKS_SLID,
     BT_WC_OPEN_FDS,

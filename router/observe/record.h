@@ -55,6 +55,8 @@ typedef struct bt_ledger {
     uint64_t worker_decode_us; /**< in D's running batch */
     uint64_t paused_us;        /**< at D: preempted */
     uint32_t n_pauses;
+    uint32_t n_drafted;  /**< drafts that were verified */
+    uint32_t n_accepted; /**< drafts that were right */
     uint32_t n_transfers;
     uint32_t n_chunks;   /**< chunks of the prefill */
     uint32_t n_cached;   /**< prompt tokens not computed at P */

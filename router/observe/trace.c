@@ -227,6 +227,8 @@ static void put_ledger(bt_strbuf_t *out, const bt_gen_record_t *r)
         {"baton.decode.batch_us", l->worker_decode_us},
         {"baton.decode.pauses", l->n_pauses},
         {"baton.decode.paused_us", l->paused_us},
+        {"baton.decode.draft_tokens", l->n_drafted},
+        {"baton.decode.accepted_tokens", l->n_accepted},
         {"baton.kv.transfers", l->n_transfers},
         {"baton.kv.bytes", l->transfer_bytes},
         {"baton.kv.descriptors", l->transfer_pieces},

@@ -128,6 +128,9 @@ export function summaryOf(request) {
   if (Number.isFinite(request.first_token_ms)) {
     says.push(`The first token came after ${ms(request.first_token_ms)}.`);
   }
+  if (request.draft_tokens > 0) {
+    says.push(`Speculative decoding: ${count(request.accepted_tokens)} of ${plural(request.draft_tokens, 'draft token')} accepted.`);
+  }
   if (request.output_tokens > 1 && Number.isFinite(request.mean_gap_ms)) {
     says.push(`Then ${plural(request.output_tokens - 1, 'token')}, one each ${ms(request.mean_gap_ms)} on average${Number.isFinite(request.max_gap_ms) ? `, ${ms(request.max_gap_ms)} at most` : ''}.`);
   }

@@ -5,6 +5,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "router/request/request_priv.h"
+#include "router/text/prediction.h"
 
 #define MAX_OPENING_BYTES 4096
 
@@ -98,6 +99,8 @@ static bt_api_usage_t usage_of(const bt_row_t *row)
 
             usage.completion_tokens += choice->n_output;
             usage.thought_tokens += choice->n_thought;
+            usage.predicted_tokens += choice->n_predicted;
+            usage.accepted_tokens += choice->n_accepted;
             n_cached =
                 (choice->n_cached > n_cached) ? choice->n_cached : n_cached;
             n_kept = (choice->n_kept > n_kept) ? choice->n_kept : n_kept;
@@ -496,6 +499,12 @@ void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     if (ok && row->want_ids) {
         choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
         choice->sent_ids = row->stream ? choice->ids : NULL;
+    }
+    if (ok && (end->prompt->n_draft_ids > 0)) {
+        choice->n_predicted = end->prompt->n_draft_ids;
+        choice->n_accepted =
+            bt_prediction_accepted(end->prompt->draft_ids, choice->n_predicted,
+                                   end->ids, end->n_output);
     }
     if (ok && row->want_ids && (choice->ids == NULL)) {
         bt_request_fail_for_memory(row->request);

@@ -29,7 +29,9 @@ struct bt_choice {
     bt_strbuf_t thought;   /* reasoning; streamed: the part not sent yet */
     bt_strbuf_t thoughts;  /* streamed response: all reasoning */
     uint32_t n_thought;    /* tokens up to the end of reasoning */
-    const char *echo;      /* stream: beginning of the first piece (prompt) */
+    /* Tokens of the client's prediction, and those of them in the answer. */
+    uint32_t n_predicted, n_accepted;
+    const char *echo; /* stream: beginning of the first piece (prompt) */
     size_t echo_bytes;
     uint32_t *ids;  /* owned: n_output token ids, when requested */
     bool by_end_id; /* last token is an end id */

@@ -84,8 +84,8 @@
     OPT("stream", BOOL, STREAM, 1),                                 \
     OPT("embedding_bias_words", BYTES, BIAS_WORDS, -1),             \
     OPT("embedding_bias_weights", FP32, BIAS_WEIGHTS, -1),          \
-    OPT("num_draft_tokens", INT32, NOT_YET, 1),                     \
-    OPT("use_draft_logits", BOOL, NOT_YET, 1),                      \
+    OPT("num_draft_tokens", INT32, MAX_DRAFTS, 1),                  \
+    OPT("use_draft_logits", BOOL, NEUTRAL, 1),                      \
     SAMPLING_INPUTS,                                                \
     ALSO("stop", BOOL, STOP, 1),                                    \
     ALSO("streaming", BOOL, STREAM, 1),                             \
@@ -154,9 +154,9 @@ static const bt_model_tensor_t tensorrt_llm_inputs[] = {
     /* Some clients of these models send only input_ids. */
     OPT("input_lengths", INT32, N_IDS, 1),
     OPT("request_output_len", INT32, MAX_TOKENS, 1),
-    OPT("draft_input_ids", INT32, NOT_YET, -1),
+    OPT("draft_input_ids", INT32, DRAFT_IDS, -1),
     OPT("draft_logits", FP32, NOT_YET, -1, -1),
-    OPT("draft_acceptance_threshold", FP32, NOT_YET, 1),
+    OPT("draft_acceptance_threshold", FP32, DRAFT_THRESHOLD, 1),
     OPT("decoder_input_ids", INT32, NEUTRAL, -1),
     OPT("decoder_input_lengths", INT32, NEUTRAL, 1),
     OPT("stop_words_list", INT32, STOP_WORD_IDS, 2, -1),

@@ -59,6 +59,10 @@ typedef enum bt_model_field {
     BT_FIELD_ONE,     /**< only the value 1 is supported: beam_width */
     BT_FIELD_NEUTRAL, /**< any value; ignored without beam search and without an
                          encoder */
+    BT_FIELD_DRAFT_IDS,  /**< expected ids of the answer; below 0: padding */
+    BT_FIELD_MAX_DRAFTS, /**< most drafts of an iteration */
+    /** Threshold for accepting drafts: only 1, and 0 for off. */
+    BT_FIELD_DRAFT_THRESHOLD,
     BT_FIELD_NOT_YET, /**< only a value without effect is accepted: 0, false,
                          "", no elements */
     BT_FIELD_TOKENS,  /**< token ids, postprocessing only */

@@ -283,6 +283,49 @@ static bt_status_t take_ids(bt_lower_t *l, const bt_slice_t *s)
     return status;
 }
 
+/* The answer that a client expects, up to the first id below 0. */
+static bt_status_t take_draft_ids(bt_lower_t *l, const bt_slice_t *s)
+{
+    bt_api_request_t *row = l->row;
+
+    if (s->n == 0) {
+        return BT_OK;
+    }
+    row->draft_ids = bt_calloc((size_t)s->n, sizeof(*row->draft_ids));
+    if (row->draft_ids == NULL) {
+        return bt_api_error_no_memory(l->error);
+    }
+    for (uint64_t i = 0; i < s->n; i++) {
+        int64_t id = 0;
+        const bt_status_t status =
+            integer_at(l, s, i, INT32_MIN, INT32_MAX, &id);
+
+        if (status != BT_OK) {
+            return status;
+        }
+        if (id < 0) {
+            break;
+        }
+        row->draft_ids[row->n_draft_ids++] = (uint32_t)id;
+    }
+    return BT_OK;
+}
+
+/* Drafts are accepted where they equal the sampled token: 1. A lower threshold
+ * would change the answer. */
+static bt_status_t take_draft_threshold(bt_lower_t *l, const bt_slice_t *s)
+{
+    float threshold = 0;
+    const bt_status_t status = real_of(l, s, 0, 1, &threshold);
+
+    if ((status == BT_OK) && (threshold > 0) && (threshold < 1)) {
+        return bt_lower_refuse(l, s->name,
+                               "below 1 would change the answer, got %g",
+                               (double)threshold);
+    }
+    return status;
+}
+
 /* ---- words as ids ---- */
 
 /*
@@ -673,6 +716,9 @@ static const struct {
     [BT_FIELD_LOG_PROBS] = WANT(BT_WANT_LOGPROBS),
     [BT_FIELD_CONTEXT_LOGITS] = WANT(BT_WANT_PROMPT_LOGITS),
     [BT_FIELD_GENERATION_LOGITS] = WANT(BT_WANT_LOGITS),
+    [BT_FIELD_DRAFT_IDS] = {.take = take_draft_ids},
+    [BT_FIELD_MAX_DRAFTS] = {NULL, TYPE_U32, AT(max_drafts), 0, INT32_MAX, 0},
+    [BT_FIELD_DRAFT_THRESHOLD] = {.take = take_draft_threshold},
     [BT_FIELD_ONE] = {.take = take_one},
     [BT_FIELD_NEUTRAL] = {.take = take_neutral},
     [BT_FIELD_NOT_YET] = {.take = take_not_yet},

@@ -54,6 +54,8 @@ void bt_recent_requests_write_fields(const bt_recent_request_t *one,
     bt_json_u64(json, "prompt_tokens", one->ledger.n_prompt);
     bt_json_u64(json, "reused_tokens", one->ledger.n_cached);
     bt_json_u64(json, "output_tokens", one->ledger.n_output);
+    bt_json_u64(json, "draft_tokens", one->ledger.n_drafted);
+    bt_json_u64(json, "accepted_tokens", one->ledger.n_accepted);
     bt_json_str(json, "finish", bt_finish_name(one->finish));
     if (one->http_status != 0) {
         bt_json_i64(json, "http_status", one->http_status);

@@ -196,6 +196,30 @@ def test_usage_counts_cached_tokens(c):
     assert counts[0].completion_tokens == 1 and counts[-1].completion_tokens == 8, counts
 
 
+def test_prediction_is_accepted_with_everything_and_counted(c):
+    client = openai_client(c)
+    options = dict(max_tokens=32, temperature=0.7, seed=5, logprobs=True, top_logprobs=2, presence_penalty=0.2)
+    first = chat(client, **options)
+    text = first.choices[0].message.content
+    assert first.usage.completion_tokens_details.accepted_prediction_tokens is None
+    again = chat(client, prediction={"type": "content", "content": text}, **options)
+    assert again.choices == first.choices
+    details = again.usage.completion_tokens_details
+    assert details.accepted_prediction_tokens >= again.usage.completion_tokens - 2, again.usage  # how text is cut at its ends
+    assert details.rejected_prediction_tokens <= 2, again.usage
+    other = chat(client, prediction={"type": "content", "content": [{"type": "text", "text": "Nothing of this is said. " * 9}]},
+                 **options)
+    assert other.choices == first.choices
+    assert other.usage.completion_tokens == first.usage.completion_tokens
+    assert other.usage.completion_tokens_details.rejected_prediction_tokens > 30, other.usage
+    parts = list(chat(client, stream=True, stream_options={"include_usage": True},
+                      prediction={"type": "content", "content": text}, **options))
+    assert "".join(p.choices[0].delta.content or "" for p in parts if p.choices) == text
+    assert parts[-1].usage.completion_tokens_details == details
+    wrong = expect(client_module("openai").BadRequestError, lambda: chat(client, prediction={"type": "content", "content": 5}))
+    assert wrong.param == "prediction", wrong
+
+
 def test_stream_lists_token_ids(c):
     client = openai_client(c)
     ids = complete(client, extra={"return_token_ids": True}).choices[0].model_dump()["token_ids"]

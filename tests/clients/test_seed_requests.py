@@ -228,8 +228,8 @@ INPUTS = [
     ("lora_task_id", "UINT64", [[1]], "lora_task_id"),
     ("lora_weights", "FP16", [[[0.5]]], "lora_weights"),
     ("lora_config", "INT32", [[[1, 1, 1]]], "lora_config"),
-    ("num_draft_tokens", "INT32", [[2]], "num_draft_tokens"),
-    ("use_draft_logits", "BOOL", [[True]], "use_draft_logits"),
+    ("num_draft_tokens", "INT32", [[2]], ""),
+    ("use_draft_logits", "BOOL", [[True]], ""),
     # Its row is not in the printed table, but its client sends it.
     ("exclude_input_in_output", "BOOL", [[True]], ""),
 ]

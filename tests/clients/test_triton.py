@@ -179,8 +179,7 @@ def check_inputs(c, kinds=("http", "grpc")):
 
 # Those that need what is not here: prompt tuning, LoRA, draft models, images, and top-p that changes as it goes.
 NOT_HERE = {"prompt_embedding_table", "prompt_vocab_size", "lora_task_id", "lora_weights", "lora_config", "beam_width",
-            "num_draft_tokens", "use_draft_logits", "decoder_text_input", "image_input", "draft_input_ids", "draft_logits",
-            "draft_acceptance_threshold", "runtime_top_p_min", "runtime_top_p_decay", "runtime_top_p_reset_ids"}
+            "decoder_text_input", "image_input", "draft_logits", "runtime_top_p_min", "runtime_top_p_decay", "runtime_top_p_reset_ids"}
 
 
 def test_every_input_of_the_metadata_is_accepted_alone_and_with_all_others(c):

@@ -37,7 +37,7 @@ static void write_all(bt_api_dialect_t dialect, const char *text)
         .dialect = dialect, .id = text, .model = text, .include_usage = true};
     const bt_api_choice_t choice = {
         .text = text, .text_bytes = strlen(text), .finish = BT_FINISH_STOP};
-    const bt_api_usage_t usage = {1, 2, 1, 0, 0};
+    const bt_api_usage_t usage = {1, 2, 1, 0, 0, 3, 1};
     bt_strbuf_t out;
 
     bt_strbuf_init(&out, (size_t)64 << 20);

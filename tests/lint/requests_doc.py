@@ -43,6 +43,9 @@ MEANINGS = {
     "EXCLUDE_INPUT": "the answer begins behind the prompt", "LOG_PROBS": "gives output_log_probs and cum_log_probs",
     "CONTEXT_LOGITS": "gives context_logits", "GENERATION_LOGITS": "gives generation_logits",
     "ONE": "1: there are no beams, and one answer", "NEUTRAL": "taken, and without effect",
+    "DRAFT_IDS": "expected token ids of the answer: they change its time and no token; below 0: the end",
+    "MAX_DRAFTS": "draft tokens of an iteration at most; 0: no speculative decoding",
+    "DRAFT_THRESHOLD": "1, or 0 for off: a draft is accepted where it equals the sampled token",
     "NOT_YET": "refused, unless its value asks for nothing", "TOKENS": "token ids that become text",
 }
 RESULTS = {

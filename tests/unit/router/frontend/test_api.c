@@ -782,7 +782,6 @@ static void unsupported_options_are_refused_by_name(void **state)
         {H, CHT("'guided_json': {'a': 1}"), "guided_json", "an object"},
         {G, GEN("'lora_task_id': 3"), "lora_task_id", "3"},
         {G, GEN("'lora_weights': [1, 2]"), "lora_weights", "an array"},
-        {G, GEN("'num_draft_tokens': 3"), "num_draft_tokens", "3"},
         {G, GEN("'prompt_embedding_table': [1.5, 2]"), "prompt_embedding_table",
          "an array"},
     };
@@ -835,6 +834,8 @@ static void parsing_survives_every_failed_allocation(void **state)
         {H, "{'messages': [{'role': 'user', 'content': 'x'}, {'role': 'user',"
             "'content': [{'type': 'text', 'text': 'y'}]}, {'role':"
             "'assistant'}]}"},
+        {H, CHT("'prediction': {'type': 'content', 'content': 'a b c'},"
+                "'draft_input_ids': [1, 2]")},
     };
 
     (void)state;

@@ -18,11 +18,12 @@ static const bt_api_answer_t chat = {.dialect = BT_API_CHAT,
                                      .id = "chatcmpl-1",
                                      .model = "m",
                                      .created = 1700000000};
-static const bt_api_usage_t usage = {5, 7, 3, 2, 4};
+static const bt_api_usage_t usage = {5, 7, 3, 2, 4, 9, 6};
 
 #define DETAILS                                                                 \
     "\"prompt_tokens_details\":{\"cached_tokens\":3,\"cache_write_tokens\":2}," \
-    "\"completion_tokens_details\":{\"reasoning_tokens\":4}"
+    "\"completion_tokens_details\":{\"reasoning_tokens\":4,"                    \
+    "\"accepted_prediction_tokens\":6,\"rejected_prediction_tokens\":3}"
 
 static bt_api_choice_t choice(uint32_t index, const char *text,
                               bt_finish_t finish)

@@ -162,6 +162,8 @@ static const char want[] =
     INT("baton.decode.batch_us", "25")
     INT("baton.decode.pauses", "2")
     INT("baton.decode.paused_us", "34")
+    INT("baton.decode.draft_tokens", "35")
+    INT("baton.decode.accepted_tokens", "36")
     INT("baton.kv.transfers", "26")
     INT("baton.kv.bytes", "27")
     INT("baton.kv.descriptors", "28")
@@ -211,6 +213,8 @@ static const bt_ledger_t ledger = {
     .worker_decode_us = 25,
     .n_pauses = 2,
     .paused_us = 34,
+    .n_drafted = 35,
+    .n_accepted = 36,
     .n_transfers = 26,
     .n_chunks = 22,
     .n_cached = 23,

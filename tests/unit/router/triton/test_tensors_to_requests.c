@@ -248,13 +248,41 @@ static void embedding_bias_keeps_nonzero_values(void **state)
             "from -100 to 100");
 }
 
+static void draft_inputs_change_no_answer(void **state)
+{
+    bt_tensor_requests_t l =
+        accepted("tensorrt_llm", IDS
+                 "," T("draft_input_ids", "INT32", "[1,4]", "[7,0,-1,5]") "," T(
+                     "draft_acceptance_threshold", "FP32", "[1,1]", "[1]"));
+
+    (void)state;
+    assert_int_equal(l.rows[0].n_draft_ids, 2);
+    assert_int_equal(l.rows[0].draft_ids[0], 7);
+    assert_int_equal(l.rows[0].draft_ids[1], 0);
+    assert_int_equal(l.rows[0].max_drafts, UINT32_MAX);
+    bt_tensor_requests_fini(&l);
+    l = accepted("ensemble",
+                 TEXT "," T("num_draft_tokens", "INT32", "[1,1]", "[3]") "," T(
+                     "use_draft_logits", "BOOL", "[1,1]", "[true]"));
+    assert_int_equal(l.rows[0].max_drafts, 3);
+    bt_tensor_requests_fini(&l);
+    l = accepted("tensorrt_llm",
+                 IDS "," T("draft_input_ids", "INT32", "[1,0]", "[]"));
+    assert_int_equal(l.rows[0].n_draft_ids, 0);
+    bt_tensor_requests_fini(&l);
+    refused("tensorrt_llm",
+            IDS "," T("draft_acceptance_threshold", "FP32", "[1,1]", "[0.5]"),
+            "below 1 would change the answer, got 0.5");
+    refused("ensemble",
+            TEXT "," T("num_draft_tokens", "INT32", "[1,1]", "[-1]"),
+            "from 0 to 2147483647");
+}
+
 static void unsupported_inputs_are_refused_unless_neutral(void **state)
 {
     static const char *const off[] = {
         T("prompt_vocab_size", "INT32", "[1,1]", "[0]"),
         T("decoder_text_input", "BYTES", "[1,1]", "[\"\"]"),
-        T("num_draft_tokens", "INT32", "[1,1]", "[0]"),
-        T("use_draft_logits", "BOOL", "[1,1]", "[false]"),
         T("lora_weights", "FP32", "[1,0]", "[]")};
     static const struct {
         const char *input, *name;
@@ -263,8 +291,6 @@ static void unsupported_inputs_are_refused_unless_neutral(void **state)
         {T("decoder_text_input", "BYTES", "[1,1]", "[\"x\"]"),
          "decoder_text_input"},
         {T("image_input", "FP32", "[1,1]", "[0.5]"), "image_input"},
-        {T("num_draft_tokens", "INT32", "[1,1]", "[2]"), "num_draft_tokens"},
-        {T("use_draft_logits", "BOOL", "[1,1]", "[true]"), "use_draft_logits"},
         {T("beam_width", "INT32", "[1,1]", "[2]"), "beam_width"},
         {T("lora_task_id", "UINT64", "[1,1]", "[7]"), "lora_task_id"},
         {T("lora_config", "INT32", "[1,3]", "[1,0,0]"), "lora_config"}};
@@ -387,6 +413,7 @@ int main(void)
         cmocka_unit_test(input_lengths_limit_input_ids),
         cmocka_unit_test(word_id_lists_are_split_by_offsets),
         cmocka_unit_test(embedding_bias_keeps_nonzero_values),
+        cmocka_unit_test(draft_inputs_change_no_answer),
         cmocka_unit_test(unsupported_inputs_are_refused_unless_neutral),
         cmocka_unit_test(logprobs_of_one_row_are_computed_for_all_rows),
         cmocka_unit_test(only_named_and_enabled_outputs_are_computed),

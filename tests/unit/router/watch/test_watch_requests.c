@@ -65,10 +65,11 @@ static void ended_request_is_listed_and_its_phases_add_up(void **state)
     has(&list, "{\"kept\":1,\"requests\":[{\"id\":\"1\",\"answer_id\":\"cmpl-");
     has(&list, "\"model\":\"tiny\",\"tenant\":\"default\",\"chat\":false,"
                "\"stream\":false,");
-    has(&list, "\"prompt_tokens\":6,\"reused_tokens\":0,\"output_tokens\":3,"
-               "\"finish\":\"length\",\"http_status\":null,\"trouble\":null,"
-               "\"attempts\":1,\"prefill\":\"prefill-0\","
-               "\"decode\":\"decode-0\"}]}");
+    has(&list,
+        "\"prompt_tokens\":6,\"reused_tokens\":0,\"output_tokens\":3,"
+        "\"draft_tokens\":0,\"accepted_tokens\":0,\"finish\":\"length\",\"http_status\":null,\"trouble\":null,"
+        "\"attempts\":1,\"prefill\":\"prefill-0\","
+        "\"decode\":\"decode-0\"}]}");
     ask(&one, "/v2/cluster/requests/1", "");
     assert_int_equal(one.status, 200);
     assert_int_equal(

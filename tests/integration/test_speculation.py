@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speculative decoding through real processes: with drafts and without, whatever they are, an answer has the same bytes
+(I1), and the counters say what was verified."""
+import concurrent.futures
+import json
+import os
+import random
+import tempfile
+
+from harness import Cluster, Skip, default_model, tiny_model, wait_until
+
+FUZZED = 120
+FUZZED_LONG = 1300
+WORDS = ("the quick brown fox jumps over a lazy dog while seven wizards boxed quietly near an old stone bridge and "
+         "counted every falling leaf").split()
+COUNTERS = ("baton_spec_decode_drafts_total", "baton_spec_decode_draft_tokens_total",
+            "baton_spec_decode_accepted_tokens_total", "baton_spec_decode_accepted_tokens_per_pos_total")
+
+
+def small(d):
+    """Random weights: what is drawn greedily is soon periodic, so that many drafts are right."""
+    return tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=7)
+
+
+def fuzzed(n, seed):
+    """Bodies of /v1/completions. A prompt repeats itself now and then."""
+    rng = random.Random(seed)
+    out = []
+    for i in range(n):
+        words = rng.choices(WORDS, k=rng.randint(1, 60))
+        body = {"prompt": " ".join(words * rng.randint(1, 3)), "max_tokens": rng.randint(1, 80), "seed": i,
+                "temperature": rng.choice([0, 0, 0.7, 1.3]), "return_token_ids": True}
+        options = {"top_p": 0.9, "top_k": 30, "min_p": 0.02, "repetition_penalty": 1.2, "presence_penalty": 0.5,
+                   "frequency_penalty": 0.3, "min_tokens": body["max_tokens"] // 2, "logprobs": 3, "n": 3, "echo": True,
+                   "bad_words": ["fox", " lazy"], "stop": [" leaf", "zz"], "ignore_eos": True,
+                   "logit_bias": {"17": 3, "40": -100}}
+        for name in rng.sample(sorted(options), k=rng.randint(0, 4)):
+            body[name] = options[name]
+        if "n" in body:
+            body.pop("echo", None)
+        out.append(body)
+    return out
+
+
+def ask(c, body):
+    status, answer = c.post("/v1/completions", body, timeout=600)
+    assert status == 200, (status, answer, body)
+    return answer["choices"]
+
+
+def ask_all(c, bodies, parallel=8):
+    with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
+        return list(pool.map(lambda body: ask(c, body), bodies))
+
+
+def predicted(bodies, answers):
+    """The same requests, with predictions: right, wrong from the middle on, of another request, and ids that are not of
+    the vocabulary."""
+    out = []
+    for i, (body, choices) in enumerate(zip(bodies, answers)):
+        ids = choices[0]["token_ids"]
+        other = answers[(i + 1) % len(answers)][0]["token_ids"]
+        more = [{"draft_input_ids": ids}, {"draft_input_ids": ids[:len(ids) // 2] + other}, {"draft_input_ids": other},
+                {"draft_input_ids": [2147483647, 0, 1] * 9},
+                {"prediction": {"type": "content", "content": choices[0]["text"]}}, {"num_draft_tokens": i % 3}][i % 6]
+        out.append({**body, **more})
+    return out
+
+
+def assert_same(want, got, bodies, way):
+    """Log-probs are compared as they are written: to the last bit."""
+    for a, b, body in zip(want, got, bodies):
+        assert json.dumps(a) == json.dumps(b), f"{way}: {body}\n{a}\n{b}"
+
+
+def check_counters(c):
+    """@return drafts verified and accepted; and holds the counters against each other"""
+    page = c.metrics().items()
+    steps, drafted, accepted, by_position = (sum(v for k, v in page if k.split("{")[0] == name) for name in COUNTERS)
+    assert by_position == accepted <= drafted, (steps, drafted, accepted, by_position)
+    assert steps <= drafted, (steps, drafted)
+    return drafted, accepted
+
+
+def same_bytes(n):
+    ways = {"drafts where they pay": dict(), "4 drafts": dict(worker_args=["--draft-tokens", "4"]),
+            "16 drafts": dict(worker_args=["--draft-tokens", "16"]),
+            "16 drafts, local": dict(prefill=0, decode_args=["--local-prefill"], worker_args=["--draft-tokens", "16"])}
+    bodies = fuzzed(n, 1)
+    with tempfile.TemporaryDirectory() as d:
+        model = small(d)
+        with Cluster(model, worker_args=["--draft", "off"]) as c:
+            want = ask_all(c, bodies)
+            assert check_counters(c) == (0, 0)
+        for way, options in ways.items():
+            with Cluster(model, **options) as c:
+                assert_same(want, ask_all(c, bodies), bodies, way)
+                more = predicted(bodies, want)
+                assert_same(want, ask_all(c, more), more, way)
+                c.wait_idle()
+                if "16" in way:
+                    drafted, accepted = wait_until("drafts are counted", lambda: all(found := check_counters(c)) and found)
+                    assert drafted > n and accepted > n / 2, (drafted, accepted)
+                    print(f"    {way}: {drafted:.0f} drafts, {accepted:.0f} right", flush=True)
+
+
+def test_same_bytes_with_and_without_drafts():
+    same_bytes(FUZZED)
+
+
+def test_same_bytes_of_more_requests_with_and_without_drafts():
+    """10,000 answers with drafts."""
+    if not os.environ.get("BATON_LONG"):
+        raise Skip("in --long")
+    same_bytes(FUZZED_LONG)
+
+
+def test_same_bytes_with_drafts_when_a_decode_worker_dies():
+    bodies = [{"prompt": " ".join(WORDS), "max_tokens": 400, "temperature": t, "seed": i, "ignore_eos": True,
+               "return_token_ids": True, "logprobs": 2} for i, t in enumerate([0, 0.7, 1.3] * 4)]
+    with tempfile.TemporaryDirectory() as d:
+        model = small(d)
+        with Cluster(model, worker_args=["--draft", "off"]) as c:
+            want = ask_all(c, bodies)
+        with Cluster(model, decode=2, worker_args=["--draft-tokens", "8", "--simulate-step-us", "4000"]) as c:
+            with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+                answers = [pool.submit(ask, c, body) for body in bodies]
+                wait_until("tokens come from both", lambda: all(
+                    c.total("baton_worker_generation_tokens_total", worker=f"decode-{i}") > 50 for i in (0, 1)))
+                c.decodes[0].kill()
+                assert_same(want, [a.result() for a in answers], bodies, "a worker died")
+            wait_until("drafts were right", lambda: check_counters(c)[1] > 0)
+
+
+def test_drafts_are_off_for_a_request_that_asks_for_none():
+    with tempfile.TemporaryDirectory() as d, Cluster(small(d), worker_args=["--draft-tokens", "8"]) as c:
+        body = {"prompt": "a b a b a b a b", "max_tokens": 60, "temperature": 0, "ignore_eos": True,
+                "return_token_ids": True}
+        want = ask(c, {**body, "num_draft_tokens": 0})
+        c.wait_idle()
+        assert check_counters(c) == (0, 0)
+        assert ask(c, body) == want
+        wait_until("drafts are counted", lambda: check_counters(c)[0] > 0)
+
+
+def test_prediction_saves_iterations_of_the_default_model():
+    """The answer is known: nearly all of it is accepted, by the client's own words."""
+    with Cluster(default_model(), worker_args=["--draft-tokens", "16"]) as c:
+        body = {"messages": [{"role": "user", "content": "Write a limerick about a bridge."}], "max_tokens": 80,
+                "temperature": 0.8, "seed": 3}
+        status, first = c.post("/v1/chat/completions", body, timeout=600)
+        assert status == 200, first
+        c.wait_idle()
+        before = c.total("baton_spec_decode_accepted_tokens_total", source="prediction")
+        text = first["choices"][0]["message"]["content"]
+        status, again = c.post("/v1/chat/completions",
+                               {**body, "prediction": {"type": "content", "content": text}}, timeout=600)
+        assert status == 200 and again["choices"] == first["choices"], (first, again)
+        n = first["usage"]["completion_tokens"]
+        wait_until("most tokens were predicted", lambda: c.total(
+            "baton_spec_decode_accepted_tokens_total", source="prediction") - before > 0.7 * n)
