@@ -60,6 +60,7 @@ typedef struct bt_prepared {
  * @param [out] prepared_p      Only on BT_OK.
  * @param [out] error_p         Otherwise the error for the client.
  * @retval BT_OK, BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY
+ * @retval BT_ERR_TOO_LARGE the prompt is longer than the context
  * @retval BT_ERR_IO        no random numbers
  * @retval BT_ERR_CANCELED  the thread's task was canceled (common/base/task.h)
  */
