@@ -117,8 +117,9 @@ static bt_ngram_match_t find_in(const bt_ngram_chains_t *chains,
          (end != 0) && (i < MOST_STEPS) && (n_found < BT_NGRAM_CANDIDATES) &&
          (best.n_matched < BT_NGRAM_MAX_MATCH);
          i++) {
-        /* The sequence's own end is no earlier occurrence. */
-        const uint32_t n = ((text == tokens) && (end == n_tokens))
+        /* The sequence's own end is no earlier occurrence, nor is what lies
+         * behind it, after tokens were taken back. */
+        const uint32_t n = ((text == tokens) && (end >= n_tokens))
                                ? 0
                                : n_equal(text, end, tokens, n_tokens);
 

@@ -187,7 +187,11 @@ static void count_accepted(bt_report_t *report, bt_seq_t *seq, uint32_t i)
  * the drafter is asked what comes behind it, only to learn from it. */
 static void propose_ahead(const bt_engine_t *engine, bt_seq_t *seq)
 {
-    if ((engine->max_inflight > 1) && (seq->draft.n == 0) && generates(seq)) {
+    const bool is_drawn = (seq->sched.n_computed == seq->sched.n_tokens) &&
+                          (seq->sched.n_tokens > seq->n_prompt) &&
+                          !seq->leave_after_first;
+
+    if ((engine->max_inflight > 1) && (seq->draft.n == 0) && is_drawn) {
         propose(engine, seq);
     }
 }

@@ -2,7 +2,7 @@
 #include "router/text/prediction.h"
 
 /* Comparisons of one answer: those of a long one that differs everywhere. */
-#define MOST_STEPS (1u << 20)
+#define MOST_STEPS (1u << 18)
 
 /* Finds two tokens one after another, at or behind a place. @return place
  * behind them; 0: not there, or no steps are left */

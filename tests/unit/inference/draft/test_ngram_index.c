@@ -138,6 +138,22 @@ static void slices_and_the_whole_give_one_index(void **state)
     bt_ngram_index_fini(&slices);
 }
 
+/* 1 2 3 occurs at 3, and at 9 and 12, which were taken back. */
+static void what_was_taken_back_is_no_occurrence(void **state)
+{
+    static const uint32_t tokens[] = {1, 2, 3, 7, 8, 1, 1, 2, 3, 1, 2, 3};
+    bt_ngram_index_t index;
+    bt_ngram_match_t match;
+
+    (void)state;
+    assert_int_equal(bt_ngram_index_init(&index, 12), BT_OK);
+    bt_ngram_index_append(&index, tokens, 12, 12);
+    match = bt_ngram_index_find(&index, tokens, tokens, 9);
+    assert_int_equal(match.end, 3);
+    assert_int_equal(match.n_matched, 3);
+    bt_ngram_index_fini(&index);
+}
+
 static void tokens_beyond_the_size_are_not_indexed(void **state)
 {
     static const uint32_t tokens[] = {1, 2, 3, 1, 2, 3};
@@ -157,6 +173,7 @@ int main(void)
         BT_TEST(match_is_the_longest_and_the_last_of_equals),
         BT_TEST(text_of_another_array_is_searched_to_its_end),
         BT_TEST(slices_and_the_whole_give_one_index),
+        BT_TEST(what_was_taken_back_is_no_occurrence),
         BT_TEST(tokens_beyond_the_size_are_not_indexed),
     };
 

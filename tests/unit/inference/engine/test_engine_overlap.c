@@ -44,6 +44,17 @@ static bt_draft_t guess_badly(void *ctx, const uint32_t *tokens,
     return (bt_draft_t){.n = 1, .n_matched = 2};
 }
 
+/* Always right: what the same sequence came to before. */
+static bt_draft_t guess_well(void *ctx, const uint32_t *tokens,
+                             uint32_t n_tokens, uint32_t max, uint32_t *drafts)
+{
+    const bt_seq_t *known = ctx;
+
+    (void)tokens;
+    memcpy(drafts, &known->tokens[n_tokens], max * sizeof(*drafts));
+    return (bt_draft_t){.n = max, .n_matched = 20};
+}
+
 /* Right now and then. */
 static bt_draft_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
                         uint32_t max, uint32_t *drafts)
@@ -280,6 +291,33 @@ static void passes_overlap_beside_an_idle_drafter(void **state)
     close_device(&b);
 }
 
+/* Once a draft has turned out right, the next token is waited for, and drafts
+ * behind it are verified. */
+static void drafts_that_pay_end_the_overlap(void **state)
+{
+    bt_seq_t *known[N_SEQS], *with[N_SEQS];
+    bench_t b;
+
+    (void)state;
+    open_ahead(&b, BT_SCHED_OVERLAP_ON);
+    make_seqs(&b, BEST, known);
+    (void)run_all(&b, known, NULL);
+    make_seqs(&b, BEST, with);
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        with[i]->drafter = (bt_drafter_t){guess_well, known[i]};
+    }
+    (void)run_all(&b, with, NULL);
+    expect_same(known, with);
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        assert_int_equal(with[i]->n_accepted, with[i]->n_drafted);
+    }
+    assert_true(with[0]->n_accepted >= MAX_NEW / 2);
+    assert_true(with[0]->n_iterations < known[0]->n_iterations);
+    free_seqs(known);
+    free_seqs(with);
+    close_device(&b);
+}
+
 static void cancel_two(bt_seq_t **seqs)
 {
     bt_engine_cancel(seqs[0]);
@@ -416,6 +454,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(overlapped_passes_give_the_tokens_of_serial_passes),
         BT_TEST(passes_overlap_beside_an_idle_drafter),
+        BT_TEST(drafts_that_pay_end_the_overlap),
         BT_TEST(canceled_sequence_leaves_overlapped_passes),
         BT_TEST(choices_sample_unchanged_under_overlap),
         BT_TEST(failed_device_ends_all_sequences),
