@@ -484,7 +484,7 @@ static void take_reports(bt_worker_t *w)
             bt_sched_cost_learn(&w->cost, &report->work, report->work_ns);
         }
         w->stats.yielded_ns += report->yielded_ns;
-        w->stats.n_steps_ahead += report->ahead ? 1 : 0;
+        w->stats.n_overlapped += report->overlapped ? 1 : 0;
         count_drafts(w, &report->drafts);
         w->failed = w->failed || (report->status != BT_OK);
         for (uint32_t i = 0; i < report->n_items; i++) {
@@ -597,7 +597,7 @@ static void send_stats(bt_worker_t *w)
     stats->resumes = w->preemption.n_resumes;
     stats->tokens_recomputed = w->preemption.tokens_recomputed;
     stats->yielded_us = w->stats.yielded_ns / 1000;
-    stats->steps_ahead = w->stats.n_steps_ahead;
+    stats->overlapped_iterations = w->stats.n_overlapped;
     stats->draft_steps = w->stats.draft_steps;
     memcpy(stats->drafted, w->stats.drafted, sizeof(stats->drafted));
     memcpy(stats->accepted, w->stats.accepted, sizeof(stats->accepted));

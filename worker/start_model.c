@@ -427,11 +427,11 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
     return status;
 }
 
-static bt_sched_overlap_mode_t ahead_of(const char *steps_ahead)
+static bt_sched_overlap_mode_t overlap_mode_of(const char *mode)
 {
-    return (strcmp(steps_ahead, "on") == 0)    ? BT_SCHED_OVERLAP_ON
-           : (strcmp(steps_ahead, "off") == 0) ? BT_SCHED_OVERLAP_OFF
-                                               : BT_SCHED_OVERLAP_AUTO;
+    return (strcmp(mode, "on") == 0)    ? BT_SCHED_OVERLAP_ON
+           : (strcmp(mode, "off") == 0) ? BT_SCHED_OVERLAP_OFF
+                                        : BT_SCHED_OVERLAP_AUTO;
 }
 
 bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
@@ -454,9 +454,9 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
         /* A static batch starts as one; no sequence joins later. */
         .late_join = (strcmp(w->config->midstep_join, "on") == 0) &&
                      !bt_worker_has_static_batches(w->config),
-        .ahead = ahead_of(w->config->overlap_scheduling),
-        .rehearsal = {.pass_us = w->config->simulate_step_us,
-                      .row_us = w->config->simulate_token_us},
+        .overlap = overlap_mode_of(w->config->overlap_scheduling),
+        .min_latency = {.pass_us = w->config->simulate_step_us,
+                        .row_us = w->config->simulate_token_us},
     };
     char why[WHY_BYTES] = "";
     bt_status_t status = check_kv(w, s);

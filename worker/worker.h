@@ -272,7 +272,7 @@ struct bt_worker {
         uint64_t tokens_generated, prompt_tokens, tokens_reused;
         uint32_t n_blocks_reused; /**< blocks found in the prefix cache */
         uint64_t n_blocks_slid;   /**< blocks evicted from attention windows */
-        uint64_t n_steps_ahead;   /**< overlapped iterations */
+        uint64_t n_overlapped;    /**< overlapped iterations */
         /** Drafts, as in bt_msg_stats_t. */
         uint64_t draft_steps;
         uint64_t drafted[BT_DRAFT_N_SOURCES], accepted[BT_DRAFT_N_SOURCES];

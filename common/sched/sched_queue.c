@@ -209,10 +209,11 @@ static bool is_among(const bt_sched_item_t *items, uint32_t n_items,
     return false;
 }
 
-bool bt_sched_plan_inside(const bt_list_t *running,
-                          const bt_sched_item_t *under_way,
-                          uint32_t n_under_way, uint32_t token_budget,
-                          uint32_t tokens_per_block, bt_sched_item_t *item_p)
+bool bt_sched_plan_preempting(const bt_list_t *running,
+                              const bt_sched_item_t *under_way,
+                              uint32_t n_under_way, uint32_t token_budget,
+                              uint32_t tokens_per_block,
+                              bt_sched_item_t *item_p)
 {
     for (uint32_t i = 0; i < n_under_way; i++) {
         if (!bt_sched_seq_has_chunks(under_way[i].seq)) {

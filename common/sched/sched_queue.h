@@ -262,10 +262,11 @@ uint32_t bt_sched_plan(const bt_list_t *running, uint32_t token_budget,
  * Source: the preemptive shortest job first of the operating systems; between
  *         layers as Orca's iterations are between tokens.
  */
-bool bt_sched_plan_inside(const bt_list_t *running,
-                          const bt_sched_item_t *under_way,
-                          uint32_t n_under_way, uint32_t token_budget,
-                          uint32_t tokens_per_block, bt_sched_item_t *item_p);
+bool bt_sched_plan_preempting(const bt_list_t *running,
+                              const bt_sched_item_t *under_way,
+                              uint32_t n_under_way, uint32_t token_budget,
+                              uint32_t tokens_per_block,
+                              bt_sched_item_t *item_p);
 
 /**
  * Cuts the chunks of a plan so that the rows of logits that sequences want fit

@@ -414,7 +414,7 @@ typedef struct bt_msg_stats {
     uint64_t kv_bytes_shared; /**< written by its device into another's pool */
     /** Iterations that began while the device computed the one before
      *  (common/sched/sched_pipeline.h). */
-    uint64_t steps_ahead;
+    uint64_t overlapped_iterations;
     /** Requests at D with a seat and blocks, whose KV is still computed or
      *  sent elsewhere. */
     uint32_t waiting_for_kv_requests;

@@ -277,7 +277,7 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, still_ms),
     U32(bt_msg_stats_t, duty, 0, ANY),
     OF(FIELD_U64, bt_msg_stats_t, kv_bytes_shared),
-    OF(FIELD_U64, bt_msg_stats_t, steps_ahead),
+    OF(FIELD_U64, bt_msg_stats_t, overlapped_iterations),
     U32(bt_msg_stats_t, waiting_for_kv_requests, 0, ANY),
     OF(FIELD_U64, bt_msg_stats_t, draft_steps),
     OF(FIELD_U64, bt_msg_stats_t, drafted[0]),

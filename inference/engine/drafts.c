@@ -185,7 +185,7 @@ static void count_accepted(bt_report_t *report, bt_seq_t *seq, uint32_t i)
 /* Where passes overlap on a device, a pass is planned before the last token of
  * its sequences is known, and no draft is proposed then. When that token is,
  * the drafter is asked what comes behind it, only to learn from it. */
-static void propose_ahead(const bt_engine_t *engine, bt_seq_t *seq)
+static void propose_to_learn(const bt_engine_t *engine, bt_seq_t *seq)
 {
     const bool is_drawn = (seq->sched.n_computed == seq->sched.n_tokens) &&
                           (seq->sched.n_tokens > seq->n_prompt) &&
@@ -224,7 +224,7 @@ void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
         report->drafts.n_steps++;
         report->drafts.n_drafted[seq->draft.source] += n_drafts;
     } else {
-        propose_ahead(engine, seq);
+        propose_to_learn(engine, seq);
     }
     seq->sched.n_drafts = 0;
     seq->sched.n_tokens = n_known;

@@ -63,7 +63,7 @@ static void *compute_main(void *arg)
             bt_engine_take_changes(engine, report);
         }
         if (bt_model_chains(engine->config.model)) {
-            bt_engine_run_ahead(engine, report);
+            bt_engine_run_overlapped(engine, report);
         } else if (engine->max_inflight > 1) {
             bt_engine_run_microbatches(engine, report);
         } else if (bt_engine_has_work(engine)) {
@@ -123,7 +123,7 @@ static void free_arrays(bt_engine_t *engine)
         bt_free(engine->report_store[i].items);
     }
     bt_engine_free_pass(&engine->whole);
-    bt_engine_free_pass(&engine->inside);
+    bt_engine_free_pass(&engine->preempting);
     bt_engine_free_inflight(engine);
     bt_free(engine->row);
     bt_free(engine->offers);
@@ -140,8 +140,8 @@ static bt_status_t alloc_arrays(bt_engine_t *engine)
                                               config->max_drafts, rows);
 
     if (status == BT_OK) {
-        status =
-            bt_engine_alloc_pass(config->model, &engine->inside, 1, 0, rows);
+        status = bt_engine_alloc_pass(config->model, &engine->preempting, 1, 0,
+                                      rows);
     }
     if (status == BT_OK) {
         status = bt_engine_alloc_inflight(engine);
@@ -310,7 +310,7 @@ bt_status_t bt_engine_submit_fanout(bt_engine_t *engine, bt_seq_t *const *seqs,
     bt_seq_t *first = seqs[0];
     bt_status_t status;
 
-    if (n > engine->config.max_seqs - engine->n_inside) {
+    if (n > engine->config.max_seqs - engine->n_submitted) {
         return BT_ERR_BUSY;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -329,7 +329,7 @@ bt_status_t bt_engine_submit_fanout(bt_engine_t *engine, bt_seq_t *const *seqs,
     }
     status = bt_ring_push(engine->inbox, first);
     if (status == BT_OK) {
-        engine->n_inside += n;
+        engine->n_submitted += n;
     }
     return status;
 }
@@ -370,7 +370,7 @@ bt_report_t *bt_engine_next(bt_engine_t *engine)
     if (report != NULL) {
         for (uint32_t i = 0; i < report->n_items; i++) {
             if (report->items[i].kind == BT_REPORT_LEFT) {
-                engine->n_inside--;
+                engine->n_submitted--;
             }
         }
     }

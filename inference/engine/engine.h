@@ -265,7 +265,7 @@ typedef struct bt_draft_counts {
 typedef struct bt_report {
     uint64_t iteration; /**< number of the iteration */
     uint64_t start_ns, end_ns;
-    uint64_t inside_ns; /**< part of this time that preempting passes took,
+    uint64_t preempting_ns; /**< part of this time that preempting passes took,
                              which have their own reports */
     uint32_t n_seqs, n_context_seqs, n_generation_seqs;
     uint32_t n_context_tokens; /**< prefill tokens */
@@ -273,8 +273,8 @@ typedef struct bt_report {
     bt_draft_counts_t drafts;  /**< drafts verified */
     uint64_t work_ns;    /**< from start_ns until the tokens were drawn, without
                               preempting passes */
-    bool ahead;          /**< overlapped: began while the previous pass was
-                              still running */
+    bool overlapped;     /**< overlapped: began while the previous pass was
+                         still running */
     uint64_t yielded_ns; /**< sleep before the iteration to donate cores */
     bt_status_t status;  /**< not BT_OK: the device failed; all items are LEFT
                           */
@@ -285,10 +285,10 @@ typedef struct bt_report {
 /** Simulated latency: a minimum duration of each forward pass, kept by waits
  *  between layers and at the end, so that a small model can stand in for a
  *  large one. All zero: no minimum. */
-typedef struct bt_engine_rehearsal {
+typedef struct bt_engine_min_latency {
     uint32_t pass_us; /**< for a pass */
     uint32_t row_us;  /**< added for each row (token) of the pass */
-} bt_engine_rehearsal_t;
+} bt_engine_min_latency_t;
 
 /** Configuration of an engine; copied by bt_engine_create(). */
 typedef struct bt_engine_config {
@@ -323,11 +323,11 @@ typedef struct bt_engine_config {
                           core */
     bool late_join;  /**< mid-step join: sequences with one token to compute may
                           join a running iteration (sched_pipeline.h) */
-    bt_engine_rehearsal_t rehearsal; /**< simulated latency */
+    bt_engine_min_latency_t min_latency; /**< simulated latency */
     /** Overlapped scheduling: whether an iteration on a device may begin while
      *  the previous one still runs (sched_pipeline.h). Ignored by back ends
      *  that are not devices. */
-    bt_sched_overlap_mode_t ahead;
+    bt_sched_overlap_mode_t overlap;
 } bt_engine_config_t;
 
 typedef struct bt_engine bt_engine_t;

@@ -60,8 +60,8 @@ typedef struct bt_inflight_pass {
      *  of a microbatch, or those that do not continue before it ends. */
     bt_list_t seqs;
     uint32_t n_context_tokens;
-    bool is_ahead;  /**< sequences have their state after the pass */
-    bool is_behind; /**< began while another pass was in flight */
+    bool is_advanced; /**< sequences have their state after the pass */
+    bool is_behind;   /**< began while another pass was in flight */
 } bt_inflight_pass_t;
 
 struct bt_engine {
@@ -78,28 +78,28 @@ struct bt_engine {
     bt_ring_t *reports; /* bt_report_t, compute → owner */
     bt_ring_t *spare;   /* bt_report_t, owner → compute */
     bt_report_t report_store[BT_ENGINE_N_REPORTS];
-    uint32_t n_inside; /* owner's count of submitted, not LEFT */
+    uint32_t n_submitted; /* owner's count of submitted, not LEFT */
 
     /* compute thread only */
     bt_list_t running;
     uint32_t n_vocab;
     uint32_t n_layers;
     uint64_t iteration;
-    bt_pass_t whole;  /* pass of an iteration */
-    bt_pass_t inside; /* pass of one sequence that preempts it */
-    bt_pass_t *pass;  /* the pass being computed */
+    bt_pass_t whole;      /* pass of an iteration */
+    bt_pass_t preempting; /* pass of one sequence that preempts it */
+    bt_pass_t *pass;      /* the pass being computed */
     /* Ring of in-flight passes, the oldest at first_inflight; for a
      * pipeline-parallel model and on a device. max_inflight 1: none, passes run
      * one at a time. */
     bt_inflight_pass_t *inflight;
     uint32_t first_inflight, n_inflight, max_inflight;
-    bt_sched_overlap_t ahead;
+    bt_sched_overlap_t overlap;
     uint64_t ended_ns;  /* end of the pass that ended last */
     uint64_t landed_ns; /* as ended_ns; 0: a pass has begun since, or the
                            thread has slept */
     /* Totals of passes that preempted the running iteration. */
-    uint64_t inside_ns, inside_lent_ns;
-    bt_status_t inside_status;
+    uint64_t preempting_ns, preempting_lent_ns;
+    bt_status_t preempting_status;
     bt_sched_midstep_join_t late;
     bt_sched_cost_t cost; /* measured costs of iterations so far */
     bt_sched_chunk_t chunk;
@@ -216,7 +216,7 @@ void bt_engine_free_inflight(bt_engine_t *engine);
 void bt_engine_drain(bt_engine_t *engine);
 /** Overlapped scheduling on a device: starts a pass, and the next one behind it
  *  where that is possible and worthwhile; completes the oldest. */
-void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report);
+void bt_engine_run_overlapped(bt_engine_t *engine, bt_report_t *report);
 
 /** Starts passes while another pipeline stage is idle, and completes the oldest
  *  pass in flight, if there is one. */
@@ -258,12 +258,12 @@ bool bt_engine_tell(bt_pass_t *pass, bt_seq_t *seq, uint32_t position,
 uint32_t bt_engine_take_late(void *engine, uint32_t n_layers);
 
 /** Waits until the pass may have computed this many layers by
- *  bt_engine_rehearsal_t; all layers include the work after them. */
-void bt_engine_rehearse(const bt_engine_t *engine, uint32_t n_layers);
+ *  bt_engine_min_latency_t; all layers include the work after them. */
+void bt_engine_wait_for_latency(const bt_engine_t *engine, uint32_t n_layers);
 
 /** Runs a preempting pass if one is due: bt_forward_t.between_layers; @a engine
  *  is a bt_engine_t. */
-void bt_engine_look_inside(void *engine, uint32_t n_layers);
+void bt_engine_preempt_at_layer(void *engine, uint32_t n_layers);
 
 /** Draws the next token of a sequence whose known tokens are all computed, and
  *  reports it. @a k is the number of draws from the row so far. */

@@ -306,7 +306,7 @@ static void account(bt_report_t *report, bt_seq_t *seq, bool context)
     }
     ns = report->end_ns - start_ns;
     if (start_ns == report->start_ns) {
-        ns -= report->inside_ns;
+        ns -= report->preempting_ns;
     }
     seq->n_iterations++;
     if (context) {
@@ -414,7 +414,7 @@ bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
         .take_late =
             (is_whole && config->late_join) ? bt_engine_take_late : NULL,
         .take_late_ctx = engine,
-        .between_layers = is_whole ? bt_engine_look_inside : NULL,
+        .between_layers = is_whole ? bt_engine_preempt_at_layer : NULL,
         .between_layers_ctx = engine,
         .progress = &engine->progress,
     };
@@ -427,7 +427,7 @@ static void learn(bt_engine_t *engine, bt_report_t *report)
 {
     const uint64_t now_ns = bt_now_ns();
 
-    report->work_ns = now_ns - report->start_ns - report->inside_ns;
+    report->work_ns = now_ns - report->start_ns - report->preempting_ns;
     report->work.at_us = now_ns / 1000;
     engine->last_step_ns = report->work_ns;
     bt_sched_cost_learn(&engine->cost, &report->work, report->work_ns);
@@ -460,8 +460,8 @@ void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
     report->work = work_of(pass);
     report->work.lent_ns = pass->lent_ns;
     if (pass == &engine->whole) {
-        report->inside_ns = engine->inside_ns;
-        report->work.lent_ns -= engine->inside_lent_ns;
+        report->preempting_ns = engine->preempting_ns;
+        report->work.lent_ns -= engine->preempting_lent_ns;
     }
     for (uint32_t i = 0; i < pass->n_planned; i++) {
         const bt_sched_item_t *item = &pass->plan[i];
@@ -495,7 +495,7 @@ void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report)
     pass->lent_ns = bt_model_lent_ns(model);
     status = bt_model_forward(model, &fwd, &logits);
     pass->lent_ns = bt_model_lent_ns(model) - pass->lent_ns;
-    bt_engine_rehearse(engine, engine->n_layers);
+    bt_engine_wait_for_latency(engine, engine->n_layers);
     bt_engine_settle(engine, report, status, logits);
 }
 
@@ -504,12 +504,12 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
     bt_pass_t *whole = &engine->whole;
 
     whole->n_planned = bt_engine_plan(engine, whole, &report->n_context_tokens);
-    engine->inside_ns = engine->inside_lent_ns = 0;
-    engine->inside_status = BT_OK;
+    engine->preempting_ns = engine->preempting_lent_ns = 0;
+    engine->preempting_status = BT_OK;
     bt_sched_midstep_join_step(&engine->late);
     bt_engine_run_pass(engine, report);
     if (report->status == BT_OK) {
-        report->status = engine->inside_status;
+        report->status = engine->preempting_status;
     }
     if (report->status != BT_OK) {
         bt_engine_fail_all(engine, report);

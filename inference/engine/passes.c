@@ -29,12 +29,12 @@ static void take_back(bt_engine_t *engine, bt_inflight_pass_t *inflight)
 
         seq->n_under_way--;
         seq->from_id = UINT32_MAX;
-        if (inflight->is_ahead) {
+        if (inflight->is_advanced) {
             seq->sched.n_computed -= item->n_new;
             seq->sched.n_tokens -= item->last_chunk ? 1 : 0;
         }
     }
-    inflight->is_ahead = false;
+    inflight->is_advanced = false;
     while (!bt_list_empty(&inflight->seqs)) {
         bt_seq_t *seq = bt_engine_seq_at(inflight->seqs.next);
 
@@ -94,7 +94,7 @@ static void finish_oldest(bt_engine_t *engine, bt_report_t *report)
 
     engine->pass = &inflight->pass;
     status = bt_model_finish(engine->config.model, &inflight->fwd, &logits);
-    bt_engine_rehearse(engine, engine->n_layers);
+    bt_engine_wait_for_latency(engine, engine->n_layers);
     take_back(engine, inflight);
     report->n_context_tokens = inflight->n_context_tokens;
     bt_engine_settle(engine, report, status, logits);
@@ -191,7 +191,7 @@ static void take_in_all(bt_engine_t *engine)
 /* Plans a chunk of one prompt that is ordered before everything in the running
  * iteration; no larger than a chunk of its own would be, nor than the free
  * rows. */
-static bool plan_inside(bt_engine_t *engine, uint32_t *n_context_p)
+static bool plan_preempting(bt_engine_t *engine, uint32_t *n_context_p)
 {
     const bt_engine_config_t *config = &engine->config;
     const bt_pass_t *whole = &engine->whole;
@@ -200,29 +200,31 @@ static bool plan_inside(bt_engine_t *engine, uint32_t *n_context_p)
                            config->kv.tokens_per_block, config->max_drafts) -
         whole->n_rows;
     const uint32_t chunk = engine->chunk.alone.tokens;
-    bt_sched_item_t *item = engine->inside.plan;
+    bt_sched_item_t *item = engine->preempting.plan;
 
-    if (!bt_sched_plan_inside(&engine->running, whole->plan, whole->n_planned,
-                              (chunk < n_free) ? chunk : n_free,
-                              config->kv.tokens_per_block, item) ||
+    if (!bt_sched_plan_preempting(&engine->running, whole->plan,
+                                  whole->n_planned,
+                                  (chunk < n_free) ? chunk : n_free,
+                                  config->kv.tokens_per_block, item) ||
         bt_engine_is_canceled(bt_engine_seq_of(item->seq))) {
         return false;
     }
     *n_context_p = item->n_new;
-    engine->inside.n_planned =
+    engine->preempting.n_planned =
         bt_sched_limit_rows(item, 1, BT_ENGINE_EXTRA_ROWS, n_context_p);
-    return engine->inside.n_planned > 0;
+    return engine->preempting.n_planned > 0;
 }
 
-void bt_engine_look_inside(void *engine_p, uint32_t n_layers)
+void bt_engine_preempt_at_layer(void *engine_p, uint32_t n_layers)
 {
     bt_engine_t *engine = engine_p;
     uint32_t n_context;
     bt_report_t *report;
 
-    bt_engine_rehearse(engine, n_layers);
+    bt_engine_wait_for_latency(engine, n_layers);
     take_in_all(engine); /* late joins were taken in before this call */
-    if ((engine->inside_status != BT_OK) || !plan_inside(engine, &n_context)) {
+    if ((engine->preempting_status != BT_OK) ||
+        !plan_preempting(engine, &n_context)) {
         return;
     }
     report = bt_ring_pop(engine->spare);
@@ -231,13 +233,13 @@ void bt_engine_look_inside(void *engine_p, uint32_t n_layers)
     }
     bt_engine_reset_report(report);
     report->n_context_tokens = n_context;
-    engine->pass = &engine->inside;
+    engine->pass = &engine->preempting;
     bt_engine_run_pass(engine, report);
     engine->pass = &engine->whole;
-    engine->inside_ns += bt_now_ns() - report->start_ns;
-    engine->inside_lent_ns += report->work.lent_ns;
+    engine->preempting_ns += bt_now_ns() - report->start_ns;
+    engine->preempting_lent_ns += report->work.lent_ns;
     /* After a failure all sequences leave with the running iteration. */
-    engine->inside_status = report->status;
+    engine->preempting_status = report->status;
     report->status = BT_OK;
     bt_engine_push_report(engine, report);
 }
@@ -396,7 +398,7 @@ uint32_t bt_engine_take_late(void *engine_p, uint32_t n_layers)
 /*
  * Overlapped scheduling on a device: a pass begins while the previous one is
  * running (sched_pipeline.h). The second pass is planned as if the first were
- * finished: its sequences are *put ahead*, advanced by the first pass's tokens,
+ * finished: its sequences are advanced by the first pass's tokens,
  * and where it draws, by a token that is not known yet; the device inserts that
  * (bt_forward_t.from_ids). When the first is finished they are taken back to
  * the known state, and it is completed like any other.
@@ -455,7 +457,7 @@ static bool can_be_followed(const bt_inflight_pass_t *inflight)
 
 /* Advances the sequences of a pass to their state after it. Those that do not
  * continue are set aside until it ends. */
-static void put_ahead(bt_inflight_pass_t *inflight)
+static void advance_past(bt_inflight_pass_t *inflight)
 {
     bt_pass_t *pass = &inflight->pass;
     uint32_t row = 0;
@@ -475,7 +477,7 @@ static void put_ahead(bt_inflight_pass_t *inflight)
             bt_list_push_back(&inflight->seqs, &seq->sched.turn.link);
         }
     }
-    inflight->is_ahead = true;
+    inflight->is_advanced = true;
 }
 
 /* @return false: there is nothing to compute */
@@ -491,7 +493,7 @@ static bool begin_overlapped(bt_engine_t *engine, bt_status_t *status_p)
     inflight->is_behind = engine->n_inflight > 0;
     *status_p = begin_pass(engine);
     if (engine->landed_ns != 0) {
-        bt_sched_overlap_learn_host(&engine->ahead,
+        bt_sched_overlap_learn_host(&engine->overlap,
                                     bt_now_ns() - engine->landed_ns);
         engine->landed_ns = 0;
     }
@@ -505,16 +507,16 @@ static void finish_overlapped(bt_engine_t *engine, bt_report_t *report)
     bt_inflight_pass_t *inflight = inflight_at(engine, 0);
     bt_pass_t *pass = &inflight->pass;
 
-    report->ahead = inflight->is_behind;
+    report->overlapped = inflight->is_behind;
     if (pass->start_ns < engine->ended_ns) {
         pass->start_ns = engine->ended_ns;
     }
     finish_oldest(engine, report);
     engine->ended_ns = engine->landed_ns = report->end_ns;
-    engine->ahead.step_ns = report->end_ns - report->start_ns;
+    engine->overlap.step_ns = report->end_ns - report->start_ns;
 }
 
-void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report)
+void bt_engine_run_overlapped(bt_engine_t *engine, bt_report_t *report)
 {
     bt_status_t status = BT_OK;
     bt_inflight_pass_t *first;
@@ -524,10 +526,10 @@ void bt_engine_run_ahead(bt_engine_t *engine, bt_report_t *report)
     }
     first = inflight_at(engine, 0);
     if ((status == BT_OK) &&
-        bt_sched_overlap_pays(&engine->ahead, engine->config.ahead) &&
+        bt_sched_overlap_pays(&engine->overlap, engine->config.overlap) &&
         can_be_followed(first)) {
         bt_engine_take_changes(engine, report);
-        put_ahead(first);
+        advance_past(first);
         (void)begin_overlapped(engine, &status);
     }
     if (status == BT_OK) {
@@ -551,9 +553,9 @@ static void wait_until(uint64_t ns)
     }
 }
 
-void bt_engine_rehearse(const bt_engine_t *engine, uint32_t n_layers)
+void bt_engine_wait_for_latency(const bt_engine_t *engine, uint32_t n_layers)
 {
-    const bt_engine_rehearsal_t *as = &engine->config.rehearsal;
+    const bt_engine_min_latency_t *as = &engine->config.min_latency;
     const bt_pass_t *pass = engine->pass;
     const uint64_t whole_ns =
         1000 * (as->pass_us + (uint64_t)as->row_us * pass->n_rows);
@@ -564,7 +566,7 @@ void bt_engine_rehearse(const bt_engine_t *engine, uint32_t n_layers)
     }
     due_ns = pass->start_ns + whole_ns * n_layers / engine->n_layers;
     if (pass == &engine->whole) {
-        due_ns += engine->inside_ns;
+        due_ns += engine->preempting_ns;
     }
     if (due_ns > bt_now_ns()) {
         wait_until(due_ns);

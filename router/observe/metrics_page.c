@@ -150,7 +150,7 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     w[BT_WC_LENT_S] = (double)s->lent_us / 1e6;
     w[BT_WC_LENT_AGAIN] = (double)s->lent_again;
     w[BT_WC_YIELDED_S] = (double)s->yielded_us / 1e6;
-    w[BT_WC_STEPS_AHEAD] = (double)s->steps_ahead;
+    w[BT_WC_OVERLAPPED] = (double)s->overlapped_iterations;
     w[BT_WC_DRAFT_STEPS] = (double)s->draft_steps;
     for (unsigned i = 0; i < BT_WIRE_DRAFT_SOURCES; i++) {
         w[BT_WC_DRAFTED_NGRAM + i] = (double)s->drafted[i];

@@ -454,7 +454,7 @@ const bt_family_def_t bt_metrics_families[] = {
      SERIES(WORKER(YIELDED_S))},
     {COUNTER, "baton_worker_overlapped_iterations_total",
      "Iterations that began while the device computed the one before",
-     SERIES(WORKER(STEPS_AHEAD))},
+     SERIES(WORKER(OVERLAPPED))},
     {COUNTER, "baton_spec_decode_drafts_total",
      "Speculative decoding: times that draft tokens of a sequence were verified",
      SERIES(WORKER(DRAFT_STEPS))},

@@ -193,7 +193,7 @@ typedef enum bt_worker_cell {
     BT_WC_LENT_S,
     BT_WC_LENT_AGAIN,
     BT_WC_YIELDED_S,
-    BT_WC_STEPS_AHEAD,
+    BT_WC_OVERLAPPED,
     BT_WC_DRAFT_STEPS,
     BT_WC_DRAFTED_NGRAM, /* in the order of bt_draft_source_t */
     BT_WC_DRAFTED_PREDICTION,

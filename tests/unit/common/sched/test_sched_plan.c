@@ -357,35 +357,42 @@ static void higher_ordered_prompt_is_planned_between_layers(void **state)
     (void)state;
     bt_list_init(&running);
     add(0, 300, 64);
-    assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    assert_false(
+        bt_sched_plan_preempting(&running, under_way, 1, 64, T, &item));
     add(1, 40, 0); /* behind it */
-    assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    assert_false(
+        bt_sched_plan_preempting(&running, under_way, 1, 64, T, &item));
     add_with(2, 21, 20, 1); /* before it, but it has no chunk */
-    assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    assert_false(
+        bt_sched_plan_preempting(&running, under_way, 1, 64, T, &item));
     add_with(3, 40, 0, 1);
     seqs[3].kv_limit = 32; /* of 40: a chunk, down to there */
-    assert_true(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    assert_true(bt_sched_plan_preempting(&running, under_way, 1, 64, T, &item));
     assert_int_equal(item.n_new, 32);
     assert_false(item.last_chunk);
     seqs[3].n_computed = 32; /* it sits out */
-    assert_false(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    assert_false(
+        bt_sched_plan_preempting(&running, under_way, 1, 64, T, &item));
     seqs[3].n_computed = 0;
     seqs[3].kv_limit = 0;
-    assert_true(bt_sched_plan_inside(&running, under_way, 1, 64, T, &item));
+    assert_true(bt_sched_plan_preempting(&running, under_way, 1, 64, T, &item));
     assert_ptr_equal(item.seq, &seqs[3]);
     assert_int_equal(item.n_new, 40);
     assert_true(item.last_chunk);
-    assert_true(bt_sched_plan_inside(&running, under_way, 1, 39, T, &item));
+    assert_true(bt_sched_plan_preempting(&running, under_way, 1, 39, T, &item));
     assert_int_equal(item.n_new, 32); /* down to whole blocks */
     assert_false(item.last_chunk);
-    assert_false(bt_sched_plan_inside(&running, under_way, 1, 15, T, &item));
+    assert_false(
+        bt_sched_plan_preempting(&running, under_way, 1, 15, T, &item));
 
     /* It is under way itself. */
     under_way[1] = (bt_sched_item_t){&seqs[3], 40, true};
-    assert_false(bt_sched_plan_inside(&running, under_way, 2, 64, T, &item));
+    assert_false(
+        bt_sched_plan_preempting(&running, under_way, 2, 64, T, &item));
     /* Somebody generates. */
     under_way[1] = (bt_sched_item_t){&seqs[2], 1, true};
-    assert_false(bt_sched_plan_inside(&running, under_way, 2, 64, T, &item));
+    assert_false(
+        bt_sched_plan_preempting(&running, under_way, 2, 64, T, &item));
 }
 
 int main(void)

@@ -517,8 +517,8 @@ static void compute_inside(w_node_t *node)
     bt_sched_item_t item;
     uint64_t us;
 
-    if (!bt_sched_plan_inside(&node->running, node->items, node->n_items,
-                              node->chunk.alone.tokens, W_T, &item) ||
+    if (!bt_sched_plan_preempting(&node->running, node->items, node->n_items,
+                                  node->chunk.alone.tokens, W_T, &item) ||
         (leg_of_seq(item.seq)->phase != W_RUNS)) {
         return;
     }

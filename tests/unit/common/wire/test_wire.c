@@ -486,7 +486,7 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
             assert_int_equal(got.u.stats.still_ms, 2033);
             assert_int_equal(got.u.stats.duty, BT_ADMIN_STATE_OFF);
             assert_int_equal(got.u.stats.kv_bytes_shared, 2035);
-            assert_int_equal(got.u.stats.steps_ahead, 2036);
+            assert_int_equal(got.u.stats.overlapped_iterations, 2036);
             assert_int_equal(got.u.stats.waiting_for_kv_requests, 2037);
             assert_int_equal(got.u.stats.draft_steps, 2038);
             for (unsigned i = 0; i < BT_WIRE_DRAFT_SOURCES; i++) {

@@ -167,7 +167,7 @@ static void missing_later_field_has_its_default(void **state)
         assert_int_equal(s->duty, (keep > 60) ? BT_ADMIN_STATE_OFF
                                               : BT_ADMIN_STATE_AS_IT_IS);
         assert_int_equal(s->kv_bytes_shared, (keep > 61) ? 61 : 0);
-        assert_int_equal(s->steps_ahead, (keep > 62) ? 62 : 0);
+        assert_int_equal(s->overlapped_iterations, (keep > 62) ? 62 : 0);
         assert_int_equal(s->waiting_for_kv_requests, (keep > 63) ? 63 : 0);
         assert_int_equal(s->draft_steps, (keep > 64) ? 64 : 0);
         for (unsigned i = 0; i < BT_WIRE_DRAFT_SOURCES; i++) {

@@ -70,10 +70,10 @@ static inline bt_kv_view_t view_of(const bench_t *b, bt_kv_type_t type)
 }
 
 /* @param [in] groups  of the model's layers; NULL: one */
-static inline void open_rehearsing_bench(bench_t *b, bt_kv_type_t type,
-                                         uint32_t token_budget,
-                                         const bt_kv_groups_t *groups,
-                                         bt_engine_rehearsal_t rehearsal)
+static inline void open_bench_with_latency(bench_t *b, bt_kv_type_t type,
+                                           uint32_t token_budget,
+                                           const bt_kv_groups_t *groups,
+                                           bt_engine_min_latency_t min_latency)
 {
     const uint32_t rows =
         bt_engine_max_rows(MAX_SEQS, token_budget, T, BT_ENGINE_CPU_DRAFTS);
@@ -90,7 +90,7 @@ static inline void open_rehearsing_bench(bench_t *b, bt_kv_type_t type,
                                  .fixed_drafts = BT_ENGINE_SEQ_DRAFTS,
                                  .token_budget = token_budget,
                                  .late_join = true,
-                                 .rehearsal = rehearsal};
+                                 .min_latency = min_latency};
     const bt_kv_type_info_t *const info = bt_kv_type_info(type);
     const bt_hparams_t *hp;
     bt_kv_shape_t shape;
@@ -123,8 +123,8 @@ static inline void open_bench_of(bench_t *b, bt_kv_type_t type,
                                  uint32_t token_budget,
                                  const bt_kv_groups_t *groups)
 {
-    open_rehearsing_bench(b, type, token_budget, groups,
-                          (bt_engine_rehearsal_t){0, 0});
+    open_bench_with_latency(b, type, token_budget, groups,
+                            (bt_engine_min_latency_t){0, 0});
 }
 
 static inline void open_bench(bench_t *b, bt_kv_type_t type,

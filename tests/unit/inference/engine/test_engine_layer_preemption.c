@@ -63,7 +63,7 @@ static void watch(bench_t *b, uint32_t until, story_t *story)
         }
         assert_int_equal(report->status, BT_OK);
         assert_true(report->iteration > story->last_iteration);
-        assert_true(report->end_ns - report->start_ns >= report->inside_ns);
+        assert_true(report->end_ns - report->start_ns >= report->preempting_ns);
         story->last_iteration = report->iteration;
         for (uint32_t k = 0; k < report->n_items; k++) {
             const bt_report_item_t *item = &report->items[k];

@@ -22,11 +22,11 @@ typedef enum kind {
     N_KINDS,
 } kind_t;
 
-static void open_ahead(bench_t *b, bt_sched_overlap_mode_t mode)
+static void open_overlapping(bench_t *b, bt_sched_overlap_mode_t mode)
 {
     bt_engine_config_t config = open_device(b, BUDGET);
 
-    config.ahead = mode;
+    config.overlap = mode;
     assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
 }
 
@@ -127,16 +127,16 @@ static void free_seqs(bt_seq_t **seqs)
 /* What reports came to. */
 typedef struct told {
     uint32_t n_left, n_canceled, n_failed;
-    uint32_t n_ahead;     /* iterations */
-    uint32_t n_late_left; /* LEFT in a later report than the last token */
-    uint32_t n_behind;    /* items of a sequence behind its LEFT */
+    uint32_t n_overlapped; /* iterations */
+    uint32_t n_late_left;  /* LEFT in a later report than the last token */
+    uint32_t n_behind;     /* items of a sequence behind its LEFT */
 } told_t;
 
 /* By the owner's number of a sequence, user. */
 static void hear(const bt_report_t *report, told_t *told, uint8_t *ended,
                  uint8_t *left)
 {
-    told->n_ahead += report->ahead ? 1 : 0;
+    told->n_overlapped += report->overlapped ? 1 : 0;
     for (uint32_t k = 0; k < N_SEQS; k++) {
         ended[k] = (ended[k] == 1) ? 2 : ended[k];
     }
@@ -225,11 +225,11 @@ static void overlapped_passes_give_the_tokens_of_serial_passes(void **state)
         bench_t one, two;
         told_t told;
 
-        open_ahead(&one, BT_SCHED_OVERLAP_OFF);
-        open_ahead(&two, BT_SCHED_OVERLAP_ON);
+        open_overlapping(&one, BT_SCHED_OVERLAP_OFF);
+        open_overlapping(&two, BT_SCHED_OVERLAP_ON);
         make_seqs(&one, kind, known);
         told = run_all(&one, known, NULL);
-        assert_int_equal(told.n_ahead, 0);
+        assert_int_equal(told.n_overlapped, 0);
         assert_int_equal(told.n_late_left, 0);
         pair.ids[0] = pair.ids[1] = known[1]->tokens[known[1]->n_prompt];
         make_seqs(&one, kind, want);
@@ -241,10 +241,11 @@ static void overlapped_passes_give_the_tokens_of_serial_passes(void **state)
         told = run_all(&two, got, NULL);
         expect_same(want, got);
         if (kind == READING) {
-            assert_true(told.n_ahead < MAX_NEW / 2); /* chunks of prompts */
+            assert_true(told.n_overlapped <
+                        MAX_NEW / 2); /* chunks of prompts */
         } else if (kind != GUESSED) {
             assert_int_equal(bt_trap_most_under_way(two.be), 2);
-            assert_true(told.n_ahead >= MAX_NEW / 2);
+            assert_true(told.n_overlapped >= MAX_NEW / 2);
             assert_true(told.n_late_left >= 1); /* known only afterwards */
         }
         free_seqs(known);
@@ -267,7 +268,7 @@ static void passes_overlap_beside_an_idle_drafter(void **state)
 
     (void)state;
     config = open_device(&b, BUDGET);
-    config.ahead = BT_SCHED_OVERLAP_ON;
+    config.overlap = BT_SCHED_OVERLAP_ON;
     config.fixed_drafts = 0; /* by cost */
     assert_int_equal(bt_engine_create(&config, &b.engine), BT_OK);
     make_seqs(&b, BEST, known);
@@ -280,8 +281,8 @@ static void passes_overlap_beside_an_idle_drafter(void **state)
     }
     told_with = run_all(&b, with, NULL);
     expect_same(without, with);
-    assert_true(told_without.n_ahead >= MAX_NEW / 2);
-    assert_true(told_with.n_ahead + 4 >= told_without.n_ahead);
+    assert_true(told_without.n_overlapped >= MAX_NEW / 2);
+    assert_true(told_with.n_overlapped + 4 >= told_without.n_overlapped);
     for (uint32_t i = 0; i < N_SEQS; i++) {
         assert_int_equal(with[i]->n_accepted, 0);
     }
@@ -299,7 +300,7 @@ static void drafts_that_pay_end_the_overlap(void **state)
     bench_t b;
 
     (void)state;
-    open_ahead(&b, BT_SCHED_OVERLAP_ON);
+    open_overlapping(&b, BT_SCHED_OVERLAP_ON);
     make_seqs(&b, BEST, known);
     (void)run_all(&b, known, NULL);
     make_seqs(&b, BEST, with);
@@ -332,14 +333,14 @@ static void canceled_sequence_leaves_overlapped_passes(void **state)
     told_t told;
 
     (void)state;
-    open_ahead(&one, BT_SCHED_OVERLAP_OFF);
-    open_ahead(&two, BT_SCHED_OVERLAP_ON);
+    open_overlapping(&one, BT_SCHED_OVERLAP_OFF);
+    open_overlapping(&two, BT_SCHED_OVERLAP_ON);
     make_seqs(&one, BEST, want);
     (void)run_all(&one, want, NULL);
     make_seqs(&two, BEST, got);
     told = run_all(&two, got, cancel_two);
     assert_in_range(told.n_canceled, 1, 2); /* 4 may have been through */
-    assert_true(told.n_ahead > 0);
+    assert_true(told.n_overlapped > 0);
     assert_true(got[0]->n_drawn < MAX_NEW);
     for (uint32_t i = 0; i < N_SEQS; i++) {
         /* None is told of that was not known. */
@@ -364,8 +365,8 @@ static void choices_sample_unchanged_under_overlap(void **state)
 
     (void)state;
     for (uint32_t mode = 0; mode < 2; mode++) {
-        open_ahead(&b,
-                   (mode == 0) ? BT_SCHED_OVERLAP_OFF : BT_SCHED_OVERLAP_ON);
+        open_overlapping(&b, (mode == 0) ? BT_SCHED_OVERLAP_OFF
+                                         : BT_SCHED_OVERLAP_ON);
         for (uint32_t i = 0; i < 6; i++) {
             seqs[mode][i] =
                 make_seq(&b, prompts[i], (i % 2 == 0) ? 0.9f : 0.0f);
@@ -402,7 +403,7 @@ static void failed_device_ends_all_sequences(void **state)
         bench_t b;
         told_t told;
 
-        open_ahead(&b, BT_SCHED_OVERLAP_ON);
+        open_overlapping(&b, BT_SCHED_OVERLAP_ON);
         make_seqs(&b, ENDING, known);
         (void)run_all(&b, known, NULL);
         make_seqs(&b, ENDING, seqs);
@@ -434,7 +435,7 @@ static void destroyed_engine_waits_for_passes_and_frees_all(void **state)
     bench_t b;
 
     (void)state;
-    open_ahead(&b, BT_SCHED_OVERLAP_ON);
+    open_overlapping(&b, BT_SCHED_OVERLAP_ON);
     make_seqs(&b, BEST, seqs);
     submit_all(&b, seqs);
     while (report == NULL) {

@@ -14,7 +14,7 @@
 #define N_LONG 74u
 
 /** @return rows of all passes */
-static uint32_t run(bench_t *b, bt_engine_rehearsal_t as, bt_seq_t *seq)
+static uint32_t run(bench_t *b, bt_engine_min_latency_t as, bt_seq_t *seq)
 {
     const uint64_t end = bt_now_ns() + DEADLINE_NS;
     uint32_t n_rows = 0;
@@ -45,19 +45,19 @@ static uint32_t run(bench_t *b, bt_engine_rehearsal_t as, bt_seq_t *seq)
 
 static void simulated_passes_take_their_configured_time(void **state)
 {
-    static const bt_engine_rehearsal_t rehearsals[] = {
+    static const bt_engine_min_latency_t latencies[] = {
         {0, 0}, {PASS_US, 0}, {0, ROW_US}, {PASS_US, ROW_US}};
     uint32_t first[N_DRAWN] = {0};
 
     (void)state;
-    for (size_t i = 0; i < BT_ARRAY_LEN(rehearsals); i++) {
+    for (size_t i = 0; i < BT_ARRAY_LEN(latencies); i++) {
         bench_t b;
         bt_seq_t *seq;
 
-        open_rehearsing_bench(&b, BT_KV_F16, BUDGET, NULL, rehearsals[i]);
+        open_bench_with_latency(&b, BT_KV_F16, BUDGET, NULL, latencies[i]);
         seq = make_seq(&b, PROMPT, 0.8f);
         seq->max_new = N_DRAWN;
-        assert_int_equal(run(&b, rehearsals[i], seq), N_LONG + N_DRAWN - 1);
+        assert_int_equal(run(&b, latencies[i], seq), N_LONG + N_DRAWN - 1);
         if (i == 0) {
             memcpy(first, seq->tokens + seq->n_prompt, sizeof(first));
         }

@@ -132,7 +132,7 @@ static inline void play(world_t *w)
         .lent_us = 1500000,
         .lent_again = 4,
         .yielded_us = 2250000,
-        .steps_ahead = 77,
+        .overlapped_iterations = 77,
         .waiting_for_kv_requests = 2,
         .blocks_windowed = 5,
         .blocks_slid = 420,
