@@ -586,7 +586,8 @@ void bt_loader_leave(bt_loader_t *loader, const char *name)
     }
 }
 
-/* True for a layer of another stage, which checks it. */
+/* True for a layer of another stage, which checks it, and for one that predicts
+ * further tokens. */
 static bool is_elsewhere(const bt_loader_t *loader, bt_gguf_str_t name)
 {
     const bt_share_t own = loader->shard.layers;
@@ -597,7 +598,8 @@ static bool is_elsewhere(const bt_loader_t *loader, bt_gguf_str_t name)
              (name.len < sizeof(text)) ? (int)name.len : (int)sizeof(text) - 1,
              name.data);
     return (sscanf(text, "blk.%u.", &layer) == 1) &&
-           (layer < loader->hp->n_layers) && (layer - own.first >= own.n);
+           (layer < loader->hp->n_layers + loader->hp->n_nextn) &&
+           (layer - own.first >= own.n);
 }
 
 void bt_loader_check_all_used(bt_loader_t *loader)

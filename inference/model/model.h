@@ -60,7 +60,9 @@ typedef struct bt_rope {
 
 typedef struct bt_hparams {
     uint32_t n_layers;
-    uint32_t dim; /**< model width */
+    uint32_t n_nextn; /**< layers behind them that predict further tokens
+                           (multi-token prediction): not computed */
+    uint32_t dim;     /**< model width */
     uint32_t n_heads;
     uint32_t n_kv_heads;
     uint32_t head_dim;

@@ -113,7 +113,6 @@ static const refused_t refused[] = {
     {"attention.relative_buckets_count", 0.0f, 0},
     {"rope.scaling.alpha", 0.0f, 0},
     {"expert_count", 0.0f, 0},
-    {"nextn_predict_layers", 0.0f, 0},
     {"n_deepstack_layers", 0.0f, 0},
     {"embedding_length_per_layer_input", 0.0f, 0},
     {"altup.num_inputs", 0.0f, 0},
@@ -209,6 +208,10 @@ static void read_sizes(bt_keys_t *keys, const bt_family_t *family,
     for (size_t i = 0; i < BT_ARRAY_LEN(sizes); i++) {
         read_number(keys, sizes[i].name, 1, sizes[i].max, sizes[i].value_p);
     }
+    /* They count among the blocks. */
+    bt_keys_number_if(keys, "nextn_predict_layers", 0, hp->n_layers - 1,
+                      &hp->n_nextn);
+    hp->n_layers -= hp->n_nextn;
     hp->n_kv_heads = hp->n_heads;
     bt_keys_number_if(keys, "attention.head_count_kv", 1, hp->n_heads,
                       &hp->n_kv_heads);

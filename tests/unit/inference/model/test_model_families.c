@@ -330,6 +330,34 @@ static void keys_of_other_families_are_refused_by_name(void **state)
     }
 }
 
+/* Weights of the small models depend on their names alone: three layers of
+ * which one predicts further tokens are those of two. */
+static void layers_that_predict_further_tokens_are_left_out(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    logits_of_prompt_t want;
+    logits_of_prompt_t got;
+    rig_t rig;
+
+    (void)state;
+    rig = make_rig(&tiny, 1);
+    want = run_whole(&rig);
+    free_rig(&rig);
+    tiny.n_layers = 3;
+    tiny.keys[tiny.n_keys++] =
+        (bt_tiny_key_t){"nextn_predict_layers", 'u', "1"};
+    rig = make_rig(&tiny, 1);
+    assert_int_equal(bt_model_hparams(rig.model)->n_layers, 2);
+    got = run_whole(&rig);
+    assert_int_equal(got.bytes, want.bytes);
+    assert_memory_equal(got.whole, want.whole, got.bytes);
+    free_logits(&want);
+    free_logits(&got);
+    free_rig(&rig);
+    expect_refused("qwen2", (bt_tiny_key_t){"nextn_predict_layers", 'u', "99"},
+                   BT_ERR_BAD_FILE, "nextn_predict_layers");
+}
+
 /* A tensor that a family does not have, or one that is missing. */
 static void other_tensors_are_refused_by_name(void **state)
 {
@@ -457,6 +485,7 @@ int main(void)
         BT_TEST(largest_gemma_models_scale_scores_by_width),
         BT_TEST(alibi_slopes_equal_the_papers),
         BT_TEST(keys_of_other_families_are_refused_by_name),
+        BT_TEST(layers_that_predict_further_tokens_are_left_out),
         BT_TEST(other_tensors_are_refused_by_name),
         BT_TEST(back_end_without_an_operation_is_refused_by_name),
         BT_TEST(family_load_survives_every_failed_allocation),
