@@ -178,10 +178,19 @@ static void set_kv_limit(const bt_worker_t *w, bt_job_t *job)
         &job->seq, (end == job->grower.n_most) ? 0 : end * w->tokens_per_block);
 }
 
-/* Gives a job that generates a drafter. */
+/* Gives a job that generates a drafter. Earlier answers are shared by those
+ * that share their KV blocks with all. */
 static bt_status_t create_drafter(const bt_worker_t *w, bt_job_t *job,
                                   const bt_msg_request_t *msg)
 {
+    const bool shares = (msg->space.lo == 0) && (msg->space.hi == 0);
+    const bt_ngram_drafter_config_t config = {
+        .n_prompt = msg->n_prompt,
+        .max_tokens = msg->n_tokens + msg->max_new,
+        .given = msg->draft_ids,
+        .n_given = msg->n_draft_ids,
+        .corpus = shares ? w->corpus : NULL,
+    };
     bt_status_t status;
 
     if ((bt_worker_max_drafts(w) == 0) || (msg->kind == BT_REQUEST_PREFILL) ||
@@ -189,9 +198,7 @@ static bt_status_t create_drafter(const bt_worker_t *w, bt_job_t *job,
         return BT_OK;
     }
     job->seq.max_drafts = msg->max_drafts;
-    status = bt_ngram_drafter_create(
-        msg->n_prompt, msg->n_tokens + msg->max_new, msg->draft_ids,
-        msg->n_draft_ids, &job->drafter);
+    status = bt_ngram_drafter_create(&config, &job->drafter);
     if (status == BT_OK) {
         job->seq.drafter = bt_ngram_drafter_hook(job->drafter);
     }

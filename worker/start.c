@@ -190,6 +190,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
 static void close_all(bt_worker_t *w, bt_start_t *s)
 {
     bt_engine_destroy(w->engine);
+    bt_ngram_corpus_destroy(w->corpus);
     bt_core_demand_close(w->board);
     bt_jobs_end_all(w);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {

@@ -434,6 +434,17 @@ static bt_sched_overlap_mode_t overlap_mode_of(const char *mode)
                                         : BT_SCHED_OVERLAP_AUTO;
 }
 
+static bt_status_t open_corpus(bt_worker_t *w)
+{
+    const uint64_t bytes = w->config->draft_corpus_bytes;
+    const uint64_t least = 4096; /* of bt_ngram_corpus_create() */
+
+    return ((bytes == 0) || (bt_worker_max_drafts(w) == 0))
+               ? BT_OK
+               : bt_ngram_corpus_create((bytes < least) ? least : bytes,
+                                        &w->corpus);
+}
+
 bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
 {
     const bt_engine_config_t config = {
@@ -471,7 +482,10 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
     if (status != BT_OK) {
         return status;
     }
-    status = bt_engine_create(&config, &w->engine);
+    status = open_corpus(w);
+    if (status == BT_OK) {
+        status = bt_engine_create(&config, &w->engine);
+    }
     if (status != BT_OK) {
         BT_LOG_ERROR("cannot start the compute thread: %s",
                      bt_status_str(status));

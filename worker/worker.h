@@ -229,7 +229,8 @@ struct bt_worker {
                          in the first case an address that the host must not
                          read or write */
     void *kv_memory;  /**< the back end's buffer; NULL: kvt's */
-    bt_copier_t copier; /**< copies to and from kv_memory */
+    bt_ngram_corpus_t *corpus; /**< the compute thread's; NULL: none */
+    bt_copier_t copier;        /**< copies to and from kv_memory */
     bt_kv_pool_t *pool;
     bt_kv_prefix_t *prefix;  /**< NULL: disabled by option */
     uint32_t *acquired;      /**< scratch, n_blocks ids */

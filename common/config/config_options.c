@@ -400,6 +400,12 @@ const bt_option_t bt_config_options[] = {
          "answer. off: no speculative decoding. Drafts are verified where "
          "that is expected to save time, by measured cost and acceptance; "
          "the tokens of an answer are the same with and without"),
+    SIZE(ADVANCED, "draft-corpus", "16m", 0, GIGA, S | WORKERS,
+         draft_corpus_bytes,
+         "Memory for earlier answers as a source of draft tokens; 0: none",
+         "16 bytes for each token. It has answers of requests that share their "
+         "prefix cache with all others: not those of tenants with a name or of "
+         "requests with cache_salt"),
     COUNT(INTERNAL, "draft-tokens", "0", 0, 16, "tokens", S | WORKERS,
          draft_tokens,
          "Drafts of a sequence that an iteration verifies; 0: those that are "

@@ -70,6 +70,7 @@ double bt_sched_row_times_us(const bt_sched_row_times_t *times, uint32_t n_rows,
 typedef enum bt_draft_source {
     BT_DRAFT_NGRAM,      /**< earlier text of the prompt or the answer */
     BT_DRAFT_PREDICTION, /**< text that the client gave as a prediction */
+    BT_DRAFT_CORPUS,     /**< answers to earlier requests */
     BT_DRAFT_N_SOURCES,
 } bt_draft_source_t;
 

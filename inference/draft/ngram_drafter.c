@@ -15,22 +15,25 @@ struct bt_ngram_drafter {
     uint32_t n_given;
     bt_ngram_match_t at_given; /* where the given text goes on */
     uint32_t n_followed;       /* tokens compared with it */
+    uint32_t n_prompt;
+    bt_ngram_corpus_t *corpus; /* borrowed; NULL: none */
 };
 
-bt_status_t bt_ngram_drafter_create(uint32_t n_prompt, uint32_t max_tokens,
-                                    const uint32_t *given, uint32_t n_given,
+bt_status_t bt_ngram_drafter_create(const bt_ngram_drafter_config_t *config,
                                     bt_ngram_drafter_t **drafter_p)
 {
+    const uint32_t n_given = config->n_given;
     bt_ngram_drafter_t *drafter = bt_calloc(1, sizeof(*drafter));
     bt_status_t status;
 
     if (drafter == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    status = bt_ngram_index_init(&drafter->own, max_tokens);
+    status = bt_ngram_index_init(&drafter->own, config->max_tokens);
     if ((status == BT_OK) && (n_given > 0)) {
         status = bt_ngram_index_init(&drafter->given, n_given);
-        drafter->given_tokens = bt_memdup(given, n_given * sizeof(*given));
+        drafter->given_tokens =
+            bt_memdup(config->given, n_given * sizeof(*config->given));
         if (drafter->given_tokens == NULL) {
             status = BT_ERR_NO_MEMORY;
         }
@@ -39,7 +42,8 @@ bt_status_t bt_ngram_drafter_create(uint32_t n_prompt, uint32_t max_tokens,
         bt_ngram_drafter_destroy(drafter);
         return status;
     }
-    drafter->n_followed = n_prompt;
+    drafter->n_prompt = drafter->n_followed = config->n_prompt;
+    drafter->corpus = config->corpus;
     if (n_given > 0) {
         drafter->n_given = n_given;
         bt_ngram_index_append(&drafter->given, drafter->given_tokens, n_given,
@@ -119,10 +123,31 @@ static bt_draft_t propose(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
                 (from < n_tokens) ? tokens[from] : drafts[from - n_tokens];
         }
     }
+    if (drafter->corpus != NULL) {
+        const uint32_t n_matched =
+            bt_ngram_corpus_find(drafter->corpus, tokens, n_tokens,
+                                 draft.n_matched, max, drafts, &draft.n);
+
+        if (n_matched > 0) {
+            draft.source = BT_DRAFT_CORPUS;
+            draft.n_matched = n_matched;
+        }
+    }
     return draft;
+}
+
+/* The answer, for other requests. */
+static void ended(void *ctx, const uint32_t *tokens, uint32_t n_tokens)
+{
+    bt_ngram_drafter_t *drafter = ctx;
+
+    if ((drafter->corpus != NULL) && (n_tokens > drafter->n_prompt)) {
+        bt_ngram_corpus_add(drafter->corpus, &tokens[drafter->n_prompt],
+                            n_tokens - drafter->n_prompt);
+    }
 }
 
 bt_drafter_t bt_ngram_drafter_hook(bt_ngram_drafter_t *drafter)
 {
-    return (bt_drafter_t){.propose = propose, .ctx = drafter};
+    return (bt_drafter_t){.propose = propose, .ctx = drafter, .ended = ended};
 }

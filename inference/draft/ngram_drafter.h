@@ -16,25 +16,32 @@
 #ifndef BT_INFERENCE_DRAFT_NGRAM_DRAFTER_H
 #define BT_INFERENCE_DRAFT_NGRAM_DRAFTER_H
 
+#include "inference/draft/ngram_corpus.h"
 #include "inference/draft/ngram_index.h"
 #include "inference/engine/engine.h"
 
 typedef struct bt_ngram_drafter bt_ngram_drafter_t;
 
+/** Parameters of a drafter; copied by bt_ngram_drafter_create(). */
+typedef struct bt_ngram_drafter_config {
+    uint32_t n_prompt;   /**< tokens of the prompt; the answer follows */
+    uint32_t max_tokens; /**< most tokens of the sequence, prompt and answer */
+    const uint32_t *given; /**< [n_given] ids of the expected answer; NULL if
+                                n_given is 0 */
+    uint32_t n_given;
+    bt_ngram_corpus_t *corpus; /**< borrowed; earlier answers, to which this one
+                                  is added; NULL: none */
+} bt_ngram_drafter_config_t;
+
 /**
  * Makes the drafter of one sequence.
- * @param [in]  n_prompt     tokens of the prompt; the answer follows
- * @param [in]  max_tokens   most tokens of the sequence, prompt and answer
- * @param [in]  given        [n_given] ids of the expected answer; copied; NULL
- *                           if n_given is 0
- * @param [out] drafter_p    Owned by the caller; free with
- *                           bt_ngram_drafter_destroy().
+ * @param [out] drafter_p  Owned by the caller; free with
+ *                         bt_ngram_drafter_destroy().
  * @retval BT_OK
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_ngram_drafter_create(
-    uint32_t n_prompt, uint32_t max_tokens, const uint32_t *given,
-    uint32_t n_given, bt_ngram_drafter_t **drafter_p);
+    const bt_ngram_drafter_config_t *config, bt_ngram_drafter_t **drafter_p);
 /** Frees the drafter. NULL is allowed. */
 void bt_ngram_drafter_destroy(bt_ngram_drafter_t *drafter);
 

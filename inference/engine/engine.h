@@ -143,7 +143,10 @@ typedef struct bt_drafter {
      *  @return the proposal; its n is at most max */
     bt_draft_t (*propose)(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
                           uint32_t max, uint32_t *drafts);
-    void *ctx; /**< argument of propose(); the owner's */
+    void *ctx; /**< argument of the functions; the owner's */
+    /** Called on the compute thread when the sequence has ended by an end id or
+     *  its length, with all its tokens; as propose(). NULL: nothing to do. */
+    void (*ended)(void *ctx, const uint32_t *tokens, uint32_t n_tokens);
 } bt_drafter_t;
 
 /** One sequence. The owner fills the fields before bt_engine_submit(), unless a

@@ -26,6 +26,10 @@ void bt_engine_report(bt_report_t *report, bt_report_kind_t kind, bt_seq_t *seq,
 void bt_engine_leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish)
 {
     bt_list_remove(&seq->sched.turn.link);
+    if ((seq->drafter.ended != NULL) && !seq->leave_after_first &&
+        ((finish == BT_FINISH_STOP) || (finish == BT_FINISH_LENGTH))) {
+        seq->drafter.ended(seq->drafter.ctx, seq->tokens, seq->sched.n_tokens);
+    }
     if (seq->n_under_way > 0) {
         seq->is_gone = true;
         seq->gone_finish = finish;

@@ -159,3 +159,28 @@ def test_prediction_saves_iterations_of_the_default_model():
         n = first["usage"]["completion_tokens"]
         wait_until("most tokens were predicted", lambda: c.total(
             "baton_spec_decode_accepted_tokens_total", source="prediction") - before > 0.7 * n)
+
+
+def test_earlier_answers_are_drafts_for_those_who_share_a_prefix_cache():
+    with tempfile.TemporaryDirectory() as d:
+        model = small(d)
+        body = {"prompt": "an old stone bridge", "max_tokens": 60, "temperature": 1.3, "seed": 5, "ignore_eos": True,
+                "return_token_ids": True}
+        with Cluster(model, worker_args=["--draft-tokens", "8"]) as c:
+            def accepted():
+                return c.total("baton_spec_decode_accepted_tokens_total", source="corpus")
+            salted = {**body, "cache_salt": "mine"}
+            want = ask(c, salted)
+            assert ask(c, salted) == want == ask(c, body)
+            c.wait_idle()
+            assert accepted() == 0  # no other answer was shared so far
+            assert ask(c, body) == want
+            wait_until("most tokens are drafts from the earlier answer", lambda: accepted() > 40)
+            before = accepted()
+            assert ask(c, salted) == want
+            c.wait_idle()
+            assert accepted() == before
+        with Cluster(model, worker_args=["--draft-tokens", "8", "--draft-corpus", "0"]) as c:
+            assert ask(c, body) == want == ask(c, body)
+            c.wait_idle()
+            assert c.total("baton_spec_decode_draft_tokens_total", source="corpus") == 0

@@ -124,7 +124,7 @@ static void missing_later_field_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 85; keep++) {
+    for (size_t keep = 26; keep <= 87; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -170,7 +170,9 @@ static void missing_later_field_has_its_default(void **state)
         assert_int_equal(s->overlapped_iterations, (keep > 62) ? 62 : 0);
         assert_int_equal(s->waiting_for_kv_requests, (keep > 63) ? 63 : 0);
         assert_int_equal(s->draft_steps, (keep > 64) ? 64 : 0);
-        for (unsigned i = 0; i < BT_WIRE_DRAFT_SOURCES; i++) {
+        assert_int_equal(s->drafted[2], (keep > 85) ? 85 : 0);
+        assert_int_equal(s->accepted[2], (keep > 86) ? 86 : 0);
+        for (unsigned i = 0; i < 2; i++) {
             assert_int_equal(s->drafted[i], (keep > 65 + i) ? 65 + i : 0);
             assert_int_equal(s->accepted[i], (keep > 67 + i) ? 67 + i : 0);
         }

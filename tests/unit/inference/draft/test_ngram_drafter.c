@@ -5,6 +5,19 @@
 
 #define MOST 8u
 
+static bt_status_t create(uint32_t n_prompt, const uint32_t *given,
+                          uint32_t n_given, bt_ngram_corpus_t *corpus,
+                          bt_ngram_drafter_t **drafter_p)
+{
+    const bt_ngram_drafter_config_t config = {.n_prompt = n_prompt,
+                                              .max_tokens = 40,
+                                              .given = given,
+                                              .n_given = n_given,
+                                              .corpus = corpus};
+
+    return bt_ngram_drafter_create(&config, drafter_p);
+}
+
 /* Asks the drafter and compares all that it says. */
 static void assert_drafts(bt_ngram_drafter_t *drafter, const uint32_t *tokens,
                           uint32_t n_tokens, bt_draft_source_t source,
@@ -36,7 +49,7 @@ static void drafts_are_what_followed_before(void **state)
     bt_ngram_drafter_t *drafter;
 
     (void)state;
-    assert_int_equal(bt_ngram_drafter_create(9, 40, NULL, 0, &drafter), BT_OK);
+    assert_int_equal(create(9, NULL, 0, NULL, &drafter), BT_OK);
     assert_drafts(drafter, tokens, 11, BT_DRAFT_NGRAM, 0, NULL, 0);
     ASSERT_DRAFTS(drafter, tokens, 12, BT_DRAFT_NGRAM, 2, 8, 9, 10, 11, 12, 13,
                   1, 6);
@@ -49,7 +62,7 @@ static void periodic_text_goes_on(void **state)
     bt_ngram_drafter_t *drafter;
 
     (void)state;
-    assert_int_equal(bt_ngram_drafter_create(1, 40, NULL, 0, &drafter), BT_OK);
+    assert_int_equal(create(1, NULL, 0, NULL, &drafter), BT_OK);
     ASSERT_DRAFTS(drafter, tokens, 10, BT_DRAFT_NGRAM, 6, 1, 2, 3, 1, 2, 3, 1,
                   2);
     bt_ngram_drafter_destroy(drafter);
@@ -65,7 +78,7 @@ static void given_text_is_followed_from_its_begin(void **state)
     bt_ngram_drafter_t *drafter;
 
     (void)state;
-    assert_int_equal(bt_ngram_drafter_create(3, 40, given, 8, &drafter), BT_OK);
+    assert_int_equal(create(3, given, 8, NULL, &drafter), BT_OK);
     ASSERT_DRAFTS(drafter, tokens, 4, BT_DRAFT_PREDICTION, 1, 2, 3, 4, 5, 6, 7,
                   8);
     ASSERT_DRAFTS(drafter, tokens, 5, BT_DRAFT_PREDICTION, 2, 3, 4, 5, 6, 7, 8);
@@ -84,9 +97,38 @@ static void tokens_known_at_first_are_followed_as_well(void **state)
     bt_ngram_drafter_t *drafter;
 
     (void)state;
-    assert_int_equal(bt_ngram_drafter_create(1, 40, given, 6, &drafter), BT_OK);
+    assert_int_equal(create(1, given, 6, NULL, &drafter), BT_OK);
     ASSERT_DRAFTS(drafter, tokens, 4, BT_DRAFT_PREDICTION, 3, 4, 5, 6);
     bt_ngram_drafter_destroy(drafter);
+}
+
+/* The answer 1 2 3 4 5 6 of one request, and others that come to parts of it.
+ */
+static void answer_that_ended_is_drafted_for_other_requests(void **state)
+{
+    static const uint32_t first[] = {9, 9, 1, 2, 3, 4, 5, 6};
+    static const uint32_t other[] = {8, 1, 2, 3, 4};
+    static const uint32_t longer[] = {7, 8, 1, 2, 3, 4, 7, 8, 1, 2, 3, 4};
+    bt_ngram_corpus_t *corpus;
+    bt_ngram_drafter_t *drafter;
+    bt_drafter_t hook;
+
+    (void)state;
+    assert_int_equal(bt_ngram_corpus_create(4096, &corpus), BT_OK);
+    assert_int_equal(create(2, NULL, 0, corpus, &drafter), BT_OK);
+    hook = bt_ngram_drafter_hook(drafter);
+    hook.ended(hook.ctx, first, 8);
+    bt_ngram_drafter_destroy(drafter);
+    assert_int_equal(create(1, NULL, 0, corpus, &drafter), BT_OK);
+    ASSERT_DRAFTS(drafter, other, 5, BT_DRAFT_CORPUS, 4, 5, 6);
+    assert_drafts(drafter, other, 4, BT_DRAFT_CORPUS, 0, NULL, 0);
+    bt_ngram_drafter_destroy(drafter);
+    /* Its own text matches more. */
+    assert_int_equal(create(1, NULL, 0, corpus, &drafter), BT_OK);
+    ASSERT_DRAFTS(drafter, longer, 12, BT_DRAFT_NGRAM, 6, 7, 8, 1, 2, 3, 4, 7,
+                  8);
+    bt_ngram_drafter_destroy(drafter);
+    bt_ngram_corpus_destroy(corpus);
 }
 
 int main(void)
@@ -96,6 +138,7 @@ int main(void)
         BT_TEST(periodic_text_goes_on),
         BT_TEST(given_text_is_followed_from_its_begin),
         BT_TEST(tokens_known_at_first_are_followed_as_well),
+        BT_TEST(answer_that_ended_is_drafted_for_other_requests),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,7 +113,7 @@ static void with_drafts(bt_kv_type_t type, uint32_t wrong_of_8, uint32_t odd_id)
                                 .rng = i + 1,
                                 .wrong_of_8 = wrong_of_8,
                                 .odd_id = odd_id};
-        seqs[i]->drafter = (bt_drafter_t){guess, &oracles[i]};
+        seqs[i]->drafter = (bt_drafter_t){.propose = guess, .ctx = &oracles[i]};
         assert_int_equal(bt_engine_submit(b.engine, seqs[i]), BT_OK);
     }
     run_until_left(&b, N_CASES);
@@ -174,7 +174,7 @@ static void accepted_drafts_save_iterations(void **state)
     run_until_left(&b, 1);
     seq = make_case(&b, 0);
     oracle = (oracle_t){.tokens = alone->tokens};
-    seq->drafter = (bt_drafter_t){guess_all, &oracle};
+    seq->drafter = (bt_drafter_t){.propose = guess_all, .ctx = &oracle};
     assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
     run_until_left(&b, 1);
     assert_int_equal(seq->n_iterations, 3);
@@ -212,7 +212,7 @@ static void end_id_among_drafts_ends_the_sequence(void **state)
         first++; /* it may come earlier as well */
     }
     oracle = (oracle_t){.tokens = alone->tokens};
-    seq->drafter = (bt_drafter_t){guess_all, &oracle};
+    seq->drafter = (bt_drafter_t){.propose = guess_all, .ctx = &oracle};
     assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
     while (!left) {
         bt_report_t *report = bt_engine_next(b.engine);
@@ -277,7 +277,7 @@ static void logit_rows_beside_rejected_drafts_equal_single_steps(void **state)
                         .n_tokens = alone->sched.n_tokens,
                         .wrong_of_8 = 3,
                         .odd_id = 4};
-    seq->drafter = (bt_drafter_t){guess, &oracle};
+    seq->drafter = (bt_drafter_t){.propose = guess, .ctx = &oracle};
     assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
     run_until_left(&b, 1);
     assert_memory_equal(rows[1].logits, rows[0].logits,

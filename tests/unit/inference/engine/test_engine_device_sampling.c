@@ -106,8 +106,8 @@ static void make_told(bench_t *b, told_t *t, uint32_t i)
         break;
     case KIND_DRAFTS:
         if (t->guesses[i] != NULL) {
-            seq->drafter =
-                (bt_drafter_t){guess, (void *)(uintptr_t)t->guesses[i]};
+            seq->drafter = (bt_drafter_t){
+                .propose = guess, .ctx = (void *)(uintptr_t)t->guesses[i]};
         }
         break;
     case KIND_MASKED:

@@ -277,7 +277,8 @@ static void passes_overlap_beside_an_idle_drafter(void **state)
     told_without = run_all(&b, without, NULL);
     make_seqs(&b, BEST, with);
     for (uint32_t i = 0; i < N_SEQS; i++) {
-        with[i]->drafter = (bt_drafter_t){guess_badly, known[i]};
+        with[i]->drafter =
+            (bt_drafter_t){.propose = guess_badly, .ctx = known[i]};
     }
     told_with = run_all(&b, with, NULL);
     expect_same(without, with);
@@ -305,7 +306,8 @@ static void drafts_that_pay_end_the_overlap(void **state)
     (void)run_all(&b, known, NULL);
     make_seqs(&b, BEST, with);
     for (uint32_t i = 0; i < N_SEQS; i++) {
-        with[i]->drafter = (bt_drafter_t){guess_well, known[i]};
+        with[i]->drafter =
+            (bt_drafter_t){.propose = guess_well, .ctx = known[i]};
     }
     (void)run_all(&b, with, NULL);
     expect_same(known, with);
