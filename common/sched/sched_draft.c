@@ -3,8 +3,11 @@
 
 #include <math.h>
 
-#define TIME_SHARE   0.1  /* of the newest measurement of a row count */
-#define TIME_CLIP    1.0  /* relative: a busy machine teaches no more */
+#define TIME_SHARE 0.1 /* of the newest measurement of a row count */
+#define TIME_CLIP  1.0 /* relative: a busy machine teaches no more */
+#define FORGET_STEPS \
+    512u /* an estimate lasts for, and twice as long each time */
+#define FORGET_MOST  8u
 #define STALE_STEPS  16.0 /* after these, half of a change is taken over */
 #define DECAY        0.98f
 #define PRIOR_RIGHT  1.0f /* Beta(1, 1): half, before anything is known */
@@ -29,6 +32,20 @@ static void move_others(bt_sched_row_times_t *times, uint32_t n_rows,
     }
 }
 
+/* A single slow measurement would keep drafts off for good: what was not
+ * measured for a while is forgotten, and measured again. */
+static void forget_old(bt_sched_row_times_t *times)
+{
+    for (uint32_t r = 1; r <= times->most; r++) {
+        const uint32_t n = times->rows[r].n_firsts;
+
+        if ((times->rows[r].us > 0) && (n < FORGET_MOST) &&
+            (times->n_steps - times->rows[r].at_step > FORGET_STEPS << n)) {
+            times->rows[r].us = 0;
+        }
+    }
+}
+
 void bt_sched_row_times_learn(bt_sched_row_times_t *times, uint32_t n_rows,
                               double us)
 {
@@ -39,7 +56,7 @@ void bt_sched_row_times_learn(bt_sched_row_times_t *times, uint32_t n_rows,
         return;
     }
     times->n_steps++;
-    times->most = (n_rows > times->most) ? n_rows : times->most;
+    forget_old(times);
     if (times->rows[n_rows].us > 0) {
         change = us / (double)times->rows[n_rows].us - 1;
         change = TIME_SHARE * fmin(change, TIME_CLIP);
@@ -47,8 +64,10 @@ void bt_sched_row_times_learn(bt_sched_row_times_t *times, uint32_t n_rows,
         move_others(times, n_rows, change);
     } else {
         times->rows[n_rows].us = (float)us;
+        times->rows[n_rows].n_firsts++;
     }
     times->rows[n_rows].at_step = times->n_steps;
+    times->most = (n_rows > times->most) ? n_rows : times->most;
 }
 
 double bt_sched_row_times_us(const bt_sched_row_times_t *times, uint32_t n_rows,

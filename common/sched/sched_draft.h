@@ -46,8 +46,9 @@
  *  first. */
 typedef struct bt_sched_row_times {
     struct {
-        float us;         /**< estimate; 0: not measured */
-        uint32_t at_step; /**< step that measured it last */
+        float us;          /**< estimate; 0: not measured */
+        uint32_t at_step;  /**< step that measured it last */
+        uint32_t n_firsts; /**< times that it was measured anew */
     } rows[BT_SCHED_ROW_TIMES + 1];
     uint32_t n_steps; /**< measured so far */
     uint32_t most;    /**< most rows measured */

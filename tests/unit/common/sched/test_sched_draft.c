@@ -82,11 +82,26 @@ static void old_row_times_follow_new_ones(void **state)
     bt_sched_row_times_t times = measured(BF16);
 
     (void)state;
-    for (unsigned i = 0; i < 3000; i++) {
+    for (unsigned i = 0; i < 400; i++) {
         bt_sched_row_times_learn(&times, 1, 5000);
     }
     assert_true(fabs(bt_sched_row_times_us(&times, 1, 1) - 5000) < 10);
     assert_true(bt_sched_row_times_us(&times, 8, 1) < 0.75 * 11200);
+}
+
+/* 5 rows were measured once, while the machine was busy: ten times too slow. */
+static void slow_measurement_is_forgotten(void **state)
+{
+    bt_sched_row_times_t times = {0};
+
+    (void)state;
+    bt_sched_row_times_learn(&times, 1, 1000);
+    bt_sched_row_times_learn(&times, 5, 11000);
+    assert_true(bt_sched_row_times_us(&times, 5, 50) == 11000);
+    for (unsigned i = 0; i < 1100; i++) {
+        bt_sched_row_times_learn(&times, 1, 1000);
+    }
+    assert_true(bt_sched_row_times_us(&times, 5, 50) == 1200);
 }
 
 static void acceptance_approaches_the_true_fraction(void **state)
@@ -352,6 +367,7 @@ int main(void)
         BT_TEST(time_of_rows_not_measured_lies_between_neighbours),
         BT_TEST(impossible_row_times_are_not_learned),
         BT_TEST(old_row_times_follow_new_ones),
+        BT_TEST(slow_measurement_is_forgotten),
         BT_TEST(acceptance_approaches_the_true_fraction),
         BT_TEST(sequence_that_accepts_less_than_others_is_expected_to),
         BT_TEST(taken_drafts_have_nearly_the_best_goodput),
