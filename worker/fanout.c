@@ -62,6 +62,8 @@ void bt_fanout_lend_prompt(bt_worker_t *w, const bt_worker_link_t *from,
     if (leader != NULL) {
         request->tokens = leader->seq.tokens;
         request->n_tokens = leader->n_tokens;
+        request->draft_ids = leader->draft_ids;
+        request->n_draft_ids = leader->n_draft_ids;
     }
 }
 
@@ -257,6 +259,7 @@ bt_status_t bt_worker_fanout_submit(bt_worker_t *w, bt_job_t *leader)
     }
     for (uint32_t i = 0; i < n; i++) {
         BT_ASSERT_ALWAYS(jobs[i]->has_blocks && !jobs[i]->in_engine);
+        bt_worker_job_draft(w, jobs[i]);
         seqs[i] = &jobs[i]->seq;
     }
     status = bt_engine_submit_fanout(w->engine, seqs, n);

@@ -59,6 +59,7 @@ static void job_free(bt_job_t *job)
 {
     bt_logprob_output_free(job);
     bt_ngram_drafter_destroy(job->drafter);
+    bt_free(job->draft_ids);
     bt_free(job->seq.tokens);
     bt_free(job->block_ids);
     bt_free(job->logit_biases);
@@ -178,31 +179,45 @@ static void set_kv_limit(const bt_worker_t *w, bt_job_t *job)
         &job->seq, (end == job->grower.n_most) ? 0 : end * w->tokens_per_block);
 }
 
-/* Gives a job that generates a drafter. Earlier answers are shared by those
- * that share their KV blocks with all. */
-static bt_status_t create_drafter(const bt_worker_t *w, bt_job_t *job,
+/* Ids beyond the context are of no answer. */
+static bt_status_t copy_draft_ids(const bt_worker_t *w, bt_job_t *job,
                                   const bt_msg_request_t *msg)
 {
-    const bool shares = (msg->space.lo == 0) && (msg->space.hi == 0);
-    const bt_ngram_drafter_config_t config = {
-        .n_prompt = msg->n_prompt,
-        .max_tokens = msg->n_tokens + msg->max_new,
-        .given = msg->draft_ids,
-        .n_given = msg->n_draft_ids,
-        .corpus = shares ? w->corpus : NULL,
-    };
-    bt_status_t status;
+    const uint32_t n = (msg->n_draft_ids < w->context_tokens)
+                           ? msg->n_draft_ids
+                           : w->context_tokens;
 
-    if ((bt_worker_max_drafts(w) == 0) || (msg->kind == BT_REQUEST_PREFILL) ||
-        (msg->max_new < 2) || (msg->max_drafts == 0)) {
+    job->seq.max_drafts = msg->max_drafts;
+    if ((n == 0) || (msg->max_drafts == 0)) {
         return BT_OK;
     }
-    job->seq.max_drafts = msg->max_drafts;
-    status = bt_ngram_drafter_create(&config, &job->drafter);
-    if (status == BT_OK) {
-        job->seq.drafter = bt_ngram_drafter_hook(job->drafter);
+    job->draft_ids = bt_memdup(msg->draft_ids, n * sizeof(*job->draft_ids));
+    job->n_draft_ids = n;
+    return (job->draft_ids != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+}
+
+void bt_worker_job_draft(bt_worker_t *w, bt_job_t *job)
+{
+    const bool shares = (job->space.lo == 0) && (job->space.hi == 0);
+    const bt_ngram_drafter_config_t config = {
+        .n_prompt = job->seq.n_prompt,
+        .max_tokens = job->n_tokens + job->max_new,
+        .given = job->draft_ids,
+        .n_given = job->n_draft_ids,
+        .corpus = shares ? w->corpus : NULL,
+    };
+
+    if ((bt_worker_max_drafts(w) == 0) || (job->kind == BT_REQUEST_PREFILL) ||
+        (job->max_new < 2) || (job->seq.max_drafts == 0) ||
+        (job->drafter != NULL)) {
+        return;
     }
-    return status;
+    if (bt_ngram_drafter_create(&config, &job->drafter) == BT_OK) {
+        job->seq.drafter = bt_ngram_drafter_hook(job->drafter);
+    } else {
+        BT_LOG_WARN("request %" PRIu64 ": no memory for drafts, none are made",
+                    job->key.id);
+    }
 }
 
 static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
@@ -352,7 +367,7 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
     bt_job_claim_blocks(w, job);
     status = copy_arrays(w, job, msg);
     if (status == BT_OK) {
-        status = create_drafter(w, job, msg);
+        status = copy_draft_ids(w, job, msg);
     }
     if (status != BT_OK) {
         *why_p = "out of memory";
@@ -574,6 +589,7 @@ bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job)
     if (job->grower.n_pauses == 0) {
         job->submitted_us = bt_now_us();
     }
+    bt_worker_job_draft(w, job);
     status = bt_engine_submit(w->engine, &job->seq);
     if (status == BT_OK) {
         job->in_engine = true;

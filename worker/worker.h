@@ -118,8 +118,10 @@ typedef struct bt_job {
     bt_bad_word_t *bad_words;
     bt_logit_bias_t *logit_biases;
     bt_logits_processor_t bias_processor;
-    bt_hash128_t space;          /**< cache namespace */
-    struct bt_job_rows *rows;    /**< worker_priv.h; NULL: none are wanted */
+    bt_hash128_t space;       /**< cache namespace */
+    struct bt_job_rows *rows; /**< worker_priv.h; NULL: none are wanted */
+    uint32_t *draft_ids; /**< [n_draft_ids] expected tokens of the answer */
+    uint32_t n_draft_ids;
     bt_ngram_drafter_t *drafter; /**< NULL: the job has no drafts */
     bt_seq_t seq;
 } bt_job_t;
@@ -365,6 +367,9 @@ void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,
 bt_job_t *bt_worker_job_find(bt_worker_t *w, const bt_worker_link_t *from,
                              bt_req_key_t key);
 bt_job_t *bt_worker_job_of_seq(bt_seq_t *seq);
+/** Gives a job that generates a drafter, when it is submitted to the engine:
+ * not before, since many may wait. Without memory it has no drafts. */
+void bt_worker_job_draft(bt_worker_t *w, bt_job_t *job);
 
 /** Adds the job's blocks to the prefix cache.
  *  @param [in] n_tokens  this many of seq.tokens have their K and V */

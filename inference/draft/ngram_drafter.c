@@ -7,6 +7,9 @@
 
 /* A long prompt is indexed over several iterations: some 0.1 ms of each. */
 #define INDEX_MOST 8192u
+/* Tokens that are compared with the given text at most, of an answer that was
+ * begun elsewhere, and of an answer that are kept for others. */
+#define RECENT 4096u
 
 struct bt_ngram_drafter {
     bt_ngram_index_t own;
@@ -44,11 +47,7 @@ bt_status_t bt_ngram_drafter_create(const bt_ngram_drafter_config_t *config,
     }
     drafter->n_prompt = drafter->n_followed = config->n_prompt;
     drafter->corpus = config->corpus;
-    if (n_given > 0) {
-        drafter->n_given = n_given;
-        bt_ngram_index_append(&drafter->given, drafter->given_tokens, n_given,
-                              n_given);
-    }
+    drafter->n_given = n_given;
     *drafter_p = drafter;
     return BT_OK;
 }
@@ -72,6 +71,11 @@ static bt_ngram_match_t follow_given(bt_ngram_drafter_t *drafter,
 
     if (drafter->n_given == 0) {
         return (bt_ngram_match_t){0};
+    }
+    bt_ngram_index_append(&drafter->given, drafter->given_tokens,
+                          drafter->n_given, INDEX_MOST);
+    if (n_tokens > drafter->n_followed + RECENT) {
+        drafter->n_followed = n_tokens - RECENT;
     }
     for (; drafter->n_followed < n_tokens; drafter->n_followed++) {
         const uint32_t token = tokens[drafter->n_followed];
@@ -136,14 +140,16 @@ static bt_draft_t propose(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
     return draft;
 }
 
-/* The answer, for other requests. */
+/* The end of the answer, for other requests. */
 static void ended(void *ctx, const uint32_t *tokens, uint32_t n_tokens)
 {
     bt_ngram_drafter_t *drafter = ctx;
+    const uint32_t n = n_tokens - drafter->n_prompt;
+    const uint32_t n_kept = (n < RECENT) ? n : RECENT;
 
-    if ((drafter->corpus != NULL) && (n_tokens > drafter->n_prompt)) {
-        bt_ngram_corpus_add(drafter->corpus, &tokens[drafter->n_prompt],
-                            n_tokens - drafter->n_prompt);
+    if (drafter->corpus != NULL) {
+        bt_ngram_corpus_add(drafter->corpus, &tokens[n_tokens - n_kept],
+                            n_kept);
     }
 }
 

@@ -12,7 +12,7 @@
  * short ones find any. An append takes constant time, a search at most 2 x
  * BT_NGRAM_CANDIDATES comparisons of BT_NGRAM_MAX_MATCH tokens.
  *
- * Memory: 12 bytes a token at most, allocated by bt_ngram_index_init().
+ * Memory: 12 to 16 bytes a token, allocated by bt_ngram_index_init().
  * Threads: none of these functions lock; one thread owns an index.
  * Source:  J. Ziv, A. Lempel, "A Universal Algorithm for Sequential Data
  *          Compression", 1977; P. Deutsch, RFC 1951, section 4 (hash chains);

@@ -191,7 +191,8 @@ static void propose_to_learn(const bt_engine_t *engine, bt_seq_t *seq)
                           (seq->sched.n_tokens > seq->n_prompt) &&
                           !seq->leave_after_first;
 
-    if ((engine->max_inflight > 1) && (seq->draft.n == 0) && is_drawn) {
+    if (bt_model_chains(engine->config.model) && (seq->draft.n == 0) &&
+        is_drawn) {
         propose(engine, seq);
     }
 }
@@ -202,7 +203,7 @@ static bool would_take(const bt_engine_t *engine, bt_seq_t *seq)
 {
     bt_sched_draft_offer_t offer = offer_of(seq);
 
-    if ((engine->max_inflight == 1) || (offer.n < 2)) {
+    if (!bt_model_chains(engine->config.model) || (offer.n < 2)) {
         return false;
     }
     offer.n--;

@@ -358,6 +358,7 @@ void bt_engine_fail_all(bt_engine_t *engine, bt_report_t *report)
             bt_engine_leave(report, bt_engine_seq_at(seq->followers.next),
                             BT_FINISH_ERROR);
         }
+        bt_engine_drop_drafts(seq);
         bt_engine_leave(report, seq, BT_FINISH_ERROR);
     }
 }

@@ -191,9 +191,10 @@ static void send_request(bt_core_t *core, const fanout_t *fanout,
 {
     const bool is_fanout = fanout->n > 1;
     const bt_gen_t *gen = leg->gen;
-    /* The worker has the tokens of the leader. */
+    /* The worker has the tokens and drafts of the leader. */
     const bool is_lent = is_fanout && (gen != fanout->gens[0]);
-    const bool drafts = (kind != BT_REQUEST_PREFILL) && (gen->max_drafts > 0);
+    const bool drafts =
+        (kind != BT_REQUEST_PREFILL) && (gen->max_drafts > 0) && !is_lent;
     const uint64_t left_ms = (gen->deadline_us - now_us + 999) / 1000;
     const bt_msg_t msg = {
         .type = BT_MSG_REQUEST,

@@ -82,29 +82,31 @@ bt_status_t bt_api_read_draft_ids(bt_api_parse_t *parse,
                                   const bt_json_node_t *value)
 {
     bt_api_request_t *request = parse->request;
+    const bool is_list = bt_json_is_kind(value, BT_JSON_ARRAY);
+    const uint32_t n = is_list ? value->n : 1; /* generate: [5] comes as 5 */
     const bt_json_node_t *item;
     bt_status_t status = BT_OK;
 
-    if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
+    if (!is_list && (request->dialect != BT_API_GENERATE)) {
         return bt_api_refuse_kind(parse, field->name, "a list of token ids",
                                   value);
     }
-    if (value->n == 0) {
+    if (n == 0) {
         return BT_OK;
     }
-    request->draft_ids = bt_calloc(value->n, sizeof(*request->draft_ids));
+    request->draft_ids = bt_calloc(n, sizeof(*request->draft_ids));
     if (request->draft_ids == NULL) {
         return bt_api_error_no_memory(parse->error);
     }
-    item = bt_json_first(value);
-    for (uint32_t i = 0; (i < value->n) && (status == BT_OK); i++) {
+    item = is_list ? bt_json_first(value) : value;
+    for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
         int64_t id = 0;
 
         status = bt_api_integer(parse, field->name, item, 0, INT32_MAX, &id);
         request->draft_ids[i] = (uint32_t)id;
-        item = bt_json_next(parse->doc, item);
+        item = is_list ? bt_json_next(parse->doc, item) : item;
     }
-    request->n_draft_ids = value->n;
+    request->n_draft_ids = n;
     return status;
 }
 

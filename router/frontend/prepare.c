@@ -244,6 +244,9 @@ static bt_status_t render_chat(bt_prepare_t *w, bt_strbuf_t *text,
         bt_api_note_unused(w->request, unused.data);
     }
     bt_strbuf_fini(&unused);
+    if (status == BT_ERR_CANCELED) {
+        return status;
+    }
     if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY)) {
         return bt_api_error_invalid(w->error, "messages", "messages: %s", why);
     }
@@ -378,41 +381,6 @@ static void shrink(bt_token_vec_t *tokens)
     }
 }
 
-/* Adds the answer that the client expects. Ids that are not of the vocabulary
- * are never drawn: a drafter ignores them. */
-static bt_status_t add_drafts(bt_prepare_t *w, bt_prompt_t *prompt)
-{
-    const bt_api_request_t *request = w->request;
-    bt_token_vec_t tokens = {0};
-    bt_status_t status;
-
-    if (request->n_draft_ids > 0) {
-        const uint32_t n = (request->n_draft_ids < w->context)
-                               ? request->n_draft_ids
-                               : w->context;
-
-        prompt->draft_ids = bt_memdup(request->draft_ids, n * sizeof(uint32_t));
-        if (prompt->draft_ids == NULL) {
-            return bt_api_error_no_memory(w->error);
-        }
-        prompt->n_draft_ids = n;
-        return BT_OK;
-    }
-    if (request->draft_text == NULL) {
-        return BT_OK;
-    }
-    status = bt_prepare_tokenize(w, w->context, request->draft_text,
-                                 request->draft_text_bytes, 0, "prediction",
-                                 &tokens);
-    if ((status != BT_OK) || (tokens.n == 0)) {
-        bt_free(tokens.ids);
-        return status;
-    }
-    prompt->draft_ids = tokens.ids;
-    prompt->n_draft_ids = (uint32_t)tokens.n;
-    return BT_OK;
-}
-
 /* Stores the tokens in their final form. */
 static bt_status_t hold_prompt(bt_prepare_t *w, size_t i,
                                bt_prompt_t **prompt_p)
@@ -428,6 +396,46 @@ static bt_status_t hold_prompt(bt_prepare_t *w, size_t i,
     if (status != BT_OK) {
         bt_free(tokens.ids);
     }
+    return status;
+}
+
+/* Makes the ids of the answer that the client expects. Ids that are not of the
+ * vocabulary are never drawn: a drafter ignores them. */
+static bt_status_t expected_ids(bt_prepare_t *w, bt_token_vec_t *out)
+{
+    const bt_api_request_t *request = w->request;
+    const size_t n =
+        (request->n_draft_ids < w->context) ? request->n_draft_ids : w->context;
+
+    if (request->n_draft_ids == 0) {
+        return (request->draft_text == NULL)
+                   ? BT_OK
+                   : bt_prepare_tokenize(w, w->context, request->draft_text,
+                                         request->draft_text_bytes, 0,
+                                         "prediction", out);
+    }
+    out->ids = bt_memdup(request->draft_ids, n * sizeof(*out->ids));
+    out->n = out->cap = n;
+    return (out->ids != NULL) ? BT_OK : bt_api_error_no_memory(w->error);
+}
+
+/* Gives each prompt the answer that the client expects. */
+static bt_status_t add_drafts(bt_prepare_t *w)
+{
+    bt_token_vec_t tokens = {0};
+    bt_status_t status = expected_ids(w, &tokens);
+
+    for (size_t i = 0;
+         (i < w->out->n_prompts) && (status == BT_OK) && (tokens.n > 0); i++) {
+        bt_prompt_t *prompt = w->out->prompts[i].prompt;
+
+        prompt->draft_ids = bt_memdup(tokens.ids, tokens.n * sizeof(uint32_t));
+        prompt->n_draft_ids =
+            (prompt->draft_ids != NULL) ? (uint32_t)tokens.n : 0;
+        status = (prompt->draft_ids != NULL) ? BT_OK
+                                             : bt_api_error_no_memory(w->error);
+    }
+    bt_free(tokens.ids);
     return status;
 }
 
@@ -639,14 +647,14 @@ static bt_status_t prepare_prompts(bt_prepare_t *w)
     for (size_t i = 0; (i < w->out->n_prompts) && (status == BT_OK); i++) {
         status = hold_prompt(w, i, &w->out->prompts[i].prompt);
         if (status == BT_OK) {
-            status = add_drafts(w, w->out->prompts[i].prompt);
-        }
-        if (status == BT_OK) {
             status = check_length(w, &w->out->prompts[i]);
         }
         if (status == BT_OK) {
             status = check_logits(w, &w->out->prompts[i]);
         }
+    }
+    if (status == BT_OK) {
+        status = add_drafts(w);
     }
     if ((status == BT_OK) && bt_api_is_chat(w->request) &&
         (w->served->reason != NULL)) {

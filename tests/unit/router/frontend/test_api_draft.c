@@ -86,6 +86,10 @@ static void drafts_have_no_bound_unless_one_is_given(void **state)
     assert_int_equal(r.n_draft_ids, 0);
     assert_int_equal(r.max_drafts, UINT32_MAX);
     bt_api_request_fini(&r);
+    r = parsed(G, GEN("'draft_input_ids': [5]"));
+    assert_int_equal(r.n_draft_ids, 1);
+    assert_int_equal(r.draft_ids[0], 5);
+    bt_api_request_fini(&r);
     r = parsed(G, GEN("'num_draft_tokens': 0, 'use_draft_logits': false"));
     assert_int_equal(r.max_drafts, 0);
     bt_api_request_fini(&r);
@@ -94,8 +98,10 @@ static void drafts_have_no_bound_unless_one_is_given(void **state)
 static void malformed_draft_fields_are_refused(void **state)
 {
     (void)state;
-    refused(G, GEN("'draft_input_ids': 5"), "draft_input_ids",
+    refused(C, CMP("'draft_input_ids': 5"), "draft_input_ids",
             "draft_input_ids must be a list of token ids, got 5");
+    refused(G, GEN("'draft_input_ids': 'a'"), "draft_input_ids",
+            "draft_input_ids must be an integer, got \"a\"");
     refused(G, GEN("'draft_input_ids': [1, -1]"), "draft_input_ids",
             "draft_input_ids must be from 0 to 2147483647, got -1");
     refused(G, GEN("'draft_input_ids': [1, 'a']"), "draft_input_ids",
