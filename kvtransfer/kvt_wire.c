@@ -351,6 +351,7 @@ bt_status_t bt_kvt_desc_decode(const void *buf, size_t bytes,
     return BT_OK;
 }
 
+_Static_assert(sizeof(bt_kvt_extent_t) == 16, "extents are sent as in memory");
 _Static_assert(sizeof(bt_kvt_record_t) == BT_KVT_RECORD_BYTES,
                "records are in the layout as they are in memory");
 

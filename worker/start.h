@@ -9,6 +9,7 @@
  *     start_model.c   file → options → memory → back end and weights, engine
  *     start_links.c   router's address and key; hello → joins
  *     start.c         KV pool, which needs the key; prefix cache
+ *     standby.c       name and role of the worker that a standby replaces
  */
 #ifndef BT_WORKER_START_H
 #define BT_WORKER_START_H

@@ -216,7 +216,8 @@ typedef struct bt_config_store bt_config_store_t; /**< owns the strings */
  *                               instead of stopping at the first: an invalid
  *                               value is skipped, and the option has its value
  *                               without it.
- * @retval BT_OK                 store_p and *config_p are set.
+ * @retval BT_OK                 store_p and *config_p are set; with finds_all
+ *                               also where there are errors.
  * @retval BT_ERR_CANCELED       --help or --version was given, and printed.
  * @retval BT_ERR_INVALID_PARAM  The reason was printed on standard error.
  */

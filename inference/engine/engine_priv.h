@@ -60,8 +60,8 @@ typedef struct bt_inflight_pass {
      *  of a microbatch, or those that do not continue before it ends. */
     bt_list_t seqs;
     uint32_t n_context_tokens;
-    bool is_advanced; /**< sequences have their state after the pass */
-    bool is_behind;   /**< began while another pass was in flight */
+    bool is_advanced;   /**< sequences have their state after the pass */
+    bool is_overlapped; /**< began while another pass was in flight */
 } bt_inflight_pass_t;
 
 struct bt_engine {

@@ -490,7 +490,7 @@ static bool begin_overlapped(bt_engine_t *engine, bt_status_t *status_p)
     if (inflight->pass.n_planned == 0) {
         return false;
     }
-    inflight->is_behind = engine->n_inflight > 0;
+    inflight->is_overlapped = engine->n_inflight > 0;
     *status_p = begin_pass(engine);
     if (engine->landed_ns != 0) {
         bt_sched_overlap_learn_host(&engine->overlap,
@@ -507,7 +507,7 @@ static void finish_overlapped(bt_engine_t *engine, bt_report_t *report)
     bt_inflight_pass_t *inflight = inflight_at(engine, 0);
     bt_pass_t *pass = &inflight->pass;
 
-    report->overlapped = inflight->is_behind;
+    report->overlapped = inflight->is_overlapped;
     if (pass->start_ns < engine->ended_ns) {
         pass->start_ns = engine->ended_ns;
     }

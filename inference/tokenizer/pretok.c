@@ -560,8 +560,12 @@ static const bt_pretok_names_t kinds[] = {
 const bt_pretok_names_t *bt_pretok_find(const char *name, size_t bytes)
 {
     for (size_t i = 0; i < BT_ARRAY_LEN(kinds); i++) {
-        for (const char *const *n = kinds[i].names; *n != NULL; n++) {
-            if ((strlen(*n) == bytes) && (memcmp(*n, name, bytes) == 0)) {
+        const char *const *names = kinds[i].names;
+
+        for (size_t k = 0;
+             (k < BT_ARRAY_LEN(kinds[i].names)) && (names[k] != NULL); k++) {
+            if ((strlen(names[k]) == bytes) &&
+                (memcmp(names[k], name, bytes) == 0)) {
                 return &kinds[i];
             }
         }

@@ -428,7 +428,7 @@ static bool read_count(const bt_json_node_t *node, uint64_t *n_p)
     }
     memcpy(digits, node->text, node->len);
     digits[node->len] = '\0';
-    return bt_parse_u64(digits, n_p);
+    return (strlen(digits) == node->len) && bt_parse_u64(digits, n_p);
 }
 
 static void read_message(const bt_json_node_t *node, bt_otlp_result_t *result)

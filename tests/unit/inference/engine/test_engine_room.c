@@ -33,12 +33,12 @@ static uint32_t *table_of(const roomy_t *r)
 }
 
 static roomy_t with_room(bench_t *b, uint32_t i, float temperature,
-                         uint32_t n_overlapped)
+                         uint32_t n_behind)
 {
     roomy_t r = {.seq = make_seq(b, i, temperature)};
 
     r.n_all = bt_kv_blocks_for(r.seq->n_prompt + MAX_NEW, T);
-    r.n_held = bt_kv_blocks_for(r.seq->n_prompt + n_overlapped, T);
+    r.n_held = bt_kv_blocks_for(r.seq->n_prompt + n_behind, T);
     memcpy(r.all, r.seq->blocks, r.n_all * sizeof(*r.all));
     for (uint32_t k = r.n_held; k < r.n_all; k++) {
         table_of(&r)[k] = GUARD;
