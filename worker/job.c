@@ -202,8 +202,8 @@ void bt_worker_job_draft(bt_worker_t *w, bt_job_t *job)
     const bt_ngram_drafter_config_t config = {
         .n_prompt = job->seq.n_prompt,
         .max_tokens = job->n_tokens + job->max_new,
-        .given = job->draft_ids,
-        .n_given = job->n_draft_ids,
+        .predicted_ids = job->draft_ids,
+        .n_predicted = job->n_draft_ids,
         .corpus = shares ? w->corpus : NULL,
     };
 

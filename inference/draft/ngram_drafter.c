@@ -7,17 +7,17 @@
 
 /* A long prompt is indexed over several iterations: some 0.1 ms of each. */
 #define INDEX_MOST 8192u
-/* Tokens that are compared with the given text at most, of an answer that was
+/* Tokens that are compared with the prediction at most, of an answer that was
  * begun elsewhere, and of an answer that are kept for others. */
 #define RECENT 4096u
 
 struct bt_ngram_drafter {
     bt_ngram_index_t own;
-    bt_ngram_index_t given;
-    uint32_t *given_tokens; /* [n_given] */
-    uint32_t n_given;
-    bt_ngram_match_t at_given; /* where the given text goes on */
-    uint32_t n_followed;       /* tokens compared with it */
+    bt_ngram_index_t prediction;
+    uint32_t *predicted_ids; /* [n_predicted] */
+    uint32_t n_predicted;
+    bt_ngram_match_t at_predicted; /* where the prediction goes on */
+    uint32_t n_followed;           /* tokens compared with it */
     uint32_t n_prompt;
     bt_ngram_corpus_t *corpus; /* borrowed; NULL: none */
 };
@@ -25,7 +25,7 @@ struct bt_ngram_drafter {
 bt_status_t bt_ngram_drafter_create(const bt_ngram_drafter_config_t *config,
                                     bt_ngram_drafter_t **drafter_p)
 {
-    const uint32_t n_given = config->n_given;
+    const uint32_t n_predicted = config->n_predicted;
     bt_ngram_drafter_t *drafter = bt_calloc(1, sizeof(*drafter));
     bt_status_t status;
 
@@ -33,11 +33,12 @@ bt_status_t bt_ngram_drafter_create(const bt_ngram_drafter_config_t *config,
         return BT_ERR_NO_MEMORY;
     }
     status = bt_ngram_index_init(&drafter->own, config->max_tokens);
-    if ((status == BT_OK) && (n_given > 0)) {
-        status = bt_ngram_index_init(&drafter->given, n_given);
-        drafter->given_tokens =
-            bt_memdup(config->given, n_given * sizeof(*config->given));
-        if (drafter->given_tokens == NULL) {
+    if ((status == BT_OK) && (n_predicted > 0)) {
+        status = bt_ngram_index_init(&drafter->prediction, n_predicted);
+        drafter->predicted_ids =
+            bt_memdup(config->predicted_ids,
+                      n_predicted * sizeof(*config->predicted_ids));
+        if (drafter->predicted_ids == NULL) {
             status = BT_ERR_NO_MEMORY;
         }
     }
@@ -47,7 +48,7 @@ bt_status_t bt_ngram_drafter_create(const bt_ngram_drafter_config_t *config,
     }
     drafter->n_prompt = drafter->n_followed = config->n_prompt;
     drafter->corpus = config->corpus;
-    drafter->n_given = n_given;
+    drafter->n_predicted = n_predicted;
     *drafter_p = drafter;
     return BT_OK;
 }
@@ -56,37 +57,38 @@ void bt_ngram_drafter_destroy(bt_ngram_drafter_t *drafter)
 {
     if (drafter != NULL) {
         bt_ngram_index_fini(&drafter->own);
-        bt_ngram_index_fini(&drafter->given);
-        bt_free(drafter->given_tokens);
+        bt_ngram_index_fini(&drafter->prediction);
+        bt_free(drafter->predicted_ids);
         bt_free(drafter);
     }
 }
 
-/* Follows the given text: token by token, and by its index after a difference.
+/* Follows the prediction: token by token, and by its index after a difference.
  * Where neither finds the last tokens, one token is taken for another. */
-static bt_ngram_match_t follow_given(bt_ngram_drafter_t *drafter,
-                                     const uint32_t *tokens, uint32_t n_tokens)
+static bt_ngram_match_t follow_prediction(bt_ngram_drafter_t *drafter,
+                                          const uint32_t *tokens,
+                                          uint32_t n_tokens)
 {
-    bt_ngram_match_t *at = &drafter->at_given;
+    bt_ngram_match_t *at = &drafter->at_predicted;
 
-    if (drafter->n_given == 0) {
+    if (drafter->n_predicted == 0) {
         return (bt_ngram_match_t){0};
     }
-    bt_ngram_index_append(&drafter->given, drafter->given_tokens,
-                          drafter->n_given, INDEX_MOST);
+    bt_ngram_index_append(&drafter->prediction, drafter->predicted_ids,
+                          drafter->n_predicted, INDEX_MOST);
     if (n_tokens > drafter->n_followed + RECENT) {
         drafter->n_followed = n_tokens - RECENT;
     }
     for (; drafter->n_followed < n_tokens; drafter->n_followed++) {
         const uint32_t token = tokens[drafter->n_followed];
 
-        if ((at->end < drafter->n_given) &&
-            (drafter->given_tokens[at->end] == token)) {
+        if ((at->end < drafter->n_predicted) &&
+            (drafter->predicted_ids[at->end] == token)) {
             at->n_matched++;
         } else {
-            const bt_ngram_match_t match =
-                bt_ngram_index_find(&drafter->given, drafter->given_tokens,
-                                    tokens, drafter->n_followed + 1);
+            const bt_ngram_match_t match = bt_ngram_index_find(
+                &drafter->prediction, drafter->predicted_ids, tokens,
+                drafter->n_followed + 1);
 
             if (match.n_matched > 0) {
                 *at = match;
@@ -94,7 +96,7 @@ static bt_ngram_match_t follow_given(bt_ngram_drafter_t *drafter,
             }
             at->n_matched = 0;
         }
-        at->end += (at->end < drafter->n_given) ? 1 : 0;
+        at->end += (at->end < drafter->n_predicted) ? 1 : 0;
     }
     return *at;
 }
@@ -103,19 +105,21 @@ static bt_draft_t propose(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
                           uint32_t max, uint32_t *drafts)
 {
     bt_ngram_drafter_t *drafter = ctx;
-    const bt_ngram_match_t given = follow_given(drafter, tokens, n_tokens);
+    const bt_ngram_match_t predicted =
+        follow_prediction(drafter, tokens, n_tokens);
     bt_ngram_match_t own;
     bt_draft_t draft = {0};
 
     bt_ngram_index_append(&drafter->own, tokens, n_tokens, INDEX_MOST);
     own = bt_ngram_index_find(&drafter->own, tokens, tokens, n_tokens);
-    if ((given.end < drafter->n_given) && (given.n_matched >= own.n_matched)) {
-        const uint32_t n_left = drafter->n_given - given.end;
+    if ((predicted.end < drafter->n_predicted) &&
+        (predicted.n_matched >= own.n_matched)) {
+        const uint32_t n_left = drafter->n_predicted - predicted.end;
 
         draft = (bt_draft_t){.n = (n_left < max) ? n_left : max,
                              .source = BT_DRAFT_PREDICTION,
-                             .n_matched = given.n_matched};
-        memcpy(drafts, &drafter->given_tokens[given.end],
+                             .n_matched = predicted.n_matched};
+        memcpy(drafts, &drafter->predicted_ids[predicted.end],
                draft.n * sizeof(*drafts));
     } else if (own.n_matched > 0) {
         draft = (bt_draft_t){

@@ -3,7 +3,7 @@
  *
  * Drafter that needs no model: it proposes what followed when the last tokens
  * occurred before, in the sequence itself or in a text that the client expects
- * as the answer. An occurrence in the given text goes first if it is at least
+ * as the answer. An occurrence in the prediction goes first if it is at least
  * as long.
  *
  * The draft may reach beyond the end of the sequence: what is periodic goes on.
@@ -26,9 +26,9 @@ typedef struct bt_ngram_drafter bt_ngram_drafter_t;
 typedef struct bt_ngram_drafter_config {
     uint32_t n_prompt;   /**< tokens of the prompt; the answer follows */
     uint32_t max_tokens; /**< most tokens of the sequence, prompt and answer */
-    const uint32_t *given; /**< [n_given] ids of the expected answer; NULL if
-                                n_given is 0 */
-    uint32_t n_given;
+    const uint32_t *predicted_ids; /**< [n_predicted] ids of the expected
+                                answer; NULL if n_predicted is 0 */
+    uint32_t n_predicted;
     bt_ngram_corpus_t *corpus; /**< borrowed; earlier answers, to which this one
                                   is added; NULL: none */
 } bt_ngram_drafter_config_t;

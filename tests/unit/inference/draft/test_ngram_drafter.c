@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Drafts from earlier tokens and from a given text. */
+/* Drafts from earlier tokens and from a prediction. */
 #include "inference/draft/ngram_drafter.h"
 #include "tests/support/testsupport.h"
 
 #define MOST 8u
 
 static bt_status_t create(uint32_t n_prompt, const uint32_t *given,
-                          uint32_t n_given, bt_ngram_corpus_t *corpus,
+                          uint32_t n_predicted, bt_ngram_corpus_t *corpus,
                           bt_ngram_drafter_t **drafter_p)
 {
     const bt_ngram_drafter_config_t config = {.n_prompt = n_prompt,
                                               .max_tokens = 40,
-                                              .given = given,
-                                              .n_given = n_given,
+                                              .predicted_ids = given,
+                                              .n_predicted = n_predicted,
                                               .corpus = corpus};
 
     return bt_ngram_drafter_create(&config, drafter_p);
@@ -68,9 +68,9 @@ static void periodic_text_goes_on(void **state)
     bt_ngram_drafter_destroy(drafter);
 }
 
-/* The prompt is 9 9 9; the answer begins as the given text does, leaves it for
+/* The prompt is 9 9 9; the answer begins as the prediction does, leaves it for
  * one token, and for three, and ends with it. */
-static void given_text_is_followed_from_its_begin(void **state)
+static void prediction_is_followed_from_its_begin(void **state)
 {
     static const uint32_t given[] = {1, 2, 3, 4, 5, 6, 7, 8};
     static const uint32_t tokens[] = {9, 9,  8,  1,  2, 30, 4,
@@ -136,7 +136,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(drafts_are_what_followed_before),
         BT_TEST(periodic_text_goes_on),
-        BT_TEST(given_text_is_followed_from_its_begin),
+        BT_TEST(prediction_is_followed_from_its_begin),
         BT_TEST(tokens_known_at_first_are_followed_as_well),
         BT_TEST(answer_that_ended_is_drafted_for_other_requests),
     };
