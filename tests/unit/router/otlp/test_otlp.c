@@ -178,7 +178,8 @@ static void *receive(void *arg)
     return NULL;
 }
 
-static void receiver_start(receiver_t *r, const act_t *acts)
+/* It is bound, so nobody else gets the port, and refuses connections yet. */
+static void receiver_bind(receiver_t *r, const act_t *acts)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -190,11 +191,21 @@ static void receiver_start(receiver_t *r, const act_t *acts)
     bt_strbuf_init(&r->bodies, 16 << 20);
     r->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(r->listener, (struct sockaddr *)&to, sizeof(to)), 0);
-    assert_int_equal(listen(r->listener, 16), 0);
     assert_int_equal(getsockname(r->listener, (struct sockaddr *)&to, &bytes),
                      0);
     r->port = ntohs(to.sin_port);
+}
+
+static void receiver_listen(receiver_t *r)
+{
+    assert_int_equal(listen(r->listener, 16), 0);
     assert_int_equal(pthread_create(&r->thread, NULL, receive, r), 0);
+}
+
+static void receiver_start(receiver_t *r, const act_t *acts)
+{
+    receiver_bind(r, acts);
+    receiver_listen(r);
 }
 
 static void receiver_stop(receiver_t *r)
@@ -451,7 +462,9 @@ static void final_rejection_is_not_retried(void **state)
 static void check_silent(deed_t deed)
 {
     const act_t acts[] = {{deed, NULL}, {DEED_END, NULL}};
-    const bt_otlp_options_t more = {.queue_bytes = 4096, .batch_bytes = 512};
+    /* No try ends by itself while this lasts. */
+    const bt_otlp_options_t more = {
+        .queue_bytes = 4096, .batch_bytes = 512, .try_ms = 60 * DEADLINE_MS};
     static char span[256];
     bt_otlp_counts_t counts;
     bt_otlp_t *otlp;
@@ -474,7 +487,7 @@ static void check_silent(deed_t deed)
     assert_int_equal(counts.n_sent, 0);
     began_ms = bt_now_ms();
     bt_otlp_close(otlp, 50, &counts);
-    assert_true(bt_now_ms() - began_ms < DEADLINE_MS / 10);
+    assert_true(bt_now_ms() - began_ms < DEADLINE_MS);
     assert_int_equal(counts.n_dropped, 1001);
     receiver_stop(&r);
 }
@@ -514,38 +527,14 @@ static void spans_wait_for_an_absent_receiver(void **state)
     static const act_t acts[] = {{DEED_ANSWER, OK}, {DEED_END, NULL}};
     bt_otlp_t *otlp;
     receiver_t r;
-    uint16_t port;
 
     (void)state;
     bt_test_expect_log_lines(1);
-    receiver_start(&r, acts); /* for a port where nobody listens then */
-    port = r.port;
-    receiver_stop(&r);
-    otlp = open_otlp(port, NULL);
+    receiver_bind(&r, acts);
+    otlp = open_otlp(r.port, NULL);
     add(otlp, "1");
     AWAIT(counts_of(otlp).n_failed_tries > 2);
-    /* Another process may take the port meanwhile, hardly; then it is another
-     * test that says so. */
-    r = (receiver_t){.acts = acts};
-    pthread_mutex_init(&r.lock, NULL);
-    bt_strbuf_init(&r.heads, 1 << 20);
-    bt_strbuf_init(&r.bodies, 1 << 20);
-    {
-        const struct sockaddr_in to = {.sin_family = AF_INET,
-                                       .sin_port = htons(port),
-                                       .sin_addr.s_addr =
-                                           htonl(INADDR_LOOPBACK)};
-        static const int on = 1;
-
-        r.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        assert_int_equal(
-            setsockopt(r.listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)),
-            0);
-        assert_int_equal(
-            bind(r.listener, (const struct sockaddr *)&to, sizeof(to)), 0);
-    }
-    assert_int_equal(listen(r.listener, 16), 0);
-    assert_int_equal(pthread_create(&r.thread, NULL, receive, &r), 0);
+    receiver_listen(&r);
     AWAIT(counts_of(otlp).n_sent == 1);
     bt_otlp_close(otlp, DEADLINE_MS, NULL);
     receiver_stop(&r);

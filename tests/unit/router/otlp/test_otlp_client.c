@@ -430,7 +430,7 @@ static void receiver_without_tls_handshake_costs_one_try(void **state)
         uint32_t try_ms;
         const char *error;
     } cases[] = {
-        {DEED_HANG, 20, "timed out"},
+        {DEED_HANG, 20, "time"}, /* "timed out" or "timeout" */
         {DEED_PLAIN, DEADLINE_MS, "wrong version number"},
     };
 
