@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hostile and broken peers, made by hand on plain sockets. */
+#define SUSPECT_MS 200
+#define DEAD_MS    500
 #include "tests/unit/common/link/link_fake.h"
 
 /* Whoever proves nothing hears no more, and the worker dials again. */
