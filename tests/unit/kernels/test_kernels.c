@@ -371,7 +371,7 @@ static void begin_together(void *ctx, uint32_t thread, uint32_t begin,
                            uint32_t end)
 {
     shares_t *shares = ctx;
-    const uint64_t end_ms = bt_now_ms() + 10000;
+    const uint64_t end_ms = bt_now_ms() + 60000;
 
     if (shares->first[thread] == UINT32_MAX) {
         shares->first[thread] = begin;

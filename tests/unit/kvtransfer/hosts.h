@@ -59,7 +59,7 @@ static int host_own_fd(void)
 /** A cable takes a moment until it carries something. */
 static bool device_runs(void)
 {
-    const uint64_t until_ms = bt_now_ms() + 5000;
+    const uint64_t until_ms = bt_now_ms() + 60000;
     const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct ifreq req = {.ifr_name = HOSTS_DEVICE};
 

@@ -13,7 +13,7 @@
 #include "tests/support/testsupport.h"
 
 #define MS          UINT64_C(1000000) /* ns */
-#define PATIENCE_MS 20000u
+#define PATIENCE_MS 60000u
 #define LOOK_MS     20
 
 /* ---- one thread between two looks ---- */

@@ -26,7 +26,7 @@
 
 #define NL          "\r\n"
 #define MAX_OPEN    600
-#define PATIENCE_MS 10000
+#define PATIENCE_MS 60000 /* only guards a hang */
 #define SHORT_MS    100
 #define LONG_MS     60000
 

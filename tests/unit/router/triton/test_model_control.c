@@ -16,7 +16,7 @@
 #include "router/request/request.h"
 #include "router/triton/model_control.h"
 
-#define PATIENCE_MS 20000
+#define PATIENCE_MS 60000
 
 typedef struct world {
     bt_config_t config;
