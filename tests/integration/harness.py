@@ -81,6 +81,9 @@ def endless_model(directory):
 
 
 ENDLESS = 30000  # tokens
+# Options of workers that give a token in 10 ms at the earliest, whatever the machine and however well it would be drafted: what is
+# to be met in the middle of an answer has so long for each token of it.
+PACED = ["--draft", "off", "--simulate-step-us", "10000"]
 LONG_PROMPT = "word " * 3000  # 12,000 tokens
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 
-from harness import Cluster, Stream, slow_model, tiny_model, wait_until
+from harness import PACED, Cluster, Stream, slow_model, tiny_model, wait_until
 from test_pausing import POOL, ask_all, total
 
 STATIC = ["--batching-strategy", "V1"]
@@ -56,7 +56,7 @@ def test_late_request_waits_for_the_batch_only_in_static_batching():
         model = slow_model(d)
         said = []
         for options, is_first in (([], True), (STATIC, False)):
-            with Cluster(model, decode_args=options, router_args=options) as c:
+            with Cluster(model, decode_args=[*options, *PACED], router_args=options) as c:
                 ended_first, text, _ = asyncio.run(who_is_first(c))
                 assert ended_first == is_first, options
                 said.append(text)

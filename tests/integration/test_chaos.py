@@ -162,7 +162,7 @@ class Faults:
     def kill(self, k):
         old = self.workers[k]
         old.kill(signal.SIGKILL)
-        old.popen.wait(10)
+        old.popen.wait(60)
         old.close()
         self.c.processes.remove(old)
         self.workers[k] = self.c.start_worker(old.role, int(old.name.split("-")[1]))
@@ -259,7 +259,7 @@ def mapped_keys(pid):
         return sum(1 for line in f if "/dev/shm/" in line or "/memfd:" in line or "/SYSV" in line)
 
 
-def leaks_after(c, fds, seconds=20.0):
+def leaks_after(c, fds, seconds=60.0):
     """Wait until nothing is held. @return what still is"""
     try:
         wait_until("nothing held", lambda: not held(c, fds), seconds)
@@ -349,7 +349,7 @@ def test_worker_started_without_link_waits_for_it():
             ended = c.start_worker("decode", 3)
             wait_until("another waits", lambda: "eth0 has no link" in ended.log())
             ended.kill(signal.SIGTERM)
-            assert ended.popen.wait(10) == 0, ended.log()
+            assert ended.popen.wait(60) == 0, ended.log()
             assert "cannot start" not in ended.log()
 
 

@@ -127,8 +127,8 @@ def killed(role, when):
     as calls of their own would."""
     with tempfile.TemporaryDirectory() as d:
         with Cluster(endless_model(d), prefill=2, decode=2, kv_memory="256m",
-                     worker_args=["--chunk-tokens", "16", "--prefix-cache", "off"]) as c:
-            body = dict(prompt=LONG_PROMPT[:2000], max_tokens=60, n=3, seed=21, ignore_eos=True, **DRAWN)
+                     worker_args=["--chunk-tokens", "16", "--prefix-cache", "off", "--simulate-step-us", "20000"]) as c:
+            body = dict(prompt=LONG_PROMPT[:2000], max_tokens=100, n=3, seed=21, ignore_eos=True, **DRAWN)
             workers = c.prefills if role == "prefill" else c.decodes
 
             def busy():

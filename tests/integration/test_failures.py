@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from harness import (BUILD, ENDLESS, LONG_PROMPT, Cluster, Process, Stream, endless_model, slow_model, small_model,
+from harness import (BUILD, ENDLESS, LONG_PROMPT, PACED, Cluster, Process, Stream, endless_model, slow_model, small_model,
                      tiny_model, wait_until)
 from launch import Launch
 
@@ -186,7 +186,7 @@ def test_kill_prefill_worker_during_context_phase():
 def test_interrupted_request_runs_elsewhere_with_the_same_bytes():
     """Two decode workers: the one that has the stream dies; the text goes on."""
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(slow_model(d), prefill=1, decode=2) as c:
+        with Cluster(slow_model(d), prefill=1, decode=2, decode_args=PACED) as c:
             whole = whole_text(c)
 
             def cpu_ticks(process):
@@ -309,7 +309,7 @@ def test_router_death_frees_the_workers():
             c.router = c.start_router()
             wait_until("the workers joined the new router", c.router.is_ready)
             c.read_addresses()
-            c.wait_idle(20)
+            c.wait_idle()
             assert c.post("/v1/completions", {"prompt": "next", "max_tokens": 8})[0] == 200
 
 

@@ -10,7 +10,7 @@ import threading
 from harness import UnprovenCluster, small_model, wait_until
 from hosts import Network
 
-SILENCE = (800, 1000)  # milliseconds: suspect, dead
+SILENCE = (4000, 5000)  # milliseconds: suspect, dead; a busy machine is silent for 2 s
 
 
 @contextlib.contextmanager
@@ -33,11 +33,11 @@ def test_blocked_kv_link_is_not_ready_and_is_named_until_it_recovers():
         wait_until("it is named", c.unreachable)
         pair, = c.unreachable()
         said = pair["text"]
-        assert said == f"prefill-0 cannot reach decode-0 at {pair['address']}: no answer for 1 s (a firewall?)", said
+        assert said == f"prefill-0 cannot reach decode-0 at {pair['address']}: no answer for 5 s (a firewall?)", said
         assert pair["address"].startswith("10.79.0.2:") and pair["address"].endswith(" on eth1"), pair
         assert c.ready() == 503 and c.links("proven") == 0 and c.links("failed") == 1
         assert c.metric("baton_kv_link_failed", prefill="prefill-0", decode="decode-0", at=pair["address"],
-                        reason="no answer for 1 s (a firewall?)") == 1
+                        reason="no answer for 5 s (a firewall?)") == 1
         assert said in c.prefills[0].log() and said in c.router.log()
         assert c.prefills[0].log().count(said) == 1, "it is said at each try"
         assert json.loads(c.request("GET", "/v2/cluster")[2])["unreachable"] == [pair]

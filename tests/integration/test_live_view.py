@@ -158,9 +158,9 @@ def test_request_waterfall_adds_up_and_names_its_workers():
         # The step in which it was has all of it.
         def points():
             return [p["series"][0] for p in watcher.of("point")]
-        wait_until("the history has its tokens", lambda: sum(sum(p["out_tokens"]) for p in points()) == n_output)
+        wait_until("the history has its tokens and its end", lambda: sum(sum(p["out_tokens"]) for p in points()) == n_output
+                   and sum(sum(p["ended"]) for p in points()) == 1)
         assert sum(sum(p["in_tokens"]) for p in points()) == n_prompt
-        assert sum(sum(p["ended"]) for p in points()) == 1
         series = get(cluster.http, "/v2/cluster")["history"]["series"]
         assert sum(series[0]["out_tokens"]) == n_output and len(series) == 2, series
 

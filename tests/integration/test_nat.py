@@ -17,7 +17,7 @@ def behind_nat(role, **more):
         hosts = {"hosts": [outside], "decode_hosts": [inside]}
         if role == "prefill":
             hosts = {"hosts": [outside, inside], "decode_hosts": [outside]}
-        with UnprovenCluster(small_model(d), silence=(800, 1000), **hosts, **more) as c:
+        with UnprovenCluster(small_model(d), silence=(4000, 5000), **hosts, **more) as c:
             yield net, c
 
 

@@ -6,7 +6,7 @@ import signal
 import tempfile
 import time
 
-from harness import LONG_PROMPT, Cluster, Stream, endless_model, small_model, wait_until
+from harness import LONG_PROMPT, PACED, Cluster, Stream, endless_model, small_model, wait_until
 from test_failures import until
 from trace_lines import attributes, read
 
@@ -71,8 +71,8 @@ def test_one_token_request_needs_no_decode_worker():
 def test_one_token_request_survives_the_death_of_its_prefill_worker():
     """Two of them; the one that computes the prompt dies."""
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(endless_model(d), prefill=2, kv_memory="256m", worker_args=["--chunk-tokens", "16"]) as c:
-            body = {"prompt": LONG_PROMPT[:2500], "max_tokens": 1, "temperature": 0, "stream": True,
+        with Cluster(endless_model(d), prefill=2, kv_memory="256m", worker_args=["--chunk-tokens", "16", *PACED]) as c:
+            body = {"prompt": LONG_PROMPT[:4000], "max_tokens": 1, "temperature": 0, "stream": True,
                     "ignore_eos": True}
 
             def busy():

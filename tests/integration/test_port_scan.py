@@ -32,7 +32,7 @@ def scan(host, address, port):
     for i in range(ROUNDS * len(OPENINGS) * 2):
         if i == 5 and n == 0:
             break  # a filter of the kernel drops them
-        with contextlib.suppress(OSError), host.connect((address, port), timeout=0.3) as s:
+        with contextlib.suppress(OSError), host.connect((address, port), timeout=30 if n > 0 else 1) as s:
             n += 1
             if i % 2 == 1:
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

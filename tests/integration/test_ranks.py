@@ -9,7 +9,7 @@ import tempfile
 import threading
 
 from hosts import Network
-from harness import Cluster, Skip, UnprovenCluster, children_of, is_there, slow_model, tiny_model, wait_until
+from harness import PACED, Cluster, Skip, UnprovenCluster, children_of, is_there, slow_model, tiny_model, wait_until
 from test_same_bytes import ask_all, options, prompts, reused
 
 TEXTS = prompts()[::4]
@@ -170,8 +170,8 @@ def disturb(c, worker, sig):
     busy = busy_ones()
     pid = children_of(busy[0].pid)[-1]  # of the last stage
     os.kill(pid, sig)
-    wait_until("its instance ends", lambda: not busy[0].alive(), 30)
-    wait_until("so does the rank", lambda: not is_there(pid), 30)
+    wait_until("its instance ends", lambda: not busy[0].alive())
+    wait_until("so does the rank", lambda: not is_there(pid))
     client.join()
     return answers[0], want
 
@@ -179,7 +179,8 @@ def disturb(c, worker, sig):
 def check_loss(sig, decode):
     with tempfile.TemporaryDirectory() as d:
         model = slow_model(d)
-        with Cluster(model, decode=2, kv_memory="64m", silence=(1500, 3000), **layout(1, decode, more_workers=["--reduction-parts", "2"])) as c:
+        with Cluster(model, decode=2, kv_memory="64m", silence=(1500, 3000),
+                     **layout(1, decode, more_workers=["--reduction-parts", "2", *PACED])) as c:
             got, want = disturb(c, c.decodes, sig)
             assert got == want
             c.wait_idle()
@@ -219,7 +220,7 @@ def test_starved_rank_zero_ends_without_error_when_it_is_stopped():
             c.wait_idle()
             hogs = starve(c.decodes[0].pid)
             try:
-                codes = c.stop()
+                codes = c.stop(300)
             finally:
                 for hog in hogs:
                     hog.kill()
@@ -259,7 +260,7 @@ def test_dead_stage_with_microbatches_in_flight_fails_no_request():
         wait_until("they generate", lambda: c.total("baton_generation_tokens_total") > before + 300, 60)
         pid = children_of(c.decodes[0].pid)[-1]
         os.kill(pid, signal.SIGKILL)
-        wait_until("its instance ends", lambda: not c.decodes[0].alive(), 30)
+        wait_until("its instance ends", lambda: not c.decodes[0].alive())
         client.join()
         assert answers[0] == want
         c.wait_idle()

@@ -16,6 +16,7 @@ LEAST_US = 1000      # the least that Linux takes
 SILENCE = (500, 1500)
 SHORT_SILENCE = (400, 800)
 TIMES = ["--heartbeat-ms", "100"]
+WORKER = [*TIMES, "--draft", "off"]  # its answers take as long as they have tokens
 N_REQUESTS = 2
 
 
@@ -29,7 +30,7 @@ class Requests:
             thread.start()
 
     def _ask(self, post, i):
-        body = {"prompt": f"starve {i}", "max_tokens": 120, "temperature": 0, "ignore_eos": True}
+        body = {"prompt": f"starve {i}", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
         try:
             self.answers.append(post(body))
         except (OSError, http.client.HTTPException) as why:
@@ -75,7 +76,7 @@ def test_starved_workers_lose_no_request():
 
 def test_starved_worker_of_another_host_is_not_declared_lost():
     with tempfile.TemporaryDirectory() as d, Network("a", "b") as net:
-        with Cluster(slow_model(d), hosts=net.hosts[:1], decode_hosts=net.hosts[1:], worker_args=TIMES, router_args=[
+        with Cluster(slow_model(d), hosts=net.hosts[:1], decode_hosts=net.hosts[1:], worker_args=WORKER, router_args=[
                 *TIMES, "--suspect-ms", str(SHORT_SILENCE[0]), "--dead-ms", str(SHORT_SILENCE[1])]) as c:
             def lost():
                 return "worker decode-0 lost" in c.router.log()
@@ -108,7 +109,7 @@ def test_starved_worker_of_another_host_is_not_declared_lost():
 
 def test_starved_rank_does_not_end_its_instance():
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(slow_model(d), worker_args=[*TIMES, "--reduction-parts", "2", "--suspect-ms", str(SILENCE[0]), "--dead-ms",
+        with Cluster(slow_model(d), worker_args=[*WORKER, "--reduction-parts", "2", "--suspect-ms", str(SILENCE[0]), "--dead-ms",
                                                  str(SILENCE[1])], decode_args=["--tp", "2"]) as c:
             ranks = children_of(c.decodes[0].pid)
             assert len(ranks) == 1, ranks

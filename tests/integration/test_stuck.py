@@ -46,7 +46,7 @@ def test_hung_worker_can_be_stopped():
             worker = c.prefills[0]
             wait_until("it computes", lambda: c.metric("baton_worker_active_requests", role="prefill") == 1)
             worker.kill(signal.SIGTERM)
-            wait_until("the worker ends", lambda: not worker.alive(), 30)
+            wait_until("the worker ends", lambda: not worker.alive())
             assert worker.popen.returncode == 0, worker.popen.returncode
             assert "exiting during an iteration" in worker.log(), worker.log()
             os.unlink(hang)
@@ -92,10 +92,10 @@ def test_server_without_compute_progress_is_not_ready():
             answers = []
             client = threading.Thread(target=lambda: answers.append(c.complete("moves", 4, temperature=0)["text"]))
             client.start()
-            wait_until("not ready", lambda: not ready(c), 30)
+            wait_until("not ready", lambda: not ready(c))
             assert all(worker.alive() for worker in c.prefills + c.decodes)
             os.unlink(hang)
             client.join()
             assert answers == [good]
-            wait_until("ready again", lambda: ready(c), 30)
+            wait_until("ready again", lambda: ready(c))
             assert "prefill-0 does not get on" in c.router.log(), c.router.log()

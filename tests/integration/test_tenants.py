@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 
-from harness import ENDLESS, ROOT, Cluster, Skip, endless_model, small_model, wait_until
+from harness import ENDLESS, PACED, ROOT, Cluster, Skip, endless_model, small_model, wait_until
 from launch import Launch
 from other_user import passed_on
 
@@ -289,7 +289,7 @@ def test_flooding_tenant_delays_no_other():
     first of all that came after the flood's first, though the workers never have room for more than a few."""
     n_flood = 40
     with served(endless_model, flood="", other="",
-                cluster=dict(worker_args=["--max-batch-size", "2"], kv_memory="32m")) as (c, keys):
+                cluster=dict(worker_args=["--max-batch-size", "2", *PACED], kv_memory="32m")) as (c, keys):
         ended, began = [], threading.Event()
 
         def one(name, i):

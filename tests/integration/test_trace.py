@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 
-from harness import (BUILD, ENDLESS, PROGRAMS, Cluster, Stream, endless_model, slow_model, small_model,
+from harness import (BUILD, ENDLESS, PACED, PROGRAMS, Cluster, Stream, endless_model, slow_model, small_model,
                      wait_until)
 from trace_lines import attributes, read
 
@@ -108,7 +108,7 @@ def test_trace_of_a_request_that_a_killed_worker_interrupted():
     """The decode worker is stopped before it can finish, and dies when there is another."""
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "trace.jsonl")
-        with Cluster(slow_model(d), router_args=["--trace-file", path], silence=(60000, 90000)) as c:
+        with Cluster(slow_model(d), router_args=["--trace-file", path], decode_args=PACED, silence=(60000, 90000)) as c:
             body = {"prompt": "tell me everything", "max_tokens": 600, "temperature": 0, "stream": True,
                     "ignore_eos": True}
 
@@ -145,7 +145,7 @@ def test_trace_file_that_cannot_be_opened_is_named():
         for path, word in ((os.path.join(d, "no/such/file"), "No such file"), (d, "directory")):
             run = subprocess.run([os.path.join(BUILD, PROGRAMS["router"]), "--model", model, "--http", "127.0.0.1:0",
                                   "--metrics", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--trace-file", path], stdin=subprocess.DEVNULL,
-                                 stderr=subprocess.PIPE, timeout=30, check=False)
+                                 stderr=subprocess.PIPE, timeout=60, check=False)
             text = run.stderr.decode()
             assert run.returncode == 1 and f"--trace-file {path}" in text and word in text, (run.returncode, text)
 

@@ -9,8 +9,8 @@ import tempfile
 from harness import ROOT, Cluster, small_model, wait_until
 
 N = 12
-PROMPT = [5] * 100
-# An iteration of 32 prompt tokens takes 3 s: nothing moves while the figures are read.
+PROMPT = [5] * 240
+# An iteration of 32 prompt tokens takes 3 s, and a prompt 24: nothing moves while the figures are read.
 SLOW = ["--chunk-tokens", "32", "--simulate-token-us", "100000", "--prefill-order", "fcfs", "--prefix-cache", "off"]
 
 

@@ -5,7 +5,7 @@ import asyncio
 import concurrent.futures
 import tempfile
 
-from harness import Cluster, Stream, tiny_model, wait_until
+from harness import PACED, Cluster, Stream, tiny_model, wait_until
 from test_own_memory import cluster as on_devices
 
 WINDOW, PROMPT, ANSWER, TOKENS_PER_BLOCK = 512, 8192, 64, 16
@@ -164,7 +164,7 @@ def test_windowed_request_survives_the_death_of_its_worker():
         model = tiny_model(d, **shape)
         for transport, n_events, role in (("shm", 0, "prefill"), ("network", 100, "decode")):
             with Cluster(model, prefill=2, decode=2, kv_memory="32m", worker_args=[
-                    "--kv-transport", transport, "--heartbeat-ms", "20", "--prefix-cache", "off"]) as c:
+                    "--kv-transport", transport, "--heartbeat-ms", "20", "--prefix-cache", "off", *PACED]) as c:
                 body = dict(prompt=prompt(2), max_tokens=300, temperature=0.9, seed=3, ignore_eos=True, stream=True)
                 whole = c.complete(body["prompt"], 300, temperature=0.9, seed=3, ignore_eos=True, patience=300)["text"]
                 s = stream_and_kill(c, body, n_events, c.prefills if role == "prefill" else c.decodes)
