@@ -34,6 +34,25 @@ PATIENCE_S = 60
 KEYS = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), "Space": (32, " "), "ArrowLeft": (37, ""),
         "ArrowRight": (39, ""), "ArrowUp": (38, ""), "ArrowDown": (40, ""), "Home": (36, ""), "End": (35, "")}
 SHIFT, CONTROL = 8, 2
+# Events of the mouse that are for others than this element are nobody's. guarded() ends that: was there a click for it?
+GUARD = """(() => {
+    const element = document.querySelector(%s);
+    const kinds = ['pointerdown', 'mousedown', 'pointerup', 'mouseup', 'click'];
+    let missed = false;
+    const look = (event) => {
+        if (!element?.contains(event.target)) {
+            missed = true;
+            event.preventDefault();
+            event.stopImmediatePropagation();
+        }
+    };
+    kinds.forEach((kind) => addEventListener(kind, look, { capture: true }));
+    window.guarded = () => {
+        kinds.forEach((kind) => removeEventListener(kind, look, { capture: true }));
+        delete window.guarded;
+        return !missed;
+    };
+})()"""
 
 
 def program():
@@ -291,9 +310,17 @@ class Page:
         }})()""", f"{selector} can be clicked")
 
     def click(self, selector):
-        x, y = self.place(selector)
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        """What comes between the look and the click may move the element or put another one in its place: what the click
+        meets then does not hear of it, and it is looked again."""
+        end = time.monotonic() + PATIENCE_S
+        hit = False
+        while not hit:
+            assert time.monotonic() < end, f"not within {PATIENCE_S} s: a click meets {selector}"
+            x, y = self.place(selector)
+            self.run(GUARD % json.dumps(selector))
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+            hit = self.run("window.guarded?.() ?? true")  # a click may have led to another document
 
     def picture(self, path):
         data = self.call("Page.captureScreenshot", format="png")["data"]
