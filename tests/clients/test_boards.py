@@ -322,7 +322,7 @@ def test_prometheus_answers_every_board_panel(c):
     with tempfile.TemporaryDirectory(prefix="baton-test-") as d:
         path, address = os.path.join(d, "prometheus.json"), f"127.0.0.1:{harness.free_port()}"
         with open(path, "w", encoding="utf-8") as f:
-            json.dump({"global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "500ms"},
+            json.dump({"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "500ms"},
                        "rule_files": [RULES],
                        "scrape_configs": [{"job_name": "baton", "static_configs": [
                            {"targets": ["%s:%d" % c.metrics_at]}]}]}, f)
@@ -352,7 +352,7 @@ def check_panels(c, address):
                 del left[(where, expression)]
         return not left
     try:
-        wait_until("every panel has a value", answered)
+        wait_until("every panel has a value", answered, 180)
     except AssertionError:
         raise AssertionError(f"nothing: {list(left)}") from None
     for where, expression in queries():  # also those without a series are asked for

@@ -916,7 +916,7 @@ def test_metrics_are_well_formed(c):
     for name in ("nv_llm_input_token_len", "nv_llm_output_token_len"):
         bounds = [re.search(r'le="([^"]*)"', x).group(1) for x in lines if x.startswith(name + "_bucket")]
         assert bounds == ["10", "50", "100", "500", "1000", "+Inf"], bounds
-    assert abs(c.metric(TRT + "general_metrics", general_type="timestamp") - time.time()) < 5
+    assert abs(c.metric(TRT + "general_metrics", general_type="timestamp") - time.time()) < 60
     # The same text on the main port.
     _, _, other = c.request("GET", "/metrics")
     assert {x.rpartition(" ")[0] for x in other.decode().split("\n")} == series
@@ -926,7 +926,7 @@ def test_metrics_change_with_their_events(_):
     """One seat: a running request, one that waits for it, and both gone."""
     names = ("active", "scheduled", "context", "waiting")
     # Small chunks: both phases of the long request take long enough to be seen, however fast the machine is.
-    with harness.Cluster(harness.default_model(), decode_args=["--max-batch-size", "1"], kv_memory="256m",
+    with harness.Cluster(harness.default_model(), decode_args=["--max-batch-size", "1", "--draft", "off"], kv_memory="256m",
                          prefill_args=["--chunk-tokens", "16"]) as c:
         def request_metric(kind):
             return c.metric(TRT + "request_metrics", request_type=kind)

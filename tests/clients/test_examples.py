@@ -355,12 +355,15 @@ def test_launch_script_starts_a_repository(_):
             answer, _ = run("end_to_end_grpc_client.py", "-u", at(found["GRPCInferenceService"]), "-o", "5", "-p", THREE,
                             "--batch-inputs")
             assert len(re.findall("^Output: ", answer, re.M)) == 3, answer
-            connection = http.client.HTTPConnection(*found["Metrics Service"], timeout=60)
-            connection.request("GET", "/metrics")
-            page = connection.getresponse().read().decode()
-            connection.close()
-            for role in ("prefill", "decode"):
-                assert re.search(rf'^baton_workers{{.*role="{role}".*state="up".*}} 2$', page, re.M), page
+
+            def are_up():
+                """It is ready with one of each."""
+                connection = http.client.HTTPConnection(*found["Metrics Service"], timeout=60)
+                connection.request("GET", "/metrics")
+                page = connection.getresponse().read().decode()
+                connection.close()
+                return all(re.search(rf'^baton_workers{{.*role="{role}".*state="up".*}} 2$', page, re.M) for role in ("prefill", "decode"))
+            harness.wait_until("two workers of each role are up", are_up)
             # A second server there is refused, and the first goes on.
             _, said = run("launch_triton_server.py", *arguments, code=1, env=environment)
             assert "somebody listens there already" in said and "_port" in said, said

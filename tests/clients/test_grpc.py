@@ -511,17 +511,18 @@ def test_grpc_load_generator_counts_agree_with_metrics(c):
         before = counts(t)
         for i in range(200):
             t.infer(MODEL, question(1 + i % 3))
-        wait_until("they are counted", lambda: counts(t)[0] >= before[0] + 200)
-        grew = [b - a for a, b in zip(before, counts(t))]
-        assert grew == [200, 200, 200], grew
+        def grew():
+            return [b - a for a, b in zip(before, counts(t))]
+        wait_until("they are counted", lambda: min(grew()) >= 200)
+        assert grew() == [200, 200, 200], grew()
 
 
 def test_grpc_keep_alive_and_large_messages_work(c):
-    options = triton.KeepAliveOptions(keepalive_time_ms=1000, keepalive_timeout_ms=1000,
+    options = triton.KeepAliveOptions(keepalive_time_ms=1000, keepalive_timeout_ms=5000,
                                       keepalive_permit_without_calls=True, http2_max_pings_without_data=0)
     with client(c, keepalive_options=options) as t:
         assert t.is_server_live()
-        end = time.monotonic() + 2.5  # two or three pings
+        end = time.monotonic() + 7.5  # some pings, and the time of an answer to the first
         wait_until("pings were answered", lambda: time.monotonic() > end)
         assert t.is_server_live()
         code, text = code_of(lambda: t.infer(MODEL, question(text=b"word " * 280000)))  # 2 MB: over the context

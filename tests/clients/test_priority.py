@@ -34,8 +34,10 @@ except ImportError as why:  # the runner says so
 
 FOLDER = tempfile.TemporaryDirectory(prefix="baton-test-")
 TRACE = os.path.join(FOLDER.name, "trace")
+# An iteration gives a token and takes 2 ms at least: the seat is held for a minute, however quick the machine is.
 ONE_SEAT = dict(prefill=0, decode_args=["--local-prefill", "--max-batch-size", "1", "--prefill-order", "fcfs",
-                                        "--decode-order", "fcfs", "--prefix-cache", "off"])
+                                        "--decode-order", "fcfs", "--prefix-cache", "off", "--draft", "off",
+                                        "--simulate-step-us", "2000"])
 
 
 def endless():

@@ -629,8 +629,8 @@ def test_every_model_of_the_repository_has_base_metrics_and_its_durations_add_up
 
             def told():
                 found = base_metrics(c)
-                return found if all(found[m]["request_duration_us"] for m in chain) and (
-                    found["tensorrt_llm"]["compute_infer_duration_us"]) else None
+                return found if all(found[m]["count"] == 6 and found[m]["request_duration_us"] for m in chain) and (
+                    found["tensorrt_llm"]["compute_infer_duration_us"]) and not found["ensemble"]["pending_request_count"] else None
             found = harness.wait_until("durations follow", told)
             for name in ("request_success", "request_failure", "count", "pending_request_count"):
                 assert len({found[m][name] for m in chain}) == 1, (name, found)
