@@ -228,14 +228,23 @@ BT_FORMULA uint64_t bt_draw_need(float top_p, uint64_t mass)
     return (need == 0) ? 1 : need;
 }
 
-/** Returns 53 random bits, in the highest bits. */
-BT_FORMULA uint64_t bt_draw_bits(uint64_t seed, uint64_t position)
+/** Returns 53 random bits, in the highest bits.
+ *  @param [in] stream  0: the draw's; others are independent of it */
+BT_FORMULA uint64_t bt_draw_bits_of(uint64_t seed, uint64_t position,
+                                    uint32_t stream)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t ctr[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
+    uint32_t ctr[4] = {(uint32_t)position, (uint32_t)(position >> 32), stream,
+                       0};
 
     bt_philox4x32_10(key, ctr);
     return ((((uint64_t)ctr[0] << 32) | ctr[1]) >> 11) << 11;
+}
+
+/** Returns the 53 random bits of a draw, in the highest bits. */
+BT_FORMULA uint64_t bt_draw_bits(uint64_t seed, uint64_t position)
+{
+    return bt_draw_bits_of(seed, position, 0);
 }
 
 /** floor(u * mass), u = bits / 2^64: the high half of the product. */

@@ -62,6 +62,7 @@ static void job_free(bt_job_t *job)
     bt_free(job->draft_ids);
     bt_free(job->seq.tokens);
     bt_free(job->block_ids);
+    bt_free(job->processor_ids);
     bt_free(job->logit_biases);
     bt_free(job->bad_words);
     bt_free(job);
@@ -148,6 +149,20 @@ static bt_status_t copy_biases(bt_job_t *job, const bt_sampling_t *sampling)
     return BT_OK;
 }
 
+static bt_status_t copy_processor_ids(bt_job_t *job,
+                                      const bt_processor_options_t *options)
+{
+    const size_t bytes = (size_t)options->n_ids * sizeof(*options->ids);
+
+    job->seq.sampling.processors.ids = NULL;
+    if (bytes == 0) {
+        return BT_OK;
+    }
+    job->processor_ids = bt_memdup(options->ids, bytes);
+    job->seq.sampling.processors.ids = job->processor_ids;
+    return (job->processor_ids != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+}
+
 /* Clears entries of the block table. */
 static void forget(bt_job_t *job, uint32_t first, uint32_t end)
 {
@@ -224,6 +239,7 @@ static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
                                const bt_msg_request_t *msg)
 {
     const uint32_t n_bad = msg->sampling.n_bad_words;
+    bt_status_t status;
     uint32_t n_blocks;
 
     job->seq.tokens = bt_calloc((size_t)msg->n_tokens + msg->max_new,
@@ -249,7 +265,8 @@ static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
     }
     job->seq.sampling.bad_words = job->bad_words;
     job->seq.blocks = job->block_ids;
-    return copy_biases(job, &msg->sampling);
+    status = copy_processor_ids(job, &msg->sampling.processors);
+    return (status == BT_OK) ? copy_biases(job, &msg->sampling) : status;
 }
 
 static bt_sched_want_t want_of(uint32_t kind)

@@ -135,7 +135,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (bt_fanout_is_possible(w)) {
         hello->flags |= BT_HELLO_FANOUT;
     }
-    hello->flags |= BT_HELLO_KV_LINKS;
+    hello->flags |= BT_HELLO_KV_LINKS | BT_HELLO_PROCESSORS;
     hello->ranks = ranks;
     hello->n_ranks = s->team.size;
     hello->tp = w->split.tp;

@@ -117,6 +117,7 @@ typedef struct bt_job {
     bool abandoned;     /**< over, but kept for its followers, in any phase */
     bt_bad_word_t *bad_words;
     bt_logit_bias_t *logit_biases;
+    uint32_t *processor_ids; /**< bt_processor_options_t.ids */
     bt_logits_processor_t bias_processor;
     bt_hash128_t space;       /**< cache namespace */
     struct bt_job_rows *rows; /**< worker_priv.h; NULL: none are wanted */

@@ -187,7 +187,8 @@ static void consider(choice_t *best, const choice_t *next)
 static bool is_choice(bt_sched_worker_t *worker,
                       const bt_sched_request_t *request, choice_t *next_p)
 {
-    if (worker->health == BT_SCHED_DRAINING) {
+    if ((worker->health == BT_SCHED_DRAINING) ||
+        ((request->abilities & ~worker->roles) != 0)) {
         return false;
     }
     *next_p = (choice_t){.worker = worker,

@@ -92,6 +92,8 @@ void bt_sched_links_fini(bt_sched_links_t *links);
 #define BT_SCHED_LOCAL   4u  /**< both phases of one request */
 #define BT_SCHED_FANOUT  8u  /**< fanouts of one prompt, computed once */
 #define BT_SCHED_WEIGHED 32u /**< LOCAL only if that costs less */
+/** Logits processors (bt_processor_options_t). */
+#define BT_SCHED_PROCESSORS 64u
 
 /**
  * Requests sent ahead to a worker, in addition to as many as it has seats. With
@@ -158,6 +160,7 @@ typedef struct bt_sched_request {
     uint32_t priority;     /**< priority levels, see sched_queue.h */
     uint64_t deadline_us;  /**< by the owner's clock */
     bt_hash128_t space;    /**< block namespace: tenant, adapter, salt */
+    uint32_t abilities;    /**< bits that every worker of it must have */
     const uint64_t *avoid; /**< workers where it failed: last resort */
     uint32_t n_avoid; /**< number of those; chosen only if the others of that
                          role are suspect or absent */

@@ -59,6 +59,44 @@ typedef struct bt_logit_bias {
     float bias;
 } bt_logit_bias_t;
 
+/** No token: ids are below the vocabulary size. */
+#define BT_NO_TOKEN UINT32_MAX
+
+/**
+ * Options of the logits processors (inference/model/processors.h). All zeros:
+ * off.
+ *
+ * `ids` holds four lists, one behind the other: the allowed tokens, the
+ * sequence breakers of DRY, and the tokens that open and close the thinking
+ * part.
+ */
+typedef struct bt_processor_options {
+    uint32_t no_repeat_ngram_size; /**< n-grams of prompt and output occur once;
+                                        0 = off */
+    /** Last tokens of the prompt that the presence and the frequency penalty
+     *  count like the output's. */
+    uint32_t n_penalized_prompt;
+    float top_p_decay;       /**< (0, 1): factor of top_p per token; 0 = off */
+    float top_p_min;         /**< least top_p of the decay */
+    uint32_t top_p_reset_id; /**< restores top_p; BT_NO_TOKEN: none */
+    float top_n_sigma;       /**< > 0: standard deviations; 0 = off */
+    float typical_p;         /**< (0, 1); 0 = off */
+    float xtc_probability;   /**< (0, 1]; 0 = off */
+    float xtc_threshold;     /**< [0, 0.5] with xtc_probability */
+    float dry_multiplier;    /**< 0 = off */
+    float dry_base;          /**< >= 1 with dry_multiplier */
+    uint32_t dry_allowed_length;
+    uint32_t dry_last_n;      /**< tokens that DRY looks at */
+    uint32_t thinking_budget; /**< tokens, with n_think_close; else unused */
+    uint32_t is_thinking;     /**< 1: the prompt opens the thinking part */
+    uint32_t n_allowed_ids;   /**< 0: all are allowed */
+    uint32_t n_dry_breakers;
+    uint32_t n_think_open;
+    uint32_t n_think_close; /**< 0: thinking_budget is off */
+    uint32_t n_ids;         /**< sum of the four */
+    const uint32_t *ids;    /**< borrowed or owned by the holder */
+} bt_processor_options_t;
+
 /** Sampling parameters. */
 typedef struct bt_sampling {
     float temperature;        /**< >= 0; 0 = greedy */
@@ -79,7 +117,20 @@ typedef struct bt_sampling {
      *  temperature, is at least this fraction of the best one's; before
      *  top_k and top_p. */
     float min_p;
+    bt_processor_options_t processors;
 } bt_sampling_t;
+
+/** True when a worker must know bt_processor_options_t to draw the right
+ *  tokens. */
+static inline bool bt_sampling_has_processors(const bt_sampling_t *sampling)
+{
+    const bt_processor_options_t *const o = &sampling->processors;
+
+    return (o->no_repeat_ngram_size > 0) || (o->n_penalized_prompt > 0) ||
+           (o->top_p_decay > 0.0f) || (o->top_n_sigma > 0.0f) ||
+           (o->typical_p > 0.0f) || (o->xtc_probability > 0.0f) ||
+           (o->dry_multiplier > 0.0f) || (o->n_ids > 0);
+}
 
 /** Returns greedy sampling, everything else off, no end ids. */
 static inline bt_sampling_t bt_sampling_default(void)
@@ -89,6 +140,15 @@ static inline bt_sampling_t bt_sampling_default(void)
     return s;
 }
 
+#define BT_MAX_REPEATED_PATTERN 1024 /**< tokens of a repeated pattern */
+
+/** Ends a generation whose output ends with a pattern, min_pattern to
+ *  max_pattern tokens long, min_count times in a row; a max_pattern of 0: off.
+ *  Source: vLLM, RepetitionDetectionParams. */
+typedef struct bt_repetition {
+    uint32_t min_pattern, max_pattern, min_count;
+} bt_repetition_t;
+
 /** Reason why a sequence has ended. */
 typedef enum bt_finish {
     BT_FINISH_NONE = 0,   /**< not ended */
@@ -96,6 +156,7 @@ typedef enum bt_finish {
     BT_FINISH_LENGTH = 2, /**< max_tokens or the context limit was reached */
     BT_FINISH_CANCELED = 3,
     BT_FINISH_ERROR = 4,
+    BT_FINISH_REPETITION = 5, /**< repetition_detection; of the router alone */
 } bt_finish_t;
 
 #endif

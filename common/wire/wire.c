@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/wire/wire.h"
 
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -149,6 +150,35 @@ static const char *first_bias_fault(const bt_sampling_t *s)
     return NULL;
 }
 
+/* Written as first_bias_fault(). */
+static const char *first_processor_fault(const bt_processor_options_t *o)
+{
+    const uint64_t n = (uint64_t)o->n_allowed_ids + o->n_dry_breakers +
+                       o->n_think_open + o->n_think_close;
+    const struct {
+        float value, max;
+        const char *why;
+    } values[] = {
+        {o->top_p_decay, 1.0f, "top_p_decay must be from 0 to 1"},
+        {o->top_p_min, 1.0f, "top_p_min must be from 0 to 1"},
+        {o->top_n_sigma, FLT_MAX, "top_n_sigma must not be negative"},
+        {o->typical_p, 1.0f, "typical_p must be from 0 to 1"},
+        {o->xtc_probability, 1.0f, "xtc_probability must be from 0 to 1"},
+        {o->xtc_threshold, 1.0f, "xtc_threshold must be from 0 to 1"},
+        {o->dry_multiplier, FLT_MAX, "dry_multiplier must not be negative"},
+        {o->dry_base, FLT_MAX, "dry_base must not be negative"},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(values); i++) {
+        if (!(values[i].value >= 0.0f) || !(values[i].value <= values[i].max)) {
+            return values[i].why;
+        }
+    }
+    return ((n != o->n_ids) || ((n > 0) && (o->ids == NULL)))
+               ? "ids of logits processors are not as many as counted"
+               : NULL;
+}
+
 static const char *first_fault(const bt_sampling_t *s)
 {
     if (!(s->temperature >= 0.0f) || !isfinite(s->temperature)) {
@@ -183,6 +213,9 @@ static const char *first_fault(const bt_sampling_t *s)
             (s->bad_words[i].n > BT_MAX_BAD_WORD_TOKENS)) {
             return "a bad word is empty or has too many tokens";
         }
+    }
+    if (first_processor_fault(&s->processors) != NULL) {
+        return first_processor_fault(&s->processors);
     }
     return first_bias_fault(s);
 }

@@ -25,7 +25,9 @@
  *                       Not in the array: logit biases, a bin behind `space`,
  *                       8 bytes each: token id and float 32, little endian;
  *                       min_p, behind `wants`; end ids beyond the first
- *                       BT_WIRE_FIRST_END_IDS, behind min_p
+ *                       BT_WIRE_FIRST_END_IDS, behind min_p; and
+ *                       bt_processor_options_t, a list behind max_drafts,
+ *                       empty when all are off
  *     bt_token_t        array: id, attempt, index, token id, finish
  *     bt_token_score_t  array: token, bin of a score: its log-prob, then id and
  *                       log-prob of each alternative; float 64, little endian
@@ -186,6 +188,10 @@ typedef struct bt_msg_hello {
 /** Flag: reports its KV links (bt_msg_kv_link_t). Every link of a worker
  *  without it counts as good. */
 #define BT_HELLO_KV_LINKS 32u
+
+/** Flag: draws as bt_processor_options_t says; a worker without it gets no
+ *  request that has any. */
+#define BT_HELLO_PROCESSORS 64u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< prefill and token #1, then transfer KV */

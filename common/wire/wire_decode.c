@@ -31,6 +31,7 @@ struct bt_wire_decoder {
     scratch_t items;
     scratch_t ids;
     scratch_t drafts;
+    scratch_t lists;
     scratch_t bad_words;
     scratch_t biases;
     scratch_t tokens;
@@ -64,6 +65,7 @@ void bt_wire_decoder_destroy(bt_wire_decoder_t *dec)
     bt_free(dec->tokens.data);
     bt_free(dec->biases.data);
     bt_free(dec->bad_words.data);
+    bt_free(dec->lists.data);
     bt_free(dec->drafts.data);
     bt_free(dec->ids.data);
     bt_free(dec->items.data);
@@ -492,8 +494,11 @@ static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
         return read_blob(dec, obj, field, base);
     case FIELD_IDS:
     case FIELD_DRAFTS:
+    case FIELD_LISTS:
         status = read_ids(obj, field->min, field->max,
-                          (field->kind == FIELD_IDS) ? &dec->ids : &dec->drafts,
+                          (field->kind == FIELD_IDS)      ? &dec->ids
+                          : (field->kind == FIELD_DRAFTS) ? &dec->drafts
+                                                          : &dec->lists,
                           NULL, &ids, &n);
         if (status == BT_OK) {
             store(base, field->offset, &ids, sizeof(ids));
@@ -515,6 +520,12 @@ static bt_status_t read_field(bt_wire_decoder_t *dec, const msgpack_object *obj,
         return read_only(dec, obj, field, base);
     case FIELD_ITEMS:
         return read_items(dec, obj, field, base);
+    case FIELD_PROCESSORS:
+        return (obj->type != MSGPACK_OBJECT_ARRAY)
+                   ? BT_ERR_BAD_MESSAGE
+                   : read_list(dec, obj->via.array.ptr, obj->via.array.size,
+                               bt_wire_processor_fields(),
+                               base + field->offset);
     case FIELD_SAMPLING:
         if (obj->type != MSGPACK_OBJECT_ARRAY) {
             return BT_ERR_BAD_MESSAGE;

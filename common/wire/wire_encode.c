@@ -190,6 +190,7 @@ static void pack_counted(msgpack_packer *pk, bt_strbuf_t *out,
         break;
     case FIELD_IDS:
     case FIELD_DRAFTS:
+    case FIELD_LISTS:
         pack_bin(pk, items, n * sizeof(uint32_t));
         break;
     case FIELD_BIASES:
@@ -209,6 +210,19 @@ static void pack_counted(msgpack_packer *pk, bt_strbuf_t *out,
         pack_tokens(pk, out, items, n);
         break;
     }
+}
+
+static void pack_processors(msgpack_packer *pk, bt_strbuf_t *out,
+                            const char *base)
+{
+    static const bt_processor_options_t off;
+
+    if (memcmp(base, &off, sizeof(off)) == 0) {
+        msgpack_pack_array(pk, 0);
+        return;
+    }
+    msgpack_pack_array(pk, bt_wire_processor_fields()->n);
+    pack_list(pk, out, bt_wire_processor_fields(), base);
 }
 
 static void pack_field(msgpack_packer *pk, bt_strbuf_t *out,
@@ -247,6 +261,9 @@ static void pack_field(msgpack_packer *pk, bt_strbuf_t *out,
         msgpack_pack_array(pk, bt_wire_sampling_fields()->n);
         pack_list(pk, out, bt_wire_sampling_fields(), base + field->offset);
         break;
+    case FIELD_PROCESSORS:
+        pack_processors(pk, out, base + field->offset);
+        break;
     case FIELD_END_IDS:
     case FIELD_MORE_IDS:
         pack_end_ids(pk, out, field, base);
@@ -254,6 +271,7 @@ static void pack_field(msgpack_packer *pk, bt_strbuf_t *out,
     case FIELD_BLOB:
     case FIELD_IDS:
     case FIELD_DRAFTS:
+    case FIELD_LISTS:
     case FIELD_BAD:
     case FIELD_BIASES:
     case FIELD_TOKENS:

@@ -130,6 +130,7 @@ static const field_t request_fields[] = {
     COUNTED(FIELD_DRAFTS, bt_msg_request_t, draft_ids, n_draft_ids, 0,
             BT_WIRE_MAX_TOKENS),
     U32_ELSE(bt_msg_request_t, max_drafts, 0, ANY, ANY),
+    OF(FIELD_PROCESSORS, bt_msg_request_t, sampling.processors),
 };
 
 static const field_t sampling_fields[] = {
@@ -145,6 +146,30 @@ static const field_t sampling_fields[] = {
             BT_WIRE_FIRST_END_IDS),
     COUNTED(FIELD_BAD, bt_sampling_t, bad_words, n_bad_words, 0,
             BT_MAX_BAD_WORDS),
+};
+
+static const field_t processor_fields[] = {
+    U32(bt_processor_options_t, no_repeat_ngram_size, 0, ANY),
+    U32(bt_processor_options_t, n_penalized_prompt, 0, ANY),
+    OF(FIELD_F32, bt_processor_options_t, top_p_decay),
+    OF(FIELD_F32, bt_processor_options_t, top_p_min),
+    U32(bt_processor_options_t, top_p_reset_id, 0, ANY),
+    OF(FIELD_F32, bt_processor_options_t, top_n_sigma),
+    OF(FIELD_F32, bt_processor_options_t, typical_p),
+    OF(FIELD_F32, bt_processor_options_t, xtc_probability),
+    OF(FIELD_F32, bt_processor_options_t, xtc_threshold),
+    OF(FIELD_F32, bt_processor_options_t, dry_multiplier),
+    OF(FIELD_F32, bt_processor_options_t, dry_base),
+    U32(bt_processor_options_t, dry_allowed_length, 0, ANY),
+    U32(bt_processor_options_t, dry_last_n, 0, ANY),
+    U32(bt_processor_options_t, thinking_budget, 0, ANY),
+    U32(bt_processor_options_t, is_thinking, 0, 1),
+    U32(bt_processor_options_t, n_allowed_ids, 0, BT_WIRE_MAX_TOKENS),
+    U32(bt_processor_options_t, n_dry_breakers, 0, BT_WIRE_MAX_TOKENS),
+    U32(bt_processor_options_t, n_think_open, 0, BT_WIRE_MAX_TOKENS),
+    U32(bt_processor_options_t, n_think_close, 0, BT_WIRE_MAX_TOKENS),
+    COUNTED(FIELD_LISTS, bt_processor_options_t, ids, n_ids, 0,
+            BT_WIRE_MAX_TOKENS),
 };
 
 static const field_t grant_fields[] = {
@@ -373,6 +398,13 @@ const field_list_t *bt_wire_fields(uint32_t type)
 const field_list_t *bt_wire_sampling_fields(void)
 {
     static const field_list_t list = LIST(sampling_fields, 10);
+
+    return &list;
+}
+
+const field_list_t *bt_wire_processor_fields(void)
+{
+    static const field_list_t list = LIST(processor_fields, 0);
 
     return &list;
 }

@@ -13,26 +13,29 @@
 #include "common/wire/wire.h"
 
 typedef enum field_kind {
-    FIELD_U32,      /**< min <= value <= max */
-    FIELD_U64,      /**< any */
-    FIELD_I32,      /**< any */
-    FIELD_F32,      /**< any; bt_sampling_check() has the ranges */
-    FIELD_NAME,     /**< char[max], control characters refused */
-    FIELD_TEXT,     /**< char[max], control characters made spaces */
-    FIELD_BLOB,     /**< uint8_t *, count at `count`, at most max */
-    FIELD_IDS,      /**< uint32_t *, count at `count`, min .. max */
-    FIELD_DRAFTS,   /**< as FIELD_IDS, beside it in one message */
-    FIELD_END_IDS,  /**< uint32_t[BT_MAX_END_IDS], count at `count`: the
-                         first BT_WIRE_FIRST_END_IDS of them */
-    FIELD_MORE_IDS, /**< end ids beyond those, added later */
-    FIELD_BAD,      /**< bt_bad_word_t *, count at `count`, at most max */
-    FIELD_BIASES,   /**< bt_logit_bias_t *, count at `count`, at most max */
-    FIELD_TOKENS,   /**< bt_token_t *, count at `count`, at most max */
-    FIELD_SCORES,   /**< bt_token_score_t *, count at `count`, at most max */
-    FIELD_SAMPLING, /**< bt_sampling_t, by its own table */
-    FIELD_ONLY,     /**< blob of a list of one item, else empty */
-    FIELD_ITEMS,    /**< list (`items`), count at `count`, at most max; the
-                         blob of a list of one is in an earlier FIELD_ONLY */
+    FIELD_U32,        /**< min <= value <= max */
+    FIELD_U64,        /**< any */
+    FIELD_I32,        /**< any */
+    FIELD_F32,        /**< any; bt_sampling_check() has the ranges */
+    FIELD_NAME,       /**< char[max], control characters refused */
+    FIELD_TEXT,       /**< char[max], control characters made spaces */
+    FIELD_BLOB,       /**< uint8_t *, count at `count`, at most max */
+    FIELD_IDS,        /**< uint32_t *, count at `count`, min .. max */
+    FIELD_DRAFTS,     /**< as FIELD_IDS, beside it in one message */
+    FIELD_LISTS,      /**< as FIELD_IDS, beside both in one message */
+    FIELD_END_IDS,    /**< uint32_t[BT_MAX_END_IDS], count at `count`: the
+                           first BT_WIRE_FIRST_END_IDS of them */
+    FIELD_MORE_IDS,   /**< end ids beyond those, added later */
+    FIELD_BAD,        /**< bt_bad_word_t *, count at `count`, at most max */
+    FIELD_BIASES,     /**< bt_logit_bias_t *, count at `count`, at most max */
+    FIELD_TOKENS,     /**< bt_token_t *, count at `count`, at most max */
+    FIELD_SCORES,     /**< bt_token_score_t *, count at `count`, at most max */
+    FIELD_SAMPLING,   /**< bt_sampling_t, by its own table */
+    FIELD_PROCESSORS, /**< bt_processor_options_t, by its own table; an empty
+                           list when all are off */
+    FIELD_ONLY,       /**< blob of a list of one item, else empty */
+    FIELD_ITEMS,      /**< list (`items`), count at `count`, at most max; the
+                           blob of a list of one is in an earlier FIELD_ONLY */
 } field_kind_t;
 
 typedef struct field_list field_list_t;
@@ -62,6 +65,7 @@ struct field_list {
 /** Returns the fields of messages of @a type, or NULL for an unknown type. */
 const field_list_t *bt_wire_fields(uint32_t type);
 const field_list_t *bt_wire_sampling_fields(void);
+const field_list_t *bt_wire_processor_fields(void);
 const field_list_t *bt_wire_token_fields(void);
 
 /** Returns the one field of kind BLOB. */

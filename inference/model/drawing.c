@@ -91,6 +91,9 @@ static bool add_biases(bt_drawing_t *d, const bt_sampling_t *sampling)
 
 static bool add_history(bt_drawing_t *d, const bt_drawn_from_t *from)
 {
+    const uint32_t first =
+        bt_sampler_counts_from(from->sampling, from->n_prompt);
+
     for (uint32_t i = 0; i < from->n_tokens; i++) {
         bt_draw_edit_t *edit;
 
@@ -102,7 +105,7 @@ static bool add_history(bt_drawing_t *d, const bt_drawn_from_t *from)
             return false;
         }
         edit->what |= BT_EDIT_SEEN;
-        edit->what += (i >= from->n_prompt) ? 1 : 0;
+        edit->what += (i >= first) ? 1 : 0;
     }
     return true;
 }
@@ -124,12 +127,26 @@ static void add_ban(void *ctx, uint32_t id)
     }
 }
 
+/* True when processors are more than bans and another top_p. */
+static bool needs_host(const bt_processor_options_t *o)
+{
+    return (o->dry_multiplier > 0.0f) || (o->n_ids > 0) ||
+           bt_processors_filter(o);
+}
+
 bool bt_drawing_add(bt_drawing_t *d, uint32_t logit_row,
                     const bt_drawn_from_t *from)
 {
     const bt_sampling_t *const s = from->sampling;
+    const bt_history_t history = {.tokens = from->tokens,
+                                  .n = from->n_tokens,
+                                  .n_prompt = from->n_prompt};
     const uint32_t first = d->n_edits;
     bans_t bans = {.d = d, .ok = d->n_draws < d->max_each};
+
+    if (needs_host(&s->processors)) {
+        return false;
+    }
 
     if (from->is_biased) {
         bans.ok = bans.ok && add_biases(d, s);
@@ -137,8 +154,7 @@ bool bt_drawing_add(bt_drawing_t *d, uint32_t logit_row,
     if (bt_sampler_penalizes(s)) {
         bans.ok = bans.ok && add_history(d, from);
     }
-    bt_sampler_bans(s, d->n_vocab, from->tokens, from->n_tokens, from->n_prompt,
-                    add_ban, &bans);
+    bt_sampler_bans(s, d->n_vocab, &history, add_ban, &bans);
     for (uint32_t i = first; i < d->n_edits; i++) {
         d->slots[d->edits[i].id] = 0;
     }
@@ -152,7 +168,7 @@ bool bt_drawing_add(bt_drawing_t *d, uint32_t logit_row,
         .n_edits = d->n_edits - first,
         .top_k = s->top_k,
         .temperature = s->temperature,
-        .top_p = s->top_p,
+        .top_p = bt_processors_top_p(s, &history),
         .min_p = s->min_p,
         .repetition_penalty = s->repetition_penalty,
         .presence_penalty = s->presence_penalty,

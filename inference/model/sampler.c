@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "inference/model/logits.h"
+#include "inference/model/processors.h"
 #include "kernels/draw.h"
 
 /* Candidates this many nats below the best are only read when the others did
@@ -67,7 +68,8 @@ void bt_sampler_destroy(bt_sampler_t *sampler)
 
 bool bt_sampling_reads_tokens(const bt_sampling_t *params)
 {
-    bool reads = bt_sampler_penalizes(params);
+    bool reads =
+        bt_sampler_penalizes(params) || bt_sampling_has_processors(params);
 
     for (uint32_t i = 0; i < params->n_bad_words; i++) {
         reads = reads || (params->bad_words[i].n > 1);
@@ -75,36 +77,43 @@ bool bt_sampling_reads_tokens(const bt_sampling_t *params)
     return reads;
 }
 
-/* Sets counts[id] of each token of the history: 1 and how often it was
- * generated. */
-static void count_history(bt_sampler_t *sampler, const uint32_t *history,
-                          uint32_t n_history, uint32_t n_prompt)
+uint32_t bt_sampler_counts_from(const bt_sampling_t *params, uint32_t n_prompt)
 {
+    const uint32_t n = params->processors.n_penalized_prompt;
+
+    return (n < n_prompt) ? n_prompt - n : 0;
+}
+
+/* Sets counts[id] of each token of the history: 1 and how often it counts for
+ * the presence and the frequency penalty. */
+static void count_history(bt_sampler_t *sampler, const bt_sampling_t *params,
+                          const bt_history_t *history)
+{
+    const uint32_t from = bt_sampler_counts_from(params, history->n_prompt);
     uint32_t *const counts = sampler->counts;
 
-    for (uint32_t i = 0; i < n_history; i++) {
-        const uint32_t id = history[i];
+    for (uint32_t i = 0; i < history->n; i++) {
+        const uint32_t id = history->tokens[i];
 
         if (id < sampler->n_vocab) {
             counts[id] += (counts[id] == 0) ? 1 : 0;
-            counts[id] += (i >= n_prompt) ? 1 : 0;
+            counts[id] += (i >= from) ? 1 : 0;
         }
     }
 }
 
 /* Visits each distinct token of the history once, which clears the counts. */
 static void apply_penalties(bt_sampler_t *sampler, const bt_sampling_t *params,
-                            float *logits, const uint32_t *history,
-                            uint32_t n_history, uint32_t n_prompt)
+                            float *logits, const bt_history_t *history)
 {
     uint32_t *const counts = sampler->counts;
 
     if (!bt_sampler_penalizes(params)) {
         return;
     }
-    count_history(sampler, history, n_history, n_prompt);
-    for (uint32_t i = 0; i < n_history; i++) {
-        const uint32_t id = history[i];
+    count_history(sampler, params, history);
+    for (uint32_t i = 0; i < history->n; i++) {
+        const uint32_t id = history->tokens[i];
 
         if ((id < sampler->n_vocab) && (counts[id] > 0)) {
             logits[id] = bt_draw_penalized(
@@ -134,7 +143,17 @@ static uint32_t may_fall(const bt_sampling_t *params, uint32_t n_prompt,
         (n_prompt > UINT32_MAX - n_drawn)) {
         return UINT32_MAX;
     }
-    return (params->repetition_penalty > 1.0f) ? n_prompt + n_drawn : n_drawn;
+    return ((params->repetition_penalty > 1.0f) ||
+            (params->processors.n_penalized_prompt > 0))
+               ? n_prompt + n_drawn
+               : n_drawn;
+}
+
+/* True when processors may move or remove any number of candidates. */
+static bool moves_many(const bt_processor_options_t *o)
+{
+    return (o->no_repeat_ngram_size > 0) || (o->dry_multiplier > 0.0f) ||
+           (o->n_ids > 0) || bt_processors_filter(o);
 }
 
 uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_prompt,
@@ -152,7 +171,8 @@ uint32_t bt_sampler_needs(const bt_sampling_t *params, uint32_t n_prompt,
         kept = 1;
     }
     if ((kept == 0) || (kept > HEAP_TOP_K) ||
-        (n_gone > BT_SAMPLER_MAX_NEEDS - kept)) {
+        (n_gone > BT_SAMPLER_MAX_NEEDS - kept) ||
+        moves_many(&params->processors)) {
         return 0;
     }
     return kept + (uint32_t)n_gone;
@@ -301,25 +321,41 @@ static uint64_t keep_top_k(bt_sampler_t *sampler, const float *logits,
                                  bt_select(sampler->list, n, NULL, k));
 }
 
+/* Draws from the candidates with a weight, after all filters. */
 static uint32_t draw_all(bt_sampler_t *sampler, const bt_sampling_t *params,
-                         const float *logits, float best, uint64_t bits)
+                         const float *logits, float best, uint32_t position)
 {
-    const double light =
-        (double)best - LIGHT_NATS * (double)params->temperature;
+    const bt_processor_options_t *const o = &params->processors;
+    const double temperature = (double)params->temperature;
+    const double light = (double)best - LIGHT_NATS * temperature;
+    const uint32_t n_vocab = sampler->n_vocab;
+    uint64_t *const weights = sampler->weights;
     uint64_t mass = weigh_all(sampler, logits, best, params);
     uint64_t sum = 0;
     uint64_t goal;
     uint32_t id = 0;
 
-    if ((params->top_k > 0) && (params->top_k < sampler->n_vocab)) {
+    if (o->top_n_sigma > 0.0f) {
+        mass =
+            bt_processors_top_n_sigma(o->top_n_sigma, logits, n_vocab, weights);
+    }
+    if ((params->top_k > 0) && (params->top_k < n_vocab)) {
         mass = keep_top_k(sampler, logits, params->top_k, mass);
+    }
+    if (o->typical_p > 0.0f) {
+        mass = bt_processors_typical(o->typical_p, logits, best, temperature,
+                                     n_vocab, weights, mass, sampler->list);
     }
     if (params->top_p < 1.0f) {
         mass = keep_until(
             sampler, logits,
             find(sampler, logits, light, bt_draw_need(params->top_p, mass)));
     }
-    goal = bt_draw_goal(bits, mass);
+    if (o->xtc_probability > 0.0f) {
+        mass = bt_processors_xtc(o, params->seed, position, logits, n_vocab,
+                                 weights, mass);
+    }
+    goal = bt_draw_goal(bt_draw_bits(params->seed, position), mass);
     while ((sum += sampler->weights[id]) <= goal) {
         id++;
     }
@@ -372,30 +408,57 @@ static uint32_t draw_few(bt_sampler_t *sampler, const bt_sampling_t *params,
     return ordered[i].id;
 }
 
+/* Applies everything that changes logits. */
+static void edit(bt_sampler_t *sampler, const bt_sampling_t *params,
+                 float *logits, const bt_history_t *history)
+{
+    const uint64_t n_lengths = (uint64_t)sampler->n_vocab *
+                               sizeof(*sampler->weights) / sizeof(uint32_t);
+
+    apply_penalties(sampler, params, logits, history);
+    bt_processors_dry(&params->processors, logits, sampler->n_vocab, history,
+                      (uint32_t *)(void *)sampler->weights,
+                      (n_lengths < UINT32_MAX) ? (uint32_t)n_lengths
+                                               : UINT32_MAX,
+                      sampler->counts);
+    bt_processors_allow(&params->processors, logits, sampler->n_vocab,
+                        sampler->counts);
+    bt_sampler_bans(params, sampler->n_vocab, history, ban_token, logits);
+}
+
 uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
-                         float *logits, const uint32_t *history,
-                         uint32_t n_history, uint32_t n_prompt,
+                         float *logits, const uint32_t *tokens,
+                         uint32_t n_tokens, uint32_t n_prompt,
                          uint32_t position)
 {
+    const bt_history_t history = {
+        .tokens = tokens, .n = n_tokens, .n_prompt = n_prompt};
+    const bt_processor_options_t *const o = &params->processors;
+    const uint32_t forced = bt_processors_forced(o, &history);
+    bt_sampling_t now = *params;
     uint32_t best;
-    uint64_t bits;
 
-    apply_penalties(sampler, params, logits, history, n_history, n_prompt);
-    bt_sampler_bans(params, sampler->n_vocab, history, n_history, n_prompt,
-                    ban_token, logits);
+    if (forced < sampler->n_vocab) {
+        return forced;
+    }
+    edit(sampler, params, logits, &history);
     best = bt_sampler_best(logits, sampler->n_vocab);
+    if (!(logits[best] > -INFINITY)) {
+        return bt_processors_fallback(o, sampler->n_vocab);
+    }
     /* An infinite best logit leaves nothing to draw. */
     if ((params->temperature == 0.0f) || (params->top_k == 1) ||
         !isfinite(logits[best])) {
         return best;
     }
-    bits = bt_draw_bits(params->seed, position);
+    now.top_p = bt_processors_top_p(params, &history);
     if ((params->top_k > 0) && (params->top_k <= HEAP_TOP_K) &&
-        (params->top_k < sampler->n_vocab)) {
-        return draw_few(sampler, params,
-                        order_top_k(sampler, logits, params->top_k), bits);
+        (params->top_k < sampler->n_vocab) && !bt_processors_filter(o)) {
+        return draw_few(sampler, &now,
+                        order_top_k(sampler, logits, params->top_k),
+                        bt_draw_bits(params->seed, position));
     }
-    return draw_all(sampler, params, logits, logits[best], bits);
+    return draw_all(sampler, &now, logits, logits[best], position);
 }
 
 /* Returns the last token of a bad word whose other tokens precede; else
@@ -414,19 +477,19 @@ static uint32_t banned_by(const bt_bad_word_t *word, const uint32_t *history,
 }
 
 void bt_sampler_bans(const bt_sampling_t *params, uint32_t n_vocab,
-                     const uint32_t *history, uint32_t n_history,
-                     uint32_t n_prompt, void (*ban)(void *ctx, uint32_t id),
-                     void *ctx)
+                     const bt_history_t *history,
+                     void (*ban)(void *ctx, uint32_t id), void *ctx)
 {
+    bt_processors_ban_ngrams(&params->processors, n_vocab, history, ban, ctx);
     for (uint32_t i = 0; i < params->n_bad_words; i++) {
         const uint32_t id =
-            banned_by(&params->bad_words[i], history, n_history);
+            banned_by(&params->bad_words[i], history->tokens, history->n);
 
         if (id < n_vocab) {
             ban(ctx, id);
         }
     }
-    if (n_history - n_prompt < params->min_tokens) {
+    if (history->n - history->n_prompt < params->min_tokens) {
         for (uint32_t i = 0; i < params->n_end_ids; i++) {
             if (params->end_ids[i] < n_vocab) {
                 ban(ctx, params->end_ids[i]);

@@ -24,6 +24,7 @@
 
 #include "common/base/status.h"
 #include "common/wire/request.h"
+#include "inference/model/processors.h"
 
 typedef struct bt_sampler bt_sampler_t; /**< scratch of one thread */
 
@@ -36,17 +37,17 @@ void bt_sampler_destroy(bt_sampler_t *sampler);
  *
  * @param [in]     params    Checked with bt_sampling_check() before.
  * @param [in,out] logits    n_vocab; overwritten (penalties, bans).
- * @param [in]     history   Prompt and generated tokens so far, n_history.
- * @param [in]     n_prompt  Number of tokens in history that are the client's
- *         prompt.
+ * @param [in]     tokens    Prompt and generated tokens so far, n_tokens.
+ * @param [in]     n_prompt  Number of tokens that are the client's prompt.
  * @param [in]     position  Absolute position of the token to draw (=
- *         n_history); the generator's counter.
- * @return the token id. Allocates nothing; O(n_vocab + n_history), whatever the
- *         parameters (logits.h).
+ *         n_tokens); the generator's counter.
+ * @return the token id. Allocates nothing; O(n_vocab + n_tokens), whatever the
+ *         parameters (logits.h), but for no_repeat_ngram_size n: O(n *
+ *         n_tokens).
  */
 uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
-                         float *logits, const uint32_t *history,
-                         uint32_t n_history, uint32_t n_prompt,
+                         float *logits, const uint32_t *tokens,
+                         uint32_t n_tokens, uint32_t n_prompt,
                          uint32_t position);
 
 #define BT_SAMPLER_MAX_NEEDS 512
@@ -88,11 +89,15 @@ static inline bool bt_sampler_penalizes(const bt_sampling_t *params)
            (params->frequency_penalty != 0.0f);
 }
 
-/** Calls @a ban for each token that cannot be drawn now, perhaps twice: tokens
- *  that complete bad words, and end tokens that come too early. */
+/** Returns the position from which tokens count for the presence and the
+ *  frequency penalty. */
+uint32_t bt_sampler_counts_from(const bt_sampling_t *params, uint32_t n_prompt);
+
+/** Calls @a ban for each token that cannot be drawn now, perhaps more than
+ *  once: tokens that complete repeated n-grams or bad words, and end tokens
+ *  that come too early. */
 void bt_sampler_bans(const bt_sampling_t *params, uint32_t n_vocab,
-                     const uint32_t *history, uint32_t n_history,
-                     uint32_t n_prompt, void (*ban)(void *ctx, uint32_t id),
-                     void *ctx);
+                     const bt_history_t *history,
+                     void (*ban)(void *ctx, uint32_t id), void *ctx);
 
 #endif

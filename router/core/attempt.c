@@ -148,7 +148,8 @@ void bt_gen_cancel_legs(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         }
         msg.u.cancel.key.id = gen->id;
         msg.u.cancel.key.attempt = leg->attempt;
-        msg.u.cancel.finish = (uint32_t)why;
+        msg.u.cancel.finish =
+            (uint32_t)((why == BT_FINISH_REPETITION) ? BT_FINISH_STOP : why);
         core->ops.send(core->ops.send_ctx, leg->worker, &msg);
     }
 }
@@ -295,6 +296,11 @@ static bool is_instance(const bt_instance_t *worker, uint64_t instance)
     return (worker != NULL) && (worker->hello.instance == instance);
 }
 
+uint32_t bt_gen_abilities(const bt_gen_t *gen)
+{
+    return bt_sampling_has_processors(&gen->sampling) ? BT_SCHED_PROCESSORS : 0;
+}
+
 static bt_sched_request_t request_of(const bt_gen_t *gen)
 {
     return (bt_sched_request_t){
@@ -303,9 +309,19 @@ static bt_sched_request_t request_of(const bt_gen_t *gen)
         .priority = gen->turn.priority,
         .deadline_us = gen->deadline_us,
         .space = gen->space,
+        .abilities = bt_gen_abilities(gen),
         .avoid = gen->avoid.instances,
         .n_avoid = gen->avoid.n,
     };
+}
+
+bool bt_gen_lacks_workers(const bt_core_t *core, const bt_gen_t *gen)
+{
+    const bt_sched_request_t request = request_of(gen);
+    bt_pick_t pick;
+
+    return (request.abilities != 0) &&
+           !bt_table_pick(&core->table, &request, &pick);
 }
 
 /* Collects the generation and the members of its fanout that wait directly
@@ -467,7 +483,8 @@ static bool send_one(pass_t *pass, bt_core_flow_t *flow)
         } else if (dispatch(pass->core, gen, pass->now_us, &pass->n_tokens)) {
             flow->at[need] = before->next; /* its fanout was sent, too */
             return true;
-        } else if ((pass->now_us < gen->hold_until_us) || (gen->rows != NULL)) {
+        } else if ((pass->now_us < gen->hold_until_us) || (gen->rows != NULL) ||
+                   (bt_gen_abilities(gen) != 0)) {
             /* Later ones may be allowed where this one is not. */
             flow->at[need] = flow->at[need]->next;
         } else { /* no worker for this one, nor for any later one */

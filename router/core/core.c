@@ -161,7 +161,13 @@ static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
 {
     char cut[BT_CUT_TEXT];
 
-    if (gen->attempt.number > 0) {
+    if (bt_gen_lacks_workers(core, gen) && bt_table_ready(&core->table)) {
+        bt_gen_fail(core, gen, 503, now_us,
+                    "no workers that support the request's logits processors "
+                    "came within %u ms: those that are there are of an older "
+                    "version",
+                    wait_ms);
+    } else if (gen->attempt.number > 0) {
         bt_gen_fail(core, gen, 503, now_us,
                     "%s, and no other workers came within %u ms%s",
                     gen->trouble, wait_ms, cut_text(core, cut));
@@ -185,7 +191,7 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         bt_gen_fail_for_deadline(core, gen, now_us);
         return true;
     }
-    if (since < core->expected_us) {
+    if ((since < core->expected_us) && !bt_gen_lacks_workers(core, gen)) {
         since = core->expected_us;
     }
     if ((gen->state == BT_GEN_IS_WAITING) &&

@@ -78,6 +78,7 @@ typedef struct bt_gen_spec {
     /** Token sequences that end the generation; they stay in its output. */
     const bt_bad_word_t *stop_ids;
     uint32_t n_stop_ids;
+    bt_repetition_t repetition;
     bool every_token;   /**< call on_text() for each token, even without text */
     bool keeps_stop;    /**< include the stop word or end id in the text */
     bool shows_special; /**< include special tokens in the text, as spelled */

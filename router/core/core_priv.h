@@ -111,9 +111,11 @@ struct bt_gen {
     bt_sampling_t sampling;
     bt_bad_word_t *bad_words;      /**< owned */
     bt_logit_bias_t *logit_biases; /**< owned */
+    uint32_t *processor_ids;       /**< owned */
     uint32_t max_drafts;           /**< as in bt_msg_request_t.max_drafts */
     bt_bad_word_t *stop_ids;       /**< n_stop_ids sequences, owned */
     uint32_t n_stop_ids;
+    bt_repetition_t repetition;
     bool every_token, keeps_stop;
     bt_hash128_t space;
     /** Owned log-probs and logits; NULL: none requested. */
@@ -375,6 +377,10 @@ bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
  *  which every end at a worker and every tick makes. */
 #define BT_CORE_TURN_TOKENS 65536u
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us);
+/** Returns the abilities (BT_SCHED_*) that workers of the generation need. */
+uint32_t bt_gen_abilities(const bt_gen_t *gen);
+/** True when workers with those abilities are not there. */
+bool bt_gen_lacks_workers(const bt_core_t *core, const bt_gen_t *gen);
 /** Handles a LOST attempt, with the reason in gen->trouble: the generation
  *  waits to run again, or fails. The other workers of the attempt are notified;
  *  the caller dispatches waiting generations.

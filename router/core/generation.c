@@ -19,6 +19,7 @@ void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
     }
     bt_free(gen->early);
     bt_free(gen->stop_ids);
+    bt_free(gen->processor_ids);
     bt_free(gen->logit_biases);
     bt_free(gen->bad_words);
     bt_free(gen->output);
@@ -86,6 +87,16 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
         }
         gen->sampling.logit_biases = gen->logit_biases;
     }
+    gen->sampling.processors.ids = NULL;
+    if (spec->sampling.processors.n_ids > 0) {
+        gen->processor_ids =
+            bt_memdup(spec->sampling.processors.ids,
+                      spec->sampling.processors.n_ids * sizeof(uint32_t));
+        if (gen->processor_ids == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        gen->sampling.processors.ids = gen->processor_ids;
+    }
     if (spec->n_stop_ids > 0) {
         gen->stop_ids =
             bt_memdup(spec->stop_ids, spec->n_stop_ids * sizeof(bt_bad_word_t));
@@ -95,6 +106,7 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
         gen->n_stop_ids = spec->n_stop_ids;
     }
     gen->max_drafts = spec->max_drafts;
+    gen->repetition = spec->repetition;
     gen->every_token = spec->every_token;
     gen->keeps_stop = spec->keeps_stop;
     return bt_stops_init(&gen->stops, spec->stops, spec->n_stops);
@@ -416,6 +428,31 @@ static bool meets_stop_ids(const bt_gen_t *gen)
     return false;
 }
 
+/* True when the last n tokens of the output are equal to those before them, and
+ * so on, count times. */
+static bool ends_with_pattern(const bt_gen_t *gen, uint32_t n, uint32_t count)
+{
+    const uint64_t whole = (uint64_t)n * count;
+    const uint32_t *const end = gen->output + gen->n_output;
+
+    return (whole <= gen->n_output) &&
+           (memcmp(end - whole, end - whole + n,
+                   (size_t)(whole - n) * sizeof(*end)) == 0);
+}
+
+static bool is_repeating(const bt_gen_t *gen)
+{
+    const bt_repetition_t *const r = &gen->repetition;
+    const uint32_t least = (r->min_pattern > 0) ? r->min_pattern : 1;
+
+    for (uint32_t n = least; n <= r->max_pattern; n++) {
+        if (ends_with_pattern(gen, n, r->min_count)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 const uint32_t *bt_core_output(const bt_gen_t *gen, uint32_t *n_p)
 {
     *n_p = gen->n_output;
@@ -429,14 +466,26 @@ static bool ends_with_prefill(const bt_gen_t *gen)
            (gen->attempt.state == BT_ATTEMPT_IS_WITHDRAWN_TOKEN);
 }
 
+/* Returns why the output ends behind its last token, by its tokens alone;
+ * BT_FINISH_NONE: it does not. */
+static bt_finish_t end_by_tokens(const bt_gen_t *gen, bool is_last)
+{
+    if (meets_stop_ids(gen)) {
+        return BT_FINISH_STOP;
+    }
+    return (!is_last && is_repeating(gen)) ? BT_FINISH_REPETITION
+                                           : BT_FINISH_NONE;
+}
+
 /* Processes the next token in order. */
 static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
                  uint64_t now_us)
 {
     const bool full = gen->n_output + 1 == gen->max_new;
-    const bool last = full || (token->finish != BT_FINISH_NONE);
+    const bool is_last = full || (token->finish != BT_FINISH_NONE);
     bt_finish_t why = (bt_finish_t)token->finish;
-    bool stopped;
+    bt_finish_t here; /* why it ends by its output */
+    bool kept;
 
     bt_gen_note_token(core, gen, now_us);
     (void)bt_attempt_move(gen, BT_ATTEMPT_ON_TOKEN);
@@ -444,16 +493,18 @@ static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
         bt_gen_rows_append(gen->rows, gen->n_output, token->id);
     }
     gen->n_output++;
-    stopped = make_text(core, gen, token, last);
-    if ((append_id(gen, token->id) != BT_OK) ||
-        (bt_strbuf_status(&core->raw) != BT_OK) ||
+    kept = append_id(gen, token->id) == BT_OK;
+    here = kept ? end_by_tokens(gen, is_last) : BT_FINISH_NONE;
+    if (make_text(core, gen, token, is_last || (here != BT_FINISH_NONE))) {
+        here = BT_FINISH_STOP;
+    }
+    if (!kept || (bt_strbuf_status(&core->raw) != BT_OK) ||
         (bt_strbuf_status(&core->text) != BT_OK)) {
         bt_gen_fail(core, gen, 503, now_us,
                     "out of memory for the text of this request");
         return;
     }
-    stopped = stopped || meets_stop_ids(gen);
-    if (!last && !stopped) {
+    if (!is_last && (here == BT_FINISH_NONE)) {
         if ((core->text.len > 0) || gen->every_token) {
             core->ops.on_text(core->ops.ctx, gen->user,
                               (core->text.len > 0) ? core->text.data : "",
@@ -461,8 +512,8 @@ static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
         }
         return;
     }
-    if (stopped || (why == BT_FINISH_NONE)) {
-        why = stopped ? BT_FINISH_STOP : BT_FINISH_LENGTH;
+    if ((here != BT_FINISH_NONE) || (why == BT_FINISH_NONE)) {
+        why = (here != BT_FINISH_NONE) ? here : BT_FINISH_LENGTH;
         bt_gen_cancel_legs(core, gen, why, NULL);
     } else if (ends_with_prefill(gen)) {
         /* It ended with the prefill worker's token: the grant is withdrawn. */

@@ -138,6 +138,9 @@ static void set_roles(bt_instance_t *worker, uint32_t roles)
     worker->roles = roles;
     worker->sched.roles =
         ((worker->hello.flags & BT_HELLO_FANOUT) != 0) ? BT_SCHED_FANOUT : 0;
+    if ((worker->hello.flags & BT_HELLO_PROCESSORS) != 0) {
+        worker->sched.roles |= BT_SCHED_PROCESSORS;
+    }
     if ((roles & BT_ROLE_PREFILL) != 0) {
         worker->sched.roles |= BT_SCHED_PREFILL;
     }

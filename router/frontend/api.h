@@ -119,6 +119,9 @@ typedef struct bt_api_names {
 #define BT_GIVEN_SPECIAL_TOKENS    (1u << 17)
 #define BT_GIVEN_GENERATION_PROMPT (1u << 18)
 
+#define BT_API_MAX_DRY_BREAKERS 64
+#define BT_TOP_P_MIN            1e-6f /**< TensorRT-LLM's default */
+
 /** Parsed body; free with bt_api_request_fini(). Everything is owned. */
 typedef struct bt_api_request {
     bt_api_dialect_t dialect;
@@ -192,6 +195,18 @@ typedef struct bt_api_request {
     uint32_t *draft_ids;
     uint32_t n_draft_ids;
     uint32_t max_drafts;
+    /** Logits processors, whose other options are those of `sampling` as
+     *  received: allowed ids; words that end a sequence for DRY; budget of the
+     *  thinking part, below 0: none; prompt tokens that the presence and the
+     *  frequency penalty of Triton's API ignore. */
+    uint32_t *allowed_ids;
+    uint32_t n_allowed_ids;
+    char *dry_breakers[BT_API_MAX_DRY_BREAKERS];
+    uint32_t n_dry_breakers;
+    bool has_dry_breakers; /**< false: the default ones */
+    int64_t thinking_budget;
+    uint32_t prompt_ignore_length;
+    bt_repetition_t repetition;
     char *cache_salt; /**< NULL: blocks are shared with all requests that have
                          no salt */
     bt_api_priority_t priority;
@@ -270,6 +285,9 @@ bool bt_api_refuse_ignored(const bt_api_request_t *request,
  *  that fill it without JSON. */
 void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request);
 void bt_api_request_fini(bt_api_request_t *request);
+/** Turns off logits processors whose values change nothing; called once when
+ *  all fields are set. */
+void bt_api_processors_turn_off(bt_api_request_t *request);
 
 /** Properties of an answer that the writers need. */
 typedef struct bt_api_answer {

@@ -81,33 +81,8 @@ bt_status_t bt_api_read_draft_ids(bt_api_parse_t *parse,
                                   const bt_api_field_t *field,
                                   const bt_json_node_t *value)
 {
-    bt_api_request_t *request = parse->request;
-    const bool is_list = bt_json_is_kind(value, BT_JSON_ARRAY);
-    const uint32_t n = is_list ? value->n : 1; /* generate: [5] comes as 5 */
-    const bt_json_node_t *item;
-    bt_status_t status = BT_OK;
-
-    if (!is_list && (request->dialect != BT_API_GENERATE)) {
-        return bt_api_refuse_kind(parse, field->name, "a list of token ids",
-                                  value);
-    }
-    if (n == 0) {
-        return BT_OK;
-    }
-    request->draft_ids = bt_calloc(n, sizeof(*request->draft_ids));
-    if (request->draft_ids == NULL) {
-        return bt_api_error_no_memory(parse->error);
-    }
-    item = is_list ? bt_json_first(value) : value;
-    for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
-        int64_t id = 0;
-
-        status = bt_api_integer(parse, field->name, item, 0, INT32_MAX, &id);
-        request->draft_ids[i] = (uint32_t)id;
-        item = is_list ? bt_json_next(parse->doc, item) : item;
-    }
-    request->n_draft_ids = n;
-    return status;
+    return bt_api_ids(parse, field->name, value, &parse->request->draft_ids,
+                      &parse->request->n_draft_ids);
 }
 
 /* Every answer is that of the model without drafts, whether drafts come with

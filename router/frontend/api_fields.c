@@ -31,9 +31,9 @@ static bt_status_t add_word(bt_api_parse_t *parse, const char *name,
     return status;
 }
 
-static bt_status_t read_words(bt_api_parse_t *parse, const char *name,
-                              const bt_json_node_t *value, char **words,
-                              uint32_t *n_p, uint32_t max)
+bt_status_t bt_api_words(bt_api_parse_t *parse, const char *name,
+                         const bt_json_node_t *value, char **words,
+                         uint32_t *n_p, uint32_t max)
 {
     const uint32_t n = bt_json_size(value, BT_JSON_ARRAY);
     const bt_json_node_t *word = bt_json_first(value);
@@ -61,16 +61,16 @@ static bt_status_t read_stops(bt_api_parse_t *parse,
                               const bt_api_field_t *field,
                               const bt_json_node_t *value)
 {
-    return read_words(parse, field->name, value, parse->request->stops,
-                      &parse->request->n_stops, BT_API_MAX_STOPS);
+    return bt_api_words(parse, field->name, value, parse->request->stops,
+                        &parse->request->n_stops, BT_API_MAX_STOPS);
 }
 
 static bt_status_t read_bad_words(bt_api_parse_t *parse,
                                   const bt_api_field_t *field,
                                   const bt_json_node_t *value)
 {
-    return read_words(parse, field->name, value, parse->request->bad_words,
-                      &parse->request->n_bad_words, BT_MAX_BAD_WORDS);
+    return bt_api_words(parse, field->name, value, parse->request->bad_words,
+                        &parse->request->n_bad_words, BT_MAX_BAD_WORDS);
 }
 
 /* ---- numbers with a meaning of their own ---- */
@@ -436,6 +436,8 @@ static bt_status_t read_cache_salt(bt_api_parse_t *parse,
         name, who, bt_api_read_unsupported, 0, 0, 0, 0 \
     }
 
+#define PROCESSORS sampling.processors
+
 /* clang-format off */
 static const bt_api_field_t fields[] = {
     /* what to generate from */
@@ -502,6 +504,30 @@ static const bt_api_field_t fields[] = {
     OWN("beam_width", BT_API_G, read_only_one),
     OWN("num_return_sequences", BT_API_G, read_only_one),
 
+    /* logits processors */
+    U32("no_repeat_ngram_size", BT_API_A | BT_API_R, PROCESSORS.no_repeat_ngram_size, 0, INT32_MAX),
+    FLOAT("top_p_decay", BT_API_A | BT_API_R, PROCESSORS.top_p_decay, 0, 1),
+    FLOAT("top_p_min", BT_API_A | BT_API_R, PROCESSORS.top_p_min, 0, 1),
+    OWN("top_p_reset_ids", BT_API_A | BT_API_R, bt_api_read_top_p_reset_id),
+    FLOAT("runtime_top_p_decay", BT_API_G, PROCESSORS.top_p_decay, 0, 1),
+    FLOAT("runtime_top_p_min", BT_API_G, PROCESSORS.top_p_min, 0, 1),
+    OWN("runtime_top_p_reset_ids", BT_API_G, bt_api_read_top_p_reset_id),
+    U32("prompt_ignore_length", BT_API_G, prompt_ignore_length, 0, INT32_MAX),
+    FLOAT("top_n_sigma", BT_API_A | BT_API_R, PROCESSORS.top_n_sigma, -1, 1000),
+    FLOAT("typical_p", BT_API_A | BT_API_R, PROCESSORS.typical_p, 0, 1),
+    FLOAT("xtc_probability", BT_API_A | BT_API_R, PROCESSORS.xtc_probability, 0, 1),
+    FLOAT("xtc_threshold", BT_API_A | BT_API_R, PROCESSORS.xtc_threshold, 0, 1),
+    FLOAT("dry_multiplier", BT_API_A | BT_API_R, PROCESSORS.dry_multiplier, 0, 1000),
+    FLOAT("dry_base", BT_API_A | BT_API_R, PROCESSORS.dry_base, 0, 1000),
+    U32("dry_allowed_length", BT_API_A | BT_API_R, PROCESSORS.dry_allowed_length, 0, INT32_MAX),
+    OWN("dry_penalty_last_n", BT_API_A | BT_API_R, bt_api_read_dry_last_n),
+    OWN("dry_sequence_breakers", BT_API_A | BT_API_R, bt_api_read_dry_breakers),
+    OWN("allowed_token_ids", BT_API_A | BT_API_R, bt_api_read_allowed_ids),
+    OWN("thinking_token_budget", BT_API_A | BT_API_R, bt_api_read_thinking_budget),
+    OWN("thinking_budget_tokens", BT_API_A | BT_API_R, bt_api_read_thinking_budget),
+    OWN("repetition_detection", BT_API_A | BT_API_R, bt_api_read_repetition),
+    OWN("mirostat", BT_API_A | BT_API_R, bt_api_read_mirostat),
+
     /* how to answer */
     BOOL("stream", BT_API_A | BT_API_R, stream),
     BOOL("streaming", BT_API_G, stream),
@@ -555,7 +581,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("guided_choice", BT_API_O),
     NOT_YET("guided_grammar", BT_API_O),
     NOT_YET("truncate_prompt_tokens", BT_API_O),
-    NOT_YET("allowed_token_ids", BT_API_O),
     NOT_YET("structured_outputs", BT_API_O),
     NOT_YET("add_special_tokens", BT_API_H),
     NOT_YET("chat_template", BT_API_H | BT_API_T),

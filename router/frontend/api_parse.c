@@ -30,6 +30,7 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->cache_salt);
     bt_free(request->draft_text);
     bt_free(request->draft_ids);
+    bt_api_processors_fini(request);
     bt_free(request->instructions);
     bt_free(request->metadata_json);
     bt_free(request->documents_json);
@@ -262,6 +263,7 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
                              "min_tokens %u is above max_tokens %u",
                              sampling->min_tokens, request->max_tokens);
     }
+    bt_api_processors_turn_off(request);
     if (parse->only_the_best) {
         sampling->temperature = 0.0f;
         request->given |= BT_GIVEN_TEMPERATURE;
@@ -365,6 +367,7 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
     request->n = 1;
     request->max_drafts = UINT32_MAX;
     request->sampling = bt_sampling_default();
+    bt_api_processors_init(request);
     if (dialect == BT_API_RESPONSES) {
         static const bt_api_names_t names = {
             .prompt = "input",

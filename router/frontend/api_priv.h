@@ -83,6 +83,18 @@ BT_MUST_CHECK bt_status_t bt_api_integer_mod_2_64(bt_api_parse_t *parse,
 /** Reads a number; infinite beyond the range of a double. @return false: not a
  *  number */
 bool bt_api_real(const bt_json_node_t *value, double *real_p);
+/** Reads a list of token ids, or one id of a generate body ([5] comes as 5),
+ *  in place of an earlier list.
+ *  @param [out] ids_p  owned by the caller; NULL for an empty list */
+BT_MUST_CHECK bt_status_t bt_api_ids(bt_api_parse_t *parse, const char *name,
+                                     const bt_json_node_t *value,
+                                     uint32_t **ids_p, uint32_t *n_p);
+/** Reads a string or a list of strings, in place of earlier words.
+ *  @param [in,out] words  room for max of them, *n_p owned */
+BT_MUST_CHECK bt_status_t bt_api_words(bt_api_parse_t *parse, const char *name,
+                                       const bt_json_node_t *value,
+                                       char **words, uint32_t *n_p,
+                                       uint32_t max);
 /** Copies the text of an array or object without white space between its
  *  tokens, so that the copy is one line; numbers and strings as received. */
 BT_MUST_CHECK bt_status_t bt_api_raw(bt_api_parse_t *parse,
@@ -122,6 +134,17 @@ bt_api_read_t bt_api_read_prediction;
 bt_api_read_t bt_api_read_draft_ids;
 /** Takes true and false, which are the same here. */
 bt_api_read_t bt_api_read_use_draft_logits;
+
+/* ---- api_processors.c ---- */
+
+/** Sets the defaults of options that are not 0. */
+void bt_api_processors_init(bt_api_request_t *request);
+void bt_api_processors_fini(bt_api_request_t *request);
+bt_api_read_t bt_api_read_allowed_ids, bt_api_read_top_p_reset_id,
+    bt_api_read_dry_last_n, bt_api_read_dry_breakers,
+    bt_api_read_thinking_budget, bt_api_read_repetition;
+/** Refuses all values but 0. */
+bt_api_read_t bt_api_read_mirostat;
 
 /* ---- api_parse.c: unknown fields ---- */
 

@@ -551,3 +551,41 @@ bt_status_t bt_api_check_biases(bt_api_parse_t *parse)
     }
     return BT_OK;
 }
+
+/* ---- token ids ---- */
+
+bt_status_t bt_api_ids(bt_api_parse_t *parse, const char *name,
+                       const bt_json_node_t *value, uint32_t **ids_p,
+                       uint32_t *n_p)
+{
+    const bool is_list = bt_json_is_kind(value, BT_JSON_ARRAY);
+    const uint32_t n = is_list ? value->n : 1;
+    const bt_json_node_t *item = is_list ? bt_json_first(value) : value;
+    bt_status_t status = BT_OK;
+    uint32_t *ids;
+
+    if (!is_list && (parse->request->dialect != BT_API_GENERATE)) {
+        return bt_api_refuse_kind(parse, name, "a list of token ids", value);
+    }
+    ids = bt_calloc((size_t)n + 1, sizeof(*ids));
+    if (ids == NULL) {
+        return bt_api_error_no_memory(parse->error);
+    }
+    for (uint32_t i = 0; (i < n) && (status == BT_OK); i++) {
+        int64_t id = 0;
+
+        status = bt_api_integer(parse, name, item, 0, INT32_MAX, &id);
+        ids[i] = (uint32_t)id;
+        item = is_list ? bt_json_next(parse->doc, item) : item;
+    }
+    if ((status != BT_OK) || (n == 0)) {
+        bt_free(ids);
+        ids = NULL;
+    }
+    if (status == BT_OK) {
+        bt_free(*ids_p); /* "parameters" may have set some */
+        *ids_p = ids;
+        *n_p = n;
+    }
+    return status;
+}

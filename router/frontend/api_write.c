@@ -384,6 +384,8 @@ static const char *finish_reason(const bt_api_choice_t *choice)
                                                                : "stop";
     case BT_FINISH_LENGTH:
         return "length";
+    case BT_FINISH_REPETITION:
+        return "repetition";
     case BT_FINISH_CANCELED:
         return "abort";
     default:

@@ -648,6 +648,8 @@ static bt_status_t prepare_prompts(bt_prepare_t *w)
         status = hold_prompt(w, i, &w->out->prompts[i].prompt);
         if (status == BT_OK) {
             status = check_length(w, &w->out->prompts[i]);
+            w->out->prompts[i].n_penalized =
+                bt_prepare_penalized(w->request, w->out->prompts[i].prompt->n);
         }
         if (status == BT_OK) {
             status = check_logits(w, &w->out->prompts[i]);
@@ -692,6 +694,9 @@ static bt_status_t prepare(bt_prepare_t *w)
     }
     if (status == BT_OK) {
         status = bt_prepare_bias_words(w);
+    }
+    if (status == BT_OK) {
+        status = bt_prepare_processors(w);
     }
     if (status != BT_OK) {
         return status;
@@ -781,6 +786,7 @@ void bt_prepared_fini(bt_prepared_t *prepared)
     bt_free(prepared->prompts);
     bt_free(prepared->bad_words);
     bt_free(prepared->biases);
+    bt_free(prepared->processor_ids);
     bt_free(prepared->tokens.ids);
     bt_strbuf_fini(&prepared->text);
     bt_strbuf_fini(&prepared->tool_opening);

@@ -39,4 +39,12 @@ BT_MUST_CHECK bt_status_t bt_prepare_check_biases(bt_prepare_t *w,
 /** Tokenizes words whose tokens get a bias. */
 BT_MUST_CHECK bt_status_t bt_prepare_bias_words(bt_prepare_t *w);
 
+/** Makes the lists of ids of the logits processors. */
+BT_MUST_CHECK bt_status_t bt_prepare_processors(bt_prepare_t *w);
+/** Returns how many of the prompt's last tokens the presence and the frequency
+ *  penalty count: with Triton's API all but prompt_ignore_length, as
+ *  TensorRT-LLM; with OpenAI's none. */
+uint32_t bt_prepare_penalized(const bt_api_request_t *request,
+                              uint32_t n_prompt);
+
 #endif

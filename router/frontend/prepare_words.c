@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokenizes words that a request bans or gives a bias. */
+/* Tokenizes words that a request bans, gives a bias, or has for its logits
+ * processors. */
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 #include "common/wire/wire.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/prepare_priv.h"
@@ -164,4 +166,160 @@ bt_status_t bt_prepare_bias_words(bt_prepare_t *w)
         bt_free(tokens.ids);
     }
     return status;
+}
+
+/* ---- lists of logits processors ---- */
+
+typedef struct ids {
+    uint32_t *data; /* owned */
+    uint32_t n, cap;
+} ids_t;
+
+static bt_status_t add_id(bt_prepare_t *w, ids_t *ids, uint32_t id)
+{
+    if (!bt_array_grow(&ids->data, &ids->cap, ids->n + 1, sizeof(id))) {
+        return bt_api_error_no_memory(w->error);
+    }
+    ids->data[ids->n++] = id;
+    return BT_OK;
+}
+
+static bt_status_t add_allowed(bt_prepare_t *w, ids_t *ids)
+{
+    const uint32_t n_vocab = bt_tokenizer_n_vocab(w->served->tok);
+
+    for (uint32_t i = 0; i < w->request->n_allowed_ids; i++) {
+        const uint32_t id = w->request->allowed_ids[i];
+        bt_status_t status;
+
+        if (id >= n_vocab) {
+            return bt_api_error_invalid(
+                w->error, "allowed_token_ids",
+                "allowed_token_ids: token id %u is not in the vocabulary, "
+                "which ends at %u",
+                id, n_vocab - 1);
+        }
+        status = add_id(w, ids, id);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    return BT_OK;
+}
+
+static bool has_any(const uint8_t *text, size_t bytes, const char *const *words,
+                    uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (memmem(text, bytes, words[i], strlen(words[i])) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Adds all tokens whose text contains a sequence breaker. */
+static bt_status_t add_breakers(bt_prepare_t *w, ids_t *ids)
+{
+    static const char *const usual[] = {"\n", ":", "\"", "*"}; /* llama.cpp's */
+    const bool own = w->request->has_dry_breakers;
+    const char *const *const words =
+        own ? (const char *const *)w->request->dry_breakers : usual;
+    const uint32_t n =
+        own ? w->request->n_dry_breakers : (uint32_t)BT_ARRAY_LEN(usual);
+    const uint32_t n_vocab = bt_tokenizer_n_vocab(w->served->tok);
+    bt_status_t status = BT_OK;
+    unsigned steps = 0;
+
+    for (uint32_t id = 0; (id < n_vocab) && (status == BT_OK); id++) {
+        bool special = false;
+        size_t bytes = 0;
+        const uint8_t *text =
+            bt_token_bytes(w->served->tok, id, &bytes, &special);
+
+        if (bt_task_poll_every(&steps)) {
+            return BT_ERR_CANCELED;
+        }
+        if ((text != NULL) && has_any(text, bytes, words, n)) {
+            status = add_id(w, ids, id);
+        }
+    }
+    return status;
+}
+
+/* Adds the tokens of a mark of the thinking part. @return their number in *n_p
+ */
+static bt_status_t add_mark(bt_prepare_t *w, const char *mark, ids_t *ids,
+                            uint32_t *n_p)
+{
+    bt_token_vec_t tokens = {0};
+    bt_status_t status = bt_prepare_tokenize(w, w->context, mark, strlen(mark),
+                                             BT_TOK_PARSE_SPECIAL,
+                                             "thinking_token_budget", &tokens);
+
+    for (size_t i = 0; (i < tokens.n) && (status == BT_OK); i++) {
+        status = add_id(w, ids, tokens.ids[i]);
+    }
+    *n_p = (uint32_t)tokens.n;
+    bt_free(tokens.ids);
+    return status;
+}
+
+static bt_status_t add_thinking(bt_prepare_t *w, ids_t *ids)
+{
+    bt_processor_options_t *const o = &w->out->sampling.processors;
+    const bt_reason_marks_t *const marks = w->served->reason;
+    bt_status_t status;
+
+    if (marks == NULL) {
+        return bt_api_error_invalid(
+            w->error, "thinking_token_budget",
+            "thinking_token_budget: this model has no marks of a thinking "
+            "part (--reasoning-parser)");
+    }
+    o->thinking_budget = (uint32_t)w->request->thinking_budget;
+    o->is_thinking = w->out->opens_reasoning ? 1 : 0;
+    status = add_mark(w, marks->open, ids, &o->n_think_open);
+    return (status == BT_OK) ? add_mark(w, marks->close, ids, &o->n_think_close)
+                             : status;
+}
+
+bt_status_t bt_prepare_processors(bt_prepare_t *w)
+{
+    bt_processor_options_t *const o = &w->out->sampling.processors;
+    ids_t ids = {0};
+    bt_status_t status;
+
+    status = add_allowed(w, &ids);
+    o->n_allowed_ids = ids.n;
+    if ((status == BT_OK) && (o->dry_multiplier > 0.0f)) {
+        status = add_breakers(w, &ids);
+        o->n_dry_breakers = ids.n - o->n_allowed_ids;
+    }
+    if ((status == BT_OK) && (w->request->thinking_budget >= 0)) {
+        status = add_thinking(w, &ids);
+    }
+    if ((status == BT_OK) && (ids.n > BT_WIRE_MAX_TOKENS)) {
+        status = bt_api_error_invalid(
+            w->error, NULL,
+            "allowed_token_ids and dry_sequence_breakers have "
+            "more than %u tokens together",
+            BT_WIRE_MAX_TOKENS);
+    }
+    o->ids = w->out->processor_ids = ids.data;
+    o->n_ids = ids.n;
+    return status;
+}
+
+uint32_t bt_prepare_penalized(const bt_api_request_t *request,
+                              uint32_t n_prompt)
+{
+    const bool penalizes = (request->sampling.presence_penalty != 0.0f) ||
+                           (request->sampling.frequency_penalty != 0.0f);
+
+    if ((request->dialect != BT_API_GENERATE) || !penalizes ||
+        (request->prompt_ignore_length >= n_prompt)) {
+        return 0;
+    }
+    return n_prompt - request->prompt_ignore_length;
 }

@@ -137,9 +137,11 @@ void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
 
 void bt_sampling_apply_triton(uint32_t given, bt_sampling_t *sampling)
 {
-    const bool asks = (sampling->top_k > 1) ||
-                      ((given & BT_GIVEN_TOP_P) != 0) ||
-                      (sampling->min_p > 0.0f);
+    const bool asks =
+        (sampling->top_k > 1) || ((given & BT_GIVEN_TOP_P) != 0) ||
+        (sampling->min_p > 0.0f) || (sampling->processors.top_n_sigma > 0.0f) ||
+        (sampling->processors.typical_p > 0.0f) ||
+        (sampling->processors.xtc_probability > 0.0f);
 
     if (!asks || (sampling->top_k == 1)) {
         sampling->temperature = 0.0f;

@@ -84,8 +84,8 @@ void bt_sampling_defaults_apply(const bt_sampling_defaults_t *defaults,
  *     above 1   above 0   from both
  *
  * An omitted option is 0, and an omitted temperature is 1; a temperature of 0
- * selects the most probable token. min_p, which TensorRT-LLM's backend does not
- * support, counts as a top_p of 1.
+ * selects the most probable token. min_p, top_n_sigma, typical_p and XTC, which
+ * TensorRT-LLM's backend does not support, count as a top_p of 1.
  *
  * Source:  TensorRT-LLM, cpp/tensorrt_llm/layers: topKSamplingLayer.cu,
  *          topPSamplingLayer.cu, defaultDecodingParams.h.

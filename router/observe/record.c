@@ -6,7 +6,7 @@ const char *bt_finish_name(bt_finish_t finish)
     static const char *const names[] = {
         [BT_FINISH_NONE] = "none",     [BT_FINISH_STOP] = "stop",
         [BT_FINISH_LENGTH] = "length", [BT_FINISH_CANCELED] = "canceled",
-        [BT_FINISH_ERROR] = "error",
+        [BT_FINISH_ERROR] = "error",   [BT_FINISH_REPETITION] = "repetition",
     };
 
     return names[finish];

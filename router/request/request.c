@@ -402,6 +402,8 @@ static const char *finish_name(bt_finish_t finish, int http_status)
         return "stop";
     case BT_FINISH_LENGTH:
         return "length";
+    case BT_FINISH_REPETITION:
+        return "repetition";
     case BT_FINISH_ERROR:
         return "error";
     default:

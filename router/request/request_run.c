@@ -252,6 +252,7 @@ static bt_gen_spec_t spec_of(const bt_input_t *in,
         .n_stop_ids = api->n_stop_ids,
         .every_token = api->return_token_ids && api->stream,
         .keeps_stop = api->keeps_stop,
+        .repetition = api->repetition,
         .shows_special = api->shows_special,
         .shown = shown_of(in),
         .tenant = {.id = r->tenant->id,
@@ -274,6 +275,7 @@ static bt_gen_spec_t spec_of(const bt_input_t *in,
     spec.origin.choice = i;
     spec.origin.number = ++r->front->n_generations;
     spec.sampling.seed += i;
+    spec.sampling.processors.n_penalized_prompt = prompt->n_penalized;
     return spec;
 }
 

@@ -63,6 +63,8 @@
     ALSO("num_return_sequences", INT32, ONE, 1),                    \
     ALSO("seed", UINT64, SEED, 1),                                  \
     ALSO("min_tokens", INT32, MIN_LENGTH, 1),                       \
+    ALSO("no_repeat_ngram_size", INT32, NO_REPEAT_NGRAM, 1),        \
+    ALSO("prompt_ignore_length", INT32, PROMPT_IGNORE, 1),          \
     ALSO("return_kv_cache_reuse_stats", BOOL, NOT_YET, 1),          \
     ALSO("return_perf_metrics", BOOL, NOT_YET, 1),                  \
     ALSO("return_num_input_tokens", BOOL, NOT_YET, 1),              \
@@ -91,6 +93,9 @@
     ALSO("streaming", BOOL, STREAM, 1),                             \
     ALSO("runtime_top_k", INT32, TOP_K, 1),                         \
     ALSO("runtime_top_p", FP32, TOP_P, 1),                          \
+    ALSO("runtime_top_p_min", FP32, TOP_P_MIN, 1),                  \
+    ALSO("runtime_top_p_decay", FP32, TOP_P_DECAY, 1),              \
+    ALSO("runtime_top_p_reset_ids", INT32, TOP_P_RESET_ID, 1),      \
     ALSO("exclude_input_from_output", BOOL, EXCLUDE_INPUT, 1),      \
     ALSO("image_bytes_input", UINT8, NOT_YET, -1, -1, -1),          \
     ALSO("image_url_input", BYTES, NOT_YET, 1),                     \
@@ -164,9 +169,9 @@ static const bt_model_tensor_t tensorrt_llm_inputs[] = {
     OPT("embedding_bias", FP32, BIAS, -1),
     OPT("runtime_top_k", INT32, TOP_K, 1),
     OPT("runtime_top_p", FP32, TOP_P, 1),
-    OPT("runtime_top_p_min", FP32, NOT_YET, 1),
-    OPT("runtime_top_p_decay", FP32, NOT_YET, 1),
-    OPT("runtime_top_p_reset_ids", INT32, NOT_YET, 1),
+    OPT("runtime_top_p_min", FP32, TOP_P_MIN, 1),
+    OPT("runtime_top_p_decay", FP32, TOP_P_DECAY, 1),
+    OPT("runtime_top_p_reset_ids", INT32, TOP_P_RESET_ID, 1),
     OPT("len_penalty", FP32, NEUTRAL, 1),
     SAMPLING_INPUTS,
     OPT("stop", BOOL, STOP, 1),

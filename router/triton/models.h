@@ -63,6 +63,11 @@ typedef enum bt_model_field {
     BT_FIELD_MAX_DRAFTS, /**< most drafts of an iteration */
     /** Threshold for accepting drafts: only 1, and 0 for off. */
     BT_FIELD_DRAFT_THRESHOLD,
+    BT_FIELD_TOP_P_DECAY,
+    BT_FIELD_TOP_P_MIN,
+    BT_FIELD_TOP_P_RESET_ID, /**< below 0: none */
+    BT_FIELD_NO_REPEAT_NGRAM,
+    BT_FIELD_PROMPT_IGNORE, /**< prompt tokens that penalties ignore */
     BT_FIELD_NOT_YET, /**< only a value without effect is accepted: 0, false,
                          "", no elements */
     BT_FIELD_TOKENS,  /**< token ids, postprocessing only */

@@ -90,6 +90,7 @@ static bt_status_t check_row(bt_lower_t *l)
                                "%u is above the %u tokens asked for",
                                sampling->min_tokens, l->row->max_tokens);
     }
+    bt_api_processors_turn_off(l->row);
     bt_sampling_apply_triton(l->row->given, sampling);
     return bt_lower_join_biases(l);
 }

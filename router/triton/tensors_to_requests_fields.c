@@ -627,6 +627,16 @@ static bt_status_t take_one(bt_lower_t *l, const bt_slice_t *s)
     return status;
 }
 
+static bt_status_t take_reset_id(bt_lower_t *l, const bt_slice_t *s)
+{
+    int64_t id = -1;
+    const bt_status_t status = bt_lower_integer(l, s, -1, INT32_MAX, &id);
+
+    l->row->sampling.processors.top_p_reset_id =
+        (id < 0) ? BT_NO_TOKEN : (uint32_t)id;
+    return status;
+}
+
 static bt_status_t take_neutral(bt_lower_t *l, const bt_slice_t *s)
 {
     (void)l;
@@ -719,6 +729,14 @@ static const struct {
     [BT_FIELD_DRAFT_IDS] = {.take = take_draft_ids},
     [BT_FIELD_MAX_DRAFTS] = {NULL, TYPE_U32, AT(max_drafts), 0, INT32_MAX, 0},
     [BT_FIELD_DRAFT_THRESHOLD] = {.take = take_draft_threshold},
+    [BT_FIELD_TOP_P_DECAY] = FLOAT(sampling.processors.top_p_decay, 0, 1),
+    [BT_FIELD_TOP_P_MIN] = FLOAT(sampling.processors.top_p_min, 0, 1),
+    [BT_FIELD_TOP_P_RESET_ID] = {.take = take_reset_id},
+    [BT_FIELD_NO_REPEAT_NGRAM] = {NULL, TYPE_U32,
+                                  AT(sampling.processors.no_repeat_ngram_size),
+                                  0, INT32_MAX, 0},
+    [BT_FIELD_PROMPT_IGNORE] = {NULL, TYPE_U32, AT(prompt_ignore_length), 0,
+                                INT32_MAX, 0},
     [BT_FIELD_ONE] = {.take = take_one},
     [BT_FIELD_NEUTRAL] = {.take = take_neutral},
     [BT_FIELD_NOT_YET] = {.take = take_not_yet},

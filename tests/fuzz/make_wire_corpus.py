@@ -50,6 +50,9 @@ def score(logprob, *top):
 
 SAMPLING = [F32(0.5), 40, F32(0.75), F32(1.25), F32(0.375), F32(-0.5), (1 << 63) + 9, 3,
             ids(2, 49152), [ids(11, 12), ids(13)]]
+# Two allowed tokens, one breaker, an opening mark of one token and a closing one of two.
+PROCESSORS = [3, 9, F32(0.9375), F32(0.25), 7, F32(1.5), F32(0.75), F32(0.5), F32(0.125),
+              F32(0.75), F32(1.75), 2, 4096, 100, 1, 2, 1, 1, 2, ids(5, 6, 7, 8, 9, 10)]
 # Protocol 2 as it was at first, one message of each type, in the order of the
 # types. Kept as tests/golden/wire_v2/independent.txt: never change a line here.
 GOLDEN = {
@@ -77,7 +80,7 @@ LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]], 2, 5, 69],
                    *range(2038, 2061)],
          "ended": [3001, 3002, 3003, 3004],
          "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5)), 41, 4, 3, 2, F32(0.0625), ids(), 1500, 40,
-                     ids(8, 9), 6],
+                     ids(8, 9), 6, PROCESSORS],
          "tokens": [[[1, score(-0.75, (49151, -0.5), (7, -2.0))]]],
          "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104, 1]}
 TOKENS = GOLDEN["tokens"]
@@ -111,6 +114,13 @@ WIRE = {
            ("refused_request_end_ids_first_too_many", ids(*range(9)), ids()),
            ("refused_request_end_ids_with_a_gap", ids(*range(7)), ids(7)),
            ("refused_request_end_ids_cut", ids(*range(8)), ids(8)[:-1]))},
+    **{name: GOLDEN["request"] + LATER["request"][:-1] + [fields] for name, fields in (
+        ("request_processors_none", []),
+        ("request_processors_future", PROCESSORS + FUTURE),
+        ("refused_request_processors_no_list", 1),
+        ("refused_request_processors_miscounted", PROCESSORS[:-1] + [ids(5, 6, 7, 8, 9)]),
+        ("refused_request_processors_nan", PROCESSORS[:5] + [F32(float("nan"))] + PROCESSORS[6:]),
+        ("refused_request_processors_decay", PROCESSORS[:2] + [F32(1.5)] + PROCESSORS[3:]))},
     "refused_request_group_too_large": GOLDEN["request"] + [0, 0, b"", 41, 4097],
     "request_sampling_future": GOLDEN["request"][:-1] + [SAMPLING + FUTURE],
     "refused_request_sampling_short": GOLDEN["request"][:-1] + [SAMPLING[:-1]],

@@ -430,6 +430,11 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
             assert_int_equal(got.u.request.n_draft_ids, 2);
             assert_int_equal(got.u.request.draft_ids[1], 9);
             assert_int_equal(got.u.request.max_drafts, 6);
+            assert_int_equal(s->processors.no_repeat_ngram_size, 3);
+            assert_true(s->processors.dry_base == 1.75f);
+            assert_int_equal(s->processors.n_think_close, 2);
+            assert_int_equal(s->processors.n_ids, 6);
+            assert_int_equal(s->processors.ids[5], 10);
             assert_int_equal(got.u.request.tokens[1], 2); /* not mixed up */
         }
         if (strcmp(entry->d_name, "tokens_future") == 0) {
@@ -503,8 +508,8 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
-    assert_int_equal(n_taken, 2 * (13 + 1) + (9 + 4 + 61 + 13 + 1 + 1 + 6) + 9 +
-                                  4 + 6 + 1 + 2);
+    assert_int_equal(n_taken, 2 * (13 + 1) + (9 + 4 + 61 + 14 + 1 + 1 + 6) + 9 +
+                                  4 + 6 + 1 + 2 + 2);
 }
 
 static void wire_reports_failed_allocations(void **state)

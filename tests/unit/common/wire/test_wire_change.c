@@ -193,7 +193,7 @@ static void request_without_namespace_or_group_has_none(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 24; keep++) {
+    for (size_t keep = 11; keep <= 25; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -212,6 +212,8 @@ static void request_without_namespace_or_group_has_none(void **state)
         assert_int_equal(got.u.request.n_draft_ids, (keep > 22) ? 2 : 0);
         assert_int_equal(got.u.request.max_drafts,
                          (keep > 23) ? 6 : UINT32_MAX);
+        assert_true(bt_sampling_has_processors(&got.u.request.sampling) ==
+                    (keep > 24));
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

@@ -20,6 +20,7 @@ int wire_teardown(void **state)
 }
 
 static const uint32_t draft_ids[] = {8, 9};
+static const uint32_t processor_ids[] = {5, 6, 7, 8, 9, 10};
 static const uint32_t prompt[] = {1, 49151, 7, 0x01020304, UINT32_MAX};
 
 static const uint8_t blob[] = {0, 255, 'k', 'v', 0, 9};
@@ -50,6 +51,18 @@ static const bt_token_score_t scores[1] = {
                .top_ids = {49151, 7},
                .top_logprobs = {-0.125, -1e-300}}}};
 
+#define PROCESSORS                                                           \
+    {                                                                        \
+        .no_repeat_ngram_size = 3, .n_penalized_prompt = 9,                  \
+        .top_p_decay = 0.9375f, .top_p_min = 0.25f, .top_p_reset_id = 7,     \
+        .top_n_sigma = 1.5f, .typical_p = 0.75f, .xtc_probability = 0.5f,    \
+        .xtc_threshold = 0.125f, .dry_multiplier = 0.75f, .dry_base = 1.75f, \
+        .dry_allowed_length = 2, .dry_last_n = 4096, .thinking_budget = 100, \
+        .is_thinking = 1, .n_allowed_ids = 2, .n_dry_breakers = 1,           \
+        .n_think_open = 1, .n_think_close = 2, .n_ids = 6,                   \
+        .ids = processor_ids,                                                \
+    }
+
 #define SAMPLING                                                       \
     {                                                                  \
         .temperature = 0.7f, .top_k = 40, .top_p = 0.9f,               \
@@ -57,7 +70,8 @@ static const bt_token_score_t scores[1] = {
         .frequency_penalty = 0.25f, .seed = 0xfedcba9876543210u,       \
         .min_tokens = 3, .n_end_ids = 2, .end_ids = {2, 49152},        \
         .n_bad_words = 2, .bad_words = bad_words, .n_logit_biases = 2, \
-        .logit_biases = logit_biases, .min_p = 0.0625f                 \
+        .logit_biases = logit_biases, .min_p = 0.0625f,                \
+        .processors = PROCESSORS                                       \
     }
 
 bt_sampling_t wire_sampling(void)
@@ -259,6 +273,12 @@ static void assert_sampling_equal(const bt_sampling_t *a,
     bt_sampling_t x = *a;
     bt_sampling_t y = *b;
 
+    if (x.processors.n_ids > 0) {
+        assert_int_equal(x.processors.n_ids, y.processors.n_ids);
+        assert_memory_equal(x.processors.ids, y.processors.ids,
+                            x.processors.n_ids * sizeof(uint32_t));
+    }
+    x.processors.ids = y.processors.ids;
     assert_int_equal(x.n_bad_words, y.n_bad_words);
     for (uint32_t i = 0; i < x.n_bad_words; i++) {
         assert_memory_equal(&x.bad_words[i], &y.bad_words[i],

@@ -18,7 +18,7 @@ typedef enum kind {
     KIND_SCORED, /* log-probs from the middle of the prompt on */
     KIND_PENALIZED,
     KIND_BIASED,
-    KIND_NARROW,
+    KIND_NARROW, /* with n-grams and a decay of top_p, as edits */
     KIND_DRAFTS,
     KIND_MASKED, /* by a processor that nobody can tell */
 } kind_t;
@@ -103,6 +103,14 @@ static void make_told(bench_t *b, told_t *t, uint32_t i)
         seq->sampling.min_p = 0.01f;
         seq->sampling.bad_words = bad_words;
         seq->sampling.n_bad_words = 2;
+        seq->sampling.presence_penalty = 0.5f;
+        seq->sampling.processors = (bt_processor_options_t){
+            .no_repeat_ngram_size = 2,
+            .n_penalized_prompt = 3,
+            .top_p_decay = 0.8f,
+            .top_p_min = 0.1f,
+            .top_p_reset_id = BT_NO_TOKEN,
+        };
         break;
     case KIND_DRAFTS:
         if (t->guesses[i] != NULL) {
@@ -114,6 +122,15 @@ static void make_told(bench_t *b, told_t *t, uint32_t i)
         t->processors[i] = (bt_logits_processor_t){.apply = mask_odd};
         seq->processors = &t->processors[i];
         seq->n_processors = 1;
+        seq->sampling.processors = (bt_processor_options_t){
+            .top_n_sigma = 2.0f,
+            .typical_p = 0.9f,
+            .xtc_probability = 0.5f,
+            .xtc_threshold = 0.01f,
+            .dry_multiplier = 1.0f,
+            .dry_base = 1.5f,
+            .dry_last_n = 64,
+        };
         break;
     default:
         break;

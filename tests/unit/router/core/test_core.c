@@ -285,6 +285,53 @@ static void waiting_requests_start_when_a_pair_joins(void **state)
     bt_core_destroy(w->core);
 }
 
+static void submit_with_processors(world_t *w, client_t *c)
+{
+    bt_gen_spec_t spec = {.prompt = prompt_of("The"),
+                          .max_new = 8,
+                          .sampling = bt_sampling_default()};
+
+    spec.sampling.processors.no_repeat_ngram_size = 2;
+    memset(c, 0, sizeof(*c));
+    assert_int_equal(submit_one(w->core, &spec, c, w->now, &c->gen), BT_OK);
+    bt_prompt_unref(spec.prompt);
+}
+
+static void
+request_with_processors_goes_only_to_workers_that_know_them(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d;
+    client_t a, b, c;
+
+    (void)state;
+    start(w, 10);
+    p = join(w, "prefill-0", BT_ROLE_PREFILL);
+    d = join_flags(w, "decode-0", BT_ROLE_DECODE, BT_HELLO_PROCESSORS);
+    submit_with_processors(w, &a);
+    assert_int_equal(n_waiting(w), 1);
+    submit(w, &b, "The", 8, NULL); /* is not held up */
+    assert_int_equal(count(w, p, BT_MSG_REQUEST), 1);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 1);
+    w->now += WAIT_MS * MS;
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(a.n_ends, 1);
+    assert_int_equal(b.n_ends, 0);
+    assert_int_equal(a.http_status, 503);
+    assert_string_equal(a.message,
+                        "no workers that support the request's logits "
+                        "processors came within 3000 ms: those that are there "
+                        "are of an older version");
+    submit_with_processors(w, &c);
+    assert_int_equal(n_waiting(w), 1);
+    p = join_flags(w, "prefill-1", BT_ROLE_PREFILL, BT_HELLO_PROCESSORS);
+    assert_int_equal(n_waiting(w), 0);
+    assert_int_equal(count(w, p, BT_MSG_REQUEST), 1);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 2);
+    bt_core_end_all(w->core, "the server is stopping", w->now);
+    bt_core_destroy(w->core);
+}
+
 /* Of either kind, and one of a priority that they do not have. */
 static void waiting_requests_start_by_priority_then_age(void **state)
 {
@@ -434,6 +481,7 @@ int main(void)
         BT_TEST(client_leaving_in_any_phase_frees_both_workers),
         BT_TEST(client_may_cancel_inside_on_text),
         BT_TEST(missing_worker_or_progress_fails_in_bounded_time),
+        BT_TEST(request_with_processors_goes_only_to_workers_that_know_them),
         BT_TEST(waiting_requests_start_when_a_pair_joins),
         BT_TEST(waiting_requests_start_by_priority_then_age),
         BT_TEST(full_router_answers_busy),
