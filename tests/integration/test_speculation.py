@@ -33,7 +33,9 @@ def fuzzed(n, seed):
         options = {"top_p": 0.9, "top_k": 30, "min_p": 0.02, "repetition_penalty": 1.2, "presence_penalty": 0.5,
                    "frequency_penalty": 0.3, "min_tokens": body["max_tokens"] // 2, "logprobs": 3, "n": 3, "echo": True,
                    "bad_words": ["fox", " lazy"], "stop": [" leaf", "zz"], "ignore_eos": True,
-                   "logit_bias": {"17": 3, "40": -100}}
+                   "logit_bias": {"17": 3, "40": -100}, "no_repeat_ngram_size": 3, "typical_p": 0.8, "top_n_sigma": 2,
+                   "xtc_probability": 0.5, "dry_multiplier": 0.8, "top_p_decay": 0.9, "allowed_token_ids": list(range(250)),
+                   "repetition_detection": {"max_pattern_size": 12, "min_count": 3}}
         for name in rng.sample(sorted(options), k=rng.randint(0, 4)):
             body[name] = options[name]
         if "n" in body:
