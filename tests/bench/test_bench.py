@@ -210,7 +210,7 @@ class BenchTest(Figures):
     def test_router_is_measured_with_every_kind_of_request(self):
         env = {k: v for k, v in os.environ.items() if not k.startswith("BATON_") or k == "BATON_BUILD"}
         done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, "router.py"), "--json", "--only",
-                               "mock,paced,tls,grpc", "--sizes", "1024", "--clients", "2", "--seconds", "0.1"], env=env, capture_output=True,
+                               "mock,paced,tls,grpc", "--sizes", "1024", "--clients", "2", "--seconds", "0.2"], env=env, capture_output=True,
                               text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         out = json.loads(done.stdout)

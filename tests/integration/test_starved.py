@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 
-from harness import Cluster, children_of, slow_model, wait_until
+from harness import PACED, Cluster, children_of, slow_model, wait_until
 from hosts import Network
 from launch import Launch
 from quota import Quota
@@ -16,7 +16,6 @@ LEAST_US = 1000      # the least that Linux takes
 SILENCE = (500, 1500)
 SHORT_SILENCE = (400, 800)
 TIMES = ["--heartbeat-ms", "100"]
-WORKER = [*TIMES, "--draft", "off"]  # its answers take as long as they have tokens
 N_REQUESTS = 2
 
 
@@ -30,7 +29,7 @@ class Requests:
             thread.start()
 
     def _ask(self, post, i):
-        body = {"prompt": f"starve {i}", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+        body = {"prompt": f"starve {i}", "max_tokens": 200, "temperature": 0, "ignore_eos": True}
         try:
             self.answers.append(post(body))
         except (OSError, http.client.HTTPException) as why:
@@ -38,7 +37,7 @@ class Requests:
 
     def check(self):
         for thread in self.threads:
-            thread.join(120)
+            thread.join(300)
         assert [status for status, _ in self.answers] == [200] * N_REQUESTS, self.answers
 
 
@@ -76,7 +75,7 @@ def test_starved_workers_lose_no_request():
 
 def test_starved_worker_of_another_host_is_not_declared_lost():
     with tempfile.TemporaryDirectory() as d, Network("a", "b") as net:
-        with Cluster(slow_model(d), hosts=net.hosts[:1], decode_hosts=net.hosts[1:], worker_args=WORKER, router_args=[
+        with Cluster(slow_model(d), hosts=net.hosts[:1], decode_hosts=net.hosts[1:], worker_args=[*TIMES, *PACED], router_args=[
                 *TIMES, "--suspect-ms", str(SHORT_SILENCE[0]), "--dead-ms", str(SHORT_SILENCE[1])]) as c:
             def lost():
                 return "worker decode-0 lost" in c.router.log()
@@ -84,7 +83,7 @@ def test_starved_worker_of_another_host_is_not_declared_lost():
             def silences():
                 return c.router.log().count("worker decode-0 is silent")
 
-            requests = Requests(lambda body: c.post("/v1/completions", body))
+            requests = Requests(lambda body: c.post("/v1/completions", body, 300))
             wait_until("all generate", lambda: c.metric("baton_kv_transfers_total") == N_REQUESTS)
             with Quota([p.pid for p in c.decodes], FIFTIETH_US) as quota:
                 # Without its quota for a second, which is longer than a cut link takes.
@@ -95,7 +94,7 @@ def test_starved_worker_of_another_host_is_not_declared_lost():
                 assert c.metric("baton_attempt_failures_total", reason="worker_lost") == 0
 
                 # A cut is found as soon as ever, however silent it was before.
-                Requests(lambda body: c.post("/v1/completions", body))  # which it then has no time for
+                Requests(lambda body: c.post("/v1/completions", body, 300))  # which it then has no time for
                 wait_until("all generate", lambda: c.metric("baton_kv_transfers_total") == 2 * N_REQUESTS)
                 was = silences()
                 quota.set(LEAST_US)
@@ -109,11 +108,11 @@ def test_starved_worker_of_another_host_is_not_declared_lost():
 
 def test_starved_rank_does_not_end_its_instance():
     with tempfile.TemporaryDirectory() as d:
-        with Cluster(slow_model(d), worker_args=[*WORKER, "--reduction-parts", "2", "--suspect-ms", str(SILENCE[0]), "--dead-ms",
+        with Cluster(slow_model(d), worker_args=[*TIMES, *PACED, "--reduction-parts", "2", "--suspect-ms", str(SILENCE[0]), "--dead-ms",
                                                  str(SILENCE[1])], decode_args=["--tp", "2"]) as c:
             ranks = children_of(c.decodes[0].pid)
             assert len(ranks) == 1, ranks
-            requests = Requests(lambda body: c.post("/v1/completions", body))
+            requests = Requests(lambda body: c.post("/v1/completions", body, 300))
             wait_until("all generate", lambda: c.metric("baton_kv_transfers_total") == N_REQUESTS)
             with Quota(ranks, LEAST_US) as quota:
                 wait_until("it has used up its quota", lambda: quota.n_throttled() >= 4)
