@@ -25,9 +25,9 @@ SCRIPTS = {
 }
 TEMPLATE = ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
             "{%- set said = messages[-1].content %}{{ said[-1:] }}")
-# An endless answer is far from its end when a test has seen its beginning.
+# An endless answer is far from its end when a test has seen its beginning: a token in 2 ms at the earliest, that is two minutes.
 CONTEXT = 65536
-WORKERS = ["--kv-memory", "128m"]
+WORKERS = ["--kv-memory", "128m", "--draft", "off", "--simulate-step-us", "2000"]
 
 DESK, PHONE = dict(width=1280, height=800), dict(width=390, height=844, phone=True)
 LOOKS = [dict(size, theme=theme) for size in (DESK, PHONE) for theme in ("light", "dark")]

@@ -335,7 +335,7 @@ def test_openai_logit_bias_and_cache_salt(c):
 
 def test_openai_closed_stream_is_cancelled(c):
     client = openai_client(c)
-    stream = client.completions.create(model=MODEL, prompt="Count: 1, 2, 3,", max_tokens=1000, stream=True,
+    stream = client.completions.create(model=MODEL, prompt="Count: 1, 2, 3,", max_tokens=2800, stream=True,
                                        extra_body={"ignore_eos": True})
     for _, _ in zip(range(3), stream):
         pass

@@ -431,22 +431,23 @@ def test_each_request_of_a_stream_has_one_final_response(c):
     assert len(answers) == 6 + 1 + 6 + 1 + 1, answers
 
 
-def test_stopped_and_stopping_request_each_have_a_final_response(c):
+def test_stopped_and_stopping_request_each_have_a_final_response(_):
     """model_instance_state.cc answers a stop request with a response without outputs, flagged as the final one."""
-    s = Stream(c)
-    ask_stream(s, "1", "tensorrt_llm", request_of("grpc", "tensorrt_llm", *streamed("tensorrt_llm"),
-                                                  ("end_id", "INT32", [[-1]]), n=250))
-    first, _ = s.next()
-    assert final_of(first) is False, first
-    ask_stream(s, "1", "tensorrt_llm", [tensor("grpc", *x) for x in switches("stop")])
-    finals = []
-    while len(finals) < 2:
-        response, _ = s.next()
-        assert response.id == "1" and final_of(response) is not None, response
-        finals += [sorted(x.name for x in response.outputs)] if final_of(response) else []
-    assert sorted(finals) == [[], ["output_ids", "sequence_length"]], finals
-    s.close()
-    c.wait_idle()
+    with tempfile.TemporaryDirectory() as d, harness.Cluster(harness.small_model(d), decode_args=harness.PACED) as c:
+        s = Stream(c)
+        ask_stream(s, "1", "tensorrt_llm", request_of("grpc", "tensorrt_llm", *streamed("tensorrt_llm"),
+                                                      ("end_id", "INT32", [[-1]]), n=250))
+        first, _ = s.next()
+        assert final_of(first) is False, first
+        ask_stream(s, "1", "tensorrt_llm", [tensor("grpc", *x) for x in switches("stop")])
+        finals = []
+        while len(finals) < 2:
+            response, _ = s.next()
+            assert response.id == "1" and final_of(response) is not None, response
+            finals += [sorted(x.name for x in response.outputs)] if final_of(response) else []
+        assert sorted(finals) == [[], ["output_ids", "sequence_length"]], finals
+        s.close()
+        c.wait_idle()
 
 
 def test_text_held_for_a_stop_word_is_sent_when_the_request_is_stopped(_):
@@ -455,7 +456,7 @@ def test_text_held_for_a_stop_word_is_sent_when_the_request_is_stopped(_):
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "endless.gguf")
         scripted_model.write(path, {"E": "######"}, endless="E")
-        with harness.Cluster(path) as c:
+        with harness.Cluster(path, decode_args=harness.PACED) as c:
             s = Stream(c)
             more = (("stop_words", "BYTES", [[b"####x"]]), ("exclude_input_in_output", "BOOL", [[True]]))
             ask_stream(s, "whole", "ensemble", text_request("grpc", ["xE"], 1900, *more))

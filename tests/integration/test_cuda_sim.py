@@ -6,7 +6,7 @@ import signal
 import tempfile
 import time
 
-from harness import BUILD, Cluster, Skip, children_of, default_model, is_there, tiny_model, wait_until
+from harness import BUILD, PACED, Cluster, Skip, children_of, default_model, is_there, tiny_model, wait_until
 from test_failures import expect_refusal
 from test_ranks import disturb, n_ranks, split
 from test_same_bytes import ask_all, prompts
@@ -33,11 +33,11 @@ def cluster(model, prefill, decode, steps_ahead="on", **env):
                    env=dict(plugin(), **env))
 
 
-def ranks_cluster(model, backend, prefill, decode, sum_parts, races=True, workers=1, env=None, **more):
+def ranks_cluster(model, backend, prefill, decode, sum_parts, races=True, workers=1, env=None, more_workers=(), **more):
     """Ranks "2x3" (2 of each of 3 stages) of either side."""
     sides = {f"{side}_args": ["--backend", backend, "--tp", str(split(text)[0]), "--pp", str(split(text)[1])]
              for side, text in (("prefill", prefill), ("decode", decode))}
-    return Cluster(model, worker_args=["--compute-watchdog-ms", "600000", "--reduction-parts", str(sum_parts), "--chunk-tokens", "64"],
+    return Cluster(model, worker_args=["--compute-watchdog-ms", "600000", "--reduction-parts", str(sum_parts), "--chunk-tokens", "64", *more_workers],
                    env=dict(plugin(), BATON_SIMT_RACES=str(int(races)), **(env or {})), kv_memory="64m", decode=workers,
                    **sides, **more)
 
@@ -320,7 +320,7 @@ def check_loss(sig, decode):
     """The other rank waits for it on its device, where nobody can be called back."""
     with tempfile.TemporaryDirectory() as d:
         model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=512, seed=5)
-        with ranks_cluster(model, "cuda_sim", 1, decode, 2, races=False, workers=2, silence=(1500, 3000)) as c:
+        with ranks_cluster(model, "cuda_sim", 1, decode, 2, races=False, workers=2, silence=(1500, 3000), more_workers=PACED) as c:
             got, want = disturb(c, c.decodes, sig)
             assert got == want
             c.wait_idle()
