@@ -29,7 +29,7 @@ mount -t tmpfs -o mode=1777 tmpfs /dev/shm && echo up && read -r _
 """
 
 
-def first_child(pid, seconds=10.0):
+def first_child(pid, seconds=60.0):
     """The process that unshare or nsenter forked, as we number it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -96,7 +96,7 @@ class Host:
         self.popen.kill()  # --kill-child: its first process dies, and with it all others
         self.popen.wait()
         if self.pidfd >= 0:
-            gone, _, _ = select.select([self.pidfd], [], [], 10)
+            gone, _, _ = select.select([self.pidfd], [], [], 60)
             assert gone, f"host {self.name} does not come down"
             os.close(self.pidfd)
         self.popen.stdin.close()
@@ -205,7 +205,7 @@ def masquerade(host):
         batch += message(kind, kind, body, create, socket.AF_INET)
     batch += message(BATCH_END, 0, subsystem=NF_TABLES)
     with host.there(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)) as s:
-        s.settimeout(10)
+        s.settimeout(60)
         s.bind((0, 0))
         s.send(batch)
         left = {NEW_TABLE, NEW_CHAIN, NEW_RULE}

@@ -56,7 +56,7 @@ def started(command, model, **more):
             yield client, run
             if run.poll() is None:
                 run.send_signal(signal.SIGTERM)
-            run.wait(30)
+            run.wait(60)
         except BaseException:
             log.seek(0)
             print(log.read().decode(errors="replace")[-4000:])
