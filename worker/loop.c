@@ -54,8 +54,11 @@ static void flush_tokens(bt_worker_t *w, bt_worker_link_t *link)
     msg.u.tokens.tokens = link->tokens;
     msg.u.tokens.n_scores = link->n_scores;
     msg.u.tokens.scores = link->scores;
+    msg.u.tokens.n_drafts = link->n_drafts;
+    msg.u.tokens.drafts = link->drafts;
     link->n_tokens = 0;
     link->n_scores = 0;
+    link->n_drafts = 0;
     post(w, link, &msg);
 }
 
@@ -83,6 +86,14 @@ void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,
         bt_logprob_output_score(job, index,
                                 &link->scores[link->n_scores].score)) {
         link->scores[link->n_scores++].token = link->n_tokens;
+    }
+    if (job->seq.n_drafted > 0) {
+        uint32_t *const drafts = &link->drafts[link->n_drafts];
+
+        drafts[0] = link->n_tokens;
+        drafts[1] = job->seq.n_drafted;
+        drafts[2] = job->seq.n_accepted;
+        link->n_drafts += 3;
     }
     link->tokens[link->n_tokens++] = (bt_token_t){
         .key = job->key,
@@ -303,6 +314,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
 static void link_free(bt_worker_link_t *link)
 {
     bt_free(link->scores);
+    bt_free(link->drafts);
     bt_free(link->tokens);
     bt_free(link);
 }
@@ -374,7 +386,9 @@ static void on_link_up(bt_worker_t *w, const bt_link_event_t *event)
     link->control = control;
     link->tokens = bt_calloc(w->max_seqs, sizeof(*link->tokens));
     link->scores = bt_calloc(w->max_seqs, sizeof(*link->scores));
-    if ((link->tokens == NULL) || (link->scores == NULL)) {
+    link->drafts = bt_calloc((size_t)3 * w->max_seqs, sizeof(*link->drafts));
+    if ((link->tokens == NULL) || (link->scores == NULL) ||
+        (link->drafts == NULL)) {
         goto err_link;
     }
     link->bit = free_bit(w);

@@ -69,6 +69,8 @@ typedef struct bt_worker_link {
     bt_token_t *tokens;       /**< max_seqs entries */
     uint32_t n_scores;        /**< entries of scores: log-probs of tokens */
     bt_token_score_t *scores; /**< max_seqs entries */
+    uint32_t n_drafts;        /**< numbers in drafts */
+    uint32_t *drafts;         /**< 3 max_seqs numbers: bt_msg_tokens_t.drafts */
 } bt_worker_link_t;
 
 /** Common part of a job; the first member of the role's own struct. */

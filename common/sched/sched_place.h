@@ -94,6 +94,8 @@ void bt_sched_links_fini(bt_sched_links_t *links);
 #define BT_SCHED_WEIGHED 32u /**< LOCAL only if that costs less */
 /** Logits processors (bt_processor_options_t). */
 #define BT_SCHED_PROCESSORS 64u
+/** Abilities that a request may need: bt_sched_request_t.abilities. */
+#define BT_SCHED_ABILITIES BT_SCHED_PROCESSORS
 
 /**
  * Requests sent ahead to a worker, in addition to as many as it has seats. With

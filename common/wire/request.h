@@ -59,6 +59,8 @@ typedef struct bt_logit_bias {
     float bias;
 } bt_logit_bias_t;
 
+#define BT_MAX_NGRAM 1024 /**< no_repeat_ngram_size */
+
 /** No token: ids are below the vocabulary size. */
 #define BT_NO_TOKEN UINT32_MAX
 

@@ -174,6 +174,9 @@ static const char *first_processor_fault(const bt_processor_options_t *o)
             return values[i].why;
         }
     }
+    if (o->no_repeat_ngram_size > BT_MAX_NGRAM) {
+        return "no_repeat_ngram_size must be at most 1024";
+    }
     return ((n != o->n_ids) || ((n > 0) && (o->ids == NULL)))
                ? "ids of logits processors are not as many as counted"
                : NULL;

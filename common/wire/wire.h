@@ -289,6 +289,11 @@ typedef struct bt_msg_tokens {
     /** Scores of tokens whose requests want log-probs; `token` rises. */
     uint32_t n_scores;
     const bt_token_score_t *scores;
+    /** Three numbers for each token whose request has had drafts: its index
+     *  among the tokens, which rises, then the request's drafts so far that
+     *  were verified, and those of them that were right. */
+    uint32_t n_drafts;
+    const uint32_t *drafts;
 } bt_msg_tokens_t;
 
 typedef enum bt_rows_kind {

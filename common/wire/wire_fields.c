@@ -191,6 +191,8 @@ static const field_t tokens_fields[] = {
     /* later */
     COUNTED(FIELD_SCORES, bt_msg_tokens_t, scores, n_scores, 0,
             BT_WIRE_MAX_BATCH),
+    COUNTED(FIELD_IDS, bt_msg_tokens_t, drafts, n_drafts, 0,
+            3 * BT_WIRE_MAX_BATCH),
 };
 
 static const field_t token_fields[] = {

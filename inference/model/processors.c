@@ -8,17 +8,23 @@
 
 /* ---- thinking budget ---- */
 
+/* The opening mark of an answer is among its first tokens: others may be white
+ * space. */
+#define OPENING_TOKENS 3
+
 typedef struct mark {
     const uint32_t *ids;
     uint32_t n;
 } mark_t;
 
-/* Returns the position behind the first mark from `from` on, or UINT32_MAX. */
+/* Returns the position behind the first mark that begins in [from, to), or
+ * UINT32_MAX. */
 static uint32_t end_of_mark(const mark_t *mark, const bt_history_t *history,
-                            uint32_t from)
+                            uint32_t from, uint32_t to)
 {
-    for (uint32_t i = from; (mark->n > 0) && (mark->n <= history->n) &&
-                            (i <= history->n - mark->n);
+    for (uint32_t i = from;
+         (i < to) && (mark->n > 0) && (mark->n <= history->n) &&
+         (i <= history->n - mark->n);
          i++) {
         if (memcmp(&history->tokens[i], mark->ids,
                    mark->n * sizeof(*mark->ids)) == 0) {
@@ -57,11 +63,11 @@ uint32_t bt_processors_forced(const bt_processor_options_t *options,
         return BT_NO_TOKEN;
     }
     if (options->is_thinking == 0) {
-        from = end_of_mark(&open, history, from);
+        from = end_of_mark(&open, history, from, from + OPENING_TOKENS);
     }
     if ((from == UINT32_MAX) ||
         (history->n - from < options->thinking_budget) ||
-        (end_of_mark(&close, history, from) != UINT32_MAX)) {
+        (end_of_mark(&close, history, from, history->n) != UINT32_MAX)) {
         return BT_NO_TOKEN;
     }
     return close.ids[closing_tail(&close, history, from)];
@@ -83,7 +89,8 @@ float bt_processors_top_p(const bt_sampling_t *sampling,
            (history->tokens[history->n - 1 - n] != o->top_p_reset_id)) {
         n++;
     }
-    for (; (n > 0) && (top_p > o->top_p_min); n--) {
+    for (float before = -1.0f; (n > 0) && (before != top_p); n--) {
+        before = top_p;
         top_p *= o->top_p_decay;
         top_p = (top_p > o->top_p_min) ? top_p : o->top_p_min;
     }
@@ -92,24 +99,46 @@ float bt_processors_top_p(const bt_sampling_t *sampling,
 
 /* ---- repeated sequences ---- */
 
+/* Sets borders[i] to the length of the longest proper prefix of the pattern
+ * that ends at i: the failure function of Knuth, Morris and Pratt. */
+static void find_borders(const uint32_t *pattern, uint32_t n, uint32_t *borders)
+{
+    uint32_t k = 0;
+
+    borders[0] = 0;
+    for (uint32_t i = 1; i < n; i++) {
+        while ((k > 0) && (pattern[i] != pattern[k])) {
+            k = borders[k - 1];
+        }
+        k += (pattern[i] == pattern[k]) ? 1 : 0;
+        borders[i] = k;
+    }
+}
+
 void bt_processors_ban_ngrams(const bt_processor_options_t *options,
                               uint32_t n_vocab, const bt_history_t *history,
                               void (*ban)(void *ctx, uint32_t id), void *ctx)
 {
     const uint32_t before = options->no_repeat_ngram_size - 1;
     const uint32_t *const tokens = history->tokens;
+    const uint32_t *const pattern = tokens + history->n - before;
+    uint32_t borders[BT_MAX_NGRAM];
+    uint32_t k = 0; /* tokens of the pattern that end here */
 
-    if ((options->no_repeat_ngram_size == 0) || (history->n <= before)) {
+    if ((options->no_repeat_ngram_size == 0) ||
+        (options->no_repeat_ngram_size > BT_MAX_NGRAM) ||
+        (history->n <= before)) {
         return;
     }
-    for (uint32_t i = 0; i < history->n - before; i++) {
-        const uint32_t next = tokens[i + before];
-
-        if ((next < n_vocab) &&
-            ((before == 0) || (memcmp(&tokens[i], &tokens[history->n - before],
-                                      before * sizeof(*tokens)) == 0))) {
-            ban(ctx, next);
+    find_borders(pattern, before, borders);
+    for (uint32_t i = 0; i < history->n; i++) {
+        if ((k == before) && (tokens[i] < n_vocab)) {
+            ban(ctx, tokens[i]);
         }
+        while ((k > 0) && ((k == before) || (tokens[i] != pattern[k]))) {
+            k = borders[k - 1];
+        }
+        k += ((k < before) && (tokens[i] == pattern[k])) ? 1 : 0;
     }
 }
 

@@ -44,9 +44,9 @@ typedef struct bt_history {
  * Returns the token that the thinking budget forces, or BT_NO_TOKEN.
  *
  * The thinking part begins at the prompt's end where the prompt opens it, else
- * behind the first opening mark of the output. Once it has as many tokens as
- * the budget, the tokens of the closing mark are forced one after the other; a
- * closing mark that came before ends it.
+ * behind the opening mark with which the output begins. Once it has as many
+ * tokens as the budget, the tokens of the closing mark are forced one after the
+ * other; a closing mark that came before ends it.
  */
 uint32_t bt_processors_forced(const bt_processor_options_t *options,
                               const bt_history_t *history);
@@ -60,7 +60,7 @@ float bt_processors_top_p(const bt_sampling_t *sampling,
                           const bt_history_t *history);
 
 /** Calls @a ban for each token that would complete an n-gram that occurred
- *  before; perhaps more than once for one token.
+ *  before; perhaps more than once for one token. O(history).
  *  Source: Hugging Face transformers, NoRepeatNGramLogitsProcessor. */
 void bt_processors_ban_ngrams(const bt_processor_options_t *options,
                               uint32_t n_vocab, const bt_history_t *history,

@@ -42,8 +42,7 @@ void bt_sampler_destroy(bt_sampler_t *sampler);
  * @param [in]     position  Absolute position of the token to draw (=
  *         n_tokens); the generator's counter.
  * @return the token id. Allocates nothing; O(n_vocab + n_tokens), whatever the
- *         parameters (logits.h), but for no_repeat_ngram_size n: O(n *
- *         n_tokens).
+ *         parameters (logits.h).
  */
 uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
                          float *logits, const uint32_t *tokens,

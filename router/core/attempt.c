@@ -315,13 +315,13 @@ static bt_sched_request_t request_of(const bt_gen_t *gen)
     };
 }
 
-bool bt_gen_lacks_workers(const bt_core_t *core, const bt_gen_t *gen)
+bool bt_core_has_workers(const bt_core_t *core, uint32_t abilities)
 {
-    const bt_sched_request_t request = request_of(gen);
+    const bt_sched_request_t request = {
+        .n_tokens = 1, .max_new = 2, .abilities = abilities};
     bt_pick_t pick;
 
-    return (request.abilities != 0) &&
-           !bt_table_pick(&core->table, &request, &pick);
+    return bt_table_pick(&core->table, &request, &pick);
 }
 
 /* Collects the generation and the members of its fanout that wait directly
@@ -442,8 +442,16 @@ typedef struct pass {
     bt_core_t *core;
     uint64_t now_us, n_tokens;
     bt_flow_capacity_t capacity;
-    bool is_over[BT_NEED_N]; /* no worker takes one of those now */
+    bool is_over[BT_NEED_N];         /* no worker takes one of those now */
+    uint32_t abilities;              /* that all workers have */
+    bool special_is_over[BT_NEED_N]; /* … one that needs further abilities */
 } pass_t;
+
+/* True when the generation cannot go to every worker. */
+static bool is_special(const pass_t *pass, const bt_gen_t *gen)
+{
+    return (bt_gen_abilities(gen) & ~pass->abilities) != 0;
+}
 
 /* Returns the next generation of both queues, at[*need_p]; NULL at their end.
  */
@@ -480,12 +488,15 @@ static bool send_one(pass_t *pass, bt_core_flow_t *flow)
             flow->is_limited = true;
             pass->core->expected_us = pass->now_us; /* workers are present */
             return false;
+        } else if (is_special(pass, gen) && pass->special_is_over[need]) {
+            flow->at[need] = flow->at[need]->next;
         } else if (dispatch(pass->core, gen, pass->now_us, &pass->n_tokens)) {
             flow->at[need] = before->next; /* its fanout was sent, too */
             return true;
         } else if ((pass->now_us < gen->hold_until_us) || (gen->rows != NULL) ||
-                   (bt_gen_abilities(gen) != 0)) {
+                   is_special(pass, gen)) {
             /* Later ones may be allowed where this one is not. */
+            pass->special_is_over[need] |= is_special(pass, gen);
             flow->at[need] = flow->at[need]->next;
         } else { /* no worker for this one, nor for any later one */
             pass->is_over[need] = true;
@@ -539,7 +550,9 @@ static void pass_limited(bt_core_t *core)
 
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 {
-    pass_t pass = {.core = core, .now_us = now_us};
+    pass_t pass = {.core = core,
+                   .now_us = now_us,
+                   .abilities = bt_table_common_abilities(&core->table)};
 
     core->has_eased = false;
     if (core->n_waiting == 0) {
@@ -563,6 +576,7 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
         bt_free(*ended_p);
         *ended_p = bt_strdup(gen->trouble);
     }
+    gen->n_drafted = gen->n_accepted = 0;
     bt_gen_handover(core, gen, BT_HANDOVER_GIVEN_UP, NULL);
     /* Workers enforce the deadline, too, and their message may arrive before
      * the router checks its own clock. */

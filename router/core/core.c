@@ -156,12 +156,18 @@ static const char *cut_text(const bt_core_t *core, char text[BT_CUT_TEXT])
     return text;
 }
 
+/* True when there are workers, and none of them for this generation. */
+static bool lacks_able_workers(const bt_core_t *core, const bt_gen_t *gen)
+{
+    return (core->able_us != core->tick_us) && (bt_gen_abilities(gen) != 0);
+}
+
 static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
                                 uint32_t wait_ms, uint64_t now_us)
 {
     char cut[BT_CUT_TEXT];
 
-    if (bt_gen_lacks_workers(core, gen) && bt_table_ready(&core->table)) {
+    if (lacks_able_workers(core, gen)) {
         bt_gen_fail(core, gen, 503, now_us,
                     "no workers that support the request's logits processors "
                     "came within %u ms: those that are there are of an older "
@@ -183,6 +189,7 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
 {
     const uint32_t wait_ms = core->config.worker_wait_ms;
     uint64_t since = gen->waiting_since_us;
+    uint64_t expected_us;
 
     if (now_us >= gen->deadline_us) {
         if (gen->state == BT_GEN_IS_RUNNING) {
@@ -191,11 +198,13 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         bt_gen_fail_for_deadline(core, gen, now_us);
         return true;
     }
-    if ((since < core->expected_us) && !bt_gen_lacks_workers(core, gen)) {
-        since = core->expected_us;
+    if (gen->state != BT_GEN_IS_WAITING) {
+        return false;
     }
-    if ((gen->state == BT_GEN_IS_WAITING) &&
-        (now_us - since >= (uint64_t)wait_ms * 1000)) {
+    expected_us =
+        lacks_able_workers(core, gen) ? core->able_us : core->expected_us;
+    since = (since < expected_us) ? expected_us : since;
+    if ((now_us - since >= (uint64_t)wait_ms * 1000)) {
         fail_for_no_workers(core, gen, wait_ms, now_us);
         return true;
     }
@@ -230,6 +239,11 @@ void bt_core_tick(bt_core_t *core, uint64_t now_us)
 
     if (any_is_silent(&core->table)) {
         core->expected_us = now_us;
+    }
+    core->tick_us = now_us;
+    if (bt_core_has_workers(core, BT_SCHED_ABILITIES) ||
+        !bt_table_ready(&core->table)) {
+        core->able_us = now_us;
     }
     while (pos != &core->live) {
         bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, live_link);

@@ -70,9 +70,11 @@ typedef struct bt_gen_tenant {
 /** Generation request. bt_core_submit() copies everything except the prompt, to
  *  which it takes a reference. */
 typedef struct bt_gen_spec {
-    bt_prompt_t *prompt;    /**< prompt of at least 1 token */
-    uint32_t max_new;       /**< maximum new tokens; at least 1 */
-    bt_sampling_t sampling; /**< includes end ids, bad words, biases and seed */
+    bt_prompt_t *prompt; /**< prompt of at least 1 token */
+    uint32_t max_new;    /**< maximum new tokens; at least 1 */
+    /** Includes end ids, bad words, biases and seed; ids of processors are the
+     *  prompt's. */
+    bt_sampling_t sampling;
     const char *const *stops;
     uint32_t n_stops;
     /** Token sequences that end the generation; they stay in its output. */
@@ -100,6 +102,16 @@ typedef struct bt_gen_spec {
     bt_gen_origin_t origin;
 } bt_gen_spec_t;
 
+/** Measured numbers of a generation that succeeded. */
+typedef struct bt_gen_perf {
+    uint64_t arrival_us; /**< times are those of bt_now_us() */
+    uint64_t first_scheduled_us, first_token_us, last_token_us;
+    uint32_t n_prompt, n_output;    /**< tokens */
+    uint32_t n_blocks;              /**< KV blocks of a layer's tokens */
+    uint32_t n_reused_blocks;       /**< blocks that were cached */
+    uint32_t n_drafted, n_accepted; /**< drafts of the last attempt */
+} bt_gen_perf_t;
+
 /** Outcome of a generation, for its client. */
 typedef struct bt_gen_end {
     bt_finish_t finish; /**< STOP, LENGTH or ERROR */
@@ -121,6 +133,7 @@ typedef struct bt_gen_end {
     bt_gen_rows_t *rows;
     /** The last attempt; NULL when there was none. */
     const bt_gen_attempt_t *attempt;
+    bt_gen_perf_t perf; /**< zero for an ERROR */
 } bt_gen_end_t;
 
 /** Kinds of worker events. */

@@ -105,17 +105,20 @@ struct bt_gen {
 
     bt_prompt_t *prompt; /**< one reference */
     uint32_t max_new;
-    uint32_t n_output; /**< tokens in order so far */
+    uint32_t n_output;              /**< tokens in order so far */
+    uint32_t n_drafted, n_accepted; /**< drafts of the attempt so far */
     uint32_t cap_output;
     uint32_t *output; /**< owned */
     bt_sampling_t sampling;
     bt_bad_word_t *bad_words;      /**< owned */
     bt_logit_bias_t *logit_biases; /**< owned */
-    uint32_t *processor_ids;       /**< owned */
     uint32_t max_drafts;           /**< as in bt_msg_request_t.max_drafts */
     bt_bad_word_t *stop_ids;       /**< n_stop_ids sequences, owned */
     uint32_t n_stop_ids;
     bt_repetition_t repetition;
+    /** Owned; [n - 1]: last tokens of the output that equal those n before
+     *  them; NULL: repetition is off. */
+    uint32_t *runs;
     bool every_token, keeps_stop;
     bt_hash128_t space;
     /** Owned log-probs and logits; NULL: none requested. */
@@ -191,6 +194,9 @@ struct bt_core {
      * were lost, or were expected. */
     uint64_t expected_us;
     uint64_t lost_us; /**< when a worker was last lost; 0: none was */
+    uint64_t tick_us; /**< last bt_core_tick() */
+    uint64_t able_us; /**< when workers with all abilities were last there, or
+                           any workers were not */
     /** Scratch: a prompt and the tokens from which a retry continues. Large
      *  enough for the longest sequence submitted so far. */
     uint32_t *joined;
@@ -379,8 +385,8 @@ bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us);
 /** Returns the abilities (BT_SCHED_*) that workers of the generation need. */
 uint32_t bt_gen_abilities(const bt_gen_t *gen);
-/** True when workers with those abilities are not there. */
-bool bt_gen_lacks_workers(const bt_core_t *core, const bt_gen_t *gen);
+/** True when there are workers for both phases that have these abilities. */
+bool bt_core_has_workers(const bt_core_t *core, uint32_t abilities);
 /** Handles a LOST attempt, with the reason in gen->trouble: the generation
  *  waits to run again, or fails. The other workers of the attempt are notified;
  *  the caller dispatches waiting generations.

@@ -19,7 +19,7 @@ void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
     }
     bt_free(gen->early);
     bt_free(gen->stop_ids);
-    bt_free(gen->processor_ids);
+    bt_free(gen->runs);
     bt_free(gen->logit_biases);
     bt_free(gen->bad_words);
     bt_free(gen->output);
@@ -87,16 +87,6 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
         }
         gen->sampling.logit_biases = gen->logit_biases;
     }
-    gen->sampling.processors.ids = NULL;
-    if (spec->sampling.processors.n_ids > 0) {
-        gen->processor_ids =
-            bt_memdup(spec->sampling.processors.ids,
-                      spec->sampling.processors.n_ids * sizeof(uint32_t));
-        if (gen->processor_ids == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-        gen->sampling.processors.ids = gen->processor_ids;
-    }
     if (spec->n_stop_ids > 0) {
         gen->stop_ids =
             bt_memdup(spec->stop_ids, spec->n_stop_ids * sizeof(bt_bad_word_t));
@@ -107,6 +97,12 @@ static bt_status_t gen_copy(bt_gen_t *gen, const bt_gen_spec_t *spec)
     }
     gen->max_drafts = spec->max_drafts;
     gen->repetition = spec->repetition;
+    if (gen->repetition.max_pattern > 0) {
+        gen->runs = bt_calloc(gen->repetition.max_pattern, sizeof(*gen->runs));
+        if (gen->runs == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+    }
     gen->every_token = spec->every_token;
     gen->keeps_stop = spec->keeps_stop;
     return bt_stops_init(&gen->stops, spec->stops, spec->n_stops);
@@ -287,6 +283,29 @@ static void tell_end(bt_core_t *core, bt_gen_t *gen, bt_gen_end_t *end)
     bt_gen_settle(core, gen);
 }
 
+static bt_gen_perf_t perf_of(const bt_gen_t *gen)
+{
+    const bt_attempt_t *a = &gen->attempt;
+    const bt_leg_t *leg = (a->decode != NULL) ? a->decode : a->prefill;
+    const uint32_t each = ((leg != NULL) && (leg->worker != NULL))
+                              ? leg->worker->hello.tokens_per_block
+                              : 0;
+
+    return (bt_gen_perf_t){
+        .arrival_us = gen->arrived_us,
+        .first_scheduled_us = gen->attempts[0].at_us,
+        .first_token_us = gen->first_token_at_us,
+        .last_token_us = gen->last_token_at_us,
+        .n_prompt = gen->prompt->n,
+        .n_output = gen->n_output,
+        .n_blocks =
+            (each > 0) ? (gen->prompt->n + gen->n_output + each - 1) / each : 0,
+        .n_reused_blocks = (each > 0) ? gen->ledger.n_cached / each : 0,
+        .n_drafted = gen->n_drafted,
+        .n_accepted = gen->n_accepted,
+    };
+}
+
 /* Ends a generation successfully. */
 static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
                    bool by_end_id, uint64_t now_us)
@@ -304,6 +323,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         .n_kept = gen->ledger.n_kept,
         .rows = gen->rows,
         .http_status = 200,
+        .perf = perf_of(gen),
     };
 
     gen->ledger.ok = true;
@@ -428,29 +448,23 @@ static bool meets_stop_ids(const bt_gen_t *gen)
     return false;
 }
 
-/* True when the last n tokens of the output are equal to those before them, and
- * so on, count times. */
-static bool ends_with_pattern(const bt_gen_t *gen, uint32_t n, uint32_t count)
-{
-    const uint64_t whole = (uint64_t)n * count;
-    const uint32_t *const end = gen->output + gen->n_output;
-
-    return (whole <= gen->n_output) &&
-           (memcmp(end - whole, end - whole + n,
-                   (size_t)(whole - n) * sizeof(*end)) == 0);
-}
-
-static bool is_repeating(const bt_gen_t *gen)
+/* Updates the runs for the last token.
+ * @return whether the output ends with a pattern as often as is forbidden */
+static bool is_repeating(bt_gen_t *gen)
 {
     const bt_repetition_t *const r = &gen->repetition;
-    const uint32_t least = (r->min_pattern > 0) ? r->min_pattern : 1;
+    const uint32_t last = gen->n_output - 1;
+    bool found = false;
 
-    for (uint32_t n = least; n <= r->max_pattern; n++) {
-        if (ends_with_pattern(gen, n, r->min_count)) {
-            return true;
-        }
+    for (uint32_t n = 1; n <= r->max_pattern; n++) {
+        const bool equal =
+            (n <= last) && (gen->output[last] == gen->output[last - n]);
+
+        gen->runs[n - 1] = equal ? gen->runs[n - 1] + 1 : 0;
+        found |= (n >= r->min_pattern) &&
+                 (gen->runs[n - 1] >= (uint64_t)n * (r->min_count - 1));
     }
-    return false;
+    return found;
 }
 
 const uint32_t *bt_core_output(const bt_gen_t *gen, uint32_t *n_p)
@@ -468,7 +482,7 @@ static bool ends_with_prefill(const bt_gen_t *gen)
 
 /* Returns why the output ends behind its last token, by its tokens alone;
  * BT_FINISH_NONE: it does not. */
-static bt_finish_t end_by_tokens(const bt_gen_t *gen, bool is_last)
+static bt_finish_t end_by_tokens(bt_gen_t *gen, bool is_last)
 {
     if (meets_stop_ids(gen)) {
         return BT_FINISH_STOP;

@@ -103,9 +103,25 @@ static bool take_score(bt_core_t *core, const bt_leg_t *leg,
     return true;
 }
 
+/* Stores the counts of drafts that came with token @a i.
+ * @param [in,out] at_p  index into the counts of all tokens */
+static void take_drafts(bt_gen_t *gen, const bt_msg_tokens_t *tokens,
+                        uint32_t i, uint32_t *at_p)
+{
+    while ((tokens->n_drafts - *at_p >= 3) && (tokens->drafts[*at_p] < i)) {
+        *at_p += 3;
+    }
+    if ((tokens->n_drafts - *at_p >= 3) && (tokens->drafts[*at_p] == i)) {
+        gen->n_drafted = tokens->drafts[*at_p + 1];
+        gen->n_accepted = tokens->drafts[*at_p + 2];
+    }
+}
+
 static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
                       const bt_msg_tokens_t *tokens, uint64_t now_us)
 {
+    uint32_t at = 0;
+
     for (uint32_t i = 0; i < tokens->n; i++) {
         const bt_token_t *token = &tokens->tokens[i];
         bt_leg_t *leg = find_leg(core, worker, token->key);
@@ -119,6 +135,7 @@ static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
         if (!bt_leg_is_current(leg)) {
             continue;
         }
+        take_drafts(gen, tokens, i, &at);
         if ((token->finish == BT_FINISH_ERROR) ||
             (token->finish == BT_FINISH_CANCELED)) {
             on_error_token(core, leg, now_us);

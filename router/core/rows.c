@@ -37,6 +37,7 @@ void bt_prompt_unref(bt_prompt_t *prompt)
          1)) {
         bt_free(prompt->tokens);
         bt_free(prompt->draft_ids);
+        bt_free(prompt->processor_ids);
         bt_free(prompt);
     }
 }

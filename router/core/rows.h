@@ -33,6 +33,9 @@ typedef struct bt_prompt {
      *  set before the prompt is shared. Owned; NULL if n_draft_ids is 0. */
     uint32_t *draft_ids;
     uint32_t n_draft_ids;
+    /** bt_processor_options_t.ids of all generations of the prompt; owned, or
+     *  NULL. */
+    uint32_t *processor_ids;
 } bt_prompt_t;
 
 /** Creates a prompt.

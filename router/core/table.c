@@ -263,6 +263,17 @@ void bt_table_pick_weighed(bt_pick_t *pick)
     pick->weighed = NULL;
 }
 
+uint32_t bt_table_common_abilities(const bt_table_t *table)
+{
+    uint32_t common = BT_SCHED_ABILITIES;
+
+    BT_LIST_FOR_EACH_ENTRY(const bt_sched_worker_t, worker, &table->candidates,
+                           link) {
+        common &= worker->roles;
+    }
+    return common;
+}
+
 bool bt_table_ready(const bt_table_t *table)
 {
     const bt_sched_request_t request = {.n_tokens = 1, .max_new = 2};

@@ -25,6 +25,7 @@
 #include "common/sched/sched_slo.h"
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"
+#include "router/core/core.h"
 #include "router/core/rows.h"
 #include "router/frontend/sampling.h"
 #include "router/text/tools.h"
@@ -343,6 +344,9 @@ typedef struct bt_api_choice {
     uint32_t from, to;
     const uint32_t *offsets; /**< completions: text offset of each token */
     double cum_logprob;      /**< sum over the answer's tokens before `to` */
+    /** generate: requested numbers; valid once the choice has finished. */
+    uint32_t perf_wants; /**< BT_WANT_* of perf_metrics.h */
+    bt_gen_perf_t perf;
 } bt_api_choice_t;
 
 typedef struct bt_api_usage {

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/base/text.h"
 #include "router/frontend/api_priv.h"
+#include "router/frontend/perf_metrics.h"
 
 /* ---- lists of words ---- */
 
@@ -485,6 +486,10 @@ static const bt_api_field_t fields[] = {
     {"return_log_probs", BT_API_G, read_want, 0, BT_WANT_LOGPROBS, 0, 0},
     {"return_context_logits", BT_API_G, read_want, 0, BT_WANT_PROMPT_LOGITS, 0, 0},
     {"return_generation_logits", BT_API_G, read_want, 0, BT_WANT_LOGITS, 0, 0},
+    {"return_perf_metrics", BT_API_G, read_want, 0, BT_WANT_PERF_METRICS | BT_WANT_KV_REUSE, 0, 0},
+    {"return_kv_cache_reuse_stats", BT_API_G, read_want, 0, BT_WANT_KV_REUSE, 0, 0},
+    {"return_num_input_tokens", BT_API_G, read_want, 0, BT_WANT_N_INPUT, 0, 0},
+    {"return_num_output_tokens", BT_API_G, read_want, 0, BT_WANT_N_OUTPUT, 0, 0},
 
     /* sampling */
     {"temperature", BT_API_A | BT_API_R, read_temperature, AT(sampling.temperature), 0, 100, BT_GIVEN_TEMPERATURE},
@@ -505,7 +510,7 @@ static const bt_api_field_t fields[] = {
     OWN("num_return_sequences", BT_API_G, read_only_one),
 
     /* logits processors */
-    U32("no_repeat_ngram_size", BT_API_A | BT_API_R, PROCESSORS.no_repeat_ngram_size, 0, INT32_MAX),
+    U32("no_repeat_ngram_size", BT_API_A | BT_API_R, PROCESSORS.no_repeat_ngram_size, 0, BT_MAX_NGRAM),
     FLOAT("top_p_decay", BT_API_A | BT_API_R, PROCESSORS.top_p_decay, 0, 1),
     FLOAT("top_p_min", BT_API_A | BT_API_R, PROCESSORS.top_p_min, 0, 1),
     OWN("top_p_reset_ids", BT_API_A | BT_API_R, bt_api_read_top_p_reset_id),
@@ -513,9 +518,9 @@ static const bt_api_field_t fields[] = {
     FLOAT("runtime_top_p_min", BT_API_G, PROCESSORS.top_p_min, 0, 1),
     OWN("runtime_top_p_reset_ids", BT_API_G, bt_api_read_top_p_reset_id),
     U32("prompt_ignore_length", BT_API_G, prompt_ignore_length, 0, INT32_MAX),
-    FLOAT("top_n_sigma", BT_API_A | BT_API_R, PROCESSORS.top_n_sigma, -1, 1000),
-    FLOAT("typical_p", BT_API_A | BT_API_R, PROCESSORS.typical_p, 0, 1),
-    FLOAT("xtc_probability", BT_API_A | BT_API_R, PROCESSORS.xtc_probability, 0, 1),
+    {"top_n_sigma", BT_API_A | BT_API_R, bt_api_read_float, AT(PROCESSORS.top_n_sigma), -1, 1000, BT_GIVEN_FILTER},
+    {"typical_p", BT_API_A | BT_API_R, bt_api_read_float, AT(PROCESSORS.typical_p), 0, 1, BT_GIVEN_FILTER},
+    {"xtc_probability", BT_API_A | BT_API_R, bt_api_read_float, AT(PROCESSORS.xtc_probability), 0, 1, BT_GIVEN_FILTER},
     FLOAT("xtc_threshold", BT_API_A | BT_API_R, PROCESSORS.xtc_threshold, 0, 1),
     FLOAT("dry_multiplier", BT_API_A | BT_API_R, PROCESSORS.dry_multiplier, 0, 1000),
     FLOAT("dry_base", BT_API_A | BT_API_R, PROCESSORS.dry_base, 0, 1000),
@@ -584,8 +589,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("structured_outputs", BT_API_O),
     NOT_YET("add_special_tokens", BT_API_H),
     NOT_YET("chat_template", BT_API_H | BT_API_T),
-    NOT_YET("return_kv_cache_reuse_stats", BT_API_G),
-    NOT_YET("return_perf_metrics", BT_API_G),
     NOT_YET("prompt_embedding_table", BT_API_G),
     NOT_YET("prompt_vocab_size", BT_API_G),
     NOT_YET("lora_task_id", BT_API_G),
@@ -593,8 +596,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("lora_config", BT_API_G),
     NOT_YET("guided_decoding_guide", BT_API_G),
     NOT_YET("guided_decoding_guide_type", BT_API_G),
-    NOT_YET("return_num_input_tokens", BT_API_G),
-    NOT_YET("return_num_output_tokens", BT_API_G),
     NOT_YET("decoder_text_input", BT_API_G),
     NOT_YET("prompt_table_extra_id", BT_API_G),
     NOT_YET("image_input", BT_API_G),

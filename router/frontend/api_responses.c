@@ -321,9 +321,11 @@ void bt_api_put_response(const bt_api_answer_t *answer, const char *key,
     bt_json_i64(json, "created_at", answer->created);
     bt_json_str(json, "status", status_of(finish));
     bt_json_null(json, "error");
-    if (finish == BT_FINISH_LENGTH) {
+    if ((finish == BT_FINISH_LENGTH) || (finish == BT_FINISH_REPETITION)) {
         bt_json_object(json, "incomplete_details");
-        bt_json_str(json, "reason", "max_output_tokens");
+        bt_json_str(json, "reason",
+                    (finish == BT_FINISH_LENGTH) ? "max_output_tokens"
+                                                 : "repetition");
         bt_json_end_object(json);
     } else {
         bt_json_null(json, "incomplete_details");

@@ -6,6 +6,7 @@
 #include "common/base/json.h"
 #include "common/base/text.h"
 #include "router/frontend/api_priv.h"
+#include "router/frontend/perf_metrics.h"
 
 /* ---- texts of tokens ---- */
 
@@ -273,6 +274,25 @@ static void put_rows(const bt_api_choice_t *choice, bt_json_t *json)
     }
 }
 
+/* Writes the requested numbers about a choice that has finished. */
+static void put_perf(const bt_api_choice_t *choice, bt_json_t *json)
+{
+    for (unsigned i = 0; i < BT_N_PERF_METRICS; i++) {
+        const bt_perf_metric_t *metric = &bt_perf_metrics[i];
+
+        if ((choice->finish == BT_FINISH_NONE) ||
+            ((metric->want & choice->perf_wants) == 0)) {
+            continue;
+        }
+        if (metric->type == BT_PERF_FP32) {
+            bt_json_double(json, metric->name, metric->value(&choice->perf));
+        } else {
+            bt_json_i64(json, metric->name,
+                        (int64_t)metric->value(&choice->perf));
+        }
+    }
+}
+
 /* ---- generate ---- */
 
 static void put_generate(const bt_api_answer_t *answer,
@@ -289,6 +309,7 @@ static void put_generate(const bt_api_answer_t *answer,
     bt_json_bool(json, "sequence_start", answer->sequence_start);
     bt_json_strn(json, "text_output", choice->text, choice->text_bytes);
     put_rows(choice, json);
+    put_perf(choice, json);
     bt_json_end_object(json);
 }
 

@@ -786,7 +786,6 @@ void bt_prepared_fini(bt_prepared_t *prepared)
     bt_free(prepared->prompts);
     bt_free(prepared->bad_words);
     bt_free(prepared->biases);
-    bt_free(prepared->processor_ids);
     bt_free(prepared->tokens.ids);
     bt_strbuf_fini(&prepared->text);
     bt_strbuf_fini(&prepared->tool_opening);

@@ -30,6 +30,7 @@ typedef struct bt_prepared_prompt {
     bt_prompt_t *prompt; /**< one reference */
     uint32_t max_new;
     uint32_t n_penalized; /**< bt_processor_options_t.n_penalized_prompt */
+    bool is_thinking;     /**< bt_processor_options_t.is_thinking */
 } bt_prepared_prompt_t;
 
 /** Tokenized prompts and sampling of a request. Zero-initialise; free with
@@ -41,7 +42,6 @@ typedef struct bt_prepared {
     bt_sampling_t sampling;
     bt_bad_word_t *bad_words; /**< owned */
     bt_logit_bias_t *biases;  /**< owned; biases made of words, or NULL */
-    uint32_t *processor_ids;  /**< owned; bt_processor_options_t.ids */
     /** Cache namespace of the KV blocks: bt_space_of_salt(). */
     bt_hash128_t space;
     bool opens_reasoning; /**< bt_reason_is_opened() */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tokenizes words that a request bans, gives a bias, or has for its logits
  * processors. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -184,38 +185,77 @@ static bt_status_t add_id(bt_prepare_t *w, ids_t *ids, uint32_t id)
     return BT_OK;
 }
 
+static int compare_ids(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a;
+    const uint32_t y = *(const uint32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Adds the allowed tokens once each, in ascending order. */
 static bt_status_t add_allowed(bt_prepare_t *w, ids_t *ids)
 {
     const uint32_t n_vocab = bt_tokenizer_n_vocab(w->served->tok);
+    uint32_t *const allowed = w->request->allowed_ids;
+    bt_status_t status = BT_OK;
 
-    for (uint32_t i = 0; i < w->request->n_allowed_ids; i++) {
-        const uint32_t id = w->request->allowed_ids[i];
-        bt_status_t status;
-
-        if (id >= n_vocab) {
+    if (allowed == NULL) {
+        return BT_OK;
+    }
+    qsort(allowed, w->request->n_allowed_ids, sizeof(*allowed), compare_ids);
+    for (uint32_t i = 0; (i < w->request->n_allowed_ids) && (status == BT_OK);
+         i++) {
+        if (allowed[i] >= n_vocab) {
             return bt_api_error_invalid(
                 w->error, "allowed_token_ids",
                 "allowed_token_ids: token id %u is not in the vocabulary, "
                 "which ends at %u",
-                id, n_vocab - 1);
+                allowed[i], n_vocab - 1);
         }
-        status = add_id(w, ids, id);
-        if (status != BT_OK) {
-            return status;
+        if ((i == 0) || (allowed[i] != allowed[i - 1])) {
+            status = add_id(w, ids, allowed[i]);
+        }
+    }
+    return status;
+}
+
+/* Words that end a sequence for DRY. */
+typedef struct breakers {
+    const char *const *words;
+    uint32_t n;
+    bool begins[256]; /* bytes with which one begins */
+    bool found[BT_API_MAX_DRY_BREAKERS];
+} breakers_t;
+
+static bool has_breaker(breakers_t *b, const uint8_t *text, size_t bytes)
+{
+    bool any = false;
+
+    for (size_t at = 0; at < bytes; at++) {
+        for (uint32_t i = 0; b->begins[text[at]] && (i < b->n); i++) {
+            const size_t n = strlen(b->words[i]);
+
+            if ((n <= bytes - at) && (memcmp(text + at, b->words[i], n) == 0)) {
+                b->found[i] = any = true;
+            }
+        }
+    }
+    return any;
+}
+
+static bt_status_t refuse_absent(bt_prepare_t *w, const breakers_t *b)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        if (!b->found[i]) {
+            return bt_api_error_invalid(
+                w->error, "dry_sequence_breakers",
+                "dry_sequence_breakers: no token of this model contains the "
+                "text of number %u; only texts within one token are supported",
+                i);
         }
     }
     return BT_OK;
-}
-
-static bool has_any(const uint8_t *text, size_t bytes, const char *const *words,
-                    uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (memmem(text, bytes, words[i], strlen(words[i])) != NULL) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Adds all tokens whose text contains a sequence breaker. */
@@ -223,14 +263,16 @@ static bt_status_t add_breakers(bt_prepare_t *w, ids_t *ids)
 {
     static const char *const usual[] = {"\n", ":", "\"", "*"}; /* llama.cpp's */
     const bool own = w->request->has_dry_breakers;
-    const char *const *const words =
-        own ? (const char *const *)w->request->dry_breakers : usual;
-    const uint32_t n =
-        own ? w->request->n_dry_breakers : (uint32_t)BT_ARRAY_LEN(usual);
+    breakers_t b = {
+        .words = own ? (const char *const *)w->request->dry_breakers : usual,
+        .n = own ? w->request->n_dry_breakers : (uint32_t)BT_ARRAY_LEN(usual)};
     const uint32_t n_vocab = bt_tokenizer_n_vocab(w->served->tok);
     bt_status_t status = BT_OK;
     unsigned steps = 0;
 
+    for (uint32_t i = 0; i < b.n; i++) {
+        b.begins[(uint8_t)b.words[i][0]] = true;
+    }
     for (uint32_t id = 0; (id < n_vocab) && (status == BT_OK); id++) {
         bool special = false;
         size_t bytes = 0;
@@ -240,29 +282,45 @@ static bt_status_t add_breakers(bt_prepare_t *w, ids_t *ids)
         if (bt_task_poll_every(&steps)) {
             return BT_ERR_CANCELED;
         }
-        if ((text != NULL) && has_any(text, bytes, words, n)) {
+        if ((text != NULL) && has_breaker(&b, text, bytes)) {
             status = add_id(w, ids, id);
         }
     }
-    return status;
+    return ((status == BT_OK) && own) ? refuse_absent(w, &b) : status;
 }
 
-/* Adds the tokens of a mark of the thinking part. @return their number in *n_p
- */
-static bt_status_t add_mark(bt_prepare_t *w, const char *mark, ids_t *ids,
-                            uint32_t *n_p)
+/* Adds the token of a mark of the thinking part. A mark of several tokens may
+ * be drawn as others, which then were not found. */
+static bt_status_t add_mark(bt_prepare_t *w, const char *mark, ids_t *ids)
 {
     bt_token_vec_t tokens = {0};
     bt_status_t status = bt_prepare_tokenize(w, w->context, mark, strlen(mark),
                                              BT_TOK_PARSE_SPECIAL,
                                              "thinking_token_budget", &tokens);
 
-    for (size_t i = 0; (i < tokens.n) && (status == BT_OK); i++) {
-        status = add_id(w, ids, tokens.ids[i]);
+    if ((status == BT_OK) && (tokens.n != 1)) {
+        status = bt_api_error_invalid(
+            w->error, "thinking_token_budget",
+            "thinking_token_budget: this model's vocabulary has no token %s",
+            mark);
     }
-    *n_p = (uint32_t)tokens.n;
+    if (status == BT_OK) {
+        status = add_id(w, ids, tokens.ids[0]);
+    }
     bt_free(tokens.ids);
     return status;
+}
+
+/* True when the prompt's last mark opens the thinking part. */
+static bool is_opened(const bt_prompt_t *prompt, uint32_t open, uint32_t close)
+{
+    for (uint32_t i = prompt->n; i > 0; i--) {
+        if ((prompt->tokens[i - 1] == open) ||
+            (prompt->tokens[i - 1] == close)) {
+            return prompt->tokens[i - 1] == open;
+        }
+    }
+    return false;
 }
 
 static bt_status_t add_thinking(bt_prepare_t *w, ids_t *ids)
@@ -278,36 +336,51 @@ static bt_status_t add_thinking(bt_prepare_t *w, ids_t *ids)
             "part (--reasoning-parser)");
     }
     o->thinking_budget = (uint32_t)w->request->thinking_budget;
-    o->is_thinking = w->out->opens_reasoning ? 1 : 0;
-    status = add_mark(w, marks->open, ids, &o->n_think_open);
-    return (status == BT_OK) ? add_mark(w, marks->close, ids, &o->n_think_close)
-                             : status;
+    o->n_think_open = o->n_think_close = 1;
+    status = add_mark(w, marks->open, ids);
+    if (status == BT_OK) {
+        status = add_mark(w, marks->close, ids);
+    }
+    for (size_t i = 0; (i < w->out->n_prompts) && (status == BT_OK); i++) {
+        w->out->prompts[i].is_thinking =
+            is_opened(w->out->prompts[i].prompt, ids->data[ids->n - 2],
+                      ids->data[ids->n - 1]);
+    }
+    return status;
+}
+
+static bt_status_t add_all(bt_prepare_t *w, ids_t *ids)
+{
+    bt_processor_options_t *const o = &w->out->sampling.processors;
+    bt_status_t status = add_allowed(w, ids);
+
+    o->n_allowed_ids = ids->n;
+    if ((status == BT_OK) && (o->dry_multiplier > 0.0f)) {
+        status = add_breakers(w, ids);
+        o->n_dry_breakers = ids->n - o->n_allowed_ids;
+    }
+    if ((status == BT_OK) && (w->request->thinking_budget >= 0)) {
+        status = add_thinking(w, ids);
+    }
+    o->n_ids = ids->n;
+    return status;
 }
 
 bt_status_t bt_prepare_processors(bt_prepare_t *w)
 {
-    bt_processor_options_t *const o = &w->out->sampling.processors;
     ids_t ids = {0};
-    bt_status_t status;
+    bt_status_t status = add_all(w, &ids);
 
-    status = add_allowed(w, &ids);
-    o->n_allowed_ids = ids.n;
-    if ((status == BT_OK) && (o->dry_multiplier > 0.0f)) {
-        status = add_breakers(w, &ids);
-        o->n_dry_breakers = ids.n - o->n_allowed_ids;
+    for (size_t i = 0;
+         (i < w->out->n_prompts) && (status == BT_OK) && (ids.n > 0); i++) {
+        bt_prompt_t *prompt = w->out->prompts[i].prompt;
+
+        prompt->processor_ids = bt_memdup(ids.data, ids.n * sizeof(*ids.data));
+        status = (prompt->processor_ids != NULL)
+                     ? BT_OK
+                     : bt_api_error_no_memory(w->error);
     }
-    if ((status == BT_OK) && (w->request->thinking_budget >= 0)) {
-        status = add_thinking(w, &ids);
-    }
-    if ((status == BT_OK) && (ids.n > BT_WIRE_MAX_TOKENS)) {
-        status = bt_api_error_invalid(
-            w->error, NULL,
-            "allowed_token_ids and dry_sequence_breakers have "
-            "more than %u tokens together",
-            BT_WIRE_MAX_TOKENS);
-    }
-    o->ids = w->out->processor_ids = ids.data;
-    o->n_ids = ids.n;
+    bt_free(ids.data);
     return status;
 }
 

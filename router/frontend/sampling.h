@@ -40,7 +40,8 @@
 #define BT_GIVEN_TOP_K              4u
 #define BT_GIVEN_MIN_P              8u
 #define BT_GIVEN_REPETITION_PENALTY 16u
-#define BT_GIVEN_A_DISTRIBUTION     15u /**< any of the first four */
+#define BT_GIVEN_FILTER             32u /**< top_n_sigma, typical_p, XTC */
+#define BT_GIVEN_A_DISTRIBUTION     47u /**< any of them but the penalty */
 
 typedef enum bt_sampling_source {
     BT_SAMPLING_OF_SERVER,

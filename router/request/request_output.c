@@ -207,6 +207,8 @@ static void send_piece(bt_row_t *row, bt_choice_t *choice, const char *text,
         .thought = (thought != NULL) ? text_of(thought) : "",
         .thought_bytes = (thought != NULL) ? thought->len : 0,
         .finish = choice->finish,
+        .perf_wants = row->perf_wants,
+        .perf = row->perf,
     };
 
     if (!bt_list_empty(&row->unbegun)) {
@@ -403,6 +405,8 @@ static void fill_choice(const bt_row_t *row, bt_choice_t *choice,
     out->thought = text_of(&choice->thought);
     out->thought_bytes = choice->thought.len;
     out->finish = choice->finish;
+    out->perf_wants = row->perf_wants;
+    out->perf = row->perf;
     out->token_ids = choice->ids;
     out->n_token_ids = choice->n_output;
     out->by_end_id = choice->by_end_id;
@@ -487,6 +491,7 @@ void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     choice->by_end_id = end->by_end_id;
     choice->n_cached = end->n_cached;
     choice->n_kept = end->n_kept;
+    row->perf = end->perf;
     count_tokens(row, choice, end->n_output);
     close_choice(row, choice);
     if (ok) {

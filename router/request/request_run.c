@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "router/frontend/perf_metrics.h"
 #include "router/request/request_priv.h"
 
 /* Fills the properties that the writers need. @return false: no memory */
@@ -153,6 +154,7 @@ static bool make_choices(bt_row_t *row)
     row->n_of_prompt = api->n;
     row->n_returned = (api->n_returned > 0) ? api->n_returned : api->n;
     row->hides_logprobs = api->hides_logprobs;
+    row->perf_wants = api->wants.what & BT_WANT_ANY_PERF;
     r->n_sequences = (r->n_sequences > 0) ? r->n_sequences : n;
     row->choices = bt_arena_alloc(&r->arena, n * sizeof(*row->choices));
     if (api->tools.names != NULL) {
@@ -245,7 +247,8 @@ static bt_gen_spec_t spec_of(const bt_input_t *in,
         .sampling = in->prepared.sampling,
         .space = in->prepared.space,
         .max_drafts = api->max_drafts,
-        .wants = api->wants,
+        .wants = {.what = api->wants.what & ~BT_WANT_ANY_PERF,
+                  .n_top = api->wants.n_top},
         .stops = (const char *const *)api->stops,
         .n_stops = api->n_stops,
         .stop_ids = api->stop_ids,
@@ -276,6 +279,8 @@ static bt_gen_spec_t spec_of(const bt_input_t *in,
     spec.origin.number = ++r->front->n_generations;
     spec.sampling.seed += i;
     spec.sampling.processors.n_penalized_prompt = prompt->n_penalized;
+    spec.sampling.processors.is_thinking = prompt->is_thinking ? 1 : 0;
+    spec.sampling.processors.ids = prompt->prompt->processor_ids;
     return spec;
 }
 

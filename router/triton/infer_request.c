@@ -163,6 +163,7 @@ static bt_infer_result_t result_of(const bt_row_t *row,
             .prompt = row->prompt,
             .n_prompt = row->n_prompt,
             .cum_logprob = row->cum_logprob,
+            .perf = row->perf,
             .ends = true,
         };
     }
@@ -178,6 +179,7 @@ static bt_infer_result_t result_of(const bt_row_t *row,
         .from = choice->from,
         .to = choice->to,
         .cum_logprob = choice->cum_logprob,
+        .perf = row->perf,
         .ends = choice->finish != BT_FINISH_NONE,
     };
 }
@@ -312,7 +314,7 @@ static uint64_t whole_logits(const bt_tensors_t *t)
 
     for (size_t i = 0; i < t->spec->n_outputs; i++) {
         const bt_model_tensor_t *output = &t->spec->outputs[i];
-        const uint32_t needs = bt_infer_result_wants(output->what);
+        const uint32_t needs = bt_infer_output_wants(output);
 
         if ((t->api.n_wanted > 0) &&
             (bt_infer_wanted(&t->api, output->name) == NULL)) {

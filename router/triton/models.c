@@ -19,22 +19,21 @@
 #define OUT_ALSO(name, type, result, ...) \
     TENSOR(name, type, BT_RESULT_##result, false, true, __VA_ARGS__)
 
-/* Outputs that config.pbtxt of TensorRT-LLM's backend lists and that are never
- * returned. */
+/* Numbers about a request (perf_metrics.h), and what is never returned. */
 #define PERF_OUTPUTS                                                \
     OUT_ALSO("sequence_index", INT32, NOT_GIVEN, 1),                \
-    OUT_ALSO("kv_cache_alloc_new_blocks", INT32, NOT_GIVEN, 1),     \
-    OUT_ALSO("kv_cache_reused_blocks", INT32, NOT_GIVEN, 1),        \
-    OUT_ALSO("kv_cache_alloc_total_blocks", INT32, NOT_GIVEN, 1),   \
-    OUT_ALSO("arrival_time_ns", INT64, NOT_GIVEN, 1),               \
-    OUT_ALSO("first_scheduled_time_ns", INT64, NOT_GIVEN, 1),       \
-    OUT_ALSO("first_token_time_ns", INT64, NOT_GIVEN, 1),           \
-    OUT_ALSO("last_token_time_ns", INT64, NOT_GIVEN, 1),            \
-    OUT_ALSO("acceptance_rate", FP32, NOT_GIVEN, 1),                \
-    OUT_ALSO("total_accepted_draft_tokens", INT32, NOT_GIVEN, 1),   \
-    OUT_ALSO("total_draft_tokens", INT32, NOT_GIVEN, 1),            \
-    OUT_ALSO("num_input_tokens", INT32, NOT_GIVEN, 1),              \
-    OUT_ALSO("num_output_tokens", INT32, NOT_GIVEN, 1)
+    OUT_ALSO("kv_cache_alloc_new_blocks", INT32, PERF, 1)     ,     \
+    OUT_ALSO("kv_cache_reused_blocks", INT32, PERF, 1)     ,        \
+    OUT_ALSO("kv_cache_alloc_total_blocks", INT32, PERF, 1)     ,   \
+    OUT_ALSO("arrival_time_ns", INT64, PERF, 1)     ,               \
+    OUT_ALSO("first_scheduled_time_ns", INT64, PERF, 1)     ,       \
+    OUT_ALSO("first_token_time_ns", INT64, PERF, 1)     ,           \
+    OUT_ALSO("last_token_time_ns", INT64, PERF, 1)     ,            \
+    OUT_ALSO("acceptance_rate", FP32, PERF, 1)     ,                \
+    OUT_ALSO("total_accepted_draft_tokens", INT32, PERF, 1)     ,   \
+    OUT_ALSO("total_draft_tokens", INT32, PERF, 1)     ,            \
+    OUT_ALSO("num_input_tokens", INT32, PERF, 1)     ,              \
+    OUT_ALSO("num_output_tokens", INT32, PERF, 1)     
 
 /* ---- inputs of several models ---- */
 
@@ -65,10 +64,10 @@
     ALSO("min_tokens", INT32, MIN_LENGTH, 1),                       \
     ALSO("no_repeat_ngram_size", INT32, NO_REPEAT_NGRAM, 1),        \
     ALSO("prompt_ignore_length", INT32, PROMPT_IGNORE, 1),          \
-    ALSO("return_kv_cache_reuse_stats", BOOL, NOT_YET, 1),          \
-    ALSO("return_perf_metrics", BOOL, NOT_YET, 1),                  \
-    ALSO("return_num_input_tokens", BOOL, NOT_YET, 1),              \
-    ALSO("return_num_output_tokens", BOOL, NOT_YET, 1),             \
+    ALSO("return_kv_cache_reuse_stats", BOOL, KV_REUSE, 1),          \
+    ALSO("return_perf_metrics", BOOL, PERF, 1),                  \
+    ALSO("return_num_input_tokens", BOOL, N_INPUT, 1),              \
+    ALSO("return_num_output_tokens", BOOL, N_OUTPUT, 1),             \
     ALSO("guided_decoding_guide_type", BYTES, NOT_YET, 1),          \
     ALSO("guided_decoding_guide", BYTES, NOT_YET, 1)
 

@@ -68,6 +68,10 @@ typedef enum bt_model_field {
     BT_FIELD_TOP_P_RESET_ID, /**< below 0: none */
     BT_FIELD_NO_REPEAT_NGRAM,
     BT_FIELD_PROMPT_IGNORE, /**< prompt tokens that penalties ignore */
+    BT_FIELD_PERF,          /**< return_perf_metrics */
+    BT_FIELD_KV_REUSE,      /**< return_kv_cache_reuse_stats */
+    BT_FIELD_N_INPUT,       /**< return_num_input_tokens */
+    BT_FIELD_N_OUTPUT,      /**< return_num_output_tokens */
     BT_FIELD_NOT_YET, /**< only a value without effect is accepted: 0, false,
                          "", no elements */
     BT_FIELD_TOKENS,  /**< token ids, postprocessing only */
@@ -93,6 +97,7 @@ typedef enum bt_model_result {
     BT_RESULT_DECODER_IDS, /**< preprocessing only: the padding id where no
                               decoder text was given */
     BT_RESULT_N_DECODER_IDS,
+    BT_RESULT_PERF,      /**< the number of this name (perf_metrics.h) */
     BT_RESULT_NOT_GIVEN, /**< listed in TensorRT-LLM's files; never returned */
     BT_N_RESULTS,
 } bt_model_result_t;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
+#include "router/frontend/perf_metrics.h"
 
 static bt_status_t make_text(const bt_infer_result_t *results, size_t n,
                              const char *name, bt_tensor_t *out)
@@ -79,6 +80,28 @@ static bt_status_t make_column(const bt_infer_result_t *results, size_t n,
                 (output->what == BT_RESULT_BATCH_INDEX)
                     ? r->row
                     : (uint32_t)(r->n_prompt + r->n_ids);
+        }
+    }
+    return status;
+}
+
+static bt_status_t make_perf(const bt_infer_result_t *results, size_t n,
+                             const bt_model_tensor_t *output, bt_tensor_t *out)
+{
+    const bt_perf_metric_t *metric = bt_perf_metric_named(output->name);
+    const uint64_t dims[] = {n, 1};
+    const bt_status_t status =
+        bt_tensor_make(output->name, output->dtype, dims, 2, 0, out);
+
+    for (size_t i = 0; (status == BT_OK) && (i < n); i++) {
+        const double value = metric->value(&results[i].perf);
+
+        if (metric->type == BT_PERF_FP32) {
+            ((float *)out->owned)[i] = (float)value;
+        } else if (metric->type == BT_PERF_INT64) {
+            ((int64_t *)out->owned)[i] = (int64_t)value;
+        } else {
+            ((int32_t *)out->owned)[i] = (int32_t)value;
         }
     }
     return status;
@@ -192,9 +215,14 @@ static bt_status_t make_logits(const bt_infer_result_t *results, size_t n,
     return BT_OK;
 }
 
-uint32_t bt_infer_result_wants(int result)
+uint32_t bt_infer_output_wants(const bt_model_tensor_t *output)
 {
-    switch (result) {
+    const bt_perf_metric_t *metric;
+
+    switch (output->what) {
+    case BT_RESULT_PERF:
+        metric = bt_perf_metric_named(output->name);
+        return (metric != NULL) ? metric->want : 0;
     case BT_RESULT_CUM_LOG_PROBS:
     case BT_RESULT_LOG_PROBS:
         return BT_WANT_LOGPROBS;
@@ -214,7 +242,7 @@ static bool is_usual(const bt_infer_shape_t *shape,
     if (output->what == BT_RESULT_BATCH_INDEX) {
         return shape->n_batch > 1;
     }
-    return !output->hidden;
+    return !output->hidden || (output->what == BT_RESULT_PERF);
 }
 
 /* An output that was not requested is absent, and so are logits before a row's
@@ -223,13 +251,14 @@ static bool is_here(const bt_infer_shape_t *shape,
                     const bt_infer_result_t *results, size_t n,
                     const bt_model_tensor_t *output)
 {
-    const uint32_t needs = bt_infer_result_wants(output->what);
+    const uint32_t needs = bt_infer_output_wants(output);
 
     if ((output->what == BT_RESULT_NOT_GIVEN) ||
         ((needs & ~shape->wants) != 0)) {
         return false;
     }
-    return ((needs & BT_WANT_ANY_LOGITS) == 0) || ((n > 0) && results[0].ends);
+    return ((needs & (BT_WANT_ANY_LOGITS | BT_WANT_ANY_PERF)) == 0) ||
+           ((n > 0) && results[0].ends);
 }
 
 static bool is_wanted(const bt_infer_shape_t *shape,
@@ -251,7 +280,7 @@ static bool logits_fit(const bt_infer_shape_t *shape,
 
     for (size_t i = 0; i < shape->spec->n_outputs; i++) {
         const bt_model_tensor_t *output = &shape->spec->outputs[i];
-        const uint32_t needs = bt_infer_result_wants(output->what);
+        const uint32_t needs = bt_infer_output_wants(output);
         uint64_t dims[4];
         uint32_t n_dims;
 
@@ -281,6 +310,8 @@ static bt_status_t make_output(const bt_infer_shape_t *shape,
     case BT_RESULT_GENERATION_LOGITS:
         return make_logits(results, n, output->what == BT_RESULT_CONTEXT_LOGITS,
                            output->name, out);
+    case BT_RESULT_PERF:
+        return make_perf(results, n, output, out);
     default:
         return make_column(results, n, output, out);
     }

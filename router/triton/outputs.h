@@ -35,6 +35,7 @@ typedef struct bt_infer_result {
     bt_gen_rows_t *rows;
     uint32_t from, to;
     double cum_logprob;
+    bt_gen_perf_t perf; /**< valid where the row ends */
     bool ends; /**< the row is complete, or this is its last piece: logits are
                   included */
 } bt_infer_result_t;
@@ -49,8 +50,8 @@ typedef struct bt_infer_shape {
     uint64_t max_logits; /**< most bytes of logits in one response */
 } bt_infer_shape_t;
 
-/** Returns the BT_WANT_* that a bt_model_result_t needs; 0: none. */
-uint32_t bt_infer_result_wants(int result);
+/** Returns the BT_WANT_* that an output needs; 0: none. */
+uint32_t bt_infer_output_wants(const bt_model_tensor_t *output);
 
 /**
  * Makes the output tensors of @a n rows, in one response.

@@ -253,7 +253,7 @@ static void join_wants(bt_lower_t *l)
         const bt_model_tensor_t *output =
             bt_model_output(l->spec, request->wanted[i].name);
 
-        named |= (output != NULL) ? bt_infer_result_wants(output->what) : 0;
+        named |= (output != NULL) ? bt_infer_output_wants(output) : 0;
     }
     what &= (request->n_wanted > 0) ? named : UINT32_MAX;
     l->out->wants = what;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "router/frontend/perf_metrics.h"
 #include "router/frontend/sampling.h"
 #include "router/triton/tensors_to_requests_priv.h"
 
@@ -734,9 +735,13 @@ static const struct {
     [BT_FIELD_TOP_P_RESET_ID] = {.take = take_reset_id},
     [BT_FIELD_NO_REPEAT_NGRAM] = {NULL, TYPE_U32,
                                   AT(sampling.processors.no_repeat_ngram_size),
-                                  0, INT32_MAX, 0},
+                                  0, BT_MAX_NGRAM, 0},
     [BT_FIELD_PROMPT_IGNORE] = {NULL, TYPE_U32, AT(prompt_ignore_length), 0,
                                 INT32_MAX, 0},
+    [BT_FIELD_PERF] = WANT(BT_WANT_PERF_METRICS | BT_WANT_KV_REUSE),
+    [BT_FIELD_KV_REUSE] = WANT(BT_WANT_KV_REUSE),
+    [BT_FIELD_N_INPUT] = WANT(BT_WANT_N_INPUT),
+    [BT_FIELD_N_OUTPUT] = WANT(BT_WANT_N_OUTPUT),
     [BT_FIELD_ONE] = {.take = take_one},
     [BT_FIELD_NEUTRAL] = {.take = take_neutral},
     [BT_FIELD_NOT_YET] = {.take = take_not_yet},

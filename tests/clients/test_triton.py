@@ -179,7 +179,7 @@ def check_inputs(c, kinds=("http", "grpc")):
 
 # Those that need what is not here: prompt tuning, LoRA, draft models, images, and top-p that changes as it goes.
 NOT_HERE = {"prompt_embedding_table", "prompt_vocab_size", "lora_task_id", "lora_weights", "lora_config", "beam_width",
-            "decoder_text_input", "image_input", "draft_logits", "runtime_top_p_min", "runtime_top_p_decay", "runtime_top_p_reset_ids"}
+            "decoder_text_input", "image_input", "draft_logits"}
 
 
 def test_every_input_of_the_metadata_is_accepted_alone_and_with_all_others(c):
@@ -205,7 +205,7 @@ def test_config_fields_of_the_backend_are_served_ignored_or_refused_by_name(_):
         where = fill(os.path.join(d, "repository"), engine_dir=model)
         with harness.Cluster(model, router_args=["--model-repository", where]) as c:
             more = check_inputs(c, ("grpc",)) - NOT_HERE
-            assert {"guided_decoding_guide", "return_perf_metrics", "image_url_input", "IMAGE_URL", "context_phase_params",
+            assert {"guided_decoding_guide", "image_url_input", "IMAGE_URL", "context_phase_params",
                     "retention_decode_priority", "lookahead_window_size", "mrope_position_deltas"} <= more, sorted(more)
             check_outputs(c, ("grpc",))
             with client(c, "grpc") as t:

@@ -81,7 +81,7 @@ LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]], 2, 5, 69],
          "ended": [3001, 3002, 3003, 3004],
          "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5)), 41, 4, 3, 2, F32(0.0625), ids(), 1500, 40,
                      ids(8, 9), 6, PROCESSORS],
-         "tokens": [[[1, score(-0.75, (49151, -0.5), (7, -2.0))]]],
+         "tokens": [[[1, score(-0.75, (49151, -0.5), (7, -2.0))]], ids(1, 9, 8)],
          "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104, 1]}
 TOKENS = GOLDEN["tokens"]
 HELLO = GOLDEN["hello"][:-1]
@@ -155,7 +155,7 @@ WIRE = {
     "role_future": [14, 3, 2] + FUTURE,
     "refused_role_short": [14],
     "tokens_scores": TOKENS + [[[0, score(-0.5)], [1, score(-0.75, *[(i, -i / 8) for i in range(20)])]]],
-    "tokens_scores_future": TOKENS + [[[1, score(-0.5)] + FUTURE]] + FUTURE,
+    "tokens_scores_future": TOKENS + [[[1, score(-0.5)] + FUTURE], ids()] + FUTURE,
     "refused_tokens_scores_too_many_alternatives": TOKENS + [[[1, score(-0.75, *[(i, -i / 8) for i in range(21)])]]],
     "refused_tokens_score_of_no_token": TOKENS + [[[2, score(-0.5)]]],
     "refused_tokens_score_twice": TOKENS + [[[1, score(-0.5)], [1, score(-0.5)]]],

@@ -22,14 +22,15 @@ NEUTRAL = {"no_repeat_ngram_size": 0, "top_p_decay": 1, "top_p_min": 0.5, "top_p
            "repetition_detection": {"max_pattern_size": 0}, "thinking_token_budget": -1}
 # Options of requests, each of which changes draws.
 CASES = [
-    {"no_repeat_ngram_size": 1}, {"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 3, "temperature": 0},
+    {"no_repeat_ngram_size": 1}, {"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 3, "temperature": 0, "max_tokens": 240},
     {"top_p": 0.9, "top_p_decay": 0.8}, {"top_p": 0.95, "top_p_decay": 0.5, "top_p_min": 0.3},
+    {"top_p": 0.2, "top_p_decay": 0.9, "top_p_min": 0.6},
     {"top_p": 0.9, "top_p_decay": 0.7, "top_p_reset_ids": 100}, {"top_p": 0.9, "top_p_decay": 0.7, "top_k": 20},
     {"top_n_sigma": 1.0}, {"top_n_sigma": 0.5, "temperature": 2}, {"top_n_sigma": 2.5, "top_k": 30, "min_p": 0.05},
     {"typical_p": 0.5}, {"typical_p": 0.2, "temperature": 0.7}, {"typical_p": 0.9, "top_k": 12, "top_p": 0.8},
     {"xtc_probability": 1, "xtc_threshold": 0.02}, {"xtc_probability": 0.5, "xtc_threshold": 0.05, "temperature": 0.3},
     {"xtc_probability": 0.5, "xtc_threshold": 0.1, "top_p": 0.7, "temperature": 0.5},
-    {"dry_multiplier": 5, "temperature": 0, "max_tokens": 240}, {"dry_multiplier": 0.8, "dry_allowed_length": 1, "dry_base": 1.2},
+    {"dry_multiplier": 5, "temperature": 0, "max_tokens": 240}, {"dry_multiplier": 0.8, "dry_allowed_length": 1, "dry_base": 1.2, "temperature": 0, "max_tokens": 240},
     {"dry_multiplier": 3, "dry_penalty_last_n": 9, "dry_allowed_length": 1, "temperature": 0, "max_tokens": 240}, {"dry_multiplier": 9, "dry_allowed_length": 0},
     {"dry_multiplier": 4, "dry_allowed_length": 1, "dry_sequence_breakers": ["e", "st"], "temperature": 0,
      "max_tokens": 240},
@@ -203,33 +204,39 @@ def test_thinking_budget_closes_the_thinking_part():
         template = os.path.join(d, "template")
         with open(template, "w") as f:
             f.write(OPENING)
-        with Cluster(model_of(d), kv_memory="32m",
-                     router_args=["--chat-template", template, "--reasoning-parser", "think"]) as c:
-            close = c.post("/tokenize", {"prompt": "</think>", "add_special_tokens": False})[1]["tokens"]
-            assert len(close) > 1, close
+        thinker = ["--chat-template", template, "--reasoning-parser", "think"]
+        with Cluster(model_of(d, thinks=True), kv_memory="32m", router_args=thinker) as c:
+            opened, close = (c.post("/tokenize", {"prompt": x, "add_special_tokens": False})[1]["tokens"]
+                             for x in ("<think>", "</think>"))
+            assert len(opened) == len(close) == 1
             for budget, temperature in ((0, 0), (5, 1), (9, 0), (30, 1)):
                 body = {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 40, "seed": 5,
                         "temperature": temperature, "ignore_eos": True, "return_token_ids": True}
                 free = ask(c, body, CHAT)["token_ids"]
                 choice = ask(c, dict(body, thinking_token_budget=budget), CHAT)
                 ids = choice["token_ids"]
+                early = free.index(close[0]) if close[0] in free[:budget] else None
                 assert ids[:budget] == free[:budget]
-                # A letter of the mark that came by itself is not repeated.
-                kept = next(n for n in range(len(close) - 1, -1, -1) if n == 0 or ids[:budget][-n:] == close[:n])
-                assert ids[budget:budget + len(close) - kept] == close[kept:], (budget, ids, close)
+                assert ids.index(close[0]) == (budget if early is None else early), (budget, ids, free)
                 assert len(ids) == 40
                 assert choice["message"]["content"], choice
                 again = ask(c, dict(body, thinking_budget_tokens=budget, draft_input_ids=free), CHAT)["token_ids"]
                 assert again == ids
-            # Completions whose prompt does not open it think where the answer does.
-            body = {"prompt": "abc", "max_tokens": 30, "seed": 6, "temperature": 1, "return_token_ids": True,
-                    "thinking_token_budget": 0}
-            assert ask(c, body)["token_ids"] == ask(c, dict(body, thinking_token_budget=-1))["token_ids"]
+            # The prompt's last mark counts at every route; an answer may open the part with its first tokens.
+            body = {"max_tokens": 12, "seed": 6, "temperature": 1, "return_token_ids": True, "ignore_eos": True,
+                    "thinking_token_budget": 3}
+            for prompt, thinks in ((opened + [70, 71], True), (opened + close + [70], False), ([70, 71], False)):
+                free = ask(c, dict(body, prompt=prompt, thinking_token_budget=-1))["token_ids"]
+                ids = ask(c, dict(body, prompt=prompt))["token_ids"]
+                assert ids[:3] == free[:3] and (ids[3] == close[0] if thinks else ids == free), (prompt, ids, free)
+            opens = dict(body, prompt=[70, 71], allowed_token_ids=opened)
+            assert ask(c, opens)["token_ids"][:5] == opened * 4 + close
             c.wait_idle()
-        with Cluster(model_of(d), kv_memory="32m", router_args=["--reasoning-parser", "off"]) as c:
-            status, answer = c.post(COMPLETIONS, {"prompt": "abc", "thinking_token_budget": 5})
-            assert status == 400 and "--reasoning-parser" in answer["error"]["message"], answer
-            assert answer["error"]["param"] == "thinking_token_budget", answer
+        for thinks, parser, text in (({}, "think", "has no token <think>"), ({"thinks": True}, "off", "--reasoning-parser")):
+            with Cluster(model_of(d, **thinks), kv_memory="32m", router_args=["--reasoning-parser", parser]) as c:
+                status, answer = c.post(COMPLETIONS, {"prompt": "abc", "thinking_token_budget": 5})
+                assert status == 400 and text in answer["error"]["message"], answer
+                assert answer["error"]["param"] == "thinking_token_budget", answer
 
 
 def test_repetition_detection_ends_an_answer_at_the_last_repeat():
@@ -258,10 +265,10 @@ def test_repetition_detection_ends_an_answer_at_the_last_repeat():
 
 
 def test_values_of_processors_that_are_refused_name_their_field():
-    refused = [("no_repeat_ngram_size", -1), ("top_p_decay", 1.5), ("top_p_min", "a"), ("top_n_sigma", -2),
+    refused = [("no_repeat_ngram_size", -1), ("no_repeat_ngram_size", 1025), ("top_p_decay", 1.5), ("top_p_min", "a"), ("top_n_sigma", -2),
                ("typical_p", 1.5), ("xtc_probability", 1.1), ("xtc_threshold", -0.1), ("dry_multiplier", -1),
                ("dry_base", -1), ("dry_allowed_length", -1), ("dry_penalty_last_n", -2),
-               ("dry_sequence_breakers", [1]), ("allowed_token_ids", []), ("allowed_token_ids", [1 << 30]),
+               ("dry_sequence_breakers", [1]), ("thinking_token_budget", 5), ("allowed_token_ids", []), ("allowed_token_ids", [1 << 30]),
                ("allowed_token_ids", 5), ("thinking_token_budget", "x"), ("mirostat", 2), ("repetition_detection", 1),
                ("repetition_detection", {"max_pattern_size": 4}), ("repetition_detection", {"max_pattern_size": 4, "min_count": 1}),
                ("repetition_detection", {"max_pattern_size": 4, "min_pattern_size": 5, "min_count": 2}),
@@ -270,4 +277,44 @@ def test_values_of_processors_that_are_refused_name_their_field():
         for name, value in refused:
             status, answer = c.post(COMPLETIONS, {"prompt": "abc", name: value})
             assert status == 400 and name in answer["error"]["message"], (name, value, answer)
+        status, answer = c.post(COMPLETIONS, {"prompt": "abc", "dry_multiplier": 1, "dry_sequence_breakers": ["a", "no token"]})
+        assert status == 400 and "number 1" in answer["error"]["message"], answer
+        c.wait_idle()
+
+
+def test_return_perf_metrics_gives_the_numbers_of_the_request():
+    names = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns", "last_token_time_ns")
+    with tempfile.TemporaryDirectory() as d, Cluster(model_of(d), kv_memory="32m", worker_args=["--draft-tokens", "4"]) as c:
+        prompt = [70 + i % 7 for i in range(40)]
+        free = ask(c, {"prompt": prompt, "max_tokens": 20, "temperature": 0, "ignore_eos": True, "return_token_ids": True})
+        inputs = {"input_ids": ("INT32", prompt), "request_output_len": ("INT32", [20]),
+                  "draft_input_ids": ("INT32", free["token_ids"]), "return_perf_metrics": ("BOOL", [True]),
+                  "return_num_input_tokens": ("BOOL", [True]), "return_num_output_tokens": ("BOOL", [True])}
+
+        def numbers(without=()):
+            status, answer = c.post("/v2/models/tensorrt_llm/infer", {"inputs": [
+                {"name": name, "datatype": kind, "shape": [1, len(data)], "data": data}
+                for name, (kind, data) in inputs.items() if name not in without]})
+            assert status == 200, answer
+            return {x["name"]: (x["datatype"], x["shape"], x["data"]) for x in answer["outputs"]}
+
+        got = numbers()
+        assert [got[x][:2] for x in names] == [("INT64", [1, 1])] * 4
+        times = [got[x][2][0] for x in names]
+        assert times == sorted(times) and times[0] > 0, times
+        value = {name: data[0] for name, (_, shape, data) in got.items() if shape == [1, 1]}
+        assert (value["num_input_tokens"], value["num_output_tokens"]) == (40, 20), value
+        # 60 tokens in blocks of 16; two whole blocks of the prompt were computed by the request before.
+        assert (value["kv_cache_alloc_total_blocks"], value["kv_cache_reused_blocks"],
+                value["kv_cache_alloc_new_blocks"]) == (4, 2, 2), value
+        # All drafts are right; 20 tokens, of which the first is not a draft and each verification gives one more.
+        assert value["total_draft_tokens"] == value["total_accepted_draft_tokens"] > 10, value
+        assert value["acceptance_rate"] == 1 and got["acceptance_rate"][0] == "FP32", got
+        assert not set(names) & set(numbers(without=("return_perf_metrics",)))
+        body = {"text_input": "abc abc", "max_tokens": 5, "return_perf_metrics": True, "return_num_output_tokens": True}
+        status, whole = c.post(GENERATE, body)
+        assert status == 200 and whole["num_output_tokens"] == 5 and "num_input_tokens" not in whole, whole
+        assert 0 < whole["arrival_time_ns"] <= whole["last_token_time_ns"] and whole["total_draft_tokens"] >= 0, whole
+        status, raw = c.request("POST", GENERATE + "_stream", body)[::2]
+        assert status == 200 and raw.count(b"last_token_time_ns") == 1, raw
         c.wait_idle()

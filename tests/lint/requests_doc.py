@@ -50,6 +50,8 @@ MEANINGS = {
     "DRAFT_IDS": "expected token ids of the answer: they change its time and no token; below 0: the end",
     "MAX_DRAFTS": "draft tokens of an iteration at most; 0: no speculative decoding",
     "DRAFT_THRESHOLD": "1, or 0 for off: a draft is accepted where it equals the sampled token",
+    "PERF": "gives times, drafts and KV blocks of the request", "KV_REUSE": "gives the KV blocks of the request",
+    "N_INPUT": "gives num_input_tokens", "N_OUTPUT": "gives num_output_tokens",
     "NOT_YET": "refused, unless its value asks for nothing", "TOKENS": "token ids that become text",
 }
 RESULTS = {
@@ -58,6 +60,7 @@ RESULTS = {
     "BATCH_INDEX": "which row of the batch this is", "BAD_WORD_IDS": "for tensorrt_llm", "STOP_WORD_IDS": "for tensorrt_llm",
     "BIAS": "for tensorrt_llm", "MAX_TOKENS": "as it came", "END_ID": "as it came, or the model's", "PAD_ID": "as it came, or the model's",
     "DECODER_IDS": "token ids of DECODER_QUERY, without it OUT_PAD_ID", "N_DECODER_IDS": "how many of them count",
+    "PERF": "a number that return_perf_metrics or its like asks for",
     "NOT_GIVEN": "may be asked for, and is left out",
 }
 

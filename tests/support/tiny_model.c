@@ -296,6 +296,12 @@ static void put_merged_token(bt_strbuf_t *buf, const char *merge)
     bt_strbuf_puts(buf, space + 1);
 }
 
+/* True for the last two tokens of a model that thinks. */
+static bool is_mark(const bt_tiny_model_t *model, uint32_t id)
+{
+    return model->thinks && (id < model->n_vocab) && (id + 2 >= model->n_vocab);
+}
+
 static void put_vocabulary(writer_t *w)
 {
     const uint32_t n_vocab = w->model->n_vocab;
@@ -315,7 +321,9 @@ static void put_vocabulary(writer_t *w)
     }
     for (uint32_t i = bt_tiny_model_min_vocab(); i < n_vocab; i++) {
         snprintf(filler, sizeof(filler), "w%u", i - bt_tiny_model_min_vocab());
-        put_str(&w->head, filler);
+        put_str(&w->head, !is_mark(w->model, i) ? filler
+                          : (i + 2 == n_vocab)  ? "<think>"
+                                                : "</think>");
     }
     for (uint32_t i = n_vocab; i < n_listed; i++) {
         snprintf(filler, sizeof(filler), "[PAD%u]", i);
@@ -324,9 +332,10 @@ static void put_vocabulary(writer_t *w)
 
     put_array_key(w, "tokenizer.ggml.token_type", I32, n_listed);
     for (uint32_t i = 0; i < n_listed; i++) {
-        put_u32(&w->head, (i < BT_ARRAY_LEN(specials)) ? TOKEN_CONTROL
-                          : (i < n_vocab)              ? TOKEN_NORMAL
-                                                       : TOKEN_UNUSED);
+        put_u32(&w->head, ((i < BT_ARRAY_LEN(specials)) || is_mark(w->model, i))
+                              ? TOKEN_CONTROL
+                          : (i < n_vocab) ? TOKEN_NORMAL
+                                          : TOKEN_UNUSED);
     }
 
     put_array_key(w, "tokenizer.ggml.merges", STRING, BT_ARRAY_LEN(merges));

@@ -67,6 +67,7 @@ typedef struct bt_tiny_model {
     bt_tiny_key_t keys[BT_TINY_MAX_KEYS];
     uint32_t n_keys;
 
+    bool thinks; /**< the last two tokens are <think> and </think> */
     const char *chat_template; /**< NULL: ChatML's; "": none */
 
     const char *architecture; /**< "llama"; tiny_family.c has the others */

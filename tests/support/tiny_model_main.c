@@ -139,6 +139,7 @@ static int parse_option(int index, char *value, bt_tiny_model_t *m)
     m->long_factors = m->long_factors || (index == 23);
     m->second_norm = m->second_norm || (index == 24);
     m->biases = m->biases || (index == 26);
+    m->thinks = m->thinks || (index == 28);
     return 0;
 }
 
@@ -173,6 +174,7 @@ int main(int argc, char **argv)
         {"key", required_argument, NULL, 0},
         {"biases", no_argument, NULL, 0},
         {"tensors-of", required_argument, NULL, 0},
+        {"thinks", no_argument, NULL, 0},
         {NULL, 0, NULL, 0},
     };
     bt_tiny_model_t model = bt_tiny_model_default();

@@ -59,6 +59,9 @@ static void ngrams_that_occurred_are_banned(void **state)
     assert_int_equal(ban(8, tokens, 8).n, 0); /* 7 tokens, once */
     assert_int_equal(ban(9, tokens, 8).n, 0);
     assert_int_equal(ban(UINT32_MAX, tokens, 8).n, 0);
+    banned = ban(3, (uint32_t[]){1, 1, 1, 1, 2, 1, 1}, 7); /* overlapping */
+    assert_int_equal(banned.n, 2);
+    assert_true(banned.ids[1] && banned.ids[2]);
     assert_int_equal(ban(2, tokens, 0).n, 0);
 }
 
@@ -109,6 +112,7 @@ static void thinking_part_is_closed_after_its_budget(void **state)
         {{1, 2, 3, 7}, 4, 1, 0},                 /* half a mark */
         {{1, 2, 7, 3}, 4, 1, 7},
         {{6, 2, 3, 3, 3}, 5, 0, BT_NO_TOKEN}, /* opened in the prompt only */
+        {{1, 2, 3, 3, 3, 6, 3, 3}, 8, 0, BT_NO_TOKEN}, /* not at its begin */
         {{1, 2, 6, 3}, 4, 0, BT_NO_TOKEN},
         {{1, 2, 6, 3, 3}, 5, 0, 7},
         {{7, 0, 6, 3, 3}, 5, 0, 7}, /* closed in the prompt */
