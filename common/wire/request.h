@@ -12,13 +12,14 @@
 
 #include "common/base/status.h"
 
-#define BT_MAX_GIVEN_END_IDS   64 /**< end ids given by a client */
-#define BT_MAX_END_IDS         80 /**< end ids with the model's own */
-#define BT_MAX_BAD_WORDS       64 /**< banned token sequences per request */
-#define BT_MAX_BAD_WORD_TOKENS 16 /**< tokens of one banned sequence */
-#define BT_MAX_LOGIT_BIASES    1024
-#define BT_MAX_LOGIT_BIAS      100.0f /**< absolute value */
-#define BT_MAX_TOP_LOGPROBS    20     /**< alternatives of one token */
+#define BT_MAX_GIVEN_END_IDS   64   /**< end ids given by a client */
+#define BT_MAX_END_IDS         80   /**< end ids with the model's own */
+#define BT_MAX_BAD_WORDS       64   /**< banned token sequences per request */
+#define BT_MAX_BAD_WORD_TOKENS 16   /**< tokens of one banned sequence */
+#define BT_MAX_LOGIT_BIASES    1024 /**< biases given by their ids */
+#define BT_MAX_DENSE_BIASES    (1u << 19) /**< biases of a whole vocabulary */
+#define BT_MAX_LOGIT_BIAS      100.0f     /**< absolute value */
+#define BT_MAX_TOP_LOGPROBS    20         /**< alternatives of one token */
 
 /* Extra results that a client wants, as bits. All are of the model's own
  * distribution: log softmax of the logits as the model left them, before
@@ -131,7 +132,8 @@ static inline bool bt_sampling_has_processors(const bt_sampling_t *sampling)
     return (o->no_repeat_ngram_size > 0) || (o->n_penalized_prompt > 0) ||
            (o->top_p_decay > 0.0f) || (o->top_n_sigma > 0.0f) ||
            (o->typical_p > 0.0f) || (o->xtc_probability > 0.0f) ||
-           (o->dry_multiplier > 0.0f) || (o->n_ids > 0);
+           (o->dry_multiplier > 0.0f) || (o->n_ids > 0) ||
+           (sampling->n_logit_biases > BT_MAX_LOGIT_BIASES);
 }
 
 /** Returns greedy sampling, everything else off, no end ids. */

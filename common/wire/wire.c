@@ -136,7 +136,7 @@ bt_status_t bt_wire_regions_copy(const bt_wire_region_t *regions, uint32_t n,
 /* The first thing wrong, or NULL. Written so that a NaN fails every test. */
 static const char *first_bias_fault(const bt_sampling_t *s)
 {
-    if (s->n_logit_biases > BT_MAX_LOGIT_BIASES) {
+    if (s->n_logit_biases > BT_MAX_DENSE_BIASES) {
         return "too many logit biases";
     }
     if ((s->n_logit_biases > 0) && (s->logit_biases == NULL)) {

@@ -117,7 +117,7 @@ static const field_t request_fields[] = {
     OF(FIELD_U64, bt_msg_request_t, space.lo),
     OF(FIELD_U64, bt_msg_request_t, space.hi),
     COUNTED(FIELD_BIASES, bt_msg_request_t, sampling.logit_biases,
-            sampling.n_logit_biases, 0, BT_MAX_LOGIT_BIASES),
+            sampling.n_logit_biases, 0, BT_MAX_DENSE_BIASES),
     OF(FIELD_U64, bt_msg_request_t, fanout),
     U32(bt_msg_request_t, fanout_size, 0, BT_WIRE_MAX_FANOUT),
     U32(bt_msg_request_t, wants.what, 0, ANY),

@@ -409,13 +409,18 @@ static bt_status_t take_stop_words(bt_lower_t *l, const bt_slice_t *s)
 
 /* ---- biases ---- */
 
+/* One bias for each token of the vocabulary. */
 static bt_status_t take_bias(bt_lower_t *l, const bt_slice_t *s)
 {
     bt_api_request_t *row = l->row;
     uint32_t n = 0;
 
+    if (s->n > BT_MAX_DENSE_BIASES) {
+        return bt_lower_refuse(l, s->name, "has more than %u values",
+                               BT_MAX_DENSE_BIASES);
+    }
     bt_free(row->logit_biases);
-    row->logit_biases = bt_calloc(BT_MAX_LOGIT_BIASES, sizeof(bt_logit_bias_t));
+    row->logit_biases = bt_calloc((size_t)s->n + 1, sizeof(bt_logit_bias_t));
     if (row->logit_biases == NULL) {
         return bt_api_error_no_memory(l->error);
     }
@@ -427,16 +432,10 @@ static bt_status_t take_bias(bt_lower_t *l, const bt_slice_t *s)
         if (status != BT_OK) {
             return status;
         }
-        if (fpclassify(bias) == FP_ZERO) {
-            continue;
+        if (fpclassify(bias) != FP_ZERO) {
+            row->logit_biases[n].id = (uint32_t)i;
+            row->logit_biases[n++].bias = bias;
         }
-        if ((n == BT_MAX_LOGIT_BIASES) || (i > UINT32_MAX)) {
-            return bt_lower_refuse(l, s->name,
-                                   "has more than %d values that are not 0",
-                                   BT_MAX_LOGIT_BIASES);
-        }
-        row->logit_biases[n].id = (uint32_t)i;
-        row->logit_biases[n++].bias = bias;
     }
     row->sampling.logit_biases = row->logit_biases;
     row->sampling.n_logit_biases = n;

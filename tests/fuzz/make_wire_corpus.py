@@ -100,7 +100,7 @@ WIRE = {
     "request_plain": [2, 1, 0, 0, 9, 1, ids(1), 1, 0, 0,
                       [F32(0), 0, F32(1), F32(1), F32(0), F32(0), 0, 0, b"", []]],
     "request_biases_most": GOLDEN["request"] + [0, 0, biases(*((i, i / 1024) for i in range(1024)))],
-    "refused_request_biases_too_many": GOLDEN["request"] + [0, 0, biases(*((i, 1) for i in range(1025)))],
+    "request_biases_dense": GOLDEN["request"] + [0, 0, biases(*((i, 1) for i in range(1025)))],
     "refused_request_bias_too_much": GOLDEN["request"] + [0, 0, biases((5, 100.5))],
     "refused_request_bias_nan": GOLDEN["request"] + [0, 0, biases((5, float("nan")))],
     "refused_request_biases_cut": GOLDEN["request"] + [0, 0, biases((5, 1))[:-1]],

@@ -177,6 +177,25 @@ def test_penalties_count_the_prompt_at_tritons_door_alone():
         c.wait_idle()
 
 
+def test_embedding_bias_may_have_a_value_for_each_token():
+    rng = random.Random(9)
+    with tempfile.TemporaryDirectory() as d, Cluster(model_of(d, vocab=3000), kv_memory="32m") as c:
+        biases = [round(rng.uniform(-4, 4), 3) for _ in range(3000)]
+        for temperature, more in ((0, {}), (1, {"repetition_penalty": 1.3}), (1, {"no_repeat_ngram_size": 1})):
+            prompt, seed = prompt_of(rng), rng.getrandbits(63)
+            inputs = {"input_ids": ("INT32", prompt), "request_output_len": ("INT32", [12]), "embedding_bias": ("FP32", biases),
+                      "random_seed": ("UINT64", [seed]), "runtime_top_p": ("FP32", [1]), "temperature": ("FP32", [temperature])}
+            for name, value in more.items():
+                inputs[name] = ("INT32" if name == "no_repeat_ngram_size" else "FP32", [value])
+            status, answer = c.post("/v2/models/tensorrt_llm/infer", {"inputs": [
+                {"name": name, "datatype": kind, "shape": [1, len(data)], "data": data}
+                for name, (kind, data) in inputs.items()]})
+            assert status == 200, answer
+            ids = next(x["data"] for x in answer["outputs"] if x["name"] == "output_ids")[-12:]
+            check(c, dict(more, prompt=prompt, seed=seed, temperature=temperature, embedding_bias=biases), ids, None)
+        c.wait_idle()
+
+
 def test_top_p_decay_and_ngrams_of_tritons_inputs_are_those_of_the_json_fields():
     body = {"text_input": "abc abc abc", "max_tokens": 20, "random_seed": 77, "temperature": 1, "top_p": 0.95}
     fields = {"runtime_top_p_decay": ("FP32", 0.6), "runtime_top_p_min": ("FP32", 0.2),

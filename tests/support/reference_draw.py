@@ -99,7 +99,7 @@ def prefix(ids, weights, share):
 
 def draw(row, tokens, n_prompt, seed, o):
     """@param row  the model's logits behind `tokens`, prompt and answer so far; o: fields of the request"""
-    logits = list(row)
+    logits = [f32(x + f32(b)) for x, b in zip(row, o["embedding_bias"])] if "embedding_bias" in o else list(row)
     if "thinking_token_budget" in o and forced(tokens, n_prompt, o) is not None:
         return forced(tokens, n_prompt, o)
     if any(name in o for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")):

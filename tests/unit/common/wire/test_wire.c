@@ -509,7 +509,7 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
     assert_int_equal(n_taken, 2 * (13 + 1) + (9 + 4 + 61 + 14 + 2 + 1 + 6) + 9 +
-                                  4 + 6 + 1 + 2 + 2);
+                                  4 + 6 + 1 + 2 + 2 + 1);
 }
 
 static void wire_reports_failed_allocations(void **state)
@@ -604,7 +604,7 @@ static void invalid_sampling_parameters_are_named(void **state)
     cases[11].s.n_bad_words = 1;
     cases[12].s.n_bad_words = 1;
     cases[12].s.bad_words = &empty;
-    cases[13].s.n_logit_biases = BT_MAX_LOGIT_BIASES + 1;
+    cases[13].s.n_logit_biases = BT_MAX_DENSE_BIASES + 1;
     cases[14].s.n_logit_biases = 1;
     cases[15].s.n_logit_biases = 1;
     cases[15].s.logit_biases = &too_much;
