@@ -52,16 +52,15 @@ static uint32_t closing_tail(const mark_t *mark, const bt_history_t *history,
 uint32_t bt_processors_forced(const bt_processor_options_t *options,
                               const bt_history_t *history)
 {
-    const uint32_t *const marks =
-        options->ids + options->n_allowed_ids + options->n_dry_breakers;
-    const mark_t open = {.ids = marks, .n = options->n_think_open};
-    const mark_t close = {.ids = marks + options->n_think_open,
-                          .n = options->n_think_close};
+    mark_t open = {.n = options->n_think_open};
+    mark_t close = {.n = options->n_think_close};
     uint32_t from = history->n_prompt;
 
     if (close.n == 0) {
         return BT_NO_TOKEN;
     }
+    open.ids = options->ids + options->n_allowed_ids + options->n_dry_breakers;
+    close.ids = open.ids + open.n;
     if (options->is_thinking == 0) {
         from = end_of_mark(&open, history, from, from + OPENING_TOKENS);
     }
@@ -121,7 +120,7 @@ void bt_processors_ban_ngrams(const bt_processor_options_t *options,
 {
     const uint32_t before = options->no_repeat_ngram_size - 1;
     const uint32_t *const tokens = history->tokens;
-    const uint32_t *const pattern = tokens + history->n - before;
+    const uint32_t *pattern;
     uint32_t borders[BT_MAX_NGRAM];
     uint32_t k = 0; /* tokens of the pattern that end here */
 
@@ -130,6 +129,7 @@ void bt_processors_ban_ngrams(const bt_processor_options_t *options,
         (history->n <= before)) {
         return;
     }
+    pattern = tokens + (history->n - before);
     find_borders(pattern, before, borders);
     for (uint32_t i = 0; i < history->n; i++) {
         if ((k == before) && (tokens[i] < n_vocab)) {
