@@ -183,7 +183,8 @@ static uint32_t unbroken(const bt_processor_options_t *o, uint32_t n_vocab,
                          const bt_history_t *history, uint32_t n,
                          uint32_t *counts)
 {
-    const uint32_t *const breakers = o->ids + o->n_allowed_ids;
+    const uint32_t *const breakers =
+        (o->n_dry_breakers > 0) ? o->ids + o->n_allowed_ids : NULL;
     uint32_t length = 0;
 
     for (uint32_t i = 0; i < o->n_dry_breakers; i++) {
