@@ -34,7 +34,7 @@ typedef struct show {
     uint64_t n_kept;
 } show_t;
 
-static bt_printable_t name_of(const bt_convert_step_t *step)
+static bt_printable_t name_of(const bt_quantize_step_t *step)
 {
     return bt_printable(step->tensor->name.data, step->tensor->name.len);
 }
@@ -57,7 +57,7 @@ static void show_bar(const bt_convert_progress_t *progress)
 /* Prints a line for a tensor; on a terminal only for unexpected results. */
 static void show_line(const show_t *show, const bt_convert_progress_t *progress)
 {
-    const bt_convert_step_t *const step = progress->step;
+    const bt_quantize_step_t *const step = progress->step;
 
     if (show->is_terminal) {
         if (!step->is_narrow) {

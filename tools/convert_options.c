@@ -71,16 +71,16 @@ static bool set_out_dir(parse_t *p, const option_t *option, const char *text)
 
 static bool set_type(parse_t *p, const option_t *option, const char *text)
 {
-    const bt_convert_mix_t *const mix = bt_convert_mix_find(text);
+    const bt_quantize_mix_t *const mix = bt_quantize_mix_find(text);
     size_t n;
 
     (void)option;
     if (mix == NULL) {
         snprintf(p->why, p->why_bytes, "--type %s is none of", text);
-        for (uint32_t i = 0; bt_convert_mix_name(i) != NULL; i++) {
+        for (uint32_t i = 0; bt_quantize_mix_name(i) != NULL; i++) {
             n = strlen(p->why);
             snprintf(p->why + n, p->why_bytes - n, " %s",
-                     bt_convert_mix_name(i));
+                     bt_quantize_mix_name(i));
         }
         return false;
     }
@@ -302,7 +302,7 @@ static bool check_imatrix(parse_t *p)
                  "--imatrix-window is of --imatrix-text, which is not given");
         return false;
     }
-    if (is_asked && !bt_convert_mix_weighs(args->mix)) {
+    if (is_asked && !bt_quantize_mix_weighs(args->mix)) {
         fprintf(p->notes, "baton convert: an importance matrix has no effect: "
                           "nothing is quantized\n");
         args->imatrix[0] = '\0';
@@ -339,7 +339,7 @@ bt_status_t bt_convert_args_parse(int argc, const char *const *argv,
         return BT_ERR_INVALID_PARAM;
     }
     if ((p.args.mix == NULL) && p.is_checkpoint) {
-        p.args.mix = bt_convert_mix_find("same"); /* as those tools do */
+        p.args.mix = bt_quantize_mix_find("same"); /* as those tools do */
     }
     if (!p.args.help && (p.args.mix == NULL)) {
         snprintf(why, why_bytes, "--type is not given");
@@ -357,9 +357,9 @@ void bt_convert_args_help(FILE *out)
     fprintf(out, "baton convert MODEL NEW.gguf --type TYPE [OPTION]...\n\n"
                  "Writes a model as a GGUF file of another type.\n\n"
                  "  --type TYPE    of most matrices:");
-    for (uint32_t i = 0; bt_convert_mix_name(i) != NULL; i++) {
+    for (uint32_t i = 0; bt_quantize_mix_name(i) != NULL; i++) {
         fprintf(out, "%s%s", (i % 8 == 0) ? "\n                   " : " ",
-                bt_convert_mix_name(i));
+                bt_quantize_mix_name(i));
     }
     fprintf(
         out,

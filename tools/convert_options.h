@@ -19,7 +19,7 @@
 typedef struct bt_convert_args {
     const char *in;
     char out[BT_CONVERT_PATH_BYTES];
-    const bt_convert_mix_t *mix;
+    const bt_quantize_mix_t *mix;
     uint32_t n_threads; /**< 0: one per core */
     /** Importance matrix file; "": none. Computed from imatrix_text if that is
      *  given. */

@@ -94,6 +94,9 @@ bool bt_gguf_reads_from(const bt_gguf_t *gguf, const char *path)
     struct stat what;
     bool is_one;
 
+    if (gguf->made_of != NULL) {
+        return bt_gguf_reads_from(gguf->made_of, path);
+    }
     if (stat(path, &what) != 0) {
         return false;
     }
@@ -329,6 +332,9 @@ bt_status_t bt_gguf_stamp(const bt_gguf_t *gguf, bt_gguf_stamp_t *stamp_p)
     bt_gguf_stamp_t all = {0};
     bt_status_t status;
 
+    if (gguf->made_of != NULL) {
+        return bt_gguf_stamp(gguf->made_of, stamp_p);
+    }
     if (gguf->files != NULL) {
         return files_stamp(gguf, stamp_p);
     }

@@ -386,6 +386,11 @@ bt_hash128_t bt_gguf_identity(const bt_gguf_t *gguf)
 {
     bt_hash128_t hash;
 
+    if (gguf->made_of != NULL) {
+        hash = bt_gguf_identity(gguf->made_of);
+        bt_gguf_chain_head(gguf, &hash);
+        return hash;
+    }
     if (gguf->files != NULL) {
         return bt_gguf_files_identity(gguf);
     }
@@ -402,6 +407,11 @@ bt_hash128_t bt_gguf_content(const bt_gguf_t *gguf)
 {
     bt_hash128_t hash;
 
+    if (gguf->made_of != NULL) {
+        hash = bt_gguf_content(gguf->made_of);
+        bt_gguf_chain_head(gguf, &hash);
+        return hash;
+    }
     if (gguf->files != NULL) {
         return bt_gguf_files_content(gguf);
     }

@@ -83,6 +83,21 @@ void bt_gguf_meta_str(bt_gguf_meta_t *meta, const char *key, const char *text,
     bt_gguf_meta_item_str(meta, text, bytes);
 }
 
+void bt_gguf_meta_pair(bt_gguf_meta_t *meta, const bt_gguf_pair_t *pair)
+{
+    put_u64(meta, pair->key.len);
+    put(meta, pair->key.data, pair->key.len);
+    if (pair->is_array) {
+        put_u32(meta, BT_GGUF_ARRAY);
+    }
+    put_u32(meta, pair->type);
+    if (pair->is_array) {
+        put_u64(meta, pair->n);
+    }
+    put(meta, pair->value, pair->bytes);
+    meta->n_keys++;
+}
+
 void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key, uint32_t type,
                         uint64_t n)
 {

@@ -41,6 +41,9 @@ void bt_gguf_meta_bool(bt_gguf_meta_t *meta, const char *key, bool value);
 void bt_gguf_meta_str(bt_gguf_meta_t *meta, const char *key, const char *text,
                       size_t bytes);
 
+/** Writes a pair of another file, as it is. */
+void bt_gguf_meta_pair(bt_gguf_meta_t *meta, const bt_gguf_pair_t *pair);
+
 /** Begins an array; exactly @a n items of the type, BT_GGUF_U8 …, must follow.
  */
 void bt_gguf_meta_array(bt_gguf_meta_t *meta, const char *key, uint32_t type,
@@ -82,11 +85,15 @@ typedef struct bt_gguf_parts {
     const bt_gguf_tensor_t *tensors; /**< copied; data that they point to is
                                           not */
     uint64_t n_tensors;
-    const bt_gguf_file_t *files; /**< at least one */
+    const bt_gguf_file_t *files; /**< at least one; none where made_of is set */
     uint32_t n_files;
     const bt_gguf_span_t *spans; /**< ranges of bytes that tensor data comes
                                       from, sampled for the identity */
     uint64_t n_spans;
+    /** Model that the tensors are made of, in place of files: its identity,
+     *  content and stamp are part of this one's. Borrowed until the close.
+     *  NULL: none. */
+    const bt_gguf_t *made_of;
     void *owner; /**< owner of all pointers above */
     void (*free_owner)(void *owner);
 } bt_gguf_parts_t;

@@ -45,6 +45,7 @@ struct bt_gguf {
     uint32_t n_files;
     const bt_gguf_span_t *spans;
     uint64_t n_spans;
+    const struct bt_gguf *made_of; /**< bt_gguf_parts_t.made_of */
     void *owner;
     void (*free_owner)(void *owner);
 };
@@ -75,6 +76,9 @@ void bt_gguf_chain(bt_hash128_t *hash, const void *data, size_t n);
 /** Mixes samples of @a n bytes into a hash, as bt_gguf_chain() does with
  *  all. */
 void bt_gguf_chain_samples(bt_hash128_t *hash, const void *data, size_t n);
+
+/** Mixes in all parts of an assembled model but the bulk of its data. */
+void bt_gguf_chain_head(const bt_gguf_t *gguf, bt_hash128_t *hash);
 
 /* For an assembled model. */
 bt_hash128_t bt_gguf_files_identity(const bt_gguf_t *gguf);

@@ -279,6 +279,7 @@ bt_status_t bt_gguf_assemble(const bt_gguf_parts_t *parts, char *why,
     gguf->n_files = parts->n_files;
     gguf->spans = parts->spans;
     gguf->n_spans = parts->n_spans;
+    gguf->made_of = parts->made_of;
     for (uint32_t i = 0; i < parts->n_files; i++) {
         gguf->bytes += parts->files[i].bytes; /* all are mapped: no overflow */
     }
@@ -288,8 +289,7 @@ bt_status_t bt_gguf_assemble(const bt_gguf_parts_t *parts, char *why,
     return BT_OK;
 }
 
-/* Mixes in all parts of the model but the bulk of its tensor data. */
-static void chain_head(const bt_gguf_t *gguf, bt_hash128_t *hash)
+void bt_gguf_chain_head(const bt_gguf_t *gguf, bt_hash128_t *hash)
 {
     bt_gguf_chain(hash, gguf->base, gguf->data_start);
     for (uint64_t i = 0; i < gguf->n_tensors; i++) {
@@ -306,7 +306,7 @@ bt_hash128_t bt_gguf_files_identity(const bt_gguf_t *gguf)
     const uint64_t bytes = gguf->bytes;
     bt_hash128_t hash = bt_hash128(&bytes, sizeof(bytes), 0);
 
-    chain_head(gguf, &hash);
+    bt_gguf_chain_head(gguf, &hash);
     for (uint64_t i = 0; i < gguf->n_spans; i++) {
         bt_gguf_chain_samples(&hash, gguf->spans[i].data, gguf->spans[i].bytes);
     }
@@ -317,7 +317,7 @@ bt_hash128_t bt_gguf_files_content(const bt_gguf_t *gguf)
 {
     bt_hash128_t hash = {0};
 
-    chain_head(gguf, &hash);
+    bt_gguf_chain_head(gguf, &hash);
     for (uint32_t i = 0; i < gguf->n_files; i++) {
         bt_gguf_chain(&hash, gguf->files[i].base, gguf->files[i].bytes);
     }

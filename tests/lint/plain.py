@@ -19,7 +19,7 @@ LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 # Pages that list the old names; other programs whose options have such names.
 # Words that had several meanings: the one that is left (docs/GLOSSARY.md), and the files and names that may have it.
 ONE_MEANING = {
-    "lane": ("an element of a SIMD register, or a thread of a warp", r"kernels/|inference/model/|tools/convert/|bench/", r""),
+    "lane": ("an element of a SIMD register, or a thread of a warp", r"kernels/|inference/model/|inference/quantize/|bench/", r""),
     "window": ("the positions that a layer attends to, or HTTP/2's flow control",
                r"common/(config|kv|sched|wire)/|inference/|kernels/|(prefill_|decode_)?worker/|tools/|bench/|"
                r"router/(core|grpc|http/cluster_state|observe|triton|watch)", r""),

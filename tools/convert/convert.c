@@ -1,37 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/convert/convert.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/text.h"
-#include "kernels/kernels.h"
 
-#define SLAB_ELEMS  (4u << 20) /* values between two reports, about */
-#define MAX_THREADS 256u
-#define MAX_HEADER  ((size_t)1 << 31)
-
-/* Rows of a tensor, for one thread. */
-typedef struct piece {
-    const bt_convert_step_t *step;
-    const uint8_t *data; /* the tensor's */
-    uint64_t row;        /* the first */
-    uint64_t n_rows;
-    uint8_t *out;
-    const float *weights; /* (matrices, dims[0]), or NULL */
-    float *x;             /* (dims[0]) scratch */
-    bt_status_t status;
-    pthread_t thread;
-} piece_t;
+#define SLAB_ELEMS (4u << 20) /* values between two reports, about */
+#define MAX_HEADER ((size_t)1 << 31)
 
 typedef struct work {
     const bt_convert_options_t *options;
     bt_convert_progress_t progress;
     uint32_t n_threads;
     bt_part_file_t file;
-    piece_t pieces[MAX_THREADS];
     uint8_t *made;  /* converted data of a tensor that is not stored as GGUF
                      * would */
     float *weights; /* weights of its columns, if the importance matrix has
@@ -50,92 +33,9 @@ static uint64_t rows_of(const bt_gguf_tensor_t *tensor)
     return n;
 }
 
-/* Position of row @a i of the tensor, of one of its matrices. */
-static bt_status_t convert_row(piece_t *piece, uint64_t i, const uint8_t *from,
-                               uint8_t *to)
-{
-    const bt_gguf_tensor_t *const tensor = piece->step->tensor;
-    const size_t n = (size_t)tensor->dims[0];
-    const float *const weights =
-        (piece->weights == NULL)
-            ? NULL
-            : piece->weights + (size_t)(i / tensor->dims[1]) * n;
-    bt_status_t status = bt_dequantize(tensor->type, from, n, piece->x);
-
-    return (status == BT_OK)
-               ? bt_quantize(piece->step->type, piece->x, weights, n, to)
-               : status;
-}
-
-static void *convert_rows(void *ctx)
-{
-    piece_t *const piece = ctx;
-    const bt_gguf_tensor_t *const tensor = piece->step->tensor;
-    const uint64_t all_rows = rows_of(tensor);
-    const size_t from_bytes = tensor->bytes / all_rows;
-    const size_t to_bytes = piece->step->bytes / all_rows;
-    const uint8_t *from = piece->data + (size_t)piece->row * from_bytes;
-    uint8_t *to = piece->out;
-
-    piece->status = BT_OK;
-    if (tensor->type == piece->step->type) {
-        memcpy(to, from, (size_t)piece->n_rows * from_bytes);
-        return NULL;
-    }
-    for (uint64_t i = 0; (i < piece->n_rows) && (piece->status == BT_OK); i++) {
-        piece->status = convert_row(piece, piece->row + i, from, to);
-        from += from_bytes;
-        to += to_bytes;
-    }
-    return NULL;
-}
-
-/* Quantizes @a n rows from @a row on into @a out, with all threads. */
-static bt_status_t convert_slab(work_t *w, uint64_t row, uint64_t n,
-                                uint8_t *out)
-{
-    const bt_convert_step_t *const step = w->progress.step;
-    const size_t to_bytes = step->bytes / rows_of(step->tensor);
-    bt_status_t status = BT_OK;
-    uint32_t n_started = 0;
-
-    for (uint32_t t = 0; t < w->n_threads; t++) {
-        piece_t *const piece = &w->pieces[t];
-        const uint64_t begin = n * t / w->n_threads;
-
-        piece->step = step;
-        piece->data = (w->made != NULL) ? w->made : step->tensor->data;
-        piece->weights = w->weights;
-        piece->row = row + begin;
-        piece->n_rows = n * (t + 1) / w->n_threads - begin;
-        piece->out = out + (size_t)begin * to_bytes;
-    }
-    for (uint32_t t = 1; t < w->n_threads; t++) {
-        /* Work of threads that cannot be started is done here, after the
-         * first. */
-        if (pthread_create(&w->pieces[t].thread, NULL, convert_rows,
-                           &w->pieces[t]) != 0) {
-            break;
-        }
-        n_started = t;
-    }
-    (void)convert_rows(&w->pieces[0]);
-    for (uint32_t t = 1; t < w->n_threads; t++) {
-        if (t <= n_started) {
-            pthread_join(w->pieces[t].thread, NULL);
-        } else {
-            (void)convert_rows(&w->pieces[t]);
-        }
-    }
-    for (uint32_t t = 0; (t < w->n_threads) && (status == BT_OK); t++) {
-        status = w->pieces[t].status;
-    }
-    return status;
-}
-
 static bt_status_t refuse(work_t *w, bt_status_t status)
 {
-    const bt_convert_step_t *const step = w->progress.step;
+    const bt_quantize_step_t *const step = w->progress.step;
     const bt_printable_t name =
         bt_printable(step->tensor->name.data, step->tensor->name.len);
 
@@ -215,12 +115,6 @@ static bt_status_t take_scratch(work_t *w, size_t n)
             return status;
         }
     }
-    for (uint32_t t = 0; t < w->n_threads; t++) {
-        w->pieces[t].x = bt_calloc(n + 1, sizeof(float));
-        if (w->pieces[t].x == NULL) {
-            return BT_ERR_NO_MEMORY;
-        }
-    }
     return take_weights(w, (uint32_t)n);
 }
 
@@ -230,16 +124,12 @@ static void free_scratch(work_t *w)
     w->made = NULL;
     bt_free(w->weights);
     w->weights = NULL;
-    for (uint32_t t = 0; t < w->n_threads; t++) {
-        bt_free(w->pieces[t].x);
-        w->pieces[t].x = NULL;
-    }
 }
 
 /* Runs the current step, from its first row. */
 static bt_status_t convert_tensor(work_t *w)
 {
-    const bt_convert_step_t *const step = w->progress.step;
+    const bt_quantize_step_t *const step = w->progress.step;
     const uint64_t dim = step->tensor->dims[0];
     const uint64_t n_rows = (step->bytes > 0) ? rows_of(step->tensor) : 0;
     const uint64_t slab =
@@ -253,7 +143,9 @@ static bt_status_t convert_tensor(work_t *w)
     for (uint64_t row = 0; (row < n_rows) && (status == BT_OK); row += most) {
         const uint64_t n = (n_rows - row < most) ? n_rows - row : most;
 
-        status = convert_slab(w, row, n, out);
+        status = bt_quantize_rows(
+            step, (w->made != NULL) ? w->made : step->tensor->data, w->weights,
+            row, n, w->n_threads, out);
         if (status == BT_OK) {
             status = bt_part_file_write(&w->file, out, (size_t)n * to_bytes);
         }
@@ -271,7 +163,7 @@ static bt_status_t convert_tensor(work_t *w)
                : refuse(w, status);
 }
 
-static bt_status_t convert_all(work_t *w, const bt_convert_plan_t *plan,
+static bt_status_t convert_all(work_t *w, const bt_quantize_plan_t *plan,
                                uint64_t head_bytes)
 {
     const uint64_t found = w->file.bytes;
@@ -279,7 +171,7 @@ static bt_status_t convert_all(work_t *w, const bt_convert_plan_t *plan,
     bt_status_t status = BT_OK;
 
     for (uint64_t i = 0; (i < plan->n) && (status == BT_OK); i++) {
-        const bt_convert_step_t *const step = &plan->steps[i];
+        const bt_quantize_step_t *const step = &plan->steps[i];
         const uint64_t begin = head_bytes + step->at;
 
         w->progress.step = step;
@@ -335,19 +227,18 @@ bt_status_t bt_convert(const bt_gguf_t *gguf, const char *name,
                        size_t why_bytes)
 {
     work_t *const w = bt_calloc(1, sizeof(*w));
-    bt_convert_plan_t plan = {0};
+    bt_quantize_plan_t plan = {0};
     bt_strbuf_t head;
     bt_status_t status = BT_ERR_NO_MEMORY;
 
     bt_strbuf_init(&head, MAX_HEADER);
     if (w != NULL) {
         w->options = options;
-        w->n_threads = (options->n_threads < MAX_THREADS) ? options->n_threads
-                                                          : MAX_THREADS;
+        w->n_threads = options->n_threads;
         w->file.fd = -1;
         w->why = why;
         w->why_bytes = why_bytes;
-        status = bt_convert_plan_make(gguf, options->mix, &plan);
+        status = bt_quantize_plan_make(gguf, options->mix, &plan);
     }
     if (status == BT_OK) {
         bt_convert_header(gguf, options->mix, options->imatrix, &plan, &head);
@@ -374,7 +265,7 @@ out:
         bt_part_file_close(&w->file);
     }
     bt_free(w);
-    bt_convert_plan_fini(&plan);
+    bt_quantize_plan_fini(&plan);
     bt_strbuf_fini(&head);
     return status;
 }

@@ -263,7 +263,7 @@ static void put_text(bt_strbuf_t *out, const char *key, const char *text)
 }
 
 static void put_new_pairs(bt_strbuf_t *out, const bt_gguf_t *gguf,
-                          const bt_convert_mix_t *mix,
+                          const bt_quantize_mix_t *mix,
                           const bt_imatrix_t *imatrix)
 {
     const bt_hash128_t id = bt_gguf_identity(gguf);
@@ -271,8 +271,8 @@ static void put_new_pairs(bt_strbuf_t *out, const bt_gguf_t *gguf,
     int n = snprintf(source, sizeof(source), "%016" PRIx64 "%016" PRIx64 " %u",
                      id.hi, id.lo, BT_QUANTIZE_VERSION);
 
-    if (bt_convert_mix_file_type(mix) != BT_CONVERT_FILE_TYPE_STAYS) {
-        put_number(out, KEY_FILE_TYPE, bt_convert_mix_file_type(mix));
+    if (bt_quantize_mix_file_type(mix) != BT_QUANTIZE_TYPES_STAY) {
+        put_number(out, KEY_FILE_TYPE, bt_quantize_mix_file_type(mix));
     }
     put_number(out, "general.quantization_version", QUANTIZATION_VERSION);
     if (imatrix != NULL) {
@@ -288,13 +288,13 @@ static void put_new_pairs(bt_strbuf_t *out, const bt_gguf_t *gguf,
     put_text(out, BT_CONVERT_KEY_SOURCE, source);
 }
 
-void bt_convert_header(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
+void bt_convert_header(const bt_gguf_t *gguf, const bt_quantize_mix_t *mix,
                        const bt_imatrix_t *imatrix,
-                       const bt_convert_plan_t *plan, bt_strbuf_t *out)
+                       const bt_quantize_plan_t *plan, bt_strbuf_t *out)
 {
-    static const char zeros[BT_CONVERT_ALIGNMENT] = {0};
+    static const char zeros[BT_QUANTIZE_ALIGNMENT] = {0};
     const bool has_file_type =
-        bt_convert_mix_file_type(mix) != BT_CONVERT_FILE_TYPE_STAYS;
+        bt_quantize_mix_file_type(mix) != BT_QUANTIZE_TYPES_STAY;
     uint64_t n_pairs = N_NEW_PAIRS + (has_file_type ? 1 : 0) +
                        ((imatrix != NULL) ? N_IMATRIX_PAIRS : 0);
 
@@ -315,7 +315,7 @@ void bt_convert_header(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
     }
     put_new_pairs(out, gguf, mix, imatrix);
     for (uint64_t i = 0; i < plan->n; i++) {
-        const bt_convert_step_t *const step = &plan->steps[i];
+        const bt_quantize_step_t *const step = &plan->steps[i];
 
         put_str(out, step->tensor->name.data, step->tensor->name.len);
         put_u32(out, step->tensor->n_dims);
@@ -325,8 +325,9 @@ void bt_convert_header(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
         put_u32(out, step->type);
         put_u64(out, step->at);
     }
-    if (out->len % BT_CONVERT_ALIGNMENT != 0) {
-        bt_strbuf_append(
-            out, zeros, BT_CONVERT_ALIGNMENT - out->len % BT_CONVERT_ALIGNMENT);
+    if (out->len % BT_QUANTIZE_ALIGNMENT != 0) {
+        bt_strbuf_append(out, zeros,
+                         BT_QUANTIZE_ALIGNMENT -
+                             out->len % BT_QUANTIZE_ALIGNMENT);
     }
 }

@@ -48,7 +48,7 @@ static void line_names_model_file_and_type(void **state)
     assert_int_equal(parse("a.gguf b.gguf --type=Q4_K --threads 3"), BT_OK);
     assert_string_equal(args.in, "a.gguf");
     assert_string_equal(args.out, "b.gguf");
-    assert_ptr_equal(args.mix, bt_convert_mix_find("q4_k"));
+    assert_ptr_equal(args.mix, bt_quantize_mix_find("q4_k"));
     assert_int_equal(args.n_threads, 3);
     assert_false(args.overwrite);
 }
@@ -82,7 +82,7 @@ static void lines_of_convert_checkpoint_and_trtllm_build_work(void **state)
                      BT_OK);
     assert_string_equal(args.in, "gpt2");
     assert_string_equal(args.out, "./c-model/gpt2/fp16/4-gpu/model.gguf");
-    assert_int_equal(bt_convert_mix_file_type(args.mix), 1);
+    assert_int_equal(bt_quantize_mix_file_type(args.mix), 1);
     assert_non_null(strstr(notes, "--tp_size 4 has no effect: one file"));
     assert_int_equal(parse("--checkpoint_dir c --gpt_attention_plugin float16 "
                            "--remove_input_padding enable --paged_kv_cache "
@@ -94,7 +94,7 @@ static void lines_of_convert_checkpoint_and_trtllm_build_work(void **state)
     assert_int_equal(parse("--checkpoint_dir c --kv_cache_type paged "
                            "--gather_all_token_logits --output_dir e"),
                      BT_OK);
-    assert_ptr_equal(args.mix, bt_convert_mix_find("same"));
+    assert_ptr_equal(args.mix, bt_quantize_mix_find("same"));
     assert_non_null(
         strstr(notes, "--gather_all_token_logits has no effect: logits"));
     assert_refused("--checkpoint_dir c --paged_kv_cache disable",

@@ -103,7 +103,7 @@ static bt_status_t convert(const bt_gguf_t *gguf, const char *type,
                            const char *out, uint32_t n_threads, stop_t *stop,
                            char *why, size_t why_bytes)
 {
-    const bt_convert_options_t options = {.mix = bt_convert_mix_find(type),
+    const bt_convert_options_t options = {.mix = bt_quantize_mix_find(type),
                                           .n_threads = n_threads,
                                           .imatrix = imatrix,
                                           .on_progress = count,

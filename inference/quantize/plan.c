@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/convert/convert.h"
+#include "inference/quantize/quantize.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static bool is_first_four(const position_t *at)
     return at->layer < 4;
 }
 
-struct bt_convert_mix {
+struct bt_quantize_mix {
     const char *name;
     uint32_t file_type; /* llama_ftype */
     uint32_t type;      /* type of matrices */
@@ -53,7 +53,7 @@ struct bt_convert_mix {
         name, file_type, type, output, type, NULL, NULL, type \
     }
 
-static const bt_convert_mix_t mixes[] = {
+static const bt_quantize_mix_t mixes[] = {
     PLAIN("f32", 0, BT_QTYPE_F32, BT_QTYPE_F32),
     PLAIN("f16", 1, BT_QTYPE_F16, BT_QTYPE_F16),
     PLAIN("bf16", 32, BT_QTYPE_BF16, BT_QTYPE_BF16),
@@ -76,10 +76,10 @@ static const bt_convert_mix_t mixes[] = {
     PLAIN("q4_0", 2, BT_QTYPE_Q4_0, BT_QTYPE_Q6_K),
     PLAIN("mxfp4", 38, BT_QTYPE_MXFP4, BT_QTYPE_Q8_0),
     /* no type: plan_same() */
-    PLAIN("same", BT_CONVERT_FILE_TYPE_STAYS, 0, 0),
+    PLAIN("same", BT_QUANTIZE_TYPES_STAY, 0, 0),
 };
 
-const bt_convert_mix_t *bt_convert_mix_find(const char *name)
+const bt_quantize_mix_t *bt_quantize_mix_find(const char *name)
 {
     for (size_t i = 0; i < BT_ARRAY_LEN(mixes); i++) {
         if (strcasecmp(mixes[i].name, name) == 0) {
@@ -89,19 +89,19 @@ const bt_convert_mix_t *bt_convert_mix_find(const char *name)
     return NULL;
 }
 
-const char *bt_convert_mix_name(uint32_t i)
+const char *bt_quantize_mix_name(uint32_t i)
 {
     return (i < BT_ARRAY_LEN(mixes)) ? mixes[i].name : NULL;
 }
 
-uint32_t bt_convert_mix_file_type(const bt_convert_mix_t *mix)
+uint32_t bt_quantize_mix_file_type(const bt_quantize_mix_t *mix)
 {
     return mix->file_type;
 }
 
-bool bt_convert_mix_weighs(const bt_convert_mix_t *mix)
+bool bt_quantize_mix_weighs(const bt_quantize_mix_t *mix)
 {
-    return (mix->file_type != BT_CONVERT_FILE_TYPE_STAYS) &&
+    return (mix->file_type != BT_QUANTIZE_TYPES_STAY) &&
            (mix->type != BT_QTYPE_F32) && (mix->type != BT_QTYPE_F16) &&
            (mix->type != BT_QTYPE_BF16);
 }
@@ -160,7 +160,7 @@ static bool stays_f32(const bt_gguf_tensor_t *tensor)
            bt_gguf_str_is(tensor->name, "token_types.weight");
 }
 
-static uint32_t wanted(const bt_gguf_t *gguf, const bt_convert_mix_t *mix,
+static uint32_t wanted(const bt_gguf_t *gguf, const bt_quantize_mix_t *mix,
                        const bt_gguf_tensor_t *tensor, uint64_t n_layers)
 {
     const bt_gguf_str_t name = tensor->name;
@@ -231,20 +231,20 @@ static bt_status_t measure(const bt_gguf_tensor_t *tensor, uint32_t type,
 }
 
 /* Assigns the next free offset to a step. */
-static bt_status_t allot(uint64_t *end, bt_convert_step_t *step)
+static bt_status_t allot(uint64_t *end, bt_quantize_step_t *step)
 {
     step->at = *end;
     if (__builtin_add_overflow(*end, step->bytes, end) ||
-        __builtin_add_overflow(*end, BT_CONVERT_ALIGNMENT - 1, end) ||
+        __builtin_add_overflow(*end, BT_QUANTIZE_ALIGNMENT - 1, end) ||
         (*end > INT64_MAX)) {
         return BT_ERR_OVERFLOW;
     }
-    *end -= *end % BT_CONVERT_ALIGNMENT;
+    *end -= *end % BT_QUANTIZE_ALIGNMENT;
     return BT_OK;
 }
 
 /* A copy, which is possible for types that can only be read too. */
-static bt_status_t plan_same(uint64_t *end, bt_convert_step_t *step)
+static bt_status_t plan_same(uint64_t *end, bt_quantize_step_t *step)
 {
     step->wanted = step->tensor->type;
     step->type = step->tensor->type;
@@ -253,7 +253,7 @@ static bt_status_t plan_same(uint64_t *end, bt_convert_step_t *step)
 }
 
 static bt_status_t plan_step(uint32_t want, uint64_t *end,
-                             bt_convert_step_t *step)
+                             bt_quantize_step_t *step)
 {
     bt_status_t status;
 
@@ -271,12 +271,12 @@ static bt_status_t plan_step(uint32_t want, uint64_t *end,
     return allot(end, step);
 }
 
-bt_status_t bt_convert_plan_make(const bt_gguf_t *gguf,
-                                 const bt_convert_mix_t *mix,
-                                 bt_convert_plan_t *plan_p)
+bt_status_t bt_quantize_plan_make(const bt_gguf_t *gguf,
+                                  const bt_quantize_mix_t *mix,
+                                  bt_quantize_plan_t *plan_p)
 {
     const uint64_t n_layers = count_layers(gguf);
-    bt_convert_plan_t plan = {.n = bt_gguf_n_tensors(gguf)};
+    bt_quantize_plan_t plan = {.n = bt_gguf_n_tensors(gguf)};
     bt_status_t status = BT_OK;
 
     plan.steps = bt_calloc((size_t)plan.n + 1, sizeof(*plan.steps));
@@ -284,26 +284,26 @@ bt_status_t bt_convert_plan_make(const bt_gguf_t *gguf,
         return BT_ERR_NO_MEMORY;
     }
     for (uint64_t i = 0; (i < plan.n) && (status == BT_OK); i++) {
-        bt_convert_step_t *const step = &plan.steps[i];
+        bt_quantize_step_t *const step = &plan.steps[i];
 
         step->tensor = bt_gguf_tensor_at(gguf, i);
-        status = (mix->file_type == BT_CONVERT_FILE_TYPE_STAYS)
+        status = (mix->file_type == BT_QUANTIZE_TYPES_STAY)
                      ? plan_same(&plan.bytes, step)
                      : plan_step(wanted(gguf, mix, step->tensor, n_layers),
                                  &plan.bytes, step);
     }
     if (status != BT_OK) {
-        bt_convert_plan_fini(&plan);
+        bt_quantize_plan_fini(&plan);
         return status;
     }
     *plan_p = plan;
     return BT_OK;
 }
 
-void bt_convert_plan_fini(bt_convert_plan_t *plan)
+void bt_quantize_plan_fini(bt_quantize_plan_t *plan)
 {
     bt_free(plan->steps);
-    *plan = (bt_convert_plan_t){0};
+    *plan = (bt_quantize_plan_t){0};
 }
 
 #define LANES 8u

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/convert/convert.h"
+#include "inference/quantize/quantize.h"
 
 #include <float.h>
 #include <math.h>

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "common/base/status.h"
+#include "inference/quantize/quantize.h"
 #include "kernels/kernels.h"
-#include "tools/convert/convert.h"
 
 #define ROW       256u
 #define ROW_BYTES (ROW * 4u)
