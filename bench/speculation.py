@@ -12,6 +12,8 @@ Usage: ./baton bench speculation [options]
   --requests N        requests of each load and concurrency, on each side (default 40)
   --draft-tokens N    verify N drafts of a sequence, whatever they cost (default 0: those
                       that are expected to pay)
+  --draft SOURCE      of the side with drafts, an option of the worker: ngram, self, self:TYPE
+                      (default ngram)
   --temperature T     of all requests (default 0)
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
@@ -159,6 +161,7 @@ def main():
     p.add_argument("--output-tokens", type=int, default=128)
     p.add_argument("--requests", type=int, default=40)
     p.add_argument("--draft-tokens", type=int, default=0)
+    p.add_argument("--draft", default="ngram")
     p.add_argument("--temperature", type=float, default=0.0)
     p.add_argument("--threads", type=int, default=0)
     add_model_option(p)
@@ -171,11 +174,11 @@ def main():
     check_model(p, args)
     both = ["--threads", str(worker_threads(args))]
     prefill, decode = worker_cores(worker_threads(args))
-    out = describe(args, ("load", "output_tokens", "requests", "draft_tokens", "temperature"))
+    out = describe(args, ("load", "output_tokens", "requests", "draft_tokens", "draft", "temperature"))
     progress = Progress(2 * args.requests * len(loads) * len(args.concurrency), args.json)
     load = Load()
     with Cluster(args.model, kv_memory="1g", worker_args=both + ["--draft", "off"], prefill_args=prefill, decode_args=decode) as off, \
-            Cluster(args.model, kv_memory="1g", worker_args=both + ["--draft-tokens", str(args.draft_tokens)],
+            Cluster(args.model, kv_memory="1g", worker_args=both + ["--draft", args.draft, "--draft-tokens", str(args.draft_tokens)],
                     prefill_args=prefill, decode_args=decode) as on:
         for cluster in (off, on):
             warm_up(cluster)

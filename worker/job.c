@@ -227,6 +227,7 @@ void bt_worker_job_draft(bt_worker_t *w, bt_job_t *job)
         (job->drafter != NULL)) {
         return;
     }
+    job->seq.model_drafts = true;
     if (bt_ngram_drafter_create(&config, &job->drafter) == BT_OK) {
         job->seq.drafter = bt_ngram_drafter_hook(job->drafter);
     } else {

@@ -257,7 +257,8 @@ static bt_status_t check_model(bt_worker_t *w, bt_start_t *s)
 
     if ((status = bt_start_file_open(w, s)) != BT_OK ||
         (status = bt_start_options_check(w, s)) != BT_OK ||
-        (status = bt_start_cores_settle(w, s)) != BT_OK) {
+        (status = bt_start_cores_settle(w, s)) != BT_OK ||
+        (status = bt_start_draft_open(w, s)) != BT_OK) {
         return status;
     }
     status = bt_start_memory_look(w, s);
@@ -309,6 +310,7 @@ int bt_worker_check(bt_worker_t *w, unsigned program, int argc, char **argv)
 
 end:
     if (s != NULL) {
+        bt_start_draft_close(s);
         bt_gguf_close(s->gguf);
         if (w != NULL) {
             bt_kv_groups_fini(&w->groups);

@@ -138,6 +138,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
     if ((status = bt_start_file_open(w, s)) != BT_OK ||
         (status = bt_start_options_check(w, s)) != BT_OK ||
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
+        (status = bt_start_draft_open(w, s)) != BT_OK ||
         (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_start_model_load(w, s)) != BT_OK ||
         (w->config->assignment_fd == 0)) {
@@ -190,6 +191,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
 static void close_all(bt_worker_t *w, bt_start_t *s)
 {
     bt_engine_destroy(w->engine);
+    bt_model_drafter_destroy(w->drafter);
     bt_ngram_corpus_destroy(w->corpus);
     bt_core_demand_close(w->board);
     bt_jobs_end_all(w);
@@ -212,6 +214,7 @@ static void close_all(bt_worker_t *w, bt_start_t *s)
         bt_instance_ranks_expect_end(&s->team);
         bt_model_end_ranks(w->model);
     }
+    bt_model_destroy(w->draft_model);
     bt_model_destroy(w->model);
     bt_backend_close(w->backend);
     bt_wire_decoder_destroy(w->decoder);
@@ -285,6 +288,7 @@ static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
     /* The links have what they need of it. */
     bt_key_wipe(s->key, sizeof(s->key));
     if (status == BT_OK) {
+        bt_start_draft_close(s);
         bt_gguf_close(s->gguf); /* the weights are packed */
         s->gguf = NULL;
         keep_heap();
@@ -382,6 +386,7 @@ end:
     }
     if (start != NULL) {
         bt_instance_ranks_close(&start->team);
+        bt_start_draft_close(start);
         bt_gguf_close(start->gguf);
         bt_cluster_close(start->cluster);
         bt_config_destroy(start->store);

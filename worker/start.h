@@ -7,6 +7,7 @@
  * or in bt_start_t, and start.c frees them, complete or not.
  *
  *     start_model.c   file → options → memory → back end and weights, engine
+ *     start_draft.c   draft model: weights, memory, drafter
  *     start_links.c   router's address and key; hello → joins
  *     start.c         KV pool, which needs the key; prefix cache
  *     standby.c       name and role of the worker that a standby replaces
@@ -42,6 +43,11 @@ typedef struct bt_start {
     bt_instance_ranks_t team; /**< ranks of this instance */
     bt_gguf_t *gguf;
     bt_hparams_t hp;
+    struct {              /* start_draft.c */
+        bt_gguf_t *gguf;  /**< NULL: there is no draft model */
+        const char *type; /**< type of the model's own weights; NULL: a file */
+        size_t scratch_bytes; /**< most that making one of its tensors takes */
+    } draft;
     bt_kv_shape_t shape;
     bt_kv_type_t kv_type;
     uint32_t cores[BT_MAX_CORES];
@@ -89,6 +95,37 @@ BT_MUST_CHECK bt_status_t bt_start_model_load(bt_worker_t *w,
  *  @retval  any of bt_engine_create() */
 BT_MUST_CHECK bt_status_t bt_start_engine_open(bt_worker_t *w,
                                                const bt_start_t *s);
+
+/* start_draft.c */
+
+/** Opens the draft model of the options, if there is one. The model's file is
+ *  open, its KV groups are planned, n_threads is set.
+ *  @retval BT_ERR_UNSUPPORTED  not with these ranks or this model
+ *  @retval BT_ERR_INVALID_PARAM  its weights are not smaller; no such type
+ *  @retval any of bt_modelfile_open(), bt_requantize_open(),
+ *          bt_model_drafter_check() */
+BT_MUST_CHECK bt_status_t bt_start_draft_open(const bt_worker_t *w,
+                                              bt_start_t *s);
+/** Closes the file of the draft model, before that of the model. */
+void bt_start_draft_close(bt_start_t *s);
+/** Adds the memory of the draft model to that of the model.
+ *  @retval BT_ERR_UNSUPPORTED  the back end has memory of its own
+ *  @retval any of bt_model_memory() */
+BT_MUST_CHECK bt_status_t bt_start_draft_memory(const bt_worker_t *w,
+                                                const bt_start_t *s,
+                                                const bt_model_config_t *target,
+                                                bt_model_memory_t *memory);
+/** Loads the draft model into w->draft_model.
+ *  @retval any of bt_model_load() */
+BT_MUST_CHECK bt_status_t bt_start_draft_load(bt_worker_t *w,
+                                              const bt_start_t *s,
+                                              const bt_model_config_t *target);
+/** Opens w->drafter, if there is a draft model. The pool is ready.
+ *  @param [in,out] hook_p  set where there is one
+ *  @retval any of bt_model_check_groups(), bt_model_drafter_create() */
+BT_MUST_CHECK bt_status_t bt_start_drafter_open(bt_worker_t *w,
+                                                const bt_start_t *s,
+                                                bt_batch_drafter_t *hook_p);
 
 /* start.c */
 

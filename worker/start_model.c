@@ -296,6 +296,10 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
         BT_LOG_ERROR("model %s: %s", w->config->model, why);
         return status;
     }
+    status = bt_start_draft_memory(w, s, &config, &memory);
+    if (status != BT_OK) {
+        return status;
+    }
     s->memory = memory;
     count_memory(w, &memory);
     bt_limits_memory("", limit);
@@ -423,8 +427,9 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
                            &w->model);
     if (status != BT_OK) {
         BT_LOG_ERROR("model %s: %s", w->config->model, why);
+        return status;
     }
-    return status;
+    return bt_start_draft_load(w, s, &config);
 }
 
 static bt_sched_overlap_mode_t overlap_mode_of(const char *mode)
@@ -447,7 +452,7 @@ static bt_status_t open_corpus(bt_worker_t *w)
 
 bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
 {
-    const bt_engine_config_t config = {
+    bt_engine_config_t config = {
         .model = w->model,
         .kv = bt_start_kv_view(w, s),
         .groups = &w->own_groups,
@@ -479,6 +484,10 @@ bt_status_t bt_start_engine_open(bt_worker_t *w, const bt_start_t *s)
             BT_LOG_ERROR("model %s: %s", w->config->model, why);
         }
     }
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_start_drafter_open(w, s, &config.batch_drafter);
     if (status != BT_OK) {
         return status;
     }

@@ -151,7 +151,8 @@ typedef struct bt_config {
     const char *kv_overlap;         /* layers, chunks, none */
     const char *midstep_join;       /* on, off */
     const char *overlap_scheduling; /* auto, on, off */
-    const char *draft;              /* ngram, off */
+    const char *draft;              /* ngram, off, self, self:TYPE */
+    const char *draft_model;        /* FILE; "": none */
     uint64_t draft_corpus_bytes;
     uint32_t draft_tokens;      /* 0: those that are expected to pay */
     const char *prefix_cache;   /* on, off */

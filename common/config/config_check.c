@@ -479,6 +479,25 @@ static bt_status_t check_otlp(const bt_config_store_t *store)
     return BT_OK;
 }
 
+static bt_status_t check_draft(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+    const bool is_self =
+        (strcmp(c->draft, "self") == 0) || (strncmp(c->draft, "self:", 5) == 0);
+    const bool is_off = strcmp(c->draft, "off") == 0;
+
+    if (!is_self && !is_off && (strcmp(c->draft, "ngram") != 0)) {
+        return bt_config_complain(
+            store, "--draft %s: it is ngram, self, self:TYPE or off", c->draft);
+    }
+    if ((is_self || is_off) && (c->draft_model[0] != '\0')) {
+        return bt_config_complain(store,
+                                  "--draft-model %s contradicts --draft %s",
+                                  c->draft_model, c->draft);
+    }
+    return BT_OK;
+}
+
 static const struct {
     unsigned programs;
     bt_status_t (*check)(const bt_config_store_t *store);
@@ -489,6 +508,7 @@ static const struct {
     {~0u, check_devices},
     {~0u, check_kv_ports},
     {~0u, check_gpu_metrics},
+    {BT_PROG_SERVE | BT_PROG_PREFILL | BT_PROG_DECODE, check_draft},
     {BT_PROG_SERVE, check_prefill},
     {BT_PROG_SERVE | BT_PROG_ROUTER, check_tls},
     {BT_PROG_SERVE | BT_PROG_ROUTER, check_tenants},

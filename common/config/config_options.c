@@ -394,12 +394,19 @@ const bt_option_t bt_config_options[] = {
          "current one",
          "auto: where that saves at least 1/64 of its time. on: wherever "
          "possible. off: never"),
-    CHOICE(ADVANCED, "draft", "ngram", "ngram, off", S | WORKERS, draft,
-         "Speculative decoding: source of draft tokens",
+    TEXT(ADVANCED, "draft", "ngram|self[:TYPE]|off", "ngram", S | WORKERS,
+         draft, "Speculative decoding: source of draft tokens",
          "ngram: what followed the last tokens earlier in the prompt or the "
-         "answer. off: no speculative decoding. Drafts are verified where "
-         "that is expected to save time, by measured cost and acceptance; "
-         "the tokens of an answer are the same with and without"),
+         "answer. self: that, and draws of the model with its weights "
+         "quantized to TYPE, by default q5_1, or q4_0 of 8-bit weights; for "
+         "models of 8 bits a weight and more on the CPU. off: no speculative decoding. Drafts are made "
+         "and verified where that is expected to save time, by measured cost "
+         "and acceptance; the tokens of an answer are the same with and "
+         "without"),
+    TEXT(ADVANCED, "draft-model", "FILE", "", S | WORKERS, draft_model,
+         "Speculative decoding: file of the model with smaller weights that "
+         "drafts, in place of --draft self",
+         "It has the shape and the tokens of the model, and uses its KV cache"),
     SIZE(ADVANCED, "draft-corpus", "16m", 0, GIGA, S | WORKERS,
          draft_corpus_bytes,
          "Memory for earlier answers as a source of draft tokens; 0: none",

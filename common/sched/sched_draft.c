@@ -2,6 +2,7 @@
 #include "common/sched/sched_draft.h"
 
 #include <math.h>
+#include <stddef.h>
 
 #define TIME_SHARE 0.1 /* of the newest measurement of a row count */
 #define TIME_CLIP  1.0 /* relative: a busy machine teaches no more */
@@ -16,6 +17,12 @@
 #define MOST_LIKELY  0.995f
 #define LEAST_LIKELY 0.005f
 #define LEAST_GAIN   1.02 /* tokens per time, below it drafts are noise */
+#define MODEL_PRIOR  4.0f
+#define MODEL_MEAN   0.9f /* of a model that differs by its rounding */
+#define COLD_ROUNDS  2u   /* the first read weights from a file */
+#define TRIAL_FIRST  16u
+#define TRIAL_ROUNDS 2u
+#define ROUNDS_MOST  16u
 
 /* An estimate that was not measured lately moves with those that were: the
  * machine, or its load, has changed. */
@@ -109,18 +116,68 @@ static unsigned class_of(uint32_t n_matched)
     return i;
 }
 
+uint8_t bt_sched_draft_match(float probability)
+{
+    static const struct {
+        float below;
+        uint8_t match;
+    } classes[] = {{0.5f, 1}, {0.7f, 3}, {0.9f, 5}, {0.98f, 9}};
+
+    for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
+        if (!(probability >= classes[i].below)) {
+            return classes[i].match;
+        }
+    }
+    return 17;
+}
+
+/* Fraction of right drafts in this class. Of a model's drafts the first are
+ * expected to be right as often as the model expects. */
+static float expected_of(const bt_sched_acceptance_t *all,
+                         bt_draft_source_t source, unsigned class)
+{
+    static const float of_model[BT_SCHED_DRAFT_CLASSES] = {0.4f, 0.6f, 0.8f,
+                                                           0.94f, 0.98f};
+    const bt_sched_acceptance_count_t *count = &all->counts[source][class];
+    const float prior = (source == BT_DRAFT_MODEL)
+                            ? MODEL_PRIOR * of_model[class]
+                            : PRIOR_RIGHT;
+
+    return (count->n_right + prior) /
+           (count->n + ((source == BT_DRAFT_MODEL) ? MODEL_PRIOR : PRIOR));
+}
+
+static float relative_of(const bt_sched_acceptance_seq_t *seq)
+{
+    return (seq->n_right + SEQ_PRIOR) / (seq->n_expected + SEQ_PRIOR);
+}
+
+static float bounded(float p)
+{
+    return fminf(fmaxf(p, LEAST_LIKELY), MOST_LIKELY);
+}
+
 float bt_sched_acceptance_of(const bt_sched_acceptance_t *all,
                              const bt_sched_acceptance_seq_t *seq,
                              bt_draft_source_t source, uint32_t n_matched)
 {
-    const bt_sched_acceptance_count_t *count =
-        &all->counts[source][class_of(n_matched)];
-    const float relative =
-        (seq->n_right + SEQ_PRIOR) / (seq->n_expected + SEQ_PRIOR);
-    const float p =
-        (count->n_right + PRIOR_RIGHT) / (count->n + PRIOR) * relative;
+    return bounded(expected_of(all, source, class_of(n_matched)) *
+                   relative_of(seq));
+}
 
-    return fminf(fmaxf(p, LEAST_LIKELY), MOST_LIKELY);
+float bt_sched_acceptance_model(const bt_sched_acceptance_t *all,
+                                const bt_sched_acceptance_seq_t *seq)
+{
+    const float mean = (all->model.n_right + MODEL_PRIOR * MODEL_MEAN) /
+                       (all->model.n + MODEL_PRIOR);
+
+    return bounded(mean * relative_of(seq));
+}
+
+static void count(bt_sched_acceptance_count_t *count, float right)
+{
+    count->n_right = count->n_right * DECAY + right;
+    count->n = count->n * DECAY + 1;
 }
 
 void bt_sched_acceptance_learn(bt_sched_acceptance_t *all,
@@ -128,13 +185,14 @@ void bt_sched_acceptance_learn(bt_sched_acceptance_t *all,
                                bt_draft_source_t source, uint32_t n_matched,
                                bool is_right)
 {
-    bt_sched_acceptance_count_t *count =
-        &all->counts[source][class_of(n_matched)];
-    const float expected = (count->n_right + PRIOR_RIGHT) / (count->n + PRIOR);
+    const unsigned class = class_of(n_matched);
+    const float expected = expected_of(all, source, class);
     const float right = is_right ? 1 : 0;
 
-    count->n_right = count->n_right * DECAY + right;
-    count->n = count->n * DECAY + 1;
+    count(&all->counts[source][class], right);
+    if (source == BT_DRAFT_MODEL) {
+        count(&all->model, right);
+    }
     seq->n_right = seq->n_right * DECAY + right;
     seq->n_expected = seq->n_expected * DECAY + expected;
 }
@@ -144,11 +202,13 @@ static float next_survival(const bt_sched_acceptance_t *all,
                            const bt_sched_draft_offer_t *offer,
                            uint32_t n_taken, float survival)
 {
-    return (n_taken < offer->n)
-               ? survival * bt_sched_acceptance_of(all, offer->seq,
-                                                   offer->source,
-                                                   offer->n_matched + n_taken)
-               : 0;
+    if (n_taken >= offer->n) {
+        return 0;
+    }
+    return survival * bt_sched_acceptance_of(all, offer->seq, offer->source,
+                                             (offer->matches != NULL)
+                                                 ? offer->matches[n_taken]
+                                                 : offer->n_matched + n_taken);
 }
 
 static double time_of(const bt_sched_row_times_t *times,
@@ -287,4 +347,240 @@ uint32_t bt_sched_draft_take(const bt_sched_row_times_t *times,
         (void)add_next(all, offers, n, best.pick);
     }
     return best.n;
+}
+
+double bt_sched_draft_goodput(const bt_sched_row_times_t *times,
+                              const bt_sched_draft_step_t *step,
+                              const bt_sched_draft_offer_t *offers, uint32_t n)
+{
+    double tokens = step->n_seqs;
+    uint32_t n_taken = 0;
+    double us;
+
+    for (uint32_t i = 0; i < n; i++) {
+        tokens += (double)offers[i].expected;
+        n_taken += offers[i].n_taken;
+    }
+    us = time_of(times, step, n_taken);
+    return (us > 0) ? tokens / us : 0;
+}
+
+bt_sched_beside_t
+bt_sched_beside_of(const bt_sched_draft_offer_t *const *offers, uint32_t n,
+                   uint32_t n_seqs)
+{
+    bt_sched_beside_t beside = {.least = (n < n_seqs) ? 1 : INFINITY};
+
+    for (uint32_t i = 0; i < n; i++) {
+        beside.n_drafts += offers[i]->n_taken;
+        beside.expected += (double)offers[i]->expected;
+        beside.least = fmin(beside.least, 1 + (double)offers[i]->expected);
+    }
+    return beside;
+}
+
+static double round_us(const bt_sched_rounds_t *rounds,
+                       const bt_sched_draft_step_t *step, uint32_t n)
+{
+    return bt_sched_row_times_us(&rounds->times, n, step->row_us) +
+           step->read_us * n;
+}
+
+/* What a number of rounds is expected to give. */
+typedef struct prospect {
+    double us; /* rounds and iteration */
+    double tokens;
+    double least; /* tokens of a sequence */
+    uint32_t n_drafts;
+} prospect_t;
+
+static prospect_t
+prospect_of(const bt_sched_row_times_t *times, const bt_sched_rounds_t *rounds,
+            const bt_sched_draft_step_t *step, const bt_sched_beside_t *beside,
+            const bt_sched_chain_t *chains, uint32_t n, uint32_t n_rounds)
+{
+    prospect_t p = {.tokens = step->n_seqs + beside->expected,
+                    .least = step->has_chunks ? 1 : beside->least,
+                    .n_drafts = beside->n_drafts};
+
+    for (uint32_t k = 1; k <= n_rounds; k++) {
+        uint32_t n_rows = 0;
+
+        for (uint32_t i = 0; i < n; i++) {
+            n_rows += (chains[i].most >= k) ? 1 : 0;
+        }
+        p.us += (n_rows > 0) ? round_us(rounds, step, n_rows) : 0;
+        p.n_drafts += n_rows;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t most =
+            (n_rounds < chains[i].most) ? n_rounds : chains[i].most;
+        const double a = (double)chains[i].acceptance;
+        const double expected = a * (1 - pow(a, most)) / (1 - a);
+
+        p.tokens += expected;
+        p.least = fmin(p.least, 1 + expected);
+    }
+    p.us += time_of(times, step, p.n_drafts);
+    return p;
+}
+
+static uint32_t longest(const bt_sched_chain_t *chains, uint32_t n)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        most = (chains[i].most > most) ? chains[i].most : most;
+    }
+    return (most < ROUNDS_MOST) ? most : ROUNDS_MOST;
+}
+
+/* Counts an iteration without rounds.
+ * @return whether they are tried now */
+static bool try_rounds(bt_sched_rounds_t *rounds,
+                       const bt_sched_draft_step_t *step)
+{
+    if (rounds->n_waits == 0) {
+        rounds->n_waits = TRIAL_FIRST;
+    }
+    rounds->n_idle++;
+    if (step->has_chunks || (step->most_us > 0) ||
+        ((rounds->times.n_steps > 0) && (rounds->n_idle < rounds->n_waits))) {
+        return false;
+    }
+    if (rounds->times.n_steps > 0) {
+        rounds->n_waits = (rounds->n_waits < BT_SCHED_TRIAL_MOST / 2)
+                              ? rounds->n_waits * 2
+                              : BT_SCHED_TRIAL_MOST;
+    }
+    rounds->n_idle = 0;
+    return true;
+}
+
+double bt_sched_rounds_begin(const bt_sched_row_times_t *times,
+                             bt_sched_rounds_t *rounds,
+                             const bt_sched_draft_step_t *step,
+                             const bt_sched_beside_t *beside,
+                             const bt_sched_chain_t *chains, uint32_t n)
+{
+    const double alone_us = time_of(times, step, 0);
+    const double slowest_us = alone_us * (1 + 1.0 / BT_SCHED_DRAFT_SLOWER);
+    const double most_us =
+        (step->most_us > alone_us) ? step->most_us : INFINITY;
+    const uint32_t most = longest(chains, n);
+    double best = 0;
+
+    if ((n == 0) || !(alone_us > 0)) {
+        return 0;
+    }
+    for (uint32_t k = 1; (k <= most) && (rounds->times.n_steps > 0); k++) {
+        const prospect_t p =
+            prospect_of(times, rounds, step, beside, chains, n, k);
+
+        if ((p.n_drafts > step->max_drafts) || (p.us > most_us)) {
+            break;
+        }
+        if ((p.us / p.least <= slowest_us) && (p.tokens / p.us > best)) {
+            best = p.tokens / p.us;
+        }
+    }
+    if (best > beside->goodput * LEAST_GAIN) {
+        rounds->n_idle = 0;
+        rounds->n_waits = TRIAL_FIRST;
+        return best;
+    }
+    return try_rounds(rounds, step) ? BT_SCHED_ROUNDS_TRIAL : 0;
+}
+
+/* Costs of more rounds, for the chains that take part. */
+typedef struct more {
+    uint32_t n;                 /* chains */
+    double us[ROUNDS_MOST + 1]; /* [1 ...] of so many rounds, for one chain */
+} more_t;
+
+static more_t cost_more(const bt_sched_row_times_t *times,
+                        const bt_sched_rounds_t *rounds,
+                        const bt_sched_draft_step_t *step, uint32_t n_drafts,
+                        const bt_sched_chain_t *chains, uint32_t n)
+{
+    const double verify_us = time_of(times, step, n_drafts);
+    more_t more = {0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        more.n += chains[i].ended ? 0 : 1;
+    }
+    for (uint32_t k = 1; (more.n > 0) && (k <= ROUNDS_MOST); k++) {
+        const uint32_t all = n_drafts + more.n * k;
+
+        more.us[k] = (all > step->max_drafts + more.n)
+                         ? INFINITY
+                         : (k * round_us(rounds, step, more.n) +
+                            time_of(times, step, all) - verify_us) /
+                               more.n;
+    }
+    return more;
+}
+
+/* True when one more round, or several together, give more tokens per time than
+ * the goodput: the cost of rows grows in steps. */
+static bool pays(const bt_sched_chain_t *chain, const more_t *more,
+                 double goodput)
+{
+    double survival = (double)chain->survival;
+    double tokens = 0;
+
+    if (goodput < 0) {
+        return chain->n < TRIAL_ROUNDS;
+    }
+    for (uint32_t k = 1; (k <= chain->most - chain->n) && (k <= ROUNDS_MOST);
+         k++) {
+        survival *= (double)chain->acceptance;
+        tokens += survival;
+        if (tokens > goodput * more->us[k]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t bt_sched_rounds_go_on(const bt_sched_row_times_t *times,
+                               const bt_sched_rounds_t *rounds,
+                               const bt_sched_draft_step_t *step,
+                               const bt_sched_beside_t *beside, double goodput,
+                               bt_sched_chain_t *chains, uint32_t n)
+{
+    uint32_t n_drafts = beside->n_drafts;
+    uint32_t n_on = 0;
+    more_t more;
+
+    for (uint32_t i = 0; i < n; i++) {
+        n_drafts += chains[i].n;
+        chains[i].ended = chains[i].ended || (chains[i].n == chains[i].most);
+    }
+    do { /* the others share the cost of those that end */
+        more = cost_more(times, rounds, step, n_drafts, chains, n);
+        n_on = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            bt_sched_chain_t *chain = &chains[i];
+
+            chain->ended = chain->ended ||
+                           ((chain->n > 0) && !pays(chain, &more, goodput)) ||
+                           (n_drafts + n_on >= step->max_drafts);
+            n_on += chain->ended ? 0 : 1;
+        }
+    } while (n_on < more.n);
+    return n_on;
+}
+
+void bt_sched_rounds_learn(bt_sched_rounds_t *rounds, uint32_t n_seqs,
+                           double us, bool is_trial)
+{
+    rounds->n_made += (rounds->n_made <= COLD_ROUNDS) ? 1 : 0;
+    if (rounds->n_made <= COLD_ROUNDS) {
+        return;
+    }
+    if (is_trial && (n_seqs <= BT_SCHED_ROW_TIMES)) {
+        rounds->times.rows[n_seqs].us = 0;
+    }
+    bt_sched_row_times_learn(&rounds->times, n_seqs, us);
 }

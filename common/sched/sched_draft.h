@@ -72,10 +72,13 @@ typedef enum bt_draft_source {
     BT_DRAFT_NGRAM,      /**< earlier text of the prompt or the answer */
     BT_DRAFT_PREDICTION, /**< text that the client gave as a prediction */
     BT_DRAFT_CORPUS,     /**< answers to earlier requests */
+    BT_DRAFT_MODEL,      /**< draws of a smaller model */
     BT_DRAFT_N_SOURCES,
 } bt_draft_source_t;
 
-/** Number of classes of match lengths: 1-2, 3-4, 5-8, 9-16, 17 and more. */
+/** Number of classes of match lengths: 1-2, 3-4, 5-8, 9-16, 17 and more. Drafts
+ *  of a model are in five classes of their probability, see
+ *  bt_sched_draft_match(). */
 #define BT_SCHED_DRAFT_CLASSES 5u
 
 /** Fraction of right drafts, forgetting. */
@@ -87,6 +90,7 @@ typedef struct bt_sched_acceptance_count {
 typedef struct bt_sched_acceptance {
     bt_sched_acceptance_count_t counts[BT_DRAFT_N_SOURCES]
                                       [BT_SCHED_DRAFT_CLASSES];
+    bt_sched_acceptance_count_t model; /**< drafts of a model, all classes */
 } bt_sched_acceptance_t;
 
 /** Acceptance of one sequence relative to all. All zero at first. */
@@ -110,10 +114,20 @@ void bt_sched_acceptance_learn(bt_sched_acceptance_t *all,
                                bt_draft_source_t source, uint32_t n_matched,
                                bool is_right);
 
+/** Returns the match length whose class a model's draft of this probability is
+ *  counted in: below 0.5, 0.7, 0.9, 0.98, and up to 1. */
+uint8_t bt_sched_draft_match(float probability);
+/** Returns the probability that the next draft of a model is right, before the
+ *  model has drawn it. */
+float bt_sched_acceptance_model(const bt_sched_acceptance_t *all,
+                                const bt_sched_acceptance_seq_t *seq);
+
 /** Drafts that a sequence offers, and how many are taken. */
 typedef struct bt_sched_draft_offer {
-    uint32_t n;         /**< drafts offered */
-    uint32_t n_matched; /**< tokens matched before the first */
+    uint32_t n;             /**< drafts offered */
+    uint32_t n_matched;     /**< tokens matched before the first */
+    const uint8_t *matches; /**< [n] n_matched of each draft, of a model's;
+                                 NULL: they grow from one to the next */
     bt_draft_source_t source;
     bt_sched_acceptance_seq_t *seq;
     uint32_t n_taken;         /**< result of bt_sched_draft_take() */
@@ -127,6 +141,8 @@ typedef struct bt_sched_draft_step {
     double fixed_us;     /**< time that does not depend on the rows: chunks, and
                               reads of K and V */
     double row_us;       /**< guess for one more row; beside chunks its cost */
+    double read_us;      /**< time for reading K and V of one sequence, the mean
+                              of all; of a round of a draft model */
     bool has_chunks;     /**< row times do not apply: row_us does */
     double most_us;      /**< the iteration must not take longer, if it does
                               not without drafts; 0: no bound */
@@ -144,5 +160,93 @@ uint32_t bt_sched_draft_take(const bt_sched_row_times_t *times,
                              const bt_sched_acceptance_t *all,
                              const bt_sched_draft_step_t *step,
                              bt_sched_draft_offer_t *offers, uint32_t n);
+
+/*
+ * Rounds of a draft model. Before the iteration the draft model computes one
+ * row of each of some sequences and draws their next draft, round by round:
+ *
+ *     round 1 ─▶ round 2 ─▶ … ─▶ iteration that verifies the drafts
+ *     a b c      a c             a a a b c c c
+ *
+ * Rounds cost time whether or not their drafts are right. They begin where the
+ * number of rounds with the best goodput beats what drafts without a model
+ * give. A sequence takes part in another round while its next draft is expected
+ * to give more tokens per time than that goodput, so chains of likely drafts
+ * become longer and unlikely ones end.
+ *
+ * Neither the time of a round nor the acceptance is measured while no rounds
+ * are made, so they are tried now and then.
+ */
+
+/** Iterations between two trials, at most. A trial takes two rounds. */
+#define BT_SCHED_TRIAL_MOST 1024u
+
+/** Cost of rounds, and when to try them. All zero at first. */
+typedef struct bt_sched_rounds {
+    bt_sched_row_times_t times; /**< time of a round, by sequences */
+    uint32_t n_made;            /**< rounds so far, saturating */
+    uint32_t n_idle;  /**< iterations that could have had rounds since the last
+                           ones that had */
+    uint32_t n_waits; /**< iterations until the next trial */
+} bt_sched_rounds_t;
+
+/** Drafts of one sequence by the model. */
+typedef struct bt_sched_chain {
+    uint32_t most;    /**< most drafts */
+    float acceptance; /**< bt_sched_acceptance_model() */
+    uint32_t n;       /**< drafts so far */
+    float survival;   /**< probability that all of them are right; 1 at first */
+    bool ended;       /**< takes part in no further round */
+} bt_sched_chain_t;
+
+/** Sequences of the iteration that the model makes no drafts for. */
+typedef struct bt_sched_beside {
+    uint32_t n_drafts; /**< their drafts */
+    double expected;   /**< drafts expected to be right */
+    double least;      /**< least number of expected tokens of one of them;
+                            infinity: there is none */
+    double goodput;    /**< expected tokens per us without rounds */
+} bt_sched_beside_t;
+
+/** Records the offers that keep the drafts taken. @param n  number of offers
+ *  @param n_seqs  sequences beside, with and without drafts */
+bt_sched_beside_t
+bt_sched_beside_of(const bt_sched_draft_offer_t *const *offers, uint32_t n,
+                   uint32_t n_seqs);
+/** Returns the expected tokens per us with what bt_sched_draft_take() took. */
+double bt_sched_draft_goodput(const bt_sched_row_times_t *times,
+                              const bt_sched_draft_step_t *step,
+                              const bt_sched_draft_offer_t *offers, uint32_t n);
+
+/**
+ * Decides whether rounds begin.
+ * @param [in,out] rounds  counts iterations without
+ * @param [in]     chains  [n] sequences that the model would draft for
+ * @return expected tokens per us of the best number of rounds, for
+ *         bt_sched_rounds_go_on(); 0: no rounds; BT_SCHED_ROUNDS_TRIAL
+ */
+double bt_sched_rounds_begin(const bt_sched_row_times_t *times,
+                             bt_sched_rounds_t *rounds,
+                             const bt_sched_draft_step_t *step,
+                             const bt_sched_beside_t *beside,
+                             const bt_sched_chain_t *chains, uint32_t n);
+#define BT_SCHED_ROUNDS_TRIAL (-1.0)
+
+/**
+ * Decides which sequences take part in the next round; sets `ended` of the
+ * others.
+ * @param [in] goodput  of bt_sched_rounds_begin()
+ * @return number of sequences; 0: the rounds are over
+ */
+uint32_t bt_sched_rounds_go_on(const bt_sched_row_times_t *times,
+                               const bt_sched_rounds_t *rounds,
+                               const bt_sched_draft_step_t *step,
+                               const bt_sched_beside_t *beside, double goodput,
+                               bt_sched_chain_t *chains, uint32_t n);
+
+/** Learns the time of a round without the time for reading K and V.
+ *  @param is_trial  earlier measurements are out of date */
+void bt_sched_rounds_learn(bt_sched_rounds_t *rounds, uint32_t n_seqs,
+                           double us, bool is_trial);
 
 #endif

@@ -329,6 +329,8 @@ static const field_t stats_fields[] = {
     ACCEPTED_AT(15),
     OF(FIELD_U64, bt_msg_stats_t, drafted[2]),
     OF(FIELD_U64, bt_msg_stats_t, accepted[2]),
+    OF(FIELD_U64, bt_msg_stats_t, drafted[3]),
+    OF(FIELD_U64, bt_msg_stats_t, accepted[3]),
 };
 
 static const field_t peer_fields[] = {

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/status.h"
 #include "inference/engine/engine_priv.h"
 
@@ -27,7 +32,6 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return (a < b) ? a : b;
 }
 
-/* True for a sequence whose next token alone is to be computed and drawn. */
 static bool generates(const bt_seq_t *seq)
 {
     return (seq->sched.n_tokens - seq->sched.n_computed == 1) &&
@@ -35,18 +39,22 @@ static bool generates(const bt_seq_t *seq)
            !seq->leave_after_first && bt_sched_seq_may_run(&seq->sched);
 }
 
+static uint32_t most_drafts(const bt_engine_t *engine, const bt_seq_t *seq)
+{
+    const uint32_t max = min_u32(min_u32(n_space(seq), BT_ENGINE_SEQ_DRAFTS),
+                                 engine->config.max_drafts);
+
+    return (seq->max_drafts != 0) ? min_u32(max, seq->max_drafts) : max;
+}
+
 /* Stores a proposal behind the known tokens. */
 static void propose(const bt_engine_t *engine, bt_seq_t *seq)
 {
     const uint32_t n = seq->sched.n_tokens;
-    uint32_t max = min_u32(n_space(seq), BT_ENGINE_SEQ_DRAFTS);
+    const uint32_t max = most_drafts(engine, seq);
     uint32_t n_valid = 0;
 
-    seq->draft.n = 0;
-    max = min_u32(max, engine->config.max_drafts);
-    if (seq->max_drafts != 0) {
-        max = min_u32(max, seq->max_drafts);
-    }
+    seq->draft.n = seq->aside.n = 0;
     if ((seq->drafter.propose == NULL) || (max == 0)) {
         return;
     }
@@ -63,10 +71,14 @@ static void propose(const bt_engine_t *engine, bt_seq_t *seq)
 
 static bt_sched_draft_offer_t offer_of(bt_seq_t *seq)
 {
+    const bool is_model = seq->draft.source == BT_DRAFT_MODEL;
+
     return (bt_sched_draft_offer_t){.n = seq->draft.n,
                                     .n_matched = seq->draft.n_matched,
+                                    .matches = is_model ? seq->matches : NULL,
                                     .source = seq->draft.source,
-                                    .seq = &seq->acceptance};
+                                    .seq = is_model ? &seq->model_acceptance
+                                                    : &seq->acceptance};
 }
 
 /* Describes the iteration that the running sequences are in next. */
@@ -92,6 +104,9 @@ static bt_sched_draft_step_t step_of(const bt_engine_t *engine)
         }
     }
     step.n_seqs = work.n_seqs;
+    step.read_us = bt_sched_cost_reads_us(
+        &engine->cost,
+        (double)work.reads / ((work.n_seqs > 0) ? work.n_seqs : 1));
     if (step.has_chunks) {
         work.n_tokens = engine->chunk.alone.tokens;
         step.fixed_us = bt_sched_cost_step_us(&engine->cost, &work);
@@ -118,42 +133,279 @@ static uint32_t take_fixed(const bt_engine_config_t *config,
     return n_taken;
 }
 
-static uint32_t take(const bt_engine_t *engine, bt_sched_draft_offer_t *offers,
-                     uint32_t n)
+static uint32_t take(const bt_engine_t *engine,
+                     const bt_sched_draft_step_t *step,
+                     bt_sched_draft_offer_t *offers, uint32_t n)
 {
-    bt_sched_draft_step_t step;
-
-    if (engine->config.fixed_drafts > 0) {
-        return take_fixed(&engine->config, offers, n);
-    }
-    step = step_of(engine);
-    return bt_sched_draft_take(&engine->row_times, &engine->acceptance, &step,
-                               offers, n);
+    return (engine->config.fixed_drafts > 0)
+               ? take_fixed(&engine->config, offers, n)
+               : bt_sched_draft_take(&engine->row_times, &engine->acceptance,
+                                     step, offers, n);
 }
 
-uint32_t bt_engine_add_drafts(bt_engine_t *engine)
-{
-    bt_sched_draft_offer_t *offers = engine->offers;
-    uint32_t n_taken;
-    uint32_t n = 0;
+/* A draft model: rounds in which it drafts for many sequences at a time. */
 
+/* State of the rounds of one iteration. */
+struct bt_drafting {
+    bt_sched_chain_t *chains; /* [max_seqs] */
+    bt_seq_t **seqs;          /* [max_seqs] of the chains */
+    bt_next_draft_t *next;    /* [max_seqs] of a round */
+    uint32_t *chain_of;       /* [max_seqs] chain of each of next */
+    const bt_sched_draft_offer_t **beside; /* [max_seqs] offers that are kept */
+    uint32_t n_beside;
+    uint32_t n; /* chains */
+};
+
+bt_status_t bt_engine_alloc_rounds(bt_engine_t *engine)
+{
+    const uint32_t n = engine->config.max_seqs;
+    struct bt_drafting *d;
+
+    if (engine->config.batch_drafter.draft == NULL) {
+        return BT_OK;
+    }
+    d = engine->drafting = bt_calloc(1, sizeof(*d));
+    if (d == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    d->chains = bt_calloc(n, sizeof(*d->chains));
+    d->seqs = bt_calloc(n, sizeof(bt_seq_t *));
+    d->next = bt_calloc(n, sizeof(*d->next));
+    d->chain_of = bt_calloc(n, sizeof(*d->chain_of));
+    d->beside = bt_calloc(n, sizeof(const bt_sched_draft_offer_t *));
+    return ((d->chains != NULL) && (d->seqs != NULL) && (d->next != NULL) &&
+            (d->chain_of != NULL) && (d->beside != NULL))
+               ? BT_OK
+               : BT_ERR_NO_MEMORY;
+}
+
+void bt_engine_free_rounds(bt_engine_t *engine)
+{
+    struct bt_drafting *d = engine->drafting;
+
+    if (d != NULL) {
+        bt_free(d->chains);
+        bt_free(d->seqs);
+        bt_free(d->next);
+        bt_free(d->chain_of);
+        bt_free(d->beside);
+        bt_free(d);
+    }
+}
+
+/* True where the model's next draft is more likely right than the proposal that
+ * the sequence has. */
+static bool is_better(const bt_engine_t *engine, const bt_seq_t *seq,
+                      const bt_sched_draft_offer_t *offer, float acceptance)
+{
+    return (offer == NULL) || (offer->n_taken == 0) ||
+           (engine->config.fixed_drafts > 0) ||
+           (bt_sched_acceptance_of(&engine->acceptance, &seq->acceptance,
+                                   offer->source,
+                                   offer->n_matched) < acceptance);
+}
+
+/* Finds the sequences that the model would draft for.
+ * @return what the others have */
+static bt_sched_beside_t find_chains(bt_engine_t *engine,
+                                     const bt_sched_draft_step_t *step,
+                                     const bt_sched_draft_offer_t *offers)
+{
+    struct bt_drafting *d = engine->drafting;
+    const uint32_t most_seqs = engine->config.batch_drafter.max_seqs;
+
+    d->n = d->n_beside = 0;
     BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
-        seq->draft.n = 0;
+        const bt_sched_draft_offer_t *offer =
+            (seq->draft.n > 0) ? offers++ : NULL;
+        const float acceptance = bt_sched_acceptance_model(
+            &engine->acceptance, &seq->model_acceptance);
+        uint32_t most = 0;
+
+        if (seq->model_drafts && generates(seq) && (d->n < most_seqs) &&
+            is_better(engine, seq, offer, acceptance)) {
+            most = most_drafts(engine, seq);
+        }
+        if (most > 0) {
+            d->seqs[d->n] = seq;
+            d->chains[d->n++] = (bt_sched_chain_t){
+                .most = most, .acceptance = acceptance, .survival = 1};
+        } else if (offer != NULL) {
+            d->beside[d->n_beside++] = offer;
+        }
+    }
+    return bt_sched_beside_of(d->beside, d->n_beside, step->n_seqs - d->n);
+}
+
+/* Keeps the proposal of the sequence's own drafter apart. */
+static void set_aside(bt_seq_t *seq)
+{
+    seq->aside = seq->draft;
+    memcpy(seq->aside_ids, &seq->tokens[seq->sched.n_tokens],
+           seq->draft.n * sizeof(*seq->aside_ids));
+    seq->draft = (bt_draft_t){.source = BT_DRAFT_MODEL};
+}
+
+/* Appends a draft to a chain. */
+static void append(const bt_engine_t *engine, bt_sched_chain_t *chain,
+                   bt_seq_t *seq, const bt_next_draft_t *next)
+{
+    if (chain->n == 0) {
+        set_aside(seq);
+    }
+    seq->tokens[seq->sched.n_tokens + chain->n] = next->id;
+    seq->matches[chain->n] = bt_sched_draft_match(next->probability);
+    chain->survival *=
+        bt_sched_acceptance_of(&engine->acceptance, &seq->model_acceptance,
+                               BT_DRAFT_MODEL, seq->matches[chain->n]);
+    seq->draft.n = ++chain->n;
+}
+
+/* Computes the next draft of all chains that go on. */
+static bt_status_t run_round(bt_engine_t *engine, bool is_trial, double read_us)
+{
+    const bt_batch_drafter_t *drafter = &engine->config.batch_drafter;
+    struct bt_drafting *d = engine->drafting;
+    const uint64_t lent_ns = bt_model_lent_ns(engine->config.model);
+    const uint64_t start_ns = bt_now_ns();
+    bt_status_t status;
+    uint32_t n = 0;
+    double us;
+
+    for (uint32_t i = 0; i < d->n; i++) {
+        if (!d->chains[i].ended) {
+            d->chain_of[n] = i;
+            d->next[n++] = (bt_next_draft_t){.seq = d->seqs[i],
+                                             .n_drafts = d->chains[i].n};
+        }
+    }
+    status = drafter->draft(drafter->ctx, d->next, n);
+    bt_engine_mark(engine);
+    if (status != BT_OK) {
+        return status;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const uint32_t i = d->chain_of[k];
+
+        append(engine, &d->chains[i], d->seqs[i], &d->next[k]);
+    }
+    us = (double)(bt_now_ns() - start_ns +
+                  bt_model_lent_ns(engine->config.model) - lent_ns) /
+         1000;
+    bt_sched_rounds_learn(&engine->rounds, n, us - read_us * n, is_trial);
+    return BT_OK;
+}
+
+/* A fixed number of drafts, as far as it reaches. */
+static uint32_t go_on_fixed(bt_engine_t *engine)
+{
+    struct bt_drafting *d = engine->drafting;
+    uint32_t n_drafts = 0;
+    uint32_t n_on = 0;
+
+    for (uint32_t i = 0; i < d->n; i++) {
+        n_drafts += d->chains[i].n;
+    }
+    for (uint32_t i = 0; i < d->n; i++) {
+        bt_sched_chain_t *chain = &d->chains[i];
+
+        chain->ended = (chain->n == chain->most) ||
+                       (chain->n == engine->config.fixed_drafts) ||
+                       (n_drafts + n_on == engine->config.max_drafts);
+        n_on += chain->ended ? 0 : 1;
+    }
+    return n_on;
+}
+
+static uint32_t go_on(bt_engine_t *engine, const bt_sched_draft_step_t *step,
+                      const bt_sched_beside_t *beside, double goodput)
+{
+    return (engine->config.fixed_drafts > 0)
+               ? go_on_fixed(engine)
+               : bt_sched_rounds_go_on(
+                     &engine->row_times, &engine->rounds, step, beside, goodput,
+                     engine->drafting->chains, engine->drafting->n);
+}
+
+static bool run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
+                       const bt_sched_draft_offer_t *offers, uint32_t n)
+{
+    const uint64_t start_ns = bt_now_ns();
+    bt_status_t status = BT_OK;
+    bt_sched_beside_t beside;
+    double goodput = 0;
+
+    if (engine->config.batch_drafter.draft == NULL) {
+        return false;
+    }
+    beside = find_chains(engine, step, offers);
+    if (engine->config.fixed_drafts == 0) {
+        beside.goodput =
+            bt_sched_draft_goodput(&engine->row_times, step, offers, n);
+        goodput = bt_sched_rounds_begin(&engine->row_times, &engine->rounds,
+                                        step, &beside, engine->drafting->chains,
+                                        engine->drafting->n);
+        if (goodput == 0) {
+            return false;
+        }
+    }
+    while ((status == BT_OK) && (go_on(engine, step, &beside, goodput) > 0)) {
+        status = run_round(engine, goodput < 0, step->read_us);
+    }
+    if (status != BT_OK) {
+        BT_LOG_ERROR("the draft model fails, and drafts no more: %s",
+                     bt_status_str(status));
+        engine->config.batch_drafter.draft = NULL;
+    }
+    step->fixed_us += (double)(bt_now_ns() - start_ns) / 1000;
+    return engine->drafting->n > 0;
+}
+
+/* Asks the drafters of the sequences. */
+static void propose_all(bt_engine_t *engine)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
+        seq->draft.n = seq->aside.n = 0;
         if ((seq->from_id == UINT32_MAX) && generates(seq)) {
             propose(engine, seq);
         }
+    }
+}
+
+static uint32_t take_offers(bt_engine_t *engine,
+                            const bt_sched_draft_step_t *step, uint32_t *n_p)
+{
+    bt_sched_draft_offer_t *offers = engine->offers;
+    uint32_t n = 0;
+
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
         if (seq->draft.n > 0) {
             offers[n++] = offer_of(seq);
         }
     }
-    if (n == 0) {
+    *n_p = n;
+    return (n > 0) ? take(engine, step, offers, n) : 0;
+}
+
+uint32_t bt_engine_add_drafts(bt_engine_t *engine)
+{
+    bt_sched_draft_step_t step;
+    uint32_t n_taken;
+    uint32_t n;
+
+    if (engine->config.max_drafts == 0) {
         return 0;
     }
-    n_taken = take(engine, offers, n);
+    propose_all(engine);
+    step = step_of(engine);
+    n_taken = take_offers(engine, &step, &n);
+    if (run_rounds(engine, &step, engine->offers, n)) {
+        n_taken = take_offers(engine, &step, &n);
+    }
     n = 0;
     BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
         if (seq->draft.n > 0) {
-            seq->sched.n_drafts = offers[n++].n_taken;
+            seq->sched.n_drafts = engine->offers[n++].n_taken;
             seq->sched.n_tokens += seq->sched.n_drafts;
         }
     }
@@ -164,15 +416,32 @@ void bt_engine_drop_drafts(bt_seq_t *seq)
 {
     seq->sched.n_tokens -= seq->sched.n_drafts;
     seq->sched.n_drafts = 0;
-    seq->draft.n = 0;
+    seq->draft.n = seq->aside.n = 0;
 }
 
-/* Compares what was proposed for a position with the token that was drawn. */
-static void learn(bt_engine_t *engine, bt_seq_t *seq, uint32_t i, bool is_right)
+/* Compares what was proposed for position i behind the known tokens with the
+ * token that was drawn there. */
+static void learn(bt_engine_t *engine, bt_seq_t *seq, uint32_t i,
+                  uint32_t draft, uint32_t drawn)
 {
-    bt_sched_acceptance_learn(&engine->acceptance, &seq->acceptance,
-                              seq->draft.source, seq->draft.n_matched + i,
-                              is_right);
+    const bool is_model = seq->draft.source == BT_DRAFT_MODEL;
+
+    if (i < seq->draft.n) {
+        bt_sched_acceptance_learn(
+            &engine->acceptance,
+            is_model ? &seq->model_acceptance : &seq->acceptance,
+            seq->draft.source,
+            is_model ? seq->matches[i] : seq->draft.n_matched + i,
+            draft == drawn);
+    }
+    if (i < seq->aside.n) {
+        bt_sched_acceptance_learn(&engine->acceptance, &seq->acceptance,
+                                  seq->aside.source, seq->aside.n_matched + i,
+                                  seq->aside_ids[i] == drawn);
+        if (seq->aside_ids[i] != drawn) {
+            seq->aside.n = 0;
+        }
+    }
 }
 
 static void count_accepted(bt_report_t *report, bt_seq_t *seq, uint32_t i)
@@ -202,13 +471,15 @@ static void propose_to_learn(const bt_engine_t *engine, bt_seq_t *seq)
 static bool would_take(const bt_engine_t *engine, bt_seq_t *seq)
 {
     bt_sched_draft_offer_t offer = offer_of(seq);
+    bt_sched_draft_step_t step;
 
     if (!bt_model_chains(engine->config.model) || (offer.n < 2)) {
         return false;
     }
     offer.n--;
     offer.n_matched++;
-    return take(engine, &offer, 1) > 0;
+    step = step_of(engine);
+    return take(engine, &step, &offer, 1) > 0;
 }
 
 /* A draft behind the verified ones teaches as well: the token that is drawn
@@ -237,9 +508,7 @@ void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
         bt_engine_draw(engine, report, seq, 0,
                        logits + (size_t)i * engine->n_vocab);
         right = seq->tokens[n_known + i] == draft;
-        if (i < seq->draft.n) {
-            learn(engine, seq, i, right);
-        }
+        learn(engine, seq, i, draft, seq->tokens[n_known + i]);
         if ((i < n_drafts) && right) {
             count_accepted(report, seq, i);
         }
@@ -248,5 +517,5 @@ void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
     if (n_drafts == 0) {
         seq->wants_drafts = right && would_take(engine, seq);
     }
-    seq->draft.n = 0;
+    seq->draft.n = seq->aside.n = 0;
 }

@@ -125,6 +125,7 @@ static void free_arrays(bt_engine_t *engine)
     bt_engine_free_pass(&engine->whole);
     bt_engine_free_pass(&engine->preempting);
     bt_engine_free_inflight(engine);
+    bt_engine_free_rounds(engine);
     bt_free(engine->row);
     bt_free(engine->offers);
 }
@@ -145,6 +146,9 @@ static bt_status_t alloc_arrays(bt_engine_t *engine)
     }
     if (status == BT_OK) {
         status = bt_engine_alloc_inflight(engine);
+    }
+    if (status == BT_OK) {
+        status = bt_engine_alloc_rounds(engine);
     }
     if (status != BT_OK) {
         return status;
@@ -215,6 +219,10 @@ bt_status_t bt_engine_create(const bt_engine_config_t *config,
     if ((config->max_seqs == 0) ||
         (config->token_budget < config->kv.tokens_per_block)) {
         return BT_ERR_INVALID_PARAM;
+    }
+    if ((config->batch_drafter.draft != NULL) &&
+        (bt_model_max_started(config->model) > 1)) {
+        return BT_ERR_UNSUPPORTED;
     }
     engine = bt_calloc(1, sizeof(*engine));
     if (engine == NULL) {
@@ -288,6 +296,7 @@ static void prepare(bt_seq_t *seq)
     bt_list_init(&seq->sched.turn.link);
     bt_list_init(&seq->followers);
     seq->sched.n_drafts = 0;
+    seq->draft.n = seq->aside.n = 0;
     seq->late_ns = 0;
     seq->n_under_way = 0;
     seq->from_id = UINT32_MAX;

@@ -87,6 +87,7 @@
 #include "common/sched/sched_queue.h"
 #include "common/wire/request.h"
 #include "inference/model/model.h"
+#include "inference/model/sampler.h"
 #include "kernels/kernels.h"
 
 /** Most drafts in one iteration, over all sequences: on the CPU, where more
@@ -149,6 +150,31 @@ typedef struct bt_drafter {
     void (*ended)(void *ctx, const uint32_t *tokens, uint32_t n_tokens);
 } bt_drafter_t;
 
+struct bt_seq;
+
+/** Next draft of one sequence, by a draft model. */
+typedef struct bt_next_draft {
+    struct bt_seq *seq;
+    uint32_t n_drafts; /**< drafts behind its known tokens so far, right ones as
+                            far as is known */
+    uint32_t id;       /**< result: the draft */
+    float probability; /**< result: of the draft, as the model sees it */
+} bt_next_draft_t;
+
+/** Source of drafts that computes many sequences at a time: a draft model. */
+typedef struct bt_batch_drafter {
+    /** Draws the next draft of each sequence, for token n_tokens + n_drafts.
+     *  Called on the compute thread between iterations: no allocation, lock or
+     *  system call is allowed. May write KV from the last known token on, which
+     *  the iteration computes anew before it reads it.
+     *  @param [in,out] next  [n], 1 <= n <= max_seqs
+     *  @retval BT_OK
+     *  @return a failure; no drafts are made by this drafter any more */
+    bt_status_t (*draft)(void *ctx, bt_next_draft_t *next, uint32_t n);
+    void *ctx;         /**< the owner's */
+    uint32_t max_seqs; /**< most sequences of a call */
+} bt_batch_drafter_t;
+
 /** One sequence. The owner fills the fields before bt_engine_submit(), unless a
  *  comment says otherwise. All arrays are the owner's and stay valid until it
  *  has read the LEFT item. */
@@ -189,6 +215,7 @@ typedef struct bt_seq {
     const bt_logits_processor_t *processors; /**< n_processors of them */
     uint32_t n_processors;
     bt_drafter_t drafter; /**< propose == NULL: no drafts */
+    bool model_drafts;    /**< the engine's draft model drafts for it, too */
     uint32_t max_drafts;  /**< most drafts of one iteration, where it has a
                                drafter; 0: no bound of its own */
     /** Logits and log probabilities to store; NULL: none. In a fan-out each
@@ -207,7 +234,15 @@ typedef struct bt_seq {
     /** Proposal behind the known tokens, in `tokens`; the first sched.n_drafts
      *  of it are verified by the next iteration. */
     bt_draft_t draft;
-    bt_sched_acceptance_seq_t acceptance; /**< acceptance of its drafts */
+    uint8_t matches[BT_ENGINE_SEQ_DRAFTS]; /**< bt_sched_draft_match() of each
+                                                draft of a model */
+    /** Proposal of `drafter` where the draft model's took its place: it is
+     *  compared with what is drawn. */
+    bt_draft_t aside;
+    uint32_t aside_ids[BT_ENGINE_SEQ_DRAFTS];
+    bt_sched_acceptance_seq_t acceptance;       /**< acceptance of its drafts */
+    bt_sched_acceptance_seq_t model_acceptance; /**< acceptance of the
+                                                      draft model */
     bool wants_drafts;  /**< drafts are expected to pay: its next token is
                            awaited on a device */
     uint64_t late_ns;   /**< when it joined its first iteration mid-step; 0: it
@@ -270,6 +305,7 @@ typedef struct bt_report {
     uint64_t start_ns, end_ns;
     uint64_t preempting_ns; /**< part of this time that preempting passes took,
                              which have their own reports */
+    uint64_t drafting_ns;   /**< time of a draft model, before start_ns */
     uint32_t n_seqs, n_context_seqs, n_generation_seqs;
     uint32_t n_context_tokens; /**< prefill tokens */
     bt_sched_step_t work;      /**< amount of work done in work_ns */
@@ -308,11 +344,14 @@ typedef struct bt_engine_config {
     uint32_t fixed_drafts; /**< verify this many drafts of each sequence, as far
                                 as max_drafts reaches, whatever that costs;
                                 0: those that are expected to pay */
-    bool tunes_chunks;     /**< choose the chunk size automatically
-                                (sched_chunk.h) */
-    uint32_t itl_us;       /**< ITL target in us for chunk sizes
-                                (sched_chunk.h) and core donation; 0: a default
-                                */
+    /** Draft model; draft == NULL: none. Only where bt_model_max_started() is
+     *  1. */
+    bt_batch_drafter_t batch_drafter;
+    bool tunes_chunks;      /**< choose the chunk size automatically
+                                 (sched_chunk.h) */
+    uint32_t itl_us;        /**< ITL target in us for chunk sizes
+                                 (sched_chunk.h) and core donation; 0: a default
+                                 */
     bt_sched_order_t order; /**< order of waiting prompts */
     /** Hooks for core donation between the workers of a host
      *  (sched_pipeline.h). want_cores() publishes until when (bt_now_ns()) this
@@ -342,11 +381,20 @@ uint32_t bt_engine_max_rows(uint32_t max_seqs, uint32_t token_budget,
 /** Returns the most rows of logits of one iteration, for bt_model_config_t. */
 uint32_t bt_engine_max_logit_rows(uint32_t max_seqs, uint32_t max_drafts);
 
+/**
+ * Draws the token behind the first @a n_tokens of a sequence from its row of
+ * logits, with its processors, sampling parameters and seed.
+ * @param [in,out] logits  [n_vocab]; overwritten with what was drawn from
+ */
+uint32_t bt_seq_draw(const bt_seq_t *seq, bt_sampler_t *sampler,
+                     uint32_t n_tokens, float *logits, uint32_t n_vocab);
+
 /** Starts the compute thread.
  *  @param [out] engine_p  Owned by the caller; free with bt_engine_destroy().
  *  @retval BT_OK
  *  @retval BT_ERR_INVALID_PARAM  max_seqs is 0, or token_budget is below
  *                                tokens_per_block
+ *  @retval BT_ERR_UNSUPPORTED  a draft model where passes overlap
  *  @retval BT_ERR_NO_MEMORY
  *  @retval BT_ERR_IO  no thread or descriptor could be made */
 BT_MUST_CHECK bt_status_t bt_engine_create(const bt_engine_config_t *config,

@@ -47,6 +47,7 @@ typedef struct bt_pass {
     float *logits;         /**< logits of the finished call, from its row 0
                                 on */
     uint64_t start_ns;
+    uint64_t drafting_ns; /**< time of the draft model, before it */
     /** Borrowed-core time (bt_model_lent_ns()) added during its own call: other
      *  passes may begin before this one ends. */
     uint64_t lent_ns;
@@ -106,6 +107,8 @@ struct bt_engine {
     bt_sched_row_times_t row_times;   /* of iterations without chunks */
     bt_sched_acceptance_t acceptance; /* of drafts */
     bt_sched_draft_offer_t *offers;   /* [max_seqs] of one iteration */
+    bt_sched_rounds_t rounds;         /* of the draft model */
+    struct bt_drafting *drafting;     /* NULL: there is no draft model */
     uint64_t last_step_ns;            /* duration of the last iteration */
     float *row; /* n_vocab: copy of the model's logits, where a draw
                    overwrites them */
@@ -287,6 +290,11 @@ void bt_engine_drop_drafts(bt_seq_t *seq);
  *  @param [in] logits  (1 + n_drafts, n_vocab) */
 void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
                            bt_seq_t *seq, float *logits);
+
+/** Allocates what drafting with the configured model needs.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_engine_alloc_rounds(bt_engine_t *engine);
+void bt_engine_free_rounds(bt_engine_t *engine);
 
 /* core_donation.c */
 

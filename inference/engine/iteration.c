@@ -221,9 +221,11 @@ uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
                         uint32_t *n_context_p)
 {
     const bt_engine_config_t *config = &engine->config;
+    const uint64_t start_ns = bt_now_ns();
     const uint32_t n_drafts = bt_engine_add_drafts(engine);
     uint32_t n_items;
 
+    pass->drafting_ns = bt_now_ns() - start_ns;
     n_items = bt_sched_plan(&engine->running, budget_of(engine),
                             config->kv.tokens_per_block, config->max_seqs,
                             pass->plan, n_context_p);
@@ -306,6 +308,7 @@ static void account(bt_report_t *report, bt_seq_t *seq, bool context)
     }
     ns = report->end_ns - start_ns;
     if (start_ns == report->start_ns) {
+        ns += report->drafting_ns;
         ns -= report->preempting_ns;
     }
     seq->n_iterations++;
@@ -430,7 +433,7 @@ static void learn(bt_engine_t *engine, bt_report_t *report)
 
     report->work_ns = now_ns - report->start_ns - report->preempting_ns;
     report->work.at_us = now_ns / 1000;
-    engine->last_step_ns = report->work_ns;
+    engine->last_step_ns = report->work_ns + report->drafting_ns;
     bt_sched_cost_learn(&engine->cost, &report->work, report->work_ns);
     if (report->work.n_tokens == 0) {
         bt_sched_row_times_learn(
@@ -448,6 +451,7 @@ void bt_engine_settle(bt_engine_t *engine, bt_report_t *report,
 
     report->status = status;
     report->start_ns = pass->start_ns;
+    report->drafting_ns = pass->drafting_ns;
     report->end_ns = bt_now_ns();
     report->iteration = ++engine->iteration;
     report->n_seqs = pass->n_planned;

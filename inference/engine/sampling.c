@@ -187,6 +187,17 @@ static void store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
     }
 }
 
+uint32_t bt_seq_draw(const bt_seq_t *seq, bt_sampler_t *sampler,
+                     uint32_t n_tokens, float *logits, uint32_t n_vocab)
+{
+    for (uint32_t i = 0; i < seq->n_processors; i++) {
+        seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n_tokens,
+                                 logits, n_vocab);
+    }
+    return bt_sampler_draw(sampler, &seq->sampling, logits, seq->tokens,
+                           n_tokens, seq->n_prompt, n_tokens);
+}
+
 /* Chooses the next id from the available form of the row: the back end's draw
  * after k others, its best id, or its logits, which are overwritten. */
 static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, uint32_t k,
@@ -202,12 +213,7 @@ static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, uint32_t k,
     if (pass->needs[row] == 1) {
         return pass->best_ids[row];
     }
-    for (uint32_t i = 0; i < seq->n_processors; i++) {
-        seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n, logits,
-                                 engine->n_vocab);
-    }
-    return bt_sampler_draw(engine->sampler, &seq->sampling, logits, seq->tokens,
-                           n, seq->n_prompt, n);
+    return bt_seq_draw(seq, engine->sampler, n, logits, engine->n_vocab);
 }
 
 /* Chooses the next id, and stores what the owner wants of its row. */

@@ -5,9 +5,10 @@ import concurrent.futures
 import json
 import os
 import random
+import subprocess
 import tempfile
 
-from harness import Cluster, Skip, default_model, tiny_model, wait_until
+from harness import BUILD, Cluster, Skip, default_model, tiny_model, wait_until
 
 FUZZED = 120
 FUZZED_LONG = 1300
@@ -87,7 +88,11 @@ def check_counters(c):
 def same_bytes(n):
     ways = {"drafts where they pay": dict(), "4 drafts": dict(worker_args=["--draft-tokens", "4"]),
             "16 drafts": dict(worker_args=["--draft-tokens", "16"]),
-            "16 drafts, local": dict(prefill=0, decode_args=["--local-prefill"], worker_args=["--draft-tokens", "16"])}
+            "16 drafts, local": dict(prefill=0, decode_args=["--local-prefill"], worker_args=["--draft-tokens", "16"]),
+            "drafts of the model where they pay": dict(worker_args=["--draft", "self"]),
+            "16 drafts of the model": dict(worker_args=["--draft", "self:q4_0", "--draft-tokens", "16"]),
+            "4 drafts of the model, local": dict(prefill=0, decode_args=["--local-prefill"], worker_args=[
+                "--draft", "self", "--draft-tokens", "4"])}
     bodies = fuzzed(n, 1)
     with tempfile.TemporaryDirectory() as d:
         model = small(d)
@@ -104,6 +109,9 @@ def same_bytes(n):
                     drafted, accepted = wait_until("drafts are counted", lambda: all(found := check_counters(c)) and found)
                     assert drafted > n and accepted > n / 2, (drafted, accepted)
                     print(f"    {way}: {drafted:.0f} drafts, {accepted:.0f} right", flush=True)
+                if "of the model" in way:
+                    wait_until("the model has drafted", lambda: c.total(
+                        "baton_spec_decode_draft_tokens_total", source="model") > 0)
 
 
 def test_same_bytes_with_and_without_drafts():
@@ -117,14 +125,14 @@ def test_same_bytes_of_more_requests_with_and_without_drafts():
     same_bytes(FUZZED_LONG)
 
 
-def test_same_bytes_with_drafts_when_a_decode_worker_dies():
+def same_bytes_when_a_decode_worker_dies(draft):
     bodies = [{"prompt": " ".join(WORDS), "max_tokens": 400, "temperature": t, "seed": i, "ignore_eos": True,
                "return_token_ids": True, "logprobs": 2} for i, t in enumerate([0, 0.7, 1.3] * 4)]
     with tempfile.TemporaryDirectory() as d:
         model = small(d)
         with Cluster(model, worker_args=["--draft", "off"]) as c:
             want = ask_all(c, bodies)
-        with Cluster(model, decode=2, worker_args=["--draft-tokens", "8", "--simulate-step-us", "4000"]) as c:
+        with Cluster(model, decode=2, worker_args=["--draft", draft, "--draft-tokens", "8", "--simulate-step-us", "4000"]) as c:
             with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
                 answers = [pool.submit(ask, c, body) for body in bodies]
                 wait_until("tokens come from both", lambda: all(
@@ -132,6 +140,63 @@ def test_same_bytes_with_drafts_when_a_decode_worker_dies():
                 c.decodes[0].kill()
                 assert_same(want, [a.result() for a in answers], bodies, "a worker died")
             wait_until("drafts were right", lambda: check_counters(c)[1] > 0)
+
+
+def test_same_bytes_with_drafts_when_a_decode_worker_dies():
+    same_bytes_when_a_decode_worker_dies("ngram")
+
+
+def test_same_bytes_with_drafts_of_the_model_when_a_decode_worker_dies():
+    same_bytes_when_a_decode_worker_dies("self")
+
+
+def test_same_bytes_with_drafts_of_a_model_with_windows():
+    """Blocks behind a window are given back while a draft model reads and writes those in it."""
+    bodies = fuzzed(40, 2)
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, architecture="gemma3", layers=6, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=7,
+                           window=32)
+        with Cluster(model, worker_args=["--draft", "off"]) as c:
+            want = ask_all(c, bodies)
+        with Cluster(model, worker_args=["--draft", "self", "--draft-tokens", "5"]) as c:
+            assert_same(want, ask_all(c, bodies), bodies, "windows")
+            wait_until("the model has drafted", lambda: c.total("baton_spec_decode_draft_tokens_total", source="model") > 0)
+
+
+def test_draft_model_may_be_any_file_of_the_same_shape():
+    """Other weights: what they draft is mostly wrong."""
+    bodies = fuzzed(40, 3)
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        model, draft = small(d), tiny_model(other, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=8)
+        with Cluster(model, worker_args=["--draft", "off"]) as c:
+            want = ask_all(c, bodies)
+        with Cluster(model, worker_args=["--draft-model", draft, "--draft-tokens", "3"]) as c:
+            assert_same(want, ask_all(c, bodies), bodies, "another model")
+            wait_until("the model has drafted", lambda: c.total("baton_spec_decode_draft_tokens_total", source="model") > 40)
+
+
+def start_fails(model, options, status, words):
+    with tempfile.TemporaryDirectory() as d:
+        done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model", model, "--http", "127.0.0.1:0",
+                               "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--kv-memory", "16m", *options],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
+                              env=dict(os.environ, XDG_RUNTIME_DIR=d))
+        assert done.returncode == status, done
+        assert words in done.stdout, done.stdout
+
+
+def test_drafts_of_a_model_that_cannot_be_are_refused_by_name():
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        model = small(d)
+        deeper = tiny_model(other, layers=3, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=8)
+        start_fails(model, ["--draft", "tree"], 2, "--draft tree: it is ngram, self, self:TYPE or off")
+        start_fails(model, ["--draft", "self:q9"], 2, "--draft self:q9: there is no such type of smaller weights")
+        start_fails(model, ["--draft", "self:bf16"], 2, "--draft self:bf16: there is no such type of smaller weights")
+        start_fails(model, ["--draft", "self", "--draft-model", deeper], 2, "contradicts --draft self")
+        start_fails(model, ["--draft-model", deeper], 78, "its number of layers is 3, that of the model 2")
+        start_fails(model, ["--draft-model", d + "/none.gguf"], 78, "none.gguf: No such file")
+        start_fails(model, ["--draft", "self", "--tp", "2"], 78, "--draft self: a model over 2 ranks has no draft model")
+        start_fails(default_model(), ["--draft", "self:q4_1"], 2, "which drafts no faster; use a smaller type")
 
 
 def test_drafts_are_off_for_a_request_that_asks_for_none():

@@ -172,6 +172,8 @@ static void missing_later_field_has_its_default(void **state)
         assert_int_equal(s->draft_steps, (keep > 64) ? 64 : 0);
         assert_int_equal(s->drafted[2], (keep > 85) ? 85 : 0);
         assert_int_equal(s->accepted[2], (keep > 86) ? 86 : 0);
+        assert_int_equal(s->drafted[3], (keep > 87) ? 87 : 0);
+        assert_int_equal(s->accepted[3], (keep > 88) ? 88 : 0);
         for (unsigned i = 0; i < 2; i++) {
             assert_int_equal(s->drafted[i], (keep > 65 + i) ? 65 + i : 0);
             assert_int_equal(s->accepted[i], (keep > 67 + i) ? 67 + i : 0);

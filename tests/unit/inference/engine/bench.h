@@ -32,6 +32,9 @@ typedef struct bench {
     uint32_t next_block;
 } bench_t;
 
+/* Called before the engine is created. NULL: it is as it is. */
+static void (*configure_bench)(bench_t *b, bt_engine_config_t *config);
+
 static char model_path[] = "/tmp/baton-test-engine-XXXXXX";
 
 static inline int make_model(void **state)
@@ -116,6 +119,9 @@ static inline void open_bench_with_latency(bench_t *b, bt_kv_type_t type,
     config.model = b->model;
     config.kv = view_of(b, type);
     b->kv = config.kv;
+    if (configure_bench != NULL) {
+        configure_bench(b, &config);
+    }
     assert_int_equal(bt_engine_create(&config, &b->engine), BT_OK);
 }
 

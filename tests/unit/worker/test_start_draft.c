@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The draft model of a worker: which there may be, and its memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/support/testsupport.h"
+#include "tests/support/tiny_model.h"
+#include "worker/start.h"
+
+#define T 16u
+
+static char said[4096];
+
+/* Standard error goes to a file from here on. @return what it was */
+static int hear(int *file_p)
+{
+    const int was = dup(STDERR_FILENO);
+
+    *file_p = memfd_create("stderr", 0);
+    assert_true((was >= 0) && (*file_p >= 0));
+    assert_int_equal(dup2(*file_p, STDERR_FILENO), STDERR_FILENO);
+    return was;
+}
+
+static void stop_hearing(int file, int was)
+{
+    const ssize_t n = pread(file, said, sizeof(said) - 1, 0);
+
+    said[(n > 0) ? n : 0] = '\0';
+    assert_int_equal(dup2(was, STDERR_FILENO), STDERR_FILENO);
+    close(file);
+    close(was);
+}
+
+typedef struct start_bench {
+    bt_config_t config;
+    bt_worker_t w;
+    bt_start_t s;
+    char path[64];
+} start_bench_t;
+
+/* A worker that has its model open. @param [in] type  of its matrices */
+static start_bench_t *open_worker(const char *draft, const char *draft_model,
+                                  uint32_t type)
+{
+    start_bench_t *b = calloc(1, sizeof(*b));
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    char why[256];
+    int fd;
+
+    assert_non_null(b);
+    snprintf(b->path, sizeof(b->path), "/tmp/baton-test-start-draft-XXXXXX");
+    fd = mkstemp(b->path);
+    assert_true(fd >= 0);
+    close(fd);
+    tiny.type = tiny.embd_type = type;
+    assert_int_equal(bt_tiny_model_write(&tiny, b->path), BT_OK);
+    assert_int_equal(bt_gguf_open(b->path, why, sizeof(why), &b->s.gguf),
+                     BT_OK);
+    assert_int_equal(bt_hparams_read(b->s.gguf, why, sizeof(why), &b->s.hp),
+                     BT_OK);
+    b->config.draft = draft;
+    b->config.draft_model = draft_model;
+    b->config.model = b->path;
+    b->config.backend = "cpu";
+    b->w.config = &b->config;
+    b->w.max_seqs = 4;
+    b->w.groups.n = 1;
+    b->s.team.size = 1;
+    b->s.n_threads = 1;
+    return b;
+}
+
+static void close_worker(start_bench_t *b)
+{
+    bt_start_draft_close(&b->s);
+    bt_gguf_close(b->s.gguf);
+    unlink(b->path);
+    free(b);
+}
+
+static void assert_refused(start_bench_t *b, bt_status_t status,
+                           const char *words)
+{
+    int file;
+    const int was = hear(&file);
+    const bt_status_t got = bt_start_draft_open(&b->w, &b->s);
+
+    stop_hearing(file, was);
+    assert_int_equal(got, status);
+    assert_null(b->s.draft.gguf);
+    assert_non_null(strstr(said, words));
+    close_worker(b);
+}
+
+static void weights_are_of_the_first_type_that_is_small_enough(void **state)
+{
+    static const struct {
+        uint32_t of;
+        const char *draft, *type;
+    } cases[] = {{0, "self", "q5_1"}, /* F32 */
+                 {1, "self", "q5_1"}, /* F16 */
+                 {8, "self", "q4_0"}, /* Q8_0: q5_1 is 6/8.5 of it */
+                 {0, "self:q8_0", "q8_0"},
+                 {1, "self:mxfp4", "mxfp4"}};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        start_bench_t *b = open_worker(cases[i].draft, "", cases[i].of);
+
+        assert_int_equal(bt_start_draft_open(&b->w, &b->s), BT_OK);
+        assert_non_null(b->s.draft.gguf);
+        assert_string_equal(b->s.draft.type, cases[i].type);
+        close_worker(b);
+    }
+}
+
+static void no_draft_model_is_opened_for_n_grams(void **state)
+{
+    start_bench_t *b = open_worker("ngram", "", 0);
+    bt_model_memory_t memory = {.weight_bytes = 7};
+    const bt_model_config_t config = {.max_rows = 32};
+
+    (void)state;
+    assert_int_equal(bt_start_draft_open(&b->w, &b->s), BT_OK);
+    assert_null(b->s.draft.gguf);
+    assert_int_equal(bt_start_draft_memory(&b->w, &b->s, &config, &memory),
+                     BT_OK);
+    assert_int_equal(memory.weight_bytes, 7);
+    assert_int_equal(bt_start_draft_load(&b->w, &b->s, &config), BT_OK);
+    assert_null(b->w.draft_model);
+    close_worker(b);
+}
+
+static void what_has_no_draft_model_is_refused_by_name(void **state)
+{
+    start_bench_t *b = open_worker("self", "", 2); /* Q4_0 */
+
+    (void)state;
+    bt_test_expect_log_lines(6);
+    assert_refused(b, BT_ERR_INVALID_PARAM, "which drafts no faster");
+    assert_refused(open_worker("self:q3_x", "", 0), BT_ERR_INVALID_PARAM,
+                   "--draft self:q3_x: there is no such type");
+    assert_refused(open_worker("self:bf16", "", 0), BT_ERR_INVALID_PARAM,
+                   "--draft self:bf16: there is no such type");
+    b = open_worker("self", "", 0);
+    b->s.team.size = 2;
+    assert_refused(b, BT_ERR_UNSUPPORTED,
+                   "--draft self: a model over 2 ranks has no draft model");
+    b = open_worker("ngram", "/nowhere", 0);
+    b->w.groups.group[0].kind = BT_KV_STATE;
+    assert_refused(b, BT_ERR_UNSUPPORTED,
+                   "--draft-model: the recurrent state of model");
+    assert_refused(open_worker("ngram", "/nowhere.gguf", 0), BT_ERR_NOT_FOUND,
+                   "--draft-model /nowhere.gguf: ");
+}
+
+static void memory_of_the_draft_model_is_added(void **state)
+{
+    const bt_model_config_t config = {.max_rows = 64,
+                                      .max_logit_rows = 32,
+                                      .context_tokens = 512,
+                                      .tokens_per_block = T};
+    start_bench_t *b = open_worker("self:q4_0", "", 0);
+    const bt_model_memory_t target = {
+        .weight_bytes = 1000, .private_bytes = 100, .load_bytes = 10};
+    bt_model_memory_t memory = target;
+    bt_model_memory_t device = {.own_memory = true};
+    bt_status_t got;
+    int file;
+    int was;
+
+    (void)state;
+    assert_int_equal(bt_start_draft_open(&b->w, &b->s), BT_OK);
+    assert_int_equal(bt_start_draft_memory(&b->w, &b->s, &config, &memory),
+                     BT_OK);
+    /* Two layers, 64 wide: 7 matrices of 64 x 64 at most twice as wide, and
+     * 288 words, in blocks of 18 bytes for 32 weights and packed wider. */
+    assert_in_range(memory.weight_bytes - target.weight_bytes, 30000, 300000);
+    assert_true(memory.private_bytes > target.private_bytes);
+    assert_true(memory.load_bytes > b->s.draft.scratch_bytes);
+    bt_test_expect_log_lines(1);
+    was = hear(&file);
+    got = bt_start_draft_memory(&b->w, &b->s, &config, &device);
+    stop_hearing(file, was);
+    assert_int_equal(got, BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(said, "has memory of its own"));
+    close_worker(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(weights_are_of_the_first_type_that_is_small_enough),
+        BT_TEST(no_draft_model_is_opened_for_n_grams),
+        BT_TEST(what_has_no_draft_model_is_refused_by_name),
+        BT_TEST(memory_of_the_draft_model_is_added),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
