@@ -176,6 +176,15 @@ static void join(bt_worker_t *w, bt_decode_job_t *dj,
     run(w, dj);
 }
 
+/* A search with beams begins here, from the prompt's last token: its K and V
+ * came and are computed once more, with equal bytes. */
+static void join_beams(bt_worker_t *w, bt_decode_job_t *dj)
+{
+    dj->job.seq.sched.n_computed = dj->job.n_tokens - 1;
+    send_joined(w, dj, dj);
+    run(w, dj);
+}
+
 static const bt_manifest_payload_follower_t *
 note_of(const bt_manifest_payload_t *note, bt_req_key_t key)
 {
@@ -220,9 +229,18 @@ static void start(bt_worker_t *w, bt_decode_job_t *dj)
         bt_worker_job_abort(w, &dj->job);
     } else if (dj->note.token == BT_NOTE_NO_TOKEN) {
         taken_back(w, dj);
+    } else if (dj->job.seq.beams != NULL) {
+        join_beams(w, dj);
     } else {
         join(w, dj, dj, dj->note.token);
     }
+}
+
+/* Tokens whose whole blocks others may share. Where a search with beams begins
+ * the last one is written again. */
+static uint32_t n_to_remember(const bt_job_t *job)
+{
+    return job->n_tokens - ((job->seq.beams != NULL) ? 1 : 0);
 }
 
 /* The manifests prove that all bytes have arrived (I2). */
@@ -236,7 +254,8 @@ static void on_region_done(bt_worker_t *w, bt_decode_job_t *dj,
         bt_manifest_payload_decode(event->note, event->note_bytes, &dj->note);
     if ((status != BT_OK) || (dj->note.id != dj->job.key.id) ||
         (dj->note.attempt != dj->job.key.attempt) ||
-        (dj->note.n_tokens != dj->job.n_tokens) || (dj->job.max_new < 2)) {
+        (dj->note.n_tokens != dj->job.n_tokens) ||
+        ((dj->job.max_new < 2) && (dj->job.seq.beams == NULL))) {
         bt_worker_fanout_fail(w, &dj->job, BT_ERR_BAD_MESSAGE, "transfer",
                               "the manifest is not of this request");
         return;
@@ -245,7 +264,7 @@ static void on_region_done(bt_worker_t *w, bt_decode_job_t *dj,
     dj->transfer_bytes = event->bytes;
     dj->n_descriptors = event->n_descriptors;
     dj->arrived_us = event->arrived_us;
-    bt_worker_job_remember(w, &dj->job, dj->job.n_tokens);
+    bt_worker_job_remember(w, &dj->job, n_to_remember(&dj->job));
     if (bt_sched_batch_starts(&w->admit.batch)) {
         start(w, dj);
     }

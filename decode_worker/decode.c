@@ -100,9 +100,15 @@ static bt_decode_job_t *job_of(bt_job_t *job)
 }
 
 /* Spans for every position that will ever be computed here. The last sampled
- * token is never fed back, so it needs no block. */
+ * token is never fed back, so it needs no block. Models that search with beams
+ * have one block in each span. */
 static uint32_t spans_needed(const bt_worker_t *w, const bt_job_t *job)
 {
+    if (job->beam_params.width > 0) {
+        return (uint32_t)bt_beams_n_blocks(job->beam_params.width,
+                                           job->n_tokens, job->max_new,
+                                           w->tokens_per_block);
+    }
     return bt_kv_blocks_for((uint64_t)job->n_tokens + job->max_new - 1,
                             w->tokens_per_block);
 }
@@ -301,6 +307,11 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
     bt_worker_job_copied(w, &dj->job);
     switch (item->kind) {
     case BT_REPORT_CHUNK:
+        if (!dj->job.ending && (dj->job.seq.beams != NULL) &&
+            (dj->job.kind == BT_REQUEST_LOCAL) &&
+            (item->n_computed == dj->job.n_tokens)) {
+            bt_worker_send_prefilled(w, &dj->job);
+        }
         break;
     case BT_REPORT_TOKEN:
         bt_preempt_on_token(&dj->job, item->index);
@@ -314,6 +325,11 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
         }
         break;
     case BT_REPORT_LEFT:
+        if (!dj->job.ending && (dj->job.seq.beams != NULL) &&
+            ((item->finish == BT_FINISH_STOP) ||
+             (item->finish == BT_FINISH_LENGTH))) {
+            bt_worker_send_beams(w, &dj->job);
+        }
         if (!dj->job.ending && (item->finish == BT_FINISH_ERROR)) {
             bt_worker_job_fail(w, &dj->job, BT_ERR_DEVICE, "decode",
                                "the device failed");

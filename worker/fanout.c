@@ -222,7 +222,8 @@ bt_status_t bt_fanout_take_blocks(bt_worker_t *w, bt_job_t *job)
 {
     bt_status_t status = bt_job_take_blocks(w, job);
 
-    if ((status != BT_OK) || (job->claim.more_seats == 0)) {
+    if ((status != BT_OK) || (job->claim.more_seats == 0) ||
+        bt_list_empty(&job->followers)) {
         return status;
     }
     BT_LIST_FOR_EACH_ENTRY(bt_job_t, follower, &job->followers, in_fanout) {
@@ -266,10 +267,10 @@ bt_status_t bt_worker_fanout_submit(bt_worker_t *w, bt_job_t *leader)
     for (uint32_t i = 0; (status == BT_OK) && (i < n); i++) {
         jobs[i]->submitted_us = now_us;
         jobs[i]->in_engine = true;
-        w->n_in_engine++;
+        w->n_in_engine += bt_job_seats(jobs[i]);
     }
     leader->claim.more_blocks = 0; /* each has its own now */
-    leader->claim.more_seats = 0;
+    leader->claim.more_seats = bt_job_seats(leader) - 1;
     return status;
 }
 

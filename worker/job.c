@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/kv/kv_groups.h"
+#include "worker/fanout.h"
 
 void bt_jobs_init(bt_worker_t *w)
 {
@@ -59,6 +60,7 @@ static void job_free(bt_job_t *job)
 {
     bt_logprob_output_free(job);
     bt_ngram_drafter_destroy(job->drafter);
+    bt_beams_destroy(job->seq.beams);
     bt_free(job->draft_ids);
     bt_free(job->seq.tokens);
     bt_free(job->block_ids);
@@ -99,6 +101,31 @@ static void count_job(bt_worker_t *w, const bt_job_t *job, int by)
     bt_jobs_reserve(w);
 }
 
+/* @return NULL, or why a request with beams can never run here */
+static const char *why_no_beams(const bt_worker_t *w,
+                                const bt_msg_request_t *msg)
+{
+    const bt_sched_beam_params_t *beams = &msg->beams;
+    const uint32_t what = msg->wants.what & ~BT_WANT_LOGPROBS;
+
+    if (!bt_fanout_is_possible(w)) {
+        return "this model cannot search with beams: its layers have attention "
+               "windows or a state";
+    }
+    if ((msg->kind == BT_REQUEST_PREFILL) || (msg->fanout != 0) ||
+        (what != 0) || (msg->wants.n_top != 0) ||
+        (msg->n_prompt != msg->n_tokens) || (beams->n_returned == 0) ||
+        (beams->n_returned > beams->width) ||
+        (beams->width > BT_SCHED_MAX_BEAMS) ||
+        !(beams->length_penalty >= -BT_SCHED_MAX_LENGTH_PENALTY) ||
+        !(beams->length_penalty <= BT_SCHED_MAX_LENGTH_PENALTY) ||
+        (beams->early_stopping > BT_SCHED_BEAM_STOP_NEVER) ||
+        (msg->max_new > BT_WIRE_MAX_BLOB / sizeof(double))) {
+        return "the parameters of the beam search do not fit together";
+    }
+    return NULL;
+}
+
 /* Compares a request with what this worker can ever provide. @return NULL, or
  * why the request can never run here */
 static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
@@ -126,7 +153,7 @@ static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
             return "a token id is not in the vocabulary";
         }
     }
-    return NULL;
+    return (msg->beams.width == 0) ? NULL : why_no_beams(w, msg);
 }
 
 static bt_status_t copy_biases(bt_job_t *job, const bt_sampling_t *sampling)
@@ -178,7 +205,8 @@ void bt_job_claim_blocks(const bt_worker_t *w, bt_job_t *job)
     /* A prefill holds all that it needs from the beginning; a model of windowed
      * layers only does not grow. */
     job->n_begin =
-        ((job->claim.want == BT_SCHED_CONTEXT) || (w->n_whole == 0))
+        ((job->claim.want == BT_SCHED_CONTEXT) || (w->n_whole == 0) ||
+         (job->beam_params.width > 0))
             ? job->grower.n_most
             : bt_sched_preempt_begins_with(&w->preemption.sched, &job->grower);
     reach = bt_window_eviction_reach(w, job, job->n_begin);
@@ -224,7 +252,7 @@ void bt_worker_job_draft(bt_worker_t *w, bt_job_t *job)
 
     if ((bt_worker_max_drafts(w) == 0) || (job->kind == BT_REQUEST_PREFILL) ||
         (job->max_new < 2) || (job->seq.max_drafts == 0) ||
-        (job->drafter != NULL)) {
+        (job->seq.beams != NULL) || (job->drafter != NULL)) {
         return;
     }
     job->seq.model_drafts = true;
@@ -268,6 +296,23 @@ static bt_status_t copy_arrays(const bt_worker_t *w, bt_job_t *job,
     job->seq.blocks = job->block_ids;
     status = copy_processor_ids(job, &msg->sampling.processors);
     return (status == BT_OK) ? copy_biases(job, &msg->sampling) : status;
+}
+
+static bt_status_t create_beams(const bt_worker_t *w, bt_job_t *job,
+                                const bt_msg_request_t *msg)
+{
+    const bt_beams_config_t config = {
+        .params = msg->beams,
+        .tokens = msg->tokens,
+        .n_tokens = msg->n_tokens,
+        .max_new = msg->max_new,
+        .n_end_ids = msg->sampling.n_end_ids,
+        .tokens_per_block = w->tokens_per_block,
+        .n_vocab = bt_model_hparams(w->model)->n_vocab,
+    };
+
+    return (msg->beams.width == 0) ? BT_OK
+                                   : bt_beams_create(&config, &job->seq.beams);
 }
 
 static bt_sched_want_t want_of(uint32_t kind)
@@ -331,6 +376,9 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
     job->n_tokens = msg->n_tokens;
     job->max_new = msg->max_new;
     job->claim.want = want_of(msg->kind);
+    job->beam_params = msg->beams;
+    job->claim.more_seats = bt_job_seats(job) - 1;
+    job->tells_logprobs = (msg->wants.what & BT_WANT_LOGPROBS) != 0;
     bt_sched_turn_init(&job->claim.turn, msg->priority, bt_now_us());
     bt_sched_turn_init(&job->grower.turn, msg->priority,
                        job->claim.turn.since_us);
@@ -387,12 +435,22 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
     if (status == BT_OK) {
         status = copy_draft_ids(w, job, msg);
     }
+    if (status == BT_OK) {
+        status = create_beams(w, job, msg);
+    }
     if (status != BT_OK) {
         *why_p = "out of memory";
         goto err_job;
     }
-    status = bt_logprob_output_create(w, job, &msg->wants, why_p);
+    if (job->seq.beams == NULL) { /* else it keeps its log-probs itself */
+        status = bt_logprob_output_create(w, job, &msg->wants, why_p);
+    }
     if (status != BT_OK) {
+        goto err_job;
+    }
+    if (bt_job_seats(job) > w->max_seqs) {
+        *why_p = "the request has more beams than this worker has seats";
+        status = BT_ERR_NO_BLOCKS;
         goto err_job;
     }
     if (bt_window_eviction_most_blocks(w, job->claim.want, job->grower.n_most) >
@@ -611,7 +669,7 @@ bt_status_t bt_worker_job_submit(bt_worker_t *w, bt_job_t *job)
     status = bt_engine_submit(w->engine, &job->seq);
     if (status == BT_OK) {
         job->in_engine = true;
-        w->n_in_engine++;
+        w->n_in_engine += bt_job_seats(job);
     }
     return status;
 }

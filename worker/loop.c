@@ -119,6 +119,31 @@ void bt_worker_send_prefilled(bt_worker_t *w, const bt_job_t *job)
     bt_worker_send(w, job->from, &msg);
 }
 
+void bt_worker_send_beams(bt_worker_t *w, const bt_job_t *job)
+{
+    const bt_beams_t *beams = job->seq.beams;
+    uint32_t n = bt_beams_n_answers(beams);
+
+    n = (n < job->beam_params.n_returned) ? n : job->beam_params.n_returned;
+    for (uint32_t i = n; i > 0; i--) {
+        const bt_beams_answer_t answer = bt_beams_answer(beams, i - 1);
+        bt_msg_t msg = {.type = BT_MSG_BEAM};
+
+        msg.u.beam.key = job->key;
+        msg.u.beam.index = i - 1;
+        msg.u.beam.n = n;
+        msg.u.beam.finish = answer.ends ? BT_FINISH_STOP : BT_FINISH_LENGTH;
+        msg.u.beam.ids = answer.ids;
+        msg.u.beam.n_ids = answer.n;
+        if (job->tells_logprobs) {
+            msg.u.beam.logprobs = (const uint8_t *)answer.logprobs;
+            msg.u.beam.logprobs_bytes = answer.n * (uint32_t)sizeof(double);
+        }
+        bt_worker_send(w, job->from, &msg);
+        w->stats.tokens_generated += answer.n;
+    }
+}
+
 static void refuse(bt_worker_t *w, bt_worker_link_t *from, bt_req_key_t key,
                    bt_status_t status, const char *why)
 {
@@ -306,6 +331,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_DRAIN:
     case BT_MSG_ROWS:
     case BT_MSG_KV_LINK:
+    case BT_MSG_BEAM:
         BT_LOG_WARN("router sent message type %d to a worker", (int)msg.type);
         break;
     }
@@ -507,7 +533,7 @@ static void take_reports(bt_worker_t *w)
 
             if (item->kind == BT_REPORT_LEFT) {
                 job->in_engine = false;
-                w->n_in_engine--;
+                w->n_in_engine -= bt_job_seats(job);
             }
             w->stats.tokens_generated += (item->kind == BT_REPORT_TOKEN);
             if (job->rows != NULL) {

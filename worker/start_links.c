@@ -133,7 +133,7 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
         hello->flags |= BT_HELLO_STATIC_BATCHES;
     }
     if (bt_fanout_is_possible(w)) {
-        hello->flags |= BT_HELLO_FANOUT;
+        hello->flags |= BT_HELLO_FANOUT | BT_HELLO_BEAMS;
     }
     hello->flags |= BT_HELLO_KV_LINKS | BT_HELLO_PROCESSORS;
     hello->ranks = ranks;

@@ -127,8 +127,18 @@ typedef struct bt_job {
     uint32_t *draft_ids; /**< [n_draft_ids] expected tokens of the answer */
     uint32_t n_draft_ids;
     bt_ngram_drafter_t *drafter; /**< NULL: the job has no drafts */
+    /** Beam search (inference/engine/beams.h): the job holds `width` seats, and
+     *  blocks for all its beams. width 0: none. */
+    bt_sched_beam_params_t beam_params;
+    bool tells_logprobs; /**< log-probs of its answers are wanted */
     bt_seq_t seq;
 } bt_job_t;
+
+/** Returns the seats that a job takes: one, or one for each of its beams. */
+static inline uint32_t bt_job_seats(const bt_job_t *job)
+{
+    return (job->beam_params.width > 0) ? job->beam_params.width : 1;
+}
 
 /** State a job waits for, because of work left to this worker or to others. */
 typedef enum bt_job_wait {
@@ -365,6 +375,8 @@ void bt_worker_send(bt_worker_t *w, bt_worker_link_t *to, const bt_msg_t *msg);
 /** Sends PREFILLED of a job whose first token is sampled. Call before sending
  *  that token: the router reports the contents with the first token. */
 void bt_worker_send_prefilled(bt_worker_t *w, const bt_job_t *job);
+/** Sends the answers of a job with beams, whose search is over. */
+void bt_worker_send_beams(bt_worker_t *w, const bt_job_t *job);
 /** Adds a token to the message of this iteration. */
 void bt_worker_send_token(bt_worker_t *w, const bt_job_t *job, uint32_t index,
                           uint32_t id, bt_finish_t finish);

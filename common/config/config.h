@@ -170,6 +170,7 @@ typedef struct bt_config {
     uint32_t tokenizer_threads;   /* router: 0 = a quarter of the cores */
     uint32_t max_concurrent_requests; /* router: requests in flight, 4096 */
     uint64_t max_logits_bytes;        /* of one request, 64 MiB; 0 = none */
+    uint32_t max_beam_width;          /* of one request */
     uint64_t max_body_bytes;          /* 8 MiB */
     uint32_t header_timeout_ms;       /* whole header, 10000 */
     uint32_t body_timeout_ms;         /* whole body, 30000 */

@@ -453,6 +453,10 @@ const bt_option_t bt_config_options[] = {
          | R, max_concurrent_requests,
          "Maximum number of requests in progress; further ones get 429",
          ""),
+    COUNT(ADVANCED, "max-beam-width", "64", 1, 64, "beams", S | R,
+         max_beam_width,
+         "Maximum number of beams of a request; 1: no beam search",
+         "Each beam takes a seat of a worker (--max-batch-size)"),
     SIZE(ADVANCED, "max-logits-bytes", "64m", 0, 64 * (uint64_t)GIGA, S | R |
          WORKERS, max_logits_bytes,
          "Maximum size of the logits that one request may ask for; 0: none",

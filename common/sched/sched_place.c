@@ -188,7 +188,7 @@ static bool is_choice(bt_sched_worker_t *worker,
                       const bt_sched_request_t *request, choice_t *next_p)
 {
     if ((worker->health == BT_SCHED_DRAINING) ||
-        ((request->abilities & ~worker->roles) != 0)) {
+        ((request->abilities & ~worker->roles & ~BT_SCHED_BEAMS) != 0)) {
         return false;
     }
     *next_p = (choice_t){.worker = worker,
@@ -196,6 +196,14 @@ static bool is_choice(bt_sched_worker_t *worker,
                          .is_full = is_full(worker),
                          .why = BT_SCHED_ONLY_ONE};
     return true;
+}
+
+/* True when the worker may generate the request. */
+static bool may_generate(const bt_sched_worker_t *worker,
+                         const bt_sched_request_t *request)
+{
+    return ((worker->roles & BT_SCHED_DECODE) != 0) &&
+           ((request->abilities & ~worker->roles) == 0);
 }
 
 /* One pass: with very many workers, reading each is what takes time. */
@@ -213,7 +221,7 @@ static choices_t best_of(const bt_list_t *workers,
             next.load = load_of(worker, BT_SCHED_PREFILL);
             consider(&best.prefill, &next);
         }
-        if ((worker->roles & BT_SCHED_DECODE) != 0) {
+        if (may_generate(worker, request)) {
             next.load = load_of(worker, BT_SCHED_DECODE);
             consider(&best.decode, &next);
             if ((worker->roles & BT_SCHED_LOCAL) != 0) {
@@ -278,6 +286,7 @@ static choice_t best_linked(const bt_list_t *workers,
                                 : bt_sched_reaches(other, worker);
 
         if (linked && (worker != other) && ((worker->roles & role) != 0) &&
+            ((role == BT_SCHED_PREFILL) || may_generate(worker, request)) &&
             is_choice(worker, request, &next)) {
             next.load = load_of(worker, role);
             consider(&best, &next);

@@ -94,8 +94,9 @@ void bt_sched_links_fini(bt_sched_links_t *links);
 #define BT_SCHED_WEIGHED 32u /**< LOCAL only if that costs less */
 /** Logits processors (bt_processor_options_t). */
 #define BT_SCHED_PROCESSORS 64u
+#define BT_SCHED_BEAMS      128u /**< beam search, in what generates */
 /** Abilities that a request may need: bt_sched_request_t.abilities. */
-#define BT_SCHED_ABILITIES BT_SCHED_PROCESSORS
+#define BT_SCHED_ABILITIES (BT_SCHED_PROCESSORS | BT_SCHED_BEAMS)
 
 /**
  * Requests sent ahead to a worker, in addition to as many as it has seats. With
@@ -162,7 +163,8 @@ typedef struct bt_sched_request {
     uint32_t priority;     /**< priority levels, see sched_queue.h */
     uint64_t deadline_us;  /**< by the owner's clock */
     bt_hash128_t space;    /**< block namespace: tenant, adapter, salt */
-    uint32_t abilities;    /**< bits that every worker of it must have */
+    uint32_t abilities;    /**< bits that its workers must have: BT_SCHED_BEAMS
+                                the one that generates, others both */
     const uint64_t *avoid; /**< workers where it failed: last resort */
     uint32_t n_avoid; /**< number of those; chosen only if the others of that
                          role are suspect or absent */

@@ -63,6 +63,7 @@
 #include "common/base/hash.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
+#include "common/sched/sched_beam.h"
 #include "common/sched/sched_cost.h"
 #include "common/wire/request.h"
 
@@ -110,6 +111,7 @@ typedef enum bt_msg_type {
     BT_MSG_ROLE = 14,    /**< to workers whose STATS have roles */
     BT_MSG_ROWS = 15,    /**< for requests with wants */
     BT_MSG_KV_LINK = 16, /**< from workers with BT_HELLO_KV_LINKS */
+    BT_MSG_BEAM = 17,    /**< for requests with beams */
 } bt_msg_type_t;
 
 typedef enum bt_role {
@@ -188,7 +190,8 @@ typedef struct bt_msg_hello {
 /** Flag: reports its KV links (bt_msg_kv_link_t). Every link of a worker
  *  without it counts as good. */
 #define BT_HELLO_KV_LINKS 32u
-
+/** Flag: searches with beams (bt_msg_request_t.beams). */
+#define BT_HELLO_BEAMS 128u
 /** Flag: draws as bt_processor_options_t says; a worker without it gets no
  *  request that has any. */
 #define BT_HELLO_PROCESSORS 64u
@@ -240,6 +243,10 @@ typedef struct bt_msg_request {
     const uint32_t *draft_ids;
     uint32_t n_draft_ids;
     uint32_t max_drafts;
+    /** Beam search; only to workers with BT_HELLO_BEAMS, and never of kind
+     *  PREFILL: that one computes the prompt's KV alone, its token does not
+     *  count. width 0: none. */
+    bt_sched_beam_params_t beams;
 } bt_msg_request_t;
 
 /** Receive region: where one rank of P may write into the pool of one rank
@@ -320,6 +327,23 @@ typedef struct bt_msg_rows {
     const uint8_t *data;
     uint32_t data_bytes;
 } bt_msg_rows_t;
+
+/** One answer of a request with beams. The worker sends all of them when the
+ *  search is over: the best one, which ends the request, comes last. The
+ * request has no TOKENS but those of its prefill, which do not count. */
+typedef struct bt_msg_beam {
+    bt_req_key_t key;
+    uint32_t index;  /**< 0 = the best */
+    uint32_t n;      /**< answers that come, index + 1 of them from here */
+    uint32_t finish; /**< bt_finish_t */
+    const uint32_t
+        *ids;       /**< [n_ids] tokens of the answer, an end id included */
+    uint32_t n_ids; /**< at least 1 */
+    /** Log-prob of each token, 8 bytes each, little endian; none: not wanted.
+     */
+    const uint8_t *logprobs;
+    uint32_t logprobs_bytes;
+} bt_msg_beam_t;
 
 /** Timing of the prefill; durations in µs. */
 typedef struct bt_msg_prefilled {
@@ -508,6 +532,7 @@ typedef struct bt_msg {
         bt_msg_role_t role;
         bt_msg_rows_t rows;
         bt_msg_kv_link_t kv_link;
+        bt_msg_beam_t beam;
     } u;
 } bt_msg_t;
 

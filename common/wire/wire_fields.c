@@ -131,6 +131,10 @@ static const field_t request_fields[] = {
             BT_WIRE_MAX_TOKENS),
     U32_ELSE(bt_msg_request_t, max_drafts, 0, ANY, ANY),
     OF(FIELD_PROCESSORS, bt_msg_request_t, sampling.processors),
+    U32(bt_msg_request_t, beams.width, 0, ANY),
+    U32(bt_msg_request_t, beams.n_returned, 0, ANY),
+    OF(FIELD_F32, bt_msg_request_t, beams.length_penalty),
+    U32(bt_msg_request_t, beams.early_stopping, 0, ANY),
 };
 
 static const field_t sampling_fields[] = {
@@ -372,6 +376,16 @@ static const field_t kv_link_fields[] = {
     SIZED(FIELD_TEXT, bt_msg_kv_link_t, why, BT_WIRE_MAX_WHY),
 };
 
+static const field_t beam_fields[] = {
+    KEY(bt_msg_beam_t),
+    U32(bt_msg_beam_t, index, 0, ANY),
+    U32(bt_msg_beam_t, n, 1, ANY),
+    U32(bt_msg_beam_t, finish, 0, BT_FINISH_ERROR),
+    COUNTED(FIELD_IDS, bt_msg_beam_t, ids, n_ids, 1, BT_WIRE_MAX_TOKENS),
+    COUNTED(FIELD_BLOB, bt_msg_beam_t, logprobs, logprobs_bytes, 0,
+            BT_WIRE_MAX_BLOB),
+};
+
 const field_list_t *bt_wire_fields(uint32_t type)
 {
     static const field_list_t lists[] = {
@@ -391,6 +405,7 @@ const field_list_t *bt_wire_fields(uint32_t type)
         [BT_MSG_ROLE] = LIST(role_fields, 1),
         [BT_MSG_ROWS] = LIST(rows_fields, 7),
         [BT_MSG_KV_LINK] = LIST(kv_link_fields, 4),
+        [BT_MSG_BEAM] = LIST(beam_fields, 7),
     };
 
     if ((type == 0) || (type >= BT_ARRAY_LEN(lists))) {

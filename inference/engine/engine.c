@@ -313,18 +313,25 @@ bt_status_t bt_engine_submit(bt_engine_t *engine, bt_seq_t *seq)
     return bt_engine_submit_fanout(engine, &seq, 1);
 }
 
+/* Seats of n sequences that are submitted together. */
+static uint32_t seats_of(const bt_seq_t *first, uint32_t n)
+{
+    return (first->beams == NULL) ? n : bt_beams_width(first->beams);
+}
+
 bt_status_t bt_engine_submit_fanout(bt_engine_t *engine, bt_seq_t *const *seqs,
                                     uint32_t n)
 {
     bt_seq_t *first = seqs[0];
     bt_status_t status;
 
-    if (n > engine->config.max_seqs - engine->n_submitted) {
+    if (seats_of(seqs[0], n) > engine->config.max_seqs - engine->n_submitted) {
         return BT_ERR_BUSY;
     }
     for (uint32_t i = 0; i < n; i++) {
         prepare(seqs[i]);
     }
+    BT_ASSERT((first->beams == NULL) || ((n == 1) && (first->rows == NULL)));
     for (uint32_t i = 1; i < n; i++) {
         BT_ASSERT((seqs[i]->sched.n_tokens == first->sched.n_tokens) &&
                   (seqs[i]->sched.n_computed == first->sched.n_computed));
@@ -338,7 +345,7 @@ bt_status_t bt_engine_submit_fanout(bt_engine_t *engine, bt_seq_t *const *seqs,
     }
     status = bt_ring_push(engine->inbox, first);
     if (status == BT_OK) {
-        engine->n_submitted += n;
+        engine->n_submitted += seats_of(first, n);
     }
     return status;
 }
@@ -379,7 +386,7 @@ bt_report_t *bt_engine_next(bt_engine_t *engine)
     if (report != NULL) {
         for (uint32_t i = 0; i < report->n_items; i++) {
             if (report->items[i].kind == BT_REPORT_LEFT) {
-                engine->n_submitted--;
+                engine->n_submitted -= seats_of(report->items[i].seq, 1);
             }
         }
     }

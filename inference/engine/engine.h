@@ -34,6 +34,10 @@
  * the tokens are those of single steps, whatever the drafter proposes
  * (invariant I1).
  *
+ * Beam search: a sequence may be searched for its best answers instead of
+ * drawing tokens. It is one sequence to its owner, in the plan and in reports,
+ * and a row for each beam in the iteration (beams.h).
+ *
  * Growing block tables: a sequence may be submitted with blocks for only some
  * of its positions (bt_seq_set_kv_limit()). Its chunks end there. It sits out
  * the iterations for which it has no blocks, until its owner adds more. If
@@ -86,6 +90,7 @@
 #include "common/sched/sched_pipeline.h"
 #include "common/sched/sched_queue.h"
 #include "common/wire/request.h"
+#include "inference/engine/beams.h"
 #include "inference/model/model.h"
 #include "inference/model/sampler.h"
 #include "kernels/kernels.h"
@@ -218,6 +223,11 @@ typedef struct bt_seq {
     bool model_drafts;    /**< the engine's draft model drafts for it, too */
     uint32_t max_drafts;  /**< most drafts of one iteration, where it has a
                                drafter; 0: no bound of its own */
+    /** Beam search (beams.h): the sequence takes `width` seats, computes a row
+     *  for each beam, and has no TOKEN items; its answers are there when it
+     *  leaves with STOP or LENGTH. Its table has bt_beams_n_blocks() blocks,
+     *  and it is submitted alone, without rows and drafter. NULL: none. */
+    bt_beams_t *beams;
     /** Logits and log probabilities to store; NULL: none. In a fan-out each
      *  sequence has its own, from the last position of the prompt on; rows of
      *  earlier positions are only possible for a sequence alone. */

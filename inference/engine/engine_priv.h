@@ -33,6 +33,8 @@ typedef struct bt_pass {
                              mid-step */
     uint32_t n_rows, n_logit_rows; /**< rows in the arrays below */
     bt_ragged_seq_t *seqs;
+    uint32_t n_ragged; /**< entries of seqs: one for each item of the plan, or
+                            for each of its beams */
     uint32_t *rows_tokens;
     uint32_t *from_ids; /**< bt_forward_t.from_ids, of each row */
     bool takes_ids;     /**< some from_ids are not UINT32_MAX */
@@ -295,6 +297,26 @@ void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_engine_alloc_rounds(bt_engine_t *engine);
 void bt_engine_free_rounds(bt_engine_t *engine);
+
+/** True when the id ends an answer. */
+bool bt_engine_is_end_id(const bt_sampling_t *sampling, uint32_t id);
+
+/* beams_steps.c; seq->beams is not NULL unless a function says otherwise */
+
+/** True when the sequence has beams that go on behind its prompt; beams may be
+ *  NULL. */
+bool bt_engine_has_beams(const bt_seq_t *seq);
+/** Returns the rows of the next iteration in which the sequence draws. */
+uint32_t bt_engine_n_beams(const bt_seq_t *seq);
+/** Return the block table of a beam, and the token that it computes next. */
+const uint32_t *bt_engine_beam_blocks(const bt_seq_t *seq, uint32_t beam);
+uint32_t bt_engine_beam_token(const bt_seq_t *seq, uint32_t beam);
+/** Returns the sequence to its prompt. The answers stay. */
+void bt_engine_forget_beams(bt_seq_t *seq);
+/** Chooses the next beams from a row of logits for each, or ends the search.
+ *  @return pointer behind the last row */
+float *bt_engine_step_beams(bt_engine_t *engine, bt_report_t *report,
+                            bt_seq_t *seq, float *logits);
 
 /* core_donation.c */
 

@@ -181,7 +181,7 @@ static uint32_t budget_of(bt_engine_t *engine)
         }
         n_rows += n;
         if (!seq->leave_after_first) {
-            step.n_seqs++;
+            step.n_seqs += (seq->beams != NULL) ? bt_engine_n_beams(seq) : 1;
             step.n_drafts += seq->sched.n_drafts;
             step.reads += seq->sched.n_tokens;
         }
@@ -193,6 +193,14 @@ static uint32_t budget_of(bt_engine_t *engine)
                                     first->sched.n_computed);
     return (n_rows < engine->config.token_budget) ? n_rows
                                                   : engine->config.token_budget;
+}
+
+/* Sequences of the forward call that an item of the plan is: its beams. */
+static uint32_t rows_of(const bt_pass_t *pass, uint32_t i)
+{
+    const bt_seq_t *seq = bt_engine_seq_of(pass->plan[i].seq);
+
+    return bt_engine_has_beams(seq) ? bt_engine_n_beams(seq) : 1;
 }
 
 /* Computes the work of the pass, including sequences that joined it. */
@@ -210,7 +218,7 @@ static bt_sched_step_t work_of(const bt_pass_t *pass)
             step.n_tokens += item->n_new;
             step.pairs += pairs;
         } else {
-            step.n_seqs++;
+            step.n_seqs += rows_of(pass, i);
             step.n_drafts += item->seq->n_drafts;
         }
     }
@@ -247,6 +255,25 @@ static void note_begun(bt_seq_t *seq)
     }
 }
 
+/* Appends a row for each beam of a sequence. The host needs all logits. */
+static void lay_beams(bt_pass_t *pass, const bt_seq_t *seq)
+{
+    for (uint32_t beam = 0; beam < bt_engine_n_beams(seq); beam++) {
+        const uint32_t row = pass->n_rows++;
+
+        pass->seqs[pass->n_ragged++] = (bt_ragged_seq_t){
+            .row = row,
+            .n_rows = 1,
+            .pos = seq->sched.n_computed,
+            .blocks = bt_engine_beam_blocks(seq, beam),
+        };
+        pass->rows_tokens[row] = bt_engine_beam_token(seq, beam);
+        pass->from_ids[row] = UINT32_MAX;
+        pass->needs[pass->n_logit_rows] = 0;
+        pass->logit_rows[pass->n_logit_rows++] = row;
+    }
+}
+
 void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 {
     bt_pass_t *pass = engine->pass;
@@ -255,8 +282,12 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
     const uint32_t row = pass->n_rows;
 
     note_begun(seq);
+    if (bt_engine_has_beams(seq)) {
+        lay_beams(pass, seq);
+        return;
+    }
     clear_tails(engine, seq, item->n_new);
-    pass->seqs[i] = (bt_ragged_seq_t){
+    pass->seqs[pass->n_ragged++] = (bt_ragged_seq_t){
         .row = row,
         .n_rows = item->n_new,
         .pos = seq->sched.n_computed,
@@ -288,6 +319,7 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
 void bt_engine_lay_rows(bt_engine_t *engine)
 {
     engine->pass->n_rows = engine->pass->n_logit_rows = 0;
+    engine->pass->n_ragged = 0;
     engine->pass->takes_ids = false;
     if (engine->pass->drawing != NULL) {
         bt_drawing_clear(engine->pass->drawing);
@@ -401,7 +433,7 @@ bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
 
     return (bt_forward_t){
         .seqs = pass->seqs,
-        .n_seqs = pass->n_planned,
+        .n_seqs = pass->n_ragged,
         .tokens = pass->rows_tokens,
         .from_ids = pass->takes_ids ? pass->from_ids : NULL,
         .n_rows = pass->n_rows,

@@ -359,8 +359,8 @@ void bt_engine_run_microbatches(bt_engine_t *engine, bt_report_t *report)
 static bool is_ready(const bt_engine_t *engine, const bt_seq_t *seq)
 {
     return (seq->sched.n_tokens - seq->sched.n_computed == 1) &&
-           bt_list_empty(&seq->followers) && !bt_engine_is_canceled(seq) &&
-           bt_sched_seq_may_run(&seq->sched) &&
+           bt_list_empty(&seq->followers) && (seq->beams == NULL) &&
+           !bt_engine_is_canceled(seq) && bt_sched_seq_may_run(&seq->sched) &&
            (engine->whole.n_planned < engine->config.max_seqs);
 }
 
@@ -436,7 +436,7 @@ static bool needs_no_token(const bt_sched_item_t *item)
     const bt_seq_t *seq = bt_engine_seq_of(item->seq);
 
     return !item->last_chunk ||
-           (bt_list_empty(&seq->followers) &&
+           (bt_list_empty(&seq->followers) && (seq->beams == NULL) &&
             (ends_with(item) || (!seq->wants_drafts &&
                                  !bt_sampling_reads_tokens(&seq->sampling))));
 }

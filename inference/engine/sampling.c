@@ -26,6 +26,9 @@ void bt_engine_report(bt_report_t *report, bt_report_kind_t kind, bt_seq_t *seq,
 void bt_engine_leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish)
 {
     bt_list_remove(&seq->sched.turn.link);
+    if (seq->beams != NULL) {
+        bt_engine_forget_beams(seq);
+    }
     if ((seq->drafter.ended != NULL) && !seq->leave_after_first &&
         ((finish == BT_FINISH_STOP) || (finish == BT_FINISH_LENGTH))) {
         seq->drafter.ended(seq->drafter.ctx, seq->tokens, seq->sched.n_tokens);
@@ -47,16 +50,17 @@ uint32_t bt_engine_draws_from(const bt_sched_item_t *item)
 
 uint32_t bt_engine_needs(const bt_seq_t *seq, uint32_t position)
 {
-    const bool all =
-        (position + 1 < seq->n_prompt) || (seq->n_processors > 0) ||
-        !bt_list_empty(&seq->followers) || bt_engine_wants_row(seq, position);
+    const bool all = (position + 1 < seq->n_prompt) ||
+                     (seq->n_processors > 0) || (seq->beams != NULL) ||
+                     !bt_list_empty(&seq->followers) ||
+                     bt_engine_wants_row(seq, position);
 
     return all ? 0
                : bt_sampler_needs(&seq->sampling, seq->n_prompt,
                                   position + 1 - seq->n_prompt);
 }
 
-static bool is_end_id(const bt_sampling_t *sampling, uint32_t id)
+bool bt_engine_is_end_id(const bt_sampling_t *sampling, uint32_t id)
 {
     for (uint32_t i = 0; i < sampling->n_end_ids; i++) {
         if (sampling->end_ids[i] == id) {
@@ -132,7 +136,7 @@ bool bt_engine_tell(bt_pass_t *pass, bt_seq_t *seq, uint32_t position,
     bt_drawing_t *const d = pass->drawing;
     bool told;
 
-    if (d == NULL) {
+    if ((d == NULL) || (draws && (seq->beams != NULL))) {
         return false;
     }
     pass->draw_of[pass->n_logit_rows] = d->n_draws;
@@ -246,7 +250,7 @@ void bt_engine_draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
     seq->sched.n_tokens++;
     seq->n_drawn++;
     bt_engine_pace(seq);
-    if (is_end_id(&seq->sampling, id)) {
+    if (bt_engine_is_end_id(&seq->sampling, id)) {
         finish = BT_FINISH_STOP;
     } else if (seq->n_drawn == seq->max_new) {
         finish = BT_FINISH_LENGTH;
@@ -327,7 +331,9 @@ float *bt_engine_use_logits(bt_engine_t *engine, bt_report_t *report,
             logits += engine->n_vocab;
         }
     }
-    if (item->last_chunk && !bt_list_empty(&seq->followers)) {
+    if (item->last_chunk && (seq->beams != NULL)) {
+        logits = bt_engine_step_beams(engine, report, seq, logits);
+    } else if (item->last_chunk && !bt_list_empty(&seq->followers)) {
         draw_all(engine, report, seq, logits);
         logits += engine->n_vocab;
     } else if (item->last_chunk) {

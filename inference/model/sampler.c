@@ -426,6 +426,16 @@ static void edit(bt_sampler_t *sampler, const bt_sampling_t *params,
     bt_sampler_bans(params, sampler->n_vocab, history, ban_token, logits);
 }
 
+void bt_sampler_change(bt_sampler_t *sampler, const bt_sampling_t *params,
+                       float *logits, const uint32_t *tokens, uint32_t n_tokens,
+                       uint32_t n_prompt)
+{
+    const bt_history_t history = {
+        .tokens = tokens, .n = n_tokens, .n_prompt = n_prompt};
+
+    edit(sampler, params, logits, &history);
+}
+
 uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
                          float *logits, const uint32_t *tokens,
                          uint32_t n_tokens, uint32_t n_prompt,

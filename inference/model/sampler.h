@@ -49,6 +49,12 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
                          uint32_t n_tokens, uint32_t n_prompt,
                          uint32_t position);
 
+/** Makes the changes that bt_sampler_draw() makes to logits first: penalties,
+ *  bad words, and end tokens that come too early. Parameters as there. */
+void bt_sampler_change(bt_sampler_t *sampler, const bt_sampling_t *params,
+                       float *logits, const uint32_t *history,
+                       uint32_t n_history, uint32_t n_prompt);
+
 #define BT_SAMPLER_MAX_NEEDS 512
 
 /**

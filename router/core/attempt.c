@@ -21,13 +21,16 @@ typedef struct fanout {
 /* Returns the most KV blocks that a generation may take, output included; the
  * blocks of the prompt count for a fanout's leader only. */
 static uint64_t blocks_of(const bt_gen_t *gen, const bt_instance_t *worker,
-                          bool is_first)
+                          bt_part_t part, bool is_first)
 {
     const bt_kv_need_t need = bt_kv_need_of(&worker->hello);
     const uint32_t per_block = need.tokens_per_block;
     const uint64_t n_tokens = (uint64_t)gen->prompt->n + gen->max_new;
     const uint32_t n_whole = bt_gen_n_tokens(gen) / per_block * per_block;
 
+    if (bt_gen_has_beams(gen) && (part != BT_PART_PREFILL)) {
+        return bt_gen_blocks(gen, &need);
+    }
     return bt_kv_need_blocks(&need, n_tokens) -
            (is_first ? 0 : bt_kv_need_blocks(&need, n_whole));
 }
@@ -55,15 +58,16 @@ static bt_leg_t *leg_open(bt_core_t *core, const fanout_t *fanout,
         computes ? bt_core_prompt_us(core, worker,
                                      bt_gen_n_tokens(gen) - leg->n_held)
                  : 0;
-    leg->blocks = blocks_of(gen, worker, is_first);
-    worker->sched.seats++;
+    leg->blocks = blocks_of(gen, worker, part, is_first);
+    leg->seats = (part != BT_PART_PREFILL) ? bt_gen_seats(gen) : 1;
+    worker->sched.seats += leg->seats;
     worker->sched.blocks += leg->blocks;
     worker->sched.prefill_tokens += leg->prefill_tokens;
     worker->sched.prefill_us += leg->prefill_us;
     gen->flow->prefill_us += leg->prefill_us;
     if (part != BT_PART_PREFILL) {
-        gen->flow->seats++;
-        core->n_seats++;
+        gen->flow->seats += leg->seats;
+        core->n_seats += leg->seats;
         gen->flow->blocks += leg->blocks;
     }
     bt_list_push_back(&worker->legs, &leg->link);
@@ -186,6 +190,17 @@ static uint32_t first_ms_of(const bt_gen_t *gen, uint64_t now_us)
                                : 1;
 }
 
+/* Of a generation with beams a prefill worker computes the KV alone: the search
+ * begins at the decode worker. Its token does not count, and must not end the
+ * request there. */
+static void plain_prefill(bt_msg_request_t *request)
+{
+    request->sampling = bt_sampling_default();
+    request->wants = (bt_wants_t){.what = 0};
+    request->beams = (bt_sched_beam_params_t){.width = 0};
+    request->max_new = (request->max_new > 1) ? request->max_new : 2;
+}
+
 static void send_request(bt_core_t *core, const fanout_t *fanout,
                          const bt_leg_t *leg, bt_request_kind_t kind,
                          uint64_t peer, uint64_t now_us)
@@ -197,7 +212,7 @@ static void send_request(bt_core_t *core, const fanout_t *fanout,
     const bool drafts =
         (kind != BT_REQUEST_PREFILL) && (gen->max_drafts > 0) && !is_lent;
     const uint64_t left_ms = (gen->deadline_us - now_us + 999) / 1000;
-    const bt_msg_t msg = {
+    bt_msg_t msg = {
         .type = BT_MSG_REQUEST,
         .u.request =
             {
@@ -219,11 +234,15 @@ static void send_request(bt_core_t *core, const fanout_t *fanout,
                 .draft_ids = drafts ? gen->prompt->draft_ids : NULL,
                 .n_draft_ids = drafts ? gen->prompt->n_draft_ids : 0,
                 .max_drafts = gen->max_drafts,
+                .beams = gen->beams.params,
                 .fanout = is_fanout ? fanout->gens[0]->id : 0,
                 .fanout_size = is_fanout ? fanout->n : 0,
             },
     };
 
+    if (bt_gen_has_beams(gen) && (kind == BT_REQUEST_PREFILL)) {
+        plain_prefill(&msg.u.request);
+    }
     core->ops.send(core->ops.send_ctx, leg->worker, &msg);
 }
 
@@ -298,14 +317,19 @@ static bool is_instance(const bt_instance_t *worker, uint64_t instance)
 
 uint32_t bt_gen_abilities(const bt_gen_t *gen)
 {
-    return bt_sampling_has_processors(&gen->sampling) ? BT_SCHED_PROCESSORS : 0;
+    return (bt_sampling_has_processors(&gen->sampling) ? BT_SCHED_PROCESSORS
+                                                       : 0) |
+           (bt_gen_has_beams(gen) ? BT_SCHED_BEAMS : 0);
 }
 
 static bt_sched_request_t request_of(const bt_gen_t *gen)
 {
     return (bt_sched_request_t){
         .n_tokens = bt_gen_n_tokens(gen),
-        .max_new = gen->max_new - gen->n_output,
+        /* One token of beams comes from the decode worker, too. */
+        .max_new = (bt_gen_has_beams(gen) && (gen->max_new == 1))
+                       ? 2
+                       : gen->max_new - gen->n_output,
         .priority = gen->turn.priority,
         .deadline_us = gen->deadline_us,
         .space = gen->space,
@@ -437,20 +461,25 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     return true;
 }
 
+/* Index of a set of abilities. */
+#define BT_LACKS(abilities) ((abilities) / BT_SCHED_PROCESSORS)
+
 /* A pass over all waiting generations, tenant by tenant in fair order. */
 typedef struct pass {
     bt_core_t *core;
     uint64_t now_us, n_tokens;
     bt_flow_capacity_t capacity;
-    bool is_over[BT_NEED_N];         /* no worker takes one of those now */
-    uint32_t abilities;              /* that all workers have */
-    bool special_is_over[BT_NEED_N]; /* … one that needs further abilities */
+    bool is_over[BT_NEED_N]; /* no worker takes one of those now */
+    uint32_t abilities;      /* that all workers have */
+    /* … one that needs these abilities beyond them, by BT_LACKS() */
+    bool special_is_over[BT_NEED_N][BT_LACKS(BT_SCHED_ABILITIES) + 1];
 } pass_t;
 
-/* True when the generation cannot go to every worker. */
-static bool is_special(const pass_t *pass, const bt_gen_t *gen)
+/* Returns which abilities of the generation not every worker has, by
+ * BT_LACKS(); 0: it can go to each. */
+static uint32_t lacks(const pass_t *pass, const bt_gen_t *gen)
 {
-    return (bt_gen_abilities(gen) & ~pass->abilities) != 0;
+    return BT_LACKS(bt_gen_abilities(gen) & ~pass->abilities);
 }
 
 /* Returns the next generation of both queues, at[*need_p]; NULL at their end.
@@ -488,15 +517,16 @@ static bool send_one(pass_t *pass, bt_core_flow_t *flow)
             flow->is_limited = true;
             pass->core->expected_us = pass->now_us; /* workers are present */
             return false;
-        } else if (is_special(pass, gen) && pass->special_is_over[need]) {
+        } else if (pass->special_is_over[need][lacks(pass, gen)]) {
             flow->at[need] = flow->at[need]->next;
         } else if (dispatch(pass->core, gen, pass->now_us, &pass->n_tokens)) {
             flow->at[need] = before->next; /* its fanout was sent, too */
             return true;
         } else if ((pass->now_us < gen->hold_until_us) || (gen->rows != NULL) ||
-                   is_special(pass, gen)) {
+                   (lacks(pass, gen) != 0)) {
             /* Later ones may be allowed where this one is not. */
-            pass->special_is_over[need] |= is_special(pass, gen);
+            pass->special_is_over[need][lacks(pass, gen)] |=
+                lacks(pass, gen) != 0;
             flow->at[need] = flow->at[need]->next;
         } else { /* no worker for this one, nor for any later one */
             pass->is_over[need] = true;

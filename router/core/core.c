@@ -159,7 +159,19 @@ static const char *cut_text(const bt_core_t *core, char text[BT_CUT_TEXT])
 /* True when there are workers, and none of them for this generation. */
 static bool lacks_able_workers(const bt_core_t *core, const bt_gen_t *gen)
 {
-    return (core->able_us != core->tick_us) && (bt_gen_abilities(gen) != 0);
+    return (bt_gen_abilities(gen) != 0) &&
+           (core->able_us[bt_gen_has_beams(gen)] != core->tick_us);
+}
+
+/* What not every worker can do, for error texts. */
+static const char *special_needs(const bt_gen_t *gen)
+{
+    if (!bt_gen_has_beams(gen)) {
+        return "logits processors";
+    }
+    return (bt_gen_abilities(gen) == BT_SCHED_BEAMS)
+               ? "beam search"
+               : "beam search and logits processors";
 }
 
 static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
@@ -169,10 +181,9 @@ static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
 
     if (lacks_able_workers(core, gen)) {
         bt_gen_fail(core, gen, 503, now_us,
-                    "no workers that support the request's logits processors "
-                    "came within %u ms: those that are there are of an older "
-                    "version",
-                    wait_ms);
+                    "no workers that support the request's %s came within %u "
+                    "ms: those that are there are of an older version",
+                    special_needs(gen), wait_ms);
     } else if (gen->attempt.number > 0) {
         bt_gen_fail(core, gen, 503, now_us,
                     "%s, and no other workers came within %u ms%s",
@@ -201,8 +212,9 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     if (gen->state != BT_GEN_IS_WAITING) {
         return false;
     }
-    expected_us =
-        lacks_able_workers(core, gen) ? core->able_us : core->expected_us;
+    expected_us = lacks_able_workers(core, gen)
+                      ? core->able_us[bt_gen_has_beams(gen)]
+                      : core->expected_us;
     since = (since < expected_us) ? expected_us : since;
     if ((now_us - since >= (uint64_t)wait_ms * 1000)) {
         fail_for_no_workers(core, gen, wait_ms, now_us);
@@ -241,9 +253,12 @@ void bt_core_tick(bt_core_t *core, uint64_t now_us)
         core->expected_us = now_us;
     }
     core->tick_us = now_us;
-    if (bt_core_has_workers(core, BT_SCHED_ABILITIES) ||
-        !bt_table_ready(&core->table)) {
-        core->able_us = now_us;
+    for (unsigned i = 0; i < BT_ARRAY_LEN(core->able_us); i++) {
+        if (bt_core_has_workers(core, (i == 0) ? BT_SCHED_PROCESSORS
+                                               : BT_SCHED_ABILITIES) ||
+            !bt_table_ready(&core->table)) {
+            core->able_us[i] = now_us;
+        }
     }
     while (pos != &core->live) {
         bt_gen_t *gen = BT_CONTAINER_OF(pos, bt_gen_t, live_link);

@@ -89,7 +89,11 @@ typedef struct bt_gen_spec {
     const bt_token_set_t *shown;
     bt_hash128_t space;  /**< as in bt_msg_request_t.space */
     uint32_t max_drafts; /**< as in bt_msg_request_t.max_drafts */
-    bt_wants_t wants;    /**< requested log-probs and logits */
+    /** Beam search: the generation has `n_returned` answers, the best of which
+     *  is its output; without stops, stop_ids of several tokens, alternatives
+     * and logits. width 0: none. */
+    bt_sched_beam_params_t beams;
+    bt_wants_t wants; /**< requested log-probs and logits */
     bt_gen_tenant_t tenant;
     uint32_t priority;     /**< priority within the tenant */
     uint32_t timeout_ms;   /**< timeout in ms; 0 = the server's, which also caps
@@ -111,6 +115,16 @@ typedef struct bt_gen_perf {
     uint32_t n_reused_blocks;       /**< blocks that were cached */
     uint32_t n_drafted, n_accepted; /**< drafts of the last attempt */
 } bt_gen_perf_t;
+/** One answer of a generation with beams. */
+typedef struct bt_gen_beam {
+    uint32_t *ids; /**< [n] tokens, an end id included */
+    uint32_t n;
+    bt_finish_t finish; /**< STOP or LENGTH */
+    bool by_end_id;     /**< the last token is an end id, without text */
+    const char *text;   /**< whole text */
+    size_t text_bytes;
+    bt_gen_rows_t *rows; /**< requested log-probs; NULL: none */
+} bt_gen_beam_t;
 
 /** Outcome of a generation, for its client. */
 typedef struct bt_gen_end {
@@ -131,6 +145,10 @@ typedef struct bt_gen_end {
     /** Requested log-probs and logits, valid in the call only unless
      *  referenced; NULL: none requested, or an ERROR. */
     bt_gen_rows_t *rows;
+    /** Beam search: answers behind the best one, in order; valid in the call
+     *  only. */
+    const bt_gen_beam_t *others;
+    uint32_t n_others;
     /** The last attempt; NULL when there was none. */
     const bt_gen_attempt_t *attempt;
     bt_gen_perf_t perf; /**< zero for an ERROR */
@@ -247,6 +265,7 @@ void bt_core_destroy(bt_core_t *core);
  * @retval BT_ERR_TIMED_OUT  its latency targets cannot be met: see
  *   bt_core_late().
  * @retval BT_ERR_INVALID_PARAM  a stop word is too long.
+ * @retval BT_ERR_UNSUPPORTED  none of the workers searches with beams.
  * @retval BT_ERR_NO_MEMORY
  */
 BT_MUST_CHECK bt_status_t bt_core_submit(bt_core_t *core,

@@ -37,7 +37,9 @@ typedef struct bt_leg {
     /* Counted at the worker while COMPUTING. */
     uint64_t prefill_tokens, prefill_us;
     uint32_t n_held; /**< estimated cached prompt tokens; 0: not estimated */
-    uint64_t blocks; /**< KV blocks counted at the worker until CLOSED */
+    /** Seats and KV blocks counted at the worker until CLOSED. */
+    uint32_t seats;
+    uint64_t blocks;
 } bt_leg_t;
 
 /** Attempt under way; when OVER, number and start of the last one. */
@@ -110,10 +112,15 @@ struct bt_gen {
     uint32_t cap_output;
     uint32_t *output; /**< owned */
     bt_sampling_t sampling;
-    bt_bad_word_t *bad_words;      /**< owned */
-    bt_logit_bias_t *logit_biases; /**< owned */
-    uint32_t max_drafts;           /**< as in bt_msg_request_t.max_drafts */
-    bt_bad_word_t *stop_ids;       /**< n_stop_ids sequences, owned */
+    bt_bad_word_t *bad_words;          /**< owned */
+    bt_logit_bias_t *logit_biases;     /**< owned */
+    struct {                           /* beam_answers.c */
+        bt_sched_beam_params_t params; /**< width 0: no beam search */
+        bt_gen_beam_t *others;         /**< [n_returned - 1] owned */
+        bt_strbuf_t *texts;            /**< [n_returned - 1] owned */
+    } beams;
+    uint32_t max_drafts;     /**< as in bt_msg_request_t.max_drafts */
+    bt_bad_word_t *stop_ids; /**< n_stop_ids sequences, owned */
     uint32_t n_stop_ids;
     bt_repetition_t repetition;
     /** Owned; [n - 1]: last tokens of the output that equal those n before
@@ -195,8 +202,9 @@ struct bt_core {
     uint64_t expected_us;
     uint64_t lost_us; /**< when a worker was last lost; 0: none was */
     uint64_t tick_us; /**< last bt_core_tick() */
-    uint64_t able_us; /**< when workers with all abilities were last there, or
-                           any workers were not */
+    /** When workers with all abilities were last there, or any workers were
+     *  not; without beam search [0] and with it [1]. */
+    uint64_t able_us[2];
     /** Scratch: a prompt and the tokens from which a retry continues. Large
      *  enough for the longest sequence submitted so far. */
     uint32_t *joined;
@@ -313,6 +321,29 @@ void bt_core_worker_drains(const bt_core_t *core, bt_instance_t *worker);
  */
 void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
                           const bt_msg_stats_t *stats, uint64_t now_us);
+
+/* beam_answers.c */
+/** Prepares a new generation for a beam search.
+ *  @retval BT_ERR_UNSUPPORTED  there are workers, and none has beams
+ *  @retval BT_ERR_NO_MEMORY  free with bt_gen_free_beams() */
+BT_MUST_CHECK bt_status_t bt_gen_make_beams(
+    const bt_core_t *core, bt_gen_t *gen, const bt_sched_beam_params_t *params);
+void bt_gen_free_beams(bt_gen_t *gen);
+/** Handles an answer of a beam search. The last one ends the generation. */
+void bt_gen_take_beam(bt_core_t *core, bt_gen_t *gen, const char *worker,
+                      const bt_msg_beam_t *m, uint64_t now_us);
+static inline bool bt_gen_has_beams(const bt_gen_t *gen)
+{
+    return gen->beams.params.width > 0;
+}
+/** Returns the seats that a generation takes where it generates. */
+static inline uint32_t bt_gen_seats(const bt_gen_t *gen)
+{
+    return bt_gen_has_beams(gen) ? gen->beams.params.width : 1;
+}
+/** Returns the most KV blocks of a generation where it generates: beams share
+ *  the whole blocks of the prompt. */
+uint64_t bt_gen_blocks(const bt_gen_t *gen, const bt_kv_need_t *need);
 
 /** Returns the number of tokens of the prompt and of the output so far. */
 static inline uint32_t bt_gen_n_tokens(const bt_gen_t *gen)

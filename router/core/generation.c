@@ -12,6 +12,7 @@
 
 void bt_gen_free(bt_core_t *core, bt_gen_t *gen)
 {
+    bt_gen_free_beams(gen);
     bt_gen_rows_unref(gen->rows);
     bt_stops_fini(&gen->stops);
     for (uint32_t i = 0; i < BT_GEN_MAX_ATTEMPTS; i++) {
@@ -163,6 +164,9 @@ static bt_status_t gen_new(bt_core_t *core, const bt_gen_spec_t *spec,
         return BT_ERR_NO_MEMORY;
     }
     status = gen_copy(gen, spec);
+    if ((status == BT_OK) && (spec->beams.width > 0)) {
+        status = bt_gen_make_beams(core, gen, &spec->beams);
+    }
     if (status == BT_OK) {
         status = make_rows(core, gen, spec);
     }
@@ -218,7 +222,9 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *specs,
         (core->n_live > core->config.max_queue - n)) {
         return BT_ERR_BUSY;
     }
-    status = bt_core_judge(core, &specs[0], n, now_us);
+    status = bt_core_judge(
+        core, &specs[0], (specs->beams.width > 0) ? n * specs->beams.width : n,
+        now_us);
     if (status == BT_OK) {
         status = reserve_tokens(core, &specs[0]);
     }
@@ -322,13 +328,18 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         .n_cached = gen->ledger.n_cached,
         .n_kept = gen->ledger.n_kept,
         .rows = gen->rows,
+        .others = gen->beams.others,
+        .n_others =
+            bt_gen_has_beams(gen) ? gen->beams.params.n_returned - 1 : 0,
         .http_status = 200,
         .perf = perf_of(gen),
     };
 
     gen->ledger.ok = true;
     bt_core_note_lengths(core, gen, now_us);
-    bt_core_note_promise(core, gen, now_us);
+    if (!bt_gen_has_beams(gen)) { /* whose tokens all come at the end */
+        bt_core_note_promise(core, gen, now_us);
+    }
     end_for_client(core, gen, why, now_us);
     core->ops.on_time(core->ops.ctx, BT_TIME_REQUEST, gen->ledger.total_us);
     tell_end(core, gen, &end);
@@ -501,7 +512,9 @@ static void take(bt_core_t *core, bt_gen_t *gen, const bt_token_t *token,
     bt_finish_t here; /* why it ends by its output */
     bool kept;
 
-    bt_gen_note_token(core, gen, now_us);
+    if (!bt_gen_has_beams(gen) || (gen->n_output == 0)) {
+        bt_gen_note_token(core, gen, now_us);
+    }
     (void)bt_attempt_move(gen, BT_ATTEMPT_ON_TOKEN);
     if (gen->rows != NULL) {
         bt_gen_rows_append(gen->rows, gen->n_output, token->id);

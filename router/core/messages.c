@@ -139,6 +139,8 @@ static void on_tokens(bt_core_t *core, const bt_instance_t *worker,
         if ((token->finish == BT_FINISH_ERROR) ||
             (token->finish == BT_FINISH_CANCELED)) {
             on_error_token(core, leg, now_us);
+        } else if (bt_gen_has_beams(gen)) { /* its prompt alone is computed */
+            (void)bt_attempt_move(gen, BT_ATTEMPT_ON_TOKEN);
         } else if (token->id >= core->config.n_vocab) {
             bt_gen_fail(core, gen, 500, now_us,
                         "worker %s sent token %u of a vocabulary of %u",
@@ -168,6 +170,17 @@ static void on_rows(bt_core_t *core, const bt_instance_t *worker,
         return;
     }
     bt_gen_take_early(core, gen, now_us);
+}
+
+static void on_beam(bt_core_t *core, const bt_instance_t *worker,
+                    const bt_msg_beam_t *m, uint64_t now_us)
+{
+    const bt_leg_t *leg = find_leg(core, worker, m->key);
+
+    if ((leg != NULL) && bt_leg_is_current(leg) &&
+        (leg->part != BT_PART_PREFILL)) {
+        bt_gen_take_beam(core, leg->gen, worker->hello.name, m, now_us);
+    }
 }
 
 /* Returns how many prompt tokens are newly kept: whole blocks, minus cached
@@ -406,6 +419,9 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         return BT_OK;
     case BT_MSG_ROWS:
         on_rows(core, worker, &msg->u.rows, now_us);
+        return BT_OK;
+    case BT_MSG_BEAM:
+        on_beam(core, worker, &msg->u.beam, now_us);
         return BT_OK;
     case BT_MSG_PREFILLED:
         on_prefilled(core, worker, &msg->u.prefilled);

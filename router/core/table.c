@@ -141,6 +141,9 @@ static void set_roles(bt_instance_t *worker, uint32_t roles)
     if ((worker->hello.flags & BT_HELLO_PROCESSORS) != 0) {
         worker->sched.roles |= BT_SCHED_PROCESSORS;
     }
+    if ((worker->hello.flags & BT_HELLO_BEAMS) != 0) {
+        worker->sched.roles |= BT_SCHED_BEAMS;
+    }
     if ((roles & BT_ROLE_PREFILL) != 0) {
         worker->sched.roles |= BT_SCHED_PREFILL;
     }

@@ -199,7 +199,7 @@ static bt_sched_charge_t piece_of(const bt_gen_t *gen, uint32_t n_cached,
         .n_cached = n_cached,
         .n_prompt = gen->shares_prompt ? 0 : gen->prompt->n,
         .n_context = gen->prompt->n,
-        .n_new = n_new,
+        .n_new = n_new * bt_gen_seats(gen),
     };
 }
 
@@ -289,9 +289,7 @@ void bt_flow_capacity_read(const bt_core_t *core,
 static uint64_t blocks_of(const bt_gen_t *gen,
                           const bt_flow_capacity_t *capacity)
 {
-    const uint64_t n = (uint64_t)gen->prompt->n + gen->max_new;
-
-    return bt_kv_need_blocks(&capacity->need, n);
+    return bt_gen_blocks(gen, &capacity->need);
 }
 
 bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,

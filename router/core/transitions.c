@@ -54,9 +54,11 @@ static void gen_enter(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         gen->turn.slack_us =
             bt_core_slack_us(core, bt_gen_n_tokens(gen), gen->turn.since_us,
                              gen->deadline_us, &gen->target);
-        bt_flow_enqueue(core, gen,
-                        (gen->max_new - gen->n_output == 1) ? BT_NEED_PREFILL
-                                                            : BT_NEED_PAIR);
+        bt_flow_enqueue(
+            core, gen,
+            ((gen->max_new - gen->n_output == 1) && !bt_gen_has_beams(gen))
+                ? BT_NEED_PREFILL
+                : BT_NEED_PAIR);
         core->n_waiting++;
         break;
     case BT_GEN_IS_ENDED:
@@ -157,11 +159,11 @@ static void leg_leave(bt_core_t *core, bt_leg_t *leg)
 static void leg_enter(bt_core_t *core, bt_leg_t *leg)
 {
     if (leg->state == BT_LEG_IS_CLOSED) {
-        leg->worker->sched.seats--;
+        leg->worker->sched.seats -= leg->seats;
         leg->worker->sched.blocks -= leg->blocks;
         if (leg->part != BT_PART_PREFILL) {
-            leg->gen->flow->seats--;
-            core->n_seats--;
+            leg->gen->flow->seats -= leg->seats;
+            core->n_seats -= leg->seats;
             leg->gen->flow->blocks -= leg->blocks;
         }
         bt_list_remove(&leg->link);

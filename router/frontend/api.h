@@ -110,6 +110,24 @@ typedef struct bt_api_bias_word {
     float bias;
 } bt_api_bias_word_t;
 
+/** Field names of a door, used in errors of a beam search; static. */
+typedef struct bt_api_beam_names {
+    const char *stops, *top_k, *top_p, *top_p_decay;
+} bt_api_beam_names_t;
+
+/** Beam search of a request. */
+typedef struct bt_api_beams {
+    bool is_asked;        /**< OpenAI: use_beam_search */
+    uint32_t width;       /**< generate: beam_width; 0: absent */
+    uint32_t n_sequences; /**< generate: num_return_sequences; 0: absent */
+    bool has_length_penalty, has_early_stopping;
+    float length_penalty;
+    uint32_t early_stopping; /**< bt_sched_beam_stop_t */
+    bool is_on; /**< a search was asked for, if only with one beam */
+    bt_sched_beam_params_t params; /**< width 0: none, or greedy */
+    const bt_api_beam_names_t *names;
+} bt_api_beams_t;
+
 /** Field names used in errors of late checks; static. */
 typedef struct bt_api_names {
     const char *prompt, *max_tokens, *bad_words, *biases;
@@ -208,6 +226,8 @@ typedef struct bt_api_request {
     int64_t thinking_budget;
     uint32_t prompt_ignore_length;
     bt_repetition_t repetition;
+    /** Beam search: n is the number of answers then. */
+    bt_api_beams_t beams;
     char *cache_salt; /**< NULL: blocks are shared with all requests that have
                          no salt */
     bt_api_priority_t priority;
@@ -290,6 +310,25 @@ void bt_api_request_fini(bt_api_request_t *request);
  *  all fields are set. */
 void bt_api_processors_turn_off(bt_api_request_t *request);
 
+/**
+ * Checks the fields of a beam search, and sets what follows from them: greedy
+ * sampling, and n. Refused are fields that a search would have to ignore. Not
+ * checked: whether a request of BT_API_GENERATE is a stream
+ * (bt_api_refuse_beam_stream()).
+ * @param [in] names  static
+ * @retval BT_ERR_INVALID_PARAM  error_p is filled
+ */
+BT_MUST_CHECK bt_status_t bt_api_settle_beams(bt_api_request_t *request,
+                                              const bt_api_beam_names_t *names,
+                                              bt_api_error_t *error_p);
+/** Fills the error of a search that is to be streamed.
+ *  @return BT_ERR_INVALID_PARAM */
+bt_status_t bt_api_refuse_beam_stream(const bt_api_request_t *request,
+                                      const char *field,
+                                      bt_api_error_t *error_p);
+/** Returns the stopping rule of TensorRT-LLM's number. */
+uint32_t bt_api_early_stopping(double number);
+
 /** Properties of an answer that the writers need. */
 typedef struct bt_api_answer {
     bt_api_dialect_t dialect;
@@ -307,6 +346,9 @@ typedef struct bt_api_answer {
     /** Responses: parameters of the request. */
     float temperature, top_p;
     uint32_t max_tokens; /**< 0: not set */
+    /** Generate: the choices are this many beams of one answer, 0: there is one
+     *  choice; and the log-probs of the longest. */
+    uint32_t n_beams, beam_tokens;
     const char *instructions;
     const char *metadata; /**< an object, as JSON; NULL: {} */
     /** Output of bt_api_write_opening() for this answer, which each stream

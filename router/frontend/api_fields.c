@@ -180,23 +180,6 @@ static bt_status_t read_sequence_id(bt_api_parse_t *parse,
                           &parse->request->sequence_id);
 }
 
-/* Answers, or beams, per request. */
-static bt_status_t read_only_one(bt_api_parse_t *parse,
-                                 const bt_api_field_t *field,
-                                 const bt_json_node_t *value)
-{
-    int64_t number = 0;
-    const bt_status_t status =
-        bt_api_integer(parse, field->name, value, 1, INT32_MAX, &number);
-
-    if ((status == BT_OK) && (number != 1)) {
-        return bt_api_refuse(parse, field->name,
-                             "%s above 1 is not supported yet, got %s",
-                             field->name, BT_API_SHOW(value));
-    }
-    return status;
-}
-
 /* Microseconds, as Triton's request parameter. */
 static bt_status_t read_timeout_us(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
@@ -506,8 +489,15 @@ static const bt_api_field_t fields[] = {
     OWN("logit_bias", BT_API_O | BT_API_R, bt_api_read_logit_bias),
     OWN("embedding_bias_words", BT_API_G, bt_api_read_bias_words),
     OWN("embedding_bias_weights", BT_API_G, bt_api_read_bias_weights),
-    OWN("beam_width", BT_API_G, read_only_one),
-    OWN("num_return_sequences", BT_API_G, read_only_one),
+
+    /* beam search */
+    U32("beam_width", BT_API_G, beams.width, 1, BT_SCHED_MAX_BEAMS),
+    U32("num_return_sequences", BT_API_G, beams.n_sequences, 1, BT_SCHED_MAX_BEAMS),
+    BOOL("use_beam_search", BT_API_O, beams.is_asked),
+    {"len_penalty", BT_API_G, bt_api_read_length_penalty, AT(beams.length_penalty), -16, 16, 0},
+    {"length_penalty", BT_API_G | BT_API_O, bt_api_read_length_penalty, AT(beams.length_penalty), -16, 16, 0},
+    OWN("early_stopping", BT_API_G | BT_API_O, bt_api_read_early_stopping),
+    NOT_YET("beam_search_diversity_rate", BT_API_G),
 
     /* logits processors */
     U32("no_repeat_ngram_size", BT_API_A | BT_API_R, PROCESSORS.no_repeat_ngram_size, 0, BT_MAX_NGRAM),
@@ -580,7 +570,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("functions", BT_API_H),
     NOT_YET("audio", BT_API_H),
     NOT_YET("web_search_options", BT_API_H),
-    NOT_YET("use_beam_search", BT_API_O),
     NOT_YET("guided_json", BT_API_O),
     NOT_YET("guided_regex", BT_API_O),
     NOT_YET("guided_choice", BT_API_O),
@@ -605,7 +594,7 @@ static const bt_api_field_t fields[] = {
 
     /* OpenAI's fields for its own billing and infrastructure; vLLM's for
      * tokenizers not used here; Triton's, without meaning here because nothing
-     * is padded and there are no beams. */
+     * is padded. */
     IGNORED("user", BT_API_O | BT_API_R),
     IGNORED("metadata", BT_API_O),
     IGNORED("store", BT_API_O),
@@ -619,9 +608,6 @@ static const bt_api_field_t fields[] = {
     IGNORED("stream_options", BT_API_R),
     IGNORED("max_tool_calls", BT_API_R),
     IGNORED("pad_id", BT_API_G),
-    IGNORED("len_penalty", BT_API_G),
-    IGNORED("length_penalty", BT_API_G),
-    IGNORED("early_stopping", BT_API_G),
     IGNORED("parameters", BT_API_G),
 };
 /* clang-format on */

@@ -112,6 +112,9 @@ static bt_status_t check_choices(bt_api_parse_t *parse)
     bt_api_request_t *request = parse->request;
     const uint32_t n = (request->best_of != 0) ? request->best_of : request->n;
 
+    if (request->beams.is_on) { /* whose answers come in order */
+        return BT_OK;
+    }
     if (request->n_prompts * n > BT_API_MAX_PROMPTS) {
         return bt_api_refuse(parse, (request->best_of != 0) ? "best_of" : "n",
                              "%zu prompts times %s %u are more than %d choices",
@@ -236,6 +239,28 @@ static bt_status_t check_prompt(bt_api_parse_t *parse)
     }
 }
 
+static bt_status_t settle_beams(bt_api_parse_t *parse)
+{
+    static const bt_api_beam_names_t generate = {"stop_words", "top_k", "top_p",
+                                                 "runtime_top_p_decay"};
+    static const bt_api_beam_names_t openai = {"stop", "top_k", "top_p",
+                                               "top_p_decay"};
+    const bt_api_request_t *request = parse->request;
+    const bt_status_t status = bt_api_settle_beams(
+        parse->request,
+        (request->dialect == BT_API_GENERATE) ? &generate : &openai,
+        parse->error);
+    const uint32_t width = request->beams.params.width;
+
+    if ((status == BT_OK) &&
+        (request->n_prompts * width > BT_API_MAX_PROMPTS)) {
+        return bt_api_refuse(parse, "n",
+                             "%zu prompts times %u beams are more than %d",
+                             request->n_prompts, width, BT_API_MAX_PROMPTS);
+    }
+    return status;
+}
+
 /* Checks that need the whole body. */
 static bt_status_t check_whole(bt_api_parse_t *parse)
 {
@@ -275,6 +300,9 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     status = bt_api_check_biases(parse);
     if (status == BT_OK) {
         status = check_rows(parse);
+    }
+    if (status == BT_OK) {
+        status = settle_beams(parse);
     }
     return (status == BT_OK) ? check_choices(parse) : status;
 }

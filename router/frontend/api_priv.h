@@ -145,6 +145,9 @@ bt_api_read_t bt_api_read_allowed_ids, bt_api_read_top_p_reset_id,
     bt_api_read_thinking_budget, bt_api_read_repetition;
 /** Refuses all values but 0. */
 bt_api_read_t bt_api_read_mirostat;
+/* ---- api_beams.c ---- */
+
+bt_api_read_t bt_api_read_early_stopping, bt_api_read_length_penalty;
 
 /* ---- api_parse.c: unknown fields ---- */
 

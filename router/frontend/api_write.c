@@ -274,14 +274,16 @@ static void put_rows(const bt_api_choice_t *choice, bt_json_t *json)
     }
 }
 
-/* Writes the requested numbers about a choice that has finished. */
-static void put_perf(const bt_api_choice_t *choice, bt_json_t *json)
+/* Writes the requested numbers about a choice that has finished, but not those
+ * of BT_WANT_* @a except. */
+static void put_perf(const bt_api_choice_t *choice, uint32_t except,
+                     bt_json_t *json)
 {
     for (unsigned i = 0; i < BT_N_PERF_METRICS; i++) {
         const bt_perf_metric_t *metric = &bt_perf_metrics[i];
 
         if ((choice->finish == BT_FINISH_NONE) ||
-            ((metric->want & choice->perf_wants) == 0)) {
+            ((metric->want & choice->perf_wants & ~except) == 0)) {
             continue;
         }
         if (metric->type == BT_PERF_FP32) {
@@ -295,6 +297,65 @@ static void put_perf(const bt_api_choice_t *choice, bt_json_t *json)
 
 /* ---- generate ---- */
 
+static void put_beam_text(bt_json_t *json, const void *choices_p,
+                          const void *none, size_t i)
+{
+    const bt_api_choice_t *choices = choices_p;
+
+    (void)none;
+    bt_json_strn(json, NULL, choices[i].text, choices[i].text_bytes);
+}
+
+static void put_beam_sum(bt_json_t *json, const void *choices_p,
+                         const void *none, size_t i)
+{
+    const bt_api_choice_t *choices = choices_p;
+
+    (void)none;
+    bt_json_double(json, NULL, choices[i].cum_logprob);
+}
+
+static void put_beam_length(bt_json_t *json, const void *choices_p,
+                            const void *none, size_t i)
+{
+    const bt_api_choice_t *choices = choices_p;
+
+    (void)none;
+    bt_json_i64(json, NULL, (int64_t)choices[i].n_token_ids);
+}
+
+/* Log-prob i of a tensor with a row for each beam, padded with 0. */
+static void put_beam_logprob(bt_json_t *json, const void *choices_p,
+                             const void *answer_p, size_t i)
+{
+    const size_t length = ((const bt_api_answer_t *)answer_p)->beam_tokens;
+    const bt_api_choice_t *choices = choices_p;
+    const bt_api_choice_t *choice = &choices[i / length];
+    const size_t at = choice->from + i % length;
+
+    bt_json_double(json, NULL,
+                   (at < choice->to) ? choice->rows->scores.logprobs[at] : 0.0);
+}
+
+/* Writes the outputs of a beam search: lists with an element for each beam. */
+static void put_beams(const bt_api_answer_t *answer,
+                      const bt_api_choice_t *choices, bt_json_t *json)
+{
+    const size_t n = answer->n_beams;
+
+    bt_json_array_of(json, "text_output", 0, n, put_beam_text, choices, NULL);
+    if ((choices->perf_wants & BT_WANT_N_OUTPUT) != 0) {
+        bt_json_array_of(json, "num_output_tokens", 0, n, put_beam_length,
+                         choices, NULL);
+    }
+    if (choices->rows == NULL) {
+        return;
+    }
+    bt_json_array_of(json, "cum_log_probs", 0, n, put_beam_sum, choices, NULL);
+    bt_json_array_of(json, "output_log_probs", 0, n * answer->beam_tokens,
+                     put_beam_logprob, choices, answer);
+}
+
 static void put_generate(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice, bt_json_t *json)
 {
@@ -307,9 +368,13 @@ static void put_generate(const bt_api_answer_t *answer,
     bt_json_bool(json, "sequence_end", answer->sequence_end);
     bt_json_i64(json, "sequence_id", answer->sequence_id);
     bt_json_bool(json, "sequence_start", answer->sequence_start);
-    bt_json_strn(json, "text_output", choice->text, choice->text_bytes);
-    put_rows(choice, json);
-    put_perf(choice, json);
+    if (answer->n_beams > 0) {
+        put_beams(answer, choice, json);
+    } else {
+        bt_json_strn(json, "text_output", choice->text, choice->text_bytes);
+        put_rows(choice, json);
+    }
+    put_perf(choice, (answer->n_beams > 0) ? BT_WANT_N_OUTPUT : 0, json);
     bt_json_end_object(json);
 }
 

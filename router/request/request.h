@@ -171,17 +171,20 @@ struct bt_row {
     uint32_t n_choices, n_open;
     uint32_t n_of_prompt,
         n_returned;         /**< choices per prompt: computed, returned */
+    bool has_beams;         /**< the choices of a prompt are the answers of one
+                                 generation, its first one's */
     const char *tool_names; /**< see bt_tools_spec_t; or NULL */
     bt_choice_t *choices;
     bt_strbuf_t text;      /**< tokenize, detokenize: the answer … */
     bt_token_vec_t tokens; /**< … and its ids, owned */
     /** Tensors: a piece was sent, with the log-probs of the sent tokens; ids
-     *  before the output's; and the single choice of the whole answer. */
+     *  before the output's; and the choices of the whole answer. */
     bool has_sent;
     double cum_logprob;
     uint32_t *prompt;
     size_t n_prompt;
     const bt_api_choice_t *choice;
+    size_t n_answers; /**< choices from there: one, or its beams */
 };
 
 struct bt_request {

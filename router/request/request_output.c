@@ -60,14 +60,23 @@ static void count_tokens(bt_row_t *row, bt_choice_t *choice, uint32_t n)
     }
 }
 
+/* Choices that end with this one: the beams of its prompt, or itself. */
+static uint32_t n_ending(const bt_row_t *row)
+{
+    return row->has_beams ? row->n_of_prompt : 1;
+}
+
 /* Ends a choice: unused tokens are refunded to its tenant. */
 static void close_choice(bt_row_t *row, const bt_choice_t *choice)
 {
     row->n_open--;
     bt_tenant_leave(row->request->tenant, 1);
-    if (choice->max_new > choice->n_used) {
-        bt_sched_bucket_give(&row->request->tenant->bucket,
-                             choice->max_new - choice->n_used, bt_now_us());
+    for (uint32_t i = 0; i < n_ending(row); i++) {
+        if (choice[i].max_new > choice[i].n_used) {
+            bt_sched_bucket_give(&row->request->tenant->bucket,
+                                 choice[i].max_new - choice[i].n_used,
+                                 bt_now_us());
+        }
     }
 }
 
@@ -442,6 +451,16 @@ static void finish_whole(bt_row_t *row)
             fill_choice(row, &row->choices[i], at, &choices[at]);
         }
     }
+    if (row->has_beams && (row->answer.dialect == BT_API_GENERATE)) {
+        row->answer.n_beams = n_returned;
+        for (uint32_t i = 0; i < n_returned; i++) {
+            const uint32_t length = choices[i].to - choices[i].from;
+
+            if (length > row->answer.beam_tokens) {
+                row->answer.beam_tokens = length;
+            }
+        }
+    }
     row_end(row);
     row->request->ops->finish(row, choices, n_returned, &usage);
 }
@@ -475,6 +494,33 @@ static void end_choice(bt_row_t *row, bt_choice_t *choice, const char *text,
     }
 }
 
+/* Fills the choices behind the best one of a beam search.
+ * @return false: the row has failed */
+static bool take_beams(bt_row_t *row, bt_choice_t *best,
+                       const bt_gen_end_t *end)
+{
+    for (uint32_t i = 0; i < end->n_others; i++) {
+        const bt_gen_beam_t *beam = &end->others[i];
+        bt_choice_t *choice = best + 1 + i;
+
+        choice->finish = beam->finish;
+        choice->n_output = beam->n;
+        choice->by_end_id = beam->by_end_id;
+        if (row->want_ids) {
+            choice->ids = bt_memdup(beam->ids, beam->n * sizeof(*beam->ids));
+            if (choice->ids == NULL) {
+                bt_request_fail_for_memory(row->request);
+                return false;
+            }
+        }
+        if (!add_logprobs(row, choice, beam->rows)) {
+            return false;
+        }
+        add_text(row, choice, beam->text, beam->text_bytes);
+    }
+    return true;
+}
+
 void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
 {
     const uint64_t start_us = bt_now_us();
@@ -493,6 +539,9 @@ void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     choice->n_kept = end->n_kept;
     row->perf = end->perf;
     count_tokens(row, choice, end->n_output);
+    for (uint32_t i = 0; i < end->n_others; i++) { /* before it is closed */
+        count_tokens(row, choice + 1 + i, end->others[i].n);
+    }
     close_choice(row, choice);
     if (ok) {
         bt_tenant_note_end(row->request->tenant, start_us);
@@ -514,7 +563,8 @@ void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     if (ok && row->want_ids && (choice->ids == NULL)) {
         bt_request_fail_for_memory(row->request);
     } else if (ok) {
-        if (add_logprobs(row, choice, end->rows)) {
+        if (add_logprobs(row, choice, end->rows) &&
+            take_beams(row, choice, end)) {
             end_choice(row, choice, end->text, is_echo ? 0 : end->text_bytes);
         }
     } else {
@@ -544,7 +594,9 @@ static bool stop_choice(bt_row_t *row, bt_choice_t *choice)
     bt_core_end_text(row->request->served->core, gen, &rest);
     ok = (bt_strbuf_status(&rest) == BT_OK) &&
          (!row->want_ids || (choice->ids != NULL));
-    choice->finish = BT_FINISH_STOP;
+    for (uint32_t i = 0; i < n_ending(row); i++) {
+        choice[i].finish = BT_FINISH_STOP; /* beams: without any token */
+    }
     choice->gen = NULL;
     count_tokens(row, choice, choice->n_output);
     close_choice(row, choice);

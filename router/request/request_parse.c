@@ -219,6 +219,22 @@ static void set_exclude_input(bt_input_t *in)
     }
 }
 
+static bt_status_t check_beams(bt_input_t *in)
+{
+    const uint32_t most = in->job.request->front->config->max_beam_width;
+    const uint32_t width = in->api.beams.params.width;
+    const char *name =
+        (in->api.dialect == BT_API_GENERATE) ? "beam_width" : "n";
+
+    return (width <= most)
+               ? BT_OK
+               : bt_api_error_invalid(&in->error, name,
+                                      "%s asks for %u beams, more than the %u "
+                                      "that this server allows "
+                                      "(max-beam-width)",
+                                      name, width, most);
+}
+
 static void tokenized(bt_pool_job_t *job)
 {
     bt_input_t *in = input_of(job);
@@ -251,6 +267,9 @@ static void row_tokenize(bt_input_t *in)
         (bt_api_is_chat(&in->api) ? 1 : in->api.n_prompts) * in->api.n;
 
     in->status = set_priority(in);
+    if (in->status == BT_OK) {
+        in->status = check_beams(in);
+    }
     if (in->status == BT_OK) {
         in->status = check_slots(r, n_choices, &in->error);
     }
@@ -354,6 +373,9 @@ bt_status_t bt_text_parse(bt_request_t *r)
     }
     api->n = (api->n > 0) ? api->n : 1;
     api->stream = (api->dialect == BT_API_GENERATE) ? r->stream : api->stream;
+    if (api->stream && (api->beams.params.width > 0)) {
+        return bt_api_refuse_beam_stream(api, "generate_stream", &r->error);
+    }
     return BT_OK;
 }
 

@@ -142,6 +142,8 @@ static bool make_choices(bt_row_t *row)
     const bt_input_t *in = row->input;
     const bt_api_request_t *api = &in->api;
     const uint32_t n = (uint32_t)(in->prepared.n_prompts * api->n);
+    const uint32_t n_gens =
+        (api->beams.params.width > 0) ? (uint32_t)in->prepared.n_prompts : n;
     bt_request_t *r = row->request;
 
     r->name = bt_name_of(r->front, r->model);
@@ -155,7 +157,8 @@ static bool make_choices(bt_row_t *row)
     row->n_returned = (api->n_returned > 0) ? api->n_returned : api->n;
     row->hides_logprobs = api->hides_logprobs;
     row->perf_wants = api->wants.what & BT_WANT_ANY_PERF;
-    r->n_sequences = (r->n_sequences > 0) ? r->n_sequences : n;
+    row->has_beams = api->beams.params.width > 0;
+    r->n_sequences = (r->n_sequences > 0) ? r->n_sequences : n_gens;
     row->choices = bt_arena_alloc(&r->arena, n * sizeof(*row->choices));
     if (api->tools.names != NULL) {
         row->tool_names =
@@ -247,6 +250,7 @@ static bt_gen_spec_t spec_of(const bt_input_t *in,
         .sampling = in->prepared.sampling,
         .space = in->prepared.space,
         .max_drafts = api->max_drafts,
+        .beams = api->beams.params,
         .wants = {.what = api->wants.what & ~BT_WANT_ANY_PERF,
                   .n_top = api->wants.n_top},
         .stops = (const char *const *)api->stops,
@@ -291,8 +295,9 @@ static bt_status_t submit_prompt(bt_row_t *row, const bt_gen_origin_t *origin,
 {
     const bt_input_t *in = row->input;
     bt_request_t *r = row->request;
-    const uint32_t n = in->api.n;
-    const bt_prepared_prompt_t *prompt = &in->prepared.prompts[first / n];
+    const bt_prepared_prompt_t *prompt =
+        &in->prepared.prompts[first / in->api.n];
+    const uint32_t n = row->has_beams ? 1 : in->api.n;
     bt_choice_t *choices = &row->choices[first];
     void *users[BT_API_MAX_PROMPTS];
     bt_gen_t *gens[BT_API_MAX_PROMPTS];
@@ -309,9 +314,13 @@ static bt_status_t submit_prompt(bt_row_t *row, const bt_gen_origin_t *origin,
         return status;
     }
     bt_tenant_begin(r->tenant, n);
-    bt_sched_bucket_take(&r->tenant->bucket, bt_input_tokens(in, first / n),
-                         bt_now_us());
+    bt_sched_bucket_take(&r->tenant->bucket,
+                         bt_input_tokens(in, first / in->api.n), bt_now_us());
     row->n_open += n;
+    for (uint32_t i = n; i < in->api.n; i++) { /* beams */
+        choices[i].n_prompt = prompt->prompt->n;
+        choices[i].max_new = prompt->max_new;
+    }
     for (uint32_t i = 0; i < n; i++) {
         choices[i].gen = gens[i];
         choices[i].max_new = prompt->max_new;
@@ -370,6 +379,20 @@ static void refuse_late(bt_row_t *row)
     bt_request_refuse(r);
 }
 
+static void refuse_beams(bt_row_t *row)
+{
+    static const char *const names[] = {"use_beam_search", "beam_width"};
+    const char *name = names[row->input->api.dialect == BT_API_GENERATE];
+
+    bt_api_error_set(
+        &row->request->error, 400, name,
+        "%s: the workers of this model do not search with beams; "
+        "those of models with attention windows or a state cannot, "
+        "nor can those of an earlier version",
+        name);
+    bt_request_refuse(row->request);
+}
+
 static void generate(bt_row_t *row)
 {
     if (bt_input_check_tokens(row->input) != BT_OK) {
@@ -396,6 +419,9 @@ static void generate(bt_row_t *row)
         break;
     case BT_ERR_TIMED_OUT:
         refuse_late(row);
+        break;
+    case BT_ERR_UNSUPPORTED:
+        refuse_beams(row);
         break;
     case BT_ERR_TOO_LARGE:
         refuse(row, 503,

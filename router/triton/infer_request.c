@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "router/triton/infer_request.h"
 #include "router/triton/metadata.h"
@@ -83,6 +84,7 @@ static bt_status_t make(bt_tensors_t *t, const bt_infer_result_t *results,
         .spec = t->spec,
         .request = &t->api,
         .n_batch = t->request->n_rows,
+        .n_beams = t->lowered.n_beams,
         .pad_id = bt_infer_pad_id(t->request->served, &t->lowered),
         .wants = t->lowered.wants,
         .max_logits = BT_ANSWER_LOGITS,
@@ -119,11 +121,12 @@ static bool is_final(const bt_tensors_t *t, bool ends_row)
            (t->n_open <= (t->row_by_row ? 0 : 1));
 }
 
-/* The client may be gone afterwards. */
+/* Responds with a piece of a row, or with all results of one. The client may be
+ * gone afterwards. */
 static void respond_piece(bt_tensors_t *t, const bt_infer_result_t *result,
-                          bool ends_row)
+                          size_t n, bool ends_row)
 {
-    const bt_status_t status = make(t, result, 1, MAX_WRITTEN);
+    const bt_status_t status = make(t, result, n, MAX_WRITTEN);
     bt_infer_response_t piece;
 
     if (status != BT_OK) {
@@ -154,7 +157,8 @@ static size_t n_ids_of(const bt_api_choice_t *choice)
 static bt_infer_result_t result_of(const bt_row_t *row,
                                    const bt_api_choice_t *choice)
 {
-    const bool is_whole = choice == row->choice;
+    const bool is_whole =
+        (choice >= row->choice) && (choice < row->choice + row->n_answers);
 
     if (choice == NULL) {
         return (bt_infer_result_t){
@@ -184,18 +188,42 @@ static bt_infer_result_t result_of(const bt_row_t *row,
     };
 }
 
+/* Results of each row: its beams, or one. */
+static size_t n_results(const bt_tensors_t *t)
+{
+    return (t->lowered.n_beams > 0) ? t->lowered.n_beams : 1;
+}
+
+/* Writes the n_results() of a row. */
+static void results_of(const bt_row_t *row, bt_infer_result_t *results)
+{
+    for (size_t i = 0; i < n_results(row->request->tensors); i++) {
+        results[i] =
+            result_of(row, (row->choice != NULL) ? row->choice + i : NULL);
+        if ((row->choice != NULL) && row->has_beams) {
+            results[i].perf.n_output = (uint32_t)row->choice[i].n_token_ids;
+        }
+    }
+}
+
 /* Makes one response of all rows; on the pool if logits are copied into it, or
  * outputs into shared memory. */
 static void run_whole(bt_pool_job_t *job)
 {
     bt_request_t *r = BT_REQUEST_JOB_OF(job, bt_request_t, job);
-    bt_infer_result_t results[BT_API_MAX_PROMPTS];
+    const size_t n_each = n_results(r->tensors);
+    bt_infer_result_t *results =
+        bt_calloc(r->n_rows * n_each, sizeof(*results));
 
-    BT_ASSERT(r->n_rows <= BT_API_MAX_PROMPTS);
-    for (size_t i = 0; i < r->n_rows; i++) {
-        results[i] = result_of(&r->rows[i], r->rows[i].choice);
+    if (results == NULL) {
+        r->status = BT_ERR_NO_MEMORY;
+        return;
     }
-    r->status = make(r->tensors, results, r->n_rows, UINT64_MAX);
+    for (size_t i = 0; i < r->n_rows; i++) {
+        results_of(&r->rows[i], results + i * n_each);
+    }
+    r->status = make(r->tensors, results, r->n_rows * n_each, UINT64_MAX);
+    bt_free(results);
 }
 
 static void made_whole(bt_pool_job_t *job)
@@ -249,7 +277,7 @@ static void on_piece(bt_row_t *row, const bt_api_choice_t *choice, bool first,
     if (!empty || !row->has_sent || is_final(t, result.ends)) {
         row->has_sent = true;
         row->cum_logprob = choice->cum_logprob;
-        respond_piece(t, &result, result.ends);
+        respond_piece(t, &result, 1, result.ends);
     }
 }
 
@@ -260,16 +288,17 @@ static void row_ended(bt_row_t *row)
 
     t->n_open--;
     if (t->row_by_row) {
-        const bt_infer_result_t result = result_of(row, row->choice);
+        bt_infer_result_t results[BT_SCHED_MAX_BEAMS];
 
-        respond_piece(t, &result, true);
+        results_of(row, results);
+        respond_piece(t, results, n_results(t), true);
     }
     if (bt_request_is_open(r) && (t->n_open == 0) && t->stream &&
         !t->final_sent && !t->empty_final) {
         /* Stopped: the last response still has outputs. */
         const bt_infer_result_t result = result_of(row, NULL);
 
-        respond_piece(t, &result, true);
+        respond_piece(t, &result, 1, true);
     }
     if (!bt_request_is_open(r) || (t->n_open > 0)) {
         return;
@@ -287,6 +316,7 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
 {
     (void)usage;
     row->choice = (n > 0) ? &choices[0] : NULL;
+    row->n_answers = n;
     row_ended(row);
 }
 

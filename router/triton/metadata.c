@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/triton/metadata.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -209,14 +210,16 @@ static bt_status_t add_instances(bt_repo_model_t *model)
 static bt_status_t add_parameters(const bt_config_t *config,
                                   bt_repo_model_t *model)
 {
+    char max_beams[16];
     const bt_repo_pair_t pairs[] = {
         {"gpt_model_type", config->batching_strategy},
         {"batch_scheduler_policy", config->scheduler_policy},
-        {"max_beam_width", "1"},
+        {"max_beam_width", max_beams},
         {"exclude_input_in_output",
          config->exclude_input_in_output ? "true" : "false"},
     };
 
+    snprintf(max_beams, sizeof(max_beams), "%u", config->max_beam_width);
     model->parameters = copy_pairs(pairs, BT_ARRAY_LEN(pairs));
     model->n_parameters = BT_ARRAY_LEN(pairs);
     return (model->parameters != NULL) ? BT_OK : BT_ERR_NO_MEMORY;

@@ -50,16 +50,16 @@
     OPT("return_log_probs", BOOL, LOG_PROBS, 1),                    \
     OPT("return_context_logits", BOOL, CONTEXT_LOGITS, 1),          \
     OPT("return_generation_logits", BOOL, GENERATION_LOGITS, 1),    \
-    OPT("beam_width", INT32, ONE, 1),                               \
+    OPT("beam_width", INT32, BEAM_WIDTH, 1),                        \
     OPT("exclude_input_in_output", BOOL, EXCLUDE_INPUT, 1),         \
     OPT("prompt_embedding_table", FP16, NOT_YET, -1, -1),           \
     OPT("prompt_vocab_size", INT32, NOT_YET, 1),                    \
     OPT("lora_task_id", UINT64, NOT_YET, 1),                        \
     OPT("lora_weights", FP16, NOT_YET, -1, -1),                     \
     OPT("lora_config", INT32, NOT_YET, -1, 3),                      \
-    OPT("early_stopping", BOOL, NEUTRAL, 1),                        \
+    OPT("early_stopping", BOOL, EARLY_STOPPING, 1),                 \
     ALSO("beam_search_diversity_rate", FP32, NOT_YET, 1),           \
-    ALSO("num_return_sequences", INT32, ONE, 1),                    \
+    ALSO("num_return_sequences", INT32, N_SEQUENCES, 1),            \
     ALSO("seed", UINT64, SEED, 1),                                  \
     ALSO("min_tokens", INT32, MIN_LENGTH, 1),                       \
     ALSO("no_repeat_ngram_size", INT32, NO_REPEAT_NGRAM, 1),        \
@@ -80,8 +80,8 @@
     OPT("stop_words", BYTES, STOP_WORDS, -1),                       \
     OPT("top_k", INT32, TOP_K, 1),                                  \
     OPT("top_p", FP32, TOP_P, 1),                                   \
-    OPT("length_penalty", FP32, NEUTRAL, 1),                        \
-    OPT("len_penalty", FP32, NEUTRAL, 1),                           \
+    OPT("length_penalty", FP32, LENGTH_PENALTY, 1),                 \
+    OPT("len_penalty", FP32, LENGTH_PENALTY, 1),                    \
     OPT("stream", BOOL, STREAM, 1),                                 \
     OPT("embedding_bias_words", BYTES, BIAS_WORDS, -1),             \
     OPT("embedding_bias_weights", FP32, BIAS_WEIGHTS, -1),          \
@@ -171,7 +171,7 @@ static const bt_model_tensor_t tensorrt_llm_inputs[] = {
     OPT("runtime_top_p_min", FP32, TOP_P_MIN, 1),
     OPT("runtime_top_p_decay", FP32, TOP_P_DECAY, 1),
     OPT("runtime_top_p_reset_ids", INT32, TOP_P_RESET_ID, 1),
-    OPT("len_penalty", FP32, NEUTRAL, 1),
+    OPT("len_penalty", FP32, LENGTH_PENALTY, 1),
     SAMPLING_INPUTS,
     OPT("stop", BOOL, STOP, 1),
     OPT("streaming", BOOL, STREAM, 1),

@@ -56,9 +56,11 @@ typedef enum bt_model_field {
     BT_FIELD_LOG_PROBS,
     BT_FIELD_CONTEXT_LOGITS,
     BT_FIELD_GENERATION_LOGITS,
-    BT_FIELD_ONE,     /**< only the value 1 is supported: beam_width */
-    BT_FIELD_NEUTRAL, /**< any value; ignored without beam search and without an
-                         encoder */
+    BT_FIELD_BEAM_WIDTH,
+    BT_FIELD_N_SEQUENCES, /**< answers of a beam search that are returned */
+    BT_FIELD_LENGTH_PENALTY,
+    BT_FIELD_EARLY_STOPPING,
+    BT_FIELD_NEUTRAL,    /**< any value; ignored without an encoder */
     BT_FIELD_DRAFT_IDS,  /**< expected ids of the answer; below 0: padding */
     BT_FIELD_MAX_DRAFTS, /**< most drafts of an iteration */
     /** Threshold for accepting drafts: only 1, and 0 for off. */

@@ -6,10 +6,17 @@
 #include "common/base/status.h"
 #include "router/frontend/perf_metrics.h"
 
-static bt_status_t make_text(const bt_infer_result_t *results, size_t n,
+/* Results of each row. */
+static uint64_t beams_of(const bt_infer_shape_t *shape)
+{
+    return (shape->n_beams > 0) ? shape->n_beams : 1;
+}
+
+static bt_status_t make_text(const bt_infer_shape_t *shape,
+                             const bt_infer_result_t *results, size_t n,
                              const char *name, bt_tensor_t *out)
 {
-    const uint64_t dims[] = {n};
+    const uint64_t dims[] = {n / beams_of(shape), shape->n_beams};
     size_t bytes = 0;
     uint8_t *at;
     bt_status_t status;
@@ -17,7 +24,8 @@ static bt_status_t make_text(const bt_infer_result_t *results, size_t n,
     for (size_t i = 0; i < n; i++) {
         bytes += sizeof(uint32_t) + results[i].text_bytes;
     }
-    status = bt_tensor_make(name, BT_DTYPE_BYTES, dims, 1, bytes, out);
+    status = bt_tensor_make(name, BT_DTYPE_BYTES, dims,
+                            (shape->n_beams > 0) ? 2 : 1, bytes, out);
     if (status != BT_OK) {
         return status;
     }
@@ -28,10 +36,12 @@ static bt_status_t make_text(const bt_infer_result_t *results, size_t n,
     return BT_OK;
 }
 
-static bt_status_t make_ids(const bt_infer_result_t *results, size_t n,
-                            uint32_t pad_id, const char *name, bt_tensor_t *out)
+static bt_status_t make_ids(const bt_infer_shape_t *shape,
+                            const bt_infer_result_t *results, size_t n,
+                            const char *name, bt_tensor_t *out)
 {
-    uint64_t dims[] = {n, 1, 0}; /* one beam */
+    const uint64_t n_beams = beams_of(shape);
+    uint64_t dims[] = {n / n_beams, n_beams, 0};
     uint32_t *at;
     bt_status_t status;
 
@@ -54,24 +64,29 @@ static bt_status_t make_ids(const bt_infer_result_t *results, size_t n,
             } else if (k - r->n_prompt < r->n_ids) {
                 *at++ = r->ids[k - r->n_prompt];
             } else {
-                *at++ = pad_id;
+                *at++ = shape->pad_id;
             }
         }
     }
     return BT_OK;
 }
 
-/* Makes a tensor of one element of four bytes for each row. */
-static bt_status_t make_column(const bt_infer_result_t *results, size_t n,
+/* Makes a tensor of one element of four bytes for each result; the number of
+ * a row is of its first one. */
+static bt_status_t make_column(const bt_infer_shape_t *shape,
+                               const bt_infer_result_t *results, size_t n,
                                const bt_model_tensor_t *output,
                                bt_tensor_t *out)
 {
-    const uint64_t dims[] = {n, 1};
+    const uint64_t n_beams = beams_of(shape);
+    const bool of_row = output->what == BT_RESULT_BATCH_INDEX;
+    const uint64_t dims[] = {n / n_beams, of_row ? 1 : n_beams};
+    const size_t step = of_row ? (size_t)n_beams : 1;
     const bt_status_t status =
         bt_tensor_make(output->name, output->dtype, dims, 2, 0, out);
 
-    for (size_t i = 0; (status == BT_OK) && (i < n); i++) {
-        const bt_infer_result_t *r = &results[i];
+    for (size_t i = 0; (status == BT_OK) && (i < n / step); i++) {
+        const bt_infer_result_t *r = &results[i * step];
 
         if (output->what == BT_RESULT_CUM_LOG_PROBS) {
             ((float *)out->owned)[i] = (float)r->cum_logprob;
@@ -85,16 +100,20 @@ static bt_status_t make_column(const bt_infer_result_t *results, size_t n,
     return status;
 }
 
-static bt_status_t make_perf(const bt_infer_result_t *results, size_t n,
+static bt_status_t make_perf(const bt_infer_shape_t *shape,
+                             const bt_infer_result_t *results, size_t n,
                              const bt_model_tensor_t *output, bt_tensor_t *out)
 {
     const bt_perf_metric_t *metric = bt_perf_metric_named(output->name);
-    const uint64_t dims[] = {n, 1};
+    const uint64_t n_beams = beams_of(shape);
+    const bool of_row = metric->want != BT_WANT_N_OUTPUT;
+    const uint64_t dims[] = {n / n_beams, of_row ? 1 : n_beams};
+    const size_t step = of_row ? (size_t)n_beams : 1;
     const bt_status_t status =
         bt_tensor_make(output->name, output->dtype, dims, 2, 0, out);
 
-    for (size_t i = 0; (status == BT_OK) && (i < n); i++) {
-        const double value = metric->value(&results[i].perf);
+    for (size_t i = 0; (status == BT_OK) && (i < n / step); i++) {
+        const double value = metric->value(&results[i * step].perf);
 
         if (metric->type == BT_PERF_FP32) {
             ((float *)out->owned)[i] = (float)value;
@@ -109,10 +128,12 @@ static bt_status_t make_perf(const bt_infer_result_t *results, size_t n,
 
 /* ---- log-probs ---- */
 
-static bt_status_t make_log_probs(const bt_infer_result_t *results, size_t n,
+static bt_status_t make_log_probs(const bt_infer_shape_t *shape,
+                                  const bt_infer_result_t *results, size_t n,
                                   const char *name, bt_tensor_t *out)
 {
-    uint64_t dims[] = {n, 1, 0};
+    const uint64_t n_beams = beams_of(shape);
+    uint64_t dims[] = {n / n_beams, n_beams, 0};
     float *at;
     bt_status_t status;
 
@@ -162,7 +183,7 @@ static uint32_t logits_dims(const bt_infer_result_t *results, size_t n,
     }
     dims[k++] = n;
     if (!of_context) {
-        dims[k++] = 1; /* one beam */
+        dims[k++] = 1; /* beams have no logits */
     }
     dims[k++] = length;
     dims[k++] = n_vocab;
@@ -301,19 +322,19 @@ static bt_status_t make_output(const bt_infer_shape_t *shape,
 {
     switch (output->what) {
     case BT_RESULT_TEXT:
-        return make_text(results, n, output->name, out);
+        return make_text(shape, results, n, output->name, out);
     case BT_RESULT_IDS:
-        return make_ids(results, n, shape->pad_id, output->name, out);
+        return make_ids(shape, results, n, output->name, out);
     case BT_RESULT_LOG_PROBS:
-        return make_log_probs(results, n, output->name, out);
+        return make_log_probs(shape, results, n, output->name, out);
     case BT_RESULT_CONTEXT_LOGITS:
     case BT_RESULT_GENERATION_LOGITS:
         return make_logits(results, n, output->what == BT_RESULT_CONTEXT_LOGITS,
                            output->name, out);
     case BT_RESULT_PERF:
-        return make_perf(results, n, output, out);
+        return make_perf(shape, results, n, output, out);
     default:
-        return make_column(results, n, output, out);
+        return make_column(shape, results, n, output, out);
     }
 }
 

@@ -13,6 +13,9 @@
  *     context_logits [n, prompt, vocabulary]
  *     generation_logits [n, 1, output, vocabulary]
  *
+ * With beams, the dimension of one above, or a second one of text_output and
+ * behind the rows, has as many elements as a row has beams.
+ *
  * Threads: pure functions.
  */
 #ifndef BT_ROUTER_TRITON_OUTPUTS_H
@@ -22,7 +25,8 @@
 #include "router/triton/infer.h"
 #include "router/triton/models.h"
 
-/** Result of one row, complete or a piece of it. Borrowed. */
+/** Result of one row, complete or a piece of it; with beams, one of its
+ *  answers. Borrowed. */
 typedef struct bt_infer_result {
     uint32_t row;
     const char *text;
@@ -45,6 +49,7 @@ typedef struct bt_infer_shape {
     const bt_model_spec_t *spec;
     const bt_infer_request_t *request;
     size_t n_batch;      /**< rows of the whole batch */
+    uint32_t n_beams;    /**< results of each row; 0: one */
     uint32_t pad_id;     /**< padding of shorter rows of ids */
     uint32_t wants;      /**< BT_WANT_*, for every row */
     uint64_t max_logits; /**< most bytes of logits in one response */
@@ -54,7 +59,8 @@ typedef struct bt_infer_shape {
 uint32_t bt_infer_output_wants(const bt_model_tensor_t *output);
 
 /**
- * Makes the output tensors of @a n rows, in one response.
+ * Makes the output tensors of @a n results, in one response: row by row, and
+ * the answers of a row, its beams, one behind another.
  *
  * If the client names no outputs, it gets text or ids, and the row numbers
  * when the batch has several rows.

@@ -80,10 +80,19 @@ static bt_status_t read_n_ids(bt_lower_t *l, size_t row, size_t n_rows)
     return status;
 }
 
+static const bt_api_beam_names_t beam_names[] = {
+    [BT_ROLE_TEXT] = {"stop_words", "top_k", "top_p", "runtime_top_p_decay"},
+    [BT_ROLE_IDS] = {"stop_words_list", "runtime_top_k", "runtime_top_p",
+                     "runtime_top_p_decay"},
+    [BT_ROLE_PREPROCESS] = {"STOP_WORDS_DICT", "top_k", "top_p",
+                            "runtime_top_p_decay"},
+};
+
 /* Checks that need the whole row. */
 static bt_status_t check_row(bt_lower_t *l)
 {
     bt_sampling_t *sampling = &l->row->sampling;
+    bt_status_t status;
 
     if (l->row->has_max_tokens && (sampling->min_tokens > l->row->max_tokens)) {
         return bt_lower_refuse(l, "min_length",
@@ -92,7 +101,8 @@ static bt_status_t check_row(bt_lower_t *l)
     }
     bt_api_processors_turn_off(l->row);
     bt_sampling_apply_triton(l->row->given, sampling);
-    return bt_lower_join_biases(l);
+    status = bt_api_settle_beams(l->row, &beam_names[l->spec->role], l->error);
+    return (status == BT_OK) ? bt_lower_join_biases(l) : status;
 }
 
 static const bt_api_names_t names[] = {
@@ -236,6 +246,29 @@ static bt_status_t fill_rows(bt_lower_t *l)
     return status;
 }
 
+/* All rows are searched alike, since a tensor has equally many beams of each.
+ */
+static bt_status_t check_beams(bt_lower_t *l)
+{
+    const bt_api_request_t *first = &l->out->rows[0];
+
+    for (size_t i = 1; i < l->out->n_rows; i++) {
+        const bt_sched_beam_params_t *beams = &l->out->rows[i].beams.params;
+
+        if ((beams->width != first->beams.params.width) ||
+            (beams->n_returned != first->beams.params.n_returned)) {
+            return bt_lower_refuse(l, "beam_width",
+                                   "and num_return_sequences must be equal for "
+                                   "all rows of the batch");
+        }
+    }
+    l->out->n_beams = first->beams.params.n_returned;
+    if ((l->out->n_beams > 0) && l->out->stream) {
+        return bt_api_refuse_beam_stream(first, "stream", l->error);
+    }
+    return BT_OK;
+}
+
 /* Log-probs or logits that one row wants are computed for all rows, so that a
  * tensor has all of them. If outputs are named, only the named ones are
  * computed. A named output that no input enables is not computed, and left
@@ -313,6 +346,9 @@ bt_status_t bt_tensors_to_requests(const bt_model_spec_t *spec,
     }
     if ((status == BT_OK) && !out.stop) {
         status = fill_rows(&l);
+    }
+    if ((status == BT_OK) && !out.stop) {
+        status = check_beams(&l);
     }
     if (status != BT_OK) {
         bt_tensor_requests_fini(&out);

@@ -30,11 +30,12 @@
 typedef struct bt_tensor_requests {
     bt_api_request_t *rows; /**< owned; n_rows entries, one prompt each */
     size_t n_rows;
-    bool stop;      /**< stops the running request of the same id; no rows */
-    bool stream;    /**< the client asks for streaming */
-    int32_t pad_id; /**< pad_id of the first row; -1: not given */
-    int32_t end_id; /**< end_id of the first row; -1: not given */
-    uint32_t wants; /**< BT_WANT_* of every row; equal for all rows */
+    bool stop;        /**< stops the running request of the same id; no rows */
+    bool stream;      /**< the client asks for streaming */
+    int32_t pad_id;   /**< pad_id of the first row; -1: not given */
+    int32_t end_id;   /**< end_id of the first row; -1: not given */
+    uint32_t wants;   /**< BT_WANT_* of every row; equal for all rows */
+    uint32_t n_beams; /**< answers of each row by a beam search; 0: none */
     /** DECODER_QUERY of each row, or NULL. Owned, n_rows entries; NULL: no row
      *  has one. */
     char **decoder_texts;

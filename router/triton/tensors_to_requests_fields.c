@@ -613,18 +613,14 @@ bt_status_t bt_lower_take_stop(bt_lower_t *l, const bt_slice_t *s)
     return status;
 }
 
-/* ---- unsupported inputs ---- */
+/* ---- beam search ---- */
 
-static bt_status_t take_one(bt_lower_t *l, const bt_slice_t *s)
+static bt_status_t take_length_penalty(bt_lower_t *l, const bt_slice_t *s)
 {
-    int64_t value = 0;
-    const bt_status_t status = bt_lower_integer(l, s, 0, INT32_MAX, &value);
-
-    if ((status == BT_OK) && (value > 1)) {
-        return bt_lower_refuse(
-            l, s->name, "above 1 is not supported yet, got %" PRId64, value);
-    }
-    return status;
+    l->row->beams.has_length_penalty = true;
+    return real_of(l, s, -(double)BT_SCHED_MAX_LENGTH_PENALTY,
+                   (double)BT_SCHED_MAX_LENGTH_PENALTY,
+                   &l->row->beams.length_penalty);
 }
 
 static bt_status_t take_reset_id(bt_lower_t *l, const bt_slice_t *s)
@@ -636,6 +632,26 @@ static bt_status_t take_reset_id(bt_lower_t *l, const bt_slice_t *s)
         (id < 0) ? BT_NO_TOKEN : (uint32_t)id;
     return status;
 }
+
+/* A BOOL; or TensorRT-LLM's number, of which there are three kinds. */
+static bt_status_t take_early_stopping(bt_lower_t *l, const bt_slice_t *s)
+{
+    const bt_status_t status = one_value(l, s);
+    double number = 0.0;
+
+    if (status != BT_OK) {
+        return status;
+    }
+    if (bt_tensor_f64(s->tensor, s->from, &number) != BT_OK) {
+        return bt_lower_refuse(l, s->name, "must be BOOL or a number, got %s",
+                               bt_dtype_name(s->tensor->dtype));
+    }
+    l->row->beams.has_early_stopping = true;
+    l->row->beams.early_stopping = bt_api_early_stopping(number);
+    return BT_OK;
+}
+
+/* ---- unsupported inputs ---- */
 
 static bt_status_t take_neutral(bt_lower_t *l, const bt_slice_t *s)
 {
@@ -741,7 +757,12 @@ static const struct {
     [BT_FIELD_KV_REUSE] = WANT(BT_WANT_KV_REUSE),
     [BT_FIELD_N_INPUT] = WANT(BT_WANT_N_INPUT),
     [BT_FIELD_N_OUTPUT] = WANT(BT_WANT_N_OUTPUT),
-    [BT_FIELD_ONE] = {.take = take_one},
+    [BT_FIELD_BEAM_WIDTH] = {NULL, TYPE_U32, AT(beams.width), 0,
+                             BT_SCHED_MAX_BEAMS, 0},
+    [BT_FIELD_N_SEQUENCES] = {NULL, TYPE_U32, AT(beams.n_sequences), 0,
+                              BT_SCHED_MAX_BEAMS, 0},
+    [BT_FIELD_LENGTH_PENALTY] = {.take = take_length_penalty},
+    [BT_FIELD_EARLY_STOPPING] = {.take = take_early_stopping},
     [BT_FIELD_NEUTRAL] = {.take = take_neutral},
     [BT_FIELD_NOT_YET] = {.take = take_not_yet},
     [BT_FIELD_TOKENS] = {.take = take_neutral},

@@ -571,7 +571,7 @@ def test_tritonclient_receives_errors(c):
     text = triton_input(http, "text_input", "BYTES", [[QUESTION.encode()]])
     try:
         for more, outputs, words in (
-                ([triton_input(http, "beam_width", "INT32", [[2]])], None, "beam_width"),
+                ([triton_input(http, "beam_width", "INT32", [[100]])], None, "beam_width"),
                 ([triton_input(http, "lora_task_id", "UINT64", [[7]])], None, "lora_task_id"),
                 ([triton_input(http, "no_such", "INT32", [[2]])], None, "no_such"),
                 ([triton_input(http, "max_tokens", "INT32", [[0]])], None, "max_tokens"),

@@ -50,6 +50,7 @@ ACCOUNT = (
     ("CONTRIBUTING.md", "meson setup", GOES_ON + ": ./baton test does it"),
     ("CONTRIBUTING.md", "ninja", GOES_ON + ": ./baton test does it"),
     ("CONTRIBUTING.md", "BATON_TESTS_DIR=tests build", GOES_ON + ": ./baton test does it"),
+    ("docs/BEAM_SEARCH.md", "curl", "tests/integration/test_beams.py"),
     ("docs/CLIENTS.md", "curl -s http://127.0.0.1:8000/tokenize", "tests/clients/test_docs_commands.py"),
     ("docs/CLIENTS.md", "curl", "tests/clients/test_examples.py"),
     ("docs/CLIENTS.md", "BATON_URL=127.0.0.1:8000 ./baton load-test", "tests/clients/test_examples.py"),

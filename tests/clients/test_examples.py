@@ -172,7 +172,7 @@ def test_batcher_client_refuses_unsupported_options_by_name(c):
     for option in ("--lora-path", "--prompt-embedding-table-path", "--draft-tokens-csv"):
         _, said = batcher(c, option, "x", code=2)
         assert f"{option}: " in said and "not there" in said, said
-    _, said = batcher(c, "--beam-width", "2", code=1)
+    _, said = batcher(c, "--beam-width", "100", code=1)
     assert "beam_width" in said, said
     _, said = run("benchmark_core_model.py", "-u", at(("127.0.0.1", harness.free_port())), "token_norm_dist",
                   "--input_mean", "4", "--input_stdev", "1", "--output_mean", "4", "--output_stdev", "1", code=1)

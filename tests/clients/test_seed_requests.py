@@ -221,7 +221,7 @@ INPUTS = [
     ("return_context_logits", "BOOL", [[True]], ""),
     ("return_generation_logits", "BOOL", [[True]], ""),
     ("beam_width", "INT32", [[1]], ""),
-    ("beam_width", "INT32", [[2]], "beam_width"),
+    ("beam_width", "INT32", [[100]], "beam_width"),
     ("stream", "BOOL", [[False]], ""),
     ("prompt_embedding_table", "FP16", [[[0.5]]], "prompt_embedding_table"),
     ("prompt_vocab_size", "INT32", [[1]], "prompt_vocab_size"),

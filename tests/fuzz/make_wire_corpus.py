@@ -80,7 +80,7 @@ LATER = {"hello": [2, "smollm2-135m", "0.1.0", 1, 1, [[368640, b""]], 2, 5, 69],
                    *range(2038, 2063)],
          "ended": [3001, 3002, 3003, 3004],
          "request": [0xFEDCBA9876543210, 5, biases((7, 100), (49151, -2.5)), 41, 4, 3, 2, F32(0.0625), ids(), 1500, 40,
-                     ids(8, 9), 6, PROCESSORS],
+                     ids(8, 9), 6, PROCESSORS, 4, 2, F32(0.7), 2],
          "tokens": [[[1, score(-0.75, (49151, -0.5), (7, -2.0))]], ids(1, 9, 8)],
          "grant": [[[0, 0, b""]]], "peer": [1, 1, [[368640, b""]], 103, 104, 1]}
 TOKENS = GOLDEN["tokens"]
@@ -114,7 +114,7 @@ WIRE = {
            ("refused_request_end_ids_first_too_many", ids(*range(9)), ids()),
            ("refused_request_end_ids_with_a_gap", ids(*range(7)), ids(7)),
            ("refused_request_end_ids_cut", ids(*range(8)), ids(8)[:-1]))},
-    **{name: GOLDEN["request"] + LATER["request"][:-1] + [fields] for name, fields in (
+    **{name: GOLDEN["request"] + LATER["request"][:13] + [fields] for name, fields in (
         ("request_processors_none", []),
         ("request_processors_future", PROCESSORS + FUTURE),
         ("refused_request_processors_no_list", 1),
@@ -149,7 +149,7 @@ WIRE = {
     "refused_grant_rank_64": GRANT + [b"", [[0, 0, b"a"], [64, 0, b"bc"]]],
     "refused_grant_windows_short": GRANT + [b"", [[0, 0, b"a"], [1, 0]]],
     "later_type": [99, 1],
-    "later_type_17": [17] + FUTURE,
+    "later_type_18": [18] + FUTURE,
     "role": [14, 3],
     "role_duty": [14, 0, 3],
     "role_future": [14, 3, 2] + FUTURE,
@@ -172,6 +172,11 @@ WIRE = {
     "kv_link": [16, 99, 2, "10.0.0.2:4711 on eth0", "no answer for 2.5 s (a firewall?)"],
     "kv_link_future": [16, 99, 7, "", ""] + FUTURE,
     "refused_kv_link_short": [16, 99, 2, ""],
+    "beam": [17, 42, 3, 1, 4, 1, ids(5, 6), struct.pack("<2d", -0.5, -1.25)],
+    "beam_without_logprobs": [17, 42, 3, 0, 1, 2, ids(49151), b""],
+    "beam_future": [17, 42, 3, 1, 4, 1, ids(5, 6), b""] + FUTURE,
+    "refused_beam_without_ids": [17, 42, 3, 1, 4, 1, b"", b""],
+    "refused_beam_of_none": [17, 42, 3, 0, 0, 1, ids(5), b""],
     "later_type_wide": [0xFFFFFFFF, [], b""],
     "refused_type_0": [0, 1],
 }

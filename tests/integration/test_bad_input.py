@@ -21,7 +21,7 @@ CASES = [
     (G, {"text_input": "a", "max_tokens": -3}, 400, ["max_tokens"]),
     (G, {"text_input": "a", "max_tokens": 4, "temperature": -1}, 400, ["temperature"]),
     (G, {"text_input": "a", "max_tokens": 4, "top_p": 7}, 400, ["top_p"]),
-    (G, {"text_input": "a", "max_tokens": 4, "beam_width": 4}, 400, ["beam_width"]),
+    (G, {"text_input": "a", "max_tokens": 4, "beam_width": 65}, 400, ["beam_width"]),
     (G, {"text_input": "a", "max_tokens": 100000}, 400, ["100000", "256"]),
     (G, '{"text_input": "a", "max_tokens": 4, "temperature": NaN}', 400, []),
     (G, '{"text_input": "a", "max_tokens": 4, "temperature": 1e999}', 400, []),

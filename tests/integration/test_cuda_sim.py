@@ -79,6 +79,22 @@ def test_simulated_device_gives_the_bytes_of_the_cpu():
     assert not wrong, f"{wrong} differ: {got}"
 
 
+def test_beams_on_a_device_are_the_cpus():
+    """It computes their rows, and the host's thread searches."""
+    body = dict(prompt="once upon a time", max_tokens=6, use_beam_search=True, n=3, ignore_eos=True, logprobs=0)
+    got = {}
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
+        for pair in PAIRS:
+            with cluster(model, *pair) as c:
+                status, answer = c.post("/v1/completions", body, timeout=600)
+                assert status == 200, answer
+                got[pair] = [(choice["text"], choice["logprobs"]) for choice in answer["choices"]]
+                left_nothing(c)
+    wrong = [pair for pair in PAIRS if got[pair] != got[PAIRS[0]]]
+    assert not wrong, f"{wrong} differ: {got}"
+
+
 def test_simulated_device_gives_the_same_bytes_in_every_batch():
     """Prompts that are new and again with what the prefix caches hold, one by one and 8 at a time, in chunks."""
     texts = sorted(prompts(), key=len)[::6]

@@ -140,7 +140,7 @@ def test_other_model_repository_values_take_effect():
 
 def test_unsupported_repository_field_is_refused_by_file_line_and_name():
     with tempfile.TemporaryDirectory(prefix="baton-test-") as directory:
-        where = fill(directory, engine_dir=small_model(directory), max_beam_width="4")
+        where = fill(directory, engine_dir=small_model(directory), sink_token_length="4")
         try:
             with Launch("--model-repository", where):
                 raise RuntimeError("it was launched")

@@ -15,7 +15,7 @@ DIALECTS = {
 }
 TOGETHER = {"BT_API_O": ["BT_API_C", "BT_API_H"], "BT_API_A": ["BT_API_G", "BT_API_C", "BT_API_H"]}
 METHODS = {"READ": {"get"}, "POST": {"post"}, "READ_OR_POST": {"get", "post"}}
-NUMBERS = {"INT32_MAX": 2**31 - 1, "UINT32_MAX": 2**32 - 1, "MAX_I64": 2**63 - 1}
+NUMBERS = {"BT_SCHED_MAX_BEAMS": 64, "INT32_MAX": 2**31 - 1, "UINT32_MAX": 2**32 - 1, "MAX_I64": 2**63 - 1}
 KINDS = {"BOOL": "boolean", "NOT": "boolean", "U32": "integer", "FLOAT": "number"}
 ROW = re.compile(r"^ *(?:([A-Z_0-9]+)\(|\{)(.*?)[)}],$", re.M)
 

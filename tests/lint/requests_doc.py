@@ -46,7 +46,11 @@ MEANINGS = {
     "STREAM": "several responses, over gRPC's streams", "STOP": "ends the running request of this id",
     "EXCLUDE_INPUT": "the answer begins behind the prompt", "LOG_PROBS": "gives output_log_probs and cum_log_probs",
     "CONTEXT_LOGITS": "gives context_logits", "GENERATION_LOGITS": "gives generation_logits",
-    "ONE": "1: there are no beams, and one answer", "NEUTRAL": "taken, and without effect",
+    "BEAM_WIDTH": "beams of a beam search; 0 and 1: none", "N_SEQUENCES": "answers of the beam search that are returned; 0: all",
+    "LENGTH_PENALTY": "orders the answers by the sum of their log-probs / length to this power; left out: 0",
+    "EARLY_STOPPING": "true: the search is over when as many answers as beams are finished; false: when no beam can improve them by its "
+                      "present length. As a number 1 and 0; any other: by its greatest length. Left out: true",
+    "NEUTRAL": "taken, and without effect",
     "DRAFT_IDS": "expected token ids of the answer: they change its time and no token; below 0: the end",
     "MAX_DRAFTS": "draft tokens of an iteration at most; 0: no speculative decoding",
     "DRAFT_THRESHOLD": "1, or 0 for off: a draft is accepted where it equals the sampled token",

@@ -694,13 +694,13 @@ static void bad_model_repository_is_named_by_file_line_and_field(void **state)
 
     (void)state;
     write_repository(
-        dir, "name: \"tensorrt_llm\"\n" PARAMETER("max_beam_width", "4"));
+        dir, "name: \"tensorrt_llm\"\n" PARAMETER("sink_token_length", "4"));
     snprintf(line, sizeof(line), "--model-repository=%s", dir);
     snprintf(
         want, sizeof(want),
         "baton-router: --model-repository: %s/tensorrt_llm/config.pbtxt:2: "
-        "parameters.max_beam_width: '4' is not served: there are no beams "
-        "yet (1)\n",
+        "parameters.sink_token_length: '4' is not served: the model file says "
+        "it (0)\n",
         dir);
     assert_refused(BT_PROG_ROUTER, line, want);
     remove_repository(dir);

@@ -63,7 +63,7 @@ static const size_t n_first[] = {
     [BT_MSG_JOINED] = 9,  [BT_MSG_FAILED] = 5,   [BT_MSG_ENDED] = 7,
     [BT_MSG_STATS] = 26,  [BT_MSG_PEER] = 4,     [BT_MSG_PEER_GONE] = 2,
     [BT_MSG_DRAIN] = 1,   [BT_MSG_ROLE] = 2,     [BT_MSG_ROWS] = 8,
-    [BT_MSG_KV_LINK] = 5,
+    [BT_MSG_KV_LINK] = 5, [BT_MSG_BEAM] = 8,
 };
 
 static void missing_required_field_is_refused(void **state)
@@ -195,7 +195,7 @@ static void request_without_namespace_or_group_has_none(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 25; keep++) {
+    for (size_t keep = 11; keep <= 29; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -216,6 +216,12 @@ static void request_without_namespace_or_group_has_none(void **state)
                          (keep > 23) ? 6 : UINT32_MAX);
         assert_true(bt_sampling_has_processors(&got.u.request.sampling) ==
                     (keep > 24));
+        assert_int_equal(got.u.request.beams.width, (keep > 25) ? 8 : 0);
+        assert_int_equal(got.u.request.beams.n_returned, (keep > 26) ? 3 : 0);
+        assert_true(got.u.request.beams.length_penalty ==
+                    ((keep > 27) ? -0.5f : 0.0f));
+        assert_int_equal(got.u.request.beams.early_stopping,
+                         (keep > 28) ? 2 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);
@@ -488,8 +494,8 @@ static void copied_list_owns_its_memory(void **state)
 static void unknown_message_type_is_counted_and_ignored(void **state)
 {
     static const uint8_t types[][9] = {
-        {0x91, 17},
-        {0x93, 17, 0xc0, 0x81, 1, 2}, /* nil, {1: 2} */
+        {0x91, 18},
+        {0x93, 18, 0xc0, 0x81, 1, 2}, /* nil, {1: 2} */
         {0x92, 0xcd, 1, 0, 0xa1, 'x'},
         {0x91, 0xce, 0xff, 0xff, 0xff, 0xff},
     };
@@ -509,16 +515,16 @@ static void unknown_message_type_is_counted_and_ignored(void **state)
     assert_int_equal(skip.type, UINT32_MAX);
     assert_int_equal(skip.n, 1);
     assert_true(skip.say);
-    for (uint64_t n = 3; n <= 1000; n++) { /* type 17 came twice above */
+    for (uint64_t n = 3; n <= 1000; n++) { /* type 18 came twice above */
         assert_int_equal(bt_wire_decode(fresh, types[0], sizes[0], &got),
                          BT_ERR_UNSUPPORTED);
         skip = bt_wire_skipped(fresh);
-        assert_int_equal(skip.type, 17);
+        assert_int_equal(skip.type, 18);
         assert_int_equal(skip.n, n);
         assert_int_equal(skip.say, (n == 10) || (n == 100) || (n == 1000));
     }
     /* Of many types only the first ones fill the log. */
-    for (uint8_t type = 17, said = 0; type < 127; type++) {
+    for (uint8_t type = 18, said = 0; type < 127; type++) {
         const uint8_t other[] = {0x91, type};
 
         assert_int_equal(bt_wire_decode(fresh, other, sizeof(other), &got),

@@ -133,7 +133,8 @@ bt_msg_t wire_request(void)
                                              .itl_ms = 40,
                                              .draft_ids = draft_ids,
                                              .n_draft_ids = 2,
-                                             .max_drafts = 6}};
+                                             .max_drafts = 6,
+                                             .beams = {8, 3, -0.5f, 2}}};
 
     return m;
 }
@@ -238,6 +239,10 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
     out[n++] = (bt_msg_t){.type = BT_MSG_KV_LINK,
                           .u.kv_link = {5, BT_KV_LINK_FAILED,
                                         "10.0.0.2:4711 on eth0", "no answer"}};
+    out[n++] = (bt_msg_t){
+        .type = BT_MSG_BEAM,
+        .u.beam = {
+            {1, 2}, 3, 4, BT_FINISH_STOP, draft_ids, 2, blob, sizeof(blob)}};
     return n;
 }
 
@@ -363,6 +368,15 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
         assert_int_equal(x.u.rows.data_bytes, y.u.rows.data_bytes);
         assert_memory_equal(x.u.rows.data, y.u.rows.data, x.u.rows.data_bytes);
         x.u.rows.data = y.u.rows.data;
+        break;
+    case BT_MSG_BEAM:
+        assert_int_equal(x.u.beam.n_ids, y.u.beam.n_ids);
+        assert_memory_equal(x.u.beam.ids, y.u.beam.ids, sizeof(draft_ids));
+        assert_int_equal(x.u.beam.logprobs_bytes, y.u.beam.logprobs_bytes);
+        assert_memory_equal(x.u.beam.logprobs, y.u.beam.logprobs,
+                            x.u.beam.logprobs_bytes);
+        x.u.beam.ids = y.u.beam.ids;
+        x.u.beam.logprobs = y.u.beam.logprobs;
         break;
     case BT_MSG_PEER:
         assert_int_equal(x.u.peer.n_ranks, y.u.peer.n_ranks);

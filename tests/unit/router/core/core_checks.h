@@ -86,7 +86,7 @@ static inline void assert_worker(const bt_instance_t *worker)
         const bt_leg_t *leg = BT_CONTAINER_OF(pos, bt_leg_t, link);
 
         assert_ptr_equal(leg->worker, worker);
-        n++;
+        n += leg->seats;
         blocks += leg->blocks;
         prefill_tokens +=
             (leg->state == BT_LEG_IS_COMPUTING) ? leg->prefill_tokens : 0;
@@ -111,7 +111,8 @@ static inline uint32_t assert_flow(bt_core_t *core, const bt_core_flow_t *flow)
             assert_ptr_equal(gen->flow, flow);
             assert_int_equal(gen->state, BT_GEN_IS_WAITING);
             assert_int_equal(i == BT_NEED_PREFILL,
-                             gen->n_output + 1 == gen->max_new);
+                             (gen->n_output + 1 == gen->max_new) &&
+                                 !bt_gen_has_beams(gen));
             n_waiting++;
         }
     }
@@ -132,7 +133,7 @@ static inline uint32_t assert_flow(bt_core_t *core, const bt_core_flow_t *flow)
                 prefill_us +=
                     (leg->state == BT_LEG_IS_COMPUTING) ? leg->prefill_us : 0;
                 if (leg->part != BT_PART_PREFILL) {
-                    seats++;
+                    seats += leg->seats;
                     blocks += leg->blocks;
                 }
             }

@@ -776,7 +776,6 @@ static void unsupported_options_are_refused_by_name(void **state)
         {C, CMP("'suffix': 'x'"), "suffix", "\"x\""},
         {H, CHT("'functions': [{}]"), "functions", "an array"},
         {H, CHT("'audio': {'voice': 'x'}"), "audio", "an object"},
-        {C, CMP("'use_beam_search': true"), "use_beam_search", "true"},
         {H, CHT("'chat_template': 'x'"), "chat_template", "\"x\""},
         {H, CHT("'guided_json': {'a': 1}"), "guided_json", "an object"},
         {G, GEN("'lora_task_id': 3"), "lora_task_id", "3"},
@@ -793,10 +792,6 @@ static void unsupported_options_are_refused_by_name(void **state)
                  cases[i].param, cases[i].got);
         refused(cases[i].dialect, cases[i].body, cases[i].param, message);
     }
-    refused(G, GEN("'beam_width': 2"), "beam_width",
-            "beam_width above 1 is not supported yet, got 2");
-    refused(G, GEN("'num_return_sequences': 2"), "num_return_sequences",
-            "num_return_sequences above 1 is not supported yet, got 2");
     refused(H, CHT("'response_format': {'type': 'json_object'}"),
             "response_format",
             "response_format of type \"json_object\" is not supported yet, "

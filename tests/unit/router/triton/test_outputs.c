@@ -164,6 +164,40 @@ static void shorter_rows_are_padded_with_zeros(void **state)
     bt_gen_rows_unref(b);
 }
 
+static void beams_are_second_dimension(void **state)
+{
+    static const uint64_t cum_dims[] = {2, 2}, prob_dims[] = {2, 2, 2};
+    static const float cum[] = {-1, -2, -3, -4};
+    static const float probs[] = {-1, -2, -1, 0, -1, 0, -1, -2};
+    const bt_infer_request_t request = {0};
+    bt_infer_shape_t shape = shape_of(&request, 2);
+    bt_gen_rows_t *rows[4];
+    bt_infer_result_t results[4];
+    bt_tensor_t outputs[BT_INFER_MAX_OUTPUTS];
+    size_t n = 0;
+
+    (void)state;
+    shape.n_beams = 2;
+    shape.wants = BT_WANT_LOGPROBS;
+    for (uint32_t i = 0; i < 4; i++) {
+        rows[i] = make_rows(1, ((i == 0) || (i == 3)) ? 2 : 1);
+        results[i] = result_of(i / 2, rows[i]);
+        results[i].cum_logprob = -(double)i - 1;
+        results[i].text = (i < 2) ? "a" : "bc";
+        results[i].text_bytes = (i < 2) ? 1 : 2;
+    }
+    assert_int_equal(bt_infer_outputs(&shape, results, 4, outputs, &n), BT_OK);
+    CHECK(find(outputs, n, "cum_log_probs"), cum_dims, cum);
+    CHECK(find(outputs, n, "output_log_probs"), prob_dims, probs);
+    assert_int_equal(find(outputs, n, "text_output")->n_dims, 2);
+    assert_int_equal(find(outputs, n, "text_output")->dims[0], 2);
+    assert_int_equal(find(outputs, n, "text_output")->dims[1], 2);
+    free_all(outputs, n);
+    for (uint32_t i = 0; i < 4; i++) {
+        bt_gen_rows_unref(rows[i]);
+    }
+}
+
 static void piece_has_own_logprobs_without_logits(void **state)
 {
     static const uint64_t dims[] = {1, 1, 1};
@@ -226,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_of_single_row_are_not_copied),
         cmocka_unit_test(shorter_rows_are_padded_with_zeros),
+        cmocka_unit_test(beams_are_second_dimension),
         cmocka_unit_test(piece_has_own_logprobs_without_logits),
         cmocka_unit_test(logits_over_limit_are_not_copied),
     };

@@ -291,7 +291,6 @@ static void unsupported_inputs_are_refused_unless_neutral(void **state)
         {T("decoder_text_input", "BYTES", "[1,1]", "[\"x\"]"),
          "decoder_text_input"},
         {T("image_input", "FP32", "[1,1]", "[0.5]"), "image_input"},
-        {T("beam_width", "INT32", "[1,1]", "[2]"), "beam_width"},
         {T("lora_task_id", "UINT64", "[1,1]", "[7]"), "lora_task_id"},
         {T("lora_config", "INT32", "[1,3]", "[1,0,0]"), "lora_config"}};
     char inputs[512];
@@ -308,6 +307,41 @@ static void unsupported_inputs_are_refused_unless_neutral(void **state)
         refused("ensemble", inputs, on[i].name);
         refused("ensemble", inputs, "not supported");
     }
+}
+
+#define BEAMS(n) TEXT "," T("beam_width", "INT32", "[1,1]", n)
+#define TWO_ROWS(widths, returned)                     \
+    T("text_input", "BYTES", "[2,1]", "[\"a\",\"b\"]") \
+    "," T("beam_width", "INT32", "[2,1]",              \
+          widths) "," T("num_return_sequences", "INT32", "[2,1]", returned)
+
+static void beams_of_all_rows_are_equally_many(void **state)
+{
+    bt_tensor_requests_t l = accepted("ensemble", TWO_ROWS("[3,3]", "[2,2]"));
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(l.rows[i].beams.params.width, 3);
+        assert_int_equal(l.rows[i].beams.params.n_returned, 2);
+    }
+    assert_int_equal(l.n_beams, 2);
+    bt_tensor_requests_fini(&l);
+    l = accepted("ensemble",
+                 BEAMS("[4]") "," T("len_penalty", "FP32", "[1,1]", "[0.5]"));
+    assert_int_equal(l.n_beams, 4); /* all, where no number is given */
+    assert_true(l.rows[0].beams.params.length_penalty == 0.5);
+    /* TensorRT-LLM's default: the search ends with the last answer. */
+    assert_int_equal(l.rows[0].beams.params.early_stopping, 1);
+    bt_tensor_requests_fini(&l);
+    l = accepted("ensemble", BEAMS("[1]"));
+    assert_int_equal(l.n_beams, 0);
+    bt_tensor_requests_fini(&l);
+    refused("ensemble", TWO_ROWS("[3,2]", "[2,2]"), "beam_width");
+    refused("ensemble", TWO_ROWS("[3,3]", "[2,3]"), "num_return_sequences");
+    refused("ensemble", BEAMS("[65]"),
+            "'beam_width' must be from 0 to 64, got 65");
+    refused("ensemble", BEAMS("[2]") "," T("stream", "BOOL", "[1,1]", "[true]"),
+            "stream");
 }
 
 #define TWO                                                                 \
@@ -415,6 +449,7 @@ int main(void)
         cmocka_unit_test(embedding_bias_keeps_nonzero_values),
         cmocka_unit_test(draft_inputs_change_no_answer),
         cmocka_unit_test(unsupported_inputs_are_refused_unless_neutral),
+        cmocka_unit_test(beams_of_all_rows_are_equally_many),
         cmocka_unit_test(logprobs_of_one_row_are_computed_for_all_rows),
         cmocka_unit_test(only_named_and_enabled_outputs_are_computed),
         cmocka_unit_test(limits_and_types_are_refused_by_name),
