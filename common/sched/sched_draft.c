@@ -543,6 +543,29 @@ static bool pays(const bt_sched_chain_t *chain, const more_t *more,
     return false;
 }
 
+/* True when a round of n sequences, and the iteration, would take too long for
+ * those that get nothing by it. */
+static bool is_too_long(const bt_sched_row_times_t *times,
+                        const bt_sched_rounds_t *rounds,
+                        const bt_sched_draft_step_t *step,
+                        const bt_sched_beside_t *beside,
+                        const bt_sched_chain_t *chains, uint32_t n,
+                        uint32_t n_drafts, uint32_t n_on)
+{
+    const double alone_us = time_of(times, step, 0);
+    const double us = beside->spent_us + round_us(rounds, step, n_on) +
+                      time_of(times, step, n_drafts + n_on);
+    double least = step->has_chunks ? 1 : beside->least;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (chains[i].ended) {
+            least = fmin(least, 1 + chains[i].expected);
+        }
+    }
+    return ((step->most_us > alone_us) && (us > step->most_us)) ||
+           (us > alone_us * (1 + 1.0 / BT_SCHED_DRAFT_SLOWER) * least);
+}
+
 uint32_t bt_sched_rounds_go_on(const bt_sched_row_times_t *times,
                                const bt_sched_rounds_t *rounds,
                                const bt_sched_draft_step_t *step,
@@ -569,6 +592,13 @@ uint32_t bt_sched_rounds_go_on(const bt_sched_row_times_t *times,
             n_on += chain->ended ? 0 : 1;
         }
     } while (n_on < more.n);
+    if ((n_on > 0) && (goodput >= 0) &&
+        is_too_long(times, rounds, step, beside, chains, n, n_drafts, n_on)) {
+        for (uint32_t i = 0; i < n; i++) {
+            chains[i].ended = true;
+        }
+        n_on = 0;
+    }
     return n_on;
 }
 

@@ -196,6 +196,7 @@ typedef struct bt_sched_chain {
     float acceptance; /**< bt_sched_acceptance_model() */
     uint32_t n;       /**< drafts so far */
     float survival;   /**< probability that all of them are right; 1 at first */
+    double expected;  /**< number of them that are expected to be right */
     bool ended;       /**< takes part in no further round */
 } bt_sched_chain_t;
 
@@ -206,6 +207,7 @@ typedef struct bt_sched_beside {
     double least;      /**< least number of expected tokens of one of them;
                             infinity: there is none */
     double goodput;    /**< expected tokens per us without rounds */
+    double spent_us;   /**< time of the iteration's rounds so far */
 } bt_sched_beside_t;
 
 /** Records the offers that keep the drafts taken. @param n  number of offers
@@ -234,7 +236,9 @@ double bt_sched_rounds_begin(const bt_sched_row_times_t *times,
 
 /**
  * Decides which sequences take part in the next round; sets `ended` of the
- * others.
+ * others. Another round and the iteration keep within step->most_us, and slow
+ * no sequence that gains nothing by it by more than a twentieth
+ * (BT_SCHED_DRAFT_SLOWER); trials are not bounded.
  * @param [in] goodput  of bt_sched_rounds_begin()
  * @return number of sequences; 0: the rounds are over
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -246,10 +247,15 @@ static void set_aside(bt_seq_t *seq)
     seq->draft = (bt_draft_t){.source = BT_DRAFT_MODEL};
 }
 
-/* Appends a draft to a chain. */
+/* Appends a draft to a chain, which ends behind an end id, and before an id
+ * that is not of the vocabulary. */
 static void append(const bt_engine_t *engine, bt_sched_chain_t *chain,
                    bt_seq_t *seq, const bt_next_draft_t *next)
 {
+    if (next->id >= engine->n_vocab) {
+        chain->most = chain->n;
+        return;
+    }
     if (chain->n == 0) {
         set_aside(seq);
     }
@@ -258,7 +264,11 @@ static void append(const bt_engine_t *engine, bt_sched_chain_t *chain,
     chain->survival *=
         bt_sched_acceptance_of(&engine->acceptance, &seq->model_acceptance,
                                BT_DRAFT_MODEL, seq->matches[chain->n]);
+    chain->expected += (double)chain->survival;
     seq->draft.n = ++chain->n;
+    if (bt_engine_is_end_id(&seq->sampling, next->id)) {
+        chain->most = chain->n;
+    }
 }
 
 /* Computes the next draft of all chains that go on. */
@@ -292,7 +302,9 @@ static bt_status_t run_round(bt_engine_t *engine, bool is_trial, double read_us)
     us = (double)(bt_now_ns() - start_ns +
                   bt_model_lent_ns(engine->config.model) - lent_ns) /
          1000;
-    bt_sched_rounds_learn(&engine->rounds, n, us - read_us * n, is_trial);
+    /* The time of reading K and V is an estimate, which may be too high. */
+    bt_sched_rounds_learn(&engine->rounds, n, fmax(us - read_us * n, us / 4),
+                          is_trial);
     return BT_OK;
 }
 
@@ -351,6 +363,7 @@ static bool run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
     }
     while ((status == BT_OK) && (go_on(engine, step, &beside, goodput) > 0)) {
         status = run_round(engine, goodput < 0, step->read_us);
+        beside.spent_us = (double)(bt_now_ns() - start_ns) / 1000;
     }
     if (status != BT_OK) {
         BT_LOG_ERROR("the draft model fails, and drafts no more: %s",

@@ -239,6 +239,8 @@ void bt_engine_leave(bt_report_t *report, bt_seq_t *seq, bt_finish_t finish);
 /** Returns the first position of an item to draw from; behind its last position
  *  if it is not a last chunk. */
 uint32_t bt_engine_draws_from(const bt_sched_item_t *item);
+/** True when the token ends the sequence. */
+bool bt_engine_is_end_id(const bt_sampling_t *sampling, uint32_t id);
 /** Returns how much of this position's row of logits is needed by all that read
  *  it; see bt_forward_t.needs. The position is one to draw from. */
 uint32_t bt_engine_needs(const bt_seq_t *seq, uint32_t position);

@@ -330,6 +330,9 @@ size_t bt_gguf_bytes(const bt_gguf_t *gguf)
 {
     size_t bytes = gguf->bytes;
 
+    if (gguf->made_of != NULL) {
+        return bt_gguf_bytes(gguf->made_of);
+    }
     for (uint32_t i = 0; i < gguf->n_more; i++) {
         bytes += gguf->more[i]->bytes;
     }

@@ -106,10 +106,10 @@ def same_bytes(n):
                 assert_same(want, ask_all(c, more), more, way)
                 c.wait_idle()
                 if "16" in way:
-                    drafted, accepted = wait_until("drafts are counted", lambda: all(found := check_counters(c)) and found)
-                    assert drafted > n and accepted > n / 2, (drafted, accepted)
+                    drafted, accepted = wait_until("drafts are counted", lambda: (found := check_counters(c)) and
+                                                   found[0] > n and found[1] > n / 2 and found)
                     print(f"    {way}: {drafted:.0f} drafts, {accepted:.0f} right", flush=True)
-                if "of the model" in way:
+                if "of the model" in way and "pay" not in way:
                     wait_until("the model has drafted", lambda: c.total(
                         "baton_spec_decode_draft_tokens_total", source="model") > 0)
 

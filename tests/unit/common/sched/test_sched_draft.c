@@ -436,6 +436,51 @@ static void rounds_slow_no_sequence_beside_them(void **state)
                                       &chain, 1) <= 0);
 }
 
+/* A round takes 3.4 ms, the iteration some 10.2 ms: within 14 ms there is one
+ * round, and a sequence beside that gains nothing has none. */
+static void rounds_end_within_the_bounds_of_the_iteration(void **state)
+{
+    const bt_sched_row_times_t times = measured(BF16);
+    const bt_sched_rounds_t rounds = rounds_of(3400);
+    const double goodput = 1e-9; /* every draft pays */
+    bt_sched_draft_step_t step = {.n_seqs = 1, .max_drafts = MOST};
+    bt_sched_beside_t beside = nothing_beside;
+    bt_sched_chain_t chain = chain_of(0.95f, MOST);
+    bt_sched_chain_t two[2] = {chain_of(0.95f, MOST), chain_of(0.95f, MOST)};
+
+    (void)state;
+    assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step, &beside,
+                                           goodput, &chain, 1),
+                     1);
+    step.most_us = 14000;
+    assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step, &beside,
+                                           goodput, &chain, 1),
+                     1);
+    chain.n = 1;
+    beside.spent_us = 3400;
+    assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step, &beside,
+                                           goodput, &chain, 1),
+                     0);
+    assert_true(chain.ended);
+
+    step = (bt_sched_draft_step_t){.n_seqs = 2, .max_drafts = MOST};
+    beside = (bt_sched_beside_t){.least = 1};
+    chain = chain_of(0.95f, MOST);
+    assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step, &beside,
+                                           goodput, &chain, 1),
+                     0);
+    /* One whose chain has ended with nothing expected is beside as well. */
+    two[1].ended = true;
+    assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step,
+                                           &nothing_beside, goodput, two, 2),
+                     0);
+    two[0].ended = false;
+    two[1].expected = 0.9;
+    assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step,
+                                           &nothing_beside, goodput, two, 2),
+                     1);
+}
+
 /* A round of a sequence costs 3.4 ms and a row of 0.17 ms: at 0.1686 tokens a
  * ms that is worth a draft that is right in 0.602 of all cases. */
 static void chain_ends_when_its_next_draft_is_unlikely(void **state)
@@ -450,6 +495,7 @@ static void chain_ends_when_its_next_draft_is_unlikely(void **state)
     chains[0].n = chains[1].n = 2;
     chains[0].survival = 0.9f;
     chains[1].survival = 0.3f; /* 0.27 */
+    chains[0].expected = chains[1].expected = 1.2;
     assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step,
                                            &nothing_beside, goodput, chains, 2),
                      1);
@@ -469,8 +515,11 @@ static void chain_ends_when_its_next_draft_is_unlikely(void **state)
     assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step,
                                            &nothing_beside, goodput, chains, 1),
                      0);
-    chains[0] = chains[1] = chain_of(0.99f, MOST);
-    step.max_drafts = 1;
+    chains[0] = chain_of(0.99f, MOST);
+    chains[0].n = 1;
+    chains[0].expected = 0.99;
+    chains[1] = chains[0];
+    step.max_drafts = 3; /* room for one of them */
     assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step,
                                            &nothing_beside, goodput, chains, 2),
                      1);
@@ -536,11 +585,13 @@ static double draft_all(const model_sim_t *m, sim_state_t *s,
                 s->matches[i][c->n] = bt_sched_draft_match((float)p);
                 c->survival *= bt_sched_acceptance_of(
                     &s->all, &s->seqs[i], BT_DRAFT_MODEL, s->matches[i][c->n]);
+                c->expected += (double)c->survival;
                 c->n++;
             }
         }
         if (n > 0) {
             us += round_us(m, n);
+            beside.spent_us = us;
             bt_sched_rounds_learn(
                 &s->rounds, n, round_us(m, n) * (0.95 + 0.1 * chance(&s->rng)),
                 goodput < 0);
@@ -653,6 +704,7 @@ int main(void)
         BT_TEST(controller_is_near_the_best_fixed_length),
         BT_TEST(rounds_begin_where_they_give_more_tokens_per_time),
         BT_TEST(rounds_slow_no_sequence_beside_them),
+        BT_TEST(rounds_end_within_the_bounds_of_the_iteration),
         BT_TEST(chain_ends_when_its_next_draft_is_unlikely),
         BT_TEST(rounds_are_near_the_best_fixed_number_and_never_worse),
     };

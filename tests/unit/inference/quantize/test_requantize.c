@@ -113,6 +113,8 @@ static void each_type_is_a_model_of_its_own(void **state)
     assert_int_equal(bt_gguf_stamp(gguf, &stamps[0]), BT_OK);
     assert_int_equal(bt_gguf_stamp(a, &stamps[1]), BT_OK);
     assert_int_equal(stamps[0].mtime_ns, stamps[1].mtime_ns);
+    /* The cache of packed weights believes the stamp of no other file. */
+    assert_int_equal(stamps[1].bytes, bt_gguf_bytes(a));
     bt_gguf_close(b);
     bt_gguf_close(again);
     bt_gguf_close(a);
