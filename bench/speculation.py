@@ -5,8 +5,10 @@
 Usage: ./baton bench speculation [options]
   --load NAME,...     copy: 40 prompts that ask for text of the prompt, changed (edit a
                       file, extract, repeat, JSON); prediction: these, with their own
-                      answers as predictions; free: prompts that ask for new text
-                      (default: all three)
+                      answers as predictions; free: prompts that ask for new text; long:
+                      as many streams of copy as there are clients, and beside them long
+                      prompts, whose time to the first token is measured
+                      (default: the first three)
   --concurrency N,... clients at a time (default 1,4)
   --output-tokens N   tokens of an answer (default 128)
   --requests N        requests of each load and concurrency, on each side (default 40)
@@ -30,6 +32,8 @@ import concurrent.futures
 import http.client
 import json
 import os
+import random
+import threading
 import time
 
 from _cluster import Cluster, pids_of, warm_up, worker_cores, worker_threads
@@ -38,15 +42,16 @@ from _shared import (Load, Progress, add_model_option, check_model, describe, fi
 from charts import Bars
 
 PROMPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "speculation_prompts.json")
-LOADS = ("copy", "prediction", "free")
+LONG_WORDS = 1000
+LOADS = ("copy", "prediction", "free", "long")
 FREE = ("Write a story about a lighthouse keeper.", "Explain how bread rises.", "Describe a market in the morning.",
         "Give advice to a new gardener.", "Write a letter to an old friend.", "Explain why the sky is blue.",
         "Tell a legend of a mountain.", "Describe the taste of a lemon.", "Plan a week in the country.",
         "Explain how a bicycle stays upright.")
 
 
-def stream(address, body):
-    """@return text, tokens, seconds from the first token to the last, seconds until the first"""
+def stream(address, body, begun=lambda: None):
+    """begun: called at the first text. @return text, tokens, seconds from the first token to the last, seconds until the first"""
     connection = http.client.HTTPConnection(*address, timeout=600)
     started = time.monotonic()
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -64,7 +69,9 @@ def stream(address, body):
         for choice in event["choices"]:
             if choice["delta"].get("content"):
                 last = time.monotonic()
-                first = first or last
+                if first is None:
+                    first = last
+                    begun()
                 text.append(choice["delta"]["content"])
     connection.close()
     first = first or started
@@ -104,8 +111,72 @@ def side_figures(results, seconds):
             "ttft_ms": {f"p{p}": percentile([1e3 * t for *_, t in results], p) for p in (50, 99)}}
 
 
+def long_prompt(seed):
+    """Words that no other prompt has, so that no cached prefix helps."""
+    rng = random.Random(seed)
+    return " ".join("".join(rng.choices("abcdefghiklmnoprstuvw", k=rng.randint(2, 7))) for _ in range(LONG_WORDS))
+
+
+def ask_beside(cluster, jobs, seed):
+    """A long prompt while all jobs are streamed. @return results of the jobs, and of the long prompt"""
+    waiting = threading.Semaphore(0)
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        streams = [pool.submit(stream, cluster.http, job, waiting.release) for job in jobs]
+        for _ in jobs:
+            waiting.acquire()
+        one = stream(cluster.http, {**jobs[0], "messages": [{"role": "user", "content": long_prompt(seed)}], "max_tokens": 1})
+        return [x.result() for x in streams], one
+
+
+def long_row(args, off, on, n_clients, step):
+    jobs = bodies(args, "copy")
+    results, longs, seconds = {off: [], on: []}, {off: [], on: []}, {off: 0, on: 0}
+    before = drafts_of(on)
+    for turn in range(args.requests):
+        part = [jobs[(turn * n_clients + i) % len(jobs)] for i in range(n_clients)]
+        for side in (off, on) if turn % 2 == 0 else (on, off):
+            started = time.monotonic()
+            got, one = ask_beside(side, part, turn)
+            seconds[side] += time.monotonic() - started
+            results[side] += got
+            longs[side].append(one)
+            step()
+    row = compared("long", n_clients, results, seconds, (off, on), counted(on, before))
+    for side, cluster in (("off", off), ("on", on)):
+        row[side]["ttft_ms"] = {f"p{p}": percentile([1e3 * t for *_, t in longs[cluster]], p) for p in (50, 99)}
+    row["ttft_p50_ratio"] = row["on"]["ttft_ms"]["p50"] / row["off"]["ttft_ms"]["p50"]
+    return row
+
+
+def counted(on, before):
+    """@return what the counters of drafts have grown by; they come with the next heartbeat"""
+    deadline = time.monotonic() + 5
+    drafts = drafts_of(on)
+    while time.monotonic() < deadline:
+        time.sleep(0.5)
+        now = drafts_of(on)
+        if now == drafts:
+            break
+        drafts = now
+    return [b - a for a, b in zip(before, drafts)]
+
+
+def compared(load, n_clients, results, seconds, sides, drafts):
+    off, on = sides
+    row = {"load": load, "concurrency": n_clients, "off": side_figures(results[off], seconds[off]),
+           "on": side_figures(results[on], seconds[on]), "different": sum(a[0] != b[0] for a, b in zip(results[off], results[on])),
+           "requests": len(results[on]), "draft_steps": drafts[0], "draft_tokens": drafts[1], "accepted_tokens": drafts[2]}
+    row["decode_ratio"] = row["on"]["decode_tokens_per_s"] / row["off"]["decode_tokens_per_s"]
+    row["tokens_ratio"] = row["on"]["tokens_per_s"] / row["off"]["tokens_per_s"]
+    row["tpot_p99_ratio"] = row["on"]["tpot_ms"]["p99"] / row["off"]["tpot_ms"]["p99"]
+    row["ttft_p50_ratio"] = row["on"]["ttft_ms"]["p50"] / row["off"]["ttft_ms"]["p50"]
+    return row
+
+
 def row_of(args, off, on, load, n_clients, step):
     """Parts of the jobs in turns: the machine is not the same all the time."""
+    if load == "long":
+        return long_row(args, off, on, n_clients, step)
     jobs = bodies(args, load)
     if load == "prediction":
         answers, _ = ask_all(off, jobs, 4, lambda: None)
@@ -118,23 +189,7 @@ def row_of(args, off, on, load, n_clients, step):
             got, took = ask_all(side, jobs[begin:begin + part], n_clients, step)
             results[side] += got
             seconds[side] += took
-    deadline = time.monotonic() + 5  # counters come with the next heartbeat
-    drafts = drafts_of(on)
-    while time.monotonic() < deadline:
-        time.sleep(0.5)
-        now = drafts_of(on)
-        if now == drafts:
-            break
-        drafts = now
-    steps, n_drafts, n_right = (b - a for a, b in zip(before, drafts))
-    row = {"load": load, "concurrency": n_clients, "off": side_figures(results[off], seconds[off]),
-           "on": side_figures(results[on], seconds[on]), "different": sum(a[0] != b[0] for a, b in zip(results[off], results[on])),
-           "requests": len(jobs), "draft_steps": steps, "draft_tokens": n_drafts, "accepted_tokens": n_right}
-    row["decode_ratio"] = row["on"]["decode_tokens_per_s"] / row["off"]["decode_tokens_per_s"]
-    row["tokens_ratio"] = row["on"]["tokens_per_s"] / row["off"]["tokens_per_s"]
-    row["tpot_p99_ratio"] = row["on"]["tpot_ms"]["p99"] / row["off"]["tpot_ms"]["p99"]
-    row["ttft_p50_ratio"] = row["on"]["ttft_ms"]["p50"] / row["off"]["ttft_ms"]["p50"]
-    return row
+    return compared(load, n_clients, results, seconds, (off, on), counted(on, before))
 
 
 def show(out):
@@ -156,7 +211,7 @@ def panels(out):
 
 def main():
     p = parser("speculation", __doc__)
-    p.add_argument("--load", default=",".join(LOADS))
+    p.add_argument("--load", default=",".join(LOADS[:3]))
     p.add_argument("--concurrency", type=number_list, default=[1, 4])
     p.add_argument("--output-tokens", type=int, default=128)
     p.add_argument("--requests", type=int, default=40)
