@@ -144,7 +144,9 @@ static const char *why_never(const bt_worker_t *w, const bt_msg_request_t *msg)
         (msg->n_prompt > msg->n_tokens)) {
         return "token counts do not fit together";
     }
-    total = (uint64_t)msg->n_tokens + msg->max_new;
+    /* A prefill worker makes one token, however many are asked for. */
+    total = (uint64_t)msg->n_tokens +
+            ((msg->kind == BT_REQUEST_PREFILL) ? 1 : msg->max_new);
     if (total > w->context_tokens) {
         return "prompt and output exceed the context of this worker";
     }

@@ -195,6 +195,8 @@ def bodies():
                                                    return_num_output_tokens=True, return_num_input_tokens=True)
     yield "/v1/chat/completions", dict(messages=[{"role": "user", "content": "hello"}], max_tokens=12, use_beam_search=True,
                                        n=2, best_of=4)
+    # One token, which just fits the context; its first log-probs are the decode worker's.
+    yield "/v1/completions", dict(prompt=[5 + i % 90 for i in range(1023)], max_tokens=1, use_beam_search=True, n=3, logprobs=0)
     yield "/v1/completions", dict(prompt=["one", "two and more"], max_tokens=9, use_beam_search=True, n=2, echo=True)
 
 
