@@ -190,7 +190,7 @@ def test_attention_windows_work_under_preemption():
             want = ask_all(c)
             c.wait_idle()
         with Cluster(model, kv_memory="64m", decode_args=[
-                "--kv-memory", str(blocks * page_bytes(layers, "bf16")), "--scheduler-policy", "max_utilization"]) as c:
+                "--kv-memory", str(blocks * page_bytes(layers, "bf16")), "--scheduler-policy", "max_utilization", *PACED]) as c:
             assert ask_all(c) == want
             c.wait_idle()
             wait_until("every pause is over, and there were some", lambda: (
