@@ -188,7 +188,7 @@ static bool is_choice(bt_sched_worker_t *worker,
                       const bt_sched_request_t *request, choice_t *next_p)
 {
     if ((worker->health == BT_SCHED_DRAINING) ||
-        ((request->abilities & ~worker->roles & ~BT_SCHED_BEAMS) != 0)) {
+        ((request->capabilities & ~worker->roles & ~BT_SCHED_BEAMS) != 0)) {
         return false;
     }
     *next_p = (choice_t){.worker = worker,
@@ -203,7 +203,7 @@ static bool may_generate(const bt_sched_worker_t *worker,
                          const bt_sched_request_t *request)
 {
     return ((worker->roles & BT_SCHED_DECODE) != 0) &&
-           ((request->abilities & ~worker->roles) == 0);
+           ((request->capabilities & ~worker->roles) == 0);
 }
 
 /* One pass: with very many workers, reading each is what takes time. */

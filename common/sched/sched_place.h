@@ -86,7 +86,7 @@ void bt_sched_links_fini(bt_sched_links_t *links);
  * Threads: one thread owns the workers.
  */
 
-/** Roles and abilities of a worker, as a bit set. */
+/** Roles and capabilities of a worker, as a bit set. */
 #define BT_SCHED_PREFILL 1u  /**< prefill; its KV goes to another worker */
 #define BT_SCHED_DECODE  2u  /**< generation, with KV from another worker */
 #define BT_SCHED_LOCAL   4u  /**< both phases of one request */
@@ -95,8 +95,8 @@ void bt_sched_links_fini(bt_sched_links_t *links);
 /** Logits processors (bt_processor_options_t). */
 #define BT_SCHED_PROCESSORS 64u
 #define BT_SCHED_BEAMS      128u /**< beam search, in what generates */
-/** Abilities that a request may need: bt_sched_request_t.abilities. */
-#define BT_SCHED_ABILITIES (BT_SCHED_PROCESSORS | BT_SCHED_BEAMS)
+/** Capabilities that a request may need: bt_sched_request_t.capabilities. */
+#define BT_SCHED_CAPABILITIES (BT_SCHED_PROCESSORS | BT_SCHED_BEAMS)
 
 /**
  * Requests sent ahead to a worker, in addition to as many as it has seats. With
@@ -163,8 +163,8 @@ typedef struct bt_sched_request {
     uint32_t priority;     /**< priority levels, see sched_queue.h */
     uint64_t deadline_us;  /**< by the owner's clock */
     bt_hash128_t space;    /**< block namespace: tenant, adapter, salt */
-    uint32_t abilities;    /**< bits that its workers must have: BT_SCHED_BEAMS
-                                the one that generates, others both */
+    uint32_t capabilities; /**< bits that its workers must have: BT_SCHED_BEAMS
+                             the one that generates, others both */
     const uint64_t *avoid; /**< workers where it failed: last resort */
     uint32_t n_avoid; /**< number of those; chosen only if the others of that
                          role are suspect or absent */

@@ -315,7 +315,7 @@ static bool is_instance(const bt_instance_t *worker, uint64_t instance)
     return (worker != NULL) && (worker->hello.instance == instance);
 }
 
-uint32_t bt_gen_abilities(const bt_gen_t *gen)
+uint32_t bt_gen_capabilities(const bt_gen_t *gen)
 {
     return (bt_sampling_has_processors(&gen->sampling) ? BT_SCHED_PROCESSORS
                                                        : 0) |
@@ -333,16 +333,16 @@ static bt_sched_request_t request_of(const bt_gen_t *gen)
         .priority = gen->turn.priority,
         .deadline_us = gen->deadline_us,
         .space = gen->space,
-        .abilities = bt_gen_abilities(gen),
+        .capabilities = bt_gen_capabilities(gen),
         .avoid = gen->avoid.instances,
         .n_avoid = gen->avoid.n,
     };
 }
 
-bool bt_core_has_workers(const bt_core_t *core, uint32_t abilities)
+bool bt_core_has_workers(const bt_core_t *core, uint32_t capabilities)
 {
     const bt_sched_request_t request = {
-        .n_tokens = 1, .max_new = 2, .abilities = abilities};
+        .n_tokens = 1, .max_new = 2, .capabilities = capabilities};
     bt_pick_t pick;
 
     return bt_table_pick(&core->table, &request, &pick);
@@ -461,8 +461,8 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     return true;
 }
 
-/* Index of a set of abilities. */
-#define BT_LACKS(abilities) ((abilities) / BT_SCHED_PROCESSORS)
+/* Index of a set of capabilities. */
+#define BT_LACKS(capabilities) ((capabilities) / BT_SCHED_PROCESSORS)
 
 /* A pass over all waiting generations, tenant by tenant in fair order. */
 typedef struct pass {
@@ -470,16 +470,16 @@ typedef struct pass {
     uint64_t now_us, n_tokens;
     bt_flow_capacity_t capacity;
     bool is_over[BT_NEED_N]; /* no worker takes one of those now */
-    uint32_t abilities;      /* that all workers have */
-    /* … one that needs these abilities beyond them, by BT_LACKS() */
-    bool special_is_over[BT_NEED_N][BT_LACKS(BT_SCHED_ABILITIES) + 1];
+    uint32_t capabilities;   /* that all workers have */
+    /* … one that needs these capabilities beyond them, by BT_LACKS() */
+    bool special_is_over[BT_NEED_N][BT_LACKS(BT_SCHED_CAPABILITIES) + 1];
 } pass_t;
 
-/* Returns which abilities of the generation not every worker has, by
+/* Returns which capabilities of the generation not every worker has, by
  * BT_LACKS(); 0: it can go to each. */
 static uint32_t lacks(const pass_t *pass, const bt_gen_t *gen)
 {
-    return BT_LACKS(bt_gen_abilities(gen) & ~pass->abilities);
+    return BT_LACKS(bt_gen_capabilities(gen) & ~pass->capabilities);
 }
 
 /* Returns the next generation of both queues, at[*need_p]; NULL at their end.
@@ -582,7 +582,7 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 {
     pass_t pass = {.core = core,
                    .now_us = now_us,
-                   .abilities = bt_table_common_abilities(&core->table)};
+                   .capabilities = bt_table_common_capabilities(&core->table)};
 
     core->has_eased = false;
     if (core->n_waiting == 0) {

@@ -159,7 +159,7 @@ static const char *cut_text(const bt_core_t *core, char text[BT_CUT_TEXT])
 /* True when there are workers, and none of them for this generation. */
 static bool lacks_able_workers(const bt_core_t *core, const bt_gen_t *gen)
 {
-    return (bt_gen_abilities(gen) != 0) &&
+    return (bt_gen_capabilities(gen) != 0) &&
            (core->able_us[bt_gen_has_beams(gen)] != core->tick_us);
 }
 
@@ -169,7 +169,7 @@ static const char *special_needs(const bt_gen_t *gen)
     if (!bt_gen_has_beams(gen)) {
         return "logits processors";
     }
-    return (bt_gen_abilities(gen) == BT_SCHED_BEAMS)
+    return (bt_gen_capabilities(gen) == BT_SCHED_BEAMS)
                ? "beam search"
                : "beam search and logits processors";
 }
@@ -255,7 +255,7 @@ void bt_core_tick(bt_core_t *core, uint64_t now_us)
     core->tick_us = now_us;
     for (unsigned i = 0; i < BT_ARRAY_LEN(core->able_us); i++) {
         if (bt_core_has_workers(core, (i == 0) ? BT_SCHED_PROCESSORS
-                                               : BT_SCHED_ABILITIES) ||
+                                               : BT_SCHED_CAPABILITIES) ||
             !bt_table_ready(&core->table)) {
             core->able_us[i] = now_us;
         }

@@ -202,7 +202,7 @@ struct bt_core {
     uint64_t expected_us;
     uint64_t lost_us; /**< when a worker was last lost; 0: none was */
     uint64_t tick_us; /**< last bt_core_tick() */
-    /** When workers with all abilities were last there, or any workers were
+    /** When workers with all capabilities were last there, or any workers were
      *  not; without beam search [0] and with it [1]. */
     uint64_t able_us[2];
     /** Scratch: a prompt and the tokens from which a retry continues. Large
@@ -414,10 +414,11 @@ bool bt_flow_is_limited(const bt_core_t *core, const bt_gen_t *gen,
  *  which every end at a worker and every tick makes. */
 #define BT_CORE_TURN_TOKENS 65536u
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us);
-/** Returns the abilities (BT_SCHED_*) that workers of the generation need. */
-uint32_t bt_gen_abilities(const bt_gen_t *gen);
-/** True when there are workers for both phases that have these abilities. */
-bool bt_core_has_workers(const bt_core_t *core, uint32_t abilities);
+/** Returns the capabilities (BT_SCHED_*) that workers of the generation need.
+ */
+uint32_t bt_gen_capabilities(const bt_gen_t *gen);
+/** True when there are workers for both phases that have these capabilities. */
+bool bt_core_has_workers(const bt_core_t *core, uint32_t capabilities);
 /** Handles a LOST attempt, with the reason in gen->trouble: the generation
  *  waits to run again, or fails. The other workers of the attempt are notified;
  *  the caller dispatches waiting generations.

@@ -266,9 +266,9 @@ void bt_table_pick_weighed(bt_pick_t *pick)
     pick->weighed = NULL;
 }
 
-uint32_t bt_table_common_abilities(const bt_table_t *table)
+uint32_t bt_table_common_capabilities(const bt_table_t *table)
 {
-    uint32_t common = BT_SCHED_ABILITIES;
+    uint32_t common = BT_SCHED_CAPABILITIES;
 
     BT_LIST_FOR_EACH_ENTRY(const bt_sched_worker_t, worker, &table->candidates,
                            link) {

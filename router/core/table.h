@@ -151,8 +151,8 @@ bool bt_table_pick(const bt_table_t *table, const bt_sched_request_t *request,
 /** Assigns both phases to the worker that the pick names for local prefill. */
 void bt_table_pick_weighed(bt_pick_t *pick);
 
-/** Returns the abilities (BT_SCHED_ABILITIES) that all workers have. */
-uint32_t bt_table_common_abilities(const bt_table_t *table);
+/** Returns the capabilities (BT_SCHED_CAPABILITIES) that all workers have. */
+uint32_t bt_table_common_capabilities(const bt_table_t *table);
 /** True when a request could be served now by healthy workers, and no decode
  *  worker is waited for (kv_links.h). */
 bool bt_table_ready(const bt_table_t *table);
