@@ -99,6 +99,12 @@ static bt_status_t check_processors(const bt_api_request_t *request,
         return refuse(request, "thinking_token_budget",
                       "tokens cannot be forced into beams", error_p);
     }
+    if (request->n_allowed_ids > 0) { /* there may be fewer than beams */
+        return refuse(request, "allowed_token_ids",
+                      "beams need as many tokens to choose from as there are "
+                      "beams",
+                      error_p);
+    }
     if (request->repetition.max_pattern > 0) {
         return refuse(request, "repetition_detection",
                       "beams end with an end id or at their length", error_p);

@@ -73,7 +73,10 @@ uint64_t bt_input_tokens(const bt_input_t *in, size_t k)
 {
     const bt_prepared_prompt_t *prompt = &in->prepared.prompts[k];
 
-    return prompt->prompt->n + (uint64_t)in->api.n * prompt->max_new;
+    const uint32_t width = in->api.beams.params.width; /* 0: no beams */
+    const uint64_t n = (width > in->api.n) ? width : in->api.n;
+
+    return prompt->prompt->n + n * prompt->max_new;
 }
 
 /* ---- the steps; those of the pool first ---- */

@@ -262,6 +262,13 @@ static bt_status_t check_beams(bt_lower_t *l)
                                    "all rows of the batch");
         }
     }
+    if (first->beams.params.width * l->out->n_rows > BT_API_MAX_PROMPTS) {
+        return bt_lower_refuse(l, "beam_width",
+                               "%u of %zu rows are more than %u beams in one "
+                               "request",
+                               first->beams.params.width, l->out->n_rows,
+                               BT_API_MAX_PROMPTS);
+    }
     l->out->n_beams = first->beams.params.n_returned;
     if ((l->out->n_beams > 0) && l->out->stream) {
         return bt_api_refuse_beam_stream(first, "stream", l->error);

@@ -282,11 +282,16 @@ def test_what_beams_do_not_go_with_is_refused_by_name():
                     (generate, {"beam_width": 7}, "max-beam-width"), (generate, {"beam_width": 5}, "more beams than"),
                     (generate, {"beam_search_diversity_rate": 0.5}, "beam_search_diversity_rate"),
                     (generate, {"return_generation_logits": True}, "return_generation_logits"),
+                    (generate, {"allowed_token_ids": [70, 71, 72]}, "allowed_token_ids"),
                     ("/v1/completions", {"stream": True}, "stream"), ("/v1/completions", {"temperature": 0.5}, "temperature")):
                 body = dict(text_input="a", max_tokens=4, beam_width=2) if path.startswith("/v2") else dict(
                     prompt="a", max_tokens=4, use_beam_search=True, n=2)
                 status, answer = c.post(path, dict(body, **more))
                 assert status == 400 and field in json.dumps(answer), (path, more, status, answer)
+            status, answer = c.post("/v2/models/ensemble/infer", {"inputs": [
+                {"name": name, "datatype": kind, "shape": [20, 1], "data": [value] * 20}
+                for name, kind, value in (("text_input", "BYTES", "a"), ("max_tokens", "INT32", 4), ("beam_width", "INT32", 4))]})
+            assert status == 400 and "beam_width" in answer["error"] and "20 rows" in answer["error"], answer
             c.wait_idle()
     with tempfile.TemporaryDirectory() as d:  # models with windows share no blocks
         with Cluster(tiny_model(d, architecture="gemma3", layers=3, head_dim=24, window=40, context=512,
