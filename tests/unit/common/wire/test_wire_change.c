@@ -290,8 +290,10 @@ static void tokens_without_log_probs_have_none(void **state)
 
 static bt_status_t encode_scores(const bt_token_score_t *scores, uint32_t n)
 {
-    const bt_msg_t msg = {.type = BT_MSG_TOKENS,
-                          .u.tokens = {2, wire_tokens, n, scores}};
+    const bt_msg_t msg = {
+        .type = BT_MSG_TOKENS,
+        .u.tokens = {
+            .n = 2, .tokens = wire_tokens, .n_scores = n, .scores = scores}};
     bt_status_t status;
     bt_strbuf_t buf;
 

@@ -214,8 +214,10 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
                           .u.grant = {{1, 2}, 3, 64, &one_window, 1}};
     out[n++] =
         (bt_msg_t){.type = BT_MSG_CANCEL, .u.cancel = {{1, 2}, BT_FINISH_STOP}};
-    out[n++] = (bt_msg_t){.type = BT_MSG_TOKENS,
-                          .u.tokens = {2, wire_tokens, 1, scores}};
+    out[n++] = (bt_msg_t){
+        .type = BT_MSG_TOKENS,
+        .u.tokens = {
+            .n = 2, .tokens = wire_tokens, .n_scores = 1, .scores = scores}};
     out[n++] = (bt_msg_t){.type = BT_MSG_PREFILLED,
                           .u.prefilled = {{1, 2}, 3, 4, 5, 6}};
     out[n++] = (bt_msg_t){.type = BT_MSG_JOINED,
