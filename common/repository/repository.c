@@ -169,6 +169,7 @@ void bt_repo_model_fini(bt_repo_model_t *model)
     }
     bt_free(model->steps);
     bt_free(model->instances);
+    bt_free(model->text);
     bt_free(model->parameters);
     bt_free(model->outputs);
     bt_free(model->inputs);

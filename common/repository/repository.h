@@ -93,6 +93,8 @@ typedef struct bt_repo_model {
     uint32_t n_inputs, n_outputs;
     bt_repo_pair_t *parameters;
     uint32_t n_parameters;
+    char *text; /**< owned; values of parameters that are nowhere else; or NULL
+                 */
     bt_repo_instances_t *instances;
     uint32_t n_instances;
     bt_repo_step_t *steps;

@@ -210,16 +210,21 @@ static bt_status_t add_instances(bt_repo_model_t *model)
 static bt_status_t add_parameters(const bt_config_t *config,
                                   bt_repo_model_t *model)
 {
-    char max_beams[16];
-    const bt_repo_pair_t pairs[] = {
+    char width[16];
+    bt_repo_pair_t pairs[] = {
         {"gpt_model_type", config->batching_strategy},
         {"batch_scheduler_policy", config->scheduler_policy},
-        {"max_beam_width", max_beams},
+        {"max_beam_width", NULL},
         {"exclude_input_in_output",
          config->exclude_input_in_output ? "true" : "false"},
     };
 
-    snprintf(max_beams, sizeof(max_beams), "%u", config->max_beam_width);
+    snprintf(width, sizeof(width), "%u", config->max_beam_width);
+    model->text = bt_strdup(width);
+    if (model->text == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    pairs[2].value = model->text;
     model->parameters = copy_pairs(pairs, BT_ARRAY_LEN(pairs));
     model->n_parameters = BT_ARRAY_LEN(pairs);
     return (model->parameters != NULL) ? BT_OK : BT_ERR_NO_MEMORY;

@@ -421,6 +421,7 @@ static void sim_node_close(sim_node_t *node)
         w->ops[i]->close(w);
     }
     for (uint32_t i = 0; i < w->n_links; i++) {
+        bt_free(w->links[i]->drafts);
         bt_free(w->links[i]->scores);
         bt_free(w->links[i]->tokens);
         bt_free(w->links[i]);
