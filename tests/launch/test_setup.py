@@ -548,7 +548,7 @@ class BatonTest(unittest.TestCase):
                                   'echo "${programs[@]}"'],
                                  capture_output=True, text=True, check=True).stdout.split()
         with open(os.path.join(build, "build.ninja"), "w", encoding="ascii") as file:
-            file.write(f"rule slow\n  command = echo $$$$ >>{pids}; sleep 60 & echo $$! >>{pids}; wait\n")
+            file.write(f"rule slow\n  command = echo $$$$ >>{pids}; sleep 1200 & echo $$! >>{pids}; wait\n")
             for target in targets:
                 file.write(f"build {target}: slow\n")
         for number, is_to_group in ((signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGHUP, False), (signal.SIGINT, True)):
@@ -559,7 +559,7 @@ class BatonTest(unittest.TestCase):
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
             poll(lambda: os.path.exists(pids) and len(self.lines_of(pids)) >= 2, "a step of the build")
             (os.killpg if is_to_group else os.kill)(process.pid, number)
-            said = process.communicate(timeout=60)[0]  # nobody has its output open any more
+            said = process.communicate(timeout=300)[0]  # nobody has its output open any more
             self.assertEqual(process.returncode, -number, said)
             for pid in self.lines_of(pids):
                 poll(lambda pid=pid: not is_alive(int(pid)), f"the end of {pid} by {number}")
