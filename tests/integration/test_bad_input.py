@@ -133,7 +133,7 @@ def ignored_fields():
 def test_documented_ignored_field_takes_any_value():
     with tempfile.TemporaryDirectory() as d, Cluster(small_model(d)) as c:
         for path, body, fields in ignored_fields():
-            assert len(fields) > 1, (path, fields)
+            assert len(fields) > 3 or fields == {"pad_id", "priority"}, (path, fields)
             for field in sorted(fields):
                 for value in (-1, 0.5, "x", True, ["a", {}], {"a": [1]}):
                     status, _, data = c.request("POST", path, json.dumps(dict(body, **{field: value})))
