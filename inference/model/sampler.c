@@ -323,7 +323,8 @@ static uint64_t keep_top_k(bt_sampler_t *sampler, const float *logits,
 
 /* Draws from the candidates with a weight, after all filters. */
 static uint32_t draw_all(bt_sampler_t *sampler, const bt_sampling_t *params,
-                         const float *logits, float best, uint32_t position)
+                         const float *logits, float best, float top_p,
+                         uint32_t position)
 {
     const bt_processor_options_t *const o = &params->processors;
     const double temperature = (double)params->temperature;
@@ -346,10 +347,10 @@ static uint32_t draw_all(bt_sampler_t *sampler, const bt_sampling_t *params,
         mass = bt_processors_typical(o->typical_p, logits, best, temperature,
                                      n_vocab, weights, mass, sampler->list);
     }
-    if (params->top_p < 1.0f) {
-        mass = keep_until(
-            sampler, logits,
-            find(sampler, logits, light, bt_draw_need(params->top_p, mass)));
+    if (top_p < 1.0f) {
+        mass =
+            keep_until(sampler, logits,
+                       find(sampler, logits, light, bt_draw_need(top_p, mass)));
     }
     if (o->xtc_probability > 0.0f) {
         mass = bt_processors_xtc(o, params->seed, position, logits, n_vocab,
@@ -378,7 +379,7 @@ static void order_by_id(bt_candidate_t *list, uint32_t n)
 
 /* Draws from ordered[0 .. n), the top_k. */
 static uint32_t draw_few(bt_sampler_t *sampler, const bt_sampling_t *params,
-                         uint32_t n, uint64_t bits)
+                         uint32_t n, float top_p, uint64_t bits)
 {
     bt_candidate_t *const ordered = sampler->ordered;
     const uint64_t least = bt_draw_least(params->min_p);
@@ -394,8 +395,8 @@ static uint32_t draw_few(bt_sampler_t *sampler, const bt_sampling_t *params,
         sampler->weights[ordered[i].id] = (weight >= least) ? weight : 0;
         mass += sampler->weights[ordered[i].id];
     }
-    if (params->top_p < 1.0f) {
-        const uint64_t need = bt_draw_need(params->top_p, mass);
+    if (top_p < 1.0f) {
+        const uint64_t need = bt_draw_need(top_p, mass);
 
         for (mass = 0, n = 0; mass < need; n++) {
             mass += sampler->weights[ordered[n].id];
@@ -445,7 +446,7 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
         .tokens = tokens, .n = n_tokens, .n_prompt = n_prompt};
     const bt_processor_options_t *const o = &params->processors;
     const uint32_t forced = bt_processors_forced(o, &history);
-    bt_sampling_t now = *params;
+    float top_p;
     uint32_t best;
 
     if (forced < sampler->n_vocab) {
@@ -461,14 +462,14 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
         !isfinite(logits[best])) {
         return best;
     }
-    now.top_p = bt_processors_top_p(params, &history);
+    top_p = bt_processors_top_p(params, &history);
     if ((params->top_k > 0) && (params->top_k <= HEAP_TOP_K) &&
         (params->top_k < sampler->n_vocab) && !bt_processors_filter(o)) {
-        return draw_few(sampler, &now,
-                        order_top_k(sampler, logits, params->top_k),
+        return draw_few(sampler, params,
+                        order_top_k(sampler, logits, params->top_k), top_p,
                         bt_draw_bits(params->seed, position));
     }
-    return draw_all(sampler, &now, logits, logits[best], position);
+    return draw_all(sampler, params, logits, logits[best], top_p, position);
 }
 
 /* Returns the last token of a bad word whose other tokens precede; else

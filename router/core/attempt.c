@@ -580,15 +580,14 @@ static void pass_limited(bt_core_t *core)
 
 void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
 {
-    pass_t pass = {.core = core,
-                   .now_us = now_us,
-                   .capabilities = bt_table_common_capabilities(&core->table)};
+    pass_t pass = {.core = core, .now_us = now_us};
 
     core->has_eased = false;
     if (core->n_waiting == 0) {
         return;
     }
     core->n_passes++;
+    pass.capabilities = bt_table_common_capabilities(&core->table);
     if (core->config.has_tenants) {
         bt_flow_capacity_read(core, &pass.capacity);
     }

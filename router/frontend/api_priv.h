@@ -140,9 +140,11 @@ bt_api_read_t bt_api_read_use_draft_logits;
 /** Sets the defaults of options that are not 0. */
 void bt_api_processors_init(bt_api_request_t *request);
 void bt_api_processors_fini(bt_api_request_t *request);
-bt_api_read_t bt_api_read_allowed_ids, bt_api_read_top_p_reset_id,
-    bt_api_read_dry_last_n, bt_api_read_dry_breakers,
+bt_api_read_t bt_api_read_allowed_ids, bt_api_read_dry_breakers,
     bt_api_read_thinking_budget, bt_api_read_repetition;
+/** Reads an integer from -1 on into a uint32_t, UINT32_MAX for -1: no token
+ *  (BT_NO_TOKEN), or no bound. */
+bt_api_read_t bt_api_read_u32_or_none;
 /** Refuses all values but 0. */
 bt_api_read_t bt_api_read_mirostat;
 /* ---- api_beams.c ---- */

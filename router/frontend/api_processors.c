@@ -44,39 +44,19 @@ bt_status_t bt_api_read_allowed_ids(bt_api_parse_t *parse,
     return status;
 }
 
-/* -1: off, or without a bound. */
-static bt_status_t read_or_minus_1(bt_api_parse_t *parse,
-                                   const bt_api_field_t *field,
-                                   const bt_json_node_t *value,
-                                   int64_t *number_p)
+bt_status_t bt_api_read_u32_or_none(bt_api_parse_t *parse,
+                                    const bt_api_field_t *field,
+                                    const bt_json_node_t *value)
 {
-    return bt_api_integer(parse, field->name, value, -1, INT32_MAX, number_p);
-}
-
-bt_status_t bt_api_read_top_p_reset_id(bt_api_parse_t *parse,
-                                       const bt_api_field_t *field,
-                                       const bt_json_node_t *value)
-{
-    int64_t id = 0;
-    const bt_status_t status = read_or_minus_1(parse, field, value, &id);
+    int64_t number = 0;
+    const bt_status_t status =
+        bt_api_integer(parse, field->name, value, -1, INT32_MAX, &number);
 
     if (status == BT_OK) {
-        parse->request->sampling.processors.top_p_reset_id =
-            (id < 0) ? BT_NO_TOKEN : (uint32_t)id;
-    }
-    return status;
-}
+        uint32_t *const at =
+            (uint32_t *)(void *)((char *)parse->request + field->offset);
 
-bt_status_t bt_api_read_dry_last_n(bt_api_parse_t *parse,
-                                   const bt_api_field_t *field,
-                                   const bt_json_node_t *value)
-{
-    int64_t n = 0;
-    const bt_status_t status = read_or_minus_1(parse, field, value, &n);
-
-    if (status == BT_OK) {
-        parse->request->sampling.processors.dry_last_n =
-            (n < 0) ? UINT32_MAX : (uint32_t)n;
+        *at = (number < 0) ? UINT32_MAX : (uint32_t)number;
     }
     return status;
 }
@@ -95,8 +75,8 @@ bt_status_t bt_api_read_thinking_budget(bt_api_parse_t *parse,
                                         const bt_api_field_t *field,
                                         const bt_json_node_t *value)
 {
-    return read_or_minus_1(parse, field, value,
-                           &parse->request->thinking_budget);
+    return bt_api_integer(parse, field->name, value, -1, INT32_MAX,
+                          &parse->request->thinking_budget);
 }
 
 /* ---- repetition_detection ---- */
