@@ -50,7 +50,8 @@ bt_status_t bt_api_read_u32_or_none(bt_api_parse_t *parse,
 {
     int64_t number = 0;
     const bt_status_t status =
-        bt_api_integer(parse, field->name, value, -1, INT32_MAX, &number);
+        bt_api_integer(parse, field->name, value, (int64_t)field->min,
+                       (int64_t)field->max, &number);
 
     if (status == BT_OK) {
         uint32_t *const at =
