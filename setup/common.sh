@@ -159,7 +159,7 @@ show_steps() {
 # (Ctrl-C, SIGTERM, SIGHUP) ends the whole group, and what ninja started in groups
 # of its own: a ninja that is asked to stop ends those and waits for them.
 run_job() {
-    local job='' status=0 stop='' tries=0 name never
+    local job='' status=0 stop='' tries=0 name
     for name in INT TERM HUP; do
         # shellcheck disable=SC2064
         trap "stop=$name"'; [ -z "$job" ] || kill -TERM -- "-$job" 2>/dev/null' "$name"
@@ -169,17 +169,16 @@ run_job() {
     job=$!
     set +m
     # A signal that comes just as a wait begins is looked at when it is over: so
-    # none is long. Nothing is ever written to this pipe.
-    exec {never}<> <(:)
+    # none is long. `read -t` is not used: it blocks for ever where its alarm
+    # comes before it reads.
     while [ -z "$stop" ] && kill -0 "$job" 2>/dev/null; do
-        read -rt 0.05 -u "$never" name || true
+        sleep 0.05
     done
-    exec {never}>&-
     [ -n "$stop" ] || wait "$job" || status=$?
     trap - INT TERM HUP
     [ -n "$stop" ] || return "$status"
-    kill -TERM -- "-$job" 2>/dev/null || true
-    while kill -0 -- "-$job" 2>/dev/null && [ "$tries" -lt 200 ]; do
+    # A ninja that has no handler yet ignores the signal: it is sent again.
+    while kill -TERM -- "-$job" 2>/dev/null && [ "$tries" -lt 200 ]; do
         sleep 0.05
         tries=$((tries + 1))
     done
