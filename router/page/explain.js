@@ -168,6 +168,9 @@ export class Explain {
     this.root.classList.toggle('one', id !== '');
     this.refresh();
     if (id !== '') {
+      if (isNew) {
+        this.showDetail();  /* that of another request may not stand below this address */
+      }
       this.open(id, isNew);
     }
   }

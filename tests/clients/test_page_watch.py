@@ -377,6 +377,12 @@ NOT_YET = """(() => {
     window.fetch = (url, more) => String(url).includes('/v2/cluster/requests/') && ++window.asked < 3
         ? Promise.resolve(new Response('{"error": "not here"}', { status: 404 })) : plain(url, more);
 })()"""
+# Questions for a request are asked once release() is called.
+HOLD = """(() => {
+    const plain = window.fetch;
+    const held = new Promise((release) => { window.release = release; });
+    window.fetch = (url, more) => String(url).includes('/v2/cluster/requests/') ? held.then(() => plain(url, more)) : plain(url, more);
+})()"""
 
 
 def test_explain_shows_the_phases_of_an_answer(c):
@@ -406,7 +412,11 @@ def test_explain_shows_the_phases_of_an_answer(c):
         page.wait("document.querySelector('.message.assistant .pager')?.innerText.includes('2 / 2')")
         wait_done(page, 1)
         recorded(c, page.run(ANSWER))
+        page.run(HOLD)
         page.click(".message.assistant .acts a")
+        page.wait("location.hash.startsWith('#/explain/')")
+        page.wait("document.querySelector('.detail') === null", what="the earlier answer is gone before this one is there")
+        page.run("window.release()")
         page.wait("/Of \\d+ prompt tokens \\d+ were in the cache/.test(document.querySelector('.detail-says')?.innerText)")
         # A part of the time alone.
         page.click(".segments button:nth-child(2)")
