@@ -559,7 +559,11 @@ class BatonTest(unittest.TestCase):
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
             poll(lambda: os.path.exists(pids) and len(self.lines_of(pids)) >= 2, "a step of the build")
             (os.killpg if is_to_group else os.kill)(process.pid, number)
-            said = process.communicate(timeout=300)[0]  # nobody has its output open any more
+            try:
+                said = process.communicate(timeout=120)[0]  # nobody has its output open any more
+            except subprocess.TimeoutExpired:
+                left = subprocess.run(["ps", "-o", "pid,ppid,pgid,stat,args", "-g", str(process.pid)], capture_output=True, text=True, check=False)
+                self.fail(f"after signal {number} these are left:\n{left.stdout}")
             self.assertEqual(process.returncode, -number, said)
             for pid in self.lines_of(pids):
                 poll(lambda pid=pid: not is_alive(int(pid)), f"the end of {pid} by {number}")
