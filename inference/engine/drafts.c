@@ -82,8 +82,9 @@ static bt_sched_draft_offer_t offer_of(bt_seq_t *seq)
                                                     : &seq->acceptance};
 }
 
-/* Describes the iteration that the running sequences are in next. */
-static bt_sched_draft_step_t step_of(const bt_engine_t *engine)
+/* Describes the iteration that the running sequences are in next, at most
+ * n_most of those that generate. */
+static bt_sched_draft_step_t step_of(const bt_engine_t *engine, uint32_t n_most)
 {
     bt_sched_draft_step_t step = {.max_drafts = engine->config.max_drafts};
     bt_sched_step_t work = {0};
@@ -95,6 +96,9 @@ static bt_sched_draft_step_t step_of(const bt_engine_t *engine)
         }
         if (bt_sched_seq_has_chunks(&seq->sched)) {
             step.has_chunks = true;
+            continue;
+        }
+        if (work.n_seqs == n_most) {
             continue;
         }
         work.n_seqs++;
@@ -374,11 +378,18 @@ static bool run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
     return engine->drafting->n > 0;
 }
 
-/* Asks the drafters of the sequences. */
-static void propose_all(bt_engine_t *engine)
+/* Asks the drafters of the first n_most sequences that generate. */
+static void propose_all(bt_engine_t *engine, uint32_t n_most)
 {
+    uint32_t n = 0;
+
     BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
         seq->draft.n = seq->aside.n = 0;
+        if (!bt_sched_seq_may_run(&seq->sched) ||
+            bt_sched_seq_has_chunks(&seq->sched) || (n == n_most)) {
+            continue;
+        }
+        n++;
         if ((seq->from_id == UINT32_MAX) && generates(seq)) {
             propose(engine, seq);
         }
@@ -400,7 +411,7 @@ static uint32_t take_offers(bt_engine_t *engine,
     return (n > 0) ? take(engine, step, offers, n) : 0;
 }
 
-uint32_t bt_engine_add_drafts(bt_engine_t *engine)
+uint32_t bt_engine_add_drafts(bt_engine_t *engine, uint32_t n_most)
 {
     bt_sched_draft_step_t step;
     uint32_t n_taken;
@@ -409,8 +420,8 @@ uint32_t bt_engine_add_drafts(bt_engine_t *engine)
     if (engine->config.max_drafts == 0) {
         return 0;
     }
-    propose_all(engine);
-    step = step_of(engine);
+    propose_all(engine, n_most);
+    step = step_of(engine, n_most);
     n_taken = take_offers(engine, &step, &n);
     if (run_rounds(engine, &step, engine->offers, n)) {
         n_taken = take_offers(engine, &step, &n);
@@ -491,7 +502,7 @@ static bool would_take(const bt_engine_t *engine, bt_seq_t *seq)
     }
     offer.n--;
     offer.n_matched++;
-    step = step_of(engine);
+    step = step_of(engine, UINT32_MAX);
     return take(engine, &step, &offer, 1) > 0;
 }
 

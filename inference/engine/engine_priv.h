@@ -197,9 +197,10 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report);
 /** Runs what is planned in engine->pass: forward, sample. */
 void bt_engine_run_pass(bt_engine_t *engine, bt_report_t *report);
 /* Parts of bt_engine_iterate() and bt_engine_run_pass(): */
-/** Plans the next pass. @return number of items of pass->plan */
+/** Plans the next pass, with drafts for the first n_drafting sequences that
+ *  generate. @return number of items of pass->plan */
 uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
-                        uint32_t *n_context_p);
+                        uint32_t n_drafting, uint32_t *n_context_p);
 /** Fills the arrays of one forward call from the plan of engine->pass. */
 void bt_engine_lay_rows(bt_engine_t *engine);
 bt_forward_t bt_engine_forward_of(bt_engine_t *engine);
@@ -284,9 +285,9 @@ static inline bool bt_engine_goes_on(const bt_seq_t *seq)
 
 /* drafts.c */
 
-/** Appends drafts to the known tokens of generating sequences, for the
- *  iteration that is planned. @return number of drafts */
-uint32_t bt_engine_add_drafts(bt_engine_t *engine);
+/** Appends drafts to the known tokens of the first n_most sequences that
+ *  generate, for the iteration that is planned. @return number of drafts */
+uint32_t bt_engine_add_drafts(bt_engine_t *engine, uint32_t n_most);
 /** Takes the drafts of a sequence back that is not in the pass after all. */
 void bt_engine_drop_drafts(bt_seq_t *seq);
 /** Draws at each draft until one is wrong, and once behind the last; positions

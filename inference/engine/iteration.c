@@ -226,11 +226,11 @@ static bt_sched_step_t work_of(const bt_pass_t *pass)
 }
 
 uint32_t bt_engine_plan(bt_engine_t *engine, bt_pass_t *pass,
-                        uint32_t *n_context_p)
+                        uint32_t n_drafting, uint32_t *n_context_p)
 {
     const bt_engine_config_t *config = &engine->config;
     const uint64_t start_ns = bt_now_ns();
-    const uint32_t n_drafts = bt_engine_add_drafts(engine);
+    const uint32_t n_drafts = bt_engine_add_drafts(engine, n_drafting);
     uint32_t n_items;
 
     pass->drafting_ns = bt_now_ns() - start_ns;
@@ -540,7 +540,8 @@ void bt_engine_iterate(bt_engine_t *engine, bt_report_t *report)
 {
     bt_pass_t *whole = &engine->whole;
 
-    whole->n_planned = bt_engine_plan(engine, whole, &report->n_context_tokens);
+    whole->n_planned =
+        bt_engine_plan(engine, whole, UINT32_MAX, &report->n_context_tokens);
     engine->preempting_ns = engine->preempting_lent_ns = 0;
     engine->preempting_status = BT_OK;
     bt_sched_midstep_join_step(&engine->late);

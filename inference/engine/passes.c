@@ -294,19 +294,17 @@ static bt_sched_ready_t count_all(bt_engine_t *engine,
     return all;
 }
 
-/* Plans a microbatch, whose sequences leave the queue.
+/* Plans a microbatch, whose sequences leave the queue. Those that it leaves out
+ * have no drafts.
  * @return whether it has any */
 static bool load(bt_engine_t *engine, bt_inflight_pass_t *inflight,
                  uint32_t n_most)
 {
     bt_pass_t *pass = &inflight->pass;
     const uint32_t n =
-        bt_engine_plan(engine, pass, &inflight->n_context_tokens);
+        bt_engine_plan(engine, pass, n_most, &inflight->n_context_tokens);
 
     pass->n_planned = bt_sched_microbatch_cut(pass->plan, n, n_most);
-    for (uint32_t i = pass->n_planned; i < n; i++) {
-        bt_engine_drop_drafts(bt_engine_seq_of(pass->plan[i].seq));
-    }
     for (uint32_t i = 0; i < pass->n_planned; i++) {
         bt_list_t *link = &pass->plan[i].seq->turn.link;
 
@@ -485,8 +483,8 @@ static bool begin_overlapped(bt_engine_t *engine, bt_status_t *status_p)
 {
     bt_inflight_pass_t *inflight = inflight_at(engine, engine->n_inflight);
 
-    inflight->pass.n_planned =
-        bt_engine_plan(engine, &inflight->pass, &inflight->n_context_tokens);
+    inflight->pass.n_planned = bt_engine_plan(
+        engine, &inflight->pass, UINT32_MAX, &inflight->n_context_tokens);
     if (inflight->pass.n_planned == 0) {
         return false;
     }

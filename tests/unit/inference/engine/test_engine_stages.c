@@ -266,6 +266,68 @@ static void microbatches_give_the_tokens_of_one_stage(void **state)
     free_seqs(want);
 }
 
+/* Drafts are right; a sequence is asked for them once behind each number of
+ * tokens. */
+typedef struct oracle {
+    const uint32_t *tokens;
+    uint32_t last;
+    uint32_t n_asked, n_repeated;
+} oracle_t;
+
+static bt_draft_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                        uint32_t max, uint32_t *drafts)
+{
+    oracle_t *o = ctx;
+
+    (void)tokens;
+    o->n_asked++;
+    o->n_repeated += (o->last == n_tokens) ? 1 : 0;
+    o->last = n_tokens;
+    max = (max < 2) ? max : 2;
+    memcpy(drafts, &o->tokens[n_tokens], max * sizeof(*drafts));
+    return (bt_draft_t){.n = max};
+}
+
+static void only_sequences_of_the_microbatch_are_asked_for_drafts(void **state)
+{
+    static const layout_t alone = {1, 1, 0}, lots[] = {{1, 2, 2}, {1, 3, 2}};
+    bt_seq_t *want[N_SEQS];
+    uint64_t lent_ns;
+    stages_t s;
+
+    (void)state;
+    open_stages(&s, &alone);
+    make_seqs(&s.bench, want);
+    submit_all(&s.bench, want);
+    (void)run_and_look(&s.bench, &lent_ns);
+    close_stages(&s, BT_OK);
+    for (size_t k = 0; k < BT_ARRAY_LEN(lots); k++) {
+        oracle_t oracles[N_SEQS];
+        bt_seq_t *seqs[N_SEQS];
+
+        open_stages(&s, &lots[k]);
+        make_seqs(&s.bench, seqs);
+        for (uint32_t i = 0; i < N_SEQS; i++) {
+            oracles[i] = (oracle_t){.tokens = want[i]->tokens};
+            seqs[i]->drafter =
+                (bt_drafter_t){.propose = guess, .ctx = &oracles[i]};
+        }
+        submit_all(&s.bench, seqs);
+        (void)run_and_look(&s.bench, &lent_ns);
+        close_stages(&s, BT_OK);
+        for (uint32_t i = 0; i < N_SEQS; i++) {
+            assert_int_equal(seqs[i]->sched.n_tokens, want[i]->sched.n_tokens);
+            assert_memory_equal(seqs[i]->tokens, want[i]->tokens,
+                                seqs[i]->sched.n_tokens * sizeof(uint32_t));
+            assert_true(seqs[i]->n_accepted > 0);
+            assert_true(oracles[i].n_asked > 0);
+            assert_int_equal(oracles[i].n_repeated, 0);
+        }
+        free_seqs(seqs);
+    }
+    free_seqs(want);
+}
+
 /* While the last stage is held at the first layer of a lot, the first one
  * computes the other; passes one at a time would leave it with this one. */
 static void pipeline_stages_compute_microbatches_concurrently(void **state)
@@ -380,6 +442,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(microbatches_give_the_tokens_of_one_stage),
+        BT_TEST(only_sequences_of_the_microbatch_are_asked_for_drafts),
         BT_TEST(pipeline_stages_compute_microbatches_concurrently),
         BT_TEST(borrowed_time_of_a_microbatch_counts_once),
         BT_TEST(canceled_sequence_leaves_after_its_pipelined_pass),
