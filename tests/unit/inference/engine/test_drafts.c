@@ -156,6 +156,183 @@ static void invalid_draft_ids_are_ignored(void **state)
     with_drafts(BT_KV_F16, 8, 1u << 20);
 }
 
+/* --- logits processors beside drafts --- */
+
+#define N_TOP 2u
+
+static const bt_bad_word_t bad_words[] = {{.n = 1, .ids = {40}},
+                                          {.n = 2, .ids = {41, 42}}};
+static const bt_logit_bias_t biases[] = {{17, 4.0f}, {18, -3.0f}, {5, 2.0f}};
+/* Without 5 and 7, which are drafts below. */
+static const uint32_t some_ids[] = {9,  11, 20, 40, 41,  42,  60,  77,
+                                    90, 91, 92, 99, 120, 150, 200, 250};
+static const uint32_t breakers[] = {20, 77};
+
+#define PLAIN(t) .temperature = (t), .repetition_penalty = 1.0f
+#define ALLOWED                                        \
+    .n_allowed_ids = (uint32_t)BT_ARRAY_LEN(some_ids), \
+    .n_ids = (uint32_t)BT_ARRAY_LEN(some_ids), .ids = some_ids
+#define DRY                                                            \
+    .dry_multiplier = 3.0f, .dry_base = 1.5f, .dry_allowed_length = 1, \
+    .dry_last_n = 64
+
+/* Temperatures 0, 0.7 and 1.3. */
+static const bt_sampling_t processed[] = {
+    {PLAIN(0.0f), .top_p = 1.0f, .processors = {.no_repeat_ngram_size = 1}},
+    {PLAIN(1.3f), .top_p = 1.0f, .processors = {.no_repeat_ngram_size = 2}},
+    {PLAIN(0.0f), .top_p = 1.0f, .processors = {DRY}},
+    {PLAIN(0.7f), .top_p = 1.0f,
+     .processors = {DRY, .n_dry_breakers = 2, .n_ids = 2, .ids = breakers}},
+    {PLAIN(0.7f), .top_p = 1.0f,
+     .processors = {.xtc_probability = 0.5f, .xtc_threshold = 0.02f}},
+    {PLAIN(1.3f), .top_p = 0.9f,
+     .processors = {.xtc_probability = 1.0f, .xtc_threshold = 0.01f}},
+    {PLAIN(1.3f), .top_p = 1.0f, .processors = {.top_n_sigma = 1.0f}},
+    {PLAIN(0.7f), .top_p = 1.0f, .processors = {.typical_p = 0.5f}},
+    {PLAIN(0.7f), .top_p = 0.9f,
+     .processors = {.top_p_decay = 0.8f,
+                    .top_p_min = 0.1f,
+                    .top_p_reset_id = 9}},
+    {PLAIN(1.3f), .top_p = 1.0f, .processors = {ALLOWED}},
+    {PLAIN(0.0f), .top_p = 1.0f,
+     .processors = {ALLOWED, .no_repeat_ngram_size = 1}},
+    {.temperature = 0.0f,
+     .top_p = 1.0f,
+     .repetition_penalty = 1.3f,
+     .presence_penalty = 0.4f,
+     .frequency_penalty = 0.3f,
+     .processors = {.n_penalized_prompt = 3}},
+    {PLAIN(0.0f), .top_p = 1.0f, .n_bad_words = 2, .bad_words = bad_words},
+    {PLAIN(0.7f), .top_p = 1.0f, .n_logit_biases = 3, .logit_biases = biases},
+    {.temperature = 1.3f,
+     .top_p = 0.95f,
+     .top_k = 60,
+     .min_p = 0.001f,
+     .repetition_penalty = 1.1f,
+     .frequency_penalty = 0.2f,
+     .n_bad_words = 2,
+     .bad_words = bad_words,
+     .processors = {DRY, .no_repeat_ngram_size = 2, .top_n_sigma = 3.0f,
+                    .typical_p = 0.9f, .xtc_probability = 0.3f,
+                    .xtc_threshold = 0.05f}},
+};
+#define N_PROCESSED ((uint32_t)BT_ARRAY_LEN(processed))
+
+typedef struct scored {
+    bt_logits_processor_t bias;
+    bt_seq_rows_t rows;
+    double logprobs[MAX_NEW];
+    uint32_t top_ids[MAX_NEW * N_TOP];
+    double top_logprobs[MAX_NEW * N_TOP];
+} scored_t;
+
+/* n_early_ends: many tokens are end ids, which min_tokens bans for a while. */
+static bt_seq_t *make_processed(bench_t *b, uint32_t i, uint32_t n_early_ends,
+                                scored_t *scored)
+{
+    bt_seq_t *seq = make_seq(b, i % N_CASES, 0.0f);
+    const uint64_t seed = seq->sampling.seed + i;
+
+    memset(scored, 0, sizeof(*scored));
+    seq->sampling = processed[i];
+    seq->sampling.seed = seed;
+    seq->sampling.min_tokens = (n_early_ends > 0) ? 11 : 0;
+    seq->sampling.n_end_ids = n_early_ends;
+    for (uint32_t k = 0; k < n_early_ends; k++) {
+        seq->sampling.end_ids[k] = 5 + 3 * k;
+    }
+    if (seq->sampling.n_logit_biases > 0) {
+        scored->bias = bt_logit_bias_processor(&seq->sampling);
+        seq->processors = &scored->bias;
+        seq->n_processors = 1;
+    }
+    scored->rows = (bt_seq_rows_t){.from = seq->n_prompt - 1,
+                                   .n = MAX_NEW,
+                                   .logprobs = scored->logprobs,
+                                   .n_top = N_TOP,
+                                   .top_ids = scored->top_ids,
+                                   .top_logprobs = scored->top_logprobs};
+    seq->rows = &scored->rows;
+    return seq;
+}
+
+/* Each alone without drafts, then N_CASES together with them.
+ * @return iterations saved */
+static int64_t compare_processed(bench_t *b, uint32_t first,
+                                 uint32_t n_early_ends, uint32_t wrong_of_8,
+                                 uint32_t odd_id)
+{
+    bt_seq_t *alone[N_CASES];
+    bt_seq_t *seqs[N_CASES];
+    oracle_t oracles[N_CASES];
+    scored_t want[N_CASES];
+    scored_t got[N_CASES];
+    int64_t n_saved = 0;
+
+    for (uint32_t i = 0; i < N_CASES; i++) {
+        b->next_block = 0;
+        alone[i] = make_processed(b, first + i, n_early_ends, &want[i]);
+        assert_int_equal(bt_engine_submit(b->engine, alone[i]), BT_OK);
+        run_until_left(b, 1);
+    }
+    b->next_block = 0;
+    for (uint32_t i = 0; i < N_CASES; i++) {
+        seqs[i] = make_processed(b, first + i, n_early_ends, &got[i]);
+        oracles[i] = (oracle_t){.tokens = alone[i]->tokens,
+                                .n_tokens = alone[i]->sched.n_tokens,
+                                .rng = first + i + 1,
+                                .wrong_of_8 = wrong_of_8,
+                                .odd_id = odd_id};
+        seqs[i]->drafter = (bt_drafter_t){.propose = guess, .ctx = &oracles[i]};
+        assert_int_equal(bt_engine_submit(b->engine, seqs[i]), BT_OK);
+    }
+    run_until_left(b, N_CASES);
+    for (uint32_t i = 0; i < N_CASES; i++) {
+        const size_t n = alone[i]->n_drawn;
+
+        assert_int_equal(seqs[i]->n_drawn, n);
+        assert_true((n == MAX_NEW) || (n_early_ends > 0));
+        assert_memory_equal(seqs[i]->tokens, alone[i]->tokens,
+                            alone[i]->sched.n_tokens * sizeof(uint32_t));
+        assert_memory_equal(got[i].logprobs, want[i].logprobs,
+                            n * sizeof(double));
+        assert_memory_equal(got[i].top_ids, want[i].top_ids,
+                            n * N_TOP * sizeof(uint32_t));
+        assert_memory_equal(got[i].top_logprobs, want[i].top_logprobs,
+                            n * N_TOP * sizeof(double));
+        assert_true(oracles[i].n_asked > 0);
+        assert_false(oracles[i].other_history);
+        n_saved += (int64_t)alone[i]->n_iterations - seqs[i]->n_iterations;
+        free_seq(seqs[i]);
+        free_seq(alone[i]);
+    }
+    return n_saved;
+}
+
+/* Right, sometimes wrong and always wrong; wrong ones are end ids, not allowed
+ * or no tokens at all. */
+static void drafts_beside_processors_change_no_token_and_no_log_prob(void **s)
+{
+    static const uint32_t odd_ids[] = {5, 7, 40, UINT32_MAX};
+    static const uint32_t wrong_of_8[] = {0, 2, 8};
+    int64_t n_saved = 0;
+    bench_t b;
+
+    (void)s;
+    _Static_assert(N_PROCESSED % N_CASES == 0, "N_CASES at a time");
+    open_bench(&b, BT_KV_F16, 32);
+    for (uint32_t first = 0; first < N_PROCESSED; first += N_CASES) {
+        for (uint32_t i = 0; i < BT_ARRAY_LEN(odd_ids); i++) {
+            for (uint32_t k = 0; k < BT_ARRAY_LEN(wrong_of_8); k++) {
+                n_saved += compare_processed(&b, first, 40 * (i % 2),
+                                             wrong_of_8[k], odd_ids[i]);
+            }
+        }
+    }
+    assert_true(n_saved > (int64_t)N_PROCESSED * MAX_NEW);
+    close_bench(&b);
+}
+
 /* Token #1 comes with the prompt; then 19 more, of which the last needs no
  * draft: 16 drafts and the token behind them, then 1 draft and the token. */
 static void accepted_drafts_save_iterations(void **state)
@@ -348,6 +525,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(rejected_drafts_change_no_token),
         BT_TEST(invalid_draft_ids_are_ignored),
+        BT_TEST(drafts_beside_processors_change_no_token_and_no_log_prob),
         BT_TEST(accepted_drafts_save_iterations),
         BT_TEST(end_id_among_drafts_ends_the_sequence),
         BT_TEST(logit_rows_beside_rejected_drafts_equal_single_steps),
