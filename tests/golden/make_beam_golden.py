@@ -6,10 +6,10 @@ usage: make_beam_golden.py BATON_TINY_MODEL > beams.jsonl
 
 The search is generate(num_beams=…) of transformers, untouched. Its model is a shell around the float64 forward pass of
 make_family_golden.py, with the roundings of kernels.h: so its logits are Baton's to about 1e-5, and the answers can be
-compared token for token. An answer of which a step was decided by less than MARGIN between the first candidate that is
-kept and the first that is not would compare float32 with float64: such a search is left out, and so is one whose
-log-probs hang on a number that lies half way between two codes (is_steady()). Needs numpy, gguf, torch
-and transformers (pip); versions on the first line.
+compared token for token. Each setting is searched with the first prompt that can be: where a step is decided by less than
+MARGIN between the first candidate that is kept and the first that is not, float32 would be compared with float64, and
+where log-probs hang on a number that lies half way between two codes (is_steady()), a rounding. One beam is generate()'s
+greedy search, whose score is the same formula. Needs numpy, gguf, torch and transformers (pip); versions on the first line.
 
 Format: a line of JSON each. First {"transformers": VERSION}; then for each model {"model": generator's arguments} and
 its searches: prompt, width, lp (length_penalty), early (early_stopping), max_new, eos, and, where they are there, min
@@ -36,8 +36,8 @@ MODELS = [
     ["--architecture", "granite", "--seed", "48", "--attn-scale", "0.3", "--key", "embedding_scale=f:3",
      "--key", "residual_scale=f:0.4", "--key", "logit_scale=f:0.7"],
 ]
-WIDTHS, PENALTIES, STOPS = (2, 3, 4, 8), (-1.0, 0.0, 0.7, 1.0, 2.0), (False, True, "never")
-MAX_NEW = 14
+WIDTHS, PENALTIES, STOPS = (1, 2, 4, 8), (-1.0, 0.0, 1.0, 2.0), (False, True, "never")
+MAX_NEW, MOST_PROMPTS = 14, 400
 MARGIN, STEADY = 5e-5, 5e-5
 
 
@@ -87,6 +87,24 @@ class Margin:
         return self.topk(values, k, *more, **named)
 
 
+def scored(out, case, n_prompt):
+    """@return [[score, ids], …], best first, and the least distance between the best candidates of one beam"""
+    ids = out.sequences[:, n_prompt:].tolist()
+    answers, least = [], np.inf
+    for i, one in enumerate(ids):
+        ends = [at for at, token in enumerate(one) if token in case["eos"]]
+        one = one[:ends[0] + 1] if ends else one
+        if case["width"] > 1:
+            score = out.sequences_scores[i].item()
+        else:
+            rows = [torch.log_softmax(row[0].double(), -1) for row in out.scores]
+            best = [row.topk(2).values for row in rows]
+            least = min((two[0] - two[1]).item() for two in best)
+            score = sum(row[token].item() for row, token in zip(rows, one)) / len(one) ** case["lp"]
+        answers.append([round(score, 6), one])
+    return answers, least
+
+
 def search(shell, prompt, case, margin_of=MARGIN):
     more = {}
     if case.get("min"):
@@ -95,17 +113,16 @@ def search(shell, prompt, case, margin_of=MARGIN):
         more["repetition_penalty"] = case["rep"]
     if case.get("bad"):
         more["bad_words_ids"] = case["bad"]
+    if case["width"] > 1:
+        more.update(length_penalty=case["lp"], early_stopping=case["early"])
     with Margin() as margin, torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         out = shell.generate(torch.tensor([prompt]), num_beams=case["width"], num_return_sequences=case["width"],
-                             length_penalty=case["lp"], early_stopping=case["early"], max_new_tokens=case["max_new"],
-                             do_sample=False, eos_token_id=case["eos"] or None, pad_token_id=0, use_cache=False,
-                             return_dict_in_generate=True, output_scores=True, **more)
-    answers = []
-    for score, ids in zip(out.sequences_scores.tolist(), out.sequences[:, len(prompt):].tolist()):
-        ends = [i for i, token in enumerate(ids) if token in case["eos"]]
-        answers.append([round(score, 6), ids[:ends[0] + 1] if ends else ids])
-    return answers if margin.least > margin_of else None
+                             max_new_tokens=case["max_new"], do_sample=False, eos_token_id=case["eos"] or None,
+                             pad_token_id=0, use_cache=False, return_dict_in_generate=True, output_scores=True, **more)
+        least = margin.least
+    answers, of_one = scored(out, case, len(prompt))
+    return answers if min(least, of_one) > margin_of else None
 
 
 def likely_ends(shell, prompt):
@@ -137,14 +154,40 @@ def perturbed(path, seed):
     return model
 
 
-def cases_of(ends):
+def cases_of():
+    """n_eos: of the ids that likely_ends() finds; bad: the last of them"""
     for i, (width, lp, early) in enumerate(itertools.product(WIDTHS, PENALTIES, STOPS)):
-        yield dict(width=width, lp=lp, early=early, max_new=MAX_NEW - i % 3, eos=[[], ends[:1], ends[:2], ends][i % 4])
-    for width in WIDTHS:
-        yield dict(width=width, lp=1.0, early=False, max_new=1, eos=ends[:1])
-        yield dict(width=width, lp=1.0, early=False, max_new=MAX_NEW, eos=ends, min=9)
-        yield dict(width=width, lp=1.0, early=True, max_new=MAX_NEW, eos=ends, rep=1.3)
-        yield dict(width=width, lp=0.0, early="never", max_new=MAX_NEW, eos=ends[:2], bad=[[ends[2]]])
+        yield dict(width=width, lp=lp, early=early, max_new=MAX_NEW - i % 4, n_eos=1 + (i + i // 3) % 3)
+    for early in STOPS:
+        yield dict(width=3, lp=0.7, early=early, max_new=MAX_NEW, n_eos=2)
+    for width in (2, 3, 4, 8):
+        yield dict(width=width, lp=0.7, early=False, max_new=MAX_NEW, n_eos=0)
+        yield dict(width=width, lp=1.0, early=False, max_new=1, n_eos=1)
+        yield dict(width=width, lp=1.0, early=False, max_new=MAX_NEW, n_eos=3, min=9)
+        yield dict(width=width, lp=1.0, early=True, max_new=MAX_NEW, n_eos=3, rep=1.3)
+        yield dict(width=width, lp=0.0, early="never", max_new=MAX_NEW, n_eos=2, bad=True)
+
+
+def prompts(n):
+    """Another one each time."""
+    for i in itertools.count():
+        length = (16, 21, 7)[i % 3]
+        yield [(k * k * 41 + (11 + 2 * (i // 3)) * k + 3 + n + i // 3) % 288 for k in range(length)]
+
+
+def found(shell, models, case, tries, ends_of):
+    """@return the case with the first prompt whose answers can be compared; and how many could not"""
+    for n_left, prompt in enumerate(tries):
+        ends = ends_of.setdefault(tuple(prompt), None) or likely_ends(shell, prompt)
+        ends_of[tuple(prompt)] = ends
+        one = dict(prompt=prompt, **case, eos=ends[:case["n_eos"]])
+        if one.pop("bad", None):
+            one["bad"] = [[ends[2]]]
+        del one["n_eos"]
+        answers = search(shell, prompt, one)
+        if answers is not None and is_steady(models, prompt, answers):
+            return dict(one, answers=answers), n_left
+    raise SystemExit(f"{case}: no prompt can be compared")
 
 
 def main():
@@ -156,19 +199,13 @@ def main():
             model = Model(path, False, stored=bf16)
             models = [model] + [perturbed(path, seed) for seed in range(6)]
         shell = Shell(Config(vocab_size=model.w["token_embd.weight"].shape[0], is_encoder_decoder=False), model)
-        print(json.dumps({"model": args}))
-        n_left_out = 0
-        for length in (16, 21, 7):
-            prompt = [(i * i * 41 + 11 * i + 3 + n) % 288 for i in range(length)]
-            ends = likely_ends(shell, prompt)
-            for k, case in enumerate(cases_of(ends)):
-                if k % 3 != (16, 21, 7).index(length) and k < 60:
-                    continue  # each setting with one of the prompts
-                answers = search(shell, prompt, case)
-                if answers is None or not is_steady(models, prompt, answers):
-                    n_left_out += 1
-                else:
-                    print(json.dumps(dict(prompt=prompt, **case, answers=answers), separators=(",", ":")))
+        print(json.dumps({"model": args}), flush=True)
+        ends_of, n_left_out = {}, 0
+        for k, case in enumerate(cases_of()):
+            tries = itertools.islice(prompts(n), k % 3, MOST_PROMPTS)  # not all with the first one
+            one, n_left = found(shell, models, case, tries, ends_of)
+            n_left_out += n_left
+            print(json.dumps(one, separators=(",", ":")), flush=True)
         print(f"{args[1]}: {n_left_out} searches are too close to call", file=sys.stderr)
 
 
