@@ -3,6 +3,7 @@
 what becomes of others changes nothing."""
 import asyncio
 import concurrent.futures
+import itertools
 import json
 import math
 import os
@@ -98,8 +99,13 @@ def check(c, search):
 
 
 def test_beams_are_those_of_transformers():
-    """151 searches of three families: width, length penalty, early stopping, end ids, least length, penalty, bad words."""
-    for args, searches in golden():
+    """Three families with 48 settings of width, length penalty and early stopping each, and with other end ids, lengths,
+    a penalty and bad words."""
+    every = set(itertools.product((1, 2, 4, 8), (-1, 0, 1, 2), (False, True, "never")))
+    models = golden()
+    assert len(models) == 3
+    for args, searches in models:
+        assert every <= {(s["width"], s["lp"], s["early"]) for s in searches}, args
         with tempfile.TemporaryDirectory() as d:
             model = model_of(d, args)
             for way in ("local", "shm"):
