@@ -456,7 +456,7 @@ static void read_threads(char *text, run_t *r)
 /* @return exit status of the program */
 static int follow(run_t *r)
 {
-    const bt_status_t status = bt_model_follow(r->model, &r->kv, NULL);
+    const bt_status_t status = bt_model_follow(r->model, NULL, &r->kv, NULL);
 
     close_all(r);
     return (status == BT_OK) ? 0 : 1;

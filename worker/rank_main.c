@@ -285,7 +285,8 @@ static void *compute(void *arg)
     const bt_kv_view_t kv = bt_start_kv_view(f->w, f->s);
 
     bt_thread_works_long(f->s->n_cores > 0);
-    f->computed = bt_model_follow(f->w->model, &kv, &f->w->own_groups);
+    f->computed =
+        bt_model_follow(f->w->model, f->w->draft_model, &kv, &f->w->own_groups);
     atomic_store(&f->ended, true);
     return NULL;
 }
@@ -323,7 +324,7 @@ static bt_status_t stand_by(bt_worker_t *w, const bt_start_t *s)
         bt_start_log_as_named(w);
     } else if (status == BT_ERR_CANCELED) { /* the order to end comes next */
         const bt_kv_view_t none = {0};
-        const bt_status_t ended = bt_model_follow(w->model, &none, NULL);
+        const bt_status_t ended = bt_model_follow(w->model, NULL, &none, NULL);
 
         status = (ended == BT_OK) ? status : ended;
     }
@@ -337,6 +338,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s)
     if ((status = bt_start_file_open(w, s)) != BT_OK ||
         (status = bt_start_options_check(w, s)) != BT_OK ||
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
+        (status = bt_start_draft_open(w, s)) != BT_OK ||
         (status = bt_start_memory_plan(w, s)) != BT_OK ||
         (status = bt_start_model_load(w, s)) != BT_OK ||
         (status = stand_by(w, s)) != BT_OK ||
@@ -344,6 +346,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s)
         (status = bt_start_pool_open(w, s)) != BT_OK) {
         return status;
     }
+    bt_start_draft_close(s);
     bt_gguf_close(s->gguf);
     s->gguf = NULL;
     return BT_OK;

@@ -36,10 +36,10 @@ static bool has_draft_model(const bt_worker_t *w)
  * wrong: K and V are, by their position; a state is not. */
 static bt_status_t check_kinds(const bt_worker_t *w, const bt_start_t *s)
 {
-    if (s->team.size > 1) {
-        BT_LOG_ERROR("%s: a model over %u ranks has no draft model; use "
-                     "--draft ngram",
-                     draft_option(w), s->team.size);
+    if (s->team.size > s->team.tp) {
+        BT_LOG_ERROR("%s: a model in %u pipeline stages has no draft model; "
+                     "use --draft ngram",
+                     draft_option(w), s->team.size / s->team.tp);
         return BT_ERR_UNSUPPORTED;
     }
     for (uint32_t i = 0; i < w->groups.n; i++) {
@@ -174,6 +174,7 @@ static bt_model_config_t config_of(const bt_worker_t *w,
     config.max_rows = config.max_seqs = config.max_logit_rows = max_seqs(w);
     config.on_weight = NULL;
     config.sum_parts = 0;
+    config.target = w->model;
     return config;
 }
 

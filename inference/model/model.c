@@ -124,6 +124,10 @@ bt_status_t bt_model_run_layers(bt_model_t *model, const bt_forward_t *fwd,
         return BT_ERR_INVALID_PARAM;
     }
     if (leads(model)) {
+        /* Within a call of the draft model the ranks listen to it already. */
+        if ((model->config.target != NULL) && (fwd->first_row == 0)) {
+            bt_ranks_tell_draft(model->config.target->ranks);
+        }
         bt_ranks_tell_step(model->ranks, fwd);
     }
     if (model->shard.n_stages == 1) { /* else each microbatch is one */

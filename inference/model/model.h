@@ -167,6 +167,10 @@ typedef struct bt_model_config {
     const bt_collectives_t *host_stage;
     /** Fewest rows of a microbatch (ahead.h); 0: BT_MICRO_ROWS. */
     uint32_t micro_rows;
+    /** Model whose other ranks execute this one's calls, too: the target of a
+     *  draft model on the same ranks, which are one stage. Borrowed; it must
+     *  outlive the model. NULL: the model has ranks of its own, or none. */
+    const bt_model_t *target;
     /** Number of parts in which sums of products across ranks are added
      *  (shard.h): models with equal numbers give equal bits on any number of
      *  ranks. 0: as many as ranks. */
@@ -398,11 +402,13 @@ BT_MUST_CHECK bt_status_t bt_model_finish(bt_model_t *model,
  * cache of this rank's heads, whose blocks have equal ids, until
  * bt_model_end_ranks().
  *
+ * @param [in] draft  Model whose target this is (bt_model_config_t.target) and
+ *         which uses the same cache; NULL: none.
  * @retval BT_OK             rank 0 has ended
  * @retval BT_ERR_PEER_LOST  and others: the ranks are out of step, the instance
  *         has to end
  */
-BT_MUST_CHECK bt_status_t bt_model_follow(bt_model_t *model,
+BT_MUST_CHECK bt_status_t bt_model_follow(bt_model_t *model, bt_model_t *draft,
                                           const bt_kv_view_t *kv,
                                           const bt_kv_groups_t *groups);
 /** Makes bt_model_follow() of the other ranks return; for rank 0. Does nothing

@@ -314,6 +314,11 @@ void bt_ranks_tell_clear(bt_ranks_t *ranks, uint32_t id)
     bt_ranks_tell(ranks, &(bt_rank_order_t){.kind = BT_RANK_CLEAR, .a = id});
 }
 
+void bt_ranks_tell_draft(bt_ranks_t *ranks)
+{
+    bt_ranks_tell(ranks, &(bt_rank_order_t){.kind = BT_RANK_DRAFT});
+}
+
 void bt_model_end_ranks(bt_model_t *model)
 {
     if ((model->ranks != NULL) && (model->config.host_coll->rank == 0)) {

@@ -120,6 +120,8 @@ void bt_ranks_clear_others(const bt_shard_t *shard, const bt_batch_t *batch,
 void bt_ranks_tell_step(bt_ranks_t *ranks, const bt_forward_t *fwd);
 void bt_ranks_tell_copy(bt_ranks_t *ranks, uint32_t from, uint32_t to);
 void bt_ranks_tell_clear(bt_ranks_t *ranks, uint32_t id);
+/** Sends that the next step is one of the model's draft model. */
+void bt_ranks_tell_draft(bt_ranks_t *ranks);
 /** Sends that sequences n_seqs .. + n - 1 joined, behind the others. */
 void bt_ranks_tell_late(bt_ranks_t *ranks, const bt_forward_t *fwd, uint32_t n);
 /** Sends that no other call is made between these two layers. */

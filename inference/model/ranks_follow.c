@@ -256,7 +256,30 @@ static void follow_results(bt_model_t *model)
     }
 }
 
-bt_status_t bt_model_follow(bt_model_t *model, const bt_kv_view_t *kv,
+/* Executes the next call of the draft model. */
+static void follow_draft(bt_ranks_t *ranks, bt_model_t *draft,
+                         const bt_kv_view_t *kv, const bt_kv_groups_t *groups)
+{
+    bt_rank_order_t order = {0};
+
+    if (draft == NULL) {
+        fail_order(ranks);
+        return;
+    }
+    if (hear(draft->ranks, &order)) {
+        if (order.kind == BT_RANK_STEP) {
+            follow_step(draft, kv, groups, order.n_words);
+        } else {
+            fail_order(draft->ranks);
+        }
+    }
+    if (draft->ranks->status != BT_OK) {
+        bt_ranks_fail(ranks, draft->ranks->status);
+    }
+}
+
+bt_status_t bt_model_follow(bt_model_t *model, bt_model_t *draft,
+                            const bt_kv_view_t *kv,
                             const bt_kv_groups_t *groups)
 {
     bt_ranks_t *ranks = model->ranks;
@@ -267,6 +290,8 @@ bt_status_t bt_model_follow(bt_model_t *model, const bt_kv_view_t *kv,
             follow_step(model, kv, groups, order.n_words);
         } else if (order.kind == BT_RANK_RESULTS) {
             follow_results(model);
+        } else if (order.kind == BT_RANK_DRAFT) {
+            follow_draft(ranks, draft, kv, groups);
         } else if (!follow_block(model, kv, &order)) {
             ranks->status = BT_ERR_BAD_MESSAGE;
         }

@@ -20,6 +20,7 @@ typedef enum bt_rank_kind {
                         stages */
     BT_RANK_COPY,
     BT_RANK_CLEAR,
+    BT_RANK_DRAFT, /* the next order is one of the draft model */
     BT_RANK_END,
 } bt_rank_kind_t;
 

@@ -99,6 +99,20 @@ def test_same_bytes_with_drafts_of_the_model_when_a_decode_worker_dies():
     same_bytes_when_a_decode_worker_dies("self")
 
 
+def test_same_bytes_with_drafts_of_a_model_on_several_ranks():
+    """Each rank drafts with its part of the copy; in stages, where there is no draft model, n-grams fill the microbatches."""
+    bodies = fuzzed(30, 5)
+    with tempfile.TemporaryDirectory() as d:
+        model = small(d)
+        with Cluster(model, worker_args=["--tp", "2", "--draft", "off"]) as c:
+            want = ask_all(c, bodies)
+        for layout, draft in ((["--tp", "2"], "self"), (["--tp", "2"], "ngram"), (["--tp", "2", "--pp", "2"], "ngram")):
+            with Cluster(model, worker_args=layout + ["--draft", draft, "--draft-tokens", "5"]) as c:
+                assert_same(want, ask_all(c, bodies), bodies, f"{layout}, {draft}")
+                wait_until("drafts were right", lambda: c.total("baton_spec_decode_accepted_tokens_total", source={
+                    "self": "model"}.get(draft, draft)) > 0)
+
+
 def test_same_bytes_with_drafts_of_a_model_with_windows():
     """Blocks behind a window are given back while a draft model reads and writes those in it."""
     bodies = fuzzed(40, 2)
@@ -144,7 +158,7 @@ def test_drafts_of_a_model_that_cannot_be_are_refused_by_name():
         start_fails(model, ["--draft", "self", "--draft-model", deeper], 2, "contradicts --draft self")
         start_fails(model, ["--draft-model", deeper], 78, "its number of layers is 3, that of the model 2")
         start_fails(model, ["--draft-model", d + "/none.gguf"], 78, "none.gguf: No such file")
-        start_fails(model, ["--draft", "self", "--tp", "2"], 78, "--draft self: a model over 2 ranks has no draft model")
+        start_fails(model, ["--draft", "self", "--pp", "2"], 78, "--draft self: a model in 2 pipeline stages has no draft model")
         start_fails(default_model(), ["--draft", "self:q4_1"], 2, "which drafts no faster; use a smaller type")
 
 

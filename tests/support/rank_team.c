@@ -10,7 +10,7 @@ static void *follow(void *arg)
 {
     bt_instance_ranks_rank_t *rank = arg;
 
-    rank->status = bt_model_follow(rank->model, &rank->kv, NULL);
+    rank->status = bt_model_follow(rank->model, rank->draft, &rank->kv, NULL);
     return NULL;
 }
 
@@ -54,7 +54,8 @@ static bt_status_t make_segment(bt_rank_team_t *team, uint32_t n_stages)
     return status;
 }
 
-bt_status_t bt_rank_team_open(const bt_gguf_t *gguf, uint32_t size,
+bt_status_t bt_rank_team_open(const bt_gguf_t *gguf, const bt_gguf_t *draft,
+                              uint32_t size,
                               const bt_backend_config_t *be_config,
                               const bt_model_config_t *config,
                               bt_kv_type_t kv_type, uint32_t tokens_per_block,
@@ -80,6 +81,12 @@ bt_status_t bt_rank_team_open(const bt_gguf_t *gguf, uint32_t size,
         if (status == BT_OK) {
             status = bt_model_load(gguf, rank->be, &own, why, why_bytes,
                                    &rank->model);
+        }
+        if ((status == BT_OK) && (draft != NULL)) {
+            own.target = rank->model;
+            status = bt_model_load(draft, rank->be, &own, why, why_bytes,
+                                   &rank->draft);
+            own.target = NULL;
         }
         if (status == BT_OK) {
             rank->kv = view_of(bt_model_hparams(rank->model), r, size, n_stages,
@@ -117,6 +124,7 @@ bt_status_t bt_rank_team_close(bt_rank_team_t *team)
             (void)pthread_join(rank->thread, NULL);
             status = (status == BT_OK) ? rank->status : status;
         }
+        bt_model_destroy(rank->draft);
         bt_model_destroy(rank->model);
         bt_backend_close(rank->be);
         bt_free(rank->kv.base);

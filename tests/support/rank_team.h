@@ -16,6 +16,7 @@ typedef struct bt_instance_ranks_rank {
     bt_coll_shm_t *shm;
     bt_backend_t *be;
     bt_model_t *model;
+    bt_model_t *draft; /**< NULL: none */
     bt_kv_view_t kv;
     pthread_t thread; /**< 0: none */
     bt_status_t status;
@@ -29,15 +30,17 @@ typedef struct bt_rank_team {
 } bt_rank_team_t;
 
 /**
- * Load the model on every rank and let those other than 0 follow. Blocks are
- * numbered 0 .. n_blocks - 1 at all.
+ * Load the model, and a draft model of its shape, on every rank and let those
+ * other than 0 follow. Blocks are numbered 0 .. n_blocks - 1 at all.
  *
- * @param [in]  config    Of the model; its host_coll and host_stage are set
+ * @param [in]  draft     NULL: none.
+ * @param [in]  config    Of both; its host_coll and host_stage are set
  * here, and the ranks are n_stages of as many each.
  * @param [out] why       On failure the reason.
  * @param [out] team      bt_rank_team_close(), also after a failure.
  */
-bt_status_t bt_rank_team_open(const bt_gguf_t *gguf, uint32_t size,
+bt_status_t bt_rank_team_open(const bt_gguf_t *gguf, const bt_gguf_t *draft,
+                              uint32_t size,
                               const bt_backend_config_t *be_config,
                               const bt_model_config_t *config,
                               bt_kv_type_t kv_type, uint32_t tokens_per_block,

@@ -66,7 +66,7 @@ static void open_stages(stages_t *s, const layout_t *layout)
 
     memset(s, 0, sizeof(*s));
     assert_int_equal(bt_gguf_open(model_path, why, sizeof(why), &gguf), BT_OK);
-    if (bt_rank_team_open(gguf, layout->tp * layout->pp, &be_config,
+    if (bt_rank_team_open(gguf, NULL, layout->tp * layout->pp, &be_config,
                           &model_config, BT_KV_F16, T, N_BLOCKS, why,
                           sizeof(why), &s->team) != BT_OK) {
         fail_msg("%ux%u: %s", layout->tp, layout->pp, why);

@@ -313,12 +313,12 @@ static int run_model(const char *path, uint32_t n_ranks, uint32_t n_stages,
     for (uint32_t i = 0; (rc == 0) && (i < n_runs); i++) {
         bt_rank_team_t team;
 
-        rc =
-            (bt_rank_team_open(gguf, n_ranks, &be_config, &config, runs[i].type,
-                               BLOCK, (g->window + BLOCK - 1) / BLOCK, why,
-                               sizeof(why), &team) == BT_OK)
-                ? run_windows(&team, g, &runs[i])
-                : -1;
+        rc = (bt_rank_team_open(gguf, NULL, n_ranks, &be_config, &config,
+                                runs[i].type, BLOCK,
+                                (g->window + BLOCK - 1) / BLOCK, why,
+                                sizeof(why), &team) == BT_OK)
+                 ? run_windows(&team, g, &runs[i])
+                 : -1;
         rc = (bt_rank_team_close(&team) == BT_OK) ? rc : -1;
     }
 out:

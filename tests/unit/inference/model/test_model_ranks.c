@@ -12,18 +12,22 @@ typedef struct ranks {
     rig_t rig; /* rank 0 as the tests of one rank have it */
 } ranks_t;
 
-static bt_status_t make_with(const bt_tiny_model_t *tiny, uint32_t size,
-                             const bt_model_config_t *config, bt_kv_type_t type,
-                             ranks_t *ranks)
+static bt_status_t make_drafting(const bt_tiny_model_t *tiny,
+                                 const bt_tiny_model_t *tiny_draft,
+                                 uint32_t size, const bt_model_config_t *config,
+                                 bt_kv_type_t type, ranks_t *ranks)
 {
     const bt_backend_config_t be_config = {.n_threads = 1,
                                            .max_rows = MAX_ROWS};
     bt_gguf_t *const gguf = open_tiny(tiny);
+    bt_gguf_t *const draft =
+        (tiny_draft != NULL) ? open_tiny(tiny_draft) : NULL;
     bt_status_t status;
 
-    status = bt_rank_team_open(gguf, size, &be_config, config, type, T,
+    status = bt_rank_team_open(gguf, draft, size, &be_config, config, type, T,
                                N_BLOCKS, why, sizeof(why), &ranks->team);
     bt_gguf_close(gguf);
+    bt_gguf_close(draft);
     if (status == BT_OK) {
         const bt_instance_ranks_rank_t *const first = &ranks->team.ranks[0];
 
@@ -34,6 +38,13 @@ static bt_status_t make_with(const bt_tiny_model_t *tiny, uint32_t size,
                     .n_vocab = bt_model_hparams(first->model)->n_vocab};
     }
     return status;
+}
+
+static bt_status_t make_with(const bt_tiny_model_t *tiny, uint32_t size,
+                             const bt_model_config_t *config, bt_kv_type_t type,
+                             ranks_t *ranks)
+{
+    return make_drafting(tiny, NULL, size, config, type, ranks);
 }
 
 static bt_status_t make_parts(const bt_tiny_model_t *tiny, uint32_t size,
@@ -128,6 +139,35 @@ static void ranks_give_the_same_bits_in_any_order(void **state)
         p = run_whole(&ranks.rig);
         check_same_bits(&ranks.rig, &p);
         free_logits(&p);
+        assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
+    }
+}
+
+/* The draft model has the weights of its target here, so the same logits. */
+static void ranks_compute_calls_of_a_draft_model(void **state)
+{
+    const bt_tiny_model_t tiny = bt_tiny_model_default();
+    bt_tiny_model_t smaller = tiny;
+    logits_of_prompt_t target, draft;
+    rig_t rig;
+    ranks_t ranks;
+
+    (void)state;
+    smaller.type = BT_KTYPE_Q8_0;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(make_drafting(&tiny, (i == 0) ? &tiny : &smaller, 2,
+                                       &default_config, BT_KV_BF16, &ranks),
+                         BT_OK);
+        target = run_whole(&ranks.rig);
+        rig = ranks.rig;
+        rig.model = ranks.team.ranks[0].draft;
+        draft = run_whole(&rig);
+        assert_int_equal(memcmp(draft.whole, target.whole, draft.bytes) == 0,
+                         i == 0);
+        check_same_bits(&rig, &draft);
+        check_same_bits(&ranks.rig, &target);
+        free_logits(&draft);
+        free_logits(&target);
         assert_int_equal(bt_rank_team_close(&ranks.team), BT_OK);
     }
 }
@@ -499,6 +539,7 @@ static void malformed_orders_end_a_following_rank(void **state)
         {{1, UINT32_MAX, 0, 0}, {0}},
         {{77, 0, 0, 0}, {0}},
         {{2, 0, 1, 0}, {0}}, /* late, of no call */
+        {{7, 0, 0, 0}, {0}}, /* of a draft model that is not there */
     };
     const bt_tiny_model_t tiny = bt_tiny_model_default();
 
@@ -559,6 +600,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(ranks_give_the_logits_of_one_rank),
+        BT_TEST(ranks_compute_calls_of_a_draft_model),
         BT_TEST(families_on_ranks_give_the_logits_of_one),
         BT_TEST(ranks_give_the_same_bits_in_any_order),
         BT_TEST(partial_sums_give_equal_bits_on_any_number_of_ranks),
