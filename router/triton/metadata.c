@@ -284,8 +284,7 @@ static bt_status_t copy_parameters(const bt_config_t *config,
 {
     bt_free(own->parameters);
     own->n_parameters = file->n_parameters;
-    /* One more than needed, so that NULL always means out of memory. */
-    own->parameters = copy_pairs(file->parameters, file->n_parameters + 1);
+    own->parameters = copy_pairs(file->parameters, file->n_parameters);
     if (own->parameters == NULL) {
         return BT_ERR_NO_MEMORY;
     }
