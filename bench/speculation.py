@@ -10,7 +10,7 @@ Usage: ./baton bench speculation [options]
                       prompts, whose time to the first token is measured
                       (default: the first three)
   --concurrency N,... clients at a time (default 1,4)
-  --output-tokens N   tokens of an answer (default 128)
+  --output-tokens N   tokens of an answer (default 128; with --controller 64)
   --requests N        requests of each load and concurrency, on each side (default 40)
   --draft-tokens N    verify N drafts of a sequence, whatever they cost (default 0: those
                       that are expected to pay)
@@ -19,6 +19,14 @@ Usage: ./baton bench speculation [options]
   --temperature T     of all requests (default 0)
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
+  --controller        20 workloads with the automatic number of drafts against each fixed
+                      one and none, in place of the loads
+  --fixed N,...       those numbers (default 1,2,4,8,16)
+  --types TYPE,...    its model files: own, BF16 or another one of ./baton bench quants
+                      (default own,BF16)
+  --minutes N         to share among the workloads (default 30); each has two turns at
+                      least, and starts and conversions come on top
+  --quick             two workloads and one never-worse row, for two minutes at most
   --svg FILE          draw it, as SVG
   --out FILE          write all of it as JSON too
   --json              one JSON object instead of the table
@@ -27,15 +35,29 @@ Two clusters of one build are asked in turns, request by request: one with --dra
 one with drafts; the other one rests meanwhile. Prints decode tokens per second (of the
 time between the first token and the last), time per output token of the slowest
 requests, drafts verified and right, and how many answers differ.
+
+With --controller a cluster for each number of drafts is asked in turns: one turn that is
+not measured, then as many as the time allows, at least two. Workloads are kinds of prompts
+x model files x (clients, temperature). Prints for each the decode tokens/s of a stream
+with the automatic number, over those of the best fixed number (which is the best by luck,
+too) and over those without drafts; then, for 1, 4, 8 and 32 clients, ratios of p99: ITL
+(the time between two messages of a stream by the tokens of the second, of each token),
+messages (that time itself, for a message with accepted drafts has several tokens) and TPOT.
+Earlier answers are no drafts there (--draft-corpus 0): the prompts come again.
 """
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
 import random
+import tempfile
 import threading
 import time
+import types
+import typing
 
+import quants
 from _cluster import Cluster, pids_of, warm_up, worker_cores, worker_threads
 from _shared import (Load, Progress, add_model_option, check_model, describe, finish, number_list, parser, percentile,
                      show_machine)
@@ -50,40 +72,58 @@ FREE = ("Write a story about a lighthouse keeper.", "Explain how bread rises.", 
         "Explain how a bicycle stays upright.")
 
 
+class Streamed(typing.NamedTuple):
+    text: str
+    n: int           # tokens
+    seconds: float   # from the first text to the last
+    ttft: float      # seconds until the first
+    gaps: list       # of messages behind the first: (seconds since the one before, tokens in it)
+
+
 def stream(address, body, begun=lambda: None):
-    """begun: called at the first text. @return text, tokens, seconds from the first token to the last, seconds until the first"""
+    """begun: called at the first token"""
     connection = http.client.HTTPConnection(*address, timeout=600)
     started = time.monotonic()
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     answer = connection.getresponse()
     if answer.status != 200:
         raise SystemExit(f"a request fails: {answer.read().decode(errors='replace')}")
-    first = last = None
-    text, n = [], 0
+    text, times, counts = [], [], []
     for line in answer:
         if not line.startswith(b"data: {"):
             continue
         event = json.loads(line[6:])
-        if event.get("usage"):
-            n = event["usage"]["completion_tokens"]
         for choice in event["choices"]:
-            if choice["delta"].get("content"):
-                last = time.monotonic()
-                if first is None:
-                    first = last
+            text.append(choice["delta"].get("content") or "")
+            if choice.get("token_ids"):
+                times.append(time.monotonic())
+                counts.append(len(choice["token_ids"]))
+                if len(times) == 1:
                     begun()
-                text.append(choice["delta"]["content"])
     connection.close()
-    first = first or started
-    return "".join(text), n, (last or first) - first, first - started
+    times = times or [started]
+    return Streamed("".join(text), sum(counts), times[-1] - times[0], times[0] - started,
+                    [(b - a, n) for a, b, n in zip(times, times[1:], counts[1:])])
 
 
-def bodies(args, load):
+def prompts_of(kind):
+    """kind: a load, or a kind of its prompts"""
+    if kind == "free":
+        return list(FREE)
     with open(PROMPTS, encoding="utf-8") as f:
-        prompts = [row["prompt"] for row in json.load(f)] if load != "free" else list(FREE)
+        rows = json.load(f)
+    return [row["prompt"] for row in rows if kind in LOADS or row["kind"] == kind]
+
+
+def bodies(args, kind):
+    prompts = prompts_of(kind)
     return [{"messages": [{"role": "user", "content": prompts[i % len(prompts)]}], "max_tokens": args.output_tokens,
              "temperature": args.temperature, "seed": i, "stream": True, "ignore_eos": True,
-             "stream_options": {"include_usage": True}} for i in range(args.requests)]
+             "return_token_ids": True} for i in range(args.requests)]
+
+
+def predicted(job, text):
+    return {**job, "prediction": {"type": "content", "content": text}}
 
 
 def ask_all(cluster, jobs, n_clients, step):
@@ -103,12 +143,19 @@ def drafts_of(cluster):
     return [cluster.total(f"baton_spec_decode_{name}_total") for name in ("drafts", "draft_tokens", "accepted_tokens")]
 
 
+def decode_rate(results):
+    """@return tokens per second of a stream behind its first"""
+    return sum(r.n - 1 for r in results) / max(sum(r.seconds for r in results), 1e-9)
+
+
 def side_figures(results, seconds):
-    per_token = [1e3 * s / (n - 1) for _, n, s, _ in results if n > 1]
-    return {"decode_tokens_per_s": sum(n - 1 for _, n, _, _ in results) / max(sum(s for _, _, s, _ in results), 1e-9),
-            "tokens_per_s": sum(n for _, n, _, _ in results) / seconds,
+    per_token = [1e3 * r.seconds / (r.n - 1) for r in results if r.n > 1]
+    gaps = [(1e3 * seconds, n) for r in results for seconds, n in r.gaps]
+    return {"decode_tokens_per_s": decode_rate(results), "tokens_per_s": sum(r.n for r in results) / seconds,
             "tpot_ms": {f"p{p}": percentile(per_token, p) for p in (50, 99)},
-            "ttft_ms": {f"p{p}": percentile([1e3 * t for *_, t in results], p) for p in (50, 99)}}
+            "itl_ms": {f"p{p}": percentile([ms / n for ms, n in gaps for _ in range(n)], p) for p in (50, 99)},
+            "message_ms": {f"p{p}": percentile([ms for ms, _ in gaps], p) for p in (50, 99)},
+            "ttft_ms": {f"p{p}": percentile([1e3 * r.ttft for r in results], p) for p in (50, 99)}}
 
 
 def long_prompt(seed):
@@ -143,7 +190,7 @@ def long_row(args, off, on, n_clients, step):
             step()
     row = compared("long", n_clients, results, seconds, (off, on), counted(on, before))
     for side, cluster in (("off", off), ("on", on)):
-        row[side]["ttft_ms"] = {f"p{p}": percentile([1e3 * t for *_, t in longs[cluster]], p) for p in (50, 99)}
+        row[side]["ttft_ms"] = {f"p{p}": percentile([1e3 * r.ttft for r in longs[cluster]], p) for p in (50, 99)}
     row["ttft_p50_ratio"] = row["on"]["ttft_ms"]["p50"] / row["off"]["ttft_ms"]["p50"]
     return row
 
@@ -164,7 +211,7 @@ def counted(on, before):
 def compared(load, n_clients, results, seconds, sides, drafts):
     off, on = sides
     row = {"load": load, "concurrency": n_clients, "off": side_figures(results[off], seconds[off]),
-           "on": side_figures(results[on], seconds[on]), "different": sum(a[0] != b[0] for a, b in zip(results[off], results[on])),
+           "on": side_figures(results[on], seconds[on]), "different": sum(a.text != b.text for a, b in zip(results[off], results[on])),
            "requests": len(results[on]), "draft_steps": drafts[0], "draft_tokens": drafts[1], "accepted_tokens": drafts[2]}
     row["decode_ratio"] = row["on"]["decode_tokens_per_s"] / row["off"]["decode_tokens_per_s"]
     row["tokens_ratio"] = row["on"]["tokens_per_s"] / row["off"]["tokens_per_s"]
@@ -180,7 +227,7 @@ def row_of(args, off, on, load, n_clients, step):
     jobs = bodies(args, load)
     if load == "prediction":
         answers, _ = ask_all(off, jobs, 4, lambda: None)
-        jobs = [{**job, "prediction": {"type": "content", "content": text}} for job, (text, *_) in zip(jobs, answers) if text]
+        jobs = [predicted(job, answer.text) for job, answer in zip(jobs, answers) if answer.text]
     results, seconds = {off: [], on: []}, {off: 0, on: 0}
     before = drafts_of(on)
     part = max(1, n_clients)
@@ -190,6 +237,146 @@ def row_of(args, off, on, load, n_clients, step):
             results[side] += got
             seconds[side] += took
     return compared(load, n_clients, results, seconds, (off, on), counted(on, before))
+
+
+# --- the automatic number of drafts against fixed ones
+
+KINDS = ("edit", "extract", "repeat", "prediction", "free")
+CLIENTS = ((1, 0.0), (4, 0.7))  # and the temperature
+WORSE = (("copy", 0.0), ("free", 0.7))  # kinds and temperatures of the never-worse rows
+WORSE_CLIENTS = (1, 4, 8, 32)
+MOST_TURNS = 12
+AUTO, OFF = "auto", "off"
+
+
+class Workload(typing.NamedTuple):
+    kind: str
+    type: str
+    clients: int
+    temperature: float
+
+
+def workloads(args):
+    if args.quick:
+        return [Workload("edit", name, *CLIENTS[0]) for name in args.types[:1]] + [Workload("free", args.types[0], *CLIENTS[1])]
+    return [Workload(kind, name, *more) for name in args.types for kind in KINDS for more in CLIENTS]
+
+
+def worse_workloads(args):
+    if args.quick:
+        return [Workload(*WORSE[0][:1], args.types[0], 4, 0.0)]
+    return [Workload(kind, name, n, t) for name in args.types for kind, t in WORSE for n in WORSE_CLIENTS]
+
+
+def jobs_of(args, workload, off):
+    """@return requests of a turn after the other, endlessly"""
+    more = types.SimpleNamespace(output_tokens=args.output_tokens, temperature=workload.temperature, requests=workload.clients * MOST_TURNS)
+    jobs = bodies(more, workload.kind)
+    if workload.kind == "prediction":
+        jobs = jobs[:max(16, workload.clients)]
+        jobs = [predicted(job, answer.text or " ") for job, answer in zip(jobs, ask_all(off, jobs, 4, lambda: None)[0])]
+    return [[jobs[(turn * workload.clients + i) % len(jobs)] for i in range(workload.clients)] for turn in range(MOST_TURNS)]
+
+
+def in_turns(args, workload, sides, seconds):
+    """sides: {name: cluster}. @return {name: results}, of as many turns as there is time for, but at least two; and how many
+    answers are not those without drafts"""
+    turns = jobs_of(args, workload, sides[OFF])
+    for cluster in sides.values():  # what iterations cost is learned
+        ask_all(cluster, turns[-1], workload.clients, lambda: None)
+    results, names, n_different = {name: [] for name in sides}, list(sides), 0
+    deadline = time.monotonic() + seconds
+    for turn, jobs in enumerate(turns):
+        if turn >= 2 and time.monotonic() > deadline:
+            break
+        texts = {}
+        for name in names[turn % len(names):] + names[:turn % len(names)]:
+            got, _ = ask_all(sides[name], jobs, workload.clients, lambda: None)
+            results[name] += got
+            texts[name] = [r.text for r in got]
+        n_different += sum(a != b for name in names for a, b in zip(texts[name], texts[OFF]))
+    return results, n_different
+
+
+def controller_row(args, workload, sides, seconds):
+    results, n_different = in_turns(args, workload, sides, seconds)
+    rates = {name: decode_rate(got) for name, got in results.items()}
+    best = max((name for name in sides if name not in (AUTO, OFF)), key=rates.get)
+    return {**workload._asdict(), "rates": rates, "best": best, "requests": len(results[OFF]), "different": n_different,
+            "to_fixed": rates[AUTO] / rates[best], "to_off": rates[AUTO] / rates[OFF]}
+
+
+def worse_row(args, workload, sides, seconds):
+    results, n_different = in_turns(args, workload, {name: sides[name] for name in (OFF, AUTO)}, seconds)
+    figures = {name: side_figures(got, 1) for name, got in results.items()}
+    return {**workload._asdict(), "requests": len(results[OFF]), "different": n_different,
+            "itl_ms": {name: f["itl_ms"] for name, f in figures.items()},
+            **{f"{kind}_p99_ratio": figures[AUTO][f"{kind}_ms"]["p99"] / figures[OFF][f"{kind}_ms"]["p99"]
+               for kind in ("itl", "message", "tpot")},
+            "decode_ratio": figures[AUTO]["decode_tokens_per_s"] / figures[OFF]["decode_tokens_per_s"]}
+
+
+def sides_of(args, path, cache, stack):
+    """@return {name: cluster}, started"""
+    both = ["--threads", str(worker_threads(args)), "--draft-corpus", "0"]
+    prefill, decode = worker_cores(worker_threads(args))
+    sides = {}
+    for name, options in [(OFF, ["--draft", "off"]), (AUTO, [])] + [(str(n), ["--draft-tokens", str(n)]) for n in args.fixed]:
+        drafts = ["--draft", args.draft] if name != OFF else []
+        has_many = name in (OFF, AUTO) and not args.quick  # 32 clients
+        cluster = Cluster(path, kv_memory="1g" if has_many else "128m", worker_args=both + drafts + options,
+                          prefill_args=prefill, decode_args=decode, env={"BATON_WEIGHT_CACHE": cache})
+        sides[name] = stack.enter_context(cluster)
+        warm_up(cluster)
+    return sides
+
+
+def controller(args, out):
+    todo, worse = workloads(args), worse_workloads(args)
+    progress = Progress(len(todo) + len(worse), args.json)
+    share = 60 * args.minutes / (len(todo) + len(worse))
+    load = Load()
+    out.update(workloads=[], never_worse=[])
+    for name in args.types:
+        path = args.model if name == "own" else quants.model_file(args, name)
+        with contextlib.ExitStack() as stack:
+            sides = sides_of(args, path, stack.enter_context(tempfile.TemporaryDirectory()), stack)
+            with load.during(pids_of(*sides.values())):
+                for rows, measure, of in ((out["workloads"], controller_row, todo), (out["never_worse"], worse_row, worse)):
+                    for workload in of:
+                        if workload.type == name:
+                            rows.append(measure(args, workload, sides, share))
+                            progress.step()
+    out.update(load.figures())
+
+
+def show_controller(out):
+    show_machine(out)
+    names = list(out["workloads"][0]["rates"])
+    print(f"{'workload':12}{'type':>7}{'clients':>8}{'T':>5}" + "".join(f"{name:>8}" for name in names)
+          + f"{'best':>6}{'to best':>9}{'to off':>8}{'differ':>8}{'requests':>10}")
+    for r in out["workloads"]:
+        print(f"{r['kind']:12}{r['type']:>7}{r['clients']:8}{r['temperature']:5.1f}" + "".join(f"{r['rates'][n]:8.1f}" for n in names)
+              + f"{r['best']:>6}{r['to_fixed']:9.2f}{r['to_off']:8.2f}{r['different']:8}{r['requests']:10}")
+    print("decode tokens/s of a stream: off, automatic, and by each fixed number of drafts")
+    for key, to in (("to_fixed", "the best fixed number"), ("to_off", "off")):
+        worst = min(out["workloads"], key=lambda r: r[key])
+        print(f"worst to {to}: {worst[key]:.2f} ({worst['kind']}, {worst['type']}, {worst['clients']} clients, T {worst['temperature']})")
+    print(f"\n{'never worse':12}{'type':>7}{'clients':>8}{'T':>5}{'ITL p99 off':>13}{'auto':>8}{'ratio':>7}{'messages':>10}{'TPOT':>7}"
+          f"{'decode':>8}{'differ':>8}")
+    for r in out["never_worse"]:
+        print(f"{r['kind']:12}{r['type']:>7}{r['clients']:8}{r['temperature']:5.1f}{r['itl_ms'][OFF]['p99']:13.1f}{r['itl_ms'][AUTO]['p99']:8.1f}"
+              f"{r['itl_p99_ratio']:7.2f}{r['message_p99_ratio']:10.2f}{r['tpot_p99_ratio']:7.2f}{r['decode_ratio']:8.2f}{r['different']:8}")
+    print("ITL: ms a token; ratios of p99, and of decode tokens/s, automatic to off")
+
+
+def controller_panels(out):
+    names = [f"{r['kind']}, {r['type']}, {r['clients']}" for r in out["workloads"]]
+    return [Bars("Automatic number of drafts, decode tokens/s", "ratio", names,
+                 [(label, [r[key] for r in out["workloads"]]) for label, key in (("to the best fixed", "to_fixed"), ("to off", "to_off"))])]
+
+
+# --- the loads
 
 
 def show(out):
@@ -213,24 +400,49 @@ def main():
     p = parser("speculation", __doc__)
     p.add_argument("--load", default=",".join(LOADS[:3]))
     p.add_argument("--concurrency", type=number_list, default=[1, 4])
-    p.add_argument("--output-tokens", type=int, default=128)
+    p.add_argument("--output-tokens", type=int, default=0)
     p.add_argument("--requests", type=int, default=40)
     p.add_argument("--draft-tokens", type=int, default=0)
     p.add_argument("--draft", default="ngram")
     p.add_argument("--temperature", type=float, default=0.0)
     p.add_argument("--threads", type=int, default=0)
+    p.add_argument("--controller", action="store_true")
+    p.add_argument("--fixed", type=number_list, default=[1, 2, 4, 8, 16])
+    p.add_argument("--types", default="own,BF16")
+    p.add_argument("--minutes", type=float, default=30)
+    p.add_argument("--quick", action="store_true")
     add_model_option(p)
     args = p.parse_args()
-    loads = args.load.split(",")
-    if set(loads) - set(LOADS):
+    check(p, args)
+    if args.controller:
+        out = describe(args, ("controller", "fixed", "types", "minutes", "quick", "output_tokens", "draft"))
+        controller(args, out)
+        finish(args, out, show_controller, controller_panels)
+    else:
+        with_and_without(args)
+
+
+def check(p, args):
+    args.output_tokens = args.output_tokens or (64 if args.controller else 128)
+    args.loads, args.types = args.load.split(","), args.types.split(",")
+    if set(args.loads) - set(LOADS):
         p.error(f"--load is of {', '.join(LOADS)}")
     if min(args.output_tokens, args.requests, *args.concurrency) < 1:
         p.error("counts must be at least 1")
+    if set(args.types) - {"own", *quants.CONVERTED}:
+        p.error(f"--types is of own, {', '.join(quants.CONVERTED)}")
+    if max(args.fixed) > 16:
+        p.error("--fixed: at most 16 drafts are verified at a time")
+    if args.quick:
+        args.minutes, args.types = min(args.minutes, 2), args.types[:1]
     check_model(p, args)
+
+
+def with_and_without(args):
     both = ["--threads", str(worker_threads(args))]
     prefill, decode = worker_cores(worker_threads(args))
     out = describe(args, ("load", "output_tokens", "requests", "draft_tokens", "draft", "temperature"))
-    progress = Progress(2 * args.requests * len(loads) * len(args.concurrency), args.json)
+    progress = Progress(2 * args.requests * len(args.loads) * len(args.concurrency), args.json)
     load = Load()
     with Cluster(args.model, kv_memory="1g", worker_args=both + ["--draft", "off"], prefill_args=prefill, decode_args=decode) as off, \
             Cluster(args.model, kv_memory="1g", worker_args=both + ["--draft", args.draft, "--draft-tokens", str(args.draft_tokens)],
@@ -238,7 +450,7 @@ def main():
         for cluster in (off, on):
             warm_up(cluster)
         with load.during(pids_of(off, on)):
-            out["rows"] = [row_of(args, off, on, name, n, progress.step) for name in loads for n in args.concurrency]
+            out["rows"] = [row_of(args, off, on, name, n, progress.step) for name in args.loads for n in args.concurrency]
     out.update(load.figures())
     finish(args, out, show, panels)
 
