@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/ln.h"
+
 #define LN2 0x1.62e42fefa39efp-1
 
 /* x^n for a whole n >= 0, by squaring. */
@@ -16,20 +18,6 @@ static double whole_power(double x, uint32_t n)
         x *= x;
     }
     return product;
-}
-
-/* ln m for sqrt(1/2) <= m <= sqrt(2): twice the series of artanh s, with s =
- * (m - 1) / (m + 1), |s| < 0.172, so 12 terms leave less than 2^-60. */
-static double ln_near_one(double m)
-{
-    const double s = (m - 1.0) / (m + 1.0);
-    const double square = s * s;
-    double sum = 0.0;
-
-    for (int k = 23; k >= 1; k -= 2) {
-        sum = sum * square + 1.0 / k;
-    }
-    return 2.0 * s * sum;
 }
 
 /* e^r for |r| <= ln(2) / 2: its Taylor series to r^16. */
@@ -58,7 +46,7 @@ double bt_sched_beam_power(uint32_t length, double power)
             exponent--;
         }
         /* In units of log2: the whole part scales exactly. */
-        product = magnitude * ((double)exponent + ln_near_one(m) / LN2);
+        product = magnitude * ((double)exponent + bt_ln_near_one(m) / LN2);
         whole = floor(product + 0.5);
         product = ldexp(exp_near_zero((product - whole) * LN2), (int)whole);
     }

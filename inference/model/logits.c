@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "common/base/ln.h"
 #include "inference/model/model.h"
 
 #define BUCKETS 256
@@ -280,7 +281,7 @@ static inline __attribute__((always_inline)) double sum_of(const float *logits,
     for (uint32_t lane = 0; lane < LANES; lane++) {
         sum += lanes[lane];
     }
-    return (double)best + log(sum);
+    return (double)best + bt_ln(sum);
 }
 
 #if defined(__x86_64__)
@@ -314,7 +315,7 @@ double bt_logprob_sum(const float *logits, uint32_t n)
 
 double bt_logprob_of_logit(const bt_scored_t *scored, float logit)
 {
-    return (double)logit - ((double)scored->best + log(scored->sum));
+    return (double)logit - ((double)scored->best + bt_ln(scored->sum));
 }
 
 double bt_logprob_of(const bt_scored_t *scored)
