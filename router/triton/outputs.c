@@ -12,11 +12,12 @@ static uint64_t beams_of(const bt_infer_shape_t *shape)
     return (shape->n_beams > 0) ? shape->n_beams : 1;
 }
 
-static bt_status_t make_text(const bt_infer_shape_t *shape,
-                             const bt_infer_result_t *results, size_t n,
+/* A list, of all beams of all rows too: clients read element 0 of it.
+ * Source: postprocessing/1/model.py of TensorRT-LLM's backend. */
+static bt_status_t make_text(const bt_infer_result_t *results, size_t n,
                              const char *name, bt_tensor_t *out)
 {
-    const uint64_t dims[] = {n / beams_of(shape), shape->n_beams};
+    const uint64_t dims[] = {n};
     size_t bytes = 0;
     uint8_t *at;
     bt_status_t status;
@@ -24,8 +25,7 @@ static bt_status_t make_text(const bt_infer_shape_t *shape,
     for (size_t i = 0; i < n; i++) {
         bytes += sizeof(uint32_t) + results[i].text_bytes;
     }
-    status = bt_tensor_make(name, BT_DTYPE_BYTES, dims,
-                            (shape->n_beams > 0) ? 2 : 1, bytes, out);
+    status = bt_tensor_make(name, BT_DTYPE_BYTES, dims, 1, bytes, out);
     if (status != BT_OK) {
         return status;
     }
@@ -322,7 +322,7 @@ static bt_status_t make_output(const bt_infer_shape_t *shape,
 {
     switch (output->what) {
     case BT_RESULT_TEXT:
-        return make_text(shape, results, n, output->name, out);
+        return make_text(results, n, output->name, out);
     case BT_RESULT_IDS:
         return make_ids(shape, results, n, output->name, out);
     case BT_RESULT_LOG_PROBS:
