@@ -83,7 +83,7 @@ class Stream:
         self.client.start_stream(lambda result, error: self.answers.put((result, error)), **options)
 
     def ask(self, request_id, **more):
-        options = {k: more.pop(k) for k in ("enable_empty_final_response", "parameters") if k in more}
+        options = {k: more.pop(k) for k in ("enable_empty_final_response", "parameters", "outputs") if k in more}
         self.client.async_stream_infer(more.pop("model", MODEL), more.pop("inputs", None) or question(**more),
                                        request_id=request_id, **options)
 

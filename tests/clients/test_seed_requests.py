@@ -221,6 +221,7 @@ INPUTS = [
     ("return_context_logits", "BOOL", [[True]], ""),
     ("return_generation_logits", "BOOL", [[True]], ""),
     ("beam_width", "INT32", [[1]], ""),
+    ("beam_width", "INT32", [[3]], ""),
     ("beam_width", "INT32", [[100]], "beam_width"),
     ("stream", "BOOL", [[False]], ""),
     ("prompt_embedding_table", "FP16", [[[0.5]]], "prompt_embedding_table"),
@@ -230,12 +231,46 @@ INPUTS = [
     ("lora_config", "INT32", [[[1, 1, 1]]], "lora_config"),
     ("num_draft_tokens", "INT32", [[2]], ""),
     ("use_draft_logits", "BOOL", [[True]], ""),
-    # Its row is not in the printed table, but its client sends it.
+    # Their rows are not in the printed table, but its clients send them.
     ("exclude_input_in_output", "BOOL", [[True]], ""),
+    ("length_penalty", "FP32", [[1.0]], ""),
+    ("num_return_sequences", "INT32", [[1]], ""),
+    ("return_perf_metrics", "BOOL", [[True]], ""),
+    ("return_num_input_tokens", "BOOL", [[True]], ""),
+    ("return_num_output_tokens", "BOOL", [[True]], ""),
+]
+# What return_perf_metrics brings: tensorrt_llm_bls/config.pbtxt of TensorRT-LLM.
+PERF_METRICS = {"kv_cache_alloc_new_blocks": "INT32", "kv_cache_reused_blocks": "INT32", "kv_cache_alloc_total_blocks": "INT32",
+                "arrival_time_ns": "INT64", "first_scheduled_time_ns": "INT64", "first_token_time_ns": "INT64",
+                "last_token_time_ns": "INT64", "acceptance_rate": "FP32", "total_accepted_draft_tokens": "INT32",
+                "total_draft_tokens": "INT32"}
+# The same for tensorrt_llm, whose clients are inflight_batcher_llm_client.py and the one of speculative decoding; with the
+# others that are sent along.
+BEAMS = ("beam_width", "INT32", [[3]])
+IDS_INPUTS = [
+    (("beam_width", "INT32", [[1]]), ""),
+    (BEAMS, ""),
+    (BEAMS, ("len_penalty", "FP32", [[1.5]]), ""),
+    (BEAMS, ("early_stopping", "BOOL", [[False]]), ""),
+    (BEAMS, ("early_stopping", "BOOL", [[True]]), ("len_penalty", "FP32", [[-1.0]]), ("min_tokens", "INT32", [[2]]), ""),
+    (BEAMS, ("beam_search_diversity_rate", "FP32", [[0.0]]), ""),
+    (BEAMS, ("beam_search_diversity_rate", "FP32", [[0.5]]), "beam_search_diversity_rate"),
+    (BEAMS, ("draft_input_ids", "INT32", [[5, 6]]), "draft_input_ids"),
+    (BEAMS, ("streaming", "BOOL", [[True]]), "stream"),
+    (("len_penalty", "FP32", [[1.5]]), ""),
+    (("draft_input_ids", "INT32", [[504, 3575, 282]]), ""),
+    (("draft_input_ids", "INT32", [[504, 3575]]), ("draft_acceptance_threshold", "FP32", [[1.0]]), ""),
+    (("draft_input_ids", "INT32", [[504, 3575]]), ("draft_acceptance_threshold", "FP32", [[0.5]]), "draft_acceptance_threshold"),
+    (("draft_input_ids", "INT32", [[504]]), ("draft_logits", "FP32", [[[0.5]]]), "draft_logits"),
+    (("draft_input_ids", "INT32", [[504, 3575]]), ("return_generation_logits", "BOOL", [[True]]), ""),
+    (("lookahead_window_size", "INT32", [[2]]), ("lookahead_ngram_size", "INT32", [[2]]),
+     ("lookahead_verification_set_size", "INT32", [[2]]), "lookahead_"),
+    (("return_perf_metrics", "BOOL", [[True]]), ""),
 ]
 # What it adds to the answer.
 ADDED = {"return_log_probs": {"cum_log_probs", "output_log_probs"}, "return_context_logits": {"context_logits"},
-         "return_generation_logits": {"generation_logits"}}
+         "return_generation_logits": {"generation_logits"}, "return_perf_metrics": set(PERF_METRICS),
+         "return_num_input_tokens": {"num_input_tokens"}, "return_num_output_tokens": {"num_output_tokens"}}
 
 
 def plain(values):
@@ -279,6 +314,22 @@ def test_every_documented_input_is_served_or_refused_by_name(c):
             assert text.as_numpy("text_output").tolist() == [b"The cat is Paris Paris Paris"], kind
         for one in (words, weights):
             assert "embedding_bias_" in infer_one(c, kind, one)[0], (kind, one)
+
+
+def test_every_input_of_ids_for_drafts_and_beams_is_served_or_refused_by_name(c):
+    ids = golden(BORN)["ids"][:golden(BORN)["n_prompt"]]
+    for *row, refusal in IDS_INPUTS:
+        added = set().union(*(ADDED.get(name, set()) for name, _, _ in row))
+        for kind in ("http", "grpc"):
+            try:
+                with client(c, kind) as t:
+                    got = t.infer("tensorrt_llm", ids_request(kind, ids, 3, *row))
+            except InferenceServerException as wrong:
+                assert refusal and refusal in wrong.message(), (row, kind, wrong.message())
+                continue
+            assert not refusal and set(fields(got)) == {"output_ids", "sequence_length"} | added, (row, kind, fields(got))
+            n_beams = got.as_numpy("output_ids").shape[1]
+            assert n_beams == (3 if BEAMS in row else 1), (row, kind, n_beams)
 
 
 def test_documented_outputs_have_their_types_and_shapes(c):
@@ -426,6 +477,81 @@ def test_end_to_end_clients_batch_comes_back_row_by_row_with_its_index(c):
         scores = rows[i].as_numpy("output_log_probs")[0, 0]
         best = said["logits"][said["n_prompt"] - 1][0] - said["lse"][said["n_prompt"] - 1]
         assert abs(scores[0] - best) < MAX_LOGIT_CHANGE, (prompt, scores[0], best)
+
+
+def end_to_end(c, model, prompt, n, *more, outputs=("text_output",)):
+    """A request of end_to_end_grpc_client.py: over a stream, with temperature 1, one beam unless told, and the outputs that
+    it asks for."""
+    inputs = {"stream": ("BOOL", [[False]]), "beam_width": ("INT32", [[1]]), "temperature": ("FP32", [[1.0]]),
+              "exclude_input_in_output": ("BOOL", [[False]])}
+    inputs.update({name: rest for name, *rest in more})
+    s = Stream(c)
+    s.ask("1", model=model, inputs=text_request("grpc", [prompt], n, *((name, *rest) for name, rest in inputs.items())),
+          outputs=[by_grpc.InferRequestedOutput(x) for x in outputs])
+    _, result = s.next()
+    s.close()
+    return result
+
+
+def test_end_to_end_clients_beams_come_best_first(c):
+    """-b 3 --return-log-probs: three texts in one response."""
+    asked = ("text_output", "cum_log_probs", "output_log_probs")
+    for model in ("ensemble", "tensorrt_llm_bls"):
+        got = end_to_end(c, model, BORN, 8, BEAMS, *switches("return_log_probs"), outputs=asked)
+        assert fields(got) == {"text_output": ("BYTES", [3]), "cum_log_probs": ("FP32", [1, 3]), "output_log_probs": ("FP32", [1, 3, 8])}
+        # The client prints output[0].decode("utf-8").
+        texts, sums = [x.decode() for x in got.as_numpy("text_output")], got.as_numpy("cum_log_probs")[0]
+        assert len(set(texts)) == 3 and all(x.startswith(BORN) for x in texts), texts
+        assert (np.diff(sums) <= 0).all(), sums  # the length penalty is 0, the default
+        assert np.allclose(got.as_numpy("output_log_probs")[0].astype(np.float64).sum(axis=1), sums, rtol=1e-5)
+
+
+def test_speculative_clients_outputs_match(c):
+    """speculative_decoding_test.py: for each prompt the ensemble and the BLS model with --num-draft-tokens and
+    --use-draft-logits, whose outputs must match; at temperature 1, and with the metrics of the request."""
+    for i, prompt in enumerate([WHAT, BORN] + THREE):
+        control = end_to_end(c, "ensemble", prompt, 24).as_numpy("text_output").item()
+        for n_drafts, use in ((5, True), (1, False), (16, True)):
+            more = [("num_draft_tokens", "INT32", [[n_drafts]]), ("use_draft_logits", "BOOL", [[use]])]
+            got = end_to_end(c, "tensorrt_llm_bls", prompt, 24, *more, ("return_perf_metrics", "BOOL", [[True]]),
+                             outputs=("text_output", *PERF_METRICS))
+            assert got.as_numpy("text_output").item() == control, (i, n_drafts, control)
+            assert fields(got) == {"text_output": ("BYTES", [1]), **{x: (kind, [1, 1]) for x, kind in PERF_METRICS.items()}}
+            drafts, right = (got.as_numpy(x).item() for x in ("total_draft_tokens", "total_accepted_draft_tokens"))
+            assert 0 <= right <= drafts, (right, drafts)
+            assert np.isclose(got.as_numpy("acceptance_rate").item(), right / drafts if drafts else 0), (right, drafts)
+
+
+def test_drafts_that_a_client_makes_are_verified_as_documented(c):
+    """e2e_grpc_speculative_decoding_client.py: preprocessing, then in turns a request for drafts and one that verifies them,
+    with logits, then postprocessing. Drafts are of the same model: all are right, and a token comes on top."""
+    n, n_drafts = 20, 5
+    for prompt in (BORN, THREE[0]):
+        with client(c, "grpc") as t:
+            first = t.infer("preprocessing", [tensor("grpc", "QUERY", "BYTES", [[prompt.encode()]]),
+                                              tensor("grpc", "REQUEST_OUTPUT_LEN", "INT32", [[n]])])
+            words = [(name, "INT32", first.as_numpy(of).tolist()) for name, of in (
+                ("bad_words_list", "BAD_WORDS_IDS"), ("stop_words_list", "STOP_WORDS_IDS"))]
+            words = [x for x in words if x[2][0][0]]  # there are none
+            ids = begun = first.as_numpy("INPUT_ID")[0].tolist()
+
+            def ask(more, n_out, drafts=None):
+                inputs = [*words, ("beam_width", "INT32", [[1]]), ("temperature", "FP32", [[1.0]]), *switches("return_generation_logits")]
+                inputs += [("draft_input_ids", "INT32", [drafts])] if drafts else []
+                got = t.infer("tensorrt_llm", ids_request("grpc", more, n_out, *inputs))
+                return got.as_numpy("output_ids")[0, 0].tolist(), got.as_numpy("generation_logits")
+
+            while len(ids) < len(begun) + n:
+                more = min(n_drafts, len(begun) + n - len(ids) - 1)
+                drafts = ask(ids, more)[0][len(ids):] if more > 0 else []
+                verified, logits = ask(ids, len(drafts) + 1, drafts)
+                assert verified[:len(ids)] == ids and verified[len(ids):-1] == drafts, (verified, ids, drafts)
+                assert logits.shape == (1, 1, len(drafts) + 1, vocabulary()), logits.shape
+                ids = verified
+            text = t.infer("postprocessing", [tensor("grpc", "TOKENS_BATCH", "INT32", [[ids]]),
+                                              tensor("grpc", "SEQUENCE_LENGTH", "INT32", [[len(ids)]])]).as_numpy("OUTPUT").item()
+        control = end_to_end(c, "ensemble", prompt, n).as_numpy("text_output").item()
+        assert text == control, (text, control)
 
 
 def test_stop_request_of_the_same_id_ends_a_stream_early(c):
