@@ -511,6 +511,19 @@ static void add_global_norm(writer_t *w, const char *name)
     }
 }
 
+/* Makes what a layer adds to what passes through zero. */
+static void silence(const writer_t *w, uint32_t first)
+{
+    for (uint32_t i = first; i < w->n_tensors; i++) {
+        tensor_t *const t = &w->tensors[i];
+
+        if ((strstr(t->name, ".attn_output.") != NULL) ||
+            (strstr(t->name, ".ffn_down.") != NULL)) {
+            t->center = t->reach = 0;
+        }
+    }
+}
+
 static void add_tensors(writer_t *w)
 {
     const bt_tiny_family_t *const f = w->family;
@@ -533,7 +546,12 @@ static void add_tensors(writer_t *w)
         add_factors(w, "rope_factors_short.weight");
     }
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
+        const uint32_t first = w->n_tensors;
+
         add_layer(w, layer);
+        if (layer + m->n_silent >= m->n_layers) {
+            silence(w, first);
+        }
     }
     add_global_norm(w, "output_norm");
     if (!m->tied) {

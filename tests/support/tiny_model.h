@@ -30,7 +30,10 @@ typedef struct bt_tiny_key {
 
 typedef struct bt_tiny_model {
     uint32_t n_layers;
-    uint32_t dim; /**< a multiple of n_heads */
+    uint32_t n_silent; /**< so many of them, the last ones, add nothing to what
+                            passes through: logits are those of the model
+                            without them */
+    uint32_t dim;      /**< a multiple of n_heads */
     uint32_t n_heads;
     uint32_t head_dim;  /**< even; 0: dim / n_heads, and no key */
     uint32_t rope_dims; /**< of a head; 0: all */

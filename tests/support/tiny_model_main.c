@@ -21,7 +21,8 @@ static const char *const usage =
     "       [--sinks] [--unused N] [--padding N] [--chat-template TEXT]\n"
     "       [--architecture NAME] [--tensors-of NAME] [--head-dim N]\n"
     "       [--rope-dims N]\n"
-    "       [--long-factors] [--second-norm] [--biases] [--key NAME=TYPE:VALUE]...\n";
+    "       [--long-factors] [--second-norm] [--biases] [--key NAME=TYPE:VALUE]...\n"
+    "       [--silent-layers N]\n";
 
 static int parse_number(const char *text, uint32_t *value_p)
 {
@@ -118,6 +119,9 @@ static int parse_option(int index, char *value, bt_tiny_model_t *m)
     if (index == 22) {
         return parse_number(value, &m->rope_dims);
     }
+    if (index == 29) {
+        return parse_number(value, &m->n_silent);
+    }
     if (index == 27) {
         m->tensors_of = value;
         return 0;
@@ -175,6 +179,7 @@ int main(int argc, char **argv)
         {"biases", no_argument, NULL, 0},
         {"tensors-of", required_argument, NULL, 0},
         {"thinks", no_argument, NULL, 0},
+        {"silent-layers", required_argument, NULL, 0},
         {NULL, 0, NULL, 0},
     };
     bt_tiny_model_t model = bt_tiny_model_default();
