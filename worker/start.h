@@ -26,6 +26,7 @@
 #include "common/config/config.h"
 #include "common/crypt/key.h"
 #include "common/kv/kv_groups.h"
+#include "inference/draft/draft_cache.h"
 #include "inference/gguf/gguf.h"
 #include "inference/model/model.h"
 #include "kernels/kernels.h"
@@ -47,6 +48,10 @@ typedef struct bt_start {
         bt_gguf_t *gguf;  /**< NULL: there is no draft model */
         const char *type; /**< type of the model's own weights; NULL: a file */
         size_t scratch_bytes; /**< most that making one of its tensors takes */
+        bool has_cache; /**< has a KV cache of its own; false: uses the model's
+                         */
+        bt_draft_cache_config_t cache; /**< n_blocks is set with pool_bytes */
+        size_t block_bytes;            /**< bytes of one of its blocks */
     } draft;
     bt_kv_shape_t shape;
     bt_kv_type_t kv_type;
@@ -61,7 +66,7 @@ typedef struct bt_start {
     char weight_dir[PATH_MAX]; /**< "": none */
     bt_limit_t memory_limit; /**< set by bt_start_memory_look(), as is memory */
     bt_model_memory_t memory; /**< memory of the model; set with pool_bytes */
-    uint64_t pool_bytes;
+    uint64_t pool_bytes;      /**< KV of the model, and of a draft model */
     uint8_t export[BT_KVT_MAX_EXPORT];
 } bt_start_t;
 
@@ -110,13 +115,19 @@ BT_MUST_CHECK bt_status_t bt_start_draft_open(const bt_worker_t *w,
 void bt_start_draft_close(bt_start_t *s);
 /** Adds the memory of the draft model to that of the model.
  *  @retval BT_ERR_UNSUPPORTED  the back end has memory of its own
- *  @retval any of bt_model_memory() */
+ *  @retval any of bt_model_memory(), bt_draft_cache_bytes() */
 BT_MUST_CHECK bt_status_t bt_start_draft_memory(const bt_worker_t *w,
                                                 const bt_start_t *s,
                                                 const bt_model_config_t *target,
                                                 bt_model_memory_t *memory);
+/** Divides the memory for KV between the pool and the KV cache of a draft
+ *  model, which has blocks for as many tokens; for all that all its slots can
+ *  hold at most. Sets w->n_blocks. */
+void bt_start_draft_divide(bt_worker_t *w, bt_start_t *s, uint64_t pool_bytes);
+/** Returns the most rows of a call of the draft model; 0: there is none. */
+uint32_t bt_start_draft_rows(const bt_worker_t *w, const bt_start_t *s);
 /** Loads the draft model into w->draft_model.
- *  @retval any of bt_model_load() */
+ *  @retval any of bt_model_load(), bt_kernels_check_kv() */
 BT_MUST_CHECK bt_status_t bt_start_draft_load(bt_worker_t *w,
                                               const bt_start_t *s,
                                               const bt_model_config_t *target);

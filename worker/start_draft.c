@@ -16,6 +16,7 @@
 #define WHY_BYTES 2048
 /* A copy that is not smaller than this part drafts no faster than the model. */
 #define MOST_PERCENT 65u
+#define MOST_BLOCKS  1000000u
 
 /* The first that is small enough: of 16-bit weights, of 8-bit weights. */
 static const char *const default_types[] = {"q5_1", "q4_0"};
@@ -121,19 +122,71 @@ static bt_status_t open_self(const bt_worker_t *w, bt_start_t *s)
     return status;
 }
 
+static uint32_t max_seqs(const bt_worker_t *w)
+{
+    const uint32_t max_drafts = bt_worker_max_drafts(w);
+
+    return (w->max_seqs < max_drafts) ? w->max_seqs : max_drafts;
+}
+
+/* Lays out the KV cache of a draft model that cannot use that of the model. */
+static bt_status_t lay_out_cache(const bt_worker_t *w, bt_start_t *s, char *why,
+                                 size_t why_bytes)
+{
+    const bt_kv_type_info_t *const type = bt_kv_type_info(s->kv_type);
+    bt_hparams_t hp;
+    bt_status_t status = bt_hparams_read(s->draft.gguf, why, why_bytes, &hp);
+
+    if (status != BT_OK) {
+        return status;
+    }
+    s->draft.cache = (bt_draft_cache_config_t){
+        .shape = {.n_layers = hp.n_layers,
+                  .n_kv_heads = hp.n_kv_heads,
+                  .tokens_per_block = w->tokens_per_block,
+                  .head_dim = hp.head_dim,
+                  .elem_bytes = type->elem_bytes,
+                  .scale_bytes = type->scale_bytes},
+        .type = s->kv_type,
+        .n_slots = max_seqs(w),
+        .context_tokens = (hp.context_tokens < w->context_tokens)
+                              ? hp.context_tokens
+                              : w->context_tokens,
+    };
+    s->draft.has_cache = true;
+    status = bt_kv_block_bytes(&s->draft.cache.shape, &s->draft.block_bytes);
+    if (status != BT_OK) {
+        snprintf(why, why_bytes, "cannot lay out its KV blocks: %s",
+                 bt_status_str(status));
+    }
+    return status;
+}
+
 static bt_status_t open_file(const bt_worker_t *w, bt_start_t *s)
 {
     const char *const path = w->config->draft_model;
     char why[WHY_BYTES] = "";
+    bool shares_kv = true;
     bt_status_t status =
         bt_modelfile_open(path, why, sizeof(why), &s->draft.gguf);
 
     if (status == BT_OK) {
-        status =
-            bt_model_drafter_check(s->gguf, s->draft.gguf, why, sizeof(why));
+        status = bt_model_drafter_check(s->gguf, s->draft.gguf, &shares_kv, why,
+                                        sizeof(why));
+    }
+    if ((status == BT_OK) && !shares_kv && (s->team.size > 1)) {
+        snprintf(why, sizeof(why),
+                 "it has another shape than the model, so it needs a KV cache "
+                 "of its own, which there is on one rank only and not on %u",
+                 s->team.size);
+        status = BT_ERR_UNSUPPORTED;
+    }
+    if ((status == BT_OK) && !shares_kv) {
+        status = lay_out_cache(w, s, why, sizeof(why));
     }
     if (status != BT_OK) {
         BT_LOG_ERROR("--draft-model %s: %s", path, why);
+        bt_start_draft_close(s);
     }
     return (status == BT_ERR_MISMATCH) ? BT_ERR_UNSUPPORTED : status;
 }
@@ -159,30 +212,53 @@ void bt_start_draft_close(bt_start_t *s)
     s->draft.gguf = NULL;
 }
 
-static uint32_t max_seqs(const bt_worker_t *w)
+uint32_t bt_start_draft_rows(const bt_worker_t *w, const bt_start_t *s)
 {
-    const uint32_t max_drafts = bt_worker_max_drafts(w);
-
-    return (w->max_seqs < max_drafts) ? w->max_seqs : max_drafts;
+    return (s->draft.gguf == NULL)
+               ? 0
+               : bt_model_drafter_max_rows(max_seqs(w), s->draft.has_cache);
 }
 
-static bt_model_config_t config_of(const bt_worker_t *w,
+static bt_model_config_t config_of(const bt_worker_t *w, const bt_start_t *s,
                                    const bt_model_config_t *target)
 {
     bt_model_config_t config = *target;
 
-    config.max_rows = config.max_seqs = config.max_logit_rows = max_seqs(w);
+    config.max_seqs = config.max_logit_rows = max_seqs(w);
+    config.max_rows = bt_start_draft_rows(w, s);
+    if (s->draft.has_cache) {
+        config.context_tokens = s->draft.cache.context_tokens;
+        config.n_other_groups = 0;
+    }
     config.on_weight = NULL;
     config.sum_parts = 0;
     config.target = w->model;
     return config;
 }
 
+/* Adds tables and tokens of the slots. The blocks are of the memory for KV. */
+static bt_status_t add_cache(const bt_start_t *s, bt_model_memory_t *own)
+{
+    bt_draft_cache_config_t cache = s->draft.cache;
+    bt_status_t status;
+    size_t bytes;
+
+    if (!s->draft.has_cache) {
+        return BT_OK;
+    }
+    cache.n_blocks = 1;
+    status = bt_draft_cache_bytes(&cache, &bytes);
+    if (status == BT_OK) {
+        own->private_bytes += bytes - s->draft.block_bytes;
+    }
+    return status;
+}
+
 bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
                                   const bt_model_config_t *target,
                                   bt_model_memory_t *memory)
 {
-    const bt_model_config_t config = config_of(w, target);
+    const bt_model_config_t config = config_of(w, s, target);
     bt_model_memory_t own;
     char why[WHY_BYTES] = "";
     bt_status_t status;
@@ -202,6 +278,12 @@ bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
         BT_LOG_ERROR("%s: %s", draft_option(w), why);
         return status;
     }
+    status = add_cache(s, &own);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("%s: cannot lay out its KV cache: %s", draft_option(w),
+                     bt_status_str(status));
+        return status;
+    }
     own.load_bytes += s->draft.scratch_bytes;
     memory->weight_bytes += own.weight_bytes;
     memory->private_bytes += own.private_bytes;
@@ -211,45 +293,111 @@ bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
     return BT_OK;
 }
 
+void bt_start_draft_divide(bt_worker_t *w, bt_start_t *s, uint64_t pool_bytes)
+{
+    const uint64_t span_bytes = (uint64_t)w->groups.n * w->block_bytes;
+    bt_draft_cache_config_t *const cache = &s->draft.cache;
+    uint64_t left = pool_bytes;
+
+    if (s->draft.has_cache) {
+        const uint64_t n_spans =
+            pool_bytes / (span_bytes + s->draft.block_bytes);
+        const uint64_t most =
+            (uint64_t)cache->n_slots *
+            bt_kv_blocks_for(cache->context_tokens, w->tokens_per_block);
+
+        cache->n_blocks = (uint32_t)((n_spans < most) ? n_spans : most);
+        cache->n_blocks =
+            (cache->n_blocks < MOST_BLOCKS) ? cache->n_blocks : MOST_BLOCKS;
+        left -= cache->n_blocks * (uint64_t)s->draft.block_bytes;
+    }
+    left /= w->block_bytes;
+    w->n_blocks = (uint32_t)((left < MOST_BLOCKS) ? left : MOST_BLOCKS);
+    if (s->draft.has_cache && (cache->n_blocks == 0)) {
+        w->n_blocks = 0;
+    }
+}
+
+static bt_status_t check_cache(const bt_worker_t *w, const bt_start_t *s,
+                               char *why, size_t why_bytes)
+{
+    const bt_kv_shape_t *const shape = &s->draft.cache.shape;
+    const bt_kv_view_t kv = {.block_bytes = s->draft.block_bytes,
+                             .type = s->draft.cache.type,
+                             .n_layers = shape->n_layers,
+                             .n_kv_heads = shape->n_kv_heads,
+                             .head_dim = shape->head_dim,
+                             .tokens_per_block = shape->tokens_per_block};
+
+    return s->draft.has_cache
+               ? bt_kernels_check_kv(w->backend->caps, &kv, why, why_bytes)
+               : BT_OK;
+}
+
+static void log_draft_model(const bt_worker_t *w, const bt_start_t *s)
+{
+    const bt_draft_cache_config_t *const cache = &s->draft.cache;
+
+    BT_LOG_INFO("draft model: %s%s, %zu MiB",
+                (s->draft.type != NULL) ? "the model itself as "
+                                        : w->config->draft_model,
+                (s->draft.type != NULL) ? s->draft.type : "",
+                tensor_bytes(s->draft.gguf) >> 20);
+    if (s->draft.has_cache) {
+        BT_LOG_INFO("draft model: a KV cache of its own, %u blocks of %u "
+                    "tokens (%zu MiB)",
+                    cache->n_blocks, w->tokens_per_block,
+                    ((size_t)cache->n_blocks * s->draft.block_bytes) >> 20);
+    }
+    if (s->draft.has_cache && (cache->context_tokens < w->context_tokens)) {
+        BT_LOG_INFO("draft model: its context is %u tokens, those behind have "
+                    "no drafts by it",
+                    cache->context_tokens);
+    }
+}
+
 bt_status_t bt_start_draft_load(bt_worker_t *w, const bt_start_t *s,
                                 const bt_model_config_t *target)
 {
-    const bt_model_config_t config = config_of(w, target);
+    const bt_model_config_t config = config_of(w, s, target);
     char why[WHY_BYTES] = "";
     bt_status_t status;
 
     if (s->draft.gguf == NULL) {
         return BT_OK;
     }
-    status = bt_model_load(s->draft.gguf, w->backend, &config, why, sizeof(why),
-                           &w->draft_model);
+    status = check_cache(w, s, why, sizeof(why));
+    if (status == BT_OK) {
+        status = bt_model_load(s->draft.gguf, w->backend, &config, why,
+                               sizeof(why), &w->draft_model);
+    }
     if (status != BT_OK) {
         BT_LOG_ERROR("%s: %s", draft_option(w), why);
         return status;
     }
-    BT_LOG_INFO("draft model: %s%s, %zu MiB",
-                (s->draft.type != NULL) ? "the model itself as "
-                                        : w->config->draft_model,
-                (s->draft.type != NULL) ? s->draft.type : "",
-                tensor_bytes(s->draft.gguf) >> 20);
+    log_draft_model(w, s);
     return BT_OK;
 }
 
 bt_status_t bt_start_drafter_open(bt_worker_t *w, const bt_start_t *s,
                                   bt_batch_drafter_t *hook_p)
 {
-    const bt_model_drafter_config_t config = {.model = w->draft_model,
-                                              .kv = bt_start_kv_view(w, s),
-                                              .groups = &w->own_groups,
-                                              .max_seqs = max_seqs(w)};
+    const bt_model_drafter_config_t config = {
+        .model = w->draft_model,
+        .kv = bt_start_kv_view(w, s),
+        .groups = &w->own_groups,
+        .max_seqs = max_seqs(w),
+        .cache = s->draft.has_cache ? &s->draft.cache : NULL};
     char why[WHY_BYTES] = "";
     bt_status_t status;
 
     if (w->draft_model == NULL) {
         return BT_OK;
     }
-    status =
-        bt_model_check_groups(w->draft_model, &w->own_groups, why, sizeof(why));
+    status = s->draft.has_cache
+                 ? BT_OK
+                 : bt_model_check_groups(w->draft_model, &w->own_groups, why,
+                                         sizeof(why));
     if (status != BT_OK) {
         BT_LOG_ERROR("%s: %s", draft_option(w), why);
         return status;

@@ -317,14 +317,17 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
     pool = (w->config->kv_memory_bytes != 0) ? w->config->kv_memory_bytes
                                              : bt_memory_pool(&budget);
     pool /= s->team.size; /* each rank has its heads' and layers' part */
-    w->n_blocks =
-        (uint32_t)(pool / w->block_bytes > 1000000 ? 1000000
-                                                   : pool / w->block_bytes);
+    bt_start_draft_divide(w, s, pool);
     if ((w->config->kv_tokens > 0) &&
         (w->n_blocks / w->groups.n >
          w->config->kv_tokens / w->tokens_per_block)) {
-        w->n_blocks = w->config->kv_tokens / w->tokens_per_block * w->groups.n;
-        pool = (uint64_t)w->n_blocks * w->block_bytes;
+        const uint32_t n = w->config->kv_tokens / w->tokens_per_block;
+
+        w->n_blocks = n * w->groups.n;
+        s->draft.cache.n_blocks =
+            (s->draft.cache.n_blocks < n) ? s->draft.cache.n_blocks : n;
+        pool = (uint64_t)w->n_blocks * w->block_bytes +
+               (uint64_t)s->draft.cache.n_blocks * s->draft.block_bytes;
     }
     if (w->n_blocks < 2 * w->groups.n) {
         BT_LOG_ERROR("kv-memory of %" PRIu64
@@ -404,7 +407,9 @@ bt_status_t bt_start_model_load(bt_worker_t *w, const bt_start_t *s)
         .cores = (s->n_cores > 0) ? s->cores : NULL,
         .lent_cores = s->lent_cores,
         .n_lent = s->n_lent,
-        .max_rows = config.max_rows,
+        .max_rows = (config.max_rows > bt_start_draft_rows(w, s))
+                        ? config.max_rows
+                        : bt_start_draft_rows(w, s),
         .numerics = numerics_of(w),
         .why = why,
         .why_bytes = sizeof(why),

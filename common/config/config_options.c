@@ -302,7 +302,7 @@ const bt_option_t bt_config_options[] = {
     SIZE(COMMON, "kv-memory", "0", 0, 64 * TERA, S | WORKERS, kv_memory_bytes,
          "Memory for the KV cache of each worker; 0: from the model and the "
          "machine",
-         ""),
+         "That of a draft model with a KV cache of its own, too"),
     CHOICE(COMMON, "kv-dtype", "bf16", "bf16, f16, int8, fp8", S | WORKERS,
          kv_dtype,
          "Data type of the KV cache, the same for all workers",
@@ -404,9 +404,11 @@ const bt_option_t bt_config_options[] = {
          "and acceptance; the tokens of an answer are the same with and "
          "without"),
     TEXT(ADVANCED, "draft-model", "FILE", "", S | WORKERS, draft_model,
-         "Speculative decoding: file of the model with smaller weights that "
-         "drafts, in place of --draft self",
-         "It has the shape and the tokens of the model, and uses its KV cache"),
+         "Speculative decoding: file of the draft model, in place of --draft "
+         "self",
+         "A model with the tokens of the served one. With its shape too, such "
+         "as a quantized copy, it uses its KV cache; another one has a KV "
+         "cache of its own, in the memory of --kv-memory"),
     SIZE(ADVANCED, "draft-corpus", "16m", 0, GIGA, S | WORKERS,
          draft_corpus_bytes,
          "Memory for earlier answers as a source of draft tokens; 0: none",

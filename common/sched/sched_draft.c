@@ -349,6 +349,12 @@ uint32_t bt_sched_draft_take(const bt_sched_row_times_t *times,
     return best.n;
 }
 
+double bt_sched_draft_alone_us(const bt_sched_row_times_t *times,
+                               const bt_sched_draft_step_t *step)
+{
+    return time_of(times, step, 0);
+}
+
 double bt_sched_draft_goodput(const bt_sched_row_times_t *times,
                               const bt_sched_draft_step_t *step,
                               const bt_sched_draft_offer_t *offers, uint32_t n)
@@ -379,10 +385,13 @@ bt_sched_beside_of(const bt_sched_draft_offer_t *const *offers, uint32_t n,
     return beside;
 }
 
+/* Time of a round of n sequences, which may have further rows. */
 static double round_us(const bt_sched_rounds_t *rounds,
-                       const bt_sched_draft_step_t *step, uint32_t n)
+                       const bt_sched_draft_step_t *step, uint32_t n,
+                       uint32_t n_more_rows)
 {
-    return bt_sched_row_times_us(&rounds->times, n, step->row_us) +
+    return bt_sched_row_times_us(&rounds->times, n + n_more_rows,
+                                 step->row_us) +
            step->read_us * n;
 }
 
@@ -394,88 +403,84 @@ typedef struct prospect {
     uint32_t n_drafts;
 } prospect_t;
 
-static prospect_t
-prospect_of(const bt_sched_row_times_t *times, const bt_sched_rounds_t *rounds,
-            const bt_sched_draft_step_t *step, const bt_sched_beside_t *beside,
-            const bt_sched_chain_t *chains, uint32_t n, uint32_t n_rounds)
+/* Chains, and whether those that lag count as if they did not, or as if they
+ * were not there: a sequence is slowed for a while, for its own drafts. */
+typedef struct chains {
+    const bt_sched_chain_t *all;
+    uint32_t n;
+    bool with_lagging;
+} chains_t;
+
+static uint32_t most_of(const chains_t *chains, uint32_t i)
+{
+    return (chains->all[i].lags && !chains->with_lagging) ? 0
+                                                          : chains->all[i].most;
+}
+
+static prospect_t prospect_of(const bt_sched_row_times_t *times,
+                              const bt_sched_rounds_t *rounds,
+                              const bt_sched_draft_step_t *step,
+                              const bt_sched_beside_t *beside,
+                              const chains_t *chains, uint32_t n_rounds)
 {
     prospect_t p = {.tokens = step->n_seqs + beside->expected,
                     .least = step->has_chunks ? 1 : beside->least,
                     .n_drafts = beside->n_drafts};
 
     for (uint32_t k = 1; k <= n_rounds; k++) {
-        uint32_t n_rows = 0;
+        uint32_t n_more_rows = 0;
+        uint32_t n = 0;
 
-        for (uint32_t i = 0; i < n; i++) {
-            n_rows += (chains[i].most >= k) ? 1 : 0;
+        for (uint32_t i = 0; i < chains->n; i++) {
+            if (most_of(chains, i) >= k) {
+                n++;
+                n_more_rows += (k == 1) ? chains->all[i].n_more_rows : 0;
+            }
         }
-        p.us += (n_rows > 0) ? round_us(rounds, step, n_rows) : 0;
-        p.n_drafts += n_rows;
+        p.us += (n > 0) ? round_us(rounds, step, n, n_more_rows) : 0;
+        p.n_drafts += n;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t most =
-            (n_rounds < chains[i].most) ? n_rounds : chains[i].most;
-        const double a = (double)chains[i].acceptance;
+    for (uint32_t i = 0; i < chains->n; i++) {
+        const uint32_t most_here = most_of(chains, i);
+        const uint32_t most = (n_rounds < most_here) ? n_rounds : most_here;
+        const double a = (double)chains->all[i].acceptance;
         const double expected = a * (1 - pow(a, most)) / (1 - a);
 
-        p.tokens += expected;
-        p.least = fmin(p.least, 1 + expected);
+        if (most > 0) {
+            p.tokens += expected;
+            p.least = fmin(p.least, 1 + expected);
+        }
     }
     p.us += time_of(times, step, p.n_drafts);
     return p;
 }
 
-static uint32_t longest(const bt_sched_chain_t *chains, uint32_t n)
+static uint32_t longest(const chains_t *chains)
 {
     uint32_t most = 0;
 
-    for (uint32_t i = 0; i < n; i++) {
-        most = (chains[i].most > most) ? chains[i].most : most;
+    for (uint32_t i = 0; i < chains->n; i++) {
+        most = (most_of(chains, i) > most) ? most_of(chains, i) : most;
     }
     return (most < ROUNDS_MOST) ? most : ROUNDS_MOST;
 }
 
-/* Counts an iteration without rounds.
- * @return whether they are tried now */
-static bool try_rounds(bt_sched_rounds_t *rounds,
-                       const bt_sched_draft_step_t *step)
-{
-    if (rounds->n_waits == 0) {
-        rounds->n_waits = TRIAL_FIRST;
-    }
-    rounds->n_idle++;
-    if (step->has_chunks || (step->most_us > 0) ||
-        ((rounds->times.n_steps > 0) && (rounds->n_idle < rounds->n_waits))) {
-        return false;
-    }
-    if (rounds->times.n_steps > 0) {
-        rounds->n_waits = (rounds->n_waits < BT_SCHED_TRIAL_MOST / 2)
-                              ? rounds->n_waits * 2
-                              : BT_SCHED_TRIAL_MOST;
-    }
-    rounds->n_idle = 0;
-    return true;
-}
-
-double bt_sched_rounds_begin(const bt_sched_row_times_t *times,
-                             bt_sched_rounds_t *rounds,
-                             const bt_sched_draft_step_t *step,
-                             const bt_sched_beside_t *beside,
-                             const bt_sched_chain_t *chains, uint32_t n)
+/* Returns the goodput of the best number of rounds; 0: none is allowed. */
+static double best_of(const bt_sched_row_times_t *times,
+                      const bt_sched_rounds_t *rounds,
+                      const bt_sched_draft_step_t *step,
+                      const bt_sched_beside_t *beside, const chains_t *chains)
 {
     const double alone_us = time_of(times, step, 0);
     const double slowest_us = alone_us * (1 + 1.0 / BT_SCHED_DRAFT_SLOWER);
     const double most_us =
         (step->most_us > alone_us) ? step->most_us : INFINITY;
-    const uint32_t most = longest(chains, n);
+    const uint32_t most = longest(chains);
     double best = 0;
 
-    if ((n == 0) || !(alone_us > 0)) {
-        return 0;
-    }
     for (uint32_t k = 1; (k <= most) && (rounds->times.n_steps > 0); k++) {
         const prospect_t p =
-            prospect_of(times, rounds, step, beside, chains, n, k);
+            prospect_of(times, rounds, step, beside, chains, k);
 
         if ((p.n_drafts > step->max_drafts) || (p.us > most_us)) {
             break;
@@ -484,12 +489,72 @@ double bt_sched_rounds_begin(const bt_sched_row_times_t *times,
             best = p.tokens / p.us;
         }
     }
-    if (best > beside->goodput * LEAST_GAIN) {
+    return best;
+}
+
+/* Counts an iteration without rounds.
+ * @return whether they are tried now */
+static bool is_trial_due(bt_sched_rounds_t *rounds,
+                         const bt_sched_draft_step_t *step)
+{
+    if (rounds->n_waits == 0) {
+        rounds->n_waits = TRIAL_FIRST;
+    }
+    rounds->n_idle++;
+    return !step->has_chunks && !(step->most_us > 0) &&
+           ((rounds->times.n_steps == 0) ||
+            (rounds->n_idle >= rounds->n_waits));
+}
+
+static void begin_trial(bt_sched_rounds_t *rounds)
+{
+    if (rounds->times.n_steps > 0) {
+        rounds->n_waits = (rounds->n_waits < BT_SCHED_TRIAL_MOST / 2)
+                              ? rounds->n_waits * 2
+                              : BT_SCHED_TRIAL_MOST;
+    }
+    rounds->n_idle = 0;
+}
+
+double bt_sched_rounds_begin(const bt_sched_row_times_t *times,
+                             bt_sched_rounds_t *rounds,
+                             const bt_sched_draft_step_t *step,
+                             const bt_sched_beside_t *beside,
+                             const bt_sched_chain_t *chains, uint32_t n)
+{
+    const double least = beside->goodput * LEAST_GAIN;
+    const chains_t ready = {.all = chains, .n = n};
+    const chains_t all = {.all = chains, .n = n, .with_lagging = true};
+    uint32_t n_ready = 0;
+    double best;
+
+    rounds->catch_up = BT_SCHED_CATCH_UP_NONE;
+    if ((n == 0) || !(time_of(times, step, 0) > 0)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        n_ready += chains[i].lags ? 0 : 1;
+    }
+    if ((n_ready < n) && (best_of(times, rounds, step, beside, &all) > least)) {
+        rounds->catch_up = BT_SCHED_CATCH_UP_ALL;
+    }
+    best = best_of(times, rounds, step, beside, &ready);
+    if (best > least) {
         rounds->n_idle = 0;
         rounds->n_waits = TRIAL_FIRST;
         return best;
     }
-    return try_rounds(rounds, step) ? BT_SCHED_ROUNDS_TRIAL : 0;
+    if (!is_trial_due(rounds, step)) {
+        return 0;
+    }
+    if (n_ready == 0) { /* it waits for one that has caught up */
+        if (rounds->catch_up == BT_SCHED_CATCH_UP_NONE) {
+            rounds->catch_up = BT_SCHED_CATCH_UP_ONE;
+        }
+        return 0;
+    }
+    begin_trial(rounds);
+    return BT_SCHED_ROUNDS_TRIAL;
 }
 
 /* Costs of more rounds, for the chains that take part. */
@@ -514,7 +579,7 @@ static more_t cost_more(const bt_sched_row_times_t *times,
 
         more.us[k] = (all > step->max_drafts + more.n)
                          ? INFINITY
-                         : (k * round_us(rounds, step, more.n) +
+                         : (k * round_us(rounds, step, more.n, 0) +
                             time_of(times, step, all) - verify_us) /
                                more.n;
     }
@@ -553,15 +618,18 @@ static bool is_too_long(const bt_sched_row_times_t *times,
                         uint32_t n_drafts, uint32_t n_on)
 {
     const double alone_us = time_of(times, step, 0);
-    const double us = beside->spent_us + round_us(rounds, step, n_on) +
-                      time_of(times, step, n_drafts + n_on);
     double least = step->has_chunks ? 1 : beside->least;
+    uint32_t n_more_rows = 0;
+    double us;
 
     for (uint32_t i = 0; i < n; i++) {
-        if (chains[i].ended) {
+        if (chains[i].ended && !chains[i].lags) {
             least = fmin(least, 1 + chains[i].expected);
         }
+        n_more_rows += chains[i].ended ? 0 : chains[i].n_more_rows;
     }
+    us = beside->spent_us + round_us(rounds, step, n_on, n_more_rows) +
+         time_of(times, step, n_drafts + n_on);
     return ((step->most_us > alone_us) && (us > step->most_us)) ||
            (us > alone_us * (1 + 1.0 / BT_SCHED_DRAFT_SLOWER) * least);
 }
@@ -578,7 +646,8 @@ uint32_t bt_sched_rounds_go_on(const bt_sched_row_times_t *times,
 
     for (uint32_t i = 0; i < n; i++) {
         n_drafts += chains[i].n;
-        chains[i].ended = chains[i].ended || (chains[i].n == chains[i].most);
+        chains[i].ended = chains[i].ended || chains[i].lags ||
+                          (chains[i].n == chains[i].most);
     }
     do { /* the others share the cost of those that end */
         more = cost_more(times, rounds, step, n_drafts, chains, n);
@@ -602,15 +671,15 @@ uint32_t bt_sched_rounds_go_on(const bt_sched_row_times_t *times,
     return n_on;
 }
 
-void bt_sched_rounds_learn(bt_sched_rounds_t *rounds, uint32_t n_seqs,
+void bt_sched_rounds_learn(bt_sched_rounds_t *rounds, uint32_t n_rows,
                            double us, bool is_trial)
 {
     rounds->n_made += (rounds->n_made <= COLD_ROUNDS) ? 1 : 0;
     if (rounds->n_made <= COLD_ROUNDS) {
         return;
     }
-    if (is_trial && (n_seqs <= BT_SCHED_ROW_TIMES)) {
-        rounds->times.rows[n_seqs].us = 0;
+    if (is_trial && (n_rows <= BT_SCHED_ROW_TIMES)) {
+        rounds->times.rows[n_rows].us = 0;
     }
-    bt_sched_row_times_learn(&rounds->times, n_seqs, us);
+    bt_sched_row_times_learn(&rounds->times, n_rows, us);
 }

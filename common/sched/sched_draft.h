@@ -176,6 +176,12 @@ uint32_t bt_sched_draft_take(const bt_sched_row_times_t *times,
  *
  * Neither the time of a round nor the acceptance is measured while no rounds
  * are made, so they are tried now and then.
+ *
+ * A draft model with a KV cache of its own may lack K and V of a sequence. Few
+ * rows are computed with the sequence's first round. A sequence that *lags*, by
+ * more, takes part in no round until it has caught up (sched_catch_up.h). That
+ * is done where rounds would pay if no sequence lagged, and for one sequence
+ * where a trial finds none to try them with.
  */
 
 /** Iterations between two trials, at most. A trial takes two rounds. */
@@ -183,11 +189,18 @@ uint32_t bt_sched_draft_take(const bt_sched_row_times_t *times,
 
 /** Cost of rounds, and when to try them. All zero at first. */
 typedef struct bt_sched_rounds {
-    bt_sched_row_times_t times; /**< time of a round, by sequences */
+    bt_sched_row_times_t times; /**< time of a round, by rows */
     uint32_t n_made;            /**< rounds so far, saturating */
     uint32_t n_idle;  /**< iterations that could have had rounds since the last
                            ones that had */
     uint32_t n_waits; /**< iterations until the next trial */
+    /** Result of bt_sched_rounds_begin(): which lagging sequences are to catch
+     *  up. */
+    enum {
+        BT_SCHED_CATCH_UP_NONE,
+        BT_SCHED_CATCH_UP_ONE, /**< any one of them, for a trial */
+        BT_SCHED_CATCH_UP_ALL,
+    } catch_up;
 } bt_sched_rounds_t;
 
 /** Drafts of one sequence by the model. */
@@ -198,6 +211,9 @@ typedef struct bt_sched_chain {
     float survival;   /**< probability that all of them are right; 1 at first */
     double expected;  /**< number of them that are expected to be right */
     bool ended;       /**< takes part in no further round */
+    uint32_t n_more_rows; /**< rows of its next round beside that of the draft
+                           */
+    bool lags;            /**< takes part in no round of this iteration */
 } bt_sched_chain_t;
 
 /** Sequences of the iteration that the model makes no drafts for. */
@@ -215,6 +231,10 @@ typedef struct bt_sched_beside {
 bt_sched_beside_t
 bt_sched_beside_of(const bt_sched_draft_offer_t *const *offers, uint32_t n,
                    uint32_t n_seqs);
+/** Returns the time of the iteration without drafts, in us; 0: nothing was
+ *  measured yet. */
+double bt_sched_draft_alone_us(const bt_sched_row_times_t *times,
+                               const bt_sched_draft_step_t *step);
 /** Returns the expected tokens per us with what bt_sched_draft_take() took. */
 double bt_sched_draft_goodput(const bt_sched_row_times_t *times,
                               const bt_sched_draft_step_t *step,
@@ -222,8 +242,9 @@ double bt_sched_draft_goodput(const bt_sched_row_times_t *times,
 
 /**
  * Decides whether rounds begin.
- * @param [in,out] rounds  counts iterations without
- * @param [in]     chains  [n] sequences that the model would draft for
+ * @param [in,out] rounds  counts iterations without; catch_up is set
+ * @param [in]     chains  [n] sequences that the model would draft for, and
+ *         those that lag
  * @return expected tokens per us of the best number of rounds, for
  *         bt_sched_rounds_go_on(); 0: no rounds; BT_SCHED_ROUNDS_TRIAL
  */
@@ -249,8 +270,9 @@ uint32_t bt_sched_rounds_go_on(const bt_sched_row_times_t *times,
                                bt_sched_chain_t *chains, uint32_t n);
 
 /** Learns the time of a round without the time for reading K and V.
+ *  @param n_rows    rows of all its sequences
  *  @param is_trial  earlier measurements are out of date */
-void bt_sched_rounds_learn(bt_sched_rounds_t *rounds, uint32_t n_seqs,
+void bt_sched_rounds_learn(bt_sched_rounds_t *rounds, uint32_t n_rows,
                            double us, bool is_trial);
 
 #endif

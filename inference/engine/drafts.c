@@ -112,6 +112,7 @@ static bt_sched_draft_step_t step_of(const bt_engine_t *engine, uint32_t n_most)
     step.read_us = bt_sched_cost_reads_us(
         &engine->cost,
         (double)work.reads / ((work.n_seqs > 0) ? work.n_seqs : 1));
+    step.read_us *= (double)engine->config.batch_drafter.read_share;
     if (step.has_chunks) {
         work.n_tokens = engine->chunk.alone.tokens;
         step.fixed_us = bt_sched_cost_step_us(&engine->cost, &work);
@@ -154,11 +155,14 @@ static uint32_t take(const bt_engine_t *engine,
 struct bt_drafting {
     bt_sched_chain_t *chains; /* [max_seqs] */
     bt_seq_t **seqs;          /* [max_seqs] of the chains */
+    uint32_t *n_missing;      /* [max_seqs] rows of those that lag; 0: it does
+                                 not, or has had its turn */
     bt_next_draft_t *next;    /* [max_seqs] of a round */
     uint32_t *chain_of;       /* [max_seqs] chain of each of next */
     const bt_sched_draft_offer_t **beside; /* [max_seqs] offers that are kept */
     uint32_t n_beside;
-    uint32_t n; /* chains */
+    uint32_t n;      /* chains */
+    uint32_t n_next; /* sequences that were looked at */
 };
 
 bt_status_t bt_engine_alloc_rounds(bt_engine_t *engine)
@@ -175,10 +179,12 @@ bt_status_t bt_engine_alloc_rounds(bt_engine_t *engine)
     }
     d->chains = bt_calloc(n, sizeof(*d->chains));
     d->seqs = bt_calloc(n, sizeof(bt_seq_t *));
+    d->n_missing = bt_calloc(n, sizeof(*d->n_missing));
     d->next = bt_calloc(n, sizeof(*d->next));
     d->chain_of = bt_calloc(n, sizeof(*d->chain_of));
     d->beside = bt_calloc(n, sizeof(const bt_sched_draft_offer_t *));
-    return ((d->chains != NULL) && (d->seqs != NULL) && (d->next != NULL) &&
+    return ((d->chains != NULL) && (d->seqs != NULL) &&
+            (d->n_missing != NULL) && (d->next != NULL) &&
             (d->chain_of != NULL) && (d->beside != NULL))
                ? BT_OK
                : BT_ERR_NO_MEMORY;
@@ -191,6 +197,7 @@ void bt_engine_free_rounds(bt_engine_t *engine)
     if (d != NULL) {
         bt_free(d->chains);
         bt_free(d->seqs);
+        bt_free(d->n_missing);
         bt_free(d->next);
         bt_free(d->chain_of);
         bt_free(d->beside);
@@ -210,6 +217,39 @@ static bool is_better(const bt_engine_t *engine, const bt_seq_t *seq,
                                    offer->n_matched) < acceptance);
 }
 
+/* Asks the drafter which rows all sequences lack that it may draft for, also
+ * those that have better drafts in this iteration. */
+static void look_at_rows(bt_engine_t *engine)
+{
+    const bt_batch_drafter_t *drafter = &engine->config.batch_drafter;
+    struct bt_drafting *d = engine->drafting;
+
+    d->n_next = 0;
+    BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
+        if (seq->model_drafts && generates(seq)) {
+            d->next[d->n_next++] = (bt_next_draft_t){.seq = seq, .n_rows = 1};
+        }
+    }
+    if ((drafter->look != NULL) && (d->n_next > 0)) {
+        drafter->look(drafter->ctx, d->next, d->n_next);
+    }
+}
+
+static void add_chain(struct bt_drafting *d, bt_seq_t *seq, uint32_t most,
+                      float acceptance, uint32_t n_rows)
+{
+    const bool lags = n_rows > BT_ENGINE_ROUND_ROWS;
+
+    d->seqs[d->n] = seq;
+    d->n_missing[d->n] = lags ? n_rows - 1 : 0;
+    d->chains[d->n++] =
+        (bt_sched_chain_t){.most = most,
+                           .acceptance = acceptance,
+                           .survival = 1,
+                           .lags = lags,
+                           .n_more_rows = lags ? 0 : n_rows - 1};
+}
+
 /* Finds the sequences that the model would draft for.
  * @return what the others have */
 static bt_sched_beside_t find_chains(bt_engine_t *engine,
@@ -218,28 +258,34 @@ static bt_sched_beside_t find_chains(bt_engine_t *engine,
 {
     struct bt_drafting *d = engine->drafting;
     const uint32_t most_seqs = engine->config.batch_drafter.max_seqs;
+    uint32_t n_lagging = 0; /* that keep their offers */
+    uint32_t k = 0;
 
+    look_at_rows(engine);
     d->n = d->n_beside = 0;
     BT_LIST_FOR_EACH_ENTRY(bt_seq_t, seq, &engine->running, sched.turn.link) {
+        const bool is_next = (k < d->n_next) && (d->next[k].seq == seq);
+        const uint32_t n_rows = is_next ? d->next[k++].n_rows : 0;
         const bt_sched_draft_offer_t *offer =
             (seq->draft.n > 0) ? offers++ : NULL;
         const float acceptance = bt_sched_acceptance_model(
             &engine->acceptance, &seq->model_acceptance);
         uint32_t most = 0;
 
-        if (seq->model_drafts && generates(seq) && (d->n < most_seqs) &&
+        if ((n_rows > 0) && (d->n < most_seqs) &&
             is_better(engine, seq, offer, acceptance)) {
             most = most_drafts(engine, seq);
         }
         if (most > 0) {
-            d->seqs[d->n] = seq;
-            d->chains[d->n++] = (bt_sched_chain_t){
-                .most = most, .acceptance = acceptance, .survival = 1};
-        } else if (offer != NULL) {
+            add_chain(d, seq, most, acceptance, n_rows);
+        }
+        if ((offer != NULL) && ((most == 0) || d->chains[d->n - 1].lags)) {
             d->beside[d->n_beside++] = offer;
+            n_lagging += (most > 0) ? 1 : 0;
         }
     }
-    return bt_sched_beside_of(d->beside, d->n_beside, step->n_seqs - d->n);
+    return bt_sched_beside_of(d->beside, d->n_beside,
+                              step->n_seqs - d->n + n_lagging);
 }
 
 /* Keeps the proposal of the sequence's own drafter apart. */
@@ -275,6 +321,15 @@ static void append(const bt_engine_t *engine, bt_sched_chain_t *chain,
     }
 }
 
+/* Returns the time of work that began then, on this worker's cores. */
+static double spent_us(const bt_engine_t *engine, uint64_t start_ns,
+                       uint64_t lent_ns)
+{
+    return (double)(bt_now_ns() - start_ns +
+                    bt_model_lent_ns(engine->config.model) - lent_ns) /
+           1000;
+}
+
 /* Computes the next draft of all chains that go on. */
 static bt_status_t run_round(bt_engine_t *engine, bool is_trial, double read_us)
 {
@@ -283,14 +338,18 @@ static bt_status_t run_round(bt_engine_t *engine, bool is_trial, double read_us)
     const uint64_t lent_ns = bt_model_lent_ns(engine->config.model);
     const uint64_t start_ns = bt_now_ns();
     bt_status_t status;
+    uint32_t n_rows = 0;
     uint32_t n = 0;
     double us;
 
     for (uint32_t i = 0; i < d->n; i++) {
         if (!d->chains[i].ended) {
             d->chain_of[n] = i;
-            d->next[n++] = (bt_next_draft_t){.seq = d->seqs[i],
-                                             .n_drafts = d->chains[i].n};
+            d->next[n] =
+                (bt_next_draft_t){.seq = d->seqs[i],
+                                  .n_drafts = d->chains[i].n,
+                                  .n_rows = 1 + d->chains[i].n_more_rows};
+            n_rows += d->next[n++].n_rows;
         }
     }
     status = drafter->draft(drafter->ctx, d->next, n);
@@ -301,15 +360,129 @@ static bt_status_t run_round(bt_engine_t *engine, bool is_trial, double read_us)
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t i = d->chain_of[k];
 
+        d->chains[i].n_more_rows = 0;
         append(engine, &d->chains[i], d->seqs[i], &d->next[k]);
     }
-    us = (double)(bt_now_ns() - start_ns +
-                  bt_model_lent_ns(engine->config.model) - lent_ns) /
-         1000;
+    us = spent_us(engine, start_ns, lent_ns);
     /* The time of reading K and V is an estimate, which may be too high. */
-    bt_sched_rounds_learn(&engine->rounds, n, fmax(us - read_us * n, us / 4),
-                          is_trial);
+    bt_sched_rounds_learn(&engine->rounds, n_rows,
+                          fmax(us - read_us * n, us / 4), is_trial);
     return BT_OK;
+}
+
+/* Finds the next sequence to catch up: the first, or the one that lacks the
+ * fewest rows.
+ * @return d->n: there is none */
+static uint32_t next_to_catch_up(const struct bt_drafting *d, bool is_fewest)
+{
+    uint32_t best = d->n;
+
+    for (uint32_t i = 0; i < d->n; i++) {
+        if ((d->n_missing[i] > 0) &&
+            ((best == d->n) ||
+             (is_fewest && (d->n_missing[i] < d->n_missing[best])))) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Leaves out the sequences that have too few tokens left to gain by it. */
+static void leave_out_short(bt_engine_t *engine, double token_us)
+{
+    struct bt_drafting *d = engine->drafting;
+
+    for (uint32_t i = 0; i < d->n; i++) {
+        const bt_seq_t *seq = d->seqs[i];
+
+        if (!bt_sched_catch_up_pays(&engine->catch_up, token_us,
+                                    d->n_missing[i],
+                                    seq->max_new - seq->n_drawn)) {
+            d->n_missing[i] = 0;
+        }
+    }
+}
+
+/* What is computed in this iteration for drafts in later ones. */
+typedef struct catch_up_plan {
+    uint32_t n_rows;
+    bool is_one; /* one sequence, the one that lacks the fewest rows */
+} catch_up_plan_t;
+
+static catch_up_plan_t plan_catch_up(bt_engine_t *engine,
+                                     const bt_sched_draft_step_t *step,
+                                     const bt_sched_beside_t *beside)
+{
+    const struct bt_drafting *d = engine->drafting;
+    const bt_sched_rounds_t *rounds = &engine->rounds;
+    const bool is_for_trial = rounds->catch_up == BT_SCHED_CATCH_UP_ONE;
+    const bool is_first = is_for_trial && (rounds->times.n_steps == 0);
+    const bt_sched_catch_up_step_t at = {
+        .alone_us = bt_sched_draft_alone_us(&engine->row_times, step),
+        .most_us = step->most_us,
+        .delays_others = (is_for_trial && !is_first) || step->has_chunks ||
+                         (beside->least <= 1),
+        .is_first = is_first};
+    catch_up_plan_t plan = {.is_one = is_for_trial || at.delays_others};
+    uint32_t n_missing = 0;
+
+    if (rounds->catch_up == BT_SCHED_CATCH_UP_ALL) {
+        leave_out_short(engine, at.alone_us / step->n_seqs);
+    }
+    if ((rounds->catch_up != BT_SCHED_CATCH_UP_NONE) && plan.is_one) {
+        const uint32_t i = next_to_catch_up(d, true);
+
+        n_missing = (i < d->n) ? d->n_missing[i] : 0;
+    } else if (rounds->catch_up != BT_SCHED_CATCH_UP_NONE) {
+        for (uint32_t i = 0; i < d->n; i++) {
+            n_missing += d->n_missing[i];
+        }
+    }
+    plan.n_rows = bt_sched_catch_up_rows(&engine->catch_up, &at, n_missing);
+    return plan;
+}
+
+/* What it took must not be taken a second time by rounds. */
+static void shorten(bt_sched_draft_step_t *step, double alone_us, double us)
+{
+    if (step->most_us > alone_us) {
+        step->most_us = fmax(step->most_us - us, nextafter(alone_us, INFINITY));
+    }
+}
+
+/* Computes K and V that sequences lack, for drafts in later iterations. */
+static bt_status_t catch_up(bt_engine_t *engine, bt_sched_draft_step_t *step,
+                            const bt_sched_beside_t *beside)
+{
+    const bt_batch_drafter_t *drafter = &engine->config.batch_drafter;
+    struct bt_drafting *d = engine->drafting;
+    const uint64_t start_ns = bt_now_ns();
+    const catch_up_plan_t plan =
+        (engine->config.fixed_drafts > 0)
+            ? (catch_up_plan_t){.n_rows = BT_SCHED_CATCH_UP_ROWS}
+            : plan_catch_up(engine, step, beside);
+    uint32_t n_left = plan.n_rows;
+    bt_status_t status = BT_OK;
+    uint32_t i;
+
+    while ((status == BT_OK) && (n_left > 0) &&
+           (i = next_to_catch_up(d, plan.is_one), i < d->n)) {
+        const uint64_t lent_ns = bt_model_lent_ns(engine->config.model);
+        const uint64_t call_ns = bt_now_ns();
+        uint32_t n = 0;
+
+        status = drafter->catch_up(drafter->ctx, d->seqs[i], n_left, &n);
+        bt_engine_mark(engine);
+        d->n_missing[i] = 0;
+        if (status == BT_OK) {
+            bt_sched_catch_up_learn(&engine->catch_up, n,
+                                    spent_us(engine, call_ns, lent_ns));
+            n_left = (plan.is_one && (n > 0)) ? 0 : n_left - n;
+        }
+    }
+    shorten(step, bt_sched_draft_alone_us(&engine->row_times, step),
+            (double)(bt_now_ns() - start_ns) / 1000);
+    return status;
 }
 
 /* A fixed number of drafts, as far as it reaches. */
@@ -325,7 +498,7 @@ static uint32_t go_on_fixed(bt_engine_t *engine)
     for (uint32_t i = 0; i < d->n; i++) {
         bt_sched_chain_t *chain = &d->chains[i];
 
-        chain->ended = (chain->n == chain->most) ||
+        chain->ended = chain->lags || (chain->n == chain->most) ||
                        (chain->n == engine->config.fixed_drafts) ||
                        (n_drafts + n_on == engine->config.max_drafts);
         n_on += chain->ended ? 0 : 1;
@@ -343,11 +516,27 @@ static uint32_t go_on(bt_engine_t *engine, const bt_sched_draft_step_t *step,
                      engine->drafting->chains, engine->drafting->n);
 }
 
-static bool run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
-                       const bt_sched_draft_offer_t *offers, uint32_t n)
+/* Runs the rounds that were begun. */
+static bt_status_t go_through_rounds(bt_engine_t *engine,
+                                     const bt_sched_draft_step_t *step,
+                                     bt_sched_beside_t *beside, double goodput)
 {
     const uint64_t start_ns = bt_now_ns();
     bt_status_t status = BT_OK;
+
+    while ((status == BT_OK) && (go_on(engine, step, beside, goodput) > 0)) {
+        status = run_round(engine, goodput < 0, step->read_us);
+        beside->spent_us = (double)(bt_now_ns() - start_ns) / 1000;
+    }
+    return status;
+}
+
+static bool run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
+                       const bt_sched_draft_offer_t *offers, uint32_t n)
+{
+    const bool is_fixed = engine->config.fixed_drafts > 0;
+    const uint64_t start_ns = bt_now_ns();
+    bt_status_t status;
     bt_sched_beside_t beside;
     double goodput = 0;
 
@@ -355,19 +544,19 @@ static bool run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
         return false;
     }
     beside = find_chains(engine, step, offers);
-    if (engine->config.fixed_drafts == 0) {
+    if (engine->drafting->n == 0) {
+        return false;
+    }
+    if (!is_fixed) {
         beside.goodput =
             bt_sched_draft_goodput(&engine->row_times, step, offers, n);
         goodput = bt_sched_rounds_begin(&engine->row_times, &engine->rounds,
                                         step, &beside, engine->drafting->chains,
                                         engine->drafting->n);
-        if (goodput == 0) {
-            return false;
-        }
     }
-    while ((status == BT_OK) && (go_on(engine, step, &beside, goodput) > 0)) {
-        status = run_round(engine, goodput < 0, step->read_us);
-        beside.spent_us = (double)(bt_now_ns() - start_ns) / 1000;
+    status = catch_up(engine, step, &beside);
+    if ((status == BT_OK) && (is_fixed || (goodput != 0))) {
+        status = go_through_rounds(engine, step, &beside, goodput);
     }
     if (status != BT_OK) {
         BT_LOG_ERROR("the draft model fails, and drafts no more: %s",
@@ -375,7 +564,7 @@ static bool run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
         engine->config.batch_drafter.draft = NULL;
     }
     step->fixed_us += (double)(bt_now_ns() - start_ns) / 1000;
-    return engine->drafting->n > 0;
+    return is_fixed || (goodput != 0);
 }
 
 /* Asks the drafters of the first n_most sequences that generate. */

@@ -104,6 +104,9 @@
 /** Rows of logits that requests can ask for in one iteration. Drafts that are
  *  not made leave more. */
 #define BT_ENGINE_EXTRA_ROWS 16u
+/** Most rows of one sequence in a round of a draft model; one with more to
+ *  compute lags (bt_batch_drafter_t). */
+#define BT_ENGINE_ROUND_ROWS 8u
 
 /**
  * Logits and log probabilities that a sequence stores, by position. The row of
@@ -162,22 +165,49 @@ typedef struct bt_next_draft {
     struct bt_seq *seq;
     uint32_t n_drafts; /**< drafts behind its known tokens so far, right ones as
                             far as is known */
-    uint32_t id;       /**< result: the draft */
+    uint32_t n_rows;   /**< rows that the draft takes, at least 1: tokens whose
+                            K and V are not computed yet */
+    uint32_t id;       /**< result: the draft; UINT32_MAX: none can be made */
     float probability; /**< result: of the draft, as the model sees it */
 } bt_next_draft_t;
 
-/** Source of drafts that computes many sequences at a time: a draft model. */
+/**
+ * Source of drafts that computes many sequences at a time: a draft model.
+ *
+ * It may have a KV cache of its own, which lacks K and V of tokens: of a
+ * prompt, of tokens that were drawn without it, and of the last draft. A few
+ * rows are computed together with the next draft. A sequence that lacks more
+ * than BT_ENGINE_ROUND_ROWS *lags*: it has no drafts by the model until it has
+ * caught up, in iterations that have time for that (sched_catch_up.h).
+ *
+ * All functions are called on the compute thread between iterations: no
+ * allocation, lock or system call is allowed. After a failure no drafts are
+ * made by this drafter any more.
+ */
 typedef struct bt_batch_drafter {
     /** Draws the next draft of each sequence, for token n_tokens + n_drafts.
-     *  Called on the compute thread between iterations: no allocation, lock or
-     *  system call is allowed. May write KV from the last known token on, which
-     *  the iteration computes anew before it reads it.
+     *  May write KV of the target from the last known token on, which the
+     *  iteration computes anew before it reads it.
      *  @param [in,out] next  [n], 1 <= n <= max_seqs
      *  @retval BT_OK
-     *  @return a failure; no drafts are made by this drafter any more */
+     *  @return a failure */
     bt_status_t (*draft)(void *ctx, bt_next_draft_t *next, uint32_t n);
+    /** Sets n_rows of all sequences that may be drafted for in this iteration,
+     *  before the first draft: 0 where none can be made. NULL: it is 1, there
+     *  is no KV cache of its own. */
+    void (*look)(void *ctx, bt_next_draft_t *next, uint32_t n);
+    /** Computes K and V of known tokens of a sequence that lags, but the last.
+     *  NULL: none ever lags.
+     *  @param [in]  max_rows  most tokens, at least 1
+     *  @param [out] n_rows_p  tokens; 0: there is no room for the sequence
+     *  @retval BT_OK
+     *  @return a failure */
+    bt_status_t (*catch_up)(void *ctx, struct bt_seq *seq, uint32_t max_rows,
+                            uint32_t *n_rows_p);
     void *ctx;         /**< the owner's */
-    uint32_t max_seqs; /**< most sequences of a call */
+    uint32_t max_seqs; /**< most sequences of a call of draft() */
+    float read_share;  /**< time for reading K and V of a sequence, relative to
+                            the target's */
 } bt_batch_drafter_t;
 
 /** One sequence. The owner fills the fields before bt_engine_submit(), unless a

@@ -74,14 +74,16 @@ def check_counters(c):
     return drafted, accepted
 
 
-def same_bytes_when_a_decode_worker_dies(draft):
+def same_bytes_when_a_decode_worker_dies(draft, make_draft_model=None):
     bodies = [{"prompt": " ".join(WORDS), "max_tokens": 400, "temperature": t, "seed": i, "ignore_eos": True,
                "return_token_ids": True, "logprobs": 2} for i, t in enumerate([0, 0.7, 1.3] * 4)]
-    with tempfile.TemporaryDirectory() as d:
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
         model = small(d)
+        options = ["--draft-model", make_draft_model(other)] if make_draft_model else []
         with Cluster(model, worker_args=["--draft", "off"]) as c:
             want = ask_all(c, bodies)
-        with Cluster(model, decode=2, worker_args=["--draft", draft, "--draft-tokens", "8", "--simulate-step-us", "4000"]) as c:
+        with Cluster(model, decode=2, worker_args=["--draft", draft, "--draft-tokens", "8", "--simulate-step-us", "4000",
+                                                   *options]) as c:
             with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
                 answers = [pool.submit(ask, c, body) for body in bodies]
                 wait_until("tokens come from both", lambda: all(
@@ -89,6 +91,8 @@ def same_bytes_when_a_decode_worker_dies(draft):
                 c.decodes[0].kill()
                 assert_same(want, [a.result() for a in answers], bodies, "a worker died")
             wait_until("drafts were right", lambda: check_counters(c)[1] > 0)
+            if options:
+                wait_until("the model's were", lambda: model_drafts(c)[1] > 0)
 
 
 def test_same_bytes_with_drafts_when_a_decode_worker_dies():
@@ -111,6 +115,10 @@ def test_same_bytes_with_drafts_of_a_model_on_several_ranks():
                 assert_same(want, ask_all(c, bodies), bodies, f"{layout}, {draft}")
                 wait_until("drafts were right", lambda: c.total("baton_spec_decode_accepted_tokens_total", source={
                     "self": "model"}.get(draft, draft)) > 0)
+
+
+def test_same_bytes_with_a_draft_model_of_another_shape_when_a_decode_worker_dies():
+    same_bytes_when_a_decode_worker_dies("ngram", longer)
 
 
 def test_same_bytes_with_drafts_of_a_model_with_windows():
@@ -138,6 +146,54 @@ def test_draft_model_may_be_any_file_of_the_same_shape():
             wait_until("the model has drafted", lambda: c.total("baton_spec_decode_draft_tokens_total", source="model") > 40)
 
 
+def longer(d, **options):
+    """A model of the same numbers with a layer more that adds nothing: equal logits, and KV of another shape."""
+    return tiny_model(d, **{**dict(layers=3, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=7,
+                                   silent_layers=1), **options})
+
+
+def smaller(d):
+    """Another architecture, width and depth of the same vocabulary: what it drafts is mostly wrong."""
+    return tiny_model(d, architecture="qwen2", layers=1, dim=32, heads=2, kv_heads=1, ffn=64, context=700, seed=8)
+
+
+def model_drafts(c):
+    """@return drafts of a model that were verified, and accepted"""
+    return [c.total(f"baton_spec_decode_{what}_tokens_total", source="model") for what in ("draft", "accepted")]
+
+
+def test_draft_model_of_another_shape_changes_no_byte():
+    """It has a KV cache of its own at the worker that decodes; also one too small for all sequences, and a worker that
+    has a few sequences at a time."""
+    bodies = fuzzed(60, 4)
+    local = dict(prefill=0, decode_args=["--local-prefill"])
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as near, tempfile.TemporaryDirectory() as far:
+        model, copy, other = small(d), longer(near), smaller(far)
+        with Cluster(model, worker_args=["--draft", "off"]) as c:
+            want = ask_all(c, bodies)
+        for way, draft, options in (
+                ("equal logits", copy, dict(worker_args=["--draft-tokens", "4"])),
+                ("equal logits, local", copy, dict(worker_args=["--draft-tokens", "4"], **local)),
+                ("equal logits, int8", copy, dict(worker_args=["--draft-tokens", "3", "--kv-dtype", "int8"])),
+                ("equal logits, where they pay", copy, dict(worker_args=[])),
+                ("another model", other, dict(worker_args=["--draft-tokens", "3"])),
+                ("another model, few blocks", other, dict(worker_args=["--draft-tokens", "3", "--kv-tokens", "2048"]))):
+            options["worker_args"] = [*options["worker_args"], "--draft-model", draft]
+            with Cluster(model, **options) as c:
+                if "int8" in way:
+                    with Cluster(model, worker_args=["--draft", "off", "--kv-dtype", "int8"]) as plain:
+                        assert_same(ask_all(plain, bodies), ask_all(c, bodies), bodies, way)
+                else:
+                    assert_same(want, ask_all(c, bodies), bodies, way)
+                if "--draft-tokens" not in options["worker_args"]:
+                    continue
+                drafted, accepted = wait_until("the model has drafted", lambda: (found := model_drafts(c)) and
+                                               found[0] > 60 and found)
+                print(f"    {way}: {drafted:.0f} drafts, {accepted:.0f} right", flush=True)
+                if draft == copy:
+                    wait_until("nearly all were right", lambda: (found := model_drafts(c)) and found[1] > 0.9 * found[0])
+
+
 def start_fails(model, options, status, words):
     with tempfile.TemporaryDirectory() as d:
         done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model", model, "--http", "127.0.0.1:0",
@@ -149,14 +205,16 @@ def start_fails(model, options, status, words):
 
 
 def test_drafts_of_a_model_that_cannot_be_are_refused_by_name():
-    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other, tempfile.TemporaryDirectory() as more:
         model = small(d)
         deeper = tiny_model(other, layers=3, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=8)
         start_fails(model, ["--draft", "tree"], 2, "--draft tree: it is ngram, self, self:TYPE or off")
         start_fails(model, ["--draft", "self:q9"], 2, "--draft self:q9: there is no such type of smaller weights")
         start_fails(model, ["--draft", "self:bf16"], 2, "--draft self:bf16: there is no such type of smaller weights")
         start_fails(model, ["--draft", "self", "--draft-model", deeper], 2, "contradicts --draft self")
-        start_fails(model, ["--draft-model", deeper], 78, "its number of layers is 3, that of the model 2")
+        wider = tiny_model(more, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, vocab=300, seed=8)
+        start_fails(model, ["--draft-model", wider], 78, "its vocabulary has 300 tokens, that of the model 288")
+        start_fails(model, ["--draft-model", deeper, "--tp", "2"], 78, "a KV cache of its own, which there is on one rank only")
         start_fails(model, ["--draft-model", d + "/none.gguf"], 78, "none.gguf: No such file")
         start_fails(model, ["--draft", "self", "--pp", "2"], 78, "--draft self: a model in 2 pipeline stages has no draft model")
         start_fails(default_model(), ["--draft", "self:q4_1"], 2, "which drafts no faster; use a smaller type")

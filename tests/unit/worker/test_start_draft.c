@@ -69,7 +69,7 @@ static start_bench_t *open_worker(const char *draft, const char *draft_model,
     b->w.config = &b->config;
     b->w.max_seqs = 4;
     b->w.groups.n = 1;
-    b->s.team.size = 1;
+    b->s.team.size = b->s.team.tp = 1;
     b->s.n_threads = 1;
     return b;
 }
@@ -148,8 +148,9 @@ static void what_has_no_draft_model_is_refused_by_name(void **state)
                    "--draft self:bf16: there is no such type");
     b = open_worker("self", "", 0);
     b->s.team.size = 2;
-    assert_refused(b, BT_ERR_UNSUPPORTED,
-                   "--draft self: a model over 2 ranks has no draft model");
+    assert_refused(
+        b, BT_ERR_UNSUPPORTED,
+        "--draft self: a model in 2 pipeline stages has no draft model");
     b = open_worker("ngram", "/nowhere", 0);
     b->w.groups.group[0].kind = BT_KV_STATE;
     assert_refused(b, BT_ERR_UNSUPPORTED,
@@ -191,6 +192,78 @@ static void memory_of_the_draft_model_is_added(void **state)
     close_worker(b);
 }
 
+/* A file of another shape, with a short context. @return its path */
+static const char *make_other(char path[64])
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    int fd;
+
+    snprintf(path, 64, "/tmp/baton-test-start-other-XXXXXX");
+    fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    tiny.n_layers = 1;
+    tiny.n_kv_heads = 1;
+    tiny.context_tokens = 100;
+    assert_int_equal(bt_tiny_model_write(&tiny, path), BT_OK);
+    return path;
+}
+
+/* A span of the model: 1000 bytes; of the draft model: 1 layer, 1 head, K and V
+ * of 16 tokens x 16 dims x 2 bytes, 1024 bytes. 4 slots of 100 tokens are 28
+ * blocks of 16 at most. */
+static void
+kv_memory_is_divided_with_a_draft_model_of_another_shape(void **state)
+{
+    char path[64];
+    start_bench_t *b = open_worker("ngram", make_other(path), 0);
+    const bt_model_config_t config = {.max_rows = 64,
+                                      .max_logit_rows = 32,
+                                      .context_tokens = 512,
+                                      .tokens_per_block = T};
+    bt_model_memory_t memory = {0};
+
+    (void)state;
+    b->w.tokens_per_block = T;
+    b->w.context_tokens = 512;
+    b->w.block_bytes = 1000;
+    b->s.kv_type = BT_KV_BF16;
+    assert_int_equal(bt_start_draft_rows(&b->w, &b->s), 0);
+    assert_int_equal(bt_start_draft_open(&b->w, &b->s), BT_OK);
+    assert_true(b->s.draft.has_cache);
+    assert_int_equal(b->s.draft.block_bytes, 1024);
+    assert_int_equal(b->s.draft.cache.n_slots, 4);
+    assert_int_equal(b->s.draft.cache.context_tokens, 100);
+    assert_int_equal(bt_start_draft_rows(&b->w, &b->s), 128);
+    bt_start_draft_divide(&b->w, &b->s, 20240);
+    assert_int_equal(b->s.draft.cache.n_blocks, 10);
+    assert_int_equal(b->w.n_blocks, 10);
+    bt_start_draft_divide(&b->w, &b->s, 100000);
+    assert_int_equal(b->s.draft.cache.n_blocks, 28);
+    assert_int_equal(b->w.n_blocks, (100000 - 28 * 1024) / 1000);
+    bt_start_draft_divide(&b->w, &b->s, 2000); /* none for the draft model */
+    assert_int_equal(b->w.n_blocks, 0);
+    assert_int_equal(bt_start_draft_memory(&b->w, &b->s, &config, &memory),
+                     BT_OK);
+    /* 4 slots of 100 tokens, beside rows and weights */
+    assert_true(memory.private_bytes > 4 * 100 * sizeof(uint32_t));
+    unlink(path);
+    close_worker(b);
+
+    b = open_worker("ngram", "", 0);
+    b->w.block_bytes = 1000;
+    bt_start_draft_divide(&b->w, &b->s, 20240);
+    assert_int_equal(b->w.n_blocks, 20);
+    close_worker(b);
+
+    b = open_worker("ngram", make_other(path), 0);
+    b->s.team.size = b->s.team.tp = 2;
+    bt_test_expect_log_lines(1);
+    assert_refused(b, BT_ERR_UNSUPPORTED,
+                   "which there is on one rank only and not on 2");
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +271,7 @@ int main(void)
         BT_TEST(no_draft_model_is_opened_for_n_grams),
         BT_TEST(what_has_no_draft_model_is_refused_by_name),
         BT_TEST(memory_of_the_draft_model_is_added),
+        BT_TEST(kv_memory_is_divided_with_a_draft_model_of_another_shape),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -436,6 +436,106 @@ static void rounds_slow_no_sequence_beside_them(void **state)
                                       &chain, 1) <= 0);
 }
 
+/* A sequence that lags takes part in no round and keeps no other from it; it
+ * catches up where rounds with it would pay. */
+static void lagging_sequences_catch_up_where_rounds_would_pay(void **state)
+{
+    const bt_sched_row_times_t times = measured(BF16);
+    const bt_sched_draft_step_t step = {.n_seqs = 2, .max_drafts = MOST};
+    const bt_sched_beside_t beside = {.least = INFINITY,
+                                      .goodput = 2.0 / 10171};
+    bt_sched_chain_t chains[2] = {chain_of(0.95f, MOST), chain_of(0.95f, MOST)};
+    bt_sched_rounds_t rounds = rounds_of(3400);
+    bt_sched_rounds_t dear = rounds_of(20000);
+    double goodput;
+
+    (void)state;
+    assert_true(
+        bt_sched_rounds_begin(&times, &rounds, &step, &beside, chains, 2) > 0);
+    assert_int_equal(rounds.catch_up, BT_SCHED_CATCH_UP_NONE);
+    chains[1].lags = true;
+    goodput = bt_sched_rounds_begin(&times, &rounds, &step, &beside, chains, 2);
+    assert_true(goodput > 0);
+    assert_int_equal(rounds.catch_up, BT_SCHED_CATCH_UP_ALL);
+    assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step, &beside,
+                                           goodput, chains, 2),
+                     1);
+    assert_false(chains[0].ended);
+    assert_true(chains[1].ended);
+    /* No rounds while all of them lag. */
+    chains[0].lags = true;
+    assert_true(
+        bt_sched_rounds_begin(&times, &rounds, &step, &beside, chains, 2) == 0);
+    assert_int_equal(rounds.catch_up, BT_SCHED_CATCH_UP_ALL);
+    assert_true(
+        bt_sched_rounds_begin(&times, &dear, &step, &beside, chains, 2) == 0);
+    assert_int_equal(dear.catch_up, BT_SCHED_CATCH_UP_NONE);
+}
+
+/* Where rounds do not pay, one catches up for the trial that is due, and the
+ * trial waits for it. */
+static void trial_waits_for_a_sequence_that_has_caught_up(void **state)
+{
+    const bt_sched_row_times_t times = measured(BF16);
+    const bt_sched_draft_step_t step = {.n_seqs = 1, .max_drafts = MOST};
+    bt_sched_chain_t chain = chain_of(0.95f, MOST);
+    bt_sched_rounds_t rounds = rounds_of(20000);
+    bt_sched_rounds_t unknown = {0};
+
+    (void)state;
+    chain.lags = true;
+    for (uint32_t i = 1; i < 40; i++) {
+        assert_true(bt_sched_rounds_begin(&times, &rounds, &step,
+                                          &nothing_beside, &chain, 1) == 0);
+        assert_int_equal(rounds.catch_up, (i < 16) ? BT_SCHED_CATCH_UP_NONE
+                                                   : BT_SCHED_CATCH_UP_ONE);
+    }
+    chain.lags = false;
+    assert_true(bt_sched_rounds_begin(&times, &rounds, &step, &nothing_beside,
+                                      &chain, 1) == BT_SCHED_ROUNDS_TRIAL);
+    assert_int_equal(rounds.catch_up, BT_SCHED_CATCH_UP_NONE);
+    for (uint32_t i = 1; i < 32; i++) {
+        assert_true(bt_sched_rounds_begin(&times, &rounds, &step,
+                                          &nothing_beside, &chain, 1) == 0);
+    }
+    assert_true(bt_sched_rounds_begin(&times, &rounds, &step, &nothing_beside,
+                                      &chain, 1) == BT_SCHED_ROUNDS_TRIAL);
+    /* Before anything is known there is a trial at once. */
+    chain.lags = true;
+    assert_true(bt_sched_rounds_begin(&times, &unknown, &step, &nothing_beside,
+                                      &chain, 1) == 0);
+    assert_int_equal(unknown.catch_up, BT_SCHED_CATCH_UP_ONE);
+}
+
+/* The first round has 8 rows, 3400 x 1.35 us; K = 4 gives 4.095 tokens in 4.59
+ * + 10.2 + 10.69 ms, 0.1607 a ms, K = 5 4.686 in 28.65 ms, 0.1636, K = 6 5.217
+ * in 18.19 + 3.4 + 11.03 ms: more rounds share the rows. Within 14 ms there is
+ * no round of 8 rows, and one of one row. */
+static void further_rows_of_the_first_round_count(void **state)
+{
+    const bt_sched_row_times_t times = measured(BF16);
+    bt_sched_draft_step_t step = {.n_seqs = 1, .max_drafts = MOST};
+    bt_sched_chain_t chain = chain_of(0.9f, MOST);
+    bt_sched_rounds_t rounds = rounds_of(3400);
+    double with;
+
+    (void)state;
+    chain.n_more_rows = 7;
+    with = 1000 * bt_sched_rounds_begin(&times, &rounds, &step, &nothing_beside,
+                                        &chain, 1);
+    assert_true((with > 0.155) && (with < 0.166));
+    step.most_us = 14000;
+    assert_true(bt_sched_rounds_begin(&times, &rounds, &step, &nothing_beside,
+                                      &chain, 1) == 0);
+    assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step,
+                                           &nothing_beside, 1e-9, &chain, 1),
+                     0);
+    chain = chain_of(0.9f, MOST);
+    assert_int_equal(bt_sched_rounds_go_on(&times, &rounds, &step,
+                                           &nothing_beside, 1e-9, &chain, 1),
+                     1);
+}
+
 /* A round takes 3.4 ms, the iteration some 10.2 ms: within 14 ms there is one
  * round, and a sequence beside that gains nothing has none. */
 static void rounds_end_within_the_bounds_of_the_iteration(void **state)
@@ -704,6 +804,9 @@ int main(void)
         BT_TEST(controller_is_near_the_best_fixed_length),
         BT_TEST(rounds_begin_where_they_give_more_tokens_per_time),
         BT_TEST(rounds_slow_no_sequence_beside_them),
+        BT_TEST(lagging_sequences_catch_up_where_rounds_would_pay),
+        BT_TEST(trial_waits_for_a_sequence_that_has_caught_up),
+        BT_TEST(further_rows_of_the_first_round_count),
         BT_TEST(rounds_end_within_the_bounds_of_the_iteration),
         BT_TEST(chain_ends_when_its_next_draft_is_unlikely),
         BT_TEST(rounds_are_near_the_best_fixed_number_and_never_worse),
