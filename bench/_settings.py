@@ -49,6 +49,7 @@ SETTINGS = {
     "serve": Setting(("--prompt-tokens", "64", "--output-tokens", "16", "--concurrency", "2", "--requests", "8"), (120, 6),
                      full=("--concurrency", "32", "--requests", "256", "--engine")),
     "speculation": Setting(("--load", "copy", "--concurrency", "1", "--requests", "2", "--output-tokens", "16"), (600, 20)),
+    "drafts": Setting(("--layers", "1", "--types", "Q4_0", "--acceptance", "90", "--batch", "1", "--steps", "8", "--rounds", "1"), (500, 15)),
     "table": Setting(("--repeat", "1", "--requests", "16", *SHORT_MIX), (180, 50)),
     "ablation": Setting(("--variants", "default,own", "--crowd", "8", *SHORT_MIX), (700, 40), full=("--seconds", "12")),
     "orders": Setting(("--orders", "srpt", "--clients", "2", "--output-tokens", "16", *SHORT_MIX), (300, 15)),
