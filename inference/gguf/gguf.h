@@ -68,6 +68,9 @@ enum {
     BT_GGUF_F64 = 12,
 };
 
+/** Type of a tensor of whole numbers, which is no matrix of a model. */
+#define BT_GGUF_TENSOR_I64 27u
+
 /** Metadata pair as stored in the file. */
 typedef struct bt_gguf_pair {
     bt_gguf_str_t key;

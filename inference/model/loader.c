@@ -423,6 +423,72 @@ void bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
     *values_p = values;
 }
 
+/* Reads whole numbers that are ids below n_ids, each at most once. */
+static bool read_ids(const void *data, uint32_t n, uint32_t n_ids, bool *seen,
+                     uint32_t *ids)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t id;
+
+        memcpy(&id, (const uint8_t *)data + i * sizeof(id), sizeof(id));
+        if ((id < 0) || (id >= (int64_t)n_ids) || seen[id]) {
+            return false;
+        }
+        seen[id] = true;
+        ids[i] = (uint32_t)id;
+    }
+    return true;
+}
+
+/* Finds a vector of n numbers of 64 bits, and marks it as used. */
+static const bt_gguf_tensor_t *find_ids(bt_loader_t *loader, const char *name,
+                                        uint32_t n)
+{
+    const bt_gguf_tensor_t *const t = bt_gguf_tensor(loader->gguf, name);
+
+    if ((t == NULL) || (t->type != BT_GGUF_TENSOR_I64) || (t->dims[0] != n) ||
+        (t->dims[1] != 1) || (t->dims[2] != 1) || (t->dims[3] != 1)) {
+        bt_loader_fail(loader, BT_ERR_BAD_FILE,
+                       "tensor %s is no vector of %u ids of 64 bits", name, n);
+        return NULL;
+    }
+    bt_loader_leave(loader, name);
+    return t;
+}
+
+void bt_loader_ids(bt_loader_t *loader, const char *name, uint32_t n,
+                   uint32_t n_ids, uint32_t **ids_p)
+{
+    const bt_gguf_tensor_t *const t = find_ids(loader, name, n);
+    const void *data = NULL;
+    void *scratch = NULL;
+    uint32_t *ids;
+    bool *seen;
+
+    loader->host_bytes += (size_t)n * sizeof(*ids);
+    if ((t == NULL) || loader->dry) {
+        return;
+    }
+    data = get_all(loader, name, t, &scratch);
+    ids = bt_calloc(n, sizeof(*ids));
+    seen = bt_calloc(n_ids, sizeof(*seen));
+    if ((ids == NULL) || (seen == NULL)) {
+        bt_loader_fail(loader, BT_ERR_NO_MEMORY, "out of memory for tensor %s",
+                       name);
+    } else if ((data != NULL) && !read_ids(data, n, n_ids, seen, ids)) {
+        bt_loader_fail(loader, BT_ERR_BAD_FILE,
+                       "tensor %s is no list of different ids below %u", name,
+                       n_ids);
+    }
+    bt_free(seen);
+    bt_free(scratch);
+    if (loader->status != BT_OK) {
+        bt_free(ids);
+        return;
+    }
+    *ids_p = ids;
+}
+
 void bt_loader_table(bt_loader_t *loader, const char *what, float *values,
                      size_t n, float **ptr_p)
 {
@@ -587,18 +653,21 @@ void bt_loader_leave(bt_loader_t *loader, const char *name)
 }
 
 /* True for a layer of another stage, which checks it, and for one that predicts
- * further tokens. */
+ * further tokens; where such a layer is loaded, for all but it. */
 static bool is_elsewhere(const bt_loader_t *loader, bt_gguf_str_t name)
 {
     const bt_share_t own = loader->shard.layers;
+    const bool is_nextn = loader->hp->head.kind == BT_HEAD_NEXTN;
     char text[32];
     uint32_t layer;
 
     snprintf(text, sizeof(text), "%.*s",
              (name.len < sizeof(text)) ? (int)name.len : (int)sizeof(text) - 1,
              name.data);
-    return (sscanf(text, "blk.%u.", &layer) == 1) &&
-           (layer < loader->hp->n_layers + loader->hp->n_nextn) &&
+    if (sscanf(text, "blk.%u.", &layer) != 1) {
+        return is_nextn;
+    }
+    return (is_nextn || (layer < loader->hp->n_layers + loader->hp->n_nextn)) &&
            (layer - own.first >= own.n);
 }
 

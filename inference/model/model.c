@@ -26,6 +26,12 @@ uint64_t bt_model_lent_ns(const bt_model_t *model)
     return lent.saved_ns;
 }
 
+bool bt_model_taps(const bt_model_t *model)
+{
+    return (model->ranks == NULL) && (model->shard.n_parts == 1) &&
+           (model->be->ops->batch_begin == NULL);
+}
+
 void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
                             uint32_t n_layers)
 {

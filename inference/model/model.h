@@ -58,6 +58,30 @@ typedef struct bt_rope {
     bool by_context;
 } bt_rope_t;
 
+/** Most layers whose inputs a call copies out: bt_taps_t. */
+#define BT_MODEL_MAX_TAPS 3u
+
+/** Draft heads (head.h): small models that draft tokens for a target from
+ *  its hidden states. */
+typedef enum bt_head_kind {
+    BT_HEAD_NONE,   /**< a model */
+    BT_HEAD_EAGLE3, /**< a file of architecture eagle3 */
+    BT_HEAD_NEXTN,  /**< the first layer of multi-token prediction in the
+                         target's own file */
+} bt_head_kind_t;
+
+/** Hyperparameters that only draft heads have. */
+typedef struct bt_head_hparams {
+    bt_head_kind_t kind;
+    uint32_t target_dim; /**< width of the target's hidden states */
+    uint32_t n_taps;     /**< hidden states of a token that are read, beside
+                              the normed last one of BT_HEAD_NEXTN */
+    uint32_t taps[BT_MODEL_MAX_TAPS]; /**< bt_taps_t.layers */
+    bool norm_before_residual;        /**< the residual stream begins with the
+                                           normed hidden state */
+    bool norm_before_fc; /**< the concatenated hidden states are normed */
+} bt_head_hparams_t;
+
 typedef struct bt_hparams {
     uint32_t n_layers;
     uint32_t n_nextn; /**< layers behind them that predict further tokens
@@ -70,6 +94,8 @@ typedef struct bt_hparams {
     /** vocabulary size (bt_gguf_n_vocab()): further rows of the file's matrices
      *  are left out, so that no id beyond it is computed, drawn or counted */
     uint32_t n_vocab;
+    uint32_t n_words;        /**< ids that tokens may have: n_vocab, but for a
+                                  draft head those of its target */
     uint32_t context_tokens; /**< trained context length */
     bt_rope_t rope;
     bt_rope_t window_rope; /**< RoPE of layers with an attention window */
@@ -97,6 +123,7 @@ typedef struct bt_hparams {
     float logit_scale;
     float
         logit_soft_cap; /**< c: a logit l becomes c tanh(l / c); 0: unchanged */
+    bt_head_hparams_t head; /**< a draft head's; all 0 for a model */
 } bt_hparams_t;
 
 /**
@@ -124,7 +151,30 @@ bt_attention_t bt_hparams_attention(const bt_hparams_t *hp, uint32_t layer);
 
 typedef struct bt_model bt_model_t;
 
+/** Target of a draft head. */
+typedef struct bt_head_target {
+    bt_head_kind_t kind;         /**< BT_HEAD_NONE: a model is loaded */
+    const bt_hparams_t *hparams; /**< target's; borrowed for the call */
+} bt_head_target_t;
+
+/**
+ * Reads and checks the hyperparameters of a draft head.
+ *
+ * @param [in]  gguf  The head's file; for BT_HEAD_NEXTN the target's.
+ * @param [out] why   On failure the reason, for the user.
+ * @retval BT_ERR_MISMATCH     it belongs to a target of another shape
+ * @retval BT_ERR_UNSUPPORTED  no head of this kind is in the file, or it needs
+ *                             what is not computed
+ * @retval BT_ERR_BAD_FILE     a value is missing or absurd
+ */
+BT_MUST_CHECK bt_status_t bt_head_hparams_read(const bt_gguf_t *gguf,
+                                               bt_head_kind_t kind,
+                                               const bt_hparams_t *target,
+                                               char *why, size_t why_bytes,
+                                               bt_hparams_t *hp_p);
+
 typedef struct bt_model_config {
+    bt_head_target_t head;     /**< kind BT_HEAD_NONE: a model, not a head */
     uint32_t max_rows;         /**< most rows (tokens) of one forward call */
     uint32_t max_seqs;         /**< most sequences of one call; 0: max_rows */
     uint32_t max_logit_rows;   /**< most rows whose logits are asked for */
@@ -169,7 +219,9 @@ typedef struct bt_model_config {
     uint32_t micro_rows;
     /** Model whose other ranks execute this one's calls, too: the target of a
      *  draft model on the same ranks, which are one stage. Borrowed; it must
-     *  outlive the model. NULL: the model has ranks of its own, or none. */
+     *  outlive the model. A draft head borrows the embedding and output from
+     *  it that its own file lacks; bt_model_memory() needs no target. NULL: the
+     *  model has ranks of its own, or none. */
     const bt_model_t *target;
     /** Number of parts in which sums of products across ranks are added
      *  (shard.h): models with equal numbers give equal bits on any number of
@@ -264,6 +316,23 @@ uint64_t bt_model_lent_ns(const bt_model_t *model);
  *  where it has memory of its own and the model is not sharded. */
 bool bt_model_draws(const bt_model_t *model);
 
+/** True when calls can copy out hidden states (bt_forward_t.taps): on the CPU,
+ *  where the model is not sharded. */
+bool bt_model_taps(const bt_model_t *model);
+
+/** Hidden states that a call copies out, of its logit rows in their order, with
+ *  those of rows that joined mid-step. */
+typedef struct bt_taps {
+    uint32_t n; /**< entries of layers */
+    /** The residual stream before each of these layers; before n_layers: behind
+     *  the last one. */
+    uint32_t layers[BT_MODEL_MAX_TAPS];
+    bool normed; /**< further, behind the last layer and the output norm: what
+                      the logits are computed from */
+    /** Out (max_logit_rows, (n + normed) * dim): side by side for each row. */
+    float *hidden;
+} bt_taps_t;
+
 /** Most sequences that join a call between two layers at a time. */
 #define BT_MODEL_MAX_LATE 8
 
@@ -299,6 +368,12 @@ typedef struct bt_forward {
      *  is NaN or infinite, the row's logits are provided whatever it needs.
      *  NULL: no draws. */
     struct bt_drawing *drawing; /**< drawing.h */
+    /** Hidden states to copy out, where bt_model_taps(). NULL: none. */
+    const bt_taps_t *taps;
+    /** Input of a draft head (n_rows, dim): of each row the hidden state that
+     *  belongs to its token (bt_model_fuse_hidden(), or a tap of an earlier
+     *  call of the head). NULL for a model. */
+    const float *hidden;
     /** KV cache. Blocks must exist for all positions that are written or
      *  read. */
     bt_kv_view_t kv;
@@ -354,6 +429,21 @@ typedef struct bt_forward {
 BT_MUST_CHECK bt_status_t bt_model_forward(bt_model_t *model,
                                            const bt_forward_t *fwd,
                                            float **logits_p);
+
+/**
+ * Computes what a draft head reads of the target's hidden states, for
+ * bt_forward_t.hidden.
+ *
+ * @param [in]  hidden  (n_rows, n_taps * target_dim), or (n_rows, target_dim)
+ *         for BT_HEAD_NEXTN: as a tap of the target left them
+ * @param [in]  n_rows  at most max_rows
+ * @param [out] out     (n_rows, dim)
+ */
+void bt_model_fuse_hidden(bt_model_t *head, const float *hidden,
+                          uint32_t n_rows, float *out);
+/** Returns the target's id of each id of a draft head (n_vocab), distinct and
+ *  below n_words. NULL: they are the same. */
+const uint32_t *bt_model_target_ids(const bt_model_t *head);
 
 /**
  * Returns how many calls can be started and not finished at a time.

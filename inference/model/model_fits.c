@@ -164,6 +164,30 @@ bt_kv_view_t bt_model_layer_view(const bt_forward_t *fwd, uint32_t layer,
     return group_view(&fwd->kv, fwd->groups, slot.group);
 }
 
+/* Checks hidden states that the call is given, and those that it gives. */
+static bool hidden_fits(const bt_model_t *model, const bt_forward_t *fwd)
+{
+    const bt_taps_t *const taps = fwd->taps;
+    const bool is_head = model->hp.head.kind != BT_HEAD_NONE;
+
+    if ((fwd->hidden != NULL) != is_head) {
+        return false;
+    }
+    if (taps == NULL) {
+        return true;
+    }
+    if (!bt_model_taps(model) || (taps->hidden == NULL) ||
+        (taps->n > BT_MODEL_MAX_TAPS)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < taps->n; i++) {
+        if (taps->layers[i] > model->hp.n_layers) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd)
 {
     const bt_model_config_t *const c = &model->config;
@@ -173,11 +197,11 @@ bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd)
         (fwd->n_rows > c->max_rows - fwd->first_row) ||
         (fwd->n_logit_rows > c->max_logit_rows) || (fwd->kv.base == NULL) ||
         ((c->max_seqs != 0) && (fwd->n_seqs > c->max_seqs)) ||
-        !cache_fits(model, fwd)) {
+        !hidden_fits(model, fwd) || !cache_fits(model, fwd)) {
         return false;
     }
     for (uint32_t i = 0; i < fwd->n_rows; i++) {
-        if (fwd->tokens[i] >= hp->n_vocab) {
+        if (fwd->tokens[i] >= hp->n_words) {
             return false;
         }
     }

@@ -88,15 +88,39 @@ static void take_share(bt_loader_t *ld)
     if (ld->status == BT_OK) {
         ld->own = bt_shard_hparams(ld->hp, &ld->shard);
     }
+    if (ld->hp->head.kind == BT_HEAD_NEXTN) {
+        ld->shard.layers.first = ld->config->head.hparams->n_layers;
+    }
 }
 
-static const bt_family_t *family_of(const bt_gguf_t *gguf)
+static const bt_family_t *family_of(const bt_gguf_t *gguf, bt_head_kind_t head)
 {
     bt_gguf_str_t name;
 
-    return (bt_gguf_get_str(gguf, "general.architecture", &name) == BT_OK)
+    return (head == BT_HEAD_EAGLE3) ? &bt_family_eagle3
+           : (bt_gguf_get_str(gguf, "general.architecture", &name) == BT_OK)
                ? bt_family_find(name)
                : NULL;
+}
+
+/* Reads the hyperparameters of a model, or of a draft head, whose context is
+ * its target's. */
+static bt_status_t read_hparams(const bt_gguf_t *gguf,
+                                const bt_model_config_t *config, char *why,
+                                size_t why_bytes, bt_hparams_t *hp)
+{
+    const bt_head_target_t *const head = &config->head;
+    bt_status_t status;
+
+    if (head->kind == BT_HEAD_NONE) {
+        return bt_hparams_read(gguf, why, why_bytes, hp);
+    }
+    status = bt_head_hparams_read(gguf, head->kind, head->hparams, why,
+                                  why_bytes, hp);
+    if ((status == BT_OK) && (hp->context_tokens < config->context_tokens)) {
+        hp->context_tokens = config->context_tokens;
+    }
+    return status;
 }
 
 /* Goes through the whole load and counts memory; with packed or writer set also
@@ -144,7 +168,7 @@ bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
 {
     bt_hparams_t hp;
     bt_loader_t loader = {.gguf = gguf,
-                          .family = family_of(gguf),
+                          .family = family_of(gguf, config->head.kind),
                           .be = be,
                           .hp = &hp,
                           .config = config,
@@ -153,7 +177,7 @@ bt_status_t bt_model_memory_on(const bt_gguf_t *gguf, bt_backend_t *be,
     bt_model_memory_t memory = {.device_left_bytes = UINT64_MAX};
     const bool is_shared =
         (config->weight_dir != NULL) && (config->weight_dir[0] != '\0');
-    bt_status_t status = bt_hparams_read(gguf, why, why_bytes, &hp);
+    bt_status_t status = read_hparams(gguf, config, why, why_bytes, &hp);
 
     if (status != BT_OK) {
         return status;
@@ -303,13 +327,18 @@ static bool has_all(void *ctx, const bt_packed_file_t *file)
 }
 
 /* Packed content does not depend on the numerics profile: its name is kept for
- * compatibility. Each shard has a file of its own; that of a stage is
+ * compatibility. A head in the file of its target has a file of its own. Each
+ * shard has a file of its own; that of a stage is
  * abbreviated to fit the key (BT_PACKED_PROFILE_BYTES). */
-static void name_file(const bt_shard_t *shard, bool has_codes, char *name,
-                      size_t name_bytes)
+static void name_file(const bt_shard_t *shard, bool has_codes, bool is_nextn,
+                      char *name, size_t name_bytes)
 {
     const char *const what = has_codes ? "q8-e4m3" : BT_PROFILE_EXACT;
 
+    if (is_nextn) {
+        snprintf(name, name_bytes, "%s nextn", what);
+        return;
+    }
     if (shard->n_stages > 1) {
         snprintf(name, name_bytes, "%s %u/%u x%u, stage %u/%u", what,
                  shard->rank, shard->size, shard->n_parts, shard->stage,
@@ -356,7 +385,8 @@ static void share_packed(bt_loader_t *loader, bt_packed_store_t **store_p)
     if (rehearse(&count) != BT_OK) {
         return;
     }
-    name_file(&loader->shard, count.has_codes, profile, sizeof(profile));
+    name_file(&loader->shard, count.has_codes,
+              loader->hp->head.kind == BT_HEAD_NEXTN, profile, sizeof(profile));
     config.expect_bytes = count.weight_bytes;
     if (bt_packed_store_open(&config, &store) == BT_OK) {
         loader->packed = bt_packed_store_file(store);
@@ -369,7 +399,7 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
                           size_t why_bytes, bt_model_t **model_p)
 {
     bt_loader_t loader = {.gguf = gguf,
-                          .family = family_of(gguf),
+                          .family = family_of(gguf, config->head.kind),
                           .be = be,
                           .config = config,
                           .why = why,
@@ -378,7 +408,7 @@ bt_status_t bt_model_load(const bt_gguf_t *gguf, bt_backend_t *be,
     bt_hparams_t hp;
     bt_model_t *model = NULL;
 
-    status = bt_hparams_read(gguf, why, why_bytes, &hp);
+    status = read_hparams(gguf, config, why, why_bytes, &hp);
     if (status != BT_OK) {
         return status;
     }

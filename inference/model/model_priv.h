@@ -112,6 +112,10 @@ void bt_loader_vector_part(bt_loader_t *loader, const char *name, uint32_t n,
  * failure *values_p may be unchanged. */
 void bt_loader_values(bt_loader_t *loader, const char *name, uint32_t n,
                       float **values_p);
+/** Loads a vector of n different ids below @a n_ids to the host; freed with
+ *  bt_free(). */
+void bt_loader_ids(bt_loader_t *loader, const char *name, uint32_t n,
+                   uint32_t n_ids, uint32_t **ids_p);
 /** Loads columns of a matrix of n_out rows and n_in columns.
  *  @param [in] part  A distinct number for each cut of the matrix. */
 void bt_loader_matrix(bt_loader_t *loader, const char *name, uint32_t n_out,

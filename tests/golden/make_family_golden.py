@@ -135,7 +135,8 @@ class Model:
         reader = GGUFReader(path)
         self.exact = exact
         self.fields = reader.fields
-        self.w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
+        self.w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors
+                  if t.tensor_type.name != "I64"}
         self.kinds = {t.name: t.tensor_type.name for t in reader.tensors}
         self.arch = reader.fields["general.architecture"].contents()
         self.n_layers, self.n_heads = self.key("block_count"), self.key("attention.head_count")

@@ -18,10 +18,12 @@
 #define HEAD_LIMIT        ((size_t)256 << 20) /* bytes of metadata and table */
 #define NAME_BYTES        64
 #define MAX_LAYER_TENSORS 24u
-#define MAX_OTHER_TENSORS 8u
+#define MAX_OTHER_TENSORS 16u
 
 /* Value types of the format. */
 enum { U32 = 4, I32 = 5, F32 = 6, BOOL = 7, STRING = 8, ARRAY = 9 };
+
+#define I64 27u /* type of a tensor */
 
 /* Kinds of tokens, as tokenizer.ggml.token_type numbers them. */
 enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3, TOKEN_UNUSED = 5 };
@@ -97,6 +99,17 @@ static uint32_t rope_dims(const bt_tiny_model_t *m)
     return (m->rope_dims != 0) ? m->rope_dims : head_dim(m);
 }
 
+static bool is_eagle3(const bt_tiny_model_t *m)
+{
+    return strcmp(m->architecture, "eagle3") == 0;
+}
+
+/* Inputs of queries, keys and values. */
+static uint64_t attn_in(const bt_tiny_model_t *m)
+{
+    return (is_eagle3(m) ? 2 : 1) * (uint64_t)m->dim;
+}
+
 /* Of token_embd and output. */
 static uint32_t n_rows(const bt_tiny_model_t *m)
 {
@@ -167,6 +180,22 @@ static const char *arch_key(const writer_t *w, char *key, const char *name)
     return key;
 }
 
+/* Numbers apart by commas. */
+static void put_list(writer_t *w, const char *key, const char *text)
+{
+    uint64_t n = 1;
+    char *end;
+
+    for (const char *at = text; *at != '\0'; at++) {
+        n += (*at == ',') ? 1 : 0;
+    }
+    put_array_key(w, key, I32, n);
+    for (uint64_t i = 0; i < n; i++) {
+        put_u32(&w->head, (uint32_t)strtoul(text, &end, 10));
+        text = end + 1;
+    }
+}
+
 static void put_own_key(writer_t *w, const bt_tiny_key_t *own)
 {
     const size_t n = strlen(own->value);
@@ -186,6 +215,9 @@ static void put_own_key(writer_t *w, const bt_tiny_key_t *own)
         break;
     case 'b':
         kv_bool(w, key, strcmp(own->value, "true") == 0);
+        break;
+    case 'l':
+        put_list(w, key, own->value);
         break;
     case 'p':
         put_array_key(w, key, BOOL, n);
@@ -229,6 +261,9 @@ static void put_hparams(writer_t *w)
     kv_u32(w, arch_key(w, key, "vocab_size"), n_rows(m));
     for (uint32_t i = 0; i < m->n_keys; i++) {
         put_own_key(w, &m->keys[i]);
+    }
+    if (m->nextn) {
+        kv_u32(w, arch_key(w, key, "nextn_predict_layers"), 1);
     }
     if (m->rope_scaling != NULL) {
         kv_str(w, arch_key(w, key, "rope.scaling.type"), m->rope_scaling);
@@ -435,12 +470,12 @@ static void add_attention(writer_t *w, uint32_t layer, uint32_t mixed)
     const bool other_bias = f->other_bias || m->biases;
 
     if (f->fused) {
-        add_matrix(w, layer, "attn_qkv", m->type, m->dim, q_dim + 2 * kv_dim,
-                   qkv_bias);
+        add_matrix(w, layer, "attn_qkv", m->type, attn_in(m),
+                   q_dim + 2 * kv_dim, qkv_bias);
     } else {
-        add_matrix(w, layer, "attn_q", m->type, m->dim, q_dim, qkv_bias);
-        add_matrix(w, layer, "attn_k", m->type, m->dim, kv_dim, qkv_bias);
-        add_matrix(w, layer, "attn_v", mixed, m->dim, kv_dim, qkv_bias);
+        add_matrix(w, layer, "attn_q", m->type, attn_in(m), q_dim, qkv_bias);
+        add_matrix(w, layer, "attn_k", m->type, attn_in(m), kv_dim, qkv_bias);
+        add_matrix(w, layer, "attn_v", mixed, attn_in(m), kv_dim, qkv_bias);
     }
     if (f->qk_norm != 0) {
         const bool all = f->qk_norm == 2;
@@ -469,7 +504,7 @@ static void add_layer(writer_t *w, uint32_t layer)
     if (!f->no_norms_before) {
         add_norm(w, layer, "attn_norm", m->dim);
     }
-    if (m->second_norm) {
+    if (m->second_norm || is_eagle3(m)) {
         add_norm(w, layer, "attn_norm_2", m->dim);
     }
     add_attention(w, layer, mixed);
@@ -524,12 +559,71 @@ static void silence(const writer_t *w, uint32_t first)
     }
 }
 
+static bool has_key(const bt_tiny_model_t *m, const char *name)
+{
+    for (uint32_t i = 0; i < m->n_keys; i++) {
+        if (strcmp(m->keys[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What an EAGLE-3 head has beside its layer. */
+static void add_eagle3(writer_t *w)
+{
+    const bt_tiny_model_t *const m = w->model;
+    tensor_t *t = add_tensor(w, m->type, 3 * (uint64_t)m->dim, m->dim);
+
+    snprintf(t->name, sizeof(t->name), "fc.weight");
+    if (has_key(m, "norm_before_fc")) {
+        t = add_vector(w, 3 * (uint64_t)m->dim, 1.0f, 0.3f);
+        snprintf(t->name, sizeof(t->name), "enc.output_norm.weight");
+    }
+    if (!m->tied) {
+        t = add_words(w);
+        snprintf(t->name, sizeof(t->name), "token_embd.weight");
+    }
+    add_layer(w, 0);
+    add_global_norm(w, "output_norm");
+    if (m->draft_vocab > 0) {
+        t = add_tensor(w, m->embd_type, m->dim, m->draft_vocab);
+        snprintf(t->name, sizeof(t->name), "output.weight");
+    }
+    if ((m->draft_vocab > 0) && (m->draft_vocab < m->n_vocab)) {
+        t = add_vector(w, m->draft_vocab, 0, 0);
+        t->type = I64;
+        snprintf(t->name, sizeof(t->name), "d2t");
+    }
+}
+
+static void add_nextn(writer_t *w)
+{
+    const bt_tiny_model_t *const m = w->model;
+    const uint32_t layer = m->n_layers - 1;
+
+    add_matrix(w, layer, "nextn.eh_proj", m->type, 2 * (uint64_t)m->dim, m->dim,
+               false);
+    add_norm(w, layer, "nextn.enorm", m->dim);
+    add_norm(w, layer, "nextn.hnorm", m->dim);
+    if (m->nextn_own) {
+        name_part(add_words(w), layer, "nextn.embed_tokens", "weight");
+        name_part(add_words(w), layer, "nextn.shared_head_head", "weight");
+        add_norm(w, layer, "nextn.shared_head_norm", m->dim);
+    }
+}
+
 static void add_tensors(writer_t *w)
 {
     const bt_tiny_family_t *const f = w->family;
     const bt_tiny_model_t *const m = w->model;
-    tensor_t *t = add_words(w);
+    tensor_t *t;
 
+    if (is_eagle3(m)) {
+        add_eagle3(w);
+        return;
+    }
+    t = add_words(w);
     snprintf(t->name, sizeof(t->name), "token_embd.weight");
     if (f->positions) {
         t = add_tensor(w, 0 /* F32 */, m->dim, m->context_tokens);
@@ -552,6 +646,9 @@ static void add_tensors(writer_t *w)
         if (layer + m->n_silent >= m->n_layers) {
             silence(w, first);
         }
+    }
+    if (m->nextn) {
+        add_nextn(w);
     }
     add_global_norm(w, "output_norm");
     if (!m->tied) {
@@ -610,6 +707,22 @@ static bool write_zeros(FILE *file, uint64_t n)
     static const uint8_t zeros[ALIGNMENT];
 
     return (n == 0) || (fwrite(zeros, (size_t)n, 1, file) == 1);
+}
+
+/* Ids of the target spread over its vocabulary, for each of a head. */
+static bt_status_t write_ids(const writer_t *w, const tensor_t *t, FILE *file)
+{
+    const uint64_t n_vocab = w->model->n_vocab;
+    const uint64_t bytes = t->n_in * sizeof(int64_t);
+
+    for (uint64_t i = 0; i < t->n_in; i++) {
+        const int64_t id = (int64_t)(i * n_vocab / t->n_in);
+
+        if (fwrite(&id, sizeof(id), 1, file) != 1) {
+            return BT_ERR_IO;
+        }
+    }
+    return write_zeros(file, padded(bytes) - bytes) ? BT_OK : BT_ERR_IO;
 }
 
 /* Row by row. The values depend on the seed and the tensor's name only. */
@@ -677,7 +790,9 @@ static bt_status_t write_file(const writer_t *w, const char *path)
         status = BT_ERR_IO;
     }
     for (uint32_t i = 0; (status == BT_OK) && (i < w->n_tensors); i++) {
-        status = write_tensor(w, &w->tensors[i], file);
+        status = (w->tensors[i].type == I64)
+                     ? write_ids(w, &w->tensors[i], file)
+                     : write_tensor(w, &w->tensors[i], file);
     }
     if ((fclose(file) != 0) && (status == BT_OK)) {
         status = BT_ERR_IO;
@@ -694,6 +809,8 @@ static bool is_possible(const bt_tiny_model_t *m)
            (m->n_heads % m->n_kv_heads == 0) && (m->ffn_dim > 0) &&
            (m->context_tokens > 0) &&
            (m->n_vocab >= bt_tiny_model_min_vocab()) &&
+           (!is_eagle3(m) || (m->n_layers == 1)) &&
+           (!m->nextn || (m->n_layers > 1)) &&
            (strlen(m->architecture) < NAME_BYTES / 2);
 }
 

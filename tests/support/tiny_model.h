@@ -24,7 +24,8 @@
 typedef struct bt_tiny_key {
     const char *name;
     char type; /**< 'u' 32 bits, 'f' float, 'b' truth value, 's' text, 'p' a
-                    list of truth values, a '1' or '0' of the text each */
+                    list of truth values, a '1' or '0' of the text each, 'l' a
+                    list of numbers, "1,2" */
     const char *value; /**< as text */
 } bt_tiny_key_t;
 
@@ -74,6 +75,14 @@ typedef struct bt_tiny_model {
     const char *chat_template; /**< NULL: ChatML's; "": none */
 
     const char *architecture; /**< "llama"; tiny_family.c has the others */
+
+    /** Of architecture "eagle3", a draft head (inference/model/head.h):
+     *  rows of output, with d2t if they are fewer than n_vocab; 0: no output.
+     *  It has no token_embd if `tied`. Its target is as wide. */
+    uint32_t draft_vocab;
+    bool nextn;     /**< the last of the layers predicts further tokens: add
+                         blk.N.nextn.eh_proj, enorm and hnorm, and the key */
+    bool nextn_own; /**< add nextn.embed_tokens, shared_head_head and _norm */
 
     const char *tensors_of; /**< a line of tiny_family.c; NULL: that of
                                  architecture */

@@ -21,8 +21,9 @@ static const char *const usage =
     "       [--sinks] [--unused N] [--padding N] [--chat-template TEXT]\n"
     "       [--architecture NAME] [--tensors-of NAME] [--head-dim N]\n"
     "       [--rope-dims N]\n"
-    "       [--long-factors] [--second-norm] [--biases] [--key NAME=TYPE:VALUE]...\n"
-    "       [--silent-layers N]\n";
+    "       [--long-factors] [--second-norm] [--biases] [--thinks]\n"
+    "       [--silent-layers N] [--draft-vocab N] [--nextn] [--nextn-own]\n"
+    "       [--key NAME=TYPE:VALUE]...\n";
 
 static int parse_number(const char *text, uint32_t *value_p)
 {
@@ -137,6 +138,11 @@ static int parse_option(int index, char *value, bt_tiny_model_t *m)
         return parse_factor(value,
                             (index == 14) ? &m->attn_soft_cap : &m->attn_scale);
     }
+    if (index == 30) {
+        return parse_number(value, &m->draft_vocab);
+    }
+    m->nextn = m->nextn || (index == 31) || (index == 32);
+    m->nextn_own = m->nextn_own || (index == 32);
     m->tied = m->tied || (index == 11);
     m->rope_factors = m->rope_factors || (index == 12);
     m->attn_sinks = m->attn_sinks || (index == 16);
@@ -180,6 +186,9 @@ int main(int argc, char **argv)
         {"tensors-of", required_argument, NULL, 0},
         {"thinks", no_argument, NULL, 0},
         {"silent-layers", required_argument, NULL, 0},
+        {"draft-vocab", required_argument, NULL, 0},
+        {"nextn", no_argument, NULL, 0},
+        {"nextn-own", no_argument, NULL, 0},
         {NULL, 0, NULL, 0},
     };
     bt_tiny_model_t model = bt_tiny_model_default();

@@ -3,26 +3,22 @@
 #include "inference/model/arch/decoder.h"
 
 #include "common/coll/coll_shm.h"
+#include "inference/model/head.h"
 #include "inference/model/ranks.h"
 
-static bt_norm_t norm_of(const bt_model_t *model,
-                         const bt_norm_weights_t *weights)
-{
-    return (bt_norm_t){.weight = weights->weight,
-                       .bias = weights->bias,
-                       .eps = model->own.norm_eps,
-                       .dim = model->own.dim,
-                       .layer = model->family->layer_norm};
-}
-
 /* Computes the initial x. */
-static void embed(bt_model_t *model, const bt_batch_t *batch, float *x)
+static void embed(bt_model_t *model, const bt_forward_t *fwd,
+                  const bt_batch_t *batch, float *x)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_decoder_t *const d = model->state;
     const bt_hparams_t *const hp = &model->own;
-    const bt_norm_t norm = norm_of(model, &d->embedding_norm);
+    const bt_norm_t norm = bt_decoder_norm(model, &d->embedding_norm);
 
+    if (d->head != NULL) {
+        bt_head_input(model, fwd, batch, x);
+        return;
+    }
     if (model->shard.size == 1) {
         ops->embed(model->be, d->embedding, batch, x);
     } else { /* each rank has its own words */
@@ -133,7 +129,7 @@ static void add_output(bt_model_t *model, const bt_sum_weight_t *w,
                        const float *in, uint32_t n_rows, float *tmp, float *x)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
-    const bt_norm_t norm = norm_of(model, after);
+    const bt_norm_t norm = bt_decoder_norm(model, after);
     const uint32_t dim = model->own.dim;
     const size_t n = (size_t)n_rows * dim;
 
@@ -182,7 +178,7 @@ static void feed_forward(bt_model_t *model, const bt_forward_t *fwd,
     const bt_decoder_t *const d = model->state;
     const bt_norm_weights_t nothing = {0};
     const bt_norm_t norm =
-        norm_of(model, hp->parallel ? &nothing : &layer->ffn_norm);
+        bt_decoder_norm(model, hp->parallel ? &nothing : &layer->ffn_norm);
 
     bt_step_norm_linear(model->be, &layer->up, d->part, hp->parallel ? d->c : x,
                         &norm, n_rows, layer->ffn_down.first, d->a, d->b);
@@ -237,14 +233,15 @@ static void store_kv(bt_model_t *model, const bt_forward_t *fwd,
     const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
     const bt_layer_t *const layer = &d->layers[i];
-    const bt_norm_t norm = norm_of(model, &layer->attn_norm);
+    const bt_norm_t norm = bt_decoder_norm(model, &layer->attn_norm);
     const bt_rotation_t rotation = rotation_of(model, i);
     const size_t row_floats =
         (hp->n_heads + 2 * (size_t)hp->n_kv_heads) * hp->head_dim;
+    const float *const in = bt_head_is_wide(d) ? d->head->both : x;
     uint32_t index;
     const bt_kv_view_t kv = bt_model_layer_view(fwd, i, &index);
 
-    bt_step_norm_linear(model->be, &layer->qkv, d->part, x, &norm,
+    bt_step_norm_linear(model->be, &layer->qkv, d->part, in, &norm,
                         batch->n_rows, layer->attn_output.first, d->a, d->b);
     add_bias(model->be, d->b, layer->qkv_bias, batch->n_rows,
              (uint32_t)row_floats);
@@ -298,7 +295,7 @@ static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
 {
     const bt_decoder_t *const d = model->state;
     const bt_layer_t *const layer = &d->layers[i];
-    const bt_norm_t ffn_norm = norm_of(model, &layer->ffn_norm);
+    const bt_norm_t ffn_norm = bt_decoder_norm(model, &layer->ffn_norm);
 
     if (model->own.parallel) {
         bt_step_norm(model->be, x, &ffn_norm, n_rows, d->c);
@@ -312,6 +309,69 @@ static void finish_layer(bt_model_t *model, const bt_forward_t *fwd, uint32_t i,
                                        : behind_layers(model));
 }
 
+/* Copies rows beside the other hidden states of their logit rows, the first of
+ * which is @a row. */
+static void put_tap(bt_model_t *model, const bt_taps_t *taps, uint32_t row,
+                    const float *rows, uint32_t n_rows, uint32_t tap)
+{
+    const uint32_t dim = model->own.dim;
+    const uint32_t width = (taps->n + (taps->normed ? 1 : 0)) * dim;
+
+    model->be->ops->copy_columns(model->be, rows, n_rows, dim,
+                                 taps->hidden + (size_t)row * width, width,
+                                 tap * dim);
+}
+
+/* Copies x before a layer out, of rows with logits; d->a is overwritten. */
+static void tap(bt_model_t *model, const bt_forward_t *fwd,
+                const bt_batch_t *batch, uint32_t layer, const float *x)
+{
+    const bt_decoder_t *const d = model->state;
+    const bt_taps_t *const taps = fwd->taps;
+
+    for (uint32_t t = 0; (taps != NULL) && (t < taps->n); t++) {
+        if ((taps->layers[t] == layer) && (batch->n_logit_rows > 0)) {
+            model->be->ops->gather_rows(model->be, x, batch, model->own.dim,
+                                        d->a);
+            put_tap(model, taps, 0, d->a, batch->n_logit_rows, t);
+        }
+    }
+}
+
+/* As tap(), of rows that joined: each has the logits of the last rows. */
+static void tap_late(bt_model_t *model, const bt_forward_t *fwd,
+                     const bt_model_late_t *late, uint32_t layer,
+                     const float *x)
+{
+    const bt_taps_t *const taps = fwd->taps;
+    const uint32_t n = late->batch.n_rows;
+
+    for (uint32_t t = 0; (taps != NULL) && (t < taps->n); t++) {
+        if (taps->layers[t] == layer) {
+            put_tap(model, taps, fwd->n_logit_rows - n, x, n, t);
+        }
+    }
+}
+
+/* Copies the hidden states behind the last layer out. */
+static void tap_last(bt_model_t *model, const bt_forward_t *fwd,
+                     uint32_t n_rows)
+{
+    const bt_decoder_t *const d = model->state;
+    const bt_taps_t *const taps = fwd->taps;
+    const bt_norm_t norm = bt_decoder_norm(model, &d->output_norm);
+
+    for (uint32_t t = 0; (taps != NULL) && (t < taps->n); t++) {
+        if (taps->layers[t] == d->n_layers) {
+            put_tap(model, taps, 0, d->x_last, n_rows, t);
+        }
+    }
+    if ((taps != NULL) && taps->normed) {
+        bt_step_norm(model->be, d->x_last, &norm, n_rows, d->a);
+        put_tap(model, taps, 0, d->a, n_rows, taps->n);
+    }
+}
+
 /* Computes the missed layers of rows that joined when n_layers were done. */
 static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
                      const bt_model_late_t *late, uint32_t n_layers)
@@ -320,8 +380,9 @@ static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
     float *const x =
         d->x + ((size_t)fwd->first_row + late->row) * model->own.dim;
 
-    embed(model, &late->batch, x);
+    embed(model, fwd, &late->batch, x);
     for (uint32_t i = 0; i < n_layers; i++) {
+        tap_late(model, fwd, late, i, x);
         store_kv(model, fwd, &late->batch, i, x);
         attend(model, fwd, &late->batch, i);
         finish_layer(model, fwd, i, d->a, late->batch.n_rows, d->b, x);
@@ -334,7 +395,7 @@ static void compute_logits(bt_model_t *model, uint32_t n_rows)
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_hparams_t *const hp = &model->own;
     const bt_decoder_t *const d = model->state;
-    const bt_norm_t norm = norm_of(model, &d->output_norm);
+    const bt_norm_t norm = bt_decoder_norm(model, &d->output_norm);
     const size_t n = (size_t)n_rows * hp->n_vocab;
 
     bt_step_norm_matmul(model->be,
@@ -375,7 +436,7 @@ static void run_stage(bt_model_t *model, const bt_forward_t *fwd,
     const size_t n = (size_t)batch->n_rows * model->own.dim;
 
     if (bt_shard_is_first(&model->shard)) {
-        embed(model, batch, d->x);
+        embed(model, fwd, batch, d->x);
     } else {
         bt_ranks_take_rows(model->ranks, d->x, n);
     }
@@ -424,8 +485,9 @@ void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
         forward_stage(model, batch, fwd);
         return;
     }
-    embed(model, batch, x);
+    embed(model, fwd, batch, x);
     for (uint32_t i = 0; i < last; i++) {
+        tap(model, fwd, batch, i, x);
         store_kv(model, fwd, batch, i, x);
         bt_model_layers_stored(model, fwd, i + 1);
         attend(model, fwd, batch, i);
@@ -435,11 +497,13 @@ void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
         }
         bt_model_between_layers(model, fwd, i + 1);
     }
+    tap(model, fwd, batch, last, x);
     store_kv(model, fwd, batch, last, x);
     bt_model_layers_stored(model, fwd, last + 1);
     if (batch->n_logit_rows == 0) {
         return; /* only the KV cache was needed */
     }
     compute_last_layer(model, fwd, batch, x, d->x_last);
+    tap_last(model, fwd, batch->n_logit_rows);
     compute_logits(model, batch->n_logit_rows);
 }

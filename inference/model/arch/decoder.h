@@ -34,6 +34,9 @@ const char *bt_key_name(const bt_keys_t *keys, const char *name, char *key);
 void bt_keys_refuse(bt_keys_t *keys, bt_status_t status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/** Reads a whole number from @a min to @a max, which the file must have. */
+void bt_keys_number(bt_keys_t *keys, const char *name, uint32_t min,
+                    uint32_t max, uint32_t *value_p);
 /** Reads a whole number from @a min to @a max; where there is no such key, or
  * it is refused, *value_p is unchanged. */
 void bt_keys_number_if(bt_keys_t *keys, const char *name, uint32_t min,
@@ -83,7 +86,10 @@ typedef struct bt_layer {
     float *ffn_down_bias;
 } bt_layer_t;
 
+typedef struct bt_head bt_head_t; /* head.h */
+
 typedef struct bt_decoder {
+    bt_head_t *head;   /**< NULL: a model, not a draft head */
     uint32_t n_layers; /**< layers of this rank's stage, as all indices here */
     bt_layer_t *layers;
     bt_weight_t *embedding; /**< NULL where a stage needs no words */
@@ -110,6 +116,17 @@ typedef struct bt_decoder {
     float *cut;                /**< columns of one part */
     float *sums[BT_SUM_DEPTH]; /**< dim: second halves, of each depth */
 } bt_decoder_t;
+
+/** Returns a norm of the decoder's width. */
+static inline bt_norm_t bt_decoder_norm(const bt_model_t *model,
+                                        const bt_norm_weights_t *weights)
+{
+    return (bt_norm_t){.weight = weights->weight,
+                       .bias = weights->bias,
+                       .eps = model->own.norm_eps,
+                       .dim = model->own.dim,
+                       .layer = model->family->layer_norm};
+}
 
 /** Returns the outputs of a layer's first feed-forward matrix. */
 static inline uint32_t bt_decoder_up_dim(const bt_family_t *family,

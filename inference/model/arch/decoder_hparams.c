@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "inference/model/arch/decoder.h"
 #include "inference/model/arch/family.h"
+#include "inference/model/head.h"
 
 const char *bt_key_name(const bt_keys_t *keys, const char *name, char *key)
 {
@@ -36,9 +37,8 @@ static bool have(const bt_keys_t *keys, const char *name)
     return bt_gguf_has(keys->gguf, bt_key_name(keys, name, key));
 }
 
-/* A whole number from min to max, which the file must have. */
-static void read_number(bt_keys_t *keys, const char *name, uint32_t min,
-                        uint32_t max, uint32_t *value_p)
+void bt_keys_number(bt_keys_t *keys, const char *name, uint32_t min,
+                    uint32_t max, uint32_t *value_p)
 {
     char key[BT_KEY_BYTES];
     uint32_t value = min;
@@ -64,7 +64,7 @@ void bt_keys_number_if(bt_keys_t *keys, const char *name, uint32_t min,
                        uint32_t max, uint32_t *value_p)
 {
     if (have(keys, name)) {
-        read_number(keys, name, min, max, value_p);
+        bt_keys_number(keys, name, min, max, value_p);
     }
 }
 
@@ -206,7 +206,7 @@ static void read_sizes(bt_keys_t *keys, const bt_family_t *family,
 
     (void)family;
     for (size_t i = 0; i < BT_ARRAY_LEN(sizes); i++) {
-        read_number(keys, sizes[i].name, 1, sizes[i].max, sizes[i].value_p);
+        bt_keys_number(keys, sizes[i].name, 1, sizes[i].max, sizes[i].value_p);
     }
     /* They count among the blocks. */
     bt_keys_number_if(keys, "nextn_predict_layers", 0, hp->n_layers - 1,
@@ -272,7 +272,10 @@ static void read_vocab(bt_keys_t *keys, const bt_family_t *family,
     uint64_t n_listed = 0;
     uint64_t n_tokens;
 
-    (void)family;
+    if (family->is_eagle3) {
+        bt_head_eagle3_read(keys, hp);
+        return;
+    }
     if (embedding == NULL) {
         bt_keys_refuse(keys, BT_ERR_BAD_FILE,
                        "tensor token_embd.weight is missing from the "
@@ -285,7 +288,7 @@ static void read_vocab(bt_keys_t *keys, const bt_family_t *family,
                        embedding->dims[1]);
         return;
     }
-    hp->n_vocab = (uint32_t)embedding->dims[1];
+    hp->n_vocab = hp->n_words = (uint32_t)embedding->dims[1];
     if ((bt_gguf_array_len(keys->gguf, "tokenizer.ggml.tokens", &n_listed) ==
          BT_OK) &&
         (n_listed > hp->n_vocab)) {
@@ -296,7 +299,7 @@ static void read_vocab(bt_keys_t *keys, const bt_family_t *family,
         return;
     }
     if ((n_listed > 0) && (bt_gguf_n_vocab(keys->gguf, &n_tokens) == BT_OK)) {
-        hp->n_vocab = (uint32_t)n_tokens;
+        hp->n_vocab = hp->n_words = (uint32_t)n_tokens;
     }
 }
 

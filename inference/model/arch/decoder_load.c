@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "inference/model/arch/decoder.h"
+#include "inference/model/head.h"
 
 #define NAME_BYTES 96
 
@@ -176,9 +177,10 @@ static uint32_t fuse(const char *fused, bt_piece_t *pieces, uint32_t n_pieces,
 
 /* Loads matrices of one input and their biases; a file may have them as one
  * tensor, @a fused. */
-static void load_linear(bt_loader_t *ld, uint32_t i, const char *fused,
-                        bt_piece_t *pieces, uint32_t n_pieces, unsigned bias,
-                        bt_linear_t *linear, float **bias_p)
+static void load_linear(bt_loader_t *ld, uint32_t i, uint32_t n_in,
+                        const char *fused, bt_piece_t *pieces,
+                        uint32_t n_pieces, unsigned bias, bt_linear_t *linear,
+                        float **bias_p)
 {
     char name[NAME_BYTES];
     uint32_t n = n_pieces;
@@ -189,7 +191,7 @@ static void load_linear(bt_loader_t *ld, uint32_t i, const char *fused,
         bt_loader_has(ld, layer_name(name, i, fused, "weight"))) {
         n = fuse(fused, pieces, n_pieces, ld->shard.size == 1);
     }
-    bt_loader_linear(ld, i, pieces, n, ld->hp->dim, linear);
+    bt_loader_linear(ld, i, pieces, n, n_in, linear);
     load_biases(ld, i, bias, pieces, n, bias_p);
 }
 
@@ -275,8 +277,9 @@ static void load_qkv(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
         {.name = "attn_v", .n_out = kv_dim, .rows = kv},
     };
 
-    load_linear(ld, i, "attn_qkv", pieces, 3, BT_BIAS_QKV, &layer->qkv,
-                &layer->qkv_bias);
+    /* Those of an EAGLE-3 head read embedding and hidden state. */
+    load_linear(ld, i, (ld->family->is_eagle3 ? 2 : 1) * hp->dim, "attn_qkv",
+                pieces, 3, BT_BIAS_QKV, &layer->qkv, &layer->qkv_bias);
 }
 
 static void load_up(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
@@ -289,8 +292,8 @@ static void load_up(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
         {.name = "ffn_up", .n_out = n_out, .rows = rows},
     };
 
-    load_linear(ld, i, "ffn_up", plain ? &pieces[1] : pieces, plain ? 1 : 2,
-                BT_BIAS_FFN_UP, &layer->up, &layer->up_bias);
+    load_linear(ld, i, ld->hp->dim, "ffn_up", plain ? &pieces[1] : pieces,
+                plain ? 1 : 2, BT_BIAS_FFN_UP, &layer->up, &layer->up_bias);
 }
 
 static void load_layer(bt_loader_t *ld, uint32_t i, bt_layer_t *layer)
@@ -421,26 +424,34 @@ static void load_embedding_norm(bt_loader_t *ld, bt_decoder_t *d)
 
 void bt_decoder_load(bt_loader_t *ld, void **state_p)
 {
+    const bool is_head = ld->hp->head.kind != BT_HEAD_NONE;
     const bt_share_t layers = ld->shard.layers;
     bt_decoder_t *const d = bt_calloc(1, sizeof(*d));
 
     *state_p = d;
     if (d != NULL) {
         d->layers = bt_calloc(layers.n, sizeof(*d->layers));
+        d->head = is_head ? bt_calloc(1, sizeof(*d->head)) : NULL;
     }
-    if ((d == NULL) || (d->layers == NULL)) {
+    if ((d == NULL) || (d->layers == NULL) || (is_head && (d->head == NULL))) {
         bt_loader_fail(ld, BT_ERR_NO_MEMORY, "out of memory");
         return;
     }
     d->n_layers = layers.n;
     check_operations(ld);
-    load_embedding(ld, d);
+    if (!is_head) {
+        load_embedding(ld, d);
+    }
     for (uint32_t i = 0; (ld->status == BT_OK) && (i < layers.n); i++) {
         load_layer(ld, layers.first + i, &d->layers[i]);
     }
-    load_output_words(ld, d);
-    if (ld->family->embedding_norm) {
-        load_embedding_norm(ld, d);
+    if (is_head) {
+        bt_head_load(ld, d);
+    } else {
+        load_output_words(ld, d);
+        if (ld->family->embedding_norm) {
+            load_embedding_norm(ld, d);
+        }
     }
     bt_positions_load(ld, d);
     load_activations(ld, d);
@@ -528,6 +539,7 @@ void bt_decoder_free(bt_backend_t *be, void *state)
     for (uint32_t i = 0; i < d->n_layers; i++) {
         free_layer(be, &d->layers[i]);
     }
+    bt_head_free(be, d);
     free_own(be, d);
     bt_free(d->layers);
     bt_free(d);

@@ -238,6 +238,14 @@ static const bt_family_t families[] = {
     },
 };
 
+/* Source: Li et al., "EAGLE-3: Scaling up Inference Acceleration of Large
+ * Language Models via Training-Time Test", and llama.cpp's converter. */
+const bt_family_t bt_family_eagle3 = {
+    .name = "eagle3",
+    .maybe_biases = BT_BIAS_MATRICES,
+    .is_eagle3 = true,
+};
+
 #define ONE(name) +1
 _Static_assert(BT_ARRAY_LEN(families) == 0 BT_FAMILIES(ONE),
                "a family is here and in architectures.h");

@@ -108,10 +108,16 @@ struct bt_family {
     /** Models of this many layers scale attention by 1 / sqrt(dim / n_heads);
      *  0: none. */
     uint32_t wide_scale_layers;
+
+    bool is_eagle3; /**< a draft head, not a model: head.h */
 };
 
 /** Returns the family with this general.architecture, or NULL. */
 const bt_family_t *bt_family_find(bt_gguf_str_t name);
+
+/** Family of the draft heads of architecture eagle3, which is not a model and
+ *  not among those of bt_family_find(). */
+extern const bt_family_t bt_family_eagle3;
 
 /** Fills *hp_p, refusing by name what bt_decoder_forward() does not compute. */
 BT_MUST_CHECK bt_status_t bt_decoder_hparams(const bt_family_t *family,
