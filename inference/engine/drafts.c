@@ -163,7 +163,41 @@ struct bt_drafting {
     uint32_t n_beside;
     uint32_t n;      /* chains */
     uint32_t n_next; /* sequences that were looked at */
+    bt_taps_t taps;  /* hidden: that the drafter reads; NULL: none */
 };
+
+static uint32_t taps_width(const bt_engine_t *engine)
+{
+    const bt_taps_t *taps = &engine->config.batch_drafter.taps;
+
+    return (taps->n + (taps->normed ? 1 : 0)) *
+           bt_model_hparams(engine->config.model)->dim;
+}
+
+static bt_status_t alloc_taps(bt_engine_t *engine)
+{
+    const bt_engine_config_t *config = &engine->config;
+    bt_taps_t *taps = &engine->drafting->taps;
+
+    if (config->batch_drafter.computed == NULL) {
+        return BT_OK;
+    }
+    *taps = config->batch_drafter.taps;
+    taps->hidden = bt_calloc(
+        bt_engine_max_logit_rows(config->max_seqs, config->max_drafts),
+        taps_width(engine) * sizeof(float));
+    return (taps->hidden != NULL) ? BT_OK : BT_ERR_NO_MEMORY;
+}
+
+const bt_taps_t *bt_engine_taps(const bt_engine_t *engine)
+{
+    const struct bt_drafting *d = engine->drafting;
+
+    return ((d != NULL) && (d->taps.hidden != NULL) &&
+            (engine->config.batch_drafter.draft != NULL))
+               ? &d->taps
+               : NULL;
+}
 
 bt_status_t bt_engine_alloc_rounds(bt_engine_t *engine)
 {
@@ -186,7 +220,7 @@ bt_status_t bt_engine_alloc_rounds(bt_engine_t *engine)
     return ((d->chains != NULL) && (d->seqs != NULL) &&
             (d->n_missing != NULL) && (d->next != NULL) &&
             (d->chain_of != NULL) && (d->beside != NULL))
-               ? BT_OK
+               ? alloc_taps(engine)
                : BT_ERR_NO_MEMORY;
 }
 
@@ -201,6 +235,7 @@ void bt_engine_free_rounds(bt_engine_t *engine)
         bt_free(d->next);
         bt_free(d->chain_of);
         bt_free(d->beside);
+        bt_free(d->taps.hidden);
         bt_free(d);
     }
 }
@@ -695,6 +730,23 @@ static bool would_take(const bt_engine_t *engine, bt_seq_t *seq)
     return take(engine, &step, &offer, 1) > 0;
 }
 
+/* Gives the drafter the hidden states of positions from @a pos on whose next
+ * tokens are known now; @a logits are the first one's. */
+static void tell_computed(bt_engine_t *engine, bt_seq_t *seq, uint32_t pos,
+                          const float *logits)
+{
+    const bt_batch_drafter_t *drafter = &engine->config.batch_drafter;
+    const bt_taps_t *taps = bt_engine_taps(engine);
+    const size_t row =
+        (size_t)(logits - engine->pass->logits) / engine->n_vocab;
+
+    if ((taps != NULL) && (engine->pass == &engine->whole) &&
+        seq->model_drafts && bt_engine_goes_on(seq)) {
+        drafter->computed(drafter->ctx, seq, pos, seq->sched.n_tokens - 1 - pos,
+                          taps->hidden + row * taps_width(engine));
+    }
+}
+
 /* A draft behind the verified ones teaches as well: the token that is drawn
  * there is known. */
 void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
@@ -727,6 +779,7 @@ void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
         }
     }
     seq->sched.n_computed = seq->sched.n_tokens - 1;
+    tell_computed(engine, seq, n_known - 1, logits);
     if (n_drafts == 0) {
         seq->wants_drafts = right && would_take(engine, seq);
     }

@@ -208,6 +208,14 @@ typedef struct bt_batch_drafter {
     uint32_t max_seqs; /**< most sequences of a call of draft() */
     float read_share;  /**< time for reading K and V of a sequence, relative to
                             the target's */
+    /** Tells a drafter that reads hidden states of the target what an iteration
+     *  left of positions pos … pos + n - 1 of a sequence: for each, side by
+     *  side, what `taps` names. The tokens of all of them and of position pos +
+     *  n are known. Not told of all positions. NULL: it reads none, and `taps`
+     *  is not used. */
+    void (*computed)(void *ctx, struct bt_seq *seq, uint32_t pos, uint32_t n,
+                     const float *hidden);
+    bt_taps_t taps; /**< without hidden; only where bt_model_taps() */
 } bt_batch_drafter_t;
 
 /** One sequence. The owner fills the fields before bt_engine_submit(), unless a
@@ -434,7 +442,8 @@ uint32_t bt_seq_draw(const bt_seq_t *seq, bt_sampler_t *sampler,
  *  @retval BT_OK
  *  @retval BT_ERR_INVALID_PARAM  max_seqs is 0, or token_budget is below
  *                                tokens_per_block
- *  @retval BT_ERR_UNSUPPORTED  a draft model where passes overlap
+ *  @retval BT_ERR_UNSUPPORTED  a draft model where passes overlap, or one that
+ *                              reads hidden states that there are not
  *  @retval BT_ERR_NO_MEMORY
  *  @retval BT_ERR_IO  no thread or descriptor could be made */
 BT_MUST_CHECK bt_status_t bt_engine_create(const bt_engine_config_t *config,

@@ -302,6 +302,9 @@ void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_engine_alloc_rounds(bt_engine_t *engine);
 void bt_engine_free_rounds(bt_engine_t *engine);
+/** Returns what the drafter reads of an iteration's hidden states; NULL: it
+ *  reads none. */
+const bt_taps_t *bt_engine_taps(const bt_engine_t *engine);
 
 /** True when the id ends an answer. */
 bool bt_engine_is_end_id(const bt_sampling_t *sampling, uint32_t id);

@@ -443,6 +443,7 @@ bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
         .needs = pass->needs,
         .best_ids = pass->best_ids,
         .drawing = pass->drawing,
+        .taps = is_whole ? bt_engine_taps(engine) : NULL,
         .kv = config->kv,
         .groups = config->groups,
         .on_layers = on_layers,
