@@ -192,6 +192,7 @@ static void close_all(bt_worker_t *w, bt_start_t *s)
 {
     bt_engine_destroy(w->engine);
     bt_model_drafter_destroy(w->drafter);
+    bt_head_drafter_destroy(w->head_drafter);
     bt_ngram_corpus_destroy(w->corpus);
     bt_core_demand_close(w->board);
     bt_jobs_end_all(w);

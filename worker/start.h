@@ -44,8 +44,10 @@ typedef struct bt_start {
     bt_instance_ranks_t team; /**< ranks of this instance */
     bt_gguf_t *gguf;
     bt_hparams_t hp;
-    struct {              /* start_draft.c */
-        bt_gguf_t *gguf;  /**< NULL: there is no draft model */
+    struct {                 /* start_draft.c */
+        bt_gguf_t *gguf;     /**< NULL: there is no draft model; with
+                                  BT_HEAD_NEXTN that of the model */
+        bt_head_kind_t head; /**< BT_HEAD_NONE: a model, not a head */
         const char *type; /**< type of the model's own weights; NULL: a file */
         size_t scratch_bytes; /**< most that making one of its tensors takes */
         bool has_cache; /**< has a KV cache of its own; false: uses the model's

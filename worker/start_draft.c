@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "common/kv/kv_groups.h"
+#include "inference/draft/head_drafter.h"
 #include "inference/draft/model_drafter.h"
 #include "inference/hf/hf.h"
 #include "inference/quantize/quantize.h"
@@ -23,14 +24,16 @@ static const char *const default_types[] = {"q5_1", "q4_0"};
 
 static const char *draft_option(const bt_worker_t *w)
 {
-    return (w->config->draft_model[0] != '\0') ? "--draft-model"
-                                               : "--draft self";
+    return (w->config->draft_model[0] != '\0')      ? "--draft-model"
+           : (strcmp(w->config->draft, "mtp") == 0) ? "--draft mtp"
+                                                    : "--draft self";
 }
 
 static bool has_draft_model(const bt_worker_t *w)
 {
     return (w->config->draft_model[0] != '\0') ||
-           (strncmp(w->config->draft, "self", 4) == 0);
+           (strncmp(w->config->draft, "self", 4) == 0) ||
+           (strcmp(w->config->draft, "mtp") == 0);
 }
 
 /* What is computed before the model drafts must be there again when a draft was
@@ -134,11 +137,18 @@ static bt_status_t lay_out_cache(const bt_worker_t *w, bt_start_t *s, char *why,
                                  size_t why_bytes)
 {
     const bt_kv_type_info_t *const type = bt_kv_type_info(s->kv_type);
+    const bool is_head = s->draft.head != BT_HEAD_NONE;
     bt_hparams_t hp;
-    bt_status_t status = bt_hparams_read(s->draft.gguf, why, why_bytes, &hp);
+    bt_status_t status =
+        is_head ? bt_head_hparams_read(s->draft.gguf, s->draft.head, &s->hp,
+                                       why, why_bytes, &hp)
+                : bt_hparams_read(s->draft.gguf, why, why_bytes, &hp);
 
     if (status != BT_OK) {
         return status;
+    }
+    if (is_head) { /* it counts positions from where it begins */
+        hp.context_tokens = w->context_tokens;
     }
     s->draft.cache = (bt_draft_cache_config_t){
         .shape = {.n_layers = hp.n_layers,
@@ -162,6 +172,57 @@ static bt_status_t lay_out_cache(const bt_worker_t *w, bt_start_t *s, char *why,
     return status;
 }
 
+/* A head reads hidden states, which one rank has. */
+static bt_status_t open_head(const bt_worker_t *w, bt_start_t *s,
+                             bt_head_kind_t kind, char *why, size_t why_bytes)
+{
+    s->draft.head = kind;
+    if (s->team.size > 1) {
+        snprintf(why, why_bytes,
+                 "a model over %u ranks has no draft head; use --draft ngram",
+                 s->team.size);
+        return BT_ERR_UNSUPPORTED;
+    }
+    return lay_out_cache(w, s, why, why_bytes);
+}
+
+/* Opens the layer of multi-token prediction in the model's own file. */
+static bt_status_t open_mtp(const bt_worker_t *w, bt_start_t *s)
+{
+    char why[WHY_BYTES] = "";
+    bt_status_t status;
+
+    s->draft.gguf = s->gguf;
+    status = open_head(w, s, BT_HEAD_NEXTN, why, sizeof(why));
+    if (status != BT_OK) {
+        BT_LOG_ERROR("--draft mtp: model %s: %s", w->config->model, why);
+        bt_start_draft_close(s);
+    }
+    return status;
+}
+
+static bool is_eagle3(const bt_gguf_t *gguf)
+{
+    bt_gguf_str_t arch;
+
+    return (bt_gguf_get_str(gguf, "general.architecture", &arch) == BT_OK) &&
+           bt_gguf_str_is(arch, "eagle3");
+}
+
+/* Files of heads may list the tokens of their target. */
+static bt_status_t open_eagle3(const bt_worker_t *w, bt_start_t *s, char *why,
+                               size_t why_bytes)
+{
+    const bt_status_t status =
+        bt_gguf_has(s->draft.gguf, "tokenizer.ggml.tokens")
+            ? bt_draft_check_tokens(s->gguf, s->draft.gguf, s->hp.n_vocab, why,
+                                    why_bytes)
+            : BT_OK;
+
+    return (status == BT_OK) ? open_head(w, s, BT_HEAD_EAGLE3, why, why_bytes)
+                             : status;
+}
+
 static bt_status_t open_file(const bt_worker_t *w, bt_start_t *s)
 {
     const char *const path = w->config->draft_model;
@@ -170,7 +231,9 @@ static bt_status_t open_file(const bt_worker_t *w, bt_start_t *s)
     bt_status_t status =
         bt_modelfile_open(path, why, sizeof(why), &s->draft.gguf);
 
-    if (status == BT_OK) {
+    if ((status == BT_OK) && is_eagle3(s->draft.gguf)) {
+        status = open_eagle3(w, s, why, sizeof(why));
+    } else if (status == BT_OK) {
         status = bt_model_drafter_check(s->gguf, s->draft.gguf, &shares_kv, why,
                                         sizeof(why));
     }
@@ -202,20 +265,24 @@ bt_status_t bt_start_draft_open(const bt_worker_t *w, bt_start_t *s)
     if (status != BT_OK) {
         return status;
     }
-    return (w->config->draft_model[0] != '\0') ? open_file(w, s)
-                                               : open_self(w, s);
+    return (w->config->draft_model[0] != '\0')      ? open_file(w, s)
+           : (strcmp(w->config->draft, "mtp") == 0) ? open_mtp(w, s)
+                                                    : open_self(w, s);
 }
 
 void bt_start_draft_close(bt_start_t *s)
 {
-    bt_gguf_close(s->draft.gguf);
+    if (s->draft.gguf != s->gguf) {
+        bt_gguf_close(s->draft.gguf);
+    }
     s->draft.gguf = NULL;
 }
 
 uint32_t bt_start_draft_rows(const bt_worker_t *w, const bt_start_t *s)
 {
-    return (s->draft.gguf == NULL)
-               ? 0
+    return (s->draft.gguf == NULL) ? 0
+           : (s->draft.head != BT_HEAD_NONE)
+               ? bt_head_drafter_max_rows(max_seqs(w))
                : bt_model_drafter_max_rows(max_seqs(w), s->draft.has_cache);
 }
 
@@ -224,6 +291,7 @@ static bt_model_config_t config_of(const bt_worker_t *w, const bt_start_t *s,
 {
     bt_model_config_t config = *target;
 
+    config.head = (bt_head_target_t){s->draft.head, &s->hp};
     config.max_seqs = config.max_logit_rows = max_seqs(w);
     config.max_rows = bt_start_draft_rows(w, s);
     if (s->draft.has_cache) {
@@ -252,6 +320,22 @@ static bt_status_t add_cache(const bt_start_t *s, bt_model_memory_t *own)
         own->private_bytes += bytes - s->draft.block_bytes;
     }
     return status;
+}
+
+/* Adds the hidden states that a head reads, of an iteration and kept. */
+static void add_hidden(const bt_worker_t *w, const bt_start_t *s,
+                       const bt_model_config_t *target, bt_model_memory_t *own)
+{
+    char why[WHY_BYTES];
+    bt_hparams_t hp;
+
+    if ((s->draft.head != BT_HEAD_NONE) &&
+        (bt_head_hparams_read(s->draft.gguf, s->draft.head, &s->hp, why,
+                              sizeof(why), &hp) == BT_OK)) {
+        own->private_bytes += bt_head_drafter_bytes(&hp, max_seqs(w)) +
+                              (size_t)target->max_logit_rows * hp.dim *
+                                  BT_MODEL_MAX_TAPS * sizeof(float);
+    }
 }
 
 bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
@@ -284,6 +368,7 @@ bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
                      bt_status_str(status));
         return status;
     }
+    add_hidden(w, s, target, &own);
     own.load_bytes += s->draft.scratch_bytes;
     memory->weight_bytes += own.weight_bytes;
     memory->private_bytes += own.private_bytes;
@@ -338,11 +423,17 @@ static void log_draft_model(const bt_worker_t *w, const bt_start_t *s)
 {
     const bt_draft_cache_config_t *const cache = &s->draft.cache;
 
-    BT_LOG_INFO("draft model: %s%s, %zu MiB",
-                (s->draft.type != NULL) ? "the model itself as "
-                                        : w->config->draft_model,
-                (s->draft.type != NULL) ? s->draft.type : "",
-                tensor_bytes(s->draft.gguf) >> 20);
+    if (s->draft.head == BT_HEAD_NEXTN) {
+        BT_LOG_INFO("draft head: layer %u of the model%s", s->hp.n_layers,
+                    (s->hp.n_nextn > 1) ? ", the first of several" : "");
+    } else {
+        BT_LOG_INFO("draft %s: %s%s, %zu MiB",
+                    (s->draft.head == BT_HEAD_NONE) ? "model" : "head",
+                    (s->draft.type != NULL) ? "the model itself as "
+                                            : w->config->draft_model,
+                    (s->draft.type != NULL) ? s->draft.type : "",
+                    tensor_bytes(s->draft.gguf) >> 20);
+    }
     if (s->draft.has_cache) {
         BT_LOG_INFO("draft model: a KV cache of its own, %u blocks of %u "
                     "tokens (%zu MiB)",
@@ -379,6 +470,26 @@ bt_status_t bt_start_draft_load(bt_worker_t *w, const bt_start_t *s,
     return BT_OK;
 }
 
+static bt_status_t open_head_drafter(bt_worker_t *w, const bt_start_t *s,
+                                     bt_batch_drafter_t *hook_p)
+{
+    const bt_head_drafter_config_t config = {
+        .model = w->draft_model,
+        .n_vocab = s->hp.n_vocab,
+        .max_seqs = max_seqs(w),
+        .read_share = (float)s->draft.block_bytes / (float)w->block_bytes,
+        .cache = &s->draft.cache};
+    const bt_status_t status =
+        bt_head_drafter_create(&config, &w->head_drafter);
+
+    if (status != BT_OK) {
+        BT_LOG_ERROR("%s: %s", draft_option(w), bt_status_str(status));
+        return status;
+    }
+    *hook_p = bt_head_drafter_hook(w->head_drafter);
+    return BT_OK;
+}
+
 bt_status_t bt_start_drafter_open(bt_worker_t *w, const bt_start_t *s,
                                   bt_batch_drafter_t *hook_p)
 {
@@ -393,6 +504,9 @@ bt_status_t bt_start_drafter_open(bt_worker_t *w, const bt_start_t *s,
 
     if (w->draft_model == NULL) {
         return BT_OK;
+    }
+    if (s->draft.head != BT_HEAD_NONE) {
+        return open_head_drafter(w, s, hook_p);
     }
     status = s->draft.has_cache
                  ? BT_OK

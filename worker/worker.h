@@ -45,6 +45,7 @@
 #include "common/sched/sched_preempt.h"
 #include "common/sched/sched_queue.h"
 #include "common/wire/wire.h"
+#include "inference/draft/head_drafter.h"
 #include "inference/draft/model_drafter.h"
 #include "inference/draft/ngram_drafter.h"
 #include "inference/engine/engine.h"
@@ -216,10 +217,11 @@ struct bt_worker {
 
     bt_backend_t *backend;
     bt_model_t *model;
-    bt_model_t *draft_model;     /**< NULL: none */
-    bt_model_drafter_t *drafter; /**< with draft_model */
-    size_t model_bytes;          /**< memory of both */
-    size_t device_bytes;         /**< device memory used, without the pool */
+    bt_model_t *draft_model;         /**< NULL: none */
+    bt_model_drafter_t *drafter;     /**< with draft_model; NULL for a head */
+    bt_head_drafter_t *head_drafter; /**< with draft_model, if it is a head */
+    size_t model_bytes;              /**< memory of both */
+    size_t device_bytes;     /**< device memory used, without the pool */
     size_t pinned_bytes;     /**< pinned host memory, for copies to and from the
                                 device */
     uint32_t context_tokens; /**< longest sequence, prompt and output */

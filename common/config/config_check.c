@@ -484,13 +484,15 @@ static bt_status_t check_draft(const bt_config_store_t *store)
     const bt_config_t *const c = &store->config;
     const bool is_self =
         (strcmp(c->draft, "self") == 0) || (strncmp(c->draft, "self:", 5) == 0);
+    const bool is_mtp = strcmp(c->draft, "mtp") == 0;
     const bool is_off = strcmp(c->draft, "off") == 0;
 
-    if (!is_self && !is_off && (strcmp(c->draft, "ngram") != 0)) {
+    if (!is_self && !is_mtp && !is_off && (strcmp(c->draft, "ngram") != 0)) {
         return bt_config_complain(
-            store, "--draft %s: it is ngram, self, self:TYPE or off", c->draft);
+            store, "--draft %s: it is ngram, self, self:TYPE, mtp or off",
+            c->draft);
     }
-    if ((is_self || is_off) && (c->draft_model[0] != '\0')) {
+    if ((is_self || is_mtp || is_off) && (c->draft_model[0] != '\0')) {
         return bt_config_complain(store,
                                   "--draft-model %s contradicts --draft %s",
                                   c->draft_model, c->draft);

@@ -394,19 +394,20 @@ const bt_option_t bt_config_options[] = {
          "current one",
          "auto: where that saves at least 1/64 of its time. on: wherever "
          "possible. off: never"),
-    TEXT(ADVANCED, "draft", "ngram|self[:TYPE]|off", "ngram", S | WORKERS,
+    TEXT(ADVANCED, "draft", "ngram|self[:TYPE]|mtp|off", "ngram", S | WORKERS,
          draft, "Speculative decoding: source of draft tokens",
          "ngram: what followed the last tokens earlier in the prompt or the "
          "answer. self: that, and draws of the model with its weights "
          "quantized to TYPE, by default q5_1, or q4_0 of 8-bit weights; for "
-         "models of 8 bits a weight and more on the CPU. off: no speculative decoding. Drafts are made "
+         "models of 8 bits a weight and more on the CPU. mtp: ngram, and the "
+         "model's own layer of multi-token prediction. off: no speculative decoding. Drafts are made "
          "and verified where that is expected to save time, by measured cost "
          "and acceptance; the tokens of an answer are the same with and "
          "without"),
     TEXT(ADVANCED, "draft-model", "FILE", "", S | WORKERS, draft_model,
          "Speculative decoding: file of the draft model, in place of --draft "
          "self",
-         "A model with the tokens of the served one. With its shape too, such "
+         "An EAGLE-3 head, or a model with the tokens of the served one. With its shape too, such "
          "as a quantized copy, it uses its KV cache; another one has a KV "
          "cache of its own, in the memory of --kv-memory"),
     SIZE(ADVANCED, "draft-corpus", "16m", 0, GIGA, S | WORKERS,

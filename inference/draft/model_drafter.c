@@ -87,10 +87,8 @@ void bt_model_drafter_destroy(bt_model_drafter_t *drafter)
     }
 }
 
-/* Returns the probability of an id at this temperature; of greedy draws at 1.
- * An estimate: it decides how many drafts are made, not which. */
-static float probability_of(const float *logits, uint32_t n, uint32_t id,
-                            float temperature)
+float bt_draft_probability(const float *logits, uint32_t n, uint32_t id,
+                           float temperature)
 {
     const float best = logits[bt_sampler_best(logits, n)];
     const float scale = (temperature > 0) ? 1 / temperature : 1;
@@ -202,8 +200,8 @@ static bt_status_t draft(void *ctx, bt_next_draft_t *next, uint32_t n)
                                  end);
         }
         to->id = bt_seq_draw(seq, drafter->sampler, end, row, drafter->n_vocab);
-        to->probability = probability_of(row, drafter->n_vocab, to->id,
-                                         seq->sampling.temperature);
+        to->probability = bt_draft_probability(row, drafter->n_vocab, to->id,
+                                               seq->sampling.temperature);
     }
     return status;
 }
@@ -308,25 +306,14 @@ static bool is_same_shape(const bt_hparams_t *target, const bt_hparams_t *draft)
     return true;
 }
 
-/* Rows of a file's matrices beyond its tokens do not count; tokens do, one by
- * one. */
-static bt_status_t check_tokens(const bt_gguf_t *target, const bt_gguf_t *draft,
-                                const bt_hparams_t hp[2], char *why,
-                                size_t why_bytes)
+bt_status_t bt_draft_check_tokens(const bt_gguf_t *target,
+                                  const bt_gguf_t *draft, uint32_t n, char *why,
+                                  size_t why_bytes)
 {
     static const char *const key = "tokenizer.ggml.tokens";
     bt_gguf_str_t text[2] = {0};
 
-    if (hp[0].n_vocab != hp[1].n_vocab) {
-        snprintf(why, why_bytes,
-                 "its vocabulary has %u tokens, that of the model %u",
-                 hp[1].n_vocab, hp[0].n_vocab);
-        return BT_ERR_MISMATCH;
-    }
-    if (!bt_gguf_has(target, key) && !bt_gguf_has(draft, key)) {
-        return BT_OK;
-    }
-    for (uint32_t i = 0; i < hp[0].n_vocab; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         if ((bt_gguf_array_str(target, key, i, &text[0]) != BT_OK) ||
             (bt_gguf_array_str(draft, key, i, &text[1]) != BT_OK) ||
             (text[0].len != text[1].len) ||
@@ -337,6 +324,26 @@ static bt_status_t check_tokens(const bt_gguf_t *target, const bt_gguf_t *draft,
         }
     }
     return BT_OK;
+}
+
+/* Rows of a file's matrices beyond its tokens do not count; tokens do, one by
+ * one. */
+static bt_status_t check_tokens(const bt_gguf_t *target, const bt_gguf_t *draft,
+                                const bt_hparams_t hp[2], char *why,
+                                size_t why_bytes)
+{
+    static const char *const key = "tokenizer.ggml.tokens";
+
+    if (hp[0].n_vocab != hp[1].n_vocab) {
+        snprintf(why, why_bytes,
+                 "its vocabulary has %u tokens, that of the model %u",
+                 hp[1].n_vocab, hp[0].n_vocab);
+        return BT_ERR_MISMATCH;
+    }
+    if (!bt_gguf_has(target, key) && !bt_gguf_has(draft, key)) {
+        return BT_OK;
+    }
+    return bt_draft_check_tokens(target, draft, hp[0].n_vocab, why, why_bytes);
 }
 
 bt_status_t bt_model_drafter_check(const bt_gguf_t *target,

@@ -63,6 +63,21 @@ BT_MUST_CHECK bt_status_t bt_model_drafter_create(
 /** Frees the drafter. NULL is allowed. */
 void bt_model_drafter_destroy(bt_model_drafter_t *drafter);
 
+/** Returns the probability of an id at this temperature; of greedy draws at 1.
+ *  An estimate: it decides how many drafts are made, not which.
+ *  @param [in] logits  [n], that of id above -infinity */
+float bt_draft_probability(const float *logits, uint32_t n, uint32_t id,
+                           float temperature);
+
+/** Compares the first n tokens that two files list, one by one.
+ *  @param [out] why  On failure what differs, for the user.
+ *  @retval BT_OK
+ *  @retval BT_ERR_MISMATCH */
+BT_MUST_CHECK bt_status_t bt_draft_check_tokens(const bt_gguf_t *target,
+                                                const bt_gguf_t *draft,
+                                                uint32_t n, char *why,
+                                                size_t why_bytes);
+
 /** Returns the hook for bt_engine_config_t.batch_drafter. */
 bt_batch_drafter_t bt_model_drafter_hook(bt_model_drafter_t *drafter);
 

@@ -208,7 +208,7 @@ def test_drafts_of_a_model_that_cannot_be_are_refused_by_name():
     with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other, tempfile.TemporaryDirectory() as more:
         model = small(d)
         deeper = tiny_model(other, layers=3, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=8)
-        start_fails(model, ["--draft", "tree"], 2, "--draft tree: it is ngram, self, self:TYPE or off")
+        start_fails(model, ["--draft", "tree"], 2, "--draft tree: it is ngram, self, self:TYPE, mtp or off")
         start_fails(model, ["--draft", "self:q9"], 2, "--draft self:q9: there is no such type of smaller weights")
         start_fails(model, ["--draft", "self:bf16"], 2, "--draft self:bf16: there is no such type of smaller weights")
         start_fails(model, ["--draft", "self", "--draft-model", deeper], 2, "contradicts --draft self")

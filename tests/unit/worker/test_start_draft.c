@@ -264,6 +264,68 @@ kv_memory_is_divided_with_a_draft_model_of_another_shape(void **state)
     unlink(path);
 }
 
+/* An EAGLE-3 head of the model of open_worker(). @return its path */
+static const char *make_head(char path[64])
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    int fd;
+
+    snprintf(path, 64, "/tmp/baton-test-start-head-XXXXXX");
+    fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    tiny.architecture = "eagle3";
+    tiny.n_layers = 1;
+    tiny.n_kv_heads = 1;
+    tiny.context_tokens = 100;
+    tiny.tied = true;
+    tiny.draft_vocab = 96;
+    tiny.keys[tiny.n_keys++] = (bt_tiny_key_t){"target_layers", 'l', "0,1,2"};
+    tiny.keys[tiny.n_keys++] = (bt_tiny_key_t){"target_hidden_size", 'u', "64"};
+    assert_int_equal(bt_tiny_model_write(&tiny, path), BT_OK);
+    return path;
+}
+
+/* Its context is the model's, whatever its file says. */
+static void head_has_a_cache_and_memory_for_hidden_states(void **state)
+{
+    char path[64];
+    start_bench_t *b = open_worker("ngram", make_head(path), 0);
+    const bt_model_config_t config = {.max_rows = 64,
+                                      .max_logit_rows = 32,
+                                      .context_tokens = 512,
+                                      .tokens_per_block = T};
+    bt_model_memory_t memory = {0};
+
+    (void)state;
+    b->w.tokens_per_block = T;
+    b->w.context_tokens = 512;
+    b->s.kv_type = BT_KV_BF16;
+    assert_int_equal(bt_start_draft_open(&b->w, &b->s), BT_OK);
+    assert_int_equal(b->s.draft.head, BT_HEAD_EAGLE3);
+    assert_true(b->s.draft.has_cache);
+    assert_int_equal(b->s.draft.block_bytes, 1024);
+    assert_int_equal(b->s.draft.cache.context_tokens, 512);
+    assert_int_equal(b->s.draft.cache.n_slots, 4);
+    assert_int_equal(bt_start_draft_memory(&b->w, &b->s, &config, &memory),
+                     BT_OK);
+    /* 4 sequences of 25 tokens, and 32 rows, of 3 x 64 floats each */
+    assert_true(memory.private_bytes > (4 * 25 + 32) * 3 * 64 * sizeof(float));
+    /* fc 192 x 64, queries, keys and values 128 x 96, output 64 x 96 … */
+    assert_true(memory.weight_bytes >
+                (192 * 64 + 128 * 96 + 64 * 96) * sizeof(float));
+    close_worker(b);
+
+    b = open_worker("ngram", path, 0);
+    b->s.team.size = b->s.team.tp = 2;
+    bt_test_expect_log_lines(2);
+    assert_refused(b, BT_ERR_UNSUPPORTED,
+                   "a model over 2 ranks has no draft head");
+    unlink(path);
+    assert_refused(open_worker("mtp", "", 0), BT_ERR_UNSUPPORTED,
+                   "--draft mtp: model");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +334,7 @@ int main(void)
         BT_TEST(what_has_no_draft_model_is_refused_by_name),
         BT_TEST(memory_of_the_draft_model_is_added),
         BT_TEST(kv_memory_is_divided_with_a_draft_model_of_another_shape),
+        BT_TEST(head_has_a_cache_and_memory_for_hidden_states),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inference/draft/head_drafter.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/sched/sched_catch_up.h"
+#include "inference/draft/model_drafter.h"
+
+/* Hidden states of a sequence that are kept: as many as an iteration leaves
+ * whose drafts were all right, and those of a round. */
+#define MAX_KEPT (BT_ENGINE_SEQ_DRAFTS + 1 + BT_ENGINE_ROUND_ROWS)
+
+/* Hidden states of one sequence that the head has not computed. */
+typedef struct seat {
+    const bt_seq_t *owner; /* NULL: free */
+    uint64_t turn;         /* when it was used last */
+    uint32_t first;        /* position of the first one */
+    uint32_t n;
+    uint32_t end;          /* before it K and V are of the target's hidden
+                              states, behind it of the head's own */
+    bool has_drafts;       /* in this turn or the last one */
+    uint32_t *tokens;      /* [MAX_KEPT] behind each of them */
+    float *hidden;         /* (MAX_KEPT, width), in their order */
+    float *own;            /* [dim] the head's output at its last position */
+    bt_draft_slot_t *slot; /* of this turn; NULL: none */
+} seat_t;
+
+struct bt_head_drafter {
+    bt_head_drafter_config_t config;
+    bt_hparams_t hp;
+    uint32_t width; /* of the target's hidden states of a token */
+    bt_sampler_t *sampler;
+    bt_draft_cache_t *cache;
+    uint64_t turn;
+    seat_t *seats; /* [max_seqs] */
+    /* One call, all arrays [bt_head_drafter_max_rows()] or [max_seqs]. */
+    bt_ragged_seq_t *seqs;
+    bt_next_draft_t **asked; /* of each of seqs */
+    seat_t **seats_of;
+    uint32_t *logit_rows;
+    uint32_t *tokens;
+    float *raw;    /* (rows, width) */
+    float *hidden; /* (rows, dim) */
+    float *own;    /* (max_seqs, dim) */
+    float *logits; /* [n_vocab] of one draft, in the target's ids */
+    uint32_t n_seqs;
+    uint32_t n_rows;
+};
+
+uint32_t bt_head_drafter_max_rows(uint32_t max_seqs)
+{
+    const uint32_t n = max_seqs * BT_ENGINE_ROUND_ROWS;
+
+    return (n < MAX_KEPT) ? MAX_KEPT : n;
+}
+
+static uint32_t width_of(const bt_hparams_t *hp)
+{
+    return (hp->head.kind == BT_HEAD_EAGLE3)
+               ? hp->head.n_taps * hp->head.target_dim
+               : hp->head.target_dim;
+}
+
+/* Floats of a seat, and of a call. */
+static size_t seat_floats(const bt_hparams_t *hp)
+{
+    return (size_t)MAX_KEPT * width_of(hp) + hp->dim;
+}
+
+static size_t call_floats(const bt_hparams_t *hp, uint32_t max_seqs)
+{
+    return (size_t)bt_head_drafter_max_rows(max_seqs) *
+               (width_of(hp) + hp->dim) +
+           (size_t)max_seqs * hp->dim + hp->n_words;
+}
+
+size_t bt_head_drafter_bytes(const bt_hparams_t *hp, uint32_t max_seqs)
+{
+    return (max_seqs * seat_floats(hp) + call_floats(hp, max_seqs)) *
+           sizeof(float);
+}
+
+static bool alloc_seats(bt_head_drafter_t *d)
+{
+    const uint32_t n = d->config.max_seqs;
+
+    d->seats = bt_calloc(n, sizeof(*d->seats));
+    for (uint32_t i = 0; (d->seats != NULL) && (i < n); i++) {
+        seat_t *const seat = &d->seats[i];
+
+        seat->tokens = bt_calloc(MAX_KEPT, sizeof(*seat->tokens));
+        seat->hidden = bt_calloc(seat_floats(&d->hp), sizeof(float));
+        if ((seat->tokens == NULL) || (seat->hidden == NULL)) {
+            return false;
+        }
+        seat->own = seat->hidden + (size_t)MAX_KEPT * d->width;
+    }
+    return d->seats != NULL;
+}
+
+static bool alloc_call(bt_head_drafter_t *d)
+{
+    const uint32_t n = d->config.max_seqs;
+    const uint32_t rows = bt_head_drafter_max_rows(n);
+
+    d->seqs = bt_calloc(n, sizeof(*d->seqs));
+    d->asked = bt_calloc(n, sizeof(bt_next_draft_t *));
+    d->seats_of = bt_calloc(n, sizeof(seat_t *));
+    d->logit_rows = bt_calloc(n, sizeof(*d->logit_rows));
+    d->tokens = bt_calloc(rows, sizeof(*d->tokens));
+    d->raw = bt_calloc((size_t)rows * d->width, sizeof(float));
+    d->hidden = bt_calloc((size_t)rows * d->hp.dim, sizeof(float));
+    d->own = bt_calloc((size_t)n * d->hp.dim, sizeof(float));
+    d->logits = bt_calloc(d->config.n_vocab, sizeof(float));
+    return (d->seqs != NULL) && (d->asked != NULL) && (d->seats_of != NULL) &&
+           (d->logit_rows != NULL) && (d->tokens != NULL) && (d->raw != NULL) &&
+           (d->hidden != NULL) && (d->own != NULL) && (d->logits != NULL);
+}
+
+bt_status_t bt_head_drafter_create(const bt_head_drafter_config_t *config,
+                                   bt_head_drafter_t **drafter_p)
+{
+    bt_head_drafter_t *const d = bt_calloc(1, sizeof(*d));
+    bt_status_t status;
+
+    if (d == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    d->config = *config;
+    d->config.cache = NULL;
+    d->hp = *bt_model_hparams(config->model);
+    d->width = width_of(&d->hp);
+    status = bt_sampler_create(config->n_vocab, &d->sampler);
+    if (status == BT_OK) {
+        status = bt_draft_cache_create(config->cache, &d->cache);
+    }
+    if ((status == BT_OK) && (!alloc_seats(d) || !alloc_call(d))) {
+        status = BT_ERR_NO_MEMORY;
+    }
+    if (status != BT_OK) {
+        bt_head_drafter_destroy(d);
+        return status;
+    }
+    *drafter_p = d;
+    return BT_OK;
+}
+
+void bt_head_drafter_destroy(bt_head_drafter_t *d)
+{
+    if (d == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; (d->seats != NULL) && (i < d->config.max_seqs); i++) {
+        bt_free(d->seats[i].tokens);
+        bt_free(d->seats[i].hidden);
+    }
+    bt_free(d->seats);
+    bt_draft_cache_destroy(d->cache);
+    bt_sampler_destroy(d->sampler);
+    bt_free(d->seqs);
+    bt_free(d->asked);
+    bt_free(d->seats_of);
+    bt_free(d->logit_rows);
+    bt_free(d->tokens);
+    bt_free(d->raw);
+    bt_free(d->hidden);
+    bt_free(d->own);
+    bt_free(d->logits);
+    bt_free(d);
+}
+
+/* ---- hidden states that are kept ---- */
+
+static seat_t *find_seat(const bt_head_drafter_t *d, const bt_seq_t *seq)
+{
+    for (uint32_t i = 0; i < d->config.max_seqs; i++) {
+        if (d->seats[i].owner == seq) {
+            return &d->seats[i];
+        }
+    }
+    return NULL;
+}
+
+/* Finds a seat that is free, or that no sequence of this turn or the last has
+ * used. */
+static seat_t *take_seat(bt_head_drafter_t *d, const bt_seq_t *seq)
+{
+    seat_t *oldest = find_seat(d, NULL);
+
+    for (uint32_t i = 0; (i < d->config.max_seqs) &&
+                         ((oldest == NULL) || (oldest->owner != NULL));
+         i++) {
+        if ((oldest == NULL) || (d->seats[i].turn < oldest->turn)) {
+            oldest = &d->seats[i];
+        }
+    }
+    if ((oldest->owner != NULL) && (oldest->turn + 1 >= d->turn)) {
+        return NULL;
+    }
+    oldest->owner = seq;
+    oldest->n = oldest->end = 0;
+    oldest->has_drafts = false;
+    oldest->slot = NULL;
+    return oldest;
+}
+
+/* Drops the first n. */
+static void drop(const bt_head_drafter_t *d, seat_t *seat, uint32_t n)
+{
+    const uint32_t left = seat->n - n;
+
+    memmove(seat->tokens, seat->tokens + n, left * sizeof(*seat->tokens));
+    memmove(seat->hidden, seat->hidden + (size_t)n * d->width,
+            (size_t)left * d->width * sizeof(float));
+    seat->first += n;
+    seat->n = left;
+}
+
+/* Called with what the target left of positions pos … pos + n - 1; the token
+ * behind each is known. */
+static void computed(void *ctx, bt_seq_t *seq, uint32_t pos, uint32_t n,
+                     const float *hidden)
+{
+    bt_head_drafter_t *const d = ctx;
+    seat_t *seat = find_seat(d, seq);
+
+    if (seat == NULL) {
+        seat = take_seat(d, seq);
+    }
+    if (seat == NULL) {
+        return;
+    }
+    if (seat->first + seat->n != pos) { /* another sequence, or run again */
+        seat->first = pos;
+        seat->n = 0;
+    }
+    if (seat->n + n > MAX_KEPT) {
+        drop(d, seat, seat->n + n - MAX_KEPT);
+    }
+    memcpy(seat->tokens + seat->n, seq->tokens + pos + 1,
+           n * sizeof(*seat->tokens));
+    memcpy(seat->hidden + (size_t)seat->n * d->width, hidden,
+           (size_t)n * d->width * sizeof(float));
+    seat->n += n;
+    seat->turn = d->turn;
+}
+
+/* True when what is kept is of the last known token's predecessor and of those
+ * before it. */
+static bool is_current(const seat_t *seat, const bt_seq_t *seq)
+{
+    return (seat->n > 0) &&
+           (seat->first + seat->n + 1 == seq->sched.n_tokens) &&
+           (memcmp(seat->tokens, seq->tokens + seat->first + 1,
+                   seat->n * sizeof(*seat->tokens)) == 0);
+}
+
+/* ---- calls of the head ---- */
+
+static void begin_call(bt_head_drafter_t *d)
+{
+    d->n_seqs = d->n_rows = 0;
+}
+
+static void add_rows(bt_head_drafter_t *d, seat_t *seat,
+                     const bt_draft_slot_t *slot, const uint32_t *tokens,
+                     uint32_t from, uint32_t n)
+{
+    d->seqs[d->n_seqs] = (bt_ragged_seq_t){.row = d->n_rows,
+                                           .n_rows = n,
+                                           .pos = from - slot->begin,
+                                           .blocks = slot->blocks};
+    memcpy(d->tokens + d->n_rows, tokens, n * sizeof(*tokens));
+    d->n_rows += n;
+    d->seats_of[d->n_seqs] = seat;
+    d->logit_rows[d->n_seqs++] = d->n_rows - 1;
+}
+
+/* Adds rows of the target's hidden states that are kept, from a position on. */
+static void add_kept(bt_head_drafter_t *d, seat_t *seat,
+                     const bt_draft_slot_t *slot, uint32_t from, uint32_t n)
+{
+    const uint32_t i = from - seat->first;
+
+    memcpy(d->raw + (size_t)d->n_rows * d->width,
+           seat->hidden + (size_t)i * d->width,
+           (size_t)n * d->width * sizeof(float));
+    add_rows(d, seat, slot, seat->tokens + i, from, n);
+}
+
+/* Adds the row of a draft behind another. */
+static void add_own(bt_head_drafter_t *d, seat_t *seat, uint32_t token,
+                    uint32_t position)
+{
+    memcpy(d->hidden + (size_t)d->n_rows * d->hp.dim, seat->own,
+           d->hp.dim * sizeof(float));
+    add_rows(d, seat, seat->slot, &token, position, 1);
+}
+
+static bt_status_t forward(bt_head_drafter_t *d, bool wants_logits,
+                           float **logits_p)
+{
+    const bool is_eagle3 = d->hp.head.kind == BT_HEAD_EAGLE3;
+    const bt_taps_t taps = {.n = is_eagle3 ? 1 : 0,
+                            .layers = {d->hp.n_layers},
+                            .normed = !is_eagle3,
+                            .hidden = d->own};
+    const bt_forward_t fwd = {.seqs = d->seqs,
+                              .n_seqs = d->n_seqs,
+                              .tokens = d->tokens,
+                              .n_rows = d->n_rows,
+                              .logit_rows = d->logit_rows,
+                              .n_logit_rows = wants_logits ? d->n_seqs : 0,
+                              .taps = &taps,
+                              .hidden = d->hidden,
+                              .kv = bt_draft_cache_view(d->cache)};
+
+    return bt_model_forward(d->config.model, &fwd, logits_p);
+}
+
+/* ---- the engine's hooks ---- */
+
+/* Returns the slot of a sequence with only K and V of the target's hidden
+ * states, and such that those that are kept follow. */
+static bt_draft_slot_t *take_slot(bt_head_drafter_t *d, seat_t *seat)
+{
+    const bt_seq_t *const seq = seat->owner;
+    const uint32_t *const tokens = seq->tokens + 1;
+    const uint32_t n_tokens = seq->sched.n_tokens - 1;
+    bt_draft_slot_t *slot =
+        bt_draft_cache_find(d->cache, seq, tokens, n_tokens);
+
+    if (slot != NULL) {
+        bt_draft_cache_truncate(d->cache, slot, seat->end);
+    }
+    slot = bt_draft_cache_take(d->cache, seq, tokens, n_tokens, seat->first);
+    if ((slot != NULL) && (slot->end < seat->first)) { /* there is a gap */
+        bt_draft_cache_truncate(d->cache, slot, slot->begin);
+        slot =
+            bt_draft_cache_take(d->cache, seq, tokens, n_tokens, seat->first);
+    }
+    return slot;
+}
+
+/* Computes K and V of hidden states that are kept, before @a end. */
+static bt_status_t compute_kept(bt_head_drafter_t *d, seat_t *seat,
+                                uint32_t end)
+{
+    bt_draft_slot_t *const slot = seat->slot;
+    const uint32_t n = end - slot->end;
+    float *logits;
+    bt_status_t status;
+
+    begin_call(d);
+    add_kept(d, seat, slot, slot->end, n);
+    bt_model_fuse_hidden(d->config.model, d->raw, n, d->hidden);
+    status = forward(d, false, &logits);
+    if (status == BT_OK) {
+        bt_draft_cache_store(d->cache, slot, seat->owner->tokens + 1, end);
+        seat->end = end;
+        drop(d, seat, end - seat->first);
+    }
+    return status;
+}
+
+/* Finds seat and slot of a sequence.
+ * @return rows of its next draft; 0: it can have none */
+static uint32_t look_at(bt_head_drafter_t *d, const bt_seq_t *seq)
+{
+    seat_t *const seat = find_seat(d, seq);
+
+    if (seat == NULL) {
+        return 0;
+    }
+    seat->turn = d->turn;
+    seat->slot = NULL;
+    if (!is_current(seat, seq)) {
+        return 0;
+    }
+    seat->slot = take_slot(d, seat);
+    if ((seat->slot == NULL) ||
+        !bt_draft_cache_reserve(d->cache, seat->slot,
+                                seq->sched.n_tokens - 1)) {
+        seat->slot = NULL;
+        return 0;
+    }
+    return seq->sched.n_tokens - 1 - seat->slot->end;
+}
+
+/* Slots of all sequences are found before any is taken. */
+static void keep_slots(bt_head_drafter_t *d, const bt_next_draft_t *next,
+                       uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const bt_seq_t *const seq = next[i].seq;
+
+        if (seq->sched.n_tokens > 1) {
+            (void)bt_draft_cache_find(d->cache, seq, seq->tokens + 1,
+                                      seq->sched.n_tokens - 1);
+        }
+    }
+}
+
+/* Of a sequence whose drafts were all right more rows are left than a round
+ * has. */
+static void look(void *ctx, bt_next_draft_t *next, uint32_t n)
+{
+    bt_head_drafter_t *const d = ctx;
+
+    d->turn++;
+    bt_draft_cache_begin_turn(d->cache);
+    keep_slots(d, next, n);
+    for (uint32_t i = 0; i < n; i++) {
+        seat_t *seat;
+
+        next[i].n_rows = look_at(d, next[i].seq);
+        if (next[i].n_rows <= BT_ENGINE_ROUND_ROWS) {
+            continue;
+        }
+        seat = find_seat(d, next[i].seq);
+        if (seat->has_drafts &&
+            (compute_kept(d, seat, next[i].seq->sched.n_tokens - 2) == BT_OK)) {
+            next[i].n_rows = 1;
+        }
+        seat->has_drafts = false;
+    }
+}
+
+static bt_status_t catch_up(void *ctx, bt_seq_t *seq, uint32_t max_rows,
+                            uint32_t *n_rows_p)
+{
+    bt_head_drafter_t *const d = ctx;
+    seat_t *const seat = find_seat(d, seq);
+    const uint32_t last = seq->sched.n_tokens - 2;
+    uint32_t n;
+    bt_status_t status;
+
+    *n_rows_p = 0;
+    if ((seat == NULL) || (seat->slot == NULL) || (seat->slot->end >= last)) {
+        return BT_OK;
+    }
+    n = last - seat->slot->end;
+    n = (n < max_rows) ? n : max_rows;
+    status = compute_kept(d, seat, seat->slot->end + n);
+    *n_rows_p = n;
+    return status;
+}
+
+/* Adds the rows of the next draft of a sequence, if it can be made. */
+static void ask(bt_head_drafter_t *d, bt_next_draft_t *next)
+{
+    const bt_seq_t *const seq = next->seq;
+    seat_t *const seat = find_seat(d, seq);
+    const uint32_t end = seq->sched.n_tokens - 1 + next->n_drafts;
+
+    next->id = UINT32_MAX;
+    if ((seat == NULL) || (seat->slot == NULL) ||
+        !bt_draft_cache_reserve(d->cache, seat->slot, end)) {
+        return;
+    }
+    d->asked[d->n_seqs] = next;
+    if (next->n_drafts == 0) {
+        add_kept(d, seat, seat->slot, seat->slot->end, end - seat->slot->end);
+    } else {
+        add_own(d, seat, seq->tokens[end], end - 1);
+    }
+}
+
+/* Draws a draft from logits of the head, in the ids of the target. */
+static void draw(bt_head_drafter_t *d, bt_next_draft_t *next,
+                 const float *logits)
+{
+    const uint32_t *const ids = bt_model_target_ids(d->config.model);
+    const bt_seq_t *const seq = next->seq;
+    const uint32_t n_vocab = d->config.n_vocab;
+    uint32_t id;
+
+    for (uint32_t i = 0; (ids != NULL) && (i < n_vocab); i++) {
+        d->logits[i] = -INFINITY;
+    }
+    for (uint32_t i = 0; i < d->hp.n_vocab; i++) {
+        d->logits[(ids != NULL) ? ids[i] : i] = logits[i];
+    }
+    id = bt_seq_draw(seq, d->sampler, seq->sched.n_tokens + next->n_drafts,
+                     d->logits, n_vocab);
+    if (d->logits[id] > -INFINITY) { /* else all are banned that it has */
+        next->id = id;
+        next->probability = bt_draft_probability(d->logits, n_vocab, id,
+                                                 seq->sampling.temperature);
+    }
+}
+
+/* What the next draft and the next turn go on from. */
+static void advance(bt_head_drafter_t *d, uint32_t i)
+{
+    const bt_next_draft_t *const next = d->asked[i];
+    const uint32_t end = next->seq->sched.n_tokens - 1 + next->n_drafts;
+    seat_t *const seat = d->seats_of[i];
+
+    bt_draft_cache_store(d->cache, seat->slot, next->seq->tokens + 1, end);
+    memcpy(seat->own, d->own + (size_t)i * d->hp.dim,
+           d->hp.dim * sizeof(float));
+    if (next->n_drafts == 0) {
+        seat->end = end;
+        drop(d, seat, seat->n);
+        seat->has_drafts = true;
+    }
+}
+
+static bt_status_t draft(void *ctx, bt_next_draft_t *next, uint32_t n)
+{
+    bt_head_drafter_t *const d = ctx;
+    const uint32_t n_drafts = next[0].n_drafts; /* of all */
+    float *logits = NULL;
+    bt_status_t status;
+
+    begin_call(d);
+    for (uint32_t i = 0; i < n; i++) {
+        ask(d, &next[i]);
+    }
+    if (d->n_seqs == 0) {
+        return BT_OK;
+    }
+    if (n_drafts == 0) {
+        bt_model_fuse_hidden(d->config.model, d->raw, d->n_rows, d->hidden);
+    }
+    status = forward(d, true, &logits);
+    for (uint32_t i = 0; (status == BT_OK) && (i < d->n_seqs); i++) {
+        advance(d, i);
+        draw(d, d->asked[i], logits + (size_t)i * d->hp.n_vocab);
+    }
+    return status;
+}
+
+bt_batch_drafter_t bt_head_drafter_hook(bt_head_drafter_t *d)
+{
+    const bt_head_hparams_t *const head = &d->hp.head;
+    bt_batch_drafter_t hook = {
+        .draft = draft,
+        .look = look,
+        .catch_up = catch_up,
+        .ctx = d,
+        .max_seqs = d->config.max_seqs,
+        .read_share = d->config.read_share,
+        .computed = computed,
+        .taps = {.n = head->n_taps, .normed = head->kind == BT_HEAD_NEXTN}};
+
+    memcpy(hook.taps.layers, head->taps, sizeof(hook.taps.layers));
+    return hook;
+}

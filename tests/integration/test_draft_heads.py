@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draft heads through real processes: EAGLE-3 and multi-token prediction change no byte of an answer, and one that computes
+the next token from the target's hidden states alone is right nearly always."""
+import concurrent.futures
+import os
+import random
+import struct
+import tempfile
+
+import split_model
+from harness import Cluster, tiny_model, wait_until
+from test_speculation import WORDS, ask, ask_all, assert_same, check_counters, fuzzed, start_fails
+
+WIDTH = 288  # of the pairs below, and their vocabulary
+FEW = 40
+
+
+def target(d, **more):
+    return tiny_model(d, **dict(dict(layers=3, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=7), **more))
+
+
+def head(d, **more):
+    """An EAGLE-3 head of random weights, with a third of the vocabulary."""
+    return tiny_model(d, **dict(dict(architecture="eagle3", layers=1, dim=64, heads=4, kv_heads=2, ffn=96, context=512, seed=8,
+                                     tied=True, draft_vocab=96, key=["target_layers=l:0,1,3", "target_hidden_size=u:64"]), **more))
+
+
+def put(path, tensors):
+    """Replaces F32 tensors: by a number in all places, or by {(row, column): number}, the others 0."""
+    with open(path, "rb") as f:
+        data = bytearray(f.read())
+    _, _, all_tensors = split_model.read(bytes(data))
+    at = len(data) - sum(-(-len(t[3]) // 32) * 32 for t in all_tensors)
+    done = set()
+    for name, dims, _, old in all_tensors:
+        value = tensors.get(name.decode())
+        if value is not None:
+            n = len(dims) > 1 and dims[1] or 1
+            numbers = [0.0] * (dims[0] * n)
+            if isinstance(value, dict):
+                for (row, column), number in value.items():
+                    numbers[row * dims[0] + column] = number
+            else:
+                numbers = [float(value)] * len(numbers)
+            new = struct.pack(f"<{len(numbers)}f", *numbers)
+            data[at:at + len(new)] = new
+            done.add(name.decode())
+        at += -(-len(old) // 32) * 32
+    assert done == set(tensors), set(tensors) - done
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
+
+
+def cycle():
+    """@return of each id the one behind it, in one cycle through all of them"""
+    order = list(range(WIDTH))
+    random.Random(5).shuffle(order)
+    return {a: b for a, b in zip(order, order[1:] + order[:1])}
+
+
+def still(layers):
+    """Layers that add nothing to what passes through."""
+    return {f"blk.{i}.{name}.weight": 0 for i in range(layers) for name in ("attn_output", "ffn_down")}
+
+
+def counting_target(d, **more):
+    """The residual stream is the token's own unit vector; the most likely token is that behind it in the cycle."""
+    path = tiny_model(d, **dict(dict(layers=2, dim=WIDTH, heads=4, kv_heads=1, ffn=32, context=1024, seed=7), **more))
+    return put(path, {"token_embd.weight": {(i, i): 1 for i in range(WIDTH)}, "output_norm.weight": 1, **still(2),
+                      "output.weight": {(b, a): 0.6 for a, b in cycle().items()}})
+
+
+def counting_head(d):
+    """It reads hidden states alone: their mean, which its feed-forward turns to the token behind, and its own output so on."""
+    path = tiny_model(d, architecture="eagle3", layers=1, dim=WIDTH, heads=4, kv_heads=1, ffn=WIDTH, context=512, seed=9, tied=True,
+                      key=["target_layers=l:0,1,2", f"target_hidden_size=u:{WIDTH}", "norm_before_residual=b:true"])
+    eye = {(i, i): 1 for i in range(WIDTH)}
+    return put(path, {"fc.weight": {(i, i + k * WIDTH): 1 / 3 for i in range(WIDTH) for k in range(3)},
+                      "blk.0.attn_norm_2.weight": 1, "blk.0.attn_output.weight": 0, "blk.0.ffn_norm.weight": 1, "output_norm.weight": 1,
+                      "blk.0.ffn_gate.weight": eye, "blk.0.ffn_up.weight": eye,
+                      "blk.0.ffn_down.weight": {(b, a): 4 for a, b in cycle().items()}})
+
+
+def counting_nextn(d):
+    """As counting_head(), of which the matrix behind the norms does all."""
+    path = counting_target(d, layers=3, nextn=True)
+    return put(path, {"blk.2.nextn.hnorm.weight": 1, "blk.2.attn_output.weight": 0, "blk.2.ffn_down.weight": 0,
+                      "blk.2.nextn.eh_proj.weight": {(b, WIDTH + a): 1 for a, b in cycle().items()}})
+
+
+def drafted(c):
+    return tuple(c.total(f"baton_spec_decode_{what}_tokens_total", source="model") for what in ("draft", "accepted"))
+
+
+def nearly_all_are_right(model, options):
+    """The first drafts are of the second token that is drawn: before it the head has no hidden state."""
+    bodies = [{"prompt": [i], "max_tokens": 200, "temperature": t, "seed": i, "ignore_eos": True, "return_token_ids": True}
+              for i, t in enumerate([0, 0, 0.7, 0])]
+    with Cluster(model, worker_args=["--draft", "off"]) as c:
+        want = ask_all(c, bodies)
+        ids = want[0][0]["token_ids"]
+        assert all(cycle()[a] == b for a, b in zip(ids, ids[1:]))
+    for path in (dict(prefill=1), dict(prefill=0, decode_args=["--local-prefill"])):
+        with Cluster(model, worker_args=[*options, "--draft-corpus", "0", "--draft-tokens", "4"], **path) as c:
+            assert_same(want, ask_all(c, bodies), bodies, path)
+            n, right = wait_until("drafts are counted", lambda: (found := drafted(c)) and found[0] > 300 and found)
+            print(f"    {options[0]} {path}: {n:.0f} drafts, {right:.0f} right", flush=True)
+            assert right > 0.9 * n, (n, right)
+
+
+def test_eagle3_head_that_reads_hidden_states_alone_is_right():
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        nearly_all_are_right(counting_target(d), ["--draft-model", counting_head(other)])
+
+
+def test_mtp_layer_that_reads_hidden_states_alone_is_right():
+    with tempfile.TemporaryDirectory() as d:
+        nearly_all_are_right(counting_nextn(d), ["--draft", "mtp"])
+
+
+def same_bytes(model, options):
+    ways = {"drafts where they pay": dict(worker_args=options), "4 drafts": dict(worker_args=[*options, "--draft-tokens", "4"]),
+            "16 drafts, local": dict(prefill=0, decode_args=["--local-prefill"], worker_args=[*options, "--draft-tokens", "16"])}
+    bodies = fuzzed(FEW, 4)
+    with Cluster(model, worker_args=["--draft", "off"]) as c:
+        want = ask_all(c, bodies)
+    for way, more in ways.items():
+        with Cluster(model, **more) as c:
+            assert_same(want, ask_all(c, bodies), bodies, way)
+            if "pay" not in way:
+                wait_until("the head has drafted", lambda: drafted(c)[0] > FEW)
+
+
+def test_same_bytes_with_an_eagle3_head():
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        same_bytes(target(d), ["--draft-model", head(other)])
+
+
+def test_same_bytes_with_mtp():
+    with tempfile.TemporaryDirectory() as d:
+        same_bytes(target(d, nextn=True), ["--draft", "mtp"])
+
+
+def test_mtp_layer_is_left_alone_where_it_is_not_asked_for():
+    """The other layers' weights depend on their names alone."""
+    bodies = fuzzed(8, 6)
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        with Cluster(target(d, layers=2)) as c:
+            want = ask_all(c, bodies)
+        with Cluster(target(other, nextn=True)) as c:
+            assert_same(want, ask_all(c, bodies), bodies, "nextn")
+
+
+def same_bytes_when_a_decode_worker_dies(model, options):
+    bodies = [{"prompt": " ".join(WORDS), "max_tokens": 400, "temperature": t, "seed": i, "ignore_eos": True,
+               "return_token_ids": True, "logprobs": 2} for i, t in enumerate([0, 0.7, 1.3] * 4)]
+    with Cluster(model, worker_args=["--draft", "off"]) as c:
+        want = ask_all(c, bodies)
+    with Cluster(model, decode=2, worker_args=[*options, "--draft-tokens", "4", "--simulate-step-us", "4000"]) as c:
+        with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+            answers = [pool.submit(ask, c, body) for body in bodies]
+            wait_until("tokens come from both", lambda: all(
+                c.total("baton_worker_generation_tokens_total", worker=f"decode-{i}") > 50 for i in (0, 1)))
+            c.decodes[0].kill()
+            assert_same(want, [a.result() for a in answers], bodies, "a worker died")
+        wait_until("the head has drafted", lambda: check_counters(c)[0] > 0 and drafted(c)[0] > 0)
+
+
+def test_same_bytes_with_an_eagle3_head_when_a_decode_worker_dies():
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        same_bytes_when_a_decode_worker_dies(target(d), ["--draft-model", head(other)])
+
+
+def test_same_bytes_with_mtp_when_a_decode_worker_dies():
+    with tempfile.TemporaryDirectory() as d:
+        same_bytes_when_a_decode_worker_dies(target(d, nextn=True), ["--draft", "mtp"])
+
+
+def test_heads_that_cannot_be_are_refused_by_name():
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        model = target(d)
+        start_fails(model, ["--draft-model", head(other, key=["target_layers=l:0,1,9", "target_hidden_size=u:64"])], 78,
+                    "it reads layer 9 of its target, and the model has 3 layers")
+        start_fails(model, ["--draft-model", head(other, key=["target_layers=l:0,1,2", "target_hidden_size=u:96"])], 78,
+                    "its target's width is 96, that of the model 64")
+        start_fails(model, ["--draft-model", head(other, key=["target_layers=l:0,1,2"])], 78,
+                    "key eagle3.target_hidden_size is missing")
+        start_fails(model, ["--draft-model", head(other, vocab=320)], 78, "of different ids below 288")
+        start_fails(model, ["--draft-model", head(other), "--tp", "2"], 78,
+                    "a model over 2 ranks has no draft head; use --draft ngram")
+        start_fails(model, ["--draft", "mtp"], 78, "the file has no layers of multi-token prediction")
+        start_fails(model, ["--draft", "mtp", "--draft-model", head(other)], 2, "contradicts --draft mtp")
+        start_fails(head(other), [], 78, "eagle3")
+        assert os.path.exists(model)
