@@ -4,16 +4,23 @@
     _llama_peer.py quantize IN.gguf OUT.gguf FTYPE [IMATRIX.gguf]
     _llama_peer.py scatter SOURCE.gguf F32.gguf SEED
     _llama_peer.py run MODEL.gguf CHUNK MAX_PREFILL MAX_BATCH AFTER STEPS
+    _llama_peer.py drafts MODEL.gguf THREADS CONTEXT N,...
+
+`drafts` answers a line of JSON {"drafts", "ids", "n", "temperature", "seed"} with {"ids", "seconds", "ttft"}: n tokens behind the
+prompt; drafts: 0, or one of the Ns, by LlamaPromptLookupDecoding of llama-cpp-python.
 """
 import ctypes
+import json
 import math
 import os
 import struct
 import sys
+import time
 
 import llama_cpp as lib
 import numpy
 from _peer_half import Sequences, answer, cells, work_of
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 # The library keeps the bare pointer.
 SILENT = lib.llama_log_callback(lambda *_: None)
@@ -156,6 +163,30 @@ def sequences(path, work):
     return Sequences(lib, Calls, context, lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model)), work)
 
 
+def generated(llama, task):
+    """n tokens behind the ids, none of which is there from the request before"""
+    llama.reset()
+    llama.set_seed(task["seed"])
+    ids, started, first = [], time.monotonic(), 0
+    for token in llama.generate(task["ids"], temp=task["temperature"], top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0):
+        ids.append(token)
+        if len(ids) == 1:
+            first = time.monotonic()
+        if len(ids) == task["n"]:
+            break
+    return {"ids": ids, "seconds": time.monotonic() - first, "ttft": first - started}
+
+
+def with_drafts(path, threads, context, numbers):
+    llamas = {n: lib.Llama(path, n_ctx=context, n_threads=threads, n_threads_batch=threads, verbose=False,
+                           draft_model=LlamaPromptLookupDecoding(num_pred_tokens=n) if n > 0 else None) for n in [0, *numbers]}
+    print(json.dumps({"version": lib.__version__}), flush=True)
+    for line in sys.stdin:
+        task = json.loads(line)
+        print(json.dumps(generated(llamas[task["drafts"]], task)), flush=True)
+    return 0
+
+
 def main():
     lib.llama_log_set(SILENT, None)
     lib.llama_backend_init()
@@ -163,6 +194,8 @@ def main():
         return quantize(sys.argv[2], sys.argv[3], int(sys.argv[4]), *sys.argv[5:])
     if sys.argv[1] == "scatter":
         return scatter(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    if sys.argv[1] == "drafts":
+        return with_drafts(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), [int(n) for n in sys.argv[5].split(",")])
     peer = sequences(sys.argv[2], work_of(sys.argv[3:]))
     answer(lib.__version__, {"threads": peer.threads, "prefill": peer.prefill, "decode": peer.decode})
     return 0

@@ -26,6 +26,8 @@ Usage: ./baton bench speculation [options]
                       (default own,BF16)
   --minutes N         to share among the workloads (default 30); each has two turns at
                       least, and starts and conversions come on top
+  --peer llama.cpp    copying by one client with prompt lookup of llama-cpp-python, beside, with
+                      the same file and as many threads, in place of the loads
   --quick             two workloads and one never-worse row, for two minutes at most
   --svg FILE          draw it, as SVG
   --out FILE          write all of it as JSON too
@@ -57,9 +59,10 @@ import time
 import types
 import typing
 
+import _llama
 import quants
 from _cluster import Cluster, pids_of, warm_up, worker_cores, worker_threads
-from _shared import (Load, Progress, add_model_option, check_model, describe, finish, number_list, parser, percentile,
+from _shared import (Half, Load, Progress, add_model_option, check_model, describe, finish, number_list, parser, percentile,
                      show_machine)
 from charts import Bars
 
@@ -83,8 +86,9 @@ class Streamed(typing.NamedTuple):
 def stream(address, body, begun=lambda: None):
     """begun: called at the first token"""
     connection = http.client.HTTPConnection(*address, timeout=600)
+    path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
     started = time.monotonic()
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     answer = connection.getresponse()
     if answer.status != 200:
         raise SystemExit(f"a request fails: {answer.read().decode(errors='replace')}")
@@ -94,7 +98,7 @@ def stream(address, body, begun=lambda: None):
             continue
         event = json.loads(line[6:])
         for choice in event["choices"]:
-            text.append(choice["delta"].get("content") or "")
+            text.append(choice.get("text") or choice.get("delta", {}).get("content") or "")
             if choice.get("token_ids"):
                 times.append(time.monotonic())
                 counts.append(len(choice["token_ids"]))
@@ -376,6 +380,94 @@ def controller_panels(out):
                  [(label, [r[key] for r in out["workloads"]]) for label, key in (("to the best fixed", "to_fixed"), ("to off", "to_off"))])]
 
 
+# --- drafts of a peer
+
+LLAMA_DRAFTS = (2, 10)
+
+
+def peer_sides(args, cluster_off, cluster_on, half):
+    """@return {(engine, drafts): function of a task that gives what is generated, and its times}"""
+    def baton(cluster):
+        def ask(task):
+            got = stream(cluster.http, {"prompt": task["ids"], "max_tokens": task["n"], "temperature": task["temperature"], "top_p": 1,
+                                        "seed": task["seed"], "stream": True, "ignore_eos": True, "return_token_ids": True})
+            return got.text, got
+        return ask
+
+    def llama(n):
+        def ask(task):
+            got = half.ask(json.dumps({**task, "drafts": n}))
+            return got["ids"], Streamed("", len(got["ids"]), got["seconds"], got["ttft"], [])
+        return ask
+
+    return {("Baton", OFF): baton(cluster_off), ("Baton", args.draft): baton(cluster_on),
+            **{("llama.cpp", f"lookup {n}" if n else OFF): llama(n) for n in (0, *LLAMA_DRAFTS)}}
+
+
+def tasks_of(args, cluster, temperature):
+    """Prompts of the copying load as ids, by the model's chat template."""
+    out = []
+    for i, prompt in enumerate(prompts_of("copy")[:args.requests]):
+        status, answer = cluster.post("/tokenize", {"messages": [{"role": "user", "content": prompt}]})
+        if status != 200:
+            raise SystemExit(f"a prompt has no tokens: {answer}")
+        out.append({"ids": answer["tokens"], "n": args.output_tokens, "temperature": temperature, "seed": i + 1})
+    return out
+
+
+def peer_rows(sides, tasks, step):
+    """Each task by all sides, in turns. @return a row for each side"""
+    answers, times, names = {side: [] for side in sides}, {side: [] for side in sides}, list(sides)
+    for turn, task in enumerate(tasks):
+        for side in names[turn % len(names):] + names[:turn % len(names)]:
+            answer, got = sides[side](task)
+            answers[side].append(answer)
+            times[side].append(got)
+        step()
+    rates = {side: decode_rate(got) for side, got in times.items()}
+    return [{"engine": engine, "drafts": drafts, "temperature": tasks[0]["temperature"], "requests": len(tasks),
+             "decode_tokens_per_s": rates[engine, drafts], "ratio": rates[engine, drafts] / rates[engine, OFF],
+             "different": sum(a != b for a, b in zip(answers[engine, drafts], answers[engine, OFF]))} for engine, drafts in names]
+
+
+def with_peer(args, out):
+    threads = args.threads or len(os.sched_getaffinity(0))
+    local = dict(prefill=0, decode_args=["--local-prefill"], kv_memory="512m")
+    options = ["--threads", str(threads), "--draft-corpus", "0"]
+    load, python = Load(), _llama.install()
+    with Cluster(args.model, worker_args=options + ["--draft", "off"], **local) as off, \
+            Cluster(args.model, worker_args=options + ["--draft", args.draft, "--draft-tokens", str(args.draft_tokens)], **local) as on:
+        for cluster in (off, on):
+            warm_up(cluster)
+        all_tasks = [tasks_of(args, off, t) for t in (0.0, args.temperature or 0.7)]
+        longest = max(len(task["ids"]) for tasks in all_tasks for task in tasks) + args.output_tokens
+        half = Half([python, _llama.PEER, "drafts", args.model, threads, -(-(longest + 16) // 256) * 256, ",".join(map(str, LLAMA_DRAFTS))])
+        out["peer_version"] = half.read()["version"]
+        sides = peer_sides(args, off, on, half)
+        for ask in sides.values():  # once for nothing
+            ask({**all_tasks[0][0], "n": 8})
+        progress = Progress(sum(len(tasks) for tasks in all_tasks), args.json)
+        with load.during(lambda: pids_of(off, on)() + [half.process.pid]):
+            out["rows"] = [row for tasks in all_tasks for row in peer_rows(sides, tasks, progress.step)]
+        half.close()
+    out.update(load.figures())
+
+
+def show_peer(out):
+    show_machine(out)
+    print(f"peer      llama-cpp-python {out['peer_version']}")
+    print(f"{'engine':12}{'drafts':>12}{'T':>5}{'tokens/s':>10}{'to off':>8}{'requests':>10}{'differ':>8}")
+    for r in out["rows"]:
+        print(f"{r['engine']:12}{r['drafts']:>12}{r['temperature']:5.1f}{r['decode_tokens_per_s']:10.1f}{r['ratio']:8.2f}"
+              f"{r['requests']:10}{r['different']:8}")
+    print("decode tokens/s of a stream; differ: answers that are not those of the same engine without drafts")
+
+
+def peer_panels(out):
+    names = [f"{r['engine']}, {r['drafts']}, T {r['temperature']}" for r in out["rows"]]
+    return [Bars("Copying, decode tokens/s", "tokens/s", names, [("tokens/s", [r["decode_tokens_per_s"] for r in out["rows"]])])]
+
+
 # --- the loads
 
 
@@ -411,6 +503,7 @@ def main():
     p.add_argument("--types", default="own,BF16")
     p.add_argument("--minutes", type=float, default=30)
     p.add_argument("--quick", action="store_true")
+    p.add_argument("--peer", choices=("llama.cpp",))
     add_model_option(p)
     args = p.parse_args()
     check(p, args)
@@ -418,6 +511,10 @@ def main():
         out = describe(args, ("controller", "fixed", "types", "minutes", "quick", "output_tokens", "draft"))
         controller(args, out)
         finish(args, out, show_controller, controller_panels)
+    elif args.peer:
+        out = describe(args, ("peer", "output_tokens", "requests", "draft", "draft_tokens", "temperature", "threads"))
+        with_peer(args, out)
+        finish(args, out, show_peer, peer_panels)
     else:
         with_and_without(args)
 
@@ -433,6 +530,8 @@ def check(p, args):
         p.error(f"--types is of own, {', '.join(quants.CONVERTED)}")
     if max(args.fixed) > 16:
         p.error("--fixed: at most 16 drafts are verified at a time")
+    if args.controller and args.peer:
+        p.error("--controller and --peer are two runs")
     if args.quick:
         args.minutes, args.types = min(args.minutes, 2), args.types[:1]
     check_model(p, args)

@@ -63,6 +63,21 @@ class SpeculationTest(unittest.TestCase):
     def test_more_drafts_than_a_worker_verifies_are_refused(self):
         self.assertIn("at most 16", self.run_bench("--controller", "--fixed", "17", status=2))
 
+    def test_answers_that_drafts_change_are_counted_for_each_engine(self):
+        def side(rate, answers):
+            def ask(task):
+                asked.append(rate)
+                return answers[task["seed"]], speculation.Streamed("", 11, 10 / rate, 0.1, [])
+            return ask
+
+        asked = []
+        sides = {("Baton", "off"): side(100, "abc"), ("Baton", "ngram"): side(150, "abc"),
+                 ("llama.cpp", "off"): side(50, "xyz"), ("llama.cpp", "lookup 2"): side(40, "xzz")}
+        rows = speculation.peer_rows(sides, [{"seed": i, "temperature": 0.7} for i in range(3)], lambda: None)
+        self.assertEqual([(r["different"], round(r["ratio"], 2), r["requests"]) for r in rows],
+                         [(0, 1.0, 3), (0, 1.5, 3), (0, 1.0, 3), (1, 0.8, 3)])
+        self.assertEqual(asked, [100, 150, 50, 40, 150, 50, 40, 100, 50, 40, 100, 150])  # another one begins each turn
+
     def test_time_of_a_message_is_that_of_its_tokens(self):
         # Three tokens 30 ms after the first, one 10 ms later: 10 ms each; messages 30 and 10 ms.
         one = speculation.Streamed("", 5, 0.04, 0.1, [(0.03, 3), (0.01, 1)])
