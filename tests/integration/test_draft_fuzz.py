@@ -10,9 +10,10 @@ import threading
 import typing
 
 from harness import Cluster, Skip, tiny_model, wait_until
-from test_speculation import ask, ask_all, assert_same, check_counters, fuzzed, small
+from test_draft_heads import head, target
+from test_speculation import ask, ask_all, assert_same, check_counters, fuzzed, longer, small, smaller
 
-FEW, MANY = 20, 10000  # requests of a cluster; of all of them
+FEW, MANY = 16, 10000  # requests of a cluster; of all of them
 PARALLEL = 8
 
 
@@ -23,6 +24,8 @@ class Drafter(typing.NamedTuple):
     source: str = ""  # which counter must have grown
     fields: typing.Callable = lambda i, ids, text, other: {}
     again: bool = False  # asked before: answers of earlier requests are there
+    draft_model: typing.Callable = None  # makes its file in a folder
+    model: typing.Callable = small  # a file with the logits of this one
 
 
 def prediction(i, ids, text, other):
@@ -32,16 +35,31 @@ def prediction(i, ids, text, other):
             {"num_draft_tokens": i % 3}][i % 6]
 
 
+def other_weights(d):
+    return tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=8)
+
+
+def head_of_small(d):
+    return head(d, key=["target_layers=l:0,1,2", "target_hidden_size=u:64"])
+
+
+def small_with_mtp(d):
+    return target(d, nextn=True)
+
+
 NO_CORPUS = ("--draft-corpus", "0")
-# A row for each way to get drafts; DRAFT_FILE: another file, of other weights.
-DRAFT_FILE = "DRAFT_FILE"
+# A row for each way to get drafts.
 DRAFTERS = [
     Drafter("none", ("--draft", "off")),
     Drafter("n-grams", (*NO_CORPUS, "--draft-tokens", "16"), "ngram"),
     Drafter("predictions", (*NO_CORPUS, "--draft-tokens", "16"), "prediction", prediction),
     Drafter("corpus", ("--draft-tokens", "8"), "corpus", again=True),
     Drafter("itself", (*NO_CORPUS, "--draft", "self:q4_0", "--draft-tokens", "4"), "model"),
-    Drafter("another file of its shape", (*NO_CORPUS, "--draft-model", DRAFT_FILE, "--draft-tokens", "3"), "model"),
+    Drafter("another file of its shape", (*NO_CORPUS, "--draft-tokens", "3"), "model", draft_model=other_weights),
+    Drafter("a model of another shape", (*NO_CORPUS, "--draft-tokens", "4"), "model", draft_model=longer),
+    Drafter("a model of another shape, few blocks", (*NO_CORPUS, "--draft-tokens", "4", "--kv-tokens", "2048"), "model", draft_model=smaller),
+    Drafter("EAGLE-3", (*NO_CORPUS, "--draft-tokens", "4"), "model", draft_model=head_of_small),
+    Drafter("MTP", (*NO_CORPUS, "--draft", "mtp", "--draft-tokens", "4"), "model", model=small_with_mtp),
     Drafter("what pays, of all but a model", (), "", prediction, True),
     Drafter("what pays, of all", ("--draft", "self"), "", prediction, True),
 ]
@@ -110,38 +128,42 @@ def drafted(drafter, bodies, want):
     return out
 
 
-def compare(model, other_file, drafter, path, bodies, want):
+def compare(drafter, path, bodies, want):
     """@return drafts, right ones; of the worker that lives on"""
-    options = dict(PATHS[path], decode=2, worker_args=[other_file if x == DRAFT_FILE else x for x in drafter.options])
     way = f"{drafter.name}, {path}"
-    with Cluster(model, **options) as c:
-        requests = drafted(drafter, bodies, want)
-        if drafter.again:
-            assert_same(want, ask_all(c, bodies, PARALLEL), bodies, way)
-        assert_same(want, ask_while_one_dies(c, requests), requests, way)
-        c.wait_idle()
-        if drafter.source:
-            wait_until(f"{way}: drafts are counted", lambda: c.total("baton_spec_decode_draft_tokens_total", source=drafter.source) > 0)
-        return check_counters(c)
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        options = [*drafter.options, *(("--draft-model", drafter.draft_model(other)) if drafter.draft_model else ())]
+        with Cluster(drafter.model(d), **PATHS[path], decode=2, worker_args=options) as c:
+            return compare_in(c, drafter, way, bodies, want)
+
+
+def compare_in(c, drafter, way, bodies, want):
+    requests = drafted(drafter, bodies, want)
+    if drafter.again:
+        assert_same(want, ask_all(c, bodies, PARALLEL), bodies, way)
+    assert_same(want, ask_while_one_dies(c, requests), requests, way)
+    c.wait_idle()
+    if drafter.source:
+        wait_until(f"{way}: drafts are counted", lambda: c.total("baton_spec_decode_draft_tokens_total", source=drafter.source) > 0)
+    return check_counters(c)
 
 
 def fuzz(rows, n, seed):
     """n requests, dealt out to rows of (drafter, path)."""
     bodies = fuzzed(n, seed)
-    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as e:
-        model, other = small(d), tiny_model(e, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=8)
-        with Cluster(model, prefill=0, decode_args=["--local-prefill"], worker_args=["--draft", "off"]) as c:
+    with tempfile.TemporaryDirectory() as d:
+        with Cluster(small(d), prefill=0, decode_args=["--local-prefill"], worker_args=["--draft", "off"]) as c:
             want = ask_all(c, bodies, PARALLEL)
             assert check_counters(c) == (0, 0)
-        n_compared = n_all_right = 0
-        for i, (drafter, path) in enumerate(rows):
-            mine, expected = bodies[i::len(rows)], want[i::len(rows)]
-            n_drafts, n_right = compare(model, other, drafter, path, mine, expected)
-            n_compared, n_all_right = n_compared + len(mine), n_all_right + n_right
-            assert drafter.name != "none" or n_drafts == 0
-            print(f"    {drafter.name}, {path}: {len(mine)} requests, {n_drafts:.0f} drafts, {n_right:.0f} right", flush=True)
-        print(f"    {n_compared} requests, 0 differences", flush=True)
-        assert n_compared == n < n_all_right
+    n_compared = n_all_right = 0
+    for i, (drafter, path) in enumerate(rows):
+        mine, expected = bodies[i::len(rows)], want[i::len(rows)]
+        n_drafts, n_right = compare(drafter, path, mine, expected)
+        n_compared, n_all_right = n_compared + len(mine), n_all_right + n_right
+        assert drafter.name != "none" or n_drafts == 0
+        print(f"    {drafter.name}, {path}: {len(mine)} requests, {n_drafts:.0f} drafts, {n_right:.0f} right", flush=True)
+    print(f"    {n_compared} requests, 0 differences", flush=True)
+    assert n_compared == n < n_all_right
 
 
 def test_fuzzed_requests_have_the_same_bytes_whatever_drafts():
