@@ -350,9 +350,9 @@ bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
     if (s->draft.gguf == NULL) {
         return BT_OK;
     }
-    if (memory->own_memory) {
-        BT_LOG_ERROR("%s: the back end %s has memory of its own, and there is "
-                     "no draft model in it; use --draft ngram",
+    if (memory->own_memory && s->draft.has_cache) {
+        BT_LOG_ERROR("%s: on the back end %s a draft model has the model's "
+                     "shape, and this one has another; use --draft self",
                      draft_option(w), w->config->backend);
         return BT_ERR_UNSUPPORTED;
     }
@@ -372,6 +372,9 @@ bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
     own.load_bytes += s->draft.scratch_bytes;
     memory->weight_bytes += own.weight_bytes;
     memory->private_bytes += own.private_bytes;
+    memory->pinned_bytes += own.pinned_bytes;
+    /* The workspace of operations is one for both models. */
+    memory->device_bytes += own.device_bytes - own.scratch_bytes;
     memory->load_bytes = (own.load_bytes > memory->load_bytes)
                              ? own.load_bytes
                              : memory->load_bytes;

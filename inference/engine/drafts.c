@@ -566,31 +566,56 @@ static bt_status_t go_through_rounds(bt_engine_t *engine,
     return status;
 }
 
+/* Decides whether rounds begin, as bt_sched_rounds_begin() does. While a pass
+ * is in flight on a device they cannot: then no other pass overlaps it, and
+ * they begin behind it. */
+static double begin_rounds(bt_engine_t *engine,
+                           const bt_sched_draft_step_t *step,
+                           const bt_sched_beside_t *beside)
+{
+    const double postponed = engine->postponed_rounds;
+    double goodput = 1; /* of a fixed number of drafts */
+
+    if (engine->config.fixed_drafts == 0) {
+        goodput = bt_sched_rounds_begin(&engine->row_times, &engine->rounds,
+                                        step, beside, engine->drafting->chains,
+                                        engine->drafting->n);
+    }
+    if (engine->n_inflight > 0) {
+        engine->postponed_rounds = (postponed != 0) ? postponed : goodput;
+        return 0;
+    }
+    engine->postponed_rounds = 0;
+    return ((goodput == 0) && (postponed == BT_SCHED_ROUNDS_TRIAL)) ? postponed
+                                                                    : goodput;
+}
+
 static bool run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
                        const bt_sched_draft_offer_t *offers, uint32_t n)
 {
-    const bool is_fixed = engine->config.fixed_drafts > 0;
     const uint64_t start_ns = bt_now_ns();
     bt_status_t status;
     bt_sched_beside_t beside;
-    double goodput = 0;
+    double goodput;
 
     if (engine->config.batch_drafter.draft == NULL) {
         return false;
     }
     beside = find_chains(engine, step, offers);
     if (engine->drafting->n == 0) {
+        engine->postponed_rounds = 0;
         return false;
     }
-    if (!is_fixed) {
+    if (engine->config.fixed_drafts == 0) {
         beside.goodput =
             bt_sched_draft_goodput(&engine->row_times, step, offers, n);
-        goodput = bt_sched_rounds_begin(&engine->row_times, &engine->rounds,
-                                        step, &beside, engine->drafting->chains,
-                                        engine->drafting->n);
+    }
+    goodput = begin_rounds(engine, step, &beside);
+    if (engine->n_inflight > 0) {
+        return false;
     }
     status = catch_up(engine, step, &beside);
-    if ((status == BT_OK) && (is_fixed || (goodput != 0))) {
+    if ((status == BT_OK) && (goodput != 0)) {
         status = go_through_rounds(engine, step, &beside, goodput);
     }
     if (status != BT_OK) {
@@ -599,7 +624,7 @@ static bool run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
         engine->config.batch_drafter.draft = NULL;
     }
     step->fixed_us += (double)(bt_now_ns() - start_ns) / 1000;
-    return is_fixed || (goodput != 0);
+    return goodput != 0;
 }
 
 /* Asks the drafters of the first n_most sequences that generate. */

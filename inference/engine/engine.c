@@ -221,7 +221,8 @@ bt_status_t bt_engine_create(const bt_engine_config_t *config,
         return BT_ERR_INVALID_PARAM;
     }
     if ((config->batch_drafter.draft != NULL) &&
-        ((bt_model_max_started(config->model) > 1) ||
+        (((bt_model_max_started(config->model) > 1) &&
+          !bt_model_chains(config->model)) ||
          ((config->batch_drafter.computed != NULL) &&
           !bt_model_taps(config->model)))) {
         return BT_ERR_UNSUPPORTED;

@@ -392,8 +392,8 @@ typedef struct bt_engine_config {
     uint32_t fixed_drafts; /**< verify this many drafts of each sequence, as far
                                 as max_drafts reaches, whatever that costs;
                                 0: those that are expected to pay */
-    /** Draft model; draft == NULL: none. Only where bt_model_max_started() is
-     *  1. */
+    /** Draft model; draft == NULL: none. Not where a model has several pipeline
+     *  stages. */
     bt_batch_drafter_t batch_drafter;
     bool tunes_chunks;      /**< choose the chunk size automatically
                                  (sched_chunk.h) */
@@ -442,8 +442,9 @@ uint32_t bt_seq_draw(const bt_seq_t *seq, bt_sampler_t *sampler,
  *  @retval BT_OK
  *  @retval BT_ERR_INVALID_PARAM  max_seqs is 0, or token_budget is below
  *                                tokens_per_block
- *  @retval BT_ERR_UNSUPPORTED  a draft model where passes overlap, or one that
- *                              reads hidden states that there are not
+ *  @retval BT_ERR_UNSUPPORTED  a draft model and several pipeline stages, or a
+ *                              drafter that reads hidden states where there
+ *                              are none
  *  @retval BT_ERR_NO_MEMORY
  *  @retval BT_ERR_IO  no thread or descriptor could be made */
 BT_MUST_CHECK bt_status_t bt_engine_create(const bt_engine_config_t *config,

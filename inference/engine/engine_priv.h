@@ -111,9 +111,11 @@ struct bt_engine {
     bt_sched_acceptance_t acceptance; /* of drafts */
     bt_sched_draft_offer_t *offers;   /* [max_seqs] of one iteration */
     bt_sched_rounds_t rounds;         /* of the draft model */
-    bt_sched_catch_up_t catch_up;     /* of the draft model */
-    struct bt_drafting *drafting;     /* NULL: there is no draft model */
-    uint64_t last_step_ns;            /* duration of the last iteration */
+    double postponed_rounds; /* goodput, or trial, of rounds that wait for the
+                                pass in flight; 0: none */
+    bt_sched_catch_up_t catch_up; /* of the draft model */
+    struct bt_drafting *drafting; /* NULL: there is no draft model */
+    uint64_t last_step_ns;        /* duration of the last iteration */
     float *row; /* n_vocab: copy of the model's logits, where a draw
                    overwrites them */
 };

@@ -525,7 +525,7 @@ void bt_engine_run_overlapped(bt_engine_t *engine, bt_report_t *report)
     first = inflight_at(engine, 0);
     if ((status == BT_OK) &&
         bt_sched_overlap_pays(&engine->overlap, engine->config.overlap) &&
-        can_be_followed(first)) {
+        (engine->postponed_rounds == 0) && can_be_followed(first)) {
         bt_engine_take_changes(engine, report);
         advance_past(first);
         (void)begin_overlapped(engine, &status);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CUDA plugin's own sources on a machine of the tests (tests/simt) run the whole cluster, on either side of a
 transfer or on both: every kernel, copy and table, with the bytes of the CPU. It is slow; nobody serves with it."""
+import concurrent.futures
 import os
 import signal
 import tempfile
@@ -348,3 +349,30 @@ def test_dead_device_rank_ends_its_instance_but_no_request():
 
 def test_stopped_device_stage_ends_its_instance_but_no_request():
     check_loss(signal.SIGSTOP, "1x2")
+
+
+def test_draft_model_on_a_simulated_device_gives_the_bytes_of_the_cpu():
+    """Rounds wait for the pass in flight; on two devices each has its part of the copy."""
+    texts, n = ["a b c d e f", "one two one two one"], 24
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=512, seed=7)
+        want = {}
+        for temperature in (0, 0.8):
+            with Cluster(model, worker_args=["--draft", "off", "--reduction-parts", "2"]) as c:
+                want[temperature] = [c.complete(t, n, ignore_eos=True, temperature=temperature, seed=3, logprobs=1) for t in texts * 2]
+        for tp, drafts in ((1, "3"), (1, "0"), (2, "3")):
+            args = ["--backend", DEVICE, "--tp", str(tp), "--draft", "self:q4_0", "--draft-tokens", drafts]
+            with Cluster(model, worker_args=["--compute-watchdog-ms", "600000", "--reduction-parts", "2", "--overlap-scheduling", "on"],
+                         decode_args=args, env=dict(plugin(), BATON_SIMT_RACES="0")) as c:
+                for temperature, answers_ in want.items():
+                    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                        got = list(pool.map(lambda t, temperature=temperature: c.complete(
+                            t, n, patience=600, ignore_eos=True, temperature=temperature, seed=3, logprobs=1), texts * 2))
+                    for a, b in zip(answers_, got):
+                        assert (a["token_ids"], a["logprobs"]) == (b["token_ids"], b["logprobs"]), (tp, drafts, temperature, a, b)
+                wait_until("the model has drafted, on trial at least", lambda: c.total(
+                    "baton_spec_decode_draft_tokens_total", source="model") > (20 if drafts != "0" else 0))
+                if drafts == "0":  # log-probs are the host's to compute, so those passes did not overlap
+                    c.complete(texts[0], n, patience=600, ignore_eos=True, temperature=0)
+                    wait_until("passes overlap", lambda: c.total("baton_worker_overlapped_iterations_total") > 0)
+                left_nothing(c)

@@ -321,6 +321,75 @@ static void drafts_that_pay_end_the_overlap(void **state)
     close_device(&b);
 }
 
+/* Drafts of a model that costs nothing. */
+typedef struct oracle {
+    bt_seq_t *const *known;
+    bool is_right;
+    uint32_t n_asked;
+    uint32_t n_unknown; /* last tokens that a pass in flight computes */
+} oracle_t;
+
+static bt_status_t draft_known(void *ctx, bt_next_draft_t *next, uint32_t n)
+{
+    oracle_t *o = ctx;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const bt_seq_t *known = o->known[(size_t)(uintptr_t)next[i].seq->user];
+        const uint32_t at = next[i].seq->sched.n_tokens;
+        const uint32_t right = known->tokens[at + next[i].n_drafts];
+
+        o->n_asked++;
+        o->n_unknown +=
+            (next[i].seq->tokens[at - 1] != known->tokens[at - 1]) ? 1 : 0;
+        next[i].id = o->is_right ? right : (right + 1) % 256;
+        next[i].probability = o->is_right ? 0.99f : 0.01f;
+    }
+    return BT_OK;
+}
+
+/* A round would have to know the token that the pass in flight draws. */
+static void draft_model_waits_for_the_pass_in_flight(void **state)
+{
+    bt_engine_config_t config;
+    bt_seq_t *known[N_SEQS], *got[N_SEQS];
+    oracle_t oracle = {.known = known};
+    uint32_t n_overlapped[2];
+    bench_t b;
+
+    (void)state;
+    config = open_device(&b, BUDGET);
+    config.overlap = BT_SCHED_OVERLAP_ON;
+    config.fixed_drafts = 0; /* by cost */
+    config.batch_drafter = (bt_batch_drafter_t){
+        .draft = draft_known, .ctx = &oracle, .max_seqs = MAX_SEQS};
+    assert_int_equal(bt_engine_create(&config, &b.engine), BT_OK);
+    make_seqs(&b, BEST, known);
+    (void)run_all(&b, known, NULL);
+    for (uint32_t k = 0; k < 2; k++) {
+        oracle.n_asked = 0;
+        oracle.is_right = k == 1;
+        n_overlapped[k] = 0;
+        for (int run = 0; run < 8; run++) { /* at first it is tried */
+            make_seqs(&b, BEST, got);
+            for (uint32_t i = 0; i < N_SEQS; i++) {
+                got[i]->model_drafts = true;
+            }
+            n_overlapped[k] += run_all(&b, got, NULL).n_overlapped;
+            expect_same(known, got);
+            for (uint32_t i = 0; (k == 1) && (i < N_SEQS); i++) {
+                assert_int_equal(got[i]->n_accepted, got[i]->n_drafted);
+            }
+            free_seqs(got);
+        }
+        assert_true(oracle.n_asked > 0);
+        assert_int_equal(oracle.n_unknown, 0);
+    }
+    assert_true(n_overlapped[0] >= 4 * (MAX_NEW / 2));
+    assert_true(n_overlapped[1] < n_overlapped[0]);
+    free_seqs(known);
+    close_device(&b);
+}
+
 static void cancel_two(bt_seq_t **seqs)
 {
     bt_engine_cancel(seqs[0]);
@@ -458,6 +527,7 @@ int main(void)
         BT_TEST(overlapped_passes_give_the_tokens_of_serial_passes),
         BT_TEST(passes_overlap_beside_an_idle_drafter),
         BT_TEST(drafts_that_pay_end_the_overlap),
+        BT_TEST(draft_model_waits_for_the_pass_in_flight),
         BT_TEST(canceled_sequence_leaves_overlapped_passes),
         BT_TEST(choices_sample_unchanged_under_overlap),
         BT_TEST(failed_device_ends_all_sequences),
