@@ -404,7 +404,7 @@ const bt_option_t bt_config_options[] = {
          "and verified where that is expected to save time, by measured cost "
          "and acceptance; the tokens of an answer are the same with and "
          "without"),
-    TEXT(ADVANCED, "draft-model", "FILE", "", S | WORKERS, draft_model,
+    TEXT(ADVANCED, "draft-model", "FILE|FOLDER", "", S | WORKERS, draft_model,
          "Speculative decoding: file of the draft model, in place of --draft "
          "self",
          "An EAGLE-3 head, or a model with the tokens of the served one. With its shape too, such "

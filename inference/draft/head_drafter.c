@@ -302,10 +302,10 @@ static void add_own(bt_head_drafter_t *d, seat_t *seat, uint32_t token,
 static bt_status_t forward(bt_head_drafter_t *d, bool wants_logits,
                            float **logits_p)
 {
-    const bool is_eagle3 = d->hp.head.kind == BT_HEAD_EAGLE3;
-    const bt_taps_t taps = {.n = is_eagle3 ? 1 : 0,
+    const bool is_normed = d->hp.head.norm_output;
+    const bt_taps_t taps = {.n = is_normed ? 0 : 1,
                             .layers = {d->hp.n_layers},
-                            .normed = !is_eagle3,
+                            .normed = is_normed,
                             .hidden = d->own};
     const bt_forward_t fwd = {.seqs = d->seqs,
                               .n_seqs = d->n_seqs,

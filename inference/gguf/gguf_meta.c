@@ -179,6 +179,12 @@ bt_status_t bt_gguf_architecture(const bt_gguf_t *gguf, char *why,
             return BT_OK;
         }
     }
+    if (bt_gguf_str_is(name, "eagle3")) {
+        snprintf(why, why_bytes,
+                 "this is a draft head (eagle3), not a model: give it to "
+                 "--draft-model");
+        return BT_ERR_UNSUPPORTED;
+    }
     snprintf(why, why_bytes,
              "the model's architecture %s is not supported; supported: %s",
              bt_printable(name.data, name.len).text, names + strlen(", "));

@@ -348,6 +348,15 @@ static void find_family(bt_hf_t *hf)
     const bt_json_node_t *const type =
         bt_json_get(hf->config.doc, hf->config.root, "model_type");
 
+    if (bt_hf_is_eagle3(hf)) {
+        hf->family = &bt_hf_family_eagle3;
+        hf->text = bt_hf_not_null(bt_json_get(hf->config.doc, hf->config.root,
+                                              "transformer_layer_config"));
+        return;
+    }
+    if (bt_hf_refuse_heads(hf) != BT_OK) {
+        return;
+    }
     if (!bt_json_is_kind(type, BT_JSON_STRING)) {
         bt_hf_fail(hf, BT_ERR_BAD_FILE,
                    "config.json does not name its model_type");
@@ -409,6 +418,9 @@ static void put_extras(bt_hf_t *hf)
 
     if (strcmp(arch, "falcon") == 0) {
         put_falcon(hf);
+    }
+    if (strcmp(arch, "eagle3") == 0) {
+        bt_hf_put_eagle3(hf);
     }
     if (strcmp(arch, "bloom") == 0) {
         bt_hf_put_u32(hf, "attention.head_count_kv", hf->shape.n_kv_heads);

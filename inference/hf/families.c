@@ -563,6 +563,48 @@ static const bt_hf_family_t families[] = {
      .global_names = mpt_globals},
 };
 
+static const bt_hf_key_t eagle3_keys[] = {
+    {"target_hidden_size|hidden_size", "target_hidden_size", BT_HF_U32, true,
+     NULL},
+    {"norm_before_residual", "norm_before_residual", BT_HF_BOOL, false, NULL},
+    {"norm_output", "norm_output", BT_HF_BOOL, false, NULL},
+    {"norm_before_fc|eagle_config.norm_before_fc", "norm_before_fc", BT_HF_BOOL,
+     false, NULL},
+    END_KEYS,
+};
+
+static const bt_hf_name_t eagle3_names[] = {
+    {"hidden_norm*", "attn_norm_2", BT_HF_AS_IS},
+    END_NAMES,
+};
+
+static const bt_hf_name_t eagle3_globals[] = {
+    {"fc*", "fc", BT_HF_AS_IS},
+    {"input_norm*", "enc.output_norm", BT_HF_AS_IS},
+    {"d2t", "d2t", BT_HF_IDS},
+    {"t2d", NULL, BT_HF_SKIP},
+    END_NAMES,
+};
+
+static const char *const eagle3_checks[] = {
+    "pretraining_tp=1",
+    "sliding_window=null",
+    "fc_norm=false",
+    "eagle_config.fc_norm=false",
+    "eagle_config.use_aux_hidden_state=true",
+    NULL};
+
+const bt_hf_family_t bt_hf_family_eagle3 = {
+    .model_type = "EAGLE-3",
+    .arch = "eagle3",
+    .only_layer = "midlayer.",
+    .turns = true,
+    .checks = eagle3_checks,
+    .keys = eagle3_keys,
+    .names = eagle3_names,
+    .global_names = eagle3_globals,
+};
+
 /* clang-format on */
 
 const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len)

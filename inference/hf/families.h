@@ -54,6 +54,7 @@ typedef enum bt_hf_how {
     BT_HF_UNIT, /**< divide rows by their length, as the model does */
     BT_HF_SKIP, /**< skip: has no effect */
     BT_HF_ZERO, /**< check that all are zeros, and skip */
+    BT_HF_IDS,  /**< bt_hf_add_target_ids() */
 } bt_hf_how_t;
 
 typedef struct bt_hf_name {
@@ -85,23 +86,24 @@ typedef struct bt_hf_family {
      *  model, and tensors of images beside it are left out; NULL: there is no
      *  text_config. */
     const char *inner;
-    const char *arch;   /**< general.architecture */
-    const char *prefix; /**< prefix of tensor names, which a file may leave
-                             out; NULL: "model." */
-    const char *layers; /**< NULL: "layers." */
-    bool own_keys;      /**< bt_hf_common_keys do not count */
-    bool own_names;     /**< nor do the common names of tensors */
-    bool turns;         /**< rotary pairs are interleaved in GGUF */
-    bool tied;          /**< default of tie_word_embeddings */
-    bool bare_head;     /**< a stored lm_head is always the embedding */
-    bool long_factors;  /**< rope factors for short and long contexts */
-    bool no_rope;       /**< no RoPE */
-    bool late_windows;  /**< with use_sliding_window, layers from
-                             max_window_layers on have the window */
-    int windows;        /**< bt_hf_windows_t, or the period of layers without
-                             a window */
-    const char *acts;   /**< activations that the family can have:
-                             "gelu|relu"; NULL: "silu|swish" */
+    const char *arch;       /**< general.architecture */
+    const char *prefix;     /**< prefix of tensor names, which a file may leave
+                                 out; NULL: "model." */
+    const char *layers;     /**< NULL: "layers." */
+    const char *only_layer; /**< in place of "layers.0."; NULL: never */
+    bool own_keys;          /**< bt_hf_common_keys do not count */
+    bool own_names;         /**< nor do the common names of tensors */
+    bool turns;             /**< rotary pairs are interleaved in GGUF */
+    bool tied;              /**< default of tie_word_embeddings */
+    bool bare_head;         /**< a stored lm_head is always the embedding */
+    bool long_factors;      /**< rope factors for short and long contexts */
+    bool no_rope;           /**< no RoPE */
+    bool late_windows;      /**< with use_sliding_window, layers from
+                                 max_window_layers on have the window */
+    int windows;      /**< bt_hf_windows_t, or the period of layers without
+                           a window */
+    const char *acts; /**< activations that the family can have:
+                           "gelu|relu"; NULL: "silu|swish" */
     const char *const *checks; /**< settings with a required value:
                                     "alibi=false"; a missing one is accepted.
                                     NULL: none */
@@ -115,6 +117,9 @@ typedef struct bt_hf_family {
 extern const bt_hf_key_t bt_hf_common_keys[];
 extern const bt_hf_name_t bt_hf_common_names[];
 extern const bt_hf_name_t bt_hf_common_globals[];
+
+/** Family of EAGLE-3 heads, which no model_type names. */
+extern const bt_hf_family_t bt_hf_family_eagle3;
 
 /** Returns the family of a model_type. @return NULL: no such family */
 const bt_hf_family_t *bt_hf_family_of(const char *model_type, size_t len);

@@ -322,7 +322,13 @@ static bt_status_t read_all(bt_hf_t *hf)
     bt_status_t status = BT_OK;
 
     for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(readers)); i++) {
-        status = readers[i](hf);
+        /* A head has the tokens of its target. */
+        const bool is_of_texts = (readers[i] == bt_hf_read_tokenizer) ||
+                                 (readers[i] == bt_hf_read_texts);
+
+        if (!is_of_texts || (hf->family != &bt_hf_family_eagle3)) {
+            status = readers[i](hf);
+        }
     }
     if (status != BT_OK) {
         return status;

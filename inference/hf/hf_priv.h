@@ -117,6 +117,7 @@ typedef struct bt_hf_store {
     bt_gguf_span_t *spans;
     uint64_t n_spans;
     float *rope_factors[2]; /**< owned data of tensors that no file has */
+    int64_t *target_ids;    /**< owned data of d2t; NULL: none */
     uint32_t **groups;      /**< owned, group tables of recipes */
     uint64_t n_groups;
 } bt_hf_store_t;
@@ -170,6 +171,20 @@ BT_MUST_CHECK bt_status_t bt_hf_read_config(bt_hf_t *hf);
 /** Computes the data of rope_freqs.weight or the LongRoPE factors, which no
  *  file has; owned by the store. Does nothing where the model has none. */
 BT_MUST_CHECK bt_status_t bt_hf_rope_factors(bt_hf_t *hf);
+
+/* ---- heads.c ---- */
+
+/** True for the folder of an EAGLE-3 head. */
+bool bt_hf_is_eagle3(const bt_hf_t *hf);
+/** Fails with the name of another kind of draft head, if it is one. */
+BT_MUST_CHECK bt_status_t bt_hf_refuse_heads(bt_hf_t *hf);
+/** Writes the layers of the target that an EAGLE-3 head reads, if config.json
+ *  names them. */
+void bt_hf_put_eagle3(bt_hf_t *hf);
+/** Adds d2t, which GGUF has with the target's ids, not with their distances
+ *  from the head's. */
+BT_MUST_CHECK bt_status_t bt_hf_add_target_ids(bt_hf_t *hf,
+                                               const bt_st_tensor_t *stored);
 
 /* ---- weights.c ---- */
 

@@ -453,7 +453,10 @@ static const bt_hf_name_t *line_of(const bt_hf_t *hf, const item_t *item,
     const char *rest = name;
     const bt_hf_name_t *line;
 
-    *of_layer_p = cut_layer(f, name, layer_p, &rest);
+    *of_layer_p = (f->only_layer != NULL) && cut(&rest, f->only_layer);
+    if (!*of_layer_p) {
+        *of_layer_p = cut_layer(f, name, layer_p, &rest);
+    }
     if (*of_layer_p && (*layer_p >= hf->shape.n_layers)) {
         return NULL;
     }
@@ -482,6 +485,9 @@ static bt_status_t map_item(bt_hf_t *hf, item_t *item)
     }
     if ((line->how == BT_HF_SKIP) || is_tied_head(hf, line)) {
         return BT_OK;
+    }
+    if (line->how == BT_HF_IDS) {
+        return bt_hf_add_target_ids(hf, item->stored);
     }
     if (!item->quantized) {
         status = plain_recipe(hf, item);

@@ -306,6 +306,7 @@ void bt_hf_store_free(void *ptr)
     bt_free(store->groups);
     bt_free(store->rope_factors[0]);
     bt_free(store->rope_factors[1]);
+    bt_free(store->target_ids);
     bt_free(store->spans);
     bt_free(store->recipes);
     bt_free(store->codes);

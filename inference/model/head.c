@@ -22,7 +22,8 @@ static bool flag_of(const bt_keys_t *keys, const char *name)
            flag;
 }
 
-/* Reads the layers, as llama.cpp's converter names them, or did at first. */
+/* Reads the layers, as llama.cpp's converter names them, or did at first; none
+ * where the file names none. */
 static void read_taps(bt_keys_t *keys, bt_head_hparams_t *head)
 {
     static const char *const names[] = {"target_layers", "extract_layers"};
@@ -35,11 +36,14 @@ static void read_taps(bt_keys_t *keys, bt_head_hparams_t *head)
            !bt_gguf_has(keys->gguf, bt_key_name(keys, names[k], key))) {
         k++;
     }
-    if ((k == 2) || (bt_gguf_array_len(keys->gguf, key, &n) != BT_OK) ||
+    if (k == 2) {
+        return;
+    }
+    if ((bt_gguf_array_len(keys->gguf, key, &n) != BT_OK) ||
         (n != BT_MODEL_MAX_TAPS)) {
         bt_keys_refuse(keys, BT_ERR_BAD_FILE,
                        "key %s does not name the three layers of the target",
-                       bt_key_name(keys, names[0], key));
+                       key);
         return;
     }
     for (uint32_t i = 0; i < BT_MODEL_MAX_TAPS; i++) {
@@ -92,6 +96,7 @@ void bt_head_eagle3_read(bt_keys_t *keys, bt_hparams_t *hp)
     bt_keys_number(keys, "target_hidden_size", 1, MAX_WIDTH, &head->target_dim);
     head->norm_before_residual = flag_of(keys, "norm_before_residual");
     head->norm_before_fc = flag_of(keys, "norm_before_fc");
+    head->norm_output = flag_of(keys, "norm_output");
     read_taps(keys, head);
     read_words(keys, hp);
 }
@@ -131,6 +136,27 @@ static bt_status_t take_words(bt_hparams_t *hp, const bt_hparams_t *target,
     return BT_OK;
 }
 
+/* Where a file names no layers, they are those of EAGLE-3's authors, as vLLM
+ * takes them: an early, a middle and a late one. */
+static bt_status_t take_usual_taps(bt_head_hparams_t *head, uint32_t n_layers,
+                                   char *why, size_t why_bytes)
+{
+    if (head->n_taps > 0) {
+        return BT_OK;
+    }
+    if (n_layers < 3) {
+        snprintf(why, why_bytes,
+                 "it names no layers of its target, and the model has only %u",
+                 n_layers);
+        return BT_ERR_MISMATCH;
+    }
+    head->n_taps = BT_MODEL_MAX_TAPS;
+    head->taps[0] = 2;
+    head->taps[1] = n_layers / 2;
+    head->taps[2] = n_layers - 3;
+    return BT_OK;
+}
+
 static bt_status_t read_eagle3(const bt_gguf_t *gguf,
                                const bt_hparams_t *target, char *why,
                                size_t why_bytes, bt_hparams_t *hp)
@@ -144,6 +170,10 @@ static bt_status_t read_eagle3(const bt_gguf_t *gguf,
     if (hp->head.target_dim != target->dim) {
         return differs(why, why_bytes, "target's width", hp->head.target_dim,
                        target->dim);
+    }
+    status = take_usual_taps(&hp->head, target->n_layers, why, why_bytes);
+    if (status != BT_OK) {
+        return status;
     }
     for (uint32_t i = 0; i < hp->head.n_taps; i++) {
         if (hp->head.taps[i] > target->n_layers) {
@@ -184,8 +214,8 @@ static bt_status_t read_nextn(const bt_hparams_t *target, char *why,
     if (hp->alibi == 0.0f) {
         bt_layer_add(&hp->turned, 0);
     }
-    hp->head =
-        (bt_head_hparams_t){.kind = BT_HEAD_NEXTN, .target_dim = target->dim};
+    hp->head = (bt_head_hparams_t){
+        .kind = BT_HEAD_NEXTN, .target_dim = target->dim, .norm_output = true};
     return BT_OK;
 }
 

@@ -14,14 +14,14 @@
  * layer            hidden state, behind its norm
  *
  * The position of such a row is p. A head that drafts on takes its own output
- * in place of g or h: of EAGLE-3 the residual stream behind its layer, of MTP
- * the same behind the norm.
+ * in place of g or h: of EAGLE-3 the residual stream behind its layer, of MTP,
+ * and of EAGLE-3 where the file says norm_output, the same behind the norm.
  *
  * Source: Y. Li et al., "EAGLE-3", arXiv 2503.01840; tensors and keys, and that
  *         d2t has the target's ids: llama.cpp, conversion/llama.py and
- *         src/models/eagle3.cpp. DeepSeek-AI, "DeepSeek-V3 Technical Report",
- *         section 2.2; that h is normed, here and of the head's own output:
- *         llama.cpp, src/models/qwen35.cpp (h_nextn).
+ *         src/models/eagle3.cpp; norm_output: vLLM's speculators. DeepSeek-AI,
+ * "DeepSeek-V3 Technical Report", section 2.2; that h is normed, here and of
+ * the head's own output: llama.cpp, src/models/qwen35.cpp (h_nextn).
  */
 #ifndef BT_INFERENCE_MODEL_HEAD_H
 #define BT_INFERENCE_MODEL_HEAD_H

@@ -80,6 +80,9 @@ typedef struct bt_head_hparams {
     bool norm_before_residual;        /**< the residual stream begins with the
                                            normed hidden state */
     bool norm_before_fc; /**< the concatenated hidden states are normed */
+    bool norm_output;    /**< a draft behind another is computed from the output
+                              behind the output norm, not before it; so with
+                              BT_HEAD_NEXTN */
 } bt_head_hparams_t;
 
 typedef struct bt_hparams {

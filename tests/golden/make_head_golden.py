@@ -34,7 +34,8 @@ CASES = {
                         "--ffn", "96", "--key", "target_layers=l:1,2,3", "--key", "target_hidden_size=u:64"]),
     "eagle3_own": (TARGET + ["1071"], ["--architecture", "eagle3", "--layers", "1", "--seed", "1073", "--draft-vocab", "288",
                             "--kv-heads", "1", "--key", "extract_layers=l:0,2,4", "--key", "target_hidden_size=u:64",
-                            "--key", "norm_before_residual=b:true", "--key", "norm_before_fc=b:true"]),
+                            "--key", "norm_before_residual=b:true", "--key", "norm_before_fc=b:true",
+                            "--key", "norm_output=b:true"]),
     "nextn": (["--layers", "3", "--seed", "374", "--nextn"], None),
     "nextn_own": (["--architecture", "qwen3", "--layers", "3", "--seed", "375", "--nextn-own"], None),
 }
@@ -69,7 +70,8 @@ class Eagle(Model):
         x = normed if self.key("norm_before_residual") else g
         x = x + self.linear(self.heads(both, 0), "blk.0.attn_output")
         x = x + self.feed_forward(self.norm(x, "blk.0.ffn_norm"), 0)
-        return x, self.times(self.norm(x, "output_norm"), "output.weight")
+        normed = self.norm(x, "output_norm")
+        return normed if self.key("norm_output") else x, self.times(normed, "output.weight")
 
 
 class Nextn(Model):
@@ -159,8 +161,9 @@ class Torch:
             both = torch.cat([self.layer.input_layernorm(e), normed], dim=-1)
             x = (normed if m.key("norm_before_residual") else g) + self.attend(both)
             x = x + self.layer.mlp(self.layer.post_attention_layernorm(x))
-            out = x
-            logits = self.rms(x, "output_norm") @ torch.tensor(m.w["output.weight"]).T
+            normed = self.rms(x, "output_norm")
+            out = normed if m.key("norm_output") else x
+            logits = normed @ torch.tensor(m.w["output.weight"]).T
         else:
             at = f"blk.{m.n_layers - 1}.nextn."
             own = at + "embed_tokens.weight" in m.w

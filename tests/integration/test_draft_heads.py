@@ -2,6 +2,7 @@
 """Draft heads through real processes: EAGLE-3 and multi-token prediction change no byte of an answer, and one that computes
 the next token from the target's hidden states alone is right nearly always."""
 import concurrent.futures
+import json
 import os
 import random
 import struct
@@ -50,6 +51,42 @@ def put(path, tensors):
     with open(path, "wb") as f:
         f.write(data)
     return path
+
+
+STORED = {"blk.0.attn_norm": "midlayer.input_layernorm", "blk.0.attn_norm_2": "midlayer.hidden_norm", "fc": "fc",
+          "blk.0.attn_q": "midlayer.self_attn.q_proj", "blk.0.attn_k": "midlayer.self_attn.k_proj",
+          "blk.0.attn_v": "midlayer.self_attn.v_proj", "blk.0.attn_output": "midlayer.self_attn.o_proj",
+          "blk.0.ffn_norm": "midlayer.post_attention_layernorm", "blk.0.ffn_gate": "midlayer.mlp.gate_proj",
+          "blk.0.ffn_up": "midlayer.mlp.up_proj", "blk.0.ffn_down": "midlayer.mlp.down_proj", "output_norm": "norm",
+          "output": "lm_head"}
+
+
+def as_folder(path, d, config):
+    """The head of head() as its authors publish it: names, halves of heads in place of pairs, distances in place of ids."""
+    with open(path, "rb") as f:
+        _, _, tensors = split_model.read(f.read())
+    header, body = {}, b""
+    for name, dims, _, data in tensors:
+        name, kind = name.decode(), "F32"
+        shape = dims[::-1]
+        data = data[:4 * dims[0] * (dims[1] if len(dims) > 1 else 1)] if name != "d2t" else data[:8 * dims[0]]
+        if name == "d2t":
+            kind, stored = "I64", name
+            data = struct.pack(f"<{dims[0]}q", *(v - i for i, v in enumerate(struct.unpack(f"<{dims[0]}q", data))))
+        else:
+            stored = STORED[name.removesuffix(".weight")] + ".weight"
+        if name in ("blk.0.attn_q.weight", "blk.0.attn_k.weight"):
+            size, row = 16, 4 * dims[0]  # of a head
+            order = [r - r % size + (r % (size // 2)) * 2 + r % size // (size // 2) for r in range(dims[1])]
+            data = b"".join(data[r * row:(r + 1) * row] for r in order)
+        header[stored] = {"dtype": kind, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    with open(os.path.join(d, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + body)
+    with open(os.path.join(d, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    return d
 
 
 def cycle():
@@ -137,6 +174,28 @@ def test_same_bytes_with_an_eagle3_head():
         same_bytes(target(d), ["--draft-model", head(other)])
 
 
+def test_head_drafts_the_same_from_gguf_and_from_its_authors_folder():
+    """AngelSlim's and SafeAILab's form of config.json."""
+    config = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 64,
+              "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1,
+              "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "vocab_size": 288,
+              "draft_vocab_size": 96, "tie_word_embeddings": False, "torch_dtype": "float32",
+              "eagle_aux_hidden_state_layer_ids": [0, 1, 3]}
+    bodies = [{"prompt": " ".join(WORDS[i:]), "max_tokens": 80, "temperature": t, "seed": i, "ignore_eos": True,
+               "return_token_ids": True, "logprobs": 1} for i, t in enumerate([0, 0.7, 1.3] * 3)]
+    seen = []
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other, tempfile.TemporaryDirectory() as folder:
+        model, file = target(d), head(other)
+        with Cluster(model, worker_args=["--draft", "off"]) as c:
+            want = ask_all(c, bodies)
+        for one in (file, as_folder(file, folder, config)):
+            with Cluster(model, worker_args=["--draft-model", one, "--draft-corpus", "0", "--draft-tokens", "4"]) as c:
+                assert_same(want, ask_all(c, bodies, parallel=1), bodies, one)
+                c.wait_idle()
+                seen.append(drafted(c))
+    assert seen[0] == seen[1] and seen[0][0] > 1000, seen
+
+
 def test_same_bytes_with_mtp():
     with tempfile.TemporaryDirectory() as d:
         same_bytes(target(d, nextn=True), ["--draft", "mtp"])
@@ -191,5 +250,5 @@ def test_heads_that_cannot_be_are_refused_by_name():
                     "a model over 2 ranks has no draft head; use --draft ngram")
         start_fails(model, ["--draft", "mtp"], 78, "the file has no layers of multi-token prediction")
         start_fails(model, ["--draft", "mtp", "--draft-model", head(other)], 2, "contradicts --draft mtp")
-        start_fails(head(other), [], 78, "eagle3")
+        start_fails(head(other), [], 78, "this is a draft head (eagle3), not a model: give it to --draft-model")
         assert os.path.exists(model)

@@ -41,6 +41,8 @@ static inline head_case_t eagle3_case(bool own)
             (bt_tiny_key_t){"norm_before_residual", 'b', "true"};
         c.head.keys[c.head.n_keys++] =
             (bt_tiny_key_t){"norm_before_fc", 'b', "true"};
+        c.head.keys[c.head.n_keys++] =
+            (bt_tiny_key_t){"norm_output", 'b', "true"};
     }
     return c;
 }
@@ -126,10 +128,10 @@ static inline float *run_head(const pair_t *p, const uint32_t *tokens,
                               const float *hidden, float *next)
 {
     const bt_hparams_t *const hp = bt_model_hparams(p->head);
-    const bool is_nextn = hp->head.kind == BT_HEAD_NEXTN;
-    const bt_taps_t own = {.n = is_nextn ? 0 : 1,
+    const bool is_normed = hp->head.norm_output;
+    const bt_taps_t own = {.n = is_normed ? 0 : 1,
                            .layers = {1},
-                           .normed = is_nextn,
+                           .normed = is_normed,
                            .hidden = next};
     uint32_t blocks[N_BLOCKS / 8];
     uint32_t rows[MAX_ROWS];
