@@ -178,7 +178,8 @@ def generated(llama, task):
 
 
 def with_drafts(path, threads, context, numbers):
-    llamas = {n: lib.Llama(path, n_ctx=context, n_threads=threads, n_threads_batch=threads, verbose=False,
+    # It keeps all logits where it drafts, but has no room for those behind the first batch unless it is told to keep them.
+    llamas = {n: lib.Llama(path, n_ctx=context, n_threads=threads, n_threads_batch=threads, verbose=False, logits_all=n > 0,
                            draft_model=LlamaPromptLookupDecoding(num_pred_tokens=n) if n > 0 else None) for n in [0, *numbers]}
     print(json.dumps({"version": lib.__version__}), flush=True)
     for line in sys.stdin:

@@ -35,11 +35,13 @@ def fuzzed(n, seed):
     rng = random.Random(seed)
     out = []
     for i in range(n):
-        words = rng.choices(WORDS, k=rng.randint(1, 60))
+        words = rng.choices(WORDS, k=rng.randint(1, 48))
         body = {"prompt": " ".join(words * rng.randint(1, 3)), "max_tokens": rng.randint(1, 80), "seed": i,
                 "temperature": rng.choice([0, 0, 0.7, 1.3]), "return_token_ids": True}
         for name in rng.sample(sorted(OPTIONS), k=rng.randint(0, 6)):
             body[name] = rng.choice(OPTIONS[name])
+        if rng.random() < 0.5:
+            body["logprobs"] = rng.choice(OPTIONS["logprobs"])
         if "min_tokens" in body:
             body["min_tokens"] = min(body["min_tokens"], body["max_tokens"])
         if "n" in body:
