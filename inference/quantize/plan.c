@@ -243,7 +243,8 @@ static bt_status_t allot(uint64_t *end, bt_quantize_step_t *step)
     return BT_OK;
 }
 
-/* A copy, which is possible for types that can only be read too. */
+/* A copy, which is possible for types that can only be read too, and for what
+ * is no matrix of numbers: ids of a draft head. */
 static bt_status_t plan_same(uint64_t *end, bt_quantize_step_t *step)
 {
     step->wanted = step->tensor->type;
@@ -287,7 +288,8 @@ bt_status_t bt_quantize_plan_make(const bt_gguf_t *gguf,
         bt_quantize_step_t *const step = &plan.steps[i];
 
         step->tensor = bt_gguf_tensor_at(gguf, i);
-        status = (mix->file_type == BT_QUANTIZE_TYPES_STAY)
+        status = ((mix->file_type == BT_QUANTIZE_TYPES_STAY) ||
+                  (step->tensor->type == BT_GGUF_TENSOR_I64))
                      ? plan_same(&plan.bytes, step)
                      : plan_step(wanted(gguf, mix, step->tensor, n_layers),
                                  &plan.bytes, step);

@@ -6,10 +6,11 @@ import json
 import os
 import random
 import struct
+import subprocess
 import tempfile
 
 import split_model
-from harness import Cluster, tiny_model, wait_until
+from harness import BUILD, Cluster, tiny_model, wait_until
 from test_speculation import WORDS, ask, ask_all, assert_same, check_counters, fuzzed, start_fails
 
 WIDTH = 288  # of the pairs below, and their vocabulary
@@ -172,6 +173,15 @@ def same_bytes(model, options):
 def test_same_bytes_with_an_eagle3_head():
     with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
         same_bytes(target(d), ["--draft-model", head(other)])
+
+
+def test_quantized_head_drafts():
+    """What ./baton convert makes of a head, whose ids stay as they are."""
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        small = os.path.join(other, "small.gguf")
+        subprocess.run([os.path.join(BUILD, "tools/baton-convert"), head(other), small, "--type", "q8_0"], check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        same_bytes(target(d), ["--draft-model", small])
 
 
 def test_head_drafts_the_same_from_gguf_and_from_its_authors_folder():
