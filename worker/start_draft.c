@@ -350,6 +350,14 @@ bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
     if (s->draft.gguf == NULL) {
         return BT_OK;
     }
+    if (memory->own_memory && (s->draft.head != BT_HEAD_NONE)) {
+        BT_LOG_ERROR(
+            "%s: a draft head reads hidden states of the CPU's memory, "
+            "and the back end %s has memory of its own; use --draft "
+            "self",
+            draft_option(w), w->config->backend);
+        return BT_ERR_UNSUPPORTED;
+    }
     if (memory->own_memory && s->draft.has_cache) {
         BT_LOG_ERROR("%s: on the back end %s a draft model has the model's "
                      "shape, and this one has another; use --draft self",

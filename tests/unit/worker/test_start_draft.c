@@ -169,11 +169,6 @@ static void memory_of_the_draft_model_is_added(void **state)
     const bt_model_memory_t target = {
         .weight_bytes = 1000, .private_bytes = 100, .load_bytes = 10};
     bt_model_memory_t memory = target;
-    bt_model_memory_t device = {.own_memory = true};
-    bt_status_t got;
-    int file;
-    int was;
-
     (void)state;
     assert_int_equal(bt_start_draft_open(&b->w, &b->s), BT_OK);
     assert_int_equal(bt_start_draft_memory(&b->w, &b->s, &config, &memory),
@@ -183,12 +178,6 @@ static void memory_of_the_draft_model_is_added(void **state)
     assert_in_range(memory.weight_bytes - target.weight_bytes, 30000, 300000);
     assert_true(memory.private_bytes > target.private_bytes);
     assert_true(memory.load_bytes > b->s.draft.scratch_bytes);
-    bt_test_expect_log_lines(1);
-    was = hear(&file);
-    got = bt_start_draft_memory(&b->w, &b->s, &config, &device);
-    stop_hearing(file, was);
-    assert_int_equal(got, BT_ERR_UNSUPPORTED);
-    assert_non_null(strstr(said, "has memory of its own"));
     close_worker(b);
 }
 
@@ -222,6 +211,10 @@ kv_memory_is_divided_with_a_draft_model_of_another_shape(void **state)
                                       .context_tokens = 512,
                                       .tokens_per_block = T};
     bt_model_memory_t memory = {0};
+    bt_model_memory_t device = {.own_memory = true};
+    bt_status_t got;
+    int file;
+    int was;
 
     (void)state;
     b->w.tokens_per_block = T;
@@ -247,6 +240,13 @@ kv_memory_is_divided_with_a_draft_model_of_another_shape(void **state)
                      BT_OK);
     /* 4 slots of 100 tokens, beside rows and weights */
     assert_true(memory.private_bytes > 4 * 100 * sizeof(uint32_t));
+    bt_test_expect_log_lines(2);
+    was = hear(&file);
+    got = bt_start_draft_memory(&b->w, &b->s, &config, &device);
+    stop_hearing(file, was);
+    assert_int_equal(got, BT_ERR_UNSUPPORTED);
+    assert_non_null(
+        strstr(said, "the model's shape, and this one has another"));
     unlink(path);
     close_worker(b);
 
@@ -258,7 +258,6 @@ kv_memory_is_divided_with_a_draft_model_of_another_shape(void **state)
 
     b = open_worker("ngram", make_other(path), 0);
     b->s.team.size = b->s.team.tp = 2;
-    bt_test_expect_log_lines(1);
     assert_refused(b, BT_ERR_UNSUPPORTED,
                    "which there is on one rank only and not on 2");
     unlink(path);
@@ -296,6 +295,9 @@ static void head_has_a_cache_and_memory_for_hidden_states(void **state)
                                       .context_tokens = 512,
                                       .tokens_per_block = T};
     bt_model_memory_t memory = {0};
+    bt_status_t got;
+    int file;
+    int was;
 
     (void)state;
     b->w.tokens_per_block = T;
@@ -314,11 +316,18 @@ static void head_has_a_cache_and_memory_for_hidden_states(void **state)
     /* fc 192 x 64, queries, keys and values 128 x 96, output 64 x 96 … */
     assert_true(memory.weight_bytes >
                 (192 * 64 + 128 * 96 + 64 * 96) * sizeof(float));
+    memory.own_memory = true;
+    bt_test_expect_log_lines(1);
+    was = hear(&file);
+    got = bt_start_draft_memory(&b->w, &b->s, &config, &memory);
+    stop_hearing(file, was);
+    assert_int_equal(got, BT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(said, "--draft-model: a draft head reads hidden"));
     close_worker(b);
 
     b = open_worker("ngram", path, 0);
     b->s.team.size = b->s.team.tp = 2;
-    bt_test_expect_log_lines(2);
+    bt_test_expect_log_lines(3);
     assert_refused(b, BT_ERR_UNSUPPORTED,
                    "a model over 2 ranks has no draft head");
     unlink(path);
