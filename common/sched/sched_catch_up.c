@@ -20,8 +20,7 @@ uint32_t bt_sched_catch_up_rows(bt_sched_catch_up_t *state,
                                 const bt_sched_catch_up_step_t *step,
                                 uint32_t n_missing)
 {
-    const double gain_us =
-        step->alone_us * (step->delays_others ? OTHERS_SHARE : SHARE);
+    const double gain_us = step->alone_us * OTHERS_SHARE;
     const uint32_t least = (n_missing < BT_SCHED_CATCH_UP_LEAST)
                                ? n_missing
                                : BT_SCHED_CATCH_UP_LEAST;
@@ -37,10 +36,10 @@ uint32_t bt_sched_catch_up_rows(bt_sched_catch_up_t *state,
     if (!(state->row_us > 0)) {
         return least;
     }
-    us = fmax(gain_us, least * state->row_us);
-    if (!step->is_first) {
-        if (state->credit_us <
-            state->row_us * (step->delays_others ? n_missing : least)) {
+    us = step->alone_us * (step->delays_others ? OTHERS_SHARE : SHARE);
+    us = fmax(us, least * state->row_us);
+    if (step->delays_others) {
+        if (state->credit_us < n_missing * state->row_us) {
             return 0;
         }
         us = fmin(us, state->credit_us);

@@ -6,13 +6,14 @@
  * drafts. These rows are work for later iterations and delay everyone in this
  * one, so they are bounded:
  *
- *     in the mean   by a part of the time of the iterations: credit is gained
- *                   with each, and spent by what was measured
- *     at once       by that part of one iteration, or by
- * BT_SCHED_CATCH_UP_LEAST rows, fewer of which would cost nearly as much; and
- * by BT_SCHED_CATCH_UP_ROWS by others     no ITL target is missed by it. Where
- * sequences wait that gain nothing by it, the part is a twentieth, and nothing
- * is begun that the credit does not suffice to complete: answers may end before
+ *     at once     by half the time of an iteration, or by
+ *                 BT_SCHED_CATCH_UP_LEAST rows, fewer of which would cost
+ *                 nearly as much; and by BT_SCHED_CATCH_UP_ROWS
+ *     by others   no ITL target is missed by it. Where sequences wait that gain
+ *                 nothing by it, the part is a twentieth of the time of all
+ *                 iterations so far: each gives credit, and nothing is begun
+ *                 that the credit does not suffice to complete, since answers
+ *                 may end before
  *
  * Decides times and never tokens (I1).
  *
@@ -42,7 +43,6 @@ typedef struct bt_sched_catch_up_step {
     double most_us;  /**< longest time allowed, unless it takes longer already;
                           0: no bound */
     bool delays_others; /**< sequences that gain nothing by it wait */
-    bool is_first; /**< nothing is known of drafts yet: no credit is needed */
 } bt_sched_catch_up_step_t;
 
 /**

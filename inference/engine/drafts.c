@@ -456,8 +456,7 @@ static catch_up_plan_t plan_catch_up(bt_engine_t *engine,
         .alone_us = bt_sched_draft_alone_us(&engine->row_times, step),
         .most_us = step->most_us,
         .delays_others = (is_for_trial && !is_first) || step->has_chunks ||
-                         (beside->least <= 1),
-        .is_first = is_first};
+                         (beside->least <= 1)};
     catch_up_plan_t plan = {.is_one = is_for_trial || at.delays_others};
     uint32_t n_missing = 0;
 
