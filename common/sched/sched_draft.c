@@ -174,6 +174,11 @@ float bt_sched_acceptance_model(const bt_sched_acceptance_t *all,
     return bounded(mean * relative_of(seq));
 }
 
+uint32_t bt_sched_acceptance_most(const bt_sched_acceptance_t *all)
+{
+    return TRIAL_ROUNDS + (uint32_t)all->model.n_right;
+}
+
 static void count(bt_sched_acceptance_count_t *count, float right)
 {
     count->n_right = count->n_right * DECAY + right;
@@ -211,14 +216,21 @@ static float next_survival(const bt_sched_acceptance_t *all,
                                                  : offer->n_matched + n_taken);
 }
 
+/* An iteration with drafts is not faster than one without, even if the machine
+ * was when such ones were measured last. */
 static double time_of(const bt_sched_row_times_t *times,
                       const bt_sched_draft_step_t *step, uint32_t n_drafts)
 {
-    return step->fixed_us +
-           (step->has_chunks
-                ? step->row_us * n_drafts
-                : bt_sched_row_times_us(times, step->n_seqs + n_drafts,
-                                        step->row_us));
+    double us;
+
+    if (step->has_chunks) {
+        return step->fixed_us + step->row_us * n_drafts;
+    }
+    us = bt_sched_row_times_us(times, step->n_seqs + n_drafts, step->row_us);
+    if (n_drafts > 0) {
+        us = fmax(us, bt_sched_row_times_us(times, step->n_seqs, step->row_us));
+    }
+    return step->fixed_us + us;
 }
 
 /* Least expected number of tokens of a sequence; a chunk is one that has no

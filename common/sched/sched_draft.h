@@ -121,6 +121,10 @@ uint8_t bt_sched_draft_match(float probability);
  *  model has drawn it. */
 float bt_sched_acceptance_model(const bt_sched_acceptance_t *all,
                                 const bt_sched_acceptance_seq_t *seq);
+/** Returns the most drafts that a model makes of a sequence by what is known of
+ *  it: as many as a trial, and one more for each that was right lately. So a
+ *  model whose drafts are wrong is found out by few of them. */
+uint32_t bt_sched_acceptance_most(const bt_sched_acceptance_t *all);
 
 /** Drafts that a sequence offers, and how many are taken. */
 typedef struct bt_sched_draft_offer {

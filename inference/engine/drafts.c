@@ -293,6 +293,10 @@ static bt_sched_beside_t find_chains(bt_engine_t *engine,
 {
     struct bt_drafting *d = engine->drafting;
     const uint32_t most_seqs = engine->config.batch_drafter.max_seqs;
+    const uint32_t most_known =
+        (engine->config.fixed_drafts > 0)
+            ? UINT32_MAX
+            : bt_sched_acceptance_most(&engine->acceptance);
     uint32_t n_lagging = 0; /* that keep their offers */
     uint32_t k = 0;
 
@@ -309,7 +313,7 @@ static bt_sched_beside_t find_chains(bt_engine_t *engine,
 
         if ((n_rows > 0) && (d->n < most_seqs) &&
             is_better(engine, seq, offer, acceptance)) {
-            most = most_drafts(engine, seq);
+            most = min_u32(most_drafts(engine, seq), most_known);
         }
         if (most > 0) {
             add_chain(d, seq, most, acceptance, n_rows);

@@ -370,6 +370,25 @@ static bt_sched_chain_t chain_of(float acceptance, uint32_t most)
         .most = most, .acceptance = acceptance, .survival = 1};
 }
 
+static void chains_grow_with_the_drafts_that_are_right(void **state)
+{
+    bt_sched_acceptance_t all = {0};
+    bt_sched_acceptance_seq_t seq = {0};
+
+    (void)state;
+    for (uint32_t i = 0; i < 50; i++) {
+        assert_int_equal(bt_sched_acceptance_most(&all), 2);
+        bt_sched_acceptance_learn(&all, &seq, BT_DRAFT_MODEL, 17, false);
+        bt_sched_acceptance_learn(&all, &seq, BT_DRAFT_NGRAM, 17, true);
+    }
+    bt_sched_acceptance_learn(&all, &seq, BT_DRAFT_MODEL, 17, true);
+    assert_int_equal(bt_sched_acceptance_most(&all), 3);
+    for (uint32_t i = 0; i < 20; i++) { /* 1 + 0.98 + 0.98^2 ..., 17.3 */
+        bt_sched_acceptance_learn(&all, &seq, BT_DRAFT_MODEL, 17, true);
+    }
+    assert_int_equal(bt_sched_acceptance_most(&all), 2 + 17);
+}
+
 static bt_sched_rounds_t rounds_of(double us)
 {
     bt_sched_rounds_t rounds = {.n_made = 100};
@@ -406,6 +425,33 @@ static void rounds_begin_where_they_give_more_tokens_per_time(void **state)
                                       &wrong, 1) <= 0);
     assert_true(bt_sched_rounds_begin(&times, &rounds, &step, &nothing_beside,
                                       NULL, 0) <= 0);
+}
+
+/* The iteration without drafts was measured while the machine was busy: drafts
+ * that are wrong must not seem to pay, since it would not be measured again. */
+static void drafts_do_not_make_an_iteration_faster(void **state)
+{
+    const bt_sched_draft_step_t step = {.n_seqs = 1, .max_drafts = MOST};
+    const bt_sched_chain_t wrong = chain_of(0.05f, 2);
+    const bt_sched_beside_t beside = {.least = INFINITY,
+                                      .goodput = 1.0 / 20000};
+    bt_sched_rounds_t rounds = rounds_of(2000);
+    bt_sched_acceptance_t all = {0};
+    bt_sched_acceptance_seq_t seq = {0};
+    bt_sched_draft_offer_t offer = {
+        .n = 4, .n_matched = 1, .source = BT_DRAFT_NGRAM, .seq = &seq};
+    bt_sched_row_times_t times = {0};
+
+    (void)state;
+    bt_sched_row_times_learn(&times, 1, 20000);
+    bt_sched_row_times_learn(&times, 2, 10000);
+    bt_sched_row_times_learn(&times, 3, 10000);
+    for (uint32_t i = 0; i < 200; i++) {
+        bt_sched_acceptance_learn(&all, &seq, BT_DRAFT_NGRAM, 1, false);
+    }
+    assert_true(
+        bt_sched_rounds_begin(&times, &rounds, &step, &beside, &wrong, 1) <= 0);
+    assert_int_equal(bt_sched_draft_take(&times, &all, &step, &offer, 1), 0);
 }
 
 /* What other sequences have without the model, and bounds of the iteration. */
@@ -802,7 +848,9 @@ int main(void)
         BT_TEST(limits_bound_the_drafts_of_a_step),
         BT_TEST(drafts_delay_a_chunk_by_a_twentieth_at_most),
         BT_TEST(controller_is_near_the_best_fixed_length),
+        BT_TEST(chains_grow_with_the_drafts_that_are_right),
         BT_TEST(rounds_begin_where_they_give_more_tokens_per_time),
+        BT_TEST(drafts_do_not_make_an_iteration_faster),
         BT_TEST(rounds_slow_no_sequence_beside_them),
         BT_TEST(lagging_sequences_catch_up_where_rounds_would_pay),
         BT_TEST(trial_waits_for_a_sequence_that_has_caught_up),
