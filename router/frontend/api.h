@@ -112,7 +112,7 @@ typedef struct bt_api_bias_word {
 
 /** Field names of a door, used in errors of a beam search; static. */
 typedef struct bt_api_beam_names {
-    const char *stops, *top_k, *top_p, *top_p_decay;
+    const char *stops, *top_k, *top_p, *top_p_decay, *stream;
 } bt_api_beam_names_t;
 
 /** Beam search of a request. */

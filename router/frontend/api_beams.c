@@ -171,7 +171,7 @@ static bt_status_t check_others(const bt_api_request_t *request,
     const bt_api_beam_names_t *names = request->beams.names;
 
     if (request->stream && (request->dialect != BT_API_GENERATE)) {
-        return bt_api_refuse_beam_stream(request, "stream", error_p);
+        return bt_api_refuse_beam_stream(request, names->stream, error_p);
     }
     if ((request->n_stops > 0) || (request->n_stop_ids > 0)) {
         return refuse(request, names->stops,

@@ -241,10 +241,10 @@ static bt_status_t check_prompt(bt_api_parse_t *parse)
 
 static bt_status_t settle_beams(bt_api_parse_t *parse)
 {
-    static const bt_api_beam_names_t generate = {"stop_words", "top_k", "top_p",
-                                                 "runtime_top_p_decay"};
+    static const bt_api_beam_names_t generate = {
+        "stop_words", "top_k", "top_p", "runtime_top_p_decay", "stream"};
     static const bt_api_beam_names_t openai = {"stop", "top_k", "top_p",
-                                               "top_p_decay"};
+                                               "top_p_decay", "stream"};
     const bt_api_request_t *request = parse->request;
     const bt_status_t status = bt_api_settle_beams(
         parse->request,

@@ -81,11 +81,12 @@ static bt_status_t read_n_ids(bt_lower_t *l, size_t row, size_t n_rows)
 }
 
 static const bt_api_beam_names_t beam_names[] = {
-    [BT_ROLE_TEXT] = {"stop_words", "top_k", "top_p", "runtime_top_p_decay"},
+    [BT_ROLE_TEXT] = {"stop_words", "top_k", "top_p", "runtime_top_p_decay",
+                      "stream"},
     [BT_ROLE_IDS] = {"stop_words_list", "runtime_top_k", "runtime_top_p",
-                     "runtime_top_p_decay"},
+                     "runtime_top_p_decay", "streaming"},
     [BT_ROLE_PREPROCESS] = {"STOP_WORDS_DICT", "top_k", "top_p",
-                            "runtime_top_p_decay"},
+                            "runtime_top_p_decay", "stream"},
 };
 
 /* Checks that need the whole row. */
@@ -271,7 +272,8 @@ static bt_status_t check_beams(bt_lower_t *l)
     }
     l->out->n_beams = first->beams.params.n_returned;
     if ((l->out->n_beams > 0) && l->out->stream) {
-        return bt_api_refuse_beam_stream(first, "stream", l->error);
+        return bt_api_refuse_beam_stream(first, first->beams.names->stream,
+                                         l->error);
     }
     return BT_OK;
 }

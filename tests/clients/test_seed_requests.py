@@ -256,7 +256,7 @@ IDS_INPUTS = [
     (BEAMS, ("beam_search_diversity_rate", "FP32", [[0.0]]), ""),
     (BEAMS, ("beam_search_diversity_rate", "FP32", [[0.5]]), "beam_search_diversity_rate"),
     (BEAMS, ("draft_input_ids", "INT32", [[5, 6]]), "draft_input_ids"),
-    (BEAMS, ("streaming", "BOOL", [[True]]), "stream"),
+    (BEAMS, ("streaming", "BOOL", [[True]]), "streaming"),
     (("len_penalty", "FP32", [[1.5]]), ""),
     (("draft_input_ids", "INT32", [[504, 3575, 282]]), ""),
     (("draft_input_ids", "INT32", [[504, 3575]]), ("draft_acceptance_threshold", "FP32", [[1.0]]), ""),
