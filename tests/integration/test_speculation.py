@@ -196,6 +196,22 @@ def test_draft_model_of_another_shape_changes_no_byte():
                     wait_until("nearly all were right", lambda: (found := model_drafts(c)) and found[1] > 0.9 * found[0])
 
 
+def test_draft_model_of_another_shape_changes_no_byte_of_preempted_sequences():
+    """Eight answers of 300 tokens do not fit in 1024 tokens of KV: sequences give up their blocks and run again. The KV of
+    the draft model stays, or goes to another sequence."""
+    bodies = [{"prompt": " ".join(WORDS[i:]), "max_tokens": 300, "temperature": [0, 0.7, 1.3][i % 3], "seed": i,
+               "ignore_eos": True, "return_token_ids": True} for i in range(16)]
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as near:
+        model = small(d)
+        with Cluster(model, worker_args=["--draft", "off"]) as c:
+            want = ask_all(c, bodies)
+        with Cluster(model, worker_args=["--draft-model", longer(near), "--draft-tokens", "2", "--scheduler-policy",
+                                         "max_utilization", "--kv-tokens", "1024"]) as c:
+            assert_same(want, ask_all(c, bodies), bodies, "preempted")
+            wait_until("sequences were preempted", lambda: c.total("baton_worker_preemptions_total") > 0)
+            wait_until("drafts of the model were right", lambda: model_drafts(c)[1] > 100)
+
+
 def start_fails(model, options, status, words):
     with tempfile.TemporaryDirectory() as d:
         done = subprocess.run([os.path.join(BUILD, "launcher/baton-launch"), "--model", model, "--http", "127.0.0.1:0",
