@@ -15,7 +15,7 @@ Usage: ./baton bench speculation [options]
   --draft-tokens N    verify N drafts of a sequence, whatever they cost (default 0: those
                       that are expected to pay)
   --draft SOURCE      of the side with drafts, an option of the worker: ngram, self, self:TYPE
-                      (default ngram)
+                      (default ngram), or the file of a draft model (--draft-model)
   --temperature T     of all requests (default 0)
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
@@ -140,6 +140,10 @@ def ask_all(cluster, jobs, n_clients, step):
     with concurrent.futures.ThreadPoolExecutor(n_clients) as pool:
         results = list(pool.map(one, jobs))
     return results, time.monotonic() - started
+
+
+def drafter_options(args):
+    return ["--draft-model" if os.path.isfile(args.draft) else "--draft", args.draft]
 
 
 def drafts_of(cluster):
@@ -326,7 +330,7 @@ def sides_of(args, path, cache, stack):
     prefill, decode = worker_cores(worker_threads(args))
     sides = {}
     for name, options in [(OFF, ["--draft", "off"]), (AUTO, [])] + [(str(n), ["--draft-tokens", str(n)]) for n in args.fixed]:
-        drafts = ["--draft", args.draft] if name != OFF else []
+        drafts = drafter_options(args) if name != OFF else []
         has_many = name in (OFF, AUTO) and not args.quick  # 32 clients
         cluster = Cluster(path, kv_memory="1g" if has_many else "128m", worker_args=both + drafts + options,
                           prefill_args=prefill, decode_args=decode, env={"BATON_WEIGHT_CACHE": cache})
@@ -436,7 +440,7 @@ def with_peer(args, out):
     options = ["--threads", str(threads), "--draft-corpus", "0"]
     load, python = Load(), _llama.install()
     with Cluster(args.model, worker_args=options + ["--draft", "off"], **local) as off, \
-            Cluster(args.model, worker_args=options + ["--draft", args.draft, "--draft-tokens", str(args.draft_tokens)], **local) as on:
+            Cluster(args.model, worker_args=options + drafter_options(args) + ["--draft-tokens", str(args.draft_tokens)], **local) as on:
         for cluster in (off, on):
             warm_up(cluster)
         all_tasks = [tasks_of(args, off, t) for t in (0.0, args.temperature or 0.7)]
@@ -544,7 +548,7 @@ def with_and_without(args):
     progress = Progress(2 * args.requests * len(args.loads) * len(args.concurrency), args.json)
     load = Load()
     with Cluster(args.model, kv_memory="1g", worker_args=both + ["--draft", "off"], prefill_args=prefill, decode_args=decode) as off, \
-            Cluster(args.model, kv_memory="1g", worker_args=both + ["--draft", args.draft, "--draft-tokens", str(args.draft_tokens)],
+            Cluster(args.model, kv_memory="1g", worker_args=both + drafter_options(args) + ["--draft-tokens", str(args.draft_tokens)],
                     prefill_args=prefill, decode_args=decode) as on:
         for cluster in (off, on):
             warm_up(cluster)
