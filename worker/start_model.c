@@ -330,10 +330,12 @@ bt_status_t bt_start_memory_look(bt_worker_t *w, bt_start_t *s)
                (uint64_t)s->draft.cache.n_blocks * s->draft.block_bytes;
     }
     if (w->n_blocks < 2 * w->groups.n) {
-        BT_LOG_ERROR("kv-memory of %" PRIu64
-                     " bytes (or kv-tokens) holds %u KV "
-                     "blocks of %zu bytes; at least %u are needed",
-                     pool, w->n_blocks, w->block_bytes, 2 * w->groups.n);
+        BT_LOG_ERROR(
+            "kv-memory of %" PRIu64 " bytes (or kv-tokens) holds %u KV "
+            "blocks of %zu bytes%s; at least %u are needed",
+            pool, w->n_blocks, w->block_bytes,
+            s->draft.has_cache ? " beside those of the draft model" : "",
+            2 * w->groups.n);
         return BT_ERR_INVALID_PARAM;
     }
     s->pool_bytes = pool;
