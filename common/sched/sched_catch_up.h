@@ -25,6 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/sched/sched_draft.h"
+
 /** Most rows of an iteration. */
 #define BT_SCHED_CATCH_UP_ROWS 128u
 /** Rows that are worth a call of the model. */
@@ -37,34 +39,48 @@ typedef struct bt_sched_catch_up {
     uint32_t n_calls; /**< learned from so far, saturating */
 } bt_sched_catch_up_t;
 
+/** Sequence that the draft model would draft for. */
+typedef struct bt_sched_lag {
+    uint32_t n_missing; /**< rows that it lacks; 0: it does not lag, or is left
+                             out */
+    uint32_t n_left;    /**< tokens that it may still generate */
+} bt_sched_lag_t;
+
 /** Iteration in which a draft model may catch up. */
 typedef struct bt_sched_catch_up_step {
-    double alone_us; /**< expected time of the iteration */
-    double most_us;  /**< longest time allowed, unless it takes longer already;
-                          0: no bound */
-    bool delays_others; /**< sequences that gain nothing by it wait */
+    double alone_us;  /**< expected time of the iteration */
+    double most_us;   /**< longest time allowed, unless it takes longer already;
+                           0: no bound */
+    uint32_t n_seqs;  /**< generating sequences, at least 1 */
+    bool others_wait; /**< some sequences gain nothing by it, or a chunk */
 } bt_sched_catch_up_step_t;
 
+/** Rows of an iteration that are computed to catch up. */
+typedef struct bt_sched_catch_up_plan {
+    uint32_t n_rows; /**< most rows, of all sequences */
+    bool is_one; /**< only the sequence that lacks the fewest; false: all, in
+                      their order */
+} bt_sched_catch_up_plan_t;
+
 /**
- * Gains an iteration's credit, and decides how many rows are computed in it.
- * @param [in] n_missing  rows that are wanted; where others are delayed, of one
- *         sequence; 0: only gain credit
- * @return at most n_missing and BT_SCHED_CATCH_UP_ROWS
+ * Gains an iteration's credit, and decides what is computed in it.
+ *
+ * Leaves out sequences that are not expected to gain more by drafts than their
+ * rows cost, but where rounds are to be tried.
+ *
+ * @param [in]     rounds  state after bt_sched_rounds_begin()
+ * @param [in,out] lags    [n] sequences; those left out lack 0 rows afterwards
+ * @return n_rows is at most BT_SCHED_CATCH_UP_ROWS and what is lacking
  */
-uint32_t bt_sched_catch_up_rows(bt_sched_catch_up_t *state,
-                                const bt_sched_catch_up_step_t *step,
-                                uint32_t n_missing);
+bt_sched_catch_up_plan_t bt_sched_catch_up_plan(
+    bt_sched_catch_up_t *state, const bt_sched_rounds_t *rounds,
+    const bt_sched_catch_up_step_t *step, bt_sched_lag_t *lags, uint32_t n);
+/** Returns the next sequence of a plan, n: there is none. Set its n_missing to
+ * 0 when it has had its turn. */
+uint32_t bt_sched_catch_up_next(const bt_sched_catch_up_plan_t *plan,
+                                const bt_sched_lag_t *lags, uint32_t n);
 /** Learns that rows were computed in so much time, and spends the credit. */
 void bt_sched_catch_up_learn(bt_sched_catch_up_t *state, uint32_t n_rows,
                              double us);
-
-/**
- * Returns whether a sequence is expected to gain more by drafts than its
- * missing rows cost.
- * @param [in] token_us  time that a token of it takes without drafts
- * @param [in] n_left    tokens that it may still generate
- */
-bool bt_sched_catch_up_pays(const bt_sched_catch_up_t *state, double token_us,
-                            uint32_t n_missing, uint32_t n_left);
 
 #endif

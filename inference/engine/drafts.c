@@ -155,8 +155,7 @@ static uint32_t take(const bt_engine_t *engine,
 struct bt_drafting {
     bt_sched_chain_t *chains; /* [max_seqs] */
     bt_seq_t **seqs;          /* [max_seqs] of the chains */
-    uint32_t *n_missing;      /* [max_seqs] rows of those that lag; 0: it does
-                                 not, or has had its turn */
+    bt_sched_lag_t *lags;     /* [max_seqs] of the chains */
     bt_next_draft_t *next;    /* [max_seqs] of a round */
     uint32_t *chain_of;       /* [max_seqs] chain of each of next */
     const bt_sched_draft_offer_t **beside; /* [max_seqs] offers that are kept */
@@ -213,13 +212,12 @@ bt_status_t bt_engine_alloc_rounds(bt_engine_t *engine)
     }
     d->chains = bt_calloc(n, sizeof(*d->chains));
     d->seqs = bt_calloc(n, sizeof(bt_seq_t *));
-    d->n_missing = bt_calloc(n, sizeof(*d->n_missing));
+    d->lags = bt_calloc(n, sizeof(*d->lags));
     d->next = bt_calloc(n, sizeof(*d->next));
     d->chain_of = bt_calloc(n, sizeof(*d->chain_of));
     d->beside = bt_calloc(n, sizeof(const bt_sched_draft_offer_t *));
-    return ((d->chains != NULL) && (d->seqs != NULL) &&
-            (d->n_missing != NULL) && (d->next != NULL) &&
-            (d->chain_of != NULL) && (d->beside != NULL))
+    return ((d->chains != NULL) && (d->seqs != NULL) && (d->lags != NULL) &&
+            (d->next != NULL) && (d->chain_of != NULL) && (d->beside != NULL))
                ? alloc_taps(engine)
                : BT_ERR_NO_MEMORY;
 }
@@ -231,7 +229,7 @@ void bt_engine_free_rounds(bt_engine_t *engine)
     if (d != NULL) {
         bt_free(d->chains);
         bt_free(d->seqs);
-        bt_free(d->n_missing);
+        bt_free(d->lags);
         bt_free(d->next);
         bt_free(d->chain_of);
         bt_free(d->beside);
@@ -276,7 +274,8 @@ static void add_chain(struct bt_drafting *d, bt_seq_t *seq, uint32_t most,
     const bool lags = n_rows > BT_ENGINE_ROUND_ROWS;
 
     d->seqs[d->n] = seq;
-    d->n_missing[d->n] = lags ? n_rows - 1 : 0;
+    d->lags[d->n] = (bt_sched_lag_t){.n_missing = lags ? n_rows - 1 : 0,
+                                     .n_left = seq->max_new - seq->n_drawn};
     d->chains[d->n++] =
         (bt_sched_chain_t){.most = most,
                            .acceptance = acceptance,
@@ -409,75 +408,21 @@ static bt_status_t run_round(bt_engine_t *engine, bool is_trial, double read_us)
     return BT_OK;
 }
 
-/* Finds the next sequence to catch up: the first, or the one that lacks the
- * fewest rows.
- * @return d->n: there is none */
-static uint32_t next_to_catch_up(const struct bt_drafting *d, bool is_fewest)
+static bt_sched_catch_up_plan_t plan_catch_up(bt_engine_t *engine,
+                                              const bt_sched_draft_step_t *step,
+                                              const bt_sched_beside_t *beside)
 {
-    uint32_t best = d->n;
-
-    for (uint32_t i = 0; i < d->n; i++) {
-        if ((d->n_missing[i] > 0) &&
-            ((best == d->n) ||
-             (is_fewest && (d->n_missing[i] < d->n_missing[best])))) {
-            best = i;
-        }
-    }
-    return best;
-}
-
-/* Leaves out the sequences that have too few tokens left to gain by it. */
-static void leave_out_short(bt_engine_t *engine, double token_us)
-{
-    struct bt_drafting *d = engine->drafting;
-
-    for (uint32_t i = 0; i < d->n; i++) {
-        const bt_seq_t *seq = d->seqs[i];
-
-        if (!bt_sched_catch_up_pays(&engine->catch_up, token_us,
-                                    d->n_missing[i],
-                                    seq->max_new - seq->n_drawn)) {
-            d->n_missing[i] = 0;
-        }
-    }
-}
-
-/* What is computed in this iteration for drafts in later ones. */
-typedef struct catch_up_plan {
-    uint32_t n_rows;
-    bool is_one; /* one sequence, the one that lacks the fewest rows */
-} catch_up_plan_t;
-
-static catch_up_plan_t plan_catch_up(bt_engine_t *engine,
-                                     const bt_sched_draft_step_t *step,
-                                     const bt_sched_beside_t *beside)
-{
-    const struct bt_drafting *d = engine->drafting;
-    const bt_sched_rounds_t *rounds = &engine->rounds;
-    const bool is_for_trial = rounds->catch_up == BT_SCHED_CATCH_UP_ONE;
-    const bool is_first = is_for_trial && (rounds->times.n_steps == 0);
     const bt_sched_catch_up_step_t at = {
         .alone_us = bt_sched_draft_alone_us(&engine->row_times, step),
         .most_us = step->most_us,
-        .delays_others = (is_for_trial && !is_first) || step->has_chunks ||
-                         (beside->least <= 1)};
-    catch_up_plan_t plan = {.is_one = is_for_trial || at.delays_others};
-    uint32_t n_missing = 0;
+        .n_seqs = step->n_seqs,
+        .others_wait = step->has_chunks || (beside->least <= 1)};
 
-    if (rounds->catch_up == BT_SCHED_CATCH_UP_ALL) {
-        leave_out_short(engine, at.alone_us / step->n_seqs);
+    if (engine->config.fixed_drafts > 0) {
+        return (bt_sched_catch_up_plan_t){.n_rows = BT_SCHED_CATCH_UP_ROWS};
     }
-    if ((rounds->catch_up != BT_SCHED_CATCH_UP_NONE) && plan.is_one) {
-        const uint32_t i = next_to_catch_up(d, true);
-
-        n_missing = (i < d->n) ? d->n_missing[i] : 0;
-    } else if (rounds->catch_up != BT_SCHED_CATCH_UP_NONE) {
-        for (uint32_t i = 0; i < d->n; i++) {
-            n_missing += d->n_missing[i];
-        }
-    }
-    plan.n_rows = bt_sched_catch_up_rows(&engine->catch_up, &at, n_missing);
-    return plan;
+    return bt_sched_catch_up_plan(&engine->catch_up, &engine->rounds, &at,
+                                  engine->drafting->lags, engine->drafting->n);
 }
 
 /* What it took must not be taken a second time by rounds. */
@@ -495,23 +440,20 @@ static bt_status_t catch_up(bt_engine_t *engine, bt_sched_draft_step_t *step,
     const bt_batch_drafter_t *drafter = &engine->config.batch_drafter;
     struct bt_drafting *d = engine->drafting;
     const uint64_t start_ns = bt_now_ns();
-    const catch_up_plan_t plan =
-        (engine->config.fixed_drafts > 0)
-            ? (catch_up_plan_t){.n_rows = BT_SCHED_CATCH_UP_ROWS}
-            : plan_catch_up(engine, step, beside);
+    const bt_sched_catch_up_plan_t plan = plan_catch_up(engine, step, beside);
     uint32_t n_left = plan.n_rows;
     bt_status_t status = BT_OK;
     uint32_t i;
 
     while ((status == BT_OK) && (n_left > 0) &&
-           (i = next_to_catch_up(d, plan.is_one), i < d->n)) {
+           (i = bt_sched_catch_up_next(&plan, d->lags, d->n), i < d->n)) {
         const uint64_t lent_ns = bt_model_lent_ns(engine->config.model);
         const uint64_t call_ns = bt_now_ns();
         uint32_t n = 0;
 
         status = drafter->catch_up(drafter->ctx, d->seqs[i], n_left, &n);
         bt_engine_mark(engine);
-        d->n_missing[i] = 0;
+        d->lags[i].n_missing = 0;
         if (status == BT_OK) {
             bt_sched_catch_up_learn(&engine->catch_up, n,
                                     spent_us(engine, call_ns, lent_ns));
