@@ -404,8 +404,9 @@ def peer_sides(args, cluster_off, cluster_on, half):
             return got["ids"], Streamed("", len(got["ids"]), got["seconds"], got["ttft"], [])
         return ask
 
-    return {("Baton", OFF): baton(cluster_off), ("Baton", args.draft): baton(cluster_on),
-            **{("llama.cpp", f"lookup {n}" if n else OFF): llama(n) for n in (0, *LLAMA_DRAFTS)}}
+    return {("Baton", OFF): baton(cluster_off), ("Baton", os.path.basename(args.draft)): baton(cluster_on),
+            ("llama.cpp", OFF): llama(0), ("llama.cpp", "off again"): llama(0),
+            **{("llama.cpp", f"lookup {n}"): llama(n) for n in LLAMA_DRAFTS}}
 
 
 def tasks_of(args, cluster, temperature):
