@@ -201,7 +201,8 @@ def test_head_drafts_the_same_from_gguf_and_from_its_authors_folder():
         for one in (file, as_folder(file, folder, config)):
             with Cluster(model, worker_args=["--draft-model", one, "--draft-corpus", "0", "--draft-tokens", "4"]) as c:
                 assert_same(want, ask_all(c, bodies, parallel=1), bodies, one)
-                c.wait_idle()
+                # A worker's counters come together, with its next heartbeat.
+                wait_until("all tokens are counted", lambda: c.total("baton_worker_generation_tokens_total") == 80 * len(bodies))
                 seen.append(drafted(c))
     assert seen[0] == seen[1] and seen[0][0] > 1000, seen
 
