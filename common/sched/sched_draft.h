@@ -191,6 +191,13 @@ uint32_t bt_sched_draft_take(const bt_sched_row_times_t *times,
 /** Iterations between two trials, at most. A trial takes two rounds. */
 #define BT_SCHED_TRIAL_MOST 1024u
 
+/** Which lagging sequences are to catch up. */
+typedef enum bt_sched_catch_up_of {
+    BT_SCHED_CATCH_UP_NONE,
+    BT_SCHED_CATCH_UP_ONE, /**< any one of them, for a trial */
+    BT_SCHED_CATCH_UP_ALL,
+} bt_sched_catch_up_of_t;
+
 /** Cost of rounds, and when to try them. All zero at first. */
 typedef struct bt_sched_rounds {
     bt_sched_row_times_t times; /**< time of a round, by rows */
@@ -200,11 +207,7 @@ typedef struct bt_sched_rounds {
     uint32_t n_waits; /**< iterations until the next trial */
     /** Result of bt_sched_rounds_begin(): which lagging sequences are to catch
      *  up. */
-    enum {
-        BT_SCHED_CATCH_UP_NONE,
-        BT_SCHED_CATCH_UP_ONE, /**< any one of them, for a trial */
-        BT_SCHED_CATCH_UP_ALL,
-    } catch_up;
+    bt_sched_catch_up_of_t catch_up;
 } bt_sched_rounds_t;
 
 /** Drafts of one sequence by the model. */

@@ -23,7 +23,7 @@ static bt_sched_catch_up_t measured(void)
 }
 
 /* Rounds that were measured, and who is to catch up. */
-static bt_sched_rounds_t rounds_of(int catch_up)
+static bt_sched_rounds_t rounds_of(bt_sched_catch_up_of_t catch_up)
 {
     bt_sched_rounds_t rounds = {.n_made = 9};
 
@@ -36,7 +36,8 @@ static const bt_sched_catch_up_step_t step_1000 = {.alone_us = 1000,
                                                    .n_seqs = 1};
 
 /* Plans for one sequence that will generate for long. @return rows */
-static uint32_t plan_one(bt_sched_catch_up_t *state, int catch_up,
+static uint32_t plan_one(bt_sched_catch_up_t *state,
+                         bt_sched_catch_up_of_t catch_up,
                          const bt_sched_catch_up_step_t *step,
                          uint32_t n_missing)
 {
@@ -95,7 +96,7 @@ static void mean_is_a_twentieth_where_others_wait(void **state)
     const bt_sched_catch_up_step_t waiting = {
         .alone_us = 1000, .n_seqs = 1, .others_wait = true};
     const struct {
-        int catch_up;
+        bt_sched_catch_up_of_t catch_up;
         const bt_sched_catch_up_step_t *step;
     } cases[] = {{BT_SCHED_CATCH_UP_ALL, &waiting},
                  {BT_SCHED_CATCH_UP_ONE, &step_1000}};
