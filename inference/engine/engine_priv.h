@@ -300,6 +300,23 @@ void bt_engine_drop_drafts(bt_seq_t *seq);
 void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
                            bt_seq_t *seq, float *logits);
 
+/** True when the sequence generates, and may do so in the next iteration. */
+bool bt_engine_generates(const bt_seq_t *seq);
+/** Returns how many drafts the next iteration may have of a sequence. */
+uint32_t bt_engine_most_drafts(const bt_engine_t *engine, const bt_seq_t *seq);
+
+/* draft_rounds.c */
+
+/** Makes drafts with the draft model before the iteration, in rounds, where
+ *  that is expected to pay; adds their time to the step's.
+ *  @param [in] offers  [n] other drafts, and how many of them are taken
+ *  @return whether there are rounds: then offers have changed */
+bool bt_engine_run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
+                          const bt_sched_draft_offer_t *offers, uint32_t n);
+/** Gives the drafter the hidden states of positions from @a pos on whose next
+ *  tokens are known now; @a logits are the first one's. */
+void bt_engine_tell_computed(bt_engine_t *engine, bt_seq_t *seq, uint32_t pos,
+                             const float *logits);
 /** Allocates what drafting with the configured model needs.
  *  @retval BT_ERR_NO_MEMORY */
 BT_MUST_CHECK bt_status_t bt_engine_alloc_rounds(bt_engine_t *engine);
