@@ -284,6 +284,7 @@ static void add_kept(bt_head_drafter_t *d, seat_t *seat,
 {
     const uint32_t i = from - seat->first;
 
+    BT_ASSERT_ALWAYS((from >= seat->first) && (i + n <= seat->n));
     memcpy(d->raw + (size_t)d->n_rows * d->width,
            seat->hidden + (size_t)i * d->width,
            (size_t)n * d->width * sizeof(float));
@@ -336,7 +337,9 @@ static bt_draft_slot_t *take_slot(bt_head_drafter_t *d, seat_t *seat)
         bt_draft_cache_truncate(d->cache, slot, seat->end);
     }
     slot = bt_draft_cache_take(d->cache, seq, tokens, n_tokens, seat->first);
-    if ((slot != NULL) && (slot->end < seat->first)) { /* there is a gap */
+    /* Where there is a gap it begins anew. An emptied slot is not the best one
+     * while others have tokens in common, so each pass empties one. */
+    while ((slot != NULL) && (slot->end < seat->first)) {
         bt_draft_cache_truncate(d->cache, slot, slot->begin);
         slot =
             bt_draft_cache_take(d->cache, seq, tokens, n_tokens, seat->first);

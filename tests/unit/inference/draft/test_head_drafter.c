@@ -292,6 +292,33 @@ static void sequence_that_is_run_again_begins_anew(void **state)
     close_drafting(&d);
 }
 
+/* Slots of two others have its first tokens, and end before what is kept: K and
+ * V of neither can be gone on from. */
+static void gap_behind_slots_of_equal_sequences_begins_anew(void **state)
+{
+    drafting_t d = open_drafting(eagle3_case(false), 16);
+    bt_seq_t *seqs[3];
+    bt_next_draft_t next[2];
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        seqs[i] = make_seq(&d, 1, 0);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        tell(&d, seqs[i], FIRST, 1);
+        next[i] = (bt_next_draft_t){.seq = seqs[i]};
+    }
+    d.hook.look(d.hook.ctx, next, 2);
+    assert_int_equal(d.hook.draft(d.hook.ctx, next, 2), BT_OK);
+    tell(&d, seqs[2], FIRST + 4, 2);
+    assert_int_equal(look_at(&d, seqs[2]), 2);
+    expect_drafts(&d, seqs[2], FIRST + 4, 2);
+    for (uint32_t i = 0; i < 3; i++) {
+        free_seq(seqs[i]);
+    }
+    close_drafting(&d);
+}
+
 /* The cache has blocks for one sequence of up to 32 positions. */
 static void sequence_without_room_has_no_drafts(void **state)
 {
@@ -406,6 +433,7 @@ int main(void)
         BT_TEST(all_drafts_of_an_iteration_may_be_right),
         BT_TEST(sequence_without_drafts_for_long_goes_on),
         BT_TEST(sequence_that_is_run_again_begins_anew),
+        BT_TEST(gap_behind_slots_of_equal_sequences_begins_anew),
         BT_TEST(sequence_without_room_has_no_drafts),
         BT_TEST(further_sequences_have_no_drafts),
         BT_TEST(no_draft_is_made_where_all_that_the_head_has_is_banned),
