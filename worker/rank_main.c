@@ -439,6 +439,7 @@ int bt_rank_main_run(bt_worker_t *w, bt_start_t *s)
     bt_start_pool_close(w);
     bt_kv_groups_fini(&w->groups);
     bt_kv_groups_fini(&w->own_groups);
+    bt_model_destroy(w->draft_model);
     bt_model_destroy(w->model);
     bt_backend_close(w->backend);
     return code;

@@ -383,6 +383,8 @@ bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
     memory->pinned_bytes += own.pinned_bytes;
     /* The workspace of operations is one for both models. */
     memory->device_bytes += own.device_bytes - own.scratch_bytes;
+    /* Each model has a communicator of its own among the ranks. */
+    memory->later_bytes += (s->team.size > 1) ? own.later_bytes : 0;
     memory->load_bytes = (own.load_bytes > memory->load_bytes)
                              ? own.load_bytes
                              : memory->load_bytes;
