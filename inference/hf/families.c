@@ -599,6 +599,8 @@ const bt_hf_family_t bt_hf_family_eagle3 = {
     .arch = "eagle3",
     .only_layer = "midlayer.",
     .turns = true,
+    /* tie_word_embeddings of SpecForge's configs is the target's */
+    .own_head = true,
     .checks = eagle3_checks,
     .keys = eagle3_keys,
     .names = eagle3_names,

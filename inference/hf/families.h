@@ -96,6 +96,7 @@ typedef struct bt_hf_family {
     bool turns;             /**< rotary pairs are interleaved in GGUF */
     bool tied;              /**< default of tie_word_embeddings */
     bool bare_head;         /**< a stored lm_head is always the embedding */
+    bool own_head;          /**< a stored lm_head never is */
     bool long_factors;      /**< rope factors for short and long contexts */
     bool no_rope;           /**< no RoPE */
     bool late_windows;      /**< with use_sliding_window, layers from

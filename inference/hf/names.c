@@ -395,7 +395,7 @@ static bt_recipe_order_t packed_order(const bt_hf_t *hf)
 static bool is_tied_head(const bt_hf_t *hf, const bt_hf_name_t *line)
 {
     return (line->gguf != NULL) && (strcmp(line->gguf, "output") == 0) &&
-           (hf->shape.tied || hf->family->bare_head);
+           !hf->family->own_head && (hf->shape.tied || hf->family->bare_head);
 }
 
 /* Skips @a word if the name begins with it. @return whether it did */

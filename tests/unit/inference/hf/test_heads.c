@@ -107,7 +107,7 @@ static bt_status_t open_folder(const char *config, const char *layer,
     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "     \
     "\"num_hidden_layers\": 1, \"max_position_embeddings\": 512, " \
     "\"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, "           \
-    "\"vocab_size\": 288, \"tie_word_embeddings\": false"
+    "\"vocab_size\": 288"
 
 static void folder_of_a_head_gives_the_logits_of_its_file(void **state)
 {
@@ -115,6 +115,15 @@ static void folder_of_a_head_gives_the_logits_of_its_file(void **state)
         const char *config, *layer;
     } folders[] = {
         {"{" LAYER_CONFIG ", \"architectures\": [\"LlamaForCausalLMEagle3\"], "
+         "\"tie_word_embeddings\": false, "
+         "\"draft_vocab_size\": 96, \"eagle_config\": "
+         "{\"eagle_aux_hidden_state_layer_ids\": [1, 2, 3], "
+         "\"use_aux_hidden_state\": true}}",
+         "midlayer."},
+        /* SpecForge's configs/qwen3-4b-eagle3.json says so of a head that has
+         * an output matrix of its own. */
+        {"{" LAYER_CONFIG ", \"architectures\": [\"LlamaForCausalLMEagle3\"], "
+         "\"tie_word_embeddings\": true, "
          "\"draft_vocab_size\": 96, \"eagle_config\": "
          "{\"eagle_aux_hidden_state_layer_ids\": [1, 2, 3], "
          "\"use_aux_hidden_state\": true}}",
@@ -123,7 +132,8 @@ static void folder_of_a_head_gives_the_logits_of_its_file(void **state)
          "\"speculators_model_type\": \"eagle3\", "
          "\"norm_before_residual\": false, \"target_hidden_size\": null, "
          "\"eagle_aux_hidden_state_layer_ids\": [1, 2, 3], "
-         "\"transformer_layer_config\": {" LAYER_CONFIG "}}",
+         "\"transformer_layer_config\": {" LAYER_CONFIG
+         ", \"tie_word_embeddings\": false}}",
          "layers.0."},
     };
     const head_case_t c = eagle3_case(false);
