@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Folders of draft heads: EAGLE-3, and those that are refused by name.
  * Source: config.json and tensors of SafeAILab's, AngelSlim's and speculators'
- *         published heads, as vLLM (llama_eagle3.py; ids of layers as they are)
- *         and llama.cpp's converter (conversion/llama.py) read them. */
+ *         published heads, as vLLM (llama_eagle3.py; ids of layers as they
+ *         are), SGLang (set_eagle3_layers_to_capture() adds 1 to those of
+ *         eagle_config) and llama.cpp's converter (conversion/llama.py) read
+ *         them. */
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -77,15 +79,21 @@ bt_status_t bt_hf_refuse_heads(bt_hf_t *hf)
     return BT_OK;
 }
 
+/* The setting at the top names layers by what they get, that inside of
+ * eagle_config by what they leave. */
 void bt_hf_put_eagle3(bt_hf_t *hf)
 {
+    const bt_json_node_t *const top =
+        bt_hf_config(hf, "eagle_aux_hidden_state_layer_ids");
     const bt_json_node_t *const list =
-        bt_hf_config(hf, "eagle_aux_hidden_state_layer_ids|eagle_config."
-                         "eagle_aux_hidden_state_layer_ids");
+        (top != NULL)
+            ? top
+            : bt_hf_config(hf, "eagle_config.eagle_aux_hidden_state_layer_ids");
+    const uint64_t next = (top != NULL) ? 0 : 1;
     const bt_json_node_t *at;
     char key[BT_HF_KEY_BYTES];
 
-    if (list == NULL) {
+    if ((list == NULL) || ((list->kind == BT_JSON_ARRAY) && (list->n == 0))) {
         return; /* those that all use: head.c */
     }
     if (list->kind != BT_JSON_ARRAY) {
@@ -99,13 +107,13 @@ void bt_hf_put_eagle3(bt_hf_t *hf)
     for (uint32_t i = 0; i < list->n; i++) {
         uint64_t layer = 0;
 
-        if (!bt_json_as_u64(at, &layer) || (layer > INT32_MAX)) {
+        if (!bt_json_as_u64(at, &layer) || (layer > INT32_MAX - next)) {
             bt_hf_fail(hf, BT_ERR_BAD_FILE,
                        "config.json: eagle_aux_hidden_state_layer_ids has an "
                        "entry that is no layer");
             layer = 0;
         }
-        bt_gguf_meta_item_i32(&hf->meta, (int32_t)layer);
+        bt_gguf_meta_item_i32(&hf->meta, (int32_t)(layer + next));
         at = bt_json_next(hf->config.doc, at);
     }
 }

@@ -109,6 +109,9 @@ static bt_status_t open_folder(const char *config, const char *layer,
     "\"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, "           \
     "\"vocab_size\": 288"
 
+/* Hidden states are before layers 1, 2 and 3. The setting inside of
+ * eagle_config names layers by what they leave, as SGLang reads it (it adds 1);
+ * that at the top, speculators', by what they get, as vLLM does. */
 static void folder_of_a_head_gives_the_logits_of_its_file(void **state)
 {
     static const struct {
@@ -117,7 +120,7 @@ static void folder_of_a_head_gives_the_logits_of_its_file(void **state)
         {"{" LAYER_CONFIG ", \"architectures\": [\"LlamaForCausalLMEagle3\"], "
          "\"tie_word_embeddings\": false, "
          "\"draft_vocab_size\": 96, \"eagle_config\": "
-         "{\"eagle_aux_hidden_state_layer_ids\": [1, 2, 3], "
+         "{\"eagle_aux_hidden_state_layer_ids\": [0, 1, 2], "
          "\"use_aux_hidden_state\": true}}",
          "midlayer."},
         /* SpecForge's configs/qwen3-4b-eagle3.json says so of a head that has
@@ -125,7 +128,7 @@ static void folder_of_a_head_gives_the_logits_of_its_file(void **state)
         {"{" LAYER_CONFIG ", \"architectures\": [\"LlamaForCausalLMEagle3\"], "
          "\"tie_word_embeddings\": true, "
          "\"draft_vocab_size\": 96, \"eagle_config\": "
-         "{\"eagle_aux_hidden_state_layer_ids\": [1, 2, 3], "
+         "{\"eagle_aux_hidden_state_layer_ids\": [0, 1, 2], "
          "\"use_aux_hidden_state\": true}}",
          "midlayer."},
         {"{\"architectures\": [\"Eagle3Speculator\"], \"draft_vocab_size\": 96, "
@@ -177,27 +180,36 @@ static void folder_of_a_head_gives_the_logits_of_its_file(void **state)
 /* vLLM's, and EAGLE's own, of 4 layers: 2, 4 / 2 and 4 - 3. */
 static void folder_without_layers_of_its_target_has_the_usual_ones(void **state)
 {
+    static const char *const configs[] = {
+        "{" LAYER_CONFIG ", \"draft_vocab_size\": 96}",
+        "{" LAYER_CONFIG ", \"draft_vocab_size\": 96, "
+        "\"eagle_aux_hidden_state_layer_ids\": []}",
+        "{" LAYER_CONFIG ", \"draft_vocab_size\": 96, \"eagle_config\": "
+        "{\"eagle_aux_hidden_state_layer_ids\": []}}",
+    };
     const head_case_t c = eagle3_case(false);
     rig_t target = make_rig(&c.target, 1);
     const uint32_t want[] = {2, 2, 1};
-    bt_gguf_t *gguf = NULL;
     bt_hparams_t few = *bt_model_hparams(target.model);
     bt_hparams_t hp;
 
     (void)state;
-    assert_int_equal(open_folder("{" LAYER_CONFIG ", \"draft_vocab_size\": 96}",
-                                 "midlayer.", &gguf),
-                     BT_OK);
-    assert_int_equal(
-        bt_head_hparams_read(gguf, BT_HEAD_EAGLE3, &few, why, sizeof(why), &hp),
-        BT_OK);
-    assert_memory_equal(hp.head.taps, want, sizeof(want));
-    few.n_layers = 2;
-    assert_int_equal(
-        bt_head_hparams_read(gguf, BT_HEAD_EAGLE3, &few, why, sizeof(why), &hp),
-        BT_ERR_MISMATCH);
-    assert_non_null(strstr(why, "it names no layers of its target"));
-    bt_gguf_close(gguf);
+    for (size_t i = 0; i < BT_ARRAY_LEN(configs); i++) {
+        bt_gguf_t *gguf = NULL;
+
+        few.n_layers = 4;
+        assert_int_equal(open_folder(configs[i], "midlayer.", &gguf), BT_OK);
+        assert_int_equal(bt_head_hparams_read(gguf, BT_HEAD_EAGLE3, &few, why,
+                                              sizeof(why), &hp),
+                         BT_OK);
+        assert_memory_equal(hp.head.taps, want, sizeof(want));
+        few.n_layers = 2;
+        assert_int_equal(bt_head_hparams_read(gguf, BT_HEAD_EAGLE3, &few, why,
+                                              sizeof(why), &hp),
+                         BT_ERR_MISMATCH);
+        assert_non_null(strstr(why, "it names no layers of its target"));
+        bt_gguf_close(gguf);
+    }
     free_rig(&target);
 }
 
@@ -221,6 +233,9 @@ static void other_heads_are_refused_by_name(void **state)
          "fc_norm is not false"},
         {"{" LAYER_CONFIG ", \"draft_vocab_size\": 96, \"eagle_config\": "
          "{\"eagle_aux_hidden_state_layer_ids\": [\"x\"]}}",
+         "has an entry that is no layer"},
+        {"{" LAYER_CONFIG ", \"draft_vocab_size\": 96, \"eagle_config\": "
+         "{\"eagle_aux_hidden_state_layer_ids\": [2147483647]}}",
          "has an entry that is no layer"},
         {"{" LAYER_CONFIG ", \"draft_vocab_size\": 96, "
          "\"eagle_aux_hidden_state_layer_ids\": 3}",
