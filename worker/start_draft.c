@@ -172,7 +172,7 @@ static bt_status_t lay_out_cache(const bt_worker_t *w, bt_start_t *s, char *why,
     return status;
 }
 
-/* A head reads hidden states, which one rank has. */
+/* A head reads hidden states, which one rank has, in one part. */
 static bt_status_t open_head(const bt_worker_t *w, bt_start_t *s,
                              bt_head_kind_t kind, char *why, size_t why_bytes)
 {
@@ -181,6 +181,13 @@ static bt_status_t open_head(const bt_worker_t *w, bt_start_t *s,
         snprintf(why, why_bytes,
                  "a model over %u ranks has no draft head; use --draft ngram",
                  s->team.size);
+        return BT_ERR_UNSUPPORTED;
+    }
+    if (w->config->reduction_parts > 1) {
+        snprintf(why, why_bytes,
+                 "with --reduction-parts %u there is no draft head; use "
+                 "--draft ngram, or one part for all workers",
+                 w->config->reduction_parts);
         return BT_ERR_UNSUPPORTED;
     }
     return lay_out_cache(w, s, why, why_bytes);

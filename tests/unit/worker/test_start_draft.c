@@ -327,9 +327,15 @@ static void head_has_a_cache_and_memory_for_hidden_states(void **state)
 
     b = open_worker("ngram", path, 0);
     b->s.team.size = b->s.team.tp = 2;
-    bt_test_expect_log_lines(3);
+    bt_test_expect_log_lines(4);
     assert_refused(b, BT_ERR_UNSUPPORTED,
                    "a model over 2 ranks has no draft head");
+    b = open_worker("ngram", path, 0);
+    b->config.reduction_parts = 2;
+    assert_refused(b, BT_ERR_UNSUPPORTED,
+                   "--draft-model /tmp/baton-test-start-head-");
+    assert_non_null(strstr(said, "with --reduction-parts 2 there is no draft "
+                                 "head"));
     unlink(path);
     assert_refused(open_worker("mtp", "", 0), BT_ERR_UNSUPPORTED,
                    "--draft mtp: model");
