@@ -461,6 +461,7 @@ static void ask(bt_head_drafter_t *d, bt_next_draft_t *next)
     next->id = UINT32_MAX;
     if ((seat == NULL) || (seat->slot == NULL) ||
         !bt_draft_cache_reserve(d->cache, seat->slot, end)) {
+        next->n_rows = 0;
         return;
     }
     d->asked[d->n_seqs] = next;

@@ -169,6 +169,7 @@ static void ask(bt_model_drafter_t *drafter, call_t *call,
     slot = bt_draft_cache_take(drafter->cache, seq, seq->tokens, end, 0);
     if ((slot == NULL) || (end - slot->end > BT_ENGINE_ROUND_ROWS) ||
         !bt_draft_cache_reserve(drafter->cache, slot, end)) {
+        next->n_rows = 0;
         return;
     }
     drafter->slots[call->n_seqs] = slot;
@@ -277,6 +278,7 @@ bt_batch_drafter_t bt_model_drafter_hook(bt_model_drafter_t *drafter)
     if (drafter->cache != NULL) {
         hook.look = look;
         hook.catch_up = catch_up;
+        hook.context_tokens = drafter->context_tokens;
         hook.read_share = read_share_of(drafter);
     }
     return hook;

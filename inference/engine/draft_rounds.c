@@ -144,6 +144,21 @@ static void add_chain(struct bt_drafting *d, bt_seq_t *seq, uint32_t most,
                            .n_more_rows = lags ? 0 : n_rows - 1};
 }
 
+/* Returns the most drafts of a sequence: a draft takes a row of the position
+ * before it. */
+static uint32_t most_of(const bt_engine_t *engine, const bt_seq_t *seq,
+                        uint32_t most_known)
+{
+    const uint32_t context = engine->config.batch_drafter.context_tokens;
+    const uint32_t n_tokens = seq->sched.n_tokens;
+    uint32_t most = bt_engine_most_drafts(engine, seq);
+
+    most = (most < most_known) ? most : most_known;
+    return ((context > 0) && (n_tokens + most > context + 1))
+               ? context + 1 - n_tokens
+               : most;
+}
+
 /* Finds the sequences that the model would draft for.
  * @return what the others have */
 static bt_sched_beside_t find_chains(bt_engine_t *engine,
@@ -172,8 +187,7 @@ static bt_sched_beside_t find_chains(bt_engine_t *engine,
 
         if ((n_rows > 0) && (d->n < most_seqs) &&
             is_better(engine, seq, offer, acceptance)) {
-            most = bt_engine_most_drafts(engine, seq);
-            most = (most < most_known) ? most : most_known;
+            most = most_of(engine, seq, most_known);
         }
         if (most > 0) {
             add_chain(d, seq, most, acceptance, n_rows);
@@ -237,6 +251,7 @@ static bt_status_t run_round(bt_engine_t *engine, bool is_trial, double read_us)
     const uint64_t lent_ns = bt_model_lent_ns(engine->config.model);
     const uint64_t start_ns = bt_now_ns();
     bt_status_t status;
+    uint32_t n_computed = 0;
     uint32_t n_rows = 0;
     uint32_t n = 0;
     double us;
@@ -248,7 +263,7 @@ static bt_status_t run_round(bt_engine_t *engine, bool is_trial, double read_us)
                 (bt_next_draft_t){.seq = d->seqs[i],
                                   .n_drafts = d->chains[i].n,
                                   .n_rows = 1 + d->chains[i].n_more_rows};
-            n_rows += d->next[n++].n_rows;
+            n++;
         }
     }
     status = drafter->draft(drafter->ctx, d->next, n);
@@ -259,13 +274,18 @@ static bt_status_t run_round(bt_engine_t *engine, bool is_trial, double read_us)
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t i = d->chain_of[k];
 
+        n_rows += d->next[k].n_rows;
+        n_computed += (d->next[k].n_rows > 0) ? 1 : 0;
         d->chains[i].n_more_rows = 0;
         append(engine, &d->chains[i], d->seqs[i], &d->next[k]);
     }
     us = spent_us(engine, start_ns, lent_ns);
-    /* The time of reading K and V is an estimate, which may be too high. */
-    bt_sched_rounds_learn(&engine->rounds, n_rows,
-                          fmax(us - read_us * n, us / 4), is_trial);
+    if (n_rows > 0) {
+        /* The time of reading K and V is an estimate, which may be too high. */
+        bt_sched_rounds_learn(&engine->rounds, n_rows,
+                              fmax(us - read_us * n_computed, us / 4),
+                              is_trial);
+    }
     return BT_OK;
 }
 

@@ -166,7 +166,8 @@ typedef struct bt_next_draft {
     uint32_t n_drafts; /**< drafts behind its known tokens so far, right ones as
                             far as is known */
     uint32_t n_rows;   /**< rows that the draft takes, at least 1: tokens whose
-                            K and V are not computed yet */
+                            K and V are not computed yet; result of draft():
+                            rows that were computed */
     uint32_t id;       /**< result: the draft; UINT32_MAX: none can be made */
     float probability; /**< result: of the draft, as the model sees it */
 } bt_next_draft_t;
@@ -204,10 +205,12 @@ typedef struct bt_batch_drafter {
      *  @return a failure */
     bt_status_t (*catch_up)(void *ctx, struct bt_seq *seq, uint32_t max_rows,
                             uint32_t *n_rows_p);
-    void *ctx;         /**< the owner's */
-    uint32_t max_seqs; /**< most sequences of a call of draft() */
-    float read_share;  /**< time for reading K and V of a sequence, relative to
-                            the target's */
+    void *ctx;               /**< the owner's */
+    uint32_t max_seqs;       /**< most sequences of a call of draft() */
+    uint32_t context_tokens; /**< most positions of a sequence that it computes;
+                                  0: all */
+    float read_share; /**< time for reading K and V of a sequence, relative to
+                           the target's */
     /** Tells a drafter that reads hidden states of the target what an iteration
      *  left of positions pos … pos + n - 1 of a sequence: for each, side by
      *  side, what `taps` names. The tokens of all of them and of position pos +

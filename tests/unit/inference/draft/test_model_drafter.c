@@ -5,6 +5,7 @@
 #include "inference/draft/model_drafter.h"
 
 #include "common/sched/sched_catch_up.h"
+#include "inference/engine/engine_priv.h"
 #include "inference/quantize/quantize.h"
 #include "tests/support/draw.h"
 #include "tests/unit/inference/engine/bench.h"
@@ -21,6 +22,7 @@ static struct {
     uint32_t fails_at; /* this call of its hook fails; 0: none */
     uint32_t n_calls;
     uint32_t n_most; /* sequences of a call */
+    uint32_t n_idle; /* calls that made no draft */
     /* A KV cache of its own, with this many more layers than the target has,
      * which add nothing: equal logits. 0: the target's */
     uint32_t n_silent;
@@ -33,10 +35,18 @@ static bt_batch_drafter_t own_hook;
 
 static bt_status_t draft_counted(void *ctx, bt_next_draft_t *next, uint32_t n)
 {
+    bt_status_t status;
+    uint32_t n_drafts = 0;
+
     draft.n_calls++;
     draft.n_most = (n > draft.n_most) ? n : draft.n_most;
-    return (draft.n_calls == draft.fails_at) ? BT_ERR_DEVICE
-                                             : own_hook.draft(ctx, next, n);
+    status = (draft.n_calls == draft.fails_at) ? BT_ERR_DEVICE
+                                               : own_hook.draft(ctx, next, n);
+    for (uint32_t i = 0; i < n; i++) {
+        n_drafts += (next[i].id != UINT32_MAX) ? 1 : 0;
+    }
+    draft.n_idle += (n_drafts == 0) ? 1 : 0;
+    return status;
 }
 
 static bt_status_t catch_up_counted(void *ctx, bt_seq_t *seq, uint32_t max_rows,
@@ -143,7 +153,7 @@ static void add_drafter(bench_t *b, bt_engine_config_t *config)
         config->batch_drafter.catch_up = catch_up_counted;
     }
     config->fixed_drafts = draft.fixed_drafts;
-    draft.n_calls = draft.n_most = 0;
+    draft.n_calls = draft.n_most = draft.n_idle = 0;
     draft.n_catch_ups = draft.n_catch_up_rows = 0;
 }
 
@@ -407,6 +417,36 @@ static void drafts_of_any_model_with_kv_of_its_own_change_no_token(void **state)
     draft.architecture = NULL;
 }
 
+/* A prompt of 5 tokens and an answer of 20. With one block of 16 tokens rounds
+ * find no room behind it, and their time is that of no row; of the others all
+ * but the first two teach. In a context of 16 tokens none is begun there. */
+static void round_that_computes_nothing_teaches_no_time(void **state)
+{
+    (void)state;
+    draft.seed = 0;
+    draft.n_silent = 1;
+    draft.fixed_drafts = 4;
+    for (uint32_t i = 0; i < 2; i++) {
+        bt_seq_t *seq;
+        bench_t b;
+
+        draft.n_blocks = (i == 0) ? 1 : 0;
+        draft.context_tokens = (i == 0) ? 0 : 16;
+        open_drafting_bench(&b, BT_KV_F16);
+        seq = make_case(&b, 0);
+        seq->model_drafts = true;
+        assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
+        run_until_left(&b, 1);
+        assert_true(draft.n_calls - draft.n_idle > 4);
+        assert_true((draft.n_idle > 0) == (i == 0));
+        assert_int_equal(b.engine->rounds.times.n_steps,
+                         draft.n_calls - draft.n_idle - 2);
+        free_seq(seq);
+        close_drafting_bench(&b);
+    }
+    draft.n_silent = draft.n_blocks = draft.context_tokens = 0;
+}
+
 /* By measured cost: whatever it is here, rounds are tried, after the sequence
  * has caught up by 16 tokens in each iteration. */
 static void controller_tries_a_model_that_must_catch_up(void **state)
@@ -618,6 +658,7 @@ int main(void)
         BT_TEST(model_replaces_proposals_of_a_drafter),
         BT_TEST(model_with_kv_of_its_own_and_equal_logits_is_always_right),
         BT_TEST(drafts_of_any_model_with_kv_of_its_own_change_no_token),
+        BT_TEST(round_that_computes_nothing_teaches_no_time),
         BT_TEST(controller_tries_a_model_that_must_catch_up),
         BT_TEST(preempted_sequences_have_the_same_tokens),
         BT_TEST(model_of_another_shape_has_kv_of_its_own),
