@@ -157,12 +157,13 @@ static bool is_in_use(const bt_draft_cache_t *cache,
     return (slot->owner != NULL) && (slot->turn == cache->turn);
 }
 
-/* Returns how many tokens from the first on the slot has K and V for, or knows
- * where it has none, and are those of the sequence. */
+/* Returns how many tokens from the first on the slot has lasting K and V for,
+ * or knows where it has none, and are those of the sequence. */
 static uint32_t count_common(const bt_draft_slot_t *slot,
                              const uint32_t *tokens, uint32_t n_tokens)
 {
-    const uint32_t most = (slot->end < n_tokens) ? slot->end : n_tokens;
+    const uint32_t most =
+        (slot->lasting_end < n_tokens) ? slot->lasting_end : n_tokens;
     uint32_t n = 0;
 
     while ((most - n >= COMPARED) &&
@@ -190,6 +191,9 @@ void bt_draft_cache_truncate(bt_draft_cache_t *cache, bt_draft_slot_t *slot,
 {
     if (end < slot->end) {
         slot->end = (end > slot->begin) ? end : slot->begin;
+    }
+    if (slot->end < slot->lasting_end) {
+        slot->lasting_end = slot->end;
     }
     return_blocks(cache, slot,
                   bt_kv_blocks_for(slot->end - slot->begin,
@@ -277,7 +281,7 @@ bt_draft_slot_t *bt_draft_cache_take(bt_draft_cache_t *cache, const void *owner,
         slot->owner = owner;
     }
     if (slot->end == slot->begin) {
-        slot->begin = slot->end = first;
+        slot->begin = slot->end = slot->lasting_end = first;
         memcpy(slot->tokens, tokens, first * sizeof(*tokens));
     }
     return slot;
@@ -337,8 +341,9 @@ bool bt_draft_cache_reserve(bt_draft_cache_t *cache, bt_draft_slot_t *slot,
 }
 
 void bt_draft_cache_store(bt_draft_cache_t *cache, bt_draft_slot_t *slot,
-                          const uint32_t *tokens, uint32_t end)
+                          const uint32_t *tokens, uint32_t end, bool last)
 {
+    BT_ASSERT_ALWAYS(!last || (slot->lasting_end == slot->end));
     BT_ASSERT_ALWAYS(
         (end >= slot->end) && (end <= cache->config.context_tokens) &&
         (end - slot->begin <=
@@ -346,6 +351,7 @@ void bt_draft_cache_store(bt_draft_cache_t *cache, bt_draft_slot_t *slot,
     memcpy(&slot->tokens[slot->end], &tokens[slot->end],
            (end - slot->end) * sizeof(*tokens));
     slot->end = end;
+    slot->lasting_end = last ? end : slot->lasting_end;
 }
 
 uint32_t bt_draft_cache_n_free(const bt_draft_cache_t *cache)

@@ -20,6 +20,11 @@
  * common. So wrong drafts, a sequence that is run again, a later request with
  * the same prompt, and another sequence at the same address are one case.
  *
+ * K and V of a drafter that reads more than tokens may be of its own output,
+ * for as long as it has nothing better. They are for the turn in which they
+ * were stored only: the slot is truncated to those that last when it is next
+ * found.
+ *
  * K and V may begin behind the first token (of a head: where its sequence came
  * to this worker). Position p of the sequence is position p - begin of the
  * cache, which relative positions (RoPE) do not notice.
@@ -65,6 +70,8 @@ typedef struct bt_draft_slot {
                            `begin`: there are none */
     /* Private to draft_cache.c. */
     const void *owner;
+    uint32_t lasting_end; /* position behind the last one whose K and V are for
+                             later turns too */
     uint32_t *tokens;
     uint32_t n_blocks;
     uint64_t turn;
@@ -104,9 +111,9 @@ void bt_draft_cache_begin_turn(bt_draft_cache_t *cache);
 /**
  * Finds the slot of a sequence, and keeps it for this turn.
  *
- * The slot is truncated to the tokens in common, and to n_tokens - 1: K and V
- * of the last known token are computed with the next draft. Compares all tokens
- * of the slot.
+ * The slot is truncated to the tokens in common, to K and V that last, and to
+ * n_tokens - 1: K and V of the last known token are computed with the next
+ * draft. Compares all tokens of the slot.
  *
  * @param [in] owner   Address that the sequence has for as long as it has a
  *                     slot; only compared.
@@ -119,7 +126,8 @@ bt_draft_slot_t *bt_draft_cache_find(bt_draft_cache_t *cache, const void *owner,
 
 /**
  * Finds the slot of a sequence, or gives it one: an empty one or one that was
- * not found in this turn. Its K and V of tokens in common stay.
+ * not found in this turn. Its K and V of tokens in common stay where they
+ * last.
  *
  * @param [in] first  Where K and V begin if none can be kept, below n_tokens: 0
  *         for a draft model.
@@ -146,9 +154,11 @@ bool bt_draft_cache_reserve(bt_draft_cache_t *cache, bt_draft_slot_t *slot,
  *         ones before slot->end equal those that the slot was found with. Those
  *         of a draft may be wrong.
  * @param [in] end  At most what was reserved.
+ * @param [in] last  False: they are of the drafter's own output, and for this
+ *         turn only. K and V that last are not stored behind such.
  */
 void bt_draft_cache_store(bt_draft_cache_t *cache, bt_draft_slot_t *slot,
-                          const uint32_t *tokens, uint32_t end);
+                          const uint32_t *tokens, uint32_t end, bool last);
 
 /** Forgets K and V from position @a end on, and returns blocks that are left
  *  over. Does nothing where the slot ends before. */

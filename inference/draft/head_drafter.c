@@ -18,8 +18,6 @@ typedef struct seat {
     uint64_t turn;         /* when it was used last */
     uint32_t first;        /* position of the first one */
     uint32_t n;
-    uint32_t end;          /* before it K and V are of the target's hidden
-                              states, behind it of the head's own */
     bool has_drafts;       /* in this turn or the last one */
     uint32_t *tokens;      /* [MAX_KEPT] behind each of them */
     float *hidden;         /* (MAX_KEPT, width), in their order */
@@ -200,7 +198,7 @@ static seat_t *take_seat(bt_head_drafter_t *d, const bt_seq_t *seq)
         return NULL;
     }
     oldest->owner = seq;
-    oldest->n = oldest->end = 0;
+    oldest->n = 0;
     oldest->has_drafts = false;
     oldest->slot = NULL;
     return oldest;
@@ -323,20 +321,16 @@ static bt_status_t forward(bt_head_drafter_t *d, bool wants_logits,
 
 /* ---- the engine's hooks ---- */
 
-/* Returns the slot of a sequence with only K and V of the target's hidden
- * states, and such that those that are kept follow. */
+/* Returns the slot of a sequence such that the hidden states that are kept
+ * follow its K and V. */
 static bt_draft_slot_t *take_slot(bt_head_drafter_t *d, seat_t *seat)
 {
     const bt_seq_t *const seq = seat->owner;
     const uint32_t *const tokens = seq->tokens + 1;
     const uint32_t n_tokens = seq->sched.n_tokens - 1;
     bt_draft_slot_t *slot =
-        bt_draft_cache_find(d->cache, seq, tokens, n_tokens);
+        bt_draft_cache_take(d->cache, seq, tokens, n_tokens, seat->first);
 
-    if (slot != NULL) {
-        bt_draft_cache_truncate(d->cache, slot, seat->end);
-    }
-    slot = bt_draft_cache_take(d->cache, seq, tokens, n_tokens, seat->first);
     /* Where there is a gap it begins anew. An emptied slot is not the best one
      * while others have tokens in common, so each pass empties one. */
     while ((slot != NULL) && (slot->end < seat->first)) {
@@ -361,8 +355,8 @@ static bt_status_t compute_kept(bt_head_drafter_t *d, seat_t *seat,
     bt_model_fuse_hidden(d->config.model, d->raw, n, d->hidden);
     status = forward(d, false, &logits);
     if (status == BT_OK) {
-        bt_draft_cache_store(d->cache, slot, seat->owner->tokens + 1, end);
-        seat->end = end;
+        bt_draft_cache_store(d->cache, slot, seat->owner->tokens + 1, end,
+                             true);
         drop(d, seat, end - seat->first);
     }
     return status;
@@ -503,11 +497,11 @@ static void advance(bt_head_drafter_t *d, uint32_t i)
     const uint32_t end = next->seq->sched.n_tokens - 1 + next->n_drafts;
     seat_t *const seat = d->seats_of[i];
 
-    bt_draft_cache_store(d->cache, seat->slot, next->seq->tokens + 1, end);
+    bt_draft_cache_store(d->cache, seat->slot, next->seq->tokens + 1, end,
+                         next->n_drafts == 0);
     memcpy(seat->own, d->own + (size_t)i * d->hp.dim,
            d->hp.dim * sizeof(float));
     if (next->n_drafts == 0) {
-        seat->end = end;
         drop(d, seat, seat->n);
         seat->has_drafts = true;
     }

@@ -198,7 +198,7 @@ static bt_status_t draft(void *ctx, bt_next_draft_t *next, uint32_t n)
 
         if (drafter->cache != NULL) {
             bt_draft_cache_store(drafter->cache, drafter->slots[i], seq->tokens,
-                                 end);
+                                 end, true);
         }
         to->id = bt_seq_draw(seq, drafter->sampler, end, row, drafter->n_vocab);
         to->probability = bt_draft_probability(row, drafter->n_vocab, to->id,
@@ -255,7 +255,7 @@ static bt_status_t catch_up(void *ctx, bt_seq_t *seq, uint32_t max_rows,
     status = forward(drafter, &call, false, &logits);
     if (status == BT_OK) {
         *n_rows_p = end - slot->end;
-        bt_draft_cache_store(drafter->cache, slot, seq->tokens, end);
+        bt_draft_cache_store(drafter->cache, slot, seq->tokens, end, true);
     }
     return status;
 }

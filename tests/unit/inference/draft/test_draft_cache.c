@@ -67,7 +67,7 @@ static void compute(bt_draft_cache_t *cache, bt_draft_slot_t *slot,
     for (uint32_t p = slot->end; p < end; p++) {
         *kv_at(cache, slot, p) = hash_of(tokens, p);
     }
-    bt_draft_cache_store(cache, slot, tokens, end);
+    bt_draft_cache_store(cache, slot, tokens, end, true);
 }
 
 static void assert_is_of(const bt_draft_cache_t *cache,
@@ -205,6 +205,40 @@ static void blocks_of_unused_slots_are_taken_and_others_are_not(void **state)
     assert_is_of(cache, slots[1], owners[1]);
     assert_is_of(cache, slots[2], owners[2]);
     assert_false(bt_draft_cache_reserve(cache, slots[1], CONTEXT + 1));
+    bt_draft_cache_destroy(cache);
+}
+
+/* 9 positions last, 2 are of a drafter's own output: these are for one turn,
+ * whoever has the slot in the next one. */
+static void kv_of_own_output_is_gone_in_the_next_turn(void **state)
+{
+    bt_draft_cache_t *cache = make_cache(2, 8);
+    bt_draft_slot_t *slot;
+    uint32_t owners[2][16];
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        fill(owners[i], 16, 100);
+    }
+    for (uint32_t i = 0; i < 2; i++) { /* found, taken over */
+        bt_draft_cache_begin_turn(cache);
+        slot = bt_draft_cache_take(cache, owners[0], owners[0], 16, 0);
+        assert_int_equal(slot->end, 9 * i);
+        assert_true(bt_draft_cache_reserve(cache, slot, 11));
+        compute(cache, slot, owners[0], 9);
+        bt_draft_cache_store(cache, slot, owners[0], 10, false);
+        bt_draft_cache_store(cache, slot, owners[0], 11, false);
+        assert_int_equal(slot->end, 11);
+    }
+    bt_draft_cache_begin_turn(cache);
+    assert_ptr_equal(bt_draft_cache_take(cache, owners[1], owners[1], 16, 0),
+                     slot);
+    assert_int_equal(slot->end, 9);
+    assert_is_of(cache, slot, owners[1]);
+    bt_draft_cache_truncate(cache, slot, 5);
+    compute(cache, slot, owners[1], 7);
+    assert_int_equal(bt_draft_cache_find(cache, owners[1], owners[1], 16)->end,
+                     7);
     bt_draft_cache_destroy(cache);
 }
 
@@ -382,6 +416,7 @@ int main(void)
         BT_TEST(slots_in_use_are_not_taken_over),
         BT_TEST(slot_with_the_most_tokens_in_common_is_taken_over),
         BT_TEST(blocks_of_unused_slots_are_taken_and_others_are_not),
+        BT_TEST(kv_of_own_output_is_gone_in_the_next_turn),
         BT_TEST(kv_may_begin_behind_the_first_token),
         BT_TEST(any_order_of_events_shows_no_slot_of_another_sequence),
         BT_TEST(cache_without_a_size_is_refused),

@@ -319,6 +319,51 @@ static void gap_behind_slots_of_equal_sequences_begins_anew(void **state)
     close_drafting(&d);
 }
 
+/* A second sequence of the same tokens takes over K and V of the first one's 5
+ * positions, and keeps them from turn to turn. */
+static void
+slot_taken_over_goes_on_from_the_hidden_states_of_another(void **state)
+{
+    drafting_t d = open_drafting(eagle3_case(false), 16);
+    bt_seq_t *seqs[2] = {make_seq(&d, 1, 0), make_seq(&d, 1, 0)};
+
+    (void)state;
+    tell(&d, seqs[0], FIRST, 5);
+    expect_drafts(&d, seqs[0], FIRST, 1);
+    tell(&d, seqs[1], FIRST, 7);
+    assert_int_equal(look_at(&d, seqs[1]), 2);
+    assert_int_equal(look_at(&d, seqs[1]), 2); /* no draft was asked for */
+    expect_drafts(&d, seqs[1], FIRST, 3);
+    free_seq(seqs[0]);
+    free_seq(seqs[1]);
+    close_drafting(&d);
+}
+
+/* The drafts of the first one are the tokens of the second one: K and V behind
+ * its known tokens are of the head's own output, whoever takes them over. */
+static void slot_taken_over_has_nothing_of_the_heads_own_output(void **state)
+{
+    drafting_t d = open_drafting(eagle3_case(false), 16);
+    bt_seq_t *seqs[2] = {make_seq(&d, 1, 0), make_seq(&d, 1, 0)};
+
+    (void)state;
+    tell(&d, seqs[0], FIRST, 5);
+    assert_int_equal(look_at(&d, seqs[0]), 5);
+    for (uint32_t i = 0; i < 4; i++) {
+        bt_next_draft_t next = {.seq = seqs[0], .n_drafts = i};
+
+        assert_int_equal(d.hook.draft(d.hook.ctx, &next, 1), BT_OK);
+        seqs[0]->tokens[FIRST + 6 + i] = next.id;
+    }
+    memcpy(seqs[1]->tokens, seqs[0]->tokens, sizeof(d.tokens));
+    tell(&d, seqs[1], FIRST, 10);
+    assert_int_equal(look_at(&d, seqs[1]), 5);
+    expect_drafts(&d, seqs[1], FIRST, 3);
+    free_seq(seqs[0]);
+    free_seq(seqs[1]);
+    close_drafting(&d);
+}
+
 /* The cache has blocks for one sequence of up to 32 positions. */
 static void sequence_without_room_has_no_drafts(void **state)
 {
@@ -434,6 +479,8 @@ int main(void)
         BT_TEST(sequence_without_drafts_for_long_goes_on),
         BT_TEST(sequence_that_is_run_again_begins_anew),
         BT_TEST(gap_behind_slots_of_equal_sequences_begins_anew),
+        BT_TEST(slot_taken_over_goes_on_from_the_hidden_states_of_another),
+        BT_TEST(slot_taken_over_has_nothing_of_the_heads_own_output),
         BT_TEST(sequence_without_room_has_no_drafts),
         BT_TEST(further_sequences_have_no_drafts),
         BT_TEST(no_draft_is_made_where_all_that_the_head_has_is_banned),
