@@ -39,7 +39,7 @@ static bool is_like(const bt_job_t *leader, const bt_msg_request_t *request)
     return (leader->kind == request->kind) && (leader->peer == request->peer) &&
            (leader->n_tokens == request->n_tokens) &&
            (leader->max_new == request->max_new) &&
-           bt_hash128_equal(leader->space, request->space) &&
+           bt_hash128_equal(leader->seq.space, request->space) &&
            (memcmp(leader->seq.tokens, request->tokens,
                    request->n_tokens * sizeof(*request->tokens)) == 0);
 }

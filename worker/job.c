@@ -243,7 +243,7 @@ static bt_status_t copy_draft_ids(const bt_worker_t *w, bt_job_t *job,
 
 void bt_worker_job_draft(bt_worker_t *w, bt_job_t *job)
 {
-    const bool shares = (job->space.lo == 0) && (job->space.hi == 0);
+    const bool shares = (job->seq.space.lo == 0) && (job->seq.space.hi == 0);
     const bt_ngram_drafter_config_t config = {
         .n_prompt = job->seq.n_prompt,
         .max_tokens = job->n_tokens + job->max_new,
@@ -401,7 +401,7 @@ static void fill_job(const bt_worker_t *w, bt_job_t *job,
     job->seq.itl_us = 1000ull * msg->itl_ms;
     job->seq.first_index = msg->n_tokens - msg->n_prompt;
     job->seq.sampling = msg->sampling;
-    job->space = msg->space;
+    job->seq.space = msg->space;
     bt_sched_turn_init(&job->seq.sched.turn, msg->priority,
                        job->claim.turn.since_us);
     job->seq.sched.n_tokens = msg->n_tokens;
@@ -559,7 +559,7 @@ void bt_job_hold_known(bt_worker_t *w, bt_job_t *job)
     job->n_reused = 0;
     if (w->prefix != NULL) {
         job->n_reused = bt_kv_prefix_match(
-            w->prefix, job->space, job->seq.tokens,
+            w->prefix, job->seq.space, job->seq.tokens,
             most_reused(job) / w->tokens_per_block, n_known, job->block_ids);
     }
     bt_kv_hold_found(&w->groups, &job->hold, job->n_reused, n_known);
@@ -640,7 +640,7 @@ void bt_worker_job_remember(bt_worker_t *w, const bt_job_t *job,
                             uint32_t n_tokens)
 {
     if ((w->prefix != NULL) && job->has_blocks) {
-        bt_kv_prefix_insert(w->prefix, job->space, job->seq.tokens,
+        bt_kv_prefix_insert(w->prefix, job->seq.space, job->seq.tokens,
                             n_tokens / w->tokens_per_block, job->block_ids,
                             &job->hold);
     }

@@ -123,7 +123,6 @@ typedef struct bt_job {
     bt_logit_bias_t *logit_biases;
     uint32_t *processor_ids; /**< bt_processor_options_t.ids */
     bt_logits_processor_t bias_processor;
-    bt_hash128_t space;       /**< cache namespace */
     struct bt_job_rows *rows; /**< worker_priv.h; NULL: none are wanted */
     uint32_t *draft_ids; /**< [n_draft_ids] expected tokens of the answer */
     uint32_t n_draft_ids;

@@ -159,13 +159,16 @@ static bool is_in_use(const bt_draft_cache_t *cache,
 
 /* Returns how many tokens from the first on the slot has lasting K and V for,
  * or knows where it has none, and are those of the sequence. */
-static uint32_t count_common(const bt_draft_slot_t *slot,
+static uint32_t count_common(const bt_draft_slot_t *slot, bt_hash128_t space,
                              const uint32_t *tokens, uint32_t n_tokens)
 {
     const uint32_t most =
         (slot->lasting_end < n_tokens) ? slot->lasting_end : n_tokens;
     uint32_t n = 0;
 
+    if (!bt_hash128_equal(slot->space, space)) {
+        return 0;
+    }
     while ((most - n >= COMPARED) &&
            (memcmp(&slot->tokens[n], &tokens[n], COMPARED * sizeof(*tokens)) ==
             0)) {
@@ -222,14 +225,16 @@ static bt_draft_slot_t *slot_of(const bt_draft_cache_t *cache,
 }
 
 bt_draft_slot_t *bt_draft_cache_find(bt_draft_cache_t *cache, const void *owner,
-                                     const uint32_t *tokens, uint32_t n_tokens)
+                                     bt_hash128_t space, const uint32_t *tokens,
+                                     uint32_t n_tokens)
 {
     bt_draft_slot_t *slot = slot_of(cache, owner);
 
     if (slot == NULL) {
         return NULL;
     }
-    keep_common(cache, slot, count_common(slot, tokens, n_tokens), n_tokens);
+    keep_common(cache, slot, count_common(slot, space, tokens, n_tokens),
+                n_tokens);
     if (slot->end == slot->begin) {
         slot->owner = NULL;
         return NULL;
@@ -240,8 +245,8 @@ bt_draft_slot_t *bt_draft_cache_find(bt_draft_cache_t *cache, const void *owner,
 /* Finds the slot to take over: that with the most tokens in common, then the
  * least recently used. */
 static bt_draft_slot_t *choose(const bt_draft_cache_t *cache,
-                               const uint32_t *tokens, uint32_t n_tokens,
-                               uint32_t *n_common_p)
+                               bt_hash128_t space, const uint32_t *tokens,
+                               uint32_t n_tokens, uint32_t *n_common_p)
 {
     bt_draft_slot_t *best = NULL;
     uint32_t n_best = 0;
@@ -253,7 +258,7 @@ static bt_draft_slot_t *choose(const bt_draft_cache_t *cache,
         if (is_in_use(cache, slot)) {
             continue;
         }
-        n = count_common(slot, tokens, n_tokens);
+        n = count_common(slot, space, tokens, n_tokens);
         n = (n > slot->begin) ? n : 0;
         if ((best == NULL) || (n > n_best) ||
             ((n == n_best) && (slot->turn < best->turn))) {
@@ -266,19 +271,21 @@ static bt_draft_slot_t *choose(const bt_draft_cache_t *cache,
 }
 
 bt_draft_slot_t *bt_draft_cache_take(bt_draft_cache_t *cache, const void *owner,
-                                     const uint32_t *tokens, uint32_t n_tokens,
-                                     uint32_t first)
+                                     bt_hash128_t space, const uint32_t *tokens,
+                                     uint32_t n_tokens, uint32_t first)
 {
-    bt_draft_slot_t *slot = bt_draft_cache_find(cache, owner, tokens, n_tokens);
+    bt_draft_slot_t *slot =
+        bt_draft_cache_find(cache, owner, space, tokens, n_tokens);
     uint32_t n_common;
 
     if (slot == NULL) {
-        slot = choose(cache, tokens, n_tokens, &n_common);
+        slot = choose(cache, space, tokens, n_tokens, &n_common);
         if (slot == NULL) {
             return NULL;
         }
         keep_common(cache, slot, n_common, n_tokens);
         slot->owner = owner;
+        slot->space = space;
     }
     if (slot->end == slot->begin) {
         slot->begin = slot->end = slot->lasting_end = first;

@@ -15,10 +15,12 @@
  *     tokens of its slot       a b c d x y          end = 4: x, y were wrong
  *                              └ K, V ┘             drafts
  *
- * Whether K and V are those of a sequence is decided by the tokens alone: a
- * slot that is found or taken over is truncated to the tokens that both have in
- * common. So wrong drafts, a sequence that is run again, a later request with
- * the same prompt, and another sequence at the same address are one case.
+ * Whether K and V are those of a sequence is decided by its cache namespace
+ * (common/kv/kv_prefix.h) and the tokens alone: a slot that is found or taken
+ * over is truncated to the tokens that both have in common, which are none in
+ * another namespace: how soon a sequence has drafts tells no tenant what others
+ * have asked. So wrong drafts, a sequence that is run again, a later request
+ * with the same prompt, and another sequence at the same address are one case.
  *
  * K and V of a drafter that reads more than tokens may be of its own output,
  * for as long as it has nothing better. They are for the turn in which they
@@ -44,6 +46,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/hash.h"
 #include "common/base/status.h"
 #include "common/kv/kv_groups.h"
 #include "kernels/kernels.h"
@@ -70,6 +73,7 @@ typedef struct bt_draft_slot {
                            `begin`: there are none */
     /* Private to draft_cache.c. */
     const void *owner;
+    bt_hash128_t space;
     uint32_t lasting_end; /* position behind the last one whose K and V are for
                              later turns too */
     uint32_t *tokens;
@@ -117,12 +121,14 @@ void bt_draft_cache_begin_turn(bt_draft_cache_t *cache);
  *
  * @param [in] owner   Address that the sequence has for as long as it has a
  *                     slot; only compared.
+ * @param [in] space   Cache namespace of the sequence.
  * @param [in] tokens  [n_tokens] known tokens of the sequence, from its first
  *                     one on; n_tokens is at least 1.
  * @return NULL: it has none, or none of its K and V are of use
  */
 bt_draft_slot_t *bt_draft_cache_find(bt_draft_cache_t *cache, const void *owner,
-                                     const uint32_t *tokens, uint32_t n_tokens);
+                                     bt_hash128_t space, const uint32_t *tokens,
+                                     uint32_t n_tokens);
 
 /**
  * Finds the slot of a sequence, or gives it one: an empty one or one that was
@@ -134,8 +140,8 @@ bt_draft_slot_t *bt_draft_cache_find(bt_draft_cache_t *cache, const void *owner,
  * @return NULL: all slots are in use in this turn
  */
 bt_draft_slot_t *bt_draft_cache_take(bt_draft_cache_t *cache, const void *owner,
-                                     const uint32_t *tokens, uint32_t n_tokens,
-                                     uint32_t first);
+                                     bt_hash128_t space, const uint32_t *tokens,
+                                     uint32_t n_tokens, uint32_t first);
 
 /**
  * Gives the slot blocks for the positions before @a end. Takes those of slots

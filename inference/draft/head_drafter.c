@@ -15,6 +15,7 @@
 /* Hidden states of one sequence that the head has not computed. */
 typedef struct seat {
     const bt_seq_t *owner; /* NULL: free */
+    bt_hash128_t space;    /* cache namespace */
     uint64_t turn;         /* when it was used last */
     uint32_t first;        /* position of the first one */
     uint32_t n;
@@ -230,7 +231,9 @@ static void computed(void *ctx, bt_seq_t *seq, uint32_t pos, uint32_t n,
     if (seat == NULL) {
         return;
     }
-    if (seat->first + seat->n != pos) { /* another sequence, or run again */
+    if ((seat->first + seat->n != pos) || /* another sequence, or run again */
+        !bt_hash128_equal(seat->space, seq->space)) {
+        seat->space = seq->space;
         seat->first = pos;
         seat->n = 0;
     }
@@ -246,10 +249,10 @@ static void computed(void *ctx, bt_seq_t *seq, uint32_t pos, uint32_t n,
 }
 
 /* True when what is kept is of the last known token's predecessor and of those
- * before it. */
+ * before it, and of no other namespace. */
 static bool is_current(const seat_t *seat, const bt_seq_t *seq)
 {
-    return (seat->n > 0) &&
+    return (seat->n > 0) && bt_hash128_equal(seat->space, seq->space) &&
            (seat->first + seat->n + 1 == seq->sched.n_tokens) &&
            (memcmp(seat->tokens, seq->tokens + seat->first + 1,
                    seat->n * sizeof(*seat->tokens)) == 0);
@@ -328,15 +331,15 @@ static bt_draft_slot_t *take_slot(bt_head_drafter_t *d, seat_t *seat)
     const bt_seq_t *const seq = seat->owner;
     const uint32_t *const tokens = seq->tokens + 1;
     const uint32_t n_tokens = seq->sched.n_tokens - 1;
-    bt_draft_slot_t *slot =
-        bt_draft_cache_take(d->cache, seq, tokens, n_tokens, seat->first);
+    bt_draft_slot_t *slot = bt_draft_cache_take(d->cache, seq, seq->space,
+                                                tokens, n_tokens, seat->first);
 
     /* Where there is a gap it begins anew. An emptied slot is not the best one
      * while others have tokens in common, so each pass empties one. */
     while ((slot != NULL) && (slot->end < seat->first)) {
         bt_draft_cache_truncate(d->cache, slot, slot->begin);
-        slot =
-            bt_draft_cache_take(d->cache, seq, tokens, n_tokens, seat->first);
+        slot = bt_draft_cache_take(d->cache, seq, seq->space, tokens, n_tokens,
+                                   seat->first);
     }
     return slot;
 }
@@ -394,8 +397,8 @@ static void keep_slots(bt_head_drafter_t *d, const bt_next_draft_t *next,
         const bt_seq_t *const seq = next[i].seq;
 
         if (seq->sched.n_tokens > 1) {
-            (void)bt_draft_cache_find(d->cache, seq, seq->tokens + 1,
-                                      seq->sched.n_tokens - 1);
+            (void)bt_draft_cache_find(d->cache, seq, seq->space,
+                                      seq->tokens + 1, seq->sched.n_tokens - 1);
         }
     }
 }

@@ -166,7 +166,8 @@ static void ask(bt_model_drafter_t *drafter, call_t *call,
         add_rows(drafter, call, seq, seq->blocks, end - 1, end);
         return;
     }
-    slot = bt_draft_cache_take(drafter->cache, seq, seq->tokens, end, 0);
+    slot = bt_draft_cache_take(drafter->cache, seq, seq->space, seq->tokens,
+                               end, 0);
     if ((slot == NULL) || (end - slot->end > BT_ENGINE_ROUND_ROWS) ||
         !bt_draft_cache_reserve(drafter->cache, slot, end)) {
         next->n_rows = 0;
@@ -216,8 +217,8 @@ static void look(void *ctx, bt_next_draft_t *next, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         const bt_seq_t *seq = next[i].seq;
         const uint32_t n_tokens = seq->sched.n_tokens;
-        const bt_draft_slot_t *slot =
-            bt_draft_cache_find(drafter->cache, seq, seq->tokens, n_tokens);
+        const bt_draft_slot_t *slot = bt_draft_cache_find(
+            drafter->cache, seq, seq->space, seq->tokens, n_tokens);
 
         next[i].n_rows = (n_tokens > drafter->context_tokens) ? 0
                          : (slot == NULL)                     ? n_tokens
@@ -231,8 +232,8 @@ static bt_status_t catch_up(void *ctx, bt_seq_t *seq, uint32_t max_rows,
 {
     bt_model_drafter_t *drafter = ctx;
     const uint32_t n_tokens = seq->sched.n_tokens;
-    bt_draft_slot_t *slot =
-        bt_draft_cache_take(drafter->cache, seq, seq->tokens, n_tokens, 0);
+    bt_draft_slot_t *slot = bt_draft_cache_take(drafter->cache, seq, seq->space,
+                                                seq->tokens, n_tokens, 0);
     float *logits;
     call_t call = {0};
     uint32_t end;

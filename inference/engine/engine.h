@@ -83,6 +83,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/hash.h"
 #include "common/base/status.h"
 #include "common/kv/kv_block_pool.h"
 #include "common/sched/sched_cost.h"
@@ -261,6 +262,8 @@ typedef struct bt_seq {
     const bt_logits_processor_t *processors; /**< n_processors of them */
     uint32_t n_processors;
     bt_drafter_t drafter; /**< propose == NULL: no drafts */
+    bt_hash128_t space;   /**< cache namespace (kv_prefix.h): what a draft model
+                               computed is of use in the same one only */
     bool model_drafts;    /**< the engine's draft model drafts for it, too */
     uint32_t max_drafts;  /**< most drafts of one iteration, where it has a
                                drafter; 0: no bound of its own */

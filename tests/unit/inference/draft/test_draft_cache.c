@@ -13,6 +13,8 @@
 #define T       4u
 #define CONTEXT 64u
 
+static const bt_hash128_t shared; /* namespace of most */
+
 static bt_draft_cache_config_t config_of(uint32_t n_slots, uint32_t n_blocks)
 {
     return (bt_draft_cache_config_t){
@@ -94,8 +96,8 @@ static void slot_is_truncated_to_the_tokens_in_common(void **state)
     (void)state;
     fill(tokens, 24, 100);
     bt_draft_cache_begin_turn(cache);
-    assert_null(bt_draft_cache_find(cache, tokens, tokens, 9));
-    slot = bt_draft_cache_take(cache, tokens, tokens, 9, 0);
+    assert_null(bt_draft_cache_find(cache, tokens, shared, tokens, 9));
+    slot = bt_draft_cache_take(cache, tokens, shared, tokens, 9, 0);
     assert_non_null(slot);
     assert_int_equal(slot->end, 0);
     assert_true(bt_draft_cache_reserve(cache, slot, 12));
@@ -105,14 +107,16 @@ static void slot_is_truncated_to_the_tokens_in_common(void **state)
     /* The second draft was wrong: 11 tokens are known. */
     tokens[10] = 7;
     bt_draft_cache_begin_turn(cache);
-    assert_ptr_equal(bt_draft_cache_find(cache, tokens, tokens, 11), slot);
+    assert_ptr_equal(bt_draft_cache_find(cache, tokens, shared, tokens, 11),
+                     slot);
     assert_int_equal(slot->end, 10);
     assert_int_equal(bt_draft_cache_n_free(cache), 5);
     assert_is_of(cache, slot, tokens);
     /* The last known token is always computed again. */
-    assert_int_equal(bt_draft_cache_find(cache, tokens, tokens, 9)->end, 8);
+    assert_int_equal(bt_draft_cache_find(cache, tokens, shared, tokens, 9)->end,
+                     8);
     assert_int_equal(bt_draft_cache_n_free(cache), 6);
-    assert_null(bt_draft_cache_find(cache, tokens, tokens, 1));
+    assert_null(bt_draft_cache_find(cache, tokens, shared, tokens, 1));
     assert_int_equal(bt_draft_cache_n_free(cache), 8);
     bt_draft_cache_destroy(cache);
 }
@@ -129,18 +133,21 @@ static void slots_in_use_are_not_taken_over(void **state)
     bt_draft_cache_begin_turn(cache);
     for (uint32_t i = 0; i < 2; i++) {
         bt_draft_slot_t *slot =
-            bt_draft_cache_take(cache, owners[i], owners[i], 16, 0);
+            bt_draft_cache_take(cache, owners[i], shared, owners[i], 16, 0);
 
         assert_true(bt_draft_cache_reserve(cache, slot, 15));
         compute(cache, slot, owners[i], 15);
     }
-    assert_null(bt_draft_cache_take(cache, owners[2], owners[2], 16, 0));
+    assert_null(
+        bt_draft_cache_take(cache, owners[2], shared, owners[2], 16, 0));
     bt_draft_cache_begin_turn(cache);
-    assert_non_null(bt_draft_cache_find(cache, owners[0], owners[0], 16));
-    assert_non_null(bt_draft_cache_take(cache, owners[2], owners[2], 16, 0));
-    assert_null(bt_draft_cache_find(cache, owners[1], owners[1], 16));
-    assert_int_equal(bt_draft_cache_find(cache, owners[0], owners[0], 16)->end,
-                     15);
+    assert_non_null(
+        bt_draft_cache_find(cache, owners[0], shared, owners[0], 16));
+    assert_non_null(
+        bt_draft_cache_take(cache, owners[2], shared, owners[2], 16, 0));
+    assert_null(bt_draft_cache_find(cache, owners[1], shared, owners[1], 16));
+    assert_int_equal(
+        bt_draft_cache_find(cache, owners[0], shared, owners[0], 16)->end, 15);
     bt_draft_cache_destroy(cache);
 }
 
@@ -159,17 +166,20 @@ static void slot_with_the_most_tokens_in_common_is_taken_over(void **state)
     memcpy(owners[3], owners[0], 10 * sizeof(uint32_t));
     for (uint32_t i = 0; i < 3; i++) {
         bt_draft_cache_begin_turn(cache);
-        slots[i] = bt_draft_cache_take(cache, owners[i], owners[i], 16, 0);
+        slots[i] =
+            bt_draft_cache_take(cache, owners[i], shared, owners[i], 16, 0);
         assert_true(bt_draft_cache_reserve(cache, slots[i], 15));
         compute(cache, slots[i], owners[i], 15);
     }
     bt_draft_cache_begin_turn(cache);
-    assert_ptr_equal(bt_draft_cache_take(cache, owners[3], owners[3], 16, 0),
-                     slots[0]);
+    assert_ptr_equal(
+        bt_draft_cache_take(cache, owners[3], shared, owners[3], 16, 0),
+        slots[0]);
     assert_int_equal(slots[0]->end, 10);
     assert_is_of(cache, slots[0], owners[3]);
-    assert_ptr_equal(bt_draft_cache_take(cache, owners[4], owners[4], 16, 0),
-                     slots[1]);
+    assert_ptr_equal(
+        bt_draft_cache_take(cache, owners[4], shared, owners[4], 16, 0),
+        slots[1]);
     assert_int_equal(slots[1]->end, 0);
     bt_draft_cache_destroy(cache);
 }
@@ -184,20 +194,21 @@ static void blocks_of_unused_slots_are_taken_and_others_are_not(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         fill(owners[i], 32, 100 * i);
         bt_draft_cache_begin_turn(cache);
-        slots[i] = bt_draft_cache_take(cache, owners[i], owners[i], 32, 0);
+        slots[i] =
+            bt_draft_cache_take(cache, owners[i], shared, owners[i], 32, 0);
         assert_true(bt_draft_cache_reserve(cache, slots[i], 8));
         compute(cache, slots[i], owners[i], 8);
     }
     assert_int_equal(bt_draft_cache_n_free(cache), 2);
     bt_draft_cache_begin_turn(cache);
-    slots[2] = bt_draft_cache_find(cache, owners[2], owners[2], 32);
+    slots[2] = bt_draft_cache_find(cache, owners[2], shared, owners[2], 32);
     /* 2 are free, the first slot has 2: 12 more tokens need 3. */
     assert_true(bt_draft_cache_reserve(cache, slots[2], 20));
     assert_int_equal(bt_draft_cache_n_free(cache), 1);
     compute(cache, slots[2], owners[2], 20);
-    slots[1] = bt_draft_cache_find(cache, owners[1], owners[1], 32);
+    slots[1] = bt_draft_cache_find(cache, owners[1], shared, owners[1], 32);
     assert_int_equal(slots[1]->end, 8);
-    slots[0] = bt_draft_cache_take(cache, owners[0], owners[0], 32, 0);
+    slots[0] = bt_draft_cache_take(cache, owners[0], shared, owners[0], 32, 0);
     assert_int_equal(slots[0]->end, 0);
     assert_false(bt_draft_cache_reserve(cache, slots[0], 5));
     assert_int_equal(bt_draft_cache_n_free(cache), 1);
@@ -205,6 +216,39 @@ static void blocks_of_unused_slots_are_taken_and_others_are_not(void **state)
     assert_is_of(cache, slots[1], owners[1]);
     assert_is_of(cache, slots[2], owners[2]);
     assert_false(bt_draft_cache_reserve(cache, slots[1], CONTEXT + 1));
+    bt_draft_cache_destroy(cache);
+}
+
+/* A tenant's prompt that is another's, or one with another cache_salt, finds
+ * nothing computed, whatever the address. */
+static void slot_of_another_namespace_has_no_tokens_in_common(void **state)
+{
+    static const bt_hash128_t spaces[] = {{0, 0}, {1, 0}, {0, 1}};
+    bt_draft_cache_t *cache = make_cache(4, 16);
+    bt_draft_slot_t *slots[3];
+    uint32_t tokens[16];
+    uint32_t same[16];
+
+    (void)state;
+    fill(tokens, 16, 100);
+    fill(same, 16, 100);
+    for (uint32_t i = 0; i < 3; i++) {
+        bt_draft_cache_begin_turn(cache);
+        slots[i] =
+            bt_draft_cache_take(cache, &spaces[i], spaces[i], tokens, 16, 0);
+        assert_int_equal(slots[i]->end, 0);
+        assert_true(bt_draft_cache_reserve(cache, slots[i], 15));
+        compute(cache, slots[i], tokens, 15);
+    }
+    for (uint32_t i = 0; i < 3; i++) { /* in its own it does */
+        bt_draft_cache_begin_turn(cache);
+        assert_ptr_equal(
+            bt_draft_cache_take(cache, same, spaces[i], same, 16, 0), slots[i]);
+        assert_int_equal(slots[i]->end, 15);
+    }
+    /* The last owner's address, of another namespace. */
+    bt_draft_cache_begin_turn(cache);
+    assert_null(bt_draft_cache_find(cache, same, spaces[0], same, 16));
     bt_draft_cache_destroy(cache);
 }
 
@@ -222,7 +266,7 @@ static void kv_of_own_output_is_gone_in_the_next_turn(void **state)
     }
     for (uint32_t i = 0; i < 2; i++) { /* found, taken over */
         bt_draft_cache_begin_turn(cache);
-        slot = bt_draft_cache_take(cache, owners[0], owners[0], 16, 0);
+        slot = bt_draft_cache_take(cache, owners[0], shared, owners[0], 16, 0);
         assert_int_equal(slot->end, 9 * i);
         assert_true(bt_draft_cache_reserve(cache, slot, 11));
         compute(cache, slot, owners[0], 9);
@@ -231,14 +275,14 @@ static void kv_of_own_output_is_gone_in_the_next_turn(void **state)
         assert_int_equal(slot->end, 11);
     }
     bt_draft_cache_begin_turn(cache);
-    assert_ptr_equal(bt_draft_cache_take(cache, owners[1], owners[1], 16, 0),
-                     slot);
+    assert_ptr_equal(
+        bt_draft_cache_take(cache, owners[1], shared, owners[1], 16, 0), slot);
     assert_int_equal(slot->end, 9);
     assert_is_of(cache, slot, owners[1]);
     bt_draft_cache_truncate(cache, slot, 5);
     compute(cache, slot, owners[1], 7);
-    assert_int_equal(bt_draft_cache_find(cache, owners[1], owners[1], 16)->end,
-                     7);
+    assert_int_equal(
+        bt_draft_cache_find(cache, owners[1], shared, owners[1], 16)->end, 7);
     bt_draft_cache_destroy(cache);
 }
 
@@ -256,14 +300,14 @@ static void kv_may_begin_behind_the_first_token(void **state)
     memcpy(other, tokens, sizeof(other));
     other[3] = 1;
     bt_draft_cache_begin_turn(cache);
-    slot = bt_draft_cache_take(cache, tokens, tokens, 12, 10);
+    slot = bt_draft_cache_take(cache, tokens, shared, tokens, 12, 10);
     assert_int_equal(slot->begin, 10);
     assert_int_equal(slot->end, 10);
     assert_true(bt_draft_cache_reserve(cache, slot, 18));
     assert_int_equal(bt_draft_cache_n_free(cache), 2);
     compute(cache, slot, tokens, 18);
     bt_draft_cache_begin_turn(cache);
-    slot = bt_draft_cache_find(cache, tokens, tokens, 16);
+    slot = bt_draft_cache_find(cache, tokens, shared, tokens, 16);
     assert_int_equal(slot->begin, 10);
     assert_int_equal(slot->end, 15);
     assert_is_of(cache, slot, tokens);
@@ -273,12 +317,12 @@ static void kv_may_begin_behind_the_first_token(void **state)
     assert_int_equal(slot->end, 12);
 
     bt_draft_cache_begin_turn(cache);
-    slot = bt_draft_cache_take(cache, other, other, 20, 19);
+    slot = bt_draft_cache_take(cache, other, shared, other, 20, 19);
     assert_int_equal(slot->begin, 19);
     assert_int_equal(slot->end, 19);
     /* A sequence that ends before K and V begin. */
     bt_draft_cache_begin_turn(cache);
-    slot = bt_draft_cache_take(cache, other, other, 5, 4);
+    slot = bt_draft_cache_take(cache, other, shared, other, 5, 4);
     assert_int_equal(slot->begin, 4);
     assert_int_equal(slot->end, 4);
     bt_draft_cache_destroy(cache);
@@ -318,9 +362,10 @@ static void any_order_of_events_shows_no_slot_of_another_sequence(void **state)
                                        (uint32_t)draw_below(&rng, 3);
                     }
                 }
-                slots[i] = is_here[i] ? bt_draft_cache_find(cache, tokens[i],
-                                                            tokens[i], n[i])
-                                      : NULL;
+                slots[i] = is_here[i]
+                               ? bt_draft_cache_find(cache, tokens[i], shared,
+                                                     tokens[i], n[i])
+                               : NULL;
                 n_kept += (slots[i] != NULL) ? 1 : 0;
             }
             for (uint32_t i = 0; i < N_SEQS; i++) {
@@ -330,9 +375,9 @@ static void any_order_of_events_shows_no_slot_of_another_sequence(void **state)
 
                 end = (end < CONTEXT - 1) ? end : CONTEXT - 1;
                 if (is_here[i] && (slots[i] == NULL)) {
-                    slots[i] =
-                        bt_draft_cache_take(cache, tokens[i], tokens[i], n[i],
-                                            (uint32_t)draw_below(&rng, n[i]));
+                    slots[i] = bt_draft_cache_take(
+                        cache, tokens[i], shared, tokens[i], n[i],
+                        (uint32_t)draw_below(&rng, n[i]));
                 }
                 for (uint32_t p = n[i]; p < CONTEXT; p++) {
                     tokens[i][p] = (uint32_t)draw_below(&rng, 3);
@@ -416,6 +461,7 @@ int main(void)
         BT_TEST(slots_in_use_are_not_taken_over),
         BT_TEST(slot_with_the_most_tokens_in_common_is_taken_over),
         BT_TEST(blocks_of_unused_slots_are_taken_and_others_are_not),
+        BT_TEST(slot_of_another_namespace_has_no_tokens_in_common),
         BT_TEST(kv_of_own_output_is_gone_in_the_next_turn),
         BT_TEST(kv_may_begin_behind_the_first_token),
         BT_TEST(any_order_of_events_shows_no_slot_of_another_sequence),

@@ -339,6 +339,31 @@ slot_taken_over_goes_on_from_the_hidden_states_of_another(void **state)
     close_drafting(&d);
 }
 
+/* Neither the slot nor hidden states of a sequence at the same address, whose
+ * tokens this one goes on with. */
+static void nothing_of_another_namespace_is_used(void **state)
+{
+    drafting_t d = open_drafting(eagle3_case(false), 16);
+    bt_seq_t *seqs[2] = {make_seq(&d, 1, 0), make_seq(&d, 1, 0)};
+
+    (void)state;
+    tell(&d, seqs[0], FIRST, 5);
+    expect_drafts(&d, seqs[0], FIRST, 1);
+    seqs[1]->space = (bt_hash128_t){0, 1};
+    tell(&d, seqs[1], FIRST, 7);
+    assert_int_equal(look_at(&d, seqs[1]), 7);
+    expect_drafts(&d, seqs[1], FIRST, 3);
+    tell(&d, seqs[1], FIRST + 7, 2);
+    seqs[1]->space = (bt_hash128_t){0, 2};
+    assert_int_equal(look_at(&d, seqs[1]), 0);
+    tell(&d, seqs[1], FIRST + 9, 2);
+    assert_int_equal(look_at(&d, seqs[1]), 2);
+    expect_drafts(&d, seqs[1], FIRST + 9, 3);
+    free_seq(seqs[0]);
+    free_seq(seqs[1]);
+    close_drafting(&d);
+}
+
 /* The drafts of the first one are the tokens of the second one: K and V behind
  * its known tokens are of the head's own output, whoever takes them over. */
 static void slot_taken_over_has_nothing_of_the_heads_own_output(void **state)
@@ -481,6 +506,7 @@ int main(void)
         BT_TEST(gap_behind_slots_of_equal_sequences_begins_anew),
         BT_TEST(slot_taken_over_goes_on_from_the_hidden_states_of_another),
         BT_TEST(slot_taken_over_has_nothing_of_the_heads_own_output),
+        BT_TEST(nothing_of_another_namespace_is_used),
         BT_TEST(sequence_without_room_has_no_drafts),
         BT_TEST(further_sequences_have_no_drafts),
         BT_TEST(no_draft_is_made_where_all_that_the_head_has_is_banned),

@@ -388,6 +388,40 @@ model_with_kv_of_its_own_and_equal_logits_is_always_right(void **state)
     draft.n_silent = 0;
 }
 
+/* A prompt of 97 tokens is computed for the first sequence, found by the second
+ * of its namespace, and computed again for one of another. */
+static void prompt_is_found_in_its_own_namespace_only(void **state)
+{
+    static const struct {
+        bt_hash128_t space;
+        bool finds;
+    } cases[] = {{{7, 0}, false}, {{7, 0}, true}, {{7, 1}, false}};
+    bench_t b;
+
+    (void)state;
+    draft.seed = 0;
+    draft.n_silent = 1;
+    draft.fixed_drafts = 2;
+    open_drafting_bench(&b, BT_KV_F16);
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        bt_seq_t *const seq = make_case(&b, 4);
+
+        seq->model_drafts = true;
+        seq->space = cases[i].space;
+        draft.n_catch_up_rows = 0;
+        assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
+        run_until_left(&b, 1);
+        if (cases[i].finds) {
+            assert_true(draft.n_catch_up_rows <= BT_ENGINE_ROUND_ROWS);
+        } else {
+            assert_in_range(draft.n_catch_up_rows, 96, 96 + MAX_NEW);
+        }
+        free_seq(seq);
+    }
+    close_drafting_bench(&b);
+    draft.n_silent = 0;
+}
+
 /* Other weights and another shape, few slots, few blocks, a short context. */
 static void drafts_of_any_model_with_kv_of_its_own_change_no_token(void **state)
 {
@@ -657,6 +691,7 @@ int main(void)
         BT_TEST(failed_draft_model_drafts_no_more),
         BT_TEST(model_replaces_proposals_of_a_drafter),
         BT_TEST(model_with_kv_of_its_own_and_equal_logits_is_always_right),
+        BT_TEST(prompt_is_found_in_its_own_namespace_only),
         BT_TEST(drafts_of_any_model_with_kv_of_its_own_change_no_token),
         BT_TEST(round_that_computes_nothing_teaches_no_time),
         BT_TEST(controller_tries_a_model_that_must_catch_up),
