@@ -415,13 +415,22 @@ typedef struct prospect {
     uint32_t n_drafts;
 } prospect_t;
 
-/* Chains, and whether those that lag count as if they did not, or as if they
- * were not there: a sequence is slowed for a while, for its own drafts. */
+/* Chains, and whether those that lag count as if they did not. Else they gain
+ * nothing, but while all catch up they are slowed for their own drafts. */
 typedef struct chains {
     const bt_sched_chain_t *all;
     uint32_t n;
     bool with_lagging;
+    bt_sched_catch_up_of_t catch_up;
 } chains_t;
+
+/* True where a sequence lags and gains nothing by rounds of others. */
+static bool is_beside(const bt_sched_chain_t *chain,
+                      bt_sched_catch_up_of_t catch_up)
+{
+    return chain->lags &&
+           ((catch_up != BT_SCHED_CATCH_UP_ALL) || chain->left_out);
+}
 
 static uint32_t most_of(const chains_t *chains, uint32_t i)
 {
@@ -461,6 +470,8 @@ static prospect_t prospect_of(const bt_sched_row_times_t *times,
         if (most > 0) {
             p.tokens += expected;
             p.least = fmin(p.least, 1 + expected);
+        } else if (is_beside(&chains->all[i], chains->catch_up)) {
+            p.least = fmin(p.least, 1 + chains->all[i].expected);
         }
     }
     p.us += time_of(times, step, p.n_drafts);
@@ -535,8 +546,8 @@ double bt_sched_rounds_begin(const bt_sched_row_times_t *times,
                              const bt_sched_chain_t *chains, uint32_t n)
 {
     const double least = beside->goodput * LEAST_GAIN;
-    const chains_t ready = {.all = chains, .n = n};
     const chains_t all = {.all = chains, .n = n, .with_lagging = true};
+    chains_t ready = {.all = chains, .n = n};
     uint32_t n_ready = 0;
     double best;
 
@@ -550,6 +561,7 @@ double bt_sched_rounds_begin(const bt_sched_row_times_t *times,
     if ((n_ready < n) && (best_of(times, rounds, step, beside, &all) > least)) {
         rounds->catch_up = BT_SCHED_CATCH_UP_ALL;
     }
+    ready.catch_up = rounds->catch_up;
     best = best_of(times, rounds, step, beside, &ready);
     if (best > least) {
         rounds->n_idle = 0;
@@ -635,7 +647,8 @@ static bool is_too_long(const bt_sched_row_times_t *times,
     double us;
 
     for (uint32_t i = 0; i < n; i++) {
-        if (chains[i].ended && !chains[i].lags) {
+        if (chains[i].lags ? is_beside(&chains[i], rounds->catch_up)
+                           : chains[i].ended) {
             least = fmin(least, 1 + chains[i].expected);
         }
         n_more_rows += chains[i].ended ? 0 : chains[i].n_more_rows;

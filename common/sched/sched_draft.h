@@ -185,7 +185,8 @@ uint32_t bt_sched_draft_take(const bt_sched_row_times_t *times,
  * rows are computed with the sequence's first round. A sequence that *lags*, by
  * more, takes part in no round until it has caught up (sched_catch_up.h). That
  * is done where rounds would pay if no sequence lagged, and for one sequence
- * where a trial finds none to try them with.
+ * where a trial finds none to try them with. While it is done, rounds of others
+ * may slow it, for its own drafts later; else it is one that gains nothing.
  */
 
 /** Iterations between two trials, at most. A trial takes two rounds. */
@@ -220,7 +221,10 @@ typedef struct bt_sched_chain {
     bool ended;       /**< takes part in no further round */
     uint32_t n_more_rows; /**< rows of its next round beside that of the draft
                            */
-    bool lags;            /**< takes part in no round of this iteration */
+    bool lags; /**< takes part in no round of this iteration; `expected` is that
+                    of its other drafts */
+    bool left_out; /**< lags, and does not catch up even if all are to: it
+                        would not gain by it, or there is no room */
 } bt_sched_chain_t;
 
 /** Sequences of the iteration that the model makes no drafts for. */

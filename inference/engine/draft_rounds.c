@@ -192,6 +192,9 @@ static bt_sched_beside_t find_chains(bt_engine_t *engine,
         if (most > 0) {
             add_chain(d, seq, most, acceptance, n_rows);
         }
+        if ((most > 0) && d->chains[d->n - 1].lags && (offer != NULL)) {
+            d->chains[d->n - 1].expected = (double)offer->expected;
+        }
         if ((offer != NULL) && ((most == 0) || d->chains[d->n - 1].lags)) {
             d->beside[d->n_beside++] = offer;
             n_lagging += (most > 0) ? 1 : 0;
@@ -326,6 +329,11 @@ static bt_status_t catch_up(bt_engine_t *engine, bt_sched_draft_step_t *step,
     bt_status_t status = BT_OK;
     uint32_t i;
 
+    for (i = 0; i < d->n; i++) {
+        d->chains[i].left_out =
+            d->chains[i].lags && (d->lags[i].n_missing == 0);
+    }
+
     while ((status == BT_OK) && (n_left > 0) &&
            (i = bt_sched_catch_up_next(&plan, d->lags, d->n), i < d->n)) {
         const uint64_t lent_ns = bt_model_lent_ns(engine->config.model);
@@ -335,6 +343,7 @@ static bt_status_t catch_up(bt_engine_t *engine, bt_sched_draft_step_t *step,
         status = drafter->catch_up(drafter->ctx, d->seqs[i], n_left, &n);
         bt_engine_mark(engine);
         d->lags[i].n_missing = 0;
+        d->chains[i].left_out = n == 0;
         if (status == BT_OK) {
             bt_sched_catch_up_learn(&engine->catch_up, n,
                                     spent_us(engine, call_ns, lent_ns));
