@@ -175,6 +175,28 @@ def test_same_bytes_with_an_eagle3_head():
         same_bytes(target(d), ["--draft-model", head(other)])
 
 
+def chat(c):
+    """Two equal answers at a time, then a turn behind them, whose first hidden state is behind K and V of both.
+    @return ids of all answers"""
+    body = {"prompt": list(range(40)), "max_tokens": 24, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    first = ask(c, {**body, "n": 2})
+    ids = [choice["token_ids"] for choice in first]
+    return ids + [ask(c, {**body, "prompt": [*body["prompt"], *ids[0], 5, 6, 7]})[0]["token_ids"]]
+
+
+def test_next_turn_of_a_chat_whose_answers_were_equal():
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        model = target(d)
+        with Cluster(model, worker_args=["--draft", "off"]) as c:
+            want = chat(c)
+            assert want[0] == want[1]
+        for path in (dict(prefill=1), dict(prefill=0, decode_args=["--local-prefill"])):
+            with Cluster(model, worker_args=["--draft-model", head(other), "--draft-corpus", "0", "--draft-tokens", "4"], **path) as c:
+                for _ in range(2):
+                    assert chat(c) == want, path
+                wait_until("the head has drafted", lambda: drafted(c)[0] > 100)
+
+
 def test_quantized_head_drafts():
     """What ./baton convert makes of a head, whose ids stay as they are."""
     with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
@@ -259,6 +281,8 @@ def test_heads_that_cannot_be_are_refused_by_name():
         start_fails(model, ["--draft-model", head(other, vocab=320)], 78, "of different ids below 288")
         start_fails(model, ["--draft-model", head(other), "--tp", "2"], 78,
                     "a model over 2 ranks has no draft head; use --draft ngram")
+        start_fails(model, ["--draft-model", head(other), "--reduction-parts", "2"], 78,
+                    "with --reduction-parts 2 there is no draft head; use --draft ngram")
         start_fails(model, ["--draft", "mtp"], 78, "the file has no layers of multi-token prediction")
         start_fails(model, ["--draft", "mtp", "--draft-model", head(other)], 2, "contradicts --draft mtp")
         start_fails(head(other), [], 78, "this is a draft head (eagle3), not a model: give it to --draft-model")
