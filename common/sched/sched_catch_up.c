@@ -28,13 +28,14 @@ static uint32_t count_rows(const bt_sched_catch_up_t *state,
     const uint32_t most = (n_missing < BT_SCHED_CATCH_UP_ROWS)
                               ? n_missing
                               : BT_SCHED_CATCH_UP_ROWS;
-    const double most_us = (step->most_us > step->alone_us)
-                               ? step->most_us - step->alone_us
-                               : INFINITY;
+    const double most_us =
+        (step->most_us > step->alone_us)
+            ? fmax(step->most_us - step->alone_us - step->drafts_us, 0)
+            : INFINITY;
     double us;
 
-    if (!(state->row_us > 0)) {
-        return least;
+    if (!(state->row_us > 0)) { /* they may take as long as an iteration */
+        return (step->alone_us <= most_us) ? least : 0;
     }
     us = step->alone_us * (by_credit ? OTHERS_SHARE : SHARE);
     us = fmax(us, least * state->row_us);

@@ -49,6 +49,7 @@ typedef struct bt_sched_lag {
 /** Iteration in which a draft model may catch up. */
 typedef struct bt_sched_catch_up_step {
     double alone_us;  /**< expected time of the iteration */
+    double drafts_us; /**< time that drafts add which are taken */
     double most_us;   /**< longest time allowed, unless it takes longer already;
                            0: no bound */
     uint32_t n_seqs;  /**< generating sequences, at least 1 */

@@ -224,13 +224,26 @@ static double time_of(const bt_sched_row_times_t *times,
     double us;
 
     if (step->has_chunks) {
-        return step->fixed_us + step->row_us * n_drafts;
+        return step->spent_us + step->fixed_us + step->row_us * n_drafts;
     }
     us = bt_sched_row_times_us(times, step->n_seqs + n_drafts, step->row_us);
     if (n_drafts > 0) {
         us = fmax(us, bt_sched_row_times_us(times, step->n_seqs, step->row_us));
     }
-    return step->fixed_us + us;
+    return step->spent_us + step->fixed_us + us;
+}
+
+/* Time without drafts and what goes with them. */
+static double alone_of(const bt_sched_row_times_t *times,
+                       const bt_sched_draft_step_t *step)
+{
+    return time_of(times, step, 0) - step->spent_us;
+}
+
+static double bound_of(const bt_sched_row_times_t *times,
+                       const bt_sched_draft_step_t *step)
+{
+    return (step->most_us > alone_of(times, step)) ? step->most_us : INFINITY;
 }
 
 /* Least expected number of tokens of a sequence; a chunk is one that has no
@@ -309,8 +322,7 @@ static bool try_order(const bt_sched_row_times_t *times,
 {
     const double alone_us = time_of(times, step, 0);
     const double slowest_us = alone_us * (1 + 1.0 / BT_SCHED_DRAFT_SLOWER);
-    const double most_us =
-        (step->most_us > alone_us) ? step->most_us : INFINITY;
+    const double most_us = bound_of(times, step);
     double tokens = step->n_seqs;
     bool all_fit = true;
 
@@ -361,25 +373,28 @@ uint32_t bt_sched_draft_take(const bt_sched_row_times_t *times,
     return best.n;
 }
 
-double bt_sched_draft_alone_us(const bt_sched_row_times_t *times,
-                               const bt_sched_draft_step_t *step)
+double bt_sched_draft_us(const bt_sched_row_times_t *times,
+                         const bt_sched_draft_step_t *step,
+                         const bt_sched_draft_offer_t *offers, uint32_t n)
 {
-    return time_of(times, step, 0);
+    uint32_t n_taken = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        n_taken += offers[i].n_taken;
+    }
+    return time_of(times, step, n_taken);
 }
 
 double bt_sched_draft_goodput(const bt_sched_row_times_t *times,
                               const bt_sched_draft_step_t *step,
                               const bt_sched_draft_offer_t *offers, uint32_t n)
 {
+    const double us = bt_sched_draft_us(times, step, offers, n);
     double tokens = step->n_seqs;
-    uint32_t n_taken = 0;
-    double us;
 
     for (uint32_t i = 0; i < n; i++) {
         tokens += (double)offers[i].expected;
-        n_taken += offers[i].n_taken;
     }
-    us = time_of(times, step, n_taken);
     return (us > 0) ? tokens / us : 0;
 }
 
@@ -496,8 +511,7 @@ static double best_of(const bt_sched_row_times_t *times,
 {
     const double alone_us = time_of(times, step, 0);
     const double slowest_us = alone_us * (1 + 1.0 / BT_SCHED_DRAFT_SLOWER);
-    const double most_us =
-        (step->most_us > alone_us) ? step->most_us : INFINITY;
+    const double most_us = bound_of(times, step);
     const uint32_t most = longest(chains);
     double best = 0;
 
@@ -515,8 +529,46 @@ static double best_of(const bt_sched_row_times_t *times,
     return best;
 }
 
+/* True when a round of n_on sequences, and the iteration, are expected to take
+ * too long. Of rounds that were never made one may take as long as the
+ * iteration. */
+static bool misses_target(const bt_sched_row_times_t *times,
+                          const bt_sched_rounds_t *rounds,
+                          const bt_sched_draft_step_t *step,
+                          const bt_sched_beside_t *beside, uint32_t n_drafts,
+                          uint32_t n_on, uint32_t n_more_rows)
+{
+    const double us = (rounds->times.n_steps == 0)
+                          ? alone_of(times, step)
+                          : round_us(rounds, step, n_on, n_more_rows);
+
+    return beside->spent_us + us + time_of(times, step, n_drafts + n_on) >
+           bound_of(times, step);
+}
+
+/* Tells whether the first round of a trial keeps within the bound; where all
+ * lag, that of one that has caught up. */
+static bool trial_fits(const bt_sched_row_times_t *times,
+                       const bt_sched_rounds_t *rounds,
+                       const bt_sched_draft_step_t *step,
+                       const bt_sched_beside_t *beside,
+                       const bt_sched_chain_t *chains, uint32_t n)
+{
+    uint32_t n_more_rows = 0;
+    uint32_t n_on = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (!chains[i].lags && (beside->n_drafts + n_on < step->max_drafts)) {
+            n_more_rows += chains[i].n_more_rows;
+            n_on++;
+        }
+    }
+    return !misses_target(times, rounds, step, beside, beside->n_drafts,
+                          (n_on > 0) ? n_on : 1, n_more_rows);
+}
+
 /* Counts an iteration without rounds.
- * @return whether they are tried now */
+ * @return whether they are tried now, if the bound allows it */
 static bool is_trial_due(bt_sched_rounds_t *rounds,
                          const bt_sched_draft_step_t *step)
 {
@@ -524,9 +576,8 @@ static bool is_trial_due(bt_sched_rounds_t *rounds,
         rounds->n_waits = TRIAL_FIRST;
     }
     rounds->n_idle++;
-    return !step->has_chunks && !(step->most_us > 0) &&
-           ((rounds->times.n_steps == 0) ||
-            (rounds->n_idle >= rounds->n_waits));
+    return !step->has_chunks && ((rounds->times.n_steps == 0) ||
+                                 (rounds->n_idle >= rounds->n_waits));
 }
 
 static void begin_trial(bt_sched_rounds_t *rounds)
@@ -568,7 +619,8 @@ double bt_sched_rounds_begin(const bt_sched_row_times_t *times,
         rounds->n_waits = TRIAL_FIRST;
         return best;
     }
-    if (!is_trial_due(rounds, step)) {
+    if (!is_trial_due(rounds, step) ||
+        !trial_fits(times, rounds, step, beside, chains, n)) {
         return 0;
     }
     if (n_ready == 0) { /* it waits for one that has caught up */
@@ -632,18 +684,16 @@ static bool pays(const bt_sched_chain_t *chain, const more_t *more,
     return false;
 }
 
-/* True when a round of n sequences, and the iteration, would take too long for
- * those that get nothing by it. */
-static bool is_too_long(const bt_sched_row_times_t *times,
-                        const bt_sched_rounds_t *rounds,
-                        const bt_sched_draft_step_t *step,
-                        const bt_sched_beside_t *beside,
-                        const bt_sched_chain_t *chains, uint32_t n,
-                        uint32_t n_drafts, uint32_t n_on)
+/* True when a round of n_on sequences, and the iteration, would take too long
+ * for those that get nothing by it. */
+static bool slows_others(const bt_sched_row_times_t *times,
+                         const bt_sched_rounds_t *rounds,
+                         const bt_sched_draft_step_t *step,
+                         const bt_sched_beside_t *beside,
+                         const bt_sched_chain_t *chains, uint32_t n,
+                         uint32_t n_drafts, uint32_t n_on, uint32_t n_more_rows)
 {
-    const double alone_us = time_of(times, step, 0);
     double least = step->has_chunks ? 1 : beside->least;
-    uint32_t n_more_rows = 0;
     double us;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -651,12 +701,30 @@ static bool is_too_long(const bt_sched_row_times_t *times,
                            : chains[i].ended) {
             least = fmin(least, 1 + chains[i].expected);
         }
-        n_more_rows += chains[i].ended ? 0 : chains[i].n_more_rows;
     }
     us = beside->spent_us + round_us(rounds, step, n_on, n_more_rows) +
-         time_of(times, step, n_drafts + n_on);
-    return ((step->most_us > alone_us) && (us > step->most_us)) ||
-           (us > alone_us * (1 + 1.0 / BT_SCHED_DRAFT_SLOWER) * least);
+         time_of(times, step, n_drafts + n_on) - step->spent_us;
+    return us >
+           alone_of(times, step) * (1 + 1.0 / BT_SCHED_DRAFT_SLOWER) * least;
+}
+
+/* True when another round is not allowed; trials keep targets only. */
+static bool is_too_long(const bt_sched_row_times_t *times,
+                        const bt_sched_rounds_t *rounds,
+                        const bt_sched_draft_step_t *step,
+                        const bt_sched_beside_t *beside, bool is_trial,
+                        const bt_sched_chain_t *chains, uint32_t n,
+                        uint32_t n_drafts, uint32_t n_on)
+{
+    uint32_t n_more_rows = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        n_more_rows += chains[i].ended ? 0 : chains[i].n_more_rows;
+    }
+    return misses_target(times, rounds, step, beside, n_drafts, n_on,
+                         n_more_rows) ||
+           (!is_trial && slows_others(times, rounds, step, beside, chains, n,
+                                      n_drafts, n_on, n_more_rows));
 }
 
 uint32_t bt_sched_rounds_go_on(const bt_sched_row_times_t *times,
@@ -686,8 +754,8 @@ uint32_t bt_sched_rounds_go_on(const bt_sched_row_times_t *times,
             n_on += chain->ended ? 0 : 1;
         }
     } while (n_on < more.n);
-    if ((n_on > 0) && (goodput >= 0) &&
-        is_too_long(times, rounds, step, beside, chains, n, n_drafts, n_on)) {
+    if ((n_on > 0) && is_too_long(times, rounds, step, beside, goodput < 0,
+                                  chains, n, n_drafts, n_on)) {
         for (uint32_t i = 0; i < n; i++) {
             chains[i].ended = true;
         }

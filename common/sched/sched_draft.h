@@ -144,12 +144,15 @@ typedef struct bt_sched_draft_step {
     uint32_t max_drafts; /**< most drafts of all sequences */
     double fixed_us;     /**< time that does not depend on the rows: chunks, and
                               reads of K and V */
+    double spent_us;     /**< time that rounds and catch-up of a draft model
+                              took before it */
     double row_us;       /**< guess for one more row; beside chunks its cost */
     double read_us;      /**< time for reading K and V of one sequence, the mean
                               of all; of a round of a draft model */
     bool has_chunks;     /**< row times do not apply: row_us does */
-    double most_us;      /**< the iteration must not take longer, if it does
-                              not without drafts; 0: no bound */
+    double most_us;      /**< the iteration must not take longer, with spent_us,
+                              if it does not without drafts and spent_us; 0: no
+                              bound */
 } bt_sched_draft_step_t;
 
 /** Drafts slow no sequence by more than this part: 20 stands for 1 / 20. */
@@ -179,7 +182,8 @@ uint32_t bt_sched_draft_take(const bt_sched_row_times_t *times,
  * become longer and unlikely ones end.
  *
  * Neither the time of a round nor the acceptance is measured while no rounds
- * are made, so they are tried now and then.
+ * are made, so they are tried now and then, where step->most_us leaves time:
+ * for the first ones that of a whole iteration, later as much as was learned.
  *
  * A draft model with a KV cache of its own may lack K and V of a sequence. Few
  * rows are computed with the sequence's first round. A sequence that *lags*, by
@@ -242,10 +246,11 @@ typedef struct bt_sched_beside {
 bt_sched_beside_t
 bt_sched_beside_of(const bt_sched_draft_offer_t *const *offers, uint32_t n,
                    uint32_t n_seqs);
-/** Returns the time of the iteration without drafts, in us; 0: nothing was
- *  measured yet. */
-double bt_sched_draft_alone_us(const bt_sched_row_times_t *times,
-                               const bt_sched_draft_step_t *step);
+/** Returns the time of the iteration with what bt_sched_draft_take() took of
+ *  the offers, in us; 0: nothing was measured yet. */
+double bt_sched_draft_us(const bt_sched_row_times_t *times,
+                         const bt_sched_draft_step_t *step,
+                         const bt_sched_draft_offer_t *offers, uint32_t n);
 /** Returns the expected tokens per us with what bt_sched_draft_take() took. */
 double bt_sched_draft_goodput(const bt_sched_row_times_t *times,
                               const bt_sched_draft_step_t *step,
@@ -270,7 +275,7 @@ double bt_sched_rounds_begin(const bt_sched_row_times_t *times,
  * Decides which sequences take part in the next round; sets `ended` of the
  * others. Another round and the iteration keep within step->most_us, and slow
  * no sequence that gains nothing by it by more than a twentieth
- * (BT_SCHED_DRAFT_SLOWER); trials are not bounded.
+ * (BT_SCHED_DRAFT_SLOWER); trials keep only within step->most_us.
  * @param [in] goodput  of bt_sched_rounds_begin()
  * @return number of sequences; 0: the rounds are over
  */

@@ -294,10 +294,12 @@ static bt_status_t run_round(bt_engine_t *engine, bool is_trial, double read_us)
 
 static bt_sched_catch_up_plan_t plan_catch_up(bt_engine_t *engine,
                                               const bt_sched_draft_step_t *step,
-                                              const bt_sched_beside_t *beside)
+                                              const bt_sched_beside_t *beside,
+                                              double drafts_us)
 {
     const bt_sched_catch_up_step_t at = {
-        .alone_us = bt_sched_draft_alone_us(&engine->row_times, step),
+        .alone_us = bt_sched_draft_us(&engine->row_times, step, NULL, 0),
+        .drafts_us = drafts_us,
         .most_us = step->most_us,
         .n_seqs = step->n_seqs,
         .others_wait = step->has_chunks || (beside->least <= 1)};
@@ -309,22 +311,16 @@ static bt_sched_catch_up_plan_t plan_catch_up(bt_engine_t *engine,
                                   engine->drafting->lags, engine->drafting->n);
 }
 
-/* What it took must not be taken a second time by rounds. */
-static void shorten(bt_sched_draft_step_t *step, double alone_us, double us)
-{
-    if (step->most_us > alone_us) {
-        step->most_us = fmax(step->most_us - us, nextafter(alone_us, INFINITY));
-    }
-}
-
-/* Computes K and V that sequences lack, for drafts in later iterations. */
+/* Computes K and V that sequences lack, for drafts in later iterations, beside
+ * drafts that are taken and add so much time. */
 static bt_status_t catch_up(bt_engine_t *engine, bt_sched_draft_step_t *step,
-                            const bt_sched_beside_t *beside)
+                            const bt_sched_beside_t *beside, double drafts_us)
 {
     const bt_batch_drafter_t *drafter = &engine->config.batch_drafter;
     struct bt_drafting *d = engine->drafting;
     const uint64_t start_ns = bt_now_ns();
-    const bt_sched_catch_up_plan_t plan = plan_catch_up(engine, step, beside);
+    const bt_sched_catch_up_plan_t plan =
+        plan_catch_up(engine, step, beside, drafts_us);
     uint32_t n_left = plan.n_rows;
     bt_status_t status = BT_OK;
     uint32_t i;
@@ -350,8 +346,7 @@ static bt_status_t catch_up(bt_engine_t *engine, bt_sched_draft_step_t *step,
             n_left = (plan.is_one && (n > 0)) ? 0 : n_left - n;
         }
     }
-    shorten(step, bt_sched_draft_alone_us(&engine->row_times, step),
-            (double)(bt_now_ns() - start_ns) / 1000);
+    step->spent_us = (double)(bt_now_ns() - start_ns) / 1000;
     return status;
 }
 
@@ -431,6 +426,7 @@ bool bt_engine_run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
     const uint64_t start_ns = bt_now_ns();
     bt_status_t status;
     bt_sched_beside_t beside;
+    double drafts_us;
     double goodput;
 
     if (engine->config.batch_drafter.draft == NULL) {
@@ -449,7 +445,9 @@ bool bt_engine_run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
     if (engine->n_inflight > 0) {
         return false;
     }
-    status = catch_up(engine, step, &beside);
+    drafts_us = bt_sched_draft_us(&engine->row_times, step, offers, n) -
+                bt_sched_draft_us(&engine->row_times, step, NULL, 0);
+    status = catch_up(engine, step, &beside, drafts_us);
     if ((status == BT_OK) && (goodput != 0)) {
         status = go_through_rounds(engine, step, &beside, goodput);
     }
@@ -458,7 +456,7 @@ bool bt_engine_run_rounds(bt_engine_t *engine, bt_sched_draft_step_t *step,
                      bt_status_str(status));
         engine->config.batch_drafter.draft = NULL;
     }
-    step->fixed_us += (double)(bt_now_ns() - start_ns) / 1000;
+    step->spent_us = (double)(bt_now_ns() - start_ns) / 1000;
     return goodput != 0;
 }
 

@@ -136,15 +136,27 @@ static void target_of_the_time_between_tokens_is_kept(void **state)
     bt_sched_catch_up_step_t step = {
         .alone_us = 1000, .most_us = 1100, .n_seqs = 1};
     bt_sched_catch_up_t catch_up = measured();
+    bt_sched_catch_up_t unknown = {0};
 
     (void)state;
     assert_int_equal(plan_one(&catch_up, BT_SCHED_CATCH_UP_ALL, &step, 500),
                      10);
+    step.drafts_us = 60;
+    assert_int_equal(plan_one(&catch_up, BT_SCHED_CATCH_UP_ALL, &step, 500), 4);
+    step.drafts_us = 100; /* all that there is */
+    assert_int_equal(plan_one(&catch_up, BT_SCHED_CATCH_UP_ALL, &step, 500), 0);
+    step.drafts_us = 0;
     step.most_us = 1005;
     assert_int_equal(plan_one(&catch_up, BT_SCHED_CATCH_UP_ALL, &step, 500), 0);
     step.most_us = 900; /* is missed without, too */
     assert_int_equal(plan_one(&catch_up, BT_SCHED_CATCH_UP_ALL, &step, 500),
                      50);
+    /* The first rows may take as long as an iteration. */
+    step.most_us = 1990;
+    assert_int_equal(plan_one(&unknown, BT_SCHED_CATCH_UP_ALL, &step, 500), 0);
+    step.most_us = 2010;
+    assert_int_equal(plan_one(&unknown, BT_SCHED_CATCH_UP_ALL, &step, 500),
+                     BT_SCHED_CATCH_UP_LEAST);
 }
 
 static void slow_measurement_counts_for_a_part(void **state)
