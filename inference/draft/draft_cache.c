@@ -294,6 +294,23 @@ bt_draft_slot_t *bt_draft_cache_take(bt_draft_cache_t *cache, const void *owner,
     return slot;
 }
 
+bool bt_draft_cache_can_hold(const bt_draft_cache_t *cache, const void *owner,
+                             uint32_t n_positions)
+{
+    uint32_t n = cache->n_free;
+
+    for (uint32_t i = 0; i < cache->config.n_slots; i++) {
+        const bt_draft_slot_t *slot = &cache->slots[i];
+
+        n += ((slot->owner == owner) || !is_in_use(cache, slot))
+                 ? slot->n_blocks
+                 : 0;
+    }
+    return (n_positions <= cache->config.context_tokens) &&
+           (bt_kv_blocks_for(n_positions,
+                             cache->config.shape.tokens_per_block) <= n);
+}
+
 /* Takes the blocks of slots that are not in use until so many are free. */
 static bool free_blocks(bt_draft_cache_t *cache, const bt_draft_slot_t *mine,
                         uint32_t n)

@@ -143,6 +143,11 @@ bt_draft_slot_t *bt_draft_cache_take(bt_draft_cache_t *cache, const void *owner,
                                      bt_hash128_t space, const uint32_t *tokens,
                                      uint32_t n_tokens, uint32_t first);
 
+/** Returns whether a sequence can have K and V of so many positions in this
+ *  turn. Else do not take a slot for it: that ends what another one holds. */
+bool bt_draft_cache_can_hold(const bt_draft_cache_t *cache, const void *owner,
+                             uint32_t n_positions);
+
 /**
  * Gives the slot blocks for the positions before @a end. Takes those of slots
  * that were not found in this turn, if too few are free.

@@ -379,6 +379,10 @@ static uint32_t look_at(bt_head_drafter_t *d, const bt_seq_t *seq)
     if (!is_current(seat, seq)) {
         return 0;
     }
+    if (!bt_draft_cache_can_hold(d->cache, seq,
+                                 seq->sched.n_tokens - 1 - seat->first)) {
+        return 0;
+    }
     seat->slot = take_slot(d, seat);
     if ((seat->slot == NULL) ||
         !bt_draft_cache_reserve(d->cache, seat->slot,

@@ -152,6 +152,16 @@ static bt_status_t forward(bt_model_drafter_t *drafter, const call_t *call,
     return bt_model_forward(drafter->config.model, &fwd, logits_p);
 }
 
+/* Returns NULL where there is no slot, or no room for the tokens before end. */
+static bt_draft_slot_t *take_slot(const bt_model_drafter_t *drafter,
+                                  const bt_seq_t *seq, uint32_t end)
+{
+    return bt_draft_cache_can_hold(drafter->cache, seq, end)
+               ? bt_draft_cache_take(drafter->cache, seq, seq->space,
+                                     seq->tokens, end, 0)
+               : NULL;
+}
+
 /* Adds the rows of the next draft of a sequence, if it can be made. */
 static void ask(bt_model_drafter_t *drafter, call_t *call,
                 bt_next_draft_t *next)
@@ -166,8 +176,7 @@ static void ask(bt_model_drafter_t *drafter, call_t *call,
         add_rows(drafter, call, seq, seq->blocks, end - 1, end);
         return;
     }
-    slot = bt_draft_cache_take(drafter->cache, seq, seq->space, seq->tokens,
-                               end, 0);
+    slot = take_slot(drafter, seq, end);
     if ((slot == NULL) || (end - slot->end > BT_ENGINE_ROUND_ROWS) ||
         !bt_draft_cache_reserve(drafter->cache, slot, end)) {
         next->n_rows = 0;
@@ -232,8 +241,7 @@ static bt_status_t catch_up(void *ctx, bt_seq_t *seq, uint32_t max_rows,
 {
     bt_model_drafter_t *drafter = ctx;
     const uint32_t n_tokens = seq->sched.n_tokens;
-    bt_draft_slot_t *slot = bt_draft_cache_take(drafter->cache, seq, seq->space,
-                                                seq->tokens, n_tokens, 0);
+    bt_draft_slot_t *slot = take_slot(drafter, seq, n_tokens);
     float *logits;
     call_t call = {0};
     uint32_t end;

@@ -488,6 +488,47 @@ static void round_that_computes_nothing_teaches_no_time(void **state)
     draft.n_silent = draft.n_blocks = draft.context_tokens = 0;
 }
 
+/* 8 blocks of 16 tokens and 2 slots: prompts of 28 and 51 tokens have 2 and 4.
+ * While the second one is in use the 7 blocks of a prompt of 97 are not to be
+ * had; the first one is still computed, all but its last token. */
+static void catch_up_without_room_leaves_other_prompts(void **state)
+{
+    static const uint32_t cases[3] = {1, 2, 4};
+    bt_next_draft_t next[3];
+    bt_seq_t *seqs[3];
+    uint32_t n = 0;
+    bench_t b;
+
+    (void)state;
+    draft.seed = 0;
+    draft.n_silent = 1;
+    draft.n_slots = 2;
+    draft.n_blocks = 8;
+    open_drafting_bench(&b, BT_KV_F16);
+    for (uint32_t i = 0; i < 3; i++) {
+        seqs[i] = make_case(&b, cases[i]);
+        next[i] = (bt_next_draft_t){.seq = seqs[i]};
+    }
+    own_hook.look(own_hook.ctx, next, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(own_hook.catch_up(own_hook.ctx, seqs[i], 128, &n),
+                         BT_OK);
+        assert_int_equal(n, seqs[i]->sched.n_tokens - 1);
+    }
+    own_hook.look(own_hook.ctx, &next[1], 2);
+    assert_int_equal(own_hook.catch_up(own_hook.ctx, seqs[2], 128, &n), BT_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(own_hook.draft(own_hook.ctx, &next[2], 1), BT_OK);
+    assert_int_equal(next[2].n_rows, 0);
+    own_hook.look(own_hook.ctx, next, 1);
+    assert_int_equal(next[0].n_rows, 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        free_seq(seqs[i]);
+    }
+    close_drafting_bench(&b);
+    draft.n_silent = draft.n_slots = draft.n_blocks = 0;
+}
+
 /* By measured cost: whatever it is here, rounds are tried, after the sequence
  * has caught up by 16 tokens in each iteration. */
 static void controller_tries_a_model_that_must_catch_up(void **state)
@@ -701,6 +742,7 @@ int main(void)
         BT_TEST(prompt_is_found_in_its_own_namespace_only),
         BT_TEST(drafts_of_any_model_with_kv_of_its_own_change_no_token),
         BT_TEST(round_that_computes_nothing_teaches_no_time),
+        BT_TEST(catch_up_without_room_leaves_other_prompts),
         BT_TEST(controller_tries_a_model_that_must_catch_up),
         BT_TEST(preempted_sequences_have_the_same_tokens),
         BT_TEST(model_of_another_shape_has_kv_of_its_own),
