@@ -241,14 +241,16 @@ static bt_status_t open_file(const bt_worker_t *w, bt_start_t *s)
     if ((status == BT_OK) && is_eagle3(s->draft.gguf)) {
         status = open_eagle3(w, s, why, sizeof(why));
     } else if (status == BT_OK) {
-        status = bt_model_drafter_check(s->gguf, s->draft.gguf, &shares_kv, why,
-                                        sizeof(why));
+        status =
+            bt_model_drafter_check(s->gguf, s->draft.gguf, w->context_tokens,
+                                   &shares_kv, why, sizeof(why));
     }
     if ((status == BT_OK) && !shares_kv && (s->team.size > 1)) {
-        snprintf(why, sizeof(why),
-                 "it has another shape than the model, so it needs a KV cache "
-                 "of its own, which there is on one rank only and not on %u",
-                 s->team.size);
+        snprintf(
+            why, sizeof(why),
+            "it has another shape than the model or a shorter context, so "
+            "it needs a KV cache of its own, which there is on one rank only and not on %u",
+            s->team.size);
         status = BT_ERR_UNSUPPORTED;
     }
     if ((status == BT_OK) && !shares_kv) {
@@ -367,7 +369,8 @@ bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
     }
     if (memory->own_memory && s->draft.has_cache) {
         BT_LOG_ERROR("%s: on the back end %s a draft model has the model's "
-                     "shape, and this one has another; use --draft self",
+                     "shape and context, and this one has others; use --draft "
+                     "self",
                      draft_option(w), w->config->backend);
         return BT_ERR_UNSUPPORTED;
     }

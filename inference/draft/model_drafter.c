@@ -358,7 +358,8 @@ static bt_status_t check_tokens(const bt_gguf_t *target, const bt_gguf_t *draft,
 }
 
 bt_status_t bt_model_drafter_check(const bt_gguf_t *target,
-                                   const bt_gguf_t *draft, bool *shares_kv_p,
+                                   const bt_gguf_t *draft,
+                                   uint32_t context_tokens, bool *shares_kv_p,
                                    char *why, size_t why_bytes)
 {
     bt_gguf_str_t arch[2] = {0};
@@ -380,7 +381,8 @@ bt_status_t bt_model_drafter_check(const bt_gguf_t *target,
     if (status == BT_OK) {
         *shares_kv_p = (arch[0].len == arch[1].len) &&
                        (memcmp(arch[0].data, arch[1].data, arch[0].len) == 0) &&
-                       is_same_shape(&hp[0], &hp[1]);
+                       is_same_shape(&hp[0], &hp[1]) &&
+                       (hp[1].context_tokens >= context_tokens);
     }
     return status;
 }

@@ -83,9 +83,10 @@ bt_batch_drafter_t bt_model_drafter_hook(bt_model_drafter_t *drafter);
 
 /**
  * Compares a draft model with its target. The ids of their vocabularies must be
- * equal; where all else is, too, that K and V depend on, it uses the target's
- * KV cache.
+ * equal; where all else is, too, that K and V depend on, and its context is
+ * long enough, it uses the target's KV cache.
  *
+ * @param [in]  context_tokens  most tokens of a sequence
  * @param [out] shares_kv_p  false: it needs a KV cache of its own
  * @param [out] why  On failure what differs, for the user.
  * @retval BT_OK
@@ -94,6 +95,7 @@ bt_batch_drafter_t bt_model_drafter_hook(bt_model_drafter_t *drafter);
  */
 BT_MUST_CHECK bt_status_t bt_model_drafter_check(const bt_gguf_t *target,
                                                  const bt_gguf_t *draft,
+                                                 uint32_t context_tokens,
                                                  bool *shares_kv_p, char *why,
                                                  size_t why_bytes);
 

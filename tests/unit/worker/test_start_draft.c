@@ -246,7 +246,7 @@ kv_memory_is_divided_with_a_draft_model_of_another_shape(void **state)
     stop_hearing(file, was);
     assert_int_equal(got, BT_ERR_UNSUPPORTED);
     assert_non_null(
-        strstr(said, "the model's shape, and this one has another"));
+        strstr(said, "the model's shape and context, and this one"));
     unlink(path);
     close_worker(b);
 
@@ -260,6 +260,32 @@ kv_memory_is_divided_with_a_draft_model_of_another_shape(void **state)
     b->s.team.size = b->s.team.tp = 2;
     assert_refused(b, BT_ERR_UNSUPPORTED,
                    "which there is on one rank only and not on 2");
+    unlink(path);
+}
+
+/* A file of equal shape cannot use the model's KV behind its own context; where
+ * no sequence is longer than that it does. */
+static void draft_model_with_a_shorter_context_has_a_cache(void **state)
+{
+    bt_tiny_model_t tiny = bt_tiny_model_default();
+    char path[] = "/tmp/baton-test-start-short-XXXXXX";
+    const int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    tiny.context_tokens = 100;
+    assert_int_equal(bt_tiny_model_write(&tiny, path), BT_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        start_bench_t *b = open_worker("ngram", path, 0);
+
+        b->w.tokens_per_block = T;
+        b->w.context_tokens = 100 + i;
+        b->s.kv_type = BT_KV_BF16;
+        assert_int_equal(bt_start_draft_open(&b->w, &b->s), BT_OK);
+        assert_true(b->s.draft.has_cache == (i == 1));
+        close_worker(b);
+    }
     unlink(path);
 }
 
@@ -348,6 +374,7 @@ int main(void)
         BT_TEST(no_draft_model_is_opened_for_n_grams),
         BT_TEST(what_has_no_draft_model_is_refused_by_name),
         BT_TEST(memory_of_the_draft_model_is_added),
+        BT_TEST(draft_model_with_a_shorter_context_has_a_cache),
         BT_TEST(kv_memory_is_divided_with_a_draft_model_of_another_shape),
         BT_TEST(head_has_a_cache_and_memory_for_hidden_states),
     };

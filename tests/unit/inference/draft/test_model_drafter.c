@@ -644,7 +644,7 @@ static void model_of_another_shape_has_kv_of_its_own(void **state)
 
     (void)state;
     assert_int_equal(
-        bt_model_drafter_check(target, same, &shares_kv, why, sizeof(why)),
+        bt_model_drafter_check(target, same, 512, &shares_kv, why, sizeof(why)),
         BT_OK);
     assert_true(shares_kv);
     for (uint32_t i = 0; i < 6; i++) {
@@ -659,9 +659,9 @@ static void model_of_another_shape_has_kv_of_its_own(void **state)
         other.n_padding = (i == 5) ? 24 : 0;
         gguf = open_tiny(&other);
         shares_kv = i < 4;
-        assert_int_equal(
-            bt_model_drafter_check(target, gguf, &shares_kv, why, sizeof(why)),
-            BT_OK);
+        assert_int_equal(bt_model_drafter_check(target, gguf, 512, &shares_kv,
+                                                why, sizeof(why)),
+                         BT_OK);
         assert_true(shares_kv == (i >= 4));
         bt_gguf_close(gguf);
     }
@@ -681,7 +681,7 @@ static void model_with_other_tokens_is_refused(void **state)
     tiny.n_vocab += 8;
     gguf = open_tiny(&tiny);
     assert_int_equal(
-        bt_model_drafter_check(target, gguf, &shares_kv, why, sizeof(why)),
+        bt_model_drafter_check(target, gguf, 512, &shares_kv, why, sizeof(why)),
         BT_ERR_MISMATCH);
     assert_string_equal(why,
                         "its vocabulary has 296 tokens, that of the model 288");
@@ -690,7 +690,7 @@ static void model_with_other_tokens_is_refused(void **state)
     tiny.thinks = true; /* the last two are other tokens */
     gguf = open_tiny(&tiny);
     assert_int_equal(
-        bt_model_drafter_check(target, gguf, &shares_kv, why, sizeof(why)),
+        bt_model_drafter_check(target, gguf, 512, &shares_kv, why, sizeof(why)),
         BT_ERR_MISMATCH);
     assert_string_equal(why, "its token 286 is not that of the model");
     bt_gguf_close(gguf);
