@@ -611,7 +611,7 @@ static void send_stats(bt_worker_t *w)
         stats->total_context_tokens = w->stats.n_context_tokens;
     }
     stats->iteration_counter = w->stats.iteration;
-    stats->memory_cpu_bytes = w->model_bytes;
+    stats->memory_cpu_bytes = w->model_bytes + w->draft_kv_bytes;
     if (w->kv_memory == NULL) {
         stats->memory_cpu_bytes += (uint64_t)w->n_blocks * w->block_bytes;
     } else {

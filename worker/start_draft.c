@@ -528,6 +528,10 @@ bt_status_t bt_start_drafter_open(bt_worker_t *w, const bt_start_t *s,
     if (w->draft_model == NULL) {
         return BT_OK;
     }
+    if (s->draft.has_cache) {
+        w->draft_kv_bytes =
+            s->draft.cache.n_blocks * (uint64_t)s->draft.block_bytes;
+    }
     if (s->draft.head != BT_HEAD_NONE) {
         return open_head_drafter(w, s, hook_p);
     }

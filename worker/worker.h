@@ -219,6 +219,7 @@ struct bt_worker {
     bt_model_t *draft_model;         /**< NULL: none */
     bt_model_drafter_t *drafter;     /**< with draft_model; NULL for a head */
     bt_head_drafter_t *head_drafter; /**< with draft_model, if it is a head */
+    uint64_t draft_kv_bytes;         /**< blocks of their own cache */
     size_t model_bytes;              /**< memory of both */
     size_t device_bytes;     /**< device memory used, without the pool */
     size_t pinned_bytes;     /**< pinned host memory, for copies to and from the

@@ -222,6 +222,20 @@ def start_fails(model, options, status, words):
         assert words in done.stdout, done.stdout
 
 
+def test_memory_of_a_worker_counts_the_kv_cache_of_its_draft_model():
+    """KV memory is divided between both models: with a draft model a worker takes its weights more than without."""
+    def memory(c):
+        return c.metric("baton_worker_memory_bytes", role="decode", memory="cpu")
+
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as near:
+        model, draft = small(d), longer(near)
+        args = ["--kv-memory", "64MiB"]
+        with Cluster(model, worker_args=[*args, "--draft", "off"]) as c:
+            alone = memory(c)
+        with Cluster(model, worker_args=[*args, "--draft-model", draft]) as c:
+            assert memory(c) > alone, f"{memory(c)} bytes with a draft model, {alone} without"
+
+
 def test_drafts_of_a_model_that_cannot_be_are_refused_by_name():
     with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other, tempfile.TemporaryDirectory() as more:
         model = small(d)
