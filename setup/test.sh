@@ -109,7 +109,7 @@ find_targets() {
 }
 
 # run_meson NAME LOGBASE MESON_TEST_ARGUMENT...: `test_prefix` is put before it;
-# meson adds `log_suffix` to the name of its log. Three times as many tests run at a time
+# meson adds `log_suffix` to the name of its log. Twice as many tests run at a time
 # as there are cores: many wait for times to pass. Those that take longest begin.
 test_prefix=
 log_suffix=
@@ -120,7 +120,7 @@ run_meson() {
     rm -f "$json"
     # Its exit status is not looked at: the log says more, a missing log too.
     $test_prefix meson test -C "$build/test-$name" --no-rebuild --logbase "$base" \
-        --print-errorlogs --num-processes $((3 * $(nproc))) \
+        --print-errorlogs --num-processes $((2 * $(nproc))) \
         "$@" >"$logs/$base.log" 2>&1 || true
     python3 "$root/setup/test_report.py" results \
         "$json" >"$logs/$base.txt" || true
