@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs an engine with drafts of a given acceptance, for bench/speculation.py.
+/* Runs an engine with drafts of a given acceptance, for bench/drafts.py.
  *
  *     draft-run MODEL TYPE THREADS SEQS PROMPT TOKENS PERCENT WEIGHT_CACHE
  *
@@ -332,7 +332,7 @@ int main(int argc, char **argv)
 
     bt_log_init("draft-run", BT_LOG_LEVEL_WARN);
     if (argc != 9) {
-        bt_half_die(BT_OK, "it is run by bench/speculation.py");
+        bt_half_die(BT_OK, "it is run by bench/drafts.py");
     }
     r.n_threads = bt_half_number(argv[3], 1, 1024);
     r.n_seqs = bt_half_number(argv[4], 1, MAX_SEQS);

@@ -13,7 +13,7 @@
 #define MAX_KEPT (BT_ENGINE_SEQ_DRAFTS + 1 + BT_ENGINE_ROUND_ROWS)
 
 /* Hidden states of one sequence that the head has not computed. */
-typedef struct seat {
+typedef struct pending {
     const bt_seq_t *owner; /* NULL: free */
     bt_hash128_t space;    /* cache namespace */
     uint64_t turn;         /* when it was used last */
@@ -24,7 +24,7 @@ typedef struct seat {
     float *hidden;         /* (MAX_KEPT, width), in their order */
     float *own;            /* [dim] the head's output at its last position */
     bt_draft_slot_t *slot; /* of this turn; NULL: none */
-} seat_t;
+} pending_t;
 
 struct bt_head_drafter {
     bt_head_drafter_config_t config;
@@ -33,11 +33,11 @@ struct bt_head_drafter {
     bt_sampler_t *sampler;
     bt_draft_cache_t *cache;
     uint64_t turn;
-    seat_t *seats; /* [max_seqs] */
+    pending_t *pending; /* [max_seqs] */
     /* One call, all arrays [bt_head_drafter_max_rows()] or [max_seqs]. */
     bt_ragged_seq_t *seqs;
     bt_next_draft_t **asked; /* of each of seqs */
-    seat_t **seats_of;
+    pending_t **pending_of;
     uint32_t *logit_rows;
     uint32_t *tokens;
     float *raw;    /* (rows, width) */
@@ -62,8 +62,8 @@ static uint32_t width_of(const bt_hparams_t *hp)
                : hp->head.target_dim;
 }
 
-/* Floats of a seat, and of a call. */
-static size_t seat_floats(const bt_hparams_t *hp)
+/* Floats of a sequence, and of a call. */
+static size_t pending_floats(const bt_hparams_t *hp)
 {
     return (size_t)MAX_KEPT * width_of(hp) + hp->dim;
 }
@@ -77,26 +77,26 @@ static size_t call_floats(const bt_hparams_t *hp, uint32_t max_seqs)
 
 size_t bt_head_drafter_bytes(const bt_hparams_t *hp, uint32_t max_seqs)
 {
-    return (max_seqs * seat_floats(hp) + call_floats(hp, max_seqs)) *
+    return (max_seqs * pending_floats(hp) + call_floats(hp, max_seqs)) *
            sizeof(float);
 }
 
-static bool alloc_seats(bt_head_drafter_t *d)
+static bool alloc_pending(bt_head_drafter_t *d)
 {
     const uint32_t n = d->config.max_seqs;
 
-    d->seats = bt_calloc(n, sizeof(*d->seats));
-    for (uint32_t i = 0; (d->seats != NULL) && (i < n); i++) {
-        seat_t *const seat = &d->seats[i];
+    d->pending = bt_calloc(n, sizeof(*d->pending));
+    for (uint32_t i = 0; (d->pending != NULL) && (i < n); i++) {
+        pending_t *const pending = &d->pending[i];
 
-        seat->tokens = bt_calloc(MAX_KEPT, sizeof(*seat->tokens));
-        seat->hidden = bt_calloc(seat_floats(&d->hp), sizeof(float));
-        if ((seat->tokens == NULL) || (seat->hidden == NULL)) {
+        pending->tokens = bt_calloc(MAX_KEPT, sizeof(*pending->tokens));
+        pending->hidden = bt_calloc(pending_floats(&d->hp), sizeof(float));
+        if ((pending->tokens == NULL) || (pending->hidden == NULL)) {
             return false;
         }
-        seat->own = seat->hidden + (size_t)MAX_KEPT * d->width;
+        pending->own = pending->hidden + (size_t)MAX_KEPT * d->width;
     }
-    return d->seats != NULL;
+    return d->pending != NULL;
 }
 
 static bool alloc_call(bt_head_drafter_t *d)
@@ -106,14 +106,14 @@ static bool alloc_call(bt_head_drafter_t *d)
 
     d->seqs = bt_calloc(n, sizeof(*d->seqs));
     d->asked = bt_calloc(n, sizeof(bt_next_draft_t *));
-    d->seats_of = bt_calloc(n, sizeof(seat_t *));
+    d->pending_of = bt_calloc(n, sizeof(pending_t *));
     d->logit_rows = bt_calloc(n, sizeof(*d->logit_rows));
     d->tokens = bt_calloc(rows, sizeof(*d->tokens));
     d->raw = bt_calloc((size_t)rows * d->width, sizeof(float));
     d->hidden = bt_calloc((size_t)rows * d->hp.dim, sizeof(float));
     d->own = bt_calloc((size_t)n * d->hp.dim, sizeof(float));
     d->logits = bt_calloc(d->config.n_vocab, sizeof(float));
-    return (d->seqs != NULL) && (d->asked != NULL) && (d->seats_of != NULL) &&
+    return (d->seqs != NULL) && (d->asked != NULL) && (d->pending_of != NULL) &&
            (d->logit_rows != NULL) && (d->tokens != NULL) && (d->raw != NULL) &&
            (d->hidden != NULL) && (d->own != NULL) && (d->logits != NULL);
 }
@@ -135,7 +135,7 @@ bt_status_t bt_head_drafter_create(const bt_head_drafter_config_t *config,
     if (status == BT_OK) {
         status = bt_draft_cache_create(config->cache, &d->cache);
     }
-    if ((status == BT_OK) && (!alloc_seats(d) || !alloc_call(d))) {
+    if ((status == BT_OK) && (!alloc_pending(d) || !alloc_call(d))) {
         status = BT_ERR_NO_MEMORY;
     }
     if (status != BT_OK) {
@@ -151,16 +151,17 @@ void bt_head_drafter_destroy(bt_head_drafter_t *d)
     if (d == NULL) {
         return;
     }
-    for (uint32_t i = 0; (d->seats != NULL) && (i < d->config.max_seqs); i++) {
-        bt_free(d->seats[i].tokens);
-        bt_free(d->seats[i].hidden);
+    for (uint32_t i = 0; (d->pending != NULL) && (i < d->config.max_seqs);
+         i++) {
+        bt_free(d->pending[i].tokens);
+        bt_free(d->pending[i].hidden);
     }
-    bt_free(d->seats);
+    bt_free(d->pending);
     bt_draft_cache_destroy(d->cache);
     bt_sampler_destroy(d->sampler);
     bt_free(d->seqs);
     bt_free(d->asked);
-    bt_free(d->seats_of);
+    bt_free(d->pending_of);
     bt_free(d->logit_rows);
     bt_free(d->tokens);
     bt_free(d->raw);
@@ -172,27 +173,27 @@ void bt_head_drafter_destroy(bt_head_drafter_t *d)
 
 /* ---- hidden states that are kept ---- */
 
-static seat_t *find_seat(const bt_head_drafter_t *d, const bt_seq_t *seq)
+static pending_t *find_pending(const bt_head_drafter_t *d, const bt_seq_t *seq)
 {
     for (uint32_t i = 0; i < d->config.max_seqs; i++) {
-        if (d->seats[i].owner == seq) {
-            return &d->seats[i];
+        if (d->pending[i].owner == seq) {
+            return &d->pending[i];
         }
     }
     return NULL;
 }
 
-/* Finds a seat that is free, or that no sequence of this turn or the last has
- * used. */
-static seat_t *take_seat(bt_head_drafter_t *d, const bt_seq_t *seq)
+/* Finds an entry that is free, or that no sequence of this turn or the last
+ * has used. */
+static pending_t *take_pending(bt_head_drafter_t *d, const bt_seq_t *seq)
 {
-    seat_t *oldest = find_seat(d, NULL);
+    pending_t *oldest = find_pending(d, NULL);
 
     for (uint32_t i = 0; (i < d->config.max_seqs) &&
                          ((oldest == NULL) || (oldest->owner != NULL));
          i++) {
-        if ((oldest == NULL) || (d->seats[i].turn < oldest->turn)) {
-            oldest = &d->seats[i];
+        if ((oldest == NULL) || (d->pending[i].turn < oldest->turn)) {
+            oldest = &d->pending[i];
         }
     }
     if ((oldest->owner != NULL) && (oldest->turn + 1 >= d->turn)) {
@@ -206,15 +207,16 @@ static seat_t *take_seat(bt_head_drafter_t *d, const bt_seq_t *seq)
 }
 
 /* Drops the first n. */
-static void drop(const bt_head_drafter_t *d, seat_t *seat, uint32_t n)
+static void drop(const bt_head_drafter_t *d, pending_t *pending, uint32_t n)
 {
-    const uint32_t left = seat->n - n;
+    const uint32_t left = pending->n - n;
 
-    memmove(seat->tokens, seat->tokens + n, left * sizeof(*seat->tokens));
-    memmove(seat->hidden, seat->hidden + (size_t)n * d->width,
+    memmove(pending->tokens, pending->tokens + n,
+            left * sizeof(*pending->tokens));
+    memmove(pending->hidden, pending->hidden + (size_t)n * d->width,
             (size_t)left * d->width * sizeof(float));
-    seat->first += n;
-    seat->n = left;
+    pending->first += n;
+    pending->n = left;
 }
 
 /* Called with what the target left of positions pos … pos + n - 1; the token
@@ -223,39 +225,40 @@ static void computed(void *ctx, bt_seq_t *seq, uint32_t pos, uint32_t n,
                      const float *hidden)
 {
     bt_head_drafter_t *const d = ctx;
-    seat_t *seat = find_seat(d, seq);
+    pending_t *pending = find_pending(d, seq);
 
-    if (seat == NULL) {
-        seat = take_seat(d, seq);
+    if (pending == NULL) {
+        pending = take_pending(d, seq);
     }
-    if (seat == NULL) {
+    if (pending == NULL) {
         return;
     }
-    if ((seat->first + seat->n != pos) || /* another sequence, or run again */
-        !bt_hash128_equal(seat->space, seq->space)) {
-        seat->space = seq->space;
-        seat->first = pos;
-        seat->n = 0;
+    if ((pending->first + pending->n !=
+         pos) || /* another sequence, or run again */
+        !bt_hash128_equal(pending->space, seq->space)) {
+        pending->space = seq->space;
+        pending->first = pos;
+        pending->n = 0;
     }
-    if (seat->n + n > MAX_KEPT) {
-        drop(d, seat, seat->n + n - MAX_KEPT);
+    if (pending->n + n > MAX_KEPT) {
+        drop(d, pending, pending->n + n - MAX_KEPT);
     }
-    memcpy(seat->tokens + seat->n, seq->tokens + pos + 1,
-           n * sizeof(*seat->tokens));
-    memcpy(seat->hidden + (size_t)seat->n * d->width, hidden,
+    memcpy(pending->tokens + pending->n, seq->tokens + pos + 1,
+           n * sizeof(*pending->tokens));
+    memcpy(pending->hidden + (size_t)pending->n * d->width, hidden,
            (size_t)n * d->width * sizeof(float));
-    seat->n += n;
-    seat->turn = d->turn;
+    pending->n += n;
+    pending->turn = d->turn;
 }
 
 /* True when what is kept is of the last known token's predecessor and of those
  * before it, and of no other namespace. */
-static bool is_current(const seat_t *seat, const bt_seq_t *seq)
+static bool is_current(const pending_t *pending, const bt_seq_t *seq)
 {
-    return (seat->n > 0) && bt_hash128_equal(seat->space, seq->space) &&
-           (seat->first + seat->n + 1 == seq->sched.n_tokens) &&
-           (memcmp(seat->tokens, seq->tokens + seat->first + 1,
-                   seat->n * sizeof(*seat->tokens)) == 0);
+    return (pending->n > 0) && bt_hash128_equal(pending->space, seq->space) &&
+           (pending->first + pending->n + 1 == seq->sched.n_tokens) &&
+           (memcmp(pending->tokens, seq->tokens + pending->first + 1,
+                   pending->n * sizeof(*pending->tokens)) == 0);
 }
 
 /* ---- calls of the head ---- */
@@ -265,7 +268,7 @@ static void begin_call(bt_head_drafter_t *d)
     d->n_seqs = d->n_rows = 0;
 }
 
-static void add_rows(bt_head_drafter_t *d, seat_t *seat,
+static void add_rows(bt_head_drafter_t *d, pending_t *pending,
                      const bt_draft_slot_t *slot, const uint32_t *tokens,
                      uint32_t from, uint32_t n)
 {
@@ -275,30 +278,30 @@ static void add_rows(bt_head_drafter_t *d, seat_t *seat,
                                            .blocks = slot->blocks};
     memcpy(d->tokens + d->n_rows, tokens, n * sizeof(*tokens));
     d->n_rows += n;
-    d->seats_of[d->n_seqs] = seat;
+    d->pending_of[d->n_seqs] = pending;
     d->logit_rows[d->n_seqs++] = d->n_rows - 1;
 }
 
 /* Adds rows of the target's hidden states that are kept, from a position on. */
-static void add_kept(bt_head_drafter_t *d, seat_t *seat,
+static void add_kept(bt_head_drafter_t *d, pending_t *pending,
                      const bt_draft_slot_t *slot, uint32_t from, uint32_t n)
 {
-    const uint32_t i = from - seat->first;
+    const uint32_t i = from - pending->first;
 
-    BT_ASSERT_ALWAYS((from >= seat->first) && (i + n <= seat->n));
+    BT_ASSERT_ALWAYS((from >= pending->first) && (i + n <= pending->n));
     memcpy(d->raw + (size_t)d->n_rows * d->width,
-           seat->hidden + (size_t)i * d->width,
+           pending->hidden + (size_t)i * d->width,
            (size_t)n * d->width * sizeof(float));
-    add_rows(d, seat, slot, seat->tokens + i, from, n);
+    add_rows(d, pending, slot, pending->tokens + i, from, n);
 }
 
 /* Adds the row of a draft behind another. */
-static void add_own(bt_head_drafter_t *d, seat_t *seat, uint32_t token,
+static void add_own(bt_head_drafter_t *d, pending_t *pending, uint32_t token,
                     uint32_t position)
 {
-    memcpy(d->hidden + (size_t)d->n_rows * d->hp.dim, seat->own,
+    memcpy(d->hidden + (size_t)d->n_rows * d->hp.dim, pending->own,
            d->hp.dim * sizeof(float));
-    add_rows(d, seat, seat->slot, &token, position, 1);
+    add_rows(d, pending, pending->slot, &token, position, 1);
 }
 
 static bt_status_t forward(bt_head_drafter_t *d, bool wants_logits,
@@ -326,71 +329,71 @@ static bt_status_t forward(bt_head_drafter_t *d, bool wants_logits,
 
 /* Returns the slot of a sequence such that the hidden states that are kept
  * follow its K and V. */
-static bt_draft_slot_t *take_slot(bt_head_drafter_t *d, seat_t *seat)
+static bt_draft_slot_t *take_slot(bt_head_drafter_t *d, pending_t *pending)
 {
-    const bt_seq_t *const seq = seat->owner;
+    const bt_seq_t *const seq = pending->owner;
     const uint32_t *const tokens = seq->tokens + 1;
     const uint32_t n_tokens = seq->sched.n_tokens - 1;
-    bt_draft_slot_t *slot = bt_draft_cache_take(d->cache, seq, seq->space,
-                                                tokens, n_tokens, seat->first);
+    bt_draft_slot_t *slot = bt_draft_cache_take(
+        d->cache, seq, seq->space, tokens, n_tokens, pending->first);
 
     /* Where there is a gap it begins anew. An emptied slot is not the best one
      * while others have tokens in common, so each pass empties one. */
-    while ((slot != NULL) && (slot->end < seat->first)) {
+    while ((slot != NULL) && (slot->end < pending->first)) {
         bt_draft_cache_truncate(d->cache, slot, slot->begin);
         slot = bt_draft_cache_take(d->cache, seq, seq->space, tokens, n_tokens,
-                                   seat->first);
+                                   pending->first);
     }
     return slot;
 }
 
 /* Computes K and V of hidden states that are kept, before @a end. */
-static bt_status_t compute_kept(bt_head_drafter_t *d, seat_t *seat,
+static bt_status_t compute_kept(bt_head_drafter_t *d, pending_t *pending,
                                 uint32_t end)
 {
-    bt_draft_slot_t *const slot = seat->slot;
+    bt_draft_slot_t *const slot = pending->slot;
     const uint32_t n = end - slot->end;
     float *logits;
     bt_status_t status;
 
     begin_call(d);
-    add_kept(d, seat, slot, slot->end, n);
+    add_kept(d, pending, slot, slot->end, n);
     bt_model_fuse_hidden(d->config.model, d->raw, n, d->hidden);
     status = forward(d, false, &logits);
     if (status == BT_OK) {
-        bt_draft_cache_store(d->cache, slot, seat->owner->tokens + 1, end,
+        bt_draft_cache_store(d->cache, slot, pending->owner->tokens + 1, end,
                              true);
-        drop(d, seat, end - seat->first);
+        drop(d, pending, end - pending->first);
     }
     return status;
 }
 
-/* Finds seat and slot of a sequence.
+/* Finds what is pending of a sequence, and its slot.
  * @return rows of its next draft; 0: it can have none */
 static uint32_t look_at(bt_head_drafter_t *d, const bt_seq_t *seq)
 {
-    seat_t *const seat = find_seat(d, seq);
+    pending_t *const pending = find_pending(d, seq);
 
-    if (seat == NULL) {
+    if (pending == NULL) {
         return 0;
     }
-    seat->turn = d->turn;
-    seat->slot = NULL;
-    if (!is_current(seat, seq)) {
+    pending->turn = d->turn;
+    pending->slot = NULL;
+    if (!is_current(pending, seq)) {
         return 0;
     }
     if (!bt_draft_cache_can_hold(d->cache, seq,
-                                 seq->sched.n_tokens - 1 - seat->first)) {
+                                 seq->sched.n_tokens - 1 - pending->first)) {
         return 0;
     }
-    seat->slot = take_slot(d, seat);
-    if ((seat->slot == NULL) ||
-        !bt_draft_cache_reserve(d->cache, seat->slot,
+    pending->slot = take_slot(d, pending);
+    if ((pending->slot == NULL) ||
+        !bt_draft_cache_reserve(d->cache, pending->slot,
                                 seq->sched.n_tokens - 1)) {
-        seat->slot = NULL;
+        pending->slot = NULL;
         return 0;
     }
-    return seq->sched.n_tokens - 1 - seat->slot->end;
+    return seq->sched.n_tokens - 1 - pending->slot->end;
 }
 
 /* Slots of all sequences are found before any is taken. */
@@ -409,7 +412,7 @@ static void keep_slots(bt_head_drafter_t *d, const bt_next_draft_t *next,
 
 /* Of a sequence whose drafts were all right more rows are left than a round
  * has. */
-static void look(void *ctx, bt_next_draft_t *next, uint32_t n)
+static void count_rows(void *ctx, bt_next_draft_t *next, uint32_t n)
 {
     bt_head_drafter_t *const d = ctx;
 
@@ -417,18 +420,19 @@ static void look(void *ctx, bt_next_draft_t *next, uint32_t n)
     bt_draft_cache_begin_turn(d->cache);
     keep_slots(d, next, n);
     for (uint32_t i = 0; i < n; i++) {
-        seat_t *seat;
+        pending_t *pending;
 
         next[i].n_rows = look_at(d, next[i].seq);
         if (next[i].n_rows <= BT_ENGINE_ROUND_ROWS) {
             continue;
         }
-        seat = find_seat(d, next[i].seq);
-        if (seat->has_drafts &&
-            (compute_kept(d, seat, next[i].seq->sched.n_tokens - 2) == BT_OK)) {
+        pending = find_pending(d, next[i].seq);
+        if (pending->has_drafts &&
+            (compute_kept(d, pending, next[i].seq->sched.n_tokens - 2) ==
+             BT_OK)) {
             next[i].n_rows = 1;
         }
-        seat->has_drafts = false;
+        pending->has_drafts = false;
     }
 }
 
@@ -436,18 +440,19 @@ static bt_status_t catch_up(void *ctx, bt_seq_t *seq, uint32_t max_rows,
                             uint32_t *n_rows_p)
 {
     bt_head_drafter_t *const d = ctx;
-    seat_t *const seat = find_seat(d, seq);
+    pending_t *const pending = find_pending(d, seq);
     const uint32_t last = seq->sched.n_tokens - 2;
     uint32_t n;
     bt_status_t status;
 
     *n_rows_p = 0;
-    if ((seat == NULL) || (seat->slot == NULL) || (seat->slot->end >= last)) {
+    if ((pending == NULL) || (pending->slot == NULL) ||
+        (pending->slot->end >= last)) {
         return BT_OK;
     }
-    n = last - seat->slot->end;
+    n = last - pending->slot->end;
     n = (n < max_rows) ? n : max_rows;
-    status = compute_kept(d, seat, seat->slot->end + n);
+    status = compute_kept(d, pending, pending->slot->end + n);
     *n_rows_p = n;
     return status;
 }
@@ -456,20 +461,21 @@ static bt_status_t catch_up(void *ctx, bt_seq_t *seq, uint32_t max_rows,
 static void ask(bt_head_drafter_t *d, bt_next_draft_t *next)
 {
     const bt_seq_t *const seq = next->seq;
-    seat_t *const seat = find_seat(d, seq);
+    pending_t *const pending = find_pending(d, seq);
     const uint32_t end = seq->sched.n_tokens - 1 + next->n_drafts;
 
     next->id = UINT32_MAX;
-    if ((seat == NULL) || (seat->slot == NULL) ||
-        !bt_draft_cache_reserve(d->cache, seat->slot, end)) {
+    if ((pending == NULL) || (pending->slot == NULL) ||
+        !bt_draft_cache_reserve(d->cache, pending->slot, end)) {
         next->n_rows = 0;
         return;
     }
     d->asked[d->n_seqs] = next;
     if (next->n_drafts == 0) {
-        add_kept(d, seat, seat->slot, seat->slot->end, end - seat->slot->end);
+        add_kept(d, pending, pending->slot, pending->slot->end,
+                 end - pending->slot->end);
     } else {
-        add_own(d, seat, seq->tokens[end], end - 1);
+        add_own(d, pending, seq->tokens[end], end - 1);
     }
 }
 
@@ -502,15 +508,15 @@ static void advance(bt_head_drafter_t *d, uint32_t i)
 {
     const bt_next_draft_t *const next = d->asked[i];
     const uint32_t end = next->seq->sched.n_tokens - 1 + next->n_drafts;
-    seat_t *const seat = d->seats_of[i];
+    pending_t *const pending = d->pending_of[i];
 
-    bt_draft_cache_store(d->cache, seat->slot, next->seq->tokens + 1, end,
+    bt_draft_cache_store(d->cache, pending->slot, next->seq->tokens + 1, end,
                          next->n_drafts == 0);
-    memcpy(seat->own, d->own + (size_t)i * d->hp.dim,
+    memcpy(pending->own, d->own + (size_t)i * d->hp.dim,
            d->hp.dim * sizeof(float));
     if (next->n_drafts == 0) {
-        drop(d, seat, seat->n);
-        seat->has_drafts = true;
+        drop(d, pending, pending->n);
+        pending->has_drafts = true;
     }
 }
 
@@ -544,7 +550,7 @@ bt_batch_drafter_t bt_head_drafter_hook(bt_head_drafter_t *d)
     const bt_head_hparams_t *const head = &d->hp.head;
     bt_batch_drafter_t hook = {
         .draft = draft,
-        .look = look,
+        .count_rows = count_rows,
         .catch_up = catch_up,
         .ctx = d,
         .max_seqs = d->config.max_seqs,

@@ -5,13 +5,17 @@
  * or the target's own layer of multi-token prediction. It reads hidden states
  * that the target left when it computed a token, and the token behind it:
  *
- *     position p     n-3     n-2       n-1       n            n tokens are
- * known token p + 1    known   known     draft 1   draft 2 hidden state target
- * target    head's    head's gives          –       draft 1   draft 2   draft 3
+ * With n known tokens:
  *
- * It has a KV cache of its own of one layer (draft_cache.h), whose tokens are
- * those of the sequence from the second one on. What it computed from its own
- * output is computed anew when the target's hidden states are there.
+ *     position           n-3      n-2      n-1      n
+ *     token behind it    known    known    draft 1  draft 2
+ *     hidden state       target   target   head's   head's
+ *     gives              -        draft 1  draft 2  draft 3
+ *
+ * A head drafter has a KV cache of its own of one layer (draft_cache.h), whose
+ * tokens are those of the sequence from the second one on. What it computed
+ * from its own output is computed anew when the target's hidden states are
+ * there.
  *
  * The cache begins where the first hidden state is: hidden states are not sent
  * with KV, nor computed for tokens of a prompt. So a sequence has drafts from

@@ -218,7 +218,7 @@ static bt_status_t draft(void *ctx, bt_next_draft_t *next, uint32_t n)
 }
 
 /* A sequence without a slot lacks all tokens. */
-static void look(void *ctx, bt_next_draft_t *next, uint32_t n)
+static void count_rows(void *ctx, bt_next_draft_t *next, uint32_t n)
 {
     bt_model_drafter_t *drafter = ctx;
 
@@ -285,7 +285,7 @@ bt_batch_drafter_t bt_model_drafter_hook(bt_model_drafter_t *drafter)
                                .read_share = 1};
 
     if (drafter->cache != NULL) {
-        hook.look = look;
+        hook.count_rows = count_rows;
         hook.catch_up = catch_up;
         hook.context_tokens = drafter->context_tokens;
         hook.read_share = read_share_of(drafter);

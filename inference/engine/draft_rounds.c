@@ -123,8 +123,8 @@ static void look_at_rows(bt_engine_t *engine)
             d->next[d->n_next++] = (bt_next_draft_t){.seq = seq, .n_rows = 1};
         }
     }
-    if ((drafter->look != NULL) && (d->n_next > 0)) {
-        drafter->look(drafter->ctx, d->next, d->n_next);
+    if ((drafter->count_rows != NULL) && (d->n_next > 0)) {
+        drafter->count_rows(drafter->ctx, d->next, d->n_next);
     }
 }
 

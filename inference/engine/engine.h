@@ -176,11 +176,11 @@ typedef struct bt_next_draft {
 /**
  * Source of drafts that computes many sequences at a time: a draft model.
  *
- * It may have a KV cache of its own, which lacks K and V of tokens: of a
- * prompt, of tokens that were drawn without it, and of the last draft. A few
- * rows are computed together with the next draft. A sequence that lacks more
- * than BT_ENGINE_ROUND_ROWS *lags*: it has no drafts by the model until it has
- * caught up, in iterations that have time for that (sched_catch_up.h).
+ * A draft model may have a KV cache of its own, which lacks K and V of tokens:
+ * of a prompt, of tokens that were drawn without it, and of the last draft. A
+ * few rows are computed together with the next draft. A sequence that lacks
+ * more than BT_ENGINE_ROUND_ROWS *lags*: it has no drafts by the model until it
+ * has caught up, in iterations that have time for that (sched_catch_up.h).
  *
  * All functions are called on the compute thread between iterations: no
  * allocation, lock or system call is allowed. After a failure no drafts are
@@ -197,7 +197,7 @@ typedef struct bt_batch_drafter {
     /** Sets n_rows of all sequences that may be drafted for in this iteration,
      *  before the first draft: 0 where none can be made. NULL: it is 1, there
      *  is no KV cache of its own. */
-    void (*look)(void *ctx, bt_next_draft_t *next, uint32_t n);
+    void (*count_rows)(void *ctx, bt_next_draft_t *next, uint32_t n);
     /** Computes K and V of known tokens of a sequence that lags, but the last.
      *  NULL: none ever lags.
      *  @param [in]  max_rows  most tokens, at least 1

@@ -103,7 +103,7 @@ static uint32_t look_at(const drafting_t *d, bt_seq_t *seq)
 {
     bt_next_draft_t next = {.seq = seq};
 
-    d->hook.look(d->hook.ctx, &next, 1);
+    d->hook.count_rows(d->hook.ctx, &next, 1);
     return next.n_rows;
 }
 
@@ -207,7 +207,7 @@ static void sequences_of_one_call_do_not_differ_from_one_alone(void **state)
         tell(&d, seqs[i], FIRST + i, 2 + i);
         next[i] = (bt_next_draft_t){.seq = seqs[i]};
     }
-    d.hook.look(d.hook.ctx, next, MAX_SEQS);
+    d.hook.count_rows(d.hook.ctx, next, MAX_SEQS);
     for (uint32_t round = 0; round < 3; round++) {
         assert_int_equal(d.hook.draft(d.hook.ctx, next, MAX_SEQS), BT_OK);
         for (uint32_t i = 0; i < MAX_SEQS; i++) {
@@ -308,7 +308,7 @@ static void gap_behind_slots_of_equal_sequences_begins_anew(void **state)
         tell(&d, seqs[i], FIRST, 1);
         next[i] = (bt_next_draft_t){.seq = seqs[i]};
     }
-    d.hook.look(d.hook.ctx, next, 2);
+    d.hook.count_rows(d.hook.ctx, next, 2);
     assert_int_equal(d.hook.draft(d.hook.ctx, next, 2), BT_OK);
     tell(&d, seqs[2], FIRST + 4, 2);
     assert_int_equal(look_at(&d, seqs[2]), 2);
@@ -399,7 +399,7 @@ static void sequence_without_room_has_no_drafts(void **state)
     (void)state;
     tell(&d, seqs[0], FIRST, 17);
     tell(&d, seqs[1], FIRST, 1);
-    d.hook.look(d.hook.ctx, next, 2);
+    d.hook.count_rows(d.hook.ctx, next, 2);
     assert_int_equal(next[0].n_rows, 17);
     assert_int_equal(next[1].n_rows, 0);
     next[1].n_drafts = 0;
@@ -424,7 +424,7 @@ static void further_sequences_have_no_drafts(void **state)
     for (uint32_t i = 0; i <= MAX_SEQS; i++) {
         bt_next_draft_t next = {.seq = seqs[i]};
 
-        d.hook.look(d.hook.ctx, &next, 1);
+        d.hook.count_rows(d.hook.ctx, &next, 1);
         assert_int_equal(next.n_rows, (i < MAX_SEQS) ? 1 : 0);
     }
     /* The others are idle for two turns. */

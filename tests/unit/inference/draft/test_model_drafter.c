@@ -147,7 +147,7 @@ static void add_drafter(bench_t *b, bt_engine_config_t *config)
     }
     assert_int_equal(bt_model_drafter_create(&drafter, &draft.drafter), BT_OK);
     own_hook = bt_model_drafter_hook(draft.drafter);
-    assert_true((own_hook.look != NULL) == has_cache());
+    assert_true((own_hook.count_rows != NULL) == has_cache());
     config->batch_drafter = own_hook;
     config->batch_drafter.draft = draft_counted;
     if (has_cache()) {
@@ -509,18 +509,18 @@ static void catch_up_without_room_leaves_other_prompts(void **state)
         seqs[i] = make_case(&b, cases[i]);
         next[i] = (bt_next_draft_t){.seq = seqs[i]};
     }
-    own_hook.look(own_hook.ctx, next, 2);
+    own_hook.count_rows(own_hook.ctx, next, 2);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(own_hook.catch_up(own_hook.ctx, seqs[i], 128, &n),
                          BT_OK);
         assert_int_equal(n, seqs[i]->sched.n_tokens - 1);
     }
-    own_hook.look(own_hook.ctx, &next[1], 2);
+    own_hook.count_rows(own_hook.ctx, &next[1], 2);
     assert_int_equal(own_hook.catch_up(own_hook.ctx, seqs[2], 128, &n), BT_OK);
     assert_int_equal(n, 0);
     assert_int_equal(own_hook.draft(own_hook.ctx, &next[2], 1), BT_OK);
     assert_int_equal(next[2].n_rows, 0);
-    own_hook.look(own_hook.ctx, next, 1);
+    own_hook.count_rows(own_hook.ctx, next, 1);
     assert_int_equal(next[0].n_rows, 1);
     for (uint32_t i = 0; i < 3; i++) {
         free_seq(seqs[i]);
