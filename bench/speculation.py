@@ -14,8 +14,9 @@ Usage: ./baton bench speculation [options]
   --requests N        requests of each load and concurrency, on each side (default 40)
   --draft-tokens N    verify N drafts of a sequence, whatever they cost (default 0: those
                       that are expected to pay)
-  --draft SOURCE      of the side with drafts, an option of the worker: ngram, self, self:TYPE
-                      (default ngram), or the file of a draft model (--draft-model)
+  --draft SOURCE      of the side with drafts, an option of the worker: ngram, self, self:TYPE,
+                      mtp (default ngram), or the file or folder of a draft model
+                      (--draft-model)
   --temperature T     of all requests (default 0)
   --model PATH        another model
   --threads N         threads of each worker (default: share the cores)
@@ -143,7 +144,7 @@ def ask_all(cluster, jobs, n_clients, step):
 
 
 def drafter_options(args):
-    return ["--draft-model" if os.path.isfile(args.draft) else "--draft", args.draft]
+    return ["--draft-model" if os.path.exists(args.draft) else "--draft", args.draft]
 
 
 def drafts_of(cluster):

@@ -54,6 +54,7 @@ typedef struct bt_start {
                          */
         bt_draft_cache_config_t cache; /**< n_blocks is set with pool_bytes */
         size_t block_bytes;            /**< bytes of one of its blocks */
+        bt_hparams_t hp;               /**< with has_cache */
     } draft;
     bt_kv_shape_t shape;
     bt_kv_type_t kv_type;

@@ -138,29 +138,29 @@ static bt_status_t lay_out_cache(const bt_worker_t *w, bt_start_t *s, char *why,
 {
     const bt_kv_type_info_t *const type = bt_kv_type_info(s->kv_type);
     const bool is_head = s->draft.head != BT_HEAD_NONE;
-    bt_hparams_t hp;
+    bt_hparams_t *const hp = &s->draft.hp;
     bt_status_t status =
         is_head ? bt_head_hparams_read(s->draft.gguf, s->draft.head, &s->hp,
-                                       why, why_bytes, &hp)
-                : bt_hparams_read(s->draft.gguf, why, why_bytes, &hp);
+                                       why, why_bytes, hp)
+                : bt_hparams_read(s->draft.gguf, why, why_bytes, hp);
 
     if (status != BT_OK) {
         return status;
     }
     if (is_head) { /* it counts positions from where it begins */
-        hp.context_tokens = w->context_tokens;
+        hp->context_tokens = w->context_tokens;
     }
     s->draft.cache = (bt_draft_cache_config_t){
-        .shape = {.n_layers = hp.n_layers,
-                  .n_kv_heads = hp.n_kv_heads,
+        .shape = {.n_layers = hp->n_layers,
+                  .n_kv_heads = hp->n_kv_heads,
                   .tokens_per_block = w->tokens_per_block,
-                  .head_dim = hp.head_dim,
+                  .head_dim = hp->head_dim,
                   .elem_bytes = type->elem_bytes,
                   .scale_bytes = type->scale_bytes},
         .type = s->kv_type,
         .n_slots = max_seqs(w),
-        .context_tokens = (hp.context_tokens < w->context_tokens)
-                              ? hp.context_tokens
+        .context_tokens = (hp->context_tokens < w->context_tokens)
+                              ? hp->context_tokens
                               : w->context_tokens,
     };
     s->draft.has_cache = true;
@@ -248,8 +248,9 @@ static bt_status_t open_file(const bt_worker_t *w, bt_start_t *s)
     if ((status == BT_OK) && !shares_kv && (s->team.size > 1)) {
         snprintf(
             why, sizeof(why),
-            "it has another shape than the model or a shorter context, so "
-            "it needs a KV cache of its own, which there is on one rank only and not on %u",
+            "its shape differs from the model's, or its context is shorter: it "
+            "needs a KV cache of its own, which a model over %u ranks does not "
+            "support",
             s->team.size);
         status = BT_ERR_UNSUPPORTED;
     }
@@ -331,20 +332,16 @@ static bt_status_t add_cache(const bt_start_t *s, bt_model_memory_t *own)
     return status;
 }
 
-/* Adds the hidden states that a head reads, of an iteration and kept. */
-static void add_hidden(const bt_worker_t *w, const bt_start_t *s,
-                       const bt_model_config_t *target, bt_model_memory_t *own)
+/* Returns the memory of hidden states that a head reads, of an iteration and
+ * kept. */
+static size_t hidden_bytes(const bt_worker_t *w, const bt_start_t *s,
+                           const bt_model_config_t *target)
 {
-    char why[WHY_BYTES];
-    bt_hparams_t hp;
-
-    if ((s->draft.head != BT_HEAD_NONE) &&
-        (bt_head_hparams_read(s->draft.gguf, s->draft.head, &s->hp, why,
-                              sizeof(why), &hp) == BT_OK)) {
-        own->private_bytes += bt_head_drafter_bytes(&hp, max_seqs(w)) +
-                              (size_t)target->max_logit_rows * hp.dim *
-                                  BT_MODEL_MAX_TAPS * sizeof(float);
-    }
+    return (s->draft.head == BT_HEAD_NONE)
+               ? 0
+               : bt_head_drafter_bytes(&s->draft.hp, max_seqs(w)) +
+                     (size_t)target->max_logit_rows *
+                         bt_head_width(&s->draft.hp.head) * sizeof(float);
 }
 
 bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
@@ -386,7 +383,7 @@ bt_status_t bt_start_draft_memory(const bt_worker_t *w, const bt_start_t *s,
                      bt_status_str(status));
         return status;
     }
-    add_hidden(w, s, target, &own);
+    own.private_bytes += hidden_bytes(w, s, target);
     own.load_bytes += s->draft.scratch_bytes;
     memory->weight_bytes += own.weight_bytes;
     memory->private_bytes += own.private_bytes;

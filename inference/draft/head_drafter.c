@@ -55,23 +55,16 @@ uint32_t bt_head_drafter_max_rows(uint32_t max_seqs)
     return (n < MAX_KEPT) ? MAX_KEPT : n;
 }
 
-static uint32_t width_of(const bt_hparams_t *hp)
-{
-    return (hp->head.kind == BT_HEAD_EAGLE3)
-               ? hp->head.n_taps * hp->head.target_dim
-               : hp->head.target_dim;
-}
-
 /* Floats of a sequence, and of a call. */
 static size_t pending_floats(const bt_hparams_t *hp)
 {
-    return (size_t)MAX_KEPT * width_of(hp) + hp->dim;
+    return (size_t)MAX_KEPT * bt_head_width(&hp->head) + hp->dim;
 }
 
 static size_t call_floats(const bt_hparams_t *hp, uint32_t max_seqs)
 {
     return (size_t)bt_head_drafter_max_rows(max_seqs) *
-               (width_of(hp) + hp->dim) +
+               (bt_head_width(&hp->head) + hp->dim) +
            (size_t)max_seqs * hp->dim + hp->n_words;
 }
 
@@ -130,7 +123,7 @@ bt_status_t bt_head_drafter_create(const bt_head_drafter_config_t *config,
     d->config = *config;
     d->config.cache = NULL;
     d->hp = *bt_model_hparams(config->model);
-    d->width = width_of(&d->hp);
+    d->width = bt_head_width(&d->hp.head);
     status = bt_sampler_create(config->n_vocab, &d->sampler);
     if (status == BT_OK) {
         status = bt_draft_cache_create(config->cache, &d->cache);

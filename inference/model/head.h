@@ -6,22 +6,29 @@
  * Only what such a layer reads, and where its words come from, differs from a
  * decoder:
  *
- *     EAGLE-3   g = Wfc [h_a | h_b | h_c]         of three of the target's
- * layers x = g, or norm(g)                 norm_before_residual queries, keys,
- * values read [norm(embedding) | norm(g)] then the layer, the output norm and
- * an output of its own, whose vocabulary may be a part of the target's MTP x =
- * Weh [norm(embedding) | norm(h)]    h: the target's last then an ordinary
- * layer            hidden state, behind its norm
+ *     EAGLE-3
+ *         g = Wfc [h_a | h_b | h_c]      h: of three of the target's layers
+ *         x = g                          norm_before_residual: x = norm(g)
+ *         q, k, v read [norm(embedding) | norm(g)]
+ *
+ *     MTP
+ *         x = Weh [norm(embedding) | norm(h)]
+ *         h: the target's last hidden state, behind its norm
+ *
+ * The rest of the layer is an ordinary one. The output norm and the output are
+ * the head's own or the target's; the vocabulary of EAGLE-3 may be a part of
+ * the target's.
  *
  * The position of such a row is p. A head that drafts on takes its own output
  * in place of g or h: of EAGLE-3 the residual stream behind its layer, of MTP,
  * and of EAGLE-3 where the file says norm_output, the same behind the norm.
  *
- * Source: Y. Li et al., "EAGLE-3", arXiv 2503.01840; tensors and keys, and that
- *         d2t has the target's ids: llama.cpp, conversion/llama.py and
- *         src/models/eagle3.cpp; norm_output: vLLM's speculators. DeepSeek-AI,
- * "DeepSeek-V3 Technical Report", section 2.2; that h is normed, here and of
- * the head's own output: llama.cpp, src/models/qwen35.cpp (h_nextn).
+ * Source:  Y. Li et al., "EAGLE-3", arXiv 2503.01840; tensors and keys, and
+ *          that d2t has the target's ids: llama.cpp, conversion/llama.py and
+ *          src/models/eagle3.cpp; norm_output: vLLM's speculators.
+ *          DeepSeek-AI, "DeepSeek-V3 Technical Report", section 2.2; that h is
+ *          normed, here and of the head's own output: llama.cpp,
+ *          src/models/qwen35.cpp (h_nextn).
  */
 #ifndef BT_INFERENCE_MODEL_HEAD_H
 #define BT_INFERENCE_MODEL_HEAD_H

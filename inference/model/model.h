@@ -129,6 +129,14 @@ typedef struct bt_hparams {
     bt_head_hparams_t head; /**< a draft head's; all 0 for a model */
 } bt_hparams_t;
 
+/** Returns the width of the target's hidden states of a token that a draft head
+ *  reads. */
+static inline uint32_t bt_head_width(const bt_head_hparams_t *head)
+{
+    return (head->n_taps + (head->kind == BT_HEAD_NEXTN ? 1 : 0)) *
+           head->target_dim;
+}
+
 /**
  * Reads and checks the hyperparameters; needs no back end. (The router, which
  * links no model, reads the context length from the file itself.)

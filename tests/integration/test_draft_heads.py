@@ -287,3 +287,13 @@ def test_heads_that_cannot_be_are_refused_by_name():
         start_fails(model, ["--draft", "mtp", "--draft-model", head(other)], 2, "contradicts --draft mtp")
         start_fails(head(other), [], 78, "this is a draft head (eagle3), not a model: give it to --draft-model")
         assert os.path.exists(model)
+
+
+def test_heads_of_other_kinds_are_refused_by_name():
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as folder:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=512, seed=7)
+        for architecture, name in (("MedusaModel", "Medusa"), ("HydraModel", "Hydra"), ("ReDrafter", "ReDrafter"),
+                                   ("MLPSpeculatorPreTrainedModel", "MLP"), ("EagleLlamaForCausalLM", "EAGLE")):
+            with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+                json.dump({"architectures": [architecture]}, f)
+            start_fails(model, ["--draft-model", folder], 78, f"{name} heads are not supported; an EAGLE-3 head")

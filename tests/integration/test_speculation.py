@@ -246,7 +246,7 @@ def test_drafts_of_a_model_that_cannot_be_are_refused_by_name():
         start_fails(model, ["--draft", "self", "--draft-model", deeper], 2, "contradicts --draft self")
         wider = tiny_model(more, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, vocab=300, seed=8)
         start_fails(model, ["--draft-model", wider], 78, "its vocabulary has 300 tokens, that of the model 288")
-        start_fails(model, ["--draft-model", deeper, "--tp", "2"], 78, "a KV cache of its own, which there is on one rank only")
+        start_fails(model, ["--draft-model", deeper, "--tp", "2"], 78, "a KV cache of its own, which a model over 2 ranks does not support")
         start_fails(model, ["--draft-model", d + "/none.gguf"], 78, "none.gguf: No such file")
         start_fails(model, ["--draft", "self", "--pp", "2"], 78, "--draft self: a model in 2 pipeline stages has no draft model")
         start_fails(default_model(), ["--draft", "self:q4_1"], 2, "which drafts no faster; use a smaller type")

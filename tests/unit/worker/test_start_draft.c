@@ -259,7 +259,7 @@ kv_memory_is_divided_with_a_draft_model_of_another_shape(void **state)
     b = open_worker("ngram", make_other(path), 0);
     b->s.team.size = b->s.team.tp = 2;
     assert_refused(b, BT_ERR_UNSUPPORTED,
-                   "which there is on one rank only and not on 2");
+                   "which a model over 2 ranks does not support");
     unlink(path);
 }
 
