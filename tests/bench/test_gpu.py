@@ -4,6 +4,7 @@
 
 Needs BATON_BUILD, a build with that machine.
 """
+import glob
 import json
 import math
 import os
@@ -62,6 +63,14 @@ class GpuTest(Figures):
         self.assertIn("no GPU: no devices", why["machine"])
         for name in RUN - {"machine", "build"}:
             self.assertIn("no GPU", why[name], name)
+
+    def test_each_cluster_test_of_a_gpu_exists(self):
+        tests = ""
+        for path in glob.glob(os.path.join(ROOT, "tests/integration/test_*.py")):
+            with open(path, encoding="utf-8") as f:
+                tests += f.read()
+        for name in _gpu.CLUSTER_TESTS:
+            self.assertIn(f"def {name}():", tests)
 
     def test_rehearsal_is_not_written_into_the_page(self):
         self.assertIn("no GPU ran", self.bench("gpu-check", "--simt", "--write", status=2))
