@@ -25,6 +25,8 @@ Usage: ./baton bench speculation [options]
   --fixed N,...       those numbers (default 1,2,4,8,16)
   --types TYPE,...    its model files: own, BF16 or another one of ./baton bench quants
                       (default own,BF16)
+  --kinds KIND,...    its kinds of prompts (default edit,extract,repeat,prediction,free, and
+                      copy: the first three together, of never-worse rows)
   --minutes N         to share among the workloads (default 30); each has two turns at
                       least, and starts and conversions come on top
   --peer llama.cpp    copying by one client with prompt lookup of llama-cpp-python, beside, with
@@ -41,8 +43,10 @@ requests, drafts verified and right, and how many answers differ.
 
 With --controller a cluster for each number of drafts is asked in turns: one turn that is
 not measured, then as many as the time allows, at least two. Workloads are kinds of prompts
-x model files x (clients, temperature). Prints for each the decode tokens/s of a stream
-with the automatic number, over those of the best fixed number (which is the best by luck,
+x model files x (clients, temperature). Prints for each the decode tokens/s of all streams
+together (of the time from the first token of a turn to its last: a fixed number gives the
+first of several streams all drafts, which a mean over streams would reward) with the
+automatic number, over those of the best fixed number (which is the best by luck,
 too) and over those without drafts; then, for 1, 4, 8 and 32 clients, ratios of p99: ITL
 (the time between two messages of a stream by the tokens of the second, of each token),
 messages (that time itself, for a message with accepted drafts has several tokens) and TPOT.
@@ -268,13 +272,13 @@ class Workload(typing.NamedTuple):
 def workloads(args):
     if args.quick:
         return [Workload("edit", name, *CLIENTS[0]) for name in args.types[:1]] + [Workload("free", args.types[0], *CLIENTS[1])]
-    return [Workload(kind, name, *more) for name in args.types for kind in KINDS for more in CLIENTS]
+    return [Workload(kind, name, *more) for name in args.types for kind in KINDS for more in CLIENTS if kind in args.kinds]
 
 
 def worse_workloads(args):
     if args.quick:
         return [Workload(*WORSE[0][:1], args.types[0], 4, 0.0)]
-    return [Workload(kind, name, n, t) for name in args.types for kind, t in WORSE for n in WORSE_CLIENTS]
+    return [Workload(kind, name, n, t) for name in args.types for kind, t in WORSE for n in WORSE_CLIENTS if kind in args.kinds]
 
 
 def jobs_of(args, workload, off):
@@ -288,41 +292,44 @@ def jobs_of(args, workload, off):
 
 
 def in_turns(args, workload, sides, seconds):
-    """sides: {name: cluster}. @return {name: results}, of as many turns as there is time for, but at least two; and how many
-    answers are not those without drafts"""
+    """sides: {name: cluster}. @return {name: results}, of as many turns as there is time for, but at least two; {name: tokens/s
+    of all streams together}; and how many answers are not those without drafts"""
     turns = jobs_of(args, workload, sides[OFF])
     for cluster in sides.values():  # what iterations cost is learned
         ask_all(cluster, turns[-1], workload.clients, lambda: None)
     results, names, n_different = {name: [] for name in sides}, list(sides), 0
+    decoding = dict.fromkeys(sides, 0)  # seconds from the first token of a turn to its end
     deadline = time.monotonic() + seconds
     for turn, jobs in enumerate(turns):
         if turn >= 2 and time.monotonic() > deadline:
             break
         texts = {}
         for name in names[turn % len(names):] + names[:turn % len(names)]:
-            got, _ = ask_all(sides[name], jobs, workload.clients, lambda: None)
+            got, took = ask_all(sides[name], jobs, workload.clients, lambda: None)
             results[name] += got
+            decoding[name] += took - min(r.ttft for r in got)
             texts[name] = [r.text for r in got]
         n_different += sum(a != b for name in names for a, b in zip(texts[name], texts[OFF]))
-    return results, n_different
+    return results, {name: sum(r.n - 1 for r in got) / decoding[name] for name, got in results.items()}, n_different
 
 
 def controller_row(args, workload, sides, seconds):
-    results, n_different = in_turns(args, workload, sides, seconds)
-    rates = {name: decode_rate(got) for name, got in results.items()}
+    results, rates, n_different = in_turns(args, workload, sides, seconds)
     best = max((name for name in sides if name not in (AUTO, OFF)), key=rates.get)
-    return {**workload._asdict(), "rates": rates, "best": best, "requests": len(results[OFF]), "different": n_different,
+    return {**workload._asdict(), "rates": rates, "stream_rates": {name: decode_rate(got) for name, got in results.items()},
+            "best": best, "requests": len(results[OFF]), "different": n_different,
             "to_fixed": rates[AUTO] / rates[best], "to_off": rates[AUTO] / rates[OFF]}
 
 
 def worse_row(args, workload, sides, seconds):
-    results, n_different = in_turns(args, workload, {name: sides[name] for name in (OFF, AUTO)}, seconds)
+    results, rates, n_different = in_turns(args, workload, {name: sides[name] for name in (OFF, AUTO)}, seconds)
     figures = {name: side_figures(got, 1) for name, got in results.items()}
     return {**workload._asdict(), "requests": len(results[OFF]), "different": n_different,
             "itl_ms": {name: f["itl_ms"] for name, f in figures.items()},
             **{f"{kind}_p99_ratio": figures[AUTO][f"{kind}_ms"]["p99"] / figures[OFF][f"{kind}_ms"]["p99"]
                for kind in ("itl", "message", "tpot")},
-            "decode_ratio": figures[AUTO]["decode_tokens_per_s"] / figures[OFF]["decode_tokens_per_s"]}
+            "decode_ratio": figures[AUTO]["decode_tokens_per_s"] / figures[OFF]["decode_tokens_per_s"],
+            "tokens_ratio": rates[AUTO] / rates[OFF]}
 
 
 def sides_of(args, path, cache, stack):
@@ -361,22 +368,23 @@ def controller(args, out):
 
 def show_controller(out):
     show_machine(out)
-    names = list(out["workloads"][0]["rates"])
+    names = list(out["workloads"][0]["rates"]) if out["workloads"] else []
     print(f"{'workload':12}{'type':>7}{'clients':>8}{'T':>5}" + "".join(f"{name:>8}" for name in names)
           + f"{'best':>6}{'to best':>9}{'to off':>8}{'differ':>8}{'requests':>10}")
     for r in out["workloads"]:
         print(f"{r['kind']:12}{r['type']:>7}{r['clients']:8}{r['temperature']:5.1f}" + "".join(f"{r['rates'][n]:8.1f}" for n in names)
               + f"{r['best']:>6}{r['to_fixed']:9.2f}{r['to_off']:8.2f}{r['different']:8}{r['requests']:10}")
-    print("decode tokens/s of a stream: off, automatic, and by each fixed number of drafts")
-    for key, to in (("to_fixed", "the best fixed number"), ("to_off", "off")):
+    print("decode tokens/s of all streams: off, automatic, and by each fixed number of drafts")
+    for key, to in (("to_fixed", "the best fixed number"), ("to_off", "off")) if out["workloads"] else ():
         worst = min(out["workloads"], key=lambda r: r[key])
         print(f"worst to {to}: {worst[key]:.2f} ({worst['kind']}, {worst['type']}, {worst['clients']} clients, T {worst['temperature']})")
     print(f"\n{'never worse':12}{'type':>7}{'clients':>8}{'T':>5}{'ITL p99 off':>13}{'auto':>8}{'ratio':>7}{'messages':>10}{'TPOT':>7}"
-          f"{'decode':>8}{'differ':>8}")
+          f"{'tokens/s':>10}{'stream':>8}{'differ':>8}")
     for r in out["never_worse"]:
         print(f"{r['kind']:12}{r['type']:>7}{r['clients']:8}{r['temperature']:5.1f}{r['itl_ms'][OFF]['p99']:13.1f}{r['itl_ms'][AUTO]['p99']:8.1f}"
-              f"{r['itl_p99_ratio']:7.2f}{r['message_p99_ratio']:10.2f}{r['tpot_p99_ratio']:7.2f}{r['decode_ratio']:8.2f}{r['different']:8}")
-    print("ITL: ms a token; ratios of p99, and of decode tokens/s, automatic to off")
+              f"{r['itl_p99_ratio']:7.2f}{r['message_p99_ratio']:10.2f}{r['tpot_p99_ratio']:7.2f}"
+              f"{r['tokens_ratio']:10.2f}{r['decode_ratio']:8.2f}{r['different']:8}")
+    print("ITL: ms a token; ratios of p99, of decode tokens/s of all streams, and of one, automatic to off")
 
 
 def controller_panels(out):
@@ -507,6 +515,7 @@ def main():
     p.add_argument("--controller", action="store_true")
     p.add_argument("--fixed", type=number_list, default=[1, 2, 4, 8, 16])
     p.add_argument("--types", default="own,BF16")
+    p.add_argument("--kinds", type=lambda text: text.split(","), default=[*KINDS, "copy"])
     p.add_argument("--minutes", type=float, default=30)
     p.add_argument("--quick", action="store_true")
     p.add_argument("--peer", choices=("llama.cpp",))
@@ -536,6 +545,8 @@ def check(p, args):
         p.error(f"--types is of own, {', '.join(quants.CONVERTED)}")
     if max(args.fixed) > 16:
         p.error("--fixed: at most 16 drafts are verified at a time")
+    if set(args.kinds) - {*KINDS, "copy"}:
+        p.error(f"--kinds is of {', '.join(KINDS)}, copy")
     if args.controller and args.peer:
         p.error("--controller and --peer are two runs")
     if args.quick:

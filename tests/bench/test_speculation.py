@@ -49,10 +49,11 @@ class SpeculationTest(unittest.TestCase):
             self.assertGreaterEqual(r["requests"], 2 * r["clients"])
         row, = out["never_worse"]
         self.assertEqual((row["kind"], row["clients"], row["different"]), ("copy", 4, 0))
+        self.assertGreater(row["tokens_ratio"], 0)
         self.assertAlmostEqual(row["itl_p99_ratio"], row["itl_ms"]["auto"]["p99"] / row["itl_ms"]["off"]["p99"])
 
     def test_whole_run_has_twenty_workloads_and_both_temperatures_by_clients(self):
-        args = argparse.Namespace(types=["own", "BF16"], quick=False)
+        args = argparse.Namespace(types=["own", "BF16"], quick=False, kinds=[*speculation.KINDS, "copy"])
         todo, worse = speculation.workloads(args), speculation.worse_workloads(args)
         self.assertEqual(len(set(todo)), 20)
         self.assertEqual({w.clients for w in worse}, {1, 4, 8, 32})
