@@ -19,7 +19,7 @@
 #include "common/base/log.h"
 #include "decode_worker/decode.h"
 
-#define N_LIVES  300u
+#define N_LIVES  (300u / BT_TEST_EACH(3))
 #define N_ROUNDS 150u
 
 static uint64_t rng;

@@ -9,7 +9,7 @@
 #include "tests/unit/inference/tokenizer/golden.h"
 #include "tests/unit/inference/tokenizer/plain.h"
 
-#define CASES      15000u
+#define CASES      (15000u / BT_TEST_EACH(4))
 #define MAX_BYTES  2000u
 #define N_WORDS    220u /* tokens of the random vocabulary */
 #define WORD_BYTES 16u
