@@ -63,3 +63,10 @@ def greps_without_match(pages, read):
                 if not any(all(word in read(name) for word in wanted) for name in files):
                     bad.append(f"{page}: {', '.join(files)}: no {' and '.join(wanted)} there")
     return bad
+
+
+def tests_without_match(pages, tests):
+    """Words of `run.py WORD ...` that no integration test has in its name. tests: names of all"""
+    return [f"{page}: run.py has no test whose name has {word}" for page, text in pages.items()
+            for words in re.findall(r"run\.py ((?:(?:--[\w-]+|[a-z][a-z_0-9]*) ?)+)`", text)
+            for word in words.split() if not word.startswith("--") and not any(word in name for name in tests)]

@@ -169,11 +169,16 @@ def check_overloaded_words():
     return plain.overloaded({p: read(p) for p in product()})
 
 
+def integration_tests():
+    return [name for path in tracked(".py") if path.startswith("tests/integration/test_") for name in re.findall(r"^def (test_\w+)", read(path), re.M)]
+
+
 def check_doc_links():
     """Links of the documents, the files that maps of the tree name, and the words to grep for in them."""
     pages = {p: read(p) for p in tracked(".md")}
     return (doc_links.broken_links(pages, lambda path: os.path.exists(os.path.join(ROOT, path))) +
-            doc_links.missing_files(pages, tracked("")) + doc_links.greps_without_match(pages, read))
+            doc_links.missing_files(pages, tracked("")) + doc_links.greps_without_match(pages, read) +
+            doc_links.tests_without_match(pages, integration_tests()))
 
 
 def check_tests_by_path():

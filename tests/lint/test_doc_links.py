@@ -35,6 +35,11 @@ class DocLinksTest(unittest.TestCase):
         self.assertEqual(doc_links.greps_without_match({"docs/A.md": table + "\n| x | `a.c` | `four` |\n"}, texts.get),
                          ["docs/A.md: b.c: no two there"])
 
+    def test_a_word_of_no_integration_test_is_named(self):
+        text = "`run.py gone --long` `tests/integration/run.py --long two_clients old_name`: what they print, `run.py [--long]`\n"
+        self.assertEqual(doc_links.tests_without_match({"docs/A.md": text}, ["test_one_client_is_served", "test_two_clients"]),
+                         ["docs/A.md: run.py has no test whose name has gone", "docs/A.md: run.py has no test whose name has old_name"])
+
 
 if __name__ == "__main__":
     unittest.main()
