@@ -25,8 +25,9 @@ Usage: ./baton bench speculation [options]
   --fixed N,...       those numbers (default 1,2,4,8,16)
   --types TYPE,...    its model files: own, BF16 or another one of ./baton bench quants
                       (default own,BF16)
-  --kinds KIND,...    its kinds of prompts (default edit,extract,repeat,prediction,free, and
-                      copy: the first three together, of never-worse rows)
+  --kinds KIND,...    its kinds of prompts: edit, extract, repeat, prediction and free of the
+                      workloads, copy (as of --load) and free of the never-worse rows
+                      (default: all)
   --minutes N         to share among the workloads (default 30); each has two turns at
                       least, and starts and conversions come on top
   --peer llama.cpp    copying by one client with prompt lookup of llama-cpp-python, beside, with
@@ -366,28 +367,39 @@ def controller(args, out):
     out.update(load.figures())
 
 
-def show_controller(out):
-    show_machine(out)
-    names = list(out["workloads"][0]["rates"]) if out["workloads"] else []
+def show_workloads(rows):
+    names = list(rows[0]["rates"])
     print(f"{'workload':12}{'type':>7}{'clients':>8}{'T':>5}" + "".join(f"{name:>8}" for name in names)
           + f"{'best':>6}{'to best':>9}{'to off':>8}{'differ':>8}{'requests':>10}")
-    for r in out["workloads"]:
+    for r in rows:
         print(f"{r['kind']:12}{r['type']:>7}{r['clients']:8}{r['temperature']:5.1f}" + "".join(f"{r['rates'][n]:8.1f}" for n in names)
               + f"{r['best']:>6}{r['to_fixed']:9.2f}{r['to_off']:8.2f}{r['different']:8}{r['requests']:10}")
     print("decode tokens/s of all streams: off, automatic, and by each fixed number of drafts")
-    for key, to in (("to_fixed", "the best fixed number"), ("to_off", "off")) if out["workloads"] else ():
-        worst = min(out["workloads"], key=lambda r: r[key])
+    for key, to in (("to_fixed", "the best fixed number"), ("to_off", "off")):
+        worst = min(rows, key=lambda r: r[key])
         print(f"worst to {to}: {worst[key]:.2f} ({worst['kind']}, {worst['type']}, {worst['clients']} clients, T {worst['temperature']})")
+
+
+def show_never_worse(rows):
     print(f"\n{'never worse':12}{'type':>7}{'clients':>8}{'T':>5}{'ITL p99 off':>13}{'auto':>8}{'ratio':>7}{'messages':>10}{'TPOT':>7}"
-          f"{'tokens/s':>10}{'stream':>8}{'differ':>8}")
-    for r in out["never_worse"]:
+          f"{'tokens/s':>10}{'stream':>8}{'differ':>8}{'requests':>10}")
+    for r in rows:
         print(f"{r['kind']:12}{r['type']:>7}{r['clients']:8}{r['temperature']:5.1f}{r['itl_ms'][OFF]['p99']:13.1f}{r['itl_ms'][AUTO]['p99']:8.1f}"
               f"{r['itl_p99_ratio']:7.2f}{r['message_p99_ratio']:10.2f}{r['tpot_p99_ratio']:7.2f}"
-              f"{r['tokens_ratio']:10.2f}{r['decode_ratio']:8.2f}{r['different']:8}")
+              f"{r['tokens_ratio']:10.2f}{r['decode_ratio']:8.2f}{r['different']:8}{r['requests']:10}")
     print("ITL: ms a token; ratios of p99, of decode tokens/s of all streams, and of one, automatic to off")
 
 
+def show_controller(out):
+    show_machine(out)
+    for rows, show in ((out["workloads"], show_workloads), (out["never_worse"], show_never_worse)):
+        if rows:
+            show(rows)
+
+
 def controller_panels(out):
+    if not out["workloads"]:
+        return []
     names = [f"{r['kind']}, {r['type']}, {r['clients']}" for r in out["workloads"]]
     return [Bars("Automatic number of drafts, decode tokens/s", "ratio", names,
                  [(label, [r[key] for r in out["workloads"]]) for label, key in (("to the best fixed", "to_fixed"), ("to off", "to_off"))])]
@@ -515,7 +527,7 @@ def main():
     p.add_argument("--controller", action="store_true")
     p.add_argument("--fixed", type=number_list, default=[1, 2, 4, 8, 16])
     p.add_argument("--types", default="own,BF16")
-    p.add_argument("--kinds", type=lambda text: text.split(","), default=[*KINDS, "copy"])
+    p.add_argument("--kinds", type=lambda text: text.split(","))
     p.add_argument("--minutes", type=float, default=30)
     p.add_argument("--quick", action="store_true")
     p.add_argument("--peer", choices=("llama.cpp",))
@@ -523,7 +535,7 @@ def main():
     args = p.parse_args()
     check(p, args)
     if args.controller:
-        out = describe(args, ("controller", "fixed", "types", "minutes", "quick", "output_tokens", "draft"))
+        out = describe(args, ("controller", "fixed", "types", "kinds", "minutes", "quick", "output_tokens", "draft"))
         controller(args, out)
         finish(args, out, show_controller, controller_panels)
     elif args.peer:
@@ -545,6 +557,9 @@ def check(p, args):
         p.error(f"--types is of own, {', '.join(quants.CONVERTED)}")
     if max(args.fixed) > 16:
         p.error("--fixed: at most 16 drafts are verified at a time")
+    if args.kinds and (args.quick or not args.controller):
+        p.error("--kinds chooses workloads of --controller, without --quick")
+    args.kinds = args.kinds or [*KINDS, "copy"]
     if set(args.kinds) - {*KINDS, "copy"}:
         p.error(f"--kinds is of {', '.join(KINDS)}, copy")
     if args.controller and args.peer:

@@ -61,6 +61,17 @@ class SpeculationTest(unittest.TestCase):
         for w in todo + worse:
             self.assertTrue(speculation.prompts_of(w.kind), w)
 
+    def test_kinds_choose_workloads_and_never_worse_rows(self):
+        args = argparse.Namespace(types=["own"], quick=False, kinds=["edit", "copy"])
+        self.assertEqual([(w.kind, w.clients) for w in speculation.workloads(args)], [("edit", 1), ("edit", 4)])
+        self.assertEqual([(w.kind, w.clients) for w in speculation.worse_workloads(args)], [("copy", n) for n in (1, 4, 8, 32)])
+        self.assertEqual(speculation.controller_panels({"workloads": []}), [])
+
+    def test_kinds_that_nothing_would_take_are_refused(self):
+        for options, why in ((("--controller", "--kinds", "edits"), "--kinds is of edit"), (("--kinds", "edit"), "--kinds chooses workloads"),
+                             (("--controller", "--quick", "--kinds", "edit"), "--kinds chooses workloads")):
+            self.assertIn(why, self.run_bench(*options, status=2))
+
     def test_more_drafts_than_a_worker_verifies_are_refused(self):
         self.assertIn("at most 16", self.run_bench("--controller", "--fixed", "17", status=2))
 
