@@ -152,7 +152,6 @@ stage_gcc() {
     set_up_gcc || return 0
     compile gcc || return 0
     # The clients have a stage of their own, which installs them.
-    [ "$long" != yes ] || export BATON_TEST_LONG=1
     run_meson gcc gcc --no-suite clients
 }
 
@@ -547,6 +546,7 @@ test_main() {
     ensure_packages "${base_packages[@]}"
     mkdir -p "$logs"
     export LC_ALL=C.UTF-8
+    [ "$long" != yes ] || export BATON_TEST_LONG=1
 
     if [ ${#chosen[@]} -eq 0 ] && [ ${#names[@]} -eq 0 ]; then
         chosen=("${stages[@]}")

@@ -41,6 +41,16 @@ void bt_test_expect_log_lines(unsigned long n)
     lines_expected = n;
 }
 
+uint32_t bt_test_stride(uint32_t n)
+{
+#ifdef __SANITIZE_ADDRESS__
+    return (getenv("BATON_TEST_LONG") == NULL) ? n : 1;
+#else
+    (void)n;
+    return 1;
+#endif
+}
+
 const char *bt_test_path(const char *relative)
 {
     static char path[4096];

@@ -21,14 +21,11 @@ void bt_test_expect_log_lines(unsigned long n);
 #define BT_TEST(fn) \
     cmocka_unit_test_setup_teardown(fn, bt_test_setup, bt_test_teardown)
 
-/** Step through cases of which all run in a plain build: there 1, and @a n
- *  under AddressSanitizer, where a case takes many times as long and any sample
- *  of them has the reads and writes to be looked at. */
-#ifdef __SANITIZE_ADDRESS__
-#define BT_TEST_EACH(n) (n)
-#else
-#define BT_TEST_EACH(n) 1
-#endif
+/** Returns the stride of a test through its cases: 1, but @a n under
+ *  AddressSanitizer, where a case takes many times as long. With
+ *  BATON_TEST_LONG, as `./baton test --long` sets it, all cases run there too.
+ */
+uint32_t bt_test_stride(uint32_t n);
 
 /** Absolute path of a file under the source tree's tests/ (static buffer of
  *  the call; BATON_TESTS_DIR, set by meson). */

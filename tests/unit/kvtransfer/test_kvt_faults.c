@@ -135,13 +135,14 @@ static uint32_t scenario(const pair_kind_t *kind, uint32_t step,
 static void all_faults(const pair_kind_t *kind)
 {
     const uint32_t n_steps = scenario(kind, 0, BT_KVT_MEM_NONE);
+    const uint32_t stride = bt_test_stride(3);
 
     assert_in_range(n_steps, kind->shares ? 16 : 41, 399);
     for (int fault = BT_KVT_MEM_LOSE; fault < BT_KVT_MEM_N_FAULTS; fault++) {
         const unsigned long warned = bt_log_count(BT_LOG_LEVEL_WARN);
 
-        for (uint32_t step = 1 + (uint32_t)fault % BT_TEST_EACH(3);
-             step <= n_steps; step += BT_TEST_EACH(3)) {
+        for (uint32_t step = 1 + (uint32_t)fault % stride; step <= n_steps;
+             step += stride) {
             (void)scenario(kind, step, (bt_kvt_mem_fault_t)fault);
         }
         if (fault != BT_KVT_MEM_CORRUPT) {

@@ -19,7 +19,7 @@
 #include "common/base/log.h"
 #include "decode_worker/decode.h"
 
-#define N_LIVES  (300u / BT_TEST_EACH(3))
+#define N_LIVES  300u
 #define N_ROUNDS 150u
 
 static uint64_t rng;
@@ -386,7 +386,8 @@ static uint32_t number_of(const char *name, uint32_t otherwise)
 static void all_lives(void)
 {
     const uint32_t only = number_of("BATON_TEST_SEED", 0);
-    const uint32_t n = number_of("BATON_TEST_LIVES", N_LIVES);
+    const uint32_t n =
+        number_of("BATON_TEST_LIVES", N_LIVES / bt_test_stride(3));
 
     n_requests = n_answered = n_reused = n_parties = n_sat_out = 0;
     n_shared_batches = 0;
