@@ -12,6 +12,7 @@
 #define ONES  0x0101010101010101u
 #define HIGHS 0x8080808080808080u
 
+uint32_t bt_unicode_runs[BT_UNICODE_N_RUNS];
 uint64_t bt_unicode_classes[BT_UNICODE_N_CLASSED / 32];
 
 static bt_unicode_class_t class_of_props(uint32_t props)
@@ -45,12 +46,11 @@ static void make_runs(void)
             continue;
         }
         for (; cp < bt_unicode_merged[i + 1] >> BT_UNICODE_RUN_BITS; cp++) {
-            bt_unicode_runs[n++] = cp << BT_UNICODE_RUN_BITS |
-                                   ((run & BT_UNICODE_RUN_PROPS) - category +
-                                    BT_UNICODE_LU + ((cp ^ category) & 1));
+            bt_unicode_runs[n++] =
+                cp << BT_UNICODE_RUN_BITS | bt_unicode_run_props(run, cp);
         }
     }
-    BT_ASSERT(n == bt_unicode_n_runs);
+    BT_ASSERT(n == BT_UNICODE_N_RUNS);
 }
 
 /* Runs before main(): texts of all threads are cut by this table, and a check
@@ -58,9 +58,9 @@ static void make_runs(void)
 __attribute__((constructor)) static void make_classes(void)
 {
     make_runs();
-    for (uint32_t i = 0; i < bt_unicode_n_runs; i++) {
+    for (uint32_t i = 0; i < BT_UNICODE_N_RUNS; i++) {
         const uint32_t end =
-            (i + 1 == bt_unicode_n_runs)
+            (i + 1 == BT_UNICODE_N_RUNS)
                 ? BT_UNICODE_N_CLASSED
                 : bt_unicode_runs[i + 1] >> BT_UNICODE_RUN_BITS;
         const uint64_t cls = class_of_props(bt_unicode_runs[i]);

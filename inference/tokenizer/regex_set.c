@@ -72,7 +72,7 @@ static uint32_t find_cuts(const bt_rx_t *rx, uint32_t *cuts)
     uint32_t n = 0;
     uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < bt_unicode_n_runs; i++) {
+    for (uint32_t i = 0; i < BT_UNICODE_N_RUNS; i++) {
         cuts[n++] = bt_unicode_runs[i] >> BT_UNICODE_RUN_BITS;
     }
     for (uint32_t i = 0; i < rx->n_ops; i++) {
@@ -113,7 +113,7 @@ static bt_status_t fill(bt_rx_t *rx, const uint32_t *cuts, uint32_t n_cuts,
     for (uint32_t i = 0; i + 1 < n_cuts; i++) {
         uint32_t which;
 
-        while ((run + 1 < bt_unicode_n_runs) &&
+        while ((run + 1 < BT_UNICODE_N_RUNS) &&
                (bt_unicode_runs[run + 1] >> BT_UNICODE_RUN_BITS <= cuts[i])) {
             run++;
         }
@@ -170,7 +170,7 @@ static bt_status_t make_pages(const uint8_t *all, bt_alphabet_t *alphabet)
 bt_status_t bt_rx_classify(bt_rx_t *rx, bt_alphabet_t *alphabet_p)
 {
     bt_alphabet_t alphabet = {0};
-    const size_t most = bt_unicode_n_runs + 2 * (size_t)rx->n_ops + 1;
+    const size_t most = BT_UNICODE_N_RUNS + 2 * (size_t)rx->n_ops + 1;
     uint32_t *cuts = bt_calloc(most, sizeof(*cuts));
     uint8_t *all = bt_calloc(CODES, 1);
     bt_status_t status = BT_ERR_NO_MEMORY;

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Written by make_unicode_props.py; do not edit. */
 /* clang-format off */
-#include "inference/tokenizer/unicode.h"
-
-const uint32_t bt_unicode_n_runs = 4126u;
-uint32_t bt_unicode_runs[4126];
+#include "common/base/unicode.h"
 
 const uint32_t bt_unicode_n_merged = 3120u;
 const uint32_t bt_unicode_merged[] = {

@@ -97,14 +97,13 @@ def main():
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Written by make_unicode_props.py; do not edit. */")
     print("/* clang-format off */")
-    print('#include "inference/tokenizer/unicode.h"\n')
-    print("const uint32_t bt_unicode_n_runs = %du;" % len(runs))
-    print("uint32_t bt_unicode_runs[%d];\n" % len(runs))
+    print('#include "common/base/unicode.h"\n')
     print("const uint32_t bt_unicode_n_merged = %du;" % len(rows))
     print("const uint32_t bt_unicode_merged[] = {")
     for i in range(0, len(rows), 8):
         print("    " + " ".join("0x%x," % (cp << RUN_BITS | props) for cp, props in rows[i:i + 8]))
     print("};")
+    print("BT_UNICODE_N_RUNS: %d" % len(runs), file=sys.stderr)
     print("changed: " + " ".join("%04X" % cp for cp in changed), file=sys.stderr)
 
 
