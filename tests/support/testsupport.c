@@ -51,6 +51,11 @@ uint32_t bt_test_stride(uint32_t n)
 #endif
 }
 
+uint32_t bt_test_rounds(uint32_t n)
+{
+    return (getenv("BATON_TEST_LONG") == NULL) ? n / 8 : n;
+}
+
 const char *bt_test_path(const char *relative)
 {
     static char path[4096];

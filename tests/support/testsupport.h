@@ -27,6 +27,10 @@ void bt_test_expect_log_lines(unsigned long n);
  */
 uint32_t bt_test_stride(uint32_t n);
 
+/** Returns how many random cases a test draws: n with BATON_TEST_LONG, else an
+ *  eighth of them. */
+uint32_t bt_test_rounds(uint32_t n);
+
 /** Absolute path of a file under the source tree's tests/ (static buffer of
  *  the call; BATON_TESTS_DIR, set by meson). */
 const char *bt_test_path(const char *relative);

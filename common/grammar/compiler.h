@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file compiler.h
+ *
+ * Memory, budget and first error of one grammar compilation.
+ *
+ * A compilation is a chain of many small steps. Each of them takes the
+ * compiler, spends from its budget and allocates from its arena; the first
+ * failure is kept, and from then on every step does nothing and returns NULL, 0
+ * or false. So a caller builds a whole tree and looks at the status once.
+ *
+ * The budget counts steps, not time: a text is accepted or refused on every
+ * machine alike.
+ *
+ * Threads: one compiler belongs to one thread.
+ */
+#ifndef BT_COMMON_GRAMMAR_COMPILER_H
+#define BT_COMMON_GRAMMAR_COMPILER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define BT_GRAMMAR_WHY_BYTES 512
+
+/** Steps of a compilation. A step is about one edge of an automaton; the
+ *  budget is some 50 ms of one core. */
+#define BT_GRAMMAR_FUEL 4000000u
+/** Most bytes of the arena. */
+#define BT_GRAMMAR_MAX_ARENA (32u << 20)
+
+typedef struct bt_grammar_arena bt_grammar_arena_t;
+
+typedef struct bt_grammar_compiler {
+    uint64_t fuel;                  /**< steps left */
+    bt_status_t status;             /**< first failure; BT_OK: none */
+    char why[BT_GRAMMAR_WHY_BYTES]; /**< sentence for the user, on failure */
+    bt_grammar_arena_t *arena;      /**< owned */
+} bt_grammar_compiler_t;
+
+/** Initializes a compiler with BT_GRAMMAR_FUEL. Allocates nothing. */
+void bt_grammar_compiler_init(bt_grammar_compiler_t *c);
+/** Frees the arena with all that was allocated from it. */
+void bt_grammar_compiler_fini(bt_grammar_compiler_t *c);
+
+/** Initializes a compiler for the intermediate data of one step: it has the
+ *  budget that is left, and an arena of its own, so that the step leaves only
+ *  its result in the arena of @a c. */
+void bt_grammar_scratch_init(bt_grammar_compiler_t *scratch,
+                             const bt_grammar_compiler_t *c);
+/** Gives what is left of the budget, and a failure, back to @a c and frees the
+ *  arena. */
+void bt_grammar_scratch_fini(bt_grammar_compiler_t *scratch,
+                             bt_grammar_compiler_t *c);
+
+/** Keeps the first failure.
+ *  @param [in] status  BT_ERR_UNSUPPORTED: cannot be held exactly;
+ *          BT_ERR_INVALID_PARAM: the text is wrong; BT_ERR_TOO_LARGE: over a
+ *          limit; BT_ERR_NO_MEMORY */
+void bt_grammar_fail(bt_grammar_compiler_t *c, bt_status_t status,
+                     const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static inline bool bt_grammar_ok(const bt_grammar_compiler_t *c)
+{
+    return c->status == BT_OK;
+}
+
+/** Spends steps.
+ *  @return false: the compilation has failed, perhaps by this call, with
+ *          BT_ERR_TOO_LARGE */
+bool bt_grammar_spend(bt_grammar_compiler_t *c, uint64_t steps);
+
+/** Allocates zeroed memory that lives as long as the compiler.
+ *  @return NULL: the compilation has failed */
+void *bt_grammar_alloc(bt_grammar_compiler_t *c, size_t n, size_t size);
+
+/** Gives an array of the arena, whose pointer is at @a array_p, at least @a
+ *  need elements: where it grows, twice as many as it had or more. New bytes
+ *  are zeroed.
+ *  @return false: the compilation has failed; nothing changed */
+bool bt_grammar_grow(bt_grammar_compiler_t *c, void *array_p, uint32_t *cap_p,
+                     uint32_t need, size_t size);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/grammar/compiler.h"
+
+#include <stdalign.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "tests/support/testsupport.h"
+
+static void compiler_that_did_nothing_has_no_memory(void **state)
+{
+    bt_grammar_compiler_t c;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    assert_true(bt_grammar_ok(&c));
+    assert_true(c.fuel == BT_GRAMMAR_FUEL);
+    assert_null(c.arena);
+    bt_grammar_compiler_fini(&c);
+}
+
+static void first_failure_is_kept(void **state)
+{
+    bt_grammar_compiler_t c;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    bt_grammar_fail(&c, BT_ERR_UNSUPPORTED, "look-ahead at offset %d", 7);
+    bt_grammar_fail(&c, BT_ERR_NO_MEMORY, "out of memory");
+    assert_int_equal(c.status, BT_ERR_UNSUPPORTED);
+    assert_string_equal(c.why, "look-ahead at offset 7");
+    assert_false(bt_grammar_ok(&c));
+    assert_null(bt_grammar_alloc(&c, 1, 1));
+    assert_false(bt_grammar_spend(&c, 0));
+    bt_grammar_compiler_fini(&c);
+}
+
+static void long_sentence_is_cut(void **state)
+{
+    char text[2 * BT_GRAMMAR_WHY_BYTES] = {0};
+    bt_grammar_compiler_t c;
+
+    (void)state;
+    memset(text, 'x', sizeof(text) - 1);
+    bt_grammar_compiler_init(&c);
+    bt_grammar_fail(&c, BT_ERR_INVALID_PARAM, "%s", text);
+    assert_int_equal(strlen(c.why), BT_GRAMMAR_WHY_BYTES - 1);
+    bt_grammar_compiler_fini(&c);
+}
+
+static void budget_is_spent_to_the_last_step(void **state)
+{
+    bt_grammar_compiler_t c;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    assert_true(bt_grammar_spend(&c, BT_GRAMMAR_FUEL - 1));
+    assert_true(bt_grammar_spend(&c, 1));
+    assert_true(bt_grammar_spend(&c, 0));
+    assert_false(bt_grammar_spend(&c, 1));
+    assert_int_equal(c.status, BT_ERR_TOO_LARGE);
+    bt_grammar_compiler_fini(&c);
+}
+
+static void memory_is_zeroed_aligned_and_apart(void **state)
+{
+    static const size_t sizes[] = {1, 0, 24, 3, 20000, 16, 300000, 7};
+    unsigned char *parts[BT_ARRAY_LEN(sizes)];
+    bt_grammar_compiler_t c;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    for (size_t i = 0; i < BT_ARRAY_LEN(sizes); i++) {
+        parts[i] = bt_grammar_alloc(&c, sizes[i], 1);
+        assert_non_null(parts[i]);
+        assert_int_equal((uintptr_t)parts[i] % alignof(max_align_t), 0);
+        for (size_t j = 0; j < sizes[i]; j++) {
+            assert_int_equal(parts[i][j], 0);
+            parts[i][j] = (unsigned char)(i + 1);
+        }
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(sizes); i++) {
+        for (size_t j = 0; j < sizes[i]; j++) {
+            assert_int_equal(parts[i][j], i + 1);
+        }
+    }
+    bt_grammar_compiler_fini(&c);
+}
+
+static void arena_ends_at_its_limit(void **state)
+{
+    bt_grammar_compiler_t c;
+    size_t total = 0;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    while (bt_grammar_alloc(&c, 1000, 100) != NULL) {
+        total += 100000;
+    }
+    assert_int_equal(c.status, BT_ERR_TOO_LARGE);
+    assert_true(total <= BT_GRAMMAR_MAX_ARENA);
+    /* Less than one chunk of 1 MiB and the ends of chunks are not used. */
+    assert_true(total > BT_GRAMMAR_MAX_ARENA / 8 * 7);
+    bt_grammar_compiler_fini(&c);
+}
+
+static void product_that_overflows_is_too_large(void **state)
+{
+    bt_grammar_compiler_t c;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    assert_null(bt_grammar_alloc(&c, SIZE_MAX / 2, 4));
+    assert_int_equal(c.status, BT_ERR_TOO_LARGE);
+    bt_grammar_compiler_fini(&c);
+    bt_grammar_compiler_init(&c);
+    assert_null(bt_grammar_alloc(&c, SIZE_MAX - 3, 1));
+    assert_int_equal(c.status, BT_ERR_TOO_LARGE);
+    bt_grammar_compiler_fini(&c);
+}
+
+static void array_grows_with_its_elements(void **state)
+{
+    bt_grammar_compiler_t c;
+    uint32_t *numbers = NULL;
+    uint32_t cap = 0, n_moves = 0;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    for (uint32_t i = 0; i < 5000; i++) {
+        const uint32_t before = cap;
+
+        assert_true(
+            bt_grammar_grow(&c, &numbers, &cap, i + 1, sizeof(*numbers)));
+        assert_true(cap > i);
+        assert_int_equal(numbers[i], 0);
+        numbers[i] = i;
+        n_moves += cap != before;
+    }
+    assert_true(n_moves < 14);
+    for (uint32_t i = 0; i < 5000; i++) {
+        assert_int_equal(numbers[i], i);
+    }
+    bt_grammar_compiler_fini(&c);
+}
+
+static void failed_allocation_leaves_the_array(void **state)
+{
+    bt_grammar_compiler_t c;
+    uint32_t *numbers = NULL, *old;
+    uint32_t cap = 0;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    assert_true(bt_grammar_grow(&c, &numbers, &cap, 3, sizeof(*numbers)));
+    old = numbers;
+    bt_alloc_fail_at(1);
+    assert_false(
+        bt_grammar_grow(&c, &numbers, &cap, 1000000, sizeof(*numbers)));
+    assert_int_equal(bt_alloc_fail_at(0), 0);
+    assert_int_equal(c.status, BT_ERR_NO_MEMORY);
+    assert_ptr_equal(numbers, old);
+    assert_true(cap < 1000000);
+    bt_grammar_compiler_fini(&c);
+}
+
+static void scratch_gives_budget_and_failure_back(void **state)
+{
+    bt_grammar_compiler_t c, scratch;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    assert_true(bt_grammar_spend(&c, 100));
+    bt_grammar_scratch_init(&scratch, &c);
+    assert_non_null(bt_grammar_alloc(&scratch, 1, 1));
+    assert_true(bt_grammar_spend(&scratch, 11));
+    bt_grammar_scratch_fini(&scratch, &c);
+    assert_true(bt_grammar_ok(&c));
+    assert_true(c.fuel == BT_GRAMMAR_FUEL - 111);
+    assert_null(c.arena);
+
+    bt_grammar_scratch_init(&scratch, &c);
+    bt_grammar_fail(&scratch, BT_ERR_UNSUPPORTED, "%s", "100 %d");
+    bt_grammar_scratch_fini(&scratch, &c);
+    assert_int_equal(c.status, BT_ERR_UNSUPPORTED);
+    assert_string_equal(c.why, "100 %d");
+    bt_grammar_compiler_fini(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(compiler_that_did_nothing_has_no_memory),
+        BT_TEST(first_failure_is_kept),
+        BT_TEST(long_sentence_is_cut),
+        BT_TEST(budget_is_spent_to_the_last_step),
+        BT_TEST(memory_is_zeroed_aligned_and_apart),
+        BT_TEST(arena_ends_at_its_limit),
+        BT_TEST(product_that_overflows_is_too_large),
+        BT_TEST(array_grows_with_its_elements),
+        BT_TEST(failed_allocation_leaves_the_array),
+        BT_TEST(scratch_gives_budget_and_failure_back),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
