@@ -477,7 +477,7 @@ static void draw(bt_head_drafter_t *d, bt_next_draft_t *next,
                  const float *logits)
 {
     const uint32_t *const ids = bt_model_target_ids(d->config.model);
-    const bt_seq_t *const seq = next->seq;
+    bt_seq_t *const seq = next->seq;
     const uint32_t n_vocab = d->config.n_vocab;
     uint32_t id;
 
@@ -489,7 +489,8 @@ static void draw(bt_head_drafter_t *d, bt_next_draft_t *next,
     }
     id = bt_seq_draw(seq, d->sampler, seq->sched.n_tokens + next->n_drafts,
                      d->logits, n_vocab);
-    if (d->logits[id] > -INFINITY) { /* else all are banned that it has */
+    /* Else all are banned that it has, or the grammar cannot be followed. */
+    if ((id < n_vocab) && (d->logits[id] > -INFINITY)) {
         next->id = id;
         next->probability = bt_draft_probability(d->logits, n_vocab, id,
                                                  seq->sampling.temperature);

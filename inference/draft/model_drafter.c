@@ -202,7 +202,7 @@ static bt_status_t draft(void *ctx, bt_next_draft_t *next, uint32_t n)
     status = forward(drafter, &call, true, &logits);
     for (uint32_t i = 0; (status == BT_OK) && (i < call.n_seqs); i++) {
         bt_next_draft_t *to = drafter->asked[i];
-        const bt_seq_t *seq = to->seq;
+        bt_seq_t *seq = to->seq;
         const uint32_t end = seq->sched.n_tokens + to->n_drafts;
         float *row = logits + (size_t)i * drafter->n_vocab;
 
@@ -211,6 +211,9 @@ static bt_status_t draft(void *ctx, bt_next_draft_t *next, uint32_t n)
                                  end, true);
         }
         to->id = bt_seq_draw(seq, drafter->sampler, end, row, drafter->n_vocab);
+        if (to->id >= drafter->n_vocab) {
+            continue; /* the grammar cannot be followed */
+        }
         to->probability = bt_draft_probability(row, drafter->n_vocab, to->id,
                                                seq->sampling.temperature);
     }

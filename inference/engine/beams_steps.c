@@ -85,6 +85,8 @@ static void change_row(bt_engine_t *engine, const bt_seq_t *seq,
                        const uint32_t *tokens, const float *logits, double sum)
 {
     const uint32_t n = seq->sched.n_tokens;
+    const bt_history_t history = {
+        .tokens = tokens, .n = n, .n_prompt = seq->n_prompt};
 
     for (uint32_t i = 0; i < engine->n_vocab; i++) {
         engine->row[i] = (float)((double)logits[i] - sum);
@@ -93,8 +95,8 @@ static void change_row(bt_engine_t *engine, const bt_seq_t *seq,
         seq->processors[i].apply(seq->processors[i].ctx, tokens, n, engine->row,
                                  engine->n_vocab);
     }
-    bt_sampler_change(engine->sampler, &seq->sampling, engine->row, tokens, n,
-                      seq->n_prompt);
+    bt_sampler_change(engine->sampler, &seq->sampling, engine->row, &history,
+                      NULL);
 }
 
 /* Appends the best candidates of a beam. @return number of all so far */

@@ -63,7 +63,7 @@ static void propose(const bt_engine_t *engine, bt_seq_t *seq)
            (seq->tokens[n + n_valid] < engine->n_vocab)) {
         n_valid++;
     }
-    seq->draft.n = n_valid;
+    seq->draft.n = bt_engine_allowed_drafts(seq, n_valid);
 }
 
 static bt_sched_draft_offer_t offer_of(bt_seq_t *seq)
@@ -298,6 +298,9 @@ void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
         seq->sched.n_computed = n_known + i;
         bt_engine_draw(engine, report, seq, 0,
                        logits + (size_t)i * engine->n_vocab);
+        if (seq->grammar.has_failed) {
+            break;
+        }
         right = seq->tokens[n_known + i] == draft;
         learn(engine, seq, i, draft, seq->tokens[n_known + i]);
         if ((i < n_drafts) && right) {

@@ -34,6 +34,11 @@
  * the tokens are those of single steps, whatever the drafter proposes
  * (invariant I1).
  *
+ * Grammar: a sequence may have one that its answer follows. Where an answer is
+ * in its grammar follows from its tokens, so this needs no state that would
+ * move with a sequence. A grammar that cannot be followed ends its sequence
+ * alone, with ERROR.
+ *
  * Beam search: a sequence may be searched for its best answers instead of
  * drawing tokens. It is one sequence to its owner, in the plan and in reports,
  * and a row for each beam in the iteration (beams.h).
@@ -92,6 +97,7 @@
 #include "common/sched/sched_queue.h"
 #include "common/wire/request.h"
 #include "inference/engine/beams.h"
+#include "inference/matcher/matcher.h"
 #include "inference/model/model.h"
 #include "inference/model/sampler.h"
 #include "kernels/kernels.h"
@@ -158,6 +164,27 @@ typedef struct bt_drafter {
      *  its length, with all its tokens; as propose(). NULL: nothing to do. */
     void (*ended)(void *ctx, const uint32_t *tokens, uint32_t n_tokens);
 } bt_drafter_t;
+
+/** Masks of tokens that a sequence needed, and their time. */
+typedef struct bt_mask_counts {
+    uint64_t n_masks; /**< masks that draws asked for, of drafts too */
+    uint64_t n_hits;  /**< found in the matcher's table */
+    uint64_t ns;      /**< time for all */
+} bt_mask_counts_t;
+
+/** Grammar that a sequence's answer follows, from behind the client's prompt
+ *  on. All zeros: none. */
+typedef struct bt_seq_grammar {
+    /** May be that of several sequences; only the compute thread uses it while
+     *  one of them is submitted. */
+    bt_matcher_t *matcher;
+    const bt_token_trie_t *trie; /**< the matcher's */
+    bt_matcher_cursor_t cursor;  /**< private to the engine */
+    /** Written by the engine; the owner reads them after LEFT. */
+    bt_mask_counts_t counts;
+    bool has_failed; /**< LEFT with ERROR is for the grammar, which could not
+                          be followed; neither device nor KV is at fault */
+} bt_seq_grammar_t;
 
 struct bt_seq;
 
@@ -261,12 +288,13 @@ typedef struct bt_seq {
     bt_sampling_t sampling;
     const bt_logits_processor_t *processors; /**< n_processors of them */
     uint32_t n_processors;
-    bt_drafter_t drafter; /**< propose == NULL: no drafts */
-    bt_hash128_t space;   /**< cache namespace (kv_prefix.h): what a draft model
-                               computed is of use in the same one only */
-    bool model_drafts;    /**< the engine's draft model drafts for it, too */
-    uint32_t max_drafts;  /**< most drafts of one iteration, where it has a
-                               drafter; 0: no bound of its own */
+    bt_seq_grammar_t grammar; /**< not with beams */
+    bt_drafter_t drafter;     /**< propose == NULL: no drafts */
+    bt_hash128_t space;  /**< cache namespace (kv_prefix.h): what a draft model
+                              computed is of use in the same one only */
+    bool model_drafts;   /**< the engine's draft model drafts for it, too */
+    uint32_t max_drafts; /**< most drafts of one iteration, where it has a
+                              drafter; 0: no bound of its own */
     /** Beam search (beams.h): the sequence takes `width` seats, computes a row
      *  for each beam, and has no TOKEN items; its answers are there when it
      *  leaves with STOP or LENGTH. Its table has bt_beams_n_blocks() blocks,
@@ -437,11 +465,12 @@ uint32_t bt_engine_max_logit_rows(uint32_t max_seqs, uint32_t max_drafts);
 
 /**
  * Draws the token behind the first @a n_tokens of a sequence from its row of
- * logits, with its processors, sampling parameters and seed.
+ * logits, with its processors, grammar, sampling parameters and seed.
  * @param [in,out] logits  [n_vocab]; overwritten with what was drawn from
+ * @return BT_NO_TOKEN: the grammar cannot be followed
  */
-uint32_t bt_seq_draw(const bt_seq_t *seq, bt_sampler_t *sampler,
-                     uint32_t n_tokens, float *logits, uint32_t n_vocab);
+uint32_t bt_seq_draw(bt_seq_t *seq, bt_sampler_t *sampler, uint32_t n_tokens,
+                     float *logits, uint32_t n_vocab);
 
 /** Starts the compute thread.
  *  @param [out] engine_p  Owned by the caller; free with bt_engine_destroy().

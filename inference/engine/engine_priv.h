@@ -4,8 +4,8 @@
  * Shared by engine.c (the thread and its rings), iteration.c (one iteration,
  * and requested logits), passes.c (passes in flight, microbatches, mid-step
  * joins, layer-boundary preemption, simulated latency), sampling.c (tokens from
- * logits, draws on the back end), drafts.c (speculative decoding) and
- * core_donation.c.
+ * logits, draws on the back end), masks.c (grammars), drafts.c (speculative
+ * decoding) and core_donation.c.
  */
 #ifndef BT_INFERENCE_ENGINE_ENGINE_PRIV_H
 #define BT_INFERENCE_ENGINE_ENGINE_PRIV_H
@@ -286,6 +286,23 @@ static inline bool bt_engine_goes_on(const bt_seq_t *seq)
 {
     return !bt_list_empty(&seq->sched.turn.link);
 }
+
+/* masks.c */
+
+/** True when the sequence's answer follows a grammar. */
+static inline bool bt_seq_has_grammar(const bt_seq_t *seq)
+{
+    return seq->grammar.matcher != NULL;
+}
+
+/** Makes the mask of the token behind the first @a n_tokens of a sequence with
+ *  a grammar.
+ *  @param [out] mask  bt_sampler_mask()
+ *  @return number of its tokens; 0: the grammar cannot be followed */
+uint32_t bt_seq_mask(bt_seq_t *seq, uint32_t n_tokens, uint64_t *mask);
+/** Returns how many of the n drafts behind the known tokens a grammar allows,
+ *  until the answer ends with one. */
+uint32_t bt_engine_allowed_drafts(bt_seq_t *seq, uint32_t n);
 
 /* drafts.c */
 

@@ -435,6 +435,7 @@ static bool needs_no_token(const bt_sched_item_t *item)
 
     return !item->last_chunk ||
            (bt_list_empty(&seq->followers) && (seq->beams == NULL) &&
+            !bt_seq_has_grammar(seq) &&
             (ends_with(item) || (!seq->wants_drafts &&
                                  !bt_sampling_reads_tokens(&seq->sampling))));
 }

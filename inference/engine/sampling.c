@@ -50,10 +50,10 @@ uint32_t bt_engine_draws_from(const bt_sched_item_t *item)
 
 uint32_t bt_engine_needs(const bt_seq_t *seq, uint32_t position)
 {
-    const bool all = (position + 1 < seq->n_prompt) ||
-                     (seq->n_processors > 0) || (seq->beams != NULL) ||
-                     !bt_list_empty(&seq->followers) ||
-                     bt_engine_wants_row(seq, position);
+    const bool all =
+        (position + 1 < seq->n_prompt) || (seq->n_processors > 0) ||
+        (seq->beams != NULL) || bt_seq_has_grammar(seq) ||
+        !bt_list_empty(&seq->followers) || bt_engine_wants_row(seq, position);
 
     return all ? 0
                : bt_sampler_needs(&seq->sampling, seq->n_prompt,
@@ -79,8 +79,8 @@ static uint32_t row_of(const bt_engine_t *engine, const float *logits)
 
 /* Assigns draws and scorings of a pass to a back end that supports them
  * (drawing.h), so that its logits stay there. A row of which all logits are
- * wanted, or whose processors are more than a bias, is processed by the host,
- * and so are all draws from it. */
+ * wanted, or whose processors are more than a bias, or whose sequence has a
+ * grammar, is processed by the host, and so are all draws from it. */
 
 /* Adds the scoring of this position's row, for the token that follows or for
  * the draw added last.
@@ -109,6 +109,7 @@ static bool tell_draw(bt_pass_t *pass, const bt_seq_t *seq, uint32_t position)
                                   .n_prompt = seq->n_prompt};
 
     if ((position + 1 < seq->n_prompt) || (seq->n_processors > 1) ||
+        bt_seq_has_grammar(seq) ||
         (is_biased &&
          (bt_logit_biases_of(&seq->processors[0]) != &seq->sampling))) {
         return false;
@@ -191,20 +192,42 @@ static void store_told(const bt_pass_t *pass, uint32_t row, uint32_t k,
     }
 }
 
-uint32_t bt_seq_draw(const bt_seq_t *seq, bt_sampler_t *sampler,
-                     uint32_t n_tokens, float *logits, uint32_t n_vocab)
+/* Draws the only token of a mask: the row has that one alone then. */
+static uint32_t draw_only(const uint64_t *mask, float *logits, uint32_t n_vocab)
 {
+    const bt_processor_options_t none = {0};
+    const uint32_t id = bt_processors_fallback(&none, mask, n_vocab);
+
+    bt_processors_mask(mask, logits, n_vocab);
+    return id;
+}
+
+uint32_t bt_seq_draw(bt_seq_t *seq, bt_sampler_t *sampler, uint32_t n_tokens,
+                     float *logits, uint32_t n_vocab)
+{
+    const bt_history_t history = {
+        .tokens = seq->tokens, .n = n_tokens, .n_prompt = seq->n_prompt};
+    uint64_t *mask = NULL;
+    uint32_t n = 0;
+
+    if (bt_seq_has_grammar(seq)) {
+        mask = bt_sampler_mask(sampler);
+        n = bt_seq_mask(seq, n_tokens, mask);
+        if (n < 2) {
+            return (n == 0) ? BT_NO_TOKEN : draw_only(mask, logits, n_vocab);
+        }
+    }
     for (uint32_t i = 0; i < seq->n_processors; i++) {
         seq->processors[i].apply(seq->processors[i].ctx, seq->tokens, n_tokens,
                                  logits, n_vocab);
     }
-    return bt_sampler_draw(sampler, &seq->sampling, logits, seq->tokens,
-                           n_tokens, seq->n_prompt, n_tokens);
+    return bt_sampler_draw_masked(sampler, &seq->sampling, logits, &history,
+                                  n_tokens, mask);
 }
 
 /* Chooses the next id from the available form of the row: the back end's draw
  * after k others, its best id, or its logits, which are overwritten. */
-static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, uint32_t k,
+static uint32_t choose(bt_engine_t *engine, bt_seq_t *seq, uint32_t k,
                        float *logits)
 {
     const bt_pass_t *pass = engine->pass;
@@ -220,7 +243,8 @@ static uint32_t choose(bt_engine_t *engine, const bt_seq_t *seq, uint32_t k,
     return bt_seq_draw(seq, engine->sampler, n, logits, engine->n_vocab);
 }
 
-/* Chooses the next id, and stores what the owner wants of its row. */
+/* Chooses the next id, and stores what the owner wants of its row.
+ * @return BT_NO_TOKEN: the grammar cannot be followed, and nothing is stored */
 static uint32_t choose_and_store(bt_engine_t *engine, bt_seq_t *seq, uint32_t k,
                                  float *logits)
 {
@@ -228,17 +252,22 @@ static uint32_t choose_and_store(bt_engine_t *engine, bt_seq_t *seq, uint32_t k,
     const uint32_t row = row_of(engine, logits);
     const bool wants_row = bt_engine_wants_row(seq, n - 1);
     const bool told = is_told(engine->pass, row);
+    uint32_t id;
 
     if (wants_row && !told) {
         memcpy(engine->row, logits, engine->n_vocab * sizeof(*logits));
     }
-    seq->tokens[n] = choose(engine, seq, k, logits);
+    id = choose(engine, seq, k, logits);
+    if (id == BT_NO_TOKEN) {
+        return id;
+    }
+    seq->tokens[n] = id;
     if (wants_row && told) {
         store_told(engine->pass, row, k, seq, n - 1, engine->n_vocab);
     } else if (wants_row) {
         bt_engine_store_row(seq, n - 1, engine->row, engine->n_vocab);
     }
-    return seq->tokens[n];
+    return id;
 }
 
 void bt_engine_draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
@@ -247,6 +276,11 @@ void bt_engine_draw(bt_engine_t *engine, bt_report_t *report, bt_seq_t *seq,
     const uint32_t id = choose_and_store(engine, seq, k, logits);
     bt_finish_t finish = BT_FINISH_NONE;
 
+    if (id == BT_NO_TOKEN) {
+        seq->grammar.has_failed = true;
+        bt_engine_leave(report, seq, BT_FINISH_ERROR);
+        return;
+    }
     seq->sched.n_tokens++;
     seq->n_drawn++;
     bt_engine_pace(seq);

@@ -271,11 +271,27 @@ void bt_processors_allow(const bt_processor_options_t *options, float *logits,
     }
 }
 
+void bt_processors_mask(bt_token_mask_t mask, float *logits, uint32_t n_vocab)
+{
+    if (mask == NULL) {
+        return;
+    }
+    for (uint32_t id = 0; id < n_vocab; id++) {
+        logits[id] = bt_token_mask_has(mask, id) ? logits[id] : -INFINITY;
+    }
+}
+
 uint32_t bt_processors_fallback(const bt_processor_options_t *options,
-                                uint32_t n_vocab)
+                                bt_token_mask_t mask, uint32_t n_vocab)
 {
     uint32_t lowest = n_vocab;
 
+    for (uint32_t id = 0; (mask != NULL) && (id < lowest); id++) {
+        lowest = bt_token_mask_has(mask, id) ? id : lowest;
+    }
+    if (lowest < n_vocab) {
+        return lowest;
+    }
     for (uint32_t i = 0; i < options->n_allowed_ids; i++) {
         lowest = (options->ids[i] < lowest) ? options->ids[i] : lowest;
     }

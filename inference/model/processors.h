@@ -13,13 +13,15 @@
  *     thinking budget: a forced token ends the draw here
  *     repetition, presence and frequency penalty
  *     DRY
- *     allowed tokens
+ *     allowed tokens: those of the grammar, then those of the request
  *     bans: no_repeat_ngram_size, bad words, min_tokens
  *     temperature 0 or top_k 1: the most probable token
  *     temperature, min_p, top_n_sigma, top_k, typical_p, top_p with its decay,
  *     XTC, and the draw
  *
- * A step that would remove all candidates keeps one.
+ * A step that would remove all candidates keeps one. With a grammar that is one
+ * of its tokens: the most probable one before the request's allowed tokens and
+ * bans, and a token that the thinking budget forces has to be one.
  *
  * Threads: the compute thread. No allocation, lock or system call; O(vocabulary
  * + history).
@@ -32,6 +34,14 @@
 
 #include "common/wire/request.h"
 #include "inference/model/logits.h"
+
+/** Tokens that may be drawn, as bits: id % 64 of word id / 64. NULL: all. */
+typedef const uint64_t *bt_token_mask_t;
+
+static inline bool bt_token_mask_has(bt_token_mask_t mask, uint32_t id)
+{
+    return (mask == NULL) || (((mask[id / 64] >> (id % 64)) & 1u) != 0);
+}
 
 /** Tokens before a draw. */
 typedef struct bt_history {
@@ -85,10 +95,13 @@ void bt_processors_dry(const bt_processor_options_t *options, float *logits,
 void bt_processors_allow(const bt_processor_options_t *options, float *logits,
                          uint32_t n_vocab, uint32_t *counts);
 
-/** Returns the lowest allowed id, drawn where no candidate is left; 0 where all
- *  are allowed. */
+/** Sets the logits of all tokens that a mask lacks to -INFINITY. */
+void bt_processors_mask(bt_token_mask_t mask, float *logits, uint32_t n_vocab);
+
+/** Returns the lowest id that a mask has, or without a mask the lowest allowed
+ *  one: it is drawn where no candidate is left. 0: there is none. */
 uint32_t bt_processors_fallback(const bt_processor_options_t *options,
-                                uint32_t n_vocab);
+                                bt_token_mask_t mask, uint32_t n_vocab);
 
 /** True when weights of candidates are filtered beyond top_k, top_p and min_p.
  */

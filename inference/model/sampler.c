@@ -27,6 +27,7 @@ struct bt_sampler {
     bt_candidate_t *ordered; /* HEAP_TOP_K; best first */
     uint64_t *weights;       /* n_vocab, by id (draw.h) */
     uint32_t *counts;        /* n_vocab, all zero between calls */
+    uint64_t *mask;          /* n_vocab bits */
 };
 
 bt_status_t bt_sampler_create(uint32_t n_vocab, bt_sampler_t **sampler_p)
@@ -45,8 +46,11 @@ bt_status_t bt_sampler_create(uint32_t n_vocab, bt_sampler_t **sampler_p)
     sampler->ordered = bt_calloc(HEAP_TOP_K, sizeof(*sampler->ordered));
     sampler->weights = bt_calloc(n_vocab, sizeof(*sampler->weights));
     sampler->counts = bt_calloc(n_vocab, sizeof(*sampler->counts));
-    if ((sampler->list == NULL) || (sampler->ordered == NULL) ||
-        (sampler->weights == NULL) || (sampler->counts == NULL)) {
+    sampler->mask =
+        bt_calloc(((size_t)n_vocab + 63) / 64, sizeof(*sampler->mask));
+    if ((sampler->mask == NULL) || (sampler->list == NULL) ||
+        (sampler->ordered == NULL) || (sampler->weights == NULL) ||
+        (sampler->counts == NULL)) {
         bt_sampler_destroy(sampler);
         return BT_ERR_NO_MEMORY;
     }
@@ -63,7 +67,13 @@ void bt_sampler_destroy(bt_sampler_t *sampler)
     bt_free(sampler->ordered);
     bt_free(sampler->weights);
     bt_free(sampler->counts);
+    bt_free(sampler->mask);
     bt_free(sampler);
+}
+
+uint64_t *bt_sampler_mask(bt_sampler_t *sampler)
+{
+    return sampler->mask;
 }
 
 bool bt_sampling_reads_tokens(const bt_sampling_t *params)
@@ -411,7 +421,8 @@ static uint32_t draw_few(bt_sampler_t *sampler, const bt_sampling_t *params,
 
 /* Applies everything that changes logits. */
 static void edit(bt_sampler_t *sampler, const bt_sampling_t *params,
-                 float *logits, const bt_history_t *history)
+                 float *logits, const bt_history_t *history,
+                 bt_token_mask_t mask)
 {
     const uint64_t n_lengths = (uint64_t)sampler->n_vocab *
                                sizeof(*sampler->weights) / sizeof(uint32_t);
@@ -422,19 +433,78 @@ static void edit(bt_sampler_t *sampler, const bt_sampling_t *params,
                       (n_lengths < UINT32_MAX) ? (uint32_t)n_lengths
                                                : UINT32_MAX,
                       sampler->counts);
+    bt_processors_mask(mask, logits, sampler->n_vocab);
+}
+
+/* Removes what the request does not allow. */
+static void edit_bans(bt_sampler_t *sampler, const bt_sampling_t *params,
+                      float *logits, const bt_history_t *history)
+{
     bt_processors_allow(&params->processors, logits, sampler->n_vocab,
                         sampler->counts);
     bt_sampler_bans(params, sampler->n_vocab, history, ban_token, logits);
 }
 
-void bt_sampler_change(bt_sampler_t *sampler, const bt_sampling_t *params,
-                       float *logits, const uint32_t *tokens, uint32_t n_tokens,
-                       uint32_t n_prompt)
+/* @return the most probable token; its logit is -INFINITY where none is left */
+static uint32_t edit_all(bt_sampler_t *sampler, const bt_sampling_t *params,
+                         float *logits, const bt_history_t *history,
+                         bt_token_mask_t mask)
 {
-    const bt_history_t history = {
-        .tokens = tokens, .n = n_tokens, .n_prompt = n_prompt};
+    uint32_t kept = 0;
+    float logit = -INFINITY;
+    uint32_t best;
 
-    edit(sampler, params, logits, &history);
+    edit(sampler, params, logits, history, mask);
+    if (mask != NULL) {
+        kept = bt_sampler_best(logits, sampler->n_vocab);
+        logit = logits[kept];
+    }
+    edit_bans(sampler, params, logits, history);
+    best = bt_sampler_best(logits, sampler->n_vocab);
+    if ((logit > -INFINITY) && !(logits[best] > -INFINITY)) {
+        logits[kept] = logit;
+        best = kept;
+    }
+    return best;
+}
+
+void bt_sampler_change(bt_sampler_t *sampler, const bt_sampling_t *params,
+                       float *logits, const bt_history_t *history,
+                       bt_token_mask_t mask)
+{
+    (void)edit_all(sampler, params, logits, history, mask);
+}
+
+uint32_t bt_sampler_draw_masked(bt_sampler_t *sampler,
+                                const bt_sampling_t *params, float *logits,
+                                const bt_history_t *history, uint32_t position,
+                                bt_token_mask_t mask)
+{
+    const bt_processor_options_t *const o = &params->processors;
+    const uint32_t forced = bt_processors_forced(o, history);
+    float top_p;
+    uint32_t best;
+
+    if ((forced < sampler->n_vocab) && bt_token_mask_has(mask, forced)) {
+        return forced;
+    }
+    best = edit_all(sampler, params, logits, history, mask);
+    if (!(logits[best] > -INFINITY)) {
+        return bt_processors_fallback(o, mask, sampler->n_vocab);
+    }
+    /* An infinite best logit leaves nothing to draw. */
+    if ((params->temperature == 0.0f) || (params->top_k == 1) ||
+        !isfinite(logits[best])) {
+        return best;
+    }
+    top_p = bt_processors_top_p(params, history);
+    if ((params->top_k > 0) && (params->top_k <= HEAP_TOP_K) &&
+        (params->top_k < sampler->n_vocab) && !bt_processors_filter(o)) {
+        return draw_few(sampler, params,
+                        order_top_k(sampler, logits, params->top_k), top_p,
+                        bt_draw_bits(params->seed, position));
+    }
+    return draw_all(sampler, params, logits, logits[best], top_p, position);
 }
 
 uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
@@ -444,32 +514,9 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
 {
     const bt_history_t history = {
         .tokens = tokens, .n = n_tokens, .n_prompt = n_prompt};
-    const bt_processor_options_t *const o = &params->processors;
-    const uint32_t forced = bt_processors_forced(o, &history);
-    float top_p;
-    uint32_t best;
 
-    if (forced < sampler->n_vocab) {
-        return forced;
-    }
-    edit(sampler, params, logits, &history);
-    best = bt_sampler_best(logits, sampler->n_vocab);
-    if (!(logits[best] > -INFINITY)) {
-        return bt_processors_fallback(o, sampler->n_vocab);
-    }
-    /* An infinite best logit leaves nothing to draw. */
-    if ((params->temperature == 0.0f) || (params->top_k == 1) ||
-        !isfinite(logits[best])) {
-        return best;
-    }
-    top_p = bt_processors_top_p(params, &history);
-    if ((params->top_k > 0) && (params->top_k <= HEAP_TOP_K) &&
-        (params->top_k < sampler->n_vocab) && !bt_processors_filter(o)) {
-        return draw_few(sampler, params,
-                        order_top_k(sampler, logits, params->top_k), top_p,
-                        bt_draw_bits(params->seed, position));
-    }
-    return draw_all(sampler, params, logits, logits[best], top_p, position);
+    return bt_sampler_draw_masked(sampler, params, logits, &history, position,
+                                  NULL);
 }
 
 /* Returns the last token of a bad word whose other tokens precede; else

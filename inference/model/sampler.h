@@ -49,11 +49,23 @@ uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,
                          uint32_t n_tokens, uint32_t n_prompt,
                          uint32_t position);
 
-/** Makes the changes that bt_sampler_draw() makes to logits first: penalties,
- *  bad words, and end tokens that come too early. Parameters as there. */
+/** Returns memory for a mask of all tokens, scratch of the caller. */
+uint64_t *bt_sampler_mask(bt_sampler_t *sampler);
+
+/** Draws a token as bt_sampler_draw(), but one of those that a mask has, which
+ *  are above what the request allows and bans (processors.h).
+ *  @param [in] mask  has a token of the vocabulary */
+uint32_t bt_sampler_draw_masked(bt_sampler_t *sampler,
+                                const bt_sampling_t *params, float *logits,
+                                const bt_history_t *history, uint32_t position,
+                                bt_token_mask_t mask);
+
+/** Makes the changes that bt_sampler_draw_masked() makes to logits first:
+ *  penalties, the mask, bad words, and end tokens that come too early.
+ *  Parameters as there. */
 void bt_sampler_change(bt_sampler_t *sampler, const bt_sampling_t *params,
-                       float *logits, const uint32_t *history,
-                       uint32_t n_history, uint32_t n_prompt);
+                       float *logits, const bt_history_t *history,
+                       bt_token_mask_t mask);
 
 #define BT_SAMPLER_MAX_NEEDS 512
 

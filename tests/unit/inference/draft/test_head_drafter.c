@@ -109,8 +109,8 @@ static uint32_t look_at(const drafting_t *d, bt_seq_t *seq)
 
 /* Computes all positions from first on, and n_drafts behind the known tokens.
  * @return the next draft */
-static uint32_t reference(const drafting_t *d, const bt_seq_t *seq,
-                          uint32_t first, uint32_t n_drafts)
+static uint32_t reference(const drafting_t *d, bt_seq_t *seq, uint32_t first,
+                          uint32_t n_drafts)
 {
     const pair_t *p = &d->pair;
     const uint32_t n_known = seq->sched.n_tokens - 1 - first;

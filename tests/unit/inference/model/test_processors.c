@@ -188,9 +188,12 @@ static void only_allowed_tokens_keep_their_logits(void **state)
                     (((i == 2) || (i == 5)) ? (float)i : -INFINITY));
         assert_int_equal(counts[i], 0);
     }
-    assert_int_equal(bt_processors_fallback(&o, N_VOCAB), 2);
+    assert_int_equal(bt_processors_fallback(&o, NULL, N_VOCAB), 2);
     o.n_allowed_ids = 0;
-    assert_int_equal(bt_processors_fallback(&o, N_VOCAB), 0);
+    assert_int_equal(bt_processors_fallback(&o, NULL, N_VOCAB), 0);
+    assert_int_equal(
+        bt_processors_fallback(&o, &(uint64_t){1u << 6 | 1u << 4}, N_VOCAB), 4);
+    assert_int_equal(bt_processors_fallback(&o, &(uint64_t){0}, N_VOCAB), 0);
 }
 
 static void top_n_sigma_keeps_logits_near_the_best(void **state)

@@ -392,14 +392,127 @@ static void sampler_create_survives_every_failed_allocation(void **state)
         }
     } while (status != BT_OK);
     bt_alloc_fail_at(0);
-    assert_int_equal(nth, 6); /* five allocations, then success */
+    assert_int_equal(nth, 7); /* six allocations, then success */
     bt_sampler_destroy(sampler);
     bt_sampler_destroy(NULL);
+}
+
+/* ---- masks ---- */
+
+#define N_MASKED 130 /* tokens: three words, the last one not whole */
+
+static uint64_t masked_random(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+    return *seed >> 33;
+}
+
+/* A mask is as if the other logits were -infinity. */
+static void
+masked_draw_equals_a_draw_from_a_row_without_the_others(void **state)
+{
+    const uint32_t history_ids[] = {3, 70, 129, 3};
+    const bt_history_t history = {.tokens = history_ids, .n = 4, .n_prompt = 2};
+    bt_sampler_t *sampler = make_sampler(N_MASKED);
+    uint64_t seed = 1;
+
+    (void)state;
+    for (uint32_t round = 0; round < 2000; round++) {
+        bt_sampling_t params = bt_sampling_default();
+        uint64_t mask[3] = {0};
+        float logits[N_MASKED];
+        float plain[N_MASKED];
+        uint32_t drawn;
+
+        params.temperature = (float)(round % 4) * 0.5f;
+        params.top_k = (round % 3 == 0) ? 5 : 0;
+        params.top_p = (round % 5 == 0) ? 0.75f : 1.0f;
+        params.repetition_penalty = (round % 7 == 0) ? 1.25f : 1.0f;
+        params.seed = round;
+        mask[masked_random(&seed) % 3] |= 1u; /* ids 0, 64 and 128 */
+        for (uint32_t id = 0; id < N_MASKED; id++) {
+            if (masked_random(&seed) % 8 == 0) {
+                mask[id / 64] |= 1ull << (id % 64);
+            }
+            logits[id] = (float)(masked_random(&seed) % 1000) / 100.0f;
+            plain[id] = bt_token_mask_has(mask, id) ? logits[id] : -INFINITY;
+        }
+        drawn =
+            bt_sampler_draw_masked(sampler, &params, logits, &history, 4, mask);
+        assert_true(bt_token_mask_has(mask, drawn));
+        assert_int_equal(drawn, bt_sampler_draw(sampler, &params, plain,
+                                                history_ids, 4, 2, 4));
+    }
+    bt_sampler_destroy(sampler);
+}
+
+static void draw_under_a_mask(const bt_sampling_t *params, uint64_t mask,
+                              const float *fresh, uint32_t expected)
+{
+    const uint32_t tokens[] = {5, 6};
+    const bt_history_t history = {.tokens = tokens, .n = 2, .n_prompt = 1};
+    bt_sampler_t *sampler = make_sampler(8);
+    float logits[8];
+
+    memcpy(logits, fresh, sizeof(logits));
+    assert_int_equal(
+        bt_sampler_draw_masked(sampler, params, logits, &history, 2, &mask),
+        expected);
+    bt_sampler_destroy(sampler);
+}
+
+static void bans_that_leave_no_token_of_a_mask_are_ignored(void **state)
+{
+    static const bt_bad_word_t words[] = {{.n = 1, .ids = {2}},
+                                          {.n = 2, .ids = {6, 3}}};
+    static const uint32_t allowed[] = {0, 7};
+    static const float logits[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const float none[8] = {-INFINITY, -INFINITY, -INFINITY, NAN,
+                                  -INFINITY, NAN,       -INFINITY, NAN};
+
+    (void)state;
+    for (int hot = 0; hot <= 1; hot++) {
+        bt_sampling_t params = bt_sampling_default();
+
+        params.temperature = (float)hot;
+        params.n_bad_words = 2;
+        params.bad_words = words;
+        draw_under_a_mask(&params, 1u << 1 | 1u << 2, logits, 1); /* one left */
+        draw_under_a_mask(&params, 1u << 3 | 1u << 2, logits, 3);
+        params.min_tokens = 9; /* an end id, which the grammar wants now */
+        params.n_end_ids = 1;
+        params.end_ids[0] = 4;
+        draw_under_a_mask(&params, 1u << 4, logits, 4);
+        params.n_bad_words = 0;
+        params.processors.n_allowed_ids = params.processors.n_ids = 2;
+        params.processors.ids = allowed;
+        draw_under_a_mask(&params, 1u << 0 | 1u << 5, logits, 0);
+        draw_under_a_mask(&params, 1u << 1 | 1u << 5, logits, 5);
+        draw_under_a_mask(&params, 1u << 5 | 1u << 6, none, 5);
+    }
+}
+
+/* A thinking budget of nothing forces tokens 1 and 2. */
+static void forced_token_has_to_be_one_of_the_mask(void **state)
+{
+    static const uint32_t mark[] = {1, 2};
+    static const float logits[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    bt_sampling_t params = bt_sampling_default();
+
+    (void)state;
+    params.processors.is_thinking = 1;
+    params.processors.n_think_close = params.processors.n_ids = 2;
+    params.processors.ids = mark;
+    draw_under_a_mask(&params, 1u << 1 | 1u << 5, logits, 1);
+    draw_under_a_mask(&params, 1u << 2 | 1u << 5, logits, 5);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        BT_TEST(masked_draw_equals_a_draw_from_a_row_without_the_others),
+        BT_TEST(bans_that_leave_no_token_of_a_mask_are_ignored),
+        BT_TEST(forced_token_has_to_be_one_of_the_mask),
         BT_TEST(philox_gives_the_published_vectors),
         BT_TEST(uniform_is_the_top_53_bits_of_the_first_two_words),
         BT_TEST(greedy_takes_the_best_and_the_lowest_id_of_a_tie),

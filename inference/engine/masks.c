@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "inference/engine/engine_priv.h"
+
+/* Masks of sequences with a grammar: which tokens may come next. Where an
+ * answer is in its grammar follows from its tokens alone, so draws, drafts, and
+ * answers that are computed again all see equal masks. */
+
+/* Moves a cursor behind the first n_tokens of a sequence.
+ * @return false: no text of the grammar begins so, or a limit is reached */
+static bool move(const bt_seq_t *seq, bt_matcher_cursor_t *cursor,
+                 uint32_t n_tokens)
+{
+    return (n_tokens >= seq->n_prompt) &&
+           bt_matcher_move(seq->grammar.matcher, cursor,
+                           seq->tokens + seq->n_prompt,
+                           n_tokens - seq->n_prompt);
+}
+
+static void set(uint64_t *mask, uint32_t id, bool has, uint32_t *n_p)
+{
+    const uint64_t bit = 1ull << (id % 64);
+    const bool had = (mask[id / 64] & bit) != 0;
+
+    mask[id / 64] = has ? mask[id / 64] | bit : mask[id / 64] & ~bit;
+    *n_p += (has && !had) ? 1 : 0;
+    *n_p -= (had && !has) ? 1 : 0;
+}
+
+/* Lets the request's end ids end an answer, in place of the model's. An end id
+ * that is text may also stand in an answer that is not whole, and cuts it as a
+ * stop word does. */
+static void set_end_ids(const bt_seq_t *seq, uint64_t *mask, bool accepts,
+                        uint32_t *n_p)
+{
+    const bt_token_trie_t *const trie = seq->grammar.trie;
+
+    for (uint32_t i = 0; i < trie->n_end_ids; i++) {
+        set(mask, trie->end_ids[i], false, n_p);
+    }
+    for (uint32_t i = 0; accepts && (i < seq->sampling.n_end_ids); i++) {
+        if (seq->sampling.end_ids[i] < trie->n_vocab) {
+            set(mask, seq->sampling.end_ids[i], true, n_p);
+        }
+    }
+}
+
+/* Makes the mask of the token behind the first n_tokens.
+ * @return number of its tokens; 0: the grammar cannot be followed */
+static uint32_t make_mask(bt_seq_t *seq, bt_matcher_cursor_t *cursor,
+                          uint32_t n_tokens, uint64_t *mask)
+{
+    bt_matcher_t *const matcher = seq->grammar.matcher;
+    const uint64_t *words = NULL;
+    uint32_t n = 0;
+    bool accepts;
+
+    if (!move(seq, cursor, n_tokens)) {
+        return 0;
+    }
+    accepts = bt_matcher_accepts(matcher, cursor->state);
+    words = bt_matcher_mask(matcher, cursor, &n);
+    if (words != NULL) {
+        memcpy(mask, words, seq->grammar.trie->n_words * sizeof(*mask));
+    } else if (accepts && (seq->grammar.trie->n_end_ids == 0)) {
+        memset(mask, 0, seq->grammar.trie->n_words * sizeof(*mask));
+    } else {
+        return 0;
+    }
+    set_end_ids(seq, mask, accepts, &n);
+    return n;
+}
+
+uint32_t bt_seq_mask(bt_seq_t *seq, uint32_t n_tokens, uint64_t *mask)
+{
+    const uint64_t start_ns = bt_now_ns();
+    const bt_matcher_stats_t *const stats =
+        bt_matcher_stats(seq->grammar.matcher);
+    const uint64_t hits = stats->mask_hits;
+    bt_matcher_cursor_t cursor = seq->grammar.cursor;
+    const uint32_t n = make_mask(seq, &cursor, n_tokens, mask);
+
+    if (n_tokens <= seq->sched.n_tokens) { /* else behind drafts */
+        seq->grammar.cursor = cursor;
+    }
+    seq->grammar.counts.n_masks++;
+    seq->grammar.counts.n_hits += (stats->mask_hits > hits) ? 1 : 0;
+    seq->grammar.counts.ns += bt_now_ns() - start_ns;
+    return n;
+}
+
+static bool ends_model(const bt_token_trie_t *trie, uint32_t id)
+{
+    bool ends = false;
+
+    for (uint32_t i = 0; i < trie->n_end_ids; i++) {
+        ends = ends || (trie->end_ids[i] == id);
+    }
+    return ends;
+}
+
+uint32_t bt_engine_allowed_drafts(bt_seq_t *seq, uint32_t n)
+{
+    const uint32_t n_known = seq->sched.n_tokens;
+    bt_matcher_cursor_t cursor = seq->grammar.cursor;
+    uint32_t i = 0;
+
+    if ((seq->grammar.matcher == NULL) || (n == 0)) {
+        return n;
+    }
+    if (!move(seq, &cursor, n_known)) {
+        return 0;
+    }
+    seq->grammar.cursor = cursor;
+    while (i < n) {
+        const uint32_t id = seq->tokens[n_known + i];
+        const bool ends = bt_engine_is_end_id(&seq->sampling, id);
+
+        if (ends && bt_matcher_accepts(seq->grammar.matcher, cursor.state)) {
+            return i + 1;
+        }
+        if (ends_model(seq->grammar.trie, id) ||
+            !move(seq, &cursor, n_known + i + 1)) {
+            return i;
+        }
+        i++;
+        if (ends) {
+            return i;
+        }
+    }
+    return n;
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sequences with a grammar. Tokens are one letter, or two, so most texts can be
+ * written in several ways; what an answer spells is checked by hand. */
+#include <stdio.h>
+
+#include "common/grammar/compile.h"
+#include "tests/support/draw.h"
+#include "tests/unit/inference/engine/bench.h"
+
+#define END_ID  250u /* of the model; no text */
+#define LETTERS 26u
+
+static const char *const words[] = {"cab", "catalog", "dog", "abracadabra"};
+#define WORDS "[\"cab\",\"catalog\",\"dog\",\"abracadabra\"]"
+
+static size_t spell(uint32_t id, uint8_t text[2])
+{
+    if (id == END_ID) {
+        return 0;
+    }
+    if (id < LETTERS) {
+        text[0] = (uint8_t)('a' + id);
+        return 1;
+    }
+    text[0] = (uint8_t)('a' + id / LETTERS);
+    text[1] = (uint8_t)('a' + id % LETTERS);
+    return 2;
+}
+
+static const uint8_t *bytes_of(void *ctx, uint32_t id, size_t *n_p)
+{
+    *n_p = spell(id, ctx);
+    return ctx;
+}
+
+typedef struct rules {
+    bt_token_trie_t *trie;
+    bt_grammar_t *grammar;
+    bt_matcher_t *matcher;
+} rules_t;
+
+static rules_t rules_of(bt_grammar_kind_t kind, const char *text,
+                        uint32_t max_mask_steps)
+{
+    const bt_grammar_source_t source = {
+        .kind = kind, .text = text, .bytes = strlen(text)};
+    const uint32_t end_id = END_ID;
+    const char *load_why = "";
+    char why[BT_GRAMMAR_WHY_BYTES] = "";
+    uint8_t letters[2];
+    uint8_t *program = NULL;
+    size_t bytes = 0;
+    rules_t r;
+    bt_matcher_config_t config = {.max_bytes = 1 << 20,
+                                  .max_mask_steps = max_mask_steps};
+
+    assert_int_equal(bt_token_trie_create(bt_tiny_model_default().n_vocab,
+                                          bytes_of, letters, &end_id, 1,
+                                          &r.trie),
+                     BT_OK);
+    if (bt_grammar_compile(&source, &program, &bytes, why, sizeof(why)) !=
+        BT_OK) {
+        fail_msg("%s", why);
+    }
+    assert_int_equal(bt_grammar_load(program, bytes, &load_why, &r.grammar),
+                     BT_OK);
+    bt_free(program);
+    config.grammar = r.grammar;
+    config.trie = r.trie;
+    assert_int_equal(bt_matcher_create(&config, &r.matcher), BT_OK);
+    return r;
+}
+
+static void rules_fini(rules_t *r)
+{
+    bt_matcher_destroy(r->matcher);
+    bt_grammar_free(r->grammar);
+    bt_token_trie_destroy(r->trie);
+}
+
+static bt_seq_t *make_ruled(bench_t *b, const rules_t *r, uint32_t i)
+{
+    bt_seq_t *seq = make_seq(b, i, (i % 2 == 0) ? 0.0f : 1.5f);
+
+    seq->sampling.n_end_ids = 1;
+    seq->sampling.end_ids[0] = END_ID;
+    seq->grammar.matcher = r->matcher;
+    seq->grammar.trie = r->trie;
+    return seq;
+}
+
+/* Spells the answer, without an end id. */
+static const char *answer_of(const bt_seq_t *seq, char text[2 * MAX_NEW + 1])
+{
+    size_t n = 0;
+
+    for (uint32_t i = seq->n_prompt; i < seq->sched.n_tokens; i++) {
+        n += spell(seq->tokens[i], (uint8_t *)text + n);
+    }
+    text[n] = '\0';
+    return text;
+}
+
+static void assert_is_word(const bt_seq_t *seq)
+{
+    char text[2 * MAX_NEW + 1];
+    bool is_word = false;
+
+    (void)answer_of(seq, text);
+    for (size_t i = 0; i < BT_ARRAY_LEN(words); i++) {
+        is_word = is_word || (strcmp(text, words[i]) == 0);
+    }
+    if (!is_word) {
+        fail_msg("%s is no word", text);
+    }
+    assert_int_equal(seq->tokens[seq->sched.n_tokens - 1], END_ID);
+    assert_false(seq->grammar.has_failed);
+    assert_true(seq->grammar.counts.n_masks >= seq->n_drawn);
+}
+
+#define N_CASES 6u
+
+/* All at a time, with one matcher. */
+static void answers_follow_their_grammar(void **state)
+{
+    rules_t r = rules_of(BT_GRAMMAR_CHOICE, WORDS, 0);
+    bt_seq_t *seqs[N_CASES];
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 32);
+    for (uint32_t i = 0; i < N_CASES; i++) {
+        seqs[i] = make_ruled(&b, &r, i);
+        assert_int_equal(bt_engine_submit(b.engine, seqs[i]), BT_OK);
+    }
+    run_until_left(&b, N_CASES);
+    for (uint32_t i = 0; i < N_CASES; i++) {
+        assert_is_word(seqs[i]);
+        free_seq(seqs[i]);
+    }
+    close_bench(&b);
+    rules_fini(&r);
+}
+
+/* Drafts that are right, wrong, of no word, and end ids. */
+typedef struct guesser {
+    const uint32_t *tokens;
+    uint32_t n;
+    uint64_t rng;
+    uint32_t most_asked;
+} guesser_t;
+
+static bt_draft_t guess(void *ctx, const uint32_t *tokens, uint32_t n_tokens,
+                        uint32_t max, uint32_t *drafts)
+{
+    static const uint32_t odd[] = {END_ID, 25, 1u << 20, 0, 3};
+    guesser_t *g = ctx;
+
+    (void)tokens;
+    g->most_asked = (max > g->most_asked) ? max : g->most_asked;
+    for (uint32_t i = 0; i < max; i++) {
+        const uint32_t at = n_tokens + i;
+
+        drafts[i] = (at < g->n) ? g->tokens[at] : END_ID;
+        if (draw_below(&g->rng, 6) == 0) {
+            drafts[i] = odd[draw_below(&g->rng, BT_ARRAY_LEN(odd))];
+        }
+    }
+    return (bt_draft_t){.n = max};
+}
+
+static void drafts_change_no_token_of_a_grammar(void **state)
+{
+    rules_t r = rules_of(BT_GRAMMAR_CHOICE, WORDS, 0);
+    uint32_t n_accepted = 0;
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 32);
+    for (uint32_t i = 0; i < 3 * N_CASES; i++) {
+        bt_seq_t *alone = make_ruled(&b, &r, i % N_CASES);
+        bt_seq_t *seq = make_ruled(&b, &r, i % N_CASES);
+        guesser_t g = {.rng = i + 1};
+
+        assert_int_equal(bt_engine_submit(b.engine, alone), BT_OK);
+        run_until_left(&b, 1);
+        g.tokens = alone->tokens;
+        g.n = alone->sched.n_tokens;
+        seq->drafter = (bt_drafter_t){.propose = guess, .ctx = &g};
+        assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
+        run_until_left(&b, 1);
+        assert_is_word(seq);
+        assert_int_equal(seq->sched.n_tokens, alone->sched.n_tokens);
+        assert_memory_equal(seq->tokens, alone->tokens,
+                            alone->sched.n_tokens * sizeof(uint32_t));
+        assert_true(g.most_asked > 0);
+        n_accepted += seq->n_accepted;
+        free_seq(seq);
+        free_seq(alone);
+        b.next_block = 0;
+    }
+    assert_true(n_accepted > N_CASES);
+    close_bench(&b);
+    rules_fini(&r);
+}
+
+/* Its tokens tell where the answer is in the grammar: what another worker, or
+ * an earlier submit, has drawn is part of them. */
+static void answer_goes_on_from_any_of_its_tokens(void **state)
+{
+    rules_t r = rules_of(BT_GRAMMAR_CHOICE, WORDS, 0);
+    bt_seq_t *whole;
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 32);
+    whole = make_ruled(&b, &r, 1);
+    assert_int_equal(bt_engine_submit(b.engine, whole), BT_OK);
+    run_until_left(&b, 1);
+    assert_true(whole->n_drawn > 2);
+    for (uint32_t n = 1; n < whole->n_drawn; n++) {
+        rules_t other = rules_of(BT_GRAMMAR_CHOICE, WORDS, 0);
+        bt_seq_t *rest;
+
+        b.next_block = 1;
+        rest = make_ruled(&b, &other, 1);
+        rest->sampling = whole->sampling;
+        memcpy(rest->tokens, whole->tokens,
+               (whole->n_prompt + n) * sizeof(*rest->tokens));
+        rest->sched.n_tokens += n;
+        rest->max_new -= n;
+        assert_int_equal(bt_engine_submit(b.engine, rest), BT_OK);
+        run_until_left(&b, 1);
+        assert_int_equal(rest->sched.n_tokens, whole->sched.n_tokens);
+        assert_memory_equal(rest->tokens, whole->tokens,
+                            whole->sched.n_tokens * sizeof(*rest->tokens));
+        free_seq(rest);
+        rules_fini(&other);
+    }
+    free_seq(whole);
+    close_bench(&b);
+    rules_fini(&r);
+}
+
+static void followers_of_a_fanout_follow_the_grammar_each(void **state)
+{
+    rules_t r = rules_of(BT_GRAMMAR_REGEX, "[a-z]{12}", 0);
+    bt_seq_t *seqs[3];
+    char texts[3][2 * MAX_NEW + 1];
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 32);
+    for (uint32_t i = 0; i < 3; i++) {
+        seqs[i] = make_ruled(&b, &r, 1);
+        seqs[i]->sampling.seed = i;
+    }
+    for (uint32_t i = 1; i < 3; i++) { /* the first block is full */
+        ((uint32_t *)(uintptr_t)seqs[i]->blocks)[0] = seqs[0]->blocks[0];
+    }
+    assert_int_equal(bt_engine_submit_fanout(b.engine, seqs, 3), BT_OK);
+    run_until_left(&b, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(strlen(answer_of(seqs[i], texts[i])), 12);
+        assert_int_equal(seqs[i]->tokens[seqs[i]->sched.n_tokens - 1], END_ID);
+        free_seq(seqs[i]);
+    }
+    assert_string_not_equal(texts[0], texts[1]);
+    assert_string_not_equal(texts[1], texts[2]);
+    close_bench(&b);
+    rules_fini(&r);
+}
+
+static bt_finish_t finish_of(bench_t *b, const bt_seq_t *seq)
+{
+    bt_finish_t finish = BT_FINISH_NONE;
+    bool left = false;
+
+    while (!left) {
+        bt_report_t *report = bt_engine_next(b->engine);
+
+        for (uint32_t i = 0; (report != NULL) && (i < report->n_items); i++) {
+            if ((report->items[i].kind == BT_REPORT_LEFT) &&
+                (report->items[i].seq == seq)) {
+                left = true;
+                finish = report->items[i].finish;
+            }
+        }
+        if (report != NULL) {
+            assert_int_equal(report->status, BT_OK);
+            bt_engine_recycle(b->engine, report);
+        }
+    }
+    return finish;
+}
+
+/* A mask that may look at one byte is none. */
+static void
+grammar_that_cannot_be_followed_ends_its_sequence_alone(void **state)
+{
+    rules_t bad = rules_of(BT_GRAMMAR_REGEX, "[a-z]{12}", 1);
+    rules_t good = rules_of(BT_GRAMMAR_CHOICE, WORDS, 0);
+    bt_seq_t *seqs[3];
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 32);
+    seqs[0] = make_ruled(&b, &bad, 0);
+    seqs[1] = make_ruled(&b, &good, 0);
+    seqs[2] = make_seq(&b, 0, 0.0f);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(bt_engine_submit(b.engine, seqs[i]), BT_OK);
+    }
+    assert_int_equal(finish_of(&b, seqs[0]), BT_FINISH_ERROR);
+    run_until_left(&b, 2);
+    assert_true(seqs[0]->grammar.has_failed);
+    assert_int_equal(seqs[0]->n_drawn, 0);
+    assert_is_word(seqs[1]);
+    assert_int_equal(seqs[2]->n_drawn, MAX_NEW);
+    for (uint32_t i = 0; i < 3; i++) {
+        free_seq(seqs[i]);
+    }
+    close_bench(&b);
+    rules_fini(&bad);
+    rules_fini(&good);
+}
+
+/* The model's end id ends an answer only as one of the request's. */
+static void end_ids_are_those_of_the_request(void **state)
+{
+    rules_t r = rules_of(BT_GRAMMAR_CHOICE, "[\"abc\"]", 0);
+    char text[2 * MAX_NEW + 1];
+    bt_seq_t *seq;
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 32);
+    seq = make_ruled(&b, &r, 0);
+    seq->sampling.end_ids[0] = 220; /* "im" */
+    assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
+    assert_int_equal(finish_of(&b, seq), BT_FINISH_STOP);
+    assert_string_equal(answer_of(seq, text), "abcim");
+    free_seq(seq);
+
+    seq = make_ruled(&b, &r, 0); /* bans yield, and so do tokens to come */
+    seq->sampling.min_tokens = 15;
+    assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
+    assert_int_equal(finish_of(&b, seq), BT_FINISH_STOP);
+    assert_string_equal(answer_of(seq, text), "abc");
+    free_seq(seq);
+
+    seq = make_ruled(&b, &r, 0); /* nothing can come, and nothing ends it */
+    seq->sampling.n_end_ids = 0;
+    assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
+    assert_int_equal(finish_of(&b, seq), BT_FINISH_ERROR);
+    assert_true(seq->grammar.has_failed);
+    free_seq(seq);
+    close_bench(&b);
+    rules_fini(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(answers_follow_their_grammar),
+        BT_TEST(drafts_change_no_token_of_a_grammar),
+        BT_TEST(answer_goes_on_from_any_of_its_tokens),
+        BT_TEST(followers_of_a_fanout_follow_the_grammar_each),
+        BT_TEST(grammar_that_cannot_be_followed_ends_its_sequence_alone),
+        BT_TEST(end_ids_are_those_of_the_request),
+    };
+
+    return cmocka_run_group_tests(tests, make_model, remove_model);
+}
