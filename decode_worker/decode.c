@@ -330,6 +330,11 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
              (item->finish == BT_FINISH_LENGTH))) {
             bt_worker_send_beams(w, &dj->job);
         }
+        if (!dj->job.ending && dj->job.seq.grammar.has_failed) {
+            bt_worker_job_fail(w, &dj->job, BT_ERR_TOO_LARGE, "decode",
+                               BT_JOB_GRAMMAR_FAILED);
+            break;
+        }
         if (!dj->job.ending && (item->finish == BT_FINISH_ERROR)) {
             bt_worker_job_fail(w, &dj->job, BT_ERR_DEVICE, "decode",
                                "the device failed");

@@ -460,6 +460,12 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
         }
         return;
     }
+    if (job->seq.grammar.has_failed) { /* that of all of its fan-out */
+        bt_worker_fanout_fail(w, (job->leader != NULL) ? job->leader : job,
+                              BT_ERR_TOO_LARGE, "context phase",
+                              BT_JOB_GRAMMAR_FAILED);
+        return;
+    }
     if (finish == BT_FINISH_ERROR) { /* its KV cannot be trusted (I2) */
         bt_worker_fanout_fail(w, (job->leader != NULL) ? job->leader : job,
                               BT_ERR_DEVICE, "context phase",

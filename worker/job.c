@@ -61,6 +61,7 @@ static void job_free(bt_job_t *job)
     bt_logprob_output_free(job);
     bt_ngram_drafter_destroy(job->drafter);
     bt_beams_destroy(job->seq.beams);
+    bt_job_grammar_release(job->grammar);
     bt_free(job->draft_ids);
     bt_free(job->seq.tokens);
     bt_free(job->block_ids);
@@ -111,6 +112,9 @@ static const char *why_no_beams(const bt_worker_t *w,
     if (!bt_fanout_is_possible(w)) {
         return "this model cannot search with beams: its layers have attention "
                "windows or a state";
+    }
+    if (msg->grammar_bytes > 0) {
+        return "beam search and structured output do not go together";
     }
     if ((msg->kind == BT_REQUEST_PREFILL) || (msg->fanout != 0) ||
         (what != 0) || (msg->wants.n_top != 0) ||
@@ -317,6 +321,28 @@ static bt_status_t create_beams(const bt_worker_t *w, bt_job_t *job,
                                    : bt_beams_create(&config, &job->seq.beams);
 }
 
+static bt_status_t take_grammar(bt_worker_t *w, bt_job_t *job,
+                                const bt_msg_request_t *msg, const char **why_p)
+{
+    bt_status_t status;
+
+    if (msg->grammar_bytes == 0) {
+        return BT_OK;
+    }
+    if (w->grammars == NULL) {
+        *why_p = "this worker has no vocabulary for structured output";
+        return BT_ERR_UNSUPPORTED;
+    }
+    status = bt_grammars_take(w->grammars, msg->space, msg->grammar,
+                              msg->grammar_bytes, why_p, &job->grammar);
+    if (status == BT_OK) {
+        job->seq.grammar.matcher = bt_job_grammar_matcher(job->grammar);
+        job->seq.grammar.trie = bt_grammars_trie(w->grammars);
+    }
+    /* Another worker reads the program in the same way. */
+    return (status == BT_ERR_BAD_MESSAGE) ? BT_ERR_INVALID_PARAM : status;
+}
+
 static bt_sched_want_t want_of(uint32_t kind)
 {
     static const bt_sched_want_t wants[] = {
@@ -442,6 +468,10 @@ bt_status_t bt_job_create(bt_worker_t *w, bt_worker_link_t *from,
     }
     if (status != BT_OK) {
         *why_p = "out of memory";
+        goto err_job;
+    }
+    status = take_grammar(w, job, msg, why_p);
+    if (status != BT_OK) {
         goto err_job;
     }
     if (job->seq.beams == NULL) { /* else it keeps its log-probs itself */

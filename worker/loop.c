@@ -509,6 +509,15 @@ static void count_drafts(bt_worker_t *w, const bt_draft_counts_t *drafts)
     }
 }
 
+/* The sequence may be submitted again. */
+static void count_masks(bt_worker_t *w, bt_mask_counts_t *counts)
+{
+    w->stats.masks.n_masks += counts->n_masks;
+    w->stats.masks.n_hits += counts->n_hits;
+    w->stats.masks.ns += counts->ns;
+    *counts = (bt_mask_counts_t){0};
+}
+
 static void take_reports(bt_worker_t *w)
 {
     bt_report_t *report;
@@ -534,6 +543,7 @@ static void take_reports(bt_worker_t *w)
             if (item->kind == BT_REPORT_LEFT) {
                 job->in_engine = false;
                 w->n_in_engine -= bt_job_seats(job);
+                count_masks(w, &job->seq.grammar.counts);
             }
             w->stats.tokens_generated += (item->kind == BT_REPORT_TOKEN);
             if (job->rows != NULL) {
@@ -643,6 +653,11 @@ static void send_stats(bt_worker_t *w)
     memcpy(stats->accepted, w->stats.accepted, sizeof(stats->accepted));
     memcpy(stats->accepted_at, w->stats.accepted_at,
            sizeof(stats->accepted_at));
+    stats->grammar_masks = w->stats.masks.n_masks;
+    stats->grammar_mask_hits = w->stats.masks.n_hits;
+    stats->grammar_mask_us = w->stats.masks.ns / 1000;
+    stats->grammars_loaded =
+        (w->grammars != NULL) ? bt_grammars_n_loaded(w->grammars) : 0;
     fill_totals(w, stats);
     fill_waiting(w, stats);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {

@@ -136,6 +136,7 @@ static bt_status_t load(bt_worker_t *w, bt_start_t *s, int signal_fd)
     bt_status_t status = BT_OK;
 
     if ((status = bt_start_file_open(w, s)) != BT_OK ||
+        (status = bt_start_grammars_begin(w, s)) != BT_OK ||
         (status = bt_start_options_check(w, s)) != BT_OK ||
         (status = bt_start_cores_settle(w, s)) != BT_OK ||
         (status = bt_start_draft_open(w, s)) != BT_OK ||
@@ -161,6 +162,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
         (status = bt_wire_decoder_create(&w->decoder)) != BT_OK ||
         (status = open_board(w, s)) != BT_OK ||
         (status = bt_start_engine_open(w, s)) != BT_OK ||
+        (status = bt_start_grammars_end(w)) != BT_OK ||
         (status = bt_start_links_open(w, s)) != BT_OK) {
         return status;
     }
@@ -196,6 +198,7 @@ static void close_all(bt_worker_t *w, bt_start_t *s)
     bt_ngram_corpus_destroy(w->corpus);
     bt_core_demand_close(w->board);
     bt_jobs_end_all(w);
+    bt_grammars_destroy(w->grammars);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         w->ops[i]->close(w);
     }

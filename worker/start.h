@@ -81,6 +81,14 @@ typedef struct bt_start {
  *                                than the model's maximum
  *  @retval  any of bt_gguf_open(), bt_hparams_read() */
 BT_MUST_CHECK bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s);
+/** Begins to make what structured output needs of the file's vocabulary, while
+ *  the weights are loaded; nothing where the file has none.
+ *  @retval any of bt_grammars_create() */
+BT_MUST_CHECK bt_status_t bt_start_grammars_begin(bt_worker_t *w,
+                                                  const bt_start_t *s);
+/** Waits for it. A vocabulary that cannot be used is no failure.
+ *  @retval BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_start_grammars_end(bt_worker_t *w);
 /** Settles the shape of a block. @retval BT_ERR_INVALID_PARAM */
 BT_MUST_CHECK bt_status_t bt_start_options_check(bt_worker_t *w, bt_start_t *s);
 /** Decides where packed weights are kept and the size of the pool; fails,

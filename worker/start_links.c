@@ -135,6 +135,9 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
     if (bt_fanout_is_possible(w)) {
         hello->flags |= BT_HELLO_FANOUT | BT_HELLO_BEAMS;
     }
+    if (w->grammars != NULL) {
+        hello->flags |= BT_HELLO_GRAMMARS;
+    }
     hello->flags |= BT_HELLO_KV_LINKS | BT_HELLO_PROCESSORS;
     hello->ranks = ranks;
     hello->n_ranks = s->team.size;

@@ -48,6 +48,44 @@ bt_status_t bt_start_file_open(bt_worker_t *w, bt_start_t *s)
     return BT_OK;
 }
 
+bt_status_t bt_start_grammars_begin(bt_worker_t *w, const bt_start_t *s)
+{
+    bt_status_t status;
+
+    if ((s->team.rank > 0) || !bt_gguf_has(s->gguf, "tokenizer.ggml.tokens")) {
+        return BT_OK;
+    }
+    status = bt_grammars_create(s->gguf, s->hp.n_vocab,
+                                w->config->grammar_cache_bytes, &w->grammars);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("structured output cannot be prepared: %s",
+                     bt_status_str(status));
+    }
+    return status;
+}
+
+bt_status_t bt_start_grammars_end(bt_worker_t *w)
+{
+    char why[WHY_BYTES] = "";
+    bt_status_t status;
+
+    if (w->grammars == NULL) {
+        return BT_OK;
+    }
+    status = bt_grammars_wait(w->grammars, why, sizeof(why));
+    if (status == BT_OK) {
+        return BT_OK;
+    }
+    bt_grammars_destroy(w->grammars);
+    w->grammars = NULL;
+    if (status == BT_ERR_NO_MEMORY) {
+        BT_LOG_ERROR("out of memory for the vocabulary");
+        return status;
+    }
+    BT_LOG_WARN("no structured output: %s", why);
+    return BT_OK;
+}
+
 /* "prompt" means --prefill-order, so that both workers of a request give it the
  * same place. */
 static bool find_decode_order(bt_worker_t *w)

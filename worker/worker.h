@@ -51,6 +51,7 @@
 #include "inference/engine/engine.h"
 #include "kvtransfer/kvt.h"
 #include "worker/cores.h"
+#include "worker/grammars.h"
 #include "worker/routers.h"
 #include "worker/transfer.h"
 
@@ -130,7 +131,8 @@ typedef struct bt_job {
     /** Beam search (inference/engine/beams.h): the job holds `width` seats, and
      *  blocks for all its beams. width 0: none. */
     bt_sched_beam_params_t beam_params;
-    bool tells_logprobs; /**< log-probs of its answers are wanted */
+    bool tells_logprobs;       /**< log-probs of its answers are wanted */
+    bt_job_grammar_t *grammar; /**< NULL: none */
     bt_seq_t seq;
 } bt_job_t;
 
@@ -250,6 +252,7 @@ struct bt_worker {
                          read or write */
     void *kv_memory;  /**< the back end's buffer; NULL: kvt's */
     bt_ngram_corpus_t *corpus; /**< the compute thread's; NULL: none */
+    bt_grammars_t *grammars;   /**< NULL: the worker restricts no answers */
     bt_copier_t copier;        /**< copies to and from kv_memory */
     bt_kv_pool_t *pool;
     bt_kv_prefix_t *prefix;  /**< NULL: disabled by option */
@@ -298,7 +301,8 @@ struct bt_worker {
         uint64_t draft_steps;
         uint64_t drafted[BT_DRAFT_N_SOURCES], accepted[BT_DRAFT_N_SOURCES];
         uint64_t accepted_at[BT_DRAFT_POSITIONS];
-        uint64_t yielded_ns; /**< time of donated cores */
+        bt_mask_counts_t masks; /**< masks of sequences that have left */
+        uint64_t yielded_ns;    /**< time of donated cores */
         uint64_t start_unix_s;
         uint64_t next_ms; /**< when STATS are due */
     } stats;

@@ -416,6 +416,12 @@ const bt_option_t bt_config_options[] = {
          "16 bytes for each token. It has answers of requests that share their "
          "prefix cache with all others: not those of tenants with a name or of "
          "requests with cache_salt"),
+    SIZE(ADVANCED, "grammar-cache", "256m", 0, 64 * GIGA, S | WORKERS,
+         grammar_cache_bytes,
+         "Memory for grammars of structured output that no running request "
+         "has; 0: none are kept",
+         "16m for each, which is taken as a grammar needs it. A kept grammar "
+         "and its masks of tokens are there for the next request that has it"),
     COUNT(INTERNAL, "draft-tokens", "0", 0, 16, "tokens", S | WORKERS,
          draft_tokens,
          "Drafts of a sequence that an iteration verifies; 0: those that are "

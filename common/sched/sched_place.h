@@ -95,8 +95,16 @@ void bt_sched_links_fini(bt_sched_links_t *links);
 /** Logits processors (bt_processor_options_t). */
 #define BT_SCHED_PROCESSORS 64u
 #define BT_SCHED_BEAMS      128u /**< beam search, in what generates */
+#define BT_SCHED_GRAMMARS   256u /**< answers restricted to a grammar */
 /** Capabilities that a request may need: bt_sched_request_t.capabilities. */
-#define BT_SCHED_CAPABILITIES (BT_SCHED_PROCESSORS | BT_SCHED_BEAMS)
+#define BT_SCHED_CAPABILITIES \
+    (BT_SCHED_PROCESSORS | BT_SCHED_BEAMS | BT_SCHED_GRAMMARS)
+/** Returns a set of capabilities as an index; 0: none. */
+#define BT_SCHED_CAPABILITY_SET(capabilities) \
+    ((capabilities) / BT_SCHED_PROCESSORS)
+/** Number of sets of capabilities. */
+#define BT_SCHED_N_CAPABILITY_SETS \
+    (BT_SCHED_CAPABILITY_SET(BT_SCHED_CAPABILITIES) + 1)
 
 /**
  * Requests sent ahead to a worker, in addition to as many as it has seats. With

@@ -91,6 +91,7 @@
 #define BT_WIRE_DRAFT_SOURCES   4u
 #define BT_WIRE_DRAFT_POSITIONS 16u
 #define BT_WIRE_MAX_ROWS        (1u << 18) /**< bytes in one ROWS message */
+#define BT_WIRE_MAX_GRAMMAR     (1u << 16) /**< bytes of a grammar's program */
 /** Most regions of one grant: one for each pair of ranks. */
 #define BT_WIRE_MAX_REGIONS (BT_WIRE_MAX_RANKS * BT_WIRE_MAX_RANKS)
 
@@ -195,6 +196,9 @@ typedef struct bt_msg_hello {
 /** Flag: draws as bt_processor_options_t says; a worker without it gets no
  *  request that has any. */
 #define BT_HELLO_PROCESSORS 64u
+/** Flag: restricts answers to a grammar (bt_msg_request_t.grammar); a worker
+ *  without it gets no request that has one. */
+#define BT_HELLO_GRAMMARS 256u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< prefill and token #1, then transfer KV */
@@ -247,6 +251,11 @@ typedef struct bt_msg_request {
      *  PREFILL: that one computes the prompt's KV alone, its token does not
      *  count. width 0: none. */
     bt_sched_beam_params_t beams;
+    /** Program of the grammar that the answer follows from its first token on
+     *  (common/grammar/grammar.h); only to workers with BT_HELLO_GRAMMARS. In a
+     *  fanout each request has it. Empty: none. */
+    const uint8_t *grammar;
+    uint32_t grammar_bytes;
 } bt_msg_request_t;
 
 /** Receive region: where one rank of P may write into the pool of one rank
@@ -459,6 +468,10 @@ typedef struct bt_msg_stats {
     uint64_t draft_steps;
     uint64_t drafted[BT_WIRE_DRAFT_SOURCES], accepted[BT_WIRE_DRAFT_SOURCES];
     uint64_t accepted_at[BT_WIRE_DRAFT_POSITIONS];
+    /** Grammars: masks of tokens that draws asked for, those that were there
+     *  already, and the time of all, of sequences that are over; programs
+     *  loaded. */
+    uint64_t grammar_masks, grammar_mask_hits, grammar_mask_us, grammars_loaded;
 } bt_msg_stats_t;
 
 /** Whether a worker accepts requests. */

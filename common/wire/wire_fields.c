@@ -135,6 +135,8 @@ static const field_t request_fields[] = {
     U32(bt_msg_request_t, beams.n_returned, 0, ANY),
     OF(FIELD_F32, bt_msg_request_t, beams.length_penalty),
     U32(bt_msg_request_t, beams.early_stopping, 0, ANY),
+    COUNTED(FIELD_BLOB, bt_msg_request_t, grammar, grammar_bytes, 0,
+            BT_WIRE_MAX_GRAMMAR),
 };
 
 static const field_t sampling_fields[] = {
@@ -335,6 +337,10 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, accepted[2]),
     OF(FIELD_U64, bt_msg_stats_t, drafted[3]),
     OF(FIELD_U64, bt_msg_stats_t, accepted[3]),
+    OF(FIELD_U64, bt_msg_stats_t, grammar_masks),
+    OF(FIELD_U64, bt_msg_stats_t, grammar_mask_hits),
+    OF(FIELD_U64, bt_msg_stats_t, grammar_mask_us),
+    OF(FIELD_U64, bt_msg_stats_t, grammars_loaded),
 };
 
 static const field_t peer_fields[] = {

@@ -48,7 +48,7 @@ PROGRAMS = {
                       "libnghttp2", "libprotobuf-c", "zlib"],
     },
     "worker/main": {
-        "never": ["inference/tokenizer", "common/metrics", "router", "launcher"],
+        "never": ["common/metrics", "router", "launcher"],
         "libraries": ["libxxhash", "msgpack-c", "nng", "libsodium", "munge", "mpi", "dl", "ucx"],
     },
     "tools": {

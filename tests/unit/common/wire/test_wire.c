@@ -91,6 +91,7 @@ static void field_of_a_wrong_type_is_refused(void **state)
                 /* a one-byte blob is a blob */
                 if ((status == BT_OK) && (others[k].bytes[0] == 0xc4)) {
                     assert_true((msgs[i].type == BT_MSG_HELLO && at == 16) ||
+                                (msgs[i].type == BT_MSG_REQUEST && at == 29) ||
                                 (msgs[i].type == BT_MSG_GRANT && at == 5) ||
                                 (msgs[i].type == BT_MSG_PEER && at == 3) ||
                                 (msgs[i].type == BT_MSG_ROWS && at == 7) ||
@@ -220,6 +221,37 @@ static void values_out_of_bounds_are_refused(void **state)
         bt_strbuf_fini(&bad);
         bt_strbuf_fini(&buf);
     }
+}
+
+static void grammar_longer_than_its_limit_is_refused(void **state)
+{
+    static uint8_t element[5 + BT_WIRE_MAX_GRAMMAR + 1] = {0xc6, 0, 1, 0, 1};
+    uint8_t *const program = element + 5;
+    bt_msg_t msg = wire_request();
+    bt_strbuf_t buf;
+    bt_strbuf_t bad;
+    bt_msg_t got;
+
+    (void)state;
+    buf = wire_encoded(&msg);
+    bad = wire_with_element(&buf, 29, element, sizeof(element));
+    assert_int_equal(wire_decode(bad.data, bad.len, &got), BT_ERR_BAD_MESSAGE);
+    bt_strbuf_fini(&bad);
+    bt_strbuf_fini(&buf);
+
+    msg.u.request.grammar = program;
+    msg.u.request.grammar_bytes = BT_WIRE_MAX_GRAMMAR;
+    program[BT_WIRE_MAX_GRAMMAR - 1] = 7;
+    buf = wire_encoded(&msg);
+    assert_int_equal(wire_decode(buf.data, buf.len, &got), BT_OK);
+    wire_assert_equal(&got, &msg);
+    bt_strbuf_fini(&buf);
+
+    msg.u.request.grammar_bytes++;
+    bt_strbuf_init(&buf, WIRE_LIMIT);
+    bt_wire_encode(&msg, &buf);
+    assert_int_equal(bt_strbuf_status(&buf), BT_ERR_INVALID_PARAM);
+    bt_strbuf_fini(&buf);
 }
 
 static void text_of_a_peer_cannot_forge_a_log_line(void **state)
@@ -499,6 +531,10 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
             assert_int_equal(got.u.stats.accepted[2], 2060);
             assert_int_equal(got.u.stats.drafted[3], 2061);
             assert_int_equal(got.u.stats.accepted[3], 2062);
+            assert_int_equal(got.u.stats.grammar_masks, 2063);
+            assert_int_equal(got.u.stats.grammar_mask_hits, 2064);
+            assert_int_equal(got.u.stats.grammar_mask_us, 2065);
+            assert_int_equal(got.u.stats.grammars_loaded, 2066);
             for (unsigned i = 0; i < 2; i++) {
                 assert_int_equal(got.u.stats.drafted[i], 2039 + i);
                 assert_int_equal(got.u.stats.accepted[i], 2041 + i);
@@ -511,8 +547,8 @@ static void messages_of_another_msgpack_encoder_are_read(void **state)
     closedir(dir);
     /* GOLDEN and role, with and without FUTURE; fields of LATER; what has a
      * name of its own, of lists and others. */
-    assert_int_equal(n_taken, 2 * (13 + 1) + (9 + 4 + 63 + 18 + 2 + 1 + 6) + 9 +
-                                  4 + 6 + 1 + 2 + 2 + 1 + 3);
+    assert_int_equal(n_taken, 2 * (13 + 1) + (9 + 4 + 67 + 19 + 2 + 1 + 6) + 9 +
+                                  4 + 6 + 1 + 2 + 2 + 1 + 3 + 1);
 }
 
 static void wire_reports_failed_allocations(void **state)
@@ -653,6 +689,7 @@ int main(void)
         BT_TEST(claimed_sizes_allocate_nothing),
         BT_TEST(deep_nesting_and_a_flood_of_objects_are_refused),
         BT_TEST(values_out_of_bounds_are_refused),
+        BT_TEST(grammar_longer_than_its_limit_is_refused),
         BT_TEST(text_of_a_peer_cannot_forge_a_log_line),
         BT_TEST(encoder_refuses_invalid_messages),
         BT_TEST(request_of_a_group_may_have_no_tokens),

@@ -195,7 +195,7 @@ static void request_without_namespace_or_group_has_none(void **state)
     bt_msg_t got;
 
     (void)state;
-    for (size_t keep = 11; keep <= 29; keep++) {
+    for (size_t keep = 11; keep <= 30; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
 
         assert_int_equal(wire_decode(shorter.data, shorter.len, &got), BT_OK);
@@ -222,6 +222,7 @@ static void request_without_namespace_or_group_has_none(void **state)
                     ((keep > 27) ? -0.5f : 0.0f));
         assert_int_equal(got.u.request.beams.early_stopping,
                          (keep > 28) ? 2 : 0);
+        assert_int_equal(got.u.request.grammar_bytes, (keep > 29) ? 3 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

@@ -19,6 +19,7 @@ int wire_teardown(void **state)
     return 0;
 }
 
+static const uint8_t program[] = {'B', 'T', 'G'};
 static const uint32_t draft_ids[] = {8, 9};
 static const uint32_t processor_ids[] = {5, 6, 7, 8, 9, 10};
 static const uint32_t prompt[] = {1, 49151, 7, 0x01020304, UINT32_MAX};
@@ -134,7 +135,9 @@ bt_msg_t wire_request(void)
                                              .draft_ids = draft_ids,
                                              .n_draft_ids = 2,
                                              .max_drafts = 6,
-                                             .beams = {8, 3, -0.5f, 2}}};
+                                             .beams = {8, 3, -0.5f, 2},
+                                             .grammar = program,
+                                             .grammar_bytes = 3}};
 
     return m;
 }
@@ -344,6 +347,12 @@ void wire_assert_equal(const bt_msg_t *a, const bt_msg_t *b)
                                 sizeof(draft_ids));
         }
         x.u.request.draft_ids = y.u.request.draft_ids;
+        assert_int_equal(x.u.request.grammar_bytes, y.u.request.grammar_bytes);
+        if (x.u.request.grammar_bytes > 0) {
+            assert_memory_equal(x.u.request.grammar, y.u.request.grammar,
+                                x.u.request.grammar_bytes);
+        }
+        x.u.request.grammar = y.u.request.grammar;
         assert_sampling_equal(&x.u.request.sampling, &y.u.request.sampling);
         x.u.request.sampling = y.u.request.sampling;
         break;
