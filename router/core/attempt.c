@@ -198,6 +198,8 @@ static void plain_prefill(bt_msg_request_t *request)
     request->sampling = bt_sampling_default();
     request->wants = (bt_wants_t){.what = 0};
     request->beams = (bt_sched_beam_params_t){.width = 0};
+    request->grammar = NULL;
+    request->grammar_bytes = 0;
     request->max_new = (request->max_new > 1) ? request->max_new : 2;
 }
 
@@ -235,6 +237,8 @@ static void send_request(bt_core_t *core, const fanout_t *fanout,
                 .n_draft_ids = drafts ? gen->prompt->n_draft_ids : 0,
                 .max_drafts = gen->max_drafts,
                 .beams = gen->beams.params,
+                .grammar = gen->prompt->grammar,
+                .grammar_bytes = gen->prompt->grammar_bytes,
                 .fanout = is_fanout ? fanout->gens[0]->id : 0,
                 .fanout_size = is_fanout ? fanout->n : 0,
             },
@@ -319,7 +323,8 @@ uint32_t bt_gen_capabilities(const bt_gen_t *gen)
 {
     return (bt_sampling_has_processors(&gen->sampling) ? BT_SCHED_PROCESSORS
                                                        : 0) |
-           (bt_gen_has_beams(gen) ? BT_SCHED_BEAMS : 0);
+           (bt_gen_has_beams(gen) ? BT_SCHED_BEAMS : 0) |
+           ((gen->prompt->grammar_bytes > 0) ? BT_SCHED_GRAMMARS : 0);
 }
 
 static bt_sched_request_t request_of(const bt_gen_t *gen)
@@ -461,9 +466,6 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     return true;
 }
 
-/* Index of a set of capabilities. */
-#define BT_LACKS(capabilities) ((capabilities) / BT_SCHED_PROCESSORS)
-
 /* A pass over all waiting generations, tenant by tenant in fair order. */
 typedef struct pass {
     bt_core_t *core;
@@ -471,15 +473,16 @@ typedef struct pass {
     bt_flow_capacity_t capacity;
     bool is_over[BT_NEED_N]; /* no worker takes one of those now */
     uint32_t capabilities;   /* that all workers have */
-    /* … one that needs these capabilities beyond them, by BT_LACKS() */
-    bool special_is_over[BT_NEED_N][BT_LACKS(BT_SCHED_CAPABILITIES) + 1];
+    /* … one that needs this set of capabilities beyond them */
+    bool special_is_over[BT_NEED_N][BT_SCHED_N_CAPABILITY_SETS];
 } pass_t;
 
-/* Returns which capabilities of the generation not every worker has, by
- * BT_LACKS(); 0: it can go to each. */
+/* Returns the set of capabilities of the generation that not every worker has;
+ * 0: it can go to each. */
 static uint32_t lacks(const pass_t *pass, const bt_gen_t *gen)
 {
-    return BT_LACKS(bt_gen_capabilities(gen) & ~pass->capabilities);
+    return BT_SCHED_CAPABILITY_SET(bt_gen_capabilities(gen) &
+                                   ~pass->capabilities);
 }
 
 /* Returns the next generation of both queues, at[*need_p]; NULL at their end.

@@ -156,22 +156,36 @@ static const char *cut_text(const bt_core_t *core, char text[BT_CUT_TEXT])
     return text;
 }
 
+/* When workers that are able to run this generation were last there. */
+static uint64_t able_us(const bt_core_t *core, const bt_gen_t *gen)
+{
+    return core->able_us[BT_SCHED_CAPABILITY_SET(bt_gen_capabilities(gen))];
+}
+
 /* True when there are workers, and none of them for this generation. */
 static bool lacks_able_workers(const bt_core_t *core, const bt_gen_t *gen)
 {
     return (bt_gen_capabilities(gen) != 0) &&
-           (core->able_us[bt_gen_has_beams(gen)] != core->tick_us);
+           (able_us(core, gen) != core->tick_us);
 }
 
 /* What not every worker can do, for error texts. */
 static const char *special_needs(const bt_gen_t *gen)
 {
-    if (!bt_gen_has_beams(gen)) {
-        return "logits processors";
-    }
-    return (bt_gen_capabilities(gen) == BT_SCHED_BEAMS)
-               ? "beam search"
-               : "beam search and logits processors";
+    static const char *const needs[] = {
+        "",
+        "logits processors",
+        "beam search",
+        "beam search and logits processors",
+        "structured output",
+        "structured output and logits processors",
+        "structured output and beam search",
+        "structured output, beam search and logits processors",
+    };
+
+    _Static_assert(BT_ARRAY_LEN(needs) == BT_SCHED_N_CAPABILITY_SETS,
+                   "each set has a text");
+    return needs[BT_SCHED_CAPABILITY_SET(bt_gen_capabilities(gen))];
 }
 
 static void fail_for_no_workers(bt_core_t *core, bt_gen_t *gen,
@@ -212,9 +226,8 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     if (gen->state != BT_GEN_IS_WAITING) {
         return false;
     }
-    expected_us = lacks_able_workers(core, gen)
-                      ? core->able_us[bt_gen_has_beams(gen)]
-                      : core->expected_us;
+    expected_us =
+        lacks_able_workers(core, gen) ? able_us(core, gen) : core->expected_us;
     since = (since < expected_us) ? expected_us : since;
     if ((now_us - since >= (uint64_t)wait_ms * 1000)) {
         fail_for_no_workers(core, gen, wait_ms, now_us);
@@ -253,9 +266,8 @@ void bt_core_tick(bt_core_t *core, uint64_t now_us)
         core->expected_us = now_us;
     }
     core->tick_us = now_us;
-    for (unsigned i = 0; i < BT_ARRAY_LEN(core->able_us); i++) {
-        if (bt_core_has_workers(core, (i == 0) ? BT_SCHED_PROCESSORS
-                                               : BT_SCHED_CAPABILITIES) ||
+    for (uint32_t i = 0; i < BT_SCHED_N_CAPABILITY_SETS; i++) {
+        if (bt_core_has_workers(core, i * BT_SCHED_PROCESSORS) ||
             !bt_table_ready(&core->table)) {
             core->able_us[i] = now_us;
         }

@@ -202,9 +202,9 @@ struct bt_core {
     uint64_t expected_us;
     uint64_t lost_us; /**< when a worker was last lost; 0: none was */
     uint64_t tick_us; /**< last bt_core_tick() */
-    /** When workers with all capabilities were last there, or any workers were
-     *  not; without beam search [0] and with it [1]. */
-    uint64_t able_us[2];
+    /** When workers with each set of capabilities were last there, or any
+     *  workers were not. */
+    uint64_t able_us[BT_SCHED_N_CAPABILITY_SETS];
     /** Scratch: a prompt and the tokens from which a retry continues. Large
      *  enough for the longest sequence submitted so far. */
     uint32_t *joined;

@@ -255,6 +255,9 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *specs,
                 : 0;
         core->ops.detok_init(&gen->detok, core->config.tok);
         gen->detok.shows_special = specs[i].shows_special;
+        if (gen->prompt->grammar_bytes > 0) {
+            gen->detok.at_start = false; /* a first space is of the grammar */
+        }
         gen->detok.shown = specs[i].shown;
         gen->stops.keeps = specs[i].keeps_stop;
         bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);

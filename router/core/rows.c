@@ -38,6 +38,7 @@ void bt_prompt_unref(bt_prompt_t *prompt)
         bt_free(prompt->tokens);
         bt_free(prompt->draft_ids);
         bt_free(prompt->processor_ids);
+        bt_free(prompt->grammar);
         bt_free(prompt);
     }
 }

@@ -36,6 +36,10 @@ typedef struct bt_prompt {
     /** bt_processor_options_t.ids of all generations of the prompt; owned, or
      *  NULL. */
     uint32_t *processor_ids;
+    /** bt_msg_request_t.grammar of all generations of the prompt; owned, or
+     *  NULL. */
+    uint8_t *grammar;
+    uint32_t grammar_bytes;
 } bt_prompt_t;
 
 /** Creates a prompt.

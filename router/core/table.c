@@ -144,6 +144,9 @@ static void set_roles(bt_instance_t *worker, uint32_t roles)
     if ((worker->hello.flags & BT_HELLO_BEAMS) != 0) {
         worker->sched.roles |= BT_SCHED_BEAMS;
     }
+    if ((worker->hello.flags & BT_HELLO_GRAMMARS) != 0) {
+        worker->sched.roles |= BT_SCHED_GRAMMARS;
+    }
     if ((roles & BT_ROLE_PREFILL) != 0) {
         worker->sched.roles |= BT_SCHED_PREFILL;
     }

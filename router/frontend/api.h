@@ -22,6 +22,7 @@
 #include "common/base/json.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
+#include "common/grammar/compile.h"
 #include "common/sched/sched_slo.h"
 #include "common/wire/request.h"
 #include "inference/tokenizer/tokenizer.h"
@@ -103,6 +104,20 @@ typedef struct bt_api_tools {
     char *forced;  /**< name of the required tool; NULL: any */
     bool only_one; /**< parallel_tool_calls false */
 } bt_api_tools_t;
+
+/** Structured output: the description that an answer follows, as received.
+ *  Owned by the request. */
+typedef struct bt_api_grammar {
+    const char *field; /**< field that gave it; static; NULL: there is none */
+    bt_grammar_kind_t kind;
+    char *text; /**< NULL: the kind has none */
+    size_t bytes;
+    bool compact, lenient; /**< as in bt_grammar_source_t */
+    char *schema_name;     /**< OpenAI: name of the schema; NULL: none */
+    char *format_json;     /**< Responses: text.format; NULL: as by default */
+    char *guide_type, *guide; /**< TensorRT-LLM's fields, for
+                                   bt_api_settle_guide() */
+} bt_api_grammar_t;
 
 /** Text whose tokens get a logit bias. */
 typedef struct bt_api_bias_word {
@@ -228,6 +243,7 @@ typedef struct bt_api_request {
     bt_repetition_t repetition;
     /** Beam search: n is the number of answers then. */
     bt_api_beams_t beams;
+    bt_api_grammar_t grammar;
     char *cache_salt; /**< NULL: blocks are shared with all requests that have
                          no salt */
     bt_api_priority_t priority;
@@ -326,6 +342,18 @@ BT_MUST_CHECK bt_status_t bt_api_settle_beams(bt_api_request_t *request,
 bt_status_t bt_api_refuse_beam_stream(const bt_api_request_t *request,
                                       const char *field,
                                       bt_api_error_t *error_p);
+/** Makes the description of TensorRT-LLM's fields; called once when all fields
+ *  are set.
+ *  @retval BT_ERR_INVALID_PARAM  error_p is filled */
+BT_MUST_CHECK bt_status_t bt_api_settle_guide(bt_api_request_t *request,
+                                              bt_api_error_t *error_p);
+/** Checks a description beside other fields.
+ *  @retval BT_ERR_INVALID_PARAM  error_p is filled */
+BT_MUST_CHECK bt_status_t bt_api_check_grammar(const bt_api_request_t *request,
+                                               bt_api_error_t *error_p);
+/** Returns the name of a kind, as "json_schema". */
+const char *bt_api_grammar_kind_name(bt_grammar_kind_t kind);
+
 /** Returns the stopping rule of TensorRT-LLM's number. */
 uint32_t bt_api_early_stopping(double number);
 
@@ -351,6 +379,7 @@ typedef struct bt_api_answer {
     uint32_t n_beams, beam_tokens;
     const char *instructions;
     const char *metadata; /**< an object, as JSON; NULL: {} */
+    const char *format;   /**< text.format, as JSON; NULL: text */
     /** Output of bt_api_write_opening() for this answer, which each stream
      *  piece copies; NULL: each piece writes its own. */
     const char *opening;

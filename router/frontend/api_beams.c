@@ -105,6 +105,12 @@ static bt_status_t check_processors(const bt_api_request_t *request,
                       "beams",
                       error_p);
     }
+    if (request->grammar.field != NULL) { /* as few as one */
+        return refuse(request, request->grammar.field,
+                      "beams need as many tokens to choose from as there are "
+                      "beams",
+                      error_p);
+    }
     if (request->repetition.max_pattern > 0) {
         return refuse(request, "repetition_detection",
                       "beams end with an end id or at their length", error_p);

@@ -295,29 +295,6 @@ static bt_status_t read_stream_options(bt_api_parse_t *parse,
     return BT_OK;
 }
 
-static bt_status_t read_response_format(bt_api_parse_t *parse,
-                                        const bt_api_field_t *field,
-                                        const bt_json_node_t *value)
-{
-    static const char *const known[] = {"type", NULL};
-    const bt_json_node_t *type = bt_json_get(parse->doc, value, "type");
-
-    if (!bt_json_is_kind(type, BT_JSON_STRING)) {
-        return bt_api_refuse(parse, field->name,
-                             "response_format must be an object with a type, "
-                             "got %s",
-                             BT_API_SHOW((type != NULL) ? type : value));
-    }
-    if (!bt_json_is(type, "text")) {
-        return bt_api_refuse(parse, field->name,
-                             "response_format of type %s is not supported "
-                             "yet, only text",
-                             BT_API_SHOW(type));
-    }
-    bt_api_note_members(parse, field->name, value, known);
-    return BT_OK;
-}
-
 static bt_status_t read_tool_choice(bt_api_parse_t *parse,
                                     const bt_api_field_t *field,
                                     const bt_json_node_t *value)
@@ -523,6 +500,24 @@ static const bt_api_field_t fields[] = {
     OWN("repetition_detection", BT_API_A | BT_API_R, bt_api_read_repetition),
     OWN("mirostat", BT_API_A | BT_API_R, bt_api_read_mirostat),
 
+    /* structured output */
+    OWN("response_format", BT_API_O, bt_api_read_response_format),
+    OWN("text", BT_API_R, bt_api_read_text),
+    OWN("structured_outputs", BT_API_O | BT_API_R, bt_api_read_structured_outputs),
+    OWN("guided_json", BT_API_O | BT_API_R, bt_api_read_schema),
+    OWN("guided_regex", BT_API_O | BT_API_R, bt_api_read_regex),
+    OWN("guided_choice", BT_API_O | BT_API_R, bt_api_read_choice),
+    OWN("guided_grammar", BT_API_O | BT_API_R, bt_api_read_grammar),
+    OWN("guided_decoding_backend", BT_API_O | BT_API_R, bt_api_read_guided_backend),
+    OWN("guided_whitespace_pattern", BT_API_O | BT_API_R, bt_api_read_whitespace_pattern),
+    OWN("json_schema", BT_API_O | BT_API_R, bt_api_read_schema),
+    OWN("regex", BT_API_O | BT_API_R, bt_api_read_regex),
+    OWN("ebnf", BT_API_O | BT_API_R, bt_api_read_ebnf),
+    OWN("grammar", BT_API_O | BT_API_R, bt_api_read_grammar),
+    OWN("structural_tag", BT_API_O | BT_API_R, bt_api_read_structural_tag),
+    {"guided_decoding_guide_type", BT_API_G, bt_api_read_guide, AT(grammar.guide_type), 0, 0, 0},
+    {"guided_decoding_guide", BT_API_G, bt_api_read_guide, AT(grammar.guide), 0, 0, 0},
+
     /* how to answer */
     BOOL("stream", BT_API_A | BT_API_R, stream),
     BOOL("streaming", BT_API_G, stream),
@@ -538,7 +533,6 @@ static const bt_api_field_t fields[] = {
     OWN("timeout", BT_API_G, read_timeout_us),
     U32("ttft_target_ms", BT_API_A | BT_API_R, target.ttft_ms, 0, INT32_MAX),
     U32("itl_target_ms", BT_API_A | BT_API_R, target.itl_ms, 0, INT32_MAX),
-    OWN("response_format", BT_API_O, read_response_format),
     OWN("modalities", BT_API_H, read_modalities),
     OWN("tools", BT_API_H | BT_API_T, bt_api_read_tools),
     OWN("tool_choice", BT_API_H | BT_API_T, bt_api_read_tool_choice),
@@ -557,7 +551,6 @@ static const bt_api_field_t fields[] = {
     {"metadata", BT_API_R, bt_api_read_metadata, AT(metadata_json), BT_JSON_OBJECT, 0, 0},
     OWN("store", BT_API_R, bt_api_read_store),
     OWN("truncation", BT_API_R, bt_api_read_truncation),
-    OWN("text", BT_API_R, bt_api_read_text),
     NOT_YET("previous_response_id", BT_API_R),
     NOT_YET("conversation", BT_API_R),
     NOT_YET("background", BT_API_R),
@@ -570,12 +563,7 @@ static const bt_api_field_t fields[] = {
     NOT_YET("functions", BT_API_H),
     NOT_YET("audio", BT_API_H),
     NOT_YET("web_search_options", BT_API_H),
-    NOT_YET("guided_json", BT_API_O),
-    NOT_YET("guided_regex", BT_API_O),
-    NOT_YET("guided_choice", BT_API_O),
-    NOT_YET("guided_grammar", BT_API_O),
     NOT_YET("truncate_prompt_tokens", BT_API_O),
-    NOT_YET("structured_outputs", BT_API_O),
     NOT_YET("add_special_tokens", BT_API_H),
     NOT_YET("chat_template", BT_API_H | BT_API_T),
     NOT_YET("prompt_embedding_table", BT_API_G),
@@ -583,8 +571,6 @@ static const bt_api_field_t fields[] = {
     NOT_YET("lora_task_id", BT_API_G),
     NOT_YET("lora_weights", BT_API_G),
     NOT_YET("lora_config", BT_API_G),
-    NOT_YET("guided_decoding_guide", BT_API_G),
-    NOT_YET("guided_decoding_guide_type", BT_API_G),
     NOT_YET("decoder_text_input", BT_API_G),
     NOT_YET("prompt_table_extra_id", BT_API_G),
     NOT_YET("image_input", BT_API_G),

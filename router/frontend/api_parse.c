@@ -36,6 +36,7 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->documents_json);
     bt_free(request->kwargs_json);
     bt_api_tools_fini(&request->tools);
+    bt_api_grammar_fini(&request->grammar);
     bt_free(request->logit_biases);
     memset(request, 0, sizeof(*request));
 }
@@ -298,6 +299,12 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
         sampling->temperature = 1.0f;
     }
     status = bt_api_check_biases(parse);
+    if (status == BT_OK) {
+        status = bt_api_settle_guide(request, parse->error);
+    }
+    if (status == BT_OK) {
+        status = bt_api_check_grammar(request, parse->error);
+    }
     if (status == BT_OK) {
         status = check_rows(parse);
     }

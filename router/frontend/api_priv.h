@@ -147,6 +147,32 @@ bt_api_read_t bt_api_read_allowed_ids, bt_api_read_dry_breakers,
 bt_api_read_t bt_api_read_u32_or_none;
 /** Refuses all values but 0. */
 bt_api_read_t bt_api_read_mirostat;
+/* ---- api_grammar.c ---- */
+
+void bt_api_grammar_fini(bt_api_grammar_t *grammar);
+/** Read fields of structured output: OpenAI's response_format; vLLM's
+ *  structured_outputs; a JSON schema as an object or a string; a regex; a list
+ *  of choices; a grammar in EBNF or Lark; one in EBNF; a structural tag. */
+bt_api_read_t bt_api_read_response_format, bt_api_read_structured_outputs,
+    bt_api_read_schema, bt_api_read_regex, bt_api_read_choice,
+    bt_api_read_grammar, bt_api_read_ebnf, bt_api_read_structural_tag;
+/** Read vLLM's options of them: the engine with its options; a pattern for
+ *  white space, which is refused. */
+bt_api_read_t bt_api_read_guided_backend, bt_api_read_whitespace_pattern;
+/** Reads a string of TensorRT-LLM's guide into a char *. */
+bt_api_read_t bt_api_read_guide;
+/** Reads the format of Responses' text. */
+BT_MUST_CHECK bt_status_t bt_api_read_text_format(bt_api_parse_t *parse,
+                                                  const bt_json_node_t *format);
+
+/* ---- api_strict_schema.c ---- */
+
+/** Checks what strict: true asks of a schema.
+ *  @param [in] field, name  "response_format", and the schema's name */
+BT_MUST_CHECK bt_status_t
+bt_api_check_strict_schema(bt_api_parse_t *parse, const char *field,
+                           const char *name, const bt_json_node_t *schema);
+
 /* ---- api_beams.c ---- */
 
 bt_api_read_t bt_api_read_early_stopping, bt_api_read_length_penalty;

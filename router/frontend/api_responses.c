@@ -106,22 +106,14 @@ bt_status_t bt_api_read_text(bt_api_parse_t *parse, const bt_api_field_t *field,
                              const bt_json_node_t *value)
 {
     static const char *const known[] = {"format", NULL};
-    static const char *const of_format[] = {"type", NULL};
     const bt_json_node_t *format = bt_json_get(parse->doc, value, "format");
-    const bt_json_node_t *type = bt_json_get(parse->doc, format, "type");
 
     if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
         return bt_api_refuse_kind(parse, field->name, "an object", value);
     }
-    if (bt_api_is_none(format) || bt_json_is(type, "text")) {
-        bt_api_note_members(parse, "text", value, known);
-        bt_api_note_members(parse, "text.format", format, of_format);
-        return BT_OK;
-    }
-    return bt_api_refuse(parse, "text.format",
-                         "text.format of type %s is not supported yet, only "
-                         "text",
-                         (type != NULL) ? BT_API_SHOW(type) : "unknown");
+    bt_api_note_members(parse, "text", value, known);
+    return bt_api_is_none(format) ? BT_OK
+                                  : bt_api_read_text_format(parse, format);
 }
 
 bt_status_t bt_api_read_metadata(bt_api_parse_t *parse,
@@ -296,9 +288,9 @@ static void put_options(const bt_api_answer_t *answer, bt_json_t *json)
     bt_json_bool(json, "store", false);
     bt_json_float(json, "temperature", answer->temperature);
     bt_json_object(json, "text");
-    bt_json_object(json, "format");
-    bt_json_str(json, "type", "text");
-    bt_json_end_object(json);
+    bt_json_raw(json, "format",
+                (answer->format != NULL) ? answer->format
+                                         : "{\"type\":\"text\"}");
     bt_json_end_object(json);
     bt_json_str(json, "tool_choice", "auto");
     bt_json_raw(json, "tools", "[]");

@@ -100,6 +100,13 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     }
     bt_router_metrics_v1(front->metrics,
                          strcmp(config->batching_strategy, "V1") == 0);
+    status =
+        bt_grammar_cache_create(BT_FRONTEND_GRAMMAR_BYTES, &front->grammars);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("cannot create the cache of grammars: %s",
+                     bt_status_str(status));
+        return status;
+    }
     status = bt_watching_open(front);
     if (status != BT_OK) {
         return status;
@@ -144,6 +151,7 @@ void bt_frontend_close(bt_frontend_t *front)
     bt_trace_close(front->trace);
     bt_access_log_close(front->access);
     bt_pool_destroy(front->pool);
+    bt_grammar_cache_destroy(front->grammars);
     bt_work_orders_fini(&front->orders);
     bt_tenants_close(&front->tenants);
     bt_router_metrics_destroy(front->metrics);

@@ -18,6 +18,7 @@
 
 #include "common/base/pool.h"
 #include "common/config/config.h"
+#include "router/frontend/grammar_cache.h"
 #include "router/frontend/loads.h"
 #include "router/frontend/names.h"
 #include "router/frontend/regions.h"
@@ -45,6 +46,9 @@
 
 typedef struct bt_frontend bt_frontend_t;
 
+/** Memory of compiled grammars that are kept. */
+#define BT_FRONTEND_GRAMMAR_BYTES ((size_t)32 << 20)
+
 /** Functions of the requests, which stand above the frontend
  *  (router/request/request.h). */
 typedef struct bt_frontend_ops {
@@ -71,17 +75,18 @@ struct bt_frontend {
     bt_members_t members; /**< missing workers, and why */
     bt_turn_t turn;       /**< deferred work of the event loop */
     bt_router_metrics_t *metrics;
-    bt_watch_t *watch;           /**< data of live views; owned */
-    uint64_t look_us;            /**< time of the next check (watching.h) */
-    bool was_ready, was_leaving; /**< state at the last check */
-    uint64_t n_generations;      /**< generations begun */
-    bt_names_t names;            /**< counters per Triton model name */
-    bt_trace_t *trace;           /**< NULL: not enabled */
-    bool trace_is_off;           /**< disabled by a client's command */
-    bt_access_log_t *access;     /**< NULL: not enabled */
-    bt_ids_t ids;                /**< request ids */
-    bt_regions_t *regions;       /**< clients' shared-memory regions; NULL:
-                                    --shared-memory off */
+    bt_watch_t *watch;            /**< data of live views; owned */
+    uint64_t look_us;             /**< time of the next check (watching.h) */
+    bool was_ready, was_leaving;  /**< state at the last check */
+    uint64_t n_generations;       /**< generations begun */
+    bt_names_t names;             /**< counters per Triton model name */
+    bt_trace_t *trace;            /**< NULL: not enabled */
+    bool trace_is_off;            /**< disabled by a client's command */
+    bt_access_log_t *access;      /**< NULL: not enabled */
+    bt_ids_t ids;                 /**< request ids */
+    bt_regions_t *regions;        /**< clients' shared-memory regions; NULL:
+                                     --shared-memory off */
+    bt_grammar_cache_t *grammars; /**< compiled ones; owned */
     uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
     bool leaving;                          /**< not ready any more */
     bool draining;                         /**< no new requests */

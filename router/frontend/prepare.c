@@ -12,7 +12,6 @@
 #include "common/wire/wire.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/prepare_priv.h"
-#include "router/frontend/space.h"
 
 #define CHAT_TEXT_LIMIT (64u << 20)
 #define UNUSED_LIMIT    4096u /* names of ignored members */
@@ -701,7 +700,7 @@ static bt_status_t prepare(bt_prepare_t *w)
     if (status != BT_OK) {
         return status;
     }
-    if (!w->request->ignore_eos) {
+    if (!w->request->ignore_eos || (w->request->grammar.field != NULL)) {
         add_end_ids(w->served, &w->out->sampling);
     }
     if (!w->request->has_seed &&
@@ -710,10 +709,6 @@ static bt_status_t prepare(bt_prepare_t *w)
         bt_api_error_set(w->error, 500, NULL,
                          "no random numbers from the system");
         return BT_ERR_IO;
-    }
-    if (w->request->cache_salt != NULL) {
-        w->out->space = bt_space_of_salt(w->served->front->space_key,
-                                         w->request->cache_salt);
     }
     return bt_prepare_bad_words(w);
 }

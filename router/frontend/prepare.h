@@ -21,6 +21,7 @@
 #include "inference/tokenizer/tokenizer.h"
 #include "router/core/rows.h"
 #include "router/frontend/api.h"
+#include "router/frontend/grammar_cache.h"
 #include "router/frontend/registry.h"
 
 #define BT_DEFAULT_MAX_TOKENS      16
@@ -42,7 +43,7 @@ typedef struct bt_prepared {
     bt_sampling_t sampling;
     bt_bad_word_t *bad_words; /**< owned */
     bt_logit_bias_t *biases;  /**< owned; biases made of words, or NULL */
-    /** Cache namespace of the KV blocks: bt_space_of_salt(). */
+    /** Cache namespace of the KV blocks (space.h); set by the caller. */
     bt_hash128_t space;
     bool opens_reasoning; /**< bt_reason_is_opened() */
     /** Format of tool calls in the answers; NULL: there are none. */
@@ -72,5 +73,20 @@ BT_MUST_CHECK bt_status_t bt_prepare(const bt_served_t *served,
                                      bt_prepared_t *prepared_p,
                                      bt_api_error_t *error_p);
 void bt_prepared_fini(bt_prepared_t *prepared);
+
+/** Returns the description of a request's grammar; with a field. */
+bt_grammar_source_t bt_prepare_grammar_source(const bt_api_request_t *request);
+/**
+ * Gives all prompts of a prepared request the compiled grammar, if it has a
+ * description; prepared->space is final.
+ *
+ * @param [out] made_p  time and result, for metrics; without the program
+ * @retval BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY  error_p is filled
+ */
+BT_MUST_CHECK bt_status_t bt_prepare_grammar(bt_grammar_cache_t *cache,
+                                             const bt_api_request_t *request,
+                                             bt_prepared_t *prepared,
+                                             bt_grammar_made_t *made_p,
+                                             bt_api_error_t *error_p);
 
 #endif

@@ -54,13 +54,54 @@ end:
     return status;
 }
 
+/* True when end ids of the model end an answer only where its grammar leaves
+ * nothing else: then they are words that are banned. */
+static bool bans_end_ids(const bt_prepare_t *w)
+{
+    return w->request->ignore_eos && (w->request->grammar.field != NULL);
+}
+
+static bool is_given(const bt_sampling_t *sampling, uint32_t id)
+{
+    bool given = false;
+
+    for (uint32_t i = 0; i < sampling->n_end_ids; i++) {
+        given = given || (sampling->end_ids[i] == id);
+    }
+    return given;
+}
+
+static bt_status_t ban_end_ids(bt_prepare_t *w)
+{
+    uint32_t ids[BT_MAX_END_IDS];
+    const uint32_t n =
+        bt_tokenizer_end_ids(w->served->tok, ids, BT_MAX_END_IDS);
+    uint32_t *const n_words = &w->out->sampling.n_bad_words;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (is_given(&w->request->sampling, ids[i])) {
+            continue; /* by the client, which ignore_eos leaves */
+        }
+        if (*n_words == BT_MAX_BAD_WORDS) {
+            return bt_api_error_invalid(
+                w->error, "bad_words",
+                "bad_words: too many spellings beside ignore_eos and %s",
+                w->request->grammar.field);
+        }
+        w->out->bad_words[(*n_words)++] =
+            (bt_bad_word_t){.n = 1, .ids = {ids[i]}};
+    }
+    return BT_OK;
+}
+
 bt_status_t bt_prepare_bad_words(bt_prepare_t *w)
 {
     bt_status_t status = BT_OK;
 
     w->out->sampling.n_bad_words = 0;
     w->out->sampling.bad_words = NULL;
-    if ((w->request->n_bad_words == 0) && (w->request->n_bad_ids == 0)) {
+    if ((w->request->n_bad_words == 0) && (w->request->n_bad_ids == 0) &&
+        !bans_end_ids(w)) {
         return BT_OK;
     }
     w->out->bad_words = bt_calloc(BT_MAX_BAD_WORDS, sizeof(*w->out->bad_words));
@@ -89,7 +130,7 @@ bt_status_t bt_prepare_bad_words(bt_prepare_t *w)
                      : bt_api_error_no_memory(w->error);
         bt_strbuf_fini(&spaced);
     }
-    return status;
+    return ((status == BT_OK) && bans_end_ids(w)) ? ban_end_ids(w) : status;
 }
 
 /* ---- logit biases ---- */

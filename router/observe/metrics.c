@@ -339,6 +339,20 @@ void bt_router_metrics_sent(bt_model_metrics_t *mm, bt_sched_cause_t cause)
     add(mm, cells[cause], 1);
 }
 
+void bt_router_metrics_grammar(bt_model_metrics_t *mm, uint32_t kind, bool ok,
+                               bool was_known, uint64_t us)
+{
+    const uint32_t first = ok ? BT_MC_GRAMMAR_OK : BT_MC_GRAMMAR_REFUSED;
+
+    BT_ASSERT(kind < BT_METRICS_GRAMMAR_KINDS);
+    if (was_known) {
+        add(mm, BT_MC_GRAMMAR_HITS, 1);
+        return;
+    }
+    observe_us(mm, BT_MH_GRAMMAR, us);
+    add(mm, (bt_model_cell_t)(first + kind), 1);
+}
+
 void bt_router_metrics_loss(bt_model_metrics_t *mm, bt_gen_loss_t loss)
 {
     static const bt_model_cell_t cells[BT_N_LOSSES] = {

@@ -110,6 +110,11 @@ void bt_router_metrics_transfer(bt_model_metrics_t *mm,
  *  once per token, also count the token. */
 void bt_router_metrics_time(bt_model_metrics_t *mm, bt_gen_time_kind_t which,
                             uint64_t us);
+/** Counts a request with a grammar.
+ *  @param kind       bt_grammar_kind_t
+ *  @param was_known  it had been compiled before; else in us */
+void bt_router_metrics_grammar(bt_model_metrics_t *mm, uint32_t kind, bool ok,
+                               bool was_known, uint64_t us);
 /** Counts an attempt of a sequence of the model that was sent to workers. */
 void bt_router_metrics_sent(bt_model_metrics_t *mm, bt_sched_cause_t cause);
 /** Counts a failed attempt of a sequence of the model. */

@@ -159,6 +159,10 @@ static void fill_later(const bt_msg_stats_t *s, double *w)
     for (unsigned i = 0; i < BT_WIRE_DRAFT_POSITIONS; i++) {
         w[BT_WC_ACCEPTED_AT + i] = (double)s->accepted_at[i];
     }
+    w[BT_WC_GRAMMAR_MASKS] = (double)s->grammar_masks;
+    w[BT_WC_GRAMMAR_HITS] = (double)s->grammar_mask_hits;
+    w[BT_WC_GRAMMAR_MASK_S] = (double)s->grammar_mask_us / 1e6;
+    w[BT_WC_GRAMMARS_LOADED] = (double)s->grammars_loaded;
     w[BT_WC_BLOCKS_WINDOWED] = s->blocks_windowed;
     w[BT_WC_BLOCKS_SLID] = (double)s->blocks_slid;
 }

@@ -21,9 +21,18 @@
 #define WORKER(cell)             CELL(WORKER, "@", BT_WC_##cell)
 #define WORKER_BY(labels, cell)  CELL(WORKER, "@," labels, BT_WC_##cell)
 #define ACCEPTED_AT(name, i)     WORKER_BY("position=\"" name "\"", ACCEPTED_AT + i)
-#define TENANT(cell)             CELL(TENANT, "@", BT_TC_##cell)
-#define TENANT_BY(labels, cell)  CELL(TENANT, "@," labels, BT_TC_##cell)
-#define OTHER(scope)             CELL(scope, "@", 0)
+#define GRAMMAR(kind, result, cell, i) \
+    MODEL_BY("kind=\"" kind "\",result=\"" result "\"", GRAMMAR_##cell + i)
+/* In the order of bt_grammar_kind_t. */
+#define GRAMMARS(result, cell)                                                 \
+    GRAMMAR("json_object", result, cell, 0),                                   \
+        GRAMMAR("json_schema", result, cell, 1),                               \
+        GRAMMAR("regex", result, cell, 2), GRAMMAR("choice", result, cell, 3), \
+        GRAMMAR("ebnf", result, cell, 4), GRAMMAR("lark", result, cell, 5),    \
+        GRAMMAR("structural_tag", result, cell, 6)
+#define TENANT(cell)            CELL(TENANT, "@", BT_TC_##cell)
+#define TENANT_BY(labels, cell) CELL(TENANT, "@," labels, BT_TC_##cell)
+#define OTHER(scope)            CELL(scope, "@", 0)
 
 /* As in the TensorRT-LLM backend's documentation, in this label order. */
 #define VERSION                 ",version=\"1\""
@@ -254,6 +263,9 @@ const bt_family_def_t bt_metrics_families[] = {
     {HISTOGRAM, "baton_request_duration_seconds",
      "Total time of successful sequences",
      TIME(REQUEST)},
+    {HISTOGRAM, "baton_grammar_compile_seconds",
+     "Structured output: time to compile a grammar",
+     TIME(GRAMMAR)},
     {HISTOGRAM, "baton_kv_grant_wait_seconds",
      "Time that finished KV waited for the grant of the decode worker",
      TIME(GRANT_WAIT)},
@@ -271,6 +283,15 @@ const bt_family_def_t bt_metrics_families[] = {
     {HISTOGRAM, "baton_kv_join_wait_seconds",
      "Time from then to the start of the next iteration",
      TIME(JOIN_WAIT)},
+
+    /* ---- structured output ---- */
+    {COUNTER, "baton_grammar_compilations_total",
+     "Structured output: compilations of grammars, by what describes them",
+     SERIES(GRAMMARS("ok", OK),
+            GRAMMARS("refused", REFUSED))},
+    {COUNTER, "baton_grammar_cache_hits_total",
+     "Structured output: requests whose grammar had been compiled before",
+     SERIES(MODEL(GRAMMAR_HITS))},
 
     /* ---- transfers of KV ---- */
     {COUNTER, "baton_kv_transfers_total",
@@ -489,6 +510,19 @@ const bt_family_def_t bt_metrics_families[] = {
             ACCEPTED_AT("13", 13),
             ACCEPTED_AT("14", 14),
             ACCEPTED_AT("15", 15))},
+    {COUNTER, "baton_grammar_masks_total",
+     "Structured output: masks of tokens that draws of a worker asked for, of "
+     "sequences that have ended",
+     SERIES(WORKER(GRAMMAR_MASKS))},
+    {COUNTER, "baton_grammar_mask_hits_total",
+     "Structured output: masks that had been made before",
+     SERIES(WORKER(GRAMMAR_HITS))},
+    {COUNTER, "baton_grammar_mask_seconds_total",
+     "Structured output: time for all masks",
+     SERIES(WORKER(GRAMMAR_MASK_S))},
+    {COUNTER, "baton_grammar_programs_total",
+     "Structured output: grammars that a worker loaded",
+     SERIES(WORKER(GRAMMARS_LOADED))},
     {GAUGE, "baton_worker_open_fds",
      "Open file descriptors of a worker",
      SERIES(WORKER(OPEN_FDS))},

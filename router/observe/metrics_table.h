@@ -45,6 +45,8 @@ typedef enum bt_series_scope {
     BT_N_SCOPES,
 } bt_series_scope_t;
 
+#define BT_METRICS_GRAMMAR_KINDS 7u /**< values of bt_grammar_kind_t */
+
 /** Cells of a model. The gauges come first: they are computed for each page. */
 typedef enum bt_model_cell {
     BT_MC_REQ_CONTEXT,
@@ -130,6 +132,12 @@ typedef enum bt_model_cell {
     BT_MC_TRANSFERS,
     BT_MC_TRANSFER_BYTES,
     BT_MC_TRANSFER_PIECES,
+    BT_MC_GRAMMAR_HITS,
+    BT_MC_GRAMMAR_OK, /**< the first of BT_METRICS_GRAMMAR_KINDS */
+    BT_MC_GRAMMAR_OK_LAST = BT_MC_GRAMMAR_OK + BT_METRICS_GRAMMAR_KINDS - 1,
+    BT_MC_GRAMMAR_REFUSED, /**< … */
+    BT_MC_GRAMMAR_REFUSED_LAST =
+        BT_MC_GRAMMAR_REFUSED + BT_METRICS_GRAMMAR_KINDS - 1,
     BT_MC_N,
 } bt_model_cell_t;
 
@@ -146,6 +154,7 @@ typedef enum bt_model_hist {
     BT_MH_TAIL,
     BT_MH_HANDOVER,
     BT_MH_JOIN_WAIT,
+    BT_MH_GRAMMAR,
     BT_MH_N,
 } bt_model_hist_t;
 
@@ -205,6 +214,10 @@ typedef enum bt_worker_cell {
     BT_WC_ACCEPTED_MODEL,
     BT_WC_ACCEPTED_AT, /* the first of BT_WIRE_DRAFT_POSITIONS */
     BT_WC_ACCEPTED_AT_LAST = BT_WC_ACCEPTED_AT + BT_WIRE_DRAFT_POSITIONS - 1,
+    BT_WC_GRAMMAR_MASKS,
+    BT_WC_GRAMMAR_HITS,
+    BT_WC_GRAMMAR_MASK_S,
+    BT_WC_GRAMMARS_LOADED,
     BT_WC_BLOCKS_WINDOWED,
     BT_WC_BLOCKS_SLID,
     BT_WC_OPEN_FDS,

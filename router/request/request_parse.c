@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "router/frontend/priority.h"
+#include "router/frontend/space.h"
 #include "router/request/request_priv.h"
 
 static bt_input_t *input_of(bt_pool_job_t *job)
@@ -101,6 +102,19 @@ static bt_status_t judge_ignored(bt_input_t *in)
     return BT_OK;
 }
 
+/* Returns the cache namespace of the request. */
+static bt_hash128_t space_of(const bt_input_t *in)
+{
+    const bt_request_t *r = in->job.request;
+    const uint8_t *key = r->front->space_key;
+    const char *salt = in->api.cache_salt;
+
+    if (r->tenant->is_named) {
+        return bt_space_of_tenant(key, r->tenant->name, salt);
+    }
+    return (salt != NULL) ? bt_space_of_salt(key, salt) : (bt_hash128_t){0, 0};
+}
+
 static void request_tokenize(bt_pool_job_t *job)
 {
     bt_input_t *in = input_of(job);
@@ -114,9 +128,14 @@ static void request_tokenize(bt_pool_job_t *job)
             bt_prepared_fini(&in->prepared);
         }
     }
-    if ((in->status == BT_OK) && r->tenant->is_named) {
-        in->prepared.space = bt_space_of_tenant(
-            r->front->space_key, r->tenant->name, in->api.cache_salt);
+    if (in->status == BT_OK) {
+        in->prepared.space = space_of(in);
+        in->status =
+            bt_prepare_grammar(r->front->grammars, &in->api, &in->prepared,
+                               &in->grammar, &in->error);
+        if (in->status != BT_OK) {
+            bt_prepared_fini(&in->prepared);
+        }
     }
 }
 
@@ -238,12 +257,27 @@ static bt_status_t check_beams(bt_input_t *in)
                                       name, width, most);
 }
 
+static void count_grammar(const bt_input_t *in)
+{
+    const bt_grammar_made_t *made = &in->grammar;
+
+    _Static_assert((uint32_t)BT_GRAMMAR_STRUCTURAL_TAG + 1 ==
+                       BT_METRICS_GRAMMAR_KINDS,
+                   "each kind has its counters");
+    if (made->was_known || (made->us > 0)) {
+        bt_router_metrics_grammar(
+            in->job.request->served->metrics, (uint32_t)in->api.grammar.kind,
+            made->why[0] == '\0', made->was_known, made->us);
+    }
+}
+
 static void tokenized(bt_pool_job_t *job)
 {
     bt_input_t *in = input_of(job);
     const uint64_t now_us = bt_now_us();
 
     in->tokenize_us = now_us - in->step_us;
+    count_grammar(in);
     in->status = bt_request_step_status(&in->job, in->status, &in->error);
     input_done(in);
 }
@@ -260,6 +294,16 @@ static void set_queue(bt_input_t *in)
     }
     in->is_inline = in->text_bytes <= BT_REQUEST_INLINE_BYTES;
     in->queue = bt_work_queue(in->text_bytes);
+}
+
+/* True where the request has a grammar that is not known yet. */
+static bool compiles_long(const bt_input_t *in)
+{
+    const bt_request_t *r = in->job.request;
+    const bt_grammar_source_t source = bt_prepare_grammar_source(&in->api);
+
+    return (in->api.grammar.field != NULL) &&
+           !bt_grammar_cache_has(r->front->grammars, space_of(in), &source);
 }
 
 /* Tokenizes a row that is parsed, once there is space for its choices. */
@@ -286,7 +330,7 @@ static void row_tokenize(bt_input_t *in)
     bt_request_move(r, BT_REQUEST_TOKENIZE);
     bt_request_hold_slots(r, &in->n_slots, (uint32_t)n_choices);
     set_exclude_input(in);
-    if (in->is_inline && tokenize_briefly(in)) {
+    if (in->is_inline && !compiles_long(in) && tokenize_briefly(in)) {
         in->job.work.job.ran = true;
         tokenized(&in->job.work.job);
         return;

@@ -57,6 +57,7 @@ struct bt_input {
     bt_api_error_t error; /* valid unless the status is BT_OK */
     bt_api_request_t api;
     bt_prepared_t prepared;
+    bt_grammar_made_t grammar; /* time and result of its grammar */
 };
 
 /* ---- request.c ---- */

@@ -51,7 +51,9 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
             bt_arena_strdup(&r->arena, api->id, &answer->id)) &&
            bt_arena_strdup(&r->arena, api->instructions,
                            &answer->instructions) &&
-           bt_arena_strdup(&r->arena, api->metadata_json, &answer->metadata);
+           bt_arena_strdup(&r->arena, api->metadata_json, &answer->metadata) &&
+           bt_arena_strdup(&r->arena, api->grammar.format_json,
+                           &answer->format);
 }
 
 /* Stores the prompt as its client wrote it, or the text of its token ids.

@@ -68,8 +68,8 @@
     ALSO("return_perf_metrics", BOOL, PERF, 1),                  \
     ALSO("return_num_input_tokens", BOOL, N_INPUT, 1),              \
     ALSO("return_num_output_tokens", BOOL, N_OUTPUT, 1),             \
-    ALSO("guided_decoding_guide_type", BYTES, NOT_YET, 1),          \
-    ALSO("guided_decoding_guide", BYTES, NOT_YET, 1)
+    ALSO("guided_decoding_guide_type", BYTES, GUIDE_TYPE, 1),          \
+    ALSO("guided_decoding_guide", BYTES, GUIDE, 1)
 
 #define TEXT_INPUTS                                                 \
     IN("text_input", BYTES, TEXT, 1),                               \

@@ -60,6 +60,8 @@ typedef enum bt_model_field {
     BT_FIELD_N_SEQUENCES, /**< answers of a beam search that are returned */
     BT_FIELD_LENGTH_PENALTY,
     BT_FIELD_EARLY_STOPPING,
+    BT_FIELD_GUIDE_TYPE, /**< structured output: kind of the guide */
+    BT_FIELD_GUIDE,
     BT_FIELD_NEUTRAL,    /**< any value; ignored without an encoder */
     BT_FIELD_DRAFT_IDS,  /**< expected ids of the answer; below 0: padding */
     BT_FIELD_MAX_DRAFTS, /**< most drafts of an iteration */

@@ -102,6 +102,10 @@ static bt_status_t check_row(bt_lower_t *l)
     }
     bt_api_processors_turn_off(l->row);
     bt_sampling_apply_triton(l->row->given, sampling);
+    status = bt_api_settle_guide(l->row, l->error);
+    if (status != BT_OK) {
+        return status;
+    }
     status = bt_api_settle_beams(l->row, &beam_names[l->spec->role], l->error);
     return (status == BT_OK) ? bt_lower_join_biases(l) : status;
 }

@@ -651,6 +651,31 @@ static bt_status_t take_early_stopping(bt_lower_t *l, const bt_slice_t *s)
     return BT_OK;
 }
 
+/* ---- structured output ---- */
+
+static bt_status_t take_string(bt_lower_t *l, const bt_slice_t *s,
+                               char **text_p)
+{
+    const char *text = NULL;
+    size_t bytes = 0;
+    const bt_status_t status = one_string(l, s, &text, &bytes);
+
+    if ((status != BT_OK) || (bytes == 0)) {
+        return status;
+    }
+    return copy_string(l, s, text, bytes, BT_GRAMMAR_TEXT_BYTES, text_p);
+}
+
+static bt_status_t take_guide_type(bt_lower_t *l, const bt_slice_t *s)
+{
+    return take_string(l, s, &l->row->grammar.guide_type);
+}
+
+static bt_status_t take_guide(bt_lower_t *l, const bt_slice_t *s)
+{
+    return take_string(l, s, &l->row->grammar.guide);
+}
+
 /* ---- unsupported inputs ---- */
 
 static bt_status_t take_neutral(bt_lower_t *l, const bt_slice_t *s)
@@ -763,6 +788,8 @@ static const struct {
                               BT_SCHED_MAX_BEAMS, 0},
     [BT_FIELD_LENGTH_PENALTY] = {.take = take_length_penalty},
     [BT_FIELD_EARLY_STOPPING] = {.take = take_early_stopping},
+    [BT_FIELD_GUIDE_TYPE] = {.take = take_guide_type},
+    [BT_FIELD_GUIDE] = {.take = take_guide},
     [BT_FIELD_NEUTRAL] = {.take = take_neutral},
     [BT_FIELD_NOT_YET] = {.take = take_not_yet},
     [BT_FIELD_TOKENS] = {.take = take_neutral},

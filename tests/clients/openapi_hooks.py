@@ -39,6 +39,23 @@ def known_ids(value):
     return value % N_VOCABULARY if is_whole(value) else value
 
 
+# A description of the answer for each field that has one: they are in languages of their own, and one of them is enough.
+DESCRIBED = {
+    "response_format": {"type": "json_object"}, "structured_outputs": {"choice": ["a", "b"]}, "guided_json": {"type": "integer"},
+    "guided_regex": "[a-z]+", "guided_choice": ["a"], "guided_grammar": 'root ::= "a"', "json_schema": "{}", "regex": "[a-z]+",
+    "ebnf": 'root ::= "a"', "grammar": 'root ::= "a"', "text": {"format": {"type": "json_object"}}}
+
+
+def describe(body):
+    given = [name for name in DESCRIBED if body.get(name) is not None]
+    for name in given + ["structural_tag", "guided_decoding_guide", "guided_decoding_guide_type", "guided_whitespace_pattern"]:
+        body.pop(name, None)
+    if given and not body.get("tools"):
+        body[given[-1]] = DESCRIBED[given[-1]]
+    if isinstance(body.get("guided_decoding_backend"), str):
+        body["guided_decoding_backend"] = "xgrammar"
+
+
 def agree(path, body):
     """What each field allows, made into what they allow together."""
     if "model" in body:
@@ -82,6 +99,7 @@ def agree(path, body):
     body.pop("parameters", None)
     for name in ("thinking_token_budget", "thinking_budget_tokens"):
         body.pop(name, None)      # needs a model that thinks
+    describe(body)
     body.pop("dry_sequence_breakers", None)  # of texts that are in one token
     if isinstance(body.get("allowed_token_ids"), list):
         body["allowed_token_ids"] = known_ids(body["allowed_token_ids"])

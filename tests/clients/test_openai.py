@@ -13,11 +13,13 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import sys
 import tempfile
 import threading
+import typing
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
@@ -174,10 +176,58 @@ def test_messages_in_every_form_are_accepted(c):
     assert limited.usage.completion_tokens == 3, limited.usage
     assert chat(client, response_format={"type": "text"}).choices[0].message.content
     openai = client_module("openai")
-    for more, field in ((dict(response_format={"type": "json_object"}), "response_format"),
+    for more, field in ((dict(response_format={"type": "xml"}), "response_format.type"),
                         (dict(extra={"chat_template": "x"}), "chat_template")):
         e = expect(openai.BadRequestError, lambda m=more: chat(client, **m))
         assert e.param == field, e
+
+
+def event_class():
+    pydantic = client_module("pydantic")
+
+    class Guest(pydantic.BaseModel):
+        name: str = pydantic.Field(max_length=20)
+        age: int = pydantic.Field(ge=0, le=130)
+
+    class Event(pydantic.BaseModel):
+        kind: typing.Literal["party", "meeting"]
+        guests: list[Guest] = pydantic.Field(max_length=2)
+        note: typing.Optional[str] = pydantic.Field(max_length=30)
+        outside: bool
+    return Event
+
+
+def test_parse_gives_an_object_of_the_clients_class(c):
+    """The client makes a strict schema of the class, and an object of the answer."""
+    client, event = openai_client(c), event_class()
+    for temperature in (0, 1.5):
+        for seed in range(3):
+            got = client.chat.completions.parse(model=MODEL, messages=[{"role": "user", "content": "A party for Ada, please."}],
+                                                response_format=event, max_tokens=400, temperature=temperature, seed=seed)
+            assert got.choices[0].finish_reason == "stop", got
+            assert isinstance(got.choices[0].message.parsed, event), got
+            said = client.responses.parse(model=MODEL, input="A party for Ada, please.", text_format=event, store=False,
+                                          max_output_tokens=400, temperature=temperature)
+            assert isinstance(said.output_parsed, event), said
+            assert said.text.format.type == "json_schema" and said.text.format.name == "Event", said.text
+    with client.chat.completions.stream(model=MODEL, messages=HI, response_format=event, max_tokens=400, temperature=1) as stream:
+        for _ in stream:
+            pass
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, event)
+    openai = client_module("openai")
+    loose = {"type": "json_schema", "json_schema": {"name": "loose", "strict": True, "schema": {"type": "object", "properties": {}}}}
+    e = expect(openai.BadRequestError, lambda: chat(client, response_format=loose))
+    assert e.param == "response_format" and "Invalid schema for response_format 'loose': In context=()" in e.message, e
+
+
+def test_fields_of_other_servers_describe_an_answer(c):
+    client = openai_client(c)
+    for extra, pattern in (({"guided_choice": ["yes", "no"]}, "yes|no"), ({"guided_regex": "[a-c]{5}"}, "[a-c]{5}"),
+                           ({"structured_outputs": {"regex": r"\d{4}-\d\d"}}, r"\d{4}-\d\d"), ({"ebnf": 'root ::= "x"{3}'}, "xxx"),
+                           ({"guided_json": {"enum": ["a", 5]}}, '"a"|5')):
+        for temperature in (0, 2):
+            text = chat(client, temperature=temperature, max_tokens=40, extra=extra).choices[0].message.content
+            assert re.fullmatch(pattern, text), (extra, text)
 
 
 def test_usage_counts_cached_tokens(c):

@@ -181,7 +181,8 @@ def check_inputs(c, kinds=("http", "grpc")):
 # Those that need what is not here: prompt tuning, LoRA, draft models and images.
 NOT_HERE = {"prompt_embedding_table", "prompt_vocab_size", "lora_task_id", "lora_weights", "lora_config",
             "decoder_text_input", "image_input", "draft_logits"}
-NOT_ALONE = {"num_return_sequences"}  # of a search: it needs a beam_width
+# Of a search: it needs a beam_width; of a description: its kind and its text.
+NOT_ALONE = {"num_return_sequences", "guided_decoding_guide", "guided_decoding_guide_type"}
 
 
 def test_every_input_of_the_metadata_is_accepted_alone_and_with_all_others(c):
@@ -207,7 +208,7 @@ def test_config_fields_of_the_backend_are_served_ignored_or_refused_by_name(_):
         where = fill(os.path.join(d, "repository"), engine_dir=model)
         with harness.Cluster(model, router_args=["--model-repository", where]) as c:
             more = check_inputs(c, ("grpc",)) - NOT_HERE
-            assert {"guided_decoding_guide", "image_url_input", "IMAGE_URL", "context_phase_params",
+            assert {"image_url_input", "IMAGE_URL", "context_phase_params",
                     "retention_decode_priority", "lookahead_window_size", "mrope_position_deltas"} <= more, sorted(more)
             check_outputs(c, ("grpc",))
             with client(c, "grpc") as t:

@@ -28,8 +28,8 @@ def plugin():
     return {"BATON_PLUGIN_DIR": folder}
 
 
-def cluster(model, prefill, decode, steps_ahead="on", **env):
-    return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode],
+def cluster(model, prefill, decode, steps_ahead="on", drafts=(), **env):
+    return Cluster(model, prefill_args=["--backend", prefill], decode_args=["--backend", decode, *drafts],
                    worker_args=["--compute-watchdog-ms", "600000", "--chunk-tokens", "64", "--overlap-scheduling", steps_ahead],
                    env=dict(plugin(), **env))
 
@@ -94,6 +94,30 @@ def test_beams_on_a_device_are_the_cpus():
                 left_nothing(c)
     wrong = [pair for pair in PAIRS if got[pair] != got[PAIRS[0]]]
     assert not wrong, f"{wrong} differ: {got}"
+
+
+def test_structured_output_on_a_device_is_the_cpus():
+    """The host draws by the mask and the device for the others, in the same passes, with drafts and with passes ahead."""
+    more = [{"regex": r"(yes|no)(, (really|perhaps)){0,3}[.]"}, {"guided_choice": ["one", "two", "three"]}, {}, {"ebnf": 'root ::= ("ab" | [c-e]){3,9} "."'},
+            {"guided_json": {"type": "array", "items": {"type": "integer", "minimum": -5, "maximum": 5}, "maxItems": 4}}, {}]
+    bodies = [dict(body, prompt=f"a b {i} c", max_tokens=24, temperature=t, seed=i, return_token_ids=True)
+              for i, body in enumerate(more) for t in (0, 0.9)]
+    got, drafts = {}, ("--draft", "self", "--draft-tokens", "3")
+    with tempfile.TemporaryDirectory() as d:
+        model = tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=256, seed=5)
+        for pair, drafted in [(pair, ()) for pair in PAIRS] + [(PAIRS[1], drafts)]:
+            with cluster(model, *pair, drafts=drafted, BATON_SIMT_RACES="0") as c:
+                with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+                    replies = list(pool.map(lambda body: c.post("/v1/completions", body, timeout=600), bodies))
+                assert all(status == 200 for status, _ in replies), replies
+                choices = [answer["choices"][0] for _, answer in replies]
+                got[pair, drafted] = [(x["text"], x["token_ids"], x["finish_reason"]) for x in choices]
+                wait_until("the worker has told of its masks", lambda: c.total("baton_grammar_masks_total", role="decode") > 0)
+                left_nothing(c)
+    reference = got[PAIRS[0], ()]
+    wrong = {key: answers_ for key, answers_ in got.items() if answers_ != reference}
+    assert not wrong, f"{wrong} differ: {reference}"
+    assert [text in ("one", "two", "three") for text, _, _ in reference[2:4]] == [True, True], reference
 
 
 def test_simulated_device_gives_the_same_bytes_in_every_batch():

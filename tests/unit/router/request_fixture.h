@@ -274,6 +274,8 @@ typedef struct sent {
     uint32_t n_logit_biases;
     bt_logit_bias_t logit_biases[4];
     uint32_t tokens[64];
+    uint32_t grammar_bytes;
+    uint8_t grammar[8]; /* the first ones */
 } sent_t;
 
 typedef struct world {
@@ -318,6 +320,9 @@ static inline void w_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
         s->wants = r->wants;
         s->sampling = r->sampling;
         s->seed = r->sampling.seed;
+        s->grammar_bytes = r->grammar_bytes;
+        memcpy(s->grammar, (r->grammar != NULL) ? r->grammar : s->grammar,
+               (r->grammar_bytes < 8) ? r->grammar_bytes : 8);
         s->n_bad_words = r->sampling.n_bad_words;
         for (uint32_t i = 0; (i < r->n_tokens) && (i < 64); i++) {
             s->tokens[i] = r->tokens[i];
@@ -344,6 +349,7 @@ static inline void w_join(world_t *w, const char *name, bt_role_t role,
         .context_tokens = CONTEXT,
         .max_batch = 4,
         .n_blocks = 100,
+        .flags = BT_HELLO_GRAMMARS,
     };
     char why[BT_TABLE_WHY_BYTES];
 

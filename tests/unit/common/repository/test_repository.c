@@ -143,8 +143,8 @@ static const expected_t parameters[] = {
     {TRT, "enable_trt_overlap", 'N', "false", "--backend", NULL},
     {TRT, "speculative_decoding_fast_logits", 'O', "0", "speculative", "1"},
     {TRT, "tokenizer_dir", 'N', "/t", "tokenizer", NULL},
-    {TRT, "guided_decoding_backend", 'O', "", "", "xgrammar"},
-    {TRT, "xgrammar_tokenizer_info_path", 'O', "", "", "/x"},
+    {TRT, "guided_decoding_backend", 'N', "xgrammar", "structured", NULL},
+    {TRT, "xgrammar_tokenizer_info_path", 'N', "/x", "structured", NULL},
     {TRT, "max_num_sequences", 'E', "32", "max-batch-size=32", "many"},
 };
 

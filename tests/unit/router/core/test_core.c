@@ -332,6 +332,70 @@ request_with_processors_goes_only_to_workers_that_know_them(void **state)
     bt_core_destroy(w->core);
 }
 
+static void submit_with_grammar(world_t *w, client_t *c)
+{
+    bt_gen_spec_t spec = {.prompt = prompt_of("The"),
+                          .max_new = 8,
+                          .sampling = bt_sampling_default()};
+
+    spec.prompt->grammar = bt_memdup("BTG", 3);
+    assert_non_null(spec.prompt->grammar);
+    spec.prompt->grammar_bytes = 3;
+    memset(c, 0, sizeof(*c));
+    assert_int_equal(submit_one(w->core, &spec, c, w->now, &c->gen), BT_OK);
+    bt_prompt_unref(spec.prompt);
+}
+
+static void assert_has_grammar(world_t *w, bt_instance_t *worker)
+{
+    const bt_msg_request_t *request =
+        &last(w, worker, BT_MSG_REQUEST)->msg.u.request;
+
+    assert_int_equal(request->grammar_bytes, 3);
+    assert_memory_equal(request->grammar, "BTG", 3);
+}
+
+static void
+request_with_a_grammar_goes_only_to_workers_that_know_it(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *p, *d, *other;
+    client_t a, b;
+
+    (void)state;
+    start(w, 10);
+    p = join_flags(w, "prefill-0", BT_ROLE_PREFILL, BT_HELLO_GRAMMARS);
+    d = join_flags(w, "decode-0", BT_ROLE_DECODE, BT_HELLO_PROCESSORS);
+    submit_with_grammar(w, &a);
+    assert_int_equal(n_waiting(w), 1);
+    w->now += WAIT_MS * MS;
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(a.n_ends, 1);
+    assert_int_equal(a.http_status, 503);
+    assert_string_equal(a.message,
+                        "no workers that support the request's structured "
+                        "output came within 3000 ms: those that are there are "
+                        "of an older version");
+    submit_with_grammar(w, &b);
+    assert_int_equal(n_waiting(w), 1);
+    other = join_flags(w, "decode-1", BT_ROLE_DECODE, BT_HELLO_GRAMMARS);
+    assert_int_equal(n_waiting(w), 0);
+    assert_int_equal(count(w, d, BT_MSG_REQUEST), 0);
+    assert_has_grammar(w, p);
+    assert_has_grammar(w, other);
+
+    d = join_flags(w, "decode-2", BT_ROLE_DECODE, BT_HELLO_GRAMMARS);
+    bt_test_expect_log_lines(1);
+    bt_core_worker_down(w->core, other, "gone", w->now); /* a re-run */
+    w->now += BT_CORE_HOLD_MS * MS;
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(count(w, p, BT_MSG_REQUEST), 2);
+    assert_has_grammar(w, p);
+    assert_has_grammar(w, d);
+    bt_core_end_all(w->core, "the server is stopping", w->now);
+    bt_core_destroy(w->core);
+}
+
 /* Of either kind, and one of a priority that they do not have. */
 static void waiting_requests_start_by_priority_then_age(void **state)
 {
@@ -482,6 +546,7 @@ int main(void)
         BT_TEST(client_may_cancel_inside_on_text),
         BT_TEST(missing_worker_or_progress_fails_in_bounded_time),
         BT_TEST(request_with_processors_goes_only_to_workers_that_know_them),
+        BT_TEST(request_with_a_grammar_goes_only_to_workers_that_know_it),
         BT_TEST(waiting_requests_start_when_a_pair_joins),
         BT_TEST(waiting_requests_start_by_priority_then_age),
         BT_TEST(full_router_answers_busy),

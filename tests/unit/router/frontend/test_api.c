@@ -777,7 +777,6 @@ static void unsupported_options_are_refused_by_name(void **state)
         {H, CHT("'functions': [{}]"), "functions", "an array"},
         {H, CHT("'audio': {'voice': 'x'}"), "audio", "an object"},
         {H, CHT("'chat_template': 'x'"), "chat_template", "\"x\""},
-        {H, CHT("'guided_json': {'a': 1}"), "guided_json", "an object"},
         {G, GEN("'lora_task_id': 3"), "lora_task_id", "3"},
         {G, GEN("'lora_weights': [1, 2]"), "lora_weights", "an array"},
         {G, GEN("'prompt_embedding_table': [1.5, 2]"), "prompt_embedding_table",
@@ -792,10 +791,6 @@ static void unsupported_options_are_refused_by_name(void **state)
                  cases[i].param, cases[i].got);
         refused(cases[i].dialect, cases[i].body, cases[i].param, message);
     }
-    refused(H, CHT("'response_format': {'type': 'json_object'}"),
-            "response_format",
-            "response_format of type \"json_object\" is not supported yet, "
-            "only text");
     refused(
         H, CHT("'modalities': ['text', 'audio']"), "modalities",
         "modalities other than [\"text\"] are not supported yet, got an array");

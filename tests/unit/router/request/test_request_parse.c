@@ -247,9 +247,91 @@ static void request_without_memory_gets_503(void **state)
     stop(w);
 }
 
+#define YES_OR_NO "{" HI "\"guided_choice\":[\"yes\",\"no\"]}"
+
+/* However short its description is. */
+static void unknown_grammar_is_compiled_on_pool(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, COMPLETIONS, YES_OR_NO);
+    assert_int_equal(count(w, BT_MSG_REQUEST), 0);
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 1);
+    step(w); /* compiled, and tokenized */
+    assert_int_equal(count(w, BT_MSG_REQUEST), 2);
+    assert_true(request(w, 0)->grammar_bytes > 8);
+    assert_memory_equal(request(w, 0)->grammar, "BTG", 3);
+    answer(w, 0, "yes", BT_FINISH_LENGTH);
+    assert_int_equal(ex.status, 200);
+    settle(w);
+
+    post(w, &ex, COMPLETIONS, YES_OR_NO); /* known now */
+    assert_int_equal(count(w, BT_MSG_REQUEST), 4);
+    assert_int_equal(request(w, 1)->grammar_bytes,
+                     request(w, 0)->grammar_bytes);
+    answer(w, 1, "no", BT_FINISH_LENGTH);
+    assert_int_equal(ex.status, 200);
+    settle(w);
+    assert_true(metric(w, "baton_grammar_compilations_total{model=\"tiny\","
+                          "kind=\"choice\",result=\"ok\"}") == 1);
+    assert_true(metric(w, "baton_grammar_cache_hits_total{model=\"tiny\"}") ==
+                1);
+    stop(w);
+}
+
+static void grammar_that_is_refused_gets_its_error_from_pool(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    for (unsigned i = 0; i < 2; i++) {
+        post(w, &ex, COMPLETIONS, "{" HI "\"guided_choice\":[]}");
+        assert_int_equal(ex.n_ends, i); /* the second time it is known */
+        settle(w);
+        assert_int_equal(ex.status, 400);
+        has(&ex, "guided_choice: choices must be a list of at least one");
+    }
+    assert_int_equal(w->n_sent, 0);
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+    assert_true(metric(w, "baton_grammar_compilations_total{model=\"tiny\","
+                          "kind=\"choice\",result=\"refused\"}") == 1);
+    stop(w);
+}
+
+/* The model's end ids end an answer that cannot go on; they are banned. */
+static void ignore_eos_bans_end_ids_beside_a_grammar(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    start(w, true);
+    post(w, &ex, COMPLETIONS,
+         "{" HI "\"ignore_eos\":true,\"guided_choice\":[\"yes\"]}");
+    settle(w);
+    assert_true(request(w, 0)->sampling.n_end_ids > 0);
+    assert_int_equal(request(w, 0)->n_bad_words,
+                     request(w, 0)->sampling.n_end_ids);
+    for (uint32_t i = 0; (i < request(w, 0)->n_bad_words) && (i < 4); i++) {
+        assert_int_equal(request(w, 0)->bad_words[i].n, 1);
+        assert_int_equal(request(w, 0)->bad_words[i].ids[0],
+                         request(w, 0)->sampling.end_ids[i]);
+    }
+    answer(w, 0, "yes", BT_FINISH_LENGTH);
+    stop(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        BT_TEST(unknown_grammar_is_compiled_on_pool),
+        BT_TEST(grammar_that_is_refused_gets_its_error_from_pool),
+        BT_TEST(ignore_eos_bans_end_ids_beside_a_grammar),
         BT_TEST(large_body_is_parsed_on_pool),
         BT_TEST(invalid_large_body_gets_its_error),
         BT_TEST(tokenizing_stops_at_context_limit),

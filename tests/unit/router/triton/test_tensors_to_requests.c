@@ -344,6 +344,37 @@ static void beams_of_all_rows_are_equally_many(void **state)
             "stream");
 }
 
+#define GUIDE_TYPE(text) T("guided_decoding_guide_type", "BYTES", "[1,1]", text)
+#define GUIDE(text)      T("guided_decoding_guide", "BYTES", "[1,1]", text)
+
+static void guide_describes_the_answer(void **state)
+{
+    bt_tensor_requests_t l =
+        accepted("ensemble", TEXT
+                 "," GUIDE_TYPE("[\"json_schema\"]") "," GUIDE("[\"{}\"]"));
+
+    (void)state;
+    assert_string_equal(l.rows[0].grammar.field, "guided_decoding_guide");
+    assert_int_equal(l.rows[0].grammar.kind, BT_GRAMMAR_JSON_SCHEMA);
+    assert_string_equal(l.rows[0].grammar.text, "{}");
+    bt_tensor_requests_fini(&l);
+    l = accepted("ensemble", TEXT "," GUIDE_TYPE("[\"json\"]"));
+    assert_int_equal(l.rows[0].grammar.kind, BT_GRAMMAR_JSON_OBJECT);
+    bt_tensor_requests_fini(&l);
+    l = accepted("ensemble", TEXT "," GUIDE_TYPE("[\"\"]") "," GUIDE("[\"\"]"));
+    assert_null(l.rows[0].grammar.field);
+    bt_tensor_requests_fini(&l);
+    refused("ensemble", TEXT "," GUIDE("[\"{}\"]"),
+            "guided_decoding_guide needs a guided_decoding_guide_type");
+    refused("ensemble",
+            TEXT "," GUIDE_TYPE("[\"structural_tag\"]") "," GUIDE("[\"{}\"]"),
+            "structural_tag is not supported yet");
+    refused("ensemble",
+            TEXT "," GUIDE_TYPE("[\"json\"]") "," T("beam_width", "INT32",
+                                                    "[1,1]", "[2]"),
+            "guided_decoding_guide_type does not go with a beam search");
+}
+
 #define TWO                                                                 \
     T("text_input", "BYTES", "[2,1]", "[\"a\",\"b\"]")                      \
     "," T("return_log_probs", "BOOL", "[2,1]",                              \
@@ -450,6 +481,7 @@ int main(void)
         cmocka_unit_test(draft_inputs_change_no_answer),
         cmocka_unit_test(unsupported_inputs_are_refused_unless_neutral),
         cmocka_unit_test(beams_of_all_rows_are_equally_many),
+        cmocka_unit_test(guide_describes_the_answer),
         cmocka_unit_test(logprobs_of_one_row_are_computed_for_all_rows),
         cmocka_unit_test(only_named_and_enabled_outputs_are_computed),
         cmocka_unit_test(limits_and_types_are_refused_by_name),
