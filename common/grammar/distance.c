@@ -293,7 +293,10 @@ static void find_rule(builder_t *b, uint32_t rule)
         uint32_t n;
         const uint32_t *members = members_of(b, rule, &n);
 
-        find_ends(b, rule, false, WITHOUT_COUNTS, b->d->fewest);
+        /* Without a max, more counts are as good. */
+        find_ends(b, rule, false,
+                  (r->max == BT_GRAMMAR_NO_LIMIT) ? ALL_ARCS : WITHOUT_COUNTS,
+                  b->d->fewest);
         for (uint32_t i = 0; i < n; i++) {
             ways->exact[i] = b->d->fewest[members[i]];
         }

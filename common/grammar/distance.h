@@ -43,7 +43,8 @@ typedef struct bt_way {
 typedef struct bt_rule_ways {
     uint32_t n_members;
     uint32_t n_exact;    /**< 0: the rule has no min */
-    bt_way_t *exact;     /**< [n_exact][n_members]: ways with so many counts */
+    bt_way_t *exact;     /**< [n_exact][n_members]: ways with so many counts, or
+                              at least as many where the rule has no max */
     bt_way_t *count;     /**< [n_members]: ways to the next count, behind which
                               there is no end of counts */
     bt_way_t most_count; /**< the longest of them */

@@ -123,6 +123,30 @@ static void missing_counts_are_in_the_distance(void **state)
     close_world(&w);
 }
 
+/* a b xxxxx with two counts, a b c with three. */
+static void more_counts_than_are_missing_may_be_nearer(void **state)
+{
+    (void)state;
+    for (uint32_t bounded = 0; bounded < 2; bounded++) {
+        hand_grammar_t *h = hand_grammar();
+        const uint32_t rule = hand_rule(h, 2, (bounded == 1) ? 2 : NO_LIMIT);
+        const uint32_t start = hand_state(h, rule, bounded == 0);
+        const uint32_t one = hand_state(h, rule, false);
+        const uint32_t two = hand_state(h, rule, false);
+        const uint32_t end = hand_state(h, rule, true);
+        world_t w;
+
+        hand_bytes(h, start, 'a', 'a', one, true);
+        hand_bytes(h, one, 'b', 'b', two, true);
+        hand_bytes(h, two, 'c', 'c', end, true);
+        hand_text(h, two, "xxxxx", end);
+        w = open_world(h);
+        assert_int_equal(bt_grammar_distance(w.d, start, 0, 0),
+                         (bounded == 1) ? 1 + 1 + 5 : 1 + 1 + 1);
+        close_world(&w);
+    }
+}
+
 static void rule_without_text_has_no_distance(void **state)
 {
     hand_grammar_t *h = hand_grammar();
@@ -366,6 +390,7 @@ int main(void)
         BT_TEST(distance_is_that_of_the_shortest_way),
         BT_TEST(distance_of_a_token_is_one),
         BT_TEST(missing_counts_are_in_the_distance),
+        BT_TEST(more_counts_than_are_missing_may_be_nearer),
         BT_TEST(rule_without_text_has_no_distance),
         BT_TEST(distances_of_random_grammars_can_be_kept),
         BT_TEST(every_failed_allocation_is_reported),
