@@ -11,20 +11,24 @@
 #include "common/grammar/ebnf.h"
 #include "common/grammar/json_schema.h"
 #include "common/grammar/regex_syntax.h"
+#include "common/grammar/structural_tag.h"
 
 #define MAX_CHOICES 10000u
 
 /* Returns an expression of what a source describes; NULL: the compiler has
- * failed. */
+ * failed.
+ * @param [in] doc  of a source that is JSON; lives as long as the builder */
 typedef const bt_expr_t *(*source_fn_t)(bt_grammar_builder_t *b,
                                         bt_grammar_compiler_t *c,
-                                        const bt_grammar_source_t *source);
+                                        const bt_grammar_source_t *source,
+                                        const bt_json_doc_t *doc);
 
 /* ---- choice ---- */
 
-static const bt_expr_t *expr_of_choices(bt_grammar_builder_t *b,
-                                        bt_grammar_compiler_t *c,
-                                        const bt_json_doc_t *doc)
+static const bt_expr_t *choice(bt_grammar_builder_t *b,
+                               bt_grammar_compiler_t *c,
+                               const bt_grammar_source_t *source,
+                               const bt_json_doc_t *doc)
 {
     const bt_json_node_t *const list = bt_json_doc_root(doc);
     const uint32_t n = bt_json_size(list, BT_JSON_ARRAY);
@@ -32,6 +36,7 @@ static const bt_expr_t *expr_of_choices(bt_grammar_builder_t *b,
     const char **texts;
     size_t *lens;
 
+    (void)source;
     if (n == 0) {
         bt_grammar_fail(c, BT_ERR_INVALID_PARAM,
                         "choices must be a list of at least one string");
@@ -61,83 +66,76 @@ static const bt_expr_t *expr_of_choices(bt_grammar_builder_t *b,
     return bt_expr_dfa(b, bt_dfa_of_texts(c, texts, lens, n));
 }
 
-static const bt_expr_t *choice(bt_grammar_builder_t *b,
-                               bt_grammar_compiler_t *c,
-                               const bt_grammar_source_t *source)
-{
-    const bt_expr_t *x;
-    bt_json_fault_t fault;
-    bt_json_doc_t *doc;
-    const bt_status_t status = bt_json_doc_parse_client(
-        source->text, source->bytes, UINT32_MAX, &fault, &doc);
+/* ---- the other kinds ---- */
 
-    if (status != BT_OK) {
-        bt_grammar_fail(
-            c, (status == BT_ERR_BAD_FILE) ? BT_ERR_INVALID_PARAM : status,
-            "choices are not JSON: %s at byte %zu", fault.what, fault.at);
-        return NULL;
-    }
-    x = expr_of_choices(b, c, doc);
-    bt_json_doc_free(doc);
-    return x;
+static bt_json_schema_options_t options_of(const bt_grammar_source_t *source)
+{
+    return (bt_json_schema_options_t){.compact = source->compact,
+                                      .lenient = source->lenient};
 }
 
 static const bt_expr_t *json_object(bt_grammar_builder_t *b,
                                     bt_grammar_compiler_t *c,
-                                    const bt_grammar_source_t *source)
+                                    const bt_grammar_source_t *source,
+                                    const bt_json_doc_t *doc)
 {
+    (void)doc;
     return bt_json_object_expr(b, c, source->compact);
 }
 
-/* Expressions copy what they keep of the document. */
 static const bt_expr_t *json_schema(bt_grammar_builder_t *b,
                                     bt_grammar_compiler_t *c,
-                                    const bt_grammar_source_t *source)
+                                    const bt_grammar_source_t *source,
+                                    const bt_json_doc_t *doc)
 {
-    const bt_json_schema_options_t options = {.compact = source->compact,
-                                              .lenient = source->lenient};
-    const bt_expr_t *x;
-    bt_json_fault_t fault;
-    bt_json_doc_t *doc;
-    const bt_status_t status = bt_json_doc_parse_client(
-        source->text, source->bytes, UINT32_MAX, &fault, &doc);
+    const bt_json_schema_options_t options = options_of(source);
 
-    if (status != BT_OK) {
-        bt_grammar_fail(
-            c, (status == BT_ERR_BAD_FILE) ? BT_ERR_INVALID_PARAM : status,
-            "the schema is not JSON: %s at byte %zu", fault.what, fault.at);
-        return NULL;
-    }
-    x = bt_json_schema_expr(b, c, doc, bt_json_doc_root(doc), &options);
-    bt_json_doc_free(doc);
-    return x;
+    return bt_json_schema_expr(b, c, doc, bt_json_doc_root(doc), &options);
+}
+
+static const bt_expr_t *structural_tag(bt_grammar_builder_t *b,
+                                       bt_grammar_compiler_t *c,
+                                       const bt_grammar_source_t *source,
+                                       const bt_json_doc_t *doc)
+{
+    const bt_json_schema_options_t options = options_of(source);
+
+    return bt_structural_tag_expr(b, c, doc, &options);
 }
 
 static const bt_expr_t *ebnf(bt_grammar_builder_t *b, bt_grammar_compiler_t *c,
-                             const bt_grammar_source_t *source)
+                             const bt_grammar_source_t *source,
+                             const bt_json_doc_t *doc)
 {
+    (void)doc;
     return bt_ebnf_expr(b, c, source->text, source->bytes);
 }
 
 static const bt_expr_t *regex(bt_grammar_builder_t *b, bt_grammar_compiler_t *c,
-                              const bt_grammar_source_t *source)
+                              const bt_grammar_source_t *source,
+                              const bt_json_doc_t *doc)
 {
+    (void)doc;
     return bt_regex_expr(b, c, source->text, source->bytes);
 }
 
 /* ---- all kinds ---- */
 
-static const source_fn_t kinds[] = {
-    [BT_GRAMMAR_JSON_OBJECT] = json_object,
-    [BT_GRAMMAR_JSON_SCHEMA] = json_schema,
-    [BT_GRAMMAR_REGEX] = regex,
-    [BT_GRAMMAR_CHOICE] = choice,
-    [BT_GRAMMAR_EBNF] = ebnf,
+static const struct {
+    source_fn_t make;
+    const char *json; /* what a text that is JSON is called; NULL: it is not */
+} kinds[] = {
+    [BT_GRAMMAR_JSON_OBJECT] = {json_object, NULL},
+    [BT_GRAMMAR_JSON_SCHEMA] = {json_schema, "the schema is"},
+    [BT_GRAMMAR_REGEX] = {regex, NULL},
+    [BT_GRAMMAR_CHOICE] = {choice, "choices are"},
+    [BT_GRAMMAR_EBNF] = {ebnf, NULL},
+    [BT_GRAMMAR_STRUCTURAL_TAG] = {structural_tag, "the structural tag is"},
 };
 
 bool bt_grammar_compiles(bt_grammar_kind_t kind)
 {
-    return ((size_t)kind < BT_ARRAY_LEN(kinds)) && (kinds[kind] != NULL);
+    return ((size_t)kind < BT_ARRAY_LEN(kinds)) && (kinds[kind].make != NULL);
 }
 
 /* Checks that a worker will take the program. */
@@ -159,22 +157,46 @@ static void check(bt_grammar_compiler_t *c, const uint8_t *program,
     bt_grammar_free(grammar);
 }
 
+static bt_json_doc_t *parse(bt_grammar_compiler_t *c,
+                            const bt_grammar_source_t *source)
+{
+    bt_json_fault_t fault;
+    bt_json_doc_t *doc = NULL;
+    const bt_status_t status = bt_json_doc_parse_client(
+        source->text, source->bytes, UINT32_MAX, &fault, &doc);
+
+    if (status != BT_OK) {
+        bt_grammar_fail(
+            c, (status == BT_ERR_BAD_FILE) ? BT_ERR_INVALID_PARAM : status,
+            "%s not JSON: %s at byte %zu", kinds[source->kind].json, fault.what,
+            fault.at);
+    }
+    return doc;
+}
+
 static void compile(bt_grammar_compiler_t *c, const bt_grammar_source_t *source,
                     const uint8_t **program_p, size_t *bytes_p)
 {
     bt_grammar_builder_t *b = bt_builder_create(c);
     const uint32_t root = bt_builder_rule(b, "root");
+    bt_json_doc_t *doc = NULL;
 
     if (source->bytes > BT_GRAMMAR_TEXT_BYTES) {
         bt_grammar_fail(c, BT_ERR_TOO_LARGE, "it has more than %u bytes",
                         BT_GRAMMAR_TEXT_BYTES);
         return;
     }
-    bt_builder_define(b, root, kinds[source->kind](b, c, source));
+    if (kinds[source->kind].json != NULL) {
+        doc = parse(c, source);
+    }
+    if (bt_grammar_ok(c)) {
+        bt_builder_define(b, root, kinds[source->kind].make(b, c, source, doc));
+    }
     if (bt_grammar_ok(c) &&
         (bt_builder_finish(b, root, program_p, bytes_p) == BT_OK)) {
         check(c, *program_p, *bytes_p);
     }
+    bt_json_doc_free(doc);
 }
 
 bt_status_t bt_grammar_compile(const bt_grammar_source_t *source,

@@ -5,75 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/json_pointer.h"
 #include "common/grammar/json_schema_priv.h"
 
 /* Terms as rules, and values as expressions. */
 
 /* ---- failures ---- */
-
-/* Appends a part of a JSON pointer. */
-static void add_part(char *pointer, size_t cap, const char *text, uint32_t len)
-{
-    size_t n = strlen(pointer);
-
-    if (n + 1 < cap) {
-        pointer[n++] = '/';
-    }
-    for (uint32_t i = 0; (i < len) && (n + 3 < cap); i++) {
-        if ((text[i] == '~') || (text[i] == '/')) {
-            pointer[n++] = '~';
-            pointer[n++] = (text[i] == '~') ? '0' : '1';
-        } else {
-            pointer[n++] = ((uint8_t)text[i] < 0x20) ? '?' : text[i];
-        }
-    }
-    pointer[n] = '\0';
-}
-
-/* Writes the JSON pointer of a node; nodes are in the order of the text. */
-static void write_pointer(const schema_t *s, const bt_json_node_t *node,
-                          char *pointer, size_t cap)
-{
-    const bt_json_node_t *at = s->root;
-
-    pointer[0] = '\0';
-    while (at != node) {
-        const bool is_object = bt_json_is_kind(at, BT_JSON_OBJECT);
-        const bt_json_node_t *child;
-        uint32_t i;
-
-        if ((!is_object && !bt_json_is_kind(at, BT_JSON_ARRAY)) ||
-            (at->n == 0)) {
-            return;
-        }
-        child = bt_json_first(at);
-        for (i = 0; i < at->n; i++) {
-            const bt_json_node_t *const value = is_object ? child + 1 : child;
-            const bt_json_node_t *const next = bt_json_next(s->doc, value);
-
-            if ((node >= child) && (node < next)) {
-                break;
-            }
-            child = next;
-        }
-        if (i == at->n) {
-            return;
-        }
-        if (is_object) {
-            add_part(pointer, cap, child->text, child->len);
-            if (node == child) {
-                return;
-            }
-            at = child + 1;
-        } else {
-            char index[16];
-
-            (void)snprintf(index, sizeof(index), "%u", i);
-            add_part(pointer, cap, index, (uint32_t)strlen(index));
-            at = child;
-        }
-    }
-}
 
 void schema_fail(schema_t *s, bt_status_t status, const bt_json_node_t *node,
                  const char *format, ...)
@@ -85,7 +22,7 @@ void schema_fail(schema_t *s, bt_status_t status, const bt_json_node_t *node,
     va_start(args, format);
     (void)vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    write_pointer(s, node, pointer, sizeof(pointer));
+    bt_json_pointer(s->doc, s->root, node, pointer, sizeof(pointer));
     bt_grammar_fail(s->c, status, "%s: %s",
                     (pointer[0] == '\0') ? "the schema" : pointer, what);
 }
@@ -97,7 +34,7 @@ void schema_locate(schema_t *s, const bt_json_node_t *node)
 
     if ((s->c->status == BT_ERR_UNSUPPORTED) ||
         (s->c->status == BT_ERR_INVALID_PARAM)) {
-        write_pointer(s, node, pointer, sizeof(pointer));
+        bt_json_pointer(s->doc, s->root, node, pointer, sizeof(pointer));
         memcpy(what, s->c->why, sizeof(what));
         (void)snprintf(s->c->why, sizeof(s->c->why), "%s: %.200s", pointer,
                        what);

@@ -178,18 +178,23 @@ bt_status_t bt_api_read_ebnf(bt_api_parse_t *parse, const bt_api_field_t *field,
     return give_string(parse, field->name, BT_GRAMMAR_EBNF, value);
 }
 
+static bt_status_t give_tag(bt_api_parse_t *parse, const char *field,
+                            const bt_json_node_t *value)
+{
+    if (bt_json_is_kind(value, BT_JSON_STRING)) {
+        return give_string(parse, field, BT_GRAMMAR_STRUCTURAL_TAG, value);
+    }
+    return bt_json_is_kind(value, BT_JSON_OBJECT)
+               ? give_json(parse, field, BT_GRAMMAR_STRUCTURAL_TAG, value)
+               : bt_api_refuse_kind(parse, field, "an object or a string",
+                                    value);
+}
+
 bt_status_t bt_api_read_structural_tag(bt_api_parse_t *parse,
                                        const bt_api_field_t *field,
                                        const bt_json_node_t *value)
 {
-    if (bt_json_is_kind(value, BT_JSON_STRING)) {
-        return give_string(parse, field->name, BT_GRAMMAR_STRUCTURAL_TAG,
-                           value);
-    }
-    return bt_json_is_kind(value, BT_JSON_OBJECT)
-               ? give_json(parse, field->name, BT_GRAMMAR_STRUCTURAL_TAG, value)
-               : bt_api_refuse_kind(parse, field->name, "an object or a string",
-                                    value);
+    return give_tag(parse, field->name, value);
 }
 
 /* ---- options of vLLM ---- */
@@ -257,12 +262,6 @@ static bt_status_t give_regex(bt_api_parse_t *parse, const char *field,
                               const bt_json_node_t *value)
 {
     return give_string(parse, field, BT_GRAMMAR_REGEX, value);
-}
-
-static bt_status_t give_tag(bt_api_parse_t *parse, const char *field,
-                            const bt_json_node_t *value)
-{
-    return give_string(parse, field, BT_GRAMMAR_STRUCTURAL_TAG, value);
 }
 
 static bt_status_t give_object_if(bt_api_parse_t *parse, const char *field,
@@ -511,7 +510,9 @@ bt_status_t bt_api_read_response_format(bt_api_parse_t *parse,
                                         const bt_api_field_t *field,
                                         const bt_json_node_t *value)
 {
-    static const char *const known[] = {"type", "json_schema", "schema", NULL};
+    static const char *const known[] = {"type",   "json_schema", "schema",
+                                        "format", "structures",  "triggers",
+                                        NULL};
     static const char *const in_schema[] = {"name", "description", "schema",
                                             "strict", NULL};
     const bt_json_node_t *holder =
@@ -576,7 +577,8 @@ bt_status_t bt_api_settle_guide(bt_api_request_t *request,
     if (i == BT_ARRAY_LEN(types)) {
         return bt_api_error_invalid(
             error_p, type_field,
-            "%s must be json, json_schema, regex or ebnf_grammar, got \"%.64s\"",
+            "%s must be json, json_schema, regex, ebnf_grammar or "
+            "structural_tag, got \"%.64s\"",
             type_field, g->guide_type);
     }
     if (types[i].kind == BT_GRAMMAR_JSON_OBJECT) {

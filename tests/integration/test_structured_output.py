@@ -22,6 +22,11 @@ PERSON = {"type": "object", "properties": {
     "required": ["name", "age", "tags", "married"], "additionalProperties": False}
 SCHEMAS = [PERSON, {"type": "array", "items": {"type": "integer", "minimum": -5, "maximum": 5}, "minItems": 1, "maxItems": 6},
            {"enum": [1, "two", None, [3]]}, {"type": "string", "maxLength": 20}]
+TAG = {"type": "structural_tag", "format": {"type": "tags_with_separator", "separator": "; ", "stop_after_first": False, "at_least_one": True, "tags": [
+    {"type": "tag", "begin": "<n>", "content": {"type": "json_schema", "json_schema": {"enum": [1, "two"]}}, "end": "</n>"},
+    {"type": "tag", "begin": "<b>", "content": {"type": "or", "elements": [{"type": "const_string", "value": "x"}, {"type": "regex", "pattern": "[ab]{3}"}]},
+     "end": "</b>"}]}}
+TAGGED = r"(<n>(1|\"two\")</n>|<b>(x|[ab]{3})</b>)(; (<n>(1|\"two\")</n>|<b>(x|[ab]{3})</b>))*"
 EBNF = 'root ::= item (", " item){0,3} "."\nitem ::= [a-z]{1,6} | "(" item ")"\n'
 
 
@@ -259,7 +264,10 @@ def test_every_doors_fields_describe_an_answer():
              (CHAT, {"guided_grammar": 'root ::= "ab" | "ba"'}, "ab|ba"), (CHAT, {"grammar": 'root ::= "ab" | "ba"'}, "ab|ba"),
              (RESPONSES, {"guided_choice": ["ab", "ba"]}, "ab|ba"), (GENERATE, {"guided_decoding_guide_type": "regex", "guided_decoding_guide": "[ab]{3}"}, "[ab]{3}"),
              (GENERATE, {"guided_decoding_guide_type": "ebnf_grammar", "guided_decoding_guide": 'root ::= "ab" | "ba"'}, "ab|ba"),
-             (GENERATE, {"parameters": {"guided_decoding_guide_type": "regex", "guided_decoding_guide": "[ab]{3}"}}, "[ab]{3}")]
+             (GENERATE, {"parameters": {"guided_decoding_guide_type": "regex", "guided_decoding_guide": "[ab]{3}"}}, "[ab]{3}"),
+             (CHAT, {"response_format": TAG}, TAGGED), (CHAT, {"structural_tag": TAG}, TAGGED), (COMPLETIONS, {"structural_tag": json.dumps(TAG)}, TAGGED),
+             (CHAT, {"structured_outputs": {"structural_tag": json.dumps(TAG)}}, TAGGED),
+             (GENERATE, {"guided_decoding_guide_type": "structural_tag", "guided_decoding_guide": json.dumps(TAG)}, TAGGED)]
     with tempfile.TemporaryDirectory() as d, Cluster(model_of(d), kv_memory="32m") as c:
         for seed in range(3):
             for path, more in doors:
@@ -312,7 +320,9 @@ def test_descriptions_that_are_refused_name_their_field_and_place():
               "Invalid schema for response_format 'math': In context=(), 'required' is required to be supplied and to be an array "
               "including every key in properties. Missing 'x'."),
              (fmt({"$ref": "http://example.com/a.json"}), "response_format", "Invalid schema for response_format 'math': "),
-             ({"structural_tag": "{}"}, "structural_tag", "structural_tag is not supported yet"),
+             ({"structural_tag": "{}"}, "structural_tag", "structural_tag: the structural tag: format is missing"),
+             ({"structural_tag": {"format": {"type": "sequence", "elements": [{"type": "json_schema", "json_schema": {"type": "x"}}]}}}, "structural_tag",
+              "structural_tag: /format/elements/0/json_schema/type: "),
              ({"guided_grammar": "start: A"}, "guided_grammar", "lark is not supported yet"),
              ({"guided_json": {}, "guided_choice": ["a"]}, "guided_choice", "both describe the answer"),
              ({"guided_choice": ["a"], "use_beam_search": True, "n": 2}, "guided_choice", "beam search")]

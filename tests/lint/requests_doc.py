@@ -50,7 +50,7 @@ MEANINGS = {
     "LENGTH_PENALTY": "orders the answers by the sum of their log-probs / length to this power; left out: 0",
     "EARLY_STOPPING": "true: the search is over when as many answers as beams are finished; false: when no beam can improve them by its "
                       "present length. As a number 1 and 0; any other: by its greatest length. Left out: true",
-    "GUIDE_TYPE": "structured output: what the guide is: json (any object, without a guide), json_schema, regex, ebnf_grammar",
+    "GUIDE_TYPE": "structured output: what the guide is: json (any object, without a guide), json_schema, regex, ebnf_grammar, structural_tag",
     "GUIDE": "the schema, regular expression or grammar that the answer follows",
     "NEUTRAL": "taken, and without effect",
     "DRAFT_IDS": "expected token ids of the answer: they change its time and no token; below 0: the end",

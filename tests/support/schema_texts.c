@@ -21,13 +21,12 @@ char *schema_quoted_text(const char *text)
     return copy;
 }
 
-static bt_status_t compile(const char *schema, bt_grammar_t **grammar_p)
+static bt_status_t compile(bt_grammar_kind_t kind, const char *schema,
+                           bt_grammar_t **grammar_p)
 {
     char *const text = schema_quoted_text(schema);
-    const bt_grammar_source_t source = {.kind = BT_GRAMMAR_JSON_SCHEMA,
-                                        .compact = true,
-                                        .text = text,
-                                        .bytes = strlen(text)};
+    const bt_grammar_source_t source = {
+        .kind = kind, .compact = true, .text = text, .bytes = strlen(text)};
     uint8_t *program = NULL;
     size_t bytes = 0;
     const char *fault;
@@ -44,12 +43,13 @@ static bt_status_t compile(const char *schema, bt_grammar_t **grammar_p)
     return status;
 }
 
-void schema_check(const char *schema, const char *const *texts)
+void schema_check(bt_grammar_kind_t kind, const char *schema,
+                  const char *const *texts)
 {
     bt_grammar_t *g = NULL;
     bool is_member = true;
 
-    if (compile(schema, &g) != BT_OK) {
+    if (compile(kind, schema, &g) != BT_OK) {
         fail_msg("%s is refused: %s", schema, why);
     }
     for (; (*texts != NULL) || is_member; texts++) {
@@ -68,11 +68,11 @@ void schema_check(const char *schema, const char *const *texts)
     bt_grammar_free(g);
 }
 
-void schema_check_refused(const char *schema, bt_status_t status,
-                          const char *part)
+void schema_check_refused(bt_grammar_kind_t kind, const char *schema,
+                          bt_status_t status, const char *part)
 {
     bt_grammar_t *g = NULL;
-    const bt_status_t got = compile(schema, &g);
+    const bt_status_t got = compile(kind, schema, &g);
 
     if ((got != status) || (strstr(why, part) == NULL)) {
         fail_msg("%s: status %d: %s", schema, (int)got, why);

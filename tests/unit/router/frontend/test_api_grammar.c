@@ -102,6 +102,18 @@ static void fields_of_other_servers_describe_the_answer(void **state)
              "'disable_additional_properties': false}"),
          "structured_outputs.json_object", BT_GRAMMAR_JSON_OBJECT, NULL, 1, 0},
         {H, CHT("'structured_outputs': {}"), NULL, 0, NULL, 0, 0},
+        {H, CHT("'structured_outputs': {'structural_tag': '{}'}"),
+         "structured_outputs.structural_tag", BT_GRAMMAR_STRUCTURAL_TAG, "{}",
+         0, 0},
+        {H, CHT("'structural_tag': {'format': 1}"), "structural_tag",
+         BT_GRAMMAR_STRUCTURAL_TAG, "{\"format\":1}", 0, 0},
+        {H, CHT("'response_format': {'type': 'structural_tag', 'format': 1}"),
+         "response_format", BT_GRAMMAR_STRUCTURAL_TAG,
+         "{\"type\":\"structural_tag\",\"format\":1}", 0, 0},
+        {G,
+         GEN("'guided_decoding_guide_type': 'structural_tag', "
+             "'guided_decoding_guide': '{}'"),
+         "guided_decoding_guide", BT_GRAMMAR_STRUCTURAL_TAG, "{}", 0, 0},
         {H, CHT("'guided_json': " SCHEMA), "guided_json",
          BT_GRAMMAR_JSON_SCHEMA, RAW, 0, 0},
         {H, CHT("'guided_choice': ['a']"), "guided_choice", BT_GRAMMAR_CHOICE,
@@ -214,8 +226,8 @@ static void malformed_descriptions_are_refused(void **state)
             "guided_decoding_guide");
     refused(G, GEN("'guided_decoding_guide_type': 'xml'"),
             "guided_decoding_guide_type",
-            "guided_decoding_guide_type must be json, json_schema, regex or "
-            "ebnf_grammar, got \"xml\"");
+            "guided_decoding_guide_type must be json, json_schema, regex, "
+            "ebnf_grammar or structural_tag, got \"xml\"");
 }
 
 static void what_cannot_be_held_is_refused_by_name(void **state)
@@ -223,18 +235,8 @@ static void what_cannot_be_held_is_refused_by_name(void **state)
     (void)state;
     refused(H, CHT("'guided_grammar': 'start: A'"), "guided_grammar",
             "guided_grammar: lark is not supported yet");
-    refused(H, CHT("'structural_tag': '{}'"), "structural_tag",
-            "structural_tag: structural_tag is not supported yet");
     refused(H, CHT("'structural_tag': 5"), "structural_tag",
             "structural_tag must be an object or a string, got 5");
-    refused(H, CHT("'response_format': {'type': 'structural_tag'}"),
-            "response_format",
-            "response_format: structural_tag is not supported yet");
-    refused(G,
-            GEN("'guided_decoding_guide_type': 'structural_tag', "
-                "'guided_decoding_guide': '{}'"),
-            "guided_decoding_guide",
-            "guided_decoding_guide: structural_tag is not supported yet");
     refused(
         H,
         CHT("'structured_outputs': {'json': {}, 'whitespace_pattern': "
