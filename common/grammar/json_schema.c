@@ -116,7 +116,7 @@ static const bt_expr_t *set_expr(schema_t *s, const schema_set_t *x)
         add(s, &parts, bt_expr_literal(s->b, "true", 4));
     }
     if (!schema_dfa_is_empty(x->numbers)) {
-        add(s, &parts, schema_numbers_expr(s, x->numbers));
+        add(s, &parts, schema_numbers_expr(s, x->numbers, x->has_integers));
     }
     if (x->strings.n > 0) {
         add(s, &parts, schema_strings_expr(s, x->strings));

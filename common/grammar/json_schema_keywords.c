@@ -236,9 +236,11 @@ static bool add_type(schema_t *s, const bt_json_node_t *name, schema_set_t *x)
     } else if (bt_json_is(name, "integer")) {
         if (schema_dfa_is_empty(x->numbers)) {
             x->numbers = schema_integers(s);
+            x->has_integers = true;
         }
     } else if (bt_json_is(name, "number")) {
         x->numbers = s->all->numbers;
+        x->has_integers = false;
     } else if (bt_json_is(name, "string")) {
         x->strings = x->widest = s->all->strings;
     } else if (bt_json_is(name, "array")) {

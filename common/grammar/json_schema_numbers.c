@@ -514,9 +514,10 @@ static const bt_expr_t *any_number(schema_t *s)
     return s->real;
 }
 
-/* Adds spellings with zeros at the end of a fraction. */
+/* Adds spellings with zeros at the end of a fraction, which whole numbers get
+ * where they are not integers. */
 static const bt_dfa_t *with_zeros(schema_t *s, const bt_dfa_t *numbers,
-                                  const bt_dfa_t *whole)
+                                  const bt_dfa_t *whole, bool has_integers)
 {
     bt_nfa_t *nfa = bt_nfa_create(s->c);
     const uint32_t start = bt_nfa_state(nfa);
@@ -527,7 +528,9 @@ static const bt_dfa_t *with_zeros(schema_t *s, const bt_dfa_t *numbers,
 
     bt_nfa_include(nfa, start, whole, behind);
     bt_nfa_epsilon(nfa, behind, end);
-    bt_nfa_edge(nfa, behind, '.', '.', point);
+    if (!has_integers) {
+        bt_nfa_edge(nfa, behind, '.', '.', point);
+    }
     bt_nfa_edge(nfa, point, '0', '0', zeros);
     bt_nfa_include(
         nfa, start,
@@ -537,7 +540,8 @@ static const bt_dfa_t *with_zeros(schema_t *s, const bt_dfa_t *numbers,
     return bt_nfa_to_dfa(nfa, start, end);
 }
 
-const bt_expr_t *schema_numbers_expr(schema_t *s, const bt_dfa_t *numbers)
+const bt_expr_t *schema_numbers_expr(schema_t *s, const bt_dfa_t *numbers,
+                                     bool has_integers)
 {
     const bt_dfa_t *whole;
     const bt_dfa_t *spelled = numbers;
@@ -546,7 +550,7 @@ const bt_expr_t *schema_numbers_expr(schema_t *s, const bt_dfa_t *numbers)
     if (!bt_grammar_ok(s->c)) {
         return NULL;
     }
-    if (schema_dfa_equal(numbers, schema_decimals(s))) {
+    if (!has_integers && schema_dfa_equal(numbers, schema_decimals(s))) {
         return any_number(s);
     }
     if (schema_count_texts(s, numbers, FEW_NUMBERS) < FEW_NUMBERS) {
@@ -554,7 +558,7 @@ const bt_expr_t *schema_numbers_expr(schema_t *s, const bt_dfa_t *numbers)
     }
     whole = bt_dfa_combine(s->c, BT_DFA_AND, numbers, schema_integers(s));
     if ((whole != NULL) && !schema_dfa_equal(whole, numbers)) {
-        spelled = with_zeros(s, numbers, whole);
+        spelled = with_zeros(s, numbers, whole, has_integers);
     }
     some = bt_dfa_combine(s->c, BT_DFA_AND, spelled, plain_spellings(s));
     if ((some != NULL) && schema_dfa_is_empty(some)) { /* all are longer */

@@ -160,6 +160,9 @@ typedef struct schema_list {
 struct schema_set {
     bool has_null, has_false, has_true;
     const bt_dfa_t *numbers; /**< canonical decimals */
+    bool has_integers;       /**< some numbers are there as values of the type
+                                  `integer`: those without a fraction are written
+                                  without one, since draft 4 takes 1.0 for none */
     schema_strings_t strings;
     schema_strings_t widest; /**< strings, with those that a format may have */
     schema_list_t lists[2];  /**< arrays, and objects */
@@ -379,7 +382,8 @@ const bt_dfa_t *schema_multiples(schema_t *s, const bt_json_node_t *number,
  *  @return NULL: failed */
 const char *schema_number_text(schema_t *s, const bt_json_node_t *number,
                                uint32_t *len_p);
-const bt_expr_t *schema_numbers_expr(schema_t *s, const bt_dfa_t *numbers);
+const bt_expr_t *schema_numbers_expr(schema_t *s, const bt_dfa_t *numbers,
+                                     bool has_integers);
 
 /* ---- json_schema_strings.c ---- */
 

@@ -219,6 +219,7 @@ const schema_set_t *schema_set_and(schema_t *s, const schema_set_t *a,
     and_refused(a, b, x);
     if (has_type(a, SCHEMA_NUMBERS) && has_type(b, SCHEMA_NUMBERS)) {
         x->numbers = bt_dfa_combine(s->c, BT_DFA_AND, a->numbers, b->numbers);
+        x->has_integers = a->has_integers || b->has_integers;
     }
     x->strings = x->widest = schema_strings_and(s, a->strings, b->strings);
     if (!share_strings(a) || !share_strings(b)) {
@@ -278,6 +279,17 @@ static schema_list_t list_or(schema_t *s, uint32_t kind, const schema_list_t *a,
     return out;
 }
 
+static void or_numbers(schema_t *s, const schema_set_t *a,
+                       const schema_set_t *b, schema_set_t *x)
+{
+    const schema_set_t *const more = a->has_integers ? b : a;
+
+    x->numbers = bt_dfa_combine(s->c, BT_DFA_OR, a->numbers, b->numbers);
+    x->has_integers = (a->has_integers || b->has_integers) &&
+                      (more->has_integers || (x->numbers == NULL) ||
+                       !schema_dfa_equal(x->numbers, more->numbers));
+}
+
 const schema_set_t *schema_set_or(schema_t *s, const schema_set_t *a,
                                   const schema_set_t *b)
 {
@@ -295,7 +307,7 @@ const schema_set_t *schema_set_or(schema_t *s, const schema_set_t *a,
     for (uint32_t t = 0; t < SCHEMA_N_TYPES; t++) {
         x->refused[t] = (a->refused[t] != NULL) ? a->refused[t] : b->refused[t];
     }
-    x->numbers = bt_dfa_combine(s->c, BT_DFA_OR, a->numbers, b->numbers);
+    or_numbers(s, a, b, x);
     x->strings = x->widest = schema_strings_or(s, a->strings, b->strings);
     if (!share_strings(a) || !share_strings(b)) {
         x->widest = schema_strings_or(s, a->widest, b->widest);
@@ -387,6 +399,7 @@ const schema_set_t *schema_set_minus(schema_t *s, const schema_set_t *a,
     x->has_false = a->has_false && !b->has_false;
     x->has_true = a->has_true && !b->has_true;
     x->numbers = bt_dfa_combine(s->c, BT_DFA_MINUS, a->numbers, b->numbers);
+    x->has_integers = a->has_integers || b->has_integers;
     if (b->widest.n > 0) {
         x->strings =
             schema_strings_and(s, a->strings, schema_strings_not(s, b->widest));
@@ -547,6 +560,9 @@ const schema_set_t *schema_one_of(schema_t *s, const schema_set_t *const *sets,
     x->has_false = n_false == 1;
     x->has_true = n_true == 1;
     x->numbers = one_of_numbers(s, sets, n);
+    for (uint32_t i = 0; i < n; i++) {
+        x->has_integers = x->has_integers || sets[i]->has_integers;
+    }
     one_of_strings(s, sets, n, x);
     one_of_lists(s, sets, n, 0, at, x);
     one_of_lists(s, sets, n, 1, at, x);

@@ -13,6 +13,30 @@ integers_have_no_fraction_no_zeros_in_front_and_no_minus_zero(void **state)
         "100000000000000000000");
 }
 
+/* Draft 4, 3.5: an integer is "a JSON number without a fraction or exponent
+ * part". */
+static void integers_beside_other_numbers_have_no_fraction(void **state)
+{
+    (void)state;
+    HAS("{'anyOf':[{'type':'integer'},{'minimum':2}]}", "0", "-7", "2", "2.5",
+        "2.50", "30", NULL, "0.0", "0.000", "-7.0", "1.5", "1e1");
+    HAS("{'oneOf':[{'type':'integer','maximum':1},{'type':'number','minimum':2}"
+        "]}",
+        "0", "2", "2.5", NULL, "0.0", "1.5", "0e1");
+    HAS("{'anyOf':[{'type':'integer'},{'type':'number','not':{'multipleOf':1}}]"
+        "}",
+        "0", "1", "1.5", "1.50", NULL, "1.0", "1e0", "1.");
+    HAS("{'if':{'type':'integer'},'then':{'minimum':5},'else':true}", "5",
+        "null", "1.5", NULL, "4", "4.0", "5.0");
+    /* Where a schema of numbers takes them all, they may have one. */
+    HAS("{'anyOf':[{'type':'integer'},{'type':'number'}]}", "1", "1.0", "1e1",
+        NULL, "01");
+    HAS("{'type':['number','integer']}", "1", "1.0", "1e1", NULL, "01");
+    HAS("{'type':['integer','number'],'minimum':1}", "1", "1.0", NULL, "0.0");
+    HAS("{'anyOf':[{'type':'integer','minimum':7},{'minimum':5}]}", "5", "7.0",
+        NULL, "4.0");
+}
+
 static void numbers_have_fractions_and_exponents_of_two_digits(void **state)
 {
     (void)state;
@@ -118,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(integers_have_no_fraction_no_zeros_in_front_and_no_minus_zero),
+        BT_TEST(integers_beside_other_numbers_have_no_fraction),
         BT_TEST(numbers_have_fractions_and_exponents_of_two_digits),
         BT_TEST(bounds_are_exact_on_both_sides_of_zero),
         BT_TEST(bounds_may_be_written_in_any_way),
