@@ -188,18 +188,23 @@ def parse_page(content_type, body):
     return rows
 
 
-def find_wheel(opener, index, package=PACKAGE, version=VERSION):
-    """@return (file name, URL, sha256) of the version wanted."""
+def files_of(opener, index, package):
+    """@return [(file name, URL, sha256 or None)] that the index has of a package."""
     page = index.rstrip("/") + f"/{package}/"
     with opener.open(make_request(page, {"Accept": SIMPLE}),
                      timeout=TIMEOUT_S) as reply:
         base = reply.geturl()
         rows = parse_page(reply.headers.get("Content-Type", ""), reply.read())
-    for name, url, sha256 in rows:
+    return [(name, urllib.parse.urljoin(base, url), sha256) for name, url, sha256 in rows]
+
+
+def find_wheel(opener, index, package=PACKAGE, version=VERSION):
+    """@return (file name, URL, sha256) of the version wanted."""
+    for name, url, sha256 in files_of(opener, index, package):
         parts = name.split("-")  # name-version-python-abi-platform.whl
         if name.endswith(".whl") and sha256 and parts[1] == version and \
                 re.sub(r"[-_.]+", "-", parts[0]).lower() == package:
-            return name, urllib.parse.urljoin(base, url), sha256
+            return name, url, sha256
     raise ValueError(f"its page has no wheel of {package} {version} with a "
                      "checksum")
 

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a text is a JSON value that a schema describes, by two implementations of JSON Schema that have nothing in common
+with Baton's: jsonschema of Python, and jsonschema-rs of Rust. Formats are asserted.
+
+Names that a schema does not have may be there twice in a text: then it must be valid for readers that take the first of
+them, and for those that take the last.
+"""
+import decimal
+import json
+import re
+
+import jsonschema
+import jsonschema_rs
+
+decimal.getcontext().prec = 400  # digits of a remainder
+
+
+KINDS = {
+    "draft4": (jsonschema.Draft4Validator, jsonschema_rs.Draft4Validator),
+    "draft6": (jsonschema.Draft6Validator, jsonschema_rs.Draft6Validator),
+    "draft7": (jsonschema.Draft7Validator, jsonschema_rs.Draft7Validator),
+    "draft2019-09": (jsonschema.Draft201909Validator, jsonschema_rs.Draft201909Validator),
+    "draft2020-12": (jsonschema.Draft202012Validator, jsonschema_rs.Draft202012Validator),
+}
+
+
+def first_of(pairs):
+    return dict(reversed(pairs))
+
+
+def not_json(name):
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse(text, parse_float=float, members_of=dict):
+    """@param text  UTF-8. ValueError where it is not JSON"""
+    return json.loads(text.decode(), parse_float=parse_float, object_pairs_hook=members_of, parse_constant=not_json)
+
+
+def strings_of(schema, keyword):
+    """All strings that stand at a keyword, and all member names at `patternProperties`."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from strings_of(item, keyword)
+    elif isinstance(schema, dict):
+        for key, value in schema.items():
+            if key == keyword:
+                yield from [value] if isinstance(value, str) else list(value) if isinstance(value, dict) else []
+            yield from strings_of(value, keyword)
+
+
+def python_agrees(schema, formats):
+    """Whether Python's jsonschema means the same by a schema: it takes formats that it cannot check for satisfied, also below
+    `not`; its patterns are Python's, not those of ECMA-262; it compiles the empty pattern of patternProperties away."""
+    patterns = list(strings_of(schema, "pattern")) + list(strings_of(schema, "patternProperties"))
+    return set(strings_of(schema, "format")) <= set(formats) and not any(re.search(r"\\[dDwWsSpPcbBxu]|\$|^$", p) for p in patterns)
+
+
+class Validators:
+    """@param text  of the schema, UTF-8
+    @param draft  of one without $schema"""
+
+    def __init__(self, text, draft="draft2020-12"):
+        schema = parse(text)
+        exact, fast = KINDS[draft]
+        if isinstance(schema, dict) and "$schema" in schema:
+            fast, exact = jsonschema_rs.validator_cls_for(schema), jsonschema.validators.validator_for(schema)
+        self.fast = fast(schema, validate_formats=True, offline=True)
+        self.exact = None
+        if python_agrees(schema, exact.FORMAT_CHECKER.checkers):
+            self.exact = exact(parse(text, decimal.Decimal), format_checker=exact.FORMAT_CHECKER)
+
+    def fault(self, text):
+        """@return why a text is not of the schema, or None"""
+        for members_of in (dict, first_of):
+            try:
+                value = parse(text, members_of=members_of)
+            except ValueError as error:
+                return f"not JSON: {error}"
+            if not self.fast.is_valid(value):
+                return f"jsonschema-rs: {next(iter(self.fast.iter_errors(value))).message}"
+            try:
+                error = self.exact and next(self.exact.iter_errors(parse(text, decimal.Decimal, members_of)), None)
+            except RecursionError:  # a schema that applies itself to one value without end has no meaning
+                return "jsonschema does not come to an end"
+            if error:
+                return f"jsonschema: {error.message}"
+        return None
