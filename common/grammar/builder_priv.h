@@ -147,7 +147,7 @@ typedef struct bt_attempt {
 } bt_attempt_t;
 
 /** Begins a step with at most a part of the budget. */
-void bt_attempt_begin(bt_attempt_t *attempt, const bt_grammar_compiler_t *c,
+void bt_attempt_begin(bt_attempt_t *attempt, bt_grammar_compiler_t *c,
                       uint64_t fuel);
 /** Ends a step. @return its automaton, copied; NULL: it took too much, or the
  *  compilation has failed */

@@ -184,7 +184,7 @@ void bt_builder_find_texts(bt_grammar_builder_t *b)
 
 /* ---- attempts ---- */
 
-void bt_attempt_begin(bt_attempt_t *attempt, const bt_grammar_compiler_t *c,
+void bt_attempt_begin(bt_attempt_t *attempt, bt_grammar_compiler_t *c,
                       uint64_t fuel)
 {
     bt_grammar_scratch_init(&attempt->c, c);

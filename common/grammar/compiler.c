@@ -16,7 +16,6 @@
 /* An arena is its newest chunk. */
 struct bt_grammar_arena {
     bt_grammar_arena_t *older;
-    size_t total_bytes; /* of this chunk and all older ones */
     size_t bytes, used; /* of data */
     alignas(max_align_t) unsigned char data[];
 };
@@ -26,21 +25,29 @@ void bt_grammar_compiler_init(bt_grammar_compiler_t *c)
     *c = (bt_grammar_compiler_t){.fuel = BT_GRAMMAR_FUEL};
 }
 
+/* The compiler that counts the bytes of all arenas. */
+static bt_grammar_compiler_t *whole_of(bt_grammar_compiler_t *c)
+{
+    return (c->whole != NULL) ? c->whole : c;
+}
+
 void bt_grammar_compiler_fini(bt_grammar_compiler_t *c)
 {
     while (c->arena != NULL) {
         bt_grammar_arena_t *chunk = c->arena;
 
         c->arena = chunk->older;
+        whole_of(c)->arena_bytes -= chunk->bytes;
         bt_free(chunk);
     }
 }
 
 void bt_grammar_scratch_init(bt_grammar_compiler_t *scratch,
-                             const bt_grammar_compiler_t *c)
+                             bt_grammar_compiler_t *c)
 {
     bt_grammar_compiler_init(scratch);
     scratch->fuel = c->fuel;
+    scratch->whole = whole_of(c);
 }
 
 void bt_grammar_scratch_fini(bt_grammar_compiler_t *scratch,
@@ -85,7 +92,8 @@ bool bt_grammar_spend(bt_grammar_compiler_t *c, uint64_t steps)
 
 static bool add_chunk(bt_grammar_compiler_t *c, size_t need)
 {
-    const size_t total = (c->arena != NULL) ? c->arena->total_bytes : 0;
+    bt_grammar_compiler_t *whole = whole_of(c);
+    const size_t left = BT_GRAMMAR_MAX_ARENA - whole->arena_bytes;
     size_t size = FIRST_CHUNK_BYTES;
     bt_grammar_arena_t *chunk;
 
@@ -94,10 +102,8 @@ static bool add_chunk(bt_grammar_compiler_t *c, size_t need)
         size = (size < LAST_CHUNK_BYTES) ? size : LAST_CHUNK_BYTES;
     }
     size = (size > need) ? size : need;
-    if (size > BT_GRAMMAR_MAX_ARENA - total) {
-        size = need;
-    }
-    if (size > BT_GRAMMAR_MAX_ARENA - total) {
+    size = (size > left) ? need : size;
+    if (size > left) {
         bt_grammar_fail(c, BT_ERR_TOO_LARGE,
                         "the grammar takes more than %u MiB to compile",
                         BT_GRAMMAR_MAX_ARENA >> 20);
@@ -109,8 +115,8 @@ static bool add_chunk(bt_grammar_compiler_t *c, size_t need)
         return false;
     }
     chunk->older = c->arena;
-    chunk->total_bytes = total + size;
     chunk->bytes = size;
+    whole->arena_bytes += size;
     c->arena = chunk;
     return true;
 }

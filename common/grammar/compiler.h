@@ -27,17 +27,23 @@
 /** Steps of a compilation. A step is about one edge of an automaton; the
  *  budget is some 50 ms of one core. */
 #define BT_GRAMMAR_FUEL 4000000u
-/** Most bytes of the arena. */
-#define BT_GRAMMAR_MAX_ARENA (32u << 20)
+/** Most bytes of a compilation's arenas together: with the text and the program
+ *  it takes less than 16 MiB. */
+#define BT_GRAMMAR_MAX_ARENA (14u << 20)
 
 typedef struct bt_grammar_arena bt_grammar_arena_t;
 
-typedef struct bt_grammar_compiler {
+typedef struct bt_grammar_compiler bt_grammar_compiler_t;
+
+struct bt_grammar_compiler {
     uint64_t fuel;                  /**< steps left */
     bt_status_t status;             /**< first failure; BT_OK: none */
     char why[BT_GRAMMAR_WHY_BYTES]; /**< sentence for the user, on failure */
     bt_grammar_arena_t *arena;      /**< owned */
-} bt_grammar_compiler_t;
+    bt_grammar_compiler_t *whole;   /**< compiler that a scratch one works for;
+                                         NULL: it is none */
+    size_t arena_bytes;             /**< with those of scratch ones */
+};
 
 /** Initializes a compiler with BT_GRAMMAR_FUEL. Allocates nothing. */
 void bt_grammar_compiler_init(bt_grammar_compiler_t *c);
@@ -46,9 +52,11 @@ void bt_grammar_compiler_fini(bt_grammar_compiler_t *c);
 
 /** Initializes a compiler for the intermediate data of one step: it has the
  *  budget that is left, and an arena of its own, so that the step leaves only
- *  its result in the arena of @a c. */
+ *  its result in the arena of @a c.
+ *  @param [in] c  Outlives the scratch compiler and stays where it is; may be a
+ *         scratch one. */
 void bt_grammar_scratch_init(bt_grammar_compiler_t *scratch,
-                             const bt_grammar_compiler_t *c);
+                             bt_grammar_compiler_t *c);
 /** Gives what is left of the budget, and a failure, back to @a c and frees the
  *  arena. */
 void bt_grammar_scratch_fini(bt_grammar_compiler_t *scratch,

@@ -369,7 +369,7 @@ static void nesting_takes_no_stack(void **state)
     (void)state;
     begin(&m);
     x = text(&m, "a");
-    for (uint32_t i = 0; i < 60000; i++) {
+    for (uint32_t i = 0; i < 30000; i++) {
         x = (i % 3 == 0)   ? seq(&m, bt_expr_empty(m.b), x)
             : (i % 3 == 1) ? alt(&m, bt_expr_nothing(m.b), x)
                            : bt_expr_repeat(m.b, x, 0, 1);

@@ -87,21 +87,56 @@ static void memory_is_zeroed_aligned_and_apart(void **state)
     bt_grammar_compiler_fini(&c);
 }
 
+/* Bytes until an arena is at its limit. */
+static size_t fill(bt_grammar_compiler_t *c)
+{
+    size_t total = 0;
+
+    while (bt_grammar_alloc(c, 1000, 100) != NULL) {
+        total += 100000;
+    }
+    return total;
+}
+
 static void arena_ends_at_its_limit(void **state)
 {
     bt_grammar_compiler_t c;
-    size_t total = 0;
+    size_t total;
 
     (void)state;
     bt_grammar_compiler_init(&c);
-    while (bt_grammar_alloc(&c, 1000, 100) != NULL) {
-        total += 100000;
-    }
+    total = fill(&c);
     assert_int_equal(c.status, BT_ERR_TOO_LARGE);
     assert_true(total <= BT_GRAMMAR_MAX_ARENA);
     /* Less than one chunk of 1 MiB and the ends of chunks are not used. */
     assert_true(total > BT_GRAMMAR_MAX_ARENA / 8 * 7);
     bt_grammar_compiler_fini(&c);
+}
+
+static void arenas_of_scratch_compilers_have_one_limit(void **state)
+{
+    bt_grammar_compiler_t c, scratch, inner;
+    size_t total;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    assert_non_null(bt_grammar_alloc(&c, BT_GRAMMAR_MAX_ARENA / 4, 1));
+    for (uint32_t i = 0; i < 2; i++) { /* what a step had is free again */
+        bt_grammar_scratch_init(&scratch, &c);
+        assert_non_null(
+            bt_grammar_alloc(&scratch, BT_GRAMMAR_MAX_ARENA / 4, 1));
+        bt_grammar_scratch_init(&inner, &scratch);
+        total = fill(&inner);
+        assert_int_equal(inner.status, BT_ERR_TOO_LARGE);
+        assert_true(total <= BT_GRAMMAR_MAX_ARENA / 2);
+        assert_true(total > BT_GRAMMAR_MAX_ARENA / 8 * 3);
+        assert_true(c.arena_bytes <= BT_GRAMMAR_MAX_ARENA);
+        bt_grammar_compiler_fini(&inner);
+        bt_grammar_compiler_fini(&scratch);
+        assert_int_equal(c.arena_bytes, BT_GRAMMAR_MAX_ARENA / 4);
+    }
+    bt_grammar_compiler_fini(&c);
+    assert_int_equal(c.arena_bytes, 0);
 }
 
 static void product_that_overflows_is_too_large(void **state)
@@ -196,6 +231,7 @@ int main(void)
         BT_TEST(budget_is_spent_to_the_last_step),
         BT_TEST(memory_is_zeroed_aligned_and_apart),
         BT_TEST(arena_ends_at_its_limit),
+        BT_TEST(arenas_of_scratch_compilers_have_one_limit),
         BT_TEST(product_that_overflows_is_too_large),
         BT_TEST(array_grows_with_its_elements),
         BT_TEST(failed_allocation_leaves_the_array),
