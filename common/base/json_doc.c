@@ -23,6 +23,7 @@ struct bt_json_doc {
     uint32_t cap;
     char *decoded; /* strings that had escapes; NULL: there was none */
     size_t n_decoded;
+    size_t half_at; /* bt_json_doc_half() */
 };
 
 typedef struct parse {
@@ -167,6 +168,9 @@ static bt_status_t decode_unicode(parse_t *p, char *out, size_t *n_p)
             return bad(p, "half of a surrogate pair");
         }
         cp = 0xFFFD; /* as USVString of WHATWG's Web IDL has it */
+        if (p->doc->half_at == SIZE_MAX) {
+            p->doc->half_at = p->at - 6;
+        }
     }
     n = bt_utf8_encode(cp, utf8);
     memcpy(out + *n_p, utf8, n);
@@ -627,6 +631,7 @@ static bt_status_t parse_doc(parse_t *p, bt_json_doc_t **doc_p)
     if (p->doc == NULL) {
         return no_memory(p);
     }
+    p->doc->half_at = SIZE_MAX;
     p->seed = (uint64_t)(uintptr_t)p->doc;
     status = parse_all(p);
     if (status != BT_OK) {
@@ -670,6 +675,11 @@ void bt_json_doc_free(bt_json_doc_t *doc)
         bt_free(doc->nodes);
         bt_free(doc);
     }
+}
+
+size_t bt_json_doc_half(const bt_json_doc_t *doc)
+{
+    return doc->half_at;
 }
 
 const bt_json_node_t *bt_json_doc_root(const bt_json_doc_t *doc)

@@ -95,6 +95,9 @@ BT_MUST_CHECK bt_status_t bt_json_doc_parse_client(const char *text,
                                                    bt_json_fault_t *fault_p,
                                                    bt_json_doc_t **doc_p);
 
+/** Returns the offset of the first escape that is half of a surrogate pair, and
+ *  became U+FFFD; SIZE_MAX: there is none. */
+size_t bt_json_doc_half(const bt_json_doc_t *doc);
 const bt_json_node_t *bt_json_doc_root(const bt_json_doc_t *doc);
 
 /** Returns the first element, or first key, of an array or object that is

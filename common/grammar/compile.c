@@ -152,11 +152,19 @@ static void check(bt_grammar_compiler_t *c, const uint8_t *program,
     }
     if (status != BT_OK) {
         bt_grammar_fail(c, status, "the grammar cannot be followed: %s", why);
+    } else if (!bt_grammar_can_end(bounds, grammar->rules[0].start, 0,
+                                   BT_GRAMMAR_MAX_DEPTH - 1)) {
+        bt_grammar_fail(c, BT_ERR_TOO_LARGE,
+                        "each text of the grammar has more than %u rules in "
+                        "one another",
+                        BT_GRAMMAR_MAX_DEPTH);
     }
     bt_grammar_bounds_destroy(bounds);
     bt_grammar_free(grammar);
 }
 
+/* Half of a surrogate pair stands for no text at all, so U+FFFD in its place
+ * would be another language. */
 static bt_json_doc_t *parse(bt_grammar_compiler_t *c,
                             const bt_grammar_source_t *source)
 {
@@ -170,6 +178,11 @@ static bt_json_doc_t *parse(bt_grammar_compiler_t *c,
             c, (status == BT_ERR_BAD_FILE) ? BT_ERR_INVALID_PARAM : status,
             "%s not JSON: %s at byte %zu", kinds[source->kind].json, fault.what,
             fault.at);
+    } else if (bt_json_doc_half(doc) != SIZE_MAX) {
+        bt_grammar_fail(c, BT_ERR_INVALID_PARAM,
+                        "%s not Unicode text: half of a surrogate pair at byte "
+                        "%zu",
+                        kinds[source->kind].json, bt_json_doc_half(doc));
     }
     return doc;
 }

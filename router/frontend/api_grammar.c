@@ -52,6 +52,12 @@ static bt_status_t give(bt_api_request_t *request, const char *field,
             "%s and %s both describe the answer: give one of them", g->field,
             field);
     }
+    if (bytes > BT_GRAMMAR_TEXT_BYTES) { /* and nobody looks at it */
+        bt_free(text);
+        return bt_api_error_invalid(error, field,
+                                    "%s is longer than %u bytes: it has %zu",
+                                    field, BT_GRAMMAR_TEXT_BYTES, bytes);
+    }
     if (!bt_grammar_compiles(kind)) {
         bt_free(text);
         return bt_api_error_invalid(error, field, "%s: %s is not supported yet",
@@ -66,13 +72,33 @@ static bt_status_t give(bt_api_request_t *request, const char *field,
     return BT_OK;
 }
 
+static bool has_text(const bt_json_node_t *value, const char *text)
+{
+    return bt_json_is_kind(value, BT_JSON_STRING) &&
+           (memmem(value->text, value->len, text, strlen(text)) != NULL);
+}
+
+/* Copies a text that describes answers. U+FFFD may stand for half of a
+ * surrogate pair, which is no text. */
+static bt_status_t text_of(bt_api_parse_t *parse, const char *field,
+                           const bt_json_node_t *value, char **text_p)
+{
+    if ((bt_json_doc_half(parse->doc) != SIZE_MAX) &&
+        has_text(value, "\xEF\xBF\xBD")) {
+        return bt_api_refuse(parse, field,
+                             "%s is not Unicode text: half of a surrogate pair "
+                             "at byte %zu of the body",
+                             field, bt_json_doc_half(parse->doc));
+    }
+    return bt_api_string(parse, field, value, BT_GRAMMAR_TEXT_BYTES, text_p);
+}
+
 static bt_status_t give_string(bt_api_parse_t *parse, const char *field,
                                bt_grammar_kind_t kind,
                                const bt_json_node_t *value)
 {
     char *text = NULL;
-    const bt_status_t status =
-        bt_api_string(parse, field, value, BT_GRAMMAR_TEXT_BYTES, &text);
+    const bt_status_t status = text_of(parse, field, value, &text);
 
     return (status == BT_OK) ? give(parse->request, field, kind, text,
                                     value->len, parse->error)
@@ -119,12 +145,6 @@ static bt_status_t give_choice(bt_api_parse_t *parse, const char *field,
     return bt_json_is_kind(value, BT_JSON_ARRAY)
                ? give_json(parse, field, BT_GRAMMAR_CHOICE, value)
                : bt_api_refuse_kind(parse, field, "a list of strings", value);
-}
-
-static bool has_text(const bt_json_node_t *value, const char *text)
-{
-    return bt_json_is_kind(value, BT_JSON_STRING) &&
-           (memmem(value->text, value->len, text, strlen(text)) != NULL);
 }
 
 /* vLLM and llama.cpp: EBNF, whose rules have "::=", or Lark. */
@@ -455,12 +475,10 @@ static bt_status_t read_named_schema(bt_api_parse_t *parse,
     if (!bt_json_is_kind(schema, BT_JSON_OBJECT) && !bt_json_is_bool(schema)) {
         return bt_api_refuse_kind(parse, names->schema, "an object", schema);
     }
-    if (is_strict) {
+    status = give_json(parse, names->field, BT_GRAMMAR_JSON_SCHEMA, schema);
+    if ((status == BT_OK) && is_strict) {
         status = bt_api_check_strict_schema(
             parse, names->field, parse->request->grammar.schema_name, schema);
-    }
-    if (status == BT_OK) {
-        status = give_json(parse, names->field, BT_GRAMMAR_JSON_SCHEMA, schema);
     }
     parse->request->grammar.lenient = !is_strict;
     return status;
@@ -603,8 +621,7 @@ bt_status_t bt_api_read_guide(bt_api_parse_t *parse,
     char **const text_p =
         (char **)(void *)((char *)parse->request + field->offset);
     char *text = NULL;
-    const bt_status_t status =
-        bt_api_string(parse, field->name, value, BT_GRAMMAR_TEXT_BYTES, &text);
+    const bt_status_t status = text_of(parse, field->name, value, &text);
 
     if (status == BT_OK) {
         bt_free(*text_p); /* "parameters" may have set it */

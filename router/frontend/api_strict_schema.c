@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/status.h"
 #include "router/frontend/api_priv.h"
 
@@ -60,50 +62,95 @@ static void refuse(walk_t *w, const context_t *at, const char *what,
     bt_strbuf_fini(&context);
 }
 
-static bool lists(const bt_json_doc_t *doc, const bt_json_node_t *list,
-                  const bt_json_node_t *name)
-{
-    const bt_json_node_t *item = bt_json_first(list);
+/* ---- names that an object requires ---- */
 
-    for (uint32_t i = 0; i < list->n; i++) {
-        if (bt_json_is_kind(item, BT_JSON_STRING) && (item->len == name->len) &&
-            (memcmp(item->text, name->text, name->len) == 0)) {
-            return true;
+/* Sorted, so that many properties take little time. */
+typedef struct names {
+    const bt_json_node_t **names; /* owned */
+    uint32_t n;
+} names_t;
+
+static int compare_names(const void *a_p, const void *b_p)
+{
+    const bt_json_node_t *a = *(const bt_json_node_t *const *)a_p;
+    const bt_json_node_t *b = *(const bt_json_node_t *const *)b_p;
+    const int order =
+        memcmp(a->text, b->text, (a->len < b->len) ? a->len : b->len);
+
+    return (order != 0) ? order : (a->len > b->len) - (a->len < b->len);
+}
+
+/* Lists the strings of an array. @return false: no memory */
+static bool names_of(const bt_json_doc_t *doc, const bt_json_node_t *list,
+                     names_t *names)
+{
+    const uint32_t n = bt_json_size(list, BT_JSON_ARRAY);
+    const bt_json_node_t *item = (n > 0) ? bt_json_first(list) : NULL;
+
+    *names =
+        (names_t){.names = bt_calloc((size_t)n + 1, sizeof(*names->names))};
+    if (names->names == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (bt_json_is_kind(item, BT_JSON_STRING)) {
+            names->names[names->n++] = item;
         }
         item = bt_json_next(doc, item);
     }
-    return false;
+    qsort(names->names, names->n, sizeof(*names->names), compare_names);
+    return true;
+}
+
+static bool lists(const names_t *names, const bt_json_node_t *name)
+{
+    return bsearch(&name, names->names, names->n, sizeof(*names->names),
+                   compare_names) != NULL;
+}
+
+/* Refuses an object with a property that is not required. */
+static void check_required(walk_t *w, const context_t *at,
+                           const bt_json_node_t *schema)
+{
+    const bt_json_doc_t *doc = w->parse->doc;
+    const bt_json_node_t *properties = bt_json_get(doc, schema, "properties");
+    const uint32_t n = bt_json_size(properties, BT_JSON_OBJECT);
+    const bt_json_node_t *key = (n > 0) ? bt_json_first(properties) : NULL;
+    names_t names;
+
+    if (!names_of(doc, bt_json_get(doc, schema, "required"), &names)) {
+        w->status = bt_api_error_no_memory(w->parse->error);
+        return;
+    }
+    for (uint32_t i = 0; (i < n) && (w->status == BT_OK); i++) {
+        if (!lists(&names, key)) {
+            refuse(w, at,
+                   "'required' is required to be supplied and to be an array "
+                   "including every key in properties.",
+                   key);
+        }
+        key = bt_json_next(doc, key + 1);
+    }
+    bt_free(names.names);
 }
 
 static void check_object(walk_t *w, const context_t *at,
                          const bt_json_node_t *schema)
 {
-    const bt_json_doc_t *doc = w->parse->doc;
-    const bt_json_node_t *properties = bt_json_get(doc, schema, "properties");
-    const bt_json_node_t *required = bt_json_get(doc, schema, "required");
-    const uint32_t n = bt_json_size(properties, BT_JSON_OBJECT);
-    const bt_json_node_t *key = (n > 0) ? bt_json_first(properties) : NULL;
+    const bt_json_node_t *more =
+        bt_json_get(w->parse->doc, schema, "additionalProperties");
 
-    if (!bt_json_is_kind(bt_json_get(doc, schema, "additionalProperties"),
-                         BT_JSON_FALSE)) {
+    if (bt_json_is_kind(more, BT_JSON_FALSE)) {
+        check_required(w, at, schema);
+    } else {
         refuse(w, at,
                "'additionalProperties' is required to be supplied and to be "
                "false.",
                NULL);
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (!bt_json_is_kind(required, BT_JSON_ARRAY) ||
-            !lists(doc, required, key)) {
-            refuse(w, at,
-                   "'required' is required to be supplied and to be an array "
-                   "including every key in properties.",
-                   key);
-            return;
-        }
-        key = bt_json_next(doc, key + 1);
     }
 }
+
+/* ---- the walk ---- */
 
 static bool is_object(const bt_json_doc_t *doc, const bt_json_node_t *schema)
 {

@@ -31,6 +31,7 @@ typedef struct entry {
 
 struct bt_grammar_cache {
     pthread_mutex_t lock;
+    uint64_t seed;
     size_t max_bytes;
     size_t n_bytes;
     bt_list_t used; /* the least recently used first */
@@ -47,6 +48,7 @@ bt_status_t bt_grammar_cache_create(size_t max_bytes,
         return BT_ERR_NO_MEMORY;
     }
     (void)pthread_mutex_init(&cache->lock, NULL);
+    cache->seed = (uint64_t)(uintptr_t)cache;
     cache->max_bytes = max_bytes;
     bt_list_init(&cache->used);
     bt_hmap_init(&cache->by_hash, cache->buckets, N_BUCKETS);
@@ -82,13 +84,15 @@ void bt_grammar_cache_destroy(bt_grammar_cache_t *cache)
     bt_free(cache);
 }
 
-static uint64_t hash_of(const cache_key_t *key)
+/* Seeded, so that clients cannot fill one bucket. */
+static uint64_t hash_of(const bt_grammar_cache_t *cache, const cache_key_t *key)
 {
     const bt_grammar_source_t *s = &key->source;
     const uint64_t words[] = {key->space.lo, key->space.hi, (uint64_t)s->kind,
                               s->compact ? 1 : 0, s->lenient ? 1 : 0};
 
-    return bt_hash64(s->text, s->bytes, bt_hash64(words, sizeof(words), 0));
+    return bt_hash64(s->text, s->bytes,
+                     bt_hash64(words, sizeof(words), cache->seed));
 }
 
 /* The text itself counts, not its hash. */
@@ -110,7 +114,7 @@ static bool is_equal(bt_list_t *link, const void *key)
 static entry_t *find(bt_grammar_cache_t *cache, const cache_key_t *key)
 {
     bt_list_t *link =
-        bt_hmap_find(&cache->by_hash, hash_of(key), is_equal, key);
+        bt_hmap_find(&cache->by_hash, hash_of(cache, key), is_equal, key);
 
     return (link == NULL) ? NULL : BT_CONTAINER_OF(link, entry_t, by_hash);
 }
@@ -195,7 +199,8 @@ static void insert(bt_grammar_cache_t *cache, entry_t *entry)
         }
         cache->n_bytes += entry->size;
         bt_list_push_back(&cache->used, &entry->used);
-        bt_hmap_insert(&cache->by_hash, hash_of(&entry->key), &entry->by_hash);
+        bt_hmap_insert(&cache->by_hash, hash_of(cache, &entry->key),
+                       &entry->by_hash);
     }
     (void)pthread_mutex_unlock(&cache->lock);
 }

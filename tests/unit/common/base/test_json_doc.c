@@ -185,6 +185,33 @@ static void plain_text_scan_stops_at_the_first_special_byte(void **state)
     }
 }
 
+static void half_of_a_surrogate_pair_is_told(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t at;
+    } cases[] = {
+        {"[\"\\ud83d\\ude00\", \"\xEF\xBF\xBD\", \"\\ufffd\"]", SIZE_MAX},
+        {"[1, \"ab\\ud800\", \"\\udc00\"]", 7},
+        {"{\"\\udc00\": 1}", 2},
+        {"\"\\ud800\\ud800\\udc00\"", 1},
+        {"[]", SIZE_MAX},
+    };
+    bt_json_fault_t fault;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        bt_json_doc_t *doc = NULL;
+
+        assert_int_equal(bt_json_doc_parse_client(cases[i].text,
+                                                  strlen(cases[i].text), 9,
+                                                  &fault, &doc),
+                         BT_OK);
+        assert_int_equal(bt_json_doc_half(doc), cases[i].at);
+        bt_json_doc_free(doc);
+    }
+}
+
 static void count(void *ctx)
 {
     ++*(unsigned *)ctx;
@@ -279,6 +306,7 @@ int main(void)
         BT_TEST(json_integers_are_integers_in_any_notation),
         BT_TEST(invalid_json_is_refused_with_its_offset),
         BT_TEST(plain_text_scan_stops_at_the_first_special_byte),
+        BT_TEST(half_of_a_surrogate_pair_is_told),
         BT_TEST(long_json_strings_are_read_in_pieces),
         BT_TEST(json_nesting_is_bounded),
         BT_TEST(json_doc_reports_a_failed_allocation),

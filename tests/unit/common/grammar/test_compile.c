@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/grammar/compile.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -83,6 +84,59 @@ static void wrong_choices_are_refused_with_the_reason(void **state)
     assert_int_equal(compile(BT_GRAMMAR_LARK, "", &g), BT_ERR_UNSUPPORTED);
 }
 
+/* No UTF-8 text is such a half, so U+FFFD in its place would be an answer that
+ * the client's validator does not take: Python's jsonschema finds "\ufffd"
+ * invalid against {"const": "\ud800"}. */
+static void half_of_a_surrogate_pair_is_refused(void **state)
+{
+    bt_grammar_t *g;
+
+    (void)state;
+    assert_int_equal(compile(BT_GRAMMAR_CHOICE, "[\"a\\ud800\"]", &g),
+                     BT_ERR_INVALID_PARAM);
+    assert_string_equal(why, "choices are not Unicode text: half of a "
+                             "surrogate pair at byte 3");
+    assert_int_equal(
+        compile(BT_GRAMMAR_JSON_SCHEMA, "{\"const\": \"\\udfff\"}", &g),
+        BT_ERR_INVALID_PARAM);
+    assert_string_equal(why, "the schema is not Unicode text: half of a "
+                             "surrogate pair at byte 11");
+    assert_int_equal(
+        compile(BT_GRAMMAR_CHOICE, "[\"\\ud83d\\ude00\", \"\\ufffd\"]", &g),
+        BT_OK);
+    assert_true(has(g, "\xF0\x9F\x98\x80"));
+    assert_true(has(g, "\xEF\xBF\xBD"));
+    bt_grammar_free(g);
+}
+
+/* Rules rN ::= "(" rN+1 rN+1 ")" nest N deep in each text: a frame for each,
+ * but for the last ones, which are merged. */
+static void texts_that_are_too_deep_are_refused(void **state)
+{
+    static char text[BT_GRAMMAR_TEXT_BYTES];
+    bt_grammar_t *g;
+    int n;
+
+    (void)state;
+    for (int depth = 100; depth <= 1500; depth += 1400) {
+        n = snprintf(text, sizeof(text), "root ::= r0\n");
+        for (int i = 0; i < depth; i++) {
+            n += snprintf(text + n, sizeof(text) - (size_t)n,
+                          "r%d ::= \"(\" r%d r%d \")\"\n", i, i + 1, i + 1);
+        }
+        snprintf(text + n, sizeof(text) - (size_t)n, "r%d ::= \"y\"\n", depth);
+        if (depth == 100) {
+            assert_int_equal(compile(BT_GRAMMAR_EBNF, text, &g), BT_OK);
+            bt_grammar_free(g);
+        } else {
+            assert_int_equal(compile(BT_GRAMMAR_EBNF, text, &g),
+                             BT_ERR_TOO_LARGE);
+            assert_string_equal(why, "each text of the grammar has more than "
+                                     "255 rules in one another");
+        }
+    }
+}
+
 static void text_over_the_limit_is_refused(void **state)
 {
     static char text[BT_GRAMMAR_TEXT_BYTES + 2];
@@ -120,6 +174,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(choice_has_its_strings_and_no_others),
         BT_TEST(wrong_choices_are_refused_with_the_reason),
+        BT_TEST(half_of_a_surrogate_pair_is_refused),
+        BT_TEST(texts_that_are_too_deep_are_refused),
         BT_TEST(text_over_the_limit_is_refused),
         BT_TEST(each_failed_allocation_is_a_status),
     };

@@ -156,6 +156,17 @@ static void fields_of_other_servers_describe_the_answer(void **state)
     }
 }
 
+/* One in a prompt becomes U+FFFD there, as in any body. */
+static void half_of_a_surrogate_pair_elsewhere_is_no_fault(void **state)
+{
+    bt_api_request_t r =
+        parsed(C, "{'prompt': '\\ud800', 'guided_regex': '[a\\ud83d\\ude00]'}");
+
+    (void)state;
+    assert_string_equal(r.grammar.text, "[a\xF0\x9F\x98\x80]");
+    bt_api_request_fini(&r);
+}
+
 static void second_description_is_refused(void **state)
 {
     (void)state;
@@ -209,6 +220,15 @@ static void malformed_descriptions_are_refused(void **state)
             "Missing required parameter: 'text.format.schema'.");
     refused(H, CHT("'guided_json': 5"), "guided_json",
             "guided_json must be an object or a string, got 5");
+    refused(H, CHT("'guided_regex': 'ab\\ud800'"), "guided_regex",
+            "guided_regex is not Unicode text: half of a surrogate pair at "
+            "byte 68 of the body");
+    refused(G,
+            GEN("'guided_decoding_guide_type': 'regex', "
+                "'guided_decoding_guide': '\\udc00'"),
+            "guided_decoding_guide",
+            "guided_decoding_guide is not Unicode text: half of a surrogate "
+            "pair at byte 85 of the body");
     refused(H, CHT("'guided_choice': 'a'"), "guided_choice",
             "guided_choice must be a list of strings, got \"a\"");
     refused(H, CHT("'structured_outputs': []"), "structured_outputs",
@@ -313,6 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(openai_formats_describe_the_answer),
         BT_TEST(fields_of_other_servers_describe_the_answer),
+        BT_TEST(half_of_a_surrogate_pair_elsewhere_is_no_fault),
         BT_TEST(second_description_is_refused),
         BT_TEST(malformed_descriptions_are_refused),
         BT_TEST(what_cannot_be_held_is_refused_by_name),

@@ -70,6 +70,54 @@ static void schema_of_no_object_is_refused(void **state)
                     "'type: \"None\"'.");
 }
 
+/* Of n properties, each required, with the last ones first; one that is not
+ * where a name is given. */
+static char *schema_of(unsigned n, const char *also)
+{
+    bt_strbuf_t s;
+
+    bt_strbuf_init(&s, 4u << 20);
+    bt_strbuf_puts(&s,
+                   "{'messages': [{'role': 'user', 'content': 'x'}], "
+                   "'response_format': {'type': 'json_schema', "
+                   "'json_schema': {'name': 'math', 'strict': true, "
+                   "'schema': {'type': 'object', " CLOSED ", 'required': [");
+    for (unsigned i = n; i > 0; i--) {
+        bt_strbuf_printf(&s, "'%x'%s", i, (i > 1) ? "," : "");
+    }
+    bt_strbuf_puts(&s, "], 'properties': {");
+    for (unsigned i = 1; i <= n; i++) {
+        bt_strbuf_printf(&s, "'%x': {}%s", i, (i < n) ? "," : "");
+    }
+    bt_strbuf_printf(&s, "%s}}}}}", also);
+    assert_int_equal(bt_strbuf_status(&s), BT_OK);
+    return s.data;
+}
+
+static void many_properties_are_looked_up(void **state)
+{
+    char *text = schema_of(3000, "");
+    bt_api_request_t r = parsed(H, text);
+
+    (void)state;
+    bt_api_request_fini(&r);
+    bt_free(text);
+    text = schema_of(3000, ", 'bb9': {}");
+    refused(H, text, "response_format", NOT_ALL("()", "bb9"));
+    bt_free(text);
+}
+
+/* Nobody looks at its properties before. */
+static void schema_that_is_too_long_is_refused(void **state)
+{
+    char *text = schema_of(20000, ", 'x': {}");
+
+    (void)state;
+    refused(H, text, "response_format",
+            "response_format is longer than 65536 bytes: it has 331351");
+    bt_free(text);
+}
+
 /* As pydantic writes it, with openai's to_strict_json_schema(). */
 static void strict_schema_is_taken(void **state)
 {
@@ -96,6 +144,8 @@ int main(void)
         BT_TEST(object_that_is_open_is_refused),
         BT_TEST(property_that_is_not_required_is_refused),
         BT_TEST(schema_of_no_object_is_refused),
+        BT_TEST(many_properties_are_looked_up),
+        BT_TEST(schema_that_is_too_long_is_refused),
         BT_TEST(strict_schema_is_taken),
     };
 
