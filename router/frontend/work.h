@@ -22,6 +22,9 @@
 #define BT_WORK_LONG_BYTES       ((size_t)64 << 10)
 #define BT_WORK_BACKGROUND_BYTES ((size_t)768 << 10)
 
+/** Work on so many bytes takes as long as compiling a grammar, roughly. */
+#define BT_WORK_COMPILE_BYTES BT_WORK_LONG_BYTES
+
 /** Client that work belongs to, within its tenant; zero: not known. */
 typedef struct bt_work_client {
     uint64_t address;    /**< equal for connections of one address */

@@ -282,9 +282,10 @@ static void tokenized(bt_pool_job_t *job)
     input_done(in);
 }
 
-/* Sets the queue class by the bytes to tokenize. */
+/* Sets the queue class by the bytes to tokenize, or to look up a grammar by. */
 static void set_queue(bt_input_t *in)
 {
+    in->text_bytes = in->api.grammar.bytes;
     for (size_t i = 0; i < in->api.n_prompts; i++) {
         const bt_api_prompt_t *prompt = &in->api.prompts[i];
 
@@ -312,6 +313,7 @@ static void row_tokenize(bt_input_t *in)
     bt_request_t *r = in->job.request;
     const size_t n_choices =
         (bt_api_is_chat(&in->api) ? 1 : in->api.n_prompts) * in->api.n;
+    bool compiles;
 
     in->status = set_priority(in);
     if (in->status == BT_OK) {
@@ -330,20 +332,24 @@ static void row_tokenize(bt_input_t *in)
     bt_request_move(r, BT_REQUEST_TOKENIZE);
     bt_request_hold_slots(r, &in->n_slots, (uint32_t)n_choices);
     set_exclude_input(in);
-    if (in->is_inline && !compiles_long(in) && tokenize_briefly(in)) {
+    compiles = compiles_long(in);
+    if (in->is_inline && !compiles && tokenize_briefly(in)) {
         in->job.work.job.ran = true;
         tokenized(&in->job.work.job);
         return;
     }
+    if (in->is_inline || (compiles && (in->queue == BT_POOL_SHORT))) {
+        in->queue = BT_POOL_LONG;
+    }
     if (in->is_inline) {
         in->is_inline = false;
-        in->queue = BT_POOL_LONG;
         in->status = bt_request_open_account(r, in->text_bytes, &in->error);
         if (in->status != BT_OK) {
             input_done(in);
             return;
         }
     }
+    in->text_bytes += compiles ? BT_WORK_COMPILE_BYTES : 0;
     bt_request_post(&in->job, false, request_tokenize, tokenized, in->queue,
                     in->text_bytes);
 }

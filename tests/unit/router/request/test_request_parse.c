@@ -282,6 +282,122 @@ static void unknown_grammar_is_compiled_on_pool(void **state)
     stop(w);
 }
 
+/* A queue of one job that counts what is put into it. */
+typedef struct one_job {
+    bt_pool_job_t *job;
+    uint32_t n_pushed;
+    uint64_t cost_us; /* of the last one */
+} one_job_t;
+
+static void one_push(void *ctx, bt_pool_job_t *job)
+{
+    one_job_t *one = ctx;
+
+    assert_null(one->job);
+    one->job = job;
+    one->n_pushed++;
+    one->cost_us = job->cost_us;
+}
+
+static bt_pool_job_t *one_pop(void *ctx, uint64_t most_us)
+{
+    one_job_t *one = ctx;
+    bt_pool_job_t *job = one->job;
+
+    if ((job != NULL) && (job->cost_us > most_us)) {
+        return NULL;
+    }
+    one->job = NULL;
+    return job;
+}
+
+static void one_remove(void *ctx, bt_pool_job_t *job)
+{
+    one_job_t *one = ctx;
+
+    assert_ptr_equal(one->job, job);
+    one->job = NULL;
+}
+
+static void one_ended(void *ctx, bt_pool_job_t *job, uint64_t took_us)
+{
+    (void)ctx;
+    (void)job;
+    (void)took_us;
+}
+
+static const bt_pool_order_t one_order = {
+    .push = one_push, .pop = one_pop, .remove = one_remove, .ended = one_ended};
+
+/* A description of a few bytes takes 50 ms at most, which short work of others
+ * does not wait for. */
+static void unknown_grammar_is_no_short_work(void **state)
+{
+    static one_job_t orders[2]; /* short, long */
+    world_t *w = &world;
+    bt_exchange_t ex;
+    char *body;
+
+    (void)state;
+    memset(orders, 0, sizeof(orders));
+    start(w, true);
+    bt_pool_set_order(w->front.pool, BT_POOL_SHORT, &one_order, &orders[0]);
+    bt_pool_set_order(w->front.pool, BT_POOL_LONG, &one_order, &orders[1]);
+    body = body_of(HI "\"regex\":\"yes|no\"," FILLER, BT_REQUEST_INLINE_BYTES);
+    for (uint32_t i = 0; i < 2; i++) { /* the second time it is known */
+        post(w, &ex, COMPLETIONS, body);
+        step(w); /* parsed */
+        assert_int_equal(orders[1].n_pushed, 1);
+        step(w); /* tokenized */
+        assert_int_equal(orders[0].n_pushed, 1 + 2 * i);
+        assert_true(orders[1].cost_us > 1000);
+        answer(w, i, "yes", BT_FINISH_LENGTH);
+        assert_int_equal(ex.status, 200);
+        settle(w);
+    }
+    bt_free(body);
+    stop(w);
+}
+
+/* Where they are looked up, tens of kilobytes are compared and copied for each
+ * row of a batch. */
+static void known_grammar_of_many_bytes_is_looked_up_on_pool(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+    bt_strbuf_t body;
+
+    (void)state;
+    start(w, true);
+    bt_strbuf_init(&body, 65536);
+    bt_strbuf_puts(&body,
+                   "{\"inputs\":["
+                   "{\"name\":\"text_input\",\"datatype\":\"BYTES\","
+                   "\"shape\":[1,1],\"data\":[\"Hi\"]},"
+                   "{\"name\":\"max_tokens\",\"datatype\":\"INT32\","
+                   "\"shape\":[1,1],\"data\":[3]},"
+                   "{\"name\":\"guided_decoding_guide_type\",\"datatype\":"
+                   "\"BYTES\",\"shape\":[1,1],\"data\":[\"regex\"]},"
+                   "{\"name\":\"guided_decoding_guide\",\"datatype\":"
+                   "\"BYTES\",\"shape\":[1,1],\"data\":[\"[");
+    for (int i = 0; i < 3000; i++) {
+        bt_strbuf_append(&body, "x", 1);
+    }
+    bt_strbuf_puts(&body, "]{3}\"]}]}");
+    for (uint32_t i = 0; i < 2; i++) {
+        post(w, &ex, "/v2/models/ensemble/infer", body.data);
+        step(w); /* parsed */
+        assert_int_equal(count(w, BT_MSG_REQUEST), 2 * i);
+        step(w); /* compiled, or looked up */
+        assert_int_equal(count(w, BT_MSG_REQUEST), 2 * i + 2);
+        answer(w, i, "xxx", BT_FINISH_LENGTH);
+        assert_int_equal(ex.status, 200);
+        settle(w);
+    }
+    bt_strbuf_fini(&body);
+    stop(w);
+}
+
 static void grammar_that_is_refused_gets_its_error_from_pool(void **state)
 {
     world_t *w = &world;
@@ -330,6 +446,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(unknown_grammar_is_compiled_on_pool),
+        BT_TEST(unknown_grammar_is_no_short_work),
+        BT_TEST(known_grammar_of_many_bytes_is_looked_up_on_pool),
         BT_TEST(grammar_that_is_refused_gets_its_error_from_pool),
         BT_TEST(ignore_eos_bans_end_ids_beside_a_grammar),
         BT_TEST(large_body_is_parsed_on_pool),
