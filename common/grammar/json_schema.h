@@ -14,9 +14,8 @@
  * - numbers with a range or a multipleOf have no exponent; an integer has no
  *   fraction.
  *
- * Names that the schema does not have may be there twice in a text. Each of
- * their values is valid, so readers that take the first of them and readers
- * that take the last have a valid object.
+ * Names that the schema does not have may be there twice in a text: as with
+ * most readers, the last of them counts.
  *
  * Nothing is held in part: a schema of which some valid-looking text would be
  * invalid is refused with the JSON pointer of the keyword.

@@ -279,6 +279,12 @@ static schema_list_t list_or(schema_t *s, uint32_t kind, const schema_list_t *a,
     return out;
 }
 
+/* True where a set has all arrays, or all objects, for sure. */
+static bool has_all(const schema_set_t *x, uint32_t kind)
+{
+    return x->lists[kind].is_all && (x->refused[SCHEMA_ARRAYS + kind] == NULL);
+}
+
 static void or_numbers(schema_t *s, const schema_set_t *a,
                        const schema_set_t *b, schema_set_t *x)
 {
@@ -314,7 +320,7 @@ const schema_set_t *schema_set_or(schema_t *s, const schema_set_t *a,
     }
     for (uint32_t kind = 0; kind < 2; kind++) {
         x->lists[kind] = list_or(s, kind, &a->lists[kind], &b->lists[kind]);
-        if (x->lists[kind].is_all) {
+        if (has_all(a, kind) || has_all(b, kind)) {
             x->refused[SCHEMA_ARRAYS + kind] = NULL;
         }
     }
@@ -420,6 +426,9 @@ const schema_set_t *schema_set_minus(schema_t *s, const schema_set_t *a,
         if ((x->refused[type] == NULL) && (b->lists[kind].n > 0)) {
             x->refused[type] =
                 list_minus(s, kind, &x->lists[kind], &b->lists[kind], at);
+        }
+        if (x->refused[type] != NULL) { /* a part of a list must not stay */
+            x->lists[kind] = (schema_list_t){0};
         }
     }
     return bt_grammar_ok(s->c) ? x : NULL;

@@ -2,8 +2,7 @@
 """Whether a text is a JSON value that a schema describes, by two implementations of JSON Schema that have nothing in common
 with Baton's: jsonschema of Python, and jsonschema-rs of Rust. Formats are asserted.
 
-Names that a schema does not have may be there twice in a text: then it must be valid for readers that take the first of
-them, and for those that take the last.
+Names that a schema does not have may be there twice in a text; the last of them counts.
 """
 import decimal
 import json
@@ -24,17 +23,13 @@ KINDS = {
 }
 
 
-def first_of(pairs):
-    return dict(reversed(pairs))
-
-
 def not_json(name):
     raise ValueError(f"{name} is not JSON")
 
 
-def parse(text, parse_float=float, members_of=dict):
+def parse(text, parse_float=float):
     """@param text  UTF-8. ValueError where it is not JSON"""
-    return json.loads(text.decode(), parse_float=parse_float, object_pairs_hook=members_of, parse_constant=not_json)
+    return json.loads(text.decode(), parse_float=parse_float, parse_constant=not_json)
 
 
 def strings_of(schema, keyword):
@@ -72,17 +67,14 @@ class Validators:
 
     def fault(self, text):
         """@return why a text is not of the schema, or None"""
-        for members_of in (dict, first_of):
-            try:
-                value = parse(text, members_of=members_of)
-            except ValueError as error:
-                return f"not JSON: {error}"
-            if not self.fast.is_valid(value):
-                return f"jsonschema-rs: {next(iter(self.fast.iter_errors(value))).message}"
-            try:
-                error = self.exact and next(self.exact.iter_errors(parse(text, decimal.Decimal, members_of)), None)
-            except RecursionError:  # a schema that applies itself to one value without end has no meaning
-                return "jsonschema does not come to an end"
-            if error:
-                return f"jsonschema: {error.message}"
-        return None
+        try:
+            value = parse(text)
+        except ValueError as error:
+            return f"not JSON: {error}"
+        if not self.fast.is_valid(value):
+            return f"jsonschema-rs: {next(iter(self.fast.iter_errors(value))).message}"
+        try:
+            error = self.exact and next(self.exact.iter_errors(parse(text, decimal.Decimal)), None)
+        except RecursionError:  # a schema that applies itself to one value without end, which Baton does not come to
+            return None
+        return error and f"jsonschema: {error.message}"

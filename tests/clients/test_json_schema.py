@@ -34,7 +34,7 @@ import fetch_json_schema_suite  # noqa: E402
 import fetch_model  # noqa: E402
 import harness  # noqa: E402
 from grammar_texts import JSON_SCHEMA, GrammarTexts  # noqa: E402
-from random_schemas import Schemas  # noqa: E402
+from random_schemas import VALUES, Schemas  # noqa: E402
 
 LIST = os.path.join(HERE, "json_schema_suite.txt")
 DRAFTS = ("draft4", "draft6", "draft7", "draft2019-09", "draft2020-12")
@@ -42,6 +42,12 @@ DRAFTS = ("draft4", "draft6", "draft7", "draft2019-09", "draft2020-12")
 # Baton does: contents of strings. In draft 4 a file without $schema takes 1.0 for no integer.
 NOT_ASSERTED = ("draft7/optional/content.json", "draft4/optional/zeroTerminatedFloats.json")
 COMPACT = {"separators": (",", ":"), "ensure_ascii": False}
+# Values that schemas often tell apart, and texts that are another spelling of one, or none.
+MORE_VALUES = [-0.5, 7, 99, 100, -120, 1e3, 0.3, "aab", "abc", "2020-01-01", "ééé", "x@y.de", [[]], [1, 2, 3], [None, "a"], ["a", "a"], [0, 0],
+               {"ab": 0}, {"c": []}, {"a": 1, "b": 2, "c": 3}, {"é": "a"}, {"x\"y": 1, "a": 2}, {"b": 1, "zz": 2, "y": None}]
+EDGES = [b"-0", b"0.0", b"-0.0", b"1.0", b"3.0", b"1e0", b"0e0", b"10e-1", b"1E2", b"100e-2", b"2.50", b"1.00e2", b"00", b"1.", b".5", b"+1",
+         b"[1.0]", b'{"a":1.0}', b"nul", b"[1,]", b"[,]", b'{"a":1,}', b'"\\u0061"', b'"\\n"', b'"\n"', b'{"\\u0061":1}', b"", b" 1", b"1 ",
+         b'"a', b"'a'", b"\xef\xbb\xbf1", b'"\xff"', b'"\xed\xa0\x80"', b'"\\ud800"', b"{}{}", b"[1 2]", b'{"a" 1}', b"true false"]
 MORE = 20 if os.environ.get("BATON_TEST_LONG") else 1
 
 # A schema of the suite with its values; data: (description, value, is valid)
@@ -164,6 +170,10 @@ def mutants(rng, text):
     return found
 
 
+def fixed_texts():
+    return [x for value in VALUES + MORE_VALUES for x in spellings(value, True)] + EDGES
+
+
 class Judge:
     """Asks the driver for random texts of schemas, and the validators about them."""
 
@@ -172,6 +182,7 @@ class Judge:
         self.validators = Validators
         self.driver = driver
         self.rng = random.Random(seed)
+        self.fixed = fixed_texts()
         self.pool = []  # of texts of other schemas
         self.counts = collections.Counter()
         self.wrong = []
@@ -180,7 +191,8 @@ class Judge:
         return not re.search(rb"\s", re.sub(rb'"(?:[^"\\]|\\.)*"', b"", text))
 
     def schema(self, schema, n_walks=6, draft="draft2020-12"):
-        """All that the driver has of a schema must be valid: its own walks, these with small changes, and texts of others."""
+        """All that the driver has of a schema must be valid: its own walks, these with small changes, texts of others, and
+        fixed ones."""
         text = encode(json.dumps(schema))
         self.counts["schemas"] += 1
         compact = self.counts["schemas"] % 2 == 0
@@ -190,7 +202,7 @@ class Judge:
             return
         walks = [x for x in answer.walks if x is not None]
         others = [x for walk in walks for x in mutants(self.rng, walk)]
-        others += self.rng.sample(self.pool, min(30, len(self.pool)))
+        others += self.rng.sample(self.pool, min(30, len(self.pool))) + self.fixed
         has = self.driver.ask(JSON_SCHEMA, text, walks + others, compact=compact).has
         self.wrong += [f"{x} is drawn, but not held; {schema}" for x, held in zip(walks, has) if not held]
         held = list(dict.fromkeys(walks + [x for x, is_held in zip(others, has[len(walks):]) if is_held]))

@@ -73,6 +73,23 @@ static void conditions_choose(void **state)
         NULL, "4");
 }
 
+static void what_cannot_be_negated_is_refused_in_every_place(void **state)
+{
+    (void)state;
+    REFUSED("{'if':{'type':'array','uniqueItems':true},'then':{'type':'string'"
+            "}}",
+            "/if: uniqueItems cannot be negated");
+    REFUSED("{'if':true,'then':{'not':{'type':'array','uniqueItems':true}}}",
+            "/then/not: uniqueItems cannot be negated");
+    REFUSED("{'anyOf':[{'type':'string'},{'not':{'uniqueItems':true}}]}",
+            "/anyOf/1/not: uniqueItems cannot be negated");
+    /* Unless all arrays are there, or none, by what is said beside it. */
+    HAS("{'anyOf':[true,{'not':{'type':'array','uniqueItems':true}}]}", "[]",
+        "[1,1]", "1", NULL, "[");
+    HAS("{'type':'string','not':{'type':'array','uniqueItems':true}}", "'a'",
+        NULL, "[]", "1");
+}
+
 static void values_of_every_type(void **state)
 {
     (void)state;
@@ -96,6 +113,7 @@ int main(void)
         BT_TEST(branches_that_cannot_be_told_apart_are_named),
         BT_TEST(negations_are_by_type),
         BT_TEST(conditions_choose),
+        BT_TEST(what_cannot_be_negated_is_refused_in_every_place),
         BT_TEST(values_of_every_type),
     };
 
