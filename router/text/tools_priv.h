@@ -25,6 +25,9 @@ struct bt_tool_format {
     /** Strings that identify a template of this format; any one suffices. */
     const char *in_template[2];
     const char *open[2]; /**< text before a name, and after it */
+    /** Text behind the arguments of a call; before the name of a call that
+     *  follows; behind the last call. NULL: answers are not written. */
+    const char *call_end, *next_call, *list_end;
     bt_tools_kind_t kind;
     bool is_bare; /**< a text may also begin with a call of a known tool */
     uint32_t id_bytes;

@@ -8,20 +8,24 @@
 
 #define MAX_SPOTS 50000u
 
+/* Positions of a text, a bit each. */
+typedef struct ends {
+    uint64_t bits[(GRAMMAR_TEXT_BYTES + 64) / 64];
+    bool is_known;
+} ends_t;
+
 typedef struct run {
     const bt_grammar_t *g;
     const char *text;
     size_t n;
-    uint64_t *ends; /* [rule][position]; bit 63: known */
+    ends_t *ends; /* [rule][position] */
 } run_t;
 
 typedef struct spot {
     uint32_t state, count, at;
 } spot_t;
 
-#define KNOWN (1ull << 63)
-
-static uint64_t ends_of(run_t *run, uint32_t rule, uint32_t from);
+static const ends_t *ends_of(run_t *run, uint32_t rule, uint32_t from);
 
 static void add(spot_t *spots, uint32_t *n, spot_t spot)
 {
@@ -51,13 +55,14 @@ static void follow(run_t *run, spot_t *spots, uint32_t *n, spot_t spot)
     }
     for (uint32_t e = s->n_byte_edges; e < s->n_edges; e++) {
         const bt_grammar_edge_t *const edge = &g->edges[s->first_edge + e];
-        uint64_t ends = 0;
+        const ends_t *ends;
 
-        if (edge->kind == BT_GRAMMAR_CALLS) {
-            ends = ends_of(run, edge->arg, spot.at);
+        if (edge->kind != BT_GRAMMAR_CALLS) {
+            continue;
         }
+        ends = ends_of(run, edge->arg, spot.at);
         for (uint32_t at = 0; at <= run->n; at++) {
-            if ((ends >> at & 1) != 0) {
+            if ((ends->bits[at / 64] >> (at % 64) & 1) != 0) {
                 add(spots, n,
                     (spot_t){edge->to, spot.count + (edge->counts ? 1 : 0),
                              at});
@@ -66,18 +71,17 @@ static void follow(run_t *run, spot_t *spots, uint32_t *n, spot_t spot)
     }
 }
 
-/* Positions at which texts of a rule from this one end, as bits. Rules do not
+/* Positions at which texts of a rule from this one end. Rules do not
  * begin with themselves, so this ends. */
-static uint64_t ends_of(run_t *run, uint32_t rule, uint32_t from)
+static const ends_t *ends_of(run_t *run, uint32_t rule, uint32_t from)
 {
     const bt_grammar_t *const g = run->g;
-    uint64_t *const known = &run->ends[rule * (run->n + 1) + from];
+    ends_t *const ends = &run->ends[rule * (run->n + 1) + from];
     spot_t *spots;
     uint32_t n = 0;
-    uint64_t ends = 0;
 
-    if ((*known & KNOWN) != 0) {
-        return *known & ~KNOWN;
+    if (ends->is_known) {
+        return ends;
     }
     spots = bt_calloc(MAX_SPOTS, sizeof(*spots));
     assert_non_null(spots);
@@ -88,12 +92,12 @@ static uint64_t ends_of(run_t *run, uint32_t rule, uint32_t from)
         if (g->states[spot.state].accepts &&
             (spot.count >= g->rules[rule].min) &&
             (spot.count <= g->rules[rule].max)) {
-            ends |= 1ull << spot.at;
+            ends->bits[spot.at / 64] |= 1ull << (spot.at % 64);
         }
         follow(run, spots, &n, spot);
     }
     bt_free(spots);
-    *known = ends | KNOWN;
+    ends->is_known = true;
     return ends;
 }
 
@@ -102,10 +106,10 @@ bool grammar_has_text(const bt_grammar_t *grammar, const char *text, size_t n)
     run_t run = {.g = grammar, .text = text, .n = n};
     bool has;
 
-    assert_true(n <= GRAMMAR_TEXT_BYTES - 1);
+    assert_true(n <= GRAMMAR_TEXT_BYTES);
     run.ends = bt_calloc(grammar->n_rules * (n + 1), sizeof(*run.ends));
     assert_non_null(run.ends);
-    has = (ends_of(&run, 0, 0) >> n & 1) != 0;
+    has = (ends_of(&run, 0, 0)->bits[n / 64] >> (n % 64) & 1) != 0;
     bt_free(run.ends);
     return has;
 }

@@ -9,7 +9,7 @@
 
 #include "common/grammar/grammar.h"
 
-#define GRAMMAR_TEXT_BYTES 63u /**< longest text */
+#define GRAMMAR_TEXT_BYTES 319u /**< longest text */
 
 /** True when a grammar has a text. Token edges are never taken. */
 bool grammar_has_text(const bt_grammar_t *grammar, const char *text, size_t n);
