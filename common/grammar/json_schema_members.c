@@ -5,6 +5,9 @@
 
 /* Keywords of objects. */
 
+/* Names of few bytes that are compared in the time of a step. */
+#define COMPARED_PER_STEP 4
+
 /* ---- patternProperties, additionalProperties ---- */
 
 /* Splits the classes of names by a pattern: those in it have one more schema.
@@ -89,7 +92,7 @@ static schema_member_t *member_of(schema_t *s, schema_object_t *x,
     schema_member_t *members = x->members;
     const schema_names_t *one;
 
-    if (!bt_grammar_spend(s->c, 1 + x->n_members / 16)) {
+    if (!bt_grammar_spend(s->c, 1 + x->n_members / COMPARED_PER_STEP)) {
         return NULL;
     }
     for (uint32_t i = 0; i < x->n_members; i++) {

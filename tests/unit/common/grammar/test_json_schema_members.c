@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
 
+#include <stdio.h>
+
 #include "tests/support/schema_texts.h"
 #include "tests/support/testsupport.h"
 
@@ -96,6 +98,22 @@ static void what_is_wrong_is_told_with_its_pointer(void **state)
     WRONG("{'minProperties':-1}", "/minProperties: must be a whole number");
 }
 
+/* Each name is compared with those before it, so their number is bounded by
+ * the budget. */
+static void too_many_required_names_are_refused(void **state)
+{
+    static char text[BT_GRAMMAR_TEXT_BYTES];
+    int n = snprintf(text, sizeof(text), "{'type':'object','required':['n'");
+
+    (void)state;
+    for (int i = 0; i < 9000; i++) {
+        n += snprintf(text + n, sizeof(text) - (size_t)n, ",'%x'", i);
+    }
+    snprintf(text + n, sizeof(text) - (size_t)n, "]}");
+    schema_check_refused(BT_GRAMMAR_JSON_SCHEMA, text, BT_ERR_TOO_LARGE,
+                         "too many steps");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -106,6 +124,7 @@ int main(void)
         BT_TEST(dependencies_ask_for_more_where_a_member_is),
         BT_TEST(unevaluated_properties_are_those_that_nothing_beside_has_said),
         BT_TEST(what_is_wrong_is_told_with_its_pointer),
+        BT_TEST(too_many_required_names_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
