@@ -4,6 +4,7 @@ import importlib.util
 import shutil
 import typing
 
+import _grammar_engines
 import _ik
 import _llama
 
@@ -71,6 +72,9 @@ SETTINGS = {
     "kvtransfer": Setting(("--path", "shm", "--shape", "135m", "--mib", "8", "--rounds", "1"), (150, 8)),
     "tokenizer": Setting(("--seconds", "0.02", "--rounds", "1"), (60, 6),
                          (Peer("tokenizers", has_tokenizers, ("--peer",), (), "pip install tokenizers, see ./baton bench tokenizer --peer"),)),
+    "grammar": Setting(("--rounds", "1"), (60, 6),
+                       (Peer("llguidance and xgrammar", _grammar_engines.is_here, ("--peers", "llguidance,xgrammar"), (),
+                             "./baton bench grammar --peers llguidance,xgrammar installs them"),)),
     "quants": Setting(("--shapes", "135m", "--types", "Q4_0,BF16", "--prefill", "64", "--batch", "1,4", "--steps", "4", "--rounds", "1",
                        "--sample-ms", "20"), (900, 12),
                       (llama(("--peers", "llama.cpp"), ("--peers", "", "--types", OWN_TYPES), "quants"), IK), without_peers=("--peers", "")),
