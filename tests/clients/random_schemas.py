@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random JSON Schemas of draft 2020-12, of small values, so that keywords often meet in one value."""
+"""Random JSON Schemas, of draft 2020-12 and of draft 7, of small values, so that keywords often meet in one value."""
 import random
 
 NAMES = ["a", "b", "ab", "c", "é", "x\"y"]
@@ -11,6 +11,7 @@ PATTERNS = ["^a", "b$", "^[a-c]{0,4}$", "^x|y$", "[0-9]", "^(ab)*$", "^.{2,5}$",
 NAME_PATTERNS = ["^a", "b$", "^[a-c]$", "é", "^x", "^.{2}$", "[b-d]", ".*"]
 FORMATS = ["date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "uri-reference",
            "json-pointer", "relative-json-pointer", "regex", "iri", "idn-email", "idn-hostname", "uri-template", "iri-reference"]
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 BOUNDS = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]
 STEPS = [1, 2, 3, 5, 7, 12, 100, 0.5, 0.1, 0.01, 0.25, 2.5, 0.3]
 
@@ -32,7 +33,7 @@ class Schemas:
         if self.n_defs:
             schema = dict(schema, **{"$defs": {f"d{i}": self.schema(2) for i in range(self.n_defs)}})
         self.n_defs = 0
-        return schema
+        return dict(of_draft_7(schema), **{"$schema": DRAFT_7}) if self.often(0.2) else schema
 
     def schema(self, depth):
         kinds = [self.of_type, self.values, self.string, self.number, self.reference, self.negation]
@@ -144,3 +145,32 @@ class Schemas:
             if self.often(0.7):
                 schema[key] = self.schema(depth - 1)
         return schema
+
+
+def of_draft_7(schema):
+    """@return what is nearest to a schema in draft 7, where $ref leaves all beside it out"""
+    if isinstance(schema, list):
+        return [of_draft_7(x) for x in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {}
+    for key, value in schema.items():
+        if key in ("unevaluatedProperties", "unevaluatedItems", "minContains", "maxContains") or (
+                key == "format" and value in ("duration", "uuid")):
+            continue
+        if key in ("const", "enum", "required"):
+            out[key] = value
+        elif key in ("properties", "patternProperties", "$defs", "dependentSchemas"):
+            name = {"$defs": "definitions", "dependentSchemas": "dependencies"}.get(key, key)
+            out[name] = dict(out.get(name, {}), **{k: of_draft_7(v) for k, v in value.items()})
+        elif key == "dependentRequired":
+            out["dependencies"] = dict(value, **out.get("dependencies", {}))
+        elif key == "prefixItems":
+            out["items"] = of_draft_7(value)
+        elif key == "items":
+            out["additionalItems" if "prefixItems" in schema else "items"] = of_draft_7(value)
+        elif key == "$ref":
+            out[key] = value.replace("$defs", "definitions")
+        else:
+            out[key] = of_draft_7(value)
+    return out

@@ -51,6 +51,41 @@ def python_agrees(schema, formats):
     return set(strings_of(schema, "format")) <= set(formats) and not any(re.search(r"\\[dDwWsSpPcbBxu]|\$|^$", p) for p in patterns)
 
 
+def applied(schema):
+    """The references that a schema applies to the value itself, not to parts of it."""
+    if not isinstance(schema, dict):
+        return
+    if isinstance(schema.get("$ref"), str):
+        yield schema["$ref"]
+    for key in ("not", "if", "then", "else"):
+        yield from applied(schema.get(key))
+    for key in ("allOf", "anyOf", "oneOf"):
+        for item in schema.get(key, ()):
+            yield from applied(item)
+    for key in ("dependentSchemas", "dependencies"):
+        for item in schema.get(key, {}).values():
+            yield from applied(item)
+
+
+def applies_itself(document):
+    """Whether a schema of a document, or of its definitions, may apply itself to one value without end: what Baton never comes
+    to may be so, and jsonschema is lost in it."""
+    schemas = {"#": document} if isinstance(document, dict) else {}
+    for place in ("$defs", "definitions"):
+        for name, schema in schemas.get("#", {}).get(place, {}).items():
+            schemas[f"#/{place}/{name}"] = schema
+    for name in schemas:
+        found, todo = set(), [name]
+        while todo:
+            for other in applied(schemas.get(todo.pop())):
+                if other == name:
+                    return True
+                if other not in found:
+                    found.add(other)
+                    todo.append(other)
+    return False
+
+
 class Validators:
     """@param text  of the schema, UTF-8
     @param draft  of one without $schema"""
@@ -62,7 +97,7 @@ class Validators:
             fast, exact = jsonschema_rs.validator_cls_for(schema), jsonschema.validators.validator_for(schema)
         self.fast = fast(schema, validate_formats=True, offline=True)
         self.exact = None
-        if python_agrees(schema, exact.FORMAT_CHECKER.checkers):
+        if python_agrees(schema, exact.FORMAT_CHECKER.checkers) and not applies_itself(schema):
             self.exact = exact(parse(text, decimal.Decimal), format_checker=exact.FORMAT_CHECKER)
 
     def fault(self, text):
@@ -73,8 +108,5 @@ class Validators:
             return f"not JSON: {error}"
         if not self.fast.is_valid(value):
             return f"jsonschema-rs: {next(iter(self.fast.iter_errors(value))).message}"
-        try:
-            error = self.exact and next(self.exact.iter_errors(parse(text, decimal.Decimal)), None)
-        except RecursionError:  # a schema that applies itself to one value without end, which Baton does not come to
-            return None
+        error = self.exact and next(self.exact.iter_errors(parse(text, decimal.Decimal)), None)
         return error and f"jsonschema: {error.message}"
