@@ -7,11 +7,13 @@ Names that a schema does not have may be there twice in a text; the last of them
 import decimal
 import json
 import re
+import sys
 
 import jsonschema
 import jsonschema_rs
 
 decimal.getcontext().prec = 400  # digits of a remainder
+sys.setrecursionlimit(10000)  # jsonschema has some five frames a level, and texts some hundred levels
 
 
 KINDS = {
@@ -44,10 +46,14 @@ def strings_of(schema, keyword):
             yield from strings_of(value, keyword)
 
 
+def patterns_of(schema):
+    return list(strings_of(schema, "pattern")) + list(strings_of(schema, "patternProperties"))
+
+
 def python_agrees(schema, formats):
     """Whether Python's jsonschema means the same by a schema: it takes formats that it cannot check for satisfied, also below
     `not`; its patterns are Python's, not those of ECMA-262; it compiles the empty pattern of patternProperties away."""
-    patterns = list(strings_of(schema, "pattern")) + list(strings_of(schema, "patternProperties"))
+    patterns = patterns_of(schema)
     return set(strings_of(schema, "format")) <= set(formats) and not any(re.search(r"\\[dDwWsSpPcbBxu]|\$|^$", p) for p in patterns)
 
 
@@ -96,16 +102,20 @@ class Validators:
         if isinstance(schema, dict) and "$schema" in schema:
             fast, exact = jsonschema_rs.validator_cls_for(schema), jsonschema.validators.validator_for(schema)
         self.fast = fast(schema, validate_formats=True, offline=True)
+        # A dot of ECMA-262 matches none of these, one of the validators does.
+        self.unknown = re.compile(r"[\r\u2028\u2029]|\\r|\\u2028|\\u2029|\\u000[dD]" if any("." in x for x in patterns_of(schema)) else r"(?!)")
         self.exact = None
         if python_agrees(schema, exact.FORMAT_CHECKER.checkers) and not applies_itself(schema):
             self.exact = exact(parse(text, decimal.Decimal), format_checker=exact.FORMAT_CHECKER)
 
     def fault(self, text):
-        """@return why a text is not of the schema, or None"""
+        """@return why a text is not of the schema, or None: it is, or nobody here can say"""
         try:
             value = parse(text)
         except ValueError as error:
             return f"not JSON: {error}"
+        if self.unknown.search(text.decode()):
+            return None
         if not self.fast.is_valid(value):
             return f"jsonschema-rs: {next(iter(self.fast.iter_errors(value))).message}"
         error = self.exact and next(self.exact.iter_errors(parse(text, decimal.Decimal)), None)
