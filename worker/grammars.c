@@ -14,9 +14,10 @@
 #define N_BUCKETS   64
 #define MAX_END_IDS 64
 #define WHY_BYTES   256
-/* Bytes of the vocabulary that one mask looks at, times this, at most: some
- * milliseconds. */
-#define MASK_STEPS 64
+/* Bytes of the vocabulary that one mask looks at, times this, at most, or what
+ * grammars with many states take with a small one: some milliseconds. */
+#define MASK_STEPS     64
+#define MIN_MASK_STEPS 4000000u
 
 _Static_assert(BT_WIRE_MAX_GRAMMAR == BT_GRAMMAR_MAX_BYTES,
                "a message has any program");
@@ -192,8 +193,10 @@ static bool is_equal(bt_list_t *link, const void *key)
 static bt_status_t load(bt_job_grammar_t *grammar, const char **why_p)
 {
     const bt_grammars_t *g = grammar->grammars;
-    const uint64_t steps =
+    const uint64_t all_steps =
         (uint64_t)g->trie->all.n_nodes * MASK_STEPS; /* of at most 2^32 bytes */
+    const uint64_t steps =
+        (all_steps > MIN_MASK_STEPS) ? all_steps : MIN_MASK_STEPS;
     bt_matcher_config_t config = {
         .trie = g->trie,
         .max_bytes = BT_GRAMMARS_MATCHER_BYTES,

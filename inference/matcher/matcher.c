@@ -32,7 +32,7 @@ static void find_classes(bt_matcher_t *m)
         m->n_classes += begins[b] ? 1 : 0;
         m->class_of[b] = (uint16_t)m->n_classes;
     }
-    m->row_size = m->n_classes + 1;
+    m->row_size = m->n_classes + 2;
 }
 
 /* Within the longest token, a frame counts at most once for each byte, and once

@@ -25,7 +25,8 @@
  * A set has at most BT_MATCHER_MAX_SET stacks; a grammar that needs more is
  * ambiguous beyond what can be followed, and the state fails
  * (BT_MATCHER_FAILED): its request ends with an error, never with wrong text.
- * A mask fails where that happens behind one of its tokens.
+ * A mask fails where that happens behind one of its tokens. A state with more
+ * edges than a byte may cost fails alike.
  *
  * Threads: one, the compute thread. No allocation after create: the memory is
  * reserved, and becomes resident as it is used.
@@ -53,8 +54,10 @@ typedef struct bt_matcher_config {
     const bt_token_trie_t *trie; /**< borrowed, outlives the matcher */
     size_t max_bytes;            /**< memory of all tables */
     uint32_t max_mask_steps; /**< bytes looked at for one mask, each as often as
-                                  its state has frames; beyond it the mask
-                                  fails. 0: no limit */
+                                  its state has frames, and edges of all states
+                                  on the way, each four times, whether they were
+                                  seen before or not; beyond it the mask fails.
+                                  0: no limit */
 } bt_matcher_config_t;
 
 typedef struct bt_matcher_stats {

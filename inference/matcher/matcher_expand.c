@@ -90,11 +90,12 @@ bool bt_matcher_close(bt_matcher_t *m, const uint32_t *nodes, uint32_t n)
         m->mark = 1;
     }
     m->n_frames = 0;
+    m->work = 0;
     m->overflow = false;
     for (uint32_t i = 0; i < n; i++) {
         add_frame(m, nodes[i]);
     }
-    for (uint32_t i = 0; i < m->n_frames; i++) {
+    for (uint32_t i = 0; (i < m->n_frames) && !m->overflow; i++) {
         const bt_stack_node_t *top = &m->nodes[m->frames[i]];
         const bt_grammar_state_t *state;
         const bt_grammar_rule_t *rule;
@@ -104,6 +105,8 @@ bool bt_matcher_close(bt_matcher_t *m, const uint32_t *nodes, uint32_t n)
         }
         state = &m->grammar->states[top->state];
         rule = &m->grammar->rules[state->rule];
+        m->work += 1u + state->n_edges - state->n_byte_edges;
+        m->overflow = m->overflow || (m->work > BT_MATCHER_MAX_WORK);
         if (state->accepts && (top->count >= rule->min) &&
             (top->count <= rule->max)) {
             add_frame(m, top->below);
@@ -127,6 +130,8 @@ static void add_target(bt_matcher_t *m, uint32_t first, uint32_t last,
 {
     for (uint32_t c = first; c <= last; c++) {
         uint16_t n = m->n_targets[c];
+
+        m->work += 1u + n;
 
         if (n == 0) {
             m->target[c] = node;
@@ -162,6 +167,7 @@ static bool add_targets_of(bt_matcher_t *m, uint32_t node, bool *takes_p)
     }
     state = &m->grammar->states[m->nodes[node].state];
     n = bt_grammar_byte_edges(m->grammar, m->nodes[node].state, edges);
+    m->work += n + state->n_edges;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t next;
 
@@ -221,10 +227,14 @@ bool bt_matcher_expand(bt_matcher_t *m, uint32_t state)
         m->sets[state].flags |= BT_SET_OVERFLOW | BT_SET_EXPANDED;
         return true;
     }
-    memset(m->n_targets, 0, m->row_size * sizeof(m->n_targets[0]));
+    memset(m->n_targets, 0, (m->n_classes + 1) * sizeof(m->n_targets[0]));
     for (uint32_t i = 0; i < m->n_frames; i++) {
         if (!add_targets_of(m, m->frames[i], &takes)) {
             return false;
+        }
+        if (m->work > BT_MATCHER_MAX_WORK) {
+            m->sets[state].flags |= BT_SET_OVERFLOW | BT_SET_EXPANDED;
+            return true;
         }
     }
     at = (m->n_rows + 1) * m->row_size;
@@ -232,7 +242,8 @@ bool bt_matcher_expand(bt_matcher_t *m, uint32_t state)
         return false;
     }
     m->rows[at] = m->n_frames;
-    m->row_of[state] = at;
+    m->rows[at + m->row_size - 1] = m->work + m->row_size;
+    m->row_of[state] = (bt_row_ref_t){.at = at};
     m->n_rows++;
     m->sets[state].flags |= BT_SET_EXPANDED;
     if (takes) {

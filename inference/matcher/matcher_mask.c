@@ -254,7 +254,8 @@ static const bt_trie_part_t *set_known(bt_walk_t *w, const plain_t *plain)
 
 typedef enum outcome { DONE, LIMIT, FULL } outcome_t;
 
-/* Fills the mask of a state. @return FULL: nothing is lost */
+/* Fills the mask of a state. @return FULL: the tables, which are as they were
+ * but for that */
 static outcome_t fill(bt_walk_t *w, uint32_t state)
 {
     bt_matcher_t *m = w->m;
@@ -271,7 +272,7 @@ static outcome_t fill(bt_walk_t *w, uint32_t state)
         return FULL;
     }
     if (!bt_walk_part(w, set_known(w, &plain)) || !bt_walk_long(w)) {
-        return LIMIT;
+        return w->is_full ? FULL : LIMIT;
     }
     /* Behind the walk, which counts each token that it sets. */
     if (!set_taken(w)) {
@@ -330,6 +331,7 @@ static bool make_mask(bt_walk_t *w)
         return false;
     }
     w->max_steps = (m->max_mask_steps == 0) ? UINT64_MAX : m->max_mask_steps;
+    w->begins_empty = false;
     outcome = fill(w, state);
     if (outcome == FULL) {
         *w->state_p = bt_matcher_rebase(m, *w->state_p);
@@ -337,6 +339,7 @@ static bool make_mask(bt_walk_t *w)
             return false;
         }
         state = first_state(m, w->state_p, w->canonical);
+        w->begins_empty = true;
         outcome = (state == BT_MATCHER_FAILED) ? LIMIT : fill(w, state);
     }
     m->stats.steps += w->steps;

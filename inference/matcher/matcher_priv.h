@@ -26,6 +26,7 @@
 #include "inference/matcher/matcher.h"
 
 #define BT_MATCHER_MAX_FRAMES 512u /* of a set, with those that it calls */
+#define BT_MATCHER_MAX_WORK   (1u << 17) /* edges followed for one row */
 #define BT_NODE_EMPTY         0u
 #define BT_NODE_NONE          UINT32_MAX
 #define BT_MATCHER_FAR        (UINT32_MAX - 1) /* from the end: no distance */
@@ -54,6 +55,12 @@ typedef struct bt_stack_set {
     uint16_t n;
     uint16_t flags;
 } bt_stack_set_t;
+
+/* Row of a set. */
+typedef struct bt_row_ref {
+    uint32_t at;   /* its first element in rows; 0: none */
+    uint32_t walk; /* the last one that came by */
+} bt_row_ref_t;
 
 /* Hash table of numbers. It begins small, so that a short answer touches few
  * pages. */
@@ -115,7 +122,7 @@ struct bt_matcher {
      * ranges, ascending. */
     uint16_t class_of[256]; /* from 1 on: their place in a row */
     uint32_t n_classes;
-    uint32_t row_size;     /* n_classes + 1 */
+    uint32_t row_size;     /* n_classes + 2: the last element is its work */
     bool *ends;            /* by state: accepts, and has no edge */
     uint8_t *plain;        /* by state: bt_plain_kind_t */
     uint16_t *plain_chars; /* by state */
@@ -141,7 +148,7 @@ struct bt_matcher {
     bt_id_table_t node_table;
     uint32_t n_nodes, cap_nodes;
     bt_stack_set_t *sets;
-    uint32_t *row_of; /* by set: first element of its row; 0: none */
+    bt_row_ref_t *row_of; /* by set */
     bt_id_table_t set_table;
     uint32_t n_sets, cap_sets;
     uint32_t *members;
@@ -156,7 +163,9 @@ struct bt_matcher {
 
     /* Scratch. */
     uint32_t mark;
+    uint32_t walk;
     uint32_t n_frames;
+    uint32_t work; /* edges followed since the last closing began */
     bool overflow;
     uint32_t frames[BT_MATCHER_MAX_FRAMES]; /* nodes of the last set closed */
     uint16_t n_targets[257];                /* by class */
@@ -210,7 +219,7 @@ bool bt_matcher_ready(bt_matcher_t *m, uint32_t *state_p);
 static inline const uint32_t *bt_matcher_row(const bt_matcher_t *m,
                                              uint32_t state)
 {
-    return &m->rows[m->row_of[state]];
+    return &m->rows[m->row_of[state].at];
 }
 
 static inline bool bt_matcher_is_expanded(const bt_matcher_t *m, uint32_t state)
@@ -238,8 +247,10 @@ static inline uint32_t bt_matcher_set_bytes(bt_matcher_t *m, uint32_t state)
  * matcher_walk.c: tries
  */
 
-/** Walk of a trie from a state. Where tables are full it empties them, and
- * walks again to where it was. */
+/** Walk of a trie from a state. Where tables are full the walk begins again
+ * with empty ones; where that is not enough it empties them as often as need
+ * be, and walks again to where it was. So what a walk costs, and whether it
+ * reaches a limit, does not depend on what the tables have. */
 typedef struct bt_walk {
     bt_matcher_t *m;
     const bt_trie_part_t *part;
@@ -249,6 +260,8 @@ typedef struct bt_walk {
     uint64_t *mask;
     uint32_t n_tokens;
     uint64_t steps, max_steps;
+    bool begins_empty; /* tables had no more than the state */
+    bool is_full;      /* and the walk has to begin again */
     /* With distances: tokens that lead further from the end than `need` are
      * left out. */
     uint32_t need, farthest;

@@ -86,6 +86,7 @@ void bt_matcher_reset(bt_matcher_t *m)
         .state = BT_GRAMMAR_NONE, .below = BT_NODE_NONE, .bytes = 1};
     memset(m->sets, 0, (BT_MATCHER_FAILED + 1) * sizeof(m->sets[0]));
     memset(m->row_of, 0, (BT_MATCHER_FAILED + 1) * sizeof(m->row_of[0]));
+    memset(m->rows, 0, m->row_size * sizeof(m->rows[0]));
     m->n_nodes = 1;
     m->n_sets = BT_MATCHER_FAILED + 1;
     m->n_members = 0;
@@ -131,7 +132,7 @@ static uint32_t single(bt_matcher_t *m, uint32_t node)
             return BT_NODE_NONE;
         }
         m->sets[m->n_sets] = (bt_stack_set_t){.first = node, .n = 1};
-        m->row_of[m->n_sets] = 0;
+        m->row_of[m->n_sets] = (bt_row_ref_t){0};
         m->nodes[node].set = m->n_sets++;
     }
     return m->nodes[node].set;
@@ -185,7 +186,7 @@ uint32_t bt_matcher_set(bt_matcher_t *m, uint32_t *nodes, uint32_t n)
     }
     id = m->n_sets++;
     m->sets[id] = (bt_stack_set_t){.first = m->n_members, .n = (uint16_t)n};
-    m->row_of[id] = 0;
+    m->row_of[id] = (bt_row_ref_t){0};
     memcpy(&m->members[m->n_members], nodes, n * sizeof(nodes[0]));
     m->n_members += n;
     add_id(m, &m->set_table, hash, id, m->n_sets);

@@ -2,6 +2,8 @@
 /* Walks of a vocabulary's trie from a state. */
 #include "inference/matcher/matcher_priv.h"
 
+#define WORK_STEPS 4u /* that an edge of a row counts for: it takes as long */
+
 void bt_walk_set(bt_walk_t *w, uint32_t id)
 {
     uint64_t *word = &w->mask[id / 64];
@@ -39,15 +41,30 @@ static inline bool is_near(bt_walk_t *w, uint32_t state)
     return true;
 }
 
-/* Puts a state at a depth of the walk. @return false: full */
-static bool enter(bt_walk_t *w, uint32_t depth, uint32_t state)
+/* Expands a state, if need be, and counts what that takes once in a walk, even
+ * where its row was there before. @return false: full */
+static bool visit(bt_walk_t *w, uint32_t state)
 {
     bt_matcher_t *m = w->m;
+    bt_row_ref_t *row = &m->row_of[state];
 
     if (!bt_matcher_is_expanded(m, state) && !bt_matcher_expand(m, state)) {
         return false;
     }
-    w->rows[depth] = bt_matcher_row(m, state);
+    if (row->walk != m->walk) {
+        row->walk = m->walk;
+        w->steps += (uint64_t)m->rows[row->at + m->row_size - 1] * WORK_STEPS;
+    }
+    return true;
+}
+
+/* Puts a state at a depth of the walk. @return false: full */
+static bool enter(bt_walk_t *w, uint32_t depth, uint32_t state)
+{
+    if (!visit(w, state)) {
+        return false;
+    }
+    w->rows[depth] = bt_matcher_row(w->m, state);
     return true;
 }
 
@@ -72,14 +89,23 @@ static bool walk_again(bt_walk_t *w, uint32_t depth)
     return false;
 }
 
+/* Empties the tables where they are full. @return false: the walk has to begin
+ * again, or one path alone does not fit */
+static bool empty_tables(bt_walk_t *w, uint32_t depth)
+{
+    w->is_full = !w->begins_empty;
+    return w->begins_empty && (w->steps <= w->max_steps) &&
+           walk_again(w, depth);
+}
+
 /* Makes the row behind the path and one byte more.
- * @return false: the state is over a limit */
+ * @return false: a limit is reached, or the walk has to begin again */
 static bool make_row(bt_walk_t *w, uint32_t depth)
 {
     const uint32_t class = w->m->class_of[w->path[depth]];
 
     if (!enter(w, depth + 1, w->rows[depth][class]) &&
-        (!walk_again(w, depth) ||
+        (!empty_tables(w, depth) ||
          !enter(w, depth + 1, w->rows[depth][class]))) {
         return false;
     }
@@ -113,7 +139,7 @@ walk_nodes(bt_walk_t *w, uint32_t begin, uint32_t end, bool measured)
             continue;
         }
         w->path[node.depth] = (uint8_t)node.byte;
-        w->rows[node.depth + 1] = &m->rows[m->row_of[next]];
+        w->rows[node.depth + 1] = &m->rows[m->row_of[next].at];
         if (measured && (token != no_token) && (next != BT_MATCHER_FAILED) &&
             !is_near(w, next)) {
             token = no_token;
@@ -125,7 +151,7 @@ walk_nodes(bt_walk_t *w, uint32_t begin, uint32_t end, bool measured)
             set_alias(w, token - no_token - 1);
         }
         i++;
-        if ((m->row_of[next] == 0) &&
+        if ((m->row_of[next].walk != m->walk) &&
             ((next == BT_MATCHER_FAILED) || (node.skip > 1))) {
             if ((next == BT_MATCHER_FAILED) ||
                 (w->steps + steps > w->max_steps) || !make_row(w, node.depth)) {
@@ -180,7 +206,7 @@ static int read_long(bt_walk_t *w, const uint8_t *bytes, size_t n,
     for (size_t i = 0; i < n; i++) {
         const uint32_t *row;
 
-        if (!bt_matcher_is_expanded(m, state) && !bt_matcher_expand(m, state)) {
+        if (!visit(w, state)) {
             return 0;
         }
         row = bt_matcher_row(m, state);
@@ -209,7 +235,7 @@ bool bt_walk_long(bt_walk_t *w)
         bool alive;
         int read = read_long(w, bytes, n, &alive);
 
-        if ((read == 0) && walk_again(w, 0)) {
+        if ((read == 0) && empty_tables(w, 0)) {
             read = read_long(w, bytes, n, &alive);
         }
         if (read != 1) {
@@ -226,11 +252,19 @@ bool bt_walk_begin(bt_walk_t *w, uint32_t state, bool *over_p)
 {
     w->root = state;
     w->n_tokens = 0;
-    w->steps = 0;
     w->farthest = 0;
+    w->is_full = false;
+    w->m->walk++;
+    if (w->m->walk == 0) { /* no walk of another time may look like this one */
+        for (uint32_t i = 0; i < w->m->n_sets; i++) {
+            w->m->row_of[i].walk = 0;
+        }
+        w->m->walk = 1;
+    }
     if (!enter(w, 0, state)) {
         return false;
     }
+    w->steps = 0; /* the first state's row is there already or cheap */
     *over_p = is_over(w, state);
     return true;
 }

@@ -176,7 +176,8 @@ static void long_tokens_are_tested_one_by_one(void **state)
         assert_non_null(mask);
         assert_int_equal(n, 7); /* all but the one with ! */
         assert_int_equal(mask[0], 0xff & ~(1 << 5));
-        assert_int_equal(bt_matcher_stats(m)->resets, round);
+        /* The walk begins again with empty tables, which are full once more. */
+        assert_int_equal(bt_matcher_stats(m)->resets, 2 * round);
         bt_matcher_destroy(m);
     }
     /* A table of two rows has no place for Aaaa alone. */
@@ -282,6 +283,110 @@ static void limit_of_steps_is_the_same_at_any_time(void **state)
     bt_free(h);
 }
 
+/* Six rules that read the same letters, and need other letters for each of them
+ * behind that: all texts lead to stacks of their own. */
+static hand_grammar_t *many_stacks(void)
+{
+    hand_grammar_t *h = hand_grammar();
+    const uint32_t root = hand_rule(h, 0, BT_GRAMMAR_NO_LIMIT);
+    const uint32_t start = hand_state(h, root, false);
+    const uint32_t end = hand_state(h, root, true);
+
+    for (uint32_t i = 0; i < 6; i++) {
+        const uint32_t rule = hand_rule(h, 0, BT_GRAMMAR_NO_LIMIT);
+        const uint32_t first = hand_state(h, rule, false);
+        const uint32_t last = hand_state(h, rule, true);
+
+        hand_call(h, start, rule, end, false);
+        hand_bytes(h, first, '.', '.', last, false);
+        for (int c = 0; c < 52; c++) {
+            const uint32_t inside = hand_state(h, rule, false);
+            const uint32_t behind = hand_state(h, rule, false);
+            const int other = '0' + (c + (int)i) % 75;
+
+            hand_bytes(h, first, 'A' + c, 'A' + c, inside, false);
+            hand_call(h, inside, rule, behind, false);
+            hand_bytes(h, behind, other, other, last, false);
+        }
+    }
+    (void)hand_finish(h);
+    return h;
+}
+
+/* A mask that fills the tables again and again ends by its limit. */
+static void rows_of_a_mask_are_bounded(void **state)
+{
+    static const char *const pieces[] = {"A", "B", "C", "D", "E", "F", "G",
+                                         "a", "b", "c", "d", "e", "f", "g"};
+    hand_grammar_t *h = many_stacks();
+    vocab_t *vocab = vocab_create();
+    uint64_t rng = 5;
+    bt_matcher_config_t config = {.grammar = &h->grammar,
+                                  .max_bytes = 4u << 20,
+                                  .max_mask_steps = 400000};
+    bt_token_trie_t *trie;
+    bt_matcher_t *m = NULL;
+    bt_matcher_cursor_t cursor;
+    uint32_t n;
+
+    (void)state;
+    vocab_add_random(vocab, &rng, pieces, BT_ARRAY_LEN(pieces), 12, 1000);
+    (void)vocab_add(vocab, "", 0);
+    trie = vocab_trie(vocab, true);
+    config.trie = trie;
+    assert_int_equal(bt_matcher_create(&config, &m), BT_OK);
+    cursor = bt_matcher_begin(m);
+    assert_null(bt_matcher_mask(m, &cursor, &n));
+    assert_int_equal(cursor.state, BT_MATCHER_FAILED);
+    assert_true(bt_matcher_stats(m)->steps > config.max_mask_steps);
+    assert_true(bt_matcher_stats(m)->steps <
+                config.max_mask_steps + 5 * BT_MATCHER_MAX_WORK);
+    assert_true(bt_matcher_stats(m)->resets <= 10);
+    bt_matcher_destroy(m);
+    bt_token_trie_destroy(trie);
+    bt_free(vocab);
+    bt_free(h);
+}
+
+/* A state with many edges for the same bytes fails by itself. */
+static void edges_of_a_state_are_bounded(void **state)
+{
+    hand_grammar_t *h = hand_grammar();
+    const uint32_t root = hand_rule(h, 0, BT_GRAMMAR_NO_LIMIT);
+    const uint32_t start = hand_state(h, root, false);
+    const uint32_t end = hand_state(h, root, true);
+    vocab_t *vocab = vocab_create();
+    bt_token_trie_t *trie;
+    bt_matcher_t *m;
+    bt_matcher_cursor_t cursor;
+    uint32_t n;
+
+    (void)state;
+    for (uint32_t i = 0; i < 63; i++) { /* all of them read the same bytes */
+        const uint32_t rule = hand_rule(h, 0, BT_GRAMMAR_NO_LIMIT);
+        const uint32_t first = hand_state(h, rule, false);
+        const uint32_t inside = hand_state(h, rule, false);
+        const uint32_t last = hand_state(h, rule, true);
+
+        hand_call(h, start, rule, end, false);
+        for (int b = 0; b < 120; b++) {
+            hand_bytes(h, first, b, b, inside, false);
+        }
+        hand_bytes(h, inside, '.', '.', last, false);
+    }
+    vocab_add_bytes(vocab);
+    (void)vocab_add(vocab, "", 0);
+    trie = vocab_trie(vocab, true);
+    m = matcher_of(hand_finish(h), trie);
+    cursor = bt_matcher_begin(m);
+    assert_null(bt_matcher_mask(m, &cursor, &n));
+    assert_int_equal(cursor.state, BT_MATCHER_FAILED);
+    bt_matcher_destroy(m);
+    bt_token_trie_destroy(trie);
+    bt_free(vocab);
+    bt_free(h);
+}
+
 static void masks_that_are_used_stay(void **state)
 {
     counted_t c = open_counted(30, 30);
@@ -314,6 +419,8 @@ int main(void)
         BT_TEST(long_tokens_are_tested_one_by_one),
         BT_TEST(vocabulary_without_the_next_byte_has_no_mask),
         BT_TEST(limit_of_steps_is_the_same_at_any_time),
+        BT_TEST(rows_of_a_mask_are_bounded),
+        BT_TEST(edges_of_a_state_are_bounded),
         BT_TEST(masks_that_are_used_stay),
     };
 

@@ -320,6 +320,94 @@ static void masks_of_strings_are_exact(void **state)
     assert_true(totals.n_resets > 0);
 }
 
+/* Whether the mask of an answer fails, for two matchers of which one has seen
+ * many answers, and the other one none. */
+static bool compare_limit(bt_matcher_t *seen, bt_matcher_t *fresh,
+                          const uint32_t *tokens, uint32_t n)
+{
+    bt_matcher_cursor_t a = bt_matcher_begin(seen);
+    bt_matcher_cursor_t b;
+    const uint64_t *mask_a = NULL;
+    const uint64_t *mask_b = NULL;
+    uint32_t n_a = 0;
+    uint32_t n_b = 0;
+
+    bt_matcher_reset(fresh);
+    b = bt_matcher_begin(fresh);
+    if (bt_matcher_move(seen, &a, tokens, n)) {
+        mask_a = bt_matcher_mask(seen, &a, &n_a);
+    }
+    if (bt_matcher_move(fresh, &b, tokens, n)) {
+        mask_b = bt_matcher_mask(fresh, &b, &n_b);
+    }
+    assert_int_equal(n_a, n_b);
+    assert_true((mask_a == NULL) == (mask_b == NULL));
+    assert_true((a.state == BT_MATCHER_FAILED) ==
+                (b.state == BT_MATCHER_FAILED));
+    return a.state == BT_MATCHER_FAILED;
+}
+
+static void small_tables(bt_matcher_t *m, uint32_t n_rows)
+{
+    m->cap_rows = n_rows;
+    m->cap_nodes = 1000;
+    m->cap_sets = 600;
+    m->cap_members = 3000;
+    m->n_slots = 2;
+    bt_matcher_reset(m);
+}
+
+static void limits_do_not_depend_on_what_was_seen(void **state)
+{
+    uint64_t rng = 21;
+    uint32_t n_failed = 0;
+    uint32_t n_all = 0;
+    uint64_t n_resets = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 300; i++) {
+        uint32_t n_letters;
+        hand_grammar_t *h = draw_letters(&rng, i, &n_letters);
+        vocab_t *vocab = letter_vocab(&rng, n_letters);
+        bt_token_trie_t *trie = vocab_trie(vocab, true);
+        const bt_matcher_config_t config = {.grammar = &h->grammar,
+                                            .trie = trie,
+                                            .max_bytes = 1u << 20,
+                                            .max_mask_steps =
+                                                30u << draw_below(&rng, 9)};
+        bt_matcher_t *m[2] = {NULL, NULL};
+
+        if (bt_matcher_create(&config, &m[0]) == BT_OK) {
+            const uint32_t n_rows = 3 + (uint32_t)draw_below(&rng, 20);
+
+            assert_int_equal(bt_matcher_create(&config, &m[1]), BT_OK);
+            small_tables(m[0], n_rows);
+            small_tables(m[1], n_rows);
+            for (uint32_t k = 0; k < 40; k++) {
+                uint32_t tokens[6];
+                const uint32_t n = (uint32_t)draw_below(&rng, 7);
+
+                for (uint32_t t = 0; t < n; t++) {
+                    tokens[t] = (uint32_t)draw_below(&rng, n_letters);
+                }
+                n_failed += compare_limit(m[0], m[1], tokens, n) ? 1 : 0;
+                n_all++;
+            }
+            n_resets += bt_matcher_stats(m[0])->resets;
+        }
+        bt_matcher_destroy(m[0]);
+        bt_matcher_destroy(m[1]);
+        bt_token_trie_destroy(trie);
+        bt_free(vocab);
+        bt_free(h);
+    }
+    print_message("%u of %u masks failed, %lu resets\n", n_failed, n_all,
+                  (unsigned long)n_resets);
+    assert_true(n_failed > 500);
+    assert_true(n_failed < n_all / 2);
+    assert_true(n_resets > 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +415,7 @@ int main(void)
         BT_TEST(full_tables_change_no_answer),
         BT_TEST(masks_near_the_greatest_depth_are_exact),
         BT_TEST(masks_of_strings_are_exact),
+        BT_TEST(limits_do_not_depend_on_what_was_seen),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
