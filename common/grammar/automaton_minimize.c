@@ -22,7 +22,8 @@
 
 #include "common/grammar/automaton_priv.h"
 
-#define NONE BT_DFA_NONE
+#define NONE   BT_DFA_NONE
+#define PLACED 0x80000000u /* of a count that has become a place */
 
 /* Edges of a state, those that continue one another in one, so that equal
  * states have equal lists. */
@@ -336,19 +337,76 @@ static bool create_blocks(minimizer_t *m)
 
 /* Edges into a splitter, and the signatures that their states have by them. */
 typedef struct split {
-    uint32_t *edges;
-    uint32_t n_edges, cap_edges;
+    uint32_t *edges, *other_edges; /* the second array is of the sort */
+    uint32_t n_edges, cap_edges, cap_other_edges;
     signature_t *signatures; /* kind: block of the state */
-    uint32_t n_signatures, cap_signatures;
+    signature_t *ordered;    /* by block */
+    uint32_t n_signatures, cap_signatures, cap_ordered;
+    uint32_t *at; /* [states] of a block in `ordered`; all 0 between */
 } split_t;
 
-static int compare_numbers(const void *a_ptr, const void *b_ptr)
+static bool may_split(const blocks_t *blocks, uint32_t block)
 {
-    const uint32_t *a = a_ptr, *b = b_ptr;
-
-    return (*a > *b) - (*a < *b);
+    return blocks->end[block] - blocks->begin[block] > 1;
 }
 
+/* Sorts the edges by number: a byte after the other, from the last one. */
+static bool sort_edges(minimizer_t *m, split_t *split)
+{
+    if (!bt_grammar_grow(m->c, &split->other_edges, &split->cap_other_edges,
+                         split->n_edges, sizeof(*split->other_edges))) {
+        return false;
+    }
+    for (uint32_t shift = 0;
+         (shift < 32) && ((uint64_t)m->draft->n_edges >> shift > 0);
+         shift += 8) {
+        uint32_t at[257] = {0};
+        uint32_t *swap = split->edges;
+        uint32_t cap;
+
+        for (uint32_t i = 0; i < split->n_edges; i++) {
+            at[(split->edges[i] >> shift & 0xFF) + 1]++;
+        }
+        for (uint32_t i = 1; i < 256; i++) {
+            at[i] += at[i - 1];
+        }
+        for (uint32_t i = 0; i < split->n_edges; i++) {
+            const uint32_t edge = split->edges[i];
+
+            split->other_edges[at[edge >> shift & 0xFF]++] = edge;
+        }
+        split->edges = split->other_edges;
+        split->other_edges = swap;
+        cap = split->cap_edges;
+        split->cap_edges = split->cap_other_edges;
+        split->cap_other_edges = cap;
+    }
+    return true;
+}
+
+/* Puts the edges in order. False: there are many, and they are not. */
+static bool insert_edges(split_t *split)
+{
+    const bool few = split->n_edges <= 48;
+
+    for (uint32_t i = 1; i < split->n_edges; i++) {
+        const uint32_t edge = split->edges[i];
+        uint32_t at = i;
+
+        if (!few && (split->edges[at - 1] > edge)) {
+            return false;
+        }
+        while ((at > 0) && (split->edges[at - 1] > edge)) {
+            split->edges[at] = split->edges[at - 1];
+            at--;
+        }
+        split->edges[at] = edge;
+    }
+    return true;
+}
+
+/* Lists the edges into a splitter from states of blocks that may be split, in
+ * the order of state and symbol, which is that of their numbers. */
 static bool gather_edges(minimizer_t *m, split_t *split, uint32_t block)
 {
     const blocks_t *blocks = &m->blocks;
@@ -364,13 +422,43 @@ static bool gather_edges(minimizer_t *m, split_t *split, uint32_t block)
             return false;
         }
         for (uint32_t j = 0; j < n; j++) {
-            split->edges[split->n_edges++] = m->into[m->into_first[to] + j];
+            const uint32_t edge = m->into[m->into_first[to] + j];
+
+            if (may_split(blocks, blocks->of[m->source[edge]])) {
+                split->edges[split->n_edges++] = edge;
+            }
         }
     }
-    /* By number they are in the order of state and symbol. */
-    if (split->n_edges > 1) {
-        qsort(split->edges, split->n_edges, sizeof(*split->edges),
-              compare_numbers);
+    return insert_edges(split) || sort_edges(m, split);
+}
+
+/* Orders the signatures by block. */
+static bool order_signatures(minimizer_t *m, split_t *split)
+{
+    const uint32_t n = split->n_signatures;
+    uint32_t n_before = 0;
+
+    if (!bt_grammar_grow(m->c, &split->ordered, &split->cap_ordered, n,
+                         sizeof(*split->ordered))) {
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        split->at[split->signatures[i].kind]++;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t *at = &split->at[split->signatures[i].kind];
+
+        if ((*at & PLACED) == 0) {
+            const uint32_t n_here = *at;
+
+            *at = n_before | PLACED;
+            n_before += n_here;
+        }
+        split->ordered[*at & ~PLACED] = split->signatures[i];
+        ++*at;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        split->at[split->signatures[i].kind] = 0;
     }
     return true;
 }
@@ -405,11 +493,18 @@ static bool sign_states(minimizer_t *m, split_t *split)
         }
         split->signatures[split->n_signatures++] = signature;
     }
-    if (split->n_signatures > 1) {
-        qsort_r(split->signatures, split->n_signatures,
-                sizeof(*split->signatures), compare_signatures, m);
+    return order_signatures(m, split);
+}
+
+/* Sorts the signatures of a block, if they are not all equal. */
+static void sort_block(minimizer_t *m, signature_t *signatures, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        if (compare_signatures(&signatures[0], &signatures[i], m) != 0) {
+            qsort_r(signatures, n, sizeof(*signatures), compare_signatures, m);
+            return;
+        }
     }
-    return true;
 }
 
 /* Moves states of a block, the last ones of its range, into a new block. */
@@ -481,6 +576,12 @@ static bool refine(minimizer_t *m)
     if (!create_blocks(m)) {
         return false;
     }
+    if (blocks->n > 0) {
+        split.at = bt_grammar_alloc(m->c, m->n, sizeof(*split.at));
+        if (split.at == NULL) {
+            return false;
+        }
+    }
     while (blocks->n_splitters > 0) {
         const uint32_t splitter = blocks->splitters[--blocks->n_splitters];
         const uint32_t n_lists = m->n_lists;
@@ -492,8 +593,9 @@ static bool refine(minimizer_t *m)
         }
         for (uint32_t i = 1; i <= split.n_signatures; i++) {
             if ((i == split.n_signatures) ||
-                (split.signatures[i].kind != split.signatures[begin].kind)) {
-                split_block(m, &split.signatures[begin], i - begin);
+                (split.ordered[i].kind != split.ordered[begin].kind)) {
+                sort_block(m, &split.ordered[begin], i - begin);
+                split_block(m, &split.ordered[begin], i - begin);
                 begin = i;
             }
         }

@@ -75,19 +75,11 @@ void bt_grammar_fail(bt_grammar_compiler_t *c, bt_status_t status,
     va_end(args);
 }
 
-bool bt_grammar_spend(bt_grammar_compiler_t *c, uint64_t steps)
+void bt_grammar_spend_all(bt_grammar_compiler_t *c)
 {
-    if (!bt_grammar_ok(c)) {
-        return false;
-    }
-    if (steps > c->fuel) {
-        c->fuel = 0;
-        bt_grammar_fail(c, BT_ERR_TOO_LARGE,
-                        "the grammar takes too many steps to compile");
-        return false;
-    }
-    c->fuel -= steps;
-    return true;
+    c->fuel = 0;
+    bt_grammar_fail(c, BT_ERR_TOO_LARGE,
+                    "the grammar takes too many steps to compile");
 }
 
 static bool add_chunk(bt_grammar_compiler_t *c, size_t need)
@@ -157,8 +149,8 @@ void *bt_grammar_alloc(bt_grammar_compiler_t *c, size_t n, size_t size)
     return memory;
 }
 
-bool bt_grammar_grow(bt_grammar_compiler_t *c, void *array_p, uint32_t *cap_p,
-                     uint32_t need, size_t size)
+bool bt_grammar_enlarge(bt_grammar_compiler_t *c, void *array_p,
+                        uint32_t *cap_p, uint32_t need, size_t size)
 {
     uint64_t cap = (*cap_p < 4) ? 8 : (uint64_t)*cap_p * 2;
     void *old, *grown;
@@ -166,9 +158,7 @@ bool bt_grammar_grow(bt_grammar_compiler_t *c, void *array_p, uint32_t *cap_p,
     if (!bt_grammar_ok(c)) {
         return false;
     }
-    if (need <= *cap_p) {
-        return true;
-    }
+    BT_ASSERT(need > *cap_p);
     cap = (cap > need) ? cap : need;
     cap = (cap < UINT32_MAX) ? cap : UINT32_MAX;
     grown = bt_grammar_alloc(c, cap, size);

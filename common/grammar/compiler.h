@@ -75,10 +75,27 @@ static inline bool bt_grammar_ok(const bt_grammar_compiler_t *c)
     return c->status == BT_OK;
 }
 
+/** Fails, for want of steps. */
+void bt_grammar_spend_all(bt_grammar_compiler_t *c);
+/** Gives an array that is too small more elements: see bt_grammar_grow(). */
+bool bt_grammar_enlarge(bt_grammar_compiler_t *c, void *array_p,
+                        uint32_t *cap_p, uint32_t need, size_t size);
+
 /** Spends steps.
  *  @return false: the compilation has failed, perhaps by this call, with
  *          BT_ERR_TOO_LARGE */
-bool bt_grammar_spend(bt_grammar_compiler_t *c, uint64_t steps);
+static inline bool bt_grammar_spend(bt_grammar_compiler_t *c, uint64_t steps)
+{
+    if (!bt_grammar_ok(c)) {
+        return false;
+    }
+    if (steps > c->fuel) {
+        bt_grammar_spend_all(c);
+        return false;
+    }
+    c->fuel -= steps;
+    return true;
+}
 
 /** Allocates zeroed memory that lives as long as the compiler.
  *  @return NULL: the compilation has failed */
@@ -88,7 +105,11 @@ void *bt_grammar_alloc(bt_grammar_compiler_t *c, size_t n, size_t size);
  *  need elements: where it grows, twice as many as it had or more. New bytes
  *  are zeroed.
  *  @return false: the compilation has failed; nothing changed */
-bool bt_grammar_grow(bt_grammar_compiler_t *c, void *array_p, uint32_t *cap_p,
-                     uint32_t need, size_t size);
+static inline bool bt_grammar_grow(bt_grammar_compiler_t *c, void *array_p,
+                                   uint32_t *cap_p, uint32_t need, size_t size)
+{
+    return (bt_grammar_ok(c) && (need <= *cap_p)) ||
+           bt_grammar_enlarge(c, array_p, cap_p, need, size);
+}
 
 #endif
