@@ -28,6 +28,7 @@ MODEL = os.path.join(fetch_model.default_cache(), fetch_model.FILE)
 REGEXES = [
     r"abc|abd|x*", r"[a-z]+(-[a-z]+)*", r"(a|b){2,5}c?", r"[^a-c\n]{0,3}!", r"\d{4}-\d\d-\d\d", r"(ab|a)(bc|c)*", r"é+|日本?", r".*x.*",
     r"[a-z]{1,100}", r"(\w+ ){0,3}\w+", r"(a{1,3}){1,3}", r"\s\S\D\W", r"[é-ü]{2}|[\u2000-\u3000]", r"(0|[1-9]\d*)(\.\d+)?", r"x{3,}y{0,2}",
+    r"[a-z]{40,300}", r"(ab|q){50,}", r"([a-f]{2}x?){70,400}",
 ]
 CHOICES = [["yes", "no"], ["a", "ab", "abc", "b"], ["", "x"], ["日本", "日光", "é"], [" true", "true", "tr\"ue", "a\nb"]]
 EBNFS = [
@@ -39,6 +40,8 @@ EBNFS = [
     'root ::= (<[300]> | "the") " " [^\\n]* "\\n"',
     'root ::= a | b\na ::= "x" a "y" | "x"\nb ::= "x" b | "z"',
     'root ::= ([a-z]{0,30} ",")* "."',
+    'root ::= (<[97]> "x" | "a" "y" | <[301]>)*',
+    'root ::= item{30,400}\nitem ::= "a" item? "b" | "q"',
 ]
 SCHEMAS = [
     {"type": "string"}, {"type": "string", "maxLength": 5}, {"type": "string", "minLength": 2, "maxLength": 40},
@@ -78,7 +81,7 @@ def random_ebnf(rng):
     def item(i, depth, inside):
         kind = rng.randrange(9)
         if kind < 3 or (depth == 0 and kind > 6):
-            return rng.choice(['"a"', '"b"', '"ab"', '"é日"', '"c"', '"a" "b"', '[a-c]', '[^a\\n]', '[é-ü]', "[0-9]", '"-"', "<[301]>"])
+            return rng.choice(['"a"', '"b"', '"ab"', '"é日"', '"c"', '"a" "b"', '[a-c]', '[^a\\n]', '[é-ü]', "[0-9]", '"-"', "<[301]>", "<[97]>"])
         names = [f"r{k}" for k in range(n) if k > i or inside]
         if kind < 6 and names:
             return rng.choice(names)
