@@ -194,9 +194,12 @@ static void compile(bt_grammar_compiler_t *c, const bt_grammar_source_t *source,
     const uint32_t root = bt_builder_rule(b, "root");
     bt_json_doc_t *doc = NULL;
 
-    if (source->bytes > BT_GRAMMAR_TEXT_BYTES) {
-        bt_grammar_fail(c, BT_ERR_TOO_LARGE, "it has more than %u bytes",
-                        BT_GRAMMAR_TEXT_BYTES);
+    const uint32_t most = (source->kind == BT_GRAMMAR_STRUCTURAL_TAG)
+                              ? BT_GRAMMAR_TAG_BYTES
+                              : BT_GRAMMAR_TEXT_BYTES;
+
+    if (source->bytes > most) {
+        bt_grammar_fail(c, BT_ERR_TOO_LARGE, "it has more than %u bytes", most);
         return;
     }
     if (kinds[source->kind].json != NULL) {

@@ -17,6 +17,8 @@
 #include "common/grammar/grammar.h"
 
 #define BT_GRAMMAR_TEXT_BYTES 65536u /**< most bytes of a description */
+/** Most bytes of a structural tag, which may have the schemas of many tools. */
+#define BT_GRAMMAR_TAG_BYTES (1u << 20)
 
 typedef enum bt_grammar_kind {
     BT_GRAMMAR_JSON_OBJECT, /**< any JSON object; no text */

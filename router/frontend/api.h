@@ -103,6 +103,7 @@ typedef struct bt_api_tools {
     bool required; /**< answer must begin with a tool call */
     char *forced;  /**< name of the required tool; NULL: any */
     bool only_one; /**< parallel_tool_calls false */
+    bool strict;   /**< some tool is strict: its arguments follow its schema */
 } bt_api_tools_t;
 
 /** Structured output: the description that an answer follows, as received.
@@ -347,10 +348,6 @@ bt_status_t bt_api_refuse_beam_stream(const bt_api_request_t *request,
  *  @retval BT_ERR_INVALID_PARAM  error_p is filled */
 BT_MUST_CHECK bt_status_t bt_api_settle_guide(bt_api_request_t *request,
                                               bt_api_error_t *error_p);
-/** Checks a description beside other fields.
- *  @retval BT_ERR_INVALID_PARAM  error_p is filled */
-BT_MUST_CHECK bt_status_t bt_api_check_grammar(const bt_api_request_t *request,
-                                               bt_api_error_t *error_p);
 /** Returns the name of a kind, as "json_schema". */
 const char *bt_api_grammar_kind_name(bt_grammar_kind_t kind);
 

@@ -58,6 +58,12 @@ static bt_status_t give(bt_api_request_t *request, const char *field,
                                     "%s is longer than %u bytes: it has %zu",
                                     field, BT_GRAMMAR_TEXT_BYTES, bytes);
     }
+    if (bytes > BT_GRAMMAR_TEXT_BYTES) {
+        bt_free(text);
+        return bt_api_error_invalid(error, field,
+                                    "%s: it has more than %u bytes", field,
+                                    BT_GRAMMAR_TEXT_BYTES);
+    }
     if (!bt_grammar_compiles(kind)) {
         bt_free(text);
         return bt_api_error_invalid(error, field, "%s: %s is not supported yet",
@@ -477,8 +483,9 @@ static bt_status_t read_named_schema(bt_api_parse_t *parse,
     }
     status = give_json(parse, names->field, BT_GRAMMAR_JSON_SCHEMA, schema);
     if ((status == BT_OK) && is_strict) {
-        status = bt_api_check_strict_schema(
-            parse, names->field, parse->request->grammar.schema_name, schema);
+        status = bt_api_check_strict_schema(parse, names->field, names->field,
+                                            parse->request->grammar.schema_name,
+                                            schema);
     }
     parse->request->grammar.lenient = !is_strict;
     return status;
@@ -628,24 +635,4 @@ bt_status_t bt_api_read_guide(bt_api_parse_t *parse,
         *text_p = text;
     }
     return status;
-}
-
-/* ---- beside other fields ---- */
-
-bt_status_t bt_api_check_grammar(const bt_api_request_t *request,
-                                 bt_api_error_t *error_p)
-{
-    const char *const field = request->grammar.field;
-
-    if (field == NULL) {
-        return BT_OK;
-    }
-    if (request->tools.json != NULL) {
-        return bt_api_error_invalid(
-            error_p, field,
-            "%s and tools together are not supported yet: the answer could "
-            "call no tool; use tool_choice \"none\"",
-            field);
-    }
-    return BT_OK;
 }

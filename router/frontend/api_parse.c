@@ -303,9 +303,6 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
         status = bt_api_settle_guide(request, parse->error);
     }
     if (status == BT_OK) {
-        status = bt_api_check_grammar(request, parse->error);
-    }
-    if (status == BT_OK) {
         status = check_rows(parse);
     }
     if (status == BT_OK) {

@@ -168,10 +168,12 @@ BT_MUST_CHECK bt_status_t bt_api_read_text_format(bt_api_parse_t *parse,
 /* ---- api_strict_schema.c ---- */
 
 /** Checks what strict: true asks of a schema.
- *  @param [in] field, name  "response_format", and the schema's name */
-BT_MUST_CHECK bt_status_t
-bt_api_check_strict_schema(bt_api_parse_t *parse, const char *field,
-                           const char *name, const bt_json_node_t *schema);
+ *  @param [in] field  at fault
+ *  @param [in] what, name  "response_format" or "function", and the schema's
+ *          name, for the sentence */
+BT_MUST_CHECK bt_status_t bt_api_check_strict_schema(
+    bt_api_parse_t *parse, const char *field, const char *what,
+    const char *name, const bt_json_node_t *schema);
 
 /* ---- api_beams.c ---- */
 

@@ -19,7 +19,7 @@ typedef struct context {
 
 typedef struct walk {
     bt_api_parse_t *parse;
-    const char *field, *name;
+    const char *field, *what, *name;
     bt_status_t status;
 } walk_t;
 
@@ -51,7 +51,7 @@ static void refuse(walk_t *w, const context_t *at, const char *what,
     bt_strbuf_puts(&context, (n == 1) ? "," : "");
     w->status = bt_api_refuse(
         w->parse, w->field,
-        "Invalid schema for %s '%s': In context=(%s), %s%s%.*s%s", w->field,
+        "Invalid schema for %s '%s': In context=(%s), %s%s%.*s%s", w->what,
         w->name,
         (bt_strbuf_status(&context) == BT_OK) && (context.len > 0)
             ? context.data
@@ -224,11 +224,15 @@ static void check(walk_t *w, const context_t *at, const bt_json_node_t *schema)
 }
 
 bt_status_t bt_api_check_strict_schema(bt_api_parse_t *parse, const char *field,
-                                       const char *name,
+                                       const char *what, const char *name,
                                        const bt_json_node_t *schema)
 {
     const context_t whole = {.outer = NULL};
-    walk_t w = {.parse = parse, .field = field, .name = name, .status = BT_OK};
+    walk_t w = {.parse = parse,
+                .field = field,
+                .what = what,
+                .name = name,
+                .status = BT_OK};
     const bt_json_node_t *type = bt_json_get(parse->doc, schema, "type");
 
     if (!bt_json_is(type, "object")) {
@@ -236,7 +240,7 @@ bt_status_t bt_api_check_strict_schema(bt_api_parse_t *parse, const char *field,
             parse, field,
             "Invalid schema for %s '%s': schema must be a JSON Schema of "
             "'type: \"object\"', got 'type: %s'.",
-            field, name, (type != NULL) ? BT_API_SHOW(type) : "\"None\"");
+            what, name, (type != NULL) ? BT_API_SHOW(type) : "\"None\"");
     }
     check(&w, &whole, schema);
     return w.status;

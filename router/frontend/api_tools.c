@@ -19,6 +19,21 @@ void bt_api_tools_fini(bt_api_tools_t *tools)
 
 /* ---- the tools of a request ---- */
 
+static bt_status_t check_strict(bt_api_parse_t *parse,
+                                const bt_json_node_t *name,
+                                const bt_json_node_t *parameters)
+{
+    char text[BT_TOOLS_MAX_NAME_BYTES + 1];
+
+    if (bt_api_is_none(parameters)) {
+        return BT_OK;
+    }
+    memcpy(text, name->text, name->len);
+    text[name->len] = '\0';
+    return bt_api_check_strict_schema(parse, "tools", "function", text,
+                                      parameters);
+}
+
 static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
                             const bt_json_node_t *tool)
 {
@@ -27,7 +42,6 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
     const bt_json_node_t *name = bt_json_get(parse->doc, function, "name");
     const bt_json_node_t *parameters =
         bt_json_get(parse->doc, function, "parameters");
-    char path[48];
     char *names;
     size_t n;
 
@@ -48,9 +62,12 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
     }
     if (bt_json_is_kind(bt_json_get(parse->doc, function, "strict"),
                         BT_JSON_TRUE)) {
-        /* Output is not constrained to a schema. */
-        snprintf(path, sizeof(path), "tools[%zu].function.strict", index);
-        bt_api_note_unknown(parse->request, path, strlen(path));
+        const bt_status_t status = check_strict(parse, name, parameters);
+
+        if (status != BT_OK) {
+            return status;
+        }
+        tools->strict = true;
     }
     n = name->len;
     names = bt_realloc_array(tools->names, tools->names_bytes + n + 1, 1);

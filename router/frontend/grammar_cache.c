@@ -230,7 +230,7 @@ bt_status_t bt_grammar_cache_make(bt_grammar_cache_t *cache, bt_hash128_t space,
     bt_status_t status = BT_OK;
     uint64_t start_us;
 
-    *made_p = (bt_grammar_made_t){.program = NULL};
+    *made_p = (bt_grammar_made_t){.kind = source->kind};
     if (look_up(cache, &key, made_p, &status)) {
         return status;
     }

@@ -33,6 +33,7 @@ typedef struct bt_grammar_cache bt_grammar_cache_t;
 typedef struct bt_grammar_made {
     uint8_t *program; /**< for bt_free(); NULL on failure */
     size_t bytes;
+    bt_grammar_kind_t kind; /**< kind of the source */
     bool was_known;
     uint64_t us; /**< time of the compilation, at least 1; 0: none was made */
     char why[BT_GRAMMAR_WHY_BYTES]; /**< on failure a sentence */

@@ -12,6 +12,7 @@
 #include "common/wire/wire.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/prepare_priv.h"
+#include "router/text/tools_grammar.h"
 
 #define CHAT_TEXT_LIMIT (64u << 20)
 #define UNUSED_LIMIT    4096u /* names of ignored members */
@@ -621,6 +622,10 @@ static bt_status_t find_opening(bt_prepare_t *w)
     w->out->opens_reasoning =
         ok && (text.len > 0) &&
         bt_reason_is_opened(w->served->reason, text.data, text.len);
+    w->out->may_reason =
+        ok && !w->out->opens_reasoning && !w->request->continues_final &&
+        !w->request->tools.required && (text.len > 0) &&
+        !bt_reason_is_closed(w->served->reason, text.data, text.len);
     bt_strbuf_fini(&text);
     return ok ? BT_OK : bt_api_error_no_memory(w->error);
 }
@@ -629,6 +634,10 @@ static bt_status_t find_opening(bt_prepare_t *w)
 static bt_status_t find_calls(bt_prepare_t *w)
 {
     w->out->tools = w->served->tools;
+    if (w->request->tools.strict &&
+        !bt_tool_format_has_grammar(w->served->tools)) {
+        bt_api_note_unused(w->request, "tools.function.strict\n");
+    }
     bt_strbuf_init(&w->out->tool_opening, CHAT_TEXT_LIMIT);
     if (w->request->tools.required) {
         bt_tool_format_open(w->out->tools, w->request->tools.forced,
@@ -700,7 +709,8 @@ static bt_status_t prepare(bt_prepare_t *w)
     if (status != BT_OK) {
         return status;
     }
-    if (!w->request->ignore_eos || (w->request->grammar.field != NULL)) {
+    if (!w->request->ignore_eos ||
+        bt_prepare_has_grammar(w->served, w->request)) {
         add_end_ids(w->served, &w->out->sampling);
     }
     if (!w->request->has_seed &&

@@ -46,6 +46,7 @@ typedef struct bt_prepared {
     /** Cache namespace of the KV blocks (space.h); set by the caller. */
     bt_hash128_t space;
     bool opens_reasoning; /**< bt_reason_is_opened() */
+    bool may_reason; /**< the answer may begin with reasoning, and its mark */
     /** Format of tool calls in the answers; NULL: there are none. */
     const bt_tool_format_t *tools;
     bt_strbuf_t tool_opening; /**< owned; beginning of a tool call at the
@@ -74,16 +75,21 @@ BT_MUST_CHECK bt_status_t bt_prepare(const bt_served_t *served,
                                      bt_api_error_t *error_p);
 void bt_prepared_fini(bt_prepared_t *prepared);
 
+/** True when a request's answer follows a grammar: that of its description, or
+ *  of its tools. */
+bool bt_prepare_has_grammar(const bt_served_t *served,
+                            const bt_api_request_t *request);
 /** Returns the description of a request's grammar; with a field. */
 bt_grammar_source_t bt_prepare_grammar_source(const bt_api_request_t *request);
 /**
  * Gives all prompts of a prepared request the compiled grammar, if it has a
- * description; prepared->space is final.
+ * description, or tools whose calls follow one; prepared->space is final.
  *
  * @param [out] made_p  time and result, for metrics; without the program
  * @retval BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY  error_p is filled
  */
 BT_MUST_CHECK bt_status_t bt_prepare_grammar(bt_grammar_cache_t *cache,
+                                             const bt_served_t *served,
                                              const bt_api_request_t *request,
                                              bt_prepared_t *prepared,
                                              bt_grammar_made_t *made_p,

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/json_doc.h"
 #include "router/frontend/prepare.h"
+#include "router/frontend/prepare_priv.h"
+#include "router/text/tools_grammar.h"
 
 bt_grammar_source_t bt_prepare_grammar_source(const bt_api_request_t *request)
 {
@@ -42,34 +46,186 @@ static bt_status_t give(bt_prepared_t *prepared, const bt_grammar_made_t *made,
     return BT_OK;
 }
 
+/* What is compiled for a request. */
+typedef struct making {
+    bt_grammar_cache_t *cache;
+    bt_prepare_format_t format;
+    const bt_api_request_t *request;
+    bt_hash128_t space;
+    bt_grammar_made_t *made;
+    bt_api_error_t *error;
+} making_t;
+
+static void forget(making_t *m)
+{
+    bt_free(m->made->program);
+    m->made->program = NULL;
+}
+
+/* Compiles the description alone; its errors are in its own words. */
+static bt_status_t make_description(making_t *m)
+{
+    const bt_grammar_source_t source = bt_prepare_grammar_source(m->request);
+    const bt_status_t status =
+        bt_grammar_cache_make(m->cache, m->space, &source, m->made);
+
+    if (status == BT_ERR_NO_MEMORY) {
+        return bt_api_error_no_memory(m->error);
+    }
+    return (status == BT_OK)
+               ? BT_OK
+               : refuse(&m->request->grammar, m->made->why, m->error);
+}
+
+/* Compiles the whole answer. @return status of the compilation */
+static bt_status_t make_answer(making_t *m)
+{
+    const bt_api_grammar_t *const g = &m->request->grammar;
+    bt_grammar_source_t source = {.kind = BT_GRAMMAR_STRUCTURAL_TAG,
+                                  .compact = g->compact,
+                                  .lenient = g->lenient};
+    bt_strbuf_t text;
+    bt_status_t status;
+
+    bt_strbuf_init(&text, BT_GRAMMAR_TAG_BYTES);
+    status = bt_prepare_format(&m->format, &text);
+    if (status == BT_OK) {
+        source.text = text.data;
+        source.bytes = text.len;
+        status = bt_grammar_cache_make(m->cache, m->space, &source, m->made);
+    }
+    bt_strbuf_fini(&text);
+    return status;
+}
+
+/* Says which strict tool's schema cannot be held.
+ * @return NULL: each can, by itself */
+static const char *find_fault(const bt_api_tools_t *tools, char *name,
+                              size_t name_bytes, char *why, size_t why_bytes)
+{
+    bt_json_fault_t fault;
+    bt_json_doc_t *doc = NULL;
+    const bt_json_node_t *tool;
+    const char *found = NULL;
+    uint32_t n;
+
+    if (bt_json_doc_parse_client(tools->json, strlen(tools->json), UINT32_MAX,
+                                 &fault, &doc) != BT_OK) {
+        return NULL;
+    }
+    n = bt_json_size(bt_json_doc_root(doc), BT_JSON_ARRAY);
+    tool = (n > 0) ? bt_json_first(bt_json_doc_root(doc)) : NULL;
+    for (uint32_t i = 0; (i < n) && (found == NULL); i++) {
+        const bt_json_node_t *const function =
+            bt_json_get(doc, tool, "function");
+        const bt_json_node_t *const schema =
+            bt_json_get(doc, function, "parameters");
+        const bt_json_node_t *const title = bt_json_get(doc, function, "name");
+        uint8_t *program = NULL;
+        size_t bytes;
+
+        if (bt_json_is_kind(bt_json_get(doc, function, "strict"),
+                            BT_JSON_TRUE) &&
+            bt_json_is_kind(schema, BT_JSON_OBJECT)) {
+            const bt_grammar_source_t source = {.kind = BT_GRAMMAR_JSON_SCHEMA,
+                                                .text = schema->text,
+                                                .bytes = schema->len};
+
+            if (bt_grammar_compile(&source, &program, &bytes, why, why_bytes) !=
+                BT_OK) {
+                (void)snprintf(name, name_bytes, "%.*s", (int)title->len,
+                               title->text);
+                found = name;
+            }
+            bt_free(program);
+        }
+        tool = bt_json_next(doc, tool);
+    }
+    bt_json_doc_free(doc);
+    return found;
+}
+
+static bt_status_t refuse_answer(making_t *m)
+{
+    const bt_api_grammar_t *const g = &m->request->grammar;
+    char name[BT_TOOLS_MAX_NAME_BYTES + 1];
+    char why[BT_GRAMMAR_WHY_BYTES] = "";
+
+    if (!bt_prepare_follows_tools(m->format.served, m->request)) {
+        return refuse(g, m->made->why, m->error);
+    }
+    if (find_fault(&m->request->tools, name, sizeof(name), why, sizeof(why)) !=
+        NULL) {
+        return bt_api_error_invalid(m->error, "tools",
+                                    "Invalid schema for function '%s': %s",
+                                    name, why);
+    }
+    return bt_api_error_invalid(m->error, "tools",
+                                "tools: their schemas together cannot be held: "
+                                "%s",
+                                m->made->why);
+}
+
+/* Compiles what the request asks for. Schemas of tools that are not strict are
+ * left out where they cannot be held. */
+static bt_status_t make(making_t *m)
+{
+    const bool follows_tools =
+        bt_prepare_follows_tools(m->format.served, m->request);
+    bt_status_t status = BT_OK;
+
+    if (m->request->grammar.field != NULL) {
+        status = make_description(m);
+        if ((status != BT_OK) ||
+            (!follows_tools && !m->format.opens_reasoning &&
+             !m->format.may_reason)) {
+            return status;
+        }
+        forget(m);
+    }
+    status = make_answer(m);
+    if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY) && follows_tools) {
+        m->format.no_schemas = true;
+        status = make_answer(m);
+    }
+    if (status == BT_ERR_NO_MEMORY) {
+        return bt_api_error_no_memory(m->error);
+    }
+    return (status == BT_OK) ? BT_OK : refuse_answer(m);
+}
+
 bt_status_t bt_prepare_grammar(bt_grammar_cache_t *cache,
+                               const bt_served_t *served,
                                const bt_api_request_t *request,
                                bt_prepared_t *prepared,
                                bt_grammar_made_t *made_p, bt_api_error_t *error)
 {
-    const bt_api_grammar_t *const g = &request->grammar;
-    const bt_grammar_source_t source = bt_prepare_grammar_source(request);
+    making_t m = {.cache = cache,
+                  .format = {.served = served,
+                             .request = request,
+                             .opens_reasoning = prepared->opens_reasoning,
+                             .may_reason = prepared->may_reason},
+                  .request = request,
+                  .space = prepared->space,
+                  .made = made_p,
+                  .error = error};
     bt_status_t status;
 
-    if (g->field == NULL) {
+    if (!bt_prepare_has_grammar(served, request)) {
         return BT_OK;
     }
-    if (prepared->opens_reasoning) {
+    if ((request->grammar.field != NULL) && (request->tools.json != NULL) &&
+        !bt_prepare_follows_tools(served, request)) {
         return bt_api_error_invalid(
-            error, g->field,
-            "%s is not supported yet where the prompt opens the thinking part: "
-            "turn that off (chat_template_kwargs)",
-            g->field);
+            error, request->grammar.field,
+            "%s and tools together are not supported with this model's tool "
+            "calls: the answer could call no tool; use tool_choice \"none\"",
+            request->grammar.field);
     }
-    status = bt_grammar_cache_make(cache, prepared->space, &source, made_p);
+    status = make(&m);
     if (status == BT_OK) {
         status = give(prepared, made_p, error);
-    } else if (status == BT_ERR_NO_MEMORY) {
-        status = bt_api_error_no_memory(error);
-    } else {
-        status = refuse(g, made_p->why, error);
     }
-    bt_free(made_p->program);
-    made_p->program = NULL;
+    forget(&m);
     return status;
 }

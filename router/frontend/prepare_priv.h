@@ -47,4 +47,25 @@ BT_MUST_CHECK bt_status_t bt_prepare_processors(bt_prepare_t *w);
 uint32_t bt_prepare_penalized(const bt_api_request_t *request,
                               uint32_t n_prompt);
 
+/* ---- prepare_format.c ---- */
+
+/** Description of a whole answer. Borrowed. */
+typedef struct bt_prepare_format {
+    const bt_served_t *served;
+    const bt_api_request_t *request;
+    bool opens_reasoning, may_reason; /**< as in bt_prepared_t */
+    bool no_schemas; /**< arguments of tools that are not strict are any
+                          object */
+} bt_prepare_format_t;
+
+/** True when the answer's calls follow a grammar: calls are required, a tool is
+ *  strict, or the request describes the answer that calls none. */
+bool bt_prepare_follows_tools(const bt_served_t *served,
+                              const bt_api_request_t *request);
+/** Writes a structural tag of thinking, calls and the description, whose text
+ *  compiles by itself.
+ *  @retval BT_ERR_NO_MEMORY, BT_ERR_TOO_LARGE */
+BT_MUST_CHECK bt_status_t bt_prepare_format(const bt_prepare_format_t *f,
+                                            bt_strbuf_t *out);
+
 #endif

@@ -58,7 +58,8 @@ end:
  * nothing else: then they are words that are banned. */
 static bool bans_end_ids(const bt_prepare_t *w)
 {
-    return w->request->ignore_eos && (w->request->grammar.field != NULL);
+    return w->request->ignore_eos &&
+           bt_prepare_has_grammar(w->served, w->request);
 }
 
 static bool is_given(const bt_sampling_t *sampling, uint32_t id)
@@ -86,7 +87,8 @@ static bt_status_t ban_end_ids(bt_prepare_t *w)
             return bt_api_error_invalid(
                 w->error, "bad_words",
                 "bad_words: too many spellings beside ignore_eos and %s",
-                w->request->grammar.field);
+                (w->request->grammar.field != NULL) ? w->request->grammar.field
+                                                    : "tools");
         }
         w->out->bad_words[(*n_words)++] =
             (bt_bad_word_t){.n = 1, .ids = {ids[i]}};

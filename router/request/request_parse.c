@@ -131,8 +131,8 @@ static void request_tokenize(bt_pool_job_t *job)
     if (in->status == BT_OK) {
         in->prepared.space = space_of(in);
         in->status =
-            bt_prepare_grammar(r->front->grammars, &in->api, &in->prepared,
-                               &in->grammar, &in->error);
+            bt_prepare_grammar(r->front->grammars, r->served, &in->api,
+                               &in->prepared, &in->grammar, &in->error);
         if (in->status != BT_OK) {
             bt_prepared_fini(&in->prepared);
         }
@@ -265,9 +265,9 @@ static void count_grammar(const bt_input_t *in)
                        BT_METRICS_GRAMMAR_KINDS,
                    "each kind has its counters");
     if (made->was_known || (made->us > 0)) {
-        bt_router_metrics_grammar(
-            in->job.request->served->metrics, (uint32_t)in->api.grammar.kind,
-            made->why[0] == '\0', made->was_known, made->us);
+        bt_router_metrics_grammar(in->job.request->served->metrics,
+                                  (uint32_t)made->kind, made->why[0] == '\0',
+                                  made->was_known, made->us);
     }
 }
 
@@ -297,13 +297,18 @@ static void set_queue(bt_input_t *in)
     in->queue = bt_work_queue(in->text_bytes);
 }
 
-/* True where the request has a grammar that is not known yet. */
+/* True where the request has a grammar that is not known yet, or may not be: of
+ * chats it depends on the prompt and the tools. */
 static bool compiles_long(const bt_input_t *in)
 {
     const bt_request_t *r = in->job.request;
     const bt_grammar_source_t source = bt_prepare_grammar_source(&in->api);
 
-    return (in->api.grammar.field != NULL) &&
+    if (!bt_prepare_has_grammar(r->served, &in->api)) {
+        return false;
+    }
+    return (bt_api_is_chat(&in->api) &&
+            ((r->served->reason != NULL) || (in->api.tools.json != NULL))) ||
            !bt_grammar_cache_has(r->front->grammars, space_of(in), &source);
 }
 

@@ -47,14 +47,24 @@ static size_t leading(const char *text, size_t n)
     return at;
 }
 
+static bool ends_with(const char *prompt, size_t bytes, const char *mark)
+{
+    const size_t n = bt_tools_trimmed(prompt, bytes);
+    const size_t n_mark = strlen(mark);
+
+    return (n >= n_mark) && (memcmp(prompt + n - n_mark, mark, n_mark) == 0);
+}
+
 bool bt_reason_is_opened(const bt_reason_marks_t *marks, const char *prompt,
                          size_t bytes)
 {
-    const size_t n = bt_tools_trimmed(prompt, bytes);
-    const size_t n_open = strlen(marks->open);
+    return ends_with(prompt, bytes, marks->open);
+}
 
-    return (n >= n_open) &&
-           (memcmp(prompt + n - n_open, marks->open, n_open) == 0);
+bool bt_reason_is_closed(const bt_reason_marks_t *marks, const char *prompt,
+                         size_t bytes)
+{
+    return ends_with(prompt, bytes, marks->close);
 }
 
 void bt_reason_init(bt_reason_t *reason, const bt_reason_marks_t *marks,

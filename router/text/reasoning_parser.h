@@ -40,6 +40,12 @@ const bt_reason_marks_t *bt_reason_marks_of(const char *chat_template,
 bool bt_reason_is_opened(const bt_reason_marks_t *marks, const char *prompt,
                          size_t bytes);
 
+/** True when a prompt ends with the closing marker: the output has no
+ * reasoning.
+ */
+bool bt_reason_is_closed(const bt_reason_marks_t *marks, const char *prompt,
+                         size_t bytes);
+
 typedef enum bt_reason_state {
     BT_REASON_IS_BEFORE,
     BT_REASON_IS_OPENED,

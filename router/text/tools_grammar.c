@@ -126,12 +126,16 @@ static void put_calls(const bt_tools_answer_t *a, bool only_one,
 static void put_marked(const bt_tools_answer_t *a, bool only_one,
                        bt_json_t *json)
 {
-    const char *const open = a->format->open[0];
+    const char *open = a->format->open[0];
     const size_t n = strlen(a->format->mark);
 
+    if (strncmp(open, a->format->mark, n) == 0) {
+        open += n;
+    }
     begin_list(json, NULL, "sequence");
     put_mark(a, json);
-    put_const(json, (strncmp(open, a->format->mark, n) == 0) ? open + n : open);
+    put_regex(json, "[ \\n]?"); /* as the model has learned it */
+    put_const(json, (open[0] == '\n') ? open + 1 : open);
     put_calls(a, only_one, json);
     end_list(json);
 }

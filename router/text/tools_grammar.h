@@ -9,8 +9,8 @@
  * {"name": "f", "parameters": A}; … text <|python_tag|>{"name": "f",
  * "parameters": A}; …
  *
- * where A follows the tool's schema, or is any object. Calls in Python's syntax
- * (pythonic) have none.
+ * where A follows the tool's schema, or is any object. Behind a mark there may
+ * be one blank or line break. Calls in Python's syntax (pythonic) have none.
  *
  * Threads: pure.
  */
@@ -24,13 +24,14 @@
 typedef struct bt_tool_def {
     const char *name; /**< bt_tool_name_is_valid() */
     size_t name_bytes;
-    const char *schema; /**< of the arguments, as JSON; NULL: any object */
+    const char
+        *schema; /**< schema of the arguments, as JSON; NULL: any object */
     size_t schema_bytes;
     bool is_strict; /**< keywords of the schema that are not known are refused,
                          not annotations */
 } bt_tool_def_t;
 
-/** What an answer may be. */
+/** Description of an answer. */
 typedef struct bt_tools_answer {
     const bt_tool_format_t *format; /**< bt_tool_format_has_grammar() */
     const bt_tool_def_t *tools;     /**< n_tools, at least one */

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+import typing
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
@@ -222,6 +223,28 @@ def check_round_trip(m, name):
         assert text_of(end) == RESULT and called(end) == [] and end.finish_reason == "stop", (name, end)
 
 
+def check_strict(m, name):
+    """The client makes a strict function of a class, and objects of the arguments."""
+    openai, pydantic = client_module("openai"), client_module("pydantic")
+
+    class Place(pydantic.BaseModel):
+        city: typing.Literal["Bergen", "Lima"]
+        days: int = pydantic.Field(ge=1, le=7)
+
+    tools = [openai.pydantic_function_tool(Place, name="weather")]
+    named = {"type": "function", "function": {"name": "weather"}}
+    for more in (dict(tool_choice=named), dict(tool_choice="required"), dict(tool_choice="required", temperature=1)):
+        more["parallel_tool_calls"] = False
+        got = m.client.chat.completions.parse(**m.ask("Weather? ", **dict(more, tools=tools))).choices[0]
+        assert got.finish_reason == "tool_calls" and got.message.tool_calls, (name, got)
+        assert all(isinstance(x.function.parsed_arguments, Place) for x in got.message.tool_calls), (name, got)
+    # The script's calls are of Rome: the grammar has other cities.
+    got = m.whole("Weather? O", tools=tools, parallel_tool_calls=False)
+    assert got.message.tool_calls or got.finish_reason != "tool_calls", (name, got)
+    for one in got.message.tool_calls or []:
+        assert got.finish_reason == "length" or Place.model_validate_json(one.function.arguments), (name, got)
+
+
 def check_async(m, name):
     async def run():
         client = openai_client(m.cluster, "AsyncOpenAI")
@@ -248,6 +271,8 @@ def check(name):
     with Model(name) as m:
         for part in (check_calls, check_broken, check_forced, check_round_trip, check_async, check_helpers):
             part(m, name)
+        if name != "pythonic":
+            check_strict(m, name)
 
 
 def test_hermes_and_qwen_tool_calls_are_parsed(_):

@@ -280,12 +280,6 @@ static void what_cannot_be_held_is_refused_by_name(void **state)
             "supported: the schema says what it allows "
             "(additionalProperties)");
     refused(H,
-            CHT("'response_format': {'type': 'json_object'}, 'tools': "
-                "[{'type': 'function', 'function': {'name': 'f'}}]"),
-            "response_format",
-            "response_format and tools together are not supported yet: the "
-            "answer could call no tool; use tool_choice \"none\"");
-    refused(H,
             CHT("'response_format': {'type': 'json_object'}, "
                 "'use_beam_search': true, 'n': 2"),
             "response_format",

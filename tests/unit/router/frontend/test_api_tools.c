@@ -33,11 +33,20 @@ static void tools_are_kept_as_json_for_template(void **state)
                       "'parallel_tool_calls': true"));
     assert_null(r.tools.json);
     bt_api_request_fini(&r);
-    /* Nothing holds an answer to a schema, and the client is told. */
+    assert_false(r.tools.strict);
     r = parsed(H,
                CHT("'tools': [{'function': {'name': 'f', 'strict': true}}]"));
-    assert_string_equal(r.ignored, "tools[0].function.strict");
+    assert_string_equal(r.ignored, "");
+    assert_true(r.tools.strict);
     bt_api_request_fini(&r);
+    /* OpenAI's words */
+    refused(H,
+            CHT("'tools': [{'function': {'name': 'f', 'strict': true, "
+                "'parameters': {'type': 'object', 'properties': {}}}}]"),
+            "tools",
+            "Invalid schema for function 'f': In context=(), "
+            "'additionalProperties' is required to be supplied and to be "
+            "false.");
 }
 
 static void tool_choice_is_parsed(void **state)

@@ -11,6 +11,7 @@
 
 typedef struct rig {
     bt_grammar_cache_t *cache;
+    bt_served_t served; /* without tools and thinking */
     bt_api_request_t request;
     bt_prepared_t prepared;
     bt_grammar_made_t made;
@@ -48,8 +49,8 @@ static void rig_fini(rig_t *rig)
 
 static bt_status_t prepare(rig_t *rig)
 {
-    return bt_prepare_grammar(rig->cache, &rig->request, &rig->prepared,
-                              &rig->made, &rig->error);
+    return bt_prepare_grammar(rig->cache, &rig->served, &rig->request,
+                              &rig->prepared, &rig->made, &rig->error);
 }
 
 static void every_prompt_gets_the_program(void **state)
@@ -103,18 +104,21 @@ static void refusal_names_the_field(void **state)
     rig_fini(&rig);
 }
 
-static void thinking_that_the_prompt_opens_is_refused(void **state)
+/* A model without a form of calls, or with Python's: nothing could be called.
+ */
+static void
+a_description_beside_tools_that_cannot_be_written_is_refused(void **state)
 {
     rig_t rig;
 
     (void)state;
     rig_init(&rig, BT_GRAMMAR_CHOICE, "[\"yes\"]");
-    rig.prepared.opens_reasoning = true;
+    rig.request.tools.json = bt_strdup("[{\"function\":{\"name\":\"f\"}}]");
+    rig.served.tools = bt_tool_format_named("pythonic");
     assert_int_equal(prepare(&rig), BT_ERR_INVALID_PARAM);
-    assert_string_equal(rig.error.message,
-                        "guided_choice is not supported yet where the prompt "
-                        "opens the thinking part: turn that off "
-                        "(chat_template_kwargs)");
+    assert_non_null(strstr(rig.error.message,
+                           "guided_choice and tools together are not supported "
+                           "with this model's tool calls"));
     rig_fini(&rig);
 }
 
@@ -144,7 +148,7 @@ int main(void)
         BT_TEST(every_prompt_gets_the_program),
         BT_TEST(request_without_a_description_has_none),
         BT_TEST(refusal_names_the_field),
-        BT_TEST(thinking_that_the_prompt_opens_is_refused),
+        BT_TEST(a_description_beside_tools_that_cannot_be_written_is_refused),
         BT_TEST(failed_allocation_is_reported),
     };
 

@@ -83,6 +83,8 @@ static const answer_case_t cases[] = {
       "x[TOOL_CALLS][{'name': 'f', 'arguments': {'a':1}}, {'name': 'g', "
       "'arguments': {}}]",
       "x|f {'a':1};g {};", "[TOOL_CALLS]", NULL, "[TOOL_CALLS][]", NULL,
+      "[TOOL_CALLS] [{'name': 'f', 'arguments': {'a':1}}]", "f {'a':1};",
+      "[TOOL_CALLS] [{'name': 'f', 'arguments': {'a':1}}]", "f {'a':1};",
       "[TOOL_CALLS][{'name': 'f', 'arguments': {}}]", NULL}},
     {{.is_opened = true},
      "mistral",
