@@ -337,12 +337,14 @@ static bool create_blocks(minimizer_t *m)
 
 /* Edges into a splitter, and the signatures that their states have by them. */
 typedef struct split {
-    uint32_t *edges, *other_edges; /* the second array is of the sort */
-    uint32_t n_edges, cap_edges, cap_other_edges;
+    uint32_t *edges;
+    uint32_t n_edges, cap_edges;
     signature_t *signatures; /* kind: block of the state */
-    signature_t *ordered;    /* by block */
-    uint32_t n_signatures, cap_signatures, cap_ordered;
-    uint32_t *at; /* [states] of a block in `ordered`; all 0 between */
+    uint32_t n_signatures, cap_signatures;
+    uint32_t *order; /* signatures by block; before, edges while they are
+                        sorted */
+    uint32_t cap_order;
+    uint32_t *at; /* [states] of a block in `order`; all 0 between */
 } split_t;
 
 static bool may_split(const blocks_t *blocks, uint32_t block)
@@ -353,8 +355,8 @@ static bool may_split(const blocks_t *blocks, uint32_t block)
 /* Sorts the edges by number: a byte after the other, from the last one. */
 static bool sort_edges(minimizer_t *m, split_t *split)
 {
-    if (!bt_grammar_grow(m->c, &split->other_edges, &split->cap_other_edges,
-                         split->n_edges, sizeof(*split->other_edges))) {
+    if (!bt_grammar_grow(m->c, &split->order, &split->cap_order, split->n_edges,
+                         sizeof(*split->order))) {
         return false;
     }
     for (uint32_t shift = 0;
@@ -373,13 +375,13 @@ static bool sort_edges(minimizer_t *m, split_t *split)
         for (uint32_t i = 0; i < split->n_edges; i++) {
             const uint32_t edge = split->edges[i];
 
-            split->other_edges[at[edge >> shift & 0xFF]++] = edge;
+            split->order[at[edge >> shift & 0xFF]++] = edge;
         }
-        split->edges = split->other_edges;
-        split->other_edges = swap;
+        split->edges = split->order;
+        split->order = swap;
         cap = split->cap_edges;
-        split->cap_edges = split->cap_other_edges;
-        split->cap_other_edges = cap;
+        split->cap_edges = split->cap_order;
+        split->cap_order = cap;
     }
     return true;
 }
@@ -438,8 +440,8 @@ static bool order_signatures(minimizer_t *m, split_t *split)
     const uint32_t n = split->n_signatures;
     uint32_t n_before = 0;
 
-    if (!bt_grammar_grow(m->c, &split->ordered, &split->cap_ordered, n,
-                         sizeof(*split->ordered))) {
+    if (!bt_grammar_grow(m->c, &split->order, &split->cap_order, n,
+                         sizeof(*split->order))) {
         return false;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -454,7 +456,7 @@ static bool order_signatures(minimizer_t *m, split_t *split)
             *at = n_before | PLACED;
             n_before += n_here;
         }
-        split->ordered[*at & ~PLACED] = split->signatures[i];
+        split->order[*at & ~PLACED] = i;
         ++*at;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -496,12 +498,28 @@ static bool sign_states(minimizer_t *m, split_t *split)
     return order_signatures(m, split);
 }
 
-/* Sorts the signatures of a block, if they are not all equal. */
-static void sort_block(minimizer_t *m, signature_t *signatures, uint32_t n)
+typedef struct sorting {
+    minimizer_t *m;
+    const signature_t *signatures;
+} sorting_t;
+
+static int compare_at(const void *a_ptr, const void *b_ptr, void *ctx)
 {
+    const uint32_t *a = a_ptr, *b = b_ptr;
+    const sorting_t *s = ctx;
+
+    return compare_signatures(&s->signatures[*a], &s->signatures[*b], s->m);
+}
+
+/* Sorts the signatures of a block, if they are not all equal. */
+static void sort_block(minimizer_t *m, const signature_t *signatures,
+                       uint32_t *order, uint32_t n)
+{
+    sorting_t sorting = {.m = m, .signatures = signatures};
+
     for (uint32_t i = 1; i < n; i++) {
-        if (compare_signatures(&signatures[0], &signatures[i], m) != 0) {
-            qsort_r(signatures, n, sizeof(*signatures), compare_signatures, m);
+        if (compare_at(&order[0], &order[i], &sorting) != 0) {
+            qsort_r(order, n, sizeof(*order), compare_at, &sorting);
             return;
         }
     }
@@ -509,13 +527,14 @@ static void sort_block(minimizer_t *m, signature_t *signatures, uint32_t n)
 
 /* Moves states of a block, the last ones of its range, into a new block. */
 static void move_states(blocks_t *blocks, uint32_t block,
-                        const signature_t *signatures, uint32_t n)
+                        const signature_t *signatures, const uint32_t *order,
+                        uint32_t n)
 {
     const uint32_t new = blocks->n++;
 
     blocks->end[new] = blocks->end[block];
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t state = signatures[i].state;
+        const uint32_t state = signatures[order[i]].state;
         const uint32_t from = blocks->at[state], to = --blocks->end[block];
         const uint32_t other = blocks->members[to];
 
@@ -531,20 +550,20 @@ static void move_states(blocks_t *blocks, uint32_t block,
 /* Splits a block by the signatures of its states. States without one, or else
  * those with the first one, stay. */
 static void split_block(minimizer_t *m, const signature_t *signatures,
-                        uint32_t n)
+                        const uint32_t *order, uint32_t n)
 {
     blocks_t *blocks = &m->blocks;
-    const uint32_t block = signatures[0].kind, n_before = blocks->n;
+    const uint32_t block = signatures[order[0]].kind, n_before = blocks->n;
     bool stays = blocks->end[block] - blocks->begin[block] == n;
     uint32_t largest = block, begin = 0;
 
     for (uint32_t i = 1; i <= n; i++) {
-        if ((i < n) &&
-            (compare_signatures(&signatures[i - 1], &signatures[i], m) == 0)) {
+        if ((i < n) && (compare_signatures(&signatures[order[i - 1]],
+                                           &signatures[order[i]], m) == 0)) {
             continue;
         }
         if (!stays) {
-            move_states(blocks, block, &signatures[begin], i - begin);
+            move_states(blocks, block, signatures, &order[begin], i - begin);
         }
         stays = false;
         begin = i;
@@ -576,12 +595,8 @@ static bool refine(minimizer_t *m)
     if (!create_blocks(m)) {
         return false;
     }
-    if (blocks->n > 0) {
-        split.at = bt_grammar_alloc(m->c, m->n, sizeof(*split.at));
-        if (split.at == NULL) {
-            return false;
-        }
-    }
+    split.at = m->queue; /* which is not used any more */
+    memset(split.at, 0, m->n * sizeof(*split.at));
     while (blocks->n_splitters > 0) {
         const uint32_t splitter = blocks->splitters[--blocks->n_splitters];
         const uint32_t n_lists = m->n_lists;
@@ -593,9 +608,11 @@ static bool refine(minimizer_t *m)
         }
         for (uint32_t i = 1; i <= split.n_signatures; i++) {
             if ((i == split.n_signatures) ||
-                (split.ordered[i].kind != split.ordered[begin].kind)) {
-                sort_block(m, &split.ordered[begin], i - begin);
-                split_block(m, &split.ordered[begin], i - begin);
+                (split.signatures[split.order[i]].kind !=
+                 split.signatures[split.order[begin]].kind)) {
+                sort_block(m, split.signatures, &split.order[begin], i - begin);
+                split_block(m, split.signatures, &split.order[begin],
+                            i - begin);
                 begin = i;
             }
         }
