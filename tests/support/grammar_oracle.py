@@ -350,6 +350,13 @@ def not_empty(x):
 
 
 FAR = float("inf")
+MAX_CONTINUATIONS = 3000
+
+
+class TooAmbiguous(Exception):
+    """A text may go on in more than MAX_CONTINUATIONS ways."""
+
+
 ANY_TEXT = repeat(spelled([(0, 0x10FFFF)]), 0, None)
 sys.setrecursionlimit(100000)
 
@@ -465,6 +472,8 @@ class Oracle:
             if at in seen:
                 continue
             seen.add(at)
+            if len(seen) > MAX_CONTINUATIONS:
+                raise TooAmbiguous
             if at == self.END:
                 ends = True
                 continue
