@@ -42,6 +42,7 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
     const bt_json_node_t *name = bt_json_get(parse->doc, function, "name");
     const bt_json_node_t *parameters =
         bt_json_get(parse->doc, function, "parameters");
+    const bt_json_node_t *strict = bt_json_get(parse->doc, function, "strict");
     char *names;
     size_t n;
 
@@ -60,8 +61,13 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
             "got %s",
             index, BT_API_SHOW(parameters));
     }
-    if (bt_json_is_kind(bt_json_get(parse->doc, function, "strict"),
-                        BT_JSON_TRUE)) {
+    if (!bt_api_is_none(strict) && !bt_json_is_bool(strict)) {
+        return bt_api_refuse(parse, "tools",
+                             "tools[%zu].function.strict must be true or "
+                             "false, got %s",
+                             index, BT_API_SHOW(strict));
+    }
+    if (bt_json_is_kind(strict, BT_JSON_TRUE)) {
         const bt_status_t status = check_strict(parse, name, parameters);
 
         if (status != BT_OK) {

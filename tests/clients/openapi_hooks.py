@@ -99,6 +99,9 @@ def agree(path, body):
     body.pop("parameters", None)
     for name in ("thinking_token_budget", "thinking_budget_tokens"):
         body.pop(name, None)      # needs a model that thinks
+    for tool in body["tools"] if isinstance(body.get("tools"), list) else ():
+        if isinstance(tool, dict) and isinstance(tool.get("function"), dict) and tool["function"].get("strict") is True:
+            tool["function"]["parameters"] = {"type": "object", "properties": {}, "additionalProperties": False}
     describe(body)
     body.pop("dry_sequence_breakers", None)  # of texts that are in one token
     if isinstance(body.get("allowed_token_ids"), list):

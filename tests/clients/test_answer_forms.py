@@ -210,7 +210,18 @@ def check_stops(m):
 
 
 def check_forced(m):
-    """The model ends at once behind the beginning of a call, which is the prompt's and not its words."""
+    """The model ends at once behind the beginning of a call, which is the prompt's and not its words. Where calls follow a
+    grammar, it may not end before the call does."""
+    if m.tools != "pythonic":
+        for more in ({"max_tokens": 1}, {}):
+            named = m.both("", tools=TOOLS, tool_choice=NAMED, **more)
+            (name, arguments), = told(named)[2]
+            assert told(named)[:2] == ("", "") and name == "weather" and named["message"]["content"] is None, named
+            assert named["finish_reason"] == "length" or isinstance(json.loads(arguments), dict), named
+            assert arguments.startswith("{") and named["finish_reason"] in ("length", "tool_calls"), named
+            whichever = m.both("", tools=TOOLS, tool_choice="required", **more)
+            assert told(whichever)[:2] == ("", "") and whichever["finish_reason"] in ("length", "tool_calls"), whichever
+        return
     for more, reason in (({"max_tokens": 1}, ("length", "stop")), ({}, ("stop",))):
         named = m.both("", tools=TOOLS, tool_choice=NAMED, **more)
         assert told(named) == ("", "", [("weather", "")]), named

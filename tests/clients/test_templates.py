@@ -295,7 +295,7 @@ def test_messages_reach_the_template_as_they_were_sent(_):
         got, error = served.prompt("tools", messages=[USER], **more)
         assert got and got.startswith("f1q"), (got, error)
         assert served.ignored == (
-            "unheard, tool_choice.y, tool_choice.function.x, tools[0].function.strict, tools[0].function.strict2, documents, "
+            "unheard, tool_choice.y, tool_choice.function.x, tools[0].function.strict2, documents, "
             "chat_template_kwargs.unheard"), served.ignored
         many = [message("user", "q", **{f"unheard{k}": 1 for k in range(100)})] * 3
         assert served.prompt("tools", messages=many)[0] == "qqq"

@@ -39,6 +39,8 @@ static void tools_are_kept_as_json_for_template(void **state)
     assert_string_equal(r.ignored, "");
     assert_true(r.tools.strict);
     bt_api_request_fini(&r);
+    refused(H, CHT("'tools': [{'function': {'name': 'f', 'strict': 1}}]"),
+            "tools", "tools[0].function.strict must be true or false, got 1");
     /* OpenAI's words */
     refused(H,
             CHT("'tools': [{'function': {'name': 'f', 'strict': true, "
