@@ -26,6 +26,7 @@ typedef struct grammar_key {
     bt_hash128_t space;
     const uint8_t *program;
     uint32_t bytes;
+    bool completes;
 } grammar_key_t;
 
 struct bt_job_grammar {
@@ -185,7 +186,8 @@ static bool is_equal(bt_list_t *link, const void *key)
         &BT_CONTAINER_OF(link, bt_job_grammar_t, by_hash)->key;
     const grammar_key_t *b = key;
 
-    return bt_hash128_equal(a->space, b->space) && (a->bytes == b->bytes) &&
+    return bt_hash128_equal(a->space, b->space) &&
+           (a->completes == b->completes) && (a->bytes == b->bytes) &&
            (memcmp(a->program, b->program, a->bytes) == 0);
 }
 
@@ -210,6 +212,9 @@ static bt_status_t load(bt_job_grammar_t *grammar, const char **why_p)
     }
     config.grammar = grammar->loaded;
     status = bt_matcher_create(&config, &grammar->matcher);
+    if ((status == BT_OK) && grammar->key.completes) {
+        status = bt_matcher_know_distances(grammar->matcher);
+    }
     if (status != BT_OK) {
         *why_p = "the grammar of the request cannot be followed here";
     }
@@ -247,10 +252,13 @@ static bt_status_t make(bt_grammars_t *g, const grammar_key_t *key,
 
 bt_status_t bt_grammars_take(bt_grammars_t *grammars, bt_hash128_t space,
                              const uint8_t *program, uint32_t bytes,
-                             const char **why_p, bt_job_grammar_t **grammar_p)
+                             bool completes, const char **why_p,
+                             bt_job_grammar_t **grammar_p)
 {
-    const grammar_key_t key = {
-        .space = space, .program = program, .bytes = bytes};
+    const grammar_key_t key = {.space = space,
+                               .program = program,
+                               .bytes = bytes,
+                               .completes = completes};
     bt_list_t *link =
         bt_hmap_find(&grammars->by_hash, hash_of(&key), is_equal, &key);
     bt_job_grammar_t *grammar = NULL;

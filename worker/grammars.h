@@ -59,13 +59,17 @@ void bt_grammars_destroy(bt_grammars_t *grammars);
 /** Finds or makes the grammar of a program, after bt_grammars_wait() was
  *  successful.
  *  @param [in]  program    borrowed for the call
+ *  @param [in]  completes  its matcher knows distances
+ *         (bt_matcher_know_distances())
  *  @param [out] why_p      On failure: static text for the router.
  *  @param [out] grammar_p  for bt_job_grammar_release()
- *  @retval any of bt_grammar_load(), bt_matcher_create() */
+ *  @retval any of bt_grammar_load(), bt_matcher_create(),
+ *          bt_matcher_know_distances() */
 BT_MUST_CHECK bt_status_t bt_grammars_take(bt_grammars_t *grammars,
                                            bt_hash128_t space,
                                            const uint8_t *program,
-                                           uint32_t bytes, const char **why_p,
+                                           uint32_t bytes, bool completes,
+                                           const char **why_p,
                                            bt_job_grammar_t **grammar_p);
 /** Returns a reference. NULL is allowed. */
 void bt_job_grammar_release(bt_job_grammar_t *grammar);

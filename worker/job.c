@@ -334,10 +334,12 @@ static bt_status_t take_grammar(bt_worker_t *w, bt_job_t *job,
         return BT_ERR_UNSUPPORTED;
     }
     status = bt_grammars_take(w->grammars, msg->space, msg->grammar,
-                              msg->grammar_bytes, why_p, &job->grammar);
+                              msg->grammar_bytes, msg->complete_within > 0,
+                              why_p, &job->grammar);
     if (status == BT_OK) {
         job->seq.grammar.matcher = bt_job_grammar_matcher(job->grammar);
         job->seq.grammar.trie = bt_grammars_trie(w->grammars);
+        job->seq.grammar.max_tokens = msg->complete_within;
     }
     /* Another worker reads the program in the same way. */
     return (status == BT_ERR_BAD_MESSAGE) ? BT_ERR_INVALID_PARAM : status;

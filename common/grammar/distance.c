@@ -530,3 +530,34 @@ void bt_grammar_distances_destroy(bt_grammar_distances_t *d)
     bt_free(d->rules);
     bt_free(d);
 }
+
+bt_status_t bt_grammar_shortest(const uint8_t *program, size_t bytes,
+                                uint32_t *n_p)
+{
+    bt_grammar_distances_t *distances = NULL;
+    bt_grammar_bounds_t *bounds = NULL;
+    bt_grammar_t *grammar = NULL;
+    const char *why;
+    uint32_t n = BT_DISTANCE_NONE;
+    bt_status_t status = bt_grammar_load(program, bytes, &why, &grammar);
+
+    if (status == BT_OK) {
+        status = bt_grammar_bounds_create(grammar, &bounds);
+    }
+    if (status == BT_OK) {
+        status =
+            bt_grammar_distances_create(bounds, BT_DISTANCE_EXACT, &distances);
+    }
+    if (status == BT_OK) {
+        n = bt_grammar_distance(distances, grammar->rules[0].start, 0,
+                                BT_GRAMMAR_MAX_DEPTH - 1);
+        status = (n == BT_DISTANCE_NONE) ? BT_ERR_TOO_LARGE : BT_OK;
+    }
+    bt_grammar_distances_destroy(distances);
+    bt_grammar_bounds_destroy(bounds);
+    bt_grammar_free(grammar);
+    if (status == BT_OK) {
+        *n_p = n;
+    }
+    return status;
+}

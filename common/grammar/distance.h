@@ -81,4 +81,12 @@ void bt_grammar_distances_destroy(bt_grammar_distances_t *distances);
 uint32_t bt_grammar_distance(const bt_grammar_distances_t *distances,
                              uint32_t state, uint32_t count, uint32_t height);
 
+/** Returns how many bytes, or tokens by their ids, the shortest text of a
+ *  program needs.
+ *  @retval any of bt_grammar_load(), bt_grammar_bounds_create(),
+ *          bt_grammar_distances_create()
+ *  @retval BT_ERR_TOO_LARGE  No distance is known. */
+BT_MUST_CHECK bt_status_t bt_grammar_shortest(const uint8_t *program,
+                                              size_t bytes, uint32_t *n_p);
+
 #endif

@@ -256,6 +256,9 @@ typedef struct bt_msg_request {
      *  fanout each request has it. Empty: none. */
     const uint8_t *grammar;
     uint32_t grammar_bytes;
+    /** Most tokens of the answer, from the prompt's end on, if its text must be
+     *  whole within them; 0: it may be cut. With a grammar alone. */
+    uint32_t complete_within;
 } bt_msg_request_t;
 
 /** Receive region: where one rank of P may write into the pool of one rank

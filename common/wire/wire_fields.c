@@ -137,6 +137,7 @@ static const field_t request_fields[] = {
     U32(bt_msg_request_t, beams.early_stopping, 0, ANY),
     COUNTED(FIELD_BLOB, bt_msg_request_t, grammar, grammar_bytes, 0,
             BT_WIRE_MAX_GRAMMAR),
+    U32(bt_msg_request_t, complete_within, 0, ANY),
 };
 
 static const field_t sampling_fields[] = {

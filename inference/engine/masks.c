@@ -48,6 +48,22 @@ static void set_end_ids(const bt_seq_t *seq, uint64_t *mask, bool accepts,
     }
 }
 
+/* Returns the tokens of the grammar behind the first n_tokens; where the text
+ * must be whole, those behind which it can be, with a token for each byte. */
+static const uint64_t *next_tokens(bt_seq_t *seq, bt_matcher_cursor_t *cursor,
+                                   uint32_t n_tokens, uint32_t *n_p)
+{
+    const uint32_t n_answer = n_tokens - seq->n_prompt;
+    const uint32_t most = seq->grammar.max_tokens;
+
+    if (most == 0) {
+        return bt_matcher_mask(seq->grammar.matcher, cursor, n_p);
+    }
+    return bt_matcher_mask_within(
+        seq->grammar.matcher, cursor,
+        (n_answer + 1 < most) ? most - n_answer - 1 : 0, n_p);
+}
+
 /* Makes the mask of the token behind the first n_tokens.
  * @return number of its tokens; 0: the grammar cannot be followed */
 static uint32_t make_mask(bt_seq_t *seq, bt_matcher_cursor_t *cursor,
@@ -62,7 +78,7 @@ static uint32_t make_mask(bt_seq_t *seq, bt_matcher_cursor_t *cursor,
         return 0;
     }
     accepts = bt_matcher_accepts(matcher, cursor->state);
-    words = bt_matcher_mask(matcher, cursor, &n);
+    words = next_tokens(seq, cursor, n_tokens, &n);
     if (words != NULL) {
         memcpy(mask, words, seq->grammar.trie->n_words * sizeof(*mask));
     } else if (accepts && (seq->grammar.trie->n_end_ids == 0)) {

@@ -40,6 +40,8 @@ typedef struct bt_prompt {
      *  NULL. */
     uint8_t *grammar;
     uint32_t grammar_bytes;
+    bool completes; /**< the text is whole within max_new tokens
+                         (bt_msg_request_t.complete_within) */
 } bt_prompt_t;
 
 /** Creates a prompt.

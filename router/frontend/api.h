@@ -118,6 +118,7 @@ typedef struct bt_api_grammar {
     char *format_json;     /**< Responses: text.format; NULL: as by default */
     char *guide_type, *guide; /**< TensorRT-LLM's fields, for
                                    bt_api_settle_guide() */
+    bool completes;           /**< the text is whole within max_tokens */
 } bt_api_grammar_t;
 
 /** Text whose tokens get a logit bias. */

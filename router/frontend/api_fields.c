@@ -515,6 +515,7 @@ static const bt_api_field_t fields[] = {
     OWN("ebnf", BT_API_O | BT_API_R, bt_api_read_ebnf),
     OWN("grammar", BT_API_O | BT_API_R, bt_api_read_grammar),
     OWN("structural_tag", BT_API_O | BT_API_R, bt_api_read_structural_tag),
+    BOOL("complete_in_max_tokens", BT_API_O | BT_API_R, grammar.completes),
     {"guided_decoding_guide_type", BT_API_G, bt_api_read_guide, AT(grammar.guide_type), 0, 0, 0},
     {"guided_decoding_guide", BT_API_G, bt_api_read_guide, AT(grammar.guide), 0, 0, 0},
 

@@ -4,6 +4,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/json_doc.h"
+#include "common/grammar/distance.h"
 #include "router/frontend/prepare.h"
 #include "router/frontend/prepare_priv.h"
 #include "router/text/tools_grammar.h"
@@ -32,7 +33,7 @@ static bt_status_t refuse(const bt_api_grammar_t *g, const char *why,
 
 /* Gives each prompt a copy of the program. */
 static bt_status_t give(bt_prepared_t *prepared, const bt_grammar_made_t *made,
-                        bt_api_error_t *error)
+                        bool completes, bt_api_error_t *error)
 {
     for (size_t i = 0; i < prepared->n_prompts; i++) {
         bt_prompt_t *const prompt = prepared->prompts[i].prompt;
@@ -42,6 +43,38 @@ static bt_status_t give(bt_prepared_t *prepared, const bt_grammar_made_t *made,
             return bt_api_error_no_memory(error);
         }
         prompt->grammar_bytes = (uint32_t)made->bytes;
+        prompt->completes = completes;
+    }
+    return BT_OK;
+}
+
+/* Checks that the shortest answer has as many tokens as it may need: one for
+ * each byte. */
+static bt_status_t check_length(const bt_prepared_t *prepared,
+                                const bt_grammar_made_t *made,
+                                bt_api_error_t *error)
+{
+    uint32_t shortest = 0;
+    const bt_status_t status =
+        bt_grammar_shortest(made->program, made->bytes, &shortest);
+
+    if (status == BT_ERR_NO_MEMORY) {
+        return bt_api_error_no_memory(error);
+    }
+    if (status != BT_OK) {
+        return bt_api_error_invalid(
+            error, "complete_in_max_tokens",
+            "complete_in_max_tokens is not supported with a grammar that is so "
+            "large");
+    }
+    for (size_t i = 0; i < prepared->n_prompts; i++) {
+        if (prepared->prompts[i].max_new < shortest) {
+            return bt_api_error_invalid(
+                error, "complete_in_max_tokens",
+                "complete_in_max_tokens: the shortest answer may take %u "
+                "tokens, and it may have %u",
+                shortest, prepared->prompts[i].max_new);
+        }
     }
     return BT_OK;
 }
@@ -212,7 +245,12 @@ bt_status_t bt_prepare_grammar(bt_grammar_cache_t *cache,
     bt_status_t status;
 
     if (!bt_prepare_has_grammar(served, request)) {
-        return BT_OK;
+        return request->grammar.completes
+                   ? bt_api_error_invalid(
+                         error, "complete_in_max_tokens",
+                         "complete_in_max_tokens needs a description of the "
+                         "answer, or tools that are required or strict")
+                   : BT_OK;
     }
     if ((request->grammar.field != NULL) && (request->tools.json != NULL) &&
         !bt_prepare_follows_tools(served, request)) {
@@ -223,8 +261,11 @@ bt_status_t bt_prepare_grammar(bt_grammar_cache_t *cache,
             request->grammar.field);
     }
     status = make(&m);
+    if ((status == BT_OK) && request->grammar.completes) {
+        status = check_length(prepared, made_p, error);
+    }
     if (status == BT_OK) {
-        status = give(prepared, made_p, error);
+        status = give(prepared, made_p, request->grammar.completes, error);
     }
     forget(&m);
     return status;

@@ -48,7 +48,7 @@ DESCRIBED = {
 
 def describe(body):
     given = [name for name in DESCRIBED if body.get(name) is not None]
-    for name in given + ["structural_tag", "guided_decoding_guide", "guided_decoding_guide_type", "guided_whitespace_pattern"]:
+    for name in given + ["structural_tag", "complete_in_max_tokens", "guided_decoding_guide", "guided_decoding_guide_type", "guided_whitespace_pattern"]:
         body.pop(name, None)
     if given and not body.get("tools"):
         body[given[-1]] = DESCRIBED[given[-1]]

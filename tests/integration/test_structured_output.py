@@ -183,6 +183,32 @@ def test_the_death_of_a_decode_worker_in_mid_answer_changes_no_byte():
             assert c.total("baton_retries_total") >= 1
 
 
+def test_every_answer_is_whole_within_its_tokens_where_that_is_asked_for():
+    with tempfile.TemporaryDirectory() as d:
+        model = model_of(d)
+        n_cut = 0
+        want = None
+        for options in (dict(), dict(worker_args=["--draft-tokens", "4"]), dict(prefill=0, decode_args=["--local-prefill"])):
+            with Cluster(model, kv_memory="32m", **options) as c:
+                requests = [dict(body, max_tokens=n, complete_in_max_tokens=True) for seed, n in ((1, 80), (2, 100), (3, 150))
+                            for body in bodies(seed, (0, 1.5))]
+                choices = ask_all(c, requests)
+                for body, choice in zip(requests, choices):
+                    assert holds(body, choice["text"]), (body, choice)
+                    n_cut += choice["finish_reason"] == "length"
+                want = want or essence(choices)
+                assert essence(choices) == want, options
+                c.wait_idle()
+        assert n_cut > 0  # of JSON objects and strings without a bound
+        with Cluster(model, kv_memory="32m") as c:
+            # A thinking part, calls of tools: the shortest answer counts, and is told where it does not fit.
+            for more, text in (({"guided_regex": "[a-z]{30,}"}, "the shortest answer may take 30 tokens, and it may have 20"),
+                               ({}, "complete_in_max_tokens needs a description of the answer")):
+                status, answer = c.post(COMPLETIONS, dict(more, prompt="a", max_tokens=20, complete_in_max_tokens=True))
+                assert status == 400 and answer["error"]["param"] == "complete_in_max_tokens" and text in answer["error"]["message"], answer
+            c.wait_idle()
+
+
 def test_choices_of_one_prompt_follow_the_grammar_each_by_itself():
     with tempfile.TemporaryDirectory() as d, Cluster(model_of(d), kv_memory="32m") as c:
         for more in descriptions():

@@ -54,8 +54,8 @@ static bt_grammars_t *grammars_of(uint64_t max_bytes)
     return g;
 }
 
-static bt_job_grammar_t *take(bt_grammars_t *g, uint64_t space,
-                              const char *choices)
+static bt_job_grammar_t *take_of(bt_grammars_t *g, uint64_t space,
+                                 const char *choices, bool completes)
 {
     const bt_grammar_source_t source = {
         .kind = BT_GRAMMAR_CHOICE, .text = choices, .bytes = strlen(choices)};
@@ -68,12 +68,38 @@ static bt_job_grammar_t *take(bt_grammars_t *g, uint64_t space,
 
     assert_int_equal(
         bt_grammar_compile(&source, &program, &bytes, why, sizeof(why)), BT_OK);
-    if (bt_grammars_take(g, in, program, (uint32_t)bytes, &take_why,
+    if (bt_grammars_take(g, in, program, (uint32_t)bytes, completes, &take_why,
                          &grammar) != BT_OK) {
         fail_msg("%s", take_why);
     }
     bt_free(program); /* borrowed for the call */
     return grammar;
+}
+
+static bt_job_grammar_t *take(bt_grammars_t *g, uint64_t space,
+                              const char *choices)
+{
+    return take_of(g, space, choices, false);
+}
+
+/* What distances need is for those alone that ask for it. */
+static void answers_that_must_be_whole_have_a_matcher_of_their_own(void **state)
+{
+    bt_grammars_t *g = grammars_of(64 << 20);
+    bt_job_grammar_t *a = take(g, 0, "[\"yes\"]");
+    bt_job_grammar_t *b = take_of(g, 0, "[\"yes\"]", true);
+    bt_matcher_cursor_t cursor = {0};
+
+    (void)state;
+    assert_ptr_not_equal(a, b);
+    assert_ptr_equal(take_of(g, 0, "[\"yes\"]", true), b);
+    assert_true(bt_matcher_move(bt_job_grammar_matcher(b), &cursor, NULL, 0));
+    assert_int_equal(
+        bt_matcher_min_bytes(bt_job_grammar_matcher(b), cursor.state), 3);
+    bt_job_grammar_release(a);
+    bt_job_grammar_release(b);
+    bt_job_grammar_release(b);
+    bt_grammars_destroy(g);
 }
 
 static void jobs_of_one_space_share_a_grammar(void **state)
@@ -156,10 +182,11 @@ static void malformed_program_is_refused_with_its_reason(void **state)
 
     (void)state;
     assert_int_not_equal(
-        bt_grammars_take(g, space, bad, sizeof(bad), &why, &grammar), BT_OK);
+        bt_grammars_take(g, space, bad, sizeof(bad), false, &why, &grammar),
+        BT_OK);
     assert_non_null(why);
     assert_null(grammar);
-    assert_int_equal(bt_grammars_take(g, space, bad, 2, &why, &grammar),
+    assert_int_equal(bt_grammars_take(g, space, bad, 2, false, &why, &grammar),
                      BT_ERR_BAD_MESSAGE);
     assert_int_equal(bt_grammars_n_loaded(g), 0);
     bt_grammars_destroy(g);
@@ -169,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(jobs_of_one_space_share_a_grammar),
+        BT_TEST(answers_that_must_be_whole_have_a_matcher_of_their_own),
         BT_TEST(least_recently_used_grammars_are_dropped),
         BT_TEST(vocabulary_is_that_of_the_file),
         BT_TEST(malformed_program_is_refused_with_its_reason),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/grammar/compile.h"
 #include "common/grammar/distance.h"
 #include "tests/support/draw.h"
 #include "tests/support/grammar_oracle.h"
@@ -358,6 +359,49 @@ static void distances_of_random_grammars_can_be_kept(void **state)
     assert_true(n_equal > 50 * n_more);
 }
 
+static void shortest_text_of_a_program_is_known(void **state)
+{
+    static const struct {
+        bt_grammar_kind_t kind;
+        const char *text;
+        uint32_t shortest;
+    } cases[] = {
+        {BT_GRAMMAR_REGEX, "a*", 0},
+        {BT_GRAMMAR_REGEX, "[a-z]{30,}", 30},
+        {BT_GRAMMAR_CHOICE, "[\"yes\",\"no\"]", 2},
+        {BT_GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},"
+         "\"required\":[\"a\"],\"additionalProperties\":false}",
+         7}, /* {"a":0} */
+        {BT_GRAMMAR_STRUCTURAL_TAG,
+         "{\"format\":{\"type\":\"sequence\",\"elements\":[{\"type\":"
+         "\"token\",\"token\":7},{\"type\":\"const_string\",\"value\":"
+         "\"ab\"}]}}",
+         3},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(cases); i++) {
+        const bt_grammar_source_t source = {.kind = cases[i].kind,
+                                            .text = cases[i].text,
+                                            .bytes = strlen(cases[i].text)};
+        char why[BT_GRAMMAR_WHY_BYTES] = "";
+        uint8_t *program = NULL;
+        size_t bytes = 0;
+        uint32_t shortest = 99;
+
+        if (bt_grammar_compile(&source, &program, &bytes, why, sizeof(why)) !=
+            BT_OK) {
+            fail_msg("%s", why);
+        }
+        assert_int_equal(bt_grammar_shortest(program, bytes, &shortest), BT_OK);
+        assert_int_equal(shortest, cases[i].shortest);
+        assert_int_equal(bt_grammar_shortest(program, 3, &shortest),
+                         BT_ERR_BAD_MESSAGE);
+        bt_free(program);
+    }
+}
+
 static void every_failed_allocation_is_reported(void **state)
 {
     uint32_t start;
@@ -393,6 +437,7 @@ int main(void)
         BT_TEST(more_counts_than_are_missing_may_be_nearer),
         BT_TEST(rule_without_text_has_no_distance),
         BT_TEST(distances_of_random_grammars_can_be_kept),
+        BT_TEST(shortest_text_of_a_program_is_known),
         BT_TEST(every_failed_allocation_is_reported),
     };
 

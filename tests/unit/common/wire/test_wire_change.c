@@ -223,6 +223,7 @@ static void request_without_namespace_or_group_has_none(void **state)
         assert_int_equal(got.u.request.beams.early_stopping,
                          (keep > 28) ? 2 : 0);
         assert_int_equal(got.u.request.grammar_bytes, (keep > 29) ? 3 : 0);
+        assert_int_equal(got.u.request.complete_within, (keep > 30) ? 77 : 0);
         bt_strbuf_fini(&shorter);
     }
     bt_strbuf_fini(&buf);

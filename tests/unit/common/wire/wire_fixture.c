@@ -137,7 +137,8 @@ bt_msg_t wire_request(void)
                                              .max_drafts = 6,
                                              .beams = {8, 3, -0.5f, 2},
                                              .grammar = program,
-                                             .grammar_bytes = 3}};
+                                             .grammar_bytes = 3,
+                                             .complete_within = 77}};
 
     return m;
 }

@@ -121,6 +121,45 @@ static void assert_is_word(const bt_seq_t *seq)
 #define N_CASES 6u
 
 /* All at a time, with one matcher. */
+/* Each answer that may be cut is whole where it must be, however few tokens it
+ * may have. */
+static void answers_are_whole_within_their_tokens(void **state)
+{
+    rules_t r = rules_of(BT_GRAMMAR_REGEX, "[a-h]{2,}(xy)?z", 0);
+    uint32_t n_cut = 0;
+
+    (void)state;
+    assert_int_equal(bt_matcher_know_distances(r.matcher), BT_OK);
+    for (uint32_t most = 3; most <= 9; most++) {
+        for (uint32_t completes = 0; completes < 2; completes++) {
+            bt_seq_t *seqs[N_CASES];
+            bench_t b;
+
+            open_bench(&b, BT_KV_F16, 32);
+            for (uint32_t i = 0; i < N_CASES; i++) {
+                seqs[i] = make_ruled(&b, &r, i);
+                seqs[i]->max_new = most;
+                seqs[i]->grammar.max_tokens = (completes != 0) ? most : 0;
+                assert_int_equal(bt_engine_submit(b.engine, seqs[i]), BT_OK);
+            }
+            run_until_left(&b, N_CASES);
+            for (uint32_t i = 0; i < N_CASES; i++) {
+                char text[2 * MAX_NEW + 1];
+                const bool is_whole =
+                    strchr(answer_of(seqs[i], text), 'z') != NULL;
+
+                assert_false(seqs[i]->grammar.has_failed);
+                assert_true((completes == 0) || is_whole);
+                n_cut += ((completes == 0) && !is_whole) ? 1 : 0;
+                free_seq(seqs[i]);
+            }
+            close_bench(&b);
+        }
+    }
+    assert_true(n_cut > 0);
+    rules_fini(&r);
+}
+
 static void answers_follow_their_grammar(void **state)
 {
     rules_t r = rules_of(BT_GRAMMAR_CHOICE, WORDS, 0);
@@ -363,6 +402,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(answers_follow_their_grammar),
+        BT_TEST(answers_are_whole_within_their_tokens),
         BT_TEST(drafts_change_no_token_of_a_grammar),
         BT_TEST(answer_goes_on_from_any_of_its_tokens),
         BT_TEST(followers_of_a_fanout_follow_the_grammar_each),

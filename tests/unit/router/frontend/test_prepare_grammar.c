@@ -122,6 +122,33 @@ a_description_beside_tools_that_cannot_be_written_is_refused(void **state)
     rig_fini(&rig);
 }
 
+static void answers_that_must_be_whole_have_enough_tokens(void **state)
+{
+    rig_t rig;
+
+    (void)state;
+    rig_init(&rig, BT_GRAMMAR_CHOICE, "[\"yes\",\"never\"]");
+    rig.request.grammar.completes = true;
+    rig.prepared.prompts[0].max_new = 3;
+    rig.prepared.prompts[1].max_new = 2;
+    assert_int_equal(prepare(&rig), BT_ERR_INVALID_PARAM);
+    assert_string_equal(rig.error.message,
+                        "complete_in_max_tokens: the shortest answer may take "
+                        "3 tokens, and it may have 2");
+    rig.prepared.prompts[1].max_new = 3;
+    assert_int_equal(prepare(&rig), BT_OK);
+    assert_true(rig.prepared.prompts[1].prompt->completes);
+    rig_fini(&rig);
+
+    rig_init(&rig, BT_GRAMMAR_CHOICE, "[\"yes\"]");
+    rig.request.grammar.field = NULL;
+    rig.request.grammar.completes = true;
+    assert_int_equal(prepare(&rig), BT_ERR_INVALID_PARAM);
+    assert_non_null(strstr(rig.error.message,
+                           "complete_in_max_tokens needs a description"));
+    rig_fini(&rig);
+}
+
 static void failed_allocation_is_reported(void **state)
 {
     bt_status_t status = BT_ERR_NO_MEMORY;
@@ -149,6 +176,7 @@ int main(void)
         BT_TEST(request_without_a_description_has_none),
         BT_TEST(refusal_names_the_field),
         BT_TEST(a_description_beside_tools_that_cannot_be_written_is_refused),
+        BT_TEST(answers_that_must_be_whole_have_enough_tokens),
         BT_TEST(failed_allocation_is_reported),
     };
 
