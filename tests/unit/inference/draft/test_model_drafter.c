@@ -595,7 +595,8 @@ static void preempted_sequences_have_the_same_tokens(void **state)
 
             assert_int_equal(report->status, BT_OK);
             if ((item->kind == BT_REPORT_TOKEN) && (n_preempted < N_LIVES) &&
-                (draw_below(&rng, 4) == 0)) {
+                ((n_preempted == 0) || (draw_below(&rng, 4) == 0))) {
+                /* A sequence may end before it sees this; one does not. */
                 bt_engine_cancel(seq);
             }
             if (item->kind != BT_REPORT_LEFT) {

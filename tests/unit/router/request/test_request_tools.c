@@ -165,12 +165,14 @@ static void tool_choice_required_opens_with_call(void **state)
     post(w, &ex, CHAT,
          BODY("\"tool_choice\":{\"type\":\"function\",\"function\":"
               "{\"name\":\"g\"}},"));
+    drain_pool(w); /* compiles the grammar of the call */
     text_of(w, request(w, 0), text);
     assert_non_null(strstr(text, "Hi;<tool_call>"));
     assert_non_null(strstr(text, "{\"name\":"));
     answer(w, 0, "{\"b\":2}}</tool_call>", BT_FINISH_STOP);
     has(&ex, "\"function\":{\"name\":\"g\",\"arguments\":\"{\\\"b\\\":2}\"}}]");
     post(w, &ex, CHAT, BODY("\"tool_choice\":\"required\",\"stream\":true,"));
+    drain_pool(w);
     answer(w, 1, "f\",\"arguments\":{}}", BT_FINISH_STOP);
     has(&ex, "\"function\":{\"name\":\"f\",\"arguments\":\"{");
     has(&ex, "\"finish_reason\":\"tool_calls\"");

@@ -367,8 +367,9 @@ static void guide_describes_the_answer(void **state)
     refused("ensemble", TEXT "," GUIDE("[\"{}\"]"),
             "guided_decoding_guide needs a guided_decoding_guide_type");
     refused("ensemble",
-            TEXT "," GUIDE_TYPE("[\"structural_tag\"]") "," GUIDE("[\"{}\"]"),
-            "structural_tag is not supported yet");
+            TEXT "," GUIDE_TYPE("[\"xml\"]") "," GUIDE("[\"{}\"]"),
+            "guided_decoding_guide_type must be json, json_schema, regex, "
+            "ebnf_grammar or structural_tag");
     refused("ensemble",
             TEXT "," GUIDE_TYPE("[\"json\"]") "," T("beam_width", "INT32",
                                                     "[1,1]", "[2]"),
