@@ -185,13 +185,50 @@ static bool init(schema_t *s)
         return false;
     }
     schema_terms_init(s);
-    s->none = bt_grammar_alloc(s->c, 1, sizeof(*s->none));
     if (bt_grammar_ok(s->c)) {
-        schema_find_resources(s);
         schema_sets_init(s);
         s->space = make_space(s);
     }
     return bt_grammar_ok(s->c);
+}
+
+struct bt_json_schemas {
+    schema_t s;
+};
+
+bt_json_schemas_t *
+bt_json_schemas_create(bt_grammar_builder_t *b, bt_grammar_compiler_t *c,
+                       const bt_json_doc_t *doc,
+                       const bt_json_schema_options_t *options)
+{
+    bt_json_schemas_t *const schemas = bt_grammar_alloc(c, 1, sizeof(*schemas));
+
+    if (schemas == NULL) {
+        return NULL;
+    }
+    schemas->s = (schema_t){.b = b, .c = c, .doc = doc, .options = *options};
+    return init(&schemas->s) ? schemas : NULL;
+}
+
+const bt_expr_t *bt_json_schemas_expr(bt_json_schemas_t *schemas,
+                                      const bt_json_node_t *schema)
+{
+    schema_t *const s = &schemas->s;
+    const bt_expr_t *x;
+    schema_term_t *root;
+
+    s->root = schema;
+    schema_find_resources(s);
+    if (!bt_grammar_ok(s->c) || !schema_check_schema(s, schema)) {
+        return NULL;
+    }
+    root = schema_term_of(s, schema);
+    x = schema_value(s, root);
+    define_all(s);
+    if (bt_grammar_ok(s->c) && schema_is_empty(s, root)) {
+        schema_fail(s, BT_ERR_INVALID_PARAM, schema, "no value satisfies it");
+    }
+    return bt_grammar_ok(s->c) ? x : NULL;
 }
 
 const bt_expr_t *bt_json_schema_expr(bt_grammar_builder_t *b,
@@ -200,21 +237,10 @@ const bt_expr_t *bt_json_schema_expr(bt_grammar_builder_t *b,
                                      const bt_json_node_t *schema,
                                      const bt_json_schema_options_t *options)
 {
-    schema_t s = {
-        .b = b, .c = c, .doc = doc, .root = schema, .options = *options};
-    const bt_expr_t *x;
-    schema_term_t *root;
+    bt_json_schemas_t *const schemas =
+        bt_json_schemas_create(b, c, doc, options);
 
-    if (!init(&s) || !schema_check_schema(&s, schema)) {
-        return NULL;
-    }
-    root = schema_term_of(&s, schema);
-    x = schema_value(&s, root);
-    define_all(&s);
-    if (bt_grammar_ok(c) && schema_is_empty(&s, root)) {
-        schema_fail(&s, BT_ERR_INVALID_PARAM, schema, "no value satisfies it");
-    }
-    return bt_grammar_ok(c) ? x : NULL;
+    return (schemas != NULL) ? bt_json_schemas_expr(schemas, schema) : NULL;
 }
 
 const bt_expr_t *bt_json_object_expr(bt_grammar_builder_t *b,

@@ -46,6 +46,21 @@ const bt_expr_t *bt_json_schema_expr(bt_grammar_builder_t *b,
                                      const bt_json_node_t *schema,
                                      const bt_json_schema_options_t *options);
 
+/** Schemas of one document that are compiled one after the other; what they
+ *  have in common is compiled once. */
+typedef struct bt_json_schemas bt_json_schemas_t;
+
+/** @return NULL: the compiler has failed */
+bt_json_schemas_t *
+bt_json_schemas_create(bt_grammar_builder_t *b, bt_grammar_compiler_t *c,
+                       const bt_json_doc_t *doc,
+                       const bt_json_schema_options_t *options);
+/** Returns an expression of the values that a schema describes, as
+ *  bt_json_schema_expr().
+ *  @param [in] schema  Of the document, behind all before it. */
+const bt_expr_t *bt_json_schemas_expr(bt_json_schemas_t *schemas,
+                                      const bt_json_node_t *schema);
+
 /** Returns an expression of any JSON object. */
 const bt_expr_t *bt_json_object_expr(bt_grammar_builder_t *b,
                                      bt_grammar_compiler_t *c, bool compact);

@@ -179,11 +179,12 @@ typedef enum schema_draft {
     SCHEMA_DRAFT_2020,
 } schema_draft_t;
 
-/** Schema with an URI of its own ($id); the first one is the root. */
+/** Schema with an URI of its own ($id), or a root. */
 typedef struct schema_resource {
     const bt_json_node_t *node;
     const char *uri;
     uint32_t len;
+    uint32_t root; /**< index of the root that contains it */
     schema_draft_t draft;
 } schema_resource_t;
 
@@ -213,6 +214,7 @@ typedef struct schema {
     schema_resource_t *resources;
     schema_anchor_t *anchors;
     uint32_t n_resources, cap_resources;
+    uint32_t root_resource; /* of s->root */
     uint32_t n_anchors, cap_anchors;
     uint32_t n_recursive; /* resources with $recursiveAnchor */
 

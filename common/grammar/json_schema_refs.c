@@ -222,8 +222,12 @@ static void add_resource(schema_t *s, const bt_json_node_t *node, span_t uri,
     }
     if (bt_grammar_grow(s->c, &s->resources, &s->cap_resources,
                         s->n_resources + 1, sizeof(*s->resources))) {
-        s->resources[s->n_resources++] = (schema_resource_t){
-            .node = node, .uri = uri.text, .len = uri.n, .draft = draft};
+        s->resources[s->n_resources++] =
+            (schema_resource_t){.node = node,
+                                .uri = uri.text,
+                                .len = uri.n,
+                                .root = s->root_resource,
+                                .draft = draft};
     }
 }
 
@@ -283,8 +287,8 @@ static uint32_t read_ids(schema_t *s, const bt_json_node_t *schema,
             uri = resolve_uri(s, uri, ref);
         }
         if (is_root) {
-            s->resources[0].uri = uri.text;
-            s->resources[0].len = uri.n;
+            s->resources[outer].uri = uri.text;
+            s->resources[outer].len = uri.n;
         } else if (ref.n > 0) {
             add_resource(s, schema, uri, draft);
             own = s->n_resources - 1;
@@ -377,9 +381,10 @@ void schema_find_resources(schema_t *s)
         schema_fail(s, BT_ERR_UNSUPPORTED, uri, "draft 3 is not supported");
         return;
     }
+    s->root_resource = s->n_resources;
     add_resource(s, s->root, (span_t){0}, draft);
     if (bt_grammar_ok(s->c)) {
-        visit(s, s->root, 0);
+        visit(s, s->root, s->root_resource);
     }
 }
 
@@ -491,13 +496,15 @@ static const bt_json_node_t *find_anchor(const schema_t *s, uint32_t resource,
     return NULL;
 }
 
-/* Finds the resource of an URI. @return n_resources: none */
-static uint32_t find_resource(const schema_t *s, span_t uri)
+/* Finds the resource of an URI within one document. @return n_resources: none
+ */
+static uint32_t find_resource(const schema_t *s, uint32_t root, span_t uri)
 {
-    uint32_t i = 0;
+    uint32_t i = root;
 
     while ((i < s->n_resources) &&
-           !same((span_t){s->resources[i].uri, s->resources[i].len}, uri)) {
+           ((s->resources[i].root != root) ||
+            !same((span_t){s->resources[i].uri, s->resources[i].len}, uri))) {
         i++;
     }
     return i;
@@ -536,10 +543,11 @@ const bt_json_node_t *schema_resolve(schema_t *s, const char *key,
     fragment = cut_fragment(&uri);
     if (uri.n > 0) {
         resource =
-            find_resource(s, resolve_uri(s,
-                                         (span_t){s->resources[resource].uri,
-                                                  s->resources[resource].len},
-                                         uri));
+            find_resource(s, s->resources[resource].root,
+                          resolve_uri(s,
+                                      (span_t){s->resources[resource].uri,
+                                               s->resources[resource].len},
+                                      uri));
     }
     if (resource == s->n_resources) {
         schema_fail(s, BT_ERR_UNSUPPORTED, value,

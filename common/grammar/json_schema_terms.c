@@ -91,8 +91,16 @@ static schema_term_t *term_of_literal(schema_t *s, schema_literal_t literal)
     return intern(s, copy, 1);
 }
 
-/* Returns the first schema of the same text, within one resource, so that
- * schemas which are written out again and again are one. */
+/* True for a text that means the same in each document: it has no reference, no
+ * identifier and no escape that could spell one. */
+static bool is_free(const bt_json_node_t *schema)
+{
+    return (memmem(schema->text, schema->len, "\"$", 2) == NULL) &&
+           (memchr(schema->text, '\\', schema->len) == NULL);
+}
+
+/* Returns the first schema of the same text, within one resource or of any, so
+ * that schemas which are written out again and again are one. */
 static const bt_json_node_t *first_of_text(schema_t *s,
                                            const bt_json_node_t *schema)
 {
@@ -109,8 +117,11 @@ static const bt_json_node_t *first_of_text(schema_t *s,
     }
     list = &s->texts[(hash >> 32) % BT_ARRAY_LEN(s->texts)];
     for (text = *list; text != NULL; text = text->next) {
-        if ((text->hash == hash) && (text->resource == resource) &&
-            (text->node->len == schema->len) &&
+        if ((text->hash == hash) && (text->node->len == schema->len) &&
+            ((text->resource == resource) ||
+             ((s->resources[text->resource].draft ==
+               s->resources[resource].draft) &&
+              is_free(schema))) &&
             (memcmp(text->node->text, schema->text, schema->len) == 0)) {
             return text->node;
         }

@@ -24,6 +24,8 @@ typedef struct tag_compiler {
     bt_grammar_compiler_t *c;
     const bt_json_doc_t *doc;
     const bt_json_schema_options_t *options;
+    bt_json_schemas_t *schemas[2]; /* strict and lenient ones; NULL: none yet */
+    const bt_json_node_t *last[2]; /* schema of them */
     uint32_t nest;
 } tag_compiler_t;
 
@@ -200,12 +202,22 @@ static const bt_expr_t *on_const_string(tag_compiler_t *t,
                            : NULL;
 }
 
+/* Formats are visited in the order of the text, so schemas are, too, but for a
+ * beginning that is behind its content. */
 static const bt_expr_t *schema_expr(tag_compiler_t *t,
                                     const bt_json_node_t *schema,
                                     const bt_json_schema_options_t *options)
 {
-    return located(t, schema,
-                   bt_json_schema_expr(t->b, t->c, t->doc, schema, options));
+    bt_json_schemas_t **const schemas = &t->schemas[options->lenient ? 1 : 0];
+    const bt_json_node_t **const last = &t->last[options->lenient ? 1 : 0];
+
+    if ((*schemas == NULL) || (schema <= *last)) {
+        *schemas = bt_json_schemas_create(t->b, t->c, t->doc, options);
+    }
+    *last = schema;
+    return (*schemas != NULL)
+               ? located(t, schema, bt_json_schemas_expr(*schemas, schema))
+               : NULL;
 }
 
 static const bt_expr_t *on_json_schema(tag_compiler_t *t,

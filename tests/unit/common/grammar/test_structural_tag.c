@@ -171,6 +171,42 @@ static void strict_is_said_for_each_schema(void **state)
                 "/format/json_schema/x-note: ");
 }
 
+/* References and identifiers stay within the schema that has them, and equal
+ * texts mean what they mean where they stand. */
+static void schemas_of_one_tag_are_apart(void **state)
+{
+    (void)state;
+    TAG("{'type':'sequence','elements':["
+        "{'type':'json_schema','json_schema':{'$defs':{'x':{'const':1}},"
+        "'type':'array','items':{'$ref':'#/$defs/x'}}},"
+        "{'type':'json_schema','json_schema':{'$defs':{'x':{'const':2}},"
+        "'type':'array','items':{'$ref':'#/$defs/x'}}}]}",
+        "[1][2]", "[1,1][]", NULL, "[1][1]", "[2][2]", "[2][1]");
+    TAG("{'type':'sequence','elements':["
+        "{'type':'json_schema','json_schema':{'$id':'http://a/b','$defs':{'x':"
+        "{'$id':'c','const':1}},'allOf':[{'$ref':'c'}]}},"
+        "{'type':'json_schema','json_schema':{'$id':'http://a/b','$defs':{'x':"
+        "{'$id':'c','const':2}},'allOf':[{'$ref':'http://a/c'}]}}]}",
+        "12", NULL, "11", "22", "21");
+    /* Drafts differ in what stands beside $ref, and in what items is. */
+    TAG("{'type':'sequence','elements':[{'type':'json_schema','json_schema':{"
+        "'$schema':'http://json-schema.org/draft-07/schema#','anyOf':[{'type':"
+        "'array','items':[{'const':1}],'additionalItems':false}]}},{'type':"
+        "'json_schema','json_schema':{'anyOf':[{'type':'array','prefixItems':[{"
+        "'const':1}],'items':false}]}}]}",
+        "[1][1]", NULL, "[2][1]", "[1][2]");
+    /* A beginning that is behind its content is made before it. */
+    TAG("{'type':'tag','content':{'type':'json_schema','json_schema':{'$defs':"
+        "{'x':{'const':1}},'allOf':[{'$ref':'#/$defs/x'}]}},'begin':{'type':"
+        "'json_schema','json_schema':{'$defs':{'x':{'const':2}},'allOf':[{'$ref'"
+        ":'#/$defs/x'}]}},'end':''}",
+        "21", NULL, "11", "12", "22");
+    TAG_WRONG("{'type':'sequence','elements':[{'type':'json_schema',"
+              "'json_schema':{'$defs':{'x':true}}},{'type':'json_schema',"
+              "'json_schema':{'$ref':'#/$defs/x'}}]}",
+              "/format/elements/1/json_schema/$ref: there is no such schema");
+}
+
 static void errors_name_the_place(void **state)
 {
     (void)state;
@@ -252,6 +288,7 @@ int main(void)
         BT_TEST(tokens_are_taken_by_their_id),
         BT_TEST(older_form_is_triggered_tags_with_schemas),
         BT_TEST(strict_is_said_for_each_schema),
+        BT_TEST(schemas_of_one_tag_are_apart),
         BT_TEST(errors_name_the_place),
         BT_TEST(formats_have_a_depth),
     };
