@@ -37,6 +37,8 @@ def options_of(arguments):
     parser.add_argument("--bad-words", nargs="+", default=[])
     parser.add_argument("--embedding-bias-words", nargs="+", default=[])
     parser.add_argument("--embedding-bias-weights", nargs="+", type=float, default=[])
+    parser.add_argument("--guided-decoding-guide-type", help="json, json_schema, regex, ebnf_grammar or structural_tag")
+    parser.add_argument("--guided-decoding-guide", help="the schema, the expression or the grammar")
     parser.add_argument("--overwrite-output-text", action="store_true",
                         help="with --streaming: each piece is all of the text so far")
     calls.refused(parser, "--num-draft-tokens", why=calls.NO_DRAFT)
@@ -64,6 +66,9 @@ def arrays_of(options, prompts):
             arrays[name] = np.array([[word.encode() for word in words]] * n, dtype=object)
     if options.embedding_bias_weights:
         arrays["embedding_bias_weights"] = np.array([options.embedding_bias_weights] * n, np.float32)
+    for name in ("guided_decoding_guide_type", "guided_decoding_guide"):
+        if getattr(options, name) is not None:
+            arrays[name] = calls.texts([getattr(options, name)] * n)
     if options.streaming:
         arrays["stream"] = np.full((n, 1), True)
     arrays.update(calls.sampling_arrays(options, n))
