@@ -366,8 +366,7 @@ static void guide_describes_the_answer(void **state)
     bt_tensor_requests_fini(&l);
     refused("ensemble", TEXT "," GUIDE("[\"{}\"]"),
             "guided_decoding_guide needs a guided_decoding_guide_type");
-    refused("ensemble",
-            TEXT "," GUIDE_TYPE("[\"xml\"]") "," GUIDE("[\"{}\"]"),
+    refused("ensemble", TEXT "," GUIDE_TYPE("[\"xml\"]") "," GUIDE("[\"{}\"]"),
             "guided_decoding_guide_type must be json, json_schema, regex, "
             "ebnf_grammar or structural_tag");
     refused("ensemble",
