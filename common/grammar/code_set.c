@@ -242,3 +242,39 @@ bool bt_code_set_add_property(bt_grammar_compiler_t *c, bt_code_set_t *set,
     }
     return add_category(c, set, name, n) || add_script(c, set, name, n);
 }
+
+void bt_code_set_add_escape(bt_grammar_compiler_t *c, bt_code_set_t *set,
+                            int letter, bool widest)
+{
+    static const struct {
+        int letter;
+        const char *beyond[6]; /* properties */
+    } sets[] = {{'d', {"Nd"}},
+                {'w', {"L", "M", "N", "Pc", "So", "Cf"}},
+                {'s', {"White_Space"}}};
+
+    for (size_t i = 0; widest && (i < BT_ARRAY_LEN(sets)); i++) {
+        for (size_t k = 0;
+             (letter == sets[i].letter) && (k < BT_ARRAY_LEN(sets[i].beyond)) &&
+             (sets[i].beyond[k] != NULL);
+             k++) {
+            (void)bt_code_set_add_property(c, set, sets[i].beyond[k],
+                                           strlen(sets[i].beyond[k]));
+        }
+    }
+    if (letter == 's') {
+        bt_code_set_add(c, set, '\t', '\r');
+        bt_code_set_add(c, set, ' ', ' ');
+        if (widest) {
+            bt_code_set_add(c, set, 0x1C, 0x1F);
+            bt_code_set_add(c, set, 0xFEFF, 0xFEFF);
+        }
+        return;
+    }
+    bt_code_set_add(c, set, '0', '9');
+    if (letter == 'w') {
+        bt_code_set_add(c, set, 'A', 'Z');
+        bt_code_set_add(c, set, '_', '_');
+        bt_code_set_add(c, set, 'a', 'z');
+    }
+}

@@ -39,6 +39,13 @@ void bt_code_set_add_all(bt_grammar_compiler_t *c, bt_code_set_t *set,
  *  @return false: not known, or the compilation has failed */
 bool bt_code_set_add_property(bt_grammar_compiler_t *c, bt_code_set_t *set,
                               const char *name, size_t n);
+/** Adds the characters of \d, \w or \s, about whose characters beyond ASCII
+ *  readers of patterns (ECMA-262, Python's re, Rust's regex) differ.
+ *  @param [in] letter  d, w or s
+ *  @param [in] widest  All that one of them has, or more; false: what each of
+ *          them has */
+void bt_code_set_add_escape(bt_grammar_compiler_t *c, bt_code_set_t *set,
+                            int letter, bool widest);
 /** Sorts the ranges, and joins those that touch. */
 void bt_code_set_normalize(bt_grammar_compiler_t *c, bt_code_set_t *set);
 /** Replaces a set by the code points that are not in it; normalizes. */

@@ -10,27 +10,32 @@
 #include "common/grammar/builder.h"
 #include "common/grammar/ebnf.h"
 #include "common/grammar/json_schema.h"
+#include "common/grammar/lark.h"
 #include "common/grammar/regex_syntax.h"
 #include "common/grammar/structural_tag.h"
 
 #define MAX_CHOICES 10000u
 
+/* Documents that live as long as the builder. */
+typedef struct docs {
+    bt_json_doc_t *doc; /* of a source that is JSON */
+    bt_lark_docs_t lark;
+} docs_t;
+
 /* Returns an expression of what a source describes; NULL: the compiler has
- * failed.
- * @param [in] doc  of a source that is JSON; lives as long as the builder */
+ * failed. */
 typedef const bt_expr_t *(*source_fn_t)(bt_grammar_builder_t *b,
                                         bt_grammar_compiler_t *c,
                                         const bt_grammar_source_t *source,
-                                        const bt_json_doc_t *doc);
+                                        docs_t *docs);
 
 /* ---- choice ---- */
 
 static const bt_expr_t *choice(bt_grammar_builder_t *b,
                                bt_grammar_compiler_t *c,
-                               const bt_grammar_source_t *source,
-                               const bt_json_doc_t *doc)
+                               const bt_grammar_source_t *source, docs_t *docs)
 {
-    const bt_json_node_t *const list = bt_json_doc_root(doc);
+    const bt_json_node_t *const list = bt_json_doc_root(docs->doc);
     const uint32_t n = bt_json_size(list, BT_JSON_ARRAY);
     const bt_json_node_t *node;
     const char **texts;
@@ -61,7 +66,7 @@ static const bt_expr_t *choice(bt_grammar_builder_t *b,
         }
         texts[i] = node->text;
         lens[i] = node->len;
-        node = bt_json_next(doc, node);
+        node = bt_json_next(docs->doc, node);
     }
     return bt_expr_dfa(b, bt_dfa_of_texts(c, texts, lens, n));
 }
@@ -77,45 +82,53 @@ static bt_json_schema_options_t options_of(const bt_grammar_source_t *source)
 static const bt_expr_t *json_object(bt_grammar_builder_t *b,
                                     bt_grammar_compiler_t *c,
                                     const bt_grammar_source_t *source,
-                                    const bt_json_doc_t *doc)
+                                    docs_t *docs)
 {
-    (void)doc;
+    (void)docs;
     return bt_json_object_expr(b, c, source->compact);
 }
 
 static const bt_expr_t *json_schema(bt_grammar_builder_t *b,
                                     bt_grammar_compiler_t *c,
                                     const bt_grammar_source_t *source,
-                                    const bt_json_doc_t *doc)
+                                    docs_t *docs)
 {
     const bt_json_schema_options_t options = options_of(source);
 
-    return bt_json_schema_expr(b, c, doc, bt_json_doc_root(doc), &options);
+    return bt_json_schema_expr(b, c, docs->doc, bt_json_doc_root(docs->doc),
+                               &options);
 }
 
 static const bt_expr_t *structural_tag(bt_grammar_builder_t *b,
                                        bt_grammar_compiler_t *c,
                                        const bt_grammar_source_t *source,
-                                       const bt_json_doc_t *doc)
+                                       docs_t *docs)
 {
     const bt_json_schema_options_t options = options_of(source);
 
-    return bt_structural_tag_expr(b, c, doc, &options);
+    return bt_structural_tag_expr(b, c, docs->doc, &options);
 }
 
 static const bt_expr_t *ebnf(bt_grammar_builder_t *b, bt_grammar_compiler_t *c,
-                             const bt_grammar_source_t *source,
-                             const bt_json_doc_t *doc)
+                             const bt_grammar_source_t *source, docs_t *docs)
 {
-    (void)doc;
+    (void)docs;
     return bt_ebnf_expr(b, c, source->text, source->bytes);
 }
 
-static const bt_expr_t *regex(bt_grammar_builder_t *b, bt_grammar_compiler_t *c,
-                              const bt_grammar_source_t *source,
-                              const bt_json_doc_t *doc)
+static const bt_expr_t *lark(bt_grammar_builder_t *b, bt_grammar_compiler_t *c,
+                             const bt_grammar_source_t *source, docs_t *docs)
 {
-    (void)doc;
+    const bt_json_schema_options_t options = options_of(source);
+
+    return bt_lark_expr(b, c, source->text, source->bytes, &options,
+                        &docs->lark);
+}
+
+static const bt_expr_t *regex(bt_grammar_builder_t *b, bt_grammar_compiler_t *c,
+                              const bt_grammar_source_t *source, docs_t *docs)
+{
+    (void)docs;
     return bt_regex_expr(b, c, source->text, source->bytes);
 }
 
@@ -130,13 +143,9 @@ static const struct {
     [BT_GRAMMAR_REGEX] = {regex, NULL},
     [BT_GRAMMAR_CHOICE] = {choice, "choices are"},
     [BT_GRAMMAR_EBNF] = {ebnf, NULL},
+    [BT_GRAMMAR_LARK] = {lark, NULL},
     [BT_GRAMMAR_STRUCTURAL_TAG] = {structural_tag, "the structural tag is"},
 };
-
-bool bt_grammar_compiles(bt_grammar_kind_t kind)
-{
-    return ((size_t)kind < BT_ARRAY_LEN(kinds)) && (kinds[kind].make != NULL);
-}
 
 /* Checks that a worker will take the program. */
 static void check(bt_grammar_compiler_t *c, const uint8_t *program,
@@ -192,7 +201,7 @@ static void compile(bt_grammar_compiler_t *c, const bt_grammar_source_t *source,
 {
     bt_grammar_builder_t *b = bt_builder_create(c);
     const uint32_t root = bt_builder_rule(b, "root");
-    bt_json_doc_t *doc = NULL;
+    docs_t docs = {0};
 
     const uint32_t most = (source->kind == BT_GRAMMAR_STRUCTURAL_TAG)
                               ? BT_GRAMMAR_TAG_BYTES
@@ -203,16 +212,18 @@ static void compile(bt_grammar_compiler_t *c, const bt_grammar_source_t *source,
         return;
     }
     if (kinds[source->kind].json != NULL) {
-        doc = parse(c, source);
+        docs.doc = parse(c, source);
     }
     if (bt_grammar_ok(c)) {
-        bt_builder_define(b, root, kinds[source->kind].make(b, c, source, doc));
+        bt_builder_define(b, root,
+                          kinds[source->kind].make(b, c, source, &docs));
     }
     if (bt_grammar_ok(c) &&
         (bt_builder_finish(b, root, program_p, bytes_p) == BT_OK)) {
         check(c, *program_p, *bytes_p);
     }
-    bt_json_doc_free(doc);
+    bt_lark_docs_free(&docs.lark);
+    bt_json_doc_free(docs.doc);
 }
 
 bt_status_t bt_grammar_compile(const bt_grammar_source_t *source,
@@ -225,12 +236,7 @@ bt_status_t bt_grammar_compile(const bt_grammar_source_t *source,
     uint8_t *copy = NULL;
 
     bt_grammar_compiler_init(&c);
-    if (bt_grammar_compiles(source->kind)) {
-        compile(&c, source, &program, &bytes);
-    } else {
-        bt_grammar_fail(&c, BT_ERR_UNSUPPORTED,
-                        "grammars of this kind are not supported");
-    }
+    compile(&c, source, &program, &bytes);
     if (bt_grammar_ok(&c)) {
         copy = bt_memdup(program, bytes);
         if (copy == NULL) {

@@ -26,7 +26,7 @@ typedef enum bt_grammar_kind {
     BT_GRAMMAR_REGEX,
     BT_GRAMMAR_CHOICE, /**< JSON array of strings */
     BT_GRAMMAR_EBNF,   /**< GBNF of llama.cpp, and XGrammar's EBNF */
-    BT_GRAMMAR_LARK,
+    BT_GRAMMAR_LARK,   /**< Lark's, with llguidance's %json (lark.h) */
     BT_GRAMMAR_STRUCTURAL_TAG,
 } bt_grammar_kind_t;
 
@@ -34,13 +34,11 @@ typedef struct bt_grammar_source {
     bt_grammar_kind_t kind;
     bool compact; /**< JSON without white space between tokens */
     bool lenient; /**< JSON Schema: a keyword that is not known, and a format
-                       that is not known, are annotations */
+                       that is not known, are annotations; of %json in Lark,
+                       too */
     const char *text;
     size_t bytes;
 } bt_grammar_source_t;
-
-/** True when compiling this kind is there. */
-bool bt_grammar_compiles(bt_grammar_kind_t kind);
 
 /**
  * Compiles a description.

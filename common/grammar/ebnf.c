@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/grammar/ebnf.h"
 
-#include <string.h>
-
 #include "common/base/text.h"
+#include "common/grammar/rule_names.h"
 
 #define MAX_NESTING 200u /* of parentheses */
 #define MAX_NAME    256u
 #define MAX_POINT   0x10FFFFu
-
-typedef struct name {
-    const char *text;
-    uint32_t n;
-    uint32_t rule;
-    bool is_defined;
-    uint32_t line; /* of its first use */
-} name_t;
 
 typedef struct parser {
     bt_grammar_builder_t *b;
@@ -24,10 +15,7 @@ typedef struct parser {
     size_t n, at;
     uint32_t line;
     uint32_t depth;
-    name_t *names;
-    uint32_t n_names, cap_names;
-    uint32_t *table; /* of names: index + 1 */
-    uint32_t n_table;
+    bt_rule_names_t names;
 } parser_t;
 
 static void fail(parser_t *p, const char *what)
@@ -103,75 +91,18 @@ static bool is_definition(const parser_t *p)
            (peek(p, at + 2) == '=');
 }
 
-static uint32_t hash_of(const char *text, uint32_t n)
-{
-    uint32_t hash = 2166136261u;
-
-    for (uint32_t i = 0; i < n; i++) {
-        hash = (hash ^ (uint8_t)text[i]) * 16777619u;
-    }
-    return hash ^ hash >> 15;
-}
-
-static bool rehash(parser_t *p)
-{
-    const uint32_t n = (p->n_table == 0) ? 64 : 2 * p->n_table;
-    uint32_t *table = bt_grammar_alloc(p->c, n, sizeof(*table));
-
-    if (table == NULL) {
-        return false;
-    }
-    for (uint32_t i = 0; i < p->n_names; i++) {
-        uint32_t at = hash_of(p->names[i].text, p->names[i].n) & (n - 1);
-
-        while (table[at] != 0) {
-            at = (at + 1) & (n - 1);
-        }
-        table[at] = i + 1;
-    }
-    p->table = table;
-    p->n_table = n;
-    return true;
-}
-
-/* Reads a name. @return its index; UINT32_MAX: failed */
+/* Reads a name. @return its index; BT_RULE_NAMES_NONE: failed */
 static uint32_t read_name(parser_t *p)
 {
     const uint32_t n = name_length(p);
-    const char *const text = p->text + p->at;
-    char *copy;
-    uint32_t at;
+    const size_t at = p->at;
 
     if ((n == 0) || (n > MAX_NAME)) {
         fail(p, (n == 0) ? "a name is expected" : "a name is too long");
-        return UINT32_MAX;
-    }
-    if (!bt_grammar_spend(p->c, 1) ||
-        ((2 * p->n_names >= p->n_table) && !rehash(p))) {
-        return UINT32_MAX;
+        return BT_RULE_NAMES_NONE;
     }
     p->at += n;
-    at = hash_of(text, n) & (p->n_table - 1);
-    while (p->table[at] != 0) {
-        const name_t *const have = &p->names[p->table[at] - 1];
-
-        if ((have->n == n) && (memcmp(have->text, text, n) == 0)) {
-            return p->table[at] - 1;
-        }
-        at = (at + 1) & (p->n_table - 1);
-    }
-    copy = bt_grammar_alloc(p->c, (size_t)n + 1, 1);
-    if ((copy == NULL) || !bt_grammar_grow(p->c, &p->names, &p->cap_names,
-                                           p->n_names + 1, sizeof(*p->names))) {
-        return UINT32_MAX;
-    }
-    memcpy(copy, text, n);
-    p->names[p->n_names] = (name_t){.text = copy,
-                                    .n = n,
-                                    .rule = bt_builder_rule(p->b, copy),
-                                    .line = p->line};
-    p->table[at] = ++p->n_names;
-    return bt_grammar_ok(p->c) ? p->n_names - 1 : UINT32_MAX;
+    return bt_rule_names_get(&p->names, p->b, p->c, p->text + at, n, p->line);
 }
 
 /* ---- characters ---- */
@@ -422,8 +353,9 @@ static const bt_expr_t *read_item(parser_t *p)
         return any_char(p);
     default:
         name = read_name(p);
-        return (name == UINT32_MAX) ? NULL
-                                    : bt_expr_rule(p->b, p->names[name].rule);
+        return (name == BT_RULE_NAMES_NONE)
+                   ? NULL
+                   : bt_expr_rule(p->b, p->names.list[name].rule);
     }
 }
 
@@ -544,7 +476,7 @@ static void read_rule(parser_t *p)
     const uint32_t name = read_name(p);
     const bt_expr_t *x;
 
-    if (name == UINT32_MAX) {
+    if (name == BT_RULE_NAMES_NONE) {
         return;
     }
     skip_space(p);
@@ -553,18 +485,18 @@ static void read_rule(parser_t *p)
         return;
     }
     p->at += 3;
-    if (p->names[name].is_defined) {
+    if (p->names.list[name].is_defined) {
         bt_grammar_fail(p->c, BT_ERR_INVALID_PARAM,
                         "line %u: rule %s is defined twice", p->line,
-                        p->names[name].text);
+                        p->names.list[name].text);
         return;
     }
-    p->names[name].is_defined = true;
+    p->names.list[name].is_defined = true;
     x = read_alternatives(p);
     if (peek(p, 0) == ')') {
         fail(p, "a parenthesis has no beginning");
     }
-    bt_builder_define(p->b, p->names[name].rule, x);
+    bt_builder_define(p->b, p->names.list[name].rule, x);
 }
 
 const bt_expr_t *bt_ebnf_expr(bt_grammar_builder_t *b, bt_grammar_compiler_t *c,
@@ -577,18 +509,5 @@ const bt_expr_t *bt_ebnf_expr(bt_grammar_builder_t *b, bt_grammar_compiler_t *c,
         read_rule(&p);
         skip_space(&p);
     }
-    for (uint32_t i = 0; (i < p.n_names) && bt_grammar_ok(c); i++) {
-        if (!p.names[i].is_defined) {
-            bt_grammar_fail(c, BT_ERR_INVALID_PARAM,
-                            "line %u: rule %s is not defined", p.names[i].line,
-                            p.names[i].text);
-        }
-    }
-    for (uint32_t i = 0; (i < p.n_names) && bt_grammar_ok(c); i++) {
-        if (strcmp(p.names[i].text, "root") == 0) {
-            return bt_expr_rule(b, p.names[i].rule);
-        }
-    }
-    bt_grammar_fail(c, BT_ERR_INVALID_PARAM, "there is no rule root");
-    return NULL;
+    return bt_rule_names_root(&p.names, b, c, "root");
 }

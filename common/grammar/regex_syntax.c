@@ -167,9 +167,9 @@ static void strip_anchors(bt_pattern_t *branch)
 /* Reads a pattern, and takes the anchors off the ends of its branches. NULL:
  * the compilation has failed. */
 static bt_pattern_t *parse(bt_grammar_compiler_t *c, const char *pattern,
-                           size_t n)
+                           size_t n, unsigned flags)
 {
-    bt_pattern_t *root = bt_pattern_parse(c, pattern, n);
+    bt_pattern_t *root = bt_pattern_parse(c, pattern, n, flags);
 
     if (root == NULL) {
         return NULL;
@@ -292,7 +292,7 @@ static const bt_dfa_t *dfa_of(bt_grammar_compiler_t *c, bt_pattern_t *root,
 const bt_dfa_t *bt_regex_dfa(bt_grammar_compiler_t *c, const char *pattern,
                              size_t n, bt_regex_match_t match)
 {
-    bt_pattern_t *root = parse(c, pattern, n);
+    bt_pattern_t *root = parse(c, pattern, n, 0);
 
     return (root != NULL) ? dfa_of(c, root, match) : NULL;
 }
@@ -534,8 +534,16 @@ const bt_expr_t *bt_regex_expr(bt_grammar_builder_t *b,
                                bt_grammar_compiler_t *c, const char *pattern,
                                size_t n)
 {
+    return bt_regex_expr_flags(b, c, pattern, n, 0);
+}
+
+const bt_expr_t *bt_regex_expr_flags(bt_grammar_builder_t *b,
+                                     bt_grammar_compiler_t *c,
+                                     const char *pattern, size_t n,
+                                     unsigned flags)
+{
     const bt_code_set_t nothing = {0};
-    bt_pattern_t *root = parse(c, pattern, n);
+    bt_pattern_t *root = parse(c, pattern, n, flags);
     const bt_dfa_t *dfa;
 
     if (root == NULL) {

@@ -54,4 +54,24 @@ const bt_expr_t *bt_regex_expr(bt_grammar_builder_t *b,
                                bt_grammar_compiler_t *c, const char *pattern,
                                size_t n);
 
+/** How a pattern is read, where it is not as above. */
+typedef enum bt_regex_flags {
+    BT_REGEX_IGNORE_CASE = 1u, /**< ASCII letters in both cases; other
+                                    characters that are given, and properties,
+                                    are refused */
+    BT_REGEX_DOT_ALL = 2u,     /**< `.` is any character */
+    /** A terminal of Lark, of which readers agree (Python's re, Rust's regex):
+     *  `.` is any character but \n. \d \w \s are ASCII's; \D \W \S, and \d \w
+     *  \s in a negated class, leave out what any reader has in its \d \w \s.
+     *  ^ $ \A \z and lazy quantifiers are refused. */
+    BT_REGEX_LARK = 4u,
+} bt_regex_flags_t;
+
+/** As bt_regex_expr().
+ *  @param [in] flags  bt_regex_flags_t, or several of them */
+const bt_expr_t *bt_regex_expr_flags(bt_grammar_builder_t *b,
+                                     bt_grammar_compiler_t *c,
+                                     const char *pattern, size_t n,
+                                     unsigned flags);
+
 #endif

@@ -19,6 +19,8 @@ typedef struct parser {
     const uint8_t *text;
     size_t n, at;
     uint32_t nesting;
+    unsigned flags;       /* bt_regex_flags_t */
+    bool in_negated;      /* inside of [^ */
     bool saw_empty_class; /* [] or [^], of which Python reads the ] as a
                              character of the class */
 } parser_t;
@@ -181,6 +183,20 @@ static void add_ranges(parser_t *p, bt_code_set_t *set,
     bt_code_set_add_all(p->c, set, &part);
 }
 
+/* Adds \d, \w or \s as Lark's readers have them: what is in the set of each of
+ * them, or, in a negated class, what is in that of one of them. */
+static void add_common_set(parser_t *p, bt_code_set_t *set, int letter,
+                           bool negated)
+{
+    bt_code_set_t part = {0};
+
+    bt_code_set_add_escape(p->c, &part, letter, negated != p->in_negated);
+    if (negated) {
+        bt_code_set_negate(p->c, &part);
+    }
+    bt_code_set_add_all(p->c, set, &part);
+}
+
 /* Reads \p{…}, \P{…}, \pL or \PL behind the p. */
 static void take_property(parser_t *p, size_t start, bool negated,
                           bt_code_set_t *set)
@@ -224,6 +240,12 @@ static bool take_set_escape(parser_t *p, size_t start, bt_code_set_t *set)
     const int letter = byte_at(p, 0);
     const bool negated = (letter >= 'A') && (letter <= 'Z');
 
+    if (((p->flags & BT_REGEX_LARK) != 0) && (letter != END) &&
+        (strchr("dDwWsS", letter) != NULL)) {
+        add_common_set(p, set, letter | 0x20, negated);
+        p->at++;
+        return true;
+    }
     switch (letter) {
     case 'd':
     case 'D':
@@ -240,6 +262,9 @@ static bool take_set_escape(parser_t *p, size_t start, bt_code_set_t *set)
     case 'p':
     case 'P':
         p->at++;
+        if ((p->flags & BT_REGEX_IGNORE_CASE) != 0) {
+            unsupported(p, start, "a property beside flag i is not supported");
+        }
         take_property(p, start, negated, set);
         return true;
     default:
@@ -399,6 +424,36 @@ static uint32_t take_escape(parser_t *p, size_t start, bool in_class)
     return 0;
 }
 
+/* Adds characters that a pattern has, with flag i in both cases: of ASCII
+ * letters alone, since readers differ in what else is one. Of a negated class
+ * the others go, too. */
+static void add_characters(parser_t *p, bt_code_set_t *set, uint32_t lo,
+                           uint32_t hi)
+{
+    static const bt_code_range_t others[] = {
+        {'i', 0x130}, {'i', 0x131}, {'k', 0x212A}, {'s', 0x17F}};
+
+    bt_code_set_add(p->c, set, lo, hi);
+    if ((p->flags & BT_REGEX_IGNORE_CASE) == 0) {
+        return;
+    }
+    if (hi >= 0x80) {
+        unsupported(p, p->at,
+                    "a character beyond ASCII beside flag i is not supported");
+    }
+    for (uint32_t x = lo; (x <= hi) && bt_grammar_ok(p->c); x++) {
+        if (!is_letter((int)x)) {
+            continue;
+        }
+        bt_code_set_add(p->c, set, x ^ 0x20, x ^ 0x20);
+        for (size_t i = 0; p->in_negated && (i < BT_ARRAY_LEN(others)); i++) {
+            if ((x | 0x20) == others[i].lo) {
+                bt_code_set_add(p->c, set, others[i].hi, others[i].hi);
+            }
+        }
+    }
+}
+
 /* ---- classes ---- */
 
 /* Reads one part of a class. @return false: a set, which was added */
@@ -435,6 +490,7 @@ static bt_pattern_t *parse_class(parser_t *p)
     const bool negated = take(p, "^");
     bt_code_set_t set = {0};
 
+    p->in_negated = negated;
     p->saw_empty_class = p->saw_empty_class || (byte_at(p, 0) == ']');
     while (bt_grammar_ok(p->c) && (byte_at(p, 0) != ']')) {
         const size_t at = p->at;
@@ -449,7 +505,7 @@ static bt_pattern_t *parse_class(parser_t *p)
         if ((byte_at(p, 0) != '-') || (byte_at(p, 1) == ']') ||
             (byte_at(p, 1) == END)) {
             if (lo_is_one) {
-                bt_code_set_add(p->c, &set, lo, lo);
+                add_characters(p, &set, lo, lo);
             }
             continue;
         }
@@ -459,7 +515,7 @@ static bt_pattern_t *parse_class(parser_t *p)
             if (lo > hi) {
                 invalid(p, at, "the range of the class is out of order");
             }
-            bt_code_set_add(p->c, &set, lo, hi);
+            add_characters(p, &set, lo, hi);
             continue;
         }
         /* A set is no end of a range: the - is a character. */
@@ -467,13 +523,14 @@ static bt_pattern_t *parse_class(parser_t *p)
         if (lo_is_one || hi_is_one) {
             const uint32_t one = lo_is_one ? lo : hi;
 
-            bt_code_set_add(p->c, &set, one, one);
+            add_characters(p, &set, one, one);
         }
     }
     if (!bt_grammar_ok(p->c)) {
         return NULL;
     }
     p->at++;
+    p->in_negated = false;
     if (negated) {
         bt_code_set_negate(p->c, &set);
     } else {
@@ -580,7 +637,35 @@ static bt_pattern_t *parse_one(parser_t *p, uint32_t code_point)
 {
     bt_code_set_t set = {0};
 
-    bt_code_set_add(p->c, &set, code_point, code_point);
+    add_characters(p, &set, code_point, code_point);
+    bt_code_set_normalize(p->c, &set);
+    return new_set(p, &set);
+}
+
+/* ^, $, \A and \z. */
+static bt_pattern_t *parse_anchor(parser_t *p, size_t start,
+                                  bt_pattern_kind_t kind)
+{
+    if ((p->flags & BT_REGEX_LARK) != 0) {
+        unsupported(p, start, "^ and $ in a terminal are not supported");
+    }
+    return new_pattern(p, kind);
+}
+
+/* `.`: any character, or any that ends no line. */
+static bt_pattern_t *parse_dot(parser_t *p)
+{
+    bt_code_set_t set = {0};
+
+    if ((p->flags & BT_REGEX_DOT_ALL) != 0) {
+        bt_code_set_add(p->c, &set, 0, BT_CODE_POINT_MAX);
+    } else {
+        const bool is_lark = (p->flags & BT_REGEX_LARK) != 0;
+
+        add_ranges(p, &set, line_terminator,
+                   is_lark ? 1 : BT_ARRAY_LEN(line_terminator), true);
+    }
+    bt_code_set_normalize(p->c, &set);
     return new_set(p, &set);
 }
 
@@ -589,10 +674,10 @@ static bt_pattern_t *parse_escape(parser_t *p, size_t start)
     bt_code_set_t set = {0};
 
     if (take(p, "A")) {
-        return new_pattern(p, BT_PATTERN_BEGIN);
+        return parse_anchor(p, start, BT_PATTERN_BEGIN);
     }
     if (take(p, "z")) {
-        return new_pattern(p, BT_PATTERN_END);
+        return parse_anchor(p, start, BT_PATTERN_END);
     }
     if (take_set_escape(p, start, &set)) {
         bt_code_set_normalize(p->c, &set);
@@ -604,7 +689,6 @@ static bt_pattern_t *parse_escape(parser_t *p, size_t start)
 static bt_pattern_t *parse_atom(parser_t *p)
 {
     const size_t start = p->at;
-    bt_code_set_t set = {0};
 
     switch (byte_at(p, 0)) {
     case '(':
@@ -618,16 +702,13 @@ static bt_pattern_t *parse_atom(parser_t *p)
         return parse_escape(p, start);
     case '^':
         p->at++;
-        return new_pattern(p, BT_PATTERN_BEGIN);
+        return parse_anchor(p, start, BT_PATTERN_BEGIN);
     case '$':
         p->at++;
-        return new_pattern(p, BT_PATTERN_END);
+        return parse_anchor(p, start, BT_PATTERN_END);
     case '.':
         p->at++;
-        add_ranges(p, &set, line_terminator, BT_ARRAY_LEN(line_terminator),
-                   true);
-        bt_code_set_normalize(p->c, &set);
-        return new_set(p, &set);
+        return parse_dot(p);
     case ']':
         if (p->saw_empty_class) {
             invalid(p, start,
@@ -736,7 +817,11 @@ static bt_pattern_t *parse_item(parser_t *p)
         return NULL;
     }
     take_bounds(p, &min, &max);
-    take(p, "?"); /* lazy: the texts are the same */
+    if (take(p, "?") && ((p->flags & BT_REGEX_LARK) != 0)) {
+        unsupported(p, p->at,
+                    "lazy quantifiers, as *?, are not supported: "
+                    "write what does not occur");
+    } /* else lazy: the texts are the same */
     if (looking_at(p, "+")) {
         unsupported(p, p->at, "possessive quantifiers are not supported");
     } else if (bt_grammar_ok(p->c) && at_quantifier(p)) {
@@ -779,9 +864,10 @@ static bt_pattern_t *parse_alternatives(parser_t *p)
 }
 
 bt_pattern_t *bt_pattern_parse(bt_grammar_compiler_t *c, const char *pattern,
-                               size_t n)
+                               size_t n, unsigned flags)
 {
-    parser_t p = {.c = c, .text = (const uint8_t *)pattern, .n = n};
+    parser_t p = {
+        .c = c, .text = (const uint8_t *)pattern, .n = n, .flags = flags};
     bt_pattern_t *root;
 
     if (n > BT_GRAMMAR_REGEX_BYTES) {

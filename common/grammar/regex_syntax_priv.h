@@ -42,8 +42,9 @@ typedef struct bt_pattern {
                               BT_PATTERN_LARGE states */
 } bt_pattern_t;
 
-/* Reads a pattern. @return NULL: the compilation has failed */
+/* Reads a pattern. @param [in] flags  bt_regex_flags_t
+ * @return NULL: the compilation has failed */
 bt_pattern_t *bt_pattern_parse(bt_grammar_compiler_t *c, const char *pattern,
-                               size_t n);
+                               size_t n, unsigned flags);
 
 #endif

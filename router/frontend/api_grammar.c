@@ -64,11 +64,6 @@ static bt_status_t give(bt_api_request_t *request, const char *field,
                                     "%s: it has more than %u bytes", field,
                                     BT_GRAMMAR_TEXT_BYTES);
     }
-    if (!bt_grammar_compiles(kind)) {
-        bt_free(text);
-        return bt_api_error_invalid(error, field, "%s: %s is not supported yet",
-                                    field, kinds[kind].name);
-    }
     bt_free(g->text);
     g->field = field;
     g->kind = kind;

@@ -349,7 +349,8 @@ def test_descriptions_that_are_refused_name_their_field_and_place():
              ({"structural_tag": "{}"}, "structural_tag", "structural_tag: the structural tag: format is missing"),
              ({"structural_tag": {"format": {"type": "sequence", "elements": [{"type": "json_schema", "json_schema": {"type": "x"}}]}}}, "structural_tag",
               "structural_tag: /format/elements/0/json_schema/type: "),
-             ({"guided_grammar": "start: A"}, "guided_grammar", "lark is not supported yet"),
+             ({"guided_grammar": "start: A"}, "guided_grammar", "line 1: rule A is not defined"),
+             ({"guided_grammar": "start: a{B}"}, "guided_grammar", "line 1: a template is not supported"),
              ({"guided_json": {}, "guided_choice": ["a"]}, "guided_choice", "both describe the answer"),
              ({"guided_choice": ["a"], "use_beam_search": True, "n": 2}, "guided_choice", "beam search")]
     with tempfile.TemporaryDirectory() as d, Cluster(model_of(d), kv_memory="32m") as c:

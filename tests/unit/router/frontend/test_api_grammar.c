@@ -253,8 +253,6 @@ static void malformed_descriptions_are_refused(void **state)
 static void what_cannot_be_held_is_refused_by_name(void **state)
 {
     (void)state;
-    refused(H, CHT("'guided_grammar': 'start: A'"), "guided_grammar",
-            "guided_grammar: lark is not supported yet");
     refused(H, CHT("'structural_tag': 5"), "structural_tag",
             "structural_tag must be an object or a string, got 5");
     refused(
