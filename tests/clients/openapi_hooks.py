@@ -43,12 +43,13 @@ def known_ids(value):
 DESCRIBED = {
     "response_format": {"type": "json_object"}, "structured_outputs": {"choice": ["a", "b"]}, "guided_json": {"type": "integer"},
     "guided_regex": "[a-z]+", "guided_choice": ["a"], "guided_grammar": 'root ::= "a"', "json_schema": "{}", "regex": "[a-z]+",
-    "ebnf": 'root ::= "a"', "grammar": 'root ::= "a"', "text": {"format": {"type": "json_object"}}}
+    "ebnf": 'root ::= "a"', "grammar": 'root ::= "a"', "text": {"format": {"type": "json_object"}},
+    "structural_tag": {"type": "structural_tag", "format": {"type": "regex", "pattern": "[ab]{3}"}}}
 
 
 def describe(body):
     given = [name for name in DESCRIBED if body.get(name) is not None]
-    for name in given + ["structural_tag", "complete_in_max_tokens", "guided_decoding_guide", "guided_decoding_guide_type", "guided_whitespace_pattern"]:
+    for name in given + ["complete_in_max_tokens", "guided_decoding_guide", "guided_decoding_guide_type", "guided_whitespace_pattern"]:
         body.pop(name, None)
     if given and not body.get("tools"):
         body[given[-1]] = DESCRIBED[given[-1]]
