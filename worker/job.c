@@ -261,7 +261,7 @@ void bt_worker_job_draft(bt_worker_t *w, bt_job_t *job)
         (job->seq.beams != NULL) || (job->drafter != NULL)) {
         return;
     }
-    job->seq.model_drafts = true;
+    job->seq.model_drafts = job->seq.grammar_drafts = true;
     if (bt_ngram_drafter_create(&config, &job->drafter) == BT_OK) {
         job->seq.drafter = bt_ngram_drafter_hook(job->drafter);
     } else {

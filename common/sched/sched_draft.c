@@ -132,19 +132,27 @@ uint8_t bt_sched_draft_match(float probability)
 }
 
 /* Fraction of right drafts in this class. Of a model's drafts the first are
- * expected to be right as often as the model expects. */
+ * expected to be right as often as the model expects, and of a grammar's nearly
+ * always, unless a longer token may stand there. */
 static float expected_of(const bt_sched_acceptance_t *all,
                          bt_draft_source_t source, unsigned class)
 {
     static const float of_model[BT_SCHED_DRAFT_CLASSES] = {0.4f, 0.6f, 0.8f,
                                                            0.94f, 0.98f};
+    static const float of_grammar[BT_SCHED_DRAFT_CLASSES] = {0.5f, 0.8f, 0.9f,
+                                                             0.9f, 0.98f};
     const bt_sched_acceptance_count_t *count = &all->counts[source][class];
-    const float prior = (source == BT_DRAFT_MODEL)
-                            ? MODEL_PRIOR * of_model[class]
-                            : PRIOR_RIGHT;
 
-    return (count->n_right + prior) /
-           (count->n + ((source == BT_DRAFT_MODEL) ? MODEL_PRIOR : PRIOR));
+    switch (source) {
+    case BT_DRAFT_MODEL:
+        return (count->n_right + MODEL_PRIOR * of_model[class]) /
+               (count->n + MODEL_PRIOR);
+    case BT_DRAFT_GRAMMAR:
+        return (count->n_right + MODEL_PRIOR * of_grammar[class]) /
+               (count->n + MODEL_PRIOR);
+    default:
+        return (count->n_right + PRIOR_RIGHT) / (count->n + PRIOR);
+    }
 }
 
 static float relative_of(const bt_sched_acceptance_seq_t *seq)
@@ -214,6 +222,19 @@ static float next_survival(const bt_sched_acceptance_t *all,
                                              (offer->matches != NULL)
                                                  ? offer->matches[n_taken]
                                                  : offer->n_matched + n_taken);
+}
+
+float bt_sched_draft_expected(const bt_sched_acceptance_t *all,
+                              const bt_sched_draft_offer_t *offer)
+{
+    float survival = 1;
+    float expected = 0;
+
+    for (uint32_t i = 0; i < offer->n; i++) {
+        survival = next_survival(all, offer, i, survival);
+        expected += survival;
+    }
+    return expected;
 }
 
 /* An iteration with drafts is not faster than one without, even if the machine

@@ -73,13 +73,22 @@ typedef enum bt_draft_source {
     BT_DRAFT_PREDICTION, /**< text that the client gave as a prediction */
     BT_DRAFT_CORPUS,     /**< answers to earlier requests */
     BT_DRAFT_MODEL,      /**< draws of a smaller model */
+    BT_DRAFT_GRAMMAR,    /**< text that the answer's grammar leaves no choice
+                              about */
     BT_DRAFT_N_SOURCES,
 } bt_draft_source_t;
 
 /** Number of classes of match lengths: 1-2, 3-4, 5-8, 9-16, 17 and more. Drafts
  *  of a model are in five classes of their probability, see
- *  bt_sched_draft_match(). */
+ *  bt_sched_draft_match(); those of a grammar in BT_SCHED_DRAFT_LONGER … _ONLY.
+ */
 #define BT_SCHED_DRAFT_CLASSES 5u
+
+/* Match lengths whose classes drafts of a grammar are counted in. */
+#define BT_SCHED_DRAFT_LONGER 1u  /**< a longer token may take its place */
+#define BT_SCHED_DRAFT_FIRST  3u  /**< behind a token that the model drew */
+#define BT_SCHED_DRAFT_INNER  5u  /**< behind another such draft */
+#define BT_SCHED_DRAFT_ONLY   17u /**< no other token is allowed */
 
 /** Fraction of right drafts, forgetting. */
 typedef struct bt_sched_acceptance_count {
@@ -130,13 +139,19 @@ uint32_t bt_sched_acceptance_most(const bt_sched_acceptance_t *all);
 typedef struct bt_sched_draft_offer {
     uint32_t n;             /**< drafts offered */
     uint32_t n_matched;     /**< tokens matched before the first */
-    const uint8_t *matches; /**< [n] n_matched of each draft, of a model's;
-                                 NULL: they grow from one to the next */
+    const uint8_t *matches; /**< [n] n_matched of each draft, of a model's and
+                                 a grammar's; NULL: they grow from one to the
+                                 next */
     bt_draft_source_t source;
     bt_sched_acceptance_seq_t *seq;
     uint32_t n_taken;         /**< result of bt_sched_draft_take() */
     float survival, expected; /* of the controller: next draft's, all taken */
 } bt_sched_draft_offer_t;
+
+/** Returns how many drafts of an offer are expected to be right, if all are
+ *  verified. */
+float bt_sched_draft_expected(const bt_sched_acceptance_t *all,
+                              const bt_sched_draft_offer_t *offer);
 
 /** Iteration that drafts may be added to. */
 typedef struct bt_sched_draft_step {

@@ -88,7 +88,7 @@
 #define BT_WIRE_MAX_FANOUT 4096u       /**< requests of a fanout */
 /** Number of end ids in the sampling array itself, as in protocol 2. */
 #define BT_WIRE_FIRST_END_IDS   8
-#define BT_WIRE_DRAFT_SOURCES   4u
+#define BT_WIRE_DRAFT_SOURCES   5u
 #define BT_WIRE_DRAFT_POSITIONS 16u
 #define BT_WIRE_MAX_ROWS        (1u << 18) /**< bytes in one ROWS message */
 #define BT_WIRE_MAX_GRAMMAR     (1u << 16) /**< bytes of a grammar's program */

@@ -342,6 +342,8 @@ static const field_t stats_fields[] = {
     OF(FIELD_U64, bt_msg_stats_t, grammar_mask_hits),
     OF(FIELD_U64, bt_msg_stats_t, grammar_mask_us),
     OF(FIELD_U64, bt_msg_stats_t, grammars_loaded),
+    OF(FIELD_U64, bt_msg_stats_t, drafted[4]),
+    OF(FIELD_U64, bt_msg_stats_t, accepted[4]),
 };
 
 static const field_t peer_fields[] = {

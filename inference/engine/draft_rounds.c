@@ -100,14 +100,15 @@ void bt_engine_free_rounds(bt_engine_t *engine)
 
 /* True where the model's next draft is more likely right than the proposal that
  * the sequence has. */
-static bool is_better(const bt_engine_t *engine, const bt_seq_t *seq,
+static bool is_better(const bt_engine_t *engine,
                       const bt_sched_draft_offer_t *offer, float acceptance)
 {
     return (offer == NULL) || (offer->n_taken == 0) ||
            (engine->config.fixed_drafts > 0) ||
-           (bt_sched_acceptance_of(&engine->acceptance, &seq->acceptance,
-                                   offer->source,
-                                   offer->n_matched) < acceptance);
+           (bt_sched_acceptance_of(
+                &engine->acceptance, offer->seq, offer->source,
+                (offer->matches != NULL) ? offer->matches[0]
+                                         : offer->n_matched) < acceptance);
 }
 
 /* Asks the drafter which rows all sequences lack that it may draft for, also
@@ -186,7 +187,7 @@ static bt_sched_beside_t find_chains(bt_engine_t *engine,
         uint32_t most = 0;
 
         if ((n_rows > 0) && (d->n < most_seqs) &&
-            is_better(engine, seq, offer, acceptance)) {
+            is_better(engine, offer, acceptance)) {
             most = most_of(engine, seq, most_known);
         }
         if (most > 0) {
@@ -204,12 +205,15 @@ static bt_sched_beside_t find_chains(bt_engine_t *engine,
                               step->n_seqs - d->n + n_lagging);
 }
 
-/* Keeps the proposal of the sequence's own drafter apart. */
+/* Keeps the proposal of the sequence's own drafter apart, if it is not already.
+ */
 static void set_aside(bt_seq_t *seq)
 {
-    seq->aside = seq->draft;
-    memcpy(seq->aside_ids, &seq->tokens[seq->sched.n_tokens],
-           seq->draft.n * sizeof(*seq->aside_ids));
+    if (seq->draft.source != BT_DRAFT_GRAMMAR) {
+        seq->aside = seq->draft;
+        memcpy(seq->aside_ids, &seq->tokens[seq->sched.n_tokens],
+               seq->draft.n * sizeof(*seq->aside_ids));
+    }
     seq->draft = (bt_draft_t){.source = BT_DRAFT_MODEL};
 }
 

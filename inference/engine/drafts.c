@@ -44,17 +44,12 @@ uint32_t bt_engine_most_drafts(const bt_engine_t *engine, const bt_seq_t *seq)
     return (seq->max_drafts != 0) ? min_u32(max, seq->max_drafts) : max;
 }
 
-/* Stores a proposal behind the known tokens. */
-static void propose(const bt_engine_t *engine, bt_seq_t *seq)
+/* Asks the sequence's drafter. */
+static void propose_own(const bt_engine_t *engine, bt_seq_t *seq, uint32_t max)
 {
     const uint32_t n = seq->sched.n_tokens;
-    const uint32_t max = bt_engine_most_drafts(engine, seq);
     uint32_t n_valid = 0;
 
-    seq->draft.n = seq->aside.n = 0;
-    if ((seq->drafter.propose == NULL) || (max == 0)) {
-        return;
-    }
     seq->draft = seq->drafter.propose(seq->drafter.ctx, seq->tokens, n, max,
                                       &seq->tokens[n]);
     BT_ASSERT_ALWAYS((seq->draft.n <= max) &&
@@ -66,16 +61,77 @@ static void propose(const bt_engine_t *engine, bt_seq_t *seq)
     seq->draft.n = bt_engine_allowed_drafts(seq, n_valid);
 }
 
+/* True where each draft of a source has a match length of its own. */
+static bool has_matches(bt_draft_source_t source)
+{
+    return (source == BT_DRAFT_MODEL) || (source == BT_DRAFT_GRAMMAR);
+}
+
+/* What the sequence has seen of a source. */
+static bt_sched_acceptance_seq_t *acceptance_of(bt_seq_t *seq,
+                                                bt_draft_source_t source)
+{
+    switch (source) {
+    case BT_DRAFT_MODEL:
+        return &seq->model_acceptance;
+    case BT_DRAFT_GRAMMAR:
+        return &seq->grammar_acceptance;
+    default:
+        return &seq->acceptance;
+    }
+}
+
 static bt_sched_draft_offer_t offer_of(bt_seq_t *seq)
 {
-    const bool is_model = seq->draft.source == BT_DRAFT_MODEL;
+    const bt_draft_source_t source = seq->draft.source;
 
-    return (bt_sched_draft_offer_t){.n = seq->draft.n,
-                                    .n_matched = seq->draft.n_matched,
-                                    .matches = is_model ? seq->matches : NULL,
-                                    .source = seq->draft.source,
-                                    .seq = is_model ? &seq->model_acceptance
-                                                    : &seq->acceptance};
+    return (bt_sched_draft_offer_t){
+        .n = seq->draft.n,
+        .n_matched = seq->draft.n_matched,
+        .matches = has_matches(source) ? seq->matches : NULL,
+        .source = source,
+        .seq = acceptance_of(seq, source)};
+}
+
+/* Drafts by the grammar, where more of them are expected to be right than of
+ * the drafter's, which are then kept aside. */
+static void propose_by_grammar(const bt_engine_t *engine, bt_seq_t *seq,
+                               uint32_t max)
+{
+    uint32_t *const drafts = &seq->tokens[seq->sched.n_tokens];
+    bt_sched_draft_offer_t own = offer_of(seq);
+    bt_sched_draft_offer_t offer;
+
+    seq->aside = seq->draft;
+    memcpy(seq->aside_ids, drafts, own.n * sizeof(*drafts));
+    seq->draft = (bt_draft_t){.source = BT_DRAFT_GRAMMAR};
+    seq->draft.n = bt_engine_draft_by_grammar(seq, max, seq->matches);
+    offer = offer_of(seq);
+    if ((offer.n == 0) ||
+        ((own.n > 0) &&
+         (bt_sched_draft_expected(&engine->acceptance, &own) >=
+          bt_sched_draft_expected(&engine->acceptance, &offer)))) {
+        seq->draft = seq->aside;
+        seq->aside.n = 0;
+        memcpy(drafts, seq->aside_ids, own.n * sizeof(*drafts));
+    }
+}
+
+/* Stores a proposal behind the known tokens. */
+static void propose(const bt_engine_t *engine, bt_seq_t *seq)
+{
+    const uint32_t max = bt_engine_most_drafts(engine, seq);
+
+    seq->draft = seq->aside = (bt_draft_t){0};
+    if (max == 0) {
+        return;
+    }
+    if (seq->drafter.propose != NULL) {
+        propose_own(engine, seq, max);
+    }
+    if (seq->grammar_drafts && bt_seq_has_grammar(seq)) {
+        propose_by_grammar(engine, seq, max);
+    }
 }
 
 /* Describes the iteration that the running sequences are in next, at most
@@ -215,14 +271,12 @@ void bt_engine_drop_drafts(bt_seq_t *seq)
 static void learn(bt_engine_t *engine, bt_seq_t *seq, uint32_t i,
                   uint32_t draft, uint32_t drawn)
 {
-    const bool is_model = seq->draft.source == BT_DRAFT_MODEL;
+    const bt_draft_source_t source = seq->draft.source;
 
     if (i < seq->draft.n) {
         bt_sched_acceptance_learn(
-            &engine->acceptance,
-            is_model ? &seq->model_acceptance : &seq->acceptance,
-            seq->draft.source,
-            is_model ? seq->matches[i] : seq->draft.n_matched + i,
+            &engine->acceptance, acceptance_of(seq, source), source,
+            has_matches(source) ? seq->matches[i] : seq->draft.n_matched + i,
             draft == drawn);
     }
     if (i < seq->aside.n) {
@@ -269,6 +323,7 @@ static bool would_take(const bt_engine_t *engine, bt_seq_t *seq)
     }
     offer.n--;
     offer.n_matched++;
+    offer.matches += (offer.matches != NULL) ? 1 : 0;
     step = step_of(engine, UINT32_MAX);
     return take(engine, &step, &offer, 1) > 0;
 }

@@ -296,6 +296,7 @@ typedef struct bt_seq {
     bt_hash128_t space;  /**< cache namespace (kv_prefix.h): what a draft model
                               computed is of use in the same one only */
     bool model_drafts;   /**< the engine's draft model drafts for it, too */
+    bool grammar_drafts; /**< so does its grammar, where it leaves no choice */
     uint32_t max_drafts; /**< most drafts of one iteration, where it has a
                               drafter; 0: no bound of its own */
     /** Beam search (beams.h): the sequence takes `width` seats, computes a row
@@ -319,15 +320,18 @@ typedef struct bt_seq {
     /** Proposal behind the known tokens, in `tokens`; the first sched.n_drafts
      *  of it are verified by the next iteration. */
     bt_draft_t draft;
-    uint8_t matches[BT_ENGINE_SEQ_DRAFTS]; /**< bt_sched_draft_match() of each
-                                                draft of a model */
-    /** Proposal of `drafter` where the draft model's took its place: it is
-     *  compared with what is drawn. */
+    uint8_t matches[BT_ENGINE_SEQ_DRAFTS]; /**< match length of each draft of a
+                                                model or a grammar
+                                                (sched_draft.h) */
+    /** Proposal of `drafter` where another one took its place: it is compared
+     *  with what is drawn. */
     bt_draft_t aside;
     uint32_t aside_ids[BT_ENGINE_SEQ_DRAFTS];
     bt_sched_acceptance_seq_t acceptance;       /**< acceptance of its drafts */
     bt_sched_acceptance_seq_t model_acceptance; /**< acceptance of the
                                                       draft model */
+    bt_sched_acceptance_seq_t grammar_acceptance; /**< acceptance of its
+                                                       grammar's drafts */
     bool wants_drafts;  /**< drafts are expected to pay: its next token is
                            awaited on a device */
     uint64_t late_ns;   /**< when it joined its first iteration mid-step; 0: it

@@ -303,6 +303,14 @@ uint32_t bt_seq_mask(bt_seq_t *seq, uint32_t n_tokens, uint64_t *mask);
 /** Returns how many of the n drafts behind the known tokens a grammar allows,
  *  until the answer ends with one. */
 uint32_t bt_engine_allowed_drafts(bt_seq_t *seq, uint32_t n);
+/** Drafts the tokens behind the known ones about which the grammar of a
+ *  sequence leaves no choice: of bytes that every continuation begins with, and
+ *  those that alone are allowed. Where text can be cut into tokens in several
+ *  ways, the longest are drafted.
+ *  @param [out] matches  [max] their match lengths (sched_draft.h)
+ *  @return their number, in seq->tokens behind the known ones */
+uint32_t bt_engine_draft_by_grammar(bt_seq_t *seq, uint32_t max,
+                                    uint8_t *matches);
 
 /* drafts.c */
 

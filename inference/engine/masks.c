@@ -7,7 +7,13 @@
 
 /* Masks of sequences with a grammar: which tokens may come next. Where an
  * answer is in its grammar follows from its tokens alone, so draws, drafts, and
- * answers that are computed again all see equal masks. */
+ * answers that are computed again all see equal masks.
+ *
+ * Where a grammar leaves no choice, it drafts the next tokens. The model may
+ * cut equal text into other tokens, and draws each of them itself. */
+
+/* Most bytes of drafts. */
+#define FORCED_BYTES 128u
 
 /* Moves a cursor behind the first n_tokens of a sequence.
  * @return false: no text of the grammar begins so, or a limit is reached */
@@ -148,4 +154,136 @@ uint32_t bt_engine_allowed_drafts(bt_seq_t *seq, uint32_t n)
         }
     }
     return n;
+}
+
+/* Bytes that every continuation begins with. */
+typedef struct forced {
+    uint8_t bytes[FORCED_BYTES];
+    size_t n;
+    size_t at; /* behind the drafts so far */
+} forced_t;
+
+/* Finds the longest token that the forced bytes begin with.
+ * @param [out] match_p  written on success
+ * @return its id; no_token: none */
+static uint32_t longest_token(const bt_token_trie_t *trie, forced_t *f,
+                              uint8_t *match_p)
+{
+    const bt_trie_part_t *const part = &trie->all;
+    const uint8_t *const bytes = &f->bytes[f->at];
+    const size_t n = f->n - f->at;
+    uint32_t id = trie->no_token;
+    uint32_t node = part->first[bytes[0]];
+    uint32_t end = part->first[bytes[0] + 1];
+    uint32_t n_tokens = 0; /* that the bytes begin with */
+    size_t n_bytes = 0;    /* of the longest */
+    size_t depth = 0;
+
+    while ((depth < n) && (node < end)) {
+        const bt_trie_node_t *const at = &part->nodes[node];
+
+        if (at->byte != bytes[depth]) {
+            node += at->skip;
+            continue;
+        }
+        depth++;
+        if (at->token > trie->no_token) { /* of several take the first */
+            const uint32_t alias = at->token - trie->no_token - 1;
+
+            id = trie->alias_ids[trie->alias_first[alias]];
+            n_tokens += 2;
+            n_bytes = depth;
+        } else if (at->token < trie->no_token) {
+            id = at->token;
+            n_tokens++;
+            n_bytes = depth;
+        }
+        end = node + at->skip;
+        node++;
+    }
+    if (id != trie->no_token) {
+        if ((depth == n) && (node < end)) {
+            *match_p = BT_SCHED_DRAFT_LONGER;
+        } else if (n_tokens == 1) {
+            *match_p = BT_SCHED_DRAFT_ONLY;
+        }
+        f->at += n_bytes;
+    }
+    return id;
+}
+
+/* Returns the token that alone may come where no byte leads on: an end id, or a
+ * token that the grammar takes by its id.
+ * @return no_token: there are several, or none */
+static uint32_t only_token(const bt_seq_t *seq, bt_matcher_cursor_t *cursor)
+{
+    const bt_token_trie_t *const trie = seq->grammar.trie;
+    const bool ends = bt_matcher_accepts(seq->grammar.matcher, cursor->state);
+    const uint64_t *words;
+    uint32_t n = 0;
+
+    if (bt_matcher_reads_bytes(seq->grammar.matcher, cursor->state)) {
+        return trie->no_token;
+    }
+    words = bt_matcher_mask(seq->grammar.matcher, cursor, &n);
+    if (ends) {
+        return ((n == trie->n_end_ids) && (seq->sampling.n_end_ids == 1) &&
+                (seq->sampling.end_ids[0] < trie->n_vocab))
+                   ? seq->sampling.end_ids[0]
+                   : trie->no_token;
+    }
+    for (uint32_t i = 0; (words != NULL) && (n == 1) && (i < trie->n_words);
+         i++) {
+        if (words[i] != 0) {
+            return i * 64 + (uint32_t)__builtin_ctzll(words[i]);
+        }
+    }
+    return trie->no_token;
+}
+
+uint32_t bt_engine_draft_by_grammar(bt_seq_t *seq, uint32_t max,
+                                    uint8_t *matches)
+{
+    const bt_token_trie_t *const trie = seq->grammar.trie;
+    bt_matcher_t *const matcher = seq->grammar.matcher;
+    const uint32_t n_known = seq->sched.n_tokens;
+    bt_matcher_cursor_t cursor = seq->grammar.cursor;
+    forced_t forced = {.n = 0};
+    bool is_whole = false;
+    uint32_t i = 0;
+
+    if (!move(seq, &cursor, n_known)) {
+        return 0;
+    }
+    seq->grammar.cursor = cursor;
+    while ((i < max) && !is_whole) {
+        uint8_t match = (i == 0) ? BT_SCHED_DRAFT_FIRST : BT_SCHED_DRAFT_INNER;
+        uint32_t id;
+
+        if (forced.at == forced.n) {
+            forced.at = 0;
+            forced.n = bt_matcher_forced(matcher, cursor.state, forced.bytes,
+                                         FORCED_BYTES);
+        }
+        if (forced.n > 0) {
+            id = longest_token(trie, &forced, &match);
+        } else {
+            id = only_token(seq, &cursor);
+            match = BT_SCHED_DRAFT_ONLY;
+        }
+        if (id == trie->no_token) {
+            break;
+        }
+        is_whole = bt_engine_is_end_id(&seq->sampling, id);
+        seq->tokens[n_known + i] = id;
+        if (!is_whole && !move(seq, &cursor, n_known + i + 1)) {
+            break;
+        }
+        if (!is_whole && (match == BT_SCHED_DRAFT_LONGER) &&
+            !bt_matcher_reads_bytes(matcher, cursor.state)) {
+            match = BT_SCHED_DRAFT_INNER; /* nothing can make it longer */
+        }
+        matches[i++] = match;
+    }
+    return i;
 }

@@ -517,6 +517,23 @@ size_t bt_matcher_forced(bt_matcher_t *m, uint32_t state, uint8_t *bytes,
     return n;
 }
 
+bool bt_matcher_reads_bytes(bt_matcher_t *m, uint32_t state)
+{
+    const uint32_t *row;
+
+    if ((state <= BT_MATCHER_FAILED) ||
+        (!bt_matcher_is_expanded(m, state) && !bt_matcher_expand(m, state))) {
+        return false;
+    }
+    row = bt_matcher_row(m, state);
+    for (uint32_t b = 0; b < 256; b++) {
+        if (row[m->class_of[b]] != BT_MATCHER_DEAD) {
+            return true;
+        }
+    }
+    return false;
+}
+
 uint32_t bt_matcher_epoch(const bt_matcher_t *m)
 {
     return m->epoch;

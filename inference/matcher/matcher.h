@@ -152,6 +152,10 @@ const uint64_t *bt_matcher_mask_within(bt_matcher_t *matcher,
 size_t bt_matcher_forced(bt_matcher_t *matcher, uint32_t state, uint8_t *bytes,
                          size_t cap);
 
+/** True when some byte leads on from a state; false too where the tables are
+ *  full. */
+bool bt_matcher_reads_bytes(bt_matcher_t *matcher, uint32_t state);
+
 const bt_matcher_stats_t *bt_matcher_stats(const bt_matcher_t *matcher);
 
 #endif

@@ -130,6 +130,7 @@ def test_an_answer_is_the_same_whoever_computes_it():
             want = essence(choices)
             assert essence(ask_all(c, requests, parallel=1)) == want  # now with masks that are known
             c.wait_idle()
+            assert c.total("baton_spec_decode_draft_tokens_total") == 0
         drafted = [dict(body, draft_input_ids=x["token_ids"][:9] + [70] + x["token_ids"][10:])
                    for body, x in zip(requests, choices)]
         for options in (dict(worker_args=["--draft-tokens", "4"]), dict(worker_args=["--draft", "self", "--draft-tokens", "3"]),
@@ -140,6 +141,8 @@ def test_an_answer_is_the_same_whoever_computes_it():
                 assert essence(ask_all(c, drafted)) == want, options
                 if "--draft-tokens" in options.get("worker_args", ()):
                     wait_until("drafts were right", lambda c=c: c.total("baton_spec_decode_accepted_tokens_total") > 100)
+                if options == dict(worker_args=["--draft-tokens", "4"]):  # else a model's take their place
+                    wait_until("so were those of grammars", lambda c=c: c.total("baton_spec_decode_accepted_tokens_total", source="grammar") > 10)
                 c.wait_idle()
 
 

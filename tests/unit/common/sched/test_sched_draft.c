@@ -95,6 +95,31 @@ static void acceptance_approaches_the_true_fraction(void **state)
     }
 }
 
+/* Before anything is known, by hand: 0.5 + 0.5^2 + 0.5^3 of n-grams, and 0.98 +
+ * 0.98 * 0.9 + 0.98 * 0.9 * 0.5 of a grammar. */
+static void drafts_of_a_grammar_are_expected_to_be_right(void **state)
+{
+    static const uint8_t matches[] = {BT_SCHED_DRAFT_ONLY, BT_SCHED_DRAFT_INNER,
+                                      BT_SCHED_DRAFT_LONGER};
+    bt_sched_acceptance_t all = {0};
+    bt_sched_acceptance_seq_t seq = {0};
+    const bt_sched_draft_offer_t by_ngram = {
+        .n = 3, .n_matched = 3, .source = BT_DRAFT_NGRAM, .seq = &seq};
+    const bt_sched_draft_offer_t by_grammar = {
+        .n = 3, .matches = matches, .source = BT_DRAFT_GRAMMAR, .seq = &seq};
+
+    (void)state;
+    assert_true(fabsf(bt_sched_draft_expected(&all, &by_ngram) - 0.875f) <
+                1e-5f);
+    assert_true(fabsf(bt_sched_draft_expected(&all, &by_grammar) - 2.303f) <
+                1e-5f);
+    for (unsigned k = 0; k < 100; k++) { /* this model cuts text otherwise */
+        bt_sched_acceptance_learn(&all, &seq, BT_DRAFT_GRAMMAR,
+                                  BT_SCHED_DRAFT_INNER, false);
+    }
+    assert_true(bt_sched_draft_expected(&all, &by_grammar) < 1.1f);
+}
+
 static void sequence_that_accepts_less_than_others_is_expected_to(void **state)
 {
     bt_sched_acceptance_t all = {0};
@@ -333,6 +358,7 @@ int main(void)
         BT_TEST(old_row_times_follow_new_ones),
         BT_TEST(slow_measurement_is_forgotten),
         BT_TEST(acceptance_approaches_the_true_fraction),
+        BT_TEST(drafts_of_a_grammar_are_expected_to_be_right),
         BT_TEST(sequence_that_accepts_less_than_others_is_expected_to),
         BT_TEST(taken_drafts_have_nearly_the_best_goodput),
         BT_TEST(drafts_are_not_taken_where_rows_are_dear_or_not_measured),

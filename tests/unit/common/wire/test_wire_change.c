@@ -124,7 +124,7 @@ static void missing_later_field_has_its_default(void **state)
     }
     bt_strbuf_fini(&buf);
     buf = wire_encoded(&stats);
-    for (size_t keep = 26; keep <= 87; keep++) {
+    for (size_t keep = 26; keep <= 95; keep++) {
         bt_strbuf_t shorter = wire_cut_to(&buf, keep);
         const bt_msg_stats_t *s = &got.u.stats;
 
@@ -174,6 +174,8 @@ static void missing_later_field_has_its_default(void **state)
         assert_int_equal(s->accepted[2], (keep > 86) ? 86 : 0);
         assert_int_equal(s->drafted[3], (keep > 87) ? 87 : 0);
         assert_int_equal(s->accepted[3], (keep > 88) ? 88 : 0);
+        assert_int_equal(s->drafted[4], (keep > 93) ? 93 : 0);
+        assert_int_equal(s->accepted[4], (keep > 94) ? 94 : 0);
         for (unsigned i = 0; i < 2; i++) {
             assert_int_equal(s->drafted[i], (keep > 65 + i) ? 65 + i : 0);
             assert_int_equal(s->accepted[i], (keep > 67 + i) ? 67 + i : 0);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "common/grammar/compile.h"
+#include "inference/engine/engine_priv.h"
 #include "tests/support/draw.h"
 #include "tests/unit/inference/engine/bench.h"
 
@@ -243,6 +244,116 @@ static void drafts_change_no_token_of_a_grammar(void **state)
     rules_fini(&r);
 }
 
+static void drafts_by(const rules_t *r, bt_seq_t *seq, uint32_t max,
+                      const uint32_t *want, const uint8_t *want_matches,
+                      uint32_t n)
+{
+    uint8_t matches[BT_ENGINE_SEQ_DRAFTS] = {0};
+
+    seq->grammar.matcher = r->matcher;
+    seq->grammar.trie = r->trie;
+    seq->grammar.cursor = (bt_matcher_cursor_t){0};
+    assert_int_equal(bt_engine_draft_by_grammar(seq, max, matches), n);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(seq->tokens[seq->sched.n_tokens + i], want[i]);
+        assert_int_equal(matches[i], want_matches[i]);
+    }
+}
+
+#define LONGER BT_SCHED_DRAFT_LONGER
+#define FIRST  BT_SCHED_DRAFT_FIRST
+#define INNER  BT_SCHED_DRAFT_INNER
+#define ONLY   BT_SCHED_DRAFT_ONLY
+
+/* By hand. Tokens of two letters begin with b to j: 26 * first + second, with a
+ * as 0, so "ca" is 52, "br" 43, "da" 78. */
+static void grammar_drafts_where_it_leaves_no_choice(void **state)
+{
+    static const uint32_t ids[] = {0, 43, 0, 52, 78, 43, 0, END_ID};
+    static const uint8_t matches[] = {ONLY,  INNER, ONLY, INNER,
+                                      INNER, INNER, ONLY, ONLY};
+    static const uint32_t cab[] = {52, 1};
+    static const uint8_t may_be_longer[] = {FIRST, LONGER};
+    static const uint32_t by_id[] = {7, 1, END_ID};
+    static const uint8_t of_ids[] = {ONLY, INNER, ONLY};
+    rules_t one = rules_of(BT_GRAMMAR_CHOICE, "[\"abracadabra\"]", 0);
+    rules_t takes = rules_of(BT_GRAMMAR_EBNF, "root ::= <[7]> \"b\"", 0);
+    rules_t open = rules_of(BT_GRAMMAR_REGEX, "cab[a-z]", 0);
+    rules_t two = rules_of(BT_GRAMMAR_CHOICE, "[\"cab\",\"catalog\"]", 0);
+    bt_seq_t *seq;
+    bench_t b;
+
+    (void)state;
+    open_bench(&b, BT_KV_F16, 32);
+    seq = make_ruled(&b, &one, 0);
+    drafts_by(&one, seq, 16, ids, matches, 8);
+    drafts_by(&one, seq, 3, ids, matches, 3);
+    drafts_by(&open, seq, 16, cab, may_be_longer, 2);
+    drafts_by(&two, seq, 16, cab, may_be_longer, 1);
+    drafts_by(&takes, seq, 16, by_id, of_ids, 3);
+    seq->sampling.n_end_ids = 0; /* whatever the model's */
+    drafts_by(&one, seq, 16, ids, matches, 7);
+    seq->sampling.n_end_ids = 2;
+    seq->sampling.end_ids[1] = 3; /* either may end it */
+    drafts_by(&one, seq, 16, ids, matches, 7);
+    seq->sampling.end_ids[1] = 52; /* ends it where it stands */
+    drafts_by(&one, seq, 16, ids, matches, 4);
+    seq->tokens[seq->sched.n_tokens++] = 0;
+    drafts_by(&one, seq, 1, ids + 1, (const uint8_t[]){FIRST}, 1);
+    seq->tokens[seq->sched.n_tokens - 1] = 3; /* of no text */
+    drafts_by(&one, seq, 16, NULL, NULL, 0);
+    free_seq(seq);
+    close_bench(&b);
+    rules_fini(&one);
+    rules_fini(&takes);
+    rules_fini(&open);
+    rules_fini(&two);
+}
+
+/* Beside a drafter that is wrong, too. */
+static void drafts_by_a_grammar_change_no_token_and_save_iterations(void **s)
+{
+    rules_t r = rules_of(BT_GRAMMAR_CHOICE, WORDS, 0);
+    uint32_t n_iterations[2] = {0};
+    uint32_t n_accepted = 0;
+    bench_t b;
+
+    (void)s;
+    open_bench(&b, BT_KV_F16, 32);
+    for (uint32_t i = 0; i < 2 * N_CASES; i++) {
+        bt_seq_t *alone = make_ruled(&b, &r, i % N_CASES);
+        bt_seq_t *seq = make_ruled(&b, &r, i % N_CASES);
+        guesser_t g = {.rng = i + 1};
+
+        assert_int_equal(bt_engine_submit(b.engine, alone), BT_OK);
+        run_until_left(&b, 1);
+        assert_int_equal(alone->n_drafted, 0);
+        seq->grammar_drafts = true;
+        if (i >= N_CASES) {
+            seq->drafter = (bt_drafter_t){.propose = guess, .ctx = &g};
+        }
+        assert_int_equal(bt_engine_submit(b.engine, seq), BT_OK);
+        run_until_left(&b, 1);
+        assert_is_word(seq);
+        assert_int_equal(seq->sched.n_tokens, alone->sched.n_tokens);
+        assert_memory_equal(seq->tokens, alone->tokens,
+                            alone->sched.n_tokens * sizeof(uint32_t));
+        n_accepted += seq->n_accepted;
+        n_iterations[0] += alone->n_iterations;
+        n_iterations[1] += seq->n_iterations;
+        assert_true(seq->n_accepted <= seq->n_drafted);
+        free_seq(seq);
+        free_seq(alone);
+        b.next_block = 0;
+    }
+    assert_true(n_accepted >= 2 * N_CASES);
+    /* All answers end with a draft, behind which nothing is drawn. */
+    assert_int_equal(n_iterations[1],
+                     n_iterations[0] - n_accepted + 2 * N_CASES);
+    close_bench(&b);
+    rules_fini(&r);
+}
+
 /* Its tokens tell where the answer is in the grammar: what another worker, or
  * an earlier submit, has drawn is part of them. */
 static void answer_goes_on_from_any_of_its_tokens(void **state)
@@ -404,6 +515,8 @@ int main(void)
         BT_TEST(answers_follow_their_grammar),
         BT_TEST(answers_are_whole_within_their_tokens),
         BT_TEST(drafts_change_no_token_of_a_grammar),
+        BT_TEST(grammar_drafts_where_it_leaves_no_choice),
+        BT_TEST(drafts_by_a_grammar_change_no_token_and_save_iterations),
         BT_TEST(answer_goes_on_from_any_of_its_tokens),
         BT_TEST(followers_of_a_fanout_follow_the_grammar_each),
         BT_TEST(grammar_that_cannot_be_followed_ends_its_sequence_alone),

@@ -431,6 +431,9 @@ static void only_bytes_without_choice_are_forced(void **state)
     assert_int_equal(bt_matcher_forced(w.m, s, bytes, sizeof(bytes)), 0);
     assert_int_equal(
         bt_matcher_forced(w.m, BT_MATCHER_DEAD, bytes, sizeof(bytes)), 0);
+    assert_false(bt_matcher_reads_bytes(w.m, BT_MATCHER_DEAD));
+    assert_true(bt_matcher_reads_bytes(w.m, read_text(&w, "{\"name\": \"")));
+    assert_true(bt_matcher_reads_bytes(w.m, read_text(&w, "{\"")));
     close_world(&w);
 }
 
