@@ -48,7 +48,7 @@
 
 /** Documents of a grammar's %json. Zeroed: none. */
 typedef struct bt_lark_docs {
-    bt_json_doc_t **list; /**< of the compiler's arena */
+    bt_json_doc_t **list; /**< in the compiler's arena */
     uint32_t n, cap;
 } bt_lark_docs_t;
 
