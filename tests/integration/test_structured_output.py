@@ -290,6 +290,8 @@ def test_every_doors_fields_describe_an_answer():
     texts = [(CHAT, {"structured_outputs": {"regex": "[ab]{3}"}}, "[ab]{3}"), (COMPLETIONS, {"guided_regex": "[ab]{3}"}, "[ab]{3}"),
              (CHAT, {"regex": "[ab]{3}"}, "[ab]{3}"), (CHAT, {"structured_outputs": {"choice": ["ab", "ba"]}}, "ab|ba"),
              (CHAT, {"structured_outputs": {"grammar": 'root ::= "ab" | "ba"'}}, "ab|ba"),
+             (CHAT, {"guided_grammar": 'start: a~1..3\na: "ab" | B\nB: /b/ "a"\n'}, "(ab|ba){1,3}"),
+             (CHAT, {"structured_outputs": {"grammar": 'start: DIGIT ["," %json {"enum": [1]}]\n%import common.DIGIT'}}, "[0-9](,1)?"),
              (CHAT, {"guided_grammar": 'root ::= "ab" | "ba"'}, "ab|ba"), (CHAT, {"grammar": 'root ::= "ab" | "ba"'}, "ab|ba"),
              (RESPONSES, {"guided_choice": ["ab", "ba"]}, "ab|ba"), (GENERATE, {"guided_decoding_guide_type": "regex", "guided_decoding_guide": "[ab]{3}"}, "[ab]{3}"),
              (GENERATE, {"guided_decoding_guide_type": "ebnf_grammar", "guided_decoding_guide": 'root ::= "ab" | "ba"'}, "ab|ba"),

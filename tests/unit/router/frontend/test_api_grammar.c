@@ -130,6 +130,8 @@ static void fields_of_other_servers_describe_the_answer(void **state)
          "{}", 0, 0},
         {H, CHT("'json_schema': " SCHEMA), "json_schema",
          BT_GRAMMAR_JSON_SCHEMA, RAW, 0, 0},
+        {H, CHT("'grammar': 'start: A'"), "grammar", BT_GRAMMAR_LARK,
+         "start: A", 0, 0},
         {C, CMP("'ebnf': 'root ::= [a]'"), "ebnf", BT_GRAMMAR_EBNF,
          "root ::= [a]", 0, 0},
         {C, CMP("'grammar': 'root ::= [a]'"), "grammar", BT_GRAMMAR_EBNF,
