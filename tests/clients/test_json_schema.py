@@ -279,6 +279,58 @@ def test_answers_of_a_cluster_are_valid(_):
         c.wait_idle()
 
 
+def held_schemas(n):
+    """@return n random schemas that can be held"""
+    schemas, held = Schemas(seed=9), []
+    with GrammarTexts(harness.BUILD) as driver:
+        while len(held) < n:
+            schema = schemas.document()
+            if driver.ask(JSON_SCHEMA, encode(json.dumps(schema))).why is None:
+                held.append(schema)
+    return held
+
+
+def answers_to(c, schemas, dies):
+    """@return a text, or None where the shortest one is too long, for each schema and temperature; one decode worker dies on the way"""
+    def ask(job):
+        i, schema, temperature = job
+        if dies and i == len(schemas) // 2 and temperature == 0:
+            c.decodes[0].kill()
+        status, answer = c.post("/v1/completions", {"prompt": f"p {i}", "max_tokens": 200, "seed": i, "temperature": temperature,
+                                                    "guided_json": schema, "complete_in_max_tokens": True}, timeout=600)
+        if status == 400:
+            assert "the shortest answer may take" in answer["error"]["message"], (schema, answer)
+            return None
+        assert status == 200, (schema, answer)
+        return answer["choices"][0]["text"]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        texts = list(pool.map(ask, [(i, schema, t) for i, schema in enumerate(schemas) for t in (0, 1.5)]))
+    c.wait_idle()
+    return texts
+
+
+def test_every_answer_that_must_be_whole_is_valid(_):
+    """Cut by max_tokens or not, with drafts and without, P/D and local, and after the death of a worker."""
+    from schema_validators import Validators  # pylint: disable=import-outside-toplevel
+    schemas = held_schemas(40 if MORE == 1 else 1000)
+    with tempfile.TemporaryDirectory() as d:
+        model = harness.tiny_model(d, layers=2, dim=64, heads=4, kv_heads=2, ffn=96, context=1024, seed=11)
+        with harness.Cluster(model, kv_memory="32m", decode=2) as c:
+            texts = answers_to(c, schemas, dies=True)
+        with harness.Cluster(model, kv_memory="32m", prefill=0, decode_args=["--local-prefill"], worker_args=["--draft", "off"]) as c:
+            assert answers_to(c, schemas, dies=False) == texts
+    n_valid = 0
+    for i, text in enumerate(texts):
+        if text is not None:
+            schema = schemas[i // 2]
+            fault = Validators(encode(json.dumps(schema))).fault(encode(text))
+            assert fault is None, (schema, text, fault)
+            n_valid += 1
+    print(f"  {len(schemas)} schemas, {len(texts)} answers, {n_valid} of them valid, {len(texts) - n_valid} would be too long")
+    assert n_valid > 0.9 * len(texts), n_valid
+
+
 def update():
     with GrammarTexts(harness.BUILD) as driver:
         report = judge_suite(driver)

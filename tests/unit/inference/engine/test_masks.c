@@ -121,7 +121,6 @@ static void assert_is_word(const bt_seq_t *seq)
 
 #define N_CASES 6u
 
-/* All at a time, with one matcher. */
 /* Each answer that may be cut is whole where it must be, however few tokens it
  * may have. */
 static void answers_are_whole_within_their_tokens(void **state)
@@ -161,6 +160,7 @@ static void answers_are_whole_within_their_tokens(void **state)
     rules_fini(&r);
 }
 
+/* All at a time, with one matcher. */
 static void answers_follow_their_grammar(void **state)
 {
     rules_t r = rules_of(BT_GRAMMAR_CHOICE, WORDS, 0);
