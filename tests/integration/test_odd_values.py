@@ -123,7 +123,7 @@ def says(field, shown, path, text):
 
 # Texts in a language of their own: what is wrong in them is said by its place.
 DESCRIPTIONS = {"guided_json", "json_schema", "guided_grammar", "grammar", "ebnf", "guided_regex", "regex", "structural_tag",
-                "guided_decoding_guide"}
+                "guided_decoding_guide", "guided_decoding_guide_type"}
 
 
 def check(client, path, field, value, base, streams):

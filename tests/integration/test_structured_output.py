@@ -180,7 +180,7 @@ def test_the_death_of_a_decode_worker_in_mid_answer_changes_no_byte():
             def serving():
                 return [p for p in c.decodes if c.metric("baton_worker_active_requests", worker=p.name) > 0]
 
-            wait_until("tokens are there", lambda: c.total("baton_generation_tokens_total") > 20)
+            wait_until("a worker has the request", lambda: c.total("baton_generation_tokens_total") > 20 and serving())
             serving()[0].kill()
             assert essence([answer.result()]) == essence([want])
             assert c.total("baton_retries_total") >= 1

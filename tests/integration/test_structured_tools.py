@@ -2,6 +2,7 @@
 """Calls of tools and thinking parts, with the grammar that each asks for, through real processes.
 
 The model has random weights, so nothing but the grammar makes a call fit its tool."""
+import concurrent.futures
 import json
 import os
 import tempfile
@@ -142,6 +143,7 @@ def test_calls_are_the_same_with_drafts_and_after_a_death():
     with tempfile.TemporaryDirectory() as d:
         with cluster(d, worker_args=["--draft", "off"]) as c:
             want = [ask(c, seed, **body) for seed in range(6)]
+            longest = ask(c, 3, ignore_eos=True, **body)
             c.wait_idle()
         for choice in want:
             calls_of(choice)
@@ -153,14 +155,15 @@ def test_calls_are_the_same_with_drafts_and_after_a_death():
             with cluster(d, **options) as c:
                 assert [parts(ask(c, seed, **body)) for seed in range(6)] == [parts(x) for x in want], options
                 c.wait_idle()
-        with cluster(d, decode=2, worker_args=PACED) as c:
-            import concurrent.futures  # pylint: disable=import-outside-toplevel
-            longest = max(range(6), key=lambda i: len(str(parts(want[i]))))
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
-                answer = pool.submit(ask, c, longest, **body)
-                wait_until("tokens are there", lambda: c.total("baton_generation_tokens_total") > 5)
-                [p for p in c.decodes if c.metric("baton_worker_active_requests", worker=p.name) > 0][0].kill()
-                assert parts(answer.result()) == parts(want[longest])
+        with cluster(d, decode=2, worker_args=PACED) as c, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(ask, c, 3, ignore_eos=True, **body)
+
+            def serving():
+                return [p for p in c.decodes if c.metric("baton_worker_active_requests", worker=p.name) > 0]
+
+            wait_until("a worker has the request", lambda: c.total("baton_generation_tokens_total") > 5 and serving())
+            serving()[0].kill()
+            assert parts(answer.result()) == parts(longest)
 
 
 def test_tools_that_cannot_be_held_are_refused_in_openais_words():
