@@ -4,11 +4,9 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import subprocess
-import sys
 
-from _peers import cache, lock, pip_python, run
+from _peers import cache, environment
 from _shared import HERE, Half
 
 VERSIONS = {"llguidance": "1.9.1", "xgrammar": "0.2.9"}
@@ -35,23 +33,9 @@ def is_here():
 
 def install():
     """@return the python of a virtual environment that has the peers"""
-    folder, python = place()
-    with lock():
-        if is_installed(python):
-            return python
-        print(f"installing {', '.join(f'{n} {v}' for n, v in VERSIONS.items())} into {folder}", file=sys.stderr)
-        shutil.rmtree(folder, ignore_errors=True)
-        log = folder + ".log"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(log)
-        host = pip_python()
-        run([host, "-m", "venv", "--without-pip", folder], log, "making a virtual environment")
-        pip = [host, "-m", "pip", "--python", python, "install", "--only-binary", ":all:"]
-        run([*pip, *NEEDED], log, "installing what the peers need")
-        run([*pip, "--no-deps", *PACKAGES], log, "installing the peers")
-        if not is_installed(python):
-            raise SystemExit(f"the peers were installed but cannot be imported (see {log})")
-    return python
+    binary = ["--only-binary", ":all:"]
+    return environment(place()[0], is_installed, ", ".join(f"{n} {v}" for n, v in VERSIONS.items()), [
+        ("what the peers need", [*binary, *NEEDED], {}), ("the peers", [*binary, "--no-deps", *PACKAGES], {})])
 
 
 class Engine:

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """llama.cpp as a peer: installs it, makes its files, starts bench/_llama_peer.py. All of it lies in the cache."""
-import contextlib
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 
-from _peers import cache, lock, pip_python, run
+from _peers import cache, environment, lock, run
 from _shared import HERE, Half
 
 PACKAGE = "llama-cpp-python"
@@ -34,24 +32,8 @@ def is_here():
 
 def install():
     """@return the python of a virtual environment that has llama-cpp-python, built for this machine"""
-    folder, python = place()
-    with lock():
-        if is_installed(python):
-            return python
-        print(f"installing {PACKAGE} {VERSION} into {folder}: it is compiled, which takes minutes", file=sys.stderr)
-        shutil.rmtree(folder, ignore_errors=True)
-        log = folder + ".log"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(log)
-        host = pip_python()
-        # Without ensurepip, which is a package of its own on Debian.
-        run([host, "-m", "venv", "--without-pip", folder], log, "making a virtual environment")
-        env = dict(os.environ, CMAKE_BUILD_PARALLEL_LEVEL=str(len(os.sched_getaffinity(0))))
-        run([host, "-m", "pip", "--python", python, "install", "--no-binary", PACKAGE, f"{PACKAGE}=={VERSION}"], log,
-            f"installing {PACKAGE}", env=env)
-        if not is_installed(python):
-            raise SystemExit(f"{PACKAGE} {VERSION} was installed but cannot be imported (see {log})")
-    return python
+    return environment(place()[0], is_installed, f"{PACKAGE} {VERSION}, which is compiled and takes minutes,", [
+        (PACKAGE, ["--no-binary", PACKAGE, f"{PACKAGE}=={VERSION}"], {"CMAKE_BUILD_PARALLEL_LEVEL": str(len(os.sched_getaffinity(0)))})])
 
 
 def files(python, model, types):

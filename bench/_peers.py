@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 
@@ -39,3 +40,27 @@ def pip_python():
             if subprocess.run([python, "-c", "import pip"], capture_output=True).returncode == 0:
                 return python
     missing("no Python has pip (Debian package python3-pip)")
+
+
+def environment(folder, is_installed, what, steps):
+    """A virtual environment of a peer, made anew unless it is there.
+    @param is_installed  of a python: whether the peer can be imported
+    @param steps  [(what, arguments of `pip install`, environment variables)]
+    @return its python"""
+    python = os.path.join(folder, "bin", "python")
+    with lock():
+        if is_installed(python):
+            return python
+        print(f"installing {what} into {folder}", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
+        log = folder + ".log"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(log)
+        host = pip_python()
+        # Without ensurepip, which is a package of its own on Debian.
+        run([host, "-m", "venv", "--without-pip", folder], log, "making a virtual environment")
+        for name, arguments, variables in steps:
+            run([host, "-m", "pip", "--python", python, "install", *arguments], log, f"installing {name}", env=dict(os.environ, **variables))
+        if not is_installed(python):
+            raise SystemExit(f"{what} was installed but cannot be imported (see {log})")
+    return python
