@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/json_doc.h"
 #include "common/grammar/distance.h"
 #include "router/frontend/prepare.h"
 #include "router/frontend/prepare_priv.h"
-#include "router/text/tools_grammar.h"
 
 bt_grammar_source_t bt_prepare_grammar_source(const bt_api_request_t *request)
 {
@@ -131,72 +129,60 @@ static bt_status_t make_answer(making_t *m)
     return status;
 }
 
-/* Says which strict tool's schema cannot be held.
- * @return NULL: each can, by itself */
-static const char *find_fault(const bt_api_tools_t *tools, char *name,
-                              size_t name_bytes, char *why, size_t why_bytes)
+/* Finds the tool whose schema cannot be held in the JSON pointer with which the
+ * sentence begins: …/tags/N/content/json_schema, or, of a tool that is named,
+ * …/json_schema.
+ * @param [out] why_p  the sentence, from the pointer within the schema on
+ * @return its name, as long as *n_p; NULL: the sentence is of no schema */
+static const char *find_fault(const bt_api_tools_t *tools, const char *sentence,
+                              const char **why_p, int *n_p)
 {
-    bt_json_fault_t fault;
-    bt_json_doc_t *doc = NULL;
-    const bt_json_node_t *tool;
-    const char *found = NULL;
-    uint32_t n;
+    static const char schema[] = "/json_schema", tags[] = "/tags/";
+    const char *const at = strstr(sentence, schema);
+    const char *const tag = strstr(sentence, tags);
+    const char *name = tools->names;
+    unsigned long left = 0;
 
-    if (bt_json_doc_parse_client(tools->json, strlen(tools->json), UINT32_MAX,
-                                 &fault, &doc) != BT_OK) {
+    if ((sentence[0] != '/') || (at == NULL)) {
         return NULL;
     }
-    n = bt_json_size(bt_json_doc_root(doc), BT_JSON_ARRAY);
-    tool = (n > 0) ? bt_json_first(bt_json_doc_root(doc)) : NULL;
-    for (uint32_t i = 0; (i < n) && (found == NULL); i++) {
-        const bt_json_node_t *const function =
-            bt_json_get(doc, tool, "function");
-        const bt_json_node_t *const schema =
-            bt_json_get(doc, function, "parameters");
-        const bt_json_node_t *const title = bt_json_get(doc, function, "name");
-        uint8_t *program = NULL;
-        size_t bytes;
-
-        if (bt_json_is_kind(bt_json_get(doc, function, "strict"),
-                            BT_JSON_TRUE) &&
-            bt_json_is_kind(schema, BT_JSON_OBJECT)) {
-            const bt_grammar_source_t source = {.kind = BT_GRAMMAR_JSON_SCHEMA,
-                                                .text = schema->text,
-                                                .bytes = schema->len};
-
-            if (bt_grammar_compile(&source, &program, &bytes, why, why_bytes) !=
-                BT_OK) {
-                (void)snprintf(name, name_bytes, "%.*s", (int)title->len,
-                               title->text);
-                found = name;
-            }
-            bt_free(program);
-        }
-        tool = bt_json_next(doc, tool);
+    if (tools->forced != NULL) {
+        name = tools->forced;
+    } else if ((tag != NULL) && (tag < at)) {
+        left = strtoul(tag + strlen(tags), NULL, 10);
+    } else {
+        return NULL;
     }
-    bt_json_doc_free(doc);
-    return found;
+    for (; left > 0; left--) {
+        name += strlen(name) + 1;
+        if (name >= tools->names + tools->names_bytes) {
+            return NULL;
+        }
+    }
+    *why_p = at + strlen(schema);
+    *n_p = (int)strlen(name);
+    return name;
 }
 
 static bt_status_t refuse_answer(making_t *m)
 {
     const bt_api_grammar_t *const g = &m->request->grammar;
-    char name[BT_TOOLS_MAX_NAME_BYTES + 1];
-    char why[BT_GRAMMAR_WHY_BYTES] = "";
+    const char *why = m->made->why;
+    const char *name;
+    int n;
 
     if (!bt_prepare_follows_tools(m->format.served, m->request)) {
-        return refuse(g, m->made->why, m->error);
+        return refuse(g, why, m->error);
     }
-    if (find_fault(&m->request->tools, name, sizeof(name), why, sizeof(why)) !=
-        NULL) {
+    name = find_fault(&m->request->tools, why, &why, &n);
+    if (name != NULL) {
         return bt_api_error_invalid(m->error, "tools",
-                                    "Invalid schema for function '%s': %s",
-                                    name, why);
+                                    "Invalid schema for function '%.*s': %s", n,
+                                    name, (why[0] == ':') ? why + 2 : why);
     }
-    return bt_api_error_invalid(m->error, "tools",
-                                "tools: their schemas together cannot be held: "
-                                "%s",
-                                m->made->why);
+    return bt_api_error_invalid(
+        m->error, "tools", "tools: their schemas together cannot be held: %s",
+        (why[0] != '\0') ? why : "they are longer than 1 MiB");
 }
 
 /* Compiles what the request asks for. Schemas of tools that are not strict are

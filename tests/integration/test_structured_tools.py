@@ -178,6 +178,11 @@ def test_tools_that_cannot_be_held_are_refused_in_openais_words():
             status, answer = c.post(CHAT, {"messages": [{"role": "user", "content": "x"}], "tools": tool(schema)})
             assert status == 400 and answer["error"]["param"] == "tools", answer
             assert answer["error"]["message"].startswith("Invalid schema for function 'f': ") and text in answer["error"]["message"], answer
+        # The tool at fault is named, whichever it is, and whatever asks for it.
+        good = [dict(tool(CITY)[0], function=dict(tool(CITY)[0]["function"], name=f"good{i}")) for i in range(1)]
+        for more in ({}, {"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "f"}}}):
+            status, answer = c.post(CHAT, dict(more, messages=[{"role": "user", "content": "x"}], tools=good + tool(remote)))
+            assert status == 400 and answer["error"]["message"].startswith("Invalid schema for function 'f': /properties/city/$ref: "), answer
         # A tool that is not strict is called with any object then.
         choice = ask(c, 1, tools=tool(remote, False), tool_choice="required", parallel_tool_calls=False, max_tokens=500)
         if choice["finish_reason"] == "tool_calls":

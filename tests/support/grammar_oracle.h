@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file grammar_oracle.h
  *
- * What grammars mean, without tables, ranges or short cuts: a search of all
- * frames that can end, and lists of whole stacks that read one byte after the
- * other. For small grammars with small counts.
+ * Oracle of grammars, for tests: it searches all frames that can end, and keeps
+ * lists of whole stacks, which read one byte after the other. It has no tables,
+ * ranges or short cuts. For small grammars with small counts.
  */
 #ifndef BT_TESTS_SUPPORT_GRAMMAR_ORACLE_H
 #define BT_TESTS_SUPPORT_GRAMMAR_ORACLE_H
