@@ -2,11 +2,11 @@
 #include "common/grammar/ebnf.h"
 
 #include "common/base/text.h"
+#include "common/grammar/code_set.h"
 #include "common/grammar/rule_names.h"
 
 #define MAX_NESTING 200u /* of parentheses */
 #define MAX_NAME    256u
-#define MAX_POINT   0x10FFFFu
 
 typedef struct parser {
     bt_grammar_builder_t *b;
@@ -112,23 +112,17 @@ static uint32_t read_hex(parser_t *p, uint32_t n)
     uint32_t value = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        const char byte = peek(p, 0);
-        uint32_t digit;
+        const int digit = bt_hex_digit(peek(p, 0));
 
-        if ((byte >= '0') && (byte <= '9')) {
-            digit = (uint32_t)(byte - '0');
-        } else if ((byte >= 'a') && (byte <= 'f')) {
-            digit = (uint32_t)(byte - 'a') + 10;
-        } else if ((byte >= 'A') && (byte <= 'F')) {
-            digit = (uint32_t)(byte - 'A') + 10;
-        } else {
+        if (digit < 0) {
             fail(p, "an escape has too few hexadecimal digits");
             return 0;
         }
-        value = value << 4 | digit;
+        value = value << 4 | (uint32_t)digit;
         p->at++;
     }
-    if ((value > MAX_POINT) || ((value >= 0xD800) && (value <= 0xDFFF))) {
+    if ((value > BT_CODE_POINT_MAX) ||
+        ((value >= 0xD800) && (value <= 0xDFFF))) {
         fail(p, "an escape is no character of Unicode");
         return 0;
     }
@@ -224,7 +218,7 @@ static const bt_expr_t *read_class(parser_t *p)
         const uint32_t begin = bt_nfa_state(all);
         const uint32_t end = bt_nfa_state(all);
 
-        bt_nfa_code_points(all, begin, 0, MAX_POINT, end);
+        bt_nfa_code_points(all, begin, 0, BT_CODE_POINT_MAX, end);
         dfa = bt_dfa_combine(p->c, BT_DFA_MINUS, bt_nfa_to_dfa(all, begin, end),
                              dfa);
     }
@@ -237,7 +231,7 @@ static const bt_expr_t *any_char(parser_t *p)
     const uint32_t from = bt_nfa_state(nfa);
     const uint32_t to = bt_nfa_state(nfa);
 
-    bt_nfa_code_points(nfa, from, 0, MAX_POINT, to);
+    bt_nfa_code_points(nfa, from, 0, BT_CODE_POINT_MAX, to);
     return bt_expr_dfa(p->b, bt_nfa_to_dfa(nfa, from, to));
 }
 

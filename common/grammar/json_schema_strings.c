@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "common/grammar/code_set.h"
 #include "common/grammar/json_schema_priv.h"
 #include "common/grammar/regex_syntax.h"
 
@@ -203,7 +204,7 @@ static const bt_dfa_t *bounded(schema_t *s, const bt_dfa_t *dfa, uint32_t min,
         if (i >= min) {
             bt_nfa_epsilon(nfa, from, end);
         }
-        bt_nfa_code_points(nfa, from, 0, 0x10FFFF, next);
+        bt_nfa_code_points(nfa, from, 0, BT_CODE_POINT_MAX, next);
         from = next;
     }
     if (max == SCHEMA_NO_LIMIT) {

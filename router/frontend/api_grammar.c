@@ -58,12 +58,6 @@ static bt_status_t give(bt_api_request_t *request, const char *field,
                                     "%s is longer than %u bytes: it has %zu",
                                     field, BT_GRAMMAR_TEXT_BYTES, bytes);
     }
-    if (bytes > BT_GRAMMAR_TEXT_BYTES) {
-        bt_free(text);
-        return bt_api_error_invalid(error, field,
-                                    "%s: it has more than %u bytes", field,
-                                    BT_GRAMMAR_TEXT_BYTES);
-    }
     bt_free(g->text);
     g->field = field;
     g->kind = kind;

@@ -30,6 +30,12 @@ static bt_status_t check_strict(bt_api_parse_t *parse,
     }
     memcpy(text, name->text, name->len);
     text[name->len] = '\0';
+    if (parameters->len > BT_GRAMMAR_TEXT_BYTES) { /* and nobody looks at it */
+        return bt_api_refuse(parse, "tools",
+                             "Invalid schema for function '%s': it has more "
+                             "than %u bytes",
+                             text, BT_GRAMMAR_TEXT_BYTES);
+    }
     return bt_api_check_strict_schema(parse, "tools", "function", text,
                                       parameters);
 }

@@ -51,6 +51,31 @@ static void tools_are_kept_as_json_for_template(void **state)
             "false.");
 }
 
+/* Its properties are sorted and looked up: not those of megabytes. */
+static void a_long_strict_schema_is_refused_before_it_is_looked_at(void **state)
+{
+    const size_t n = BT_GRAMMAR_TEXT_BYTES + 100;
+    char *body = bt_calloc(n + 512, 1);
+    bt_api_request_t r;
+    bt_api_error_t error = {0};
+    size_t at;
+
+    (void)state;
+    assert_non_null(body);
+    at = (size_t)snprintf(
+        body, 512,
+        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+        "\"tools\":[{\"function\":{\"name\":\"f\",\"strict\":true,"
+        "\"parameters\":{\"x\":\"");
+    memset(body + at, 'a', n);
+    (void)snprintf(body + at + n, 512 - at, "\"}}}]}");
+    assert_int_equal(bt_api_parse(H, body, strlen(body), &r, &error),
+                     BT_ERR_INVALID_PARAM);
+    assert_string_equal(error.message, "Invalid schema for function 'f': it "
+                                       "has more than 65536 bytes");
+    bt_free(body);
+}
+
 static void tool_choice_is_parsed(void **state)
 {
     bt_api_request_t r = parsed(H, CHT(FG ", 'tool_choice': 'none'"));
@@ -194,6 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(tools_are_kept_as_json_for_template),
+        BT_TEST(a_long_strict_schema_is_refused_before_it_is_looked_at),
         BT_TEST(tool_choice_is_parsed),
         BT_TEST(invalid_tools_are_refused),
         BT_TEST(tool_calls_and_results_in_messages_are_kept),
