@@ -49,7 +49,7 @@ typedef struct bt_grammar_source {
  * @retval BT_ERR_INVALID_PARAM  The text is wrong.
  * @retval BT_ERR_UNSUPPORTED    Right, but cannot be held exactly.
  * @retval BT_ERR_TOO_LARGE      Over a limit, or over BT_GRAMMAR_FUEL.
- * @retval BT_ERR_NO_MEMORY
+ * @retval BT_ERR_NO_MEMORY      Or the task of the thread is canceled (task.h).
  */
 BT_MUST_CHECK bt_status_t bt_grammar_compile(const bt_grammar_source_t *source,
                                              uint8_t **program_p,

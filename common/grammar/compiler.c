@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 
 /* Chunks double from the first size to the last, so that a small grammar takes
  * little and a large one few allocations. */
@@ -80,6 +81,14 @@ void bt_grammar_spend_all(bt_grammar_compiler_t *c)
     c->fuel = 0;
     bt_grammar_fail(c, BT_ERR_TOO_LARGE,
                     "the grammar takes too many steps to compile");
+}
+
+bool bt_grammar_poll(bt_grammar_compiler_t *c)
+{
+    if (bt_task_poll()) {
+        bt_grammar_fail(c, BT_ERR_NO_MEMORY, "the compilation was canceled");
+    }
+    return bt_grammar_ok(c);
 }
 
 static bool add_chunk(bt_grammar_compiler_t *c, size_t need)

@@ -11,6 +11,9 @@
  * The budget counts steps, not time: a text is accepted or refused on every
  * machine alike.
  *
+ * A compilation polls the task of its thread (task.h): the pool's shorter jobs
+ * run meanwhile, and one whose client has left ends within 2 ms.
+ *
  * Threads: one compiler belongs to one thread.
  */
 #ifndef BT_COMMON_GRAMMAR_COMPILER_H
@@ -27,6 +30,9 @@
 /** Steps of a compilation. A step is about one edge of an automaton; the
  *  budget is some 50 ms of one core. */
 #define BT_GRAMMAR_FUEL 4000000u
+/** Steps between two polls of the thread's task (task.h): some 10 us. A power
+ *  of two. */
+#define BT_GRAMMAR_POLL_STEPS 1024u
 /** Most bytes of a compilation's arenas together: with the text and the program
  *  it takes less than 16 MiB. */
 #define BT_GRAMMAR_MAX_ARENA (14u << 20)
@@ -77,15 +83,22 @@ static inline bool bt_grammar_ok(const bt_grammar_compiler_t *c)
 
 /** Fails, for want of steps. */
 void bt_grammar_spend_all(bt_grammar_compiler_t *c);
+/** Lets the thread's other work run, and fails with BT_ERR_NO_MEMORY where its
+ *  task is canceled, as each allocation does from then on.
+ *  @return false: the compilation has failed */
+bool bt_grammar_poll(bt_grammar_compiler_t *c);
 /** Gives an array that is too small more elements: see bt_grammar_grow(). */
 bool bt_grammar_enlarge(bt_grammar_compiler_t *c, void *array_p,
                         uint32_t *cap_p, uint32_t need, size_t size);
 
-/** Spends steps.
+/** Spends steps, and polls once in BT_GRAMMAR_POLL_STEPS.
  *  @return false: the compilation has failed, perhaps by this call, with
  *          BT_ERR_TOO_LARGE */
 static inline bool bt_grammar_spend(bt_grammar_compiler_t *c, uint64_t steps)
 {
+    uint64_t left;
+    bool polls;
+
     if (!bt_grammar_ok(c)) {
         return false;
     }
@@ -93,8 +106,10 @@ static inline bool bt_grammar_spend(bt_grammar_compiler_t *c, uint64_t steps)
         bt_grammar_spend_all(c);
         return false;
     }
-    c->fuel -= steps;
-    return true;
+    left = c->fuel - steps;
+    polls = (left ^ c->fuel) >= BT_GRAMMAR_POLL_STEPS;
+    c->fuel = left;
+    return !polls || bt_grammar_poll(c);
 }
 
 /** Allocates zeroed memory that lives as long as the compiler.

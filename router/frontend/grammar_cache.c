@@ -239,7 +239,9 @@ bt_status_t bt_grammar_cache_make(bt_grammar_cache_t *cache, bt_hash128_t space,
                                 made_p->why, sizeof(made_p->why));
     made_p->us = bt_now_us() - start_us;
     made_p->us += (made_p->us == 0) ? 1 : 0;
-    if (status != BT_ERR_NO_MEMORY) {
+    if (status == BT_ERR_NO_MEMORY) {
+        made_p->us = 0;
+    } else {
         keep(cache, &key, made_p, status);
     }
     return status;

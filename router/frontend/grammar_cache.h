@@ -13,6 +13,10 @@
  * long to refuse. Clients of different namespaces share no entry: nobody can
  * tell from the time of an answer what others asked for.
  *
+ * A compilation whose client leaves is canceled (task.h) and not kept. Equal
+ * ones that begin at the same time run each by itself, so nobody waits for what
+ * another client cancels.
+ *
  * Threads: any; compilations run at the same time. Some 50 ms at most each, so
  *          the pool makes those that bt_grammar_cache_has() does not find.
  */
@@ -35,7 +39,8 @@ typedef struct bt_grammar_made {
     size_t bytes;
     bt_grammar_kind_t kind; /**< kind of the source */
     bool was_known;
-    uint64_t us; /**< time of the compilation, at least 1; 0: none was made */
+    uint64_t us; /**< time of the compilation, at least 1; 0: none was made to
+                      its end */
     char why[BT_GRAMMAR_WHY_BYTES]; /**< on failure a sentence */
 } bt_grammar_made_t;
 
@@ -50,7 +55,8 @@ bool bt_grammar_cache_has(bt_grammar_cache_t *cache, bt_hash128_t space,
                           const bt_grammar_source_t *source);
 /** Finds or compiles a grammar.
  *  @param [out] made_p  always written
- *  @retval any of bt_grammar_compile() */
+ *  @retval any of bt_grammar_compile(); BT_ERR_NO_MEMORY: also where the
+ *          thread's task is canceled */
 BT_MUST_CHECK bt_status_t bt_grammar_cache_make(
     bt_grammar_cache_t *cache, bt_hash128_t space,
     const bt_grammar_source_t *source, bt_grammar_made_t *made_p);

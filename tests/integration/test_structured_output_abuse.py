@@ -188,9 +188,9 @@ def test_clients_that_leave_leave_nothing():
             body = json.dumps({"prompt": "a", "max_tokens": 500, "stream": i % 2 == 0, "temperature": 1, "seed": i,
                                "regex": f"([a-z]{{1,9}} ){{{90 + i}}}" if i % 3 else f"[ab]*{i}a[ab]{{20}}"}).encode()
             with socket.create_connection(c.http) as s:
-                s.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (COMPLETIONS.encode(), len(body)) + body)
+                s.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (COMPLETIONS.encode(), len(body)) + body)
                 if i % 4 == 0 and i % 3:
-                    s.recv(64)
+                    assert s.recv(64).startswith(b"HTTP/1.1 200 "), i
         assert ask(c, {"prompt": "a", "regex": "[ab]{3}"})["finish_reason"] == "stop"
         c.wait_idle()
         wait_until("no request is left", lambda: sum(c.series("baton_worker_active_requests")) == 0)
@@ -228,7 +228,8 @@ def test_a_reader_that_stops_reading_delays_nobody():
         sockets = [socket.create_connection(c.http) for _ in range(8)]
         for s in sockets:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            s.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (COMPLETIONS.encode(), len(body)) + body)
+            s.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (COMPLETIONS.encode(), len(body)) + body)
+            assert s.recv(13) == b"HTTP/1.1 200 "
         for i in range(20):
             assert ask(c, {"prompt": "a", "regex": "[a-z]{5}", "seed": i})["finish_reason"] == "stop"
         threads = [threading.Thread(target=s.close) for s in sockets]

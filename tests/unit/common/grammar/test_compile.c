@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 #include "tests/support/testsupport.h"
 
 static char why[BT_GRAMMAR_WHY_BYTES];
@@ -169,6 +170,73 @@ static void each_failed_allocation_is_a_status(void **state)
     }
 }
 
+/* Counts polls; cancels its task at one of them. */
+typedef struct polled {
+    bt_task_t task;
+    uint32_t n, cancel_at; /* 0: never */
+} polled_t;
+
+static void polled_yield(void *ctx)
+{
+    polled_t *polled = ctx;
+
+    if (++polled->n == polled->cancel_at) {
+        bt_task_cancel(&polled->task);
+    }
+}
+
+static bt_status_t compile_polled(const bt_grammar_source_t *source,
+                                  polled_t *polled)
+{
+    uint8_t *program = NULL;
+    size_t bytes = 0;
+    bt_task_t *before;
+    bt_status_t status;
+
+    bt_task_init(&polled->task);
+    polled->task.yield = polled_yield;
+    polled->task.ctx = polled;
+    before = bt_task_enter(&polled->task);
+    status = bt_grammar_compile(source, &program, &bytes, why, sizeof(why));
+    bt_free(program);
+    bt_task_leave(before);
+    return status;
+}
+
+/* What a step tries and gives up must not take the cancellation for a limit,
+ * and write another program. */
+static void canceled_compilation_ends_soon_and_has_no_program(void **state)
+{
+    static const char *const texts[] = {
+        /* refused, after it was looked at for long */
+        "{\"type\":\"string\",\"allOf\":[{\"pattern\":\"a.*b\"},"
+        "{\"pattern\":\"b.*c\"},{\"pattern\":\"c.*d\"},"
+        "{\"pattern\":\"d.*e\"},{\"pattern\":\"e.*f\"}]}",
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"pattern\":"
+        "\"^(x|yz){3,90}$\"},\"b\":{\"type\":\"array\",\"items\":{"
+        "\"anyOf\":[{\"type\":\"number\"},{\"$ref\":\"#\"}]}}}}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        const bt_grammar_source_t source = {.kind = BT_GRAMMAR_JSON_SCHEMA,
+                                            .text = texts[i],
+                                            .bytes = strlen(texts[i])};
+        polled_t whole = {0};
+        const bt_status_t status = compile_polled(&source, &whole);
+
+        assert_int_not_equal(status, BT_ERR_NO_MEMORY);
+        assert_true(whole.n > 20);
+        for (uint32_t at = 1; at <= whole.n; at += 1 + whole.n / 50) {
+            polled_t polled = {.cancel_at = at};
+
+            assert_int_equal(compile_polled(&source, &polled),
+                             BT_ERR_NO_MEMORY);
+            assert_in_range(polled.n, at, at + 4);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +246,7 @@ int main(void)
         BT_TEST(texts_that_are_too_deep_are_refused),
         BT_TEST(text_over_the_limit_is_refused),
         BT_TEST(each_failed_allocation_is_a_status),
+        BT_TEST(canceled_compilation_ends_soon_and_has_no_program),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

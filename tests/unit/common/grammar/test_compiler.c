@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/task.h"
 #include "tests/support/testsupport.h"
 
 static void compiler_that_did_nothing_has_no_memory(void **state)
@@ -222,6 +223,50 @@ static void scratch_gives_budget_and_failure_back(void **state)
     bt_grammar_compiler_fini(&c);
 }
 
+/* Counts polls; cancels its task at one of them. */
+typedef struct polled {
+    bt_task_t task;
+    uint32_t n, cancel_at;
+} polled_t;
+
+static void polled_yield(void *ctx)
+{
+    polled_t *polled = ctx;
+
+    if (++polled->n == polled->cancel_at) {
+        bt_task_cancel(&polled->task);
+    }
+}
+
+static void canceled_task_fails_within_the_steps_of_a_poll(void **state)
+{
+    polled_t polled = {.cancel_at = 3};
+    bt_grammar_compiler_t c, scratch;
+    bt_task_t *before;
+    uint32_t n_steps = 0;
+
+    (void)state;
+    bt_task_init(&polled.task);
+    polled.task.yield = polled_yield;
+    polled.task.ctx = &polled;
+    before = bt_task_enter(&polled.task);
+    bt_grammar_compiler_init(&c);
+    assert_true(bt_grammar_spend(&c, 10 * BT_GRAMMAR_POLL_STEPS));
+    assert_int_equal(polled.n, 1);
+    bt_grammar_scratch_init(&scratch, &c);
+    while (bt_grammar_spend(&scratch, 1)) {
+        n_steps++;
+    }
+    assert_int_equal(polled.n, 3);
+    assert_in_range(n_steps, BT_GRAMMAR_POLL_STEPS, 2 * BT_GRAMMAR_POLL_STEPS);
+    assert_int_equal(scratch.status, BT_ERR_NO_MEMORY);
+    bt_grammar_scratch_fini(&scratch, &c);
+    assert_int_equal(c.status, BT_ERR_NO_MEMORY);
+    assert_false(bt_grammar_spend(&c, 1));
+    bt_grammar_compiler_fini(&c);
+    bt_task_leave(before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +281,7 @@ int main(void)
         BT_TEST(array_grows_with_its_elements),
         BT_TEST(failed_allocation_leaves_the_array),
         BT_TEST(scratch_gives_budget_and_failure_back),
+        BT_TEST(canceled_task_fails_within_the_steps_of_a_poll),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

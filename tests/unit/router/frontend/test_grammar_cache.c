@@ -158,6 +158,39 @@ static void failed_allocations_are_reported_and_not_kept(void **state)
     }
 }
 
+static void cancel(void *task)
+{
+    bt_task_cancel(task);
+}
+
+static void canceled_compilation_is_not_kept_and_the_next_one_is(void **state)
+{
+    const bt_grammar_source_t source = {
+        .kind = BT_GRAMMAR_REGEX, .text = "[a-f]{40}(x|y)*", .bytes = 15};
+    bt_grammar_cache_t *cache = NULL;
+    bt_grammar_made_t made;
+    bt_task_t task;
+    bt_task_t *before;
+
+    (void)state;
+    assert_int_equal(bt_grammar_cache_create(1 << 20, &cache), BT_OK);
+    bt_task_init(&task);
+    task.yield = cancel;
+    task.ctx = &task;
+    before = bt_task_enter(&task);
+    assert_int_equal(bt_grammar_cache_make(cache, no_space, &source, &made),
+                     BT_ERR_NO_MEMORY);
+    bt_task_leave(before);
+    assert_null(made.program);
+    assert_int_equal(made.us, 0);
+    assert_false(bt_grammar_cache_has(cache, no_space, &source));
+    assert_int_equal(bt_grammar_cache_make(cache, no_space, &source, &made),
+                     BT_OK);
+    assert_false(made.was_known);
+    bt_free(made.program);
+    bt_grammar_cache_destroy(cache);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +199,7 @@ int main(void)
         BT_TEST(refusal_is_kept_with_its_reason),
         BT_TEST(memory_of_the_cache_is_bounded),
         BT_TEST(failed_allocations_are_reported_and_not_kept),
+        BT_TEST(canceled_compilation_is_not_kept_and_the_next_one_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
