@@ -515,7 +515,7 @@ static bool send_one(pass_t *pass, bt_core_flow_t *flow)
     while ((gen = next_waiting(pass, flow, &need)) != NULL) {
         bt_list_t *before = flow->at[need]->prev;
 
-        if (pass->now_us >= gen->deadline_us) {
+        if ((pass->now_us >= gen->deadline_us) || gen->is_held) {
             flow->at[need] = flow->at[need]->next;
         } else if (bt_flow_is_limited(pass->core, gen, &pass->capacity)) {
             flow->is_limited = true;
@@ -587,7 +587,7 @@ void bt_gen_dispatch_waiting(bt_core_t *core, uint64_t now_us)
     pass_t pass = {.core = core, .now_us = now_us};
 
     core->has_eased = false;
-    if (core->n_waiting == 0) {
+    if (core->n_waiting == core->n_held) {
         return;
     }
     core->n_passes++;

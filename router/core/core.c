@@ -223,7 +223,7 @@ static bool out_of_time(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
         bt_gen_fail_for_deadline(core, gen, now_us);
         return true;
     }
-    if (gen->state != BT_GEN_IS_WAITING) {
+    if ((gen->state != BT_GEN_IS_WAITING) || gen->is_held) {
         return false;
     }
     expected_us =

@@ -302,6 +302,26 @@ void bt_core_cancel(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 const uint32_t *bt_core_output(const bt_gen_t *gen, uint32_t *n_p);
 /** Ends all generations with an error (the server is stopping). */
 void bt_core_end_all(bt_core_t *core, const char *why, uint64_t now_us);
+/* A core that *holds* sends nothing that is submitted from then on: it waits,
+ * to its deadline if need be. What was submitted before runs to its end,
+ * retries included, also if it waits yet. */
+
+/** Reasons to hold; the core holds while there is one. */
+#define BT_CORE_HOLD_PAUSE   1u /**< an operator's (pause.h) */
+#define BT_CORE_HOLD_WEIGHTS 2u /**< the workers get other weights */
+
+/** Begins to hold. Harmless when repeated. @param why  BT_CORE_HOLD_* */
+void bt_core_hold(bt_core_t *core, uint32_t why);
+/** Ends one reason. Without another, what was held is sent. Harmless without
+ *  that reason. */
+void bt_core_release(bt_core_t *core, uint32_t why, uint64_t now_us);
+bool bt_core_holds(const bt_core_t *core);
+/** Returns the number of generations that the core holds back. */
+uint32_t bt_core_n_held(const bt_core_t *core);
+/** Returns the number of generations in flight that are not held back. */
+uint32_t bt_core_n_begun(const bt_core_t *core);
+/** Ends those with an error. */
+void bt_core_end_begun(bt_core_t *core, const char *why, uint64_t now_us);
 /** Calls on_record() for all generations that ended for their clients but whose
  *  workers have not answered: the process ends. */
 void bt_core_record_rest(bt_core_t *core);

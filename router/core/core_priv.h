@@ -127,6 +127,7 @@ struct bt_gen {
      *  them; NULL: repetition is off. */
     uint32_t *runs;
     bool every_token, keeps_stop;
+    bool is_held; /**< submitted while the core holds: waits for its release */
     bt_hash128_t space;
     /** Owned log-probs and logits; NULL: none requested. */
     bt_gen_rows_t *rows;
@@ -176,7 +177,9 @@ struct bt_core {
     bt_sched_fair_t fair;     /**< fair queueing among flows */
     uint32_t n_flows, n_gens; /* n_gens: total over all flows */
     uint64_t n_passes;
-    bool has_eased; /**< a tenant has less work ahead than at the last pass */
+    uint32_t holds;  /**< BT_CORE_HOLD_* in force */
+    uint32_t n_held; /**< live generations with is_held */
+    bool has_eased;  /**< a tenant has less work ahead than at the last pass */
     /** Default cost estimate before any worker has measured. */
     bt_sched_cost_t cost;
     /** Rates last reported by any worker; used for workers without their own.

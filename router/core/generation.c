@@ -260,6 +260,8 @@ bt_status_t bt_core_submit(bt_core_t *core, const bt_gen_spec_t *specs,
         }
         gen->detok.shown = specs[i].shown;
         gen->stops.keeps = specs[i].keeps_stop;
+        gen->is_held = bt_core_holds(core);
+        core->n_held += gen->is_held ? 1 : 0;
         bt_hmap_insert(&core->gens_by_id, gen->id, &gen->by_id);
         bt_gen_move(core, gen, BT_GEN_ON_SUBMIT, now_us);
     }

@@ -64,6 +64,7 @@ static void gen_enter(bt_core_t *core, bt_gen_t *gen, uint64_t now_us)
     case BT_GEN_IS_ENDED:
         bt_list_remove(&gen->live_link);
         core->n_live--;
+        core->n_held -= gen->is_held ? 1 : 0;
         bt_flow_settle(core, gen, now_us);
         bt_core_probe_over(core, gen, now_us);
         bt_gen_handover(core, gen, BT_HANDOVER_GIVEN_UP, NULL);

@@ -73,6 +73,7 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     *front = (bt_frontend_t){
         .ops = ops, .config = config, .inline_us = BT_FRONTEND_INLINE_US};
     bt_turn_init(&front->turn);
+    bt_router_pause_init(&front->pause);
     bt_list_init(&front->held);
     bt_list_init(&front->waiting);
     bt_list_init(&front->placed);
@@ -200,6 +201,7 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     {
         bt_core_tick(served->core, now_us);
     }
+    bt_router_pause_tick(front);
     front->ops->tick(front, now_us);
     bt_watching_tick(front, now_us);
     if (front->trace != NULL) {

@@ -21,6 +21,7 @@
 #include "router/frontend/grammar_cache.h"
 #include "router/frontend/loads.h"
 #include "router/frontend/names.h"
+#include "router/frontend/pause.h"
 #include "router/frontend/regions.h"
 #include "router/frontend/registry.h"
 #include "router/frontend/space.h"
@@ -70,10 +71,11 @@ struct bt_frontend {
     const bt_frontend_ops_t *ops;
     const bt_config_t *config;
     bt_registry_t models;
-    bt_tenants_t tenants; /**< tenants and their limits */
-    bt_loads_t loads;     /**< models being loaded */
-    bt_members_t members; /**< missing workers, and why */
-    bt_turn_t turn;       /**< deferred work of the event loop */
+    bt_tenants_t tenants;    /**< tenants and their limits */
+    bt_loads_t loads;        /**< models being loaded */
+    bt_members_t members;    /**< missing workers, and why */
+    bt_router_pause_t pause; /**< pausing by an operator */
+    bt_turn_t turn;          /**< deferred work of the event loop */
     bt_router_metrics_t *metrics;
     bt_watch_t *watch;            /**< data of live views; owned */
     uint64_t look_us;             /**< time of the next check (watching.h) */

@@ -393,6 +393,7 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
                              void *send_ctx)
 {
     const bt_config_t *config = served->front->config;
+    bt_status_t status;
     bt_core_config_t core = {
         .model = served->identity,
         .tok = served->tok,
@@ -432,7 +433,11 @@ static bt_status_t make_core(bt_served_t *served, bt_send_t send,
         return BT_ERR_INVALID_PARAM; /* excluded by the option's table */
     }
 
-    return bt_core_create(&core, &ops, &served->core);
+    status = bt_core_create(&core, &ops, &served->core);
+    if ((status == BT_OK) && served->front->pause.is_begun) {
+        bt_core_hold(served->core, BT_CORE_HOLD_PAUSE);
+    }
+    return status;
 }
 
 bool bt_served_ready(const bt_served_t *served)

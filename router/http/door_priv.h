@@ -40,6 +40,8 @@ struct bt_http_request {
     bt_list_t waits;             /**< link in bt_pooled_page_t, or unlinked */
     bt_watcher_t *watcher;       /**< reader of the cluster's events; or NULL */
     bt_model_control_t *control; /**< admin command in progress; or NULL */
+    bt_router_pause_waiter_t pause; /**< with is_pausing */
+    bool is_pausing;                /**< waits until the router is paused */
     bt_http_begin_t begin;
     bt_unpack_t *unpack; /**< body at the pool; or NULL */
     bt_answer_t *answer; /**< answer at the pool; or NULL */

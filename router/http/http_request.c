@@ -577,5 +577,8 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     if (r->control != NULL) {
         bt_model_control_leave(r->control);
     }
+    if (r->is_pausing) {
+        bt_router_pause_forget(&r->pause);
+    }
     (void)leave(r, BT_REQUEST_CLIENT_LEFT);
 }

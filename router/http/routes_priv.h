@@ -47,6 +47,10 @@ bool bt_http_request_read_settings(bt_http_request_t *r, const char *under,
 
 bt_route_t bt_route_worker;
 
+/* ---- training_routes.c: what training loops ask for ---- */
+
+bt_route_t bt_route_pause, bt_route_resume, bt_route_is_paused;
+
 /* ---- watch_routes.c: what live views read ---- */
 
 bt_route_t bt_route_watch, bt_route_watch_events, bt_route_watch_requests,

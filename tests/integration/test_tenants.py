@@ -121,7 +121,7 @@ def test_api_key_allows_everything_but_admin_commands():
         assert c.request("GET", "/v1/models", headers=keys.of("acme"))[0] == 200
         # Commands, and everybody's figures, are for those who may give commands.
         for method, path in (("POST", "/v2/repository/models/x/unload"), ("POST", "/v2/logging"), ("GET", "/metrics"),
-                             ("GET", "/v2/cluster"), ("POST", "/v2/cluster/workers/decode-0")):
+                             ("GET", "/v2/cluster"), ("POST", "/v2/cluster/workers/decode-0"), ("GET", "/is_paused"), ("POST", "/resume")):
             body = "{}" if method == "POST" else None
             assert c.request(method, path, body, keys.of("acme"))[0] == 403, path
             assert c.request(method, path, body, keys.of("ops"))[0] not in (401, 403), path
@@ -135,7 +135,7 @@ def test_api_key_allows_everything_but_admin_commands():
 
 ADMIN_COMMANDS = (("/v2/repository/models/ensemble/unload", "{}"), ("/v2/repository/models/ensemble/load", "{}"),
           ("/v2/logging", '{"log_verbose_level": 0}'), ("/v2/trace/setting", "{}"), ("/v2/models/ensemble/trace/setting", "{}"),
-          ("/v2/cluster/workers/decode-0", '{"role": "decode"}'))
+          ("/v2/cluster/workers/decode-0", '{"role": "decode"}'), ("/resume", ""), ("/pause", ""), ("/resume", ""))
 
 
 def post_to(address, path, body):
