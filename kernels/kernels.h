@@ -456,6 +456,14 @@ typedef struct bt_kernels_ops {
      *  text.) */
     void (*matmul)(bt_backend_t *be, const bt_weight_t *w, const float *x,
                    uint32_t n_rows, float *out);
+    /** Computes some outputs of matmul(), with its bits and without the others:
+     *  out[i] = output ids[i] of row r, for i from first[r] to first[r + 1]
+     * - 1. first (n_rows + 1), ascending from 0; ids (first[n_rows]), below
+     * n_out and ascending for each row; both host. x (n_rows, n_in), out
+     *  (first[n_rows]). NULL: not in this back end. */
+    void (*matmul_ids)(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                       uint32_t n_rows, const uint32_t *first,
+                       const uint32_t *ids, float *out);
 
     /** out[r][i] = x[r][i] * (1 / sqrt(mean(x[r]^2) + eps)) * weight[i].
      *  In place (out == x) is allowed. Sum of squares: 16 lanes, lane i % 16,

@@ -363,6 +363,7 @@ void bt_engine_draw_drafts(bt_engine_t *engine, bt_report_t *report,
         }
     }
     seq->sched.n_computed = seq->sched.n_tokens - 1;
+    seq->grammar.n_counted = seq->sched.n_tokens - 1;
     bt_engine_tell_computed(engine, seq, n_known - 1, logits);
     if (n_drafts == 0) {
         seq->wants_drafts = right && would_take(engine, seq);

@@ -84,6 +84,8 @@ void bt_engine_free_pass(bt_pass_t *pass)
     bt_free(pass->logit_rows);
     bt_free(pass->needs);
     bt_free(pass->best_ids);
+    bt_free(pass->first_ids);
+    bt_free(pass->ids);
     bt_free(pass->draw_of);
     bt_free(pass->score_of);
     bt_drawing_destroy(pass->drawing);
@@ -102,6 +104,15 @@ bt_status_t bt_engine_alloc_pass(const bt_model_t *model, bt_pass_t *pass,
     pass->logit_rows = bt_calloc(logit_rows, sizeof(*pass->logit_rows));
     pass->needs = bt_calloc(logit_rows, sizeof(*pass->needs));
     pass->best_ids = bt_calloc(logit_rows, sizeof(*pass->best_ids));
+    if (bt_model_computes_ids(model)) {
+        pass->first_ids =
+            bt_calloc((size_t)logit_rows + 1, sizeof(*pass->first_ids));
+        pass->ids = bt_calloc((size_t)logit_rows * BT_MODEL_MAX_IDS,
+                              sizeof(*pass->ids));
+        if ((pass->first_ids == NULL) || (pass->ids == NULL)) {
+            return BT_ERR_NO_MEMORY;
+        }
+    }
     pass->draw_of = bt_calloc(logit_rows, sizeof(*pass->draw_of));
     pass->score_of = bt_calloc(logit_rows, sizeof(*pass->score_of));
     if ((pass->plan == NULL) || (pass->seqs == NULL) ||

@@ -180,6 +180,8 @@ typedef struct bt_seq_grammar {
     bt_matcher_t *matcher;
     const bt_token_trie_t *trie; /**< the matcher's */
     bt_matcher_cursor_t cursor;  /**< private to the engine */
+    uint32_t n_counted;          /**< private: tokens before the last mask in
+                                      counts */
     uint32_t max_tokens; /**< the text is whole within so many tokens behind the
                               prompt, and the matcher knows distances; 0: it may
                               be cut */

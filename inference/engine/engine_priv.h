@@ -42,6 +42,9 @@ typedef struct bt_pass {
     uint32_t *logit_rows;
     uint32_t *needs;       /**< bt_forward_t.needs, of each logit row */
     uint32_t *best_ids;    /**< bt_forward_t.best_ids, of each logit row */
+    uint32_t *first_ids;   /**< bt_forward_t.first_ids; NULL: not
+                                bt_model_computes_ids() */
+    uint32_t *ids;         /**< bt_forward_t.ids */
     bt_drawing_t *drawing; /**< bt_forward_t.drawing; NULL: the host draws */
     uint32_t *draw_of;     /**< index of the first draw of each logit row, if
                                 the back end draws from it */
@@ -300,6 +303,11 @@ static inline bool bt_seq_has_grammar(const bt_seq_t *seq)
  *  @param [out] mask  bt_sampler_mask()
  *  @return number of its tokens; 0: the grammar cannot be followed */
 uint32_t bt_seq_mask(bt_seq_t *seq, uint32_t n_tokens, uint64_t *mask);
+/** Lists the tokens that a grammar allows behind a position, for the next logit
+ *  row of the pass, where the draw reads only their logits and they are few. Of
+ *  a single one no logit is read.
+ *  @return false: none are listed */
+bool bt_engine_list_ids(bt_engine_t *engine, bt_seq_t *seq, uint32_t position);
 /** Returns how many of the n drafts behind the known tokens a grammar allows,
  *  until the answer ends with one. */
 uint32_t bt_engine_allowed_drafts(bt_seq_t *seq, uint32_t n);

@@ -255,6 +255,31 @@ static void note_begun(bt_seq_t *seq)
     }
 }
 
+static void add_logit_row(bt_pass_t *pass, uint32_t row, uint32_t needs)
+{
+    const uint32_t i = pass->n_logit_rows++;
+
+    pass->logit_rows[i] = row;
+    pass->needs[i] = needs;
+    if ((pass->first_ids != NULL) && (needs != BT_NEEDS_IDS)) {
+        pass->first_ids[i + 1] = pass->first_ids[i];
+    }
+}
+
+/* Returns bt_forward_t.needs of a row that is drawn from (@a draws), or that
+ * the owner wants. */
+static uint32_t needs_of(bt_engine_t *engine, bt_seq_t *seq, uint32_t position,
+                         bool draws)
+{
+    if (bt_engine_tell(engine->pass, seq, position, draws)) {
+        return BT_NEEDS_NOTHING;
+    }
+    if (draws && bt_engine_list_ids(engine, seq, position)) {
+        return BT_NEEDS_IDS;
+    }
+    return draws ? bt_engine_needs(seq, position) : 0;
+}
+
 /* Appends a row for each beam of a sequence. The host needs all logits. */
 static void lay_beams(bt_pass_t *pass, const bt_seq_t *seq)
 {
@@ -269,8 +294,7 @@ static void lay_beams(bt_pass_t *pass, const bt_seq_t *seq)
         };
         pass->rows_tokens[row] = bt_engine_beam_token(seq, beam);
         pass->from_ids[row] = UINT32_MAX;
-        pass->needs[pass->n_logit_rows] = 0;
-        pass->logit_rows[pass->n_logit_rows++] = row;
+        add_logit_row(pass, row, 0);
     }
 }
 
@@ -305,11 +329,8 @@ void bt_engine_lay_item(bt_engine_t *engine, uint32_t i)
         const bool draws = position >= bt_engine_draws_from(item);
 
         if (draws || bt_engine_wants_row(seq, position)) {
-            pass->needs[pass->n_logit_rows] =
-                bt_engine_tell(pass, seq, position, draws) ? BT_NEEDS_NOTHING
-                : draws ? bt_engine_needs(seq, position)
-                        : 0;
-            pass->logit_rows[pass->n_logit_rows++] = row + k;
+            add_logit_row(pass, row + k,
+                          needs_of(engine, seq, position, draws));
         }
     }
     pass->n_rows += item->n_new;
@@ -442,6 +463,8 @@ bt_forward_t bt_engine_forward_of(bt_engine_t *engine)
         .n_logit_rows = pass->n_logit_rows,
         .needs = pass->needs,
         .best_ids = pass->best_ids,
+        .first_ids = pass->first_ids,
+        .ids = pass->ids,
         .drawing = pass->drawing,
         .taps = is_whole ? bt_engine_taps(engine) : NULL,
         .kv = config->kv,

@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "inference/engine/engine_priv.h"
+#include "inference/model/logits.h"
 
 /* Masks of sequences with a grammar: which tokens may come next. Where an
  * answer is in its grammar follows from its tokens alone, so draws, drafts, and
@@ -105,13 +106,52 @@ uint32_t bt_seq_mask(bt_seq_t *seq, uint32_t n_tokens, uint64_t *mask)
     bt_matcher_cursor_t cursor = seq->grammar.cursor;
     const uint32_t n = make_mask(seq, &cursor, n_tokens, mask);
 
-    if (n_tokens <= seq->sched.n_tokens) { /* else behind drafts */
-        seq->grammar.cursor = cursor;
+    if (n_tokens + seq->sched.n_drafts <= seq->sched.n_tokens) {
+        seq->grammar.cursor = cursor; /* else behind drafts */
     }
-    seq->grammar.counts.n_masks++;
-    seq->grammar.counts.n_hits += (stats->mask_hits > hits) ? 1 : 0;
+    if (n_tokens > seq->grammar.n_counted) {
+        seq->grammar.n_counted = n_tokens;
+        seq->grammar.counts.n_masks++;
+        seq->grammar.counts.n_hits += (stats->mask_hits > hits) ? 1 : 0;
+    }
     seq->grammar.counts.ns += bt_now_ns() - start_ns;
     return n;
+}
+
+/* True when a draw reads no logits but those of the mask: penalties and biases
+ * change each logit by itself, and what follows sees only the mask's. */
+static bool draws_from_mask(const bt_seq_t *seq, uint32_t position)
+{
+    return bt_seq_has_grammar(seq) && (position + 1 >= seq->n_prompt) &&
+           bt_list_empty(&seq->followers) && (seq->beams == NULL) &&
+           !bt_engine_wants_row(seq, position) &&
+           ((seq->n_processors == 0) ||
+            ((seq->n_processors == 1) &&
+             (bt_logit_biases_of(&seq->processors[0]) != NULL)));
+}
+
+bool bt_engine_list_ids(bt_engine_t *engine, bt_seq_t *seq, uint32_t position)
+{
+    bt_pass_t *const pass = engine->pass;
+    uint64_t *const mask = bt_sampler_mask(engine->sampler);
+    uint32_t *at;
+    uint32_t n;
+
+    if ((pass->first_ids == NULL) || !draws_from_mask(seq, position)) {
+        return false;
+    }
+    n = bt_seq_mask(seq, position + 1, mask);
+    if ((n == 0) || (n > BT_MODEL_MAX_IDS)) {
+        return false;
+    }
+    at = &pass->first_ids[pass->n_logit_rows];
+    at[1] = at[0];
+    for (uint32_t i = 0; (n > 1) && (i < seq->grammar.trie->n_words); i++) {
+        for (uint64_t word = mask[i]; word != 0; word &= word - 1) {
+            pass->ids[at[1]++] = i * 64 + (uint32_t)__builtin_ctzll(word);
+        }
+    }
+    return true;
 }
 
 static bool ends_model(const bt_token_trie_t *trie, uint32_t id)

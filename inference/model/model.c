@@ -32,6 +32,11 @@ bool bt_model_taps(const bt_model_t *model)
            (model->be->ops->batch_begin == NULL);
 }
 
+bool bt_model_computes_ids(const bt_model_t *model)
+{
+    return model->some_logits != NULL;
+}
+
 void bt_model_layers_stored(const bt_model_t *model, const bt_forward_t *fwd,
                             uint32_t n_layers)
 {

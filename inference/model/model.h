@@ -322,6 +322,10 @@ uint64_t bt_model_lent_ns(const bt_model_t *model);
 
 /** Value of bt_forward_t.needs: the host needs nothing of the row. */
 #define BT_NEEDS_NOTHING UINT32_MAX
+/** Value of bt_forward_t.needs: only logits of the row's ids (first_ids). */
+#define BT_NEEDS_IDS (UINT32_MAX - 1)
+/** Most ids of one row. */
+#define BT_MODEL_MAX_IDS 256u
 
 /** True when the model's back end can draw and score (bt_forward_t.drawing):
  *  where it has memory of its own and the model is not sharded. */
@@ -330,6 +334,10 @@ bool bt_model_draws(const bt_model_t *model);
 /** True when calls can copy out hidden states (bt_forward_t.taps): on the CPU,
  *  where the model is not sharded. */
 bool bt_model_taps(const bt_model_t *model);
+
+/** True when calls can compute the logits of a row's ids without the others
+ *  (BT_NEEDS_IDS): on the CPU, where the model is not sharded. */
+bool bt_model_computes_ids(const bt_model_t *model);
 
 /** Hidden states that a call copies out, of its logit rows in their order, with
  *  those of rows that joined mid-step. */
@@ -367,9 +375,16 @@ typedef struct bt_forward {
     /** How much of each logit row is needed (bt_sampler_needs()). 0: all
      *  logits. 1: only the id of its best logit; then its logits stay in the
      *  back end. n: the n first candidates; the others may be -infinity.
-     *  BT_NEEDS_NOTHING: only what is drawn and scored. NULL: all logits of all
-     *  rows. */
+     *  BT_NEEDS_NOTHING: only what is drawn and scored. BT_NEEDS_IDS: only
+     *  those of its ids; the others are -infinity, and without ids the row is
+     *  undefined. NULL: all logits of all rows. */
     const uint32_t *needs;
+    /** Ids of the rows that need BT_NEEDS_IDS, where bt_model_computes_ids():
+     *  ids[first_ids[i]] to ids[first_ids[i + 1] - 1] of logit row i, ascending
+     *  and at most BT_MODEL_MAX_IDS; other rows have none. first_ids
+     *  (n_logit_rows + 1), from 0. Not used where no row needs them. */
+    const uint32_t *first_ids;
+    const uint32_t *ids;
     /** Out (n_logit_rows): ids of the best logits (bt_sampler_best()) of the
      *  rows that need 1; entries of other rows are left unchanged. Not used
      *  without needs. */

@@ -188,6 +188,38 @@ static bool hidden_fits(const bt_model_t *model, const bt_forward_t *fwd)
     return true;
 }
 
+/* Checks the ids of rows of which only their logits are wanted. */
+static bool ids_fit(const bt_model_t *model, const bt_forward_t *fwd)
+{
+    const uint32_t *const first = fwd->first_ids;
+    bool any = false;
+
+    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
+        any = any || bt_model_wants_ids(fwd, i);
+    }
+    if (!any) {
+        return true;
+    }
+    if (!bt_model_computes_ids(model) || (first == NULL) ||
+        (fwd->ids == NULL) || (first[0] != 0)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
+        const uint32_t most = bt_model_wants_ids(fwd, i) ? BT_MODEL_MAX_IDS : 0;
+
+        if ((first[i + 1] < first[i]) || (first[i + 1] - first[i] > most)) {
+            return false;
+        }
+        for (uint32_t k = first[i]; k < first[i + 1]; k++) {
+            if ((fwd->ids[k] >= model->hp.n_vocab) ||
+                ((k > first[i]) && (fwd->ids[k] <= fwd->ids[k - 1]))) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd)
 {
     const bt_model_config_t *const c = &model->config;
@@ -212,6 +244,6 @@ bool bt_model_fits(const bt_model_t *model, const bt_forward_t *fwd)
             return false;
         }
     }
-    return bt_ahead_fits(model, fwd) && seqs_fit(model, fwd) &&
-           bt_drawn_fits(model, fwd);
+    return ids_fit(model, fwd) && bt_ahead_fits(model, fwd) &&
+           seqs_fit(model, fwd) && bt_drawn_fits(model, fwd);
 }

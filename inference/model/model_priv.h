@@ -201,6 +201,12 @@ BT_MUST_CHECK bt_status_t bt_model_run_layers(bt_model_t *model,
                                               const bt_forward_t *fwd,
                                               bt_forward_t *whole);
 
+/** True when only logits of its ids are wanted of this row. */
+static inline bool bt_model_wants_ids(const bt_forward_t *fwd, uint32_t i)
+{
+    return (fwd->needs != NULL) && (fwd->needs[i] == BT_NEEDS_IDS);
+}
+
 /** Copies logits of rows i .. i + n - 1 to host memory, where the back end has
  *  memory of its own. */
 BT_MUST_CHECK bt_status_t bt_model_fetch_logits(bt_model_t *model, uint32_t i,
@@ -300,6 +306,9 @@ struct bt_model {
      *  logits where the rank has all words. With stages, the last one has
      *  own_logits and the first one logits. */
     float *own_logits;
+    float *some_logits; /**< (max_logit_rows, BT_MODEL_MAX_IDS): logits of the
+                             ids of all rows, side by side; NULL: not
+                             bt_model_computes_ids() */
     /* Used only where the back end has memory of its own: */
     uint32_t *best_ids;     /**< back end (max_logit_rows); NULL: with ranks */
     float *host_logits;     /**< logits in host memory; with ranks the only copy

@@ -85,6 +85,7 @@ static void reserve_batch(bt_loader_t *loader)
 typedef struct buffers {
     float *logits;
     float *own_logits;
+    float *some_logits;
     float *ids;   /* an id is as wide as a float */
     float *drawn; /* 32-bit words, too */
     void *host_logits;
@@ -118,6 +119,10 @@ static void take_own(bt_loader_t *loader, buffers_t *b)
     }
     if (bt_shard_is_last(shard) && is_shared) {
         bt_loader_buffer(loader, rows, loader->own.n_vocab, &b->own_logits);
+    }
+    if (!on_device && !is_shared && (loader->be->ops->matmul_ids != NULL) &&
+        (loader->hp->head.kind == BT_HEAD_NONE)) {
+        bt_loader_buffer(loader, rows, BT_MODEL_MAX_IDS, &b->some_logits);
     }
     if (on_device && !is_shared) {
         bt_loader_buffer(loader, rows, 1, &b->ids);
@@ -172,6 +177,7 @@ void bt_loader_results(bt_loader_t *loader, bt_model_t *model)
     if (model != NULL) {
         model->logits = b.logits;
         model->own_logits = (b.own_logits != NULL) ? b.own_logits : b.logits;
+        model->some_logits = b.some_logits;
         model->best_ids = (uint32_t *)(void *)b.ids;
         model->drawn = (uint32_t *)(void *)b.drawn;
         model->host_logits = b.host_logits;

@@ -219,6 +219,7 @@ static const bt_kernels_ops_t cpu_ops = {
     .weight_bytes = bt_pack_bytes,
     .embed = bt_cpu_embed,
     .matmul = bt_cpu_matmul,
+    .matmul_ids = bt_cpu_matmul_ids,
     .rmsnorm = bt_cpu_rmsnorm,
     .layer_norm = bt_cpu_layer_norm,
     .head_norm = bt_cpu_head_norm,

@@ -227,10 +227,33 @@ static void run_decoded(const cpu_backend_t *cpu, const bt_matmul_job_t *job,
     }
 }
 
+/* Panels of a job whose rows are prepared. */
+static void multiply(const cpu_backend_t *cpu, const bt_matmul_job_t *job,
+                     uint32_t begin, uint32_t end, uint32_t thread)
+{
+    if (bt_pack_is_e4m3(job->w->pack)) {
+        run_decoded(cpu, job, begin, end, thread);
+        return;
+    }
+    switch (job->w->pack) {
+    case BT_PACK_F32:
+    case BT_PACK_F16:
+        cpu->isa->matmul(job, begin, end,
+                         bt_cpu_scratch_row(&cpu->panels, thread));
+        break;
+    case BT_PACK_BF16:
+        cpu->isa->matmul_bf16(job, begin, end);
+        break;
+    default:
+        cpu->isa->matmul_q8(job, begin, end,
+                            bt_cpu_scratch_row(&cpu->wide, thread));
+        break;
+    }
+}
+
 static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
 {
     const step_t *step = ctx;
-    const cpu_backend_t *cpu = step->cpu;
     const prepared_t prepared = prepared_of(step, thread);
     bt_matmul_job_t job = step->job;
 
@@ -238,24 +261,7 @@ static void run_panels(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
     job.q = prepared.q8;
     job.x = is_prepared(step) ? step->x : prepared.tiles;
     job.tiles = job.x;
-    if (bt_pack_is_e4m3(job.w->pack)) {
-        run_decoded(cpu, &job, begin, end, thread);
-        return;
-    }
-    switch (job.w->pack) {
-    case BT_PACK_F32:
-    case BT_PACK_F16:
-        cpu->isa->matmul(&job, begin, end,
-                         bt_cpu_scratch_row(&cpu->panels, thread));
-        break;
-    case BT_PACK_BF16:
-        cpu->isa->matmul_bf16(&job, begin, end);
-        break;
-    default:
-        cpu->isa->matmul_q8(&job, begin, end,
-                            bt_cpu_scratch_row(&cpu->wide, thread));
-        break;
-    }
+    multiply(step->cpu, &job, begin, end, thread);
 }
 
 /* Output lines of panels begin .. end - 1 that sums are added to. */
@@ -288,6 +294,36 @@ static bool has_rows_for(const cpu_backend_t *cpu, const bt_weight_t *w)
                : n_in / 32 * sizeof(bt_q8_group_t) <= cpu->q8.row_bytes;
 }
 
+/* Past these, rows of other tenants would be overwritten. */
+static void check_space(const cpu_backend_t *cpu, const step_t *step)
+{
+    const bt_weight_t *w = step->job.w;
+
+    BT_ASSERT_ALWAYS((step->job.n_rows <= cpu->max_rows) &&
+                     (w->n_in * sizeof(float) <= cpu->lines.row_bytes));
+    BT_ASSERT_ALWAYS(has_rows_for(cpu, w));
+    BT_ASSERT_ALWAYS(bt_pack_scratch_bytes(w->type, w->n_in) <=
+                     cpu->wide.row_bytes);
+}
+
+/* Prepares the rows, or lets the threads of the job do it. */
+static void begin_rows(const cpu_backend_t *cpu, step_t *step,
+                       bt_cpu_job_t *job)
+{
+    const uint32_t n_rows = step->job.n_rows;
+    const uint32_t n = n_pieces(step);
+    const uint32_t grain =
+        bt_cpu_grain(cpu, n, (uint64_t)step->job.w->n_in * (n_rows / n),
+                     (step->kind == ROWS_SILU) ? MIN_SILU_ELEMS : MIN_ELEMS);
+
+    step->own = (n_rows <= BT_CPU_OWN_ROWS) && (grain >= n);
+    if (step->own) {
+        job->prepare = prepare_own;
+    } else {
+        bt_cpu_pool_run_lent(cpu->pool, n, grain, prepare, step);
+    }
+}
+
 static void run_step(bt_backend_t *be, step_t *step)
 {
     cpu_backend_t *cpu = bt_cpu_of(be);
@@ -305,29 +341,14 @@ static void run_step(bt_backend_t *be, step_t *step)
     if (n_rows == 0) {
         return;
     }
-    /* Past these, rows of other tenants would be overwritten. */
-    BT_ASSERT_ALWAYS((n_rows <= cpu->max_rows) &&
-                     (w->n_in * sizeof(float) <= cpu->lines.row_bytes));
-    BT_ASSERT_ALWAYS(has_rows_for(cpu, w));
-    BT_ASSERT_ALWAYS(bt_pack_scratch_bytes(w->type, w->n_in) <=
-                     cpu->wide.row_bytes);
+    check_space(cpu, step);
     step->cpu = cpu;
     if (step->job.add) {
         job.keep = keep_outputs;
         job.keep_bytes = (size_t)n_rows * BT_PANEL * sizeof(float);
     }
     if (!is_prepared(step)) {
-        const uint32_t n = n_pieces(step);
-        const uint32_t grain = bt_cpu_grain(
-            cpu, n, (uint64_t)w->n_in * (n_rows / n),
-            (step->kind == ROWS_SILU) ? MIN_SILU_ELEMS : MIN_ELEMS);
-
-        step->own = (n_rows <= BT_CPU_OWN_ROWS) && (grain >= n);
-        if (step->own) {
-            job.prepare = prepare_own;
-        } else {
-            bt_cpu_pool_run_lent(cpu->pool, n, grain, prepare, step);
-        }
+        begin_rows(cpu, step, &job);
     }
     if ((cpu->ahead != NULL) && (n_rows <= BT_CPU_OWN_ROWS)) {
         job.ahead = (bt_cpu_ahead_t){.data = cpu->ahead->data,
@@ -335,6 +356,94 @@ static void run_step(bt_backend_t *be, step_t *step)
                                      .n_items = cpu->ahead->n_panels};
     }
     cpu->ahead = NULL;
+    bt_cpu_pool_run_job(cpu->pool, &job);
+}
+
+/* ---- some outputs of each row ---- */
+
+typedef struct some_step {
+    step_t step;
+    const uint32_t *first;
+    const uint32_t *ids;
+    float *out;
+} some_step_t;
+
+/* Computes the sums of one panel and one row. */
+static void sum_panel(const step_t *step, uint32_t row, uint32_t panel,
+                      uint32_t thread, float sums[BT_PANEL])
+{
+    const prepared_t prepared = prepared_of(step, thread);
+    const size_t n_in = step->job.w->n_in;
+    bt_weight_t w = *step->job.w;
+    bt_matmul_job_t job = step->job;
+
+    w.data += panel * w.panel_bytes;
+    w.n_out = BT_PANEL;
+    w.n_panels = 1;
+    job.w = &w;
+    job.n_rows = 1;
+    job.out = sums;
+    if (is_dense(&w)) { /* one row is read where it is */
+        job.x = job.tiles = step->x + row * n_in;
+    } else if (rule_of(&w) == BT_PACK_BF16) {
+        job.bf16 = prepared.bf16 + row * even(n_in);
+    } else {
+        job.q = prepared.q8 + row * (n_in / 32);
+    }
+    multiply(step->cpu, &job, 0, 1, thread);
+}
+
+/* Items are ids; the first one of a panel computes those of the whole panel. */
+static void run_ids(void *ctx, uint32_t thread, uint32_t begin, uint32_t end)
+{
+    const some_step_t *some = ctx;
+    uint32_t row = 0;
+    uint32_t i = begin;
+
+    while (i < end) {
+        const uint32_t panel = some->ids[i] / BT_PANEL;
+        float sums[BT_PANEL];
+        uint32_t k = i;
+
+        while (some->first[row + 1] <= i) {
+            row++;
+        }
+        if ((i == some->first[row]) || (some->ids[i - 1] / BT_PANEL != panel)) {
+            sum_panel(&some->step, row, panel, thread, sums);
+            for (; (k < some->first[row + 1]) &&
+                   (some->ids[k] / BT_PANEL == panel);
+                 k++) {
+                some->out[k] = sums[some->ids[k] % BT_PANEL];
+            }
+        }
+        i = (k > i) ? k : i + 1;
+    }
+}
+
+void bt_cpu_matmul_ids(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                       uint32_t n_rows, const uint32_t *first,
+                       const uint32_t *ids, float *out)
+{
+    cpu_backend_t *cpu = bt_cpu_of(be);
+    some_step_t some = {
+        .step = {.cpu = cpu, .job = {.w = w, .n_rows = n_rows}, .x = x},
+        .first = first,
+        .ids = ids,
+        .out = out,
+    };
+    bt_cpu_job_t job = {.fn = run_ids, .ctx = &some};
+
+    cpu->ahead = NULL;
+    if ((n_rows == 0) || (first[n_rows] == 0)) {
+        return;
+    }
+    check_space(cpu, &some.step);
+    job.n_items = first[n_rows];
+    job.grain =
+        bt_cpu_grain(cpu, job.n_items, (uint64_t)w->n_in * BT_PANEL, MIN_MACS);
+    if (!is_dense(w)) {
+        begin_rows(cpu, &some.step, &job);
+    }
     bt_cpu_pool_run_job(cpu->pool, &job);
 }
 

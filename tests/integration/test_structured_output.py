@@ -99,6 +99,21 @@ def essence(choices):
     return [(x["text"], x["token_ids"], x["finish_reason"]) for x in choices]
 
 
+def test_answers_are_those_of_requests_whose_logits_are_all_computed():
+    """Where few tokens may come, the worker computes their logits alone, but for requests for log-probs."""
+    with tempfile.TemporaryDirectory() as d, Cluster(model_of(d), kv_memory="32m") as c:
+        requests = bodies(9, (0, 0.7, 1.5))
+        for i, body in enumerate(requests):
+            body.update([{}, {"repetition_penalty": 1.3}, {"logit_bias": {"20": 5, "35": -100}}, {"top_p": 0.8, "frequency_penalty": 0.4}][i % 4])
+        free = {"prompt": [7, 8, 9], "max_tokens": 20, "temperature": 1, "seed": 5, "return_token_ids": True}
+        some = ask_all(c, [x for body in requests for x in (body, free)])
+        every = ask_all(c, [dict(body, logprobs=1) for body in requests])
+        assert essence(some[::2]) == essence(every)
+        assert len(set(map(str, essence(some[1::2])))) == 1
+        plain = ask_all(c, [dict(body, num_draft_tokens=0) for body in requests])
+        assert essence(plain) == essence(every)
+
+
 def test_every_answer_that_ends_is_what_its_description_asks_for():
     with tempfile.TemporaryDirectory() as d, Cluster(model_of(d), kv_memory="32m") as c:
         n_ended = 0

@@ -317,6 +317,40 @@ static void check_alone(const mm_case_t *c, const kc_backend_t *b,
     kc_free(alone);
 }
 
+/* Some outputs of each row: none, all, or some, as matmul() has them. */
+static void check_ids(const mm_case_t *c, const kc_backend_t *b,
+                      const bt_weight_t *w)
+{
+    uint32_t *first = bt_calloc(c->n_rows + 1u, sizeof(*first));
+    uint32_t *ids = bt_calloc((size_t)c->n_rows * c->n_out + 1, sizeof(*ids));
+    float *want = kc_alloc((size_t)c->n_rows * c->n_out);
+    float *got;
+    uint32_t n = 0;
+
+    if ((first == NULL) || (ids == NULL)) {
+        exit(2);
+    }
+    for (uint32_t r = 0; r < c->n_rows; r++) {
+        const uint32_t one_in = (uint32_t[]){1, 2, 9, 1000}[kc_below(4)];
+
+        first[r] = n;
+        for (uint32_t o = 0; o < c->n_out; o++) {
+            if (kc_below(one_in) == 0) {
+                want[n] = c->want[(size_t)r * c->n_out + o];
+                ids[n++] = o;
+            }
+        }
+    }
+    first[c->n_rows] = n;
+    got = kc_alloc(n);
+    b->be->ops->matmul_ids(b->be, w, c->x, c->n_rows, first, ids, got);
+    kc_expect_equal(want, got, n, c->what, b->name);
+    kc_free(got);
+    kc_free(want);
+    bt_free(ids);
+    bt_free(first);
+}
+
 static void run_case(const kc_type_t *type, uint32_t n_out, uint32_t n_rows,
                      numbers_t numbers)
 {
@@ -344,6 +378,9 @@ static void run_case(const kc_type_t *type, uint32_t n_out, uint32_t n_rows,
         kc_expect_equal(c.want, out, (size_t)c.n_rows * c.n_out, c.what,
                         b->name);
         check_alone(&c, b, w);
+        if (!kc_skips(b, b->be->ops->matmul_ids != NULL, false, "matmul_ids")) {
+            check_ids(&c, b, w);
+        }
         check_embed(&c, b, w, false);
         if (b->be->ops->take_tokens != NULL) {
             check_embed(&c, b, w, true);

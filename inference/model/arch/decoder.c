@@ -2,6 +2,9 @@
 /* Forward pass of a dense decoder: family.h. */
 #include "inference/model/arch/decoder.h"
 
+#include <math.h>
+#include <string.h>
+
 #include "common/coll/coll_shm.h"
 #include "inference/model/head.h"
 #include "inference/model/ranks.h"
@@ -389,25 +392,115 @@ static void catch_up(bt_model_t *model, const bt_forward_t *fwd,
     }
 }
 
-/* Computes the logits of the rows in d->x_last. */
-static void compute_logits(bt_model_t *model, uint32_t n_rows)
+static const bt_weight_t *output_of(const bt_decoder_t *d)
+{
+    return (d->output != NULL) ? d->output : d->embedding;
+}
+
+static void scale_logits(const bt_model_t *model, float *logits, size_t n)
 {
     const bt_kernels_ops_t *const ops = model->be->ops;
     const bt_hparams_t *const hp = &model->own;
-    const bt_decoder_t *const d = model->state;
-    const bt_norm_t norm = bt_decoder_norm(model, &d->output_norm);
-    const size_t n = (size_t)n_rows * hp->n_vocab;
 
-    bt_step_norm_matmul(model->be,
-                        (d->output != NULL) ? d->output : d->embedding,
-                        d->x_last, &norm, n_rows, d->a, model->own_logits);
-    add_bias(model->be, model->own_logits, d->output_bias, n_rows, hp->n_vocab);
     if (hp->logit_scale != 1.0f) {
-        ops->scale(model->be, model->own_logits, hp->logit_scale, n);
+        ops->scale(model->be, logits, hp->logit_scale, n);
     }
     if (hp->logit_soft_cap > 0.0f) {
-        ops->soft_cap(model->be, model->own_logits, hp->logit_soft_cap, n);
+        ops->soft_cap(model->be, logits, hp->logit_soft_cap, n);
     }
+}
+
+/* Computes all logits of rows x, which may be d->a. */
+static void compute_all(bt_model_t *model, const float *x, uint32_t n_rows)
+{
+    const bt_hparams_t *const hp = &model->own;
+    const bt_decoder_t *const d = model->state;
+    const bt_norm_t norm = bt_decoder_norm(model, &d->output_norm);
+
+    bt_step_norm_matmul(model->be, output_of(d), x, &norm, n_rows, d->a,
+                        model->own_logits);
+    add_bias(model->be, model->own_logits, d->output_bias, n_rows, hp->n_vocab);
+    scale_logits(model, model->own_logits, (size_t)n_rows * hp->n_vocab);
+}
+
+/* Computes all logits of the n_full rows that want them, as one product. */
+static void compute_full_rows(bt_model_t *model, const bt_forward_t *fwd,
+                              uint32_t n_full)
+{
+    const bt_decoder_t *const d = model->state;
+    const size_t dim = model->own.dim;
+    const size_t n_vocab = model->own.n_vocab;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
+        if (!bt_model_wants_ids(fwd, i)) {
+            memcpy(d->a + dim * n++, d->x_last + dim * i, dim * sizeof(*d->a));
+        }
+    }
+    compute_all(model, d->a, n_full);
+    for (uint32_t i = fwd->n_logit_rows; (i > 0) && (i > n); i--) {
+        if (!bt_model_wants_ids(fwd, i - 1)) {
+            memcpy(model->own_logits + n_vocab * (i - 1),
+                   model->own_logits + n_vocab * --n,
+                   n_vocab * sizeof(*model->own_logits));
+        }
+    }
+}
+
+/* Computes the logits of the ids of rows: each is a sum of its own, so all have
+ * the bits that they have among others. */
+static void compute_ids(bt_model_t *model, const bt_forward_t *fwd)
+{
+    const bt_decoder_t *const d = model->state;
+    const bt_norm_t norm = bt_decoder_norm(model, &d->output_norm);
+    const uint32_t *const first = fwd->first_ids;
+    const uint32_t n = first[fwd->n_logit_rows];
+    const size_t n_vocab = model->own.n_vocab;
+    float *const some = model->some_logits;
+    const float *x = d->x_last;
+
+    if (n == 0) {
+        return;
+    }
+    if (norm.weight != NULL) {
+        bt_step_norm(model->be, x, &norm, fwd->n_logit_rows, d->a);
+        x = d->a;
+    }
+    model->be->ops->matmul_ids(model->be, output_of(d), x, fwd->n_logit_rows,
+                               first, fwd->ids, some);
+    for (uint32_t k = 0; (d->output_bias != NULL) && (k < n); k++) {
+        some[k] += d->output_bias[fwd->ids[k]];
+    }
+    scale_logits(model, some, n);
+    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
+        float *const row = model->own_logits + n_vocab * i;
+
+        for (size_t id = 0; (first[i] < first[i + 1]) && (id < n_vocab); id++) {
+            row[id] = -INFINITY;
+        }
+        for (uint32_t k = first[i]; k < first[i + 1]; k++) {
+            row[fwd->ids[k]] = some[k];
+        }
+    }
+}
+
+/* Computes the logits of the rows in d->x_last. */
+static void compute_logits(bt_model_t *model, const bt_forward_t *fwd)
+{
+    const bt_decoder_t *const d = model->state;
+    uint32_t n_full = 0;
+
+    for (uint32_t i = 0; i < fwd->n_logit_rows; i++) {
+        n_full += bt_model_wants_ids(fwd, i) ? 0 : 1;
+    }
+    if (n_full == fwd->n_logit_rows) {
+        compute_all(model, d->x_last, n_full);
+        return;
+    }
+    if (n_full > 0) {
+        compute_full_rows(model, fwd, n_full);
+    }
+    compute_ids(model, fwd);
 }
 
 /* Computes the last layer: from the attention on, only rows with logits matter,
@@ -470,7 +563,7 @@ static void forward_stage(bt_model_t *model, const bt_batch_t *batch,
                   d->x_last + (size_t)micro.first_logit * model->own.dim);
     }
     if (bt_shard_is_last(&model->shard) && (batch->n_logit_rows > 0)) {
-        compute_logits(model, batch->n_logit_rows);
+        compute_logits(model, fwd);
     }
 }
 
@@ -505,5 +598,5 @@ void bt_decoder_forward(bt_model_t *model, bt_batch_t *batch, bt_forward_t *fwd)
     }
     compute_last_layer(model, fwd, batch, x, d->x_last);
     tap_last(model, fwd, batch->n_logit_rows);
-    compute_logits(model, batch->n_logit_rows);
+    compute_logits(model, fwd);
 }

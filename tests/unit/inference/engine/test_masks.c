@@ -354,6 +354,112 @@ static void drafts_by_a_grammar_change_no_token_and_save_iterations(void **s)
     rules_fini(&r);
 }
 
+/* Products with the output for some ids of rows. */
+static bt_kernels_ops_t counting_ops;
+static const bt_kernels_ops_t *own_ops;
+static uint32_t n_id_products;
+static uint32_t n_ids_computed;
+
+static void count_ids(bt_backend_t *be, const bt_weight_t *w, const float *x,
+                      uint32_t n_rows, const uint32_t *first,
+                      const uint32_t *ids, float *out)
+{
+    n_id_products++;
+    n_ids_computed += first[n_rows];
+    own_ops->matmul_ids(be, w, x, n_rows, first, ids, out);
+}
+
+static void count_products(bench_t *b, bt_engine_config_t *config)
+{
+    (void)config;
+    own_ops = b->be->ops;
+    counting_ops = *own_ops;
+    counting_ops.matmul_ids = count_ids;
+    b->be->ops = &counting_ops;
+    n_id_products = n_ids_computed = 0;
+}
+
+static void change_logits(bt_seq_t *seq, uint32_t i)
+{
+    bt_sampling_t *const s = &seq->sampling;
+
+    s->repetition_penalty = (i % 3 == 1) ? 1.3f : 1.0f;
+    s->frequency_penalty = (i % 4 == 1) ? 0.4f : 0.0f;
+    s->top_p = (i % 3 == 2) ? 0.8f : 1.0f;
+    s->top_k = (i % 5 == 3) ? 5 : 0;
+    s->processors.top_n_sigma = (i % 5 == 4) ? 1.5f : 0.0f;
+    s->processors.dry_multiplier = (i % 7 == 5) ? 0.8f : 0.0f;
+    s->processors.dry_base = 1.75f;
+    s->processors.dry_allowed_length = 2;
+}
+
+/* Runs a sequence with a grammar beside one without; with its log-probs wanted
+ * all logits are computed. */
+static bt_seq_t *run_beside(bench_t *b, const rules_t *r, uint32_t i,
+                            const bt_seq_rows_t *rows, bool drafts)
+{
+    bt_seq_t *const seq = make_ruled(b, r, i % N_CASES);
+    bt_seq_t *const free = make_seq(b, i % N_CASES, 1.0f);
+
+    change_logits(seq, i);
+    seq->rows = rows;
+    seq->grammar_drafts = drafts;
+    assert_int_equal(bt_engine_submit(b->engine, free), BT_OK);
+    assert_int_equal(bt_engine_submit(b->engine, seq), BT_OK);
+    run_until_left(b, 2);
+    assert_false(seq->grammar.has_failed);
+    assert_int_equal(free->n_drawn, MAX_NEW);
+    free_seq(free);
+    b->next_block = 0;
+    return seq;
+}
+
+static void answers_are_those_of_all_logits(const char *regex, bool drafts)
+{
+    rules_t r = rules_of(BT_GRAMMAR_REGEX, regex, 0);
+    uint32_t n_accepted = 0;
+    bench_t b;
+
+    configure_bench = count_products;
+    open_bench(&b, BT_KV_F16, 32);
+    for (uint32_t i = 0; i < 3 * N_CASES; i++) {
+        double logprobs[MAX_NEW];
+        const bt_seq_rows_t rows = {
+            .from = 4 + 23 * (i % N_CASES), .n = MAX_NEW, .logprobs = logprobs};
+        bt_seq_t *all;
+        bt_seq_t *some;
+
+        n_id_products = 0;
+        all = run_beside(&b, &r, i, &rows, false);
+        assert_int_equal(n_id_products, 0);
+        some = run_beside(&b, &r, i, NULL, drafts);
+        assert_int_equal(some->sched.n_tokens, all->sched.n_tokens);
+        assert_memory_equal(some->tokens, all->tokens,
+                            all->sched.n_tokens * sizeof(uint32_t));
+        n_accepted += some->n_accepted;
+        assert_true(all->grammar.counts.n_masks >= all->n_drawn);
+        assert_true(some->grammar.counts.n_masks >= some->n_drawn);
+        free_seq(all);
+        free_seq(some);
+    }
+    assert_int_equal(n_accepted > 0, drafts);
+    close_bench(&b);
+    configure_bench = NULL;
+    rules_fini(&r);
+}
+
+static void logits_of_a_mask_alone_give_the_tokens_of_all(void **state)
+{
+    (void)state;
+    answers_are_those_of_all_logits("[a-h]{2,}(xy)?z", false);
+    assert_true(n_ids_computed > 0);
+    answers_are_those_of_all_logits("([a-d]{2}stone)*", true);
+    assert_true(n_ids_computed > 0);
+    /* Of m no longer token begins: there is one at a time. */
+    answers_are_those_of_all_logits("mmmmmmmmm", true);
+    assert_int_equal(n_ids_computed, 0);
+}
+
 /* Its tokens tell where the answer is in the grammar: what another worker, or
  * an earlier submit, has drawn is part of them. */
 static void answer_goes_on_from_any_of_its_tokens(void **state)
@@ -517,6 +623,7 @@ int main(void)
         BT_TEST(drafts_change_no_token_of_a_grammar),
         BT_TEST(grammar_drafts_where_it_leaves_no_choice),
         BT_TEST(drafts_by_a_grammar_change_no_token_and_save_iterations),
+        BT_TEST(logits_of_a_mask_alone_give_the_tokens_of_all),
         BT_TEST(answer_goes_on_from_any_of_its_tokens),
         BT_TEST(followers_of_a_fanout_follow_the_grammar_each),
         BT_TEST(grammar_that_cannot_be_followed_ends_its_sequence_alone),

@@ -156,6 +156,70 @@ static inline void check_inside(rig_t *rig, const logits_of_prompt_t *p)
                         rig->n_vocab * sizeof(float));
 }
 
+/* Ids of row r: all of a row that wants them, else r, r + 3, r + 6 …, or none
+ * (0). */
+static inline uint32_t n_ids_of(uint32_t r)
+{
+    static const uint32_t n[] = {0, 1, 7, 0, 90};
+
+    return n[r % BT_ARRAY_LEN(n)];
+}
+
+/* Logits of some ids of each row are those among all, with other rows of which
+ * all are wanted (@a mixed) or none. */
+static inline void check_ids(rig_t *rig, const logits_of_prompt_t *p,
+                             bool mixed)
+{
+    const bt_ragged_seq_t seq = {
+        .n_rows = N_TOKENS, .blocks = (uint32_t[N_BLOCKS / 8]){0, 1, 2, 3, 4}};
+    const size_t n_vocab = rig->n_vocab;
+    uint32_t rows[N_TOKENS];
+    uint32_t needs[N_TOKENS];
+    uint32_t first[N_TOKENS + 1] = {0};
+    static uint32_t ids[N_TOKENS * BT_MODEL_MAX_IDS];
+    const bt_forward_t fwd = {.seqs = &seq,
+                              .n_seqs = 1,
+                              .tokens = p->tokens,
+                              .n_rows = N_TOKENS,
+                              .logit_rows = rows,
+                              .n_logit_rows = N_TOKENS,
+                              .needs = needs,
+                              .first_ids = first,
+                              .ids = ids,
+                              .kv = rig->kv};
+    float *logits = NULL;
+
+    assert_true(bt_model_computes_ids(rig->model));
+    for (uint32_t r = 0; r < N_TOKENS; r++) {
+        const bool all = mixed && (r % 3 == 1);
+
+        rows[r] = r;
+        needs[r] = all ? 0 : BT_NEEDS_IDS;
+        first[r + 1] = first[r];
+        for (uint32_t k = 0; !all && (k < n_ids_of(r)); k++) {
+            ids[first[r + 1]++] = r % 18 + 3 * k;
+        }
+    }
+    assert_int_equal(bt_model_forward(rig->model, &fwd, &logits), BT_OK);
+    for (uint32_t r = 0; r < N_TOKENS; r++) {
+        const float *want = p->whole + n_vocab * r;
+        const float *got = logits + n_vocab * r;
+
+        if (needs[r] == 0) {
+            assert_memory_equal(got, want, n_vocab * sizeof(*got));
+        }
+        for (uint32_t id = 0, k = first[r];
+             (first[r] < first[r + 1]) && (id < n_vocab); id++) {
+            if ((k < first[r + 1]) && (ids[k] == id)) {
+                assert_memory_equal(got + id, want + id, sizeof(*got));
+                k++;
+            } else {
+                assert_true(got[id] == -INFINITY);
+            }
+        }
+    }
+}
+
 /* What every model does, however many stages its layers are in. */
 static inline void check_same_bits_in_turn(rig_t *rig, logits_of_prompt_t *p)
 {

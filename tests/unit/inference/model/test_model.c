@@ -236,6 +236,16 @@ static void forward_refuses_out_of_range_arguments(void **state)
     const uint32_t good_rows[1] = {3};
     const uint32_t bad_rows[1] = {4};
     bt_ragged_seq_t seq = {.n_rows = 4, .blocks = blocks};
+    static const struct {
+        uint32_t first[2];
+        uint32_t ids[2];
+    } bad_ids[] = {
+        {{1, 2}, {1, 2}},   /* not from 0 */
+        {{0, 1}, {288}},    /* beyond the vocabulary */
+        {{0, 2}, {5, 5}},   /* twice */
+        {{0, 2}, {5, 4}},   /* not ascending */
+        {{0, 257}, {0, 1}}, /* too many */
+    };
     const bt_forward_t good = {.seqs = &seq,
                                .n_seqs = 1,
                                .tokens = good_tokens,
@@ -271,6 +281,16 @@ static void forward_refuses_out_of_range_arguments(void **state)
     fwd.n_logit_rows = MAX_ROWS + 1;
     assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
                      BT_ERR_INVALID_PARAM);
+    for (size_t i = 0; i <= BT_ARRAY_LEN(bad_ids); i++) {
+        const uint32_t only_ids = BT_NEEDS_IDS;
+
+        fwd = good;
+        fwd.needs = &only_ids;
+        fwd.first_ids = (i > 0) ? bad_ids[i - 1].first : NULL;
+        fwd.ids = (i > 0) ? bad_ids[i - 1].ids : NULL;
+        assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),
+                         BT_ERR_INVALID_PARAM);
+    }
     seq.pos = 253; /* 253 .. 256, the context has 0 .. 255 */
     fwd = good;
     assert_int_equal(bt_model_forward(rig.model, &fwd, &logits),

@@ -99,6 +99,32 @@ static void chunks_batch_and_late_joins_change_no_bit(void **state)
     }
 }
 
+/* Biases, scales and soft caps of the output are in it, and norms of both
+ * kinds; also as a back end computes that has no fused steps. */
+static void logits_of_ids_have_the_bits_of_all(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const bt_tiny_model_t tiny = family_tiny(&family_cases[i]);
+        rig_t rig = make_rig(&tiny, 2);
+        logits_of_prompt_t p = run_whole(&rig);
+        const bt_kernels_ops_t *const whole = rig.be->ops;
+        bt_kernels_ops_t single = *whole;
+
+        single.norm_matmul = NULL;
+        single.matmul_add = NULL;
+        single.silu_matmul_add = NULL;
+        for (uint32_t mixed = 0; mixed < 2; mixed++) {
+            check_ids(&rig, &p, mixed == 1);
+            rig.be->ops = &single;
+            check_ids(&rig, &p, mixed == 1);
+            rig.be->ops = whole;
+        }
+        free_logits(&p);
+        free_rig(&rig);
+    }
+}
+
 /* ---- what the file says ---- */
 
 static const family_case_t *find_case(const char *name)
@@ -481,6 +507,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(every_family_gives_numpys_logits),
         BT_TEST(chunks_batch_and_late_joins_change_no_bit),
+        BT_TEST(logits_of_ids_have_the_bits_of_all),
         BT_TEST(attention_windows_alternate_as_in_each_family),
         BT_TEST(largest_gemma_models_scale_scores_by_width),
         BT_TEST(alibi_slopes_equal_the_papers),
