@@ -103,7 +103,8 @@ const bt_option_t bt_config_options[] = {
          "chat",
          "hermes (also Qwen): JSON in <tool_call>. llama3: JSON alone. "
          "mistral: after [TOOL_CALLS]. pythonic: [f(a=1)]. auto: detected "
-         "from the chat template. off: requests with tools are refused"),
+         "from the chat template, else hermes. off: requests with tools are "
+         "refused"),
     TEXT(COMMON, "chat-template", "NAME|FILE", "", S | R, chat_template,
          "Chat template: the name of a family, or a file with Jinja text",
          "Empty: that of the model file"),

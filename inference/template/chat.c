@@ -40,8 +40,17 @@ static size_t collect_vars(const bt_chat_template_t *tmpl,
     }
     vars[n] =
         json_var(request, BT_VAR_MESSAGES, "messages", request->messages_json);
-    vars[n++].forms = forms;
-    vars[n++] = json_var(request, BT_VAR_JSON, "tools", request->tools_json);
+    vars[n].forms = forms;
+    if (request->tools_as_text &&
+        ((request->tools_json != NULL) || !forms->history)) {
+        vars[n].writes_tools = true;
+        vars[n].tools = request->tools_json;
+        vars[n].tools_bytes =
+            (request->tools_json != NULL) ? strlen(request->tools_json) : 0;
+    }
+    n++;
+    vars[n++] = json_var(request, BT_VAR_JSON, "tools",
+                         request->tools_as_text ? NULL : request->tools_json);
     vars[n++] =
         json_var(request, BT_VAR_JSON, "documents", request->documents_json);
     vars[n++] = (bt_template_var_t){.kind = BT_VAR_TRUTH,
@@ -54,12 +63,12 @@ static size_t collect_vars(const bt_chat_template_t *tmpl,
     return n;
 }
 
-/* Renders one of the Jinja texts of a template; forms are the message forms
- * that it can render. */
-static bt_status_t
-render_text(const bt_chat_template_t *tmpl, const bt_template_t *jinja,
-            const bt_tmpl_forms_t *forms, const bt_chat_request_t *request,
-            bt_strbuf_t *out, bt_quotes_t *quotes, char *why, size_t why_bytes)
+bt_status_t bt_chat_render_text(const bt_chat_template_t *tmpl,
+                                const bt_template_t *jinja,
+                                const bt_tmpl_forms_t *forms,
+                                const bt_chat_request_t *request,
+                                bt_strbuf_t *out, bt_quotes_t *quotes,
+                                char *why, size_t why_bytes)
 {
     bt_template_var_t vars[MAX_VARS];
     const size_t n = collect_vars(tmpl, forms, request, vars);
@@ -214,197 +223,6 @@ static const char *family_jinja(const char *name, const char **name_p)
     return NULL;
 }
 
-/* Detects which messages a template can render. Jinja texts differ in which
- * forms of a content they take: a template of a text-only model joins strings,
- * one of a multimodal model iterates over a list of parts, and most take both.
- * The form is detected from rendered output: words that no template contains
- * must appear, and of a list only its words. */
-
-#define PROBE_BYTES 1024u
-#define TEXT_LIMIT  ((size_t)1 << 20)
-#define ONE         "BatonProbeOne"
-#define TWO         "BatonProbeTwo"
-#define REPR        "baton_probe" /* a member that only a printed list shows */
-#define PART(word)  "{\"type\":\"text\",\"text\":\"" word "\",\"" REPR "\":1}"
-#define USER        "{\"role\":\"user\",\"content\":\"u\"}"
-#define CALL                                                       \
-    "\"tool_calls\":[{\"id\":\"callprobe\",\"type\":\"function\"," \
-    "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]"
-#define TOOLS                                                              \
-    "[{\"type\":\"function\",\"function\":{\"name\":\"f\","                \
-    "\"description\":\"d\",\"parameters\":{\"type\":\"object\","           \
-    "\"properties\":{\"a\":{\"type\":\"integer\",\"description\":\"d\"}}," \
-    "\"required\":[\"a\"]}}}]"
-
-typedef struct probe {
-    const bt_chat_template_t *tmpl;
-    const bt_template_t *jinja;
-    bt_tmpl_forms_t *forms;
-    bt_strbuf_t text; /* of the last rendering that did not fail */
-} probe_t;
-
-/* Text before and behind a content of a conversation. */
-typedef struct around {
-    const char *before, *behind;
-} around_t;
-
-static const around_t roles[BT_N_ROLES] = {
-    [BT_ROLE_SYSTEM] = {"[{\"role\":\"system\",\"content\":", "}," USER "]"},
-    [BT_ROLE_USER] = {"[{\"role\":\"user\",\"content\":", "}]"},
-    [BT_ROLE_ASSISTANT] = {"[" USER ",{\"role\":\"assistant\",\"content\":",
-                           "}," USER "]"},
-    [BT_ROLE_TOOL] = {"[" USER ",{\"role\":\"assistant\",\"content\":\"\"," CALL
-                      "},{\"role\":\"tool\",\"name\":\"f\","
-                      "\"tool_call_id\":\"callprobe\",\"content\":",
-                      "}]"},
-};
-
-/*
- * Renders without tools; if the template raises then, with one.
- * @return false: it raises, or uses an unsupported feature
- */
-static bool renders(probe_t *p, const bt_tmpl_forms_t *forms,
-                    const around_t *around, const char *content)
-{
-    char messages[PROBE_BYTES];
-    char why[BT_CHAT_WHY_BYTES];
-    bt_chat_request_t request = {.messages_json = messages};
-    bool rendered = false;
-
-    snprintf(messages, sizeof(messages), "%s%s%s", around->before, content,
-             around->behind);
-    for (int i = 0; (i < 2) && !rendered; i++) {
-        request.tools_json = (i == 0) ? NULL : TOOLS;
-        bt_strbuf_reset(&p->text);
-        rendered = render_text(p->tmpl, p->jinja, forms, &request, &p->text,
-                               NULL, why, sizeof(why)) == BT_OK;
-    }
-    return rendered;
-}
-
-static size_t n_times(const probe_t *p, const char *word)
-{
-    const char *at = p->text.data;
-    size_t n = 0;
-
-    while ((at != NULL) && (p->text.len > 0)) {
-        at = strstr(at, word);
-        n += (at != NULL) ? 1 : 0;
-        at = (at != NULL) ? at + strlen(word) : NULL;
-    }
-    return n;
-}
-
-/* ---- contents ---- */
-
-static bool shows(probe_t *p, bt_tmpl_role_t role, const char *content,
-                  size_t n_words)
-{
-    bt_tmpl_forms_t as_sent = *p->forms;
-
-    as_sent.strings[role] = true;
-    as_sent.parts[role] = BT_PARTS_ALL;
-    return renders(p, &as_sent, &roles[role], content) &&
-           (n_times(p, REPR) == 0) && (n_times(p, ONE) > 0) &&
-           ((n_words == 1) || (n_times(p, TWO) > 0));
-}
-
-static void probe_role(probe_t *p, bt_tmpl_role_t role)
-{
-    bt_tmpl_forms_t *forms = p->forms;
-    const bool strings = shows(p, role, "\"" ONE "\"", 1);
-    bt_tmpl_parts_t parts = BT_PARTS_NONE;
-
-    if (shows(p, role, "[" PART(ONE) "," PART(TWO) "]", 2)) {
-        parts = BT_PARTS_ALL;
-    } else if (shows(p, role, "[" PART(ONE) "]", 1)) {
-        parts = BT_PARTS_ONE;
-    }
-    if (!strings && (parts == BT_PARTS_NONE)) { /* the role is unsupported */
-        forms->strings[role] = forms->strings[BT_ROLE_USER];
-        forms->parts[role] = forms->parts[BT_ROLE_USER];
-        return;
-    }
-    forms->strings[role] = strings;
-    forms->parts[role] = parts;
-}
-
-/* ---- null ---- */
-
-/* True when null content is rendered like empty content. */
-static bool shows_null(probe_t *p, const around_t *around)
-{
-    const bool null_renders = renders(p, p->forms, around, "null");
-    const size_t n_none = null_renders ? n_times(p, "None") : 0;
-    const bool empty_renders = renders(p, p->forms, around, "\"\"");
-
-    return empty_renders ? null_renders && (n_none <= n_times(p, "None"))
-                         : true;
-}
-
-static void probe_null(probe_t *p)
-{
-    static const around_t beside_calls = {
-        "[" USER ",{\"role\":\"assistant\",\"content\":", "," CALL "}]"};
-    bool calls;
-
-    p->forms->null_calls = p->forms->null_alone = true; /* left as sent */
-    calls = shows_null(p, &beside_calls);
-    p->forms->null_alone = shows_null(p, &roles[BT_ROLE_ASSISTANT]);
-    p->forms->null_calls = calls;
-}
-
-/* ---- names ---- */
-
-static bool names(const char *source, size_t bytes, const char *word)
-{
-    return (bytes > 0) && (memmem(source, bytes, word, strlen(word)) != NULL);
-}
-
-static void find_names(const char *source, size_t bytes, bt_tmpl_forms_t *forms)
-{
-    static const char *const spellings[] = {
-        ".reasoning ", ".reasoning}", ".reasoning|",
-        ".reasoning)", ".reasoning-", ".reasoning%",
-        ".reasoning.", "'reasoning'", "\"reasoning\""};
-
-    forms->developer = names(source, bytes, "developer");
-    forms->reasoning_content = names(source, bytes, "reasoning_content");
-    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
-        forms->reasoning =
-            forms->reasoning || names(source, bytes, spellings[i]);
-    }
-}
-
-/* Detects the message forms that a template can render, by rendering short
- * conversations with one of its texts. */
-static void probe(const bt_chat_template_t *tmpl, const bt_template_t *jinja,
-                  const char *source, size_t bytes, bt_chat_content_t content,
-                  bt_tmpl_forms_t *forms_p)
-{
-    static const bt_tmpl_role_t order[] = {BT_ROLE_USER, BT_ROLE_SYSTEM,
-                                           BT_ROLE_ASSISTANT, BT_ROLE_TOOL};
-    probe_t p = {.tmpl = tmpl, .jinja = jinja, .forms = forms_p};
-
-    bt_strbuf_init(&p.text, TEXT_LIMIT);
-    memset(forms_p, 0, sizeof(*forms_p));
-    find_names(source, bytes, forms_p);
-    forms_p->strings[BT_ROLE_USER] = true;
-    forms_p->null_calls = forms_p->null_alone = true;
-    for (size_t i = 0; i < BT_N_ROLES; i++) {
-        if (content == BT_CHAT_CONTENT_AUTO) {
-            probe_role(&p, order[i]);
-        } else {
-            const bool string = content == BT_CHAT_CONTENT_STRING;
-
-            forms_p->strings[i] = string;
-            forms_p->parts[i] = string ? BT_PARTS_NONE : BT_PARTS_ALL;
-        }
-    }
-    probe_null(&p);
-    bt_strbuf_fini(&p.text);
-}
-
 bt_status_t bt_chat_template_of_family(const char *family,
                                        const bt_chat_template_t **tmpl_p)
 {
@@ -429,7 +247,8 @@ bt_status_t bt_chat_template_of_family(const char *family,
     }
     tmpl->name = name;
     tmpl->is_family = true;
-    tmpl->forms = bt_tmpl_forms_strings;
+    bt_chat_probe(tmpl, tmpl->jinja, NULL, 0, BT_CHAT_CONTENT_STRING,
+                  &tmpl->forms);
     *tmpl_p = tmpl;
     return BT_OK;
 }
@@ -464,11 +283,11 @@ bt_status_t bt_chat_template_read(const bt_chat_source_t *source, char *why,
     if (status != BT_OK) {
         goto err_free;
     }
-    probe(tmpl, tmpl->jinja, source->jinja, source->bytes, source->content,
-          &tmpl->forms);
+    bt_chat_probe(tmpl, tmpl->jinja, source->jinja, source->bytes,
+                  source->content, &tmpl->forms);
     if (tmpl->tools_jinja != NULL) {
-        probe(tmpl, tmpl->tools_jinja, source->tools_jinja, source->tools_bytes,
-              source->content, &tmpl->tools_forms);
+        bt_chat_probe(tmpl, tmpl->tools_jinja, source->tools_jinja,
+                      source->tools_bytes, source->content, &tmpl->tools_forms);
     }
     *tmpl_p = tmpl;
     return BT_OK;
@@ -494,7 +313,7 @@ void bt_chat_template_free(const bt_chat_template_t *tmpl)
 /* A family shows messages alone. */
 static const char *refused_by_family(const bt_chat_request_t *request)
 {
-    if (request->tools_json != NULL) {
+    if ((request->tools_json != NULL) && !request->tools_as_text) {
         return BT_CHAT_NO_TOOLS;
     }
     if ((request->documents_json != NULL) || (request->kwargs_json != NULL)) {
@@ -509,17 +328,23 @@ bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
                            const bt_chat_request_t *request, bt_strbuf_t *out,
                            bt_quotes_t *quotes, char *why, size_t why_bytes)
 {
-    const bool tools =
-        (request->tools_json != NULL) && (tmpl->tools_jinja != NULL);
+    const bool tools = (request->tools_json != NULL) &&
+                       !request->tools_as_text && (tmpl->tools_jinja != NULL);
     const char *refused = tmpl->is_family ? refused_by_family(request) : NULL;
 
     if (refused != NULL) {
         snprintf(why, why_bytes, "%s", refused);
         return BT_ERR_UNSUPPORTED;
     }
-    return render_text(tmpl, tools ? tmpl->tools_jinja : tmpl->jinja,
-                       tools ? &tmpl->tools_forms : &tmpl->forms, request, out,
-                       quotes, why, why_bytes);
+    return bt_chat_render_text(tmpl, tools ? tmpl->tools_jinja : tmpl->jinja,
+                               tools ? &tmpl->tools_forms : &tmpl->forms,
+                               request, out, quotes, why, why_bytes);
+}
+
+bool bt_chat_template_shows_tools(const bt_chat_template_t *tmpl)
+{
+    return (tmpl->tools_jinja != NULL) ? tmpl->tools_forms.tools
+                                       : tmpl->forms.tools;
 }
 
 const char *bt_chat_template_name(const bt_chat_template_t *tmpl)

@@ -31,6 +31,8 @@ BT_MUST_CHECK bt_status_t bt_chat_template_of_family(
     const char *family, const bt_chat_template_t **tmpl_p);
 /** Returns the name of the template's family; "own": a model's. */
 const char *bt_chat_template_name(const bt_chat_template_t *tmpl);
+/** True when a request's tools are in the prompts that the template renders. */
+bool bt_chat_template_shows_tools(const bt_chat_template_t *tmpl);
 /** Returns the names of all families, comma separated, for error messages. */
 const char *bt_chat_family_names(void);
 
@@ -80,8 +82,12 @@ typedef struct bt_chat_request {
     const char *documents_json; /**< a list; NULL: none */
     const char *kwargs_json;    /**< an object: additional variables; NULL:
                                      none */
-    bool no_generation_prompt;  /**< omit the opening of the assistant's turn
-                                     at the end */
+    /** The tools, and calls and results of the messages, become text of the
+     *  messages: for templates that do not show tools, or show them for calls
+     *  of an unknown form. Calls are those of Hermes then. */
+    bool tools_as_text;
+    bool no_generation_prompt; /**< omit the opening of the assistant's turn
+                                    at the end */
     int64_t now_s; /**< seconds since 1970, UTC, for templates that print the
                         date */
     /** Receives the paths of members that the template has not read
@@ -104,7 +110,8 @@ typedef struct bt_chat_request {
  *          template is exceeded
  *  @retval BT_ERR_INVALID_PARAM  reason in why (empty list, role order; an
  *          error that a model's template raises)
- *  @retval BT_ERR_UNSUPPORTED    tools, documents or kwargs for a family */
+ *  @retval BT_ERR_UNSUPPORTED    documents, kwargs, or tools that are not text,
+ *          for a family */
 BT_MUST_CHECK bt_status_t bt_chat_render(const bt_chat_template_t *tmpl,
                                          const bt_chat_request_t *request,
                                          bt_strbuf_t *out, bt_quotes_t *quotes,

@@ -28,8 +28,7 @@
  *     reasoning, reasoning_content    copied to the other name, if it knows
  *                                     only the other one
  *
- * Which conversions a template needs is detected when it is loaded
- * (chat.c).
+ * Which conversions a template needs is detected when it is loaded (probe.c).
  *
  * Threads: as value.h.
  */
@@ -56,10 +55,11 @@ typedef struct bt_tmpl_forms {
     bool null_alone; /**< content is null, without tool calls */
     bool developer;  /**< the role "developer" */
     bool reasoning, reasoning_content; /**< the message member */
+    bool system;                       /**< messages of the role "system" */
+    bool tools;                        /**< the request's tools */
+    bool history;    /**< calls of the assistant, and messages of role "tool" */
+    bool alternates; /**< a message of the user behind another raises */
 } bt_tmpl_forms_t;
-
-/** Forms of the template families: only strings. */
-extern const bt_tmpl_forms_t bt_tmpl_forms_strings;
 
 /** Converts messages whose form @a forms excludes; messages that do not follow
  *  OpenAI's API stay as they are.
@@ -74,6 +74,37 @@ bool bt_tmpl_messages_adapt(bt_tmpl_run_t *run, bt_tmpl_value_t messages,
  *  @return false: the reason is in run->status */
 bool bt_tmpl_messages_open_arguments(bt_tmpl_run_t *run,
                                      bt_tmpl_value_t messages);
+/** Returns a member of a message, without recording that it was read; NULL: it
+ *  has none. */
+bt_tmpl_value_t *bt_tmpl_message_member(const bt_tmpl_dict_t *message,
+                                        const char *name);
+/** Returns a content as a string: parts are joined by newlines, null is empty.
+ *  @return NULL: the reason is in run->status */
+const bt_tmpl_text_t *bt_tmpl_content_text(bt_tmpl_run_t *run,
+                                           bt_tmpl_value_t content);
+
+/** Message that was sent, and the one that shows it in its place. */
+typedef struct bt_tmpl_written {
+    bt_tmpl_dict_t *sent;
+    const bt_tmpl_dict_t *made;
+    struct bt_tmpl_written *next;
+} bt_tmpl_written_t;
+
+/** Writes tools, calls and results into the texts of messages, for templates
+ *  that show none (tools_text.c has the form). Messages that have none of these
+ *  stay as they are. After bt_tmpl_messages_adapt().
+ *  @param [in,out] messages  the list is replaced by a new one
+ *  @param [in] tools  JSON of a list; NULL: none
+ *  @param [out] written_p  for bt_tmpl_written_settle()
+ *  @return false: the reason is in run->status */
+bool bt_tmpl_messages_write_tools(bt_tmpl_run_t *run, bt_tmpl_value_t *messages,
+                                  const bt_tmpl_forms_t *forms,
+                                  const char *tools, size_t tools_bytes,
+                                  bt_tmpl_written_t **written_p);
+/** Records in the messages that were sent which members the template has read
+ *  of those made of them; before bt_tmpl_unused(). NULL is allowed. */
+void bt_tmpl_written_settle(const bt_tmpl_written_t *written);
+
 /** Allows roles that templates know to become part of a special token. */
 void bt_tmpl_messages_trust(bt_tmpl_value_t messages);
 
@@ -91,6 +122,24 @@ enum {
     BT_CHAT_PAD,
     BT_CHAT_N_TOKENS,
 };
+
+/* ---- probe.c ---- */
+
+/** Detects the message forms that a template can render, by rendering short
+ *  conversations with one of its texts.
+ *  @param [in] source  the text; NULL: a family's, which takes strings alone */
+void bt_chat_probe(const bt_chat_template_t *tmpl, const bt_template_t *jinja,
+                   const char *source, size_t bytes, bt_chat_content_t content,
+                   bt_tmpl_forms_t *forms_p);
+
+/* ---- chat.c ---- */
+
+/** Renders one of the Jinja texts of a template.
+ *  @param [in] forms  message forms that it can render */
+BT_MUST_CHECK bt_status_t bt_chat_render_text(
+    const bt_chat_template_t *tmpl, const bt_template_t *jinja,
+    const bt_tmpl_forms_t *forms, const bt_chat_request_t *request,
+    bt_strbuf_t *out, bt_quotes_t *quotes, char *why, size_t why_bytes);
 
 /** Error of a family for tools and for calls in messages. */
 #define BT_CHAT_NO_TOOLS                                                     \

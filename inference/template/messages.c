@@ -14,9 +14,6 @@
 #define PATH_BYTES    256
 #define MAX_ARGUMENTS (1u << 20) /* values of a call's arguments */
 
-const bt_tmpl_forms_t bt_tmpl_forms_strings = {
-    .strings = {true, true, true, true}};
-
 /* Role names that templates compare with, and some print inside of a token. */
 static const bt_tmpl_text_t roles[] = {
     {.data = "system", .len = 6},    {.data = "user", .len = 4},
@@ -40,7 +37,8 @@ static bt_tmpl_role_t role_of(const char *role, size_t bytes)
     return BT_ROLE_USER;
 }
 
-static bt_tmpl_value_t *member(const bt_tmpl_dict_t *message, const char *name)
+bt_tmpl_value_t *bt_tmpl_message_member(const bt_tmpl_dict_t *message,
+                                        const char *name)
 {
     for (uint32_t i = 0; i < message->n; i++) {
         if (bt_tmpl_v_text_is(message->entries[i].key, name)) {
@@ -58,7 +56,9 @@ void bt_tmpl_messages_trust(bt_tmpl_value_t messages)
     for (uint32_t i = 0; i < messages.u.seq->n; i++) {
         const bt_tmpl_value_t message = messages.u.seq->items[i];
         bt_tmpl_value_t *role =
-            (message.kind == BT_V_DICT) ? member(message.u.dict, "role") : NULL;
+            (message.kind == BT_V_DICT)
+                ? bt_tmpl_message_member(message.u.dict, "role")
+                : NULL;
 
         for (size_t r = 0; (role != NULL) && (r < BT_ARRAY_LEN(roles)); r++) {
             if (bt_tmpl_v_text_is(*role, roles[r].data)) {
@@ -76,7 +76,8 @@ static bool make_value(bt_tmpl_run_t *run, const bt_json_doc_t *doc,
 
 static bt_tmpl_value_t *member_of(bt_tmpl_value_t of, const char *name)
 {
-    return (of.kind == BT_V_DICT) ? member(of.u.dict, name) : NULL;
+    return (of.kind == BT_V_DICT) ? bt_tmpl_message_member(of.u.dict, name)
+                                  : NULL;
 }
 
 /* Clients send a call's arguments as a JSON text; templates iterate over them
@@ -150,7 +151,9 @@ static bool joined(bt_tmpl_run_t *run, const bt_tmpl_seq_t *parts,
     for (uint32_t i = 0; i < parts->n; i++) {
         const bt_tmpl_value_t part = parts->items[i];
         bt_tmpl_value_t *text =
-            (part.kind == BT_V_DICT) ? member(part.u.dict, "text") : NULL;
+            (part.kind == BT_V_DICT)
+                ? bt_tmpl_message_member(part.u.dict, "text")
+                : NULL;
 
         if ((text == NULL) || (text->kind != BT_V_TEXT)) {
             continue;
@@ -161,6 +164,18 @@ static bool joined(bt_tmpl_run_t *run, const bt_tmpl_seq_t *parts,
     }
     *content_p = bt_tmpl_build_value(&build);
     return bt_tmpl_run_ok(run);
+}
+
+const bt_tmpl_text_t *bt_tmpl_content_text(bt_tmpl_run_t *run,
+                                           bt_tmpl_value_t content)
+{
+    if (content.kind == BT_V_NONE) {
+        return &bt_tmpl_text_empty;
+    }
+    if ((content.kind == BT_V_SEQ) && !joined(run, content.u.seq, &content)) {
+        return NULL;
+    }
+    return bt_tmpl_v_str(run, content);
 }
 
 /* Makes a string a list of one part. */
@@ -199,9 +214,10 @@ static bool adapt_content(bt_tmpl_run_t *run, bt_tmpl_value_t *content,
 static bool add_reasoning(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
                           const char *sent, const bt_tmpl_text_t *known)
 {
-    const bt_tmpl_value_t *thought = member(message, sent);
+    const bt_tmpl_value_t *thought = bt_tmpl_message_member(message, sent);
 
-    return (thought == NULL) || (member(message, known->data) != NULL) ||
+    return (thought == NULL) ||
+           (bt_tmpl_message_member(message, known->data) != NULL) ||
            bt_tmpl_dict_put(run, message, bt_tmpl_v_text(known), *thought);
 }
 
@@ -224,8 +240,8 @@ static bool adapt_message(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
                           const bt_tmpl_forms_t *forms, const char *path,
                           bt_strbuf_t *unused)
 {
-    bt_tmpl_value_t *role = member(message, "role");
-    bt_tmpl_value_t *content = member(message, "content");
+    bt_tmpl_value_t *role = bt_tmpl_message_member(message, "role");
+    bt_tmpl_value_t *content = bt_tmpl_message_member(message, "content");
     bt_tmpl_value_t sent;
     bt_tmpl_role_t kind;
 
@@ -237,8 +253,9 @@ static bool adapt_message(bt_tmpl_run_t *run, bt_tmpl_dict_t *message,
         *role = bt_tmpl_v_text(&roles[0]);
     }
     if ((content->kind == BT_V_NONE) &&
-        !((member(message, "tool_calls") != NULL) ? forms->null_calls
-                                                  : forms->null_alone)) {
+        !((bt_tmpl_message_member(message, "tool_calls") != NULL)
+              ? forms->null_calls
+              : forms->null_alone)) {
         *content = bt_tmpl_v_text(&bt_tmpl_text_empty);
     }
     sent = *content;
@@ -288,7 +305,8 @@ static bool is_silent(const bt_tmpl_dict_t *dict, uint32_t i)
         }
     }
     for (size_t t = 0; t < BT_ARRAY_LEN(thoughts); t++) {
-        const bt_tmpl_value_t *other = member(dict, thoughts[1 - t]);
+        const bt_tmpl_value_t *other =
+            bt_tmpl_message_member(dict, thoughts[1 - t]);
 
         if (bt_tmpl_v_text_is(key, thoughts[t]) && (other != NULL) &&
             other->used) {

@@ -109,9 +109,33 @@ static bool set_members(bt_tmpl_exec_t *x, bt_tmpl_value_t members)
     return true;
 }
 
-/* @param [out] value_p  of JSON: what it is */
+/* Value of a variable. */
+typedef struct given {
+    bt_tmpl_value_t value;      /* of JSON: as the client sent it */
+    bt_tmpl_written_t *written; /* messages that replace others of it */
+} given_t;
+
+static bool adapt_messages(bt_tmpl_exec_t *x, const bt_template_var_t *var,
+                           bt_tmpl_value_t *messages, given_t *given)
+{
+    if (!bt_tmpl_messages_open_arguments(x->run, *messages)) {
+        return false;
+    }
+    if (var->forms != NULL) {
+        if (!bt_tmpl_messages_adapt(x->run, *messages, var->forms,
+                                    var->unused) ||
+            (var->writes_tools && !bt_tmpl_messages_write_tools(
+                                      x->run, messages, var->forms, var->tools,
+                                      var->tools_bytes, &given->written))) {
+            return false;
+        }
+    }
+    bt_tmpl_messages_trust(*messages);
+    return true;
+}
+
 static bool set_var(bt_tmpl_exec_t *x, const bt_template_var_t *var,
-                    bt_tmpl_value_t *value_p)
+                    given_t *given)
 {
     const bt_tmpl_text_t name = {
         .data = var->name,
@@ -134,23 +158,19 @@ static bool set_var(bt_tmpl_exec_t *x, const bt_template_var_t *var,
     if (!bt_tmpl_json_read(x->run, var->text, var->bytes, &value)) {
         return false;
     }
-    *value_p = value;
+    given->value = value;
     if (var->kind == BT_VAR_MEMBERS) {
         return set_members(x, value);
     }
-    if (var->kind == BT_VAR_MESSAGES) {
-        if (!bt_tmpl_messages_open_arguments(x->run, value) ||
-            ((var->forms != NULL) &&
-             !bt_tmpl_messages_adapt(x->run, value, var->forms, var->unused))) {
-            return false;
-        }
-        bt_tmpl_messages_trust(value);
+    if ((var->kind == BT_VAR_MESSAGES) &&
+        !adapt_messages(x, var, &value, given)) {
+        return false;
     }
     return set_value(x, bt_tmpl_v_text(&name), value);
 }
 
 static bool set_vars(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
-                     size_t n_vars, bt_tmpl_value_t *values)
+                     size_t n_vars, given_t *given)
 {
     x->frame = bt_tmpl_frame_make(x->run, NULL);
     if (x->frame == NULL) {
@@ -162,7 +182,7 @@ static bool set_vars(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
         return false;
     }
     for (size_t i = 0; i < n_vars; i++) {
-        if (!set_var(x, &vars[i], &values[i])) {
+        if (!set_var(x, &vars[i], &given[i])) {
             return false;
         }
     }
@@ -193,7 +213,7 @@ static bt_status_t give(const bt_tmpl_text_t *text, bt_strbuf_t *out,
 
 /* A variable that the template does not have is named as a whole. */
 static void tell_unused(const bt_tmpl_exec_t *x, const bt_template_var_t *vars,
-                        size_t n_vars, const bt_tmpl_value_t *values)
+                        size_t n_vars, const given_t *given)
 {
     for (size_t i = 0; i < n_vars; i++) {
         const bt_tmpl_text_t name = {
@@ -203,11 +223,12 @@ static void tell_unused(const bt_tmpl_exec_t *x, const bt_template_var_t *vars,
         if (vars[i].unused == NULL) {
             continue;
         }
-        if ((vars[i].kind == BT_VAR_JSON) && bt_tmpl_v_truth(values[i]) &&
+        bt_tmpl_written_settle(given[i].written);
+        if ((vars[i].kind == BT_VAR_JSON) && bt_tmpl_v_truth(given[i].value) &&
             (bt_tmpl_dict_find(x->ast->names, bt_tmpl_v_text(&name)) == NULL)) {
             bt_strbuf_printf(vars[i].unused, "%s\n", vars[i].path);
         } else {
-            bt_tmpl_unused(values[i], vars[i].path, vars[i].unused);
+            bt_tmpl_unused(given[i].value, vars[i].path, vars[i].unused);
         }
     }
 }
@@ -217,11 +238,10 @@ static bt_status_t render(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
 {
     bt_tmpl_run_t *run = x->run;
     const bt_tmpl_text_t *text;
-    bt_tmpl_value_t *values =
-        bt_tmpl_run_take(run, n_vars + 1, sizeof(*values));
+    given_t *given = bt_tmpl_run_take(run, n_vars + 1, sizeof(*given));
     bt_tmpl_build_t build;
 
-    if ((values == NULL) || !set_vars(x, vars, n_vars, values)) {
+    if ((given == NULL) || !set_vars(x, vars, n_vars, given)) {
         return run->status;
     }
     bt_tmpl_build_init(&build, run);
@@ -231,7 +251,7 @@ static bt_status_t render(bt_tmpl_exec_t *x, const bt_template_var_t *vars,
     if (text == NULL) {
         return run->status;
     }
-    tell_unused(x, vars, n_vars, values);
+    tell_unused(x, vars, n_vars, given);
     run->status = give(text, out, quotes);
     if (run->status != BT_OK) {
         run->line = 0;
@@ -252,12 +272,14 @@ bt_status_t bt_template_render(const bt_template_t *tmpl,
 
     for (size_t i = 0; i < n_vars; i++) {
         if ((vars[i].bytes > BT_TEMPLATE_MAX_VALUES) ||
-            (bytes + vars[i].bytes > BT_TEMPLATE_MAX_VALUES)) {
+            (vars[i].tools_bytes > BT_TEMPLATE_MAX_VALUES) ||
+            (bytes + vars[i].bytes + vars[i].tools_bytes >
+             BT_TEMPLATE_MAX_VALUES)) {
             snprintf(why, why_bytes, "the messages have more than %zu bytes",
                      BT_TEMPLATE_MAX_VALUES);
             return BT_ERR_TOO_LARGE;
         }
-        bytes += vars[i].bytes;
+        bytes += vars[i].bytes + vars[i].tools_bytes;
     }
     bt_tmpl_run_init(&run,
                      (bytes < (MAX_BYTES - MIN_BYTES) / BYTES_PER_BYTE)

@@ -55,6 +55,11 @@ typedef struct bt_template_var {
     bool truth;
     const struct bt_tmpl_forms *forms; /**< forms for messages; NULL:
                                             unchanged */
+    /** Messages: tools, calls and results become text
+     *  (bt_tmpl_messages_write_tools()); with forms alone. */
+    bool writes_tools;
+    const char *tools; /**< JSON of a list; NULL: none */
+    size_t tools_bytes;
     /** JSON: receives bt_tmpl_unused() of the variable, with paths below this
      *  one; NULL: not collected. */
     bt_strbuf_t *unused;

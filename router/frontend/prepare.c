@@ -183,23 +183,23 @@ static bt_status_t copy_ids(bt_prepare_t *w, const bt_api_prompt_t *prompt,
     return BT_OK;
 }
 
-/* Checks that the model supports tools, and that its calls can be parsed. */
+/* Checks that the model's calls can be parsed, and that it is shown tools. */
 static bt_status_t check_tools(bt_prepare_t *w)
 {
-    if (!w->served->takes_tools) {
-        return bt_api_error_invalid(
-            w->error, "tools",
-            "tools: the chat template of model %s shows no tools; "
-            "start the server with --chat-template FILE, one that "
-            "does",
-            w->served->name);
-    }
     if (w->served->tools == NULL) {
         return bt_api_error_invalid(
             w->error, "tools",
-            "tools: how model %s writes calls is not known from "
-            "its chat template, or off; start the server with "
-            "--tool-call-parser",
+            "tools: calls of model %s are not parsed; start the server without "
+            "--tool-call-parser off",
+            w->served->name);
+    }
+    if (!w->served->shows_tools && !w->served->tools_as_text) {
+        return bt_api_error_invalid(
+            w->error, "tools",
+            "tools: the chat template of model %s shows no tools, and their "
+            "text in the messages asks for calls of hermes; start the server "
+            "with --tool-call-parser auto, or with --chat-template FILE, one "
+            "that shows them",
             w->served->name);
     }
     return BT_OK;
@@ -228,6 +228,7 @@ static bt_status_t render_chat(bt_prepare_t *w, bt_strbuf_t *text,
                               .documents_json = w->request->documents_json,
                               .kwargs_json = w->request->kwargs_json,
                               .tools_json = w->request->tools.json,
+                              .tools_as_text = w->served->tools_as_text,
                               .now_s = (int64_t)time(NULL)};
     bt_status_t status = check_chat(w);
     char why[BT_CHAT_WHY_BYTES];

@@ -99,23 +99,6 @@ static char *token_text(const bt_served_t *served, const char *key)
     return (bytes != NULL) ? bt_memdup(bytes, n) : NULL;
 }
 
-static bool has_word(const char *text, size_t bytes, const char *word)
-{
-    return (bytes > 0) && (memmem(text, bytes, word, strlen(word)) != NULL);
-}
-
-/* Checks whether the chat template supports tools, and finds the call format.
- */
-static void find_tools(bt_served_t *served, const bt_chat_source_t *source)
-{
-    const bool own = source->tools_jinja != NULL;
-    const char *text = own ? source->tools_jinja : source->jinja;
-    const size_t bytes = own ? source->tools_bytes : source->bytes;
-
-    served->takes_tools = has_word(text, bytes, "tools");
-    served->tools = bt_tool_format_of(text, bytes);
-}
-
 static bt_status_t read_jinja(bt_served_t *served, bt_chat_source_t *source,
                               char why[BT_CHAT_WHY_BYTES],
                               const bt_chat_template_t **chat_p)
@@ -129,7 +112,11 @@ static bt_status_t read_jinja(bt_served_t *served, bt_chat_source_t *source,
     source->tokens = (bt_chat_tokens_t){texts[0], texts[1], texts[2], texts[3]};
     status = bt_chat_template_read(source, why, BT_CHAT_WHY_BYTES, chat_p);
     if (status == BT_OK) {
-        find_tools(served, source);
+        const bool own = source->tools_jinja != NULL;
+
+        served->tools =
+            bt_tool_format_of(own ? source->tools_jinja : source->jinja,
+                              own ? source->tools_bytes : source->bytes);
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
         bt_free(texts[i]);
@@ -256,6 +243,34 @@ static const bt_reason_marks_t *find_reason(const bt_served_t *served,
     return bt_reason_marks_of(jinja.data, jinja.len);
 }
 
+/* --tool-call-parser: off, a format, or the one of the chat template's calls.
+ * Where a template shows no tools, or calls of no known format, the tools are
+ * text of the messages, and the calls are those that this text asks for. */
+static void choose_tools(bt_served_t *served, const char *option)
+{
+    const bt_tool_format_t *const written = bt_tool_format_named("hermes");
+    const bool is_auto = (option == NULL) || (strcmp(option, "auto") == 0);
+
+    served->shows_tools =
+        (served->chat != NULL) && bt_chat_template_shows_tools(served->chat);
+    if (!is_auto) {
+        served->tools = bt_tool_format_named(option); /* NULL for off */
+        served->tools_as_text =
+            !served->shows_tools && (served->tools == written);
+    } else if (!served->shows_tools || (served->tools == NULL)) {
+        served->tools_as_text = true;
+        served->tools = written;
+    }
+    if (served->tools_as_text && (served->chat != NULL)) {
+        BT_LOG_INFO("model %s: the chat template %s; requests with tools have "
+                    "them in the system message, and calls in <tool_call>",
+                    served->name,
+                    served->shows_tools ? "writes calls in a form that is not "
+                                          "known"
+                                        : "shows no tools");
+    }
+}
+
 /* Finds the control tokens that delimit reasoning and tool calls. */
 static bt_status_t find_marks(bt_served_t *served)
 {
@@ -326,10 +341,7 @@ static bt_status_t read_model(bt_served_t *served,
     if (status == BT_OK) {
         status = find_template(served, options);
     }
-    if ((options->tool_format != NULL) &&
-        (strcmp(options->tool_format, "auto") != 0)) {
-        served->tools = bt_tool_format_named(options->tool_format);
-    }
+    choose_tools(served, options->tool_format);
     return (status == BT_OK) ? find_marks(served) : status;
 }
 

@@ -60,8 +60,9 @@ typedef struct bt_served {
     char chat_why[BT_SERVED_WHY_BYTES]; /**< why `chat` is NULL, for clients */
     bt_sampling_defaults_t sampling;
     const bt_reason_marks_t *reason; /**< marks of reasoning text, or NULL */
-    bool takes_tools;                /**< chat template supports tools */
-    const bt_tool_format_t *tools;   /**< format of tool calls, or NULL */
+    bool shows_tools;   /**< the chat template shows a request's tools */
+    bool tools_as_text; /**< as in bt_chat_request_t */
+    const bt_tool_format_t *tools; /**< format of tool calls, or NULL */
     /** Control tokens that are marks of `reason`; and of `reason` and `tools`.
      */
     bt_token_set_t reason_marks, all_marks;

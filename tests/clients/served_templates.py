@@ -121,6 +121,22 @@ def attempt(template, messages, **variables):
 
 
 ROLES = ("user", "system", "assistant", "tool")
+# docs/TEMPLATES.md, "Tools as text".
+BEFORE_TOOLS = """# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+"""
+BEHIND_TOOLS = """
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call>"""
+TAG = re.compile("<(?=/?tool(?:s|_call|_response)>)")
 CALL = {"id": "callprobe", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {
     "type": "object", "properties": {"a": {"type": "integer", "description": "d"}}, "required": ["a"]}}}
@@ -137,6 +153,39 @@ def conversation(role, content):
             "assistant": [user, {"role": "assistant", "content": content}, user],
             "tool": [user, {"role": "assistant", "content": "", "tool_calls": [CALL]},
                      {"role": "tool", "name": "f", "tool_call_id": "callprobe", "content": content}]}[role]
+
+
+def escaped(text):
+    return TAG.sub(r"\\u003c", text)
+
+
+def call_text(call):
+    function = call["function"]
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):  # an object's text as it was sent, any other text as a text
+        try:
+            is_object = isinstance(json.loads(arguments or "{}"), dict)
+        except ValueError:
+            is_object = False
+        arguments = escaped((arguments or "{}") if is_object else json.dumps(arguments, ensure_ascii=False))
+    else:
+        arguments = escaped(json.dumps(arguments or {}, ensure_ascii=False))
+    name = escaped(json.dumps(function["name"], ensure_ascii=False))
+    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'
+
+
+def result_text(content):
+    if TAG.search(content):
+        try:
+            json.loads(content)
+        except ValueError:
+            content = json.dumps(content, ensure_ascii=False)
+        content = escaped(content)
+    return f"<tool_response>\n{content}\n</tool_response>"
+
+
+def plain(content):
+    return "\n".join(p["text"] for p in content) if isinstance(content, list) else content or ""
 
 
 class Shown:
@@ -158,6 +207,63 @@ class Shown:
         user = {"role": "user", "content": "u"}
         self.null = {calls: self.shows_null([user, dict({"role": "assistant"}, **more)] + ([] if calls else [user]))
                      for calls, more in ((True, {"tool_calls": [CALL]}), (False, {}))}
+
+        # What a template must show for it to be left alone with tools.
+        self.system = self.is_in(conversation("system", "wordA"), "wordA")
+        called = dict(CALL, function=dict(CALL["function"], name="wordA"))
+        self.history = self.is_in([user, {"role": "assistant", "content": "", "tool_calls": [called]},
+                                   {"role": "tool", "name": "f", "tool_call_id": "callprobe", "content": "wordB"}], "wordA", "wordB")
+        self.alternates = self.is_in([user]) and not self.is_in([user, user])
+        # By its name, its description or that of its argument; in any case.
+        tools = [json.loads(json.dumps(dict(TOOL, function=dict(TOOL["function"], name="wordtool"))).replace('"d"', '"wordtool"'))] * 2
+        self.tools = any("wordtool" in (attempt(template, [self.message(m) for m in messages], tools=tools) or "").lower()
+                         for messages in ([user], conversation("system", "s")))
+
+    def is_in(self, messages, *words):
+        text = attempt(self.template, [self.message(m) for m in messages])
+        return text is not None and all(w in text for w in words)
+
+    def with_tools_as_text(self, messages, tools):
+        """What the template is given in place of these messages, where it shows no tools."""
+        if self.tools or (not tools and self.history):
+            return messages
+        shown = BEFORE_TOOLS + "\n".join(escaped(json.dumps(t, ensure_ascii=False)) for t in tools) + BEHIND_TOOLS if tools else ""
+        made = []  # (message, is it another than what was sent)
+
+        def add(message, is_made):
+            before, was_made = made[-1] if made else ({"role": None}, False)
+            if self.alternates and (is_made or was_made) and before["role"] == message["role"] in ("user", "assistant"):
+                made[-1] = (dict(before, content=plain(before["content"]) + "\n" + plain(message["content"])), True)
+            else:
+                made.append((message, is_made))
+
+        if shown and not (messages[0]["role"] in ("system", "developer") if self.system else any(m["role"] == "user" for m in messages)):
+            add({"role": "system" if self.system else "user", "content": shown}, True)
+            shown = ""
+        at, calls = 0, []
+        while at < len(messages):
+            message = messages[at]
+            rest = {k: v for k, v in message.items() if k != "tool_calls"}
+            text = plain(message.get("content"))
+            at += 1
+            if message["role"] == "tool":
+                results = [message]
+                while at < len(messages) and messages[at]["role"] == "tool":
+                    results.append(messages[at])
+                    at += 1
+                ids = [c.get("id") for c in calls]
+                results.sort(key=lambda r, ids=ids: ids.index(r.get("tool_call_id")) if r.get("tool_call_id") in ids else len(ids))
+                add({"role": "user", "content": "\n".join(result_text(plain(r["content"])) for r in results)}, True)
+            elif message.get("tool_calls"):
+                calls = message["tool_calls"]
+                add(dict(rest, content="\n".join([text] * bool(text) + [call_text(c) for c in calls])), True)
+            elif shown and (self.system or message["role"] == "user"):
+                parts = [text] * bool(text)
+                add(dict(rest, content="\n\n".join(parts + [shown] if self.system else [shown] + parts)), True)
+                shown = ""
+            else:
+                add(message, False)
+        return [m for m, _ in made]
 
     def attempt(self, messages, but=None):
         for tools in (None, [TOOL]):
@@ -203,10 +309,9 @@ class Shown:
         return message
 
 
-def is_served(template, messages, tools):
-    """What the API refuses before a template sees it: no messages, contents that are no text, tools that are not
-    shown."""
+def is_served(messages):
+    """What the API refuses before a template sees it: no messages, and contents that are no text."""
     def is_text(content):
         return content is None or isinstance(content, str) or (
             isinstance(content, list) and all(p.get("type") in ("text", "refusal") for p in content))
-    return bool(messages) and all(is_text(m.get("content")) for m in messages) and (not tools or "tools" in template)
+    return bool(messages) and all(is_text(m.get("content")) for m in messages)

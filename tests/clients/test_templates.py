@@ -37,7 +37,7 @@ TOOLS = [
             "days": {"type": ["integer", "null"], "default": 1},
             "tags": {"type": "array", "items": {"type": "string"}}}, "required": ["place"]}}},
     {"type": "function", "function": {
-        "name": "add_all", "description": "Sums <numbers> & \"more\" – été.",
+        "name": "add_all", "description": "Sums <numbers> </tools> & \"more\" – été.",
         "parameters": {"type": "object", "properties": {
             "numbers": {"type": "array", "items": {"type": "number"}, "description": "any"},
             "exact": {"type": "boolean"}}, "required": ["numbers", "exact"]}, "return": {"type": "number"}}},
@@ -89,6 +89,21 @@ CONVERSATIONS = {
     "system_parts": [message("system", [{"type": "text", "text": "Look."}]),
                      message("user", [{"type": "text", "text": "a "}, {"type": "text", "text": " b"}]),
                      message("assistant", [{"type": "text", "text": "c"}]), message("user", "d")],
+    "results_out_of_order": [message("user", "w?"), message("assistant", "", tool_calls=[CALL, CALL_2]),
+                             message("tool", "sum", tool_call_id="123456789"), message("tool", "of none", tool_call_id="x"),
+                             message("tool", "weather", tool_call_id="abcdefghi"), message("user", "and?")],
+    "call_in_turns": [message("system", [{"type": "text", "text": "s1"}, {"type": "text", "text": "s2"}]), message("user", "w?"),
+                      message("assistant", "I look."), message("assistant", None, tool_calls=[CALL]),
+                      message("tool", [{"type": "text", "text": "12"}, {"type": "text", "text": "C"}], tool_call_id="abcdefghi"),
+                      message("user", "quick"), message("assistant", "12"), message("user", "more")],
+    "tags": [message("user", "</tools>"), message("assistant", "<tool_call>", tool_calls=[
+        {"id": "abcdefghi", "type": "function", "function": {
+            "name": "get_weather", "arguments": "{\n\"place\": \"</tool_call><b>\", \"x\":\"<tools>\"}"}},
+        {"id": "abcdefghj", "type": "function", "function": {"name": "add_all", "arguments": {"place": "<tool_response>"}}},
+        {"id": "abcdefghk", "type": "function", "function": {"name": "add_all", "arguments": ""}}]),
+             message("tool", "a </tool_response>\n<tool_call> \"b\"", tool_call_id="abcdefghi"),
+             message("tool", "[1.50, \"</tool_response>\", \"<i>\"]", tool_call_id="abcdefghj"),
+             message("tool", "<b> & <tool_call", tool_call_id="abcdefghk")],
     "many": [message(("user", "assistant")[i % 2], f"turn {i}") for i in range(40)],
     "none": [],
     "null_alone": [message("user", "q"), message("assistant", None), message("user", "r")],
@@ -204,9 +219,12 @@ def served_difference(served, shown, name, variables):
         "messages", "tools", "documents", "bos_token", "eos_token", "add_generation_prompt")}
     got, error = served.prompt(name, messages=messages, tools=tools, documents=variables["documents"],
                                add_generation_prompt=variables["add_generation_prompt"], chat_template_kwargs=kwargs)
-    if not served_templates.is_served(shown.template, messages, tools):
+    if not served_templates.is_served(messages):
         return (f"taken: {got!r}", False) if error is None else (None, False)
-    told = dict(variables, messages=[shown.message(m) for m in messages])
+    sent = [dict(m, content=[{"type": "text", "text": p["refusal"]} if p["type"] == "refusal" else p for p in m["content"]])
+            if isinstance(m.get("content"), list) else m for m in messages]
+    told = dict(variables, tools=tools if shown.tools else None,
+                messages=[shown.message(m) for m in shown.with_tools_as_text(sent, tools)])
     want, why = reference(shown.template, told, shown.now)
     if want != got and "strftime_now" in shown.template:
         shown.now = int(time.time())  # it may be another day by now
@@ -222,9 +240,11 @@ def test_templates_render_as_transformers_renders_them(_):
     templates = dict(all_templates())
     assert len(templates) >= N_TEMPLATES, len(templates)
     n_texts = n_all = 0
+    n_as_text = 0
     with served_templates.Served(templates, "--tool-call-parser", "hermes") as served:
         for name, template in templates.items():
             shown = served_templates.Shown(template)
+            n_as_text += not shown.tools
             n_mine = 0
             for label, variables in all_variables():
                 why, rendered = served_difference(served, shown, name, variables)
@@ -233,7 +253,8 @@ def test_templates_render_as_transformers_renders_them(_):
                 n_all += 1
             assert n_mine >= 20, f"{name}: {n_mine} conversations only are rendered at all"
             n_texts += n_mine
-    print(f"{len(templates)} templates, {n_all} requests, {n_texts} of them texts")
+    assert n_as_text > 30, n_as_text  # and they are shown tools as text
+    print(f"{len(templates)} templates, {n_as_text} of them without tools, {n_all} requests, {n_texts} of them texts")
 
 
 # For messages that templates of text models have no place for. name: (template, messages, prompt, header)
@@ -288,7 +309,9 @@ def test_messages_reach_the_template_as_they_were_sent(_):
                 "tool_choice": {"type": "function", "function": {"name": "f", "x": 1}, "y": 1},
                 "tools": [{"type": "function", "function": {"name": "f", "strict": True, "strict2": 1}}]}
         got, error = served.prompt("unthought", messages=[USER], **more)
-        assert got is None and "shows no tools" in error, (got, error)
+        assert got == (served_templates.BEFORE_TOOLS + json.dumps(more["tools"][0]) + served_templates.BEHIND_TOOLS
+                       + '|q|<tool_call>\n{"name": "f", "arguments": '), (got, error)
+        assert served.ignored == "unheard, tool_choice.y, tool_choice.function.x, documents, chat_template_kwargs.known, chat_template_kwargs.unheard", served.ignored
     tools = ("{% for t in tools or [] %}{{ t.function.name }}{{ known }}{% endfor %}"
              "{% for m in messages %}{{ m.content }}{% endfor %}")
     with served_templates.Served({"tools": tools}, "--tool-call-parser", "hermes") as served:

@@ -69,24 +69,31 @@ FORMATS = {
 PYTHONIC = ("{% if tools %}Call as [f(a=1)]: {{ tools | tojson }}{% endif %}{% for m in messages %}\n{{ m.role }}: "
             "{{ m.content }}{% for c in m.tool_calls %}[{{ c.function.name }}({{ c.function.arguments | tojson }})]"
             "{% endfor %}{% endfor %}")
+# A template of SmolLM2's kind, which has no place for tools, and one of Gemma's, which has none for a system message either and
+# wants roles in turns: FORMATS["hermes"] is what is said then, too.
+NO_TOOLS = {
+    "smollm": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}",
+    "gemma": "{% if messages[0].role == 'system' %}{{ raise_exception('There is no system role') }}{% endif %}{% for m in messages %}"
+             "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles have to alternate') }}{% endif %}"
+             "<start_of_turn>{{ m.role }}\n{{ m.content }}<end_of_turn>\n{% endfor %}"}
 RESULT = "It is sunny in Oslo."
 # The prompt ends with what the user or the tool said last, unless it ends with a call.
-FIRST, LAST = "{%- set said = messages[-1].content %}", "{{ said[-1:] }}"
+FIRST, LAST = "{%- set said = messages[-1].content | replace('\n</tool_response>', '') %}", "{{ said[-1:] }}"
 
 
 class Model:
     """A cluster of a model that speaks a format."""
 
-    def __init__(self, name):
+    def __init__(self, name, scripts=None, context=4096):
         # pylint: disable-next=import-outside-toplevel
         import scripted_model
-        format_ = FORMATS[name]
-        self.scripts = dict(format_["scripts"], R=RESULT)
+        format_ = dict(FORMATS["hermes"], template=None) if name in NO_TOOLS else FORMATS[name]
+        self.scripts = scripts or dict(format_["scripts"], R=RESULT)
         self.folder = tempfile.TemporaryDirectory()
         path = os.path.join(self.folder.name, "scripted.gguf")
-        scripted_model.write(path, self.scripts, format_.get("specials", ()))
+        scripted_model.write(path, self.scripts, format_.get("specials", ()), context=context)
         template = os.path.join(self.folder.name, "template.jinja")
-        text = PYTHONIC
+        text = NO_TOOLS.get(name, PYTHONIC)
         if format_["template"]:
             with open(os.path.join(HERE, "templates", format_["template"]), encoding="utf-8") as f:
                 text = f.read()
@@ -302,10 +309,129 @@ def test_invalid_tools_are_refused(_):
             assert e.param == param, (more, e)
 
 
-def test_model_without_tool_support_is_reported(c):
-    e = expect(client_module("openai").BadRequestError, lambda: openai_client(c).chat.completions.create(
-        model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=TOOLS))
-    assert e.param == "tools" and "--chat-template" in e.message, e
+# --- models whose templates show no tools
+
+
+def test_tools_of_a_template_without_them_are_called_as_others(_):
+    for name in NO_TOOLS:
+        check(name)
+
+
+ABOUT_TOOLS = """# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{"type": "function", "function": {"name": "weather", "description": "Tells the weather.", "parameters": {"type": "object", \
+"properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+{"type": "function", "function": {"name": "time", "description": "Tells the time.", "parameters": {"type": "object", \
+"properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call>"""
+# SmolLM2's own template is that of the first two messages; its default system message gives way to the tools.
+HISTORY = [{"role": "user", "content": "Weather and time in Oslo?"},
+           {"role": "assistant", "content": None, "tool_calls": [
+               {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}},
+               {"id": "2", "type": "function", "function": {"name": "time", "arguments": '{"city": "Oslo"}'}}]},
+           {"role": "tool", "tool_call_id": "2", "content": "noon"},
+           {"role": "tool", "tool_call_id": "1", "content": "</tool_response>"}]
+HISTORY_TEXT = """<|im_start|>user
+Weather and time in Oslo?<|im_end|>
+<|im_start|>assistant
+<tool_call>
+{"name": "weather", "arguments": {"city":"Oslo"}}
+</tool_call>
+<tool_call>
+{"name": "time", "arguments": {"city": "Oslo"}}
+</tool_call><|im_end|>
+<|im_start|>user
+<tool_response>
+"\\u003c/tool_response>"
+</tool_response>
+<tool_response>
+noon
+</tool_response><|im_end|>
+<|im_start|>assistant
+"""
+
+
+def prompt_of(c, **body):
+    status, got = c.post("/tokenize", dict(model=MODEL, **body))
+    assert status == 200, got
+    status, text = c.post("/detokenize", {"tokens": got["tokens"]})
+    assert status == 200 and len(got["tokens"]) == got["count"], got
+    return text["prompt"]
+
+
+def test_prompt_of_default_model_has_tools_and_results(c):
+    """The text is written by hand from docs/TEMPLATES.md, and from the template that the model's file has."""
+    system = f"<|im_start|>system\n{ABOUT_TOOLS}<|im_end|>\n"
+    assert prompt_of(c, messages=HISTORY, tools=TOOLS) == system + HISTORY_TEXT
+    brief = [{"role": "system", "content": "Be brief."}, *HISTORY]
+    assert prompt_of(c, messages=brief, tools=TOOLS) == system.replace("# Tools", "Be brief.\n\n# Tools") + HISTORY_TEXT
+    # No tool may be called, and none is shown; what was called stays.
+    for more in ({}, dict(tools=TOOLS, tool_choice="none")):
+        assert prompt_of(c, messages=brief, **more) == "<|im_start|>system\nBe brief.<|im_end|>\n" + HISTORY_TEXT, more
+    # The prompt that an answer was made of has as many tokens.
+    answer = openai_client(c).chat.completions.create(model=MODEL, messages=HISTORY, tools=TOOLS, max_tokens=1)
+    status, told = c.post("/tokenize", dict(model=MODEL, messages=HISTORY, tools=TOOLS))
+    assert status == 200 and answer.usage.prompt_tokens == told["count"], (answer.usage, told["count"])
+
+
+def test_default_model_calls_tools_that_are_required(c):
+    openai, pydantic = client_module("openai"), client_module("pydantic")
+
+    class Place(pydantic.BaseModel):
+        city: typing.Literal["Bergen", "Lima"]
+        days: int = pydantic.Field(ge=1, le=7)
+
+    class Clock(pydantic.BaseModel):
+        zone: typing.Literal["CET", "PET"]
+
+    kinds = {"weather": Place, "time": Clock}
+    tools = [openai.pydantic_function_tool(kind, name=name) for name, kind in kinds.items()]
+    named = {"type": "function", "function": {"name": "time"}}
+    client = openai_client(c)
+    ask = dict(model=MODEL, messages=[{"role": "user", "content": "Weather in Lima?"}], tools=tools, max_tokens=200, temperature=0)
+    for choice in ("required", named):
+        for parallel in (False, True):
+            more = dict(ask, tool_choice=choice, parallel_tool_calls=parallel)
+            whole = client.chat.completions.create(**more).choices[0]
+            for name, arguments in called(whole) if whole.finish_reason == "tool_calls" else called(whole)[:-1]:
+                assert kinds[name].model_validate(arguments), (more, whole)
+                assert choice == "required" or name == "time", whole
+            assert whole.message.tool_calls and not whole.message.content, (more, whole)
+            assert parallel or (len(whole.message.tool_calls) == 1 and whole.finish_reason == "tool_calls"), (more, whole)
+            streamed = gather(list(client.chat.completions.create(**more, stream=True)))
+            assert written(streamed) == written(whole) and streamed.finish_reason == whole.finish_reason, (streamed.calls, whole)
+
+
+def test_agent_loop_of_twenty_calls_ends_the_same_each_time(_):
+    """The model is told each result and calls the next step, as its script has it: a result that did not reach it would end the
+    loop, or turn it."""
+    steps = "abcdefghijklmnopqrst"
+    assert len(steps) == 20
+    scripts = {x: f'<tool_call>\n{{"name": "step", "arguments": {{"at": "{x}"}}}}\n</tool_call>' for x in steps}
+    scripts["Z"] = "All twenty are done."
+    tools = [{"type": "function", "function": {"name": "step", "parameters": {
+        "type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}}}]
+    with Model("smollm", scripts, context=16384) as m:
+        for read in (m.whole, m.whole, m.streamed, m.streamed):
+            messages, made = [{"role": "user", "content": "Go a"}], []
+            while (answer := read(messages, tools=tools)).finish_reason == "tool_calls":
+                (name, arguments), = called(answer)
+                assert name == "step" and text_of(answer) == "", answer
+                made.append(arguments["at"])
+                assert len(made) <= 20, made
+                messages += [{"role": "assistant", "content": None, "tool_calls": [
+                    {"id": str(len(made)), "type": "function", "function": {"name": name, "arguments": written(answer)[0][1]}}]},
+                             {"role": "tool", "tool_call_id": str(len(made)), "content": f"done, next {(steps + 'Z')[len(made)]}"}]
+            assert "".join(made) == steps and text_of(answer) == scripts["Z"], (made, answer)
 
 
 if __name__ == "__main__":

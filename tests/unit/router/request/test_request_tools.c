@@ -216,23 +216,60 @@ static void mistral_tool_call_ids_have_nine_characters(void **state)
     stop_own(w, before);
 }
 
-static void tools_are_refused_by_model_without_tool_format(void **state)
+#define SHORT                                                          \
+    "{" HI "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":" \
+    "\"f\"}}],\"max_tokens\":80}"
+
+/* Where the template has no place for tools, or writes calls in a form that is
+ * not known. */
+static void tools_are_text_where_template_cannot_show_them(void **state)
+{
+    static const char *const templates[] = {
+        NULL, /* a family */
+        "{% for m in messages %}{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}",
+    };
+    world_t *w = &world;
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(templates); i++) {
+        char before[sizeof(model_path)];
+        bt_exchange_t ex;
+
+        memcpy(before, model_path, sizeof(before));
+        if (templates[i] != NULL) {
+            start_own(w, templates[i]);
+        } else {
+            start(w, true);
+        }
+        post(w, &ex, CHAT, SHORT);
+        answer(w, 0, CALL "~", BT_FINISH_STOP);
+        has(&ex,
+            "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}");
+        has(&ex, "\"finish_reason\":\"tool_calls\"");
+        if (templates[i] != NULL) {
+            stop_own(w, before);
+        } else {
+            stop(w);
+        }
+    }
+}
+
+static void tools_are_refused_where_calls_are_not_parsed(void **state)
 {
     world_t *w = &world;
     char before[sizeof(model_path)];
 
     (void)state;
-    start(w, true); /* a family */
-    refused(w, CHAT, BODY(""), 400,
+    tool_format = "llama3"; /* and the text asks for those of hermes */
+    start(w, true);
+    refused(w, CHAT, SHORT, 400,
             "tools: the chat template of model tiny shows no tools");
     stop(w);
     memcpy(before, model_path, sizeof(before));
-    start_own(w, "{{ messages[0].content }}{{ tools }}");
-    refused(w, CHAT, BODY(""), 400, "start the server with --tool-call-parser");
-    stop_own(w, before);
     tool_format = "off";
     start_own(w, hermes);
-    refused(w, CHAT, BODY(""), 400, "--tool-call-parser");
+    refused(w, CHAT, SHORT, 400, "--tool-call-parser");
     stop_own(w, before);
 }
 
@@ -266,7 +303,8 @@ int main(void)
         BT_TEST(tool_choice_required_opens_with_call),
         BT_TEST(tool_call_within_reasoning_is_ignored),
         BT_TEST(mistral_tool_call_ids_have_nine_characters),
-        BT_TEST(tools_are_refused_by_model_without_tool_format),
+        BT_TEST(tools_are_text_where_template_cannot_show_them),
+        BT_TEST(tools_are_refused_where_calls_are_not_parsed),
         BT_TEST(tool_calls_of_history_reach_template),
     };
 
