@@ -268,8 +268,11 @@ static void run_inside(void *ctx)
     pthread_mutex_lock(&pool->lock);
     job = pool->ending ? NULL : queue_pop(pool, queue, frame->job->cost_us / 2);
     if (job != NULL) {
+        const uint64_t start_ns = bt_thread_cpu_ns();
+
         pool->n_inside++;
         run_job(worker, job);
+        frame->job->task.away_ns += bt_thread_cpu_ns() - start_ns;
     }
     pthread_mutex_unlock(&pool->lock);
     frame->look_us = (job != NULL) ? 0 : now_us + LOOK_US;

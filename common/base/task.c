@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 
 void bt_budget_init(bt_budget_t *budget, uint64_t limit)
 {
@@ -202,6 +203,7 @@ void bt_task_init(bt_task_t *task)
     task->ctx = NULL;
     task->account = NULL;
     task->credit = 0;
+    task->away_ns = 0;
 }
 
 void bt_task_cancel(bt_task_t *task)
@@ -296,4 +298,9 @@ bool bt_task_poll(void)
         current->yield(current->ctx);
     }
     return (current != NULL) && bt_task_is_canceled(current);
+}
+
+uint64_t bt_task_cpu_ns(void)
+{
+    return bt_thread_cpu_ns() - ((current != NULL) ? current->away_ns : 0);
 }

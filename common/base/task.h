@@ -128,6 +128,7 @@ typedef struct bt_task {
     void *ctx;
     bt_account_t *account; /**< borrowed; NULL: its memory is not counted */
     int64_t credit;        /**< bytes taken from the account and not used */
+    uint64_t away_ns; /**< CPU time of other work in yield, which it adds */
 } bt_task_t;
 
 /** Most small steps (some 10 ns each) of a loop between polls. */
@@ -152,6 +153,10 @@ void bt_task_freed(size_t bytes);     /**< records a free */
 
 /** Calls yield. @return true: the calling thread's task is canceled */
 bool bt_task_poll(void);
+
+/** Returns the CPU time of the calling thread, without that of other work in
+ *  polls of its task: a difference of two is what the task itself has taken. */
+uint64_t bt_task_cpu_ns(void);
 
 /** Calls bt_task_poll() once in BT_TASK_POLL_STEPS calls; @a steps is the
  *  loop's own counter, 0 at first. */

@@ -222,26 +222,31 @@ static void keep(bt_grammar_cache_t *cache, const cache_key_t *key,
     bt_task_leave(before);
 }
 
-bt_status_t bt_grammar_cache_make(bt_grammar_cache_t *cache, bt_hash128_t space,
+bt_status_t bt_grammar_cache_make(bt_grammar_cache_t *cache,
+                                  bt_tenant_t *tenant, bt_hash128_t space,
                                   const bt_grammar_source_t *source,
                                   bt_grammar_made_t *made_p)
 {
     const cache_key_t key = {.space = space, .source = *source};
     bt_status_t status = BT_OK;
-    uint64_t start_us;
+    uint64_t start_ns;
 
     *made_p = (bt_grammar_made_t){.kind = source->kind};
     if (look_up(cache, &key, made_p, &status)) {
         return status;
     }
-    start_us = bt_now_us();
+    if ((tenant != NULL) && !bt_tenant_may_compile(tenant, bt_now_us())) {
+        return BT_ERR_BUSY;
+    }
+    start_ns = bt_task_cpu_ns();
     status = bt_grammar_compile(source, &made_p->program, &made_p->bytes,
                                 made_p->why, sizeof(made_p->why));
-    made_p->us = bt_now_us() - start_us;
-    made_p->us += (made_p->us == 0) ? 1 : 0;
-    if (status == BT_ERR_NO_MEMORY) {
-        made_p->us = 0;
-    } else {
+    made_p->cpu_us = (bt_task_cpu_ns() - start_ns + 999) / 1000;
+    if (tenant != NULL) {
+        bt_tenant_charge_compile(tenant, made_p->cpu_us, bt_now_us());
+    }
+    if (status != BT_ERR_NO_MEMORY) {
+        made_p->us = (made_p->cpu_us > 0) ? made_p->cpu_us : 1;
         keep(cache, &key, made_p, status);
     }
     return status;

@@ -30,6 +30,7 @@
 #include "common/base/hash.h"
 #include "common/base/status.h"
 #include "common/grammar/compile.h"
+#include "router/tenants/tenants.h"
 
 typedef struct bt_grammar_cache bt_grammar_cache_t;
 
@@ -39,8 +40,9 @@ typedef struct bt_grammar_made {
     size_t bytes;
     bt_grammar_kind_t kind; /**< kind of the source */
     bool was_known;
-    uint64_t us; /**< time of the compilation, at least 1; 0: none was made to
-                      its end */
+    uint64_t us; /**< CPU time of the compilation, at least 1; 0: none was made
+                      to its end */
+    uint64_t cpu_us;                /**< CPU time that was charged */
     char why[BT_GRAMMAR_WHY_BYTES]; /**< on failure a sentence */
 } bt_grammar_made_t;
 
@@ -54,11 +56,13 @@ void bt_grammar_cache_destroy(
 bool bt_grammar_cache_has(bt_grammar_cache_t *cache, bt_hash128_t space,
                           const bt_grammar_source_t *source);
 /** Finds or compiles a grammar.
- *  @param [out] made_p  always written
+ *  @param [in,out] tenant  charged for the compilation; NULL: nobody is
+ *  @param [out] made_p     always written
+ *  @retval BT_ERR_BUSY  not known, and the tenant may compile none now
  *  @retval any of bt_grammar_compile(); BT_ERR_NO_MEMORY: also where the
  *          thread's task is canceled */
 BT_MUST_CHECK bt_status_t bt_grammar_cache_make(
-    bt_grammar_cache_t *cache, bt_hash128_t space,
+    bt_grammar_cache_t *cache, bt_tenant_t *tenant, bt_hash128_t space,
     const bt_grammar_source_t *source, bt_grammar_made_t *made_p);
 
 #endif

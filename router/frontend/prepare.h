@@ -45,6 +45,8 @@ typedef struct bt_prepared {
     bt_logit_bias_t *biases;  /**< owned; biases made of words, or NULL */
     /** Cache namespace of the KV blocks (space.h); set by the caller. */
     bt_hash128_t space;
+    bt_tenant_t *tenant;  /**< borrowed, set by the caller: charged for grammars
+                               that are compiled; NULL: nobody is */
     bool opens_reasoning; /**< bt_reason_is_opened() */
     bool may_reason; /**< the answer may begin with reasoning, and its mark */
     /** Format of tool calls in the answers; NULL: there are none. */
@@ -85,8 +87,10 @@ bt_grammar_source_t bt_prepare_grammar_source(const bt_api_request_t *request);
  * Gives all prompts of a prepared request the compiled grammar, if it has a
  * description, or tools whose calls follow one; prepared->space is final.
  *
- * @param [out] made_p  time and result, for metrics; without the program
+ * @param [out] made_p  time and result, for metrics; without the program;
+ *     cpu_us is that of all compilations
  * @retval BT_ERR_INVALID_PARAM, BT_ERR_NO_MEMORY  error_p is filled
+ * @retval BT_ERR_BUSY  prepared->tenant may compile none now
  */
 BT_MUST_CHECK bt_status_t bt_prepare_grammar(bt_grammar_cache_t *cache,
                                              const bt_served_t *served,

@@ -82,7 +82,9 @@ typedef struct making {
     bt_grammar_cache_t *cache;
     bt_prepare_format_t format;
     const bt_api_request_t *request;
+    bt_tenant_t *tenant;
     bt_hash128_t space;
+    uint64_t cpu_us; /* of all compilations */
     bt_grammar_made_t *made;
     bt_api_error_t *error;
 } making_t;
@@ -93,19 +95,34 @@ static void forget(making_t *m)
     m->made->program = NULL;
 }
 
+/* True where a description cannot be held. */
+static bool is_refused(bt_status_t status)
+{
+    return (status != BT_OK) && (status != BT_ERR_NO_MEMORY) &&
+           (status != BT_ERR_BUSY);
+}
+
+static bt_status_t make_source(making_t *m, const bt_grammar_source_t *source)
+{
+    const bt_status_t status =
+        bt_grammar_cache_make(m->cache, m->tenant, m->space, source, m->made);
+
+    m->cpu_us += m->made->cpu_us;
+    return status;
+}
+
 /* Compiles the description alone; its errors are in its own words. */
 static bt_status_t make_description(making_t *m)
 {
     const bt_grammar_source_t source = bt_prepare_grammar_source(m->request);
-    const bt_status_t status =
-        bt_grammar_cache_make(m->cache, m->space, &source, m->made);
+    const bt_status_t status = make_source(m, &source);
 
     if (status == BT_ERR_NO_MEMORY) {
         return bt_api_error_no_memory(m->error);
     }
-    return (status == BT_OK)
-               ? BT_OK
-               : refuse(&m->request->grammar, m->made->why, m->error);
+    return is_refused(status)
+               ? refuse(&m->request->grammar, m->made->why, m->error)
+               : status;
 }
 
 /* Compiles the whole answer. @return status of the compilation */
@@ -123,7 +140,7 @@ static bt_status_t make_answer(making_t *m)
     if (status == BT_OK) {
         source.text = text.data;
         source.bytes = text.len;
-        status = bt_grammar_cache_make(m->cache, m->space, &source, m->made);
+        status = make_source(m, &source);
     }
     bt_strbuf_fini(&text);
     return status;
@@ -203,14 +220,14 @@ static bt_status_t make(making_t *m)
         forget(m);
     }
     status = make_answer(m);
-    if ((status != BT_OK) && (status != BT_ERR_NO_MEMORY) && follows_tools) {
+    if (is_refused(status) && follows_tools) {
         m->format.no_schemas = true;
         status = make_answer(m);
     }
     if (status == BT_ERR_NO_MEMORY) {
         return bt_api_error_no_memory(m->error);
     }
-    return (status == BT_OK) ? BT_OK : refuse_answer(m);
+    return is_refused(status) ? refuse_answer(m) : status;
 }
 
 bt_status_t bt_prepare_grammar(bt_grammar_cache_t *cache,
@@ -225,6 +242,7 @@ bt_status_t bt_prepare_grammar(bt_grammar_cache_t *cache,
                              .opens_reasoning = prepared->opens_reasoning,
                              .may_reason = prepared->may_reason},
                   .request = request,
+                  .tenant = prepared->tenant,
                   .space = prepared->space,
                   .made = made_p,
                   .error = error};
@@ -254,5 +272,6 @@ bt_status_t bt_prepare_grammar(bt_grammar_cache_t *cache,
         status = give(prepared, made_p, request->grammar.completes, error);
     }
     forget(&m);
+    made_p->cpu_us = m.cpu_us;
     return status;
 }

@@ -264,7 +264,7 @@ const bt_family_def_t bt_metrics_families[] = {
      "Total time of successful sequences",
      TIME(REQUEST)},
     {HISTOGRAM, "baton_grammar_compile_seconds",
-     "Structured output: time to compile a grammar",
+     "Structured output: CPU time to compile a grammar",
      TIME(GRAMMAR)},
     {HISTOGRAM, "baton_kv_grant_wait_seconds",
      "Time that finished KV waited for the grant of the decode worker",
@@ -328,12 +328,17 @@ const bt_family_def_t bt_metrics_families[] = {
     {GAUGE, "baton_tenant_requests_in_flight",
      "Sequences of a tenant in progress, waiting ones included",
      SERIES(TENANT(RUNNING))},
+    {COUNTER, "baton_tenant_grammar_seconds_total",
+     "Structured output: CPU time to compile a tenant's grammars, also of "
+     "compilations that failed or were canceled",
+     SERIES(TENANT(GRAMMAR_SECONDS))},
     {COUNTER, "baton_tenant_refused_total",
      "Requests of a tenant refused with 429 or 503: over its token rate "
-     "(tokens), over its concurrency (requests), or the server was full "
-     "(server)",
+     "(tokens), over its concurrency (requests), over its time to compile "
+     "grammars (grammars), or the server was full (server)",
      SERIES(TENANT_BY("reason=\"tokens\"", REFUSED_TOKENS),
             TENANT_BY("reason=\"requests\"", REFUSED_REQUESTS),
+            TENANT_BY("reason=\"grammars\"", REFUSED_GRAMMARS),
             TENANT_BY("reason=\"server\"", REFUSED_SERVER))},
     {COUNTER, "baton_requests_unauthorized_total",
      "Requests without a valid API key",

@@ -237,9 +237,11 @@ typedef enum bt_tenant_cell {
     BT_TC_PROMPT_TOKENS,
     BT_TC_GENERATION_TOKENS,
     BT_TC_RUNNING,
+    BT_TC_GRAMMAR_SECONDS,
     BT_TC_REFUSED, /**< the next cells are its causes */
     BT_TC_REFUSED_TOKENS = BT_TC_REFUSED,
     BT_TC_REFUSED_REQUESTS,
+    BT_TC_REFUSED_GRAMMARS,
     BT_TC_REFUSED_SERVER,
     BT_TC_N,
 } bt_tenant_cell_t;

@@ -130,6 +130,7 @@ static void request_tokenize(bt_pool_job_t *job)
     }
     if (in->status == BT_OK) {
         in->prepared.space = space_of(in);
+        in->prepared.tenant = r->tenant;
         in->status =
             bt_prepare_grammar(r->front->grammars, r->served, &in->api,
                                &in->prepared, &in->grammar, &in->error);
@@ -269,6 +270,8 @@ static void count_grammar(const bt_input_t *in)
                                   (uint32_t)made->kind, made->why[0] == '\0',
                                   made->was_known, made->us);
     }
+    bt_tenant_metrics_add(in->job.request->tenant->metrics,
+                          BT_TC_GRAMMAR_SECONDS, (double)made->cpu_us / 1e6);
 }
 
 static void tokenized(bt_pool_job_t *job)
@@ -278,6 +281,12 @@ static void tokenized(bt_pool_job_t *job)
 
     in->tokenize_us = now_us - in->step_us;
     count_grammar(in);
+    if (in->job.work.job.ran && (in->status == BT_ERR_BUSY)) {
+        bt_tenant_denial_t denial;
+
+        bt_tenant_deny_compile(in->job.request->tenant, now_us, &denial);
+        bt_request_deny(&denial, &in->error);
+    }
     in->status = bt_request_step_status(&in->job, in->status, &in->error);
     input_done(in);
 }

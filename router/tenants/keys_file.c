@@ -115,6 +115,7 @@ static const field_t fields[] = {
     FIELD("tokens-per-second", rate, 1, BT_SCHED_BUCKET_MOST),
     FIELD("burst-tokens", burst, 1, BT_SCHED_BUCKET_MOST),
     FIELD("requests", requests, 1, 1000000),
+    FIELD("grammar-ms-per-minute", grammar_ms, 1, BT_TENANT_MAX_GRAMMAR_MS),
     FIELD("kv-percent", kv_percent, 1, 100),
     FIELD("priority", max_priority, 0, BT_TENANT_MAX_PRIORITY),
     FIELD("ttft-target-ms", ttft_target_ms, 1, BT_TENANT_MAX_TTFT_MS),
@@ -177,8 +178,8 @@ static bt_status_t take_field(parse_t *p, char *word, bt_keys_tenant_t *tenant,
     return complain(
         p,
         "a tenant has no '%.40s'; it has weight, tokens-per-second, "
-        "burst-tokens, requests, kv-percent, priority, "
-        "ttft-target-ms, itl-target-ms and admin",
+        "burst-tokens, requests, grammar-ms-per-minute, kv-percent, "
+        "priority, ttft-target-ms, itl-target-ms and admin",
         bt_printable(word, strlen(word)).text);
 }
 

@@ -35,10 +35,11 @@
 #define BT_KEYS_WHY_BYTES    256
 #define BT_TENANT_NAME_BYTES 64 /**< with the zero byte */
 
-#define BT_TENANT_MAX_WEIGHT   1000u
-#define BT_TENANT_MAX_PRIORITY 24u /**< higher levels have no effect */
-#define BT_TENANT_MAX_TTFT_MS  86400000u
-#define BT_TENANT_MAX_ITL_MS   3600000u
+#define BT_TENANT_MAX_WEIGHT     1000u
+#define BT_TENANT_MAX_PRIORITY   24u     /**< higher levels have no effect */
+#define BT_TENANT_MAX_GRAMMAR_MS 600000u /**< ten cores */
+#define BT_TENANT_MAX_TTFT_MS    86400000u
+#define BT_TENANT_MAX_ITL_MS     3600000u
 
 /** Limits of a tenant. */
 typedef struct bt_tenant_limits {
@@ -46,6 +47,8 @@ typedef struct bt_tenant_limits {
     uint32_t rate;         /**< tokens per second; 0: no limit */
     uint32_t burst;        /**< tokens; default: rate times 60 s */
     uint32_t requests;     /**< concurrent requests; 0: no limit */
+    uint32_t grammar_ms;   /**< CPU time per minute to compile grammars; 0: no
+                                limit */
     uint32_t kv_percent;   /**< percent of the workers' KV blocks, 100 */
     uint32_t max_priority; /**< levels above the default one */
     uint32_t ttft_target_ms, itl_target_ms; /**< 0: the model's */

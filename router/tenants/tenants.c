@@ -22,6 +22,7 @@ void bt_tenant_unref(bt_tenant_t *tenant)
 {
     if ((tenant != NULL) && (--tenant->refs == 0)) {
         bt_list_remove(&tenant->link);
+        (void)pthread_mutex_destroy(&tenant->grammar_lock);
         bt_free(tenant);
     }
 }
@@ -30,9 +31,14 @@ static void set_limits(bt_tenant_t *tenant, const bt_tenant_limits_t *limits,
                        uint64_t now_us)
 {
     const uint32_t burst = (limits->rate > 0) ? limits->burst : 1;
+    const uint32_t us = limits->grammar_ms * 1000; /* per minute */
 
     tenant->limits = *limits;
     bt_sched_bucket_change(&tenant->bucket, limits->rate, burst, now_us);
+    (void)pthread_mutex_lock(&tenant->grammar_lock);
+    bt_sched_bucket_change(&tenant->grammar_bucket, (us + 59) / 60,
+                           (us > 0) ? us : 1, now_us);
+    (void)pthread_mutex_unlock(&tenant->grammar_lock);
 }
 
 /* @return a tenant with one reference, in no list; NULL: out of memory */
@@ -44,6 +50,7 @@ static bt_tenant_t *make(bt_tenants_t *tenants, const char *name, bool is_named)
         return NULL;
     }
     bt_list_init(&tenant->link);
+    (void)pthread_mutex_init(&tenant->grammar_lock, NULL);
     tenant->refs = 1;
     tenant->is_named = is_named;
     tenant->id = is_named ? ++tenants->next_id : 0;
@@ -361,6 +368,44 @@ bt_status_t bt_tenant_check_tokens(bt_tenant_t *tenant, uint64_t n_tokens,
              bucket->rate, bucket->burst, bt_sched_bucket_left(bucket, now_us),
              n_tokens, seconds(us));
     return deny(tenant, denial, BT_TC_REFUSED_TOKENS, us);
+}
+
+static uint64_t compile_wait_us(bt_tenant_t *tenant, uint64_t now_us)
+{
+    uint64_t us;
+
+    (void)pthread_mutex_lock(&tenant->grammar_lock);
+    us = bt_sched_bucket_wait_us(&tenant->grammar_bucket, 1, now_us);
+    (void)pthread_mutex_unlock(&tenant->grammar_lock);
+    return us;
+}
+
+bool bt_tenant_may_compile(bt_tenant_t *tenant, uint64_t now_us)
+{
+    return compile_wait_us(tenant, now_us) == 0;
+}
+
+void bt_tenant_charge_compile(bt_tenant_t *tenant, uint64_t cpu_us,
+                              uint64_t now_us)
+{
+    (void)pthread_mutex_lock(&tenant->grammar_lock);
+    bt_sched_bucket_take(&tenant->grammar_bucket, cpu_us, now_us);
+    (void)pthread_mutex_unlock(&tenant->grammar_lock);
+}
+
+void bt_tenant_deny_compile(bt_tenant_t *tenant, uint64_t now_us,
+                            bt_tenant_denial_t *denial)
+{
+    const uint64_t us = compile_wait_us(tenant, now_us);
+    bt_status_t status;
+
+    snprintf(denial->message, sizeof(denial->message),
+             "Rate limit reached for grammars: limit %u ms a minute to compile "
+             "them (grammar-ms-per-minute), nothing left; try again in %u s, "
+             "or with a description that was compiled before",
+             tenant->limits.grammar_ms, seconds(us));
+    status = deny(tenant, denial, BT_TC_REFUSED_GRAMMARS, us);
+    (void)status;
 }
 
 void bt_tenant_begin(bt_tenant_t *tenant, uint32_t n)

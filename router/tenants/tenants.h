@@ -17,10 +17,13 @@
  * Limits are per router: with --routers each router has its own.
  *
  * Threads: one thread owns all; name and is_named never change, and another
- * thread may read them while it has a reference.
+ * thread may read them while it has a reference, and ask for and charge time to
+ * compile.
  */
 #ifndef BT_ROUTER_TENANTS_TENANTS_H
 #define BT_ROUTER_TENANTS_TENANTS_H
+
+#include <pthread.h>
 
 #include "common/base/containers.h"
 #include "common/sched/sched_admit.h"
@@ -43,9 +46,11 @@ typedef struct bt_tenant {
     bt_tenant_limits_t limits;
     uint32_t n_under_way; /**< running requests; each answer counts */
     bt_sched_bucket_t bucket;
-    bt_sched_reject_delay_t pace; /**< reject delay of its 429 responses */
-    uint64_t ended_us, gap_us;    /**< last end, mean time between ends */
-    bt_tenant_metrics_t *metrics; /**< NULL: not counted */
+    pthread_mutex_t grammar_lock;     /**< guards grammar_bucket */
+    bt_sched_bucket_t grammar_bucket; /**< us of CPU time to compile */
+    bt_sched_reject_delay_t pace;     /**< reject delay of its 429 responses */
+    uint64_t ended_us, gap_us;        /**< last end, mean time between ends */
+    bt_tenant_metrics_t *metrics;     /**< NULL: not counted */
 } bt_tenant_t;
 
 typedef struct bt_tenants {
@@ -123,6 +128,19 @@ BT_MUST_CHECK bt_status_t bt_tenant_check_tokens(bt_tenant_t *tenant,
                                                  uint64_t n_tokens,
                                                  uint64_t now_us,
                                                  bt_tenant_denial_t *denial);
+/*
+ * CPU time to compile grammars, within grammar-ms-per-minute. It is known only
+ * at the end of a compilation, so one may begin while any time is left, and
+ * what it takes beyond that is a debt.
+ */
+/** True while a tenant may compile. Any thread. */
+bool bt_tenant_may_compile(bt_tenant_t *tenant, uint64_t now_us);
+/** Charges a compilation, also one that failed or was canceled. Any thread. */
+void bt_tenant_charge_compile(bt_tenant_t *tenant, uint64_t cpu_us,
+                              uint64_t now_us);
+/** Counts a compilation that was denied, and says why. */
+void bt_tenant_deny_compile(bt_tenant_t *tenant, uint64_t now_us,
+                            bt_tenant_denial_t *denial);
 /** Adds @a n running requests; bt_tenant_leave() removes them. */
 void bt_tenant_begin(bt_tenant_t *tenant, uint32_t n);
 void bt_tenant_leave(bt_tenant_t *tenant, uint32_t n);

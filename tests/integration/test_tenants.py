@@ -373,3 +373,33 @@ def test_rate_limit_answers_have_retry_after():
         assert c.metric("baton_tenant_refused_total", tenant="free", reason="tokens") == 0
         c.wait_idle()
         assert c.total("baton_tenant_requests_in_flight") == 0
+
+
+def test_compile_time_of_grammars_is_charged():
+    """Descriptions that take some ms of a millisecond a minute, until one is refused; those that are known are served."""
+    def described(i, **more):
+        return dict({"guided_json": {"type": "string", "title": str(i), "allOf": [{"pattern": x} for x in ("a.*b", "b.*c", "c.*d")]}}, **more)
+
+    with served(few="grammar-ms-per-minute=1", free="") as (c, keys):
+        assert ask(c, keys.of("few"), **described(0))[0] == 200
+        for i in range(1, 1000):
+            status, headers, error = ask(c, keys.of("few"), **described(i))
+            if status != 200:
+                break
+        assert (status, error["error"]["code"]) == (429, "rate_limit_exceeded") and "(grammar-ms-per-minute)" in error["error"]["message"], error
+        assert int(headers["retry-after"]) >= 1
+        assert ask(c, keys.of("few"), **described(0))[0] == 200
+        assert ask(c, keys.of("few"))[0] == 200
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+        body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "response_format": {"type": "json_schema", "json_schema": {
+            "name": "x", "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}}}
+        assert c.request("POST", "/v1/chat/completions", body, keys.of("few"))[0] == 429
+        assert c.request("POST", "/v1/chat/completions", dict(body, tools=[tool], tool_choice="none"), keys.of("few"))[0] == 429
+        for i in range(3):
+            assert ask(c, keys.of("free"), **described(i))[0] == 200
+        assert c.request("POST", "/v1/chat/completions", body, keys.of("free"))[0] == 200
+        assert c.metric("baton_tenant_refused_total", tenant="few", reason="grammars") == 3
+        assert c.metric("baton_tenant_refused_total", tenant="free", reason="grammars") == 0
+        assert c.metric("baton_tenant_grammar_seconds_total", tenant="few") > 0.001
+        assert c.metric("baton_tenant_grammar_seconds_total", tenant="free") > 0.001
+        c.wait_idle()

@@ -3,6 +3,7 @@
 #include "tests/support/testsupport.h"
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/task.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -90,11 +91,54 @@ static void task_allocations_are_charged_to_its_account(void **state)
     assert_int_equal(budget.used, 0);
 }
 
+/* Works until the thread has had 2 ms more. */
+static void use_cpu(void)
+{
+    const uint64_t end_ns = bt_thread_cpu_ns() + 2000000;
+
+    while (bt_thread_cpu_ns() < end_ns) {
+    }
+}
+
+static void use_cpu_for_others(void *ctx)
+{
+    bt_task_t *task = ctx;
+    const uint64_t start_ns = bt_thread_cpu_ns();
+
+    use_cpu();
+    task->away_ns += bt_thread_cpu_ns() - start_ns;
+}
+
+static void cpu_time_of_a_task_is_without_other_work(void **state)
+{
+    const uint64_t outside_ns = bt_task_cpu_ns();
+    bt_task_t task;
+    bt_task_t *before;
+    uint64_t start_ns, took_ns;
+
+    (void)state;
+    bt_task_init(&task);
+    task.yield = use_cpu_for_others;
+    task.ctx = &task;
+    before = bt_task_enter(&task);
+    start_ns = bt_task_cpu_ns();
+    use_cpu();
+    (void)bt_task_poll();
+    (void)bt_task_poll();
+    assert_true(task.away_ns >= 4000000);
+    took_ns = bt_task_cpu_ns() - start_ns;
+    assert_true(took_ns >= 2000000);
+    assert_true(took_ns + task.away_ns <= bt_thread_cpu_ns() - start_ns);
+    bt_task_leave(before);
+    assert_true(bt_task_cpu_ns() - outside_ns >= 6000000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(budget_refusal_names_its_cause),
         BT_TEST(task_allocations_are_charged_to_its_account),
+        BT_TEST(cpu_time_of_a_task_is_without_other_work),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

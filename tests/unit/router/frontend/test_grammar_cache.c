@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/base/task.h"
 
@@ -24,7 +25,7 @@ static bt_grammar_made_t make(bt_grammar_cache_t *cache, bt_hash128_t space,
     const bt_grammar_source_t source = choices(text);
     bt_grammar_made_t made;
 
-    assert_int_equal(bt_grammar_cache_make(cache, space, &source, &made),
+    assert_int_equal(bt_grammar_cache_make(cache, NULL, space, &source, &made),
                      expected);
     return made;
 }
@@ -147,7 +148,7 @@ static void failed_allocations_are_reported_and_not_kept(void **state)
 
         assert_int_equal(bt_grammar_cache_create(4000, &cache), BT_OK);
         bt_alloc_fail_at(nth);
-        status = bt_grammar_cache_make(cache, no_space, &source, &made);
+        status = bt_grammar_cache_make(cache, NULL, no_space, &source, &made);
         bt_alloc_fail_at(0);
         assert_true((status == BT_OK) || (status == BT_ERR_NO_MEMORY));
         assert_true((made.program != NULL) == (status == BT_OK));
@@ -178,17 +179,52 @@ static void canceled_compilation_is_not_kept_and_the_next_one_is(void **state)
     task.yield = cancel;
     task.ctx = &task;
     before = bt_task_enter(&task);
-    assert_int_equal(bt_grammar_cache_make(cache, no_space, &source, &made),
-                     BT_ERR_NO_MEMORY);
+    assert_int_equal(
+        bt_grammar_cache_make(cache, NULL, no_space, &source, &made),
+        BT_ERR_NO_MEMORY);
     bt_task_leave(before);
     assert_null(made.program);
     assert_int_equal(made.us, 0);
     assert_false(bt_grammar_cache_has(cache, no_space, &source));
-    assert_int_equal(bt_grammar_cache_make(cache, no_space, &source, &made),
-                     BT_OK);
+    assert_int_equal(
+        bt_grammar_cache_make(cache, NULL, no_space, &source, &made), BT_OK);
     assert_false(made.was_known);
     bt_free(made.program);
     bt_grammar_cache_destroy(cache);
+}
+
+/* A tenant with a microsecond, which the first compilation spends. */
+static void tenant_without_time_gets_what_is_known_alone(void **state)
+{
+    const bt_grammar_source_t first = choices("[\"a\"]");
+    const bt_grammar_source_t other = choices("[\"b\"]");
+    bt_tenant_t tenant = {.refs = 1};
+    bt_grammar_cache_t *cache = NULL;
+    bt_grammar_made_t made;
+
+    (void)state;
+    (void)pthread_mutex_init(&tenant.grammar_lock, NULL);
+    bt_sched_bucket_init(&tenant.grammar_bucket, 1, 1, bt_now_us());
+    assert_int_equal(bt_grammar_cache_create(1 << 20, &cache), BT_OK);
+    assert_int_equal(
+        bt_grammar_cache_make(cache, &tenant, no_space, &first, &made), BT_OK);
+    assert_true(made.cpu_us > 0);
+    bt_free(made.program);
+    bt_tenant_charge_compile(&tenant, 3600000000, bt_now_us()); /* an hour */
+    assert_int_equal(
+        bt_grammar_cache_make(cache, &tenant, no_space, &other, &made),
+        BT_ERR_BUSY);
+    assert_null(made.program);
+    assert_int_equal(made.cpu_us, 0);
+    assert_int_equal(
+        bt_grammar_cache_make(cache, &tenant, no_space, &first, &made), BT_OK);
+    assert_true(made.was_known);
+    bt_free(made.program);
+    assert_int_equal(
+        bt_grammar_cache_make(cache, NULL, no_space, &other, &made), BT_OK);
+    bt_free(made.program);
+    bt_grammar_cache_destroy(cache);
+    (void)pthread_mutex_destroy(&tenant.grammar_lock);
 }
 
 int main(void)
@@ -200,6 +236,7 @@ int main(void)
         BT_TEST(memory_of_the_cache_is_bounded),
         BT_TEST(failed_allocations_are_reported_and_not_kept),
         BT_TEST(canceled_compilation_is_not_kept_and_the_next_one_is),
+        BT_TEST(tenant_without_time_gets_what_is_known_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

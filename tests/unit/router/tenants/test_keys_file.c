@@ -51,7 +51,7 @@ static void keys_are_found_by_their_hashes(void **state)
         "key acme blake2b:" HASH_OF_FIRST "  of the shop\r\n"
         "  tenant\tacme weight=4 tokens-per-second=200 burst-tokens=5000 "
         "requests=8 kv-percent=25 priority=3 ttft-target-ms=900 "
-        "itl-target-ms=40\n"
+        "itl-target-ms=40 grammar-ms-per-minute=1500\n"
         "tenant ops admin\n"
         "key ops sha256:" HASH_OF_SECOND;
     bt_keys_file_t file = {0};
@@ -74,9 +74,11 @@ static void keys_are_found_by_their_hashes(void **state)
     assert_int_equal(file.tenants[0].limits.max_priority, 3);
     assert_int_equal(file.tenants[0].limits.ttft_target_ms, 900);
     assert_int_equal(file.tenants[0].limits.itl_target_ms, 40);
+    assert_int_equal(file.tenants[0].limits.grammar_ms, 1500);
     assert_false(file.tenants[0].limits.admin);
     assert_int_equal(file.tenants[1].limits.weight, 1);
     assert_int_equal(file.tenants[1].limits.rate, 0);
+    assert_int_equal(file.tenants[1].limits.grammar_ms, 0);
     assert_int_equal(file.tenants[1].limits.kv_percent, 100);
     assert_int_equal(file.tenants[1].limits.max_priority, 24);
     assert_int_equal(file.tenants[1].limits.ttft_target_ms, 0);
@@ -135,12 +137,16 @@ static void error_names_line_and_cause(void **state)
     assert_bad("tenant a weight=99999999999999999999\n",
                "line 1: weight is a whole number from 1 to 1000");
     assert_bad("tenant a weight=1 weight=2\n", "line 1: weight is said twice");
-    assert_bad("tenant a colour=1\n",
-               "line 1: a tenant has no 'colour'; it has weight, "
-               "tokens-per-second, burst-tokens, requests, kv-percent, "
-               "priority, ttft-target-ms, itl-target-ms and admin");
+    assert_bad(
+        "tenant a colour=1\n",
+        "line 1: a tenant has no 'colour'; it has weight, "
+        "tokens-per-second, burst-tokens, requests, "
+        "grammar-ms-per-minute, kv-percent, priority, ttft-target-ms, itl-target-ms and admin");
     assert_bad("tenant a itl-target-ms=0\n",
                "line 1: itl-target-ms is a whole number from 1 to 3600000");
+    assert_bad("tenant a grammar-ms-per-minute=600001\n",
+               "line 1: grammar-ms-per-minute is a whole number from 1 to "
+               "600000");
     assert_bad("tenant a burst-tokens=5\n",
                "line 1: burst-tokens goes with tokens-per-second");
     assert_bad("tenant a\ntenant b\ntenant a\n",

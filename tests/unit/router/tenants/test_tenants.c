@@ -292,6 +292,42 @@ static void limit_answer_has_a_retry_after(void **state)
     bt_tenants_close(&tenants);
 }
 
+/* By hand: 30 ms a minute are 500 us a second. 29,999 us leave one, and 21 ms
+ * more a debt of 20,999 us: 42 s. */
+static void compile_time_beyond_the_limit_is_a_debt(void **state)
+{
+    bt_tenant_denial_t denial;
+    bt_tenants_t tenants;
+    bt_tenant_t *a = NULL;
+    bt_tenant_t *b = NULL;
+
+    (void)state;
+    write_keys("tenant a grammar-ms-per-minute=30\nkey a blake2b:" FIRST
+               "\ntenant b\nkey b blake2b:" SECOND "\n");
+    assert_int_equal(bt_tenants_open(&tenants, path, "", NULL, 0), BT_OK);
+    assert_int_equal(find(&tenants, "api-key", "first-key", &a), BT_OK);
+    assert_int_equal(find(&tenants, "api-key", "second-key", &b), BT_OK);
+    assert_true(bt_tenant_may_compile(a, 0));
+    bt_tenant_charge_compile(a, 29999, 0);
+    assert_true(bt_tenant_may_compile(a, 0));
+    bt_tenant_charge_compile(a, 21000, 0);
+    assert_false(bt_tenant_may_compile(a, 0));
+    bt_tenant_deny_compile(a, 0, &denial);
+    assert_int_equal(denial.cause, BT_TC_REFUSED_GRAMMARS);
+    assert_int_equal(denial.retry_after_s, 42);
+    assert_string_equal(
+        denial.message,
+        "Rate limit reached for grammars: limit 30 ms a minute to compile them "
+        "(grammar-ms-per-minute), nothing left; try again in 42 s, or with a "
+        "description that was compiled before");
+    assert_false(bt_tenant_may_compile(a, 41 * SECOND_US));
+    assert_true(bt_tenant_may_compile(a, 42 * SECOND_US));
+
+    bt_tenant_charge_compile(b, 3600 * SECOND_US, 0); /* no limit */
+    assert_true(bt_tenant_may_compile(b, 0));
+    bt_tenants_close(&tenants);
+}
+
 static int begin(void **state)
 {
     const int fd = mkstemp(path);
@@ -316,6 +352,7 @@ int main(void)
         BT_TEST(named_tenants_are_bounded),
         BT_TEST(without_keys_or_header_all_are_one_tenant),
         BT_TEST(limit_answer_has_a_retry_after),
+        BT_TEST(compile_time_beyond_the_limit_is_a_debt),
     };
 
     return cmocka_run_group_tests(tests, begin, finish);
