@@ -33,6 +33,9 @@ static void find_classes(bt_matcher_t *m)
         m->class_of[b] = (uint16_t)m->n_classes;
     }
     m->row_size = m->n_classes + 2;
+    if (m->counts) {
+        m->row_size += m->n_classes / 4 + 1; /* a byte each, from 0 on */
+    }
 }
 
 /* Within the longest token, a frame counts at most once for each byte, and once
@@ -66,6 +69,8 @@ static void find_clamps(bt_matcher_t *m)
         const bt_grammar_rule_t *rule = &grammar->rules[r];
         bt_rule_clamp_t *c = &m->clamps[r];
 
+        m->counts =
+            m->counts || (rule->min > 0) || (rule->max != BT_GRAMMAR_NO_LIMIT);
         c->low = (int64_t)rule->min - (reach + c->low);
         c->high = (rule->max == BT_GRAMMAR_NO_LIMIT)
                       ? INT64_MAX
@@ -162,8 +167,8 @@ static bt_status_t analyze(bt_matcher_t *m)
     for (uint32_t s = 0; s < n_states; s++) {
         m->ends[s] = bt_grammar_ends(m->grammar, s);
     }
-    find_classes(m);
     find_clamps(m);
+    find_classes(m);
     return BT_OK;
 }
 
@@ -315,18 +320,6 @@ bt_matcher_cursor_t bt_matcher_begin(bt_matcher_t *m)
     }
     m->start = state;
     return (bt_matcher_cursor_t){.epoch = m->epoch, .state = state};
-}
-
-uint32_t bt_matcher_read(bt_matcher_t *m, uint32_t state, const uint8_t *bytes,
-                         size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!bt_matcher_ready(m, &state)) {
-            break;
-        }
-        state = bt_matcher_row(m, state)[m->class_of[bytes[i]]];
-    }
-    return state;
 }
 
 /* Stacks behind a token, which are few enough for a set, or one more. */
@@ -482,6 +475,22 @@ bool bt_matcher_accepts(bt_matcher_t *m, uint32_t state)
     return false;
 }
 
+/* Returns a state's canonical one, which is alike for the next byte and has its
+ * row more often; BT_MATCHER_DEAD: full, over a limit, or dead. */
+static uint32_t canonical_with_row(bt_matcher_t *m, uint32_t state)
+{
+    const uint32_t canonical = (state <= BT_MATCHER_FAILED)
+                                   ? BT_NODE_NONE
+                                   : bt_matcher_canonical(m, state);
+
+    return ((canonical != BT_NODE_NONE) &&
+            (bt_matcher_is_expanded(m, canonical) ||
+             bt_matcher_expand(m, canonical)) &&
+            ((m->sets[canonical].flags & BT_SET_OVERFLOW) == 0))
+               ? canonical
+               : BT_MATCHER_DEAD;
+}
+
 /* Finds the only byte that leads on. @return false: none, or several */
 static bool only_byte(const bt_matcher_t *m, uint32_t state, uint8_t *byte_p,
                       uint32_t *next_p)
@@ -504,28 +513,39 @@ size_t bt_matcher_forced(bt_matcher_t *m, uint32_t state, uint8_t *bytes,
 {
     size_t n = 0;
 
-    while ((n < cap) && (state > BT_MATCHER_FAILED) &&
-           !bt_matcher_accepts(m, state)) {
-        if ((!bt_matcher_is_expanded(m, state) &&
-             !bt_matcher_expand(m, state)) ||
-            ((m->sets[state].flags & (BT_SET_TAKES | BT_SET_OVERFLOW)) != 0) ||
-            !only_byte(m, state, &bytes[n], &state)) {
+    while ((n < cap) && !bt_matcher_accepts(m, state)) {
+        const uint32_t canonical = canonical_with_row(m, state);
+        uint32_t next;
+
+        if ((canonical == BT_MATCHER_DEAD) ||
+            ((m->sets[canonical].flags & BT_SET_TAKES) != 0) ||
+            !only_byte(m, canonical, &bytes[n], &next)) {
             break;
         }
         n++;
+        if (canonical == state) {
+            state = next;
+        } else if (!bt_matcher_is_expanded(m, state) &&
+                   !bt_matcher_expand(m, state)) {
+            break;
+        } else {
+            state = ((m->sets[state].flags & BT_SET_OVERFLOW) != 0)
+                        ? BT_MATCHER_FAILED
+                        : bt_matcher_row(m, state)[m->class_of[bytes[n - 1]]];
+        }
     }
     return n;
 }
 
 bool bt_matcher_reads_bytes(bt_matcher_t *m, uint32_t state)
 {
+    const uint32_t canonical = canonical_with_row(m, state);
     const uint32_t *row;
 
-    if ((state <= BT_MATCHER_FAILED) ||
-        (!bt_matcher_is_expanded(m, state) && !bt_matcher_expand(m, state))) {
+    if (canonical == BT_MATCHER_DEAD) {
         return false;
     }
-    row = bt_matcher_row(m, state);
+    row = bt_matcher_row(m, canonical);
     for (uint32_t b = 0; b < 256; b++) {
         if (row[m->class_of[b]] != BT_MATCHER_DEAD) {
             return true;

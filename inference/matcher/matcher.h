@@ -20,7 +20,7 @@
  * Masks are exact: a token is in the mask when the answer with its bytes is the
  * beginning of a text of the grammar. Bounds of counts matter to a mask only
  * within the longest token's bytes, so states that differ further away share
- * theirs.
+ * theirs, and the steps of tokens.
  *
  * A set has at most BT_MATCHER_MAX_SET stacks; a grammar that needs more is
  * ambiguous beyond what can be followed, and the state fails

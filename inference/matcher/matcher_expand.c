@@ -42,12 +42,29 @@ bool bt_matcher_follow(bt_matcher_t *m, uint32_t node, uint32_t to, bool counts,
     return *next_p != BT_NODE_NONE;
 }
 
-static void add_frame(bt_matcher_t *m, uint32_t node)
+/* Returns the origin of what is behind an edge, or the end, of a frame.
+ * @param [in] stays  The frame is there still. */
+static bt_origin_t origin_behind(const bt_stack_node_t *top, bool stays)
+{
+    const uint32_t kept = top->origin / 2u;
+
+    if (top->depth > kept + 1) {
+        return top->origin;
+    }
+    if (top->depth > kept) {
+        return (bt_origin_t)(stays ? top->origin : 2 * kept);
+    }
+    return (bt_origin_t)(2 * (kept - 1) + (stays ? 1u : 0u));
+}
+
+static void add_frame(bt_matcher_t *m, uint32_t node, bt_origin_t origin)
 {
     if (m->nodes[node].mark == m->mark) {
+        m->mixed = m->mixed || (m->nodes[node].origin != origin);
         return;
     }
     m->nodes[node].mark = m->mark;
+    m->nodes[node].origin = origin;
     if (m->n_frames == BT_MATCHER_MAX_FRAMES) {
         m->overflow = true;
         return;
@@ -61,7 +78,7 @@ static bool call(bt_matcher_t *m, uint32_t node, const bt_grammar_edge_t *edge)
     const bt_stack_node_t top = m->nodes[node];
     const uint32_t count = count_behind(m, &top, edge->counts);
     const uint32_t start = m->grammar->rules[edge->arg].start;
-    const uint32_t depth = top.depth + (m->ends[edge->to] ? 0 : 1);
+    const uint32_t depth = top.depth + (m->ends[edge->to] ? 0u : 1u);
     uint32_t below = top.below;
 
     if (!can_end(m, edge->to, count, top.depth) ||
@@ -76,7 +93,7 @@ static bool call(bt_matcher_t *m, uint32_t node, const bt_grammar_edge_t *edge)
     if (node == BT_NODE_NONE) {
         return false;
     }
-    add_frame(m, node);
+    add_frame(m, node, origin_behind(&top, !m->ends[edge->to]));
     return true;
 }
 
@@ -92,8 +109,9 @@ bool bt_matcher_close(bt_matcher_t *m, const uint32_t *nodes, uint32_t n)
     m->n_frames = 0;
     m->work = 0;
     m->overflow = false;
+    m->mixed = n != 1;
     for (uint32_t i = 0; i < n; i++) {
-        add_frame(m, nodes[i]);
+        add_frame(m, nodes[i], (bt_origin_t)(2 * m->nodes[nodes[i]].depth));
     }
     for (uint32_t i = 0; (i < m->n_frames) && !m->overflow; i++) {
         const bt_stack_node_t *top = &m->nodes[m->frames[i]];
@@ -109,7 +127,7 @@ bool bt_matcher_close(bt_matcher_t *m, const uint32_t *nodes, uint32_t n)
         m->overflow = m->overflow || (m->work > BT_MATCHER_MAX_WORK);
         if (state->accepts && (top->count >= rule->min) &&
             (top->count <= rule->max)) {
-            add_frame(m, top->below);
+            add_frame(m, top->below, origin_behind(top, false));
         }
         for (uint32_t k = state->n_byte_edges; k < state->n_edges; k++) {
             const bt_grammar_edge_t *edge =
@@ -126,7 +144,7 @@ bool bt_matcher_close(bt_matcher_t *m, const uint32_t *nodes, uint32_t n)
 
 /* Adds a stack to those behind the classes first to last. */
 static void add_target(bt_matcher_t *m, uint32_t first, uint32_t last,
-                       uint32_t node)
+                       uint32_t node, bt_origin_t origin)
 {
     for (uint32_t c = first; c <= last; c++) {
         uint16_t n = m->n_targets[c];
@@ -135,17 +153,20 @@ static void add_target(bt_matcher_t *m, uint32_t first, uint32_t last,
 
         if (n == 0) {
             m->target[c] = node;
+            m->target_origin[c] = origin;
             m->n_targets[c] = 1;
             continue;
         }
         if (n == 1) {
             if (m->target[c] == node) {
+                m->mixed = m->mixed || (m->target_origin[c] != origin);
                 continue;
             }
             m->targets[c][0] = m->target[c];
         }
         for (uint16_t i = 0; i < n; i++) {
             if (m->targets[c][i] == node) {
+                m->mixed = true;
                 n = BT_MATCHER_MAX_SET + 1;
             }
         }
@@ -176,7 +197,8 @@ static bool add_targets_of(bt_matcher_t *m, uint32_t node, bool *takes_p)
         }
         if (next != BT_NODE_NONE) {
             add_target(m, m->class_of[edges[i].lo], m->class_of[edges[i].hi],
-                       next);
+                       next,
+                       origin_behind(&m->nodes[node], !m->ends[edges[i].to]));
         }
     }
     for (uint32_t k = state->n_byte_edges; k < state->n_edges; k++) {
@@ -213,6 +235,22 @@ static bool write_row(bt_matcher_t *m, uint32_t *row)
     return true;
 }
 
+/* Origins of the stacks behind the classes of one stack. */
+static void write_origins(const bt_matcher_t *m, uint32_t node,
+                          uint8_t *origins)
+{
+    const uint32_t depth = m->nodes[node].depth;
+
+    memset(origins, 0, m->n_classes + 1);
+    for (uint32_t c = 1; !m->mixed && (c <= m->n_classes); c++) {
+        const uint32_t changed = depth - m->target_origin[c] / 2u;
+
+        if ((m->n_targets[c] == 1) && (changed <= UINT8_MAX / 2)) {
+            origins[c] = (uint8_t)(changed << 1 | (m->target_origin[c] & 1u));
+        }
+    }
+}
+
 bool bt_matcher_expand(bt_matcher_t *m, uint32_t state)
 {
     uint32_t n;
@@ -242,7 +280,10 @@ bool bt_matcher_expand(bt_matcher_t *m, uint32_t state)
         return false;
     }
     m->rows[at] = m->n_frames;
-    m->rows[at + m->row_size - 1] = m->work + m->row_size;
+    m->rows[at + m->n_classes + 1] = m->work + m->n_classes + 2;
+    if (m->counts) {
+        write_origins(m, nodes[0], (uint8_t *)&m->rows[at + m->n_classes + 2]);
+    }
     m->row_of[state] = (bt_row_ref_t){.at = at};
     m->n_rows++;
     m->sets[state].flags |= BT_SET_EXPANDED;

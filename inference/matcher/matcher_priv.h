@@ -6,7 +6,8 @@
  *     node  (state, count, node below)        a stack by its top frame
  *     set   nodes, ascending                  the state of an answer
  *     row   frames, then the set behind       once the set was expanded
- *           each class of bytes
+ *           each class of bytes, its work,
+ *           and origins, if rules count
  *     mask  bits of tokens                    of a canonical set
  *
  * Equal stacks are one node, equal sets are one set. Node 0 is the empty stack:
@@ -31,10 +32,16 @@
 #define BT_NODE_NONE          UINT32_MAX
 #define BT_MATCHER_FAR        (UINT32_MAX - 1) /* from the end: no distance */
 
+/* Which frames of a stack are those of another one that it was made from, by a
+ * byte, calls and ends: 2 * k: the lowest k, as they were; 2 * k + 1: those,
+ * and above them the next one, which has moved on and perhaps counted. */
+typedef uint16_t bt_origin_t;
+
 typedef struct bt_stack_node {
     uint32_t state, count;
     uint32_t below;
-    uint32_t depth;     /* frames */
+    uint16_t depth;     /* frames */
+    bt_origin_t origin; /* in the last closing of one stack */
     uint32_t set;       /* this stack alone; 0: not known */
     uint32_t canonical; /* node; 0: not known */
     uint32_t mark;      /* last closing that met it */
@@ -122,7 +129,9 @@ struct bt_matcher {
      * ranges, ascending. */
     uint16_t class_of[256]; /* from 1 on: their place in a row */
     uint32_t n_classes;
-    uint32_t row_size;     /* n_classes + 2: the last element is its work */
+    uint32_t row_size;     /* elements of a row; its work is at n_classes + 1,
+                              and origins at n_classes + 2 */
+    bool counts;           /* a rule has a min or a max */
     bool *ends;            /* by state: accepts, and has no edge */
     uint8_t *plain;        /* by state: bt_plain_kind_t */
     uint16_t *plain_chars; /* by state */
@@ -167,9 +176,12 @@ struct bt_matcher {
     uint32_t n_frames;
     uint32_t work; /* edges followed since the last closing began */
     bool overflow;
+    bool mixed; /* something was reached by ways of several origins, or there
+                   were several stacks to close */
     uint32_t frames[BT_MATCHER_MAX_FRAMES]; /* nodes of the last set closed */
     uint16_t n_targets[257];                /* by class */
     uint32_t target[257];                   /* the first one */
+    bt_origin_t target_origin[257];         /* of it */
     uint32_t targets[257][BT_MATCHER_MAX_SET + 1]; /* from two on, all */
     bt_saved_set_t saved;
 };
@@ -225,6 +237,16 @@ static inline const uint32_t *bt_matcher_row(const bt_matcher_t *m,
 static inline bool bt_matcher_is_expanded(const bt_matcher_t *m, uint32_t state)
 {
     return (m->sets[state].flags & BT_SET_EXPANDED) != 0;
+}
+
+/* Origins of a row, by class, a byte each: 0: not known; otherwise bit 0 is
+ * that of the target's bt_origin_t, and bits 1 … are the frames of the row's
+ * stack that are not as they were. Where there is one, the byte leads to one
+ * stack, and by ways of that origin alone. */
+static inline const uint8_t *bt_matcher_origins(const bt_matcher_t *m,
+                                                const uint32_t *row)
+{
+    return (const uint8_t *)&row[m->n_classes + 2];
 }
 
 /*

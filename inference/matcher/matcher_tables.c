@@ -116,10 +116,11 @@ uint32_t bt_matcher_node(bt_matcher_t *m, uint32_t state, uint32_t count,
         return BT_NODE_NONE;
     }
     id = m->n_nodes++;
-    m->nodes[id] = (bt_stack_node_t){.state = state,
-                                     .count = count,
-                                     .below = below,
-                                     .depth = m->nodes[below].depth + 1};
+    m->nodes[id] =
+        (bt_stack_node_t){.state = state,
+                          .count = count,
+                          .below = below,
+                          .depth = (uint16_t)(m->nodes[below].depth + 1)};
     add_id(m, &m->node_table, hash, id, m->n_nodes);
     return id;
 }

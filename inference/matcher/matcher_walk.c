@@ -53,7 +53,7 @@ static bool visit(bt_walk_t *w, uint32_t state)
     }
     if (row->walk != m->walk) {
         row->walk = m->walk;
-        w->steps += (uint64_t)m->rows[row->at + m->row_size - 1] * WORK_STEPS;
+        w->steps += (uint64_t)m->rows[row->at + m->n_classes + 1] * WORK_STEPS;
     }
     return true;
 }

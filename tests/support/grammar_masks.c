@@ -6,7 +6,8 @@
  *
  *     {"vocab": ["61", "6162", …, ""], "end_ids": [8]}
  *     {"kind": "ebnf", "source": "…", "compact": false, "answers": 3,
- *      "tokens": 20, "seed": 1, "within": true, "bytes": 2097152}
+ *      "tokens": 20, "seed": 1, "within": true, "bytes": 2097152,
+ *      "begin": [5, 6]}
  *
  * Tokens are in hexadecimal; those without bytes are special. The oracle is an
  * automaton of which rows are asked for as they are needed; state 0 is dead:
@@ -19,8 +20,8 @@
  *     in   19
  *
  * At the end of a case comes one line of totals_t as JSON, or {"refused": "…"}.
- * With `within`, masks of answers that end within some tokens are compared
- * too. */
+ * Answers begin with the tokens of `begin`, as far as these may come next. With
+ * `within`, masks of answers that end within some tokens are compared too. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,8 @@ typedef struct run {
     char *line;
     bt_matcher_t *m;
     bool within;
+    uint32_t begin[MAX_TOKENS];
+    uint32_t n_begin;
     uint32_t start; /* state of the oracle */
     row_t **rows;
     uint32_t cap_rows;
@@ -348,7 +351,12 @@ static void compare_answer(run_t *r, uint32_t n_tokens)
         if (r->within && moved) {
             compare_within(r, &cursor, state, tokens, n);
         }
-        tokens[n] = draw_token(r, row_of(r, state)->min_bytes);
+        tokens[n] = (n < r->n_begin)
+                        ? r->begin[n]
+                        : draw_token(r, row_of(r, state)->min_bytes);
+        if ((n < r->n_begin) && (r->dist[tokens[n]] == NOT_NEAR)) {
+            return;
+        }
         if ((tokens[n] == r->vocab->n) || r->vocab->ends[tokens[n]]) {
             return;
         }
@@ -437,6 +445,23 @@ static uint64_t member(const bt_json_doc_t *doc, const char *name,
     return value;
 }
 
+static void read_begin(run_t *r, const bt_json_doc_t *doc)
+{
+    const bt_json_node_t *list =
+        bt_json_get(doc, bt_json_doc_root(doc), "begin");
+    const uint32_t n = bt_json_size(list, BT_JSON_ARRAY);
+    const bt_json_node_t *node = (n > 0) ? bt_json_first(list) : NULL;
+
+    MUST(n <= MAX_TOKENS);
+    for (r->n_begin = 0; r->n_begin < n; r->n_begin++) {
+        uint64_t id = 0;
+
+        MUST(bt_json_as_u64(node, &id) && (id < r->vocab->n));
+        r->begin[r->n_begin] = (uint32_t)id;
+        node = bt_json_next(doc, node);
+    }
+}
+
 static bool is_set(const bt_json_doc_t *doc, const char *name)
 {
     return bt_json_is_kind(bt_json_get(doc, bt_json_doc_root(doc), name),
@@ -515,7 +540,7 @@ static void run_case(const bt_json_doc_t *doc, vocab_t *vocab, char *line)
     char why[512] = "";
     const char *why_load = "";
     uint8_t *program = NULL;
-    size_t bytes;
+    size_t bytes = 0;
     bt_grammar_t *grammar = NULL;
     bt_token_trie_t *trie = NULL;
 
@@ -531,6 +556,7 @@ static void run_case(const bt_json_doc_t *doc, vocab_t *vocab, char *line)
     config.trie = trie;
     MUST(bt_matcher_create(&config, &r.m) == BT_OK);
     MUST(!r.within || (bt_matcher_know_distances(r.m) == BT_OK));
+    read_begin(&r, doc);
     r.dist = bt_calloc(vocab->n, sizeof(uint32_t));
     MUST(r.dist != NULL);
     compare(&r, member(doc, "answers", 1), (uint32_t)member(doc, "tokens", 10));

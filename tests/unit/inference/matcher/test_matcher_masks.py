@@ -165,6 +165,47 @@ def vocabulary(rng, source):
     return vocab + [b""], ends
 
 
+# What a string's characters are cut into, each with the characters that end in it: of one to several, of parts of one, and escapes, whose
+# last part ends the character. A surrogate pair is one.
+CHARACTERS = [[(b"a", 1)], [(b"ab", 2)], [(b"abc", 3)], [("é".encode(), 1)], [(b"\xc3", 0), (b"\xa9", 1)], [("日本".encode(), 2)],
+              [(b"\xe6\x97", 0), (b"\xa5", 1)], [(b"a\xf0\x9f", 1), (b"\x98\x80b", 2)], [(b"\\n", 1)], [(b"\\", 0), (b"n", 1)],
+              [(b"\\u", 0), (b"00", 0), (b"41", 1)], [(b"\\ud", 0), (b"83d", 0), (b"\\ude", 0), (b"00", 1)]]
+# (schema, what comes before the characters, their most), or (regex, …): bounds above the longest token twice.
+COUNTED = [
+    ("json_schema", {"type": "string", "maxLength": 45}, b'"', 45), ("json_schema", {"type": "string", "minLength": 40}, b'"', 44),
+    ("json_schema", {"type": "string", "minLength": 41, "maxLength": 41}, b'"', 41),
+    ("json_schema", {"type": "string", "minLength": 20, "maxLength": 60}, b'"', 60),
+    ("json_schema", {"anyOf": [{"type": "string", "maxLength": 40}, {"type": "string", "minLength": 30, "maxLength": 43}]}, b'"', 43),
+    ("json_schema", {"type": "object", "properties": {"a": {"type": "string", "maxLength": 42}, "b": {"type": "integer"}}}, b'{"a": "', 42),
+    ("json_schema", {"type": "array", "items": {"type": "string", "maxLength": 50}, "maxItems": 50}, b'["', 50),
+    ("regex", r'[^"\\\x00-\x1f]{0,44}!?', b"", 44), ("regex", r"(x?[a-cé日本]){40,46}", b"", 46), ("regex", r"([a-c]{1,50}-){1,50}", b"", 50),
+]
+# (schema, the first element, each further one, their most)
+LISTS = [
+    ({"type": "array", "items": {"type": "integer"}, "maxItems": 40}, [b"[", b"1"], [b", ", b"2"], 40),
+    ({"type": "array", "items": {"type": "integer"}, "minItems": 38, "maxItems": 41}, [b"[1"], [b", 2"], 41),
+    ({"type": "array", "items": {"type": "array", "items": {"type": "boolean"}, "maxItems": 45}, "maxItems": 50}, [b"[[", b"true"], [b", true"], 45),
+    ({"type": "array", "items": {"type": "array", "items": {"type": "boolean"}, "maxItems": 50}, "maxItems": 45},
+     [b"[[", b"true"], [b"], [", b"true"], 45),
+    ({"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string", "maxLength": 50}}, "additionalProperties": False},
+      "maxItems": 36}, [b'[{"a": "', b'x"}'], [b', {"a": "', b'x"}'], 36),
+]
+
+
+def beginning(rng, before, most, chars):
+    """@return tokens that spell a text of as many characters as there may be"""
+    tokens, n = [before] if before else [], 0
+    while n < most:
+        for data, here in rng.choice(chars):
+            tokens.append(data)
+            n += here
+    return tokens
+
+
+def say(what, sums):
+    print(f"{what}: " + ", ".join(f"{n} {name}" for name, n in sums.items()), flush=True)
+
+
 class Comparison:
     """The program that compares, with the oracle's rows at its service."""
 
@@ -220,9 +261,10 @@ class Masks(unittest.TestCase):
     def tearDown(self):
         self.assertEqual(self.comparison.close(), 0)
 
-    def compare(self, kind, sources, seed, answers, tokens, may_refuse=False, may_fail=0, vocab=None):
+    def compare(self, kind, sources, seed, answers, tokens, may_refuse=False, may_fail=0, vocab=None, begin=None):
         """@param may_fail  Descriptions that may be too ambiguous for some answers (BT_MATCHER_MAX_SET).
-        @param vocab  A vocabulary for all, else one for each."""
+        @param vocab  A vocabulary for all, else one for each.
+        @param begin  Tokens that answers begin with, as far as they may; nothing is printed then."""
         rng = random.Random(seed)
         sums = collections.Counter()
         if vocab:
@@ -233,7 +275,7 @@ class Masks(unittest.TestCase):
             compact = i % 3 == 2
             case = {"kind": kind, "source": source if kind in ("regex", "ebnf") else json.dumps(source, ensure_ascii=False),
                     "compact": compact, "answers": answers, "tokens": tokens, "seed": seed + i, "within": i % 2 == 0,
-                    "bytes": (1 << 20 if i % 5 == 0 else 2 << 20) if not vocab else 16 << 20}
+                    "bytes": (1 << 20 if i % 5 == 0 else 2 << 20) if not vocab else 16 << 20, "begin": begin or []}
             try:
                 totals = self.comparison.run(case, lambda source=source, compact=compact: oracle_of(kind, source, compact))
             except oracle.TooAmbiguous:
@@ -248,7 +290,8 @@ class Masks(unittest.TestCase):
                 self.assertIsNone(totals.pop("first"))
                 totals["failed"] = min(totals["failed"], 1)
                 sums.update(totals)
-        print(f"{kind}: {len(sources)} descriptions, " + ", ".join(f"{n} {what}" for what, n in sums.items()), flush=True)
+        if begin is None:
+            say(f"{kind}: {len(sources)} descriptions", sums)
         self.assertLessEqual(sums["refused"], len(sources) // 5)
         self.assertLessEqual(sums["left"], len(sources) // 20 if may_refuse else 0)
         self.assertEqual((sums["differ"], sums["stuck"]), (0, 0))
@@ -282,6 +325,34 @@ class Masks(unittest.TestCase):
         sources = [random_schema(rng, 2) for _ in range(40 * SCALE)]
         self.assertGreater(self.compare("json_schema", sources, 8, 2, 20, may_refuse=True)["tokens"], 200000)
 
+    def test_counts_around_their_bounds(self):
+        rng = random.Random(12)
+        sums = collections.Counter()
+        for kind, source, before, most in COUNTED:
+            chars = [c for c in CHARACTERS if kind != "regex" or c[0][0] in (b"a", b"ab", b"abc")]
+            for i in range(4 * SCALE):
+                tokens = beginning(rng, before, most, chars)
+                pieces = [data for c in CHARACTERS for data, _ in c] + [b'"', b'a"', b"!", b"-", b'"}', b'"]', b'", "', b'"ab', b"x", b"b-a"]
+                vocab = list(dict.fromkeys([*tokens, *pieces, *(bytes([b]) for b in range(256))])) + [b""]
+                self.assertLessEqual(max(map(len, vocab)), 10)
+                sums.update(self.compare(kind, [source], 100 + i, 2, len(tokens) + 4, vocab=(vocab, [len(vocab) - 1]),
+                                         begin=[vocab.index(t) for t in tokens]))
+        say("characters around their bounds", sums)
+        self.assertGreater(sums["masks"], 2500 * SCALE)
+
+    def test_elements_around_their_bounds(self):
+        sums = collections.Counter()
+        for source, first, more, most in LISTS:
+            for n in (most - 1, most, most + 1):
+                tokens = first + more * (n - 1)
+                pieces = [b", 1", b"]", b"1]", b", ", b", [", b"]]", b"true", b'", ', b'"}]', b'{"a"', b"}, {}"]
+                vocab = list(dict.fromkeys([*tokens, *pieces, *(bytes([b]) for b in range(256))])) + [b""]
+                self.assertLessEqual(max(map(len, vocab)), 10)
+                sums.update(self.compare("json_schema", [source], 200 + n, 2, len(tokens) + 8, vocab=(vocab, [len(vocab) - 1]),
+                                         begin=[vocab.index(t) for t in tokens]))
+        say("elements around their bounds", sums)
+        self.assertGreater(sums["masks"], 1000)
+
     def compare_vocabulary(self, n_tokens, n_random, answers, tokens):
         """Compares masks of a model's vocabulary, until there are so many tokens."""
         if LONG:
@@ -299,7 +370,7 @@ class Masks(unittest.TestCase):
             for kind, some in sources.items():
                 sums.update(self.compare(kind, some, seed, answers, tokens, may_refuse=True, may_fail=len(some) // 5, vocab=vocab))
             seed += 1000
-        print(f"{len(vocab[0])} tokens in the vocabulary: " + ", ".join(f"{n} {what}" for what, n in sums.items()), flush=True)
+        say(f"{len(vocab[0])} tokens in the vocabulary", sums)
         return sums
 
     def test_vocabulary_of_a_model(self):
