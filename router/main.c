@@ -235,6 +235,13 @@ static bt_status_t check_tenants(const bt_config_t *config)
     return status;
 }
 
+static bt_status_t check_store(const bt_config_t *config)
+{
+    const bt_store_config_t store = bt_frontend_store_config(config);
+
+    return (config->store[0] != '\0') ? bt_store_check(&store) : BT_OK;
+}
+
 static bt_status_t check_otlp(const bt_config_t *config)
 {
     bt_status_t status;
@@ -292,8 +299,8 @@ static bt_status_t check_logs(const bt_config_t *config)
 static int check_all(int argc, char **argv)
 {
     static bt_status_t (*const checks[])(const bt_config_t *config) = {
-        check_key,  check_models,        check_tls, check_tenants,
-        check_otlp, bt_door_check_names, check_logs};
+        check_key,   check_models, check_tls,           check_tenants,
+        check_store, check_otlp,   bt_door_check_names, check_logs};
     const bt_config_t *config = NULL;
     bt_config_store_t *store = NULL;
     bt_status_t first, status;

@@ -15,6 +15,12 @@ uint64_t bt_thread_cpu_ns(void); /**< CPU time of the calling thread */
  *  clock. */
 int64_t bt_unix_minus_monotonic_ns(void);
 
+static inline uint64_t bt_unix_us(void) /**< CLOCK_REALTIME */
+{
+    return (uint64_t)(bt_unix_minus_monotonic_ns() + (int64_t)bt_now_ns()) /
+           1000u;
+}
+
 static inline uint64_t bt_now_ms(void)
 {
     return bt_now_ns() / 1000000u;

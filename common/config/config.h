@@ -114,6 +114,10 @@ typedef struct bt_config {
     uint64_t log_max_bytes;                 /* 0: files of any size */
     uint32_t log_keep;                      /* old files to keep */
     const char *access_log; /* "" = none, "-" = standard output */
+    const char *store;      /* folder of clients' objects, "" = none */
+    const char *store_key;  /* file of the key that seals them, "" = none */
+    uint64_t store_limit_bytes, store_tenant_limit_bytes;
+    uint32_t store_ttl_s;
     const char *trace_file; /* file of per-request timing records, "" = none */
     const char *otlp_traces_endpoint; /* URL of a trace collector, "" = none */
     const char *otlp_headers_file; /* file of HTTP headers for it, "" = none */

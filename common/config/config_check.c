@@ -432,6 +432,21 @@ static bt_status_t check_tenants(const bt_config_store_t *store)
     return BT_OK;
 }
 
+/* A folder of objects has one router, and its options have a folder. */
+static bt_status_t check_store(const bt_config_store_t *store)
+{
+    const bt_config_t *const c = &store->config;
+
+    if ((c->store[0] == '\0') && (c->store_key[0] != '\0')) {
+        return bt_config_complain(store, "--store-key needs --store, too");
+    }
+    if ((c->store[0] != '\0') && (c->routers > 1)) {
+        return bt_config_complain(
+            store, "--store is for one router: --routers %u", c->routers);
+    }
+    return BT_OK;
+}
+
 /* Returns what is wrong with a collector's URL, or NULL; the router's HTTP
  * client checks host and port. */
 static const char *otlp_url_error(const char *url)
@@ -514,6 +529,7 @@ static const struct {
     {BT_PROG_SERVE, check_prefill},
     {BT_PROG_SERVE | BT_PROG_ROUTER, check_tls},
     {BT_PROG_SERVE | BT_PROG_ROUTER, check_tenants},
+    {BT_PROG_SERVE | BT_PROG_ROUTER, check_store},
     {BT_PROG_SERVE | BT_PROG_ROUTER, check_otlp},
     {BT_PROG_SERVE | BT_PROG_ROUTER, check_reach},
     {BT_PROG_SERVE, check_ports},

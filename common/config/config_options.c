@@ -625,6 +625,30 @@ const bt_option_t bt_config_options[] = {
          "File to append one line to for each answered request; -: standard "
          "output; empty: none",
          ""),
+    TEXT(ADVANCED, "store", "DIR", "", S | R, store,
+         "Folder in which files that clients upload are kept (/v1/files); "
+         "empty: none are",
+         "Created with mode 0700 if only it is missing, and closed to other "
+         "users. For one router"),
+    SIZE(ADVANCED, "store-limit", "10g", 1024 * 1024, 64 * TERA, S | R,
+         store_limit_bytes,
+         "Maximum size of all that --store keeps",
+         "Each object counts 4 KiB more than its bytes"),
+    SIZE(ADVANCED, "store-tenant-limit", "0", 0, 64 * TERA, S | R,
+         store_tenant_limit_bytes,
+         "Maximum size of what --store keeps for one tenant",
+         "0: half of --store-limit where there are tenants (--api-keys, "
+         "--tenant-header), else all of it"),
+    COUNT(ADVANCED, "store-ttl-s", "2592000", 1, 315360000, "s", S | R,
+         store_ttl_s,
+         "Time after which --store deletes an object",
+         "By default 30 days. A client may ask for less"),
+    TEXT(ADVANCED, "store-key", "FILE", "", S | R, store_key,
+         "File with a key that encrypts what --store keeps; empty: it is not "
+         "encrypted",
+         "XChaCha20-Poly1305. 16 to 4096 bytes of text or binary, which only "
+         "the owner may read. Objects of another key are left alone and not "
+         "found"),
     TEXT(ADVANCED, "trace-file", "FILE", "", S | R, trace_file,
          "File to append the trace of each ended request to, one line of "
          "OTLP JSON; empty: none",

@@ -64,6 +64,24 @@ static bt_status_t open_trace(bt_frontend_t *front)
     return bt_trace_open(&options, &front->trace);
 }
 
+bt_store_config_t bt_frontend_store_config(const bt_config_t *config)
+{
+    const bool has_tenants =
+        (config->api_keys[0] != '\0') || (config->tenant_header[0] != '\0');
+    const uint64_t limit = config->store_limit_bytes;
+
+    return (bt_store_config_t){
+        .path = config->store,
+        .key_path = config->store_key,
+        .munge_socket = config->munge_socket,
+        .limit_bytes = limit,
+        .space_bytes = (config->store_tenant_limit_bytes > 0)
+                           ? config->store_tenant_limit_bytes
+                           : (has_tenants ? limit / 2 : limit),
+        .ttl_s = config->store_ttl_s,
+    };
+}
+
 bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
                              const bt_frontend_ops_t *ops, bt_send_t send,
                              void *send_ctx)
@@ -124,6 +142,11 @@ bt_status_t bt_frontend_open(bt_frontend_t *front, const bt_config_t *config,
     if ((status == BT_OK) && (strcmp(config->shared_memory, "on") == 0)) {
         status = bt_regions_create(max_held_bytes(config), &front->regions);
     }
+    if ((status == BT_OK) && (config->store[0] != '\0')) {
+        const bt_store_config_t store = bt_frontend_store_config(config);
+
+        status = bt_store_open(&store, bt_unix_us(), &front->store);
+    }
     if ((status == BT_OK) && ((config->trace_file[0] != '\0') ||
                               (config->otlp_traces_endpoint[0] != '\0'))) {
         status = open_trace(front);
@@ -158,6 +181,7 @@ void bt_frontend_close(bt_frontend_t *front)
     bt_router_metrics_destroy(front->metrics);
     bt_watch_destroy(front->watch);
     bt_regions_destroy(front->regions);
+    bt_store_close(front->store);
     *front = (bt_frontend_t){0};
 }
 
@@ -203,6 +227,9 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     }
     bt_router_pause_tick(front);
     front->ops->tick(front, now_us);
+    if (front->store != NULL) {
+        bt_store_tick(front->store, front->pool, bt_unix_us());
+    }
     bt_watching_tick(front, now_us);
     if (front->trace != NULL) {
         bt_router_metrics_add(

@@ -31,6 +31,7 @@
 #include "router/observe/ids.h"
 #include "router/observe/metrics.h"
 #include "router/observe/trace.h"
+#include "router/store/store.h"
 #include "router/tenants/tenants.h"
 #include "router/watch/membership.h"
 #include "router/watch/watch.h"
@@ -77,18 +78,20 @@ struct bt_frontend {
     bt_router_pause_t pause; /**< pausing by an operator */
     bt_turn_t turn;          /**< deferred work of the event loop */
     bt_router_metrics_t *metrics;
-    bt_watch_t *watch;            /**< data of live views; owned */
-    uint64_t look_us;             /**< time of the next check (watching.h) */
-    bool was_ready, was_leaving;  /**< state at the last check */
-    uint64_t n_generations;       /**< generations begun */
-    bt_names_t names;             /**< counters per Triton model name */
-    bt_trace_t *trace;            /**< NULL: not enabled */
-    bool trace_is_off;            /**< disabled by a client's command */
-    bt_access_log_t *access;      /**< NULL: not enabled */
-    bt_ids_t ids;                 /**< request ids */
-    bt_regions_t *regions;        /**< clients' shared-memory regions; NULL:
-                                     --shared-memory off */
-    bt_grammar_cache_t *grammars; /**< compiled ones; owned */
+    bt_watch_t *watch;           /**< data of live views; owned */
+    uint64_t look_us;            /**< time of the next check (watching.h) */
+    bool was_ready, was_leaving; /**< state at the last check */
+    uint64_t n_generations;      /**< generations begun */
+    bt_names_t names;            /**< counters per Triton model name */
+    bt_trace_t *trace;           /**< NULL: not enabled */
+    bool trace_is_off;           /**< disabled by a client's command */
+    bt_access_log_t *access;     /**< NULL: not enabled */
+    bt_ids_t ids;                /**< request ids */
+    bt_regions_t *regions;       /**< clients' shared-memory regions; NULL:
+                                    --shared-memory off */
+    bt_store_t *store; /**< objects kept for clients; owned; NULL: --store is
+                          not given */
+    bt_grammar_cache_t *grammars;          /**< compiled ones; owned */
     uint8_t space_key[BT_SPACE_KEY_BYTES]; /**< zero until it is set */
     bool leaving;                          /**< not ready any more */
     bool draining;                         /**< no new requests */
@@ -122,6 +125,9 @@ struct bt_frontend {
 /** True when, without keys, admin commands of all clients are accepted; false
  *  when only those of the router's own user are. */
 bool bt_frontend_admits_anybody(const bt_frontend_t *front);
+
+/** Returns what the options say of the store; for a server that has one. */
+bt_store_config_t bt_frontend_store_config(const bt_config_t *config);
 
 /**
  * Opens the models that the options name.

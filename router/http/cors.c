@@ -137,7 +137,8 @@ bool bt_cors_preflight(const char *origins, const bt_http1_head_t *head,
         (bt_http1_find(head, "Access-Control-Request-Method") == NULL)) {
         return false;
     }
-    bt_strbuf_puts(out, "Access-Control-Allow-Methods: GET, HEAD, POST\r\n");
+    bt_strbuf_puts(out,
+                   "Access-Control-Allow-Methods: GET, HEAD, POST, DELETE\r\n");
     if ((names != NULL) && are_names(names)) {
         bt_strbuf_printf(out, "Access-Control-Allow-Headers: %s\r\n", names);
     }

@@ -28,11 +28,11 @@
  * byte of a later request), for the whole body, and for an idle keep-alive
  * connection. The first two are answered with 408. A body over the limit is
  * answered with 413 before it is read, a head over 64 KiB with 431; methods
- * other than GET, HEAD and POST with 405, except OPTIONS where the handlers
- * accept it as a preflight. After such an answer the connection closes. A
- * client that leaves (FIN or RST) is noticed while its request waits or
- * streams. Pipelined requests are handled one after the other; more than 64 KiB
- * of them make the current answer the connection's last.
+ * other than GET, HEAD, POST and DELETE with 405, except OPTIONS where the
+ * handlers accept it as a preflight. After such an answer the connection
+ * closes. A client that leaves (FIN or RST) is noticed while its request waits
+ * or streams. Pipelined requests are handled one after the other; more than 64
+ * KiB of them make the current answer the connection's last.
  *
  * An *exchange* is one request and its answer. It is complete (head and body
  * read) in on_request() and lives until its answer was finished or on_gone()
@@ -67,6 +67,7 @@ typedef enum bt_http_method {
     BT_HTTP_GET,
     BT_HTTP_HEAD,
     BT_HTTP_POST,
+    BT_HTTP_DELETE,
     BT_HTTP_OTHER, /**< answered with 405 by the server itself */
 } bt_http_method_t;
 

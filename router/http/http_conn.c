@@ -116,7 +116,7 @@ static void refuse(bt_conn_t *conn, int status, const char *why)
         bt_strbuf_printf(&body, "{\"error\":\"%s\"}", why);
     }
     if (status == 405) {
-        bt_strbuf_puts(&extra, "Allow: GET, HEAD, POST\r\n");
+        bt_strbuf_puts(&extra, "Allow: GET, HEAD, POST, DELETE\r\n");
     } else if (status == 503) {
         bt_strbuf_puts(&extra, "Retry-After: 1\r\n");
     }
@@ -249,7 +249,7 @@ static void answer_other(bt_conn_t *conn)
     if (!may_be_preflight ||
         !handlers->preflight(handlers->ctx, &ex->head, &ex->headers) ||
         (bt_strbuf_status(&ex->headers) != BT_OK)) {
-        refuse(conn, 405, "the method is not GET, HEAD or POST");
+        refuse(conn, 405, "the method is not GET, HEAD, POST or DELETE");
         return;
     }
     /* The body is not needed and not read. */

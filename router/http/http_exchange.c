@@ -109,6 +109,9 @@ static bt_http_method_t method_of(const char *name)
     if (strcmp(name, "POST") == 0) {
         return BT_HTTP_POST;
     }
+    if (strcmp(name, "DELETE") == 0) {
+        return BT_HTTP_DELETE;
+    }
     return (strcmp(name, "HEAD") == 0) ? BT_HTTP_HEAD : BT_HTTP_OTHER;
 }
 

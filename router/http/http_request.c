@@ -24,6 +24,7 @@ static const char *method_name(const bt_exchange_t *ex)
     static const char *const names[] = {[BT_HTTP_GET] = "GET",
                                         [BT_HTTP_HEAD] = "HEAD",
                                         [BT_HTTP_POST] = "POST",
+                                        [BT_HTTP_DELETE] = "DELETE",
                                         [BT_HTTP_OTHER] = "other"};
 
     return names[bt_exchange_method(ex)];

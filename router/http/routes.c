@@ -18,7 +18,13 @@ typedef struct path {
     const char *model, *version, *name; /* segments in braces, or NULL */
 } path_t;
 
-typedef enum methods { READ, POST, READ_OR_POST, ANY } methods_t;
+typedef enum methods {
+    READ,
+    POST,
+    READ_OR_POST,
+    READ_OR_DELETE,
+    N_METHODS
+} methods_t;
 
 typedef struct route {
     const char *pattern; /* segments in braces match anything */
@@ -277,6 +283,9 @@ static const route_t main_routes[] = {
     {"/v1/completions", POST, generate, BY_KEY},
     {"/v1/chat/completions", POST, generate, BY_KEY},
     {"/v1/responses", POST, generate, BY_KEY},
+    {"/v1/files", READ_OR_POST, bt_route_files, BY_KEY},
+    {"/v1/files/{name}", READ_OR_DELETE, bt_route_file, BY_KEY},
+    {"/v1/files/{name}/content", READ, bt_route_file_content, BY_KEY},
     {"/v1/models", READ, list_models, BY_KEY},
     {"/v1/models/{model}", READ, one_model, BY_KEY},
     {"/tokenize", POST, generate, BY_KEY},
@@ -358,23 +367,24 @@ static bool matches(path_t *p, const char *pattern)
     return *at == '\0';
 }
 
-static bool is_allowed(methods_t methods, bt_http_method_t method)
-{
-    switch (methods) {
-    case READ:
-        return (method == BT_HTTP_GET) || (method == BT_HTTP_HEAD);
-    case POST:
-        return method == BT_HTTP_POST;
-    case READ_OR_POST:
-        return method != BT_HTTP_OTHER;
-    default:
-        return true;
-    }
-}
+/* Methods of a route: those of http.h as bits, and as Allow lists them. */
+#define BIT(method) (1u << BT_HTTP_##method)
+#define READS       (BIT(GET) | BIT(HEAD))
+
+static const struct {
+    uint32_t bits;
+    const char *allow;
+} allowed[N_METHODS] = {
+    [READ] = {READS, "GET, HEAD"},
+    [POST] = {BIT(POST), "POST"},
+    [READ_OR_POST] = {READS | BIT(POST), "GET, HEAD, POST"},
+    [READ_OR_DELETE] = {READS | BIT(DELETE), "GET, HEAD, DELETE"},
+};
 
 static void follow(bt_http_request_t *r, const route_t *route)
 {
-    const bool changes = bt_exchange_method(r->ex) == BT_HTTP_POST;
+    const uint32_t method = 1u << bt_exchange_method(r->ex);
+    const bool changes = (method & READS) == 0;
 
     if (!bt_http_request_admit(r, route->access, changes)) {
         return;
@@ -392,9 +402,8 @@ static void follow(bt_http_request_t *r, const route_t *route)
             r, 404, "this model has version " BT_SERVED_VERSION " only");
         return;
     }
-    if (!is_allowed(route->methods, bt_exchange_method(r->ex))) {
-        bt_exchange_add_header(r->ex, "Allow",
-                               (route->methods == POST) ? "POST" : "GET, HEAD");
+    if ((allowed[route->methods].bits & method) == 0) {
+        bt_exchange_add_header(r->ex, "Allow", allowed[route->methods].allow);
         bt_http_request_refuse(r, 405, "this method is not allowed here");
         return;
     }

@@ -14,7 +14,7 @@ DIALECTS = {
     "BT_API_G": "GenerateRequest",
 }
 TOGETHER = {"BT_API_O": ["BT_API_C", "BT_API_H"], "BT_API_A": ["BT_API_G", "BT_API_C", "BT_API_H"]}
-METHODS = {"READ": {"get"}, "POST": {"post"}, "READ_OR_POST": {"get", "post"}}
+METHODS = {"READ": {"get"}, "POST": {"post"}, "READ_OR_POST": {"get", "post"}, "READ_OR_DELETE": {"get", "delete"}}
 NUMBERS = {"BT_SCHED_MAX_BEAMS": 64, "INT32_MAX": 2**31 - 1, "UINT32_MAX": 2**32 - 1, "MAX_I64": 2**63 - 1}
 KINDS = {"BOOL": "boolean", "NOT": "boolean", "U32": "integer", "FLOAT": "number"}
 ROW = re.compile(r"^ *(?:([A-Z_0-9]+)\(|\{)(.*?)[)}],$", re.M)
@@ -120,7 +120,7 @@ def check(openapi, routes_c, fields_c, headers):
     document = Document(openapi)
     bad = []
     in_table = routes(routes_c)
-    in_file = {path: {m for m in methods if m in ("get", "post")} for path, methods in document.all["paths"].items()}
+    in_file = {path: {m for m in methods if m in ("get", "post", "delete")} for path, methods in document.all["paths"].items()}
     for path in sorted(set(in_table) | set(in_file)):
         if in_table.get(path) != in_file.get(path):
             there, here = sorted(in_table.get(path, [])), sorted(in_file.get(path, []))

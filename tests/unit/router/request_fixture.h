@@ -36,6 +36,7 @@ struct bt_exchange {
     const char *accept, *host, *known; /* known: If-None-Match */
     const char *api_key;               /* x-api-key */
     const char *agent;                 /* User-Agent */
+    const char *content_type;          /* Content-Type */
     const char *json_bytes;            /* Inference-Header-Content-Length */
     void *user;
     int status;
@@ -80,6 +81,9 @@ const char *bt_exchange_header(const bt_exchange_t *ex, const char *name)
     }
     if (strcmp(name, "User-Agent") == 0) {
         return ex->agent;
+    }
+    if (strcmp(name, "Content-Type") == 0) {
+        return ex->content_type;
     }
     if (strcmp(name, "Host") == 0) {
         return ex->host;
@@ -297,6 +301,7 @@ static const char *reasoning = "auto";
 static const char *tool_format = "auto";
 static const char *api_keys = "";
 static const char *tenant_header = "";
+static const char *store_path = "";
 static const char *template_option = "chatml";
 /* On a slow machine any text would go to the pool now and then. */
 static uint64_t inline_us = UINT32_MAX;
@@ -386,6 +391,11 @@ static inline void start(world_t *w, bool with_workers)
     w->config.cors_origins = "";
     w->config.api_keys = api_keys;
     w->config.tenant_header = tenant_header;
+    w->config.store = store_path;
+    w->config.store_key = "";
+    w->config.munge_socket = "";
+    w->config.store_limit_bytes = 1u << 20;
+    w->config.store_ttl_s = 2592000;
     w->config.vertex_health_route = "";
     w->config.vertex_predict_route = "";
     w->config.max_concurrent_requests = 8;

@@ -149,7 +149,7 @@ static void allowed_origin_gets_allow_origin_header(void **state)
 
 static void preflight_is_answered_for_allowed_origin_only(void **state)
 {
-#define METHODS "Access-Control-Allow-Methods: GET, HEAD, POST\r\n"
+#define METHODS "Access-Control-Allow-Methods: GET, HEAD, POST, DELETE\r\n"
 #define AGE     "Access-Control-Max-Age: 600\r\n"
 #define ASKS    "Access-Control-Request-Method: POST\r\n"
 #define A       "Origin: https://a.test\r\n"

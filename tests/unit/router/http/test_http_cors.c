@@ -79,7 +79,8 @@ static void preflight_keeps_connection_open(void **state)
     WAIT_FOR(&f, has(&c, NL NL));
     assert_true(has(&c, "HTTP/1.1 204 No Content" NL));
     assert_true(has(&c, NAMED));
-    assert_true(has(&c, NL "Access-Control-Allow-Methods: GET, HEAD, POST" NL));
+    assert_true(
+        has(&c, NL "Access-Control-Allow-Methods: GET, HEAD, POST, DELETE" NL));
     assert_false(has(&c, NL "Content-Length"));
     assert_int_equal(f.n_requests, 0);
     bt_strbuf_reset(&c.got);
@@ -154,7 +155,7 @@ static void options_without_preflight_gets_405(void **state)
     client_puts(&f, &c, OPTIONS NL); /* no page */
     WAIT_FOR(&f, at_eof(&c));
     assert_true(has(&c, "HTTP/1.1 405 "));
-    assert_true(has(&c, NL "Allow: GET, HEAD, POST" NL));
+    assert_true(has(&c, NL "Allow: GET, HEAD, POST, DELETE" NL));
     client_close(&c);
     stop(&f);
 }

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes one object, and reads one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/status.h"
+#include "router/store/store_priv.h"
+
+struct bt_store_put {
+    bt_store_t *store;
+    bt_store_space_t *space;
+    char space_name[BT_STORE_SPACE_BYTES];
+    bt_stored_t *object; /* owned until the end */
+    uint64_t reserved_bytes;
+    uint64_t n_chunks; /* written, with the description */
+    bool is_committed;
+    int fd; /* of the part; -1: not made yet, or renamed */
+    bt_store_chunk_t chunk;
+};
+
+static void part_name(const bt_store_put_t *put, char name[BT_STORE_NAME_BYTES])
+{
+    snprintf(name, BT_STORE_NAME_BYTES, "%s" BT_STORE_PART, put->object->id);
+}
+
+static uint64_t headroom(uint64_t limit, uint64_t used)
+{
+    return (used < limit) ? limit - used : 0;
+}
+
+bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
+                               const char *space_name, uint64_t bytes,
+                               uint64_t now_us, bt_store_put_t **put_p)
+{
+    const uint64_t most = UINT64_MAX / 4;
+    bt_store_space_t *space;
+    bt_store_put_t *put;
+    uint64_t cost;
+
+    if (bytes > most) {
+        return BT_ERR_TOO_LARGE;
+    }
+    cost = bytes + BT_STORE_OBJECT_BYTES;
+    space = bt_store_space_get(store, space_name);
+    if (space == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    if (cost > headroom(store->space_bytes, space->used_bytes)) {
+        bt_store_space_leave(store, space);
+        return BT_ERR_TOO_LARGE;
+    }
+    if ((cost > headroom(store->limit_bytes, store->used_bytes)) ||
+        (store->n_objects + store->n_puts >= BT_STORE_MAX_OBJECTS)) {
+        bt_store_space_leave(store, space);
+        return BT_ERR_BUSY;
+    }
+    put = bt_calloc(1, sizeof(*put));
+    if (put != NULL) {
+        put->object = bt_calloc(1, sizeof(*put->object));
+    }
+    if ((put == NULL) || (put->object == NULL)) {
+        bt_free(put);
+        bt_store_space_leave(store, space);
+        return BT_ERR_NO_MEMORY;
+    }
+    store->last_us = (now_us > store->last_us) ? now_us : store->last_us + 1;
+    *put->object = (bt_stored_t){
+        .refs = 1,
+        .kind = kind,
+        .created_us = store->last_us,
+        .expires_s = store->last_us / 1000000 + store->ttl_s,
+    };
+    bt_list_init(&put->object->link);
+    bt_list_init(&put->object->by_id);
+    bt_store_id_make(kind, put->object->id);
+    put->store = store;
+    put->space = space;
+    snprintf(put->space_name, sizeof(put->space_name), "%s", space_name);
+    put->reserved_bytes = cost;
+    put->fd = -1;
+    bt_store_charge(store, space, cost, 0);
+    store->n_puts++;
+    space->n_puts++;
+    *put_p = put;
+    return BT_OK;
+}
+
+bt_status_t bt_store_put_describe(bt_store_put_t *put, const void *label,
+                                  size_t label_bytes, uint64_t life_s)
+{
+    bt_stored_t *object = put->object;
+    char *copy;
+
+    BT_ASSERT(put->n_chunks == 0);
+    if (label_bytes > BT_STORE_LABEL_BYTES) {
+        return BT_ERR_TOO_LARGE;
+    }
+    copy = bt_memdup(label, label_bytes);
+    if (copy == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    bt_free(object->label);
+    object->label = copy;
+    object->label_bytes = (uint32_t)label_bytes;
+    if ((life_s > 0) && (life_s < put->store->ttl_s)) {
+        object->expires_s = object->created_us / 1000000 + life_s;
+    }
+    return BT_OK;
+}
+
+static bt_status_t write_chunk(bt_store_put_t *put)
+{
+    const bt_status_t status =
+        bt_store_chunk_write(&put->store->folder, put->object->id,
+                             put->n_chunks, &put->chunk, put->fd);
+
+    put->n_chunks++;
+    put->chunk.bytes = 0;
+    return status;
+}
+
+/* Creates the part, and writes header and description. */
+static bt_status_t begin_file(bt_store_put_t *put)
+{
+    uint8_t header[BT_STORE_HEADER_BYTES];
+    char name[BT_STORE_NAME_BYTES];
+    bt_status_t status;
+
+    part_name(put, name);
+    put->fd =
+        openat(put->store->folder.dir_fd, name,
+               O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (put->fd < 0) {
+        return BT_ERR_IO;
+    }
+    bt_store_header_make(&put->store->folder, header);
+    status = bt_store_write_all(put->fd, header, sizeof(header));
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_store_about_encode(put->object, put->space_name, &put->chunk);
+    put->object->head_bytes =
+        BT_STORE_HEADER_BYTES + BT_STORE_FRAME_BYTES + put->chunk.bytes;
+    return write_chunk(put);
+}
+
+bt_status_t bt_store_put_write(bt_store_put_t *put, const void *data,
+                               size_t bytes)
+{
+    bt_store_chunk_t *chunk = &put->chunk;
+    const char *at = data;
+    bt_status_t status;
+
+    if (bytes >
+        put->reserved_bytes - BT_STORE_OBJECT_BYTES - put->object->bytes) {
+        return BT_ERR_TOO_LARGE;
+    }
+    if ((put->fd < 0) && ((status = begin_file(put)) != BT_OK)) {
+        return status;
+    }
+    put->object->bytes += bytes;
+    while (bytes > 0) {
+        size_t n = BT_STORE_CHUNK_BYTES - chunk->bytes;
+
+        if (n == 0) {
+            chunk->is_last = false;
+            if ((status = write_chunk(put)) != BT_OK) {
+                return status;
+            }
+            continue;
+        }
+        n = (n < bytes) ? n : bytes;
+        memcpy(chunk->data + chunk->bytes, at, n);
+        chunk->bytes += n;
+        at += n;
+        bytes -= n;
+    }
+    return BT_OK;
+}
+
+static void remove_part(bt_store_put_t *put)
+{
+    char name[BT_STORE_NAME_BYTES];
+
+    if (put->fd >= 0) {
+        close(put->fd);
+        put->fd = -1;
+        part_name(put, name);
+        (void)unlinkat(put->store->folder.dir_fd, name, 0);
+    }
+}
+
+static bt_status_t commit(bt_store_put_t *put)
+{
+    const int dir_fd = put->store->folder.dir_fd;
+    char name[BT_STORE_NAME_BYTES];
+    bt_status_t status;
+
+    put->chunk.is_last = true;
+    status = write_chunk(put);
+    if (status != BT_OK) {
+        return status;
+    }
+    part_name(put, name);
+    if ((fsync(put->fd) != 0) ||
+        (renameat(dir_fd, name, dir_fd, put->object->id) != 0)) {
+        return BT_ERR_IO;
+    }
+    close(put->fd);
+    put->fd = -1;
+    put->is_committed = true;
+    return (fsync(dir_fd) == 0) ? BT_OK : BT_ERR_IO;
+}
+
+bt_status_t bt_store_put_commit(bt_store_put_t *put)
+{
+    bt_status_t status = bt_store_put_write(put, "", 0); /* begins the file */
+
+    BT_ASSERT(!put->is_committed);
+    if (status == BT_OK) {
+        status = commit(put);
+    }
+    if (status != BT_OK) {
+        const int reason = errno;
+
+        remove_part(put);
+        if (put->is_committed) {
+            (void)unlinkat(put->store->folder.dir_fd, put->object->id, 0);
+            put->is_committed = false;
+        }
+        errno = reason;
+    }
+    return status;
+}
+
+bt_stored_t *bt_store_put_end(bt_store_put_t *put)
+{
+    bt_store_t *store = put->store;
+    bt_store_space_t *space = put->space;
+    bt_stored_t *object = put->object;
+
+    remove_part(put);
+    store->n_puts--;
+    space->n_puts--;
+    if (put->is_committed) {
+        bt_store_add(store, space, object);
+        bt_store_charge(store, space, 0, put->reserved_bytes);
+    } else {
+        bt_store_charge(store, space, 0, put->reserved_bytes);
+        bt_store_space_leave(store, space);
+        bt_stored_unref(object);
+        object = NULL;
+    }
+    bt_free(put);
+    return object;
+}
+
+/* ---- reading ---- */
+
+struct bt_store_reader {
+    const bt_store_folder_t *folder;
+    char id[BT_STORE_ID_BYTES];
+    int fd;
+    uint64_t index, offset; /* of the next chunk */
+    uint64_t left;          /* bytes of the object not read yet */
+    bool is_over;
+    bt_store_chunk_t chunk;
+};
+
+bt_status_t bt_store_reader_open(const bt_store_t *store,
+                                 const bt_stored_t *object,
+                                 bt_store_reader_t **reader_p)
+{
+    bt_store_reader_t *reader = bt_calloc(1, sizeof(*reader));
+    char space[BT_STORE_SPACE_BYTES];
+    bt_stored_t found = {0};
+    bt_status_t status;
+
+    if (reader == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    reader->folder = &store->folder;
+    memcpy(reader->id, object->id, sizeof(reader->id));
+    status = bt_store_file_open(reader->folder, reader->id, &reader->fd, &found,
+                                space, &reader->chunk);
+    if (status != BT_OK) {
+        bt_free(reader);
+        return status;
+    }
+    bt_free(found.label);
+    if ((found.created_us != object->created_us) ||
+        (found.bytes != object->bytes)) {
+        close(reader->fd);
+        bt_free(reader);
+        return BT_ERR_CORRUPT;
+    }
+    reader->index = 1;
+    reader->offset = found.head_bytes;
+    reader->left = found.bytes;
+    *reader_p = reader;
+    return BT_OK;
+}
+
+bt_status_t bt_store_reader_next(bt_store_reader_t *reader, const void **data_p,
+                                 size_t *bytes_p)
+{
+    bt_store_chunk_t *chunk = &reader->chunk;
+    bt_status_t status;
+
+    *data_p = chunk->data;
+    *bytes_p = 0;
+    if (reader->is_over) {
+        return BT_OK;
+    }
+    status = bt_store_chunk_read(reader->folder, reader->id, reader->index,
+                                 reader->fd, reader->offset, chunk);
+    if (status != BT_OK) {
+        return status;
+    }
+    if ((chunk->bytes > reader->left) ||
+        (chunk->is_last != (chunk->bytes == reader->left)) ||
+        (!chunk->is_last && (chunk->bytes != BT_STORE_CHUNK_BYTES))) {
+        return BT_ERR_CORRUPT;
+    }
+    reader->left -= chunk->bytes;
+    reader->offset += BT_STORE_FRAME_BYTES + chunk->bytes;
+    reader->index++;
+    reader->is_over = chunk->is_last;
+    *bytes_p = chunk->bytes;
+    return BT_OK;
+}
+
+void bt_store_reader_close(bt_store_reader_t *reader)
+{
+    if (reader != NULL) {
+        close(reader->fd);
+        bt_free(reader);
+    }
+}

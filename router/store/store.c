@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/store/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
+#include "router/store/store_priv.h"
+
+#define LOCK   "lock"
+#define OPTION "--store"
+
+/* ---- spaces ---- */
+
+static bt_store_space_t *find_space(const bt_store_t *store, const char *name)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_store_space_t, space, &store->spaces, link) {
+        if (strcmp(space->name, name) == 0) {
+            return space;
+        }
+    }
+    return NULL;
+}
+
+bt_store_space_t *bt_store_space_get(bt_store_t *store, const char *name)
+{
+    bt_store_space_t *space = find_space(store, name);
+
+    BT_ASSERT(strlen(name) < BT_STORE_SPACE_BYTES);
+    if (space == NULL) {
+        space = bt_calloc(1, sizeof(*space));
+        if (space != NULL) {
+            bt_list_init(&space->objects);
+            memcpy(space->name, name, strlen(name) + 1);
+            bt_list_push_back(&store->spaces, &space->link);
+        }
+    }
+    return space;
+}
+
+void bt_store_space_leave(bt_store_t *store, bt_store_space_t *space)
+{
+    (void)store;
+    if ((space->n_objects == 0) && (space->n_puts == 0)) {
+        bt_list_remove(&space->link);
+        bt_free(space);
+    }
+}
+
+void bt_store_charge(bt_store_t *store, bt_store_space_t *space,
+                     uint64_t more_bytes, uint64_t less_bytes)
+{
+    store->used_bytes = store->used_bytes + more_bytes - less_bytes;
+    space->used_bytes = space->used_bytes + more_bytes - less_bytes;
+}
+
+/* ---- the index ---- */
+
+static uint64_t hash_of(const char *id)
+{
+    return bt_hash64(id, strlen(id), 0);
+}
+
+static bool has_id(bt_list_t *link, const void *id)
+{
+    return strcmp(BT_CONTAINER_OF(link, bt_stored_t, by_id)->id, id) == 0;
+}
+
+void bt_store_add(bt_store_t *store, bt_store_space_t *space,
+                  bt_stored_t *object)
+{
+    object->space = space;
+    bt_list_push_back(&space->objects, &object->link);
+    bt_hmap_insert(&store->by_id, hash_of(object->id), &object->by_id);
+    bt_store_charge(store, space, object->bytes + BT_STORE_OBJECT_BYTES, 0);
+    space->n_objects++;
+    store->n_objects++;
+    if (object->expires_s < store->look_s) {
+        store->look_s = object->expires_s;
+    }
+}
+
+bt_stored_t *bt_store_find(const bt_store_t *store, bt_store_kind_t kind,
+                           const char *space, const char *id)
+{
+    bt_list_t *link = bt_hmap_find(&store->by_id, hash_of(id), has_id, id);
+    bt_stored_t *object =
+        (link != NULL) ? BT_CONTAINER_OF(link, bt_stored_t, by_id) : NULL;
+
+    return ((object != NULL) && (object->kind == kind) &&
+            (strcmp(object->space->name, space) == 0))
+               ? object
+               : NULL;
+}
+
+bt_list_t *bt_store_list(const bt_store_t *store, const char *space)
+{
+    bt_store_space_t *found = find_space(store, space);
+
+    return (found != NULL) ? &found->objects : NULL;
+}
+
+bt_stored_t *bt_stored_ref(bt_stored_t *object)
+{
+    object->refs++;
+    return object;
+}
+
+void bt_stored_unref(bt_stored_t *object)
+{
+    if ((object != NULL) && (--object->refs == 0)) {
+        bt_free(object->label);
+        bt_free(object);
+    }
+}
+
+/* Takes an object out of the index; its reference is the caller's then. */
+static void take_out(bt_store_t *store, bt_stored_t *object)
+{
+    bt_store_space_t *space = object->space;
+
+    bt_list_remove(&object->link);
+    bt_list_remove(&object->by_id);
+    object->space = NULL;
+    bt_store_charge(store, space, 0, object->bytes + BT_STORE_OBJECT_BYTES);
+    space->n_objects--;
+    store->n_objects--;
+    bt_store_space_leave(store, space);
+}
+
+void bt_store_remove(bt_store_t *store, bt_stored_t *object)
+{
+    take_out(store, object);
+    bt_stored_unref(object);
+}
+
+bt_status_t bt_store_unlink(const bt_store_t *store, const bt_stored_t *object)
+{
+    const int dir_fd = store->folder.dir_fd;
+
+    if ((unlinkat(dir_fd, object->id, 0) != 0) && (errno != ENOENT)) {
+        return BT_ERR_IO;
+    }
+    return (fsync(dir_fd) == 0) ? BT_OK : BT_ERR_IO;
+}
+
+/* ---- expiry ---- */
+
+static void free_expired(bt_store_t *store)
+{
+    while (!bt_list_empty(&store->expired)) {
+        bt_stored_t *object =
+            BT_CONTAINER_OF(store->expired.next, bt_stored_t, link);
+
+        bt_list_remove(&object->link);
+        bt_stored_unref(object);
+    }
+}
+
+static void remove_expired(bt_pool_job_t *job)
+{
+    bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
+
+    BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &store->expired, link) {
+        if ((unlinkat(store->folder.dir_fd, object->id, 0) != 0) &&
+            (errno != ENOENT)) {
+            BT_LOG_WARN(OPTION ": %s has expired and cannot be removed: %m",
+                        object->id);
+        }
+    }
+}
+
+static void removed_expired(bt_pool_job_t *job)
+{
+    bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
+
+    free_expired(store);
+    store->is_removing = false;
+}
+
+void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us)
+{
+    const uint64_t now_s = now_us / 1000000;
+
+    if ((now_s < store->look_s) || store->is_removing) {
+        return;
+    }
+    store->look_s = UINT64_MAX;
+    BT_LIST_FOR_EACH_ENTRY(bt_store_space_t, space, &store->spaces, link) {
+        bt_list_t *pos, *next;
+        const bt_list_t *objects = &space->objects;
+
+        space->n_puts++; /* it stays while its objects leave */
+        BT_LIST_FOR_EACH(pos, next, objects)
+        {
+            bt_stored_t *object = BT_CONTAINER_OF(pos, bt_stored_t, link);
+
+            if (object->expires_s <= now_s) {
+                take_out(store, object);
+                bt_list_push_back(&store->expired, &object->link);
+            } else if (object->expires_s < store->look_s) {
+                store->look_s = object->expires_s;
+            }
+        }
+        space->n_puts--;
+        bt_store_space_leave(store, space);
+    }
+    if (!bt_list_empty(&store->expired)) {
+        store->is_removing = true;
+        store->job.run = remove_expired;
+        store->job.done = removed_expired;
+        bt_pool_post(pool, &store->job, BT_POOL_FILES);
+    }
+}
+
+/* ---- opening ---- */
+
+/* Opens the folder, which is this user's alone. */
+static bt_status_t open_folder(const char *path, bool may_create, int *fd_p)
+{
+    struct stat info;
+    int fd;
+
+    if (may_create && (mkdir(path, 0700) != 0) && (errno != EEXIST)) {
+        BT_LOG_ERROR(OPTION " %s: cannot be created: %m", path);
+        return BT_ERR_IO;
+    }
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        const bt_status_t status = (errno == ENOTDIR)  ? BT_ERR_BAD_FILE
+                                   : (errno == ENOENT) ? BT_ERR_NOT_FOUND
+                                                       : BT_ERR_IO;
+
+        if (may_create || (errno != ENOENT)) {
+            BT_LOG_ERROR(OPTION " %s: %m", path);
+        }
+        return status;
+    }
+    if (fstat(fd, &info) != 0) {
+        BT_LOG_ERROR(OPTION " %s: %m", path);
+        close(fd);
+        return BT_ERR_IO;
+    }
+    if ((info.st_uid != geteuid()) ||
+        ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)) {
+        BT_LOG_ERROR(OPTION " %s: the folder must belong to this user and be "
+                            "closed to others (chmod 700)",
+                     path);
+        close(fd);
+        return BT_ERR_UNAUTHORIZED;
+    }
+    *fd_p = fd;
+    return BT_OK;
+}
+
+static bt_status_t lock_folder(bt_store_folder_t *folder, const char *path)
+{
+    folder->lock_fd = openat(folder->dir_fd, LOCK,
+                             O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (folder->lock_fd < 0) {
+        BT_LOG_ERROR(OPTION " %s: cannot be written: %m", path);
+        return BT_ERR_IO;
+    }
+    if (flock(folder->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        BT_LOG_ERROR(OPTION " %s: %s", path,
+                     (errno == EWOULDBLOCK) ? "another router has it"
+                                            : "cannot be locked");
+        return (errno == EWOULDBLOCK) ? BT_ERR_BUSY : BT_ERR_IO;
+    }
+    return BT_OK;
+}
+
+static bt_status_t read_key(const bt_store_config_t *config,
+                            bt_store_folder_t *folder)
+{
+    char why[BT_KEY_WHY_BYTES];
+    bt_status_t status;
+
+    if (config->key_path[0] == '\0') {
+        return BT_OK;
+    }
+    status =
+        bt_key_read(config->key_path, config->munge_socket, folder->key, why);
+    if (status != BT_OK) {
+        BT_LOG_ERROR("--store-key %s: %s", config->key_path, why);
+        return status;
+    }
+    folder->has_key = true;
+    return BT_OK;
+}
+
+/* What a scan of the folder found. */
+typedef struct scan {
+    bt_stored_t **objects; /* owned */
+    char (*spaces)[BT_STORE_SPACE_BYTES];
+    uint32_t n, cap, cap_spaces, n_others;
+    bt_store_chunk_t *chunk; /* scratch */
+} scan_t;
+
+static bt_status_t scan_object(bt_store_t *store, const char *id, scan_t *scan)
+{
+    bt_stored_t *object = bt_calloc(1, sizeof(*object));
+    bt_status_t status = BT_ERR_NO_MEMORY;
+    int fd = -1;
+
+    if ((object == NULL) || (scan->n == BT_STORE_MAX_OBJECTS) ||
+        !bt_array_grow(&scan->objects, &scan->cap, scan->n + 1,
+                       sizeof(*scan->objects)) ||
+        !bt_array_grow(&scan->spaces, &scan->cap_spaces, scan->n + 1,
+                       sizeof(*scan->spaces))) {
+        goto err_free;
+    }
+    status = bt_store_file_open(&store->folder, id, &fd, object,
+                                scan->spaces[scan->n], scan->chunk);
+    if (status != BT_OK) {
+        goto err_free;
+    }
+    close(fd);
+    object->refs = 1;
+    memcpy(object->id, id, strlen(id) + 1);
+    bt_list_init(&object->link);
+    bt_list_init(&object->by_id);
+    scan->objects[scan->n++] = object;
+    return BT_OK;
+
+err_free:
+    bt_free(object);
+    return status;
+}
+
+static bt_status_t scan_entry(bt_store_t *store, const char *name, scan_t *scan)
+{
+    char id[BT_STORE_ID_BYTES] = "";
+    const size_t n = strlen(name);
+    bt_store_kind_t kind;
+    bt_status_t status;
+
+    if (bt_ends_with(name, BT_STORE_PART) &&
+        (n - strlen(BT_STORE_PART) < sizeof(id))) {
+        memcpy(id, name, n - strlen(BT_STORE_PART));
+        if (bt_store_id_kind(id, &kind)) {
+            BT_LOG_INFO(OPTION ": %s was not complete and is removed", id);
+            (void)unlinkat(store->folder.dir_fd, name, 0);
+            return BT_OK;
+        }
+    }
+    if (!bt_store_id_kind(name, &kind)) {
+        scan->n_others += (strcmp(name, ".") != 0) &&
+                          (strcmp(name, "..") != 0) &&
+                          (strcmp(name, LOCK) != 0);
+        return BT_OK;
+    }
+    status = scan_object(store, name, scan);
+    if ((status == BT_OK) || (status == BT_ERR_NO_MEMORY)) {
+        return status;
+    }
+    BT_LOG_WARN(OPTION ": %s is left alone: %s", name,
+                (status == BT_ERR_CORRUPT)
+                    ? "it is damaged, or of another key (--store-key)"
+                    : bt_status_str(status));
+    return BT_OK;
+}
+
+static int by_age(const void *a, const void *b, void *objects)
+{
+    bt_stored_t *const *all = objects;
+    const uint64_t x = all[*(const uint32_t *)a]->created_us;
+    const uint64_t y = all[*(const uint32_t *)b]->created_us;
+
+    return (x > y) - (x < y);
+}
+
+/* Puts what was found into the index, the oldest first. */
+static bt_status_t add_scanned(bt_store_t *store, scan_t *scan)
+{
+    BT_CLEANUP(free) uint32_t *order = bt_calloc(scan->n + 1, sizeof(*order));
+
+    if (order == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < scan->n; i++) {
+        order[i] = i;
+    }
+    qsort_r(order, scan->n, sizeof(*order), by_age, scan->objects);
+    for (uint32_t i = 0; i < scan->n; i++) {
+        bt_stored_t *object = scan->objects[order[i]];
+        bt_store_space_t *space =
+            bt_store_space_get(store, scan->spaces[order[i]]);
+
+        if (space == NULL) {
+            return BT_ERR_NO_MEMORY;
+        }
+        scan->objects[order[i]] = NULL;
+        store->last_us = object->created_us;
+        bt_store_add(store, space, object);
+    }
+    return BT_OK;
+}
+
+static bt_status_t scan_folder(bt_store_t *store, scan_t *scan)
+{
+    bt_status_t status = BT_OK;
+    const int fd = dup(store->folder.dir_fd);
+    BT_CLEANUP(closedir) DIR *dir = (fd >= 0) ? fdopendir(fd) : NULL;
+    const struct dirent *entry;
+
+    if (dir == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return BT_ERR_IO;
+    }
+    scan->chunk = bt_calloc(1, sizeof(*scan->chunk));
+    if (scan->chunk == NULL) {
+        return BT_ERR_NO_MEMORY;
+    }
+    rewinddir(dir);
+    while ((status == BT_OK) && ((entry = readdir(dir)) != NULL)) {
+        status = scan_entry(store, entry->d_name, scan);
+    }
+    return (status == BT_OK) ? add_scanned(store, scan) : status;
+}
+
+static bt_status_t read_folder(bt_store_t *store, const char *path)
+{
+    scan_t scan = {0};
+    const bt_status_t status = scan_folder(store, &scan);
+
+    for (uint32_t i = 0; i < scan.n; i++) {
+        bt_stored_unref(scan.objects[i]);
+    }
+    bt_free(scan.objects);
+    bt_free(scan.spaces);
+    bt_free(scan.chunk);
+    if (status != BT_OK) {
+        BT_LOG_ERROR(OPTION " %s cannot be read: %s", path,
+                     bt_status_str(status));
+    } else {
+        BT_LOG_INFO(OPTION " %s: %u objects, %" PRIu64 " of %" PRIu64
+                           " MiB%s; %u other files are left alone",
+                    path, store->n_objects, store->used_bytes >> 20,
+                    store->limit_bytes >> 20,
+                    store->folder.has_key ? ", sealed" : "", scan.n_others);
+    }
+    return status;
+}
+
+bt_status_t bt_store_open(const bt_store_config_t *config, uint64_t now_us,
+                          bt_store_t **store_p)
+{
+    bt_store_t *store = bt_calloc(1, sizeof(*store));
+    bt_status_t status;
+
+    if (store == NULL) {
+        BT_LOG_ERROR(OPTION ": out of memory");
+        return BT_ERR_NO_MEMORY;
+    }
+    store->folder.dir_fd = store->folder.lock_fd = -1;
+    store->limit_bytes = config->limit_bytes;
+    store->space_bytes = config->space_bytes;
+    store->ttl_s = config->ttl_s;
+    store->last_us = now_us;
+    store->look_s = UINT64_MAX;
+    bt_list_init(&store->spaces);
+    bt_list_init(&store->expired);
+    store->buckets = bt_calloc(BT_STORE_MAX_OBJECTS, sizeof(*store->buckets));
+    if (store->buckets == NULL) {
+        BT_LOG_ERROR(OPTION ": out of memory");
+        status = BT_ERR_NO_MEMORY;
+        goto err_close;
+    }
+    bt_hmap_init(&store->by_id, store->buckets, BT_STORE_MAX_OBJECTS);
+    if ((status = read_key(config, &store->folder)) != BT_OK ||
+        (status = open_folder(config->path, true, &store->folder.dir_fd)) !=
+            BT_OK ||
+        (status = lock_folder(&store->folder, config->path)) != BT_OK ||
+        (status = read_folder(store, config->path)) != BT_OK) {
+        goto err_close;
+    }
+    *store_p = store;
+    return BT_OK;
+
+err_close:
+    bt_store_close(store);
+    return status;
+}
+
+bt_status_t bt_store_check(const bt_store_config_t *config)
+{
+    bt_store_folder_t folder = {.dir_fd = -1};
+    bt_status_t status = read_key(config, &folder);
+
+    bt_key_wipe(folder.key, sizeof(folder.key));
+    if (status == BT_OK) {
+        status = open_folder(config->path, false, &folder.dir_fd);
+        status = (status == BT_ERR_NOT_FOUND) ? BT_OK : status;
+    }
+    if (folder.dir_fd >= 0) {
+        close(folder.dir_fd);
+    }
+    return status;
+}
+
+void bt_store_close(bt_store_t *store)
+{
+    if (store == NULL) {
+        return;
+    }
+    BT_ASSERT(store->n_puts == 0);
+    free_expired(store);
+    BT_LIST_FOR_EACH_ENTRY(bt_store_space_t, space, &store->spaces, link) {
+        BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &space->objects, link) {
+            bt_list_remove(&object->link);
+            bt_stored_unref(object);
+        }
+        bt_free(space);
+    }
+    if (store->folder.lock_fd >= 0) {
+        close(store->folder.lock_fd);
+    }
+    if (store->folder.dir_fd >= 0) {
+        close(store->folder.dir_fd);
+    }
+    bt_key_wipe(store->folder.key, sizeof(store->folder.key));
+    bt_free(store->buckets);
+    bt_free(store);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file store.h
+ *
+ * Objects that the server keeps for its clients on disk: bytes with an id, the
+ * tenant they belong to, and a time at which they expire. Knows nothing of
+ * HTTP, nor of what the bytes mean.
+ *
+ *     put_begin ─▶ put_write … put_commit ─▶ put_end ─▶ find, list ─▶ remove
+ *     space is      ID.part: written, synced,  in the    reader_*      unlink
+ *     reserved      renamed to ID              index
+ *
+ * A file of the folder is one object, mode 0600, in a folder of mode 0700:
+ *
+ *     header │ chunk 0: kind, times, tenant, label │ chunk 1 … n: the bytes
+ *
+ * Each chunk has a checksum, or with a key is sealed (common/crypt/seal.h),
+ * over its position and the object's id: an object that was altered, renamed,
+ * cut or put together is not read. Files that are not whole when the store is
+ * opened, because a process was killed, are removed; others' files are left
+ * alone.
+ *
+ * An object belongs to a *space*, the name of its tenant ("": none): no
+ * function finds it by another. All spaces share a limit of bytes and of
+ * objects, and each space has one of its own.
+ *
+ * Threads: one owns the store and calls all functions, except those that are
+ *          marked "any thread", which access files and may block.
+ */
+#ifndef BT_ROUTER_STORE_STORE_H
+#define BT_ROUTER_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/containers.h"
+#include "common/base/pool.h"
+#include "common/base/status.h"
+
+#define BT_STORE_ID_BYTES    48 /**< with the zero byte */
+#define BT_STORE_SPACE_BYTES 64 /**< with the zero byte */
+#define BT_STORE_LABEL_BYTES 1024
+#define BT_STORE_CHUNK_BYTES ((size_t)64 << 10)
+#define BT_STORE_MAX_OBJECTS 65536u
+/** Bytes by which each object counts more than its own. */
+#define BT_STORE_OBJECT_BYTES 4096u
+
+typedef struct bt_store bt_store_t;
+typedef struct bt_store_put bt_store_put_t;
+typedef struct bt_store_reader bt_store_reader_t;
+typedef struct bt_store_space bt_store_space_t; /**< store_priv.h */
+
+typedef enum bt_store_kind {
+    BT_STORE_FILE, /**< "file-…" */
+    BT_STORE_N_KINDS,
+} bt_store_kind_t;
+
+typedef struct bt_store_config {
+    const char *path;         /**< folder; created if its parent exists */
+    const char *key_path;     /**< key file (common/crypt/key.h); "": none */
+    const char *munge_socket; /**< for a key that is a credential */
+    uint64_t limit_bytes;     /**< limit on all objects */
+    uint64_t space_bytes;     /**< limit on those of one space */
+    uint32_t ttl_s;           /**< longest life of an object */
+} bt_store_config_t;
+
+/** Object; read only, and owned by the store and by who has a reference. */
+typedef struct bt_stored {
+    bt_list_t link;  /**< in its space, the oldest first */
+    bt_list_t by_id; /**< in the store's map */
+    uint32_t refs;
+    bt_store_space_t *space; /**< NULL: removed */
+    bt_store_kind_t kind;
+    char id[BT_STORE_ID_BYTES];
+    uint64_t created_us; /**< since 1970; no two objects have the same */
+    uint64_t expires_s;  /**< since 1970 */
+    uint64_t bytes;
+    uint32_t label_bytes;
+    char *label; /**< owned: what its kind adds, up to BT_STORE_LABEL_BYTES */
+    uint64_t head_bytes; /**< bytes of the file before the object */
+} bt_stored_t;
+
+/**
+ * Opens a folder, which no other process may have open, and reads what is in
+ * it. Failures are logged.
+ * @retval BT_ERR_BAD_FILE      not a folder, or others may access it
+ * @retval BT_ERR_UNAUTHORIZED  the folder, or the key, is not this user's alone
+ * @retval BT_ERR_BUSY          another process has it open
+ * @retval BT_ERR_NOT_FOUND, BT_ERR_IO, BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_store_open(const bt_store_config_t *config,
+                                        uint64_t now_us, bt_store_t **store_p);
+/** Checks whether bt_store_open() would succeed; changes nothing, and does not
+ *  read objects. Failures are logged. */
+BT_MUST_CHECK bt_status_t bt_store_check(const bt_store_config_t *config);
+/** Frees the store; no put and no reader may be left. NULL is allowed. */
+void bt_store_close(bt_store_t *store);
+/** Removes expired objects, their files at the pool; call it now and then, and
+ *  do not close the store before the pool was stopped. */
+void bt_store_tick(bt_store_t *store, bt_pool_t *pool, uint64_t now_us);
+
+/* ---- the index ---- */
+
+/** Finds an object. @return NULL: this space has none of this kind and id;
+ *  borrowed */
+bt_stored_t *bt_store_find(const bt_store_t *store, bt_store_kind_t kind,
+                           const char *space, const char *id);
+/** Returns the objects of a space in a list of bt_stored_t.link, of all kinds,
+ *  the oldest first; NULL: it has none. */
+bt_list_t *bt_store_list(const bt_store_t *store, const char *space);
+bt_stored_t *bt_stored_ref(bt_stored_t *object); /**< @return @a object */
+void bt_stored_unref(bt_stored_t *object);       /**< NULL is allowed */
+/** Takes an object out of the index; bt_store_unlink() is due. */
+void bt_store_remove(bt_store_t *store, bt_stored_t *object);
+/** Removes the file of a removed object; any thread.
+ *  @retval BT_ERR_IO  errno has the reason */
+BT_MUST_CHECK bt_status_t bt_store_unlink(const bt_store_t *store,
+                                          const bt_stored_t *object);
+
+/* ---- writing ---- */
+
+/**
+ * Reserves space for an object.
+ * @param [in]  bytes  at most; what it does not use is given back at the end
+ * @param [out] put_p  bt_store_put_end() is due
+ * @retval BT_ERR_TOO_LARGE  the space has no room for it
+ * @retval BT_ERR_BUSY       the store has no room for it
+ * @retval BT_ERR_NO_MEMORY
+ */
+BT_MUST_CHECK bt_status_t bt_store_put_begin(bt_store_t *store,
+                                             bt_store_kind_t kind,
+                                             const char *space, uint64_t bytes,
+                                             uint64_t now_us,
+                                             bt_store_put_t **put_p);
+/** Sets label and life, before the first byte; any thread.
+ *  @param [in] life_s  0: the store's; a longer one is the store's */
+BT_MUST_CHECK bt_status_t bt_store_put_describe(bt_store_put_t *put,
+                                                const void *label,
+                                                size_t label_bytes,
+                                                uint64_t life_s);
+/** Appends bytes; any thread, one at a time.
+ *  @retval BT_ERR_TOO_LARGE  more than were reserved
+ *  @retval BT_ERR_IO, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_store_put_write(bt_store_put_t *put,
+                                             const void *data, size_t bytes);
+/** Completes the file: it is on the disk, and stays, once this returns BT_OK;
+ *  otherwise there is none. Any thread.
+ *  @retval BT_ERR_IO, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_store_put_commit(bt_store_put_t *put);
+/** Ends a put: puts a committed object into the index, else gives its space
+ *  back and removes its file.
+ *  @return the object, borrowed; NULL: not committed */
+bt_stored_t *bt_store_put_end(bt_store_put_t *put);
+
+/* ---- reading; any thread, one at a time for each reader ---- */
+
+/** Opens an object, to which the caller has a reference.
+ *  @retval BT_ERR_NOT_FOUND (removed), BT_ERR_CORRUPT, BT_ERR_IO,
+ *      BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_store_reader_open(const bt_store_t *store,
+                                               const bt_stored_t *object,
+                                               bt_store_reader_t **reader_p);
+/** Reads the next bytes.
+ *  @param [out] data_p   valid until the next call
+ *  @param [out] bytes_p  0: the end
+ *  @retval BT_ERR_CORRUPT, BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_store_reader_next(bt_store_reader_t *reader,
+                                               const void **data_p,
+                                               size_t *bytes_p);
+void bt_store_reader_close(bt_store_reader_t *reader); /**< NULL is allowed */
+
+#endif

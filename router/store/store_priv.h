@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file store_priv.h
+ *
+ * Shared by the files of the store only: store.c (folder and index), put.c (one
+ * object written, one read), object_file.c (the form of its file).
+ */
+#ifndef BT_ROUTER_STORE_STORE_PRIV_H
+#define BT_ROUTER_STORE_STORE_PRIV_H
+
+#include "common/crypt/seal.h"
+#include "router/store/store.h"
+
+#define BT_STORE_PART       ".part" /* end of the name of a file that is written */
+#define BT_STORE_NAME_BYTES (BT_STORE_ID_BYTES + 8)
+
+struct bt_store_space {
+    bt_list_t link;    /* in store->spaces */
+    bt_list_t objects; /* the oldest first */
+    uint32_t n_objects, n_puts;
+    uint64_t used_bytes; /* objects, and what puts have reserved */
+    char name[BT_STORE_SPACE_BYTES];
+};
+
+/* What other threads read of a store: never changes. */
+typedef struct bt_store_folder {
+    int dir_fd, lock_fd; /* owned */
+    bool has_key;
+    uint8_t key[BT_KEY_BYTES];
+} bt_store_folder_t;
+
+struct bt_store {
+    bt_store_folder_t folder;
+    uint64_t limit_bytes, space_bytes;
+    uint32_t ttl_s;
+    bt_list_t spaces;
+    bt_list_t *buckets; /* owned */
+    bt_hmap_t by_id;
+    uint64_t used_bytes;
+    uint32_t n_objects, n_puts;
+    uint64_t last_us;  /* created_us of the newest object */
+    uint64_t look_s;   /* earliest time at which an object may have expired */
+    bt_list_t expired; /* objects whose files the pool removes */
+    bt_pool_job_t job;
+    bool is_removing;
+};
+
+/* ---- object_file.c: header and chunks ---- */
+
+#define BT_STORE_HEADER_BYTES 16
+/* Length, flags, nonce, tag. */
+#define BT_STORE_FRAME_BYTES (8 + BT_SEAL_NONCE_BYTES + BT_SEAL_TAG_BYTES)
+/* Longest description: kind, times, two lengths, space, label. */
+#define BT_STORE_ABOUT_BYTES \
+    (1 + 8 + 8 + 1 + 2 + BT_STORE_SPACE_BYTES + BT_STORE_LABEL_BYTES)
+
+/* Chunk in memory: its frame, then its bytes. */
+typedef struct bt_store_chunk {
+    size_t bytes;
+    bool is_last;
+    uint8_t frame[BT_STORE_FRAME_BYTES];
+    uint8_t data[BT_STORE_CHUNK_BYTES];
+} bt_store_chunk_t;
+
+/* Returns the prefix of a kind's ids. */
+const char *bt_store_prefix(bt_store_kind_t kind);
+/* Finds the kind of an id. @return false: it is none */
+bool bt_store_id_kind(const char *id, bt_store_kind_t *kind_p);
+/* Draws an id. */
+void bt_store_id_make(bt_store_kind_t kind, char id[BT_STORE_ID_BYTES]);
+
+void bt_store_header_make(const bt_store_folder_t *folder,
+                          uint8_t header[BT_STORE_HEADER_BYTES]);
+/* Writes a chunk at the end of a file: n bytes of its data, which are sealed in
+ * place.
+ * @retval BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_store_chunk_write(const bt_store_folder_t *folder,
+                                               const char *id, uint64_t index,
+                                               bt_store_chunk_t *chunk, int fd);
+/* Reads the chunk at an offset, and checks it.
+ * @retval BT_ERR_CORRUPT, BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_store_chunk_read(const bt_store_folder_t *folder,
+                                              const char *id, uint64_t index,
+                                              int fd, uint64_t offset,
+                                              bt_store_chunk_t *chunk);
+/* Writes all bytes. @retval BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_store_write_all(int fd, const void *data,
+                                             size_t bytes);
+/* Encodes kind, times, space and label of an object as a chunk's data. */
+void bt_store_about_encode(const bt_stored_t *object, const char *space,
+                           bt_store_chunk_t *chunk);
+/* Reads header and description of a file, and its length.
+ * @param [out] object  kind, times, bytes, label (owned), head_bytes
+ * @retval BT_ERR_CORRUPT, BT_ERR_IO, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_store_file_open(const bt_store_folder_t *folder,
+                                             const char *id, int *fd_p,
+                                             bt_stored_t *object,
+                                             char space[BT_STORE_SPACE_BYTES],
+                                             bt_store_chunk_t *chunk);
+
+/* ---- store.c ---- */
+
+/* Changes what a space, and the store, hold. */
+void bt_store_charge(bt_store_t *store, bt_store_space_t *space,
+                     uint64_t more_bytes, uint64_t less_bytes);
+/* Returns the space of a name, which it makes if needed. NULL: no memory. */
+bt_store_space_t *bt_store_space_get(bt_store_t *store, const char *name);
+/* Frees a space that holds nothing. */
+void bt_store_space_leave(bt_store_t *store, bt_store_space_t *space);
+/* Puts an object into the index, whose reference it takes over. */
+void bt_store_add(bt_store_t *store, bt_store_space_t *space,
+                  bt_stored_t *object);
+
+#endif
