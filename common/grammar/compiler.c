@@ -5,6 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include "common/base/alloc.h"
 #include "common/base/task.h"
@@ -14,7 +17,8 @@
 #define FIRST_CHUNK_BYTES (16u << 10)
 #define LAST_CHUNK_BYTES  (1u << 20)
 
-/* An arena is its newest chunk. */
+/* An arena is its newest chunk. Memory is zeroed when it is handed out, so that
+ * a chunk may be used again. */
 struct bt_grammar_arena {
     bt_grammar_arena_t *older;
     size_t bytes, used; /* of data */
@@ -32,14 +36,48 @@ static bt_grammar_compiler_t *whole_of(bt_grammar_compiler_t *c)
     return (c->whole != NULL) ? c->whole : c;
 }
 
+/* Says to AddressSanitizer whether memory of a chunk may be used. */
+static void mark_usable(bt_grammar_arena_t *chunk, bool usable)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    if (usable) {
+        __asan_unpoison_memory_region(chunk->data, chunk->bytes);
+    } else {
+        __asan_poison_memory_region(chunk->data, chunk->bytes);
+    }
+#else
+    (void)chunk;
+    (void)usable;
+#endif
+}
+
+/* Frees the chunk that was given back last. */
+static void free_spare(bt_grammar_compiler_t *whole)
+{
+    bt_grammar_arena_t *chunk = whole->spare;
+
+    whole->spare = chunk->older;
+    whole->spare_bytes -= chunk->bytes;
+    mark_usable(chunk, true);
+    bt_free(chunk);
+}
+
 void bt_grammar_compiler_fini(bt_grammar_compiler_t *c)
 {
+    bt_grammar_compiler_t *whole = whole_of(c);
+
     while (c->arena != NULL) {
         bt_grammar_arena_t *chunk = c->arena;
 
         c->arena = chunk->older;
-        whole_of(c)->arena_bytes -= chunk->bytes;
-        bt_free(chunk);
+        chunk->older = whole->spare;
+        whole->spare = chunk;
+        whole->arena_bytes -= chunk->bytes;
+        whole->spare_bytes += chunk->bytes;
+        mark_usable(chunk, false);
+    }
+    while ((c == whole) && (c->spare != NULL)) {
+        free_spare(c);
     }
 }
 
@@ -91,6 +129,45 @@ bool bt_grammar_poll(bt_grammar_compiler_t *c)
     return bt_grammar_ok(c);
 }
 
+/* Takes a chunk of about a size out of those that were given back; NULL: there
+ * is none. */
+static bt_grammar_arena_t *take_spare(bt_grammar_compiler_t *whole, size_t size,
+                                      size_t most)
+{
+    for (bt_grammar_arena_t **at = &whole->spare; *at != NULL;
+         at = &(*at)->older) {
+        bt_grammar_arena_t *const chunk = *at;
+
+        if ((chunk->bytes >= size) && (chunk->bytes <= most)) {
+            *at = chunk->older;
+            whole->spare_bytes -= chunk->bytes;
+            mark_usable(chunk, true);
+            return chunk;
+        }
+    }
+    return NULL;
+}
+
+/* Returns a chunk, whose memory may have been used; NULL: no memory. */
+static bt_grammar_arena_t *chunk_of(bt_grammar_compiler_t *whole, size_t size,
+                                    size_t left)
+{
+    const size_t most = (2 * size < left) ? 2 * size : left;
+    bt_grammar_arena_t *chunk = take_spare(whole, size, most);
+
+    if (chunk != NULL) {
+        return chunk;
+    }
+    while ((whole->spare != NULL) && (whole->spare_bytes > left - size)) {
+        free_spare(whole);
+    }
+    chunk = bt_realloc_array(NULL, 1, sizeof(*chunk) + size);
+    if (chunk != NULL) {
+        chunk->bytes = size;
+    }
+    return chunk;
+}
+
 static bool add_chunk(bt_grammar_compiler_t *c, size_t need)
 {
     bt_grammar_compiler_t *whole = whole_of(c);
@@ -110,14 +187,14 @@ static bool add_chunk(bt_grammar_compiler_t *c, size_t need)
                         BT_GRAMMAR_MAX_ARENA >> 20);
         return false;
     }
-    chunk = bt_calloc(1, sizeof(*chunk) + size);
+    chunk = chunk_of(whole, size, left);
     if (chunk == NULL) {
         bt_grammar_fail(c, BT_ERR_NO_MEMORY, "out of memory");
         return false;
     }
     chunk->older = c->arena;
-    chunk->bytes = size;
-    whole->arena_bytes += size;
+    chunk->used = 0;
+    whole->arena_bytes += chunk->bytes;
     c->arena = chunk;
     return true;
 }
@@ -137,7 +214,8 @@ static bool padded_bytes(size_t n, size_t size, size_t *bytes_p)
     return true;
 }
 
-void *bt_grammar_alloc(bt_grammar_compiler_t *c, size_t n, size_t size)
+/* Allocates memory that is not zeroed. */
+static void *allocate(bt_grammar_compiler_t *c, size_t n, size_t size)
 {
     size_t bytes;
     void *memory;
@@ -158,9 +236,34 @@ void *bt_grammar_alloc(bt_grammar_compiler_t *c, size_t n, size_t size)
     return memory;
 }
 
+void *bt_grammar_alloc(bt_grammar_compiler_t *c, size_t n, size_t size)
+{
+    void *memory = allocate(c, n, size);
+
+    return (memory != NULL) ? memset(memory, 0, n * size) : NULL;
+}
+
+/* Makes the newest allocation of an arena larger, where it is. */
+static bool extend(bt_grammar_compiler_t *c, const void *array, size_t before,
+                   size_t after)
+{
+    bt_grammar_arena_t *chunk = c->arena;
+    size_t old, new;
+
+    if ((chunk == NULL) || !padded_bytes(before, 1, &old) ||
+        !padded_bytes(after, 1, &new) || (old > chunk->used) ||
+        (array != chunk->data + chunk->used - old) ||
+        (new - old > chunk->bytes - chunk->used)) {
+        return false;
+    }
+    chunk->used += new - old;
+    return true;
+}
+
 bool bt_grammar_enlarge(bt_grammar_compiler_t *c, void *array_p,
                         uint32_t *cap_p, uint32_t need, size_t size)
 {
+    const size_t before = *cap_p * size;
     uint64_t cap = (*cap_p < 4) ? 8 : (uint64_t)*cap_p * 2;
     void *old, *grown;
 
@@ -170,14 +273,19 @@ bool bt_grammar_enlarge(bt_grammar_compiler_t *c, void *array_p,
     BT_ASSERT(need > *cap_p);
     cap = (cap > need) ? cap : need;
     cap = (cap < UINT32_MAX) ? cap : UINT32_MAX;
-    grown = bt_grammar_alloc(c, cap, size);
-    if (grown == NULL) {
-        return false;
-    }
     memcpy(&old, array_p, sizeof(old));
-    if (*cap_p > 0) {
-        memcpy(grown, old, (size_t)*cap_p * size);
+    if ((before > 0) && extend(c, old, before, cap * size)) {
+        grown = old;
+    } else {
+        grown = allocate(c, cap, size);
+        if (grown == NULL) {
+            return false;
+        }
+        if (before > 0) {
+            memcpy(grown, old, before);
+        }
     }
+    memset((unsigned char *)grown + before, 0, cap * size - before);
     memcpy(array_p, &grown, sizeof(grown));
     *cap_p = (uint32_t)cap;
     return true;

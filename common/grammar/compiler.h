@@ -49,6 +49,10 @@ struct bt_grammar_compiler {
     bt_grammar_compiler_t *whole;   /**< compiler that a scratch one works for;
                                          NULL: it is none */
     size_t arena_bytes;             /**< with those of scratch ones */
+    bt_grammar_arena_t *spare;      /**< owned; chunks of scratch ones that
+                                         have ended */
+    size_t spare_bytes;             /**< with arena_bytes at most
+                                         BT_GRAMMAR_MAX_ARENA */
 };
 
 /** Initializes a compiler with BT_GRAMMAR_FUEL. Allocates nothing. */

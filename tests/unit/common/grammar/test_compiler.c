@@ -114,6 +114,76 @@ static void arena_ends_at_its_limit(void **state)
     bt_grammar_compiler_fini(&c);
 }
 
+static void memory_of_a_step_is_used_again_zeroed(void **state)
+{
+    bt_grammar_compiler_t c, scratch;
+    const unsigned char *first = NULL;
+    unsigned char *part;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    for (uint32_t i = 0; i < 3; i++) {
+        bt_grammar_scratch_init(&scratch, &c);
+        part = bt_grammar_alloc(&scratch, 5000, 1);
+        assert_non_null(part);
+        first = (i == 0) ? part : first;
+        assert_ptr_equal(part, first);
+        for (size_t j = 0; j < 5000; j++) {
+            assert_int_equal(part[j], 0);
+            part[j] = 0xFF;
+        }
+        bt_grammar_scratch_fini(&scratch, &c);
+        assert_int_equal(c.arena_bytes, 0);
+        assert_true(c.spare_bytes > 0);
+    }
+    bt_grammar_compiler_fini(&c);
+    assert_int_equal(c.spare_bytes, 0);
+}
+
+static void memory_of_steps_counts_until_it_is_freed(void **state)
+{
+    bt_grammar_compiler_t c, scratch;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    for (uint32_t i = 1; i <= 8; i++) { /* 36 / 16 of the limit */
+        bt_grammar_scratch_init(&scratch, &c);
+        assert_non_null(
+            bt_grammar_alloc(&scratch, BT_GRAMMAR_MAX_ARENA / 16 * i, 1));
+        assert_true(c.arena_bytes + c.spare_bytes <= BT_GRAMMAR_MAX_ARENA);
+        bt_grammar_scratch_fini(&scratch, &c);
+    }
+    assert_non_null(bt_grammar_alloc(&c, BT_GRAMMAR_MAX_ARENA, 1));
+    assert_int_equal(c.spare_bytes, 0);
+    bt_grammar_compiler_fini(&c);
+}
+
+static void newest_array_grows_where_it_is(void **state)
+{
+    bt_grammar_compiler_t c;
+    uint64_t *array = NULL;
+    const uint64_t *first;
+    uint32_t cap = 0;
+
+    (void)state;
+    bt_grammar_compiler_init(&c);
+    assert_true(bt_grammar_grow(&c, &array, &cap, 1, sizeof(*array)));
+    first = array;
+    for (uint32_t n = 1; n <= 1000; n++) {
+        assert_true(bt_grammar_grow(&c, &array, &cap, n, sizeof(*array)));
+        assert_int_equal(array[n - 1], 0);
+        array[n - 1] = n;
+    }
+    assert_ptr_equal(array, first);
+    assert_non_null(bt_grammar_alloc(&c, 1, 1)); /* no longer the newest */
+    assert_true(bt_grammar_grow(&c, &array, &cap, cap + 1, sizeof(*array)));
+    assert_ptr_not_equal(array, first);
+    for (uint32_t n = 1; n <= cap; n++) {
+        assert_int_equal(array[n - 1], (n <= 1000) ? n : 0);
+    }
+    bt_grammar_compiler_fini(&c);
+}
+
 static void arenas_of_scratch_compilers_have_one_limit(void **state)
 {
     bt_grammar_compiler_t c, scratch, inner;
@@ -276,6 +346,9 @@ int main(void)
         BT_TEST(budget_is_spent_to_the_last_step),
         BT_TEST(memory_is_zeroed_aligned_and_apart),
         BT_TEST(arena_ends_at_its_limit),
+        BT_TEST(memory_of_a_step_is_used_again_zeroed),
+        BT_TEST(memory_of_steps_counts_until_it_is_freed),
+        BT_TEST(newest_array_grows_where_it_is),
         BT_TEST(arenas_of_scratch_compilers_have_one_limit),
         BT_TEST(product_that_overflows_is_too_large),
         BT_TEST(array_grows_with_its_elements),
