@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Minimization of a draft, in three steps:
+/* Minimization of a draft. States that are equal, as they have the same texts,
+ * are one class. Strongly connected components are classified one after the
+ * other, those that an edge leads to first:
  *
- *     trim      drop states that cannot reach acceptance
- *     finite    states without a way into a cycle, from the last ones backward:
- *               states with equal edges are one class. Linear.
- *     refine    the others: partition refinement. A block is a splitter at
- *               most log(n) times, since of the parts of a block that was a
- *               splitter the largest need not be one again. A splitter tells
- *               states apart by the set of symbols that lead into it.
+ *     state without a cycle   its class is told by the classes of its edges
+ *     cycle                   members are told apart by hashes of what is a few
+ *                             edges away, and refined (automaton_refine.c);
+ *                             then either all of them have known classes, those
+ *                             of one cycle, or all are new
  *
- * A finite state and one of the others are never equal: the first has finitely
- * many texts.
+ * So all but the refinement is linear, and cycles are small: of 50 strings in a
+ * row each loop is looked at on its own, and found to be as the first one.
+ * States that cannot reach acceptance get no class.
  *
- * Source: A. Valmari, P. Lehtinen, "Efficient minimization of DFAs with partial
- * transition functions", STACS 2008; D. Revuz, "Minimisation of acyclic
- * deterministic automata in linear time", 1992. */
+ * Sources: D. Revuz, "Minimisation of acyclic deterministic automata in linear
+ * time", 1992; J. Almeida, M. Zeitoun, "Description and analysis of a bottom-up
+ * DFA minimization algorithm", 2008. */
 #include "common/grammar/automaton.h"
 
 #include <stdlib.h>
@@ -23,39 +24,49 @@
 #include "common/grammar/automaton_priv.h"
 
 #define NONE   BT_DFA_NONE
-#define PLACED 0x80000000u /* of a count that has become a place */
+#define DONE   UINT32_MAX   /* index of a state whose component has ended */
+#define INSIDE (1ull << 63) /* of a name of a member */
+#define ROUNDS 4u           /* of hashing members */
 
 /* Edges of a state, those that continue one another in one, so that equal
  * states have equal lists. */
 typedef struct signature {
     uint64_t hash;
     uint32_t first, n; /* in `lists` */
-    uint32_t kind;     /* signatures of several kinds are never equal */
-    uint32_t state;    /* that it is of */
+    bool accepts;
 } signature_t;
 
-/* States of the refinement, ordered so that each block is a range. */
-typedef struct blocks {
-    uint32_t *members; /* states */
-    uint32_t *at;      /* of a state in members */
-    uint32_t *of;      /* block of a state; NONE: not refined */
-    uint32_t *begin, *end;
-    uint32_t n;
-    uint32_t *splitters; /* blocks that are still to be used, a stack */
-    uint32_t n_splitters;
-    bool *is_splitter;
-} blocks_t;
+/* Classes of a cycle. */
+typedef struct cycle {
+    uint64_t hash;
+    uint32_t first, n; /* classes */
+    uint32_t older;    /* cycle of the same slot, + 1; 0: none */
+    uint32_t tried_by; /* last component that was compared, + 1 */
+} cycle_t;
+
+/* Class of a cycle. */
+typedef struct cycle_class {
+    uint64_t hash;  /* of a member */
+    uint32_t state; /* of it; any */
+    uint32_t cycle; /* + 1; 0: it is of none */
+} cycle_class_t;
+
+/* State of the walk. */
+typedef struct visit {
+    uint32_t state, edge;
+    uint32_t index; /* that it got when it was met */
+} visit_t;
+
+/* Pair of a block and the class that it is compared with. */
+typedef struct pair {
+    uint32_t block, class;
+} pair_t;
 
 typedef struct minimizer {
     const bt_dfa_draft_t *draft;
     bt_grammar_compiler_t *c; /* scratch */
     uint32_t n;               /* states of the draft */
-    uint32_t *into_first;     /* n + 1; ranges of into */
-    uint32_t *into;           /* edges by target */
-    uint32_t *source;         /* state of an edge */
-    bool *live;
-    uint32_t *queue;
-    uint32_t *class; /* of a state; NONE: not known */
+    uint32_t *class; /* of a state; NONE: not known, or it reaches nothing */
     uint32_t n_classes;
     bt_dfa_edge_t *lists; /* of signatures */
     uint32_t n_lists, cap_lists;
@@ -63,68 +74,31 @@ typedef struct minimizer {
     uint32_t cap_signatures;
     uint32_t *table; /* class, + 1; 0: free */
     uint32_t table_mask;
-    blocks_t blocks;
+
+    /* the walk */
+    uint32_t *index; /* by state; 0: not met. Least index that is reached */
+    visit_t *visits;
+    uint32_t *stack; /* states whose component has not ended */
+    uint32_t n_stack, n_index;
+
+    /* cycles */
+    uint32_t *member; /* by state, of the component that is classified; NONE:
+                         it is none of it */
+    uint32_t cap_members;
+    uint64_t *names;  /* by member, of the round before */
+    uint64_t *hashes; /* by member */
+    uint32_t *blocks; /* by member */
+    uint32_t *block_table;
+    uint32_t *of_block; /* the first member */
+    uint32_t *match;    /* by block: class */
+    pair_t *pairs;
+    cycle_t *cycles;
+    uint32_t n_cycles, cap_cycles;
+    cycle_class_t *known; /* by class */
+    uint32_t n_known, cap_known;
+    uint32_t cycle_table[64];
+    uint32_t n_tried;
 } minimizer_t;
-
-/* ---- trim ---- */
-
-/* Lists the edges by target. */
-static bool reverse_edges(minimizer_t *m)
-{
-    const bt_dfa_draft_t *draft = m->draft;
-
-    m->into_first = bt_grammar_alloc(m->c, m->n + 2u, sizeof(*m->into_first));
-    m->into = bt_grammar_alloc(m->c, draft->n_edges, sizeof(*m->into));
-    m->source = bt_grammar_alloc(m->c, draft->n_edges, sizeof(*m->source));
-    if (!bt_grammar_spend(m->c, draft->n_edges)) {
-        return false;
-    }
-    /* into_first[t + 2] counts, then [t + 1] is where the next edge goes. */
-    for (uint32_t e = 0; e < draft->n_edges; e++) {
-        m->into_first[draft->edges[e].to + 2]++;
-    }
-    for (uint32_t t = 2; t < m->n + 2; t++) {
-        m->into_first[t] += m->into_first[t - 1];
-    }
-    for (uint32_t s = 0; s < m->n; s++) {
-        for (uint32_t e = draft->first[s]; e < draft->first[s + 1]; e++) {
-            m->source[e] = s;
-            m->into[m->into_first[draft->edges[e].to + 1]++] = e;
-        }
-    }
-    return true;
-}
-
-/* Marks the states from which acceptance can be reached. */
-static bool find_live(minimizer_t *m)
-{
-    uint32_t n_queue = 0;
-
-    m->live = bt_grammar_alloc(m->c, m->n, sizeof(*m->live));
-    m->queue = bt_grammar_alloc(m->c, m->n, sizeof(*m->queue));
-    if (!bt_grammar_spend(m->c, m->draft->n_edges)) {
-        return false;
-    }
-    for (uint32_t s = 0; s < m->n; s++) {
-        if (m->draft->accepts[s]) {
-            m->live[s] = true;
-            m->queue[n_queue++] = s;
-        }
-    }
-    for (uint32_t i = 0; i < n_queue; i++) {
-        const uint32_t to = m->queue[i];
-
-        for (uint32_t j = m->into_first[to]; j < m->into_first[to + 1]; j++) {
-            const uint32_t from = m->source[m->into[j]];
-
-            if (!m->live[from]) {
-                m->live[from] = true;
-                m->queue[n_queue++] = from;
-            }
-        }
-    }
-    return true;
-}
 
 /* ---- signatures ---- */
 
@@ -148,83 +122,526 @@ static bool list_edge(minimizer_t *m, uint32_t first, uint32_t lo, uint32_t hi,
     return true;
 }
 
-static uint64_t hash_signature(const minimizer_t *m, const signature_t *s)
+/* Makes the signature of a state whose edges lead to known classes, or nowhere.
+ * @return false: the compilation has failed */
+static bool sign(minimizer_t *m, uint32_t s, signature_t *signature_p)
 {
-    uint64_t hash = bt_automaton_mix(1, s->kind);
+    const bt_dfa_draft_t *const draft = m->draft;
+    signature_t signature = {.first = m->n_lists, .accepts = draft->accepts[s]};
+    uint64_t hash = signature.accepts ? 3 : 1;
 
-    for (uint32_t i = s->first; i < s->first + s->n; i++) {
-        const bt_dfa_edge_t *edge = &m->lists[i];
+    if (!bt_grammar_spend(m->c, draft->first[s + 1] - draft->first[s] + 1)) {
+        return false;
+    }
+    for (uint32_t e = draft->first[s]; e < draft->first[s + 1]; e++) {
+        const bt_dfa_edge_t *const edge = &draft->edges[e];
+        const uint32_t to = m->class[edge->to];
+
+        if ((to != NONE) &&
+            !list_edge(m, signature.first, edge->lo, edge->hi, to)) {
+            return false;
+        }
+    }
+    signature.n = m->n_lists - signature.first;
+    for (uint32_t i = signature.first; i < m->n_lists; i++) {
+        const bt_dfa_edge_t *const edge = &m->lists[i];
 
         hash = bt_automaton_mix(hash, (uint64_t)edge->lo << 32 | edge->hi);
         hash = bt_automaton_mix(hash, edge->to);
     }
-    return hash;
+    signature.hash = hash;
+    *signature_p = signature;
+    return true;
 }
 
-/* Orders by kind; equal signatures are 0. */
-static int compare_signatures(const void *a_ptr, const void *b_ptr, void *ctx)
+static bool same_signature(const minimizer_t *m, const signature_t *a,
+                           const signature_t *b)
 {
-    const signature_t *a = a_ptr, *b = b_ptr;
-    const minimizer_t *m = ctx;
-
-    if (a->kind != b->kind) {
-        return (a->kind < b->kind) ? -1 : 1;
-    }
-    if (a->hash != b->hash) {
-        return (a->hash < b->hash) ? -1 : 1;
-    }
-    if (a->n != b->n) {
-        return (a->n < b->n) ? -1 : 1;
-    }
-    return (a->n == 0) ? 0
-                       : memcmp(&m->lists[a->first], &m->lists[b->first],
-                                a->n * sizeof(*m->lists));
+    return (a->hash == b->hash) && (a->n == b->n) &&
+           (a->accepts == b->accepts) &&
+           ((a->n == 0) || (memcmp(&m->lists[a->first], &m->lists[b->first],
+                                   a->n * sizeof(*m->lists)) == 0));
 }
 
-/* Returns the class of the states that accept as s does, are finite as it is,
- * and have its edges into the classes that are known; NONE on failure. */
-static uint32_t class_of(minimizer_t *m, uint32_t s, bool is_finite)
+/* Returns the slot of a signature: that of an equal one, or a free one. */
+static uint32_t slot_of(const minimizer_t *m, const signature_t *signature)
 {
-    const bt_dfa_draft_t *draft = m->draft;
-    const uint32_t kind = (draft->accepts[s] ? 1u : 0) | (is_finite ? 2u : 0);
-    signature_t signature = {.first = m->n_lists, .kind = kind};
-    uint32_t slot;
+    uint32_t slot = (uint32_t)signature->hash & m->table_mask;
 
-    if (!bt_grammar_spend(m->c, draft->first[s + 1] - draft->first[s] + 1)) {
-        return NONE;
-    }
-    for (uint32_t e = draft->first[s]; e < draft->first[s + 1]; e++) {
-        const uint32_t to = m->class[draft->edges[e].to];
-
-        if ((to != NONE) && !list_edge(m, signature.first, draft->edges[e].lo,
-                                       draft->edges[e].hi, to)) {
-            return NONE;
-        }
-    }
-    signature.n = m->n_lists - signature.first;
-    signature.hash = hash_signature(m, &signature);
-    slot = (uint32_t)signature.hash & m->table_mask;
-    while (m->table[slot] != 0) {
-        const uint32_t class = m->table[slot] - 1;
-
-        if (compare_signatures(&m->signatures[class], &signature, m) == 0) {
-            m->n_lists = signature.first;
-            return class;
-        }
+    while ((m->table[slot] != 0) &&
+           !same_signature(m, &m->signatures[m->table[slot] - 1], signature)) {
         slot = (slot + 1) & m->table_mask;
     }
-    if (!bt_grammar_grow(m->c, &m->signatures, &m->cap_signatures,
-                         m->n_classes + 1, sizeof(*m->signatures))) {
-        return NONE;
-    }
-    m->signatures[m->n_classes++] = signature;
-    m->table[slot] = m->n_classes;
-    return m->n_classes - 1;
+    return slot;
 }
 
-/* ---- finite ---- */
+/* Makes a class of a signature that is new. */
+static void add_class(minimizer_t *m, const signature_t *signature,
+                      uint32_t slot)
+{
+    if (bt_grammar_grow(m->c, &m->signatures, &m->cap_signatures,
+                        m->n_classes + 1, sizeof(*m->signatures))) {
+        m->signatures[m->n_classes++] = *signature;
+        m->table[slot] = m->n_classes;
+    }
+}
 
-static bool create_classes(minimizer_t *m)
+/* ---- states without a cycle ---- */
+
+static void classify_state(minimizer_t *m, uint32_t s)
+{
+    signature_t signature;
+    uint32_t slot;
+
+    if (!sign(m, s, &signature)) {
+        return;
+    }
+    if ((signature.n == 0) && !signature.accepts) {
+        return; /* reaches nothing */
+    }
+    slot = slot_of(m, &signature);
+    if (m->table[slot] == 0) {
+        add_class(m, &signature, slot);
+    } else {
+        m->n_lists = signature.first;
+    }
+    m->class[s] = m->table[slot] - 1;
+}
+
+/* ---- cycles ---- */
+
+/* Makes room for a component of n states. */
+static bool reserve_members(minimizer_t *m, uint32_t n)
+{
+    uint32_t n_table = 1;
+
+    if (m->member == NULL) {
+        m->member = bt_grammar_alloc(m->c, m->n, sizeof(*m->member));
+        if (m->member != NULL) {
+            memset(m->member, 0xFF, m->n * sizeof(*m->member)); /* NONE */
+        }
+    }
+    if (n <= m->cap_members) {
+        return bt_grammar_ok(m->c);
+    }
+    n = (n > 2 * m->cap_members) ? n : 2 * m->cap_members;
+    while (n_table < 2 * n) {
+        n_table *= 2;
+    }
+    m->cap_members = n;
+    m->names = bt_grammar_alloc(m->c, n, sizeof(*m->names));
+    m->hashes = bt_grammar_alloc(m->c, n, sizeof(*m->hashes));
+    m->blocks = bt_grammar_alloc(m->c, n, sizeof(*m->blocks));
+    m->block_table = bt_grammar_alloc(m->c, n_table, sizeof(*m->block_table));
+    m->of_block = bt_grammar_alloc(m->c, n, sizeof(*m->of_block));
+    m->match = bt_grammar_alloc(m->c, n, sizeof(*m->match));
+    m->pairs = bt_grammar_alloc(m->c, n, sizeof(*m->pairs));
+    return bt_grammar_ok(m->c);
+}
+
+/* Returns the cycle of a class, + 1; 0: it is of none. */
+static uint32_t cycle_of(const minimizer_t *m, uint32_t class)
+{
+    return (class < m->n_known) ? m->known[class].cycle : 0;
+}
+
+/* Edges of a state that lead to one name. */
+typedef struct run {
+    uint32_t lo, hi;
+    uint64_t name;
+} run_t;
+
+/* Name of what an edge leads to: that of a member, or a class; NONE: nothing.
+ */
+static uint64_t name_of(const minimizer_t *m, uint32_t to)
+{
+    return (m->member[to] != NONE) ? m->names[m->member[to]] : m->class[to];
+}
+
+/* Reads the next edges that lead to one name, from edge *at_p on. */
+static bool next_run(const minimizer_t *m, uint32_t *at_p, uint32_t end,
+                     run_t *run_p)
+{
+    const bt_dfa_edge_t *const edges = m->draft->edges;
+    uint32_t at = *at_p;
+    run_t run;
+
+    while ((at < end) && (name_of(m, edges[at].to) == NONE)) {
+        at++;
+    }
+    if (at == end) {
+        return false;
+    }
+    run = (run_t){edges[at].lo, edges[at].hi, name_of(m, edges[at].to)};
+    for (at++; (at < end) && (edges[at].lo == run.hi + 1u) &&
+               (name_of(m, edges[at].to) == run.name);
+         at++) {
+        run.hi = edges[at].hi;
+    }
+    *at_p = at;
+    *run_p = run;
+    return true;
+}
+
+/* Hashes members by what is up to ROUNDS edges away: equal ones are equal in
+ * it. */
+static void hash_members(minimizer_t *m, const uint32_t *states, uint32_t n)
+{
+    const bt_dfa_draft_t *const draft = m->draft;
+
+    for (uint32_t i = 0; i < n; i++) {
+        m->names[i] = INSIDE;
+    }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        if (round > 0) {
+            for (uint32_t i = 0; i < n; i++) {
+                m->names[i] = m->hashes[i] | INSIDE;
+            }
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t s = states[i], end = draft->first[s + 1];
+            uint32_t at = draft->first[s];
+            uint64_t hash = draft->accepts[s] ? 3 : 1;
+            run_t run;
+
+            while (next_run(m, &at, end, &run)) {
+                hash = bt_automaton_mix(hash, (uint64_t)run.lo << 32 | run.hi);
+                hash = bt_automaton_mix(hash, run.name);
+            }
+            m->hashes[i] = hash;
+        }
+    }
+}
+
+/* True when two states accept alike and their edges lead to the same names. */
+static bool same_runs(const minimizer_t *m, uint32_t a, uint32_t b)
+{
+    const bt_dfa_draft_t *const draft = m->draft;
+    uint32_t at_a = draft->first[a], at_b = draft->first[b];
+    run_t x, y;
+    bool more;
+
+    if (draft->accepts[a] != draft->accepts[b]) {
+        return false;
+    }
+    do {
+        more = next_run(m, &at_a, draft->first[a + 1], &x);
+        if (more != next_run(m, &at_b, draft->first[b + 1], &y)) {
+            return false;
+        }
+        if (more && ((x.lo != y.lo) || (x.hi != y.hi) || (x.name != y.name))) {
+            return false;
+        }
+    } while (more);
+    return true;
+}
+
+/* Puts members that look alike into blocks. @return their number */
+static uint32_t make_blocks(minimizer_t *m, const uint32_t *states, uint32_t n)
+{
+    uint32_t n_blocks = 0, mask = 1;
+
+    while (mask < 2 * n) {
+        mask *= 2;
+    }
+    memset(m->block_table, 0, mask * sizeof(*m->block_table));
+    mask--;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t slot = (uint32_t)m->hashes[i] & mask;
+        uint32_t other = 0;
+
+        for (; m->block_table[slot] != 0; slot = (slot + 1) & mask) {
+            other = m->of_block[m->block_table[slot] - 1];
+            if ((m->hashes[i] == m->hashes[other]) &&
+                same_runs(m, states[i], states[other])) {
+                break;
+            }
+        }
+        if (m->block_table[slot] == 0) {
+            m->of_block[n_blocks++] = i;
+            m->block_table[slot] = n_blocks;
+        }
+        m->blocks[i] = m->block_table[slot] - 1;
+    }
+    return n_blocks;
+}
+
+/* Edges of a state that are still to be read, from a symbol on. */
+typedef struct reading {
+    const bt_dfa_edge_t *edge, *end;
+    uint32_t from;
+} reading_t;
+
+static reading_t reading_of(const minimizer_t *m, uint32_t s)
+{
+    const bt_dfa_draft_t *const draft = m->draft;
+
+    return (reading_t){.edge = &draft->edges[draft->first[s]],
+                       .end = &draft->edges[draft->first[s + 1]]};
+}
+
+/* Finds the next symbol that leads to something. False: there is none. */
+static bool next_symbol(const minimizer_t *m, reading_t *r)
+{
+    while ((r->edge < r->end) && (m->member[r->edge->to] == NONE) &&
+           (m->class[r->edge->to] == NONE)) {
+        r->edge++;
+    }
+    if ((r->edge < r->end) && (r->from < r->edge->lo)) {
+        r->from = r->edge->lo;
+    }
+    return r->edge < r->end;
+}
+
+/* Compares what edges of a block and of a class lead to. */
+static bool same_target(minimizer_t *m, uint32_t to, uint32_t class,
+                        uint32_t *n_pairs_p)
+{
+    uint32_t block;
+
+    if (m->member[to] == NONE) {
+        return m->class[to] == class;
+    }
+    block = m->blocks[m->member[to]];
+    if (m->match[block] == NONE) {
+        m->match[block] = class;
+        m->pairs[(*n_pairs_p)++] = (pair_t){block, class};
+    }
+    return m->match[block] == class;
+}
+
+/* Follows the same symbols from a block and a class.
+ * @return false: one of them reads what the other one does not, or leads
+ *         elsewhere */
+static bool same_edges(minimizer_t *m, const uint32_t *states, pair_t pair,
+                       uint32_t *n_pairs_p)
+{
+    const uint32_t s = states[m->of_block[pair.block]];
+    const uint32_t t = m->known[pair.class].state;
+    reading_t a = reading_of(m, s), b = reading_of(m, t);
+
+    if (m->draft->accepts[s] != m->draft->accepts[t]) {
+        return false;
+    }
+    while (bt_grammar_spend(m->c, 1)) {
+        const bool more = next_symbol(m, &a);
+        uint32_t hi;
+
+        if (more != next_symbol(m, &b)) {
+            return false;
+        }
+        if (!more) {
+            return true;
+        }
+        if ((a.from != b.from) ||
+            !same_target(m, a.edge->to, m->class[b.edge->to], n_pairs_p)) {
+            return false;
+        }
+        hi = (a.edge->hi < b.edge->hi) ? a.edge->hi : b.edge->hi;
+        a.edge += (a.edge->hi == hi) ? 1 : 0;
+        b.edge += (b.edge->hi == hi) ? 1 : 0;
+        a.from = b.from = hi + 1;
+    }
+    return false;
+}
+
+/* True when a block is equal to a class, and then all others are equal to those
+ * in m->match. */
+static bool try_match(minimizer_t *m, const uint32_t *states, uint32_t block,
+                      uint32_t class)
+{
+    uint32_t n_pairs = 1;
+    bool same = cycle_of(m, class) != 0;
+
+    m->match[block] = class;
+    m->pairs[0] = (pair_t){block, class};
+    for (uint32_t i = 0; same && (i < n_pairs); i++) {
+        /* A class of no cycle is not equal to a state of one. */
+        same = (cycle_of(m, m->pairs[i].class) != 0) &&
+               same_edges(m, states, m->pairs[i], &n_pairs);
+    }
+    for (uint32_t i = 0; !same && (i < n_pairs); i++) {
+        m->match[m->pairs[i].block] = NONE;
+    }
+    return same;
+}
+
+/* Compares the members with the classes of a cycle, from a block on. */
+static bool match_cycle(minimizer_t *m, const uint32_t *states, uint32_t block,
+                        bool by_hash, uint32_t cycle)
+{
+    const cycle_t *const of = &m->cycles[cycle];
+    const uint64_t hash = m->hashes[m->of_block[block]];
+
+    for (uint32_t class = of->first;
+         (class < of->first + of->n) && bt_grammar_spend(m->c, 1); class ++) {
+        if ((!by_hash || (m->known[class].hash == hash)) &&
+            try_match(m, states, block, class)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Compares the members with cycles that edges lead to. */
+static bool match_next(minimizer_t *m, const uint32_t *states, uint32_t n)
+{
+    const bt_dfa_draft_t *const draft = m->draft;
+
+    m->n_tried++;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t e = draft->first[states[i]];
+             e < draft->first[states[i] + 1]; e++) {
+            const uint32_t class = m->class[draft->edges[e].to];
+            uint32_t cycle;
+
+            if ((class == NONE) || (cycle_of(m, class) == 0)) {
+                continue;
+            }
+            cycle = cycle_of(m, class) - 1;
+            if (m->cycles[cycle].tried_by != m->n_tried) {
+                m->cycles[cycle].tried_by = m->n_tried;
+                if (match_cycle(m, states, m->blocks[i], false, cycle)) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+/* Makes classes of the blocks, which are a new cycle. */
+static void add_cycle(minimizer_t *m, const uint32_t *states, uint32_t n,
+                      uint32_t n_blocks, uint64_t hash)
+{
+    uint32_t *const slot = &m->cycle_table[hash % 64];
+    const uint32_t first = m->n_classes;
+
+    if (!bt_grammar_grow(m->c, &m->cycles, &m->cap_cycles, m->n_cycles + 1,
+                         sizeof(*m->cycles)) ||
+        !bt_grammar_grow(m->c, &m->known, &m->cap_known, first + n_blocks,
+                         sizeof(*m->known))) {
+        return;
+    }
+    m->n_known = first + n_blocks;
+    m->cycles[m->n_cycles++] =
+        (cycle_t){.hash = hash, .first = first, .n = n_blocks, .older = *slot};
+    *slot = m->n_cycles;
+    for (uint32_t i = 0; i < n; i++) {
+        m->class[states[i]] = first + m->blocks[i];
+    }
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        const uint32_t member = m->of_block[b];
+        signature_t signature;
+
+        if (!sign(m, states[member], &signature)) {
+            return;
+        }
+        add_class(m, &signature, slot_of(m, &signature));
+        m->known[first + b] = (cycle_class_t){.hash = m->hashes[member],
+                                              .state = states[member],
+                                              .cycle = m->n_cycles};
+    }
+}
+
+/* Finds the first member of each block. */
+static void find_firsts(minimizer_t *m, uint32_t n, uint32_t n_blocks)
+{
+    memset(m->of_block, 0xFF, n_blocks * sizeof(*m->of_block)); /* NONE */
+    for (uint32_t i = n; i > 0; i--) {
+        m->of_block[m->blocks[i - 1]] = i - 1;
+    }
+}
+
+/* Gives classes to the blocks: known ones, or new ones. */
+static void classify_blocks(minimizer_t *m, const uint32_t *states, uint32_t n,
+                            uint32_t n_blocks)
+{
+    uint64_t hash = n_blocks;
+    uint32_t least = 0; /* block of the least hash */
+    bool found;
+
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        hash += bt_automaton_mix(2, m->hashes[m->of_block[b]]);
+        if (m->hashes[m->of_block[b]] < m->hashes[m->of_block[least]]) {
+            least = b;
+        }
+    }
+    memset(m->match, 0xFF, n_blocks * sizeof(*m->match)); /* NONE */
+    found = match_next(m, states, n);
+    for (uint32_t k = m->cycle_table[hash % 64];
+         !found && (k != 0) && bt_grammar_spend(m->c, 1);
+         k = m->cycles[k - 1].older) {
+        found = (m->cycles[k - 1].hash == hash) &&
+                (m->cycles[k - 1].n == n_blocks) &&
+                match_cycle(m, states, least, true, k - 1);
+    }
+    if (!bt_grammar_ok(m->c)) {
+        return;
+    }
+    if (!found) {
+        add_cycle(m, states, n, n_blocks, hash);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        m->class[states[i]] = m->match[m->blocks[i]];
+    }
+}
+
+/* True when acceptance can be reached from a component. */
+static bool is_live(const minimizer_t *m, const uint32_t *states, uint32_t n)
+{
+    const bt_dfa_draft_t *const draft = m->draft;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (draft->accepts[states[i]]) {
+            return true;
+        }
+        for (uint32_t e = draft->first[states[i]];
+             e < draft->first[states[i] + 1]; e++) {
+            if (m->class[draft->edges[e].to] != NONE) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void classify_cycle(minimizer_t *m, const uint32_t *states, uint32_t n)
+{
+    bt_component_t k = {.draft = m->draft, .states = states, .n = n};
+    uint64_t n_edges = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        n_edges +=
+            m->draft->first[states[i] + 1] - m->draft->first[states[i]] + 1;
+    }
+    if (!bt_grammar_spend(m->c, 2 * n_edges) || !is_live(m, states, n) ||
+        !reserve_members(m, n)) {
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        m->member[states[i]] = i;
+    }
+    hash_members(m, states, n);
+    k.member = m->member;
+    k.block = m->blocks;
+    k.n_blocks = make_blocks(m, states, n);
+    if (k.n_blocks < n) {
+        if (!bt_component_refine(&k, m->c)) {
+            return;
+        }
+        find_firsts(m, n, k.n_blocks);
+    }
+    classify_blocks(m, states, n, k.n_blocks);
+    for (uint32_t i = 0; i < n; i++) {
+        m->member[states[i]] = NONE;
+    }
+}
+
+/* ---- the walk ---- */
+
+static bool create_walk(minimizer_t *m)
 {
     uint32_t n_table = 16;
 
@@ -234,397 +651,81 @@ static bool create_classes(minimizer_t *m)
     m->table_mask = n_table - 1;
     m->table = bt_grammar_alloc(m->c, n_table, sizeof(*m->table));
     m->class = bt_grammar_alloc(m->c, m->n, sizeof(*m->class));
+    m->index = bt_grammar_alloc(m->c, m->n, sizeof(*m->index));
+    m->visits = bt_grammar_alloc(m->c, m->n, sizeof(*m->visits));
+    m->stack = bt_grammar_alloc(m->c, m->n, sizeof(*m->stack));
     if (!bt_grammar_ok(m->c)) {
         return false;
     }
     memset(m->class, 0xFF, m->n * sizeof(*m->class)); /* NONE */
-    return true;
+    return bt_grammar_spend(m->c, m->draft->n_edges);
 }
 
-/* Gives a class to each live state without a way into a cycle. */
-static bool classify_finite(minimizer_t *m)
+/* Ends the component whose first state is `state`: those on the stack that were
+ * met later are of it. */
+static void end_component(minimizer_t *m, uint32_t state, uint32_t index)
 {
-    const bt_dfa_draft_t *draft = m->draft;
-    uint32_t *n_unknown = /* edges to live states without a class */
-        bt_grammar_alloc(m->c, m->n, sizeof(*n_unknown));
-    uint32_t n_queue = 0;
+    const uint32_t n_stack = m->n_stack;
+    bool is_cycle = false;
 
-    if ((n_unknown == NULL) || !bt_grammar_spend(m->c, draft->n_edges)) {
-        return false;
+    m->stack[m->n_stack] = state;
+    while ((m->n_stack > 0) && (m->index[m->stack[m->n_stack - 1]] >= index)) {
+        m->n_stack--;
+        m->index[m->stack[m->n_stack]] = DONE;
     }
-    for (uint32_t s = 0; s < m->n; s++) {
-        for (uint32_t e = draft->first[s]; e < draft->first[s + 1]; e++) {
-            n_unknown[s] += m->live[draft->edges[e].to];
-        }
-        if (m->live[s] && (n_unknown[s] == 0)) {
-            m->queue[n_queue++] = s;
-        }
+    m->index[state] = DONE;
+    if (m->n_stack < n_stack) {
+        classify_cycle(m, &m->stack[m->n_stack], n_stack - m->n_stack + 1);
+        return;
     }
-    for (uint32_t i = 0; i < n_queue; i++) {
-        const uint32_t to = m->queue[i];
+    for (uint32_t e = m->draft->first[state];
+         (e < m->draft->first[state + 1]) && !is_cycle; e++) {
+        is_cycle = m->draft->edges[e].to == state;
+    }
+    if (is_cycle) {
+        classify_cycle(m, &state, 1);
+    } else {
+        classify_state(m, state);
+    }
+}
 
-        m->class[to] = class_of(m, to, true);
-        if (m->class[to] == NONE) {
-            return false;
-        }
-        for (uint32_t j = m->into_first[to]; j < m->into_first[to + 1]; j++) {
-            const uint32_t from = m->source[m->into[j]];
+/* Walks the draft depth first. The stack has states that are left, and whose
+ * component has not ended.
+ * D. Pearce, "A space-efficient algorithm for finding strongly connected
+ * components", 2016. */
+static bool classify_all(minimizer_t *m)
+{
+    const bt_dfa_draft_t *const draft = m->draft;
+    uint32_t n = 1;
 
-            n_unknown[from]--;
-            if (n_unknown[from] == 0) {
-                m->queue[n_queue++] = from;
+    m->index[0] = m->n_index = 1;
+    m->visits[0] = (visit_t){.edge = draft->first[0], .index = 1};
+    while ((n > 0) && bt_grammar_ok(m->c)) {
+        visit_t *const v = &m->visits[n - 1];
+        const uint32_t s = v->state;
+
+        if (v->edge < draft->first[s + 1]) {
+            const uint32_t to = draft->edges[v->edge].to;
+
+            if (m->index[to] == 0) {
+                m->index[to] = ++m->n_index;
+                m->visits[n++] = (visit_t){
+                    .state = to, .edge = draft->first[to], .index = m->n_index};
+                continue; /* the edge is looked at again */
             }
-        }
-    }
-    return true;
-}
-
-/* ---- refine ---- */
-
-static void push_splitter(blocks_t *blocks, uint32_t block)
-{
-    blocks->is_splitter[block] = true;
-    blocks->splitters[blocks->n_splitters++] = block;
-}
-
-/* Puts the live states without a class into blocks by what they accept and
- * their edges into finite states. */
-static bool create_blocks(minimizer_t *m)
-{
-    const uint32_t n_finite = m->n_classes;
-    blocks_t *blocks = &m->blocks;
-    uint32_t n_members = 0;
-
-    blocks->of = bt_grammar_alloc(m->c, m->n, sizeof(*blocks->of));
-    blocks->at = bt_grammar_alloc(m->c, m->n, sizeof(*blocks->at));
-    blocks->members = bt_grammar_alloc(m->c, m->n, sizeof(*blocks->members));
-    blocks->begin = bt_grammar_alloc(m->c, m->n, sizeof(*blocks->begin));
-    blocks->end = bt_grammar_alloc(m->c, m->n, sizeof(*blocks->end));
-    blocks->splitters =
-        bt_grammar_alloc(m->c, m->n, sizeof(*blocks->splitters));
-    blocks->is_splitter =
-        bt_grammar_alloc(m->c, m->n, sizeof(*blocks->is_splitter));
-    if (!bt_grammar_ok(m->c)) {
-        return false;
-    }
-    for (uint32_t s = 0; s < m->n; s++) {
-        blocks->of[s] = NONE;
-        if (m->live[s] && (m->class[s] == NONE)) {
-            const uint32_t class = class_of(m, s, false);
-
-            if (class == NONE) {
-                return false;
-            }
-            blocks->of[s] = class - n_finite;
-            blocks->end[class - n_finite]++; /* counts */
-        }
-    }
-    blocks->n = m->n_classes - n_finite;
-    for (uint32_t b = 0; b < blocks->n; b++) {
-        blocks->begin[b] = n_members;
-        n_members += blocks->end[b];
-        blocks->end[b] = blocks->begin[b];
-        push_splitter(blocks, b);
-    }
-    for (uint32_t s = 0; s < m->n; s++) {
-        if (blocks->of[s] != NONE) {
-            blocks->at[s] = blocks->end[blocks->of[s]]++;
-            blocks->members[blocks->at[s]] = s;
-        }
-    }
-    return true;
-}
-
-/* Edges into a splitter, and the signatures that their states have by them. */
-typedef struct split {
-    uint32_t *edges;
-    uint32_t n_edges, cap_edges;
-    signature_t *signatures; /* kind: block of the state */
-    uint32_t n_signatures, cap_signatures;
-    uint32_t *order; /* signatures by block; before, edges while they are
-                        sorted */
-    uint32_t cap_order;
-    uint32_t *at; /* [states] of a block in `order`; all 0 between */
-} split_t;
-
-static bool may_split(const blocks_t *blocks, uint32_t block)
-{
-    return blocks->end[block] - blocks->begin[block] > 1;
-}
-
-/* Sorts the edges by number: a byte after the other, from the last one. */
-static bool sort_edges(minimizer_t *m, split_t *split)
-{
-    if (!bt_grammar_grow(m->c, &split->order, &split->cap_order, split->n_edges,
-                         sizeof(*split->order))) {
-        return false;
-    }
-    for (uint32_t shift = 0;
-         (shift < 32) && ((uint64_t)m->draft->n_edges >> shift > 0);
-         shift += 8) {
-        uint32_t at[257] = {0};
-        uint32_t *swap = split->edges;
-        uint32_t cap;
-
-        for (uint32_t i = 0; i < split->n_edges; i++) {
-            at[(split->edges[i] >> shift & 0xFF) + 1]++;
-        }
-        for (uint32_t i = 1; i < 256; i++) {
-            at[i] += at[i - 1];
-        }
-        for (uint32_t i = 0; i < split->n_edges; i++) {
-            const uint32_t edge = split->edges[i];
-
-            split->order[at[edge >> shift & 0xFF]++] = edge;
-        }
-        split->edges = split->order;
-        split->order = swap;
-        cap = split->cap_edges;
-        split->cap_edges = split->cap_order;
-        split->cap_order = cap;
-    }
-    return true;
-}
-
-/* Puts the edges in order. False: there are many, and they are not. */
-static bool insert_edges(split_t *split)
-{
-    const bool few = split->n_edges <= 48;
-
-    for (uint32_t i = 1; i < split->n_edges; i++) {
-        const uint32_t edge = split->edges[i];
-        uint32_t at = i;
-
-        if (!few && (split->edges[at - 1] > edge)) {
-            return false;
-        }
-        while ((at > 0) && (split->edges[at - 1] > edge)) {
-            split->edges[at] = split->edges[at - 1];
-            at--;
-        }
-        split->edges[at] = edge;
-    }
-    return true;
-}
-
-/* Lists the edges into a splitter from states of blocks that may be split, in
- * the order of state and symbol, which is that of their numbers. */
-static bool gather_edges(minimizer_t *m, split_t *split, uint32_t block)
-{
-    const blocks_t *blocks = &m->blocks;
-
-    split->n_edges = 0;
-    for (uint32_t i = blocks->begin[block]; i < blocks->end[block]; i++) {
-        const uint32_t to = blocks->members[i];
-        const uint32_t n = m->into_first[to + 1] - m->into_first[to];
-
-        if (!bt_grammar_spend(m->c, 2u * n + 1) ||
-            !bt_grammar_grow(m->c, &split->edges, &split->cap_edges,
-                             split->n_edges + n, sizeof(*split->edges))) {
-            return false;
-        }
-        for (uint32_t j = 0; j < n; j++) {
-            const uint32_t edge = m->into[m->into_first[to] + j];
-
-            if (may_split(blocks, blocks->of[m->source[edge]])) {
-                split->edges[split->n_edges++] = edge;
-            }
-        }
-    }
-    return insert_edges(split) || sort_edges(m, split);
-}
-
-/* Orders the signatures by block. */
-static bool order_signatures(minimizer_t *m, split_t *split)
-{
-    const uint32_t n = split->n_signatures;
-    uint32_t n_before = 0;
-
-    if (!bt_grammar_grow(m->c, &split->order, &split->cap_order, n,
-                         sizeof(*split->order))) {
-        return false;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        split->at[split->signatures[i].kind]++;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t *at = &split->at[split->signatures[i].kind];
-
-        if ((*at & PLACED) == 0) {
-            const uint32_t n_here = *at;
-
-            *at = n_before | PLACED;
-            n_before += n_here;
-        }
-        split->order[*at & ~PLACED] = i;
-        ++*at;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        split->at[split->signatures[i].kind] = 0;
-    }
-    return true;
-}
-
-/* Makes a signature of each state that has edges into the splitter: the symbols
- * of these edges. Orders them by block. */
-static bool sign_states(minimizer_t *m, split_t *split)
-{
-    const bt_dfa_edge_t *edges = m->draft->edges;
-    uint32_t i = 0;
-
-    split->n_signatures = 0;
-    while (i < split->n_edges) {
-        const uint32_t state = m->source[split->edges[i]];
-        signature_t signature = {
-            .first = m->n_lists, .kind = m->blocks.of[state], .state = state};
-
-        for (; (i < split->n_edges) && (m->source[split->edges[i]] == state);
-             i++) {
-            const bt_dfa_edge_t *edge = &edges[split->edges[i]];
-
-            if (!list_edge(m, signature.first, edge->lo, edge->hi, 0)) {
-                return false;
-            }
-        }
-        signature.n = m->n_lists - signature.first;
-        signature.hash = hash_signature(m, &signature);
-        if (!bt_grammar_grow(m->c, &split->signatures, &split->cap_signatures,
-                             split->n_signatures + 1,
-                             sizeof(*split->signatures))) {
-            return false;
-        }
-        split->signatures[split->n_signatures++] = signature;
-    }
-    return order_signatures(m, split);
-}
-
-typedef struct sorting {
-    minimizer_t *m;
-    const signature_t *signatures;
-} sorting_t;
-
-static int compare_at(const void *a_ptr, const void *b_ptr, void *ctx)
-{
-    const uint32_t *a = a_ptr, *b = b_ptr;
-    const sorting_t *s = ctx;
-
-    return compare_signatures(&s->signatures[*a], &s->signatures[*b], s->m);
-}
-
-/* Sorts the signatures of a block, if they are not all equal. */
-static void sort_block(minimizer_t *m, const signature_t *signatures,
-                       uint32_t *order, uint32_t n)
-{
-    sorting_t sorting = {.m = m, .signatures = signatures};
-
-    for (uint32_t i = 1; i < n; i++) {
-        if (compare_at(&order[0], &order[i], &sorting) != 0) {
-            qsort_r(order, n, sizeof(*order), compare_at, &sorting);
-            return;
-        }
-    }
-}
-
-/* Moves states of a block, the last ones of its range, into a new block. */
-static void move_states(blocks_t *blocks, uint32_t block,
-                        const signature_t *signatures, const uint32_t *order,
-                        uint32_t n)
-{
-    const uint32_t new = blocks->n++;
-
-    blocks->end[new] = blocks->end[block];
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t state = signatures[order[i]].state;
-        const uint32_t from = blocks->at[state], to = --blocks->end[block];
-        const uint32_t other = blocks->members[to];
-
-        blocks->members[from] = other;
-        blocks->at[other] = from;
-        blocks->members[to] = state;
-        blocks->at[state] = to;
-        blocks->of[state] = new;
-    }
-    blocks->begin[new] = blocks->end[block];
-}
-
-/* Splits a block by the signatures of its states. States without one, or else
- * those with the first one, stay. */
-static void split_block(minimizer_t *m, const signature_t *signatures,
-                        const uint32_t *order, uint32_t n)
-{
-    blocks_t *blocks = &m->blocks;
-    const uint32_t block = signatures[order[0]].kind, n_before = blocks->n;
-    bool stays = blocks->end[block] - blocks->begin[block] == n;
-    uint32_t largest = block, begin = 0;
-
-    for (uint32_t i = 1; i <= n; i++) {
-        if ((i < n) && (compare_signatures(&signatures[order[i - 1]],
-                                           &signatures[order[i]], m) == 0)) {
+            m->index[s] =
+                (m->index[to] < m->index[s]) ? m->index[to] : m->index[s];
+            v->edge++;
             continue;
         }
-        if (!stays) {
-            move_states(blocks, block, signatures, &order[begin], i - begin);
-        }
-        stays = false;
-        begin = i;
-    }
-    for (uint32_t b = n_before; b < blocks->n; b++) {
-        if (blocks->end[b] - blocks->begin[b] >
-            blocks->end[largest] - blocks->begin[largest]) {
-            largest = b;
+        n--;
+        if (m->index[s] == v->index) {
+            end_component(m, s, v->index);
+        } else {
+            m->stack[m->n_stack++] = s;
         }
     }
-    if (blocks->is_splitter[block]) {
-        largest = block; /* on the stack already */
-    } else if (largest != block) {
-        push_splitter(blocks, block);
-    }
-    for (uint32_t b = n_before; b < blocks->n; b++) {
-        if (b != largest) {
-            push_splitter(blocks, b);
-        }
-    }
-}
-
-static bool refine(minimizer_t *m)
-{
-    const uint32_t n_finite = m->n_classes;
-    blocks_t *blocks = &m->blocks;
-    split_t split = {0};
-
-    if (!create_blocks(m)) {
-        return false;
-    }
-    split.at = m->queue; /* which is not used any more */
-    memset(split.at, 0, m->n * sizeof(*split.at));
-    while (blocks->n_splitters > 0) {
-        const uint32_t splitter = blocks->splitters[--blocks->n_splitters];
-        const uint32_t n_lists = m->n_lists;
-        uint32_t begin = 0;
-
-        blocks->is_splitter[splitter] = false;
-        if (!gather_edges(m, &split, splitter) || !sign_states(m, &split)) {
-            return false;
-        }
-        for (uint32_t i = 1; i <= split.n_signatures; i++) {
-            if ((i == split.n_signatures) ||
-                (split.signatures[split.order[i]].kind !=
-                 split.signatures[split.order[begin]].kind)) {
-                sort_block(m, split.signatures, &split.order[begin], i - begin);
-                split_block(m, split.signatures, &split.order[begin],
-                            i - begin);
-                begin = i;
-            }
-        }
-        m->n_lists = n_lists;
-    }
-    for (uint32_t s = 0; s < m->n; s++) {
-        if (blocks->of[s] != NONE) {
-            m->class[s] = n_finite + blocks->of[s];
-        }
-    }
-    m->n_classes = n_finite + blocks->n;
-    return true;
+    return bt_grammar_ok(m->c);
 }
 
 /* ---- result ---- */
@@ -715,14 +816,14 @@ const bt_dfa_t *bt_dfa_draft_finish(bt_dfa_draft_t *draft,
     if (!bt_grammar_ok(m.c) || !bt_grammar_ok(c)) {
         return NULL;
     }
-    if ((m.n > 0) && (!reverse_edges(&m) || !find_live(&m))) {
-        return NULL;
-    }
-    if ((m.n == 0) || !m.live[0]) {
+    if (m.n == 0) {
         return bt_dfa_copy(c, &(bt_dfa_t){.first = no_edges});
     }
-    if (!create_classes(&m) || !classify_finite(&m) || !refine(&m)) {
+    if (!create_walk(&m) || !classify_all(&m)) {
         return NULL;
+    }
+    if (m.class[0] == NONE) {
+        return bt_dfa_copy(c, &(bt_dfa_t){.first = no_edges});
     }
     return write_classes(&m, c);
 }

@@ -49,6 +49,24 @@ void bt_dfa_draft_edge(bt_dfa_draft_t *draft, uint32_t lo, uint32_t hi,
 const bt_dfa_t *bt_dfa_draft_finish(bt_dfa_draft_t *draft,
                                     bt_grammar_compiler_t *c);
 
+/* Strongly connected states of a draft, divided into blocks: members of several
+ * blocks are not equal. */
+typedef struct bt_component {
+    const bt_dfa_draft_t *draft;
+    const uint32_t *states; /* n */
+    uint32_t n;
+    const uint32_t *member; /* by state of the draft: index in `states`;
+                               BT_DFA_NONE: it is none of them */
+    uint32_t *block;        /* by member */
+    uint32_t n_blocks;
+} bt_component_t;
+
+/* Divides blocks until members of a block are equal. At first those of a block
+ * accept alike and have the same edges to states that are no members.
+ *  @param [in] c  Of which the arena has intermediate data.
+ *  @return false: c has failed */
+bool bt_component_refine(bt_component_t *k, bt_grammar_compiler_t *c);
+
 static inline uint64_t bt_automaton_mix(uint64_t hash, uint64_t value)
 {
     hash = (hash ^ value) * 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio */
