@@ -285,6 +285,7 @@ void bt_matcher_destroy(bt_matcher_t *m)
     bt_free(m->plain_near);
     bt_free(m->plain_far);
     bt_free(m->plain_ways);
+    bt_free(m->alike_far);
     bt_free(m->near_mask);
     bt_free(m->area);
     bt_free(m);

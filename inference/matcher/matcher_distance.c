@@ -5,6 +5,60 @@
 
 #define MAX_BYTES (1u << 30) /* of a stack; beyond it there is no distance */
 
+/* Between bounds a count matters to a distance only where the counts of the
+ * shortest way, or of the way with the fewest, would be too many. */
+static void find_alike_far(bt_matcher_t *m)
+{
+    const bt_grammar_t *g = m->grammar;
+    const int64_t reach = (int64_t)m->trie->max_bytes + 2;
+
+    for (uint32_t r = 0; r < g->n_rules; r++) {
+        m->alike_far[r] = 0; /* most counts of such a way, first */
+    }
+    for (uint32_t s = 0; s < g->n_states; s++) {
+        const bt_way_t *ways[] = {&m->distances->shortest[s],
+                                  &m->distances->fewest[s]};
+        int64_t *most = &m->alike_far[g->states[s].rule];
+
+        for (uint32_t i = 0; i < BT_ARRAY_LEN(ways); i++) {
+            if ((ways[i]->bytes != BT_DISTANCE_NONE) &&
+                (ways[i]->counts > *most)) {
+                *most = ways[i]->counts;
+            }
+        }
+    }
+    for (uint32_t r = 0; r < g->n_rules; r++) {
+        m->alike_far[r] = (int64_t)g->rules[r].max - reach - m->alike_far[r];
+    }
+}
+
+bool bt_matcher_is_alike_far(const bt_matcher_t *m, uint32_t state,
+                             uint32_t canonical)
+{
+    uint32_t node = m->sets[state].first;
+    uint32_t other = m->sets[canonical].first;
+
+    if (state == canonical) {
+        return true;
+    }
+    if ((m->sets[state].n != 1) || (m->sets[canonical].n != 1)) {
+        return false;
+    }
+    while (node != other) {
+        const bt_stack_node_t *top = &m->nodes[node];
+        const uint32_t r = m->grammar->states[top->state].rule;
+
+        if ((top->count != m->nodes[other].count) &&
+            ((top->count < m->grammar->rules[r].min) ||
+             (top->count > m->alike_far[r]))) {
+            return false;
+        }
+        node = top->below;
+        other = m->nodes[other].below;
+    }
+    return true;
+}
+
 bt_status_t bt_matcher_know_distances(bt_matcher_t *m)
 {
     const size_t n_states = m->grammar->n_states;
@@ -18,9 +72,11 @@ bt_status_t bt_matcher_know_distances(bt_matcher_t *m)
         m->plain_near = bt_calloc(n_states, sizeof(uint32_t));
         m->plain_far = bt_calloc(n_states, sizeof(uint32_t));
         m->plain_ways = bt_calloc(m->grammar->n_rules, sizeof(uint32_t));
+        m->alike_far = bt_calloc(m->grammar->n_rules, sizeof(int64_t));
     }
     if ((m->near_mask == NULL) || (m->plain_near == NULL) ||
-        (m->plain_far == NULL) || (m->plain_ways == NULL)) {
+        (m->plain_far == NULL) || (m->plain_ways == NULL) ||
+        (m->alike_far == NULL)) {
         status = BT_ERR_NO_MEMORY;
         goto err_free;
     }
@@ -30,6 +86,7 @@ bt_status_t bt_matcher_know_distances(bt_matcher_t *m)
         goto err_free;
     }
     bt_matcher_find_plain_distances(m);
+    find_alike_far(m);
     /* Masks that are kept do not say how far their tokens lead. */
     (void)bt_matcher_rebase(m, BT_MATCHER_DEAD);
     return BT_OK;
@@ -39,7 +96,9 @@ err_free:
     bt_free(m->plain_near);
     bt_free(m->plain_far);
     bt_free(m->plain_ways);
+    bt_free(m->alike_far);
     m->near_mask = NULL;
+    m->alike_far = NULL;
     m->plain_near = m->plain_far = m->plain_ways = NULL;
     return status;
 }

@@ -407,16 +407,19 @@ const uint64_t *bt_matcher_mask(bt_matcher_t *m, bt_matcher_cursor_t *cursor,
 }
 
 /* Returns the mask of a cursor, if it is kept and no token leads further from
- * the end than @a need. Canonical states are as far from it as those that they
- * stand for only where they are the same. @return false: failed */
+ * the end than @a need. Not all states are as far from it as the canonical ones
+ * that stand for them. @return false: failed */
 static bool find_near(bt_matcher_t *m, bt_matcher_cursor_t *cursor,
                       uint32_t need, uint32_t *slot_p)
 {
     const uint32_t state = first_state(m, &cursor->state, true);
 
     *slot_p = BT_NODE_NONE;
-    if (state != cursor->state) {
-        return state != BT_MATCHER_FAILED;
+    if (state == BT_MATCHER_FAILED) {
+        return false;
+    }
+    if (!bt_matcher_is_alike_far(m, cursor->state, state)) {
+        return true;
     }
     *slot_p = mask_slot(m, cursor);
     if (*slot_p == BT_NODE_NONE) {

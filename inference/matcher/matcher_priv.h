@@ -147,7 +147,9 @@ struct bt_matcher {
     bt_grammar_distances_t *distances;
     uint32_t *plain_near, *plain_far; /* by state */
     uint32_t *plain_ways;             /* by rule */
-    uint64_t *near_mask;              /* of bt_matcher_mask_within() */
+    int64_t *alike_far;  /* by rule: counts from min to this are as far from the
+                            end as each other, behind any token too */
+    uint64_t *near_mask; /* of bt_matcher_mask_within() */
     bt_token_range_t *taken; /* tokens that some edge takes, ascending */
     uint32_t n_taken;
 
@@ -255,6 +257,10 @@ static inline const uint8_t *bt_matcher_origins(const bt_matcher_t *m,
 
 /** Returns the bytes from a stack to the end of a text, or BT_MATCHER_FAR. */
 uint32_t bt_matcher_node_bytes(bt_matcher_t *m, uint32_t node);
+/** True when each token leads as far from the end from a state as from its
+ *  canonical one; false where that is not known. */
+bool bt_matcher_is_alike_far(const bt_matcher_t *m, uint32_t state,
+                             uint32_t canonical);
 /** Computes the bytes from a state to the end of a text. */
 uint32_t bt_matcher_find_bytes(bt_matcher_t *m, uint32_t state);
 

@@ -420,6 +420,72 @@ static void masks_within_some_tokens_are_exact(void **state)
     assert_true(totals.n_kept > 1000);
 }
 
+/* Up to 60 letters, at least 20 of them, where five letters b end the text, or
+ * nine others that do not count: near the greatest count only these are left.
+ */
+static hand_grammar_t *two_ends(void)
+{
+    hand_grammar_t *h = hand_grammar();
+    const uint32_t root = hand_rule(h, 0, BT_GRAMMAR_NO_LIMIT);
+    const uint32_t letters = hand_rule(h, 20, 60);
+    const uint32_t start = hand_state(h, root, false);
+    const uint32_t behind = hand_state(h, root, false);
+    const uint32_t last = hand_state(h, root, true);
+    const uint32_t at = hand_state(h, letters, false);
+    const uint32_t end = hand_state(h, letters, true);
+    uint32_t b = at;
+
+    hand_call(h, start, letters, behind, false);
+    hand_bytes(h, behind, '.', '.', last, false);
+    hand_bytes(h, at, 'a', 'a', at, true);
+    for (uint32_t i = 0; i < 5; i++) {
+        const uint32_t next = (i == 4) ? end : hand_state(h, letters, false);
+
+        hand_bytes(h, b, 'b', 'b', next, true);
+        b = next;
+    }
+    hand_text(h, at, "ccccccccc", end);
+    return h;
+}
+
+static void counts_far_from_bounds_share_their_masks(void **state)
+{
+    static const char *const texts[] = {"a",   "aa", "aaaa", "b",  "bb", "ab",
+                                        "aab", "c",  "ac",   "cc", "."};
+    vocab_t *vocab = vocab_create();
+    totals_t totals = {0};
+    uint32_t tokens[MAX_TOKENS + 1] = {0};
+    uint64_t hits;
+    world_t w;
+
+    (void)state;
+    for (uint32_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        (void)vocab_add(vocab, texts[i], strlen(texts[i]));
+    }
+    (void)vocab_add(vocab, "", 0);
+    assert_true(open_world(&w, two_ends(), vocab));
+    for (uint32_t count = 0; count <= 60; count++) {
+        bt_matcher_cursor_t cursor = bt_matcher_begin(w.m);
+        const uint32_t n = count / 4 + count % 4;
+
+        for (uint32_t i = 0; i < n; i++) {
+            tokens[i] = (i < count / 4) ? 2 : 0;
+        }
+        assert_true(bt_matcher_move(w.m, &cursor, tokens, n));
+        for (uint32_t n_left = 0; n_left < 50; n_left++) {
+            check_within(&w, cursor, n_left, tokens, n, &totals);
+        }
+        hits = bt_matcher_stats(w.m)->mask_hits;
+        (void)bt_matcher_mask_within(w.m, &cursor, 40, &(uint32_t){0});
+        if ((count >= 20) && (count < 50)) {
+            assert_int_equal(bt_matcher_stats(w.m)->mask_hits, hits + 1);
+        }
+    }
+    assert_int_equal(totals.n_masks, 61 * 50);
+    assert_true(totals.n_left_out > 1000);
+    close_world(&w);
+}
+
 static void distances_change_no_mask(void **state)
 {
     uint64_t rng = 12;
@@ -496,6 +562,7 @@ int main(void)
         BT_TEST(short_ends_may_need_more_depth),
         BT_TEST(missing_counts_are_kept_apart),
         BT_TEST(masks_within_some_tokens_are_exact),
+        BT_TEST(counts_far_from_bounds_share_their_masks),
         BT_TEST(distances_change_no_mask),
         BT_TEST(every_failed_allocation_is_reported),
     };
