@@ -5,7 +5,7 @@
 #include "common/base/alloc.h"
 #include "inference/template/chat_priv.h"
 
-#define MAX_VARS (BT_CHAT_N_TOKENS + 5u)
+#define MAX_VARS (BT_CHAT_N_TOKENS + 6u)
 
 static bt_template_var_t json_var(const bt_chat_request_t *request,
                                   bt_template_var_kind_t kind, const char *name,
@@ -59,6 +59,11 @@ static size_t collect_vars(const bt_chat_template_t *tmpl,
     if (request->kwargs_json != NULL) { /* last: they replace none of ours */
         vars[n++] = json_var(request, BT_VAR_MEMBERS, "chat_template_kwargs",
                              request->kwargs_json);
+    }
+    if (request->defaults_json != NULL) {
+        vars[n] =
+            json_var(request, BT_VAR_MEMBERS, NULL, request->defaults_json);
+        vars[n++].unused = NULL;
     }
     return n;
 }
@@ -345,6 +350,16 @@ bool bt_chat_template_shows_tools(const bt_chat_template_t *tmpl)
 {
     return (tmpl->tools_jinja != NULL) ? tmpl->tools_forms.tools
                                        : tmpl->forms.tools;
+}
+
+bool bt_chat_template_has_name(const bt_chat_template_t *tmpl, bool tools,
+                               const char *name)
+{
+    const bt_template_t *const jinja = (tools && (tmpl->tools_jinja != NULL))
+                                           ? tmpl->tools_jinja
+                                           : tmpl->jinja;
+
+    return !tmpl->is_family && bt_template_has_name(jinja, name);
 }
 
 const char *bt_chat_template_name(const bt_chat_template_t *tmpl)

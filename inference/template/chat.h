@@ -82,6 +82,8 @@ typedef struct bt_chat_request {
     const char *documents_json; /**< a list; NULL: none */
     const char *kwargs_json;    /**< an object: additional variables; NULL:
                                      none */
+    const char *defaults_json;  /**< an object: variables that no other one
+                                     sets; NULL: none */
     /** The tools, and calls and results of the messages, become text of the
      *  messages: for templates that do not show tools, or show them for calls
      *  of an unknown form. Calls are those of Hermes then. */
@@ -94,6 +96,12 @@ typedef struct bt_chat_request {
      *  (bt_tmpl_unused()), one per line; NULL: not collected. */
     bt_strbuf_t *unused;
 } bt_chat_request_t;
+
+/** True when a template has a variable of this name, which a request may set;
+ *  false for a family.
+ *  @param [in] tools  the request has tools */
+bool bt_chat_template_has_name(const bt_chat_template_t *tmpl, bool tools,
+                               const char *name);
 
 #define BT_CHAT_WHY_BYTES 512
 

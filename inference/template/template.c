@@ -89,6 +89,13 @@ static bool is_set(const bt_tmpl_exec_t *x, bt_tmpl_value_t name)
            (bt_tmpl_frame_find(x->frame, (uint32_t)id->u.i) != NULL);
 }
 
+bool bt_template_has_name(const bt_template_t *tmpl, const char *name)
+{
+    const bt_tmpl_text_t text = {.data = name, .len = (uint32_t)strlen(name)};
+
+    return bt_tmpl_dict_find(tmpl->ast.names, bt_tmpl_v_text(&text)) != NULL;
+}
+
 /* A name that the template does not have is named as unused. */
 static bool set_members(bt_tmpl_exec_t *x, bt_tmpl_value_t members)
 {

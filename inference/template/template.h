@@ -76,6 +76,10 @@ BT_MUST_CHECK bt_status_t bt_template_parse(const char *source, size_t bytes,
                                             bt_template_t **tmpl_p);
 void bt_template_destroy(bt_template_t *tmpl);
 
+/** True when the template has this name somewhere: of a variable, of a filter,
+ *  or of what it sets itself. */
+bool bt_template_has_name(const bt_template_t *tmpl, const char *name);
+
 /** Renders the template with @a vars and appends the result. On failure @a out
  *  is unchanged.
  *  @param [in] now_s   for strftime_now(), seconds since 1970, as UTC

@@ -29,6 +29,7 @@
 #include "router/core/core.h"
 #include "router/core/rows.h"
 #include "router/frontend/sampling.h"
+#include "router/text/custom_input.h"
 #include "router/text/tools.h"
 
 #define BT_API_MAX_BIAS_WORDS 64 /**< also limits stop sequences of ids */
@@ -104,7 +105,29 @@ typedef struct bt_api_tools {
     char *forced;  /**< name of the required tool; NULL: any */
     bool only_one; /**< parallel_tool_calls false */
     bool strict;   /**< some tool is strict: its arguments follow its schema */
+    bool held;     /**< names and schemas are held although none is strict */
+    bool needs_grammar; /**< a format whose calls cannot be held is refused */
+    /** Responses: tools that chat templates get in another form than the client
+     *  wrote (bt_api_special_tool_t); NULL: none. */
+    char *special;
+    size_t special_bytes;
 } bt_api_tools_t;
+
+/** Tool of a response that is not a plain function. Borrowed. */
+typedef struct bt_api_special_tool {
+    const char *name;  /**< as templates and the model have it */
+    const char *space; /**< namespace that it stands in; "": none */
+    const char *bare;  /**< as the client knows it */
+    const char *type;  /**< "function", "custom" */
+    /** Custom: what its arguments follow, as a format of a structural tag. */
+    const char *format;
+} bt_api_special_tool_t;
+
+/** Finds a tool among bt_api_tools_t.special.
+ *  @return false: it is a plain function */
+bool bt_api_find_special_tool(const char *special, size_t bytes,
+                              const char *name, size_t name_bytes,
+                              bt_api_special_tool_t *tool_p);
 
 /** Structured output: the description that an answer follows, as received.
  *  Owned by the request. */
@@ -219,9 +242,14 @@ typedef struct bt_api_request {
     /** Chat, for models' own templates: a list of documents, and an object of
      *  further variables, as JSON; NULL: none. */
     char *documents_json, *kwargs_json;
-    bt_api_tools_t tools; /**< chat, tokenize */
+    bt_api_tools_t tools; /**< chat, tokenize, responses */
+    /** How much the model thinks, for the chat template's variables; NULL:
+     *  absent. */
+    char *effort;
     /** Responses: also used as the first message; or NULL. */
     char *instructions;
+    /** Responses: tools and tool_choice as received, as JSON; NULL: absent. */
+    char *tools_json, *choice_json;
     /** Responses: object returned unchanged; NULL: none. */
     char *metadata_json;
     /** Speculative decoding: expected text or ids of the answer, NULL = absent;
@@ -378,6 +406,12 @@ typedef struct bt_api_answer {
     const char *instructions;
     const char *metadata; /**< an object, as JSON; NULL: {} */
     const char *format;   /**< text.format, as JSON; NULL: text */
+    const char *tools;    /**< tools, as JSON; NULL: [] */
+    const char *choice;   /**< tool_choice, as JSON; NULL: "auto" */
+    const char *effort;   /**< reasoning.effort; NULL: absent */
+    bool only_one_call;   /**< parallel_tool_calls false */
+    const char *special;  /**< bt_api_tools_t.special */
+    size_t special_bytes;
     /** Output of bt_api_write_opening() for this answer, which each stream
      *  piece copies; NULL: each piece writes its own. */
     const char *opening;
@@ -391,7 +425,7 @@ typedef struct bt_api_choice {
     bool no_new_text;    /**< piece whose text was sent before, or is empty */
     const char *thought; /**< reasoning text: piece or whole */
     size_t thought_bytes;
-    /** Chat: tool calls, all so far. For a piece, n_calls_sent of them were
+    /** Tool calls, all so far. For a piece, n_calls_sent of them were
      *  sent before, the last one up to args_sent bytes of its arguments. */
     const bt_tool_call_t *calls;
     uint32_t n_calls, n_calls_sent;
@@ -448,20 +482,39 @@ void bt_api_write_opening(const bt_api_answer_t *answer, bt_strbuf_t *out);
 void bt_api_write_chunks(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice, bool first,
                          const bt_api_usage_t *usage, bt_strbuf_t *out);
+/** Kind of an item of a response. */
+typedef enum bt_api_item_kind {
+    BT_API_ITEM_NONE,
+    BT_API_ITEM_REASONING,
+    BT_API_ITEM_MESSAGE,
+    BT_API_ITEM_CALL, /**< function_call, custom_tool_call */
+} bt_api_item_kind_t;
+
+/** Position in a response's stream. Zeroed: nothing was written. */
+typedef struct bt_api_events {
+    uint32_t sequence;       /**< number of the next event */
+    uint32_t n_items;        /**< items that were begun */
+    bt_api_item_kind_t open; /**< kind of the last item, if it is open */
+    uint32_t n_messages;     /**< messages that were begun */
+    uint32_t n_calls;        /**< calls that were begun */
+    size_t text_from;        /**< where the last message's text begins */
+    bt_custom_input_t input; /**< reader of the last call's input */
+} bt_api_events_t;
+
 /** Responses: appends the complete server-sent events with which a stream
- *  begins, unless they were written.
- *  @param [in,out] sequence  number of the stream's next event; from 0 */
+ *  begins, unless they were written. */
 void bt_api_write_begin_events(const bt_api_answer_t *answer,
-                               uint32_t *sequence, bt_strbuf_t *out);
+                               bt_api_events_t *events, bt_strbuf_t *out);
 /** Responses: appends the events of a piece: the opening events where they are
- *  missing, reasoning, text, and the closing events when the piece finishes. */
+ *  missing, reasoning, text, calls, and the closing events when the piece
+ *  finishes. Each item ends before the next one begins. */
 void bt_api_write_events(const bt_api_answer_t *answer,
                          const bt_api_choice_t *piece,
-                         const bt_api_usage_t *usage, uint32_t *sequence,
+                         const bt_api_usage_t *usage, bt_api_events_t *events,
                          bt_strbuf_t *out);
 /** Responses: appends the event of a stream that fails. */
-void bt_api_write_error_event(const bt_api_error_t *error, uint32_t *sequence,
-                              bt_strbuf_t *out);
+void bt_api_write_error_event(const bt_api_error_t *error,
+                              bt_api_events_t *events, bt_strbuf_t *out);
 /** OpenAI: appends the object that ends a stream with its usage (`choices:
  *  []`). */
 void bt_api_write_usage(const bt_api_answer_t *answer,

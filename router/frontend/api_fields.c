@@ -295,12 +295,12 @@ static bt_status_t read_stream_options(bt_api_parse_t *parse,
     return BT_OK;
 }
 
-static bt_status_t read_tool_choice(bt_api_parse_t *parse,
-                                    const bt_api_field_t *field,
-                                    const bt_json_node_t *value)
+static bt_status_t read_function_call(bt_api_parse_t *parse,
+                                      const bt_api_field_t *field,
+                                      const bt_json_node_t *value)
 {
     if (bt_json_is(value, "none") || bt_json_is(value, "auto")) {
-        return BT_OK; /* without tools, both mean none */
+        return BT_OK; /* without functions, both mean none */
     }
     return bt_api_refuse(parse, field->name, "%s is not supported yet, got %s",
                          field->name, BT_API_SHOW(value));
@@ -435,7 +435,7 @@ static const bt_api_field_t fields[] = {
     BOOL("continue_final_message", BT_API_H | BT_API_T, continues_final),
     BOOL("return_token_strs", BT_API_T, token_texts),
     {"documents", BT_API_H | BT_API_T, bt_api_read_json, AT(documents_json), BT_JSON_ARRAY, 0, 0},
-    {"chat_template_kwargs", BT_API_H | BT_API_T, bt_api_read_json, AT(kwargs_json), BT_JSON_OBJECT, 0, 0},
+    {"chat_template_kwargs", BT_API_H | BT_API_T | BT_API_R, bt_api_read_json, AT(kwargs_json), BT_JSON_OBJECT, 0, 0},
     NOT("separate_reasoning", BT_API_H | BT_API_R, keeps_reasoning),
 
     /* data beside the tokens */
@@ -537,9 +537,13 @@ static const bt_api_field_t fields[] = {
     OWN("modalities", BT_API_H, read_modalities),
     OWN("tools", BT_API_H | BT_API_T, bt_api_read_tools),
     OWN("tool_choice", BT_API_H | BT_API_T, bt_api_read_tool_choice),
-    NOT("parallel_tool_calls", BT_API_H, tools.only_one),
-    OWN("tool_choice", BT_API_R, read_tool_choice),
-    OWN("function_call", BT_API_H, read_tool_choice),
+    NOT("parallel_tool_calls", BT_API_H | BT_API_R, tools.only_one),
+    OWN("tools", BT_API_R, bt_api_read_response_tools),
+    OWN("tool_choice", BT_API_R, bt_api_read_response_tool_choice),
+    OWN("function_call", BT_API_H, read_function_call),
+    OWN("reasoning_effort", BT_API_H, bt_api_read_effort),
+    OWN("reasoning", BT_API_R, bt_api_read_reasoning),
+    OWN("include", BT_API_R, bt_api_read_include),
 
     /* speculative decoding */
     OWN("prediction", BT_API_A | BT_API_R, bt_api_read_prediction),
@@ -555,12 +559,10 @@ static const bt_api_field_t fields[] = {
     NOT_YET("previous_response_id", BT_API_R),
     NOT_YET("conversation", BT_API_R),
     NOT_YET("background", BT_API_R),
-    NOT_YET("include", BT_API_R),
     NOT_YET("prompt", BT_API_R),
     NOT_YET("top_logprobs", BT_API_R),
     NOT_YET("echo", BT_API_H),
     NOT_YET("suffix", BT_API_C),
-    NOT_YET("tools", BT_API_R),
     NOT_YET("functions", BT_API_H),
     NOT_YET("audio", BT_API_H),
     NOT_YET("web_search_options", BT_API_H),
@@ -589,11 +591,10 @@ static const bt_api_field_t fields[] = {
     IGNORED("safety_identifier", BT_API_O | BT_API_R),
     IGNORED("prompt_cache_key", BT_API_O | BT_API_R),
     IGNORED("prompt_cache_retention", BT_API_O | BT_API_R),
-    IGNORED("parallel_tool_calls", BT_API_R),
     IGNORED("spaces_between_special_tokens", BT_API_O),
-    IGNORED("reasoning", BT_API_R),
     IGNORED("stream_options", BT_API_R),
     IGNORED("max_tool_calls", BT_API_R),
+    IGNORED("client_metadata", BT_API_R),
     IGNORED("pad_id", BT_API_G),
     IGNORED("parameters", BT_API_G),
 };

@@ -13,12 +13,15 @@
 /* A list being built. */
 typedef struct writer {
     bt_api_parse_t *parse;
-    const char *field; /* messages, or input */
-    bool is_input;     /* of a response */
+    const char *field;  /* messages, or input */
+    bool is_input;      /* of a response */
+    const char *member; /* whose parts are written: content, or output */
     bt_strbuf_t text;
     bt_json_t json;
     const bt_json_node_t *thought; /* reasoning of the next message */
     uint32_t thought_at;
+    /* Of a response: the assistant's last message is open, for calls. */
+    bool is_open, has_calls;
 } writer_t;
 
 void bt_api_messages_fini(bt_api_request_t *request)
@@ -70,18 +73,18 @@ static bt_status_t refuse_part(writer_t *w, uint32_t index,
     if (!bt_json_is_kind(part, BT_JSON_OBJECT) ||
         !bt_json_is_kind(type, BT_JSON_STRING)) {
         return REFUSE_AT(w, index,
-                         ".content: a part must be an object "
+                         ".%s: a part must be an object "
                          "with a type, got %s",
-                         BT_API_SHOW((type != NULL) ? type : part));
+                         w->member, BT_API_SHOW((type != NULL) ? type : part));
     }
     if (key == NULL) {
         return REFUSE_AT(w, index,
-                         ".content: parts of type %s are not "
+                         ".%s: parts of type %s are not "
                          "supported yet",
-                         BT_API_SHOW(type));
+                         w->member, BT_API_SHOW(type));
     }
     text = bt_json_get(w->parse->doc, part, key);
-    return REFUSE_AT(w, index, ".content: a text part needs text, got %s",
+    return REFUSE_AT(w, index, ".%s: a text part needs text, got %s", w->member,
                      BT_API_SHOW(text));
 }
 
@@ -98,7 +101,8 @@ static void put_part(writer_t *w, uint32_t index, uint32_t at,
         bt_api_put_value(&w->json, NULL, part);
         return;
     }
-    snprintf(path, sizeof(path), "%s[%u].content[%u]", w->field, index, at);
+    snprintf(path, sizeof(path), "%s[%u].%s[%u]", w->field, index, w->member,
+             at);
     bt_api_note_members(w->parse, path, part, known);
     bt_json_object(&w->json, NULL);
     bt_json_str(&w->json, "type", "text");
@@ -148,9 +152,9 @@ static bt_status_t put_content(writer_t *w, uint32_t index,
         return BT_OK;
     }
     return REFUSE_AT(w, index,
-                     ".content must be a string or a list of parts, "
+                     ".%s must be a string or a list of parts, "
                      "got %s",
-                     BT_API_SHOW(content));
+                     w->member, BT_API_SHOW(content));
 }
 
 /* ---- a message ---- */
@@ -262,7 +266,8 @@ static bt_status_t put_chat(writer_t *w, uint32_t index,
 
 /* ---- an item of a response's input ---- */
 
-/* Writes reasoning: its content, or its summary. */
+/* Writes reasoning: its content, or its summary. What is encrypted is another
+ * server's, and cannot be read. */
 static void put_thought(writer_t *w, const bt_json_node_t *item)
 {
     const bt_json_doc_t *doc = w->parse->doc;
@@ -289,6 +294,12 @@ static void put_thought(writer_t *w, const bt_json_node_t *item)
         w->text.status = bt_strbuf_status(&text);
     } else if (text.len > 0) {
         bt_json_strn(&w->json, "reasoning_content", text.data, text.len);
+    } else if (!bt_api_is_none(bt_json_get(doc, item, "encrypted_content"))) {
+        char path[64];
+
+        snprintf(path, sizeof(path), "%s[%u].encrypted_content", w->field,
+                 w->thought_at);
+        bt_api_note_unknown(w->parse->request, path, strlen(path));
     }
     bt_strbuf_fini(&text);
 }
@@ -353,14 +364,184 @@ static bt_status_t put_message(writer_t *w, uint32_t index,
     bt_json_object(&w->json, NULL);
     status = w->is_input ? put_item(w, index, message, role)
                          : put_chat(w, index, message, role);
+    w->is_open = w->is_input && bt_json_is(role, "assistant");
+    if (!w->is_open) {
+        bt_json_end_object(&w->json);
+    }
+    return status;
+}
+
+/* Ends the assistant's message. */
+static void close_open(writer_t *w)
+{
+    if (w->has_calls) {
+        bt_json_end_array(&w->json);
+    }
+    if (w->is_open) {
+        bt_json_end_object(&w->json);
+    }
+    w->is_open = w->has_calls = false;
+}
+
+/* ---- calls of tools in a response's input, and what they gave ---- */
+
+/* Checks a member that must be a text. @param max bytes */
+static bt_status_t check_text(writer_t *w, uint32_t index,
+                              const bt_json_node_t *item, const char *key,
+                              size_t max)
+{
+    const bt_json_node_t *value = bt_json_get(w->parse->doc, item, key);
+
+    if (bt_json_is_kind(value, BT_JSON_STRING) && (value->len <= max)) {
+        return BT_OK;
+    }
+    return (max == SIZE_MAX)
+               ? REFUSE_AT(w, index, ".%s must be a string, got %s", key,
+                           BT_API_SHOW(value))
+               : REFUSE_AT(w, index,
+                           ".%s must be a string of at most %zu bytes, got %s",
+                           key, max, BT_API_SHOW(value));
+}
+
+/* Writes the name of a call, behind that of its namespace. */
+static void put_name(writer_t *w, const bt_json_node_t *item)
+{
+    const bt_json_doc_t *doc = w->parse->doc;
+    const bt_json_node_t *space = bt_json_get(doc, item, "namespace");
+    const bt_json_node_t *name = bt_json_get(doc, item, "name");
+    char text[2 * BT_API_MAX_NAME_BYTES + 2];
+
+    if (!bt_json_is_kind(space, BT_JSON_STRING)) {
+        bt_api_put_value(&w->json, "name", name);
+        return;
+    }
+    snprintf(text, sizeof(text), "%.*s.%.*s", (int)space->len, space->text,
+             (int)name->len, name->text);
+    bt_json_str(&w->json, "name", text);
+}
+
+/* Writes a call into the assistant's message, or a message for it. */
+static bt_status_t put_call(writer_t *w, uint32_t index,
+                            const bt_json_node_t *item)
+{
+    static const char *const known[] = {"type",      "id",    "status",
+                                        "call_id",   "name",  "namespace",
+                                        "arguments", "input", NULL};
+    const bt_json_doc_t *doc = w->parse->doc;
+    const bool is_custom =
+        bt_json_is(bt_json_get(doc, item, "type"), "custom_tool_call");
+    const char *const given = is_custom ? "input" : "arguments";
+    bt_status_t status =
+        check_text(w, index, item, "call_id", BT_API_MAX_NAME_BYTES);
+    char path[32];
+
+    if (status == BT_OK) {
+        status = check_text(w, index, item, "name", BT_API_MAX_NAME_BYTES);
+    }
+    if (status == BT_OK) {
+        status = check_short(w, index, item, "namespace");
+    }
+    if (status == BT_OK) {
+        status = check_text(w, index, item, given, SIZE_MAX);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    snprintf(path, sizeof(path), "%s[%u]", w->field, index);
+    bt_api_note_members(w->parse, path, item, known);
+    if (!w->has_calls) {
+        bt_json_array(&w->json, "tool_calls");
+        w->has_calls = true;
+    }
+    bt_json_object(&w->json, NULL);
+    bt_api_put_value(&w->json, "id", bt_json_get(doc, item, "call_id"));
+    bt_json_str(&w->json, "type", "function");
+    bt_json_object(&w->json, "function");
+    put_name(w, item);
+    if (is_custom) {
+        bt_json_object(&w->json, "arguments");
+        bt_api_put_value(&w->json, BT_CUSTOM_INPUT_NAME,
+                         bt_json_get(doc, item, given));
+        bt_json_end_object(&w->json);
+    } else {
+        bt_api_put_value(&w->json, "arguments", bt_json_get(doc, item, given));
+    }
+    bt_json_end_object(&w->json);
+    bt_json_end_object(&w->json);
+    return BT_OK;
+}
+
+/* Begins the assistant's message of calls that follow no text. */
+static void open_for_calls(writer_t *w)
+{
+    bt_json_object(&w->json, NULL);
+    bt_json_str(&w->json, "role", "assistant");
+    bt_json_null(&w->json, "content");
+    if (w->thought != NULL) {
+        put_thought(w, w->thought);
+        w->thought = NULL;
+    }
+    w->is_open = true;
+}
+
+/* Writes what a tool gave. */
+static bt_status_t put_output(writer_t *w, uint32_t index,
+                              const bt_json_node_t *item)
+{
+    static const char *const known[] = {"type",   "id",      "status",
+                                        "output", "call_id", NULL};
+    const bt_json_node_t *id = bt_json_get(w->parse->doc, item, "call_id");
+    bt_status_t status =
+        check_text(w, index, item, "call_id", BT_API_MAX_NAME_BYTES);
+    bt_json_node_t role = {.kind = BT_JSON_STRING, .text = "tool", .len = 4};
+    char path[32];
+
+    if (status != BT_OK) {
+        return status;
+    }
+    snprintf(path, sizeof(path), "%s[%u]", w->field, index);
+    bt_api_note_members(w->parse, path, item, known);
+    bt_json_object(&w->json, NULL);
+    bt_json_str(&w->json, "role", "tool");
+    bt_api_put_value(&w->json, "tool_call_id", id);
+    bt_json_key(&w->json, "content", strlen("content"));
+    w->member = "output";
+    status = put_content(w, index, &role,
+                         bt_json_get(w->parse->doc, item, "output"));
+    w->member = "content";
     bt_json_end_object(&w->json);
     return status;
 }
 
-static bool is_thought(const writer_t *w, const bt_json_node_t *item)
+static bool is_item(const writer_t *w, const bt_json_node_t *item,
+                    const char *type, const char *or_type)
 {
+    const bt_json_node_t *given = bt_json_get(w->parse->doc, item, "type");
+
     return w->is_input &&
-           bt_json_is(bt_json_get(w->parse->doc, item, "type"), "reasoning");
+           (bt_json_is(given, type) || bt_json_is(given, or_type));
+}
+
+/* Writes an item other than reasoning.
+ * @return is it in a message that was there before? */
+static bt_status_t put_next(writer_t *w, uint32_t i, const bt_json_node_t *item,
+                            bool *is_more_p)
+{
+    *is_more_p = false;
+    if (is_item(w, item, "function_call", "custom_tool_call")) {
+        *is_more_p = w->is_open && (w->thought == NULL);
+        if (!*is_more_p) {
+            close_open(w);
+            open_for_calls(w);
+        }
+        return put_call(w, i, item);
+    }
+    close_open(w);
+    if (is_item(w, item, "function_call_output", "custom_tool_call_output")) {
+        note_thought(w);
+        return put_output(w, i, item);
+    }
+    return put_message(w, i, item);
 }
 
 static void add_final(const bt_json_node_t *text, bt_strbuf_t *out,
@@ -411,22 +592,24 @@ static bt_status_t put_all(writer_t *w, const bt_json_node_t *list)
     const bt_json_node_t *item = bt_json_first(list);
     const bt_json_node_t *last = NULL;
     bt_status_t status = BT_OK;
+    bool is_more;
 
     for (uint32_t i = 0; (i < list->n) && (status == BT_OK); i++) {
-        if (is_thought(w, item)) {
+        if (is_item(w, item, "reasoning", "reasoning")) {
             note_thought(w);
             w->thought = item;
             w->thought_at = i;
         } else {
-            status = put_message(w, i, item);
-            if (messages->items != NULL) {
+            status = put_next(w, i, item, &is_more);
+            if ((messages->items != NULL) && !is_more) {
                 messages->items[messages->n] = (uint16_t)i;
             }
-            messages->n++;
+            messages->n += is_more ? 0 : 1;
             last = item;
         }
         item = bt_json_next(w->parse->doc, item);
     }
+    close_open(w);
     note_thought(w);
     return ((status == BT_OK) && (last != NULL)) ? keep_final(w, last) : status;
 }
@@ -449,6 +632,7 @@ static void begin(writer_t *w, bt_api_parse_t *parse)
     w->parse = parse;
     w->is_input = parse->request->dialect == BT_API_RESPONSES;
     w->field = w->is_input ? "input" : "messages";
+    w->member = "content";
     bt_strbuf_init(&w->text, JSON_LIMIT);
     bt_json_init(&w->json, &w->text);
 }

@@ -31,7 +31,10 @@ void bt_api_request_fini(bt_api_request_t *request)
     bt_free(request->draft_text);
     bt_free(request->draft_ids);
     bt_api_processors_fini(request);
+    bt_free(request->effort);
     bt_free(request->instructions);
+    bt_free(request->tools_json);
+    bt_free(request->choice_json);
     bt_free(request->metadata_json);
     bt_free(request->documents_json);
     bt_free(request->kwargs_json);

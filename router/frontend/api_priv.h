@@ -25,7 +25,9 @@ typedef struct bt_api_parse {
     bt_api_error_t *error;
     bool only_the_best; /**< top_p 0 */
     bool has_max_completion_tokens;
-    bool says_no_tools;      /**< tool_choice is "none" */
+    bool says_no_tools; /**< tool_choice is "none" */
+    /** Responses: list of the tools that may be called; NULL: all. */
+    const bt_json_node_t *allowed_tools;
     uint32_t n_bias_weights; /**< number of weights for request->bias_words, in
                                 their order */
 } bt_api_parse_t;
@@ -211,6 +213,16 @@ void bt_api_messages_fini(bt_api_request_t *request);
 /* ---- api_tools.c ---- */
 
 bt_api_read_t bt_api_read_tools, bt_api_read_tool_choice;
+/** Adds the name of a tool. */
+BT_MUST_CHECK bt_status_t bt_api_add_tool_name(bt_api_parse_t *parse,
+                                               const char *name, size_t n);
+/** Checks what strict: true asks of a tool's parameters. */
+BT_MUST_CHECK bt_status_t
+bt_api_check_strict_tool(bt_api_parse_t *parse, const bt_json_node_t *name,
+                         const bt_json_node_t *parameters);
+/** Writes the id of a call of an answer. */
+void bt_api_put_call_id(const bt_api_answer_t *answer, uint32_t choice,
+                        uint32_t call, const char *key, bt_json_t *json);
 /** Writes the "tool_calls" of an assistant's message.
  *  @param [in] where  "messages[3]", for errors
  *  @param [in,out] json  gets the list as a value */
@@ -233,12 +245,26 @@ void bt_api_put_calls(const bt_api_answer_t *answer,
                       const bt_api_choice_t *choice, bool piece,
                       bt_json_t *json);
 
+/* ---- api_response_tools.c ---- */
+
+/** Read the tools of a response, and which of them it may call. */
+bt_api_read_t bt_api_read_response_tools, bt_api_read_response_tool_choice;
+/** Leaves the tools that tool_choice allows. */
+BT_MUST_CHECK bt_status_t bt_api_check_response_tools(bt_api_parse_t *parse);
+
 /* ---- api_responses.c ---- */
 
 bt_api_read_t bt_api_read_input, bt_api_read_instructions, bt_api_read_store,
-    bt_api_read_truncation, bt_api_read_text, bt_api_read_metadata;
+    bt_api_read_truncation, bt_api_read_text, bt_api_read_metadata,
+    bt_api_read_include;
+/** Read how much the model thinks: chat's reasoning_effort, and Responses'
+ *  object. */
+bt_api_read_t bt_api_read_effort, bt_api_read_reasoning;
 /** Turns the instructions into the first message. */
 BT_MUST_CHECK bt_status_t bt_api_check_responses(bt_api_parse_t *parse);
+
+/* ---- api_response_write.c ---- */
+
 /** Writes a response, as a member of this key.
  *  @param [in] key     NULL: as a whole
  *  @param [in] choice  the only one; NULL: it is still generated */

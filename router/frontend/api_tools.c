@@ -14,14 +14,15 @@ void bt_api_tools_fini(bt_api_tools_t *tools)
     bt_free(tools->json);
     bt_free(tools->names);
     bt_free(tools->forced);
+    bt_free(tools->special);
     memset(tools, 0, sizeof(*tools));
 }
 
 /* ---- the tools of a request ---- */
 
-static bt_status_t check_strict(bt_api_parse_t *parse,
-                                const bt_json_node_t *name,
-                                const bt_json_node_t *parameters)
+bt_status_t bt_api_check_strict_tool(bt_api_parse_t *parse,
+                                     const bt_json_node_t *name,
+                                     const bt_json_node_t *parameters)
 {
     char text[BT_TOOLS_MAX_NAME_BYTES + 1];
 
@@ -40,6 +41,23 @@ static bt_status_t check_strict(bt_api_parse_t *parse,
                                       parameters);
 }
 
+bt_status_t bt_api_add_tool_name(bt_api_parse_t *parse, const char *name,
+                                 size_t n)
+{
+    bt_api_tools_t *tools = &parse->request->tools;
+    char *const names =
+        bt_realloc_array(tools->names, tools->names_bytes + n + 1, 1);
+
+    if (names == NULL) {
+        return bt_api_error_no_memory(parse->error);
+    }
+    memcpy(names + tools->names_bytes, name, n);
+    names[tools->names_bytes + n] = '\0';
+    tools->names = names;
+    tools->names_bytes += n + 1;
+    return BT_OK;
+}
+
 static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
                             const bt_json_node_t *tool)
 {
@@ -49,8 +67,6 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
     const bt_json_node_t *parameters =
         bt_json_get(parse->doc, function, "parameters");
     const bt_json_node_t *strict = bt_json_get(parse->doc, function, "strict");
-    char *names;
-    size_t n;
 
     if (!bt_json_is_kind(name, BT_JSON_STRING) ||
         !bt_tool_name_is_valid(name->text, name->len)) {
@@ -74,23 +90,15 @@ static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
                              index, BT_API_SHOW(strict));
     }
     if (bt_json_is_kind(strict, BT_JSON_TRUE)) {
-        const bt_status_t status = check_strict(parse, name, parameters);
+        const bt_status_t status =
+            bt_api_check_strict_tool(parse, name, parameters);
 
         if (status != BT_OK) {
             return status;
         }
         tools->strict = true;
     }
-    n = name->len;
-    names = bt_realloc_array(tools->names, tools->names_bytes + n + 1, 1);
-    if (names == NULL) {
-        return bt_api_error_no_memory(parse->error);
-    }
-    memcpy(names + tools->names_bytes, name->text, n);
-    names[tools->names_bytes + n] = '\0';
-    tools->names = names;
-    tools->names_bytes += n + 1;
-    return BT_OK;
+    return bt_api_add_tool_name(parse, name->text, name->len);
 }
 
 static bt_status_t check_tool(bt_api_parse_t *parse, size_t index,
@@ -182,7 +190,10 @@ bt_status_t bt_api_check_tools(bt_api_parse_t *parse)
     bt_api_tools_t *tools = &parse->request->tools;
 
     if (parse->says_no_tools) {
+        const bool only_one = tools->only_one;
+
         bt_api_tools_fini(tools);
+        tools->only_one = only_one;
         return BT_OK;
     }
     if (tools->required && (tools->json == NULL)) {
@@ -336,8 +347,8 @@ bt_status_t bt_api_write_calls(bt_api_parse_t *parse, const char *where,
 /* ---- calls of an answer ---- */
 
 /* The id is equal in all pieces, and different for each call of each answer. */
-static void put_id(const bt_api_answer_t *answer, uint32_t choice,
-                   uint32_t call, bt_json_t *json)
+void bt_api_put_call_id(const bt_api_answer_t *answer, uint32_t choice,
+                        uint32_t call, const char *key, bt_json_t *json)
 {
     static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     char text[24 + sizeof("call_")] = "call_";
@@ -356,7 +367,7 @@ static void put_id(const bt_api_answer_t *answer, uint32_t choice,
         left /= 36;
     }
     text[to] = '\0';
-    bt_json_str(json, "id", text);
+    bt_json_str(json, key, text);
 }
 
 static void put_call(const bt_api_answer_t *answer,
@@ -372,7 +383,7 @@ static void put_call(const bt_api_answer_t *answer,
         bt_json_u64(json, "index", i);
     }
     if (is_new) {
-        put_id(answer, choice->index, i, json);
+        bt_api_put_call_id(answer, choice->index, i, "id", json);
         bt_json_str(json, "type", "function");
     }
     bt_json_object(json, "function");

@@ -16,6 +16,7 @@
 
 #define CHAT_TEXT_LIMIT (64u << 20)
 #define UNUSED_LIMIT    4096u /* names of ignored members */
+#define EFFORT_BYTES    128u  /* variables of reasoning_effort */
 #define OPENING_TOKENS  32u   /* more than a mark at a prompt's end takes */
 
 #define WHY_BYTES        128
@@ -202,6 +203,14 @@ static bt_status_t check_tools(bt_prepare_t *w)
             "that shows them",
             w->served->name);
     }
+    if (w->request->tools.needs_grammar &&
+        !bt_tool_format_has_grammar(w->served->tools)) {
+        return bt_api_error_invalid(
+            w->error, "tools",
+            "tools: allowed_tools and custom tools are not supported with "
+            "calls as model %s writes them",
+            w->served->name);
+    }
     return BT_OK;
 }
 
@@ -218,6 +227,41 @@ static bt_status_t check_chat(bt_prepare_t *w)
     return (w->request->tools.json != NULL) ? check_tools(w) : BT_OK;
 }
 
+/* Writes the variables by which chat templates know how much to think: Qwen's
+ * and GLM's, DeepSeek's and Granite's, gpt-oss'. A template without any is
+ * reported to the client. */
+static void write_effort(bt_prepare_t *w, bt_strbuf_t *out)
+{
+    static const char *const flags[] = {"enable_thinking", "thinking"};
+    static const char name[] = "reasoning_effort";
+    const bt_api_request_t *request = w->request;
+    const bool tools =
+        (request->tools.json != NULL) && !w->served->tools_as_text;
+    const char *field = (request->dialect == BT_API_RESPONSES)
+                            ? "reasoning.effort\n"
+                            : "reasoning_effort\n";
+    uint32_t n = 0;
+    bt_json_t json;
+
+    bt_json_init(&json, out);
+    bt_json_object(&json, NULL);
+    for (size_t i = 0; i < BT_ARRAY_LEN(flags); i++) {
+        if (bt_chat_template_has_name(w->served->chat, tools, flags[i])) {
+            bt_json_bool(&json, flags[i], strcmp(request->effort, "none") != 0);
+            n++;
+        }
+    }
+    if (bt_chat_template_has_name(w->served->chat, tools, name)) {
+        bt_json_str(&json, name, request->effort);
+        n++;
+    }
+    bt_json_end_object(&json);
+    if (n == 0) {
+        bt_strbuf_reset(out);
+        bt_api_note_unused(w->request, field);
+    }
+}
+
 static bt_status_t render_chat(bt_prepare_t *w, bt_strbuf_t *text,
                                bt_quotes_t *quotes)
 {
@@ -231,14 +275,19 @@ static bt_status_t render_chat(bt_prepare_t *w, bt_strbuf_t *text,
                               .tools_as_text = w->served->tools_as_text,
                               .now_s = (int64_t)time(NULL)};
     bt_status_t status = check_chat(w);
-    char why[BT_CHAT_WHY_BYTES];
-    bt_strbuf_t unused;
+    char why[BT_CHAT_WHY_BYTES], variables[EFFORT_BYTES];
+    bt_strbuf_t unused, effort;
 
     if (status != BT_OK) {
         return status;
     }
     bt_strbuf_init(&unused, UNUSED_LIMIT);
+    bt_strbuf_init_fixed(&effort, variables, sizeof(variables));
     chat.unused = &unused;
+    if (w->request->effort != NULL) {
+        write_effort(w, &effort);
+        chat.defaults_json = (effort.len > 0) ? effort.data : NULL;
+    }
     status =
         bt_chat_render(w->served->chat, &chat, text, quotes, why, sizeof(why));
     if ((status == BT_OK) && (unused.len > 0)) {

@@ -21,7 +21,7 @@ bool bt_prepare_follows_tools(const bt_served_t *served,
 {
     return has_calls(served, request) && (request->beams.params.width == 0) &&
            (request->tools.required || request->tools.strict ||
-            (request->grammar.field != NULL));
+            request->tools.held || (request->grammar.field != NULL));
 }
 
 bool bt_prepare_has_grammar(const bt_served_t *served,
@@ -219,7 +219,10 @@ static bt_tool_def_t *list_tools(const bt_api_tools_t *tools,
                                          BT_JSON_TRUE)};
 
         tool = bt_json_next(doc, tool);
-        if ((tools->forced != NULL) && !bt_json_is(name, tools->forced)) {
+        if ((tools->forced != NULL)
+                ? !bt_json_is(name, tools->forced)
+                : !bt_tool_names_have(tools->names, tools->names_bytes,
+                                      name->text, name->len)) {
             continue;
         }
         if (bt_json_is(bt_json_get(doc, schema, "type"), "object") &&

@@ -233,8 +233,8 @@ static size_t calls_bytes(const bt_api_choice_t *choice)
 size_t bt_answer_bytes(const bt_api_answer_t *answer,
                        const bt_api_choice_t *choices, size_t n)
 {
-    size_t bytes =
-        text_bytes(answer->instructions) + text_bytes(answer->metadata);
+    size_t bytes = text_bytes(answer->instructions) +
+                   text_bytes(answer->metadata) + text_bytes(answer->tools);
 
     for (size_t i = 0; i < n; i++) {
         const size_t n_ids =

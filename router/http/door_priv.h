@@ -27,11 +27,11 @@ struct bt_http_request {
     bt_request_t base; /**< first; model and version are the path's */
     bt_door_t *door;
     bt_exchange_t *ex;
-    const char *route;   /**< pattern of the path; static */
-    const char *name;    /**< segment {name} of the path, or NULL */
-    bt_served_t *served; /**< model of the path, in its version; or NULL */
-    bool began;          /**< head of a stream was sent */
-    uint32_t sequence;   /**< number of a response's next event */
+    const char *route;      /**< pattern of the path; static */
+    const char *name;       /**< segment {name} of the path, or NULL */
+    bt_served_t *served;    /**< model of the path, in its version; or NULL */
+    bool began;             /**< head of a stream was sent */
+    bt_api_events_t events; /**< position in a response's stream */
     /** Event stream: time of the last write, and the keep-alive comment; NULL:
      *  none. Linked in door->streams then. */
     uint64_t written_us;

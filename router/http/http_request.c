@@ -257,7 +257,7 @@ static void generate_piece(bt_http_request_t *r, const bt_api_answer_t *answer,
 
 static void responses_begin(bt_http_request_t *r, const bt_api_answer_t *answer)
 {
-    bt_api_write_begin_events(answer, &r->sequence, &r->door->out);
+    bt_api_write_begin_events(answer, &r->events, &r->door->out);
 }
 
 /* Its last piece has the end. */
@@ -266,12 +266,12 @@ static void responses_piece(bt_http_request_t *r, const bt_api_answer_t *answer,
                             const bt_api_usage_t *usage)
 {
     (void)first;
-    bt_api_write_events(answer, choice, usage, &r->sequence, &r->door->out);
+    bt_api_write_events(answer, choice, usage, &r->events, &r->door->out);
 }
 
 static void responses_error(bt_http_request_t *r, const bt_api_error_t *error)
 {
-    bt_api_write_error_event(error, &r->sequence, &r->door->out);
+    bt_api_write_error_event(error, &r->events, &r->door->out);
 }
 
 #define CHUNKS                                                          \

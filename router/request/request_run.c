@@ -41,14 +41,26 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
         .max_tokens = api->has_max_tokens ? api->max_tokens : 0,
         .token_texts = api->token_texts,
         .context_tokens = bt_served_context_tokens(r->served),
+        .only_one_call = api->tools.only_one,
+        .special_bytes = api->tools.special_bytes,
         .temperature = in->prepared.sampling.temperature,
         .top_p = in->prepared.sampling.top_p,
     };
     if (in->prepared.tools != NULL) {
         answer->call_id_bytes = bt_tool_format_id_bytes(in->prepared.tools);
     }
+    if (api->tools.special != NULL) {
+        answer->special = bt_arena_dup(&r->arena, api->tools.special,
+                                       api->tools.special_bytes);
+        if (answer->special == NULL) {
+            return false;
+        }
+    }
     return ((api->dialect != BT_API_GENERATE) ||
             bt_arena_strdup(&r->arena, api->id, &answer->id)) &&
+           bt_arena_strdup(&r->arena, api->tools_json, &answer->tools) &&
+           bt_arena_strdup(&r->arena, api->choice_json, &answer->choice) &&
+           bt_arena_strdup(&r->arena, api->effort, &answer->effort) &&
            bt_arena_strdup(&r->arena, api->instructions,
                            &answer->instructions) &&
            bt_arena_strdup(&r->arena, api->metadata_json, &answer->metadata) &&

@@ -70,6 +70,7 @@ bool bt_tools_add(bt_tools_t *tools, bt_tools_slice_t name,
         content->status = BT_ERR_NO_MEMORY;
         return false;
     }
+    call->text_before = tools->n_content;
     bt_strbuf_init(&call->arguments, SIZE_MAX / 4);
     bt_strbuf_append(&call->arguments, arguments.at, arguments.n);
     tools->n_calls++;
@@ -101,13 +102,13 @@ static void give(bt_tools_t *tools, size_t n, bt_strbuf_t *content)
     size_t skipped = (n < tools->n_opening) ? n : tools->n_opening;
 
     /* White space between calls at the beginning is dropped. */
-    while (!tools->has_content && (tools->n_calls > 0) && (skipped < n) &&
+    while ((tools->n_content == 0) && (tools->n_calls > 0) && (skipped < n) &&
            bt_tools_is_space(text[skipped])) {
         skipped++;
     }
     if (n > skipped) {
         bt_strbuf_append(content, text + skipped, n - skipped);
-        tools->has_content = true;
+        tools->n_content += n - skipped;
     }
     if (n > 0) {
         consume(tools, n);
@@ -641,6 +642,7 @@ void bt_tools_push(bt_tools_t *tools, const char *text, size_t bytes, bool last,
     if ((tools->state == BT_TOOLS_PLAIN) && (tools->held.len == 0) &&
         (tools->n_calls == 0)) {
         bt_strbuf_append(content, text, bytes);
+        tools->n_content += bytes;
         return;
     }
     bt_strbuf_append(&tools->held, text, bytes);

@@ -84,6 +84,7 @@ bool bt_tool_names_have(const char *names, size_t names_bytes, const char *name,
 typedef struct bt_tool_call {
     char *name;            /**< owned */
     bt_strbuf_t arguments; /**< a JSON object, as the model wrote it */
+    size_t text_before;    /**< bytes of content that stand before it */
 } bt_tool_call_t;
 
 /** Configuration of a parser. Borrowed. */
@@ -124,7 +125,7 @@ typedef struct bt_tools {
     bool in_list;        /**< mistral: calls in brackets */
     bool was_no_head;    /**< the object is held until complete */
     bool in_text;        /**< a call needs a marker here */
-    bool has_content;    /**< some content was output */
+    size_t n_content;    /**< bytes of content that were output */
     bool is_cut;         /**< see bt_tools_is_cut() */
     size_t n_opening;    /**< bytes of `held` from bt_tools_open() */
     uint32_t n_calls;

@@ -103,6 +103,17 @@ def agree(path, body):
     for tool in body["tools"] if isinstance(body.get("tools"), list) else ():
         if isinstance(tool, dict) and isinstance(tool.get("function"), dict) and tool["function"].get("strict") is True:
             tool["function"]["parameters"] = {"type": "object", "properties": {}, "additionalProperties": False}
+    if path == "/v1/responses" and isinstance(body.get("tools"), list):
+        body["tools"] = body["tools"][:1]  # names are different
+        for tool in body["tools"]:
+            spaces = tool.get("tools") if isinstance(tool, dict) else None
+            if isinstance(spaces, list):
+                tool["tools"] = spaces[:1]
+            for one in (tool, *(spaces[:1] if isinstance(spaces, list) else ())):
+                if isinstance(one, dict) and one.get("strict") is True:
+                    one["parameters"] = {"type": "object", "properties": {}, "additionalProperties": False}
+        if not any(isinstance(tool, dict) and (tool.get("type") == "function" or tool.get("tools")) for tool in body["tools"]):
+            body["tool_choice"] = "auto"
     describe(body)
     body.pop("dry_sequence_breakers", None)  # of texts that are in one token
     if isinstance(body.get("allowed_token_ids"), list):

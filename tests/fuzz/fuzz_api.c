@@ -22,13 +22,13 @@ static void write_events(const bt_api_answer_t *answer, const char *text,
                                    .whole_thought = text,
                                    .whole_thought_bytes = strlen(text),
                                    .finish = BT_FINISH_STOP};
-    uint32_t sequence = 0;
+    bt_api_events_t events = {0};
 
-    bt_api_write_begin_events(answer, &sequence, out);
-    BT_ASSERT_ALWAYS(sequence == 2);
-    bt_api_write_events(answer, &piece, usage, &sequence, out);
+    bt_api_write_begin_events(answer, &events, out);
+    BT_ASSERT_ALWAYS(events.sequence == 2);
+    bt_api_write_events(answer, &piece, usage, &events, out);
     /* An item has six events, one without text five. */
-    BT_ASSERT_ALWAYS(sequence == ((text[0] != '\0') ? 15u : 8u));
+    BT_ASSERT_ALWAYS(events.sequence == ((text[0] != '\0') ? 15u : 8u));
 }
 
 static void write_all(bt_api_dialect_t dialect, const char *text)

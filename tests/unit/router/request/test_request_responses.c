@@ -30,7 +30,8 @@ static void responses_answer_has_object_with_message(void **state)
     has(&ex, "\"status\":\"completed\",\"error\":null,"
              "\"incomplete_details\":null,\"instructions\":\"Be\","
              "\"max_output_tokens\":9,\"model\":\"tiny\",");
-    has(&ex, "\"previous_response_id\":null,\"store\":false,"
+    has(&ex, "\"previous_response_id\":null,\"reasoning\":{"
+             "\"effort\":null,\"summary\":null},\"store\":false,"
              "\"temperature\":0.5,\"text\":{\"format\":{\"type\":\"text\"}},"
              "\"tool_choice\":\"auto\",\"tools\":[],\"top_p\":0.25,");
     has(&ex, "\"output\":[{\"id\":\"msg_");
