@@ -75,6 +75,7 @@ SETTINGS = {
     "grammar": Setting(("--rounds", "1"), (60, 6),
                        (Peer("llguidance and xgrammar", _grammar_engines.is_here, ("--peers", "llguidance,xgrammar"), (),
                              "./baton bench grammar --peers llguidance,xgrammar installs them"),)),
+    "structured": Setting(("--streams", "2", "--turns", "1", "--output-tokens", "16"), (240, 12)),
     "quants": Setting(("--shapes", "135m", "--types", "Q4_0,BF16", "--prefill", "64", "--batch", "1,4", "--steps", "4", "--rounds", "1",
                        "--sample-ms", "20"), (900, 12),
                       (llama(("--peers", "llama.cpp"), ("--peers", "", "--types", OWN_TYPES), "quants"), IK), without_peers=("--peers", "")),
