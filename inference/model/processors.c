@@ -276,8 +276,20 @@ void bt_processors_mask(bt_token_mask_t mask, float *logits, uint32_t n_vocab)
     if (mask == NULL) {
         return;
     }
-    for (uint32_t id = 0; id < n_vocab; id++) {
-        logits[id] = bt_token_mask_has(mask, id) ? logits[id] : -INFINITY;
+    for (uint32_t first = 0; first < n_vocab; first += 64) {
+        const uint64_t word = mask[first / 64];
+        const uint32_t n = (n_vocab - first < 64) ? n_vocab - first : 64;
+
+        if (word == 0) { /* most words of most masks */
+            for (uint32_t i = 0; i < n; i++) {
+                logits[first + i] = -INFINITY;
+            }
+            continue;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            logits[first + i] =
+                ((word >> i & 1u) != 0) ? logits[first + i] : -INFINITY;
+        }
     }
 }
 
@@ -286,8 +298,9 @@ uint32_t bt_processors_fallback(const bt_processor_options_t *options,
 {
     uint32_t lowest = n_vocab;
 
-    for (uint32_t id = 0; (mask != NULL) && (id < lowest); id++) {
-        lowest = bt_token_mask_has(mask, id) ? id : lowest;
+    for (uint32_t i = 0; (mask != NULL) && (64 * i < lowest); i++) {
+        lowest = (mask[i] != 0) ? 64 * i + (uint32_t)__builtin_ctzll(mask[i])
+                                : lowest;
     }
     if (lowest < n_vocab) {
         return lowest;

@@ -19,6 +19,9 @@
 #define HEAP_TOP_K 256
 _Static_assert(HEAP_TOP_K <= BT_SAMPLER_MAX_NEEDS, "how many are kept");
 
+/* Masks of at most this many tokens are drawn from without the others. */
+#define FEW_MASKED 256u
+
 #define LANES 8 /* lanes of the search for the best logit */
 
 struct bt_sampler {
@@ -445,10 +448,59 @@ static void edit_bans(bt_sampler_t *sampler, const bt_sampling_t *params,
     bt_sampler_bans(params, sampler->n_vocab, history, ban_token, logits);
 }
 
+/* Tokens of a mask that has few, ascending. */
+typedef struct few {
+    uint32_t n; /* 0: the mask has more, or there is none */
+    uint32_t ids[FEW_MASKED];
+} few_t;
+
+static void find_few(bt_token_mask_t mask, uint32_t n_vocab, few_t *few)
+{
+    const uint32_t n_words = (n_vocab + 63) / 64;
+    uint32_t n = 0;
+
+    few->n = 0;
+    for (uint32_t i = 0; (mask != NULL) && (i < n_words); i++) {
+        n += (uint32_t)__builtin_popcountll(mask[i]);
+    }
+    if (n > FEW_MASKED) {
+        return;
+    }
+    for (uint32_t i = 0; (mask != NULL) && (i < n_words); i++) {
+        for (uint64_t word = mask[i]; word != 0; word &= word - 1) {
+            const uint32_t id = 64 * i + (uint32_t)__builtin_ctzll(word);
+
+            few->ids[few->n] = id;
+            few->n += (id < n_vocab) ? 1 : 0;
+        }
+    }
+}
+
+/* Returns the id of the largest logit; all but those of few, if there are any,
+ * are -INFINITY. */
+static uint32_t best_of(const bt_sampler_t *sampler, const float *logits,
+                        const few_t *few)
+{
+    uint32_t best;
+
+    if (few->n == 0) {
+        return bt_sampler_best(logits, sampler->n_vocab);
+    }
+    best = few->ids[0];
+    for (uint32_t i = 0; i < few->n; i++) {
+        const float logit = logits[few->ids[i]];
+
+        if ((logit > logits[best]) || !(logits[best] > -INFINITY)) {
+            best = few->ids[i];
+        }
+    }
+    return best;
+}
+
 /* @return the most probable token; its logit is -INFINITY where none is left */
 static uint32_t edit_all(bt_sampler_t *sampler, const bt_sampling_t *params,
                          float *logits, const bt_history_t *history,
-                         bt_token_mask_t mask)
+                         bt_token_mask_t mask, const few_t *few)
 {
     uint32_t kept = 0;
     float logit = -INFINITY;
@@ -456,11 +508,11 @@ static uint32_t edit_all(bt_sampler_t *sampler, const bt_sampling_t *params,
 
     edit(sampler, params, logits, history, mask);
     if (mask != NULL) {
-        kept = bt_sampler_best(logits, sampler->n_vocab);
+        kept = best_of(sampler, logits, few);
         logit = logits[kept];
     }
     edit_bans(sampler, params, logits, history);
-    best = bt_sampler_best(logits, sampler->n_vocab);
+    best = best_of(sampler, logits, few);
     if ((logit > -INFINITY) && !(logits[best] > -INFINITY)) {
         logits[kept] = logit;
         best = kept;
@@ -472,7 +524,43 @@ void bt_sampler_change(bt_sampler_t *sampler, const bt_sampling_t *params,
                        float *logits, const bt_history_t *history,
                        bt_token_mask_t mask)
 {
-    (void)edit_all(sampler, params, logits, history, mask);
+    few_t few;
+
+    find_few(mask, sampler->n_vocab, &few);
+    (void)edit_all(sampler, params, logits, history, mask, &few);
+}
+
+/* Draws from edited logits whose best is above -INFINITY and finite. */
+static uint32_t draw_edited(bt_sampler_t *sampler, const bt_sampling_t *params,
+                            const float *logits, float best, float top_p,
+                            uint32_t position)
+{
+    if ((params->top_k > 0) && (params->top_k <= HEAP_TOP_K) &&
+        (params->top_k < sampler->n_vocab) &&
+        !bt_processors_filter(&params->processors)) {
+        return draw_few(sampler, params,
+                        order_top_k(sampler, logits, params->top_k), top_p,
+                        bt_draw_bits(params->seed, position));
+    }
+    return draw_all(sampler, params, logits, best, top_p, position);
+}
+
+/* As draw_edited(), of a mask's tokens alone: a vocabulary that has only them,
+ * in their order, gives the token that all would, since no other has a
+ * weight. */
+static uint32_t draw_of_few(const bt_sampler_t *sampler,
+                            const bt_sampling_t *params, const float *logits,
+                            float best, float top_p, uint32_t position,
+                            const few_t *few)
+{
+    bt_sampler_t alone = *sampler;
+    float some[FEW_MASKED];
+
+    alone.n_vocab = few->n;
+    for (uint32_t i = 0; i < few->n; i++) {
+        some[i] = logits[few->ids[i]];
+    }
+    return few->ids[draw_edited(&alone, params, some, best, top_p, position)];
 }
 
 uint32_t bt_sampler_draw_masked(bt_sampler_t *sampler,
@@ -482,13 +570,15 @@ uint32_t bt_sampler_draw_masked(bt_sampler_t *sampler,
 {
     const bt_processor_options_t *const o = &params->processors;
     const uint32_t forced = bt_processors_forced(o, history);
+    few_t few;
     float top_p;
     uint32_t best;
 
     if ((forced < sampler->n_vocab) && bt_token_mask_has(mask, forced)) {
         return forced;
     }
-    best = edit_all(sampler, params, logits, history, mask);
+    find_few(mask, sampler->n_vocab, &few);
+    best = edit_all(sampler, params, logits, history, mask, &few);
     if (!(logits[best] > -INFINITY)) {
         return bt_processors_fallback(o, mask, sampler->n_vocab);
     }
@@ -498,13 +588,10 @@ uint32_t bt_sampler_draw_masked(bt_sampler_t *sampler,
         return best;
     }
     top_p = bt_processors_top_p(params, history);
-    if ((params->top_k > 0) && (params->top_k <= HEAP_TOP_K) &&
-        (params->top_k < sampler->n_vocab) && !bt_processors_filter(o)) {
-        return draw_few(sampler, params,
-                        order_top_k(sampler, logits, params->top_k), top_p,
-                        bt_draw_bits(params->seed, position));
-    }
-    return draw_all(sampler, params, logits, logits[best], top_p, position);
+    return (few.n > 0) ? draw_of_few(sampler, params, logits, logits[best],
+                                     top_p, position, &few)
+                       : draw_edited(sampler, params, logits, logits[best],
+                                     top_p, position);
 }
 
 uint32_t bt_sampler_draw(bt_sampler_t *sampler, const bt_sampling_t *params,

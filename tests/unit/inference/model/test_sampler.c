@@ -428,6 +428,11 @@ masked_draw_equals_a_draw_from_a_row_without_the_others(void **state)
         params.top_k = (round % 3 == 0) ? 5 : 0;
         params.top_p = (round % 5 == 0) ? 0.75f : 1.0f;
         params.repetition_penalty = (round % 7 == 0) ? 1.25f : 1.0f;
+        params.min_p = (round % 11 == 0) ? 0.1f : 0.0f;
+        params.processors.top_n_sigma = (round % 13 == 0) ? 1.0f : 0.0f;
+        params.processors.typical_p = (round % 17 == 0) ? 0.6f : 0.0f;
+        params.processors.xtc_probability = (round % 19 == 0) ? 0.5f : 0.0f;
+        params.processors.xtc_threshold = 0.1f;
         params.seed = round;
         mask[masked_random(&seed) % 3] |= 1u; /* ids 0, 64 and 128 */
         for (uint32_t id = 0; id < N_MASKED; id++) {
@@ -442,6 +447,51 @@ masked_draw_equals_a_draw_from_a_row_without_the_others(void **state)
         assert_true(bt_token_mask_has(mask, drawn));
         assert_int_equal(drawn, bt_sampler_draw(sampler, &params, plain,
                                                 history_ids, 4, 2, 4));
+    }
+    bt_sampler_destroy(sampler);
+}
+
+/* A mask of all tokens, most of them without a logit, is drawn from as a whole.
+ */
+static void draw_from_few_equals_a_draw_from_all(void **state)
+{
+    enum { N = 1000 };
+    const uint32_t history_ids[] = {3, 70, 999, 3};
+    const bt_history_t history = {.tokens = history_ids, .n = 4, .n_prompt = 2};
+    static float logits[2][N];
+    bt_sampler_t *sampler = make_sampler(N);
+    uint64_t seed = 5;
+
+    (void)state;
+    for (uint32_t round = 0; round < 1000; round++) {
+        bt_sampling_t params = bt_sampling_default();
+        uint64_t few[(N + 63) / 64] = {0};
+        uint64_t many[(N + 63) / 64];
+        const uint32_t n = 1 + (uint32_t)(masked_random(&seed) % 300);
+
+        params.temperature = (float)(round % 3) * 0.6f;
+        params.top_k = (round % 5 == 0) ? 1 + round % 40 : 0;
+        params.top_p = (round % 2 == 0) ? 0.9f : 1.0f;
+        params.presence_penalty = (round % 7 == 0) ? 0.5f : 0.0f;
+        params.processors.top_n_sigma = (round % 11 == 0) ? 1.5f : 0.0f;
+        params.seed = round;
+        memset(many, 0xff, sizeof(many));
+        many[N / 64] = (1ull << (N % 64)) - 1;
+        for (uint32_t id = 0; id < N; id++) {
+            logits[0][id] = logits[1][id] = -INFINITY;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t id = (uint32_t)(masked_random(&seed) % N);
+
+            few[id / 64] |= 1ull << (id % 64);
+            logits[0][id] = logits[1][id] =
+                (float)(masked_random(&seed) % 4000) / 300.0f - 5.0f;
+        }
+        assert_int_equal(bt_sampler_draw_masked(sampler, &params, logits[0],
+                                                &history, 4, few),
+                         bt_sampler_draw_masked(sampler, &params, logits[1],
+                                                &history, 4, many));
+        assert_memory_equal(logits[0], logits[1], sizeof(logits[0]));
     }
     bt_sampler_destroy(sampler);
 }
@@ -511,6 +561,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(masked_draw_equals_a_draw_from_a_row_without_the_others),
+        BT_TEST(draw_from_few_equals_a_draw_from_all),
         BT_TEST(bans_that_leave_no_token_of_a_mask_are_ignored),
         BT_TEST(forced_token_has_to_be_one_of_the_mask),
         BT_TEST(philox_gives_the_published_vectors),
