@@ -117,24 +117,47 @@ def test_large_descriptions_that_can_be_held_are():
         c.wait_idle()
 
 
+def check_ends_alone(c, bad):
+    """Requests that cannot be followed to their end, beside others that are answered as if they were alone."""
+    requests = bodies(8, (1,))
+    want = essence(ask_all(c, requests))
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        failing = [pool.submit(c.post, COMPLETIONS, dict(bad, seed=i)) for i in range(8)]
+        streamed = pool.submit(c.request, "POST", COMPLETIONS, dict(bad, stream=True, seed=1))
+        assert essence(ask_all(c, requests)) == want
+        for x in failing:
+            status, answer = x.result()
+            assert status == 400 and "too ambiguous, or its masks too large" in answer["error"]["message"], answer
+        assert b"too ambiguous, or its masks too large" in streamed.result()[2]
+    status, answer = c.post(COMPLETIONS, dict(bad, n=3, seed=1))
+    assert status == 400 and "too ambiguous, or its masks too large" in answer["error"]["message"], answer
+    c.wait_idle()
+    assert essence(ask_all(c, requests)) == want
+
+
 def test_a_grammar_that_is_too_ambiguous_ends_its_request_alone():
     """300 texts at a time: one for each a that may be the one in the middle."""
-    requests = bodies(8, (1,))
-    bad = {"prompt": "a", "max_tokens": 400, "temperature": 1, "regex": "(a|b)*a(a|b){300}"}
     with tempfile.TemporaryDirectory() as d, Cluster(model_of(d), kv_memory="32m") as c:
-        want = essence(ask_all(c, requests))
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            failing = [pool.submit(c.post, COMPLETIONS, dict(bad, seed=i)) for i in range(8)]
-            streamed = pool.submit(c.request, "POST", COMPLETIONS, dict(bad, stream=True, seed=1))
-            assert essence(ask_all(c, requests)) == want
-            for x in failing:
-                status, answer = x.result()
-                assert status == 400 and "too ambiguous" in answer["error"]["message"], answer
-            assert b"too ambiguous" in streamed.result()[2]
-        status, answer = c.post(COMPLETIONS, dict(bad, n=3, seed=1))
-        assert status == 400 and "too ambiguous" in answer["error"]["message"], answer
-        c.wait_idle()
-        assert essence(ask_all(c, requests)) == want
+        check_ends_alone(c, {"prompt": "a", "max_tokens": 400, "temperature": 1, "regex": "(a|b)*a(a|b){300}"})
+
+
+def test_a_mask_over_its_fuel_ends_its_request_alone():
+    """60,000 tokens "w0", "w1" …, each to be read in up to 58 texts at a time, of four frames each: within the limit of texts, but a mask
+    has fuel for 64 frames a token. A vocabulary of 300 tokens needs less than any mask may take, and the same answers go on."""
+    grammar = """root ::= [w0-9]* [w0-4] tail "!"
+        tail ::= item{58}
+        item ::= x | "(" item ")"
+        x ::= y | "{" item "}"
+        y ::= [w0-9] | "<" item ">"
+        """
+    bad = {"prompt": "a", "max_tokens": 150, "temperature": 1, "ebnf": grammar}
+    with tempfile.TemporaryDirectory() as d, Cluster(model_of(d, vocab=60_000), kv_memory="32m") as c:
+        check_ends_alone(c, bad)
+        known = c.post(COMPLETIONS, dict(bad, max_tokens=2, seed=1))  # the first masks are small
+        assert known[0] == 200 and re.fullmatch(r"w\d+w\d+", known[1]["choices"][0]["text"]), known
+    with tempfile.TemporaryDirectory() as d, Cluster(model_of(d), kv_memory="32m") as c:
+        for seed in range(8):
+            assert ask(c, dict(bad, seed=seed))["finish_reason"] in ("stop", "length")
 
 
 def test_others_are_served_while_grammars_are_compiled():
