@@ -193,6 +193,14 @@ static bt_status_t put_description(const bt_api_grammar_t *g, bt_json_t *json)
 
 /* ---- tools ---- */
 
+/* True when a tool may be called: tool_choice may leave some. */
+static bool is_allowed(const bt_api_tools_t *tools, const bt_json_node_t *name)
+{
+    return (tools->names == NULL) ||
+           bt_tool_names_have(tools->names, tools->names_bytes, name->text,
+                              name->len);
+}
+
 /* Lists the tools of a request; the named one alone if there is one.
  * @param [in] no_schemas  arguments of tools that are not strict are any object
  * @return tools, for bt_free(); NULL: no memory */
@@ -219,10 +227,8 @@ static bt_tool_def_t *list_tools(const bt_api_tools_t *tools,
                                          BT_JSON_TRUE)};
 
         tool = bt_json_next(doc, tool);
-        if ((tools->forced != NULL)
-                ? !bt_json_is(name, tools->forced)
-                : !bt_tool_names_have(tools->names, tools->names_bytes,
-                                      name->text, name->len)) {
+        if ((tools->forced != NULL) ? !bt_json_is(name, tools->forced)
+                                    : !is_allowed(tools, name)) {
             continue;
         }
         if (bt_json_is(bt_json_get(doc, schema, "type"), "object") &&
