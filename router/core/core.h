@@ -136,6 +136,7 @@ typedef struct bt_gen_end {
     uint32_t n_output;         /**< tokens generated, including an end id */
     const uint32_t *ids;       /**< n_output token ids; NULL for an ERROR */
     bool by_end_id;            /**< the last token is an end id, without text */
+    const char *stop_word;     /**< the stop word that ended it; NULL: none */
     uint32_t n_cached;         /**< see bt_core_n_cached() */
     uint32_t n_kept;           /**< see bt_core_n_kept() */
     int http_status;           /**< HTTP status for an ERROR: 500, 503 or 504 */

@@ -43,9 +43,11 @@ void bt_stops_fini(bt_stops_t *stops)
     bt_strbuf_fini(&stops->held);
 }
 
-/* Bytes of the longest word that ends at @a end, or 0. */
-static size_t word_ending_at(const bt_stops_t *stops, size_t end)
+/* Finds the longest word that ends at @a end.
+ * @return its index; stops->n: none */
+static uint32_t word_ending_at(const bt_stops_t *stops, size_t end)
 {
+    uint32_t found = stops->n;
     size_t longest = 0;
 
     for (uint32_t i = 0; i < stops->n; i++) {
@@ -55,9 +57,10 @@ static size_t word_ending_at(const bt_stops_t *stops, size_t end)
             (memcmp(stops->held.data + end - bytes, stops->words[i], bytes) ==
              0)) {
             longest = bytes;
+            found = i;
         }
     }
-    return longest;
+    return found;
 }
 
 /* Bytes of the longest tail that is the beginning of a stop word. */
@@ -100,11 +103,12 @@ bool bt_stops_push(bt_stops_t *stops, const char *text, size_t bytes,
         return false;
     }
     for (size_t end = before + 1; end <= stops->held.len; end++) {
-        const size_t word = word_ending_at(stops, end);
+        const uint32_t word = word_ending_at(stops, end);
 
-        if (word > 0) {
+        if (word < stops->n) {
             bt_strbuf_append(out, stops->held.data,
-                             stops->keeps ? end : end - word);
+                             stops->keeps ? end : end - stops->bytes[word]);
+            stops->met = stops->words[word];
             bt_strbuf_reset(&stops->held);
             return true;
         }

@@ -30,7 +30,8 @@ typedef struct bt_stops {
     char *words[BT_STOPS_MAX]; /**< owned, none is empty */
     uint16_t bytes[BT_STOPS_MAX];
     uint32_t n;
-    bool keeps; /**< a matched word stays in the text */
+    bool keeps;      /**< a matched word stays in the text */
+    const char *met; /**< the word that was complete; NULL: none */
     bt_strbuf_t held;
 } bt_stops_t;
 

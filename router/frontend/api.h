@@ -8,6 +8,7 @@
  *     triton:  POST /v2/models/{ensemble|tensorrt_llm_bls|NAME}
  *                                   [/versions/V]/generate[_stream]
  *     openai:  POST /v1/completions, /v1/chat/completions, /v1/responses
+ *     anthropic: POST /v1/messages, /v1/messages/count_tokens
  *     vLLM:    POST /tokenize, /detokenize
  *
  * Threads: pure functions.
@@ -52,6 +53,8 @@ typedef enum bt_api_dialect {
     BT_API_TOKENIZE,   /**< prompt to token ids */
     BT_API_DETOKENIZE, /**< token ids to text */
     BT_API_RESPONSES,
+    BT_API_ANTHROPIC,       /**< messages */
+    BT_API_ANTHROPIC_COUNT, /**< tokens of their prompt */
 } bt_api_dialect_t;
 
 /** A client's priority as received; checked where priorities are used
@@ -86,8 +89,9 @@ typedef struct bt_api_messages {
      *  with all its members; NULL: none. */
     char *json;
     size_t n;
-    /** Responses: index of the input item of each message, UINT16_MAX: none.
-     *  NULL: message i comes from item i. */
+    /** Responses, Anthropic: index of the client's item or message that each
+     *  message comes from, UINT16_MAX: none. NULL: message i comes from item i.
+     */
     uint16_t *items;
     /** Text of a final assistant message: its parts, joined, and the bytes of
      *  the last part; NULL: the final message is another role's, or has no
@@ -95,6 +99,14 @@ typedef struct bt_api_messages {
     char *final;
     size_t final_bytes, final_part_bytes;
 } bt_api_messages_t;
+
+/** Whether the model is to think before it answers, where its template has the
+ *  variable enable_thinking. */
+typedef enum bt_api_thinking {
+    BT_API_THINKING_DEFAULT, /**< the template's choice */
+    BT_API_THINKING_OFF,
+    BT_API_THINKING_ON,
+} bt_api_thinking_t;
 
 /** Tool settings of a request; owned by the request. */
 typedef struct bt_api_tools {
@@ -269,6 +281,7 @@ typedef struct bt_api_request {
     uint32_t n_dry_breakers;
     bool has_dry_breakers; /**< false: the default ones */
     int64_t thinking_budget;
+    bt_api_thinking_t thinking;
     uint32_t prompt_ignore_length;
     bt_repetition_t repetition;
     /** Beam search: n is the number of answers then. */
@@ -395,6 +408,7 @@ typedef struct bt_api_answer {
     bool include_usage, continuous_usage;
     const bt_tokenizer_t *tok; /**< for texts of tokens, where needed */
     uint32_t context_tokens;   /**< tokenize */
+    uint32_t prompt_tokens;    /**< tokens of the first prompt */
     bool token_texts;          /**< tokenize */
     uint32_t call_id_bytes;    /**< length of tool call ids; 0: as OpenAI's */
     /** Responses: parameters of the request. */
@@ -440,6 +454,7 @@ typedef struct bt_api_choice {
     uint32_t n_token_ids;
     bool by_end_id; /**< true when the choice's last token is an end id, which
                        has no text */
+    const char *stop_word; /**< the stop word that ended it; NULL: none */
     /** Requested log-probs and logits; NULL: none. Tokens `from` to `to` of
      *  scores.n belong to the piece or choice; the logits are complete once the
      *  choice has finished. */
@@ -515,12 +530,41 @@ void bt_api_write_events(const bt_api_answer_t *answer,
 /** Responses: appends the event of a stream that fails. */
 void bt_api_write_error_event(const bt_api_error_t *error,
                               bt_api_events_t *events, bt_strbuf_t *out);
+/** Kinds of content blocks of a streamed message. */
+typedef enum bt_api_block {
+    BT_API_BLOCK_NONE,
+    BT_API_BLOCK_THINKING,
+    BT_API_BLOCK_TEXT,
+    BT_API_BLOCK_TOOL_USE,
+} bt_api_block_t;
+
+/** Blocks of a streamed message so far; zero before its first event. */
+typedef struct bt_api_blocks {
+    bool has_begun; /**< message_start was written */
+    bt_api_block_t open;
+    uint32_t n; /**< blocks opened; the last one has index n - 1 */
+} bt_api_blocks_t;
+
+/** Anthropic: appends the event with which a stream begins, unless it was
+ *  written. */
+void bt_api_write_anthropic_start(const bt_api_answer_t *answer,
+                                  bt_api_blocks_t *blocks, bt_strbuf_t *out);
+/** Anthropic: appends the events of a piece, and those of the end when the
+ *  piece finishes. */
+void bt_api_write_anthropic_events(const bt_api_answer_t *answer,
+                                   const bt_api_choice_t *piece,
+                                   const bt_api_usage_t *usage,
+                                   bt_api_blocks_t *blocks, bt_strbuf_t *out);
+/** Anthropic: appends the event of a stream that fails. */
+void bt_api_write_anthropic_error_event(const bt_api_error_t *error,
+                                        bt_strbuf_t *out);
 /** OpenAI: appends the object that ends a stream with its usage (`choices:
  *  []`). */
 void bt_api_write_usage(const bt_api_answer_t *answer,
                         const bt_api_usage_t *usage, bt_strbuf_t *out);
 /** Appends an error body in the dialect's form ({"error": "…"} for Triton,
- *  {"error": {message, type, param, code}} for OpenAI). */
+ *  {"error": {message, type, param, code}} for OpenAI, {"type": "error",
+ *  "error": {type, message}} for Anthropic). */
 void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
                         bt_strbuf_t *out);
 

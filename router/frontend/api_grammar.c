@@ -555,6 +555,29 @@ bt_status_t bt_api_read_text_format(bt_api_parse_t *parse,
     return status;
 }
 
+bt_status_t bt_api_read_output_format(bt_api_parse_t *parse,
+                                      const bt_api_field_t *field,
+                                      const bt_json_node_t *format)
+{
+    static const char *const known[] = {"type", "schema", NULL};
+    const bt_json_node_t *type = bt_json_get(parse->doc, format, "type");
+    const bt_json_node_t *schema = bt_json_get(parse->doc, format, "schema");
+
+    if (!bt_json_is(type, "json_schema") ||
+        !bt_json_is_kind(schema, BT_JSON_OBJECT)) {
+        return bt_api_refuse(parse, field->name,
+                             "%s: a format is {\"type\": \"json_schema\", "
+                             "\"schema\": {…}}, got %s",
+                             field->name,
+                             BT_API_SHOW(bt_json_is(type, "json_schema")
+                                             ? schema
+                                         : (type != NULL) ? type
+                                                          : format));
+    }
+    bt_api_note_members(parse, field->name, format, known);
+    return give_json(parse, field->name, BT_GRAMMAR_JSON_SCHEMA, schema);
+}
+
 /* ---- TensorRT-LLM's guide ---- */
 
 bt_status_t bt_api_settle_guide(bt_api_request_t *request,

@@ -53,6 +53,7 @@ static uint32_t dialect_bit(bt_api_dialect_t dialect)
         [BT_API_GENERATE] = BT_API_G,   [BT_API_COMPLETIONS] = BT_API_C,
         [BT_API_CHAT] = BT_API_H,       [BT_API_TOKENIZE] = BT_API_T,
         [BT_API_DETOKENIZE] = BT_API_D, [BT_API_RESPONSES] = BT_API_R,
+        [BT_API_ANTHROPIC] = BT_API_M,  [BT_API_ANTHROPIC_COUNT] = BT_API_M,
     };
 
     return bits[dialect];
@@ -231,6 +232,9 @@ static bt_status_t check_prompt(bt_api_parse_t *parse)
     switch (request->dialect) {
     case BT_API_RESPONSES:
         return bt_api_check_responses(parse);
+    case BT_API_ANTHROPIC:
+    case BT_API_ANTHROPIC_COUNT:
+        return bt_api_check_anthropic(parse);
     case BT_API_CHAT:
         if (request->messages.n == 0) {
             return bt_api_refuse(parse, "messages", "messages is missing");
@@ -278,6 +282,10 @@ static bt_status_t check_whole(bt_api_parse_t *parse)
     }
     if (request->dialect == BT_API_DETOKENIZE) {
         return check_detokenize(parse);
+    }
+    if (request->dialect == BT_API_ANTHROPIC_COUNT) {
+        status = check_prompt(parse);
+        return (status == BT_OK) ? bt_api_check_tools(parse) : status;
     }
     status = check_prompt(parse);
     if (status == BT_OK) {
@@ -403,6 +411,9 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
     request->max_drafts = UINT32_MAX;
     request->sampling = bt_sampling_default();
     bt_api_processors_init(request);
+    if ((dialect == BT_API_ANTHROPIC) || (dialect == BT_API_ANTHROPIC_COUNT)) {
+        request->thinking = BT_API_THINKING_OFF; /* unless it is asked for */
+    }
     if (dialect == BT_API_RESPONSES) {
         static const bt_api_names_t names = {
             .prompt = "input",
@@ -507,9 +518,11 @@ void bt_api_note_members(bt_api_parse_t *parse, const char *path,
     }
 }
 
-/* Reports messages[2].x as input[1].x, if that is its item. */
+/* Reports messages[2].x as input[1].x, or messages[1].x, if that is what it was
+ * made of. */
 static void note_message(bt_api_request_t *request, const char *path, size_t n)
 {
+    const bool is_anthropic = request->dialect != BT_API_RESPONSES;
     const uint16_t *items = request->messages.items;
     char name[2 * NAME_BYTES];
     char *rest;
@@ -521,10 +534,12 @@ static void note_message(bt_api_request_t *request, const char *path, size_t n)
     }
     at = strtoul(path + strlen("messages["), &rest, 10);
     if ((at < request->messages.n) && (items[at] != UINT16_MAX)) {
-        snprintf(name, sizeof(name), "input[%u%.*s", (unsigned)items[at],
+        snprintf(name, sizeof(name), "%s[%u%.*s",
+                 is_anthropic ? "messages" : "input", (unsigned)items[at],
                  (int)((size_t)(path + n - rest) % sizeof(name)), rest);
     } else {
-        snprintf(name, sizeof(name), "instructions");
+        snprintf(name, sizeof(name), "%s",
+                 is_anthropic ? "system" : "instructions");
     }
     bt_api_note_unknown(request, name, strlen(name));
 }

@@ -16,6 +16,7 @@
 #define BT_API_T 8u  /**< tokenize */
 #define BT_API_D 16u /**< detokenize */
 #define BT_API_R 32u /**< responses */
+#define BT_API_M 64u /**< Anthropic's messages, and their count */
 #define BT_API_O (BT_API_C | BT_API_H)
 #define BT_API_A (BT_API_G | BT_API_O)
 
@@ -163,6 +164,8 @@ bt_api_read_t bt_api_read_response_format, bt_api_read_structured_outputs,
 bt_api_read_t bt_api_read_guided_backend, bt_api_read_whitespace_pattern;
 /** Reads a string of TensorRT-LLM's guide into a char *. */
 bt_api_read_t bt_api_read_guide;
+/** Reads Anthropic's output format, a JSON schema. */
+bt_api_read_t bt_api_read_output_format;
 /** Reads the format of Responses' text. */
 BT_MUST_CHECK bt_status_t bt_api_read_text_format(bt_api_parse_t *parse,
                                                   const bt_json_node_t *format);
@@ -223,6 +226,24 @@ bt_api_check_strict_tool(bt_api_parse_t *parse, const bt_json_node_t *name,
 /** Writes the id of a call of an answer. */
 void bt_api_put_call_id(const bt_api_answer_t *answer, uint32_t choice,
                         uint32_t call, const char *key, bt_json_t *json);
+/** Tool as received. */
+typedef struct bt_api_tool {
+    const bt_json_node_t *name, *parameters, *strict; /**< NULL: absent */
+    size_t index;                                     /**< in tools */
+} bt_api_tool_t;
+/** Checks a tool, and adds its name to the request's.
+ *  @param [in] at      path of its members, "function." or ""
+ *  @param [in] schema  member that has the parameters */
+BT_MUST_CHECK bt_status_t bt_api_take_tool(bt_api_parse_t *parse,
+                                           const bt_api_tool_t *tool,
+                                           const char *at, const char *schema);
+#define BT_API_CALL_ID_BYTES 32
+/** Makes the id of a call: equal in all pieces, and different for each call of
+ *  each answer; the prefix and 24 characters, or as many as the template
+ *  wants. */
+void bt_api_make_call_id(const bt_api_answer_t *answer, uint32_t choice,
+                         uint32_t call, const char *prefix,
+                         char id[BT_API_CALL_ID_BYTES]);
 /** Writes the "tool_calls" of an assistant's message.
  *  @param [in] where  "messages[3]", for errors
  *  @param [in,out] json  gets the list as a value */
@@ -271,6 +292,24 @@ BT_MUST_CHECK bt_status_t bt_api_check_responses(bt_api_parse_t *parse);
 void bt_api_put_response(const bt_api_answer_t *answer, const char *key,
                          const bt_api_choice_t *choice,
                          const bt_api_usage_t *usage, bt_json_t *json);
+
+/* ---- api_anthropic.c ---- */
+
+bt_api_read_t bt_api_read_anthropic_messages, bt_api_read_system,
+    bt_api_read_anthropic_tools, bt_api_read_anthropic_tool_choice,
+    bt_api_read_thinking, bt_api_read_output_config;
+/** Checks what a message needs, and turns the system's text into the first
+ *  message. */
+BT_MUST_CHECK bt_status_t bt_api_check_anthropic(bt_api_parse_t *parse);
+
+/* ---- api_anthropic_write.c ---- */
+
+/** Writes the message of an answer. */
+void bt_api_put_anthropic(const bt_api_answer_t *answer,
+                          const bt_api_choice_t *choice,
+                          const bt_api_usage_t *usage, bt_json_t *json);
+/** Writes the members of an error body. */
+void bt_api_put_anthropic_error(const bt_api_error_t *error, bt_json_t *json);
 
 /* ---- api_fields.c ---- */
 

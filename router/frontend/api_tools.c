@@ -58,47 +58,56 @@ bt_status_t bt_api_add_tool_name(bt_api_parse_t *parse, const char *name,
     return BT_OK;
 }
 
-static bt_status_t add_name(bt_api_parse_t *parse, size_t index,
-                            const bt_json_node_t *tool)
+bt_status_t bt_api_take_tool(bt_api_parse_t *parse, const bt_api_tool_t *tool,
+                             const char *at, const char *schema)
 {
-    bt_api_tools_t *tools = &parse->request->tools;
-    const bt_json_node_t *function = bt_json_get(parse->doc, tool, "function");
-    const bt_json_node_t *name = bt_json_get(parse->doc, function, "name");
-    const bt_json_node_t *parameters =
-        bt_json_get(parse->doc, function, "parameters");
-    const bt_json_node_t *strict = bt_json_get(parse->doc, function, "strict");
+    const bt_json_node_t *name = tool->name;
 
     if (!bt_json_is_kind(name, BT_JSON_STRING) ||
         !bt_tool_name_is_valid(name->text, name->len)) {
-        return bt_api_refuse(
-            parse, "tools",
-            "tools[%zu].function.name must be 1 to %d letters, "
-            "digits and any of _-.:/, got %s",
-            index, BT_TOOLS_MAX_NAME_BYTES, BT_API_SHOW(name));
-    }
-    if (!bt_api_is_none(parameters) && (parameters->kind != BT_JSON_OBJECT)) {
-        return bt_api_refuse(
-            parse, "tools",
-            "tools[%zu].function.parameters must be an object, "
-            "got %s",
-            index, BT_API_SHOW(parameters));
-    }
-    if (!bt_api_is_none(strict) && !bt_json_is_bool(strict)) {
         return bt_api_refuse(parse, "tools",
-                             "tools[%zu].function.strict must be true or "
-                             "false, got %s",
-                             index, BT_API_SHOW(strict));
+                             "tools[%zu].%sname must be 1 to %d letters, "
+                             "digits and any of _-.:/, got %s",
+                             tool->index, at, BT_TOOLS_MAX_NAME_BYTES,
+                             BT_API_SHOW(name));
     }
-    if (bt_json_is_kind(strict, BT_JSON_TRUE)) {
+    if (!bt_api_is_none(tool->parameters) &&
+        (tool->parameters->kind != BT_JSON_OBJECT)) {
+        return bt_api_refuse(
+            parse, "tools", "tools[%zu].%s%s must be an object, got %s",
+            tool->index, at, schema, BT_API_SHOW(tool->parameters));
+    }
+    if (!bt_api_is_none(tool->strict) && !bt_json_is_bool(tool->strict)) {
+        return bt_api_refuse(parse, "tools",
+                             "tools[%zu].%sstrict must be true or false, got "
+                             "%s",
+                             tool->index, at, BT_API_SHOW(tool->strict));
+    }
+    if (bt_json_is_kind(tool->strict, BT_JSON_TRUE)) {
         const bt_status_t status =
-            bt_api_check_strict_tool(parse, name, parameters);
+            bt_api_check_strict_tool(parse, name, tool->parameters);
 
         if (status != BT_OK) {
             return status;
         }
-        tools->strict = true;
+        parse->request->tools.strict = true;
     }
     return bt_api_add_tool_name(parse, name->text, name->len);
+}
+
+static bt_status_t add_function(bt_api_parse_t *parse, size_t index,
+                                const bt_json_node_t *tool)
+{
+    const bt_json_doc_t *doc = parse->doc;
+    const bt_json_node_t *function = bt_json_get(doc, tool, "function");
+    const bt_api_tool_t given = {
+        .name = bt_json_get(doc, function, "name"),
+        .parameters = bt_json_get(doc, function, "parameters"),
+        .strict = bt_json_get(doc, function, "strict"),
+        .index = index,
+    };
+
+    return bt_api_take_tool(parse, &given, "function.", "parameters");
 }
 
 static bt_status_t check_tool(bt_api_parse_t *parse, size_t index,
@@ -117,7 +126,7 @@ static bt_status_t check_tool(bt_api_parse_t *parse, size_t index,
                              "supported",
                              index, BT_API_SHOW(type));
     }
-    return add_name(parse, index, tool);
+    return add_function(parse, index, tool);
 }
 
 bt_status_t bt_api_read_tools(bt_api_parse_t *parse,
@@ -346,28 +355,36 @@ bt_status_t bt_api_write_calls(bt_api_parse_t *parse, const char *where,
 
 /* ---- calls of an answer ---- */
 
-/* The id is equal in all pieces, and different for each call of each answer. */
-void bt_api_put_call_id(const bt_api_answer_t *answer, uint32_t choice,
-                        uint32_t call, const char *key, bt_json_t *json)
+void bt_api_make_call_id(const bt_api_answer_t *answer, uint32_t choice,
+                         uint32_t call, const char *prefix,
+                         char id[BT_API_CALL_ID_BYTES])
 {
     static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
-    char text[24 + sizeof("call_")] = "call_";
     const uint64_t seed = ((uint64_t)choice << 32) | call;
     const bt_hash128_t hash = bt_hash128(answer->id, strlen(answer->id), seed);
-    const size_t from = (answer->call_id_bytes > 0) ? 0 : strlen(text);
+    const size_t from = (answer->call_id_bytes > 0) ? 0 : strlen(prefix);
     const size_t to =
-        (answer->call_id_bytes > 0) ? answer->call_id_bytes : sizeof(text) - 1;
+        (answer->call_id_bytes > 0) ? answer->call_id_bytes : from + 24;
     uint64_t left = hash.lo;
 
+    memcpy(id, prefix, from);
     for (size_t i = from; i < to; i++) {
         if (i == from + 12) {
             left = hash.hi;
         }
-        text[i] = digits[left % 36];
+        id[i] = digits[left % 36];
         left /= 36;
     }
-    text[to] = '\0';
-    bt_json_str(json, key, text);
+    id[to] = '\0';
+}
+
+void bt_api_put_call_id(const bt_api_answer_t *answer, uint32_t choice,
+                        uint32_t call, const char *key, bt_json_t *json)
+{
+    char id[BT_API_CALL_ID_BYTES];
+
+    bt_api_make_call_id(answer, choice, call, "call_", id);
+    bt_json_str(json, key, id);
 }
 
 static void put_call(const bt_api_answer_t *answer,

@@ -401,12 +401,15 @@ static void put_token_text(bt_json_t *json, const void *choice_p,
     bt_json_strn(json, NULL, (const char *)bytes, n);
 }
 
-/* Writes the answers of tokenize and detokenize, as vLLM has them. */
+/* Writes the answers of tokenize and detokenize, as vLLM has them, and of
+ * Anthropic's count_tokens. */
 static void put_tokens(const bt_api_answer_t *answer,
                        const bt_api_choice_t *choice, bt_json_t *json)
 {
     bt_json_object(json, NULL);
-    if (answer->dialect == BT_API_DETOKENIZE) {
+    if (answer->dialect == BT_API_ANTHROPIC_COUNT) {
+        bt_json_u64(json, "input_tokens", choice->n_token_ids);
+    } else if (answer->dialect == BT_API_DETOKENIZE) {
         bt_json_strn(json, "prompt", choice->text, choice->text_bytes);
     } else {
         bt_json_u64(json, "count", choice->n_token_ids);
@@ -546,8 +549,13 @@ void bt_api_put_answer(const bt_api_answer_t *answer,
         bt_api_put_response(answer, NULL, &choices[0], usage, json);
         return;
     }
+    if (answer->dialect == BT_API_ANTHROPIC) {
+        bt_api_put_anthropic(answer, &choices[0], usage, json);
+        return;
+    }
     if ((answer->dialect == BT_API_TOKENIZE) ||
-        (answer->dialect == BT_API_DETOKENIZE)) {
+        (answer->dialect == BT_API_DETOKENIZE) ||
+        (answer->dialect == BT_API_ANTHROPIC_COUNT)) {
         put_tokens(answer, &choices[0], json);
         return;
     }
@@ -738,6 +746,9 @@ void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
     bt_json_object(&json, NULL);
     if (dialect == BT_API_GENERATE) {
         bt_json_str(&json, "error", error->message);
+    } else if ((dialect == BT_API_ANTHROPIC) ||
+               (dialect == BT_API_ANTHROPIC_COUNT)) {
+        bt_api_put_anthropic_error(error, &json);
     } else {
         bt_json_object(&json, "error");
         bt_json_str(&json, "message", error->message);

@@ -227,38 +227,58 @@ static bt_status_t check_chat(bt_prepare_t *w)
     return (w->request->tools.json != NULL) ? check_tools(w) : BT_OK;
 }
 
-/* Writes the variables by which chat templates know how much to think: Qwen's
- * and GLM's, DeepSeek's and Granite's, gpt-oss'. A template without any is
- * reported to the client. */
-static void write_effort(bt_prepare_t *w, bt_strbuf_t *out)
+/* Returns the field that asks for an effort. */
+static const char *effort_field(const bt_api_request_t *request)
+{
+    switch (request->dialect) {
+    case BT_API_RESPONSES:
+        return "reasoning.effort\n";
+    case BT_API_ANTHROPIC:
+    case BT_API_ANTHROPIC_COUNT:
+        return "output_config.effort\n";
+    default:
+        return "reasoning_effort\n";
+    }
+}
+
+/* Writes the variables by which chat templates know whether and how much to
+ * think: Qwen's and GLM's, DeepSeek's and Granite's, gpt-oss'. An effort of
+ * which a template knows nothing is reported to the client. */
+static void write_thinking(bt_prepare_t *w, bt_strbuf_t *out)
 {
     static const char *const flags[] = {"enable_thinking", "thinking"};
     static const char name[] = "reasoning_effort";
     const bt_api_request_t *request = w->request;
     const bool tools =
         (request->tools.json != NULL) && !w->served->tools_as_text;
-    const char *field = (request->dialect == BT_API_RESPONSES)
-                            ? "reasoning.effort\n"
-                            : "reasoning_effort\n";
+    const bool has_flag = request->thinking != BT_API_THINKING_DEFAULT;
+    const bool is_on = has_flag ? (request->thinking == BT_API_THINKING_ON)
+                                : (strcmp(request->effort, "none") != 0);
     uint32_t n = 0;
+    bool shows_effort = request->effort == NULL;
     bt_json_t json;
 
     bt_json_init(&json, out);
     bt_json_object(&json, NULL);
     for (size_t i = 0; i < BT_ARRAY_LEN(flags); i++) {
         if (bt_chat_template_has_name(w->served->chat, tools, flags[i])) {
-            bt_json_bool(&json, flags[i], strcmp(request->effort, "none") != 0);
+            bt_json_bool(&json, flags[i], is_on);
+            shows_effort = shows_effort || !has_flag;
             n++;
         }
     }
-    if (bt_chat_template_has_name(w->served->chat, tools, name)) {
+    if ((request->effort != NULL) &&
+        bt_chat_template_has_name(w->served->chat, tools, name)) {
         bt_json_str(&json, name, request->effort);
+        shows_effort = true;
         n++;
     }
     bt_json_end_object(&json);
     if (n == 0) {
         bt_strbuf_reset(out);
-        bt_api_note_unused(w->request, field);
+    }
+    if (!shows_effort) {
+        bt_api_note_unused(w->request, effort_field(request));
     }
 }
 
@@ -284,8 +304,9 @@ static bt_status_t render_chat(bt_prepare_t *w, bt_strbuf_t *text,
     bt_strbuf_init(&unused, UNUSED_LIMIT);
     bt_strbuf_init_fixed(&effort, variables, sizeof(variables));
     chat.unused = &unused;
-    if (w->request->effort != NULL) {
-        write_effort(w, &effort);
+    if ((w->request->effort != NULL) ||
+        (w->request->thinking != BT_API_THINKING_DEFAULT)) {
+        write_thinking(w, &effort);
         chat.defaults_json = (effort.len > 0) ? effort.data : NULL;
     }
     status =
@@ -726,10 +747,22 @@ static bt_status_t prepare_prompts(bt_prepare_t *w)
     return status;
 }
 
+/* Anthropic's clients ask any model to think: one that cannot answers without,
+ * and says so. */
+static void settle_thinking(bt_prepare_t *w)
+{
+    if ((w->request->thinking == BT_API_THINKING_ON) &&
+        (w->served->reason == NULL)) {
+        w->request->thinking_budget = -1;
+        bt_api_note_unused(w->request, "thinking\n");
+    }
+}
+
 static bt_status_t prepare(bt_prepare_t *w)
 {
     bt_status_t status;
 
+    settle_thinking(w);
     w->out->n_prompts = bt_api_is_chat(w->request) ? 1 : w->request->n_prompts;
     w->out->prompts =
         bt_calloc(w->out->n_prompts + 1, sizeof(*w->out->prompts));
@@ -814,6 +847,7 @@ bt_status_t bt_prepare(const bt_served_t *served, uint32_t context_tokens,
 
     switch (request->dialect) {
     case BT_API_TOKENIZE: /* no answer has to fit behind it */
+    case BT_API_ANTHROPIC_COUNT:
         w.context = BT_WIRE_MAX_TOKENS;
         status = one_prompt(&w, 0, &made.tokens);
         break;

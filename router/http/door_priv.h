@@ -32,6 +32,7 @@ struct bt_http_request {
     bt_served_t *served;    /**< model of the path, in its version; or NULL */
     bool began;             /**< head of a stream was sent */
     bt_api_events_t events; /**< position in a response's stream */
+    bt_api_blocks_t blocks; /**< blocks of a streamed message */
     /** Event stream: time of the last write, and the keep-alive comment; NULL:
      *  none. Linked in door->streams then. */
     uint64_t written_us;

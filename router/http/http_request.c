@@ -56,6 +56,9 @@ bt_http_request_t *bt_http_request_begin(bt_door_t *door, bt_exchange_t *ex,
     bt_list_init(&r->stream);
     bt_request_id(&door->front->ids, bt_exchange_header(ex, REQUEST_ID), r->id);
     bt_exchange_add_header(ex, REQUEST_ID, r->id);
+    if ((dialect == BT_API_ANTHROPIC) || (dialect == BT_API_ANTHROPIC_COUNT)) {
+        bt_exchange_add_header(ex, "request-id", r->id);
+    }
     if (door->front->access != NULL) {
         bt_exchange_client(ex, r->client);
     }
@@ -274,6 +277,26 @@ static void responses_error(bt_http_request_t *r, const bt_api_error_t *error)
     bt_api_write_error_event(error, &r->events, &r->door->out);
 }
 
+static void anthropic_begin(bt_http_request_t *r, const bt_api_answer_t *answer)
+{
+    bt_api_write_anthropic_start(answer, &r->blocks, &r->door->out);
+}
+
+/* Its last piece has the end. */
+static void anthropic_piece(bt_http_request_t *r, const bt_api_answer_t *answer,
+                            const bt_api_choice_t *choice, bool first,
+                            const bt_api_usage_t *usage)
+{
+    (void)first;
+    bt_api_write_anthropic_events(answer, choice, usage, &r->blocks,
+                                  &r->door->out);
+}
+
+static void anthropic_error(bt_http_request_t *r, const bt_api_error_t *error)
+{
+    bt_api_write_anthropic_error_event(error, &r->door->out);
+}
+
 #define CHUNKS                                                          \
     {                                                                   \
         .piece = chunks_piece, .end = chunks_end, .error = chunks_error \
@@ -288,6 +311,10 @@ static const events_t events[] = {
     [BT_API_RESPONSES] = {.begin = responses_begin,
                           .piece = responses_piece,
                           .error = responses_error},
+    [BT_API_ANTHROPIC] = {.begin = anthropic_begin,
+                          .piece = anthropic_piece,
+                          .error = anthropic_error},
+    [BT_API_ANTHROPIC_COUNT] = CHUNKS,
 };
 
 /* @return the empty scratch buffer */

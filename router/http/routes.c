@@ -43,6 +43,8 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
     } own[] = {{"/tokenize", BT_API_TOKENIZE},
                {"/detokenize", BT_API_DETOKENIZE},
                {"/v1/responses", BT_API_RESPONSES},
+               {"/v1/messages", BT_API_ANTHROPIC},
+               {"/v1/messages/count_tokens", BT_API_ANTHROPIC_COUNT},
                /* OpenAI's, of clients whose base URL lacks /v1. */
                {"/chat/completions", BT_API_COMPLETIONS},
                {"/completions", BT_API_COMPLETIONS},
@@ -286,6 +288,8 @@ static const route_t main_routes[] = {
     {"/v1/files", READ_OR_POST, bt_route_files, BY_KEY},
     {"/v1/files/{name}", READ_OR_DELETE, bt_route_file, BY_KEY},
     {"/v1/files/{name}/content", READ, bt_route_file_content, BY_KEY},
+    {"/v1/messages", POST, generate, BY_KEY},
+    {"/v1/messages/count_tokens", POST, generate, BY_KEY},
     {"/v1/models", READ, list_models, BY_KEY},
     {"/v1/models/{model}", READ, one_model, BY_KEY},
     {"/tokenize", POST, generate, BY_KEY},

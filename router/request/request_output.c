@@ -147,7 +147,8 @@ static void make_opening(bt_row_t *row)
     bt_api_answer_t *answer = &row->answer;
 
     if ((answer->dialect == BT_API_GENERATE) ||
-        (answer->dialect == BT_API_RESPONSES)) {
+        (answer->dialect == BT_API_RESPONSES) ||
+        (answer->dialect == BT_API_ANTHROPIC)) {
         return;
     }
     bt_strbuf_init(&row->opening, MAX_OPENING_BYTES);
@@ -216,6 +217,7 @@ static void send_piece(bt_row_t *row, bt_choice_t *choice, const char *text,
         .thought = (thought != NULL) ? text_of(thought) : "",
         .thought_bytes = (thought != NULL) ? thought->len : 0,
         .finish = choice->finish,
+        .stop_word = choice->stop_word,
         .perf_wants = row->perf_wants,
         .perf = row->perf,
     };
@@ -419,6 +421,7 @@ static void fill_choice(const bt_row_t *row, bt_choice_t *choice,
     out->token_ids = choice->ids;
     out->n_token_ids = choice->n_output;
     out->by_end_id = choice->by_end_id;
+    out->stop_word = choice->stop_word;
     add_calls(choice, out);
     add_rows(row, choice, 0, out);
 }
@@ -521,6 +524,22 @@ static bool take_beams(bt_row_t *row, bt_choice_t *best,
     return true;
 }
 
+/* Keeps ids and the stop word for the answer.
+ * @return false: memory is short */
+static bool keep_end(bt_row_t *row, bt_choice_t *choice,
+                     const bt_gen_end_t *end)
+{
+    if (row->want_ids) {
+        choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
+        choice->sent_ids = row->stream ? choice->ids : NULL;
+        if (choice->ids == NULL) {
+            return false;
+        }
+    }
+    return bt_arena_strdup(&row->request->arena, end->stop_word,
+                           &choice->stop_word);
+}
+
 void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
 {
     const uint64_t start_us = bt_now_us();
@@ -550,17 +569,13 @@ void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
         note_end(row, end);
     }
     count_end(row, ok, end->n_prompt, end->n_output);
-    if (ok && row->want_ids) {
-        choice->ids = bt_memdup(end->ids, end->n_output * sizeof(*end->ids));
-        choice->sent_ids = row->stream ? choice->ids : NULL;
-    }
     if (ok && (end->prompt->n_draft_ids > 0)) {
         choice->n_predicted = end->prompt->n_draft_ids;
         choice->n_accepted =
             bt_prediction_accepted(end->prompt->draft_ids, choice->n_predicted,
                                    end->ids, end->n_output);
     }
-    if (ok && row->want_ids && (choice->ids == NULL)) {
+    if (ok && !keep_end(row, choice, end)) {
         bt_request_fail_for_memory(row->request);
     } else if (ok) {
         if (add_logprobs(row, choice, end->rows) &&

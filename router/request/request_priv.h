@@ -33,8 +33,9 @@ struct bt_choice {
     uint32_t n_predicted, n_accepted;
     const char *echo; /* stream: beginning of the first piece (prompt) */
     size_t echo_bytes;
-    uint32_t *ids;  /* owned: n_output token ids, when requested */
-    bool by_end_id; /* last token is an end id */
+    uint32_t *ids;         /* owned: n_output token ids, when requested */
+    bool by_end_id;        /* last token is an end id */
+    const char *stop_word; /* met by its text; NULL: none */
     /* Streamed: number of ids sent, and all ids while a piece is sent. */
     uint32_t n_ids_sent;
     const uint32_t *sent_ids;

@@ -18,6 +18,7 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
         [BT_API_GENERATE] = "",      [BT_API_COMPLETIONS] = "cmpl-",
         [BT_API_CHAT] = "chatcmpl-", [BT_API_TOKENIZE] = "",
         [BT_API_DETOKENIZE] = "",    [BT_API_RESPONSES] = "resp_",
+        [BT_API_ANTHROPIC] = "msg_", [BT_API_ANTHROPIC_COUNT] = "",
     };
     bt_request_t *r = row->request;
     const bt_api_request_t *api = &in->api;
@@ -46,6 +47,9 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
         .temperature = in->prepared.sampling.temperature,
         .top_p = in->prepared.sampling.top_p,
     };
+    if (in->prepared.n_prompts > 0) {
+        answer->prompt_tokens = in->prepared.prompts[0].prompt->n;
+    }
     if (in->prepared.tools != NULL) {
         answer->call_id_bytes = bt_tool_format_id_bytes(in->prepared.tools);
     }
@@ -226,7 +230,8 @@ static void fill_origin(const bt_row_t *row, bt_gen_origin_t *origin)
     }
     origin->name = (uint8_t)r->name;
     origin->chat = (row->answer.dialect == BT_API_CHAT) ||
-                   (row->answer.dialect == BT_API_RESPONSES);
+                   (row->answer.dialect == BT_API_RESPONSES) ||
+                   (row->answer.dialect == BT_API_ANTHROPIC);
     origin->stream = row->stream;
     snprintf(origin->tenant, sizeof(origin->tenant), "%s", r->tenant->name);
     snprintf(origin->answer_id, sizeof(origin->answer_id), "%s", row->id);
@@ -482,7 +487,8 @@ static void request_run(bt_row_t *row)
     const bt_api_dialect_t dialect = row->input->api.dialect;
     bt_request_t *r = bt_request_ref(row->request);
 
-    if ((dialect == BT_API_TOKENIZE) || (dialect == BT_API_DETOKENIZE)) {
+    if ((dialect == BT_API_TOKENIZE) || (dialect == BT_API_DETOKENIZE) ||
+        (dialect == BT_API_ANTHROPIC_COUNT)) {
         respond_tokens(row);
     } else {
         generate(row);

@@ -11,6 +11,7 @@ MOST = 2            # tokens that are generated
 N_VOCABULARY = 49152  # of the model of these tests
 MODEL = "ensemble"
 CHUNKS = {"/v1/completions": "CompletionChunk", "/v1/chat/completions": "ChatChunk", "/v1/responses": "ResponseEvent",
+          "/v1/messages": "AnthropicEvent",
           "/v2/models/{model}/generate_stream": "Generated",
           "/v2/models/{model}/versions/{version}/generate_stream": "Generated"}
 LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -43,7 +44,8 @@ def known_ids(value):
 DESCRIBED = {
     "response_format": {"type": "json_object"}, "structured_outputs": {"choice": ["a", "b"]}, "guided_json": {"type": "integer"},
     "guided_regex": "[a-z]+", "guided_choice": ["a"], "guided_grammar": 'root ::= "a"', "json_schema": "{}", "regex": "[a-z]+",
-    "ebnf": 'root ::= "a"', "grammar": 'root ::= "a"', "text": {"format": {"type": "json_object"}},
+    "output_config": {"format": {"type": "json_schema", "schema": {"type": "integer"}}},
+    "output_format": {"type": "json_schema", "schema": {"type": "integer"}}, "ebnf": 'root ::= "a"', "grammar": 'root ::= "a"', "text": {"format": {"type": "json_object"}},
     "structural_tag": {"type": "structural_tag", "format": {"type": "regex", "pattern": "[ab]{3}"}}}
 
 
@@ -90,6 +92,8 @@ def agree(path, body):
         body["bad_words"] = [w[:8] for w in words[:8]]  # of few tokens
     if isinstance(body.get("messages"), list):
         body["messages"] = body["messages"][-4:]
+    if path.startswith("/v1/messages"):
+        agree_as_messages(body)
     if path == "/v1/completions" and isinstance(body.get("prompt"), list):
         body["prompt"] = body["prompt"][:2]
     if "embedding_bias_words" in body or "embedding_bias_weights" in body:
@@ -125,6 +129,20 @@ def agree(path, body):
             body.pop(name, None)  # what goes with beams is another test's
 
 
+def agree_as_messages(body):
+    """Whose role has which blocks, and what needs tools."""
+    blocks = {"user": ("text", "tool_result"), "system": ("text",), "assistant": ("text", "thinking", "redacted_thinking", "tool_use")}
+    for message in body.get("messages") or ():
+        if isinstance(message.get("content"), list):
+            message["content"] = [b for b in message["content"] if b.get("type") in blocks[message["role"]]] or "a"
+    if isinstance(body.get("messages"), list):
+        body["messages"].append({"role": "user", "content": "a"})
+    body["tool_choice"] = {"type": "auto"}
+    for tool in body.get("tools") or ():
+        if tool.get("strict") is True:
+            tool["input_schema"] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
 def in_64_bits(value):
     """Whatever stands in fields that nobody reads: larger integers are refused anywhere."""
     if isinstance(value, dict):
@@ -140,7 +158,7 @@ def before_call(context, case, kwargs):
     if case.method.upper() != "POST" or not isinstance(body, dict):
         return
     body = json.loads(json.dumps(body))
-    generates = "completions" in case.path or "responses" in case.path or "generate" in case.path
+    generates = "completions" in case.path or case.path == "/v1/messages" or "responses" in case.path or "generate" in case.path
     if is_positive(case):
         body = in_64_bits(body)
         agree(case.path, body)

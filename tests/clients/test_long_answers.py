@@ -218,6 +218,56 @@ def test_responses_have_every_field_whatever_their_size(c):
     check_response(c, "s", "Be short.", {})
 
 
+# --- Anthropic's messages
+
+def message_body(last, **more):
+    tools = [{"name": t["function"]["name"], "input_schema": t["function"]["parameters"]} for t in TOOLS]
+    return dict(model="long", messages=[{"role": "user", "content": "x" + last}], temperature=0, max_tokens=1500, tools=tools, **more)
+
+
+def gathered(stream):
+    """The message that a stream's events come to, as clients put it together."""
+    message, texts = None, {}
+    for event in stream:
+        kind = event["type"]
+        if kind == "message_start":
+            message = event["message"]
+        elif kind == "content_block_start":
+            assert event["index"] == len(message["content"])
+            message["content"].append(event["content_block"])
+            texts[event["index"]] = ""
+        elif kind == "content_block_delta":
+            delta = event["delta"]
+            texts[event["index"]] += next(v for k, v in delta.items() if k != "type")
+        elif kind == "content_block_stop":
+            block = message["content"][event["index"]]
+            key = {"text": "text", "thinking": "thinking", "tool_use": "input"}[block["type"]]
+            block[key] = json.loads(texts[event["index"]]) if key == "input" else texts[event["index"]]
+        elif kind == "message_delta":
+            message.update(event["delta"], usage=event["usage"])
+    assert kind == "message_stop", kind
+    return message
+
+
+def test_messages_have_every_field_whatever_their_size(c):
+    for last, (thought, content, arguments) in SCRIPTS.items():
+        answer = post(c, "/v1/messages", message_body(last))
+        assert set(answer) == {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}, answer.keys()
+        expected = ([("thinking", thought)] + ([("text", content)] if content else [])
+                    + [("tool_use", (name, given)) for name, given in arguments])
+        said = {"thinking": lambda b: b["thinking"], "text": lambda b: b["text"], "tool_use": lambda b: (b["name"], b["input"])}
+        assert [(b["type"], said[b["type"]](b)) for b in answer["content"]] == expected, last
+        assert answer["stop_reason"] == ("tool_use" if arguments else "end_turn"), answer["stop_reason"]
+        assert answer["usage"]["output_tokens"] == -(-len(script(SCRIPTS[last])) // PIECE) + 1, answer["usage"]
+        streamed = gathered(events(c, "/v1/messages", message_body(last)))
+
+        def plain(message):
+            usage = without(message["usage"], "input_tokens", "cache_read_input_tokens")
+            return dict(without(message, "id"), content=[without(b, "id") for b in message["content"]], usage=usage)
+
+        assert plain(streamed) == plain(answer), last
+
+
 # --- completions
 
 def completion(c, n, **more):
@@ -346,6 +396,7 @@ def test_clients_leaving_long_answers_do_not_affect_others(c):
              ("/tokenize", dict(model="long", prompt=words(60000, "plain"), return_token_strs=True))]
     either = [("/v1/chat/completions", dict(chat_body("A", n=2, logprobs=True, top_logprobs=2), max_tokens=n)),
               ("/v1/responses", dict(model="long", input="xC", temperature=0, max_output_tokens=n, metadata=METADATA)),
+              ("/v1/messages", dict(message_body("M"), max_tokens=n)),
               ("/v1/completions", dict(model="long", prompt=["xP", "xC"], temperature=0, max_tokens=n, logprobs=2, echo=True))]
     asked = whole + [(path, dict(body, stream=stream)) for path, body in either for stream in (False, True)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:

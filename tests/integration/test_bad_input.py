@@ -124,6 +124,7 @@ def ignored_fields():
     for name, path, body in (("CompletionRequest", C, {"prompt": "a", "max_tokens": 1}),
                              ("ChatRequest", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
                              ("ResponseRequest", "/v1/responses", {"input": "a", "max_output_tokens": 1}),
+                             ("AnthropicRequest", "/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
                              ("GenerateRequest", G, {"text_input": "a", "max_tokens": 1})):
         forms = schemas[name].get("oneOf", [schemas[name]])
         yield path, body, {k for form in forms for k, v in form.get("properties", {}).items()

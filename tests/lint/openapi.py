@@ -12,6 +12,7 @@ DIALECTS = {
     "BT_API_T": "TokenizeRequest",
     "BT_API_D": "DetokenizeRequest",
     "BT_API_G": "GenerateRequest",
+    "BT_API_M": "AnthropicRequest",
 }
 TOGETHER = {"BT_API_O": ["BT_API_C", "BT_API_H"], "BT_API_A": ["BT_API_G", "BT_API_C", "BT_API_H"]}
 METHODS = {"READ": {"get"}, "POST": {"post"}, "READ_OR_POST": {"get", "post"}, "READ_OR_DELETE": {"get", "delete"}}

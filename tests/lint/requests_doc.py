@@ -18,6 +18,8 @@ REQUESTS = (
     ("POST /v1/chat/completions", "ChatRequest"),
     ("POST /v1/completions", "CompletionRequest"),
     ("POST /v1/responses", "ResponseRequest"),
+    ("POST /v1/messages", "AnthropicRequest"),
+    ("POST /v1/messages/count_tokens", "AnthropicCountRequest"),
     ("POST /v2/models/NAME/generate and /generate_stream", "GenerateRequest"),
     ("POST /tokenize", "TokenizeRequest"),
     ("POST /detokenize", "DetokenizeRequest"),

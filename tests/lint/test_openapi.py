@@ -49,7 +49,7 @@ def document():
                   "/v2/models/{model}/versions/{version}": {"get": {}}, "/v2/logging": {"get": {}, "post": {}},
                   "/v2/memory/status": {"get": {}}, "/v2/memory/region/{name}": {"post": {}}},
         "components": {"schemas": {
-            "NotYet": {}, "Ignored": {}, "ResponseRequest": request(), "DetokenizeRequest": request(),
+            "NotYet": {}, "Ignored": {}, "ResponseRequest": request(), "DetokenizeRequest": request(), "AnthropicRequest": request(),
             "GenerateRequest": request(), "TokenizeRequest": {"oneOf": [request(prompt={"type": "string"})]},
             "ChatRequest": request(n=whole),
             "CompletionRequest": request(

@@ -28,6 +28,7 @@ static void check_cut(const char *const *words, uint32_t n, const char *text,
         bt_stops_finish(&stops, &out);
     }
     assert_int_equal(stopped, stops_expected);
+    assert_int_equal(stops.met != NULL, stops_expected);
     assert_string_equal((out.len > 0) ? out.data : "", expected);
     bt_stops_fini(&stops);
     bt_strbuf_fini(&out);
@@ -39,6 +40,25 @@ static void check(const char *const *words, uint32_t n, const char *text,
     for (size_t step = 1; step <= strlen(text); step++) {
         check_cut(words, n, text, step, expected, stops_expected);
     }
+}
+
+/* "bcd" is complete at byte 4, with the longer "abcd". */
+static void the_longest_word_complete_first_is_named(void **state)
+{
+    const char *const words[] = {"bcd", "cde", "abcd", "abcdef"};
+    bt_stops_t stops = {0};
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 1000);
+    assert_int_equal(bt_stops_init(&stops, words, 4), BT_OK);
+    assert_false(bt_stops_push(&stops, "xab", 3, &out));
+    assert_null(stops.met);
+    assert_true(bt_stops_push(&stops, "cdef", 4, &out));
+    assert_string_equal(stops.met, "abcd");
+    assert_string_equal(out.data, "x");
+    bt_stops_fini(&stops);
+    bt_strbuf_fini(&out);
 }
 
 static void stop_word_ends_text_however_tokens_are_cut(void **state)
@@ -116,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(stop_word_ends_text_however_tokens_are_cut),
+        BT_TEST(the_longest_word_complete_first_is_named),
         BT_TEST(longest_of_stop_words_ending_together_is_cut),
         BT_TEST(only_a_possible_beginning_is_held_back),
         BT_TEST(bad_stop_words_and_short_memory_are_reported),
