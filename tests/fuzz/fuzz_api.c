@@ -31,7 +31,39 @@ static void write_events(const bt_api_answer_t *answer, const char *text,
     BT_ASSERT_ALWAYS(events.sequence == ((text[0] != '\0') ? 15u : 8u));
 }
 
-static void write_all(bt_api_dialect_t dialect, const char *text)
+/* Thinking, a text and a call whose arguments are any text, whole and as
+ * events: a line of JSON each. */
+static void write_blocks(const bt_api_answer_t *answer, char *text,
+                         const bt_api_usage_t *usage, bt_strbuf_t *out)
+{
+    bt_tool_call_t call = {.name = text};
+    const bt_api_choice_t piece = {.text = text,
+                                   .text_bytes = strlen(text),
+                                   .thought = text,
+                                   .thought_bytes = strlen(text),
+                                   .calls = &call,
+                                   .n_calls = 1,
+                                   .finish = BT_FINISH_STOP};
+    bt_api_blocks_t blocks = {0};
+    bt_json_doc_t *doc = NULL;
+    bt_json_fault_t fault;
+
+    bt_strbuf_init(&call.arguments, (size_t)64 << 20);
+    bt_strbuf_puts(&call.arguments, text);
+    bt_strbuf_reset(out);
+    bt_api_write_answer(answer, &piece, 1, usage, out);
+    BT_ASSERT_ALWAYS(bt_json_doc_parse_client(out->data, out->len, UINT32_MAX,
+                                              &fault, &doc) == BT_OK);
+    bt_json_doc_free(doc);
+    bt_strbuf_reset(out);
+    bt_api_write_anthropic_start(answer, &blocks, out);
+    bt_api_write_anthropic_events(answer, &piece, usage, &blocks, out);
+    BT_ASSERT_ALWAYS(blocks.n == ((text[0] != '\0') ? 3u : 1u));
+    BT_ASSERT_ALWAYS(blocks.open == BT_API_BLOCK_NONE);
+    bt_strbuf_fini(&call.arguments);
+}
+
+static void write_all(bt_api_dialect_t dialect, char *text)
 {
     const bt_api_answer_t answer = {
         .dialect = dialect, .id = text, .model = text, .include_usage = true};
@@ -46,6 +78,9 @@ static void write_all(bt_api_dialect_t dialect, const char *text)
     bt_api_write_chunks(&answer, &choice, true, &usage, &out);
     bt_api_write_usage(&answer, &usage, &out);
     write_events(&answer, text, &usage, &out);
+    if (dialect == BT_API_ANTHROPIC) {
+        write_blocks(&answer, text, &usage, &out);
+    }
     BT_ASSERT_ALWAYS(bt_strbuf_status(&out) == BT_OK);
     bt_strbuf_fini(&out);
 }
@@ -113,7 +148,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const bt_api_dialect_t dialect =
         (bt_api_dialect_t)((size == 0)        ? 0
                            : (data[0] < 0x80) ? data[0] % 3
-                                              : 3 + data[0] % 3);
+                           : (data[0] < 0xC0) ? 3 + data[0] % 3
+                                              : 6 + data[0] % 2);
     bt_api_request_t request;
     bt_api_error_t error;
     bt_status_t status;
