@@ -41,6 +41,8 @@ typedef struct writer {
     bt_tmpl_seq_t *made;         /* those of them that are made here */
     bt_tmpl_written_t *written;  /* what they are made of, the newest first */
     bt_tmpl_dict_t *last;        /* of out, if it is made here */
+    bool joins;                  /* its content is that of `joined` */
+    bt_tmpl_build_t joined;
 } writer_t;
 
 /* ---- JSON ---- */
@@ -332,6 +334,39 @@ static const bt_tmpl_text_t *text_of(writer_t *w, bt_tmpl_value_t message)
                              : &bt_tmpl_text_empty;
 }
 
+/* Appends a text to the last message. The texts of many that follow each other
+ * are one build, of which each content is a longer part.
+ * @param [in] sent  message that the text is of; NULL: none */
+static bool join(writer_t *w, const bt_tmpl_text_t *text, bt_tmpl_dict_t *sent)
+{
+    const bt_tmpl_value_t before = w->out->items[w->out->n - 1];
+    const bt_tmpl_text_t *const begun = text_of(w, before);
+    const bt_tmpl_text_t *all;
+
+    if ((text == NULL) || (begun == NULL)) {
+        return false;
+    }
+    if (!w->joins) {
+        bt_tmpl_build_init(&w->joined, w->run);
+        bt_tmpl_build_text(&w->joined, begun);
+        w->joins = true;
+    }
+    bt_tmpl_build_puts(&w->joined, "\n");
+    bt_tmpl_build_text(&w->joined, text);
+    all = bt_tmpl_build_end(&w->joined);
+    if (!bt_tmpl_run_ok(w->run)) {
+        return false;
+    }
+    if (w->last != NULL) {
+        *bt_tmpl_message_member(w->last, "content") = bt_tmpl_v_text(all);
+    } else if (!put_made(w,
+                         make_message(w, role_of(before), all, before.u.dict),
+                         true)) {
+        return false;
+    }
+    return record(w, sent, w->last);
+}
+
 /* Adds a message. It continues the one before where the template wants roles
  * in turns and one of the two is made here.
  * @param [in] text  content of a message that is made here; NULL: it goes
@@ -340,39 +375,20 @@ static bool add(writer_t *w, bt_tmpl_value_t message,
                 const bt_tmpl_text_t *role, const bt_tmpl_text_t *text,
                 bt_tmpl_dict_t *like)
 {
-    const bt_tmpl_value_t before =
-        (w->out->n > 0) ? w->out->items[w->out->n - 1] : bt_tmpl_v_none();
-    const bool joins =
-        w->forms->alternates && ((w->last != NULL) || (text != NULL)) &&
-        (role != NULL) && (role_of(before) != NULL) &&
-        bt_tmpl_text_equal(role, role_of(before)) &&
-        (bt_tmpl_text_is(role, "user") || bt_tmpl_text_is(role, "assistant"));
-    bt_tmpl_build_t build;
+    const bt_tmpl_text_t *const before =
+        (w->out->n > 0) ? role_of(w->out->items[w->out->n - 1]) : NULL;
 
-    if (!joins && (text == NULL)) {
+    if (w->forms->alternates && ((w->last != NULL) || (text != NULL)) &&
+        (role != NULL) && (before != NULL) &&
+        bt_tmpl_text_equal(role, before) &&
+        (bt_tmpl_text_is(role, "user") || bt_tmpl_text_is(role, "assistant"))) {
+        return (text != NULL) ? join(w, text, like)
+                              : join(w, text_of(w, message), message.u.dict);
+    }
+    w->joins = false;
+    if (text == NULL) {
         w->last = NULL;
         return bt_tmpl_seq_add(w->run, w->out, message);
-    }
-    if (joins) {
-        text = (text != NULL) ? text : text_of(w, message);
-        like = (like != NULL) ? like : message.u.dict;
-        bt_tmpl_build_init(&build, w->run);
-        if ((text == NULL) || (text_of(w, before) == NULL)) {
-            return false;
-        }
-        bt_tmpl_build_text(&build, text_of(w, before));
-        bt_tmpl_build_puts(&build, "\n");
-        bt_tmpl_build_text(&build, text);
-        text = bt_tmpl_build_end(&build);
-        if ((w->last != NULL) && (text != NULL)) {
-            *bt_tmpl_message_member(w->last, "content") = bt_tmpl_v_text(text);
-            return record(w, like, w->last);
-        }
-        if ((text == NULL) ||
-            !put_made(w, make_message(w, role, text, before.u.dict), true)) {
-            return false;
-        }
-        return record(w, like, w->last);
     }
     return put_made(w, make_message(w, role, text, like), false);
 }

@@ -91,16 +91,17 @@ def test_openai_agents_calls_a_tool_and_answers(_):
     agents = client_module("agents")
 
     async def run():
-        agents.set_default_openai_api("chat_completions")
-        helper = agents.Agent(name="Helper", instructions="Be brief.", model="scripted", tools=[agents.function_tool(get_weather)])
-        assert (await agents.Runner.run(helper, QUESTION)).final_output == RESULT
-        streamed = agents.Runner.run_streamed(helper, QUESTION)
-        told = [event.type async for event in streamed.stream_events()]
-        assert streamed.final_output == RESULT and told.count("raw_response_event") > 10, told
+        for api in ("chat_completions", "responses"):
+            agents.set_default_openai_api(api)
+            helper = agents.Agent(name="Helper", instructions="Be brief.", model="scripted", tools=[agents.function_tool(get_weather)])
+            assert (await agents.Runner.run(helper, QUESTION)).final_output == RESULT, api
+            streamed = agents.Runner.run_streamed(helper, QUESTION)
+            told = [event.type async for event in streamed.stream_events()]
+            assert streamed.final_output == RESULT and told.count("raw_response_event") > 10, (api, told)
 
     with scripted():
         asyncio.run(run())
-    assert ASKED == ["Oslo"] * 2, ASKED
+    assert ASKED == ["Oslo"] * 4, ASKED
 
 
 def test_pydantic_ai_calls_a_tool_and_answers(_):

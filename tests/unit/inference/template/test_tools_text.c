@@ -5,6 +5,7 @@
  * are compared with jinja2 by tests/clients/test_templates.py. */
 #include "tests/support/testsupport.h"
 
+#include "common/base/alloc.h"
 #include "inference/template/chat.h"
 
 #define USER(text)   "{\"role\":\"user\",\"content\":\"" text "\"}"
@@ -377,6 +378,86 @@ static void members_are_unused_where_template_drops_the_message(void **state)
     }
 }
 
+/* ---- bounds ---- */
+
+/* As many messages as the API takes: an answer of 128 calls, results in the
+ * opposite order, one of 4 MiB, and messages that all join that one. */
+static void largest_conversation_is_rendered(void **state)
+{
+    const bt_chat_template_t *const tmpl = own(TURNS PLAIN);
+    bt_chat_request_t request = {.tools_json = TOOLS, .tools_as_text = true};
+    char why[BT_CHAT_WHY_BYTES] = "";
+    bt_strbuf_t json, out;
+    size_t n = 0;
+
+    (void)state;
+    bt_strbuf_init(&json, 1u << 24);
+    bt_strbuf_init(&out, 1u << 24);
+    bt_strbuf_puts(&json, "[" USER("u") ",{\"role\":\"assistant\",\"content\":"
+                                        "\"\",\"tool_calls\":[");
+    for (int i = 0; i < 128; i++) {
+        bt_strbuf_printf(&json,
+                         "%s{\"id\":\"%d\",\"function\":{\"name\":\"f\"}}",
+                         (i > 0) ? "," : "", i);
+    }
+    bt_strbuf_puts(&json, "]}");
+    for (int i = 511; i >= 0; i--) {
+        bt_strbuf_printf(&json, "," RESULT("%d", "\"result %d\""), i, i);
+    }
+    bt_strbuf_puts(&json, ",{\"role\":\"tool\",\"content\":\"");
+    for (int i = 0; i < 1 << 16; i++) {
+        bt_strbuf_printf(&json, "%064d", i);
+    }
+    bt_strbuf_puts(&json, "\"}");
+    for (int i = 0; i < 509; i++) {
+        bt_strbuf_puts(&json, "," USER("v"));
+    }
+    bt_strbuf_puts(&json, "]");
+    assert_int_equal(bt_strbuf_status(&json), BT_OK);
+    request.messages_json = json.data;
+    if (bt_chat_render(tmpl, &request, &out, NULL, why, sizeof(why)) != BT_OK) {
+        fail_msg("%s", why);
+    }
+    assert_non_null(strstr(out.data, "[user] <tool_response>\nresult 0\n"));
+    assert_non_null(strstr(out.data, "result 127\n</tool_response>\n"
+                                     "<tool_response>\nresult 511\n"));
+    for (const char *at = out.data; (at = strstr(at, "\nv")) != NULL; at++) {
+        n++;
+    }
+    assert_int_equal(n, 509);
+    bt_strbuf_fini(&json);
+    bt_strbuf_fini(&out);
+    bt_chat_template_free(tmpl);
+}
+
+static void memory_that_is_short_is_an_error(void **state)
+{
+    const bt_chat_template_t *const tmpl = own(PLAIN);
+    const bt_chat_request_t request = {
+        .messages_json = HISTORY, .tools_json = TOOLS, .tools_as_text = true};
+    bt_status_t status = BT_ERR_NO_MEMORY;
+    unsigned n = 0;
+
+    (void)state;
+    while (status == BT_ERR_NO_MEMORY) {
+        char why[BT_CHAT_WHY_BYTES] = "";
+        bt_quotes_t quotes = {0};
+        bt_strbuf_t out;
+
+        bt_strbuf_init(&out, 1u << 20);
+        bt_alloc_fail_at(++n);
+        status =
+            bt_chat_render(tmpl, &request, &out, &quotes, why, sizeof(why));
+        bt_alloc_fail_at(0);
+        assert_int_equal(out.len > 0, status == BT_OK);
+        bt_quotes_fini(&quotes);
+        bt_strbuf_fini(&out);
+    }
+    assert_int_equal(status, BT_OK);
+    assert_true(n > 5);
+    bt_chat_template_free(tmpl);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +473,8 @@ int main(void)
         cmocka_unit_test(tags_of_client_are_escaped_in_json),
         cmocka_unit_test(client_text_is_quoted_and_tags_are_not),
         cmocka_unit_test(members_are_unused_where_template_drops_the_message),
+        cmocka_unit_test(largest_conversation_is_rendered),
+        cmocka_unit_test(memory_that_is_short_is_an_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
