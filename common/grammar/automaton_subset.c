@@ -173,14 +173,14 @@ static int compare_edges(const void *a_ptr, const void *b_ptr)
 
 static void sort_edges(bt_nfa_edge_t *edges, uint32_t n)
 {
-    if (n > 32) {
-        qsort(edges, n, sizeof(*edges), compare_edges);
-        return;
-    }
     for (uint32_t i = 1; i < n; i++) {
         const bt_nfa_edge_t edge = edges[i];
         uint32_t at = i;
 
+        if ((n > 32) && (edges[i - 1].lo > edge.lo)) {
+            qsort(edges, n, sizeof(*edges), compare_edges);
+            return;
+        }
         while ((at > 0) && (edges[at - 1].lo > edge.lo)) {
             edges[at] = edges[at - 1];
             at--;
@@ -189,11 +189,14 @@ static void sort_edges(bt_nfa_edge_t *edges, uint32_t n)
     }
 }
 
+/* Lists the edges of a set by symbol. A state has those added last first, and
+ * they are mostly added in order. */
 static bool gather_edges(subset_t *s, const set_t *set)
 {
     s->n_edges = 0;
     for (uint32_t i = 0; i < set->n; i++) {
         const uint32_t state = s->members[set->first + i];
+        uint32_t lo = s->n_edges, hi;
 
         for (uint32_t e = s->nfa->states[state].edges; e != 0;
              e = s->nfa->edges[e - 1].next) {
@@ -204,6 +207,12 @@ static bool gather_edges(subset_t *s, const set_t *set)
             }
             s->edges[s->n_edges++] = s->nfa->edges[e - 1];
         }
+        for (hi = s->n_edges; lo + 1 < hi; lo++) {
+            const bt_nfa_edge_t edge = s->edges[lo];
+
+            s->edges[lo] = s->edges[--hi];
+            s->edges[hi] = edge;
+        }
     }
     sort_edges(s->edges, s->n_edges);
     return bt_grammar_grow(s->c, &s->active, &s->cap_active, s->n_edges,
@@ -212,11 +221,31 @@ static bool gather_edges(subset_t *s, const set_t *set)
                            sizeof(*s->targets));
 }
 
+/* Returns the set behind one edge, + 1; 0 on failure. */
+static uint32_t set_behind_one(subset_t *s, uint32_t to)
+{
+    if (s->set_of_one[to] == 0) {
+        s->set_of_one[to] = set_of(s, &to, 1);
+    }
+    return s->set_of_one[to];
+}
+
+/* Writes an edge beside which no other one reads its symbols. */
+static bool write_edge(subset_t *s, const bt_nfa_edge_t *edge)
+{
+    const bt_nfa_edge_t copy = *edge;
+    const uint32_t to =
+        bt_grammar_spend(s->c, 1) ? set_behind_one(s, copy.to) : 0;
+
+    if (to != 0) {
+        bt_dfa_draft_edge(&s->draft, copy.lo, copy.hi, to - 1);
+    }
+    return to != 0;
+}
+
 /* Returns the set behind the active edges, + 1; 0 on failure. */
 static uint32_t set_behind(subset_t *s, uint32_t n_active)
 {
-    uint32_t *one;
-
     if (!bt_grammar_spend(s->c, n_active)) {
         return 0;
     }
@@ -226,11 +255,7 @@ static uint32_t set_behind(subset_t *s, uint32_t n_active)
     if (n_active > 1) {
         return set_of(s, s->targets, n_active);
     }
-    one = &s->set_of_one[s->targets[0]];
-    if (*one == 0) {
-        *one = set_of(s, s->targets, 1);
-    }
-    return *one;
+    return set_behind_one(s, s->targets[0]);
 }
 
 /* Writes the edges of a set: one for each interval of symbols that the same
@@ -249,6 +274,13 @@ static void write_edges(subset_t *s, const set_t *set)
 
         if (n_active == 0) {
             lo = s->edges[next].lo;
+            if ((next + 1 == s->n_edges) ||
+                (s->edges[next].hi < s->edges[next + 1].lo)) {
+                if (!write_edge(s, &s->edges[next++])) { /* alone */
+                    return;
+                }
+                continue;
+            }
         }
         while ((next < s->n_edges) && (s->edges[next].lo == lo)) {
             s->active[n_active++] = next++;
