@@ -26,7 +26,7 @@
 #define NONE   BT_DFA_NONE
 #define DONE   UINT32_MAX   /* index of a state whose component has ended */
 #define INSIDE (1ull << 63) /* of a name of a member */
-#define ROUNDS 4u           /* of hashing members */
+#define ROUNDS 3u           /* of hashing members */
 
 /* Edges of a state, those that continue one another in one, so that equal
  * states have equal lists. */
