@@ -331,7 +331,7 @@ static void on_report_item(bt_worker_t *w, const bt_report_item_t *item)
             bt_worker_send_beams(w, &dj->job);
         }
         if (!dj->job.ending && dj->job.seq.grammar.has_failed) {
-            bt_worker_job_fail(w, &dj->job, BT_ERR_TOO_LARGE, "decode",
+            bt_worker_job_fail(w, &dj->job, BT_ERR_AMBIGUOUS, "decode",
                                BT_JOB_GRAMMAR_FAILED);
             break;
         }

@@ -462,7 +462,7 @@ static void on_left(bt_worker_t *w, bt_prefill_job_t *pj, bt_finish_t finish)
     }
     if (job->seq.grammar.has_failed) { /* that of all of its fan-out */
         bt_worker_fanout_fail(w, (job->leader != NULL) ? job->leader : job,
-                              BT_ERR_TOO_LARGE, "context phase",
+                              BT_ERR_AMBIGUOUS, "context phase",
                               BT_JOB_GRAMMAR_FAILED);
         return;
     }

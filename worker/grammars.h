@@ -31,7 +31,7 @@
 /** Most memory of one matcher. It becomes resident as it is used. */
 #define BT_GRAMMARS_MATCHER_BYTES ((size_t)16 << 20)
 
-/** Why a job with bt_seq_grammar_t.has_failed fails. */
+/** Why a job with bt_seq_grammar_t.has_failed fails, with BT_ERR_AMBIGUOUS. */
 #define BT_JOB_GRAMMAR_FAILED                                               \
     "the grammar of the request is too ambiguous, or its masks too large, " \
     "to be followed further"

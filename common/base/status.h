@@ -51,6 +51,7 @@ void bt_assert_fail(const char *expr, const char *file, int line)
     X(ERR_CORRUPT, -10, "data does not match its checksum") \
     X(ERR_STALE, -11, "generation is over")                 \
     X(ERR_EXISTS, -12, "already exists")                    \
+    X(ERR_AMBIGUOUS, -13, "grammar is too ambiguous")       \
     /* -40 .. -59: this peer connection */                  \
     X(ERR_PEER_LOST, -40, "peer lost")                      \
     X(ERR_BAD_MESSAGE, -41, "malformed message")            \

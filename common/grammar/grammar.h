@@ -60,9 +60,11 @@
 #define BT_GRAMMAR_MAX_BYTES  65536u /**< largest program */
 #define BT_GRAMMAR_MAX_RULES  8192u
 #define BT_GRAMMAR_MAX_STATES 65536u
-#define BT_GRAMMAR_MAX_DEPTH  255u /**< frames of a stack */
-#define BT_GRAMMAR_NONE       UINT32_MAX
-#define BT_GRAMMAR_NO_LIMIT   UINT32_MAX /**< bt_grammar_rule_t.max */
+/** Most ways in which an answer is followed at a time (matcher.h). */
+#define BT_GRAMMAR_MAX_WAYS  64u
+#define BT_GRAMMAR_MAX_DEPTH 255u /**< frames of a stack */
+#define BT_GRAMMAR_NONE      UINT32_MAX
+#define BT_GRAMMAR_NO_LIMIT  UINT32_MAX /**< bt_grammar_rule_t.max */
 
 typedef enum bt_grammar_edge_kind {
     BT_GRAMMAR_READS, /**< a byte of lo to hi */

@@ -43,7 +43,7 @@
 #include "inference/matcher/token_trie.h"
 
 #define BT_MATCHER_MIN_BYTES (1u << 20) /**< least bytes of tables */
-#define BT_MATCHER_MAX_SET   64u
+#define BT_MATCHER_MAX_SET   BT_GRAMMAR_MAX_WAYS
 #define BT_MATCHER_DEAD      0u /**< state: no text of the grammar begins so */
 #define BT_MATCHER_FAILED    1u /**< state: over a limit */
 

@@ -139,9 +139,11 @@ typedef struct bt_gen_end {
     const char *stop_word;     /**< the stop word that ended it; NULL: none */
     uint32_t n_cached;         /**< see bt_core_n_cached() */
     uint32_t n_kept;           /**< see bt_core_n_kept() */
-    int http_status;           /**< HTTP status for an ERROR: 500, 503 or 504 */
+    int http_status; /**< HTTP status for an ERROR: 400, 500, 503 or 504 */
     /** Error message for an ERROR: phase, worker and cause. */
     const char *message;
+    bool is_ambiguous; /**< ERROR because the request's grammar could not be
+                            followed further */
     uint64_t first_token_us; /**< as BT_TIME_FIRST_TOKEN; 0: no token */
     /** Requested log-probs and logits, valid in the call only unless
      *  referenced; NULL: none requested, or an ERROR. */

@@ -362,6 +362,7 @@ void bt_gen_fail(bt_core_t *core, bt_gen_t *gen, int http_status,
         .n_output = gen->n_output,
         .http_status = http_status,
         .message = message,
+        .is_ambiguous = gen->is_ambiguous,
     };
     va_list args;
 

@@ -261,9 +261,11 @@ static void on_joined(bt_core_t *core, const bt_instance_t *worker,
 }
 
 /* Returns the HTTP status if a retry would fail in the same way, else 0. */
-static int final_http_status(int32_t status)
+static int final_http_status(const bt_gen_t *gen, int32_t status)
 {
     switch (status) {
+    case BT_ERR_AMBIGUOUS:
+        return (gen->prompt->grammar_bytes > 0) ? 400 : 500;
     case BT_ERR_TOO_LARGE:
     case BT_ERR_NO_BLOCKS: /* more blocks than the worker has: never fits */
         return 400;
@@ -314,15 +316,16 @@ static void avoid_at_fault(bt_gen_t *gen, const bt_leg_t *leg, int32_t status,
 static void on_failed(bt_core_t *core, const bt_instance_t *worker,
                       const bt_msg_failed_t *m, uint64_t now_us)
 {
-    const int http_status = final_http_status(m->status);
     const bt_leg_t *leg = find_leg(core, worker, m->key);
     const char *phase;
+    int http_status;
     bt_gen_t *gen;
 
     if ((leg == NULL) || !bt_leg_needed(leg) || sender_withdrew(leg, m)) {
         return;
     }
     gen = leg->gen;
+    http_status = final_http_status(gen, m->status);
     phase = bt_gen_phase_name(gen);
     core->ops.on_loss(core->ops.ctx, bt_gen_loss_of(gen, m->status));
     (void)bt_leg_release(leg, false);
@@ -330,6 +333,8 @@ static void on_failed(bt_core_t *core, const bt_instance_t *worker,
              "%s worker %s failed in phase %s: %.200s", bt_leg_part_name(leg),
              worker->hello.name, phase, m->text);
     if (http_status != 0) {
+        gen->is_ambiguous =
+            (m->status == BT_ERR_AMBIGUOUS) && (http_status == 400);
         bt_gen_fail(core, gen, http_status, now_us, "%s", gen->trouble);
         return;
     }

@@ -57,6 +57,7 @@ bt_gen_loss_t bt_gen_loss_of(const bt_gen_t *gen, int32_t status)
     case BT_ERR_INVALID_PARAM:
     case BT_ERR_OVERFLOW:
     case BT_ERR_UNSUPPORTED:
+    case BT_ERR_AMBIGUOUS:
         return BT_LOSS_REFUSED;
     default:
         return BT_LOSS_OTHER;

@@ -157,9 +157,11 @@ struct bt_row {
     bool is_echo;     /**< max_tokens 0: generated text is not returned */
     bool accumulates; /**< each piece repeats all text so far */
     bool hides_logprobs;
-    uint32_t perf_wants; /**< BT_WANT_* of perf_metrics.h */
-    bt_gen_perf_t perf;  /**< numbers of the choice that ended last */
-    bool is_placed;      /**< one of the choices was sent to workers */
+    const char *grammar_field; /**< field whose grammar answers follow, if they
+                                    follow one; static */
+    uint32_t perf_wants;       /**< BT_WANT_* of perf_metrics.h */
+    bt_gen_perf_t perf;        /**< numbers of the choice that ended last */
+    bool is_placed;            /**< one of the choices was sent to workers */
     bt_list_t held;    /**< link in front->held, until the batch is complete */
     bt_list_t unbegun; /**< stream: link in front->waiting until placed, then in
                           front->placed until begin() */

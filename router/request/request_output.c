@@ -483,8 +483,17 @@ static void request_respond(bt_row_t *row)
 /* Fails the request of a generation that failed. */
 static void fail(bt_row_t *row, const bt_gen_end_t *end)
 {
-    bt_api_error_set(&row->request->error, end->http_status, NULL, "%s",
-                     end->message);
+    bt_api_error_t *const error = &row->request->error;
+
+    if (end->is_ambiguous) { /* the client's own: no words about workers */
+        bt_api_error_set(error, end->http_status, row->grammar_field,
+                         "%s: the answer cannot be followed further: its "
+                         "grammar is ambiguous in more than %u ways, or the "
+                         "next token takes too many steps to find",
+                         row->grammar_field, BT_GRAMMAR_MAX_WAYS);
+    } else {
+        bt_api_error_set(error, end->http_status, NULL, "%s", end->message);
+    }
     bt_request_fail(row->request);
 }
 

@@ -174,6 +174,8 @@ static bool make_choices(bt_row_t *row)
     row->n_of_prompt = api->n;
     row->n_returned = (api->n_returned > 0) ? api->n_returned : api->n;
     row->hides_logprobs = api->hides_logprobs;
+    row->grammar_field =
+        (api->grammar.field != NULL) ? api->grammar.field : "tools";
     row->perf_wants = api->wants.what & BT_WANT_ANY_PERF;
     row->has_beams = api->beams.params.width > 0;
     r->n_sequences = (r->n_sequences > 0) ? r->n_sequences : n_gens;

@@ -273,8 +273,9 @@ def test_triton_s_clients_take_each_guide(c):
     for module, address in (("tritonclient.http", c.http), ("tritonclient.grpc", c.grpc)):
         triton = client_module(module)
 
-        def infer(kind, guide, triton=triton, address=address):
-            values = {"text_input": ([[YEAR.encode()]], "BYTES", object), "max_tokens": ([[30]], "INT32", numpy.int32),
+        def infer(kind, guide, max_tokens=30, temperature=0, triton=triton, address=address):
+            values = {"text_input": ([[YEAR.encode()]], "BYTES", object), "max_tokens": ([[max_tokens]], "INT32", numpy.int32),
+                      "temperature": ([[temperature]], "FP32", numpy.float32), "random_seed": ([[7]], "UINT64", numpy.uint64),
                       "exclude_input_in_output": ([[True]], "BOOL", bool),
                       "guided_decoding_guide_type": ([[kind.encode()]], "BYTES", object)}
             if guide:
@@ -295,6 +296,10 @@ def test_triton_s_clients_take_each_guide(c):
         assert infer("json", None).lstrip()[:1] in '{["-0123456789tfn', module
         e = expect(client_module("tritonclient.utils").InferenceServerException, lambda infer=infer: infer("regex", "("))
         assert "guided_decoding_guide" in e.message(), e
+        # 300 texts at a time: one for each a that may be the one in the middle.
+        e = expect(client_module("tritonclient.utils").InferenceServerException,
+                   lambda infer=infer: infer("regex", "(a|b)*a(a|b){300}", 400, 1))
+        assert e.message().startswith("guided_decoding_guide: the answer cannot be followed further") and "worker" not in e.message(), e
 
 
 def test_end_to_end_client_takes_a_guide(c):

@@ -10,9 +10,10 @@ import tempfile
 import threading
 
 from harness import PACED, Cluster, wait_until
-from test_structured_output import CHAT, COMPLETIONS, GENERATE, ask, ask_all, bodies, essence, model_of
+from test_structured_output import CHAT, COMPLETIONS, GENERATE, RESPONSES, ask, ask_all, bodies, essence, model_of
 
 SELF = {"$ref": "#"}
+AMBIGUOUS = "the answer cannot be followed further: its grammar is ambiguous in more than 64 ways"
 NAMES = [a + b + c for a in string.ascii_letters for b in string.ascii_letters for c in string.digits]
 
 
@@ -127,10 +128,10 @@ def check_ends_alone(c, bad):
         assert essence(ask_all(c, requests)) == want
         for x in failing:
             status, answer = x.result()
-            assert status == 400 and "too ambiguous, or its masks too large" in answer["error"]["message"], answer
-        assert b"too ambiguous, or its masks too large" in streamed.result()[2]
+            assert status == 400 and answer["error"]["param"] in bad and AMBIGUOUS in answer["error"]["message"], answer
+        assert AMBIGUOUS in streamed.result()[2].decode()
     status, answer = c.post(COMPLETIONS, dict(bad, n=3, seed=1))
-    assert status == 400 and "too ambiguous, or its masks too large" in answer["error"]["message"], answer
+    assert status == 400 and AMBIGUOUS in answer["error"]["message"], answer
     c.wait_idle()
     assert essence(ask_all(c, requests)) == want
 
@@ -158,6 +159,32 @@ def test_a_mask_over_its_fuel_ends_its_request_alone():
     with tempfile.TemporaryDirectory() as d, Cluster(model_of(d), kv_memory="32m") as c:
         for seed in range(8):
             assert ask(c, dict(bad, seed=seed))["finish_reason"] in ("stop", "length")
+
+
+def test_an_error_of_ambiguity_names_its_field_and_no_worker():
+    regex = "(a|b)*a(a|b){300}"
+    guide = {"guided_decoding_guide_type": "regex", "guided_decoding_guide": regex}
+    sampled = {"temperature": 1, "seed": 1}
+    tensors = {"text_input": ("BYTES", ["a"]), "max_tokens": ("INT32", [400]), "temperature": ("FP32", [1.0]),
+               **{name: ("BYTES", [value]) for name, value in guide.items()}}
+    infer = {"inputs": [{"name": name, "datatype": kind, "shape": [1, 1], "data": data} for name, (kind, data) in tensors.items()]}
+    generate = dict(guide, text_input="a", max_tokens=400, **sampled)
+    chat = dict(sampled, messages=[{"role": "user", "content": "a"}], max_tokens=400)
+    with tempfile.TemporaryDirectory() as d, Cluster(model_of(d), kv_memory="32m") as c:
+        for path, body, field in (
+                (COMPLETIONS, dict(sampled, prompt="a", max_tokens=400, structured_outputs={"regex": regex}), "structured_outputs.regex"),
+                (CHAT, dict(chat, guided_regex=regex), "guided_regex"),
+                (RESPONSES, dict(sampled, input="a", max_output_tokens=400, regex=regex), "regex"),
+                (GENERATE, generate, "guided_decoding_guide"), (GENERATE + "_stream", generate, "guided_decoding_guide"),
+                ("/v2/models/ensemble/infer", infer, "guided_decoding_guide")):
+            for stream in (False, True) if path.startswith("/v1/") else (False,):
+                status, _, data = c.request("POST", path, dict(body, stream=True) if stream else body)
+                text = data.decode()
+                assert AMBIGUOUS in text and field + ": the answer" in text and "-0" not in text and "worker" not in text, (path, text)
+                assert status == 400 or stream or path.endswith("_stream"), (path, status, text)
+                if path.startswith("/v1/"):
+                    assert f'"param":"{field}"' in text.replace(" ", ""), (path, text)
+        c.wait_idle()
 
 
 def test_others_are_served_while_grammars_are_compiled():

@@ -27,6 +27,7 @@ static const failure_t failures[] = {
     {0, false, BT_ERR_BUSY, BT_LOSS_REFUSED},
     {0, true, BT_ERR_NO_BLOCKS, BT_LOSS_REFUSED},
     {0, false, BT_ERR_TOO_LARGE, BT_LOSS_REFUSED},
+    {1, true, BT_ERR_AMBIGUOUS, BT_LOSS_REFUSED},
     {0, false, BT_ERR_INVALID_PARAM, BT_LOSS_REFUSED},
     {2, true, BT_ERR_CORRUPT, BT_LOSS_TRANSFER},
     {2, true, BT_ERR_BAD_MESSAGE, BT_LOSS_TRANSFER},

@@ -442,6 +442,51 @@ static void ignore_eos_bans_end_ids_beside_a_grammar(void **state)
     stop(w);
 }
 
+/* A worker that says so of a request without a grammar is wrong itself. */
+static void
+grammar_that_is_too_ambiguous_is_the_client_s_own_error(void **state)
+{
+    static const char *const bodies[] = {
+        YES_OR_NO,
+        "{" HI "\"stream\":true,\"guided_choice\":[\"yes\",\"no\"]}",
+        "{" HI "\"max_tokens\":3}",
+    };
+    bt_msg_t msg = {.type = BT_MSG_FAILED,
+                    .u.failed = {.status = BT_ERR_AMBIGUOUS,
+                                 .text = "decode: too many ways"}};
+
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LEN(bodies); i++) {
+        const bool has_grammar = i < 2;
+        world_t *w = &world;
+        bt_exchange_t ex;
+
+        start(w, true);
+        post(w, &ex, COMPLETIONS, bodies[i]);
+        if (has_grammar) {
+            step(w); /* compiled */
+        }
+        msg.u.failed.key = request(w, 0)->key;
+        assert_int_equal(bt_core_message(w->core, w->p, &msg, bt_now_us()),
+                         BT_OK);
+        if (!has_grammar) {
+            assert_int_equal(ex.status, 500);
+        } else if (i == 0) {
+            assert_int_equal(ex.status, 400);
+        }
+        if (has_grammar) {
+            has(&ex, "\"param\":\"guided_choice\"");
+            has(&ex,
+                "guided_choice: the answer cannot be followed further: its "
+                "grammar is ambiguous in more than 64 ways");
+            assert_null(strstr(ex.out, "worker"));
+        } else {
+            has(&ex, "\"param\":null");
+        }
+        stop(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +495,7 @@ int main(void)
         BT_TEST(known_grammar_of_many_bytes_is_looked_up_on_pool),
         BT_TEST(grammar_that_is_refused_gets_its_error_from_pool),
         BT_TEST(ignore_eos_bans_end_ids_beside_a_grammar),
+        BT_TEST(grammar_that_is_too_ambiguous_is_the_client_s_own_error),
         BT_TEST(large_body_is_parsed_on_pool),
         BT_TEST(invalid_large_body_gets_its_error),
         BT_TEST(tokenizing_stops_at_context_limit),
