@@ -59,12 +59,26 @@ const bt_expr_t *bt_expr_empty(bt_grammar_builder_t *b)
     return bt_expr_create(b, BT_EXPR_EMPTY);
 }
 
+void bt_builder_spell_json(bt_grammar_builder_t *b, bool spells)
+{
+    if (b != NULL) {
+        b->spells_json = spells;
+    }
+}
+
 const bt_expr_t *bt_expr_literal(bt_grammar_builder_t *b, const void *bytes,
                                  size_t n)
 {
-    bt_expr_t *x = bt_expr_create(b, BT_EXPR_LITERAL);
+    const bool spells = (b != NULL) && b->spells_json && (n > 0);
+    bt_expr_t *x;
     void *copy;
 
+    if (spells) {
+        const char *const text = bytes;
+
+        return bt_expr_dfa(b, bt_dfa_of_texts(b->c, &text, &n, 1));
+    }
+    x = bt_expr_create(b, BT_EXPR_LITERAL);
     if ((x == NULL) || !bt_grammar_spend(b->c, n)) {
         return NULL;
     }
@@ -82,8 +96,16 @@ const bt_expr_t *bt_expr_literal(bt_grammar_builder_t *b, const void *bytes,
 
 const bt_expr_t *bt_expr_bytes(bt_grammar_builder_t *b, uint8_t lo, uint8_t hi)
 {
-    bt_expr_t *x = bt_expr_create(b, BT_EXPR_BYTES);
+    bt_expr_t *x;
 
+    if ((b != NULL) && b->spells_json) {
+        bt_nfa_t *nfa = bt_nfa_create(b->c);
+        const uint32_t from = bt_nfa_state(nfa), to = bt_nfa_state(nfa);
+
+        bt_nfa_edge(nfa, from, lo, hi, to);
+        return bt_expr_dfa(b, bt_nfa_to_dfa(nfa, from, to));
+    }
+    x = bt_expr_create(b, BT_EXPR_BYTES);
     if (x != NULL) {
         x->lo = lo;
         x->hi = hi;
@@ -93,8 +115,12 @@ const bt_expr_t *bt_expr_bytes(bt_grammar_builder_t *b, uint8_t lo, uint8_t hi)
 
 const bt_expr_t *bt_expr_dfa(bt_grammar_builder_t *b, const bt_dfa_t *dfa)
 {
-    bt_expr_t *x = (dfa != NULL) ? bt_expr_create(b, BT_EXPR_DFA) : NULL;
+    bt_expr_t *x;
 
+    if ((b != NULL) && b->spells_json && (dfa != NULL)) {
+        dfa = bt_builder_spelled(b, dfa);
+    }
+    x = (dfa != NULL) ? bt_expr_create(b, BT_EXPR_DFA) : NULL;
     if (x != NULL) {
         x->dfa = dfa;
         x->size = dfa->n_states;

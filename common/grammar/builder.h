@@ -52,6 +52,10 @@ const bt_expr_t *bt_expr_dfa(bt_grammar_builder_t *b, const bt_dfa_t *dfa);
  *  the shortest on, and the product with the bounds is too large. */
 const bt_expr_t *bt_expr_text(bt_grammar_builder_t *b, const bt_dfa_t *dfa,
                               uint32_t min, uint32_t max, bool spell_json);
+/** Sets whether expressions of bytes that are made from here on spell them as
+ * in a JSON string, as bt_expr_text() does: a literal, bytes, an automaton. Not
+ *  for bt_expr_text() itself. */
+void bt_builder_spell_json(bt_grammar_builder_t *b, bool spells);
 const bt_expr_t *bt_expr_seq(bt_grammar_builder_t *b,
                              const bt_expr_t *const *parts, uint32_t n);
 const bt_expr_t *bt_expr_alt(bt_grammar_builder_t *b,

@@ -102,6 +102,7 @@ struct bt_grammar_builder {
     bt_spelled_text_t *texts;
     uint32_t n_texts, cap_texts;
     const bt_dfa_t *empty;
+    bool spells_json; /**< leaves that are made now are spelled */
 };
 
 static inline bool bt_rule_has_bounds(const bt_builder_rule_t *rule)
@@ -127,6 +128,12 @@ uint32_t bt_builder_counting_rule(bt_grammar_builder_t *b, uint32_t min,
 /** Returns an automaton without the empty text. */
 const bt_dfa_t *bt_builder_without_empty(bt_grammar_builder_t *b,
                                          const bt_dfa_t *dfa);
+
+/* builder_text.c */
+
+/** Returns the automaton of a text as a JSON string spells it. */
+const bt_dfa_t *bt_builder_spelled(bt_grammar_builder_t *b,
+                                   const bt_dfa_t *text);
 
 /* builder_rules.c */
 

@@ -348,6 +348,12 @@ static const bt_dfa_t *multiply(bt_grammar_compiler_t *c, const bt_dfa_t *text,
 
 /* ---- expressions ---- */
 
+const bt_dfa_t *bt_builder_spelled(bt_grammar_builder_t *b,
+                                   const bt_dfa_t *text)
+{
+    return spelled(b, text, true, false);
+}
+
 /* Returns an expression of a text's automaton, without bounds. */
 static const bt_expr_t *unbounded(bt_grammar_builder_t *b, const bt_dfa_t *text,
                                   bool spell_json)

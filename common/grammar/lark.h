@@ -54,7 +54,8 @@ typedef struct bt_lark_docs {
 
 /** Returns an expression of the texts of a grammar.
  *  @param [in]  text     UTF-8, n bytes; borrowed until bt_builder_finish().
- *  @param [in]  options  How the schemas of %json are held.
+ *  @param [in]  options  How the schemas of %json are held; NULL: %json is
+ *          refused.
  *  @param [out] docs     For bt_lark_docs_free(), after bt_builder_finish();
  *          also on failure. Zeroed before.
  *  @return NULL: the compiler has failed; its sentence has the line */

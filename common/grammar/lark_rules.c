@@ -96,6 +96,10 @@ static const bt_expr_t *read_json(lark_parser_t *p)
     const bt_expr_t *x;
     size_t n;
 
+    if (p->options == NULL) {
+        lark_refuse(p, "%json within a JSON string is");
+        return NULL;
+    }
     lark_skip_space(p, true);
     n = (lark_peek(p, 0) == '{') ? object_length(p) : 0;
     if (n == 0) {

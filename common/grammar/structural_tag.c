@@ -7,6 +7,7 @@
 
 #include "common/base/json_pointer.h"
 #include "common/grammar/ebnf.h"
+#include "common/grammar/lark.h"
 #include "common/grammar/regex_syntax.h"
 
 #define MAX_NEST  32u /* formats within one another */
@@ -271,6 +272,50 @@ static const bt_expr_t *on_grammar(tag_compiler_t *t,
         return NULL;
     }
     return located(t, text, bt_ebnf_expr(t->b, t->c, text->text, text->len));
+}
+
+/* What the text of a JSON string follows. */
+static const bt_expr_t *string_text(tag_compiler_t *t,
+                                    const bt_json_node_t *lark,
+                                    const bt_json_node_t *pattern)
+{
+    bt_lark_docs_t docs = {0};
+    const bt_expr_t *x;
+
+    bt_builder_spell_json(t->b, true);
+    x = (lark != NULL)
+            ? bt_lark_expr(t->b, t->c, lark->text, lark->len, NULL, &docs)
+            : bt_regex_expr(t->b, t->c, pattern->text, pattern->len);
+    bt_builder_spell_json(t->b, false);
+    return located(t, (lark != NULL) ? lark : pattern, x);
+}
+
+static const bt_expr_t *on_json_string(tag_compiler_t *t,
+                                       const bt_json_node_t *format,
+                                       const excluded_t *ends)
+{
+    const bt_json_node_t *const lark =
+        (bt_json_get(t->doc, format, "pattern") == NULL)
+            ? member(t, format, "lark", BT_JSON_STRING)
+            : NULL;
+    const bt_json_node_t *const pattern =
+        (bt_json_get(t->doc, format, "lark") == NULL)
+            ? member(t, format, "pattern", BT_JSON_STRING)
+            : NULL;
+    const bt_expr_t *parts[3];
+
+    (void)ends;
+    if (!bt_grammar_ok(t->c)) {
+        return NULL;
+    }
+    if ((lark == NULL) && (pattern == NULL)) {
+        fail(t, BT_ERR_INVALID_PARAM, format,
+             "a json_string has a lark or a pattern, not both");
+        return NULL;
+    }
+    parts[0] = parts[2] = bt_expr_literal(t->b, "\"", 1);
+    parts[1] = string_text(t, lark, pattern);
+    return (parts[1] != NULL) ? bt_expr_seq(t->b, parts, 3) : NULL;
 }
 
 static const bt_expr_t *on_any_text(tag_compiler_t *t,
@@ -647,6 +692,7 @@ static const struct {
     {"json_schema", on_json_schema, {"json_schema", "style", "strict"}},
     {"regex", on_regex, {"pattern"}},
     {"grammar", on_grammar, {"grammar"}},
+    {"json_string", on_json_string, {"lark", "pattern"}},
     {"any_text", on_any_text, {"excludes"}},
     {"token", on_token, {"token"}},
     {"sequence", on_sequence, {"elements"}},

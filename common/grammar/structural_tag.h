@@ -12,6 +12,7 @@
  *     json_schema          json_schema, perhaps strict
  *     regex                pattern
  *     grammar              grammar: EBNF (ebnf.h)
+ *     json_string          lark: a grammar of Lark (lark.h), or pattern
  *     any_text             perhaps excludes: texts that do not occur
  *     token                token: its id
  *     sequence, or         elements
@@ -31,7 +32,9 @@
  * no text that ends a tag around it occurs. Special tokens are no text. The
  * first of at_least_one tags begins the answer.
  *
- * `strict` is Baton's: false takes keywords and formats that are not known as
+ * `json_string` is Baton's: a JSON string, with its quotes, whose text is one
+ * of the grammar or of the pattern; a grammar with %json is refused. `strict`
+ * is Baton's: false takes keywords and formats that are not known as
  * annotations; left out, it is what the request says.
  *
  * Source: XGrammar, "Structural Tag"; vLLM, "Structured Outputs".

@@ -37,6 +37,40 @@ static void formats_of_one_part_have_its_texts(void **state)
         "ab", "xabx", "c", "aab");
 }
 
+/* Texts are those of Python's json.dumps(text, ensure_ascii=False). */
+static void json_strings_have_the_texts_of_their_grammar(void **state)
+{
+    (void)state;
+    TAG("{'type':'json_string','lark':'start: line+\\nline: /[^\\\\n]+/ LF\\n"
+        "%import common.LF'}",
+        "'a\\n'", "'a\\nb c\\n'", "'\\\\\\'\\n'", "'\u00e9\\t\\n'",
+        "'\\u0001\\u001f\\n'", NULL, "'a'", "''", "'\\n'", "a\\n", "'a\\n",
+        "'a\n'", "'\\u000a'", "'\\u001F\\n'");
+    TAG("{'type':'json_string','lark':'start: ((\\'a\\' | \\'B\\'i) "
+        "\\'\\\\n\\')~2 [\\'!\\'..\\'#\\']'}",
+        "'a\\nb\\n'", "'B\\na\\n#'", "'a\\na\\n\\''", NULL, "'a\\n'",
+        "'a\\na\\n$'", "'a\\na\\n\\n'");
+    TAG("{'type':'json_string','pattern':'(.|\\\\n){2,3}\\\\t'}", "'\\'\\'\\t'",
+        "'a\\nb\\t'", NULL, "'a\\t'", "'abcd\\t'", "'ab\t'");
+    /* A long repetition counts characters, and not their spellings. */
+    TAG("{'type':'json_string','pattern':'[\\\\n]{2,30000}'}", "'\\n\\n'",
+        "'\\n\\n\\n'", NULL, "'\\n'");
+    /* Other strings are not spelled so. */
+    TAG("{'type':'sequence','elements':[{'type':'json_string','pattern':'\\\\n'"
+        "},{'type':'const_string','value':'\\n'}]}",
+        "'\\n'\n", NULL, "'\\n'\\n");
+    TAG_REFUSED("{'type':'json_string','lark':'start: %json {}'}",
+                "/format/lark: line 1: %json within a JSON string is");
+    TAG_REFUSED("{'type':'json_string','lark':'start: a\\na: b \\'x\\' | "
+                "\\'y\\'\\nb: a'}",
+                "recurs");
+    TAG_WRONG("{'type':'json_string','lark':'start: x'}", "/format/lark");
+    TAG_WRONG("{'type':'json_string','pattern':'('}", "/format/pattern");
+    TAG_WRONG("{'type':'json_string'}", "/format: lark is missing");
+    TAG_WRONG("{'type':'json_string','lark':'','pattern':''}",
+              "/format: a json_string has a lark or a pattern, not both");
+}
+
 static void parts_are_combined(void **state)
 {
     (void)state;
@@ -281,6 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(formats_of_one_part_have_its_texts),
+        BT_TEST(json_strings_have_the_texts_of_their_grammar),
         BT_TEST(parts_are_combined),
         BT_TEST(free_text_in_a_tag_has_no_end_of_it),
         BT_TEST(triggered_tags_are_in_free_text),
