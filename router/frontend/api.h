@@ -207,6 +207,7 @@ typedef struct bt_api_request {
     bool has_max_tokens;        /**< false: the dialect's default applies */
     uint32_t max_tokens;
     bool stream;
+    bool counts_only; /**< responses: the input's tokens are counted, no more */
     bool include_usage;
     bool continuous_usage;
     bool ignore_eos;
@@ -424,6 +425,7 @@ typedef struct bt_api_answer {
     const char *choice;   /**< tool_choice, as JSON; NULL: "auto" */
     const char *effort;   /**< reasoning.effort; NULL: absent */
     bool only_one_call;   /**< parallel_tool_calls false */
+    bool counts_only;     /**< the answer is the number of input tokens */
     const char *special;  /**< bt_api_tools_t.special */
     size_t special_bytes;
     /** Output of bt_api_write_opening() for this answer, which each stream

@@ -286,6 +286,8 @@ BT_MUST_CHECK bt_status_t bt_api_check_responses(bt_api_parse_t *parse);
 
 /* ---- api_response_write.c ---- */
 
+/** Writes the answer of a request that counts tokens of its input. */
+void bt_api_put_input_tokens(uint32_t n, bt_json_t *json);
 /** Writes a response, as a member of this key.
  *  @param [in] key     NULL: as a whole
  *  @param [in] choice  the only one; NULL: it is still generated */

@@ -203,6 +203,137 @@ static bt_status_t put_function(tools_writer_t *w, tool_t *tool)
     return BT_OK;
 }
 
+/* Writes what the arguments of a custom tool follow: {"input": "…"}.
+ * @param how "lark" or "pattern" */
+static void write_format(const char *how, const bt_json_node_t *definition,
+                         bt_strbuf_t *out)
+{
+    bt_json_t json;
+
+    bt_json_init(&json, out);
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "type", "sequence");
+    bt_json_array(&json, "elements");
+    bt_json_raw(&json, NULL,
+                "{\"type\":\"const_string\",\"value\":"
+                "\"{\\\"" BT_CUSTOM_INPUT_NAME "\\\": \"}");
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "type", "json_string");
+    bt_json_strn(&json, how, definition->text, definition->len);
+    bt_json_end_object(&json);
+    bt_json_raw(&json, NULL, "{\"type\":\"const_string\",\"value\":\"}\"}");
+    bt_json_end_array(&json);
+    bt_json_end_object(&json);
+}
+
+/* Reads the grammar of a custom tool.
+ * @param [out] definition_p  NULL: its input is any text */
+static bt_status_t read_format(tools_writer_t *w, const tool_t *tool,
+                               const char **how_p,
+                               const bt_json_node_t **definition_p)
+{
+    static const char *const known[] = {"type", "syntax", "definition", NULL};
+    const bt_json_doc_t *const doc = w->parse->doc;
+    const bt_json_node_t *const format = member(w, tool, "format");
+    const bt_json_node_t *const type = bt_json_get(doc, format, "type");
+    const bt_json_node_t *const syntax = bt_json_get(doc, format, "syntax");
+    const bt_json_node_t *const definition =
+        bt_json_get(doc, format, "definition");
+    char path[PATH_BYTES];
+
+    if (bt_api_is_none(format) || bt_json_is(type, "text")) {
+        return BT_OK;
+    }
+    if (!bt_json_is(type, "grammar")) {
+        return REFUSE(w, tool, ".format.type must be text or grammar, got %s",
+                      BT_API_SHOW(type));
+    }
+    if (!bt_json_is(syntax, "lark") && !bt_json_is(syntax, "regex")) {
+        return REFUSE(w, tool, ".format.syntax must be lark or regex, got %s",
+                      BT_API_SHOW(syntax));
+    }
+    if (!bt_json_is_kind(definition, BT_JSON_STRING)) {
+        return REFUSE(w, tool, ".format.definition must be a string, got %s",
+                      BT_API_SHOW(definition));
+    }
+    snprintf(path, sizeof(path), "%s.format", tool->path);
+    bt_api_note_members(w->parse, path, format, known);
+    *how_p = bt_json_is(syntax, "lark") ? "lark" : "pattern";
+    *definition_p = definition;
+    return BT_OK;
+}
+
+/* Writes the only parameter of a custom tool; the model is shown its grammar.
+ */
+static void put_parameters(tools_writer_t *w, const char *how,
+                           const bt_json_node_t *definition)
+{
+    bt_strbuf_t text;
+
+    bt_json_object(&w->json, "parameters");
+    bt_json_str(&w->json, "type", "object");
+    bt_json_object(&w->json, "properties");
+    bt_json_object(&w->json, BT_CUSTOM_INPUT_NAME);
+    bt_json_str(&w->json, "type", "string");
+    if (definition != NULL) {
+        bt_strbuf_init(&text, JSON_LIMIT);
+        bt_strbuf_printf(&text, "A text that follows this %s:\n",
+                         (how[0] == 'l') ? "grammar of Lark"
+                                         : "regular expression");
+        bt_strbuf_append(&text, definition->text, definition->len);
+        if (bt_strbuf_status(&text) == BT_OK) {
+            bt_json_strn(&w->json, "description", text.data, text.len);
+        } else {
+            w->text.status = bt_strbuf_status(&text);
+        }
+        bt_strbuf_fini(&text);
+    }
+    bt_json_end_object(&w->json);
+    bt_json_end_object(&w->json);
+    bt_json_raw(&w->json, "required", "[\"" BT_CUSTOM_INPUT_NAME "\"]");
+    bt_json_bool(&w->json, "additionalProperties", false);
+    bt_json_end_object(&w->json);
+}
+
+static bt_status_t put_custom(tools_writer_t *w, tool_t *tool)
+{
+    static const char *const known[] = {"type", "name", "description", "format",
+                                        NULL};
+    bt_api_tools_t *const tools = &w->parse->request->tools;
+    const bt_json_node_t *definition = NULL;
+    const char *how = "";
+    bt_status_t status = read_name(w, tool);
+    bt_strbuf_t format;
+
+    if (status == BT_OK) {
+        status = check_text(w, tool, "description");
+    }
+    if (status == BT_OK) {
+        status = read_format(w, tool, &how, &definition);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    bt_api_note_members(w->parse, tool->path, tool->node, known);
+    tools->held = true;
+    tools->needs_grammar |= definition != NULL;
+    begin_function(w, tool);
+    put_parameters(w, how, definition);
+    end_function(w);
+    bt_strbuf_init(&format, JSON_LIMIT);
+    if (definition != NULL) {
+        write_format(how, definition, &format);
+    }
+    if (bt_strbuf_status(&format) == BT_OK) {
+        add_special(w, tool, member(w, tool, "name"), "custom",
+                    (format.len > 0) ? format.data : "");
+    } else {
+        w->special.status = bt_strbuf_status(&format);
+    }
+    bt_strbuf_fini(&format);
+    return BT_OK;
+}
+
 static bt_status_t put_tool(tools_writer_t *w, tool_t *tool);
 
 static bt_status_t put_namespace(tools_writer_t *w, tool_t *tool)
@@ -244,8 +375,8 @@ static bt_status_t put_namespace(tools_writer_t *w, tool_t *tool)
     return status;
 }
 
-/* Some clients offer OpenAI's search unasked, so that it is taken, and named as
- * ignored: the model is not told of it. */
+/* Codex offers OpenAI's searches unasked, so that they are taken, and named as
+ * ignored: the model is not told of them. */
 static bt_status_t skip_tool(tools_writer_t *w, tool_t *tool)
 {
     bt_api_note_unknown(w->parse->request, tool->path, strlen(tool->path));
@@ -258,9 +389,9 @@ static bt_status_t put_tool(tools_writer_t *w, tool_t *tool)
         const char *type;
         bt_status_t (*put)(tools_writer_t *w, tool_t *tool);
     } types[] = {
-        {"function", put_function},
-        {"namespace", put_namespace},
-        {"web_search", skip_tool},
+        {"function", put_function},   {"custom", put_custom},
+        {"namespace", put_namespace}, {"web_search", skip_tool},
+        {"tool_search", skip_tool},
     };
     const bt_json_node_t *const type = member(w, tool, "type");
 
@@ -274,8 +405,8 @@ static bt_status_t put_tool(tools_writer_t *w, tool_t *tool)
         }
     }
     return REFUSE(w, tool,
-                  " is of type %s: only function is supported, as this server "
-                  "runs no tools itself",
+                  " is of type %s: only function and custom are supported, as "
+                  "this server runs no tools itself",
                   BT_API_SHOW(type));
 }
 

@@ -356,6 +356,14 @@ void bt_api_put_response(const bt_api_answer_t *answer, const char *key,
     bt_json_end_object(json);
 }
 
+void bt_api_put_input_tokens(uint32_t n, bt_json_t *json)
+{
+    bt_json_object(json, NULL);
+    bt_json_str(json, "object", "response.input_tokens");
+    bt_json_u64(json, "input_tokens", n);
+    bt_json_end_object(json);
+}
+
 /* ---- its events ---- */
 
 typedef struct stream {

@@ -545,6 +545,10 @@ void bt_api_put_answer(const bt_api_answer_t *answer,
         put_generate(answer, &choices[0], json);
         return;
     }
+    if (answer->counts_only) {
+        bt_api_put_input_tokens(choices[0].n_token_ids, json);
+        return;
+    }
     if (answer->dialect == BT_API_RESPONSES) {
         bt_api_put_response(answer, NULL, &choices[0], usage, json);
         return;

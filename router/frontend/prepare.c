@@ -845,7 +845,7 @@ bt_status_t bt_prepare(const bt_served_t *served, uint32_t context_tokens,
                       .error = error_p};
     bt_status_t status;
 
-    switch (request->dialect) {
+    switch (request->counts_only ? BT_API_TOKENIZE : request->dialect) {
     case BT_API_TOKENIZE: /* no answer has to fit behind it */
     case BT_API_ANTHROPIC_COUNT:
         w.context = BT_WIRE_MAX_TOKENS;

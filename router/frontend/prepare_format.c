@@ -212,6 +212,7 @@ static bt_tool_def_t *list_tools(const bt_api_tools_t *tools,
     const uint32_t n = bt_json_size(list, BT_JSON_ARRAY);
     const bt_json_node_t *tool = (n > 0) ? bt_json_first(list) : NULL;
     bt_tool_def_t *const defs = bt_calloc((size_t)n + 1, sizeof(*defs));
+    bt_api_special_tool_t special;
 
     *n_p = 0;
     for (uint32_t i = 0; (defs != NULL) && (i < n); i++) {
@@ -235,6 +236,11 @@ static bt_tool_def_t *list_tools(const bt_api_tools_t *tools,
             (def.is_strict || !no_schemas)) {
             def.schema = schema->text;
             def.schema_bytes = schema->len;
+        }
+        if (bt_api_find_special_tool(tools->special, tools->special_bytes,
+                                     name->text, name->len, &special) &&
+            (special.format[0] != '\0')) {
+            def.format = special.format;
         }
         defs[(*n_p)++] = def;
     }

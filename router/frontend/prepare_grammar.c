@@ -146,20 +146,33 @@ static bt_status_t make_answer(making_t *m)
     return status;
 }
 
-/* Finds the tool whose schema cannot be held in the JSON pointer with which the
- * sentence begins: …/tags/N/content/json_schema, or, of a tool that is named,
- * …/json_schema.
+/* Finds the tool whose schema, or grammar, cannot be held in the JSON pointer
+ * with which the sentence begins: …/tags/N/content/json_schema, or, of a tool
+ * that is named, …/json_schema.
  * @param [out] why_p  the sentence, from the pointer within the schema on
+ * @param [out] what_p  what it is called
  * @return its name, as long as *n_p; NULL: the sentence is of no schema */
 static const char *find_fault(const bt_api_tools_t *tools, const char *sentence,
-                              const char **why_p, int *n_p)
+                              const char **why_p, const char **what_p, int *n_p)
 {
-    static const char schema[] = "/json_schema", tags[] = "/tags/";
-    const char *const at = strstr(sentence, schema);
+    static const struct {
+        const char *member, *what;
+    } parts[] = {{"/json_schema", "schema for function"},
+                 {"/elements/1/lark", "grammar for tool"},
+                 {"/elements/1/pattern", "grammar for tool"}};
+    static const char tags[] = "/tags/";
+    const char *at = NULL;
     const char *const tag = strstr(sentence, tags);
     const char *name = tools->names;
     unsigned long left = 0;
 
+    for (size_t i = 0; (i < BT_ARRAY_LEN(parts)) && (at == NULL); i++) {
+        at = strstr(sentence, parts[i].member);
+        if (at != NULL) {
+            *why_p = at + strlen(parts[i].member);
+            *what_p = parts[i].what;
+        }
+    }
     if ((sentence[0] != '/') || (at == NULL)) {
         return NULL;
     }
@@ -176,7 +189,6 @@ static const char *find_fault(const bt_api_tools_t *tools, const char *sentence,
             return NULL;
         }
     }
-    *why_p = at + strlen(schema);
     *n_p = (int)strlen(name);
     return name;
 }
@@ -185,17 +197,18 @@ static bt_status_t refuse_answer(making_t *m)
 {
     const bt_api_grammar_t *const g = &m->request->grammar;
     const char *why = m->made->why;
+    const char *part = why, *what = "";
     const char *name;
     int n;
 
     if (!bt_prepare_follows_tools(m->format.served, m->request)) {
         return refuse(g, why, m->error);
     }
-    name = find_fault(&m->request->tools, why, &why, &n);
+    name = find_fault(&m->request->tools, why, &part, &what, &n);
     if (name != NULL) {
-        return bt_api_error_invalid(m->error, "tools",
-                                    "Invalid schema for function '%.*s': %s", n,
-                                    name, (why[0] == ':') ? why + 2 : why);
+        return bt_api_error_invalid(m->error, "tools", "Invalid %s '%.*s': %s",
+                                    what, n, name,
+                                    (part[0] == ':') ? part + 2 : part);
     }
     return bt_api_error_invalid(
         m->error, "tools", "tools: their schemas together cannot be held: %s",

@@ -45,6 +45,7 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
                {"/v1/responses", BT_API_RESPONSES},
                {"/v1/messages", BT_API_ANTHROPIC},
                {"/v1/messages/count_tokens", BT_API_ANTHROPIC_COUNT},
+               {"/v1/responses/input_tokens", BT_API_RESPONSES},
                /* OpenAI's, of clients whose base URL lacks /v1. */
                {"/chat/completions", BT_API_COMPLETIONS},
                {"/completions", BT_API_COMPLETIONS},
@@ -215,6 +216,13 @@ static void generate_stream(bt_http_request_t *r)
     bt_http_request_generate(r, true);
 }
 
+/* OpenAI's: a response that is not generated. */
+static void count_input(bt_http_request_t *r)
+{
+    r->base.counts_only = true;
+    bt_http_request_generate(r, false);
+}
+
 /* SageMaker's and Vertex AI's: a request to infer for the default model. */
 static void invocations(bt_http_request_t *r)
 {
@@ -285,6 +293,7 @@ static const route_t main_routes[] = {
     {"/v1/completions", POST, generate, BY_KEY},
     {"/v1/chat/completions", POST, generate, BY_KEY},
     {"/v1/responses", POST, generate, BY_KEY},
+    {"/v1/responses/input_tokens", POST, count_input, BY_KEY},
     {"/v1/files", READ_OR_POST, bt_route_files, BY_KEY},
     {"/v1/files/{name}", READ_OR_DELETE, bt_route_file, BY_KEY},
     {"/v1/files/{name}/content", READ, bt_route_file_content, BY_KEY},

@@ -208,6 +208,7 @@ struct bt_request {
      *  send "stream": true to generate and expect one object. OpenAI: ignored,
      *  the body decides. */
     bool stream;
+    bool counts_only;        /**< the prompt's tokens are counted, no more */
     const char *traceparent; /**< W3C Trace Context, or NULL */
     const char *request_id;  /**< X-Request-Id, owned by the door; or NULL */
     bt_tenant_t *tenant;     /**< a reference; NULL: not determined */

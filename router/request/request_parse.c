@@ -128,7 +128,7 @@ static void request_tokenize(bt_pool_job_t *job)
             bt_prepared_fini(&in->prepared);
         }
     }
-    if (in->status == BT_OK) {
+    if ((in->status == BT_OK) && !in->api.counts_only) {
         in->prepared.space = space_of(in);
         in->prepared.tenant = r->tenant;
         in->status =
@@ -313,7 +313,7 @@ static bool compiles_long(const bt_input_t *in)
     const bt_request_t *r = in->job.request;
     const bt_grammar_source_t source = bt_prepare_grammar_source(&in->api);
 
-    if (!bt_prepare_has_grammar(r->served, &in->api)) {
+    if (in->api.counts_only || !bt_prepare_has_grammar(r->served, &in->api)) {
         return false;
     }
     return (bt_api_is_chat(&in->api) &&
@@ -440,6 +440,8 @@ bt_status_t bt_text_parse(bt_request_t *r)
     }
     api->n = (api->n > 0) ? api->n : 1;
     api->stream = (api->dialect == BT_API_GENERATE) ? r->stream : api->stream;
+    api->counts_only = r->counts_only;
+    api->stream = api->stream && !r->counts_only;
     if (api->stream && (api->beams.params.width > 0)) {
         return bt_api_refuse_beam_stream(api, "generate_stream", &r->error);
     }

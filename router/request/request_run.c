@@ -43,6 +43,7 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
         .token_texts = api->token_texts,
         .context_tokens = bt_served_context_tokens(r->served),
         .only_one_call = api->tools.only_one,
+        .counts_only = api->counts_only,
         .special_bytes = api->tools.special_bytes,
         .temperature = in->prepared.sampling.temperature,
         .top_p = in->prepared.sampling.top_p,
@@ -490,7 +491,7 @@ static void request_run(bt_row_t *row)
     bt_request_t *r = bt_request_ref(row->request);
 
     if ((dialect == BT_API_TOKENIZE) || (dialect == BT_API_DETOKENIZE) ||
-        (dialect == BT_API_ANTHROPIC_COUNT)) {
+        (dialect == BT_API_ANTHROPIC_COUNT) || row->input->api.counts_only) {
         respond_tokens(row);
     } else {
         generate(row);

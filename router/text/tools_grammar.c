@@ -81,6 +81,10 @@ static void put_text(const bt_tools_answer_t *a, bt_json_t *json)
 static void put_arguments(const bt_tool_def_t *tool, bt_json_t *json,
                           const char *key)
 {
+    if (tool->format != NULL) {
+        bt_json_raw(json, key, tool->format);
+        return;
+    }
     begin(json, key, "json_schema");
     if (tool->schema == NULL) {
         bt_json_raw(json, "json_schema", "{\"type\":\"object\"}");

@@ -29,6 +29,9 @@ typedef struct bt_tool_def {
     size_t schema_bytes;
     bool is_strict; /**< keywords of the schema that are not known are refused,
                          not annotations */
+    /** Format of the arguments as a structural tag has it, in place of a
+     * schema; NULL: none. */
+    const char *format;
 } bt_tool_def_t;
 
 /** Description of an answer. */

@@ -84,7 +84,7 @@ def agree(path, body):
     if body.get("max_tokens") == 0:
         body["echo"] = True
         body["min_tokens"] = 0
-    if path == "/v1/responses" and isinstance(body.get("input"), list):
+    if path.startswith("/v1/responses") and isinstance(body.get("input"), list):
         # What was thought alone is no question; and all of 1024 are more than the context.
         body["input"] = body["input"][-4:] + [{"role": "user", "content": "a"}]
     if isinstance(body.get("bad_words"), (str, list)):
@@ -107,7 +107,7 @@ def agree(path, body):
     for tool in body["tools"] if isinstance(body.get("tools"), list) else ():
         if isinstance(tool, dict) and isinstance(tool.get("function"), dict) and tool["function"].get("strict") is True:
             tool["function"]["parameters"] = {"type": "object", "properties": {}, "additionalProperties": False}
-    if path == "/v1/responses" and isinstance(body.get("tools"), list):
+    if path.startswith("/v1/responses") and isinstance(body.get("tools"), list):
         body["tools"] = body["tools"][:1]  # names are different
         for tool in body["tools"]:
             spaces = tool.get("tools") if isinstance(tool, dict) else None
@@ -116,7 +116,7 @@ def agree(path, body):
             for one in (tool, *(spaces[:1] if isinstance(spaces, list) else ())):
                 if isinstance(one, dict) and one.get("strict") is True:
                     one["parameters"] = {"type": "object", "properties": {}, "additionalProperties": False}
-        if not any(isinstance(tool, dict) and (tool.get("type") == "function" or tool.get("tools")) for tool in body["tools"]):
+        if not any(isinstance(tool, dict) and (tool.get("type") in ("function", "custom") or tool.get("tools")) for tool in body["tools"]):
             body["tool_choice"] = "auto"
     describe(body)
     body.pop("dry_sequence_breakers", None)  # of texts that are in one token

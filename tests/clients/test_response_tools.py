@@ -11,6 +11,7 @@ Needs `pip install openai openai-agents numpy` and the variables of test_clients
 import contextlib
 import json
 import os
+import re
 import sys
 import tempfile
 import urllib.request
@@ -270,7 +271,8 @@ def test_fields_of_codex_are_taken(_):
     """What codex-rs sends (codex-api/src/common.rs, ResponsesApiRequest), with the tools of its version 0.147."""
     space = {"type": "namespace", "name": "agents", "description": "Sub-agents.", "tools": [dict(PLAIN, name="close", strict=False)]}
     close = '<tool_call>\n{"name": "agents.close", "arguments": {"city": "Oslo"}}\n</tool_call>'
-    body = dict(model="scripted", instructions="You are a coding agent.", tools=[*TOOLS, space, {"type": "web_search", "external_web_access": False}],
+    body = dict(model="scripted", instructions="You are a coding agent.", tools=[*TOOLS, space, {"type": "web_search", "external_web_access": False},
+                                                                                      {"type": "tool_search", "execution": "client"}],
                 tool_choice="auto", parallel_tool_calls=False, reasoning={"effort": "low", "summary": "auto"}, store=False, stream=True,
                 include=["reasoning.encrypted_content"], prompt_cache_key="01a22c71", service_tier="auto", text={"verbosity": "low"},
                 client_metadata={"thread_id": "1"}, input=[
@@ -285,7 +287,7 @@ def test_fields_of_codex_are_taken(_):
                 return events, answer.headers.get("X-Baton-Ignored-Fields")
 
         events, ignored = ask()
-        assert ignored == "tools[3], reasoning.effort", ignored
+        assert ignored == "tools[3], tools[4], reasoning.effort", ignored
         items = [x["item"] for x in events if x["type"] == "response.output_item.done"]
         assert [(x["type"], x["namespace"], x["name"], json.loads(x["arguments"])) for x in items] == [("function_call", "agents", "close", OSLO)], items
         assert events[-1]["type"] == "response.completed", events[-1]
@@ -293,6 +295,81 @@ def test_fields_of_codex_are_taken(_):
         call = {k: items[0][k] for k in ("type", "call_id", "name", "namespace", "arguments")}
         events, _ = ask([call, {"type": "function_call_output", "call_id": call["call_id"], "output": "closed R"}])
         assert events[-1]["response"]["output"][0]["content"][0]["text"] == RESULT, events[-1]
+
+
+# Codex's grammar of its tool apply_patch (codex-rs, tool_apply_patch.lark), and a patch of its documentation.
+PATCH_GRAMMAR = """start: begin_patch hunk+ end_patch
+begin_patch: "*** Begin Patch" LF
+end_patch: "*** End Patch" LF?
+
+hunk: add_hunk | delete_hunk | update_hunk
+add_hunk: "*** Add File: " filename LF add_line+
+delete_hunk: "*** Delete File: " filename LF
+update_hunk: "*** Update File: " filename LF change_move? change?
+
+filename: /(.+)/
+add_line: "+" /(.*)/ LF -> line
+
+change_move: "*** Move to: " filename LF
+change: (change_context | change_line)+ eof_line?
+change_context: ("@@" | "@@ " /(.+)/) LF
+change_line: ("+" | "-" | " ") /(.*)/ LF
+eof_line: "*** End of File" LF
+
+%import common.LF
+"""
+PATCH = """*** Begin Patch
+*** Add File: hello.txt
++Hello "world" \\o/ \u2600
+*** Update File: src/app.py
+*** Move to: src/main.py
+@@ def greet():
+-\tprint("Hi")
++\tprint("Hello, world!")
+*** Delete File: obsolete.txt
+*** End Patch
+"""
+
+
+def custom(name, syntax=None, definition=None):
+    more = {"format": {"type": "grammar", "syntax": syntax, "definition": definition}} if syntax else {}
+    return {"type": "custom", "name": name, "description": "Does it.", **more}
+
+
+def custom_call(name, text):
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {{"input": {json.dumps(text, ensure_ascii=False)}}}}}\n</tool_call>'
+
+
+def test_custom_tools_get_texts_of_their_grammars(_):
+    bad = client_module("openai").BadRequestError
+    tools = [custom("apply_patch", "lark", PATCH_GRAMMAR), custom("when", "regex", r"\d{4}-\d\d"), custom("note"), TOOLS[0]]
+    scripts = {"P": custom_call("apply_patch", PATCH), "W": custom_call("when", "tomorrow"), "N": custom_call("note", "a\n\"b\""), "R": RESULT,
+               "B": custom_call("apply_patch", PATCH) + "\n" + HERMES[0]}
+    with scripted(scripts, context=8192) as c:
+        client = openai_client(c)
+        got = both(client, "P", tools=tools)
+        assert said(got) == [("custom_tool_call", "apply_patch", PATCH)], got
+        assert got.output[0].status == "completed" and got.output[0].id.startswith("ctc_"), got
+        assert said(both(client, "N", tools=tools)) == [("custom_tool_call", "note", "a\n\"b\"")]
+        two = both(client, "B", tools=tools)
+        assert [x.type for x in two.output] == ["custom_tool_call", "function_call"] and calls_of(two) == [("weather", ROME)], two
+        # Its script's text is none of the grammar's: what comes is one, or was cut.
+        for more in (dict(), dict(temperature=1, extra_body={"seed": 5})):
+            got = create(client, "W", tools=tools, **more)
+            for one in got.output:
+                if one.type == "custom_tool_call" and one.name == "when" and one.status == "completed":
+                    assert re.fullmatch(r"\d{4}-\d\d", one.input), one
+        got = both(client, "", tools=tools, tool_choice={"type": "custom", "name": "when"})
+        assert got.output[0].name == "when" and re.fullmatch(r"\d{4}-\d\d", got.output[0].input), got
+        # What goes back is the call that came.
+        items = [{"role": "user", "content": "P"}, {k: v for k, v in got.output[0].to_dict().items() if k in ("type", "call_id", "name", "input")},
+                 {"type": "custom_tool_call_output", "call_id": got.output[0].call_id, "output": "done R"}]
+        assert said(both(client, items, tools=tools)) == [("message", RESULT)]
+        for syntax, definition, words in (("lark", "start: a\na: b \"x\" | \"y\"\nb: a", "recurs"), ("lark", "start: %json {}", "%json within"),
+                                          ("regex", "(", "Invalid grammar for tool 'c'"), ("lark", "start: x", "Invalid grammar for tool 'c'")):
+            for choice in ("auto", {"type": "custom", "name": "c"}):
+                e = expect(bad, lambda s=syntax, d=definition, t=choice: create(client, "P", tools=[TOOLS[0], custom("c", s, d)], tool_choice=t))
+                assert e.param == "tools" and words in e.message, (definition, e)
 
 
 def test_reasoning_effort_is_the_templates_variable(_):
@@ -308,6 +385,23 @@ def test_reasoning_effort_is_the_templates_variable(_):
         assert create(client, "a", tools=[]).output_text == "default"
         # What the client says itself comes first.
         assert create(client, "a", tools=[], reasoning={"effort": "low"}, extra_body={"chat_template_kwargs": {"enable_thinking": False}}).output_text == "no thoughts"
+
+
+def test_input_tokens_are_counted_as_they_are_used(_):
+    bad = client_module("openai").BadRequestError
+    with scripted({"O": HERMES[0], "R": RESULT}) as c:
+        client = openai_client(c)
+        call = create(client, "O").output[0]
+        items = [{"role": "user", "content": "O"}, call.to_dict(), {"type": "function_call_output", "call_id": call.call_id, "output": "R"}]
+        for more in (dict(input="Hello R"), dict(input=items, tools=TOOLS), dict(input=items, tools=[*TOOLS, custom("note")], instructions="Be brief."),
+                     dict(input="Hello ", tools=TOOLS, tool_choice="required")):
+            counted = client.responses.input_tokens.count(model="scripted", **more)
+            used = client.responses.create(model="scripted", temperature=0, max_output_tokens=2, **more).usage.input_tokens
+            assert (counted.object, counted.input_tokens) == ("response.input_tokens", used), (more, counted, used)
+        # More than the context is counted, too.
+        assert client.responses.input_tokens.count(model="scripted", input="a" * 5000).input_tokens > 5000
+        e = expect(bad, lambda: client.responses.input_tokens.count(model="scripted", input=[]))
+        assert e.param == "input", e
 
 
 def test_helpers_of_the_sdk_understand_calls(_):

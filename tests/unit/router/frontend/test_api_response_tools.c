@@ -59,6 +59,49 @@ static void tools_become_functions_for_template(void **state)
     bt_api_request_fini(&r);
 }
 
+#define INPUT                                                         \
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"input\":{" \
+    "\"type\":\"string\""
+#define ONLY_INPUT \
+    "}},\"required\":[\"input\"],\"additionalProperties\":false}}}"
+
+static void custom_tools_become_functions_of_one_text(void **state)
+{
+    bt_api_request_t r = parsed(
+        R, RSP("'tools': [{'type': 'custom', 'name': 'c', 'description': 'd'}, "
+               "{'type': 'custom', 'name': 'p', 'format': {'type': 'grammar', "
+               "'syntax': 'lark', 'definition': 'start: \\'a\\''}}, {'type': "
+               "'custom', 'name': 'r', 'format': {'type': 'grammar', 'syntax': "
+               "'regex', 'definition': 'a+'}}]"));
+    bt_api_special_tool_t tool;
+
+    (void)state;
+    assert_string_equal(
+        r.tools.json,
+        "[{\"type\":\"function\",\"function\":{\"name\":\"c\",\"description\":"
+        "\"d\"," INPUT ONLY_INPUT ",{\"type\":\"function\",\"function\":{"
+        "\"name\":\"p\"," INPUT ",\"description\":\"A text that follows this "
+        "grammar of Lark:\\nstart: \\\"a\\\"\"" ONLY_INPUT
+        ",{\"type\":\"function\",\"function\":{\"name\":\"r\"," INPUT
+        ",\"description\":\"A text that follows this regular expression:\\na+\"" ONLY_INPUT
+        "]");
+    assert_true(r.tools.held);
+    assert_true(r.tools.needs_grammar);
+    assert_false(r.tools.strict);
+    assert_true(bt_api_find_special_tool(r.tools.special, r.tools.special_bytes,
+                                         "c", 1, &tool));
+    assert_string_equal(tool.type, "custom");
+    assert_string_equal(tool.format, "");
+    assert_true(bt_api_find_special_tool(r.tools.special, r.tools.special_bytes,
+                                         "p", 1, &tool));
+    assert_string_equal(
+        tool.format,
+        "{\"type\":\"sequence\",\"elements\":[{\"type\":\"const_string\","
+        "\"value\":\"{\\\"input\\\": \"},{\"type\":\"json_string\",\"lark\":"
+        "\"start: \\\"a\\\"\"},{\"type\":\"const_string\",\"value\":\"}\"}]}");
+    bt_api_request_fini(&r);
+}
+
 static void tool_choice_of_response_is_parsed(void **state)
 {
     bt_api_request_t r = parsed(
@@ -98,11 +141,19 @@ static void invalid_response_tools_are_refused(void **state)
         {"'tools': {}", "tools", "tools must be a list, got an object"},
         {"'tools': [1]", "tools", "tools[0] must be an object, got 1"},
         {"'tools': [{'type': 'mcp'}]", "tools",
-         "tools[0] is of type \"mcp\": only function is supported, as this "
-         "server runs no tools itself"},
+         "tools[0] is of type \"mcp\": only function and custom are "
+         "supported, as this server runs no tools itself"},
         {"'tools': [{'name': 'f'}]", "tools",
-         "tools[0] is of type nothing: only function is supported, as this "
-         "server runs no tools itself"},
+         "tools[0] is of type nothing: only function and custom are "
+         "supported, as this server runs no tools itself"},
+        {"'tools': [{'type': 'custom', 'name': 'c', 'format': {'type': 'x'}}]",
+         "tools", "tools[0].format.type must be text or grammar, got \"x\""},
+        {"'tools': [{'type': 'custom', 'name': 'c', 'format': {'type': "
+         "'grammar', 'syntax': 'ebnf'}}]",
+         "tools", "tools[0].format.syntax must be lark or regex, got \"ebnf\""},
+        {"'tools': [{'type': 'custom', 'name': 'c', 'format': {'type': "
+         "'grammar', 'syntax': 'lark', 'definition': 1}}]",
+         "tools", "tools[0].format.definition must be a string, got 1"},
         {"'tools': [" F ", " F "]", "tools",
          "tools[1].name: a tool before is called f, too"},
         {"'tools': [" SPACE ", " SPACE "]", "tools",
@@ -290,11 +341,13 @@ static void encrypted_reasoning_is_noted(void **state)
 
 static void failed_allocation_of_response_is_reported(void **state)
 {
-    char *body = quoted("{'tools': [" F ", " SPACE
-                        "], 'tool_choice': {'type': 'allowed_tools', 'mode': "
-                        "'auto', 'tools': [" F "]}, 'reasoning': {'effort': "
-                        "'low'}, 'input': [" THOUGHT
-                        ", " CALL("a") ", " OUTPUT("a", "'o'") "]}");
+    char *body = quoted(
+        "{'tools': [" F ", " SPACE
+        ", {'type': 'custom', 'name': 'c', 'format': {'type': "
+        "'grammar', 'syntax': 'regex', 'definition': 'a'}}], 'tool_choice': {'type': 'allowed_tools', 'mode': "
+        "'auto', 'tools': [" F "]}, 'reasoning': {'effort': "
+        "'low'}, 'input': [" THOUGHT
+        ", " CALL("a") ", " OUTPUT("a", "'o'") "]}");
     bt_api_request_t request;
     bt_api_error_t error;
     bt_status_t status;
@@ -321,6 +374,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(tools_become_functions_for_template),
+        BT_TEST(custom_tools_become_functions_of_one_text),
         BT_TEST(tool_choice_of_response_is_parsed),
         BT_TEST(invalid_response_tools_are_refused),
         BT_TEST(calls_and_outputs_become_messages),

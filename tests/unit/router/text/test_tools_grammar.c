@@ -17,8 +17,8 @@
     "\"required\":[\"a\"],\"additionalProperties\":false}"
 
 static const bt_tool_def_t tools[] = {
-    {"f", 1, INTEGER, sizeof(INTEGER) - 1, true},
-    {"g", 1, NULL, 0, false},
+    {"f", 1, INTEGER, sizeof(INTEGER) - 1, true, NULL},
+    {"g", 1, NULL, 0, false, NULL},
 };
 
 static const char names[] = "f\0g";
