@@ -436,7 +436,7 @@ static void memory_that_is_short_is_an_error(void **state)
     const bt_chat_request_t request = {
         .messages_json = HISTORY, .tools_json = TOOLS, .tools_as_text = true};
     bt_status_t status = BT_ERR_NO_MEMORY;
-    unsigned n = 0;
+    int n = 0;
 
     (void)state;
     while (status == BT_ERR_NO_MEMORY) {
