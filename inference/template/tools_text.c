@@ -135,8 +135,8 @@ static const bt_tmpl_seq_t *calls_of(bt_tmpl_value_t message)
                : NULL;
 }
 
-/* Appends a call. Arguments that a client sent as a text of an object are that
- * text: the model wrote it. */
+/* Appends a call. Arguments are written anew, as templates' tojson does, since
+ * of APIs some keep the model's text of them and some keep an object. */
 static void put_call(writer_t *w, bt_tmpl_build_t *out, bt_tmpl_value_t call)
 {
     bt_tmpl_value_t *const function = member_of(call, "function");
@@ -159,12 +159,7 @@ static void put_call(writer_t *w, bt_tmpl_build_t *out, bt_tmpl_value_t call)
         bt_tmpl_build_puts(out, "{}");
     } else {
         arguments->used = true;
-        if ((arguments->kind == BT_V_DICT) &&
-            (arguments->u.dict->text != NULL)) {
-            put_escaped(out, arguments->u.dict->text);
-        } else {
-            put_json(out, *arguments);
-        }
+        put_json(out, *arguments);
     }
     bt_tmpl_build_puts(out, "}\n</tool_call>");
 }

@@ -170,7 +170,7 @@ static void contents_are_lists_where_template_takes_lists_alone(void **state)
                                      "\"second\"") "," RESULT("1", \
                                                               "\"{\\\"x\\\": 1}\"") "," SAYS("done") "]"
 #define SHOWN_CALLS                                                         \
-    "look\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\":[1.50]}}\n" \
+    "look\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1.5]}}\n" \
     "</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": "          \
     "{\"b\": 1}}\n</tool_call>"
 #define SHOWN_RESULTS                                                  \
@@ -273,7 +273,7 @@ static void tags_of_client_are_escaped_in_json(void **state)
                                                                                                                                                   "\"<b> <tool_call\"") "]",
         NULL,
         "[assistant] <tool_call>\n{\"name\": \"\\u003c/tool_call>\", "
-        "\"arguments\": {\"<b>\":\"\\u003c/tool_call>\"}}\n"
+        "\"arguments\": {\"<b>\": \"\\u003c/tool_call>\"}}\n"
         "</tool_call>\n<tool_call>\n{\"name\": \"f\", \"arguments\": "
         "{\"a\": \"\\u003ctools>\"}}\n</tool_call>\n<tool_call>\n"
         "{\"name\": \"f\", \"arguments\": \"\\u003ctool_call>\"}\n"
