@@ -626,8 +626,8 @@ const bt_option_t bt_config_options[] = {
          "output; empty: none",
          ""),
     TEXT(ADVANCED, "store", "DIR", "", S | R, store,
-         "Folder in which files that clients upload are kept (/v1/files); "
-         "empty: none are",
+         "Folder in which files and batches of clients are kept (/v1/files, "
+         "/v1/batches); empty: none",
          "Created with mode 0700 if only it is missing, and closed to other "
          "users. For one router"),
     SIZE(ADVANCED, "store-limit", "10g", 1024 * 1024, 64 * TERA, S | R,
@@ -649,6 +649,10 @@ const bt_option_t bt_config_options[] = {
          "XChaCha20-Poly1305. 16 to 4096 bytes of text or binary, which only "
          "the owner may read. Objects of another key are left alone and not "
          "found"),
+    COUNT(ADVANCED, "batch-lines-in-flight", "16", 1, 10000, "lines", S | R,
+         batch_lines_in_flight,
+         "Lines of batches (/v1/batches) that are processed at a time",
+         "They have the lowest priority. Of all batches together"),
     TEXT(ADVANCED, "trace-file", "FILE", "", S | R, trace_file,
          "File to append the trace of each ended request to, one line of "
          "OTLP JSON; empty: none",

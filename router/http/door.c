@@ -312,6 +312,10 @@ bt_status_t bt_door_open(bt_door_t *door, struct event_base *base,
         (status = listen_for_vertex(door)) != BT_OK) {
         return status;
     }
+    if ((front->store != NULL) &&
+        ((status = bt_batches_create(front, &door->batches)) != BT_OK)) {
+        return status;
+    }
     return bt_net_listen_at(bt_http_net(door->metrics_http), "metrics",
                             front->config->metrics, door->metrics_at);
 }
@@ -320,6 +324,9 @@ void bt_door_tick(bt_door_t *door, uint64_t now_us)
 {
     bt_watchers_tick(&door->watchers, now_us);
     bt_door_keep_alive(door, now_us);
+    if (door->batches != NULL) {
+        bt_batches_tick(door->batches, now_us);
+    }
 }
 
 void bt_door_stop_listening(bt_door_t *door)
@@ -379,6 +386,7 @@ void bt_door_read_use(const bt_door_t *door, double cells[BT_PC_N])
 
 void bt_door_close(bt_door_t *door)
 {
+    bt_batches_destroy(door->batches);
     bt_http_destroy(door->http);
     if (door->flush.run != NULL) {
         bt_turn_forget(&door->flush);

@@ -13,6 +13,7 @@
 #ifndef BT_ROUTER_HTTP_DOOR_H
 #define BT_ROUTER_HTTP_DOOR_H
 
+#include "router/batch/batch.h"
 #include "router/frontend/frontend.h"
 #include "router/http/cluster_state.h"
 #include "router/http/door_limits.h"
@@ -35,6 +36,7 @@ struct bt_door {
     bt_turn_work_t flush; /**< flushes streams at the end of the turn */
     bt_scrape_t scrape;
     bt_cluster_page_t cluster;
+    bt_batches_t *batches;  /**< owned; NULL: --store is not given */
     bt_watchers_t watchers; /**< readers of the cluster's events */
     bt_list_t streams; /**< requests with event streams, longest silent first */
     size_t inline_bytes; /**< longer answers are written by the pool */

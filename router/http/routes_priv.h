@@ -56,6 +56,10 @@ bt_route_t bt_route_pause, bt_route_resume, bt_route_is_paused;
 bt_route_t bt_route_watch, bt_route_watch_events, bt_route_watch_requests,
     bt_route_watch_request;
 
+/* ---- batch_routes.c: batches ---- */
+
+bt_route_t bt_route_batches, bt_route_batch, bt_route_batch_cancel;
+
 /* ---- file_routes.c: files of clients ---- */
 
 bt_route_t bt_route_files, bt_route_file, bt_route_file_content;

@@ -213,6 +213,7 @@ struct bt_request {
     const char *request_id;  /**< X-Request-Id, owned by the door; or NULL */
     bt_tenant_t *tenant;     /**< a reference; NULL: not determined */
     bt_work_client_t client; /**< client within the tenant */
+    bool is_background;      /**< runs at the lowest priority level */
 
     bt_account_t *account; /**< a reference; NULL: too small to be counted */
     bt_served_t *served;   /**< NULL: not found yet */

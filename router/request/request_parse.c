@@ -202,7 +202,8 @@ static void input_done(bt_input_t *in)
 }
 
 /* Any client could put itself first, so priorities count only if the operator
- * allows them. Otherwise values are not checked either. */
+ * allows them. Otherwise values are not checked either, and all requests of
+ * clients have the default level, above those of batches. */
 static bt_status_t set_priority(bt_input_t *in)
 {
     const bt_request_t *r = in->job.request;
@@ -210,6 +211,11 @@ static bt_status_t set_priority(bt_input_t *in)
     const bt_priority_scale_t scale = bt_priority_scale(front->config);
     uint32_t level = 0;
 
+    if (r->is_background) {
+        in->priority = 0;
+        return BT_OK;
+    }
+    in->priority = bt_priority_default(&scale);
     if (front->config->client_priority) {
         const uint32_t most =
             bt_priority_default(&scale) + r->tenant->limits.max_priority;

@@ -27,11 +27,6 @@ static void part_name(const bt_store_put_t *put, char name[BT_STORE_NAME_BYTES])
     snprintf(name, BT_STORE_NAME_BYTES, "%s" BT_STORE_PART, put->object->id);
 }
 
-static uint64_t headroom(uint64_t limit, uint64_t used)
-{
-    return (used < limit) ? limit - used : 0;
-}
-
 bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
                                const char *space_name, uint64_t bytes,
                                uint64_t now_us, bt_store_put_t **put_p)
@@ -49,11 +44,11 @@ bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
     if (space == NULL) {
         return BT_ERR_NO_MEMORY;
     }
-    if (cost > headroom(store->space_bytes, space->used_bytes)) {
+    if (cost > bt_store_headroom(store->space_bytes, space->used_bytes)) {
         bt_store_space_leave(store, space);
         return BT_ERR_TOO_LARGE;
     }
-    if ((cost > headroom(store->limit_bytes, store->used_bytes)) ||
+    if ((cost > bt_store_headroom(store->limit_bytes, store->used_bytes)) ||
         (store->n_objects + store->n_puts >= BT_STORE_MAX_OBJECTS)) {
         bt_store_space_leave(store, space);
         return BT_ERR_BUSY;
@@ -87,6 +82,11 @@ bt_status_t bt_store_put_begin(bt_store_t *store, bt_store_kind_t kind,
     space->n_puts++;
     *put_p = put;
     return BT_OK;
+}
+
+const char *bt_store_put_id(const bt_store_put_t *put)
+{
+    return put->object->id;
 }
 
 bt_status_t bt_store_put_describe(bt_store_put_t *put, const void *label,

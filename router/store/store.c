@@ -83,7 +83,9 @@ void bt_store_add(bt_store_t *store, bt_store_space_t *space,
     object->space = space;
     bt_list_push_back(&space->objects, &object->link);
     bt_hmap_insert(&store->by_id, hash_of(object->id), &object->by_id);
-    bt_store_charge(store, space, object->bytes + BT_STORE_OBJECT_BYTES, 0);
+    bt_store_charge(
+        store, space,
+        object->bytes + object->journal_bytes + BT_STORE_OBJECT_BYTES, 0);
     space->n_objects++;
     store->n_objects++;
     if (object->expires_s < store->look_s) {
@@ -111,6 +113,49 @@ bt_list_t *bt_store_list(const bt_store_t *store, const char *space)
     return (found != NULL) ? &found->objects : NULL;
 }
 
+void bt_store_each(const bt_store_t *store, bt_store_kind_t kind,
+                   void (*fn)(void *ctx, const char *space,
+                              bt_stored_t *object),
+                   void *ctx)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_store_space_t, space, &store->spaces, link) {
+        BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &space->objects, link) {
+            if (object->kind == kind) {
+                fn(ctx, space->name, object);
+            }
+        }
+    }
+}
+
+bt_status_t bt_store_charge_journal(bt_store_t *store, bt_stored_t *object,
+                                    uint64_t bytes)
+{
+    bt_store_space_t *space = object->space;
+    const uint64_t more =
+        (bytes > object->journal_bytes) ? bytes - object->journal_bytes : 0;
+
+    if (space == NULL) {
+        return BT_OK;
+    }
+    if (more > bt_store_headroom(store->space_bytes, space->used_bytes)) {
+        return BT_ERR_TOO_LARGE;
+    }
+    if (more > bt_store_headroom(store->limit_bytes, store->used_bytes)) {
+        return BT_ERR_BUSY;
+    }
+    bt_store_charge(store, space, bytes, object->journal_bytes);
+    object->journal_bytes = bytes;
+    return BT_OK;
+}
+
+void bt_store_release_journal(bt_store_t *store, bt_stored_t *object)
+{
+    if (object->space != NULL) {
+        bt_store_charge(store, object->space, 0, object->journal_bytes);
+        object->journal_bytes = 0;
+    }
+}
+
 bt_stored_t *bt_stored_ref(bt_stored_t *object)
 {
     object->refs++;
@@ -133,7 +178,9 @@ static void take_out(bt_store_t *store, bt_stored_t *object)
     bt_list_remove(&object->link);
     bt_list_remove(&object->by_id);
     object->space = NULL;
-    bt_store_charge(store, space, 0, object->bytes + BT_STORE_OBJECT_BYTES);
+    bt_store_charge(store, space, 0,
+                    object->bytes + object->journal_bytes +
+                        BT_STORE_OBJECT_BYTES);
     space->n_objects--;
     store->n_objects--;
     bt_store_space_leave(store, space);
@@ -145,14 +192,24 @@ void bt_store_remove(bt_store_t *store, bt_stored_t *object)
     bt_stored_unref(object);
 }
 
+/* Removes an object's file and its journal's. @return false: errno has the
+ * reason */
+static bool unlink_files(const bt_store_t *store, const bt_stored_t *object)
+{
+    const int dir_fd = store->folder.dir_fd;
+    char name[BT_STORE_NAME_BYTES];
+
+    bt_store_journal_name(object->id, "", name);
+    return ((unlinkat(dir_fd, object->id, 0) == 0) || (errno == ENOENT)) &&
+           ((unlinkat(dir_fd, name, 0) == 0) || (errno == ENOENT));
+}
+
 bt_status_t bt_store_unlink(const bt_store_t *store, const bt_stored_t *object)
 {
     const int dir_fd = store->folder.dir_fd;
 
-    if ((unlinkat(dir_fd, object->id, 0) != 0) && (errno != ENOENT)) {
-        return BT_ERR_IO;
-    }
-    return (fsync(dir_fd) == 0) ? BT_OK : BT_ERR_IO;
+    return (unlink_files(store, object) && (fsync(dir_fd) == 0)) ? BT_OK
+                                                                 : BT_ERR_IO;
 }
 
 /* ---- expiry ---- */
@@ -173,8 +230,7 @@ static void remove_expired(bt_pool_job_t *job)
     bt_store_t *store = BT_CONTAINER_OF(job, bt_store_t, job);
 
     BT_LIST_FOR_EACH_ENTRY(bt_stored_t, object, &store->expired, link) {
-        if ((unlinkat(store->folder.dir_fd, object->id, 0) != 0) &&
-            (errno != ENOENT)) {
+        if (!unlink_files(store, object)) {
             BT_LOG_WARN(OPTION ": %s has expired and cannot be removed: %m",
                         object->id);
         }
@@ -339,6 +395,35 @@ err_free:
     return status;
 }
 
+/* True for the name of an id and an ending. @param [out] id  the id */
+static bool names_id(const char *name, size_t n, const char *ending,
+                     char id[BT_STORE_ID_BYTES])
+{
+    bt_store_kind_t kind;
+
+    if (!bt_ends_with(name, ending) ||
+        (n - strlen(ending) >= BT_STORE_ID_BYTES)) {
+        return false;
+    }
+    memcpy(id, name, n - strlen(ending));
+    id[n - strlen(ending)] = '\0';
+    return bt_store_id_kind(id, &kind);
+}
+
+/* A journal whose object is gone was about to be removed, too. */
+static bt_status_t scan_journal(const bt_store_t *store, const char *name,
+                                const char *id)
+{
+    const int dir_fd = store->folder.dir_fd;
+
+    if ((faccessat(dir_fd, id, F_OK, AT_SYMLINK_NOFOLLOW) != 0) &&
+        (errno == ENOENT)) {
+        BT_LOG_INFO(OPTION ": the journal of %s is removed with it", id);
+        (void)unlinkat(dir_fd, name, 0);
+    }
+    return BT_OK;
+}
+
 static bt_status_t scan_entry(bt_store_t *store, const char *name, scan_t *scan)
 {
     char id[BT_STORE_ID_BYTES] = "";
@@ -346,14 +431,14 @@ static bt_status_t scan_entry(bt_store_t *store, const char *name, scan_t *scan)
     bt_store_kind_t kind;
     bt_status_t status;
 
-    if (bt_ends_with(name, BT_STORE_PART) &&
-        (n - strlen(BT_STORE_PART) < sizeof(id))) {
-        memcpy(id, name, n - strlen(BT_STORE_PART));
-        if (bt_store_id_kind(id, &kind)) {
-            BT_LOG_INFO(OPTION ": %s was not complete and is removed", id);
-            (void)unlinkat(store->folder.dir_fd, name, 0);
-            return BT_OK;
-        }
+    if (names_id(name, n, BT_STORE_JOURNAL, id)) {
+        return scan_journal(store, name, id);
+    }
+    if (names_id(name, n, BT_STORE_PART, id) ||
+        names_id(name, n, BT_STORE_JOURNAL BT_STORE_PART, id)) {
+        BT_LOG_INFO(OPTION ": %s was not complete and is removed", id);
+        (void)unlinkat(store->folder.dir_fd, name, 0);
+        return BT_OK;
     }
     if (!bt_store_id_kind(name, &kind)) {
         scan->n_others += (strcmp(name, ".") != 0) &&

@@ -48,10 +48,12 @@
 typedef struct bt_store bt_store_t;
 typedef struct bt_store_put bt_store_put_t;
 typedef struct bt_store_reader bt_store_reader_t;
+typedef struct bt_store_journal bt_store_journal_t;
 typedef struct bt_store_space bt_store_space_t; /**< store_priv.h */
 
 typedef enum bt_store_kind {
-    BT_STORE_FILE, /**< "file-…" */
+    BT_STORE_FILE,  /**< "file-…" */
+    BT_STORE_BATCH, /**< "batch_…" */
     BT_STORE_N_KINDS,
 } bt_store_kind_t;
 
@@ -75,7 +77,9 @@ typedef struct bt_stored {
     uint64_t created_us; /**< since 1970; no two objects have the same */
     uint64_t expires_s;  /**< since 1970 */
     uint64_t bytes;
+    uint64_t journal_bytes; /**< charged for its journal */
     uint32_t label_bytes;
+    void *user;  /**< data of its kind; NULL at first */
     char *label; /**< owned: what its kind adds, up to BT_STORE_LABEL_BYTES */
     uint64_t head_bytes; /**< bytes of the file before the object */
 } bt_stored_t;
@@ -117,6 +121,23 @@ void bt_store_remove(bt_store_t *store, bt_stored_t *object);
 BT_MUST_CHECK bt_status_t bt_store_unlink(const bt_store_t *store,
                                           const bt_stored_t *object);
 
+/** Calls @a fn for each object of a kind, of all spaces; it may not change the
+ *  index. */
+void bt_store_each(const bt_store_t *store, bt_store_kind_t kind,
+                   void (*fn)(void *ctx, const char *space,
+                              bt_stored_t *object),
+                   void *ctx);
+/** Charges an object for its journal, instead of what it was charged before.
+ *  Nothing for an object that was removed.
+ *  @retval BT_ERR_TOO_LARGE, BT_ERR_BUSY  as bt_store_put_begin(); nothing was
+ *      changed */
+BT_MUST_CHECK bt_status_t bt_store_charge_journal(bt_store_t *store,
+                                                  bt_stored_t *object,
+                                                  uint64_t bytes);
+
+/** Gives back what an object was charged for its journal. */
+void bt_store_release_journal(bt_store_t *store, bt_stored_t *object);
+
 /* ---- writing ---- */
 
 /**
@@ -132,6 +153,8 @@ BT_MUST_CHECK bt_status_t bt_store_put_begin(bt_store_t *store,
                                              const char *space, uint64_t bytes,
                                              uint64_t now_us,
                                              bt_store_put_t **put_p);
+/** Returns the id that the object will have. */
+const char *bt_store_put_id(const bt_store_put_t *put);
 /** Sets label and life, before the first byte; any thread.
  *  @param [in] life_s  0: the store's; a longer one is the store's */
 BT_MUST_CHECK bt_status_t bt_store_put_describe(bt_store_put_t *put,
@@ -168,5 +191,41 @@ BT_MUST_CHECK bt_status_t bt_store_reader_next(bt_store_reader_t *reader,
                                                const void **data_p,
                                                size_t *bytes_p);
 void bt_store_reader_close(bt_store_reader_t *reader); /**< NULL is allowed */
+
+/* ---- journals; any thread, one at a time for each journal ----
+ *
+ * Records that are appended to what an object is about, in a file beside it. A
+ * record is there whole or not at all: one that a kill has torn is cut off when
+ * the journal is opened again. */
+
+/** Opens the journal of an object, to which the caller has a reference; makes
+ *  it if there is none. Its records are read first.
+ *  @retval BT_ERR_NO_MEMORY, BT_ERR_CORRUPT, BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_store_journal_open(const bt_store_t *store,
+                                                const bt_stored_t *object,
+                                                bt_store_journal_t **journal_p);
+/** Goes back to the first record. */
+void bt_store_journal_rewind(bt_store_journal_t *journal);
+/** Reads the next record. What is no record ends the journal, and is cut off.
+ *  @param [out] data_p   valid until the next call
+ *  @param [out] bytes_p  0: there are no more, and records may be appended
+ *  @retval BT_ERR_NO_MEMORY, BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_store_journal_next(bt_store_journal_t *journal,
+                                                const void **data_p,
+                                                size_t *bytes_p);
+/** Appends a record of at least one byte. @retval BT_ERR_IO  the journal cannot
+ *  be used any more */
+BT_MUST_CHECK bt_status_t bt_store_journal_append(bt_store_journal_t *journal,
+                                                  const void *data,
+                                                  size_t bytes);
+/** Returns once all records are on the disk. @retval BT_ERR_IO */
+BT_MUST_CHECK bt_status_t bt_store_journal_sync(bt_store_journal_t *journal);
+/** Replaces all records by one, and closes the journal in any case.
+ *  @retval BT_ERR_IO, BT_ERR_NO_MEMORY  the records are as before */
+BT_MUST_CHECK bt_status_t bt_store_journal_replace(bt_store_journal_t *journal,
+                                                   const void *data,
+                                                   size_t bytes);
+void bt_store_journal_close(bt_store_journal_t *journal); /**< NULL is allowed
+                                                           */
 
 #endif

@@ -2,7 +2,8 @@
 /** @file store_priv.h
  *
  * Shared by the files of the store only: store.c (folder and index), put.c (one
- * object written, one read), object_file.c (the form of its file).
+ * object written, one read), journal.c (records), object_file.c (the form of
+ * their files).
  */
 #ifndef BT_ROUTER_STORE_STORE_PRIV_H
 #define BT_ROUTER_STORE_STORE_PRIV_H
@@ -11,7 +12,8 @@
 #include "router/store/store.h"
 
 #define BT_STORE_PART       ".part" /* end of the name of a file that is written */
-#define BT_STORE_NAME_BYTES (BT_STORE_ID_BYTES + 8)
+#define BT_STORE_JOURNAL    ".journal"
+#define BT_STORE_NAME_BYTES (BT_STORE_ID_BYTES + 16)
 
 struct bt_store_space {
     bt_list_t link;    /* in store->spaces */
@@ -97,8 +99,19 @@ BT_MUST_CHECK bt_status_t bt_store_file_open(const bt_store_folder_t *folder,
                                              char space[BT_STORE_SPACE_BYTES],
                                              bt_store_chunk_t *chunk);
 
+/* ---- journal.c ---- */
+
+/* Writes the name of an object's journal, and an ending. */
+void bt_store_journal_name(const char *id, const char *ending,
+                           char name[BT_STORE_NAME_BYTES]);
+
 /* ---- store.c ---- */
 
+/* Bytes below a limit. */
+static inline uint64_t bt_store_headroom(uint64_t limit, uint64_t used)
+{
+    return (used < limit) ? limit - used : 0;
+}
 /* Changes what a space, and the store, hold. */
 void bt_store_charge(bt_store_t *store, bt_store_space_t *space,
                      uint64_t more_bytes, uint64_t less_bytes);

@@ -456,7 +456,8 @@ static void client_priority_option_enables_request_priority(void **state)
     w->config.client_priority = true;
     post(w, &ex, COMPLETIONS, body);
     answer(w, 1, "ok", BT_FINISH_LENGTH);
-    assert_int_equal(request(w, 0)->priority, 0);
+    assert_int_equal(request(w, 0)->priority,
+                     BT_SCHED_TOP_LEVEL - (BT_PRIORITY_DEFAULT - 1));
     assert_int_equal(request(w, 1)->priority,
                      BT_SCHED_TOP_LEVEL - (BT_PRIORITY_DEFAULT - 1) + 9);
     stop(w);

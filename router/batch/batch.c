@@ -1,0 +1,774 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All batches, and the life of one. */
+#include "router/batch/batch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/base/text.h"
+#include "router/batch/batch_priv.h"
+
+#define RETRY_US 1000000u /* after a failure of the disk */
+#define LEAST_UNANSWERED                                 \
+    256 /* bytes of a line of the error file, and its id \
+         */
+
+/* ---- parts ---- */
+
+uint64_t bt_batch_now_s(void)
+{
+    return bt_unix_us() / 1000000;
+}
+
+void bt_batch_line_free(bt_batch_line_t *line)
+{
+    if (line != NULL) {
+        bt_list_remove(&line->link);
+        bt_strbuf_fini(&line->body);
+        bt_free(line->custom_id);
+        bt_free(line);
+    }
+}
+
+void bt_batch_result_free(bt_batch_result_t *result)
+{
+    bt_list_remove(&result->link);
+    bt_strbuf_fini(&result->record);
+    bt_free(result);
+}
+
+bool bt_batch_is_done(const bt_batch_t *b, uint32_t index)
+{
+    return (b->done[index / 8] & (1u << (index % 8))) != 0;
+}
+
+const char *bt_batch_space(const bt_tenant_t *tenant)
+{
+    return ((tenant != NULL) && tenant->is_named) ? tenant->name : "";
+}
+
+bt_batch_t *bt_batch_of(const bt_stored_t *object)
+{
+    return object->user;
+}
+
+static void move_all(bt_list_t *from, bt_list_t *to)
+{
+    while (!bt_list_empty(from)) {
+        bt_list_t *link = from->next;
+
+        bt_list_remove(link);
+        bt_list_push_back(to, link);
+    }
+}
+
+static void free_results(bt_list_t *list)
+{
+    while (!bt_list_empty(list)) {
+        bt_batch_result_free(
+            BT_CONTAINER_OF(list->next, bt_batch_result_t, link));
+    }
+}
+
+static void free_lines(bt_list_t *list)
+{
+    while (!bt_list_empty(list)) {
+        bt_batch_line_free(BT_CONTAINER_OF(list->next, bt_batch_line_t, link));
+    }
+}
+
+/* ---- life ---- */
+
+#define TO(status) (1u << BT_BATCH_##status)
+
+static const uint32_t edges[BT_BATCH_N_STATUSES] = {
+    [BT_BATCH_VALIDATING] = TO(IN_PROGRESS) | TO(CANCELLING) | TO(FAILED),
+    [BT_BATCH_IN_PROGRESS] = TO(FINALIZING) | TO(CANCELLING),
+    [BT_BATCH_FINALIZING] = TO(COMPLETED) | TO(EXPIRED) | TO(FAILED),
+    [BT_BATCH_CANCELLING] = TO(CANCELLED),
+    [BT_BATCH_COMPLETED] = 0,
+    [BT_BATCH_EXPIRED] = 0,
+    [BT_BATCH_FAILED] = 0,
+    [BT_BATCH_CANCELLED] = 0,
+};
+
+void bt_batch_move(bt_batch_t *b, bt_batch_status_t status)
+{
+    BT_ASSERT((edges[b->status] & (1u << status)) != 0);
+    b->status = status;
+    b->at_s[status] = bt_batch_now_s();
+}
+
+bool bt_batch_has_ended(const bt_batch_t *b)
+{
+    return edges[b->status] == 0;
+}
+
+static bt_batch_t *make_batch(bt_batches_t *all, const char *space,
+                              bt_stored_t *object)
+{
+    bt_batch_t *b = bt_calloc(1, sizeof(*b));
+
+    if (b == NULL) {
+        return NULL;
+    }
+    b->done = bt_calloc(BT_BATCH_MAX_LINES / 8 + 1, 1);
+    if (b->done == NULL) {
+        bt_free(b);
+        return NULL;
+    }
+    b->all = all;
+    b->object = bt_stored_ref(object);
+    snprintf(b->space, sizeof(b->space), "%s", space);
+    b->ending = BT_BATCH_COMPLETED;
+    bt_list_init(&b->ready);
+    bt_list_init(&b->running);
+    bt_list_init(&b->results);
+    bt_list_init(&b->fresh);
+    bt_list_init(&b->saving);
+    bt_strbuf_init(&b->partial, 0);
+    bt_strbuf_init(&b->state_text, 1u << 21);
+    bt_strbuf_init(&b->final_text, 1u << 21);
+    bt_list_push_back(&all->list, &b->link);
+    object->user = b;
+    return b;
+}
+
+/* Frees what a batch that has ended does not need. */
+static void drop_work(bt_batch_t *b)
+{
+    bt_batch_drop_lines(b);
+    free_results(&b->results);
+    free_results(&b->saving);
+    free_lines(&b->fresh);
+    bt_batch_close_files(b);
+    bt_stored_unref(b->input);
+    b->input = NULL;
+    bt_tenant_unref(b->tenant);
+    b->tenant = NULL;
+    bt_free(b->done);
+    b->done = NULL;
+    for (size_t i = 0; i < BT_ARRAY_LEN(b->stale); i++) {
+        bt_stored_unref(b->stale[i]);
+        b->stale[i] = NULL;
+    }
+}
+
+static void free_batch(bt_batch_t *b)
+{
+    bt_list_remove(&b->link);
+    if (b->output != NULL) {
+        (void)bt_store_put_end(b->output);
+    }
+    if (b->error_file != NULL) {
+        (void)bt_store_put_end(b->error_file);
+    }
+    drop_work(b);
+    b->object->user = NULL;
+    bt_stored_unref(b->object);
+    bt_strbuf_fini(&b->state_text);
+    bt_strbuf_fini(&b->final_text);
+    bt_free(b->metadata);
+    bt_free(b->errors);
+    bt_free(b);
+}
+
+/* ---- steps; each ends with a job, or waits for news ---- */
+
+/* Goes on after a job that saved a state. */
+static void saved(bt_batch_t *b)
+{
+    if (b->job_status != BT_OK) {
+        BT_LOG_WARN("batch %s cannot be kept: %s", b->object->id,
+                    bt_status_str(b->job_status));
+        b->wait_until_us = bt_now_us() + RETRY_US;
+    }
+    bt_batches_wake(b->all);
+}
+
+static void set_error(bt_batch_t *b, const char *code, const char *why)
+{
+    bt_strbuf_t out;
+    bt_json_t json;
+
+    if (b->errors != NULL) {
+        return;
+    }
+    bt_strbuf_init(&out, 4096);
+    bt_json_init(&json, &out);
+    bt_json_array(&json, NULL);
+    bt_json_object(&json, NULL);
+    bt_json_str(&json, "code", code);
+    bt_json_str(&json, "message", why);
+    bt_json_null(&json, "param");
+    bt_json_null(&json, "line");
+    bt_json_end_object(&json);
+    bt_json_end_array(&json);
+    b->errors = (bt_strbuf_status(&out) == BT_OK) ? bt_strdup(out.data) : NULL;
+    bt_strbuf_fini(&out);
+}
+
+static void ended(bt_batch_t *b)
+{
+    bt_batch_close_files(b);
+    saved(b);
+}
+
+/* Ends without files. */
+static void end_at_once(bt_batch_t *b, bt_batch_status_t status)
+{
+    bt_batch_move(b, status);
+    bt_batch_write_state(b, status, &b->state_text);
+    drop_work(b);
+    bt_batch_save(b, ended);
+}
+
+static void end_in(bt_batch_t *b, bt_batch_status_t ending)
+{
+    bt_batch_drop_lines(b);
+    b->ending = ending;
+    if (ending == BT_BATCH_CANCELLED) {
+        bt_batch_move(b, BT_BATCH_CANCELLING);
+    } else {
+        bt_batch_move(b, BT_BATCH_FINALIZING);
+    }
+    bt_batches_wake(b->all);
+}
+
+void bt_batch_fail(bt_batch_t *b, const char *code, const char *why)
+{
+    set_error(b, code, why);
+    if (b->status == BT_BATCH_VALIDATING) {
+        end_at_once(b, BT_BATCH_FAILED);
+    } else {
+        end_in(b, BT_BATCH_FAILED);
+    }
+}
+
+/* Fails or tries again, by what went wrong with the input. */
+static void handle_failure(bt_batch_t *b)
+{
+    if ((b->job_status == BT_ERR_NOT_FOUND) ||
+        (b->job_status == BT_ERR_CORRUPT)) {
+        bt_batch_fail(b, "invalid_input_file",
+                      "the input file is gone or damaged");
+        return;
+    }
+    saved(b);
+}
+
+static void validated(bt_batch_t *b)
+{
+    if (b->status == BT_BATCH_CANCELLING) {
+        bt_batches_wake(b->all);
+        return;
+    }
+    if (b->job_status != BT_OK) {
+        handle_failure(b);
+        return;
+    }
+    if (b->errors != NULL) {
+        end_at_once(b, BT_BATCH_FAILED);
+        return;
+    }
+    bt_batch_move(b, BT_BATCH_IN_PROGRESS);
+    bt_batch_write_state(b, b->status, &b->state_text);
+    bt_batch_save(b, saved);
+}
+
+static void worked(bt_batch_t *b)
+{
+    if (b->job_status != BT_OK) {
+        /* What is not known to be kept is written again: a line counts once. */
+        move_all(&b->saving, &b->results);
+        free_lines(&b->fresh);
+        bt_batch_close_files(b);
+        bt_batch_drop_lines(b);
+        b->is_read = false;
+        if (b->status == BT_BATCH_IN_PROGRESS) {
+            handle_failure(b);
+        } else {
+            saved(b);
+        }
+        return;
+    }
+    while (!bt_list_empty(&b->saving)) {
+        bt_batch_result_t *result =
+            BT_CONTAINER_OF(b->saving.next, bt_batch_result_t, link);
+
+        if (!bt_batch_is_done(b, result->index)) {
+            *(result->ok ? &b->n_ok : &b->n_failed) += 1;
+        }
+        b->done[result->index / 8] |= (uint8_t)(1u << (result->index % 8));
+        *(result->ok ? &b->ok_bytes : &b->failed_bytes) += result->record.len;
+        b->results_bytes -= result->record.len;
+        bt_batch_result_free(result);
+    }
+    if (b->status != BT_BATCH_IN_PROGRESS) {
+        free_lines(&b->fresh); /* cancelled meanwhile */
+    }
+    BT_LIST_FOR_EACH_ENTRY(bt_batch_line_t, line, &b->fresh, link) {
+        b->n_ready++;
+        b->ready_bytes += line->body.len;
+    }
+    move_all(&b->fresh, &b->ready);
+    bt_batches_wake(b->all);
+}
+
+/* ---- the files of results ---- */
+
+/* Takes a file out of the index that an earlier try has left. */
+static bt_stored_t *take_stale(bt_batch_t *b, char id[BT_STORE_ID_BYTES])
+{
+    bt_store_t *store = b->all->front->store;
+    bt_stored_t *object =
+        (id[0] != '\0') ? bt_store_find(store, BT_STORE_FILE, b->space, id)
+                        : NULL;
+
+    id[0] = '\0';
+    if (object != NULL) {
+        (void)bt_stored_ref(object);
+        bt_store_remove(store, object);
+    }
+    return object;
+}
+
+static void finalized(bt_batch_t *b)
+{
+    bt_store_t *store = b->all->front->store;
+    const uint32_t n_unanswered = b->n_lines - b->n_ok - b->n_failed;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(b->stale); i++) {
+        bt_stored_unref(b->stale[i]);
+        b->stale[i] = NULL;
+    }
+    if (b->output != NULL) {
+        (void)bt_store_put_end(b->output);
+    }
+    if (b->error_file != NULL) {
+        (void)bt_store_put_end(b->error_file);
+    }
+    b->output = b->error_file = NULL;
+    if (b->job_status != BT_OK) {
+        saved(b); /* again */
+        return;
+    }
+    bt_batch_move(b, b->ending);
+    if (b->ending == BT_BATCH_EXPIRED) {
+        b->n_failed += n_unanswered;
+    }
+    drop_work(b);
+    bt_store_release_journal(store, b->object);
+}
+
+static bt_status_t reserve(bt_batch_t *b, uint64_t bytes,
+                           bt_store_put_t **put_p, char id[BT_STORE_ID_BYTES])
+{
+    bt_status_t status;
+
+    if (bytes == 0) {
+        return BT_OK;
+    }
+    status = bt_store_put_begin(b->all->front->store, BT_STORE_FILE, b->space,
+                                bytes, bt_unix_us(), put_p);
+    if (status == BT_OK) {
+        snprintf(id, BT_STORE_ID_BYTES, "%s", bt_store_put_id(*put_p));
+    }
+    return status;
+}
+
+/* The journal's space was reserved twice: once for these files. */
+static void begin_files(bt_batch_t *b, uint64_t now_us)
+{
+    const uint32_t n_unanswered = b->n_lines - b->n_ok - b->n_failed;
+    uint64_t failed_bytes = b->failed_bytes;
+    bt_status_t status;
+
+    b->stale[0] = take_stale(b, b->output_id);
+    b->stale[1] = take_stale(b, b->error_id);
+    if (b->ending == BT_BATCH_EXPIRED) {
+        /* An escape of JSON has six characters at most. */
+        failed_bytes +=
+            (uint64_t)n_unanswered * LEAST_UNANSWERED + 6 * b->id_bytes;
+    }
+    status = bt_store_charge_journal(b->all->front->store, b->object,
+                                     b->ok_bytes + b->failed_bytes);
+    if (status == BT_OK) {
+        status = reserve(b, b->ok_bytes, &b->output, b->output_id);
+    }
+    if (status == BT_OK) {
+        status = reserve(b, failed_bytes, &b->error_file, b->error_id);
+        if ((status == BT_ERR_TOO_LARGE) && (b->failed_bytes == 0)) {
+            status = BT_OK; /* no lines for what did not run */
+        }
+    }
+    if (status != BT_OK) {
+        if (b->output != NULL) {
+            (void)bt_store_put_end(b->output);
+            b->output = NULL;
+        }
+        b->output_id[0] = b->error_id[0] = '\0';
+        b->wait_until_us = now_us + RETRY_US;
+        return;
+    }
+    bt_batch_write_state(b, b->status, &b->state_text);
+    b->n_failed += (b->ending == BT_BATCH_EXPIRED) ? n_unanswered : 0;
+    bt_batch_write_state(b, b->ending, &b->final_text);
+    b->n_failed -= (b->ending == BT_BATCH_EXPIRED) ? n_unanswered : 0;
+    bt_batch_finalize(b, finalized);
+}
+
+/* ---- looking at a batch ---- */
+
+/* Finds the tenant that a batch belongs to. @return false: it is gone */
+static const char *named_header(const void *ctx, const char *name)
+{
+    const bt_batch_t *b = ctx;
+
+    return (strcmp(name, b->all->front->tenants.header) == 0) ? b->space : NULL;
+}
+
+static bool find_tenant(bt_batch_t *b)
+{
+    bt_tenants_t *tenants = &b->all->front->tenants;
+    bt_tenant_t *tenant = NULL;
+    const char *why = NULL;
+
+    if (bt_tenants_are_keyed(tenants)) {
+        for (uint32_t i = 0; i < tenants->file.n_tenants; i++) {
+            if (strcmp(tenants->of_file[i]->name, b->space) == 0) {
+                tenant = tenants->of_file[i];
+            }
+        }
+    } else if (b->space[0] == '\0') {
+        tenant = tenants->plain;
+    } else if ((tenants->header[0] == '\0') ||
+               (bt_tenants_find(tenants, named_header, b, &tenant, &why) !=
+                BT_OK)) {
+        tenant = NULL;
+    }
+    if (tenant != NULL) {
+        (void)bt_tenant_ref(tenant);
+    }
+    bt_tenant_unref(b->tenant);
+    b->tenant = tenant;
+    return tenant != NULL;
+}
+
+static bool find_input(bt_batch_t *b)
+{
+    if (b->input == NULL) {
+        b->input = bt_store_find(b->all->front->store, BT_STORE_FILE, b->space,
+                                 b->input_id);
+        if (b->input != NULL) {
+            (void)bt_stored_ref(b->input);
+        }
+    }
+    return b->input != NULL;
+}
+
+static bool has_expired(const bt_batch_t *b)
+{
+    return bt_batch_now_s() >=
+           b->object->created_us / 1000000 + BT_BATCH_LIFE_S;
+}
+
+/* Reserves the disk for results that are about to be written, and for the
+ * files that are made of them. */
+static bool charge_results(bt_batch_t *b)
+{
+    return bt_store_charge_journal(
+               b->all->front->store, b->object,
+               2 * (b->ok_bytes + b->failed_bytes + b->results_bytes)) == BT_OK;
+}
+
+static void progress(bt_batch_t *b, uint64_t now_us)
+{
+    const bool has_results = !bt_list_empty(&b->results);
+    const uint32_t n_ahead = ((b->n_ready < BT_BATCH_AHEAD) &&
+                              (b->ready_bytes < BT_BATCH_AHEAD_BYTES))
+                                 ? BT_BATCH_AHEAD
+                                 : 0;
+
+    if (has_expired(b)) {
+        end_in(b, BT_BATCH_EXPIRED);
+    } else if (!find_tenant(b)) {
+        bt_batch_fail(b, "tenant_gone", "the tenant of this batch is no more");
+    } else if (!find_input(b)) {
+        bt_batch_fail(b, "invalid_input_file", "the input file is gone");
+    } else if (has_results && !charge_results(b)) {
+        free_results(&b->results);
+        b->results_bytes = 0;
+        bt_batch_fail(b, "storage_limit",
+                      "the results do not fit (--store-tenant-limit, "
+                      "--store-limit)");
+    } else if (has_results || ((n_ahead > 0) && !b->is_read)) {
+        b->n_wanted = n_ahead;
+        move_all(&b->results, &b->saving);
+        bt_batch_work(b, worked);
+        bt_batch_run_lines(b, now_us);
+    } else if (b->n_ok + b->n_failed == b->n_lines) {
+        end_in(b, BT_BATCH_COMPLETED);
+    } else {
+        bt_batch_run_lines(b, now_us);
+    }
+}
+
+/* Results that came before the end are kept first. */
+static void finish(bt_batch_t *b, uint64_t now_us)
+{
+    if (!bt_list_empty(&b->results) && charge_results(b)) {
+        b->n_wanted = 0;
+        move_all(&b->results, &b->saving);
+        bt_batch_work(b, worked);
+        return;
+    }
+    (void)find_input(b);
+    begin_files(b, now_us);
+}
+
+static void look(bt_batch_t *b, uint64_t now_us)
+{
+    if (b->has_job) {
+        if (b->status == BT_BATCH_IN_PROGRESS) {
+            bt_batch_run_lines(b, now_us);
+        }
+        return;
+    }
+    if (bt_batch_has_ended(b)) {
+        return;
+    }
+    if ((b->status != BT_BATCH_IN_PROGRESS) && (now_us < b->wait_until_us)) {
+        return;
+    }
+    switch (b->status) {
+    case BT_BATCH_VALIDATING:
+        if (find_input(b)) {
+            bt_batch_validate(b, validated);
+        } else {
+            bt_batch_fail(b, "invalid_input_file", "the input file is gone");
+        }
+        break;
+    case BT_BATCH_IN_PROGRESS:
+        progress(b, now_us);
+        break;
+    default:
+        finish(b, now_us);
+        break;
+    }
+}
+
+/* ---- all of them ---- */
+
+/* Looks at each; the first one's turn is over then. */
+static void look_at_all(bt_turn_work_t *work)
+{
+    bt_batches_t *all = BT_CONTAINER_OF(work, bt_batches_t, news);
+    const uint64_t now_us = bt_now_us();
+    bt_list_t *first = all->list.next;
+
+    BT_LIST_FOR_EACH_ENTRY(bt_batch_t, b, &all->list, link) {
+        look(b, now_us);
+    }
+    if (!bt_list_empty(&all->list)) {
+        bt_list_remove(first);
+        bt_list_push_back(&all->list, first);
+    }
+}
+
+void bt_batches_wake(bt_batches_t *all)
+{
+    bt_turn_put_off(&all->front->turn, &all->news, bt_now_us());
+}
+
+void bt_batches_tick(bt_batches_t *all, uint64_t now_us)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_batch_t, b, &all->list, link) {
+        if ((b->object->space == NULL) && !b->has_job) {
+            free_batch(b); /* its time in the store is over */
+        } else if (!bt_batch_has_ended(b)) {
+            look(b, now_us);
+        }
+    }
+}
+
+static void load_batch(void *ctx, const char *space, bt_stored_t *object)
+{
+    bt_batches_t *all = ctx;
+    bt_batch_t *b = make_batch(all, space, object);
+    const bt_status_t status =
+        (b != NULL) ? bt_batch_load(b) : BT_ERR_NO_MEMORY;
+
+    if (status != BT_OK) {
+        BT_LOG_WARN("batch %s is left alone: %s", object->id,
+                    bt_status_str(status));
+        if (b != NULL) {
+            free_batch(b);
+        }
+        return;
+    }
+    if (bt_batch_has_ended(b)) {
+        drop_work(b);
+        return;
+    }
+    if (bt_store_charge_journal(all->front->store, object,
+                                2 * (b->ok_bytes + b->failed_bytes)) != BT_OK) {
+        BT_LOG_WARN("batch %s has more than its space in the store",
+                    object->id);
+    }
+    BT_LOG_INFO("batch %s goes on: %s, %u of %u lines", object->id,
+                bt_batch_status_name(b->status), b->n_ok + b->n_failed,
+                b->n_lines);
+}
+
+bt_status_t bt_batches_create(bt_frontend_t *front, bt_batches_t **batches_p)
+{
+    bt_batches_t *all = bt_calloc(1, sizeof(*all));
+
+    if (all == NULL) {
+        BT_LOG_ERROR("out of memory for batches");
+        return BT_ERR_NO_MEMORY;
+    }
+    all->front = front;
+    bt_list_init(&all->list);
+    bt_turn_work_init(&all->news, look_at_all);
+    bt_store_each(front->store, BT_STORE_BATCH, load_batch, all);
+    *batches_p = all;
+    return BT_OK;
+}
+
+void bt_batches_destroy(bt_batches_t *all)
+{
+    if (all == NULL) {
+        return;
+    }
+    BT_LIST_FOR_EACH_ENTRY(bt_batch_t, b, &all->list, link) {
+        free_batch(b);
+    }
+    bt_turn_forget(&all->news);
+    bt_free(all);
+}
+
+/* ---- a new one ---- */
+
+typedef struct making {
+    bt_pool_job_t job;
+    bt_batches_t *all;
+    bt_store_put_t *put;
+    bt_strbuf_t params;
+    bt_status_t status;
+    char space[BT_STORE_SPACE_BYTES];
+    void (*made)(void *ctx, const bt_batch_t *batch,
+                 const bt_api_error_t *error);
+    void *ctx;
+} making_t;
+
+static void run_make(bt_pool_job_t *job)
+{
+    making_t *m = BT_CONTAINER_OF(job, making_t, job);
+
+    m->status = bt_store_put_write(m->put, m->params.data, m->params.len);
+    if (m->status == BT_OK) {
+        m->status = bt_store_put_commit(m->put);
+    }
+}
+
+static void made(bt_pool_job_t *job)
+{
+    making_t *m = BT_CONTAINER_OF(job, making_t, job);
+    bt_stored_t *object = bt_store_put_end(m->put);
+    bt_api_error_t error = {0};
+    bt_batch_t *b = NULL;
+
+    if (object != NULL) {
+        b = make_batch(m->all, m->space, object);
+        if ((b != NULL) &&
+            (bt_batch_read_params(m->params.data, m->params.len, b) != BT_OK)) {
+            free_batch(b);
+            b = NULL;
+        }
+    }
+    if (b == NULL) {
+        bt_api_error_set(&error, 503, NULL, "the batch cannot be kept: %s",
+                         job->ran ? bt_status_str(m->status)
+                                  : "the server is stopping");
+    } else {
+        b->at_s[BT_BATCH_VALIDATING] = bt_batch_now_s();
+        bt_batches_wake(m->all);
+    }
+    m->made(m->ctx, b, &error);
+    bt_strbuf_fini(&m->params);
+    bt_free(m);
+}
+
+static uint32_t count_open(const bt_batches_t *all, const char *space)
+{
+    uint32_t n = 0;
+
+    BT_LIST_FOR_EACH_ENTRY(bt_batch_t, b, &all->list, link) {
+        n += !bt_batch_has_ended(b) && (strcmp(b->space, space) == 0);
+    }
+    return n;
+}
+
+bt_status_t bt_batch_begin(bt_batches_t *all, const bt_batch_params_t *params,
+                           void (*made_fn)(void *ctx, const bt_batch_t *batch,
+                                           const bt_api_error_t *error),
+                           void *ctx, bt_api_error_t *error_p)
+{
+    bt_store_t *store = all->front->store;
+    const char *space = bt_batch_space(params->tenant);
+    bt_status_t status;
+    making_t *m;
+
+    if (count_open(all, space) >= BT_BATCH_MAX_OPEN) {
+        bt_api_error_set(error_p, 429, NULL,
+                         "%u of your batches are under way: cancel one, or "
+                         "wait",
+                         BT_BATCH_MAX_OPEN);
+        return BT_ERR_BUSY;
+    }
+    m = bt_calloc(1, sizeof(*m));
+    if (m == NULL) {
+        return bt_api_error_no_memory(error_p);
+    }
+    bt_strbuf_init(&m->params, 1u << 20);
+    bt_batch_write_params(params, &m->params);
+    status = bt_strbuf_status(&m->params);
+    if (status == BT_OK) {
+        status = bt_store_put_begin(store, BT_STORE_BATCH, space, m->params.len,
+                                    bt_unix_us(), &m->put);
+    }
+    if (status != BT_OK) {
+        bt_strbuf_fini(&m->params);
+        bt_free(m);
+        bt_api_error_set(error_p, (status == BT_ERR_TOO_LARGE) ? 413 : 503,
+                         NULL, "the store has no space for this batch");
+        return status;
+    }
+    m->all = all;
+    m->made = made_fn;
+    m->ctx = ctx;
+    snprintf(m->space, sizeof(m->space), "%s", space);
+    m->job.run = run_make;
+    m->job.done = made;
+    bt_pool_post(all->front->pool, &m->job, BT_POOL_FILES);
+    return BT_OK;
+}
+
+bt_status_t bt_batch_cancel(bt_batch_t *b, bt_api_error_t *error_p)
+{
+    if (bt_batch_has_ended(b) || (b->status == BT_BATCH_FINALIZING)) {
+        return bt_api_error_invalid(error_p, NULL,
+                                    "the batch is %s and cannot be cancelled",
+                                    bt_batch_status_name(b->status));
+    }
+    if (b->status != BT_BATCH_CANCELLING) {
+        end_in(b, BT_BATCH_CANCELLED);
+    }
+    return BT_OK;
+}

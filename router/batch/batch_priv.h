@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file batch_priv.h
+ *
+ * Shared by the files of batches only: batch.c (all of them, and the life of
+ * one), batch_state.c (what is kept of it), batch_disk.c (jobs of the pool),
+ * batch_run.c (lines as requests), batch_line.c (a line as text).
+ */
+#ifndef BT_ROUTER_BATCH_BATCH_PRIV_H
+#define BT_ROUTER_BATCH_BATCH_PRIV_H
+
+#include "router/batch/batch.h"
+#include "router/request/request.h"
+
+#define BT_BATCH_ID_CHARS    512 /* longest custom_id, in bytes */
+#define BT_BATCH_CODE_BYTES  48
+#define BT_BATCH_WHY_BYTES   256
+#define BT_BATCH_MAX_ERRORS  16u
+#define BT_BATCH_AHEAD       32u /* lines read ahead of those that run */
+#define BT_BATCH_AHEAD_BYTES ((size_t)4 << 20)
+
+/* Endpoint of a batch. */
+typedef struct bt_batch_endpoint {
+    const char *path;
+    bt_api_dialect_t dialect;
+} bt_batch_endpoint_t;
+
+typedef enum bt_batch_status {
+    BT_BATCH_VALIDATING,
+    BT_BATCH_IN_PROGRESS,
+    BT_BATCH_FINALIZING,
+    BT_BATCH_CANCELLING,
+    BT_BATCH_COMPLETED,
+    BT_BATCH_EXPIRED,
+    BT_BATCH_FAILED,
+    BT_BATCH_CANCELLED,
+    BT_BATCH_N_STATUSES,
+} bt_batch_status_t;
+
+/* Line of the input. */
+typedef struct bt_batch_line {
+    bt_list_t link; /* in batch->ready, or unlinked while it runs */
+    uint32_t index; /* from 0 */
+    char *custom_id;
+    bt_strbuf_t body;
+} bt_batch_line_t;
+
+/* Result of a line: a record of the journal, 'R', index (u32), whether it
+ * succeeded (u8), and the line of the output or the error file. */
+#define BT_BATCH_RESULT_HEAD 6
+typedef struct bt_batch_result {
+    bt_list_t link;
+    uint32_t index;
+    bool ok;
+    bt_strbuf_t record;
+} bt_batch_result_t;
+
+struct bt_batch {
+    bt_list_t link;
+    bt_batches_t *all;
+    bt_stored_t *object; /* a reference */
+    char space[BT_STORE_SPACE_BYTES];
+    bt_tenant_t *tenant; /* a reference; NULL: not looked for yet */
+
+    /* Parameters: the bytes of the object. */
+    const bt_batch_endpoint_t *endpoint;
+    char input_id[BT_STORE_ID_BYTES];
+    char *metadata; /* JSON; NULL: none */
+    uint64_t output_life_s;
+
+    /* State: the last record 'S' of the journal. */
+    bt_batch_status_t status;
+    bt_batch_status_t ending; /* FINALIZING, CANCELLING: what follows */
+    uint64_t at_s[BT_BATCH_N_STATUSES]; /* 0: not yet */
+    uint32_t n_lines;
+    uint32_t n_ok, n_failed; /* results in the journal */
+    char *errors;            /* a list, as JSON; NULL: none */
+    char output_id[BT_STORE_ID_BYTES], error_id[BT_STORE_ID_BYTES];
+
+    uint64_t ok_bytes, failed_bytes; /* lines of the two files */
+    uint64_t id_bytes;               /* of all custom_ids */
+    uint8_t *done;          /* owned: a bit for each line that has a result */
+    uint64_t wait_until_us; /* no line begins before */
+    uint32_t n_running, n_ready;
+    size_t ready_bytes;
+    bt_list_t ready;   /* lines that may run */
+    bt_list_t running; /* line requests */
+    bt_list_t results; /* results that are not in the journal */
+    uint64_t results_bytes;
+
+    /* One job at a time; what it has is its own until it is done. */
+    bt_pool_job_t job;
+    bool has_job;
+    bt_status_t job_status;
+    void (*next)(bt_batch_t *batch);
+    bt_store_journal_t *journal; /* NULL: ended */
+    bt_store_reader_t *reader;   /* of the input; NULL: not open */
+    bt_stored_t *input;          /* a reference; NULL: not looked for yet */
+    bt_strbuf_t partial;         /* beginning of the next line */
+    const char *chunk;           /* rest of what the reader gave */
+    size_t chunk_bytes;
+    uint32_t next_index,
+        next_number;       /* of lines; without and with empty ones */
+    bool is_read;          /* all lines were read */
+    uint32_t n_wanted;     /* lines that a job may read */
+    bt_stored_t *stale[2]; /* files that a kill has left: removed */
+    bt_list_t fresh, saving;
+    bt_strbuf_t state_text, final_text;
+    bt_store_put_t *output, *error_file;
+};
+
+struct bt_batches {
+    bt_frontend_t *front;
+    bt_list_t list; /* whose turn it is, first */
+    uint32_t n_running;
+    bt_turn_work_t news; /* looks at batches at the end of the turn */
+};
+
+/* ---- batch.c ---- */
+
+/* Moves a batch along an edge of batch.h, and notes the time. */
+void bt_batch_move(bt_batch_t *batch, bt_batch_status_t status);
+bool bt_batch_has_ended(const bt_batch_t *batch);
+/* Looks at all batches soon. */
+void bt_batches_wake(bt_batches_t *batches);
+/* Ends a batch with one error, once what runs is given up. */
+void bt_batch_fail(bt_batch_t *batch, const char *code, const char *why);
+uint64_t bt_batch_now_s(void);
+void bt_batch_line_free(bt_batch_line_t *line);
+void bt_batch_result_free(bt_batch_result_t *result);
+bool bt_batch_is_done(const bt_batch_t *batch, uint32_t index);
+
+/* ---- batch_state.c ---- */
+
+const char *bt_batch_status_name(bt_batch_status_t status);
+/* Finds an endpoint. NULL: there is none of this path */
+const bt_batch_endpoint_t *bt_batch_endpoint(const char *path);
+/* Writes the parameters, as the object has them. */
+void bt_batch_write_params(const bt_batch_params_t *params, bt_strbuf_t *out);
+/* @retval BT_ERR_CORRUPT, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_batch_read_params(const char *text, size_t bytes,
+                                               bt_batch_t *batch);
+/* Writes a record 'S' as if the batch had this status. */
+void bt_batch_write_state(const bt_batch_t *batch, bt_batch_status_t status,
+                          bt_strbuf_t *out);
+/* Reads what follows the 'S'. @retval BT_ERR_CORRUPT, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_batch_read_state(const char *text, size_t bytes,
+                                              bt_batch_t *batch);
+
+/* ---- batch_line.c ---- */
+
+/* What is wrong with a line, for the batch's errors. */
+typedef struct bt_batch_fault {
+    char code[BT_BATCH_CODE_BYTES];
+    const char *param; /* NULL: none */
+    char why[BT_BATCH_WHY_BYTES];
+} bt_batch_fault_t;
+
+/* Reads a line.
+ * @param [out] custom_id  its bytes and a zero
+ * @param [out] body       the request's body, a copy; NULL: not wanted
+ * @retval BT_ERR_INVALID_PARAM (fault_p is filled), BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_batch_line_parse(
+    const char *text, size_t bytes, const bt_batch_endpoint_t *endpoint,
+    char custom_id[BT_BATCH_ID_CHARS + 1], bt_strbuf_t *body,
+    bt_batch_fault_t *fault_p);
+/* Makes the result of a line that was answered. NULL: no memory
+ * @param [in] answer  JSON */
+bt_batch_result_t *bt_batch_result_answer(const bt_batch_line_t *line,
+                                          const char *request_id,
+                                          int http_status, const char *answer,
+                                          size_t answer_bytes);
+/* Appends a line of the error file for one that did not run. */
+void bt_batch_write_unanswered(const char *custom_id, const char *code,
+                               const char *why, bt_strbuf_t *out);
+
+/* ---- batch_disk.c ---- */
+
+/* Reads what is kept of a batch, at the start; blocks.
+ * @retval BT_ERR_CORRUPT, BT_ERR_IO, BT_ERR_NO_MEMORY */
+BT_MUST_CHECK bt_status_t bt_batch_load(bt_batch_t *batch);
+/* Each posts a job, whose done() calls next(). */
+void bt_batch_validate(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
+/* Appends results, and reads lines if there are few. */
+void bt_batch_work(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
+/* Writes output and error file, then the last state. */
+void bt_batch_finalize(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
+/* Appends state_text, if there is any, to the journal. */
+void bt_batch_save(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
+/* Closes reader and journal. */
+void bt_batch_close_files(bt_batch_t *batch);
+
+/* ---- batch_run.c ---- */
+
+/* Begins lines while there is room. */
+void bt_batch_run_lines(bt_batch_t *batch, uint64_t now_us);
+/* Gives up lines that run, and drops those that are ready. */
+void bt_batch_drop_lines(bt_batch_t *batch);
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines as requests: a door without a connection.
+ *
+ *     ready ─▶ request ─┬─▶ answer, error ─▶ results
+ *       ▲               └─▶ 429, 503, 504: the line is ready again, later
+ *       └───────────────────┘
+ */
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "router/batch/batch_priv.h"
+
+#define RETRY_US     1000000u /* at least, before a refused line is tried again */
+#define RETRY_MOST_S 60u
+
+typedef struct line_request {
+    bt_request_t base; /* first */
+    bt_list_t link;    /* in batch->running */
+    bt_batch_t *batch;
+    bt_batch_line_t *line; /* owned */
+    char id[BT_REQUEST_ID_BYTES];
+} line_request_t;
+
+static line_request_t *of(bt_request_t *request)
+{
+    return BT_CONTAINER_OF(request, line_request_t, base);
+}
+
+/* Ends a request whose line was taken from it, or is dropped. */
+static void leave(line_request_t *r)
+{
+    bt_batch_t *b = r->batch;
+
+    b->n_running--;
+    b->all->n_running--;
+    bt_list_remove(&r->link);
+    bt_batch_line_free(r->line);
+    r->line = NULL;
+    bt_batches_wake(b->all);
+    bt_request_unref(&r->base);
+}
+
+static void again(line_request_t *r, const bt_api_error_t *error)
+{
+    bt_batch_t *b = r->batch;
+    const uint32_t after_s = (error->retry_after_s < RETRY_MOST_S)
+                                 ? error->retry_after_s
+                                 : RETRY_MOST_S;
+    const uint64_t until_us =
+        bt_now_us() + ((after_s > 0) ? after_s * UINT64_C(1000000) : RETRY_US);
+
+    if (until_us > b->wait_until_us) {
+        b->wait_until_us = until_us;
+    }
+    bt_list_push_back(&b->ready, &r->line->link);
+    b->n_ready++;
+    b->ready_bytes += r->line->body.len;
+    r->line = NULL;
+}
+
+/* Keeps the answer of a line; without memory for it, the line runs again. */
+static void keep(line_request_t *r, int http_status, const bt_strbuf_t *out)
+{
+    bt_batch_t *b = r->batch;
+    bt_batch_result_t *result = NULL;
+
+    if (bt_strbuf_status(out) == BT_OK) {
+        result = bt_batch_result_answer(r->line, r->id, http_status,
+                                        (out->len > 0) ? out->data : "{}",
+                                        (out->len > 0) ? out->len : 2);
+    }
+    if (result == NULL) {
+        const bt_api_error_t none = {.retry_after_s = 1};
+
+        again(r, &none);
+        return;
+    }
+    b->results_bytes += result->record.len;
+    bt_list_push_back(&b->results, &result->link);
+}
+
+static void on_error(bt_request_t *request, const bt_api_error_t *error)
+{
+    line_request_t *r = of(request);
+    const int status = error->http_status;
+    bt_strbuf_t out;
+
+    bt_request_move(request, BT_REQUEST_LOG);
+    if ((status == 429) || (status == 503) || (status == 504)) {
+        again(r, error);
+    } else {
+        bt_strbuf_init(&out, 65536);
+        bt_api_write_error(request->dialect, error, &out);
+        keep(r, status, &out);
+        bt_strbuf_fini(&out);
+    }
+    leave(r);
+}
+
+static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
+                      const bt_api_usage_t *usage)
+{
+    bt_request_t *request = row->request;
+    bt_strbuf_t out;
+
+    bt_request_close(request);
+    bt_request_move(request, BT_REQUEST_LOG);
+    bt_strbuf_init(&out, BT_ANSWER_LIMIT);
+    bt_api_write_answer(&row->answer, choices, n, usage, &out);
+    keep(of(request), 200, &out);
+    bt_strbuf_fini(&out);
+    leave(of(request));
+}
+
+static const bt_request_ops_t line_ops = {
+    .admit = bt_text_admit,
+    .parse = bt_text_parse,
+    .parsed = bt_text_parsed,
+    .finish = on_finish,
+    .error = on_error,
+};
+
+/* @return false: no memory */
+static bool run_line(bt_batch_t *b, bt_batch_line_t *line)
+{
+    bt_frontend_t *front = b->all->front;
+    bt_strbuf_t body;
+    bt_request_t *request;
+    line_request_t *r;
+
+    bt_strbuf_init(&body, (size_t)front->config->max_body_bytes);
+    bt_strbuf_append(&body, line->body.data, line->body.len);
+    request = (bt_strbuf_status(&body) == BT_OK)
+                  ? bt_request_create(front, &line_ops, sizeof(*r))
+                  : NULL;
+    if (request == NULL) {
+        bt_strbuf_fini(&body);
+        return false;
+    }
+    r = of(request);
+    r->batch = b;
+    r->line = line;
+    bt_list_remove(&line->link);
+    b->n_ready--;
+    b->ready_bytes -= line->body.len;
+    b->n_running++;
+    b->all->n_running++;
+    bt_list_push_back(&b->running, &r->link);
+    bt_request_id(&front->ids, NULL, r->id);
+    request->request_id = r->id;
+    request->dialect = b->endpoint->dialect;
+    request->tenant = bt_tenant_ref(b->tenant);
+    request->is_background = true;
+    bt_request_begin(request, &body); /* may end it */
+    bt_strbuf_fini(&body);
+    return true;
+}
+
+/* True while the tenant may have another request under way; of several, one is
+ * left to its clients. */
+static bool has_turn(const bt_tenant_t *tenant)
+{
+    const uint32_t most = tenant->limits.requests;
+
+    return (most == 0) || (tenant->n_under_way + ((most > 1) ? 1u : 0u) < most);
+}
+
+void bt_batch_run_lines(bt_batch_t *b, uint64_t now_us)
+{
+    const bt_frontend_t *front = b->all->front;
+
+    while ((now_us >= b->wait_until_us) && !front->draining &&
+           (b->tenant != NULL) && has_turn(b->tenant) &&
+           (b->all->n_running < front->config->batch_lines_in_flight) &&
+           !bt_list_empty(&b->ready)) {
+        if (!run_line(b,
+                      BT_CONTAINER_OF(b->ready.next, bt_batch_line_t, link))) {
+            b->wait_until_us = now_us + RETRY_US;
+        }
+    }
+}
+
+void bt_batch_drop_lines(bt_batch_t *b)
+{
+    while (!bt_list_empty(&b->running)) {
+        line_request_t *r =
+            BT_CONTAINER_OF(b->running.next, line_request_t, link);
+
+        bt_request_gone(&r->base);
+        leave(r);
+    }
+    while (!bt_list_empty(&b->ready)) {
+        bt_batch_line_free(
+            BT_CONTAINER_OF(b->ready.next, bt_batch_line_t, link));
+    }
+    b->n_ready = 0;
+    b->ready_bytes = 0;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* /v1/batches, as OpenAI has it. A tenant sees its own batches only. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "router/batch/batch.h"
+#include "router/http/query.h"
+#include "router/http/routes_priv.h"
+#include "router/store/store.h"
+
+#define MOST_LISTED 100u
+#define LISTED      20u
+
+/* @return NULL: there are none, and the request was refused */
+static bt_batches_t *find_batches(bt_http_request_t *r)
+{
+    if (r->door->batches == NULL) {
+        bt_http_request_error(r, 501, NULL,
+                              "the server keeps no batches: --store DIR gives "
+                              "it a folder for them");
+    }
+    return r->door->batches;
+}
+
+/* @return NULL: there is none, and the request was refused */
+static bt_batch_t *find_batch(bt_http_request_t *r)
+{
+    const bt_stored_t *object =
+        bt_store_find(r->door->front->store, BT_STORE_BATCH,
+                      bt_batch_space(r->base.tenant), r->name);
+    bt_batch_t *batch = (object != NULL) ? bt_batch_of(object) : NULL;
+
+    if (batch == NULL) {
+        bt_http_request_error(r, 404, "id", "no such batch: %.100s", r->name);
+    }
+    return batch;
+}
+
+static void respond_batch(bt_http_request_t *r, const bt_batch_t *batch)
+{
+    bt_json_t json;
+
+    bt_http_request_begin_json(r, &json);
+    bt_batch_write(batch, &json);
+    bt_http_request_respond_json(r);
+}
+
+/* ---- POST /v1/batches ---- */
+
+static bt_status_t check_fields(const bt_http_request_t *r,
+                                const bt_batch_fields_t *fields,
+                                bt_api_error_t *error)
+{
+    if (bt_store_find(r->door->front->store, BT_STORE_FILE,
+                      bt_batch_space(r->base.tenant),
+                      fields->input_id) == NULL) {
+        bt_api_error_set(error, 404, "input_file_id",
+                         "input_file_id: no such File object: %.60s",
+                         fields->input_id);
+        return BT_ERR_NOT_FOUND;
+    }
+    return BT_OK;
+}
+
+/* The request has a reference, which ends here. */
+static void made(void *ctx, const bt_batch_t *batch,
+                 const bt_api_error_t *error)
+{
+    bt_http_request_t *r = ctx;
+
+    if (bt_request_is_open(&r->base)) {
+        if (batch != NULL) {
+            respond_batch(r, batch);
+        } else {
+            bt_http_request_fail(r, error);
+        }
+    }
+    bt_request_unref(&r->base);
+}
+
+static void begin_batch(bt_http_request_t *r, bt_strbuf_t *body)
+{
+    bt_api_error_t error = {0};
+    bt_batch_fields_t fields;
+    bt_status_t status;
+
+    status = bt_batch_fields_read((body->len > 0) ? body->data : "", body->len,
+                                  &fields, &error);
+    bt_strbuf_fini(body);
+    if (status == BT_OK) {
+        status = check_fields(r, &fields, &error);
+    }
+    if (status == BT_OK) {
+        const bt_batch_params_t params = {
+            .tenant = r->base.tenant,
+            .input_id = fields.input_id,
+            .endpoint = fields.endpoint,
+            .metadata = (fields.metadata.len > 0) ? fields.metadata.data : NULL,
+            .output_life_s = fields.life_s,
+        };
+
+        (void)bt_request_ref(&r->base);
+        status = bt_batch_begin(r->door->batches, &params, made, r, &error);
+        if (status != BT_OK) {
+            bt_request_unref(&r->base);
+        }
+    }
+    bt_batch_fields_fini(&fields);
+    if (status != BT_OK) {
+        bt_http_request_fail(r, &error);
+    }
+}
+
+/* ---- GET /v1/batches ---- */
+
+static bt_status_t read_query(const bt_http_request_t *r, uint64_t *limit_p,
+                              bt_stored_t **after_p, bt_api_error_t *error)
+{
+    bt_status_t status;
+    bt_query_t query;
+
+    bt_query_init(&query, bt_exchange_query(r->ex));
+    while ((status = bt_query_next(&query)) == BT_OK) {
+        if (strcmp(query.name, "limit") == 0) {
+            if (!bt_parse_u64(query.value, limit_p) || (*limit_p < 1) ||
+                (*limit_p > MOST_LISTED)) {
+                return bt_api_error_invalid(
+                    error, "limit", "limit must be a number from 1 to 100");
+            }
+        } else if (strcmp(query.name, "after") == 0) {
+            *after_p =
+                bt_store_find(r->door->front->store, BT_STORE_BATCH,
+                              bt_batch_space(r->base.tenant), query.value);
+            if (*after_p == NULL) {
+                bt_api_error_set(error, 404, "after",
+                                 "after: no such batch: %.100s", query.value);
+                return BT_ERR_NOT_FOUND;
+            }
+        } else {
+            return bt_api_error_invalid(error, NULL,
+                                        "%.64s is no parameter of this list: "
+                                        "these are after and limit",
+                                        query.name);
+        }
+    }
+    return (status == BT_ERR_NOT_FOUND)
+               ? BT_OK
+               : BT_API_INVALID(error, "the query is malformed");
+}
+
+static void write_page(bt_list_t *objects, bt_stored_t *after, uint64_t limit,
+                       bt_json_t *json)
+{
+    bt_list_t *at = (after != NULL) ? &after->link : objects;
+    const bt_stored_t *first = NULL, *last = NULL;
+    bool has_more = false;
+    uint64_t n = 0;
+
+    bt_json_object(json, NULL);
+    bt_json_str(json, "object", "list");
+    bt_json_array(json, "data");
+    while ((objects != NULL) && !has_more && ((at = at->prev) != objects)) {
+        const bt_stored_t *object = BT_CONTAINER_OF(at, bt_stored_t, link);
+
+        if ((object->kind != BT_STORE_BATCH) || (bt_batch_of(object) == NULL)) {
+            continue;
+        }
+        has_more = n == limit;
+        if (!has_more) {
+            bt_batch_write(bt_batch_of(object), json);
+            first = (first == NULL) ? object : first;
+            last = object;
+            n++;
+        }
+    }
+    bt_json_end_array(json);
+    bt_json_str(json, "first_id", (first != NULL) ? first->id : NULL);
+    bt_json_str(json, "last_id", (last != NULL) ? last->id : NULL);
+    bt_json_bool(json, "has_more", has_more);
+    bt_json_end_object(json);
+}
+
+void bt_route_batches(bt_http_request_t *r)
+{
+    bt_api_error_t error = {0};
+    bt_stored_t *after = NULL;
+    uint64_t limit = LISTED;
+    bt_json_t json;
+
+    if (find_batches(r) == NULL) {
+        return;
+    }
+    if (bt_exchange_method(r->ex) == BT_HTTP_POST) {
+        bt_http_request_take_body(r, begin_batch);
+        return;
+    }
+    if (read_query(r, &limit, &after, &error) != BT_OK) {
+        bt_http_request_fail(r, &error);
+        return;
+    }
+    bt_http_request_begin_json(r, &json);
+    write_page(
+        bt_store_list(r->door->front->store, bt_batch_space(r->base.tenant)),
+        after, limit, &json);
+    bt_http_request_respond_json(r);
+}
+
+/* ---- one batch ---- */
+
+void bt_route_batch(bt_http_request_t *r)
+{
+    const bt_batch_t *batch = (find_batches(r) != NULL) ? find_batch(r) : NULL;
+
+    if (batch != NULL) {
+        respond_batch(r, batch);
+    }
+}
+
+void bt_route_batch_cancel(bt_http_request_t *r)
+{
+    bt_batch_t *batch = (find_batches(r) != NULL) ? find_batch(r) : NULL;
+    bt_api_error_t error = {0};
+
+    if (batch == NULL) {
+        return;
+    }
+    if (bt_batch_cancel(batch, &error) == BT_OK) {
+        respond_batch(r, batch);
+    } else {
+        bt_http_request_fail(r, &error);
+    }
+}

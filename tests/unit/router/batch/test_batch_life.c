@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How batches end. */
+#include "tests/unit/router/batch/batch_fixture.h"
+
+static void batch_that_expires_says_so_of_each_line(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    open_world(w, 1);
+    begin(w, LINE("a", "") LINE("b", "") LINE("c\\n\\u0001", ""));
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    settle(w);
+    batch(w)->object->created_us -= UINT64_C(86400) * 1000000;
+    settle(w);
+    shows(w, "\"status\":\"expired\"");
+    shows(w, "\"request_counts\":{\"total\":3,\"completed\":1,\"failed\":2}");
+    assert_int_equal(bt_frontend_n_in_flight(&w->front), 0);
+    read_file(w, false, &ex);
+    has(&ex, "\"custom_id\":\"a\"");
+    read_file(w, true, &ex);
+    assert_int_equal(times(ex.out, "\n"), 2);
+    assert_int_equal(times(ex.out, "\"code\":\"batch_expired\""), 2);
+    has(&ex, "\"custom_id\":\"c\\n\\u0001\",\"response\":null");
+    close_world(w);
+    reopen(w, 1);
+    shows(w, "\"request_counts\":{\"total\":3,\"completed\":1,\"failed\":2}");
+    close_world(w);
+    remove_folder();
+}
+
+static void cancelled_batch_keeps_its_answers(void **state)
+{
+    char path[128];
+    world_t *w = &world;
+    bt_exchange_t ex;
+
+    (void)state;
+    open_world(w, 2);
+    begin(w, LINE("a", "") LINE("b", "") LINE("c", ""));
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    settle(w);
+    snprintf(path, sizeof(path), "%s/cancel", batch_path);
+    call(w, &ex, BT_HTTP_POST, path, "");
+    assert_int_equal(ex.status, 200);
+    has(&ex, "\"status\":\"cancelling\"");
+    assert_int_equal(bt_core_n_in_flight(w->core), 0);
+    settle(w);
+    shows(w, "\"status\":\"cancelled\"");
+    shows(w, "\"error_file_id\":null");
+    read_file(w, false, &ex);
+    assert_int_equal(times(ex.out, "\n"), 1);
+    call(w, &ex, BT_HTTP_POST, path, "");
+    assert_int_equal(ex.status, 400);
+    has(&ex, "the batch is cancelled");
+    close_world(w);
+    remove_folder();
+}
+
+static void input_that_is_gone_ends_the_batch(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+    char path[96];
+
+    (void)state;
+    open_world(w, 1);
+    begin(w, LINE("a", "") LINE("b", ""));
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    settle(w);
+    snprintf(path, sizeof(path), "/v1/files/%s", input_id);
+    call(w, &ex, BT_HTTP_DELETE, path, "");
+    assert_int_equal(ex.status, 200);
+    close_world(w);
+    reopen(w, 1);
+    settle(w);
+    shows(w, "\"status\":\"failed\"");
+    shows(w, "\"code\":\"invalid_input_file\"");
+    read_file(w, false, &ex); /* what there was is kept */
+    assert_int_equal(times(ex.out, "\n"), 1);
+    close_world(w);
+    remove_folder();
+}
+
+static void results_beyond_the_space_end_the_batch(void **state)
+{
+    world_t *w = &world;
+    bt_store_put_t *put;
+
+    (void)state;
+    open_world(w, 1); /* 1 MiB in all */
+    begin(w, LINE("a", ""));
+    assert_int_equal(bt_store_put_begin(w->front.store, BT_STORE_FILE, "",
+                                        (1u << 20) - 4 * BT_STORE_OBJECT_BYTES,
+                                        bt_unix_us(), &put),
+                     BT_OK);
+    assert_int_equal(bt_store_charge_journal(w->front.store, batch(w)->object,
+                                             BT_STORE_OBJECT_BYTES - 600),
+                     BT_OK);
+    bt_store_release_journal(w->front.store, batch(w)->object);
+    assert_null(bt_store_put_end(put));
+    assert_int_equal(
+        bt_store_put_begin(w->front.store, BT_STORE_FILE, "",
+                           (1u << 20) - 3 * BT_STORE_OBJECT_BYTES - 800,
+                           bt_unix_us(), &put),
+        BT_OK);
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    settle(w);
+    shows(w, "\"status\":\"failed\"");
+    shows(w, "\"code\":\"storage_limit\"");
+    assert_null(bt_store_put_end(put));
+    close_world(w);
+    remove_folder();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BT_TEST(batch_that_expires_says_so_of_each_line),
+        BT_TEST(cancelled_batch_keeps_its_answers),
+        BT_TEST(input_that_is_gone_ends_the_batch),
+        BT_TEST(results_beyond_the_space_end_the_batch),
+    };
+
+    return cmocka_run_group_tests(tests, make_models, remove_models);
+}
