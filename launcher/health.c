@@ -30,6 +30,7 @@ void bt_ready_reset(bt_ready_t *ready)
     ready->role[0] = '\0';
     ready->why[0] = '\0';
     ready->said_joined = false;
+    ready->is_loading = false;
 }
 
 /* Start of the complete line that begins with that word, or NULL. */
@@ -80,6 +81,24 @@ static void take_joined(bt_ready_t *ready, const char *text)
     }
 }
 
+/* Each "loading" has a "loaded" behind it: the last of the lines counts. */
+static void take_loading(bt_ready_t *ready)
+{
+    for (;;) {
+        const char *begins = find_line(ready, "loading");
+        const char *line = find_line(ready, "loaded");
+
+        if ((begins != NULL) && ((line == NULL) || (begins < line))) {
+            line = begins;
+        }
+        if (line == NULL) {
+            return;
+        }
+        ready->is_loading = line == begins;
+        take_out(ready, line);
+    }
+}
+
 /* Removes lines that may be repeated any number of times, to save space. */
 static void take_repeated(bt_ready_t *ready)
 {
@@ -93,6 +112,7 @@ static void take_repeated(bt_ready_t *ready)
         }
         take_out(ready, line);
     }
+    take_loading(ready);
     while ((line = find_line(ready, "joined")) != NULL) {
         if (bt_ready_address(ready, "joined", text, sizeof(text))) {
             take_joined(ready, text);

@@ -64,6 +64,7 @@ typedef struct bt_ready {
      *  problem; "": none. */
     char why[BT_READY_WHY_BYTES];
     bool said_joined; /**< a `joined` line was received */
+    bool is_loading;  /**< loads other weights: its loop stands meanwhile */
 } bt_ready_t;
 
 void bt_ready_reset(bt_ready_t *ready);

@@ -252,6 +252,10 @@ void bt_supervisor_watch(bt_supervisor_t *s, uint64_t now_ms)
             (child->state != BT_PROCESS_READY)) {
             continue;
         }
+        if (child->ready.is_loading) {
+            bt_watchdog_init(&child->watchdog, now_ms); /* as at its start */
+            continue;
+        }
         if (bt_watchdog_look(&child->watchdog, now_ms, has_beaten, waited_ms,
                              limit_ms)) {
             bt_child_log_threads(child);

@@ -28,7 +28,8 @@ typedef struct waiting {
 static bt_served_t *model_of(bt_worker_links_t *links,
                              const bt_instance_t *worker)
 {
-    return bt_registry_of_file(&links->front->models, worker->hello.model);
+    return bt_registry_of_file(&links->front->models,
+                               bt_hello_base(&worker->hello));
 }
 
 void bt_worker_links_send(void *ctx, bt_instance_t *worker, const bt_msg_t *msg)
@@ -169,7 +170,8 @@ static void link_up(bt_worker_links_t *links, const bt_link_event_t *event)
     }
     /* A file that matches no model: the default model's core refuses the
      * worker, for its protocol if that differs, else for its model. */
-    served = bt_registry_of_file(&links->front->models, msg.u.hello.model);
+    served =
+        bt_registry_of_file(&links->front->models, bt_hello_base(&msg.u.hello));
     if ((served == NULL) && bt_loads_any(&links->front->loads) &&
         wait_for_model(links, event)) {
         return;

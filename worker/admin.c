@@ -12,7 +12,8 @@
 
 bool bt_admin_state_is_draining(const bt_worker_t *w)
 {
-    return w->draining || w->admin.leaves || w->admin.off_duty;
+    return w->draining || w->admin.leaves || w->admin.off_duty ||
+           w->weights.are_due;
 }
 
 bool bt_admin_state_is_drained(const bt_worker_t *w)
@@ -25,7 +26,8 @@ bt_admin_state_t bt_admin_state_of(const bt_worker_t *w)
     if (w->draining || w->admin.leaves) {
         return BT_ADMIN_STATE_END;
     }
-    return w->admin.off_duty ? BT_ADMIN_STATE_OFF : BT_ADMIN_STATE_ON;
+    return (w->admin.off_duty || w->weights.are_due) ? BT_ADMIN_STATE_OFF
+                                                     : BT_ADMIN_STATE_ON;
 }
 
 void bt_admin_state_send(bt_worker_t *w)

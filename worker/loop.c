@@ -321,6 +321,9 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_ROLE:
         bt_admin_state_on_role(w, &msg.u.role);
         break;
+    case BT_MSG_WEIGHTS:
+        bt_weights_on_order(w, from, &msg.u.weights);
+        break;
     case BT_MSG_HELLO:
     case BT_MSG_TOKENS:
     case BT_MSG_PREFILLED:
@@ -332,6 +335,7 @@ static void on_message(bt_worker_t *w, bt_worker_link_t *from, const void *data,
     case BT_MSG_ROWS:
     case BT_MSG_KV_LINK:
     case BT_MSG_BEAM:
+    case BT_MSG_WEIGHTS_CHECKED:
         BT_LOG_WARN("router sent message type %d to a worker", (int)msg.type);
         break;
     }
@@ -449,6 +453,7 @@ static void on_link_down(bt_worker_t *w, bt_worker_link_t *link,
             w->ops[i]->on_router_gone(w, link);
         }
     }
+    bt_weights_router_gone(w, link);
     for (uint32_t i = 0; i < w->n_links; i++) {
         if (w->links[i] == link) {
             w->links[i] = w->links[--w->n_links];
@@ -835,6 +840,7 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
     take_reports(w);
     take_kvt(w, busy_p);
     take_ranks(w);
+    bt_weights_step(w);
     bt_worker_admit(w);
     for (uint32_t i = 0; i < BT_WORKER_HANDLERS; i++) {
         if (w->ops[i]->advance != NULL) {
@@ -849,6 +855,9 @@ bool bt_worker_turn(bt_worker_t *w, int signal_fd, bool *busy_p, int *code_p)
         return false;
     }
     *code_p = 0;
+    if (w->weights.are_due && !w->draining && (w->n_jobs == 0)) {
+        return false; /* start.c starts it again with them */
+    }
     return !w->draining ||
            ((w->n_jobs > 0) && (bt_now_ms() < w->drain_deadline_ms));
 }

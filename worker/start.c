@@ -98,6 +98,9 @@ bt_status_t bt_start_cores_settle(bt_worker_t *w, bt_start_t *s)
     uint32_t n_cores = 0; /* of the instance */
     bt_status_t status;
 
+    if (s->n_threads > 0) {
+        return BT_OK; /* started again in its process: they are settled */
+    }
     if ((status = bt_cores_parse(w->config->cores, s->cores, &s->n_cores)) !=
             BT_OK ||
         (status = bt_cores_parse(w->config->borrowed_cores, s->lent_cores,
@@ -166,6 +169,7 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
         (status = bt_start_links_open(w, s)) != BT_OK) {
         return status;
     }
+    bt_weights_opened(w, s->gguf);
     BT_LOG_INFO(
         "ready: %s, %s, %u threads and %u on borrowed cores, %u %s KV blocks of %u tokens (%zu MiB)",
         w->config->model, w->backend->caps->name, s->n_threads, s->n_lent,
@@ -187,11 +191,14 @@ static bt_status_t open_all(bt_worker_t *w, bt_start_t *s, int signal_fd)
             return status;
         }
     }
+    bt_ready_fd_say(&w->ready_fd,
+                    (w->weights.now.update == 0) ? "ready\n" : "loaded\n");
     return BT_OK;
 }
 
 static void close_all(bt_worker_t *w, bt_start_t *s)
 {
+    bt_weights_close(w);
     bt_engine_destroy(w->engine);
     bt_model_drafter_destroy(w->drafter);
     bt_head_drafter_destroy(w->head_drafter);
@@ -204,6 +211,7 @@ static void close_all(bt_worker_t *w, bt_start_t *s)
     }
     for (uint32_t i = 0; i < w->n_links; i++) {
         bt_free(w->links[i]->scores);
+        bt_free(w->links[i]->drafts);
         bt_free(w->links[i]->tokens);
         bt_free(w->links[i]);
     }
@@ -223,8 +231,6 @@ static void close_all(bt_worker_t *w, bt_start_t *s)
     bt_backend_close(w->backend);
     bt_wire_decoder_destroy(w->decoder);
     bt_strbuf_fini(&w->out);
-    bt_ready_fd_close(&w->ready_fd);
-    bt_heartbeat_close(&w->beat);
 }
 
 /* Signals come by descriptor; blocked before any thread exists, so that all
@@ -248,23 +254,26 @@ static void keep_heap(void)
     (void)mallopt(M_MMAP_THRESHOLD, HEAP_BYTES);
 }
 
-static bt_worker_t *
-worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
+static void worker_init(bt_worker_t *w, bt_role_t role,
+                        const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
 {
-    bt_worker_t *w = bt_calloc(1, sizeof(*w));
-
-    if (w == NULL) {
-        return NULL;
-    }
-    w->ops = ops;
-    w->program_role = role;
-    w->ready_fd = -1;
+    *w = (bt_worker_t){.ops = ops, .program_role = role, .ready_fd = -1};
     w->admin.hangup_fd = -1;
     w->stats.start_unix_s = (uint64_t)time(NULL);
     bt_jobs_init(w);
     bt_sched_cost_init(&w->cost);
     bt_peer_sharding_init(w);
     bt_strbuf_init(&w->out, BT_LINK_MAX_MESSAGE);
+}
+
+static bt_worker_t *
+worker_new(bt_role_t role, const bt_worker_ops_t *const ops[BT_WORKER_HANDLERS])
+{
+    bt_worker_t *w = bt_calloc(1, sizeof(*w));
+
+    if (w != NULL) {
+        worker_init(w, role, ops);
+    }
     return w;
 }
 
@@ -280,28 +289,78 @@ static void settle(bt_worker_t *w, const bt_start_t *s)
     bt_thread_works_briefly(); /* the control thread; compute threads say so */
 }
 
+/* From the start to the end of the control loop. @return the exit code */
+static int serve(bt_worker_t *w, bt_start_t *s, int signal_fd)
+{
+    const bt_status_t status = open_all(w, s, signal_fd);
+
+    /* The links have what they need of it. */
+    bt_key_wipe(s->key, sizeof(s->key));
+    if (status != BT_OK) {
+        return bt_exit_of_start(status);
+    }
+    bt_start_draft_close(s);
+    bt_gguf_close(s->gguf); /* the weights are packed */
+    s->gguf = NULL;
+    keep_heap();
+    return bt_worker_loop(w, signal_fd);
+}
+
+/* Makes a closed worker one that was not started yet, of another instance, with
+ * its next weights in place of those of --model. */
+static void start_anew(bt_worker_t *w, bt_start_t *s)
+{
+    const bt_worker_t before = *w;
+    const bt_start_t started = *s;
+
+    worker_init(w, before.program_role, before.ops);
+    memcpy(w->name, before.name, sizeof(w->name));
+    w->roles = before.roles;
+    bt_key_random(&w->instance, sizeof(w->instance));
+    w->wishes = before.wishes;
+    w->ready_fd = before.ready_fd;
+    w->beat = before.beat;
+    w->admin = before.admin;
+    w->weights = before.weights;
+    w->weights.now = before.weights.next;
+    w->weights.are_due = false;
+    *s = (bt_start_t){.store = started.store,
+                      .own_config = *before.config,
+                      .cluster = started.cluster,
+                      .team = started.team,
+                      .n_cores = started.n_cores,
+                      .n_threads = started.n_threads,
+                      .n_lent = started.n_lent,
+                      .memory_node = started.memory_node};
+    memcpy(s->cores, started.cores, sizeof(s->cores));
+    memcpy(s->lent_cores, started.lent_cores, sizeof(s->lent_cores));
+    s->own_config.model = w->weights.now.path;
+    s->own_config.assignment_fd = 0; /* the assignment is taken */
+    w->config = &s->own_config;
+}
+
 /* Rank 0: serves routers and the launcher. @return the exit code */
 static int run(bt_worker_t *w, bt_start_t *s, int signal_fd)
 {
-    bt_status_t status;
-    int code;
+    bool goes_on = true;
+    int code = BT_EXIT_FAILURE;
 
     w->ready_fd = bt_ready_fd_open();
     bt_heartbeat_open(&w->beat);
-    status = open_all(w, s, signal_fd);
-    /* The links have what they need of it. */
-    bt_key_wipe(s->key, sizeof(s->key));
-    if (status == BT_OK) {
-        bt_start_draft_close(s);
-        bt_gguf_close(s->gguf); /* the weights are packed */
-        s->gguf = NULL;
-        keep_heap();
-        bt_ready_fd_say(&w->ready_fd, "ready\n");
-        code = bt_worker_loop(w, signal_fd);
-    } else {
-        code = bt_exit_of_start(status);
+    w->weights.are_replaceable = (w->config->allow_weight_updates[0] != '\0') &&
+                                 (s->team.size == 1) &&
+                                 !bt_cluster_has_router(s->cluster);
+    while (goes_on) {
+        code = serve(w, s, signal_fd);
+        close_all(w, s);
+        goes_on = (code == BT_EXIT_OK) && w->weights.are_due && !w->draining;
+        if (goes_on) {
+            bt_ready_fd_say(&w->ready_fd, "loading\n"); /* it is not hung */
+            start_anew(w, s);
+        }
     }
-    close_all(w, s);
+    bt_ready_fd_close(&w->ready_fd);
+    bt_heartbeat_close(&w->beat);
     return code;
 }
 

@@ -40,6 +40,7 @@
 /** Start-up state beside the worker itself. */
 typedef struct bt_start {
     bt_config_store_t *store;
+    bt_config_t own_config; /**< with replaced weights; borrows of store */
     bt_cluster_t *cluster;
     bt_instance_ranks_t team; /**< ranks of this instance */
     bt_gguf_t *gguf;

@@ -139,6 +139,13 @@ static bt_status_t encode_hello(bt_worker_t *w, bt_start_t *s, bt_strbuf_t *out)
         hello->flags |= BT_HELLO_GRAMMARS;
     }
     hello->flags |= BT_HELLO_KV_LINKS | BT_HELLO_PROCESSORS;
+    if (w->weights.are_replaceable) {
+        hello->flags |= BT_HELLO_WEIGHTS;
+    }
+    hello->weights = w->weights.now;
+    if (w->weights.now.update != 0) {
+        hello->base = w->weights.base;
+    }
     hello->ranks = ranks;
     hello->n_ranks = s->team.size;
     hello->tp = w->split.tp;

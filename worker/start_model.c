@@ -274,6 +274,7 @@ static bt_model_config_t model_config(const bt_worker_t *w, const bt_start_t *s)
         .tokens_per_block = w->tokens_per_block,
         .n_other_groups = w->groups.n - 1,
         .weight_dir = s->weight_dir,
+        .drops_packed = w->weights.now.update != 0,
         .numerics = numerics_of(w),
         .n_threads = s->n_threads,
         .host_coll = bt_instance_ranks_collectives(&s->team),

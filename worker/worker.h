@@ -54,6 +54,7 @@
 #include "worker/grammars.h"
 #include "worker/routers.h"
 #include "worker/transfer.h"
+#include "worker/weights.h"
 
 #define BT_WORKER_TROUBLE_BYTES 448
 
@@ -215,6 +216,7 @@ struct bt_worker {
     struct bt_decode *decode;
     uint64_t instance;
     char name[BT_WIRE_MAX_NAME];
+    bt_worker_weights_t weights;
 
     bt_backend_t *backend;
     bt_model_t *model;

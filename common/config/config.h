@@ -159,14 +159,15 @@ typedef struct bt_config {
     const char *draft;              /* ngram, off, self, self:TYPE */
     const char *draft_model;        /* FILE; "": none */
     uint64_t draft_corpus_bytes;
-    uint64_t grammar_cache_bytes; /* worker: matchers that no job has */
-    uint32_t draft_tokens;        /* 0: those that are expected to pay */
-    const char *prefix_cache;     /* on, off */
-    const char *weight_cache;     /* auto, off, DIR */
-    uint32_t tokens_per_block;    /* 16 */
-    uint32_t max_seq_len;         /* 0 = the model's */
-    const char *local_prefill;    /* D: prefills, too: off, on, auto */
-    const char *link_transport;   /* "auto" */
+    uint64_t grammar_cache_bytes;     /* worker: matchers that no job has */
+    const char *allow_weight_updates; /* DIR; "": none */
+    uint32_t draft_tokens;            /* 0: those that are expected to pay */
+    const char *prefix_cache;         /* on, off */
+    const char *weight_cache;         /* auto, off, DIR */
+    uint32_t tokens_per_block;        /* 16 */
+    uint32_t max_seq_len;             /* 0 = the model's */
+    const char *local_prefill;        /* D: prefills, too: off, on, auto */
+    const char *link_transport;       /* "auto" */
     uint32_t heartbeat_ms, suspect_ms, dead_ms; /* 250, 1000, 2500 */
     uint32_t compute_watchdog_ms;               /* 120000 */
     uint32_t quarantine_ms;                     /* 10000 */

@@ -423,6 +423,12 @@ const bt_option_t bt_config_options[] = {
          "has; 0: none are kept",
          "16m for each, which is taken as a grammar needs it. A kept grammar "
          "and its masks of tokens are there for the next request that has it"),
+    TEXT(ADVANCED, "allow-weight-updates", "DIR", "", ALL,
+         allow_weight_updates,
+         "Folder from which an admin request may replace the weights of "
+         "running workers; empty: none may",
+         "POST /update_weights_from_disk. Router and workers both need it. "
+         "Answers then have the member weight_version"),
     COUNT(INTERNAL, "draft-tokens", "0", 0, 16, "tokens", S | WORKERS,
          draft_tokens,
          "Drafts of a sequence that an iteration verifies; 0: those that are "

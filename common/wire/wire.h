@@ -79,9 +79,10 @@
 #define BT_WIRE_MAX_TEXT   512        /**< bytes of an error text */
 #define BT_WIRE_MAX_BLOB   (4u << 20) /**< bytes of a grant or export blob */
 #define BT_WIRE_MAX_NAME   64
-#define BT_WIRE_MAX_MODEL  256 /**< bytes of a model name and its zero byte */
-#define BT_WIRE_MAX_AT     128 /**< bytes of an address with its interface */
-#define BT_WIRE_MAX_WHY    160 /**< bytes of a reason */
+#define BT_WIRE_MAX_PATH   1024 /**< bytes of a path and its zero byte */
+#define BT_WIRE_MAX_MODEL  256  /**< bytes of a model name and its zero byte */
+#define BT_WIRE_MAX_AT     128  /**< bytes of an address with its interface */
+#define BT_WIRE_MAX_WHY    160  /**< bytes of a reason */
 #define BT_WIRE_MAX_BATCH  (1u << 14)  /**< tokens in one TOKENS message */
 #define BT_WIRE_MAX_BYTES  (12u << 20) /**< bytes of one encoded message */
 #define BT_WIRE_MAX_RANKS  64u         /**< tp x pp of one instance */
@@ -109,10 +110,12 @@ typedef enum bt_msg_type {
     BT_MSG_PEER = 11,
     BT_MSG_PEER_GONE = 12,
     BT_MSG_DRAIN = 13,
-    BT_MSG_ROLE = 14,    /**< to workers whose STATS have roles */
-    BT_MSG_ROWS = 15,    /**< for requests with wants */
-    BT_MSG_KV_LINK = 16, /**< from workers with BT_HELLO_KV_LINKS */
-    BT_MSG_BEAM = 17,    /**< for requests with beams */
+    BT_MSG_ROLE = 14,            /**< to workers whose STATS have roles */
+    BT_MSG_ROWS = 15,            /**< for requests with wants */
+    BT_MSG_KV_LINK = 16,         /**< from workers with BT_HELLO_KV_LINKS */
+    BT_MSG_BEAM = 17,            /**< for requests with beams */
+    BT_MSG_WEIGHTS = 18,         /**< to workers with BT_HELLO_WEIGHTS */
+    BT_MSG_WEIGHTS_CHECKED = 19, /**< from those */
 } bt_msg_type_t;
 
 typedef enum bt_role {
@@ -137,6 +140,15 @@ typedef struct bt_wire_rank {
     const uint8_t *kvt;   /**< kvtransfer export blob */
     uint32_t kvt_bytes;   /**< at least 1 */
 } bt_wire_rank_t;
+
+/** Weights that replace those of a worker. */
+typedef struct bt_wire_weights {
+    /** Number of the replacement: a later one is larger, on whatever router; 0:
+     *  the weights that a worker started with. */
+    uint64_t update;
+    char version[BT_WIRE_MAX_NAME]; /**< their name, for clients */
+    char path[BT_WIRE_MAX_PATH];    /**< path of their file or folder */
+} bt_wire_weights_t;
 
 /** Description of a process, sent when a link comes up (control hello payload).
  */
@@ -171,6 +183,13 @@ typedef struct bt_msg_hello {
      *  takes at most: span_blocks x n + window_blocks x min(n,
      *  window_spans). Defaults: 1, 0 and 0. */
     uint32_t span_blocks, window_blocks, window_spans;
+    /** Weights in place of those that the worker started with. Defaults: 0
+     *  and "", those. */
+    bt_wire_weights_t weights;
+    /** With weights.update: identity of the model that it started with, from
+     *  whose file routers read the tokenizer; `model` is that of the weights
+     *  in use. */
+    bt_hash128_t base;
 #ifdef BT_WIRE_TEST_NEXT
     uint32_t test_next; /**< field of the later build; default: 7 */
 #endif
@@ -199,6 +218,8 @@ typedef struct bt_msg_hello {
 /** Flag: restricts answers to a grammar (bt_msg_request_t.grammar); a worker
  *  without it gets no request that has one. */
 #define BT_HELLO_GRAMMARS 256u
+/** Flag: replaces its weights on demand (bt_msg_weights_t). */
+#define BT_HELLO_WEIGHTS 512u
 
 typedef enum bt_request_kind {
     BT_REQUEST_PREFILL = 0,  /**< prefill and token #1, then transfer KV */
@@ -528,6 +549,23 @@ typedef struct bt_msg_kv_link {
     char why[BT_WIRE_MAX_WHY]; /**< FAILED: reason in words; else "" */
 } bt_msg_kv_link_t;
 
+/** Command of R to a worker: look at weights, or replace its own by them when
+ *  the requests that it has are over. The first is answered by
+ *  WEIGHTS_CHECKED, the second by a new HELLO, of a new instance, or, if it
+ *  cannot be, by WEIGHTS_CHECKED. */
+typedef struct bt_msg_weights {
+    bt_wire_weights_t weights;
+    uint32_t loads; /**< 0: look at them, 1: replace */
+} bt_msg_weights_t;
+
+/** Result of looking at weights. */
+typedef struct bt_msg_weights_checked {
+    uint64_t update;             /**< as in the command */
+    int32_t status;              /**< bt_status_t; BT_OK: they can be loaded */
+    bt_hash128_t model;          /**< BT_OK: identity of the model there */
+    char text[BT_WIRE_MAX_TEXT]; /**< otherwise the reason */
+} bt_msg_weights_checked_t;
+
 /** Decoded message. Pointers inside refer to memory owned by the decoder
  *  object and stay valid until its next use. */
 typedef struct bt_msg {
@@ -549,6 +587,8 @@ typedef struct bt_msg {
         bt_msg_rows_t rows;
         bt_msg_kv_link_t kv_link;
         bt_msg_beam_t beam;
+        bt_msg_weights_t weights;
+        bt_msg_weights_checked_t weights_checked;
     } u;
 } bt_msg_t;
 

@@ -97,6 +97,11 @@ static const field_t hello_fields[] = {
     U32_ELSE(bt_msg_hello_t, span_blocks, 0, ANY, 1),
     U32(bt_msg_hello_t, window_blocks, 0, ANY),
     U32(bt_msg_hello_t, window_spans, 0, ANY),
+    OF(FIELD_U64, bt_msg_hello_t, weights.update),
+    SIZED(FIELD_NAME, bt_msg_hello_t, weights.version, BT_WIRE_MAX_NAME),
+    SIZED(FIELD_NAME, bt_msg_hello_t, weights.path, BT_WIRE_MAX_PATH),
+    OF(FIELD_U64, bt_msg_hello_t, base.lo),
+    OF(FIELD_U64, bt_msg_hello_t, base.hi),
 #ifdef BT_WIRE_TEST_NEXT
     U32_ELSE(bt_msg_hello_t, test_next, 0, ANY, 7),
 #endif
@@ -395,6 +400,21 @@ static const field_t beam_fields[] = {
             BT_WIRE_MAX_BLOB),
 };
 
+static const field_t weights_fields[] = {
+    OF(FIELD_U64, bt_msg_weights_t, weights.update),
+    SIZED(FIELD_NAME, bt_msg_weights_t, weights.version, BT_WIRE_MAX_NAME),
+    SIZED(FIELD_NAME, bt_msg_weights_t, weights.path, BT_WIRE_MAX_PATH),
+    U32(bt_msg_weights_t, loads, 0, 1),
+};
+
+static const field_t weights_checked_fields[] = {
+    OF(FIELD_U64, bt_msg_weights_checked_t, update),
+    OF(FIELD_I32, bt_msg_weights_checked_t, status),
+    OF(FIELD_U64, bt_msg_weights_checked_t, model.lo),
+    OF(FIELD_U64, bt_msg_weights_checked_t, model.hi),
+    SIZED(FIELD_TEXT, bt_msg_weights_checked_t, text, BT_WIRE_MAX_TEXT),
+};
+
 const field_list_t *bt_wire_fields(uint32_t type)
 {
     static const field_list_t lists[] = {
@@ -415,6 +435,8 @@ const field_list_t *bt_wire_fields(uint32_t type)
         [BT_MSG_ROWS] = LIST(rows_fields, 7),
         [BT_MSG_KV_LINK] = LIST(kv_link_fields, 4),
         [BT_MSG_BEAM] = LIST(beam_fields, 7),
+        [BT_MSG_WEIGHTS] = LIST(weights_fields, 4),
+        [BT_MSG_WEIGHTS_CHECKED] = LIST(weights_checked_fields, 5),
     };
 
     if ((type == 0) || (type >= BT_ARRAY_LEN(lists))) {

@@ -202,6 +202,7 @@ typedef struct bt_model_config {
      *  log says so and the process packs for itself. NULL or "": each process
      *  always packs for itself. */
     const char *weight_dir;
+    bool drops_packed;      /**< removes that file with the model */
     uint32_t n_threads;     /**< threads that verify the packed file; 0 = 1 */
     bt_numerics_t numerics; /**< numerics profile of the back end that
                                  bt_model_memory() opens */

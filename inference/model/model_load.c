@@ -367,6 +367,7 @@ static void share_packed(bt_loader_t *loader, bt_packed_store_t **store_p)
                                  .profile = profile,
                                  .pack_version = caps->pack_version,
                                  .n_threads = c->n_threads,
+                                 .is_temporary = c->drops_packed,
                                  .ctx = loader,
                                  .build = write_all,
                                  .complete = has_all};

@@ -217,6 +217,9 @@ typedef struct bt_packed_config {
      *  for; also one that holds the lock of a whole file, with 5 s more for
      *  each GB; 0: 30 s */
     uint32_t stuck_ms;
+    /** Removes the file when the store is closed: weights that others replace
+     *  would fill the folder. Other processes that have it keep it. */
+    bool is_temporary;
     void *ctx;
     /** Adds all pieces, always in one order.
      *  @return result of bt_packed_writer_add(), or the caller's own failure */

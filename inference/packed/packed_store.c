@@ -37,6 +37,7 @@
 struct bt_packed_store {
     void *map;
     bt_packed_file_t file;
+    char *remove_path; /* owned; NULL: the file stays */
     bool built;
 };
 
@@ -461,6 +462,14 @@ bt_status_t bt_packed_store_open(const bt_packed_config_t *config,
     if (status == BT_OK) {
         status = find_or_build(o, &built, &store);
     }
+    if ((status == BT_OK) && config->is_temporary) {
+        store->remove_path = bt_strdup(o->path);
+        if (store->remove_path == NULL) {
+            BT_LOG_WARN("packed weights %s stay when they are not needed: out "
+                        "of memory",
+                        o->path);
+        }
+    }
     if (status == BT_OK) {
         store->built = built;
         BT_LOG_INFO("packed weights %s, %zu MiB: %s in %u ms", o->path,
@@ -480,7 +489,11 @@ bt_status_t bt_packed_store_open(const bt_packed_config_t *config,
 void bt_packed_store_close(bt_packed_store_t *store)
 {
     if (store != NULL) {
+        if (store->remove_path != NULL) { /* another process may have done so */
+            (void)unlink(store->remove_path);
+        }
         munmap(store->map, store->file.bytes);
+        bt_free(store->remove_path);
         bt_free(store);
     }
 }

@@ -457,6 +457,7 @@ static bool dispatch(bt_core_t *core, bt_gen_t *gen, uint64_t now_us,
     for (uint32_t i = 0; i < fanout.n; i++) {
         bt_flow_charge(core, fanout.gens[i], i == 0);
         fanout.gens[i]->level = level;
+        bt_gen_bind_weights(core, fanout.gens[i]);
         bt_gen_move(core, fanout.gens[i], BT_GEN_ON_SENT, now_us);
         send_attempt(core, &fanout, fanout.gens[i], &pick, now_us);
         note_attempt(core, fanout.gens[i], &pick, &knew, now_us);
@@ -620,6 +621,9 @@ void bt_gen_rerun(bt_core_t *core, bt_gen_t *gen, const bt_leg_t *leg,
     if (gen->attempt.number >= BT_GEN_MAX_ATTEMPTS) {
         bt_gen_fail(core, gen, 503, now_us, "%s, and this was attempt %u of %u",
                     gen->trouble, gen->attempt.number, BT_GEN_MAX_ATTEMPTS);
+        return;
+    }
+    if (bt_gen_fails_for_weights(core, gen, now_us)) {
         return;
     }
     bt_gen_cancel_legs(core, gen, BT_FINISH_ERROR, leg);

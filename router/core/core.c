@@ -37,6 +37,7 @@ bt_status_t bt_core_create(const bt_core_config_t *config,
     core->next_id = 1;
     bt_table_init(&core->table, config->model);
     core->table.mixes_profiles = config->mixes_profiles;
+    snprintf(core->weights.version, sizeof(core->weights.version), "default");
     bt_sched_cost_init(&core->cost);
     bt_sched_token_cost_init(&core->price);
     bt_list_init(&core->live);

@@ -67,6 +67,12 @@ typedef struct bt_gen_tenant {
     uint32_t kv_percent; /**< share of KV blocks; 0 counts as 100 */
 } bt_gen_tenant_t;
 
+/** Weights of a generation. */
+typedef struct bt_gen_weights {
+    uint64_t update; /**< as in bt_wire_weights_t */
+    char version[BT_WIRE_MAX_NAME];
+} bt_gen_weights_t;
+
 /** Generation request. bt_core_submit() copies everything except the prompt, to
  *  which it takes a reference. */
 typedef struct bt_gen_spec {
@@ -144,7 +150,8 @@ typedef struct bt_gen_end {
     const char *message;
     bool is_ambiguous; /**< ERROR because the request's grammar could not be
                             followed further */
-    uint64_t first_token_us; /**< as BT_TIME_FIRST_TOKEN; 0: no token */
+    uint64_t first_token_us;  /**< as BT_TIME_FIRST_TOKEN; 0: no token */
+    bt_gen_weights_t weights; /**< see bt_core_weights_of() */
     /** Requested log-probs and logits, valid in the call only unless
      *  referenced; NULL: none requested, or an ERROR. */
     bt_gen_rows_t *rows;
@@ -397,6 +404,25 @@ BT_MUST_CHECK bt_status_t bt_core_order_worker(bt_core_t *core,
                                                bt_instance_t *worker,
                                                uint32_t roles,
                                                bt_admin_state_t duty);
+/* Weights of the workers (docs/TRAINING_LOOPS.md). One replacement is in force;
+ * workers that have not carried it out get no new requests, and are ordered to
+ * load it, also when they join. A replacement by another router comes with the
+ * first worker that has carried it out. */
+
+/** Returns the weights in force; update 0, version "default": those of the
+ *  model's file. */
+const bt_wire_weights_t *bt_core_weights(const bt_core_t *core);
+/** Puts weights in force, whose update is larger than that of those before.
+ *  Generations with tokens of others whose workers are lost end with an error.
+ *  @param model  identity of the model there */
+void bt_core_set_weights(bt_core_t *core, const bt_wire_weights_t *weights,
+                         bt_hash128_t model, uint64_t now_us);
+/** Asks a worker to look at weights; worker->checked has the answer later. */
+void bt_core_check_weights(const bt_core_t *core, bt_instance_t *worker,
+                           const bt_wire_weights_t *weights);
+/** Returns the weights that a generation's tokens are of; those in force before
+ *  it was sent. */
+const bt_gen_weights_t *bt_core_weights_of(const bt_gen_t *gen);
 /** Removes and frees a lost worker; its generations are retried or end. */
 void bt_core_worker_down(bt_core_t *core, bt_instance_t *worker,
                          const char *reason, uint64_t now_us);

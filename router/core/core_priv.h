@@ -127,6 +127,7 @@ struct bt_gen {
      *  them; NULL: repetition is off. */
     uint32_t *runs;
     bool every_token, keeps_stop;
+    bt_gen_weights_t weights; /**< see bt_core_weights_of() */
     bool is_held; /**< submitted while the core holds: waits for its release */
     bt_hash128_t space;
     /** Owned log-probs and logits; NULL: none requested. */
@@ -178,9 +179,11 @@ struct bt_core {
     bt_sched_fair_t fair;     /**< fair queueing among flows */
     uint32_t n_flows, n_gens; /* n_gens: total over all flows */
     uint64_t n_passes;
-    uint32_t holds;  /**< BT_CORE_HOLD_* in force */
-    uint32_t n_held; /**< live generations with is_held */
-    bool has_eased;  /**< a tenant has less work ahead than at the last pass */
+    bt_wire_weights_t weights;  /**< weights in force */
+    bt_hash128_t weights_model; /**< identity of the model there */
+    uint32_t holds;             /**< BT_CORE_HOLD_* in force */
+    uint32_t n_held;            /**< live generations with is_held */
+    bool has_eased; /**< a tenant has less work ahead than at the last pass */
     /** Default cost estimate before any worker has measured. */
     bt_sched_cost_t cost;
     /** Rates last reported by any worker; used for workers without their own.
@@ -325,6 +328,19 @@ void bt_core_worker_drains(const bt_core_t *core, bt_instance_t *worker);
  */
 void bt_core_worker_stats(bt_core_t *core, bt_instance_t *worker,
                           const bt_msg_stats_t *stats, uint64_t now_us);
+
+/* weights.c */
+/** Checks whether a worker's weights are those that its number stands for. */
+bool bt_core_weights_fit(const bt_core_t *core, const bt_msg_hello_t *hello,
+                         char why[BT_TABLE_WHY_BYTES]);
+/** Compares the weights of a worker that joined with those in force. */
+void bt_core_weights_joined(bt_core_t *core, bt_instance_t *worker,
+                            uint64_t now_us);
+/** Sets the weights of a generation that is about to be sent. */
+void bt_gen_bind_weights(const bt_core_t *core, bt_gen_t *gen);
+/** Ends a generation whose attempt was lost and which cannot run again, because
+ *  its weights are not in force any more. @return false: it can */
+bool bt_gen_fails_for_weights(bt_core_t *core, bt_gen_t *gen, uint64_t now_us);
 
 /* beam_answers.c */
 /** Prepares a new generation for a beam search.

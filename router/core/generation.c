@@ -333,6 +333,7 @@ static void finish(bt_core_t *core, bt_gen_t *gen, bt_finish_t why,
         .stop_word = gen->stops.met,
         .n_cached = gen->ledger.n_cached,
         .n_kept = gen->ledger.n_kept,
+        .weights = gen->weights,
         .rows = gen->rows,
         .others = gen->beams.others,
         .n_others =

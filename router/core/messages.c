@@ -449,6 +449,9 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
     case BT_MSG_KV_LINK:
         bt_core_kv_link(core, worker, &msg->u.kv_link, now_us);
         return BT_OK;
+    case BT_MSG_WEIGHTS_CHECKED:
+        worker->checked = msg->u.weights_checked;
+        return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);
         bt_core_worker_drains(core, worker);
@@ -459,6 +462,7 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
     case BT_MSG_PEER:
     case BT_MSG_PEER_GONE:
     case BT_MSG_ROLE:
+    case BT_MSG_WEIGHTS:
         break;
     }
     return BT_ERR_BAD_MESSAGE;

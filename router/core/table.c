@@ -103,11 +103,11 @@ bt_status_t bt_table_check(const bt_table_t *table, const bt_msg_hello_t *hello,
                  hello->name, bt_role_name(hello->role));
         return BT_ERR_MISMATCH;
     }
-    if (!bt_hash128_equal(hello->model, table->model)) {
+    if (!bt_hash128_equal(bt_hello_base(hello), table->model)) {
         snprintf(why, BT_TABLE_WHY_BYTES,
                  "%s runs another model (hash %016" PRIx64 " not %016" PRIx64
                  ")",
-                 hello->name, hello->model.hi, table->model.hi);
+                 hello->name, bt_hello_base(hello).hi, table->model.hi);
         return BT_ERR_MISMATCH;
     }
     if ((hello->max_batch == 0) || (hello->n_blocks == 0) ||

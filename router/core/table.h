@@ -40,6 +40,13 @@ typedef struct bt_kv_need {
     uint32_t span_blocks, window_blocks, window_spans;
 } bt_kv_need_t;
 
+/** Returns the identity of the model that routers know the worker by: that of
+ *  the file that it started with. */
+static inline bt_hash128_t bt_hello_base(const bt_msg_hello_t *hello)
+{
+    return (hello->weights.update != 0) ? hello->base : hello->model;
+}
+
 bt_kv_need_t bt_kv_need_of(const bt_msg_hello_t *hello);
 
 /** Returns the most blocks that a sequence of @a n_tokens takes. */
@@ -59,9 +66,12 @@ typedef struct bt_instance {
     uint32_t roles_ever;  /**< all roles reported so far */
     bt_msg_stats_t stats; /**< the latest; zero before the first */
     bool has_stats;
-    bool is_silent;   /**< no message received for a while */
-    bool is_starved;  /**< silent because the worker waits for a CPU core */
-    bool is_still;    /**< has work that makes no progress */
+    bool is_silent;  /**< no message received for a while */
+    bool is_starved; /**< silent because the worker waits for a CPU core */
+    bool is_still;   /**< has work that makes no progress */
+    bool is_stale;   /**< has other weights than those in force */
+    uint64_t asked_update; /**< weights that it was asked to look at last */
+    bt_msg_weights_checked_t checked; /**< last answer to that */
     bool is_launched; /**< run by a launcher, which may order its role */
     /** Generations of others at the worker, as of its STATS. */
     uint32_t n_others;

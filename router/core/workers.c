@@ -93,6 +93,9 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
                    ? BT_ERR_STALE
                    : status;
     }
+    if (!bt_core_weights_fit(core, hello, why)) {
+        return BT_ERR_MISMATCH;
+    }
     if (bt_table_find(&core->table, hello->instance) != NULL) {
         snprintf(why, BT_TABLE_WHY_BYTES, "%s is linked already", hello->name);
         return BT_ERR_EXISTS;
@@ -117,6 +120,7 @@ bt_status_t bt_core_worker_up(bt_core_t *core, const bt_msg_hello_t *hello,
     core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_JOINED,
                         bt_role_name(worker->roles));
     announce(core, worker);
+    bt_core_weights_joined(core, worker, now_us);
     bt_kv_links_settle(&core->table);
     bt_gen_dispatch_waiting(core, now_us);
     *worker_p = worker;
@@ -244,7 +248,7 @@ static bool apply_duty(const bt_core_t *core, bt_instance_t *worker,
 {
     const bool drains = worker->sched.health == BT_SCHED_DRAINING;
 
-    if ((duty == BT_ADMIN_STATE_ON) && drains) {
+    if ((duty == BT_ADMIN_STATE_ON) && drains && !worker->is_stale) {
         BT_LOG_INFO("worker %s is in service again", worker->hello.name);
         worker->sched.health = health_of(worker);
         core->ops.on_worker(core->ops.ctx, worker, BT_WORKER_ON,

@@ -403,6 +403,8 @@ typedef struct bt_api_answer {
     const char *id;    /**< "cmpl-…", "chatcmpl-…", or generate's id */
     const char *model; /**< model name to print */
     const char *version;
+    /** Version of the weights of its tokens; NULL: not told. */
+    const char *weight_version;
     int64_t created; /**< seconds since 1970 */
     int64_t sequence_id;
     bool sequence_start, sequence_end;

@@ -56,6 +56,7 @@ static void put_head(const bt_api_answer_t *answer, bt_json_t *json)
     bt_json_str(json, "type", "message");
     bt_json_str(json, "role", "assistant");
     bt_json_str(json, "model", answer->model);
+    bt_api_put_weights(answer, json);
 }
 
 /* Writes the input of a call: an object. One that is none, as max_tokens cut

@@ -323,4 +323,7 @@ const bt_api_field_t *bt_api_find_field(uint32_t dialect, const char *name,
  */
 const char *bt_api_nearest_field(uint32_t dialect, const char *name, size_t n);
 
+/** Writes the member weight_version, if it is told. */
+void bt_api_put_weights(const bt_api_answer_t *answer, bt_json_t *json);
+
 #endif

@@ -298,6 +298,7 @@ static void put_options(const bt_api_answer_t *answer, bt_json_t *json)
         bt_json_null(json, "max_output_tokens");
     }
     bt_json_str(json, "model", answer->model);
+    bt_api_put_weights(answer, json);
     bt_json_bool(json, "parallel_tool_calls", !answer->only_one_call);
     bt_json_null(json, "previous_response_id");
     bt_json_object(json, "reasoning");

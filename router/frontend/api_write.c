@@ -8,6 +8,13 @@
 #include "router/frontend/api_priv.h"
 #include "router/frontend/perf_metrics.h"
 
+void bt_api_put_weights(const bt_api_answer_t *answer, bt_json_t *json)
+{
+    if (answer->weight_version != NULL) {
+        bt_json_str(json, "weight_version", answer->weight_version);
+    }
+}
+
 /* ---- texts of tokens ---- */
 
 /* Bytes of a token that is not valid text, with 4 characters per byte. */
@@ -365,6 +372,7 @@ static void put_generate(const bt_api_answer_t *answer,
     }
     bt_json_str(json, "model_name", answer->model);
     bt_json_str(json, "model_version", answer->version);
+    bt_api_put_weights(answer, json);
     bt_json_bool(json, "sequence_end", answer->sequence_end);
     bt_json_i64(json, "sequence_id", answer->sequence_id);
     bt_json_bool(json, "sequence_start", answer->sequence_start);
@@ -437,6 +445,7 @@ static void open_openai(const bt_api_answer_t *answer, const char *object,
     bt_json_i64(json, "created", answer->created);
     bt_json_str(json, "model", answer->model);
     bt_json_null(json, "system_fingerprint");
+    bt_api_put_weights(answer, json);
     bt_json_array(json, "choices");
 }
 

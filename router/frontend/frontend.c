@@ -11,6 +11,7 @@
 #include "common/base/process.h"
 #include "common/config/config.h"
 #include "router/frontend/watching.h"
+#include "router/frontend/weight_update.h"
 
 static bt_status_t open_models(bt_frontend_t *front)
 {
@@ -169,6 +170,7 @@ void bt_frontend_close(bt_frontend_t *front)
     }
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
+        bt_weight_update_drop(served);
         bt_core_record_rest(served->core);
     }
     bt_registry_fini(&front->models);
@@ -223,6 +225,7 @@ void bt_frontend_tick(bt_frontend_t *front, uint64_t now_us)
     look_at_memory(front);
     BT_REGISTRY_FOR_EACH(served, &front->models)
     {
+        bt_weight_update_tick(served, now_us);
         bt_core_tick(served->core, now_us);
     }
     bt_router_pause_tick(front);

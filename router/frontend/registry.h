@@ -43,6 +43,7 @@
 #define BT_SERVED_WHY_BYTES 400
 
 typedef struct bt_frontend bt_frontend_t;
+typedef struct bt_weight_update bt_weight_update_t; /**< weight_update.h */
 
 /** Message sender, as bt_core_ops_t.send. */
 typedef void (*bt_send_t)(void *ctx, bt_instance_t *worker,
@@ -71,8 +72,10 @@ typedef struct bt_served {
     int64_t created; /**< file time, seconds since 1970 */
     bt_core_t *core;
     bt_model_metrics_t *metrics; /**< owned by the metrics page */
-    bt_series_t *series;         /**< owned by front->watch */
-    bool was_ready;              /**< readiness at the last check */
+    uint64_t last_update; /**< number of the last replacement begun here */
+    bt_weight_update_t *weight_update; /**< being carried out; NULL: none */
+    bt_series_t *series;               /**< owned by front->watch */
+    bool was_ready;                    /**< readiness at the last check */
     bool
         unloaded; /**< unloaded by an admin command: new requests are refused */
 } bt_served_t;

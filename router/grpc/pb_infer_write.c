@@ -19,6 +19,15 @@ typedef struct region_form {
     param_pb_t values[N_REGION_PARAMS];
 } region_form_t;
 
+#define MAX_PARAMS 2
+
+/* Parameters of a response. */
+typedef struct params_form {
+    Inference__ModelInferResponse__ParametersEntry entries[MAX_PARAMS];
+    Inference__ModelInferResponse__ParametersEntry *list[MAX_PARAMS];
+    param_pb_t values[MAX_PARAMS];
+} params_form_t;
+
 /* Borrows everything; the arrays hold BT_INFER_MAX_OUTPUTS. */
 typedef struct response_form {
     response_pb_t message;
@@ -27,13 +36,8 @@ typedef struct response_form {
     ProtobufCBinaryData raw[BT_INFER_MAX_OUTPUTS];
     int64_t shapes[BT_INFER_MAX_OUTPUTS][BT_TENSOR_MAX_DIMS];
     region_form_t regions[BT_INFER_MAX_OUTPUTS];
+    params_form_t params;
 } response_form_t;
-
-/* Parameter of a response in a stream. */
-typedef struct final_form {
-    Inference__ModelInferResponse__ParametersEntry entry, *list[1];
-    param_pb_t value;
-} final_form_t;
 
 /* protobuf-c has no const. */
 static uint8_t *bytes_of(const void *borrowed)
@@ -46,19 +50,40 @@ static uint8_t *bytes_of(const void *borrowed)
     return cast.to;
 }
 
-static void set_final(final_form_t *form, bool final, response_pb_t *message)
+/* @return the value to set */
+static param_pb_t *add_param(params_form_t *form, response_pb_t *message,
+                             const char *key)
 {
-    form->entry = (Inference__ModelInferResponse__ParametersEntry)
+    const size_t i = message->n_parameters++;
+
+    BT_ASSERT(i < MAX_PARAMS);
+    form->entries[i] = (Inference__ModelInferResponse__ParametersEntry)
         INFERENCE__MODEL_INFER_RESPONSE__PARAMETERS_ENTRY__INIT;
-    form->value = (param_pb_t)INFERENCE__INFER_PARAMETER__INIT;
-    form->value.parameter_choice_case =
-        INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
-    form->value.bool_param = final;
-    form->entry.key = bt_pb_text("triton_final_response");
-    form->entry.value = &form->value;
-    form->list[0] = &form->entry;
-    message->n_parameters = 1;
+    form->values[i] = (param_pb_t)INFERENCE__INFER_PARAMETER__INIT;
+    form->entries[i].key = bt_pb_text(key);
+    form->entries[i].value = &form->values[i];
+    form->list[i] = &form->entries[i];
     message->parameters = form->list;
+    return &form->values[i];
+}
+
+static void set_final(params_form_t *form, bool final, response_pb_t *message)
+{
+    param_pb_t *value = add_param(form, message, "triton_final_response");
+
+    value->parameter_choice_case =
+        INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
+    value->bool_param = final;
+}
+
+static void set_weights(params_form_t *form, const char *version,
+                        response_pb_t *message)
+{
+    param_pb_t *value = add_param(form, message, "weight_version");
+
+    value->parameter_choice_case =
+        INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
+    value->string_param = bt_pb_text(version);
 }
 
 /* @return the value to set */
@@ -142,6 +167,9 @@ static void fill_response(response_form_t *form,
     message->outputs = form->output_list;
     message->n_raw_output_contents = from->n_outputs;
     message->raw_output_contents = form->raw;
+    if (from->weight_version != NULL) {
+        set_weights(&form->params, from->weight_version, message);
+    }
 }
 
 void bt_pb_infer_write(const bt_infer_response_t *response, bt_strbuf_t *out)
@@ -158,10 +186,9 @@ void bt_pb_infer_write_piece(const bt_infer_response_t *response, bool final,
     Inference__ModelStreamInferResponse piece =
         INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
     response_form_t form;
-    final_form_t param;
 
     fill_response(&form, response);
-    set_final(&param, final, &form.message);
+    set_final(&form.params, final, &form.message);
     piece.infer_response = &form.message;
     bt_pb_write(&piece.base, out);
 }
@@ -172,7 +199,7 @@ void bt_pb_infer_write_error(const char *message, const char *id,
     Inference__ModelStreamInferResponse piece =
         INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
     response_pb_t response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
-    final_form_t param;
+    params_form_t param;
 
     set_final(&param, true, &response);
     piece.error_message = bt_pb_text((message[0] == '\0') ? "failed" : message);

@@ -6,6 +6,7 @@
 #ifndef BT_ROUTER_HTTP_DOOR_PRIV_H
 #define BT_ROUTER_HTTP_DOOR_PRIV_H
 
+#include "router/frontend/weight_update.h"
 #include "router/http/admit.h"
 #include "router/http/answer.h"
 #include "router/http/door.h"
@@ -42,7 +43,9 @@ struct bt_http_request {
     bt_watcher_t *watcher;       /**< reader of the cluster's events; or NULL */
     bt_model_control_t *control; /**< admin command in progress; or NULL */
     bt_router_pause_waiter_t pause; /**< with is_pausing */
-    bool is_pausing;                /**< waits until the router is paused */
+    bt_served_t
+        *updating;   /**< model whose weights this request replaces; or NULL */
+    bool is_pausing; /**< waits until the router is paused */
     bt_http_begin_t begin;
     bt_unpack_t *unpack; /**< body at the pool; or NULL */
     bt_answer_t *answer; /**< answer at the pool; or NULL */

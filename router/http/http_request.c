@@ -605,6 +605,9 @@ void bt_door_gone(void *door, bt_exchange_t *ex)
     if (r->control != NULL) {
         bt_model_control_leave(r->control);
     }
+    if (r->updating != NULL) {
+        bt_weight_update_leave(r->updating, r);
+    }
     if (r->is_pausing) {
         bt_router_pause_forget(&r->pause);
     }

@@ -282,6 +282,8 @@ static const route_t main_routes[] = {
     {"/pause", POST, bt_route_pause, ADMIN},
     {"/resume", POST, bt_route_resume, ADMIN},
     {"/is_paused", READ, bt_route_is_paused, ADMIN},
+    {"/update_weights_from_disk", POST, bt_route_update_weights, ADMIN},
+    {"/get_weight_version", READ, bt_route_weight_version, BY_KEY},
     {"/v2/cluster/requests", READ, bt_route_watch_requests, ADMIN},
     {"/v2/cluster/requests/{name}", READ, bt_route_watch_request, ADMIN},
     SHARED_MEMORY("/v2/systemsharedmemory", bt_route_memory_status,

@@ -49,7 +49,8 @@ bt_route_t bt_route_worker;
 
 /* ---- training_routes.c: what training loops ask for ---- */
 
-bt_route_t bt_route_pause, bt_route_resume, bt_route_is_paused;
+bt_route_t bt_route_pause, bt_route_resume, bt_route_is_paused,
+    bt_route_update_weights, bt_route_weight_version;
 
 /* ---- watch_routes.c: what live views read ---- */
 

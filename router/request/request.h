@@ -199,6 +199,8 @@ struct bt_request {
     bt_request_job_t job; /**< job of the whole request, one at a time:
                              unpacking, tensors, writing the answer */
 
+    bt_gen_weights_t weights; /**< weights of its tokens; "": none yet */
+
     /* Set by the door before bt_request_begin(). */
     bt_api_dialect_t dialect;
     const char *model;   /**< from the path, or NULL: the body names it; printed

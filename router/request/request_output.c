@@ -344,6 +344,36 @@ static bool add_logprobs(bt_row_t *row, bt_choice_t *choice,
     return true;
 }
 
+static void set_weights(bt_row_t *row, const bt_gen_weights_t *weights)
+{
+    bt_request_t *r = row->request;
+
+    if (r->weights.version[0] == '\0') {
+        r->weights = *weights;
+    }
+    if (r->front->config->allow_weight_updates[0] != '\0') {
+        row->answer.weight_version = r->weights.version;
+    }
+}
+
+/* All tokens of a request are of the weights of its first one.
+ * @return false: they are not, and the request has failed */
+static bool is_of_one_version(bt_row_t *row, const bt_gen_weights_t *weights)
+{
+    bt_request_t *r = row->request;
+
+    set_weights(row, weights);
+    if (r->weights.update != weights->update) {
+        bt_api_error_set(&r->error, 503, NULL,
+                         "weights %s were replaced by %s between answers of "
+                         "this request, try again",
+                         r->weights.version, weights->version);
+        bt_request_fail(r);
+        return false;
+    }
+    return true;
+}
+
 void bt_row_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
                     uint32_t n_output)
 {
@@ -359,7 +389,8 @@ void bt_row_on_text(void *ctx, void *choice_p, const char *text, size_t bytes,
     if (row->want_ids && row->stream) {
         choice->sent_ids = bt_core_output(choice->gen, &n_output);
     }
-    if (add_logprobs(row, choice, bt_core_rows(choice->gen))) {
+    if (is_of_one_version(row, bt_core_weights_of(choice->gen)) &&
+        add_logprobs(row, choice, bt_core_rows(choice->gen))) {
         add_text(row, choice, text, bytes);
     }
     choice->sent_ids = NULL;
@@ -549,6 +580,15 @@ static bool keep_end(bt_row_t *row, bt_choice_t *choice,
                            &choice->stop_word);
 }
 
+/* Adds all that a choice has at its end but its text.
+ * @return false: the request has failed */
+static bool take_end(bt_row_t *row, bt_choice_t *choice,
+                     const bt_gen_end_t *end)
+{
+    return is_of_one_version(row, &end->weights) &&
+           add_logprobs(row, choice, end->rows) && take_beams(row, choice, end);
+}
+
 void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
 {
     const uint64_t start_us = bt_now_us();
@@ -587,8 +627,7 @@ void bt_row_on_end(void *ctx, void *choice_p, const bt_gen_end_t *end)
     if (ok && !keep_end(row, choice, end)) {
         bt_request_fail_for_memory(row->request);
     } else if (ok) {
-        if (add_logprobs(row, choice, end->rows) &&
-            take_beams(row, choice, end)) {
+        if (take_end(row, choice, end)) {
             end_choice(row, choice, end->text, is_echo ? 0 : end->text_bytes);
         }
     } else {
@@ -618,6 +657,9 @@ static bool stop_choice(bt_row_t *row, bt_choice_t *choice)
     bt_core_end_text(row->request->served->core, gen, &rest);
     ok = (bt_strbuf_status(&rest) == BT_OK) &&
          (!row->want_ids || (choice->ids != NULL));
+    if (choice->n_output > 0) {
+        set_weights(row, bt_core_weights_of(gen));
+    }
     for (uint32_t i = 0; i < n_ending(row); i++) {
         choice[i].finish = BT_FINISH_STOP; /* beams: without any token */
     }

@@ -129,6 +129,8 @@ typedef bt_status_t (*bt_infer_parse_t)(const void *ctx, bt_strbuf_t *body,
  *  the response returns. */
 typedef struct bt_infer_response {
     const char *model, *version;
+    /** Version of the weights of its tokens; NULL: not told. */
+    const char *weight_version;
     const char *id; /**< "" = none */
     /** Request that this response answers; says how each output is encoded. */
     const bt_infer_request_t *request;

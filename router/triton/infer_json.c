@@ -813,6 +813,11 @@ bool bt_infer_put_json(const bt_infer_response_t *response, bt_json_t *json)
     }
     bt_json_str(json, "model_name", response->model);
     bt_json_str(json, "model_version", response->version);
+    if (response->weight_version != NULL) {
+        bt_json_object(json, "parameters");
+        bt_json_str(json, "weight_version", response->weight_version);
+        bt_json_end_object(json);
+    }
     bt_json_array(json, "outputs");
     for (size_t i = 0; i < response->n_outputs; i++) {
         const bt_tensor_t *tensor = &response->outputs[i];

@@ -44,11 +44,21 @@ static void free_outputs(bt_tensors_t *t)
     t->n_outputs = 0;
 }
 
+/* @return NULL: it has no tokens of the model, or they are not told */
+static const char *weight_version_of(const bt_request_t *r)
+{
+    return ((r->front->config->allow_weight_updates[0] != '\0') &&
+            (r->weights.version[0] != '\0'))
+               ? r->weights.version
+               : NULL;
+}
+
 static bt_infer_response_t response_of(bt_tensors_t *t)
 {
     return (bt_infer_response_t){
         .model = t->api.model,
         .version = t->request->served->version,
+        .weight_version = weight_version_of(t->request),
         .id = t->api.id,
         .request = &t->api,
         .outputs = t->outputs,

@@ -95,6 +95,28 @@ static void a_process_that_waits_for_a_core_is_starved_not_hung(void **state)
     assert_false(bt_watchdog_is_starved(&dog, 10000)); /* its loop turned */
 }
 
+static void last_line_of_loading_counts_and_takes_no_room(void **state)
+{
+    bt_ready_t ready;
+
+    (void)state;
+    bt_ready_reset(&ready);
+    bt_ready_add(&ready, "ready\nload", 10);
+    assert_false(ready.is_loading);
+    bt_ready_add(&ready, "ing\n", 4);
+    assert_true(ready.is_loading);
+    bt_ready_add(&ready, "loaded\nloading\n", 15);
+    assert_true(ready.is_loading);
+    for (int i = 0; i < 1000; i++) {
+        bt_ready_add(&ready, "loading\nrole both\nloaded\n", 25);
+        assert_false(ready.is_loading);
+    }
+    assert_string_equal(ready.text, "ready\n");
+    bt_ready_add(&ready, "loading\n", 8);
+    bt_ready_reset(&ready);
+    assert_false(ready.is_loading);
+}
+
 static void ready_is_a_line_of_its_own(void **state)
 {
     bt_ready_t ready;
@@ -314,6 +336,7 @@ int main(void)
         BT_TEST(a_pause_of_the_machine_is_no_silence),
         BT_TEST(a_process_that_waits_for_a_core_is_starved_not_hung),
         BT_TEST(ready_is_a_line_of_its_own),
+        BT_TEST(last_line_of_loading_counts_and_takes_no_room),
         BT_TEST(the_last_reported_role_counts_and_takes_no_space),
         BT_TEST(too_much_on_the_ready_descriptor_is_harmless),
         BT_TEST(the_announcement_has_addresses_and_a_line_to_paste),

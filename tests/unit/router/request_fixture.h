@@ -375,6 +375,7 @@ static inline void start(world_t *w, bool with_workers)
     w->config.trace_file = "";
     w->config.otlp_traces_endpoint = "";
     w->config.access_log = access_path;
+    w->config.allow_weight_updates = "";
     w->config.admin_without_keys = "own-user";
     w->config.log_format = "text";
     w->config.log_level = "info";

@@ -108,7 +108,9 @@ bt_msg_t wire_hello(void)
                                            .pp = 1,
                                            .span_blocks = 2,
                                            .window_blocks = 5,
-                                           .window_spans = 69}};
+                                           .window_spans = 69,
+                                           .weights = {7, "step-7", "/w/7"},
+                                           .base = {8, UINT64_MAX}}};
 
     return m;
 }
@@ -253,6 +255,11 @@ size_t wire_samples(bt_msg_t out[WIRE_N_SAMPLES])
         .type = BT_MSG_BEAM,
         .u.beam = {
             {1, 2}, 3, 4, BT_FINISH_STOP, draft_ids, 2, blob, sizeof(blob)}};
+    out[n++] = (bt_msg_t){.type = BT_MSG_WEIGHTS,
+                          .u.weights = {{7, "step-7", "/w/7"}, 1}};
+    out[n++] = (bt_msg_t){
+        .type = BT_MSG_WEIGHTS_CHECKED,
+        .u.weights_checked = {7, BT_ERR_MISMATCH, {1, 2}, "another one"}};
     return n;
 }
 

@@ -243,6 +243,29 @@ static bool open_and_compare(world_t *w)
     return built;
 }
 
+static void temporary_packed_file_is_removed_at_the_end(void **state)
+{
+    world_t *const w = make_world();
+    bt_packed_store_t *first = NULL, *second = NULL;
+    char name[NAME_MAX + 1] = "";
+    size_t bytes = 0;
+
+    (void)state;
+    w->config.is_temporary = true;
+    assert_int_equal(bt_packed_store_open(&w->config, &first), BT_OK);
+    assert_int_equal(bt_packed_store_open(&w->config, &second), BT_OK);
+    assert_int_equal(list(w->dir, name), 1);
+    bt_packed_store_close(first);
+    assert_int_equal(list(w->dir, name), 0);
+    name_of(1, name); /* the other one has it still */
+    assert_non_null(
+        bt_packed_find(bt_packed_store_file(second), name, 2, 1, 3, &bytes));
+    bt_packed_store_close(second);
+    assert_true(open_and_compare(w));
+    assert_int_equal(list(w->dir, name), 0);
+    free_world(w);
+}
+
 static void packed_file_is_reused_at_the_next_start(void **state)
 {
     world_t *const w = make_world();
@@ -794,6 +817,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(packed_file_is_reused_at_the_next_start),
+        BT_TEST(temporary_packed_file_is_removed_at_the_end),
         BT_TEST(each_layout_and_profile_has_its_own_packed_file),
         BT_TEST(exactly_one_of_many_processes_builds),
         BT_TEST(killed_builder_leaves_no_broken_file),
