@@ -162,14 +162,13 @@ def escaped(text):
 def call_text(call):
     function = call["function"]
     arguments = function.get("arguments")
-    if isinstance(arguments, str):  # an object's text as it was sent, any other text as a text
+    if isinstance(arguments, str):  # of an object; any other text is a text
         try:
-            is_object = isinstance(json.loads(arguments or "{}"), dict)
+            read = json.loads(arguments or "{}")
         except ValueError:
-            is_object = False
-        arguments = escaped((arguments or "{}") if is_object else json.dumps(arguments, ensure_ascii=False))
-    else:
-        arguments = escaped(json.dumps(arguments or {}, ensure_ascii=False))
+            read = None
+        arguments = read if isinstance(read, dict) else arguments
+    arguments = escaped(json.dumps({} if arguments is None else arguments, ensure_ascii=False))
     name = escaped(json.dumps(function["name"], ensure_ascii=False))
     return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'
 

@@ -342,7 +342,7 @@ def test_items_of_a_response_are_messages_of_a_chat(_):
                  "system /i|user /q|assistant why/a\nno|user /q|",
                  "input[0].y, input[0].content[0].x, input[3].y, input[3].content[0].x"),
                 ({"input": [reasoning, USER], "text": {"format": {"type": "text", "x": 1}, "verbosity": "low"}},
-                 "user /q|", "input[0], text.verbosity, text.format.x")):
+                 "user /q|", "input[0], text.format.x")):
             status, head, data = served.ask("text", "/v1/responses", **body)
             assert status == 400 and data["error"]["message"] == "messages: " + prompt, (body, data)
             named = [line.split(": ", 1)[1] for line in head.split("\r\n") if line.lower().startswith("x-baton-ignored")]

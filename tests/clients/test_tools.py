@@ -344,7 +344,7 @@ HISTORY_TEXT = """<|im_start|>user
 Weather and time in Oslo?<|im_end|>
 <|im_start|>assistant
 <tool_call>
-{"name": "weather", "arguments": {"city":"Oslo"}}
+{"name": "weather", "arguments": {"city": "Oslo"}}
 </tool_call>
 <tool_call>
 {"name": "time", "arguments": {"city": "Oslo"}}
