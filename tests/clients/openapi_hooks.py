@@ -138,6 +138,8 @@ def agree_as_messages(body):
     if isinstance(body.get("messages"), list):
         body["messages"].append({"role": "user", "content": "a"})
     body["tool_choice"] = {"type": "auto"}
+    if isinstance(body.get("thinking"), dict) and body["thinking"].get("budget_tokens") is None:
+        body["thinking"]["type"] = "adaptive"
     for tool in body.get("tools") or ():
         if tool.get("strict") is True:
             tool["input_schema"] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -166,7 +168,7 @@ def before_call(context, case, kwargs):
         cap(body)
         lengths = [n for n in LENGTHS if (n == "max_output_tokens") == (case.path == "/v1/responses")
                    and (n != "max_completion_tokens" or "completions" in case.path)]
-        if not any(body.get(n) is not None for n in lengths):
+        if not any(body.get(n) is not None for n in lengths) and case.path != "/v1/messages":  # which has to have one
             body[lengths[0]] = MOST
     case.body = body
 
