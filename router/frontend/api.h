@@ -9,7 +9,7 @@
  *                                   [/versions/V]/generate[_stream]
  *     openai:  POST /v1/completions, /v1/chat/completions, /v1/responses
  *     anthropic: POST /v1/messages, /v1/messages/count_tokens
- *     vLLM:    POST /tokenize, /detokenize
+ *     vLLM:    POST /tokenize, /detokenize, /inference/v1/generate
  *
  * Threads: pure functions.
  */
@@ -55,6 +55,7 @@ typedef enum bt_api_dialect {
     BT_API_RESPONSES,
     BT_API_ANTHROPIC,       /**< messages */
     BT_API_ANTHROPIC_COUNT, /**< tokens of their prompt */
+    BT_API_TOKENS,          /**< vLLM's generate: token ids in and out */
 } bt_api_dialect_t;
 
 /** A client's priority as received; checked where priorities are used
@@ -203,7 +204,8 @@ typedef struct bt_api_request {
     uint32_t n;                 /**< choices computed per prompt */
     uint32_t best_of;           /**< completions, as received; 0: absent */
     uint32_t n_returned;        /**< number of best choices returned; 0: all */
-    bool hides_logprobs;        /**< log-probs are only used to rank choices */
+    bool hides_logprobs;        /**< choices show no log-probs: those wanted
+                                   rank them, or are the prompt's */
     bool has_max_tokens;        /**< false: the dialect's default applies */
     uint32_t max_tokens;
     bool stream;
@@ -232,6 +234,10 @@ typedef struct bt_api_request {
      *  request; 0: as many as fit an answer as JSON. */
     uint64_t whole_logits;
     bool echo; /**< completions: include the prompt before the answer */
+    /** vLLM: log-probs of the prompt, with so many alternatives; and how many
+     *  of wants.n_top are for them alone. */
+    bool has_prompt_logprobs;
+    uint32_t n_prompt_top, n_hidden_top;
     bool exclude_input_in_output;  /**< Triton: no prompt in the text */
     bool has_seed;                 /**< false: a random seed per request */
     bt_logit_bias_t *logit_biases; /**< biases used in `sampling` */
@@ -251,7 +257,7 @@ typedef struct bt_api_request {
     const bt_api_names_t *names; /**< NULL: the dialect's */
     int64_t sequence_id;         /**< generate: echoed in the answer */
     bool sequence_start, sequence_end;
-    char *id; /**< generate: request id, NULL = absent */
+    char *id; /**< generate, tokens: request id, NULL = absent */
     /** Chat, for models' own templates: a list of documents, and an object of
      *  further variables, as JSON; NULL: none. */
     char *documents_json, *kwargs_json;
@@ -464,8 +470,14 @@ typedef struct bt_api_choice {
      *  choice has finished. */
     bt_gen_rows_t *rows;
     uint32_t from, to;
+    uint32_t n_hidden_top;   /**< alternatives of a token that are not shown:
+                                the last ones */
     const uint32_t *offsets; /**< completions: text offset of each token */
-    double cum_logprob;      /**< sum over the answer's tokens before `to` */
+    /** vLLM: log-probs of the prompt, and how many alternatives are shown;
+     * NULL: not requested. */
+    const bt_gen_rows_t *prompt_rows;
+    uint32_t n_prompt_top;
+    double cum_logprob; /**< sum over the answer's tokens before `to` */
     /** generate: requested numbers; valid once the choice has finished. */
     uint32_t perf_wants; /**< BT_WANT_* of perf_metrics.h */
     bt_gen_perf_t perf;

@@ -157,8 +157,9 @@ static bt_status_t check_wants(const bt_api_request_t *request,
         return refuse(request, "return_generation_logits", logits, error_p);
     }
     if ((what & BT_WANT_PROMPT_LOGPROBS) != 0) {
-        return refuse(request, "echo", "log-probs of the prompt are not there",
-                      error_p);
+        return refuse(request,
+                      request->has_prompt_logprobs ? "prompt_logprobs" : "echo",
+                      "log-probs of the prompt are not there", error_p);
     }
     if (request->wants.n_top > 0) {
         return refuse(request,

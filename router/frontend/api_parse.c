@@ -54,6 +54,7 @@ static uint32_t dialect_bit(bt_api_dialect_t dialect)
         [BT_API_CHAT] = BT_API_H,       [BT_API_TOKENIZE] = BT_API_T,
         [BT_API_DETOKENIZE] = BT_API_D, [BT_API_RESPONSES] = BT_API_R,
         [BT_API_ANTHROPIC] = BT_API_M,  [BT_API_ANTHROPIC_COUNT] = BT_API_M,
+        [BT_API_TOKENS] = BT_API_I,
     };
 
     return bits[dialect];
@@ -73,12 +74,10 @@ static void note_at(bt_api_request_t *request, const char *path,
     bt_api_note_unknown(request, name, n);
 }
 
-/* Reads all fields of one object. */
-static bt_status_t read_fields(bt_api_parse_t *parse, const char *path,
-                               const bt_json_node_t *object)
+bt_status_t bt_api_read_fields(bt_api_parse_t *parse, uint32_t dialect,
+                               const char *path, const bt_json_node_t *object)
 {
-    const bool generate = (parse->request->dialect == BT_API_GENERATE);
-    const uint32_t dialect = dialect_bit(parse->request->dialect);
+    const bool generate = (dialect == BT_API_G);
     const bt_json_node_t *key = bt_json_first(object);
 
     for (uint32_t i = 0; i < object->n;
@@ -167,7 +166,7 @@ static bt_status_t check_rows(bt_api_parse_t *parse)
     if (request->echo && wants) {
         request->wants.what |= BT_WANT_PROMPT_LOGPROBS;
     }
-    return BT_OK;
+    return bt_api_check_prompt_logprobs(parse);
 }
 
 /* Checks continue_final_message: is there a message to continue? */
@@ -226,8 +225,9 @@ static bt_status_t check_detokenize(bt_api_parse_t *parse)
 static bt_status_t check_prompt(bt_api_parse_t *parse)
 {
     const bt_api_request_t *request = parse->request;
-    const char *name =
-        (request->dialect == BT_API_GENERATE) ? "text_input" : "prompt";
+    const char *name = (request->dialect == BT_API_GENERATE) ? "text_input"
+                       : (request->dialect == BT_API_TOKENS) ? "token_ids"
+                                                             : "prompt";
 
     switch (request->dialect) {
     case BT_API_RESPONSES:
@@ -326,6 +326,7 @@ static bt_status_t read_body(bt_api_parse_t *parse, const bt_json_node_t *root)
 {
     const bt_json_node_t *parameters =
         bt_json_get(parse->doc, root, "parameters");
+    const uint32_t dialect = dialect_bit(parse->request->dialect);
     bt_status_t status = BT_OK;
 
     if (!bt_json_is_kind(root, BT_JSON_OBJECT)) {
@@ -336,10 +337,10 @@ static bt_status_t read_body(bt_api_parse_t *parse, const bt_json_node_t *root)
     if ((parse->request->dialect == BT_API_GENERATE) &&
         bt_json_is_kind(parameters, BT_JSON_OBJECT)) {
         /* Fields beside "parameters" come later and take precedence. */
-        status = read_fields(parse, "parameters.", parameters);
+        status = bt_api_read_fields(parse, dialect, "parameters.", parameters);
     }
     if (status == BT_OK) {
-        status = read_fields(parse, "", root);
+        status = bt_api_read_fields(parse, dialect, "", root);
     }
     if (status == BT_OK) {
         status = check_whole(parse);
@@ -413,6 +414,10 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
     bt_api_processors_init(request);
     if ((dialect == BT_API_ANTHROPIC) || (dialect == BT_API_ANTHROPIC_COUNT)) {
         request->thinking = BT_API_THINKING_OFF; /* unless it is asked for */
+    }
+    if (dialect == BT_API_TOKENS) {
+        request->names = &bt_api_tokens_names;
+        request->return_token_ids = true;
     }
     if (dialect == BT_API_RESPONSES) {
         static const bt_api_names_t names = {
@@ -565,12 +570,18 @@ void bt_api_note_unused(bt_api_request_t *request, const char *paths)
 static void name_one(uint32_t dialect, const char *name, size_t n,
                      bt_strbuf_t *out)
 {
-    static const char parameters[] = "parameters.";
-    const size_t skipped = (strncmp(name, parameters, strlen(parameters)) == 0)
-                               ? strlen(parameters)
-                               : 0;
-    const char *near =
-        bt_api_nearest_field(dialect, name + skipped, n - skipped);
+    static const char *const inside[] = {"parameters.",
+                                         BT_API_SAMPLING_PARAMS "."};
+    size_t skipped = 0;
+    const char *near;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(inside); i++) {
+        if (strncmp(name, inside[i], strlen(inside[i])) == 0) {
+            skipped = strlen(inside[i]);
+            dialect = (dialect == BT_API_I) ? BT_API_S : dialect;
+        }
+    }
+    near = bt_api_nearest_field(dialect, name + skipped, n - skipped);
 
     bt_strbuf_append(out, name, n);
     if (near != NULL) {

@@ -10,13 +10,15 @@
 /* ---- api_values.c: values with their limits, and errors that name them ----
  */
 
-#define BT_API_G 1u  /**< generate */
-#define BT_API_C 2u  /**< completions */
-#define BT_API_H 4u  /**< chat */
-#define BT_API_T 8u  /**< tokenize */
-#define BT_API_D 16u /**< detokenize */
-#define BT_API_R 32u /**< responses */
-#define BT_API_M 64u /**< Anthropic's messages, and their count */
+#define BT_API_G 1u    /**< generate */
+#define BT_API_C 2u    /**< completions */
+#define BT_API_H 4u    /**< chat */
+#define BT_API_T 8u    /**< tokenize */
+#define BT_API_D 16u   /**< detokenize */
+#define BT_API_R 32u   /**< responses */
+#define BT_API_M 64u   /**< Anthropic's messages, and their count */
+#define BT_API_I 1024u /**< vLLM's generate of token ids, and … */
+#define BT_API_S 2048u /**< … its sampling_params */
 #define BT_API_O (BT_API_C | BT_API_H)
 #define BT_API_A (BT_API_G | BT_API_O)
 
@@ -184,6 +186,15 @@ BT_MUST_CHECK bt_status_t bt_api_check_strict_schema(
 
 bt_api_read_t bt_api_read_early_stopping, bt_api_read_length_penalty;
 
+/* ---- api_parse.c: fields of an object ---- */
+
+/** Reads all fields of an object.
+ *  @param [in] dialect  BT_API_G …
+ *  @param [in] path     prefix of unknown fields' names, "parameters." */
+BT_MUST_CHECK bt_status_t bt_api_read_fields(bt_api_parse_t *parse,
+                                             uint32_t dialect, const char *path,
+                                             const bt_json_node_t *object);
+
 /* ---- api_parse.c: unknown fields ---- */
 
 /** Stores the name of an unknown field for the client. */
@@ -201,6 +212,11 @@ void bt_api_note_members(bt_api_parse_t *parse, const char *path,
 bt_api_read_t bt_api_read_text_input, bt_api_read_prompt;
 /** Frees prompts and messages, also half-built ones. */
 void bt_api_prompts_fini(bt_api_request_t *request);
+
+/** Reads one prompt of token ids, in place of earlier prompts. */
+BT_MUST_CHECK bt_status_t bt_api_take_ids(bt_api_parse_t *parse,
+                                          const char *name,
+                                          const bt_json_node_t *value);
 
 /* ---- api_messages.c ---- */
 
@@ -312,6 +328,40 @@ void bt_api_put_anthropic(const bt_api_answer_t *answer,
                           const bt_api_usage_t *usage, bt_json_t *json);
 /** Writes the members of an error body. */
 void bt_api_put_anthropic_error(const bt_api_error_t *error, bt_json_t *json);
+
+/* ---- api_write.c ---- */
+
+/** Returns why a choice ended, as OpenAI says it; NULL: it has not. */
+const char *bt_api_finish_reason(const bt_api_choice_t *choice);
+/** Write the members "usage", and "token_ids" where they are requested. */
+void bt_api_put_usage(const bt_api_usage_t *usage, bt_json_t *json);
+void bt_api_put_token_ids(const bt_api_choice_t *choice, bt_json_t *json);
+
+/* ---- api_token_ids.c ---- */
+
+bt_api_read_t bt_api_read_token_ids, bt_api_read_sampling_params,
+    bt_api_read_prompt_logprobs;
+#define BT_API_SAMPLING_PARAMS "sampling_params"
+/** Field names in errors of BT_API_TOKENS. */
+extern const bt_api_names_t bt_api_tokens_names;
+/** Adds the log-probs of the prompt to what is wanted; called once when the
+ *  others are. */
+BT_MUST_CHECK bt_status_t bt_api_check_prompt_logprobs(bt_api_parse_t *parse);
+
+/* ---- api_token_ids_write.c ---- */
+
+/** Writes the member "prompt_logprobs", if it is requested. */
+void bt_api_put_prompt_logprobs(const bt_tokenizer_t *tok,
+                                const bt_api_choice_t *choice, bt_json_t *json);
+/** Writes the answer of a request of token ids. */
+void bt_api_put_tokens(const bt_api_answer_t *answer,
+                       const bt_api_choice_t *choices, size_t n_choices,
+                       const bt_api_usage_t *usage, bt_json_t *json);
+/** Writes an event of its stream.
+ *  @param [in] piece  NULL: the last event, which has the usage */
+void bt_api_put_tokens_event(const bt_api_answer_t *answer,
+                             const bt_api_choice_t *piece,
+                             const bt_api_usage_t *usage, bt_json_t *json);
 
 /* ---- api_fields.c ---- */
 

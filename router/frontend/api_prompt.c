@@ -165,6 +165,20 @@ bt_status_t bt_api_read_prompt(bt_api_parse_t *parse,
     return status;
 }
 
+bt_status_t bt_api_take_ids(bt_api_parse_t *parse, const char *name,
+                            const bt_json_node_t *value)
+{
+    bt_status_t status;
+
+    if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
+        return bt_api_refuse_kind(parse, name, "a list of token ids", value);
+    }
+    status = make_prompts(parse, 1);
+    return (status == BT_OK)
+               ? ids_prompt(parse, name, value, &parse->request->prompts[0])
+               : status;
+}
+
 bt_status_t bt_api_read_text_input(bt_api_parse_t *parse,
                                    const bt_api_field_t *field,
                                    const bt_json_node_t *value)

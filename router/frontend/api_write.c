@@ -131,21 +131,21 @@ static void put_pair(const bt_tokenizer_t *tok, uint32_t id, double logprob,
 /* Writes the best ids of a token, and the token itself if it is not among them.
  */
 static void put_top_of(const bt_tokenizer_t *tok, const bt_scores_t *scores,
-                       uint32_t i, bt_json_t *json)
+                       uint32_t n_top, uint32_t i, bt_json_t *json)
 {
     const size_t first = (size_t)i * scores->n_top;
     uint32_t ids[BT_MAX_TOP_LOGPROBS + 1];
 
-    for (uint32_t k = 0; k < scores->n_top; k++) {
+    for (uint32_t k = 0; k < n_top; k++) {
         ids[k] = scores->top_ids[first + k];
     }
-    ids[scores->n_top] = scores->ids[i];
+    ids[n_top] = scores->ids[i];
     bt_json_object(json, NULL);
-    for (uint32_t k = 0; k <= scores->n_top; k++) {
+    for (uint32_t k = 0; k <= n_top; k++) {
         if (!was_before(tok, ids, k)) {
             put_pair(tok, ids[k],
-                     (k < scores->n_top) ? scores->top_logprobs[first + k]
-                                         : scores->logprobs[i],
+                     (k < n_top) ? scores->top_logprobs[first + k]
+                                 : scores->logprobs[i],
                      json);
         }
     }
@@ -161,7 +161,8 @@ static void put_top(bt_json_t *json, const void *tok, const void *choice_p,
     if (isnan(scores->logprobs[i])) { /* the first of a prompt */
         bt_json_null(json, NULL);
     } else {
-        put_top_of(tok, scores, (uint32_t)i, json);
+        put_top_of(tok, scores, scores->n_top - choice->n_hidden_top,
+                   (uint32_t)i, json);
     }
 }
 
@@ -208,7 +209,7 @@ static void put_chat_token(bt_json_t *json, const void *tok,
 
     open_chat_token(tok, scores->ids[i], scores->logprobs[i], json);
     bt_json_array(json, "top_logprobs");
-    for (uint32_t k = 0; k < scores->n_top; k++) {
+    for (uint32_t k = 0; k < scores->n_top - choice->n_hidden_top; k++) {
         open_chat_token(tok, scores->top_ids[first + k],
                         scores->top_logprobs[first + k], json);
         bt_json_end_object(json);
@@ -449,7 +450,7 @@ static void open_openai(const bt_api_answer_t *answer, const char *object,
     bt_json_array(json, "choices");
 }
 
-static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
+void bt_api_put_usage(const bt_api_usage_t *usage, bt_json_t *json)
 {
     bt_json_object(json, "usage");
     bt_json_u64(json, "prompt_tokens", usage->prompt_tokens);
@@ -471,8 +472,7 @@ static void put_usage(const bt_api_usage_t *usage, bt_json_t *json)
     bt_json_end_object(json);
 }
 
-/* NULL until the choice has ended. */
-static const char *finish_reason(const bt_api_choice_t *choice)
+const char *bt_api_finish_reason(const bt_api_choice_t *choice)
 {
     switch (choice->finish) {
     case BT_FINISH_NONE:
@@ -495,11 +495,11 @@ static void close_choice(const bt_api_answer_t *answer,
                          const bt_api_choice_t *choice, bt_json_t *json)
 {
     put_logprobs(answer, choice, json);
-    bt_json_str(json, "finish_reason", finish_reason(choice));
+    bt_json_str(json, "finish_reason", bt_api_finish_reason(choice));
     bt_json_end_object(json);
 }
 
-static void put_token_ids(const bt_api_choice_t *choice, bt_json_t *json)
+void bt_api_put_token_ids(const bt_api_choice_t *choice, bt_json_t *json)
 {
     if (choice->token_ids == NULL) {
         return;
@@ -542,7 +542,10 @@ static void put_choice(const bt_api_answer_t *answer,
     } else {
         bt_json_strn(json, "text", choice->text, choice->text_bytes);
     }
-    put_token_ids(choice, json);
+    bt_api_put_token_ids(choice, json);
+    if (answer->dialect == BT_API_COMPLETIONS) {
+        bt_api_put_prompt_logprobs(answer->tok, choice, json);
+    }
     close_choice(answer, choice, json);
 }
 
@@ -566,6 +569,10 @@ void bt_api_put_answer(const bt_api_answer_t *answer,
         bt_api_put_anthropic(answer, &choices[0], usage, json);
         return;
     }
+    if (answer->dialect == BT_API_TOKENS) {
+        bt_api_put_tokens(answer, choices, n_choices, usage, json);
+        return;
+    }
     if ((answer->dialect == BT_API_TOKENIZE) ||
         (answer->dialect == BT_API_DETOKENIZE) ||
         (answer->dialect == BT_API_ANTHROPIC_COUNT)) {
@@ -580,7 +587,10 @@ void bt_api_put_answer(const bt_api_answer_t *answer,
         put_choice(answer, &choices[i], json);
     }
     bt_json_end_array(json);
-    put_usage(usage, json);
+    if (answer->dialect == BT_API_CHAT) {
+        bt_api_put_prompt_logprobs(answer->tok, &choices[0], json);
+    }
+    bt_api_put_usage(usage, json);
     bt_json_end_object(json);
 }
 
@@ -656,7 +666,7 @@ static void put_choice_part(const bt_api_answer_t *answer,
     } else {
         put_delta(answer, &choice, part, json);
     }
-    put_token_ids(&choice, json);
+    bt_api_put_token_ids(&choice, json);
     close_choice(answer, &choice, json);
 }
 
@@ -670,6 +680,8 @@ static void put_chunk(const bt_api_answer_t *answer,
     bt_json_init(&json, out);
     if (answer->dialect == BT_API_GENERATE) {
         put_generate(answer, choice, &json);
+    } else if (answer->dialect == BT_API_TOKENS) {
+        bt_api_put_tokens_event(answer, choice, usage, &json);
     } else {
         if (answer->opening != NULL) {
             bt_strbuf_append(out, answer->opening, answer->opening_bytes);
@@ -679,7 +691,7 @@ static void put_chunk(const bt_api_answer_t *answer,
         put_choice_part(answer, choice, part, &json);
         bt_json_end_array(&json);
         if (answer->continuous_usage && (usage != NULL)) {
-            put_usage(usage, &json);
+            bt_api_put_usage(usage, &json);
         } else if (answer->include_usage) {
             /* Every chunk but the last has the field, as null. */
             bt_json_null(&json, "usage");
@@ -722,9 +734,13 @@ void bt_api_write_usage(const bt_api_answer_t *answer,
     bt_json_t json;
 
     bt_json_init(&json, out);
+    if (answer->dialect == BT_API_TOKENS) {
+        bt_api_put_tokens_event(answer, NULL, usage, &json);
+        return;
+    }
     open_openai(answer, event_object(answer->dialect), &json);
     bt_json_end_array(&json);
-    put_usage(usage, &json);
+    bt_api_put_usage(usage, &json);
     bt_json_end_object(&json);
 }
 

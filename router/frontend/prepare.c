@@ -546,8 +546,10 @@ static bt_status_t check_length(bt_prepare_t *w, bt_prepared_prompt_t *prompt)
         return BT_ERR_INVALID_PARAM;
     }
     fits = w->context - (uint32_t)n;
-    prompt->max_new = bt_api_is_chat(w->request) ? BT_DEFAULT_CHAT_MAX_TOKENS
-                                                 : BT_DEFAULT_MAX_TOKENS;
+    prompt->max_new =
+        (bt_api_is_chat(w->request) || (w->request->dialect == BT_API_TOKENS))
+            ? BT_DEFAULT_CHAT_MAX_TOKENS
+            : BT_DEFAULT_MAX_TOKENS;
     if (w->request->has_max_tokens) { /* max_tokens 0: one token is generated
                                       and not returned */
         prompt->max_new =
@@ -629,10 +631,13 @@ static bt_status_t check_logits(bt_prepare_t *w,
  * hold as JSON. */
 static bt_status_t check_logprobs(bt_prepare_t *w)
 {
+    const bool of_prompt = w->request->has_prompt_logprobs;
+    const bool is_long = bt_api_is_chat(w->request) || of_prompt ||
+                         (w->request->dialect == BT_API_TOKENS);
     const uint64_t each =
-        (uint64_t)(bt_api_is_chat(w->request) ? TEXT_OF_CHAT_LOGPROB
-                                              : TEXT_OF_LOGPROB) *
+        (uint64_t)(is_long ? TEXT_OF_CHAT_LOGPROB : TEXT_OF_LOGPROB) *
         (1 + w->request->wants.n_top);
+    const char *name = of_prompt ? "prompt_logprobs" : "logprobs";
     uint64_t n_tokens = 0;
 
     if ((w->request->wants.what & BT_WANT_ANY_LOGPROBS) == 0) {
@@ -641,16 +646,17 @@ static bt_status_t check_logprobs(bt_prepare_t *w)
     for (size_t i = 0; i < w->out->n_prompts; i++) {
         n_tokens += w->out->prompts[i].max_new;
         n_tokens += w->request->echo ? w->out->prompts[i].prompt->n : 0;
+        n_tokens += of_prompt ? w->out->prompts[i].prompt->n : 0;
     }
     if (n_tokens * w->request->n * each <= BT_ANSWER_LIMIT) {
         return BT_OK;
     }
     return bt_api_error_invalid(
-        w->error, "logprobs",
-        "logprobs of %" PRIu64 " tokens with %u alternatives each "
+        w->error, name,
+        "%s of %" PRIu64 " tokens with %u alternatives each "
         "are more than an answer can have; ask for fewer, for "
         "fewer choices or for a smaller max_tokens",
-        n_tokens * w->request->n, w->request->wants.n_top);
+        name, n_tokens * w->request->n, w->request->wants.n_top);
 }
 
 /* ---- all ---- */

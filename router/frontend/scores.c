@@ -100,7 +100,8 @@ bt_status_t bt_score_walk_on(bt_score_walk_t *walk, const bt_gen_rows_t *rows)
         return BT_ERR_NO_MEMORY;
     }
     for (; walk->n < rows->scores.n; walk->n++) {
-        if (walk->wants_offsets) {
+        if (walk->wants_offsets &&
+            !(walk->skips_front && (walk->n < rows->n_front))) {
             add_offset(walk, rows);
         }
         if (walk->n >= rows->n_front) {

@@ -18,6 +18,7 @@ typedef struct bt_score_walk {
     const bt_tokenizer_t *tok;
     bool wants_offsets;
     bool shows_special; /**< include the answer's special tokens in the text */
+    bool skips_front;   /**< text begins behind the prompt */
     bt_detok_t detok;
     bt_strbuf_t text;  /**< scratch */
     uint32_t n_chars;  /**< characters before the next token */

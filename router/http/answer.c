@@ -200,12 +200,16 @@ static void post(bt_http_request_t *r, bt_answer_t *a)
 static size_t rows_bytes(const bt_api_choice_t *choice)
 {
     const bt_gen_rows_t *rows = choice->rows;
-    size_t n;
+    size_t n = 0;
 
-    if (rows == NULL) {
-        return 0;
+    if (choice->prompt_rows != NULL) {
+        n += (size_t)choice->prompt_rows->n_front * (1 + choice->n_prompt_top) *
+             4;
     }
-    n = ((size_t)choice->to - choice->from) * (2 + 2 * rows->scores.n_top);
+    if (rows == NULL) {
+        return 24 * n;
+    }
+    n += ((size_t)choice->to - choice->from) * (2 + 2 * rows->scores.n_top);
     n += (rows->context_logits != NULL) ? (size_t)rows->n_prompt * rows->n_vocab
                                         : 0;
     n += (rows->generation_logits != NULL)

@@ -315,6 +315,7 @@ static const events_t events[] = {
                           .piece = anthropic_piece,
                           .error = anthropic_error},
     [BT_API_ANTHROPIC_COUNT] = CHUNKS,
+    [BT_API_TOKENS] = CHUNKS,
 };
 
 /* @return the empty scratch buffer */

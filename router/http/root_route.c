@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The path /: the web page for people, JSON for programs; and the page's other
  * files, below /page/. They are public and independent of this server, so no
- * key is needed. */
+ * key is needed. The description of the API, embedded beside them. */
 #include <string.h>
 
 #include "common/config/config.h"
@@ -44,12 +44,19 @@ void bt_route_page(bt_http_request_t *r)
 {
     const bt_page_file_t *file = bt_page_find(r->name);
 
-    /* The index is at "/", where its paths are right. */
-    if ((file == NULL) || (strcmp(r->name, BT_PAGE_INDEX) == 0)) {
+    /* The index is at "/", where its paths are right; the description of the
+     * API is no part of the page. */
+    if ((file == NULL) || (strcmp(r->name, BT_PAGE_INDEX) == 0) ||
+        (strcmp(r->name, BT_PAGE_OPENAPI) == 0)) {
         bt_http_request_refuse(r, 404, "the page has no such file");
         return;
     }
     respond_page(r, file, "Accept-Encoding");
+}
+
+void bt_route_openapi(bt_http_request_t *r)
+{
+    respond_page(r, bt_page_find(BT_PAGE_OPENAPI), "Accept-Encoding");
 }
 
 static bool is_serving(bt_http_request_t *r, const bt_served_t *served)

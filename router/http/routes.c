@@ -46,6 +46,7 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
                {"/v1/messages", BT_API_ANTHROPIC},
                {"/v1/messages/count_tokens", BT_API_ANTHROPIC_COUNT},
                {"/v1/responses/input_tokens", BT_API_RESPONSES},
+               {"/inference/v1/generate", BT_API_TOKENS},
                /* OpenAI's, of clients whose base URL lacks /v1. */
                {"/chat/completions", BT_API_COMPLETIONS},
                {"/completions", BT_API_COMPLETIONS},
@@ -306,6 +307,8 @@ static const route_t main_routes[] = {
     {"/v1/batches/{name}/cancel", POST, bt_route_batch_cancel, BY_KEY},
     {"/v1/models", READ, list_models, BY_KEY},
     {"/v1/models/{model}", READ, one_model, BY_KEY},
+    {"/inference/v1/generate", POST, generate, BY_KEY},
+    {"/openapi.json", READ, bt_route_openapi, BY_KEY},
     {"/tokenize", POST, generate, BY_KEY},
     {"/detokenize", POST, generate, BY_KEY},
     {"/tokenizer_info", READ, tokenizer_info, BY_KEY},

@@ -26,7 +26,7 @@ void bt_http_request_respond_json(bt_http_request_t *r);
 
 /* ---- root_route.c: / and the page's files ---- */
 
-bt_route_t bt_route_welcome, bt_route_page;
+bt_route_t bt_route_welcome, bt_route_page, bt_route_openapi;
 
 /* ---- describe_routes.c: what describes models and server ---- */
 

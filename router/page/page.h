@@ -2,10 +2,11 @@
 /** @file page.h
  *
  * Files of the web page at "/", embedded in the program: index.html, and the
- * files that it loads below "/page/". So the page is served wherever the
+ * files that it loads below "/page/"; and the API's description for programs,
+ * docs/openapi.json. So the page is served wherever the
  * program runs, and always matches the program's version.
  *
- *     index.html, *.css, *.js, *.svg ── embed.py ──▶ page_table.c
+ *     index.html, *.css, *.js, *.svg, openapi.json ── embed.py ──▶ page_table.c
  *         name, type, bytes, compressed bytes, ETags
  *
  * The files are never modified: the page fetches the data that it shows, so
@@ -22,6 +23,9 @@
 
 /** Name of the file at "/". */
 #define BT_PAGE_INDEX "index.html"
+/** Name of the API's description, docs/openapi.json, which is no part of the
+ *  page. */
+#define BT_PAGE_OPENAPI "openapi.json"
 /**
  * Content-Security-Policy of the page: scripts, styles and images are files of
  * this server, inline code in HTML does not run, and data goes to and comes

@@ -157,6 +157,11 @@ struct bt_row {
     bool is_echo;     /**< max_tokens 0: generated text is not returned */
     bool accumulates; /**< each piece repeats all text so far */
     bool hides_logprobs;
+    bool skips_front; /**< choices show no log-probs of the prompt */
+    /** Log-probs of the prompt are shown apart, with so many alternatives; the
+     *  number of alternatives that are requested for them alone. */
+    bool has_prompt_logprobs;
+    uint32_t n_prompt_top, n_hidden_top;
     const char *grammar_field; /**< field whose grammar answers follow, if they
                                     follow one; static */
     uint32_t perf_wants;       /**< BT_WANT_* of perf_metrics.h */

@@ -148,7 +148,8 @@ static void make_opening(bt_row_t *row)
 
     if ((answer->dialect == BT_API_GENERATE) ||
         (answer->dialect == BT_API_RESPONSES) ||
-        (answer->dialect == BT_API_ANTHROPIC)) {
+        (answer->dialect == BT_API_ANTHROPIC) ||
+        (answer->dialect == BT_API_TOKENS)) {
         return;
     }
     bt_strbuf_init(&row->opening, MAX_OPENING_BYTES);
@@ -163,11 +164,22 @@ static void make_opening(bt_row_t *row)
 static void add_rows(const bt_row_t *row, const bt_choice_t *choice,
                      uint32_t from, bt_api_choice_t *out)
 {
-    if ((choice->rows == NULL) || row->hides_logprobs) {
+    uint32_t front;
+
+    if (choice->rows == NULL) {
         return;
     }
+    if (row->has_prompt_logprobs) {
+        out->prompt_rows = choice->rows;
+        out->n_prompt_top = row->n_prompt_top;
+    }
+    if (row->hides_logprobs) {
+        return;
+    }
+    front = row->skips_front ? choice->rows->n_front : 0;
     out->rows = choice->rows;
-    out->from = from;
+    out->n_hidden_top = row->n_hidden_top;
+    out->from = (from > front) ? from : front;
     out->to = row->is_echo ? choice->rows->n_front : choice->walk.n;
     out->offsets = choice->walk.offsets;
     out->cum_logprob = choice->walk.cum_logprob;

@@ -15,10 +15,15 @@
 static bool fill_answer(bt_row_t *row, const bt_input_t *in)
 {
     static const char *const prefixes[] = {
-        [BT_API_GENERATE] = "",      [BT_API_COMPLETIONS] = "cmpl-",
-        [BT_API_CHAT] = "chatcmpl-", [BT_API_TOKENIZE] = "",
-        [BT_API_DETOKENIZE] = "",    [BT_API_RESPONSES] = "resp_",
-        [BT_API_ANTHROPIC] = "msg_", [BT_API_ANTHROPIC_COUNT] = "",
+        [BT_API_GENERATE] = "",
+        [BT_API_COMPLETIONS] = "cmpl-",
+        [BT_API_CHAT] = "chatcmpl-",
+        [BT_API_TOKENIZE] = "",
+        [BT_API_DETOKENIZE] = "",
+        [BT_API_RESPONSES] = "resp_",
+        [BT_API_ANTHROPIC] = "msg_",
+        [BT_API_ANTHROPIC_COUNT] = "",
+        [BT_API_TOKENS] = "generate-tokens-",
     };
     bt_request_t *r = row->request;
     const bt_api_request_t *api = &in->api;
@@ -61,7 +66,8 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
             return false;
         }
     }
-    return ((api->dialect != BT_API_GENERATE) ||
+    return (((api->dialect != BT_API_GENERATE) &&
+             ((api->dialect != BT_API_TOKENS) || (api->id == NULL))) ||
             bt_arena_strdup(&r->arena, api->id, &answer->id)) &&
            bt_arena_strdup(&r->arena, api->tools_json, &answer->tools) &&
            bt_arena_strdup(&r->arena, api->choice_json, &answer->choice) &&
@@ -146,6 +152,7 @@ static bool choice_init(bt_choice_t *choice, bt_row_t *row, uint32_t index)
         in->prepared.opens_reasoning);
     bt_score_walk_init(&choice->walk, served->tok,
                        api->dialect == BT_API_COMPLETIONS, api->shows_special);
+    choice->walk.skips_front = !api->echo;
     if (!init_tools(choice, in) || !make_echo(choice, in, index)) {
         return false;
     }
@@ -175,6 +182,10 @@ static bool make_choices(bt_row_t *row)
     row->n_of_prompt = api->n;
     row->n_returned = (api->n_returned > 0) ? api->n_returned : api->n;
     row->hides_logprobs = api->hides_logprobs;
+    row->skips_front = !api->echo;
+    row->has_prompt_logprobs = api->has_prompt_logprobs;
+    row->n_prompt_top = api->n_prompt_top;
+    row->n_hidden_top = api->n_hidden_top;
     row->grammar_field =
         (api->grammar.field != NULL) ? api->grammar.field : "tools";
     row->perf_wants = api->wants.what & BT_WANT_ANY_PERF;

@@ -11,7 +11,7 @@ MOST = 2            # tokens that are generated
 N_VOCABULARY = 49152  # of the model of these tests
 MODEL = "ensemble"
 CHUNKS = {"/v1/completions": "CompletionChunk", "/v1/chat/completions": "ChatChunk", "/v1/responses": "ResponseEvent",
-          "/v1/messages": "AnthropicEvent",
+          "/v1/messages": "AnthropicEvent", "/inference/v1/generate": "InferenceChunk",
           "/v2/models/{model}/generate_stream": "Generated",
           "/v2/models/{model}/versions/{version}/generate_stream": "Generated"}
 LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -63,7 +63,7 @@ def agree(path, body):
     """What each field allows, made into what they allow together."""
     if "model" in body:
         body["model"] = MODEL
-    for name in ("prompt", "tokens"):
+    for name in ("prompt", "tokens", "token_ids"):
         if name in body:
             body[name] = known_ids(body[name])
     if isinstance(body.get("logit_bias"), dict):
@@ -81,6 +81,8 @@ def agree(path, body):
         body["continue_final_message"] = False  # needs a message of the assistant
     if not body.get("logprobs"):
         body.pop("top_logprobs", None)
+    if body.get("stream") or body.get("use_beam_search"):
+        body.pop("prompt_logprobs", None)  # no event has them
     if body.get("max_tokens") == 0:
         body["echo"] = True
         body["min_tokens"] = 0
@@ -164,7 +166,20 @@ def before_call(context, case, kwargs):
     if is_positive(case):
         body = in_64_bits(body)
         agree(case.path, body)
-    if generates:
+        if isinstance(body.get("sampling_params"), dict):
+            inner = body["sampling_params"]
+            inner["stream"] = body.get("stream")
+            agree("", inner)
+            for name in ("stream", "tool_choice"):
+                inner.pop(name, None)
+    if case.path == "/inference/v1/generate":
+        if body.get("sampling_params") is None:
+            body["sampling_params"] = {"max_tokens": MOST}
+        if isinstance(body["sampling_params"], dict):
+            cap(body["sampling_params"])
+            if body["sampling_params"].get("max_tokens") is None:
+                body["sampling_params"]["max_tokens"] = MOST
+    elif generates:
         cap(body)
         lengths = [n for n in LENGTHS if (n == "max_output_tokens") == (case.path == "/v1/responses")
                    and (n != "max_completion_tokens" or "completions" in case.path)]
@@ -192,7 +207,7 @@ def events_are_documented(ctx, response, case):
     events = response.text.split("\n\n")
     assert events[-1] == "", events[-1]
     data = [e.split("data: ", 1)[1] for e in events[:-1] if not e.startswith(":")]
-    if "completions" in case.path:
+    if "completions" in case.path or case.path == "/inference/v1/generate":
         assert data.pop() == "[DONE]", data[-1]
     assert data, "no event"
     for text in data:

@@ -295,6 +295,30 @@ def test_completions_have_every_field_whatever_their_size(c):
         completion(c, n)
 
 
+# --- token ids
+
+def test_token_ids_have_every_field_whatever_their_size(c):
+    ids = post(c, "/tokenize", dict(model="long", prompt=words(8000, "plain") + "P"))["tokens"]
+    for n_prompt, n in ((1, 1), (40, 40), (150, 90), (1400, 500)):
+        prompt, params = ids[-n_prompt:], dict(temperature=0, max_tokens=n, n=2, logprobs=2)
+        whole = post(c, "/inference/v1/generate", dict(token_ids=prompt, sampling_params=dict(params, prompt_logprobs=3)))
+        assert set(whole) == {"request_id", "model", "created", "choices", "usage", "prompt_logprobs", "kv_transfer_params"}
+        echoed = post(c, "/v1/completions", dict(params, model="long", prompt=prompt, echo=True, return_token_ids=True))["choices"]
+        made = {}
+        for event in events(c, "/inference/v1/generate", dict(token_ids=prompt, sampling_params=params)):
+            for piece in event["choices"]:
+                choice = made.setdefault(piece["index"], {"index": piece["index"], "token_ids": [], "logprobs": {"content": []}})
+                choice["token_ids"] += piece["token_ids"]
+                choice["logprobs"]["content"] += piece["logprobs"]["content"]
+                choice["finish_reason"] = piece["finish_reason"]
+        assert len(prompt) == n_prompt and whole["choices"] == [made[0], made[1]], n
+        scores = [None] + [entries[str(i)]["logprob"] for i, entries in zip(prompt[1:], whole["prompt_logprobs"][1:])]
+        assert whole["prompt_logprobs"][0] is None and all(len(x) in (3, 4) for x in whole["prompt_logprobs"][1:]), n
+        for choice, other in zip(whole["choices"], echoed):
+            assert choice["token_ids"] == other["token_ids"] and len(choice["token_ids"]) == n
+            assert scores + [x["logprob"] for x in choice["logprobs"]["content"]] == other["logprobs"]["token_logprobs"], n
+
+
 # --- generate, tokenize, detokenize
 
 def test_generate_has_every_field_whatever_its_size(c):
@@ -393,10 +417,12 @@ def test_clients_leaving_long_answers_do_not_affect_others(c):
     """While it is computed, written by the pool, or sent; the router runs under ASan, and a last answer is whole."""
     n = LIMIT // PIECE + 40
     whole = [("/v2/models/ensemble/infer", infer_body(n, False)), ("/v2/models/ensemble/infer", infer_body(n, True)),
+             ("/inference/v1/generate", dict(token_ids=[5] * 300, sampling_params=dict(max_tokens=n, ignore_eos=True, prompt_logprobs=9))),
              ("/tokenize", dict(model="long", prompt=words(60000, "plain"), return_token_strs=True))]
     either = [("/v1/chat/completions", dict(chat_body("A", n=2, logprobs=True, top_logprobs=2), max_tokens=n)),
               ("/v1/responses", dict(model="long", input="xC", temperature=0, max_output_tokens=n, metadata=METADATA)),
               ("/v1/messages", dict(message_body("M"), max_tokens=n)),
+              ("/inference/v1/generate", dict(token_ids=[5] * 300, sampling_params=dict(temperature=0, max_tokens=n, n=2, logprobs=5, ignore_eos=True))),
               ("/v1/completions", dict(model="long", prompt=["xP", "xC"], temperature=0, max_tokens=n, logprobs=2, echo=True))]
     asked = whole + [(path, dict(body, stream=stream)) for path, body in either for stream in (False, True)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:

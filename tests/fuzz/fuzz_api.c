@@ -85,6 +85,33 @@ static void write_all(bt_api_dialect_t dialect, char *text)
     bt_strbuf_fini(&out);
 }
 
+/* Ids as an answer of token ids: one line of JSON, whole and as events. */
+static void write_ids(const bt_api_request_t *r)
+{
+    const bt_api_answer_t answer = {.dialect = BT_API_TOKENS,
+                                    .id = (r->id != NULL) ? r->id : "",
+                                    .model =
+                                        (r->model != NULL) ? r->model : ""};
+    const bt_api_choice_t choice = {.token_ids = r->prompts[0].ids,
+                                    .n_token_ids =
+                                        (uint32_t)r->prompts[0].n_ids,
+                                    .finish = BT_FINISH_STOP};
+    const bt_api_usage_t usage = {0};
+    bt_json_doc_t *doc = NULL;
+    bt_json_fault_t fault;
+    bt_strbuf_t out;
+
+    bt_strbuf_init(&out, (size_t)64 << 20);
+    bt_api_write_answer(&answer, &choice, 1, &usage, &out);
+    BT_ASSERT_ALWAYS(bt_json_doc_parse_client(out.data, out.len, UINT32_MAX,
+                                              &fault, &doc) == BT_OK);
+    bt_json_doc_free(doc);
+    bt_strbuf_reset(&out);
+    bt_api_write_chunks(&answer, &choice, true, &usage, &out);
+    BT_ASSERT_ALWAYS(memchr(out.data, '\n', out.len) == out.data + out.len - 2);
+    bt_strbuf_fini(&out);
+}
+
 /* JSON, whatever was sent. */
 static void check_messages(const bt_api_messages_t *messages)
 {
@@ -132,6 +159,13 @@ static void check(const bt_api_request_t *r)
             write_all(r->dialect, p->text);
         }
     }
+    if (r->dialect == BT_API_TOKENS) {
+        BT_ASSERT_ALWAYS((r->n_prompts == 1) && r->return_token_ids);
+        write_ids(r);
+    }
+    BT_ASSERT_ALWAYS(!r->has_prompt_logprobs || !r->stream);
+    BT_ASSERT_ALWAYS((r->n_hidden_top <= r->wants.n_top) &&
+                     (r->n_prompt_top <= r->wants.n_top));
     if (r->messages.n > 0) {
         check_messages(&r->messages);
         write_all(r->dialect, r->messages.json);
@@ -149,7 +183,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (bt_api_dialect_t)((size == 0)        ? 0
                            : (data[0] < 0x80) ? data[0] % 3
                            : (data[0] < 0xC0) ? 3 + data[0] % 3
-                                              : 6 + data[0] % 2);
+                           : (data[0] < 0xE0) ? 6 + data[0] % 2
+                                              : BT_API_TOKENS);
     bt_api_request_t request;
     bt_api_error_t error;
     bt_status_t status;

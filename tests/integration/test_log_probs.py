@@ -97,6 +97,7 @@ REQUESTS = [
     ("/v1/completions", {"prompt": [[5], [6, 7]], "max_tokens": 3, "echo": True, "logprobs": 2, "seed": 4}),
     ("/v1/completions", {"prompt": TEXT, "max_tokens": 7, "n": 4, "seed": 11, "logprobs": 2, "temperature": 0.9,
                          "frequency_penalty": 1.5, "logit_bias": {"70": 5}}),
+    ("/v1/completions", {"prompt": [TEXT, [5, 6, 7]], "max_tokens": 3, "n": 2, "seed": 6, "logprobs": 1, "prompt_logprobs": 3}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": TEXT}], "max_tokens": 6, "seed": 5,
                               "logprobs": True, "top_logprobs": 3}),
     ("/v2/models/ensemble/generate", {"text_input": TEXT, "max_tokens": 4, "return_log_probs": True,

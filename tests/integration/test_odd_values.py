@@ -14,6 +14,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
+INFERENCE = "/inference/v1/generate"
 GENERATE = "/v2/models/ensemble/generate"
 INFER = "/v2/models/ensemble/infer"
 
@@ -24,6 +25,7 @@ DIALECTS = {
     RESPONSES: ("ResponseRequest", {"input": '"hi"', "max_output_tokens": "1"}, True),
     MESSAGES: ("AnthropicRequest", {"messages": '[{"role":"user","content":"hi"}]', "max_tokens": "1"}, True),
     "/v1/messages/count_tokens": ("AnthropicCountRequest", {"messages": '[{"role":"user","content":"hi"}]'}, False),
+    INFERENCE: ("InferenceRequest", {"token_ids": "[5]", "sampling_params": '{"max_tokens":1}'}, True),
     GENERATE: ("GenerateRequest", {"text_input": '"hi"', "max_tokens": "1"}, True),
     "/tokenize": ("TokenizeRequest", {"prompt": '"hi"'}, False),
     "/detokenize": ("DetokenizeRequest", {"tokens": "[5]"}, False),
@@ -94,6 +96,15 @@ INNER = [
     (MESSAGES, "thinking", '{"type":"enabled","budget_tokens":%s}'),
     (MESSAGES, "output_config", '{"format":%s}'),
     (MESSAGES, "output_config", '{"format":{"type":"json_schema","schema":%s}}'),
+    (INFERENCE, "token_ids", "[%s]"),
+    (INFERENCE, "stream_options", '{"include_usage":%s}'),
+    (INFERENCE, "sampling_params", '{"max_tokens":1,"temperature":%s}'),
+    (INFERENCE, "sampling_params", '{"max_tokens":1,"other":%s}'),
+    (INFERENCE, "sampling_params", '{"max_tokens":1,"logprobs":%s}'),
+    (INFERENCE, "sampling_params", '{"max_tokens":1,"prompt_logprobs":%s}'),
+    (INFERENCE, "sampling_params", '{"max_tokens":1,"stop_token_ids":%s}'),
+    (INFERENCE, "sampling_params", '{"max_tokens":1,"stop_token_ids":[%s]}'),
+    (INFERENCE, "sampling_params", '{"max_tokens":1,"extra_args":%s}'),
     (CHAT, "stream_options", '{"include_usage":%s}'),
     (CHAT, "stream_options", '{"other":%s}'),
     (CHAT, "response_format", '{"type":%s}'),
@@ -145,7 +156,8 @@ def says(field, shown, path, text):
     message, param = error_of(text)
     if path != GENERATE and not path.startswith(MESSAGES):  # Anthropic's errors name fields in their text alone
         assert param is not None or "nested too deeply" in message, message
-    named = field in message or (field == "parameters" and "temperature" in message)
+    inside = ("temperature", "logprobs", "stop_token_ids", "extra_args")
+    named = field in message or (field in ("parameters", "sampling_params") and any(name in message for name in inside))
     if shown == "nested too deeply":  # or whatever else an array is no value for
         return named
     return named and shown in message
@@ -166,7 +178,7 @@ def check(client, path, field, value, base, streams):
     if whole[0] == 400:
         is_described = field in DESCRIPTIONS and value[1].startswith('"')
         assert says(field, "" if is_described else shown, path, whole[1]), (label, whole[1])
-    if streams and field not in ("stream", "streaming"):
+    if streams and field not in ("stream", "streaming") and "prompt_logprobs" not in (field + value[0]):  # not streamed
         if path == GENERATE:
             other = client.post(path + "_stream", body_of(members))
         else:

@@ -13,6 +13,7 @@ ASKS = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": TEXT}], "max_tokens": 2, "stream": True},
     "/v1/responses": {"input": TEXT, "max_output_tokens": 2, "stream": True},
     "/v1/messages": {"messages": [{"role": "user", "content": TEXT}], "max_tokens": 2, "stream": True},
+    "/inference/v1/generate": {"token_ids": [5] * 220, "sampling_params": {"max_tokens": 2}, "stream": True},
     "/v2/models/ensemble/generate_stream": {"text_input": TEXT, "max_tokens": 2},
 }
 # The context phases take 18 s and more: no token comes until the worker is killed.

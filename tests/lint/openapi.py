@@ -13,6 +13,8 @@ DIALECTS = {
     "BT_API_D": "DetokenizeRequest",
     "BT_API_G": "GenerateRequest",
     "BT_API_M": "AnthropicRequest",
+    "BT_API_I": "InferenceRequest",
+    "BT_API_S": "SamplingParams",
 }
 TOGETHER = {"BT_API_O": ["BT_API_C", "BT_API_H"], "BT_API_A": ["BT_API_G", "BT_API_C", "BT_API_H"]}
 METHODS = {"READ": {"get"}, "POST": {"post"}, "READ_OR_POST": {"get", "post"}, "READ_OR_DELETE": {"get", "delete"}}

@@ -20,6 +20,8 @@ REQUESTS = (
     ("POST /v1/responses", "ResponseRequest"),
     ("POST /v1/messages", "AnthropicRequest"),
     ("POST /v1/messages/count_tokens", "AnthropicCountRequest"),
+    ("POST /inference/v1/generate", "InferenceRequest"),
+    ("POST /inference/v1/generate, sampling_params", "SamplingParams"),
     ("POST /v2/models/NAME/generate and /generate_stream", "GenerateRequest"),
     ("POST /tokenize", "TokenizeRequest"),
     ("POST /detokenize", "DetokenizeRequest"),

@@ -50,6 +50,7 @@ def document():
                   "/v2/memory/status": {"get": {}}, "/v2/memory/region/{name}": {"post": {}}},
         "components": {"schemas": {
             "NotYet": {}, "Ignored": {}, "ResponseRequest": request(), "DetokenizeRequest": request(), "AnthropicRequest": request(),
+            "InferenceRequest": request(), "SamplingParams": request(),
             "GenerateRequest": request(), "TokenizeRequest": {"oneOf": [request(prompt={"type": "string"})]},
             "ChatRequest": request(n=whole),
             "CompletionRequest": request(
