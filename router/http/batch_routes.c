@@ -15,12 +15,14 @@
 /* @return NULL: there are none, and the request was refused */
 static bt_batches_t *find_batches(bt_http_request_t *r)
 {
-    if (r->door->batches == NULL) {
+    bt_batches_t *const batches = r->door->batches;
+
+    if (batches == NULL) {
         bt_http_request_error(r, 501, NULL,
                               "the server keeps no batches: --store DIR gives "
                               "it a folder for them");
     }
-    return r->door->batches;
+    return batches; /* the request may be gone */
 }
 
 /* @return NULL: there is none, and the request was refused */
