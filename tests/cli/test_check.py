@@ -139,7 +139,9 @@ class Check(unittest.TestCase):
 
         router = ("router/baton-router", "--model", self.model)
         worker = ("worker/main/baton-decode-worker", "--model", self.model)
-        self.assertEqual(ask(*router), (0, [], ""))
+        code, words, out = ask(*router)
+        self.assertEqual((code, out), (0, ""))
+        self.assert_one("model tiny: the chat template shows no tools", words)
         code, words, out = ask(*worker, "--kv-memory", "64m")
         self.assertEqual((code, words, json.loads(out)["pool_bytes"], json.loads(out)["ranks"]), (0, [], 64 << 20, 1))
         os.chmod(key, 0o640)
