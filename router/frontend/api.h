@@ -9,6 +9,7 @@
  *                                   [/versions/V]/generate[_stream]
  *     openai:  POST /v1/completions, /v1/chat/completions, /v1/responses
  *     anthropic: POST /v1/messages, /v1/messages/count_tokens
+ *     ollama:  POST /api/chat, /api/generate
  *     vLLM:    POST /tokenize, /detokenize, /inference/v1/generate
  *
  * Threads: pure functions.
@@ -56,7 +57,16 @@ typedef enum bt_api_dialect {
     BT_API_ANTHROPIC,       /**< messages */
     BT_API_ANTHROPIC_COUNT, /**< tokens of their prompt */
     BT_API_TOKENS,          /**< vLLM's generate: token ids in and out */
+    BT_API_OLLAMA_CHAT,
+    BT_API_OLLAMA_GENERATE, /**< a prompt, with or without chat template */
 } bt_api_dialect_t;
+
+/** True for both of Ollama's APIs. */
+static inline bool bt_api_is_ollama(bt_api_dialect_t dialect)
+{
+    return (dialect == BT_API_OLLAMA_CHAT) ||
+           (dialect == BT_API_OLLAMA_GENERATE);
+}
 
 /** A client's priority as received; checked where priorities are used
  *  (priority.h). */
@@ -208,6 +218,8 @@ typedef struct bt_api_request {
                                    rank them, or are the prompt's */
     bool has_max_tokens;        /**< false: the dialect's default applies */
     uint32_t max_tokens;
+    bool fills_context; /**< without max_tokens the context is the bound */
+    bool raw;           /**< Ollama's generate: no chat template */
     bool stream;
     bool counts_only; /**< responses: the input's tokens are counted, no more */
     bool include_usage;
@@ -574,11 +586,25 @@ void bt_api_write_anthropic_events(const bt_api_answer_t *answer,
 /** Anthropic: appends the event of a stream that fails. */
 void bt_api_write_anthropic_error_event(const bt_api_error_t *error,
                                         bt_strbuf_t *out);
+/** Ollama: appends a piece as lines of JSON: what it says, if it says anything,
+ *  and the last line when the piece finishes. A call is written once it is
+ *  whole. */
+void bt_api_write_ollama_lines(const bt_api_answer_t *answer,
+                               const bt_api_choice_t *piece,
+                               const bt_api_usage_t *usage, bt_strbuf_t *out);
+/** Ollama: appends the line of a stream that fails. */
+void bt_api_write_ollama_error_line(const bt_api_error_t *error,
+                                    bt_strbuf_t *out);
+#define BT_API_TIME_BYTES 80
+/** Writes a time as RFC 3339 in UTC. @param [in] seconds  since 1970; beyond
+ * the years that have four digits: 1970 */
+const char *bt_api_format_time(int64_t seconds, char text[BT_API_TIME_BYTES]);
 /** OpenAI: appends the object that ends a stream with its usage (`choices:
  *  []`). */
 void bt_api_write_usage(const bt_api_answer_t *answer,
                         const bt_api_usage_t *usage, bt_strbuf_t *out);
-/** Appends an error body in the dialect's form ({"error": "…"} for Triton,
+/** Appends an error body in the dialect's form ({"error": "…"} for Triton and
+ *  Ollama,
  *  {"error": {message, type, param, code}} for OpenAI, {"type": "error",
  *  "error": {type, message}} for Anthropic). */
 void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,

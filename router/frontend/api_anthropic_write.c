@@ -59,23 +59,23 @@ static void put_head(const bt_api_answer_t *answer, bt_json_t *json)
     bt_api_put_weights(answer, json);
 }
 
-/* Writes the input of a call: an object. One that is none, as max_tokens cut
- * it, is in a member that Anthropic's guide names for it. */
-static void put_input(const bt_strbuf_t *arguments, bt_json_t *json)
+/* Anthropic's guide names the member for what is no object. */
+void bt_api_put_arguments(bt_json_t *json, const char *key,
+                          const bt_strbuf_t *arguments)
 {
     bt_json_doc_t *doc = NULL;
     bt_json_fault_t fault;
 
     if (arguments->len == 0) {
-        bt_json_raw(json, "input", "{}");
+        bt_json_raw(json, key, "{}");
         return;
     }
     if ((bt_json_doc_parse_client(arguments->data, arguments->len,
                                   BT_API_MAX_VALUES, &fault, &doc) == BT_OK) &&
         (bt_json_doc_root(doc)->kind == BT_JSON_OBJECT)) {
-        bt_json_rawn(json, "input", arguments->data, arguments->len);
+        bt_json_rawn(json, key, arguments->data, arguments->len);
     } else {
-        bt_json_object(json, "input");
+        bt_json_object(json, key);
         bt_json_strn(json, "INVALID_JSON", arguments->data, arguments->len);
         bt_json_end_object(json);
     }
@@ -122,7 +122,7 @@ void bt_api_put_anthropic(const bt_api_answer_t *answer,
     for (uint32_t i = 0; i < choice->n_calls; i++) {
         bt_json_object(json, NULL);
         put_call_head(answer, choice, i, json);
-        put_input(&choice->calls[i].arguments, json);
+        bt_api_put_arguments(json, "input", &choice->calls[i].arguments);
         bt_json_end_object(json);
     }
     bt_json_end_array(json);

@@ -400,6 +400,66 @@ static bt_status_t read_cache_salt(bt_api_parse_t *parse,
 #define PROCESSORS sampling.processors
 
 /* clang-format off */
+/* Ollama's options. Those that load its models have no effect here, and neither
+ * has what shifts a context, which is never shifted. */
+static const bt_api_field_t ollama_options[] = {
+    OWN("options.num_predict", BT_API_L, bt_api_read_num_predict),
+    OWN("options.stop", BT_API_L, read_stops),
+    OWN("options.seed", BT_API_L, bt_api_read_ollama_seed),
+    {"options.temperature", BT_API_L, read_temperature, AT(sampling.temperature), 0, 100, BT_GIVEN_TEMPERATURE},
+    OWN("options.top_k", BT_API_L, read_top_k),
+    {"options.top_p", BT_API_L, read_top_p, AT(sampling.top_p), 0, 1, 0},
+    {"options.min_p", BT_API_L, bt_api_read_float, AT(sampling.min_p), 0, 1, BT_GIVEN_MIN_P},
+    {"options.typical_p", BT_API_L, bt_api_read_float, AT(PROCESSORS.typical_p), 0, 1, BT_GIVEN_FILTER},
+    {"options.repeat_penalty", BT_API_L, bt_api_read_float, AT(sampling.repetition_penalty), 0.01, 100, BT_GIVEN_REPETITION_PENALTY},
+    OWN("options.repeat_last_n", BT_API_L, bt_api_read_repeat_last_n),
+    FLOAT("options.presence_penalty", BT_API_L, sampling.presence_penalty, -2, 2),
+    FLOAT("options.frequency_penalty", BT_API_L, sampling.frequency_penalty, -2, 2),
+    OWN("options.mirostat", BT_API_L, bt_api_read_mirostat),
+    IGNORED("options.mirostat_tau", BT_API_L),
+    IGNORED("options.mirostat_eta", BT_API_L),
+    IGNORED("options.num_keep", BT_API_L),
+    IGNORED("options.num_ctx", BT_API_L),
+    IGNORED("options.num_batch", BT_API_L),
+    IGNORED("options.num_gpu", BT_API_L),
+    IGNORED("options.main_gpu", BT_API_L),
+    IGNORED("options.num_thread", BT_API_L),
+    IGNORED("options.numa", BT_API_L),
+    IGNORED("options.low_vram", BT_API_L),
+    IGNORED("options.f16_kv", BT_API_L),
+    IGNORED("options.use_mmap", BT_API_L),
+    IGNORED("options.use_mlock", BT_API_L),
+};
+/* clang-format on */
+
+static bt_status_t read_ollama_options(bt_api_parse_t *parse,
+                                       const bt_api_field_t *field,
+                                       const bt_json_node_t *value)
+{
+    const char *known[BT_ARRAY_LEN(ollama_options) + 1] = {NULL};
+    bt_status_t status = BT_OK;
+
+    if (!bt_json_is_kind(value, BT_JSON_OBJECT)) {
+        return bt_api_refuse_kind(parse, field->name, "an object", value);
+    }
+    for (size_t i = 0; (i < BT_ARRAY_LEN(ollama_options)) && (status == BT_OK);
+         i++) {
+        const bt_api_field_t *option = &ollama_options[i];
+        const bt_json_node_t *given;
+
+        known[i] = strchr(option->name, '.') + 1;
+        given = bt_json_get(parse->doc, value, known[i]);
+        if (!bt_api_is_none(given)) {
+            status = option->read(parse, option, given);
+        }
+    }
+    if (status == BT_OK) {
+        bt_api_note_members(parse, field->name, value, known);
+    }
+    return status;
+}
+
+/* clang-format off */
 static const bt_api_field_t fields[] = {
     /* what to generate from */
     OWN("text_input", BT_API_G, bt_api_read_text_input),
@@ -409,8 +469,12 @@ static const bt_api_field_t fields[] = {
     OWN("messages", BT_API_H | BT_API_T, bt_api_read_messages),
     OWN("messages", BT_API_M, bt_api_read_anthropic_messages),
     OWN("system", BT_API_M, bt_api_read_system),
+    OWN("messages", BT_API_LC, bt_api_read_ollama_messages),
+    OWN("prompt", BT_API_LG, bt_api_read_ollama_prompt),
+    OWN("system", BT_API_LG, bt_api_read_instructions),
+    BOOL("raw", BT_API_LG, raw),
     OWN("tokens", BT_API_D, bt_api_read_prompt),
-    {"model", BT_API_O | BT_API_T | BT_API_D | BT_API_R | BT_API_M | BT_API_I, bt_api_read_name, AT(model), 0, 0, 0},
+    {"model", BT_API_O | BT_API_T | BT_API_D | BT_API_R | BT_API_M | BT_API_I | BT_API_L, bt_api_read_name, AT(model), 0, 0, 0},
     {"id", BT_API_G, bt_api_read_name, AT(id), 0, 0, 0},
     {"request_id", BT_API_I, bt_api_read_name, AT(id), 0, 0, 0},
     OWN("token_ids", BT_API_I, bt_api_read_token_ids),
@@ -420,7 +484,7 @@ static const bt_api_field_t fields[] = {
     OWN("max_tokens", BT_API_A | BT_API_M | BT_API_S, read_max_tokens),
     OWN("max_completion_tokens", BT_API_O, read_max_tokens),
     OWN("max_output_tokens", BT_API_R, read_max_tokens),
-    U32("min_tokens", BT_API_A | BT_API_R | BT_API_M | BT_API_S, sampling.min_tokens, 0, INT32_MAX),
+    U32("min_tokens", BT_API_A | BT_API_R | BT_API_M | BT_API_S | BT_API_L, sampling.min_tokens, 0, INT32_MAX),
     U32("min_length", BT_API_G, sampling.min_tokens, 0, INT32_MAX),
     U32("n", BT_API_O | BT_API_S, n, 1, BT_API_MAX_PROMPTS),
     U32("best_of", BT_API_C, best_of, 1, BT_API_MAX_PROMPTS),
@@ -432,7 +496,7 @@ static const bt_api_field_t fields[] = {
     OWN("bad_words", BT_API_A | BT_API_S, read_bad_words),
     OWN("end_id", BT_API_G, read_end_id),
     OWN("stop_token_ids", BT_API_O | BT_API_R | BT_API_S, read_end_id),
-    BOOL("ignore_eos", BT_API_A | BT_API_R | BT_API_M | BT_API_S, ignore_eos),
+    BOOL("ignore_eos", BT_API_A | BT_API_R | BT_API_M | BT_API_S | BT_API_L, ignore_eos),
     BOOL("return_token_ids", BT_API_O, return_token_ids),
     BOOL("include_stop_str_in_output", BT_API_O | BT_API_S, keeps_stop),
     NOT("skip_special_tokens", BT_API_O | BT_API_S, shows_special),
@@ -446,8 +510,8 @@ static const bt_api_field_t fields[] = {
 
     /* data beside the tokens */
     OWN("logprobs", BT_API_C | BT_API_S, read_logprobs),
-    {"logprobs", BT_API_H, read_want, 0, BT_WANT_LOGPROBS, 0, 0},
-    U32("top_logprobs", BT_API_H, wants.n_top, 0, BT_MAX_TOP_LOGPROBS),
+    {"logprobs", BT_API_H | BT_API_L, read_want, 0, BT_WANT_LOGPROBS, 0, 0},
+    U32("top_logprobs", BT_API_H | BT_API_L, wants.n_top, 0, BT_MAX_TOP_LOGPROBS),
     BOOL("echo", BT_API_C, echo),
     OWN("prompt_logprobs", BT_API_O | BT_API_S, bt_api_read_prompt_logprobs),
     {"return_log_probs", BT_API_G, read_want, 0, BT_WANT_LOGPROBS, 0, 0},
@@ -473,6 +537,8 @@ static const bt_api_field_t fields[] = {
     OWN("logit_bias", BT_API_O | BT_API_R | BT_API_S, bt_api_read_logit_bias),
     OWN("embedding_bias_words", BT_API_G, bt_api_read_bias_words),
     OWN("embedding_bias_weights", BT_API_G, bt_api_read_bias_weights),
+
+    OWN("options", BT_API_L, read_ollama_options),
 
     /* beam search */
     U32("beam_width", BT_API_G, beams.width, 1, BT_SCHED_MAX_BEAMS),
@@ -506,6 +572,7 @@ static const bt_api_field_t fields[] = {
     OWN("thinking_budget_tokens", BT_API_A | BT_API_R | BT_API_S, bt_api_read_thinking_budget),
     OWN("repetition_detection", BT_API_A | BT_API_R | BT_API_S, bt_api_read_repetition),
     OWN("thinking", BT_API_M, bt_api_read_thinking),
+    OWN("think", BT_API_L, bt_api_read_think),
     OWN("mirostat", BT_API_A | BT_API_R | BT_API_S, bt_api_read_mirostat),
 
     /* structured output */
@@ -525,12 +592,13 @@ static const bt_api_field_t fields[] = {
     OWN("ebnf", BT_API_O | BT_API_R, bt_api_read_ebnf),
     OWN("grammar", BT_API_O | BT_API_R, bt_api_read_grammar),
     OWN("structural_tag", BT_API_O | BT_API_R, bt_api_read_structural_tag),
-    BOOL("complete_in_max_tokens", BT_API_O | BT_API_R | BT_API_M | BT_API_S, grammar.completes),
+    OWN("format", BT_API_L, bt_api_read_ollama_format),
+    BOOL("complete_in_max_tokens", BT_API_O | BT_API_R | BT_API_M | BT_API_S | BT_API_L, grammar.completes),
     {"guided_decoding_guide_type", BT_API_G, bt_api_read_guide, AT(grammar.guide_type), 0, 0, 0},
     {"guided_decoding_guide", BT_API_G, bt_api_read_guide, AT(grammar.guide), 0, 0, 0},
 
     /* how to answer */
-    BOOL("stream", BT_API_A | BT_API_R | BT_API_M | BT_API_I, stream),
+    BOOL("stream", BT_API_A | BT_API_R | BT_API_M | BT_API_I | BT_API_L, stream),
     BOOL("streaming", BT_API_G, stream),
     OWN("stream_options", BT_API_O | BT_API_I, read_stream_options),
     {"exclude_input_in_output", BT_API_G, bt_api_read_bool, AT(exclude_input_in_output), 0, 0, BT_GIVEN_EXCLUDE_INPUT},
@@ -538,18 +606,18 @@ static const bt_api_field_t fields[] = {
     OWN("sequence_id", BT_API_G, read_sequence_id),
     BOOL("sequence_start", BT_API_G, sequence_start),
     BOOL("sequence_end", BT_API_G, sequence_end),
-    {"cache_salt", BT_API_A | BT_API_R | BT_API_M | BT_API_I, read_cache_salt, AT(cache_salt), 0, 0, 0},
-    OWN("priority", BT_API_A | BT_API_R | BT_API_M | BT_API_I, read_priority),
-    U32("timeout_ms", BT_API_A | BT_API_R | BT_API_M | BT_API_I, timeout_ms, 0, UINT32_MAX),
+    {"cache_salt", BT_API_A | BT_API_R | BT_API_M | BT_API_I | BT_API_L, read_cache_salt, AT(cache_salt), 0, 0, 0},
+    OWN("priority", BT_API_A | BT_API_R | BT_API_M | BT_API_I | BT_API_L, read_priority),
+    U32("timeout_ms", BT_API_A | BT_API_R | BT_API_M | BT_API_I | BT_API_L, timeout_ms, 0, UINT32_MAX),
     OWN("timeout", BT_API_G, read_timeout_us),
-    U32("ttft_target_ms", BT_API_A | BT_API_R | BT_API_M | BT_API_I, target.ttft_ms, 0, INT32_MAX),
-    U32("itl_target_ms", BT_API_A | BT_API_R | BT_API_M | BT_API_I, target.itl_ms, 0, INT32_MAX),
+    U32("ttft_target_ms", BT_API_A | BT_API_R | BT_API_M | BT_API_I | BT_API_L, target.ttft_ms, 0, INT32_MAX),
+    U32("itl_target_ms", BT_API_A | BT_API_R | BT_API_M | BT_API_I | BT_API_L, target.itl_ms, 0, INT32_MAX),
     OWN("modalities", BT_API_H, read_modalities),
-    OWN("tools", BT_API_H | BT_API_T, bt_api_read_tools),
-    OWN("tool_choice", BT_API_H | BT_API_T, bt_api_read_tool_choice),
+    OWN("tools", BT_API_H | BT_API_T | BT_API_LC, bt_api_read_tools),
+    OWN("tool_choice", BT_API_H | BT_API_T | BT_API_LC, bt_api_read_tool_choice),
     OWN("tools", BT_API_M, bt_api_read_anthropic_tools),
     OWN("tool_choice", BT_API_M, bt_api_read_anthropic_tool_choice),
-    NOT("parallel_tool_calls", BT_API_H | BT_API_R, tools.only_one),
+    NOT("parallel_tool_calls", BT_API_H | BT_API_R | BT_API_LC, tools.only_one),
     OWN("tools", BT_API_R, bt_api_read_response_tools),
     OWN("tool_choice", BT_API_R, bt_api_read_response_tool_choice),
     OWN("function_call", BT_API_H, read_function_call),
@@ -582,6 +650,13 @@ static const bt_api_field_t fields[] = {
     NOT_YET("chat_template", BT_API_H | BT_API_T),
     NOT_YET("container", BT_API_M),
     NOT_YET("mcp_servers", BT_API_M),
+    NOT_YET("template", BT_API_LG),
+    NOT_YET("suffix", BT_API_LG),
+    NOT_YET("context", BT_API_LG),
+    NOT_YET("images", BT_API_LG),
+    NOT_YET("width", BT_API_LG),
+    NOT_YET("height", BT_API_LG),
+    NOT_YET("steps", BT_API_LG),
     NOT_YET("prompt_embedding_table", BT_API_G),
     NOT_YET("prompt_vocab_size", BT_API_G),
     NOT_YET("lora_task_id", BT_API_G),
@@ -609,6 +684,7 @@ static const bt_api_field_t fields[] = {
     IGNORED("user", BT_API_O | BT_API_R),
     IGNORED("metadata", BT_API_O | BT_API_M),
     IGNORED("cache_control", BT_API_M),
+    IGNORED("keep_alive", BT_API_L),
     IGNORED("store", BT_API_O),
     IGNORED("service_tier", BT_API_O | BT_API_R | BT_API_M),
     IGNORED("safety_identifier", BT_API_O | BT_API_R),

@@ -578,6 +578,22 @@ bt_status_t bt_api_read_output_format(bt_api_parse_t *parse,
     return give_json(parse, field->name, BT_GRAMMAR_JSON_SCHEMA, schema);
 }
 
+bt_status_t bt_api_read_ollama_format(bt_api_parse_t *parse,
+                                      const bt_api_field_t *field,
+                                      const bt_json_node_t *value)
+{
+    if (bt_json_is(value, "")) {
+        return BT_OK;
+    }
+    if (bt_json_is(value, "json")) {
+        return give_object(parse, field->name);
+    }
+    return bt_json_is_kind(value, BT_JSON_OBJECT)
+               ? give_json(parse, field->name, BT_GRAMMAR_JSON_SCHEMA, value)
+               : bt_api_refuse_kind(parse, field->name,
+                                    "\"json\" or a JSON schema", value);
+}
+
 /* ---- TensorRT-LLM's guide ---- */
 
 bt_status_t bt_api_settle_guide(bt_api_request_t *request,

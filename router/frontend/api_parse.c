@@ -50,11 +50,17 @@ void bt_api_request_fini(bt_api_request_t *request)
 static uint32_t dialect_bit(bt_api_dialect_t dialect)
 {
     static const uint32_t bits[] = {
-        [BT_API_GENERATE] = BT_API_G,   [BT_API_COMPLETIONS] = BT_API_C,
-        [BT_API_CHAT] = BT_API_H,       [BT_API_TOKENIZE] = BT_API_T,
-        [BT_API_DETOKENIZE] = BT_API_D, [BT_API_RESPONSES] = BT_API_R,
-        [BT_API_ANTHROPIC] = BT_API_M,  [BT_API_ANTHROPIC_COUNT] = BT_API_M,
+        [BT_API_GENERATE] = BT_API_G,
+        [BT_API_COMPLETIONS] = BT_API_C,
+        [BT_API_CHAT] = BT_API_H,
+        [BT_API_TOKENIZE] = BT_API_T,
+        [BT_API_DETOKENIZE] = BT_API_D,
+        [BT_API_RESPONSES] = BT_API_R,
+        [BT_API_ANTHROPIC] = BT_API_M,
+        [BT_API_ANTHROPIC_COUNT] = BT_API_M,
         [BT_API_TOKENS] = BT_API_I,
+        [BT_API_OLLAMA_CHAT] = BT_API_LC,
+        [BT_API_OLLAMA_GENERATE] = BT_API_LG,
     };
 
     return bits[dialect];
@@ -235,6 +241,9 @@ static bt_status_t check_prompt(bt_api_parse_t *parse)
     case BT_API_ANTHROPIC:
     case BT_API_ANTHROPIC_COUNT:
         return bt_api_check_anthropic(parse);
+    case BT_API_OLLAMA_CHAT:
+    case BT_API_OLLAMA_GENERATE:
+        return bt_api_check_ollama(parse);
     case BT_API_CHAT:
         if (request->messages.n == 0) {
             return bt_api_refuse(parse, "messages", "messages is missing");
@@ -428,6 +437,16 @@ void bt_api_request_init(bt_api_dialect_t dialect, bt_api_request_t *request)
         };
 
         request->names = &names;
+    }
+    if (bt_api_is_ollama(dialect)) {
+        static const bt_api_names_t names[] = {
+            {"messages", "options.num_predict", "bad_words", "logit_bias"},
+            {"prompt", "options.num_predict", "bad_words", "logit_bias"},
+        };
+
+        request->names = &names[dialect == BT_API_OLLAMA_GENERATE];
+        request->stream = true;
+        request->fills_context = true;
     }
 }
 

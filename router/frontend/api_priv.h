@@ -10,17 +10,20 @@
 /* ---- api_values.c: values with their limits, and errors that name them ----
  */
 
-#define BT_API_G 1u    /**< generate */
-#define BT_API_C 2u    /**< completions */
-#define BT_API_H 4u    /**< chat */
-#define BT_API_T 8u    /**< tokenize */
-#define BT_API_D 16u   /**< detokenize */
-#define BT_API_R 32u   /**< responses */
-#define BT_API_M 64u   /**< Anthropic's messages, and their count */
-#define BT_API_I 1024u /**< vLLM's generate of token ids, and … */
-#define BT_API_S 2048u /**< … its sampling_params */
-#define BT_API_O (BT_API_C | BT_API_H)
-#define BT_API_A (BT_API_G | BT_API_O)
+#define BT_API_G  1u    /**< generate */
+#define BT_API_C  2u    /**< completions */
+#define BT_API_H  4u    /**< chat */
+#define BT_API_T  8u    /**< tokenize */
+#define BT_API_D  16u   /**< detokenize */
+#define BT_API_R  32u   /**< responses */
+#define BT_API_M  64u   /**< Anthropic's messages, and their count */
+#define BT_API_LC 128u  /**< Ollama's chat */
+#define BT_API_LG 256u  /**< Ollama's generate */
+#define BT_API_I  1024u /**< vLLM's generate of token ids, and … */
+#define BT_API_S  2048u /**< … its sampling_params */
+#define BT_API_O  (BT_API_C | BT_API_H)
+#define BT_API_A  (BT_API_G | BT_API_O)
+#define BT_API_L  (BT_API_LC | BT_API_LG)
 
 typedef struct bt_api_parse {
     const bt_json_doc_t *doc; /**< body; NULL: none is read */
@@ -168,6 +171,8 @@ bt_api_read_t bt_api_read_guided_backend, bt_api_read_whitespace_pattern;
 bt_api_read_t bt_api_read_guide;
 /** Reads Anthropic's output format, a JSON schema. */
 bt_api_read_t bt_api_read_output_format;
+/** Reads Ollama's format: "json", a JSON schema, or "" for none. */
+bt_api_read_t bt_api_read_ollama_format;
 /** Reads the format of Responses' text. */
 BT_MUST_CHECK bt_status_t bt_api_read_text_format(bt_api_parse_t *parse,
                                                   const bt_json_node_t *format);
@@ -329,6 +334,12 @@ void bt_api_put_anthropic(const bt_api_answer_t *answer,
 /** Writes the members of an error body. */
 void bt_api_put_anthropic_error(const bt_api_error_t *error, bt_json_t *json);
 
+/** Writes the arguments of a call as an object. Those that are none, as
+ *  max_tokens cut them or as the model wrote them, are in its member
+ *  INVALID_JSON. */
+void bt_api_put_arguments(bt_json_t *json, const char *key,
+                          const bt_strbuf_t *arguments);
+
 /* ---- api_write.c ---- */
 
 /** Returns why a choice ended, as OpenAI says it; NULL: it has not. */
@@ -336,6 +347,12 @@ const char *bt_api_finish_reason(const bt_api_choice_t *choice);
 /** Write the members "usage", and "token_ids" where they are requested. */
 void bt_api_put_usage(const bt_api_usage_t *usage, bt_json_t *json);
 void bt_api_put_token_ids(const bt_api_choice_t *choice, bt_json_t *json);
+
+/** Writes the tokens of a choice or piece with their log-probs, as chats have
+ *  them: a list. */
+void bt_api_put_token_list(const bt_api_answer_t *answer,
+                           const bt_api_choice_t *choice, const char *key,
+                           bt_json_t *json);
 
 /* ---- api_token_ids.c ---- */
 
@@ -362,6 +379,24 @@ void bt_api_put_tokens(const bt_api_answer_t *answer,
 void bt_api_put_tokens_event(const bt_api_answer_t *answer,
                              const bt_api_choice_t *piece,
                              const bt_api_usage_t *usage, bt_json_t *json);
+
+/* ---- api_ollama.c ---- */
+
+bt_api_read_t bt_api_read_ollama_messages, bt_api_read_ollama_prompt,
+    bt_api_read_think;
+/** Read options: a bound of the answer, whose negative values mean none; a
+ * seed, of which -1 is a random one; how far penalties look back. */
+bt_api_read_t bt_api_read_num_predict, bt_api_read_ollama_seed,
+    bt_api_read_repeat_last_n;
+/** Checks what a request needs, and turns a prompt into messages. */
+BT_MUST_CHECK bt_status_t bt_api_check_ollama(bt_api_parse_t *parse);
+
+/* ---- api_ollama_write.c ---- */
+
+/** Writes the whole answer. */
+void bt_api_put_ollama(const bt_api_answer_t *answer,
+                       const bt_api_choice_t *choice,
+                       const bt_api_usage_t *usage, bt_json_t *json);
 
 /* ---- api_fields.c ---- */
 

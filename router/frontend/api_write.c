@@ -218,12 +218,19 @@ static void put_chat_token(bt_json_t *json, const void *tok,
     bt_json_end_object(json);
 }
 
-static void put_chat(const bt_tokenizer_t *tok, const bt_api_choice_t *choice,
-                     bt_json_t *json)
+void bt_api_put_token_list(const bt_api_answer_t *answer,
+                           const bt_api_choice_t *choice, const char *key,
+                           bt_json_t *json)
+{
+    bt_json_array_of(json, key, choice->from, choice->to, put_chat_token,
+                     answer->tok, choice);
+}
+
+static void put_chat(const bt_api_answer_t *answer,
+                     const bt_api_choice_t *choice, bt_json_t *json)
 {
     bt_json_object(json, "logprobs");
-    bt_json_array_of(json, "content", choice->from, choice->to, put_chat_token,
-                     tok, choice);
+    bt_api_put_token_list(answer, choice, "content", json);
     bt_json_null(json, "refusal");
     bt_json_end_object(json);
 }
@@ -237,7 +244,7 @@ static void put_logprobs(const bt_api_answer_t *answer,
         ((choice->rows->wants.what & BT_WANT_ANY_LOGPROBS) == 0)) {
         bt_json_null(json, "logprobs");
     } else if (answer->dialect == BT_API_CHAT) {
-        put_chat(answer->tok, choice, json);
+        put_chat(answer, choice, json);
     } else {
         put_completions(answer->tok, choice, json);
     }
@@ -569,6 +576,10 @@ void bt_api_put_answer(const bt_api_answer_t *answer,
         bt_api_put_anthropic(answer, &choices[0], usage, json);
         return;
     }
+    if (bt_api_is_ollama(answer->dialect)) {
+        bt_api_put_ollama(answer, &choices[0], usage, json);
+        return;
+    }
     if (answer->dialect == BT_API_TOKENS) {
         bt_api_put_tokens(answer, choices, n_choices, usage, json);
         return;
@@ -773,7 +784,7 @@ void bt_api_write_error(bt_api_dialect_t dialect, const bt_api_error_t *error,
 
     bt_json_init(&json, out);
     bt_json_object(&json, NULL);
-    if (dialect == BT_API_GENERATE) {
+    if ((dialect == BT_API_GENERATE) || bt_api_is_ollama(dialect)) {
         bt_json_str(&json, "error", error->message);
     } else if ((dialect == BT_API_ANTHROPIC) ||
                (dialect == BT_API_ANTHROPIC_COUNT)) {

@@ -236,6 +236,9 @@ static const char *effort_field(const bt_api_request_t *request)
     case BT_API_ANTHROPIC:
     case BT_API_ANTHROPIC_COUNT:
         return "output_config.effort\n";
+    case BT_API_OLLAMA_CHAT:
+    case BT_API_OLLAMA_GENERATE:
+        return "think\n";
     default:
         return "reasoning_effort\n";
     }
@@ -550,6 +553,9 @@ static bt_status_t check_length(bt_prepare_t *w, bt_prepared_prompt_t *prompt)
         (bt_api_is_chat(w->request) || (w->request->dialect == BT_API_TOKENS))
             ? BT_DEFAULT_CHAT_MAX_TOKENS
             : BT_DEFAULT_MAX_TOKENS;
+    if (w->request->fills_context) {
+        prompt->max_new = fits;
+    }
     if (w->request->has_max_tokens) { /* max_tokens 0: one token is generated
                                       and not returned */
         prompt->max_new =
@@ -753,14 +759,20 @@ static bt_status_t prepare_prompts(bt_prepare_t *w)
     return status;
 }
 
-/* Anthropic's clients ask any model to think: one that cannot answers without,
- * and says so. */
+/* Clients of Anthropic and Ollama ask any model to think: one that cannot
+ * answers without, and says so; of an effort of Ollama's write_thinking() does.
+ */
 static void settle_thinking(bt_prepare_t *w)
 {
+    const bool is_ollama = bt_api_is_ollama(w->request->dialect);
+
     if ((w->request->thinking == BT_API_THINKING_ON) &&
         (w->served->reason == NULL)) {
         w->request->thinking_budget = -1;
-        bt_api_note_unused(w->request, "thinking\n");
+        if (!is_ollama || (w->request->effort == NULL)) {
+            bt_api_note_unused(w->request,
+                               is_ollama ? "think\n" : "thinking\n");
+        }
     }
 }
 

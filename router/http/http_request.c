@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests over HTTP, and their answers: one JSON body, or server-sent events.
- */
+/* Requests over HTTP, and their answers: one JSON body, server-sent events, or
+ * lines of JSON. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +13,7 @@
 
 /* Triton's clients compare this text exactly. */
 #define EVENT_STREAM "text/event-stream; charset=utf-8"
+#define JSON_LINES   "application/x-ndjson"
 #define REQUEST_ID   "X-Request-Id"
 
 /* ---- life ---- */
@@ -167,17 +168,18 @@ void bt_door_format_error(void *ctx, const char *path, int status,
 
 /* @param cached  Cache-Control of the answer. Proxies like nginx must not
  *   buffer events. */
-static void begin_events(bt_http_request_t *r, const char *cached)
+static void begin_events(bt_http_request_t *r, const char *cached,
+                         const char *type)
 {
     r->began = true;
     bt_exchange_add_header(r->ex, "Cache-Control", cached);
     bt_exchange_add_header(r->ex, "X-Accel-Buffering", "no");
-    bt_exchange_stream_begin(r->ex, EVENT_STREAM);
+    bt_exchange_stream_begin(r->ex, type);
 }
 
 void bt_http_request_begin_stream(bt_http_request_t *r)
 {
-    begin_events(r, "no-store");
+    begin_events(r, "no-store", EVENT_STREAM);
 }
 
 void bt_http_request_end_stream(bt_http_request_t *r, const bt_strbuf_t *last)
@@ -210,6 +212,7 @@ static void add_answer_headers(bt_http_request_t *r)
 /* Writers of events; each appends to the door's scratch buffer, or nothing.
  * begin and end may be NULL. */
 typedef struct events {
+    bool is_lines; /* lines of JSON, which have no comments */
     void (*begin)(bt_http_request_t *r, const bt_api_answer_t *answer);
     void (*piece)(bt_http_request_t *r, const bt_api_answer_t *answer,
                   const bt_api_choice_t *choice, bool first,
@@ -297,6 +300,24 @@ static void anthropic_error(bt_http_request_t *r, const bt_api_error_t *error)
     bt_api_write_anthropic_error_event(error, &r->door->out);
 }
 
+/* Its last piece has the end. */
+static void ollama_piece(bt_http_request_t *r, const bt_api_answer_t *answer,
+                         const bt_api_choice_t *choice, bool first,
+                         const bt_api_usage_t *usage)
+{
+    (void)first;
+    bt_api_write_ollama_lines(answer, choice, usage, &r->door->out);
+}
+
+static void ollama_error(bt_http_request_t *r, const bt_api_error_t *error)
+{
+    bt_api_write_ollama_error_line(error, &r->door->out);
+}
+
+#define LINES                                                          \
+    {                                                                  \
+        .is_lines = true, .piece = ollama_piece, .error = ollama_error \
+    }
 #define CHUNKS                                                          \
     {                                                                   \
         .piece = chunks_piece, .end = chunks_end, .error = chunks_error \
@@ -316,6 +337,8 @@ static const events_t events[] = {
                           .error = anthropic_error},
     [BT_API_ANTHROPIC_COUNT] = CHUNKS,
     [BT_API_TOKENS] = CHUNKS,
+    [BT_API_OLLAMA_CHAT] = LINES,
+    [BT_API_OLLAMA_GENERATE] = LINES,
 };
 
 /* @return the empty scratch buffer */
@@ -416,14 +439,16 @@ void bt_door_keep_alive(bt_door_t *door, uint64_t now_us)
     }
 }
 
-/* Sends the head of an event stream. */
+/* Sends the head of a stream. */
 static void begin_answer(bt_http_request_t *r)
 {
+    const bool is_lines = events[r->base.dialect].is_lines;
+
     add_answer_headers(r);
-    if (r->door->front->config->sse_keepalive_s > 0) {
+    if ((r->door->front->config->sse_keepalive_s > 0) && !is_lines) {
         r->comment = comment_for(r->ex);
     }
-    begin_events(r, "no-cache");
+    begin_events(r, "no-cache", is_lines ? JSON_LINES : EVENT_STREAM);
 }
 
 /* Sends the door's scratch buffer. On a failure the client is gone, and

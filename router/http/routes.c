@@ -23,6 +23,7 @@ typedef enum methods {
     POST,
     READ_OR_POST,
     READ_OR_DELETE,
+    DELETE,
     N_METHODS
 } methods_t;
 
@@ -47,6 +48,7 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
                {"/v1/messages/count_tokens", BT_API_ANTHROPIC_COUNT},
                {"/v1/responses/input_tokens", BT_API_RESPONSES},
                {"/inference/v1/generate", BT_API_TOKENS},
+               {"/api/generate", BT_API_OLLAMA_GENERATE},
                /* OpenAI's, of clients whose base URL lacks /v1. */
                {"/chat/completions", BT_API_COMPLETIONS},
                {"/completions", BT_API_COMPLETIONS},
@@ -61,6 +63,9 @@ bt_api_dialect_t bt_door_dialect_of(const char *path)
         if (strcmp(path, own[i].path) == 0) {
             return own[i].dialect;
         }
+    }
+    if (strncmp(path, "/api/", 5) == 0) {
+        return BT_API_OLLAMA_CHAT;
     }
     if (strncmp(path, "/v1/", 4) == 0) {
         return (strstr(path, "/chat/") != NULL) ? BT_API_CHAT
@@ -133,7 +138,7 @@ static void metrics(bt_http_request_t *r)
     bt_pooled_page_ask(&r->door->scrape.page, r);
 }
 
-/* vLLM's. */
+/* vLLM's and Ollama's. */
 static void version(bt_http_request_t *r)
 {
     bt_json_t json;
@@ -305,6 +310,20 @@ static const route_t main_routes[] = {
     {"/v1/batches", READ_OR_POST, bt_route_batches, BY_KEY},
     {"/v1/batches/{name}", READ, bt_route_batch, BY_KEY},
     {"/v1/batches/{name}/cancel", POST, bt_route_batch_cancel, BY_KEY},
+    {"/api/chat", POST, generate, BY_KEY},
+    {"/api/generate", POST, generate, BY_KEY},
+    {"/api/tags", READ, bt_route_ollama_tags, BY_KEY},
+    {"/api/ps", READ, bt_route_ollama_ps, BY_KEY},
+    {"/api/show", POST, bt_route_ollama_show, BY_KEY},
+    {"/api/version", READ, version, BY_KEY},
+    {"/api/pull", POST, bt_route_ollama_refuse, BY_KEY},
+    {"/api/push", POST, bt_route_ollama_refuse, BY_KEY},
+    {"/api/create", POST, bt_route_ollama_refuse, BY_KEY},
+    {"/api/copy", POST, bt_route_ollama_refuse, BY_KEY},
+    {"/api/delete", DELETE, bt_route_ollama_refuse, BY_KEY},
+    {"/api/blobs/{name}", READ_OR_POST, bt_route_ollama_refuse, BY_KEY},
+    {"/api/embed", POST, bt_route_ollama_embed, BY_KEY},
+    {"/api/embeddings", POST, bt_route_ollama_embed, BY_KEY},
     {"/v1/models", READ, list_models, BY_KEY},
     {"/v1/models/{model}", READ, one_model, BY_KEY},
     {"/inference/v1/generate", POST, generate, BY_KEY},
@@ -400,6 +419,7 @@ static const struct {
     [POST] = {BIT(POST), "POST"},
     [READ_OR_POST] = {READS | BIT(POST), "GET, HEAD, POST"},
     [READ_OR_DELETE] = {READS | BIT(DELETE), "GET, HEAD, DELETE"},
+    [DELETE] = {BIT(DELETE), "DELETE"},
 };
 
 static void follow(bt_http_request_t *r, const route_t *route)

@@ -65,6 +65,12 @@ bt_route_t bt_route_batches, bt_route_batch, bt_route_batch_cancel;
 
 bt_route_t bt_route_files, bt_route_file, bt_route_file_content;
 
+/* ---- ollama_routes.c: models as Ollama's clients see them ---- */
+
+bt_route_t bt_route_ollama_tags, bt_route_ollama_ps, bt_route_ollama_show;
+/* Refuse to manage models, and to embed. */
+bt_route_t bt_route_ollama_refuse, bt_route_ollama_embed;
+
 /* ---- memory_routes.c: regions of shared memory ---- */
 
 bt_route_t bt_route_memory_status, bt_route_memory_register,

@@ -365,7 +365,9 @@ void bt_request_begin(bt_request_t *r, bt_strbuf_t *body)
 bt_status_t bt_request_find_model(bt_request_t *r, const char *name,
                                   const char *version)
 {
-    bt_served_t *served = bt_registry_find(&r->front->models, name);
+    bt_served_t *served = bt_api_is_ollama(r->dialect)
+                              ? bt_registry_find_tagged(&r->front->models, name)
+                              : bt_registry_find(&r->front->models, name);
 
     if (served == NULL) {
         bt_registry_refuse(&r->front->models, name, &r->error);

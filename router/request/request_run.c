@@ -24,6 +24,8 @@ static bool fill_answer(bt_row_t *row, const bt_input_t *in)
         [BT_API_ANTHROPIC] = "msg_",
         [BT_API_ANTHROPIC_COUNT] = "",
         [BT_API_TOKENS] = "generate-tokens-",
+        [BT_API_OLLAMA_CHAT] = "",
+        [BT_API_OLLAMA_GENERATE] = "",
     };
     bt_request_t *r = row->request;
     const bt_api_request_t *api = &in->api;
@@ -245,7 +247,8 @@ static void fill_origin(const bt_row_t *row, bt_gen_origin_t *origin)
     origin->name = (uint8_t)r->name;
     origin->chat = (row->answer.dialect == BT_API_CHAT) ||
                    (row->answer.dialect == BT_API_RESPONSES) ||
-                   (row->answer.dialect == BT_API_ANTHROPIC);
+                   (row->answer.dialect == BT_API_ANTHROPIC) ||
+                   (row->answer.dialect == BT_API_OLLAMA_CHAT);
     origin->stream = row->stream;
     snprintf(origin->tenant, sizeof(origin->tenant), "%s", r->tenant->name);
     snprintf(origin->answer_id, sizeof(origin->answer_id), "%s", row->id);

@@ -14,6 +14,7 @@ CHUNKS = {"/v1/completions": "CompletionChunk", "/v1/chat/completions": "ChatChu
           "/v1/messages": "AnthropicEvent", "/inference/v1/generate": "InferenceChunk",
           "/v2/models/{model}/generate_stream": "Generated",
           "/v2/models/{model}/versions/{version}/generate_stream": "Generated"}
+LINES = {"/api/chat": "OllamaChatLine", "/api/generate": "OllamaGenerateLine"}
 LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _validators = {}
 
@@ -31,6 +32,9 @@ def cap(body):
     for name, most, largest in [(n, MOST, 2**31 - 1) for n in LENGTHS] + [("min_tokens", 1, 2**31 - 1), ("n", 2, 64)]:
         if is_whole(body.get(name)) and most < body[name] <= largest:
             body[name] = most
+    options = body.get("options")
+    if isinstance(options, dict) and is_whole(options.get("num_predict")) and MOST < options["num_predict"] <= 2**31 - 1:
+        options["num_predict"] = MOST
 
 
 def known_ids(value):
@@ -45,7 +49,7 @@ DESCRIBED = {
     "response_format": {"type": "json_object"}, "structured_outputs": {"choice": ["a", "b"]}, "guided_json": {"type": "integer"},
     "guided_regex": "[a-z]+", "guided_choice": ["a"], "guided_grammar": 'root ::= "a"', "json_schema": "{}", "regex": "[a-z]+",
     "output_config": {"format": {"type": "json_schema", "schema": {"type": "integer"}}},
-    "output_format": {"type": "json_schema", "schema": {"type": "integer"}}, "ebnf": 'root ::= "a"', "grammar": 'root ::= "a"', "text": {"format": {"type": "json_object"}},
+    "output_format": {"type": "json_schema", "schema": {"type": "integer"}}, "ebnf": 'root ::= "a"', "grammar": 'root ::= "a"', "text": {"format": {"type": "json_object"}}, "format": {"type": "integer"},
     "structural_tag": {"type": "structural_tag", "format": {"type": "regex", "pattern": "[ab]{3}"}}}
 
 
@@ -96,6 +100,8 @@ def agree(path, body):
         body["messages"] = body["messages"][-4:]
     if path.startswith("/v1/messages"):
         agree_as_messages(body)
+    if path.startswith("/api/"):
+        agree_as_ollama(body)
     if path == "/v1/completions" and isinstance(body.get("prompt"), list):
         body["prompt"] = body["prompt"][:2]
     if "embedding_bias_words" in body or "embedding_bias_weights" in body:
@@ -147,6 +153,32 @@ def agree_as_messages(body):
             tool["input_schema"] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
+def agree_as_ollama(body):
+    """Whose messages have calls, and what goes without a chat template."""
+    for message in body.get("messages") or ():
+        if message["role"] != "assistant":
+            message.pop("tool_calls", None)
+    if isinstance(body.get("messages"), list):
+        body["messages"].append({"role": "user", "content": "a"})
+    if body.get("raw"):
+        body.pop("system", None)
+    if isinstance(body.get("model"), str):
+        body["model"] = MODEL
+    if "name" in body:
+        body["name"] = MODEL
+
+
+def bound(body):
+    """An answer of Ollama's API that says no bound has the context's."""
+    if body.get("options") is None:
+        body["options"] = {}
+    options = body["options"]
+    if isinstance(options, dict):
+        n = options.get("num_predict")
+        if n is None or (is_whole(n) and -2 <= n <= 0):
+            options["num_predict"] = MOST
+
+
 def in_64_bits(value):
     """Whatever stands in fields that nobody reads: larger integers are refused anywhere."""
     if isinstance(value, dict):
@@ -162,7 +194,8 @@ def before_call(context, case, kwargs):
     if case.method.upper() != "POST" or not isinstance(body, dict):
         return
     body = json.loads(json.dumps(body))
-    generates = "completions" in case.path or case.path == "/v1/messages" or "responses" in case.path or "generate" in case.path
+    generates = "completions" in case.path or case.path == "/v1/messages" or "responses" in case.path or "generate" in case.path \
+        or case.path == "/api/chat"
     if is_positive(case):
         body = in_64_bits(body)
         agree(case.path, body)
@@ -181,6 +214,10 @@ def before_call(context, case, kwargs):
                 body["sampling_params"]["max_tokens"] = MOST
     elif generates:
         cap(body)
+        if case.path in LINES:
+            bound(body)
+            case.body = body
+            return
         lengths = [n for n in LENGTHS if (n == "max_output_tokens") == (case.path == "/v1/responses")
                    and (n != "max_completion_tokens" or "completions" in case.path)]
         if not any(body.get(n) is not None for n in lengths) and case.path != "/v1/messages":  # which has to have one
@@ -201,6 +238,13 @@ def validator(name):
 def events_are_documented(ctx, response, case):
     """Each event of a stream has the schema that the file names for it, and OpenAI's end with [DONE]."""
     kinds = [v for k, v in response.headers.items() if k.lower() == "content-type"]
+    if response.status_code == 200 and kinds and "ndjson" in str(kinds[0]):
+        lines = response.text.split("\n")
+        assert lines.pop() == "" and lines, response.text
+        for line in lines:
+            errors = [e.message for e in validator(LINES[case.path]).iter_errors(json.loads(line))]
+            assert not errors, f"{LINES[case.path]}: {errors[0]}: {line}"
+        return
     if response.status_code != 200 or not kinds or "event-stream" not in str(kinds[0]):
         return
     name = CHUNKS[case.path]

@@ -60,6 +60,14 @@ def test_openai_paths_match_the_openapi_file(c):
     c.wait_idle()
 
 
+def test_ollama_paths_match_the_openapi_file(c):
+    """But for those that are refused, with a status that says so."""
+    tried = figures(hold(c, r"^/api/(chat|generate|tags|ps|show|version)$", 3))
+    assert tried[0] == 6 and tried[1] > 200, tried
+    print(f"# {tried[0]} operations, {tried[1]} requests")
+    c.wait_idle()
+
+
 def test_triton_paths_match_the_openapi_file(c):
     """The file says less of tensors and orders than what is allowed: that depends on the model."""
     loose = [x for x in CHECKS if x not in ("positive_data_acceptance", "negative_data_rejection")]

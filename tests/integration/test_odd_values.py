@@ -15,6 +15,8 @@ COMPLETIONS = "/v1/completions"
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
 INFERENCE = "/inference/v1/generate"
+OLLAMA = "/api/chat"
+PLAIN_ERRORS = (MESSAGES, "/api/")  # name fields in their text alone
 GENERATE = "/v2/models/ensemble/generate"
 INFER = "/v2/models/ensemble/infer"
 
@@ -26,6 +28,8 @@ DIALECTS = {
     MESSAGES: ("AnthropicRequest", {"messages": '[{"role":"user","content":"hi"}]', "max_tokens": "1"}, True),
     "/v1/messages/count_tokens": ("AnthropicCountRequest", {"messages": '[{"role":"user","content":"hi"}]'}, False),
     INFERENCE: ("InferenceRequest", {"token_ids": "[5]", "sampling_params": '{"max_tokens":1}'}, True),
+    OLLAMA: ("OllamaChatRequest", {"messages": '[{"role":"user","content":"hi"}]', "options": '{"num_predict":1}', "stream": "false"}, True),
+    "/api/generate": ("OllamaGenerateRequest", {"prompt": '"hi"', "options": '{"num_predict":1}', "stream": "false"}, True),
     GENERATE: ("GenerateRequest", {"text_input": '"hi"', "max_tokens": "1"}, True),
     "/tokenize": ("TokenizeRequest", {"prompt": '"hi"'}, False),
     "/detokenize": ("DetokenizeRequest", {"tokens": "[5]"}, False),
@@ -105,6 +109,23 @@ INNER = [
     (INFERENCE, "sampling_params", '{"max_tokens":1,"stop_token_ids":%s}'),
     (INFERENCE, "sampling_params", '{"max_tokens":1,"stop_token_ids":[%s]}'),
     (INFERENCE, "sampling_params", '{"max_tokens":1,"extra_args":%s}'),
+    (OLLAMA, "messages", '[{"role":%s,"content":"x"}]'),
+    (OLLAMA, "messages", '[{"role":"user","content":%s}]'),
+    (OLLAMA, "messages", '[{"role":"user","content":"x","images":%s}]'),
+    (OLLAMA, "messages", '[{"role":"user","content":"x","other":%s}]'),
+    (OLLAMA, "messages", '[{"role":"user","content":"x"},{"role":"assistant","content":"y","thinking":%s},{"role":"user","content":"x"}]'),
+    (OLLAMA, "messages", '[{"role":"assistant","tool_calls":%s},{"role":"user","content":"x"}]'),
+    (OLLAMA, "messages", '[{"role":"assistant","tool_calls":[{"id":%s,"function":{"name":"f"}}]},{"role":"user","content":"x"}]'),
+    (OLLAMA, "messages", '[{"role":"assistant","tool_calls":[{"function":{"name":%s}}]},{"role":"user","content":"x"}]'),
+    (OLLAMA, "messages", '[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":%s}}]},{"role":"user","content":"x"}]'),
+    (OLLAMA, "messages", '[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"a":%s}}}]},{"role":"user","content":"x"}]'),
+    (OLLAMA, "messages", '[{"role":"user","content":"q"},{"role":"tool","tool_name":%s,"content":"x"}]'),
+    (OLLAMA, "messages", '[{"role":"user","content":"q"},{"role":"tool","tool_call_id":%s,"content":"x"}]'),
+    (OLLAMA, "tools", '[{"type":"function","function":{"name":%s}}]'),
+    *((OLLAMA, "options", '{"num_predict":1,"' + name + '":%s}') for name in (
+        "temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "stop", "repeat_penalty", "repeat_last_n", "presence_penalty",
+        "frequency_penalty", "mirostat", "num_ctx", "num_thread", "other")),
+    (OLLAMA, "options", '{"num_predict":%s,"stop":["a","e","i","o","u"," "]}'),
     (CHAT, "stream_options", '{"include_usage":%s}'),
     (CHAT, "stream_options", '{"other":%s}'),
     (CHAT, "response_format", '{"type":%s}'),
@@ -154,7 +175,7 @@ def error_of(text):
 def says(field, shown, path, text):
     """Whether an error names the field, or one that the value was of, and the value."""
     message, param = error_of(text)
-    if path != GENERATE and not path.startswith(MESSAGES):  # Anthropic's errors name fields in their text alone
+    if path != GENERATE and not path.startswith(PLAIN_ERRORS):
         assert param is not None or "nested too deeply" in message, message
     inside = ("temperature", "logprobs", "stop_token_ids", "extra_args")
     named = field in message or (field in ("parameters", "sampling_params") and any(name in message for name in inside))
@@ -182,10 +203,12 @@ def check(client, path, field, value, base, streams):
         if path == GENERATE:
             other = client.post(path + "_stream", body_of(members))
         else:
-            other = client.post(path, body_of({**members, "stream": "true"}))
+            other = client.post(path, body_of({**members, "stream": "true".ljust(len(members.get("stream", "")))}))  # of equal bytes
         assert other[0] == whole[0], (label, whole, other)
         if whole[0] == 200:
-            assert other[1].startswith(("data: ", "event: ")) and '"error":{' not in other[1], (label, other[1])
+            is_lines = path.startswith("/api/")
+            begin, failed = ('{"model":', '{"error":') if is_lines else (("data: ", "event: "), '"error":{')
+            assert other[1].startswith(begin) and failed not in other[1], (label, other[1])
         else:
             assert error_of(other[1]) == error_of(whole[1]), (label, whole, other)
     return whole[0]
@@ -225,7 +248,7 @@ def what_nobody_reads_is_taken(client):
     for value in VALUES:
         want = 400 if value == DEEP else 200
         for path, (_, base, streams) in DIALECTS.items():
-            for field in ["nobody_knows"] + (["user"] if path.startswith("/v1/") and not path.startswith(MESSAGES) else []):
+            for field in ["nobody_knows"] + (["user"] if path.startswith("/v1/") and not path.startswith(PLAIN_ERRORS) else []):
                 status = check(client, path, field, ("", value), base, streams)
                 assert status == want, (path, field, value, status)
 

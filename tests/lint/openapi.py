@@ -15,9 +15,12 @@ DIALECTS = {
     "BT_API_M": "AnthropicRequest",
     "BT_API_I": "InferenceRequest",
     "BT_API_S": "SamplingParams",
+    "BT_API_LC": "OllamaChatRequest",
+    "BT_API_LG": "OllamaGenerateRequest",
 }
-TOGETHER = {"BT_API_O": ["BT_API_C", "BT_API_H"], "BT_API_A": ["BT_API_G", "BT_API_C", "BT_API_H"]}
-METHODS = {"READ": {"get"}, "POST": {"post"}, "READ_OR_POST": {"get", "post"}, "READ_OR_DELETE": {"get", "delete"}}
+TOGETHER = {"BT_API_O": ["BT_API_C", "BT_API_H"], "BT_API_A": ["BT_API_G", "BT_API_C", "BT_API_H"], "BT_API_L": ["BT_API_LC", "BT_API_LG"]}
+OPTIONS, OLLAMA = "ollama_options[] = {", "OllamaOptions"  # the fields of one field
+METHODS = {"READ": {"get"}, "POST": {"post"}, "READ_OR_POST": {"get", "post"}, "READ_OR_DELETE": {"get", "delete"}, "DELETE": {"delete"}}
 NUMBERS = {"BT_SCHED_MAX_BEAMS": 64, "INT32_MAX": 2**31 - 1, "UINT32_MAX": 2**32 - 1, "MAX_I64": 2**63 - 1}
 KINDS = {"BOOL": "boolean", "NOT": "boolean", "U32": "integer", "FLOAT": "number"}
 ROW = re.compile(r"^ *(?:([A-Z_0-9]+)\(|\{)(.*?)[)}],$", re.M)
@@ -51,12 +54,12 @@ def routes(text):
     return found
 
 
-def fields(text, headers):
+def fields(text, headers, start="fields[] = {"):
     """@return a list of (name, dialects, macro or None, the other arguments) of api_fields.c, with the numbers that
     the headers define in their places."""
     found = []
     defined = dict(re.findall(r"^#define (BT_(?:API_)?MAX_\w+) +(\d+)\b", headers, re.M))
-    for macro, inside in ROW.findall(table(text, "fields[] = {", "\n};")):
+    for macro, inside in ROW.findall(table(text, start, "\n};")):
         parts = [p.strip() for p in inside.split(",")]
         who = []
         for word in re.findall(r"BT_API_\w+", parts[1]):
@@ -136,4 +139,9 @@ def check(openapi, routes_c, fields_c, headers):
         for name, row in of_table.items():
             bad += check_field(document, request, row, given[name]) if name in given else [
                 f"{request}.{name}: the table has it, the file does not"]
+    options = {row[0].removeprefix("options."): row for row in fields(fields_c, headers, OPTIONS)} if OPTIONS in fields_c else {}
+    given = document.properties(OLLAMA) if OLLAMA in document.schemas else {}
+    bad += [f"{OLLAMA}.{n}: one of table and file has it" for n in set(given) ^ set(options)]
+    for name in set(given) & set(options):
+        bad += check_field(document, OLLAMA, (name, *options[name][1:]), given[name])
     return [f"docs/openapi.json: {b}" for b in bad]

@@ -51,6 +51,7 @@ def document():
         "components": {"schemas": {
             "NotYet": {}, "Ignored": {}, "ResponseRequest": request(), "DetokenizeRequest": request(), "AnthropicRequest": request(),
             "InferenceRequest": request(), "SamplingParams": request(),
+            "OllamaChatRequest": request(), "OllamaGenerateRequest": request(), "OllamaOptions": request(),
             "GenerateRequest": request(), "TokenizeRequest": {"oneOf": [request(prompt={"type": "string"})]},
             "ChatRequest": request(n=whole),
             "CompletionRequest": request(
