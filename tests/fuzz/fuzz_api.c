@@ -63,6 +63,46 @@ static void write_blocks(const bt_api_answer_t *answer, char *text,
     bt_strbuf_fini(&call.arguments);
 }
 
+/* The same of Ollama: a whole answer is a line of JSON, and so is each part of
+ * a stream, of which there are two. */
+static void write_lines(const bt_api_answer_t *answer, char *text,
+                        const bt_api_usage_t *usage, bt_strbuf_t *out)
+{
+    bt_tool_call_t call = {.name = text};
+    const bt_api_choice_t piece = {.text = text,
+                                   .text_bytes = strlen(text),
+                                   .thought = text,
+                                   .thought_bytes = strlen(text),
+                                   .calls = &call,
+                                   .n_calls = 1,
+                                   .finish = BT_FINISH_STOP};
+    size_t n_lines = 0;
+    size_t from = 0;
+
+    bt_strbuf_init(&call.arguments, (size_t)64 << 20);
+    bt_strbuf_puts(&call.arguments, text);
+    bt_strbuf_reset(out);
+    bt_api_write_answer(answer, &piece, 1, usage, out);
+    bt_strbuf_puts(out, "\n");
+    bt_api_write_ollama_lines(answer, &piece, usage, out);
+    for (size_t i = 0; i < out->len; i++) {
+        if (out->data[i] == '\n') {
+            bt_json_doc_t *doc = NULL;
+            bt_json_fault_t fault;
+            const bt_status_t status = bt_json_doc_parse_client(
+                out->data + from, i - from, UINT32_MAX, &fault, &doc);
+
+            /* Arguments may be nested as deep as a body. */
+            BT_ASSERT_ALWAYS((status == BT_OK) || (status == BT_ERR_TOO_LARGE));
+            bt_json_doc_free(doc);
+            from = i + 1;
+            n_lines++;
+        }
+    }
+    BT_ASSERT_ALWAYS((n_lines == 3) && (from == out->len));
+    bt_strbuf_fini(&call.arguments);
+}
+
 static void write_all(bt_api_dialect_t dialect, char *text)
 {
     const bt_api_answer_t answer = {
@@ -80,6 +120,9 @@ static void write_all(bt_api_dialect_t dialect, char *text)
     write_events(&answer, text, &usage, &out);
     if (dialect == BT_API_ANTHROPIC) {
         write_blocks(&answer, text, &usage, &out);
+    }
+    if (bt_api_is_ollama(dialect)) {
+        write_lines(&answer, text, &usage, &out);
     }
     BT_ASSERT_ALWAYS(bt_strbuf_status(&out) == BT_OK);
     bt_strbuf_fini(&out);
@@ -184,7 +227,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                            : (data[0] < 0x80) ? data[0] % 3
                            : (data[0] < 0xC0) ? 3 + data[0] % 3
                            : (data[0] < 0xE0) ? 6 + data[0] % 2
-                                              : BT_API_TOKENS);
+                           : (data[0] < 0xF0)
+                               ? BT_API_TOKENS
+                               : BT_API_OLLAMA_CHAT + data[0] % 2);
     bt_api_request_t request;
     bt_api_error_t error;
     bt_status_t status;
