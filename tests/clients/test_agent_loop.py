@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
 import client_tests  # noqa: E402
 from test_anthropic import COLD, client_of  # noqa: E402
-from test_clients import MODEL, openai_client  # noqa: E402
+from test_clients import MODEL, client_module, openai_client  # noqa: E402
 
 TURNS = 20
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
@@ -67,12 +67,32 @@ def by_messages(c):
     return calls, "".join(block.text for block in last.content)
 
 
+def by_ollama(c):
+    """Ollama's API has no tool_choice, and its package sends what it knows: the request is made by hand, and the turns by the package."""
+    ollama, calls = client_module("ollama"), []
+    tools = [{"type": "function", "function": {"name": "weather", "description": WORDS, "parameters": SCHEMA, "strict": True}}]
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}]
+
+    def ask(choice):
+        status, answer = c.post("/api/chat", dict(model=MODEL, messages=messages, tools=tools, tool_choice=choice, parallel_tool_calls=False,
+                                                  options={"temperature": 0, "num_predict": 48}, stream=False))
+        assert status == 200, answer
+        return ollama.ChatResponse(**answer).message
+
+    for turn in range(TURNS):
+        message = ask("required")
+        call, = message.tool_calls
+        calls.append(json.dumps(call.function.arguments))
+        messages += [message.model_dump(exclude_none=True), {"role": "tool", "tool_name": call.function.name, "content": result(turn)}]
+    return calls, ask("none").content
+
+
 def test_loop_of_20_calls_is_the_same_over_each_api(c):
     calls, text = by_chat(c)
     assert len(calls) == TURNS and text.strip(), (calls, text)
     places = [json.loads(x) for x in calls]
     assert all(set(p) == {"city", "days"} and 1 <= p["days"] <= 9 and len(p["city"]) <= 12 for p in places), places
-    for other in (by_responses, by_messages):
+    for other in (by_responses, by_messages, by_ollama):
         got, said = other(c)
         assert [json.loads(x) for x in got] == places, (other.__name__, got, calls)
         assert said == text, (other.__name__, said, text)

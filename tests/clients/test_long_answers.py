@@ -413,6 +413,47 @@ def leave(c, path, body, after):
         s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
+# --- Ollama's chat
+
+def ollama_body(last, n=1500, **more):
+    return dict(model="long", messages=[{"role": "user", "content": "x" + last}], options={"temperature": 0, "num_predict": n}, tools=TOOLS, **more)
+
+
+def gathered_lines(lines):
+    """The answer that a stream's lines come to, as clients put it together."""
+    message = {"role": "assistant", "content": ""}
+    for i, line in enumerate(lines):
+        assert line["done"] == (i + 1 == len(lines)), line
+        part = line["message"]
+        message["content"] += part["content"]
+        if "thinking" in part:
+            message["thinking"] = message.get("thinking", "") + part["thinking"]
+        if "tool_calls" in part:
+            message["tool_calls"] = message.get("tool_calls", []) + part["tool_calls"]
+    return dict(lines[-1], message=message)
+
+
+def test_ollama_chats_have_every_field_whatever_their_size(c):
+    durations = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
+    for last, (thought, content, arguments) in SCRIPTS.items():
+        answer = post(c, "/api/chat", ollama_body(last, stream=False))
+        assert set(answer) == {"model", "created_at", "message", "done", "done_reason", "prompt_eval_count", "eval_count", *durations}, answer.keys()
+        message = answer["message"]
+        assert (message["role"], message["thinking"], message["content"]) == ("assistant", thought, content), last
+        assert [(x["function"]["name"], x["function"]["arguments"]) for x in message.get("tool_calls", [])] == arguments, last
+        assert answer["done"] is True and answer["done_reason"] == "stop", answer["done_reason"]
+        assert answer["eval_count"] == -(-len(script(SCRIPTS[last])) // PIECE) + 1, answer["eval_count"]
+        status, _, data = c.request("POST", "/api/chat", ollama_body(last))
+        assert status == 200, data[:300]
+        streamed = gathered_lines([json.loads(line) for line in data.decode().splitlines()])
+
+        def plain(whole):
+            calls_of = [without(x, "id") for x in whole["message"].get("tool_calls", [])]
+            return dict(without(whole, "created_at", *durations), message=dict(whole["message"], tool_calls=calls_of))
+
+        assert plain(streamed) == plain(answer), last
+
+
 def test_clients_leaving_long_answers_do_not_affect_others(c):
     """While it is computed, written by the pool, or sent; the router runs under ASan, and a last answer is whole."""
     n = LIMIT // PIECE + 40
@@ -421,7 +462,7 @@ def test_clients_leaving_long_answers_do_not_affect_others(c):
              ("/tokenize", dict(model="long", prompt=words(60000, "plain"), return_token_strs=True))]
     either = [("/v1/chat/completions", dict(chat_body("A", n=2, logprobs=True, top_logprobs=2), max_tokens=n)),
               ("/v1/responses", dict(model="long", input="xC", temperature=0, max_output_tokens=n, metadata=METADATA)),
-              ("/v1/messages", dict(message_body("M"), max_tokens=n)),
+              ("/v1/messages", dict(message_body("M"), max_tokens=n)), ("/api/chat", ollama_body("M", n)),
               ("/inference/v1/generate", dict(token_ids=[5] * 300, sampling_params=dict(temperature=0, max_tokens=n, n=2, logprobs=5, ignore_eos=True))),
               ("/v1/completions", dict(model="long", prompt=["xP", "xC"], temperature=0, max_tokens=n, logprobs=2, echo=True))]
     asked = whole + [(path, dict(body, stream=stream)) for path, body in either for stream in (False, True)]

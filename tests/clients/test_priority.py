@@ -201,6 +201,7 @@ def test_priority_is_unchecked_without_client_priority(_):
                                ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
                                ("/v1/responses", {"input": "a", "max_output_tokens": 1}),
                                ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+                               ("/api/generate", {"prompt": "a", "options": {"num_predict": 1}, "stream": False}),
                                ("/inference/v1/generate", {"token_ids": [5], "sampling_params": {"max_tokens": 1}})):
                 body = body if "input" in body or "token_ids" in body else dict(body, max_tokens=1)
                 status, answer = c.post(path, dict(body, priority=value))
@@ -210,7 +211,7 @@ def test_priority_is_unchecked_without_client_priority(_):
             status, answer = c.post("/v2/models/ensemble/infer", {"inputs": inputs, "parameters": {"priority": value}})
             assert status == 200, (value, status, answer)
         triton_senders()["gRPC"](c, 1, 2**64 - 1)
-        wait_until("all are in the trace", lambda: len(read(trace)) == 8 * 7 + 1)
+        wait_until("all are in the trace", lambda: len(read(trace)) == 8 * 8 + 1)
         assert served(c, trace, by_openai, [9, -9, 0]) == [9, -9, 0]
 
 
