@@ -86,7 +86,7 @@ def here(c, code):
 
 def test_documented_python_examples_run_unchanged(c):
     codes = [code for kind, code in blocks_of_the_page() if kind == "python"]
-    assert len(codes) == 7, codes
+    assert len(codes) == 8, codes
     # Who hangs says where, and ends: what a client's threads wait for is not to be seen from here.
     watched = "import faulthandler\nfaulthandler.dump_traceback_later(150, exit=True)\n"
     for code in codes:
