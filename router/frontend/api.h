@@ -221,7 +221,9 @@ typedef struct bt_api_request {
     bool fills_context; /**< without max_tokens the context is the bound */
     bool raw;           /**< Ollama's generate: no chat template */
     bool stream;
-    bool counts_only; /**< responses: the input's tokens are counted, no more */
+    /** Nothing is generated. Responses: the input's tokens are counted; Ollama:
+     *  the model is to be loaded, which it is. */
+    bool counts_only;
     bool include_usage;
     bool continuous_usage;
     bool ignore_eos;
@@ -445,7 +447,7 @@ typedef struct bt_api_answer {
     const char *choice;   /**< tool_choice, as JSON; NULL: "auto" */
     const char *effort;   /**< reasoning.effort; NULL: absent */
     bool only_one_call;   /**< parallel_tool_calls false */
-    bool counts_only;     /**< the answer is the number of input tokens */
+    bool counts_only;     /**< as in bt_api_request_t */
     const char *special;  /**< bt_api_tools_t.special */
     size_t special_bytes;
     /** Output of bt_api_write_opening() for this answer, which each stream

@@ -341,10 +341,13 @@ bt_status_t bt_api_read_ollama_messages(bt_api_parse_t *parse,
     if (!bt_json_is_kind(value, BT_JSON_ARRAY)) {
         return bt_api_refuse_kind(parse, field->name, "a list", value);
     }
-    if ((n == 0) || (n > BT_API_MAX_MESSAGES)) {
+    if (n > BT_API_MAX_MESSAGES) {
         return bt_api_refuse(parse, field->name,
-                             "%s must have from 1 to %d entries, got %u",
+                             "%s must have at most %d entries, got %u",
                              field->name, BT_API_MAX_MESSAGES, n);
+    }
+    if (n == 0) {
+        return BT_OK; /* the model is to be loaded */
     }
     bt_strbuf_init(&w.text, JSON_LIMIT);
     bt_json_init(&w.json, &w.text);
@@ -362,6 +365,9 @@ bt_status_t bt_api_read_ollama_prompt(bt_api_parse_t *parse,
                                       const bt_api_field_t *field,
                                       const bt_json_node_t *value)
 {
+    if (bt_json_is(value, "")) {
+        return BT_OK; /* the model is to be loaded */
+    }
     return bt_json_is_kind(value, BT_JSON_STRING)
                ? bt_api_read_prompt(parse, field, value)
                : bt_api_refuse_kind(parse, field->name, "a string", value);
@@ -481,20 +487,34 @@ static bt_status_t make_messages(bt_api_parse_t *parse)
     return status;
 }
 
+/* A request without a prompt loads a model: it is found, and nothing is
+ * generated. The prompt is any. */
+static bt_status_t make_load(bt_api_request_t *request, bt_api_error_t *error)
+{
+    request->prompts = bt_calloc(1, sizeof(*request->prompts));
+    if (request->prompts == NULL) {
+        return bt_api_error_no_memory(error);
+    }
+    request->n_prompts = 1;
+    request->prompts[0].text = bt_strdup(" ");
+    request->prompts[0].text_bytes = 1;
+    request->counts_only = true;
+    return (request->prompts[0].text != NULL) ? BT_OK
+                                              : bt_api_error_no_memory(error);
+}
+
 bt_status_t bt_api_check_ollama(bt_api_parse_t *parse)
 {
     bt_api_request_t *request = parse->request;
-    bt_status_t status;
+    bt_status_t status = BT_OK;
 
-    if (request->dialect == BT_API_OLLAMA_CHAT) {
-        return (request->messages.n > 0)
-                   ? BT_OK
-                   : bt_api_refuse(parse, "messages", "messages is missing");
+    if ((request->n_prompts == 0) && (request->messages.n == 0)) {
+        status = make_load(request, parse->error);
+    } else if (request->raw) {
+        status = check_raw(parse);
+    } else if (request->n_prompts > 0) {
+        status = make_messages(parse);
     }
-    if (request->n_prompts == 0) {
-        return bt_api_refuse(parse, "prompt", "prompt is missing");
-    }
-    status = request->raw ? check_raw(parse) : make_messages(parse);
     bt_free(request->instructions);
     request->instructions = NULL;
     return status;

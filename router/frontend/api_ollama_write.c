@@ -152,6 +152,15 @@ void bt_api_put_ollama(const bt_api_answer_t *answer,
                        const bt_api_usage_t *usage, bt_json_t *json)
 {
     put_head(answer, json);
+    if (answer->counts_only) {
+        const bt_api_choice_t empty = {.text = ""};
+
+        put_said(answer, &empty, 0, 0, json);
+        bt_json_bool(json, "done", true);
+        bt_json_str(json, "done_reason", "load");
+        bt_json_end_object(json);
+        return;
+    }
     put_said(answer, choice, 0, n_whole(choice), json);
     put_end(choice, usage, json);
 }

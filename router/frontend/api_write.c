@@ -564,6 +564,10 @@ void bt_api_put_answer(const bt_api_answer_t *answer,
         put_generate(answer, &choices[0], json);
         return;
     }
+    if (bt_api_is_ollama(answer->dialect)) {
+        bt_api_put_ollama(answer, &choices[0], usage, json);
+        return;
+    }
     if (answer->counts_only) {
         bt_api_put_input_tokens(choices[0].n_token_ids, json);
         return;
@@ -574,10 +578,6 @@ void bt_api_put_answer(const bt_api_answer_t *answer,
     }
     if (answer->dialect == BT_API_ANTHROPIC) {
         bt_api_put_anthropic(answer, &choices[0], usage, json);
-        return;
-    }
-    if (bt_api_is_ollama(answer->dialect)) {
-        bt_api_put_ollama(answer, &choices[0], usage, json);
         return;
     }
     if (answer->dialect == BT_API_TOKENS) {

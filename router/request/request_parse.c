@@ -446,8 +446,8 @@ bt_status_t bt_text_parse(bt_request_t *r)
     }
     api->n = (api->n > 0) ? api->n : 1;
     api->stream = (api->dialect == BT_API_GENERATE) ? r->stream : api->stream;
-    api->counts_only = r->counts_only;
-    api->stream = api->stream && !r->counts_only;
+    api->counts_only = api->counts_only || r->counts_only;
+    api->stream = api->stream && !api->counts_only;
     if (api->stream && (api->beams.params.width > 0)) {
         return bt_api_refuse_beam_stream(api, "generate_stream", &r->error);
     }

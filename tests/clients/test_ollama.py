@@ -200,6 +200,20 @@ def test_latest_is_the_model(c):
     assert error.status_code == 404, error
 
 
+def test_request_without_a_prompt_loads_the_model(c):
+    """As `ollama run` begins: the model is there already."""
+    client = client_of(c)
+    for keep in (None, "5m", 0):
+        loaded = client.chat(model=MODEL, messages=[], keep_alive=keep)
+        assert loaded.done and loaded.done_reason == "load" and loaded.message.content == "", loaded
+        made = client.generate(model=MODEL, keep_alive=keep)
+        assert made.done and made.done_reason == "load" and made.response == "", made
+        line, = client.generate(model=MODEL, prompt="", keep_alive=keep, stream=True)
+        assert line.done and line.done_reason == "load", line
+    error = expect(client_module("ollama").ResponseError, lambda: client.generate(model="nobody"))
+    assert error.status_code == 404, error
+
+
 def test_models_are_not_managed_by_clients(c):
     ollama, client = client_module("ollama"), client_of(c)
     for call in (lambda: client.pull("llama3"), lambda: client.push("llama3"), lambda: client.create("a", from_="b"),
@@ -224,8 +238,8 @@ def test_errors_are_the_exceptions_of_the_package(c):
     for read in (lambda **a: client.chat(**a), lambda **a: list(client.chat(**a, stream=True))):
         error = expect(ollama.ResponseError, lambda r=read: r(**dict(asked, model="nobody")))
         assert error.status_code == 404 and "nobody" in error.error, error
-        error = expect(ollama.ResponseError, lambda r=read: r(**dict(asked, messages=[])))
-        assert (error.status_code, error.error) == (400, "messages must have from 1 to 1024 entries, got 0"), error
+        error = expect(ollama.ResponseError, lambda r=read: r(**dict(asked, messages=HELLO * 1025)))
+        assert (error.status_code, error.error) == (400, "messages must have at most 1024 entries, got 1025"), error
         error = expect(ollama.ResponseError, lambda r=read: r(**asked, options={"num_predict": 10**6}))
         assert error.status_code == 400 and "options.num_predict" in error.error, error
         error = expect(ollama.ResponseError, lambda r=read: r(**dict(asked, messages=[dict(HELLO[0], images=[b"a"])])))

@@ -82,6 +82,25 @@ static void whole_answers_have_reasons_and_durations(void **state)
     bt_strbuf_fini(&out);
 }
 
+static void model_that_is_loaded_says_so(void **state)
+{
+    const bt_api_choice_t c = said(" ", BT_FINISH_NONE);
+    bt_api_answer_t loaded = answer;
+    bt_strbuf_t out;
+
+    (void)state;
+    bt_strbuf_init(&out, 4096);
+    loaded.counts_only = true;
+    bt_api_write_answer(&loaded, &c, 1, &usage, &out);
+    expect(&out, SAID("\"content\":\"\"") "\"done\":true,\"done_reason\":"
+                                          "\"load\"}");
+    loaded.dialect = BT_API_OLLAMA_GENERATE;
+    bt_api_write_answer(&loaded, &c, 1, &usage, &out);
+    expect(&out, HEAD "\"response\":\"\",\"done\":true,\"done_reason\":"
+                      "\"load\"}");
+    bt_strbuf_fini(&out);
+}
+
 static void unknown_times_are_no_durations(void **state)
 {
     bt_api_choice_t c = said("", BT_FINISH_STOP);
@@ -233,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(whole_answers_have_reasons_and_durations),
+        BT_TEST(model_that_is_loaded_says_so),
         BT_TEST(unknown_times_are_no_durations),
         BT_TEST(calls_are_objects_on_one_line),
         BT_TEST(pieces_become_lines),

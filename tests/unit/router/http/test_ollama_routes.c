@@ -61,6 +61,25 @@ static void whole_answers_are_objects(void **state)
     stop(w);
 }
 
+static void models_are_loaded_without_workers(void **state)
+{
+    static const char *const paths[] = {"/api/chat", "/api/generate"};
+    static bt_exchange_t ex;
+    world_t *w = &world;
+
+    (void)state;
+    start(w, true);
+    for (size_t i = 0; i < BT_ARRAY_LEN(paths); i++) {
+        post(w, &ex, paths[i], "{\"model\":\"ensemble\"}");
+        assert_int_equal(ex.status, 200);
+        assert_false(ex.streams);
+        has(&ex, "\"done\":true,\"done_reason\":\"load\"}");
+        refused(w, paths[i], "{\"model\":\"nobody\"}", 404, "nobody");
+    }
+    assert_int_equal(count(w, BT_MSG_REQUEST), 0);
+    stop(w);
+}
+
 static void answers_without_a_bound_have_room_in_the_context(void **state)
 {
     static bt_exchange_t ex;
@@ -176,6 +195,7 @@ int main(void)
         BT_TEST(streams_are_lines_without_comments),
         BT_TEST(stream_that_fails_ends_with_an_error_line),
         BT_TEST(whole_answers_are_objects),
+        BT_TEST(models_are_loaded_without_workers),
         BT_TEST(answers_without_a_bound_have_room_in_the_context),
         BT_TEST(models_are_listed_and_shown),
         BT_TEST(models_without_workers_do_not_run),
