@@ -475,6 +475,7 @@ void bt_model_destroy(bt_model_t *model)
         if (model->own_logits != model->logits) {
             bt_model_buffer_free(model->be, model->own_logits);
         }
+        bt_model_buffer_free(model->be, model->some_logits);
         bt_model_buffer_free(model->be, model->logits);
         bt_model_buffer_free(model->be, model->best_ids);
         bt_model_buffer_free(model->be, model->own_first);
