@@ -183,8 +183,10 @@ static void free_batch(bt_batch_t *b)
 static void saved(bt_batch_t *b)
 {
     if (b->job_status != BT_OK) {
-        BT_LOG_WARN("batch %s cannot be kept: %s", b->object->id,
-                    bt_status_str(b->job_status));
+        if (b->job_status != BT_ERR_CANCELED) { /* else the server stops */
+            BT_LOG_WARN("batch %s cannot be kept: %s", b->object->id,
+                        bt_status_str(b->job_status));
+        }
         b->wait_until_us = bt_now_us() + RETRY_US;
     }
     bt_batches_wake(b->all);
