@@ -51,6 +51,12 @@ const char *bt_batch_space(const bt_tenant_t *tenant)
     return ((tenant != NULL) && tenant->is_named) ? tenant->name : "";
 }
 
+void bt_batch_count_lines(const bt_batch_t *b, bt_process_cell_t result,
+                          uint32_t n)
+{
+    bt_router_metrics_add(b->all->front->metrics, result, n);
+}
+
 bt_batch_t *bt_batch_of(const bt_stored_t *object)
 {
     return object->user;
@@ -125,6 +131,7 @@ static bt_batch_t *make_batch(bt_batches_t *all, const char *space,
     b->object = bt_stored_ref(object);
     snprintf(b->space, sizeof(b->space), "%s", space);
     b->ending = BT_BATCH_COMPLETED;
+    bt_list_init(&b->cancels);
     bt_list_init(&b->ready);
     bt_list_init(&b->running);
     bt_list_init(&b->results);
@@ -158,8 +165,32 @@ static void drop_work(bt_batch_t *b)
     }
 }
 
+/* Call that waits until a cancel is kept. */
+typedef struct cancel {
+    bt_list_t link;
+    bt_batch_answer_fn_t kept;
+    void *ctx;
+} cancel_t;
+
+/* @param [in] error  NULL: the journal has the cancel */
+static void answer_cancels(bt_batch_t *b, const bt_api_error_t *error)
+{
+    while (!bt_list_empty(&b->cancels)) {
+        cancel_t *c = BT_CONTAINER_OF(b->cancels.next, cancel_t, link);
+
+        bt_list_remove(&c->link);
+        c->kept(c->ctx, (error == NULL) ? b : NULL, error);
+        bt_free(c);
+    }
+}
+
 static void free_batch(bt_batch_t *b)
 {
+    bt_api_error_t error = {0};
+
+    bt_api_error_set(&error, 503, NULL,
+                     "the batch is gone, or the server is stopping");
+    answer_cancels(b, &error);
     bt_list_remove(&b->link);
     if (b->output != NULL) {
         (void)bt_store_put_end(b->output);
@@ -233,6 +264,7 @@ static void end_in(bt_batch_t *b, bt_batch_status_t ending)
 {
     bt_batch_drop_lines(b);
     b->ending = ending;
+    b->wait_until_us = 0; /* what waits was a line */
     if (ending == BT_BATCH_CANCELLED) {
         bt_batch_move(b, BT_BATCH_CANCELLING);
     } else {
@@ -304,6 +336,10 @@ static void worked(bt_batch_t *b)
 
         if (!bt_batch_is_done(b, result->index)) {
             *(result->ok ? &b->n_ok : &b->n_failed) += 1;
+            bt_batch_count_lines(b,
+                                 result->ok ? BT_PC_BATCH_LINES_COMPLETED
+                                            : BT_PC_BATCH_LINES_FAILED,
+                                 1);
         }
         b->done[result->index / 8] |= (uint8_t)(1u << (result->index % 8));
         *(result->ok ? &b->ok_bytes : &b->failed_bytes) += result->record.len;
@@ -362,6 +398,7 @@ static void finalized(bt_batch_t *b)
     bt_batch_move(b, b->ending);
     if (b->ending == BT_BATCH_EXPIRED) {
         b->n_failed += n_unanswered;
+        bt_batch_count_lines(b, BT_PC_BATCH_LINES_EXPIRED, n_unanswered);
     }
     drop_work(b);
     bt_store_release_journal(store, b->object);
@@ -520,9 +557,29 @@ static void progress(bt_batch_t *b, uint64_t now_us)
     }
 }
 
-/* Results that came before the end are kept first. */
+static void cancel_kept(bt_batch_t *b)
+{
+    bt_api_error_t error = {0};
+
+    b->is_cancel_kept = b->job_status == BT_OK;
+    if (!b->is_cancel_kept) {
+        bt_batch_close_files(b);
+        bt_api_error_set(&error, 503, NULL,
+                         "the cancel cannot be kept, and is tried again: %s",
+                         bt_status_str(b->job_status));
+    }
+    answer_cancels(b, b->is_cancel_kept ? NULL : &error);
+    saved(b);
+}
+
+/* A cancel is kept first, then results that came before the end. */
 static void finish(bt_batch_t *b, uint64_t now_us)
 {
+    if ((b->status == BT_BATCH_CANCELLING) && !b->is_cancel_kept) {
+        bt_batch_write_state(b, b->status, &b->state_text);
+        bt_batch_save(b, cancel_kept);
+        return;
+    }
     if (!bt_list_empty(&b->results) && charge_results(b)) {
         b->n_wanted = 0;
         move_all(&b->results, &b->saving);
@@ -598,6 +655,19 @@ void bt_batches_tick(bt_batches_t *all, uint64_t now_us)
     }
 }
 
+_Static_assert(BT_PC_BATCHES_END - BT_PC_BATCHES == BT_BATCH_N_STATUSES,
+               "baton_batches has a series for each status");
+
+void bt_batches_count(const bt_batches_t *all, double cells[BT_PC_N])
+{
+    for (int i = BT_PC_BATCHES; i < BT_PC_BATCHES_END; i++) {
+        cells[i] = 0;
+    }
+    BT_LIST_FOR_EACH_ENTRY(bt_batch_t, b, &all->list, link) {
+        cells[BT_PC_BATCHES + (int)b->status]++;
+    }
+}
+
 static void load_batch(void *ctx, const char *space, bt_stored_t *object)
 {
     bt_batches_t *all = ctx;
@@ -617,6 +687,7 @@ static void load_batch(void *ctx, const char *space, bt_stored_t *object)
         drop_work(b);
         return;
     }
+    b->is_cancel_kept = b->status == BT_BATCH_CANCELLING;
     if (bt_store_charge_journal(all->front->store, object,
                                 2 * (b->ok_bytes + b->failed_bytes)) != BT_OK) {
         BT_LOG_WARN("batch %s has more than its space in the store",
@@ -664,8 +735,7 @@ typedef struct making {
     bt_strbuf_t params;
     bt_status_t status;
     char space[BT_STORE_SPACE_BYTES];
-    void (*made)(void *ctx, const bt_batch_t *batch,
-                 const bt_api_error_t *error);
+    bt_batch_answer_fn_t made;
     void *ctx;
 } making_t;
 
@@ -718,9 +788,8 @@ static uint32_t count_open(const bt_batches_t *all, const char *space)
 }
 
 bt_status_t bt_batch_begin(bt_batches_t *all, const bt_batch_params_t *params,
-                           void (*made_fn)(void *ctx, const bt_batch_t *batch,
-                                           const bt_api_error_t *error),
-                           void *ctx, bt_api_error_t *error_p)
+                           bt_batch_answer_fn_t made_fn, void *ctx,
+                           bt_api_error_t *error_p)
 {
     bt_store_t *store = all->front->store;
     const char *space = bt_batch_space(params->tenant);
@@ -762,13 +831,27 @@ bt_status_t bt_batch_begin(bt_batches_t *all, const bt_batch_params_t *params,
     return BT_OK;
 }
 
-bt_status_t bt_batch_cancel(bt_batch_t *b, bt_api_error_t *error_p)
+bt_status_t bt_batch_cancel(bt_batch_t *b, bt_batch_answer_fn_t kept, void *ctx,
+                            bt_api_error_t *error_p)
 {
+    cancel_t *c;
+
     if (bt_batch_has_ended(b) || (b->status == BT_BATCH_FINALIZING)) {
         return bt_api_error_invalid(error_p, NULL,
                                     "the batch is %s and cannot be cancelled",
                                     bt_batch_status_name(b->status));
     }
+    if ((b->status == BT_BATCH_CANCELLING) && b->is_cancel_kept) {
+        kept(ctx, b, NULL);
+        return BT_OK;
+    }
+    c = bt_calloc(1, sizeof(*c));
+    if (c == NULL) {
+        return bt_api_error_no_memory(error_p);
+    }
+    c->kept = kept;
+    c->ctx = ctx;
+    bt_list_push_back(&b->cancels, &c->link);
     if (b->status != BT_BATCH_CANCELLING) {
         end_in(b, BT_BATCH_CANCELLED);
     }

@@ -82,23 +82,33 @@ void bt_batches_tick(bt_batches_t *batches, uint64_t now_us);
 bool bt_batch_is_endpoint(const char *path);
 /** Returns the space of a tenant in the store; NULL: the one without a name. */
 const char *bt_batch_space(const bt_tenant_t *tenant);
+/** Is called with a batch, or with NULL and an error. */
+typedef void (*bt_batch_answer_fn_t)(void *ctx, const bt_batch_t *batch,
+                                     const bt_api_error_t *error);
+
 /** Begins a batch.
- *  @param [in]  made  called later: with the batch, or NULL and an error
+ *  @param [in]  made  called later
  *  @retval BT_OK   made() will be called
  *  @retval others  error_p is filled */
-BT_MUST_CHECK bt_status_t
-bt_batch_begin(bt_batches_t *batches, const bt_batch_params_t *params,
-               void (*made)(void *ctx, const bt_batch_t *batch,
-                            const bt_api_error_t *error),
-               void *ctx, bt_api_error_t *error_p);
+BT_MUST_CHECK bt_status_t bt_batch_begin(bt_batches_t *batches,
+                                         const bt_batch_params_t *params,
+                                         bt_batch_answer_fn_t made, void *ctx,
+                                         bt_api_error_t *error_p);
 /** Returns the batch of an object of BT_STORE_BATCH; NULL: it could not be
  *  read. */
 bt_batch_t *bt_batch_of(const bt_stored_t *object);
 /** Cancels a batch: lines that run are given up, and answers that there are
  *  become files.
- *  @retval BT_ERR_INVALID_PARAM  it has ended; error_p is filled */
+ *  @param [in]  kept  called once no process can continue the batch: its
+ * journal has the cancel; with an error if that failed
+ *  @retval BT_OK   kept() was called, or will be
+ *  @retval BT_ERR_INVALID_PARAM  it has ended; error_p is filled
+ *  @retval BT_ERR_NO_MEMORY      error_p is filled */
 BT_MUST_CHECK bt_status_t bt_batch_cancel(bt_batch_t *batch,
+                                          bt_batch_answer_fn_t kept, void *ctx,
                                           bt_api_error_t *error_p);
+/** Writes the cells of baton_batches. */
+void bt_batches_count(const bt_batches_t *batches, double cells[BT_PC_N]);
 /** Writes the object of the API. */
 void bt_batch_write(const bt_batch_t *batch, bt_json_t *json);
 

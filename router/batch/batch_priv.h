@@ -80,6 +80,8 @@ struct bt_batch {
     uint64_t id_bytes;               /* of all custom_ids */
     uint8_t *done;          /* owned: a bit for each line that has a result */
     uint64_t wait_until_us; /* no line begins before */
+    bool is_cancel_kept;    /* CANCELLING: the journal has it */
+    bt_list_t cancels;      /* calls that wait for that */
     uint32_t n_running, n_ready;
     size_t ready_bytes;
     bt_list_t ready;   /* lines that may run */
@@ -125,6 +127,9 @@ void bt_batches_wake(bt_batches_t *batches);
 /* Ends a batch with one error, once what runs is given up. */
 void bt_batch_fail(bt_batch_t *batch, const char *code, const char *why);
 uint64_t bt_batch_now_s(void);
+/* Counts lines in the metrics. */
+void bt_batch_count_lines(const bt_batch_t *batch, bt_process_cell_t result,
+                          uint32_t n);
 void bt_batch_line_free(bt_batch_line_t *line);
 void bt_batch_result_free(bt_batch_result_t *result);
 bool bt_batch_is_done(const bt_batch_t *batch, uint32_t index);

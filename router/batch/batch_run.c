@@ -5,6 +5,7 @@
  *       ▲               └─▶ 429, 503, 504: the line is ready again, later
  *       └───────────────────┘
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -26,6 +27,26 @@ typedef struct line_request {
 static line_request_t *of(bt_request_t *request)
 {
     return BT_CONTAINER_OF(request, line_request_t, base);
+}
+
+#define LEFT 499 /* of a line that was given up, as for clients that leave */
+
+/* Writes a try of a line into the access log: its way is that of its batch. */
+static void log_try(const line_request_t *r, int http_status)
+{
+    const bt_batch_t *b = r->batch;
+    char path[sizeof("/v1/batches/") + BT_STORE_ID_BYTES];
+    bt_access_t access = {
+        .id = r->id,
+        .method = "BATCH",
+        .route = b->endpoint->path,
+        .path = path,
+        .tenant = r->base.tenant->name,
+    };
+
+    snprintf(path, sizeof(path), "/v1/batches/%s", b->object->id);
+    bt_request_log_only(b->all->front, &access, &r->base.facts,
+                        r->base.start_us, http_status);
 }
 
 /* Ends a request whose line was taken from it, or is dropped. */
@@ -51,6 +72,7 @@ static void again(line_request_t *r, const bt_api_error_t *error)
     const uint64_t until_us =
         bt_now_us() + ((after_s > 0) ? after_s * UINT64_C(1000000) : RETRY_US);
 
+    bt_batch_count_lines(b, BT_PC_BATCH_LINES_RETRIED, 1);
     if (until_us > b->wait_until_us) {
         b->wait_until_us = until_us;
     }
@@ -88,6 +110,7 @@ static void on_error(bt_request_t *request, const bt_api_error_t *error)
     bt_strbuf_t out;
 
     bt_request_move(request, BT_REQUEST_LOG);
+    log_try(r, status);
     if ((status == 429) || (status == 503) || (status == 504)) {
         again(r, error);
     } else {
@@ -107,6 +130,7 @@ static void on_finish(bt_row_t *row, const bt_api_choice_t *choices, size_t n,
 
     bt_request_close(request);
     bt_request_move(request, BT_REQUEST_LOG);
+    log_try(of(request), 200);
     bt_strbuf_init(&out, BT_ANSWER_LIMIT);
     bt_api_write_answer(&row->answer, choices, n, usage, &out);
     keep(of(request), 200, &out);
@@ -189,6 +213,7 @@ void bt_batch_drop_lines(bt_batch_t *b)
             BT_CONTAINER_OF(b->running.next, line_request_t, link);
 
         bt_request_gone(&r->base);
+        log_try(r, LEFT);
         leave(r);
     }
     while (!bt_list_empty(&b->ready)) {

@@ -48,6 +48,22 @@ static void respond_batch(bt_http_request_t *r, const bt_batch_t *batch)
     bt_http_request_respond_json(r);
 }
 
+/* The request has a reference, which ends here. */
+static void respond_later(void *ctx, const bt_batch_t *batch,
+                          const bt_api_error_t *error)
+{
+    bt_http_request_t *r = ctx;
+
+    if (bt_request_is_open(&r->base)) {
+        if (batch != NULL) {
+            respond_batch(r, batch);
+        } else {
+            bt_http_request_fail(r, error);
+        }
+    }
+    bt_request_unref(&r->base);
+}
+
 /* ---- POST /v1/batches ---- */
 
 static bt_status_t check_fields(const bt_http_request_t *r,
@@ -63,22 +79,6 @@ static bt_status_t check_fields(const bt_http_request_t *r,
         return BT_ERR_NOT_FOUND;
     }
     return BT_OK;
-}
-
-/* The request has a reference, which ends here. */
-static void made(void *ctx, const bt_batch_t *batch,
-                 const bt_api_error_t *error)
-{
-    bt_http_request_t *r = ctx;
-
-    if (bt_request_is_open(&r->base)) {
-        if (batch != NULL) {
-            respond_batch(r, batch);
-        } else {
-            bt_http_request_fail(r, error);
-        }
-    }
-    bt_request_unref(&r->base);
 }
 
 static void begin_batch(bt_http_request_t *r, bt_strbuf_t *body)
@@ -103,7 +103,8 @@ static void begin_batch(bt_http_request_t *r, bt_strbuf_t *body)
         };
 
         (void)bt_request_ref(&r->base);
-        status = bt_batch_begin(r->door->batches, &params, made, r, &error);
+        status =
+            bt_batch_begin(r->door->batches, &params, respond_later, r, &error);
         if (status != BT_OK) {
             bt_request_unref(&r->base);
         }
@@ -227,9 +228,9 @@ void bt_route_batch_cancel(bt_http_request_t *r)
     if (batch == NULL) {
         return;
     }
-    if (bt_batch_cancel(batch, &error) == BT_OK) {
-        respond_batch(r, batch);
-    } else {
+    (void)bt_request_ref(&r->base);
+    if (bt_batch_cancel(batch, respond_later, r, &error) != BT_OK) {
+        bt_request_unref(&r->base);
         bt_http_request_fail(r, &error);
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/http/door.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -350,6 +351,29 @@ static void add_use(double *cells, const bt_net_use_t *use)
     cells[BT_PC_READERS_CUT] += (double)use->n_readers_cut;
 }
 
+_Static_assert(BT_PC_STORE_KINDS_END - BT_PC_STORE_FILES == BT_STORE_N_KINDS,
+               "baton_store_objects has a series for each kind of objects");
+
+/* Without a store its families are left out. */
+static void add_store_use(const bt_door_t *door, double *cells)
+{
+    bt_store_use_t use;
+
+    if (door->batches == NULL) {
+        for (int i = BT_PC_STORE_BYTES; i < BT_PC_BATCH_LINES_END; i++) {
+            cells[i] = NAN;
+        }
+        return;
+    }
+    use = bt_store_use(door->front->store);
+    cells[BT_PC_STORE_BYTES] = (double)use.bytes;
+    cells[BT_PC_STORE_LIMIT] = (double)use.limit_bytes;
+    for (int i = 0; i < BT_STORE_N_KINDS; i++) {
+        cells[BT_PC_STORE_FILES + i] = use.n_objects[i];
+    }
+    bt_batches_count(door->batches, cells);
+}
+
 void bt_door_read_use(const bt_door_t *door, double cells[BT_PC_N])
 {
     const bt_frontend_t *front = door->front;
@@ -368,6 +392,7 @@ void bt_door_read_use(const bt_door_t *door, double cells[BT_PC_N])
     cells[BT_PC_CANCELED_RUNNING] =
         (double)bt_pool_canceled(front->pool).running;
     cells[BT_PC_CONNECTIONS] = bt_door_n_connections(door);
+    add_store_use(door, cells);
     bt_net_use(bt_http_net(door->http), &use);
     add_use(cells, &use);
     bt_net_use(bt_http_net(door->metrics_http), &use);

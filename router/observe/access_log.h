@@ -12,7 +12,8 @@
  *
  * Each line has all fields in this order, so that columns can be counted; an
  * unknown value is "-", and a value with a space, quote, backslash or control
- * character is a JSON string. With --log-format json, a line is one object
+ * character is a JSON string. A line of a batch has method=BATCH, its endpoint
+ * as route, and the batch's path. With --log-format json, a line is one object
  * with these names; unknown values are left out.
  *
  * Threads: one thread owns it.

@@ -413,16 +413,14 @@ static const char *finish_name(bt_finish_t finish, int http_status)
     }
 }
 
-void bt_request_log(const bt_frontend_t *front, bt_access_t *access,
-                    const bt_request_facts_t *facts, uint64_t start_us,
-                    int http_status)
+void bt_request_log_only(const bt_frontend_t *front, bt_access_t *access,
+                         const bt_request_facts_t *facts, uint64_t start_us,
+                         int http_status)
 {
     static const bt_request_facts_t none;
     const bt_request_facts_t *f = (facts != NULL) ? facts : &none;
     const uint64_t now_us = bt_now_us();
 
-    bt_router_metrics_http(front->metrics, access->route, access->method,
-                           http_status);
     if (front->access == NULL) {
         return;
     }
@@ -445,4 +443,13 @@ void bt_request_log(const bt_frontend_t *front, bt_access_t *access,
     access->answer_id = f->answer_id;
     access->trace_id = f->trace_id;
     bt_access_log_add(front->access, access);
+}
+
+void bt_request_log(const bt_frontend_t *front, bt_access_t *access,
+                    const bt_request_facts_t *facts, uint64_t start_us,
+                    int http_status)
+{
+    bt_router_metrics_http(front->metrics, access->route, access->method,
+                           http_status);
+    bt_request_log_only(front, access, facts, start_us, http_status);
 }

@@ -315,6 +315,11 @@ void bt_request_hold_slots(bt_request_t *request, uint32_t *n_slots_p,
 BT_MUST_CHECK bt_status_t bt_request_find_model(bt_request_t *request,
                                                 const char *name,
                                                 const char *version);
+/** Writes a request that is no exchange of its own into the access log;
+ *  parameters as for bt_request_log(). */
+void bt_request_log_only(const bt_frontend_t *front, bt_access_t *access,
+                         const bt_request_facts_t *facts, uint64_t start_us,
+                         int http_status);
 /** Writes a request into the access log and the metrics.
  *  @param [in] access  route, path, method, client, id, tenant; the rest is
  *                      filled in

@@ -88,6 +88,7 @@ void bt_store_add(bt_store_t *store, bt_store_space_t *space,
         object->bytes + object->journal_bytes + BT_STORE_OBJECT_BYTES, 0);
     space->n_objects++;
     store->n_objects++;
+    store->n_of_kind[object->kind]++;
     if (object->expires_s < store->look_s) {
         store->look_s = object->expires_s;
     }
@@ -183,6 +184,7 @@ static void take_out(bt_store_t *store, bt_stored_t *object)
                         BT_STORE_OBJECT_BYTES);
     space->n_objects--;
     store->n_objects--;
+    store->n_of_kind[object->kind]--;
     bt_store_space_leave(store, space);
 }
 
@@ -190,6 +192,15 @@ void bt_store_remove(bt_store_t *store, bt_stored_t *object)
 {
     take_out(store, object);
     bt_stored_unref(object);
+}
+
+bt_store_use_t bt_store_use(const bt_store_t *store)
+{
+    bt_store_use_t use = {.bytes = store->used_bytes,
+                          .limit_bytes = store->limit_bytes};
+
+    memcpy(use.n_objects, store->n_of_kind, sizeof(use.n_objects));
+    return use;
 }
 
 /* Removes an object's file and its journal's. @return false: errno has the

@@ -121,6 +121,15 @@ void bt_store_remove(bt_store_t *store, bt_stored_t *object);
 BT_MUST_CHECK bt_status_t bt_store_unlink(const bt_store_t *store,
                                           const bt_stored_t *object);
 
+/** Use of a store at one moment. */
+typedef struct bt_store_use {
+    uint64_t bytes;       /**< charged, with what puts have reserved */
+    uint64_t limit_bytes; /**< as it was opened with */
+    uint32_t n_objects[BT_STORE_N_KINDS];
+} bt_store_use_t;
+
+bt_store_use_t bt_store_use(const bt_store_t *store);
+
 /** Calls @a fn for each object of a kind, of all spaces; it may not change the
  *  index. */
 void bt_store_each(const bt_store_t *store, bt_store_kind_t kind,

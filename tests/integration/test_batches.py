@@ -176,6 +176,38 @@ def test_cancelled_batch_keeps_what_it_has():
         c.wait_idle()
 
 
+def test_cancel_holds_whatever_is_killed_then():
+    """kill -9 of the router when the answer to a cancel has come: no line runs after that; metrics and log tell of those that did."""
+    with tempfile.TemporaryDirectory() as d, Cluster(
+            small_model(d), router_args=["--store", os.path.join(d, "store"), "--batch-lines-in-flight", "2", "--log-format", "json",
+                                         "--access-log", os.path.join(d, "access.json")]) as c:
+        for n in range(3):
+            batch = begin(c, (line(i, max_tokens=8) for i in range(2000)))
+            wait_until("some lines are answered", lambda batch=batch: look(c, batch)["request_counts"]["completed"] >= 5)
+            metrics = c.metrics()
+            assert metrics['baton_batches{status="in_progress"}'] == 1 and metrics['baton_batches{status="cancelled"}'] == n, metrics
+            assert metrics['baton_batch_lines_total{result="completed"}'] >= 5, metrics
+            # Of each batch that has ended: input and output; of this one the input.
+            assert metrics['baton_store_objects{kind="file"}'] == 2 * n + 1, metrics
+            assert metrics['baton_store_objects{kind="batch"}'] == n + 1, metrics
+            assert metrics["baton_store_bytes"] > 4096 * (3 * n + 2) and metrics["baton_store_limit_bytes"] == 10 << 30, metrics
+            status, answer = post(c, f"/v1/batches/{batch['id']}/cancel", {})
+            assert status == 200 and answer["status"] == "cancelling", answer
+            killed_router(c)
+            assert look(c, batch)["status"] in ("cancelling", "cancelled")
+            done = ended(c, batch)
+            assert done["status"] == "cancelled" and done["request_counts"]["failed"] == 0, done
+            assert len(results(c, done)[0]) == done["request_counts"]["completed"] >= 5, done
+            assert c.metrics()['baton_batch_lines_total{result="completed"}'] == 0, "a line ran"
+        post(c, COMPLETIONS, {"model": "ensemble", "prompt": "x", "max_tokens": 1})
+        with open(os.path.join(d, "access.json"), encoding="utf-8") as file:
+            rows = [row for row in map(json.loads, file) if row.get("method") == "BATCH"]
+        assert {row["route"] for row in rows} == {COMPLETIONS} and {row["status"] for row in rows} <= {200, 499}, rows[:3]
+        assert rows[0]["path"].startswith("/v1/batches/batch_") and "client" not in rows[0], rows[0]
+        assert all(row["prompt"] > 0 for row in rows if row["status"] == 200), rows[:3]
+        c.wait_idle()
+
+
 def test_tenants_never_see_batches_of_others():
     with tempfile.TemporaryDirectory() as folder, served(
             tiny_model, dict(router_args=["--store", folder]), a="requests=2", b="") as (c, keys):

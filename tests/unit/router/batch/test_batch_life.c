@@ -22,10 +22,93 @@ static void batch_that_expires_says_so_of_each_line(void **state)
     read_file(w, true, &ex);
     assert_int_equal(times(ex.out, "\n"), 2);
     assert_int_equal(times(ex.out, "\"code\":\"batch_expired\""), 2);
+    assert_int_equal(metric(w, "baton_batch_lines_total{result=\"expired\"}"),
+                     2);
     has(&ex, "\"custom_id\":\"c\\n\\u0001\",\"response\":null");
     close_world(w);
     reopen(w, 1);
     shows(w, "\"request_counts\":{\"total\":3,\"completed\":1,\"failed\":2}");
+    close_world(w);
+    remove_folder();
+}
+
+/* Cancels the batch; the answer is there once that is kept. */
+static void cancel(world_t *w, bt_exchange_t *ex)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/cancel", batch_path);
+    send_to(w, ex, BT_HTTP_POST, path, "");
+    assert_int_equal(ex->n_ends, 0);
+    bt_turn_finish(&w->front.turn);
+    assert_int_equal(ex->n_ends, 0);
+    drain_pool(w);
+    assert_int_equal(ex->n_ends, 1);
+    assert_int_equal(ex->status, 200);
+    has(ex, "\"status\":\"cancelling\"");
+}
+
+static void cancel_holds_for_the_next_process(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex, again;
+    char path[128];
+
+    (void)state;
+    open_world(w, 2);
+    begin(w, LINE("a", "") LINE("b", "") LINE("c", ""));
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    settle(w);
+    cancel(w, &ex);
+    close_world(w); /* killed as soon as it was answered */
+    reopen(w, 2);
+    shows(w, "\"status\":\"cancelling\"");
+    snprintf(path, sizeof(path), "%s/cancel", batch_path);
+    call(w, &again, BT_HTTP_POST, path, ""); /* is kept: no need to wait */
+    assert_int_equal(again.status, 200);
+    assert_int_equal(bt_core_n_in_flight(w->core), 0);
+    settle(w);
+    shows(w, "\"status\":\"cancelled\"");
+    shows(w, "\"request_counts\":{\"total\":3,\"completed\":1,\"failed\":0}");
+    close_world(w);
+    remove_folder();
+}
+
+/* Also while the lines are checked, and by two clients. */
+static void cancel_of_an_unchecked_batch_holds(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex[2];
+    char path[128], body[256];
+
+    (void)state;
+    open_world(w, 2);
+    put_input(w, LINE("a", ""));
+    snprintf(body, sizeof(body),
+             "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\","
+             "\"completion_window\":\"24h\"}",
+             input_id);
+    call(w, &ex[0], BT_HTTP_POST, BATCHES, body);
+    snprintf(batch_id, sizeof(batch_id), "%.38s", strstr(ex[0].out, "batch_"));
+    snprintf(batch_path, sizeof(batch_path), BATCHES "/%s", batch_id);
+    bt_turn_finish(&w->front.turn); /* its lines are with the pool */
+    assert_true(batch(w)->has_job);
+    snprintf(path, sizeof(path), "%s/cancel", batch_path);
+    for (int i = 0; i < 2; i++) {
+        send_to(w, &ex[i], BT_HTTP_POST, path, "");
+    }
+    drain_pool(w);
+    assert_int_equal(ex[0].n_ends + ex[1].n_ends, 0);
+    bt_turn_finish(&w->front.turn);
+    drain_pool(w);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ex[i].n_ends, 1);
+        has(&ex[i], "\"status\":\"cancelling\"");
+    }
+    close_world(w);
+    reopen(w, 2);
+    settle(w);
+    shows(w, "\"status\":\"cancelled\"");
     close_world(w);
     remove_folder();
 }
@@ -42,9 +125,7 @@ static void cancelled_batch_keeps_its_answers(void **state)
     answer(w, 0, "Yes.", BT_FINISH_STOP);
     settle(w);
     snprintf(path, sizeof(path), "%s/cancel", batch_path);
-    call(w, &ex, BT_HTTP_POST, path, "");
-    assert_int_equal(ex.status, 200);
-    has(&ex, "\"status\":\"cancelling\"");
+    cancel(w, &ex);
     assert_int_equal(bt_core_n_in_flight(w->core), 0);
     settle(w);
     shows(w, "\"status\":\"cancelled\"");
@@ -118,6 +199,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(batch_that_expires_says_so_of_each_line),
+        BT_TEST(cancel_holds_for_the_next_process),
+        BT_TEST(cancel_of_an_unchecked_batch_holds),
         BT_TEST(cancelled_batch_keeps_its_answers),
         BT_TEST(input_that_is_gone_ends_the_batch),
         BT_TEST(results_beyond_the_space_end_the_batch),

@@ -67,6 +67,8 @@ static void refusal_of_a_busy_server_is_tried_again(void **state)
     assert_int_equal(b->n_running, 1);
     assert_int_equal(b->n_ready, 1);
     assert_true(b->wait_until_us > bt_now_us());
+    assert_int_equal(metric(w, "baton_batch_lines_total{result=\"retried\"}"),
+                     1);
     answer(w, 0, "Yes.", BT_FINISH_STOP);
     settle(w);
     assert_int_equal(b->n_running, 0); /* a second must pass */
@@ -80,12 +82,78 @@ static void refusal_of_a_busy_server_is_tried_again(void **state)
     remove_folder();
 }
 
+/* Also those that are tried again and given up; their texts are not in it. */
+static void each_try_of_a_line_is_counted_and_logged(void **state)
+{
+    char path[] = "/tmp/baton-test-access-XXXXXX", text[8192], want[256];
+    const int fd = mkstemp(path);
+    world_t *w = &world;
+    ssize_t n;
+
+    (void)state;
+    assert_true(fd >= 0);
+    access_path = path;
+    open_world(w, 2);
+    begin(w, LINE("secret-a", "") LINE("b", ",\"temperature\":-1") LINE("c", "")
+                 LINE("d", ""));
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    settle(w);
+    assert_int_equal(batch(w)->n_running, 2);
+    assert_int_equal(metric(w, "baton_batch_lines_total{result=\"completed\"}"),
+                     1);
+    assert_int_equal(metric(w, "baton_batch_lines_total{result=\"failed\"}"),
+                     1);
+    close_world(w); /* the others are given up */
+    access_path = "";
+    n = read(fd, text, sizeof(text) - 1);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_int_equal(times(text, " method=BATCH "), 4);
+    snprintf(want, sizeof(want),
+             " client=- method=BATCH route=/v1/completions path=%s status=200 "
+             "model=tiny prompt=2 output=4 ",
+             batch_path);
+    assert_int_equal(times(text, want), 1);
+    assert_int_equal(times(text, " finish=stop "), 1);
+    assert_int_equal(times(text, " status=400 "), 1);
+    assert_int_equal(times(text, " status=499 "), 2);
+    assert_null(strstr(text, "secret-a"));
+    assert_null(strstr(text, "Yes"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(close(fd), 0);
+    remove_folder();
+}
+
+static void batches_are_counted_by_status(void **state)
+{
+    double cells[BT_PC_N] = {[BT_PC_BATCHES_FAILED] = 7};
+    world_t *w = &world;
+
+    (void)state;
+    open_world(w, 1);
+    begin(w, LINE("a", ""));
+    answer(w, 0, "Yes.", BT_FINISH_STOP);
+    settle(w);
+    begin(w, LINE("b", ""));
+    bt_batches_count(w->door.batches, cells);
+    for (int i = BT_PC_BATCHES; i < BT_PC_BATCHES_END; i++) {
+        const bool is_one =
+            (i == BT_PC_BATCHES_IN_PROGRESS) || (i == BT_PC_BATCHES_COMPLETED);
+
+        assert_int_equal(cells[i], is_one ? 1 : 0);
+    }
+    close_world(w);
+    remove_folder();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(lines_become_requests_and_answers_lines),
         BT_TEST(lines_in_flight_are_bounded),
         BT_TEST(refusal_of_a_busy_server_is_tried_again),
+        BT_TEST(each_try_of_a_line_is_counted_and_logged),
+        BT_TEST(batches_are_counted_by_status),
     };
 
     return cmocka_run_group_tests(tests, make_models, remove_models);

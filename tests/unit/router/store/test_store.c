@@ -180,7 +180,13 @@ static void removed_object_is_gone(void **state)
     folder_init(&f);
     folder_open(&f);
     object = bt_stored_ref(put_bytes(&f, "a", 100));
+    assert_int_equal(bt_store_use(f.store).n_objects[BT_STORE_FILE], 1);
+    assert_int_equal(bt_store_use(f.store).n_objects[BT_STORE_BATCH], 0);
+    assert_int_equal(bt_store_use(f.store).bytes, 100 + BT_STORE_OBJECT_BYTES);
+    assert_int_equal(bt_store_use(f.store).limit_bytes, f.config.limit_bytes);
     bt_store_remove(f.store, object);
+    assert_int_equal(bt_store_use(f.store).n_objects[BT_STORE_FILE], 0);
+    assert_int_equal(bt_store_use(f.store).bytes, 0);
     assert_null(bt_store_find(f.store, BT_STORE_FILE, "a", object->id));
     assert_null(bt_store_list(f.store, "a"));
     assert_int_equal(bt_store_unlink(f.store, object), BT_OK);
