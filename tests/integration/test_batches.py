@@ -228,10 +228,11 @@ def test_tenants_never_see_batches_of_others():
         keys.write(a="")  # b is gone
         hang_up(c, keys, "tenants")
         killed_router(c)
+        wait_until("the batch has failed", lambda: c.metrics()['baton_batches{status="failed"}'] == 1)
         keys.write(a="", b="")
         hang_up(c, keys, "tenants")
         done = look(c, other, b)
-        assert done["status"] in ("failed", "finalizing"), done
+        assert done["status"] == "failed", done
         assert done["errors"]["data"][0]["code"] == "tenant_gone", done
 
 
