@@ -106,7 +106,9 @@ void bt_batch_move(bt_batch_t *b, bt_batch_status_t status)
 {
     BT_ASSERT((edges[b->status] & (1u << status)) != 0);
     b->status = status;
-    b->at_s[status] = bt_batch_now_s();
+    if (b->at_s[status] == 0) { /* else the journal has it already */
+        b->at_s[status] = bt_batch_now_s();
+    }
 }
 
 bool bt_batch_has_ended(const bt_batch_t *b)
@@ -245,19 +247,23 @@ static void set_error(bt_batch_t *b, const char *code, const char *why)
     bt_strbuf_fini(&out);
 }
 
-static void ended(bt_batch_t *b)
+static void failed(bt_batch_t *b)
 {
     bt_batch_close_files(b);
+    if ((b->job_status == BT_OK) && (b->status == BT_BATCH_VALIDATING)) {
+        bt_batch_move(b, BT_BATCH_FAILED);
+        drop_work(b);
+    }
     saved(b);
 }
 
-/* Ends without files. */
-static void end_at_once(bt_batch_t *b, bt_batch_status_t status)
+/* Fails a batch that has not begun, without files: it is failed once the
+ * journal has it. */
+static void fail_at_once(bt_batch_t *b)
 {
-    bt_batch_move(b, status);
-    bt_batch_write_state(b, status, &b->state_text);
-    drop_work(b);
-    bt_batch_save(b, ended);
+    b->at_s[BT_BATCH_FAILED] = bt_batch_now_s();
+    bt_batch_write_state(b, BT_BATCH_FAILED, &b->state_text);
+    bt_batch_save(b, failed);
 }
 
 static void end_in(bt_batch_t *b, bt_batch_status_t ending)
@@ -277,7 +283,7 @@ void bt_batch_fail(bt_batch_t *b, const char *code, const char *why)
 {
     set_error(b, code, why);
     if (b->status == BT_BATCH_VALIDATING) {
-        end_at_once(b, BT_BATCH_FAILED);
+        fail_at_once(b);
     } else {
         end_in(b, BT_BATCH_FAILED);
     }
@@ -306,7 +312,7 @@ static void validated(bt_batch_t *b)
         return;
     }
     if (b->errors != NULL) {
-        end_at_once(b, BT_BATCH_FAILED);
+        fail_at_once(b);
         return;
     }
     bt_batch_move(b, BT_BATCH_IN_PROGRESS);
@@ -456,6 +462,7 @@ static void begin_files(bt_batch_t *b, uint64_t now_us)
     }
     bt_batch_write_state(b, b->status, &b->state_text);
     b->n_failed += (b->ending == BT_BATCH_EXPIRED) ? n_unanswered : 0;
+    b->at_s[b->ending] = bt_batch_now_s();
     bt_batch_write_state(b, b->ending, &b->final_text);
     b->n_failed -= (b->ending == BT_BATCH_EXPIRED) ? n_unanswered : 0;
     bt_batch_finalize(b, finalized);
@@ -606,7 +613,9 @@ static void look(bt_batch_t *b, uint64_t now_us)
     }
     switch (b->status) {
     case BT_BATCH_VALIDATING:
-        if (find_input(b)) {
+        if (b->errors != NULL) {
+            fail_at_once(b); /* again */
+        } else if (find_input(b)) {
             bt_batch_validate(b, validated);
         } else {
             bt_batch_fail(b, "invalid_input_file", "the input file is gone");

@@ -257,7 +257,9 @@ void bt_batch_write(const bt_batch_t *batch, bt_json_t *json)
     bt_json_u64(json, "created_at", created_s);
     bt_json_u64(json, "expires_at", created_s + BT_BATCH_LIFE_S);
     for (size_t i = 0; i < BT_BATCH_N_STATUSES; i++) {
-        if ((times[i] != NULL) && (batch->at_s[i] > 0)) {
+        /* The time of an end may be there before it is kept. */
+        if ((times[i] != NULL) && (batch->at_s[i] > 0) &&
+            ((i < BT_BATCH_COMPLETED) || (i == batch->status))) {
             bt_json_u64(json, times[i], batch->at_s[i]);
         } else if (times[i] != NULL) {
             bt_json_null(json, times[i]);

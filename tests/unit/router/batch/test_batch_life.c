@@ -74,25 +74,91 @@ static void cancel_holds_for_the_next_process(void **state)
     remove_folder();
 }
 
+/* Begins a batch whose lines are with the pool then. */
+static void begin_unchecked(world_t *w, const char *text)
+{
+    bt_exchange_t ex;
+    char body[256];
+
+    put_input(w, text);
+    snprintf(body, sizeof(body),
+             "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\","
+             "\"completion_window\":\"24h\"}",
+             input_id);
+    call(w, &ex, BT_HTTP_POST, BATCHES, body);
+    snprintf(batch_id, sizeof(batch_id), "%.38s", strstr(ex.out, "batch_"));
+    snprintf(batch_path, sizeof(batch_path), BATCHES "/%s", batch_id);
+    bt_turn_finish(&w->front.turn);
+    assert_true(batch(w)->has_job);
+}
+
+static void run_one_job(world_t *w)
+{
+    struct pollfd p = {.fd = bt_pool_fd(w->front.pool), .events = POLLIN};
+
+    while (!bt_pool_next(w->front.pool)) {
+        assert_int_equal(poll(&p, 1, 60000), 1);
+    }
+}
+
+static void batch_fails_once_that_is_kept(void **state)
+{
+    world_t *w = &world;
+    uint64_t at_s;
+
+    (void)state;
+    open_world(w, 2);
+    begin_unchecked(w, "{}\n");
+    run_one_job(w); /* the line was wrong */
+    assert_int_equal(batch(w)->status, BT_BATCH_VALIDATING);
+    run_one_job(w);
+    assert_int_equal(batch(w)->status, BT_BATCH_FAILED);
+    at_s = batch(w)->at_s[BT_BATCH_FAILED];
+    close_world(w);
+    reopen(w, 2);
+    assert_int_equal(batch(w)->status, BT_BATCH_FAILED);
+    assert_int_equal(batch(w)->at_s[BT_BATCH_FAILED], at_s);
+    shows(w, "\"code\":\"invalid_custom_id\"");
+    close_world(w);
+    remove_folder();
+}
+
+/* Also while that a line is wrong is being kept. */
+static void cancel_before_a_failure_is_kept_holds(void **state)
+{
+    world_t *w = &world;
+    bt_exchange_t ex;
+    char path[128];
+
+    (void)state;
+    open_world(w, 2);
+    begin_unchecked(w, "{}\n");
+    run_one_job(w);
+    snprintf(path, sizeof(path), "%s/cancel", batch_path);
+    send_to(w, &ex, BT_HTTP_POST, path, "");
+    settle(w);
+    assert_int_equal(ex.n_ends, 1);
+    assert_int_equal(ex.status, 200);
+    shows(w, "\"status\":\"cancelled\"");
+    shows(w, "\"failed_at\":null");
+    close_world(w);
+    reopen(w, 2);
+    shows(w, "\"status\":\"cancelled\"");
+    shows(w, "\"failed_at\":null");
+    close_world(w);
+    remove_folder();
+}
+
 /* Also while the lines are checked, and by two clients. */
 static void cancel_of_an_unchecked_batch_holds(void **state)
 {
     world_t *w = &world;
     bt_exchange_t ex[2];
-    char path[128], body[256];
+    char path[128];
 
     (void)state;
     open_world(w, 2);
-    put_input(w, LINE("a", ""));
-    snprintf(body, sizeof(body),
-             "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\","
-             "\"completion_window\":\"24h\"}",
-             input_id);
-    call(w, &ex[0], BT_HTTP_POST, BATCHES, body);
-    snprintf(batch_id, sizeof(batch_id), "%.38s", strstr(ex[0].out, "batch_"));
-    snprintf(batch_path, sizeof(batch_path), BATCHES "/%s", batch_id);
-    bt_turn_finish(&w->front.turn); /* its lines are with the pool */
-    assert_true(batch(w)->has_job);
+    begin_unchecked(w, LINE("a", ""));
     snprintf(path, sizeof(path), "%s/cancel", batch_path);
     for (int i = 0; i < 2; i++) {
         send_to(w, &ex[i], BT_HTTP_POST, path, "");
@@ -201,6 +267,8 @@ int main(void)
         BT_TEST(batch_that_expires_says_so_of_each_line),
         BT_TEST(cancel_holds_for_the_next_process),
         BT_TEST(cancel_of_an_unchecked_batch_holds),
+        BT_TEST(batch_fails_once_that_is_kept),
+        BT_TEST(cancel_before_a_failure_is_kept_holds),
         BT_TEST(cancelled_batch_keeps_its_answers),
         BT_TEST(input_that_is_gone_ends_the_batch),
         BT_TEST(results_beyond_the_space_end_the_batch),
