@@ -12,11 +12,6 @@
 #include "common/base/text.h"
 #include "router/batch/batch_priv.h"
 
-#define RETRY_US 1000000u /* after a failure of the disk */
-#define LEAST_UNANSWERED                                 \
-    256 /* bytes of a line of the error file, and its id \
-         */
-
 /* ---- parts ---- */
 
 uint64_t bt_batch_now_s(void)
@@ -147,8 +142,7 @@ static bt_batch_t *make_batch(bt_batches_t *all, const char *space,
     return b;
 }
 
-/* Frees what a batch that has ended does not need. */
-static void drop_work(bt_batch_t *b)
+void bt_batch_drop_work(bt_batch_t *b)
 {
     bt_batch_drop_lines(b);
     free_results(&b->results);
@@ -161,10 +155,7 @@ static void drop_work(bt_batch_t *b)
     b->tenant = NULL;
     bt_free(b->done);
     b->done = NULL;
-    for (size_t i = 0; i < BT_ARRAY_LEN(b->stale); i++) {
-        bt_stored_unref(b->stale[i]);
-        b->stale[i] = NULL;
-    }
+    bt_batch_forget_stale(b);
 }
 
 /* Call that waits until a cancel is kept. */
@@ -194,13 +185,8 @@ static void free_batch(bt_batch_t *b)
                      "the batch is gone, or the server is stopping");
     answer_cancels(b, &error);
     bt_list_remove(&b->link);
-    if (b->output != NULL) {
-        (void)bt_store_put_end(b->output);
-    }
-    if (b->error_file != NULL) {
-        (void)bt_store_put_end(b->error_file);
-    }
-    drop_work(b);
+    bt_batch_drop_files(b);
+    bt_batch_drop_work(b);
     b->object->user = NULL;
     bt_stored_unref(b->object);
     bt_strbuf_fini(&b->state_text);
@@ -212,20 +198,33 @@ static void free_batch(bt_batch_t *b)
 
 /* ---- steps; each ends with a job, or waits for news ---- */
 
-/* Goes on after a job that saved a state. */
-static void saved(bt_batch_t *b)
+void bt_batch_saved(bt_batch_t *b)
 {
     if (b->job_status != BT_OK) {
+        bt_batch_close_files(b);
         if (b->job_status != BT_ERR_CANCELED) { /* else the server stops */
             BT_LOG_WARN("batch %s cannot be kept: %s", b->object->id,
                         bt_status_str(b->job_status));
         }
-        b->wait_until_us = bt_now_us() + RETRY_US;
+        b->wait_until_us = bt_now_us() + BT_BATCH_RETRY_US;
     }
     bt_batches_wake(b->all);
 }
 
-static void set_error(bt_batch_t *b, const char *code, const char *why)
+bool bt_batch_keep_state(bt_batch_t *b, bt_batch_status_t status,
+                         bt_strbuf_t *out)
+{
+    bt_batch_write_state(b, status, out);
+    b->job_status = bt_strbuf_status(out);
+    if (b->job_status != BT_OK) {
+        bt_strbuf_reset(out);
+        bt_batch_saved(b);
+        return false;
+    }
+    return true;
+}
+
+void bt_batch_set_error(bt_batch_t *b, const char *code, const char *why)
 {
     bt_strbuf_t out;
     bt_json_t json;
@@ -249,12 +248,11 @@ static void set_error(bt_batch_t *b, const char *code, const char *why)
 
 static void failed(bt_batch_t *b)
 {
-    bt_batch_close_files(b);
     if ((b->job_status == BT_OK) && (b->status == BT_BATCH_VALIDATING)) {
         bt_batch_move(b, BT_BATCH_FAILED);
-        drop_work(b);
+        bt_batch_drop_work(b);
     }
-    saved(b);
+    bt_batch_saved(b);
 }
 
 /* Fails a batch that has not begun, without files: it is failed once the
@@ -262,8 +260,9 @@ static void failed(bt_batch_t *b)
 static void fail_at_once(bt_batch_t *b)
 {
     b->at_s[BT_BATCH_FAILED] = bt_batch_now_s();
-    bt_batch_write_state(b, BT_BATCH_FAILED, &b->state_text);
-    bt_batch_save(b, failed);
+    if (bt_batch_keep_state(b, BT_BATCH_FAILED, &b->state_text)) {
+        bt_batch_save(b, failed);
+    }
 }
 
 static void end_in(bt_batch_t *b, bt_batch_status_t ending)
@@ -281,7 +280,7 @@ static void end_in(bt_batch_t *b, bt_batch_status_t ending)
 
 void bt_batch_fail(bt_batch_t *b, const char *code, const char *why)
 {
-    set_error(b, code, why);
+    bt_batch_set_error(b, code, why);
     if (b->status == BT_BATCH_VALIDATING) {
         fail_at_once(b);
     } else {
@@ -298,7 +297,7 @@ static void handle_failure(bt_batch_t *b)
                       "the input file is gone or damaged");
         return;
     }
-    saved(b);
+    bt_batch_saved(b);
 }
 
 static void validated(bt_batch_t *b)
@@ -315,9 +314,13 @@ static void validated(bt_batch_t *b)
         fail_at_once(b);
         return;
     }
-    bt_batch_move(b, BT_BATCH_IN_PROGRESS);
-    bt_batch_write_state(b, b->status, &b->state_text);
-    bt_batch_save(b, saved);
+    b->at_s[BT_BATCH_IN_PROGRESS] = bt_batch_now_s();
+    if (bt_batch_keep_state(b, BT_BATCH_IN_PROGRESS, &b->state_text)) {
+        bt_batch_move(b, BT_BATCH_IN_PROGRESS);
+        bt_batch_save(b, bt_batch_saved);
+    } else {
+        b->at_s[BT_BATCH_IN_PROGRESS] = 0; /* the lines are checked again */
+    }
 }
 
 static void worked(bt_batch_t *b)
@@ -326,13 +329,13 @@ static void worked(bt_batch_t *b)
         /* What is not known to be kept is written again: a line counts once. */
         move_all(&b->saving, &b->results);
         free_lines(&b->fresh);
-        bt_batch_close_files(b);
+        bt_batch_close_files(b); /* lines are read from the first one again */
         bt_batch_drop_lines(b);
         b->is_read = false;
         if (b->status == BT_BATCH_IN_PROGRESS) {
             handle_failure(b);
         } else {
-            saved(b);
+            bt_batch_saved(b);
         }
         return;
     }
@@ -361,111 +364,6 @@ static void worked(bt_batch_t *b)
     }
     move_all(&b->fresh, &b->ready);
     bt_batches_wake(b->all);
-}
-
-/* ---- the files of results ---- */
-
-/* Takes a file out of the index that an earlier try has left. */
-static bt_stored_t *take_stale(bt_batch_t *b, char id[BT_STORE_ID_BYTES])
-{
-    bt_store_t *store = b->all->front->store;
-    bt_stored_t *object =
-        (id[0] != '\0') ? bt_store_find(store, BT_STORE_FILE, b->space, id)
-                        : NULL;
-
-    id[0] = '\0';
-    if (object != NULL) {
-        (void)bt_stored_ref(object);
-        bt_store_remove(store, object);
-    }
-    return object;
-}
-
-static void finalized(bt_batch_t *b)
-{
-    bt_store_t *store = b->all->front->store;
-    const uint32_t n_unanswered = b->n_lines - b->n_ok - b->n_failed;
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(b->stale); i++) {
-        bt_stored_unref(b->stale[i]);
-        b->stale[i] = NULL;
-    }
-    if (b->output != NULL) {
-        (void)bt_store_put_end(b->output);
-    }
-    if (b->error_file != NULL) {
-        (void)bt_store_put_end(b->error_file);
-    }
-    b->output = b->error_file = NULL;
-    if (b->job_status != BT_OK) {
-        saved(b); /* again */
-        return;
-    }
-    bt_batch_move(b, b->ending);
-    if (b->ending == BT_BATCH_EXPIRED) {
-        b->n_failed += n_unanswered;
-        bt_batch_count_lines(b, BT_PC_BATCH_LINES_EXPIRED, n_unanswered);
-    }
-    drop_work(b);
-    bt_store_release_journal(store, b->object);
-}
-
-static bt_status_t reserve(bt_batch_t *b, uint64_t bytes,
-                           bt_store_put_t **put_p, char id[BT_STORE_ID_BYTES])
-{
-    bt_status_t status;
-
-    if (bytes == 0) {
-        return BT_OK;
-    }
-    status = bt_store_put_begin(b->all->front->store, BT_STORE_FILE, b->space,
-                                bytes, bt_unix_us(), put_p);
-    if (status == BT_OK) {
-        snprintf(id, BT_STORE_ID_BYTES, "%s", bt_store_put_id(*put_p));
-    }
-    return status;
-}
-
-/* The journal's space was reserved twice: once for these files. */
-static void begin_files(bt_batch_t *b, uint64_t now_us)
-{
-    const uint32_t n_unanswered = b->n_lines - b->n_ok - b->n_failed;
-    uint64_t failed_bytes = b->failed_bytes;
-    bt_status_t status;
-
-    b->stale[0] = take_stale(b, b->output_id);
-    b->stale[1] = take_stale(b, b->error_id);
-    if (b->ending == BT_BATCH_EXPIRED) {
-        /* An escape of JSON has six characters at most. */
-        failed_bytes +=
-            (uint64_t)n_unanswered * LEAST_UNANSWERED + 6 * b->id_bytes;
-    }
-    status = bt_store_charge_journal(b->all->front->store, b->object,
-                                     b->ok_bytes + b->failed_bytes);
-    if (status == BT_OK) {
-        status = reserve(b, b->ok_bytes, &b->output, b->output_id);
-    }
-    if (status == BT_OK) {
-        status = reserve(b, failed_bytes, &b->error_file, b->error_id);
-        if ((status == BT_ERR_TOO_LARGE) && (b->failed_bytes == 0)) {
-            status = BT_OK; /* no lines for what did not run */
-        }
-    }
-    if (status != BT_OK) {
-        if (b->output != NULL) {
-            (void)bt_store_put_end(b->output);
-            b->output = NULL;
-        }
-        b->output_id[0] = b->error_id[0] = '\0';
-        b->wait_until_us = now_us + RETRY_US;
-        return;
-    }
-    bt_batch_write_state(b, b->status, &b->state_text);
-    b->n_failed += (b->ending == BT_BATCH_EXPIRED) ? n_unanswered : 0;
-    b->at_s[b->ending] = bt_batch_now_s();
-    bt_batch_write_state(b, b->ending, &b->final_text);
-    b->n_failed -= (b->ending == BT_BATCH_EXPIRED) ? n_unanswered : 0;
-    bt_batch_finalize(b, finalized);
 }
 
 /* ---- looking at a batch ---- */
@@ -570,21 +468,21 @@ static void cancel_kept(bt_batch_t *b)
 
     b->is_cancel_kept = b->job_status == BT_OK;
     if (!b->is_cancel_kept) {
-        bt_batch_close_files(b);
         bt_api_error_set(&error, 503, NULL,
                          "the cancel cannot be kept, and is tried again: %s",
                          bt_status_str(b->job_status));
     }
     answer_cancels(b, b->is_cancel_kept ? NULL : &error);
-    saved(b);
+    bt_batch_saved(b);
 }
 
 /* A cancel is kept first, then results that came before the end. */
 static void finish(bt_batch_t *b, uint64_t now_us)
 {
     if ((b->status == BT_BATCH_CANCELLING) && !b->is_cancel_kept) {
-        bt_batch_write_state(b, b->status, &b->state_text);
-        bt_batch_save(b, cancel_kept);
+        if (bt_batch_keep_state(b, b->status, &b->state_text)) {
+            bt_batch_save(b, cancel_kept);
+        }
         return;
     }
     if (!bt_list_empty(&b->results) && charge_results(b)) {
@@ -594,7 +492,7 @@ static void finish(bt_batch_t *b, uint64_t now_us)
         return;
     }
     (void)find_input(b);
-    begin_files(b, now_us);
+    bt_batch_begin_files(b, now_us);
 }
 
 static void look(bt_batch_t *b, uint64_t now_us)
@@ -693,7 +591,7 @@ static void load_batch(void *ctx, const char *space, bt_stored_t *object)
         return;
     }
     if (bt_batch_has_ended(b)) {
-        drop_work(b);
+        bt_batch_drop_work(b);
         return;
     }
     b->is_cancel_kept = b->status == BT_BATCH_CANCELLING;

@@ -142,9 +142,14 @@ static bt_status_t open_journal(bt_batch_t *b)
     while ((status == BT_OK) && (bytes > 0)) {
         status = bt_store_journal_next(b->journal, &data, &bytes);
     }
+    if (status != BT_OK) { /* it is not at its end */
+        bt_store_journal_close(b->journal);
+        b->journal = NULL;
+    }
     return status;
 }
 
+/* The text stays until it is on the disk. */
 static bt_status_t append_state(bt_batch_t *b)
 {
     bt_status_t status = open_journal(b);
@@ -152,9 +157,11 @@ static bt_status_t append_state(bt_batch_t *b)
     if ((status == BT_OK) && (b->state_text.len > 0)) {
         status = bt_store_journal_append(b->journal, b->state_text.data,
                                          b->state_text.len);
-        bt_strbuf_reset(&b->state_text);
         if (status == BT_OK) {
             status = bt_store_journal_sync(b->journal);
+        }
+        if (status == BT_OK) {
+            bt_strbuf_reset(&b->state_text);
         }
     }
     return status;
@@ -450,12 +457,16 @@ static bool mark(uint8_t *bits, uint32_t index)
     return is_new;
 }
 
+/* Writes the results of the journal, which is at its end then.
+ * @retval BT_ERR_CORRUPT  they are not those that were counted */
 static bt_status_t write_results(bt_batch_t *b, uint8_t *written)
 {
+    bt_batch_found_t *found = &b->found;
+    bt_status_t status = BT_OK, written_status = BT_OK;
     const void *data;
     size_t bytes = 1;
-    bt_status_t status = BT_OK;
 
+    *found = (bt_batch_found_t){0};
     bt_store_journal_rewind(b->journal);
     while ((status == BT_OK) && (bytes > 0)) {
         bt_store_put_t *put;
@@ -464,17 +475,28 @@ static bt_status_t write_results(bt_batch_t *b, uint8_t *written)
 
         status = bt_store_journal_next(b->journal, &data, &bytes);
         if ((status != BT_OK) || !read_result(data, bytes, &index, &ok) ||
-            !mark(written, index)) {
+            (index >= b->n_lines) || !mark(written, index)) {
             continue;
         }
         put = ok ? b->output : b->error_file;
-        status = (put == NULL)
-                     ? BT_ERR_CORRUPT
-                     : bt_store_put_write(
-                           put, (const char *)data + BT_BATCH_RESULT_HEAD,
-                           bytes - BT_BATCH_RESULT_HEAD);
+        *(ok ? &found->n_ok : &found->n_failed) += 1;
+        *(ok ? &found->ok_bytes : &found->failed_bytes) += bytes;
+        if (written_status == BT_OK) {
+            written_status =
+                (put == NULL)
+                    ? BT_ERR_TOO_LARGE
+                    : bt_store_put_write(
+                          put, (const char *)data + BT_BATCH_RESULT_HEAD,
+                          bytes - BT_BATCH_RESULT_HEAD);
+        }
     }
-    return status;
+    b->is_miscounted =
+        (status == BT_OK) &&
+        ((found->n_ok != b->n_ok) || (found->n_failed != b->n_failed) ||
+         (written_status == BT_ERR_TOO_LARGE));
+    return (status != BT_OK)  ? status
+           : b->is_miscounted ? BT_ERR_CORRUPT
+                              : written_status;
 }
 
 /* Says of lines without a result that their time is over. */
@@ -514,7 +536,15 @@ static bt_status_t write_expired(bt_batch_t *b, const uint8_t *written)
         }
     }
     bt_strbuf_fini(&out);
-    return (status == BT_ERR_NOT_FOUND) ? BT_OK : status;
+    if ((status == BT_ERR_NO_MEMORY) || (status == BT_ERR_IO)) {
+        return status; /* a later try may get further */
+    }
+    if (status != BT_ERR_NOT_FOUND) {
+        BT_LOG_WARN("batch %s: not all lines of its input can be read, to say "
+                    "that they have expired: %s",
+                    b->object->id, bt_status_str(status));
+    }
+    return BT_OK;
 }
 
 static bt_status_t describe(bt_store_put_t *put, const bt_batch_t *b,
@@ -529,19 +559,26 @@ static bt_status_t describe(bt_store_put_t *put, const bt_batch_t *b,
                : bt_store_put_describe(put, label, (size_t)n, b->output_life_s);
 }
 
+/* Removes what an earlier try has committed, now that there is as much. */
+static bt_status_t remove_stale(bt_batch_t *b)
+{
+    bt_status_t status = BT_OK;
+
+    for (size_t i = 0; (status == BT_OK) && (i < BT_ARRAY_LEN(b->stale)); i++) {
+        if (b->stale[i] != NULL) {
+            status = bt_store_unlink(b->all->front->store, b->stale[i]);
+        }
+    }
+    b->are_stale_gone = status == BT_OK;
+    return status;
+}
+
 static bt_status_t finalize(bt_batch_t *b, uint8_t *written)
 {
     bt_store_journal_t *journal;
     bt_status_t status;
 
-    for (size_t i = 0; i < BT_ARRAY_LEN(b->stale); i++) {
-        if ((b->stale[i] != NULL) &&
-            ((status = bt_store_unlink(b->all->front->store, b->stale[i])) !=
-             BT_OK)) {
-            return status;
-        }
-    }
-    if ((status = append_state(b)) != BT_OK ||
+    if ((status = open_journal(b)) != BT_OK ||
         (status = describe(b->output, b, "output")) != BT_OK ||
         (status = describe(b->error_file, b, "errors")) != BT_OK ||
         (status = write_results(b, written)) != BT_OK) {
@@ -549,6 +586,10 @@ static bt_status_t finalize(bt_batch_t *b, uint8_t *written)
     }
     if ((b->ending == BT_BATCH_EXPIRED) && (b->error_file != NULL) &&
         (b->input != NULL) && ((status = write_expired(b, written)) != BT_OK)) {
+        return status;
+    }
+    if ((status = remove_stale(b)) != BT_OK ||
+        (status = append_state(b)) != BT_OK) {
         return status;
     }
     if (((b->output != NULL) &&
@@ -568,6 +609,7 @@ static void run_finalize(bt_pool_job_t *job)
     bt_batch_t *b = batch_of(job);
     uint8_t *written = bt_calloc(BT_BATCH_MAX_LINES / 8 + 1, 1);
 
+    b->are_stale_gone = b->is_miscounted = false;
     b->job_status = (written != NULL) ? finalize(b, written) : BT_ERR_NO_MEMORY;
     bt_free(written);
     close_input(b);

@@ -2,8 +2,9 @@
 /** @file batch_priv.h
  *
  * Shared by the files of batches only: batch.c (all of them, and the life of
- * one), batch_state.c (what is kept of it), batch_disk.c (jobs of the pool),
- * batch_run.c (lines as requests), batch_line.c (a line as text).
+ * one), batch_end.c (the files of its results), batch_state.c (what is kept of
+ * it), batch_disk.c (jobs of the pool), batch_run.c (lines as requests),
+ * batch_line.c (a line as text).
  */
 #ifndef BT_ROUTER_BATCH_BATCH_PRIV_H
 #define BT_ROUTER_BATCH_BATCH_PRIV_H
@@ -15,7 +16,8 @@
 #define BT_BATCH_CODE_BYTES  48
 #define BT_BATCH_WHY_BYTES   256
 #define BT_BATCH_MAX_ERRORS  16u
-#define BT_BATCH_AHEAD       32u /* lines read ahead of those that run */
+#define BT_BATCH_RETRY_US    1000000u /* after a failure of the disk */
+#define BT_BATCH_AHEAD       32u      /* lines read ahead of those that run */
 #define BT_BATCH_AHEAD_BYTES ((size_t)4 << 20)
 
 /* Endpoint of a batch. */
@@ -53,6 +55,12 @@ typedef struct bt_batch_result {
     bool ok;
     bt_strbuf_t record;
 } bt_batch_result_t;
+
+/* Results that a journal has. */
+typedef struct bt_batch_found {
+    uint32_t n_ok, n_failed;
+    uint64_t ok_bytes, failed_bytes;
+} bt_batch_found_t;
 
 struct bt_batch {
     bt_list_t link;
@@ -104,7 +112,11 @@ struct bt_batch {
         next_number;       /* of lines; without and with empty ones */
     bool is_read;          /* all lines were read */
     uint32_t n_wanted;     /* lines that a job may read */
-    bt_stored_t *stale[2]; /* files that a kill has left: removed */
+    bt_stored_t *stale[2]; /* files of an earlier try: removed */
+    bool are_stale_gone;   /* from the disk */
+    bool is_refused;       /* the store had no space for the files: logged */
+    bool is_miscounted;    /* the journal has other results: `found` */
+    bt_batch_found_t found;
     bt_list_t fresh, saving;
     bt_strbuf_t state_text, final_text;
     bt_store_put_t *output, *error_file;
@@ -126,6 +138,17 @@ bool bt_batch_has_ended(const bt_batch_t *batch);
 void bt_batches_wake(bt_batches_t *batches);
 /* Ends a batch with one error, once what runs is given up. */
 void bt_batch_fail(bt_batch_t *batch, const char *code, const char *why);
+/* Adds an error, unless there are some. */
+void bt_batch_set_error(bt_batch_t *batch, const char *code, const char *why);
+/* Frees what a batch that has ended does not need. */
+void bt_batch_drop_work(bt_batch_t *batch);
+/* Writes a state that is to be kept. @return false: no memory, and it is tried
+ * again later */
+bool bt_batch_keep_state(bt_batch_t *batch, bt_batch_status_t status,
+                         bt_strbuf_t *out);
+/* Goes on after a job that saved a state. After a failure the journal is opened
+ * again, to see what it has. */
+void bt_batch_saved(bt_batch_t *batch);
 uint64_t bt_batch_now_s(void);
 /* Counts lines in the metrics. */
 void bt_batch_count_lines(const bt_batch_t *batch, bt_process_cell_t result,
@@ -178,6 +201,14 @@ bt_batch_result_t *bt_batch_result_answer(const bt_batch_line_t *line,
 void bt_batch_write_unanswered(const char *custom_id, const char *code,
                                const char *why, bt_strbuf_t *out);
 
+/* ---- batch_end.c ---- */
+
+/* Begins the files of results; the batch has ended once they are kept. */
+void bt_batch_begin_files(bt_batch_t *batch, uint64_t now_us);
+/* Gives up what was reserved for them. */
+void bt_batch_drop_files(bt_batch_t *batch);
+void bt_batch_forget_stale(bt_batch_t *batch);
+
 /* ---- batch_disk.c ---- */
 
 /* Reads what is kept of a batch, at the start; blocks.
@@ -187,7 +218,9 @@ BT_MUST_CHECK bt_status_t bt_batch_load(bt_batch_t *batch);
 void bt_batch_validate(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
 /* Appends results, and reads lines if there are few. */
 void bt_batch_work(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
-/* Writes output and error file, then the last state. */
+/* Writes output and error file, then the last state.
+ * @retval BT_ERR_CORRUPT  as job_status: `is_miscounted`, and nothing is kept
+ */
 void bt_batch_finalize(bt_batch_t *batch, void (*next)(bt_batch_t *batch));
 /* Appends state_text, if there is any, to the journal. */
 void bt_batch_save(bt_batch_t *batch, void (*next)(bt_batch_t *batch));

@@ -4,11 +4,14 @@
  * their number, so that no chunk of the object's own file is one of these. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/text.h"
 #include "router/store/store_priv.h"
@@ -113,10 +116,18 @@ bt_status_t bt_store_journal_open(const bt_store_t *store,
     return BT_OK;
 }
 
-/* Ends the journal after the last whole record. */
+/* Ends the journal after the last whole record. What a kill has torn cannot be
+ * told from what the disk has damaged. */
 static bt_status_t cut_off(bt_store_journal_t *j, uint64_t index,
                            uint64_t offset)
 {
+    struct stat info;
+
+    if ((fstat(j->fd, &info) == 0) && ((uint64_t)info.st_size > offset)) {
+        BT_LOG_WARN("journal of %s: the last %" PRIu64
+                    " bytes are no whole record, and are cut off",
+                    j->id, (uint64_t)info.st_size - offset);
+    }
     j->index = index;
     j->offset = offset;
     j->is_at_end = true;
@@ -225,7 +236,10 @@ static bt_status_t write_instead(const bt_store_journal_t *j,
         errno = reason;
         return status;
     }
-    return (fsync(dir_fd) == 0) ? BT_OK : BT_ERR_IO;
+    if (fsync(dir_fd) != 0) { /* either of the two is there after a crash */
+        BT_LOG_WARN("journal of %s: its folder cannot be synced: %m", j->id);
+    }
+    return BT_OK;
 }
 
 bt_status_t bt_store_journal_replace(bt_store_journal_t *j, const void *data,

@@ -215,7 +215,8 @@ BT_MUST_CHECK bt_status_t bt_store_journal_open(const bt_store_t *store,
                                                 bt_store_journal_t **journal_p);
 /** Goes back to the first record. */
 void bt_store_journal_rewind(bt_store_journal_t *journal);
-/** Reads the next record. What is no record ends the journal, and is cut off.
+/** Reads the next record. What is no record ends the journal, and is cut off,
+ *  which is logged.
  *  @param [out] data_p   valid until the next call
  *  @param [out] bytes_p  0: there are no more, and records may be appended
  *  @retval BT_ERR_NO_MEMORY, BT_ERR_IO */
@@ -229,7 +230,8 @@ BT_MUST_CHECK bt_status_t bt_store_journal_append(bt_store_journal_t *journal,
                                                   size_t bytes);
 /** Returns once all records are on the disk. @retval BT_ERR_IO */
 BT_MUST_CHECK bt_status_t bt_store_journal_sync(bt_store_journal_t *journal);
-/** Replaces all records by one, and closes the journal in any case.
+/** Replaces all records by one, and closes the journal in any case. If the
+ *  machine fails soon after, the records may be as before.
  *  @retval BT_ERR_IO, BT_ERR_NO_MEMORY  the records are as before */
 BT_MUST_CHECK bt_status_t bt_store_journal_replace(bt_store_journal_t *journal,
                                                    const void *data,

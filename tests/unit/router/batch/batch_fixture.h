@@ -9,6 +9,7 @@
 #include "tests/unit/router/request_fixture.h"
 
 #include <dirent.h>
+#include <semaphore.h>
 
 #define BATCHES "/v1/batches"
 #define LINE(id, more)                                                     \
@@ -122,6 +123,40 @@ static inline void shows(world_t *w, const char *part)
     call(w, &ex, BT_HTTP_GET, batch_path, "");
     assert_int_equal(ex.status, 200);
     has(&ex, part);
+}
+
+/* Lets the pool's files thread wait, so that what is posted is not run. */
+static bt_pool_job_t holder;
+static sem_t held, reached;
+
+static void run_holder(bt_pool_job_t *job)
+{
+    (void)job;
+    (void)sem_post(&reached);
+    while (sem_wait(&held) != 0) {
+    }
+}
+
+static void holder_done(bt_pool_job_t *job)
+{
+    (void)job;
+}
+
+/* Returns once all jobs that were posted before have run; their done() are not
+ * called. */
+static inline void hold_files(world_t *w)
+{
+    assert_int_equal(sem_init(&held, 0, 0), 0);
+    assert_int_equal(sem_init(&reached, 0, 0), 0);
+    holder = (bt_pool_job_t){.run = run_holder, .done = holder_done};
+    bt_pool_post(w->front.pool, &holder, BT_POOL_FILES);
+    while (sem_wait(&reached) != 0) {
+    }
+}
+
+static inline void release_files(void)
+{
+    assert_int_equal(sem_post(&held), 0);
 }
 
 /* Reads the output, or the error file. */
