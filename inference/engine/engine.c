@@ -109,9 +109,6 @@ bt_status_t bt_engine_alloc_pass(const bt_model_t *model, bt_pass_t *pass,
             bt_calloc((size_t)logit_rows + 1, sizeof(*pass->first_ids));
         pass->ids = bt_calloc((size_t)logit_rows * BT_MODEL_MAX_IDS,
                               sizeof(*pass->ids));
-        if ((pass->first_ids == NULL) || (pass->ids == NULL)) {
-            return BT_ERR_NO_MEMORY;
-        }
     }
     pass->draw_of = bt_calloc(logit_rows, sizeof(*pass->draw_of));
     pass->score_of = bt_calloc(logit_rows, sizeof(*pass->score_of));
@@ -119,7 +116,9 @@ bt_status_t bt_engine_alloc_pass(const bt_model_t *model, bt_pass_t *pass,
         (pass->rows_tokens == NULL) || (pass->from_ids == NULL) ||
         (pass->logit_rows == NULL) || (pass->needs == NULL) ||
         (pass->best_ids == NULL) || (pass->draw_of == NULL) ||
-        (pass->score_of == NULL)) {
+        (pass->score_of == NULL) ||
+        (bt_model_computes_ids(model) &&
+         ((pass->first_ids == NULL) || (pass->ids == NULL)))) {
         return BT_ERR_NO_MEMORY;
     }
     return bt_model_draws(model)

@@ -146,10 +146,9 @@ bool bt_engine_list_ids(bt_engine_t *engine, bt_seq_t *seq, uint32_t position)
     }
     at = &pass->first_ids[pass->n_logit_rows];
     at[1] = at[0];
-    for (uint32_t i = 0; (n > 1) && (i < seq->grammar.trie->n_words); i++) {
-        for (uint64_t word = mask[i]; word != 0; word &= word - 1) {
-            pass->ids[at[1]++] = i * 64 + (uint32_t)__builtin_ctzll(word);
-        }
+    if (n > 1) {
+        at[1] += bt_token_mask_list(mask, 64 * seq->grammar.trie->n_words,
+                                    BT_MODEL_MAX_IDS, &pass->ids[at[1]]);
     }
     return true;
 }

@@ -18,6 +18,7 @@
 #include "common/kv/kv_groups.h"
 #include "common/wire/request.h"
 #include "inference/gguf/gguf.h"
+#include "inference/model/processors.h"
 #include "kernels/kernels.h"
 
 #define BT_MAX_LAYERS 4096u
@@ -326,7 +327,7 @@ uint64_t bt_model_lent_ns(const bt_model_t *model);
 /** Value of bt_forward_t.needs: only logits of the row's ids (first_ids). */
 #define BT_NEEDS_IDS (UINT32_MAX - 1)
 /** Most ids of one row. */
-#define BT_MODEL_MAX_IDS 256u
+#define BT_MODEL_MAX_IDS BT_TOKEN_MASK_FEW
 
 /** True when the model's back end can draw and score (bt_forward_t.drawing):
  *  where it has memory of its own and the model is not sharded. */

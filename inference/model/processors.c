@@ -6,6 +6,36 @@
 
 #include "kernels/draw.h"
 
+/* Returns the bits of a word of a mask that stand for tokens. */
+static uint64_t word_of(bt_token_mask_t mask, uint32_t i, uint32_t n_vocab)
+{
+    const uint32_t left = n_vocab - 64 * i;
+
+    return (left < 64) ? mask[i] & ((1ull << left) - 1) : mask[i];
+}
+
+uint32_t bt_token_mask_list(bt_token_mask_t mask, uint32_t n_vocab,
+                            uint32_t most, uint32_t *ids)
+{
+    const uint32_t n_words = (n_vocab + 63) / 64;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < n_words; i++) {
+        n += (uint32_t)__builtin_popcountll(word_of(mask, i, n_vocab));
+    }
+    if (n > most) {
+        return 0;
+    }
+    n = 0;
+    for (uint32_t i = 0; i < n_words; i++) {
+        for (uint64_t word = word_of(mask, i, n_vocab); word != 0;
+             word &= word - 1) {
+            ids[n++] = 64 * i + (uint32_t)__builtin_ctzll(word);
+        }
+    }
+    return n;
+}
+
 /* ---- thinking budget ---- */
 
 /* The opening mark of an answer is among its first tokens: others may be white

@@ -43,6 +43,16 @@ static inline bool bt_token_mask_has(bt_token_mask_t mask, uint32_t id)
     return (mask == NULL) || (((mask[id / 64] >> (id % 64)) & 1u) != 0);
 }
 
+/** Most tokens of a mask that are drawn from without the others. */
+#define BT_TOKEN_MASK_FEW 256u
+
+/** Lists the tokens of a mask, in ascending order.
+ *  @param mask  not NULL; bits from n_vocab on are ignored
+ *  @param most  longest list
+ *  @return their number; 0: there are more, or none, and @a ids is unchanged */
+uint32_t bt_token_mask_list(bt_token_mask_t mask, uint32_t n_vocab,
+                            uint32_t most, uint32_t *ids);
+
 /** Tokens before a draw. */
 typedef struct bt_history {
     const uint32_t *tokens; /**< prompt and output so far */

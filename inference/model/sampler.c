@@ -19,9 +19,6 @@
 #define HEAP_TOP_K 256
 _Static_assert(HEAP_TOP_K <= BT_SAMPLER_MAX_NEEDS, "how many are kept");
 
-/* Masks of at most this many tokens are drawn from without the others. */
-#define FEW_MASKED 256u
-
 #define LANES 8 /* lanes of the search for the best logit */
 
 struct bt_sampler {
@@ -451,29 +448,14 @@ static void edit_bans(bt_sampler_t *sampler, const bt_sampling_t *params,
 /* Tokens of a mask that has few, ascending. */
 typedef struct few {
     uint32_t n; /* 0: the mask has more, or there is none */
-    uint32_t ids[FEW_MASKED];
+    uint32_t ids[BT_TOKEN_MASK_FEW];
 } few_t;
 
 static void find_few(bt_token_mask_t mask, uint32_t n_vocab, few_t *few)
 {
-    const uint32_t n_words = (n_vocab + 63) / 64;
-    uint32_t n = 0;
-
-    few->n = 0;
-    for (uint32_t i = 0; (mask != NULL) && (i < n_words); i++) {
-        n += (uint32_t)__builtin_popcountll(mask[i]);
-    }
-    if (n > FEW_MASKED) {
-        return;
-    }
-    for (uint32_t i = 0; (mask != NULL) && (i < n_words); i++) {
-        for (uint64_t word = mask[i]; word != 0; word &= word - 1) {
-            const uint32_t id = 64 * i + (uint32_t)__builtin_ctzll(word);
-
-            few->ids[few->n] = id;
-            few->n += (id < n_vocab) ? 1 : 0;
-        }
-    }
+    few->n = (mask != NULL) ? bt_token_mask_list(mask, n_vocab,
+                                                 BT_TOKEN_MASK_FEW, few->ids)
+                            : 0;
 }
 
 /* Returns the id of the largest logit; all but those of few, if there are any,
@@ -554,7 +536,7 @@ static uint32_t draw_of_few(const bt_sampler_t *sampler,
                             const few_t *few)
 {
     bt_sampler_t alone = *sampler;
-    float some[FEW_MASKED];
+    float some[BT_TOKEN_MASK_FEW];
 
     alone.n_vocab = few->n;
     for (uint32_t i = 0; i < few->n; i++) {

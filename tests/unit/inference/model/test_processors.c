@@ -65,6 +65,26 @@ static void ngrams_that_occurred_are_banned(void **state)
     assert_int_equal(ban(2, tokens, 0).n, 0);
 }
 
+static void tokens_of_a_mask_are_listed_where_there_are_few(void **state)
+{
+    uint64_t mask[3] = {1ull | (1ull << 63), 0, (1ull << 1) | (1ull << 2)};
+    uint32_t ids[4] = {7, 7, 7, 7};
+
+    (void)state;
+    assert_int_equal(bt_token_mask_list(mask, 192, 4, ids), 4);
+    assert_int_equal(ids[0], 0);
+    assert_int_equal(ids[1], 63);
+    assert_int_equal(ids[2], 129);
+    assert_int_equal(ids[3], 130);
+    ids[0] = 7;
+    assert_int_equal(bt_token_mask_list(mask, 192, 3, ids), 0);
+    assert_int_equal(ids[0], 7);
+    assert_int_equal(bt_token_mask_list(mask, 130, 3, ids), 3); /* not 130 */
+    assert_int_equal(bt_token_mask_list(mask, 128, 3, ids), 2);
+    mask[0] = 0;
+    assert_int_equal(bt_token_mask_list(mask, 64, 3, ids), 0);
+}
+
 static void top_p_decays_and_is_reset(void **state)
 {
     const uint32_t tokens[] = {5, 5, 1, 1, 7, 1, 1};
@@ -279,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BT_TEST(ngrams_that_occurred_are_banned),
+        BT_TEST(tokens_of_a_mask_are_listed_where_there_are_few),
         BT_TEST(top_p_decays_and_is_reset),
         BT_TEST(thinking_part_is_closed_after_its_budget),
         BT_TEST(dry_penalizes_what_continues_a_repetition),
