@@ -336,6 +336,14 @@ bool bt_core_weights_fit(const bt_core_t *core, const bt_msg_hello_t *hello,
 /** Compares the weights of a worker that joined with those in force. */
 void bt_core_weights_joined(bt_core_t *core, bt_instance_t *worker,
                             uint64_t now_us);
+/** Takes what a worker says of weights: that it can load them, or that it
+ *  cannot, which is an error where these are in force. */
+void bt_core_weights_checked(const bt_core_t *core, bt_instance_t *worker,
+                             const bt_msg_weights_checked_t *checked,
+                             uint64_t now_us);
+/** Orders workers that have refused to load the weights in force to try it
+ *  again, after a while. */
+void bt_core_weights_tick(bt_core_t *core, uint64_t now_us);
 /** Sets the weights of a generation that is about to be sent. */
 void bt_gen_bind_weights(const bt_core_t *core, bt_gen_t *gen);
 /** Ends a generation whose attempt was lost and which cannot run again, because

@@ -450,7 +450,7 @@ bt_status_t bt_core_message(bt_core_t *core, bt_instance_t *worker,
         bt_core_kv_link(core, worker, &msg->u.kv_link, now_us);
         return BT_OK;
     case BT_MSG_WEIGHTS_CHECKED:
-        worker->checked = msg->u.weights_checked;
+        bt_core_weights_checked(core, worker, &msg->u.weights_checked, now_us);
         return BT_OK;
     case BT_MSG_DRAIN:
         BT_LOG_INFO("worker %s drains", worker->hello.name);

@@ -72,6 +72,9 @@ typedef struct bt_instance {
     bool is_stale;   /**< has other weights than those in force */
     uint64_t asked_update; /**< weights that it was asked to look at last */
     bt_msg_weights_checked_t checked; /**< last answer to that */
+    /** Time at which it refused to load the weights in force, or was ordered
+     *  to try it again; 0: it has not refused. @a checked has the reason. */
+    uint64_t refused_us;
     bool is_launched; /**< run by a launcher, which may order its role */
     /** Generations of others at the worker, as of its STATS. */
     uint32_t n_others;

@@ -8,6 +8,10 @@
 #include "common/base/log.h"
 #include "router/core/core_priv.h"
 
+/* Between orders to a worker that refuses them: its file may come, or memory
+ * become free. */
+#define RETRY_US 10000000u
+
 const bt_wire_weights_t *bt_core_weights(const bt_core_t *core)
 {
     return &core->weights;
@@ -48,6 +52,7 @@ static void replace_at(const bt_core_t *core, bt_instance_t *worker)
         return;
     }
     worker->is_stale = true;
+    worker->refused_us = 0;
     bt_core_worker_drains(core, worker);
     if ((worker->hello.flags & BT_HELLO_WEIGHTS) == 0) {
         BT_LOG_WARN("worker %s replaces no weights and gets no requests: "
@@ -58,6 +63,37 @@ static void replace_at(const bt_core_t *core, bt_instance_t *worker)
     BT_LOG_INFO("worker %s is to load weights %s", worker->hello.name,
                 core->weights.version);
     order_load(core, worker);
+}
+
+void bt_core_weights_checked(const bt_core_t *core, bt_instance_t *worker,
+                             const bt_msg_weights_checked_t *checked,
+                             uint64_t now_us)
+{
+    const bool is_new = (worker->refused_us == 0) ||
+                        (strcmp(worker->checked.text, checked->text) != 0);
+
+    worker->checked = *checked;
+    if (!worker->is_stale || (checked->status == BT_OK) ||
+        (checked->update != core->weights.update)) {
+        return;
+    }
+    worker->refused_us = now_us;
+    if (is_new) {
+        BT_LOG_WARN("worker %s gets no requests: it cannot load weights %s, "
+                    "which are in force: %s",
+                    worker->hello.name, core->weights.version, checked->text);
+    }
+}
+
+void bt_core_weights_tick(bt_core_t *core, uint64_t now_us)
+{
+    BT_LIST_FOR_EACH_ENTRY(bt_instance_t, worker, &core->table.workers, link) {
+        if ((worker->refused_us != 0) &&
+            (now_us - worker->refused_us >= RETRY_US)) {
+            worker->refused_us = now_us;
+            order_load(core, worker);
+        }
+    }
 }
 
 /* A retry would mix tokens of two weights. */

@@ -194,15 +194,30 @@ static bool wait_for_workers(bt_served_t *served, bt_weight_result_t *result,
 {
     const bt_weight_update_t *update = served->weight_update;
     const uint64_t waited_us = now_us - update->since_us;
-    uint32_t n = 0;
+    const bt_instance_t *refuses = NULL;
+    uint32_t n = 0, n_refuse = 0;
 
     bt_core_expect_worker(served->core, now_us);
     BT_LIST_FOR_EACH_ENTRY(const bt_instance_t, worker, workers_of(served),
                            link) {
         n += (worker->hello.weights.update >= update->weights.update) ? 1 : 0;
+        if (worker->refused_us != 0) {
+            refuses = worker;
+            n_refuse++;
+        }
     }
-    if ((n >= update->n_told) || (bt_table_ready(bt_core_table(served->core)) &&
-                                  (waited_us > BT_WEIGHT_MISSING_US))) {
+    if ((n + n_refuse >= update->n_told) ||
+        (bt_table_ready(bt_core_table(served->core)) &&
+         (waited_us > BT_WEIGHT_MISSING_US))) {
+        if (refuses != NULL) {
+            bt_api_error_set(&result->error, 503, NULL,
+                             "weights %s are in force, and %u of %u workers "
+                             "have them: worker %s: %.400s",
+                             bt_core_weights(served->core)->version, n,
+                             update->n_told, refuses->hello.name,
+                             refuses->checked.text);
+            return true;
+        }
         result->n_workers = n;
         result->n_missing = (n < update->n_told) ? update->n_told - n : 0;
         return true;

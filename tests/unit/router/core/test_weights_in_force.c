@@ -200,6 +200,46 @@ static void worker_that_cannot_replace_weights_is_left_out(void **state)
     bt_core_destroy(w->core);
 }
 
+static void says(world_t *w, bt_instance_t *worker, bt_status_t status,
+                 const char *text)
+{
+    bt_msg_t msg = {.type = BT_MSG_WEIGHTS_CHECKED,
+                    .u.weights_checked = {.update = 5, .status = status}};
+
+    snprintf(msg.u.weights_checked.text, sizeof(msg.u.weights_checked.text),
+             "%s", text);
+    say(w, worker, &msg);
+}
+
+static void worker_that_refuses_to_load_them_is_asked_again(void **state)
+{
+    world_t *w = &world;
+    bt_instance_t *d;
+
+    (void)state;
+    start(w, 10);
+    d = join_with(w, "decode-0", BT_ROLE_DECODE, NULL);
+    says(w, d, BT_ERR_NOT_FOUND, "of a look, before they are in force");
+    bt_core_set_weights(w->core, &step_1, model_1, w->now);
+    assert_int_equal(count(w, d, BT_MSG_WEIGHTS), 1);
+    assert_int_equal(d->refused_us, 0);
+    bt_test_expect_log_lines(1); /* for both */
+    says(w, d, BT_ERR_NOT_FOUND, "No such file or directory");
+    says(w, d, BT_ERR_NOT_FOUND, "No such file or directory");
+    assert_int_not_equal(d->refused_us, 0);
+    w->now += 9999 * MS;
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(count(w, d, BT_MSG_WEIGHTS), 1);
+    w->now += 1 * MS;
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(count(w, d, BT_MSG_WEIGHTS), 2);
+    assert_int_equal(ordered(w, d)->loads, 1);
+    w->now += 1 * MS;
+    bt_core_tick(w->core, w->now);
+    assert_int_equal(count(w, d, BT_MSG_WEIGHTS), 2);
+    bt_core_destroy(w->core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +248,7 @@ int main(void)
         BT_TEST(waiting_retry_of_other_weights_ends_with_them),
         BT_TEST(one_number_stands_for_one_model),
         BT_TEST(worker_that_cannot_replace_weights_is_left_out),
+        BT_TEST(worker_that_refuses_to_load_them_is_asked_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,6 +132,32 @@ static void refusal_of_one_worker_changes_nothing(void **state)
     stop(w);
 }
 
+static void worker_that_cannot_load_them_after_all_is_named(void **state)
+{
+    static bt_exchange_t update;
+    world_t *w = &world;
+
+    (void)state;
+    start_with(w);
+    post(w, &update, PATH, BODY);
+    tick(w);
+    check_says(w, w->p, BT_OK, "", model_1);
+    check_says(w, w->d, BT_OK, "", model_1);
+    tick(w);
+    tick(w);
+    assert_string_equal(bt_core_weights(w->core)->version, "step-1");
+    bt_test_expect_log_lines(2);
+    check_says(w, w->d, BT_ERR_NOT_FOUND, "No such file", model_1);
+    tick(w);
+    assert_int_equal(update.n_ends, 0); /* the other one is not back */
+    reload(w, &w->p);
+    tick(w);
+    assert_int_equal(update.status, 503);
+    has(&update, "weights step-1 are in force, and 1 of 2 workers have them: "
+                 "worker decode-0: No such file");
+    stop(w);
+}
+
 static void requests_are_ended_on_demand(void **state)
 {
     static bt_exchange_t first, update;
@@ -176,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BT_TEST(weights_are_replaced_when_requests_have_ended),
         BT_TEST(refusal_of_one_worker_changes_nothing),
+        BT_TEST(worker_that_cannot_load_them_after_all_is_named),
         BT_TEST(requests_are_ended_on_demand),
         BT_TEST(requests_are_refused_without_the_option),
     };
